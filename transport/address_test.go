@@ -218,8 +218,7 @@ func TestResendsOverAPool(t *testing.T) {
 		before := s.bad.Arrivals()
 		var reused []bool
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = append(reused, i.Reused) }})
-		resp, err := s.tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/", nil).WithContext(ctx))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, s.tr, newRequest(t, http.MethodGet, "http://api.test/", nil).WithContext(ctx))
 		_ = resp.Body.Close()
 		assert.Len(t, transport.HistoryOf(resp).Attempts, 2)
 		assert.Equal(t, []bool{true, true, true, true, false, false}, reused, "the last is that of the retry")
@@ -253,8 +252,7 @@ func TestAddressThatHangsAtTLS(t *testing.T) {
 				d := dial.With(s.DialContext, s.lookup)
 				s.tr.DialWith(d)
 				for range 3 {
-					resp, err := s.tr.RoundTrip(newRequest(t, method, "https://api.test/", strings.NewReader("order")))
-					require.NoError(t, err)
+					resp := mustRoundTrip(t, s.tr, newRequest(t, method, "https://api.test/", strings.NewReader("order")))
 					_ = resp.Body.Close()
 				}
 				assert.Equal(t, 3, s.good.Arrivals())

@@ -364,11 +364,10 @@ func TestCloseEndsTheComparison(t *testing.T) {
 	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
 		whole := jsonStep(text(5000), true, false)
 		s := set(t, cfg, quick, whole.CutAt(3000, ts.Reset), whole.CutAt(1000, ts.Stall))
-		resp, err := s.tr.RoundTrip(s.request(http.MethodGet, nil))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, s.tr, s.request(http.MethodGet, nil))
 		time.AfterFunc(2*time.Second, func() { _ = resp.Body.Close() })
 		start := time.Now()
-		_, err = io.ReadAll(resp.Body)
+		_, err := io.ReadAll(resp.Body)
 		require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
 		assert.Equal(t, 2*time.Second, time.Since(start))
 	})

@@ -168,8 +168,7 @@ func TestBodyAtAnAlternate(t *testing.T) {
 			m := &mirrors{by: map[string]*mirror{"a.test": {version: row.a, cuts: []int{cut}}, "b.test": {version: row.b}}}
 			rule := policy.Rule{Alternates: policy.Alternates{Bases: []string{"http://b.test"}, Validators: row.validators}}
 			tr := mustNew(t, transport.Config{Base: m, Hosts: map[string]policy.Rule{"a.test": rule}})
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/f", nil))
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/f", nil))
 			m.change(func() { m.by["a.test"].down = true })
 			if row.back {
 				time.AfterFunc(10*time.Second, func() { m.change(func() { m.by["a.test"].down = false }) })
@@ -209,17 +208,15 @@ func TestBodyGoesOnAndBack(t *testing.T) {
 		}}
 		rule := policy.Rule{Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}
 		tr := mustNew(t, transport.Config{Base: m, Hosts: map[string]policy.Rule{"a.test": rule}})
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/f", nil))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/f", nil))
 		assert.Equal(t, "b.test", resp.Request.URL.Host)
 		got := make([]byte, 1<<20+1<<18) // two segments of B
-		_, err = io.ReadFull(resp.Body, got)
+		_, err := io.ReadFull(resp.Body, got)
 		require.NoError(t, err)
 		m.change(func() {
 			m.by["a.test"].down, m.by["a.test"].cuts, m.by["b.test"].down = false, []int{1 << 19, 1 << 20}, true
 		})
-		rest, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
+		rest := mustRead(t, resp)
 		assert.True(t, bytes.Equal(one, append(got, rest...)))
 		var hosts, ifs []string
 		for _, req := range m.reqs {
@@ -251,12 +248,9 @@ func TestReconnectKeepsTheWaitOfEachEndpoint(t *testing.T) {
 			}
 			return m.RoundTrip(req)
 		})})
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/f", nil))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/f", nil))
 		m.change(func() { m.by["b.test"].down = true })
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, body, got)
+		assert.Equal(t, string(body), mustRead(t, resp))
 		require.Len(t, at, 2)
 		assert.GreaterOrEqual(t, at[1]-at[0], 16*time.Second)
 	})

@@ -189,8 +189,7 @@ func TestBackgroundFindsTheWayBack(t *testing.T) {
 			r := newRegions()
 			tr := r.transport(t, rule)
 			from := func() string {
-				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(transport.Background(t.Context())))
-				require.NoError(t, err)
+				resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(transport.Background(t.Context())))
 				_ = resp.Body.Close()
 				return resp.Header.Get("X-From")
 			}
@@ -248,8 +247,7 @@ func TestAlternateForALongHold(t *testing.T) {
 			for range 3 { // the second and the third are held from the beginning
 				ctx, cancel := context.WithTimeout(t.Context(), row.timeout)
 				from := r.now()
-				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx))
-				require.NoError(t, err)
+				resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx))
 				assert.Equal(t, row.want, fmt.Sprint(resp.StatusCode, " ", resp.Header.Get("X-From")))
 				assert.GreaterOrEqual(t, r.now()-from, row.after)
 				if row.after == 0 {
@@ -607,8 +605,7 @@ func TestResponseOfAnAlternate(t *testing.T) {
 		assert.Contains(t, log.String(), "alternate=http://b.test")
 		assert.NotContains(t, log.String(), "secret")
 
-		resp, err = tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/y", nil))
-		require.NoError(t, err)
+		resp = mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/y", nil))
 		_ = resp.Body.Close()
 		assert.Equal(t, "http://b.test/pub/y", resp.Request.URL.String())
 		assert.Equal(t, "http://b.test/pub/done", resp.Header.Get("Location"))
@@ -666,8 +663,7 @@ func TestAlternateGetsTheBody(t *testing.T) {
 				return newResponse(req, 200, http.NoBody), err
 			})
 			tr := mustNew(t, transport.Config{Base: base, Hosts: map[string]policy.Rule{"a.test": {Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}}})
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://a.test/", body))
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPost, "http://a.test/", body))
 			assert.Equal(t, 200, resp.StatusCode)
 			assert.Equal(t, map[string]string{"a.test": "hello", "b.test": "hello"}, bodies)
 		}
@@ -736,8 +732,7 @@ func TestCostIsAskedOnceForAllEndpoints(t *testing.T) {
 			"a.test": {Alternates: policy.Alternates{Bases: []string{"http://b.test"}}, Cost: func(*http.Request) int { asked++; return 2 }},
 			"b.test": {Rate: policy.Rate{PerSecond: 10}},
 		}})
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/", nil))
 		_ = resp.Body.Close()
 		assert.Len(t, r.at("b.test", 0), 1)
 		assert.Equal(t, 1, asked)

@@ -53,8 +53,7 @@ func TestUploadOutlivesTheResponse(t *testing.T) {
 		_, _ = body.Read(make([]byte, 1))
 		return play(req, faults.Status(200))
 	}))
-	_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader(strings.Repeat("x", replay.Small+1))))
-	require.NoError(t, err)
+	mustRoundTrip(t, tr, newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader(strings.Repeat("x", replay.Small+1))))
 	require.NoError(t, ctx.Err())
 	_, _ = io.Copy(io.Discard, body)
 	_ = body.Close()
@@ -87,8 +86,7 @@ func TestTunnelEndsWithItsContext(t *testing.T) {
 			defer cancel()
 			in, out := io.Pipe()
 			defer func() { _ = out.Close() }()
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodConnect, "http://"+ln.Addr().String(), in).WithContext(ctx))
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, tr, newRequest(t, http.MethodConnect, "http://"+ln.Addr().String(), in).WithContext(ctx))
 			defer func() { _ = resp.Body.Close() }()
 			_, err = io.ReadFull(resp.Body, make([]byte, 5))
 			require.NoError(t, err)
@@ -126,8 +124,7 @@ func TestTunnelLeavesNothingInItsContext(t *testing.T) {
 		return newResponse(req, 200, io.NopCloser(strings.NewReader("tunnel"))), nil
 	}))
 	for range 3 {
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodConnect, "http://h.test/", nil).WithContext(ctx))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodConnect, "http://h.test/", nil).WithContext(ctx))
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 	}

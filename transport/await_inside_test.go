@@ -30,9 +30,7 @@ func TestMemoryOfAwaitedBodies(t *testing.T) {
 			return resp, nil
 		})})
 		send := func() *http.Response {
-			resp, err := get(t, tr, t.Context())
-			require.NoError(t, err)
-			return resp
+			return mustGet(t, tr)
 		}
 		held := func() int64 { return tr.Kept().Memory.Load() }
 
@@ -58,9 +56,7 @@ func TestMemoryOfAwaitedBodies(t *testing.T) {
 
 		tr.Kept().Memory.Store(replay.MaxMemory)
 		resp = send()
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Len(t, text, size, "nothing is awaited, and nothing is lost")
+		assert.Len(t, mustRead(t, resp), size, "nothing is awaited, and nothing is lost")
 		require.NoError(t, resp.Body.Close())
 		assert.EqualValues(t, replay.MaxMemory, held())
 	}
@@ -109,8 +105,7 @@ func TestMemoryOfEventsUnderWay(t *testing.T) {
 		}
 	}
 	under := func() *http.Response {
-		resp, err := get(t, tr, t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, tr)
 		n, err := reads(resp)
 		require.NoError(t, err)
 		assert.Equal(t, 7, n, "the first event")
@@ -151,8 +146,7 @@ func TestMemoryOfEventsUnderWay(t *testing.T) {
 	assert.Zero(t, held(), "forgotten")
 
 	tr.Kept().Memory.Store(replay.MaxMemory)
-	resp, err = get(t, tr, t.Context())
-	require.NoError(t, err)
+	resp = mustGet(t, tr)
 	n, err = reads(resp)
 	require.NoError(t, err)
 	assert.Equal(t, 7+6+size, n, "nothing is held, and nothing is lost")
@@ -194,7 +188,6 @@ func TestAConnectionIsNotAwaited(t *testing.T) {
 		return newResponse(req, 200, conn), nil
 	})})
 	req := newRequest(t, http.MethodConnect, "http://h.test/", nil)
-	resp, err := tr.RoundTrip(req.WithContext(transport.Repeatable(t.Context())))
-	require.NoError(t, err)
+	resp := mustRoundTrip(t, tr, req.WithContext(transport.Repeatable(t.Context())))
 	assert.Same(t, conn, resp.Body)
 }

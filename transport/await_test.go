@@ -213,8 +213,7 @@ func TestAStreamIsNotHeldBack(t *testing.T) {
 				}
 				s := set(t, cfg, awaiting, step)
 				start := time.Now()
-				resp, err := s.tr.RoundTrip(s.request(http.MethodGet, nil))
-				require.NoError(t, err)
+				resp := mustRoundTrip(t, s.tr, s.request(http.MethodGet, nil))
 				assert.LessOrEqual(t, time.Since(start), row.first)
 				// Each line comes when it was sent.
 				line := make([]byte, 16)
@@ -223,7 +222,7 @@ func TestAStreamIsNotHeldBack(t *testing.T) {
 					require.NoError(t, err)
 					assert.LessOrEqual(t, time.Since(start), max(row.first, time.Duration(i+1)*row.every))
 				}
-				_, err = resp.Body.Read(line)
+				_, err := resp.Body.Read(line)
 				assert.Equal(t, io.EOF, err)
 				require.NoError(t, resp.Body.Close())
 				s.base.CloseIdleConnections()
@@ -237,10 +236,9 @@ func TestFirstByteWithoutDownloadMemory(t *testing.T) {
 	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
 		s := set(t, cfg, policy.Rule{}, ts.OK(strings.Repeat("x", 100)).Chunked().Drip(1, 10*time.Millisecond))
 		start := time.Now()
-		resp, err := s.tr.RoundTrip(s.request(http.MethodGet, nil))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, s.tr, s.request(http.MethodGet, nil))
 		assert.Zero(t, time.Since(start))
-		_, err = resp.Body.Read(make([]byte, 1))
+		_, err := resp.Body.Read(make([]byte, 1))
 		require.NoError(t, err)
 		assert.Equal(t, 10*time.Millisecond, time.Since(start))
 		require.NoError(t, resp.Body.Close())

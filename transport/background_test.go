@@ -189,8 +189,7 @@ func TestBackgroundIsNoProbe(t *testing.T) {
 				return newResponse(req, 200, http.NoBody), nil
 			}))
 			for range 40 {
-				_, err := get(t, tr, t.Context())
-				require.NoError(t, err)
+				mustGet(t, tr)
 				time.Sleep(50 * time.Millisecond)
 				if stateOf(t, tr).GateClosed {
 					break

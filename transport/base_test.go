@@ -73,9 +73,8 @@ func TestDefaultBaseChecksTheHealthOfConnections(t *testing.T) {
 			base.Protocols.SetUnencryptedHTTP2(true)
 			defer base.CloseIdleConnections()
 
-			resp, err := base.RoundTrip(newRequest(t, http.MethodGet, s.URL, nil))
-			require.NoError(t, err)
-			_, err = io.Copy(io.Discard, resp.Body)
+			resp := mustRoundTrip(t, base, newRequest(t, http.MethodGet, s.URL, nil))
+			_, err := io.Copy(io.Discard, resp.Body)
 			require.NoError(t, err)
 			dead.Store(row.dies)
 

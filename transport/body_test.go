@@ -70,8 +70,7 @@ func TestResendsAreWhole(t *testing.T) {
 					got = append(got, string(all))
 					return play(req, status(200))
 				}))
-				resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", made()))
-				require.NoError(t, err)
+				resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, "http://h.test/", made()))
 				assert.Equal(t, 200, resp.StatusCode)
 				require.Len(t, got, 1)
 				assert.True(t, text == got[0], "%d of %d bytes", len(got[0]), len(text))
@@ -185,8 +184,7 @@ func TestKeptBytesAreBounded(t *testing.T) {
 		var seen recorder
 		req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 		req.Body = oneShot(strings.Repeat("x", size))
-		resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, req.WithContext(seen.on(req.Context())))
 		assert.Equal(t, want, resp.StatusCode, size)
 		if want == 503 {
 			assert.Equal(t, transport.ReasonNotReplayable, seen.last())
@@ -582,8 +580,7 @@ func TestKeptBodyThatNobodyCloses(t *testing.T) {
 		return play(req, status(200))
 	}))
 	for range 3 {
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot("text")))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, "http://h.test/", oneShot("text")))
 		require.Equal(t, 200, resp.StatusCode)
 		_ = resp.Body.Close()
 	}

@@ -98,8 +98,7 @@ func TestQuietClientKeepsItsRetries(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
 		for range 60 {
 			before := base.attempts()
-			resp, err := get(t, tr, t.Context())
-			require.NoError(t, err)
+			resp := mustGet(t, tr)
 			_ = resp.Body.Close()
 			reason, attempts, ok := unretried(resp)
 			assert.True(t, ok)
@@ -123,11 +122,9 @@ func TestBudgetIsPerHostAndComesBack(t *testing.T) {
 		})
 		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
 		for range 1000 {
-			_, err := send(t, tr, http.MethodGet, "http://a.test/")
-			require.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://a.test/")
 		}
-		code, err := send(t, tr, http.MethodGet, "http://b.test/")
-		require.NoError(t, err)
+		code := responds(t, tr, http.MethodGet, "http://b.test/")
 		assert.Equal(t, 200, code, "the outage of A is nothing to B")
 		assert.Equal(t, 5, fails["b.test"])
 
@@ -135,7 +132,7 @@ func TestBudgetIsPerHostAndComesBack(t *testing.T) {
 		down = false
 		time.Sleep(time.Second)
 		fails["a.test"] = 3
-		code, err = send(t, tr, http.MethodGet, "http://a.test/")
+		code, err := send(t, tr, http.MethodGet, "http://a.test/")
 		require.NoError(t, err)
 		assert.Equal(t, 200, code, "a single 503 is retried again")
 		assert.Equal(t, 5, fails["a.test"])
@@ -160,9 +157,7 @@ func TestBudgetStopIsReal(t *testing.T) {
 				}
 				if name == "response" {
 					require.NoError(t, err)
-					text, err := io.ReadAll(resp.Body)
-					require.NoError(t, err)
-					assert.Equal(t, "body of Service Unavailable", string(text))
+					assert.Equal(t, "body of Service Unavailable", mustRead(t, resp))
 					_ = resp.Body.Close()
 					reason, attempts, ok := unretried(resp)
 					assert.True(t, ok)
@@ -229,8 +224,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 		"the body cannot be made again": {ends: transport.ReasonNotReplayable, run: func(t *testing.T, tr *transport.Transport) {
 			req := newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("text"))
 			req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
-			resp, err := tr.RoundTrip(req)
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, tr, req)
 			assert.Equal(t, 503, resp.StatusCode)
 			_ = resp.Body.Close()
 		}},
@@ -240,8 +234,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 			run: func(t *testing.T, tr *transport.Transport) {
 				req := newRequest(t, http.MethodPut, "http://h.test/slow", strings.NewReader("text"))
 				req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
+				resp := mustRoundTrip(t, tr, req)
 				_ = resp.Body.Close()
 			},
 		},
@@ -316,8 +309,7 @@ func TestLateRefunds(t *testing.T) {
 func TestBudgetsRetriesAreSpent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Rule: policy.Rule{Backoff: backoff.Constant(0), Budget: one}})
-		_, err := send(t, tr, http.MethodGet, "http://h.test/")
-		require.NoError(t, err)
+		responds(t, tr, http.MethodGet, "http://h.test/")
 		assert.Less(t, stateOf(t, tr).BudgetLeft, 0.5, "a retry that was sent is not given back")
 	})
 }

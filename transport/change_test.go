@@ -60,8 +60,7 @@ func TestChangeOfAHold(t *testing.T) {
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Trace: seen.trace(),
 			Base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
 		start := time.Now()
-		_, err := fetch(t, tr, t.Context(), "http://h.test/")
-		require.NoError(t, err)
+		mustFetch(t, tr, t.Context(), "http://h.test/")
 		require.Len(t, seen.all, 1)
 		began := seen.all[0]
 		assert.Equal(t, transport.ConditionHeld, began.Condition)
@@ -85,8 +84,7 @@ func TestChangeOfAHold(t *testing.T) {
 		assert.Len(t, seen.all, 1)
 		assert.Contains(t, seen.all[0].String(), "http://h.test takes requests again after a pause of 3")
 		assert.Equal(t, []string{"no longer held"}, seen.told())
-		_, err = fetch(t, tr, t.Context(), "http://h.test/")
-		require.NoError(t, err)
+		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Empty(t, seen.told(), "it is told once")
 	})
 }
@@ -100,16 +98,13 @@ func TestChangeOfAHoldThatNobodyWaitsFor(t *testing.T) {
 			Base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		req.Header.Set("Authorization", "Bearer SECRET")
-		_, err := tr.RoundTrip(req)
-		require.NoError(t, err)
+		mustRoundTrip(t, tr, req)
 		held := seen.all[0]
 		assert.NotZero(t, held.Scope)
-		_, err = fetch(t, tr, t.Context(), "http://h.test/")
-		require.NoError(t, err)
+		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Equal(t, []string{"held"}, seen.told(), "another scope is not held")
 		time.Sleep(time.Hour)
-		_, err = fetch(t, tr, t.Context(), "http://h.test/")
-		require.NoError(t, err)
+		mustFetch(t, tr, t.Context(), "http://h.test/")
 		require.Len(t, seen.all, 1)
 		assert.Equal(t, held.Scope, seen.all[0].Scope)
 		assert.Equal(t, []string{"no longer held"}, seen.told())
@@ -166,15 +161,13 @@ func TestChangeOfABudget(t *testing.T) {
 		steps := script(faults.Status(503))
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Budget: policy.Budget{Burst: 4, PerSecond: 0.5}}.Or(quick), Trace: seen.trace(), Base: steps})
 		for range 5 {
-			_, err := fetch(t, tr, t.Context(), "http://h.test/")
-			require.NoError(t, err)
+			mustFetch(t, tr, t.Context(), "http://h.test/")
 		}
 		require.NotEmpty(t, seen.all)
 		assert.Equal(t, 503, seen.all[0].Status)
 		assert.Equal(t, []string{"no_retries"}, seen.told())
 		time.Sleep(time.Minute)
-		_, err := fetch(t, tr, t.Context(), "http://h.test/")
-		require.NoError(t, err)
+		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Contains(t, strings.Join(seen.told(), ", "), "no longer no_retries")
 	})
 }
@@ -185,13 +178,11 @@ func TestChangeOfABudgetForBackground(t *testing.T) {
 		var seen changes
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Budget: policy.Budget{Burst: 6, PerSecond: 0.5}, Attempts: 2}.Or(quick), Trace: seen.trace(), Base: script(faults.Status(503))})
 		for range 10 {
-			_, err := fetch(t, tr, transport.Background(t.Context()), "http://h.test/")
-			require.NoError(t, err)
+			mustFetch(t, tr, transport.Background(t.Context()), "http://h.test/")
 		}
 		assert.Empty(t, seen.told())
 		for range 10 {
-			_, err := fetch(t, tr, t.Context(), "http://h.test/")
-			require.NoError(t, err)
+			mustFetch(t, tr, t.Context(), "http://h.test/")
 		}
 		assert.Equal(t, []string{"no_retries"}, seen.told())
 	})
@@ -207,14 +198,12 @@ func TestChangeOfAQuota(t *testing.T) {
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Pacing: policy.On}, Trace: seen.trace(),
 			Base: script(quota("21"), quota("20"), quota("19"), quota("100"))})
 		for range 3 {
-			_, err := fetch(t, tr, t.Context(), "http://h.test/")
-			require.NoError(t, err)
+			mustFetch(t, tr, t.Context(), "http://h.test/")
 		}
 		require.NotEmpty(t, seen.all)
 		assert.Equal(t, 20, seen.all[0].Room)
 		assert.Equal(t, []string{"low_quota"}, seen.told())
-		_, err := fetch(t, tr, t.Context(), "http://h.test/")
-		require.NoError(t, err)
+		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Equal(t, []string{"no longer low_quota"}, seen.told())
 	})
 }
@@ -252,8 +241,7 @@ func TestChangeOfALargeQuota(t *testing.T) {
 		var seen changes
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Pacing: policy.On}, Trace: seen.trace(),
 			Base: script(faults.Status(200, "X-RateLimit-Limit", "30000000000", "X-RateLimit-Remaining", "3000000000", "X-RateLimit-Reset", "60"))})
-		_, err := fetch(t, tr, t.Context(), "http://h.test/")
-		require.NoError(t, err)
+		mustFetch(t, tr, t.Context(), "http://h.test/")
 		require.Len(t, seen.all, 1)
 		assert.GreaterOrEqual(t, seen.all[0].Room, math.MaxInt32)
 	})
@@ -304,8 +292,7 @@ func TestCauseOfNoRetries(t *testing.T) {
 				return &http.Response{StatusCode: code, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
 			})})
 		for range 5 {
-			_, err := fetch(t, tr, t.Context(), "http://a.test/")
-			require.NoError(t, err)
+			mustFetch(t, tr, t.Context(), "http://a.test/")
 		}
 		require.NotEmpty(t, seen.all)
 		for _, h := range seen.all {
@@ -323,8 +310,7 @@ func TestCauseOfAFleet(t *testing.T) {
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, Fleet: hearing{heard}, Trace: seen.trace(),
 			Base: script(faults.Status(502), faults.Status(200))})
 		send := func() {
-			_, err := fetch(t, tr, t.Context(), "http://h.test/")
-			require.NoError(t, err)
+			mustFetch(t, tr, t.Context(), "http://h.test/")
 		}
 		send()
 		hear := <-heard
@@ -366,8 +352,7 @@ func TestHostChangedAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		tr := mustNew(t, transport.Config{Rule: quick, Trace: seen.trace(), Base: script(faults.Status(503), faults.Status(200))})
-		_, err := fetch(t, tr, t.Context(), "http://h.test/")
-		require.NoError(t, err)
+		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Empty(t, seen.told())
 	})
 }
@@ -413,8 +398,7 @@ func TestDownUntilASuccess(t *testing.T) {
 			return resp, nil
 		})})
 		isDown := func() bool {
-			_, err := fetch(t, tr, t.Context(), "http://a.test/")
-			require.NoError(t, err)
+			mustFetch(t, tr, t.Context(), "http://a.test/")
 			s, ok := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "a.test"})
 			return ok && s.Down
 		}

@@ -145,9 +145,7 @@ func TestDigestsOfAwaitedBodies(t *testing.T) {
 							assert.Len(t, transport.HistoryOf(resp).Attempts, 3)
 						}
 						require.NoError(t, err)
-						got, err := io.ReadAll(resp.Body)
-						require.NoError(t, err)
-						assert.Equal(t, right, string(got))
+						assert.Equal(t, right, mustRead(t, resp))
 					})
 				}
 			}

@@ -147,8 +147,7 @@ func TestPatternsThatMeanTheSame(t *testing.T) {
 func attemptsAt(t *testing.T, tr *transport.Transport, attempts *int, url string) int {
 	t.Helper()
 	*attempts = 0
-	_, err := fetch(t, tr, t.Context(), url)
-	require.NoError(t, err)
+	mustFetch(t, tr, t.Context(), url)
 	return *attempts
 }
 
@@ -216,8 +215,7 @@ func TestRuleIsOfTheURL(t *testing.T) {
 	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: quick, Hosts: map[string]policy.Rule{"front.test": {Attempts: 2}}})
 	req := newRequest(t, http.MethodGet, "http://10.0.0.1/", nil)
 	req.Host = "front.test"
-	_, err := tr.RoundTrip(req)
-	require.NoError(t, err)
+	mustRoundTrip(t, tr, req)
 	assert.Equal(t, 6, attempts)
 }
 
@@ -345,8 +343,7 @@ func TestUpdateKeepsTheRateLimitersState(t *testing.T) {
 		start := time.Now()
 		for _, rule := range []policy.Rule{limited, {}, limited} {
 			require.NoError(t, tr.Update(rule, nil))
-			_, err := fetch(t, tr, t.Context(), "http://h.test/")
-			require.NoError(t, err)
+			mustFetch(t, tr, t.Context(), "http://h.test/")
 		}
 		assert.GreaterOrEqual(t, time.Since(start), time.Second)
 	})
@@ -365,8 +362,7 @@ func (i *idler) CloseIdleConnections() { i.closed++ }
 func TestCloseIdleConnections(t *testing.T) {
 	below := &idler{RoundTripper: script(faults.Status(503))}
 	tr := mustNew(t, transport.Config{Base: below, Rule: quick})
-	_, err := fetch(t, tr, t.Context(), "http://h.test/")
-	require.NoError(t, err)
+	mustFetch(t, tr, t.Context(), "http://h.test/")
 	assert.Zero(t, below.closed)
 	tr.CloseIdleConnections()
 	(&http.Client{Transport: tr}).CloseIdleConnections()

@@ -143,8 +143,7 @@ func TestAttemptsKnowTheirConnections(t *testing.T) {
 			return ts.OK("well")
 		}
 		w := wire(t, cfg, policy.Rule{Attempts: 2}.Or(quick), bad)
-		resp, err := w.tr.RoundTrip(newRequest(t, http.MethodGet, w.URL, nil))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, w.tr, newRequest(t, http.MethodGet, w.URL, nil))
 		all := transport.HistoryOf(resp).Attempts
 		require.Len(t, all, 2)
 		assert.Equal(t, "", all[0].Addr)
@@ -154,8 +153,7 @@ func TestAttemptsKnowTheirConnections(t *testing.T) {
 
 		var ends []transport.AttemptEnd
 		ctx := transport.WithTrace(t.Context(), &transport.Trace{Addresses: true, AttemptEnd: func(_ context.Context, e transport.AttemptEnd) { ends = append(ends, e) }})
-		_, err = fetch(t, w.tr, ctx, w.URL)
-		require.NoError(t, err)
+		mustFetch(t, w.tr, ctx, w.URL)
 		assert.Equal(t, w.Addr, ends[0].Addr)
 	})
 }

@@ -51,12 +51,9 @@ func contract(t *testing.T, f func(t *testing.T, c transport.Config)) {
 func TestContractReturnsTheResponse(t *testing.T) {
 	contract(t, func(t *testing.T, c transport.Config) {
 		tr := over(t, c, script(status(200)))
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://h.test/", nil))
 		assert.Equal(t, 200, resp.StatusCode)
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, "body of OK", string(text))
+		assert.Equal(t, "body of OK", mustRead(t, resp))
 		assert.NoError(t, resp.Body.Close())
 	})
 }

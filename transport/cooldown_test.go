@@ -88,9 +88,7 @@ func TestOneIsToldAndAllWait(t *testing.T) {
 					if i > 0 { // when the first request has its answer
 						time.Sleep(25*time.Millisecond + time.Duration(i)*10*time.Millisecond)
 					}
-					code, err := send(t, tr, http.MethodGet, "http://h.test/")
-					assert.NoError(t, err)
-					assert.Equal(t, 200, code)
+					assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 				})
 				all := server.arrivals()
 				inTheSecond := server.between(25*time.Millisecond, time.Second+20*time.Millisecond)
@@ -127,8 +125,7 @@ func TestRampWithoutResponses(t *testing.T) {
 			return nil, pause(req, time.Hour)
 		})
 		tr := mustNew(t, transport.Config{Base: server})
-		_, err := send(t, tr, http.MethodPost, "http://h.test/")
-		require.NoError(t, err)
+		responds(t, tr, http.MethodPost, "http://h.test/")
 		opens := stateOf(t, tr).HeldUntil.Sub(server.start)
 		ctx, cancel := context.WithTimeout(t.Context(), opens+30*time.Second)
 		defer cancel()
@@ -212,8 +209,7 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 			require.NoError(t, err)
 			time.AfterFunc(row.release, func() { _ = resp.Body.Close() })
 			if name == "pacing" {
-				_, err := send(t, tr, http.MethodGet, "http://h.test/")
-				require.NoError(t, err)
+				responds(t, tr, http.MethodGet, "http://h.test/")
 			}
 			before := server.attempts()
 			code, err := send(t, tr, http.MethodGet, "http://h.test/") // waits for its turn, and then for the hold
@@ -238,8 +234,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 			bad := status(code, fmt.Sprintf("Retry-After: %d", year/time.Second))
 			server.serve = bad
 			tr := mustNew(t, transport.Config{Base: server})
-			resp, err := get(t, tr, t.Context())
-			require.NoError(t, err)
+			resp := mustGet(t, tr)
 			reason, _, ok := unretried(resp)
 			assert.True(t, ok)
 			assert.Equal(t, transport.ReasonMaxRetryAfter, reason)
@@ -262,20 +257,17 @@ func TestRetryAfterOfAYear(t *testing.T) {
 
 			// Then a request goes. Its response begins a new hold.
 			first := time.Now()
-			resp, err = get(t, tr, t.Context())
-			require.NoError(t, err)
+			resp = mustGet(t, tr)
 			assert.Equal(t, code, resp.StatusCode)
 			assert.LessOrEqual(t, time.Since(first), time.Second, "jitter")
-			_, err = get(t, tr, t.Context())
+			_, err := get(t, tr, t.Context())
 			assert.ErrorIs(t, err, transport.ErrCooldown)
 			assert.Equal(t, 2, server.attempts())
 
 			server.serve = status(200)
 			time.Sleep(time.Minute)
 			for range 100 {
-				code, err := send(t, tr, http.MethodGet, "http://h.test/")
-				require.NoError(t, err)
-				assert.Equal(t, 200, code)
+				assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 			}
 			assert.LessOrEqual(t, time.Since(first), 63*time.Second)
 		})
@@ -289,9 +281,7 @@ func TestRetryAfterOfAYearCapped(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondCap, Max: 30 * time.Second}}})
 		together(10, func(i int) {
 			time.Sleep(time.Duration(i) * time.Second)
-			code, err := send(t, tr, http.MethodGet, "http://h.test/")
-			assert.NoError(t, err)
-			assert.Equal(t, 200, code)
+			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		})
 		all := server.arrivals()
 		require.Len(t, all, 11)
@@ -305,11 +295,8 @@ func TestPOSTSpeaksForAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(status(429, "Retry-After: 2"), status(200))
 		tr := mustNew(t, transport.Config{Base: server})
-		code, err := send(t, tr, http.MethodPost, "http://h.test/")
-		require.NoError(t, err)
-		assert.Equal(t, 429, code)
-		_, err = send(t, tr, http.MethodPost, "http://h.test/")
-		require.NoError(t, err)
+		assert.Equal(t, 429, responds(t, tr, http.MethodPost, "http://h.test/"))
+		responds(t, tr, http.MethodPost, "http://h.test/")
 		assert.GreaterOrEqual(t, server.arrivals()[1], 2*time.Second)
 	})
 }
@@ -341,8 +328,7 @@ func TestScopes(t *testing.T) {
 				if what[0] == '/' {
 					url, header = "http://h.test"+what, "X-None: 1"
 				}
-				_, err := send(t, tr, http.MethodPost, url, header)
-				require.NoError(t, err)
+				responds(t, tr, http.MethodPost, url, header)
 			}
 			if row.held {
 				assert.GreaterOrEqual(t, server.arrivals()[1], 10*time.Second)
@@ -394,8 +380,7 @@ func TestHeldRequestsLeaveNothingBehind(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(status(429, "Retry-After: 5"), status(200))
 		tr := mustNew(t, transport.Config{Base: server})
-		_, err := send(t, tr, http.MethodPost, "http://h.test/")
-		require.NoError(t, err)
+		responds(t, tr, http.MethodPost, "http://h.test/")
 		together(100, func(i int) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -412,14 +397,10 @@ func TestHeldRequestsLeaveNothingBehind(t *testing.T) {
 		})
 		assert.GreaterOrEqual(t, server.attempts(), 51)
 		assert.Zero(t, stateOf(t, tr).InFlight)
-		code, err := send(t, tr, http.MethodGet, "http://h.test/")
-		require.NoError(t, err)
-		assert.Equal(t, 200, code)
+		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		time.Sleep(11 * time.Second)
-		_, err = send(t, tr, http.MethodGet, "http://h.test/")
-		require.NoError(t, err)
-		_, err = send(t, tr, http.MethodGet, "http://h.test/")
-		require.NoError(t, err)
+		responds(t, tr, http.MethodGet, "http://h.test/")
+		responds(t, tr, http.MethodGet, "http://h.test/")
 		assert.Zero(t, stateOf(t, tr).HeldScopes)
 	})
 }
@@ -433,13 +414,11 @@ func TestUnavailableEndsEarly(t *testing.T) {
 		inBubble(t, fmt.Sprint(code), func(t *testing.T) {
 			server := script(status(code, "Retry-After: 30"), status(200))
 			tr := mustNew(t, transport.Config{Base: server})
-			_, err := send(t, tr, http.MethodPost, "http://h.test/")
-			require.NoError(t, err)
+			responds(t, tr, http.MethodPost, "http://h.test/")
 			time.Sleep(2 * time.Second)
 			state := tr.Hosts().Peek(newRequest(t, http.MethodGet, "http://h.test/", nil).URL)
 			state.Machines().Cooldown.Answered(tr.Now(), 0, tr.Now().Add(-time.Second), true)
-			_, err = send(t, tr, http.MethodGet, "http://h.test/")
-			require.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/")
 			assert.Equal(t, early, server.arrivals()[1] < 30*time.Second)
 		})
 	}
@@ -475,9 +454,7 @@ func TestWaitsStaySpread(t *testing.T) {
 					both = 2
 				}
 				together(both, func(which int) {
-					code, err := send(t, tr, http.MethodGet, "http://h.test/"+[]string{"", "slow"}[which])
-					assert.NoError(t, err)
-					assert.Equal(t, 200, code)
+					assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"+[]string{"", "slow"}[which]))
 				})
 			})
 			slices.Sort(resent)
@@ -502,8 +479,7 @@ func TestHoldByAnotherStatus(t *testing.T) {
 			row.rule.Attempts = 1
 			tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
 			for range 2 {
-				_, err := send(t, tr, http.MethodGet, "http://h.test/")
-				require.NoError(t, err)
+				responds(t, tr, http.MethodGet, "http://h.test/")
 			}
 			assert.Equal(t, row.held, server.arrivals()[1] >= 10*time.Second)
 		})
@@ -525,9 +501,7 @@ func TestNoHoldByTheConnectionsStatus(t *testing.T) {
 					own, _ = send(t, tr, http.MethodGet, "http://h.test/")
 				}()
 				time.Sleep(time.Millisecond)
-				got, err := send(t, tr, http.MethodGet, "http://h.test/")
-				require.NoError(t, err)
-				assert.Equal(t, 200, got)
+				assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 				assert.Equal(t, time.Millisecond, server.arrivals()[1])
 				<-done
 				if wait == "10" {
@@ -578,9 +552,7 @@ func TestHoldBeforeTheBody(t *testing.T) {
 			tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
 			together(20, func(i int) {
 				time.Sleep(time.Duration(i) * 50 * time.Millisecond)
-				code, err := send(t, tr, http.MethodGet, "http://h.test/")
-				assert.NoError(t, err)
-				assert.Equal(t, 200, code)
+				assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 			})
 			heard := 10 * time.Millisecond
 			assert.Zero(t, server.between(heard+1, heard+5*time.Second))
@@ -614,9 +586,7 @@ func TestObedientCallers(t *testing.T) {
 			})
 			tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
 			caller := func(int) {
-				code, err := send(t, tr, http.MethodPost, "http://h.test/first")
-				assert.NoError(t, err)
-				assert.Equal(t, 429, code)
+				assert.Equal(t, 429, responds(t, tr, http.MethodPost, "http://h.test/first"))
 				time.Sleep(asked)
 				ctx, cancel := context.WithTimeout(t.Context(), timeout)
 				defer cancel()
@@ -661,8 +631,7 @@ func TestDeadlineBehindTheNamedTime(t *testing.T) {
 					if retry {
 						require.NoError(t, try(10*time.Second+50*time.Millisecond))
 					} else {
-						_, err := send(t, tr, http.MethodPost, "http://h.test/")
-						require.NoError(t, err)
+						responds(t, tr, http.MethodPost, "http://h.test/")
 						time.Sleep(time.Second)
 						require.ErrorIs(t, try(9*time.Second), transport.ErrOverDeadline)
 						require.NoError(t, try(9*time.Second+50*time.Millisecond))
@@ -694,8 +663,7 @@ func TestManyTenants(t *testing.T) {
 			})
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{RetryAfter: policy.RetryAfter{Max: -1}}})
 			together(tenants, func(i int) {
-				_, err := send(t, tr, http.MethodPost, "http://h.test/", fmt.Sprintf("Authorization: Bearer %d", i), "X-Told: 3600")
-				assert.NoError(t, err)
+				responds(t, tr, http.MethodPost, "http://h.test/", fmt.Sprintf("Authorization: Bearer %d", i), "X-Told: 3600")
 			})
 			held := func(name string) error {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -718,8 +686,7 @@ func TestManyTenants(t *testing.T) {
 			if tenants > 256 {
 				return // others had successes meanwhile, so a hold would be in doubt
 			}
-			_, err := send(t, tr, http.MethodPost, "http://h.test/", "Authorization: Bearer new", "X-Told: 10")
-			require.NoError(t, err)
+			responds(t, tr, http.MethodPost, "http://h.test/", "Authorization: Bearer new", "X-Told: 10")
 			assert.ErrorIs(t, held("new"), transport.ErrOverDeadline)
 			time.Sleep(10 * time.Second)
 			assert.NoError(t, held("new"))
@@ -735,13 +702,9 @@ func TestHedgesKeepToTheRamp(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{
 			Hedge: policy.Hedge{After: 20 * time.Millisecond}, Budget: policy.Budget{Burst: policy.Off},
 		}}, base)
-		_, err := send(t, tr, http.MethodPost, "http://h.test/")
-		require.NoError(t, err)
+		responds(t, tr, http.MethodPost, "http://h.test/")
 		opens := stateOf(t, tr).HeldUntil.Sub(base.start)
-		together(20, func(int) {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			assert.NoError(t, err)
-		})
+		together(20, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
 		assert.GreaterOrEqual(t, base.attempts(), 21)
 		followRamp(t, base.arrivals()[1:], opens, each)
 	})
@@ -752,13 +715,9 @@ func TestFinal429DoesNotRaiseTheRamp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(429, "Retry-After: 10"), deafly(20*time.Millisecond, status(429)))
 		tr := over(t, transport.Config{Rule: policy.Rule{Classify: classify.OnStatus(classify.Final, 429)}}, base)
-		_, err := send(t, tr, http.MethodGet, "http://h.test/")
-		require.NoError(t, err)
+		responds(t, tr, http.MethodGet, "http://h.test/")
 		opens := stateOf(t, tr).HeldUntil.Sub(base.start)
-		together(50, func(int) {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			assert.NoError(t, err)
-		})
+		together(50, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
 		assert.Equal(t, 51, base.attempts())
 		followRamp(t, base.arrivals()[1:], opens, time.Hour) // as if there were no responses
 	})
@@ -784,8 +743,7 @@ func TestShorterHoldIsTold(t *testing.T) {
 			go func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/"+path) }()
 		}
 		time.Sleep(100 * time.Millisecond)
-		_, err := send(t, tr, http.MethodGet, "http://h.test/")
-		require.NoError(t, err)
+		responds(t, tr, http.MethodGet, "http://h.test/")
 		assert.Less(t, time.Since(start), 5*time.Second)
 	})
 }

@@ -337,8 +337,7 @@ func TestTimeToTheFirstByteOfAStream(t *testing.T) {
 					rule = reconnects
 				}
 				st := set(t, cfg, rule, stream(text).Drip(1, time.Second), ts.Status(204))
-				resp, err := st.tr.RoundTrip(st.request(http.MethodGet, nil))
-				require.NoError(t, err)
+				resp := mustRoundTrip(t, st.tr, st.request(http.MethodGet, nil))
 				start := time.Now()
 				var came []time.Duration
 				for range text {
@@ -370,8 +369,7 @@ func TestClosingAnEventStream(t *testing.T) {
 		inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
 			event := "id: 1\nretry: 59000\ndata: a\n\n"
 			st := set(t, cfg, reconnects, stream(event, "data: b").Drip(len(event), 20*time.Second).CutAt(int64(len(event)), ts.Reset), ts.Hang())
-			resp, err := st.tr.RoundTrip(st.request(http.MethodGet, nil))
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, st.tr, st.request(http.MethodGet, nil))
 			start := time.Now()
 			done := make(chan error)
 			go func() {
@@ -382,7 +380,7 @@ func TestClosingAnEventStream(t *testing.T) {
 			require.NoError(t, resp.Body.Close())
 			require.Error(t, <-done)
 			assert.Equal(t, after, time.Since(start))
-			_, err = resp.Body.Read(make([]byte, 1))
+			_, err := resp.Body.Read(make([]byte, 1))
 			assert.Error(t, err)
 			assert.Equal(t, 1, st.Arrivals())
 			st.base.CloseIdleConnections()

@@ -77,8 +77,7 @@ func TestFirstEventTimeout(t *testing.T) {
 			}
 			require.NoError(t, err)
 			assert.InDelta(t, tt.took, time.Since(start), float64(time.Second))
-			whole, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
+			whole := mustRead(t, resp)
 			require.NoError(t, resp.Body.Close())
 			want := strings.Join(tt.first, "")
 			if tt.sent == 2 {
@@ -110,8 +109,7 @@ func TestFirstEventTimeoutAndItsCaller(t *testing.T) {
 		assert.Equal(t, 1, sent)
 
 		start := time.Now()
-		resp, err := get(t, tr, t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, tr)
 		assert.Equal(t, start, time.Now(), "no reader waits for JSON")
 		require.NoError(t, resp.Body.Close())
 		time.Sleep(time.Hour)

@@ -546,8 +546,7 @@ func TestUploadFromAPipe(t *testing.T) {
 	defer tr.CloseIdleConnections()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, server.URL, pr))
-	require.NoError(t, err)
+	resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, server.URL, pr))
 	runtime.ReadMemStats(&after)
 	_ = resp.Body.Close()
 	wg.Wait()
@@ -597,8 +596,7 @@ func TestUpgradesOverTheWire(t *testing.T) {
 		req := s.request(http.MethodGet, nil)
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", "echo")
-		resp, err := s.tr.RoundTrip(req)
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, s.tr, req)
 		require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
 		conn, ok := resp.Body.(io.ReadWriteCloser)
 		require.True(t, ok, "a %T cannot be written to", resp.Body)
@@ -606,7 +604,7 @@ func TestUpgradesOverTheWire(t *testing.T) {
 		if cfg.Net != nil {
 			time.Sleep(time.Hour) // virtual
 		}
-		_, err = conn.Write([]byte("echo"))
+		_, err := conn.Write([]byte("echo"))
 		require.NoError(t, err)
 		response := make([]byte, 4)
 		_, err = io.ReadFull(conn, response)
@@ -689,8 +687,7 @@ func TestPeekKeepsToTheAttemptsTimeout(t *testing.T) {
 				code := map[bool]int{true: 404, false: 503}[row.rule.Classify != nil]
 				rule := policy.Rule{AttemptTimeout: row.timeout}.Or(row.rule).Or(quick)
 				s := set(t, cfg, rule, ts.Status(code).Body("nothing here").CutAt(2, ts.Stall))
-				resp, err := s.tr.RoundTrip(s.request(http.MethodGet, nil))
-				require.NoError(t, err)
+				resp := mustRoundTrip(t, s.tr, s.request(http.MethodGet, nil))
 				assert.Equal(t, code, resp.StatusCode)
 				assert.Equal(t, row.want, time.Since(s.Log()[0].Time))
 				_ = resp.Body.Close()

@@ -69,8 +69,7 @@ func TestUpdateAsksTheFleet(t *testing.T) {
 			tr, _ := aMember(t, off, status(200), row.knows, 1)
 			send := func() time.Duration {
 				begin := time.Now()
-				resp, err := get(t, tr, t.Context())
-				require.NoError(t, err)
+				resp := mustGet(t, tr)
 				_ = resp.Body.Close()
 				return time.Since(begin)
 			}
@@ -127,8 +126,7 @@ func TestFalseQuota(t *testing.T) {
 			tr, sent := aMember(t, policy.Rule{Pacing: policy.On}, base, wrong, 200)
 			begin := time.Now()
 			for time.Since(begin) < 160*time.Second {
-				resp, err := get(t, tr, t.Context())
-				require.NoError(t, err)
+				resp := mustGet(t, tr)
 				_ = resp.Body.Close()
 				time.Sleep(2 * time.Second)
 			}

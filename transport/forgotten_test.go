@@ -9,8 +9,6 @@ import (
 	"time"
 	"weak"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -66,8 +64,7 @@ func TestForgottenTransportIsGarbage(t *testing.T) {
 				if c.put {
 					req.Method, req.Body, req.ContentLength = http.MethodPut, io.NopCloser(struct{ io.Reader }{strings.NewReader(text)}), size
 				}
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
+				resp := mustRoundTrip(t, tr, req)
 				_, _ = resp.Body.Read(make([]byte, 10))
 				for range 100 {
 					if base.silent {

@@ -244,11 +244,10 @@ func TestGateRefuse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ev := &recorder{}
 		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1}}})
-		first, err := get(t, tr, t.Context())
-		require.NoError(t, err)
+		first := mustGet(t, tr)
 		start := time.Now()
 		b := oneShot("text")
-		_, err = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ev.on(t.Context())))
+		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ev.on(t.Context())))
 		assert.Equal(t, start, time.Now())
 		assert.ErrorIs(t, err, transport.ErrGateFull)
 		e, ok := errors.AsType[*transport.Error](err)
@@ -259,9 +258,7 @@ func TestGateRefuse(t *testing.T) {
 		assert.Equal(t, 1, b.closed())
 		assert.Equal(t, []transport.Reason{transport.ReasonGateFull}, ev.reasons())
 		_ = first.Body.Close()
-		code, err := send(t, tr, http.MethodGet, "http://h.test/")
-		require.NoError(t, err)
-		assert.Equal(t, 200, code)
+		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 	})
 }
 
@@ -272,12 +269,10 @@ func TestGateRefuseAndRate(t *testing.T) {
 			Rate: policy.Rate{PerSecond: 1, Burst: 1}, Gate: policy.Gate{Mode: policy.GateRefuse, Start: 10},
 		}})
 		for range 2 {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			assert.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/")
 		}
 		together(3, func(int) { // there are free slots
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			assert.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/")
 		})
 	})
 }
@@ -492,8 +487,7 @@ func TestGateGrowsWithAndWithoutBodies(t *testing.T) {
 				script(deafly(10*time.Millisecond, a)))
 			together(50, func(int) {
 				for range 20 {
-					_, err := send(t, tr, http.MethodGet, "http://h.test/")
-					assert.NoError(t, err)
+					responds(t, tr, http.MethodGet, "http://h.test/")
 				}
 			})
 			assert.Greater(t, stateOf(t, tr).GateLimit, 20)
@@ -511,10 +505,7 @@ func TestRequestRefusedByTheGateTakesNoToken(t *testing.T) {
 			<-block
 			return play(req, faults.Status(200))
 		}, faults.Status(200)))
-		go func() {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			assert.NoError(t, err)
-		}()
+		go responds(t, tr, http.MethodGet, "http://h.test/")
 		synctest.Wait()
 		start := time.Now()
 		for range 10 {
@@ -524,8 +515,7 @@ func TestRequestRefusedByTheGateTakesNoToken(t *testing.T) {
 		close(block)
 		synctest.Wait()
 		for range 4 { // the tokens that the first request left
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			require.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/")
 		}
 		assert.Equal(t, start, time.Now())
 	})

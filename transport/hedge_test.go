@@ -55,9 +55,7 @@ func TestHedgeCutsTheTail(t *testing.T) {
 					warm = server.attempts()
 				}
 				start := time.Now()
-				code, err := send(t, tr, http.MethodGet, "http://h.test/")
-				require.NoError(t, err)
-				require.Equal(t, 200, code)
+				require.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 				if i >= warmUp {
 					took = append(took, time.Since(start))
 				}
@@ -233,12 +231,10 @@ func TestWhatIsNotHedged(t *testing.T) {
 		}},
 		"one attempt": {req: get, rule: policy.Rule{Attempts: 1}},
 		"budget spent": {req: get, rule: policy.Rule{Budget: one}, prepare: func(t *testing.T, tr *transport.Transport) {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/fails")
-			require.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/fails")
 		}},
 		"budget spent, behind a gate": {req: get, rule: policy.Rule{Budget: one, Gate: policy.Gate{Start: 5}}, prepare: func(t *testing.T, tr *transport.Transport) {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/fails")
-			require.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/fails")
 		}},
 		"gate full":      {req: get, rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}},
 		"gate with room": {req: get, rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}, hedged: true},
@@ -285,8 +281,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 				row.prepare(t, tr)
 			}
 			before := slow.Load()
-			resp, err := tr.RoundTrip(row.req(t))
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, tr, row.req(t))
 			_ = resp.Body.Close()
 			if row.hedged {
 				assert.EqualValues(t, 2, slow.Load()-before)
@@ -314,9 +309,7 @@ func TestHedgesAreRetriesForTheBudget(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}}})
 		const requests = 1000
 		together(requests, func(int) {
-			code, err := send(t, tr, http.MethodGet, "http://h.test/")
-			assert.NoError(t, err)
-			assert.Equal(t, 200, code)
+			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		})
 		elapsed := time.Since(server.start).Seconds()
 		t.Logf("%d requests, %d attempts in %.2f s", requests, server.attempts(), elapsed)
@@ -342,8 +335,7 @@ func TestRefusedHedgeCostsNoTurn(t *testing.T) {
 			Rate: policy.Rate{PerSecond: 0.01, Burst: 4}, Budget: one, Backoff: backoff.Constant(0), Hedge: policy.Hedge{After: 10 * time.Millisecond},
 		}})
 		for _, path := range []string{"fails", "slow", "slow"} { // 2 + 1 + 1 tokens
-			_, err := send(t, tr, http.MethodGet, "http://h.test/"+path)
-			require.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/"+path)
 		}
 		assert.Equal(t, []time.Duration{0, 0, 0, time.Second}, server.arrivals())
 	})
@@ -390,9 +382,7 @@ func TestHedgeAndRetry(t *testing.T) {
 			resp, err := get(t, tr, ev.on(t.Context()))
 			require.NoError(t, err)
 			assert.Equal(t, row.want, resp.StatusCode)
-			text, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			assert.NotEmpty(t, text)
+			assert.NotEmpty(t, mustRead(t, resp))
 			_ = resp.Body.Close()
 			all := server.arrivals()
 			if assert.Len(t, all, len(row.at)) {
@@ -437,15 +427,12 @@ func TestBothRespondAtOnce(t *testing.T) {
 				return newResponse(req, 200, l.body(req.Context(), "text")), nil
 			}
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
-			resp, err := get(t, tr, t.Context())
-			require.NoError(t, err)
+			resp := mustGet(t, tr)
 			synctest.Wait()
 			assert.EqualValues(t, 2, l.made.Load())
 			assert.EqualValues(t, 1, l.open.Load())
 			assert.Equal(t, 1, stateOf(t, tr).GateSlots)
-			text, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			assert.Equal(t, "text", string(text))
+			assert.Equal(t, "text", mustRead(t, resp))
 			_ = resp.Body.Close()
 			assert.Zero(t, l.open.Load())
 			assert.Zero(t, stateOf(t, tr).GateSlots)
@@ -466,11 +453,8 @@ func TestHedgeAtTheInstantOfTheResponse(t *testing.T) {
 				return newResponse(req, 200, l.body(req.Context(), "text")), nil
 			}
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
-			resp, err := get(t, tr, t.Context())
-			require.NoError(t, err)
-			text, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			assert.Equal(t, "text", string(text))
+			resp := mustGet(t, tr)
+			assert.Equal(t, "text", mustRead(t, resp))
 			_ = resp.Body.Close()
 			synctest.Wait()
 			assert.Zero(t, l.open.Load())
@@ -486,9 +470,7 @@ func TestHedgeUnderAnAttemptTimeout(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 			Hedge: policy.Hedge{After: 500 * time.Millisecond}, AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second),
 		}})
-		code, err := send(t, tr, http.MethodGet, "http://h.test/")
-		require.NoError(t, err)
-		assert.Equal(t, 200, code)
+		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		assert.Equal(t, []time.Duration{0, 500 * time.Millisecond, 2500 * time.Millisecond}, server.arrivals())
 	})
 }
@@ -510,19 +492,16 @@ func TestHedgePercentileNeedsSamples(t *testing.T) {
 		}
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 90}}})
 		slow.Store(true)
-		_, err := send(t, tr, http.MethodGet, "http://h.test/")
-		require.NoError(t, err)
+		responds(t, tr, http.MethodGet, "http://h.test/")
 		assert.Equal(t, 1, server.attempts())
 		slow.Store(false)
 		for range 40 {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			require.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/")
 		}
 		assert.Equal(t, 41, server.attempts())
 		slow.Store(true)
 		start := time.Since(server.start)
-		_, err = send(t, tr, http.MethodGet, "http://h.test/")
-		require.NoError(t, err)
+		responds(t, tr, http.MethodGet, "http://h.test/")
 		all := server.arrivals()
 		require.Len(t, all, 43)
 		after := all[42] - start
@@ -645,8 +624,7 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 				ctx = transport.Repeatable(ctx)
 			}
 			start := time.Now()
-			resp, err := tr.RoundTrip(newRequest(t, row.method, "http://h.test/", nil).WithContext(ctx))
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, tr, newRequest(t, row.method, "http://h.test/", nil).WithContext(ctx))
 			assert.Equal(t, row.want, resp.StatusCode)
 			assert.Equal(t, row.at, time.Since(start))
 			text, err := io.ReadAll(resp.Body)
@@ -751,9 +729,7 @@ func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			code, err := send(t, tr, http.MethodGet, "http://h.test/")
-			assert.NoError(t, err)
-			assert.Equal(t, 200, code)
+			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		}()
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, 1, stateOf(t, tr).HeldScopes)
@@ -769,8 +745,7 @@ func TestLogOfAHedge(t *testing.T) {
 			Rule:   policy.Rule{Hedge: policy.Hedge{After: time.Second}},
 			Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}, script(faults.Hang(), status(200)))
-		_, err := send(t, tr, http.MethodGet, "http://h.test/")
-		require.NoError(t, err)
+		responds(t, tr, http.MethodGet, "http://h.test/")
 		assert.Contains(t, out.String(), "a second attempt goes beside the first")
 		assert.Contains(t, out.String(), "another attempt has the response")
 		assert.NotContains(t, out.String(), "level=WARN")
@@ -800,8 +775,7 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 				return b, nil
 			}
 			ev := &recorder{}
-			resp, err := tr.RoundTrip(req.WithContext(ev.on(t.Context())))
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, tr, req.WithContext(ev.on(t.Context())))
 			_ = resp.Body.Close()
 			time.Sleep(time.Minute) // the first attempt does not notice that it was outrun
 			assert.Equal(t, row.hedged, slices.Contains(ev.reasons(), transport.ReasonHedged))
@@ -830,8 +804,7 @@ func TestOutrunAttemptSharesNothing(t *testing.T) {
 				return nil, req.Context().Err()
 			}))
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-		resp, err := tr.RoundTrip(req)
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, req)
 		_, _ = io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		for range 1000 {
@@ -860,8 +833,7 @@ func TestFailuresAreNoLatenciesForTheHedge(t *testing.T) {
 		up.Store(true)
 		before := base.attempts()
 		for range 50 {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			require.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/")
 		}
 		assert.Less(t, base.attempts()-before, 60)
 	})
@@ -879,13 +851,11 @@ func TestHedgeAfterAHighPercentile(t *testing.T) {
 				return play(req, status(200).Delay(10*time.Millisecond))
 			}))
 		for range 3000 {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			require.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/")
 		}
 		slow.Store(true)
 		start := time.Now()
-		_, err := send(t, tr, http.MethodGet, "http://h.test/")
-		require.NoError(t, err)
+		responds(t, tr, http.MethodGet, "http://h.test/")
 		assert.Less(t, time.Since(start), time.Second)
 	})
 }
@@ -900,9 +870,7 @@ func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			code, err := send(t, tr, http.MethodGet, "http://h.test/")
-			assert.NoError(t, err)
-			assert.Equal(t, 200, code)
+			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		}()
 		time.Sleep(time.Minute)
 		assert.Equal(t, 1, b.closed())
@@ -926,8 +894,7 @@ func TestHedgeLeavesTheRequestAloneAfterTheResponse(t *testing.T) {
 		}))
 		for range 20 {
 			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-			resp, err := tr.RoundTrip(req)
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, tr, req)
 			_ = resp.Body.Close()
 			req.Method = http.MethodHead
 			req.Header.Set("X-Reused", "1")
@@ -961,8 +928,7 @@ func TestTrailerWhenHedgingIsOn(t *testing.T) {
 				})), nil
 			}
 			req.Body, _ = req.GetBody()
-			_, err := tr.RoundTrip(req)
-			require.NoError(t, err)
+			mustRoundTrip(t, tr, req)
 			assert.Equal(t, "42", sum)
 		})
 	}
@@ -990,8 +956,7 @@ func TestHintOfTheLoserBindsTheRetry(t *testing.T) {
 			deafly(3*time.Second, faults.Fail(io.ErrUnexpectedEOF)),
 			status(200))
 		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(quick)}, server)
-		_, err := send(t, tr, http.MethodGet, "http://h.test/")
-		require.NoError(t, err)
+		responds(t, tr, http.MethodGet, "http://h.test/")
 		require.Len(t, server.arrivals(), 3)
 		assert.GreaterOrEqual(t, server.arrivals()[2], 22*time.Second)
 	})

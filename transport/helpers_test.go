@@ -446,6 +446,42 @@ func together(n int, f func(i int)) {
 	wg.Wait()
 }
 
+// mustRoundTrip returns the response to a request.
+func mustRoundTrip(t testing.TB, tr http.RoundTripper, req *http.Request) *http.Response {
+	t.Helper()
+	resp, err := tr.RoundTrip(req)
+	require.NoError(t, err)
+	return resp
+}
+
+func mustGet(t testing.TB, tr http.RoundTripper) *http.Response {
+	t.Helper()
+	return mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://h.test/", nil))
+}
+
+func mustFetch(t testing.TB, tr http.RoundTripper, ctx context.Context, url string) *http.Response {
+	t.Helper()
+	resp, err := fetch(t, tr, ctx, url)
+	require.NoError(t, err)
+	return resp
+}
+
+// mustRead reads the body of a response to its end, and leaves it open.
+func mustRead(t testing.TB, resp *http.Response) string {
+	t.Helper()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// responds is send, and asserts that there is a response. It may run in any goroutine.
+func responds(t testing.TB, tr http.RoundTripper, method, url string, header ...string) int {
+	t.Helper()
+	code, err := send(t, tr, method, url, header...)
+	assert.NoError(t, err)
+	return code
+}
+
 // send sends a request, and reads and closes the response.
 func send(t testing.TB, tr http.RoundTripper, method, url string, header ...string) (int, error) {
 	resp, err := tr.RoundTrip(headed(t, method, url, header...))

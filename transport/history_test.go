@@ -1,7 +1,6 @@
 package transport_test
 
 import (
-	"io"
 	"net/http"
 	"strings"
 	"syscall"
@@ -80,8 +79,6 @@ func TestLateSuccessIsResumed(t *testing.T) {
 		require.NoError(t, err)
 		defer resp.Body.Close()
 		assert.Len(t, transport.HistoryOf(resp).Attempts, 2)
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, text, string(got))
+		assert.Equal(t, text, mustRead(t, resp))
 	})
 }

@@ -400,14 +400,12 @@ func TestExplain(t *testing.T) {
 	}
 	inBubble(t, "limits", func(t *testing.T) {
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 0.5}}, Base: script(faults.Status(503))})
-		_, err := fetch(t, tr, t.Context(), "http://h.test/")
-		require.NoError(t, err)
-		resp, err := fetch(t, tr, t.Context(), "http://h.test/")
-		require.NoError(t, err)
+		mustFetch(t, tr, t.Context(), "http://h.test/")
+		resp := mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Equal(t, "GET http://h.test/\n  attempt 1, at 0s: 503, had waited 2s for the rate\n  status 503: the rule allows one attempt", transport.Explain(resp, nil))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = fetch(t, tr, ctx, "http://h.test/")
+		_, err := fetch(t, tr, ctx, "http://h.test/")
 		assert.Equal(t, "GET http://h.test/\n  not sent: its turn would come after the caller's deadline (rate), try again at 2000-01-01T00:00:04Z", transport.Explain(nil, err))
 	})
 }

@@ -72,8 +72,7 @@ func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
 				_, _ = shared.Seek(0, io.SeekStart)
 				req := newRequest(t, http.MethodGet, "http://h.test/", bytes.NewReader([]byte(text)))
 				change(req)
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
+				resp := mustRoundTrip(t, tr, req)
 				assert.Equal(t, 200, resp.StatusCode)
 				time.Sleep(time.Minute)
 			})
@@ -110,8 +109,7 @@ func TestSmallUploadIsOneWrite(t *testing.T) {
 			return writesCounted{client, &writes}, nil
 		}}
 		tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}}}, base)
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("text")))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("text")))
 		assert.Equal(t, 200, resp.StatusCode)
 		_ = resp.Body.Close()
 		assert.EqualValues(t, 1, writes.Load())
@@ -183,8 +181,7 @@ func TestTimeoutsKeepTheResendOfTheBase(t *testing.T) {
 	defer base.CloseIdleConnections()
 	tr := over(t, transport.Config{Rule: timedOnce()}, base)
 	for range 2 { // the second finds a connection that cannot be written to
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, srv.URL, strings.NewReader("text")))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPost, srv.URL, strings.NewReader("text")))
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 	}

@@ -267,8 +267,7 @@ func TestTimesOfAttempts(t *testing.T) {
 			func(req *http.Request) (*http.Response, error) { time.Sleep(50 * ms); return play(req, status(200)) },
 		)
 		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.2}}.Or(exact), Trace: w.trace()})
-		resp, err := get(t, tr, t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, tr)
 		time.Sleep(time.Second)
 		_ = resp.Body.Close()
 
@@ -313,8 +312,7 @@ func TestQueued(t *testing.T) {
 			w := &witness{t: t}
 			tr := mustNew(t, transport.Config{Base: script(row.first, status(200)), Rule: row.rule.Or(exact), Trace: w.trace()})
 			for range 2 {
-				resp, err := get(t, tr, t.Context())
-				require.NoError(t, err)
+				resp := mustGet(t, tr)
 				_ = resp.Body.Close()
 				if name == "cooldown" {
 					time.Sleep(s) // a request that arrives just now
@@ -380,8 +378,7 @@ func TestBodyEnd(t *testing.T) {
 				tr := mustNew(t, transport.Config{Trace: w.trace(), Rule: policy.Rule{Resume: policy.Resume{Max: policy.Off}}, Base: rt(func(req *http.Request) (*http.Response, error) {
 					return newResponse(req, 200, body(end)), nil
 				})})
-				resp, err := get(t, tr, t.Context())
-				require.NoError(t, err)
+				resp := mustGet(t, tr)
 				_, ok := resp.Body.(io.WriterTo)
 				assert.Equal(t, name == "WriteTo", ok)
 				_, _ = io.Copy(io.Discard, resp.Body)
@@ -403,9 +400,8 @@ func TestBodyEnd(t *testing.T) {
 		tr := mustNew(t, transport.Config{Trace: w.trace(), Base: rt(func(req *http.Request) (*http.Response, error) {
 			return newResponse(req, 200, &writerTo{text, io.EOF}), nil
 		})})
-		resp, err := get(t, tr, t.Context())
-		require.NoError(t, err)
-		_, err = resp.Body.(io.WriterTo).WriteTo(failingWriter{broken})
+		resp := mustGet(t, tr)
+		_, err := resp.Body.(io.WriterTo).WriteTo(failingWriter{broken})
 		assert.ErrorIs(t, err, broken)
 		assert.Empty(t, w.bodies)
 		_ = resp.Body.Close()
@@ -416,9 +412,8 @@ func TestBodyEnd(t *testing.T) {
 	inBubble(t, "resumes", func(t *testing.T) {
 		w := &witness{t: t}
 		tr := mustNew(t, transport.Config{Trace: w.trace(), Rule: exact, Base: cutter(text, 400, 0, -503, 100)})
-		resp, err := get(t, tr, t.Context())
-		require.NoError(t, err)
-		_, err = io.Copy(io.Discard, resp.Body)
+		resp := mustGet(t, tr)
+		_, err := io.Copy(io.Discard, resp.Body)
 		require.NoError(t, err)
 		assert.Equal(t, 3, w.bodies[0].Resumes)
 		assert.EqualValues(t, 1000, w.bodies[0].Bytes)
@@ -428,8 +423,7 @@ func TestBodyEnd(t *testing.T) {
 	t.Run("a connection that is handed over", func(t *testing.T) {
 		w := &witness{t: t}
 		tr := mustNew(t, transport.Config{Trace: w.trace(), Base: script(status(101))})
-		_, err := get(t, tr, t.Context())
-		require.NoError(t, err)
+		mustGet(t, tr)
 		assert.False(t, w.sums[0].BodyEnds)
 		w.closed()
 	})
@@ -542,9 +536,8 @@ func TestLogOfDurations(t *testing.T) {
 			return a
 		}}))
 		tr := mustNew(t, transport.Config{Base: base, Rule: rule, Logger: logger})
-		resp, err := get(t, tr, t.Context())
-		require.NoError(t, err)
-		_, err = io.Copy(io.Discard, resp.Body)
+		resp := mustGet(t, tr)
+		_, err := io.Copy(io.Discard, resp.Body)
 		require.NoError(t, err)
 		return b.String()
 	}

@@ -259,29 +259,23 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 		prepare func(t *testing.T, tr *transport.Transport) (release func())
 	}{
 		"cooldown": {policy.Rule{}, func(t *testing.T, tr *transport.Transport) func() {
-			code, err := send(t, tr, http.MethodPost, "http://h.test/told")
-			require.NoError(t, err)
-			require.Equal(t, 429, code)
+			require.Equal(t, 429, responds(t, tr, http.MethodPost, "http://h.test/told"))
 			return func() { time.Sleep(time.Minute) }
 		}},
 		"gate": {policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}, func(t *testing.T, tr *transport.Transport) func() {
-			resp, err := get(t, tr, t.Context())
-			require.NoError(t, err)
+			resp := mustGet(t, tr)
 			return func() { _ = resp.Body.Close() }
 		}},
 		"rate": {policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}}, func(t *testing.T, tr *transport.Transport) func() {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			require.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/")
 			return func() { time.Sleep(200 * time.Second) }
 		}},
 		"rate behind a gate": {policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}, Gate: policy.Gate{Start: 5}}, func(t *testing.T, tr *transport.Transport) func() {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			require.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/")
 			return func() { time.Sleep(200 * time.Second) }
 		}},
 		"pacing": {policy.Rule{Pacing: policy.On}, func(t *testing.T, tr *transport.Transport) func() {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/quota")
-			require.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/quota")
 			return func() { time.Sleep(time.Minute) }
 		}},
 	}
@@ -320,9 +314,7 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 			assert.Zero(t, s.GateQueue)
 
 			release()
-			code, err := send(t, tr, http.MethodGet, "http://h.test/")
-			require.NoError(t, err, "the next one passes")
-			assert.Equal(t, 200, code)
+			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		})
 	}
 }
@@ -333,15 +325,14 @@ func TestRefusedForTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(429, "Retry-After: 10"), status(200))
 		tr := mustNew(t, transport.Config{Base: base})
-		_, err := send(t, tr, http.MethodPost, "http://h.test/")
-		require.NoError(t, err)
+		responds(t, tr, http.MethodPost, "http://h.test/")
 		until := stateOf(t, tr).HeldUntil
 
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		b := oneShot("text")
-		_, err = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ctx))
+		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ctx))
 		assert.Equal(t, start, time.Now(), "at once")
 		assert.ErrorIs(t, err, transport.ErrOverDeadline)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)

@@ -71,8 +71,7 @@ func TestPacing(t *testing.T) {
 						tr := mustNew(t, transport.Config{Base: q, Rule: policy.Rule{Pacing: pacing, Hedge: policy.Hedge{After: hedge}}})
 						together(workers, func(int) {
 							for range 100 / workers {
-								_, err := send(t, tr, http.MethodPost, "http://h.test/")
-								assert.NoError(t, err)
+								responds(t, tr, http.MethodPost, "http://h.test/")
 							}
 						})
 						took = time.Since(q.start)
@@ -105,9 +104,7 @@ func TestPacingCountsRetriesAndHedges(t *testing.T) {
 			Pacing: policy.On, Hedge: policy.Hedge{After: 2 * time.Millisecond}, Backoff: backoff.Constant(time.Millisecond),
 		}})
 		for range 100 {
-			code, err := send(t, tr, http.MethodGet, "http://h.test/")
-			require.NoError(t, err)
-			assert.Equal(t, 200, code)
+			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		}
 		time.Sleep(time.Second) // for the losers, which ignore their context
 		synctest.Wait()
@@ -124,8 +121,7 @@ func TestPacingDoesNotBelieveEverything(t *testing.T) {
 		server := script(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 86400"))
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Pacing: policy.On}})
 		for range 3 {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			require.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/")
 		}
 		assert.Equal(t, []time.Duration{0, time.Minute, 2 * time.Minute}, server.arrivals())
 	})
@@ -137,8 +133,7 @@ func TestPacingIsPerScope(t *testing.T) {
 		server := script(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 30"))
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Pacing: policy.On}})
 		for _, token := range []string{"a", "b", "a"} {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/", "Authorization: Bearer "+token)
-			require.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/", "Authorization: Bearer "+token)
 		}
 		assert.Equal(t, []time.Duration{0, 0, 30 * time.Second}, server.arrivals())
 	})
@@ -166,8 +161,7 @@ func TestAdaptiveRate(t *testing.T) {
 			end := time.Now().Add(d)
 			together(20, func(int) {
 				for time.Now().Before(end) {
-					_, err := send(t, tr, http.MethodGet, "http://h.test/")
-					assert.NoError(t, err)
+					responds(t, tr, http.MethodGet, "http://h.test/")
 				}
 			})
 		}
@@ -211,8 +205,7 @@ func TestFixedRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: script(status(429)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 100}, Attempts: 1}})
 		for range 50 {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			require.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/")
 		}
 		assert.Equal(t, 100., stateOf(t, tr).RatePerSecond)
 	})
@@ -250,9 +243,7 @@ func TestOneWrongQuota(t *testing.T) {
 					tr := mustNew(t, transport.Config{Base: server, Rule: rule})
 					together(n, func(int) {
 						for range 500 / n {
-							code, err := send(t, tr, http.MethodGet, "http://h.test/")
-							assert.NoError(t, err)
-							assert.Equal(t, 200, code)
+							assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 						}
 					})
 					took := time.Since(server.start)
@@ -284,8 +275,7 @@ func TestAdaptiveRateFindsTheServersRate(t *testing.T) {
 				return play(req, faults.Status(200))
 			}))
 		for start := time.Now(); time.Since(start) < 3*time.Second; {
-			_, err := get(t, tr, t.Context())
-			require.NoError(t, err)
+			mustGet(t, tr)
 		}
 		t.Logf("served %d, refused %d, the rate is %.1f/s", served, refused, stateOf(t, tr).RatePerSecond)
 		assert.Greater(t, served, 100, "of the 150 that the server would take")

@@ -253,8 +253,7 @@ func TestTunnelOfAPlainBase(t *testing.T) {
 	tr := mustNew(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Minute}, Base: rt(func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: conn}, nil
 	})})
-	resp, err := tr.RoundTrip(newRequest(t, http.MethodConnect, "http://h.test/", nil))
-	require.NoError(t, err)
+	resp := mustRoundTrip(t, tr, newRequest(t, http.MethodConnect, "http://h.test/", nil))
 	_, ok := resp.Body.(io.Writer)
 	assert.True(t, ok, "%T", resp.Body)
 }
@@ -275,8 +274,7 @@ func TestAttemptNumberOfAnotherRequest(t *testing.T) {
 		}
 		return next.RoundTrip(req)
 	})})
-	_, err := fetch(t, tr, t.Context(), "http://h.test/")
-	require.NoError(t, err)
+	mustFetch(t, tr, t.Context(), "http://h.test/")
 	assert.Equal(t, []int{1, 1}, numbers)
 }
 
@@ -346,8 +344,7 @@ func TestBackoffKnowsItsOwnWaitsOnly(t *testing.T) {
 			return time.Duration(n+1) * time.Second
 		})}
 		tr := mustNew(t, transport.Config{Base: script(faults.Status(503, "Retry-After", "30")), Rule: rule})
-		_, err := fetch(t, tr, t.Context(), "http://h.test/")
-		require.NoError(t, err)
+		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second}, told[:3])
 	})
 }
@@ -383,8 +380,7 @@ func TestBuffersOfCommittedUploadsAreFree(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/small", reader(strings.NewReader("text"))))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, "http://h.test/small", reader(strings.NewReader("text"))))
 		assert.Equal(t, 200, resp.StatusCode)
 		close(goOn)
 		wg.Wait()
@@ -398,8 +394,7 @@ func TestMethods(t *testing.T) {
 		"POST": false, "PATCH": false, "CONNECT": false, "get": false, "PROPFIND": true, "QUERY": true, "LOCK": false,
 	} {
 		tr := mustNew(t, transport.Config{Base: script(faults.Status(503), faults.Status(200)), Rule: quick})
-		resp, err := tr.RoundTrip(newRequest(t, method, "http://h.test/", nil))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, newRequest(t, method, "http://h.test/", nil))
 		assert.Equal(t, again, resp.StatusCode == 200, method)
 	}
 }
@@ -439,8 +434,7 @@ func TestDefaultWaits(t *testing.T) {
 		for range 20 {
 			var seen recorder
 			tr := mustNew(t, transport.Config{Base: script(faults.Status(503), faults.Status(200)), Trace: seen.trace()})
-			_, err := fetch(t, tr, t.Context(), "http://h.test/")
-			require.NoError(t, err)
+			mustFetch(t, tr, t.Context(), "http://h.test/")
 			wait := seen.events()[0].Wait
 			assert.GreaterOrEqual(t, wait, time.Second)
 			assert.LessOrEqual(t, wait, 2*time.Second)

@@ -52,10 +52,7 @@ func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 			return newResponse(req, code, http.NoBody, "RateLimit-Limit: 20", "RateLimit-Remaining: "+strconv.Itoa(max(0, left)), "RateLimit-Reset: "+strconv.Itoa(reset)), nil
 		})
 		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: -1, Pacing: policy.On, Cooldown: policy.Off, Gate: policy.Gate{Start: 4, Max: 4}}})
-		together(60, func(int) {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			assert.NoError(t, err)
-		})
+		together(60, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
 		t.Log(sent, over, time.Since(start))
 		if over > 4 { // requests that were under way when the server first said so
 			t.Errorf("%d requests beyond the quota", over)
@@ -83,8 +80,7 @@ func TestAdaptiveRateKeepsToItsBound(t *testing.T) {
 		})
 		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 10, Burst: 1, Mode: policy.RateAdaptive}}})
 		get := func() {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			assert.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/")
 		}
 		for range 6 {
 			get()
@@ -117,8 +113,7 @@ func TestUpdateReachesTheRate(t *testing.T) {
 		start := time.Now()
 		tr := mustNew(t, transport.Config{Base: script(status(204)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}}})
 		get := func() time.Duration {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			assert.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/")
 			return time.Since(start)
 		}
 		get()
@@ -139,8 +134,7 @@ func TestUpdateReachesTheRateBehindAGate(t *testing.T) {
 		rule := policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}, Gate: policy.Gate{Start: 5}}
 		tr := mustNew(t, transport.Config{Base: script(status(204)), Rule: rule})
 		get := func() time.Duration {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			assert.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/")
 			return time.Since(start)
 		}
 		get()
@@ -170,8 +164,7 @@ func TestHedgeDoesNotWaitForTheDrain(t *testing.T) {
 			return newResponse(req, 200, io.NopCloser(strings.NewReader(""))), nil
 		})
 		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}}})
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://h.test/", nil))
 		_ = resp.Body.Close()
 		assert.LessOrEqual(t, time.Since(start), 40*time.Millisecond, "the response of 40 ms came after")
 	})
@@ -236,8 +229,7 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 		done := make(chan struct{})
 		time.AfterFunc(500*time.Millisecond, func() { // takes the slot during the back-off
 			defer close(done)
-			_, err := send(t, tr, http.MethodGet, "http://h.test/long")
-			assert.NoError(t, err)
+			responds(t, tr, http.MethodGet, "http://h.test/long")
 		})
 		_, err := get(t, tr, t.Context())
 		assert.LessOrEqual(t, time.Since(base.start), 5*time.Second+time.Millisecond)

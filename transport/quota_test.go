@@ -3,7 +3,6 @@ package transport_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -189,8 +188,7 @@ func TestRateCountsCosts(t *testing.T) {
 			base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
 			tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, Gate: gate, Rate: policy.Rate{PerSecond: 10, Burst: 20}}}, base)
 			for _, cost := range []string{"15", "10", "1", "100", "1000000000", "1"} {
-				_, err := send(t, tr, "GET", "http://h.test/", "Cost: "+cost)
-				require.NoError(t, err)
+				responds(t, tr, "GET", "http://h.test/", "Cost: "+cost)
 			}
 			ms := time.Millisecond
 			want := []time.Duration{0, 500 * ms, 600 * ms, 2600 * ms, 4600 * ms, 4700 * ms}
@@ -208,8 +206,7 @@ func TestCostBelowOne(t *testing.T) {
 			base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
 			tr := over(t, transport.Config{Rule: policy.Rule{Cost: func(*http.Request) int { return cost }, Rate: policy.Rate{PerSecond: 10, Burst: 1}}}, base)
 			for range 3 {
-				_, err := get(t, tr, t.Context())
-				require.NoError(t, err)
+				mustGet(t, tr)
 			}
 			assert.Equal(t, []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond}, base.arrivals())
 		})
@@ -231,8 +228,7 @@ func TestCostsInOrder(t *testing.T) {
 		var all sync.WaitGroup
 		for _, cost := range []string{"10", "9", "1", "8", "2"} {
 			all.Go(func() {
-				_, err := send(t, tr, "GET", "http://h.test/", "Cost: "+cost)
-				assert.NoError(t, err)
+				responds(t, tr, "GET", "http://h.test/", "Cost: "+cost)
 			})
 			time.Sleep(time.Millisecond)
 		}
@@ -270,8 +266,7 @@ func TestCostIsAskedOnce(t *testing.T) {
 				}
 				return play.RoundTrip(req)
 			}))
-			resp, err := get(t, tr, t.Context())
-			require.NoError(t, err)
+			resp := mustGet(t, tr)
 			assert.Equal(t, 200, resp.StatusCode)
 			assert.Equal(t, row.want, asked)
 		})
@@ -301,8 +296,7 @@ func TestCostPanics(t *testing.T) {
 		assert.Zero(t, s.InFlight+s.GateSlots+s.GateQueue)
 		panics = false
 		begin := time.Now()
-		resp, err := get(t, tr, t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, tr)
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Equal(t, begin, time.Now(), "the token is still there")
 	})
@@ -317,11 +311,8 @@ func TestCostIsAskedOnceForABody(t *testing.T) {
 		rule := policy.Rule{Cost: func(*http.Request) int { asked++; return 10 }, Rate: policy.Rate{PerSecond: 10, Burst: 10}}
 		tr := over(t, transport.Config{Rule: rule}, m)
 		from := time.Now()
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil))
-		require.NoError(t, err)
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, body, got)
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/", nil))
+		assert.Equal(t, string(body), mustRead(t, resp))
 		assert.Len(t, m.reqs, 3)
 		assert.Equal(t, 1, asked)
 		assert.GreaterOrEqual(t, time.Since(from), 2*time.Second, "each reconnect costs as much")

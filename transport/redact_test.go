@@ -263,8 +263,7 @@ func always(o classify.Outcome) classify.Verdict {
 // for each would cost an allocation.
 func TestNameOfAHostCostsNothing(t *testing.T) {
 	tr := mustNew(t, transport.Config{Base: newNoop()})
-	_, err := tr.RoundTrip(getRequest(t, "https://api.example.com/v1/things"))
-	require.NoError(t, err)
+	mustRoundTrip(t, tr, getRequest(t, "https://api.example.com/v1/things"))
 	s := tr.Hosts().Peek(&url.URL{Scheme: "https", Host: "api.example.com"})
 	assert.Equal(t, "https://api.example.com", transport.SafeName(s))
 	assert.Zero(t, testing.AllocsPerRun(100, func() { transport.SafeName(s) }))

@@ -182,10 +182,9 @@ func TestWithRuleHoldsForTheBody(t *testing.T) {
 		)
 		tr := mustNew(t, transport.Config{Base: base, Rule: quick})
 		ctx := transport.WithRule(t.Context(), policy.Rule{Attempts: 2})
-		resp, err := tr.RoundTrip(getRequest(t, "http://h.test/").WithContext(ctx))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, getRequest(t, "http://h.test/").WithContext(ctx))
 		require.NoError(t, tr.Update(quick, nil))
-		_, err = io.ReadAll(resp.Body)
+		_, err := io.ReadAll(resp.Body)
 		require.Error(t, err)
 		var resumed *transport.ResumeError
 		require.True(t, errors.As(err, &resumed), err)

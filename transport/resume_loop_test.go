@@ -124,9 +124,7 @@ func TestResumeWithoutProgressIsARetry(t *testing.T) {
 		req.Header.Set("X-Own", "1")
 		resp, err := over(t, transport.Config{Rule: exact}, base).RoundTrip(req)
 		require.NoError(t, err)
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, text, string(got))
+		assert.Equal(t, text, mustRead(t, resp))
 		assert.Equal(t, (1+2+4+8)*time.Second, time.Since(start))
 		assert.Equal(t, []string{" ", `bytes=400- "v1"`, `bytes=400- "v1"`, `bytes=400- "v1"`, `bytes=500- "v1"`}, base.ranges())
 		assert.Equal(t, []transport.Reason{transport.ReasonFinal, transport.ReasonResume, transport.ReasonFinal, transport.ReasonResume, transport.ReasonRetry, transport.ReasonFinal, transport.ReasonResume, transport.ReasonFinal}, seen.reasons())
@@ -155,9 +153,7 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: 1}, Attempts: 2, Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}}.Or(exact)}, base)
 		resp, err := get(t, tr, seen.on(t.Context()))
 		require.NoError(t, err)
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, text, string(got))
+		assert.Equal(t, text, mustRead(t, resp))
 		assert.Equal(t, 51, base.attempts())
 		assert.LessOrEqual(t, time.Since(start), 50*(transport.MaxGap+transport.ResumeJitter))
 		assert.Equal(t, transport.ReasonResume, seen.reasons()[1])
@@ -200,11 +196,9 @@ func reconnectsAt(t *testing.T, base *origin, rule policy.Rule, want string) (at
 		first = false
 		return base.RoundTrip(req)
 	}))
-	resp, err := get(t, tr, t.Context())
-	require.NoError(t, err)
-	got, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.True(t, string(got) == want, "%d bytes of %d", len(got), len(want))
+	resp := mustGet(t, tr)
+	got := mustRead(t, resp)
+	require.True(t, got == want, "%d bytes of %d", len(got), len(want))
 	return at
 }
 
@@ -328,10 +322,9 @@ func TestReconnectIsBounded(t *testing.T) {
 			}
 			base := script(first, hang)
 			tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 3}.Or(row.rule).Or(quick)}, base)
-			resp, err := get(t, tr, t.Context())
-			require.NoError(t, err)
+			resp := mustGet(t, tr)
 			start := time.Now()
-			_, err = io.ReadAll(resp.Body)
+			_, err := io.ReadAll(resp.Body)
 			assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			reconnects := time.Duration(base.attempts() - 1)
@@ -362,9 +355,7 @@ func TestReconnectsBodyIsNotBounded(t *testing.T) {
 		}
 		resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, second)), t.Context())
 		require.NoError(t, err)
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, "0123456789", string(got))
+		assert.Equal(t, "0123456789", mustRead(t, resp))
 	})
 }
 
@@ -571,9 +562,7 @@ func TestClassifierIsAskedOnceAboutACut(t *testing.T) {
 			}}
 			resp, err := get(t, over(t, transport.Config{Rule: rule.Or(quick)}, cutter(text, cut)), t.Context())
 			require.NoError(t, err)
-			got, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			assert.True(t, text == string(got))
+			assert.True(t, text == mustRead(t, resp))
 			assert.Equal(t, []string{"200", "connection reset by peer", "206"}, asked)
 		})
 	}
@@ -591,8 +580,7 @@ func TestResumeCounts(t *testing.T) {
 			return time.Duration(n+1) * time.Second
 		})}
 		tr := over(t, transport.Config{Rule: rule}, base)
-		resp, err := get(t, tr, t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, tr)
 		got, err := io.ReadAll(resp.Body)
 		assert.Len(t, got, 10+resume.MinProgress+10+10)
 		var e *transport.ResumeError
@@ -614,9 +602,7 @@ func TestResumeKeepsThePreviousWait(t *testing.T) {
 		})}
 		resp, err := get(t, over(t, transport.Config{Rule: rule}, cutter("0123456789", -503, 1, 1, -503)), t.Context())
 		require.NoError(t, err)
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, "0123456789", string(got))
+		assert.Equal(t, "0123456789", mustRead(t, resp))
 		assert.Equal(t, []time.Duration{0, 1 * time.Second, 2 * time.Second, 3 * time.Second}, prevs)
 	})
 }
@@ -665,9 +651,7 @@ func TestResumeOfARange(t *testing.T) {
 	req.Header.Set("Range", "bytes=2-7")
 	resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
 	require.NoError(t, err)
-	got, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	assert.Equal(t, "234567", string(got))
+	assert.Equal(t, "234567", mustRead(t, resp))
 	assert.Equal(t, "bytes=2-7", req.Header.Get("Range"))
 }
 
@@ -687,9 +671,7 @@ func TestResumeOfAnEncodedBody(t *testing.T) {
 	req.Header.Set("Accept-Encoding", "gzip")
 	resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
 	require.NoError(t, err)
-	got, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	assert.Equal(t, "gzip", string(got))
+	assert.Equal(t, "gzip", mustRead(t, resp))
 }
 
 func TestResumeUnderADate(t *testing.T) {
@@ -705,9 +687,7 @@ func TestResumeUnderADate(t *testing.T) {
 	})
 	resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
 	require.NoError(t, err)
-	got, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	assert.Equal(t, "date", string(got))
+	assert.Equal(t, "date", mustRead(t, resp))
 }
 
 func TestDigestMismatch(t *testing.T) {
@@ -767,8 +747,7 @@ func TestCutBehindTheLastByte(t *testing.T) {
 				resp.ContentLength, resp.Trailer = 4, trailer
 				return resp, nil
 			}))
-			resp, err := get(t, tr, t.Context())
-			require.NoError(t, err)
+			resp := mustGet(t, tr)
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, "text", string(got))
 			assert.Equal(t, 1, attempts)
@@ -794,8 +773,7 @@ func TestTrailersOfTheLastSegment(t *testing.T) {
 	}
 	resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, second)), t.Context())
 	require.NoError(t, err)
-	_, err = io.ReadAll(resp.Body)
-	require.NoError(t, err)
+	mustRead(t, resp)
 	assert.Equal(t, http.Header{"X-T": {"1"}}, resp.Trailer)
 }
 
@@ -846,9 +824,7 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 		inner := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: -1}}.Or(quick)}, base)
 		resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
 		require.NoError(t, err)
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Len(t, got, 1000)
+		assert.Len(t, mustRead(t, resp), 1000)
 	})
 }
 
@@ -929,13 +905,12 @@ func TestEndDuringADiscard(t *testing.T) {
 			//lint:ignore SA1019 still honoured
 			req.Cancel = channel
 			tr := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}}, script(first, second))
-			resp, err := tr.RoundTrip(req)
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, tr, req)
 			time.AfterFunc(1100*time.Millisecond, map[string]func(){
 				"close": func() { _ = resp.Body.Close() }, "cancel": cancel, "channel": func() { close(channel) },
 			}[how])
 			start := time.Now()
-			_, err = io.ReadAll(resp.Body)
+			_, err := io.ReadAll(resp.Body)
 			assert.Error(t, err)
 			assert.Equal(t, 1100*time.Millisecond, time.Since(start))
 			assert.NoError(t, resp.Body.Close())
@@ -1025,9 +1000,8 @@ func BenchmarkMemoryOfEventStreams(t *testing.B) {
 		p := make([]byte, 100)
 		before := heap()
 		for i := range all {
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
-			require.NoError(t, err)
-			_, err = resp.Body.Read(p)
+			resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://h.test/", nil))
+			_, err := resp.Body.Read(p)
 			require.NoError(t, err)
 			all[i] = resp
 		}

@@ -45,9 +45,7 @@ func workers(t *testing.T, base http.RoundTripper, rule policy.Rule, n, each int
 	start := time.Now()
 	together(n, func(int) {
 		for range each {
-			code, err := send(t, tr, http.MethodGet, "http://h.test/")
-			assert.NoError(t, err)
-			assert.Equal(t, 200, code)
+			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		}
 	})
 	return time.Since(start)

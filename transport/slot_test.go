@@ -151,13 +151,12 @@ func TestSlowDownloadKeepsItsSlot(t *testing.T) {
 			resp.ContentLength = 3
 			return resp, nil
 		}), Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}})
-		resp, err := get(t, tr, t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, tr)
 		go func() { _, _ = io.Copy(io.Discard, resp.Body) }()
 		time.Sleep(29 * time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		_, err = get(t, tr, ctx)
+		_, err := get(t, tr, ctx)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		next, err := get(t, tr, t.Context()) // waits for the body's end
 		require.NoError(t, err)
@@ -260,10 +259,7 @@ func TestSlowProbe(t *testing.T) {
 		}
 		up.Store(true)
 		start := time.Now()
-		together(10, func(int) {
-			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			assert.NoError(t, err)
-		})
+		together(10, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
 		assert.Less(t, time.Since(start), 2*time.Minute)
 		assert.Zero(t, stateOf(t, tr).GateSlots)
 	})
@@ -285,8 +281,7 @@ func TestMixedLatencies(t *testing.T) {
 				return play(req, status(200))
 			}), Rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}})
 			for range 3 {
-				_, err := send(t, tr, http.MethodGet, "http://h.test/slow")
-				require.NoError(t, err)
+				responds(t, tr, http.MethodGet, "http://h.test/slow")
 			}
 			if busy {
 				for range 2 {

@@ -35,21 +35,18 @@ func TestSnapshot(t *testing.T) {
 		}})
 		assert.Empty(t, tr.Snapshot())
 
-		_, err := send(t, tr, http.MethodGet, "http://plain.test/")
-		require.NoError(t, err)
+		responds(t, tr, http.MethodGet, "http://plain.test/")
 		plain, ok := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "PLAIN.test:80"})
 		require.True(t, ok)
 		assert.Equal(t, transport.HostState{Host: "http://plain.test", Requests: 1, BudgetLeft: -1}, plain)
 		assert.Equal(t, "http://plain.test: 1 requests, 0 under way", plain.String())
 
-		_, err = send(t, tr, http.MethodGet, "http://h.test/fails") // two retries
+		_, err := send(t, tr, http.MethodGet, "http://h.test/fails") // two retries
 		require.NoError(t, err)
 		resp, err := get(t, tr, t.Context()) // its body keeps a slot
 		require.NoError(t, err)
-		_, err = send(t, tr, http.MethodPost, "http://h.test/told", "Authorization: Bearer x")
-		require.NoError(t, err)
-		other, err := get(t, tr, t.Context())
-		require.NoError(t, err)
+		responds(t, tr, http.MethodPost, "http://h.test/told", "Authorization: Bearer x")
+		other := mustGet(t, tr)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -116,14 +113,12 @@ func TestSnapshotPrints(t *testing.T) {
 func TestSnapshotAfterUpdate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Rate: policy.Rate{PerSecond: 10}}}, script(faults.Status(200)))
-		_, err := get(t, tr, t.Context())
-		require.NoError(t, err)
+		mustGet(t, tr)
 		s := stateOf(t, tr)
 		assert.NotZero(t, s.GateLimit)
 		assert.Equal(t, 10., s.RatePerSecond)
 		require.NoError(t, tr.Update(policy.Rule{}, nil))
-		_, err = get(t, tr, t.Context())
-		require.NoError(t, err)
+		mustGet(t, tr)
 		s = stateOf(t, tr)
 		assert.Zero(t, s.GateLimit)
 		assert.Zero(t, s.RatePerSecond)

@@ -133,8 +133,7 @@ func TestSpoolStaysInOrder(t *testing.T) {
 			tr.Kept().Memory.Add(-replay.MaxMemory)
 		}
 	}
-	resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
-	require.NoError(t, err)
+	resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, "http://h.test/", src))
 	require.Equal(t, 200, resp.StatusCode)
 	assert.True(t, base.bodies[1] == want)
 	assert.Zero(t, tr.Kept().Memory.Load())
@@ -150,8 +149,7 @@ func TestSpooledUploadOverTheWire(t *testing.T) {
 			tr := over(t, transport.Config{Rule: policy.Rule{Upload: policy.Upload{Disk: 64 << 20}}.Or(spooling), TempDir: dir}, srv.Transport())
 			t.Cleanup(tr.CloseIdleConnections)
 			want := noisy(5 << 20)
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, srv.URL, io.MultiReader(bytes.NewReader(want))))
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, srv.URL, io.MultiReader(bytes.NewReader(want))))
 			require.NoError(t, resp.Body.Close())
 			if resp.StatusCode == 200 { // else HTTP/1 sat in a Read of the body
 				log := srv.Log()
@@ -180,8 +178,7 @@ func TestSpoolConcurrently(t *testing.T) {
 	}))
 	for range soak.Size(40, 200) {
 		src := oneShot(want)
-		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
-		require.NoError(t, err)
+		mustRoundTrip(t, tr, newRequest(t, http.MethodPut, "http://h.test/", src))
 		late.Wait()
 		assert.Equal(t, 1, src.closed())
 	}
@@ -224,8 +221,7 @@ func TestTempTotal(t *testing.T) {
 			}
 		}
 		assert.Equal(t, 3, refused)
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot(string(noisy(each)))))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, "http://h.test/", oneShot(string(noisy(each)))))
 		assert.Equal(t, 200, resp.StatusCode, "the others' room is free again")
 	})
 }
@@ -263,8 +259,7 @@ func TestTheLimitOfABodyIsNamed(t *testing.T) {
 				_ = req.Body.Close()
 				return play(req, status(503))
 			}))
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", row.body))
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, "http://h.test/", row.body))
 			_, attempts, ok := unretried(resp)
 			require.True(t, ok)
 			require.Equal(t, []transport.Reason{transport.ReasonNotReplayable}, seen.reasons())

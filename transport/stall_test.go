@@ -49,9 +49,7 @@ func TestStalledBodyIsResumed(t *testing.T) {
 			start := time.Now()
 			resp, err := c.Get(srv.URL)
 			require.NoError(t, err)
-			got, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			assert.Equal(t, testserver.Hash(body), testserver.Hash(got))
+			assert.Equal(t, testserver.Hash(body), testserver.Hash([]byte(mustRead(t, resp))))
 			assert.Equal(t, 21*time.Second, time.Since(start), "the stall, and a back-off")
 			require.NoError(t, resp.Body.Close())
 		})
@@ -89,9 +87,7 @@ func TestSlowBodyIsNoStall(t *testing.T) {
 		slow := faults.New(nil, faults.Always(faults.Status(200).Body(strings.Repeat("x", 100)).Drip(1, 19*time.Second)))
 		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}}, slow), t.Context())
 		require.NoError(t, err)
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Len(t, got, 100)
+		assert.Len(t, mustRead(t, resp), 100)
 		require.NoError(t, resp.Body.Close())
 	})
 }
@@ -247,9 +243,8 @@ func TestStalledBodyIsClosedOnce(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Max: policy.Off}}}, rt(func(req *http.Request) (*http.Response, error) {
 			return newResponse(req, 200, src), nil
 		}))
-		resp, err := get(t, tr, t.Context())
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
+		resp := mustGet(t, tr)
+		_, err := io.ReadAll(resp.Body)
 		assert.ErrorIs(t, err, transport.ErrStalled)
 		require.NoError(t, resp.Body.Close())
 		assert.EqualValues(t, 1, src.closes.Load())

@@ -35,8 +35,7 @@ func TestEvents(t *testing.T) {
 			faults.Status(429, "Retry-After", "10").Delay(slow), faults.Status(200).Delay(slow))
 		tr := mustNew(t, transport.Config{Base: responses, Rule: exact, Trace: seen.trace()})
 		req := newRequest(t, http.MethodGet, "https://API.example.com:443/things", nil)
-		_, err := tr.RoundTrip(req)
-		require.NoError(t, err)
+		mustRoundTrip(t, tr, req)
 
 		type row struct {
 			number  int
@@ -82,11 +81,10 @@ func TestEventOfARefusal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen recorder
 		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Trace: seen.trace()})
-		_, err := fetch(t, tr, t.Context(), "http://h.test/")
-		require.NoError(t, err)
+		mustFetch(t, tr, t.Context(), "http://h.test/")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = fetch(t, tr, ctx, "http://h.test/")
+		_, err := fetch(t, tr, ctx, "http://h.test/")
 		assert.ErrorIs(t, err, transport.ErrOverDeadline)
 		last := seen.events()[1]
 		assert.Zero(t, last.Number)
@@ -102,8 +100,7 @@ func TestEventOfAnAttemptTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen recorder
 		tr := mustNew(t, transport.Config{Base: script(faults.Hang(), faults.Status(200)), Rule: policy.Rule{AttemptTimeout: time.Second}.Or(exact), Trace: seen.trace()})
-		_, err := fetch(t, tr, t.Context(), "http://h.test/")
-		require.NoError(t, err)
+		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.ErrorIs(t, seen.events()[0].Err, transport.ErrAttemptTimeout)
 		assert.Equal(t, classify.Ambiguous, seen.events()[0].Verdict)
 	})
@@ -140,8 +137,7 @@ func TestTraceOrder(t *testing.T) {
 		{transport.Once(newest), "config newest middle older"},
 	} {
 		calls = nil
-		_, err := fetch(t, tr, row.ctx, "http://h.test/")
-		require.NoError(t, err)
+		mustFetch(t, tr, row.ctx, "http://h.test/")
 		assert.Equal(t, row.want, strings.Join(calls, " "))
 	}
 }
@@ -149,8 +145,7 @@ func TestTraceOrder(t *testing.T) {
 // An empty trace is no trace, wherever it stands.
 func TestTraceWithoutFunctions(t *testing.T) {
 	tr := mustNew(t, transport.Config{Base: script(faults.Status(503), faults.Status(200)), Rule: quick, Trace: &transport.Trace{}})
-	resp, err := fetch(t, tr, transport.WithTrace(t.Context(), &transport.Trace{}), "http://h.test/")
-	require.NoError(t, err)
+	resp := mustFetch(t, tr, transport.WithTrace(t.Context(), &transport.Trace{}), "http://h.test/")
 	assert.Equal(t, 200, resp.StatusCode)
 }
 
@@ -228,8 +223,7 @@ func TestLog(t *testing.T) {
 	t.Run("the level is the handler's", func(t *testing.T) {
 		logger, lines := logTo(t, slog.LevelWarn)
 		tr := mustNew(t, transport.Config{Base: script(faults.Status(503), faults.Status(200)), Rule: quick, Logger: logger})
-		_, err := fetch(t, tr, t.Context(), "http://h.test/")
-		require.NoError(t, err)
+		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Empty(t, lines())
 	})
 }
@@ -294,11 +288,10 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 		logger, lines := logTo(t, slog.LevelDebug)
 		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Logger: logger})
 		const secret = "http://someone:SECRET@h.test/?token=SECRET"
-		_, err := fetch(t, tr, t.Context(), secret)
-		require.NoError(t, err)
+		mustFetch(t, tr, t.Context(), secret)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = fetch(t, tr, ctx, secret)
+		_, err := fetch(t, tr, ctx, secret)
 		require.Error(t, err)
 		assert.NotContains(t, err.Error(), "SECRET")
 		all := lines()
