@@ -215,7 +215,7 @@ func (in *incoming) read(ctx context.Context, s *sleeper, resp *http.Response, s
 		case handed:
 			return nil
 		case why == elapsed && !stalls:
-			return &stallError{after: knownTime}
+			return noProgress(knownTime)
 		}
 	}
 }

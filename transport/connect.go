@@ -73,11 +73,7 @@ func (l *link) unsent() bool { return l != nil && l.asked.Load() && !l.got.Load(
 // none in time. The base transport may send a request over a connection that comes in the
 // same moment as the end of the context.
 func (l *link) connectedLate(err error) bool {
-	if l == nil || !l.got.Load() {
-		return false
-	}
-	_, late := errors.AsType[*connectTimeout](err)
-	return late
+	return l != nil && l.got.Load() && errors.Is(err, errUnconnected)
 }
 
 // addr returns the address of the server or the proxy, or "" if it is not known.

@@ -19,7 +19,7 @@ var (
 	// turn under a limit of the host would come after the deadline of its context.
 	// errors.Is(err, context.DeadlineExceeded) and Timeout() also hold, although the
 	// deadline has not passed yet.
-	ErrOverDeadline error = &overDeadline{}
+	ErrOverDeadline error = &timeoutError{text: "transport: its turn would come after the deadline"}
 
 	// ErrCooldown is in the error of a request that was refused because the host
 	// asked for a longer wait than Rule.RetryAfter.Max. Error.Until is the time that
@@ -43,6 +43,7 @@ var (
 	errNotMade         = errors.New("transport: a zero Transport; make one with New or Default")
 	errRequestCanceled = errors.New("transport: request canceled")
 	errOverElapsed     = errors.New("transport: its turn would come later than the rule allows")
+	errUnconnected     = errors.New("transport: no connection in time") // is in the error of an attempt that got none within Rule.ConnectTimeout
 )
 
 // named returns the error of a refusal. It names the limit if the error itself does not.
@@ -51,7 +52,7 @@ func (no *refusal) named() error {
 	case no.limit == "":
 		return no.err
 	case no.err == ErrOverDeadline:
-		return &overDeadline{limit: no.limit}
+		return &timeoutError{text: ErrOverDeadline.Error() + " (" + no.limit + ")", is: ErrOverDeadline}
 	case no.err == errOverElapsed:
 		return fmt.Errorf("%w (%s)", errOverElapsed, no.limit)
 	}
@@ -86,49 +87,24 @@ func (e *bodyError) Unwrap() []error {
 	return []error{e.last, e.why}
 }
 
-// An overDeadline names the limit, except in ErrOverDeadline itself.
-type overDeadline struct{ limit string }
+// A timeoutError says that something took too long. errors.Is also sees
+// context.DeadlineExceeded in it.
+type timeoutError struct {
+	text  string        // has %v in the place of after, if that is not 0
+	after time.Duration // the time that was over
+	is    error         // what errors.Is sees in it as well; nil: nothing
+}
 
-func (e *overDeadline) Error() string {
-	if e.limit == "" {
-		return "transport: its turn would come after the deadline"
+func (e *timeoutError) Error() string {
+	if e.after == 0 {
+		return e.text
 	}
-	return "transport: its turn would come after the deadline (" + e.limit + ")"
+	return fmt.Sprintf(e.text, e.after)
 }
-func (*overDeadline) Timeout() bool   { return true }
-func (*overDeadline) Temporary() bool { return true }
-func (*overDeadline) Is(target error) bool {
-	return target == ErrOverDeadline || target == context.DeadlineExceeded
-}
-
-type attemptTimeout struct{ after time.Duration }
-
-func (e *attemptTimeout) Error() string {
-	return "transport: no response within the attempt's " + e.after.String()
-}
-func (*attemptTimeout) Timeout() bool   { return true }
-func (*attemptTimeout) Temporary() bool { return true }
-func (*attemptTimeout) Is(target error) bool {
-	return target == ErrAttemptTimeout || target == context.DeadlineExceeded
-}
-
-// An eventTimeout is the error of an attempt whose event stream had no event within
-// Rule.FirstEventTimeout.
-type eventTimeout struct{ attemptTimeout }
-
-func (e *eventTimeout) Error() string {
-	return "transport: no event within " + e.after.String() + " after the headers"
-}
-
-// A connectTimeout is the cause of the net.OpError of an attempt that got no connection
-// within Rule.ConnectTimeout.
-type connectTimeout struct{ after time.Duration }
-
-func (e *connectTimeout) Error() string { return "no connection within " + e.after.String() }
-func (*connectTimeout) Timeout() bool   { return true }
-func (*connectTimeout) Temporary() bool { return true }
-func (*connectTimeout) Is(target error) bool {
-	return target == context.DeadlineExceeded
+func (*timeoutError) Timeout() bool   { return true }
+func (*timeoutError) Temporary() bool { return true }
+func (e *timeoutError) Is(target error) bool {
+	return target == e.is || target == context.DeadlineExceeded
 }
 
 // An Error tells more than the error of the base transport. A Transport returns it

@@ -43,10 +43,7 @@ var (
 	SafeText           = safeText
 )
 
-type (
-	AttemptTimeout = attemptTimeout
-	Download       = download
-)
+type Download = download
 
 func ContextError(err, cause error) error { return &contextError{err, cause} }
 

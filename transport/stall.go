@@ -6,7 +6,6 @@
 package transport
 
 import (
-	"context"
 	"io"
 	"sync"
 	"time"
@@ -19,26 +18,10 @@ import (
 // for Rule.Stall.Timeout, or that was slower than Rule.Stall.MinBytesPerSecond.
 // errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as for the timeouts of
 // net/http.
-var ErrStalled error = &stallError{}
+var ErrStalled error = &timeoutError{text: "transport: no progress"}
 
-type stallError struct {
-	after time.Duration
-	rate  int64 // the demanded bytes per second; 0: any progress is enough
-}
-
-func (e *stallError) Error() string {
-	switch {
-	case e.rate > 0:
-		return "transport: less than the demanded throughput for " + e.after.String()
-	case e.after > 0:
-		return "transport: no progress for " + e.after.String()
-	}
-	return "transport: no progress"
-}
-func (*stallError) Timeout() bool   { return true }
-func (*stallError) Temporary() bool { return true }
-func (*stallError) Is(target error) bool {
-	return target == ErrStalled || target == context.DeadlineExceeded
+func noProgress(after time.Duration) error {
+	return &timeoutError{"transport: no progress for %v", after, ErrStalled}
 }
 
 // throughputWindow is the time over which the throughput is averaged if the rule has no
@@ -52,8 +35,8 @@ type stallLimits struct {
 	rate   int64         // the least bytes per second; not positive: off
 	window time.Duration // the time over which the throughput is averaged
 	need   int64         // the bytes that have to arrive in the window
-	silent *stallError   // there was no byte for too long
-	slow   *stallError   // there were too few bytes in the window
+	silent error         // there was no byte for too long
+	slow   error         // there were too few bytes in the window
 }
 
 // stallLimitsOf returns the limits of a rule for stalls.
@@ -63,8 +46,8 @@ func stallLimitsOf(r *policy.Rule) stallLimits {
 		l.window = l.quiet
 	}
 	l.need = max(1, int64(float64(l.rate)*l.window.Seconds()))
-	l.silent = &stallError{after: l.quiet}
-	l.slow = &stallError{after: l.window, rate: l.rate}
+	l.silent = noProgress(l.quiet)
+	l.slow = &timeoutError{"transport: less than the demanded throughput for %v", l.window, ErrStalled}
 	return l
 }
 
@@ -111,9 +94,9 @@ type watchedBody struct {
 	// a Read.
 	reading bool
 	closed  bool
-	began   time.Time   // when the present Read began
-	late    *stallError // the error if the present Read is cut
-	fired   *stallError // not nil: a Read was cut
+	began   time.Time // when the present Read began
+	late    error     // the error if the present Read is cut
+	fired   error     // not nil: a Read was cut
 
 	quiet time.Duration // the wait for the next byte in earlier Reads
 	spent time.Duration // the time used of the window

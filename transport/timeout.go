@@ -33,14 +33,14 @@ type timeouts struct {
 func timeoutsOf(r *policy.Rule) timeouts {
 	return timeouts{
 		after: r.AttemptTimeout,
-		late:  &attemptTimeout{after: r.AttemptTimeout},
+		late:  &timeoutError{"transport: no response within the attempt's %v", r.AttemptTimeout, ErrAttemptTimeout},
 		stall: stallLimitsOf(r),
 
 		connect:     r.ConnectTimeout,
-		unconnected: &net.OpError{Op: "dial", Net: "tcp", Err: &connectTimeout{after: r.ConnectTimeout}},
+		unconnected: &net.OpError{Op: "dial", Net: "tcp", Err: &timeoutError{"no connection within %v", r.ConnectTimeout, errUnconnected}},
 
 		event:     r.FirstEventTimeout,
-		eventless: &eventTimeout{attemptTimeout{after: r.FirstEventTimeout}},
+		eventless: &timeoutError{"transport: no event within %v after the headers", r.FirstEventTimeout, ErrAttemptTimeout},
 	}
 }
 
