@@ -5,6 +5,7 @@ package transport
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"strings"
@@ -91,13 +92,10 @@ func printable(s string) string {
 
 // innermost returns the error that others wrap.
 func innermost(err error) error {
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			return err
-		}
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		err = inner
 	}
+	return err
 }
 
 // longest is the most characters that a message has.
@@ -115,6 +113,16 @@ func fit(host, why string, message func(host, why string) string) string {
 		text = message(clip(host, max(utf8.RuneCountInString(host)-over, 20)), why)
 	}
 	return printable(clip(text, longest))
+}
+
+// A sentence is a text of several parts.
+type sentence struct{ strings.Builder }
+
+// add adds a part if there is something to say.
+func (s *sentence) add(said bool, format string, args ...any) {
+	if said {
+		fmt.Fprintf(s, format, args...)
+	}
 }
 
 // clip cuts the middle out of a text that has more than n characters.

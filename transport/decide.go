@@ -87,37 +87,39 @@ const (
 	reasons // how many there are
 )
 
-var reasonNames = [...]string{
-	ReasonFinal:         "final",
-	ReasonRetry:         "retry",
-	ReasonNotIdempotent: "not_idempotent",
-	ReasonNotReplayable: "body_not_replayable",
-	ReasonBodyBusy:      "body_busy",
-	ReasonSentOnce:      "sent_once",
-	ReasonRetriesOff:    "retries_off",
-	ReasonNested:        "nested",
-	ReasonCanceled:      "canceled",
-	ReasonTimeout:       "timeout",
-	ReasonAttempts:      "attempts",
-	ReasonMaxElapsed:    "max_elapsed",
-	ReasonDeadline:      "deadline",
-	ReasonMaxRetryAfter: "max_retry_after",
-	ReasonBackoffStop:   "backoff_stop",
-	ReasonCooldown:      "cooldown",
-	ReasonBudget:        "budget",
-	ReasonGateFull:      "gate_full",
-	ReasonHedged:        "hedged",
-	ReasonOutrun:        "outrun",
-	ReasonResume:        "resume",
-	ReasonResumeMax:     "resume_max",
-	ReasonMismatch:      "mismatch",
-	ReasonNotResumable:  "not_resumable",
+// reasonNames has the name of each reason, and says why there is no further attempt as the end
+// of a sentence.
+var reasonNames = [...][2]string{
+	ReasonFinal:         {"final", "another attempt would not change it"},
+	ReasonRetry:         {"retry", "it is retried"},
+	ReasonNotIdempotent: {"not_idempotent", "the server may have acted, and it could do harm to act twice"},
+	ReasonNotReplayable: {"body_not_replayable", "the request's body cannot be sent again"},
+	ReasonBodyBusy:      {"body_busy", "the request's body is still being read"},
+	ReasonSentOnce:      {"sent_once", "the caller allows one attempt"},
+	ReasonRetriesOff:    {"retries_off", "the rule allows one attempt"},
+	ReasonNested:        {"nested", "a Transport below gave up"},
+	ReasonCanceled:      {"canceled", "the caller hung up"},
+	ReasonTimeout:       {"timeout", "the caller's time is up"},
+	ReasonAttempts:      {"attempts", "all attempts are used up"},
+	ReasonMaxElapsed:    {"max_elapsed", "the rule's time for retries is over"},
+	ReasonDeadline:      {"deadline", "its turn would come after the caller's deadline"},
+	ReasonMaxRetryAfter: {"max_retry_after", "the wait is longer than the rule allows"},
+	ReasonBackoffStop:   {"backoff_stop", "the back-off ends here"},
+	ReasonCooldown:      {"cooldown", "the host asked for a longer wait than the rule allows"},
+	ReasonBudget:        {"budget", "the host's retry budget is used up"},
+	ReasonGateFull:      {"gate_full", "too many requests are in flight"},
+	ReasonHedged:        {"hedged", "a second attempt goes beside it"},
+	ReasonOutrun:        {"outrun", "another attempt was faster"},
+	ReasonResume:        {"resume", "the rest of its body is asked for"},
+	ReasonResumeMax:     {"resume_max", "too many reconnects brought no progress"},
+	ReasonMismatch:      {"mismatch", "the rest is not of the same body"},
+	ReasonNotResumable:  {"not_resumable", "nothing can continue its body"},
 }
 
 // String returns the reason in snake case.
 func (r Reason) String() string {
-	if int(r) < len(reasonNames) {
-		return reasonNames[r]
+	if r < reasons {
+		return reasonNames[r][0]
 	}
 	return "Reason(" + strconv.Itoa(int(r)) + ")"
 }
@@ -137,11 +139,7 @@ func (r Reason) limit() bool {
 // told reports whether a response carries the reason in its [History]. It does so if
 // a limit withheld the retry, or if the retry was not safe.
 func (r Reason) told() bool {
-	switch r {
-	case ReasonNotIdempotent, ReasonNotReplayable, ReasonBodyBusy:
-		return true
-	}
-	return r.limit()
+	return r == ReasonNotIdempotent || r == ReasonNotReplayable || r == ReasonBodyBusy || r.limit()
 }
 
 // facts are everything that the decision depends on.

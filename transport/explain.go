@@ -13,38 +13,10 @@ import (
 	"time"
 )
 
-// reasonTexts say why there is no further attempt, as the end of a sentence.
-var reasonTexts = [...]string{
-	ReasonFinal:         "another attempt would not change it",
-	ReasonRetry:         "it is retried",
-	ReasonNotIdempotent: "the server may have acted, and it could do harm to act twice",
-	ReasonNotReplayable: "the request's body cannot be sent again",
-	ReasonBodyBusy:      "the request's body is still being read",
-	ReasonSentOnce:      "the caller allows one attempt",
-	ReasonRetriesOff:    "the rule allows one attempt",
-	ReasonNested:        "a Transport below gave up",
-	ReasonCanceled:      "the caller hung up",
-	ReasonTimeout:       "the caller's time is up",
-	ReasonAttempts:      "all attempts are used up",
-	ReasonMaxElapsed:    "the rule's time for retries is over",
-	ReasonDeadline:      "its turn would come after the caller's deadline",
-	ReasonMaxRetryAfter: "the wait is longer than the rule allows",
-	ReasonBackoffStop:   "the back-off ends here",
-	ReasonCooldown:      "the host asked for a longer wait than the rule allows",
-	ReasonBudget:        "the host's retry budget is used up",
-	ReasonGateFull:      "too many requests are in flight",
-	ReasonHedged:        "a second attempt goes beside it",
-	ReasonOutrun:        "another attempt was faster",
-	ReasonResume:        "the rest of its body is asked for",
-	ReasonResumeMax:     "too many reconnects brought no progress",
-	ReasonMismatch:      "the rest is not of the same body",
-	ReasonNotResumable:  "nothing can continue its body",
-}
-
-// textOf returns the text of a reason.
+// textOf says as the end of a sentence why there is no further attempt.
 func textOf(r Reason) string {
 	if r < reasons {
-		return reasonTexts[r]
+		return reasonNames[r][1]
 	}
 	return r.String()
 }
@@ -65,19 +37,19 @@ func Explain(resp *http.Response, err error) string {
 	case resp == nil && err == nil:
 		return "no request"
 	case isOurs:
-		s.request, s.url, s.reason, s.limit, s.attempts, s.until, s.queued = e.request, e.url, e.Reason, e.Limit, e.Attempts, e.Until, e.queued
+		s.known = *e
 	case isURL:
-		s.url = whole.URL
-		s.request = strings.ToUpper(whole.Op) + " " + hidden // nobody knows what is secret in a text that is no URL
+		s.known.url = whole.URL
+		s.known.request = strings.ToUpper(whole.Op) + " " + hidden // nobody knows what is secret in a text that is no URL
 		if u, err := url.Parse(whole.URL); err == nil {
-			s.request = strings.ToUpper(whole.Op) + " " + safeURL(u)
+			s.known.request = strings.ToUpper(whole.Op) + " " + safeURL(u)
 		}
 	}
 	if resp != nil {
 		h := HistoryOf(resp)
-		s.reason, s.attempts, s.status = h.Reason, h.Attempts, resp.StatusCode
+		s.known.Reason, s.known.Attempts, s.status = h.Reason, h.Attempts, resp.StatusCode
 		if resp.Request != nil {
-			s.request, s.url = method(resp.Request)+" "+safeURL(resp.Request.URL), resp.Request.URL.String()
+			s.known.request, s.known.url = method(resp.Request)+" "+safeURL(resp.Request.URL), resp.Request.URL.String()
 		}
 	}
 	return s.String()
@@ -85,31 +57,24 @@ func Explain(resp *http.Response, err error) string {
 
 // An account is what is known of a request that has ended.
 type account struct {
-	request  string // method and URL, without secrets
-	url      string // with its secrets
-	attempts []Attempt
-	status   int   // of the response, or 0
-	err      error // that the caller got, or nil
-	reason   Reason
-	limit    string
-	queued   Queued // before the request was refused
-	until    time.Time
+	known  Error // what an Error, a History or a URL tells
+	status int   // of the response, or 0
+	err    error // that the caller got, or nil
 }
 
 func (s *account) String() string {
-	var b strings.Builder
-	b.WriteString(cmp.Or(s.request, "a request"))
+	var b sentence
+	b.WriteString(cmp.Or(s.known.request, "a request"))
 	var start time.Time
-	for i := range s.attempts {
-		a := &s.attempts[i]
+	for i := range s.known.Attempts {
+		a := &s.known.Attempts[i]
 		if i == 0 {
 			start = a.began()
 		}
 		fmt.Fprintf(&b, "\n  attempt %d, at %v: %s", a.Number, rough(a.began().Sub(start)), s.outcome(a))
 	}
-	if held := s.queued.text(); held != "" {
-		b.WriteString("\n  waited " + held)
-	}
+	held := s.known.queued.text()
+	b.add(held != "", "\n  waited %s", held)
 	b.WriteString("\n  " + s.end())
 	return b.String()
 }
@@ -124,31 +89,19 @@ func (a *Attempt) began() time.Time {
 
 // outcome says what came of an attempt, and what followed.
 func (s *account) outcome(a *Attempt) string {
-	var b strings.Builder
-	switch {
-	case a.Err != nil:
-		b.WriteString(causeOf(a.Err, s.url))
-	default:
+	var b sentence
+	if a.Err != nil {
+		b.WriteString(causeOf(a.Err, s.known.url))
+	} else {
 		b.WriteString(strconv.Itoa(a.Status))
 	}
-	if took := rough(a.Duration); took > 0 {
-		fmt.Fprintf(&b, " after %v", took)
-	}
-	if a.Addr != "" {
-		b.WriteString(" from " + a.Addr)
-	}
-	if held := a.Queued.text(); held != "" {
-		b.WriteString(", had waited " + held)
-	}
-	if a.Kind == KindHedge {
-		b.WriteString(", a hedge")
-	}
-	if a.Hint > 0 {
-		fmt.Fprintf(&b, ", asks to wait %v", rough(a.Hint))
-	}
-	if a.Wait > 0 {
-		fmt.Fprintf(&b, ", retry after %v", rough(a.Wait))
-	}
+	took, held := rough(a.Duration), a.Queued.text()
+	b.add(took > 0, " after %v", took)
+	b.add(a.Addr != "", " from %s", a.Addr)
+	b.add(held != "", ", had waited %s", held)
+	b.add(a.Kind == KindHedge, ", a hedge")
+	b.add(a.Hint > 0, ", asks to wait %v", rough(a.Hint))
+	b.add(a.Wait > 0, ", retry after %v", rough(a.Wait))
 	return b.String()
 }
 
@@ -168,27 +121,23 @@ func (q Queued) text() string {
 
 // end says what the caller got, and why there was nothing more.
 func (s *account) end() string {
-	n := len(s.attempts)
-	var b strings.Builder
+	n := len(s.known.Attempts)
+	var b sentence
 	switch {
 	case s.err == nil && n == 0:
 		return fmt.Sprintf("status %d at the first attempt", s.status)
-	case s.err == nil && s.reason == ReasonFinal:
+	case s.err == nil && s.known.Reason == ReasonFinal:
 		return fmt.Sprintf("status %d, the caller has it", s.status)
 	case s.err == nil:
 		fmt.Fprintf(&b, "status %d", s.status)
-	case n == 0 && s.reason != ReasonFinal:
+	case n == 0 && s.known.Reason != ReasonFinal:
 		b.WriteString("not sent")
 	default:
 		return "failed: " + s.failure()
 	}
-	b.WriteString(": " + textOf(s.reason))
-	if s.limit != "" {
-		b.WriteString(" (" + s.limit + ")")
-	}
-	if !s.until.IsZero() {
-		b.WriteString(", try again at " + s.until.UTC().Format(time.RFC3339))
-	}
+	b.WriteString(": " + textOf(s.known.Reason))
+	b.add(s.known.Limit != "", " (%s)", s.known.Limit)
+	b.add(!s.known.Until.IsZero(), ", try again at %s", s.known.Until.UTC().Format(time.RFC3339))
 	return b.String()
 }
 
@@ -196,9 +145,9 @@ func (s *account) end() string {
 func (s *account) failure() string {
 	err := s.err
 	if e, ok := errors.AsType[*Error](err); ok {
-		if err = e.Err; s.reason != ReasonFinal || err == nil {
-			return textOf(s.reason)
+		if err = e.Err; s.known.Reason != ReasonFinal || err == nil {
+			return textOf(s.known.Reason)
 		}
 	}
-	return causeOf(err, s.url)
+	return causeOf(err, s.known.url)
 }

@@ -8,7 +8,6 @@ import (
 	"math"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host"
@@ -62,30 +61,18 @@ type HostState struct {
 
 // String returns the state in a single line of text, without fields that are zero.
 func (s HostState) String() string {
-	var b strings.Builder
+	gate := "open"
+	if s.GateClosed {
+		gate = "closed"
+	}
+	var b sentence
 	fmt.Fprintf(&b, "%s: %d requests, %d under way", s.Host, s.Requests, s.InFlight)
-	if s.BudgetLeft >= 0 {
-		fmt.Fprintf(&b, ", %.1f retries left", s.BudgetLeft)
-	}
-	if s.HeldScopes > 0 {
-		fmt.Fprintf(&b, ", %d held until %s", s.HeldScopes, s.HeldUntil.UTC().Format(time.RFC3339))
-	}
-	if s.GateLimit > 0 {
-		state := "open"
-		if s.GateClosed {
-			state = "closed"
-		}
-		fmt.Fprintf(&b, ", gate %s at %d with %d slots in use and %d waiting", state, s.GateLimit, s.GateSlots, s.GateQueue)
-	}
-	if s.Lanes > 0 {
-		fmt.Fprintf(&b, ", lane %d of %d", s.Lane, s.Lanes)
-	}
-	if s.Down {
-		b.WriteString(", down")
-	}
-	if s.RatePerSecond > 0 {
-		fmt.Fprintf(&b, ", %.1f attempts/s", s.RatePerSecond)
-	}
+	b.add(s.BudgetLeft >= 0, ", %.1f retries left", s.BudgetLeft)
+	b.add(s.HeldScopes > 0, ", %d held until %s", s.HeldScopes, s.HeldUntil.UTC().Format(time.RFC3339))
+	b.add(s.GateLimit > 0, ", gate %s at %d with %d slots in use and %d waiting", gate, s.GateLimit, s.GateSlots, s.GateQueue)
+	b.add(s.Lanes > 0, ", lane %d of %d", s.Lane, s.Lanes)
+	b.add(s.Down, ", down")
+	b.add(s.RatePerSecond > 0, ", %.1f attempts/s", s.RatePerSecond)
 	return b.String()
 }
 
