@@ -125,51 +125,47 @@ func (r *report) log(d *decision) {
 	if r.home != nil {
 		host = safeName(state)
 	}
-	attrs := []slog.Attr{
+	why, addr := strconv.Itoa(d.Status), cmp.Or(d.Addr, addrOf(d.Err))
+	if d.Err != nil {
+		why = causeOf(d.Err, url)
+	}
+	all := attrs{
 		slog.String("host", host),
 		slog.String("method", method(req)),
 		slog.String("url", safeURL(req.URL)),
 		slog.String("reason", d.reason.String()),
 	}
 	goes := d.reason == ReasonRetry || d.reason == ReasonResume
-	if goes || d.reason == ReasonHedged || d.reason == ReasonOutrun {
-		attrs = append(attrs, slog.Int("attempt", d.Number))
-	} else {
-		attrs = append(attrs, slog.Int("attempts", d.sent))
-	}
-	if d.Alternate != "" {
-		attrs = append(attrs, slog.String("alternate", d.Alternate))
-	}
-	if d.limit != "" {
-		attrs = append(attrs, slog.String("limit", d.limit))
-	}
-	if d.Status != 0 {
-		attrs = append(attrs, slog.Int("status", d.Status))
-	}
-	why := strconv.Itoa(d.Status)
-	if d.Err != nil {
-		why = causeOf(d.Err, url)
-		attrs = append(attrs, slog.String("error", why))
-	}
-	if addr := cmp.Or(d.Addr, addrOf(d.Err)); addr != "" {
-		attrs = append(attrs, slog.String("addr", addr))
-	}
-	if r.offset > 0 {
-		attrs = append(attrs, slog.Int64("offset", r.offset))
-	}
+	aside := d.reason == ReasonHedged || d.reason == ReasonOutrun
+	all.add(goes || aside, slog.Int("attempt", d.Number))
+	all.add(!goes && !aside, slog.Int("attempts", d.sent))
+	all.add(d.Alternate != "", slog.String("alternate", d.Alternate))
+	all.add(d.limit != "", slog.String("limit", d.limit))
+	all.add(d.Status != 0, slog.Int("status", d.Status))
+	all.add(d.Err != nil, slog.String("error", why))
+	all.add(addr != "", slog.String("addr", addr))
+	all.add(r.offset > 0, slog.Int64("offset", r.offset))
 	switch {
 	case goes:
-		attrs = append(attrs, slog.Duration("wait", d.Wait.Round(time.Millisecond)))
+		all.add(true, slog.Duration("wait", d.Wait.Round(time.Millisecond)))
 	case d.Hint > 0 && d.reason != ReasonOutrun:
-		attrs = append(attrs, slog.Time("until", d.Time.Add(d.Hint).Round(time.Second)))
-	case !d.until.IsZero():
-		attrs = append(attrs, slog.Time("until", d.until.Round(time.Second)))
+		all.add(true, slog.Time("until", d.Time.Add(d.Hint).Round(time.Second)))
+	default:
+		all.add(!d.until.IsZero(), slog.Time("until", d.until.Round(time.Second)))
+	}
+	all.took("duration", d.Duration)
+	all.took("queued.cooldown", d.Queued.Cooldown)
+	all.took("queued.pacing", d.Queued.Pacing)
+	all.took("queued.rate", d.Queued.Rate)
+	all.took("queued.gate", d.Queued.Gate)
+	if !goes && !aside && !r.began.IsZero() { // the call has ended
+		all.took("elapsed", d.Time.Sub(r.began))
 	}
 	r.t.lines.write(line{
 		ctx: r.ctx, level: level, host: host,
 		key:   lineKey{what, d.reason, d.Status, classify.KindOf(d.Err)},
 		text:  fit(host, why, func(host, why string) string { return r.message(d, what, host, why) }),
-		attrs: append(attrs, r.durations(d)...),
+		attrs: all,
 	})
 }
 
@@ -212,6 +208,22 @@ func addrOf(err error) string {
 	return ""
 }
 
+// attrs are the attributes of a log line.
+type attrs []slog.Attr
+
+// add adds an attribute if it is set.
+func (all *attrs) add(set bool, attr slog.Attr) {
+	if set {
+		*all = append(*all, attr)
+	}
+}
+
+// took adds a time, unless it is not known or zero.
+func (all *attrs) took(key string, d time.Duration) {
+	d = d.Round(time.Millisecond)
+	all.add(d > 0, slog.Duration(key, d))
+}
+
 // changed writes a line about a change of a host's state.
 func (s *lines) changed(h HostChange) {
 	level := slog.LevelWarn
@@ -221,24 +233,19 @@ func (s *lines) changed(h HostChange) {
 	if s == nil || !s.logger.Enabled(h.Context, level) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("host", h.Host), slog.String("condition", h.Condition.String())}
-	add := func(set bool, attr slog.Attr) {
-		if set {
-			attrs = append(attrs, attr)
-		}
-	}
-	add(h.Over, slog.Bool("over", true))
-	add(h.Condition.Limit() != "", slog.String("limit", h.Condition.Limit()))
-	add(h.Scope != 0, slog.String("scope", strconv.FormatUint(h.Scope, 16)))
-	add(h.Status != 0, slog.Int("status", h.Status))
-	add(h.Err != nil, slog.String("error", h.cause()))
-	add(h.Addr != "", slog.String("addr", h.Addr))
-	add(h.Fleet, slog.Bool("fleet", true))
-	add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
-	add(h.Waiting > 0, slog.Int("waiting", h.Waiting))
-	add(h.Room > 0, slog.Int("room", h.Room))
-	add(h.Lane > 0, slog.Int("lane", h.Lane))
-	s.change(line{ctx: h.Context, level: level, host: h.Host, text: h.String(), attrs: attrs})
+	all := attrs{slog.String("host", h.Host), slog.String("condition", h.Condition.String())}
+	all.add(h.Over, slog.Bool("over", true))
+	all.add(h.Condition.Limit() != "", slog.String("limit", h.Condition.Limit()))
+	all.add(h.Scope != 0, slog.String("scope", strconv.FormatUint(h.Scope, 16)))
+	all.add(h.Status != 0, slog.Int("status", h.Status))
+	all.add(h.Err != nil, slog.String("error", h.cause()))
+	all.add(h.Addr != "", slog.String("addr", h.Addr))
+	all.add(h.Fleet, slog.Bool("fleet", true))
+	all.add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
+	all.add(h.Waiting > 0, slog.Int("waiting", h.Waiting))
+	all.add(h.Room > 0, slog.Int("room", h.Room))
+	all.add(h.Lane > 0, slog.Int("lane", h.Lane))
+	s.change(line{ctx: h.Context, level: level, host: h.Host, text: h.String(), attrs: all})
 }
 
 // newError returns the error of a call that ends without a response.
@@ -254,29 +261,6 @@ func (r *report) newError(reason Reason, err error) *Error {
 		url:      req.URL.String(),
 		ended:    r.ctx.Err(),
 	}
-}
-
-// durations returns how long the attempt took, how long it was queued, and how long the
-// call has taken. A time that is not known or zero is left out.
-func (r *report) durations(d *decision) (attrs []slog.Attr) {
-	add := func(key string, took time.Duration) {
-		if took = took.Round(time.Millisecond); took > 0 {
-			attrs = append(attrs, slog.Duration(key, took))
-		}
-	}
-	add("duration", d.Duration)
-	add("queued.cooldown", d.Queued.Cooldown)
-	add("queued.pacing", d.Queued.Pacing)
-	add("queued.rate", d.Queued.Rate)
-	add("queued.gate", d.Queued.Gate)
-	switch d.reason {
-	case ReasonRetry, ReasonResume, ReasonHedged, ReasonOutrun: // the call goes on
-	default:
-		if !r.began.IsZero() {
-			add("elapsed", d.Time.Sub(r.began))
-		}
-	}
-	return attrs
 }
 
 // resumed logs that a reconnect continues a body. took is the time since the cut.
