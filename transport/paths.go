@@ -70,37 +70,21 @@ func (r route) fault(key, hosts string) string {
 
 // isMethod reports whether s is empty or a method (RFC 9110 §9.1).
 func isMethod(s string) bool {
-	return strings.Trim(s, "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") == ""
+	return strings.Trim(s, "!#$%&'*+-.^_`|~"+alphanumerics) == ""
 }
 
 // isClean reports whether http.ServeMux would leave a path, or the end of one, as it is. It
 // may be escaped. A "." that is escaped counts as any other character.
 func isClean(path string) bool {
-	if path == "" || !strings.Contains(path, "//") && !strings.Contains(path, "/.") {
+	if !strings.Contains(path, "//") && !strings.Contains(path, "/.") {
 		return true
 	}
-	for rest := path; rest != "" && rest != "/"; {
-		var segment string
-		if segment, rest = firstSegment(rest); isDots(segment) {
+	for segment, rest := "", path[1:]; rest != ""; {
+		if segment, rest, _ = strings.Cut(rest, "/"); segment == "" || segment == "." || segment == ".." {
 			return false
 		}
 	}
 	return true
-}
-
-// isDots reports whether a segment is empty, "." or "..".
-func isDots(segment string) bool {
-	return len(segment) <= 2 && (segment == "" || segment == "." || segment == "..")
-}
-
-// firstSegment cuts the first segment from a path that begins with a slash. rest is empty
-// or begins with a slash.
-func firstSegment(path string) (segment, rest string) {
-	path = path[1:]
-	if i := strings.IndexByte(path, '/'); i >= 0 {
-		return path[:i], path[i:]
-	}
-	return path, ""
 }
 
 // paths are the rules of the paths of a host. They never change once they are in a ruleset.
@@ -108,6 +92,8 @@ type paths struct {
 	nodes   map[string]*pathNode // by path, without a slash at its end, see plain
 	lengths []int                // of the keys of nodes, longest first
 }
+
+func newPaths() *paths { return &paths{nodes: map[string]*pathNode{}} }
 
 // A pathNode has the rules of a path. The lists have HEAD before GET, and the rule of every
 // method last.
@@ -262,9 +248,6 @@ func (p *paths) add(e *hostEntry, r *resolved) {
 	n := p.nodes[key]
 	if n == nil {
 		n = new(pathNode)
-		if p.nodes == nil {
-			p.nodes = map[string]*pathNode{}
-		}
 		p.nodes[key] = n
 	}
 	list := &n.exact
@@ -313,20 +296,15 @@ func (p *paths) conflict(e *hostEntry) string {
 
 // checkPaths returns the faults of the entries of a host pattern that are wrong together.
 func checkPaths(entries []*hostEntry) (faults policy.Errors) {
-	type meaning struct {
-		method, path string
-		below        bool
-	}
-	var all paths
-	known := map[meaning]string{}
+	all := newPaths()
+	known := map[route]string{}
 	for _, e := range entries {
-		path, below := e.meaning()
-		m := meaning{e.method, path, below}
-		if same, ok := known[m]; ok {
+		r := route{e.method, string(plain(nil, e.path, true))}
+		if same, ok := known[r]; ok {
 			faults = append(faults, e.fault(fmt.Sprintf("means the same requests as %q", same)))
 			continue
 		}
-		known[m] = e.key
+		known[r] = e.key
 		all.add(e, nil)
 	}
 	all.sort()

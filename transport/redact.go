@@ -18,6 +18,11 @@ const hidden = "xxxxx"
 // taken for a token.
 const longestName = 40
 
+const (
+	alphanumerics = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	schemeChars   = alphanumerics + "+-."
+)
+
 // SafeURL returns the text of a URL without userinfo, query values and fragments, as log
 // lines and errors of this package have it.
 func SafeURL(u *url.URL) string { return safeURL(u) }
@@ -68,11 +73,8 @@ func safeOpaque(u *url.URL) string {
 	if scheme != "" {
 		scheme += ":"
 	}
-	if u.Opaque[0] != '/' {
-		return scheme + hidden
-	}
 	inner, err := url.Parse(u.Opaque)
-	if err != nil {
+	if u.Opaque[0] != '/' || err != nil {
 		return scheme + hidden
 	}
 	query := ""
@@ -88,14 +90,12 @@ func safeHost(s string) string {
 	if isHost(s) {
 		return s
 	}
-	user, name, ok := cutLast(s, "@")
-	if !ok {
-		user, name = "", s
-	}
+	at := strings.LastIndex(s, "@")
+	name := s[at+1:]
 	if i := strings.IndexAny(name, "/?#\\ "); i >= 0 {
 		name = name[:i]
 	}
-	if user != "" {
+	if at > 0 {
 		name = hidden + "@" + name
 	}
 	return name
@@ -192,15 +192,7 @@ func safeQuery(query string) string {
 
 // isName reports whether s can be shown as the name of a query's parameter.
 func isName(s string) bool {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case strings.IndexByte("_-.[]$", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return s != "" && len(s) <= longestName
+	return s != "" && len(s) <= longestName && strings.Trim(s, alphanumerics+"_-.[]$") == ""
 }
 
 // safeText returns the text of an error without the secrets of URLs. The caller knows
@@ -233,11 +225,10 @@ func safeText(err error, known ...string) string {
 // caller that fills in a URL by hand may leave a secret there.
 func withoutAuthority(text, known string) string {
 	_, rest, _ := strings.Cut(known, "//")
-	end := strings.IndexAny(rest, "/?#")
-	if end < 0 {
-		end = len(rest)
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		rest = rest[:end]
 	}
-	whole, err := url.PathUnescape(rest[:end]) // url.URL.String escapes what no host has
+	whole, err := url.PathUnescape(rest) // url.URL.String escapes what no host has
 	if err != nil || isHost(whole) {
 		return text
 	}
@@ -262,7 +253,7 @@ func replaced(text, s, safe string) string {
 }
 
 // urlsIn returns the URLs of all errors of net/url and of this package in the tree of
-// err.
+// err, which may be nil.
 func urlsIn(err error) (all []string) {
 	switch e := err.(type) {
 	case *url.Error:
@@ -272,14 +263,10 @@ func urlsIn(err error) (all []string) {
 	}
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
-		if inner := e.Unwrap(); inner != nil {
-			all = append(all, urlsIn(inner)...)
-		}
+		all = append(all, urlsIn(e.Unwrap())...)
 	case interface{ Unwrap() []error }:
 		for _, inner := range e.Unwrap() {
-			if inner != nil {
-				all = append(all, urlsIn(inner)...)
-			}
+			all = append(all, urlsIn(inner)...)
 		}
 	}
 	return all
@@ -433,10 +420,7 @@ func (h *hider) word(s string) string {
 	head, _, ok := strings.Cut(s, "://")
 	switch {
 	case ok && !strings.Contains(head, "?"):
-		start := len(head)
-		for start > 0 && isScheme(head[start-1:start]) {
-			start--
-		}
+		start := len(strings.TrimRight(head, schemeChars))
 		return s[:start] + h.trimmed(s[start:])
 	case strings.Contains(s, "?"), strings.Contains(s, "@") && strings.Contains(s, ":"):
 		return h.trimmed(s)
@@ -486,16 +470,7 @@ func safeWord(s string) string {
 }
 
 // isScheme reports whether s can stand before "://".
-func isScheme(s string) bool {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '+', c == '-', c == '.':
-		default:
-			return false
-		}
-	}
-	return s != ""
-}
+func isScheme(s string) bool { return s != "" && strings.Trim(s, schemeChars) == "" }
 
 // cutLast is strings.Cut around the last sep.
 func cutLast(s, sep string) (before, after string, found bool) {

@@ -100,8 +100,8 @@ func (e *hostEntry) fault(why string) *policy.FieldError {
 // field returns the path of the entry in faults.
 func (e *hostEntry) field() string { return "Hosts[" + strconv.Quote(e.key) + "]" }
 
-// newRuleset makes a ruleset, or returns all faults.
-func newRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *owner) (*ruleset, error) {
+// newRuleset makes a ruleset, and returns all faults. With a fault the ruleset is of no use.
+func newRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *owner) (*ruleset, policy.Errors) {
 	faults := faultsOf(rule.Validate(), "Rule.")
 	sound := len(faults) == 0
 	if rule.Alternates.Enabled() {
@@ -148,20 +148,14 @@ func newRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *owner) (*
 			set.addAlternates(h.rule)
 		}
 	}
-	if len(faults) > 0 {
-		return nil, faults
-	}
-	return set, nil
+	return set, faults
 }
 
 // parse parses the key. If the key is wrong, why says why.
 func (e *hostEntry) parse() (why string) {
 	hosts, r := cutPattern(e.key)
 	e.route = r
-	if why = notPattern(e.key, hosts); why == "" {
-		why = r.fault(e.key, hosts)
-	}
-	if why == "" {
+	if why = cmp.Or(notPattern(e.key, hosts), r.fault(e.key, hosts)); why == "" {
 		e.pattern, why = parsePattern(hosts)
 	}
 	return why
@@ -213,7 +207,7 @@ func (set *ruleset) addTo(p pattern, named map[pattern]hostRule, entries []*host
 		base.rule = set.resolve(base.rule.policy)
 		set.hosts[p] = base
 	}
-	base.rule.paths = new(paths)
+	base.rule.paths = newPaths()
 	for _, e := range entries {
 		merged := e.rule.Or(base.rule.policy)
 		faults = append(faults, faultsOf(merged.Validate(), e.field()+".")...)
@@ -332,10 +326,7 @@ func (set *ruleset) forHost(k host.Key) (r *resolved, key string) {
 		return set.standard, ""
 	}
 	name, port := host.SplitPort(k.Host)
-	if port == "" {
-		port = host.DefaultPort(k.Scheme)
-	}
-	h := mostSpecific(set.hosts, pattern{name: name, port: port}, set.standard)
+	h := mostSpecific(set.hosts, pattern{name: name, port: cmp.Or(port, host.DefaultPort(k.Scheme))}, set.standard)
 	return h.rule, h.key
 }
 

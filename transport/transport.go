@@ -4,7 +4,6 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"log/slog"
@@ -174,6 +173,7 @@ func New(c Config) (*Transport, error) {
 		hosts:   host.NewTable[resolved](host.MaxHosts),
 		kept:    &replay.Pool{MaxDisk: c.TempTotal},
 		tempDir: c.TempDir,
+		fleet:   c.Fleet,
 		logger:  c.Logger,
 		epoch:   time.Now(),
 		seed:    maphash.MakeSeed(),
@@ -195,12 +195,8 @@ func New(c Config) (*Transport, error) {
 	case replay.IsNil(t.base):
 		faults = append(faults, &policy.FieldError{Field: "Base", Value: c.Base, Reason: "is a nil pointer"})
 	}
-	switch {
-	case c.Fleet == nil:
-	case replay.IsNil(c.Fleet):
+	if replay.IsNil(c.Fleet) {
 		faults = append(faults, &policy.FieldError{Field: "Fleet", Value: c.Fleet, Reason: "is a nil pointer"})
-	default:
-		t.fleet = c.Fleet
 	}
 	if !c.Trace.empty() {
 		t.hostChanged = c.Trace.HostChanged
@@ -213,11 +209,8 @@ func New(c Config) (*Transport, error) {
 		t.lines = newLines(t.logger)
 	}
 	t.watched = t.logger != nil || t.hostChanged != nil
-	set, err := newRuleset(c.Rule, c.Hosts, new(owner))
-	if more := (policy.Errors)(nil); errors.As(err, &more) {
-		faults = append(faults, more...)
-	}
-	if len(faults) > 0 {
+	set, more := newRuleset(c.Rule, c.Hosts, new(owner))
+	if faults = append(faults, more...); len(faults) > 0 {
 		return nil, faults
 	}
 	t.pools = newPools(&c, t.base, dialer)
@@ -287,9 +280,9 @@ func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error
 	if old == nil {
 		return errNotMade
 	}
-	set, err := newRuleset(rule, hosts, old.owner)
-	if err != nil {
-		return err
+	set, faults := newRuleset(rule, hosts, old.owner)
+	if len(faults) > 0 {
+		return faults
 	}
 	t.rules.Store(set)
 	return nil
