@@ -87,7 +87,7 @@ func (x *exchange) send() (resp *http.Response, err error) {
 	defer func() { // also if the base transport panics
 		a.timing.took = time.Since(a.timing.start)
 		x.timing = a.timing
-		a.watch.end(a.timing.took, resp, err)
+		a.watch.end(a.way, a.timing.took, resp, err)
 	}()
 	return a.send()
 }

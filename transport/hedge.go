@@ -106,7 +106,7 @@ func (r *racer) abandon() {
 func (r *racer) ended(took time.Duration, resp *http.Response, err error) {
 	if !r.told {
 		r.told, r.timing.took = true, took
-		r.watch.end(took, resp, err)
+		r.watch.end(r.way, took, resp, err)
 	}
 }
 
@@ -167,8 +167,8 @@ func (x *exchange) race() (*http.Response, error) {
 	if r.second != nil {
 		came = x.pick(&r, came)
 	}
-	if came == r.second && r.first.way.lane.Heard() == r.first.way.heard {
-		x.doubt(r.first.way.lane)
+	if used := r.first.way; came == r.second && used.lane != nil && used.lane.Heard() == used.heard {
+		used.lane.Doubt() // it did worse than another
 	}
 	r.winner = came
 	x.number, x.timing, x.way = came.number, came.timing, came.way
@@ -186,16 +186,8 @@ func (x *exchange) race() (*http.Response, error) {
 // second attempt, if the host's limits have room for it.
 func (x *exchange) hedge(r *race) {
 	delay, ok := x.hedgeDelay()
-	if !ok {
+	if !ok || !x.stillSlow(r, delay, nil) {
 		return
-	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case came := <-r.done:
-		r.done <- came // has room, because came has just been taken out
-		return
-	case <-timer.C:
 	}
 	a, ok := x.secondAttempt(r)
 	if !ok {
@@ -248,10 +240,13 @@ func (x *exchange) secondAttempt(r *race) (a attempt, ok bool) {
 // connection. It reports whether the hedge is still needed.
 func (x *exchange) awaitBeside(r *race) bool {
 	to := x.beside()
-	if !x.comes(to) {
-		return true
-	}
-	timer := time.NewTimer(laneWait)
+	return !x.comes(to) || x.stillSlow(r, laneWait, to.Ready())
+}
+
+// stillSlow waits until d is over or ready is closed. It reports whether the caller still
+// waits for the first attempt then.
+func (x *exchange) stillSlow(r *race, d time.Duration, ready <-chan struct{}) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case came := <-r.done:
@@ -259,7 +254,7 @@ func (x *exchange) awaitBeside(r *race) bool {
 		return false
 	case <-x.ctx.Done(): // the base may take its time to end the first attempt
 		return false
-	case <-to.Ready():
+	case <-ready:
 	case <-timer.C:
 	}
 	return true

@@ -110,7 +110,6 @@ func (x *exchange) linked(a *attempt, proves bool) {
 	if opens != nil || a.number > 1 && (x.laned() || x.told()) || x.asksAddress() || proves {
 		a.way.link = &link{opens: opens}
 	}
-	a.watch.lane, a.watch.link = a.way.number(), a.way.link
 }
 
 // asksAddress reports whether a Trace wants to know the address of each attempt.
@@ -317,13 +316,6 @@ func (x *exchange) detour(d lane.Detour) (moved bool) {
 	return moved
 }
 
-// doubt notes that a lane did worse than another.
-func (x *exchange) doubt(l *lane.Lane) {
-	if l != nil {
-		l.Doubt()
-	}
-}
-
 // opener returns a function that makes a lane for the host.
 func (x *exchange) opener() lane.Opener {
 	return func(held int, moves bool) *lane.Lane {
@@ -383,11 +375,7 @@ func (x *exchange) otherAddress() bool {
 
 // hostPort returns the address that net/http dials for a request without a proxy.
 func hostPort(req *http.Request) string {
-	port := req.URL.Port()
-	if port == "" {
-		port = host.DefaultPort(req.URL.Scheme)
-	}
-	return net.JoinHostPort(req.URL.Hostname(), port)
+	return net.JoinHostPort(req.URL.Hostname(), cmp.Or(req.URL.Port(), host.DefaultPort(req.URL.Scheme)))
 }
 
 // moved tells that a host moved to another lane.

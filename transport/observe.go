@@ -110,13 +110,10 @@ func closeUnless(told *bool, resp *http.Response) {
 // part of the attempt, so that it needs no allocation.
 type watch struct {
 	on     bool // a hook observes attempts
-	begun  bool // AttemptStart was called
-	ended  bool // AttemptEnd was called
+	begun  bool // AttemptStart was called, and AttemptEnd not yet
 	traces [2]*Trace
 	ctx    context.Context
 	about  AttemptStart
-	lane   int
-	link   *link
 }
 
 // watch makes the hooks observe an attempt, if there are hooks for attempts.
@@ -161,15 +158,15 @@ func (w *watch) start(ctx context.Context, header http.Header) context.Context {
 	return w.ctx
 }
 
-// end calls the hooks AttemptEnd, once.
-func (w *watch) end(took time.Duration, resp *http.Response, err error) {
-	if !w.begun || w.ended {
+// end calls the hooks AttemptEnd, once. over is the way of the attempt.
+func (w *watch) end(over way, took time.Duration, resp *http.Response, err error) {
+	if !w.begun {
 		return
 	}
-	w.ended = true
+	w.begun = false
 	told := false
 	defer closeUnless(&told, resp)
-	e := AttemptEnd{AttemptStart: w.about, Addr: w.link.addr(), Lane: w.lane, Duration: took, Response: resp, Err: err}
+	e := AttemptEnd{AttemptStart: w.about, Addr: over.link.addr(), Lane: over.number(), Duration: took, Response: resp, Err: err}
 	for _, t := range w.traces {
 		if t != nil && t.AttemptEnd != nil {
 			t.AttemptEnd(w.ctx, e)
