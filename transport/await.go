@@ -137,24 +137,20 @@ type holding struct {
 	held atomic.Int64
 }
 
-// take takes n bytes more, if there is room. One goroutine at a time calls it.
-func (h *holding) take(n int64) bool {
-	if !h.pool.Hold(h.held.Load(), n) {
-		return false
-	}
-	h.held.Add(n)
-	return true
-}
-
 // free gives everything back. It may be called more than once.
 func (h *holding) free() { h.pool.Free(h.held.Swap(0), 0) }
 
 // hold makes what is held n bytes, if there is room. One goroutine at a time calls it.
 func (h *holding) hold(n int64) bool {
-	if held := h.held.Load(); n > held {
-		return h.take(n - held)
+	held := h.held.Load()
+	switch {
+	case n <= held:
+		h.pool.Free(h.held.Swap(n), n)
+	case h.pool.Hold(held, n-held):
+		h.held.Add(n - held)
+	default:
+		return false
 	}
-	h.pool.Free(h.held.Swap(n), n)
 	return true
 }
 
@@ -252,7 +248,7 @@ func (in *incoming) run(length int64, bare bool) {
 		if int64(len(data)) == length && err != nil && bare {
 			err = io.EOF
 		}
-		if in.take(data, n, err) {
+		if in.take(data, err) {
 			returned = true
 			return
 		}
@@ -262,12 +258,12 @@ func (in *incoming) run(length int64, bare bool) {
 // firstRead is the room for the first Read of a body without a length. It doubles.
 const firstRead = 4 << 10
 
-// take takes n bytes more, and reports whether the goroutine ends.
-func (in *incoming) take(data []byte, n int, err error) (ends bool) {
+// take takes what was read so far, and reports whether the goroutine ends.
+func (in *incoming) take(data []byte, err error) (ends bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.data, in.err = data, err
-	if !in.memory.take(int64(n)) || int64(len(data)) >= in.most {
+	if !in.memory.hold(int64(len(data))) || int64(len(data)) >= in.most {
 		in.handed = true
 	}
 	in.tell()
