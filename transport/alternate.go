@@ -18,6 +18,7 @@ package transport
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -546,10 +547,6 @@ func namesKey(name string) bool {
 	if name == "idempotencykey" || name == "xidempotencykey" {
 		return false
 	}
-	for _, word := range keyWords {
-		if strings.Contains(name, word) {
-			return true
-		}
-	}
-	return strings.HasSuffix(name, "key") || strings.HasSuffix(name, "keyid")
+	return strings.HasSuffix(name, "key") || strings.HasSuffix(name, "keyid") ||
+		slices.ContainsFunc(keyWords[:], func(word string) bool { return strings.Contains(name, word) })
 }

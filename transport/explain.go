@@ -80,12 +80,7 @@ func (s *account) String() string {
 }
 
 // began returns when the attempt was sent, or when it had ended if that is not known.
-func (a *Attempt) began() time.Time {
-	if a.Start.IsZero() {
-		return a.Time
-	}
-	return a.Start
-}
+func (a *Attempt) began() time.Time { return cmp.Or(a.Start, a.Time) }
 
 // outcome says what came of an attempt, and what followed.
 func (s *account) outcome(a *Attempt) string {

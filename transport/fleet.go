@@ -242,10 +242,5 @@ func codeOf(status int) cooldown.Code {
 	return cooldown.TooMany
 }
 
-// statusOf returns the status of a kind of hold.
-func statusOf(code cooldown.Code) int {
-	if code == cooldown.Unavailable {
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusTooManyRequests
-}
+// statusOf has the status of each kind of hold.
+var statusOf = [...]int{cooldown.TooMany: http.StatusTooManyRequests, cooldown.Unavailable: http.StatusServiceUnavailable}

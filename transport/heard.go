@@ -142,7 +142,7 @@ func (l *limits) noteCooldown(resp *http.Response, d *decision, told bool, hint 
 		ended := l.state.Machines().Cooldown.Answered(l.t.now(), l.scopeKey(), l.started, d.Status < 500)
 		for code, over := range ended {
 			if over {
-				l.tellHold(statusOf(cooldown.Code(code)), 0, false)
+				l.tellHold(statusOf[code], 0, false)
 			}
 		}
 	}

@@ -43,12 +43,11 @@ func (c *call) keyed() {
 // Retry-After says that the server still works on a request with the same key, and will
 // have its response. Without Retry-After a 409 may be any conflict.
 func inProgress(o classify.Outcome) classify.Verdict {
-	if o.Response == nil || o.Response.StatusCode != http.StatusConflict || o.Request == nil ||
-		len(o.Request.Header[keyField])+len(o.Request.Header[otherKeyField]) == 0 {
-		return classify.Unknown
-	}
-	if _, ok := classify.RetryAfter(o); ok {
-		return classify.Ambiguous
+	if o.Response != nil && o.Response.StatusCode == http.StatusConflict && o.Request != nil &&
+		len(o.Request.Header[keyField])+len(o.Request.Header[otherKeyField]) > 0 {
+		if _, ok := classify.RetryAfter(o); ok {
+			return classify.Ambiguous
+		}
 	}
 	return classify.Unknown
 }

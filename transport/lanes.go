@@ -254,14 +254,12 @@ func (p *pools) wake(t *Transport, d time.Duration) {
 // tidy closes the connections that nobody needs. It runs from time to time while there are
 // lanes, and holds no goroutine between.
 func (t *Transport) tidy() {
-	for _, l := range t.pools.leaving() {
+	p := t.pools
+	left, sweeps := p.dueNow()
+	for _, l := range left {
 		closeIdle(t.baseOf(l))
 	}
-	more := true
-	if t.pools.sweeps() {
-		more = t.sweep()
-	}
-	p := t.pools
+	more := !sweeps || t.sweep()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next := laneIdle
@@ -276,28 +274,20 @@ func (t *Transport) tidy() {
 	}
 }
 
-// leaving returns the lanes that were left.
-func (p *pools) leaving() (all []*lane.Lane) {
+// dueNow returns the lanes that were left, and whether idle lanes are to be given up now.
+func (p *pools) dueNow() (left []*lane.Lane, sweeps bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for l, times := range p.left {
-		all = append(all, l)
+		left = append(left, l)
 		if p.left[l]--; times == 1 {
 			delete(p.left, l)
 		}
 	}
-	return all
-}
-
-// sweeps reports whether idle lanes are to be given up now.
-func (p *pools) sweeps() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if time.Since(p.swept) < laneIdle {
-		return false
+	if sweeps = time.Since(p.swept) >= laneIdle; sweeps {
+		p.swept = time.Now()
 	}
-	p.swept = time.Now()
-	return true
+	return left, sweeps
 }
 
 // sweep gives up the lanes that are idle, and reports whether some are left.

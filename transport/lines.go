@@ -219,12 +219,7 @@ func (h *hostLines) repeat(key lineKey, now time.Time) *repeat {
 }
 
 // allowed returns when a further line about the state may be written.
-func (h *hostLines) allowed() time.Time {
-	if oldest := h.changes[0]; !oldest.IsZero() {
-		return oldest.Add(changesTime)
-	}
-	return time.Time{}
-}
+func (h *hostLines) allowed() time.Time { return h.changes[0].Add(changesTime) }
 
 // changeDue returns when the first line about the state that waits is due.
 func (h *hostLines) changeDue() time.Time {

@@ -667,7 +667,9 @@ func (x *exchange) bodiless(left *http.Response, d *decision, why error) (*http.
 	failed := &bodyError{last: d.Err, why: why, status: d.Status}
 	last := decision{Attempt: d.Attempt, sent: d.sent, reason: ReasonNotReplayable}
 	last.Err, last.Wait = failed, 0
-	x.report.replaceLast(left, &last)
+	x.report.history[len(x.report.history)-1] = last.Attempt
+	last.Kind = KindNone // the outcome of the attempt was told before
+	x.report.tell(left, &last)
 	if left != nil {
 		return marked(left, x.req, ReasonNotReplayable, x.report.attempts()), nil
 	}

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host"
@@ -22,9 +23,8 @@ const (
 // Transport. If the change came with a response, the request still has its slot of the gate.
 func (c *call) tells(h HostChange) func() {
 	h.Context, h.Host, h.url = c.parent(), c.hostName(), c.req.URL.String()
-	if h.Time = time.Now(); h.Since.IsZero() {
-		h.Since = h.Time
-	}
+	h.Time = time.Now()
+	h.Since = cmp.Or(h.Since, h.Time)
 	t := c.t
 	return func() {
 		if t.hostChanged != nil {

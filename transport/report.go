@@ -44,25 +44,16 @@ func (r *report) record(resp *http.Response, d *decision) {
 // the exchange in memory.
 func (r *report) attempts() []Attempt { return slices.Clone(r.history) }
 
-// replaceLast replaces the last attempt of the history and tells the observers.
-func (r *report) replaceLast(resp *http.Response, d *decision) {
-	r.history[len(r.history)-1] = d.Attempt
-	again := *d
-	again.Kind = KindNone // the outcome of the attempt was told before
-	r.tell(resp, &again)
-}
-
 // tell tells the traces and the log.
 func (r *report) tell(resp *http.Response, d *decision) {
 	r.reason, r.limit, r.queued = d.reason, d.limit, Queued{}
 	if d.Kind == KindNone {
 		r.queued = d.Queued
 	}
-	if own := r.t.trace; own != nil && own.Event != nil {
-		own.Event(r.event(resp, d))
-	}
-	if r.options != nil && r.options.trace != nil && r.options.trace.Event != nil {
-		r.options.trace.Event(r.event(resp, d))
+	for _, t := range r.traces() {
+		if t != nil && t.Event != nil {
+			t.Event(r.event(resp, d))
+		}
 	}
 	if r.t.lines != nil {
 		r.log(d)

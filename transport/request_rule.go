@@ -71,15 +71,12 @@ func (r *requestRule) over(base *resolved) (*resolved, error) {
 
 // find returns what over has made, or nil.
 func (r *requestRule) find(base *resolved) *completed {
-	made := r.made.Load()
-	if made == nil {
-		return nil
+	if made := r.made.Load(); made != nil {
+		if i := slices.IndexFunc(*made, func(c completed) bool { return c.base == base }); i >= 0 {
+			return &(*made)[i]
+		}
 	}
-	i := slices.IndexFunc(*made, func(c completed) bool { return c.base == base })
-	if i < 0 {
-		return nil
-	}
-	return &(*made)[i]
+	return nil
 }
 
 // complete makes the complete rule.

@@ -317,7 +317,7 @@ func (t *Trace) before(next *Trace) *Trace {
 	case t.empty():
 		return next
 	}
-	both := &Trace{
+	return &Trace{
 		Event:        bothOf(t.Event, next.Event),
 		HostChanged:  bothOf(t.HostChanged, next.HostChanged),
 		RequestStart: startBoth(t.RequestStart, next.RequestStart),
@@ -327,7 +327,6 @@ func (t *Trace) before(next *Trace) *Trace {
 		BodyEnd:      endBoth(t.BodyEnd, next.BodyEnd),
 		Addresses:    t.Addresses || next.Addresses,
 	}
-	return both
 }
 
 // bothOf returns a function that calls first and then next.
