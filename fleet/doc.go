@@ -37,7 +37,7 @@
 // it. The outbox has 4096 places each for holds, for quotas, for the news of the gate and for
 // questions about new hosts. A host gets 1024 places for its holds, and as many for its
 // quotas. If there is no place, the oldest topic makes room that has no news to be sent. Else
-// the news is dropped, and the Logger gets a line.
+// the news is dropped, as is a question if too many wait, and the Logger gets a line.
 //
 // # Failures of Redis
 //

@@ -65,8 +65,8 @@ type Config struct {
 	Return time.Duration
 
 	// Logger gets a log line when Redis is lost, and another when it is back. It gets one
-	// per minute at most if news is dropped because there is too much, or if Redis refuses
-	// the news of a host. It gets one if another member has another Key. A handler that
+	// per minute at most if news or questions are dropped because there are too many, or if
+	// Redis refuses the news of a host. It gets one if another member has another Key. A handler that
 	// blocks holds up nothing but the log. Default none.
 	Logger *slog.Logger
 }
@@ -105,7 +105,7 @@ type Fleet struct {
 	sized  int64           // when Redis said the size, by its clock
 	held   heldSize
 	clock  clock
-	full   rarely // log lines about news that is dropped
+	full   rarely // log lines about news and questions that are dropped
 	refuse rarely // log lines about hosts whose news Redis refuses
 	keys   int64  // how many different keys the members have
 
@@ -312,7 +312,7 @@ func (f *Fleet) put(t topic, set func(*item, time.Time) bool) {
 	now := time.Now()
 	it := f.out.find(t, now)
 	if it == nil {
-		f.tooMuch(t, now)
+		f.tooMany(t.kind, t.host, now)
 		return
 	}
 	if set(it, now) {
@@ -321,11 +321,11 @@ func (f *Fleet) put(t topic, set func(*item, time.Time) bool) {
 	}
 }
 
-// tooMuch drops news, and says so in the log; the lock is held.
-func (f *Fleet) tooMuch(t topic, now time.Time) {
+// tooMany drops news or a question, and says so in the log; the lock is held.
+func (f *Fleet) tooMany(what fmt.Stringer, host string, now time.Time) {
 	f.dropped.Add(1)
 	if n := f.full.pass(now); n > 0 {
-		f.journal.add(slog.LevelWarn, "fleet: some news is not shared, because there is too much", "dropped", n, "last", t.kind.String(), "host", t.host)
+		f.journal.add(slog.LevelWarn, "fleet: some news or questions are dropped, because there are too many", "dropped", n, "last", what.String(), "host", host)
 	}
 }
 
@@ -343,7 +343,9 @@ func (f *Fleet) ask(m fleetmsg.Message) {
 	case <-f.done:
 	case f.asks <- ask{m, time.Now()}:
 	default:
-		f.dropped.Add(1)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.tooMany(m.Kind, m.Host, time.Now())
 	}
 }
 

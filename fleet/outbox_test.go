@@ -102,9 +102,25 @@ func TestManyCredentials(t *testing.T) {
 	})
 	same, quotas := of(host)
 	t.Logf("of %d credentials %d holds and %d quotas arrived, %d dropped", credentials, same, quotas, fleets[0].Snapshot().Dropped)
-	require.NotZero(t, lines.count("too much"), "%v", lines)
-	require.LessOrEqual(t, lines.count("too much"), 2, "%v", lines) // one per minute
+	require.NotZero(t, lines.count("too many"), "%v", lines)
+	require.LessOrEqual(t, lines.count("too many"), 2, "%v", lines) // one per minute
 	require.Positive(t, fleets[0].Snapshot().Dropped)
+}
+
+// A question for which there is no room shows in the log, once per minute.
+func TestTooManyQuestions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lines := &logLines{}
+		f := &Fleet{journal: journal{logger: lines.logger()}} // nobody receives
+		for range 3 {
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "http://h", Amount: 1, PerSecond: 1, Burst: 1})
+		}
+		time.Sleep(time.Minute)
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: "http://h"})
+		synctest.Wait()
+		require.Regexp(t, `(?s)too many.* dropped=1 last="ask for tokens" .*too many.* dropped=3 last="ask for a probe"`, lines.String())
+		require.EqualValues(t, 4, f.dropped.Load())
+	})
 }
 
 // The trays of an outbox are bounded, and so is the part of a host. If there is no room, the
