@@ -66,8 +66,8 @@ type Config struct {
 
 	// Logger gets a log line when Redis is lost, and another when it is back. It gets one
 	// per minute at most if news or questions are dropped because there are too many, or if
-	// Redis refuses the news of a host. It gets one if another member has another Key. A handler that
-	// blocks holds up nothing but the log. Default none.
+	// Redis refuses the news of a host. It gets one if another member has another Key. A
+	// handler that blocks holds up nothing but the log. Default none.
 	Logger *slog.Logger
 }
 
