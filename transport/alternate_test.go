@@ -294,10 +294,7 @@ func TestAlternateOnlyIfItMayBeRepeated(t *testing.T) {
 			if row.ctx != nil {
 				req = req.WithContext(row.ctx(req.Context()))
 			}
-			resp, err := r.transport(t, row.rule).RoundTrip(req)
-			if err == nil {
-				_ = resp.Body.Close()
-			}
+			_ = closing(r.transport(t, row.rule).RoundTrip(req))
 			assert.Len(t, r.at("b.test", 0), row.want, "%+v", row)
 		})
 	}
@@ -529,10 +526,7 @@ func TestWhatDoesNotTravel(t *testing.T) {
 				if row.host != "" {
 					req.Host = row.host
 				}
-				resp, err := r.transport(t, policy.Rule{Alternates: rule, Attempts: 2}).RoundTrip(req)
-				if err == nil {
-					_ = resp.Body.Close()
-				}
+				_ = closing(r.transport(t, policy.Rule{Alternates: rule, Attempts: 2}).RoundTrip(req))
 				travels := row.needs != "" && strings.Contains(on, row.needs)
 				assert.Equal(t, travels, len(r.at("b.test", 0)) > 0, "%+v with %q", row, on)
 			})
@@ -689,10 +683,7 @@ func TestAlternatesOfAPathAndOfARequest(t *testing.T) {
 			{http.MethodGet, "http://a.test/x/1", transport.WithRule(t.Context(), policy.Rule{Alternates: policy.Alternates{Bases: []string{}}}), 0},
 		} {
 			from := len(r.at("b.test", 0))
-			resp, err := tr.RoundTrip(newRequest(t, row.method, row.url, nil).WithContext(row.ctx))
-			if err == nil {
-				_ = resp.Body.Close()
-			}
+			_ = closing(tr.RoundTrip(newRequest(t, row.method, row.url, nil).WithContext(row.ctx)))
 			assert.Equal(t, row.want, len(r.at("b.test", 0))-from, "%s %s", row.method, row.url)
 		}
 	})
@@ -713,10 +704,7 @@ func TestAlternatesOfARequestThatIsRedirected(t *testing.T) {
 			})
 			tr := mustNew(t, transport.Config{Base: r, Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(0)}})
 			ctx := transport.WithRule(t.Context(), policy.Rule{Alternates: policy.Alternates{Bases: []string{"http://b.test"}}})
-			resp, err := (&http.Client{Transport: tr}).Do(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx))
-			if err == nil {
-				_ = resp.Body.Close()
-			}
+			_ = closing((&http.Client{Transport: tr}).Do(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx)))
 			assert.Len(t, r.at("b.test", 0), want, to)
 		})
 	}

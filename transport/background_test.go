@@ -286,10 +286,7 @@ func TestBackgroundOpensTheGate(t *testing.T) {
 				}))
 				refused := 0
 				for time.Since(begun) < 20*time.Second {
-					resp, err := get(t, tr, transport.Background(t.Context()))
-					if err == nil {
-						_ = resp.Body.Close()
-					}
+					err := closing(get(t, tr, transport.Background(t.Context())))
 					if errors.Is(err, transport.ErrGateFull) {
 						refused++
 						assert.Less(t, time.Since(begun), 10*time.Second)

@@ -114,10 +114,7 @@ func TestContractDoesNotModifyTheRequest(t *testing.T) {
 			req.Header.Set("X-Own", "1")
 			before, header, u := *req, maps.Clone(req.Header), *req.URL
 			base := script(status(503), faults.Fail(syscall.ECONNRESET), status(429, "Retry-After: 1"), status(200))
-			resp, err := over(t, c, base).RoundTrip(req)
-			if err == nil {
-				_ = resp.Body.Close()
-			}
+			_ = closing(over(t, c, base).RoundTrip(req))
 			assert.Equal(t, header, req.Header, name)
 			assert.Equal(t, u, *req.URL, name)
 			assert.Equal(t, before.ContentLength, req.ContentLength, name)
@@ -155,10 +152,7 @@ func TestContractClosesTheBody(t *testing.T) {
 					}
 					req := newRequest(t, method, "http://h.test/", nil)
 					req.Body = r
-					resp, err := over(t, c, base).RoundTrip(req)
-					if err == nil {
-						_ = resp.Body.Close()
-					}
+					_ = closing(over(t, c, base).RoundTrip(req))
 					synctest.Wait()
 					assert.Equal(t, 1, b.closed(), "%s %s", method, name)
 				}

@@ -361,10 +361,7 @@ func TestCredentialsOfEveryRequest(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a held request is refused at once
 			defer cancel()
 			for i := range 10_000 {
-				resp, err := tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", row.header(i)).WithContext(ctx))
-				if err == nil {
-					_ = resp.Body.Close()
-				}
+				_ = closing(tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", row.header(i)).WithContext(ctx)))
 			}
 			grown := heap() - before
 			t.Logf("%d scopes, %d B", stateOf(t, tr).HeldScopes, grown)
@@ -668,11 +665,7 @@ func TestManyTenants(t *testing.T) {
 			held := func(name string) error {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
-				resp, err := tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Authorization: Bearer "+name).WithContext(ctx))
-				if err == nil {
-					_ = resp.Body.Close()
-				}
-				return err
+				return closing(tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Authorization: Bearer "+name).WithContext(ctx)))
 			}
 			count := 0
 			for i := range tenants {

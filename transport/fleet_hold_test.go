@@ -33,10 +33,7 @@ func (c *crew) inFlight(ctx context.Context, t *testing.T, all *sync.WaitGroup, 
 			all.Go(func() {
 				for ctx.Err() == nil {
 					req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-					resp, err := c.transports[i].RoundTrip(req.WithContext(ctx))
-					if err == nil {
-						_ = resp.Body.Close()
-					}
+					_ = closing(c.transports[i].RoundTrip(req.WithContext(ctx)))
 				}
 			})
 		}

@@ -30,11 +30,7 @@ func TestFleetIsBack(t *testing.T) {
 			try := func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				resp, err := get(t, c.transports[0], ctx)
-				if err == nil {
-					_ = resp.Body.Close()
-				}
-				return err == nil
+				return closing(get(t, c.transports[0], ctx)) == nil
 			}
 			for range 5 {
 				assert.False(t, try(), "the next token of its part comes after 100 s")

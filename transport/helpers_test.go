@@ -57,10 +57,15 @@ func (f rt) RoundTrip(req *http.Request) (*http.Response, error) { return f(req)
 func fetch(t testing.TB, tr http.RoundTripper, ctx context.Context, url string) (*http.Response, error) {
 	t.Helper()
 	resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, url, nil).WithContext(ctx))
+	return resp, closing(resp, err)
+}
+
+// closing closes the response if RoundTrip returned one, and returns its error.
+func closing(resp *http.Response, err error) error {
 	if err == nil {
 		_ = resp.Body.Close()
 	}
-	return resp, err
+	return err
 }
 
 // A protocol is a protocol of a server, with its name in tests.

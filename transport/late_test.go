@@ -71,10 +71,7 @@ func TestLateSuccesses(t *testing.T) {
 					for at := begin; at < end; at += time.Second {
 						all.Go(func() {
 							i := int(at/time.Second) % members
-							resp, err := c.transports[i].RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Slow: "+(at+500*time.Millisecond).String()))
-							if err == nil {
-								_ = resp.Body.Close()
-							}
+							_ = closing(c.transports[i].RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Slow: "+(at+500*time.Millisecond).String())))
 						})
 					}
 				}

@@ -78,6 +78,14 @@ func meets(t *testing.T, b interface {
 	}
 }
 
+// highest is a field Max that is set to top, where zero means def.
+func highest(top int64, def time.Duration) time.Duration {
+	if top > 0 {
+		return time.Duration(top)
+	}
+	return def
+}
+
 // exceeding is d · factor with room for float64's rounding.
 func exceeding(d time.Duration, factor float64) time.Duration {
 	x := float64(d) * factor * (1 + 1e-12)

@@ -96,10 +96,7 @@ func FuzzExponential(f *testing.F) {
 	f.Add(int64(forever), int64(forever), int64(forever), false, 1, int64(forever), uint64(0), ^uint64(0))
 	f.Fuzz(func(t *testing.T, base, jitter, top int64, literal bool, n int, prev int64, x, y uint64) {
 		b := Exponential{time.Duration(base), time.Duration(jitter), time.Duration(top), literal}
-		longest := 32 * sec
-		if top > 0 {
-			longest = time.Duration(top)
-		}
+		longest := highest(top, 32*sec)
 		meets(t, b, n, time.Duration(prev), x, y, longest)
 	})
 }

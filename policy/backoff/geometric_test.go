@@ -49,10 +49,7 @@ func FuzzGeometric(f *testing.F) {
 	addCurves(f)
 	f.Fuzz(func(t *testing.T, first int64, rate float64, top int64, jitter float64, literal bool, n int, prev int64, x, y uint64) {
 		b := Geometric{time.Duration(first), rate, time.Duration(top), jitter, literal}
-		longest := 10 * sec
-		if top > 0 {
-			longest = time.Duration(top)
-		}
+		longest := highest(top, 10*sec)
 		if literal && b.Delay(n, time.Duration(prev)) == stop {
 			return
 		}

@@ -53,10 +53,7 @@ func FuzzAWS(f *testing.F) {
 	f.Add(int64(-1), int64(lowest), true, 63, int64(-1), uint64(1)<<63, ^uint64(0))
 	f.Add(int64(forever), int64(forever), true, 1, int64(forever), uint64(0), ^uint64(0))
 	f.Fuzz(func(t *testing.T, base, top int64, literal bool, n int, prev int64, x, y uint64) {
-		longest := 20 * sec
-		if top > 0 {
-			longest = time.Duration(top)
-		}
+		longest := highest(top, 20*sec)
 		meets(t, FullJitter{time.Duration(base), time.Duration(top)}, n, time.Duration(prev), x, y, longest)
 		meets(t, EqualJitter{time.Duration(base), time.Duration(top)}, n, time.Duration(prev), x, y, longest)
 		meets(t, Decorrelated{time.Duration(base), time.Duration(top), literal}, n, time.Duration(prev), x, y, longest)

@@ -129,10 +129,7 @@ func FuzzNormal(f *testing.F) {
 	addCurves(f)
 	f.Fuzz(func(t *testing.T, first int64, factor float64, top int64, jitter float64, literal bool, n int, prev int64, x, y uint64) {
 		b := Normal{time.Duration(first), factor, time.Duration(top), jitter, literal}
-		longest := 15 * time.Minute
-		if top > 0 {
-			longest = time.Duration(top)
-		}
+		longest := highest(top, 15*time.Minute)
 		if literal {
 			longest = exceeding(longest, 1+3*max(b.jitterInUse(), 0))
 		}

@@ -92,10 +92,7 @@ func FuzzRandomized(f *testing.F) {
 	addCurves(f)
 	f.Fuzz(func(t *testing.T, first int64, factor float64, top int64, jitter float64, literal bool, n int, prev int64, x, y uint64) {
 		b := Randomized{time.Duration(first), factor, time.Duration(top), jitter, literal}
-		longest := 60 * sec
-		if top > 0 {
-			longest = time.Duration(top)
-		}
+		longest := highest(top, 60*sec)
 		if literal && !(jitter < 0) {
 			if !(jitter > 0 && jitter <= 1) {
 				jitter = 0.5
