@@ -82,40 +82,15 @@ func parse(args []string, w world) (options, error) {
 			return nil
 		})
 	}
-	value("o", textInto(&o.output))
-	value("sha256", func(text string) string {
-		sum, err := hex.DecodeString(text)
-		o.digest = "sha-256=:" + base64.StdEncoding.EncodeToString(sum) + ":"
-		if err != nil || len(sum) != sha256.Size {
-			return "it must be 64 hexadecimal digits"
-		}
-		return ""
-	})
-	value("rule", textInto(&o.rules))
-	value("cacert", textInto(&o.caFile))
-	value("attempts", countInto(&o.attempts))
-	value("per-host", countInto(&o.perHost))
-	value("rate", func(text string) string {
-		var ok bool
-		if o.rate, ok = positive(text); !ok {
-			return "it must be a number above 0"
-		}
-		return ""
-	})
-	value("limit", func(text string) string {
-		var ok bool
-		if o.limit, ok = bytesOf(text); !ok {
-			return "it must be a number of bytes per second, at least 1, such as 500K or 2M"
-		}
-		return ""
-	})
-	value("stall", func(text string) string {
-		var err error
-		if o.stall, err = time.ParseDuration(text); err != nil || o.stall <= 0 {
-			return "it must be a time above 0, such as 30s or 2m"
-		}
-		return ""
-	})
+	value("o", into(&o.output, textOf, "it must not be empty"))
+	value("sha256", into(&o.digest, digestOf, "it must be 64 hexadecimal digits"))
+	value("rule", into(&o.rules, textOf, "it must not be empty"))
+	value("cacert", into(&o.caFile, textOf, "it must not be empty"))
+	value("attempts", into(&o.attempts, countOf, "it must be a whole number of at least 1"))
+	value("per-host", into(&o.perHost, countOf, "it must be a whole number of at least 1"))
+	value("rate", into(&o.rate, positive, "it must be a number above 0"))
+	value("limit", into(&o.limit, bytesOf, "it must be a number of bytes per second, at least 1, such as 500K or 2M"))
+	value("stall", into(&o.stall, timeOf, "it must be a time above 0, such as 30s or 2m"))
 	f.BoolVar(&o.mirrors, "mirrors", false, "")
 	f.BoolVar(&o.plain, "plain", false, "")
 	f.BoolVar(&o.verbose, "v", false, "")
@@ -164,27 +139,35 @@ func parseMixed(f *flag.FlagSet, args []string, urls *[]string) error {
 	}
 }
 
-// textInto returns a function that stores a text, or says why it is wrong.
-func textInto(to *string) func(string) string {
+// into returns a function that stores the value that read finds in a text, or says what is
+// wrong.
+func into[T any](to *T, read func(text string) (T, bool), wrong string) func(string) string {
 	return func(text string) string {
-		*to = text
-		if text == "" {
-			return "it must not be empty"
+		v, ok := read(text)
+		*to = v
+		if ok {
+			return ""
 		}
-		return ""
+		return wrong
 	}
 }
 
-// countInto returns a function that stores a number, or says why it is wrong.
-func countInto(to *int) func(string) string {
-	return func(text string) string {
-		n, err := strconv.Atoi(text)
-		*to = n
-		if err != nil || n < 1 {
-			return "it must be a whole number of at least 1"
-		}
-		return ""
-	}
+func textOf(text string) (string, bool) { return text, text != "" }
+
+// digestOf returns a SHA-256 digest as Repr-Digest has it.
+func digestOf(text string) (string, bool) {
+	sum, err := hex.DecodeString(text)
+	return "sha-256=:" + base64.StdEncoding.EncodeToString(sum) + ":", err == nil && len(sum) == sha256.Size
+}
+
+func countOf(text string) (int, bool) {
+	n, err := strconv.Atoi(text)
+	return n, err == nil && n >= 1
+}
+
+func timeOf(text string) (time.Duration, bool) {
+	d, err := time.ParseDuration(text)
+	return d, err == nil && d > 0
 }
 
 func positive(text string) (float64, bool) {

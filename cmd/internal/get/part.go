@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
 // A state is the content of NAME.HASH.part.json.
@@ -57,7 +59,7 @@ func stateOf(asked *url.URL, resp *http.Response, total int64) (state, bool) {
 	}
 	if tags := h.Values("ETag"); len(tags) > 0 {
 		s.ETag = tags[0]
-		return s, len(tags) == 1 && strongTag(s.ETag)
+		return s, len(tags) == 1 && resume.IsStrongTag(s.ETag)
 	}
 	s.LastModified = h.Get("Last-Modified")
 	return s, strongDate(s.LastModified, h.Get("Date"))
@@ -100,20 +102,6 @@ func (s state) equal(t state) bool {
 
 func (s state) alike(t state) bool {
 	return s.Encoding == t.Encoding && (s.Total < 0 || t.Total < 0 || s.Total == t.Total)
-}
-
-// strongTag reports whether s is an entity tag without W/ (RFC 9110 §8.8.3). No
-// other text from a file may get into a header field.
-func strongTag(s string) bool {
-	if len(s) < 3 || s[0] != '"' || s[len(s)-1] != '"' {
-		return false
-	}
-	for _, c := range []byte(s[1 : len(s)-1]) {
-		if c == '"' || c <= ' ' || c == 0x7f {
-			return false
-		}
-	}
-	return true
 }
 
 // strongDate reports whether a file was last changed long enough before it was
@@ -249,7 +237,7 @@ func (p *part) rest() (s state, offset int64, ok bool) {
 		return state{}, 0, false
 	}
 	_, err := http.ParseTime(s.LastModified)
-	strong := strongTag(s.ETag) || s.ETag == "" && err == nil
+	strong := resume.IsStrongTag(s.ETag) || s.ETag == "" && err == nil // no other text from a file may get into a header field
 	p.ranges = p.ranges || s.Ranges
 	if !strong || !p.has(s.URL) || s.Total >= 0 && info.Size() > s.Total {
 		return state{}, 0, false

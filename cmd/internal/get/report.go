@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -293,12 +294,5 @@ func percent(n, total int64) int { return int(100 * (float64(n) / float64(total)
 
 // joined joins the parts that are not empty.
 func joined(parts ...string) string {
-	var b strings.Builder
-	for _, p := range parts {
-		if p != "" && b.Len() > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(p)
-	}
-	return b.String()
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ", ")
 }

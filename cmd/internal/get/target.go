@@ -3,6 +3,7 @@
 package get
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -182,7 +183,7 @@ func resolve(path string) (dir, name string, err error) {
 		}
 		// A ".." after a link is not the directory before the link, so the links are
 		// resolved before the path is shortened.
-		if dir, err = filepath.EvalSymlinks(orHere(dir)); err != nil {
+		if dir, err = filepath.EvalSymlinks(cmp.Or(dir, ".")); err != nil {
 			return "", "", err
 		}
 		path = filepath.Join(dir, name)
@@ -195,13 +196,6 @@ func resolve(path string) (dir, name string, err error) {
 		}
 	}
 	return "", "", errors.New("too many symbolic links")
-}
-
-func orHere(dir string) string {
-	if dir == "" {
-		return "."
-	}
-	return dir
 }
 
 // replaceable checks that the target's name belongs to nothing, or to a regular

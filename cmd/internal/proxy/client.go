@@ -5,6 +5,7 @@ package proxy
 import (
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -35,13 +36,10 @@ type downstream struct {
 // newDownstream returns the client's side of a request, and the request with a body that keeps to the
 // deadlines.
 func newDownstream(w http.ResponseWriter, r *http.Request, timeout time.Duration) (*downstream, *http.Request) {
-	c := &downstream{ResponseWriter: w, conn: http.NewResponseController(w), timeout: timeout, request: r, body: r.Body, trailer: http.Header{}}
+	c := &downstream{ResponseWriter: w, conn: http.NewResponseController(w), timeout: timeout, request: r, body: r.Body, trailer: r.Trailer.Clone()}
 	c.whole = r.Body == nil || r.Body == http.NoBody
-	for name := range r.Trailer { // announced, and without values yet
-		if isTrailer(name) {
-			c.trailer[name] = nil
-		}
-	}
+	// The fields are announced, and without values yet.
+	maps.DeleteFunc(c.trailer, func(name string, _ []string) bool { return !isTrailer(name) })
 	if len(c.trailer) == 0 {
 		c.trailer = nil
 	}

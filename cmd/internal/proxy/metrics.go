@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A metrics is a text in the form that Prometheus reads.
@@ -82,57 +80,46 @@ func (m *metrics) ofRules(r rulesState) {
 
 // ofHosts adds the counts of the Trace.
 func (m *metrics) ofHosts(hosts []hostView) {
-	count := func(name, label, help string, values func(hostView) map[string]uint64) {
-		m.family(name, "counter", help)
-		for _, h := range hosts {
-			for _, value := range slices.Sorted(maps.Keys(values(h))) {
-				m.sample(name, float64(values(h)[value]), "host", h.Host, label, value)
-			}
+	ofEach(m, hosts, "aplomb_attempts_total", "kind", "Attempts: first, retry, hedge or reconnect.", func(h hostView) map[string]uint64 { return h.Kinds })
+	ofEach(m, hosts, "aplomb_outcomes_total", "outcome", "Attempts by status or kind of error.", func(h hostView) map[string]uint64 { return h.Outcomes })
+	ofEach(m, hosts, "aplomb_decisions_total", "reason", "Decisions after attempts by reason.", func(h hostView) map[string]uint64 { return h.Decisions })
+	m.ofAll(hosts, "aplomb_attempt_seconds_total", "counter", "Time of attempts to the header of their response.", func(h hostView) float64 { return h.Taken })
+	m.ofAll(hosts, "aplomb_wait_seconds_total", "counter", "Time that requests waited before retries.", func(h hostView) float64 { return h.Waited })
+	ofEach(m, hosts, "aplomb_queue_seconds_total", "limit", "Time that requests waited in the queues of limits.", func(h hostView) map[string]float64 { return h.Queued })
+}
+
+// ofEach adds a counter that each host has for each value of a label.
+func ofEach[V uint64 | float64](m *metrics, hosts []hostView, name, label, help string, values func(hostView) map[string]V) {
+	m.family(name, "counter", help)
+	for _, h := range hosts {
+		for _, value := range slices.Sorted(maps.Keys(values(h))) {
+			m.sample(name, float64(values(h)[value]), "host", h.Host, label, value)
 		}
 	}
-	count("aplomb_attempts_total", "kind", "Attempts: first, retry, hedge or reconnect.", func(h hostView) map[string]uint64 { return h.Kinds })
-	count("aplomb_outcomes_total", "outcome", "Attempts by status or kind of error.", func(h hostView) map[string]uint64 { return h.Outcomes })
-	count("aplomb_decisions_total", "reason", "Decisions after attempts by reason.", func(h hostView) map[string]uint64 { return h.Decisions })
-	m.family("aplomb_attempt_seconds_total", "counter", "Time of attempts to the header of their response.")
+}
+
+// ofAll adds a metric that each host has.
+func (m *metrics) ofAll(hosts []hostView, name, kind, help string, value func(hostView) float64) {
+	m.family(name, kind, help)
 	for _, h := range hosts {
-		m.sample("aplomb_attempt_seconds_total", h.Taken, "host", h.Host)
-	}
-	m.family("aplomb_wait_seconds_total", "counter", "Time that requests waited before retries.")
-	for _, h := range hosts {
-		m.sample("aplomb_wait_seconds_total", h.Waited, "host", h.Host)
-	}
-	m.family("aplomb_queue_seconds_total", "counter", "Time that requests waited in the queues of limits.")
-	for _, h := range hosts {
-		for _, limit := range slices.Sorted(maps.Keys(h.Queued)) {
-			m.sample("aplomb_queue_seconds_total", h.Queued[limit], "host", h.Host, "limit", limit)
-		}
+		m.sample(name, value(h), "host", h.Host)
 	}
 }
 
 // ofSnapshot adds the state of the limits.
 func (m *metrics) ofSnapshot(hosts []hostView) {
-	for _, metric := range []struct {
-		name, kind, help string
-		value            func(transport.HostState) float64
-	}{
-		{"aplomb_requests_total", "counter", "Requests that were sent.", func(h transport.HostState) float64 { return float64(h.Requests) }},
-		{"aplomb_requests_in_flight", "gauge", "Requests that have no response yet.", func(h transport.HostState) float64 { return float64(h.InFlight) }},
-		{"aplomb_budget_left", "gauge", "Retries that could be sent at once. -1: the budget is off.", func(h transport.HostState) float64 { return h.BudgetLeft }},
-		{"aplomb_held_scopes", "gauge", "Scopes that the host asked to wait.", func(h transport.HostState) float64 { return float64(h.HeldScopes) }},
-		{"aplomb_held_until_timestamp_seconds", "gauge", "End of the longest such wait. 0: there is none.", func(h transport.HostState) float64 { return seconds(h.HeldUntil) }},
-		{"aplomb_gate_limit", "gauge", "Attempts that the gate lets be in flight. 0: there is no gate.", func(h transport.HostState) float64 { return float64(h.GateLimit) }},
-		{"aplomb_gate_slots", "gauge", "Slots of the gate in use.", func(h transport.HostState) float64 { return float64(h.GateSlots) }},
-		{"aplomb_gate_queue", "gauge", "Attempts that wait for a slot.", func(h transport.HostState) float64 { return float64(h.GateQueue) }},
-		{"aplomb_gate_closed", "gauge", "1 if the gate is closed.", func(h transport.HostState) float64 { return number(h.GateClosed) }},
-		{"aplomb_lane", "gauge", "Number of the pool of connections in use. 0: that of the base.", func(h transport.HostState) float64 { return float64(h.Lane) }},
-		{"aplomb_lanes_total", "counter", "Pools of connections that were opened because of trouble.", func(h transport.HostState) float64 { return float64(h.Lanes) }},
-		{"aplomb_rate_per_second", "gauge", "Limit of attempts per second. 0: there is none.", func(h transport.HostState) float64 { return h.RatePerSecond }},
-	} {
-		m.family(metric.name, metric.kind, metric.help)
-		for _, h := range hosts {
-			m.sample(metric.name, metric.value(h.HostState), "host", h.Host)
-		}
-	}
+	m.ofAll(hosts, "aplomb_requests_total", "counter", "Requests that were sent.", func(h hostView) float64 { return float64(h.Requests) })
+	m.ofAll(hosts, "aplomb_requests_in_flight", "gauge", "Requests that have no response yet.", func(h hostView) float64 { return float64(h.InFlight) })
+	m.ofAll(hosts, "aplomb_budget_left", "gauge", "Retries that could be sent at once. -1: the budget is off.", func(h hostView) float64 { return h.BudgetLeft })
+	m.ofAll(hosts, "aplomb_held_scopes", "gauge", "Scopes that the host asked to wait.", func(h hostView) float64 { return float64(h.HeldScopes) })
+	m.ofAll(hosts, "aplomb_held_until_timestamp_seconds", "gauge", "End of the longest such wait. 0: there is none.", func(h hostView) float64 { return seconds(h.HeldUntil) })
+	m.ofAll(hosts, "aplomb_gate_limit", "gauge", "Attempts that the gate lets be in flight. 0: there is no gate.", func(h hostView) float64 { return float64(h.GateLimit) })
+	m.ofAll(hosts, "aplomb_gate_slots", "gauge", "Slots of the gate in use.", func(h hostView) float64 { return float64(h.GateSlots) })
+	m.ofAll(hosts, "aplomb_gate_queue", "gauge", "Attempts that wait for a slot.", func(h hostView) float64 { return float64(h.GateQueue) })
+	m.ofAll(hosts, "aplomb_gate_closed", "gauge", "1 if the gate is closed.", func(h hostView) float64 { return number(h.GateClosed) })
+	m.ofAll(hosts, "aplomb_lane", "gauge", "Number of the pool of connections in use. 0: that of the base.", func(h hostView) float64 { return float64(h.Lane) })
+	m.ofAll(hosts, "aplomb_lanes_total", "counter", "Pools of connections that were opened because of trouble.", func(h hostView) float64 { return float64(h.Lanes) })
+	m.ofAll(hosts, "aplomb_rate_per_second", "gauge", "Limit of attempts per second. 0: there is none.", func(h hostView) float64 { return h.RatePerSecond })
 }
 
 func number(b bool) float64 {

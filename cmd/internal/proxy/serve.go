@@ -40,7 +40,8 @@ func serve(ctx context.Context, o options, w world, p *proxy, r *rules) int {
 			return exitFailed
 		}
 		debugAddr = back.Addr().String()
-		pages := newServer(newDebug(p, r, append(o.names, hostIn(o.debug))), p)
+		name, _, _ := net.SplitHostPort(o.debug)
+		pages := newServer(newDebug(p, r, append(o.names, name)), p)
 		pages.WriteTimeout = pageTimeout
 		defer func() { _ = pages.Close() }()
 		go func() { failed <- pages.Serve(back) }()
@@ -80,15 +81,6 @@ func serve(ctx context.Context, o options, w world, p *proxy, r *rules) int {
 // bodies are in client.go.
 func newServer(h http.Handler, p *proxy) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, ErrorLog: p.errorLog}
-}
-
-// hostIn returns the host of an address.
-func hostIn(addr string) string {
-	name, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return ""
-	}
-	return name
 }
 
 // errEnding is the cause of the end of a request that was cut off.

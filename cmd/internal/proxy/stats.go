@@ -4,6 +4,7 @@ package proxy
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,7 +19,12 @@ var buckets = [...]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 type stats struct {
 	hosts *tally.Tally
 
-	mu        sync.Mutex     // guards the fields below
+	mu sync.Mutex // guards counted
+	counted
+}
+
+// counted has the counts at a moment.
+type counted struct {
 	responses map[int]uint64 // by status
 	cut       uint64         // responses with a cut body
 	durations [len(buckets) + 1]uint64
@@ -26,7 +32,7 @@ type stats struct {
 }
 
 func newStats() *stats {
-	return &stats{hosts: tally.New(), responses: map[int]uint64{}}
+	return &stats{hosts: tally.New(), counted: counted{responses: map[int]uint64{}}}
 }
 
 // trace returns the Trace that feeds s.
@@ -44,10 +50,7 @@ func (s *stats) responded(status int) {
 // served counts a request that is done. whole is false if the body of its response was
 // cut.
 func (s *stats) served(d time.Duration, whole bool) {
-	i := 0
-	for i < len(buckets) && d.Seconds() > buckets[i] {
-		i++
-	}
+	i, _ := slices.BinarySearch(buckets[:], d.Seconds())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.durations[i]++
@@ -57,16 +60,11 @@ func (s *stats) served(d time.Duration, whole bool) {
 	}
 }
 
-// counted is a copy of the counts at a moment.
-type counted struct {
-	responses map[int]uint64
-	cut       uint64
-	durations [len(buckets) + 1]uint64
-	seconds   float64
-}
-
+// now returns a copy of the counts.
 func (s *stats) now() counted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return counted{responses: maps.Clone(s.responses), cut: s.cut, durations: s.durations, seconds: s.seconds}
+	c := s.counted
+	c.responses = maps.Clone(c.responses)
+	return c
 }

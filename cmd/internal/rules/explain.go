@@ -25,7 +25,7 @@ type summary struct {
 }
 
 func newSummary(name string, f *rulefile.File) summary {
-	return summary{File: name, Faults: []fault{}, Hosts: slices.AppendSeq([]string{}, slices.Values(slices.Sorted(maps.Keys(f.Hosts))))}
+	return summary{File: name, Faults: []fault{}, Hosts: append([]string{}, slices.Sorted(maps.Keys(f.Hosts))...)}
 }
 
 func (s summary) print(w io.Writer) {

@@ -167,24 +167,22 @@ func run(ctx context.Context, args []string, w world) int {
 		printFaults(o, w, err)
 		return exitFaults
 	}
+	var p printer
+	wrong := exitFaults
 	switch {
 	case o.url == nil:
-		print(o, w, newSummary(o.file, file))
+		p = newSummary(o.file, file)
 	case o.against:
-		j, err := against(ctx, o, file, w.base)
-		if err != nil {
-			complain(w, err)
-			return exitUsage
-		}
-		print(o, w, j)
+		p, err = against(ctx, o, file, w.base)
+		wrong = exitUsage
 	default:
-		e, err := explain(o, file)
-		if err != nil {
-			complain(w, err)
-			return exitFaults
-		}
-		print(o, w, e)
+		p, err = explain(o, file)
 	}
+	if err != nil {
+		complain(w, err)
+		return wrong
+	}
+	print(o, w, p)
 	return exitFine
 }
 

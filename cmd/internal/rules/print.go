@@ -42,17 +42,13 @@ func row(w io.Writer, key string, keys int, value string, values int, source str
 	from := columns - 2 - keys - 2 - values - 2
 	left, right := broken(value, values), broken(source, max(from, 1))
 	for i := range max(len(left), len(right)) {
-		var k, l, r string
-		if i == 0 {
-			k = key
+		cell := func(column []string) string {
+			if i < len(column) {
+				return column[i]
+			}
+			return ""
 		}
-		if i < len(left) {
-			l = left[i]
-		}
-		if i < len(right) {
-			r = right[i]
-		}
-		line(w, strings.TrimRight(fmt.Sprintf("  %-*s  %-*s  %s", keys, k, values, l, r), " "))
+		line(w, strings.TrimRight(fmt.Sprintf("  %-*s  %-*s  %s", keys, cell([]string{key}), values, cell(left), cell(right)), " "))
 	}
 }
 

@@ -31,10 +31,7 @@ type picture struct {
 
 // grid returns the number of rows and columns.
 func (p *picture) grid() (rows, columns int) {
-	columns = len(p.panels)
-	if p.columns > 0 {
-		columns = p.columns
-	}
+	columns = cmp.Or(p.columns, len(p.panels))
 	return (len(p.panels) + columns - 1) / columns, columns
 }
 

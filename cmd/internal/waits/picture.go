@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,16 +83,16 @@ func waitsOf(title string, list []curve, n int) *picture {
 		for _, b := range bounds {
 			low, high = min(low, max(b.Lowest.Seconds(), logFloor)), max(high, b.Highest.Seconds())
 		}
-		mean := line(bounds, i, func(b backoff.Bound) float64 { return b.Mean.Seconds() })
-		linear.Add(band(bounds, i, 0), mean)
-		logarithmic.Add(band(bounds, i, logFloor), mean)
+		means := line(bounds, i, mean)
+		linear.Add(band(bounds, i, 0), means)
+		logarithmic.Add(band(bounds, i, logFloor), means)
 		sum.Add(line(bounds, i, func(b backoff.Bound) float64 { return b.Cumulated.Seconds() }))
 		if len(list) > 1 {
-			out.key(c.name, swatch(i), mean)
+			out.key(c.name, swatch(i), means)
 			continue
 		}
 		out.key("lowest to highest", swatch(i))
-		out.key("mean; cumulated on the right", mean)
+		out.key("mean; cumulated on the right", means)
 	}
 	linear.Y.Min, sum.Y.Min = 0, 0
 	linear.Y.Max = aboveAll(high)
@@ -120,15 +121,15 @@ func overview(n int) *picture {
 				p.Add(greyLine(backoff.Bounds(other.backoff, n)))
 			}
 		}
-		mean := line(bounds, 0, func(b backoff.Bound) float64 { return b.Mean.Seconds() })
-		p.Add(band(bounds, 0, logFloor), mean)
+		means := line(bounds, 0, mean)
+		p.Add(band(bounds, 0, logFloor), means)
 		for _, b := range bounds {
 			low, high = min(low, max(b.Lowest.Seconds(), logFloor)), max(high, b.Highest.Seconds())
 		}
 		out.panels = append(out.panels, p)
 		if i == 0 {
 			out.key("from the lowest to the highest wait", swatch(0))
-			out.key("mean", mean)
+			out.key("mean", means)
 			out.key("means of the others", greyLine(bounds))
 		}
 	}
@@ -187,14 +188,10 @@ func panel(y string, n int, ticks plot.Ticker) *plot.Plot {
 
 // band fills the range from the lowest to the highest wait.
 func band(bounds []backoff.Bound, hue int, floor float64) *plotter.Polygon {
-	var outline plotter.XYs
-	for i, b := range bounds {
-		outline = append(outline, plotter.XY{X: float64(i + 1), Y: max(b.Highest.Seconds(), floor)})
-	}
-	for i := len(bounds) - 1; i >= 0; i-- {
-		outline = append(outline, plotter.XY{X: float64(i + 1), Y: max(bounds[i].Lowest.Seconds(), floor)})
-	}
-	p, err := plotter.NewPolygon(outline)
+	high := points(bounds, func(b backoff.Bound) float64 { return max(b.Highest.Seconds(), floor) })
+	low := points(bounds, func(b backoff.Bound) float64 { return max(b.Lowest.Seconds(), floor) })
+	slices.Reverse(low)
+	p, err := plotter.NewPolygon(append(high, low...))
 	if err != nil {
 		panic(err) // no points, or not numbers: every curve has one wait at least
 	}
@@ -207,13 +204,19 @@ func translucent(hue color.NRGBA) color.NRGBA {
 	return hue
 }
 
+// points has a point for each wait.
+func points(bounds []backoff.Bound, y func(backoff.Bound) float64) (all plotter.XYs) {
+	for i, b := range bounds {
+		all = append(all, plotter.XY{X: float64(i + 1), Y: y(b)})
+	}
+	return all
+}
+
+func mean(b backoff.Bound) float64 { return b.Mean.Seconds() }
+
 // greyLine is a line of means for comparison.
 func greyLine(bounds []backoff.Bound) *plotter.Line {
-	var points plotter.XYs
-	for i, b := range bounds {
-		points = append(points, plotter.XY{X: float64(i + 1), Y: b.Mean.Seconds()})
-	}
-	l, err := plotter.NewLine(points)
+	l, err := plotter.NewLine(points(bounds, mean))
 	if err != nil {
 		panic(err) // as above
 	}
@@ -228,11 +231,7 @@ type marked struct {
 }
 
 func line(bounds []backoff.Bound, hue int, y func(backoff.Bound) float64) marked {
-	var points plotter.XYs
-	for i, b := range bounds {
-		points = append(points, plotter.XY{X: float64(i + 1), Y: y(b)})
-	}
-	l, s, err := plotter.NewLinePoints(points)
+	l, s, err := plotter.NewLinePoints(points(bounds, y))
 	if err != nil {
 		panic(err) // as above
 	}
