@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,13 +44,7 @@ func ruleOf(t *transport.Transport, name string) []section {
 		}
 		sections[from].Settings = append(sections[from].Settings, text)
 	}
-	var used []section
-	for _, s := range sections {
-		if len(s.Settings) > 0 {
-			used = append(used, s)
-		}
-	}
-	return used
+	return slices.DeleteFunc(sections, func(s section) bool { return len(s.Settings) == 0 })
 }
 
 // setting returns the text of a field of a rule, or "" if it is zero. Of a back-off that is not

@@ -32,14 +32,9 @@ func (w words) text(typ string, v int8) string {
 	return typ + "(" + strconv.Itoa(int(v)) + ")"
 }
 
-// known returns the words that a user would write.
-func (w words) known() []string {
-	return slices.DeleteFunc(slices.Clone(w), func(word string) bool { return word == "" || word == "inherit" })
-}
-
-// list returns the known words as a part of a sentence.
+// list returns the words that a user would write as a part of a sentence.
 func (w words) list() string {
-	known := w.known()
+	known := slices.DeleteFunc(slices.Clone(w), func(word string) bool { return word == "" || word == "inherit" })
 	last := len(known) - 1
 	return strings.Join(known[:last], ", ") + " and " + known[last]
 }

@@ -32,7 +32,7 @@ func (b *Body) Bridge() Bridge {
 		return NoBridge // the digest and the bytes of the whole are not known
 	case b.knowsDigest():
 		return BridgeDigest
-	case b.prefix != nil && b.prefix.size != tooLong && b.prefix.size <= int64(b.left):
+	case b.prefix != nil && b.prefix.size <= int64(b.left):
 		return BridgeCompare
 	}
 	return NoBridge

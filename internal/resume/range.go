@@ -136,21 +136,22 @@ func IsStrongTag(s string) bool {
 // otherValidator reports whether a response has a validator of the same kind but
 // with another value.
 func otherValidator(h http.Header, validator string) bool {
-	name := "Last-Modified"
-	if validator[0] == '"' {
-		name = "Etag"
-	}
-	return len(h[name]) > 0 && !sameValidator(h, validator)
+	return len(h[fieldOf(validator)]) > 0 && !sameValidator(h, validator)
 }
 
 // sameValidator reports whether a response has the validator, and no other of its
 // kind.
 func sameValidator(h http.Header, validator string) bool {
-	values := h["Last-Modified"]
-	if validator[0] == '"' {
-		values = h["Etag"]
-	}
+	values := h[fieldOf(validator)]
 	return len(values) == 1 && values[0] == validator
+}
+
+// fieldOf returns the name of the field that has a validator.
+func fieldOf(validator string) string {
+	if validator[0] == '"' {
+		return "Etag"
+	}
+	return "Last-Modified"
 }
 
 // encodingOf returns the Content-Encoding. ok is false if the field is there more

@@ -4,6 +4,7 @@ package rulefile
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"fmt"
@@ -125,10 +126,7 @@ func (f *File) value(key string, whole policy.Rule, v reflect.Value) string {
 	case string:
 		return v
 	case []string:
-		if len(v) > 0 {
-			return strings.Join(v, ", ")
-		}
-		return "off"
+		return cmp.Or(strings.Join(v, ", "), "off")
 	}
 	return ""
 }
