@@ -41,8 +41,8 @@ func (l *lease) use(f func()) {
 	f()
 }
 
-// done returns a channel that is closed when the use under way ends. Called with mu
-// held and busy.
+// done returns a channel that is closed when the use under way ends. The lease is busy; the
+// lock is held.
 func (l *lease) done() <-chan struct{} {
 	if l.over == nil {
 		l.over = make(chan struct{})

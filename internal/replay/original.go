@@ -140,8 +140,8 @@ func (v *view) readBody(p []byte) (n int, err error) {
 }
 
 // keep keeps bytes that were read from the body. They go to memory as far as the
-// limit and the pool allow, and from then on to the spool. keep is called with mu
-// held, and gives it up while it writes to the disk.
+// limit and the pool allow, and from then on to the spool. keep gives
+// the lock up while it writes to the disk; the lock is held.
 func (o *original) keep(p []byte) {
 	if o.seeker != nil || o.why != nil || o.finished || len(p) == 0 {
 		return

@@ -76,9 +76,9 @@ type Config struct {
 type Rate struct {
 	lim *xrate.Limiter
 
-	lowered atomic.Bool // current is below the configured rate; written under mu
+	lowered atomic.Bool // current is below the configured rate; written with the lock
 
-	askAt atomic.Int64 // no question for the fleet's tokens before this time; written under mu
+	askAt atomic.Int64 // no question for the fleet's tokens before this time; written with the lock
 
 	turns sync.Mutex // guards the queue and every waiter in it; taken after the lock of a gate, and before mu
 	queue queue.Queue
