@@ -277,18 +277,12 @@ func (p *paths) conflict(e *hostEntry) string {
 		if n >= len(path) || path[n] != '/' || p.nodes[path[:n]] == nil {
 			continue
 		}
-		var q pathRule // in front of the rule of every method
-		switch list := p.nodes[path[:n]].below; {
-		case len(list) == 0:
-		case e.method == "":
-			q = list[0]
-		case e.method == http.MethodGet:
-			if i, ok := slices.BinarySearchFunc(list, http.MethodHead, func(r pathRule, head string) int { return cmp.Compare(head, r.method) }); ok {
-				q = list[i]
-			}
-		}
-		if q.method != "" {
-			return fmt.Sprintf("conflicts with %q: both match %s %s, and neither is more specific", q.key, q.method, e.path)
+		list := p.nodes[path[:n]].below
+		i := slices.IndexFunc(list, func(q pathRule) bool {
+			return q.method != "" && e.method == "" || q.method == http.MethodHead && e.method == http.MethodGet
+		})
+		if i >= 0 {
+			return fmt.Sprintf("conflicts with %q: both match %s %s, and neither is more specific", list[i].key, list[i].method, e.path)
 		}
 	}
 	return ""

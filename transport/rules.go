@@ -59,7 +59,6 @@ type resolved struct {
 	hedge   bool
 	limited bool // any of them
 	vouches bool // Idempotent is not the default, so somebody has thought about this host
-	keys    bool // requests may get an Idempotency-Key
 	peeks   bool // its classifier or hint may wait for the body of a response
 	timed   bool // attempts have a context of their own
 	lanes   bool // the host may have more than one lane
@@ -110,7 +109,7 @@ func newRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *owner) (*
 	}
 	set := &ruleset{owner: owner, hosts: map[pattern]hostRule{}}
 	set.standard = set.resolve(rule.Or(policy.Defaults()))
-	named, paths := map[pattern]string{}, map[pattern][]*hostEntry{}
+	paths := map[pattern][]*hostEntry{}
 	for _, key := range slices.Sorted(maps.Keys(hosts)) {
 		e := &hostEntry{key: key, rule: hosts[key]}
 		why := e.parse()
@@ -129,10 +128,9 @@ func newRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *owner) (*
 				own = faultsOf(merged.Validate(), e.field()+".") // two valid rules can be wrong together
 			}
 			faults = append(faults, own...)
-			if why == "" && named[e.pattern] != "" {
-				why = fmt.Sprintf("means the same hosts as %q", named[e.pattern])
+			if same := set.hosts[e.pattern].key; why == "" && same != "" {
+				why = fmt.Sprintf("means the same hosts as %q", same)
 			}
-			named[e.pattern] = key
 			set.hosts[e.pattern] = hostRule{key, set.resolve(merged)}
 		}
 		if why != "" {
@@ -222,12 +220,10 @@ func (set *ruleset) addTo(p pattern, named map[pattern]hostRule, entries []*host
 // mostSpecific returns the entry with the most specific pattern that means all hosts of p. If
 // there is none, it returns the standard rule.
 func mostSpecific(hosts map[pattern]hostRule, p pattern, standard *resolved) hostRule {
-	if len(hosts) > 0 {
-		for _, q := range append([]pattern{{p.name, "", p.wildcard}}, p.wider()...) {
-			for _, port := range [...]string{p.port, ""} {
-				if h, ok := hosts[pattern{q.name, port, q.wildcard}]; ok {
-					return h
-				}
+	for _, q := range append([]pattern{{p.name, "", p.wildcard}}, p.wider()...) {
+		for _, port := range [...]string{p.port, ""} {
+			if h, ok := hosts[pattern{q.name, port, q.wildcard}]; ok {
+				return h
 			}
 		}
 	}
@@ -345,13 +341,12 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 	r.limited = r.rate || r.pacing || r.gate || r.hedge
 	own := !sameFunc[classify.Func](rule.Classify, classify.Default)
 	r.peeks = own || !sameFunc[classify.Hint](rule.Hint, classify.DefaultHint)
-	r.keys = rule.IdempotencyKey != nil
-	switch {
-	case own && r.keys:
+	switch keys := rule.IdempotencyKey != nil; {
+	case own && keys:
 		r.classify = classify.First(rule.Classify, inProgress, classify.Default)
 	case own:
 		r.classify = classify.First(rule.Classify, classify.Default)
-	case r.keys:
+	case keys:
 		r.classify = classify.First(inProgress, classify.Default)
 	}
 	r.timeouts = timeoutsOf(&rule)
