@@ -68,16 +68,14 @@ type bodyError struct {
 }
 
 func (e *bodyError) Error() string {
-	var b strings.Builder
-	b.WriteString("transport: the request's body cannot be sent again: ")
-	b.WriteString(strings.TrimPrefix(safeText(e.why), "transport: "))
+	text := "transport: the request's body cannot be sent again: " + strings.TrimPrefix(safeText(e.why), "transport: ")
 	switch {
 	case e.last != nil:
-		b.WriteString("; the attempt failed: " + safeText(e.last))
+		text += "; the attempt failed: " + safeText(e.last)
 	case e.status != 0:
-		fmt.Fprintf(&b, "; the last response had status %d", e.status)
+		text += "; the last response had status " + strconv.Itoa(e.status)
 	}
-	return b.String()
+	return text
 }
 
 func (e *bodyError) Unwrap() []error {
@@ -142,7 +140,7 @@ type Error struct {
 // URL of the request and in all other URLs that it finds in the texts of the errors.
 // Other secrets that a base transport writes into its errors stay as they are.
 func (e *Error) Error() string {
-	var b strings.Builder
+	var b sentence
 	b.WriteString("transport: ")
 	switch n := len(e.Attempts); n {
 	case 0:
@@ -154,9 +152,7 @@ func (e *Error) Error() string {
 	}
 	b.WriteString(e.lastOutcome())
 	b.WriteString(e.reasonText())
-	if !e.Until.IsZero() {
-		b.WriteString(", try again at " + e.Until.UTC().Format(time.RFC3339))
-	}
+	b.add(!e.Until.IsZero(), ", try again at %s", e.Until.UTC().Format(time.RFC3339))
 	if e.Err != nil {
 		b.WriteString(": ")
 		b.WriteString(e.safe(e.Err))

@@ -434,7 +434,9 @@ func (o *outgoing) end(resp *http.Response, err error) (*http.Response, error) {
 	case a.stall.on():
 		o.more.body.attemptBody = attemptBody{resp.Body, a}
 		resp.Body = &o.more.body
-		a.watchBody(&o.more.body)
+		a.mu.Lock()
+		a.body = &o.more.body
+		a.mu.Unlock()
 	default:
 		o.body = attemptBody{resp.Body, a}
 		resp.Body = &o.body
@@ -500,11 +502,4 @@ func (a *attemptContext) outcome(resp *http.Response) (late error) {
 		a.finish()
 	}
 	return late
-}
-
-// watchBody makes the timer watch over the response's body.
-func (a *attemptContext) watchBody(body *watchedBody) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.body = body
 }
