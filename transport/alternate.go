@@ -16,6 +16,7 @@
 package transport
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -410,11 +411,7 @@ func (x *exchange) idempotentAnywhere() bool {
 	}
 	bare := x.req.WithContext(x.ctx)
 	bare.Header = x.req.Header.Clone()
-	for name := range bare.Header {
-		if strings.Contains(strings.ToLower(name), "idempoten") {
-			delete(bare.Header, name)
-		}
-	}
+	maps.DeleteFunc(bare.Header, func(name string, _ []string) bool { return strings.Contains(strings.ToLower(name), "idempoten") })
 	return x.rule.policy.Idempotent(bare)
 }
 

@@ -181,3 +181,11 @@ func closeBody(req *http.Request) {
 		_ = req.Body.Close()
 	}
 }
+
+// closeBodyUnless closes the body of a request that is not sent because a function of the
+// user's panicked.
+func closeBodyUnless(returned *bool, req *http.Request) {
+	if !*returned {
+		closeBody(req)
+	}
+}

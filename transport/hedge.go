@@ -337,7 +337,7 @@ func (x *exchange) outrun(r *racer, err error, v classify.Verdict) {
 	}
 	r.ended(d.Time.Sub(r.timing.start), nil, ErrOutrun)
 	r.timing.stamp(&d.Attempt)
-	r.way.stamp(&d.Attempt)
+	d.Addr, d.Lane = r.way.link.addr(), r.way.number()
 	d.Alternate = x.alternate()
 	if v == classify.Ambiguous {
 		x.bind(v)

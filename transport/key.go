@@ -23,11 +23,7 @@ func (c *call) keyed() {
 		}
 	}
 	asked := false
-	defer func() { // also if the rule's function panics
-		if !asked {
-			closeBody(c.req)
-		}
-	}()
+	defer closeBodyUnless(&asked, c.req)
 	key := c.rule.policy.IdempotencyKey(c.req)
 	asked = true
 	if key == "" {

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -24,11 +26,6 @@ type way struct {
 	link  *link           // nil: nobody needs to know
 
 	instead bool // the attempt takes the lane instead of another, or beside it
-}
-
-// stamp fills in the part of the record that the way knows.
-func (w *way) stamp(a *Attempt) {
-	a.Addr, a.Lane = w.link.addr(), w.number()
 }
 
 func (w *way) number() int {
@@ -365,12 +362,10 @@ func (x *exchange) otherAddress() bool {
 	ctx, cancel := context.WithTimeout(x.ctx, lookupTime)
 	defer cancel()
 	addrs := d.Addrs(ctx, hostPort(x.req), lookupAge)
-	for _, a := range addrs {
-		if a != used && (used.IsValid() || len(addrs) > 1) {
-			return true
-		}
+	if !used.IsValid() {
+		return len(addrs) > 1
 	}
-	return false
+	return slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a != used })
 }
 
 // hostPort returns the address that net/http dials for a request without a proxy.

@@ -324,9 +324,6 @@ func closeIdle(base http.RoundTripper) {
 
 // ip returns the address of the server, or the zero Addr if it is not known.
 func (l *link) ip() netip.Addr {
-	at, err := netip.ParseAddrPort(l.addr())
-	if err != nil {
-		return netip.Addr{}
-	}
+	at, _ := netip.ParseAddrPort(l.addr())
 	return at.Addr().Unmap()
 }

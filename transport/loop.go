@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -47,7 +48,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
-	if c.rule.keys {
+	if c.rule.policy.IdempotencyKey != nil {
 		c.keyed()
 	}
 	if c.light() && c.ctx.Err() == nil {
@@ -129,11 +130,7 @@ func (c *call) clocked() bool {
 // panics.
 func (c *call) verdict(resp *http.Response) (v classify.Verdict) {
 	classified := false
-	defer func() {
-		if !classified {
-			dismiss(c.ctx, resp)
-		}
-	}()
+	defer c.dismissUnless(&classified, resp)
 	v = c.rule.classify(c.outcome(resp, nil))
 	classified = true
 	return v
@@ -142,14 +139,17 @@ func (c *call) verdict(resp *http.Response) (v classify.Verdict) {
 // awaitsFirst is awaits. It closes the body if an Idempotent of the user's panics.
 func (c *call) awaitsFirst(resp *http.Response) (yes bool) {
 	asked := false
-	defer func() {
-		if !asked {
-			dismiss(c.ctx, resp)
-		}
-	}()
+	defer c.dismissUnless(&asked, resp)
 	yes = c.awaits(resp)
 	asked = true
 	return yes
+}
+
+// dismissUnless closes a response that nobody gets because a function of the user's panicked.
+func (c *call) dismissUnless(returned *bool, resp *http.Response) {
+	if !*returned {
+		dismiss(c.ctx, resp)
+	}
 }
 
 // exchange and exchangeAfter are functions of their own, so that a light request
@@ -452,7 +452,7 @@ func retryable(v classify.Verdict) bool {
 func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) decision {
 	d := decision{Attempt: Attempt{Number: x.number, Err: err, Verdict: v, Time: time.Now()}, sent: x.sent, u: rand.Float64()}
 	x.timing.stamp(&d.Attempt)
-	x.way.stamp(&d.Attempt)
+	d.Addr, d.Lane = x.way.link.addr(), x.way.number()
 	if x.at > 0 {
 		d.Alternate = x.alternate()
 	}
@@ -626,7 +626,7 @@ func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.R
 	}
 	switch {
 	case err == nil && d.reason.told():
-		return marked(resp, x.req, d.reason, x.report.attempts()), nil
+		return marked(resp, x.req, d.reason, slices.Clone(x.report.history)), nil
 	case err == nil && d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1: // see nested
 		return marked(resp, x.req, d.reason, nil), nil
 	case err == nil:
@@ -636,7 +636,7 @@ func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.R
 			}
 		}
 		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !x.segment && !nested(x.req, resp, nil) {
-			return marked(resp, x.req, d.reason, x.report.attempts()), nil
+			return marked(resp, x.req, d.reason, slices.Clone(x.report.history)), nil
 		}
 		return resp, nil // if a Transport below gave up, the response keeps its mark
 	case d.ended != nil:
@@ -671,7 +671,7 @@ func (x *exchange) bodiless(left *http.Response, d *decision, why error) (*http.
 	last.Kind = KindNone // the outcome of the attempt was told before
 	x.report.tell(left, &last)
 	if left != nil {
-		return marked(left, x.req, ReasonNotReplayable, x.report.attempts()), nil
+		return marked(left, x.req, ReasonNotReplayable, slices.Clone(x.report.history)), nil
 	}
 	return nil, x.report.newError(ReasonNotReplayable, failed)
 }

@@ -66,11 +66,7 @@ func (x *exchange) observed() (resp *http.Response, err error) {
 // closed.
 func (x *exchange) requestStart() {
 	started := false
-	defer func() {
-		if !started {
-			closeBody(x.req)
-		}
-	}()
+	defer closeBodyUnless(&started, x.req)
 	ctx := x.req.Context()
 	for _, t := range x.traces() {
 		if t != nil {
@@ -134,10 +130,8 @@ func (x *exchange) watch(a *attempt) {
 func (x *exchange) deadline(start time.Time) time.Time {
 	until, _ := x.ctx.Deadline()
 	body, after := x.req.Body, x.rule.timeouts.after
-	if after <= 0 || body != nil && body != http.NoBody && !replay.SmallInMemory(body) {
-		return until
-	}
-	if end := start.Add(after); until.IsZero() || end.Before(until) {
+	timed := after > 0 && (body == nil || body == http.NoBody || replay.SmallInMemory(body))
+	if end := start.Add(after); timed && (until.IsZero() || end.Before(until)) {
 		return end
 	}
 	return until

@@ -20,7 +20,7 @@ import (
 // them.
 type report struct {
 	*call
-	history []Attempt // empty after a success on the first attempt
+	history []Attempt // empty after a success on the first attempt; callers get a copy, which does not keep the exchange in memory
 	began   time.Time // of the call; zero if the light path was taken and nobody observes
 	reason  Reason    // of the last decision
 	limit   string    // that it names
@@ -39,10 +39,6 @@ func (r *report) record(resp *http.Response, d *decision) {
 	}
 	r.tell(resp, d)
 }
-
-// attempts returns the history for the caller, who may keep it. The copy does not keep
-// the exchange in memory.
-func (r *report) attempts() []Attempt { return slices.Clone(r.history) }
 
 // tell tells the traces and the log.
 func (r *report) tell(resp *http.Response, d *decision) {
@@ -245,7 +241,7 @@ func (r *report) newError(reason Reason, err error) *Error {
 	return &Error{
 		Reason:   reason,
 		Limit:    r.limit,
-		Attempts: r.attempts(),
+		Attempts: slices.Clone(r.history),
 		Err:      err,
 		request:  method(req) + " " + safeURL(req.URL),
 		queued:   r.queued,

@@ -110,9 +110,7 @@ func (c *call) resuming(s series, lane *lane.Lane, resp *http.Response) *downloa
 	var d *download
 	var prefix *resume.Prefix
 	switch {
-	case why == resume.ErrNothing:
-		return nil
-	case why != nil && !c.hears():
+	case why == resume.ErrNothing, why != nil && !c.hears():
 		return nil
 	case why == nil && (plan.Compares() || c.mayBridge()):
 		both := new(struct {
