@@ -16,9 +16,7 @@ func TestYoungRows(t *testing.T) {
 	var h Host
 	begin := instant.At(time.Minute)
 	for member := range int64(5) {
-		if down, _ := h.Failing(begin.Add(1900*time.Millisecond), member, 10, begin, 5); down {
-			t.Fatalf("down after 1.9 s")
-		}
+		require.False(t, fails(&h, begin.Add(1900*time.Millisecond), member, 10, begin, 5), "down after 1.9 s")
 	}
 	// A row that has just begun neither counts nor moves the time since when the host is down.
 	down, since := h.Failing(begin.Add(2*time.Second), 5, 10, begin.Add(1900*time.Millisecond), 6)
@@ -31,9 +29,7 @@ func TestTurns(t *testing.T) {
 	const members = 10_000
 	var h Host
 	now := instant.At(time.Minute)
-	if granted, _ := h.Probe(now, 0, members); !granted {
-		t.Fatal("refused")
-	}
+	require.True(t, probes(&h, now, 0, members), "refused")
 	var last time.Duration
 	for member := range int64(members - 1) {
 		granted, wait := h.Probe(now, member+1, members)
@@ -61,9 +57,7 @@ func TestTriedComesLast(t *testing.T) {
 	now := instant.At(time.Minute)
 	fail := func(member int64) {
 		t.Helper()
-		if granted, _ := h.Probe(now, member, 3); !granted {
-			t.Fatalf("member %d does not get the permit", member)
-		}
+		require.True(t, probes(&h, now, member, 3), "member %d does not get the permit", member)
 		now = now.Add(10 * time.Millisecond)
 		h.ProbeFailed(now, member)
 	}
@@ -73,23 +67,15 @@ func TestTriedComesLast(t *testing.T) {
 	granted, wait := h.Probe(now, 3, 3) // too early
 	require.False(t, granted, "a probe right after a failed probe")
 	now = now.Add(ProbeGap)
-	if granted, _ := h.Probe(now, 1, 3); granted {
-		t.Error("a member whose probe failed goes before a member that has sent none")
-	}
+	assert.False(t, probes(&h, now, 1, 3), "a member whose probe failed goes before a member that has sent none")
 	now = max(now, instant.At(time.Minute+wait))
-	if granted, _ := h.Probe(now, 3, 3); !granted {
-		t.Error("the member that has sent none does not go")
-	}
+	assert.True(t, probes(&h, now, 3, 3), "the member that has sent none does not go")
 	h.ProbeFailed(now, 3)
 	now = now.Add(ProbeGap)
-	if granted, _ := h.Probe(now, 1, 3); !granted {
-		t.Error("nobody else asks, and the member does not go")
-	}
+	assert.True(t, probes(&h, now, 1, 3), "nobody else asks, and the member does not go")
 	// If the member that asked does not come back, the others go on.
 	h.ProbeFailed(now, 1)
 	h.Probe(now, 4, 3)
 	now = now.Add(2 * time.Second)
-	if granted, _ := h.Probe(now, 2, 3); !granted {
-		t.Error("a member that left keeps the others from the probe")
-	}
+	assert.True(t, probes(&h, now, 2, 3), "a member that left keeps the others from the probe")
 }

@@ -59,6 +59,18 @@ func TestOutage(t *testing.T) {
 	}
 }
 
+// fails tells h of failures, and says whether it is down by that.
+func fails(h *Host, now instant.Instant, member int64, failures int, since instant.Instant, members int) bool {
+	down, _ := h.Failing(now, member, failures, since, members)
+	return down
+}
+
+// probes says whether a member gets the permit.
+func probes(h *Host, now instant.Instant, member int64, members int) bool {
+	granted, _ := h.Probe(now, member, members)
+	return granted
+}
+
 // reported returns a host that three members report, so that it is down since then.
 func reported(t *testing.T, h *Host, now, since instant.Instant) {
 	t.Helper()
@@ -75,9 +87,7 @@ func TestReportsAreBounded(t *testing.T) {
 	var h Host
 	h.Failing(start, 1, 10, start-3*sec, 50)
 	h.Failing(start, 2, 10, start-3*sec, 50)
-	if down, _ := h.Failing(start.Add(ReportTime)+1, 3, 10, start-3*sec, 50); down {
-		t.Error("by reports that are too old")
-	}
+	assert.False(t, fails(&h, start.Add(ReportTime)+1, 3, 10, start-3*sec, 50), "by reports that are too old")
 	h = Host{}
 	for member := range int64(1000) {
 		h.Failing(start, member, 0, start-3*sec, 1000)
@@ -86,9 +96,7 @@ func TestReportsAreBounded(t *testing.T) {
 		t.Errorf("%d reports, down %v", len(h.failing), h.IsDown(start))
 	}
 	// A member that is among them can say more.
-	if down, _ := h.Failing(start, 3, 10, start-3*sec, 1000); !down {
-		t.Error("not down")
-	}
+	assert.True(t, fails(&h, start, 3, 10, start-3*sec, 1000), "not down")
 }
 
 // A success withdraws all reports, and rows that began before it count no more.
@@ -98,9 +106,7 @@ func TestSuccessWithdrawsReports(t *testing.T) {
 	h.Failing(start, 2, 10, start-3*sec, 50)
 	assert.False(t, h.Working(start, 4), "all have to hear of a success at a host that was not down")
 	for member := range int64(5) {
-		if down, _ := h.Failing(start+5*sec, member, 10, start, 50); down {
-			t.Fatal("down by rows from before the success")
-		}
+		require.False(t, fails(&h, start+5*sec, member, 10, start, 50), "down by rows from before the success")
 	}
 	reported(t, &h, start+5*sec, start+ms+2*ms)
 }
@@ -112,18 +118,14 @@ func TestObjection(t *testing.T) {
 	reported(t, &h, start, start-3*sec)
 	require.True(t, h.Working(start+ms, 9) && !h.IsDown(start+ms), "the objection ends nothing")
 	for member := range int64(5) {
-		if down, _ := h.Failing(start.Add(Objection), member, 10, start+sec, 50); down {
-			t.Fatal("down again in less than 10 s")
-		}
+		require.False(t, fails(&h, start.Add(Objection), member, 10, start+sec, 50), "down again in less than 10 s")
 	}
 	reported(t, &h, start.Add(Objection)+ms, start+sec)
 
 	now := start.Add(time.Hour)
 	h = Host{}
 	reported(t, &h, now, now-3*sec)
-	if granted, _ := h.Probe(now, 9, 50); !granted {
-		t.Fatal("no probe")
-	}
+	require.True(t, probes(&h, now, 9, 50), "no probe")
 	require.True(t, h.Working(now+ms, 9) && !h.IsDown(now+ms), "the probe ends nothing")
 	reported(t, &h, now+4*sec, now+sec)
 }
@@ -132,9 +134,7 @@ func TestObjection(t *testing.T) {
 func TestOutageLapses(t *testing.T) {
 	var h Host
 	reported(t, &h, start, start-3*sec)
-	if down, _ := h.Failing(start+sec, 7, 10, start-3*sec, 50); down {
-		t.Error("a second outage")
-	}
+	assert.False(t, fails(&h, start+sec, 7, 10, start-3*sec, 50), "a second outage")
 	if granted, _ := h.Probe(start+50*sec, 9, 50); !granted || !h.IsDown((start+50*sec).Add(DownTime)-1) {
 		t.Error("the probe does not make it last")
 	}
@@ -148,22 +148,12 @@ func TestPermitsAreLent(t *testing.T) {
 	var h Host
 	at := start
 	for ; at < start.Add(ProbeTime); at += 300 * ms {
-		if granted, _ := h.Probe(at, 1, 4); !granted {
-			t.Fatalf("lost after %v", at-start)
-		}
-		if granted, _ := h.Probe(at+ms, 2, 4); granted {
-			t.Fatal("two probes")
-		}
+		require.True(t, probes(&h, at, 1, 4), "lost after %v", at-start)
+		require.False(t, probes(&h, at+ms, 2, 4), "two probes")
 	}
-	if granted, _ := h.Probe(start.Add(ProbeTime), 2, 4); !granted {
-		t.Error("a probe that does not end keeps the permit")
-	}
-	if granted, _ := h.Probe(start.Add(ProbeTime).Add(LendTime)-1, 3, 4); granted {
-		t.Error("two probes")
-	}
-	if granted, _ := h.Probe(start.Add(ProbeTime).Add(LendTime), 3, 4); !granted {
-		t.Error("a member that died keeps the permit")
-	}
+	assert.True(t, probes(&h, start.Add(ProbeTime), 2, 4), "a probe that does not end keeps the permit")
+	assert.False(t, probes(&h, start.Add(ProbeTime).Add(LendTime)-1, 3, 4), "two probes")
+	assert.True(t, probes(&h, start.Add(ProbeTime).Add(LendTime), 3, 4), "a member that died keeps the permit")
 }
 
 // A member whose probe does not end lets the others have their turn.
@@ -235,9 +225,7 @@ func TestPermitsAreAlone(t *testing.T) {
 			}
 		}
 		assert.GreaterOrEqual(t, permits, 10, "seed %d: %d permits", seed, permits)
-		if granted, _ := h.Probe(now.Add(ProbeTime).Add(ProbeGap), 7, members); !granted {
-			t.Errorf("seed %d: nobody may probe", seed)
-		}
+		assert.True(t, probes(&h, now.Add(ProbeTime).Add(ProbeGap), 7, members), "seed %d: nobody may probe", seed)
 	}
 }
 

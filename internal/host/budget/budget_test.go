@@ -252,9 +252,7 @@ func TestBudgetCosts(t *testing.T) {
 	if n := unsafe.Sizeof(Charge{}); n > 24 {
 		t.Errorf("%d bytes for a retry that is owed", n)
 	}
-	if n := unsafe.Sizeof(b); n > 48 {
-		t.Errorf("%d bytes", n)
-	}
+	assert.LessOrEqual(t, unsafe.Sizeof(b), uintptr(48), "bytes")
 }
 
 func BenchmarkBudgetRequest(b *testing.B) {

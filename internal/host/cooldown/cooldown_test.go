@@ -33,6 +33,11 @@ func mustHold(t *testing.T, c *Cooldown, now instant.Instant, key uint64, w *que
 	}
 }
 
+func heldUntil(c *Cooldown, now instant.Instant, key uint64) instant.Instant {
+	until, _ := c.Held(now, key)
+	return until
+}
+
 func TestCooldownHoldsAScope(t *testing.T) {
 	var c Cooldown
 	assert.True(t, c.Quiet(), "new and not quiet")
@@ -48,9 +53,7 @@ func TestCooldownHoldsAScope(t *testing.T) {
 	if until, refused := c.Held(sec/2, 1); until != sec || refused {
 		t.Errorf("held until %v, refused %v", until, refused)
 	}
-	if until, _ := c.Held(sec, 1); until != 0 {
-		t.Errorf("held until %v", until)
-	}
+	assert.Zero(t, heldUntil(&c, sec, 1))
 	if n, until := c.Holds(0); n != 1 || until != sec {
 		t.Errorf("%d holds until %v", n, until)
 	}
@@ -108,9 +111,7 @@ func TestCooldownExtends(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var c Cooldown
 			tt.hold(&c)
-			if until, _ := c.Held(0, 1); until != instant.At(tt.want) {
-				t.Errorf("held until %v, want %v", until, tt.want)
-			}
+			assert.Equal(t, instant.At(tt.want), heldUntil(&c, 0, 1))
 		})
 	}
 }
@@ -169,9 +170,7 @@ func TestCooldownEndsEarly(t *testing.T) {
 			w := queue.NewWaiter()
 			mustHold(t, &c, sec, 1, w, 11*sec)
 			c.Answered(2*sec, 1, tt.sent, tt.success)
-			if until, _ := c.Held(2*sec, 1); until != instant.At(tt.want) {
-				t.Errorf("held until %v, want %v", until, tt.want)
-			}
+			assert.Equal(t, instant.At(tt.want), heldUntil(&c, 2*sec, 1))
 			if tt.want == 0 {
 				<-w.Ready
 				mustPass(t, &c, 2*sec, 1, w)
@@ -184,9 +183,7 @@ func TestCooldownEndsEarly(t *testing.T) {
 		c.Hold(0, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
 		c.Hold(0, 1, Refusal{Code: TooMany, Wait: 5 * sec}, exact, 0)
 		c.Answered(2*sec, 1, sec, true)
-		if until, _ := c.Held(2*sec, 1); until != 5*sec {
-			t.Errorf("held until %v", until)
-		}
+		assert.EqualValues(t, 5*sec, heldUntil(&c, 2*sec, 1))
 	})
 }
 
@@ -208,9 +205,7 @@ func TestCooldownLengthened(t *testing.T) {
 	c.Hold(500*ms, 1, Refusal{Code: TooMany, Wait: 4500 * ms}, exact, 0)
 	for ; len(woken) > 0; woken = woken[1:] {
 		w := ws[woken[0]]
-		if a := c.Enter(500*ms, 1, w); a.Verb != queue.Wait || a.Until != 5*sec {
-			t.Errorf("%+v, want to wait until 5 s", a)
-		}
+		mustHold(t, &c, 500*ms, 1, w, 5*sec)
 		assert.True(t, w.By != 0 && w.By <= 5*sec, "waiter %d was woken", w.ID)
 		c.Leave(1, w)
 		left = append(left, w.ID)
@@ -263,18 +258,14 @@ func TestCooldownIsBounded(t *testing.T) {
 		require.LessOrEqual(t, len(c.holds), queue.MaxScopes, "scopes")
 	}
 	for i := range uint64(10) {
-		if until, _ := c.Held(20*sec, i); until != instant.At(time.Hour) {
-			t.Errorf("scope %d: held until %v", i, until)
-		}
+		assert.Equal(t, instant.At(time.Hour), heldUntil(&c, 20*sec, i), "scope %d", i)
 	}
 	// All holds are running.
 	for i := range uint64(queue.MaxScopes + 20) {
 		c.Hold(200*sec, 1_000_000+i, Refusal{Wait: 2*time.Hour + time.Duration(i)}, Config{Max: -1, Jitter: -1}, 0)
 	}
 	for key, want := range map[uint64]time.Duration{3: time.Hour, 4: 0, 77: 0, 1_000_020: 0, 1_000_021: 2*time.Hour + 200*sec + 21} {
-		if until, _ := c.Held(200*sec, key); until != instant.At(want) {
-			t.Errorf("scope %d: held until %v, want %v", key, until, want)
-		}
+		assert.Equal(t, instant.At(want), heldUntil(&c, 200*sec, key), "scope %d", key)
 	}
 	if n, _ := c.Holds(200 * sec); n != queue.MaxScopes || hosttest.Woken(w) {
 		t.Errorf("%d scopes", n)

@@ -102,9 +102,7 @@ func TestCooldownProbes(t *testing.T) {
 	refuse(c, now+60*ms, now+30*ms)
 	assert.True(t, hosttest.Woken(second) && goes(c, now+60*ms, second), "no second probe after the first was refused")
 	third := queue.NewWaiter()
-	if a := c.Enter(now+70*ms, 1, third); a.Verb != queue.Wait || a.Until != 0 {
-		t.Errorf("%+v", a)
-	}
+	mustHold(t, c, now+70*ms, 1, third, 0)
 	refuse(c, now+90*ms, now+60*ms)
 	for range maxDoubt {
 		c.Answered(now+100*ms, 1, now-sec, true) // of requests that were sent before

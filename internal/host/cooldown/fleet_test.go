@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -107,16 +108,12 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 		mustPass(t, quiet, instant.At(at+testimony), 1, w)
 		quiet.Answered(instant.At(at+2*testimony), 1, instant.At(at+testimony), true)
 		quiet.HoldForFleet(instant.At(at+3*testimony), 1, told, conf, 0)
-		if until, _ := quiet.Held(instant.At(at+sec), 1); until != 0 {
-			t.Fatalf("run %d: held until %v", i, until)
-		}
+		require.Zero(t, heldUntil(quiet, instant.At(at+sec), 1), "run %d", i)
 	}
 	at := instant.At(now + 381*sec)
 	quiet.Hold(at, 1, Refusal{Wait: sec, Sent: at - ms}, exact, 0)
 	quiet.HoldForFleet(at, 1, told, exact, 0)
-	if until, _ := quiet.Held(at, 1); until != at+10*sec {
-		t.Errorf("held until %v", until)
-	}
+	assert.Equal(t, at+10*sec, heldUntil(quiet, at, 1))
 }
 
 // A hold that only the fleet was told has bounds, and refuses no request. A request whose
@@ -275,9 +272,7 @@ func TestCooldownFree(t *testing.T) {
 			held := c.Enter(sec, 1, w).Verb == queue.Wait
 			c.Free(sec, 1, 0) // in the same instant
 			c.Free(sec, 1, 0)
-			if until, _ := c.Held(sec, 1); until != tt.until {
-				t.Errorf("held until %v, want %v", until, tt.until)
-			}
+			assert.Equal(t, tt.until, heldUntil(&c, sec, 1))
 			assert.False(t, held && !hosttest.Woken(w), "the first waiter was not woken")
 			assert.Equal(t, queue.Go, c.Enter(sec, 1, w).Verb)
 			if a := c.Enter(sec, 1, nil); a.Verb == queue.Go && tt.until > 0 {
@@ -337,9 +332,7 @@ func TestCooldownFreeLater(t *testing.T) {
 	c.HoldForFleet(4*sec, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
 	c.Free(4*sec, 1, 6*sec)
 	c.Hold(5*sec, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
-	if until, _ := c.Held(7*sec, 1); until != 15*sec {
-		t.Errorf("held until %v", until)
-	}
+	assert.EqualValues(t, 15*sec, heldUntil(&c, 7*sec, 1))
 }
 
 // Holds that the fleet brings never hold a scope of which nothing was said. They make room

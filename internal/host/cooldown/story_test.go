@@ -205,12 +205,8 @@ func TestCooldownCosts(t *testing.T) {
 	}
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { c.Enter(0, 1, nil) }), "allocations while held")
-	if n := unsafe.Sizeof(c); n > 40 {
-		t.Errorf("%d bytes", n)
-	}
-	if n := unsafe.Sizeof(hold{}); n > 248 {
-		t.Errorf("a scope has %d bytes", n)
-	}
+	assert.LessOrEqual(t, unsafe.Sizeof(c), uintptr(40), "bytes")
+	assert.LessOrEqual(t, unsafe.Sizeof(hold{}), uintptr(248), "bytes of a scope")
 }
 
 func BenchmarkCooldownQuiet(b *testing.B) {

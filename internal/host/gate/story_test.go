@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
@@ -194,12 +195,8 @@ func TestGateCosts(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if n := unsafe.Sizeof(g); n > 336 {
-		t.Errorf("%d bytes", n)
-	}
-	if n := unsafe.Sizeof(queue.Waiter{}); n > 96 {
-		t.Errorf("a waiter has %d bytes", n)
-	}
+	assert.LessOrEqual(t, unsafe.Sizeof(g), uintptr(336), "bytes")
+	assert.LessOrEqual(t, unsafe.Sizeof(queue.Waiter{}), uintptr(96), "bytes of a waiter")
 }
 
 func BenchmarkGate(b *testing.B) {

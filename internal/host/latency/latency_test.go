@@ -165,9 +165,7 @@ func TestLatencyForHedging(t *testing.T) {
 func TestLatencyCosts(t *testing.T) {
 	var l Latency
 	assert.Zero(t, testing.AllocsPerRun(100, func() { l.Record(time.Millisecond); l.Quantile(0.98) }), "allocations")
-	if n := unsafe.Sizeof(l); n > 700 {
-		t.Errorf("%d bytes", n)
-	}
+	assert.LessOrEqual(t, unsafe.Sizeof(l), uintptr(700), "bytes")
 }
 
 func BenchmarkLatency(b *testing.B) {

@@ -168,9 +168,7 @@ func TestPacingCosts(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if n := unsafe.Sizeof(p); n > 40 {
-		t.Errorf("%d bytes", n)
-	}
+	assert.LessOrEqual(t, unsafe.Sizeof(p), uintptr(40), "bytes")
 }
 
 func TestPacingLeaveHandsTheTurnOn(t *testing.T) {

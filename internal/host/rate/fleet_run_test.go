@@ -94,9 +94,7 @@ func TestRateOfAFleet(t *testing.T) {
 func TestRateBoundsTheFleet(t *testing.T) {
 	r := New(Config{PerSecond: 1, Burst: 10})
 	r.Share(0, 4)
-	if _, ok := r.AskTokens(20*sec, 10, 0); !ok {
-		t.Fatal("does not ask")
-	}
+	require.True(t, mayAsk(r, 20*sec, 10), "does not ask")
 	r.Grant(20*sec, 10, 11*sec, sec, 0)
 	assert.Equal(t, 10, taken(r, 20*sec), "tokens at once, not the burst")
 	n := 0

@@ -21,14 +21,17 @@ func sharedRate() *Rate {
 	return r
 }
 
+func mayAsk(r *Rate, now instant.Instant, waiting int) bool {
+	_, ok := r.AskTokens(now, waiting, 0)
+	return ok
+}
+
 func mustAskFor(t *testing.T, r *Rate, now instant.Instant, waiting, want int) {
 	t.Helper()
 	if ask, ok := r.AskTokens(now, waiting, 0); !ok || ask != (Ask{PerSecond: 100, Burst: 10, Want: want}) {
 		t.Fatalf("at %v: asks for %+v, %v; want %d tokens", now, ask, ok, want)
 	}
-	if _, ok := r.AskTokens(now, waiting, 0); ok {
-		t.Fatalf("at %v: asks twice", now)
-	}
+	require.False(t, mayAsk(r, now, waiting), "at %v: asks twice", now)
 }
 
 // taken returns how many tokens can be used now.
@@ -135,22 +138,14 @@ func TestRateAsksSeldom(t *testing.T) {
 	}
 	assert.GreaterOrEqual(t, len(asks), 28, "questions in four seconds")
 	r = sharedRate()
-	if _, ok := r.AskTokens(0, 0, 0); ok {
-		t.Error("asks for nothing")
-	}
+	assert.False(t, mayAsk(r, 0, 0), "asks for nothing")
 	mustAskFor(t, r, 0, 5, 5)
 	r.Grant(0, 5, 900*ms, ms, 0)
-	if _, ok := r.AskTokens(500*ms, 5, 0); ok {
-		t.Error("asks for tokens that it has")
-	}
+	assert.False(t, mayAsk(r, 500*ms, 5), "asks for tokens that it has")
 	mustAskFor(t, r, 500*ms, 6, 1)
 	r.Grant(500*ms, 0, 0, 0, 800*ms)
-	if _, ok := r.AskTokens(800*ms-1, 6, 0); ok {
-		t.Error("asks before it was told to")
-	}
-	if _, ok := New(Config{PerSecond: 1}).AskTokens(0, 5, 0); ok {
-		t.Error("asks without a fleet")
-	}
+	assert.False(t, mayAsk(r, 800*ms-1, 6), "asks before it was told to")
+	assert.False(t, mayAsk(New(Config{PerSecond: 1}), 0, 5), "asks without a fleet")
 }
 
 // If there is no answer within 10 ms, the process uses its part of the rate, without a
@@ -169,9 +164,7 @@ func TestRateWithASilentFleet(t *testing.T) {
 		n += taken(r, now)
 	}
 	assert.True(t, n >= 48 && n <= 50, "%d tokens in 2 s, want a quarter of 200", n)
-	if _, ok := r.AskTokens(4*sec, 1, 0); !ok {
-		t.Error("asks no more")
-	}
+	assert.True(t, mayAsk(r, 4*sec, 1), "asks no more")
 	r.Grant(4*sec, 3, 4*sec-20*ms, 10*ms, 0)
 	assert.Equal(t, 3, taken(r, 4*sec), "tokens, not those of the fleet")
 }
