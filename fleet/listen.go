@@ -203,10 +203,9 @@ func (f *Fleet) fetched(host string, r *redis.Cmd) {
 	if err != nil || len(v) != 3 {
 		return
 	}
-	switch lasts, ok := micros(v[0]); {
-	case ok && lasts >= 0:
+	if lasts, ok := micros(v[0]); ok && lasts >= 0 {
 		f.isDown(host, lasts)
-	default:
+	} else {
 		f.mu.Lock()
 		_, was := f.down.get(host)
 		f.down.delete(host)

@@ -43,13 +43,14 @@ type note struct {
 	at time.Time
 }
 
-// join makes a witness the member of a Fleet.
+// join makes a witness the member of a Fleet. It meets the host of the tests.
 func join(t *testing.T, f transport.Fleet) *witness {
 	t.Helper()
 	w := &witness{t: t, fleet: f}
 	if err := f.Join(w.hear); err != nil {
 		t.Fatalf("Join: %v", err)
 	}
+	w.tell(fleetmsg.Message{Kind: fleetmsg.Meet})
 	return w
 }
 
@@ -58,9 +59,7 @@ func crew(t *testing.T, n int, newMember func() transport.Fleet) []*witness {
 	t.Helper()
 	var all []*witness
 	for range n {
-		w := join(t, newMember())
-		w.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
-		all = append(all, w)
+		all = append(all, join(t, newMember()))
 	}
 	for i, w := range all {
 		w.await(fmt.Sprintf("member %d hears of %d members", i, n), func(m fleetmsg.Message) bool {
