@@ -163,8 +163,12 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 		"refused":          {response: faults.Fail(syscall.ECONNREFUSED), closes: true},
 		"reset":            {response: faults.Fail(syscall.ECONNRESET), closes: true},
 		"attempt timeouts": {response: func(r *http.Request) (*http.Response, error) { return nil, pause(r, time.Hour) }, rule: policy.Rule{AttemptTimeout: time.Second}, closes: true},
-		"an empty 503":     {response: faults.Status(503), closes: true},
-		"a 503":            {response: status(503), closes: true},
+		"callers' timeouts": {response: func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, context.Cause(r.Context()) // as net/http does
+		}, closes: true},
+		"an empty 503": {response: faults.Status(503), closes: true},
+		"a 503":        {response: status(503), closes: true},
 		"a body classifier": {response: status(503), closes: true, rule: policy.Rule{
 			Classify: classify.OnBodyText(classify.Refused, "no such text"),
 		}},
@@ -183,7 +187,7 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 				tr := mustNew(t, transport.Config{Base: script(row.response), Rule: rule})
 				closed := false
 				for range 200 {
-					ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+					ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second, errors.New("too slow"))
 					if resp, err := get(t, tr, ctx); err == nil {
 						_ = resp.Body.Close()
 					}

@@ -199,6 +199,8 @@ func resultOf(ctx context.Context, resp *http.Response, err error) gate.Result {
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
 		return gate.Neutral // the caller left
+	case err != nil && errors.Is(err, context.Cause(ctx)):
+		return gate.Lost // the caller's deadline, whatever its cause is called
 	case err != nil:
 		return resultOfError(err)
 	}
