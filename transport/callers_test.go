@@ -29,10 +29,7 @@ func takesAll(req *http.Request) (*http.Response, error) {
 		}
 		_ = req.Body.Close()
 	}
-	if err := pause(req, 20*time.Millisecond); err != nil {
-		return nil, err
-	}
-	return play(req, faults.Status(200))
+	return play(req, faults.Status(200).Delay(20*time.Millisecond))
 }
 
 // TestSlowCallersHoldUpNobody: uploads that wait for their callers take no slots from other

@@ -434,10 +434,7 @@ func TestWaitsStaySpread(t *testing.T) {
 				attempts := 0
 				server.serve = func(req *http.Request) (*http.Response, error) {
 					if req.URL.Path == "/slow" {
-						if err := pause(req, time.Second); err != nil {
-							return nil, err
-						}
-						return play(req, status(200))
+						return play(req, status(200).Delay(time.Second))
 					}
 					if attempts++; attempts == 1 {
 						return play(req, status(503, "Retry-After: 3", "Date: "))

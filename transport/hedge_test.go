@@ -42,10 +42,7 @@ func TestHedgeCutsTheTail(t *testing.T) {
 					takes = time.Second
 				}
 				server.mu.Unlock()
-				if err := pause(req, takes); err != nil {
-					return nil, err
-				}
-				return play(req, status(200))
+				return play(req, status(200).Delay(takes))
 			}
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: h}})
 			var took []time.Duration
@@ -269,10 +266,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 					bodies = append(bodies, string(text))
 					server.mu.Unlock()
 				}
-				if err := pause(req, time.Second); err != nil {
-					return nil, err
-				}
-				return play(req, status(200))
+				return play(req, status(200).Delay(time.Second))
 			})
 			rule := row.rule
 			rule.Hedge, rule.Backoff = policy.Hedge{After: 50 * time.Millisecond}, backoff.Constant(time.Millisecond)
@@ -300,12 +294,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 // TestHedgesAreRetriesForTheBudget: each hedge takes a retry from the budget.
 func TestHedgesAreRetriesForTheBudget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		server := script(func(req *http.Request) (*http.Response, error) {
-			if err := pause(req, time.Second); err != nil {
-				return nil, err
-			}
-			return play(req, status(200))
-		})
+		server := script(status(200).Delay(time.Second))
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}}})
 		const requests = 1000
 		together(requests, func(int) {
@@ -326,10 +315,7 @@ func TestRefusedHedgeCostsNoTurn(t *testing.T) {
 			if req.URL.Path == "/fails" {
 				return play(req, status(503))
 			}
-			if err := pause(req, time.Second); err != nil {
-				return nil, err
-			}
-			return play(req, status(200))
+			return play(req, status(200).Delay(time.Second))
 		})
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 			Rate: policy.Rate{PerSecond: 0.01, Burst: 4}, Budget: one, Backoff: backoff.Constant(0), Hedge: policy.Hedge{After: 10 * time.Millisecond},
@@ -485,10 +471,7 @@ func TestHedgePercentileNeedsSamples(t *testing.T) {
 			if slow.Load() {
 				takes = time.Second
 			}
-			if err := pause(req, takes); err != nil {
-				return nil, err
-			}
-			return play(req, status(200))
+			return play(req, status(200).Delay(takes))
 		}
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 90}}})
 		slow.Store(true)

@@ -863,10 +863,7 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 					if transport.AttemptNumber(req.Context()) == 1 {
 						return newResponse(req, 503, newStalledBody()), nil
 					}
-					if err := pause(req, left/2); err != nil {
-						return nil, err
-					}
-					return play(req, status(200))
+					return play(req, status(200).Delay(left/2))
 				}),
 				Rule: policy.Rule{Backoff: backoff.Constant(0)},
 			})

@@ -121,10 +121,7 @@ func newQuota(limit int, window, takes time.Duration) *quota {
 		refused, end := used > limit, (number+1)*window
 		q.mu.Unlock()
 		if !refused { // takes longer, so that successes arrive after the first refusal
-			if err := pause(req, takes+time.Duration(rand.Int64N(int64(3*takes)))); err != nil {
-				return nil, err
-			}
-			return play(req, status(200))
+			return play(req, status(200).Delay(takes+time.Duration(rand.Int64N(int64(3*takes)))))
 		}
 		if err := pause(req, takes); err != nil {
 			return nil, err

@@ -248,10 +248,7 @@ func TestSlowProbe(t *testing.T) {
 			if !up.Load() {
 				return nil, syscall.ECONNREFUSED
 			}
-			if err := pause(req, 25*time.Second); err != nil {
-				return nil, err
-			}
-			return play(req, status(200))
+			return play(req, status(200).Delay(25*time.Second))
 		}), Rule: policy.Rule{Gate: policy.Gate{Start: 10}, Attempts: 1}})
 		for i := 0; i == 0 || !stateOf(t, tr).GateClosed; i++ {
 			_, _ = send(t, tr, http.MethodGet, "http://h.test/")
@@ -275,10 +272,7 @@ func TestMixedLatencies(t *testing.T) {
 				if req.URL.Path == "/slow" {
 					d = 30 * time.Second
 				}
-				if err := pause(req, d); err != nil {
-					return nil, err
-				}
-				return play(req, status(200))
+				return play(req, status(200).Delay(d))
 			}), Rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}})
 			for range 3 {
 				responds(t, tr, http.MethodGet, "http://h.test/slow")
@@ -312,10 +306,7 @@ func TestGateRefuseAfterAPause(t *testing.T) {
 				if hang.Load() {
 					return nil, pause(req, time.Hour)
 				}
-				if err := pause(req, 100*time.Millisecond); err != nil {
-					return nil, err
-				}
-				return play(req, status(200))
+				return play(req, status(200).Delay(100*time.Millisecond))
 			}), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 2}, Attempts: 1, AttemptTimeout: 5 * time.Second}})
 			for stateOfOr(tr).GateLimit < 10 {
 				together(max(2, stateOfOr(tr).GateLimit), func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
