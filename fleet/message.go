@@ -45,31 +45,24 @@ func parse(text string) (m message, err error) {
 		return m, errMessage
 	}
 	kind := f.next()
-	if len(kind) != 1 {
-		return m, errMessage
-	}
 	m.at = f.number(math.MaxInt64)
 	m.from = strconv.FormatUint(f.hex(), 16)
-	switch kind[0] {
-	case 'h':
+	switch kind {
+	case "h":
 		m.news = f.hold()
 		m.news.Host = f.host()
 		if s := m.news.Status; s != 429 && s != 503 {
 			return m, errMessage
 		}
-	case 'q':
+	case "q":
 		m.news = f.quota()
 		m.news.Host = f.host()
-	case 'd':
-		m.news.Kind = fleetmsg.Down
-		m.news.Wait = f.duration()
-		m.news.Host = f.host()
-	case 'u':
-		m.news.Kind = fleetmsg.Up
-		m.news.Host = f.host()
-	case 's':
-		m.news.Kind = fleetmsg.Members
-		m.news.Members = int(f.number(maxSize))
+	case "d":
+		m.news = fleetmsg.Message{Kind: fleetmsg.Down, Wait: f.duration(), Host: f.host()}
+	case "u":
+		m.news = fleetmsg.Message{Kind: fleetmsg.Up, Host: f.host()}
+	case "s":
+		m.news = fleetmsg.Message{Kind: fleetmsg.Members, Members: int(f.number(maxSize))}
 	default:
 		return m, fmt.Errorf("%w: unknown kind %q", errMessage, kind)
 	}
