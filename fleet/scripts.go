@@ -65,6 +65,7 @@ func constants(text string) string {
 		{"PROBE_GAP", ledger.ProbeGap}, {"ASK_EACH", ledger.AskEach}, {"ASK_SLACK", ledger.AskSlack},
 		{"MAX_TRIED", ledger.MaxTried}, {"FIRST_AHEAD", ledger.FirstAhead}, {"MORE_AHEAD", ledger.MoreAhead},
 		{"HOLD_SLACK", ledger.HoldSlack}, {"MIN_PERIOD", ledger.MinPeriod}, {"MAX_PERIOD", ledger.MaxPeriod},
+		{"MAX_WAIT", ledger.MaxWait},
 	} {
 		if d, ok := c.value.(time.Duration); ok {
 			c.value = d.Microseconds()

@@ -13,7 +13,7 @@ local nextone = tonumber(redis.call('GET', KEYS[1]) or nil)
 local known = tonumber(ARGV[7] or '')
 if known then nextone = math.max(nextone or 0, now + math.min(known, limit)) end
 local function keepnext()
-  redis.call('SET', KEYS[1], frac(nextone), 'PX', num(math.min(math.ceil((nextone - now + full) / 1000) + 1000, 2592000000)))
+  redis.call('SET', KEYS[1], frac(nextone), 'PX', num(math.min(math.ceil((nextone - now + full) / 1000) + 1000, MAX_WAIT / 1000)))
 end
 if nextone then
   -- The next token is further ahead if a member with a slower rate took one, or if the
