@@ -279,14 +279,8 @@ func (h *hostLines) due() (at time.Time) {
 // due returns when the lines that are held back become one. If no more of them come, this
 // is earlier.
 func (r *repeat) due() time.Time {
-	at, quiet := r.shown.Add(max(r.span, shortSpan)), r.latest.Add(max(r.span/4, shortSpan))
-	if soonest := r.shown.Add(shortSpan); quiet.Before(soonest) {
-		quiet = soonest
-	}
-	if quiet.Before(at) {
-		return quiet
-	}
-	return at
+	quiet := r.latest.Add(max(r.span/4, shortSpan)).Sub(r.shown)
+	return r.shown.Add(min(max(r.span, shortSpan), max(quiet, shortSpan)))
 }
 
 // sum returns the line for all that were held back.

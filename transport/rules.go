@@ -484,15 +484,12 @@ func isIPv6(s string) bool {
 // wider returns the patterns with a wildcard and without a port that mean all hosts of p and
 // more, the most specific first.
 func (p pattern) wider() (all []pattern) {
-	for rest := p.name; ; {
-		i := strings.IndexByte(rest, '.')
-		if i < 0 {
-			return all
-		}
-		if rest = rest[i+1:]; len(p.name)-len(rest) > 1 { // a label stands in front of it
+	for _, rest, ok := strings.Cut(p.name, "."); ok; _, rest, ok = strings.Cut(rest, ".") {
+		if len(p.name)-len(rest) > 1 { // a label stands in front of it
 			all = append(all, pattern{name: rest, wildcard: true})
 		}
 	}
+	return all
 }
 
 // compare orders patterns. The most specific comes first.
