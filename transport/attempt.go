@@ -83,24 +83,20 @@ func (x *exchange) send() (resp *http.Response, err error) {
 	if x.rule.hedge && x.hedgeable() {
 		return x.race()
 	}
-	a := x.attempt(x.nextKind())
+	kind := KindRetry
+	switch {
+	case x.segment:
+		kind = KindReconnect
+	case x.sent == 0:
+		kind = KindFirst
+	}
+	a := x.attempt(kind)
 	defer func() { // also if the base transport panics
 		a.timing.took = time.Since(a.timing.start)
 		x.timing = a.timing
 		a.watch.end(a.way, a.timing.took, resp, err)
 	}()
 	return a.send()
-}
-
-// nextKind says why the next attempt is made if it is no hedge.
-func (x *exchange) nextKind() Kind {
-	switch {
-	case x.segment:
-		return KindReconnect
-	case x.sent == 0:
-		return KindFirst
-	}
-	return KindRetry
 }
 
 // attempt prepares the next attempt.

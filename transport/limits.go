@@ -67,9 +67,7 @@ func (l *limits) admit(first bool, latest time.Time) *refusal {
 	if !l.rule.limited && l.state.Quiet() {
 		return nil
 	}
-	if l.t.watched {
-		l.review(nil)
-	}
+	l.review(nil)
 	l.since = l.t.now()
 	if l.rule.rate || l.rule.pacing {
 		l.cost() // now, because nothing is held yet if it panics
@@ -79,7 +77,7 @@ func (l *limits) admit(first bool, latest time.Time) *refusal {
 		if no := l.admitByServer(arrives); no != nil {
 			return no
 		}
-		if l.t.watched && l.queued.Cooldown > 0 {
+		if l.queued.Cooldown > 0 {
 			l.review(nil) // the hold may be over, and there is no slot yet
 		}
 		waited, no := l.admitByRule()

@@ -377,9 +377,7 @@ func (x *exchange) latest() time.Time {
 // refuse ends the call without a further attempt, and tells the observers.
 func (x *exchange) refuse(no *refusal) *Error {
 	x.limits.releaseBudget()
-	if x.t.watched {
-		x.limits.review(nil)
-	}
+	x.limits.review(nil)
 	err := no.named()
 	x.report.tell(nil, &decision{
 		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now(), Queued: x.limits.waited()},
@@ -461,9 +459,7 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 		d.Status = resp.StatusCode
 	}
 	d.Hint = x.hint(resp, &d)
-	if x.t.watched {
-		x.limits.review(&d)
-	}
+	x.limits.review(&d)
 	f := x.facts(resp, &d)
 	d.stuck = retryable(v) && x.misdirected(resp)
 	f.misdirected = d.stuck
@@ -477,12 +473,10 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 		d.limit = f.withheldBy(d.reason)
 	}
 	switch {
-	case d.reason != ReasonRetry || to >= 0:
-		if x.trouble != noTrouble {
-			x.moveOn(resp, err, d.Hint > 0)
-		}
-	default:
+	case d.reason == ReasonRetry && to < 0:
 		x.setOut(d.Hint > 0)
+	case x.trouble != noTrouble:
+		x.moveOn(resp, err, d.Hint > 0)
 	}
 	if d.reason == ReasonRetry {
 		if to >= 0 {

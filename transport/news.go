@@ -82,12 +82,12 @@ func (l *limits) change(c Condition, r news.Record) HostChange {
 	return h
 }
 
-// review tells what the fleet said, and which conditions have begun or ended meanwhile. The
+// review tells those who watch what the fleet said, and which conditions have begun or ended meanwhile. The
 // machines have no timers, so each request does this that has to ask them anyway. d is the
 // outcome of an attempt, or nil before it.
 func (l *limits) review(d *decision) {
 	m := l.state.MachinesMade()
-	if m == nil {
+	if m == nil || !l.t.watched {
 		return
 	}
 	l.reviewGate(m, d)
