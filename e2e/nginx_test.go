@@ -437,9 +437,7 @@ func TestNginxLimitReq(t *testing.T) {
 						group.Go(func() {
 							b := content(1000 + i)
 							got, err := fetch(bounded(t), hc, method, n.url+"/app/", b)
-							if err == nil && !bytes.Equal(got, sum(b)) {
-								t.Errorf("the backend got another body")
-							}
+							assert.False(t, err == nil && !bytes.Equal(got, sum(b)), "the backend got another body")
 							if err != nil {
 								mu.Lock()
 								defer mu.Unlock()

@@ -115,18 +115,14 @@ func (c *crew) sends(from, to time.Duration) (list []send) {
 // run makes members send requests one after the other, until a time. pause is between two
 // requests.
 func (c *crew) run(t *testing.T, until time.Duration, pause func(member int) time.Duration) {
-	var group sync.WaitGroup
-	for i := range c.tr {
-		group.Go(func() {
-			for time.Since(c.begun) < until {
-				if c.get(t, i) != http.StatusOK {
-					c.failed.Add(1)
-				}
-				time.Sleep(pause(i))
+	together(len(c.tr), func(i int) {
+		for time.Since(c.begun) < until {
+			if c.get(t, i) != http.StatusOK {
+				c.failed.Add(1)
 			}
-		})
-	}
-	group.Wait()
+			time.Sleep(pause(i))
+		}
+	})
 }
 
 // One process is told 429 Retry-After: 2. All others obey from 100 ms after it, and come
@@ -260,26 +256,22 @@ func sickMembers(t *testing.T, sick int) {
 	until := time.Since(c.begun) + 5*time.Second
 	var mu sync.Mutex
 	failed, longest := 0, time.Duration(0)
-	var group sync.WaitGroup
-	for i := range members {
-		group.Go(func() {
-			for time.Since(c.begun) < until {
-				begin := time.Now()
-				status := c.get(t, i)
-				took := time.Since(begin)
-				mu.Lock()
-				if i >= sick {
-					longest = max(longest, took)
-					if status != 200 {
-						failed++
-					}
+	together(members, func(i int) {
+		for time.Since(c.begun) < until {
+			begin := time.Now()
+			status := c.get(t, i)
+			took := time.Since(begin)
+			mu.Lock()
+			if i >= sick {
+				longest = max(longest, took)
+				if status != 200 {
+					failed++
 				}
-				mu.Unlock()
-				time.Sleep(10 * time.Millisecond)
 			}
-		})
-	}
-	group.Wait()
+			mu.Unlock()
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
 	healthy := 0
 	for _, s := range c.sends(0, time.Hour) {
 		if s.member >= sick {

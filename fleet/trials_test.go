@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -75,9 +77,7 @@ func TestTrialFlush(t *testing.T) {
 	flushing.Go(func() {
 		for range flushes {
 			time.Sleep(time.Second)
-			if err := admin.FlushAll(t.Context()).Err(); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, admin.FlushAll(t.Context()).Err())
 		}
 	})
 	c.run(t, from+time.Duration(flushes+1)*time.Second, unpaused)
@@ -178,9 +178,7 @@ func TestTrialPromotedReplica(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		killed = time.Since(c.begun)
 		master.Kill()
-		if err := second.ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, second.ReplicaOf(t.Context(), "NO", "ONE").Err())
 		front.move(replica.Addr)
 		for !c.fleets[0].Snapshot().Connected {
 			time.Sleep(time.Millisecond)
@@ -388,25 +386,19 @@ func TestTrialLoad(t *testing.T) {
 	c := crewOf(t, at(t, members, server.Addr), policy.Rule{Rate: policy.Rate{PerSecond: 2500, Burst: 100}, Gate: policy.Gate{Max: 50}}, fine)
 	work := func(seconds int) (times []time.Duration) {
 		var mu sync.Mutex
-		var group sync.WaitGroup
-		for i := range members {
-			group.Go(func() {
-				time.Sleep(time.Duration(i) * time.Second / each / members)
-				tick := time.NewTicker(time.Second / each)
-				defer tick.Stop()
-				for range seconds * each {
-					<-tick.C
-					begin := time.Now()
-					if c.get(t, i) != 200 {
-						t.Error("a request failed")
-					}
-					mu.Lock()
-					times = append(times, time.Since(begin))
-					mu.Unlock()
-				}
-			})
-		}
-		group.Wait()
+		together(members, func(i int) {
+			time.Sleep(time.Duration(i) * time.Second / each / members)
+			tick := time.NewTicker(time.Second / each)
+			defer tick.Stop()
+			for range seconds * each {
+				<-tick.C
+				begin := time.Now()
+				assert.Equal(t, 200, c.get(t, i), "a request failed")
+				mu.Lock()
+				times = append(times, time.Since(begin))
+				mu.Unlock()
+			}
+		})
 		return times
 	}
 	work(2)
@@ -446,24 +438,18 @@ func TestTrialExtremeRates(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), window)
 		defer cancel()
 		var refused atomic.Int64
-		var group sync.WaitGroup
-		for i := range c.tr {
-			group.Go(func() {
-				for ctx.Err() == nil {
-					short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-					req, err := http.NewRequestWithContext(short, http.MethodGet, host, nil)
-					if err != nil {
-						t.Error(err)
-					}
-					if _, err := c.tr[i].RoundTrip(req); errors.Is(err, transport.ErrOverDeadline) {
-						refused.Add(1)
-					}
-					cancel()
-					time.Sleep(50 * time.Millisecond)
+		together(len(c.tr), func(i int) {
+			for ctx.Err() == nil {
+				short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+				req, err := http.NewRequestWithContext(short, http.MethodGet, host, nil)
+				assert.NoError(t, err)
+				if _, err := c.tr[i].RoundTrip(req); errors.Is(err, transport.ErrOverDeadline) {
+					refused.Add(1)
 				}
-			})
-		}
-		group.Wait()
+				cancel()
+				time.Sleep(50 * time.Millisecond)
+			}
+		})
 		var at []string
 		for _, s := range c.sends(0, time.Hour) {
 			at = append(at, s.at.Round(100*time.Millisecond).String())

@@ -957,9 +957,7 @@ func (f *firstTry) calls(t testing.TB) [layers]func() {
 		require.NoError(t, err)
 		return func() {
 			resp, err := rt.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for err == nil {
 				_, err = resp.Body.Read(buf)
 			}

@@ -138,8 +138,7 @@ func TestASecondAnswerThatDiffers(t *testing.T) {
 				events := s.seen.events()
 				last := events[len(events)-1]
 				assert.Equal(t, row.reason, last.Reason)
-				var e *transport.ResumeError
-				require.ErrorAs(t, last.Err, &e)
+				e := errorAs[*transport.ResumeError](t, last.Err)
 				assert.EqualValues(t, 5000, e.Offset)
 				s.base.CloseIdleConnections()
 			})

@@ -167,8 +167,7 @@ func TestBudgetStopIsReal(t *testing.T) {
 				}
 				assert.Nil(t, resp)
 				assert.ErrorIs(t, err, syscall.ECONNRESET)
-				e, ok := errors.AsType[*transport.Error](err)
-				require.True(t, ok)
+				e := errorAs[*transport.Error](t, err)
 				assert.Equal(t, transport.ReasonBudget, e.Reason)
 				assert.True(t, e.GaveUp())
 				assert.Len(t, e.Attempts, want)

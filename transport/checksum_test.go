@@ -73,8 +73,7 @@ func TestChecksumsOfObjectStores(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			var e *transport.IntegrityError
-			require.ErrorAs(t, err, &e)
+			e := errorAs[*transport.IntegrityError](t, err)
 			assert.Equal(t, "crc32c", e.Field)
 		})
 	}
@@ -136,8 +135,7 @@ func TestDigestsOfAwaitedBodies(t *testing.T) {
 						case !tt.retried:
 							assert.Equal(t, 1, base.attempts())
 						case attempts == 1:
-							var e *transport.IntegrityError
-							require.ErrorAs(t, err, &e)
+							errorAs[*transport.IntegrityError](t, err)
 							assert.Equal(t, 2, base.attempts())
 							return
 						default:

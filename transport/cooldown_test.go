@@ -2,7 +2,6 @@ package transport_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -245,8 +244,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 				_, err := get(t, tr, t.Context())
 				assert.Equal(t, before, time.Now(), "at once")
 				require.ErrorIs(t, err, transport.ErrCooldown)
-				e, ok := errors.AsType[*transport.Error](err)
-				require.True(t, ok)
+				e := errorAs[*transport.Error](t, err)
 				assert.Equal(t, transport.ReasonCooldown, e.Reason)
 				assert.True(t, e.GaveUp())
 				assert.Equal(t, named, e.Until)

@@ -167,8 +167,7 @@ func TestTheWaitOfAnEventStream(t *testing.T) {
 				st := s.stage(t, cfg, reconnects)
 				got := st.send(http.MethodGet, nil)
 				if row.reason != transport.ReasonFinal {
-					var e *transport.ResumeError
-					require.ErrorAs(t, got.err, &e)
+					e := errorAs[*transport.ResumeError](t, got.err)
 					assert.Equal(t, row.reason, e.Reason)
 					assert.Len(t, s.times, 1)
 					return

@@ -255,8 +255,7 @@ func TestTLSHandshakeThatHangs(t *testing.T) {
 		var timeout net.Error
 		require.ErrorAs(t, got.err, &timeout)
 		assert.True(t, timeout.Timeout())
-		var e *transport.Error
-		require.ErrorAs(t, got.err, &e)
+		e := errorAs[*transport.Error](t, got.err)
 		assert.Equal(t, transport.ReasonAttempts, e.Reason)
 	})
 }
@@ -283,8 +282,7 @@ func TestNamesAndRoutes(t *testing.T) {
 	inMemory(t, http1, func(t *testing.T, cfg ts.Config) {
 		s := set(t, cfg, quick, ts.OK("done"))
 		got := s.do(newRequest(t, http.MethodGet, "http://nowhere.test/", nil))
-		var dns *net.DNSError
-		require.ErrorAs(t, got.err, &dns)
+		dns := errorAs[*net.DNSError](t, got.err)
 		assert.True(t, dns.IsNotFound)
 		assert.Equal(t, 1, cfg.Net.Dials())
 	})

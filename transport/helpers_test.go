@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"hash"
 	"io"
 	"net"
@@ -469,6 +470,14 @@ func mustFetch(t testing.TB, tr http.RoundTripper, ctx context.Context, url stri
 	resp, err := fetch(t, tr, ctx, url)
 	require.NoError(t, err)
 	return resp
+}
+
+// errorAs returns the error of a type that err is or wraps.
+func errorAs[E error](t testing.TB, err error) E {
+	t.Helper()
+	e, ok := errors.AsType[E](err)
+	require.True(t, ok, "%v", err)
+	return e
 }
 
 // mustRead reads the body of a response to its end, and leaves it open.

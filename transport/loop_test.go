@@ -74,15 +74,13 @@ func TestGivesUpWithTheLastError(t *testing.T) {
 		base := script(status(503), faults.Fail(io.ErrUnexpectedEOF), faults.Fail(last))
 		tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 3}.Or(exact)}, base)
 		_, err := get(t, tr, t.Context())
-		var e *transport.Error
-		require.ErrorAs(t, err, &e)
+		e := errorAs[*transport.Error](t, err)
 		assert.Equal(t, transport.ReasonAttempts, e.Reason)
 		assert.Len(t, e.Attempts, 3)
 		assert.Equal(t, 503, e.Attempts[0].Status)
 		assert.ErrorIs(t, err, syscall.ECONNRESET)
 		assert.NotErrorIs(t, err, io.ErrUnexpectedEOF)
-		var op *net.OpError
-		require.ErrorAs(t, err, &op)
+		op := errorAs[*net.OpError](t, err)
 		assert.Same(t, last, op)
 		assert.Equal(t, "transport: gave up after 3 attempts, last status 503: read tcp: connection reset by peer", err.Error())
 	})
@@ -123,11 +121,9 @@ func TestTimeoutShowsThrough(t *testing.T) {
 		slow := &net.OpError{Op: "dial", Net: "tcp", Err: &timeoutError{}}
 		client := &http.Client{Transport: over(t, transport.Config{Rule: quick}, script(faults.Fail(slow)))}
 		_, err := client.Get("http://h.test/")
-		var ue *url.Error
-		require.ErrorAs(t, err, &ue)
+		ue := errorAs[*url.Error](t, err)
 		assert.True(t, ue.Timeout())
-		var e *transport.Error
-		require.ErrorAs(t, err, &e)
+		e := errorAs[*transport.Error](t, err)
 		assert.True(t, e.Timeout())
 		assert.True(t, e.Temporary())
 		assert.False(t, (&transport.Error{Err: errors.New("x")}).Timeout())
@@ -278,8 +274,7 @@ func TestCancelDuringTheWait(t *testing.T) {
 		assert.Equal(t, 1500*time.Millisecond, time.Since(start))
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.ErrorIs(t, err, cause)
-		var e *transport.Error
-		require.ErrorAs(t, err, &e)
+		e := errorAs[*transport.Error](t, err)
 		assert.Equal(t, transport.ReasonCanceled, e.Reason)
 		assert.Len(t, e.Attempts, 2)
 		assert.Equal(t, []transport.Reason{transport.ReasonRetry, transport.ReasonRetry, transport.ReasonCanceled}, seen.reasons())
@@ -400,8 +395,7 @@ func TestAttemptTimeout(t *testing.T) {
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.NotErrorIs(t, err, context.Canceled)
 		assert.ErrorContains(t, err, "no response within the attempt's 1s")
-		var e *transport.Error
-		require.ErrorAs(t, err, &e)
+		e := errorAs[*transport.Error](t, err)
 		assert.True(t, e.Timeout())
 	})
 	inBubble(t, "does not cut the body being read", func(t *testing.T) {
@@ -663,8 +657,7 @@ func TestNestedTransports(t *testing.T) {
 	inBubble(t, "a limit below stops the next layer, too, if its error is final", func(t *testing.T) {
 		base := script(faults.Fail(syscall.ECONNRESET), faults.Fail(&transport.Error{Reason: transport.ReasonMaxElapsed, Err: transport.ErrOverElapsed}))
 		_, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
-		e, ok := errors.AsType[*transport.Error](err)
-		require.True(t, ok)
+		e := errorAs[*transport.Error](t, err)
 		assert.Equal(t, transport.ReasonNested, e.Reason)
 		assert.True(t, e.GaveUp())
 	})
@@ -722,8 +715,7 @@ func TestRateLimit(t *testing.T) {
 		assert.Zero(t, time.Since(start))
 		assert.ErrorIs(t, err, transport.ErrOverDeadline)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		var e *transport.Error
-		require.ErrorAs(t, err, &e)
+		e := errorAs[*transport.Error](t, err)
 		assert.True(t, e.Timeout())
 		assert.Empty(t, e.Attempts)
 		assert.Equal(t, start.Add(10*time.Second), e.Until)

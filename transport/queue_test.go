@@ -4,7 +4,6 @@ package transport_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -233,8 +232,7 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 		})
 		_, err := get(t, tr, t.Context())
 		assert.LessOrEqual(t, time.Since(base.start), 5*time.Second+time.Millisecond)
-		e, ok := errors.AsType[*transport.Error](err)
-		require.True(t, ok)
+		e := errorAs[*transport.Error](t, err)
 		assert.Equal(t, transport.ReasonMaxElapsed, e.Reason)
 		<-done
 		time.Sleep(time.Minute)
@@ -326,8 +324,7 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 			resp, err := get(t, tr, ctx)
 			require.Error(t, err, "%v", resp)
 			assert.ErrorContains(t, err, row.text)
-			e, ok := errors.AsType[*transport.Error](err)
-			require.True(t, ok)
+			e := errorAs[*transport.Error](t, err)
 			assert.Equal(t, row.reason, e.Reason)
 			assert.Equal(t, row.limit, e.Limit)
 			last := seen.all[len(seen.all)-1]

@@ -303,8 +303,7 @@ func TestNotResumedAgainEndsWithAResumeError(t *testing.T) {
 	var got bytes.Buffer
 	_, err = got.ReadFrom(resp.Body)
 	assert.Equal(t, "012345", got.String())
-	var e *transport.ResumeError
-	require.ErrorAs(t, err, &e)
+	e := errorAs[*transport.ResumeError](t, err)
 	assert.Equal(t, transport.ReasonMismatch, e.Reason)
 	assert.EqualValues(t, 6, e.Offset)
 }

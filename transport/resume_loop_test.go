@@ -285,8 +285,7 @@ func TestNoSpacingPastTheDeadline(t *testing.T) {
 		resp, err := get(t, tr, ctx)
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
-		var e *transport.ResumeError
-		require.ErrorAs(t, err, &e)
+		e := errorAs[*transport.ResumeError](t, err)
 		assert.Equal(t, transport.ReasonDeadline, e.Reason)
 		assert.True(t, e.GaveUp())
 		assert.Equal(t, 4, base.attempts())
@@ -407,8 +406,7 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 				assert.LessOrEqual(t, at[0], 23*time.Second+transport.ResumeJitter)
 				return
 			}
-			var e *transport.ResumeError
-			require.ErrorAs(t, err, &e)
+			e := errorAs[*transport.ResumeError](t, err)
 			assert.Equal(t, row.reason, e.Reason)
 			assert.Equal(t, 3*time.Second, time.Since(start), "no sleep that ends in nothing")
 			assert.Equal(t, 2, base.attempts())
@@ -449,8 +447,7 @@ func TestResumeGivesUp(t *testing.T) {
 				assert.Equal(t, syscall.ECONNRESET, err, "the base's own error")
 				told = seen.all[len(seen.all)-1].Err
 			}
-			var e *transport.ResumeError
-			require.ErrorAs(t, told, &e)
+			e := errorAs[*transport.ResumeError](t, told)
 			assert.Equal(t, row.reason, e.Reason)
 			assert.Equal(t, row.reason != transport.ReasonMismatch, e.GaveUp())
 			assert.ErrorIs(t, err, syscall.ECONNRESET)
@@ -583,8 +580,7 @@ func TestResumeCounts(t *testing.T) {
 		resp := mustGet(t, tr)
 		got, err := io.ReadAll(resp.Body)
 		assert.Len(t, got, 10+resume.MinProgress+10+10)
-		var e *transport.ResumeError
-		require.ErrorAs(t, err, &e)
+		e := errorAs[*transport.ResumeError](t, err)
 		assert.Equal(t, transport.ReasonResumeMax, e.Reason, "two in a row without progress")
 		assert.Equal(t, []time.Duration{0, 0}, prevs)
 		assert.EqualValues(t, 2, tr.Hosts().Peek(base.reqs[0].URL).Requests())
@@ -713,8 +709,7 @@ func TestDigestMismatch(t *testing.T) {
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, row.got, string(got))
-			var e *transport.IntegrityError
-			require.ErrorAs(t, err, &e)
+			e := errorAs[*transport.IntegrityError](t, err)
 			assert.Contains(t, e.Field, "sha-")
 		})
 	}
@@ -786,8 +781,7 @@ func TestResumesAreNotMultiplied(t *testing.T) {
 			resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
-			var e *transport.ResumeError
-			require.ErrorAs(t, err, &e)
+			e := errorAs[*transport.ResumeError](t, err)
 			assert.Equal(t, transport.ReasonResumeMax, e.Reason)
 			assert.Equal(t, len(got), first+base.attempts()-1)
 			assert.LessOrEqual(t, base.attempts(), 4)

@@ -369,8 +369,7 @@ func TestGetBodyThatFails(t *testing.T) {
 				assert.Equal(t, row.text, string(text), "the response is as it came")
 				_ = resp.Body.Close()
 			} else {
-				var e *transport.Error
-				require.ErrorAs(t, err, &e)
+				e := errorAs[*transport.Error](t, err)
 				assert.ErrorIs(t, err, broken)
 				assert.ErrorContains(t, err, row.says)
 				assert.Equal(t, transport.ReasonNotReplayable, e.Reason)

@@ -273,8 +273,7 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 			tr := mustNew(t, transport.Config{Base: script(faults.Fail(row.err(row.url))), Rule: policy.Rule{Attempts: 2}.Or(quick), Logger: logger})
 			_, err := fetch(t, tr, t.Context(), row.url)
 			require.Error(t, err)
-			var e *transport.Error
-			require.ErrorAs(t, err, &e)
+			errorAs[*transport.Error](t, err)
 			assert.NotContains(t, err.Error(), "SECRET")
 			assert.NotContains(t, transport.Explain(nil, err), "SECRET")
 			assert.Contains(t, transport.Explain(nil, err), "h.test", "but it says where")
@@ -306,8 +305,7 @@ func TestErrorsSeeThrough(t *testing.T) {
 	whole := &url.Error{Op: "Get", URL: "http://h.test/?token=1", Err: syscall.ECONNRESET}
 	tr := mustNew(t, transport.Config{Base: script(faults.Fail(whole)), Rule: quick})
 	_, err := fetch(t, tr, t.Context(), "http://h.test/?token=1")
-	var u *url.Error
-	require.ErrorAs(t, err, &u)
+	u := errorAs[*url.Error](t, err)
 	assert.Same(t, whole, u)
 	assert.ErrorIs(t, err, syscall.ECONNRESET)
 }
