@@ -43,7 +43,7 @@ var (
 	errNotMade         = errors.New("transport: a zero Transport; make one with New or Default")
 	errRequestCanceled = errors.New("transport: request canceled")
 	errOverElapsed     = errors.New("transport: its turn would come later than the rule allows")
-	errUnconnected     = errors.New("transport: no connection in time") // is in the error of an attempt that got none within Rule.ConnectTimeout
+	errUnconnected     = errors.New("transport: no connection in time") // is in the error of Rule.ConnectTimeout
 )
 
 // named returns the error of a refusal. It names the limit if the error itself does not.
