@@ -272,16 +272,20 @@ func (p *paths) sort() {
 // conflict returns why http.ServeMux would refuse an entry together with another one, and
 // "" if it would not. That is so if the path of e is more specific and its method less.
 func (p *paths) conflict(e *hostEntry) string {
+	if e.method != "" && e.method != http.MethodGet {
+		return ""
+	}
 	path, _ := e.meaning()
 	for _, n := range p.lengths {
 		if n >= len(path) || path[n] != '/' || p.nodes[path[:n]] == nil {
 			continue
 		}
 		list := p.nodes[path[:n]].below
-		i := slices.IndexFunc(list, func(q pathRule) bool {
-			return q.method != "" && e.method == "" || q.method == http.MethodHead && e.method == http.MethodGet
-		})
-		if i >= 0 {
+		i, found := 0, len(list) > 0 && list[0].method != "" // the rule of every method is the last
+		if e.method != "" {
+			i, found = slices.BinarySearchFunc(list, http.MethodHead, func(q pathRule, head string) int { return cmp.Compare(head, q.method) })
+		}
+		if found {
 			return fmt.Sprintf("conflicts with %q: both match %s %s, and neither is more specific", list[i].key, list[i].method, e.path)
 		}
 	}
