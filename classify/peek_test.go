@@ -18,6 +18,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// inBubble runs a subtest in virtual time.
+func inBubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
 // A source is a body that checks that it is read by one reader at a time.
 type source struct {
 	io.Reader
@@ -182,34 +188,32 @@ func TestPeekIsBoundedInTime(t *testing.T) {
 		"by default": {0, time.Second},
 		"as set":     {time.Minute, time.Minute},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r, w := io.Pipe()
-				src := &source{Reader: r, onClose: r.Close}
-				o := outcomeOf(src)
-				o.PeekWait = tt.wait
-				go func() { _, _ = io.WriteString(w, "some") }()
+		inBubble(t, name, func(t *testing.T) {
+			r, w := io.Pipe()
+			src := &source{Reader: r, onClose: r.Close}
+			o := outcomeOf(src)
+			o.PeekWait = tt.wait
+			go func() { _, _ = io.WriteString(w, "some") }()
 
-				start := time.Now()
-				assert.Equal(t, "some", string(o.Peek(10)))
-				assert.Equal(t, tt.want, time.Since(start))
-				assert.Equal(t, "some", string(o.Peek(10)))
-				f := First(OnBodyText(Final, "a"), OnBodyText(Final, "b"), OnBodyText(Final, "more"))
-				assert.Equal(t, Unknown, f(o))
-				assert.Equal(t, tt.want, time.Since(start), "one bound for all looks")
+			start := time.Now()
+			assert.Equal(t, "some", string(o.Peek(10)))
+			assert.Equal(t, tt.want, time.Since(start))
+			assert.Equal(t, "some", string(o.Peek(10)))
+			f := First(OnBodyText(Final, "a"), OnBodyText(Final, "b"), OnBodyText(Final, "more"))
+			assert.Equal(t, Unknown, f(o))
+			assert.Equal(t, tt.want, time.Since(start), "one bound for all looks")
 
-				go func() {
-					time.Sleep(time.Hour)
-					_, _ = io.WriteString(w, " more")
-					_ = w.Close()
-				}()
-				synctest.Wait()
-				assert.EqualValues(t, 2, src.reads.Load(), "one Read is waiting")
-				whole, err := io.ReadAll(o.Response.Body)
-				require.NoError(t, err)
-				assert.Equal(t, "some more", string(whole))
-				assert.Equal(t, tt.want+time.Hour, time.Since(start))
-			})
+			go func() {
+				time.Sleep(time.Hour)
+				_, _ = io.WriteString(w, " more")
+				_ = w.Close()
+			}()
+			synctest.Wait()
+			assert.EqualValues(t, 2, src.reads.Load(), "one Read is waiting")
+			whole, err := io.ReadAll(o.Response.Body)
+			require.NoError(t, err)
+			assert.Equal(t, "some more", string(whole))
+			assert.Equal(t, tt.want+time.Hour, time.Since(start))
 		})
 	}
 }
@@ -253,84 +257,74 @@ func TestPeekEndsWithTheCaller(t *testing.T) {
 // TestCloseDoesNotWaitForARead: for net/http's bodies, whose Close ends their
 // Read, and for those whose Close waits for it.
 func TestCloseDoesNotWaitForARead(t *testing.T) {
-	t.Run("a Close that ends the Read", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r, _ := io.Pipe()
-			failed := errors.New("close failed")
-			src := &source{Reader: r, onClose: func() error { _ = r.Close(); return failed }}
-			o := outcomeOf(src)
-			o.Peek(1)
-			start := time.Now()
-			require.ErrorIs(t, o.Response.Body.Close(), failed, "its error is passed on")
-			assert.Zero(t, time.Since(start))
+	inBubble(t, "a Close that ends the Read", func(t *testing.T) {
+		r, _ := io.Pipe()
+		failed := errors.New("close failed")
+		src := &source{Reader: r, onClose: func() error { _ = r.Close(); return failed }}
+		o := outcomeOf(src)
+		o.Peek(1)
+		start := time.Now()
+		require.ErrorIs(t, o.Response.Body.Close(), failed, "its error is passed on")
+		assert.Zero(t, time.Since(start))
+		_, err := o.Response.Body.Read(make([]byte, 1))
+		require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+	})
+	inBubble(t, "a Close that waits for the Read", func(t *testing.T) {
+		response := make(chan struct{})
+		var read sync.WaitGroup
+		read.Add(1)
+		src := &source{
+			Reader: readFunc(func([]byte) (int, error) {
+				defer read.Done()
+				<-response
+				return 0, io.EOF
+			}),
+			onClose: func() error { read.Wait(); return nil },
+		}
+		o := outcomeOf(src)
+		o.Peek(1)
+		start := time.Now()
+		require.NoError(t, o.Response.Body.Close())
+		require.NoError(t, o.Response.Body.Close())
+		assert.Equal(t, closeGrace, time.Since(start))
+		close(response)
+		synctest.Wait() // and the bubble ends only when all goroutines have
+		assert.EqualValues(t, 1, src.closes.Load())
+	})
+	inBubble(t, "a Read of the caller's that waits", func(t *testing.T) {
+		r, _ := io.Pipe()
+		o := outcomeOf(&source{Reader: r, onClose: r.Close})
+		o.Peek(1)
+		got := make(chan error)
+		go func() {
 			_, err := o.Response.Body.Read(make([]byte, 1))
-			require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
-		})
+			got <- err
+		}()
+		synctest.Wait()
+		require.NoError(t, o.Response.Body.Close())
+		require.Error(t, <-got)
 	})
-	t.Run("a Close that waits for the Read", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			response := make(chan struct{})
-			var read sync.WaitGroup
-			read.Add(1)
-			src := &source{
-				Reader: readFunc(func([]byte) (int, error) {
-					defer read.Done()
-					<-response
-					return 0, io.EOF
-				}),
-				onClose: func() error { read.Wait(); return nil },
-			}
-			o := outcomeOf(src)
-			o.Peek(1)
-			start := time.Now()
-			require.NoError(t, o.Response.Body.Close())
-			require.NoError(t, o.Response.Body.Close())
-			assert.Equal(t, closeGrace, time.Since(start))
-			close(response)
-			synctest.Wait() // and the bubble ends only when all goroutines have
-			assert.EqualValues(t, 1, src.closes.Load())
-		})
+	inBubble(t, "a Read of the caller's, of a source whose Close ends nothing", func(t *testing.T) {
+		response := make(chan struct{})
+		o := outcomeOf(&source{Reader: readFunc(func([]byte) (int, error) { <-response; return 0, io.EOF })})
+		o.Peek(1)
+		got := make(chan error)
+		go func() {
+			_, err := o.Response.Body.Read(make([]byte, 1))
+			got <- err
+		}()
+		synctest.Wait()
+		require.NoError(t, o.Response.Body.Close())
+		require.ErrorIs(t, <-got, http.ErrBodyReadAfterClose)
+		close(response)
 	})
-	t.Run("a Read of the caller's that waits", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r, _ := io.Pipe()
-			o := outcomeOf(&source{Reader: r, onClose: r.Close})
-			o.Peek(1)
-			got := make(chan error)
-			go func() {
-				_, err := o.Response.Body.Read(make([]byte, 1))
-				got <- err
-			}()
-			synctest.Wait()
-			require.NoError(t, o.Response.Body.Close())
-			require.Error(t, <-got)
-		})
-	})
-	t.Run("a Read of the caller's, of a source whose Close ends nothing", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			response := make(chan struct{})
-			o := outcomeOf(&source{Reader: readFunc(func([]byte) (int, error) { <-response; return 0, io.EOF })})
-			o.Peek(1)
-			got := make(chan error)
-			go func() {
-				_, err := o.Response.Body.Read(make([]byte, 1))
-				got <- err
-			}()
-			synctest.Wait()
-			require.NoError(t, o.Response.Body.Close())
-			require.ErrorIs(t, <-got, http.ErrBodyReadAfterClose)
-			close(response)
-		})
-	})
-	t.Run("a Read that has returned", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r, w := io.Pipe()
-			o := outcomeOf(&source{Reader: r, onClose: r.Close})
-			o.Peek(1)
-			_ = w.Close()
-			synctest.Wait()
-			require.NoError(t, o.Response.Body.Close())
-		})
+	inBubble(t, "a Read that has returned", func(t *testing.T) {
+		r, w := io.Pipe()
+		o := outcomeOf(&source{Reader: r, onClose: r.Close})
+		o.Peek(1)
+		_ = w.Close()
+		synctest.Wait()
+		require.NoError(t, o.Response.Body.Close())
 	})
 }
 
@@ -348,39 +342,37 @@ func TestPeekOfABadBody(t *testing.T) {
 		"a count above the length": {func(p []byte) (int, error) { return len(p) + 1, nil }, nil},
 		"a negative count":         {func([]byte) (int, error) { return -1, nil }, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				first := true
-				src := &source{Reader: readFunc(func(p []byte) (int, error) {
-					if first {
-						first = false
-						return copy(p, "some"), nil
-					}
-					return row.read(p)
-				})}
-				o := outcomeOf(src)
-				assert.Equal(t, "some", string(o.Peek(100)))
-				assert.Equal(t, Unknown, OnBodyText(Final, "more")(o))
-				p := make([]byte, 100)
-				n, err := o.Response.Body.Read(p)
-				assert.Equal(t, "some", string(p[:n]))
-				require.NoError(t, err)
-				for range 2 {
-					if row.panics != nil {
-						func() {
-							defer func() { assert.IsType(t, row.panics, recover()) }()
-							_, _ = o.Response.Body.Read(p)
-							t.Error("no panic")
-						}()
-						continue
-					}
-					n, err = o.Response.Body.Read(p)
-					assert.Zero(t, n)
-					assert.ErrorContains(t, err, "classify: ")
+		inBubble(t, name, func(t *testing.T) {
+			first := true
+			src := &source{Reader: readFunc(func(p []byte) (int, error) {
+				if first {
+					first = false
+					return copy(p, "some"), nil
 				}
-				require.NoError(t, o.Response.Body.Close())
-				assert.EqualValues(t, 1, src.closes.Load())
-			})
+				return row.read(p)
+			})}
+			o := outcomeOf(src)
+			assert.Equal(t, "some", string(o.Peek(100)))
+			assert.Equal(t, Unknown, OnBodyText(Final, "more")(o))
+			p := make([]byte, 100)
+			n, err := o.Response.Body.Read(p)
+			assert.Equal(t, "some", string(p[:n]))
+			require.NoError(t, err)
+			for range 2 {
+				if row.panics != nil {
+					func() {
+						defer func() { assert.IsType(t, row.panics, recover()) }()
+						_, _ = o.Response.Body.Read(p)
+						t.Error("no panic")
+					}()
+					continue
+				}
+				n, err = o.Response.Body.Read(p)
+				assert.Zero(t, n)
+				assert.ErrorContains(t, err, "classify: ")
+			}
+			require.NoError(t, o.Response.Body.Close())
+			assert.EqualValues(t, 1, src.closes.Load())
 		})
 	}
 }

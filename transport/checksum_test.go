@@ -135,7 +135,7 @@ func TestDigestsOfAwaitedBodies(t *testing.T) {
 						case !tt.retried:
 							assert.Equal(t, 1, base.attempts())
 						case attempts == 1:
-							errorAs[*transport.IntegrityError](t, err)
+							require.ErrorAs(t, err, new(*transport.IntegrityError))
 							assert.Equal(t, 2, base.attempts())
 							return
 						default:

@@ -273,7 +273,7 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 			tr := mustNew(t, transport.Config{Base: script(faults.Fail(row.err(row.url))), Rule: policy.Rule{Attempts: 2}.Or(quick), Logger: logger})
 			_, err := fetch(t, tr, t.Context(), row.url)
 			require.Error(t, err)
-			errorAs[*transport.Error](t, err)
+			require.ErrorAs(t, err, new(*transport.Error))
 			assert.NotContains(t, err.Error(), "SECRET")
 			assert.NotContains(t, transport.Explain(nil, err), "SECRET")
 			assert.Contains(t, transport.Explain(nil, err), "h.test", "but it says where")

@@ -97,29 +97,27 @@ func TestErrorsInsideS3(t *testing.T) {
 		"a comment before it/InternalError":   {copyIt, "<!-- > --><!DOCTYPE x>" + s3Failure("InternalError"), nil, 2},
 		"an element with attributes/SlowDown": {copyIt, strings.Replace(s3Failure("SlowDown"), "<Error>", `<Error xmlns="x">`, 1), nil, 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				pieces := []string{xmlHead}
-				for range 40 {
-					pieces = append(pieces, " ")
-				}
-				for _, c := range tt.result {
-					pieces = append(pieces, string(c))
-				}
-				base, sent := insides(t, "application/xml", slow{pieces, 7 * time.Second, tt.end}, done)
-				resp, err := newTransport(t, base, profile.AWS()).RoundTrip(request(t, tt.request))
+		inBubble(t, name, func(t *testing.T) {
+			pieces := []string{xmlHead}
+			for range 40 {
+				pieces = append(pieces, " ")
+			}
+			for _, c := range tt.result {
+				pieces = append(pieces, string(c))
+			}
+			base, sent := insides(t, "application/xml", slow{pieces, 7 * time.Second, tt.end}, done)
+			resp, err := newTransport(t, base, profile.AWS()).RoundTrip(request(t, tt.request))
+			require.NoError(t, err)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, tt.want, *sent, "attempts")
+			if tt.want == 2 {
 				require.NoError(t, err)
-				body, err := io.ReadAll(resp.Body)
-				require.NoError(t, resp.Body.Close())
-				assert.Equal(t, tt.want, *sent, "attempts")
-				if tt.want == 2 {
-					require.NoError(t, err)
-					assert.Equal(t, done, string(body))
-					return
-				}
-				assert.Equal(t, strings.Join(pieces, ""), string(body), "the caller gets the whole")
-				assert.Equal(t, tt.end, err)
-			})
+				assert.Equal(t, done, string(body))
+				return
+			}
+			assert.Equal(t, strings.Join(pieces, ""), string(body), "the caller gets the whole")
+			assert.Equal(t, tt.end, err)
 		})
 	}
 }
@@ -198,22 +196,20 @@ func TestErrorsInFirstEvents(t *testing.T) {
 		"openai/an error without parts": {profile.OpenAI, event("error", `{"type":"error"}`), 1, 1},
 	} {
 		for method, want := range map[string]int{http.MethodGet: tt.get, http.MethodPost: tt.post} {
-			t.Run(name+"/"+method, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					pieces := []string{": thinking\n\n", ": thinking\n\n", tt.text}
-					base, sent := insides(t, "text/event-stream", slow{pieces, 2 * time.Minute, nil}, start)
-					resp, err := newTransport(t, base, tt.rule()).RoundTrip(request(t, method+" /v1/messages"))
-					require.NoError(t, err)
-					body, err := io.ReadAll(resp.Body)
-					require.NoError(t, err)
-					require.NoError(t, resp.Body.Close())
-					assert.Equal(t, want, *sent, "attempts")
-					if want == 1 {
-						assert.Equal(t, strings.Join(pieces, ""), string(body))
-					} else {
-						assert.Equal(t, start, string(body))
-					}
-				})
+			inBubble(t, name+"/"+method, func(t *testing.T) {
+				pieces := []string{": thinking\n\n", ": thinking\n\n", tt.text}
+				base, sent := insides(t, "text/event-stream", slow{pieces, 2 * time.Minute, nil}, start)
+				resp, err := newTransport(t, base, tt.rule()).RoundTrip(request(t, method+" /v1/messages"))
+				require.NoError(t, err)
+				body, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				assert.Equal(t, want, *sent, "attempts")
+				if want == 1 {
+					assert.Equal(t, strings.Join(pieces, ""), string(body))
+				} else {
+					assert.Equal(t, start, string(body))
+				}
 			})
 		}
 	}

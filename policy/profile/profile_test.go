@@ -55,6 +55,12 @@ func parse(t testing.TB, text string, req *http.Request) *http.Response {
 	return resp
 }
 
+// inBubble runs a subtest in virtual time.
+func inBubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
 // A script is a base transport that gives the responses in turn, and then success.
 type script struct {
 	t     testing.TB
@@ -178,14 +184,12 @@ func (p provider) retries(t *testing.T) {
 	} {
 		for name, response := range tt.responses {
 			for method, want := range map[string]int{http.MethodGet: tt.get, http.MethodPost: tt.post} {
-				t.Run(kind+"/"+name+"/"+method, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						base := &script{t: t, texts: []string{response}}
-						status, _, err := send(t, newTransport(t, base, p.rule()), method+" "+p.at())
-						require.NoError(t, err)
-						assert.Equal(t, want, base.sent, "attempts")
-						assert.Equal(t, want == 2, status == http.StatusOK, "status %d", status)
-					})
+				inBubble(t, kind+"/"+name+"/"+method, func(t *testing.T) {
+					base := &script{t: t, texts: []string{response}}
+					status, _, err := send(t, newTransport(t, base, p.rule()), method+" "+p.at())
+					require.NoError(t, err)
+					assert.Equal(t, want, base.sent, "attempts")
+					assert.Equal(t, want == 2, status == http.StatusOK, "status %d", status)
 				})
 			}
 		}
@@ -202,15 +206,13 @@ func (p provider) at() string {
 // waitsLong tests the waits and their units. Jitter of up to a second may be added.
 func (p provider) waitsLong(t *testing.T) {
 	for name, w := range p.waits {
-		t.Run("wait/"+name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := &script{t: t, texts: []string{w.response}}
-				_, waited, err := send(t, newTransport(t, base, p.rule()), "POST "+p.at())
-				require.NoError(t, err)
-				assert.Equal(t, 2, base.sent, "attempts")
-				assert.GreaterOrEqual(t, waited, w.want)
-				assert.LessOrEqual(t, waited, w.want+min(w.want, time.Second))
-			})
+		inBubble(t, "wait/"+name, func(t *testing.T) {
+			base := &script{t: t, texts: []string{w.response}}
+			_, waited, err := send(t, newTransport(t, base, p.rule()), "POST "+p.at())
+			require.NoError(t, err)
+			assert.Equal(t, 2, base.sent, "attempts")
+			assert.GreaterOrEqual(t, waited, w.want)
+			assert.LessOrEqual(t, waited, w.want+min(w.want, time.Second))
 		})
 	}
 }
@@ -220,27 +222,25 @@ func (p provider) waitsLong(t *testing.T) {
 func (p provider) scopes(t *testing.T) {
 	for kind, pairs := range map[string]map[string][2]string{"together": p.together, "apart": p.apart} {
 		for name, pair := range pairs {
-			t.Run(kind+"/"+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					tr := newTransport(t, &script{t: t, texts: []string{p.limit}}, p.rule())
-					done := make(chan error)
-					go func() {
-						resp, err := tr.RoundTrip(request(t, pair[0]))
-						if err == nil {
-							_ = resp.Body.Close()
-						}
-						done <- err
-					}()
-					time.Sleep(time.Second)
-					_, waited, err := send(t, tr, pair[1])
-					require.NoError(t, err)
-					if kind == "together" {
-						assert.Greater(t, waited, 5*time.Second)
-					} else {
-						assert.Less(t, waited, time.Second)
+			inBubble(t, kind+"/"+name, func(t *testing.T) {
+				tr := newTransport(t, &script{t: t, texts: []string{p.limit}}, p.rule())
+				done := make(chan error)
+				go func() {
+					resp, err := tr.RoundTrip(request(t, pair[0]))
+					if err == nil {
+						_ = resp.Body.Close()
 					}
-					require.NoError(t, <-done)
-				})
+					done <- err
+				}()
+				time.Sleep(time.Second)
+				_, waited, err := send(t, tr, pair[1])
+				require.NoError(t, err)
+				if kind == "together" {
+					assert.Greater(t, waited, 5*time.Second)
+				} else {
+					assert.Less(t, waited, time.Second)
+				}
+				require.NoError(t, <-done)
 			})
 		}
 	}
@@ -374,16 +374,14 @@ func TestConditions(t *testing.T) {
 		"registry: PATCH failed":   {profile.Registry(), "PATCH /v2/a/blobs/uploads/1\nContent-Range: 0-15", failure, 1},
 		"slack: an error with 200": {profile.Slack(), "POST /api/chat.postMessage", `200 OK` + "\n\n" + `{"ok": false, "error": "ratelimited"}`, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := &script{t: t, texts: []string{tt.response}}
-				tt.rule.Backoff = backoff.Constant(0)
-				tr, err := transport.New(transport.Config{Base: base, Rule: tt.rule})
-				require.NoError(t, err)
-				_, _, err = send(t, tr, tt.request)
-				require.NoError(t, err)
-				assert.Equal(t, tt.want, base.sent, "attempts")
-			})
+		inBubble(t, name, func(t *testing.T) {
+			base := &script{t: t, texts: []string{tt.response}}
+			tt.rule.Backoff = backoff.Constant(0)
+			tr, err := transport.New(transport.Config{Base: base, Rule: tt.rule})
+			require.NoError(t, err)
+			_, _, err = send(t, tr, tt.request)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, base.sent, "attempts")
 		})
 	}
 }
