@@ -58,6 +58,13 @@ func (p *pair) run(ctx context.Context, urls ...string) (code int, stdout, all s
 	return code, out.String(), out.String() + errs.String()
 }
 
+// ends is run, whose exit status must be as given and whose output must contain the text.
+func (p *pair) ends(want int, says string, urls ...string) {
+	p.Helper()
+	code, _, all := p.run(p.Context(), urls...)
+	require.True(p, code == want && strings.Contains(all, says), "exit status %d: %s", code, all)
+}
+
 func hexDigest(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
 
 func TestMirrors(t *testing.T) {
@@ -172,9 +179,8 @@ func TestMirrorIsAskedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, testserver.Script{testserver.Status(503)}, testserver.Script{content(body, etag)})
 		begin := time.Now()
-		if code, _, all := p.run(t.Context()); code != exitFine || time.Since(begin) > brief {
-			t.Errorf("exit status %d after %v: %s", code, time.Since(begin), all)
-		}
+		p.ends(exitFine, "")
+		assert.LessOrEqual(t, time.Since(begin), brief)
 	})
 }
 
@@ -184,9 +190,8 @@ func TestMirrorsKeepRetryAfter(t *testing.T) {
 		p := newPair(t, testserver.Script{testserver.Status(503).Header("Retry-After", "20"), content(body, etag)},
 			testserver.Script{testserver.Status(404)})
 		begin := time.Now()
-		if code, _, all := p.run(t.Context()); code != exitFine || time.Since(begin) < 20*time.Second {
-			t.Errorf("exit status %d after %v: %s", code, time.Since(begin), all)
-		}
+		p.ends(exitFine, "")
+		assert.GreaterOrEqual(t, time.Since(begin), 20*time.Second)
 		p.content("a.bin", body)
 	})
 }
@@ -202,19 +207,15 @@ func TestMirrorsAcrossRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plain, down := testserver.Content(body, `"of-m"`), testserver.Status(503)
 		p := newPair(t, testserver.Script{down}, testserver.Script{plain.CutAt(200_000, testserver.Close), down, plain}).noRetries()
-		code, _, all := p.run(t.Context())
-		if code != exitFailed || !strings.Contains(all, "195.3 KiB kept, the same command goes on from there") {
-			t.Fatalf("exit status %d: %s", code, all)
-		}
+		p.ends(exitFailed, "195.3 KiB kept, the same command goes on from there")
 		p.holds(p.part(), p.part()+".json")
 		var s state
 		if err := json.Unmarshal(p.read(p.part()+".json"), &s); err != nil || s.URL != second || s.ETag != `"of-m"` {
 			t.Errorf("%+v, %v", s, err)
 		}
 		before := p.server.Arrivals()
-		if code, _, all := p.run(t.Context()); code != exitFine || p.server.Arrivals() != before {
-			t.Errorf("exit status %d after %d requests to the first server: %s", code, p.server.Arrivals()-before, all)
-		}
+		p.ends(exitFine, "")
+		assert.Equal(t, before, p.server.Arrivals(), "requests to the first server")
 		p.content("a.bin", body)
 		log := p.mirror.Log()
 		if got := log[len(log)-1].Header; got.Get("Range") != "bytes=200000-" || got.Get("If-Range") != `"of-m"` {
@@ -240,12 +241,8 @@ func TestPartWithAndWithoutMirrors(t *testing.T) {
 		} {
 			p := newPair(t, c.a, c.m).noRetries()
 			p.args = slices.DeleteFunc(p.args, func(s string) bool { return s == "-mirrors" })
-			if code, _, all := p.run(t.Context(), c.runs[0]...); code != exitFailed {
-				t.Errorf("exit status %d: %s", code, all)
-			}
-			if code, _, all := p.run(t.Context(), c.runs[1]...); code != exitFine || !strings.Contains(all, c.says) {
-				t.Errorf("exit status %d: %s", code, all)
-			}
+			p.ends(exitFailed, "", c.runs[0]...)
+			p.ends(exitFine, c.says, c.runs[1]...)
 			p.content("a.bin", other)
 			p.server.Close()
 			p.mirror.Close()
@@ -262,17 +259,11 @@ func TestPartKeepsTheDigest(t *testing.T) {
 			testserver.Script{plainOther.CutAt(100_000, testserver.Close), down}).noRetries()
 		mirrors := p.args
 		p.args = slices.DeleteFunc(slices.Clone(mirrors), func(s string) bool { return s == "-mirrors" })
-		if code, _, all := p.run(t.Context(), first); code != exitFailed || !strings.Contains(all, "97.7 KiB kept") {
-			t.Fatalf("exit status %d: %s", code, all)
-		}
+		p.ends(exitFailed, "97.7 KiB kept", first)
 		p.args = append(slices.Clone(mirrors), "-sha256", hexDigest(body))
-		if code, _, all := p.run(t.Context()); code != exitFailed || !strings.Contains(all, "195.3 KiB kept") {
-			t.Fatalf("exit status %d: %s", code, all)
-		}
+		p.ends(exitFailed, "195.3 KiB kept")
 		p.args = mirrors
-		if code, _, all := p.run(t.Context()); code != exitFine {
-			t.Errorf("exit status %d: %s", code, all)
-		}
+		p.ends(exitFine, "")
 		p.content("a.bin", body)
 	})
 }
