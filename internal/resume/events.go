@@ -40,7 +40,10 @@ const (
 	ErrBigEvent Impossible = "transport: an event was too large to be kept until it was complete, or the memory for events was used up"
 )
 
-var errStartsOver = errors.New("transport: the server sends the event stream from its beginning again")
+var (
+	errStartsOver = errors.New("transport: the server sends the event stream from its beginning again")
+	errNoStream   = errors.New("transport: the response does not continue the event stream")
+)
 
 // An EventSender is the transport as the reader of an event stream sees it.
 type EventSender interface {
@@ -353,7 +356,7 @@ func (e *Events) attach(ctx context.Context, resp *http.Response) error {
 	}
 	if resp.Body == nil || !classify.IsEventStream(resp) {
 		e.sender.Discard(ctx, resp)
-		return &noStream{resp.StatusCode, resp.Header.Get("Content-Type")}
+		return fmt.Errorf("%w: its status is %d, its Content-Type is %q", errNoStream, resp.StatusCode, resp.Header.Get("Content-Type"))
 	}
 	if !e.put(resp) {
 		return http.ErrBodyReadAfterClose
@@ -362,16 +365,6 @@ func (e *Events) attach(ctx context.Context, resp *http.Response) error {
 	e.last, e.begun, e.fresh, e.progress = resp, false, true, false
 	e.sender.Continued(e.pos)
 	return nil
-}
-
-// A noStream is the error of a response that is no event stream.
-type noStream struct {
-	status int
-	kind   string
-}
-
-func (e *noStream) Error() string {
-	return fmt.Sprintf("transport: the response does not continue the event stream: its status is %d, its Content-Type is %q", e.status, e.kind)
 }
 
 // stop ends the body. If the stream ended cleanly, and the server itself sends no more
@@ -383,8 +376,7 @@ func (e *Events) stop(cut, cause error) {
 		return
 	}
 	e.err = e.sender.Stopped(e.pos+int64(e.ready-e.at), cut, cause, e.more)
-	_, refused := cause.(*noStream)
-	if e.clean && (refused || cause == ErrLimit || cause == errStartsOver) {
+	if e.clean && (errors.Is(cause, errNoStream) || cause == ErrLimit || cause == errStartsOver) {
 		e.err = io.EOF
 	}
 	e.cut = nil

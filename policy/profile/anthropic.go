@@ -40,7 +40,7 @@ func Anthropic() policy.Rule {
 	inside := firstEvent(anthropicStatus)
 	return policy.Rule{
 		Classify: judgeInside(inside,
-			onWords(classify.Final, []int{http.StatusTooManyRequests}, `"enforced_spend_limit_reached"`),
+			onWords(classify.Final, http.StatusTooManyRequests, `"enforced_spend_limit_reached"`),
 			classify.OnStatus(classify.Refused, overloaded),
 		),
 		Hint:     hintInside(inside, classify.FirstHint(classify.DefaultHint, classify.ResetTimes)),

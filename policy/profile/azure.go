@@ -40,7 +40,7 @@ func Azure() policy.Rule {
 	return policy.Rule{
 		Classify: judge(
 			given(classify.Refused, http.StatusServiceUnavailable, saysBusy),
-			onWords(classify.Refused, []int{http.StatusServiceUnavailable}, "<Code>ServerBusy</Code>"),
+			onWords(classify.Refused, http.StatusServiceUnavailable, "<Code>ServerBusy</Code>"),
 			classify.OnStatus(classify.Refused, retryWith),
 			given(classify.Refused, http.StatusServiceUnavailable, ofCosmos),
 		),

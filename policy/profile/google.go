@@ -40,8 +40,8 @@ import (
 func GoogleCloud() policy.Rule {
 	return policy.Rule{
 		Classify: judge(
-			onWords(classify.Final, []int{http.StatusTooManyRequests}, `"dailyLimitExceeded"`, "PerDay"),
-			onWords(classify.Refused, []int{http.StatusForbidden}, `"rateLimitExceeded"`, `"userRateLimitExceeded"`),
+			onWords(classify.Final, http.StatusTooManyRequests, `"dailyLimitExceeded"`, "PerDay"),
+			onWords(classify.Refused, http.StatusForbidden, `"rateLimitExceeded"`, `"userRateLimitExceeded"`),
 			given(classify.Refused, http.StatusServiceUnavailable, hasRetryInfo), // as classify.Refusals for the wait in a header
 		),
 		Hint:       classify.FirstHint(classify.DefaultHint, classify.RetryInfo),

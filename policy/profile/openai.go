@@ -40,9 +40,9 @@ func OpenAI() policy.Rule {
 	return policy.Rule{
 		Classify: judgeInside(inside,
 			// classify.Signals knows insufficient_quota.
-			onWords(classify.Final, []int{http.StatusTooManyRequests}, `"credit_balance_exhausted"`, `"organization_spend_limit_exceeded"`,
+			onWords(classify.Final, http.StatusTooManyRequests, `"credit_balance_exhausted"`, `"organization_spend_limit_exceeded"`,
 				`"project_spend_limit_exceeded"`, `"organization_usage_limit_exceeded"`),
-			onWords(classify.Refused, []int{http.StatusServiceUnavailable}, `"slow_down"`, "overloaded"),
+			onWords(classify.Refused, http.StatusServiceUnavailable, `"slow_down"`, "overloaded"),
 		),
 		Hint:     hintInside(inside, classify.FirstHint(classify.DefaultHint, classify.ResetDurations)),
 		Download: policy.Download{Memory: whole},

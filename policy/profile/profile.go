@@ -52,11 +52,11 @@ func forbidden(o classify.Outcome) classify.Verdict {
 }
 
 // onWords returns a classifier that gives v if one of the words is in the first 64 KiB of
-// the body and the status is in codes. A word in quotes matches a whole JSON string.
-func onWords(v classify.Verdict, codes []int, words ...string) classify.Func {
+// the body and the status fits. A word in quotes matches a whole JSON string.
+func onWords(v classify.Verdict, status int, words ...string) classify.Func {
 	return classify.OnBody(v, 0, func(head []byte) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return bytes.Contains(head, []byte(w)) })
-	}, codes...)
+	}, status)
 }
 
 // given returns a classifier that gives v to responses with the status for which is reports

@@ -28,7 +28,7 @@ func DockerHub() policy.Rule {
 
 // pullLimit recognises a used-up quota of pulls without the time of its end.
 func pullLimit() classify.Func {
-	says := onWords(classify.Final, []int{http.StatusTooManyRequests}, "pull rate limit")
+	says := onWords(classify.Final, http.StatusTooManyRequests, "pull rate limit")
 	return func(o classify.Outcome) classify.Verdict {
 		if _, ok := classify.DefaultHint(o); ok {
 			return classify.Unknown

@@ -38,17 +38,10 @@ func (l *loader) contradictions(n *node, base policy.Rule) {
 		{judges && !ownAll, "idempotent", "all",
 			`which knows when a POST may be sent again; leave "idempotent" out, or write methods, as in ["default", "POST"]`},
 	} {
-		if c.known {
-			l.contradiction(n, c.key, c.value, c.reason)
-		}
-	}
-}
-
-// contradiction notes a value of a key, or of an item in the list of the key.
-func (l *loader) contradiction(n *node, key, value, reason string) {
-	for _, item := range n.member(key).items() {
-		if item = nameOf(item); item.value == value {
-			l.fault(item, "%s contradicts the profile %s, %s", quote(value), quote(nameOf(n.member("profile")).value.(string)), reason)
+		for _, item := range n.member(c.key).items() {
+			if item = nameOf(item); c.known && item.value == c.value {
+				l.fault(item, "%s contradicts the profile %s, %s", quote(c.value), quote(nameOf(n.member("profile")).value.(string)), c.reason)
+			}
 		}
 	}
 }

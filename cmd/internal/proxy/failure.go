@@ -35,8 +35,7 @@ func (p *proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if seconds := secondsUntil(e.Until, time.Now()); seconds > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 	}
-	details := fmt.Sprintf("%v, attempts: %d", e.Reason, len(e.Attempts))
-	w.Header().Set("Proxy-Status", proxyStatus(errorType(e), details))
+	w.Header().Set("Proxy-Status", proxyStatus(errorType(e), e.Reason, len(e.Attempts)))
 	// The text may have names that a server chose, and somebody may read it in a terminal.
 	http.Error(w, "proxy: "+terminal.Printable(strings.TrimPrefix(e.Error(), "transport: ")), status)
 }
@@ -106,11 +105,10 @@ func errorType(e *transport.Error) string {
 }
 
 // proxyStatus returns the value of a Proxy-Status header (RFC 9209). kind is the type
-// of the error, or empty if the response is the upstream's. details is printable
-// ASCII without quotes.
-func proxyStatus(kind, details string) string {
+// of the error, or empty if the response is the upstream's.
+func proxyStatus(kind string, reason transport.Reason, attempts int) string {
 	if kind != "" {
 		kind = "; error=" + kind
 	}
-	return fmt.Sprintf(`aplomb%s; details="%s"`, kind, details)
+	return fmt.Sprintf(`aplomb%s; details="%v, attempts: %d"`, kind, reason, attempts)
 }

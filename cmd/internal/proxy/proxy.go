@@ -137,8 +137,7 @@ func (p *proxy) respond(resp *http.Response) error {
 	}
 	p.stats.responded(resp.StatusCode)
 	if h := transport.HistoryOf(resp); h.Reason != transport.ReasonFinal {
-		details := fmt.Sprintf("%v, attempts: %d", h.Reason, len(h.Attempts))
-		resp.Header.Add("Proxy-Status", proxyStatus("", details))
+		resp.Header.Add("Proxy-Status", proxyStatus("", h.Reason, len(h.Attempts)))
 	}
 	return nil
 }
