@@ -110,7 +110,10 @@ func sort(err error) (Kind, Verdict) {
 		return DNS, byDNS(dns)
 	}
 	if stream, ok := errors.AsType[streamError](err); ok {
-		return Reset, byStream(stream)
+		if stream.Code == refusedStream {
+			return Reset, Refused
+		}
+		return Reset, Ambiguous
 	}
 	if k, v := byText(err); k != NoError {
 		return k, v
@@ -232,13 +235,6 @@ func (e streamError) Error() string {
 // refusedStream is REFUSED_STREAM. The stream ended before any processing (RFC
 // 9113 §8.7). No other code proves that.
 const refusedStream = 0x7
-
-func byStream(err streamError) Verdict {
-	if err.Code == refusedStream {
-		return Refused
-	}
-	return Ambiguous
-}
 
 // wraps reports whether f returns true for err or for any error that it wraps.
 func wraps(err error, f func(error) bool) bool {

@@ -82,7 +82,11 @@ func (c *downstream) Read(p []byte) (int, error) {
 	}
 	n, err := c.body.Read(p)
 	if err == io.EOF {
-		c.fillTrailer()
+		// The server has read the announced fields of the trailer with the end of the body,
+		// and the transport sends them after it.
+		for name := range c.trailer {
+			c.trailer[name] = c.request.Trailer[name]
+		}
 	}
 	c.mu.Lock()
 	c.whole = c.whole || err == io.EOF
@@ -138,14 +142,6 @@ func (c *downstream) isLate() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.late
-}
-
-// fillTrailer copies the announced fields of the trailer. The server has read them with
-// the end of the body, and the transport sends them after it.
-func (c *downstream) fillTrailer() {
-	for name := range c.trailer {
-		c.trailer[name] = c.request.Trailer[name]
-	}
 }
 
 // notTrailers are fields that mean something before a body is read: who asks, for what, by

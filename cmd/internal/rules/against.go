@@ -83,7 +83,8 @@ func against(ctx context.Context, o options, f *rulefile.File, base http.RoundTr
 	}
 	rule, _ := t.RuleOf(o.method, o.url)
 	patterns := append([]string{}, t.PatternsOf(o.method, o.url)...)
-	if err := t.Update(withoutHedge(rule), nil); err != nil { // a hedge would be a second request
+	rule.Hedge = policy.Hedge{After: policy.Off} // a hedge would be a second request
+	if err := t.Update(rule, nil); err != nil {
 		return nil, err
 	}
 	req, err := http.NewRequestWithContext(ctx, o.method, o.url.String(), nil)
@@ -107,11 +108,6 @@ func against(ctx context.Context, o options, f *rulefile.File, base http.RoundTr
 		event.Err = errPatience
 	}
 	return judge(o, patterns, event, took), nil
-}
-
-func withoutHedge(rule policy.Rule) policy.Rule {
-	rule.Hedge = policy.Hedge{After: policy.Off}
-	return rule
 }
 
 // A single is a base that sends one request.

@@ -55,13 +55,11 @@ func explain(o options, f *rulefile.File) (*explanation, error) {
 	}
 	rule, pattern := t.RuleOf(o.method, o.url)
 	patterns := append([]string{}, t.PatternsOf(o.method, o.url)...)
-	e := &explanation{
+	return &explanation{
 		Method: o.method, URL: safe(o.url), Pattern: pattern, Patterns: patterns,
 		Settings: f.Settings(patterns...), Attempts: max(rule.Attempts, 1),
-	}
-	e.Waits = table(rule, o.deadline)
-	e.Notes = notes(rule, o.deadline)
-	return e, nil
+		Waits: table(rule, o.deadline), Notes: notes(rule, o.deadline),
+	}, nil
 }
 
 // safe returns a URL without its userinfo, query and fragment, and without other secrets.
