@@ -56,6 +56,21 @@ func byResponse(o Outcome) Verdict {
 }
 
 func byFailure(o Outcome, code int) Verdict {
+	if code < http.StatusInternalServerError {
+		return by4xx(o, code)
+	}
+	switch code {
+	case http.StatusNotImplemented, // the server does not know the method
+		http.StatusHTTPVersionNotSupported,
+		http.StatusNetworkAuthenticationRequired: // RFC 6585 §6: a person has to log in
+		return Final
+	}
+	return Ambiguous
+}
+
+// by4xx is a function of its own, so that the compiler puts byFailure into Default, which
+// every request passes through.
+func by4xx(o Outcome, code int) Verdict {
 	switch code {
 	case http.StatusRequestEntityTooLarge: // RFC 9110 §15.5.14: with Retry-After the condition will pass
 		if _, ok := RetryAfter(o); ok {
@@ -71,14 +86,6 @@ func byFailure(o Outcome, code int) Verdict {
 	case http.StatusMisdirectedRequest, // RFC 9110 §15.5.20: any method, over another connection
 		http.StatusTooEarly: // RFC 8470 §5.2: not processed, to be sent after the handshake
 		return Refused
-	case http.StatusNotImplemented, // the server does not know the method
-		http.StatusHTTPVersionNotSupported,
-		http.StatusNetworkAuthenticationRequired: // RFC 6585 §6: a person has to log in
-		return Final
-	default:
-		if code >= http.StatusInternalServerError {
-			return Ambiguous
-		}
 	}
 	return Final
 }
