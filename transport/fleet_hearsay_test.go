@@ -50,6 +50,21 @@ func aMember(t *testing.T, rule policy.Rule, base answer, knows fleetmsg.Message
 	}), &sent
 }
 
+// A request that has waited for its token needs no second token because the fleet tells of a
+// quota meanwhile, if the quota lets it go.
+func TestQuotaThatComesDuringTheWait(t *testing.T) {
+	for _, gate := range []policy.Gate{{}, {Mode: policy.GateWait}} {
+		inBubble(t, fmt.Sprint("gate ", gate.Enabled()), func(t *testing.T) {
+			rule := policy.Rule{Rate: policy.Rate{PerSecond: 1}, Pacing: policy.On, Gate: gate}
+			knows := fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 34, Limit: 100, Wait: 24 * time.Hour}
+			tr, _ := aMember(t, rule, status(200), knows, 1)
+			start := time.Now()
+			require.NoError(t, closing(get(t, tr, t.Context())))
+			assert.LessOrEqual(t, time.Since(start), 10*time.Millisecond)
+		})
+	}
+}
+
 // If Update turns on a limit that a fleet shares, the member asks what the fleet knows.
 func TestUpdateAsksTheFleet(t *testing.T) {
 	hold := fleetmsg.Message{Kind: fleetmsg.Hold, Status: 429, Wait: time.Minute}

@@ -86,11 +86,11 @@ func (l *limits) admit(first bool, latest time.Time) *refusal {
 		}
 		// If the cooldown let the request pass a second time at the same instant, it knew
 		// of all holds. Another question would get the same answer until the clock moves.
-		if held := l.held() && (passed == 0 || l.entered != passed); !waited || !held && !l.quotaCame() {
+		if held := l.held() && (passed == 0 || l.entered != passed); !waited || !held && (!l.quotaCame() || l.paced(l.t.now())) {
 			return nil
 		}
 		// While this request waited for its turn, the server asked for a wait, or
-		// named its quota for the first time.
+		// named its quota for the first time, and the request is not yet due.
 		passed = l.entered
 		l.slot.release()
 	}
@@ -189,11 +189,8 @@ func (l *limits) admitHedge() bool {
 	if l.cooling() && l.ask(cooldownQueue{l}, now).Verb != queue.Go {
 		return false
 	}
-	if l.rule.pacing {
-		a := l.ask(pacingQueue{l}, now)
-		if l.pass = (pacing.Pass{Mark: a.Mark, Spent: a.Spent}); a.Verb != queue.Go {
-			return false
-		}
+	if l.rule.pacing && !l.paced(now) {
+		return false
 	}
 	switch {
 	case l.rule.gate:
@@ -203,6 +200,13 @@ func (l *limits) admitHedge() bool {
 		return m.Rate(l.rule.settings.rate).Take(now, l.cost())
 	}
 	return true
+}
+
+// paced asks the pacing for a request that does not wait, and reports whether it may go.
+func (l *limits) paced(now instant.Instant) bool {
+	a := l.ask(pacingQueue{l}, now)
+	l.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
+	return a.Verb == queue.Go
 }
 
 // quotaCame reports whether the server named a quota since the pacing, which knew
