@@ -306,12 +306,11 @@ func (w *world) strangest(s *scene, member int) time.Duration {
 	if f.lied() {
 		longest = falseWait
 	}
-	if 2*len(s.sick) > len(w.clients) {
-		longest += s.wait // each refused probe of the many puts the probes of the few off
-	}
-	if f.members[member].meets(span{0, s.end}, func(a air) bool { return a.lost > 0 || a.delay > 100*time.Millisecond }) {
-		// It may be told of a hold twice, which looks like the probe of another, and may miss
-		// the success of another, or hear late of it. But the others are refused for a while.
+	unclear := func(a air) bool { return a.lost > 0 || a.delay > 100*time.Millisecond }
+	if 2*len(s.sick) > len(w.clients) || f.members[member].meets(span{0, s.end}, unclear) {
+		// Each refused probe of the many puts the probes of the few off. A member may be told
+		// of a hold twice, which looks like a probe, and may miss the success of another, or
+		// hear late of it. But the others are refused for a while only.
 		longest += s.end - s.begin + s.wait
 	}
 	return longest

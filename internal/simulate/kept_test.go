@@ -93,6 +93,7 @@ var keptFleets = []keptSeed{
 	{1192342, "a gate took the deadline of a caller for a cancellation, if the context had a cause of its own"},
 	{1162184, "the oracle did not know that a member without news waits for as long as others are refused"},
 	{1100140, "a request took a second token, because the fleet told of a quota while it waited for the first"},
+	{1142011, "the oracle did not know that the many who are refused keep the few waiting"},
 	{1079260, "the oracle did not know that a member may hear late of the success of another"},
 	{1002791, "the oracle did not know that a hold which was made up may have no bound"},
 	{1093296, "a size of the fleet that was not true put the end of a hold off for hours"},
