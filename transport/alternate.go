@@ -30,37 +30,6 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// An alternate is an alternate of a rule. Its rule is that rule with the limits of the
-// alternate's host.
-type alternate struct {
-	base *url.URL
-	rule *resolved
-}
-
-// addAlternates prepares the alternates of a rule. All rules of hosts are known.
-func (set *ruleset) addAlternates(r *resolved) {
-	var all []alternate
-	for _, text := range r.policy.Alternates.Bases {
-		base, err := url.Parse(text)
-		if err != nil {
-			continue // Validate has refused it
-		}
-		own, _ := set.forHost(host.KeyOf(base))
-		mixed, limits := r.policy, own.policy
-		mixed.Rate, mixed.Budget, mixed.Cooldown, mixed.Scope = limits.Rate, limits.Budget, limits.Cooldown, limits.Scope
-		mixed.Pacing, mixed.Gate, mixed.Lanes, mixed.Hedge.Percentile = limits.Pacing, limits.Gate, limits.Lanes, limits.Hedge.Percentile
-		mixed.Alternates = policy.Alternates{}
-		rule := set.resolve(mixed)
-		rule.settings, rule.reconnect.settings = own.settings, own.settings
-		all = append(all, alternate{base, rule})
-	}
-	if len(all) > 0 {
-		for _, r := range []*resolved{r, r.reconnect} {
-			r.alternates, r.limited = all, true // so the loop always runs
-		}
-	}
-}
-
 // An endpoint is a place to which the attempts of a call may go.
 type endpoint struct {
 	base      *url.URL // nil: the request's own host
@@ -86,22 +55,22 @@ type endpoints struct {
 
 // findEndpoints finds the endpoints of a call. caller is the caller's request.
 func (x *exchange) findEndpoints(caller *http.Request) {
-	if !mayTravel(caller, &x.rule.policy.Alternates) {
+	if !mayTravel(caller, &x.rule.Policy.Alternates) {
 		return
 	}
-	if o := x.options; o != nil && o.rule != nil && o.rule.policy.Alternates.Enabled() && isAway(caller) {
+	if o := x.options; o != nil && o.rule != nil && o.rule.Policy.Alternates.Enabled() && isAway(caller) {
 		return
 	}
-	all := append(make([]endpoint, 0, 1+len(x.rule.alternates)), endpoint{req: x.req, state: x.state, rule: x.rule})
-	for _, a := range x.rule.alternates {
-		if x.req.URL.Scheme == "https" && a.base.Scheme != "https" || host.KeyOf(a.base) == x.state.Key() {
+	all := append(make([]endpoint, 0, 1+len(x.rule.Alternates)), endpoint{req: x.req, state: x.state, rule: x.rule})
+	for _, a := range x.rule.Alternates {
+		if x.req.URL.Scheme == "https" && a.Base.Scheme != "https" || host.KeyOf(a.Base) == x.state.Key() {
 			continue
 		}
-		rule := a.rule
+		rule := a.Rule
 		if x.segment {
-			rule = rule.reconnect
+			rule = rule.Reconnect
 		}
-		all = append(all, endpoint{base: a.base, rule: rule})
+		all = append(all, endpoint{base: a.Base, rule: rule})
 	}
 	if len(all) > 1 {
 		x.ends = &endpoints{all: all, raw: x.req}
@@ -132,7 +101,7 @@ func (x *exchange) findForSegment(d *download, begins bool) {
 		return // the IDs of events are those of one server
 	}
 	bridge := resume.BridgeWhole
-	if x.rule.policy.Alternates.Validators != policy.On {
+	if x.rule.Policy.Alternates.Validators != policy.On {
 		bridge = d.body.Bridge()
 	}
 	if bridge == resume.NoBridge && d.at == 0 {
@@ -261,7 +230,7 @@ func (x *exchange) been(past *past) {
 // mayBridge reports whether the body of a response may have to be compared with one of
 // another origin.
 func (c *call) mayBridge() bool {
-	return c.home != nil && c.rule.policy.Resume.Again > 0 && c.home.rule.policy.Alternates.Validators != policy.On
+	return c.home != nil && c.rule.Policy.Resume.Again > 0 && c.home.rule.Policy.Alternates.Validators != policy.On
 }
 
 // releaseEndpoints releases the hosts of the alternates. It may be called again.
@@ -295,18 +264,18 @@ func (x *exchange) isDown(n *endpoint, tries bool) bool {
 		return true
 	}
 	g, _ := m.Made()
-	return !tries && n.rule.gate && g != nil && g.State().Closed
+	return !tries && n.rule.Gate && g != nil && g.State().Closed
 }
 
 // noteOutage notes whether an outcome shows that the host is up or down. With a gate, the
 // gate knows that, apart from a 503 that names a wait.
 func (x *exchange) noteOutage(resp *http.Response, err error, hint time.Duration) {
-	sure := resp != nil && resp.StatusCode == http.StatusServiceUnavailable && hint > 0 && x.rule.policy.Cooldown == policy.On
+	sure := resp != nil && resp.StatusCode == http.StatusServiceUnavailable && hint > 0 && x.rule.Policy.Cooldown == policy.On
 	switch o := x.state.Machines().Outage(); resultOf(x.ctx, resp, err) {
 	case gate.Success:
 		o.Succeeded()
 	case gate.Failed, gate.Lost:
-		if sure || !x.rule.gate {
+		if sure || !x.rule.Gate {
 			o.Failed(x.t.now(), sure)
 		}
 	}
@@ -412,7 +381,7 @@ func (x *exchange) idempotentAnywhere() bool {
 	bare := x.req.WithContext(x.ctx)
 	bare.Header = x.req.Header.Clone()
 	maps.DeleteFunc(bare.Header, func(name string, _ []string) bool { return strings.Contains(strings.ToLower(name), "idempoten") })
-	return x.rule.policy.Idempotent(bare)
+	return x.rule.Policy.Idempotent(bare)
 }
 
 // admitSomewhere admits an attempt at the endpoint that is due. If that is down, or if its

@@ -1,4 +1,4 @@
-// An attempt, and the copy of the request that it sends.
+// A flight, and the copy of the request that it sends.
 
 package transport
 
@@ -8,38 +8,49 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/host/pacing"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/lane"
 )
 
-// An attempt is a send of the request by the base transport. It has everything that it
-// needs, so that it can run beside another attempt.
-type attempt struct {
-	base   http.RoundTripper
-	rule   *resolved
-	req    *http.Request // the caller's
-	ctx    context.Context
-	number int                           // counts the attempts of the call from 1
-	body   io.ReadCloser                 // nil: the caller's own, as it is
-	inner  func() (io.ReadCloser, error) // the base transport's GetBody; nil: the caller's own
-	slot   slot
-	timing timing
-	way    way
-	watch  watch
-	pass   pacing.Pass // from the pacing, zero without pacing
-	inside bool        // the caller's context belongs to an attempt of another Transport
-	beside bool        // runs beside another attempt, and may outlive the call
-	plain  bool        // is sent without Expect
+// A flight is a send of a request by a base transport. It has everything that it needs, so
+// that it can run beside another.
+type flight struct {
+	Base     http.RoundTripper
+	Req      *http.Request // the caller's
+	Ctx      context.Context
+	Number   int                           // counts the attempts of the call from 1
+	Body     io.ReadCloser                 // nil: the caller's own, as it is
+	GetBody  func() (io.ReadCloser, error) // for the base transport; nil: the caller's own
+	Timeouts *timeouts
+	Timed    bool   // it has a context of its own
+	Header   string // that tells the server which retry this is; empty: none
+	Slot     slot
+	Home     home       // of the lane, and of its clock
+	Lane     *lane.Lane // hears what comes; nil: nobody needs to know
+	Link     *link      // nil: nobody needs to know
+	Inside   bool       // the caller's context belongs to an attempt of another Transport
+	Watched  bool       // a hook sees its header
+	Beside   bool       // runs beside another attempt, and may outlive the call
+	Plain    bool       // is sent without Expect
+	Below    error      // the error that the end of its time hides; nil: none
+}
+
+// A home is whose slots and lanes the flights have.
+type home interface {
+	Now() instant.Instant
+	TellGate(host string, g *gate.Gate)
+	AskProbe(host string)
 }
 
 // An outgoing is the copy of a request that an attempt sends, with its context and the
 // body of its response. All of them are a single allocation. It is as small as possible,
 // because there is one for each attempt that is timed.
 type outgoing struct {
-	req  http.Request
-	ctx  attemptContext
+	Req  http.Request
+	Ctx  attemptContext
 	body attemptBody // of the response
 	more *more       // nil if the response's body may take any time and keeps no slot
 }
@@ -75,139 +86,88 @@ func newOutgoing(withMore, withValues bool) (out *outgoing, room []string) {
 	return new(outgoing), nil
 }
 
-// send makes the next attempt.
-func (x *exchange) send() (resp *http.Response, err error) {
-	if x.ends != nil {
-		defer func() { x.settle(resp) }()
-	}
-	if x.rule.hedge && x.hedgeable() {
-		return x.race()
-	}
-	kind := KindRetry
-	switch {
-	case x.segment:
-		kind = KindReconnect
-	case x.sent == 0:
-		kind = KindFirst
-	}
-	a := x.attempt(kind)
-	defer func() { // also if the base transport panics
-		a.timing.took = time.Since(a.timing.start)
-		x.timing = a.timing
-		a.watch.end(a.way, a.timing.took, resp, err)
-	}()
-	return a.send()
-}
-
-// attempt prepares the next attempt.
-func (x *exchange) attempt(kind Kind) attempt {
-	proves := x.proves() // may panic, and nothing is sent then
-	x.sent++
-	x.number = x.sent
-	if x.ends != nil {
-		x.departs()
-	}
-	now := time.Now()
-	if x.sent == 1 && x.rule.policy.MaxElapsed > 0 {
-		x.start = now
-	}
-	a := attempt{
-		way: x.nextWay(kind), rule: x.rule, req: x.req, ctx: x.parent(), number: x.sent,
-		inside: x.options != nil && x.options.attempt > 0, plain: x.plain != nil,
-		timing: timing{kind: kind, start: now, queued: x.limits.waited()},
-	}
-	x.watch(&a)
-	x.linked(&a, proves)
-	x.way, a.base = a.way, x.t.baseOf(a.way.lane)
-	if x.body != nil {
-		a.body, a.inner = x.nextBody()
-	}
-	x.limits.started = x.t.instantOf(now)
-	a.slot, a.pass = x.limits.going(), x.limits.pass
-	return a
-}
-
-// send sends the caller's own request, untouched, if this is the first attempt,
+// light reports whether the caller's own request can go, untouched: this is the first attempt,
 // its body is not lent, and neither a timer nor a gate watches it.
-func (a *attempt) send() (resp *http.Response, err error) {
-	watched := a.rule.timed || a.watch.on || a.slot.probe ||
-		a.slot.gate != nil && a.req.Body != nil && a.req.Body != http.NoBody
-	if a.number == 1 && a.body == nil && !watched && !a.inside && a.way.link == nil {
-		defer func() { a.slot.landed(a.ctx, a.req, resp, err, nil) }() // also if the base transport panics
-		return checkResponse(a.base.RoundTrip(a.req))
-	}
-	return a.sendCopy(a.prepare())
+func (f *flight) Light() bool {
+	watched := f.Timed || f.Watched || f.Slot.Probe ||
+		f.Slot.Gate != nil && f.Req.Body != nil && f.Req.Body != http.NoBody
+	return f.Number == 1 && f.Body == nil && !watched && !f.Inside && f.Link == nil
 }
 
-// prepare makes the copy that is sent. A retry has a header of its own: the previous
+// sendLight sends the caller's own request.
+func (f *flight) SendLight() (resp *http.Response, err error) {
+	defer func() { f.Slot.Landed(f.Ctx, f.Req, resp, err, nil) }() // also if the base transport panics
+	return checkResponse(f.Base.RoundTrip(f.Req))
+}
+
+// copied makes the copy that is sent. A retry has a header of its own: the previous
 // attempt may still be writing the old header while the base transport changes the new
 // one. An attempt beside another may still run when the caller has its response and
-// changes the request. So it shares nothing with the caller's request. If prepare
-// panics, it releases the slot and closes the body, which have no other owner.
-func (a *attempt) prepare() (out *outgoing) {
-	prepared := false
-	defer func() {
-		if !prepared {
-			if a.way.link != nil {
-				a.way.link.opens.Connected()
-			}
-			a.slot.release()
-			a.closeBody()
-		}
-	}()
-	own := a.number > 1 || a.watch.on // a header of its own
-	out, room := newOutgoing(a.rule.timeouts.stall.on() || a.slot.gate != nil, own && len(a.req.Header) > 0)
-	if a.beside {
-		out.req = *a.req.Clone(&out.ctx)
+// changes the request. So it shares nothing with the caller's request.
+func (f *flight) Copied() (out *outgoing) {
+	own := f.Number > 1 || f.Watched // a header of its own
+	out, room := newOutgoing(f.Timeouts.Stall.On() || f.Slot.Gate != nil, own && len(f.Req.Header) > 0)
+	if f.Beside {
+		out.Req = *f.Req.Clone(&out.Ctx)
 	} else {
-		out.req = *a.req.WithContext(&out.ctx)
+		out.Req = *f.Req.WithContext(&out.Ctx)
 	}
-	req := &out.req
-	if own && !a.beside {
-		req.Header = headerOf(a.req.Header, room)
+	if own && !f.Beside {
+		out.Req.Header = headerOf(f.Req.Header, room)
 	}
-	if a.watch.on {
-		a.ctx = a.watch.start(a.ctx, req.Header)
-	}
-	if a.way.link != nil {
-		a.way.link.ctx = &out.ctx
-		a.ctx = a.way.link.hook(a.ctx)
-	}
-	out.ctx.Context, out.ctx.lane, out.ctx.t = a.ctx, a.way.lane, a.way.t
-	if a.number > 1 || a.inside {
-		if o := optionsOf(a.ctx); o != nil {
-			out.ctx.options = *o
-		}
-		out.ctx.options.attempt = a.number // for AttemptNumber
-	}
-	if a.beside || a.rule.timed {
-		out.ctx.start(&a.rule.timeouts, upgrades(a.req))
-	}
-	if a.body != nil {
-		req.Body = a.body
-	}
-	if a.inner != nil {
-		req.GetBody = a.inner
-	}
-	if a.number > 1 {
-		if name := a.rule.policy.AttemptHeader; name != "" && name != "off" {
-			req.Header.Set(name, strconv.Itoa(a.number-1))
-		}
-		if a.plain {
-			delete(req.Header, "Expect")
-		}
-	}
-	prepared = true
 	return out
 }
 
-// closeBody closes the body of an attempt that is not sent.
-func (a *attempt) closeBody() {
+// arm gives the copy its context and its body.
+func (f *flight) Arm(out *outgoing) {
+	req := &out.Req
+	if f.Link != nil {
+		f.Link.ctx = &out.Ctx
+		f.Ctx = f.Link.hook(f.Ctx)
+	}
+	out.Ctx.Context, out.Ctx.lane, out.Ctx.home = f.Ctx, f.Lane, f.Home
+	if f.Number > 1 || f.Inside {
+		if c := carriedBy(f.Ctx); c != nil {
+			out.Ctx.carried = *c
+		}
+		out.Ctx.carried.Number = f.Number // for AttemptNumber
+	}
+	if f.Beside || f.Timed {
+		out.Ctx.start(f.Timeouts, upgrades(f.Req))
+	}
+	if f.Body != nil {
+		req.Body = f.Body
+	}
+	if f.GetBody != nil {
+		req.GetBody = f.GetBody
+	}
+	if f.Number > 1 {
+		if f.Header != "" {
+			req.Header.Set(f.Header, strconv.Itoa(f.Number-1))
+		}
+		if f.Plain {
+			delete(req.Header, "Expect")
+		}
+	}
+}
+
+// abort releases the slot and closes the body of a flight that does not go. They have no
+// other owner.
+func (f *flight) Abort() {
+	if f.Link != nil {
+		f.Link.Opens.Connected()
+	}
+	f.Slot.Release()
+	f.closeBody()
+}
+
+// closeBody closes the body of a flight that is not sent.
+func (f *flight) closeBody() {
 	switch {
-	case a.body != nil:
-		_ = a.body.Close()
-	case a.number == 1:
-		closeBody(a.req)
+	case f.Body != nil:
+		_ = f.Body.Close()
+	case f.Number == 1 && f.Req.Body != nil:
+		_ = f.Req.Body.Close()
 	}
 }
 
@@ -232,41 +192,41 @@ func headerOf(header http.Header, room []string) http.Header {
 }
 
 // sendCopy sends a copy of the request.
-func (a *attempt) sendCopy(out *outgoing) (resp *http.Response, err error) {
-	req := &out.req
+func (f *flight) SendCopy(out *outgoing) (resp *http.Response, err error) {
+	req := &out.Req
 	var held *slot
-	if a.slot.gate != nil {
+	if f.Slot.Gate != nil {
 		kept := &out.more.kept
-		kept.slot, a.slot = a.slot, slot{}
+		kept.slot, f.Slot = f.Slot, slot{}
 		held = &kept.slot
-		defer func() { held.landed(a.ctx, req, resp, err, kept) }()
+		defer func() { held.Landed(f.Ctx, req, resp, err, kept) }()
 	}
 	defer func() {
 		if resp == nil && err == nil { // the base transport has panicked or ended its goroutine
-			_ = out.ctx.outcome(nil)
-			if a.body != nil {
-				_ = a.body.Close()
+			_ = out.Ctx.outcome(nil)
+			if f.Body != nil {
+				_ = f.Body.Close()
 			}
 		}
 	}()
-	if out.ctx.timeouts != nil || held != nil {
-		out.ctx.watch(req, held)
+	if out.Ctx.timeouts != nil || held != nil {
+		out.Ctx.watch(req, held)
 	}
-	if held != nil && held.probe {
+	if held != nil && held.Probe {
 		defer held.renew()()
 	}
-	if l := a.way.link; l != nil && l.opens != nil {
-		defer l.opens.Connected() // also if there is no connection
+	if l := f.Link; l != nil && l.Opens != nil {
+		defer l.Opens.Connected() // also if there is no connection
 	}
-	resp, err = checkResponse(a.base.RoundTrip(req))
+	resp, err = checkResponse(f.Base.RoundTrip(req))
 	if resp != nil && resp.Request == req {
-		resp.Request = a.req // as a plain transport would
+		resp.Request = f.Req // as a plain transport would
 	}
-	if out.ctx.timeouts == nil {
+	if out.Ctx.timeouts == nil {
 		return resp, err
 	}
-	resp, err = out.end(resp, err)
-	if err == nil && out.ctx.event > 0 && classify.IsEventStream(resp) {
+	resp, err, f.Below = out.end(resp, err)
+	if err == nil && out.Ctx.event > 0 && classify.IsEventStream(resp) {
 		return out.awaitEvent(resp)
 	}
 	return resp, err
@@ -275,16 +235,16 @@ func (a *attempt) sendCopy(out *outgoing) (resp *http.Response, err error) {
 // awaitEvent waits for the first event of a stream. It returns an error if the stream
 // fails or takes too long before that.
 func (o *outgoing) awaitEvent(resp *http.Response) (*http.Response, error) {
-	a := &o.ctx
+	a := &o.Ctx
 	ctx, cancel := context.WithTimeoutCause(a, a.event, a.eventless)
 	defer cancel()
 	caller := a.Context
-	_, ok, err := classify.Outcome{Request: o.req.WithContext(ctx), Response: resp}.FirstEvent(nil)
+	_, ok, err := classify.Outcome{Request: o.Req.WithContext(ctx), Response: resp}.FirstEvent(nil)
 	if err == context.Canceled && caller.Err() == nil {
 		// The body has ended, which ended the attempt's context. Its Read is about to return.
 		ctx, cancel := context.WithTimeoutCause(caller, a.event, a.eventless)
 		defer cancel()
-		_, ok, err = classify.Outcome{Request: o.req.WithContext(ctx), Response: resp}.FirstEvent(nil)
+		_, ok, err = classify.Outcome{Request: o.Req.WithContext(ctx), Response: resp}.FirstEvent(nil)
 	}
 	if ok || err == nil {
 		return resp, nil

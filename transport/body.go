@@ -15,7 +15,7 @@ import (
 // keepBody prepares the body for later attempts, if there may be any.
 func (x *exchange) keepBody() {
 	if !x.single() {
-		upload := x.rule.policy.Upload
+		upload := x.rule.Policy.Upload
 		x.body = replay.New(x.req, replay.Limits{Memory: upload.Memory, Disk: upload.Disk, Dir: x.t.tempDir}, x.t.kept)
 	}
 }

@@ -25,6 +25,7 @@ type call struct {
 	state   *host.State[resolved]
 	rule    *resolved
 	options *options        // nil: none
+	inside  bool            // the context belongs to an attempt of another Transport
 	spanned context.Context // what RequestStart returned; nil: no hook
 	home    *endpoint       // the caller's request and its host; nil: req and state, because there are no alternates
 	at      int             // the endpoint of req, state and rule; 0: the request's own host
@@ -60,6 +61,14 @@ func (c *call) obeyCancel() (stop func()) {
 	return func() { cancel(nil) }
 }
 
+// carry takes what the caller's context carries.
+func (c *call) carry(ctx context.Context) {
+	if all := carriedBy(ctx); all != nil {
+		c.options, _ = all.Options.(*options)
+		c.inside = all.Number > 0
+	}
+}
+
 // caller returns the caller's request and the state of its host, wherever attempts go.
 func (c *call) caller() (*http.Request, *host.State[resolved]) {
 	if c.home != nil {
@@ -70,7 +79,7 @@ func (c *call) caller() (*http.Request, *host.State[resolved]) {
 
 // single reports whether at most one attempt is allowed.
 func (c *call) single() bool {
-	return c.rule.policy.Attempts <= 1 || c.options != nil && c.options.sending == once
+	return c.rule.Policy.Attempts <= 1 || c.options != nil && c.options.sending == once
 }
 
 // cost returns what the request costs. The rule is asked once per request. A reconnect of the
@@ -78,7 +87,7 @@ func (c *call) single() bool {
 func (c *call) cost() int {
 	if c.price == 0 {
 		c.price = 1
-		if own := c.rule.policy.Cost; own != nil {
+		if own := c.rule.Policy.Cost; own != nil {
 			c.price = min(max(own(c.req), 1), math.MaxInt32)
 		}
 	}
@@ -88,18 +97,18 @@ func (c *call) cost() int {
 // idempotent reports whether the request may be sent again although the server
 // may have acted on it.
 func (c *call) idempotent() bool {
-	return c.options != nil && c.options.sending == repeatable || c.rule.policy.Idempotent(c.req)
+	return c.options != nil && c.options.sending == repeatable || c.rule.Policy.Idempotent(c.req)
 }
 
 // vouched reports whether somebody has allowed to repeat this very request: the
 // caller by Repeatable, or the author of the rule by an Idempotent of its own.
 func (c *call) vouched() bool {
-	return c.options != nil && c.options.sending == repeatable || c.rule.vouches
+	return c.options != nil && c.options.sending == repeatable || c.rule.Vouches
 }
 
 // outcome returns the outcome that classifiers and hints judge.
 func (c *call) outcome(resp *http.Response, err error) classify.Outcome {
-	o := classify.Outcome{Request: c.req, Response: resp, Err: err, PeekWait: c.rule.peekWait}
+	o := classify.Outcome{Request: c.req, Response: resp, Err: err, PeekWait: c.rule.PeekWait}
 	switch {
 	case c.plain != nil:
 		o.Request = c.plain
@@ -121,7 +130,7 @@ func (c *call) unexpect() {
 // sleepOr waits until d is over or ready receives something. It ends at once when the
 // caller's context does.
 func (c *call) sleepOr(d time.Duration, ready <-chan struct{}) error {
-	if c.sleeper.sleep(c.ctx, d, ready) == canceled {
+	if c.sleeper.Sleep(c.ctx, d, ready) == canceled {
 		return contextErr(c.ctx)
 	}
 	return nil
@@ -134,43 +143,6 @@ func (c *call) gone() Reason {
 		return ReasonTimeout
 	}
 	return ReasonCanceled
-}
-
-// A sleeper waits, and keeps its timer for the next wait. One goroutine uses it.
-type sleeper struct{ timer *time.Timer }
-
-// An awakening says why a sleep ended.
-type awakening uint8
-
-const (
-	elapsed  awakening = iota // the time is over
-	woken                     // ready received something, or is closed
-	canceled                  // the context has ended
-)
-
-// sleep waits until d is over, ready receives something or ctx ends. If d is not
-// positive, it does not wait.
-func (s *sleeper) sleep(ctx context.Context, d time.Duration, ready <-chan struct{}) awakening {
-	if d <= 0 {
-		if ctx.Err() != nil {
-			return canceled
-		}
-		return elapsed
-	}
-	if s.timer == nil {
-		s.timer = time.NewTimer(d)
-	} else {
-		s.timer.Reset(d)
-	}
-	defer s.timer.Stop()
-	select {
-	case <-s.timer.C:
-		return elapsed
-	case <-ready:
-		return woken
-	case <-ctx.Done():
-		return canceled
-	}
 }
 
 // method returns the request's method. An empty method means GET.

@@ -16,17 +16,17 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 )
 
-// causeOf says in a few words what is wrong. It names the day on which a certificate
+// safeCause says in a few words what is wrong. It names the day on which a certificate
 // expired, and leaves out what a log line says elsewhere: the method, the URL and the
 // address. It hides the secrets of the URLs that are known. The text is a line that can be
 // printed.
-func causeOf(err error, known ...string) string { return printable(cause(err, known)) }
+func safeCause(err error, known ...string) string { return printable(cause(err, known)) }
 
 func cause(err error, known []string) string {
 	if text := certificate(err); text != "" {
 		return text
 	}
-	whole := safeText(err, known...)
+	whole := text(err, known...)
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		switch {
 		case dns.IsNotFound:
@@ -118,8 +118,8 @@ func fit(host, why string, message func(host, why string) string) string {
 // A sentence is a text of several parts.
 type sentence struct{ strings.Builder }
 
-// add adds a part if there is something to say.
-func (s *sentence) add(said bool, format string, args ...any) {
+// Add adds a part if there is something to say.
+func (s *sentence) Add(said bool, format string, args ...any) {
 	if said {
 		fmt.Fprintf(s, format, args...)
 	}

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"net"
 	"net/http/httptrace"
+	"net/netip"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 )
@@ -21,7 +21,7 @@ import (
 type link struct {
 	trace httptrace.ClientTrace
 	ctx   *attemptContext
-	opens *lane.Lane // the attempt makes the first connection of this lane; nil: of none
+	Opens *lane.Lane // the attempt makes the first connection of this lane; nil: of none
 
 	asked atomic.Bool // a connection is wanted
 	got   atomic.Bool // there was one, so the server may have seen the request
@@ -33,10 +33,10 @@ type link struct {
 // hook returns a context with which the base transport tells about the attempt.
 func (l *link) hook(ctx context.Context) context.Context {
 	l.trace.GetConn, l.trace.GotConn = l.getConn, l.gotConn
-	if l.opens != nil {
+	if l.Opens != nil {
 		// Not GotConn: net/http offers a new connection of HTTP/2 to other requests a
 		// little later.
-		l.trace.WroteHeaders = l.opens.Connected
+		l.trace.WroteHeaders = l.Opens.Connected
 	}
 	return httptrace.WithClientTrace(ctx, &l.trace)
 }
@@ -67,17 +67,17 @@ func remoteOf(conn net.Conn) (remote net.Addr) {
 // unsent reports whether the attempt surely never had a connection. That a connection was
 // there and no byte was written would prove nothing: over HTTP/2 the hooks that say so may
 // come after the server has acted.
-func (l *link) unsent() bool { return l != nil && l.asked.Load() && !l.got.Load() }
+func (l *link) Unsent() bool { return l != nil && l.asked.Load() && !l.got.Load() }
 
 // connectedLate reports whether an attempt had a connection although err says that there was
 // none in time. The base transport may send a request over a connection that comes in the
 // same moment as the end of the context.
-func (l *link) connectedLate(err error) bool {
+func (l *link) ConnectedLate(err error) bool {
 	return l != nil && l.got.Load() && errors.Is(err, errUnconnected)
 }
 
 // addr returns the address of the server or the proxy, or "" if it is not known.
-func (l *link) addr() string {
+func (l *link) Addr() string {
 	if l == nil {
 		return ""
 	}
@@ -89,50 +89,8 @@ func (l *link) addr() string {
 	return l.remote.String()
 }
 
-// laneWait bounds how long an attempt waits for the connection that another attempt makes
-// for both. After that it makes one of its own.
-const laneWait = time.Second
-
-// awaitLane waits until the lane of the next attempt is connected, unless this attempt is
-// to make the connection. If the host moves to another lane meanwhile, it waits for that
-// one, within the same laneWait. It reports whether it waited. Nothing is sent meanwhile,
-// and no timeout of an attempt runs.
-func (x *exchange) awaitLane() (waited bool) {
-	var until time.Time
-	for x.ctx.Err() == nil {
-		to := x.via
-		if lanes := x.state.LanesMade(); to == nil && lanes != nil && x.rule.lanes {
-			to = lanes.Current()
-		}
-		if to.IsConnected() || !x.comes(to) {
-			break
-		}
-		if !waited {
-			until = time.Now().Add(laneWait)
-			if latest := x.latest(); !latest.IsZero() && latest.Before(until) {
-				until = latest
-			}
-		}
-		waited = true
-		wait := time.Until(until)
-		if wait <= 0 {
-			break
-		}
-		x.sleeper.sleep(x.ctx, wait, to.Ready())
-	}
-	return waited
-}
-
-// comes reports whether another attempt makes the first connection of a lane. If nobody
-// does, the next attempt of this exchange does, and the lane is noted for it.
-func (x *exchange) comes(to *lane.Lane) bool {
-	if to.IsConnected() || to == x.opens {
-		return false
-	}
-	x.opens.Connected() // it takes another lane now
-	if x.opens = nil; to.Ahead() {
-		x.opens = to
-		return false
-	}
-	return true
+// ip returns the address of the server, or the zero Addr if it is not known.
+func (l *link) Ip() netip.Addr {
+	at, _ := netip.ParseAddrPort(l.Addr())
+	return at.Addr().Unmap()
 }

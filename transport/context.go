@@ -13,10 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-type (
-	optionsKey struct{}
-	markKey    struct{}
-)
+type markKey struct{}
 
 // options are the settings in the context of a request. They never change once they
 // are in a context.
@@ -26,13 +23,11 @@ type options struct {
 	rule    *requestRule // of WithRule; nil: none
 
 	background bool
-
-	attempt int // the number of an attempt; 0 in the context of a caller
 }
 
 // plain reports whether the options leave the first attempt as it is.
 func (o *options) plain() bool {
-	return o.attempt == 0 && o.trace.empty()
+	return o.trace.empty()
 }
 
 // sending says how often a request may be sent, whatever its method.
@@ -95,10 +90,10 @@ func Background(ctx context.Context) context.Context {
 func WithRule(ctx context.Context, rule policy.Rule) context.Context {
 	return withOptions(ctx, func(o *options) {
 		if o.rule != nil {
-			rule = rule.Or(o.rule.policy)
+			rule = rule.Or(o.rule.Policy)
 		}
 		rule.Alternates.Bases = slices.Clone(rule.Alternates.Bases) // the caller may change its own
-		o.rule = &requestRule{policy: rule}
+		o.rule = &requestRule{Policy: rule}
 	})
 }
 
@@ -116,8 +111,8 @@ func WithTrace(ctx context.Context, trace *Trace) context.Context {
 // attempt, 2 for the first retry. It is 1 for any other context. It is for base
 // transports that label or sign each attempt.
 func AttemptNumber(ctx context.Context) int {
-	if o := optionsOf(ctx); o != nil && o.attempt > 0 {
-		return o.attempt
+	if c := carriedBy(ctx); c != nil && c.Number > 0 {
+		return c.Number
 	}
 	return 1
 }
@@ -128,12 +123,19 @@ func withOptions(ctx context.Context, change func(*options)) context.Context {
 		o = *old
 	}
 	change(&o)
-	return context.WithValue(ctx, optionsKey{}, &o)
+	all := carried{Options: &o}
+	if old := carriedBy(ctx); old != nil {
+		all.Number = old.Number
+	}
+	return context.WithValue(ctx, carriedKey{}, &all)
 }
 
 func optionsOf(ctx context.Context) *options {
-	o, _ := ctx.Value(optionsKey{}).(*options)
-	return o
+	if c := carriedBy(ctx); c != nil {
+		o, _ := c.Options.(*options)
+		return o
+	}
+	return nil
 }
 
 // A mark is the history of a response that called for a retry and was not retried, or

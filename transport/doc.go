@@ -29,11 +29,14 @@
 // The files, in the order in which a request meets them:
 //
 //	transport.go     Config, New and Update
+//	rule_of.go       the rule of a request
 //	rules.go         the rule of a host
 //	paths.go         the rule of a path
 //	request_rule.go  the rule of a request
+//	rule_key.go      the fields of idempotency keys
 //	key.go           the idempotency key of a request
 //	context.go       settings of a single request, and the history of a response
+//	carried.go       what travels in the context of a request
 //	loop.go          RoundTrip and the loop
 //	call.go          the parts of a call that do not change
 //	alternate.go     the endpoints of a request: its host, and others that serve the same
@@ -42,10 +45,13 @@
 //	heard.go         the limits of a host after an attempt
 //	slot.go          a slot at the gate
 //	lane.go          which lane an attempt takes, and what its outcome says about it
+//	send.go          the next attempt
 //	lanes.go         making lanes and closing them
 //	connect.go       the connection of an attempt
-//	attempt.go       an attempt, and the copy of the request that it sends
+//	attempt.go       a flight, and the copy of the request that it sends
+//	sleep.go         waiting
 //	timeout.go       the context of an attempt, and the timer that ends it
+//	errors.go        the errors of an attempt that took too long
 //	hedge.go         a second attempt beside a slow one
 //	decide.go        the decision, and every Reason
 //	report.go        the history, the events and the log
@@ -57,10 +63,12 @@
 //	observe.go       telling the hooks about a request, its attempts and its body
 //	drain.go         draining a response within bounds
 //	error.go         Error
+//	secrets.go       errors and URLs without secrets
 //	explain.go       the story of a request
 //	redact.go        removing secrets from URLs and texts
 //	body.go          the seam to internal/replay, which keeps request bodies
 //	await.go         responses that are read whole before the caller gets them
+//	incoming.go      bodies that are read before their reader has them
 //	resume_loop.go   the seam to internal/resume, which continues response bodies
 //	resume_error.go  the errors of a response body
 //	stall.go         bodies that stand still

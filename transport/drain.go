@@ -81,17 +81,17 @@ func drainWithin(ctx context.Context, resp *http.Response, limit time.Duration, 
 		return err == nil
 	}
 	d := &drain{
-		body: resp.Body, to: w, done: make(chan struct{}),
+		Body: resp.Body, to: w, done: make(chan struct{}),
 		read: resp.ContentLength <= drainBytes && limit > 0 && ctx.Err() == nil,
 	}
 	go d.run()
 	if limit <= 0 {
 		limit = closeTime
 	}
-	if s.sleep(ctx, limit, d.done) == woken {
+	if s.Sleep(ctx, limit, d.done) == woken {
 		return d.whole
 	}
-	go d.close()
+	go d.Close()
 	return false
 }
 
@@ -104,15 +104,15 @@ func inMemory(body io.ReadCloser) bool {
 		body = b.ReadCloser
 	case *slotBody:
 		return inMemory(b.ReadCloser)
-	case *incoming:
-		return b.inMemory()
+	case interface{ InMemory() bool }:
+		return b.InMemory()
 	}
 	return replay.SmallInMemory(body)
 }
 
 // A drain reads and closes the body of a discarded response.
 type drain struct {
-	body    io.ReadCloser
+	Body    io.ReadCloser
 	to      io.Writer     // gets the bytes
 	read    bool          // false: only close the body
 	whole   bool          // to has all bytes; set before done is closed
@@ -125,7 +125,7 @@ type drain struct {
 // run reads the rest if read is set, and closes the body.
 func (d *drain) run() {
 	defer close(d.done)
-	defer d.close()
+	defer d.Close()
 	if !d.read {
 		return
 	}
@@ -142,7 +142,7 @@ func (d *drain) Read(p []byte) (int, error) {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	// Ask for one more byte, so that a body of exactly drainBytes shows its end.
-	n, err := resume.ReadSome(d.body, p[:min(len(p), drainBytes+1-d.taken)])
+	n, err := resume.ReadSome(d.Body, p[:min(len(p), drainBytes+1-d.taken)])
 	switch {
 	case d.taken+n > drainBytes:
 		return 0, errTooLong
@@ -158,10 +158,10 @@ func (d *drain) Read(p []byte) (int, error) {
 }
 
 // close closes the body once. The second call does not wait for the first call.
-func (d *drain) close() {
+func (d *drain) Close() {
 	if d.closing.Swap(true) {
 		return
 	}
 	defer func() { _ = recover() }()
-	_ = d.body.Close()
+	_ = d.Body.Close()
 }

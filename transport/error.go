@@ -19,7 +19,7 @@ var (
 	// turn under a limit of the host would come after the deadline of its context.
 	// errors.Is(err, context.DeadlineExceeded) and Timeout() also hold, although the
 	// deadline has not passed yet.
-	ErrOverDeadline error = &timeoutError{text: "transport: its turn would come after the deadline"}
+	ErrOverDeadline error = &timeoutError{Text: "transport: its turn would come after the deadline"}
 
 	// ErrCooldown is in the error of a request that was refused because the host
 	// asked for a longer wait than Rule.RetryAfter.Max. Error.Until is the time that
@@ -38,12 +38,17 @@ var (
 
 	// ErrOutrun is the error of an attempt if another attempt of the same request got
 	// a response first. It is also the cause of the end of its context.
-	ErrOutrun = errors.New("transport: another attempt of the request got a response first")
+	ErrOutrun = errOutrun
+
+	// ErrStalled is in the error of an attempt or of a response's body that made no progress
+	// for Rule.Stall.Timeout, or that was slower than Rule.Stall.MinBytesPerSecond.
+	// errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as for the timeouts of
+	// net/http.
+	ErrStalled = errStalled
 
 	errNotMade         = errors.New("transport: a zero Transport; make one with New or Default")
 	errRequestCanceled = errors.New("transport: request canceled")
 	errOverElapsed     = errors.New("transport: its turn would come later than the rule allows")
-	errUnconnected     = errors.New("transport: no connection in time") // is in the error of Rule.ConnectTimeout
 )
 
 // named returns the error of a refusal. It names the limit if the error itself does not.
@@ -52,7 +57,7 @@ func (no *refusal) named() error {
 	case no.limit == "":
 		return no.err
 	case no.err == ErrOverDeadline:
-		return &timeoutError{text: ErrOverDeadline.Error() + " (" + no.limit + ")", is: ErrOverDeadline}
+		return &timeoutError{Text: ErrOverDeadline.Error() + " (" + no.limit + ")", Same: ErrOverDeadline}
 	case no.err == errOverElapsed:
 		return fmt.Errorf("%w (%s)", errOverElapsed, no.limit)
 	}
@@ -83,26 +88,6 @@ func (e *bodyError) Unwrap() []error {
 		return []error{e.why}
 	}
 	return []error{e.last, e.why}
-}
-
-// A timeoutError says that something took too long. errors.Is also sees
-// context.DeadlineExceeded in it.
-type timeoutError struct {
-	text  string        // has %v in the place of after, if that is not 0
-	after time.Duration // the time that was over
-	is    error         // what errors.Is sees in it as well; nil: nothing
-}
-
-func (e *timeoutError) Error() string {
-	if e.after == 0 {
-		return e.text
-	}
-	return fmt.Sprintf(e.text, e.after)
-}
-func (*timeoutError) Timeout() bool   { return true }
-func (*timeoutError) Temporary() bool { return true }
-func (e *timeoutError) Is(target error) bool {
-	return target == e.is || target == context.DeadlineExceeded
 }
 
 // An Error tells more than the error of the base transport. A Transport returns it
@@ -152,7 +137,7 @@ func (e *Error) Error() string {
 	}
 	b.WriteString(e.lastOutcome())
 	b.WriteString(e.reasonText())
-	b.add(!e.Until.IsZero(), ", try again at %s", e.Until.UTC().Format(time.RFC3339))
+	b.Add(!e.Until.IsZero(), ", try again at %s", e.Until.UTC().Format(time.RFC3339))
 	if e.Err != nil {
 		b.WriteString(": ")
 		b.WriteString(e.safe(e.Err))
@@ -237,22 +222,3 @@ func (e *Error) Temporary() bool {
 	var t interface{ Temporary() bool }
 	return errors.As(e.Err, &t) && t.Temporary()
 }
-
-// A contextError says that the caller's context ended during a wait. errors.Is and
-// errors.As see both the error of the context and its cause.
-type contextError struct {
-	err, cause error
-}
-
-// contextErr returns the error of a context that has ended.
-func contextErr(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == nil || cause == err {
-		return err
-	}
-	return &contextError{err, cause}
-}
-
-func (e *contextError) Error() string   { return e.err.Error() + ": " + e.cause.Error() }
-func (e *contextError) Unwrap() []error { return []error{e.err, e.cause} }
-func (e *contextError) Timeout() bool   { return errors.Is(e.err, context.DeadlineExceeded) }

@@ -74,7 +74,7 @@ func (s *account) String() string {
 		fmt.Fprintf(&b, "\n  attempt %d, at %v: %s", a.Number, rough(a.began().Sub(start)), s.outcome(a))
 	}
 	held := s.known.queued.text()
-	b.add(held != "", "\n  waited %s", held)
+	b.Add(held != "", "\n  waited %s", held)
 	b.WriteString("\n  " + s.end())
 	return b.String()
 }
@@ -91,12 +91,12 @@ func (s *account) outcome(a *Attempt) string {
 		b.WriteString(strconv.Itoa(a.Status))
 	}
 	took, held := rough(a.Duration), a.Queued.text()
-	b.add(took > 0, " after %v", took)
-	b.add(a.Addr != "", " from %s", a.Addr)
-	b.add(held != "", ", had waited %s", held)
-	b.add(a.Kind == KindHedge, ", a hedge")
-	b.add(a.Hint > 0, ", asks to wait %v", rough(a.Hint))
-	b.add(a.Wait > 0, ", retry after %v", rough(a.Wait))
+	b.Add(took > 0, " after %v", took)
+	b.Add(a.Addr != "", " from %s", a.Addr)
+	b.Add(held != "", ", had waited %s", held)
+	b.Add(a.Kind == KindHedge, ", a hedge")
+	b.Add(a.Hint > 0, ", asks to wait %v", rough(a.Hint))
+	b.Add(a.Wait > 0, ", retry after %v", rough(a.Wait))
 	return b.String()
 }
 
@@ -131,8 +131,8 @@ func (s *account) end() string {
 		return "failed: " + s.failure()
 	}
 	b.WriteString(": " + textOf(s.known.Reason))
-	b.add(s.known.Limit != "", " (%s)", s.known.Limit)
-	b.add(!s.known.Until.IsZero(), ", try again at %s", s.known.Until.UTC().Format(time.RFC3339))
+	b.Add(s.known.Limit != "", " (%s)", s.known.Limit)
+	b.Add(!s.known.Until.IsZero(), ", try again at %s", s.known.Until.UTC().Format(time.RFC3339))
 	return b.String()
 }
 

@@ -45,7 +45,7 @@ var (
 
 type Download = download
 
-func ContextError(err, cause error) error { return &contextError{err, cause} }
+func ContextError(err, cause error) error { return &contextError{Err: err, Cause: cause} }
 
 // Ended returns the error of a request whose wait a context ended.
 func (e Error) Ended(err error) Error { e.ended = err; return e }
@@ -63,7 +63,7 @@ func (t *Transport) Seed() maphash.Seed           { return t.seed }
 func (t *Transport) Alone() { t.size.Store(1) }
 
 // DialWith makes the connections of the default base with d.
-func (t *Transport) DialWith(d *dial.Dialer) { t.pools.own = func() *dial.Dialer { return d } }
+func (t *Transport) DialWith(d *dial.Dialer) { t.pools.Own = func() *dial.Dialer { return d } }
 
 // Evict does with the lanes of a host what the eviction of the host does.
 func (t *Transport) Evict(url string) {
@@ -83,10 +83,10 @@ func (t *Transport) RefusedByProxy(req *http.Request, err error) bool {
 
 // Landed lets the body of a response take over a slot of g.
 func (t *Transport) Landed(g *gate.Gate, ctx context.Context, req *http.Request, resp *http.Response) {
-	s := slot{t: t, gate: g}
-	g.Enter(t.now(), &s.at, nil, gate.Config{})
-	s.landed(ctx, req, resp, nil, nil)
+	s := slot{Home: &t.ground, Gate: g}
+	g.Enter(t.now(), &s.At, nil, gate.Config{})
+	s.Landed(ctx, req, resp, nil, nil)
 }
 
 // Completed returns how many complete rules the rule of a context keeps.
-func Completed(ctx context.Context) int { return len(*optionsOf(ctx).rule.made.Load()) }
+func Completed(ctx context.Context) int { return len(*optionsOf(ctx).rule.Made.Load()) }

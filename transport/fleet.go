@@ -78,41 +78,41 @@ func (t *Transport) hear(m fleetmsg.Message) {
 		return
 	}
 	set, rule := t.rules.Load(), s.Resolved.Load()
-	if rule == nil || rule.set != set { // the first request with this rule is asking the fleet
-		rule, _ = set.forHost(s.Key())
+	if rule == nil || rule.Set != set { // the first request with this rule is asking the fleet
+		rule, _ = set.ForHost(s.Key())
 	}
 	now := t.now()
 	switch m.Kind {
 	case fleetmsg.Hold:
 		t.hearHold(s, rule, m, now)
 	case fleetmsg.Quota:
-		if rule.pacing {
+		if rule.Pacing {
 			members := min(max(m.Members, 1), maxMembers)
 			named := pacing.Named{Unit: m.Unit, Remaining: wholes(m.Amount), Limit: wholes(m.Limit), Reset: m.Wait}
-			s.Machines().Pacing().NoteForFleet(now, m.Scope, named, members, rule.settings.pacing)
+			s.Machines().Pacing().NoteForFleet(now, m.Scope, named, members, rule.Settings.Pacing)
 			if pacing.Low(named.Remaining, named.Limit) {
 				t.hears(s.Machines(), ConditionLowQuota, m.Scope, now, instant.After(now, m.Wait), 0, int(min(named.Remaining, math.MaxInt)))
 			}
 		}
 	case fleetmsg.Down:
-		if rule.gate && s.Machines().Gate().Down(now, now.Add(-max(m.Wait, 0))) {
+		if rule.Gate && s.Machines().Gate().Down(now, now.Add(-max(m.Wait, 0))) {
 			t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: m.Host})
 		}
 	case fleetmsg.Up:
-		if rule.gate {
+		if rule.Gate {
 			s.Machines().Gate().Up(now, now.Add(time.Duration(rand.Float64()*float64(max(m.Wait, 0)))))
 		}
 	case fleetmsg.Probe:
-		used := rule.gate && s.Machines().Gate().Permit(now, m.Granted, m.Wait)
+		used := rule.Gate && s.Machines().Gate().Permit(now, m.Granted, m.Wait)
 		if m.Granted && !used {
 			t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: m.Host})
 		}
 	case fleetmsg.Tokens:
-		if !rule.rate || m.Unit != rule.rateUnit() {
+		if !rule.Rate || m.Unit != rule.RateUnit() {
 			return
 		}
-		s.Machines().Rate(rule.settings.rate).Grant(now, int(min(wholes(m.Amount), math.MaxInt32)), now.Add(m.First), m.Every, now.Add(max(m.Wait, 0)))
-		if rule.gate {
+		s.Machines().Rate(rule.Settings.Rate).Grant(now, int(min(wholes(m.Amount), math.MaxInt32)), now.Add(m.First), m.Every, now.Add(max(m.Wait, 0)))
+		if rule.Gate {
 			s.Machines().Gate().WakeFirst() // the requests that wait for tokens are in its queue
 		}
 	}
@@ -120,7 +120,7 @@ func (t *Transport) hear(m fleetmsg.Message) {
 
 // hearHold holds a scope as another member was told to, or ends its hold.
 func (t *Transport) hearHold(s *host.State[resolved], rule *resolved, m fleetmsg.Message, now instant.Instant) {
-	if rule.policy.Cooldown != policy.On {
+	if rule.Policy.Cooldown != policy.On {
 		return
 	}
 	holds := &s.Machines().Cooldown
@@ -148,20 +148,20 @@ func (t *Transport) members() int { return max(1, int(t.size.Load())) }
 
 // cooldown returns the settings of a hold.
 func (t *Transport) cooldown(rule *resolved, wait time.Duration) cooldown.Config {
-	return rule.settings.cooldown.ForMember(t.members(), wait)
+	return rule.Settings.Cooldown.ForMember(t.members(), wait)
 }
 
 // tellGate tells the fleet the news of a gate.
-func (t *Transport) tellGate(s *host.State[resolved], gate *gate.Gate) {
+func (t *Transport) tellGate(host string, gate *gate.Gate) {
 	switch n := gate.News(); {
 	case n.Working:
-		t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: s.Name()})
+		t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 	default:
 		if n.ProbeFailed {
-			t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: s.Name()})
+			t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
 		}
 		if n.Failures > 0 {
-			t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: s.Name(), Failures: n.Failures, Wait: max(0, t.now().Sub(n.Since))})
+			t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: n.Failures, Wait: max(0, t.now().Sub(n.Since))})
 		}
 	}
 }
@@ -172,18 +172,18 @@ func (t *Transport) tellGate(s *host.State[resolved], gate *gate.Gate) {
 // would never learn that the fleet is back.
 func (l *limits) askFleet(now instant.Instant, short bool) {
 	m := l.state.Machines()
-	if l.rule.gate && m.Gate().AskPermit(now) {
+	if l.rule.Gate && m.Gate().AskPermit(now) {
 		l.t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: l.state.Name()})
 	}
-	if !l.rule.rate {
+	if !l.rule.Rate {
 		return
 	}
-	r := m.Rate(l.rule.settings.rate)
+	r := m.Rate(l.rule.Settings.Rate)
 	if !r.MayAsk(now) {
 		return
 	}
 	waiting := r.Waiting()
-	if l.rule.gate {
+	if l.rule.Gate {
 		waiting = m.Gate().Wants()
 	}
 	if short {
@@ -191,7 +191,7 @@ func (l *limits) askFleet(now instant.Instant, short bool) {
 	}
 	r.Share(now, l.t.members())
 	if ask, ok := r.AskTokens(now, waiting, rand.Float64()); ok {
-		l.t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: l.state.Name(), Unit: l.state.Resolved.Load().rateUnit(),
+		l.t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: l.state.Name(), Unit: l.state.Resolved.Load().RateUnit(),
 			PerSecond: ask.PerSecond, Burst: float64(ask.Burst), Amount: float64(ask.Want)})
 	}
 }
@@ -199,7 +199,7 @@ func (l *limits) askFleet(now instant.Instant, short bool) {
 // fleetScope returns the key of the request's scope in the fleet.
 func (l *limits) fleetScope() uint64 {
 	text := ""
-	if own := l.rule.policy.Scope; own != nil {
+	if own := l.rule.Policy.Scope; own != nil {
 		text = "scope\x00" + own(l.req)
 	} else if text = host.ScopeText(l.req.Header); text == "" {
 		return 0
@@ -214,15 +214,6 @@ func (l *limits) tellHold(status int, wait time.Duration, again bool) {
 	if l.t.fleet != nil {
 		l.t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: l.state.Name(), Scope: l.scopeKey(), Status: status, Wait: wait, Again: again})
 	}
-}
-
-// rateUnit returns what the rate of a host counts, for the fleet. Members whose rules have a Cost share
-// no tokens with members whose rules have none.
-func (r *resolved) rateUnit() string {
-	if r.policy.Cost != nil {
-		return "cost"
-	}
-	return ""
 }
 
 // tellQuota tells the fleet of a quota that is half used up, or whose size is not known.

@@ -40,13 +40,13 @@ func (l *limits) hear(resp *http.Response) {
 	}
 	now := l.t.now()
 	l.heard[0], l.heard[1] = hearing{resp: resp, at: now}, l.heard[0]
-	if l.rule.rate {
+	if l.rule.Rate {
 		l.noteRate(now, resp.StatusCode)
 	}
-	if l.rule.pacing {
+	if l.rule.Pacing {
 		l.hearQuotas(now, resp)
 	}
-	if !l.rule.peeks || !tellsToWait(resp.StatusCode) || l.rule.policy.Cooldown != policy.On {
+	if !l.rule.Peeks || !tellsToWait(resp.StatusCode) || l.rule.Policy.Cooldown != policy.On {
 		return // the rest can wait for the verdict, which comes at once
 	}
 	if hint, ok := l.headersHint(resp); ok && hint > 0 {
@@ -61,7 +61,7 @@ func (l *limits) hearQuotas(now instant.Instant, resp *http.Response) {
 	machine := l.state.Machines().Pacing()
 	for _, q := range all {
 		named := pacing.Named{Unit: q.Unit, Remaining: q.Remaining, Limit: q.Limit, Reset: q.Reset}
-		machine.Note(now, l.scopeKey(), l.pass, named, l.rule.settings.pacing)
+		machine.Note(now, l.scopeKey(), l.pass, named, l.rule.Settings.Pacing)
 		l.tellQuota(q)
 	}
 	l.noteQuotas(now, all, resp.StatusCode)
@@ -80,7 +80,7 @@ func (l *limits) hearQuotas(now instant.Instant, resp *http.Response) {
 func (l *limits) headersHint(resp *http.Response) (time.Duration, bool) {
 	defer func(body io.ReadCloser) { resp.Body = body }(resp.Body)
 	resp.Body = http.NoBody
-	return l.rule.policy.Hint(l.outcome(resp, nil))
+	return l.rule.Policy.Hint(l.outcome(resp, nil))
 }
 
 // note tells the cooldown the outcome of an attempt, and returns how long the
@@ -93,12 +93,12 @@ func (l *limits) note(resp *http.Response, d *decision) (hint time.Duration) {
 		if proxy, ok := errors.AsType[*proxyAnswer](d.Err); ok {
 			o.Response, o.Err = proxy.resp, nil // the proxy's wait binds this request alone
 		}
-		if wait, ok := l.rule.policy.Hint(o); ok {
+		if wait, ok := l.rule.Policy.Hint(o); ok {
 			hint = max(wait, 0)
 		}
 	}
 	told = told || retryable(d.Verdict) && speaksForAll(d.Status)
-	if l.rule.policy.Cooldown == policy.On {
+	if l.rule.Policy.Cooldown == policy.On {
 		l.noteCooldown(resp, d, told, hint)
 	}
 	return hint
@@ -184,7 +184,7 @@ func (l *limits) noteQuotas(now instant.Instant, all []classify.Quota, status in
 
 // noteRate lowers an adaptive rate on a 429 and raises it on a success.
 func (l *limits) noteRate(now instant.Instant, status int) {
-	r := l.state.Machines().Rate(l.rule.settings.rate)
+	r := l.state.Machines().Rate(l.rule.Settings.Rate)
 	switch {
 	case status == http.StatusTooManyRequests:
 		r.Throttled(now, l.sentAt)

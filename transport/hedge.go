@@ -67,7 +67,7 @@ const (
 // start sends the attempt. Each racer has a context of its own, so that ending the
 // loser does not touch the winner, whose context ends with its body.
 func (a attempt) start(done chan<- *racer) *racer {
-	a.beside = true
+	a.Beside = true
 	out := a.prepare() // now, because the caller may change its request as soon as it has a response
 	r := &racer{attempt: a, out: out}
 	go func() {
@@ -82,7 +82,7 @@ func (a attempt) start(done chan<- *racer) *racer {
 			done <- r // has room for every racer
 		}()
 		defer func() { r.took = time.Since(r.timing.start) }() // also if it panics
-		r.resp, r.err = r.sendCopy(out)
+		r.resp, r.err = r.flyCopy(out)
 		returned = true
 	}()
 	return r
@@ -94,9 +94,9 @@ func (a attempt) start(done chan<- *racer) *racer {
 func (r *racer) abandon() {
 	switch {
 	case r.state.CompareAndSwap(running, abandoned):
-		r.out.ctx.abandon()
+		r.out.Ctx.Abandon()
 	case r.state.CompareAndSwap(answered, abandoned):
-		r.out.ctx.abandon()
+		r.out.Ctx.Abandon()
 		r.close()
 	}
 }
@@ -113,7 +113,7 @@ func (r *racer) ended(took time.Duration, resp *http.Response, err error) {
 // close closes a response without draining it, because its context has ended. A
 // Close that panics would end the process here, and a Close that blocks would hold
 // up the winner.
-func (r *racer) close() { dismiss(r.ctx, r.resp) }
+func (r *racer) close() { dismiss(r.Ctx, r.resp) }
 
 // A race has the racers of one call.
 type race struct {
@@ -171,9 +171,9 @@ func (x *exchange) race() (*http.Response, error) {
 		used.lane.Doubt() // it did worse than another
 	}
 	r.winner = came
-	x.number, x.timing, x.way = came.number, came.timing, came.way
+	x.number, x.timing, x.way = came.Number, came.timing, came.way
 	x.limits.about(came)
-	if x.rule.policy.Hedge.Percentile > 0 && resultOf(x.ctx, came.resp, came.err) == gate.Success {
+	if x.rule.Policy.Hedge.Percentile > 0 && resultOf(x.ctx, came.resp, came.err) == gate.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
 		// sooner. A failure says nothing about how long responses take.
@@ -195,12 +195,12 @@ func (x *exchange) hedge(r *race) {
 	}
 	x.hedges++
 	r.second = a.start(r.done)
-	x.report.tell(nil, &decision{Attempt: Attempt{Number: r.first.number, Time: time.Now()}, sent: x.sent, reason: ReasonHedged})
+	x.report.tell(nil, &decision{Attempt: Attempt{Number: r.first.Number, Time: time.Now()}, sent: x.sent, reason: ReasonHedged})
 }
 
 // hedgeDelay returns when a second attempt is due.
 func (x *exchange) hedgeDelay() (time.Duration, bool) {
-	h := x.rule.policy.Hedge
+	h := x.rule.Policy.Hedge
 	if h.Percentile > 0 {
 		if d, ok := x.state.Machines().Latency().Quantile(h.Percentile / 100); ok {
 			// Strictly after, because a response that takes just as long as the
@@ -332,12 +332,12 @@ func (x *exchange) makeWay(r *race, came *racer) *racer {
 // ask for a wait, which the next attempt keeps.
 func (x *exchange) outrun(r *racer, err error, v classify.Verdict) {
 	d := decision{
-		Attempt: Attempt{Number: r.number, Err: err, Verdict: v, Time: time.Now()},
+		Attempt: Attempt{Number: r.Number, Err: err, Verdict: v, Time: time.Now()},
 		sent:    x.sent, reason: ReasonOutrun, u: rand.Float64(),
 	}
 	r.ended(d.Time.Sub(r.timing.start), nil, ErrOutrun)
 	r.timing.stamp(&d.Attempt)
-	d.Addr, d.Lane = r.way.link.addr(), r.way.number()
+	d.Addr, d.Lane = r.way.link.Addr(), r.way.number()
 	d.Alternate = x.alternate()
 	if v == classify.Ambiguous {
 		x.bind(v)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -38,13 +39,13 @@ func (w *way) number() int {
 // firstWay returns the way of a first attempt. The lanes of the host note what comes from
 // the beginning if attempts are timed, may be hedged, or if connections are counted.
 func (c *call) firstWay() (w way) {
-	if !c.rule.lanes {
+	if !c.rule.Lanes {
 		return w
 	}
 	w.t = c.t
 	lanes := c.state.LanesMade()
 	if lanes == nil {
-		if !c.rule.noted && !c.t.counted || !c.laned() {
+		if !c.rule.Noted && !c.t.counted || !c.laned() {
 			return w
 		}
 		lanes = c.state.Machines().Lanes()
@@ -52,9 +53,9 @@ func (c *call) firstWay() (w way) {
 	w.lane = lanes.Current()
 	w.heard = w.lane.Heard()
 	if since := w.lane.Stale(); since != 0 {
-		c.sleeper.sleep(c.ctx, since.Add(staleWait).Sub(c.t.now()), nil)
+		c.sleeper.Sleep(c.ctx, since.Add(staleWait).Sub(c.t.now()), nil)
 		if w.lane.Refresh() {
-			closeIdle(c.t.baseOf(w.lane))
+			c.t.pools.Refresh(w.lane)
 		}
 	}
 	return w
@@ -71,7 +72,7 @@ const staleWait = time.Millisecond
 func (x *exchange) nextWay(kind Kind) way {
 	w := x.firstWay()
 	switch {
-	case !x.rule.lanes:
+	case !x.rule.Lanes:
 		return w
 	case kind == KindHedge:
 		if beside := x.beside(); beside != nil {
@@ -88,7 +89,7 @@ func (x *exchange) nextWay(kind Kind) way {
 // beside returns the lane for a hedge, or nil if it takes the current lane.
 func (x *exchange) beside() *lane.Lane {
 	lanes := x.state.LanesMade()
-	if lanes == nil || !x.rule.lanes || !x.laned() || lanes.Protocol() == 1 {
+	if lanes == nil || !x.rule.Lanes || !x.laned() || lanes.Protocol() == 1 {
 		return nil
 	}
 	return lanes.Beside(x.t.now(), x.way.lane, x.opener())
@@ -104,8 +105,8 @@ func (x *exchange) linked(a *attempt, proves bool) {
 		opens = nil
 	}
 	x.opens = nil
-	if opens != nil || a.number > 1 && (x.laned() || x.told()) || x.asksAddress() || proves {
-		a.way.link = &link{opens: opens}
+	if opens != nil || a.Number > 1 && (x.laned() || x.told()) || x.asksAddress() || proves {
+		a.way.link = &link{Opens: opens}
 	}
 }
 
@@ -122,7 +123,7 @@ func (c *call) told() bool {
 // proves reports whether it may matter that an attempt had no connection. A request that
 // is idempotent is sent again in any case.
 func (c *call) proves() bool {
-	return c.rule.timeouts.connect > 0 || c.rule.timed && !c.idempotent()
+	return c.rule.Timeouts.Connect > 0 || c.rule.Timed && !c.idempotent()
 }
 
 // A trouble is what an outcome says about the way of its attempt.
@@ -184,13 +185,13 @@ func (x *exchange) silent() bool {
 
 // took returns how long the attempt at hand took, or 0 if that is not known.
 func (x *exchange) took() time.Duration {
-	return cmp.Or(x.timing.took, max(x.rule.timeouts.after, 0))
+	return cmp.Or(x.timing.took, max(x.rule.Timeouts.After, 0))
 }
 
 // noteWay tells the lanes of the host about an outcome. It is called once for each.
 func (x *exchange) noteWay(resp *http.Response, err error, v classify.Verdict) {
 	x.via, x.trouble = nil, noTrouble
-	if !x.rule.lanes {
+	if !x.rule.Lanes {
 		return
 	}
 	if lanes := x.state.LanesMade(); lanes != nil && x.way.lane == nil {
@@ -209,7 +210,7 @@ func (x *exchange) noteWay(resp *http.Response, err error, v classify.Verdict) {
 		return
 	case x.trouble != isSilent:
 		return
-	case x.laned() || x.t.pools.base != nil:
+	case x.laned() || x.t.pools.IsCopied():
 		x.leave(err)
 	}
 	if !x.laned() { // leave may have found out
@@ -221,9 +222,9 @@ func (x *exchange) noteWay(resp *http.Response, err error, v classify.Verdict) {
 func (x *exchange) leave(err error) {
 	lanes, now := x.state.Machines().Lanes(), x.t.now()
 	left := lanes.Leave(now, x.way.lane, x.trouble == isSilent, now.Add(-x.took()), x.opener())
-	x.t.leave(left)
+	x.t.pools.Leave(left)
 	if to := lanes.Current(); left != nil && left != to {
-		x.moved(HostChange{Lane: to.Number, Err: err, Addr: x.way.link.addr()})
+		x.moved(HostChange{Lane: to.Number, Err: err, Addr: x.way.link.Addr()})
 	}
 }
 
@@ -270,7 +271,7 @@ func (x *exchange) setOut(hinted bool) {
 // moveOn makes the host try another lane after a failure that is not retried, so that the
 // next request need not fail. A 500 says more about its own request.
 func (x *exchange) moveOn(resp *http.Response, err error, hinted bool) {
-	h := HostChange{Err: err, Addr: x.way.link.addr()}
+	h := HostChange{Err: err, Addr: x.way.link.Addr()}
 	if resp != nil {
 		h.Status = resp.StatusCode
 	}
@@ -289,7 +290,7 @@ func (x *exchange) moveOn(resp *http.Response, err error, hinted bool) {
 
 // mayHaveOthers reports whether the name may have another address. Nothing is looked up.
 func (x *exchange) mayHaveOthers() bool {
-	d := x.t.dialerFor(x.req)
+	d := x.t.pools.DialerFor(x.req)
 	return d != nil && !d.Single(hostPort(x.req))
 }
 
@@ -308,7 +309,7 @@ func (x *exchange) detour(d lane.Detour) (moved bool) {
 		return false
 	}
 	to, left, moved := x.state.Machines().Lanes().Detour(x.t.now(), x.way.lane, d, x.opener())
-	x.t.leave(left)
+	x.t.pools.Leave(left)
 	x.via = to
 	return moved
 }
@@ -320,7 +321,7 @@ func (x *exchange) opener() lane.Opener {
 		if !ok {
 			return nil
 		}
-		return x.t.openLane(x.req, x.way.link.addr() == "" && x.trouble != isElsewhere, room)
+		return x.t.pools.Open(x.req, x.way.link.Addr() == "" && x.trouble != isElsewhere, room)
 	}
 }
 
@@ -332,7 +333,7 @@ func (x *exchange) opener() lane.Opener {
 // HTTP/1 it has at most as many as there are requests, but their number may grow, so
 // there is a new lane only if requests no longer take the base.
 func (x *exchange) room(held int, moves bool) (room int, ok bool) {
-	most := x.t.pools.most()
+	most := x.t.pools.Most()
 	switch {
 	case most <= 0:
 		return 0, true
@@ -345,8 +346,8 @@ func (x *exchange) room(held int, moves bool) (room int, ok bool) {
 
 // avoid makes later dials try the address of the attempt last.
 func (x *exchange) avoid() {
-	d := x.t.dialerFor(x.req)
-	if addr := x.way.link.ip(); d != nil && addr.IsValid() {
+	d := x.t.pools.DialerFor(x.req)
+	if addr := x.way.link.Ip(); d != nil && addr.IsValid() {
 		d.Failed(hostPort(x.req), addr)
 	}
 }
@@ -354,11 +355,11 @@ func (x *exchange) avoid() {
 // otherAddress reports whether the name of the host has another address than that of the
 // attempt at hand.
 func (x *exchange) otherAddress() bool {
-	d := x.t.dialerFor(x.req)
+	d := x.t.pools.DialerFor(x.req)
 	if d == nil {
 		return false
 	}
-	used := x.way.link.ip()
+	used := x.way.link.Ip()
 	ctx, cancel := context.WithTimeout(x.ctx, lookupTime)
 	defer cancel()
 	addrs := d.Addrs(ctx, hostPort(x.req), lookupAge)
@@ -378,5 +379,77 @@ func (c *call) moved(h HostChange) {
 	if c.t.watched {
 		h.Condition = ConditionLane
 		c.tells(h)()
+	}
+}
+
+// laneWait bounds how long an attempt waits for the connection that another attempt makes
+// for both. After that it makes one of its own.
+const laneWait = time.Second
+
+// awaitLane waits until the lane of the next attempt is connected, unless this attempt is
+// to make the connection. If the host moves to another lane meanwhile, it waits for that
+// one, within the same laneWait. It reports whether it waited. Nothing is sent meanwhile,
+// and no timeout of an attempt runs.
+func (x *exchange) awaitLane() (waited bool) {
+	var until time.Time
+	for x.ctx.Err() == nil {
+		to := x.via
+		if lanes := x.state.LanesMade(); to == nil && lanes != nil && x.rule.Lanes {
+			to = lanes.Current()
+		}
+		if to.IsConnected() || !x.comes(to) {
+			break
+		}
+		if !waited {
+			until = time.Now().Add(laneWait)
+			if latest := x.latest(); !latest.IsZero() && latest.Before(until) {
+				until = latest
+			}
+		}
+		waited = true
+		wait := time.Until(until)
+		if wait <= 0 {
+			break
+		}
+		x.sleeper.Sleep(x.ctx, wait, to.Ready())
+	}
+	return waited
+}
+
+// comes reports whether another attempt makes the first connection of a lane. If nobody
+// does, the next attempt of this exchange does, and the lane is noted for it.
+func (x *exchange) comes(to *lane.Lane) bool {
+	if to.IsConnected() || to == x.opens {
+		return false
+	}
+	x.opens.Connected() // it takes another lane now
+	if x.opens = nil; to.Ahead() {
+		x.opens = to
+		return false
+	}
+	return true
+}
+
+// laned reports whether the host may have further lanes.
+func (c *call) laned() bool { return c.t.pools.Can(c.req) }
+
+// oneLane logs once that the base has one lane only, when a host would need another.
+func (t *Transport) oneLane(ctx context.Context, name string) {
+	if t.logger == nil {
+		return
+	}
+	t.pools.Once(func() {
+		t.logger.LogAttrs(ctx, slog.LevelInfo, fit(name, "", func(name, _ string) string {
+			return name + " is silent, and the base has one lane only: set Config.Lane"
+		}), slog.String("host", name))
+	})
+}
+
+// leaveAll leaves the lanes of a host that was evicted.
+func (t *Transport) leaveAll(s *host.State[resolved]) {
+	if lanes := s.LanesMade(); lanes != nil {
+		for _, l := range lanes.All() {
+			t.pools.Leave(l)
+		}
 	}
 }

@@ -4,26 +4,25 @@ package transport
 
 import (
 	"context"
-	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/dial"
-	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
 // pools make further lanes, and close the connections of lanes that nobody needs.
 type pools struct {
-	base *http.Transport                     // is copied for a lane; nil: it cannot be
-	make func(host string) http.RoundTripper // Config.Lane; nil: base is copied
-	own  func() *dial.Dialer                 // of the lanes; nil: they dial names like the base
+	first http.RoundTripper                   // the lane of all hosts
+	each  func(func(*lane.Lanes))             // calls a function for the lanes of each host
+	base  *http.Transport                     // is copied for a lane; nil: it cannot be
+	make  func(host string) http.RoundTripper // Config.Lane; nil: base is copied
+	Own   func() *dial.Dialer                 // of the lanes; nil: they dial names like the base
 
 	single atomic.Bool // the base turned out to have one lane only
 	told   sync.Once   // the log knows it
@@ -49,15 +48,16 @@ const (
 // again, until the attempts that were under way should have ended.
 var leaveTimes = [...]time.Duration{laneIdle, time.Second, 50 * time.Millisecond}
 
-func newPools(c *Config, base http.RoundTripper, dialer *dial.Dialer) *pools {
-	p := &pools{make: c.Lane}
+// newPools returns the pools of a base transport. make is Config.Lane.
+func newPools(base http.RoundTripper, make func(host string) http.RoundTripper, dialer *dial.Dialer, each func(func(*lane.Lanes))) *pools {
+	p := &pools{first: base, make: make, each: each}
 	if runtime.GOOS == "js" {
 		p.make = nil // the browser chooses the connections
 		return p
 	}
 	if t, ok := base.(*http.Transport); ok && p.make == nil {
 		p.base = t
-		p.own = sync.OnceValue(func() *dial.Dialer {
+		p.Own = sync.OnceValue(func() *dial.Dialer {
 			if dialer != nil {
 				return dialer
 			}
@@ -68,7 +68,7 @@ func newPools(c *Config, base http.RoundTripper, dialer *dial.Dialer) *pools {
 }
 
 // most returns how many connections a host may have in all lanes, or 0 if any number.
-func (p *pools) most() int {
+func (p *pools) Most() int {
 	if p.base == nil {
 		return 0
 	}
@@ -81,61 +81,42 @@ func hasOwnTLS(t *http.Transport) bool {
 	return t.DialTLS != nil || t.DialTLSContext != nil
 }
 
-// laned reports whether the host may have further lanes. A copy of the base knows no other
-// schemes, which may be registered with the base.
-func (c *call) laned() bool {
-	p := c.t.pools
-	return p.make != nil || p.base != nil && !p.single.Load() && (c.req.URL.Scheme == "http" || c.req.URL.Scheme == "https")
-}
-
-// baseOf returns the base transport of a lane.
-func (t *Transport) baseOf(l *lane.Lane) http.RoundTripper {
+// of returns the base transport of a lane.
+func (p *pools) Of(l *lane.Lane) http.RoundTripper {
 	if l == nil || l.Base == nil {
-		return t.base
+		return p.first
 	}
 	return l.Base
 }
 
-// oneLane logs once that the base has one lane only, when a host would need another.
-func (t *Transport) oneLane(ctx context.Context, name string) {
-	if t.logger == nil {
-		return
-	}
-	t.pools.told.Do(func() {
-		t.logger.LogAttrs(ctx, slog.LevelInfo, fit(name, "", func(name, _ string) string {
-			return name + " is silent, and the base has one lane only: set Config.Lane"
-		}), slog.String("host", name))
-	})
-}
-
-// openLane makes a lane for the host of a request. If guess is set, the address that the
+// open makes a lane for the host of a request. If guess is set, the address that the
 // last attempt reached is not known. It returns nil if there can be none.
-func (t *Transport) openLane(req *http.Request, guess bool, room int) *lane.Lane {
-	if t.pools.make != nil {
-		base := t.pools.make(req.URL.Host)
+func (p *pools) Open(req *http.Request, guess bool, room int) *lane.Lane {
+	if p.make != nil {
+		base := p.make(req.URL.Host)
 		if base == nil || replay.IsNil(base) {
 			return nil
 		}
 		return lane.New(base)
 	}
-	if t.pools.single.Load() {
+	if p.single.Load() {
 		return nil
 	}
-	c := t.pools.base.Clone()
+	c := p.base.Clone()
 	if len(c.TLSNextProto) > 0 || room > 0 && hasOwnTLS(c) {
 		// Its HTTP/2 connections would be those of the base, or they could not be counted.
-		t.pools.single.Store(true)
+		p.single.Store(true)
 		return nil
 	}
 	if c.IdleConnTimeout == 0 {
 		c.IdleConnTimeout = laneIdle
 	}
 	lane := lane.New(c)
-	if d := t.dialerFor(req); d != nil {
+	if d := p.DialerFor(req); d != nil {
 		c.DialContext = dialing(d, lane, guess)
 	}
 	if room > 0 {
-		closeIdle(t.base) // nobody counted these
+		closeIdle(p.first) // nobody counted these
 		lane.Room, c.MaxConnsPerHost = room, room
 		c.DialContext = counting(dialOf(c), lane) // has priority over Dial
 	}
@@ -198,12 +179,12 @@ func dialing(d *dial.Dialer, lane *lane.Lane, guess bool) dial.Func {
 
 // dialerFor returns what dials the addresses of a request's host in the lanes. It is nil
 // if the base dials in its own way, or through a proxy.
-func (t *Transport) dialerFor(req *http.Request) *dial.Dialer {
-	if t.pools.own == nil {
+func (p *pools) DialerFor(req *http.Request) *dial.Dialer {
+	if p.Own == nil {
 		return nil
 	}
-	d := t.pools.own()
-	if proxy := t.pools.base.Proxy; d != nil && proxy != nil {
+	d := p.Own()
+	if proxy := p.base.Proxy; d != nil && proxy != nil {
 		if u, err := proxy(req); err != nil || u != nil {
 			return nil
 		}
@@ -213,36 +194,26 @@ func (t *Transport) dialerFor(req *http.Request) *dial.Dialer {
 
 // leave closes the idle connections of a lane that attempts no longer take, a moment
 // later. What is under way goes on.
-func (t *Transport) leave(l *lane.Lane) {
+func (p *pools) Leave(l *lane.Lane) {
 	if l == nil {
 		return
 	}
-	p := t.pools
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.left == nil {
 		p.left = map[*lane.Lane]int{}
 	}
 	p.left[l] = len(leaveTimes)
-	p.wake(t, leaveTimes[len(leaveTimes)-1])
-}
-
-// leaveAll leaves the lanes of a host that was evicted.
-func (t *Transport) leaveAll(s *host.State[resolved]) {
-	if lanes := s.LanesMade(); lanes != nil {
-		for _, l := range lanes.All() {
-			t.leave(l)
-		}
-	}
+	p.wake(leaveTimes[len(leaveTimes)-1])
 }
 
 // wake makes tidy run after d at the latest; the lock is held.
-func (p *pools) wake(t *Transport, d time.Duration) {
+func (p *pools) wake(d time.Duration) {
 	due := time.Now().Add(d)
 	switch {
 	case p.timer == nil:
 		p.swept = time.Now()
-		p.timer = time.AfterFunc(d, t.tidy)
+		p.timer = time.AfterFunc(d, p.tidy)
 	case due.Before(p.due):
 		p.timer.Reset(d)
 	default:
@@ -253,13 +224,12 @@ func (p *pools) wake(t *Transport, d time.Duration) {
 
 // tidy closes the connections that nobody needs. It runs from time to time while there are
 // lanes, and holds no goroutine between.
-func (t *Transport) tidy() {
-	p := t.pools
+func (p *pools) tidy() {
 	left, sweeps := p.dueNow()
 	for _, l := range left {
-		closeIdle(t.baseOf(l))
+		closeIdle(p.Of(l))
 	}
-	more := !sweeps || t.sweep()
+	more := !sweeps || p.sweep()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next := laneIdle
@@ -269,7 +239,7 @@ func (t *Transport) tidy() {
 	p.timer, p.due = nil, time.Time{}
 	if more || len(p.left) > 0 {
 		swept := p.swept
-		p.wake(t, next)
+		p.wake(next)
 		p.swept = swept
 	}
 }
@@ -291,39 +261,45 @@ func (p *pools) dueNow() (left []*lane.Lane, sweeps bool) {
 }
 
 // sweep gives up the lanes that are idle, and reports whether some are left.
-func (t *Transport) sweep() (more bool) {
-	t.hosts.All(func(s *host.State[resolved]) {
-		lanes := s.LanesMade()
-		if lanes == nil {
-			return
-		}
+func (p *pools) sweep() (more bool) {
+	p.each(func(lanes *lane.Lanes) {
 		idle, has := lanes.Sweep()
 		for _, l := range idle {
-			closeIdle(t.baseOf(l))
+			closeIdle(p.Of(l))
 		}
 		more = more || has
 	})
 	return more
 }
 
-// closeLanes closes the idle connections of the lanes of a host.
-func closeLanes(s *host.State[resolved]) {
-	if lanes := s.LanesMade(); lanes != nil {
+// closeAll closes the idle connections of all lanes.
+func (p *pools) CloseAll() {
+	closeIdle(p.first)
+	p.each(func(lanes *lane.Lanes) {
 		for _, l := range lanes.All() {
 			closeIdle(l.Base)
 		}
-	}
+	})
 }
+
+// can reports whether the host of a request may have further lanes. A copy of the base knows
+// no other schemes, which may be registered with the base.
+func (p *pools) Can(req *http.Request) bool {
+	return p.make != nil || p.base != nil && !p.single.Load() && (req.URL.Scheme == "http" || req.URL.Scheme == "https")
+}
+
+// isCopied reports whether the lanes are copies of the base.
+func (p *pools) IsCopied() bool { return p.base != nil }
+
+// once calls a function at the first host that would need a lane and can have none.
+func (p *pools) Once(tell func()) { p.told.Do(tell) }
+
+// refresh closes the idle connections of a lane.
+func (p *pools) Refresh(l *lane.Lane) { closeIdle(p.Of(l)) }
 
 // closeIdle closes the idle connections of a base transport, if it can.
 func closeIdle(base http.RoundTripper) {
 	if c, ok := base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
-}
-
-// ip returns the address of the server, or the zero Addr if it is not known.
-func (l *link) ip() netip.Addr {
-	at, _ := netip.ParseAddrPort(l.addr())
-	return at.Addr().Unmap()
 }

@@ -64,12 +64,12 @@ const (
 // may not start. It is zero for the first attempt, and if nothing bounds it.
 func (l *limits) admit(first bool, latest time.Time) *refusal {
 	l.latest = latest
-	if !l.rule.limited && l.state.Quiet() {
+	if !l.rule.Limited && l.state.Quiet() {
 		return nil
 	}
 	l.review(nil)
 	l.since = l.t.now()
-	if l.rule.rate || l.rule.pacing {
+	if l.rule.Rate || l.rule.Pacing {
 		l.cost() // now, because nothing is held yet if it panics
 	}
 	passed := instant.Instant(0)
@@ -92,7 +92,7 @@ func (l *limits) admit(first bool, latest time.Time) *refusal {
 		// While this request waited for its turn, the server asked for a wait, or
 		// named its quota for the first time, and the request is not yet due.
 		passed = l.entered
-		l.slot.release()
+		l.slot.Release()
 	}
 }
 
@@ -114,13 +114,13 @@ func (l *limits) admitByServer(arrives bool) *refusal {
 }
 
 // cooling reports whether the cooldown is on and may hold something.
-func (l *limits) cooling() bool { return l.rule.policy.Cooldown == policy.On && !l.state.Quiet() }
+func (l *limits) cooling() bool { return l.rule.Policy.Cooldown == policy.On && !l.state.Quiet() }
 
 // admitByRule waits for the limits that the rule turns on: a share of the server's
 // quota, the rate, and a slot at the gate.
 func (l *limits) admitByRule() (waited bool, no *refusal) {
 	m := l.state.Machines()
-	if l.rule.pacing {
+	if l.rule.Pacing {
 		l.pass = pacing.Pass{}
 		if l.unpaced = m.Pacing().Quiet(); !l.unpaced {
 			var a queue.Answer
@@ -132,9 +132,9 @@ func (l *limits) admitByRule() (waited bool, no *refusal) {
 	}
 	var more bool
 	switch {
-	case l.rule.gate:
+	case l.rule.Gate:
 		more, no = l.admitByGate(m.Gate())
-	case l.rule.rate:
+	case l.rule.Rate:
 		more, no = l.admitByRate()
 	}
 	return waited || more, no
@@ -146,7 +146,7 @@ func (l *limits) admitByRule() (waited bool, no *refusal) {
 // The queue is served in order. Behind a closed gate every probe would otherwise be
 // such a request, and no probe would ever succeed.
 func (l *limits) admitByGate(gate *gate.Gate) (waited bool, no *refusal) {
-	l.slot = slot{t: l.t, host: l.state, gate: gate}
+	l.slot = slot{Home: &l.t.ground, Host: l.state.Name(), Gate: gate}
 	turns := gate.Turns()
 	a, waited, no := l.wait(gateQueue{l}, &l.queued.Gate)
 	l.crowded = gate.Turns() == turns && turns%2 == 0 && l.queued.Gate >= crowdedWait || no != nil && no.reason == ReasonGateFull
@@ -157,7 +157,7 @@ func (l *limits) admitByGate(gate *gate.Gate) (waited bool, no *refusal) {
 		}
 	}
 	if no != nil {
-		l.slot.release()
+		l.slot.Release()
 	}
 	return waited, no
 }
@@ -189,15 +189,15 @@ func (l *limits) admitHedge() bool {
 	if l.cooling() && l.ask(cooldownQueue{l}, now).Verb != queue.Go {
 		return false
 	}
-	if l.rule.pacing && !l.paced(now) {
+	if l.rule.Pacing && !l.paced(now) {
 		return false
 	}
 	switch {
-	case l.rule.gate:
-		l.slot = slot{t: l.t, host: l.state, gate: m.Gate()}
+	case l.rule.Gate:
+		l.slot = slot{Home: &l.t.ground, Host: l.state.Name(), Gate: m.Gate()}
 		return l.ask(gateQueue{l}, now).Verb == queue.Go
-	case l.rule.rate:
-		return m.Rate(l.rule.settings.rate).Take(now, l.cost())
+	case l.rule.Rate:
+		return m.Rate(l.rule.Settings.Rate).Take(now, l.cost())
 	}
 	return true
 }
@@ -223,8 +223,8 @@ func (l *limits) held() bool {
 // counted from now, and the limit that takes longest. refused means that a hold refuses
 // requests.
 func (l *limits) next(now time.Time) (turn time.Duration, limit string, refused bool) {
-	if l.rule.rate {
-		turn, limit = l.state.Machines().Rate(l.rule.settings.rate).Peek(l.t.instantOf(now), l.background(), l.cost()), limitRate
+	if l.rule.Rate {
+		turn, limit = l.state.Machines().Rate(l.rule.Settings.Rate).Peek(l.t.instantOf(now), l.background(), l.cost()), limitRate
 	}
 	if !l.cooling() {
 		return turn, limit, false
@@ -258,7 +258,7 @@ func (l *limits) usedUp() bool {
 
 // budget returns the settings of the budget. In a fleet each member has its part.
 func (l *limits) budget() budget.Config {
-	c := l.rule.settings.budget
+	c := l.rule.Settings.Budget
 	if l.t.fleet != nil {
 		c = c.ForMember(l.t.members())
 	}
@@ -291,7 +291,7 @@ func (l *limits) release() {
 	if l.reserved != nil {
 		l.releaseBudget()
 	}
-	l.slot.release()
+	l.slot.Release()
 }
 
 // scopeKey returns the key of the request's scope. It is computed once, and only
@@ -299,7 +299,7 @@ func (l *limits) release() {
 func (l *limits) scopeKey() uint64 {
 	if !l.scoped {
 		l.scoped = true
-		own := l.rule.policy.Scope
+		own := l.rule.Policy.Scope
 		switch {
 		case l.t.fleet != nil:
 			l.scope = l.fleetScope()

@@ -1,5 +1,3 @@
-// Summing up the lines of the log, so that an outage can be read.
-
 package transport
 
 import (
@@ -9,8 +7,6 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"github.com/aplomb-go/aplomb/classify"
 )
 
 const (
@@ -27,31 +23,23 @@ const (
 	hostsOfLog = 1024
 )
 
-// A lineKey says which lines of a host are alike.
-type lineKey struct {
-	what   string
-	reason Reason
-	status int
-	kind   classify.Kind
+// A line is a line of the log. Lines of a host with the same Key are alike.
+type line[K comparable] struct {
+	Ctx   context.Context
+	Level slog.Level
+	Host  string
+	Key   K
+	Text  string
+	Attrs []slog.Attr
 }
 
-// A line is a line of the log.
-type line struct {
-	ctx   context.Context
-	level slog.Level
-	host  string
-	key   lineKey
-	text  string
-	attrs []slog.Attr
-}
-
-// lines are the lines of a Transport. They know neither the Transport nor its requests, so
-// their timer keeps little in memory.
-type lines struct {
+// A book has the lines of a Transport. It is safe for concurrent use. It knows neither the Transport nor its requests, so
+// its timer keeps little in memory.
+type book[K comparable] struct {
 	logger *slog.Logger
 
 	mu    sync.Mutex // guards everything below; nothing is written while it is held
-	hosts map[string]*hostLines
+	hosts map[string]*hostLines[K]
 	timer *time.Timer // armed while something is held back
 	at    time.Time   // when it fires; zero: it is not armed
 	busy  bool        // lines are written by tick
@@ -59,63 +47,64 @@ type lines struct {
 
 // hostLines are the lines of a host. Each repeat writes a line per second at most, and a line
 // about the state of the host takes the turn of a repeat. So a host has 5 lines per second.
-type hostLines struct {
-	repeats [keysOfHost + 1]repeat   // the last is for all other keys
-	changes [changesOfHost]time.Time // when the last lines about the state were written
-	waiting []line                   // about the state, whose turn comes later
-	skipped int                      // changes that have no line, since the last
+type hostLines[K comparable] struct {
+	repeats [keysOfHost + 1]repeat[K] // the last is for all other keys
+	changes [changesOfHost]time.Time  // when the last lines about the state were written
+	waiting []line[K]                 // about the state, whose turn comes later
+	skipped int                       // changes that have no line, since the last
 }
 
 // A repeat sums up the lines of a key.
-type repeat struct {
-	key    lineKey
+type repeat[K comparable] struct {
+	key    K
 	shown  time.Time // when a line was written; zero: never
 	span   time.Duration
 	held   int       // lines that are held back
 	first  time.Time // when the first of them came
-	last   line      // the last of them
+	last   line[K]   // the last of them
 	latest time.Time // when it came
 }
 
-func newLines(logger *slog.Logger) *lines {
-	return &lines{logger: logger, hosts: map[string]*hostLines{}}
+// newBook returns a Book that writes to a logger.
+func newBook[K comparable](logger *slog.Logger) *book[K] {
+	return &book[K]{logger: logger, hosts: map[string]*hostLines[K]{}}
 }
 
-// write writes a line about a request, or holds it back.
-func (s *lines) write(l line) {
-	s.add(l.host, func(h *hostLines, now time.Time) {
-		r := h.repeat(l.key, now)
+// Write writes a line about a request, or holds it back.
+func (s *book[K]) Write(l line[K]) {
+	s.add(l.Host, func(h *hostLines[K], now time.Time) {
+		r := h.repeat(l.Key, now)
 		if r.held == 0 {
 			r.first = now
 		} else {
-			l.level = max(l.level, r.last.level)
+			l.Level = max(l.Level, r.last.Level)
 		}
 		r.held, r.last, r.latest = r.held+1, l, now
 		if now.Before(r.due()) {
-			r.last.ctx = context.Background() // keeps no request in memory
+			r.last.Ctx = context.Background() // keeps no request in memory
 		}
 	})
 }
 
-// change writes a line about the state of a host, or holds it back. If there is too much to
+// Change writes a line about the state of a host, or holds it back. If there is too much to
 // tell, the latest counts.
-func (s *lines) change(l line) {
-	s.add(l.host, func(h *hostLines, now time.Time) {
+func (s *book[K]) Change(l line[K]) {
+	s.add(l.Host, func(h *hostLines[K], now time.Time) {
 		if n := len(h.waiting); n > 0 && (n == changesOfHost || now.Before(h.allowed())) {
-			l.ctx = context.Background()
+			l.Ctx = context.Background()
 			h.waiting[n-1] = l
 			h.skipped++
 			return
 		}
 		if now.Before(h.changeDue()) {
-			l.ctx = context.Background()
+			l.Ctx = context.Background()
 		}
 		h.waiting = append(h.waiting, l)
 	})
 }
 
 // add adds a line to those of its host, and writes what may be written now.
-func (s *lines) add(host string, to func(h *hostLines, now time.Time)) {
+func (s *book[K]) add(host string, to func(h *hostLines[K], now time.Time)) {
 	now := time.Now()
 	s.mu.Lock()
 	h := s.of(host, now)
@@ -128,31 +117,36 @@ func (s *lines) add(host string, to func(h *hostLines, now time.Time)) {
 	}
 }
 
+// Enabled reports whether the logger takes lines of a level. A nil Book takes none.
+func (s *book[K]) Enabled(ctx context.Context, level slog.Level) bool {
+	return s != nil && s.logger.Enabled(ctx, level)
+}
+
 // log writes a line. No lock is held, because a handler may block, or send a request over
 // the same Transport.
-func (s *lines) log(l *line) { s.logger.LogAttrs(l.ctx, l.level, l.text, l.attrs...) }
+func (s *book[K]) log(l *line[K]) { s.logger.LogAttrs(l.Ctx, l.Level, l.Text, l.Attrs...) }
 
 // of returns the lines of a host; the lock is held.
-func (s *lines) of(host string, now time.Time) *hostLines {
+func (s *book[K]) of(host string, now time.Time) *hostLines[K] {
 	h := s.hosts[host]
 	if h != nil {
 		return h
 	}
 	if len(s.hosts) >= hostsOfLog {
-		maps.DeleteFunc(s.hosts, func(_ string, h *hostLines) bool { return h.idle(now) })
+		maps.DeleteFunc(s.hosts, func(_ string, h *hostLines[K]) bool { return h.idle(now) })
 	}
 	if len(s.hosts) >= hostsOfLog {
 		host = "" // the hosts that are too many
 	}
 	if h = s.hosts[host]; h == nil {
-		h = new(hostLines)
+		h = new(hostLines[K])
 		s.hosts[host] = h
 	}
 	return h
 }
 
 // arm makes the timer fire at that time or earlier; the lock is held.
-func (s *lines) arm(now, at time.Time) {
+func (s *book[K]) arm(now, at time.Time) {
 	switch {
 	case s.busy || at.IsZero() || !s.at.IsZero() && !at.Before(s.at):
 		return
@@ -166,9 +160,9 @@ func (s *lines) arm(now, at time.Time) {
 
 // tick writes the lines that were held back and are due. The timer is armed again when they
 // are written, so at most one goroutine waits for a handler that blocks.
-func (s *lines) tick() {
+func (s *book[K]) tick() {
 	now := time.Now()
-	var ready []line
+	var ready []line[K]
 	s.mu.Lock()
 	s.busy = true
 	for _, h := range s.hosts {
@@ -191,7 +185,7 @@ func (s *lines) tick() {
 }
 
 // idle reports whether nothing has to be remembered of the host.
-func (h *hostLines) idle(now time.Time) bool {
+func (h *hostLines[K]) idle(now time.Time) bool {
 	for i := range h.repeats {
 		if r := &h.repeats[i]; r.held > 0 || now.Before(r.shown.Add(2*r.span)) {
 			return false
@@ -201,8 +195,8 @@ func (h *hostLines) idle(now time.Time) bool {
 }
 
 // repeat returns the place for a key.
-func (h *hostLines) repeat(key lineKey, now time.Time) *repeat {
-	var free *repeat
+func (h *hostLines[K]) repeat(key K, now time.Time) *repeat[K] {
+	var free *repeat[K]
 	for i := range keysOfHost {
 		switch r := &h.repeats[i]; {
 		case r.key == key:
@@ -214,15 +208,15 @@ func (h *hostLines) repeat(key lineKey, now time.Time) *repeat {
 	if free == nil {
 		return &h.repeats[keysOfHost]
 	}
-	*free = repeat{key: key, shown: free.shown}
+	*free = repeat[K]{key: key, shown: free.shown}
 	return free
 }
 
 // allowed returns when a further line about the state may be written.
-func (h *hostLines) allowed() time.Time { return h.changes[0].Add(changesTime) }
+func (h *hostLines[K]) allowed() time.Time { return h.changes[0].Add(changesTime) }
 
 // changeDue returns when the first line about the state that waits is due.
-func (h *hostLines) changeDue() time.Time {
+func (h *hostLines[K]) changeDue() time.Time {
 	at := h.turn().shown.Add(shortSpan)
 	if allowed := h.allowed(); at.Before(allowed) {
 		return allowed
@@ -232,7 +226,7 @@ func (h *hostLines) changeDue() time.Time {
 
 // turn returns the repeat whose last line is the oldest. Its next line may be written a
 // second later.
-func (h *hostLines) turn() *repeat {
+func (h *hostLines[K]) turn() *repeat[K] {
 	oldest := &h.repeats[0]
 	for i := range h.repeats {
 		if r := &h.repeats[i]; r.shown.Before(oldest.shown) {
@@ -243,12 +237,12 @@ func (h *hostLines) turn() *repeat {
 }
 
 // ready appends the lines that may be written now, and forgets them.
-func (h *hostLines) ready(now time.Time, all []line) []line {
+func (h *hostLines[K]) ready(now time.Time, all []line[K]) []line[K] {
 	for len(h.waiting) > 0 && !now.Before(h.changeDue()) {
 		l := h.waiting[0]
-		h.waiting[0] = line{} // the array keeps no request in memory
+		h.waiting[0] = line[K]{} // the array keeps no request in memory
 		if h.waiting = h.waiting[1:]; h.skipped > 0 {
-			l.attrs = append(l.attrs, slog.Int("skipped", h.skipped))
+			l.Attrs = append(l.Attrs, slog.Int("skipped", h.skipped))
 			h.skipped = 0
 		}
 		h.turn().shown = now
@@ -264,7 +258,7 @@ func (h *hostLines) ready(now time.Time, all []line) []line {
 }
 
 // due returns when the next line that is held back is due. It is zero if there is none.
-func (h *hostLines) due() (at time.Time) {
+func (h *hostLines[K]) due() (at time.Time) {
 	if len(h.waiting) > 0 {
 		at = h.changeDue()
 	}
@@ -278,28 +272,28 @@ func (h *hostLines) due() (at time.Time) {
 
 // due returns when the lines that are held back become one. If no more of them come, this
 // is earlier.
-func (r *repeat) due() time.Time {
+func (r *repeat[K]) due() time.Time {
 	quiet := r.latest.Add(max(r.span/4, shortSpan)).Sub(r.shown)
 	return r.shown.Add(min(max(r.span, shortSpan), max(quiet, shortSpan)))
 }
 
 // sum returns the line for all that were held back.
-func (r *repeat) sum(now time.Time) line {
+func (r *repeat[K]) sum(now time.Time) line[K] {
 	l := r.last
 	if r.held > 1 {
-		if r.key == (lineKey{}) {
-			l.text = fit(l.host, "", func(host, _ string) string {
+		if r.key == *new(K) {
+			l.Text = fit(l.Host, "", func(host, _ string) string {
 				return host + ": " + strconv.Itoa(r.held) + " more lines of other kinds are left out"
 			})
-			l.attrs = []slog.Attr{slog.String("host", l.host)}
+			l.Attrs = []slog.Attr{slog.String("host", l.Host)}
 		}
-		l.attrs = append(l.attrs, slog.Int("count", r.held), slog.Duration("within", r.latest.Sub(r.first).Round(time.Millisecond)))
+		l.Attrs = append(l.Attrs, slog.Int("count", r.held), slog.Duration("within", r.latest.Sub(r.first).Round(time.Millisecond)))
 	}
 	if span := max(r.span, shortSpan); now.Sub(r.shown) < 2*span && r.span > 0 {
 		r.span = min(2*span, longSpan)
 	} else {
 		r.span = shortSpan
 	}
-	r.held, r.shown, r.last = 0, now, line{}
+	r.held, r.shown, r.last = 0, now, line[K]{}
 	return l
 }

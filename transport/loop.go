@@ -40,15 +40,16 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	h := t.hosts.Acquire(req.URL)
 	defer h.Release()
-	c := call{t: t, req: req, ctx: req.Context(), state: h, rule: t.ruleFor(h, set), options: optionsOf(req.Context())}
-	if c.rule.paths != nil || c.options != nil && c.options.rule != nil {
+	c := call{t: t, req: req, ctx: req.Context(), state: h, rule: t.ruleFor(h, set)}
+	c.carry(req.Context())
+	if c.rule.Paths != nil || c.options != nil && c.options.rule != nil {
 		if err := c.ruled(); err != nil {
 			h.ReleaseCount() // a request that is not sent earns no retry
 			closeBody(req)
 			return nil, err
 		}
 	}
-	if c.rule.policy.IdempotencyKey != nil {
+	if c.rule.Policy.IdempotencyKey != nil {
 		c.keyed()
 	}
 	if c.light() && c.ctx.Err() == nil {
@@ -60,7 +61,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // light reports whether the fast path applies: no limit to ask, no body to keep and
 // nobody to tell. Nearly every request takes it.
 func (c *call) light() bool {
-	return !c.rule.limited && c.t.trace == nil && (c.options == nil || c.options.plain()) && !c.cancelsPeek() &&
+	return !c.rule.Limited && c.t.trace == nil && !c.inside && (c.options == nil || c.options.plain()) && !c.cancelsPeek() &&
 		(c.req.Body == nil || c.req.Body == http.NoBody || replay.Independent(c.req)) && c.state.Calm()
 }
 
@@ -68,7 +69,7 @@ func (c *call) light() bool {
 // the body. http.Client.Timeout sets Cancel and a deadline, which ends that wait as well.
 func (c *call) cancelsPeek() bool {
 	//lint:ignore SA1019 old callers still set Request.Cancel
-	if c.req.Cancel == nil || !c.rule.peeks {
+	if c.req.Cancel == nil || !c.rule.Peeks {
 		return false
 	}
 	_, ok := c.ctx.Deadline()
@@ -83,17 +84,18 @@ func (c *call) first() (resp *http.Response, err error) {
 		start = c.t.now()
 	}
 	var w way
-	if c.rule.noted || c.t.counted || c.state.MachinesMade() != nil {
+	if c.rule.Noted || c.t.counted || c.state.MachinesMade() != nil {
 		w = c.firstWay()
 	}
-	if c.rule.timed {
+	if c.rule.Timed {
 		if c.proves() {
 			w.link = new(link)
 		}
-		a := attempt{base: c.t.baseOf(w.lane), way: w, rule: c.rule, req: c.req, ctx: c.ctx, number: 1}
-		resp, err = a.sendCopy(a.prepare())
+		a := attempt{flight: c.flight(1)}
+		a.Base, a.Lane, a.Link = c.t.pools.Of(w.lane), w.lane, w.link
+		resp, err = a.flyCopy(a.prepare())
 	} else {
-		resp, err = checkResponse(c.t.baseOf(w.lane).RoundTrip(c.req))
+		resp, err = checkResponse(c.t.pools.Of(w.lane).RoundTrip(c.req))
 	}
 	if err != nil || tellsToWait(resp.StatusCode) {
 		return c.exchangeAfter(start, w, resp, err, known{}) // the limits hear of the wait before a classifier reads the body
@@ -106,12 +108,12 @@ func (c *call) first() (resp *http.Response, err error) {
 	if made != nil {
 		c.answered(w, resp, true)
 	}
-	if c.rule.policy.Download.Memory > 0 && c.awaitsFirst(resp) {
+	if c.rule.Policy.Download.Memory > 0 && c.awaitsFirst(resp) {
 		if err := c.await(resp); err != nil {
 			return c.exchangeAfter(start, w, nil, err, verdictOfBody(err))
 		}
 	}
-	if c.rule.resumes && resume.Likely(resp) && !c.single() {
+	if c.rule.Resumes && resume.Likely(resp) && !c.single() {
 		c.resuming(series{sent: 1}, w.lane, resp)
 	}
 	return resp, nil
@@ -123,7 +125,7 @@ const notTimed instant.Instant = -1
 // clocked reports whether somebody needs to know when the first attempt was sent. A Logger
 // does if it takes warnings, which have the highest level of our lines.
 func (c *call) clocked() bool {
-	return c.rule.policy.MaxElapsed > 0 || c.t.logger != nil && c.t.logger.Enabled(c.ctx, slog.LevelWarn)
+	return c.rule.Policy.MaxElapsed > 0 || c.t.logger != nil && c.t.logger.Enabled(c.ctx, slog.LevelWarn)
 }
 
 // verdict classifies a response. It closes the body if a classifier of the user's
@@ -131,7 +133,7 @@ func (c *call) clocked() bool {
 func (c *call) verdict(resp *http.Response) (v classify.Verdict) {
 	classified := false
 	defer c.dismissUnless(&classified, resp)
-	v = c.rule.classify(c.outcome(resp, nil))
+	v = c.rule.Classify(c.outcome(resp, nil))
 	classified = true
 	return v
 }
@@ -259,7 +261,7 @@ type decision struct {
 // the first attempt on.
 func (x *exchange) run() (*http.Response, error) {
 	defer x.end()
-	if !x.segment && len(x.rule.alternates) > 0 {
+	if !x.segment && len(x.rule.Alternates) > 0 {
 		x.findEndpoints(x.req)
 	}
 	if x.req.Body != nil {
@@ -343,7 +345,7 @@ func (x *exchange) admitHere(first bool) *refusal {
 		if x.ctx.Err() == nil && (!x.awaitLane() || !x.limits.held()) {
 			break
 		}
-		x.limits.slot.release()
+		x.limits.slot.Release()
 		first = false
 	}
 	if x.ctx.Err() != nil {
@@ -368,7 +370,7 @@ func (x *exchange) pause(d *decision) *refusal {
 // latest returns the time after which no retry may start. It is zero if nothing
 // bounds it, and before the first attempt.
 func (x *exchange) latest() time.Time {
-	if limit := x.rule.policy.MaxElapsed; limit > 0 && x.sent > 0 {
+	if limit := x.rule.Policy.MaxElapsed; limit > 0 && x.sent > 0 {
 		return x.start.Add(limit)
 	}
 	return time.Time{}
@@ -415,11 +417,11 @@ func (x *exchange) classify(resp *http.Response, err error) classify.Verdict {
 		x.verdict = known{}
 		return v.verdict
 	}
-	v := x.rule.classify(x.outcome(resp, err))
+	v := x.rule.Classify(x.outcome(resp, err))
 	switch {
-	case v == classify.Ambiguous && err != nil && (x.way.link.unsent() || x.refusedByProxy(err)):
+	case v == classify.Ambiguous && err != nil && (x.way.link.Unsent() || x.refusedByProxy(err)):
 		return classify.Refused
-	case v == classify.Refused && x.way.link.connectedLate(err):
+	case v == classify.Refused && x.way.link.ConnectedLate(err):
 		return classify.Ambiguous
 	}
 	return v
@@ -450,7 +452,7 @@ func retryable(v classify.Verdict) bool {
 func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) decision {
 	d := decision{Attempt: Attempt{Number: x.number, Err: err, Verdict: v, Time: time.Now()}, sent: x.sent, u: rand.Float64()}
 	x.timing.stamp(&d.Attempt)
-	d.Addr, d.Lane = x.way.link.addr(), x.way.number()
+	d.Addr, d.Lane = x.way.link.Addr(), x.way.number()
 	if x.at > 0 {
 		d.Alternate = x.alternate()
 	}
@@ -499,7 +501,7 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 // Transport below, and a body that was cut.
 func (x *exchange) hint(resp *http.Response, d *decision) time.Duration {
 	hint := x.limits.note(resp, d)
-	if d.Kind != KindNone && (x.ends != nil || len(x.rule.alternates) > 0 || x.state.Machines().OutageMade() != nil) {
+	if d.Kind != KindNone && (x.ends != nil || len(x.rule.Alternates) > 0 || x.state.Machines().OutageMade() != nil) {
 		x.noteOutage(resp, d.Err, hint)
 	}
 	if d.Err != nil {
@@ -525,7 +527,7 @@ func (x *exchange) bodyErr(reason Reason, last error) error {
 
 // facts gathers everything that the decision depends on.
 func (x *exchange) facts(resp *http.Response, d *decision) facts {
-	rule := &x.rule.policy
+	rule := &x.rule.Policy
 	f := facts{
 		verdict:       d.Verdict,
 		canceled:      x.ctx.Err() != nil && (d.Err != nil || retryable(d.Verdict)),
@@ -624,7 +626,7 @@ func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.R
 	case err == nil && d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1: // see nested
 		return marked(resp, x.req, d.reason, nil), nil
 	case err == nil:
-		if x.rule.resumes && !x.segment && !x.single() { // a segment does not resume by itself, but its body does
+		if x.rule.Resumes && !x.segment && !x.single() { // a segment does not resume by itself, but its body does
 			if x.download = x.resuming(x.series, x.way.lane, resp); x.download != nil && x.download.past != nil {
 				x.been(x.download.past)
 			}

@@ -30,7 +30,7 @@ func (c *call) tells(h HostChange) func() {
 		if t.hostChanged != nil {
 			t.hostChanged(h)
 		}
-		t.lines.changed(h)
+		t.changed(h)
 	}
 }
 
@@ -75,7 +75,7 @@ func (l *limits) change(c Condition, r news.Record) HostChange {
 		}
 	case ConditionDown, ConditionCrowded:
 		g := m.Gate().State()
-		if h.Waiting, h.Room, h.Fleet = g.Waiting, g.Limit, g.Fleet && c == ConditionDown; !l.rule.gate {
+		if h.Waiting, h.Room, h.Fleet = g.Waiting, g.Limit, g.Fleet && c == ConditionDown; !l.rule.Gate {
 			h.Room = 0
 		}
 	}
@@ -100,7 +100,7 @@ func (l *limits) review(d *decision) {
 			l.begins(Condition(r.Kind), r, nil)
 		}
 	}
-	if !l.rule.pacing {
+	if !l.rule.Pacing {
 		l.ends(news.Key{Kind: uint8(ConditionLowQuota), Scope: l.scopeKey()}) // an Update turned the pacing off
 	}
 	for _, r := range m.News().Due(now, news.Key{Kind: uint8(ConditionHeld), Scope: l.scopeKey()}) {
@@ -123,17 +123,17 @@ func (l *limits) over(m *host.Machines, now instant.Instant, r news.Record) bool
 		m.Budget.CountTo(l.state.Requests())
 		return m.Budget.Left(now, l.budget()) >= max(l.budget().Burst/2, 1)
 	case ConditionDown:
-		return !l.rule.gate
+		return !l.rule.Gate
 	case ConditionCrowded:
 		g := m.Gate().State()
-		return !l.rule.gate || !g.Closed && g.Waiting == 0
+		return !l.rule.Gate || !g.Closed && g.Waiting == 0
 	}
 	return true
 }
 
 // reviewGate tells whether the host is down, and whether it is crowded.
 func (l *limits) reviewGate(m *host.Machines, d *decision) {
-	if !l.rule.gate {
+	if !l.rule.Gate {
 		return
 	}
 	switch {

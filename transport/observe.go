@@ -121,7 +121,7 @@ func (x *exchange) watch(a *attempt) {
 	a.watch.on, a.watch.traces = true, all
 	req, state := x.caller()
 	a.watch.about = AttemptStart{
-		Request: req, Host: safeName(state), Alternate: x.alternate(), Number: a.number, Kind: a.timing.kind,
+		Request: req, Host: safeName(state), Alternate: x.alternate(), Number: a.Number, Kind: a.timing.kind,
 		Offset: x.report.offset, Start: a.timing.start, Deadline: x.deadline(a.timing.start), Queued: a.timing.queued,
 	}
 }
@@ -129,7 +129,7 @@ func (x *exchange) watch(a *attempt) {
 // deadline returns when nobody waits for the headers of an attempt any more that starts now.
 func (x *exchange) deadline(start time.Time) time.Time {
 	until, _ := x.ctx.Deadline()
-	body, after := x.req.Body, x.rule.timeouts.after
+	body, after := x.req.Body, x.rule.Timeouts.After
 	timed := after > 0 && (body == nil || body == http.NoBody || replay.SmallInMemory(body))
 	if end := start.Add(after); timed && (until.IsZero() || end.Before(until)) {
 		return end
@@ -160,7 +160,7 @@ func (w *watch) end(over way, took time.Duration, resp *http.Response, err error
 	w.begun = false
 	told := false
 	defer closeUnless(&told, resp)
-	e := AttemptEnd{AttemptStart: w.about, Addr: over.link.addr(), Lane: over.number(), Duration: took, Response: resp, Err: err}
+	e := AttemptEnd{AttemptStart: w.about, Addr: over.link.Addr(), Lane: over.number(), Duration: took, Response: resp, Err: err}
 	for _, t := range w.traces {
 		if t != nil && t.AttemptEnd != nil {
 			t.AttemptEnd(w.ctx, e)

@@ -105,8 +105,8 @@ type pathNode struct {
 // A pathRule is the rule of a path and of a method.
 type pathRule struct {
 	method string
-	key    string // of Config.Hosts
-	rule   *resolved
+	Key    string // of Config.Hosts
+	Rule   *resolved
 }
 
 // meets reports whether the rule is for requests with this method.
@@ -127,7 +127,7 @@ func ofMethod(list []pathRule, method string) *pathRule {
 // find returns the rule of a request, or nil if no path matches. It finds the rule whose
 // pattern http.ServeMux would choose, and none where http.ServeMux would redirect the
 // client. It allocates only if a path with an escape is longer than a buffer.
-func (p *paths) find(method string, u *url.URL) *pathRule {
+func (p *paths) Find(method string, u *url.URL) *pathRule {
 	if u.Opaque != "" {
 		return nil
 	}
@@ -286,7 +286,7 @@ func (p *paths) conflict(e *hostEntry) string {
 			i, found = slices.BinarySearchFunc(list, http.MethodHead, func(q pathRule, head string) int { return cmp.Compare(head, q.method) })
 		}
 		if found {
-			return fmt.Sprintf("conflicts with %q: both match %s %s, and neither is more specific", list[i].key, list[i].method, e.path)
+			return fmt.Sprintf("conflicts with %q: both match %s %s, and neither is more specific", list[i].Key, list[i].method, e.path)
 		}
 	}
 	return ""

@@ -31,7 +31,7 @@ func (*limits) rateTime(instant.Instant) time.Duration { return 0 }
 func (*limits) takes() int                             { return 1 }
 
 // tokens returns the cost of the request for the rate, which takes a full bucket at most.
-func (l *limits) tokens() int { return min(l.cost(), l.rule.settings.rate.Bucket()) }
+func (l *limits) tokens() int { return min(l.cost(), l.rule.Settings.Rate.Bucket()) }
 
 type cooldownQueue struct{ *limits }
 
@@ -44,7 +44,7 @@ func (cooldownQueue) limit(queue.Answer) string { return limitCooldown }
 type pacingQueue struct{ *limits }
 
 func (q pacingQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
-	return q.state.Machines().Pacing().Enter(now, q.scopeKey(), w, q.rule.settings.pacing), true
+	return q.state.Machines().Pacing().Enter(now, q.scopeKey(), w, q.rule.Settings.Pacing), true
 }
 func (q pacingQueue) leave(w *queue.Waiter)   { q.state.Machines().Pacing().Leave(q.scopeKey(), w) }
 func (q pacingQueue) takes() int              { return q.cost() }
@@ -53,10 +53,10 @@ func (pacingQueue) limit(queue.Answer) string { return limitPacing }
 type rateQueue struct{ *limits }
 
 func (q rateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
-	return q.state.Machines().Rate(q.rule.settings.rate).Enter(now, w), true
+	return q.state.Machines().Rate(q.rule.Settings.Rate).Enter(now, w), true
 }
 func (q rateQueue) leave(w *queue.Waiter) {
-	q.state.Machines().Rate(q.rule.settings.rate).Leave(w)
+	q.state.Machines().Rate(q.rule.Settings.Rate).Leave(w)
 }
 func (q rateQueue) takes() int              { return q.tokens() }
 func (rateQueue) limit(queue.Answer) string { return limitRate }
@@ -68,26 +68,26 @@ type gateQueue struct{ *limits }
 // enter asks for a token of the rate and a slot. If the rule refuses a request that
 // would wait for a slot, the request may still wait for the rate.
 func (q gateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
-	conf := q.rule.settings.gate
+	conf := q.rule.Settings.Gate
 	if q.t.fleet != nil {
 		conf = conf.ForMember(q.t.members())
 		conf.Fleet = true
 	}
 	conf.Refuses = conf.Refuses || q.leaves // the request would go to an alternate
-	if q.rule.rate {
-		conf.Rate = q.state.Machines().Rate(q.rule.settings.rate)
+	if q.rule.Rate {
+		conf.Rate = q.state.Machines().Rate(q.rule.Settings.Rate)
 	}
-	a := q.slot.gate.Enter(now, &q.slot.at, w, conf)
-	q.slot.probe = a.Probe
-	return a, q.rule.policy.Gate.Mode != policy.GateRefuse || a.ForRate
+	a := q.slot.Gate.Enter(now, &q.slot.At, w, conf)
+	q.slot.Probe = a.Probe
+	return a, q.rule.Policy.Gate.Mode != policy.GateRefuse || a.ForRate
 }
 func (q gateQueue) takes() int {
-	if q.rule.rate {
+	if q.rule.Rate {
 		return q.tokens()
 	}
 	return 1
 }
-func (q gateQueue) leave(w *queue.Waiter) { q.slot.tell(q.slot.gate.Leave(w)) }
+func (q gateQueue) leave(w *queue.Waiter) { q.slot.Tell(q.slot.Gate.Leave(w)) }
 func (gateQueue) limit(a queue.Answer) string {
 	if a.NoToken {
 		return limitRate
@@ -95,7 +95,7 @@ func (gateQueue) limit(a queue.Answer) string {
 	return limitGate
 }
 func (q gateQueue) rateTime(now instant.Instant) time.Duration {
-	return q.slot.gate.RateTime(now)
+	return q.slot.Gate.RateTime(now)
 }
 
 // wait waits in one queue until the request may go, and returns the answer that lets
@@ -125,8 +125,8 @@ func (l *limits) wait(q hostQueue, queued *time.Duration) (a queue.Answer, waite
 	for {
 		now, mayWait := l.t.now(), false
 		a, mayWait = q.enter(now, w)
-		if l.t.fleet != nil && (a.Verb != queue.Go || l.rule.rate) {
-			short := a.Verb == queue.Wait && w == nil && (a.NoToken || !l.rule.gate)
+		if l.t.fleet != nil && (a.Verb != queue.Go || l.rule.Rate) {
+			short := a.Verb == queue.Wait && w == nil && (a.NoToken || !l.rule.Gate)
 			l.askFleet(now, short)
 		}
 		switch {
@@ -135,7 +135,7 @@ func (l *limits) wait(q hostQueue, queued *time.Duration) (a queue.Answer, waite
 			return a, waited, nil
 		case a.Verb == queue.Refuse:
 			return a, waited, &refusal{reason: ReasonCooldown, err: ErrCooldown, until: l.t.timeOf(a.Until)}
-		case !mayWait, l.leaves && l.rule.gate && l.state.Machines().Gate().State().Closed:
+		case !mayWait, l.leaves && l.rule.Gate && l.state.Machines().Gate().State().Closed:
 			return a, waited, &refusal{reason: ReasonGateFull, err: ErrGateFull}
 		}
 		if no := l.tooLate(l.t.timeOf(now), l.t.timeOf(a.Until)); no != nil {

@@ -1,8 +1,7 @@
-// Texts of URLs and errors without secrets, for logs and errors.
-
 package transport
 
 import (
+	"iter"
 	"net/url"
 	"slices"
 	"strconv"
@@ -22,22 +21,6 @@ const (
 	alphanumerics = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	schemeChars   = alphanumerics + "+-."
 )
-
-// SafeURL returns the text of a URL without userinfo, query values and fragments, as log
-// lines and errors of this package have it.
-func SafeURL(u *url.URL) string { return safeURL(u) }
-
-// SafeError returns the text of an error without userinfo, query values and fragments of
-// the URLs in it. u is the URL of the request, or nil.
-func SafeError(err error, u *url.URL) string {
-	switch {
-	case err == nil:
-		return ""
-	case u == nil:
-		return safeText(err)
-	}
-	return safeText(err, u.String())
-}
 
 // safeURL returns the text of a URL for logs and errors. The text has no
 // userinfo, no query values and no fragment. The name of a query parameter is
@@ -66,7 +49,7 @@ func safeURL(u *url.URL) string {
 	return safe.String()
 }
 
-// safeOpaque is safeURL for a URL that net/url has not split. It can split only an
+// safeOpaque is URL for a URL that net/url has not split. It can split only an
 // opaque part that begins with a slash, as net/http documents it.
 func safeOpaque(u *url.URL) string {
 	scheme := u.Scheme
@@ -113,24 +96,6 @@ func isHost(s string) bool {
 	return true
 }
 
-// safeName returns the name of a host for events and snapshots.
-func safeName(s *host.State[resolved]) string {
-	k := s.Key()
-	if safe := safeHost(k.Host); safe != k.Host {
-		return k.Scheme + "://" + safe
-	}
-	return s.Name()
-}
-
-// hostName returns the name of the call's host, also if the call has no state of it.
-func (c *call) hostName() string {
-	if c.state != nil {
-		return safeName(c.state)
-	}
-	k := host.KeyOf(c.req.URL)
-	return k.Scheme + "://" + safeHost(k.Host)
-}
-
 // safePath hides the parts of an escaped path that may be secret. They are an escaped
 // query or fragment, userinfo of a URL within the path, and the values of parameters
 // such as ;jsessionid=.
@@ -171,7 +136,7 @@ func safeSegment(s string, authority bool) string {
 
 // safeQuery returns a query with the names but not the values of its
 // parameters. A parameter without a value may be a secret itself, such as
-// "c2VjcmV0==". A name with an escaped "=" may hide a value. Both are hidden whole.
+// "c2VjcmV0==". A name with an escaped "=" may hide a value. Both are Hidden whole.
 func safeQuery(query string) string {
 	if query == "" {
 		return ""
@@ -195,11 +160,11 @@ func isName(s string) bool {
 	return s != "" && len(s) <= longestName && strings.Trim(s, alphanumerics+"_-.[]$") == ""
 }
 
-// safeText returns the text of an error without the secrets of URLs. The caller knows
-// that the text may contain the URLs in known. safeText adds the URLs of errors of
+// text returns the text of an error without the secrets of URLs. The caller knows
+// that the text may contain the URLs in known. Text adds the URLs of errors of
 // net/url in the tree of err. It also searches the text itself, because net/http writes
 // the Location of a response into a text, and other packages write the URL of a request.
-func safeText(err error, known ...string) string {
+func text(err error, known ...string) string {
 	text := err.Error()
 	known = append(urlsIn(err), known...)
 	// Replace the longest URL first, because a URL may be the beginning of another URL.
@@ -252,24 +217,32 @@ func replaced(text, s, safe string) string {
 	return strings.ReplaceAll(text, s, safe)
 }
 
-// urlsIn returns the URLs of all errors of net/url and of this package in the tree of
-// err, which may be nil.
+// urlsIn returns the URLs of all errors in the tree of err that have one.
 func urlsIn(err error) (all []string) {
-	switch e := err.(type) {
-	case *url.Error:
-		all = append(all, e.URL)
-	case *Error:
-		all = append(all, e.url)
-	}
-	switch e := err.(type) {
-	case interface{ Unwrap() error }:
-		all = append(all, urlsIn(e.Unwrap())...)
-	case interface{ Unwrap() []error }:
-		for _, inner := range e.Unwrap() {
-			all = append(all, urlsIn(inner)...)
+	for e := range tree(err) {
+		if e, ok := e.(*url.Error); ok {
+			all = append(all, e.URL)
 		}
 	}
 	return all
+}
+
+// tree returns err and all errors that it wraps. err may be nil.
+func tree(err error) iter.Seq[error] {
+	return func(yield func(error) bool) { walk(err, yield) }
+}
+
+func walk(err error, yield func(error) bool) bool {
+	if err != nil && !yield(err) {
+		return false
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return walk(e.Unwrap(), yield)
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(inner error) bool { return !walk(inner, yield) })
+	}
+	return true
 }
 
 // A hider takes secrets out of a text.
@@ -329,7 +302,7 @@ func isBreak(c byte) bool { return c <= ' ' || c == '"' || c == '<' || c == '>' 
 // that was written as it came may hold the characters that end a word. So within them
 // such a character ends the word only if nothing that looks like the rest follows. A
 // blank ends a query, because most URLs stand in sentences. It ends a fragment only after
-// the end of a clause. So some of the sentence behind a fragment may be hidden as well.
+// the end of a clause. So some of the sentence behind a fragment may be Hidden as well.
 func wordLength(s string) int {
 	start := len(s) - len(strings.TrimLeft(s, leading))
 	isURL := strings.HasPrefix(s[start:], "/") || isHTTP(s[start:min(len(s), start+len("https:"))])

@@ -70,6 +70,14 @@ func (r *report) event(resp *http.Response, d *decision) Event {
 	}
 }
 
+// A lineKey says which log lines of a host are alike.
+type lineKey struct {
+	what   string
+	reason Reason
+	status int
+	kind   classify.Kind
+}
+
 // logged returns the level of an event's log line, and a word for what happened. Events with
 // an empty word are not logged. A success on the first attempt is such an event.
 func logged(d *decision) (slog.Level, string) {
@@ -104,7 +112,7 @@ func deniesAccess(status int) bool {
 
 func (r *report) log(d *decision) {
 	level, what := logged(d)
-	if what == "" || !r.t.lines.logger.Enabled(r.ctx, level) {
+	if what == "" || !r.t.lines.Enabled(r.ctx, level) {
 		return
 	}
 	req, state := r.caller()
@@ -148,11 +156,11 @@ func (r *report) log(d *decision) {
 	if !goes && !aside && !r.began.IsZero() { // the call has ended
 		all.took("elapsed", d.Time.Sub(r.began))
 	}
-	r.t.lines.write(line{
-		ctx: r.ctx, level: level, host: host,
-		key:   lineKey{what, d.reason, d.Status, classify.KindOf(d.Err)},
-		text:  fit(host, why, func(host, why string) string { return r.message(d, what, host, why) }),
-		attrs: all,
+	r.t.lines.Write(line[lineKey]{
+		Ctx: r.ctx, Level: level, Host: host,
+		Key:   lineKey{what, d.reason, d.Status, classify.KindOf(d.Err)},
+		Text:  fit(host, why, func(host, why string) string { return r.message(d, what, host, why) }),
+		Attrs: all,
 	})
 }
 
@@ -212,12 +220,12 @@ func (all *attrs) took(key string, d time.Duration) {
 }
 
 // changed writes a line about a change of a host's state.
-func (s *lines) changed(h HostChange) {
+func (t *Transport) changed(h HostChange) {
 	level := slog.LevelWarn
 	if h.Over {
 		level = slog.LevelInfo
 	}
-	if s == nil || !s.logger.Enabled(h.Context, level) {
+	if !t.lines.Enabled(h.Context, level) {
 		return
 	}
 	all := attrs{slog.String("host", h.Host), slog.String("condition", h.Condition.String())}
@@ -232,7 +240,7 @@ func (s *lines) changed(h HostChange) {
 	all.add(h.Waiting > 0, slog.Int("waiting", h.Waiting))
 	all.add(h.Room > 0, slog.Int("room", h.Room))
 	all.add(h.Lane > 0, slog.Int("lane", h.Lane))
-	s.change(line{ctx: h.Context, level: level, host: h.Host, text: h.String(), attrs: all})
+	t.lines.Change(line[lineKey]{Ctx: h.Context, Level: level, Host: h.Host, Text: h.String(), Attrs: all})
 }
 
 // newError returns the error of a call that ends without a response.
@@ -252,16 +260,16 @@ func (r *report) newError(reason Reason, err error) *Error {
 
 // resumed logs that a reconnect continues a body. took is the time since the cut.
 func (r *report) resumed(attempt int, took time.Duration) {
-	if r.t.lines == nil || !r.t.lines.logger.Enabled(r.ctx, slog.LevelInfo) {
+	if !r.t.lines.Enabled(r.ctx, slog.LevelInfo) {
 		return
 	}
 	host := r.hostName()
-	r.t.lines.write(line{
-		ctx: r.ctx, level: slog.LevelInfo, host: host, key: lineKey{what: "resumed"},
-		text: fit(host, "", func(host, _ string) string {
+	r.t.lines.Write(line[lineKey]{
+		Ctx: r.ctx, Level: slog.LevelInfo, Host: host, Key: lineKey{what: "resumed"},
+		Text: fit(host, "", func(host, _ string) string {
 			return fmt.Sprintf("%s goes on with a body at byte %d: its reader notices nothing", host, r.offset)
 		}),
-		attrs: []slog.Attr{
+		Attrs: []slog.Attr{
 			slog.String("host", host),
 			slog.String("method", method(r.req)),
 			slog.String("url", safeURL(r.req.URL)),

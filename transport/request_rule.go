@@ -11,22 +11,6 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// ruled finds the rule of the request, if its path or its context has one besides that of
-// the host.
-func (c *call) ruled() error {
-	if c.rule.paths != nil {
-		if p := c.rule.paths.find(method(c.req), c.req.URL); p != nil {
-			c.rule = p.rule
-		}
-	}
-	if c.options == nil || c.options.rule == nil {
-		return nil
-	}
-	r, err := c.options.rule.over(c.rule)
-	c.rule = r
-	return err
-}
-
 // maxCompleted is how many complete rules a context keeps. It needs one for each Transport
 // and each entry of Config.Hosts that its requests meet.
 const maxCompleted = 64
@@ -34,8 +18,8 @@ const maxCompleted = 64
 // A requestRule is a rule that WithRule has put into a context. It keeps the complete rules
 // that it has led to. So they live as long as the context, and each is made once.
 type requestRule struct {
-	policy policy.Rule
-	made   atomic.Pointer[[]completed] // the list never changes, but may be replaced
+	Policy policy.Rule
+	Made   atomic.Pointer[[]completed] // the list never changes, but may be replaced
 	mu     sync.Mutex                  // held while made is replaced
 }
 
@@ -47,7 +31,7 @@ type completed struct {
 }
 
 // over returns the complete rule over the rule of a host or of a path.
-func (r *requestRule) over(base *resolved) (*resolved, error) {
+func (r *requestRule) Over(base *resolved) (*resolved, error) {
 	if c := r.find(base); c != nil {
 		return c.rule, c.err
 	}
@@ -58,20 +42,20 @@ func (r *requestRule) over(base *resolved) (*resolved, error) {
 	}
 	c := r.complete(base)
 	all := []completed{c}
-	if old := r.made.Load(); old != nil {
+	if old := r.Made.Load(); old != nil {
 		all = append(all, *old...)
 	}
 	all = slices.DeleteFunc(all, func(c completed) bool {
-		return c.base.set.owner == base.set.owner && c.base.set != base.set // it was replaced by Update
+		return c.base.Set.Owner == base.Set.Owner && c.base.Set != base.Set // it was replaced by Update
 	})
 	all = all[:min(len(all), maxCompleted)]
-	r.made.Store(&all)
+	r.Made.Store(&all)
 	return c.rule, c.err
 }
 
 // find returns what over has made, or nil.
 func (r *requestRule) find(base *resolved) *completed {
-	if made := r.made.Load(); made != nil {
+	if made := r.Made.Load(); made != nil {
 		if i := slices.IndexFunc(*made, func(c completed) bool { return c.base == base }); i >= 0 {
 			return &(*made)[i]
 		}
@@ -81,15 +65,15 @@ func (r *requestRule) find(base *resolved) *completed {
 
 // complete makes the complete rule.
 func (r *requestRule) complete(base *resolved) completed {
-	faults := faultsOf(r.policy.ValidateRequest(), "WithRule.")
-	merged := r.policy.Or(base.policy)
+	faults := faultsOf(r.Policy.ValidateRequest(), "WithRule.")
+	merged := r.Policy.Or(base.Policy)
 	if len(faults) == 0 {
 		faults = faultsOf(merged.Validate(), "WithRule.") // two valid rules can be wrong together
 	}
 	if len(faults) > 0 {
 		return completed{base, base, fmt.Errorf("transport: %w", faults)}
 	}
-	rule := base.set.resolve(merged)
-	base.set.addAlternates(rule)
+	rule := base.Set.resolve(merged)
+	base.Set.addAlternates(rule)
 	return completed{base: base, rule: rule}
 }

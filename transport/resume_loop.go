@@ -24,12 +24,6 @@ import (
 // that restarts cuts all its downloads at the same instant.
 const resumeJitter = 100 * time.Millisecond
 
-// reconnectTimeout bounds each attempt of a reconnect, up to the headers of its
-// response, if the rule has neither an AttemptTimeout nor a Stall.Timeout. Without
-// resuming, the reader would have its error by then. So the reader must not wait
-// for ever for a server that accepts a request and does not answer.
-const reconnectTimeout = 30 * time.Second
-
 // Reconnects after progress are spaced out as long as the segments are short. The
 // gap between two reconnects is firstGap after the first short segment. It doubles
 // with each further short segment up to maxGap. After a segment of longSegment
@@ -95,14 +89,14 @@ type past struct {
 // resuming makes the response's body continue after a cut. If the body cannot be
 // continued, resuming returns nil, and allocates nothing unless somebody is told why.
 func (c *call) resuming(s series, lane *lane.Lane, resp *http.Response) *download {
-	if in, ok := resp.Body.(*incoming); ok && in.whole(resp.ContentLength) {
+	if in, ok := resp.Body.(*incoming); ok && in.Whole(resp.ContentLength) {
 		return nil // it was checked, and nothing can cut it
 	}
 	plan, why := resume.Check(c.req, resp, c.again() && !handsOver(c.req, resp))
-	if c.rule.policy.Resume.Events == policy.On && resume.CanReconnect(c.req, resp) && (why != nil || resp.ContentLength < 0) {
+	if c.rule.Policy.Resume.Events == policy.On && resume.CanReconnect(c.req, resp) && (why != nil || resp.ContentLength < 0) {
 		return c.reconnecting(s, lane, resp)
 	}
-	settings := &c.rule.policy.Resume
+	settings := &c.rule.Policy.Resume
 	stores := settings.Checksums == policy.On
 	if plan.Compares() && inMemory(resp.Body) && !resume.Digested(resp, stores) {
 		return nil // nothing can cut it
@@ -142,7 +136,7 @@ func (c *call) reconnecting(s series, lane *lane.Lane, resp *http.Response) *dow
 	d := &both.download
 	d.from(c, s, lane)
 	d.began = d.second()
-	limit := min(c.rule.policy.Resume.Max, c.rule.policy.Attempts-1)
+	limit := min(c.rule.Policy.Resume.Max, c.rule.Policy.Attempts-1)
 	both.Events.Wrap(d, &d.body, c.spannedRequest(), resp, limit)
 	return d
 }
@@ -174,7 +168,7 @@ func (c *call) spannedRequest() *http.Request {
 func (c *call) again() bool {
 	bare := c.req.Body == nil || c.req.Body == http.NoBody
 	switch {
-	case c.rule.policy.Resume.Again <= 0:
+	case c.rule.Policy.Resume.Again <= 0:
 		return false
 	case c.options != nil && c.options.sending == repeatable:
 		return bare || replay.Independent(c.req)
@@ -246,9 +240,9 @@ func (d *download) Held() bool { return d.second()-d.began > uint32(heldFor/time
 // Memory counts the bytes of an event stream among those of all bodies. If the caller
 // forgets the body, the memory is given back.
 func (d *download) Memory() (hold func(n int64) bool) {
-	h := &holding{pool: d.t.kept}
-	runtime.AddCleanup(d, (*holding).free, h)
-	return h.hold
+	h := &holding{Pool: d.t.kept}
+	runtime.AddCleanup(d, (*holding).Free, h)
+	return h.Hold
 }
 
 // second counts from 1. A body lives for less than a century.
@@ -256,8 +250,8 @@ func (d *download) second() uint32 { return uint32(d.t.now().Since()/time.Second
 
 // Skipping closes the body if the reader's bytes take too long to come.
 func (d *download) Skipping(body io.Closer) (late func() bool) {
-	closed := &drain{body: closerOnly{body}}
-	timer := time.AfterFunc(againTime, closed.close)
+	closed := &drain{Body: closerOnly{body}}
+	timer := time.AfterFunc(againTime, closed.Close)
 	return func() bool { return !timer.Stop() }
 }
 
@@ -280,7 +274,7 @@ func (d *download) Continued(offset int64) {
 // Elsewhere reports whether the last reconnect went to another endpoint than the bytes so
 // far come from, and the rule does not say that its validators are the same.
 func (d *download) Elsewhere() bool {
-	return d.to != d.at && d.rule.policy.Alternates.Validators != policy.On
+	return d.to != d.at && d.rule.Policy.Alternates.Validators != policy.On
 }
 
 // Astray notes that the endpoint of the last reconnect does not have the rest.
@@ -353,10 +347,10 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	defer h.Release()
 	h.ReleaseCount() // a request for the rest earns no retry before it goes
 	c, past := d.call(req), d.before()
-	c.state, c.rule = h, d.rule.reconnect
+	c.state, c.rule = h, d.rule.Reconnect
 	x := exchange{segment: true, series: series{sent: past.series.sent, notBefore: past.series.notBefore}, number: past.series.sent, verdict: past.cut}
 	defer x.begin(c)()
-	if len(c.rule.alternates) > 0 {
+	if len(c.rule.Alternates) > 0 {
 		if x.findForSegment(d, progressed); x.ends != nil {
 			defer x.releaseEndpoints()
 		}
@@ -397,7 +391,7 @@ func (p *past) turn(offset int64, r *resolved) time.Duration {
 	if !p.events {
 		return p.spacing.turn(time.Now(), offset)
 	}
-	wait := r.policy.Backoff.Delay(0, 0)
+	wait := r.Policy.Backoff.Delay(0, 0)
 	if p.asked == 0 {
 		wait = max(wait, p.spacing.turn(time.Now(), offset))
 	}
@@ -430,8 +424,8 @@ func (x *exchange) asRequest(cut error, turn time.Duration) error {
 		verdict: classify.Refused, replayable: true, attempts: 2, // a new request may be sent
 		backoff:       turn,
 		hint:          max(x.notBefore.Sub(d.Time), x.asked, 0),
-		maxRetryAfter: x.rule.policy.RetryAfter.Max,
-		beyond:        x.rule.policy.RetryAfter.Beyond,
+		maxRetryAfter: x.rule.Policy.RetryAfter.Max,
+		beyond:        x.rule.Policy.RetryAfter.Beyond,
 		u:             d.u,
 	}
 	jitter := resumeJitter

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"reflect"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
@@ -29,7 +27,7 @@ import (
 // A ruleset is one configuration. New and Update each make a ruleset, and it never
 // changes.
 type ruleset struct {
-	owner    *owner
+	Owner    *owner
 	standard *resolved // for every host that no pattern matches
 	hosts    map[pattern]hostRule
 }
@@ -46,41 +44,42 @@ type hostRule struct {
 // resolved is a complete rule, prepared for use. It holds no state, so every host
 // of a pattern shares it.
 type resolved struct {
-	set      *ruleset
-	policy   policy.Rule
-	classify classify.Func // asks rule.Classify, then classify.Default
-	settings settings
+	Set      *ruleset
+	Policy   policy.Rule
+	Classify classify.Func // asks rule.Classify, then classify.Default
+	Settings settings
 
 	// The limits that the rule turns on. If it turns none on, a request only looks
 	// at the cooldown.
-	rate    bool
-	pacing  bool
-	gate    bool
-	hedge   bool
-	limited bool // any of them
-	vouches bool // Idempotent is not the default, so somebody has thought about this host
-	peeks   bool // its classifier or hint may wait for the body of a response
-	timed   bool // attempts have a context of their own
-	lanes   bool // the host may have more than one lane
-	noted   bool // its lanes note what comes from the beginning
-	resumes bool // the body of a response may be resumed
+	Rate    bool
+	Pacing  bool
+	Gate    bool
+	Hedge   bool
+	Limited bool // any of them
+	Vouches bool // Idempotent is not the default, so somebody has thought about this host
+	Peeks   bool // its classifier or hint may wait for the body of a response
+	Timed   bool // attempts have a context of their own
+	Lanes   bool // the host may have more than one lane
+	Noted   bool // its lanes note what comes from the beginning
+	Resumes bool // the body of a response may be resumed
 
-	paths *paths // the rules of the paths of the host; nil: none
+	Paths *paths // the rules of the paths of the host; nil: none
 
-	alternates []alternate // other places that serve the same
+	Alternates []alternate // other places that serve the same
 
-	timeouts  timeouts
-	peekWait  time.Duration // how long a classifier waits for the body of a response
-	reconnect *resolved     // the rule for the reconnects of a body, in which every attempt is timed
+	Timeouts      timeouts
+	PeekWait      time.Duration // how long a classifier waits for the body of a response
+	AttemptHeader string        // empty: none
+	Reconnect     *resolved     // the rule for the reconnects of a body, in which every attempt is timed
 }
 
 // settings are the settings of the limits of a host.
 type settings struct {
-	rate     rate.Config
-	budget   budget.Config
-	cooldown cooldown.Config
-	pacing   pacing.Config
-	gate     gate.Config
+	Rate     rate.Config
+	Budget   budget.Config
+	Cooldown cooldown.Config
+	Pacing   pacing.Config
+	Gate     gate.Config
 }
 
 // A hostEntry is an entry of Config.Hosts.
@@ -107,7 +106,7 @@ func newRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *owner) (*
 		faults = append(faults, &policy.FieldError{Field: "Rule.Alternates.Bases", Reason: "stand in the rule of all hosts; other hosts serve something else, so write them into Hosts"})
 		sound = false
 	}
-	set := &ruleset{owner: owner, hosts: map[pattern]hostRule{}}
+	set := &ruleset{Owner: owner, hosts: map[pattern]hostRule{}}
 	set.standard = set.resolve(rule.Or(policy.Defaults()))
 	paths := map[pattern][]*hostEntry{}
 	for _, key := range slices.Sorted(maps.Keys(hosts)) {
@@ -122,7 +121,7 @@ func newRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *owner) (*
 				paths[e.pattern] = append(paths[e.pattern], e)
 			}
 		} else {
-			merged := e.rule.Or(set.standard.policy)
+			merged := e.rule.Or(set.standard.Policy)
 			own := faultsOf(e.rule.Validate(), e.field()+".")
 			if len(own) == 0 && sound {
 				own = faultsOf(merged.Validate(), e.field()+".") // two valid rules can be wrong together
@@ -202,18 +201,18 @@ func (set *ruleset) addTo(p pattern, named map[pattern]hostRule, entries []*host
 	base, ok := named[p]
 	if !ok {
 		base = mostSpecific(named, p, set.standard)
-		base.rule = set.resolve(base.rule.policy)
+		base.rule = set.resolve(base.rule.Policy)
 		set.hosts[p] = base
 	}
-	base.rule.paths = newPaths()
+	base.rule.Paths = newPaths()
 	for _, e := range entries {
-		merged := e.rule.Or(base.rule.policy)
+		merged := e.rule.Or(base.rule.Policy)
 		faults = append(faults, faultsOf(merged.Validate(), e.field()+".")...)
 		r := set.resolve(merged)
 		set.addAlternates(r)
-		base.rule.paths.add(e, r)
+		base.rule.Paths.add(e, r)
 	}
-	base.rule.paths.sort()
+	base.rule.Paths.sort()
 	return faults
 }
 
@@ -239,85 +238,16 @@ func faultsOf(err error, path string) policy.Errors {
 	return err.(policy.Errors).At(path)
 }
 
-// ruleFor returns the rule for a host. It searches for the rule at the first request
-// and at the first request after an Update. Otherwise it costs one atomic load.
-func (t *Transport) ruleFor(s *host.State[resolved], set *ruleset) *resolved {
-	if r := s.Resolved.Load(); r != nil && r.set == set {
-		return r
-	}
-	r, _ := set.forHost(s.Key())
-	if r.rate {
-		// Used tokens of the rate stay used. An Update must not allow another burst.
-		m := s.Machines()
-		rate := m.Rate(r.settings.rate)
-		rate.Set(t.now(), r.settings.rate)
-		if t.fleet != nil {
-			rate.Share(t.now(), t.members())
-		}
-		if gate, _ := m.Made(); gate != nil {
-			gate.WakeFirst() // the first request in that queue may wait for the rate
-		}
-	}
-	if t.fleet != nil && r.obeysMore(s.Resolved.Load()) {
-		// A Fleet may answer at once. So no request goes before it, and that includes one that
-		// comes meanwhile and asks as well.
-		t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: s.Name()})
-	}
-	s.Resolved.Store(r)
-	return r
-}
-
 // obeysMore reports whether something that a fleet knows matters with the rule, and did
 // not matter with the old rule. The old rule is nil for the first request to a host.
-func (r *resolved) obeysMore(old *resolved) bool {
-	on := func(r *resolved) bool { return r.policy.Cooldown == policy.On }
-	return old == nil || on(r) && !on(old) || r.pacing && !old.pacing || r.gate && !old.gate
-}
-
-// RuleOf returns the complete rule for requests with a method to a URL, and the key of
-// Config.Hosts that chose it. The key is "" if no pattern matches, so that Config.Rule
-// applies. An empty method means GET. In the complete rule a zero field is off, or has the
-// default that its comment names. RuleOf does not see the rules of [WithRule]. A CONNECT without
-// a path has the rule of the host, because no path matches it.
-func (t *Transport) RuleOf(method string, u *url.URL) (rule policy.Rule, pattern string) {
-	r, patterns := t.ruleOf(method, u)
-	if r == nil {
-		return policy.Defaults(), ""
-	}
-	if len(patterns) > 0 {
-		pattern = patterns[0]
-	}
-	return r.policy, pattern
-}
-
-// PatternsOf returns the keys of Config.Hosts whose rules apply to a method and a URL. The
-// key of the path comes first, and then that of the host. Each is left out if there is none.
-func (t *Transport) PatternsOf(method string, u *url.URL) []string {
-	_, patterns := t.ruleOf(method, u)
-	return patterns
-}
-
-// ruleOf is RuleOf and PatternsOf. The rule is nil if there is none.
-func (t *Transport) ruleOf(method string, u *url.URL) (r *resolved, patterns []string) {
-	set := t.rules.Load()
-	if set == nil || u == nil {
-		return nil, nil
-	}
-	r, key := set.forHost(host.KeyOf(u))
-	if r.paths != nil {
-		if p := r.paths.find(cmp.Or(method, http.MethodGet), u); p != nil {
-			r, patterns = p.rule, append(patterns, p.key)
-		}
-	}
-	if key != "" {
-		patterns = append(patterns, key)
-	}
-	return r, patterns
+func (r *resolved) ObeysMore(old *resolved) bool {
+	on := func(r *resolved) bool { return r.Policy.Cooldown == policy.On }
+	return old == nil || on(r) && !on(old) || r.Pacing && !old.Pacing || r.Gate && !old.Gate
 }
 
 // forHost finds the rule of a host, and its key in Config.Hosts. The rule has the rules of
 // the host's paths.
-func (set *ruleset) forHost(k host.Key) (r *resolved, key string) {
+func (set *ruleset) ForHost(k host.Key) (r *resolved, key string) {
 	if len(set.hosts) == 0 {
 		return set.standard, ""
 	}
@@ -328,41 +258,44 @@ func (set *ruleset) forHost(k host.Key) (r *resolved, key string) {
 
 func (set *ruleset) resolve(rule policy.Rule) *resolved {
 	r := &resolved{
-		set:      set,
-		policy:   rule,
-		classify: classify.Default,
-		rate:     rule.Rate.PerSecond > 0,
-		pacing:   rule.Pacing == policy.On,
-		gate:     rule.Gate.Enabled(),
-		hedge:    rule.Hedge.Enabled(),
-		settings: settingsOf(&rule),
+		Set:      set,
+		Policy:   rule,
+		Classify: classify.Default,
+		Rate:     rule.Rate.PerSecond > 0,
+		Pacing:   rule.Pacing == policy.On,
+		Gate:     rule.Gate.Enabled(),
+		Hedge:    rule.Hedge.Enabled(),
+		Settings: settingsOf(&rule),
 	}
-	r.vouches = !sameFunc(rule.Idempotent, classify.Idempotent)
-	r.limited = r.rate || r.pacing || r.gate || r.hedge
+	r.Vouches = !sameFunc(rule.Idempotent, classify.Idempotent)
+	r.Limited = r.Rate || r.Pacing || r.Gate || r.Hedge
 	own := !sameFunc[classify.Func](rule.Classify, classify.Default)
-	r.peeks = own || !sameFunc[classify.Hint](rule.Hint, classify.DefaultHint)
+	r.Peeks = own || !sameFunc[classify.Hint](rule.Hint, classify.DefaultHint)
 	switch keys := rule.IdempotencyKey != nil; {
 	case own && keys:
-		r.classify = classify.First(rule.Classify, inProgress, classify.Default)
+		r.Classify = classify.First(rule.Classify, inProgress, classify.Default)
 	case own:
-		r.classify = classify.First(rule.Classify, classify.Default)
+		r.Classify = classify.First(rule.Classify, classify.Default)
 	case keys:
-		r.classify = classify.First(inProgress, classify.Default)
+		r.Classify = classify.First(inProgress, classify.Default)
 	}
-	r.timeouts = timeoutsOf(&rule)
-	r.timed = r.timeouts.on()
-	r.lanes = rule.Lanes == policy.On
-	r.noted = r.lanes && (r.timed || r.hedge)
-	r.peekWait = min(max(rule.AttemptTimeout, 0), time.Second)
-	r.resumes = rule.Resume.Max >= 0 && rule.Attempts > 1
-	r.reconnect = r
-	if rule.AttemptTimeout <= 0 && rule.Stall.Timeout <= 0 && r.resumes {
+	r.Timeouts = timeoutsOf(&rule)
+	r.Timed = r.Timeouts.On()
+	if rule.AttemptHeader != "off" {
+		r.AttemptHeader = rule.AttemptHeader
+	}
+	r.Lanes = rule.Lanes == policy.On
+	r.Noted = r.Lanes && (r.Timed || r.Hedge)
+	r.PeekWait = min(max(rule.AttemptTimeout, 0), time.Second)
+	r.Resumes = rule.Resume.Max >= 0 && rule.Attempts > 1
+	r.Reconnect = r
+	if rule.AttemptTimeout <= 0 && rule.Stall.Timeout <= 0 && r.Resumes {
 		bounded := *r
-		bounded.policy.AttemptTimeout = reconnectTimeout
-		bounded.timeouts, bounded.timed, bounded.noted = timeoutsOf(&bounded.policy), true, r.lanes
-		bounded.peekWait = time.Second
-		bounded.reconnect = &bounded
-		r.reconnect = &bounded
+		bounded.Policy.AttemptTimeout = reconnectTimeout
+		bounded.Timeouts, bounded.Timed, bounded.Noted = timeoutsOf(&bounded.Policy), true, r.Lanes
+		bounded.PeekWait = time.Second
+		bounded.Reconnect = &bounded
+		r.Reconnect = &bounded
 	}
 	return r
 }
@@ -370,25 +303,25 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 // settingsOf returns the settings of the limits in the form that package host takes.
 func settingsOf(r *policy.Rule) settings {
 	c := settings{
-		rate: rate.Config{
+		Rate: rate.Config{
 			PerSecond: r.Rate.PerSecond,
 			Burst:     r.Rate.Burst,
 			Adaptive:  r.Rate.Mode == policy.RateAdaptive,
 		},
-		budget: budget.Config{
+		Budget: budget.Config{
 			Ratio:     r.Budget.Ratio,
 			PerSecond: r.Budget.PerSecond,
 			Window:    r.Budget.Window,
 			Burst:     r.Budget.Burst,
 		},
-		cooldown: cooldown.Config{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
-		pacing:   pacing.Config{MaxWait: r.RetryAfter.Max},
-		gate:     gate.Config{Start: r.Gate.Start, Max: r.Gate.Max, Refuses: r.Gate.Mode == policy.GateRefuse},
+		Cooldown: cooldown.Config{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
+		Pacing:   pacing.Config{MaxWait: r.RetryAfter.Max},
+		Gate:     gate.Config{Start: r.Gate.Start, Max: r.Gate.Max, Refuses: r.Gate.Mode == policy.GateRefuse},
 	}
 	if r.Budget.Burst < 0 {
-		c.budget = budget.Config{Ratio: -1, PerSecond: -1} // off
+		c.Budget = budget.Config{Ratio: -1, PerSecond: -1} // off
 	}
-	c.budget = c.budget.Complete()
+	c.Budget = c.Budget.Complete()
 	return c
 }
 
@@ -512,4 +445,50 @@ func compareBool(a, b bool) int {
 		return -1
 	}
 	return 1
+}
+
+// reconnectTimeout bounds each attempt of a reconnect, up to the headers of its
+// response, if the rule has neither an AttemptTimeout nor a Stall.Timeout. Without
+// resuming, the reader would have its error by then. So the reader must not wait
+// for ever for a server that accepts a request and does not answer.
+const reconnectTimeout = 30 * time.Second
+
+// rateUnit returns what the rate of a host counts, for the fleet. Members whose rules have a Cost share
+// no tokens with members whose rules have none.
+func (r *resolved) RateUnit() string {
+	if r.Policy.Cost != nil {
+		return "cost"
+	}
+	return ""
+}
+
+// An alternate is an alternate of a rule. Its rule is that rule with the limits of the
+// alternate's host.
+type alternate struct {
+	Base *url.URL
+	Rule *resolved
+}
+
+// addAlternates prepares the alternates of a rule. All rules of hosts are known.
+func (set *ruleset) addAlternates(r *resolved) {
+	var all []alternate
+	for _, text := range r.Policy.Alternates.Bases {
+		base, err := url.Parse(text)
+		if err != nil {
+			continue // Validate has refused it
+		}
+		own, _ := set.ForHost(host.KeyOf(base))
+		mixed, limits := r.Policy, own.Policy
+		mixed.Rate, mixed.Budget, mixed.Cooldown, mixed.Scope = limits.Rate, limits.Budget, limits.Cooldown, limits.Scope
+		mixed.Pacing, mixed.Gate, mixed.Lanes, mixed.Hedge.Percentile = limits.Pacing, limits.Gate, limits.Lanes, limits.Hedge.Percentile
+		mixed.Alternates = policy.Alternates{}
+		rule := set.resolve(mixed)
+		rule.Settings, rule.Reconnect.Settings = own.Settings, own.Settings
+		all = append(all, alternate{base, rule})
+	}
+	if len(all) > 0 {
+		for _, r := range []*resolved{r, r.Reconnect} {
+			r.Alternates, r.Limited = all, true // so the loop always runs
+		}
+	}
 }

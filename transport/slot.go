@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/fleetmsg"
-	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
@@ -35,38 +33,38 @@ import (
 // 500 ms (see [gate.Gate.Reading]). While the attempt waits for the caller's body, its
 // slot does not count (see [gate.Gate.Await]).
 type slot struct {
-	t    *Transport
-	host *host.State[resolved]
-	gate *gate.Gate // nil: no gate
+	Home home
+	Host string
+	Gate *gate.Gate // nil: no gate
 
-	probe bool      // a permit of the fleet has to be renewed while the attempt is under way
-	at    gate.Slot // guarded by the gate's lock
+	Probe bool      // a permit of the fleet has to be renewed while the attempt is under way
+	At    gate.Slot // guarded by the gate's lock
 }
 
 // tell tells the fleet, if the gate has news for it.
-func (s *slot) tell(news bool) {
+func (s *slot) Tell(news bool) {
 	if news {
-		s.t.tellGate(s.host, s.gate)
+		s.Home.TellGate(s.Host, s.Gate)
 	}
 }
 
 // release ends the slot of an attempt that did not go. A second call does nothing.
-func (s *slot) release() {
-	if s.gate != nil {
-		s.tell(s.gate.Release(s.t.now(), &s.at))
+func (s *slot) Release() {
+	if s.Gate != nil {
+		s.Tell(s.Gate.Release(s.Home.Now(), &s.At))
 		*s = slot{}
 	}
 }
 
 // awaits notes that the attempt waits for the caller's body.
-func (s *slot) awaits() { s.tell(s.gate.Await(s.t.now(), &s.at)) }
+func (s *slot) awaits() { s.Tell(s.Gate.Await(s.Home.Now(), &s.At)) }
 
 // goesOn notes that the caller's body has a part for the attempt, or has ended.
-func (s *slot) goesOn() { s.gate.Resume(s.t.now(), &s.at) }
+func (s *slot) goesOn() { s.Gate.Resume(s.Home.Now(), &s.At) }
 
 // renew renews the permit of a probe until stop is called, or the gate needs it no longer.
 func (s *slot) renew() (stop func()) {
-	t, h, g := s.t, s.host, s.gate
+	home, host, g := s.Home, s.Host, s.Gate
 	var mu sync.Mutex // guards the timer
 	var timer *time.Timer
 	mu.Lock()
@@ -75,7 +73,7 @@ func (s *slot) renew() (stop func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		if timer != nil && g.Renew() {
-			t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: h.Name()})
+			home.AskProbe(host)
 			timer.Reset(gate.RenewTime)
 		}
 	})
@@ -91,14 +89,14 @@ func (s *slot) renew() (stop func()) {
 // body of the response takes it over. If there is neither a response nor an error, the
 // base transport has panicked or ended its goroutine. into may be nil. Otherwise it is
 // memory for the response's body, and may have the slot already.
-func (s *slot) landed(ctx context.Context, req *http.Request, resp *http.Response, err error, into *slotBody) {
-	if s.gate == nil {
+func (s *slot) Landed(ctx context.Context, req *http.Request, resp *http.Response, err error, into *slotBody) {
+	if s.Gate == nil {
 		return
 	}
 	result, kept := gate.Neutral, false
 	defer func() { // also if a method of the base transport's error panics
 		if !kept {
-			s.tell(s.gate.End(s.t.now(), &s.at, result))
+			s.Tell(s.Gate.End(s.Home.Now(), &s.At, result))
 		}
 	}()
 	if resp == nil && err == nil {
@@ -150,7 +148,7 @@ func (b *slotBody) keep(ctx context.Context, resp *http.Response) {
 			b.done()
 		}
 	}()
-	b.slot.tell(b.slot.gate.Result(b.slot.t.now(), &b.slot.at, gate.Success))
+	b.slot.Tell(b.slot.Gate.Result(b.slot.Home.Now(), &b.slot.At, gate.Success))
 	if ctx.Done() != nil {
 		b.stop = context.AfterFunc(ctx, b.done)
 	}
@@ -158,7 +156,7 @@ func (b *slotBody) keep(ctx context.Context, resp *http.Response) {
 }
 
 // done ends the slot. Only the first call counts.
-func (b *slotBody) done() { b.slot.gate.Done(b.slot.t.now(), &b.slot.at) }
+func (b *slotBody) done() { b.slot.Gate.Done(b.slot.Home.Now(), &b.slot.At) }
 
 // ended ends the slot together with its body.
 func (b *slotBody) ended() {
@@ -170,12 +168,12 @@ func (b *slotBody) ended() {
 
 func (b *slotBody) Read(p []byte) (n int, err error) {
 	s, returned := &b.slot, false
-	s.gate.Reading(s.t.now(), &s.at, b.noLength)
+	s.Gate.Reading(s.Home.Now(), &s.At, b.noLength)
 	defer func() {
 		if !returned || err != nil { // a body that panics has no more to give
 			b.ended()
 		} else {
-			s.gate.Idle(s.t.now(), &s.at)
+			s.Gate.Idle(s.Home.Now(), &s.At)
 		}
 	}()
 	n, err = b.ReadCloser.Read(p)
@@ -189,7 +187,7 @@ func (b *slotBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 // Close ends the slot when the body is closed. If Close hangs, the body counts as
 // a body that nobody reads.
 func (b *slotBody) Close() error {
-	b.slot.gate.Idle(b.slot.t.now(), &b.slot.at)
+	b.slot.Gate.Idle(b.slot.Home.Now(), &b.slot.At)
 	defer b.ended()
 	return b.ReadCloser.Close()
 }

@@ -67,12 +67,12 @@ func (s HostState) String() string {
 	}
 	var b sentence
 	fmt.Fprintf(&b, "%s: %d requests, %d under way", s.Host, s.Requests, s.InFlight)
-	b.add(s.BudgetLeft >= 0, ", %.1f retries left", s.BudgetLeft)
-	b.add(s.HeldScopes > 0, ", %d held until %s", s.HeldScopes, s.HeldUntil.UTC().Format(time.RFC3339))
-	b.add(s.GateLimit > 0, ", gate %s at %d with %d slots in use and %d waiting", gate, s.GateLimit, s.GateSlots, s.GateQueue)
-	b.add(s.Lanes > 0, ", lane %d of %d", s.Lane, s.Lanes)
-	b.add(s.Down, ", down")
-	b.add(s.RatePerSecond > 0, ", %.1f attempts/s", s.RatePerSecond)
+	b.Add(s.BudgetLeft >= 0, ", %.1f retries left", s.BudgetLeft)
+	b.Add(s.HeldScopes > 0, ", %d held until %s", s.HeldScopes, s.HeldUntil.UTC().Format(time.RFC3339))
+	b.Add(s.GateLimit > 0, ", gate %s at %d with %d slots in use and %d waiting", gate, s.GateLimit, s.GateSlots, s.GateQueue)
+	b.Add(s.Lanes > 0, ", lane %d of %d", s.Lane, s.Lanes)
+	b.Add(s.Down, ", down")
+	b.Add(s.RatePerSecond > 0, ", %.1f attempts/s", s.RatePerSecond)
 	return b.String()
 }
 
@@ -115,7 +115,7 @@ func (t *Transport) snapshot(s *host.State[resolved]) HostState {
 	r := s.Resolved.Load()
 	if r != nil {
 		m.Budget.CountTo(s.Requests())
-		if h.BudgetLeft = m.Budget.Left(now, r.settings.budget); math.IsInf(h.BudgetLeft, 1) {
+		if h.BudgetLeft = m.Budget.Left(now, r.Settings.Budget); math.IsInf(h.BudgetLeft, 1) {
 			h.BudgetLeft = -1
 		}
 	}
@@ -129,11 +129,11 @@ func (t *Transport) snapshot(s *host.State[resolved]) HostState {
 		h.Down = o.Down()
 	}
 	gate, rate := m.Made()
-	if gate != nil && r != nil && r.gate {
+	if gate != nil && r != nil && r.Gate {
 		g := gate.State()
 		h.GateLimit, h.GateSlots, h.GateQueue, h.GateClosed = g.Limit, g.InFlight, g.Waiting, g.Closed
 	}
-	if rate != nil && r != nil && r.rate {
+	if rate != nil && r != nil && r.Rate {
 		h.RatePerSecond = rate.PerSecond()
 	}
 	return h

@@ -14,14 +14,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// ErrStalled is in the error of an attempt or of a response's body that made no progress
-// for Rule.Stall.Timeout, or that was slower than Rule.Stall.MinBytesPerSecond.
-// errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as for the timeouts of
-// net/http.
-var ErrStalled error = &timeoutError{text: "transport: no progress"}
-
 func noProgress(after time.Duration) error {
-	return &timeoutError{"transport: no progress for %v", after, ErrStalled}
+	return &timeoutError{"transport: no progress for %v", after, errStalled}
 }
 
 // throughputWindow is the time over which the throughput is averaged if the rule has no
@@ -47,11 +41,11 @@ func stallLimitsOf(r *policy.Rule) stallLimits {
 	}
 	l.need = max(1, int64(float64(l.rate)*l.window.Seconds()))
 	l.silent = noProgress(l.quiet)
-	l.slow = &timeoutError{"transport: less than the demanded throughput for %v", l.window, ErrStalled}
+	l.slow = &timeoutError{"transport: less than the demanded throughput for %v", l.window, errStalled}
 	return l
 }
 
-func (l *stallLimits) on() bool { return l.quiet > 0 || l.rate > 0 }
+func (l *stallLimits) On() bool { return l.quiet > 0 || l.rate > 0 }
 
 // An attemptBody is the body of the response to a timed attempt. It frees the attempt's
 // context when the body has ended or is closed.
@@ -63,7 +57,7 @@ type attemptBody struct {
 func (b *attemptBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 && b.ctx.lane != nil {
-		b.ctx.lane.Hear(b.ctx.t.now())
+		b.ctx.lane.Hear(b.ctx.home.Now())
 	}
 	if err != nil {
 		b.ctx.finished()
@@ -131,7 +125,7 @@ func (b *watchedBody) begin() error {
 // wait returns how long the Read may take, and sets cause. Both are known when the Read
 // begins, because no byte counts before the Read returns; the lock is held.
 func (b *watchedBody) wait() time.Duration {
-	wait, limits := time.Duration(-1), &b.ctx.stall
+	wait, limits := time.Duration(-1), &b.ctx.Stall
 	if limits.quiet > 0 {
 		wait = limits.quiet - b.quiet
 		b.late = limits.silent
@@ -162,7 +156,7 @@ func (b *watchedBody) end(n int) error {
 	if b.quiet += took; n > 0 {
 		b.quiet = 0
 	}
-	if b.ctx.stall.rate > 0 {
+	if b.ctx.Stall.rate > 0 {
 		b.count(int64(max(n, 0)), took)
 	}
 	return nil
@@ -170,7 +164,7 @@ func (b *watchedBody) end(n int) error {
 
 // count adds the bytes and the time of a Read to the window; the lock is held.
 func (b *watchedBody) count(n int64, took time.Duration) {
-	limits := &b.ctx.stall
+	limits := &b.ctx.Stall
 	if b.spent += took; b.spent < limits.window {
 		b.got += n
 		return

@@ -19,11 +19,11 @@ import (
 
 // timeouts are the timeouts of a rule, with their errors. They are made once for a rule.
 type timeouts struct {
-	after time.Duration // from the start of an attempt to the headers; not positive: off
+	After time.Duration // from the start of an attempt to the headers; not positive: off
 	late  error         // if that takes longer
-	stall stallLimits
+	Stall stallLimits
 
-	connect     time.Duration // until the attempt has a connection; not positive: off
+	Connect     time.Duration // until the attempt has a connection; not positive: off
 	unconnected error         // if that takes longer
 
 	event     time.Duration // from the headers of an event stream to its first event; not positive: off
@@ -32,20 +32,20 @@ type timeouts struct {
 
 func timeoutsOf(r *policy.Rule) timeouts {
 	return timeouts{
-		after: r.AttemptTimeout,
-		late:  &timeoutError{"transport: no response within the attempt's %v", r.AttemptTimeout, ErrAttemptTimeout},
-		stall: stallLimitsOf(r),
+		After: r.AttemptTimeout,
+		late:  &timeoutError{"transport: no response within the attempt's %v", r.AttemptTimeout, policy.ErrAttemptTimeout},
+		Stall: stallLimitsOf(r),
 
-		connect:     r.ConnectTimeout,
+		Connect:     r.ConnectTimeout,
 		unconnected: &net.OpError{Op: "dial", Net: "tcp", Err: &timeoutError{"no connection within %v", r.ConnectTimeout, errUnconnected}},
 
 		event:     r.FirstEventTimeout,
-		eventless: &timeoutError{"transport: no event within %v after the headers", r.FirstEventTimeout, ErrAttemptTimeout},
+		eventless: &timeoutError{"transport: no event within %v after the headers", r.FirstEventTimeout, policy.ErrAttemptTimeout},
 	}
 }
 
 // on reports whether attempts are timed, so that they need a context of their own.
-func (t *timeouts) on() bool { return t.after > 0 || t.connect > 0 || t.event > 0 || t.stall.on() }
+func (t *timeouts) On() bool { return t.After > 0 || t.Connect > 0 || t.event > 0 || t.Stall.On() }
 
 // An attemptContext is the context of one attempt, with the timer that ends it. It knows
 // the number of the attempt. It may be cancelled without the caller's context if the
@@ -60,11 +60,11 @@ func (t *timeouts) on() bool { return t.after > 0 || t.connect > 0 || t.event > 
 // Later the same timer watches over the Reads of the response's body (see [watchedBody]).
 type attemptContext struct {
 	context.Context             // the caller's
-	options         options     // with the number of the attempt; 0: those of the caller apply
+	carried         carried     // with the number of the attempt; 0: what the caller carries applies
 	*timeouts                   // nil: it ends with the caller's context only
 	unlink          func() bool // not nil: it is linked to the caller's by AfterFunc, not derived from it
 	lane            *lane.Lane  // hears what comes; nil: nobody needs to know
-	t               *Transport  // whose clock the lane goes by
+	home            home        // whose clock the lane goes by
 
 	mu     sync.Mutex      // guards the fields below, and those of the response's body
 	own    context.Context // nil: nobody has asked for its end
@@ -84,8 +84,8 @@ type attemptContext struct {
 }
 
 func (a *attemptContext) Value(key any) any {
-	if key == (optionsKey{}) && a.options.attempt > 0 {
-		return &a.options
+	if key == (carriedKey{}) && a.carried.Number > 0 {
+		return &a.carried
 	}
 	if a.timeouts != nil {
 		a.mu.Lock()
@@ -151,7 +151,7 @@ func (a *attemptContext) String() string {
 // two until the response.
 func (a *attemptContext) start(t *timeouts, detached bool) {
 	a.timeouts = t
-	if t.connect > 0 {
+	if t.Connect > 0 {
 		a.began = time.Now()
 	}
 	if detached {
@@ -175,10 +175,10 @@ func (a *attemptContext) stop(cause error) {
 }
 
 // abandon ends the attempt because nobody needs its response any more.
-func (a *attemptContext) abandon() {
+func (a *attemptContext) Abandon() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stop(ErrOutrun)
+	a.stop(errOutrun)
 }
 
 // free frees the context.
@@ -207,9 +207,9 @@ func (a *attemptContext) arm() {
 // phase returns how long a phase of the attempt may take, and the error if it takes
 // longer; the lock is held.
 func (a *attemptContext) phase() (d time.Duration, cause error) {
-	d, cause = a.after, a.late
-	if q := a.stall.quiet; q > 0 && (a.gap || d <= 0 || q < d) {
-		d, cause = q, a.stall.silent
+	d, cause = a.After, a.late
+	if q := a.Stall.quiet; q > 0 && (a.gap || d <= 0 || q < d) {
+		d, cause = q, a.Stall.silent
 	}
 	return d, cause
 }
@@ -217,7 +217,7 @@ func (a *attemptContext) phase() (d time.Duration, cause error) {
 // connecting bounds the time until the attempt has a connection. The base transport may
 // seek a connection again later, which is not bounded.
 func (a *attemptContext) connecting() {
-	if a.timeouts == nil || a.connect <= 0 {
+	if a.timeouts == nil || a.Connect <= 0 {
 		return
 	}
 	a.mu.Lock()
@@ -225,17 +225,17 @@ func (a *attemptContext) connecting() {
 	if a.ended || a.opens || a.began.IsZero() {
 		return
 	}
-	if d, _ := a.phase(); d > 0 && time.Until(a.began.Add(d)) <= a.connect {
+	if d, _ := a.phase(); d > 0 && time.Until(a.began.Add(d)) <= a.Connect {
 		a.began = time.Time{} // the attempt ends earlier
 		return
 	}
 	a.opens, a.cause = true, a.unconnected
-	a.set(a.connect)
+	a.set(a.Connect)
 }
 
 // connected gives the attempt the rest of its time.
 func (a *attemptContext) connected() {
-	if a.timeouts == nil || a.connect <= 0 {
+	if a.timeouts == nil || a.Connect <= 0 {
 		return
 	}
 	a.mu.Lock()
@@ -374,7 +374,7 @@ type timedBody struct {
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	timed := b.ctx.timeouts != nil
-	stall := timed && b.ctx.stall.quiet > 0
+	stall := timed && b.ctx.Stall.quiet > 0
 	if timed && !b.begun || stall {
 		b.begun = true
 		b.ctx.pause(b)
@@ -404,15 +404,16 @@ func (b *timedBody) Close() error {
 
 // end stops the timer when there is a response or an error. It replaces the error by the
 // timeout, or by the end of the caller's context, if one of them ended the attempt. The
-// attempt's context is cancelled only when the response's body has ended.
-func (o *outgoing) end(resp *http.Response, err error) (*http.Response, error) {
-	a, caller := &o.ctx, o.ctx.Context
+// attempt's context is cancelled only when the response's body has ended. below is the error
+// that the timeout hides, if there is one.
+func (o *outgoing) end(resp *http.Response, err error) (got *http.Response, _, below error) {
+	a, caller := &o.Ctx, o.Ctx.Context
 	if late := a.outcome(resp); late != nil {
 		dismiss(caller, resp) // it came too late, and its body is already cut off
 		if caller.Err() != nil {
-			return nil, contextErr(caller)
+			return nil, contextErr(caller), nil
 		}
-		return nil, withHold(late, err)
+		return nil, late, err
 	}
 	switch {
 	case err != nil:
@@ -424,14 +425,14 @@ func (o *outgoing) end(resp *http.Response, err error) (*http.Response, error) {
 		if a.unlink != nil {
 			a.unlink()
 		}
-	case handsOver(&o.req, resp):
+	case handsOver(&o.Req, resp):
 		// A tunnel ends with the caller's context, as it does without aplomb. The
 		// body of a tunnel that has no Write, as in net/http, can be wrapped.
 		if _, writes := resp.Body.(io.Writer); !writes {
 			o.body = attemptBody{resp.Body, a}
 			resp.Body = &o.body
 		}
-	case a.stall.on():
+	case a.Stall.On():
 		o.more.body.attemptBody = attemptBody{resp.Body, a}
 		resp.Body = &o.more.body
 		a.mu.Lock()
@@ -441,46 +442,7 @@ func (o *outgoing) end(resp *http.Response, err error) (*http.Response, error) {
 		o.body = attemptBody{resp.Body, a}
 		resp.Body = &o.body
 	}
-	return resp, err
-}
-
-// A heldBelow is the error of an attempt that our timer ended while a Transport below
-// waited as long as the server had asked. It hides the error of that Transport, which
-// says that its context ended.
-type heldBelow struct {
-	late  error
-	until time.Time // the end of the server's wait
-}
-
-func (e *heldBelow) Error() string   { return e.late.Error() }
-func (e *heldBelow) Unwrap() error   { return e.late }
-func (e *heldBelow) Timeout() bool   { return true }
-func (e *heldBelow) Temporary() bool { return true }
-
-// withHold adds the wait that err tells of to the error of a timer.
-func withHold(late, err error) error {
-	if until := heldUntil(err); !until.IsZero() {
-		return &heldBelow{late, until}
-	}
-	return late
-}
-
-// heldUntil returns the end of the longest wait that a server asked for in the attempts
-// of a Transport below. It is zero if err does not come from such a Transport.
-func heldUntil(err error) (until time.Time) {
-	if held, ok := errors.AsType[*heldBelow](err); ok {
-		return held.until
-	}
-	below, ok := errors.AsType[*Error](err)
-	if !ok {
-		return until
-	}
-	for _, a := range below.Attempts {
-		if end := a.Time.Add(a.Hint); a.Hint > 0 && end.After(until) {
-			until = end
-		}
-	}
-	return until
+	return resp, err, nil
 }
 
 // outcome stops the timer. resp is nil after an error. It returns the timer's error if

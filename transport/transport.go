@@ -19,6 +19,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -141,13 +142,14 @@ type Transport struct {
 	kept    *replay.Pool // of all bodies; it has to be apart, because cleanups of bodies refer to it
 	tempDir string
 	pools   *pools       // make the lanes
+	ground  ground       // as the flights see it
 	counted bool         // the connections of a host are bounded
 	fleet   Fleet        // nil: none
 	size    atomic.Int32 // of the fleet; 0 counts as 1
 	trace   *Trace       // nil: nobody observes
 	logger  *slog.Logger
 
-	lines       *lines // of the logger; nil: there is none
+	lines       *book[lineKey] // of the logger; nil: there is none
 	hostChanged func(HostChange)
 	watched     bool // somebody is told about the state of the hosts
 
@@ -178,6 +180,7 @@ func New(c Config) (*Transport, error) {
 		epoch:   time.Now(),
 		seed:    maphash.MakeSeed(),
 	}
+	t.ground.t = t
 	t.hosts.Now = t.now
 	t.hosts.Evicted = t.leaveAll
 	var faults policy.Errors
@@ -206,15 +209,15 @@ func New(c Config) (*Transport, error) {
 		}
 	}
 	if t.logger != nil {
-		t.lines = newLines(t.logger)
+		t.lines = newBook[lineKey](t.logger)
 	}
 	t.watched = t.logger != nil || t.hostChanged != nil
 	set, more := newRuleset(c.Rule, c.Hosts, new(owner))
 	if faults = append(faults, more...); len(faults) > 0 {
 		return nil, faults
 	}
-	t.pools = newPools(&c, t.base, dialer)
-	t.counted = t.pools.most() > 0
+	t.pools = newPools(t.base, c.Lane, dialer, t.eachLanes)
+	t.counted = t.pools.Most() > 0
 	t.rules.Store(set)
 	if t.fleet != nil {
 		if err := t.fleet.Join(t.hear); err != nil {
@@ -280,7 +283,7 @@ func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error
 	if old == nil {
 		return errNotMade
 	}
-	set, faults := newRuleset(rule, hosts, old.owner)
+	set, faults := newRuleset(rule, hosts, old.Owner)
 	if len(faults) > 0 {
 		return faults
 	}
@@ -292,8 +295,16 @@ func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error
 // transports of Config.Lane, if they have such a method. The Transport itself only closes
 // them when a host has left them because they seemed dead.
 func (t *Transport) CloseIdleConnections() {
-	closeIdle(t.base)
-	if t.hosts != nil {
-		t.hosts.All(closeLanes)
+	if t.pools != nil {
+		t.pools.CloseAll()
 	}
+}
+
+// eachLanes calls a function for the lanes of each host that has some.
+func (t *Transport) eachLanes(f func(*lane.Lanes)) {
+	t.hosts.All(func(s *host.State[resolved]) {
+		if lanes := s.LanesMade(); lanes != nil {
+			f(lanes)
+		}
+	})
 }

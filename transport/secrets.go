@@ -1,0 +1,60 @@
+// Texts without secrets, of what only this package knows.
+
+package transport
+
+import (
+	"net/url"
+
+	"github.com/aplomb-go/aplomb/internal/host"
+)
+
+// SafeURL returns the text of a URL without userinfo, query values and fragments, as log
+// lines and errors of this package have it.
+func SafeURL(u *url.URL) string { return safeURL(u) }
+
+// SafeError returns the text of an error without userinfo, query values and fragments of
+// the URLs in it. u is the URL of the request, or nil.
+func SafeError(err error, u *url.URL) string {
+	switch {
+	case err == nil:
+		return ""
+	case u == nil:
+		return safeText(err)
+	}
+	return safeText(err, u.String())
+}
+
+// safeText returns the text of an error without the secrets of URLs. The caller knows
+// that the text may contain the URLs in known.
+func safeText(err error, known ...string) string { return text(err, ours(err, known)...) }
+
+// causeOf says in a few words what is wrong, without secrets.
+func causeOf(err error, known ...string) string { return safeCause(err, ours(err, known)...) }
+
+// ours adds the URLs of this package's errors in the tree of err.
+func ours(err error, known []string) []string {
+	for e := range tree(err) {
+		if e, ok := e.(*Error); ok {
+			known = append(known, e.url)
+		}
+	}
+	return known
+}
+
+// safeName returns the name of a host for events and snapshots.
+func safeName(s *host.State[resolved]) string {
+	k := s.Key()
+	if safe := safeHost(k.Host); safe != k.Host {
+		return k.Scheme + "://" + safe
+	}
+	return s.Name()
+}
+
+// hostName returns the name of the call's host, also if the call has no state of it.
+func (c *call) hostName() string {
+	if c.state != nil {
+		return safeName(c.state)
+	}
+	k := host.KeyOf(c.req.URL)
+	return k.Scheme + "://" + safeHost(k.Host)
+}

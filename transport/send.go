@@ -1,0 +1,166 @@
+// The next attempt of an exchange.
+
+package transport
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
+)
+
+// An attempt is a flight of an exchange, with its record.
+type attempt struct {
+	flight
+	timing timing
+	way    way
+	watch  watch
+	pass   pacing.Pass // from the pacing, zero without pacing
+}
+
+// prepare makes the copy that is sent. If it panics, it releases the slot and closes the body.
+func (a *attempt) prepare() *outgoing {
+	prepared := false
+	defer func() {
+		if !prepared {
+			a.Abort()
+		}
+	}()
+	out := a.Copied()
+	if a.watch.on {
+		a.Ctx = a.watch.start(a.Ctx, out.Req.Header)
+	}
+	a.Arm(out)
+	prepared = true
+	return out
+}
+
+// fly sends a copy of the request, or the caller's own request if that is possible.
+func (a *attempt) fly() (*http.Response, error) {
+	if a.Light() {
+		return a.SendLight()
+	}
+	return a.flyCopy(a.prepare())
+}
+
+// flyCopy sends a copy of the request.
+func (a *attempt) flyCopy(out *outgoing) (*http.Response, error) {
+	resp, err := a.SendCopy(out)
+	if a.Below != nil {
+		err = withHold(err, a.Below)
+	}
+	return resp, err
+}
+
+// A ground is the Transport as its flights see it.
+type ground struct{ t *Transport }
+
+func (g *ground) Now() instant.Instant { return g.t.now() }
+
+func (g *ground) TellGate(host string, gate *gate.Gate) { g.t.tellGate(host, gate) }
+
+func (g *ground) AskProbe(host string) {
+	g.t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
+}
+
+// send makes the next attempt.
+func (x *exchange) send() (resp *http.Response, err error) {
+	if x.ends != nil {
+		defer func() { x.settle(resp) }()
+	}
+	if x.rule.Hedge && x.hedgeable() {
+		return x.race()
+	}
+	kind := KindRetry
+	switch {
+	case x.segment:
+		kind = KindReconnect
+	case x.sent == 0:
+		kind = KindFirst
+	}
+	a := x.attempt(kind)
+	defer func() { // also if the base transport panics
+		a.timing.took = time.Since(a.timing.start)
+		x.timing = a.timing
+		a.watch.end(a.way, a.timing.took, resp, err)
+	}()
+	return a.fly()
+}
+
+// attempt prepares the next attempt.
+func (x *exchange) attempt(kind Kind) attempt {
+	proves := x.proves() // may panic, and nothing is sent then
+	x.sent++
+	x.number = x.sent
+	if x.ends != nil {
+		x.departs()
+	}
+	now := time.Now()
+	if x.sent == 1 && x.rule.Policy.MaxElapsed > 0 {
+		x.start = now
+	}
+	a := attempt{way: x.nextWay(kind), timing: timing{kind: kind, start: now, queued: x.limits.waited()}}
+	a.flight = x.flight(x.sent)
+	a.Ctx, a.Inside, a.Plain = x.parent(), x.inside, x.plain != nil
+	x.watch(&a)
+	x.linked(&a, proves)
+	a.Watched, a.Lane, a.Link = a.watch.on, a.way.lane, a.way.link
+	x.way, a.Base = a.way, x.t.pools.Of(a.way.lane)
+	if x.body != nil {
+		a.Body, a.GetBody = x.nextBody()
+	}
+	x.limits.started = x.t.instantOf(now)
+	a.Slot, a.pass = x.limits.going(), x.limits.pass
+	return a
+}
+
+// flight returns a flight of the call.
+func (c *call) flight(number int) flight {
+	return flight{
+		Req: c.req, Ctx: c.ctx, Number: number, Home: &c.t.ground,
+		Timeouts: &c.rule.Timeouts, Timed: c.rule.Timed, Header: c.rule.AttemptHeader,
+	}
+}
+
+// A heldBelow is the error of an attempt that our timer ended while a Transport below
+// waited as long as the server had asked. It hides the error of that Transport, which
+// says that its context ended.
+type heldBelow struct {
+	late  error
+	until time.Time // the end of the server's wait
+}
+
+func (e *heldBelow) Error() string   { return e.late.Error() }
+func (e *heldBelow) Unwrap() error   { return e.late }
+func (e *heldBelow) Timeout() bool   { return true }
+func (e *heldBelow) Temporary() bool { return true }
+
+// withHold adds the wait that err tells of to the error of a timer.
+func withHold(late, err error) error {
+	if until := heldUntil(err); !until.IsZero() {
+		return &heldBelow{late, until}
+	}
+	return late
+}
+
+// heldUntil returns the end of the longest wait that a server asked for in the attempts
+// of a Transport below. It is zero if err does not come from such a Transport.
+func heldUntil(err error) (until time.Time) {
+	if held, ok := errors.AsType[*heldBelow](err); ok {
+		return held.until
+	}
+	below, ok := errors.AsType[*Error](err)
+	if !ok {
+		return until
+	}
+	for _, a := range below.Attempts {
+		if end := a.Time.Add(a.Hint); a.Hint > 0 && end.After(until) {
+			until = end
+		}
+	}
+	return until
+}
