@@ -5,6 +5,7 @@ package transport
 import (
 	"context"
 	"fmt"
+	"github.com/aplomb-go/aplomb/internal/redact"
 	"strconv"
 	"time"
 )
@@ -108,8 +109,8 @@ type HostChange struct {
 // String says in at most 120 characters what happened to which host, why, and what happens
 // next. It has no secrets.
 func (c HostChange) String() string {
-	lasted, left := rough(c.Time.Sub(c.Since)), rough(c.Until.Sub(c.Time))
-	return fit(c.Host, c.cause(), func(host, why string) string {
+	lasted, left := redact.Rough(c.Time.Sub(c.Since)), redact.Rough(c.Until.Sub(c.Time))
+	return redact.Fit(c.Host, c.cause(), func(host, why string) string {
 		if c.Over {
 			return host + c.end(lasted)
 		}

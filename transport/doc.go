@@ -58,14 +58,12 @@
 //	lines.go         summing up the lines of the log
 //	news.go          which changes of a host are told, and when
 //	change.go        HostChange and its conditions
-//	cause.go         errors in a few words
 //	trace.go         Trace and its hooks, Event and Attempt
 //	observe.go       telling the hooks about a request, its attempts and its body
 //	drain.go         draining a response within bounds
 //	error.go         Error
 //	secrets.go       errors and URLs without secrets
 //	explain.go       the story of a request
-//	redact.go        removing secrets from URLs and texts
 //	body.go          the seam to internal/replay, which keeps request bodies
 //	await.go         responses that are read whole before the caller gets them
 //	incoming.go      bodies that are read before their reader has them
@@ -74,6 +72,13 @@
 //	stall.go         bodies that stand still
 //	snapshot.go      the state of all hosts, and of the fleet
 //	fleet.go         the seam to the Transports of other processes
+//
+// The packages that it is made of:
+//
+//	internal/host    the machines of a host, which neither sleep nor read a clock
+//	internal/replay  request bodies that are sent again
+//	internal/resume  response bodies that go on after a cut
+//	internal/redact  texts without secrets
 //
 // # How the limits of a host act together
 //

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -125,7 +126,7 @@ type Error struct {
 // URL of the request and in all other URLs that it finds in the texts of the errors.
 // Other secrets that a base transport writes into its errors stay as they are.
 func (e *Error) Error() string {
-	var b sentence
+	var b redact.Sentence
 	b.WriteString("transport: ")
 	switch n := len(e.Attempts); n {
 	case 0:

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"github.com/aplomb-go/aplomb/internal/redact"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -40,16 +41,16 @@ func Explain(resp *http.Response, err error) string {
 		s.known = *e
 	case isURL:
 		s.known.url = whole.URL
-		s.known.request = strings.ToUpper(whole.Op) + " " + hidden // nobody knows what is secret in a text that is no URL
+		s.known.request = strings.ToUpper(whole.Op) + " " + redact.Hidden // nobody knows what is secret in a text that is no URL
 		if u, err := url.Parse(whole.URL); err == nil {
-			s.known.request = strings.ToUpper(whole.Op) + " " + safeURL(u)
+			s.known.request = strings.ToUpper(whole.Op) + " " + redact.URL(u)
 		}
 	}
 	if resp != nil {
 		h := HistoryOf(resp)
 		s.known.Reason, s.known.Attempts, s.status = h.Reason, h.Attempts, resp.StatusCode
 		if resp.Request != nil {
-			s.known.request, s.known.url = method(resp.Request)+" "+safeURL(resp.Request.URL), resp.Request.URL.String()
+			s.known.request, s.known.url = method(resp.Request)+" "+redact.URL(resp.Request.URL), resp.Request.URL.String()
 		}
 	}
 	return s.String()
@@ -63,7 +64,7 @@ type account struct {
 }
 
 func (s *account) String() string {
-	var b sentence
+	var b redact.Sentence
 	b.WriteString(cmp.Or(s.known.request, "a request"))
 	var start time.Time
 	for i := range s.known.Attempts {
@@ -71,7 +72,7 @@ func (s *account) String() string {
 		if i == 0 {
 			start = a.began()
 		}
-		fmt.Fprintf(&b, "\n  attempt %d, at %v: %s", a.Number, rough(a.began().Sub(start)), s.outcome(a))
+		fmt.Fprintf(&b, "\n  attempt %d, at %v: %s", a.Number, redact.Rough(a.began().Sub(start)), s.outcome(a))
 	}
 	held := s.known.queued.text()
 	b.Add(held != "", "\n  waited %s", held)
@@ -84,19 +85,19 @@ func (a *Attempt) began() time.Time { return cmp.Or(a.Start, a.Time) }
 
 // outcome says what came of an attempt, and what followed.
 func (s *account) outcome(a *Attempt) string {
-	var b sentence
+	var b redact.Sentence
 	if a.Err != nil {
 		b.WriteString(causeOf(a.Err, s.known.url))
 	} else {
 		b.WriteString(strconv.Itoa(a.Status))
 	}
-	took, held := rough(a.Duration), a.Queued.text()
+	took, held := redact.Rough(a.Duration), a.Queued.text()
 	b.Add(took > 0, " after %v", took)
 	b.Add(a.Addr != "", " from %s", a.Addr)
 	b.Add(held != "", ", had waited %s", held)
 	b.Add(a.Kind == KindHedge, ", a hedge")
-	b.Add(a.Hint > 0, ", asks to wait %v", rough(a.Hint))
-	b.Add(a.Wait > 0, ", retry after %v", rough(a.Wait))
+	b.Add(a.Hint > 0, ", asks to wait %v", redact.Rough(a.Hint))
+	b.Add(a.Wait > 0, ", retry after %v", redact.Rough(a.Wait))
 	return b.String()
 }
 
@@ -107,7 +108,7 @@ func (q Queued) text() string {
 		limit string
 		took  time.Duration
 	}{{limitCooldown, q.Cooldown}, {limitPacing, q.Pacing}, {limitRate, q.Rate}, {limitGate, q.Gate}} {
-		if took := rough(part.took); took > 0 {
+		if took := redact.Rough(part.took); took > 0 {
 			all = append(all, fmt.Sprintf("%v for the %s", took, part.limit))
 		}
 	}
@@ -117,7 +118,7 @@ func (q Queued) text() string {
 // end says what the caller got, and why there was nothing more.
 func (s *account) end() string {
 	n := len(s.known.Attempts)
-	var b sentence
+	var b redact.Sentence
 	switch {
 	case s.err == nil && n == 0:
 		return fmt.Sprintf("status %d at the first attempt", s.status)

@@ -17,6 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
+	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
 // A way is the lane of an attempt, and what is known of its connection.
@@ -439,7 +440,7 @@ func (t *Transport) oneLane(ctx context.Context, name string) {
 		return
 	}
 	t.pools.Once(func() {
-		t.logger.LogAttrs(ctx, slog.LevelInfo, fit(name, "", func(name, _ string) string {
+		t.logger.LogAttrs(ctx, slog.LevelInfo, redact.Fit(name, "", func(name, _ string) string {
 			return name + " is silent, and the base has one lane only: set Config.Lane"
 		}), slog.String("host", name))
 	})

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
 const (
@@ -282,7 +284,7 @@ func (r *repeat[K]) sum(now time.Time) line[K] {
 	l := r.last
 	if r.held > 1 {
 		if r.key == *new(K) {
-			l.Text = fit(l.Host, "", func(host, _ string) string {
+			l.Text = redact.Fit(l.Host, "", func(host, _ string) string {
 				return host + ": " + strconv.Itoa(r.held) + " more lines of other kinds are left out"
 			})
 			l.Attrs = []slog.Attr{slog.String("host", l.Host)}

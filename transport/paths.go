@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -70,7 +71,7 @@ func (r route) fault(key, hosts string) string {
 
 // isMethod reports whether s is empty or a method (RFC 9110 §9.1).
 func isMethod(s string) bool {
-	return strings.Trim(s, "!#$%&'*+-.^_`|~"+alphanumerics) == ""
+	return strings.Trim(s, "!#$%&'*+-.^_`|~"+redact.Alphanumerics) == ""
 }
 
 // isClean reports whether http.ServeMux would leave a path, or the end of one, as it is. It

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
 // A report records the attempts of a call and tells the traces and the log about
@@ -127,7 +128,7 @@ func (r *report) log(d *decision) {
 	all := attrs{
 		slog.String("host", host),
 		slog.String("method", method(req)),
-		slog.String("url", safeURL(req.URL)),
+		slog.String("url", redact.URL(req.URL)),
 		slog.String("reason", d.reason.String()),
 	}
 	goes := d.reason == ReasonRetry || d.reason == ReasonResume
@@ -159,7 +160,7 @@ func (r *report) log(d *decision) {
 	r.t.lines.Write(line[lineKey]{
 		Ctx: r.ctx, Level: level, Host: host,
 		Key:   lineKey{what, d.reason, d.Status, classify.KindOf(d.Err)},
-		Text:  fit(host, why, func(host, why string) string { return r.message(d, what, host, why) }),
+		Text:  redact.Fit(host, why, func(host, why string) string { return r.message(d, what, host, why) }),
 		Attrs: all,
 	})
 }
@@ -168,9 +169,9 @@ func (r *report) log(d *decision) {
 func (r *report) message(d *decision, what, host, why string) string {
 	switch {
 	case what == "retry":
-		return fmt.Sprintf("%s failed (%s): attempt %d follows in %v", host, why, d.sent+1, rough(d.Wait))
+		return fmt.Sprintf("%s failed (%s): attempt %d follows in %v", host, why, d.sent+1, redact.Rough(d.Wait))
 	case what == "resume":
-		return fmt.Sprintf("%s cut a body (%s): the rest is asked for in %v", host, why, rough(d.Wait))
+		return fmt.Sprintf("%s cut a body (%s): the rest is asked for in %v", host, why, redact.Rough(d.Wait))
 	case what == "hedge":
 		return host + " is slow: a second attempt goes beside the first"
 	case what == "outrun":
@@ -190,7 +191,7 @@ func (r *report) message(d *decision, what, host, why string) string {
 	case d.sent == 0:
 		return fmt.Sprintf("%s gets no request (%s): %s", host, cmp.Or(d.limit, why), textOf(d.reason))
 	case d.reason == ReasonMaxRetryAfter:
-		return fmt.Sprintf("%s asks to wait %v (%s): no retry, that is more than the rule allows", host, rough(d.Hint), why)
+		return fmt.Sprintf("%s asks to wait %v (%s): no retry, that is more than the rule allows", host, redact.Rough(d.Hint), why)
 	}
 	return fmt.Sprintf("%s failed (%s): no retry, %s", host, why, textOf(d.reason))
 }
@@ -251,7 +252,7 @@ func (r *report) newError(reason Reason, err error) *Error {
 		Limit:    r.limit,
 		Attempts: slices.Clone(r.history),
 		Err:      err,
-		request:  method(req) + " " + safeURL(req.URL),
+		request:  method(req) + " " + redact.URL(req.URL),
 		queued:   r.queued,
 		url:      req.URL.String(),
 		ended:    r.ctx.Err(),
@@ -266,13 +267,13 @@ func (r *report) resumed(attempt int, took time.Duration) {
 	host := r.hostName()
 	r.t.lines.Write(line[lineKey]{
 		Ctx: r.ctx, Level: slog.LevelInfo, Host: host, Key: lineKey{what: "resumed"},
-		Text: fit(host, "", func(host, _ string) string {
+		Text: redact.Fit(host, "", func(host, _ string) string {
 			return fmt.Sprintf("%s goes on with a body at byte %d: its reader notices nothing", host, r.offset)
 		}),
 		Attrs: []slog.Attr{
 			slog.String("host", host),
 			slog.String("method", method(r.req)),
-			slog.String("url", safeURL(r.req.URL)),
+			slog.String("url", redact.URL(r.req.URL)),
 			slog.Int("attempt", attempt),
 			slog.Int64("offset", r.offset),
 			slog.Duration("duration", took.Round(time.Millisecond)),

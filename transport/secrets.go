@@ -6,11 +6,12 @@ import (
 	"net/url"
 
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
 // SafeURL returns the text of a URL without userinfo, query values and fragments, as log
 // lines and errors of this package have it.
-func SafeURL(u *url.URL) string { return safeURL(u) }
+func SafeURL(u *url.URL) string { return redact.URL(u) }
 
 // SafeError returns the text of an error without userinfo, query values and fragments of
 // the URLs in it. u is the URL of the request, or nil.
@@ -26,14 +27,14 @@ func SafeError(err error, u *url.URL) string {
 
 // safeText returns the text of an error without the secrets of URLs. The caller knows
 // that the text may contain the URLs in known.
-func safeText(err error, known ...string) string { return text(err, ours(err, known)...) }
+func safeText(err error, known ...string) string { return redact.Text(err, ours(err, known)...) }
 
 // causeOf says in a few words what is wrong, without secrets.
-func causeOf(err error, known ...string) string { return safeCause(err, ours(err, known)...) }
+func causeOf(err error, known ...string) string { return redact.Cause(err, ours(err, known)...) }
 
 // ours adds the URLs of this package's errors in the tree of err.
 func ours(err error, known []string) []string {
-	for e := range tree(err) {
+	for e := range redact.Tree(err) {
 		if e, ok := e.(*Error); ok {
 			known = append(known, e.url)
 		}
@@ -44,7 +45,7 @@ func ours(err error, known []string) []string {
 // safeName returns the name of a host for events and snapshots.
 func safeName(s *host.State[resolved]) string {
 	k := s.Key()
-	if safe := safeHost(k.Host); safe != k.Host {
+	if safe := redact.Host(k.Host); safe != k.Host {
 		return k.Scheme + "://" + safe
 	}
 	return s.Name()
@@ -56,5 +57,5 @@ func (c *call) hostName() string {
 		return safeName(c.state)
 	}
 	k := host.KeyOf(c.req.URL)
-	return k.Scheme + "://" + safeHost(k.Host)
+	return k.Scheme + "://" + redact.Host(k.Host)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
 // A HostState is a report of what a Transport knows about a host at a moment. It
@@ -65,7 +66,7 @@ func (s HostState) String() string {
 	if s.GateClosed {
 		gate = "closed"
 	}
-	var b sentence
+	var b redact.Sentence
 	fmt.Fprintf(&b, "%s: %d requests, %d under way", s.Host, s.Requests, s.InFlight)
 	b.Add(s.BudgetLeft >= 0, ", %.1f retries left", s.BudgetLeft)
 	b.Add(s.HeldScopes > 0, ", %d held until %s", s.HeldScopes, s.HeldUntil.UTC().Format(time.RFC3339))

@@ -1,6 +1,6 @@
 // Errors in a few words, and texts that keep to a length.
 
-package transport
+package redact
 
 import (
 	"crypto/x509"
@@ -16,17 +16,17 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 )
 
-// safeCause says in a few words what is wrong. It names the day on which a certificate
+// Cause says in a few words what is wrong. It names the day on which a certificate
 // expired, and leaves out what a log line says elsewhere: the method, the URL and the
 // address. It hides the secrets of the URLs that are known. The text is a line that can be
 // printed.
-func safeCause(err error, known ...string) string { return printable(cause(err, known)) }
+func Cause(err error, known ...string) string { return printable(cause(err, known)) }
 
 func cause(err error, known []string) string {
 	if text := certificate(err); text != "" {
 		return text
 	}
-	whole := text(err, known...)
+	whole := Text(err, known...)
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		switch {
 		case dns.IsNotFound:
@@ -64,9 +64,9 @@ func certificate(err error) string {
 	if name, ok := errors.AsType[x509.HostnameError](err); ok && name.Certificate != nil {
 		names := name.Certificate.DNSNames
 		if len(names) == 0 {
-			return "certificate not for " + safeHost(name.Host)
+			return "certificate not for " + Host(name.Host)
 		}
-		return "certificate for " + names[0] + ", not for " + safeHost(name.Host)
+		return "certificate for " + names[0] + ", not for " + Host(name.Host)
 	}
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		return "certificate of an unknown authority"
@@ -101,9 +101,9 @@ func innermost(err error) error {
 // longest is the most characters that a message has.
 const longest = 120
 
-// fit returns a message about a host and a cause. If it would be too long, it shortens
+// Fit returns a message about a host and a cause. If it would be too long, it shortens
 // the cause first, and then the host. The message can be printed.
-func fit(host, why string, message func(host, why string) string) string {
+func Fit(host, why string, message func(host, why string) string) string {
 	text := message(host, why)
 	if over := utf8.RuneCountInString(text) - longest; over > 0 {
 		why = clip(why, max(utf8.RuneCountInString(why)-over, 20))
@@ -115,11 +115,11 @@ func fit(host, why string, message func(host, why string) string) string {
 	return printable(clip(text, longest))
 }
 
-// A sentence is a text of several parts.
-type sentence struct{ strings.Builder }
+// A Sentence is a text of several parts.
+type Sentence struct{ strings.Builder }
 
 // Add adds a part if there is something to say.
-func (s *sentence) Add(said bool, format string, args ...any) {
+func (s *Sentence) Add(said bool, format string, args ...any) {
 	if said {
 		fmt.Fprintf(s, format, args...)
 	}
@@ -135,8 +135,8 @@ func clip(s string, n int) string {
 	return string(all[:head]) + "…" + string(all[len(all)-(n-head-1):])
 }
 
-// rough rounds a time for people.
-func rough(d time.Duration) time.Duration {
+// Rough rounds a time for people.
+func Rough(d time.Duration) time.Duration {
 	switch {
 	case d >= 10*time.Second:
 		return d.Round(time.Second)

@@ -1,4 +1,9 @@
-package transport
+// Package redact has texts of URLs and errors without secrets, for logs and errors.
+//
+//	redact.go  URLs, and the URLs in the texts of errors
+//	cause.go   an error in a few words
+//	message.go texts that keep to a length
+package redact
 
 import (
 	"iter"
@@ -10,22 +15,22 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 )
 
-// hidden stands for each part of a URL that may be a secret.
-const hidden = "xxxxx"
+// Hidden stands for each part of a URL that may be a secret.
+const Hidden = "xxxxx"
 
 // longestName is the length of the longest name of a query parameter. A longer name is
 // taken for a token.
 const longestName = 40
 
 const (
-	alphanumerics = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	schemeChars   = alphanumerics + "+-."
+	Alphanumerics = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	schemeChars   = Alphanumerics + "+-."
 )
 
-// safeURL returns the text of a URL for logs and errors. The text has no
+// URL returns the text of a URL for logs and errors. The text has no
 // userinfo, no query values and no fragment. The name of a query parameter is
 // shown only if the parameter surely is a name with a value.
-func safeURL(u *url.URL) string {
+func URL(u *url.URL) string {
 	if u == nil {
 		return "<nil>"
 	}
@@ -33,17 +38,17 @@ func safeURL(u *url.URL) string {
 		return safeOpaque(u)
 	}
 	safe := *u
-	safe.Host, safe.RawQuery = safeHost(u.Host), safeQuery(u.RawQuery)
+	safe.Host, safe.RawQuery = Host(u.Host), safeQuery(u.RawQuery)
 	safe.Fragment, safe.RawFragment = "", ""
 	if u.User != nil {
-		safe.User = url.User(hidden)
+		safe.User = url.User(Hidden)
 	}
 	escaped := u.EscapedPath()
 	if raw := safePath(escaped); raw != escaped {
 		if path, err := url.PathUnescape(raw); err == nil {
 			safe.Path, safe.RawPath = path, raw
 		} else {
-			safe.Path, safe.RawPath = "/"+hidden, ""
+			safe.Path, safe.RawPath = "/"+Hidden, ""
 		}
 	}
 	return safe.String()
@@ -58,18 +63,18 @@ func safeOpaque(u *url.URL) string {
 	}
 	inner, err := url.Parse(u.Opaque)
 	if u.Opaque[0] != '/' || err != nil {
-		return scheme + hidden
+		return scheme + Hidden
 	}
 	query := ""
 	if u.RawQuery != "" {
 		query = "?" + safeQuery(u.RawQuery)
 	}
-	return scheme + safeURL(inner) + query
+	return scheme + URL(inner) + query
 }
 
-// safeHost returns a host without userinfo in front of it and without a path or a query
+// Host returns a host without userinfo in front of it and without a path or a query
 // behind it. A caller that fills in a URL by hand may leave such parts in its Host.
-func safeHost(s string) string {
+func Host(s string) string {
 	if isHost(s) {
 		return s
 	}
@@ -79,7 +84,7 @@ func safeHost(s string) string {
 		name = name[:i]
 	}
 	if at > 0 {
-		name = hidden + "@" + name
+		name = Hidden + "@" + name
 	}
 	return name
 }
@@ -105,7 +110,7 @@ func safePath(path string) string {
 	}
 	for i := 0; i+2 < len(path); i++ {
 		if c := path[i : i+3]; strings.EqualFold(c, "%3f") || c == "%23" {
-			path = path[:i+3] + hidden
+			path = path[:i+3] + Hidden
 			break
 		}
 	}
@@ -120,15 +125,15 @@ func safePath(path string) string {
 // follows two slashes.
 func safeSegment(s string, authority bool) string {
 	if lower := strings.ToLower(s); strings.Contains(lower, "%40") && (strings.Contains(lower, "%3a") || strings.Contains(lower, ":")) {
-		return hidden
+		return Hidden
 	}
 	if user, name, ok := cutLast(s, "@"); ok && (authority || strings.Contains(user, ":")) {
-		s = hidden + "@" + name
+		s = Hidden + "@" + name
 	}
 	parts := strings.Split(s, ";")
 	for i, part := range parts[1:] {
 		if name, _, ok := strings.Cut(part, "="); ok {
-			parts[1+i] = name + "=" + hidden
+			parts[1+i] = name + "=" + Hidden
 		}
 	}
 	return strings.Join(parts, ";")
@@ -147,9 +152,9 @@ func safeQuery(query string) string {
 		switch {
 		case part == "":
 		case strings.Trim(value, "=") == "" || !isName(name):
-			parts[i] = hidden
+			parts[i] = Hidden
 		default:
-			parts[i] = name + "=" + hidden
+			parts[i] = name + "=" + Hidden
 		}
 	}
 	return strings.Join(parts, "&")
@@ -157,14 +162,14 @@ func safeQuery(query string) string {
 
 // isName reports whether s can be shown as the name of a query's parameter.
 func isName(s string) bool {
-	return s != "" && len(s) <= longestName && strings.Trim(s, alphanumerics+"_-.[]$") == ""
+	return s != "" && len(s) <= longestName && strings.Trim(s, Alphanumerics+"_-.[]$") == ""
 }
 
-// text returns the text of an error without the secrets of URLs. The caller knows
+// Text returns the text of an error without the secrets of URLs. The caller knows
 // that the text may contain the URLs in known. Text adds the URLs of errors of
 // net/url in the tree of err. It also searches the text itself, because net/http writes
 // the Location of a response into a text, and other packages write the URL of a request.
-func text(err error, known ...string) string {
+func Text(err error, known ...string) string {
 	text := err.Error()
 	known = append(urlsIn(err), known...)
 	// Replace the longest URL first, because a URL may be the beginning of another URL.
@@ -198,12 +203,12 @@ func withoutAuthority(text, known string) string {
 		return text
 	}
 	if user, _, ok := cutLast(whole, "@"); ok && user != "" {
-		text = replaced(text, user+"@", hidden+"@")
+		text = replaced(text, user+"@", Hidden+"@")
 	}
 	_, whole, _ = cutLast("@"+whole, "@")
 	name, _ := host.SplitPort(whole) // a lookup is about the name alone
 	for _, s := range []string{whole, name} {
-		if safe := safeHost(s); safe != "" && safe != s {
+		if safe := Host(s); safe != "" && safe != s {
 			text = replaced(text, s, safe)
 		}
 	}
@@ -219,7 +224,7 @@ func replaced(text, s, safe string) string {
 
 // urlsIn returns the URLs of all errors in the tree of err that have one.
 func urlsIn(err error) (all []string) {
-	for e := range tree(err) {
+	for e := range Tree(err) {
 		if e, ok := e.(*url.Error); ok {
 			all = append(all, e.URL)
 		}
@@ -227,8 +232,8 @@ func urlsIn(err error) (all []string) {
 	return all
 }
 
-// tree returns err and all errors that it wraps. err may be nil.
-func tree(err error) iter.Seq[error] {
+// Tree returns err and all errors that it wraps. err may be nil.
+func Tree(err error) iter.Seq[error] {
 	return func(yield func(error) bool) { walk(err, yield) }
 }
 
@@ -257,9 +262,9 @@ func (h *hider) known(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
 		h.broken = append(h.broken, s)
-		return hidden
+		return Hidden
 	}
-	return safeURL(u)
+	return URL(u)
 }
 
 // text hides the secrets of the URLs in a text. It reads the text once: quoted
@@ -356,7 +361,7 @@ func (h *hider) requote(before, whole, inner string) string {
 	case strings.HasSuffix(before, "parse "), strings.HasSuffix(before, " Location header "):
 		safe = h.known(inner) // net/url, Error.Error, and net/http, Client.do
 	case h.isPiece(inner):
-		safe = hidden
+		safe = Hidden
 	case isReference(inner):
 		safe = h.reference(inner)
 	default:
@@ -423,17 +428,17 @@ func (h *hider) reference(s string) string {
 	switch {
 	case err != nil && strings.Contains(s, "://"):
 		h.broken = append(h.broken, s)
-		return hidden
+		return Hidden
 	case err != nil, u.Opaque != "" && !isHTTP(s): // "lookup:" and "name:password@host" look like opaque URLs
 		return safeWord(s)
 	}
-	return safeURL(u)
+	return URL(u)
 }
 
 // safeWord hides the secrets of a text that is not a whole URL.
 func safeWord(s string) string {
 	if user, name, ok := cutLast(s, "@"); ok && strings.Contains(user, ":") {
-		s = hidden + "@" + name
+		s = Hidden + "@" + name
 	}
 	s, _, _ = strings.Cut(s, "#")
 	if path, query, ok := strings.Cut(s, "?"); ok {
