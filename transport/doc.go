@@ -55,7 +55,6 @@
 //	hedge.go         a second attempt beside a slow one
 //	decide.go        the decision, and every Reason
 //	report.go        the history, the events and the log
-//	lines.go         summing up the lines of the log
 //	news.go          which changes of a host are told, and when
 //	change.go        HostChange and its conditions
 //	trace.go         Trace and its hooks, Event and Attempt
@@ -75,10 +74,11 @@
 //
 // The packages that it is made of:
 //
-//	internal/host    the machines of a host, which neither sleep nor read a clock
-//	internal/replay  request bodies that are sent again
-//	internal/resume  response bodies that go on after a cut
-//	internal/redact  texts without secrets
+//	internal/host     the machines of a host, which neither sleep nor read a clock
+//	internal/replay   request bodies that are sent again
+//	internal/resume   response bodies that go on after a cut
+//	internal/logbook  lines of a log, summed up
+//	internal/redact   texts without secrets
 //
 // # How the limits of a host act together
 //

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/logbook"
 	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
@@ -157,7 +158,7 @@ func (r *report) log(d *decision) {
 	if !goes && !aside && !r.began.IsZero() { // the call has ended
 		all.took("elapsed", d.Time.Sub(r.began))
 	}
-	r.t.lines.Write(line[lineKey]{
+	r.t.lines.Write(logbook.Line[lineKey]{
 		Ctx: r.ctx, Level: level, Host: host,
 		Key:   lineKey{what, d.reason, d.Status, classify.KindOf(d.Err)},
 		Text:  redact.Fit(host, why, func(host, why string) string { return r.message(d, what, host, why) }),
@@ -241,7 +242,7 @@ func (t *Transport) changed(h HostChange) {
 	all.add(h.Waiting > 0, slog.Int("waiting", h.Waiting))
 	all.add(h.Room > 0, slog.Int("room", h.Room))
 	all.add(h.Lane > 0, slog.Int("lane", h.Lane))
-	t.lines.Change(line[lineKey]{Ctx: h.Context, Level: level, Host: h.Host, Text: h.String(), Attrs: all})
+	t.lines.Change(logbook.Line[lineKey]{Ctx: h.Context, Level: level, Host: h.Host, Text: h.String(), Attrs: all})
 }
 
 // newError returns the error of a call that ends without a response.
@@ -265,7 +266,7 @@ func (r *report) resumed(attempt int, took time.Duration) {
 		return
 	}
 	host := r.hostName()
-	r.t.lines.Write(line[lineKey]{
+	r.t.lines.Write(logbook.Line[lineKey]{
 		Ctx: r.ctx, Level: slog.LevelInfo, Host: host, Key: lineKey{what: "resumed"},
 		Text: redact.Fit(host, "", func(host, _ string) string {
 			return fmt.Sprintf("%s goes on with a body at byte %d: its reader notices nothing", host, r.offset)

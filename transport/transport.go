@@ -20,6 +20,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
+	"github.com/aplomb-go/aplomb/internal/logbook"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -149,7 +150,7 @@ type Transport struct {
 	trace   *Trace       // nil: nobody observes
 	logger  *slog.Logger
 
-	lines       *book[lineKey] // of the logger; nil: there is none
+	lines       *logbook.Book[lineKey] // of the logger; nil: there is none
 	hostChanged func(HostChange)
 	watched     bool // somebody is told about the state of the hosts
 
@@ -209,7 +210,7 @@ func New(c Config) (*Transport, error) {
 		}
 	}
 	if t.logger != nil {
-		t.lines = newBook[lineKey](t.logger)
+		t.lines = logbook.New[lineKey](t.logger)
 	}
 	t.watched = t.logger != nil || t.hostChanged != nil
 	set, more := newRuleset(c.Rule, c.Hosts, new(owner))

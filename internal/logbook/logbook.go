@@ -1,4 +1,5 @@
-package transport
+// Package logbook sums up the lines of a log, so that an outage can be read.
+package logbook
 
 import (
 	"context"
@@ -25,8 +26,8 @@ const (
 	hostsOfLog = 1024
 )
 
-// A line is a line of the log. Lines of a host with the same Key are alike.
-type line[K comparable] struct {
+// A Line is a line of the log. Lines of a host with the same Key are alike.
+type Line[K comparable] struct {
 	Ctx   context.Context
 	Level slog.Level
 	Host  string
@@ -35,9 +36,9 @@ type line[K comparable] struct {
 	Attrs []slog.Attr
 }
 
-// A book has the lines of a Transport. It is safe for concurrent use. It knows neither the Transport nor its requests, so
+// A Book has the lines of a Transport. It is safe for concurrent use. It knows neither the Transport nor its requests, so
 // its timer keeps little in memory.
-type book[K comparable] struct {
+type Book[K comparable] struct {
 	logger *slog.Logger
 
 	mu    sync.Mutex // guards everything below; nothing is written while it is held
@@ -52,7 +53,7 @@ type book[K comparable] struct {
 type hostLines[K comparable] struct {
 	repeats [keysOfHost + 1]repeat[K] // the last is for all other keys
 	changes [changesOfHost]time.Time  // when the last lines about the state were written
-	waiting []line[K]                 // about the state, whose turn comes later
+	waiting []Line[K]                 // about the state, whose turn comes later
 	skipped int                       // changes that have no line, since the last
 }
 
@@ -63,17 +64,17 @@ type repeat[K comparable] struct {
 	span   time.Duration
 	held   int       // lines that are held back
 	first  time.Time // when the first of them came
-	last   line[K]   // the last of them
+	last   Line[K]   // the last of them
 	latest time.Time // when it came
 }
 
-// newBook returns a Book that writes to a logger.
-func newBook[K comparable](logger *slog.Logger) *book[K] {
-	return &book[K]{logger: logger, hosts: map[string]*hostLines[K]{}}
+// New returns a Book that writes to a logger.
+func New[K comparable](logger *slog.Logger) *Book[K] {
+	return &Book[K]{logger: logger, hosts: map[string]*hostLines[K]{}}
 }
 
 // Write writes a line about a request, or holds it back.
-func (s *book[K]) Write(l line[K]) {
+func (s *Book[K]) Write(l Line[K]) {
 	s.add(l.Host, func(h *hostLines[K], now time.Time) {
 		r := h.repeat(l.Key, now)
 		if r.held == 0 {
@@ -90,7 +91,7 @@ func (s *book[K]) Write(l line[K]) {
 
 // Change writes a line about the state of a host, or holds it back. If there is too much to
 // tell, the latest counts.
-func (s *book[K]) Change(l line[K]) {
+func (s *Book[K]) Change(l Line[K]) {
 	s.add(l.Host, func(h *hostLines[K], now time.Time) {
 		if n := len(h.waiting); n > 0 && (n == changesOfHost || now.Before(h.allowed())) {
 			l.Ctx = context.Background()
@@ -106,7 +107,7 @@ func (s *book[K]) Change(l line[K]) {
 }
 
 // add adds a line to those of its host, and writes what may be written now.
-func (s *book[K]) add(host string, to func(h *hostLines[K], now time.Time)) {
+func (s *Book[K]) add(host string, to func(h *hostLines[K], now time.Time)) {
 	now := time.Now()
 	s.mu.Lock()
 	h := s.of(host, now)
@@ -120,16 +121,16 @@ func (s *book[K]) add(host string, to func(h *hostLines[K], now time.Time)) {
 }
 
 // Enabled reports whether the logger takes lines of a level. A nil Book takes none.
-func (s *book[K]) Enabled(ctx context.Context, level slog.Level) bool {
+func (s *Book[K]) Enabled(ctx context.Context, level slog.Level) bool {
 	return s != nil && s.logger.Enabled(ctx, level)
 }
 
 // log writes a line. No lock is held, because a handler may block, or send a request over
 // the same Transport.
-func (s *book[K]) log(l *line[K]) { s.logger.LogAttrs(l.Ctx, l.Level, l.Text, l.Attrs...) }
+func (s *Book[K]) log(l *Line[K]) { s.logger.LogAttrs(l.Ctx, l.Level, l.Text, l.Attrs...) }
 
 // of returns the lines of a host; the lock is held.
-func (s *book[K]) of(host string, now time.Time) *hostLines[K] {
+func (s *Book[K]) of(host string, now time.Time) *hostLines[K] {
 	h := s.hosts[host]
 	if h != nil {
 		return h
@@ -148,7 +149,7 @@ func (s *book[K]) of(host string, now time.Time) *hostLines[K] {
 }
 
 // arm makes the timer fire at that time or earlier; the lock is held.
-func (s *book[K]) arm(now, at time.Time) {
+func (s *Book[K]) arm(now, at time.Time) {
 	switch {
 	case s.busy || at.IsZero() || !s.at.IsZero() && !at.Before(s.at):
 		return
@@ -162,9 +163,9 @@ func (s *book[K]) arm(now, at time.Time) {
 
 // tick writes the lines that were held back and are due. The timer is armed again when they
 // are written, so at most one goroutine waits for a handler that blocks.
-func (s *book[K]) tick() {
+func (s *Book[K]) tick() {
 	now := time.Now()
-	var ready []line[K]
+	var ready []Line[K]
 	s.mu.Lock()
 	s.busy = true
 	for _, h := range s.hosts {
@@ -239,10 +240,10 @@ func (h *hostLines[K]) turn() *repeat[K] {
 }
 
 // ready appends the lines that may be written now, and forgets them.
-func (h *hostLines[K]) ready(now time.Time, all []line[K]) []line[K] {
+func (h *hostLines[K]) ready(now time.Time, all []Line[K]) []Line[K] {
 	for len(h.waiting) > 0 && !now.Before(h.changeDue()) {
 		l := h.waiting[0]
-		h.waiting[0] = line[K]{} // the array keeps no request in memory
+		h.waiting[0] = Line[K]{} // the array keeps no request in memory
 		if h.waiting = h.waiting[1:]; h.skipped > 0 {
 			l.Attrs = append(l.Attrs, slog.Int("skipped", h.skipped))
 			h.skipped = 0
@@ -280,7 +281,7 @@ func (r *repeat[K]) due() time.Time {
 }
 
 // sum returns the line for all that were held back.
-func (r *repeat[K]) sum(now time.Time) line[K] {
+func (r *repeat[K]) sum(now time.Time) Line[K] {
 	l := r.last
 	if r.held > 1 {
 		if r.key == *new(K) {
@@ -296,6 +297,6 @@ func (r *repeat[K]) sum(now time.Time) line[K] {
 	} else {
 		r.span = shortSpan
 	}
-	r.held, r.shown, r.last = 0, now, line[K]{}
+	r.held, r.shown, r.last = 0, now, Line[K]{}
 	return l
 }
