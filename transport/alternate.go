@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/resume"
@@ -271,7 +272,7 @@ func (x *exchange) isDown(n *endpoint, tries bool) bool {
 // gate knows that, apart from a 503 that names a wait.
 func (x *exchange) noteOutage(resp *http.Response, err error, hint time.Duration) {
 	sure := resp != nil && resp.StatusCode == http.StatusServiceUnavailable && hint > 0 && x.rule.Policy.Cooldown == policy.On
-	switch o := x.state.Machines().Outage(); resultOf(x.ctx, resp, err) {
+	switch o := x.state.Machines().Outage(); flight.ResultOf(x.ctx, resp, err) {
 	case gate.Success:
 		o.Succeeded()
 	case gate.Failed, gate.Lost:
@@ -439,7 +440,7 @@ func (x *exchange) settle(resp *http.Response) {
 func mayTravel(req *http.Request, a *policy.Alternates) bool {
 	u := req.URL
 	switch {
-	case upgrades(req), u.Opaque != "", u.Path != "" && u.Path[0] != '/':
+	case flight.Upgrades(req), u.Opaque != "", u.Path != "" && u.Path[0] != '/':
 		return false
 	case strings.Contains(u.Path+"/", "/../"), strings.Contains(u.Path, "/..;"):
 		return false // it could leave the path of a base; some servers drop what begins with a semicolon

@@ -9,6 +9,7 @@ import (
 	"runtime"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/policy"
@@ -19,7 +20,7 @@ import (
 func (c *call) awaits(resp *http.Response) bool {
 	most := c.rule.Policy.Download.Memory
 	return most > 0 && resume.Likely(resp) && resp.ContentLength <= most && !c.single() && c.idempotent() &&
-		!inMemory(resp.Body) && !handsOver(c.req, resp) && !resume.IsStream(c.req, resp)
+		!flight.InMemory(resp.Body) && !flight.HandsOver(c.req, resp) && !resume.IsStream(c.req, resp)
 }
 
 // awaitFinal reads the body of a response that the caller would get. If the body is cut,
@@ -57,7 +58,7 @@ func (c *call) await(resp *http.Response) error {
 	defer func() { // also if the base transport panics
 		if !delivered {
 			in.Forget()
-			dismiss(ctx, resp)
+			flight.Dismiss(ctx, resp)
 		}
 	}()
 	//lint:ignore SA1019 old callers still set Request.Cancel

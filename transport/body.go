@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
@@ -60,7 +61,7 @@ func (x *exchange) nextBody() (body io.ReadCloser, getBody func() (io.ReadCloser
 		case nil, replay.ErrLent:
 			return body, err
 		case replay.ErrEnded:
-			return nil, contextErr(ctx)
+			return nil, flight.ContextErr(ctx)
 		}
 		return nil, &bodyError{why: err}
 	}

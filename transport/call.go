@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
 )
 
@@ -31,7 +32,7 @@ type call struct {
 	at      int             // the endpoint of req, state and rule; 0: the request's own host
 	plain   *http.Request   // the request without its Expect, after a 417; nil: it keeps it
 	price   int             // see cost; 0: Cost was not asked yet
-	sleeper sleeper
+	sleeper flight.Sleeper
 }
 
 // obeyCancel makes the closing of Request.Cancel end c.ctx, so that every wait of
@@ -63,7 +64,7 @@ func (c *call) obeyCancel() (stop func()) {
 
 // carry takes what the caller's context carries.
 func (c *call) carry(ctx context.Context) {
-	if all := carriedBy(ctx); all != nil {
+	if all := flight.CarriedBy(ctx); all != nil {
 		c.options, _ = all.Options.(*options)
 		c.inside = all.Number > 0
 	}
@@ -130,8 +131,8 @@ func (c *call) unexpect() {
 // sleepOr waits until d is over or ready receives something. It ends at once when the
 // caller's context does.
 func (c *call) sleepOr(d time.Duration, ready <-chan struct{}) error {
-	if c.sleeper.Sleep(c.ctx, d, ready) == canceled {
-		return contextErr(c.ctx)
+	if c.sleeper.Sleep(c.ctx, d, ready) == flight.Canceled {
+		return flight.ContextErr(c.ctx)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -111,7 +112,7 @@ func WithTrace(ctx context.Context, trace *Trace) context.Context {
 // attempt, 2 for the first retry. It is 1 for any other context. It is for base
 // transports that label or sign each attempt.
 func AttemptNumber(ctx context.Context) int {
-	if c := carriedBy(ctx); c != nil && c.Number > 0 {
+	if c := flight.CarriedBy(ctx); c != nil && c.Number > 0 {
 		return c.Number
 	}
 	return 1
@@ -123,15 +124,15 @@ func withOptions(ctx context.Context, change func(*options)) context.Context {
 		o = *old
 	}
 	change(&o)
-	all := carried{Options: &o}
-	if old := carriedBy(ctx); old != nil {
+	all := flight.Carried{Options: &o}
+	if old := flight.CarriedBy(ctx); old != nil {
 		all.Number = old.Number
 	}
-	return context.WithValue(ctx, carriedKey{}, &all)
+	return context.WithValue(ctx, flight.CarriedKey{}, &all)
 }
 
 func optionsOf(ctx context.Context) *options {
-	if c := carriedBy(ctx); c != nil {
+	if c := flight.CarriedBy(ctx); c != nil {
 		o, _ := c.Options.(*options)
 		return o
 	}

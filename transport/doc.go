@@ -36,22 +36,15 @@
 //	rule_key.go      the fields of idempotency keys
 //	key.go           the idempotency key of a request
 //	context.go       settings of a single request, and the history of a response
-//	carried.go       what travels in the context of a request
 //	loop.go          RoundTrip and the loop
 //	call.go          the parts of a call that do not change
 //	alternate.go     the endpoints of a request: its host, and others that serve the same
 //	limits.go        the limits of a host before an attempt
 //	queue.go         waiting for a turn at one limit
 //	heard.go         the limits of a host after an attempt
-//	slot.go          a slot at the gate
 //	lane.go          which lane an attempt takes, and what its outcome says about it
 //	send.go          the next attempt
 //	lanes.go         making lanes and closing them
-//	connect.go       the connection of an attempt
-//	attempt.go       a flight, and the copy of the request that it sends
-//	sleep.go         waiting
-//	timeout.go       the context of an attempt, and the timer that ends it
-//	errors.go        the errors of an attempt that took too long
 //	hedge.go         a second attempt beside a slow one
 //	decide.go        the decision, and every Reason
 //	report.go        the history, the events and the log
@@ -59,7 +52,6 @@
 //	change.go        HostChange and its conditions
 //	trace.go         Trace and its hooks, Event and Attempt
 //	observe.go       telling the hooks about a request, its attempts and its body
-//	drain.go         draining a response within bounds
 //	error.go         Error
 //	secrets.go       errors and URLs without secrets
 //	explain.go       the story of a request
@@ -68,12 +60,12 @@
 //	incoming.go      bodies that are read before their reader has them
 //	resume_loop.go   the seam to internal/resume, which continues response bodies
 //	resume_error.go  the errors of a response body
-//	stall.go         bodies that stand still
 //	snapshot.go      the state of all hosts, and of the fleet
 //	fleet.go         the seam to the Transports of other processes
 //
 // The packages that it is made of:
 //
+//	internal/flight   one attempt: its context, its timers, its slot, its connection
 //	internal/host     the machines of a host, which neither sleep nor read a clock
 //	internal/replay   request bodies that are sent again
 //	internal/resume   response bodies that go on after a cut

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -20,7 +21,7 @@ var (
 	// turn under a limit of the host would come after the deadline of its context.
 	// errors.Is(err, context.DeadlineExceeded) and Timeout() also hold, although the
 	// deadline has not passed yet.
-	ErrOverDeadline error = &timeoutError{Text: "transport: its turn would come after the deadline"}
+	ErrOverDeadline error = &flight.TimeoutError{Text: "transport: its turn would come after the deadline"}
 
 	// ErrCooldown is in the error of a request that was refused because the host
 	// asked for a longer wait than Rule.RetryAfter.Max. Error.Until is the time that
@@ -39,13 +40,13 @@ var (
 
 	// ErrOutrun is the error of an attempt if another attempt of the same request got
 	// a response first. It is also the cause of the end of its context.
-	ErrOutrun = errOutrun
+	ErrOutrun = flight.ErrOutrun
 
 	// ErrStalled is in the error of an attempt or of a response's body that made no progress
 	// for Rule.Stall.Timeout, or that was slower than Rule.Stall.MinBytesPerSecond.
 	// errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as for the timeouts of
 	// net/http.
-	ErrStalled = errStalled
+	ErrStalled = flight.ErrStalled
 
 	errNotMade         = errors.New("transport: a zero Transport; make one with New or Default")
 	errRequestCanceled = errors.New("transport: request canceled")
@@ -58,7 +59,7 @@ func (no *refusal) named() error {
 	case no.limit == "":
 		return no.err
 	case no.err == ErrOverDeadline:
-		return &timeoutError{Text: ErrOverDeadline.Error() + " (" + no.limit + ")", Same: ErrOverDeadline}
+		return &flight.TimeoutError{Text: ErrOverDeadline.Error() + " (" + no.limit + ")", Same: ErrOverDeadline}
 	case no.err == errOverElapsed:
 		return fmt.Errorf("%w (%s)", errOverElapsed, no.limit)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/aplomb-go/aplomb/internal/dial"
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -15,9 +16,9 @@ import (
 )
 
 const (
-	CloseTime        = closeTime
-	DrainBytes       = drainBytes
-	DrainTime        = drainTime
+	CloseTime        = flight.CloseTime
+	DrainBytes       = flight.DrainBytes
+	DrainTime        = flight.DrainTime
 	FirstGap         = firstGap
 	LongSegment      = longSegment
 	MaxCompleted     = maxCompleted
@@ -30,7 +31,7 @@ const (
 
 var (
 	DefaultBase        = defaultBase
-	Discard            = discard
+	Discard            = flight.Discard
 	Encodes            = encodes
 	ErrOverElapsed     = errOverElapsed
 	ErrRequestCanceled = errRequestCanceled
@@ -45,7 +46,7 @@ var (
 
 type Download = download
 
-func ContextError(err, cause error) error { return &contextError{Err: err, Cause: cause} }
+func ContextError(err, cause error) error { return &flight.ContextError{Err: err, Cause: cause} }
 
 // Ended returns the error of a request whose wait a context ended.
 func (e Error) Ended(err error) Error { e.ended = err; return e }
@@ -83,7 +84,7 @@ func (t *Transport) RefusedByProxy(req *http.Request, err error) bool {
 
 // Landed lets the body of a response take over a slot of g.
 func (t *Transport) Landed(g *gate.Gate, ctx context.Context, req *http.Request, resp *http.Response) {
-	s := slot{Home: &t.ground, Gate: g}
+	s := flight.Slot{Home: &t.ground, Gate: g}
 	g.Enter(t.now(), &s.At, nil, gate.Config{})
 	s.Landed(ctx, req, resp, nil, nil)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 )
 
@@ -26,7 +27,7 @@ import (
 // are hedged, and others if the caller or the author of the rule allows it.
 func (x *exchange) hedgeable() bool {
 	return x.sent == 0 && (x.body == nil || x.body.Concurrent()) && !x.single() && len(x.req.Trailer) == 0 && x.idempotent() &&
-		(safe(x.req) || x.vouched()) && !upgrades(x.req)
+		(safe(x.req) || x.vouched()) && !flight.Upgrades(x.req)
 }
 
 // safe reports whether the request's method is safe (RFC 9110 §9.2.1).
@@ -45,7 +46,7 @@ func safe(req *http.Request) bool {
 // and the second to do so closes the response.
 type racer struct {
 	attempt
-	out   *outgoing
+	out   *flight.Outgoing
 	state atomic.Uint32 // running, answered or abandoned
 
 	// set before the state is answered
@@ -113,7 +114,7 @@ func (r *racer) ended(took time.Duration, resp *http.Response, err error) {
 // close closes a response without draining it, because its context has ended. A
 // Close that panics would end the process here, and a Close that blocks would hold
 // up the winner.
-func (r *racer) close() { dismiss(r.Ctx, r.resp) }
+func (r *racer) close() { flight.Dismiss(r.Ctx, r.resp) }
 
 // A race has the racers of one call.
 type race struct {
@@ -173,7 +174,7 @@ func (x *exchange) race() (*http.Response, error) {
 	r.winner = came
 	x.number, x.timing, x.way = came.Number, came.timing, came.way
 	x.limits.about(came)
-	if x.rule.Policy.Hedge.Percentile > 0 && resultOf(x.ctx, came.resp, came.err) == gate.Success {
+	if x.rule.Policy.Hedge.Percentile > 0 && flight.ResultOf(x.ctx, came.resp, came.err) == gate.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
 		// sooner. A failure says nothing about how long responses take.
@@ -321,7 +322,7 @@ func (x *exchange) makeWay(r *race, came *racer) *racer {
 		defer over()
 		go func() {
 			defer func() { _ = recover() }() // nobody else reads this body
-			discard(ctx, resp)
+			flight.Discard(ctx, resp)
 		}()
 		came.resp = nil
 	}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
@@ -77,7 +78,7 @@ type incoming struct {
 // read reads a body in a goroutine, because it may be a stream that pauses for ever, or a
 // base transport that does not look at its context. The goroutine ends when the base
 // transport's Read does. stalls says that the rule bounds the time of a Read.
-func (in *incoming) Fill(ctx context.Context, s *sleeper, resp *http.Response, stalls bool) error {
+func (in *incoming) Fill(ctx context.Context, s *flight.Sleeper, resp *http.Response, stalls bool) error {
 	length := resp.ContentLength // or negative
 	pause, end := pauseTime, time.Now().Add(unknownTime)
 	if length >= 0 {
@@ -93,7 +94,7 @@ func (in *incoming) Fill(ctx context.Context, s *sleeper, resp *http.Response, s
 		}
 		why := s.Sleep(ctx, min(pause, left), in.came)
 		in.Mu.Lock()
-		in.handed = in.handed || why == elapsed && length < 0
+		in.handed = in.handed || why == flight.Elapsed && length < 0
 		handed, err, panicked := in.handed, in.Err, in.panic
 		in.Mu.Unlock()
 		switch {
@@ -103,14 +104,14 @@ func (in *incoming) Fill(ctx context.Context, s *sleeper, resp *http.Response, s
 			<-in.done // it calls nothing any more
 			return nil
 		case ctx.Err() != nil:
-			return contextErr(ctx)
+			return flight.ContextErr(ctx)
 		case err != nil:
 			<-in.done
 			return err
 		case handed:
 			return nil
-		case why == elapsed && !stalls:
-			return noProgress(knownTime)
+		case why == flight.Elapsed && !stalls:
+			return flight.NoProgress(knownTime)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
@@ -25,7 +26,7 @@ type way struct {
 	lane  *lane.Lane      // nil: the base transport of a host that had no trouble so far
 	heard instant.Instant // when something had come over the lane last before the attempt
 	t     *Transport      // whose clock that is
-	link  *link           // nil: nobody needs to know
+	link  *flight.Link    // nil: nobody needs to know
 
 	instead bool // the attempt takes the lane instead of another, or beside it
 }
@@ -107,7 +108,7 @@ func (x *exchange) linked(a *attempt, proves bool) {
 	}
 	x.opens = nil
 	if opens != nil || a.Number > 1 && (x.laned() || x.told()) || x.asksAddress() || proves {
-		a.way.link = &link{Opens: opens}
+		a.way.link = &flight.Link{Opens: opens}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
@@ -23,7 +24,7 @@ type limits struct {
 	latest time.Time // no retry starts later; zero: no bound
 
 	reserved *budget.Charge  // a retry from the budget that has not gone yet
-	slot     slot            // at the gate, before an attempt takes it over
+	slot     flight.Slot     // at the gate, before an attempt takes it over
 	unpaced  bool            // no quota was known when the pacing was asked
 	pass     pacing.Pass     // the pacing's numbers of the attempt
 	since    instant.Instant // when the attempt began to wait for the limits
@@ -146,7 +147,7 @@ func (l *limits) admitByRule() (waited bool, no *refusal) {
 // The queue is served in order. Behind a closed gate every probe would otherwise be
 // such a request, and no probe would ever succeed.
 func (l *limits) admitByGate(gate *gate.Gate) (waited bool, no *refusal) {
-	l.slot = slot{Home: &l.t.ground, Host: l.state.Name(), Gate: gate}
+	l.slot = flight.Slot{Home: &l.t.ground, Host: l.state.Name(), Gate: gate}
 	turns := gate.Turns()
 	a, waited, no := l.wait(gateQueue{l}, &l.queued.Gate)
 	l.crowded = gate.Turns() == turns && turns%2 == 0 && l.queued.Gate >= crowdedWait || no != nil && no.reason == ReasonGateFull
@@ -194,7 +195,7 @@ func (l *limits) admitHedge() bool {
 	}
 	switch {
 	case l.rule.Gate:
-		l.slot = slot{Home: &l.t.ground, Host: l.state.Name(), Gate: m.Gate()}
+		l.slot = flight.Slot{Home: &l.t.ground, Host: l.state.Name(), Gate: m.Gate()}
 		return l.ask(gateQueue{l}, now).Verb == queue.Go
 	case l.rule.Rate:
 		return m.Rate(l.rule.Settings.Rate).Take(now, l.cost())
@@ -280,9 +281,9 @@ func (l *limits) releaseBudget() {
 
 // going notes that an attempt goes now. It uses up the retry of the budget, and
 // hands the slot over to the attempt.
-func (l *limits) going() slot {
+func (l *limits) going() flight.Slot {
 	s := l.slot
-	l.reserved, l.slot = nil, slot{}
+	l.reserved, l.slot = nil, flight.Slot{}
 	return s
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/host/news"
@@ -89,13 +90,13 @@ func (c *call) first() (resp *http.Response, err error) {
 	}
 	if c.rule.Timed {
 		if c.proves() {
-			w.link = new(link)
+			w.link = new(flight.Link)
 		}
-		a := attempt{flight: c.flight(1)}
+		a := attempt{Flight: c.flight(1)}
 		a.Base, a.Lane, a.Link = c.t.pools.Of(w.lane), w.lane, w.link
 		resp, err = a.flyCopy(a.prepare())
 	} else {
-		resp, err = checkResponse(c.t.pools.Of(w.lane).RoundTrip(c.req))
+		resp, err = flight.CheckResponse(c.t.pools.Of(w.lane).RoundTrip(c.req))
 	}
 	if err != nil || tellsToWait(resp.StatusCode) {
 		return c.exchangeAfter(start, w, resp, err, known{}) // the limits hear of the wait before a classifier reads the body
@@ -150,7 +151,7 @@ func (c *call) awaitsFirst(resp *http.Response) (yes bool) {
 // dismissUnless closes a response that nobody gets because a function of the user's panicked.
 func (c *call) dismissUnless(returned *bool, resp *http.Response) {
 	if !*returned {
-		dismiss(c.ctx, resp)
+		flight.Dismiss(c.ctx, resp)
 	}
 }
 
@@ -283,7 +284,7 @@ func (x *exchange) loop(resp *http.Response, err error) (*http.Response, error) 
 	delivered := false
 	defer func() { // for a classifier, hint or trace that panics
 		if !delivered {
-			dismiss(x.ctx, resp)
+			flight.Dismiss(x.ctx, resp)
 		}
 	}()
 	for {
@@ -349,7 +350,7 @@ func (x *exchange) admitHere(first bool) *refusal {
 		first = false
 	}
 	if x.ctx.Err() != nil {
-		return &refusal{reason: x.gone(), err: contextErr(x.ctx)}
+		return &refusal{reason: x.gone(), err: flight.ContextErr(x.ctx)}
 	}
 	return nil
 }
@@ -484,7 +485,7 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 		if to >= 0 {
 			x.move(to)
 		}
-		d.drain = f.within(d.Wait, drainTime)
+		d.drain = f.within(d.Wait, flight.DrainTime)
 		x.commit(&d, f.backoff, f.within(d.Wait, replay.MaxBusy))
 		if to >= 0 && d.reason != ReasonRetry {
 			x.move(from)
@@ -608,7 +609,7 @@ func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 	if reason != ReasonRetry {
 		d.reason, d.Wait = reason, 0
 		if reason == ReasonCanceled || reason == ReasonTimeout {
-			d.ended = contextErr(x.ctx)
+			d.ended = flight.ContextErr(x.ctx)
 		}
 		return
 	}
@@ -649,9 +650,9 @@ func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.R
 func (x *exchange) discard(resp *http.Response, d *decision) (left *http.Response) {
 	limit := time.Until(d.Time.Add(d.drain))
 	if d.renew {
-		return keepWithin(x.ctx, resp, limit, &x.sleeper)
+		return flight.KeepWithin(x.ctx, resp, limit, &x.sleeper)
 	}
-	drainWithin(x.ctx, resp, limit, io.Discard, &x.sleeper)
+	flight.DrainWithin(x.ctx, resp, limit, io.Discard, &x.sleeper)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
@@ -171,7 +172,7 @@ func (w *watch) end(over way, took time.Duration, resp *http.Response, err error
 
 // observeBody makes the body of a response tell its end. It reports whether it does.
 func (x *exchange) observeBody(resp *http.Response) bool {
-	if resp == nil || resp.Body == nil || resp.Body == http.NoBody || handsOver(x.req, resp) {
+	if resp == nil || resp.Body == nil || resp.Body == http.NoBody || flight.HandsOver(x.req, resp) {
 		return false
 	}
 	all := x.traces()

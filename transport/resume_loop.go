@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
@@ -92,13 +93,13 @@ func (c *call) resuming(s series, lane *lane.Lane, resp *http.Response) *downloa
 	if in, ok := resp.Body.(*incoming); ok && in.Whole(resp.ContentLength) {
 		return nil // it was checked, and nothing can cut it
 	}
-	plan, why := resume.Check(c.req, resp, c.again() && !handsOver(c.req, resp))
+	plan, why := resume.Check(c.req, resp, c.again() && !flight.HandsOver(c.req, resp))
 	if c.rule.Policy.Resume.Events == policy.On && resume.CanReconnect(c.req, resp) && (why != nil || resp.ContentLength < 0) {
 		return c.reconnecting(s, lane, resp)
 	}
 	settings := &c.rule.Policy.Resume
 	stores := settings.Checksums == policy.On
-	if plan.Compares() && inMemory(resp.Body) && !resume.Digested(resp, stores) {
+	if plan.Compares() && flight.InMemory(resp.Body) && !resume.Digested(resp, stores) {
 		return nil // nothing can cut it
 	}
 	var d *download
@@ -250,7 +251,7 @@ func (d *download) second() uint32 { return uint32(d.t.now().Since()/time.Second
 
 // Skipping closes the body if the reader's bytes take too long to come.
 func (d *download) Skipping(body io.Closer) (late func() bool) {
-	closed := &drain{Body: closerOnly{body}}
+	closed := &flight.Drain{Body: closerOnly{body}}
 	timer := time.AfterFunc(againTime, closed.Close)
 	return func() bool { return !timer.Stop() }
 }
@@ -324,12 +325,12 @@ func (d *download) before() *past {
 func (d *download) Discard(ctx context.Context, resp *http.Response) {
 	var x exchange
 	defer x.begin(call{req: d.req, ctx: ctx})()
-	discard(x.ctx, resp)
+	flight.Discard(x.ctx, resp)
 }
 
 // Drop closes the body of a segment that was cut.
 func (d *download) Drop(body io.ReadCloser) {
-	dismiss(context.Background(), &http.Response{Body: body})
+	flight.Dismiss(context.Background(), &http.Response{Body: body})
 }
 
 // Altered returns an IntegrityError.
@@ -403,11 +404,11 @@ func (p *past) turn(offset int64, r *resolved) time.Duration {
 func (x *exchange) rest() (*http.Response, error) {
 	resp, err := x.run()
 	if reason := HistoryOf(resp).Reason; reason != ReasonFinal {
-		discard(x.ctx, resp)
+		flight.Discard(x.ctx, resp)
 		return nil, x.report.newError(reason, fmt.Errorf("transport: the response has status %d", resp.StatusCode))
 	}
 	if err != nil && x.ctx.Err() != nil {
-		err = x.report.newError(x.gone(), contextErr(x.ctx)) // whatever error the base made of it
+		err = x.report.newError(x.gone(), flight.ContextErr(x.ctx)) // whatever error the base made of it
 	}
 	return resp, err
 }

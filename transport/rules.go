@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
@@ -67,7 +68,7 @@ type resolved struct {
 
 	Alternates []alternate // other places that serve the same
 
-	Timeouts      timeouts
+	Timeouts      flight.Timeouts
 	PeekWait      time.Duration // how long a classifier waits for the body of a response
 	AttemptHeader string        // empty: none
 	Reconnect     *resolved     // the rule for the reconnects of a body, in which every attempt is timed
@@ -279,7 +280,7 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 	case keys:
 		r.Classify = classify.First(inProgress, classify.Default)
 	}
-	r.Timeouts = timeoutsOf(&rule)
+	r.Timeouts = flight.TimeoutsOf(&rule)
 	r.Timed = r.Timeouts.On()
 	if rule.AttemptHeader != "off" {
 		r.AttemptHeader = rule.AttemptHeader
@@ -292,7 +293,7 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 	if rule.AttemptTimeout <= 0 && rule.Stall.Timeout <= 0 && r.Resumes {
 		bounded := *r
 		bounded.Policy.AttemptTimeout = reconnectTimeout
-		bounded.Timeouts, bounded.Timed, bounded.Noted = timeoutsOf(&bounded.Policy), true, r.Lanes
+		bounded.Timeouts, bounded.Timed, bounded.Noted = flight.TimeoutsOf(&bounded.Policy), true, r.Lanes
 		bounded.PeekWait = time.Second
 		bounded.Reconnect = &bounded
 		r.Reconnect = &bounded

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
@@ -15,7 +16,7 @@ import (
 
 // An attempt is a flight of an exchange, with its record.
 type attempt struct {
-	flight
+	flight.Flight
 	timing timing
 	way    way
 	watch  watch
@@ -23,7 +24,7 @@ type attempt struct {
 }
 
 // prepare makes the copy that is sent. If it panics, it releases the slot and closes the body.
-func (a *attempt) prepare() *outgoing {
+func (a *attempt) prepare() *flight.Outgoing {
 	prepared := false
 	defer func() {
 		if !prepared {
@@ -48,7 +49,7 @@ func (a *attempt) fly() (*http.Response, error) {
 }
 
 // flyCopy sends a copy of the request.
-func (a *attempt) flyCopy(out *outgoing) (*http.Response, error) {
+func (a *attempt) flyCopy(out *flight.Outgoing) (*http.Response, error) {
 	resp, err := a.SendCopy(out)
 	if a.Below != nil {
 		err = withHold(err, a.Below)
@@ -104,7 +105,7 @@ func (x *exchange) attempt(kind Kind) attempt {
 		x.start = now
 	}
 	a := attempt{way: x.nextWay(kind), timing: timing{kind: kind, start: now, queued: x.limits.waited()}}
-	a.flight = x.flight(x.sent)
+	a.Flight = x.flight(x.sent)
 	a.Ctx, a.Inside, a.Plain = x.parent(), x.inside, x.plain != nil
 	x.watch(&a)
 	x.linked(&a, proves)
@@ -119,8 +120,8 @@ func (x *exchange) attempt(kind Kind) attempt {
 }
 
 // flight returns a flight of the call.
-func (c *call) flight(number int) flight {
-	return flight{
+func (c *call) flight(number int) flight.Flight {
+	return flight.Flight{
 		Req: c.req, Ctx: c.ctx, Number: number, Home: &c.t.ground,
 		Timeouts: &c.rule.Timeouts, Timed: c.rule.Timed, Header: c.rule.AttemptHeader,
 	}

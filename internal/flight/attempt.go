@@ -1,6 +1,6 @@
 // A flight, and the copy of the request that it sends.
 
-package transport
+package flight
 
 import (
 	"context"
@@ -17,20 +17,20 @@ import (
 
 // A flight is a send of a request by a base transport. It has everything that it needs, so
 // that it can run beside another.
-type flight struct {
+type Flight struct {
 	Base     http.RoundTripper
 	Req      *http.Request // the caller's
 	Ctx      context.Context
 	Number   int                           // counts the attempts of the call from 1
 	Body     io.ReadCloser                 // nil: the caller's own, as it is
 	GetBody  func() (io.ReadCloser, error) // for the base transport; nil: the caller's own
-	Timeouts *timeouts
+	Timeouts *Timeouts
 	Timed    bool   // it has a context of its own
 	Header   string // that tells the server which retry this is; empty: none
-	Slot     slot
+	Slot     Slot
 	Home     home       // of the lane, and of its clock
 	Lane     *lane.Lane // hears what comes; nil: nobody needs to know
-	Link     *link      // nil: nobody needs to know
+	Link     *Link      // nil: nobody needs to know
 	Inside   bool       // the caller's context belongs to an attempt of another Transport
 	Watched  bool       // a hook sees its header
 	Beside   bool       // runs beside another attempt, and may outlive the call
@@ -48,7 +48,7 @@ type home interface {
 // An outgoing is the copy of a request that an attempt sends, with its context and the
 // body of its response. All of them are a single allocation. It is as small as possible,
 // because there is one for each attempt that is timed.
-type outgoing struct {
+type Outgoing struct {
 	Req  http.Request
 	Ctx  attemptContext
 	body attemptBody // of the response
@@ -66,45 +66,45 @@ type values [6]string
 
 // newOutgoing makes the parts that an attempt needs in a single allocation. room is for the
 // values of its header.
-func newOutgoing(withMore, withValues bool) (out *outgoing, room []string) {
+func newOutgoing(withMore, withValues bool) (out *Outgoing, room []string) {
 	switch {
 	case withMore: // rare enough to have room in any case
 		all := new(struct {
-			outgoing
+			Outgoing
 			extra more
 			values
 		})
 		all.more = &all.extra
-		return &all.outgoing, all.values[:0]
+		return &all.Outgoing, all.values[:0]
 	case withValues:
 		both := new(struct {
-			outgoing
+			Outgoing
 			values
 		})
-		return &both.outgoing, both.values[:0]
+		return &both.Outgoing, both.values[:0]
 	}
-	return new(outgoing), nil
+	return new(Outgoing), nil
 }
 
 // light reports whether the caller's own request can go, untouched: this is the first attempt,
 // its body is not lent, and neither a timer nor a gate watches it.
-func (f *flight) Light() bool {
+func (f *Flight) Light() bool {
 	watched := f.Timed || f.Watched || f.Slot.Probe ||
 		f.Slot.Gate != nil && f.Req.Body != nil && f.Req.Body != http.NoBody
 	return f.Number == 1 && f.Body == nil && !watched && !f.Inside && f.Link == nil
 }
 
 // sendLight sends the caller's own request.
-func (f *flight) SendLight() (resp *http.Response, err error) {
+func (f *Flight) SendLight() (resp *http.Response, err error) {
 	defer func() { f.Slot.Landed(f.Ctx, f.Req, resp, err, nil) }() // also if the base transport panics
-	return checkResponse(f.Base.RoundTrip(f.Req))
+	return CheckResponse(f.Base.RoundTrip(f.Req))
 }
 
 // copied makes the copy that is sent. A retry has a header of its own: the previous
 // attempt may still be writing the old header while the base transport changes the new
 // one. An attempt beside another may still run when the caller has its response and
 // changes the request. So it shares nothing with the caller's request.
-func (f *flight) Copied() (out *outgoing) {
+func (f *Flight) Copied() (out *Outgoing) {
 	own := f.Number > 1 || f.Watched // a header of its own
 	out, room := newOutgoing(f.Timeouts.Stall.On() || f.Slot.Gate != nil, own && len(f.Req.Header) > 0)
 	if f.Beside {
@@ -119,7 +119,7 @@ func (f *flight) Copied() (out *outgoing) {
 }
 
 // arm gives the copy its context and its body.
-func (f *flight) Arm(out *outgoing) {
+func (f *Flight) Arm(out *Outgoing) {
 	req := &out.Req
 	if f.Link != nil {
 		f.Link.ctx = &out.Ctx
@@ -127,13 +127,13 @@ func (f *flight) Arm(out *outgoing) {
 	}
 	out.Ctx.Context, out.Ctx.lane, out.Ctx.home = f.Ctx, f.Lane, f.Home
 	if f.Number > 1 || f.Inside {
-		if c := carriedBy(f.Ctx); c != nil {
+		if c := CarriedBy(f.Ctx); c != nil {
 			out.Ctx.carried = *c
 		}
 		out.Ctx.carried.Number = f.Number // for AttemptNumber
 	}
 	if f.Beside || f.Timed {
-		out.Ctx.start(f.Timeouts, upgrades(f.Req))
+		out.Ctx.start(f.Timeouts, Upgrades(f.Req))
 	}
 	if f.Body != nil {
 		req.Body = f.Body
@@ -153,7 +153,7 @@ func (f *flight) Arm(out *outgoing) {
 
 // abort releases the slot and closes the body of a flight that does not go. They have no
 // other owner.
-func (f *flight) Abort() {
+func (f *Flight) Abort() {
 	if f.Link != nil {
 		f.Link.Opens.Connected()
 	}
@@ -162,7 +162,7 @@ func (f *flight) Abort() {
 }
 
 // closeBody closes the body of a flight that is not sent.
-func (f *flight) closeBody() {
+func (f *Flight) closeBody() {
 	switch {
 	case f.Body != nil:
 		_ = f.Body.Close()
@@ -192,12 +192,12 @@ func headerOf(header http.Header, room []string) http.Header {
 }
 
 // sendCopy sends a copy of the request.
-func (f *flight) SendCopy(out *outgoing) (resp *http.Response, err error) {
+func (f *Flight) SendCopy(out *Outgoing) (resp *http.Response, err error) {
 	req := &out.Req
-	var held *slot
+	var held *Slot
 	if f.Slot.Gate != nil {
 		kept := &out.more.kept
-		kept.slot, f.Slot = f.Slot, slot{}
+		kept.slot, f.Slot = f.Slot, Slot{}
 		held = &kept.slot
 		defer func() { held.Landed(f.Ctx, req, resp, err, kept) }()
 	}
@@ -209,7 +209,7 @@ func (f *flight) SendCopy(out *outgoing) (resp *http.Response, err error) {
 			}
 		}
 	}()
-	if out.Ctx.timeouts != nil || held != nil {
+	if out.Ctx.Timeouts != nil || held != nil {
 		out.Ctx.watch(req, held)
 	}
 	if held != nil && held.Probe {
@@ -218,11 +218,11 @@ func (f *flight) SendCopy(out *outgoing) (resp *http.Response, err error) {
 	if l := f.Link; l != nil && l.Opens != nil {
 		defer l.Opens.Connected() // also if there is no connection
 	}
-	resp, err = checkResponse(f.Base.RoundTrip(req))
+	resp, err = CheckResponse(f.Base.RoundTrip(req))
 	if resp != nil && resp.Request == req {
 		resp.Request = f.Req // as a plain transport would
 	}
-	if out.Ctx.timeouts == nil {
+	if out.Ctx.Timeouts == nil {
 		return resp, err
 	}
 	resp, err, f.Below = out.end(resp, err)
@@ -234,7 +234,7 @@ func (f *flight) SendCopy(out *outgoing) (resp *http.Response, err error) {
 
 // awaitEvent waits for the first event of a stream. It returns an error if the stream
 // fails or takes too long before that.
-func (o *outgoing) awaitEvent(resp *http.Response) (*http.Response, error) {
+func (o *Outgoing) awaitEvent(resp *http.Response) (*http.Response, error) {
 	a := &o.Ctx
 	ctx, cancel := context.WithTimeoutCause(a, a.event, a.eventless)
 	defer cancel()
@@ -249,19 +249,19 @@ func (o *outgoing) awaitEvent(resp *http.Response) (*http.Response, error) {
 	if ok || err == nil {
 		return resp, nil
 	}
-	dismiss(caller, resp)
+	Dismiss(caller, resp)
 	if caller.Err() != nil {
-		return nil, contextErr(caller)
+		return nil, ContextErr(caller)
 	}
 	return nil, err
 }
 
 // checkResponse returns an error if the base transport broke its contract and returned
 // both a response and an error, or neither.
-func checkResponse(resp *http.Response, err error) (*http.Response, error) {
+func CheckResponse(resp *http.Response, err error) (*http.Response, error) {
 	switch {
 	case err != nil && resp != nil:
-		dismiss(context.Background(), resp)
+		Dismiss(context.Background(), resp)
 		return nil, err
 	case err == nil && resp == nil:
 		return nil, errors.New("transport: the base transport returned neither a response nor an error")
@@ -271,14 +271,14 @@ func checkResponse(resp *http.Response, err error) (*http.Response, error) {
 
 // upgrades reports whether the response to a request may hand its connection over to the
 // caller.
-func upgrades(req *http.Request) bool {
+func Upgrades(req *http.Request) bool {
 	upgrade := req.Header["Upgrade"]
 	return req.Method == http.MethodConnect || len(upgrade) > 0 && upgrade[0] != ""
 }
 
 // handsOver reports whether the response's body is the connection itself. The caller then
 // owns the connection, and the body keeps its io.Writer.
-func handsOver(req *http.Request, resp *http.Response) bool {
+func HandsOver(req *http.Request, resp *http.Response) bool {
 	return resp.StatusCode == http.StatusSwitchingProtocols ||
 		req.Method == http.MethodConnect && resp.StatusCode/100 == 2
 }

@@ -1,6 +1,6 @@
 // The context of an attempt, and the timer that ends it.
 
-package transport
+package flight
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 )
 
 // timeouts are the timeouts of a rule, with their errors. They are made once for a rule.
-type timeouts struct {
+type Timeouts struct {
 	After time.Duration // from the start of an attempt to the headers; not positive: off
 	late  error         // if that takes longer
 	Stall stallLimits
@@ -30,22 +30,22 @@ type timeouts struct {
 	eventless error         // if that takes longer
 }
 
-func timeoutsOf(r *policy.Rule) timeouts {
-	return timeouts{
+func TimeoutsOf(r *policy.Rule) Timeouts {
+	return Timeouts{
 		After: r.AttemptTimeout,
-		late:  &timeoutError{"transport: no response within the attempt's %v", r.AttemptTimeout, policy.ErrAttemptTimeout},
+		late:  &TimeoutError{"transport: no response within the attempt's %v", r.AttemptTimeout, policy.ErrAttemptTimeout},
 		Stall: stallLimitsOf(r),
 
 		Connect:     r.ConnectTimeout,
-		unconnected: &net.OpError{Op: "dial", Net: "tcp", Err: &timeoutError{"no connection within %v", r.ConnectTimeout, errUnconnected}},
+		unconnected: &net.OpError{Op: "dial", Net: "tcp", Err: &TimeoutError{"no connection within %v", r.ConnectTimeout, errUnconnected}},
 
 		event:     r.FirstEventTimeout,
-		eventless: &timeoutError{"transport: no event within %v after the headers", r.FirstEventTimeout, policy.ErrAttemptTimeout},
+		eventless: &TimeoutError{"transport: no event within %v after the headers", r.FirstEventTimeout, policy.ErrAttemptTimeout},
 	}
 }
 
 // on reports whether attempts are timed, so that they need a context of their own.
-func (t *timeouts) On() bool { return t.After > 0 || t.Connect > 0 || t.event > 0 || t.Stall.On() }
+func (t *Timeouts) On() bool { return t.After > 0 || t.Connect > 0 || t.event > 0 || t.Stall.On() }
 
 // An attemptContext is the context of one attempt, with the timer that ends it. It knows
 // the number of the attempt. It may be cancelled without the caller's context if the
@@ -60,8 +60,8 @@ func (t *timeouts) On() bool { return t.After > 0 || t.Connect > 0 || t.event > 
 // Later the same timer watches over the Reads of the response's body (see [watchedBody]).
 type attemptContext struct {
 	context.Context             // the caller's
-	carried         carried     // with the number of the attempt; 0: what the caller carries applies
-	*timeouts                   // nil: it ends with the caller's context only
+	carried         Carried     // with the number of the attempt; 0: what the caller carries applies
+	*Timeouts                   // nil: it ends with the caller's context only
 	unlink          func() bool // not nil: it is linked to the caller's by AfterFunc, not derived from it
 	lane            *lane.Lane  // hears what comes; nil: nobody needs to know
 	home            home        // whose clock the lane goes by
@@ -84,10 +84,10 @@ type attemptContext struct {
 }
 
 func (a *attemptContext) Value(key any) any {
-	if key == (carriedKey{}) && a.carried.Number > 0 {
+	if key == (CarriedKey{}) && a.carried.Number > 0 {
 		return &a.carried
 	}
-	if a.timeouts != nil {
+	if a.Timeouts != nil {
 		a.mu.Lock()
 		own := a.own
 		a.mu.Unlock()
@@ -99,7 +99,7 @@ func (a *attemptContext) Value(key any) any {
 }
 
 func (a *attemptContext) Done() <-chan struct{} {
-	if a.timeouts == nil {
+	if a.Timeouts == nil {
 		return a.Context.Done()
 	}
 	a.mu.Lock()
@@ -111,7 +111,7 @@ func (a *attemptContext) Done() <-chan struct{} {
 // Err derives a context that is cancelled, because then the error and its cause must not
 // change any more.
 func (a *attemptContext) Err() error {
-	if a.timeouts == nil {
+	if a.Timeouts == nil {
 		return a.Context.Err()
 	}
 	a.mu.Lock()
@@ -149,8 +149,8 @@ func (a *attemptContext) String() string {
 // not be cancelled if its connection goes over to the caller (101, CONNECT). So the
 // context of a request that may upgrade is detached from its parent. AfterFunc links the
 // two until the response.
-func (a *attemptContext) start(t *timeouts, detached bool) {
-	a.timeouts = t
+func (a *attemptContext) start(t *Timeouts, detached bool) {
+	a.Timeouts = t
 	if t.Connect > 0 {
 		a.began = time.Now()
 	}
@@ -178,7 +178,7 @@ func (a *attemptContext) stop(cause error) {
 func (a *attemptContext) Abandon() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stop(errOutrun)
+	a.stop(ErrOutrun)
 }
 
 // free frees the context.
@@ -217,7 +217,7 @@ func (a *attemptContext) phase() (d time.Duration, cause error) {
 // connecting bounds the time until the attempt has a connection. The base transport may
 // seek a connection again later, which is not bounded.
 func (a *attemptContext) connecting() {
-	if a.timeouts == nil || a.Connect <= 0 {
+	if a.Timeouts == nil || a.Connect <= 0 {
 		return
 	}
 	a.mu.Lock()
@@ -235,7 +235,7 @@ func (a *attemptContext) connecting() {
 
 // connected gives the attempt the rest of its time.
 func (a *attemptContext) connected() {
-	if a.timeouts == nil || a.Connect <= 0 {
+	if a.Timeouts == nil || a.Connect <= 0 {
 		return
 	}
 	a.mu.Lock()
@@ -343,7 +343,7 @@ func (a *attemptContext) finish() {
 // A small body in memory stays as it is, because sending it takes almost no time.
 // net/http sends such a body together with the headers, and returns only when it no
 // longer needs the body. For that it has to see the type of the body.
-func (a *attemptContext) watch(req *http.Request, held *slot) {
+func (a *attemptContext) watch(req *http.Request, held *Slot) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return
 	}
@@ -368,12 +368,12 @@ func (a *attemptContext) watch(req *http.Request, held *slot) {
 type timedBody struct {
 	io.ReadCloser
 	ctx   *attemptContext
-	slot  *slot // nil: no gate
+	slot  *Slot // nil: no gate
 	begun bool  // used by Read alone
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
-	timed := b.ctx.timeouts != nil
+	timed := b.ctx.Timeouts != nil
 	stall := timed && b.ctx.Stall.quiet > 0
 	if timed && !b.begun || stall {
 		b.begun = true
@@ -396,7 +396,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 }
 
 func (b *timedBody) Close() error {
-	if b.ctx.timeouts != nil {
+	if b.ctx.Timeouts != nil {
 		b.ctx.resume(b)
 	}
 	return b.ReadCloser.Close()
@@ -406,26 +406,26 @@ func (b *timedBody) Close() error {
 // timeout, or by the end of the caller's context, if one of them ended the attempt. The
 // attempt's context is cancelled only when the response's body has ended. below is the error
 // that the timeout hides, if there is one.
-func (o *outgoing) end(resp *http.Response, err error) (got *http.Response, _, below error) {
+func (o *Outgoing) end(resp *http.Response, err error) (got *http.Response, _, below error) {
 	a, caller := &o.Ctx, o.Ctx.Context
 	if late := a.outcome(resp); late != nil {
-		dismiss(caller, resp) // it came too late, and its body is already cut off
+		Dismiss(caller, resp) // it came too late, and its body is already cut off
 		if caller.Err() != nil {
-			return nil, contextErr(caller), nil
+			return nil, ContextErr(caller), nil
 		}
 		return nil, late, err
 	}
 	switch {
 	case err != nil:
 		if a.unlink != nil && caller.Err() != nil && !errors.Is(err, caller.Err()) {
-			err = contextErr(caller) // the attempt's context did not inherit it
+			err = ContextErr(caller) // the attempt's context did not inherit it
 		}
 	case resp.Body == nil || resp.Body == http.NoBody:
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		if a.unlink != nil {
 			a.unlink()
 		}
-	case handsOver(&o.Req, resp):
+	case HandsOver(&o.Req, resp):
 		// A tunnel ends with the caller's context, as it does without aplomb. The
 		// body of a tunnel that has no Write, as in net/http, can be wrapped.
 		if _, writes := resp.Body.(io.Writer); !writes {

@@ -1,6 +1,6 @@
 // Waiting.
 
-package transport
+package flight
 
 import (
 	"context"
@@ -8,25 +8,25 @@ import (
 )
 
 // A sleeper waits, and keeps its timer for the next wait. One goroutine uses it.
-type sleeper struct{ timer *time.Timer }
+type Sleeper struct{ timer *time.Timer }
 
 // An awakening says why a sleep ended.
 type awakening uint8
 
 const (
-	elapsed  awakening = iota // the time is over
+	Elapsed  awakening = iota // the time is over
 	woken                     // ready received something, or is closed
-	canceled                  // the context has ended
+	Canceled                  // the context has ended
 )
 
 // sleep waits until d is over, ready receives something or ctx ends. If d is not
 // positive, it does not wait.
-func (s *sleeper) Sleep(ctx context.Context, d time.Duration, ready <-chan struct{}) awakening {
+func (s *Sleeper) Sleep(ctx context.Context, d time.Duration, ready <-chan struct{}) awakening {
 	if d <= 0 {
 		if ctx.Err() != nil {
-			return canceled
+			return Canceled
 		}
-		return elapsed
+		return Elapsed
 	}
 	if s.timer == nil {
 		s.timer = time.NewTimer(d)
@@ -36,10 +36,10 @@ func (s *sleeper) Sleep(ctx context.Context, d time.Duration, ready <-chan struc
 	defer s.timer.Stop()
 	select {
 	case <-s.timer.C:
-		return elapsed
+		return Elapsed
 	case <-ready:
 		return woken
 	case <-ctx.Done():
-		return canceled
+		return Canceled
 	}
 }

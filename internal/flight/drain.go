@@ -1,6 +1,6 @@
 // How a discarded response is read and closed, so that its connection can be used again.
 
-package transport
+package flight
 
 import (
 	"bytes"
@@ -19,12 +19,12 @@ import (
 // That is worthwhile for an error page. A new connection is cheaper than the rest of a
 // long body. An endless or stalled body must not delay the retry.
 const (
-	drainBytes = 64 << 10
-	drainTime  = 250 * time.Millisecond
+	DrainBytes = 64 << 10
+	DrainTime  = 250 * time.Millisecond
 
 	// closeTime bounds the wait for a Close if there is no time to read.
 	// The bodies of net/http take microseconds.
-	closeTime = 5 * time.Millisecond
+	CloseTime = 5 * time.Millisecond
 
 	// drainEmpty is the number of Reads in a row that may return neither a byte
 	// nor an error.
@@ -35,22 +35,22 @@ var errTooLong = errors.New("transport: the response body is too long to be drai
 
 // discard reads the rest of the body within both bounds and closes the body. It
 // returns when that is done, when drainTime is over, or when ctx ends.
-func discard(ctx context.Context, resp *http.Response) {
-	drainWithin(ctx, resp, drainTime, io.Discard, new(sleeper))
+func Discard(ctx context.Context, resp *http.Response) {
+	DrainWithin(ctx, resp, DrainTime, io.Discard, new(Sleeper))
 }
 
 // dismiss closes the body of a response that came too late. It does not wait long for the
 // Close, and a panic of the Close goes no further.
-func dismiss(ctx context.Context, resp *http.Response) {
-	drainWithin(ctx, resp, 0, io.Discard, new(sleeper))
+func Dismiss(ctx context.Context, resp *http.Response) {
+	DrainWithin(ctx, resp, 0, io.Discard, new(Sleeper))
 }
 
 // keepWithin drains a response that the caller may still get. It returns a copy of
 // the response whose body is in memory. If the body was not whole within the bounds,
 // it returns nil.
-func keepWithin(ctx context.Context, resp *http.Response, limit time.Duration, s *sleeper) *http.Response {
+func KeepWithin(ctx context.Context, resp *http.Response, limit time.Duration, s *Sleeper) *http.Response {
 	var rest bytes.Buffer
-	if resp == nil || !drainWithin(ctx, resp, limit, &rest, s) {
+	if resp == nil || !DrainWithin(ctx, resp, limit, &rest, s) {
 		return nil
 	}
 	kept := *resp
@@ -71,22 +71,22 @@ func keepWithin(ctx context.Context, resp *http.Response, limit time.Duration, s
 //
 // A panic in the Read or the Close ends the drain and goes no further, because the
 // caller never gets this body and the retry does not depend on it.
-func drainWithin(ctx context.Context, resp *http.Response, limit time.Duration, w io.Writer, s *sleeper) (whole bool) {
+func DrainWithin(ctx context.Context, resp *http.Response, limit time.Duration, w io.Writer, s *Sleeper) (whole bool) {
 	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
 		return true
 	}
-	if inMemory(resp.Body) {
+	if InMemory(resp.Body) {
 		_, err := io.Copy(w, resp.Body)
 		_ = resp.Body.Close()
 		return err == nil
 	}
-	d := &drain{
+	d := &Drain{
 		Body: resp.Body, to: w, done: make(chan struct{}),
-		read: resp.ContentLength <= drainBytes && limit > 0 && ctx.Err() == nil,
+		read: resp.ContentLength <= DrainBytes && limit > 0 && ctx.Err() == nil,
 	}
 	go d.run()
 	if limit <= 0 {
-		limit = closeTime
+		limit = CloseTime
 	}
 	if s.Sleep(ctx, limit, d.done) == woken {
 		return d.whole
@@ -96,14 +96,14 @@ func drainWithin(ctx context.Context, resp *http.Response, limit time.Duration, 
 }
 
 // inMemory reports whether a response's body is known to be in memory, and small.
-func inMemory(body io.ReadCloser) bool {
+func InMemory(body io.ReadCloser) bool {
 	switch b := body.(type) {
 	case *attemptBody:
 		body = b.ReadCloser
 	case *watchedBody:
 		body = b.ReadCloser
 	case *slotBody:
-		return inMemory(b.ReadCloser)
+		return InMemory(b.ReadCloser)
 	case interface{ InMemory() bool }:
 		return b.InMemory()
 	}
@@ -111,7 +111,7 @@ func inMemory(body io.ReadCloser) bool {
 }
 
 // A drain reads and closes the body of a discarded response.
-type drain struct {
+type Drain struct {
 	Body    io.ReadCloser
 	to      io.Writer     // gets the bytes
 	read    bool          // false: only close the body
@@ -123,7 +123,7 @@ type drain struct {
 }
 
 // run reads the rest if read is set, and closes the body.
-func (d *drain) run() {
+func (d *Drain) run() {
 	defer close(d.done)
 	defer d.Close()
 	if !d.read {
@@ -137,14 +137,14 @@ func (d *drain) run() {
 // Read reads from the body until the body is closed. It returns an error if the body is
 // too long, or if it breaks the contract of io.Reader, because such a body could keep
 // the goroutine reading forever.
-func (d *drain) Read(p []byte) (int, error) {
+func (d *Drain) Read(p []byte) (int, error) {
 	if d.closing.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	// Ask for one more byte, so that a body of exactly drainBytes shows its end.
-	n, err := resume.ReadSome(d.Body, p[:min(len(p), drainBytes+1-d.taken)])
+	n, err := resume.ReadSome(d.Body, p[:min(len(p), DrainBytes+1-d.taken)])
 	switch {
-	case d.taken+n > drainBytes:
+	case d.taken+n > DrainBytes:
 		return 0, errTooLong
 	case n > 0 || err != nil:
 		d.taken += n
@@ -158,7 +158,7 @@ func (d *drain) Read(p []byte) (int, error) {
 }
 
 // close closes the body once. The second call does not wait for the first call.
-func (d *drain) Close() {
+func (d *Drain) Close() {
 	if d.closing.Swap(true) {
 		return
 	}

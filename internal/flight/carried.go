@@ -1,18 +1,18 @@
 // What travels in the context of a request.
 
-package transport
+package flight
 
 import "context"
 
-type carriedKey struct{}
+type CarriedKey struct{}
 
 // A carried is what the context of a request carries. It never changes once it is in a context.
-type carried struct {
+type Carried struct {
 	Number  int // of an attempt; 0 in the context of a caller
 	Options any // what the caller asked for
 }
 
-func carriedBy(ctx context.Context) *carried {
-	c, _ := ctx.Value(carriedKey{}).(*carried)
+func CarriedBy(ctx context.Context) *Carried {
+	c, _ := ctx.Value(CarriedKey{}).(*Carried)
 	return c
 }

@@ -3,7 +3,7 @@
 // Time counts only during a Read of the body, when the reader waits for the server. It
 // does not count between Reads, when the caller is busy.
 
-package transport
+package flight
 
 import (
 	"io"
@@ -14,8 +14,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-func noProgress(after time.Duration) error {
-	return &timeoutError{"transport: no progress for %v", after, errStalled}
+func NoProgress(after time.Duration) error {
+	return &TimeoutError{"transport: no progress for %v", after, ErrStalled}
 }
 
 // throughputWindow is the time over which the throughput is averaged if the rule has no
@@ -40,8 +40,8 @@ func stallLimitsOf(r *policy.Rule) stallLimits {
 		l.window = l.quiet
 	}
 	l.need = max(1, int64(float64(l.rate)*l.window.Seconds()))
-	l.silent = noProgress(l.quiet)
-	l.slow = &timeoutError{"transport: less than the demanded throughput for %v", l.window, errStalled}
+	l.silent = NoProgress(l.quiet)
+	l.slow = &TimeoutError{"transport: less than the demanded throughput for %v", l.window, ErrStalled}
 	return l
 }
 
@@ -180,7 +180,7 @@ func (b *watchedBody) count(n int64, took time.Duration) {
 // the error of the context comes first; the lock is held.
 func (b *watchedBody) stalled() error {
 	if b.ctx.Context.Err() != nil {
-		return contextErr(b.ctx.Context)
+		return ContextErr(b.ctx.Context)
 	}
 	return b.fired
 }

@@ -1,6 +1,6 @@
 // A slot at the gate, and what an outcome says about the host.
 
-package transport
+package flight
 
 import (
 	"context"
@@ -32,7 +32,7 @@ import (
 // [gate.Gate.Idle]). The same holds if the body has no length and a Read waits for
 // 500 ms (see [gate.Gate.Reading]). While the attempt waits for the caller's body, its
 // slot does not count (see [gate.Gate.Await]).
-type slot struct {
+type Slot struct {
 	Home home
 	Host string
 	Gate *gate.Gate // nil: no gate
@@ -42,28 +42,28 @@ type slot struct {
 }
 
 // tell tells the fleet, if the gate has news for it.
-func (s *slot) Tell(news bool) {
+func (s *Slot) Tell(news bool) {
 	if news {
 		s.Home.TellGate(s.Host, s.Gate)
 	}
 }
 
 // release ends the slot of an attempt that did not go. A second call does nothing.
-func (s *slot) Release() {
+func (s *Slot) Release() {
 	if s.Gate != nil {
 		s.Tell(s.Gate.Release(s.Home.Now(), &s.At))
-		*s = slot{}
+		*s = Slot{}
 	}
 }
 
 // awaits notes that the attempt waits for the caller's body.
-func (s *slot) awaits() { s.Tell(s.Gate.Await(s.Home.Now(), &s.At)) }
+func (s *Slot) awaits() { s.Tell(s.Gate.Await(s.Home.Now(), &s.At)) }
 
 // goesOn notes that the caller's body has a part for the attempt, or has ended.
-func (s *slot) goesOn() { s.Gate.Resume(s.Home.Now(), &s.At) }
+func (s *Slot) goesOn() { s.Gate.Resume(s.Home.Now(), &s.At) }
 
 // renew renews the permit of a probe until stop is called, or the gate needs it no longer.
-func (s *slot) renew() (stop func()) {
+func (s *Slot) renew() (stop func()) {
 	home, host, g := s.Home, s.Host, s.Gate
 	var mu sync.Mutex // guards the timer
 	var timer *time.Timer
@@ -89,7 +89,7 @@ func (s *slot) renew() (stop func()) {
 // body of the response takes it over. If there is neither a response nor an error, the
 // base transport has panicked or ended its goroutine. into may be nil. Otherwise it is
 // memory for the response's body, and may have the slot already.
-func (s *slot) Landed(ctx context.Context, req *http.Request, resp *http.Response, err error, into *slotBody) {
+func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Response, err error, into *slotBody) {
 	if s.Gate == nil {
 		return
 	}
@@ -102,7 +102,7 @@ func (s *slot) Landed(ctx context.Context, req *http.Request, resp *http.Respons
 	if resp == nil && err == nil {
 		return
 	}
-	if result = resultOf(ctx, resp, err); result == gate.Success && keeps(req, resp) {
+	if result = ResultOf(ctx, resp, err); result == gate.Success && keeps(req, resp) {
 		kept = true
 		if into == nil {
 			into = new(slotBody)
@@ -119,7 +119,7 @@ func (s *slot) Landed(ctx context.Context, req *http.Request, resp *http.Respons
 // to close it must not keep slots of the host. A host does not work on an event stream,
 // which may last for days.
 func keeps(req *http.Request, resp *http.Response) bool {
-	return resp.Body != nil && resp.Body != http.NoBody && resp.StatusCode < 500 && !handsOver(req, resp) && !serverSent(resp)
+	return resp.Body != nil && resp.Body != http.NoBody && resp.StatusCode < 500 && !HandsOver(req, resp) && !serverSent(resp)
 }
 
 // serverSent reports whether the response is a stream of server-sent events.
@@ -134,7 +134,7 @@ func serverSent(resp *http.Response) bool {
 // from another goroutine during a Read.
 type slotBody struct {
 	io.ReadCloser
-	slot     slot
+	slot     Slot
 	noLength bool        // nobody knows when the body ends
 	stop     func() bool // unlinks the slot from the context; nil: it is not linked
 }
@@ -193,7 +193,7 @@ func (b *slotBody) Close() error {
 }
 
 // resultOf returns what an outcome says about the host as a whole.
-func resultOf(ctx context.Context, resp *http.Response, err error) gate.Result {
+func ResultOf(ctx context.Context, resp *http.Response, err error) gate.Result {
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
 		return gate.Neutral // the caller left

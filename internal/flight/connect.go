@@ -1,6 +1,6 @@
 // The connection of an attempt, as the base transport tells it.
 
-package transport
+package flight
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // net/http/httptrace. It may call them from goroutines of its own, and also after the
 // attempt. A base transport that calls no hooks tells nothing. The nil link belongs to an
 // attempt whose connection nobody needs to know.
-type link struct {
+type Link struct {
 	trace httptrace.ClientTrace
 	ctx   *attemptContext
 	Opens *lane.Lane // the attempt makes the first connection of this lane; nil: of none
@@ -31,7 +31,7 @@ type link struct {
 }
 
 // hook returns a context with which the base transport tells about the attempt.
-func (l *link) hook(ctx context.Context) context.Context {
+func (l *Link) hook(ctx context.Context) context.Context {
 	l.trace.GetConn, l.trace.GotConn = l.getConn, l.gotConn
 	if l.Opens != nil {
 		// Not GotConn: net/http offers a new connection of HTTP/2 to other requests a
@@ -41,12 +41,12 @@ func (l *link) hook(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &l.trace)
 }
 
-func (l *link) getConn(string) {
+func (l *Link) getConn(string) {
 	l.asked.Store(true)
 	l.ctx.connecting()
 }
 
-func (l *link) gotConn(info httptrace.GotConnInfo) {
+func (l *Link) gotConn(info httptrace.GotConnInfo) {
 	l.got.Store(true)
 	if info.Conn != nil {
 		remote := remoteOf(info.Conn)
@@ -67,17 +67,17 @@ func remoteOf(conn net.Conn) (remote net.Addr) {
 // unsent reports whether the attempt surely never had a connection. That a connection was
 // there and no byte was written would prove nothing: over HTTP/2 the hooks that say so may
 // come after the server has acted.
-func (l *link) Unsent() bool { return l != nil && l.asked.Load() && !l.got.Load() }
+func (l *Link) Unsent() bool { return l != nil && l.asked.Load() && !l.got.Load() }
 
 // connectedLate reports whether an attempt had a connection although err says that there was
 // none in time. The base transport may send a request over a connection that comes in the
 // same moment as the end of the context.
-func (l *link) ConnectedLate(err error) bool {
+func (l *Link) ConnectedLate(err error) bool {
 	return l != nil && l.got.Load() && errors.Is(err, errUnconnected)
 }
 
 // addr returns the address of the server or the proxy, or "" if it is not known.
-func (l *link) Addr() string {
+func (l *Link) Addr() string {
 	if l == nil {
 		return ""
 	}
@@ -90,7 +90,7 @@ func (l *link) Addr() string {
 }
 
 // ip returns the address of the server, or the zero Addr if it is not known.
-func (l *link) Ip() netip.Addr {
+func (l *Link) Ip() netip.Addr {
 	at, _ := netip.ParseAddrPort(l.Addr())
 	return at.Addr().Unmap()
 }
