@@ -9,6 +9,7 @@ import (
 	"runtime"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/ahead"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
@@ -53,7 +54,7 @@ func verdictOfBody(err error) known {
 // error of a body that was cut, or that is not as the server announced it. The body is
 // closed then.
 func (c *call) await(resp *http.Response) error {
-	in := &incoming{Body: resp.Body, Most: c.rule.Policy.Download.Memory, Memory: &holding{Pool: c.t.kept}}
+	in := &ahead.Incoming{Body: resp.Body, Most: c.rule.Policy.Download.Memory, Memory: &ahead.Holding{Pool: c.t.kept}}
 	delivered, ctx := false, c.ctx
 	defer func() { // also if the base transport panics
 		if !delivered {
@@ -80,7 +81,7 @@ func (c *call) await(resp *http.Response) error {
 	delivered = true
 	resp.Body = in
 	if in.Memory.Held.Load() > replay.Small {
-		runtime.AddCleanup(in, (*holding).Free, in.Memory) // if the caller forgets the body
+		runtime.AddCleanup(in, (*ahead.Holding).Free, in.Memory) // if the caller forgets the body
 	}
 	return nil
 }
@@ -89,7 +90,7 @@ func (c *call) await(resp *http.Response) error {
 // rest can be asked for. Otherwise a connection that is cut after so many bytes each time
 // would never bring the whole. A shorter body is fetched anew, also if it has changed. So is
 // a body whose rest a Transport below did not get.
-func (c *call) restIsNear(in *incoming, resp *http.Response) bool {
+func (c *call) restIsNear(in *ahead.Incoming, resp *http.Response) bool {
 	in.Mu.Lock()
 	defer in.Mu.Unlock()
 	if in.Running || in.Err == nil || len(in.Data) < resume.MinProgress || c.ctx.Err() != nil || !c.rule.Resumes || resume.Tried(in.Body) {
@@ -101,7 +102,7 @@ func (c *call) restIsNear(in *incoming, resp *http.Response) bool {
 
 // altered returns an IntegrityError if a body that was read whole has another digest than
 // the announced one.
-func (c *call) altered(in *incoming, resp *http.Response) error {
+func (c *call) altered(in *ahead.Incoming, resp *http.Response) error {
 	if !in.InMemory() {
 		return nil
 	}

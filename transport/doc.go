@@ -57,7 +57,6 @@
 //	explain.go       the story of a request
 //	body.go          the seam to internal/replay, which keeps request bodies
 //	await.go         responses that are read whole before the caller gets them
-//	incoming.go      bodies that are read before their reader has them
 //	resume_loop.go   the seam to internal/resume, which continues response bodies
 //	resume_error.go  the errors of a response body
 //	snapshot.go      the state of all hosts, and of the fleet
@@ -69,6 +68,7 @@
 //	internal/host     the machines of a host, which neither sleep nor read a clock
 //	internal/replay   request bodies that are sent again
 //	internal/resume   response bodies that go on after a cut
+//	internal/ahead    response bodies that are read before their reader has them
 //	internal/logbook  lines of a log, summed up
 //	internal/redact   texts without secrets
 //

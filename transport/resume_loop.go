@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/ahead"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/replay"
@@ -90,7 +91,7 @@ type past struct {
 // resuming makes the response's body continue after a cut. If the body cannot be
 // continued, resuming returns nil, and allocates nothing unless somebody is told why.
 func (c *call) resuming(s series, lane *lane.Lane, resp *http.Response) *download {
-	if in, ok := resp.Body.(*incoming); ok && in.Whole(resp.ContentLength) {
+	if in, ok := resp.Body.(*ahead.Incoming); ok && in.Whole(resp.ContentLength) {
 		return nil // it was checked, and nothing can cut it
 	}
 	plan, why := resume.Check(c.req, resp, c.again() && !flight.HandsOver(c.req, resp))
@@ -241,8 +242,8 @@ func (d *download) Held() bool { return d.second()-d.began > uint32(heldFor/time
 // Memory counts the bytes of an event stream among those of all bodies. If the caller
 // forgets the body, the memory is given back.
 func (d *download) Memory() (hold func(n int64) bool) {
-	h := &holding{Pool: d.t.kept}
-	runtime.AddCleanup(d, (*holding).Free, h)
+	h := &ahead.Holding{Pool: d.t.kept}
+	runtime.AddCleanup(d, (*ahead.Holding).Free, h)
 	return h.Hold
 }
 

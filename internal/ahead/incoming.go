@@ -1,6 +1,6 @@
 // Bodies that are read before their reader has them.
 
-package transport
+package ahead
 
 import (
 	"context"
@@ -32,16 +32,16 @@ const (
 var errReadGone = errors.New("transport: the response body's Read did not return")
 
 // A holding is memory that counts in the pool of a Transport until it is freed.
-type holding struct {
+type Holding struct {
 	Pool *replay.Pool
 	Held atomic.Int64
 }
 
 // free gives everything back. It may be called more than once.
-func (h *holding) Free() { h.Pool.Free(h.Held.Swap(0), 0) }
+func (h *Holding) Free() { h.Pool.Free(h.Held.Swap(0), 0) }
 
 // hold makes what is held n bytes, if there is room. One goroutine at a time calls it.
-func (h *holding) Hold(n int64) bool {
+func (h *Holding) Hold(n int64) bool {
 	held := h.Held.Load()
 	switch {
 	case n <= held:
@@ -57,10 +57,10 @@ func (h *holding) Hold(n int64) bool {
 // An incoming is a body of which a part, or everything, was read before the caller got
 // the response. It is the caller's body then. Read belongs to one goroutine. Close may
 // come from another, also during a Read.
-type incoming struct {
+type Incoming struct {
 	Body   io.ReadCloser
 	Most   int64 // bytes that are read before
-	Memory *holding
+	Memory *Holding
 
 	came chan struct{} // wakes the waiting call; nil: there is no goroutine
 	done chan struct{} // closed when the goroutine has ended
@@ -78,7 +78,7 @@ type incoming struct {
 // read reads a body in a goroutine, because it may be a stream that pauses for ever, or a
 // base transport that does not look at its context. The goroutine ends when the base
 // transport's Read does. stalls says that the rule bounds the time of a Read.
-func (in *incoming) Fill(ctx context.Context, s *flight.Sleeper, resp *http.Response, stalls bool) error {
+func (in *Incoming) Fill(ctx context.Context, s *flight.Sleeper, resp *http.Response, stalls bool) error {
 	length := resp.ContentLength // or negative
 	pause, end := pauseTime, time.Now().Add(unknownTime)
 	if length >= 0 {
@@ -118,7 +118,7 @@ func (in *incoming) Fill(ctx context.Context, s *flight.Sleeper, resp *http.Resp
 
 // run reads until the body ends, the caller has it, or enough is read. bare says that no
 // trailer was announced, so that nothing is missing after the last byte.
-func (in *incoming) run(length int64, bare bool) {
+func (in *Incoming) run(length int64, bare bool) {
 	returned := false
 	defer close(in.done)
 	defer func() {
@@ -159,7 +159,7 @@ func (in *incoming) run(length int64, bare bool) {
 const firstRead = 4 << 10
 
 // take takes what was read so far, and reports whether the goroutine ends.
-func (in *incoming) take(data []byte, err error) (ends bool) {
+func (in *Incoming) take(data []byte, err error) (ends bool) {
 	in.Mu.Lock()
 	defer in.Mu.Unlock()
 	in.Data, in.Err = data, err
@@ -171,7 +171,7 @@ func (in *incoming) take(data []byte, err error) (ends bool) {
 }
 
 // tell wakes the waiting call.
-func (in *incoming) tell() {
+func (in *Incoming) tell() {
 	select {
 	case in.came <- struct{}{}:
 	default:
@@ -179,7 +179,7 @@ func (in *incoming) tell() {
 }
 
 // Read delivers what was read before, and then what comes.
-func (in *incoming) Read(p []byte) (int, error) {
+func (in *Incoming) Read(p []byte) (int, error) {
 	for {
 		in.Mu.Lock()
 		if in.closed {
@@ -210,13 +210,13 @@ func (in *incoming) Read(p []byte) (int, error) {
 }
 
 // Close closes the body of the base transport and forgets what was read.
-func (in *incoming) Close() error {
+func (in *Incoming) Close() error {
 	defer in.Forget() // also if the base transport panics
 	return in.Body.Close()
 }
 
 // forget gives the memory back. A goroutine that still reads does so when it ends.
-func (in *incoming) Forget() {
+func (in *Incoming) Forget() {
 	in.Mu.Lock()
 	defer in.Mu.Unlock()
 	in.closed = true
@@ -227,7 +227,7 @@ func (in *incoming) Forget() {
 }
 
 // InMemory reports whether the whole body is in memory.
-func (in *incoming) InMemory() bool {
+func (in *Incoming) InMemory() bool {
 	in.Mu.Lock()
 	defer in.Mu.Unlock()
 	return in.Err == io.EOF && !in.Running
@@ -235,9 +235,9 @@ func (in *incoming) InMemory() bool {
 
 // whole reports whether all of a body of this length is in memory. The length may be
 // unknown.
-func (in *incoming) Whole(length int64) bool {
+func (in *Incoming) Whole(length int64) bool {
 	return in.InMemory() && (length < 0 || length == int64(len(in.Data)))
 }
 
 // ResumeTried reports whether a Transport below has asked for the rest of the body.
-func (in *incoming) ResumeTried() bool { return resume.Tried(in.Body) }
+func (in *Incoming) ResumeTried() bool { return resume.Tried(in.Body) }
