@@ -28,19 +28,20 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
 // An endpoint is a place to which the attempts of a call may go.
 type endpoint struct {
 	base      *url.URL // nil: the request's own host
-	rule      *resolved
-	req       *http.Request         // nil: not needed yet
-	state     *host.State[resolved] // nil: not needed yet
-	tried     bool                  // the call has been here
-	refused   bool                  // its limits refused the attempt that is due
-	barred    bool                  // nothing proves that it has the rest of the body
-	notBefore time.Time             // a response of this endpoint asked to wait until then
+	rule      *rules.Resolved
+	req       *http.Request               // nil: not needed yet
+	state     *host.State[rules.Resolved] // nil: not needed yet
+	tried     bool                        // the call has been here
+	refused   bool                        // its limits refused the attempt that is due
+	barred    bool                        // nothing proves that it has the rest of the body
+	notBefore time.Time                   // a response of this endpoint asked to wait until then
 }
 
 // Endpoints are those of a call whose request may go to an alternate. The first is its own

@@ -13,6 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
 // A call is a request, its host and the rule that applies to it. Apart from plain, price
@@ -23,8 +24,8 @@ type call struct {
 	req     *http.Request   // the caller's, or the same for an alternate
 	ctx     context.Context // the caller's; see obeyCancel
 	linked  bool            // Request.Cancel ends ctx, too
-	state   *host.State[resolved]
-	rule    *resolved
+	state   *host.State[rules.Resolved]
+	rule    *rules.Resolved
 	options *options        // nil: none
 	inside  bool            // the context belongs to an attempt of another Transport
 	spanned context.Context // what RequestStart returned; nil: no hook
@@ -71,7 +72,7 @@ func (c *call) carry(ctx context.Context) {
 }
 
 // caller returns the caller's request and the state of its host, wherever attempts go.
-func (c *call) caller() (*http.Request, *host.State[resolved]) {
+func (c *call) caller() (*http.Request, *host.State[rules.Resolved]) {
 	if c.home != nil {
 		return c.home.req, c.home.state
 	}

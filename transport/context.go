@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -21,7 +22,7 @@ type markKey struct{}
 type options struct {
 	sending sending
 	trace   *Trace
-	rule    *requestRule // of WithRule; nil: none
+	rule    *rules.RequestRule // of WithRule; nil: none
 
 	background bool
 }
@@ -94,7 +95,7 @@ func WithRule(ctx context.Context, rule policy.Rule) context.Context {
 			rule = rule.Or(o.rule.Policy)
 		}
 		rule.Alternates.Bases = slices.Clone(rule.Alternates.Bases) // the caller may change its own
-		o.rule = &requestRule{Policy: rule}
+		o.rule = &rules.RequestRule{Policy: rule}
 	})
 }
 

@@ -30,10 +30,6 @@
 //
 //	transport.go     Config, New and Update
 //	rule_of.go       the rule of a request
-//	rules.go         the rule of a host
-//	paths.go         the rule of a path
-//	request_rule.go  the rule of a request
-//	rule_key.go      the fields of idempotency keys
 //	key.go           the idempotency key of a request
 //	context.go       settings of a single request, and the history of a response
 //	loop.go          RoundTrip and the loop
@@ -65,6 +61,7 @@
 // The packages that it is made of:
 //
 //	internal/flight   one attempt: its context, its timers, its slot, its connection
+//	internal/rules    the rules of hosts, paths and requests
 //	internal/host     the machines of a host, which neither sleep nor read a clock
 //	internal/replay   request bodies that are sent again
 //	internal/resume   response bodies that go on after a cut

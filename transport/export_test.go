@@ -13,6 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
 const (
@@ -21,18 +22,18 @@ const (
 	DrainTime        = flight.DrainTime
 	FirstGap         = firstGap
 	LongSegment      = longSegment
-	MaxCompleted     = maxCompleted
+	MaxCompleted     = rules.MaxCompleted
 	MaxGap           = maxGap
 	PingAfter        = pingAfter
 	PingTimeout      = pingTimeout
-	ReconnectTimeout = reconnectTimeout
+	ReconnectTimeout = rules.ReconnectTimeout
 	ResumeJitter     = resumeJitter
 )
 
 var (
 	DefaultBase        = defaultBase
 	Discard            = flight.Discard
-	Encodes            = encodes
+	Encodes            = rules.Encodes
 	ErrOverElapsed     = errOverElapsed
 	ErrRequestCanceled = errRequestCanceled
 	IsTimeout          = isTimeout
@@ -54,11 +55,11 @@ func (e Error) Ended(err error) Error { e.ended = err; return e }
 // Of returns the error of the body of a URL.
 func (e *ResumeError) Of(url string) *ResumeError { e.url = url; return e }
 
-func (t *Transport) Base() http.RoundTripper      { return t.base }
-func (t *Transport) Hosts() *host.Table[resolved] { return t.hosts }
-func (t *Transport) Kept() *replay.Pool           { return t.kept }
-func (t *Transport) Now() instant.Instant         { return t.now() }
-func (t *Transport) Seed() maphash.Seed           { return t.seed }
+func (t *Transport) Base() http.RoundTripper            { return t.base }
+func (t *Transport) Hosts() *host.Table[rules.Resolved] { return t.hosts }
+func (t *Transport) Kept() *replay.Pool                 { return t.kept }
+func (t *Transport) Now() instant.Instant               { return t.now() }
+func (t *Transport) Seed() maphash.Seed                 { return t.seed }
 
 // Alone makes a Transport believe that its fleet has no other members.
 func (t *Transport) Alone() { t.size.Store(1) }
@@ -68,7 +69,7 @@ func (t *Transport) DialWith(d *dial.Dialer) { t.pools.Own = func() *dial.Dialer
 
 // Evict does with the lanes of a host what the eviction of the host does.
 func (t *Transport) Evict(url string) {
-	t.hosts.All(func(s *host.State[resolved]) {
+	t.hosts.All(func(s *host.State[rules.Resolved]) {
 		if s.Name() == url {
 			t.hosts.Evicted(s)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
+	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -119,7 +120,7 @@ func (t *Transport) hear(m fleetmsg.Message) {
 }
 
 // hearHold holds a scope as another member was told to, or ends its hold.
-func (t *Transport) hearHold(s *host.State[resolved], rule *resolved, m fleetmsg.Message, now instant.Instant) {
+func (t *Transport) hearHold(s *host.State[rules.Resolved], rule *rules.Resolved, m fleetmsg.Message, now instant.Instant) {
 	if rule.Policy.Cooldown != policy.On {
 		return
 	}
@@ -147,7 +148,7 @@ func wholes(amount float64) int64 {
 func (t *Transport) members() int { return max(1, int(t.size.Load())) }
 
 // cooldown returns the settings of a hold.
-func (t *Transport) cooldown(rule *resolved, wait time.Duration) cooldown.Config {
+func (t *Transport) cooldown(rule *rules.Resolved, wait time.Duration) cooldown.Config {
 	return rule.Settings.Cooldown.ForMember(t.members(), wait)
 }
 

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"github.com/aplomb-go/aplomb/internal/rules"
 	"strings"
 )
 
@@ -10,7 +11,7 @@ import (
 // request becomes a copy, with which all attempts are made.
 func (c *call) keyed() {
 	for name := range c.req.Header {
-		if strings.EqualFold(name, keyField) || strings.EqualFold(name, otherKeyField) {
+		if strings.EqualFold(name, rules.KeyField) || strings.EqualFold(name, rules.OtherKeyField) {
 			return
 		}
 	}
@@ -23,6 +24,6 @@ func (c *call) keyed() {
 	}
 	req := c.req.WithContext(c.req.Context())
 	req.Header = c.req.Header.Clone()
-	req.Header[keyField] = []string{key}
+	req.Header[rules.KeyField] = []string{key}
 	c.req = req
 }

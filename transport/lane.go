@@ -19,6 +19,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/redact"
+	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
 // A way is the lane of an attempt, and what is known of its connection.
@@ -448,7 +449,7 @@ func (t *Transport) oneLane(ctx context.Context, name string) {
 }
 
 // leaveAll leaves the lanes of a host that was evicted.
-func (t *Transport) leaveAll(s *host.State[resolved]) {
+func (t *Transport) leaveAll(s *host.State[rules.Resolved]) {
 	if lanes := s.LanesMade(); lanes != nil {
 		for _, l := range lanes.All() {
 			t.pools.Leave(l)

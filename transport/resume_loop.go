@@ -19,6 +19,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -62,7 +63,7 @@ type download struct {
 	body    resume.Body
 	t       *Transport
 	req     *http.Request // the caller's, who must not change it until the body is closed
-	rule    *resolved
+	rule    *rules.Resolved
 	past    *past           // nil: a single attempt, and no reconnect
 	lane    *lane.Lane      // over which the body comes
 	spanned context.Context // what RequestStart returned; nil: no hook
@@ -389,7 +390,7 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 // turn returns how long a reconnect at offset has to wait after progress. An event
 // stream waits for the back-off, as EventSource does. If its server has named a wait,
 // there is no further spacing, because the server may want to be polled.
-func (p *past) turn(offset int64, r *resolved) time.Duration {
+func (p *past) turn(offset int64, r *rules.Resolved) time.Duration {
 	if !p.events {
 		return p.spacing.turn(time.Now(), offset)
 	}

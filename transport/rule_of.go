@@ -9,12 +9,13 @@ import (
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
 // ruleFor returns the rule for a host. It searches for the rule at the first request
 // and at the first request after an Update. Otherwise it costs one atomic load.
-func (t *Transport) ruleFor(s *host.State[resolved], set *ruleset) *resolved {
+func (t *Transport) ruleFor(s *host.State[rules.Resolved], set *rules.Ruleset) *rules.Resolved {
 	if r := s.Resolved.Load(); r != nil && r.Set == set {
 		return r
 	}
@@ -80,7 +81,7 @@ func (t *Transport) PatternsOf(method string, u *url.URL) []string {
 }
 
 // ruleOf is RuleOf and PatternsOf. The rule is nil if there is none.
-func (t *Transport) ruleOf(method string, u *url.URL) (r *resolved, patterns []string) {
+func (t *Transport) ruleOf(method string, u *url.URL) (r *rules.Resolved, patterns []string) {
 	set := t.rules.Load()
 	if set == nil || u == nil {
 		return nil, nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/redact"
+	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
 // SafeURL returns the text of a URL without userinfo, query values and fragments, as log
@@ -43,7 +44,7 @@ func ours(err error, known []string) []string {
 }
 
 // safeName returns the name of a host for events and snapshots.
-func safeName(s *host.State[resolved]) string {
+func safeName(s *host.State[rules.Resolved]) string {
 	k := s.Key()
 	if safe := redact.Host(k.Host); safe != k.Host {
 		return k.Scheme + "://" + safe

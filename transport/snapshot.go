@@ -12,6 +12,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/redact"
+	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
 // A HostState is a report of what a Transport knows about a host at a moment. It
@@ -84,7 +85,7 @@ func (t *Transport) Snapshot() []HostState {
 		return nil // a zero Transport
 	}
 	var all []HostState
-	t.hosts.All(func(s *host.State[resolved]) { all = append(all, t.snapshot(s)) })
+	t.hosts.All(func(s *host.State[rules.Resolved]) { all = append(all, t.snapshot(s)) })
 	slices.SortFunc(all, func(a, b HostState) int { return cmp.Compare(a.Host, b.Host) })
 	return all
 }
@@ -103,7 +104,7 @@ func (t *Transport) SnapshotOf(u *url.URL) (s HostState, ok bool) {
 }
 
 // snapshot returns the report on a host.
-func (t *Transport) snapshot(s *host.State[resolved]) HostState {
+func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 	now, m := t.now(), s.MachinesMade()
 	if m == nil {
 		m = &host.Machines{} // no request has needed a machine yet

@@ -22,6 +22,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/logbook"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -138,8 +139,8 @@ type Config struct {
 // its base.
 type Transport struct {
 	base    http.RoundTripper
-	rules   atomic.Pointer[ruleset]
-	hosts   *host.Table[resolved]
+	rules   atomic.Pointer[rules.Ruleset]
+	hosts   *host.Table[rules.Resolved]
 	kept    *replay.Pool // of all bodies; it has to be apart, because cleanups of bodies refer to it
 	tempDir string
 	pools   *pools       // make the lanes
@@ -173,7 +174,7 @@ func (t *Transport) timeOf(at instant.Instant) time.Time { return t.epoch.Add(at
 func New(c Config) (*Transport, error) {
 	t := &Transport{
 		base:    c.Base,
-		hosts:   host.NewTable[resolved](host.MaxHosts),
+		hosts:   host.NewTable[rules.Resolved](host.MaxHosts),
 		kept:    &replay.Pool{MaxDisk: c.TempTotal},
 		tempDir: c.TempDir,
 		fleet:   c.Fleet,
@@ -213,7 +214,7 @@ func New(c Config) (*Transport, error) {
 		t.lines = logbook.New[lineKey](t.logger)
 	}
 	t.watched = t.logger != nil || t.hostChanged != nil
-	set, more := newRuleset(c.Rule, c.Hosts, new(owner))
+	set, more := rules.NewRuleset(c.Rule, c.Hosts, new(rules.Owner))
 	if faults = append(faults, more...); len(faults) > 0 {
 		return nil, faults
 	}
@@ -284,7 +285,7 @@ func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error
 	if old == nil {
 		return errNotMade
 	}
-	set, faults := newRuleset(rule, hosts, old.Owner)
+	set, faults := rules.NewRuleset(rule, hosts, old.Owner)
 	if len(faults) > 0 {
 		return faults
 	}
@@ -303,7 +304,7 @@ func (t *Transport) CloseIdleConnections() {
 
 // eachLanes calls a function for the lanes of each host that has some.
 func (t *Transport) eachLanes(f func(*lane.Lanes)) {
-	t.hosts.All(func(s *host.State[resolved]) {
+	t.hosts.All(func(s *host.State[rules.Resolved]) {
 		if lanes := s.LanesMade(); lanes != nil {
 			f(lanes)
 		}

@@ -1,6 +1,6 @@
 // The rule of a request.
 
-package transport
+package rules
 
 import (
 	"fmt"
@@ -13,11 +13,11 @@ import (
 
 // maxCompleted is how many complete rules a context keeps. It needs one for each Transport
 // and each entry of Config.Hosts that its requests meet.
-const maxCompleted = 64
+const MaxCompleted = 64
 
 // A requestRule is a rule that WithRule has put into a context. It keeps the complete rules
 // that it has led to. So they live as long as the context, and each is made once.
-type requestRule struct {
+type RequestRule struct {
 	Policy policy.Rule
 	Made   atomic.Pointer[[]completed] // the list never changes, but may be replaced
 	mu     sync.Mutex                  // held while made is replaced
@@ -25,13 +25,13 @@ type requestRule struct {
 
 // A completed is a requestRule over the rule of a host or of a path, or why that is wrong.
 type completed struct {
-	base *resolved
-	rule *resolved
+	base *Resolved
+	rule *Resolved
 	err  error
 }
 
 // over returns the complete rule over the rule of a host or of a path.
-func (r *requestRule) Over(base *resolved) (*resolved, error) {
+func (r *RequestRule) Over(base *Resolved) (*Resolved, error) {
 	if c := r.find(base); c != nil {
 		return c.rule, c.err
 	}
@@ -48,13 +48,13 @@ func (r *requestRule) Over(base *resolved) (*resolved, error) {
 	all = slices.DeleteFunc(all, func(c completed) bool {
 		return c.base.Set.Owner == base.Set.Owner && c.base.Set != base.Set // it was replaced by Update
 	})
-	all = all[:min(len(all), maxCompleted)]
+	all = all[:min(len(all), MaxCompleted)]
 	r.Made.Store(&all)
 	return c.rule, c.err
 }
 
 // find returns what over has made, or nil.
-func (r *requestRule) find(base *resolved) *completed {
+func (r *RequestRule) find(base *Resolved) *completed {
 	if made := r.Made.Load(); made != nil {
 		if i := slices.IndexFunc(*made, func(c completed) bool { return c.base == base }); i >= 0 {
 			return &(*made)[i]
@@ -64,7 +64,7 @@ func (r *requestRule) find(base *resolved) *completed {
 }
 
 // complete makes the complete rule.
-func (r *requestRule) complete(base *resolved) completed {
+func (r *RequestRule) complete(base *Resolved) completed {
 	faults := faultsOf(r.Policy.ValidateRequest(), "WithRule.")
 	merged := r.Policy.Or(base.Policy)
 	if len(faults) == 0 {

@@ -1,6 +1,6 @@
 // The rule of a host.
 
-package transport
+package rules
 
 import (
 	"cmp"
@@ -27,25 +27,25 @@ import (
 
 // A ruleset is one configuration. New and Update each make a ruleset, and it never
 // changes.
-type ruleset struct {
-	Owner    *owner
-	standard *resolved // for every host that no pattern matches
+type Ruleset struct {
+	Owner    *Owner
+	standard *Resolved // for every host that no pattern matches
 	hosts    map[pattern]hostRule
 }
 
 // An owner tells the rulesets of one Transport from those of others. It keeps nothing
 // else in memory.
-type owner struct{ _ byte }
+type Owner struct{ _ byte }
 
 type hostRule struct {
 	key  string // of Config.Hosts, whose rule it is; "": Config.Rule
-	rule *resolved
+	rule *Resolved
 }
 
 // resolved is a complete rule, prepared for use. It holds no state, so every host
 // of a pattern shares it.
-type resolved struct {
-	Set      *ruleset
+type Resolved struct {
+	Set      *Ruleset
 	Policy   policy.Rule
 	Classify classify.Func // asks rule.Classify, then classify.Default
 	Settings settings
@@ -71,7 +71,7 @@ type resolved struct {
 	Timeouts      flight.Timeouts
 	PeekWait      time.Duration // how long a classifier waits for the body of a response
 	AttemptHeader string        // empty: none
-	Reconnect     *resolved     // the rule for the reconnects of a body, in which every attempt is timed
+	Reconnect     *Resolved     // the rule for the reconnects of a body, in which every attempt is timed
 }
 
 // settings are the settings of the limits of a host.
@@ -100,14 +100,14 @@ func (e *hostEntry) fault(why string) *policy.FieldError {
 func (e *hostEntry) field() string { return "Hosts[" + strconv.Quote(e.key) + "]" }
 
 // newRuleset makes a ruleset, and returns all faults. With a fault the ruleset is of no use.
-func newRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *owner) (*ruleset, policy.Errors) {
+func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*Ruleset, policy.Errors) {
 	faults := faultsOf(rule.Validate(), "Rule.")
 	sound := len(faults) == 0
 	if rule.Alternates.Enabled() {
 		faults = append(faults, &policy.FieldError{Field: "Rule.Alternates.Bases", Reason: "stand in the rule of all hosts; other hosts serve something else, so write them into Hosts"})
 		sound = false
 	}
-	set := &ruleset{Owner: owner, hosts: map[pattern]hostRule{}}
+	set := &Ruleset{Owner: owner, hosts: map[pattern]hostRule{}}
 	set.standard = set.resolve(rule.Or(policy.Defaults()))
 	paths := map[pattern][]*hostEntry{}
 	for _, key := range slices.Sorted(maps.Keys(hosts)) {
@@ -162,7 +162,7 @@ func (e *hostEntry) parse() (why string) {
 // addPaths adds the entries that have paths, by the patterns of their hosts, and returns
 // the faults of rules that are wrong together. A pattern that has paths only takes the rule of its hosts from a less
 // specific pattern. So an entry for a path changes nothing for the other paths.
-func (set *ruleset) addPaths(paths map[pattern][]*hostEntry) (faults policy.Errors) {
+func (set *Ruleset) addPaths(paths map[pattern][]*hostEntry) (faults policy.Errors) {
 	named, ports := maps.Clone(set.hosts), map[pattern][]string{}
 	for p := range named {
 		if p.wildcard && p.port != "" {
@@ -198,7 +198,7 @@ func split(p pattern, named map[pattern]hostRule, ports map[pattern][]string) []
 
 // addTo adds the entries of paths to the rule of the hosts that p means, and returns the
 // faults of rules that are wrong together. named are the entries without paths.
-func (set *ruleset) addTo(p pattern, named map[pattern]hostRule, entries []*hostEntry) (faults policy.Errors) {
+func (set *Ruleset) addTo(p pattern, named map[pattern]hostRule, entries []*hostEntry) (faults policy.Errors) {
 	base, ok := named[p]
 	if !ok {
 		base = mostSpecific(named, p, set.standard)
@@ -219,7 +219,7 @@ func (set *ruleset) addTo(p pattern, named map[pattern]hostRule, entries []*host
 
 // mostSpecific returns the entry with the most specific pattern that means all hosts of p. If
 // there is none, it returns the standard rule.
-func mostSpecific(hosts map[pattern]hostRule, p pattern, standard *resolved) hostRule {
+func mostSpecific(hosts map[pattern]hostRule, p pattern, standard *Resolved) hostRule {
 	for _, q := range append([]pattern{{p.name, "", p.wildcard}}, p.wider()...) {
 		for _, port := range [...]string{p.port, ""} {
 			if h, ok := hosts[pattern{q.name, port, q.wildcard}]; ok {
@@ -241,14 +241,14 @@ func faultsOf(err error, path string) policy.Errors {
 
 // obeysMore reports whether something that a fleet knows matters with the rule, and did
 // not matter with the old rule. The old rule is nil for the first request to a host.
-func (r *resolved) ObeysMore(old *resolved) bool {
-	on := func(r *resolved) bool { return r.Policy.Cooldown == policy.On }
+func (r *Resolved) ObeysMore(old *Resolved) bool {
+	on := func(r *Resolved) bool { return r.Policy.Cooldown == policy.On }
 	return old == nil || on(r) && !on(old) || r.Pacing && !old.Pacing || r.Gate && !old.Gate
 }
 
 // forHost finds the rule of a host, and its key in Config.Hosts. The rule has the rules of
 // the host's paths.
-func (set *ruleset) ForHost(k host.Key) (r *resolved, key string) {
+func (set *Ruleset) ForHost(k host.Key) (r *Resolved, key string) {
 	if len(set.hosts) == 0 {
 		return set.standard, ""
 	}
@@ -257,8 +257,8 @@ func (set *ruleset) ForHost(k host.Key) (r *resolved, key string) {
 	return h.rule, h.key
 }
 
-func (set *ruleset) resolve(rule policy.Rule) *resolved {
-	r := &resolved{
+func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
+	r := &Resolved{
 		Set:      set,
 		Policy:   rule,
 		Classify: classify.Default,
@@ -292,7 +292,7 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 	r.Reconnect = r
 	if rule.AttemptTimeout <= 0 && rule.Stall.Timeout <= 0 && r.Resumes {
 		bounded := *r
-		bounded.Policy.AttemptTimeout = reconnectTimeout
+		bounded.Policy.AttemptTimeout = ReconnectTimeout
 		bounded.Timeouts, bounded.Timed, bounded.Noted = flight.TimeoutsOf(&bounded.Policy), true, r.Lanes
 		bounded.PeekWait = time.Second
 		bounded.Reconnect = &bounded
@@ -452,11 +452,11 @@ func compareBool(a, b bool) int {
 // response, if the rule has neither an AttemptTimeout nor a Stall.Timeout. Without
 // resuming, the reader would have its error by then. So the reader must not wait
 // for ever for a server that accepts a request and does not answer.
-const reconnectTimeout = 30 * time.Second
+const ReconnectTimeout = 30 * time.Second
 
 // rateUnit returns what the rate of a host counts, for the fleet. Members whose rules have a Cost share
 // no tokens with members whose rules have none.
-func (r *resolved) RateUnit() string {
+func (r *Resolved) RateUnit() string {
 	if r.Policy.Cost != nil {
 		return "cost"
 	}
@@ -467,11 +467,11 @@ func (r *resolved) RateUnit() string {
 // alternate's host.
 type alternate struct {
 	Base *url.URL
-	Rule *resolved
+	Rule *Resolved
 }
 
 // addAlternates prepares the alternates of a rule. All rules of hosts are known.
-func (set *ruleset) addAlternates(r *resolved) {
+func (set *Ruleset) addAlternates(r *Resolved) {
 	var all []alternate
 	for _, text := range r.Policy.Alternates.Bases {
 		base, err := url.Parse(text)
@@ -488,7 +488,7 @@ func (set *ruleset) addAlternates(r *resolved) {
 		all = append(all, alternate{base, rule})
 	}
 	if len(all) > 0 {
-		for _, r := range []*resolved{r, r.Reconnect} {
+		for _, r := range []*Resolved{r, r.Reconnect} {
 			r.Alternates, r.Limited = all, true // so the loop always runs
 		}
 	}

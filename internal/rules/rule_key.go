@@ -1,6 +1,6 @@
 // The fields of idempotency keys.
 
-package transport
+package rules
 
 import (
 	"net/http"
@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	keyField      = "Idempotency-Key"
-	otherKeyField = "X-Idempotency-Key"
+	KeyField      = "Idempotency-Key"
+	OtherKeyField = "X-Idempotency-Key"
 )
 
 // inProgress is a classifier for requests to a host that honours keys. A 409 with
@@ -18,7 +18,7 @@ const (
 // have its response. Without Retry-After a 409 may be any conflict.
 func inProgress(o classify.Outcome) classify.Verdict {
 	if o.Response != nil && o.Response.StatusCode == http.StatusConflict && o.Request != nil &&
-		len(o.Request.Header[keyField])+len(o.Request.Header[otherKeyField]) > 0 {
+		len(o.Request.Header[KeyField])+len(o.Request.Header[OtherKeyField]) > 0 {
 		if _, ok := classify.RetryAfter(o); ok {
 			return classify.Ambiguous
 		}

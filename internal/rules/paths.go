@@ -1,6 +1,6 @@
 // The rules of the paths of a host.
 
-package transport
+package rules
 
 import (
 	"cmp"
@@ -107,7 +107,7 @@ type pathNode struct {
 type pathRule struct {
 	method string
 	Key    string // of Config.Hosts
-	Rule   *resolved
+	Rule   *Resolved
 }
 
 // meets reports whether the rule is for requests with this method.
@@ -136,7 +136,7 @@ func (p *paths) Find(method string, u *url.URL) *pathRule {
 	switch {
 	case path == "" && method != http.MethodConnect:
 		path = "/" // as it is sent
-	case u.RawPath != "" && encodes(u.RawPath, u.Path):
+	case u.RawPath != "" && Encodes(u.RawPath, u.Path):
 		path, escaped = u.RawPath, true
 	}
 	switch {
@@ -203,7 +203,7 @@ func plain(buf []byte, path string, escaped bool) []byte {
 // encodes reports whether url.URL.EscapedPath returns raw for this path, without an
 // allocation. raw must then be an encoding of path, and may leave a few more characters
 // unescaped than the default encoding.
-func encodes(raw, path string) bool {
+func Encodes(raw, path string) bool {
 	for i := 0; i < len(raw); i++ {
 		c := raw[i]
 		switch {
@@ -244,7 +244,7 @@ func (e *hostEntry) meaning() (path string, below bool) {
 }
 
 // add adds the rule of an entry. Call sort when all are added.
-func (p *paths) add(e *hostEntry, r *resolved) {
+func (p *paths) add(e *hostEntry, r *Resolved) {
 	key, below := e.meaning()
 	n := p.nodes[key]
 	if n == nil {
