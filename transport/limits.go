@@ -150,7 +150,7 @@ func (l *limits) admitByGate(gate *gate.Gate) (waited bool, no *refusal) {
 	l.slot = flight.Slot{Home: &l.t.ground, Host: l.state.Name(), Gate: gate}
 	turns := gate.Turns()
 	a, waited, no := l.wait(gateQueue{l}, &l.queued.Gate)
-	l.crowded = gate.Turns() == turns && turns%2 == 0 && l.queued.Gate >= crowdedWait || no != nil && no.reason == ReasonGateFull
+	l.crowded = gate.Turns() == turns && !gate.Closed() && l.queued.Gate >= crowdedWait || no != nil && no.reason == ReasonGateFull
 	if no == nil && waited {
 		due := l.t.timeOf(a.Until)
 		if until, ok := l.ctx.Deadline(); ok && !due.Before(until) {

@@ -144,7 +144,7 @@ func (l *limits) reviewGate(m *host.Machines, d *decision) {
 		m.News().Outcome(0, nil)
 	}
 	g, down := m.Gate(), news.Key{Kind: uint8(ConditionDown)}
-	closed := g.Turns()%2 == 1
+	closed := g.Closed()
 	if closed {
 		if _, lasts := m.News().Lasts(down); !lasts {
 			var why decision

@@ -182,6 +182,9 @@ type State struct {
 // closed. It is a single atomic load.
 func (g *Gate) Turns() uint32 { return g.turns.Load() }
 
+// Closed reports whether the gate is closed.
+func (g *Gate) Closed() bool { return g.Turns()%2 == 1 }
+
 // Enter asks for a slot, and for a token if c has a rate. With Go the
 // slot s is filled, and Until is when the host's response is to be expected.
 // With Wait the request joins the queue. It asks again with the same w, or calls
