@@ -16,31 +16,30 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// awaits reports whether the body of a response is read before the caller gets the
+// awaitsBody reports whether the body of a response is read before the caller gets the
 // response: if the attempt could be retried after a cut, and the body is no stream.
-func (c *call) awaits(resp *http.Response) bool {
-	most := c.rule.Policy.Download.Memory
-	return most > 0 && resume.Likely(resp) && resp.ContentLength <= most && !c.single() && c.idempotent() &&
-		!flight.InMemory(resp.Body) && !flight.HandsOver(c.req, resp) && !resume.IsStream(c.req, resp)
+func (c *call) awaitsBody(resp *http.Response) bool {
+	most := c.Rule.Policy.Download.Memory
+	return most > 0 && resume.Likely(resp) && resp.ContentLength <= most && !c.isSingle() && c.isIdempotent() &&
+		!flight.InMemory(resp.Body) && !flight.HandsOver(c.Req, resp) && !resume.IsStream(c.Req, resp)
 }
 
-// awaitFinal reads the body of a response that the caller would get. If the body is cut,
+// awaitFinalBody reads the body of a response that the caller would get. If the body is cut,
 // the cut is the outcome of the attempt, also of the last. So a Transport around this one
 // sees that the attempts are used up.
-func (x *exchange) awaitFinal(resp *http.Response, v classify.Verdict, err error) (*http.Response, classify.Verdict, error) {
-	if err != nil || retryable(v) || x.segment || !x.awaits(resp) {
-		return resp, v, err
+func (x *exchange) awaitFinalBody() {
+	if x.err != nil || retryable(x.verdict) || x.segment || !x.awaitsBody(x.resp) {
+		return
 	}
 	if x.body != nil {
 		if replayable, _ := x.body.Known(); !replayable {
-			return resp, v, err
+			return
 		}
 	}
-	if err = x.await(resp); err == nil {
-		return resp, v, nil
+	if err := x.awaitBody(x.resp); err != nil {
+		x.resp, x.err, x.judged = nil, err, verdictOfBody(err)
+		x.classify()
 	}
-	x.verdict = verdictOfBody(err)
-	return nil, x.classify(nil, err), err
 }
 
 // verdictOfBody returns the verdict on a body whose digest differs. It was altered on the
@@ -50,12 +49,12 @@ func verdictOfBody(err error) known {
 	return known{classify.Ambiguous, ok}
 }
 
-// await reads the body of a response, and puts what was read in its place. It returns the
+// awaitBody reads the body of a response, and puts what was read in its place. It returns the
 // error of a body that was cut, or that is not as the server announced it. The body is
 // closed then.
-func (c *call) await(resp *http.Response) error {
-	in := &ahead.Incoming{Body: resp.Body, Most: c.rule.Policy.Download.Memory, Memory: &ahead.Holding{Pool: c.t.kept}}
-	delivered, ctx := false, c.ctx
+func (c *call) awaitBody(resp *http.Response) error {
+	in := &ahead.Incoming{Body: resp.Body, Most: c.Rule.Policy.Download.Memory, Memory: &ahead.Holding{Pool: c.t.kept}}
+	delivered, ctx := false, c.Ctx
 	defer func() { // also if the base transport panics
 		if !delivered {
 			in.Forget()
@@ -63,12 +62,12 @@ func (c *call) await(resp *http.Response) error {
 		}
 	}()
 	//lint:ignore SA1019 old callers still set Request.Cancel
-	if c.req.Cancel != nil && !c.linked {
+	if c.Req.Cancel != nil && !c.Linked {
 		linked := *c
-		defer linked.obeyCancel()()
-		ctx = linked.ctx
+		defer linked.ObeyCancel()()
+		ctx = linked.Ctx
 	}
-	err := in.Fill(ctx, &c.sleeper, resp, c.rule.Timeouts.Stall.On())
+	err := in.Fill(ctx, &c.Sleeper, resp, c.Rule.Timeouts.Stall.On())
 	switch {
 	case err == nil:
 		err = c.altered(in, resp)
@@ -87,16 +86,14 @@ func (c *call) await(resp *http.Response) error {
 }
 
 // restIsNear reports whether a body that was cut on the way goes to the caller, because its
-// rest can be asked for. Otherwise a connection that is cut after so many bytes each time
+// sendForRest can be asked for. Otherwise a connection that is cut after so many bytes each time
 // would never bring the whole. A shorter body is fetched anew, also if it has changed. So is
 // a body whose rest a Transport below did not get.
 func (c *call) restIsNear(in *ahead.Incoming, resp *http.Response) bool {
-	in.Mu.Lock()
-	defer in.Mu.Unlock()
-	if in.Running || in.Err == nil || len(in.Data) < resume.MinProgress || c.ctx.Err() != nil || !c.rule.Resumes || resume.Tried(in.Body) {
+	if !in.WasCutLate() || c.Ctx.Err() != nil || !c.Rule.Resumes {
 		return false
 	}
-	_, no := resume.Check(c.req, resp, false)
+	_, no := resume.Check(c.Req, resp, false)
 	return no == nil
 }
 
@@ -106,7 +103,7 @@ func (c *call) altered(in *ahead.Incoming, resp *http.Response) error {
 	if !in.InMemory() {
 		return nil
 	}
-	field, want, got := resume.Verify(resp, in.Data, c.rule.Policy.Resume.Checksums == policy.On)
+	field, want, got := resume.Verify(resp, in.Data, c.Rule.Policy.Resume.Checksums == policy.On)
 	if field == "" {
 		return nil
 	}

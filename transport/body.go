@@ -3,10 +3,7 @@
 package transport
 
 import (
-	"errors"
-	"fmt"
 	"io"
-	"net/http"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
@@ -15,16 +12,16 @@ import (
 
 // keepBody prepares the body for later attempts, if there may be any.
 func (x *exchange) keepBody() {
-	if !x.single() {
-		upload := x.rule.Policy.Upload
-		x.body = replay.New(x.req, replay.Limits{Memory: upload.Memory, Disk: upload.Disk, Dir: x.t.tempDir}, x.t.kept)
+	if !x.isSingle() {
+		upload := x.Rule.Policy.Upload
+		x.body = replay.New(x.Req, replay.Limits{Memory: upload.Memory, Disk: upload.Disk, Dir: x.t.tempDir}, x.t.kept)
 	}
 }
 
 // takeBack takes the body from the last attempt, for a retry. If it fails, it returns
 // the Reason why there is no retry. busy is how long it may wait for a Read of the body.
 func (x *exchange) takeBack(d *decision, busy time.Duration) Reason {
-	renew, err := x.body.TakeBack(x.ctx, busy)
+	renew, err := x.body.TakeBack(x.Ctx, busy)
 	d.renew = renew
 	switch err {
 	case nil:
@@ -32,7 +29,7 @@ func (x *exchange) takeBack(d *decision, busy time.Duration) Reason {
 	case replay.ErrBusy:
 		return ReasonBodyBusy
 	case replay.ErrEnded:
-		return x.gone()
+		return x.reasonGone()
 	}
 	return ReasonNotReplayable
 }
@@ -42,7 +39,7 @@ func (x *exchange) bodyBeside() bool {
 	if x.body == nil {
 		return true
 	}
-	_, err := x.body.TakeBack(x.ctx, replay.MaxBusy)
+	_, err := x.body.TakeBack(x.Ctx, replay.MaxBusy)
 	return err == nil && x.body.Concurrent()
 }
 
@@ -50,7 +47,7 @@ func (x *exchange) bodyBeside() bool {
 // transport may call during it. They are nil if the base transport may have the
 // caller's.
 func (x *exchange) nextBody() (body io.ReadCloser, getBody func() (io.ReadCloser, error)) {
-	ctx := x.ctx
+	ctx := x.Ctx
 	body, inner := x.body.Next(ctx, x.sent)
 	if inner == nil {
 		return body, nil
@@ -65,19 +62,4 @@ func (x *exchange) nextBody() (body io.ReadCloser, getBody func() (io.ReadCloser
 		}
 		return nil, &bodyError{why: err}
 	}
-}
-
-// checkRequest returns an error if no transport could send the request.
-func checkRequest(req *http.Request) error {
-	switch {
-	case req == nil:
-		return errors.New("transport: nil request")
-	case req.Body != nil && replay.IsNil(req.Body):
-		return fmt.Errorf("transport: Request.Body is a nil %T; leave Body nil for a request without a body", req.Body)
-	case req.URL == nil:
-		return errors.New("transport: nil Request.URL")
-	case req.Header == nil:
-		return errors.New("transport: nil Request.Header")
-	}
-	return nil
 }

@@ -3,11 +3,13 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"github.com/aplomb-go/aplomb/internal/redact"
 	"strconv"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
 // A Condition is something that keeps requests from a host, or that a host is short of. Its
@@ -104,6 +106,26 @@ type HostChange struct {
 	Addr string
 
 	url string // of the request, with its secrets, which String hides in the text of Err
+}
+
+// Tells returns a function that tells the Trace and the log about a change. No lock is held
+// meanwhile, because a hook or a log handler may block, or send a request over the same
+// Transport. If the change came with a response, the request still has its slot of the gate.
+func (c *call) Tells(v visitChange) func() {
+	h := HostChange{
+		Condition: Condition(v.Condition), Over: v.Over, Scope: v.Scope, Status: v.Status, Err: v.Err, Addr: v.Addr,
+		Fleet: v.Fleet, Since: v.Since, Until: v.Until, Waiting: v.Waiting, Refused: v.Refused, Room: v.Room, Lane: v.Lane,
+	}
+	h.Context, h.Host, h.url = c.parent(), c.HostName(), c.Req.URL.String()
+	h.Time = time.Now()
+	h.Since = cmp.Or(h.Since, h.Time)
+	t := c.t
+	return func() {
+		if t.hostChanged != nil {
+			t.hostChanged(h)
+		}
+		t.changed(h)
+	}
 }
 
 // String says in at most 120 characters what happened to which host, why, and what happens

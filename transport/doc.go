@@ -29,31 +29,38 @@
 // The files, in the order in which a request meets them:
 //
 //	transport.go     Config, New and Update
-//	rule_of.go       the rule of a request
-//	key.go           the idempotency key of a request
+//	rule_of.go       the rule of a request, and its idempotency key
 //	context.go       settings of a single request, and the history of a response
 //	loop.go          RoundTrip and the loop
-//	call.go          the parts of a call that do not change
-//	alternate.go     the endpoints of a request: its host, and others that serve the same
+//	exchange.go      what an exchange consists of: its call, its places, the outcome at hand
+//	call.go          what all requests of a Transport stand on
+//	request.go       a request as it goes to one host
+//	alternate.go     the places of a request: its host, and others that serve the same
+//	travel.go        which requests may travel to another place
 //	limits.go        the limits of a host before an attempt
 //	queue.go         waiting for a turn at one limit
 //	heard.go         the limits of a host after an attempt
 //	lane.go          which lane an attempt takes, and what its outcome says about it
 //	send.go          the next attempt
 //	lanes.go         making lanes and closing them
+//	base.go          the default base transport
 //	hedge.go         a second attempt beside a slow one
 //	decide.go        the decision, and every Reason
 //	report.go        the history, the events and the log
+//	lines_attrs.go   the attributes of a line
 //	news.go          which changes of a host are told, and when
+//	tidings.go       what the members of a fleet tell each other about a host
 //	change.go        HostChange and its conditions
 //	trace.go         Trace and its hooks, Event and Attempt
 //	observe.go       telling the hooks about a request, its attempts and its body
+//	observed.go      a body that tells its end
 //	error.go         Error
 //	secrets.go       errors and URLs without secrets
 //	explain.go       the story of a request
 //	body.go          the seam to internal/replay, which keeps request bodies
 //	await.go         responses that are read whole before the caller gets them
 //	resume_loop.go   the seam to internal/resume, which continues response bodies
+//	spacing.go       how far apart the reconnects of a body are
 //	resume_error.go  the errors of a response body
 //	snapshot.go      the state of all hosts, and of the fleet
 //	fleet.go         the seam to the Transports of other processes

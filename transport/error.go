@@ -48,22 +48,30 @@ var (
 	// net/http.
 	ErrStalled = flight.ErrStalled
 
-	errNotMade         = errors.New("transport: a zero Transport; make one with New or Default")
-	errRequestCanceled = errors.New("transport: request canceled")
-	errOverElapsed     = errors.New("transport: its turn would come later than the rule allows")
+	errNotMade     = errors.New("transport: a zero Transport; make one with New or Default")
+	errOverElapsed = errors.New("transport: its turn would come later than the rule allows")
 )
 
-// named returns the error of a refusal. It names the limit if the error itself does not.
-func (no *refusal) named() error {
-	switch {
-	case no.limit == "":
-		return no.err
-	case no.err == ErrOverDeadline:
-		return &flight.TimeoutError{Text: ErrOverDeadline.Error() + " (" + no.limit + ")", Same: ErrOverDeadline}
-	case no.err == errOverElapsed:
-		return fmt.Errorf("%w (%s)", errOverElapsed, no.limit)
+// reasonFor returns the Reason and the error of a refusal. The error names the limit if it says
+// nothing of it otherwise.
+func (c *call) reasonFor(no *refusal) (Reason, error) {
+	switch no.Why {
+	case whyLate:
+		if no.Limit == "" {
+			return ReasonDeadline, ErrOverDeadline
+		}
+		return ReasonDeadline, &flight.TimeoutError{Text: ErrOverDeadline.Error() + " (" + no.Limit + ")", Same: ErrOverDeadline}
+	case whyOverdue:
+		if no.Limit == "" {
+			return ReasonMaxElapsed, errOverElapsed
+		}
+		return ReasonMaxElapsed, fmt.Errorf("%w (%s)", errOverElapsed, no.Limit)
+	case whyHeld:
+		return ReasonCooldown, ErrCooldown
+	case whyFull:
+		return ReasonGateFull, ErrGateFull
 	}
-	return no.err
+	return c.reasonGone(), no.Err
 }
 
 // A bodyError says why a request could not be sent again because of its body. If the

@@ -56,37 +56,35 @@ func (e Error) Ended(err error) Error { e.ended = err; return e }
 func (e *ResumeError) Of(url string) *ResumeError { e.url = url; return e }
 
 func (t *Transport) Base() http.RoundTripper            { return t.base }
-func (t *Transport) Hosts() *host.Table[rules.Resolved] { return t.hosts }
+func (t *Transport) Hosts() *host.Table[rules.Resolved] { return t.ground.Hosts }
 func (t *Transport) Kept() *replay.Pool                 { return t.kept }
-func (t *Transport) Now() instant.Instant               { return t.now() }
-func (t *Transport) Seed() maphash.Seed                 { return t.seed }
+func (t *Transport) Now() instant.Instant               { return t.ground.Now() }
+func (t *Transport) Seed() maphash.Seed                 { return t.ground.Seed }
 
 // Alone makes a Transport believe that its fleet has no other members.
-func (t *Transport) Alone() { t.size.Store(1) }
+func (t *Transport) Alone() { t.ground.Size.Store(1) }
 
 // DialWith makes the connections of the default base with d.
 func (t *Transport) DialWith(d *dial.Dialer) { t.pools.Own = func() *dial.Dialer { return d } }
 
 // Evict does with the lanes of a host what the eviction of the host does.
 func (t *Transport) Evict(url string) {
-	t.hosts.All(func(s *host.State[rules.Resolved]) {
+	t.ground.Hosts.All(func(s *host.State[rules.Resolved]) {
 		if s.Name() == url {
-			t.hosts.Evicted(s)
+			t.ground.Hosts.Evicted(s)
 		}
 	})
 }
 
 // RefusedByProxy says whether err is the refusal of a proxy, before a request was sent.
 func (t *Transport) RefusedByProxy(req *http.Request, err error) bool {
-	var x exchange
-	x.t, x.req = t, req
-	return x.refusedByProxy(err)
+	return refusedByProxy(t.base, req, err)
 }
 
 // Landed lets the body of a response take over a slot of g.
 func (t *Transport) Landed(g *gate.Gate, ctx context.Context, req *http.Request, resp *http.Response) {
 	s := flight.Slot{Home: &t.ground, Gate: g}
-	g.Enter(t.now(), &s.At, nil, gate.Config{})
+	g.Enter(t.ground.Now(), &s.At, nil, gate.Config{})
 	s.Landed(ctx, req, resp, nil, nil)
 }
 

@@ -26,11 +26,11 @@ type hearing struct {
 	u    float64       // the jitter of the hold
 }
 
-// hear tells the limits what the headers of a response say. It comes before the
+// HearHeaders tells the limits what the headers of a response say. It comes before the
 // response is classified. A classifier may wait for the body, and meanwhile other
 // requests would go although the server has just refused them. hear may be called
 // again for the same response.
-func (l *limits) hear(resp *http.Response) {
+func (l *limits) HearHeaders(resp *http.Response, of sent) {
 	switch {
 	case resp == nil || resp == l.heard[0].resp:
 		return
@@ -38,41 +38,41 @@ func (l *limits) hear(resp *http.Response) {
 		l.heard[0], l.heard[1] = l.heard[1], l.heard[0]
 		return
 	}
-	now := l.t.now()
+	now := l.Ground.Now()
 	l.heard[0], l.heard[1] = hearing{resp: resp, at: now}, l.heard[0]
-	if l.rule.Rate {
+	if l.Rule.Rate {
 		l.noteRate(now, resp.StatusCode)
 	}
-	if l.rule.Pacing {
-		l.hearQuotas(now, resp)
+	if l.Rule.Pacing {
+		l.hearQuotas(now, resp, of)
 	}
-	if !l.rule.Peeks || !tellsToWait(resp.StatusCode) || l.rule.Policy.Cooldown != policy.On {
+	if !l.Rule.Peeks || !tellsToWait(resp.StatusCode) || l.Rule.Policy.Cooldown != policy.On {
 		return // the rest can wait for the verdict, which comes at once
 	}
 	if hint, ok := l.headersHint(resp); ok && hint > 0 {
 		l.heard[0].hint, l.heard[0].u = hint, rand.Float64()
-		l.hold(resp.StatusCode, hint, l.heard[0].u)
+		l.holdScope(of.at, resp.StatusCode, hint, l.heard[0].u)
 	}
 }
 
 // hearQuotas tells the pacing which quotas a response names.
-func (l *limits) hearQuotas(now instant.Instant, resp *http.Response) {
-	all := classify.Quotas(l.outcome(resp, nil))
-	machine := l.state.Machines().Pacing()
+func (l *limits) hearQuotas(now instant.Instant, resp *http.Response, of sent) {
+	all := classify.Quotas(l.OutcomeOf(resp, nil))
+	machine := l.State.Machines().Pacing()
 	for _, q := range all {
 		named := pacing.Named{Unit: q.Unit, Remaining: q.Remaining, Limit: q.Limit, Reset: q.Reset}
-		machine.Note(now, l.scopeKey(), l.pass, named, l.rule.Settings.Pacing)
+		machine.Note(now, l.scopeKey(), of.pass, named, l.Rule.Settings.Pacing)
 		l.tellQuota(q)
 	}
 	l.noteQuotas(now, all, resp.StatusCode)
-	if l.t.fleet == nil || resp.StatusCode >= 400 || !machine.Listens(now) {
+	if l.Ground.Fleet == nil || resp.StatusCode >= 400 || !machine.Listens(now) {
 		return
 	}
 	units := make([]string, len(all))
 	for i := range all {
 		units[i] = all[i].Unit
 	}
-	machine.Unnamed(now, l.scopeKey(), l.pass.Mark, units...)
+	machine.Unnamed(now, l.scopeKey(), of.pass.Mark, units...)
 }
 
 // headersHint returns the hint of the headers alone. The hint must not wait for the
@@ -80,29 +80,59 @@ func (l *limits) hearQuotas(now instant.Instant, resp *http.Response) {
 func (l *limits) headersHint(resp *http.Response) (time.Duration, bool) {
 	defer func(body io.ReadCloser) { resp.Body = body }(resp.Body)
 	resp.Body = http.NoBody
-	return l.rule.Policy.Hint(l.outcome(resp, nil))
+	return l.Rule.Policy.Hint(l.OutcomeOf(resp, nil))
 }
 
-// note tells the cooldown the outcome of an attempt, and returns how long the
+// An ending is what the limits hear of the end of an attempt.
+type ending struct {
+	sent
+	Resp  *http.Response
+	Err   error
+	Again bool    // it calls for a retry
+	Addr  string  // of the connection; empty: not known
+	U     float64 // random, in [0,1): for the jitter of a hold; note sets that of a hold that hear has begun
+}
+
+func (o *ending) status() int {
+	if o.Resp == nil {
+		return 0
+	}
+	return o.Resp.StatusCode
+}
+
+// cause returns the ending as the cause of a change. The nil ending is none.
+func (o *ending) cause() cause {
+	if o == nil {
+		return cause{}
+	}
+	return cause{o.status(), o.Err, o.Addr}
+}
+
+// NoteOutcome tells the cooldown the outcome of an attempt, and returns how long the
 // server asked to wait. It is called once for each outcome, whether there is a
 // retry or not. If a POST is told to wait, all requests of its scope have to wait.
-func (l *limits) note(resp *http.Response, d *decision) (hint time.Duration) {
-	o := l.outcome(resp, d.Err)
-	told := tellsToWait(d.Status)
-	if told || retryable(d.Verdict) {
-		if proxy, ok := errors.AsType[*proxyAnswer](d.Err); ok {
-			o.Response, o.Err = proxy.resp, nil // the proxy's wait binds this request alone
+func (l *limits) NoteOutcome(o *ending) (hint time.Duration) {
+	told := tellsToWait(o.status())
+	if told || o.Again {
+		asked := l.OutcomeOf(o.Resp, o.Err)
+		if proxy, ok := errors.AsType[*proxyAnswer](o.Err); ok {
+			asked.Response, asked.Err = proxy.Resp, nil // the proxy's wait binds this request alone
 		}
-		if wait, ok := l.rule.Policy.Hint(o); ok {
+		if wait, ok := l.Rule.Policy.Hint(asked); ok {
 			hint = max(wait, 0)
 		}
 	}
-	told = told || retryable(d.Verdict) && speaksForAll(d.Status)
-	if l.rule.Policy.Cooldown == policy.On {
-		l.noteCooldown(resp, d, told, hint)
+	told = told || o.Again && speaksForAll(o.status())
+	if l.Rule.Policy.Cooldown == policy.On {
+		l.noteCooldown(o, told, hint)
 	}
 	return hint
 }
+
+// A proxyAnswer is the response of a proxy that did not connect. It may ask to wait.
+type proxyAnswer struct{ Resp *http.Response }
+
+func (p *proxyAnswer) Error() string { return p.Resp.Status }
 
 // tellsToWait reports whether a response with this status holds its scope if it
 // names a wait.
@@ -125,21 +155,21 @@ func speaksForAll(status int) bool {
 }
 
 // noteCooldown begins or lengthens a hold, or notes a response during a hold.
-func (l *limits) noteCooldown(resp *http.Response, d *decision, told bool, hint time.Duration) {
+func (l *limits) noteCooldown(o *ending, told bool, hint time.Duration) {
 	switch {
 	case told && hint > 0:
-		if heard := l.heard[0]; heard.hint > 0 && resp == heard.resp {
-			d.u = heard.u
+		if heard := l.heard[0]; heard.hint > 0 && o.Resp == heard.resp {
+			o.U = heard.u
 			if hint <= heard.hint {
 				return // noted already
 			}
-			hint -= l.t.now().Sub(heard.at) // the body asks for more than the headers did
+			hint -= l.Ground.Now().Sub(heard.at) // the body asks for more than the headers did
 		}
-		l.hold(d.Status, hint, d.u)
-	case tellsToWait(d.Status):
+		l.holdScope(o.at, o.status(), hint, o.U)
+	case tellsToWait(o.status()):
 		// Even if it is final, it does not show that the host takes more.
-	case d.Err == nil && !retryable(d.Verdict) && !l.state.Quiet():
-		ended := l.state.Machines().Cooldown.Answered(l.t.now(), l.scopeKey(), l.started, d.Status < 500)
+	case o.Err == nil && !o.Again && !l.State.Quiet():
+		ended := l.State.Machines().Cooldown.Answered(l.Ground.Now(), l.scopeKey(), o.at, o.status() < 500)
 		for code, over := range ended {
 			if over {
 				l.tellHold(statusOf[code], 0, false)
@@ -148,23 +178,23 @@ func (l *limits) noteCooldown(resp *http.Response, d *decision, told bool, hint 
 	}
 }
 
-// hold holds the scope.
-func (l *limits) hold(status int, wait time.Duration, u float64) {
-	r := cooldown.Refusal{Code: codeOf(status), Wait: wait, Sent: l.started, Ended: l.state.Ended()}
-	open, again := l.state.Machines().Cooldown.Hold(l.t.now(), l.scopeKey(), r, l.t.cooldown(l.rule, wait), u)
+// holdScope holds the scope.
+func (l *limits) holdScope(sent instant.Instant, status int, wait time.Duration, u float64) {
+	r := cooldown.Refusal{Code: codeOf(status), Wait: wait, Sent: sent, Ended: l.State.Ended()}
+	open, again := l.State.Machines().Cooldown.Hold(l.Ground.Now(), l.scopeKey(), r, l.Ground.cooldown(l.Rule, wait), u)
 	l.tellHold(status, wait, again)
-	if now := l.t.now(); open > now {
-		l.begins(ConditionHeld, news.Record{Key: news.Key{Scope: l.scopeKey()}, Since: now, Until: open, Status: status}, nil)
+	if now := l.Ground.Now(); open > now {
+		l.beginCondition(conditionHeld, news.Record{Key: news.Key{Scope: l.scopeKey()}, Since: now, Until: open, Status: status}, cause{})
 	}
 }
 
 // noteQuotas tells that a quota is nearly used up, or that none is so any longer. Of several the
 // quota counts of which the least is left.
 func (l *limits) noteQuotas(now instant.Instant, all []classify.Quota, status int) {
-	if !l.t.watched {
+	if !l.Ground.Watched {
 		return
 	}
-	key := news.Key{Kind: uint8(ConditionLowQuota), Scope: l.scopeKey()}
+	key := news.Key{Kind: uint8(conditionLowQuota), Scope: l.scopeKey()}
 	var low *classify.Quota
 	named := false
 	for i := range all {
@@ -176,15 +206,15 @@ func (l *limits) noteQuotas(now instant.Instant, all []classify.Quota, status in
 	}
 	switch {
 	case low != nil:
-		l.begins(ConditionLowQuota, news.Record{Key: key, Since: now, Until: instant.After(now, low.Reset), Status: status, Room: int(min(low.Remaining, math.MaxInt))}, nil)
-	case named && !l.state.Machines().NewsMade().Quiet():
-		l.ends(key)
+		l.beginCondition(conditionLowQuota, news.Record{Key: key, Since: now, Until: instant.After(now, low.Reset), Status: status, Room: int(min(low.Remaining, math.MaxInt))}, cause{})
+	case named && !l.State.Machines().NewsMade().Quiet():
+		l.endCondition(key)
 	}
 }
 
 // noteRate lowers an adaptive rate on a 429 and raises it on a success.
 func (l *limits) noteRate(now instant.Instant, status int) {
-	r := l.state.Machines().Rate(l.rule.Settings.Rate)
+	r := l.State.Machines().Rate(l.Rule.Settings.Rate)
 	switch {
 	case status == http.StatusTooManyRequests:
 		r.Throttled(now, l.sentAt)

@@ -26,18 +26,8 @@ import (
 // attempt finds the work of the first attempt done and fails. So only safe methods
 // are hedged, and others if the caller or the author of the rule allows it.
 func (x *exchange) hedgeable() bool {
-	return x.sent == 0 && (x.body == nil || x.body.Concurrent()) && !x.single() && len(x.req.Trailer) == 0 && x.idempotent() &&
-		(safe(x.req) || x.vouched()) && !flight.Upgrades(x.req)
-}
-
-// safe reports whether the request's method is safe (RFC 9110 §9.2.1).
-func safe(req *http.Request) bool {
-	switch req.Method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace,
-		"PROPFIND", "QUERY", "REPORT", "SEARCH": // of IANA's registry of methods
-		return true
-	}
-	return false
+	return x.sent == 0 && (x.body == nil || x.body.Concurrent()) && !x.isSingle() && len(x.Req.Trailer) == 0 && x.isIdempotent() &&
+		(flight.IsSafe(x.Req) || x.isVouchedFor()) && !flight.Upgrades(x.Req)
 }
 
 // A racer is an attempt that runs in a goroutine of its own. When its response
@@ -158,34 +148,31 @@ func (r *race) other(than *racer) *racer {
 
 // race makes an attempt and, if its response takes long, a second attempt beside
 // it. The first response that is worth having wins.
-func (x *exchange) race() (*http.Response, error) {
+func (x *exchange) race() {
 	start := time.Now()
 	r := race{done: make(chan *racer, 2)}
 	defer r.end()
 	r.first = x.attempt(KindFirst).start(r.done)
-	x.hedge(&r)
+	x.sendHedge(&r)
 	came := r.next()
 	if r.second != nil {
-		came = x.pick(&r, came)
+		came = x.pickRacer(&r, came)
 	}
-	if used := r.first.way; came == r.second && used.lane != nil && used.lane.Heard() == used.heard {
-		used.lane.Doubt() // it did worse than another
+	if came == r.second {
+		r.first.way.WasOutrun()
 	}
-	r.winner = came
-	x.number, x.timing, x.way = came.Number, came.timing, came.way
-	x.limits.about(came)
-	if x.rule.Policy.Hedge.Percentile > 0 && flight.ResultOf(x.ctx, came.resp, came.err) == gate.Success {
+	r.winner, x.outcome = came, came.outcome()
+	if x.Rule.Policy.Hedge.Percentile > 0 && flight.ResultOf(x.Ctx, x.resp, x.err) == gate.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
 		// sooner. A failure says nothing about how long responses take.
-		x.state.Machines().Latency().Record(time.Since(start))
+		x.State.Machines().Latency().Record(time.Since(start))
 	}
-	return came.resp, came.err
 }
 
-// hedge waits for the first response as long as the rule says. Then it makes the
+// sendHedge waits for the first response as long as the rule says. Then it makes the
 // second attempt, if the host's limits have room for it.
-func (x *exchange) hedge(r *race) {
+func (x *exchange) sendHedge(r *race) {
 	delay, ok := x.hedgeDelay()
 	if !ok || !x.stillSlow(r, delay, nil) {
 		return
@@ -196,14 +183,14 @@ func (x *exchange) hedge(r *race) {
 	}
 	x.hedges++
 	r.second = a.start(r.done)
-	x.report.tell(nil, &decision{Attempt: Attempt{Number: r.first.Number, Time: time.Now()}, sent: x.sent, reason: ReasonHedged})
+	x.report.tell(nil, &entry{Attempt: Attempt{Number: r.first.number, Time: time.Now()}, sent: x.sent, reason: ReasonHedged})
 }
 
 // hedgeDelay returns when a second attempt is due.
 func (x *exchange) hedgeDelay() (time.Duration, bool) {
-	h := x.rule.Policy.Hedge
+	h := x.Rule.Policy.Hedge
 	if h.Percentile > 0 {
-		if d, ok := x.state.Machines().Latency().Quantile(h.Percentile / 100); ok {
+		if d, ok := x.State.Machines().Latency().Quantile(h.Percentile / 100); ok {
 			// Strictly after, because a response that takes just as long as the
 			// percentile is not beyond it.
 			return d + 1, true
@@ -214,34 +201,25 @@ func (x *exchange) hedgeDelay() (time.Duration, bool) {
 
 // secondAttempt takes everything that a second attempt needs: the budget, its connection,
 // the host's limits, and the request's body. It waits for nothing but a connection that
-// another attempt makes.
+// bestOtherPlace attempt makes.
 func (x *exchange) secondAttempt(r *race) (a attempt, ok bool) {
-	if x.ctx.Err() != nil {
+	if x.Ctx.Err() != nil {
 		return a, false
 	}
 	// The budget comes first, because it can be released exactly. A token of the
 	// rate and a share of the server's quota cannot.
-	if !x.limits.reserve() {
+	if !x.limits.ReserveRetry() {
 		return a, false
 	}
 	defer func() { // also if GetBody panics
 		if !ok {
-			x.limits.release()
-			x.opens.Connected()
-			x.opens = nil
+			x.leavePlace()
 		}
 	}()
-	if !x.awaitBeside(r) || !x.limits.admitHedge() || !x.bodyBeside() {
+	if !x.road.AwaitBeside(x.way, func(d time.Duration, ready <-chan struct{}) bool { return x.stillSlow(r, d, ready) }) || !x.limits.AdmitHedge() || !x.bodyBeside() {
 		return a, false
 	}
 	return x.attempt(KindHedge), true
-}
-
-// awaitBeside waits until the lane of the hedge is connected, if another attempt makes the
-// connection. It reports whether the hedge is still needed.
-func (x *exchange) awaitBeside(r *race) bool {
-	to := x.beside()
-	return !x.comes(to) || x.stillSlow(r, laneWait, to.Ready())
 }
 
 // stillSlow waits until d is over or ready is closed. It reports whether the caller still
@@ -253,7 +231,7 @@ func (x *exchange) stillSlow(r *race, d time.Duration, ready <-chan struct{}) bo
 	case came := <-r.done:
 		r.done <- came // has room, because came has just been taken out
 		return false
-	case <-x.ctx.Done(): // the base may take its time to end the first attempt
+	case <-x.Ctx.Done(): // the base may take its time to end the first attempt
 		return false
 	case <-ready:
 	case <-timer.C:
@@ -261,31 +239,31 @@ func (x *exchange) stillSlow(r *race, d time.Duration, ready <-chan struct{}) bo
 	return true
 }
 
-// pick returns the racer whose response counts. If a response would be retried, the
+// pickRacer returns the racer whose response counts. If a response would be retried, the
 // other racer gets its chance. The limits hear of such a response at once, and its
 // connection becomes free, however long the other racer takes.
-func (x *exchange) pick(r *race, came *racer) *racer {
+func (x *exchange) pickRacer(r *race, came *racer) *racer {
 	switch {
 	case retryable(x.classifyRacer(came)):
-		return x.makeWay(r, came)
-	case !safe(x.req) && rejected(came):
+		return x.discardAndWait(r, came)
+	case !flight.IsSafe(x.Req) && rejected(came):
 		return x.waitForBetter(r, came)
 	}
 	other := r.other(came)
 	other.abandon()
-	x.outrun(other, ErrOutrun, classify.Unknown)
+	x.recordOutrun(other, ErrOutrun, classify.Unknown)
 	return came
 }
 
+// outcome returns how the racer has ended.
+func (r *racer) outcome() outcome { return outcome{trip: r.trip, resp: r.resp, err: r.err} }
+
 // classifyRacer asks the rule for a verdict on a racer's outcome.
 func (x *exchange) classifyRacer(r *racer) classify.Verdict {
-	x.way = r.way
-	x.limits.about(r)
-	return x.classify(r.resp, r.err)
+	x.outcome = r.outcome()
+	x.classify()
+	return x.verdict
 }
-
-// about says whose response is at hand.
-func (l *limits) about(r *racer) { l.pass, l.started = r.pass, l.t.instantOf(r.timing.start) }
 
 // rejected reports whether the racer has a 4xx.
 func rejected(r *racer) bool {
@@ -300,25 +278,25 @@ func (x *exchange) waitForBetter(r *race, came *racer) *racer {
 	other := r.next()
 	again := retryable(x.classifyRacer(other))
 	switch {
-	case x.ctx.Err() != nil: // nobody knows what the server would have said to the other
-		x.outrun(came, cmp.Or(came.err, ErrOutrun), classify.Unknown)
+	case x.Ctx.Err() != nil: // nobody knows what the server would have said to the other
+		x.recordOutrun(came, cmp.Or(came.err, ErrOutrun), classify.Unknown)
 	case again:
-		x.outrun(other, other.err, classify.Ambiguous)
+		x.recordOutrun(other, other.err, classify.Ambiguous)
 		return came
 	case other.err != nil || rejected(other):
-		x.outrun(other, cmp.Or(other.err, ErrOutrun), classify.Unknown)
+		x.recordOutrun(other, cmp.Or(other.err, ErrOutrun), classify.Unknown)
 		return came
 	}
-	x.outrun(came, ErrOutrun, classify.Unknown)
+	x.recordOutrun(came, ErrOutrun, classify.Unknown)
 	return other
 }
 
-// makeWay discards a response that would be retried, and waits for the other racer.
-func (x *exchange) makeWay(r *race, came *racer) *racer {
-	x.outrun(came, came.err, classify.Ambiguous)
+// discardAndWait discards a response that would be retried, and waits for the other racer.
+func (x *exchange) discardAndWait(r *race, came *racer) *racer {
+	x.recordOutrun(came, came.err, classify.Ambiguous)
 	if resp := came.resp; resp != nil {
 		// The other response does not wait for this drain, which ends with the race.
-		ctx, over := context.WithCancel(x.ctx)
+		ctx, over := context.WithCancel(x.Ctx)
 		defer over()
 		go func() {
 			defer func() { _ = recover() }() // nobody else reads this body
@@ -329,26 +307,25 @@ func (x *exchange) makeWay(r *race, came *racer) *racer {
 	return r.next()
 }
 
-// outrun records the attempt whose outcome does not count. Its response may still
+// recordOutrun records the attempt whose outcome does not count. Its response may still
 // ask for a wait, which the next attempt keeps.
-func (x *exchange) outrun(r *racer, err error, v classify.Verdict) {
-	d := decision{
-		Attempt: Attempt{Number: r.Number, Err: err, Verdict: v, Time: time.Now()},
-		sent:    x.sent, reason: ReasonOutrun, u: rand.Float64(),
+func (x *exchange) recordOutrun(r *racer, err error, v classify.Verdict) {
+	r.ended(time.Since(r.timing.start), nil, ErrOutrun)
+	x.outcome = outcome{trip: r.trip}
+	if v == classify.Ambiguous { // else it may be under way
+		x.outcome = r.outcome()
 	}
-	r.ended(d.Time.Sub(r.timing.start), nil, ErrOutrun)
-	r.timing.stamp(&d.Attempt)
-	d.Addr, d.Lane = r.way.link.Addr(), r.way.number()
-	d.Alternate = x.alternate()
+	d := decision{u: rand.Float64()}
+	d.entry = x.entryOf(x.resp, err)
+	d.Verdict, d.reason = v, ReasonOutrun
 	if v == classify.Ambiguous {
-		x.bind(v)
-		x.way = r.way
-		x.noteWay(r.resp, r.err, v)
-		if r.resp != nil {
-			d.Status = r.resp.StatusCode
-		}
-		d.Hint = x.limits.note(r.resp, &d)
-		x.notBefore = d.Time.Add(d.Hint)
+		x.bindToPlace(v)
+		x.verdict = v
+		over := x.overRoad()
+		x.road.Note(&over)
+		e := x.ending(&d)
+		d.Hint = x.limits.NoteOutcome(&e)
+		x.wait = d.Time.Add(d.Hint)
 	}
-	x.report.record(nil, &d)
+	x.report.record(nil, &d.entry)
 }

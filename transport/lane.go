@@ -1,4 +1,4 @@
-// Which lane an attempt takes, and what its outcome says about the lane.
+// Which lane the next attempt of a request takes, and what an outcome says about the lane.
 
 package transport
 
@@ -19,46 +19,51 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/redact"
-	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
 // A way is the lane of an attempt, and what is known of its connection.
 type way struct {
-	lane  *lane.Lane      // nil: the base transport of a host that had no trouble so far
+	Lane  *lane.Lane      // nil: the base transport of a host that had no trouble so far
 	heard instant.Instant // when something had come over the lane last before the attempt
-	t     *Transport      // whose clock that is
-	link  *flight.Link    // nil: nobody needs to know
+	Link  *flight.Link    // nil: nobody needs to know
 
 	instead bool // the attempt takes the lane instead of another, or beside it
 }
 
-func (w *way) number() int {
-	if w.lane == nil {
+// Number returns the number of the lane.
+func (w *way) Number() int {
+	if w.Lane == nil {
 		return 0
 	}
-	return w.lane.Number
+	return w.Lane.Number
 }
 
-// firstWay returns the way of a first attempt. The lanes of the host note what comes from
+// WasOutrun notes that an attempt over another way had a response first.
+func (w *way) WasOutrun() {
+	if w.Lane != nil && w.Lane.Heard() == w.heard {
+		w.Lane.Doubt()
+	}
+}
+
+// FirstWay returns the way of a first attempt. The lanes of the host note what comes from
 // the beginning if attempts are timed, may be hedged, or if connections are counted.
-func (c *call) firstWay() (w way) {
-	if !c.rule.Lanes {
+func (p *pools) FirstWay(r *request) (w way) {
+	if !r.Rule.Lanes {
 		return w
 	}
-	w.t = c.t
-	lanes := c.state.LanesMade()
+	lanes := r.State.LanesMade()
 	if lanes == nil {
-		if !c.rule.Noted && !c.t.counted || !c.laned() {
+		if !r.Rule.Noted && p.Most() == 0 || !p.Can(r.Req) {
 			return w
 		}
-		lanes = c.state.Machines().Lanes()
+		lanes = r.State.Machines().Lanes()
 	}
-	w.lane = lanes.Current()
-	w.heard = w.lane.Heard()
-	if since := w.lane.Stale(); since != 0 {
-		c.sleeper.Sleep(c.ctx, since.Add(staleWait).Sub(c.t.now()), nil)
-		if w.lane.Refresh() {
-			c.t.pools.Refresh(w.lane)
+	w.Lane = lanes.Current()
+	w.heard = w.Lane.Heard()
+	if since := w.Lane.Stale(); since != 0 {
+		r.Sleeper.Sleep(r.Ctx, since.Add(staleWait).Sub(r.Ground.Now()), nil)
+		if w.Lane.Refresh() {
+			closeIdle(p.Of(w.Lane))
 		}
 	}
 	return w
@@ -69,64 +74,40 @@ func (c *call) firstWay() (w way) {
 // connection is not idle until then.
 const staleWait = time.Millisecond
 
-// nextWay returns the way of the next attempt. A retry may have a detour to take. A hedge
-// over HTTP/2 takes the spare lane, because the pool of HTTP/2 would send it over the
-// connection on which the first attempt waits.
-func (x *exchange) nextWay(kind Kind) way {
-	w := x.firstWay()
-	switch {
-	case !x.rule.Lanes:
-		return w
-	case kind == KindHedge:
-		if beside := x.beside(); beside != nil {
-			w.lane, w.instead = beside, true
-		}
-	case x.via != nil:
-		w.lane, w.instead = x.via, true
+// NoteResponse notes a response over a way. It is good if it calls for no retry. change is set
+// if the host has moved to the lane.
+func (p *pools) NoteResponse(r *request, w way, proto int, good bool) (change visitChange, moved bool) {
+	lanes := r.State.LanesMade()
+	if lanes == nil {
+		return change, false
 	}
-	x.via, x.trouble = nil, noTrouble
-	w.heard = w.lane.Heard()
-	return w
-}
-
-// beside returns the lane for a hedge, or nil if it takes the current lane.
-func (x *exchange) beside() *lane.Lane {
-	lanes := x.state.LanesMade()
-	if lanes == nil || !x.rule.Lanes || !x.laned() || lanes.Protocol() == 1 {
-		return nil
+	lanes.Speak(proto)
+	if !lanes.Answered(r.Ground.Now(), w.Lane, good, w.instead) {
+		return change, false
 	}
-	return lanes.Beside(x.t.now(), x.way.lane, x.opener())
+	return visitChange{Condition: conditionLane, Lane: lanes.Current().Number, Over: true}, r.Ground.Watched
 }
 
-// linked makes the base transport tell about the connection of an attempt, if somebody
-// needs to know. It costs some allocations, so the first attempt of an idempotent request
-// goes without. proves is the result of the method proves.
-func (x *exchange) linked(a *attempt, proves bool) {
-	opens := x.opens
-	if opens != nil && opens != a.way.lane {
-		opens.Connected() // the host has moved in this moment
-		opens = nil
-	}
-	x.opens = nil
-	if opens != nil || a.Number > 1 && (x.laned() || x.told()) || x.asksAddress() || proves {
-		a.way.link = &flight.Link{Opens: opens}
-	}
+// A road is how the attempts of one request go to one host. Begin must be called first. One
+// goroutine uses it.
+type road struct {
+	*request
+	pools *pools
+
+	trouble trouble    // that the last attempt had with its lane
+	via     *lane.Lane // for the next attempt; nil: the current lane
+	opens   *lane.Lane // whose first connection the next attempt makes; nil: of none
+	misled  bool       // an attempt got a 421
 }
 
-// asksAddress reports whether a Trace wants to know the address of each attempt.
-func (c *call) asksAddress() bool {
-	return c.t.trace != nil && c.t.trace.Addresses || c.options != nil && c.options.trace != nil && c.options.trace.Addresses
-}
-
-// told reports whether somebody hears of each attempt.
-func (c *call) told() bool {
-	return c.t.trace != nil || c.t.logger != nil || c.options != nil && c.options.trace != nil
-}
-
-// proves reports whether it may matter that an attempt had no connection. A request that
-// is idempotent is sent again in any case.
-func (c *call) proves() bool {
-	return c.rule.Timeouts.Connect > 0 || c.rule.Timed && !c.idempotent()
+// A lanesOutcome is what a Road hears of the end of an attempt.
+type lanesOutcome struct {
+	Way  way
+	Resp *http.Response // nil: an error
+	Err  error
+	Bad  bool          // it calls for a retry
+	Cut  bool          // it is the cut of a body
+	Took time.Duration // 0: not known
 }
 
 // A trouble is what an outcome says about the way of its attempt.
@@ -142,230 +123,274 @@ const (
 	isElsewhere         // the server wants the request over another connection
 )
 
-// troubleOf returns what an outcome says about the way of its attempt.
-func (x *exchange) troubleOf(resp *http.Response, err error, v classify.Verdict) trouble {
+// Begin makes the road that of a request.
+func (r *road) Begin(req *request, p *pools) {
+	r.request, r.pools = req, p
+}
+
+// HasLanes reports whether the host may have further lanes.
+func (r *road) HasLanes() bool { return r.pools.Can(r.Req) }
+
+// NextWay returns the way of the next attempt. A retry may have a detour to take. A hedge over
+// HTTP/2 beside an attempt takes the spare lane, because the pool of HTTP/2 would send it over
+// the connection on which that attempt waits.
+func (r *road) NextWay(hedge bool, beside way) way {
+	w := r.pools.FirstWay(r.request)
+	if !r.Rule.Lanes {
+		return w
+	}
+	to := r.via
+	if hedge {
+		to = r.spareBeside(beside)
+	}
+	if to != nil {
+		w.Lane, w.instead = to, true
+	}
+	r.via, r.trouble = nil, noTrouble
+	w.heard = w.Lane.Heard()
+	return w
+}
+
+// spareBeside returns the lane for a hedge, or nil if it takes the current lane.
+func (r *road) spareBeside(first way) *lane.Lane {
+	lanes := r.State.LanesMade()
+	if lanes == nil || !r.Rule.Lanes || !r.HasLanes() || lanes.Protocol() == 1 {
+		return nil
+	}
+	return lanes.Beside(r.Ground.Now(), first.Lane, r.opener(first))
+}
+
+// Watch makes the base transport tell about the connection of an attempt, if somebody wants to
+// know or others wait for it. It costs some allocations, so the first attempt of an idempotent
+// request goes without.
+func (r *road) Watch(w *way, wanted bool) {
+	opens := r.opens
+	if r.opens = nil; opens != w.Lane {
+		opens.Connected() // the host has moved in this moment
+		opens = nil
+	}
+	if opens != nil || wanted {
+		w.Link = &flight.Link{Opens: opens}
+	}
+}
+
+// Note tells the lanes of the host about an outcome. It is called once for each.
+func (r *road) Note(o *lanesOutcome) {
+	r.via, r.trouble = nil, noTrouble
+	if !r.Rule.Lanes {
+		return
+	}
+	if lanes := r.State.LanesMade(); lanes != nil && o.Way.Lane == nil {
+		o.Way.Lane = lanes.First() // they were made while the attempt was under way
+	}
+	o.Took = cmp.Or(o.Took, max(r.Rule.Timeouts.After, 0))
+	r.trouble = r.troubleOf(o)
+	if o.Resp != nil {
+		if c, moved := r.pools.NoteResponse(r.request, o.Way, o.Resp.ProtoMajor, r.trouble == noTrouble); moved {
+			r.Teller.Tells(c)()
+		}
+	}
+	if r.trouble != noTrouble && r.trouble != isLate && r.HasLanes() {
+		r.avoidAddress(o)
+	}
 	switch {
-	case err != nil && errors.Is(x.ctx.Err(), context.Canceled):
+	case r.trouble == isLate && r.Ctx.Err() != nil && r.HasLanes():
+		r.leaveLane(o) // no retry will find out whether another lane is better
+		return
+	case r.trouble != isSilent:
+		return
+	case r.HasLanes() || r.pools.base != nil:
+		r.leaveLane(o)
+	}
+	if !r.HasLanes() { // leaveLane may have found out
+		r.pools.tellSingle(r.Ctx, safeName(r.State))
+	}
+}
+
+// troubleOf returns what an outcome says about the way of its attempt.
+func (r *road) troubleOf(o *lanesOutcome) trouble {
+	switch {
+	case o.Err != nil && errors.Is(r.Ctx.Err(), context.Canceled):
 		return noTrouble // the caller left
-	case err != nil && x.late(err):
+	case o.Err != nil && r.isLate(o.Err):
 		switch {
-		case x.timing.kind == KindNone:
+		case o.Cut:
 			return isStalled
-		case x.silent():
+		case r.isSilent(o):
 			return isSilent
 		}
 		return isLate
-	case !retryable(v):
+	case !o.Bad:
 		return noTrouble
-	case err != nil:
+	case o.Err != nil:
 		return isBroken
 	}
-	switch resp.StatusCode {
+	switch o.Resp.StatusCode {
 	case http.StatusMisdirectedRequest:
 		return isElsewhere
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return isSick
 	}
-	if resp.StatusCode >= http.StatusInternalServerError {
+	if o.Resp.StatusCode >= http.StatusInternalServerError {
 		return isBroken
 	}
 	return noTrouble
 }
 
-// late reports whether an attempt ended because it took too long. A base transport may
+// isLate reports whether an attempt ended because it took too long. A base transport may
 // return the cause of the caller's deadline, which can be any error.
-func (x *exchange) late(err error) bool {
-	return classify.KindOf(err) == classify.Timeout || x.ctx.Err() != nil && errors.Is(err, context.Cause(x.ctx))
+func (r *road) isLate(err error) bool {
+	return classify.KindOf(err) == classify.Timeout || r.Ctx.Err() != nil && errors.Is(err, context.Cause(r.Ctx))
 }
 
-// silent reports whether nothing came over the lane while the attempt timed out. If the
+// isSilent reports whether nothing came over the lane while the attempt timed out. If the
 // connection died during the attempt, something may have come before that. So only the
 // second half of the time counts, if it is known how long the attempt took.
-func (x *exchange) silent() bool {
-	heard, took := x.way.lane.Heard(), x.took()
-	return heard == x.way.heard || took > 0 && x.t.now().Sub(heard) > took/2
+func (r *road) isSilent(o *lanesOutcome) bool {
+	heard := o.Way.Lane.Heard()
+	return heard == o.Way.heard || o.Took > 0 && r.Ground.Now().Sub(heard) > o.Took/2
 }
 
-// took returns how long the attempt at hand took, or 0 if that is not known.
-func (x *exchange) took() time.Duration {
-	return cmp.Or(x.timing.took, max(x.rule.Timeouts.After, 0))
-}
-
-// noteWay tells the lanes of the host about an outcome. It is called once for each.
-func (x *exchange) noteWay(resp *http.Response, err error, v classify.Verdict) {
-	x.via, x.trouble = nil, noTrouble
-	if !x.rule.Lanes {
-		return
-	}
-	if lanes := x.state.LanesMade(); lanes != nil && x.way.lane == nil {
-		x.way.lane = lanes.First() // they were made while the attempt was under way
-	}
-	x.trouble = x.troubleOf(resp, err, v)
-	if resp != nil {
-		x.answered(x.way, resp, x.trouble == noTrouble)
-	}
-	if x.trouble != noTrouble && x.trouble != isLate && x.laned() {
-		x.avoid()
-	}
-	switch {
-	case x.trouble == isLate && x.ctx.Err() != nil && x.laned():
-		x.leave(err) // no retry will find out whether another lane is better
-		return
-	case x.trouble != isSilent:
-		return
-	case x.laned() || x.t.pools.IsCopied():
-		x.leave(err)
-	}
-	if !x.laned() { // leave may have found out
-		x.t.oneLane(x.ctx, safeName(x.state))
-	}
-}
-
-// leave moves the host from the lane of the attempt to another.
-func (x *exchange) leave(err error) {
-	lanes, now := x.state.Machines().Lanes(), x.t.now()
-	left := lanes.Leave(now, x.way.lane, x.trouble == isSilent, now.Add(-x.took()), x.opener())
-	x.t.pools.Leave(left)
+// leaveLane moves the host from the lane of the attempt to another.
+func (r *road) leaveLane(o *lanesOutcome) {
+	lanes, now := r.State.Machines().Lanes(), r.Ground.Now()
+	left := lanes.Leave(now, o.Way.Lane, r.trouble == isSilent, now.Add(-o.Took), r.opener(o.Way))
+	r.pools.Leave(left)
 	if to := lanes.Current(); left != nil && left != to {
-		x.moved(HostChange{Lane: to.Number, Err: err, Addr: x.way.link.Addr()})
+		r.tellMoved(to, o)
 	}
 }
 
-// answered notes a response.
-func (c *call) answered(w way, resp *http.Response, good bool) {
-	lanes := c.state.LanesMade()
-	if lanes == nil {
+// tellMoved tells that the host moved to a lane because of an outcome.
+func (r *road) tellMoved(to *lane.Lane, o *lanesOutcome) {
+	if !r.Ground.Watched {
 		return
 	}
-	lanes.Speak(resp.ProtoMajor)
-	if lanes.Answered(c.t.now(), w.lane, good, w.instead) {
-		c.moved(HostChange{Lane: lanes.Current().Number, Over: true})
+	c := visitChange{Condition: conditionLane, Lane: to.Number}
+	if c.Err, c.Addr = o.Err, o.Way.Link.Addr(); o.Resp != nil {
+		c.Status = o.Resp.StatusCode
 	}
+	r.Teller.Tells(c)()
 }
 
-// misdirected reports whether a 421 cannot be sent over another connection. If it can, it
-// prepares that.
-func (x *exchange) misdirected(resp *http.Response) bool {
-	if resp == nil || resp.StatusCode != http.StatusMisdirectedRequest {
+// LeaveConnection makes the next attempt go over another connection if the server wants that by
+// a 421. It reports whether there is none.
+func (r *road) LeaveConnection(o *lanesOutcome) (stuck bool) {
+	if o.Resp == nil || o.Resp.StatusCode != http.StatusMisdirectedRequest {
 		return false
 	}
-	if x.trouble != isElsewhere || !x.laned() {
+	if r.trouble != isElsewhere || !r.HasLanes() {
 		// HTTP/1 may use another connection anyway. HTTP/2 would use the same.
-		return resp.ProtoMajor > 1
+		return o.Resp.ProtoMajor > 1
 	}
-	x.detour(lane.Detour{New: true, Doubted: !x.misled}) // later the other lane may have said so, too
-	x.misled = true
-	return x.via == nil
+	r.detour(o.Way, lane.Detour{New: true, Doubted: !r.misled}) // later the other lane may have said so, too
+	r.misled = true
+	return r.via == nil
 }
 
-// setOut prepares the way of a retry that was decided. lookAround prepares a detour because
-// of an address.
-func (x *exchange) setOut(hinted bool) {
-	switch x.trouble {
-	case isLate:
-		x.detour(lane.Detour{New: true, Since: x.t.now().Add(-x.took())}) // its connection may be dead beside others that are well
-	case isStalled:
-		x.detour(lane.Detour{Doubted: true, New: true})
-	case isSick:
-		x.detour(lane.Detour{Doubted: true, New: !hinted, Urgent: x.way.lane.Many()})
-	}
-}
-
-// moveOn makes the host try another lane after a failure that is not retried, so that the
-// next request need not fail. A 500 says more about its own request.
-func (x *exchange) moveOn(resp *http.Response, err error, hinted bool) {
-	h := HostChange{Err: err, Addr: x.way.link.Addr()}
-	if resp != nil {
-		h.Status = resp.StatusCode
-	}
+// SetOut prepares the way of the next attempt after an outcome. again says that it is a retry
+// here. If there is none, the host may try another lane, so that the next request need not
+// fail. A 500 says more about its own request. hinted says that the server asked to wait.
+// LookAround prepares a detour because of an address.
+func (r *road) SetOut(o *lanesOutcome, again, hinted bool) {
+	d := lane.Detour{New: true}
 	switch {
-	case x.trouble == isSick && !hinted:
-	case x.trouble == isBroken && resp == nil && x.mayHaveOthers():
+	case again && r.trouble == isLate:
+		d.Since = r.Ground.Now().Add(-o.Took) // its connection may be dead beside others that are well
+	case again && r.trouble == isStalled:
+		d.Doubted = true
+	case again && r.trouble == isSick:
+		d.Doubted, d.New, d.Urgent = true, !hinted, o.Way.Lane.Many()
+	case !again && (r.trouble == isSick && !hinted || r.trouble == isBroken && o.Resp == nil && r.mayHaveOthers()):
+		d.Moves, d.Urgent = true, o.Way.Lane.Many()
 	default:
 		return
 	}
-	if x.detour(lane.Detour{New: true, Moves: true, Urgent: x.way.lane.Many()}) {
-		h.Lane = x.via.Number
-		x.moved(h)
+	moved := r.detour(o.Way, d)
+	if again {
+		return
 	}
-	x.via = nil
+	if moved {
+		r.tellMoved(r.via, o)
+	}
+	r.via = nil
 }
 
 // mayHaveOthers reports whether the name may have another address. Nothing is looked up.
-func (x *exchange) mayHaveOthers() bool {
-	d := x.t.pools.DialerFor(x.req)
-	return d != nil && !d.Single(hostPort(x.req))
+func (r *road) mayHaveOthers() bool {
+	d := r.pools.DialerFor(r.Req)
+	return d != nil && !d.Single(hostPort(r.Req))
 }
 
-// lookAround prepares the way of a retry that another address may help. It is called just
-// before the retry, because it needs the name's addresses of then.
-func (x *exchange) lookAround() {
-	if x.trouble == isBroken && x.otherAddress() {
-		x.detour(lane.Detour{Doubted: true, New: true, Urgent: true})
+// LookAround prepares the way of a retry that another address may help. It is called just
+// before the retry, because it needs the name's addresses of then. w is the way of the attempt
+// that failed.
+func (r *road) LookAround(w way) {
+	if r.trouble == isBroken && r.hasOtherAddress(w) {
+		r.detour(w, lane.Detour{Doubted: true, New: true, Urgent: true})
 	}
 }
 
-// detour makes the next attempt take another lane than the attempt at hand, if there is
-// one. It reports whether the host has moved to that lane.
-func (x *exchange) detour(d lane.Detour) (moved bool) {
-	if !x.laned() {
+// detour makes the next attempt take another lane than that of a way, if there is one. It
+// reports whether the host has moved to that lane.
+func (r *road) detour(from way, d lane.Detour) (moved bool) {
+	if !r.HasLanes() {
 		return false
 	}
-	to, left, moved := x.state.Machines().Lanes().Detour(x.t.now(), x.way.lane, d, x.opener())
-	x.t.pools.Leave(left)
-	x.via = to
+	to, left, moved := r.State.Machines().Lanes().Detour(r.Ground.Now(), from.Lane, d, r.opener(from))
+	r.pools.Leave(left)
+	r.via = to
 	return moved
 }
 
-// opener returns a function that makes a lane for the host.
-func (x *exchange) opener() lane.Opener {
+// opener returns a function that makes a lane for the host, instead of that of a way.
+func (r *road) opener(from way) lane.Opener {
 	return func(held int, moves bool) *lane.Lane {
-		room, ok := x.room(held, moves)
+		room, ok := r.roomForLane(held, moves)
 		if !ok {
 			return nil
 		}
-		return x.t.pools.Open(x.req, x.way.link.Addr() == "" && x.trouble != isElsewhere, room)
+		return r.pools.Open(r.Req, from.Link.Addr() == "" && r.trouble != isElsewhere, room)
 	}
 }
 
-// room returns how many connections a new lane may have, so that all lanes of the host
+// roomForLane returns how many connections a new lane may have, so that all lanes of the host
 // keep to the MaxConnsPerHost of the base. It is 0 if that is not bounded. held are the
 // connections of the lanes besides the base.
 //
 // Nobody knows how many the base has. Over HTTP/2 it has one, unless that is full. Over
 // HTTP/1 it has at most as many as there are requests, but their number may grow, so
 // there is a new lane only if requests no longer take the base.
-func (x *exchange) room(held int, moves bool) (room int, ok bool) {
-	most := x.t.pools.Most()
+func (r *road) roomForLane(held int, moves bool) (room int, ok bool) {
+	most := r.pools.Most()
 	switch {
 	case most <= 0:
 		return 0, true
-	case x.state.Machines().Lanes().Protocol() > 1:
+	case r.State.Machines().Lanes().Protocol() > 1:
 		return 1, held+1 < most
 	}
-	room = most - held - x.state.InFlight()
+	room = most - held - r.State.InFlight()
 	return room, moves && room > 0
 }
 
-// avoid makes later dials try the address of the attempt last.
-func (x *exchange) avoid() {
-	d := x.t.pools.DialerFor(x.req)
-	if addr := x.way.link.Ip(); d != nil && addr.IsValid() {
-		d.Failed(hostPort(x.req), addr)
+// avoidAddress makes later dials try the address of the attempt last.
+func (r *road) avoidAddress(o *lanesOutcome) {
+	d := r.pools.DialerFor(r.Req)
+	if addr := o.Way.Link.Ip(); d != nil && addr.IsValid() {
+		d.Failed(hostPort(r.Req), addr)
 	}
 }
 
-// otherAddress reports whether the name of the host has another address than that of the
-// attempt at hand.
-func (x *exchange) otherAddress() bool {
-	d := x.t.pools.DialerFor(x.req)
+// hasOtherAddress reports whether the name of the host has another address than that of a way.
+func (r *road) hasOtherAddress(than way) bool {
+	d := r.pools.DialerFor(r.Req)
 	if d == nil {
 		return false
 	}
-	used := x.way.link.Ip()
-	ctx, cancel := context.WithTimeout(x.ctx, lookupTime)
+	used := than.Link.Ip()
+	ctx, cancel := context.WithTimeout(r.Ctx, lookupTime)
 	defer cancel()
-	addrs := d.Addrs(ctx, hostPort(x.req), lookupAge)
+	addrs := d.Addrs(ctx, hostPort(r.Req), lookupAge)
 	if !used.IsValid() {
 		return len(addrs) > 1
 	}
@@ -377,35 +402,27 @@ func hostPort(req *http.Request) string {
 	return net.JoinHostPort(req.URL.Hostname(), cmp.Or(req.URL.Port(), host.DefaultPort(req.URL.Scheme)))
 }
 
-// moved tells that a host moved to another lane.
-func (c *call) moved(h HostChange) {
-	if c.t.watched {
-		h.Condition = ConditionLane
-		c.tells(h)()
-	}
-}
-
-// laneWait bounds how long an attempt waits for the connection that another attempt makes
+// connectWait bounds how long an attempt waits for the connection that another attempt makes
 // for both. After that it makes one of its own.
-const laneWait = time.Second
+const connectWait = time.Second
 
-// awaitLane waits until the lane of the next attempt is connected, unless this attempt is
+// Await waits until the lane of the next attempt is connected, unless this attempt is
 // to make the connection. If the host moves to another lane meanwhile, it waits for that
-// one, within the same laneWait. It reports whether it waited. Nothing is sent meanwhile,
-// and no timeout of an attempt runs.
-func (x *exchange) awaitLane() (waited bool) {
+// one, within the same connectWait, and until latest at most, if that is not zero. It reports
+// whether it waited. Nothing is sent meanwhile, and no timeout of an attempt runs.
+func (r *road) Await(latest time.Time) (waited bool) {
 	var until time.Time
-	for x.ctx.Err() == nil {
-		to := x.via
-		if lanes := x.state.LanesMade(); to == nil && lanes != nil && x.rule.Lanes {
+	for r.Ctx.Err() == nil {
+		to := r.via
+		if lanes := r.State.LanesMade(); to == nil && lanes != nil && r.Rule.Lanes {
 			to = lanes.Current()
 		}
-		if to.IsConnected() || !x.comes(to) {
+		if r.claim(to) {
 			break
 		}
 		if !waited {
-			until = time.Now().Add(laneWait)
-			if latest := x.latest(); !latest.IsZero() && latest.Before(until) {
+			until = time.Now().Add(connectWait)
+			if !latest.IsZero() && latest.Before(until) {
 				until = latest
 			}
 		}
@@ -414,45 +431,55 @@ func (x *exchange) awaitLane() (waited bool) {
 		if wait <= 0 {
 			break
 		}
-		x.sleeper.Sleep(x.ctx, wait, to.Ready())
+		r.Sleeper.Sleep(r.Ctx, wait, to.Ready())
 	}
 	return waited
 }
 
-// comes reports whether another attempt makes the first connection of a lane. If nobody
-// does, the next attempt of this exchange does, and the lane is noted for it.
-func (x *exchange) comes(to *lane.Lane) bool {
-	if to.IsConnected() || to == x.opens {
-		return false
-	}
-	x.opens.Connected() // it takes another lane now
-	if x.opens = nil; to.Ahead() {
-		x.opens = to
-		return false
-	}
-	return true
+// AwaitBeside waits by a function until the lane of a hedge is connected, if another attempt
+// makes the connection. It reports whether the function did.
+func (r *road) AwaitBeside(first way, wait func(d time.Duration, ready <-chan struct{}) bool) bool {
+	to := r.spareBeside(first)
+	return r.claim(to) || wait(connectWait, to.Ready())
 }
 
-// laned reports whether the host may have further lanes.
-func (c *call) laned() bool { return c.t.pools.Can(c.req) }
+// claim reports whether the next attempt need not wait for a lane. If nobody makes the first
+// connection of the lane, the next attempt does, and the lane is noted for it.
+func (r *road) claim(to *lane.Lane) bool {
+	if to.IsConnected() || to == r.opens {
+		return true
+	}
+	r.opens.Connected() // it takes another lane now
+	if r.opens = nil; to.Ahead() {
+		r.opens = to
+		return true
+	}
+	return false
+}
 
-// oneLane logs once that the base has one lane only, when a host would need another.
-func (t *Transport) oneLane(ctx context.Context, name string) {
-	if t.logger == nil {
+// Leave gives up what the next attempt would have taken. Another attempt makes the connection.
+func (r *road) Leave() {
+	r.opens.Connected()
+	r.via, r.opens, r.trouble = nil, nil, noTrouble
+}
+
+// tellSingle logs once that the base has one lane only, when a host would need another.
+func (p *pools) tellSingle(ctx context.Context, name string) {
+	if p.Log == nil {
 		return
 	}
-	t.pools.Once(func() {
-		t.logger.LogAttrs(ctx, slog.LevelInfo, redact.Fit(name, "", func(name, _ string) string {
+	p.told.Do(func() {
+		p.Log.LogAttrs(ctx, slog.LevelInfo, redact.Fit(name, "", func(name, _ string) string {
 			return name + " is silent, and the base has one lane only: set Config.Lane"
 		}), slog.String("host", name))
 	})
 }
 
-// leaveAll leaves the lanes of a host that was evicted.
-func (t *Transport) leaveAll(s *host.State[rules.Resolved]) {
-	if lanes := s.LanesMade(); lanes != nil {
+// LeaveAll leaves the lanes of a host that was evicted.
+func (p *pools) LeaveAll(lanes *lane.Lanes) {
+	if lanes != nil {
 		for _, l := range lanes.All() {
-			t.pools.Leave(l)
+			p.Leave(l)
 		}
 	}
 }

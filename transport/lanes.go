@@ -4,6 +4,7 @@ package transport
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"runtime"
@@ -23,6 +24,7 @@ type pools struct {
 	base  *http.Transport                     // is copied for a lane; nil: it cannot be
 	make  func(host string) http.RoundTripper // Config.Lane; nil: base is copied
 	Own   func() *dial.Dialer                 // of the lanes; nil: they dial names like the base
+	Log   *slog.Logger                        // nil: none
 
 	single atomic.Bool // the base turned out to have one lane only
 	told   sync.Once   // the log knows it
@@ -287,15 +289,6 @@ func (p *pools) CloseAll() {
 func (p *pools) Can(req *http.Request) bool {
 	return p.make != nil || p.base != nil && !p.single.Load() && (req.URL.Scheme == "http" || req.URL.Scheme == "https")
 }
-
-// isCopied reports whether the lanes are copies of the base.
-func (p *pools) IsCopied() bool { return p.base != nil }
-
-// once calls a function at the first host that would need a lane and can have none.
-func (p *pools) Once(tell func()) { p.told.Do(tell) }
-
-// refresh closes the idle connections of a lane.
-func (p *pools) Refresh(l *lane.Lane) { closeIdle(p.Of(l)) }
 
 // closeIdle closes the idle connections of a base transport, if it can.
 func closeIdle(base http.RoundTripper) {

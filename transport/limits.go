@@ -1,5 +1,3 @@
-// The limits of a host before an attempt.
-
 package transport
 
 import (
@@ -11,6 +9,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
@@ -20,34 +19,59 @@ import (
 // attempt, admit waits until all of them let it go. After it, hear and note tell
 // them what the response says (see heard.go).
 type limits struct {
-	*call
-	latest time.Time // no retry starts later; zero: no bound
+	*request
+	latest instant.Instant // no retry starts later; 0: no bound
 
 	reserved *budget.Charge  // a retry from the budget that has not gone yet
-	slot     flight.Slot     // at the gate, before an attempt takes it over
+	Slot     flight.Slot     // at the gate, before an attempt takes it over
 	unpaced  bool            // no quota was known when the pacing was asked
 	pass     pacing.Pass     // the pacing's numbers of the attempt
 	since    instant.Instant // when the attempt began to wait for the limits
 	entered  instant.Instant // when the cooldown let the attempt go; 0 if nothing was held
-	started  instant.Instant // when the attempt was sent whose response is at hand; 0 if that is not known
-	queued   Queued          // by the next attempt so far
-	total    Queued          // by all attempts
+	Queued   queued          // by the next attempt so far
 	sentAt   instant.Instant // when the last limit that was asked let the attempt go
 	heard    [2]hearing      // of the responses' headers, the latest first; a hedged request has two
 	scope    uint64          // the scope's key, once scoped
 	scoped   bool
 	crowded  bool // the attempt waited for long at an open gate, which is to be told
-	leaves   bool // the attempt may go elsewhere, so it does not wait at a closed gate
+	Leaves   bool // the attempt may go elsewhere, so it does not wait at a closed gate
+}
+
+// A teller tells of the changes of a host.
+type teller interface {
+	// Tells returns a function that tells of a change.
+	Tells(visitChange) func()
+}
+
+// Queued is how long a request has waited at each limit.
+type queued struct{ Cooldown, Pacing, Gate, Rate time.Duration }
+
+// A sent says when an attempt was sent, and with which numbers of the pacing. It is zero if
+// that is not known.
+type sent struct {
+	at   instant.Instant
+	pass pacing.Pass
 }
 
 // A refusal says why a request does not go, or not again. A nil refusal lets it
 // go.
 type refusal struct {
-	reason Reason
-	err    error
-	until  time.Time // when a new request makes sense; zero: not known
-	limit  string    // that the request waited for; empty: none
+	Why   why
+	Err   error     // of the caller's context
+	Until time.Time // when a new request makes sense; zero: not known
+	Limit string    // that the request waited for; empty: none
 }
+
+// A why is the kind of a refusal.
+type why uint8
+
+const (
+	whyGone    why = iota // the caller's context has ended
+	whyLate               // its turn would come after the caller's deadline
+	whyOverdue            // its turn would come later than the rule allows
+	whyHeld               // the host asked for a longer wait than the rule allows
+	whyFull               // at the gate, whose mode is to refuse requests
+)
 
 // The limits of a host by the names that errors, events and log lines have for them.
 const (
@@ -58,19 +82,24 @@ const (
 	limitBudget   = "budget"
 )
 
-// admit waits until the limits let an attempt go. The hold of the server comes
+// Begin makes the limits those of a request.
+func (l *limits) Begin(r *request) { l.request = r }
+
+// Admit waits until the limits let an attempt go. The hold of the server comes
 // first, then the limits of the rule, and last a slot at the gate, so that no request
 // keeps a slot while it waits for another limit. If the turn of the request would
 // come too late, admit refuses it at once. latest is the time after which a retry
 // may not start. It is zero for the first attempt, and if nothing bounds it.
-func (l *limits) admit(first bool, latest time.Time) *refusal {
-	l.latest = latest
-	if !l.rule.Limited && l.state.Quiet() {
+func (l *limits) Admit(first bool, latest time.Time) *refusal {
+	if l.latest = 0; !latest.IsZero() {
+		l.latest = l.Ground.instantOf(latest)
+	}
+	if !l.Rule.Limited && l.State.Quiet() {
 		return nil
 	}
-	l.review(nil)
-	l.since = l.t.now()
-	if l.rule.Rate || l.rule.Pacing {
+	l.ReviewConditions(nil)
+	l.since = l.Ground.Now()
+	if l.Rule.Rate || l.Rule.Pacing {
 		l.cost() // now, because nothing is held yet if it panics
 	}
 	passed := instant.Instant(0)
@@ -78,8 +107,8 @@ func (l *limits) admit(first bool, latest time.Time) *refusal {
 		if no := l.admitByServer(arrives); no != nil {
 			return no
 		}
-		if l.queued.Cooldown > 0 {
-			l.review(nil) // the hold may be over, and there is no slot yet
+		if l.Queued.Cooldown > 0 {
+			l.ReviewConditions(nil) // the hold may be over, and there is no slot yet
 		}
 		waited, no := l.admitByRule()
 		if no != nil {
@@ -87,13 +116,13 @@ func (l *limits) admit(first bool, latest time.Time) *refusal {
 		}
 		// If the cooldown let the request pass a second time at the same instant, it knew
 		// of all holds. Another question would get the same answer until the clock moves.
-		if held := l.held() && (passed == 0 || l.entered != passed); !waited || !held && (!l.quotaCame() || l.paced(l.t.now())) {
+		if knew := passed != 0 && l.entered == passed; !waited || (knew || !l.IsHeldAgain()) && (!l.quotaCameMeanwhile() || l.passesPacing(l.Ground.Now())) {
 			return nil
 		}
 		// While this request waited for its turn, the server asked for a wait, or
 		// named its quota for the first time, and the request is not yet due.
 		passed = l.entered
-		l.slot.Release()
+		l.Slot.Release()
 	}
 }
 
@@ -102,30 +131,30 @@ func (l *limits) admit(first bool, latest time.Time) *refusal {
 // at once.
 func (l *limits) admitByServer(arrives bool) *refusal {
 	l.entered = 0
-	if !l.cooling() {
+	if !l.mayBeHeld() {
 		return nil
 	}
-	if now := l.t.now(); arrives && l.state.Machines().Cooldown.Arrive(now, l.scopeKey(), l.background()) {
+	if now := l.Ground.Now(); arrives && l.State.Machines().Cooldown.Arrive(now, l.scopeKey(), l.Background) {
 		l.entered = now
 		return nil
 	}
-	_, _, no := l.wait(cooldownQueue{l}, &l.queued.Cooldown)
+	_, _, no := l.waitInQueue(cooldownQueue{l}, &l.Queued.Cooldown)
 	l.entered = l.sentAt
 	return no
 }
 
-// cooling reports whether the cooldown is on and may hold something.
-func (l *limits) cooling() bool { return l.rule.Policy.Cooldown == policy.On && !l.state.Quiet() }
+// mayBeHeld reports whether the cooldown is on and may hold something.
+func (l *limits) mayBeHeld() bool { return l.Rule.Policy.Cooldown == policy.On && !l.State.Quiet() }
 
 // admitByRule waits for the limits that the rule turns on: a share of the server's
 // quota, the rate, and a slot at the gate.
 func (l *limits) admitByRule() (waited bool, no *refusal) {
-	m := l.state.Machines()
-	if l.rule.Pacing {
+	m := l.State.Machines()
+	if l.Rule.Pacing {
 		l.pass = pacing.Pass{}
 		if l.unpaced = m.Pacing().Quiet(); !l.unpaced {
 			var a queue.Answer
-			if a, waited, no = l.wait(pacingQueue{l}, &l.queued.Pacing); no != nil {
+			if a, waited, no = l.waitInQueue(pacingQueue{l}, &l.Queued.Pacing); no != nil {
 				return waited, no
 			}
 			l.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
@@ -133,9 +162,9 @@ func (l *limits) admitByRule() (waited bool, no *refusal) {
 	}
 	var more bool
 	switch {
-	case l.rule.Gate:
+	case l.Rule.Gate:
 		more, no = l.admitByGate(m.Gate())
-	case l.rule.Rate:
+	case l.Rule.Rate:
 		more, no = l.admitByRate()
 	}
 	return waited || more, no
@@ -147,152 +176,155 @@ func (l *limits) admitByRule() (waited bool, no *refusal) {
 // The queue is served in order. Behind a closed gate every probe would otherwise be
 // such a request, and no probe would ever succeed.
 func (l *limits) admitByGate(gate *gate.Gate) (waited bool, no *refusal) {
-	l.slot = flight.Slot{Home: &l.t.ground, Host: l.state.Name(), Gate: gate}
+	l.Slot = flight.Slot{Home: l.Ground, Host: l.State.Name(), Gate: gate}
 	turns := gate.Turns()
-	a, waited, no := l.wait(gateQueue{l}, &l.queued.Gate)
-	l.crowded = gate.Turns() == turns && !gate.Closed() && l.queued.Gate >= crowdedWait || no != nil && no.reason == ReasonGateFull
+	a, waited, no := l.waitInQueue(gateQueue{l}, &l.Queued.Gate)
+	l.crowded = gate.Turns() == turns && !gate.Closed() && l.Queued.Gate >= crowdedWait || no != nil && no.Why == whyFull
 	if no == nil && waited {
-		due := l.t.timeOf(a.Until)
-		if until, ok := l.ctx.Deadline(); ok && !due.Before(until) {
-			no = &refusal{ReasonDeadline, ErrOverDeadline, due, limitGate}
+		due := l.Ground.TimeOf(a.Until)
+		if until, ok := l.Ctx.Deadline(); ok && !due.Before(until) {
+			no = &refusal{Why: whyLate, Until: due, Limit: limitGate}
 		}
 	}
 	if no != nil {
-		l.slot.Release()
+		l.Slot.Release()
 	}
 	return waited, no
 }
 
 // admitByRate takes a token of the rate.
 func (l *limits) admitByRate() (waited bool, no *refusal) {
-	a, waited, no := l.wait(rateQueue{l}, &l.queued.Rate)
+	a, waited, no := l.waitInQueue(rateQueue{l}, &l.Queued.Rate)
 	early := a.Until.Sub(l.sentAt)
 	if no != nil || early <= 0 {
 		return waited, no
 	}
 	now := time.Now()
 	if no := l.tooLate(now, now.Add(early)); no != nil {
-		no.limit = limitRate
+		no.Limit = limitRate
 		return true, no
 	}
 	l.sentAt = a.Until
-	defer func() { l.queued.Rate += time.Since(now) }()
-	if err := l.sleepOr(early, nil); err != nil {
-		return true, &refusal{reason: l.gone(), err: err, limit: limitRate}
+	defer func() { l.Queued.Rate += time.Since(now) }()
+	if err := l.SleepOr(early, nil); err != nil {
+		return true, &refusal{Err: err, Limit: limitRate}
 	}
 	return true, nil
 }
 
-// admitHedge asks the limits for a hedge, which never waits.
-func (l *limits) admitHedge() bool {
-	m, now := l.state.Machines(), l.t.now()
+// AdmitHedge asks the limits for a hedge, which never waits.
+func (l *limits) AdmitHedge() bool {
+	m, now := l.State.Machines(), l.Ground.Now()
 	l.sentAt = now
-	if l.cooling() && l.ask(cooldownQueue{l}, now).Verb != queue.Go {
+	if l.mayBeHeld() && l.askOnce(cooldownQueue{l}, now).Verb != queue.Go {
 		return false
 	}
-	if l.rule.Pacing && !l.paced(now) {
+	if l.Rule.Pacing && !l.passesPacing(now) {
 		return false
 	}
 	switch {
-	case l.rule.Gate:
-		l.slot = flight.Slot{Home: &l.t.ground, Host: l.state.Name(), Gate: m.Gate()}
-		return l.ask(gateQueue{l}, now).Verb == queue.Go
-	case l.rule.Rate:
-		return m.Rate(l.rule.Settings.Rate).Take(now, l.cost())
+	case l.Rule.Gate:
+		l.Slot = flight.Slot{Home: l.Ground, Host: l.State.Name(), Gate: m.Gate()}
+		return l.askOnce(gateQueue{l}, now).Verb == queue.Go
+	case l.Rule.Rate:
+		return m.Rate(l.Rule.Settings.Rate).Take(now, l.cost())
 	}
 	return true
 }
 
-// paced asks the pacing for a request that does not wait, and reports whether it may go.
-func (l *limits) paced(now instant.Instant) bool {
-	a := l.ask(pacingQueue{l}, now)
+// passesPacing asks the pacing for a request that does not wait, and reports whether it may go.
+func (l *limits) passesPacing(now instant.Instant) bool {
+	a := l.askOnce(pacingQueue{l}, now)
 	l.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
 	return a.Verb == queue.Go
 }
 
-// quotaCame reports whether the server named a quota since the pacing, which knew
+// quotaCameMeanwhile reports whether the server named a quota since the pacing, which knew
 // of none, let the request pass.
-func (l *limits) quotaCame() bool { return l.unpaced && !l.state.Machines().Pacing().Quiet() }
+func (l *limits) quotaCameMeanwhile() bool { return l.unpaced && !l.State.Machines().Pacing().Quiet() }
 
-// held reports whether the server asked for a wait since the cooldown let the request
+// IsHeldAgain reports whether the server asked for a wait since the cooldown let the request
 // go, and the wait is not over.
-func (l *limits) held() bool {
-	return l.cooling() && l.state.Machines().Cooldown.HeldSince(l.t.now(), l.scopeKey(), l.entered)
+func (l *limits) IsHeldAgain() bool {
+	return l.mayBeHeld() && l.State.Machines().Cooldown.HeldSince(l.Ground.Now(), l.scopeKey(), l.entered)
 }
 
-// next returns when the limits would let the next attempt go, as far as is known,
+// NextTurn returns when the limits would let the next attempt go, as far as is known,
 // counted from now, and the limit that takes longest. refused means that a hold refuses
 // requests.
-func (l *limits) next(now time.Time) (turn time.Duration, limit string, refused bool) {
-	if l.rule.Rate {
-		turn, limit = l.state.Machines().Rate(l.rule.Settings.Rate).Peek(l.t.instantOf(now), l.background(), l.cost()), limitRate
+func (l *limits) NextTurn(now time.Time) (turn time.Duration, limit string, refused bool) {
+	if l.Rule.Rate {
+		turn, limit = l.State.Machines().Rate(l.Rule.Settings.Rate).Peek(l.Ground.instantOf(now), l.Background, l.cost()), limitRate
 	}
-	if !l.cooling() {
+	if !l.mayBeHeld() {
 		return turn, limit, false
 	}
-	at, cooldown := l.t.now(), &l.state.Machines().Cooldown
+	at, cooldown := l.Ground.Now(), &l.State.Machines().Cooldown
 	if _, refused = cooldown.Held(at, l.scopeKey()); refused {
 		return turn, limitCooldown, true
 	}
 	// The request's own wait keeps its own jitter although the hold has jitter as
 	// well. A success of another request may end the hold before its time.
-	if held := cooldown.Named(at, l.scopeKey()).Sub(at); held > turn {
-		turn, limit = held, limitCooldown
+	if named := cooldown.Named(at, l.scopeKey()).Sub(at); named > turn {
+		turn, limit = named, limitCooldown
 	}
 	return turn, limit, false
 }
 
-// reserve takes one retry or hedge from the host's budget. It reports false if
+// ReserveRetry takes one retry or hedge from the host's budget. It reports false if
 // none is left.
-func (l *limits) reserve() bool {
-	budget := &l.state.Machines().Budget
-	budget.CountTo(l.state.Requests())
-	l.reserved = budget.Take(l.t.now(), l.budget())
+func (l *limits) ReserveRetry() bool {
+	budget := &l.State.Machines().Budget
+	budget.CountTo(l.State.Requests())
+	l.reserved = budget.Take(l.Ground.Now(), l.budgetConfig())
 	return l.reserved != nil
 }
 
-// usedUp reports whether no request gets a retry from the budget. A background request may get
-// none although there are some for others.
-func (l *limits) usedUp() bool {
-	return !l.background() || l.state.Machines().Budget.Left(l.t.now(), l.budget()) < 1
+// TellUsedUp tells that no request gets a retry from the budget. A background request may get
+// none although there are some for others. o is the outcome that got none, or nil if it came
+// from another host.
+func (l *limits) TellUsedUp(o *ending) {
+	if !l.Background || l.State.Machines().Budget.Left(l.Ground.Now(), l.budgetConfig()) < 1 {
+		l.beginCondition(conditionNoRetries, news.Record{Since: l.Ground.Now()}, o.cause())
+	}
 }
 
-// budget returns the settings of the budget. In a fleet each member has its part.
-func (l *limits) budget() budget.Config {
-	c := l.rule.Settings.Budget
-	if l.t.fleet != nil {
-		c = c.ForMember(l.t.members())
+// budgetConfig returns the settings of the budget. In a fleet each member has its part.
+func (l *limits) budgetConfig() budget.Config {
+	c := l.Rule.Settings.Budget
+	if l.Ground.Fleet != nil {
+		c = c.ForMember(l.Ground.members())
 	}
-	if o := l.options; o != nil && o.background {
+	if l.Background {
 		c = c.ForBackground()
 	}
 	return c
 }
 
-// releaseBudget gives the retry of the budget back, if it does not go.
-func (l *limits) releaseBudget() {
+// ReleaseBudget gives the retry of the budget back, if it does not go.
+func (l *limits) ReleaseBudget() {
 	if l.reserved != nil {
-		budget := &l.state.Machines().Budget
-		budget.CountTo(l.state.Requests())
-		budget.Release(l.t.now(), l.budget(), l.reserved)
+		budget := &l.State.Machines().Budget
+		budget.CountTo(l.State.Requests())
+		budget.Release(l.Ground.Now(), l.budgetConfig(), l.reserved)
 		l.reserved = nil
 	}
 }
 
-// going notes that an attempt goes now. It uses up the retry of the budget, and
+// TakeOff notes that an attempt goes now. It uses up the retry of the budget, and
 // hands the slot over to the attempt.
-func (l *limits) going() flight.Slot {
-	s := l.slot
-	l.reserved, l.slot = nil, flight.Slot{}
-	return s
+func (l *limits) TakeOff(now time.Time) (flight.Slot, sent) {
+	s := l.Slot
+	l.reserved, l.Slot = nil, flight.Slot{}
+	return s, sent{l.Ground.instantOf(now), l.pass}
 }
 
-// release releases everything that no attempt has taken over.
-func (l *limits) release() {
+// Release releases everything that no attempt has taken over.
+func (l *limits) Release() {
 	if l.reserved != nil {
-		l.releaseBudget()
+		l.ReleaseBudget()
 	}
-	l.slot.Release()
+	l.Slot.Release()
 }
 
 // scopeKey returns the key of the request's scope. It is computed once, and only
@@ -300,14 +332,14 @@ func (l *limits) release() {
 func (l *limits) scopeKey() uint64 {
 	if !l.scoped {
 		l.scoped = true
-		own := l.rule.Policy.Scope
+		own := l.Rule.Policy.Scope
 		switch {
-		case l.t.fleet != nil:
+		case l.Ground.Fleet != nil:
 			l.scope = l.fleetScope()
 		case own != nil:
-			l.scope = maphash.String(l.t.seed, own(l.req))
+			l.scope = maphash.String(l.Ground.Seed, own(l.Req))
 		default:
-			l.scope = host.ScopeKey(l.t.seed, l.req.Header)
+			l.scope = host.ScopeKey(l.Ground.Seed, l.Req.Header)
 		}
 	}
 	return l.scope

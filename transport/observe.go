@@ -4,29 +4,13 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/replay"
-	"github.com/aplomb-go/aplomb/internal/resume"
 )
-
-// A timing records why and when an attempt was sent, and how long it took.
-type timing struct {
-	kind   Kind
-	start  time.Time
-	took   time.Duration // until the headers or the error
-	queued Queued
-}
-
-// stamp fills in the part of the record that the timing knows.
-func (t *timing) stamp(a *Attempt) {
-	a.Kind, a.Start, a.Duration, a.Queued = t.kind, t.start, t.took, t.queued
-}
 
 // traces returns the observers of a call: first that of the Transport, then that of the
 // request. Each may be nil.
@@ -37,6 +21,15 @@ func (c *call) traces() [2]*Trace {
 	}
 	return all
 }
+
+// asksAddress reports whether a Trace wants to know the address of each attempt.
+func (c *call) asksAddress() bool {
+	all := c.traces()
+	return all[0] != nil && all[0].Addresses || all[1] != nil && all[1].Addresses
+}
+
+// hearsAttempts reports whether somebody hears of each attempt.
+func (c *call) hearsAttempts() bool { return c.traces() != [2]*Trace{} || c.t.logger != nil }
 
 // hooked reports whether a trace has a hook besides Event.
 func (c *call) hooked() bool {
@@ -50,7 +43,7 @@ func (c *call) parent() context.Context {
 	if c.spanned != nil {
 		return c.spanned
 	}
-	return c.req.Context()
+	return c.Req.Context()
 }
 
 // observed makes an exchange whose traces have hooks.
@@ -67,11 +60,11 @@ func (x *exchange) observed() (resp *http.Response, err error) {
 // closed.
 func (x *exchange) requestStart() {
 	started := false
-	defer closeBodyUnless(&started, x.req)
-	ctx := x.req.Context()
+	defer closeBodyUnless(&started, x.Req)
+	ctx := x.Req.Context()
 	for _, t := range x.traces() {
 		if t != nil {
-			ctx = start(t.RequestStart, ctx, x.req)
+			ctx = start(t.RequestStart, ctx, x.Req)
 		}
 	}
 	x.spanned, started = ctx, true
@@ -86,7 +79,7 @@ func (x *exchange) requestEnd(resp *http.Response, err error, bodied bool) {
 		Request: req, Host: safeName(state), Response: resp, Err: err,
 		Reason: x.report.reason, Start: x.report.began, Duration: time.Since(x.report.began),
 		Attempts: x.sent, Retries: max(x.sent-1-x.hedges, 0), Hedges: x.hedges,
-		Queued: x.limits.total, BodyEnds: bodied,
+		Queued: x.queued, BodyEnds: bodied,
 	}
 	for _, t := range x.traces() {
 		if t != nil && t.RequestEnd != nil {
@@ -123,14 +116,14 @@ func (x *exchange) watch(a *attempt) {
 	req, state := x.caller()
 	a.watch.about = AttemptStart{
 		Request: req, Host: safeName(state), Alternate: x.alternate(), Number: a.Number, Kind: a.timing.kind,
-		Offset: x.report.offset, Start: a.timing.start, Deadline: x.deadline(a.timing.start), Queued: a.timing.queued,
+		Offset: x.report.offset, Start: a.timing.start, Deadline: x.attemptDeadline(a.timing.start), Queued: a.timing.queued,
 	}
 }
 
-// deadline returns when nobody waits for the headers of an attempt any more that starts now.
-func (x *exchange) deadline(start time.Time) time.Time {
-	until, _ := x.ctx.Deadline()
-	body, after := x.req.Body, x.rule.Timeouts.After
+// attemptDeadline returns when nobody waits for the headers of an attempt any more that starts now.
+func (x *exchange) attemptDeadline(start time.Time) time.Time {
+	until, _ := x.Ctx.Deadline()
+	body, after := x.Req.Body, x.Rule.Timeouts.After
 	timed := after > 0 && (body == nil || body == http.NoBody || replay.SmallInMemory(body))
 	if end := start.Add(after); timed && (until.IsZero() || end.Before(until)) {
 		return end
@@ -161,7 +154,7 @@ func (w *watch) end(over way, took time.Duration, resp *http.Response, err error
 	w.begun = false
 	told := false
 	defer closeUnless(&told, resp)
-	e := AttemptEnd{AttemptStart: w.about, Addr: over.link.Addr(), Lane: over.number(), Duration: took, Response: resp, Err: err}
+	e := AttemptEnd{AttemptStart: w.about, Addr: over.Link.Addr(), Lane: over.Number(), Duration: took, Response: resp, Err: err}
 	for _, t := range w.traces {
 		if t != nil && t.AttemptEnd != nil {
 			t.AttemptEnd(w.ctx, e)
@@ -172,7 +165,7 @@ func (w *watch) end(over way, took time.Duration, resp *http.Response, err error
 
 // observeBody makes the body of a response tell its end. It reports whether it does.
 func (x *exchange) observeBody(resp *http.Response) bool {
-	if resp == nil || resp.Body == nil || resp.Body == http.NoBody || flight.HandsOver(x.req, resp) {
+	if resp == nil || resp.Body == nil || resp.Body == http.NoBody || flight.HandsOver(x.Req, resp) {
 		return false
 	}
 	all := x.traces()
@@ -180,104 +173,33 @@ func (x *exchange) observeBody(resp *http.Response) bool {
 		return false
 	}
 	req, state := x.caller()
-	b := &observedBody{ReadCloser: resp.Body, traces: all, ctx: x.spanned, req: req, host: safeName(state), download: x.download, began: time.Now()}
-	if _, ok := resp.Body.(io.WriterTo); ok {
-		b.copier.observedBody = b
-		resp.Body = &b.copier
-	} else {
-		resp.Body = b
-	}
+	w := &bodyWatch{traces: all, ctx: x.spanned, req: req, host: safeName(state), download: x.download, began: time.Now()}
+	w.body.Wrap(resp, w)
 	return true
 }
 
 func (t *Trace) wantsBody() bool { return t != nil && t.BodyEnd != nil }
 
-// An observedBody counts the bytes of a response and calls the hooks BodyEnd at its end.
-// Close may come from another goroutine during a Read.
-type observedBody struct {
-	io.ReadCloser
+// A bodyWatch tells the hooks about the end of a response's body.
+type bodyWatch struct {
+	body     observedBody
 	traces   [2]*Trace
 	ctx      context.Context
 	req      *http.Request
 	host     string
 	download *download // nil: the body does not resume
 	began    time.Time
-	copier   observedCopier // of the body itself, if it has WriteTo
-
-	mu    sync.Mutex // guards the fields below
-	bytes int64
-	ended bool
 }
 
-func (b *observedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.count(n)
-	if err != nil {
-		b.end(err, err == io.EOF)
+// BodyEnded calls the hooks BodyEnd.
+func (w *bodyWatch) BodyEnded(bytes int64, err error) {
+	e := BodyEnd{Request: w.req, Host: w.host, Bytes: bytes, Err: err, Whole: err == io.EOF, Resumes: w.download.resumed(), Duration: time.Since(w.began)}
+	if e.Whole {
+		e.Err = nil
 	}
-	return n, err
-}
-
-// ResumeTried reports whether the body has asked for its rest. A Transport around this
-// one asks.
-func (b *observedBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
-
-// Close tells the end after the body is closed, also if its Close panics.
-func (b *observedBody) Close() error {
-	defer b.end(nil, false)
-	return b.ReadCloser.Close()
-}
-
-func (b *observedBody) count(n int) {
-	b.mu.Lock()
-	b.bytes += int64(max(n, 0))
-	b.mu.Unlock()
-}
-
-// end calls the hooks, once.
-func (b *observedBody) end(err error, whole bool) {
-	b.mu.Lock()
-	ended, n := b.ended, b.bytes
-	b.ended = true
-	b.mu.Unlock()
-	if ended {
-		return
-	}
-	if whole {
-		err = nil
-	}
-	e := BodyEnd{Request: b.req, Host: b.host, Bytes: n, Err: err, Whole: whole, Resumes: b.download.resumed(), Duration: time.Since(b.began)}
-	for _, t := range b.traces {
+	for _, t := range w.traces {
 		if t.wantsBody() {
-			t.BodyEnd(b.ctx, e)
+			t.BodyEnd(w.ctx, e)
 		}
 	}
-}
-
-// An observedCopier is an observedBody that has WriteTo.
-type observedCopier struct{ *observedBody }
-
-// WriteTo counts what the writer takes. An error of the writer does not end the body.
-func (c *observedCopier) WriteTo(w io.Writer) (int64, error) {
-	to := &countingWriter{w: w, b: c.observedBody}
-	n, err := c.ReadCloser.(io.WriterTo).WriteTo(to)
-	if err == nil || to.err == nil || !errors.Is(err, to.err) {
-		c.end(err, err == nil)
-	}
-	return n, err
-}
-
-type countingWriter struct {
-	w   io.Writer
-	b   *observedBody
-	err error
-}
-
-func (w *countingWriter) Write(p []byte) (int, error) {
-	n, err := w.w.Write(p)
-	w.b.count(n)
-	if w.err = err; err == nil && n < len(p) {
-		w.err = io.ErrShortWrite
-	}
-	return n, err
 }

@@ -31,32 +31,32 @@ func (*limits) rateTime(instant.Instant) time.Duration { return 0 }
 func (*limits) takes() int                             { return 1 }
 
 // tokens returns the cost of the request for the rate, which takes a full bucket at most.
-func (l *limits) tokens() int { return min(l.cost(), l.rule.Settings.Rate.Bucket()) }
+func (l *limits) tokens() int { return min(l.cost(), l.Rule.Settings.Rate.Bucket()) }
 
 type cooldownQueue struct{ *limits }
 
 func (q cooldownQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
-	return q.state.Machines().Cooldown.Enter(now, q.scopeKey(), w), true
+	return q.State.Machines().Cooldown.Enter(now, q.scopeKey(), w), true
 }
-func (q cooldownQueue) leave(w *queue.Waiter)   { q.state.Machines().Cooldown.Leave(q.scopeKey(), w) }
+func (q cooldownQueue) leave(w *queue.Waiter)   { q.State.Machines().Cooldown.Leave(q.scopeKey(), w) }
 func (cooldownQueue) limit(queue.Answer) string { return limitCooldown }
 
 type pacingQueue struct{ *limits }
 
 func (q pacingQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
-	return q.state.Machines().Pacing().Enter(now, q.scopeKey(), w, q.rule.Settings.Pacing), true
+	return q.State.Machines().Pacing().Enter(now, q.scopeKey(), w, q.Rule.Settings.Pacing), true
 }
-func (q pacingQueue) leave(w *queue.Waiter)   { q.state.Machines().Pacing().Leave(q.scopeKey(), w) }
+func (q pacingQueue) leave(w *queue.Waiter)   { q.State.Machines().Pacing().Leave(q.scopeKey(), w) }
 func (q pacingQueue) takes() int              { return q.cost() }
 func (pacingQueue) limit(queue.Answer) string { return limitPacing }
 
 type rateQueue struct{ *limits }
 
 func (q rateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
-	return q.state.Machines().Rate(q.rule.Settings.Rate).Enter(now, w), true
+	return q.State.Machines().Rate(q.Rule.Settings.Rate).Enter(now, w), true
 }
 func (q rateQueue) leave(w *queue.Waiter) {
-	q.state.Machines().Rate(q.rule.Settings.Rate).Leave(w)
+	q.State.Machines().Rate(q.Rule.Settings.Rate).Leave(w)
 }
 func (q rateQueue) takes() int              { return q.tokens() }
 func (rateQueue) limit(queue.Answer) string { return limitRate }
@@ -68,26 +68,26 @@ type gateQueue struct{ *limits }
 // enter asks for a token of the rate and a slot. If the rule refuses a request that
 // would wait for a slot, the request may still wait for the rate.
 func (q gateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
-	conf := q.rule.Settings.Gate
-	if q.t.fleet != nil {
-		conf = conf.ForMember(q.t.members())
+	conf := q.Rule.Settings.Gate
+	if q.Ground.Fleet != nil {
+		conf = conf.ForMember(q.Ground.members())
 		conf.Fleet = true
 	}
-	conf.Refuses = conf.Refuses || q.leaves // the request would go to an alternate
-	if q.rule.Rate {
-		conf.Rate = q.state.Machines().Rate(q.rule.Settings.Rate)
+	conf.Refuses = conf.Refuses || q.Leaves // the request would go to an alternate
+	if q.Rule.Rate {
+		conf.Rate = q.State.Machines().Rate(q.Rule.Settings.Rate)
 	}
-	a := q.slot.Gate.Enter(now, &q.slot.At, w, conf)
-	q.slot.Probe = a.Probe
-	return a, q.rule.Policy.Gate.Mode != policy.GateRefuse || a.ForRate
+	a := q.Slot.Gate.Enter(now, &q.Slot.At, w, conf)
+	q.Slot.Probe = a.Probe
+	return a, q.Rule.Policy.Gate.Mode != policy.GateRefuse || a.ForRate
 }
 func (q gateQueue) takes() int {
-	if q.rule.Rate {
+	if q.Rule.Rate {
 		return q.tokens()
 	}
 	return 1
 }
-func (q gateQueue) leave(w *queue.Waiter) { q.slot.Tell(q.slot.Gate.Leave(w)) }
+func (q gateQueue) leave(w *queue.Waiter) { q.Slot.Tell(q.Slot.Gate.Leave(w)) }
 func (gateQueue) limit(a queue.Answer) string {
 	if a.NoToken {
 		return limitRate
@@ -95,38 +95,38 @@ func (gateQueue) limit(a queue.Answer) string {
 	return limitGate
 }
 func (q gateQueue) rateTime(now instant.Instant) time.Duration {
-	return q.slot.Gate.RateTime(now)
+	return q.Slot.Gate.RateTime(now)
 }
 
-// wait waits in one queue until the request may go, and returns the answer that lets
+// waitInQueue waits in one queue until the request may go, and returns the answer that lets
 // it go. A refused request leaves the queue before anybody is told. It also leaves if
 // the caller's context or a Trace panics, because a waiter that nobody drives would
 // stop the requests behind it.
 //
 // The time of the wait is added to queued, apart from the part that is due to the rate.
-func (l *limits) wait(q hostQueue, queued *time.Duration) (a queue.Answer, waited bool, no *refusal) {
-	w := l.early(q.takes()) // for most requests a waiter is only made if they have to wait
+func (l *limits) waitInQueue(q hostQueue, queued *time.Duration) (a queue.Answer, waited bool, no *refusal) {
+	w := l.earlyWaiter(q.takes()) // for most requests a waiter is only made if they have to wait
 	var since instant.Instant
 	var rated time.Duration
 	defer func() {
 		if waited {
-			now := l.t.now()
+			now := l.Ground.Now()
 			rated = q.rateTime(now) - rated
-			l.queued.Rate += rated
+			l.Queued.Rate += rated
 			*queued += now.Sub(since) - rated
 		}
 		if w != nil {
 			q.leave(w)
 		}
 		if no != nil {
-			no.limit = q.limit(a)
+			no.Limit = q.limit(a)
 		}
 	}()
 	for {
-		now, mayWait := l.t.now(), false
+		now, mayWait := l.Ground.Now(), false
 		a, mayWait = q.enter(now, w)
-		if l.t.fleet != nil && (a.Verb != queue.Go || l.rule.Rate) {
-			short := a.Verb == queue.Wait && w == nil && (a.NoToken || !l.rule.Gate)
+		if l.Ground.Fleet != nil && (a.Verb != queue.Go || l.Rule.Rate) {
+			short := a.Verb == queue.Wait && w == nil && (a.NoToken || !l.Rule.Gate)
 			l.askFleet(now, short)
 		}
 		switch {
@@ -134,13 +134,13 @@ func (l *limits) wait(q hostQueue, queued *time.Duration) (a queue.Answer, waite
 			l.sentAt = now
 			return a, waited, nil
 		case a.Verb == queue.Refuse:
-			return a, waited, &refusal{reason: ReasonCooldown, err: ErrCooldown, until: l.t.timeOf(a.Until)}
-		case !mayWait, l.leaves && l.rule.Gate && l.state.Machines().Gate().State().Closed:
-			return a, waited, &refusal{reason: ReasonGateFull, err: ErrGateFull}
+			return a, waited, &refusal{Why: whyHeld, Until: l.Ground.TimeOf(a.Until)}
+		case !mayWait, l.Leaves && l.Rule.Gate && l.State.Machines().Gate().State().Closed:
+			return a, waited, &refusal{Why: whyFull}
 		}
-		if no := l.tooLate(l.t.timeOf(now), l.t.timeOf(a.Until)); no != nil {
+		if no := l.tooLate(l.Ground.TimeOf(now), l.Ground.TimeOf(a.Until)); no != nil {
 			if a.Open > 0 {
-				no.until = l.t.timeOf(a.Open) // spreads the requests that come back then
+				no.Until = l.Ground.TimeOf(a.Open) // spreads the requests that come back then
 			}
 			return a, waited, no
 		}
@@ -148,37 +148,34 @@ func (l *limits) wait(q hostQueue, queued *time.Duration) (a queue.Answer, waite
 			waited, since, rated = true, now, q.rateTime(now)
 		}
 		if w == nil {
-			w = l.waiter(q.takes())
+			w = l.newWaiter(q.takes())
 			continue // asks again, and takes its place in the queue
 		}
-		if err := l.sleepOr(min(a.Ask.Sub(now), l.patience()), w.Ready); err != nil {
-			return a, waited, &refusal{reason: l.gone(), err: err}
+		if err := l.SleepOr(min(a.Ask.Sub(now), l.patience()), w.Ready); err != nil {
+			return a, waited, &refusal{Err: err}
 		}
 	}
 }
 
-// background reports whether the request lets others go first (see [Background]).
-func (l *limits) background() bool { return l.options != nil && l.options.background }
-
-// waiter returns a waiter for the request.
-func (l *limits) waiter(cost int) *queue.Waiter {
+// newWaiter returns a waiter for the request.
+func (l *limits) newWaiter(cost int) *queue.Waiter {
 	w := queue.NewWaiter()
-	w.By, w.From, w.Background, w.Cost = l.sendBy(), l.since, l.background(), cost
+	w.By, w.From, w.Background, w.Cost = l.sendBy(), l.since, l.Background, cost
 	return w
 }
 
-// early returns the waiter that a machine has to see at its first question, or nil if there
+// earlyWaiter returns the waiter that a machine has to see at its first question, or nil if there
 // is no need for one.
-func (l *limits) early(cost int) *queue.Waiter {
-	if cost == 1 && !l.background() {
+func (l *limits) earlyWaiter(cost int) *queue.Waiter {
+	if cost == 1 && !l.Background {
 		return nil
 	}
-	return l.waiter(cost)
+	return l.newWaiter(cost)
 }
 
-// ask asks a limit for a request that does not wait.
-func (l *limits) ask(q hostQueue, now instant.Instant) queue.Answer {
-	w := l.early(q.takes())
+// askOnce asks a limit for a request that does not wait.
+func (l *limits) askOnce(q hostQueue, now instant.Instant) queue.Answer {
+	w := l.earlyWaiter(q.takes())
 	a, _ := q.enter(now, w)
 	if w != nil {
 		q.leave(w)
@@ -189,45 +186,40 @@ func (l *limits) ask(q hostQueue, now instant.Instant) queue.Answer {
 // sendBy returns when the request has to go at the latest, in the time of the host's
 // machines. It is zero if nothing bounds it.
 func (l *limits) sendBy() (at instant.Instant) {
-	if until, ok := l.ctx.Deadline(); ok {
-		at = l.t.instantOf(until)
+	if until, ok := l.Ctx.Deadline(); ok {
+		at = l.Ground.instantOf(until)
 	}
-	if !l.latest.IsZero() {
-		if end := l.t.instantOf(l.latest); at == 0 || end < at {
-			at = end
-		}
+	if l.latest != 0 && (at == 0 || l.latest < at) {
+		at = l.latest
 	}
 	return at
 }
 
 // patience returns how long the request may wait for its turn.
 func (l *limits) patience() time.Duration {
-	if l.latest.IsZero() {
+	if l.latest == 0 {
 		return instant.Forever
 	}
-	return time.Until(l.latest) + 1
+	return l.latest.Sub(l.Ground.Now()) + 1
 }
 
 // tooLate refuses a request whose turn comes after the caller's deadline, and a
 // retry whose turn comes later than the rule allows. A zero turn means now.
 func (l *limits) tooLate(now, turn time.Time) *refusal {
-	if until, ok := l.ctx.Deadline(); ok && turn.After(now) && !turn.Before(until) {
-		return &refusal{reason: ReasonDeadline, err: ErrOverDeadline, until: turn}
+	if until, ok := l.Ctx.Deadline(); ok && turn.After(now) && !turn.Before(until) {
+		return &refusal{Why: whyLate, Until: turn}
 	}
 	if turn.Before(now) {
 		turn = now
 	}
-	if !l.latest.IsZero() && turn.After(l.latest) {
-		return &refusal{reason: ReasonMaxElapsed, err: errOverElapsed, until: turn}
+	if l.latest != 0 && l.Ground.instantOf(turn) > l.latest {
+		return &refusal{Why: whyOverdue, Until: turn}
 	}
 	return nil
 }
 
-// waited returns the time in queues before the attempt that goes or is refused now.
-func (l *limits) waited() (q Queued) {
-	if q = l.queued; q != (Queued{}) {
-		l.queued = Queued{}
-		l.total.add(q)
-	}
+// TakeWaited returns the time in queues before the attempt that goes or is refused now, once.
+func (l *limits) TakeWaited() (q queued) {
+	q, l.Queued = l.Queued, queued{}
 	return q
 }

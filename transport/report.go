@@ -32,7 +32,7 @@ type report struct {
 
 // record adds an attempt to the history and tells the observers. A success on the
 // first attempt that did not wait is not recorded, because nobody will ask how it came.
-func (r *report) record(resp *http.Response, d *decision) {
+func (r *report) record(resp *http.Response, d *entry) {
 	if d.sent > 1 || d.Err != nil || d.reason != ReasonFinal || d.Queued != (Queued{}) {
 		if r.history == nil {
 			r.history = make([]Attempt, 0, 3)
@@ -43,7 +43,7 @@ func (r *report) record(resp *http.Response, d *decision) {
 }
 
 // tell tells the traces and the log.
-func (r *report) tell(resp *http.Response, d *decision) {
+func (r *report) tell(resp *http.Response, d *entry) {
 	r.reason, r.limit, r.queued = d.reason, d.limit, Queued{}
 	if d.Kind == KindNone {
 		r.queued = d.Queued
@@ -58,7 +58,7 @@ func (r *report) tell(resp *http.Response, d *decision) {
 	}
 }
 
-func (r *report) event(resp *http.Response, d *decision) Event {
+func (r *report) event(resp *http.Response, d *entry) Event {
 	req, state := r.caller()
 	return Event{
 		Attempt:  d.Attempt,
@@ -82,7 +82,7 @@ type lineKey struct {
 
 // logged returns the level of an event's log line, and a word for what happened. Events with
 // an empty word are not logged. A success on the first attempt is such an event.
-func logged(d *decision) (slog.Level, string) {
+func logged(d *entry) (slog.Level, string) {
 	switch d.reason {
 	case ReasonRetry:
 		return slog.LevelInfo, "retry"
@@ -112,13 +112,13 @@ func deniesAccess(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
-func (r *report) log(d *decision) {
+func (r *report) log(d *entry) {
 	level, what := logged(d)
-	if what == "" || !r.t.lines.Enabled(r.ctx, level) {
+	if what == "" || !r.t.lines.Enabled(r.Ctx, level) {
 		return
 	}
 	req, state := r.caller()
-	host, url := r.hostName(), req.URL.String()
+	host, url := r.HostName(), req.URL.String()
 	if r.home != nil {
 		host = safeName(state)
 	}
@@ -134,32 +134,32 @@ func (r *report) log(d *decision) {
 	}
 	goes := d.reason == ReasonRetry || d.reason == ReasonResume
 	aside := d.reason == ReasonHedged || d.reason == ReasonOutrun
-	all.add(goes || aside, slog.Int("attempt", d.Number))
-	all.add(!goes && !aside, slog.Int("attempts", d.sent))
-	all.add(d.Alternate != "", slog.String("alternate", d.Alternate))
-	all.add(d.limit != "", slog.String("limit", d.limit))
-	all.add(d.Status != 0, slog.Int("status", d.Status))
-	all.add(d.Err != nil, slog.String("error", why))
-	all.add(addr != "", slog.String("addr", addr))
-	all.add(r.offset > 0, slog.Int64("offset", r.offset))
+	all.Add(goes || aside, slog.Int("attempt", d.Number))
+	all.Add(!goes && !aside, slog.Int("attempts", d.sent))
+	all.Add(d.Alternate != "", slog.String("alternate", d.Alternate))
+	all.Add(d.limit != "", slog.String("limit", d.limit))
+	all.Add(d.Status != 0, slog.Int("status", d.Status))
+	all.Add(d.Err != nil, slog.String("error", why))
+	all.Add(addr != "", slog.String("addr", addr))
+	all.Add(r.offset > 0, slog.Int64("offset", r.offset))
 	switch {
 	case goes:
-		all.add(true, slog.Duration("wait", d.Wait.Round(time.Millisecond)))
+		all.Add(true, slog.Duration("wait", d.Wait.Round(time.Millisecond)))
 	case d.Hint > 0 && d.reason != ReasonOutrun:
-		all.add(true, slog.Time("until", d.Time.Add(d.Hint).Round(time.Second)))
+		all.Add(true, slog.Time("until", d.Time.Add(d.Hint).Round(time.Second)))
 	default:
-		all.add(!d.until.IsZero(), slog.Time("until", d.until.Round(time.Second)))
+		all.Add(!d.until.IsZero(), slog.Time("until", d.until.Round(time.Second)))
 	}
-	all.took("duration", d.Duration)
-	all.took("queued.cooldown", d.Queued.Cooldown)
-	all.took("queued.pacing", d.Queued.Pacing)
-	all.took("queued.rate", d.Queued.Rate)
-	all.took("queued.gate", d.Queued.Gate)
+	all.AddTime("duration", d.Duration)
+	all.AddTime("queued.cooldown", d.Queued.Cooldown)
+	all.AddTime("queued.pacing", d.Queued.Pacing)
+	all.AddTime("queued.rate", d.Queued.Rate)
+	all.AddTime("queued.gate", d.Queued.Gate)
 	if !goes && !aside && !r.began.IsZero() { // the call has ended
-		all.took("elapsed", d.Time.Sub(r.began))
+		all.AddTime("elapsed", d.Time.Sub(r.began))
 	}
 	r.t.lines.Write(logbook.Line[lineKey]{
-		Ctx: r.ctx, Level: level, Host: host,
+		Ctx: r.Ctx, Level: level, Host: host,
 		Key:   lineKey{what, d.reason, d.Status, classify.KindOf(d.Err)},
 		Text:  redact.Fit(host, why, func(host, why string) string { return r.message(d, what, host, why) }),
 		Attrs: all,
@@ -167,7 +167,7 @@ func (r *report) log(d *decision) {
 }
 
 // message names the host, the cause and what happens next.
-func (r *report) message(d *decision, what, host, why string) string {
+func (r *report) message(d *entry, what, host, why string) string {
 	switch {
 	case what == "retry":
 		return fmt.Sprintf("%s failed (%s): attempt %d follows in %v", host, why, d.sent+1, redact.Rough(d.Wait))
@@ -205,22 +205,6 @@ func addrOf(err error) string {
 	return ""
 }
 
-// attrs are the attributes of a log line.
-type attrs []slog.Attr
-
-// add adds an attribute if it is set.
-func (all *attrs) add(set bool, attr slog.Attr) {
-	if set {
-		*all = append(*all, attr)
-	}
-}
-
-// took adds a time, unless it is not known or zero.
-func (all *attrs) took(key string, d time.Duration) {
-	d = d.Round(time.Millisecond)
-	all.add(d > 0, slog.Duration(key, d))
-}
-
 // changed writes a line about a change of a host's state.
 func (t *Transport) changed(h HostChange) {
 	level := slog.LevelWarn
@@ -231,17 +215,17 @@ func (t *Transport) changed(h HostChange) {
 		return
 	}
 	all := attrs{slog.String("host", h.Host), slog.String("condition", h.Condition.String())}
-	all.add(h.Over, slog.Bool("over", true))
-	all.add(h.Condition.Limit() != "", slog.String("limit", h.Condition.Limit()))
-	all.add(h.Scope != 0, slog.String("scope", strconv.FormatUint(h.Scope, 16)))
-	all.add(h.Status != 0, slog.Int("status", h.Status))
-	all.add(h.Err != nil, slog.String("error", h.cause()))
-	all.add(h.Addr != "", slog.String("addr", h.Addr))
-	all.add(h.Fleet, slog.Bool("fleet", true))
-	all.add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
-	all.add(h.Waiting > 0, slog.Int("waiting", h.Waiting))
-	all.add(h.Room > 0, slog.Int("room", h.Room))
-	all.add(h.Lane > 0, slog.Int("lane", h.Lane))
+	all.Add(h.Over, slog.Bool("over", true))
+	all.Add(h.Condition.Limit() != "", slog.String("limit", h.Condition.Limit()))
+	all.Add(h.Scope != 0, slog.String("scope", strconv.FormatUint(h.Scope, 16)))
+	all.Add(h.Status != 0, slog.Int("status", h.Status))
+	all.Add(h.Err != nil, slog.String("error", h.cause()))
+	all.Add(h.Addr != "", slog.String("addr", h.Addr))
+	all.Add(h.Fleet, slog.Bool("fleet", true))
+	all.Add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
+	all.Add(h.Waiting > 0, slog.Int("waiting", h.Waiting))
+	all.Add(h.Room > 0, slog.Int("room", h.Room))
+	all.Add(h.Lane > 0, slog.Int("lane", h.Lane))
 	t.lines.Change(logbook.Line[lineKey]{Ctx: h.Context, Level: level, Host: h.Host, Text: h.String(), Attrs: all})
 }
 
@@ -256,25 +240,25 @@ func (r *report) newError(reason Reason, err error) *Error {
 		request:  method(req) + " " + redact.URL(req.URL),
 		queued:   r.queued,
 		url:      req.URL.String(),
-		ended:    r.ctx.Err(),
+		ended:    r.Ctx.Err(),
 	}
 }
 
 // resumed logs that a reconnect continues a body. took is the time since the cut.
 func (r *report) resumed(attempt int, took time.Duration) {
-	if !r.t.lines.Enabled(r.ctx, slog.LevelInfo) {
+	if !r.t.lines.Enabled(r.Ctx, slog.LevelInfo) {
 		return
 	}
-	host := r.hostName()
+	host := r.HostName()
 	r.t.lines.Write(logbook.Line[lineKey]{
-		Ctx: r.ctx, Level: slog.LevelInfo, Host: host, Key: lineKey{what: "resumed"},
+		Ctx: r.Ctx, Level: slog.LevelInfo, Host: host, Key: lineKey{what: "resumed"},
 		Text: redact.Fit(host, "", func(host, _ string) string {
 			return fmt.Sprintf("%s goes on with a body at byte %d: its reader notices nothing", host, r.offset)
 		}),
 		Attrs: []slog.Attr{
 			slog.String("host", host),
-			slog.String("method", method(r.req)),
-			slog.String("url", redact.URL(r.req.URL)),
+			slog.String("method", method(r.Req)),
+			slog.String("url", redact.URL(r.Req.URL)),
 			slog.Int("attempt", attempt),
 			slog.Int64("offset", r.offset),
 			slog.Duration("duration", took.Round(time.Millisecond)),

@@ -7,54 +7,44 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// ruleFor returns the rule for a host. It searches for the rule at the first request
-// and at the first request after an Update. Otherwise it costs one atomic load.
-func (t *Transport) ruleFor(s *host.State[rules.Resolved], set *rules.Ruleset) *rules.Resolved {
-	if r := s.Resolved.Load(); r != nil && r.Set == set {
-		return r
-	}
-	r, _ := set.ForHost(s.Key())
-	if r.Rate {
-		// Used tokens of the rate stay used. An Update must not allow another burst.
-		m := s.Machines()
-		rate := m.Rate(r.Settings.Rate)
-		rate.Set(t.now(), r.Settings.Rate)
-		if t.fleet != nil {
-			rate.Share(t.now(), t.members())
-		}
-		if gate, _ := m.Made(); gate != nil {
-			gate.WakeFirst() // the first request in that queue may wait for the rate
-		}
-	}
-	if t.fleet != nil && r.ObeysMore(s.Resolved.Load()) {
-		// A Fleet may answer at once. So no request goes before it, and that includes one that
-		// comes meanwhile and asks as well.
-		t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: s.Name()})
-	}
-	s.Resolved.Store(r)
-	return r
+// ruleFor returns the rule of a host.
+func (t *Transport) ruleFor(h *host.State[rules.Resolved], set *rules.Ruleset) *rules.Resolved {
+	return t.ground.RuleFor(h, set)
 }
 
 // ruled finds the rule of the request, if its path or its context has one besides that of
 // the host.
 func (c *call) ruled() error {
-	if c.rule.Paths != nil {
-		if p := c.rule.Paths.Find(method(c.req), c.req.URL); p != nil {
-			c.rule = p.Rule
+	if c.Rule.Paths != nil {
+		if p := c.Rule.Paths.Find(method(c.Req), c.Req.URL); p != nil {
+			c.Rule = p.Rule
 		}
 	}
 	if c.options == nil || c.options.rule == nil {
 		return nil
 	}
-	r, err := c.options.rule.Over(c.rule)
-	c.rule = r
+	r, err := c.options.rule.Over(c.Rule)
+	c.Rule = r
 	return err
+}
+
+// addKey gives the request the Idempotency-Key of its rule, unless the caller set one. The
+// request becomes a copy, with which all attempts are made.
+func (c *call) addKey() {
+	if rules.HasKey(c.Req.Header) {
+		return
+	}
+	asked := false
+	defer closeBodyUnless(&asked, c.Req)
+	key := c.Rule.Policy.IdempotencyKey(c.Req)
+	if asked = true; key != "" {
+		c.Req = rules.WithKey(c.Req, key)
+	}
 }
 
 // RuleOf returns the complete rule for requests with a method to a URL, and the key of
@@ -82,7 +72,7 @@ func (t *Transport) PatternsOf(method string, u *url.URL) []string {
 
 // ruleOf is RuleOf and PatternsOf. The rule is nil if there is none.
 func (t *Transport) ruleOf(method string, u *url.URL) (r *rules.Resolved, patterns []string) {
-	set := t.rules.Load()
+	set := t.ground.Rules.Load()
 	if set == nil || u == nil {
 		return nil, nil
 	}

@@ -5,9 +5,7 @@ package transport
 import (
 	"net/url"
 
-	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/redact"
-	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
 // SafeURL returns the text of a URL without userinfo, query values and fragments, as log
@@ -41,22 +39,4 @@ func ours(err error, known []string) []string {
 		}
 	}
 	return known
-}
-
-// safeName returns the name of a host for events and snapshots.
-func safeName(s *host.State[rules.Resolved]) string {
-	k := s.Key()
-	if safe := redact.Host(k.Host); safe != k.Host {
-		return k.Scheme + "://" + safe
-	}
-	return s.Name()
-}
-
-// hostName returns the name of the call's host, also if the call has no state of it.
-func (c *call) hostName() string {
-	if c.state != nil {
-		return safeName(c.state)
-	}
-	k := host.KeyOf(c.req.URL)
-	return k.Scheme + "://" + redact.Host(k.Host)
 }

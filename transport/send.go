@@ -7,20 +7,14 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/flight"
-	"github.com/aplomb-go/aplomb/internal/host/gate"
-	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/host/pacing"
 )
 
 // An attempt is a flight of an exchange, with its record.
 type attempt struct {
 	flight.Flight
-	timing timing
-	way    way
-	watch  watch
-	pass   pacing.Pass // from the pacing, zero without pacing
+	trip
+	watch watch
 }
 
 // prepare makes the copy that is sent. If it panics, it releases the slot and closes the body.
@@ -57,24 +51,16 @@ func (a *attempt) flyCopy(out *flight.Outgoing) (*http.Response, error) {
 	return resp, err
 }
 
-// A ground is the Transport as its flights see it.
-type ground struct{ t *Transport }
-
-func (g *ground) Now() instant.Instant { return g.t.now() }
-
-func (g *ground) TellGate(host string, gate *gate.Gate) { g.t.tellGate(host, gate) }
-
-func (g *ground) AskProbe(host string) {
-	g.t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
-}
-
 // send makes the next attempt.
-func (x *exchange) send() (resp *http.Response, err error) {
-	if x.ends != nil {
-		defer func() { x.settle(resp) }()
-	}
-	if x.rule.Hedge && x.hedgeable() {
-		return x.race()
+func (x *exchange) send() {
+	defer func() {
+		if x.at > 0 && x.resp != nil {
+			localizeResponse(x.resp, x.Req.URL)
+		}
+	}()
+	if x.Rule.Hedge && x.hedgeable() {
+		x.race()
+		return
 	}
 	kind := KindRetry
 	switch {
@@ -87,43 +73,42 @@ func (x *exchange) send() (resp *http.Response, err error) {
 	defer func() { // also if the base transport panics
 		a.timing.took = time.Since(a.timing.start)
 		x.timing = a.timing
-		a.watch.end(a.way, a.timing.took, resp, err)
+		a.watch.end(a.way, a.timing.took, x.resp, x.err)
 	}()
-	return a.fly()
+	x.resp, x.err = a.fly()
 }
 
-// attempt prepares the next attempt.
+// attempt prepares the next attempt, whose outcome will be at hand.
 func (x *exchange) attempt(kind Kind) attempt {
-	proves := x.proves() // may panic, and nothing is sent then
+	proves := x.provesConnection() // may panic, and nothing is sent then
 	x.sent++
-	x.number = x.sent
-	if x.ends != nil {
-		x.departs()
+	if x.places != nil {
+		x.noteDeparture()
 	}
 	now := time.Now()
-	if x.sent == 1 && x.rule.Policy.MaxElapsed > 0 {
+	if x.sent == 1 && x.Rule.Policy.MaxElapsed > 0 {
 		x.start = now
 	}
-	a := attempt{way: x.nextWay(kind), timing: timing{kind: kind, start: now, queued: x.limits.waited()}}
-	a.Flight = x.flight(x.sent)
-	a.Ctx, a.Inside, a.Plain = x.parent(), x.inside, x.plain != nil
+	a := attempt{Flight: x.flight(x.sent), trip: trip{number: x.series.sent, way: x.road.NextWay(kind == KindHedge, x.way)}}
+	a.timing = timing{kind: kind, start: now, queued: x.waited()}
+	a.Ctx, a.Inside, a.Plain = x.parent(), x.inside, x.Plain != nil
 	x.watch(&a)
-	x.linked(&a, proves)
-	a.Watched, a.Lane, a.Link = a.watch.on, a.way.lane, a.way.link
-	x.way, a.Base = a.way, x.t.pools.Of(a.way.lane)
+	x.road.Watch(&a.way, a.number > 1 && (x.road.HasLanes() || x.hearsAttempts()) || x.asksAddress() || proves)
+	a.Watched, a.Lane, a.Link = a.watch.on, a.way.Lane, a.way.Link
+	a.Base = x.t.pools.Of(a.way.Lane)
 	if x.body != nil {
 		a.Body, a.GetBody = x.nextBody()
 	}
-	x.limits.started = x.t.instantOf(now)
-	a.Slot, a.pass = x.limits.going(), x.limits.pass
+	a.Slot, a.sent = x.limits.TakeOff(now)
+	x.trip = a.trip
 	return a
 }
 
 // flight returns a flight of the call.
 func (c *call) flight(number int) flight.Flight {
 	return flight.Flight{
-		Req: c.req, Ctx: c.ctx, Number: number, Home: &c.t.ground,
-		Timeouts: &c.rule.Timeouts, Timed: c.rule.Timed, Header: c.rule.AttemptHeader,
+		Req: c.Req, Ctx: c.Ctx, Number: number, Home: c.Ground,
+		Timeouts: &c.Rule.Timeouts, Timed: c.Rule.Timed, Header: c.Rule.AttemptHeader,
 	}
 }
 

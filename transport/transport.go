@@ -3,22 +3,12 @@
 package transport
 
 import (
-	"context"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/url"
-	"sync/atomic"
-	"time"
 
-	"github.com/hashicorp/go-cleanhttp"
-
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/logbook"
 	"github.com/aplomb-go/aplomb/internal/replay"
@@ -139,34 +129,17 @@ type Config struct {
 // its base.
 type Transport struct {
 	base    http.RoundTripper
-	rules   atomic.Pointer[rules.Ruleset]
-	hosts   *host.Table[rules.Resolved]
 	kept    *replay.Pool // of all bodies; it has to be apart, because cleanups of bodies refer to it
 	tempDir string
-	pools   *pools       // make the lanes
-	ground  ground       // as the flights see it
-	counted bool         // the connections of a host are bounded
-	fleet   Fleet        // nil: none
-	size    atomic.Int32 // of the fleet; 0 counts as 1
-	trace   *Trace       // nil: nobody observes
+	pools   *pools // make the lanes
+	ground  ground // that all requests stand on
+	counted bool   // the connections of a host are bounded
+	trace   *Trace // nil: nobody observes
 	logger  *slog.Logger
 
 	lines       *logbook.Book[lineKey] // of the logger; nil: there is none
 	hostChanged func(HostChange)
-	watched     bool // somebody is told about the state of the hosts
-
-	epoch time.Time    // the time of the limits counts from here
-	seed  maphash.Seed // for the hashes of credentials
 }
-
-// now returns the time as the limits of the hosts count it.
-func (t *Transport) now() instant.Instant { return instant.Instant(time.Since(t.epoch)) }
-
-// instantOf returns a time as the limits of the hosts count it.
-func (t *Transport) instantOf(at time.Time) instant.Instant { return instant.Instant(at.Sub(t.epoch)) }
-
-// timeOf returns the time of an instant of now.
-func (t *Transport) timeOf(at instant.Instant) time.Time { return t.epoch.Add(at.Since()) }
 
 // New returns a Transport. It copies the configuration. If something in it is
 // wrong, New returns all faults at once, as [policy.Errors] with their paths, and a
@@ -174,17 +147,11 @@ func (t *Transport) timeOf(at instant.Instant) time.Time { return t.epoch.Add(at
 func New(c Config) (*Transport, error) {
 	t := &Transport{
 		base:    c.Base,
-		hosts:   host.NewTable[rules.Resolved](host.MaxHosts),
 		kept:    &replay.Pool{MaxDisk: c.TempTotal},
 		tempDir: c.TempDir,
-		fleet:   c.Fleet,
 		logger:  c.Logger,
-		epoch:   time.Now(),
-		seed:    maphash.MakeSeed(),
 	}
-	t.ground.t = t
-	t.hosts.Now = t.now
-	t.hosts.Evicted = t.leaveAll
+	t.ground.Prepare(func(s *host.State[rules.Resolved]) { t.pools.LeaveAll(s.LanesMade()) })
 	var faults policy.Errors
 	var dialer *dial.Dialer // of the default base
 	if c.TempTotal < 0 {
@@ -213,51 +180,23 @@ func New(c Config) (*Transport, error) {
 	if t.logger != nil {
 		t.lines = logbook.New[lineKey](t.logger)
 	}
-	t.watched = t.logger != nil || t.hostChanged != nil
+	t.ground.Watched = t.logger != nil || t.hostChanged != nil
 	set, more := rules.NewRuleset(c.Rule, c.Hosts, new(rules.Owner))
 	if faults = append(faults, more...); len(faults) > 0 {
 		return nil, faults
 	}
 	t.pools = newPools(t.base, c.Lane, dialer, t.eachLanes)
+	t.pools.Log = t.logger
 	t.counted = t.pools.Most() > 0
-	t.rules.Store(set)
-	if t.fleet != nil {
-		if err := t.fleet.Join(t.hear); err != nil {
+	t.ground.Rules.Store(set)
+	if c.Fleet != nil {
+		t.ground.Fleet = c.Fleet
+		if err := c.Fleet.Join(t.ground.Hear); err != nil {
 			return nil, policy.Errors{{Field: "Fleet", Value: c.Fleet, Reason: err.Error(), Err: err}}
 		}
 	}
 	return t, nil
 }
-
-// The default base sends a PING over an HTTP/2 connection from which nothing came for
-// pingAfter, and closes the connection if no answer comes within pingTimeout. Some servers
-// count pings to a connection that is silent, and close it after the fourth (gRPC's
-// enforcement policy), so a silent stream lives for two minutes there.
-const (
-	pingAfter   = 30 * time.Second
-	pingTimeout = 15 * time.Second
-)
-
-// defaultBase returns the default base transport. If a proxy answers CONNECT with a
-// passing failure, the error says so, because nothing of the request has left then.
-func defaultBase() *http.Transport {
-	base := cleanhttp.DefaultPooledTransport()
-	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
-	base.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, req *http.Request, resp *http.Response) error {
-		if retryable(classify.Default(classify.Outcome{Request: req, Response: resp})) {
-			answer := *resp
-			answer.Body = http.NoBody // the connection is closed
-			return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: &proxyAnswer{&answer}}
-		}
-		return nil // net/http returns its own error
-	}
-	return base
-}
-
-// A proxyAnswer is the response of a proxy that did not connect. It may ask to wait.
-type proxyAnswer struct{ resp *http.Response }
-
-func (p *proxyAnswer) Error() string { return p.resp.Status }
 
 // Default returns a Transport with the zero Config. It has no timeout. The Timeout
 // of an http.Client bounds a whole call, and Rule.AttemptTimeout bounds an attempt.
@@ -281,7 +220,7 @@ func MustNew(c Config) *Transport {
 // it. Requests under way keep their rule, and the Transport keeps its knowledge of
 // each host. If Update returns an error, nothing changes.
 func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error {
-	old := t.rules.Load()
+	old := t.ground.Rules.Load()
 	if old == nil {
 		return errNotMade
 	}
@@ -289,7 +228,7 @@ func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error
 	if len(faults) > 0 {
 		return faults
 	}
-	t.rules.Store(set)
+	t.ground.Rules.Store(set)
 	return nil
 }
 
@@ -304,7 +243,7 @@ func (t *Transport) CloseIdleConnections() {
 
 // eachLanes calls a function for the lanes of each host that has some.
 func (t *Transport) eachLanes(f func(*lane.Lanes)) {
-	t.hosts.All(func(s *host.State[rules.Resolved]) {
+	t.ground.Hosts.All(func(s *host.State[rules.Resolved]) {
 		if lanes := s.LanesMade(); lanes != nil {
 			f(lanes)
 		}

@@ -239,5 +239,12 @@ func (in *Incoming) Whole(length int64) bool {
 	return in.InMemory() && (length < 0 || length == int64(len(in.Data)))
 }
 
+// WasCutLate reports whether the body was cut after so much that its rest is worth a request.
+func (in *Incoming) WasCutLate() bool {
+	in.Mu.Lock()
+	defer in.Mu.Unlock()
+	return !in.Running && in.Err != nil && len(in.Data) >= resume.MinProgress && !resume.Tried(in.Body)
+}
+
 // ResumeTried reports whether a Transport below has asked for the rest of the body.
 func (in *Incoming) ResumeTried() bool { return resume.Tried(in.Body) }

@@ -5,6 +5,7 @@ package flight
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
+	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
 // A flight is a send of a request by a base transport. It has everything that it needs, so
@@ -256,6 +258,21 @@ func (o *Outgoing) awaitEvent(resp *http.Response) (*http.Response, error) {
 	return nil, err
 }
 
+// CheckRequest returns an error if no transport could send the request.
+func CheckRequest(req *http.Request) error {
+	switch {
+	case req == nil:
+		return errors.New("transport: nil request")
+	case req.Body != nil && replay.IsNil(req.Body):
+		return fmt.Errorf("transport: Request.Body is a nil %T; leave Body nil for a request without a body", req.Body)
+	case req.URL == nil:
+		return errors.New("transport: nil Request.URL")
+	case req.Header == nil:
+		return errors.New("transport: nil Request.Header")
+	}
+	return nil
+}
+
 // checkResponse returns an error if the base transport broke its contract and returned
 // both a response and an error, or neither.
 func CheckResponse(resp *http.Response, err error) (*http.Response, error) {
@@ -267,6 +284,16 @@ func CheckResponse(resp *http.Response, err error) (*http.Response, error) {
 		return nil, errors.New("transport: the base transport returned neither a response nor an error")
 	}
 	return resp, err
+}
+
+// IsSafe reports whether the request's method is safe (RFC 9110 §9.2.1).
+func IsSafe(req *http.Request) bool {
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace,
+		"PROPFIND", "QUERY", "REPORT", "SEARCH": // of IANA's registry of methods
+		return true
+	}
+	return false
 }
 
 // upgrades reports whether the response to a request may hand its connection over to the

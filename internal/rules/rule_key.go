@@ -4,6 +4,7 @@ package rules
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/aplomb-go/aplomb/classify"
 )
@@ -24,4 +25,22 @@ func inProgress(o classify.Outcome) classify.Verdict {
 		}
 	}
 	return classify.Unknown
+}
+
+// HasKey reports whether a header has a key for idempotency.
+func HasKey(h http.Header) bool {
+	for name := range h {
+		if strings.EqualFold(name, KeyField) || strings.EqualFold(name, OtherKeyField) {
+			return true
+		}
+	}
+	return false
+}
+
+// WithKey returns a copy of a request with a key for idempotency.
+func WithKey(req *http.Request, key string) *http.Request {
+	own := req.WithContext(req.Context())
+	own.Header = req.Header.Clone()
+	own.Header[KeyField] = []string{key}
+	return own
 }

@@ -1,0 +1,235 @@
+// What an exchange consists of.
+
+package transport
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/rules"
+)
+
+// A call is a request as it goes to one host, with what its caller said. One goroutine uses it.
+type call struct {
+	request
+	t       *Transport
+	options *options        // nil: none
+	inside  bool            // the context belongs to an attempt of another Transport
+	at      int8            // the number of the alternate; 0: the request's own host
+	spanned context.Context // what RequestStart returned; nil: no hook
+	home    *call           // the call as its caller made it; nil: this is it
+}
+
+// takeCarried takes what the caller's context carries.
+func (c *call) takeCarried(ctx context.Context) {
+	if all := flight.CarriedBy(ctx); all != nil {
+		o, _ := all.Options.(*options)
+		c.takeOptions(o)
+		c.inside = all.Number > 0
+	}
+}
+
+// takeOptions takes the options of the request. They may be nil.
+func (c *call) takeOptions(o *options) { c.options, c.Background = o, o != nil && o.background }
+
+// caller returns the caller's request and the state of its host, wherever attempts go.
+func (c *call) caller() (*http.Request, *host.State[rules.Resolved]) {
+	if c.home != nil {
+		return c.home.Req, c.home.State
+	}
+	return c.Req, c.State
+}
+
+// isSingle reports whether at most one attempt is allowed.
+func (c *call) isSingle() bool {
+	return c.Rule.Policy.Attempts <= 1 || c.options != nil && c.options.sending == once
+}
+
+// isIdempotent reports whether the request may be sent again although the server
+// may have acted on it.
+func (c *call) isIdempotent() bool {
+	return c.options != nil && c.options.sending == repeatable || c.Rule.Policy.Idempotent(c.Req)
+}
+
+// provesConnection reports whether it may matter that an attempt had no connection. A request that
+// is idempotent is sent again in any case.
+func (c *call) provesConnection() bool {
+	return c.Rule.Timeouts.Connect > 0 || c.Rule.Timed && !c.isIdempotent()
+}
+
+// isVouchedFor reports whether somebody has allowed to repeat this very request: the
+// caller by Repeatable, or the author of the rule by an Idempotent of its own.
+func (c *call) isVouchedFor() bool {
+	return c.options != nil && c.options.sending == repeatable || c.Rule.Vouches
+}
+
+// reasonGone returns why the caller's context ended. Request.Cancel and the deadline of
+// http.Client.Timeout come at the same time, so a deadline that has passed counts.
+func (c *call) reasonGone() Reason {
+	if until, ok := c.Ctx.Deadline(); ok && !time.Now().Before(until) || errors.Is(c.Ctx.Err(), context.DeadlineExceeded) {
+		return ReasonTimeout
+	}
+	return ReasonCanceled
+}
+
+// method returns the request's method. An empty method means GET.
+func method(req *http.Request) string { return cmp.Or(req.Method, http.MethodGet) }
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}
+
+// closeBodyUnless closes the body of a request that is not sent because a function of the
+// user's panicked.
+func closeBodyUnless(returned *bool, req *http.Request) {
+	if !*returned {
+		closeBody(req)
+	}
+}
+
+// An exchange is one call of RoundTrip with all its attempts. One goroutine uses
+// it.
+type exchange struct {
+	*place  // where the attempt at hand went, or where the next goes
+	outcome // at hand
+	series
+
+	own      place // the request's own host
+	report   report
+	places   *places       // nil: the request has no alternates
+	body     replay.Body   // nil: none, or it is sent once only
+	queued   Queued        // by all attempts
+	hedges   int           // attempts that were hedges
+	retried  bool          // the loop has retried; a hedge is no retry
+	segment  bool          // this continues the body of a response
+	asked    time.Duration // the wait that the body, an event stream, asked for
+	judged   known         // the verdict on the light first attempt, or on the cut
+	download *download     // the body that the response got; nil: it does not resume
+}
+
+// An outcome is how an attempt ended, or how the body of its response was cut.
+type outcome struct {
+	trip
+	resp    *http.Response // nil: an error, or it was discarded
+	err     error
+	verdict classify.Verdict
+}
+
+// A known is a verdict, if there is one already. A classifier is asked once for each
+// outcome.
+type known struct {
+	verdict classify.Verdict
+	ok      bool
+}
+
+// A series is the state that the attempts of a call share. For the body of a response
+// these are the attempts since the last progress.
+type series struct {
+	sent  int           // attempts so far
+	prev  time.Duration // the previous value of the back-off
+	start time.Time     // of the first attempt; zero if the rule does not need it
+}
+
+// begin sets up the exchange. The caller defers the function that it returns.
+func (x *exchange) begin(c call) (stop func()) {
+	x.own.call, x.place = c, &x.own
+	x.own.begin()
+	x.report.call = &x.own.call
+	return x.ObeyCancel()
+}
+
+// A decision is the result of judging one attempt.
+type decision struct {
+	entry
+	drain time.Duration // how long after Time the response may be drained before the retry
+	renew bool          // before the retry, the caller's GetBody is to be called
+	ended error         // the end of the caller's context, if it ended a wait for the body
+	u     float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
+	stuck bool          // a 421, and there is no other connection
+}
+
+// A place is where attempts of a call may go, with all that the call knows about it.
+type place struct {
+	call            // the request as it goes there; without a state as long as it is not needed
+	limits limits   // of the host
+	base   *url.URL // nil: the request's own host
+
+	road road // to the host
+
+	wait    time.Time // until then a response has asked to wait, or one of a Transport below
+	tried   bool      // the call has been here
+	refused bool      // its limits refused the attempt that is due
+	barred  bool      // nothing proves that it has the rest of the body
+}
+
+// begin makes the limits and the road those of the call.
+func (p *place) begin() {
+	p.Teller = &p.call
+	p.limits.Begin(&p.call.request)
+	p.road.Begin(&p.call.request, p.t.pools)
+}
+
+// leavePlace gives up what the next attempt would have taken here.
+func (p *place) leavePlace() {
+	p.limits.Release()
+	p.road.Leave()
+}
+
+// A trip is the record of an attempt. It is zero but for its number and way if the body of a
+// response was cut.
+type trip struct {
+	number int
+	timing timing
+	way    way
+	sent   sent
+}
+
+// A timing records why and when an attempt was sent, and how long it took.
+type timing struct {
+	kind   Kind
+	start  time.Time
+	took   time.Duration // until the headers or the error
+	queued Queued
+}
+
+// An entry is what a report tells about one attempt, or about the call instead of one.
+type entry struct {
+	Attempt
+	reason Reason
+	limit  string    // of the host, that stood in the way; empty: none
+	sent   int       // attempts so far
+	body   bool      // the caller's context ended while the body came
+	until  time.Time // when a new request makes sense; zero: not known
+}
+
+// entryOf returns the entry of the attempt at hand.
+func (x *exchange) entryOf(resp *http.Response, err error) entry {
+	t := &x.timing
+	e := entry{sent: x.sent, Attempt: Attempt{
+		Number: x.number, Kind: t.kind, Start: t.start, Duration: t.took, Queued: t.queued, Err: err, Time: time.Now(),
+		Addr: x.way.Link.Addr(), Lane: x.way.Number(), Alternate: x.alternate(),
+	}}
+	if resp != nil {
+		e.Status = resp.StatusCode
+	}
+	return e
+}
+
+// alternate names the alternate to which attempts go. It is "" if they go to the request's
+// own host.
+func (c *call) alternate() string {
+	if c.at == 0 {
+		return ""
+	}
+	return safeName(c.State)
+}

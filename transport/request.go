@@ -1,0 +1,126 @@
+// A request as it goes to one host.
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/redact"
+	"github.com/aplomb-go/aplomb/internal/rules"
+)
+
+// A request goes to a host under a rule. Once attempts go, only plain, price and the sleeper
+// change. One goroutine uses it.
+type request struct {
+	Teller     teller // of changes of the host; set once the limits begin
+	Ground     *ground
+	Req        *http.Request   // the caller's, or the same for an alternate
+	Ctx        context.Context // the caller's, or one that ends with Request.Cancel as well
+	Linked     bool            // Request.Cancel ends ctx, too
+	Background bool            // it lets others go first
+	State      *host.State[rules.Resolved]
+	Rule       *rules.Resolved
+	Plain      *http.Request // the request without its Expect, after a 417; nil: it keeps it
+	Price      int           // see cost; 0: Cost was not asked yet
+	Sleeper    flight.Sleeper
+}
+
+// errRequestCanceled is the cause of the end of a context that Request.Cancel ended.
+var errRequestCanceled = errors.New("transport: request canceled")
+
+// ObeyCancel makes the closing of Request.Cancel end r.Ctx, so that every wait of
+// the exchange sees it. Old callers still use Request.Cancel. The attempts keep
+// the caller's context, because the base transport looks at the channel itself,
+// and because the body of its response outlives the exchange. stop ends the
+// goroutine that listens. That goroutine may run late. So a channel that is closed
+// already, as after a light first attempt, ends r.Ctx at once.
+func (r *request) ObeyCancel() (stop func()) {
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	canceled := r.Req.Cancel
+	if canceled == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancelCause(r.Ctx)
+	r.Ctx, r.Linked = ctx, true
+	select {
+	case <-canceled:
+		cancel(errRequestCanceled)
+		return func() {}
+	default:
+	}
+	go func() {
+		select {
+		case <-canceled:
+			cancel(errRequestCanceled)
+		case <-ctx.Done():
+		}
+	}()
+	return func() { cancel(nil) }
+}
+
+// cost returns what the request costs. The rule is asked once per request. A reconnect of the
+// body costs as much.
+func (r *request) cost() int {
+	if r.Price == 0 {
+		r.Price = 1
+		if own := r.Rule.Policy.Cost; own != nil {
+			r.Price = min(max(own(r.Req), 1), math.MaxInt32)
+		}
+	}
+	return r.Price
+}
+
+// OutcomeOf returns the outcome that classifiers and hints judge.
+func (r *request) OutcomeOf(resp *http.Response, err error) classify.Outcome {
+	o := classify.Outcome{Request: r.Req, Response: resp, Err: err, PeekWait: r.Rule.PeekWait}
+	switch {
+	case r.Plain != nil:
+		o.Request = r.Plain
+	case r.Linked:
+		o.Request = r.Req.WithContext(r.Ctx)
+	}
+	return o
+}
+
+// Unexpect makes the next attempts leave Expect out. A server that cannot meet an
+// expectation has not acted, and may act on the same request without it (RFC 9110
+// §10.1.1). A classifier sees the request as it is sent, so that a second 417 is final.
+func (r *request) Unexpect() {
+	r.Plain = r.Req.WithContext(r.Ctx)
+	r.Plain.Header = r.Req.Header.Clone()
+	delete(r.Plain.Header, "Expect")
+}
+
+// SleepOr waits until d is over or ready receives something. It ends at once when the
+// caller's context does.
+func (r *request) SleepOr(d time.Duration, ready <-chan struct{}) error {
+	if r.Sleeper.Sleep(r.Ctx, d, ready) == flight.Canceled {
+		return flight.ContextErr(r.Ctx)
+	}
+	return nil
+}
+
+// safeName returns the name of a host for events and snapshots.
+func safeName(s *host.State[rules.Resolved]) string {
+	k := s.Key()
+	if safe := redact.Host(k.Host); safe != k.Host {
+		return k.Scheme + "://" + safe
+	}
+	return s.Name()
+}
+
+// HostName returns the name of the request's host, also if the request has no state of it.
+func (r *request) HostName() string {
+	if r.State != nil {
+		return safeName(r.State)
+	}
+	k := host.KeyOf(r.Req.URL)
+	return k.Scheme + "://" + redact.Host(k.Host)
+}

@@ -1,0 +1,209 @@
+// What the members of a fleet tell each other about a host.
+
+package transport
+
+import (
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/cooldown"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
+	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// maxMembers bounds the size of a fleet. A larger number can only be a mistake.
+const maxMembers = 1 << 24
+
+// HearHeaders takes a message of the fleet. News of a host that this Transport does not know is
+// dropped. News about a setting that the rule of the host turns off has no effect.
+func (g *ground) Hear(m fleetmsg.Message) {
+	if m.Kind == fleetmsg.Members {
+		g.Size.Store(int32(min(max(m.Members, 1), maxMembers)))
+		return
+	}
+	s := g.Hosts.Lookup(m.Host)
+	if s == nil {
+		if m.Kind == fleetmsg.Probe && m.Granted {
+			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: m.Host}) // so that another member may send one
+		}
+		return
+	}
+	if m.Kind == fleetmsg.AskUse {
+		g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Use, Host: m.Host, Amount: float64(s.Requests()), Busy: s.InFlight() > 0})
+		return
+	}
+	set, rule := g.Rules.Load(), s.Resolved.Load()
+	if rule == nil || rule.Set != set { // the first request with this rule is asking the fleet
+		rule, _ = set.ForHost(s.Key())
+	}
+	now := g.Now()
+	switch m.Kind {
+	case fleetmsg.Hold:
+		g.hearHold(s, rule, m, now)
+	case fleetmsg.Quota:
+		if rule.Pacing {
+			members := min(max(m.Members, 1), maxMembers)
+			named := pacing.Named{Unit: m.Unit, Remaining: wholes(m.Amount), Limit: wholes(m.Limit), Reset: m.Wait}
+			s.Machines().Pacing().NoteForFleet(now, m.Scope, named, members, rule.Settings.Pacing)
+			if pacing.Low(named.Remaining, named.Limit) {
+				g.hearCondition(s.Machines(), conditionLowQuota, m.Scope, now, instant.After(now, m.Wait), 0, int(min(named.Remaining, math.MaxInt)))
+			}
+		}
+	case fleetmsg.Down:
+		if rule.Gate && s.Machines().Gate().Down(now, now.Add(-max(m.Wait, 0))) {
+			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: m.Host})
+		}
+	case fleetmsg.Up:
+		if rule.Gate {
+			s.Machines().Gate().Up(now, now.Add(time.Duration(rand.Float64()*float64(max(m.Wait, 0)))))
+		}
+	case fleetmsg.Probe:
+		used := rule.Gate && s.Machines().Gate().Permit(now, m.Granted, m.Wait)
+		if m.Granted && !used {
+			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: m.Host})
+		}
+	case fleetmsg.Tokens:
+		if !rule.Rate || m.Unit != rule.RateUnit() {
+			return
+		}
+		s.Machines().Rate(rule.Settings.Rate).Grant(now, int(min(wholes(m.Amount), math.MaxInt32)), now.Add(m.First), m.Every, now.Add(max(m.Wait, 0)))
+		if rule.Gate {
+			s.Machines().Gate().WakeFirst() // the requests that wait for tokens are in its queue
+		}
+	}
+}
+
+// hearHold holds a scope as another member was told to, or ends its hold.
+func (g *ground) hearHold(s *host.State[rules.Resolved], rule *rules.Resolved, m fleetmsg.Message, now instant.Instant) {
+	if rule.Policy.Cooldown != policy.On {
+		return
+	}
+	holds := &s.Machines().Cooldown
+	if m.Wait <= 0 {
+		holds.Free(now, m.Scope, now.Add(time.Duration(rand.Float64()*float64(cooldown.ReturnTime(g.members())))))
+		return
+	}
+	r := cooldown.Refusal{Code: codeOf(m.Status), Wait: m.Wait, Again: m.Again, Ended: s.Ended()}
+	holds.HoldForFleet(now, m.Scope, r, g.cooldown(rule, m.Wait), rand.Float64())
+	until, _ := holds.Held(now, m.Scope)
+	g.hearCondition(s.Machines(), conditionHeld, m.Scope, now, until, m.Status, 0)
+}
+
+// wholes returns how many whole units an amount has. It is bounded, because an amount of a
+// fleet may be any number.
+func wholes(amount float64) int64 {
+	if !(amount > 0) { // it may be no number
+		return 0
+	}
+	return int64(min(amount, 1<<53))
+}
+
+// members returns the size of the fleet.
+func (g *ground) members() int { return max(1, int(g.Size.Load())) }
+
+// cooldown returns the settings of a hold.
+func (g *ground) cooldown(rule *rules.Resolved, wait time.Duration) cooldown.Config {
+	return rule.Settings.Cooldown.ForMember(g.members(), wait)
+}
+
+// tellGate tells the fleet the news of a gate.
+func (g *ground) tellGate(host string, gate *gate.Gate) {
+	switch n := gate.News(); {
+	case n.Working:
+		g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
+	default:
+		if n.ProbeFailed {
+			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
+		}
+		if n.Failures > 0 {
+			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: n.Failures, Wait: max(0, g.Now().Sub(n.Since))})
+		}
+	}
+}
+
+// askFleet asks the fleet for what the requests at the gate and at the rate wait for. short
+// says that this request needs a token as well, and is not in the queue. It may be refused
+// because the member's own part of the rate is small. If it asked for nothing, the member
+// would never learn that the fleet is back.
+func (l *limits) askFleet(now instant.Instant, short bool) {
+	m := l.State.Machines()
+	if l.Rule.Gate && m.Gate().AskPermit(now) {
+		l.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: l.State.Name()})
+	}
+	if !l.Rule.Rate {
+		return
+	}
+	r := m.Rate(l.Rule.Settings.Rate)
+	if !r.MayAsk(now) {
+		return
+	}
+	waiting := r.Waiting()
+	if l.Rule.Gate {
+		waiting = m.Gate().Wants()
+	}
+	if short {
+		waiting = max(waiting, 1)
+	}
+	r.Share(now, l.Ground.members())
+	if ask, ok := r.AskTokens(now, waiting, rand.Float64()); ok {
+		l.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: l.State.Name(), Unit: l.State.Resolved.Load().RateUnit(),
+			PerSecond: ask.PerSecond, Burst: float64(ask.Burst), Amount: float64(ask.Want)})
+	}
+}
+
+// fleetScope returns the key of the request's scope in the fleet.
+func (l *limits) fleetScope() uint64 {
+	text := ""
+	if own := l.Rule.Policy.Scope; own != nil {
+		text = "scope\x00" + own(l.Req)
+	} else if text = host.ScopeText(l.Req.Header); text == "" {
+		return 0
+	}
+	return l.Ground.Fleet.Scope(text)
+}
+
+// tellHold tells the fleet that a server asked to wait. A zero wait says that a response
+// with this status ended the hold. again says that the request was sent although the hold
+// was known.
+func (l *limits) tellHold(status int, wait time.Duration, again bool) {
+	if l.Ground.Fleet != nil {
+		l.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: l.State.Name(), Scope: l.scopeKey(), Status: status, Wait: wait, Again: again})
+	}
+}
+
+// tellQuota tells the fleet of a quota that is half used up, or whose size is not known.
+// Nobody has to wait before that.
+func (l *limits) tellQuota(q classify.Quota) {
+	if l.Ground.Fleet != nil && q.Remaining <= q.Limit/2 {
+		l.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: l.State.Name(), Scope: l.scopeKey(), Unit: q.Unit,
+			Amount: float64(q.Remaining), Limit: float64(q.Limit), Wait: q.Reset})
+	}
+}
+
+// codeOf returns the kind of hold that a status begins.
+func codeOf(status int) cooldown.Code {
+	if status == http.StatusServiceUnavailable {
+		return cooldown.Unavailable
+	}
+	return cooldown.TooMany
+}
+
+// statusOf has the status of each kind of hold.
+var statusOf = [...]int{cooldown.TooMany: http.StatusTooManyRequests, cooldown.Unavailable: http.StatusServiceUnavailable}
+
+// hearCondition notes what the fleet says about a scope, if it has an effect. The next request
+// tells it, because the goroutine that reads the messages of the fleet calls no hook.
+func (g *ground) hearCondition(m *host.Machines, c condition, scope uint64, now, until instant.Instant, status, room int) {
+	if g.Watched && until > now {
+		m.News().Hear(news.Record{Key: news.Key{Kind: uint8(c), Scope: scope}, Since: now, Until: until, Status: status, Room: room, Fleet: true})
+	}
+}
