@@ -27,6 +27,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -43,10 +44,10 @@ type places struct {
 
 // findPlaces finds the places of a call. caller is the caller's request.
 func (x *exchange) findPlaces(caller *http.Request) {
-	if !mayTravel(caller, &x.Rule.Policy.Alternates) {
+	if !rules.MayTravel(caller, &x.Rule.Policy.Alternates) {
 		return
 	}
-	if o := x.options; o != nil && o.rule != nil && o.rule.Policy.Alternates.Enabled() && isAway(caller) {
+	if o := x.options; o != nil && o.rule != nil && o.rule.Policy.Alternates.Enabled() && rules.IsAway(caller) {
 		return
 	}
 	others := make([]place, 0, len(x.Rule.Alternates))
@@ -117,7 +118,7 @@ func (x *exchange) requestForPlace(p *place) *http.Request {
 		}
 	}
 	if p.base != nil {
-		req.URL, req.Host = joined(p.base, req.URL), ""
+		req.URL, req.Host = rules.Joined(p.base, req.URL), ""
 	}
 	return req
 }

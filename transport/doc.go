@@ -36,7 +36,6 @@
 //	call.go          what all requests of a Transport stand on
 //	request.go       a request as it goes to one host
 //	alternate.go     the places of a request: its host, and others that serve the same
-//	travel.go        which requests may travel to another place
 //	limits.go        the limits of a host before an attempt
 //	queue.go         waiting for a turn at one limit
 //	heard.go         the limits of a host after an attempt

@@ -37,9 +37,9 @@ var (
 	ErrOverElapsed     = errOverElapsed
 	ErrRequestCanceled = errRequestCanceled
 	IsTimeout          = isTimeout
-	Joined             = joined
+	Joined             = rules.Joined
 	Marked             = marked
-	MayTravel          = mayTravel
+	MayTravel          = rules.MayTravel
 	Nested             = nested
 	SafeName           = safeName
 	SafeText           = safeText

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
 // An attempt is a flight of an exchange, with its record.
@@ -55,7 +56,7 @@ func (a *attempt) flyCopy(out *flight.Outgoing) (*http.Response, error) {
 func (x *exchange) send() {
 	defer func() {
 		if x.at > 0 && x.resp != nil {
-			localizeResponse(x.resp, x.Req.URL)
+			rules.LocalizeResponse(x.resp, x.Req.URL)
 		}
 	}()
 	if x.Rule.Hedge && x.hedgeable() {

@@ -1,6 +1,6 @@
 // Which requests may go to an alternate, and how they do.
 
-package transport
+package rules
 
 import (
 	"net/http"
@@ -13,8 +13,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// mayTravel reports whether a request may go to an alternate. In doubt it stays.
-func mayTravel(req *http.Request, a *policy.Alternates) bool {
+// MayTravel reports whether a request may go to an alternate. In doubt it stays.
+func MayTravel(req *http.Request, a *policy.Alternates) bool {
 	u := req.URL
 	switch {
 	case flight.Upgrades(req), u.Opaque != "", u.Path != "" && u.Path[0] != '/':
@@ -95,9 +95,9 @@ func namesKey(name string) bool {
 		slices.ContainsFunc(keyWords[:], func(word string) bool { return strings.Contains(name, word) })
 }
 
-// isAway reports whether http.Client made the request because another host redirected it. The
+// IsAway reports whether http.Client made the request because another host redirected it. The
 // alternates in its context serve what the first host serves.
-func isAway(req *http.Request) bool {
+func IsAway(req *http.Request) bool {
 	first := req
 	for range 100 { // somebody may have made a ring
 		if first == nil || first.URL == nil {
@@ -111,8 +111,8 @@ func isAway(req *http.Request) bool {
 	return true // in doubt
 }
 
-// joined returns the URL of a request at another base. What is escaped stays escaped.
-func joined(base, u *url.URL) *url.URL {
+// Joined returns the URL of a request at another base. What is escaped stays escaped.
+func Joined(base, u *url.URL) *url.URL {
 	to := *u
 	to.Scheme, to.Host = base.Scheme, base.Host
 	to.RawPath = strings.TrimSuffix(base.EscapedPath(), "/") + u.EscapedPath() // counts if it is another spelling of Path
@@ -120,10 +120,10 @@ func joined(base, u *url.URL) *url.URL {
 	return &to
 }
 
-// localizeResponse makes a response of an alternate fit for a caller who thinks that it comes from the
+// LocalizeResponse makes a response of an alternate fit for a caller who thinks that it comes from the
 // request's host. A Location stays what it means at the alternate, and a cookie of the
 // alternate is not sent to the host.
-func localizeResponse(resp *http.Response, at *url.URL) {
+func LocalizeResponse(resp *http.Response, at *url.URL) {
 	location, cookies := resp.Header.Get("Location"), len(resp.Header["Set-Cookie"])+len(resp.Header["Set-Cookie2"])
 	if location == "" && cookies == 0 {
 		return
