@@ -52,7 +52,6 @@
 //	change.go        HostChange and its conditions
 //	trace.go         Trace and its hooks, Event and Attempt
 //	observe.go       telling the hooks about a request, its attempts and its body
-//	observed.go      a body that tells its end
 //	error.go         Error
 //	secrets.go       errors and URLs without secrets
 //	explain.go       the story of a request

@@ -182,7 +182,7 @@ func (t *Trace) wantsBody() bool { return t != nil && t.BodyEnd != nil }
 
 // A bodyWatch tells the hooks about the end of a response's body.
 type bodyWatch struct {
-	body     observedBody
+	body     flight.ObservedBody
 	traces   [2]*Trace
 	ctx      context.Context
 	req      *http.Request

@@ -1,6 +1,6 @@
 // A body that tells its end.
 
-package transport
+package flight
 
 import (
 	"errors"
@@ -11,15 +11,15 @@ import (
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
-// A bodyObserver hears of the end of a body, once. err is io.EOF if it was read whole, and nil
+// A BodyObserver hears of the end of a body, once. err is io.EOF if it was read whole, and nil
 // if it was closed before.
-type bodyObserver interface{ BodyEnded(bytes int64, err error) }
+type BodyObserver interface{ BodyEnded(bytes int64, err error) }
 
-// An observedBody counts the bytes of a response and tells its end. Wrap must be called first.
+// An ObservedBody counts the bytes of a response and tells its end. Wrap must be called first.
 // Close may come from another goroutine during a Read.
-type observedBody struct {
+type ObservedBody struct {
 	io.ReadCloser
-	by     bodyObserver
+	by     BodyObserver
 	copier observedCopier // of the body itself, if it has WriteTo
 
 	mu    sync.Mutex // guards the fields below
@@ -28,17 +28,17 @@ type observedBody struct {
 }
 
 // Wrap makes the body of a response tell its end. What has WriteTo keeps it.
-func (b *observedBody) Wrap(resp *http.Response, by bodyObserver) {
+func (b *ObservedBody) Wrap(resp *http.Response, by BodyObserver) {
 	b.ReadCloser, b.by = resp.Body, by
 	if _, ok := resp.Body.(io.WriterTo); ok {
-		b.copier.observedBody = b
+		b.copier.ObservedBody = b
 		resp.Body = &b.copier
 	} else {
 		resp.Body = b
 	}
 }
 
-func (b *observedBody) Read(p []byte) (int, error) {
+func (b *ObservedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.count(n)
 	if err != nil {
@@ -49,22 +49,22 @@ func (b *observedBody) Read(p []byte) (int, error) {
 
 // ResumeTried reports whether the body has asked for its rest. A Transport around this
 // one asks.
-func (b *observedBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
+func (b *ObservedBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 
 // Close tells the end after the body is closed, also if its Close panics.
-func (b *observedBody) Close() error {
+func (b *ObservedBody) Close() error {
 	defer b.end(nil)
 	return b.ReadCloser.Close()
 }
 
-func (b *observedBody) count(n int) {
+func (b *ObservedBody) count(n int) {
 	b.mu.Lock()
 	b.bytes += int64(max(n, 0))
 	b.mu.Unlock()
 }
 
 // end tells the end, once.
-func (b *observedBody) end(err error) {
+func (b *ObservedBody) end(err error) {
 	b.mu.Lock()
 	ended, n := b.ended, b.bytes
 	b.ended = true
@@ -75,11 +75,11 @@ func (b *observedBody) end(err error) {
 }
 
 // An observedCopier is an ObservedBody that has WriteTo.
-type observedCopier struct{ *observedBody }
+type observedCopier struct{ *ObservedBody }
 
 // WriteTo counts what the writer takes. An error of the writer does not end the body.
 func (c *observedCopier) WriteTo(w io.Writer) (int64, error) {
-	to := &countingWriter{w: w, b: c.observedBody}
+	to := &countingWriter{w: w, b: c.ObservedBody}
 	n, err := c.ReadCloser.(io.WriterTo).WriteTo(to)
 	switch {
 	case err == nil:
@@ -92,7 +92,7 @@ func (c *observedCopier) WriteTo(w io.Writer) (int64, error) {
 
 type countingWriter struct {
 	w   io.Writer
-	b   *observedBody
+	b   *ObservedBody
 	err error
 }
 
