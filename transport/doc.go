@@ -58,7 +58,6 @@
 //	body.go          the seam to internal/replay, which keeps request bodies
 //	await.go         responses that are read whole before the caller gets them
 //	resume_loop.go   the seam to internal/resume, which continues response bodies
-//	spacing.go       how far apart the reconnects of a body are
 //	resume_error.go  the errors of a response body
 //	snapshot.go      the state of all hosts, and of the fleet
 //	fleet.go         the seam to the Transports of other processes

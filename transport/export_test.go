@@ -13,6 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
@@ -20,10 +21,10 @@ const (
 	CloseTime        = flight.CloseTime
 	DrainBytes       = flight.DrainBytes
 	DrainTime        = flight.DrainTime
-	FirstGap         = firstGap
-	LongSegment      = longSegment
+	FirstGap         = resume.FirstGap
+	LongSegment      = resume.LongSegment
 	MaxCompleted     = rules.MaxCompleted
-	MaxGap           = maxGap
+	MaxGap           = resume.MaxGap
 	PingAfter        = pingAfter
 	PingTimeout      = pingTimeout
 	ReconnectTimeout = rules.ReconnectTimeout

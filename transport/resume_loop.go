@@ -48,7 +48,7 @@ type download struct {
 // come whole from the first attempt, and have none.
 type past struct {
 	series  series
-	spacing spacing
+	spacing resume.Spacing
 	cutAt   time.Time   // when the last reconnect began
 	cut     known       // the verdict on the cut, from Lost to Reconnect
 	wait    time.Time   // until when the last host asked to wait

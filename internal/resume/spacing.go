@@ -1,6 +1,6 @@
 // How far apart the reconnects of a body are.
 
-package transport
+package resume
 
 import "time"
 
@@ -11,13 +11,13 @@ import "time"
 // connections in 6 s, and then a connection every 8 s. A download that is cut once
 // per MiB is not slowed down.
 const (
-	longSegment = 1 << 20
-	firstGap    = time.Second
-	maxGap      = 8 * time.Second
+	LongSegment = 1 << 20
+	FirstGap    = time.Second
+	MaxGap      = 8 * time.Second
 )
 
-// A spacing says when a body may reconnect next.
-type spacing struct {
+// A Spacing says when a body may reconnect next.
+type Spacing struct {
 	Last time.Time     // when the last reconnect was sent; zero before the first
 	From int64         // the offset of the last reconnect
 	gap  time.Duration // between the last two reconnects
@@ -25,11 +25,11 @@ type spacing struct {
 
 // Turn returns how long a reconnect at offset has to wait from now on. The time
 // that the last segment took counts towards the gap.
-func (s *spacing) Turn(now time.Time, offset int64) time.Duration {
-	if s.Last.IsZero() || offset-s.From >= longSegment {
+func (s *Spacing) Turn(now time.Time, offset int64) time.Duration {
+	if s.Last.IsZero() || offset-s.From >= LongSegment {
 		s.gap = 0
 		return 0
 	}
-	s.gap = min(max(2*s.gap, firstGap), maxGap)
+	s.gap = min(max(2*s.gap, FirstGap), MaxGap)
 	return max(s.gap-now.Sub(s.Last), 0)
 }
