@@ -46,7 +46,6 @@
 //	hedge.go         a second attempt beside a slow one
 //	decide.go        the decision, and every Reason
 //	report.go        the history, the events and the log
-//	lines_attrs.go   the attributes of a line
 //	news.go          which changes of a host are told, and when
 //	tidings.go       what the members of a fleet tell each other about a host
 //	change.go        HostChange and its conditions

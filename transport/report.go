@@ -126,7 +126,7 @@ func (r *report) log(d *entry) {
 	if d.Err != nil {
 		why = causeOf(d.Err, url)
 	}
-	all := attrs{
+	all := logbook.Attrs{
 		slog.String("host", host),
 		slog.String("method", method(req)),
 		slog.String("url", redact.URL(req.URL)),
@@ -214,7 +214,7 @@ func (t *Transport) changed(h HostChange) {
 	if !t.lines.Enabled(h.Context, level) {
 		return
 	}
-	all := attrs{slog.String("host", h.Host), slog.String("condition", h.Condition.String())}
+	all := logbook.Attrs{slog.String("host", h.Host), slog.String("condition", h.Condition.String())}
 	all.Add(h.Over, slog.Bool("over", true))
 	all.Add(h.Condition.Limit() != "", slog.String("limit", h.Condition.Limit()))
 	all.Add(h.Scope != 0, slog.String("scope", strconv.FormatUint(h.Scope, 16)))
