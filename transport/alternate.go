@@ -28,6 +28,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/visit"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -60,7 +61,7 @@ func (x *exchange) findPlaces(caller *http.Request) {
 		if x.segment {
 			rule = rule.Reconnect
 		}
-		others = append(others, place{base: a.Base, call: call{request: request{Rule: rule}, at: int8(len(all))}})
+		others = append(others, place{base: a.Base, call: call{Request: visit.Request{Rule: rule}, at: int8(len(all))}})
 		all = append(all, &others[len(others)-1])
 	}
 	if len(all) > 1 {
@@ -322,7 +323,7 @@ func (x *exchange) choosePlace(f *facts, d *decision) (to *place) {
 
 // admitSomewhere admits an attempt at the place that is due. If that is down, or if its limits
 // refuse the attempt, it admits the attempt at a place that the call has not been to.
-func (x *exchange) admitSomewhere(first bool) *refusal {
+func (x *exchange) admitSomewhere(first bool) *visit.Refusal {
 	if m := x.State.MachinesMade(); !x.tried && m != nil && x.shunIfOut(m) {
 		if to, down := x.bestOtherPlace(true); to != nil && !down {
 			x.moveTo(to)
@@ -334,7 +335,7 @@ func (x *exchange) admitSomewhere(first bool) *refusal {
 		if no == nil {
 			return nil
 		}
-		if no.Why != whyLate && no.Why != whyHeld && no.Why != whyFull {
+		if no.Why != visit.WhyLate && no.Why != visit.WhyHeld && no.Why != visit.WhyFull {
 			return no
 		}
 		to, _ := x.bestOtherPlace(true)

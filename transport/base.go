@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-cleanhttp"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // The default base sends a PING over an HTTP/2 connection from which nothing came for
@@ -32,7 +33,7 @@ func defaultBase() *http.Transport {
 		if v := classify.Default(classify.Outcome{Request: req, Response: resp}); v == classify.Refused || v == classify.Ambiguous {
 			answer := *resp
 			answer.Body = http.NoBody // the connection is closed
-			return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: &proxyAnswer{Resp: &answer}}
+			return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: &visit.ProxyAnswer{Resp: &answer}}
 		}
 		return nil // net/http returns its own error
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/redact"
+	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // A Condition is something that keeps requests from a host, or that a host is short of. Its
@@ -39,11 +40,11 @@ const (
 
 // conditionNames has the name of each condition, and the limit that acts.
 var conditionNames = [...][2]string{
-	ConditionHeld:      {"held", limitCooldown},
-	ConditionDown:      {"down", limitGate},
-	ConditionCrowded:   {"crowded", limitGate},
-	ConditionNoRetries: {"no_retries", limitBudget},
-	ConditionLowQuota:  {"low_quota", limitPacing},
+	ConditionHeld:      {"held", visit.LimitCooldown},
+	ConditionDown:      {"down", visit.LimitGate},
+	ConditionCrowded:   {"crowded", visit.LimitGate},
+	ConditionNoRetries: {"no_retries", visit.LimitBudget},
+	ConditionLowQuota:  {"low_quota", visit.LimitPacing},
 	ConditionLane:      {"lane", ""},
 }
 
@@ -111,7 +112,7 @@ type HostChange struct {
 // Tells returns a function that tells the Trace and the log about a change. No lock is held
 // meanwhile, because a hook or a log handler may block, or send a request over the same
 // Transport. If the change came with a response, the request still has its slot of the gate.
-func (c *call) Tells(v visitChange) func() {
+func (c *call) Tells(v visit.Change) func() {
 	h := HostChange{
 		Condition: Condition(v.Condition), Over: v.Over, Scope: v.Scope, Status: v.Status, Err: v.Err, Addr: v.Addr,
 		Fleet: v.Fleet, Since: v.Since, Until: v.Until, Waiting: v.Waiting, Refused: v.Refused, Room: v.Room, Lane: v.Lane,

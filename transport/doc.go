@@ -33,12 +33,7 @@
 //	context.go       settings of a single request, and the history of a response
 //	loop.go          RoundTrip and the loop
 //	exchange.go      what an exchange consists of: its call, its places, the outcome at hand
-//	call.go          what all requests of a Transport stand on
-//	request.go       a request as it goes to one host
 //	alternate.go     the places of a request: its host, and others that serve the same
-//	limits.go        the limits of a host before an attempt
-//	queue.go         waiting for a turn at one limit
-//	heard.go         the limits of a host after an attempt
 //	lane.go          which lane an attempt takes, and what its outcome says about it
 //	send.go          the next attempt
 //	lanes.go         making lanes and closing them
@@ -46,8 +41,6 @@
 //	hedge.go         a second attempt beside a slow one
 //	decide.go        the decision, and every Reason
 //	report.go        the history, the events and the log
-//	news.go          which changes of a host are told, and when
-//	tidings.go       what the members of a fleet tell each other about a host
 //	change.go        HostChange and its conditions
 //	trace.go         Trace and its hooks, Event and Attempt
 //	observe.go       telling the hooks about a request, its attempts and its body
@@ -63,6 +56,7 @@
 //
 // The packages that it is made of:
 //
+//	internal/visit    one request at one host: its limits before and after an attempt
 //	internal/flight   one attempt: its context, its timers, its slot, its connection
 //	internal/rules    the rules of hosts, paths and requests
 //	internal/host     the machines of a host, which neither sleep nor read a clock

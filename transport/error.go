@@ -13,6 +13,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/redact"
+	"github.com/aplomb-go/aplomb/internal/visit"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -54,21 +55,21 @@ var (
 
 // reasonFor returns the Reason and the error of a refusal. The error names the limit if it says
 // nothing of it otherwise.
-func (c *call) reasonFor(no *refusal) (Reason, error) {
+func (c *call) reasonFor(no *visit.Refusal) (Reason, error) {
 	switch no.Why {
-	case whyLate:
+	case visit.WhyLate:
 		if no.Limit == "" {
 			return ReasonDeadline, ErrOverDeadline
 		}
 		return ReasonDeadline, &flight.TimeoutError{Text: ErrOverDeadline.Error() + " (" + no.Limit + ")", Same: ErrOverDeadline}
-	case whyOverdue:
+	case visit.WhyOverdue:
 		if no.Limit == "" {
 			return ReasonMaxElapsed, errOverElapsed
 		}
 		return ReasonMaxElapsed, fmt.Errorf("%w (%s)", errOverElapsed, no.Limit)
-	case whyHeld:
+	case visit.WhyHeld:
 		return ReasonCooldown, ErrCooldown
-	case whyFull:
+	case visit.WhyFull:
 		return ReasonGateFull, ErrGateFull
 	}
 	return c.reasonGone(), no.Err
@@ -205,7 +206,7 @@ func (e *Error) endText() string {
 		return " while it waited for its turn (" + e.Limit + ")"
 	case len(e.Attempts) == 0:
 		return "" // "not sent" says it
-	case errors.Is(e.Err, context.Canceled), errors.Is(e.Err, errRequestCanceled):
+	case errors.Is(e.Err, context.Canceled), errors.Is(e.Err, visit.ErrRequestCanceled):
 		return ""
 	case errors.Is(e.Err, context.DeadlineExceeded) && !errors.Is(e.ended, context.Canceled):
 		return ""

@@ -15,11 +15,12 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // A call is a request as it goes to one host, with what its caller said. One goroutine uses it.
 type call struct {
-	request
+	visit.Request
 	t       *Transport
 	options *options        // nil: none
 	inside  bool            // the context belongs to an attempt of another Transport
@@ -160,9 +161,9 @@ type decision struct {
 
 // A place is where attempts of a call may go, with all that the call knows about it.
 type place struct {
-	call            // the request as it goes there; without a state as long as it is not needed
-	limits limits   // of the host
-	base   *url.URL // nil: the request's own host
+	call                // the request as it goes there; without a state as long as it is not needed
+	limits visit.Limits // of the host
+	base   *url.URL     // nil: the request's own host
 
 	road road // to the host
 
@@ -175,8 +176,8 @@ type place struct {
 // begin makes the limits and the road those of the call.
 func (p *place) begin() {
 	p.Teller = &p.call
-	p.limits.Begin(&p.call.request)
-	p.road.Begin(&p.call.request, p.t.pools)
+	p.limits.Begin(&p.call.Request)
+	p.road.Begin(&p.call.Request, p.t.pools)
 }
 
 // leavePlace gives up what the next attempt would have taken here.
@@ -191,7 +192,7 @@ type trip struct {
 	number int
 	timing timing
 	way    way
-	sent   sent
+	sent   visit.Sent
 }
 
 // A timing records why and when an attempt was sent, and how long it took.
@@ -231,5 +232,5 @@ func (c *call) alternate() string {
 	if c.at == 0 {
 		return ""
 	}
-	return safeName(c.State)
+	return visit.SafeName(c.State)
 }

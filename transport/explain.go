@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"github.com/aplomb-go/aplomb/internal/redact"
+	"github.com/aplomb-go/aplomb/internal/visit"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -107,7 +108,7 @@ func (q Queued) text() string {
 	for _, part := range [...]struct {
 		limit string
 		took  time.Duration
-	}{{limitCooldown, q.Cooldown}, {limitPacing, q.Pacing}, {limitRate, q.Rate}, {limitGate, q.Gate}} {
+	}{{visit.LimitCooldown, q.Cooldown}, {visit.LimitPacing, q.Pacing}, {visit.LimitRate, q.Rate}, {visit.LimitGate, q.Gate}} {
 		if took := redact.Rough(part.took); took > 0 {
 			all = append(all, fmt.Sprintf("%v for the %s", took, part.limit))
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 const (
@@ -36,13 +37,13 @@ var (
 	Discard            = flight.Discard
 	Encodes            = rules.Encodes
 	ErrOverElapsed     = errOverElapsed
-	ErrRequestCanceled = errRequestCanceled
+	ErrRequestCanceled = visit.ErrRequestCanceled
 	IsTimeout          = isTimeout
 	Joined             = rules.Joined
 	Marked             = marked
 	MayTravel          = rules.MayTravel
 	Nested             = nested
-	SafeName           = safeName
+	SafeName           = visit.SafeName
 	SafeText           = safeText
 )
 

@@ -19,6 +19,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/redact"
+	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // A way is the lane of an attempt, and what is known of its connection.
@@ -47,7 +48,7 @@ func (w *way) WasOutrun() {
 
 // FirstWay returns the way of a first attempt. The lanes of the host note what comes from
 // the beginning if attempts are timed, may be hedged, or if connections are counted.
-func (p *pools) FirstWay(r *request) (w way) {
+func (p *pools) FirstWay(r *visit.Request) (w way) {
 	if !r.Rule.Lanes {
 		return w
 	}
@@ -76,7 +77,7 @@ const staleWait = time.Millisecond
 
 // NoteResponse notes a response over a way. It is good if it calls for no retry. change is set
 // if the host has moved to the lane.
-func (p *pools) NoteResponse(r *request, w way, proto int, good bool) (change visitChange, moved bool) {
+func (p *pools) NoteResponse(r *visit.Request, w way, proto int, good bool) (change visit.Change, moved bool) {
 	lanes := r.State.LanesMade()
 	if lanes == nil {
 		return change, false
@@ -85,13 +86,13 @@ func (p *pools) NoteResponse(r *request, w way, proto int, good bool) (change vi
 	if !lanes.Answered(r.Ground.Now(), w.Lane, good, w.instead) {
 		return change, false
 	}
-	return visitChange{Condition: conditionLane, Lane: lanes.Current().Number, Over: true}, r.Ground.Watched
+	return visit.Change{Condition: visit.ConditionLane, Lane: lanes.Current().Number, Over: true}, r.Ground.Watched
 }
 
 // A road is how the attempts of one request go to one host. Begin must be called first. One
 // goroutine uses it.
 type road struct {
-	*request
+	*visit.Request
 	pools *pools
 
 	trouble trouble    // that the last attempt had with its lane
@@ -124,8 +125,8 @@ const (
 )
 
 // Begin makes the road that of a request.
-func (r *road) Begin(req *request, p *pools) {
-	r.request, r.pools = req, p
+func (r *road) Begin(req *visit.Request, p *pools) {
+	r.Request, r.pools = req, p
 }
 
 // HasLanes reports whether the host may have further lanes.
@@ -135,7 +136,7 @@ func (r *road) HasLanes() bool { return r.pools.Can(r.Req) }
 // HTTP/2 beside an attempt takes the spare lane, because the pool of HTTP/2 would send it over
 // the connection on which that attempt waits.
 func (r *road) NextWay(hedge bool, beside way) way {
-	w := r.pools.FirstWay(r.request)
+	w := r.pools.FirstWay(r.Request)
 	if !r.Rule.Lanes {
 		return w
 	}
@@ -186,7 +187,7 @@ func (r *road) Note(o *lanesOutcome) {
 	o.Took = cmp.Or(o.Took, max(r.Rule.Timeouts.After, 0))
 	r.trouble = r.troubleOf(o)
 	if o.Resp != nil {
-		if c, moved := r.pools.NoteResponse(r.request, o.Way, o.Resp.ProtoMajor, r.trouble == noTrouble); moved {
+		if c, moved := r.pools.NoteResponse(r.Request, o.Way, o.Resp.ProtoMajor, r.trouble == noTrouble); moved {
 			r.Teller.Tells(c)()
 		}
 	}
@@ -203,7 +204,7 @@ func (r *road) Note(o *lanesOutcome) {
 		r.leaveLane(o)
 	}
 	if !r.HasLanes() { // leaveLane may have found out
-		r.pools.tellSingle(r.Ctx, safeName(r.State))
+		r.pools.tellSingle(r.Ctx, visit.SafeName(r.State))
 	}
 }
 
@@ -266,7 +267,7 @@ func (r *road) tellMoved(to *lane.Lane, o *lanesOutcome) {
 	if !r.Ground.Watched {
 		return
 	}
-	c := visitChange{Condition: conditionLane, Lane: to.Number}
+	c := visit.Change{Condition: visit.ConditionLane, Lane: to.Number}
 	if c.Err, c.Addr = o.Err, o.Way.Link.Addr(); o.Resp != nil {
 		c.Status = o.Resp.StatusCode
 	}

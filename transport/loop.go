@@ -17,6 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // RoundTrip sends a request, and retries it if that is safe and makes sense. It
@@ -39,7 +40,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	h := t.ground.Hosts.Acquire(req.URL)
 	defer h.Release()
-	c := call{t: t, request: request{Ground: &t.ground, Req: req, Ctx: req.Context(), State: h, Rule: t.ruleFor(h, set)}}
+	c := call{t: t, Request: visit.Request{Ground: &t.ground, Req: req, Ctx: req.Context(), State: h, Rule: t.ruleFor(h, set)}}
 	c.takeCarried(req.Context())
 	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {
 		if err := c.ruled(); err != nil {
@@ -84,7 +85,7 @@ func (c *call) first() (resp *http.Response, err error) {
 	}
 	var w way
 	if c.Rule.Noted || c.t.counted || c.State.MachinesMade() != nil {
-		w = c.t.pools.FirstWay(&c.request)
+		w = c.t.pools.FirstWay(&c.Request)
 	}
 	if c.Rule.Timed {
 		if c.provesConnection() {
@@ -96,7 +97,7 @@ func (c *call) first() (resp *http.Response, err error) {
 	} else {
 		resp, err = flight.CheckResponse(c.t.pools.Of(w.Lane).RoundTrip(c.Req))
 	}
-	if err != nil || tellsToWait(resp.StatusCode) {
+	if err != nil || visit.TellsToWait(resp.StatusCode) {
 		return c.exchangeAfter(start, w, resp, err, known{}) // the limits hear of the wait before a classifier reads the body
 	}
 	verdict := c.verdict(resp)
@@ -105,7 +106,7 @@ func (c *call) first() (resp *http.Response, err error) {
 		return c.exchangeAfter(start, w, resp, err, known{verdict, true})
 	}
 	if made != nil {
-		if change, moved := c.t.pools.NoteResponse(&c.request, w, resp.ProtoMajor, true); moved {
+		if change, moved := c.t.pools.NoteResponse(&c.Request, w, resp.ProtoMajor, true); moved {
 			c.Tells(change)()
 		}
 	}
@@ -258,7 +259,7 @@ func (x *exchange) renew(d *decision) error {
 
 // admit waits until the next attempt may go. If the call has alternates, the attempt may go
 // to another endpoint than was decided.
-func (x *exchange) admit(first bool) *refusal {
+func (x *exchange) admit(first bool) *visit.Refusal {
 	if x.places != nil {
 		return x.admitSomewhere(first)
 	}
@@ -268,7 +269,7 @@ func (x *exchange) admit(first bool) *refusal {
 // admitHere waits until the limits let an attempt go, and its lane is connected. If the
 // server asks for a wait meanwhile, the limits are asked again. Nothing is sent for a caller
 // who has gone, although the limits may let a request go that they did not have to stop.
-func (x *exchange) admitHere(first bool) *refusal {
+func (x *exchange) admitHere(first bool) *visit.Refusal {
 	if x.Ctx.Err() == nil {
 		x.road.LookAround(x.way) // now, because it may take a while, and nothing is held yet
 	}
@@ -283,7 +284,7 @@ func (x *exchange) admitHere(first bool) *refusal {
 		first = false
 	}
 	if x.Ctx.Err() != nil {
-		return &refusal{Err: flight.ContextErr(x.Ctx)}
+		return &visit.Refusal{Err: flight.ContextErr(x.Ctx)}
 	}
 	return nil
 }
@@ -291,12 +292,12 @@ func (x *exchange) admitHere(first bool) *refusal {
 // pause sleeps as long as was decided. It refuses a retry that would start later
 // than the rule allows. The decision left time enough, but a base transport whose
 // body ignores Close, or a busy machine, can use it up.
-func (x *exchange) pause(d *decision) *refusal {
+func (x *exchange) pause(d *decision) *visit.Refusal {
 	if err := x.SleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
-		return &refusal{Err: err}
+		return &visit.Refusal{Err: err}
 	}
 	if latest := x.latest(); !latest.IsZero() && time.Now().After(latest) {
-		return &refusal{Why: whyOverdue}
+		return &visit.Refusal{Why: visit.WhyOverdue}
 	}
 	return nil
 }
@@ -311,7 +312,7 @@ func (x *exchange) latest() time.Time {
 }
 
 // refuse ends the call without a further attempt, and tells the observers.
-func (x *exchange) refuse(no *refusal) *Error {
+func (x *exchange) refuse(no *visit.Refusal) *Error {
 	x.limits.ReleaseBudget()
 	x.limits.ReviewConditions(nil)
 	reason, err := x.reasonFor(no)
@@ -415,8 +416,8 @@ func (x *exchange) overRoad() lanesOutcome {
 }
 
 // ending returns what the limits hear of the outcome at hand.
-func (x *exchange) ending(d *decision) ending {
-	return ending{sent: x.trip.sent, Resp: x.resp, Err: x.err, Again: retryable(x.verdict), Addr: d.Addr, U: d.u}
+func (x *exchange) ending(d *decision) visit.Ending {
+	return visit.Ending{Sent: x.trip.sent, Resp: x.resp, Err: x.err, Again: retryable(x.verdict), Addr: d.Addr, U: d.u}
 }
 
 // choose decides about the outcome at hand, and chooses the place of the next attempt.
@@ -513,7 +514,7 @@ func nested(req *http.Request, resp *http.Response, err error) bool {
 func (x *exchange) commit(to *place, d *decision, backoff, busy time.Duration) {
 	reason := ReasonRetry
 	if (x.places == nil || to.tried) && !to.limits.ReserveRetry() {
-		reason, d.limit = ReasonBudget, limitBudget
+		reason, d.limit = ReasonBudget, visit.LimitBudget
 		if e := x.ending(d); to == x.place {
 			to.limits.TellUsedUp(&e)
 		} else {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // traces returns the observers of a call: first that of the Transport, then that of the
@@ -76,7 +77,7 @@ func (x *exchange) requestEnd(resp *http.Response, err error, bodied bool) {
 	defer closeUnless(&told, resp)
 	req, state := x.caller()
 	e := RequestEnd{
-		Request: req, Host: safeName(state), Response: resp, Err: err,
+		Request: req, Host: visit.SafeName(state), Response: resp, Err: err,
 		Reason: x.report.reason, Start: x.report.began, Duration: time.Since(x.report.began),
 		Attempts: x.sent, Retries: max(x.sent-1-x.hedges, 0), Hedges: x.hedges,
 		Queued: x.queued, BodyEnds: bodied,
@@ -115,7 +116,7 @@ func (x *exchange) watch(a *attempt) {
 	a.watch.on, a.watch.traces = true, all
 	req, state := x.caller()
 	a.watch.about = AttemptStart{
-		Request: req, Host: safeName(state), Alternate: x.alternate(), Number: a.Number, Kind: a.timing.kind,
+		Request: req, Host: visit.SafeName(state), Alternate: x.alternate(), Number: a.Number, Kind: a.timing.kind,
 		Offset: x.report.offset, Start: a.timing.start, Deadline: x.attemptDeadline(a.timing.start), Queued: a.timing.queued,
 	}
 }
@@ -173,7 +174,7 @@ func (x *exchange) observeBody(resp *http.Response) bool {
 		return false
 	}
 	req, state := x.caller()
-	w := &bodyWatch{traces: all, ctx: x.spanned, req: req, host: safeName(state), download: x.download, began: time.Now()}
+	w := &bodyWatch{traces: all, ctx: x.spanned, req: req, host: visit.SafeName(state), download: x.download, began: time.Now()}
 	w.body.Wrap(resp, w)
 	return true
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/logbook"
 	"github.com/aplomb-go/aplomb/internal/redact"
+	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // A report records the attempts of a call and tells the traces and the log about
@@ -64,7 +65,7 @@ func (r *report) event(resp *http.Response, d *entry) Event {
 		Attempt:  d.Attempt,
 		Context:  r.parent(),
 		Request:  req,
-		Host:     safeName(state),
+		Host:     visit.SafeName(state),
 		Response: resp,
 		Offset:   r.offset,
 		Reason:   d.reason,
@@ -120,7 +121,7 @@ func (r *report) log(d *entry) {
 	req, state := r.caller()
 	host, url := r.HostName(), req.URL.String()
 	if r.home != nil {
-		host = safeName(state)
+		host = visit.SafeName(state)
 	}
 	why, addr := strconv.Itoa(d.Status), cmp.Or(d.Addr, addrOf(d.Err))
 	if d.Err != nil {

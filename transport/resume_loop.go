@@ -20,6 +20,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/visit"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -250,7 +251,7 @@ func (d *download) Lost(err error) bool {
 
 // call returns the call for req, the caller's request or the request for the rest.
 func (d *download) call(req *http.Request) call {
-	c := call{t: d.t, request: request{Ground: &d.t.ground, Req: req, Ctx: req.Context(), Rule: d.rule, Price: int(d.price)}}
+	c := call{t: d.t, Request: visit.Request{Ground: &d.t.ground, Req: req, Ctx: req.Context(), Rule: d.rule, Price: int(d.price)}}
 	c.takeOptions(optionsOf(req.Context()))
 	return c
 }
@@ -266,7 +267,7 @@ func (d *download) before() *past {
 // Discard discards the response to a reconnect. It reads for some time, so it sees that
 // Request.Cancel is closed.
 func (d *download) Discard(ctx context.Context, resp *http.Response) {
-	c := call{request: request{Req: d.req, Ctx: ctx}}
+	c := call{Request: visit.Request{Req: d.req, Ctx: ctx}}
 	defer c.ObeyCancel()()
 	flight.Discard(c.Ctx, resp)
 }
@@ -376,7 +377,7 @@ func (x *exchange) decideReconnect(progressed bool, turn time.Duration) error {
 		x.retried = true
 	}
 	if err := x.SleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
-		return x.refuse(&refusal{Err: err})
+		return x.refuse(&visit.Refusal{Err: err})
 	}
 	return nil
 }

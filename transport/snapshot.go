@@ -13,6 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // A HostState is a report of what a Transport knows about a host at a moment. It
@@ -110,7 +111,7 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 		m = &host.Machines{} // no request has needed a machine yet
 	}
 	h := HostState{
-		Host:     safeName(s),
+		Host:     visit.SafeName(s),
 		Requests: s.Requests(),
 		InFlight: s.InFlight(),
 	}

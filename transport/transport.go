@@ -13,6 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/logbook"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/visit"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -131,10 +132,10 @@ type Transport struct {
 	base    http.RoundTripper
 	kept    *replay.Pool // of all bodies; it has to be apart, because cleanups of bodies refer to it
 	tempDir string
-	pools   *pools // make the lanes
-	ground  ground // that all requests stand on
-	counted bool   // the connections of a host are bounded
-	trace   *Trace // nil: nobody observes
+	pools   *pools       // make the lanes
+	ground  visit.Ground // that all requests stand on
+	counted bool         // the connections of a host are bounded
+	trace   *Trace       // nil: nobody observes
 	logger  *slog.Logger
 
 	lines       *logbook.Book[lineKey] // of the logger; nil: there is none

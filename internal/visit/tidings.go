@@ -1,6 +1,6 @@
 // What the members of a fleet tell each other about a host.
 
-package transport
+package visit
 
 import (
 	"math"
@@ -25,7 +25,7 @@ const maxMembers = 1 << 24
 
 // HearHeaders takes a message of the fleet. News of a host that this Transport does not know is
 // dropped. News about a setting that the rule of the host turns off has no effect.
-func (g *ground) Hear(m fleetmsg.Message) {
+func (g *Ground) Hear(m fleetmsg.Message) {
 	if m.Kind == fleetmsg.Members {
 		g.Size.Store(int32(min(max(m.Members, 1), maxMembers)))
 		return
@@ -83,7 +83,7 @@ func (g *ground) Hear(m fleetmsg.Message) {
 }
 
 // hearHold holds a scope as another member was told to, or ends its hold.
-func (g *ground) hearHold(s *host.State[rules.Resolved], rule *rules.Resolved, m fleetmsg.Message, now instant.Instant) {
+func (g *Ground) hearHold(s *host.State[rules.Resolved], rule *rules.Resolved, m fleetmsg.Message, now instant.Instant) {
 	if rule.Policy.Cooldown != policy.On {
 		return
 	}
@@ -108,15 +108,15 @@ func wholes(amount float64) int64 {
 }
 
 // members returns the size of the fleet.
-func (g *ground) members() int { return max(1, int(g.Size.Load())) }
+func (g *Ground) members() int { return max(1, int(g.Size.Load())) }
 
 // cooldown returns the settings of a hold.
-func (g *ground) cooldown(rule *rules.Resolved, wait time.Duration) cooldown.Config {
+func (g *Ground) cooldown(rule *rules.Resolved, wait time.Duration) cooldown.Config {
 	return rule.Settings.Cooldown.ForMember(g.members(), wait)
 }
 
 // tellGate tells the fleet the news of a gate.
-func (g *ground) tellGate(host string, gate *gate.Gate) {
+func (g *Ground) tellGate(host string, gate *gate.Gate) {
 	switch n := gate.News(); {
 	case n.Working:
 		g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
@@ -134,7 +134,7 @@ func (g *ground) tellGate(host string, gate *gate.Gate) {
 // says that this request needs a token as well, and is not in the queue. It may be refused
 // because the member's own part of the rate is small. If it asked for nothing, the member
 // would never learn that the fleet is back.
-func (l *limits) askFleet(now instant.Instant, short bool) {
+func (l *Limits) askFleet(now instant.Instant, short bool) {
 	m := l.State.Machines()
 	if l.Rule.Gate && m.Gate().AskPermit(now) {
 		l.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: l.State.Name()})
@@ -161,7 +161,7 @@ func (l *limits) askFleet(now instant.Instant, short bool) {
 }
 
 // fleetScope returns the key of the request's scope in the fleet.
-func (l *limits) fleetScope() uint64 {
+func (l *Limits) fleetScope() uint64 {
 	text := ""
 	if own := l.Rule.Policy.Scope; own != nil {
 		text = "scope\x00" + own(l.Req)
@@ -174,7 +174,7 @@ func (l *limits) fleetScope() uint64 {
 // tellHold tells the fleet that a server asked to wait. A zero wait says that a response
 // with this status ended the hold. again says that the request was sent although the hold
 // was known.
-func (l *limits) tellHold(status int, wait time.Duration, again bool) {
+func (l *Limits) tellHold(status int, wait time.Duration, again bool) {
 	if l.Ground.Fleet != nil {
 		l.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: l.State.Name(), Scope: l.scopeKey(), Status: status, Wait: wait, Again: again})
 	}
@@ -182,7 +182,7 @@ func (l *limits) tellHold(status int, wait time.Duration, again bool) {
 
 // tellQuota tells the fleet of a quota that is half used up, or whose size is not known.
 // Nobody has to wait before that.
-func (l *limits) tellQuota(q classify.Quota) {
+func (l *Limits) tellQuota(q classify.Quota) {
 	if l.Ground.Fleet != nil && q.Remaining <= q.Limit/2 {
 		l.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: l.State.Name(), Scope: l.scopeKey(), Unit: q.Unit,
 			Amount: float64(q.Remaining), Limit: float64(q.Limit), Wait: q.Reset})
@@ -202,7 +202,7 @@ var statusOf = [...]int{cooldown.TooMany: http.StatusTooManyRequests, cooldown.U
 
 // hearCondition notes what the fleet says about a scope, if it has an effect. The next request
 // tells it, because the goroutine that reads the messages of the fleet calls no hook.
-func (g *ground) hearCondition(m *host.Machines, c condition, scope uint64, now, until instant.Instant, status, room int) {
+func (g *Ground) hearCondition(m *host.Machines, c condition, scope uint64, now, until instant.Instant, status, room int) {
 	if g.Watched && until > now {
 		m.News().Hear(news.Record{Key: news.Key{Kind: uint8(c), Scope: scope}, Since: now, Until: until, Status: status, Room: room, Fleet: true})
 	}

@@ -1,6 +1,6 @@
 // Telling the changes of a host: who notices them, and when.
 
-package transport
+package visit
 
 import (
 	"time"
@@ -26,7 +26,7 @@ const (
 	conditionCrowded                    // requests wait for long at an open gate
 	conditionNoRetries                  // the budget is used up
 	conditionLowQuota                   // a fifth or less is left of a quota
-	conditionLane                       // requests take another lane
+	ConditionLane                       // requests take another lane
 )
 
 // A cause is the response or the error that caused a change, if it is known.
@@ -37,7 +37,7 @@ type cause struct {
 }
 
 // A change says that a condition began, or is over.
-type visitChange struct {
+type Change struct {
 	cause
 	Condition    condition
 	Over         bool
@@ -52,7 +52,7 @@ type visitChange struct {
 
 // beginCondition notes that a condition of the host lasts, and tells it if that is new. A zero until
 // means that nobody knows the end. why is what caused it.
-func (l *limits) beginCondition(c condition, r news.Record, why cause) {
+func (l *Limits) beginCondition(c condition, r news.Record, why cause) {
 	if !l.Ground.Watched {
 		return
 	}
@@ -66,7 +66,7 @@ func (l *limits) beginCondition(c condition, r news.Record, why cause) {
 }
 
 // endCondition notes that a condition is over, and tells it if it lasted until now.
-func (l *limits) endCondition(k news.Key) {
+func (l *Limits) endCondition(k news.Key) {
 	n := l.State.Machines().News()
 	if r, lasts := n.Lasts(k); lasts {
 		h := l.changeOf(condition(k.Kind), r)
@@ -76,8 +76,8 @@ func (l *limits) endCondition(k news.Key) {
 }
 
 // changeOf describes a condition.
-func (l *limits) changeOf(c condition, r news.Record) visitChange {
-	h := visitChange{Condition: c, Scope: r.Scope, cause: cause{Status: r.Status}, Since: l.Ground.TimeOf(r.Since), Room: r.Room}
+func (l *Limits) changeOf(c condition, r news.Record) Change {
+	h := Change{Condition: c, Scope: r.Scope, cause: cause{Status: r.Status}, Since: l.Ground.TimeOf(r.Since), Room: r.Room}
 	switch m := l.State.Machines(); c {
 	case conditionHeld, conditionLowQuota:
 		h.Until = l.Ground.TimeOf(r.Until)
@@ -101,7 +101,7 @@ func (l *limits) changeOf(c condition, r news.Record) visitChange {
 // ReviewConditions tells those who watch what the fleet said, and which conditions have begun or ended meanwhile. The
 // machines have no timers, so each request does this that has to ask them anyway. o is the
 // outcome of an attempt, or nil before it.
-func (l *limits) ReviewConditions(o *ending) {
+func (l *Limits) ReviewConditions(o *Ending) {
 	m := l.State.MachinesMade()
 	if m == nil || !l.Ground.Watched {
 		return
@@ -127,7 +127,7 @@ func (l *limits) ReviewConditions(o *ending) {
 }
 
 // isOver reports whether a condition is over whose time has come.
-func (l *limits) isOver(m *host.Machines, now instant.Instant, r news.Record) bool {
+func (l *Limits) isOver(m *host.Machines, now instant.Instant, r news.Record) bool {
 	switch condition(r.Kind) {
 	case conditionHeld:
 		until, _ := m.Cooldown.Held(now, r.Scope)
@@ -148,7 +148,7 @@ func (l *limits) isOver(m *host.Machines, now instant.Instant, r news.Record) bo
 }
 
 // reviewGate tells whether the host is down, and whether it is crowded.
-func (l *limits) reviewGate(m *host.Machines, o *ending) {
+func (l *Limits) reviewGate(m *host.Machines, o *Ending) {
 	if !l.Rule.Gate {
 		return
 	}

@@ -1,6 +1,6 @@
 // What all requests of a Transport stand on.
 
-package transport
+package visit
 
 import (
 	"hash/maphash"
@@ -15,7 +15,7 @@ import (
 )
 
 // A ground has the hosts of a Transport, their rules, its clock and its fleet.
-type ground struct {
+type Ground struct {
 	Hosts   *host.Table[rules.Resolved]
 	Rules   atomic.Pointer[rules.Ruleset]
 	Fleet   fellows      // nil: none
@@ -32,24 +32,24 @@ type fellows interface {
 }
 
 // Prepare makes a ground without rules. evicted is told of hosts that are forgotten.
-func (g *ground) Prepare(evicted func(*host.State[rules.Resolved])) {
+func (g *Ground) Prepare(evicted func(*host.State[rules.Resolved])) {
 	g.Hosts = host.NewTable[rules.Resolved](host.MaxHosts)
 	g.Hosts.Now, g.Hosts.Evicted = g.Now, evicted
 	g.epoch, g.Seed = time.Now(), maphash.MakeSeed()
 }
 
 // Now returns the time as the limits of the hosts count it.
-func (g *ground) Now() instant.Instant { return instant.Instant(time.Since(g.epoch)) }
+func (g *Ground) Now() instant.Instant { return instant.Instant(time.Since(g.epoch)) }
 
 // instantOf returns a time as the limits of the hosts count it.
-func (g *ground) instantOf(at time.Time) instant.Instant { return instant.Instant(at.Sub(g.epoch)) }
+func (g *Ground) instantOf(at time.Time) instant.Instant { return instant.Instant(at.Sub(g.epoch)) }
 
 // TimeOf returns the time of an instant of now.
-func (g *ground) TimeOf(at instant.Instant) time.Time { return g.epoch.Add(at.Since()) }
+func (g *Ground) TimeOf(at instant.Instant) time.Time { return g.epoch.Add(at.Since()) }
 
 // RuleFor returns the rule for a host. It searches for the rule at the first request
 // and at the first request after an Update. Otherwise it costs one atomic load.
-func (g *ground) RuleFor(s *host.State[rules.Resolved], set *rules.Ruleset) *rules.Resolved {
+func (g *Ground) RuleFor(s *host.State[rules.Resolved], set *rules.Ruleset) *rules.Resolved {
 	if r := s.Resolved.Load(); r != nil && r.Set == set {
 		return r
 	}
@@ -77,8 +77,8 @@ func (g *ground) RuleFor(s *host.State[rules.Resolved], set *rules.Ruleset) *rul
 
 // TellGate and AskProbe are called by flights.
 
-func (g *ground) TellGate(host string, gate *gate.Gate) { g.tellGate(host, gate) }
+func (g *Ground) TellGate(host string, gate *gate.Gate) { g.tellGate(host, gate) }
 
-func (g *ground) AskProbe(host string) {
+func (g *Ground) AskProbe(host string) {
 	g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 }

@@ -1,6 +1,6 @@
 // How a request waits for its turn at one limit of a host.
 
-package transport
+package visit
 
 import (
 	"time"
@@ -27,30 +27,30 @@ type hostQueue interface {
 	rateTime(now instant.Instant) time.Duration
 }
 
-func (*limits) rateTime(instant.Instant) time.Duration { return 0 }
-func (*limits) takes() int                             { return 1 }
+func (*Limits) rateTime(instant.Instant) time.Duration { return 0 }
+func (*Limits) takes() int                             { return 1 }
 
 // tokens returns the cost of the request for the rate, which takes a full bucket at most.
-func (l *limits) tokens() int { return min(l.cost(), l.Rule.Settings.Rate.Bucket()) }
+func (l *Limits) tokens() int { return min(l.cost(), l.Rule.Settings.Rate.Bucket()) }
 
-type cooldownQueue struct{ *limits }
+type cooldownQueue struct{ *Limits }
 
 func (q cooldownQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
 	return q.State.Machines().Cooldown.Enter(now, q.scopeKey(), w), true
 }
 func (q cooldownQueue) leave(w *queue.Waiter)   { q.State.Machines().Cooldown.Leave(q.scopeKey(), w) }
-func (cooldownQueue) limit(queue.Answer) string { return limitCooldown }
+func (cooldownQueue) limit(queue.Answer) string { return LimitCooldown }
 
-type pacingQueue struct{ *limits }
+type pacingQueue struct{ *Limits }
 
 func (q pacingQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
 	return q.State.Machines().Pacing().Enter(now, q.scopeKey(), w, q.Rule.Settings.Pacing), true
 }
 func (q pacingQueue) leave(w *queue.Waiter)   { q.State.Machines().Pacing().Leave(q.scopeKey(), w) }
 func (q pacingQueue) takes() int              { return q.cost() }
-func (pacingQueue) limit(queue.Answer) string { return limitPacing }
+func (pacingQueue) limit(queue.Answer) string { return LimitPacing }
 
-type rateQueue struct{ *limits }
+type rateQueue struct{ *Limits }
 
 func (q rateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
 	return q.State.Machines().Rate(q.Rule.Settings.Rate).Enter(now, w), true
@@ -59,11 +59,11 @@ func (q rateQueue) leave(w *queue.Waiter) {
 	q.State.Machines().Rate(q.Rule.Settings.Rate).Leave(w)
 }
 func (q rateQueue) takes() int              { return q.tokens() }
-func (rateQueue) limit(queue.Answer) string { return limitRate }
+func (rateQueue) limit(queue.Answer) string { return LimitRate }
 
 // A gateQueue is the queue at the gate. If the rule has a rate as well, it is the queue
 // of both. A request waits for a token, then for a slot, and takes both at once.
-type gateQueue struct{ *limits }
+type gateQueue struct{ *Limits }
 
 // enter asks for a token of the rate and a slot. If the rule refuses a request that
 // would wait for a slot, the request may still wait for the rate.
@@ -90,9 +90,9 @@ func (q gateQueue) takes() int {
 func (q gateQueue) leave(w *queue.Waiter) { q.Slot.Tell(q.Slot.Gate.Leave(w)) }
 func (gateQueue) limit(a queue.Answer) string {
 	if a.NoToken {
-		return limitRate
+		return LimitRate
 	}
-	return limitGate
+	return LimitGate
 }
 func (q gateQueue) rateTime(now instant.Instant) time.Duration {
 	return q.Slot.Gate.RateTime(now)
@@ -104,7 +104,7 @@ func (q gateQueue) rateTime(now instant.Instant) time.Duration {
 // stop the requests behind it.
 //
 // The time of the wait is added to queued, apart from the part that is due to the rate.
-func (l *limits) waitInQueue(q hostQueue, queued *time.Duration) (a queue.Answer, waited bool, no *refusal) {
+func (l *Limits) waitInQueue(q hostQueue, queued *time.Duration) (a queue.Answer, waited bool, no *Refusal) {
 	w := l.earlyWaiter(q.takes()) // for most requests a waiter is only made if they have to wait
 	var since instant.Instant
 	var rated time.Duration
@@ -134,9 +134,9 @@ func (l *limits) waitInQueue(q hostQueue, queued *time.Duration) (a queue.Answer
 			l.sentAt = now
 			return a, waited, nil
 		case a.Verb == queue.Refuse:
-			return a, waited, &refusal{Why: whyHeld, Until: l.Ground.TimeOf(a.Until)}
+			return a, waited, &Refusal{Why: WhyHeld, Until: l.Ground.TimeOf(a.Until)}
 		case !mayWait, l.Leaves && l.Rule.Gate && l.State.Machines().Gate().State().Closed:
-			return a, waited, &refusal{Why: whyFull}
+			return a, waited, &Refusal{Why: WhyFull}
 		}
 		if no := l.tooLate(l.Ground.TimeOf(now), l.Ground.TimeOf(a.Until)); no != nil {
 			if a.Open > 0 {
@@ -152,13 +152,13 @@ func (l *limits) waitInQueue(q hostQueue, queued *time.Duration) (a queue.Answer
 			continue // asks again, and takes its place in the queue
 		}
 		if err := l.SleepOr(min(a.Ask.Sub(now), l.patience()), w.Ready); err != nil {
-			return a, waited, &refusal{Err: err}
+			return a, waited, &Refusal{Err: err}
 		}
 	}
 }
 
 // newWaiter returns a waiter for the request.
-func (l *limits) newWaiter(cost int) *queue.Waiter {
+func (l *Limits) newWaiter(cost int) *queue.Waiter {
 	w := queue.NewWaiter()
 	w.By, w.From, w.Background, w.Cost = l.sendBy(), l.since, l.Background, cost
 	return w
@@ -166,7 +166,7 @@ func (l *limits) newWaiter(cost int) *queue.Waiter {
 
 // earlyWaiter returns the waiter that a machine has to see at its first question, or nil if there
 // is no need for one.
-func (l *limits) earlyWaiter(cost int) *queue.Waiter {
+func (l *Limits) earlyWaiter(cost int) *queue.Waiter {
 	if cost == 1 && !l.Background {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (l *limits) earlyWaiter(cost int) *queue.Waiter {
 }
 
 // askOnce asks a limit for a request that does not wait.
-func (l *limits) askOnce(q hostQueue, now instant.Instant) queue.Answer {
+func (l *Limits) askOnce(q hostQueue, now instant.Instant) queue.Answer {
 	w := l.earlyWaiter(q.takes())
 	a, _ := q.enter(now, w)
 	if w != nil {
@@ -185,7 +185,7 @@ func (l *limits) askOnce(q hostQueue, now instant.Instant) queue.Answer {
 
 // sendBy returns when the request has to go at the latest, in the time of the host's
 // machines. It is zero if nothing bounds it.
-func (l *limits) sendBy() (at instant.Instant) {
+func (l *Limits) sendBy() (at instant.Instant) {
 	if until, ok := l.Ctx.Deadline(); ok {
 		at = l.Ground.instantOf(until)
 	}
@@ -196,7 +196,7 @@ func (l *limits) sendBy() (at instant.Instant) {
 }
 
 // patience returns how long the request may wait for its turn.
-func (l *limits) patience() time.Duration {
+func (l *Limits) patience() time.Duration {
 	if l.latest == 0 {
 		return instant.Forever
 	}
@@ -205,21 +205,21 @@ func (l *limits) patience() time.Duration {
 
 // tooLate refuses a request whose turn comes after the caller's deadline, and a
 // retry whose turn comes later than the rule allows. A zero turn means now.
-func (l *limits) tooLate(now, turn time.Time) *refusal {
+func (l *Limits) tooLate(now, turn time.Time) *Refusal {
 	if until, ok := l.Ctx.Deadline(); ok && turn.After(now) && !turn.Before(until) {
-		return &refusal{Why: whyLate, Until: turn}
+		return &Refusal{Why: WhyLate, Until: turn}
 	}
 	if turn.Before(now) {
 		turn = now
 	}
 	if l.latest != 0 && l.Ground.instantOf(turn) > l.latest {
-		return &refusal{Why: whyOverdue, Until: turn}
+		return &Refusal{Why: WhyOverdue, Until: turn}
 	}
 	return nil
 }
 
 // TakeWaited returns the time in queues before the attempt that goes or is refused now, once.
-func (l *limits) TakeWaited() (q queued) {
+func (l *Limits) TakeWaited() (q queued) {
 	q, l.Queued = l.Queued, queued{}
 	return q
 }

@@ -1,6 +1,6 @@
 // A request as it goes to one host.
 
-package transport
+package visit
 
 import (
 	"context"
@@ -18,9 +18,9 @@ import (
 
 // A request goes to a host under a rule. Once attempts go, only plain, price and the sleeper
 // change. One goroutine uses it.
-type request struct {
-	Teller     teller // of changes of the host; set once the limits begin
-	Ground     *ground
+type Request struct {
+	Teller     Teller // of changes of the host; set once the limits begin
+	Ground     *Ground
 	Req        *http.Request   // the caller's, or the same for an alternate
 	Ctx        context.Context // the caller's, or one that ends with Request.Cancel as well
 	Linked     bool            // Request.Cancel ends ctx, too
@@ -32,8 +32,8 @@ type request struct {
 	Sleeper    flight.Sleeper
 }
 
-// errRequestCanceled is the cause of the end of a context that Request.Cancel ended.
-var errRequestCanceled = errors.New("transport: request canceled")
+// ErrRequestCanceled is the cause of the end of a context that Request.Cancel ended.
+var ErrRequestCanceled = errors.New("transport: request canceled")
 
 // ObeyCancel makes the closing of Request.Cancel end r.Ctx, so that every wait of
 // the exchange sees it. Old callers still use Request.Cancel. The attempts keep
@@ -41,7 +41,7 @@ var errRequestCanceled = errors.New("transport: request canceled")
 // and because the body of its response outlives the exchange. stop ends the
 // goroutine that listens. That goroutine may run late. So a channel that is closed
 // already, as after a light first attempt, ends r.Ctx at once.
-func (r *request) ObeyCancel() (stop func()) {
+func (r *Request) ObeyCancel() (stop func()) {
 	//lint:ignore SA1019 old callers still set Request.Cancel
 	canceled := r.Req.Cancel
 	if canceled == nil {
@@ -51,14 +51,14 @@ func (r *request) ObeyCancel() (stop func()) {
 	r.Ctx, r.Linked = ctx, true
 	select {
 	case <-canceled:
-		cancel(errRequestCanceled)
+		cancel(ErrRequestCanceled)
 		return func() {}
 	default:
 	}
 	go func() {
 		select {
 		case <-canceled:
-			cancel(errRequestCanceled)
+			cancel(ErrRequestCanceled)
 		case <-ctx.Done():
 		}
 	}()
@@ -67,7 +67,7 @@ func (r *request) ObeyCancel() (stop func()) {
 
 // cost returns what the request costs. The rule is asked once per request. A reconnect of the
 // body costs as much.
-func (r *request) cost() int {
+func (r *Request) cost() int {
 	if r.Price == 0 {
 		r.Price = 1
 		if own := r.Rule.Policy.Cost; own != nil {
@@ -78,7 +78,7 @@ func (r *request) cost() int {
 }
 
 // OutcomeOf returns the outcome that classifiers and hints judge.
-func (r *request) OutcomeOf(resp *http.Response, err error) classify.Outcome {
+func (r *Request) OutcomeOf(resp *http.Response, err error) classify.Outcome {
 	o := classify.Outcome{Request: r.Req, Response: resp, Err: err, PeekWait: r.Rule.PeekWait}
 	switch {
 	case r.Plain != nil:
@@ -92,7 +92,7 @@ func (r *request) OutcomeOf(resp *http.Response, err error) classify.Outcome {
 // Unexpect makes the next attempts leave Expect out. A server that cannot meet an
 // expectation has not acted, and may act on the same request without it (RFC 9110
 // §10.1.1). A classifier sees the request as it is sent, so that a second 417 is final.
-func (r *request) Unexpect() {
+func (r *Request) Unexpect() {
 	r.Plain = r.Req.WithContext(r.Ctx)
 	r.Plain.Header = r.Req.Header.Clone()
 	delete(r.Plain.Header, "Expect")
@@ -100,15 +100,15 @@ func (r *request) Unexpect() {
 
 // SleepOr waits until d is over or ready receives something. It ends at once when the
 // caller's context does.
-func (r *request) SleepOr(d time.Duration, ready <-chan struct{}) error {
+func (r *Request) SleepOr(d time.Duration, ready <-chan struct{}) error {
 	if r.Sleeper.Sleep(r.Ctx, d, ready) == flight.Canceled {
 		return flight.ContextErr(r.Ctx)
 	}
 	return nil
 }
 
-// safeName returns the name of a host for events and snapshots.
-func safeName(s *host.State[rules.Resolved]) string {
+// SafeName returns the name of a host for events and snapshots.
+func SafeName(s *host.State[rules.Resolved]) string {
 	k := s.Key()
 	if safe := redact.Host(k.Host); safe != k.Host {
 		return k.Scheme + "://" + safe
@@ -117,9 +117,9 @@ func safeName(s *host.State[rules.Resolved]) string {
 }
 
 // HostName returns the name of the request's host, also if the request has no state of it.
-func (r *request) HostName() string {
+func (r *Request) HostName() string {
 	if r.State != nil {
-		return safeName(r.State)
+		return SafeName(r.State)
 	}
 	k := host.KeyOf(r.Req.URL)
 	return k.Scheme + "://" + redact.Host(k.Host)

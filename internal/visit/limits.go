@@ -1,4 +1,7 @@
-package transport
+// Package visit has what one request does at one host: it passes the limits of the host before
+// an attempt, and tells them what the outcome says. It also tells who watches the host, and the
+// other members of a fleet.
+package visit
 
 import (
 	"hash/maphash"
@@ -18,8 +21,8 @@ import (
 // limits apply the limits of a host to the attempts of one call. Before an
 // attempt, admit waits until all of them let it go. After it, hear and note tell
 // them what the response says (see heard.go).
-type limits struct {
-	*request
+type Limits struct {
+	*Request
 	latest instant.Instant // no retry starts later; 0: no bound
 
 	reserved *budget.Charge  // a retry from the budget that has not gone yet
@@ -37,10 +40,10 @@ type limits struct {
 	Leaves   bool // the attempt may go elsewhere, so it does not wait at a closed gate
 }
 
-// A teller tells of the changes of a host.
-type teller interface {
+// A Teller tells of the changes of a host.
+type Teller interface {
 	// Tells returns a function that tells of a change.
-	Tells(visitChange) func()
+	Tells(Change) func()
 }
 
 // Queued is how long a request has waited at each limit.
@@ -48,14 +51,14 @@ type queued struct{ Cooldown, Pacing, Gate, Rate time.Duration }
 
 // A sent says when an attempt was sent, and with which numbers of the pacing. It is zero if
 // that is not known.
-type sent struct {
+type Sent struct {
 	at   instant.Instant
 	pass pacing.Pass
 }
 
 // A refusal says why a request does not go, or not again. A nil refusal lets it
 // go.
-type refusal struct {
+type Refusal struct {
 	Why   why
 	Err   error     // of the caller's context
 	Until time.Time // when a new request makes sense; zero: not known
@@ -67,30 +70,30 @@ type why uint8
 
 const (
 	whyGone    why = iota // the caller's context has ended
-	whyLate               // its turn would come after the caller's deadline
-	whyOverdue            // its turn would come later than the rule allows
-	whyHeld               // the host asked for a longer wait than the rule allows
-	whyFull               // at the gate, whose mode is to refuse requests
+	WhyLate               // its turn would come after the caller's deadline
+	WhyOverdue            // its turn would come later than the rule allows
+	WhyHeld               // the host asked for a longer wait than the rule allows
+	WhyFull               // at the gate, whose mode is to refuse requests
 )
 
 // The limits of a host by the names that errors, events and log lines have for them.
 const (
-	limitCooldown = "cooldown"
-	limitPacing   = "pacing"
-	limitGate     = "gate"
-	limitRate     = "rate"
-	limitBudget   = "budget"
+	LimitCooldown = "cooldown"
+	LimitPacing   = "pacing"
+	LimitGate     = "gate"
+	LimitRate     = "rate"
+	LimitBudget   = "budget"
 )
 
 // Begin makes the limits those of a request.
-func (l *limits) Begin(r *request) { l.request = r }
+func (l *Limits) Begin(r *Request) { l.Request = r }
 
 // Admit waits until the limits let an attempt go. The hold of the server comes
 // first, then the limits of the rule, and last a slot at the gate, so that no request
 // keeps a slot while it waits for another limit. If the turn of the request would
 // come too late, admit refuses it at once. latest is the time after which a retry
 // may not start. It is zero for the first attempt, and if nothing bounds it.
-func (l *limits) Admit(first bool, latest time.Time) *refusal {
+func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 	if l.latest = 0; !latest.IsZero() {
 		l.latest = l.Ground.instantOf(latest)
 	}
@@ -129,7 +132,7 @@ func (l *limits) Admit(first bool, latest time.Time) *refusal {
 // admitByServer waits for the end of a hold of the scope. A request that arrives
 // after the time that the server named, and that was not held back before, goes
 // at once.
-func (l *limits) admitByServer(arrives bool) *refusal {
+func (l *Limits) admitByServer(arrives bool) *Refusal {
 	l.entered = 0
 	if !l.mayBeHeld() {
 		return nil
@@ -144,11 +147,11 @@ func (l *limits) admitByServer(arrives bool) *refusal {
 }
 
 // mayBeHeld reports whether the cooldown is on and may hold something.
-func (l *limits) mayBeHeld() bool { return l.Rule.Policy.Cooldown == policy.On && !l.State.Quiet() }
+func (l *Limits) mayBeHeld() bool { return l.Rule.Policy.Cooldown == policy.On && !l.State.Quiet() }
 
 // admitByRule waits for the limits that the rule turns on: a share of the server's
 // quota, the rate, and a slot at the gate.
-func (l *limits) admitByRule() (waited bool, no *refusal) {
+func (l *Limits) admitByRule() (waited bool, no *Refusal) {
 	m := l.State.Machines()
 	if l.Rule.Pacing {
 		l.pass = pacing.Pass{}
@@ -175,15 +178,15 @@ func (l *limits) admitByRule() (waited bool, no *refusal) {
 // a request that waited until its deadline leaves less time than a response takes.
 // The queue is served in order. Behind a closed gate every probe would otherwise be
 // such a request, and no probe would ever succeed.
-func (l *limits) admitByGate(gate *gate.Gate) (waited bool, no *refusal) {
+func (l *Limits) admitByGate(gate *gate.Gate) (waited bool, no *Refusal) {
 	l.Slot = flight.Slot{Home: l.Ground, Host: l.State.Name(), Gate: gate}
 	turns := gate.Turns()
 	a, waited, no := l.waitInQueue(gateQueue{l}, &l.Queued.Gate)
-	l.crowded = gate.Turns() == turns && !gate.Closed() && l.Queued.Gate >= crowdedWait || no != nil && no.Why == whyFull
+	l.crowded = gate.Turns() == turns && !gate.Closed() && l.Queued.Gate >= crowdedWait || no != nil && no.Why == WhyFull
 	if no == nil && waited {
 		due := l.Ground.TimeOf(a.Until)
 		if until, ok := l.Ctx.Deadline(); ok && !due.Before(until) {
-			no = &refusal{Why: whyLate, Until: due, Limit: limitGate}
+			no = &Refusal{Why: WhyLate, Until: due, Limit: LimitGate}
 		}
 	}
 	if no != nil {
@@ -193,7 +196,7 @@ func (l *limits) admitByGate(gate *gate.Gate) (waited bool, no *refusal) {
 }
 
 // admitByRate takes a token of the rate.
-func (l *limits) admitByRate() (waited bool, no *refusal) {
+func (l *Limits) admitByRate() (waited bool, no *Refusal) {
 	a, waited, no := l.waitInQueue(rateQueue{l}, &l.Queued.Rate)
 	early := a.Until.Sub(l.sentAt)
 	if no != nil || early <= 0 {
@@ -201,19 +204,19 @@ func (l *limits) admitByRate() (waited bool, no *refusal) {
 	}
 	now := time.Now()
 	if no := l.tooLate(now, now.Add(early)); no != nil {
-		no.Limit = limitRate
+		no.Limit = LimitRate
 		return true, no
 	}
 	l.sentAt = a.Until
 	defer func() { l.Queued.Rate += time.Since(now) }()
 	if err := l.SleepOr(early, nil); err != nil {
-		return true, &refusal{Err: err, Limit: limitRate}
+		return true, &Refusal{Err: err, Limit: LimitRate}
 	}
 	return true, nil
 }
 
 // AdmitHedge asks the limits for a hedge, which never waits.
-func (l *limits) AdmitHedge() bool {
+func (l *Limits) AdmitHedge() bool {
 	m, now := l.State.Machines(), l.Ground.Now()
 	l.sentAt = now
 	if l.mayBeHeld() && l.askOnce(cooldownQueue{l}, now).Verb != queue.Go {
@@ -233,7 +236,7 @@ func (l *limits) AdmitHedge() bool {
 }
 
 // passesPacing asks the pacing for a request that does not wait, and reports whether it may go.
-func (l *limits) passesPacing(now instant.Instant) bool {
+func (l *Limits) passesPacing(now instant.Instant) bool {
 	a := l.askOnce(pacingQueue{l}, now)
 	l.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
 	return a.Verb == queue.Go
@@ -241,39 +244,39 @@ func (l *limits) passesPacing(now instant.Instant) bool {
 
 // quotaCameMeanwhile reports whether the server named a quota since the pacing, which knew
 // of none, let the request pass.
-func (l *limits) quotaCameMeanwhile() bool { return l.unpaced && !l.State.Machines().Pacing().Quiet() }
+func (l *Limits) quotaCameMeanwhile() bool { return l.unpaced && !l.State.Machines().Pacing().Quiet() }
 
 // IsHeldAgain reports whether the server asked for a wait since the cooldown let the request
 // go, and the wait is not over.
-func (l *limits) IsHeldAgain() bool {
+func (l *Limits) IsHeldAgain() bool {
 	return l.mayBeHeld() && l.State.Machines().Cooldown.HeldSince(l.Ground.Now(), l.scopeKey(), l.entered)
 }
 
 // NextTurn returns when the limits would let the next attempt go, as far as is known,
 // counted from now, and the limit that takes longest. refused means that a hold refuses
 // requests.
-func (l *limits) NextTurn(now time.Time) (turn time.Duration, limit string, refused bool) {
+func (l *Limits) NextTurn(now time.Time) (turn time.Duration, limit string, refused bool) {
 	if l.Rule.Rate {
-		turn, limit = l.State.Machines().Rate(l.Rule.Settings.Rate).Peek(l.Ground.instantOf(now), l.Background, l.cost()), limitRate
+		turn, limit = l.State.Machines().Rate(l.Rule.Settings.Rate).Peek(l.Ground.instantOf(now), l.Background, l.cost()), LimitRate
 	}
 	if !l.mayBeHeld() {
 		return turn, limit, false
 	}
 	at, cooldown := l.Ground.Now(), &l.State.Machines().Cooldown
 	if _, refused = cooldown.Held(at, l.scopeKey()); refused {
-		return turn, limitCooldown, true
+		return turn, LimitCooldown, true
 	}
 	// The request's own wait keeps its own jitter although the hold has jitter as
 	// well. A success of another request may end the hold before its time.
 	if named := cooldown.Named(at, l.scopeKey()).Sub(at); named > turn {
-		turn, limit = named, limitCooldown
+		turn, limit = named, LimitCooldown
 	}
 	return turn, limit, false
 }
 
 // ReserveRetry takes one retry or hedge from the host's budget. It reports false if
 // none is left.
-func (l *limits) ReserveRetry() bool {
+func (l *Limits) ReserveRetry() bool {
 	budget := &l.State.Machines().Budget
 	budget.CountTo(l.State.Requests())
 	l.reserved = budget.Take(l.Ground.Now(), l.budgetConfig())
@@ -283,14 +286,14 @@ func (l *limits) ReserveRetry() bool {
 // TellUsedUp tells that no request gets a retry from the budget. A background request may get
 // none although there are some for others. o is the outcome that got none, or nil if it came
 // from another host.
-func (l *limits) TellUsedUp(o *ending) {
+func (l *Limits) TellUsedUp(o *Ending) {
 	if !l.Background || l.State.Machines().Budget.Left(l.Ground.Now(), l.budgetConfig()) < 1 {
 		l.beginCondition(conditionNoRetries, news.Record{Since: l.Ground.Now()}, o.cause())
 	}
 }
 
 // budgetConfig returns the settings of the budget. In a fleet each member has its part.
-func (l *limits) budgetConfig() budget.Config {
+func (l *Limits) budgetConfig() budget.Config {
 	c := l.Rule.Settings.Budget
 	if l.Ground.Fleet != nil {
 		c = c.ForMember(l.Ground.members())
@@ -302,7 +305,7 @@ func (l *limits) budgetConfig() budget.Config {
 }
 
 // ReleaseBudget gives the retry of the budget back, if it does not go.
-func (l *limits) ReleaseBudget() {
+func (l *Limits) ReleaseBudget() {
 	if l.reserved != nil {
 		budget := &l.State.Machines().Budget
 		budget.CountTo(l.State.Requests())
@@ -313,14 +316,14 @@ func (l *limits) ReleaseBudget() {
 
 // TakeOff notes that an attempt goes now. It uses up the retry of the budget, and
 // hands the slot over to the attempt.
-func (l *limits) TakeOff(now time.Time) (flight.Slot, sent) {
+func (l *Limits) TakeOff(now time.Time) (flight.Slot, Sent) {
 	s := l.Slot
 	l.reserved, l.Slot = nil, flight.Slot{}
-	return s, sent{l.Ground.instantOf(now), l.pass}
+	return s, Sent{l.Ground.instantOf(now), l.pass}
 }
 
 // Release releases everything that no attempt has taken over.
-func (l *limits) Release() {
+func (l *Limits) Release() {
 	if l.reserved != nil {
 		l.ReleaseBudget()
 	}
@@ -329,7 +332,7 @@ func (l *limits) Release() {
 
 // scopeKey returns the key of the request's scope. It is computed once, and only
 // if something is held or known of the host.
-func (l *limits) scopeKey() uint64 {
+func (l *Limits) scopeKey() uint64 {
 	if !l.scoped {
 		l.scoped = true
 		own := l.Rule.Policy.Scope

@@ -1,6 +1,6 @@
 // The limits of a host after an attempt.
 
-package transport
+package visit
 
 import (
 	"errors"
@@ -30,7 +30,7 @@ type hearing struct {
 // response is classified. A classifier may wait for the body, and meanwhile other
 // requests would go although the server has just refused them. hear may be called
 // again for the same response.
-func (l *limits) HearHeaders(resp *http.Response, of sent) {
+func (l *Limits) HearHeaders(resp *http.Response, of Sent) {
 	switch {
 	case resp == nil || resp == l.heard[0].resp:
 		return
@@ -46,7 +46,7 @@ func (l *limits) HearHeaders(resp *http.Response, of sent) {
 	if l.Rule.Pacing {
 		l.hearQuotas(now, resp, of)
 	}
-	if !l.Rule.Peeks || !tellsToWait(resp.StatusCode) || l.Rule.Policy.Cooldown != policy.On {
+	if !l.Rule.Peeks || !TellsToWait(resp.StatusCode) || l.Rule.Policy.Cooldown != policy.On {
 		return // the rest can wait for the verdict, which comes at once
 	}
 	if hint, ok := l.headersHint(resp); ok && hint > 0 {
@@ -56,7 +56,7 @@ func (l *limits) HearHeaders(resp *http.Response, of sent) {
 }
 
 // hearQuotas tells the pacing which quotas a response names.
-func (l *limits) hearQuotas(now instant.Instant, resp *http.Response, of sent) {
+func (l *Limits) hearQuotas(now instant.Instant, resp *http.Response, of Sent) {
 	all := classify.Quotas(l.OutcomeOf(resp, nil))
 	machine := l.State.Machines().Pacing()
 	for _, q := range all {
@@ -77,15 +77,15 @@ func (l *limits) hearQuotas(now instant.Instant, resp *http.Response, of sent) {
 
 // headersHint returns the hint of the headers alone. The hint must not wait for the
 // body here, so it does not see the body.
-func (l *limits) headersHint(resp *http.Response) (time.Duration, bool) {
+func (l *Limits) headersHint(resp *http.Response) (time.Duration, bool) {
 	defer func(body io.ReadCloser) { resp.Body = body }(resp.Body)
 	resp.Body = http.NoBody
 	return l.Rule.Policy.Hint(l.OutcomeOf(resp, nil))
 }
 
 // An ending is what the limits hear of the end of an attempt.
-type ending struct {
-	sent
+type Ending struct {
+	Sent
 	Resp  *http.Response
 	Err   error
 	Again bool    // it calls for a retry
@@ -93,7 +93,7 @@ type ending struct {
 	U     float64 // random, in [0,1): for the jitter of a hold; note sets that of a hold that hear has begun
 }
 
-func (o *ending) status() int {
+func (o *Ending) status() int {
 	if o.Resp == nil {
 		return 0
 	}
@@ -101,7 +101,7 @@ func (o *ending) status() int {
 }
 
 // cause returns the ending as the cause of a change. The nil ending is none.
-func (o *ending) cause() cause {
+func (o *Ending) cause() cause {
 	if o == nil {
 		return cause{}
 	}
@@ -111,11 +111,11 @@ func (o *ending) cause() cause {
 // NoteOutcome tells the cooldown the outcome of an attempt, and returns how long the
 // server asked to wait. It is called once for each outcome, whether there is a
 // retry or not. If a POST is told to wait, all requests of its scope have to wait.
-func (l *limits) NoteOutcome(o *ending) (hint time.Duration) {
-	told := tellsToWait(o.status())
+func (l *Limits) NoteOutcome(o *Ending) (hint time.Duration) {
+	told := TellsToWait(o.status())
 	if told || o.Again {
 		asked := l.OutcomeOf(o.Resp, o.Err)
-		if proxy, ok := errors.AsType[*proxyAnswer](o.Err); ok {
+		if proxy, ok := errors.AsType[*ProxyAnswer](o.Err); ok {
 			asked.Response, asked.Err = proxy.Resp, nil // the proxy's wait binds this request alone
 		}
 		if wait, ok := l.Rule.Policy.Hint(asked); ok {
@@ -130,13 +130,13 @@ func (l *limits) NoteOutcome(o *ending) (hint time.Duration) {
 }
 
 // A proxyAnswer is the response of a proxy that did not connect. It may ask to wait.
-type proxyAnswer struct{ Resp *http.Response }
+type ProxyAnswer struct{ Resp *http.Response }
 
-func (p *proxyAnswer) Error() string { return p.Resp.Status }
+func (p *ProxyAnswer) Error() string { return p.Resp.Status }
 
-// tellsToWait reports whether a response with this status holds its scope if it
+// TellsToWait reports whether a response with this status holds its scope if it
 // names a wait.
-func tellsToWait(status int) bool {
+func TellsToWait(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
 
@@ -155,7 +155,7 @@ func speaksForAll(status int) bool {
 }
 
 // noteCooldown begins or lengthens a hold, or notes a response during a hold.
-func (l *limits) noteCooldown(o *ending, told bool, hint time.Duration) {
+func (l *Limits) noteCooldown(o *Ending, told bool, hint time.Duration) {
 	switch {
 	case told && hint > 0:
 		if heard := l.heard[0]; heard.hint > 0 && o.Resp == heard.resp {
@@ -166,7 +166,7 @@ func (l *limits) noteCooldown(o *ending, told bool, hint time.Duration) {
 			hint -= l.Ground.Now().Sub(heard.at) // the body asks for more than the headers did
 		}
 		l.holdScope(o.at, o.status(), hint, o.U)
-	case tellsToWait(o.status()):
+	case TellsToWait(o.status()):
 		// Even if it is final, it does not show that the host takes more.
 	case o.Err == nil && !o.Again && !l.State.Quiet():
 		ended := l.State.Machines().Cooldown.Answered(l.Ground.Now(), l.scopeKey(), o.at, o.status() < 500)
@@ -179,7 +179,7 @@ func (l *limits) noteCooldown(o *ending, told bool, hint time.Duration) {
 }
 
 // holdScope holds the scope.
-func (l *limits) holdScope(sent instant.Instant, status int, wait time.Duration, u float64) {
+func (l *Limits) holdScope(sent instant.Instant, status int, wait time.Duration, u float64) {
 	r := cooldown.Refusal{Code: codeOf(status), Wait: wait, Sent: sent, Ended: l.State.Ended()}
 	open, again := l.State.Machines().Cooldown.Hold(l.Ground.Now(), l.scopeKey(), r, l.Ground.cooldown(l.Rule, wait), u)
 	l.tellHold(status, wait, again)
@@ -190,7 +190,7 @@ func (l *limits) holdScope(sent instant.Instant, status int, wait time.Duration,
 
 // noteQuotas tells that a quota is nearly used up, or that none is so any longer. Of several the
 // quota counts of which the least is left.
-func (l *limits) noteQuotas(now instant.Instant, all []classify.Quota, status int) {
+func (l *Limits) noteQuotas(now instant.Instant, all []classify.Quota, status int) {
 	if !l.Ground.Watched {
 		return
 	}
@@ -213,7 +213,7 @@ func (l *limits) noteQuotas(now instant.Instant, all []classify.Quota, status in
 }
 
 // noteRate lowers an adaptive rate on a 429 and raises it on a success.
-func (l *limits) noteRate(now instant.Instant, status int) {
+func (l *Limits) noteRate(now instant.Instant, status int) {
 	r := l.State.Machines().Rate(l.Rule.Settings.Rate)
 	switch {
 	case status == http.StatusTooManyRequests:
