@@ -26,6 +26,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/visit"
@@ -145,7 +146,7 @@ func (x *exchange) moveTo(to *place) {
 	to.Price, to.Plain, to.limits.Queued = x.Price, x.Plain, x.limits.TakeWaited()
 	x.leavePlace()
 	x.takeBackCount()
-	x.place, x.way = to, way{}
+	x.place, x.way = to, lanes.Way{}
 }
 
 // takeBackCount takes back the count of a request for which no attempt went.

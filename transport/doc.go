@@ -34,10 +34,7 @@
 //	loop.go          RoundTrip and the loop
 //	exchange.go      what an exchange consists of: its call, its places, the outcome at hand
 //	alternate.go     the places of a request: its host, and others that serve the same
-//	lane.go          which lane an attempt takes, and what its outcome says about it
 //	send.go          the next attempt
-//	lanes.go         making lanes and closing them
-//	base.go          the default base transport
 //	hedge.go         a second attempt beside a slow one
 //	decide.go        the decision, and every Reason
 //	report.go        the history, the events and the log
@@ -57,6 +54,7 @@
 // The packages that it is made of:
 //
 //	internal/visit    one request at one host: its limits before and after an attempt
+//	internal/lanes    over which connections the attempts of a request go
 //	internal/flight   one attempt: its context, its timers, its slot, its connection
 //	internal/rules    the rules of hosts, paths and requests
 //	internal/host     the machines of a host, which neither sleep nor read a clock

@@ -13,6 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/visit"
@@ -165,7 +166,7 @@ type place struct {
 	limits visit.Limits // of the host
 	base   *url.URL     // nil: the request's own host
 
-	road road // to the host
+	road lanes.Road // to the host
 
 	wait    time.Time // until then a response has asked to wait, or one of a Transport below
 	tried   bool      // the call has been here
@@ -191,7 +192,7 @@ func (p *place) leavePlace() {
 type trip struct {
 	number int
 	timing timing
-	way    way
+	way    lanes.Way
 	sent   visit.Sent
 }
 

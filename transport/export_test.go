@@ -12,6 +12,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/rules"
@@ -26,14 +27,14 @@ const (
 	LongSegment      = resume.LongSegment
 	MaxCompleted     = rules.MaxCompleted
 	MaxGap           = resume.MaxGap
-	PingAfter        = pingAfter
-	PingTimeout      = pingTimeout
+	PingAfter        = lanes.PingAfter
+	PingTimeout      = lanes.PingTimeout
 	ReconnectTimeout = rules.ReconnectTimeout
 	ResumeJitter     = resumeJitter
 )
 
 var (
-	DefaultBase        = defaultBase
+	DefaultBase        = lanes.DefaultBase
 	Discard            = flight.Discard
 	Encodes            = rules.Encodes
 	ErrOverElapsed     = errOverElapsed
@@ -80,7 +81,7 @@ func (t *Transport) Evict(url string) {
 
 // RefusedByProxy says whether err is the refusal of a proxy, before a request was sent.
 func (t *Transport) RefusedByProxy(req *http.Request, err error) bool {
-	return refusedByProxy(t.base, req, err)
+	return lanes.RefusedByProxy(t.base, req, err)
 }
 
 // Landed lets the body of a response take over a slot of g.

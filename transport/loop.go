@@ -15,6 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/visit"
@@ -83,7 +84,7 @@ func (c *call) first() (resp *http.Response, err error) {
 	if c.clocked() {
 		start = c.Ground.Now()
 	}
-	var w way
+	var w lanes.Way
 	if c.Rule.Noted || c.t.counted || c.State.MachinesMade() != nil {
 		w = c.t.pools.FirstWay(&c.Request)
 	}
@@ -170,7 +171,7 @@ func (c call) exchange() (*http.Response, error) {
 }
 
 // exchangeAfter continues after a light first attempt.
-func (c call) exchangeAfter(start instant.Instant, w way, resp *http.Response, err error, verdict known) (*http.Response, error) {
+func (c call) exchangeAfter(start instant.Instant, w lanes.Way, resp *http.Response, err error, verdict known) (*http.Response, error) {
 	both := new(struct { // nearly every outcome that comes here is recorded
 		exchange
 		few [3]Attempt
@@ -358,7 +359,7 @@ func (x *exchange) classify() {
 	}
 	x.verdict = x.Rule.Classify(x.OutcomeOf(x.resp, x.err))
 	switch link := x.way.Link; {
-	case x.verdict == classify.Ambiguous && x.err != nil && (link.Unsent() || refusedByProxy(x.t.base, x.Req, x.err)):
+	case x.verdict == classify.Ambiguous && x.err != nil && (link.Unsent() || lanes.RefusedByProxy(x.t.base, x.Req, x.err)):
 		x.verdict = classify.Refused
 	case x.verdict == classify.Refused && link.ConnectedLate(x.err):
 		x.verdict = classify.Ambiguous
@@ -393,7 +394,7 @@ func (x *exchange) judge() (d decision) {
 // tellOutcome tells the lanes and the limits of the host about the outcome at hand, and finds
 // out how long the server asked to wait. Four may have asked: this response, an attempt that
 // lost a race, a Transport below, and a body that was cut.
-func (x *exchange) tellOutcome(over *lanesOutcome, d *decision) {
+func (x *exchange) tellOutcome(over *lanes.Outcome, d *decision) {
 	x.road.Note(over)
 	e := x.ending(d)
 	hint := x.limits.NoteOutcome(&e)
@@ -411,8 +412,8 @@ func (x *exchange) tellOutcome(over *lanesOutcome, d *decision) {
 }
 
 // overRoad returns what the road hears of the outcome at hand.
-func (x *exchange) overRoad() lanesOutcome {
-	return lanesOutcome{Way: x.way, Resp: x.resp, Err: x.err, Bad: retryable(x.verdict), Cut: x.timing.kind == KindNone, Took: x.timing.took}
+func (x *exchange) overRoad() lanes.Outcome {
+	return lanes.Outcome{Way: x.way, Resp: x.resp, Err: x.err, Bad: retryable(x.verdict), Cut: x.timing.kind == KindNone, Took: x.timing.took}
 }
 
 // ending returns what the limits hear of the outcome at hand.

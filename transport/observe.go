@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
@@ -148,7 +149,7 @@ func (w *watch) start(ctx context.Context, header http.Header) context.Context {
 }
 
 // end calls the hooks AttemptEnd, once. over is the way of the attempt.
-func (w *watch) end(over way, took time.Duration, resp *http.Response, err error) {
+func (w *watch) end(over lanes.Way, took time.Duration, resp *http.Response, err error) {
 	if !w.begun {
 		return
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/ahead"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
+	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/rules"
@@ -295,7 +296,7 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	c.State, c.Rule = h, d.rule.Reconnect
 	x := exchange{segment: true, series: series{sent: past.series.sent}, judged: past.cut}
 	defer x.begin(c)()
-	x.outcome = outcome{trip: trip{number: past.series.sent, way: way{Lane: d.lane}}, err: cut}
+	x.outcome = outcome{trip: trip{number: past.series.sent, way: lanes.Way{Lane: d.lane}}, err: cut}
 	x.wait = past.wait
 	if len(c.Rule.Alternates) > 0 {
 		if x.findPlacesForSegment(d, progressed); x.places != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
+	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/logbook"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/rules"
@@ -132,7 +133,7 @@ type Transport struct {
 	base    http.RoundTripper
 	kept    *replay.Pool // of all bodies; it has to be apart, because cleanups of bodies refer to it
 	tempDir string
-	pools   *pools       // make the lanes
+	pools   *lanes.Pools // make the lanes
 	ground  visit.Ground // that all requests stand on
 	counted bool         // the connections of a host are bounded
 	trace   *Trace       // nil: nobody observes
@@ -160,7 +161,7 @@ func New(c Config) (*Transport, error) {
 	}
 	switch {
 	case t.base == nil:
-		base := defaultBase()
+		base := lanes.DefaultBase()
 		if dialer = dial.New(base); dialer != nil {
 			base.DialContext = dialer.DialContext
 		}
@@ -186,7 +187,7 @@ func New(c Config) (*Transport, error) {
 	if faults = append(faults, more...); len(faults) > 0 {
 		return nil, faults
 	}
-	t.pools = newPools(t.base, c.Lane, dialer, t.eachLanes)
+	t.pools = lanes.NewPools(t.base, c.Lane, dialer, t.eachLanes)
 	t.pools.Log = t.logger
 	t.counted = t.pools.Most() > 0
 	t.ground.Rules.Store(set)

@@ -1,6 +1,6 @@
 // The lanes of a Transport: making them, and closing them.
 
-package transport
+package lanes
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 )
 
 // pools make further lanes, and close the connections of lanes that nobody needs.
-type pools struct {
+type Pools struct {
 	first http.RoundTripper                   // the lane of all hosts
 	each  func(func(*lane.Lanes))             // calls a function for the lanes of each host
 	base  *http.Transport                     // is copied for a lane; nil: it cannot be
@@ -38,9 +38,9 @@ type pools struct {
 
 const (
 	// lookupAge is how old the addresses of a name may be for a detour.
-	lookupAge = 100 * time.Millisecond
+	LookupAge = 100 * time.Millisecond
 	// lookupTime bounds the time of a name server before a retry.
-	lookupTime = 500 * time.Millisecond
+	LookupTime = 500 * time.Millisecond
 	// laneIdle is the time in which a lane is given up if nothing comes over it. It is
 	// also the time after which net/http closes the idle connections of a lane.
 	laneIdle = 90 * time.Second
@@ -51,8 +51,8 @@ const (
 var leaveTimes = [...]time.Duration{laneIdle, time.Second, 50 * time.Millisecond}
 
 // newPools returns the pools of a base transport. make is Config.Lane.
-func newPools(base http.RoundTripper, make func(host string) http.RoundTripper, dialer *dial.Dialer, each func(func(*lane.Lanes))) *pools {
-	p := &pools{first: base, make: make, each: each}
+func NewPools(base http.RoundTripper, make func(host string) http.RoundTripper, dialer *dial.Dialer, each func(func(*lane.Lanes))) *Pools {
+	p := &Pools{first: base, make: make, each: each}
 	if runtime.GOOS == "js" {
 		p.make = nil // the browser chooses the connections
 		return p
@@ -70,7 +70,7 @@ func newPools(base http.RoundTripper, make func(host string) http.RoundTripper, 
 }
 
 // most returns how many connections a host may have in all lanes, or 0 if any number.
-func (p *pools) Most() int {
+func (p *Pools) Most() int {
 	if p.base == nil {
 		return 0
 	}
@@ -84,7 +84,7 @@ func hasOwnTLS(t *http.Transport) bool {
 }
 
 // of returns the base transport of a lane.
-func (p *pools) Of(l *lane.Lane) http.RoundTripper {
+func (p *Pools) Of(l *lane.Lane) http.RoundTripper {
 	if l == nil || l.Base == nil {
 		return p.first
 	}
@@ -93,7 +93,7 @@ func (p *pools) Of(l *lane.Lane) http.RoundTripper {
 
 // open makes a lane for the host of a request. If guess is set, the address that the
 // last attempt reached is not known. It returns nil if there can be none.
-func (p *pools) Open(req *http.Request, guess bool, room int) *lane.Lane {
+func (p *Pools) Open(req *http.Request, guess bool, room int) *lane.Lane {
 	if p.make != nil {
 		base := p.make(req.URL.Host)
 		if base == nil || replay.IsNil(base) {
@@ -181,7 +181,7 @@ func dialing(d *dial.Dialer, lane *lane.Lane, guess bool) dial.Func {
 
 // dialerFor returns what dials the addresses of a request's host in the lanes. It is nil
 // if the base dials in its own way, or through a proxy.
-func (p *pools) DialerFor(req *http.Request) *dial.Dialer {
+func (p *Pools) DialerFor(req *http.Request) *dial.Dialer {
 	if p.Own == nil {
 		return nil
 	}
@@ -196,7 +196,7 @@ func (p *pools) DialerFor(req *http.Request) *dial.Dialer {
 
 // leave closes the idle connections of a lane that attempts no longer take, a moment
 // later. What is under way goes on.
-func (p *pools) Leave(l *lane.Lane) {
+func (p *Pools) Leave(l *lane.Lane) {
 	if l == nil {
 		return
 	}
@@ -210,7 +210,7 @@ func (p *pools) Leave(l *lane.Lane) {
 }
 
 // wake makes tidy run after d at the latest; the lock is held.
-func (p *pools) wake(d time.Duration) {
+func (p *Pools) wake(d time.Duration) {
 	due := time.Now().Add(d)
 	switch {
 	case p.timer == nil:
@@ -226,7 +226,7 @@ func (p *pools) wake(d time.Duration) {
 
 // tidy closes the connections that nobody needs. It runs from time to time while there are
 // lanes, and holds no goroutine between.
-func (p *pools) tidy() {
+func (p *Pools) tidy() {
 	left, sweeps := p.dueNow()
 	for _, l := range left {
 		closeIdle(p.Of(l))
@@ -247,7 +247,7 @@ func (p *pools) tidy() {
 }
 
 // dueNow returns the lanes that were left, and whether idle lanes are to be given up now.
-func (p *pools) dueNow() (left []*lane.Lane, sweeps bool) {
+func (p *Pools) dueNow() (left []*lane.Lane, sweeps bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for l, times := range p.left {
@@ -263,7 +263,7 @@ func (p *pools) dueNow() (left []*lane.Lane, sweeps bool) {
 }
 
 // sweep gives up the lanes that are idle, and reports whether some are left.
-func (p *pools) sweep() (more bool) {
+func (p *Pools) sweep() (more bool) {
 	p.each(func(lanes *lane.Lanes) {
 		idle, has := lanes.Sweep()
 		for _, l := range idle {
@@ -275,7 +275,7 @@ func (p *pools) sweep() (more bool) {
 }
 
 // closeAll closes the idle connections of all lanes.
-func (p *pools) CloseAll() {
+func (p *Pools) CloseAll() {
 	closeIdle(p.first)
 	p.each(func(lanes *lane.Lanes) {
 		for _, l := range lanes.All() {
@@ -286,7 +286,7 @@ func (p *pools) CloseAll() {
 
 // can reports whether the host of a request may have further lanes. A copy of the base knows
 // no other schemes, which may be registered with the base.
-func (p *pools) Can(req *http.Request) bool {
+func (p *Pools) Can(req *http.Request) bool {
 	return p.make != nil || p.base != nil && !p.single.Load() && (req.URL.Scheme == "http" || req.URL.Scheme == "https")
 }
 

@@ -1,6 +1,6 @@
 // Which lane the next attempt of a request takes, and what an outcome says about the lane.
 
-package transport
+package lanes
 
 import (
 	"cmp"
@@ -22,8 +22,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
-// A way is the lane of an attempt, and what is known of its connection.
-type way struct {
+// A Way is the lane of an attempt, and what is known of its connection.
+type Way struct {
 	Lane  *lane.Lane      // nil: the base transport of a host that had no trouble so far
 	heard instant.Instant // when something had come over the lane last before the attempt
 	Link  *flight.Link    // nil: nobody needs to know
@@ -32,7 +32,7 @@ type way struct {
 }
 
 // Number returns the number of the lane.
-func (w *way) Number() int {
+func (w *Way) Number() int {
 	if w.Lane == nil {
 		return 0
 	}
@@ -40,7 +40,7 @@ func (w *way) Number() int {
 }
 
 // WasOutrun notes that an attempt over another way had a response first.
-func (w *way) WasOutrun() {
+func (w *Way) WasOutrun() {
 	if w.Lane != nil && w.Lane.Heard() == w.heard {
 		w.Lane.Doubt()
 	}
@@ -48,7 +48,7 @@ func (w *way) WasOutrun() {
 
 // FirstWay returns the way of a first attempt. The lanes of the host note what comes from
 // the beginning if attempts are timed, may be hedged, or if connections are counted.
-func (p *pools) FirstWay(r *visit.Request) (w way) {
+func (p *Pools) FirstWay(r *visit.Request) (w Way) {
 	if !r.Rule.Lanes {
 		return w
 	}
@@ -77,7 +77,7 @@ const staleWait = time.Millisecond
 
 // NoteResponse notes a response over a way. It is good if it calls for no retry. change is set
 // if the host has moved to the lane.
-func (p *pools) NoteResponse(r *visit.Request, w way, proto int, good bool) (change visit.Change, moved bool) {
+func (p *Pools) NoteResponse(r *visit.Request, w Way, proto int, good bool) (change visit.Change, moved bool) {
 	lanes := r.State.LanesMade()
 	if lanes == nil {
 		return change, false
@@ -89,11 +89,11 @@ func (p *pools) NoteResponse(r *visit.Request, w way, proto int, good bool) (cha
 	return visit.Change{Condition: visit.ConditionLane, Lane: lanes.Current().Number, Over: true}, r.Ground.Watched
 }
 
-// A road is how the attempts of one request go to one host. Begin must be called first. One
+// A Road is how the attempts of one request go to one host. Begin must be called first. One
 // goroutine uses it.
-type road struct {
+type Road struct {
 	*visit.Request
-	pools *pools
+	pools *Pools
 
 	trouble trouble    // that the last attempt had with its lane
 	via     *lane.Lane // for the next attempt; nil: the current lane
@@ -101,9 +101,9 @@ type road struct {
 	misled  bool       // an attempt got a 421
 }
 
-// A lanesOutcome is what a Road hears of the end of an attempt.
-type lanesOutcome struct {
-	Way  way
+// An Outcome is what a Road hears of the end of an attempt.
+type Outcome struct {
+	Way  Way
 	Resp *http.Response // nil: an error
 	Err  error
 	Bad  bool          // it calls for a retry
@@ -125,17 +125,17 @@ const (
 )
 
 // Begin makes the road that of a request.
-func (r *road) Begin(req *visit.Request, p *pools) {
+func (r *Road) Begin(req *visit.Request, p *Pools) {
 	r.Request, r.pools = req, p
 }
 
 // HasLanes reports whether the host may have further lanes.
-func (r *road) HasLanes() bool { return r.pools.Can(r.Req) }
+func (r *Road) HasLanes() bool { return r.pools.Can(r.Req) }
 
 // NextWay returns the way of the next attempt. A retry may have a detour to take. A hedge over
 // HTTP/2 beside an attempt takes the spare lane, because the pool of HTTP/2 would send it over
 // the connection on which that attempt waits.
-func (r *road) NextWay(hedge bool, beside way) way {
+func (r *Road) NextWay(hedge bool, beside Way) Way {
 	w := r.pools.FirstWay(r.Request)
 	if !r.Rule.Lanes {
 		return w
@@ -153,7 +153,7 @@ func (r *road) NextWay(hedge bool, beside way) way {
 }
 
 // spareBeside returns the lane for a hedge, or nil if it takes the current lane.
-func (r *road) spareBeside(first way) *lane.Lane {
+func (r *Road) spareBeside(first Way) *lane.Lane {
 	lanes := r.State.LanesMade()
 	if lanes == nil || !r.Rule.Lanes || !r.HasLanes() || lanes.Protocol() == 1 {
 		return nil
@@ -164,7 +164,7 @@ func (r *road) spareBeside(first way) *lane.Lane {
 // Watch makes the base transport tell about the connection of an attempt, if somebody wants to
 // know or others wait for it. It costs some allocations, so the first attempt of an idempotent
 // request goes without.
-func (r *road) Watch(w *way, wanted bool) {
+func (r *Road) Watch(w *Way, wanted bool) {
 	opens := r.opens
 	if r.opens = nil; opens != w.Lane {
 		opens.Connected() // the host has moved in this moment
@@ -176,7 +176,7 @@ func (r *road) Watch(w *way, wanted bool) {
 }
 
 // Note tells the lanes of the host about an outcome. It is called once for each.
-func (r *road) Note(o *lanesOutcome) {
+func (r *Road) Note(o *Outcome) {
 	r.via, r.trouble = nil, noTrouble
 	if !r.Rule.Lanes {
 		return
@@ -209,7 +209,7 @@ func (r *road) Note(o *lanesOutcome) {
 }
 
 // troubleOf returns what an outcome says about the way of its attempt.
-func (r *road) troubleOf(o *lanesOutcome) trouble {
+func (r *Road) troubleOf(o *Outcome) trouble {
 	switch {
 	case o.Err != nil && errors.Is(r.Ctx.Err(), context.Canceled):
 		return noTrouble // the caller left
@@ -240,20 +240,20 @@ func (r *road) troubleOf(o *lanesOutcome) trouble {
 
 // isLate reports whether an attempt ended because it took too long. A base transport may
 // return the cause of the caller's deadline, which can be any error.
-func (r *road) isLate(err error) bool {
+func (r *Road) isLate(err error) bool {
 	return classify.KindOf(err) == classify.Timeout || r.Ctx.Err() != nil && errors.Is(err, context.Cause(r.Ctx))
 }
 
 // isSilent reports whether nothing came over the lane while the attempt timed out. If the
 // connection died during the attempt, something may have come before that. So only the
 // second half of the time counts, if it is known how long the attempt took.
-func (r *road) isSilent(o *lanesOutcome) bool {
+func (r *Road) isSilent(o *Outcome) bool {
 	heard := o.Way.Lane.Heard()
 	return heard == o.Way.heard || o.Took > 0 && r.Ground.Now().Sub(heard) > o.Took/2
 }
 
 // leaveLane moves the host from the lane of the attempt to another.
-func (r *road) leaveLane(o *lanesOutcome) {
+func (r *Road) leaveLane(o *Outcome) {
 	lanes, now := r.State.Machines().Lanes(), r.Ground.Now()
 	left := lanes.Leave(now, o.Way.Lane, r.trouble == isSilent, now.Add(-o.Took), r.opener(o.Way))
 	r.pools.Leave(left)
@@ -263,7 +263,7 @@ func (r *road) leaveLane(o *lanesOutcome) {
 }
 
 // tellMoved tells that the host moved to a lane because of an outcome.
-func (r *road) tellMoved(to *lane.Lane, o *lanesOutcome) {
+func (r *Road) tellMoved(to *lane.Lane, o *Outcome) {
 	if !r.Ground.Watched {
 		return
 	}
@@ -276,7 +276,7 @@ func (r *road) tellMoved(to *lane.Lane, o *lanesOutcome) {
 
 // LeaveConnection makes the next attempt go over another connection if the server wants that by
 // a 421. It reports whether there is none.
-func (r *road) LeaveConnection(o *lanesOutcome) (stuck bool) {
+func (r *Road) LeaveConnection(o *Outcome) (stuck bool) {
 	if o.Resp == nil || o.Resp.StatusCode != http.StatusMisdirectedRequest {
 		return false
 	}
@@ -293,7 +293,7 @@ func (r *road) LeaveConnection(o *lanesOutcome) (stuck bool) {
 // here. If there is none, the host may try another lane, so that the next request need not
 // fail. A 500 says more about its own request. hinted says that the server asked to wait.
 // LookAround prepares a detour because of an address.
-func (r *road) SetOut(o *lanesOutcome, again, hinted bool) {
+func (r *Road) SetOut(o *Outcome, again, hinted bool) {
 	d := lane.Detour{New: true}
 	switch {
 	case again && r.trouble == isLate:
@@ -318,7 +318,7 @@ func (r *road) SetOut(o *lanesOutcome, again, hinted bool) {
 }
 
 // mayHaveOthers reports whether the name may have another address. Nothing is looked up.
-func (r *road) mayHaveOthers() bool {
+func (r *Road) mayHaveOthers() bool {
 	d := r.pools.DialerFor(r.Req)
 	return d != nil && !d.Single(hostPort(r.Req))
 }
@@ -326,7 +326,7 @@ func (r *road) mayHaveOthers() bool {
 // LookAround prepares the way of a retry that another address may help. It is called just
 // before the retry, because it needs the name's addresses of then. w is the way of the attempt
 // that failed.
-func (r *road) LookAround(w way) {
+func (r *Road) LookAround(w Way) {
 	if r.trouble == isBroken && r.hasOtherAddress(w) {
 		r.detour(w, lane.Detour{Doubted: true, New: true, Urgent: true})
 	}
@@ -334,7 +334,7 @@ func (r *road) LookAround(w way) {
 
 // detour makes the next attempt take another lane than that of a way, if there is one. It
 // reports whether the host has moved to that lane.
-func (r *road) detour(from way, d lane.Detour) (moved bool) {
+func (r *Road) detour(from Way, d lane.Detour) (moved bool) {
 	if !r.HasLanes() {
 		return false
 	}
@@ -345,7 +345,7 @@ func (r *road) detour(from way, d lane.Detour) (moved bool) {
 }
 
 // opener returns a function that makes a lane for the host, instead of that of a way.
-func (r *road) opener(from way) lane.Opener {
+func (r *Road) opener(from Way) lane.Opener {
 	return func(held int, moves bool) *lane.Lane {
 		room, ok := r.roomForLane(held, moves)
 		if !ok {
@@ -362,7 +362,7 @@ func (r *road) opener(from way) lane.Opener {
 // Nobody knows how many the base has. Over HTTP/2 it has one, unless that is full. Over
 // HTTP/1 it has at most as many as there are requests, but their number may grow, so
 // there is a new lane only if requests no longer take the base.
-func (r *road) roomForLane(held int, moves bool) (room int, ok bool) {
+func (r *Road) roomForLane(held int, moves bool) (room int, ok bool) {
 	most := r.pools.Most()
 	switch {
 	case most <= 0:
@@ -375,7 +375,7 @@ func (r *road) roomForLane(held int, moves bool) (room int, ok bool) {
 }
 
 // avoidAddress makes later dials try the address of the attempt last.
-func (r *road) avoidAddress(o *lanesOutcome) {
+func (r *Road) avoidAddress(o *Outcome) {
 	d := r.pools.DialerFor(r.Req)
 	if addr := o.Way.Link.Ip(); d != nil && addr.IsValid() {
 		d.Failed(hostPort(r.Req), addr)
@@ -383,15 +383,15 @@ func (r *road) avoidAddress(o *lanesOutcome) {
 }
 
 // hasOtherAddress reports whether the name of the host has another address than that of a way.
-func (r *road) hasOtherAddress(than way) bool {
+func (r *Road) hasOtherAddress(than Way) bool {
 	d := r.pools.DialerFor(r.Req)
 	if d == nil {
 		return false
 	}
 	used := than.Link.Ip()
-	ctx, cancel := context.WithTimeout(r.Ctx, lookupTime)
+	ctx, cancel := context.WithTimeout(r.Ctx, LookupTime)
 	defer cancel()
-	addrs := d.Addrs(ctx, hostPort(r.Req), lookupAge)
+	addrs := d.Addrs(ctx, hostPort(r.Req), LookupAge)
 	if !used.IsValid() {
 		return len(addrs) > 1
 	}
@@ -411,7 +411,7 @@ const connectWait = time.Second
 // to make the connection. If the host moves to another lane meanwhile, it waits for that
 // one, within the same connectWait, and until latest at most, if that is not zero. It reports
 // whether it waited. Nothing is sent meanwhile, and no timeout of an attempt runs.
-func (r *road) Await(latest time.Time) (waited bool) {
+func (r *Road) Await(latest time.Time) (waited bool) {
 	var until time.Time
 	for r.Ctx.Err() == nil {
 		to := r.via
@@ -439,14 +439,14 @@ func (r *road) Await(latest time.Time) (waited bool) {
 
 // AwaitBeside waits by a function until the lane of a hedge is connected, if another attempt
 // makes the connection. It reports whether the function did.
-func (r *road) AwaitBeside(first way, wait func(d time.Duration, ready <-chan struct{}) bool) bool {
+func (r *Road) AwaitBeside(first Way, wait func(d time.Duration, ready <-chan struct{}) bool) bool {
 	to := r.spareBeside(first)
 	return r.claim(to) || wait(connectWait, to.Ready())
 }
 
 // claim reports whether the next attempt need not wait for a lane. If nobody makes the first
 // connection of the lane, the next attempt does, and the lane is noted for it.
-func (r *road) claim(to *lane.Lane) bool {
+func (r *Road) claim(to *lane.Lane) bool {
 	if to.IsConnected() || to == r.opens {
 		return true
 	}
@@ -459,13 +459,13 @@ func (r *road) claim(to *lane.Lane) bool {
 }
 
 // Leave gives up what the next attempt would have taken. Another attempt makes the connection.
-func (r *road) Leave() {
+func (r *Road) Leave() {
 	r.opens.Connected()
 	r.via, r.opens, r.trouble = nil, nil, noTrouble
 }
 
 // tellSingle logs once that the base has one lane only, when a host would need another.
-func (p *pools) tellSingle(ctx context.Context, name string) {
+func (p *Pools) tellSingle(ctx context.Context, name string) {
 	if p.Log == nil {
 		return
 	}
@@ -477,7 +477,7 @@ func (p *pools) tellSingle(ctx context.Context, name string) {
 }
 
 // LeaveAll leaves the lanes of a host that was evicted.
-func (p *pools) LeaveAll(lanes *lane.Lanes) {
+func (p *Pools) LeaveAll(lanes *lane.Lanes) {
 	if lanes != nil {
 		for _, l := range lanes.All() {
 			p.Leave(l)

@@ -1,6 +1,6 @@
 // The default base transport, and what net/http tells of proxies.
 
-package transport
+package lanes
 
 import (
 	"context"
@@ -20,15 +20,15 @@ import (
 // count pings to a connection that is silent, and close it after the fourth (gRPC's
 // enforcement policy), so a silent stream lives for two minutes there.
 const (
-	pingAfter   = 30 * time.Second
-	pingTimeout = 15 * time.Second
+	PingAfter   = 30 * time.Second
+	PingTimeout = 15 * time.Second
 )
 
-// defaultBase returns the default base transport. If a proxy answers CONNECT with a
+// DefaultBase returns the default base transport. If a proxy answers CONNECT with a
 // passing failure, the error says so, because nothing of the request has left then.
-func defaultBase() *http.Transport {
+func DefaultBase() *http.Transport {
 	base := cleanhttp.DefaultPooledTransport()
-	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
+	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: PingAfter, PingTimeout: PingTimeout}
 	base.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, req *http.Request, resp *http.Response) error {
 		if v := classify.Default(classify.Outcome{Request: req, Response: resp}); v == classify.Refused || v == classify.Ambiguous {
 			answer := *resp
@@ -40,11 +40,11 @@ func defaultBase() *http.Transport {
 	return base
 }
 
-// refusedByProxy reports whether a proxy refused to connect to the server, so that nothing
+// RefusedByProxy reports whether a proxy refused to connect to the server, so that nothing
 // of the request has left. net/http then returns the text of the proxy's status as an error
 // that wraps nothing. Package classify knows the texts. A base transport around net/http may
 // make such an error of a server's response, so only net/http itself is believed.
-func refusedByProxy(base http.RoundTripper, req *http.Request, err error) bool {
+func RefusedByProxy(base http.RoundTripper, req *http.Request, err error) bool {
 	t, ok := base.(*http.Transport)
 	if !ok || t.Proxy == nil || req.URL.Scheme != "https" {
 		return false
