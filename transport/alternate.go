@@ -33,7 +33,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// Places are those of a call whose request may go to an alternate. The first is its
+// places are those of a call whose request may go to an alternate. The first is its
 // own host.
 type places struct {
 	all    []*place
@@ -189,7 +189,7 @@ func (x *exchange) notePlaces(past *past) {
 }
 
 // mayBridge reports whether the body of a response may have to be compared with one of
-// bestOtherPlace origin.
+// another origin.
 func (c *call) mayBridge() bool {
 	return c.home != nil && c.Rule.Policy.Resume.Again > 0 && c.home.Rule.Policy.Alternates.Validators != policy.On
 }
@@ -238,7 +238,7 @@ func (x *exchange) noteOutage(hint time.Duration) {
 
 // bestOtherPlace returns the place that is best for the next attempt, apart from the present, and
 // whether it is down. It is nil if there is none. untried leaves out those that the call has
-// notePlaces to.
+// been to.
 func (x *exchange) bestOtherPlace(untried bool) (best *place, down bool) {
 	if x.places.bound {
 		return nil, false
@@ -285,7 +285,7 @@ func (x *exchange) bindToPlace(v classify.Verdict) {
 }
 
 // choosePlace returns the place of the next attempt, after an outcome about which d decided. If it is
-// bestOtherPlace place than that of the outcome, f and d are those of an attempt there.
+// another place than that of the outcome, f and d are those of an attempt there.
 func (x *exchange) choosePlace(f *facts, d *decision) (to *place) {
 	x.bindToPlace(d.Verdict)
 	if x.timing.kind == KindNone { // a body that was cut is first continued where it was

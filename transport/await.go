@@ -86,7 +86,7 @@ func (c *call) awaitBody(resp *http.Response) error {
 }
 
 // restIsNear reports whether a body that was cut on the way goes to the caller, because its
-// sendForRest can be asked for. Otherwise a connection that is cut after so many bytes each time
+// rest can be asked for. Otherwise a connection that is cut after so many bytes each time
 // would never bring the whole. A shorter body is fetched anew, also if it has changed. So is
 // a body whose rest a Transport below did not get.
 func (c *call) restIsNear(in *ahead.Incoming, resp *http.Response) bool {

@@ -77,7 +77,7 @@ func Background(ctx context.Context) context.Context {
 
 // WithRule returns a context whose requests follow rule in the fields that it sets. They
 // take the other fields from an earlier WithRule, and then from the rule of their path,
-// beginFrom that of their host, and from Config.Rule. It holds for each Transport that such a
+// from that of their host, and from Config.Rule. It holds for each Transport that such a
 // request goes through, and for the requests of redirects. Its Alternates are those of the
 // first host, so they do not hold after a redirect to another host.
 //

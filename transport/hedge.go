@@ -201,7 +201,7 @@ func (x *exchange) hedgeDelay() (time.Duration, bool) {
 
 // secondAttempt takes everything that a second attempt needs: the budget, its connection,
 // the host's limits, and the request's body. It waits for nothing but a connection that
-// bestOtherPlace attempt makes.
+// another attempt makes.
 func (x *exchange) secondAttempt(r *race) (a attempt, ok bool) {
 	if x.Ctx.Err() != nil {
 		return a, false

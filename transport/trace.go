@@ -14,7 +14,7 @@ import (
 // runs in the request's goroutine, which waits for it, and concurrently for
 // concurrent requests. The request's goroutine is the caller of RoundTrip, and later
 // the reader of the response's body. A function must not change its arguments, apart
-// beginFrom the header in an [AttemptStart], and must not read or close a body.
+// from the header in an [AttemptStart], and must not read or close a body.
 //
 // The functions with a context get the context that RequestStart or AttemptStart
 // returned, so that they find there what they have put into it, such as a span. These

@@ -31,16 +31,16 @@ const (
 
 var errReadGone = errors.New("transport: the response body's Read did not return")
 
-// A holding is memory that counts in the pool of a Transport until it is freed.
+// A Holding is memory that counts in the pool of a Transport until it is freed.
 type Holding struct {
 	Pool *replay.Pool
 	Held atomic.Int64
 }
 
-// free gives everything back. It may be called more than once.
+// Free gives everything back. It may be called more than once.
 func (h *Holding) Free() { h.Pool.Free(h.Held.Swap(0), 0) }
 
-// hold makes what is held n bytes, if there is room. One goroutine at a time calls it.
+// Hold makes what is held n bytes, if there is room. One goroutine at a time calls it.
 func (h *Holding) Hold(n int64) bool {
 	held := h.Held.Load()
 	switch {
@@ -54,7 +54,7 @@ func (h *Holding) Hold(n int64) bool {
 	return true
 }
 
-// An incoming is a body of which a part, or everything, was read before the caller got
+// An Incoming is a body of which a part, or everything, was read before the caller got
 // the response. It is the caller's body then. Read belongs to one goroutine. Close may
 // come from another, also during a Read.
 type Incoming struct {
@@ -75,7 +75,7 @@ type Incoming struct {
 	panic   any // what the Read of the base panicked with
 }
 
-// read reads a body in a goroutine, because it may be a stream that pauses for ever, or a
+// Fill reads a body in a goroutine, because it may be a stream that pauses for ever, or a
 // base transport that does not look at its context. The goroutine ends when the base
 // transport's Read does. stalls says that the rule bounds the time of a Read.
 func (in *Incoming) Fill(ctx context.Context, s *flight.Sleeper, resp *http.Response, stalls bool) error {
@@ -215,7 +215,7 @@ func (in *Incoming) Close() error {
 	return in.Body.Close()
 }
 
-// forget gives the memory back. A goroutine that still reads does so when it ends.
+// Forget gives the memory back. A goroutine that still reads does so when it ends.
 func (in *Incoming) Forget() {
 	in.Mu.Lock()
 	defer in.Mu.Unlock()
@@ -233,7 +233,7 @@ func (in *Incoming) InMemory() bool {
 	return in.Err == io.EOF && !in.Running
 }
 
-// whole reports whether all of a body of this length is in memory. The length may be
+// Whole reports whether all of a body of this length is in memory. The length may be
 // unknown.
 func (in *Incoming) Whole(length int64) bool {
 	return in.InMemory() && (length < 0 || length == int64(len(in.Data)))

@@ -17,7 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// A flight is a send of a request by a base transport. It has everything that it needs, so
+// A Flight is a send of a request by a base transport. It has everything that it needs, so
 // that it can run beside another.
 type Flight struct {
 	Base     http.RoundTripper
@@ -47,7 +47,7 @@ type home interface {
 	AskProbe(host string)
 }
 
-// An outgoing is the copy of a request that an attempt sends, with its context and the
+// An Outgoing is the copy of a request that an attempt sends, with its context and the
 // body of its response. All of them are a single allocation. It is as small as possible,
 // because there is one for each attempt that is timed.
 type Outgoing struct {
@@ -57,13 +57,13 @@ type Outgoing struct {
 	more *more       // nil if the response's body may take any time and keeps no slot
 }
 
-// More is the part of an outgoing that only some attempts need.
+// more is the part of an outgoing that only some attempts need.
 type more struct {
 	body watchedBody // of the response, if it may stall
 	kept slotBody    // the slot of the attempt, and the body of the response, if it keeps the slot
 }
 
-// Values has room for the values of a small header.
+// values has room for the values of a small header.
 type values [6]string
 
 // newOutgoing makes the parts that an attempt needs in a single allocation. room is for the
@@ -88,7 +88,7 @@ func newOutgoing(withMore, withValues bool) (out *Outgoing, room []string) {
 	return new(Outgoing), nil
 }
 
-// light reports whether the caller's own request can go, untouched: this is the first attempt,
+// Light reports whether the caller's own request can go, untouched: this is the first attempt,
 // its body is not lent, and neither a timer nor a gate watches it.
 func (f *Flight) Light() bool {
 	watched := f.Timed || f.Watched || f.Slot.Probe ||
@@ -96,13 +96,13 @@ func (f *Flight) Light() bool {
 	return f.Number == 1 && f.Body == nil && !watched && !f.Inside && f.Link == nil
 }
 
-// sendLight sends the caller's own request.
+// SendLight sends the caller's own request.
 func (f *Flight) SendLight() (resp *http.Response, err error) {
 	defer func() { f.Slot.Landed(f.Ctx, f.Req, resp, err, nil) }() // also if the base transport panics
 	return CheckResponse(f.Base.RoundTrip(f.Req))
 }
 
-// copied makes the copy that is sent. A retry has a header of its own: the previous
+// Copied makes the copy that is sent. A retry has a header of its own: the previous
 // attempt may still be writing the old header while the base transport changes the new
 // one. An attempt beside another may still run when the caller has its response and
 // changes the request. So it shares nothing with the caller's request.
@@ -120,7 +120,7 @@ func (f *Flight) Copied() (out *Outgoing) {
 	return out
 }
 
-// arm gives the copy its context and its body.
+// Arm gives the copy its context and its body.
 func (f *Flight) Arm(out *Outgoing) {
 	req := &out.Req
 	if f.Link != nil {
@@ -153,7 +153,7 @@ func (f *Flight) Arm(out *Outgoing) {
 	}
 }
 
-// abort releases the slot and closes the body of a flight that does not go. They have no
+// Abort releases the slot and closes the body of a flight that does not go. They have no
 // other owner.
 func (f *Flight) Abort() {
 	if f.Link != nil {
@@ -193,7 +193,7 @@ func headerOf(header http.Header, room []string) http.Header {
 	return own
 }
 
-// sendCopy sends a copy of the request.
+// SendCopy sends a copy of the request.
 func (f *Flight) SendCopy(out *Outgoing) (resp *http.Response, err error) {
 	req := &out.Req
 	var held *Slot
@@ -273,7 +273,7 @@ func CheckRequest(req *http.Request) error {
 	return nil
 }
 
-// checkResponse returns an error if the base transport broke its contract and returned
+// CheckResponse returns an error if the base transport broke its contract and returned
 // both a response and an error, or neither.
 func CheckResponse(resp *http.Response, err error) (*http.Response, error) {
 	switch {
@@ -296,14 +296,14 @@ func IsSafe(req *http.Request) bool {
 	return false
 }
 
-// upgrades reports whether the response to a request may hand its connection over to the
+// Upgrades reports whether the response to a request may hand its connection over to the
 // caller.
 func Upgrades(req *http.Request) bool {
 	upgrade := req.Header["Upgrade"]
 	return req.Method == http.MethodConnect || len(upgrade) > 0 && upgrade[0] != ""
 }
 
-// handsOver reports whether the response's body is the connection itself. The caller then
+// HandsOver reports whether the response's body is the connection itself. The caller then
 // owns the connection, and the body keeps its io.Writer.
 func HandsOver(req *http.Request, resp *http.Response) bool {
 	return resp.StatusCode == http.StatusSwitchingProtocols ||

@@ -6,7 +6,7 @@ import "context"
 
 type CarriedKey struct{}
 
-// A carried is what the context of a request carries. It never changes once it is in a context.
+// A Carried is what the context of a request carries. It never changes once it is in a context.
 type Carried struct {
 	Number  int // of an attempt; 0 in the context of a caller
 	Options any // what the caller asked for

@@ -14,7 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 )
 
-// A link is the connection of one attempt. The base transport tells it by the hooks of
+// A Link is the connection of one attempt. The base transport tells it by the hooks of
 // net/http/httptrace. It may call them from goroutines of its own, and also after the
 // attempt. A base transport that calls no hooks tells nothing. The nil link belongs to an
 // attempt whose connection nobody needs to know.
@@ -64,19 +64,19 @@ func remoteOf(conn net.Conn) (remote net.Addr) {
 	return conn.RemoteAddr()
 }
 
-// unsent reports whether the attempt surely never had a connection. That a connection was
+// Unsent reports whether the attempt surely never had a connection. That a connection was
 // there and no byte was written would prove nothing: over HTTP/2 the hooks that say so may
 // come after the server has acted.
 func (l *Link) Unsent() bool { return l != nil && l.asked.Load() && !l.got.Load() }
 
-// connectedLate reports whether an attempt had a connection although err says that there was
+// ConnectedLate reports whether an attempt had a connection although err says that there was
 // none in time. The base transport may send a request over a connection that comes in the
 // same moment as the end of the context.
 func (l *Link) ConnectedLate(err error) bool {
 	return l != nil && l.got.Load() && errors.Is(err, errUnconnected)
 }
 
-// addr returns the address of the server or the proxy, or "" if it is not known.
+// Addr returns the address of the server or the proxy, or "" if it is not known.
 func (l *Link) Addr() string {
 	if l == nil {
 		return ""
@@ -89,7 +89,7 @@ func (l *Link) Addr() string {
 	return l.remote.String()
 }
 
-// ip returns the address of the server, or the zero Addr if it is not known.
+// Ip returns the address of the server, or the zero Addr if it is not known.
 func (l *Link) Ip() netip.Addr {
 	at, _ := netip.ParseAddrPort(l.Addr())
 	return at.Addr().Unmap()

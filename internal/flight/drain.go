@@ -22,7 +22,7 @@ const (
 	DrainBytes = 64 << 10
 	DrainTime  = 250 * time.Millisecond
 
-	// closeTime bounds the wait for a Close if there is no time to read.
+	// CloseTime bounds the wait for a Close if there is no time to read.
 	// The bodies of net/http take microseconds.
 	CloseTime = 5 * time.Millisecond
 
@@ -33,19 +33,19 @@ const (
 
 var errTooLong = errors.New("transport: the response body is too long to be drained")
 
-// discard reads the rest of the body within both bounds and closes the body. It
+// Discard reads the rest of the body within both bounds and closes the body. It
 // returns when that is done, when drainTime is over, or when ctx ends.
 func Discard(ctx context.Context, resp *http.Response) {
 	DrainWithin(ctx, resp, DrainTime, io.Discard, new(Sleeper))
 }
 
-// dismiss closes the body of a response that came too late. It does not wait long for the
+// Dismiss closes the body of a response that came too late. It does not wait long for the
 // Close, and a panic of the Close goes no further.
 func Dismiss(ctx context.Context, resp *http.Response) {
 	DrainWithin(ctx, resp, 0, io.Discard, new(Sleeper))
 }
 
-// keepWithin drains a response that the caller may still get. It returns a copy of
+// KeepWithin drains a response that the caller may still get. It returns a copy of
 // the response whose body is in memory. If the body was not whole within the bounds,
 // it returns nil.
 func KeepWithin(ctx context.Context, resp *http.Response, limit time.Duration, s *Sleeper) *http.Response {
@@ -58,7 +58,7 @@ func KeepWithin(ctx context.Context, resp *http.Response, limit time.Duration, s
 	return &kept
 }
 
-// drainWithin reads the rest of the body into w and closes the body, both within the
+// DrainWithin reads the rest of the body into w and closes the body, both within the
 // bounds. If the limit is not positive, it only reads a body in memory. It reports whether
 // w has the whole rest. If so, no goroutine writes to w any more.
 //
@@ -95,7 +95,7 @@ func DrainWithin(ctx context.Context, resp *http.Response, limit time.Duration, 
 	return false
 }
 
-// inMemory reports whether a response's body is known to be in memory, and small.
+// InMemory reports whether a response's body is known to be in memory, and small.
 func InMemory(body io.ReadCloser) bool {
 	switch b := body.(type) {
 	case *attemptBody:
@@ -110,7 +110,7 @@ func InMemory(body io.ReadCloser) bool {
 	return replay.SmallInMemory(body)
 }
 
-// A drain reads and closes the body of a discarded response.
+// A Drain reads and closes the body of a discarded response.
 type Drain struct {
 	Body    io.ReadCloser
 	to      io.Writer     // gets the bytes
@@ -157,7 +157,7 @@ func (d *Drain) Read(p []byte) (int, error) {
 	return 0, nil
 }
 
-// close closes the body once. The second call does not wait for the first call.
+// Close closes the body once. The second call does not wait for the first call.
 func (d *Drain) Close() {
 	if d.closing.Swap(true) {
 		return

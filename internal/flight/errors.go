@@ -16,7 +16,7 @@ var (
 	ErrStalled error = &TimeoutError{Text: "transport: no progress"}
 )
 
-// A timeoutError says that something took too long. errors.Is also sees
+// A TimeoutError says that something took too long. errors.Is also sees
 // context.DeadlineExceeded in it.
 type TimeoutError struct {
 	Text  string        // has %v in the place of after, if that is not 0
@@ -36,13 +36,13 @@ func (e *TimeoutError) Is(target error) bool {
 	return target == e.Same || target == context.DeadlineExceeded
 }
 
-// A contextError says that the caller's context ended during a wait. errors.Is and
+// A ContextError says that the caller's context ended during a wait. errors.Is and
 // errors.As see both the error of the context and its cause.
 type ContextError struct {
 	Err, Cause error
 }
 
-// contextErr returns the error of a context that has ended.
+// ContextErr returns the error of a context that has ended.
 func ContextErr(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || cause == err {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A sleeper waits, and keeps its timer for the next wait. One goroutine uses it.
+// A Sleeper waits, and keeps its timer for the next wait. One goroutine uses it.
 type Sleeper struct{ timer *time.Timer }
 
 // An awakening says why a sleep ended.
@@ -19,7 +19,7 @@ const (
 	Canceled                  // the context has ended
 )
 
-// sleep waits until d is over, ready receives something or ctx ends. If d is not
+// Sleep waits until d is over, ready receives something or ctx ends. If d is not
 // positive, it does not wait.
 func (s *Sleeper) Sleep(ctx context.Context, d time.Duration, ready <-chan struct{}) awakening {
 	if d <= 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
-// A slot is the right of an attempt to be in flight to a host with a gate. The zero
+// A Slot is the right of an attempt to be in flight to a host with a gate. The zero
 // slot belongs to a host without a gate.
 //
 // A slot has one owner at a time, and each owner releases it in a deferred call.
@@ -41,14 +41,14 @@ type Slot struct {
 	At    gate.Slot // guarded by the gate's lock
 }
 
-// tell tells the fleet, if the gate has news for it.
+// Tell tells the fleet, if the gate has news for it.
 func (s *Slot) Tell(news bool) {
 	if news {
 		s.Home.TellGate(s.Host, s.Gate)
 	}
 }
 
-// release ends the slot of an attempt that did not go. A second call does nothing.
+// Release ends the slot of an attempt that did not go. A second call does nothing.
 func (s *Slot) Release() {
 	if s.Gate != nil {
 		s.Tell(s.Gate.Release(s.Home.Now(), &s.At))
@@ -85,7 +85,7 @@ func (s *Slot) renew() (stop func()) {
 	}
 }
 
-// landed tells the gate the result of the attempt, and ends the slot unless the
+// Landed tells the gate the result of the attempt, and ends the slot unless the
 // body of the response takes it over. If there is neither a response nor an error, the
 // base transport has panicked or ended its goroutine. into may be nil. Otherwise it is
 // memory for the response's body, and may have the slot already.
@@ -192,7 +192,7 @@ func (b *slotBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// resultOf returns what an outcome says about the host as a whole.
+// ResultOf returns what an outcome says about the host as a whole.
 func ResultOf(ctx context.Context, resp *http.Response, err error) gate.Result {
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):

@@ -17,7 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// timeouts are the timeouts of a rule, with their errors. They are made once for a rule.
+// Timeouts are the timeouts of a rule, with their errors. They are made once for a rule.
 type Timeouts struct {
 	After time.Duration // from the start of an attempt to the headers; not positive: off
 	late  error         // if that takes longer
@@ -44,7 +44,7 @@ func TimeoutsOf(r *policy.Rule) Timeouts {
 	}
 }
 
-// on reports whether attempts are timed, so that they need a context of their own.
+// On reports whether attempts are timed, so that they need a context of their own.
 func (t *Timeouts) On() bool { return t.After > 0 || t.Connect > 0 || t.event > 0 || t.Stall.On() }
 
 // An attemptContext is the context of one attempt, with the timer that ends it. It knows
@@ -174,7 +174,7 @@ func (a *attemptContext) stop(cause error) {
 	}
 }
 
-// abandon ends the attempt because nobody needs its response any more.
+// Abandon ends the attempt because nobody needs its response any more.
 func (a *attemptContext) Abandon() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// pools make further lanes, and close the connections of lanes that nobody needs.
+// Pools make further lanes, and close the connections of lanes that nobody needs.
 type Pools struct {
 	first http.RoundTripper                   // the lane of all hosts
 	each  func(func(*lane.Lanes))             // calls a function for the lanes of each host
@@ -37,9 +37,9 @@ type Pools struct {
 }
 
 const (
-	// lookupAge is how old the addresses of a name may be for a detour.
+	// LookupAge is how old the addresses of a name may be for a detour.
 	LookupAge = 100 * time.Millisecond
-	// lookupTime bounds the time of a name server before a retry.
+	// LookupTime bounds the time of a name server before a retry.
 	LookupTime = 500 * time.Millisecond
 	// laneIdle is the time in which a lane is given up if nothing comes over it. It is
 	// also the time after which net/http closes the idle connections of a lane.
@@ -50,7 +50,7 @@ const (
 // again, until the attempts that were under way should have ended.
 var leaveTimes = [...]time.Duration{laneIdle, time.Second, 50 * time.Millisecond}
 
-// newPools returns the pools of a base transport. make is Config.Lane.
+// NewPools returns the pools of a base transport. make is Config.Lane.
 func NewPools(base http.RoundTripper, make func(host string) http.RoundTripper, dialer *dial.Dialer, each func(func(*lane.Lanes))) *Pools {
 	p := &Pools{first: base, make: make, each: each}
 	if runtime.GOOS == "js" {
@@ -69,7 +69,7 @@ func NewPools(base http.RoundTripper, make func(host string) http.RoundTripper, 
 	return p
 }
 
-// most returns how many connections a host may have in all lanes, or 0 if any number.
+// Most returns how many connections a host may have in all lanes, or 0 if any number.
 func (p *Pools) Most() int {
 	if p.base == nil {
 		return 0
@@ -83,7 +83,7 @@ func hasOwnTLS(t *http.Transport) bool {
 	return t.DialTLS != nil || t.DialTLSContext != nil
 }
 
-// of returns the base transport of a lane.
+// Of returns the base transport of a lane.
 func (p *Pools) Of(l *lane.Lane) http.RoundTripper {
 	if l == nil || l.Base == nil {
 		return p.first
@@ -91,7 +91,7 @@ func (p *Pools) Of(l *lane.Lane) http.RoundTripper {
 	return l.Base
 }
 
-// open makes a lane for the host of a request. If guess is set, the address that the
+// Open makes a lane for the host of a request. If guess is set, the address that the
 // last attempt reached is not known. It returns nil if there can be none.
 func (p *Pools) Open(req *http.Request, guess bool, room int) *lane.Lane {
 	if p.make != nil {
@@ -179,7 +179,7 @@ func dialing(d *dial.Dialer, lane *lane.Lane, guess bool) dial.Func {
 	}
 }
 
-// dialerFor returns what dials the addresses of a request's host in the lanes. It is nil
+// DialerFor returns what dials the addresses of a request's host in the lanes. It is nil
 // if the base dials in its own way, or through a proxy.
 func (p *Pools) DialerFor(req *http.Request) *dial.Dialer {
 	if p.Own == nil {
@@ -194,7 +194,7 @@ func (p *Pools) DialerFor(req *http.Request) *dial.Dialer {
 	return d
 }
 
-// leave closes the idle connections of a lane that attempts no longer take, a moment
+// Leave closes the idle connections of a lane that attempts no longer take, a moment
 // later. What is under way goes on.
 func (p *Pools) Leave(l *lane.Lane) {
 	if l == nil {
@@ -274,7 +274,7 @@ func (p *Pools) sweep() (more bool) {
 	return more
 }
 
-// closeAll closes the idle connections of all lanes.
+// CloseAll closes the idle connections of all lanes.
 func (p *Pools) CloseAll() {
 	closeIdle(p.first)
 	p.each(func(lanes *lane.Lanes) {
@@ -284,7 +284,7 @@ func (p *Pools) CloseAll() {
 	})
 }
 
-// can reports whether the host of a request may have further lanes. A copy of the base knows
+// Can reports whether the host of a request may have further lanes. A copy of the base knows
 // no other schemes, which may be registered with the base.
 func (p *Pools) Can(req *http.Request) bool {
 	return p.make != nil || p.base != nil && !p.single.Load() && (req.URL.Scheme == "http" || req.URL.Scheme == "https")

@@ -141,7 +141,7 @@ func safeSegment(s string, authority bool) string {
 
 // safeQuery returns a query with the names but not the values of its
 // parameters. A parameter without a value may be a secret itself, such as
-// "c2VjcmV0==". A name with an escaped "=" may hide a value. Both are Hidden whole.
+// "c2VjcmV0==". A name with an escaped "=" may hide a value. Both are hidden whole.
 func safeQuery(query string) string {
 	if query == "" {
 		return ""
@@ -307,7 +307,7 @@ func isBreak(c byte) bool { return c <= ' ' || c == '"' || c == '<' || c == '>' 
 // that was written as it came may hold the characters that end a word. So within them
 // such a character ends the word only if nothing that looks like the rest follows. A
 // blank ends a query, because most URLs stand in sentences. It ends a fragment only after
-// the end of a clause. So some of the sentence behind a fragment may be Hidden as well.
+// the end of a clause. So some of the sentence behind a fragment may be hidden as well.
 func wordLength(s string) int {
 	start := len(s) - len(strings.TrimLeft(s, leading))
 	isURL := strings.HasPrefix(s[start:], "/") || isHTTP(s[start:min(len(s), start+len("https:"))])

@@ -125,7 +125,7 @@ func ofMethod(list []pathRule, method string) *pathRule {
 	return nil
 }
 
-// find returns the rule of a request, or nil if no path matches. It finds the rule whose
+// Find returns the rule of a request, or nil if no path matches. It finds the rule whose
 // pattern http.ServeMux would choose, and none where http.ServeMux would redirect the
 // client. It allocates only if a path with an escape is longer than a buffer.
 func (p *paths) Find(method string, u *url.URL) *pathRule {
@@ -200,7 +200,7 @@ func plain(buf []byte, path string, escaped bool) []byte {
 	return buf
 }
 
-// encodes reports whether url.URL.EscapedPath returns raw for this path, without an
+// Encodes reports whether url.URL.EscapedPath returns raw for this path, without an
 // allocation. raw must then be an encoding of path, and may leave a few more characters
 // unescaped than the default encoding.
 func Encodes(raw, path string) bool {

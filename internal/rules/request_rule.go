@@ -11,11 +11,11 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// maxCompleted is how many complete rules a context keeps. It needs one for each Transport
+// MaxCompleted is how many complete rules a context keeps. It needs one for each Transport
 // and each entry of Config.Hosts that its requests meet.
 const MaxCompleted = 64
 
-// A requestRule is a rule that WithRule has put into a context. It keeps the complete rules
+// A RequestRule is a rule that WithRule has put into a context. It keeps the complete rules
 // that it has led to. So they live as long as the context, and each is made once.
 type RequestRule struct {
 	Policy policy.Rule
@@ -30,7 +30,7 @@ type completed struct {
 	err  error
 }
 
-// over returns the complete rule over the rule of a host or of a path.
+// Over returns the complete rule over the rule of a host or of a path.
 func (r *RequestRule) Over(base *Resolved) (*Resolved, error) {
 	if c := r.find(base); c != nil {
 		return c.rule, c.err

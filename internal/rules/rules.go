@@ -25,7 +25,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A ruleset is one configuration. New and Update each make a ruleset, and it never
+// A Ruleset is one configuration. New and Update each make a ruleset, and it never
 // changes.
 type Ruleset struct {
 	Owner    *Owner
@@ -33,7 +33,7 @@ type Ruleset struct {
 	hosts    map[pattern]hostRule
 }
 
-// An owner tells the rulesets of one Transport from those of others. It keeps nothing
+// An Owner tells the rulesets of one Transport from those of others. It keeps nothing
 // else in memory.
 type Owner struct{ _ byte }
 
@@ -42,7 +42,7 @@ type hostRule struct {
 	rule *Resolved
 }
 
-// resolved is a complete rule, prepared for use. It holds no state, so every host
+// Resolved is a complete rule, prepared for use. It holds no state, so every host
 // of a pattern shares it.
 type Resolved struct {
 	Set      *Ruleset
@@ -99,7 +99,7 @@ func (e *hostEntry) fault(why string) *policy.FieldError {
 // field returns the path of the entry in faults.
 func (e *hostEntry) field() string { return "Hosts[" + strconv.Quote(e.key) + "]" }
 
-// newRuleset makes a ruleset, and returns all faults. With a fault the ruleset is of no use.
+// NewRuleset makes a ruleset, and returns all faults. With a fault the ruleset is of no use.
 func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*Ruleset, policy.Errors) {
 	faults := faultsOf(rule.Validate(), "Rule.")
 	sound := len(faults) == 0
@@ -239,14 +239,14 @@ func faultsOf(err error, path string) policy.Errors {
 	return err.(policy.Errors).At(path)
 }
 
-// obeysMore reports whether something that a fleet knows matters with the rule, and did
+// ObeysMore reports whether something that a fleet knows matters with the rule, and did
 // not matter with the old rule. The old rule is nil for the first request to a host.
 func (r *Resolved) ObeysMore(old *Resolved) bool {
 	on := func(r *Resolved) bool { return r.Policy.Cooldown == policy.On }
 	return old == nil || on(r) && !on(old) || r.Pacing && !old.Pacing || r.Gate && !old.Gate
 }
 
-// forHost finds the rule of a host, and its key in Config.Hosts. The rule has the rules of
+// ForHost finds the rule of a host, and its key in Config.Hosts. The rule has the rules of
 // the host's paths.
 func (set *Ruleset) ForHost(k host.Key) (r *Resolved, key string) {
 	if len(set.hosts) == 0 {
@@ -448,13 +448,13 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// reconnectTimeout bounds each attempt of a reconnect, up to the headers of its
+// ReconnectTimeout bounds each attempt of a reconnect, up to the headers of its
 // response, if the rule has neither an AttemptTimeout nor a Stall.Timeout. Without
 // resuming, the reader would have its error by then. So the reader must not wait
 // for ever for a server that accepts a request and does not answer.
 const ReconnectTimeout = 30 * time.Second
 
-// rateUnit returns what the rate of a host counts, for the fleet. Members whose rules have a Cost share
+// RateUnit returns what the rate of a host counts, for the fleet. Members whose rules have a Cost share
 // no tokens with members whose rules have none.
 func (r *Resolved) RateUnit() string {
 	if r.Policy.Cost != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
-// A ground has the hosts of a Transport, their rules, its clock and its fleet.
+// A Ground has the hosts of a Transport, their rules, its clock and its fleet.
 type Ground struct {
 	Hosts   *host.Table[rules.Resolved]
 	Rules   atomic.Pointer[rules.Ruleset]
@@ -25,7 +25,7 @@ type Ground struct {
 	Seed    maphash.Seed // for the hashes of credentials
 }
 
-// Fellows are the other members of a fleet.
+// fellows are the other members of a fleet.
 type fellows interface {
 	Tell(fleetmsg.Message)
 	Scope(text string) uint64

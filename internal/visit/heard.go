@@ -83,14 +83,14 @@ func (l *Limits) headersHint(resp *http.Response) (time.Duration, bool) {
 	return l.Rule.Policy.Hint(l.OutcomeOf(resp, nil))
 }
 
-// An ending is what the limits hear of the end of an attempt.
+// An Ending is what the limits hear of the end of an attempt.
 type Ending struct {
 	Sent
 	Resp  *http.Response
 	Err   error
 	Again bool    // it calls for a retry
 	Addr  string  // of the connection; empty: not known
-	U     float64 // random, in [0,1): for the jitter of a hold; note sets that of a hold that hear has begun
+	U     float64 // random, in [0,1): for the jitter of a hold; NoteOutcome sets that of a hold that HearHeaders has begun
 }
 
 func (o *Ending) status() int {
@@ -129,7 +129,7 @@ func (l *Limits) NoteOutcome(o *Ending) (hint time.Duration) {
 	return hint
 }
 
-// A proxyAnswer is the response of a proxy that did not connect. It may ask to wait.
+// A ProxyAnswer is the response of a proxy that did not connect. It may ask to wait.
 type ProxyAnswer struct{ Resp *http.Response }
 
 func (p *ProxyAnswer) Error() string { return p.Resp.Status }

@@ -18,8 +18,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// limits apply the limits of a host to the attempts of one call. Before an
-// attempt, admit waits until all of them let it go. After it, hear and note tell
+// Limits apply the limits of a host to the attempts of one call. Before an
+// attempt, Admit waits until all of them let it go. After it, HearHeaders and NoteOutcome tell
 // them what the response says (see heard.go).
 type Limits struct {
 	*Request
@@ -46,17 +46,17 @@ type Teller interface {
 	Tells(Change) func()
 }
 
-// Queued is how long a request has waited at each limit.
+// queued is how long a request has waited at each limit.
 type queued struct{ Cooldown, Pacing, Gate, Rate time.Duration }
 
-// A sent says when an attempt was sent, and with which numbers of the pacing. It is zero if
+// A Sent says when an attempt was sent, and with which numbers of the pacing. It is zero if
 // that is not known.
 type Sent struct {
 	at   instant.Instant
 	pass pacing.Pass
 }
 
-// A refusal says why a request does not go, or not again. A nil refusal lets it
+// A Refusal says why a request does not go, or not again. A nil refusal lets it
 // go.
 type Refusal struct {
 	Why   why
@@ -91,7 +91,7 @@ func (l *Limits) Begin(r *Request) { l.Request = r }
 // Admit waits until the limits let an attempt go. The hold of the server comes
 // first, then the limits of the rule, and last a slot at the gate, so that no request
 // keeps a slot while it waits for another limit. If the turn of the request would
-// come too late, admit refuses it at once. latest is the time after which a retry
+// come too late, Admit refuses it at once. latest is the time after which a retry
 // may not start. It is zero for the first attempt, and if nothing bounds it.
 func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 	if l.latest = 0; !latest.IsZero() {

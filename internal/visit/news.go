@@ -36,7 +36,7 @@ type cause struct {
 	Addr   string
 }
 
-// A change says that a condition began, or is over.
+// A Change says that a condition began, or is over.
 type Change struct {
 	cause
 	Condition    condition

@@ -16,7 +16,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
-// A request goes to a host under a rule. Once attempts go, only plain, price and the sleeper
+// A Request goes to a host under a rule. Once attempts go, only plain, price and the sleeper
 // change. One goroutine uses it.
 type Request struct {
 	Teller     Teller // of changes of the host; set once the limits begin

@@ -23,7 +23,7 @@ import (
 // maxMembers bounds the size of a fleet. A larger number can only be a mistake.
 const maxMembers = 1 << 24
 
-// HearHeaders takes a message of the fleet. News of a host that this Transport does not know is
+// Hear takes a message of the fleet. News of a host that this Transport does not know is
 // dropped. News about a setting that the rule of the host turns off has no effect.
 func (g *Ground) Hear(m fleetmsg.Message) {
 	if m.Kind == fleetmsg.Members {
