@@ -26,44 +26,6 @@
 //	    renew     call the caller's GetBody, if the body is made that way
 //	  deliver   return the last response as it is, or the error
 //
-// The files, in the order in which a request meets them:
-//
-//	transport.go     Config, New and Update
-//	rule_of.go       the rule of a request, and its idempotency key
-//	context.go       settings of a single request, and the history of a response
-//	loop.go          RoundTrip and the loop
-//	exchange.go      what an exchange consists of: its call, its places, the outcome at hand
-//	alternate.go     the places of a request: its host, and others that serve the same
-//	send.go          the next attempt
-//	hedge.go         a second attempt beside a slow one
-//	decide.go        the decision, and every Reason
-//	report.go        the history, the events and the log
-//	change.go        HostChange and its conditions
-//	trace.go         Trace and its hooks, Event and Attempt
-//	observe.go       telling the hooks about a request, its attempts and its body
-//	error.go         Error
-//	secrets.go       errors and URLs without secrets
-//	explain.go       the story of a request
-//	body.go          the seam to internal/replay, which keeps request bodies
-//	await.go         responses that are read whole before the caller gets them
-//	resume_loop.go   the seam to internal/resume, which continues response bodies
-//	resume_error.go  the errors of a response body
-//	snapshot.go      the state of all hosts, and of the fleet
-//	fleet.go         the seam to the Transports of other processes
-//
-// The packages that it is made of:
-//
-//	internal/visit    one request at one host: its limits before and after an attempt
-//	internal/lanes    over which connections the attempts of a request go
-//	internal/flight   one attempt: its context, its timers, its slot, its connection
-//	internal/rules    the rules of hosts, paths and requests
-//	internal/host     the machines of a host, which neither sleep nor read a clock
-//	internal/replay   request bodies that are sent again
-//	internal/resume   response bodies that go on after a cut
-//	internal/ahead    response bodies that are read before their reader has them
-//	internal/logbook  lines of a log, summed up
-//	internal/redact   texts without secrets
-//
 // # How the limits of a host act together
 //
 // An attempt passes the limits in this order. The cooldown holds it if the host

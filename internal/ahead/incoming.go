@@ -1,5 +1,5 @@
-// Bodies that are read before their reader has them.
-
+// Package ahead reads the body of a response before the caller has it, so that a cut is an
+// outcome of the attempt. It touches that body, and the memory that such bodies share.
 package ahead
 
 import (

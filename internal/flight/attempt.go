@@ -1,5 +1,6 @@
-// A flight, and the copy of the request that it sends.
-
+// Package flight has one attempt: the copy of the request that it sends, its context and timers,
+// its slot at the gate, its connection, and its response until the loop has it. A flight knows
+// of no other attempt.
 package flight
 
 import (

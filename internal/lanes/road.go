@@ -1,5 +1,6 @@
-// Which lane the next attempt of a request takes, and what an outcome says about the lane.
-
+// Package lanes has the pools of connections of a Transport, and the road of a request: which
+// lane its next attempt takes, and what an outcome says about the lane. It never changes the
+// base transport of the user.
 package lanes
 
 import (

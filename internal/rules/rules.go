@@ -1,5 +1,5 @@
-// The rule of a host.
-
+// Package rules finds the complete rule of a host, of a path and of a request, and says which
+// requests may travel to an alternate. It keeps no state but rules that it has completed.
 package rules
 
 import (
