@@ -1,8 +1,5 @@
 // Package redact has texts of URLs and errors without secrets, for logs and errors.
-//
-//	redact.go  URLs, and the URLs in the texts of errors
-//	cause.go   an error in a few words
-//	message.go texts that keep to a length
+// It keeps no state.
 package redact
 
 import (
