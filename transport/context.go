@@ -167,12 +167,24 @@ func markOf(ctx context.Context) *mark {
 
 // marked returns resp with its history. Its Request becomes
 // a copy whose context carries the mark, for [HistoryOf]. If the reason is a
-// limit, a Transport around this one that sees the mark does not start again.
+// limit, a Transport around this one that sees the mark does not start again. The mark
+// has a copy of the attempts, which belong to the exchange.
 func marked(resp *http.Response, req *http.Request, reason Reason, attempts []Attempt) *http.Response {
 	if resp.Request != nil {
 		req = resp.Request
 	}
-	m := &mark{Context: req.Context(), resp: resp, history: History{Reason: reason, Attempts: attempts}}
+	var m *mark
+	if n := len(attempts); n > 0 && n <= fewAttempts {
+		both := new(struct {
+			mark
+			few [fewAttempts]Attempt
+		})
+		copy(both.few[:], attempts)
+		m, attempts = &both.mark, both.few[:n:n]
+	} else {
+		m, attempts = new(mark), slices.Clone(attempts)
+	}
+	m.Context, m.resp, m.history = req.Context(), resp, History{Reason: reason, Attempts: attempts}
 	m.req = *req.WithContext(m)
 	resp.Request = &m.req
 	return resp

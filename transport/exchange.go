@@ -19,6 +19,9 @@ import (
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
+// fewAttempts is how many attempts of an exchange have room without a further allocation.
+const fewAttempts = 3
+
 // A call is a request as it goes to one host, with what its caller said. One goroutine uses it.
 type call struct {
 	visit.Request

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -174,7 +173,7 @@ func (c call) exchange() (*http.Response, error) {
 func (c call) exchangeAfter(start instant.Instant, w lanes.Way, resp *http.Response, err error, verdict known) (*http.Response, error) {
 	both := new(struct { // nearly every outcome that comes here is recorded
 		exchange
-		few [3]Attempt
+		few [fewAttempts]Attempt
 	})
 	x := &both.exchange
 	x.report.history = both.few[:0]
@@ -547,7 +546,7 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 	}
 	switch {
 	case err == nil && d.reason.told():
-		return marked(resp, x.Req, d.reason, slices.Clone(x.report.history)), nil
+		return marked(resp, x.Req, d.reason, x.report.history), nil
 	case err == nil && d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1: // see nested
 		return marked(resp, x.Req, d.reason, nil), nil
 	case err == nil:
@@ -557,7 +556,7 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 			}
 		}
 		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !x.segment && !nested(x.Req, resp, nil) {
-			return marked(resp, x.Req, d.reason, slices.Clone(x.report.history)), nil
+			return marked(resp, x.Req, d.reason, x.report.history), nil
 		}
 		return resp, nil // if a Transport below gave up, the response keeps its mark
 	case d.ended != nil:
@@ -592,7 +591,7 @@ func (x *exchange) bodiless(left *http.Response, d *decision, why error) (*http.
 	last.Kind = KindNone // the outcome of the attempt was told before
 	x.report.tell(left, &last)
 	if left != nil {
-		return marked(left, x.Req, ReasonNotReplayable, slices.Clone(x.report.history)), nil
+		return marked(left, x.Req, ReasonNotReplayable, x.report.history), nil
 	}
 	return nil, x.report.newError(ReasonNotReplayable, failed)
 }

@@ -36,7 +36,7 @@ type report struct {
 func (r *report) record(resp *http.Response, d *entry) {
 	if d.sent > 1 || d.Err != nil || d.reason != ReasonFinal || d.Queued != (Queued{}) {
 		if r.history == nil {
-			r.history = make([]Attempt, 0, 3)
+			r.history = make([]Attempt, 0, fewAttempts)
 		}
 		r.history = append(r.history, d.Attempt)
 	}
