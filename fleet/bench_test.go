@@ -25,7 +25,7 @@ func BenchmarkHold(b *testing.B) {
 	require.NoError(b, err)
 	b.Cleanup(f.Close)
 	require.NoError(b, f.Join(echo(fleetmsg.Hold, heard)))
-	eventually(b, func() bool { return f.Snapshot().Connected }, "not connected")
+	eventually(b, func() bool { return f.FleetState().Connected }, "not connected")
 	var took []time.Duration
 	for i := 0; b.Loop(); i++ {
 		begin := time.Now()
@@ -42,7 +42,7 @@ func BenchmarkTokens(b *testing.B) {
 	b.Cleanup(f.Close)
 	heard := make(chan time.Time)
 	require.NoError(b, f.Join(echo(fleetmsg.Tokens, heard)))
-	eventually(b, func() bool { return f.Snapshot().Connected }, "not connected")
+	eventually(b, func() bool { return f.FleetState().Connected }, "not connected")
 	var took []time.Duration
 	for b.Loop() {
 		begin := time.Now()
@@ -69,7 +69,7 @@ func report(b *testing.B, took []time.Duration) {
 // BenchmarkCall shows what Tell costs the Transport.
 func BenchmarkCall(b *testing.B) {
 	f, _ := start(b, options(b, sharedServer(b).Addr))
-	eventually(b, func() bool { return f.Snapshot().Connected }, "not connected")
+	eventually(b, func() bool { return f.FleetState().Connected }, "not connected")
 	for name, call := range map[string]func(){
 		"hold":    func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Second}) },
 		"quota":   func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 1, Wait: time.Second}) },
@@ -188,11 +188,11 @@ func TestLargeFleet(t *testing.T) {
 		fleets[i], members[i] = start(t, c)
 	}
 	for _, f := range fleets {
-		eventually(t, func() bool { return f.Snapshot().Connected && f.Snapshot().Members > n*9/10 }, "not connected")
+		eventually(t, func() bool { return f.FleetState().Connected && f.FleetState().Members > n*9/10 }, "not connected")
 	}
 	commands := func() (sum uint64) {
 		for _, f := range fleets {
-			sum += f.Snapshot().Commands
+			sum += f.FleetState().Commands
 		}
 		return sum
 	}
@@ -221,6 +221,6 @@ func TestLargeFleet(t *testing.T) {
 	_, messages, _ = strings.Cut(messages, "cmdstat_publish:calls=")
 	messages, _, _ = strings.Cut(messages, ",")
 	t.Logf("%d members: %.0f commands per second in peace; %d connections; a hold reached the last member after %v; %d commands when all were told what they knew; %d members at Redis; %s messages in all",
-		n, rate, clients(t, client), last.Round(100*time.Microsecond), known, fleets[0].Snapshot().Members, messages)
+		n, rate, clients(t, client), last.Round(100*time.Microsecond), known, fleets[0].FleetState().Members, messages)
 	require.LessOrEqual(t, rate, float64(n)/beatEach.Seconds()*5/4*1.2+20)
 }

@@ -69,7 +69,7 @@ func TestCluster(t *testing.T) {
 	}
 	for _, f := range fleets {
 		f.Close()
-		require.LessOrEqual(t, f.Snapshot().Failed, uint64(soak.Size(20, 0))) // a loaded machine may take a second for a command
+		require.LessOrEqual(t, f.failed.Load(), uint64(soak.Size(20, 0))) // a loaded machine may take a second for a command
 	}
 	for _, s := range nodes {
 		client := connect(t, s.Addr)
@@ -124,7 +124,7 @@ func TestClusterFailover(t *testing.T) {
 	}, "the hosts of the node are not shared again")
 	t.Logf("back %v after the master died", time.Since(begin).Round(100*time.Millisecond))
 	for _, f := range fleets {
-		eventually(t, func() bool { return f.Snapshot().Connected }, "not back")
+		eventually(t, func() bool { return f.FleetState().Connected }, "not back")
 	}
 }
 
@@ -252,7 +252,7 @@ func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 		require.NoError(t, dead.Restart())
 	}
 	for _, f := range fleets {
-		eventually(t, func() bool { return f.Snapshot().Connected }, "not back")
+		eventually(t, func() bool { return f.FleetState().Connected }, "not back")
 	}
 	eventually(t, func() bool {
 		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: deadHost, Scope: 1 << 30, Status: 503, Wait: time.Minute})
@@ -271,7 +271,7 @@ func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 func TestClusterLosesTheNodeOfTheChannel(t *testing.T) {
 	t.Parallel()
 	nodes, c := newCluster(t, 0)
-	fleets, _ := started(t, 1, c)
+	fleets, members := started(t, 1, c)
 	f := fleets[0]
 	subscribed := func() (addr string) {
 		for _, s := range nodes {
@@ -290,14 +290,13 @@ func TestClusterLosesTheNodeOfTheChannel(t *testing.T) {
 	}
 	eventually(t, func() bool { return !f.link.usable() || subscribed() != first }, "nobody noticed")
 	eventually(t, func() bool { now := subscribed(); return now != "" && now != first && f.link.usable() }, "nobody listens")
-	before := f.Snapshot().Messages
 	for _, s := range nodes {
 		if s.Addr != first {
 			require.NoError(t, connect(t, s.Addr).Publish(context.Background(), f.channel, "1 u 5 ab "+host).Err())
 			break
 		}
 	}
-	eventually(t, func() bool { return f.Snapshot().Messages > before }, "no message")
+	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].ups) > 0 }) }, "no message")
 }
 
 func name(i int) string { return fmt.Sprintf("https://%x.example.com", (i+1)*40503&0xffff) }

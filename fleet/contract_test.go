@@ -21,7 +21,7 @@ func TestRedisKeepsTheContract(t *testing.T) {
 			f, err := New(c)
 			require.NoError(t, err)
 			t.Cleanup(f.Close)
-			eventually(t, func() bool { return f.Snapshot().Connected }, "not connected")
+			eventually(t, func() bool { return f.FleetState().Connected }, "not connected")
 			return f
 		}
 	})

@@ -80,9 +80,9 @@ func TestDamagedKeys(t *testing.T) {
 			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 			eventually(t, func() bool { return get(m, func() bool { return len(m.ups) > 0 }) }, "no return")
 			for _, f := range fleets {
-				require.True(t, f.Snapshot().Connected)
-				require.Zero(t, f.Snapshot().Failed)
-				require.Equal(t, 2, f.Snapshot().Members)
+				require.True(t, f.FleetState().Connected)
+				require.Zero(t, f.failed.Load())
+				require.Equal(t, 2, f.FleetState().Members)
 			}
 			require.Empty(t, lines.String())
 		})
@@ -99,11 +99,11 @@ func TestRefusedNewsIsNoLostRedis(t *testing.T) {
 	for range 3 {
 		f.judge("", host, errorReply(t, "WRONGTYPE of "+host))
 	}
-	require.True(t, f.Snapshot().Connected)
+	require.True(t, f.FleetState().Connected)
 	eventually(t, func() bool { return lines.count("refuses the news of a host") == 1 && lines.count("\n") == 1 }, "%v", lines)
-	require.EqualValues(t, 3, f.Snapshot().Failed)
+	require.EqualValues(t, 3, f.failed.Load())
 	f.judge("", host, errorReply(t, "ERR unknown command 'evalsha'"))
-	require.False(t, f.Snapshot().Connected)
+	require.False(t, f.FleetState().Connected)
 }
 
 // errorReply returns the error that go-redis makes of a reply.

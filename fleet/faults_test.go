@@ -163,7 +163,7 @@ func playFault(t *testing.T, fault fault) {
 	fleets := []*Fleet{f, workers[0].fleet, workers[1].fleet, workers[2].fleet}
 	if fault.begin != nil {
 		for _, f := range fleets {
-			eventually(t, func() bool { return f.Snapshot().Connected }, "not connected")
+			eventually(t, func() bool { return f.FleetState().Connected }, "not connected")
 		}
 	}
 	stop := load(append(workers, alone)...)
@@ -175,9 +175,9 @@ func playFault(t *testing.T, fault fault) {
 		w.faulty.Store(true)
 	}
 	for i, f := range fleets {
-		eventually(t, func() bool { return logs[i].count("Redis is lost") > 0 && !f.Snapshot().Connected }, "no log line")
+		eventually(t, func() bool { return logs[i].count("Redis is lost") > 0 && !f.FleetState().Connected }, "no log line")
 	}
-	accepted, before := s.proxy.accepted.Load(), f.Snapshot()
+	accepted, before := s.proxy.accepted.Load(), f.FleetState()
 	var calls []time.Duration
 	begin := time.Now()
 	for range 1000 {
@@ -187,7 +187,7 @@ func playFault(t *testing.T, fault fault) {
 	leaver.Close()
 	took := time.Since(begin)
 	assert.LessOrEqual(t, s.proxy.accepted.Load()-accepted, int64(float64(5*2)*(took.Seconds()*4/3+2)), "connections in %v", took)
-	after := f.Snapshot()
+	after := f.FleetState()
 	assert.LessOrEqual(t, after.Commands-before.Commands, uint64(took.Seconds()*4/3+2)*8, "commands in %v", took)
 	assert.Less(t, percentile(calls, 90), 100*time.Millisecond) // nothing waits for Redis, and a loaded machine delays a few
 	for _, w := range append(workers, alone) {
@@ -196,7 +196,7 @@ func playFault(t *testing.T, fault fault) {
 	fault.mend(s)
 	for i, f := range fleets {
 		eventually(t, func() bool {
-			return f.Snapshot().Connected && logs[i].count("Redis is back") == logs[i].count("Redis is lost")
+			return f.FleetState().Connected && logs[i].count("Redis is back") == logs[i].count("Redis is lost")
 		}, "not back: %v", logs[i])
 	}
 	got := len(get(m, func() []fleetmsg.Message { return m.holds }))

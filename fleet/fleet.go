@@ -112,8 +112,8 @@ type Fleet struct {
 	heardAt  string // the node of a cluster that has the subscription
 	unlisten func() // ends the subscription
 
-	commands, messages, dropped, failed atomic.Uint64
-	beaten                              atomic.Pointer[time.Time] // the last heartbeat that succeeded
+	commands, dropped, failed atomic.Uint64
+	beaten                    atomic.Pointer[time.Time] // the last heartbeat that succeeded
 }
 
 var _ transport.Fleet = (*Fleet)(nil)
@@ -349,31 +349,7 @@ func (f *Fleet) ask(m fleetmsg.Message) {
 	}
 }
 
-// A Snapshot says how a Fleet is.
-type Snapshot struct {
-	Connected bool // Redis answers, with all nodes of a cluster, and messages arrive
-	Members   int  // as the last heartbeat said; 0 before the first
-	// Commands are the commands sent to Redis, Failed those of them that failed, and
-	// Messages the messages that arrived, those of this member included.
-	Commands, Failed, Messages uint64
-	// Dropped are the news and questions that were not sent, because there were too many
-	// or because Redis was away.
-	Dropped uint64
-}
-
-// Snapshot returns how the Fleet is at this moment.
-func (f *Fleet) Snapshot() Snapshot {
-	return Snapshot{
-		Connected: f.link.connected(),
-		Members:   int(f.size.Load()),
-		Commands:  f.commands.Load(),
-		Failed:    f.failed.Load(),
-		Messages:  f.messages.Load(),
-		Dropped:   f.dropped.Load(),
-	}
-}
-
-// FleetState returns the figures that any backend has, for the metrics of the Transport.
+// FleetState returns how the Fleet is at this moment.
 func (f *Fleet) FleetState() transport.FleetState {
 	f.mu.Lock()
 	closed := f.closed

@@ -71,7 +71,7 @@ func TestHoldReachesTheOthers(t *testing.T) {
 	eventually(t, func() bool { return get(members[0], func() int { return len(members[0].holds) }) >= 1 }, "the end does not arrive")
 	newest, m := start(t, c)
 	newest.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
-	eventually(t, func() bool { return newest.Snapshot().Commands >= 2 }, "no answer")
+	eventually(t, func() bool { return newest.FleetState().Commands >= 2 }, "no answer")
 	time.Sleep(20 * time.Millisecond)
 	require.Empty(t, get(m, func() []fleetmsg.Message { return m.holds }))
 	// The sender hears nothing of its own.
@@ -85,20 +85,20 @@ func TestHoldsThatAreKnownAreNotSent(t *testing.T) {
 	for _, m := range members[1:] {
 		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) >= 1 }, "no hold")
 	}
-	before := fleets[1].Snapshot().Commands
+	before := fleets[1].FleetState().Commands
 	for range 1000 {
 		for _, f := range fleets {
 			f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 503, Wait: 30*time.Second - time.Millisecond})
 		}
 	}
 	time.Sleep(50 * time.Millisecond)
-	require.LessOrEqual(t, fleets[1].Snapshot().Commands, before+1) // perhaps a heartbeat
-	before = fleets[0].Snapshot().Commands
+	require.LessOrEqual(t, fleets[1].FleetState().Commands, before+1) // perhaps a heartbeat
+	before = fleets[0].FleetState().Commands
 	for range 5 {
 		time.Sleep(110 * time.Millisecond) // it may send again
 		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 503, Wait: 29 * time.Second})
 	}
-	require.LessOrEqual(t, fleets[0].Snapshot().Commands, before+1)
+	require.LessOrEqual(t, fleets[0].FleetState().Commands, before+1)
 	require.Zero(t, get(members[0], func() int { return len(members[0].holds) }))
 }
 
@@ -240,7 +240,7 @@ func TestDatabasesShareNothing(t *testing.T) {
 	second[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
 	eventually(t, func() bool { return get(heard[1], func() bool { return len(heard[1].holds) > 0 }) }, "the hold of its own database")
 	for i, f := range append(first, second...) {
-		require.Equal(t, 2, f.Snapshot().Members, i)
+		require.Equal(t, 2, f.FleetState().Members, i)
 	}
 	for _, w := range heard {
 		for _, h := range get(w, func() []fleetmsg.Message { return w.holds }) {
@@ -405,7 +405,7 @@ func TestScriptsAreSentAgainIfRedisForgetsThem(t *testing.T) {
 	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 	eventually(t, func() bool { return get(members[1], func() bool { return len(members[1].holds) > 0 }) }, "no hold")
 	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no answer")
-	require.True(t, fleets[0].Snapshot().Connected)
+	require.True(t, fleets[0].FleetState().Connected)
 }
 
 func TestCloseLeavesNothing(t *testing.T) {
@@ -445,7 +445,7 @@ func TestNewsMissedWhileAway(t *testing.T) {
 	fleets, members := started(t, 3, c)
 	c.Redis.Addrs = []string{p.addr}
 	away, m := start(t, c)
-	eventually(t, func() bool { return away.Snapshot().Connected && away.Snapshot().Members == 4 }, "not connected")
+	eventually(t, func() bool { return away.FleetState().Connected && away.FleetState().Members == 4 }, "not connected")
 	away.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	other := "https://other.example.com"
 	away.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: other})
@@ -456,7 +456,7 @@ func TestNewsMissedWhileAway(t *testing.T) {
 	}
 	eventually(t, func() bool { return len(get(m, func() []string { return m.downs })) >= 2 }, "no outage")
 	p.move("127.0.0.1:1")
-	eventually(t, func() bool { return !away.Snapshot().Connected }, "still connected")
+	eventually(t, func() bool { return !away.FleetState().Connected }, "still connected")
 	require.False(t, away.FleetState().Connected)
 	require.True(t, fleets[0].FleetState().Connected)
 	lost := away.FleetState().HeartbeatAge
@@ -468,7 +468,7 @@ func TestNewsMissedWhileAway(t *testing.T) {
 	require.Greater(t, away.FleetState().HeartbeatAge, lost) // no heartbeat succeeds meanwhile
 	p.move(server.Addr)
 	eventually(t, func() bool { return len(get(m, func() []time.Duration { return m.ups })) >= 1 }, "no return")
-	eventually(t, func() bool { return away.Snapshot().Connected }, "not connected")
+	eventually(t, func() bool { return away.FleetState().Connected }, "not connected")
 	time.Sleep(50 * time.Millisecond)
 	for _, of := range get(m, func() []string { return m.upOf }) { // it may hear it again if it connects again
 		require.Equal(t, host, of)

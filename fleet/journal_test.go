@@ -66,11 +66,11 @@ func TestLogThatBlocks(t *testing.T) {
 			_, err = tr.RoundTrip(req)
 			require.NoError(t, err)
 			callAll(f)
-			f.Snapshot()
+			f.FleetState()
 		}
 		require.Zero(t, time.Since(begin))
 		time.Sleep(time.Minute) // the heartbeats go on
-		require.Greater(t, f.Snapshot().Commands, uint64(30))
+		require.Greater(t, f.FleetState().Commands, uint64(30))
 		begin = time.Now()
 		f.Close()
 		require.Equal(t, leaving, time.Since(begin))
@@ -88,7 +88,7 @@ func TestLogOverTheSameTransport(t *testing.T) {
 		ready := make(chan struct{})
 		f, err := New(unreachable(t, handler(func() {
 			<-ready
-			f.Snapshot()
+			f.FleetState()
 			req, err := http.NewRequest(http.MethodPost, "https://logs.example.com", nil)
 			if err == nil {
 				_, err = tr.Load().RoundTrip(req)

@@ -114,7 +114,6 @@ func (f *Fleet) listen(last string) (node string, err error) {
 
 // receive hands a message of Redis to the Transport.
 func (f *Fleet) receive(text string) {
-	f.messages.Add(1)
 	m, err := parse(text)
 	if err != nil || m.from == f.id {
 		return

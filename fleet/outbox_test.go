@@ -36,7 +36,7 @@ func TestManyCredentials(t *testing.T) {
 		all = append(all, tell)
 		tell()
 		eventually(t, func() bool {
-			if n := breaks(); n != broken && fleets[0].Snapshot().Connected && fleets[3].Snapshot().Connected {
+			if n := breaks(); n != broken && fleets[0].FleetState().Connected && fleets[3].FleetState().Connected {
 				broken = n
 				for _, tell := range all {
 					tell()
@@ -56,7 +56,7 @@ func TestManyCredentials(t *testing.T) {
 			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: name(i), Amount: 1, Limit: 10, Wait: wait})
 		}
 		wait *= 2 // a hold that all know is not told again
-	}, func() bool { return fleets[0].Snapshot().Dropped > 0 })
+	}, func() bool { return fleets[0].FleetState().Dropped > 0 })
 	until("Failing was dropped", func() {
 		for _, f := range fleets[:3] {
 			f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10, Wait: 5 * time.Second})
@@ -101,10 +101,10 @@ func TestManyCredentials(t *testing.T) {
 		return every-same == hosts && same >= maxScope && quotas >= maxScope
 	})
 	same, quotas := of(host)
-	t.Logf("of %d credentials %d holds and %d quotas arrived, %d dropped", credentials, same, quotas, fleets[0].Snapshot().Dropped)
+	t.Logf("of %d credentials %d holds and %d quotas arrived, %d dropped", credentials, same, quotas, fleets[0].FleetState().Dropped)
 	require.NotZero(t, lines.count("too many"), "%v", lines)
 	require.LessOrEqual(t, lines.count("too many"), 2, "%v", lines) // one per minute
-	require.Positive(t, fleets[0].Snapshot().Dropped)
+	require.Positive(t, fleets[0].FleetState().Dropped)
 }
 
 // A question for which there is no room shows in the log, once per minute.
@@ -222,10 +222,10 @@ func TestWhatOthersSayIsForgotten(t *testing.T) {
 			f.link.mu.Lock()
 			clear(f.link.lostNodes)
 			f.link.mu.Unlock()
-			before := f.Snapshot().Commands
+			before := f.FleetState().Commands
 			f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
 			synctest.Wait()
-			return f.Snapshot().Commands > before
+			return f.FleetState().Commands > before
 		}
 		require.False(t, sends(), "all know it")
 		time.Sleep(remember)

@@ -106,7 +106,7 @@ func started(t testing.TB, n int, c Config) ([]*Fleet, []*witness) {
 		fleets[i], members[i] = start(t, c)
 	}
 	for i, f := range fleets {
-		eventually(t, func() bool { return f.Snapshot().Connected && members[i].lastSize() == n }, "member %d of %d is not connected", i, n)
+		eventually(t, func() bool { return f.FleetState().Connected && members[i].lastSize() == n }, "member %d of %d is not connected", i, n)
 	}
 	return fleets, members
 }

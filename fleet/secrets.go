@@ -30,14 +30,14 @@ func (c Config) LogValue() slog.Value {
 	return slog.GroupValue(slog.Any("Addrs", addrs), slog.String("Prefix", c.Prefix), slog.Duration("Return", c.Return))
 }
 
-// Format prints what Snapshot returns.
+// Format prints what FleetState returns.
 func (f *Fleet) Format(s fmt.State, _ rune) {
 	// See Format of Config.
-	_, _ = fmt.Fprintf(s, "fleet.Fleet{%+v}", f.Snapshot())
+	_, _ = fmt.Fprintf(s, "fleet.Fleet{%+v}", f.FleetState())
 }
 
-// LogValue returns what Snapshot returns.
-func (f *Fleet) LogValue() slog.Value { return slog.AnyValue(f.Snapshot()) }
+// LogValue returns what FleetState returns.
+func (f *Fleet) LogValue() slog.Value { return slog.AnyValue(f.FleetState()) }
 
 // hidden are the passwords that were sent to Redis. An error of Redis may repeat them.
 type hidden struct {

@@ -92,7 +92,7 @@ func TestReasonIsPrintable(t *testing.T) {
 func TestForgedSize(t *testing.T) {
 	f, _ := start(t, options(t, "127.0.0.1:1"))
 	f.receive("1 s 5 ab 16777216")
-	require.Equal(t, maxSize, f.Snapshot().Members)
+	require.Equal(t, maxSize, f.FleetState().Members)
 	for k := meet; k <= probeFailed; k++ {
 		for range 20 {
 			require.LessOrEqual(t, f.gap(k), 11*time.Second, k)
@@ -116,10 +116,10 @@ func TestAnotherKey(t *testing.T) {
 	beat := func() { // all of them twice
 		for range 2 {
 			for _, f := range fleets {
-				before := f.Snapshot().Commands
+				before := f.FleetState().Commands
 				f.beatNow.Store(true)
 				nudge(f.early)
-				eventually(t, func() bool { return f.Snapshot().Commands > before && !f.beatNow.Load() }, "no heartbeat")
+				eventually(t, func() bool { return f.FleetState().Commands > before && !f.beatNow.Load() }, "no heartbeat")
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func TestClockIsCorrected(t *testing.T) {
 	teller, _ := start(t, c)
 	c.Redis = &redis.UniversalOptions{Addrs: []string{p.addr}}
 	f, m := start(t, c)
-	eventually(t, func() bool { return f.Snapshot().Connected && teller.Snapshot().Connected }, "not connected")
+	eventually(t, func() bool { return f.FleetState().Connected && teller.FleetState().Connected }, "not connected")
 	p.delay.Store(int64(2 * leastAge))
 	f.mu.Lock()
 	f.clock.redis += (6 * time.Second).Microseconds()

@@ -70,7 +70,7 @@ func crewOf(t *testing.T, configs []Config, rule policy.Rule, answer func(member
 		c.tr, c.fleets = append(c.tr, tr), append(c.fleets, f)
 	}
 	for _, f := range c.fleets {
-		eventually(t, func() bool { return f.Snapshot().Connected && f.Snapshot().Members == len(configs) }, "not connected")
+		eventually(t, func() bool { return f.FleetState().Connected && f.FleetState().Members == len(configs) }, "not connected")
 	}
 	return c
 }
@@ -95,7 +95,7 @@ func (c *crew) get(t *testing.T, member int) int {
 // commands returns how many commands Redis got.
 func (c *crew) commands() (n uint64) {
 	for _, f := range c.fleets {
-		n += f.Snapshot().Commands
+		n += f.FleetState().Commands
 	}
 	return n
 }
@@ -252,7 +252,7 @@ func sickMembers(t *testing.T, sick int) {
 		return 200, ""
 	})
 	observer, heard := start(t, c.config)
-	eventually(t, func() bool { return observer.Snapshot().Connected }, "not connected")
+	eventually(t, func() bool { return observer.FleetState().Connected }, "not connected")
 	until := time.Since(c.begun) + 5*time.Second
 	var mu sync.Mutex
 	failed, longest := 0, time.Duration(0)

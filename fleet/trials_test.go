@@ -56,7 +56,7 @@ func info(t *testing.T, c *redis.Client, name string) float64 {
 // newcomer starts a member that meets the host, and returns how many holds it hears of.
 func newcomer(t *testing.T, c Config) int {
 	f, w := start(t, c)
-	eventually(t, func() bool { return f.Snapshot().Connected }, "not connected")
+	eventually(t, func() bool { return f.FleetState().Connected }, "not connected")
 	f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	time.Sleep(200 * time.Millisecond)
 	return get(w, func() int { return len(w.holds) })
@@ -114,9 +114,9 @@ func TestTrialEviction(t *testing.T) {
 	admin := connect(t, server.Addr)
 	c := crewOf(t, at(t, members, server.Addr), policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: burst}}, fine)
 	holder, _ := start(t, c.config)
-	eventually(t, func() bool { return holder.Snapshot().Connected }, "not connected")
+	eventually(t, func() bool { return holder.FleetState().Connected }, "not connected")
 	holder.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Scope: 1, Wait: time.Hour})
-	eventually(t, func() bool { return holder.Snapshot().Members == members+1 }, "too few members")
+	eventually(t, func() bool { return holder.FleetState().Members == members+1 }, "too few members")
 	most := int64(info(t, admin, "used_memory")) + 1<<20
 	require.NoError(t, admin.ConfigSet(t.Context(), "maxmemory", strconv.FormatInt(most, 10)).Err())
 
@@ -130,7 +130,7 @@ func TestTrialEviction(t *testing.T) {
 			if i%5 == 0 {
 				time.Sleep(time.Millisecond)
 			}
-			least = min(least, holder.Snapshot().Members)
+			least = min(least, holder.FleetState().Members)
 		}
 	})
 	c.run(t, from+window, unpaused)
@@ -180,7 +180,7 @@ func TestTrialPromotedReplica(t *testing.T) {
 		master.Kill()
 		assert.NoError(t, second.ReplicaOf(t.Context(), "NO", "ONE").Err())
 		front.move(replica.Addr)
-		for !c.fleets[0].Snapshot().Connected {
+		for !c.fleets[0].FleetState().Connected {
 			time.Sleep(time.Millisecond)
 		}
 		back = time.Since(c.begun)
@@ -214,7 +214,7 @@ func TestTrialSlowSubscriber(t *testing.T) {
 	f, w := start(t, slow)
 	other, _ := start(t, config)
 	for _, f := range []*Fleet{f, other} {
-		eventually(t, func() bool { return f.Snapshot().Connected && f.Snapshot().Members == 2 }, "not connected")
+		eventually(t, func() bool { return f.FleetState().Connected && f.FleetState().Members == 2 }, "not connected")
 	}
 	f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	deaf.on.Store(true)
@@ -288,7 +288,7 @@ func TestTrialPartition(t *testing.T) {
 		holders[i], heard[i] = start(t, configs[i*members/2])
 	}
 	for _, f := range holders {
-		eventually(t, func() bool { return f.Snapshot().Connected }, "not connected")
+		eventually(t, func() bool { return f.FleetState().Connected }, "not connected")
 		f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	}
 	from := time.Since(c.begun) + time.Second
@@ -404,8 +404,8 @@ func TestTrialLoad(t *testing.T) {
 	work(2)
 	numbers := func() (scripts, cpu, dropped float64) {
 		for _, f := range c.fleets {
-			scripts += float64(f.Snapshot().Commands)
-			dropped += float64(f.Snapshot().Dropped)
+			scripts += float64(f.FleetState().Commands)
+			dropped += float64(f.FleetState().Dropped)
 		}
 		return scripts, info(t, admin, "used_cpu_user") + info(t, admin, "used_cpu_sys"), dropped
 	}
@@ -561,7 +561,7 @@ func trialInterruption(t *testing.T, name string) {
 		time.Sleep(away)
 		wire.heal()
 		for _, f := range c.fleets {
-			eventually(t, func() bool { return f.Snapshot().Connected }, "not back")
+			eventually(t, func() bool { return f.FleetState().Connected }, "not back")
 		}
 		idle.Store(false)
 		backs = append(backs, time.Since(c.begun))
@@ -633,8 +633,7 @@ func TestTrialRestarts(t *testing.T) {
 // answered returns how many commands Redis answered.
 func answered(fleets []*Fleet) (n uint64) {
 	for _, f := range fleets {
-		s := f.Snapshot()
-		n += s.Commands - s.Failed
+		n += f.commands.Load() - f.failed.Load()
 	}
 	return n
 }

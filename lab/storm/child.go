@@ -159,7 +159,7 @@ func serveClients(stdin io.Reader, stdout io.Writer) error {
 		var part record.Part
 		c.note(func(r *record.Run, now time.Duration) {
 			if fleet != nil {
-				commands := int(fleet.Snapshot().Commands)
+				commands := int(fleet.FleetState().Commands)
 				r.At(now).Ops += commands - c.ops
 				c.ops = commands
 			}
