@@ -1,12 +1,12 @@
 package debug
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"reflect"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/aplomb-go/aplomb/policy"
@@ -27,9 +27,9 @@ func ruleOf(t *transport.Transport, name string) []section {
 	if err != nil {
 		return nil
 	}
-	own, pattern := t.RuleOf(http.MethodConnect, u)
+	own, patterns := t.RuleOf(http.MethodConnect, u)
 	shared, _ := t.RuleOf("", &url.URL{}) // no pattern matches an empty host
-	sections := []section{{Source: "Config.Hosts[" + strconv.Quote(pattern) + "]"}, {Source: "Config.Rule"}, {Source: "default"}}
+	sections := []section{{Source: fmt.Sprintf("Config.Hosts%q", patterns)}, {Source: "Config.Rule"}, {Source: "default"}}
 	all := [...]reflect.Value{reflect.ValueOf(own), reflect.ValueOf(shared), reflect.ValueOf(policy.Defaults())}
 	for i := range all[0].NumField() {
 		text := setting(all[0], i)
@@ -39,7 +39,7 @@ func ruleOf(t *transport.Transport, name string) []section {
 			continue
 		case text == setting(all[2], i):
 			from = 2
-		case pattern == "" || text == setting(all[1], i):
+		case len(patterns) == 0 || text == setting(all[1], i):
 			from = 1
 		}
 		sections[from].Settings = append(sections[from].Settings, text)

@@ -414,16 +414,17 @@ func TestRuleOf(t *testing.T) {
 	} {
 		u, err := url.Parse(text)
 		require.NoError(t, err)
-		rule, pattern := tr.RuleOf("", u)
-		require.Equal(t, want.pattern, pattern, text)
+		rule, patterns := tr.RuleOf("", u)
+		require.Equal(t, want.pattern, strings.Join(patterns, " "), text)
 		require.Equal(t, want.attempts, rule.Attempts, text)
 		require.Equal(t, want.elapsed, rule.MaxElapsed, text)
 		require.NotNil(t, rule.Backoff, text)
 	}
 	require.NoError(t, tr.Update(policy.Rule{Attempts: 2}, nil))
-	rule, pattern := tr.RuleOf("POST", &url.URL{Scheme: "https", Host: "b.example.com"})
+	rule, patterns := tr.RuleOf("POST", &url.URL{Scheme: "https", Host: "b.example.com"})
 	require.Equal(t, 2, rule.Attempts)
-	require.Empty(t, pattern)
-	rule, _ = new(transport.Transport).RuleOf("", nil)
+	require.Empty(t, patterns)
+	rule, patterns = new(transport.Transport).RuleOf("", nil)
 	require.Equal(t, 6, rule.Attempts)
+	require.Empty(t, patterns)
 }

@@ -91,7 +91,7 @@ func ExampleWithRule() {
 	// -> GET https://api.example.com/report
 }
 
-// RuleOf and PatternsOf say which rules apply, for tests of a configuration.
+// RuleOf says which rules apply, for tests of a configuration.
 func ExampleTransport_RuleOf() {
 	tr, err := transport.New(transport.Config{Hosts: map[string]policy.Rule{
 		"*.example.com":                    {Attempts: 3},
@@ -105,8 +105,8 @@ func ExampleTransport_RuleOf() {
 		log.Fatal(err)
 	}
 	for _, method := range []string{"GET", "POST"} {
-		rule, _ := tr.RuleOf(method, u)
-		fmt.Println(method, rule.Attempts, rule.AttemptTimeout, tr.PatternsOf(method, u))
+		rule, patterns := tr.RuleOf(method, u)
+		fmt.Println(method, rule.Attempts, rule.AttemptTimeout, patterns)
 	}
 	// Output:
 	// GET 3 0s [*.example.com]

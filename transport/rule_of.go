@@ -47,34 +47,16 @@ func (c *call) addKey() {
 	}
 }
 
-// RuleOf returns the complete rule for requests with a method to a URL, and the key of
-// Config.Hosts that chose it. The key is "" if no pattern matches, so that Config.Rule
-// applies. An empty method means GET. In the complete rule a zero field is off, or has the
-// default that its comment names. RuleOf does not see the rules of [WithRule]. A CONNECT without
-// a path has the rule of the host, because no path matches it.
-func (t *Transport) RuleOf(method string, u *url.URL) (rule policy.Rule, pattern string) {
-	r, patterns := t.ruleOf(method, u)
-	if r == nil {
-		return policy.Defaults(), ""
-	}
-	if len(patterns) > 0 {
-		pattern = patterns[0]
-	}
-	return r.Policy, pattern
-}
-
-// PatternsOf returns the keys of Config.Hosts whose rules apply to a method and a URL. The
-// key of the path comes first, and then that of the host. Each is left out if there is none.
-func (t *Transport) PatternsOf(method string, u *url.URL) []string {
-	_, patterns := t.ruleOf(method, u)
-	return patterns
-}
-
-// ruleOf is RuleOf and PatternsOf. The rule is nil if there is none.
-func (t *Transport) ruleOf(method string, u *url.URL) (r *rules.Resolved, patterns []string) {
+// RuleOf returns the complete rule for requests with a method to a URL, and the keys of
+// Config.Hosts whose rules are in it. The key of the path comes first, and then that of the
+// host. Each is left out if there is none. Without a key, Config.Rule applies alone. An empty
+// method means GET. In the complete rule a zero field is off, or has the default that its
+// comment names. RuleOf does not see the rules of [WithRule]. A CONNECT without a path has the
+// rule of the host, because no path matches it.
+func (t *Transport) RuleOf(method string, u *url.URL) (rule policy.Rule, patterns []string) {
 	set := t.ground.Rules.Load()
 	if set == nil || u == nil {
-		return nil, nil
+		return policy.Defaults(), nil
 	}
 	r, key := set.ForHost(host.KeyOf(u))
 	if r.Paths != nil {
@@ -85,5 +67,5 @@ func (t *Transport) ruleOf(method string, u *url.URL) (r *rules.Resolved, patter
 	if key != "" {
 		patterns = append(patterns, key)
 	}
-	return r, patterns
+	return r.Policy, patterns
 }

@@ -66,7 +66,7 @@ func (f *File) layers(patterns []string) []layer {
 // Settings lists every value of a complete rule, in the order of the fields of
 // [policy.Rule]. patterns are the keys of the rules in the file that it is made of, the most
 // specific first. Keys that the file does not have are left out. Without patterns, the
-// settings are those of all other hosts. transport.Transport.PatternsOf finds the patterns
+// settings are those of all other hosts. transport.Transport.RuleOf finds the patterns
 // of a URL.
 func (f *File) Settings(patterns ...string) []Setting {
 	layers := f.layers(patterns)

@@ -81,8 +81,7 @@ func against(ctx context.Context, o options, f *rulefile.File, base http.RoundTr
 	if err != nil {
 		return nil, err
 	}
-	rule, _ := t.RuleOf(o.method, o.url)
-	patterns := append([]string{}, t.PatternsOf(o.method, o.url)...)
+	rule, patterns := t.RuleOf(o.method, o.url)
 	rule.Hedge = policy.Hedge{After: policy.Off} // a hedge would be a second request
 	if err := t.Update(rule, nil); err != nil {
 		return nil, err
@@ -128,7 +127,7 @@ func (s *single) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func judge(o options, patterns []string, e *transport.Event, took time.Duration) *judgement {
 	j := &judgement{
-		Method: o.method, URL: safe(o.url), Applies: patterns, Status: e.Status, Took: waits.Seconds(took),
+		Method: o.method, URL: safe(o.url), Applies: append([]string{}, patterns...), Status: e.Status, Took: waits.Seconds(took),
 		Verdict: e.Verdict.String(), Retry: e.Reason == transport.ReasonRetry, Reason: e.Reason.String(), Wait: waits.Seconds(e.Wait),
 	}
 	if len(patterns) > 0 {

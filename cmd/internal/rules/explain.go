@@ -53,10 +53,9 @@ func explain(o options, f *rulefile.File) (*explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	rule, pattern := t.RuleOf(o.method, o.url)
-	patterns := append([]string{}, t.PatternsOf(o.method, o.url)...)
+	rule, patterns := t.RuleOf(o.method, o.url)
 	return &explanation{
-		Method: o.method, URL: safe(o.url), Pattern: pattern, Patterns: patterns,
+		Method: o.method, URL: safe(o.url), Pattern: append(patterns, "")[0], Patterns: append([]string{}, patterns...),
 		Settings: f.Settings(patterns...), Attempts: max(rule.Attempts, 1),
 		Waits: table(rule, o.deadline), Notes: notes(rule, o.deadline),
 	}, nil

@@ -151,8 +151,7 @@ func TestSourcesHaveTheirValues(t *testing.T) {
 	} {
 		u, err := url.Parse(target)
 		require.NoError(t, err)
-		rule, _ := tr.RuleOf("POST", u)
-		patterns := tr.PatternsOf("POST", u)
+		rule, patterns := tr.RuleOf("POST", u)
 		assert.Equal(t, want, patterns)
 		layers := map[string]policy.Rule{"default": policy.Defaults(), "rule": file.Rule.Keys}
 		for _, pattern := range patterns {
