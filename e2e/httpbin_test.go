@@ -130,7 +130,7 @@ func TestHTTPBinDelay(t *testing.T) {
 
 	b.answer(nil)
 	_, _, err = b.do(bounded(t), t, b.hc, http.MethodGet, "/delay/50", nil)
-	require.ErrorIs(t, err, transport.ErrAttemptTimeout)
+	require.ErrorIs(t, err, policy.ErrAttemptTimeout)
 	gaveUp := &transport.Error{}
 	require.ErrorAs(t, err, &gaveUp)
 	assert.Equal(t, transport.ReasonAttempts, gaveUp.Reason)

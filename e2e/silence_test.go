@@ -29,7 +29,7 @@ func TestSilentConnection(t *testing.T) {
 			told := r.told()
 			require.Len(t, told, 1)
 			assert.Equal(t, transport.ReasonRetry, told[0].Reason)
-			require.ErrorIs(t, told[0].Attempt.Err, transport.ErrAttemptTimeout)
+			require.ErrorIs(t, told[0].Attempt.Err, policy.ErrAttemptTimeout)
 			for range 20 {
 				require.NoError(t, s.download(bounded(t)))
 			}
@@ -42,7 +42,7 @@ func TestSilentConnection(t *testing.T) {
 			require.NoError(t, s.download(bounded(t)))
 			require.NoError(t, n.silence())
 			for range 2 {
-				require.ErrorIs(t, s.download(bounded(t)), transport.ErrAttemptTimeout)
+				require.ErrorIs(t, s.download(bounded(t)), policy.ErrAttemptTimeout)
 			}
 			assert.Len(t, r.told(), 4)
 			assert.Equal(t, 1, n.dialled())

@@ -88,10 +88,11 @@ func call[T any](ctx context.Context, limit time.Duration, f func(context.Contex
 	return value, context.Cause(ctx) == ErrAttemptTimeout, err
 }
 
-// ErrAttemptTimeout is the context.Cause of f's context after AttemptTimeout has
-// passed. With it f can tell the end of the attempt from the end of the caller's
-// context, because context.Err is DeadlineExceeded for both. If the last attempt
-// ended so, the [*LimitError] matches ErrAttemptTimeout as well.
+// ErrAttemptTimeout is in the error of an attempt that [Rule].AttemptTimeout ended, of a
+// Transport and of [Do]. errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as for
+// the timeouts of net/http. It is also the context.Cause of the attempt. With it the function
+// that Do calls can tell the end of the attempt from the end of the caller's context, because
+// context.Err is DeadlineExceeded for both.
 var ErrAttemptTimeout = fmt.Errorf("policy: attempt timeout: %w", context.DeadlineExceeded)
 
 // A run is one call of Do. One goroutine uses it.

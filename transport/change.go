@@ -56,8 +56,8 @@ func (c Condition) String() string {
 	return "Condition(" + strconv.Itoa(int(c)) + ")"
 }
 
-// Limit returns the name of the limit that acts, as in [Event]. It is "" for ConditionLane.
-func (c Condition) Limit() string {
+// limit returns the name of the limit that acts, as in [Event]. It is "" for ConditionLane.
+func (c Condition) limit() string {
 	if c < conditions {
 		return conditionNames[c][1]
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/visit"
-	"github.com/aplomb-go/aplomb/policy"
 )
 
 var (
@@ -33,11 +32,6 @@ var (
 	// ErrGateFull is in the error of a request that was refused because the
 	// host's gate was full and its mode is policy.GateRefuse.
 	ErrGateFull = errors.New("transport: too many requests in flight to the host")
-
-	// ErrAttemptTimeout is in the error of an attempt that Rule.AttemptTimeout
-	// ended. errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as
-	// for the timeouts of net/http. It is the same value as in package policy.
-	ErrAttemptTimeout = policy.ErrAttemptTimeout
 
 	// ErrOutrun is the error of an attempt if another attempt of the same request got
 	// a response first. It is also the cause of the end of its context.

@@ -45,7 +45,7 @@ func TestFirstEventTimeout(t *testing.T) {
 	}{
 		"in time":             {http.MethodGet, []string{": a\n\n", event}, nil, policy.Rule{}, 1, 2 * time.Minute, nil},
 		"late":                {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{}, 2, 150*time.Second + time.Minute, nil},
-		"late, POST":          {http.MethodPost, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{}, 1, 150 * time.Second, transport.ErrAttemptTimeout},
+		"late, POST":          {http.MethodPost, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{}, 1, 150 * time.Second, policy.ErrAttemptTimeout},
 		"cut":                 {http.MethodGet, []string{": a\n\n"}, io.ErrUnexpectedEOF, policy.Rule{}, 2, 3 * time.Minute, nil},
 		"cut, POST":           {http.MethodPost, []string{": a\n\n"}, io.ErrUnexpectedEOF, policy.Rule{}, 1, 2 * time.Minute, io.ErrUnexpectedEOF},
 		"ends":                {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{}, 1, 2 * time.Minute, nil},

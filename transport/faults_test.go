@@ -191,7 +191,7 @@ func TestHangs(t *testing.T) {
 	inMemory(t, http1, func(t *testing.T, cfg ts.Config) { // for ever
 		s := set(t, cfg, rule, ts.Hang())
 		got := s.send(http.MethodGet, nil)
-		assert.ErrorIs(t, got.err, transport.ErrAttemptTimeout)
+		assert.ErrorIs(t, got.err, policy.ErrAttemptTimeout)
 		assert.Equal(t, 3, s.Arrivals())
 		synctest.Wait()
 		assert.Zero(t, s.Open(), "no connection is left behind")
@@ -199,7 +199,7 @@ func TestHangs(t *testing.T) {
 	inMemory(t, http1, func(t *testing.T, cfg ts.Config) { // a POST may have been acted on
 		s := set(t, cfg, rule, ts.Hang())
 		got := s.send(http.MethodPost, strings.NewReader("an order"))
-		assert.ErrorIs(t, got.err, transport.ErrAttemptTimeout)
+		assert.ErrorIs(t, got.err, policy.ErrAttemptTimeout)
 		assert.Equal(t, 3*time.Second, got.elapsed)
 		assert.Equal(t, 1, s.Arrivals())
 	})
@@ -650,7 +650,7 @@ func TestCancelAfterAnAttemptsTimeout(t *testing.T) {
 		_, err := fetch(t, tr, ctx, "http://h.test/")
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.ErrorIs(t, err, gone)
-		assert.NotErrorIs(t, err, transport.ErrAttemptTimeout)
+		assert.NotErrorIs(t, err, policy.ErrAttemptTimeout)
 		assert.Equal(t, []transport.Reason{transport.ReasonCanceled}, seen.reasons())
 	})
 }

@@ -391,7 +391,7 @@ func TestAttemptTimeout(t *testing.T) {
 	})
 	inBubble(t, "is named in the error", func(t *testing.T) {
 		_, err := get(t, over(t, transport.Config{Rule: rule}, script(hang)), t.Context())
-		assert.ErrorIs(t, err, transport.ErrAttemptTimeout)
+		assert.ErrorIs(t, err, policy.ErrAttemptTimeout)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.NotErrorIs(t, err, context.Canceled)
 		assert.ErrorContains(t, err, "no response within the attempt's 1s")
@@ -427,7 +427,7 @@ func TestAttemptTimeout(t *testing.T) {
 		base := script(hang)
 		_, err := get(t, over(t, transport.Config{Rule: rule}, base), ctx)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.NotErrorIs(t, err, transport.ErrAttemptTimeout)
+		assert.NotErrorIs(t, err, policy.ErrAttemptTimeout)
 		assert.Equal(t, 1, base.attempts())
 	})
 	inBubble(t, "does not run while the request's body is sent", func(t *testing.T) {
@@ -464,7 +464,7 @@ func TestAttemptTimeout(t *testing.T) {
 			return hang(req) // as in a dial that does not end
 		}))
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("12345")))
-		assert.ErrorIs(t, err, transport.ErrAttemptTimeout)
+		assert.ErrorIs(t, err, policy.ErrAttemptTimeout)
 		assert.Equal(t, time.Second, time.Since(start))
 	})
 	inBubble(t, "a late response is a timeout", func(t *testing.T) {
@@ -676,7 +676,7 @@ func TestNestedTransports(t *testing.T) {
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Equal(t, 2, base.attempts())
 		assert.GreaterOrEqual(t, again, 20*time.Second)
-		assert.ErrorIs(t, seen.all[0].Err, transport.ErrAttemptTimeout)
+		assert.ErrorIs(t, seen.all[0].Err, policy.ErrAttemptTimeout)
 		assert.Equal(t, 15*time.Second, seen.all[0].Hint)
 	})
 	inBubble(t, "the context of a marked response may be used again", func(t *testing.T) {

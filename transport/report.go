@@ -217,7 +217,7 @@ func (t *Transport) changed(h HostChange) {
 	}
 	all := logbook.Attrs{slog.String("host", h.Host), slog.String("condition", h.Condition.String())}
 	all.Add(h.Over, slog.Bool("over", true))
-	all.Add(h.Condition.Limit() != "", slog.String("limit", h.Condition.Limit()))
+	all.Add(h.Condition.limit() != "", slog.String("limit", h.Condition.limit()))
 	all.Add(h.Scope != 0, slog.String("scope", strconv.FormatUint(h.Scope, 16)))
 	all.Add(h.Status != 0, slog.Int("status", h.Status))
 	all.Add(h.Err != nil, slog.String("error", h.cause()))

@@ -144,7 +144,7 @@ func TestStallAndAttemptTimeout(t *testing.T) {
 		want           error
 	}{
 		{time.Second, 2 * time.Second, transport.ErrStalled},
-		{2 * time.Second, time.Second, transport.ErrAttemptTimeout},
+		{2 * time.Second, time.Second, policy.ErrAttemptTimeout},
 	} {
 		bubble(t, func(t *testing.T) {
 			c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: row.stall}, AttemptTimeout: row.attempt, Attempts: 1}},

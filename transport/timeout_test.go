@@ -59,10 +59,10 @@ func TestCauseOfATimeout(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 			assert.Equal(t, context.Canceled, req.Context().Err())
-			assert.ErrorIs(t, context.Cause(req.Context()), transport.ErrAttemptTimeout)
+			assert.ErrorIs(t, context.Cause(req.Context()), policy.ErrAttemptTimeout)
 			return nil, req.Context().Err()
 		})), t.Context())
-		assert.ErrorIs(t, err, transport.ErrAttemptTimeout)
+		assert.ErrorIs(t, err, policy.ErrAttemptTimeout)
 	})
 }
 

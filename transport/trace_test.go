@@ -101,7 +101,7 @@ func TestEventOfAnAttemptTimeout(t *testing.T) {
 		var seen recorder
 		tr := mustNew(t, transport.Config{Base: script(faults.Hang(), faults.Status(200)), Rule: policy.Rule{AttemptTimeout: time.Second}.Or(exact), Trace: seen.trace()})
 		mustFetch(t, tr, t.Context(), "http://h.test/")
-		assert.ErrorIs(t, seen.events()[0].Err, transport.ErrAttemptTimeout)
+		assert.ErrorIs(t, seen.events()[0].Err, policy.ErrAttemptTimeout)
 		assert.Equal(t, classify.Ambiguous, seen.events()[0].Verdict)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -405,7 +406,7 @@ func (s *attempt) checkTimeout(u *upload) {
 	}
 	switch {
 	case end == explodes: // a body that panics has no more to give
-	case !responded && errors.Is(cause, transport.ErrAttemptTimeout):
+	case !responded && errors.Is(cause, policy.ErrAttemptTimeout):
 		limit = rule.AttemptTimeout
 	case errors.Is(cause, transport.ErrStalled) && (!responded || rule.Stall.MinBytesPerSecond <= 0):
 		limit = rule.Stall.Timeout

@@ -178,7 +178,7 @@ func (c *closer) RoundTrip(req *http.Request) (*http.Response, error) {
 	c.all = append(c.all, cancel)
 	c.mu.Unlock()
 	context.AfterFunc(req.Context(), func() {
-		if errors.Is(context.Cause(req.Context()), transport.ErrAttemptTimeout) {
+		if errors.Is(context.Cause(req.Context()), policy.ErrAttemptTimeout) {
 			c.closeAll()
 		}
 	})
@@ -340,7 +340,7 @@ var sabotage = []defect{
 		return resp, err
 	})},
 	{"a timer that runs while the caller is slow", Patience, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
-		ctx, stop := context.WithTimeoutCause(req.Context(), 10*time.Millisecond, transport.ErrAttemptTimeout)
+		ctx, stop := context.WithTimeoutCause(req.Context(), 10*time.Millisecond, policy.ErrAttemptTimeout)
 		defer stop()
 		return next.RoundTrip(req.WithContext(ctx))
 	})},

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -108,7 +109,7 @@ func TestStatusOf(t *testing.T) {
 		{"the gate is full", &transport.Error{Err: transport.ErrGateFull, Reason: transport.ReasonGateFull}, nil, 503, "destination_unavailable"},
 		{"cooldown", &transport.Error{Err: transport.ErrCooldown}, nil, 503, "destination_unavailable"},
 		{"its turn would be late", &transport.Error{Err: transport.ErrOverDeadline}, nil, 503, "destination_unavailable"},
-		{"attempt timeout", &transport.Error{Err: transport.ErrAttemptTimeout, Attempts: one}, nil, 504, "http_response_timeout"},
+		{"attempt timeout", &transport.Error{Err: policy.ErrAttemptTimeout, Attempts: one}, nil, 504, "http_response_timeout"},
 		{"dial timeout", &transport.Error{Err: &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, Attempts: one}, nil, 504, "connection_timeout"},
 		{"no such host", &transport.Error{Err: &net.DNSError{IsNotFound: true}, Attempts: one}, nil, 502, "dns_error"},
 		{"DNS timeout", &transport.Error{Err: &net.DNSError{IsTimeout: true}, Attempts: one}, nil, 504, "dns_timeout"},
