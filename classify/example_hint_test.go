@@ -97,14 +97,3 @@ func ExamplePushback() {
 	fmt.Println(classify.Pushback(response(503, "", "Grpc-Retry-Pushback-Ms", "500")))
 	// Output: 500ms true
 }
-
-// The verdicts and the kinds of errors have words, for configuration and for metrics.
-func ExampleParseVerdict() {
-	verdict, err := classify.ParseVerdict("refused")
-	fmt.Println(verdict == classify.Refused, err)
-	kind, err := classify.ParseKind("timeout")
-	fmt.Println(kind == classify.Timeout, err)
-	// Output:
-	// true <nil>
-	// true <nil>
-}

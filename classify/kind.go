@@ -62,17 +62,6 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// ParseKind is the inverse of [Kind.String], except that it does not accept
-// "none", because no error has that kind. It returns an error for any other
-// string, also if only the case differs.
-func ParseKind(s string) (Kind, error) {
-	if i := slices.Index(kinds[:], s); i > 0 {
-		return Kind(i), nil
-	}
-	return NoError, fmt.Errorf(
-		"classify: %q is not a kind of error: want canceled, timeout, dns, dial, tls, reset, protocol or other", s)
-}
-
 // KindOf returns the kind of an error, wrapped or not. For nil it returns
 // [NoError].
 func KindOf(err error) Kind {

@@ -37,15 +37,6 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("Verdict(%d)", uint8(v))
 }
 
-// ParseVerdict is the inverse of [Verdict.String]. It returns an error for any
-// other string, also if only the case differs.
-func ParseVerdict(s string) (Verdict, error) {
-	if i := slices.Index(verdicts[:], s); i >= 0 {
-		return Verdict(i), nil
-	}
-	return Unknown, fmt.Errorf("classify: %q is not a verdict: want unknown, final, refused or ambiguous", s)
-}
-
 // A Func classifies an outcome. It must be safe for concurrent use and must not
 // change the outcome. It may read the response's body through [Outcome.Peek]
 // only. In a rule, a nil Func inherits.

@@ -18,14 +18,8 @@ func withBody(code int, text string, header ...string) Outcome {
 }
 
 func TestVerdictText(t *testing.T) {
-	for v := Unknown; v <= Ambiguous; v++ {
-		got, err := ParseVerdict(v.String())
-		require.NoError(t, err)
-		assert.Equal(t, v, got)
-	}
-	for _, s := range []string{"", "Final", "final ", "retry", "Verdict(9)"} {
-		_, err := ParseVerdict(s)
-		assert.Error(t, err, "%q", s)
+	for v, want := range []string{"unknown", "final", "refused", "ambiguous"} {
+		assert.Equal(t, want, Verdict(v).String())
 	}
 	assert.Equal(t, "Verdict(9)", Verdict(9).String())
 	var zero Verdict

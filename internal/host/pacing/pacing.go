@@ -205,21 +205,6 @@ func (p *Pacing) Leave(key uint64, w *queue.Waiter) {
 // Low reports whether so much of a quota is so little that requests are spread.
 func Low(remaining, limit int64) bool { return remaining <= max(limit, remaining)/share }
 
-// Left returns how much of a scope's quota is believed to be left in a unit, and when its
-// window ends. ok is false if nothing is known.
-func (p *Pacing) Left(now instant.Instant, key uint64, unit string) (left int64, end instant.Instant, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if q := p.quotas[key]; q != nil {
-		for _, v := range q.windows {
-			if v.unit == unit && now < v.end {
-				return v.left, v.end, true
-			}
-		}
-	}
-	return 0, 0, false
-}
-
 // enter answers w and returns the waiter to wake next; the lock is held.
 func (p *Pacing) enter(now instant.Instant, key uint64, w *queue.Waiter, c Config) (queue.Answer, *queue.Waiter) {
 	q := p.quotas[key]

@@ -11,6 +11,21 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
+// Left returns how much of a scope's quota is believed to be left in a unit, and when its
+// window ends. ok is false if nothing is known.
+func (p *Pacing) Left(now instant.Instant, key uint64, unit string) (left int64, end instant.Instant, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if q := p.quotas[key]; q != nil {
+		for _, v := range q.windows {
+			if v.unit == unit && now < v.end {
+				return v.left, v.end, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
 func left(p *Pacing, now instant.Instant, unit string) int64 {
 	n, _, _ := p.Left(now, 1, unit)
 	return n
