@@ -166,7 +166,7 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 	}
 	if h2c {
 		rule.Gate.Mode = policy.GateWait
-		rule.Rate = policy.Rate{PerSecond: 2000, Mode: policy.RateAdaptive}
+		rule.Rate = policy.Rate{PerSecond: 2000, Adaptive: policy.On}
 	}
 	tr, err := transport.New(transport.Config{
 		Base:    s,

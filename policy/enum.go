@@ -16,7 +16,6 @@ type words []string
 
 var (
 	switchWords   = words{"off", "inherit", "on"}
-	rateModeWords = words{"", "inherit", "fixed", "adaptive"}
 	gateModeWords = words{"off", "inherit", "wait", "refuse"}
 	beyondWords   = words{"", "inherit", "stop", "cap", "wait"}
 )
@@ -76,16 +75,6 @@ func (s Switch) MarshalText() ([]byte, error) { return switchWords.marshal("Swit
 // UnmarshalText reads the text that MarshalText writes. Any other text is an
 // error and leaves s as it is.
 func (s *Switch) UnmarshalText(text []byte) error { return unmarshal(switchWords, text, s) }
-
-// String returns "fixed", "adaptive", or "inherit" for the zero value.
-func (m RateMode) String() string { return rateModeWords.text("RateMode", int8(m)) }
-
-// MarshalText returns the text of String, or an error for an unknown value.
-func (m RateMode) MarshalText() ([]byte, error) { return rateModeWords.marshal("RateMode", int8(m)) }
-
-// UnmarshalText reads the text that MarshalText writes. Any other text is an
-// error and leaves m as it is.
-func (m *RateMode) UnmarshalText(text []byte) error { return unmarshal(rateModeWords, text, m) }
 
 // String returns "off", "wait", "refuse", or "inherit" for the zero value.
 func (m GateMode) String() string { return gateModeWords.text("GateMode", int8(m)) }

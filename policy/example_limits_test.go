@@ -36,7 +36,7 @@ func ExampleHedge() {
 // A rate that starts at 10 requests per second and becomes lower when the server
 // responds with 429.
 func ExampleRate() {
-	rule := policy.Rule{Rate: policy.Rate{PerSecond: 10, Burst: 5, Mode: policy.RateAdaptive}}
+	rule := policy.Rule{Rate: policy.Rate{PerSecond: 10, Burst: 5, Adaptive: policy.On}}
 	fmt.Println(rule, rule.Validate())
-	// Output: {Rate: Rate{PerSecond: 10, Burst: 5, Mode: adaptive}} <nil>
+	// Output: {Rate: Rate{PerSecond: 10, Burst: 5, Adaptive: on}} <nil>
 }

@@ -67,21 +67,10 @@ type Rate struct {
 	// Burst is how many attempts may go at once. Default PerSecond rounded up. It
 	// has no effect without PerSecond.
 	Burst int
-	// Mode says whether PerSecond is fixed or adapts to the server's 429s. Default
-	// RateFixed.
-	Mode RateMode
+	// Adaptive lowers the rate on a 429, to 0.7 of it, at most once per round trip and
+	// per 100 ms. Successes raise it again, back to PerSecond within 30 s. Default off.
+	Adaptive Switch
 }
-
-// A RateMode says whether [Rate].PerSecond is fixed. The zero RateMode inherits.
-type RateMode int8
-
-const (
-	// RateFixed keeps the rate as it is.
-	RateFixed RateMode = iota + 1
-	// RateAdaptive lowers the rate on a 429, to 0.7 of it, at most once per round
-	// trip and per 100 ms. Successes raise it again, back to PerSecond within 30 s.
-	RateAdaptive
-)
 
 // Upload says where the body of a request is kept for a retry, if the body can
 // neither be made anew (GetBody) nor be rewound (Seek).

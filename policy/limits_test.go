@@ -23,7 +23,7 @@ func TestLimitsAreChecked(t *testing.T) {
 		{Rule{Budget: Budget{Window: -1}}, "Budget.Window: -1ns is negative"},
 		{Rule{Cooldown: 3}, "Cooldown: Switch(3) is none of off and on"},
 		{Rule{Pacing: 3}, "Pacing: Switch(3) is none of off and on"},
-		{Rule{Rate: Rate{Mode: 3}}, "Rate.Mode: RateMode(3) is none of fixed and adaptive"},
+		{Rule{Rate: Rate{Adaptive: 3}}, "Rate.Adaptive: Switch(3) is none of off and on"},
 		{Rule{Gate: Gate{Mode: 4}}, "Gate.Mode: GateMode(4) is none of off, wait and refuse"},
 		{Rule{Gate: Gate{Start: -1}}, "Gate.Start: -1 is negative; Mode: policy.Off turns the gate off"},
 		{Rule{Gate: Gate{Max: -1}}, "Gate.Max: -1 is negative; Mode: policy.Off turns the gate off"},
@@ -55,7 +55,7 @@ func TestLimitsAreChecked(t *testing.T) {
 	}
 	for _, good := range []Rule{
 		{Budget: Budget{Burst: Off}}, {Hedge: Hedge{After: Off}}, {Hedge: Hedge{Percentile: 98}}, {Hedge: Hedge{After: time.Second}},
-		{Gate: Gate{Mode: GateWait}}, {Gate: Gate{Start: 5, Max: 5}}, {Cooldown: Off, Pacing: On, Rate: Rate{Mode: RateAdaptive}},
+		{Gate: Gate{Mode: GateWait}}, {Gate: Gate{Start: 5, Max: 5}}, {Cooldown: Off, Pacing: On, Rate: Rate{Adaptive: On}},
 		{Budget: Budget{Ratio: 1}}, {Hedge: Hedge{Percentile: 1.5}}, {Hedge: Hedge{Percentile: 99.9}},
 		{AttemptTimeout: time.Microsecond, Stall: Stall{Timeout: -1}, MaxElapsed: math.MaxInt64, RetryAfter: RetryAfter{Max: math.MaxInt64}},
 		{Backoff: backoff.Constant(0)}, {Backoff: backoff.Constant(time.Microsecond)}, {Backoff: backoff.Constant(time.Nanosecond)},
@@ -77,7 +77,7 @@ func TestModesAsText(t *testing.T) {
 	for _, mode := range []interface {
 		fmt.Stringer
 		MarshalText() ([]byte, error)
-	}{Switch(0), Switch(Off), On, RateMode(0), RateFixed, RateAdaptive, GateMode(0), GateMode(Off), GateWait, GateRefuse} {
+	}{Switch(0), Switch(Off), On, GateMode(0), GateMode(Off), GateWait, GateRefuse} {
 		text, err := mode.MarshalText()
 		assert.NoError(t, err)
 		assert.Equal(t, mode.String(), string(text))
@@ -85,9 +85,6 @@ func TestModesAsText(t *testing.T) {
 	var s Switch
 	assert.NoError(t, s.UnmarshalText([]byte("on")))
 	assert.Equal(t, On, s)
-	var r RateMode
-	assert.NoError(t, r.UnmarshalText([]byte("adaptive")))
-	assert.Equal(t, RateAdaptive, r)
 	g := GateWait
 	assert.Error(t, g.UnmarshalText([]byte("shut")))
 	assert.Equal(t, GateWait, g)

@@ -706,7 +706,7 @@ func TestFleetChaos(t *testing.T) {
 				rule.Gate.Mode = policy.GateRefuse
 			}
 			if rng.IntN(3) == 0 {
-				rule.Rate.Mode = policy.RateAdaptive
+				rule.Rate.Adaptive = policy.On
 			}
 			tr := mustNew(t, transport.Config{Rule: rule, Fleet: f, Base: rt(func(req *http.Request) (*http.Response, error) {
 				time.Sleep(10 * time.Millisecond)

@@ -156,7 +156,7 @@ func TestAdaptiveRate(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			return play(req, status(code))
 		}
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 10, Mode: policy.RateAdaptive}, Attempts: 1}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 10, Adaptive: policy.On}, Attempts: 1}})
 		run := func(d time.Duration) {
 			end := time.Now().Add(d)
 			together(20, func(int) {
@@ -261,7 +261,7 @@ func TestAdaptiveRateFindsTheServersRate(t *testing.T) {
 		const burst, perSecond = 5., 50.
 		served, refused := 0, 0
 		tokens, last := burst, time.Now()
-		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 200, Mode: policy.RateAdaptive}, Attempts: 1}},
+		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 200, Adaptive: policy.On}, Attempts: 1}},
 			rt(func(req *http.Request) (*http.Response, error) {
 				time.Sleep(time.Millisecond)
 				tokens = min(burst, tokens+perSecond*time.Since(last).Seconds())

@@ -77,7 +77,7 @@ func TestAdaptiveRateKeepsToItsBound(t *testing.T) {
 			}
 			return newResponse(req, 200, http.NoBody), nil
 		})
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 10, Burst: 1, Mode: policy.RateAdaptive}}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 10, Burst: 1, Adaptive: policy.On}}})
 		get := func() {
 			responds(t, tr, http.MethodGet, "http://h.test/")
 		}

@@ -307,7 +307,7 @@ func settingsOf(r *policy.Rule) settings {
 		Rate: rate.Config{
 			PerSecond: r.Rate.PerSecond,
 			Burst:     r.Rate.Burst,
-			Adaptive:  r.Rate.Mode == policy.RateAdaptive,
+			Adaptive:  r.Rate.Adaptive == policy.On,
 		},
 		Budget: budget.Config{
 			Ratio:     r.Budget.Ratio,

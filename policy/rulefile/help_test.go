@@ -21,7 +21,7 @@ func TestLoadSaysWhatToWrite(t *testing.T) {
 		`"pacing": 1`:                     `rule.pacing: "the number 1" is none of off and on`,
 		`"cooldown": "inherit"`:           `rule.cooldown: leave the key out to inherit`,
 		`"retry_after": {"beyond": true}`: `rule.retry_after.beyond: "true" is none of stop, cap and wait`,
-		`"rate": {"mode": {}}`:            `rule.rate.mode: "an object" is none of fixed and adaptive`,
+		`"rate": {"adaptive": {}}`:        `rule.rate.adaptive: "an object" is none of off and on`,
 		`"gate": {"mode": false}`:         `rule.gate.mode: "false" is none of off, wait and refuse; write "off"`,
 		`"gate": "on"`:                    `rule.gate: the string "on" where an object is wanted; write fields, as in {"mode": "wait"}, or "off"`,
 		`"gate": true`:                    `rule.gate: true where an object is wanted; write fields, as in {"mode": "wait"}, or "off"`,
