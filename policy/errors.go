@@ -3,9 +3,9 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
-	"strings"
 )
 
 // A FieldError is one fault of a field of a [Rule] or a [Backoff].
@@ -39,13 +39,7 @@ func (e *FieldError) Unwrap() error { return e.Err }
 type Errors []*FieldError
 
 // Error returns one line per fault.
-func (e Errors) Error() string {
-	lines := make([]string, len(e))
-	for i, fault := range e {
-		lines[i] = fault.Error()
-	}
-	return strings.Join(lines, "\n")
-}
+func (e Errors) Error() string { return fmt.Sprint(errors.Join(e.Unwrap()...)) }
 
 // Unwrap returns the faults for errors.Is and errors.As.
 func (e Errors) Unwrap() []error {

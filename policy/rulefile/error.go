@@ -5,9 +5,9 @@ package rulefile
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -44,13 +44,7 @@ func (e *Error) Unwrap() error { return e.Err }
 type Errors []*Error
 
 // Error returns one line per fault.
-func (e Errors) Error() string {
-	lines := make([]string, len(e))
-	for i, fault := range e {
-		lines[i] = fault.Error()
-	}
-	return strings.Join(lines, "\n")
-}
+func (e Errors) Error() string { return fmt.Sprint(errors.Join(e.Unwrap()...)) }
 
 // Unwrap returns the faults for errors.Is and errors.As.
 func (e Errors) Unwrap() []error {
