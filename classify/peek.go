@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/counted"
 )
 
 const (
@@ -147,7 +149,6 @@ type readAhead struct {
 
 var (
 	errNotAhead = errors.New("classify: the response body cannot be read ahead")
-	errBadCount = errors.New("classify: the response body's Read returned an invalid count")
 	errNoReturn = errors.New("classify: the response body's Read did not return")
 )
 
@@ -168,10 +169,7 @@ func (a *readAhead) read(src io.Reader) {
 			a.err = &readPanic{value}
 		}
 	}()
-	n, err := src.Read(buf)
-	if n < 0 || n > len(buf) {
-		n, err = 0, errBadCount
-	}
+	n, err := counted.Read(src, buf)
 	a.buf, a.err = buf[:n], err
 }
 

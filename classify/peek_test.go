@@ -369,7 +369,7 @@ func TestPeekOfABadBody(t *testing.T) {
 				}
 				n, err = o.Response.Body.Read(p)
 				assert.Zero(t, n)
-				assert.ErrorContains(t, err, "classify: ")
+				assert.ErrorContains(t, err, "body's Read ")
 			}
 			require.NoError(t, o.Response.Body.Close())
 			assert.EqualValues(t, 1, src.closes.Load())

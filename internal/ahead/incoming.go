@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/counted"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
@@ -143,7 +144,7 @@ func (in *Incoming) run(length int64, bare bool) {
 		if len(data) == cap(data) {
 			data = slices.Grow(data, 1)
 		}
-		n, err := resume.ReadSome(in.Body, data[len(data):cap(data)])
+		n, err := counted.Read(in.Body, data[len(data):cap(data)])
 		data = data[:len(data)+n]
 		if int64(len(data)) == length && err != nil && bare {
 			err = io.EOF

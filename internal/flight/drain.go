@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/counted"
 	"github.com/aplomb-go/aplomb/internal/replay"
-	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
 // A connection of HTTP/1 is used again only if the response was read to its end.
@@ -142,7 +142,7 @@ func (d *Drain) Read(p []byte) (int, error) {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	// Ask for one more byte, so that a body of exactly drainBytes shows its end.
-	n, err := resume.ReadSome(d.Body, p[:min(len(p), DrainBytes+1-d.taken)])
+	n, err := counted.Read(d.Body, p[:min(len(p), DrainBytes+1-d.taken)])
 	switch {
 	case d.taken+n > DrainBytes:
 		return 0, errTooLong

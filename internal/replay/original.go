@@ -8,6 +8,8 @@ import (
 	"io"
 	"runtime"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/counted"
 )
 
 // An original is a body without GetBody. All attempts read the same body, which the
@@ -125,10 +127,7 @@ func (v *view) readSpool(p []byte) (n int, err error) {
 func (v *view) readBody(p []byte) (n int, err error) {
 	o := v.o
 	o.moved = true
-	o.use(func() { n, err = o.body.Read(p) })
-	if n < 0 || n > len(p) {
-		n, err = 0, errors.New("transport: the request body's Read returned an invalid count")
-	}
+	o.use(func() { n, err = counted.Read(o.body, p) })
 	o.keep(p[:n])
 	if err != nil {
 		o.end = err

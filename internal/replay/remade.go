@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/counted"
 )
 
 // A remade is a body that the caller's GetBody makes anew for each attempt.
@@ -97,10 +99,7 @@ func (e *edition) Read(p []byte) (n int, err error) {
 
 // readBody reads the body, also a closed one, which says so itself; the lock is held.
 func (e *edition) readBody(p []byte) (n int, err error) {
-	e.r.use(func() { n, err = e.body.Read(p) })
-	if n < 0 || n > len(p) {
-		n, err = 0, errors.New("transport: the request body's Read returned an invalid count")
-	}
+	e.r.use(func() { n, err = counted.Read(e.body, p) })
 	e.end = err
 	// A Close during the Read makes the Read fail. Such an error says nothing.
 	if err != nil && !errors.Is(err, io.EOF) && !e.shut {

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+
+	"github.com/aplomb-go/aplomb/internal/counted"
 )
 
 // MinProgress is how many bytes a segment must have for the next reconnect to
@@ -22,10 +24,9 @@ var (
 	// row made no progress.
 	ErrLimit = errors.New("transport: too many reconnects in a row without progress")
 
-	errDiffers  = errors.New("transport: the second response is another one: its first bytes differ")
-	errHeader   = errors.New("transport: the second response is another one: its status or its header differs")
-	errLate     = errors.New("transport: the second response took too long to come to the cut")
-	errBadCount = errors.New("transport: the response body's Read returned an invalid count")
+	errDiffers = errors.New("transport: the second response is another one: its first bytes differ")
+	errHeader  = errors.New("transport: the second response is another one: its status or its header differs")
+	errLate    = errors.New("transport: the second response took too long to come to the cut")
 )
 
 // A Sender is the transport as a Body sees it. Each Body has its own Sender. The
@@ -170,7 +171,7 @@ func (b *Body) Read(p []byte) (int, error) {
 		if err := b.ready(); err != nil {
 			return 0, err
 		}
-		n, err := ReadSome(b.body, p)
+		n, err := counted.Read(b.body, p)
 		n = b.take(p[:n])
 		if err != nil {
 			b.segmentEnded(err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/counted"
 )
 
 // maxEvent is the size of the largest event that is kept until it is complete.
@@ -123,7 +124,7 @@ func (e *Events) Read(p []byte) (int, error) {
 			e.resume()
 			continue
 		}
-		n, err := ReadSome(e.body, p)
+		n, err := counted.Read(e.body, p)
 		idle := n == 0 && err == nil
 		n = e.take(p[:n])
 		if err != nil {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"math/bits"
 	"net/http"
+
+	"github.com/aplomb-go/aplomb/internal/counted"
 )
 
 const (
@@ -125,7 +127,7 @@ func (p *Prefix) sameMarks(short *Prefix) bool {
 func skip(r io.Reader, n int64, differs func([]byte) bool) (read int64, err error) {
 	buf := make([]byte, min(n, matchBuffer))
 	for read < n {
-		m, err := ReadSome(r, buf[:min(int64(len(buf)), n-read)])
+		m, err := counted.Read(r, buf[:min(int64(len(buf)), n-read)])
 		read += int64(m)
 		switch {
 		case differs != nil && differs(buf[:m]), err == io.EOF && read < n:
@@ -135,13 +137,4 @@ func skip(r io.Reader, n int64, differs func([]byte) bool) (read int64, err erro
 		}
 	}
 	return read, nil
-}
-
-// ReadSome is a Read that checks the count. A base transport may break the contract.
-func ReadSome(r io.Reader, p []byte) (int, error) {
-	n, err := r.Read(p)
-	if n < 0 || n > len(p) {
-		return 0, errBadCount
-	}
-	return n, err
 }
