@@ -21,9 +21,10 @@ MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod))
 # The modules that get a tag. docs/releasing.md says why the others do not.
 RELEASED := . otel fleet cmd
 
-# The other modules with tests. Of the module e2e this is e2e/http3 only, and make e2e
-# tests the rest.
-REST := $(filter-out e2e $(RELEASED),$(MODULES)) e2e/http3
+# The directories that make test tests, and those that make test-rest tests. make e2e tests
+# the rest of e2e.
+TESTED := $(RELEASED) lab/simulate
+REST   := $(filter-out e2e lab $(RELEASED),$(MODULES)) e2e/http3 $(filter-out lab/simulate,$(patsubst %/,%,$(wildcard lab/*/)))
 
 # TIDY runs go mod tidy in all MODULES, with the flags $(1). It does not read cmd/go.work, so
 # for cmd it gets copies of go.mod and go.sum in which the root is replaced.
@@ -31,7 +32,7 @@ TIDY = mkdir -p bin && for m in $(filter-out cmd,$(MODULES)); do $(GO) -C $$m mo
 	cp cmd/go.mod bin/cmd.mod && cp cmd/go.sum bin/cmd.sum && $(GO) mod edit -replace $$($(GO) list -m)=.. bin/cmd.mod && \
 	GOWORK=off $(GO) -C cmd mod tidy $(1) -modfile ../bin/cmd.mod
 
-# TEST tests two of the MODULES at a time. At its exit a test waits for reports of the race
+# TEST tests two directories at a time. At its exit a test waits for reports of the race
 # detector, a second if it is not told otherwise. make lint runs go vet.
 TEST = printf '%s\n' $(1) | GORACE=atexit_sleep_ms=100 CGO_ENABLED=$(if $(RACE),1,0) xargs -P 2 -I '{}' \
 	env GO='$(GO)' tools/gotest '{}' $(RACE) -vet=off -shuffle=on -timeout $(TIMEOUT) ./...
@@ -57,9 +58,9 @@ demo: ## seven faults, with a plain client and with aplomb
 fleet: ## three worker processes share a quota, alone and as a fleet over Redis
 	@$(GO) -C lab run ./fleet
 
-test: ## the tests of the released modules, in random order (RACE)
+test: ## the tests of the released modules and 50 random stories, in random order (RACE)
 	@command -v "$${APLOMB_REDIS_SERVER:-redis-server}" >/dev/null || echo "no redis-server found: testing fleets over memory and a directory only"
-	@$(call TEST,$(RELEASED))
+	@$(call TEST,$(TESTED))
 
 test-rest: ## the tests of the experiments, the comparisons, the larger examples and the tools
 	@$(call TEST,$(REST))
@@ -96,13 +97,13 @@ fuzz: ## every fuzz target for a short time (FUZZ)
 	@for m in $(RELEASED); do for p in $$($(GO) -C $$m list ./...); do for f in $$($(GO) -C $$m test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) -C $$m test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) -fuzzminimizetime 10x $$p || exit 1; done; done; done
 
 simulate: ## random rules, callers, servers, fleets and alternates in virtual time (SEEDS, SEED, TIMES, ONLY=fleets)
-	@APLOMB_ONLY=$(ONLY) APLOMB_SEED=$(SEED) APLOMB_SEEDS=$(SEEDS) APLOMB_TIMES=$(TIMES) $(GO) test -count 1 -run '^Test((Kept)?Seeds|OneBadConnection)$$' -v -timeout 3h ./internal/simulate
+	@APLOMB_ONLY=$(ONLY) APLOMB_SEED=$(SEED) APLOMB_SEEDS=$(SEEDS) APLOMB_TIMES=$(TIMES) $(GO) -C lab test -count 1 -run '^Test((Kept)?Seeds|OneBadConnection)$$' -v -timeout 3h ./simulate
 
 soak: TIMEOUT = 3h
 soak uploads: RACE = -race
 soak: export APLOMB_SOAK = $(SOAK)
 soak: ## all tests in full length, an hour: more seeds, rounds and bytes; SOAK downloads of 256 MiB per protocol
-	@$(call TEST,$(RELEASED) $(REST))
+	@$(call TEST,$(TESTED) $(REST))
 	@APLOMB_SOAK_TIME=60s $(GO) -C e2e test -run '^TestSoak$$' -v -count 1 .
 
 uploads: ## 8 MiB from bodies that share one reader, UPLOADS times per shape and protocol

@@ -1,4 +1,4 @@
-// The experiments, the comparisons, and the examples that need more modules than the library.
+// The random stories, the experiments, the comparisons, and the examples that need more modules than the library.
 module github.com/aplomb-go/aplomb/lab
 
 go 1.26.0
