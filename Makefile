@@ -142,8 +142,8 @@ version: ## VERSION=v0.2.0: the released modules require this version of the roo
 	@for m in $(filter-out .,$(RELEASED)); do $(GO) -C $$m mod edit -require "$$($(GO) list -m)@$(VERSION)" || exit 1; done
 	@$(MAKE) --no-print-directory tidy
 
-release-check: ## users outside the repository can require the tagged modules of the newest commit
-	@$(GO) -C tools run ./release
+release-check: ## users outside the repository can require the tagged modules of the newest commit (PROXY: the published ones)
+	@PROXY=$(PROXY) tools/release/check $(RELEASED)
 
 # CI has the steps of a change, in order. make browser and make redis install what is
 # missing, make test has 50 stories of make simulate and a fourth of the kept ones, and make

@@ -13,7 +13,6 @@ tool (
 require (
 	github.com/aplomb-go/aplomb v0.0.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
-	golang.org/x/mod v0.41.0
 )
 
 require (
@@ -22,6 +21,7 @@ require (
 	github.com/dunglas/httpsfv v1.1.2 // indirect
 	github.com/kisielk/errcheck v1.30.0 // indirect
 	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect
+	golang.org/x/mod v0.41.0 // indirect
 	golang.org/x/perf v0.0.0-20260908200009-22c9c6c9d4da // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
