@@ -18,6 +18,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/redisserver"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 const host = "https://api.example.com"
@@ -189,30 +190,11 @@ func get[T any](w *witness, read func() T) T {
 }
 
 // log is a Logger whose lines a test can read.
-type logLines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logLines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
+type logLines struct{ testkit.Text }
 
 func (l *logLines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-func (l *logLines) count(s string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), s)
-}
-
-func (l *logLines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
+func (l *logLines) count(s string) int { return strings.Count(l.String(), s) }
 
 // noLeak fails the test if goroutines of this package or of go-redis are left.
 func noLeak(t testing.TB) {

@@ -5,12 +5,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 // TestPeersAreBounded: a program that calls any number of servers does not fill the memory.
@@ -29,27 +30,19 @@ func TestPeersAreBounded(t *testing.T) {
 	assert.EqualValues(t, most+2*10, p.overflow[requests].Load())
 }
 
-// heap returns the bytes that are in use.
-func heap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
 // TestPeersAreSmall: a peer is kept for good. A server can redirect a client to hosts with
 // long names, and a short name may be a part of a long URL.
 func TestPeersAreSmall(t *testing.T) {
 	const n, long = 64, 1 << 18
 	for _, format := range []string{"http://h%d.%s.test/", "http://h%d.test/%s", "http://h%d.test/?%s"} {
 		p := &peers{known: map[peerKey]*peer{}}
-		before := heap()
+		before := testkit.Heap()
 		for i := range n {
 			u, err := url.Parse(fmt.Sprintf(format, i, strings.Repeat("x", long)))
 			assert.NoError(t, err)
 			p.of(&http.Request{Method: http.MethodGet, URL: u}).set(labels{of: requests}).count.Add(1)
 		}
-		assert.Less(t, heap()-before, int64(n*long/4), format)
+		assert.Less(t, testkit.Heap()-before, int64(n*long/4), format)
 		assert.Len(t, p.known, n)
 	}
 }

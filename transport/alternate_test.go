@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -568,7 +569,7 @@ func TestResponseOfAnAlternate(t *testing.T) {
 		})
 		jar, err := cookiejar.New(nil)
 		require.NoError(t, err)
-		var log LogText
+		var log testkit.Text
 		var events []transport.Event
 		var starts []transport.AttemptStart
 		tr := mustNew(t, transport.Config{

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
@@ -51,7 +52,7 @@ func TestChecksumsOfObjectStores(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			code := max(tt.code, 200)
 			first := func(req *http.Request) (*http.Response, error) {
-				return newResponse(req, code, cutAt("rig", io.ErrUnexpectedEOF), tt.first...), nil
+				return newResponse(req, code, testkit.CutAt("rig", io.ErrUnexpectedEOF), tt.first...), nil
 			}
 			second := func(req *http.Request) (*http.Response, error) {
 				if tt.again {
@@ -169,7 +170,7 @@ func TestTrailerOfAnAwaitedBody(t *testing.T) {
 	for _, trailer := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
 			base := script(func(req *http.Request) (*http.Response, error) {
-				resp := newResponse(req, 200, cutAt("right!", io.ErrUnexpectedEOF))
+				resp := newResponse(req, 200, testkit.CutAt("right!", io.ErrUnexpectedEOF))
 				resp.ContentLength = 6
 				if trailer {
 					resp.Trailer = http.Header{"X-Status": nil}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -355,13 +356,13 @@ func TestCredentialsOfEveryRequest(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			server := faults.Always(status(429, "Retry-After: 30", "X-RateLimit-Remaining: 5", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 30"))
 			tr := mustNew(t, transport.Config{Base: faults.New(nil, server), Rule: policy.Rule{Attempts: 1, Pacing: policy.On}})
-			before := heap()
+			before := testkit.Heap()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a held request is refused at once
 			defer cancel()
 			for i := range 10_000 {
 				_ = closing(tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", row.header(i)).WithContext(ctx)))
 			}
-			grown := heap() - before
+			grown := testkit.Heap() - before
 			t.Logf("%d scopes, %d B", stateOf(t, tr).HeldScopes, grown)
 			assert.Equal(t, row.scopes, stateOf(t, tr).HeldScopes)
 			assert.Less(t, grown, int64(512<<10))

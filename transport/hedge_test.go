@@ -22,6 +22,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -723,7 +724,7 @@ func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 // An attempt that another attempt outran is not logged as giving up.
 func TestLogOfAHedge(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var out LogText
+		var out testkit.Text
 		tr := over(t, transport.Config{
 			Rule:   policy.Rule{Hedge: policy.Hedge{After: time.Second}},
 			Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})),

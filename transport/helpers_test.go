@@ -363,8 +363,7 @@ func newResponse(req *http.Request, code int, body io.ReadCloser, header ...stri
 // body is a request body that knows whether it was closed, and how often.
 type body struct {
 	io.Reader
-	mu     sync.Mutex
-	closes int
+	closes atomic.Int32
 	onRead func()
 }
 
@@ -378,17 +377,11 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 func (b *body) Close() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closes++
+	b.closes.Add(1)
 	return nil
 }
 
-func (b *body) closed() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.closes
-}
+func (b *body) closed() int { return int(b.closes.Load()) }
 
 // seekBody is a body with Seek.
 type seekBody struct {
@@ -556,21 +549,3 @@ type readFunc func([]byte) (int, error)
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
 const waitFor, tick = 5 * time.Second, time.Millisecond
-
-// A LogText keeps log lines. Lines that were summed up come from a goroutine of their own.
-type LogText struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *LogText) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *LogText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}

@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -691,7 +692,7 @@ func TestOneLaneOnly(t *testing.T) {
 		} {
 			cfg.Net = ts.NewNet()
 			s := ts.Start(t, cfg, ts.OK("well"))
-			var log LogText
+			var log testkit.Text
 			tr := mustNew(t, transport.Config{Base: change(s.Transport()), Rule: hasty, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			require.Equal(t, 200, do(tr, newRequest(t, http.MethodGet, s.URL, nil)).status)
 			cfg.Net.Silence("fault.test")
@@ -732,7 +733,7 @@ func TestLanesOfAnotherBase(t *testing.T) {
 func TestLanesAreLogged(t *testing.T) {
 	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.OK("well"))
-		var log LogText
+		var log testkit.Text
 		tr := mustNew(t, transport.Config{Base: s.Transport(), Rule: hasty, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		w := &wired{Server: s, t: t, net: cfg.Net, tr: tr}
 		w.ok(w.get(), 0)

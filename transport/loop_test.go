@@ -25,6 +25,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -994,7 +995,7 @@ var waits = regexp.MustCompile(`[0-9.]+m?s`)
 // story sends some requests, and tells everything that a caller can see of them.
 func story(t *testing.T, rule policy.Rule, trace *transport.Trace, first answer, option func(context.Context) context.Context, method string) string {
 	var text strings.Builder
-	var log LogText
+	var log testkit.Text
 	rule = rule.Or(exact)
 	rule.Classify = func(o classify.Outcome) classify.Verdict {
 		fmt.Fprintln(&text, "classify", o.Response != nil, o.Err)

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -368,7 +369,7 @@ func TestBodyEnd(t *testing.T) {
 	text := strings.Repeat("x", 1000)
 	broken := errors.New("broken")
 	bodies := map[string]func(err error) io.ReadCloser{
-		"Read":    func(err error) io.ReadCloser { return cutAt(text, err) },
+		"Read":    func(err error) io.ReadCloser { return testkit.CutAt(text, err) },
 		"WriteTo": func(err error) io.ReadCloser { return &writerTo{text, err} },
 	}
 	for name, body := range bodies {
@@ -527,7 +528,7 @@ func TestTraceWithoutHooksCostsNothing(t *testing.T) {
 // how long the call took. A resume that succeeds has a log line.
 func TestLogOfDurations(t *testing.T) {
 	logged := func(t *testing.T, rule policy.Rule, base http.RoundTripper) string {
-		var b LogText
+		var b testkit.Text
 		logger := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			switch a.Key {
 			case slog.TimeKey, slog.LevelKey, "method", "url":

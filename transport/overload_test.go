@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -224,7 +224,7 @@ func TestManyHostsWithEverythingOn(t *testing.T) {
 			rule := everything
 			rule.Attempts, rule.AttemptTimeout = 1, 0
 			tr := mustNew(t, transport.Config{Base: script(row.response), Rule: rule})
-			before := heap()
+			before := testkit.Heap()
 			for i := range hosts {
 				resp, err := tr.RoundTrip(&http.Request{
 					Method: http.MethodGet, Header: http.Header{},
@@ -234,20 +234,13 @@ func TestManyHostsWithEverythingOn(t *testing.T) {
 				_ = resp.Body.Close()
 			}
 			kept := tr.Hosts().Len()
-			perHost := float64(heap()-before) / float64(kept)
+			perHost := float64(testkit.Heap()-before) / float64(kept)
 			t.Logf("%d hosts asked, %d kept, %.0f B each", hosts, kept, perHost)
 			assert.LessOrEqual(t, kept, 1<<17)
 			assert.Less(t, perHost, 3000.)
 			assert.Len(t, tr.Snapshot(), kept)
 		})
 	}
-}
-
-func heap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // TestLimitsReturnTheContextsCause: a waiting request ends at once with its context. Its

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -314,7 +315,7 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 			rule: policy.Rule{Backoff: backoff.Constant(time.Minute)}, text: "(deadline): connection reset"},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			var text LogText
+			var text testkit.Text
 			var seen recorder
 			logger := slog.New(slog.NewTextHandler(&text, nil))
 			tr := over(t, transport.Config{Rule: row.rule, Logger: logger}, script(row.base))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -28,7 +29,7 @@ const marker = "s3cret"
 // fail with err. They are the text of the error, the log, the events and the snapshot.
 func written(t testing.TB, u *url.URL, err error) string {
 	t.Helper()
-	var log LogText
+	var log testkit.Text
 	var hosts []string
 	tr := mustNew(t, transport.Config{
 		Base:   script(status(503), faults.Fail(err)),

@@ -16,6 +16,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -86,7 +87,7 @@ func TestUnsatisfiableRestProvesTheEnd(t *testing.T) {
 				if row.rng != "" {
 					code, header = 206, append(header, "Content-Range: "+row.rng)
 				}
-				resp := newResponse(req, code, cutAt(text, io.ErrUnexpectedEOF), header...)
+				resp := newResponse(req, code, testkit.CutAt(text, io.ErrUnexpectedEOF), header...)
 				if row.length > 0 {
 					resp.ContentLength = row.length
 				}
@@ -117,7 +118,7 @@ func TestUnsatisfiableRestProvesTheEnd(t *testing.T) {
 // A 416 does not bring back announced trailers that are lost.
 func TestUnsatisfiableRestWithLostTrailers(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
-		return withTrailer(req, 200, cutAt("0123456789", io.ErrUnexpectedEOF), http.Header{"X-T": nil}, `ETag: "v1"`), nil
+		return withTrailer(req, 200, testkit.CutAt("0123456789", io.ErrUnexpectedEOF), http.Header{"X-T": nil}, `ETag: "v1"`), nil
 	}
 	resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, status(416, "Content-Range: bytes */10"))), t.Context())
 	require.NoError(t, err)
@@ -158,7 +159,7 @@ func TestDigestInTrailers(t *testing.T) {
 			responses := []answer{func(req *http.Request) (*http.Response, error) {
 				body, code, header := io.Reader(strings.NewReader(text)), 200, []string{`ETag: "v1"`}
 				if row.second != nil {
-					body = cutAt(text[:4], io.ErrUnexpectedEOF)
+					body = testkit.CutAt(text[:4], io.ErrUnexpectedEOF)
 				}
 				if row.again {
 					header = nil
@@ -260,7 +261,7 @@ func TestNotResumedEndsWithTheBareError(t *testing.T) {
 		for _, size := range []int{4, resume.MinProgress} {
 			t.Run(name, func(t *testing.T) {
 				first := func(req *http.Request) (*http.Response, error) {
-					resp := newResponse(req, 200, cutAt(strings.Repeat("x", size), io.ErrUnexpectedEOF), `ETag: "v1"`)
+					resp := newResponse(req, 200, testkit.CutAt(strings.Repeat("x", size), io.ErrUnexpectedEOF), `ETag: "v1"`)
 					resp.ContentLength = 1 << 20
 					return resp, nil
 				}
@@ -293,10 +294,10 @@ func TestNotResumedEndsWithTheBareError(t *testing.T) {
 // error says where it ended and why.
 func TestNotResumedAgainEndsWithAResumeError(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
-		return newResponse(req, 200, cutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+		return newResponse(req, 200, testkit.CutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
 	}
 	second := func(req *http.Request) (*http.Response, error) {
-		return newResponse(req, 206, cutAt("45", io.ErrUnexpectedEOF), `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
+		return newResponse(req, 206, testkit.CutAt("45", io.ErrUnexpectedEOF), `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
 	}
 	resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, second, status(404))), t.Context())
 	require.NoError(t, err)

@@ -28,39 +28,12 @@ import (
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
-
-// cutBody delivers data in pieces of random length, and then err, at times with
-// the last piece.
-type cutBody struct {
-	data []byte
-	err  error
-	rand *rand.Rand
-}
-
-func (b *cutBody) Read(p []byte) (int, error) {
-	n := min(len(p), len(b.data))
-	if n > 1 {
-		n = 1 + b.rand.IntN(n)
-	}
-	n = copy(p, b.data[:n])
-	b.data = b.data[n:]
-	if len(b.data) == 0 && (n == 0 || b.rand.IntN(2) == 0) {
-		return n, b.err
-	}
-	return n, nil
-}
-
-func (b *cutBody) Close() error { return nil }
-
-// cutAt is a body that ends after its data with an error.
-func cutAt(data string, err error) io.ReadCloser {
-	return &cutBody{[]byte(data), err, rand.New(rand.NewPCG(1, 1))}
-}
 
 // field256 and field512 write a digest field.
 func field256(s string) string {
@@ -98,7 +71,7 @@ func cutter(text string, cuts ...int) *origin {
 		if end == len(text) {
 			err = io.EOF
 		}
-		resp := newResponse(req, code, cutAt(text[first:end], err), header...)
+		resp := newResponse(req, code, testkit.CutAt(text[first:end], err), header...)
 		resp.ContentLength = int64(len(text) - first)
 		return resp, nil
 	})
@@ -317,7 +290,7 @@ func TestReconnectIsBounded(t *testing.T) {
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			first := func(req *http.Request) (*http.Response, error) {
-				return newResponse(req, 200, cutAt(strings.Repeat("x", row.size), io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+				return newResponse(req, 200, testkit.CutAt(strings.Repeat("x", row.size), io.ErrUnexpectedEOF), `ETag: "v1"`), nil
 			}
 			base := script(first, hang)
 			tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 3}.Or(row.rule).Or(quick)}, base)
@@ -338,7 +311,7 @@ func TestReconnectIsBounded(t *testing.T) {
 func TestReconnectsBodyIsNotBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		first := func(req *http.Request) (*http.Response, error) {
-			return newResponse(req, 200, cutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+			return newResponse(req, 200, testkit.CutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
 		}
 		second := func(req *http.Request) (*http.Response, error) {
 			slow := readFunc(func([]byte) (int, error) {
@@ -383,13 +356,13 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 				if err := pause(req, 3*time.Second); err != nil {
 					return nil, err
 				}
-				resp := newResponse(req, 200, cutAt(text[:row.size], io.ErrUnexpectedEOF), `ETag: "v1"`)
+				resp := newResponse(req, 200, testkit.CutAt(text[:row.size], io.ErrUnexpectedEOF), `ETag: "v1"`)
 				resp.ContentLength = int64(len(text))
 				return resp, nil
 			}, status(503, "Retry-After: "+row.told), func(req *http.Request) (*http.Response, error) {
 				at = append(at, time.Since(start))
 				r := fmt.Sprintf("Content-Range: bytes %d-%d/%d", row.size, len(text)-1, len(text))
-				return newResponse(req, 206, cutAt(text[row.size:], io.EOF), `ETag: "v1"`, r), nil
+				return newResponse(req, 206, testkit.CutAt(text[row.size:], io.EOF), `ETag: "v1"`, r), nil
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
 			defer cancel()
@@ -465,7 +438,7 @@ func (stopping) Delay(int, time.Duration) time.Duration { return -1 }
 
 // A body that cannot be resumed is not wrapped.
 func TestNotResumable(t *testing.T) {
-	body := func() io.ReadCloser { return cutAt("x", io.EOF) }
+	body := func() io.ReadCloser { return testkit.CutAt("x", io.EOF) }
 	tag := []string{`ETag: "v1"`}
 	for _, row := range []struct {
 		name   string
@@ -535,7 +508,7 @@ func TestNotResumable(t *testing.T) {
 func TestReadErrorsThatAreNoCut(t *testing.T) {
 	own := errors.New("limit of the base")
 	base := rt(func(req *http.Request) (*http.Response, error) {
-		return newResponse(req, 200, cutAt("x", own), `ETag: "v1"`), nil
+		return newResponse(req, 200, testkit.CutAt("x", own), `ETag: "v1"`), nil
 	})
 	resp, err := get(t, over(t, transport.Config{}, base), t.Context())
 	require.NoError(t, err)
@@ -611,7 +584,7 @@ func (f recording) Delay(n int, prev time.Duration) time.Duration { return f(n, 
 // A response that goes beyond the caller's range does not continue the body.
 func TestResumeBeyondARange(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
-		return newResponse(req, 206, cutAt("234", io.ErrUnexpectedEOF),
+		return newResponse(req, 206, testkit.CutAt("234", io.ErrUnexpectedEOF),
 			`ETag: "v1"`, "Content-Range: bytes 2-7/10"), nil
 	}
 	second := func(req *http.Request) (*http.Response, error) {
@@ -636,7 +609,7 @@ func TestResumeOfARange(t *testing.T) {
 		n++
 		if n == 1 {
 			assert.Equal(t, "bytes=2-7", req.Header.Get("Range"))
-			return newResponse(req, 206, cutAt("234", io.ErrUnexpectedEOF),
+			return newResponse(req, 206, testkit.CutAt("234", io.ErrUnexpectedEOF),
 				`ETag: "v1"`, "Content-Range: bytes 2-7/10", "Content-Digest: "+field256("234567")), nil
 		}
 		assert.Equal(t, "bytes=5-7", req.Header.Get("Range"))
@@ -657,7 +630,7 @@ func TestResumeOfAnEncodedBody(t *testing.T) {
 	base := rt(func(req *http.Request) (*http.Response, error) {
 		assert.Equal(t, "gzip", req.Header.Get("Accept-Encoding"))
 		if n++; n == 1 {
-			return newResponse(req, 200, cutAt("gz", io.ErrUnexpectedEOF),
+			return newResponse(req, 200, testkit.CutAt("gz", io.ErrUnexpectedEOF),
 				`ETag: "v1-gzip"`, "Content-Encoding: gzip"), nil
 		}
 		return newResponse(req, 206, io.NopCloser(strings.NewReader("ip")),
@@ -675,7 +648,7 @@ func TestResumeUnderADate(t *testing.T) {
 	n := 0
 	base := rt(func(req *http.Request) (*http.Response, error) {
 		if n++; n == 1 {
-			return newResponse(req, 200, cutAt("da", io.ErrUnexpectedEOF),
+			return newResponse(req, 200, testkit.CutAt("da", io.ErrUnexpectedEOF),
 				modified, "Date: Mon, 06 Jan 2025 10:05:00 GMT"), nil
 		}
 		assert.Equal(t, "Mon, 06 Jan 2025 10:00:00 GMT", req.Header.Get("If-Range"))
@@ -698,7 +671,7 @@ func TestDigestMismatch(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			first := func(req *http.Request) (*http.Response, error) {
-				return newResponse(req, 200, cutAt("wro", io.ErrUnexpectedEOF),
+				return newResponse(req, 200, testkit.CutAt("wro", io.ErrUnexpectedEOF),
 					append(row.first, `ETag: "v1"`)...), nil
 			}
 			second := func(req *http.Request) (*http.Response, error) {
@@ -757,7 +730,7 @@ func TestCutBehindTheLastByte(t *testing.T) {
 
 func TestTrailersOfTheLastSegment(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
-		resp := newResponse(req, 200, cutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`)
+		resp := newResponse(req, 200, testkit.CutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`)
 		resp.Trailer = http.Header{"X-T": nil}
 		return resp, nil
 	}
@@ -838,7 +811,7 @@ func TestEndDuringReconnect(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
 				first := func(req *http.Request) (*http.Response, error) {
-					return newResponse(req, 200, cutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+					return newResponse(req, 200, testkit.CutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
 				}
 				rule := policy.Rule{Backoff: backoff.Constant(time.Hour)}
 				if name != "during the wait" {
@@ -887,7 +860,7 @@ func TestEndDuringADiscard(t *testing.T) {
 	for _, how := range []string{"close", "cancel", "channel"} {
 		inBubble(t, how, func(t *testing.T) {
 			first := func(req *http.Request) (*http.Response, error) {
-				return newResponse(req, 200, cutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+				return newResponse(req, 200, testkit.CutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
 			}
 			second := func(req *http.Request) (*http.Response, error) {
 				return newResponse(req, 206, new(stuck), `ETag: "v2"`, "Content-Range: bytes 2-9/10"), nil
@@ -944,7 +917,7 @@ func TestCloseAtAnyMoment(t *testing.T) {
 
 // A body that can be continued costs one allocation, any other none.
 func TestResumableAllocatesOnce(t *testing.T) {
-	body := &cutBody{}
+	body := &testkit.CutBody{}
 	for _, row := range []struct {
 		header []string
 		want   float64
@@ -992,14 +965,14 @@ func BenchmarkMemoryOfEventStreams(t *testing.B) {
 		}))
 		all := make([]*http.Response, streams)
 		p := make([]byte, 100)
-		before := heap()
+		before := testkit.Heap()
 		for i := range all {
 			resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://h.test/", nil))
 			_, err := resp.Body.Read(p)
 			require.NoError(t, err)
 			all[i] = resp
 		}
-		after := heap()
+		after := testkit.Heap()
 		runtime.KeepAlive(all)
 		return (float64(after) - float64(before)) / streams
 	}
@@ -1025,23 +998,20 @@ func TestSizeOfABodyThatMayBeFetchedAgain(t *testing.T) {
 func BenchmarkMemoryOfManyBodies(t *testing.B) {
 	const n = 10_000
 	perBody := func(mediaType string, again int64) float64 {
-		body := &cutBody{}
+		body := &testkit.CutBody{}
 		header := http.Header{"Content-Type": {mediaType}}
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Again: again}}, Base: rt(func(req *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, Header: header, Body: body, ContentLength: -1, Request: req}, nil
 		})})
 		req := getRequest(t, "https://api.example.com/v1/things")
 		all := make([]*http.Response, n)
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
+		before := testkit.Heap()
 		for i := range all {
 			all[i], _ = tr.RoundTrip(req)
 		}
-		runtime.GC()
-		runtime.ReadMemStats(&after)
+		after := testkit.Heap()
 		runtime.KeepAlive(all)
-		return (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / n
+		return float64(after-before) / n
 	}
 	for t.Loop() {
 		t.ReportMetric(perBody("application/json", policy.Off), "B/body-off")
@@ -1059,7 +1029,7 @@ func TestDeadlineWhileBytesComeAgain(t *testing.T) {
 		var reasons []transport.Reason
 		sent := 0
 		tr := over(t, transport.Config{Trace: &transport.Trace{Event: func(e transport.Event) { reasons = append(reasons, e.Reason) }}}, rt(func(req *http.Request) (*http.Response, error) {
-			body := cutAt("hello", syscall.ECONNRESET)
+			body := testkit.CutAt("hello", syscall.ECONNRESET)
 			if sent++; sent > 1 {
 				body = io.NopCloser(readFunc(func([]byte) (int, error) {
 					<-req.Context().Done()

@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -25,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -135,7 +135,7 @@ func TestResumeMemory(t *testing.T) {
 
 // downloadMemory returns by how much the memory in use grows during a download.
 func downloadMemory(t *testing.T, rt http.RoundTripper, url string, size int64) (most int64) {
-	before := live()
+	before := testkit.Heap()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -146,17 +146,9 @@ func downloadMemory(t *testing.T, rt http.RoundTripper, url string, size int64) 
 		n, err := io.CopyN(io.Discard, resp.Body, min(size, 2<<20))
 		require.NoError(t, err)
 		size -= n
-		most = max(most, live()-before)
+		most = max(most, testkit.Heap()-before)
 	}
 	return most
-}
-
-// live returns how much memory is in use that is not garbage.
-func live() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // BenchmarkDownload compares a download of 1 GiB over loopback, resumable but

@@ -23,6 +23,7 @@ import (
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -345,7 +346,7 @@ func TestGetBodyThatFails(t *testing.T) {
 		},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			var log LogText
+			var log testkit.Text
 			var seen recorder
 			base := script(row.first, status(200))
 			tr := over(t, transport.Config{Rule: quick, Logger: slog.New(slog.NewTextHandler(&log, nil))}, base)

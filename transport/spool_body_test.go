@@ -9,9 +9,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +22,7 @@ import (
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -75,7 +73,7 @@ func TestSpooledUpload(t *testing.T) {
 			}
 			assert.Equal(t, 1, src.closed())
 			assert.Zero(t, tr.Kept().Memory.Load())
-			assert.Zero(t, files(t, dir))
+			assert.Zero(t, testkit.Files(t, dir))
 		})
 	}
 }
@@ -112,7 +110,7 @@ func TestSpoolIsRemoved(t *testing.T) {
 				defer func() { _ = recover() }()
 				_, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot(string(noisy(100_000)))))
 			}()
-			require.Eventually(t, func() bool { return files(t, dir) == 0 && tr.Kept().Memory.Load() == 0 }, waitFor, tick)
+			require.Eventually(t, func() bool { return testkit.Files(t, dir) == 0 && tr.Kept().Memory.Load() == 0 }, waitFor, tick)
 		})
 	}
 }
@@ -155,7 +153,7 @@ func TestSpooledUploadOverTheWire(t *testing.T) {
 				log := srv.Log()
 				assert.Equal(t, testserver.Hash(want), log[len(log)-1].BodySHA256)
 			}
-			require.Eventually(t, func() bool { return files(t, dir) == 0 }, waitFor, tick)
+			require.Eventually(t, func() bool { return testkit.Files(t, dir) == 0 }, waitFor, tick)
 		})
 	}
 }
@@ -182,7 +180,7 @@ func TestSpoolConcurrently(t *testing.T) {
 		late.Wait()
 		assert.Equal(t, 1, src.closed())
 	}
-	assert.Zero(t, files(t, dir))
+	assert.Zero(t, testkit.Files(t, dir))
 	assert.Zero(t, tr.Kept().Memory.Load())
 }
 
@@ -249,7 +247,7 @@ func TestTheLimitOfABodyIsNamed(t *testing.T) {
 		"the body's error": {policy.Rule{}, "", breaks, []string{"disk on fire"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log LogText
+			var log testkit.Text
 			var seen recorder
 			tr := over(t, transport.Config{
 				Rule: row.rule.Or(quick), TempDir: cmp.Or(row.dir, t.TempDir()),
@@ -271,25 +269,3 @@ func TestTheLimitOfABodyIsNamed(t *testing.T) {
 		})
 	}
 }
-
-// files counts the files that spools have open, with a name or without.
-func files(t *testing.T, dir string) (n int) {
-	t.Helper()
-	named, err := filepath.Glob(filepath.Join(dir, tempName))
-	require.NoError(t, err)
-	if runtime.GOOS != "linux" {
-		return len(named)
-	}
-	require.Empty(t, named, "a file has its name still")
-	fds, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	for _, fd := range fds {
-		to, err := os.Readlink("/proc/self/fd/" + fd.Name())
-		if err == nil && strings.HasPrefix(to, filepath.Join(dir, strings.TrimSuffix(tempName, "*"))) {
-			n++
-		}
-	}
-	return n
-}
-
-const tempName = "aplomb-body-*" // as in internal/replay

@@ -21,6 +21,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -154,7 +155,7 @@ type logLine map[string]any
 
 // logTo makes a logger and a function that returns the log lines.
 func logTo(t *testing.T, level slog.Level) (*slog.Logger, func() []logLine) {
-	var b LogText
+	var b testkit.Text
 	logger := slog.New(slog.NewJSONHandler(&b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}

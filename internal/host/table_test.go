@@ -17,6 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 type testTable = Table[int]
@@ -144,25 +145,18 @@ func TestTableEvictsHostsInFlightLast(t *testing.T) {
 
 // Hosts with names of any length cost no more than others.
 func TestTableKeepsNoLongNames(t *testing.T) {
-	before := heapNow()
+	before := testkit.Heap()
 	table := NewTable[int](0)
 	for i := range 20 {
 		u := &url.URL{Scheme: "http", Host: strings.Repeat("a", 1<<20) + fmt.Sprint(i)}
 		s := table.Acquire(u)
 		assert.True(t, s == table.Acquire(u))
 	}
-	assert.Less(t, heapNow()-before, int64(1<<18))
+	assert.Less(t, testkit.Heap()-before, int64(1<<18))
 	assert.Equal(t, 20, table.Len())
 	one := table.Acquire(urlOf("http://h.test:36203"))
 	assert.Same(t, one, table.Acquire(urlOf("http://h.test:0036203")))
 	runtime.KeepAlive(table)
-}
-
-func heapNow() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 func TestTableIsBoundedEvenWhenAllAreBusy(t *testing.T) {
@@ -221,15 +215,11 @@ func TestIdleHostIsSmall(t *testing.T) {
 	for i := range urls {
 		urls[i] = &url.URL{Scheme: "https", Host: fmt.Sprintf("bucket-%d.storage.example.com", i)}
 	}
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
+	before := testkit.Heap()
 	for _, u := range urls {
 		table.Acquire(u).Release()
 	}
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	perHost := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / int64(n)
+	perHost := (testkit.Heap() - before) / int64(n)
 	t.Logf("%d B per idle host, State %d B", perHost, unsafe.Sizeof(State[int]{}))
 	// The host's name belongs to the URL, which the caller has: add its bytes.
 	require.LessOrEqual(t, perHost+int64(len(urls[n-1].Host)), int64(512))

@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,24 +27,17 @@ func put(t testing.TB, body io.Reader) *http.Request {
 // body is a request body that counts its closes.
 type body struct {
 	io.Reader
-	mu     sync.Mutex
-	closes int
+	closes atomic.Int32
 }
 
 func oneShot(text string) *body { return &body{Reader: strings.NewReader(text)} }
 
 func (b *body) Close() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closes++
+	b.closes.Add(1)
 	return nil
 }
 
-func (b *body) closed() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.closes
-}
+func (b *body) closed() int { return int(b.closes.Load()) }
 
 // next returns the body for the next attempt.
 func next(b Body) io.ReadCloser {

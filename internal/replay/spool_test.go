@@ -2,42 +2,22 @@ package replay
 
 import (
 	"io"
-	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-)
 
-// files counts the files that spools have open, with a name or without.
-func files(t *testing.T, dir string) (n int) {
-	t.Helper()
-	named, err := filepath.Glob(filepath.Join(dir, spoolName))
-	require.NoError(t, err)
-	if runtime.GOOS != "linux" {
-		return len(named)
-	}
-	require.Empty(t, named, "a file has its name still")
-	fds, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	for _, fd := range fds {
-		to, err := os.Readlink("/proc/self/fd/" + fd.Name())
-		if err == nil && strings.HasPrefix(to, filepath.Join(dir, strings.TrimSuffix(spoolName, "*"))) {
-			n++
-		}
-	}
-	return n
-}
+	"github.com/aplomb-go/aplomb/internal/testkit"
+)
 
 func TestSpool(t *testing.T) {
 	dir := t.TempDir()
 	s := &spool{dir: dir, limit: 10, pool: new(Pool), held: new(int64)}
-	assert.Zero(t, files(t, dir))
+	assert.Zero(t, testkit.Files(t, dir))
 	assert.NoError(t, s.add([]byte("01234")))
-	assert.Equal(t, 1, files(t, dir))
+	assert.Equal(t, 1, testkit.Files(t, dir))
 	assert.NoError(t, s.add([]byte("56789")))
 	assert.Equal(t, errSpoolFull, s.add([]byte("x")))
 	p := make([]byte, 4)
@@ -46,7 +26,7 @@ func TestSpool(t *testing.T) {
 	assert.Equal(t, "3456", string(p[:n]))
 	s.drop()
 	s.drop()
-	assert.Zero(t, files(t, dir))
+	assert.Zero(t, testkit.Files(t, dir))
 	_, err = s.readAt(p, 0)
 	assert.Error(t, err)
 	assert.Error(t, s.add([]byte("")), "dropped")
@@ -146,7 +126,7 @@ func TestSpoolThatCannotBeRead(t *testing.T) {
 	assert.False(t, replayable(b))
 	b.Finish()
 	assert.NoError(t, attempt.Close())
-	assert.Zero(t, files(t, dir))
+	assert.Zero(t, testkit.Files(t, dir))
 	assert.Zero(t, pool.Memory.Load())
 	assert.Zero(t, pool.Disk.Load())
 }

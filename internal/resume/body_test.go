@@ -16,48 +16,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 var errCut = errors.New("cut")
 
-// cutBody delivers data in pieces of random length, and then err, sometimes
-// together with the last piece.
-type cutBody struct {
-	data []byte
-	err  error
-	rand *rand.Rand
-}
-
-func (b *cutBody) Read(p []byte) (int, error) {
-	n := min(len(p), len(b.data))
-	if n > 1 {
-		n = 1 + b.rand.IntN(n)
-	}
-	n = copy(p, b.data[:n])
-	b.data = b.data[n:]
-	if len(b.data) == 0 && (n == 0 || b.rand.IntN(2) == 0) {
-		return n, b.err
-	}
-	return n, nil
-}
-
-func (b *cutBody) Close() error { return nil }
-
 // copyingBody has WriteTo, as some bases' bodies have.
-type copyingBody struct{ cutBody }
+type copyingBody struct{ testkit.CutBody }
 
 func (b *copyingBody) WriteTo(w io.Writer) (int64, error) {
-	n, err := io.Copy(w, onlyReader{&b.cutBody})
+	n, err := io.Copy(w, onlyReader{&b.CutBody})
 	return n, err
 }
 
 // onlyReader hides all methods but Read.
 type onlyReader struct{ io.Reader }
-
-// cutAt is a body that ends after its data with an error.
-func cutAt(data string, err error) io.ReadCloser {
-	return &cutBody{[]byte(data), err, rand.New(rand.NewPCG(1, 1))}
-}
 
 func getRequest(t testing.TB, url string) *http.Request {
 	t.Helper()
@@ -240,21 +213,21 @@ func (w *world) response(first, last int) (*http.Response, error) {
 	case w.rand.IntN(2) == 0:
 		resp.ContentLength = int64(to - min(from, to))
 	}
-	if b := inner(body); code == 200 && resp.ContentLength < 0 && b.err == io.EOF && len(b.data) < to-from {
-		b.err = errCut // an early clean end of what has no length would be the server's own word
+	if b := inner(body); code == 200 && resp.ContentLength < 0 && b.Err == io.EOF && len(b.Data) < to-from {
+		b.Err = errCut // an early clean end of what has no length would be the server's own word
 	}
 	return resp, nil
 }
 
 // cut makes a body that may end early.
 func (w *world) cut(data []byte) io.ReadCloser {
-	b := cutBody{data, io.EOF, w.rand}
+	b := testkit.CutBody{Data: data, Err: io.EOF, Rand: w.rand}
 	if w.rand.IntN(3) > 0 {
-		b.data = data[:w.rand.IntN(len(data)+1)]
-		b.err = []error{errCut, io.ErrUnexpectedEOF, io.EOF}[w.rand.IntN(3)]
+		b.Data = data[:w.rand.IntN(len(data)+1)]
+		b.Err = []error{errCut, io.ErrUnexpectedEOF, io.EOF}[w.rand.IntN(3)]
 	}
-	if b.err == io.EOF && len(b.data) < len(data) && w.rand.IntN(2) == 0 {
-		b.err = errCut
+	if b.Err == io.EOF && len(b.Data) < len(data) && w.rand.IntN(2) == 0 {
+		b.Err = errCut
 	}
 	if w.rand.IntN(4) == 0 {
 		return &copyingBody{b}
@@ -363,15 +336,15 @@ func noise(r *rand.Rand, n int) []byte {
 	return p
 }
 
-func clean(b io.ReadCloser) bool { return inner(b).err == io.EOF }
+func clean(b io.ReadCloser) bool { return inner(b).Err == io.EOF }
 
-func remaining(b io.ReadCloser) []byte { return inner(b).data }
+func remaining(b io.ReadCloser) []byte { return inner(b).Data }
 
-func inner(b io.ReadCloser) *cutBody {
+func inner(b io.ReadCloser) *testkit.CutBody {
 	switch b := b.(type) {
 	case *copyingBody:
-		return &b.cutBody
-	case *cutBody:
+		return &b.CutBody
+	case *testkit.CutBody:
 		return b
 	}
 	panic("another body")
@@ -446,7 +419,7 @@ func TestResumeForgedResponses(t *testing.T) {
 				}
 				return resp, nil
 			}}
-			first := response(req, 200, &cutBody{[]byte(truth[:400]), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))},
+			first := response(req, 200, testkit.CutAt(truth[:400], io.ErrUnexpectedEOF),
 				tag, "Repr-Digest: "+field256(truth))
 			first.ContentLength = cmp.Or(row.total, 1000)
 			got, err := io.ReadAll(wrapped(s, req, first, 5).Body)
@@ -524,9 +497,9 @@ func TestResumeKeepsThePromisedEnd(t *testing.T) {
 				r, ok := parseContentRange(row.parts[n])
 				require.True(t, ok)
 				n++
-				return response(req, 206, cutAt(truth[r.first:r.last+1], io.EOF), `ETag: "v1"`, "Content-Range: "+row.parts[n-1]), nil
+				return response(req, 206, testkit.CutAt(truth[r.first:r.last+1], io.EOF), `ETag: "v1"`, "Content-Range: "+row.parts[n-1]), nil
 			}}
-			first := response(req, code, cutAt(truth[:100], io.ErrUnexpectedEOF), header...)
+			first := response(req, code, testkit.CutAt(truth[:100], io.ErrUnexpectedEOF), header...)
 			first.ContentLength = row.length
 			got, err := io.ReadAll(wrapped(s, req, first, 5).Body)
 			assert.Equal(t, row.want, string(got))

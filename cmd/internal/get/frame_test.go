@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -161,7 +161,7 @@ func TestFailureShowsAtOnce(t *testing.T) {
 			"/missing": {testserver.Status(404)},
 			"/slow":    {content(body, etag).CutAt(100_000, testserver.Stall)},
 		}})
-		var screen safeBuffer
+		var screen testkit.Text
 		w := world{stdout: &screen, stderr: &screen, base: b.server.Transport(), screen: func(io.Writer) (int, int) { return 80, 24 }}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan int)
@@ -181,24 +181,6 @@ func TestFailureShowsAtOnce(t *testing.T) {
 			t.Errorf("the screen ends with %q", got[max(0, len(got)-200):])
 		}
 	})
-}
-
-// A safeBuffer can be read while it is written.
-type safeBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (s *safeBuffer) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.Write(b)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.String()
 }
 
 // Bars go to stderr if stdout gets the file. If both are the same terminal, there

@@ -1,0 +1,91 @@
+// Package testkit has what the tests of several packages share.
+package testkit
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A Text keeps what is written to it, and can be read meanwhile.
+type Text struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (t *Text) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.Write(b)
+}
+
+func (t *Text) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String()
+}
+
+// A CutBody delivers Data in pieces of random length, and then Err, sometimes together with
+// the last piece.
+type CutBody struct {
+	Data []byte
+	Err  error
+	Rand *rand.Rand
+}
+
+// CutAt returns a body that ends after its data with an error.
+func CutAt(data string, err error) io.ReadCloser {
+	return &CutBody{[]byte(data), err, rand.New(rand.NewPCG(1, 1))}
+}
+
+func (b *CutBody) Read(p []byte) (int, error) {
+	n := min(len(p), len(b.Data))
+	if n > 1 {
+		n = 1 + b.Rand.IntN(n)
+	}
+	n = copy(p, b.Data[:n])
+	b.Data = b.Data[n:]
+	if len(b.Data) == 0 && (n == 0 || b.Rand.IntN(2) == 0) {
+		return n, b.Err
+	}
+	return n, nil
+}
+
+// Close does nothing.
+func (b *CutBody) Close() error { return nil }
+
+// Heap returns how many bytes are in use that are not garbage.
+func Heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Files counts the temporary files of dir. On Linux these are open and have no name.
+func Files(t *testing.T, dir string) (n int) {
+	t.Helper()
+	named, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	if runtime.GOOS != "linux" {
+		return len(named)
+	}
+	require.Empty(t, named, "a file has its name still")
+	fds, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, fd := range fds {
+		to, err := os.Readlink("/proc/self/fd/" + fd.Name())
+		if err == nil && strings.HasPrefix(to, dir+"/") {
+			n++
+		}
+	}
+	return n
+}
