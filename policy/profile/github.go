@@ -11,7 +11,8 @@ import (
 
 // GitHub returns a rule for api.github.com and for GitHub Enterprise.
 //
-//   - A refusal has status 403 or 429. Retry-After is in seconds. If it is missing and
+//   - A refusal has status 429, or 403 with a Retry-After, an x-ratelimit-remaining of 0, or
+//     "secondary rate limit" in the first 64 KiB of its body. Retry-After is in seconds. If it is missing and
 //     x-ratelimit-remaining is 0, the wait ends at x-ratelimit-reset, a Unix time in
 //     seconds. If the response names no wait, the wait is one minute, the shortest that
 //     GitHub asks for.
@@ -29,7 +30,7 @@ import (
 // https://docs.github.com/rest/guides/best-practices-for-using-the-rest-api.
 func GitHub() policy.Rule {
 	return policy.Rule{
-		Classify:   judge(),
+		Classify:   judge(githubLimit),
 		Hint:       classify.FirstHint(classify.DefaultHint, githubMinute),
 		Scope:      func(req *http.Request) string { return withToken(req, githubQuota(urlOf(req).Path)) },
 		RetryAfter: policy.RetryAfter{Max: 2 * time.Minute},
@@ -37,13 +38,24 @@ func GitHub() policy.Rule {
 	}
 }
 
+// githubLimit knows a 403 that means an exceeded limit. classify.Signals wants to see the field
+// x-github-request-id, too, because it does not know that the server is GitHub. Proxies drop that
+// field.
+func githubLimit(o classify.Outcome) classify.Verdict {
+	if o.Response == nil || o.Response.StatusCode != http.StatusForbidden {
+		return classify.Unknown
+	}
+	h := o.Response.Header
+	if h.Get("Retry-After") != "" || strings.TrimSpace(h.Get("X-Ratelimit-Remaining")) == "0" {
+		return classify.Refused
+	}
+	return onWords(classify.Refused, http.StatusForbidden, "secondary rate limit")(o)
+}
+
 // githubMinute returns the wait after an exceeded limit that names none.
 func githubMinute(o classify.Outcome) (time.Duration, bool) {
-	limited := o.Response != nil && (o.Response.StatusCode == http.StatusTooManyRequests || classify.Signals(o) == classify.Refused)
-	if !limited || o.Response.Header.Get("X-Github-Request-Id") == "" {
-		return 0, false
-	}
-	return time.Minute, true
+	limited := o.Response != nil && o.Response.StatusCode == http.StatusTooManyRequests || githubLimit(o) == classify.Refused
+	return time.Minute, limited
 }
 
 // githubQuota returns the quota that a request to a path counts against. The paths

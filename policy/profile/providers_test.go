@@ -2,6 +2,7 @@ package profile_test
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy/profile"
@@ -11,6 +12,7 @@ import (
 // names in them are made up.
 
 const (
+	githubID     = "X-Github-Request-Id: C0DE:1A2B\n"
 	githubDenied = "403 Forbidden\nX-Github-Request-Id: C0DE:1A2B\nX-Ratelimit-Limit: 5000\nX-Ratelimit-Remaining: 4999\nX-Ratelimit-Reset: {unix+1800}\n\n" +
 		`{"message": "Resource not accessible by personal access token", "status": "403"}`
 	githubSecondary = "403 Forbidden\nX-Github-Request-Id: C0DE:1A2B\nX-Ratelimit-Remaining: 4000\nX-Ratelimit-Reset: {unix+1800}\n\n" +
@@ -65,17 +67,25 @@ var providers = map[string]provider{
 			"secondary limit":   githubSecondary,
 			"retry-after":       "403 Forbidden\nX-Github-Request-Id: C0DE:1A2B\nRetry-After: 30\n\n{}",
 			"too many requests": "429 Too Many Requests\nX-Github-Request-Id: C0DE:1A2B\nRetry-After: 30\n\n{}",
+
+			// A proxy, such as that of an enterprise, may drop the ID.
+			"primary limit, no ID":   strings.Replace(githubPrimary(20), githubID, "", 1),
+			"secondary limit, no ID": strings.Replace(githubSecondary, githubID, "", 1),
+			"retry-after, no ID":     "403 Forbidden\nRetry-After: 3\n\n" + `{"message": "You have exceeded a secondary rate limit."}`,
 		},
 		ambiguous: map[string]string{"bad gateway": "502 Bad Gateway\nX-Github-Request-Id: C0DE:1A2B\n\n{\"message\": \"Server Error\"}"},
 		final: map[string]string{
-			"no permission": githubDenied,
-			"validation":    "422 Unprocessable Entity\nX-Github-Request-Id: C0DE:1A2B\n\n{\"message\": \"Validation Failed\"}",
+			"no permission":        githubDenied,
+			"no permission, no ID": strings.Replace(githubDenied, githubID, "", 1),
+			"validation":           "422 Unprocessable Entity\nX-Github-Request-Id: C0DE:1A2B\n\n{\"message\": \"Validation Failed\"}",
 		},
 		waits: map[string]wait{
-			"seconds":       {"403 Forbidden\nX-Github-Request-Id: C0DE:1A2B\nRetry-After: 45\n\n{}", 45 * time.Second},
-			"epoch seconds": {githubPrimary(61), 61 * time.Second},
-			"a minute":      {githubSecondary, time.Minute},
-			"a minute, 429": {"429 Too Many Requests\nX-Github-Request-Id: C0DE:1A2B\n\n{}", time.Minute},
+			"seconds":         {"403 Forbidden\nX-Github-Request-Id: C0DE:1A2B\nRetry-After: 45\n\n{}", 45 * time.Second},
+			"epoch seconds":   {githubPrimary(61), 61 * time.Second},
+			"a minute":        {githubSecondary, time.Minute},
+			"a minute, no ID": {strings.Replace(githubSecondary, githubID, "", 1), time.Minute},
+			"seconds, no ID":  {"403 Forbidden\nRetry-After: 3\n\n{}", 3 * time.Second},
+			"a minute, 429":   {"429 Too Many Requests\nX-Github-Request-Id: C0DE:1A2B\n\n{}", time.Minute},
 		},
 		limit:    githubPrimary(20),
 		together: map[string][2]string{"token": tokens("Bearer a", "Bearer a"), "search": {"GET /search/issues", "GET /search/commits"}},

@@ -188,9 +188,12 @@ func (j *judgement) print(w io.Writer) {
 		verdict += ": " + means
 	}
 	item("verdict", verdict)
-	if j.Hint != nil {
+	switch {
+	case j.Hint != nil:
 		item("hint", fmt.Sprintf("the server asks to wait %v", *j.Hint))
-	} else {
+	case j.Verdict == "final" && j.Status >= http.StatusBadRequest:
+		item("hint", "none for an outcome that is final")
+	default:
 		item("hint", "none; the server does not ask to wait")
 	}
 	if j.Retry {
