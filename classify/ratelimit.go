@@ -43,6 +43,9 @@ type Quota struct {
 // If a server names several quotas, the result is the quota that asks for the
 // slowest pace, which is Reset divided by Remaining.
 //
+// A quota of content-bytes or of concurrent-requests, which the parameter qu of RateLimit-Policy
+// names, is left out. No client can count in advance how much a request takes of it.
+//
 // ok is false if no group has both a remaining quota and a reset. It is also
 // false if the response comes from a cache (its Age is above 0), because its
 // fields are about an earlier request.
@@ -133,8 +136,15 @@ func everyQuota(h http.Header) []Quota {
 	if all := unitQuotas(h); len(all) > 0 {
 		return all
 	}
-	return quotas(h)
+	return slices.DeleteFunc(quotas(h), func(q Quota) bool { return q.Unit == unitBytes || q.Unit == unitConcurrent })
 }
+
+// The quota units of draft-ietf-httpapi-ratelimit-headers-10.
+const (
+	unitRequests   = "requests"
+	unitBytes      = "content-bytes"
+	unitConcurrent = "concurrent-requests"
+)
 
 // quotas returns the quotas in the first group of fields that is well-formed.
 // Each of them has both Remaining and Reset.
@@ -249,24 +259,27 @@ func draftQuotas(h http.Header) []Quota {
 			return nil
 		case timed:
 			q := Quota{Remaining: remaining, Reset: scale(reset, 0, time.Second)}
-			q.Limit, q.Window = policyOf(policies, name)
+			q.describe(policies, name)
 			all = append(all, q)
 		}
 	}
 	return all
 }
 
-// policyOf returns the limit (q) and the window (w) of the quota with the given
-// name.
-func policyOf(policies []httpsfv.Item, name string) (limit int64, window time.Duration) {
+// describe takes the limit (q), the window (w) and the unit (qu) from the policy with the name of
+// the quota.
+func (q *Quota) describe(policies []httpsfv.Item, name string) {
 	for _, p := range policies {
 		if n, ok := quotaName(p); ok && n == name {
-			limit, _ = param(p, "q")
+			q.Limit, _ = param(p, "q")
 			w, _ := param(p, "w")
-			return limit, scale(w, 0, time.Second)
+			q.Window = scale(w, 0, time.Second)
+			if unit, _ := p.Params.Get("qu"); unit != unitRequests {
+				q.Unit, _ = unit.(string)
+			}
+			return
 		}
 	}
-	return 0, 0
 }
 
 // seventhDraft reads RateLimit in the form of the seventh draft, "limit=100,

@@ -67,6 +67,7 @@ func TestRateLimitReset(t *testing.T) {
 		{"epoch milliseconds in X's fields", 429, []string{"X-Rate-Limit-Remaining", "0", "X-Rate-Limit-Reset", milli}, 90 * time.Second, true},
 		{"seconds or milliseconds in X's fields", 429, []string{"X-Rate-Limit-Remaining", "0", "X-Rate-Limit-Reset", "600000"}, 0, false},
 		{"X's fields beside the usual ones", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "50", "X-Rate-Limit-Remaining", "0", "X-Rate-Limit-Reset", epoch}, 50 * time.Second, true},
+		{"bytes are used up", 429, []string{"RateLimit", `"a";r=0;t=30`, "RateLimit-Policy", `"a";q=10;qu="content-bytes"`}, 30 * time.Second, true},
 		{"some left", 403, []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", epoch}, 0, false},
 		{"pitfall 2: not a number", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "NaN"}, 0, false},
 
@@ -109,6 +110,15 @@ func TestQuotaOf(t *testing.T) {
 			[]string{"RateLimit", `"a";r=1;t=9999, "b";r=0;t=5, "c";r=0;t=7, "d";r=0;t=0`},
 			Quota{Remaining: 0, Reset: 7 * time.Second}, true,
 		},
+		{"requests by name", []string{"RateLimit", `"a";r=5;t=9`, "RateLimit-Policy", `"a";q=10;qu="requests"`}, Quota{Remaining: 5, Reset: 9 * time.Second, Limit: 10}, true},
+		{"bytes are not counted", []string{"RateLimit", `"a";r=0;t=9`, "RateLimit-Policy", `"a";q=10;qu="content-bytes"`}, Quota{}, false},
+		{
+			"requests beside concurrent ones",
+			[]string{"RateLimit", `"a";r=0;t=9, "b";r=7;t=9`, "RateLimit-Policy", `"a";q=10;qu="concurrent-requests", "b";q=20;w=60`},
+			Quota{Remaining: 7, Reset: 9 * time.Second, Window: time.Minute, Limit: 20}, true,
+		},
+		{"another unit", []string{"RateLimit", `"a";r=5;t=9`, "RateLimit-Policy", `"a";q=10;qu="tokens"`}, Quota{Unit: "tokens", Remaining: 5, Reset: 9 * time.Second, Limit: 10}, true},
+		{"a unit that is no string", []string{"RateLimit", `"a";r=5;t=9`, "RateLimit-Policy", `"a";q=10;qu=7`}, Quota{Remaining: 5, Reset: 9 * time.Second, Limit: 10}, true},
 		{"no reset", []string{"RateLimit", `"a";r=5`}, Quota{}, false},
 		{
 			"the seventh draft",
