@@ -93,9 +93,10 @@ type Rule struct {
 
 	// FirstEventTimeout bounds the time from the headers of an event stream
 	// (text/event-stream) to its first event. If it is set, the response is returned with
-	// that event. A comment is no event. A stream that ends, fails or takes too long
-	// before its first event is the outcome of the attempt, as a lost response is. An
-	// event of more than 64 KiB is not awaited to its end. Default off.
+	// that event. A comment is no event. A stream that fails or takes too long before its
+	// first event is the outcome of the attempt, as a lost response is. A stream that ends
+	// without an event is returned. An event of more than 64 KiB is not awaited to its end.
+	// Default off.
 	FirstEventTimeout time.Duration
 
 	// Lanes lets a host have more than one pool of connections. If a connection dies

@@ -1,12 +1,15 @@
 package transport_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"strings"
 	"syscall"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -43,4 +46,42 @@ func Example_alternates() {
 	// hello from https://eu.example.com/api/v1/items?page=2
 	// attempt 1: alternate "", status 0, connection refused
 	// attempt 2: alternate "https://eu.example.com", status 200, <nil>
+}
+
+// The alternates belong to the same owner and serve the same files. So they may see the token,
+// and a validator of the host is good there, too.
+func Example_alternatesOfOneOwner() {
+	network := rt(func(req *http.Request) (*http.Response, error) {
+		fmt.Println("->", req.URL.Host, req.Header.Get("Authorization"), req.Header.Get("If-None-Match"))
+		if req.URL.Host == "us.example.com" {
+			return nil, syscall.ECONNREFUSED
+		}
+		return faults.New(nil, faults.Always(faults.Status(304))).RoundTrip(req)
+	})
+	for _, same := range []policy.Switch{policy.Off, policy.On} {
+		tr, err := transport.New(transport.Config{Base: network, Hosts: map[string]policy.Rule{"us.example.com": {
+			Attempts: 2, Backoff: atOnce,
+			Alternates: policy.Alternates{Bases: []string{"https://eu.example.com"}, Validators: same, Credentials: same},
+		}}})
+		if err != nil {
+			log.Fatal(err)
+		}
+		req := getOf("https://us.example.com/file")
+		req.Header.Set("Authorization", "Bearer t0ken")
+		req.Header.Set("If-None-Match", `"v1"`)
+		resp, err := tr.RoundTrip(req)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			fmt.Println("refused")
+			continue
+		}
+		resp.Body.Close()
+		fmt.Println(resp.StatusCode)
+	}
+	// Output:
+	// -> us.example.com Bearer t0ken "v1"
+	// -> us.example.com Bearer t0ken "v1"
+	// refused
+	// -> us.example.com Bearer t0ken "v1"
+	// -> eu.example.com Bearer t0ken "v1"
+	// 304
 }
