@@ -31,7 +31,7 @@ Commands:
   get     download files, and continue downloads that were cut
   proxy   forward requests, with retries and limits for each upstream
   rules   check a file of rules, show the rule of a URL, or judge a response
-  waits   show how long each back-off waits, as tables and pictures
+  waits   show how long each back-off waits
   demo    show seven faults, met by a plain client and by a client with aplomb
 
 aplomb COMMAND -h explains a command.

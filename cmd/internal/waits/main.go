@@ -1,19 +1,12 @@
-// Package waits is the command aplomb waits. It shows how long each back-off of package
-// policy/backoff waits, as tables and pictures. The command aplomb rules prints its table
-// with this package, too.
-//
-// The pictures are SVG, light and dark, and PNG. docs/schedule-light.svg is
-// waits-all-light.svg, and docs/schedule-article-light.svg is waits-article-light.svg.
+// Package waits is the command aplomb waits. It prints tables of how long each back-off of
+// package policy/backoff waits. The command aplomb rules prints its table with this package,
+// too.
 //
 // The files:
 //
 //	main.go     flags
-//	curves.go   the back-offs
-//	overview.go their waits as text
+//	overview.go the waits of all back-offs
 //	table.go    the table of a back-off
-//	picture.go  their waits as pictures
-//	canvas.go   pictures as files
-//	axis.go     axes of time
 package waits
 
 import (
@@ -36,11 +29,10 @@ func Run(args []string, stdout, stderr io.Writer) int {
 func run(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("waits", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	dir := flags.String("dir", "", "write pictures, SVG and PNG, into this `directory`, which is made if it is missing")
 	all := flags.Bool("all", false, "print the lowest, mean and highest waits of each back-off as well")
 	n := flags.Int("n", 12, "how many `retries` to show, 1 to 100")
 	flags.Usage = func() {
-		_, _ = fmt.Fprint(stderr, "Usage: aplomb waits [FLAGS]\n\nPrints how long each back-off waits, and draws it with -dir.\n\n")
+		_, _ = fmt.Fprint(stderr, "Usage: aplomb waits [FLAGS]\n\nPrints how long each back-off waits.\n\n")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -52,11 +44,5 @@ func run(args []string, stdout, stderr io.Writer) error {
 	case *n < 1 || *n > 100:
 		return fmt.Errorf("-n %d: must be 1 to 100", *n)
 	}
-	if err := tables(stdout, *n, *all); err != nil {
-		return err
-	}
-	if *dir == "" {
-		return nil
-	}
-	return pictures(*dir, *n, stdout)
+	return tables(stdout, *n, *all)
 }

@@ -2,11 +2,6 @@ package waits
 
 import (
 	"bytes"
-	"fmt"
-	"image/color"
-	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/curves"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -22,8 +18,8 @@ import (
 func TestTables(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run([]string{"-n", "4", "-all"}, &out, &out))
-	for _, c := range append(curves, article...) {
-		assert.Contains(t, out.String(), c.name+"\n"+c.about, "no table of %s", c.name)
+	for _, c := range append(curves.All(), curves.Article()...) {
+		assert.Contains(t, out.String(), c.Name+"\n"+c.About, "no table of %s", c.Name)
 	}
 }
 
@@ -36,41 +32,11 @@ func TestOverviewTable(t *testing.T) {
 		for line := range strings.Lines(out.String()) {
 			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), 80, "-n %s columns: %s", n, line)
 		}
-		for _, c := range curves {
-			bounds := backoff.Bounds(c.backoff, 1)
-			assert.Equal(t, 2, strings.Count(out.String(), c.name+"  "), "-n %s rows for %s", n, c.name)
-			assert.False(t, n == "1" && !strings.Contains(out.String(), Short(bounds[0].Mean)), "the mean of %s is missing", c.name)
+		for _, c := range curves.All() {
+			bounds := backoff.Bounds(c.Backoff, 1)
+			assert.Equal(t, 2, strings.Count(out.String(), c.Name+"  "), "-n %s rows for %s", n, c.Name)
+			assert.False(t, n == "1" && !strings.Contains(out.String(), Short(bounds[0].Mean)), "the mean of %s is missing", c.Name)
 		}
-	}
-}
-
-// TestMarks: every axis has a label above its data.
-func TestMarks(t *testing.T) {
-	for _, high := range []float64{0.5, 59, 61, 266, 780, 4000} {
-		p := panel("wait", 4, logTime{})
-		marks(p, 0.07, high)
-		ticks := logTime{}.Ticks(p.Y.Min, p.Y.Max)
-		assert.True(t, len(ticks) >= 2 && ticks[0].Value <= 0.07 && ticks[len(ticks)-1].Value >= high, "ticks for 0.07 to %v: %v", high, ticks)
-	}
-}
-
-// Most of the time goes into the compression of the PNG files. So only a soak draws
-// them all.
-func TestPictures(t *testing.T) {
-	all := curves
-	curves = soak.Size(curves[:1], curves)
-	defer func() { curves = all }()
-	dir := t.TempDir()
-	require.NoError(t, run([]string{"-n", "4", "-dir", dir}, io.Discard, io.Discard))
-	files, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	assert.Len(t, files, 3*(len(curves)+2), "pictures")
-	// Every colour has one for dark paper.
-	dark, err := os.ReadFile(filepath.Join(dir, "waits-all-dark.svg"))
-	require.NoError(t, err)
-	for _, hue := range append([]color.NRGBA{paper, ink, gridColor, faint}, colors...) {
-		name := fmt.Sprintf("#%02X%02X%02X", hue.R, hue.G, hue.B)
-		assert.True(t, !bytes.Contains(dark, []byte(name)) && darkened.Replace(name) != name, "the dark picture has the colour %v", hue)
 	}
 }
 

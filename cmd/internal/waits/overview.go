@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"text/tabwriter"
 
+	"github.com/aplomb-go/aplomb/internal/curves"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
@@ -17,17 +18,17 @@ func tables(w io.Writer, n int, all bool) error {
 	out := bufio.NewWriter(w)
 	overviewTable(out, n)
 	if !all {
-		_, _ = fmt.Fprintln(out, "\n-all prints the lowest and highest waits as well, and -dir out draws pictures.")
+		_, _ = fmt.Fprintln(out, "\n-all prints the lowest and highest waits as well.")
 		return out.Flush()
 	}
-	for _, c := range curves {
+	for _, c := range curves.All() {
 		heading(out, c)
-		Print(out, Table(c.backoff, n))
+		Print(out, Table(c.Backoff, n))
 	}
 	_, _ = fmt.Fprintln(out, "\nThe two curves of the article on the storm")
-	for _, c := range article {
+	for _, c := range curves.Article() {
 		heading(out, c)
-		Print(out, Table(c.backoff, n))
+		Print(out, Table(c.Backoff, n))
 	}
 	comparison(out)
 	return out.Flush() // which keeps the first error
@@ -37,8 +38,8 @@ func tables(w io.Writer, n int, all bool) error {
 func overviewTable(w io.Writer, n int) {
 	_, _ = fmt.Fprint(w, "A back-off says how long to wait before each retry. These are the back-offs of\n"+
 		"package policy/backoff, with their defaults:\n\n")
-	for _, c := range curves {
-		_, _ = fmt.Fprintf(w, "%-21s %s\n", c.name, c.about)
+	for _, c := range curves.All() {
+		_, _ = fmt.Fprintf(w, "%-21s %s\n", c.Name, c.About)
 	}
 	_, _ = fmt.Fprint(w, "\nTheir mean waits before some of the retries, and the sum of the means:\n\n")
 	shown := picked(n)
@@ -51,9 +52,9 @@ func overviewTable(w io.Writer, n int) {
 		_, _ = fmt.Fprintf(t, "%s\t\n", sum)
 	}
 	row("retry", strconv.Itoa, fmt.Sprintf("1 to %d", n))
-	for _, c := range curves {
-		bounds := backoff.Bounds(c.backoff, n)
-		row(c.name, func(retry int) string { return Short(bounds[retry-1].Mean) }, Short(bounds[len(bounds)-1].Cumulated))
+	for _, c := range curves.All() {
+		bounds := backoff.Bounds(c.Backoff, n)
+		row(c.Name, func(retry int) string { return Short(bounds[retry-1].Mean) }, Short(bounds[len(bounds)-1].Cumulated))
 	}
 	_ = t.Flush()
 }
@@ -68,7 +69,7 @@ func picked(n int) (list []int) {
 	return append(list, n)
 }
 
-func heading(w io.Writer, c curve) { _, _ = fmt.Fprintf(w, "\n%s\n%s\n", c.name, c.about) }
+func heading(w io.Writer, c curves.Curve) { _, _ = fmt.Fprintf(w, "\n%s\n%s\n", c.Name, c.About) }
 
 // comparison prints the original's published table beside ours.
 func comparison(w io.Writer) {
@@ -82,4 +83,18 @@ func comparison(w io.Writer) {
 			b.Mean.Seconds(), p[0], b.Lowest.Seconds(), p[1], b.Highest.Seconds(), p[2])
 	}
 	_ = t.Flush()
+}
+
+// printed is the table of github.com/cenkalti/backoff's defaults as that library's
+// documentation prints it, in seconds: interval, lowest, highest.
+var printed = [][3]float64{
+	{0.5, 0.25, 0.75},
+	{0.75, 0.375, 1.125},
+	{1.125, 0.562, 1.687},
+	{1.687, 0.8435, 2.53},
+	{2.53, 1.265, 3.795},
+	{3.795, 1.897, 5.692},
+	{5.692, 2.846, 8.538},
+	{8.538, 4.269, 12.807},
+	{12.807, 6.403, 19.210},
 }

@@ -1,12 +1,11 @@
 // The waits as pictures. A band reaches from the lowest to the highest wait and
 // contains the mean.
 
-package waits
+package main
 
 import (
 	"fmt"
 	"image/color"
-	"io"
 	"math"
 	"os"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"github.com/aplomb-go/aplomb/internal/curves"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
@@ -51,35 +51,34 @@ var darkened = strings.NewReplacer(
 // logarithmic axis.
 const logFloor = 0.01
 
-func pictures(dir string, n int, stdout io.Writer) error {
+// pictures draws each back-off of the list, all of them in one picture, and the curves of
+// the article.
+func pictures(dir string, list []curves.Curve, n int) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
 	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
-	for _, c := range curves {
-		if err := waitsOf(c.name+": "+c.about, []curve{c}, n).save(dir, "waits-"+c.file); err != nil {
+	for _, c := range list {
+		file := strings.ToLower(strings.ReplaceAll(c.Name, ", ", "-"))
+		if err := waitsOf(c.Name+": "+c.About, []curves.Curve{c}, n).save(dir, "waits-"+file); err != nil {
 			return err
 		}
 	}
-	if err := waitsOf("The two curves of the article. Their jitter, 0.1, comes after the cap", article, max(n, 16)).save(dir, "waits-article"); err != nil {
+	if err := waitsOf("The two curves of the article. Their jitter, 0.1, comes after the cap", curves.Article(), max(n, 16)).save(dir, "waits-article"); err != nil {
 		return err
 	}
-	if err := overview(n).save(dir, "waits-all"); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(stdout, "\npictures written to %s\n", dir)
-	return err
+	return overview(list, n).save(dir, "waits-all")
 }
 
 // waitsOf draws waits on a linear scale, on a logarithmic one, and cumulated.
-func waitsOf(title string, list []curve, n int) *picture {
+func waitsOf(title string, list []curves.Curve, n int) *picture {
 	linear := panel("wait before the retry", n, linearTime{})
 	logarithmic := panel("wait, logarithmic scale", n, logTime{})
 	sum := panel("time since the first failure", n, linearTime{})
 	out := &picture{title: title, panels: []*plot.Plot{linear, logarithmic, sum}}
 	low, high := math.Inf(1), 0.0
 	for i, c := range list {
-		bounds := backoff.Bounds(c.backoff, n)
+		bounds := backoff.Bounds(c.Backoff, n)
 		for _, b := range bounds {
 			low, high = min(low, max(b.Lowest.Seconds(), logFloor)), max(high, b.Highest.Seconds())
 		}
@@ -88,7 +87,7 @@ func waitsOf(title string, list []curve, n int) *picture {
 		logarithmic.Add(band(bounds, i, logFloor), means)
 		sum.Add(line(bounds, i, func(b backoff.Bound) float64 { return b.Cumulated.Seconds() }))
 		if len(list) > 1 {
-			out.key(c.name, swatch(i), means)
+			out.key(c.Name, swatch(i), means)
 			continue
 		}
 		out.key("lowest to highest", swatch(i))
@@ -102,10 +101,10 @@ func waitsOf(title string, list []curve, n int) *picture {
 
 // overview has a panel for each back-off, all on the same scale. The means of the other
 // back-offs are grey in it.
-func overview(n int) *picture {
-	var shown []curve
-	for _, c := range curves {
-		if g, ok := c.backoff.(backoff.Exponential); ok && g.Literal {
+func overview(list []curves.Curve, n int) *picture {
+	var shown []curves.Curve
+	for _, c := range list {
+		if g, ok := c.Backoff.(backoff.Exponential); ok && g.Literal {
 			continue // its means are those of the other within a few percent
 		}
 		shown = append(shown, c)
@@ -113,12 +112,12 @@ func overview(n int) *picture {
 	out := &picture{title: "How long each back-off waits, with its defaults", columns: 2, high: 150}
 	low, high := math.Inf(1), 0.0
 	for i, c := range shown {
-		bounds := backoff.Bounds(c.backoff, n)
+		bounds := backoff.Bounds(c.Backoff, n)
 		sum := bounds[len(bounds)-1].Cumulated.Round(time.Second)
-		p := panel(fmt.Sprintf("%s: %d retries take %s", c.name, n, Short(sum)), n, logTime{})
+		p := panel(fmt.Sprintf("%s: %d retries take %v", c.Name, n, sum), n, logTime{})
 		for j, other := range shown {
 			if j != i {
-				p.Add(greyLine(backoff.Bounds(other.backoff, n)))
+				p.Add(greyLine(backoff.Bounds(other.Backoff, n)))
 			}
 		}
 		means := line(bounds, 0, mean)

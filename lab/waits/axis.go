@@ -1,6 +1,6 @@
 // Axes of time: ticks at the steps of a clock, labelled with units.
 
-package waits
+package main
 
 import (
 	"fmt"

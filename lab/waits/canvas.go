@@ -1,7 +1,7 @@
 // Pictures as files. A picture has a title and a legend above its panels.
 // It is written as SVG for light and dark paper and as PNG.
 
-package waits
+package main
 
 import (
 	"bytes"

@@ -1,0 +1,43 @@
+// Package curves lists the back-offs that tables and pictures of waits show.
+package curves
+
+import (
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+)
+
+// A Curve is a back-off with its name and its formula.
+type Curve struct {
+	Name    string
+	About   string
+	Backoff policy.Backoff
+}
+
+// All returns all back-offs of package policy/backoff, each with its defaults.
+func All() []Curve {
+	return []Curve{
+		{"Exponential", "Google's 2ⁿ s + up to 1 s, at most 32 s, the default", backoff.Exponential{}},
+		{"Exponential, Literal", "the same as printed by Google: not random at the cap", backoff.Exponential{Literal: true}},
+		{"FullJitter", "random from 0 to 100 ms · 2ⁿ, at most 20 s", backoff.FullJitter{}},
+		{"EqualJitter", "random from 50 ms · 2ⁿ to 100 ms · 2ⁿ, at most 20 s", backoff.EqualJitter{}},
+		{"Decorrelated", "random from 100 ms to 3 · the wait before, at most 20 s", backoff.Decorrelated{}},
+		{"Randomized", "500 ms · 1.5ⁿ · (1 ± 0.5), at most 60 s", backoff.Randomized{}},
+		{"Normal", "100 ms · 2ⁿ, normally distributed, at most 15 min", backoff.Normal{}},
+		{"Geometric", "1 s · 2ⁿ, up to a fifth less, at most 10 s", backoff.Geometric{}},
+		{"Constant", "always 2 s", backoff.Constant(2 * time.Second)},
+	}
+}
+
+// Article returns the two curves of the article whose experiment lab/storm repeats, as its
+// pseudo-code computes them. It adds the jitter after the cap, so a wait can be 1.3 times
+// as long as the cap.
+func Article() []Curve {
+	return []Curve{
+		{"100 ms · 2.7ⁿ, at most 10 min before jitter", "jitter 0.1 after the cap, so at most 13 min", backoff.Normal{
+			MinDelay: 100 * time.Millisecond, Factor: 2.7, Jitter: 0.1, MaxDelay: 10 * time.Minute, Literal: true}},
+		{"1 s · 1.5ⁿ, at most 5 min before jitter", "jitter 0.1 after the cap, so at most 6.5 min", backoff.Normal{
+			MinDelay: time.Second, Factor: 1.5, Jitter: 0.1, MaxDelay: 5 * time.Minute, Literal: true}},
+	}
+}
