@@ -5,19 +5,14 @@ go 1.26.0
 
 require (
 	github.com/aplomb-go/aplomb v0.1.0
-	github.com/gofrs/flock v0.13.1
 	github.com/hashicorp/go-cleanhttp v0.5.2
-	github.com/mattn/go-runewidth v0.0.16
 	github.com/stretchr/testify v1.12.1
-	golang.org/x/sys v0.49.0
-	golang.org/x/term v0.47.0
-	golang.org/x/time v0.16.0
 )
 
 require (
 	github.com/dunglas/httpsfv v1.1.2 // indirect
-	github.com/rivo/uniseg v0.4.7 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
 )

@@ -1,5 +1,5 @@
-// Aplomb is a tool for HTTP over networks and servers that fail now and then. It downloads
-// files, forwards requests, and explains how the library of the same name retries.
+// Aplomb is a tool for HTTP over networks and servers that fail now and then. It forwards
+// requests, and explains how the library of the same name retries.
 //
 //	go install github.com/aplomb-go/aplomb/cmd/aplomb@latest
 //	aplomb -h
@@ -18,7 +18,6 @@ import (
 	"syscall"
 
 	"github.com/aplomb-go/aplomb/cmd/internal/demo"
-	"github.com/aplomb-go/aplomb/cmd/internal/get"
 	"github.com/aplomb-go/aplomb/cmd/internal/proxy"
 	"github.com/aplomb-go/aplomb/cmd/internal/rules"
 	"github.com/aplomb-go/aplomb/cmd/internal/waits"
@@ -28,7 +27,6 @@ import (
 const usage = `Usage: aplomb COMMAND [ARGUMENT]...
 
 Commands:
-  get     download files, and continue downloads that were cut
   proxy   forward requests, with retries and limits for each upstream
   rules   check a file of rules, show the rule of a URL, or judge a response
   waits   show how long each back-off waits
@@ -64,8 +62,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	name, args := f.Arg(0), f.Args()[1:]
 	switch name {
-	case "get":
-		return get.Run(ctx, args, stdout, stderr)
 	case "proxy":
 		return proxy.Run(ctx, args, stdout, stderr)
 	case "rules":

@@ -108,7 +108,7 @@ const clockSlack = time.Minute
 // does not promise equal bytes.
 func strongValidator(h http.Header) (string, bool) {
 	if tags := h["Etag"]; len(tags) > 0 {
-		return tags[0], len(tags) == 1 && IsStrongTag(tags[0])
+		return tags[0], len(tags) == 1 && isStrongTag(tags[0])
 	}
 	modified, sent := h["Last-Modified"], h["Date"]
 	if len(modified) != 1 || len(sent) != 1 {
@@ -119,9 +119,9 @@ func strongValidator(h http.Header) (string, bool) {
 	return modified[0], err1 == nil && err2 == nil && d.Sub(m) >= clockSlack
 }
 
-// IsStrongTag reports whether s is an entity tag without W/ (RFC 9110 §8.8.3). The
+// isStrongTag reports whether s is an entity tag without W/ (RFC 9110 §8.8.3). The
 // grammar allows an empty tag, but an empty tag identifies nothing.
-func IsStrongTag(s string) bool {
+func isStrongTag(s string) bool {
 	if len(s) < 3 || s[0] != '"' || s[len(s)-1] != '"' {
 		return false
 	}

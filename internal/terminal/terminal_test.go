@@ -80,8 +80,8 @@ func TestURL(t *testing.T) {
 
 func TestMisused(t *testing.T) {
 	var out bytes.Buffer
-	assert.Equal(t, 0, terminal.Misused(&out, "aplomb get", fmt.Errorf("get: %w", flag.ErrHelp)))
+	assert.Equal(t, 0, terminal.Misused(&out, "aplomb proxy", fmt.Errorf("proxy: %w", flag.ErrHelp)))
 	assert.Empty(t, out.String())
-	assert.Equal(t, 2, terminal.Misused(&out, "aplomb get", errors.New("no URL \x1b[2K")))
-	assert.Equal(t, "aplomb get: no URL ?[2K\naplomb get -h explains.\n", out.String())
+	assert.Equal(t, 2, terminal.Misused(&out, "aplomb proxy", errors.New("no URL \x1b[2K")))
+	assert.Equal(t, "aplomb proxy: no URL ?[2K\naplomb proxy -h explains.\n", out.String())
 }

@@ -64,7 +64,7 @@ var features = []feature{
 	{name: "ends its wait with the context", ours: yes, shown: []string{"transport.TestCancelDuringTheWait"}, probe: endsWaits},
 	{name: "returns the last response when it gives up", ours: yes, shown: []string{"transport.TestGivesUpWithTheLastResponse"}, probe: returnsTheLast},
 	{name: "limits the retries to a host that is down, by default", ours: yes, shown: []string{"transport.TestBudgetBoundsAnOutage"}, probe: limitsRetries},
-	{name: "continues a cut download", ours: yes, shown: []string{"faults.TestCutBodiesAreResumed", "cmd/internal/get"}, probe: continues(`"v1"`)},
+	{name: "continues a cut download", ours: yes, shown: []string{"faults.TestCutBodiesAreResumed", "examples/download"}, probe: continues(`"v1"`)},
 	{name: "completes a cut download that has neither ETag nor Last-Modified", ours: yes, shown: []string{"transport.TestACutAnswerIsFetchedAgain"}, probe: continues("")},
 	{name: "sends an upload while it reads it", ours: yes, shown: []string{"transport.TestUploadStreams"}, probe: streams},
 	{name: "keeps an upgraded connection writable", ours: yes, shown: []string{"transport.TestUpgradesOverTheWire"}, probe: upgrades},
