@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -222,6 +223,58 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 			assert.Zero(t, s.GateSlots)
 			assert.Zero(t, s.GateQueue)
 		})
+	}
+}
+
+// TestSlotOfARefusal: the slot of a response that asks to wait is free only when the hold is known, so
+// that no request gets it in between, however long a hint of the user's takes.
+func TestSlotOfARefusal(t *testing.T) {
+	slow := func(o classify.Outcome) (time.Duration, bool) {
+		time.Sleep(time.Millisecond) // every other goroutine runs meanwhile
+		return classify.DefaultHint(o)
+	}
+	rows := map[string]struct {
+		rule policy.Rule
+		body io.Reader // of the request that is refused
+	}{
+		"untouched": {rule: policy.Rule{Attempts: 1}},
+		"copied":    {rule: policy.Rule{Attempts: 1, AttemptTimeout: time.Minute}},
+		"upload":    {rule: policy.Rule{Attempts: 1}, body: io.MultiReader(strings.NewReader("a body that is no small one in memory"))},
+		"hedged":    {rule: policy.Rule{Hedge: policy.Hedge{After: time.Hour}}},
+	}
+	for name, row := range rows {
+		for _, code := range []int{429, 503} {
+			inBubble(t, fmt.Sprint(name, " ", code), func(t *testing.T) {
+				server := script(func(req *http.Request) (*http.Response, error) {
+					if req.Header.Get("Refuse") == "" {
+						return play(req, status(200))
+					}
+					time.Sleep(time.Second)
+					return play(req, status(code, "Retry-After: 20"))
+				})
+				row.rule.Hint, row.rule.Gate = slow, policy.Gate{Start: 1, Max: 1}
+				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // no retry
+					defer cancel()
+					req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://h.test/", row.body)
+					req.Header.Set("Refuse", "yes")
+					if resp, err := tr.RoundTrip(req); err == nil {
+						_ = resp.Body.Close()
+					}
+				}()
+				time.Sleep(100 * time.Millisecond)
+				responds(t, tr, http.MethodGet, "http://h.test/")
+				<-done
+				assert.Len(t, server.arrivals(), 2)
+				assert.GreaterOrEqual(t, server.arrivals()[1], 21*time.Second)
+				s := stateOf(t, tr)
+				assert.Zero(t, s.GateSlots)
+				assert.Zero(t, s.GateQueue)
+			})
+		}
 	}
 }
 

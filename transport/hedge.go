@@ -104,7 +104,10 @@ func (r *racer) ended(took time.Duration, resp *http.Response, err error) {
 // close closes a response without draining it, because its context has ended. A
 // Close that panics would end the process here, and a Close that blocks would hold
 // up the winner.
-func (r *racer) close() { flight.Dismiss(r.Ctx, r.resp) }
+func (r *racer) close() {
+	r.Slot.Release()
+	flight.Dismiss(r.Ctx, r.resp)
+}
 
 // A race has the racers of one call.
 type race struct {
@@ -161,7 +164,7 @@ func (x *exchange) race() {
 	if came == r.second {
 		r.first.way.WasOutrun()
 	}
-	r.winner, x.outcome = came, came.outcome()
+	r.winner, x.outcome, x.limits.Slot = came, came.outcome(), came.Slot
 	if x.Rule.Policy.Hedge.Percentile > 0 && flight.ResultOf(x.Ctx, x.resp, x.err) == gate.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
@@ -325,6 +328,7 @@ func (x *exchange) recordOutrun(r *racer, err error, v classify.Verdict) {
 		x.road.Note(&over)
 		e := x.ending(&d)
 		d.Hint = x.limits.NoteOutcome(&e)
+		r.Slot.Release()
 		x.wait = d.Time.Add(d.Hint)
 	}
 	x.report.record(nil, &d.entry)

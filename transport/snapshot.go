@@ -38,7 +38,7 @@ type HostState struct {
 	// same time. It is 0 without a gate.
 	GateLimit int `json:"gate_limit"`
 	// GateSlots is the number of slots in use. A failed attempt ends its slot with
-	// the headers of the response or with its error. A success ends its slot when
+	// the verdict on the response or with its error. A success ends its slot when
 	// its body has been read or closed, or when the request's context has ended.
 	// A body that nobody reads stays in GateSlots for as long, although it no longer
 	// counts against the limit after a minute. So does a body without a length that

@@ -25,19 +25,21 @@ import (
 // response owns it. Each owner takes over the value itself. From the send on the
 // value is at its last place, because the gate may know its address.
 //
-// An error, a failed response, a response without a body, an event stream and a
-// connection that is handed over end the slot at once. The body of any other success
-// keeps the slot until the body has ended or is closed, or the request's context has
-// ended. If nobody reads from the body for a minute, it keeps the slot no longer (see
-// [gate.Gate.Idle]). The same holds if the body has no length and a Read waits for
-// 500 ms (see [gate.Gate.Reading]). While the attempt waits for the caller's body, its
-// slot does not count (see [gate.Gate.Await]).
+// An error, a success without a body, an event stream and a connection that is handed over
+// end the slot at once. A response that is no success hands the slot back to the limits, which
+// end it once they know of the hold that the response may ask for. Otherwise the next request
+// would get the slot, and go before the hold. The body of any other success keeps the slot
+// until the body has ended or is closed, or the request's context has ended. If nobody reads
+// from the body for a minute, it keeps the slot no longer (see [gate.Gate.Idle]). The same
+// holds if the body has no length and a Read waits for 500 ms (see [gate.Gate.Reading]). While
+// the attempt waits for the caller's body, its slot does not count (see [gate.Gate.Await]).
 type Slot struct {
 	Home home
 	Host string
 	Gate *gate.Gate // nil: no gate
 
 	Probe bool      // a permit of the fleet has to be renewed while the attempt is under way
+	told  bool      // the gate knows how the attempt ended
 	At    gate.Slot // guarded by the gate's lock
 }
 
@@ -48,12 +50,18 @@ func (s *Slot) Tell(news bool) {
 	}
 }
 
-// Release ends the slot of an attempt that did not go. A second call does nothing.
+// Release ends the slot of an attempt that did not go, or of a response that is no success. A
+// second call does nothing.
 func (s *Slot) Release() {
-	if s.Gate != nil {
+	switch {
+	case s.Gate == nil:
+		return
+	case s.told:
+		s.Tell(s.Gate.Done(s.Home.Now(), &s.At))
+	default:
 		s.Tell(s.Gate.Release(s.Home.Now(), &s.At))
-		*s = Slot{}
 	}
+	*s = Slot{}
 }
 
 // awaits notes that the attempt waits for the caller's body.
@@ -85,13 +93,14 @@ func (s *Slot) renew() (stop func()) {
 	}
 }
 
-// Landed tells the gate the result of the attempt, and ends the slot unless the
-// body of the response takes it over. If there is neither a response nor an error, the
-// base transport has panicked or ended its goroutine. into may be nil. Otherwise it is
-// memory for the response's body, and may have the slot already.
-func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Response, err error, into *slotBody) {
+// Landed tells the gate the result of the attempt. It returns the slot of a response that is
+// no success. Otherwise it ends the slot, unless the body of the response takes it over. If
+// there is neither a response nor an error, the base transport has panicked or ended its
+// goroutine. into may be nil. Otherwise it is memory for the response's body, and may have the
+// slot already.
+func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Response, err error, into *slotBody) (back Slot) {
 	if s.Gate == nil {
-		return
+		return back
 	}
 	result, kept := gate.Neutral, false
 	defer func() { // also if a method of the base transport's error panics
@@ -100,9 +109,14 @@ func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Respons
 		}
 	}()
 	if resp == nil && err == nil {
-		return
+		return back
 	}
-	if result = ResultOf(ctx, resp, err); result == gate.Success && keeps(req, resp) {
+	switch result = ResultOf(ctx, resp, err); {
+	case resp != nil && result != gate.Success:
+		kept = true
+		back = Slot{Home: s.Home, Host: s.Host, Gate: s.Gate, told: true}
+		s.Tell(s.Gate.Pass(s.Home.Now(), &s.At, &back.At, result))
+	case result == gate.Success && keeps(req, resp):
 		kept = true
 		if into == nil {
 			into = new(slotBody)
@@ -112,6 +126,7 @@ func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Respons
 		}
 		into.keep(ctx, resp)
 	}
+	return back
 }
 
 // keeps reports whether a response has a body that its host may have to work on

@@ -110,7 +110,8 @@ func (o *Ending) cause() cause {
 
 // NoteOutcome tells the cooldown the outcome of an attempt, and returns how long the
 // server asked to wait. It is called once for each outcome, whether there is a
-// retry or not. If a POST is told to wait, all requests of its scope have to wait.
+// retry or not. If a POST is told to wait, all requests of its scope have to wait. The slot of
+// the response ends after that.
 func (l *Limits) NoteOutcome(o *Ending) (hint time.Duration) {
 	told := TellsToWait(o.status())
 	if told || o.Again {
@@ -126,6 +127,7 @@ func (l *Limits) NoteOutcome(o *Ending) (hint time.Duration) {
 	if l.Rule.Policy.Cooldown == policy.On {
 		l.noteCooldown(o, told, hint)
 	}
+	l.Slot.Release()
 	return hint
 }
 

@@ -26,7 +26,7 @@ type Limits struct {
 	latest instant.Instant // no retry starts later; 0: no bound
 
 	reserved *budget.Charge  // a retry from the budget that has not gone yet
-	Slot     flight.Slot     // at the gate, before an attempt takes it over
+	Slot     flight.Slot     // at the gate, until an attempt takes it over, and then of a response that is no success
 	unpaced  bool            // no quota was known when the pacing was asked
 	pass     pacing.Pass     // the pacing's numbers of the attempt
 	since    instant.Instant // when the attempt began to wait for the limits
