@@ -43,7 +43,7 @@ func (l *Link) hook(ctx context.Context) context.Context {
 
 func (l *Link) getConn(string) {
 	l.asked.Store(true)
-	l.ctx.connecting()
+	l.ctx.seekConnection()
 }
 
 func (l *Link) gotConn(info httptrace.GotConnInfo) {
@@ -54,7 +54,7 @@ func (l *Link) gotConn(info httptrace.GotConnInfo) {
 		l.remote = remote
 		l.mu.Unlock()
 	}
-	l.ctx.connected()
+	l.ctx.connect()
 }
 
 // remoteOf returns the address at the other end of a connection. net/http never asks a

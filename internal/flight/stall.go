@@ -60,7 +60,7 @@ func (b *attemptBody) Read(p []byte) (int, error) {
 		b.ctx.lane.Hear(b.ctx.home.Now())
 	}
 	if err != nil {
-		b.ctx.finished()
+		b.ctx.happens(bodyEnds, nil)
 	}
 	return n, err
 }
@@ -69,7 +69,7 @@ func (b *attemptBody) Read(p []byte) (int, error) {
 func (b *attemptBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 
 func (b *attemptBody) Close() error {
-	defer b.ctx.free()
+	defer b.ctx.happens(leaves, nil)
 	return b.ReadCloser.Close()
 }
 
@@ -118,7 +118,7 @@ func (b *watchedBody) begin() error {
 		return b.stalled()
 	}
 	b.began, b.reading = time.Now(), true
-	b.ctx.set(b.wait())
+	b.ctx.alarm.set(b.wait(), b.ctx)
 	return nil
 }
 
@@ -148,7 +148,7 @@ func (b *watchedBody) end(n int) error {
 	b.ctx.mu.Lock()
 	defer b.ctx.mu.Unlock()
 	b.reading = false
-	b.ctx.timer.Stop()
+	b.ctx.alarm.stop()
 	if b.fired != nil {
 		return b.stalled()
 	}
@@ -200,11 +200,11 @@ func (b *watchedBody) cut() bool {
 	b.ctx.mu.Lock()
 	defer b.ctx.mu.Unlock()
 	// The timer may have been set again while this call waited for the lock.
-	if !b.reading || b.closed || b.fired != nil || time.Until(b.ctx.due) > 0 {
+	if !b.reading || b.closed || b.fired != nil || b.ctx.alarm.early() {
 		return false
 	}
 	b.fired = b.late
-	b.ctx.stop(b.late)
+	b.ctx.on(leaves, b.late)
 	return true
 }
 
@@ -212,9 +212,7 @@ func (b *watchedBody) cut() bool {
 func (b *watchedBody) Close() error {
 	b.ctx.mu.Lock()
 	b.closed = true
-	if b.ctx.timer != nil {
-		b.ctx.timer.Stop()
-	}
+	b.ctx.alarm.stop()
 	b.ctx.mu.Unlock()
 	return b.close()
 }

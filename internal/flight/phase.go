@@ -1,0 +1,169 @@
+// The phases of an attempt that is timed, and how long each may take.
+
+package flight
+
+import "time"
+
+// A phase says how far a timed attempt is. The timer bounds the time from the start of an
+// attempt to the first Read of the request's body, and the time from the end of that body to
+// the headers of the response. If the rule has a Stall.Timeout, it also bounds the time between
+// two Reads of the body. It does not see the Reads of a small body in memory, and its time runs
+// on during them. From the response on it is for the Reads of its body (see [watchedBody]).
+type phase uint8
+
+const (
+	untimed    phase = iota // in the table: nothing changes
+	waiting                 // for the headers of the response
+	connecting              // the base transport seeks a connection, and time for that is bounded
+	reading                 // the base transport reads the request's body, and its caller may be slow
+	sending                 // it has a piece of that body and has to come back for the next
+	early                   // there is a response, and the request's body is still being sent
+	answered                // there is a response
+	lingering               // the response's body has ended, and the request's body is still being sent (HTTP/2)
+	late                    // the timer has cancelled the context, and the base transport has not returned yet
+	over                    // the context is cancelled
+)
+
+// An event may change the phase of an attempt.
+type event uint8
+
+const (
+	setsOut         event = iota // the attempt begins
+	seeksConnection              // the base transport seeks a connection
+	hasConnection                // it has one
+	readsUpload                  // it reads the request's body
+	hasPiece                     // it has read a piece of that body, and stalls count
+	uploadEnds                   // that body has ended
+	responds                     // there is a response
+	bodyEnds                     // the response's body has ended, or there is none
+	timeIsUp                     // the time of the phase is over
+	leaves                       // there is an error, or nobody needs the response any more
+)
+
+// What each event makes of a phase. An event that a phase does not name changes nothing: the
+// base transport may call its hooks late, and the timer may fire as it is stopped.
+var transitions = [over + 1][leaves + 1]phase{
+	untimed:    {setsOut: waiting},
+	waiting:    {seeksConnection: connecting, readsUpload: reading, responds: answered, timeIsUp: late, leaves: over},
+	connecting: {hasConnection: waiting, readsUpload: reading, responds: answered, timeIsUp: late, leaves: over},
+	reading:    {readsUpload: reading, hasPiece: sending, uploadEnds: waiting, responds: early, leaves: over},
+	sending:    {readsUpload: reading, uploadEnds: waiting, responds: early, timeIsUp: late, leaves: over},
+	early:      {uploadEnds: answered, bodyEnds: lingering, leaves: over},
+	answered:   {readsUpload: early, bodyEnds: over, leaves: over},
+	lingering:  {uploadEnds: over, leaves: over},
+	late:       {leaves: over},
+	over:       {},
+}
+
+// on lets an event change the phase, and sets the timer for the next phase. why is the cause if
+// the next phase cancels the context. It reports whether the event counts; the lock is held.
+func (a *attemptContext) on(e event, why error) bool {
+	from, to := a.phase, transitions[a.phase][e]
+	if to == untimed {
+		return false
+	}
+	before, _ := a.bound()
+	a.phase = to
+	switch after, _ := a.bound(); {
+	case e == hasConnection && after > 0:
+		a.alarm.set(time.Until(a.began.Add(after)), a) // what is left
+	case after > 0:
+		a.alarm.set(after, a)
+	case before > 0:
+		a.alarm.stop()
+	}
+	if to >= late && from < late {
+		a.cause = why
+		if a.cancel != nil {
+			a.cancel(why)
+		}
+	}
+	if to == over && a.unlink != nil {
+		a.unlink()
+	}
+	return true
+}
+
+// bound returns how long the phase may take, and the error if it takes longer. If the time
+// is not positive, there is no bound; the lock is held.
+func (a *attemptContext) bound() (d time.Duration, tooLate error) {
+	quiet := a.Stall.quiet
+	switch {
+	case a.phase == connecting:
+		return a.Connect, a.unconnected
+	case a.phase == sending || a.phase == waiting && quiet > 0 && (a.After <= 0 || quiet < a.After):
+		return quiet, a.Stall.silent
+	case a.phase == waiting:
+		return a.After, a.late
+	}
+	return 0, nil
+}
+
+// fire runs when the timer fires.
+func (a *attemptContext) fire() {
+	a.mu.Lock()
+	body := a.body
+	if body == nil && !a.alarm.early() {
+		_, tooLate := a.bound()
+		a.on(timeIsUp, tooLate)
+	}
+	a.mu.Unlock()
+	if body != nil {
+		body.fire()
+	}
+}
+
+// seekConnection bounds the time until the attempt has a connection, unless the attempt ends
+// earlier. The base transport may seek a connection again later, which is not bounded.
+func (a *attemptContext) seekConnection() {
+	if a.Timeouts == nil || a.Connect <= 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch d, _ := a.bound(); {
+	case a.began.IsZero():
+	case d > 0 && time.Until(a.began.Add(d)) <= a.Connect:
+		a.began = time.Time{}
+	default:
+		a.on(seeksConnection, nil)
+	}
+}
+
+// connect gives the attempt the rest of its time.
+func (a *attemptContext) connect() {
+	if a.Timeouts == nil || a.Connect <= 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.on(hasConnection, nil) {
+		a.began = time.Time{}
+	}
+}
+
+// An alarm is the timer of an attempt. It is made when it is set for the first time. The
+// lock of the attempt's context guards it.
+type alarm struct {
+	timer *time.Timer
+	due   time.Time // when it fires, if it was set again; zero: it was set once
+}
+
+// set makes the alarm fire for a after d.
+func (m *alarm) set(d time.Duration, a *attemptContext) {
+	if m.timer == nil {
+		m.timer = time.AfterFunc(d, a.fire)
+		return
+	}
+	m.due = time.Now().Add(d)
+	m.timer.Reset(d)
+}
+
+func (m *alarm) stop() {
+	if m.timer != nil {
+		m.timer.Stop()
+	}
+}
+
+// early reports whether the alarm was set again while it fired.
+func (m *alarm) early() bool { return time.Until(m.due) > 0 }
