@@ -4,6 +4,7 @@ package gate
 
 import (
 	"math"
+	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -13,7 +14,7 @@ import (
 // waiting returns how many requests wait for a slot. If the first waiter waits for the
 // rate, none does; the lock is held.
 func (g *Gate) waiting() int {
-	if g.forRate {
+	if g.front.forRate {
 		return 0
 	}
 	return g.queue.Len()
@@ -22,15 +23,15 @@ func (g *Gate) waiting() int {
 // enter answers w and returns the waiter to wake next; the lock is held.
 func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a queue.Answer, next *queue.Waiter) {
 	g.configure(now, c)
-	freed, before := g.settle(now), g.limit
-	if g.review(now) > before || freed {
+	freed, before := g.settle(now), g.growth.limit
+	if g.growth.review(now, g.outage.closed, g.conf.Start, g.slots.within()) > before || freed {
 		next = g.queue.First() // does not know yet that there is room
 	}
 	if g.wholesale(now) {
 		// The outage may have been complete long ago, while nobody asked. The
 		// first probe counts its wait from that time and not from now.
-		g.fleet.fails(g.run, g.since)
-		g.close(g.outage())
+		g.fleet.fails(g.outage.run, g.outage.since)
+		g.close(g.outageAt())
 		next = g.queue.First() // does not know yet when the first probe may go
 	}
 	turn, behind := g.queue.Turn(now, w), 0
@@ -41,14 +42,14 @@ func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a
 	admits := turn && g.admits(now, w)
 	if admits && !noToken {
 		if c.Rate == nil || c.Rate.Take(now, w.Costs()) {
-			g.byRate(now, false)
+			g.front.waitForRate(now, false)
 			g.queue.Leave(w)
-			g.told = instant.Never // the next waiter was told nothing
+			g.front.told = instant.Never // the next waiter was told nothing
 			g.take(now, s)
 			if next = g.head(now); next != nil && c.Rate != nil {
-				g.byRate(now, c.Rate.ReadyIn(now, next.Costs()) > 0) // the next waiter finds out as soon as it runs
+				g.front.waitForRate(now, c.Rate.ReadyIn(now, next.Costs()) > 0) // the next waiter finds out as soon as it runs
 			}
-			return queue.Answer{Until: instant.After(now, g.quick), Probe: g.closed && c.Fleet}, next
+			return queue.Answer{Until: instant.After(now, g.pulse.quick), Probe: g.outage.closed && c.Fleet}, next
 		}
 		noToken = true
 	}
@@ -56,10 +57,10 @@ func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a
 		g.queue.Join(now, w)
 	}
 	if turn && g.queue.Len() > 0 {
-		g.byRate(now, noToken)
+		g.front.waitForRate(now, noToken)
 	}
 	if noToken {
-		g.full = false
+		g.growth.full = false
 		at := instant.After(now, c.Rate.ReadyIn(now, w.Costs()))
 		g.tells(w, at)
 		return queue.Answer{Verb: queue.Wait, Ask: at, Until: at, ForRate: admits, NoToken: true}, next
@@ -67,23 +68,34 @@ func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a
 	return g.wait(now, w, behind, c.Rate), next
 }
 
-// byRate notes whether the first waiter waits for the rate, and with it all others;
-// the lock is held.
-func (g *Gate) byRate(now instant.Instant, waits bool) {
-	switch {
-	case waits && !g.forRate:
-		g.ratedFrom = now
-	case !waits && g.forRate:
-		g.rated += now.Sub(g.ratedFrom)
+// A front is how the first waiter waits, and with it all others.
+type front struct {
+	told    instant.Instant // when it asks again
+	mixed   bool            // the waiters have different rules, because of an Update
+	forRate bool            // it has no token, so the queue waits for the rate
+	from    instant.Instant // since when it waits for the rate
+	rated   time.Duration   // how long the queue has waited for the rate, until from
+}
+
+// waitForRate notes whether the queue waits for the rate.
+func (f *front) waitForRate(now instant.Instant, waits bool) {
+	f.rated = f.rateTime(now)
+	f.forRate, f.from = waits, now
+}
+
+// rateTime returns for how long in all the queue has waited for the rate.
+func (f *front) rateTime(now instant.Instant) time.Duration {
+	if f.forRate {
+		return f.rated + now.Sub(f.from)
 	}
-	g.forRate = waits
+	return f.rated
 }
 
 // tells notes when the first waiter asks again, if w is not a newcomer that goes before it;
 // the lock is held.
 func (g *Gate) tells(w *queue.Waiter, at instant.Instant) {
 	if g.queue.First() == w {
-		g.told = at
+		g.front.told = at
 	}
 }
 
@@ -105,10 +117,10 @@ func (g *Gate) probers() int {
 
 // admits reports whether w may go; the lock is held.
 func (g *Gate) admits(now instant.Instant, w *queue.Waiter) bool {
-	if g.closed {
-		return g.inFlight == 0 && now >= g.probe && !g.young(now, w) && g.permitted(now)
+	if g.outage.closed {
+		return g.slots.inFlight == 0 && now >= g.outage.probe && !g.young(now, w) && g.permitted(now)
 	}
-	if g.used() < g.limit {
+	if g.slots.used() < g.growth.limit {
 		return true
 	}
 	// If every request in flight is answered, no further success will come for
@@ -116,27 +128,20 @@ func (g *Gate) admits(now instant.Instant, w *queue.Waiter) bool {
 	// goes beside the limit. The limit itself stays, because responses that wait
 	// a moment for their reader look the same and say nothing about how much the
 	// host can take.
-	return g.streaming() && g.inFlight < g.conf.Max
+	return g.slots.streaming() && g.slots.inFlight < g.conf.Max
 }
-
-// used returns how much of the limit is used up; the lock is held.
-func (g *Gate) used() int { return g.inFlight + int(g.lost-g.beside) }
-
-// streaming reports whether every request in flight has its response; the lock is
-// held.
-func (g *Gate) streaming() bool { return g.lost == 0 && g.inFlight == int(g.answered) }
 
 // wait tells w when to ask again for a slot; the lock is held. behind is how many tokens a
 // newcomer and those before it need. For others it is 0.
 func (g *Gate) wait(now instant.Instant, w *queue.Waiter, behind int, r *rate.Rate) queue.Answer {
 	a := queue.Answer{Verb: queue.Wait, Ask: instant.Never}
-	if g.closed && g.inFlight == 0 {
-		a.Until = g.probe
+	if g.outage.closed && g.slots.inFlight == 0 {
+		a.Until = g.outage.probe
 		if f := g.fleet; f != nil && f.returns {
 			a.Until = f.at
 		}
 	}
-	if g.closed && !g.young(now, w) {
+	if g.outage.closed && !g.young(now, w) {
 		g.fleet.wanted()
 	}
 	if g.queue.Turn(now, w) {
@@ -144,8 +149,8 @@ func (g *Gate) wait(now instant.Instant, w *queue.Waiter, behind int, r *rate.Ra
 		g.tells(w, a.Ask)
 	}
 	if r != nil {
-		a.NoToken = g.forRate
-		a.ForRate = !g.closed && g.used() < g.limit
+		a.NoToken = g.front.forRate
+		a.ForRate = !g.outage.closed && g.slots.used() < g.growth.limit
 		if behind > 0 {
 			a.Until = max(a.Until, instant.After(now, r.WaitFor(now, behind)))
 		}
@@ -156,26 +161,26 @@ func (g *Gate) wait(now instant.Instant, w *queue.Waiter, behind int, r *rate.Ra
 // nextChange returns when the gate may admit another request although nothing
 // happens until then; the lock is held.
 func (g *Gate) nextChange(now instant.Instant) instant.Instant {
-	if g.closed && g.inFlight == 0 {
+	if g.outage.closed && g.slots.inFlight == 0 {
 		if first := g.queue.First(); g.young(now, first) {
 			return min(g.opening(), max(g.nextProbe(now), first.Ages()))
 		}
 		return g.nextProbe(now)
 	}
-	if g.closed {
+	if g.outage.closed {
 		// If the probe under way ends before this time, that wakes the first waiter.
-		return min(g.probe, g.opening(), g.uploads.lapse(callerTime))
+		return min(g.outage.probe, g.opening(), g.slots.uploads.lapse(callerTime))
 	}
 	at := instant.Never
-	if g.lost > 0 {
-		at = instant.After(g.lostAt, g.lostSlotTime())
+	if g.slots.lost > 0 {
+		at = instant.After(g.slots.lostAt, g.pulse.lostSlotTime())
 	}
-	at = min(at, g.idle.lapse(bodyTime), g.streams.lapse(streamTime), g.uploads.lapse(callerTime))
-	if g.limit < g.conf.Start {
-		at = min(at, instant.After(g.window, useWindow))
+	at = min(at, g.slots.idle.lapse(bodyTime), g.slots.streams.lapse(streamTime), g.slots.uploads.lapse(callerTime))
+	if g.growth.limit < g.conf.Start {
+		at = min(at, instant.After(g.growth.window, useWindow))
 	}
-	if g.run >= failRun {
-		at = min(at, g.outage())
+	if g.outage.run >= failRun {
+		at = min(at, g.outageAt())
 	}
 	return at
 }
@@ -185,11 +190,11 @@ func (g *Gate) nextChange(now instant.Instant) instant.Instant {
 // lets it go beside the streams, because an Update may have raised Max. For the same
 // reason the first waiter hears of everything if the waiters have different rules.
 func (g *Gate) head(now instant.Instant) *queue.Waiter {
-	if g.queue.First() == nil || g.forRate && !g.mixed {
+	if g.queue.First() == nil || g.front.forRate && !g.front.mixed {
 		return nil // if the first waiter waits for the rate, it asks when there is a token
 	}
-	room := !g.closed && (g.used() < g.limit || g.streaming())
-	if !room && !g.mixed && g.nextChange(now) == instant.Never {
+	room := !g.outage.closed && (g.slots.used() < g.growth.limit || g.slots.streaming())
+	if !room && !g.front.mixed && g.nextChange(now) == instant.Never {
 		return nil
 	}
 	return g.queue.First()
@@ -204,13 +209,13 @@ func (g *Gate) configure(now instant.Instant, c Config) {
 		c.Max = math.MaxInt32
 	}
 	c.Start = min(c.Start, c.Max)
-	g.mixed = g.queue.Len() > 0 && (g.mixed || c != g.conf)
+	g.front.mixed = g.queue.Len() > 0 && (g.front.mixed || c != g.conf)
 	g.conf = c
-	if g.limit == 0 {
-		g.limit, g.threshold, g.window = c.Start, room*c.Start, now
+	if g.growth.limit == 0 {
+		g.growth.limit, g.growth.threshold, g.growth.window = c.Start, room*c.Start, now
 	}
 	if c.Fleet && g.fleet == nil {
 		g.fleet = new(fleet)
 	}
-	g.limit = min(g.limit, c.Max)
+	g.growth.limit = min(g.growth.limit, c.Max)
 }

@@ -86,11 +86,11 @@ func (g *Gate) Down(now, since instant.Instant) (works bool) {
 	g.mu.Lock()
 	f := g.inFleet()
 	var next *queue.Waiter
-	if works = g.lastSuccess > 0 && g.lastGoodSent > instant.After(since, g.overlap()); works {
+	if works = g.pulse.last > 0 && g.pulse.sent > instant.After(since, g.pulse.overlap()); works {
 		f.down, f.reported = false, false // the owner tells the fleet
 	} else {
 		f.down, f.since, f.returns = true, since, false
-		if !g.closed {
+		if !g.outage.closed {
 			g.close(now)
 			f.byOthers = true
 		}
@@ -100,17 +100,13 @@ func (g *Gate) Down(now, since instant.Instant) (works bool) {
 	return works
 }
 
-// overlap returns how much later than a lost request an answered request may have been sent,
-// when a host freezes; the lock is held.
-func (g *Gate) overlap() time.Duration { return min(max(2*g.trip, 100*time.Millisecond), silentTime) }
-
 // Up is told that the host works again for the fleet. A closed gate opens at the time at.
 func (g *Gate) Up(now, at instant.Instant) {
 	g.mu.Lock()
 	f := g.inFleet()
 	f.down = false
 	var next *queue.Waiter
-	if g.closed {
+	if g.outage.closed {
 		at = min(max(now, at), instant.After(now, latestReturn))
 		if f.returns {
 			at = min(at, f.at) // so that no number of calls puts off the return
@@ -150,8 +146,8 @@ func (g *Gate) opening() instant.Instant {
 
 // open opens the gate; the lock is held.
 func (g *Gate) open() {
-	g.closed = false
-	g.turns.Add(1)
+	g.outage.closed = false
+	g.outage.turns.Add(1)
 	if f := g.fleet; f != nil {
 		f.unused()
 		f.byOthers, f.returns, f.permit = false, false, none
@@ -163,14 +159,14 @@ func (g *Gate) open() {
 // members have their turn.
 func (g *Gate) probeEnded(now instant.Instant) {
 	f := g.fleet
-	g.probe = instant.After(now, probeGap)
+	g.outage.probe = instant.After(now, probeGap)
 	if f == nil || !g.conf.Fleet {
 		return
 	}
 	if f.permit == lent {
 		f.next = max(f.next, instant.After(now, 2*probeGap))
 	}
-	g.probe = max(g.probe, f.next)
+	g.outage.probe = max(g.outage.probe, f.next)
 	f.unsent()
 }
 
@@ -179,18 +175,18 @@ func (g *Gate) probeEnded(now instant.Instant) {
 // gate by itself, or if the request was sent before the host went down, it may be a
 // response from the pile that a frozen host works off.
 func (g *Gate) contradicts(s *Slot) bool {
-	return g.closed && g.fleet != nil && g.fleet.byOthers && s.sent > instant.After(g.fleet.since, g.overlap())
+	return g.outage.closed && g.fleet != nil && g.fleet.byOthers && s.sent > instant.After(g.fleet.since, g.pulse.overlap())
 }
 
 // reportFailure reports a failure, if there was no success for some time and the last
 // report is old enough; the lock is held.
 func (g *Gate) reportFailure(now instant.Instant) {
 	f := g.fleet
-	if f == nil || now < f.report || now.Sub(max(g.since, g.lastSuccess)) < silentTime && g.run < failRun {
+	if f == nil || now < f.report || now.Sub(max(g.outage.since, g.pulse.last)) < silentTime && g.outage.run < failRun {
 		return
 	}
 	f.report = instant.After(now, failingEvery)
-	f.fails(g.run, g.since)
+	f.fails(g.outage.run, g.outage.since)
 }
 
 // fails notes that so many requests in a row failed since then.

@@ -128,10 +128,10 @@ func (p *process) tell(news bool) {
 // down tells a process that the host is down. Nobody stops a process that had a success.
 func (p *process) down(since instant.Instant) {
 	r, g := p.run, &p.gate
-	worked, failed, closed := g.lastSuccess > 0 && g.lastGoodSent > since+sec, g.lastSuccess <= since, g.closed
+	worked, failed, closed := g.pulse.last > 0 && g.pulse.sent > since+sec, g.pulse.last <= since, g.outage.closed
 	switch works := g.Down(r.clock.Now, since); {
-	case worked && !works, failed && works, works && g.closed != closed:
-		r.t.Fatalf("seed %d: closed %v by a Down since %v, with a success at %v", r.seed, g.closed, since, g.lastSuccess)
+	case worked && !works, failed && works, works && g.outage.closed != closed:
+		r.t.Fatalf("seed %d: closed %v by a Down since %v, with a success at %v", r.seed, g.outage.closed, since, g.pulse.last)
 	case works:
 		r.objections++
 		p.working()
@@ -212,7 +212,7 @@ func (v *traveller) send() {
 	}
 	leased := 0
 	for _, p := range r.processes {
-		if !r.cut && p.gate.closed && p.gate.inFlight > 0 && p.gate.fleet.permit == lent {
+		if !r.cut && p.gate.outage.closed && p.gate.slots.inFlight > 0 && p.gate.fleet.permit == lent {
 			leased++
 		}
 	}

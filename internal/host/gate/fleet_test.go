@@ -102,7 +102,7 @@ func TestGateDown(t *testing.T) {
 func TestGateDownTwice(t *testing.T) {
 	var g Gate
 	fill(t, &g, 0, 1)[0].end(0, Neutral)
-	g.limit = 40
+	g.growth.limit = 40
 	g.Down(cutAt, 9*sec)
 	first := member(t, &g)
 	first.mustWait(cutAt, askAt)
@@ -110,7 +110,7 @@ func TestGateDownTwice(t *testing.T) {
 		g.Down(now, 9*sec)
 	}
 	first.woken()
-	assert.Equal(t, 20, g.threshold, "threshold")
+	assert.Equal(t, 20, g.growth.threshold, "threshold")
 	first.mustWait(askAt, probeAt)
 	mustAsk(t, &g, askAt)
 	first.mustGo(probeAt)

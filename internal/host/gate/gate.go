@@ -10,7 +10,6 @@ package gate
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -120,52 +119,13 @@ func (c Config) ForMember(members int) Config {
 type Gate struct {
 	mu    sync.Mutex // guards everything below and every waiter in the queue; taken before the locks of a Rate
 	queue queue.Queue
+	front front // how the first of them waits
+	conf  Config
 
-	conf      Config
-	limit     int
-	threshold int   // the limit grows by slow start below it, and linearly from it on
-	grown     int32 // successes towards the next step of the linear growth
-
-	// A cut begins a new epoch. Requests of older epochs no longer count, because
-	// a few streams from before the cut could keep the probes out.
-	epoch    uint32
-	cutEpoch uint32          // the epoch that the last cut began; a success of this or a later epoch opens the gate
-	away     int32           // requests of this epoch that do not count, because they wait for their callers
-	inFlight int             // the other requests of this epoch
-	answered int32           // requests in flight whose body is being read
-	beside   int32           // answered requests that do not count against the limit
-	idle     slotList        // answered requests whose body nobody reads at the moment
-	streams  slotList        // answered requests that wait for a body without a length
-	uploads  slotList        // requests that wait for their callers, and count still
-	full     bool            // the limit was reached, and each slot that came free was taken again
-	closed   bool            // only probes may go
-	turns    atomic.Uint32   // how often it closed and opened, to be read without the lock
-	fullAt   instant.Instant // since when the gate is full
-	freeAt   instant.Instant // when the first of the free slots came free
-	lost     int32           // slots that are kept for Lost requests
-	old      int32           // requests in flight from older epochs; only the snapshot needs them
-	lostAt   instant.Instant // when the last request was lost or the last lost slot came back
-	told     instant.Instant // when the first waiter asks again
-
-	rated        time.Duration   // how long the queue has waited for the rate, until ratedFrom
-	ratedFrom    instant.Instant // since when it does so again
-	forRate      bool            // the first waiter has no token, so the queue waits for the rate
-	late         bool            // a request that was sent before the present run of failures succeeded during it
-	hasty        bool            // while closed: a probe was sent early because an old request succeeded
-	mixed        bool            // the waiters have different rules, because of an Update
-	run          int32           // failures since the last success
-	probe        instant.Instant // while closed: no probe goes before this time
-	since        instant.Instant // when the run of failures began
-	lastSuccess  instant.Instant // the time of the last success
-	lastGoodSent instant.Instant // when the last request that succeeded was sent
-	gap          time.Duration   // time between two successes, smoothed
-	trip         time.Duration   // time from a send to its success, smoothed
-	quick        time.Duration   // time from a send to its success for the fastest requests
-
-	peak   int             // the most slots in use in this window
-	window instant.Instant // when this window began
-	cut    bool            // the gate was cut in this window
-	calm   bool            // there was no cut in the last whole window
+	slots  slots  // which requests are in flight
+	growth growth // how the limit grows and goes back
+	pulse  pulse  // how the host succeeds
+	outage outage // how it fails
 
 	fleet *fleet // nil: there is no fleet
 }
@@ -180,7 +140,7 @@ type State struct {
 
 // Turns returns how often the gate has closed and opened. It is odd while the gate is
 // closed. It is a single atomic load.
-func (g *Gate) Turns() uint32 { return g.turns.Load() }
+func (g *Gate) Turns() uint32 { return g.outage.turns.Load() }
 
 // Closed reports whether the gate is closed.
 func (g *Gate) Closed() bool { return g.Turns()%2 == 1 }
@@ -203,7 +163,7 @@ func (g *Gate) Leave(w *queue.Waiter) (news bool) {
 	g.mu.Lock()
 	next := g.queue.Leave(w)
 	if g.queue.Len() == 0 {
-		g.byRate(0, false) // nobody is left who looks at the time
+		g.front.waitForRate(0, false) // nobody is left who looks at the time
 	}
 	if g.probers() == 0 && !g.conf.Refuses { // else the permit is for the next request
 		g.fleet.unused()
@@ -216,12 +176,12 @@ func (g *Gate) Release(now instant.Instant, s *Slot) (news bool) {
 	g.mu.Lock()
 	var next *queue.Waiter
 	if s.held {
-		if g.closed && s.epoch == g.epoch {
-			g.probe = now // another probe may go instead
+		if g.outage.closed && s.epoch == g.slots.epoch {
+			g.outage.probe = now // another probe may go instead
 			g.fleet.passOn(g.probers())
 		}
 		g.free(now, s)
-		g.full = false
+		g.growth.full = false
 		next = g.head(now)
 	}
 	return g.unlock(next)
@@ -235,8 +195,8 @@ func (g *Gate) Result(now instant.Instant, s *Slot, r Result) (news bool) {
 	var next *queue.Waiter
 	if s.held {
 		g.note(now, s, r)
-		if s.answered && s.epoch == g.epoch {
-			g.idle.push(s, now)
+		if s.answered && s.epoch == g.slots.epoch {
+			g.slots.idle.push(s, now)
 		}
 		next = g.head(now)
 	}
@@ -266,7 +226,7 @@ func (g *Gate) End(now instant.Instant, s *Slot, r Result) (news bool) {
 	var next *queue.Waiter
 	if s.held {
 		g.note(now, s, r)
-		if g.closed && s.epoch == g.epoch && g.inFlight == 1 { // else another probe went while this one waited for its caller
+		if g.outage.closed && s.epoch == g.slots.epoch && g.slots.inFlight == 1 { // else another probe went while this one waited for its caller
 			g.probeEnded(now)
 		}
 		g.free(now, s)
@@ -287,10 +247,7 @@ func (g *Gate) WakeFirst() {
 func (g *Gate) RateTime(now instant.Instant) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.forRate {
-		return g.rated + now.Sub(g.ratedFrom)
-	}
-	return g.rated
+	return g.front.rateTime(now)
 }
 
 // Wants returns how many tokens of the rate the waiters can use now. Tokens of a fleet
@@ -302,8 +259,8 @@ func (g *Gate) Wants() int {
 	if waiters == 0 {
 		return 0
 	}
-	if !g.closed {
-		room = max(1, g.limit-g.used())
+	if !g.outage.closed {
+		room = max(1, g.growth.limit-g.slots.used())
 	}
 	cost := g.queue.Ahead(true)
 	if room >= waiters {
@@ -316,15 +273,15 @@ func (g *Gate) Wants() int {
 func (g *Gate) State() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	since, fleet := g.since, g.fleet != nil && g.fleet.byOthers
-	if fleet && g.closed {
+	since, fleet := g.outage.since, g.fleet != nil && g.fleet.byOthers
+	if fleet && g.outage.closed {
 		since = g.fleet.since
 	}
 	return State{
-		Limit:    g.limit,
-		InFlight: g.inFlight + int(g.old+g.away),
+		Limit:    g.growth.limit,
+		InFlight: g.slots.inFlight + int(g.slots.old+g.slots.away),
 		Waiting:  g.waiting(),
-		Closed:   g.closed,
+		Closed:   g.outage.closed,
 		Since:    since,
 		Fleet:    fleet,
 	}

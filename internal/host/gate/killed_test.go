@@ -37,14 +37,14 @@ func TestKilledProber(t *testing.T) {
 			r.clock.RunTo(r.clock.Now + ms)
 			if killed == 0 && r.clock.Now >= thaw {
 				for _, p := range r.processes {
-					if g := &p.gate; g.closed && g.inFlight > 0 && g.fleet.permit == lent {
+					if g := &p.gate; g.outage.closed && g.slots.inFlight > 0 && g.fleet.permit == lent {
 						p.dead, killed, r.works = true, r.clock.Now.Since(), true
 						break
 					}
 				}
 			}
 			for _, p := range r.processes {
-				if killed > 0 && !p.dead && p.gate.lastSuccess > instant.At(killed) {
+				if killed > 0 && !p.dead && p.gate.pulse.last > instant.At(killed) {
 					back = r.clock.Now.Since()
 				}
 			}

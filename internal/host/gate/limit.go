@@ -4,6 +4,7 @@
 package gate
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -73,48 +74,148 @@ const (
 	useWindow = 10 * time.Second
 )
 
-// succeed takes note of a success; the lock is held.
-func (g *Gate) succeed(now instant.Instant, s *Slot) {
-	if !g.closed && g.run > 0 && s.sent < g.since {
-		// The host was working on the request when the failures began, and may only
-		// finish such requests. So the success says nothing about the failures.
-		g.late = true
-		g.respond(s)
-		return
-	}
-	took := max(0, now.Sub(s.sent))
-	g.gap += (min(max(0, now.Sub(g.lastSuccess)), longestGap) - g.gap) / 8
-	g.trip += (took - g.trip) / 8
-	g.quick = min(took, g.quick+max(g.quick/quickShare, quickStep))
-	g.lastSuccess, g.run, g.lost, g.late = now, 0, 0, false
-	g.lastGoodSent = max(g.lastGoodSent, s.sent)
-	if int32(s.epoch-g.cutEpoch) < 0 {
-		g.beforeCut(now, s)
-		return
-	}
-	g.fleet.works(g.closed)
-	if g.closed {
-		g.open()
-	}
-	if g.respond(s) && g.pressed(now, s) {
-		if g.used() >= g.limit {
-			g.freeAt = now
+// A growth is how the limit grows and goes back.
+type growth struct {
+	limit     int
+	threshold int             // the limit grows by slow start below it, and linearly from it on
+	grown     int32           // successes towards the next step of the linear growth
+	full      bool            // the limit was reached, and each slot that came free was taken again
+	cut       bool            // the gate was cut in this window
+	calm      bool            // there was no cut in the last whole window
+	fullAt    instant.Instant // since when the gate is full
+	freeAt    instant.Instant // when the first of the free slots came free
+	window    instant.Instant // when this window began
+	peak      int             // the most slots in use in this window
+}
+
+// grow raises the limit for a success, to most at the most.
+func (l *growth) grow(most int) {
+	step := 1
+	if l.limit >= l.threshold {
+		if l.grown++; int(l.grown) < rounds*l.limit {
+			return
 		}
-		g.grow()
+		l.grown = 0
+		step = max(1, l.limit/share)
+	}
+	l.limit = min(l.limit+step, most)
+}
+
+// use notes that a request goes. within are the requests that count against the limit, and used is
+// how much of the limit is used up.
+func (l *growth) use(now instant.Instant, within, used int) {
+	l.peak = max(l.peak, within)
+	if !l.full && used >= l.limit {
+		l.full, l.fullAt = true, now
 	}
 }
 
-// respond notes that the response has arrived, unless the request no longer counts. Then
-// it returns false; the lock is held.
-func (g *Gate) respond(s *Slot) bool {
-	if s.epoch != g.epoch {
-		return false // a probe that took long
+// free notes that a slot came free, and whether requests wait for it.
+func (l *growth) free(now instant.Instant, used int, wanted bool) {
+	l.full = l.full && wanted
+	if used == l.limit-1 {
+		l.freeAt = now
 	}
-	if !s.answered {
-		s.answered = true
-		g.answered++
+}
+
+// review moves the limit, once per window, halfway to the number of slots that
+// were in use, and returns the limit. The limit returns to the
+// start if a gate was left open at a low limit because nobody used it up. After
+// a pause the limit takes a single step, because a host that served many
+// requests once may soon be asked to do so again.
+func (l *growth) review(now instant.Instant, closed bool, start, within int) (limit int) {
+	if now.Sub(l.window) < useWindow {
+		return l.limit
 	}
-	return true
+	if !closed {
+		l.limit = min(l.limit, max(start, (l.limit+l.peak+1)/2))
+	}
+	if !closed && !l.cut {
+		l.limit = max(l.limit, start)
+		l.threshold = double * l.limit
+	}
+	l.calm = !l.cut
+	l.peak, l.window, l.cut = within, now, closed
+	return l.limit
+}
+
+// cutDown lowers the limit to that of a closed gate.
+func (l *growth) cutDown() {
+	l.threshold = max(l.limit/2, 2)
+	l.limit, l.grown = 1, 0
+	l.cut, l.full, l.calm = true, false, false
+}
+
+// A pulse is how a host succeeds.
+type pulse struct {
+	last  instant.Instant // the time of the last success
+	sent  instant.Instant // when the last request that succeeded was sent
+	gap   time.Duration   // between two successes, smoothed
+	trip  time.Duration   // from a send to its success, smoothed
+	quick time.Duration   // from a send to its success for the fastest requests
+}
+
+// beat notes the success of a request.
+func (p *pulse) beat(now, sent instant.Instant) {
+	took := max(0, now.Sub(sent))
+	p.gap += (min(max(0, now.Sub(p.last)), longestGap) - p.gap) / 8
+	p.trip += (took - p.trip) / 8
+	p.quick = min(took, p.quick+max(p.quick/quickShare, quickStep))
+	p.last, p.sent = now, max(p.sent, sent)
+}
+
+// passed reports whether a request that was sent later succeeded when a request of this time
+// should have succeeded already.
+func (p *pulse) passed(sent instant.Instant) bool {
+	return p.last > instant.After(sent, 2*p.trip) && p.sent > sent
+}
+
+// overlap returns how much later than a lost request an answered request may have been sent,
+// when a host freezes.
+func (p *pulse) overlap() time.Duration { return min(max(2*p.trip, 100*time.Millisecond), silentTime) }
+
+// lostSlotTime returns the time between the returns of two lost slots.
+func (p *pulse) lostSlotTime() time.Duration {
+	return min(max(p.gap/slotsPerGap, soonestSlot), latestSlot)
+}
+
+// An outage is the failures since the last success, and the closure that may come of them.
+type outage struct {
+	run    int32           // failures since the last success
+	late   bool            // a request that was sent before the run succeeded during it
+	closed bool            // only probes may go
+	hasty  bool            // while closed: a probe was sent early because an old request succeeded
+	epoch  uint32          // the epoch that the last cut began; a success of this or a later epoch opens the gate
+	turns  atomic.Uint32   // how often the gate closed and opened, to be read without the lock
+	since  instant.Instant // when the run began
+	probe  instant.Instant // while closed: no probe goes before this time
+}
+
+// succeed takes note of a success; the lock is held.
+func (g *Gate) succeed(now instant.Instant, s *Slot) {
+	if !g.outage.closed && g.outage.run > 0 && s.sent < g.outage.since {
+		// The host was working on the request when the failures began, and may only
+		// finish such requests. So the success says nothing about the failures.
+		g.outage.late = true
+		g.slots.respond(s)
+		return
+	}
+	g.pulse.beat(now, s.sent)
+	g.outage.run, g.outage.late, g.slots.lost = 0, false, 0
+	if int32(s.epoch-g.outage.epoch) < 0 {
+		g.beforeCut(now, s)
+		return
+	}
+	g.fleet.works(g.outage.closed)
+	if g.outage.closed {
+		g.open()
+	}
+	if g.slots.respond(s) && g.pressed(now, s) {
+		if g.slots.used() >= g.growth.limit {
+			g.growth.freeAt = now
+		}
+		g.growth.grow(g.conf.Max)
+	}
 }
 
 // beforeCut takes note of a success of a request that was sent before the cut; the lock is
@@ -124,11 +225,11 @@ func (g *Gate) beforeCut(now instant.Instant, s *Slot) {
 	case g.contradicts(s):
 		g.open() // others closed the gate, but the host works for this process
 		g.fleet.works(true)
-	case g.closed && g.inFlight == 0 && !g.hasty:
+	case g.outage.closed && g.slots.inFlight == 0 && !g.outage.hasty:
 		// The server responds again, but that is no reason to send it more than the
 		// next probe. If that probe fails, the server only finishes old requests.
-		g.hasty = true
-		g.probe = min(g.probe, now)
+		g.outage.hasty = true
+		g.outage.probe = min(g.outage.probe, now)
 		g.fleet.asksNow(now)
 	}
 }
@@ -139,59 +240,24 @@ func (g *Gate) pressed(now instant.Instant, s *Slot) bool {
 	if g.conf.Fleet && g.waiting() == 0 {
 		return false // see fleet
 	}
-	if g.used() < g.limit && now > instant.After(g.freeAt, g.trip/4) {
-		g.full = false // the waiters are slow to take the free slots, so they do not wait for the limit
+	if g.slots.used() < g.growth.limit && now > instant.After(g.growth.freeAt, g.pulse.trip/4) {
+		g.growth.full = false // the waiters are slow to take the free slots, so they do not wait for the limit
 	}
-	return g.full && (!g.calm || s.sent >= instant.After(g.fullAt, pressTime))
-}
-
-// grow raises the limit for a success; the lock is held.
-func (g *Gate) grow() {
-	step := 1
-	if g.limit >= g.threshold {
-		if g.grown++; int(g.grown) < rounds*g.limit {
-			return
-		}
-		g.grown = 0
-		step = max(1, g.limit/share)
-	}
-	g.limit = min(g.limit+step, g.conf.Max)
-}
-
-// review moves the limit, once per window, halfway to the number of slots that
-// were in use, and returns the limit; the lock is held. The limit returns to the
-// start if a gate was left open at a low limit because nobody used it up. After
-// a pause the limit takes a single step, because a host that served many
-// requests once may soon be asked to do so again.
-func (g *Gate) review(now instant.Instant) (limit int) {
-	passed := now.Sub(g.window)
-	if passed < useWindow {
-		return g.limit
-	}
-	if !g.closed {
-		g.limit = min(g.limit, max(g.conf.Start, (g.limit+g.peak+1)/2))
-	}
-	if !g.closed && !g.cut {
-		g.limit = max(g.limit, g.conf.Start)
-		g.threshold = double * g.limit
-	}
-	g.calm = !g.cut
-	g.peak, g.window, g.cut = g.inFlight-int(g.beside), now, g.closed
-	return g.limit
+	return g.growth.full && (!g.growth.calm || s.sent >= instant.After(g.growth.fullAt, pressTime))
 }
 
 // fail takes note of a failure, and closes the gate if the host now fails
 // wholesale; the lock is held. A failure of a request that was sent before the last
 // cut does not count, because it belongs to the outage that caused the cut.
 func (g *Gate) fail(now instant.Instant, s *Slot, r Result) {
-	if s.epoch != g.epoch {
+	if s.epoch != g.slots.epoch {
 		return
 	}
-	if g.closed {
+	if g.outage.closed {
 		g.fleet.probeFails()
 		return
 	}
-	if r == Lost && g.lastSuccess > instant.After(s.sent, 2*g.trip) && g.lastGoodSent > s.sent {
+	if r == Lost && g.pulse.passed(s.sent) {
 		// Another request was sent later, and succeeded after this request should
 		// have succeeded. So the host works and the route of this request does not.
 		// If the host were frozen, the last success would have come from before the
@@ -201,15 +267,15 @@ func (g *Gate) fail(now instant.Instant, s *Slot, r Result) {
 	began := now
 	if r == Lost { // the host has been silent since the send
 		began = s.sent
-		g.lost++
-		g.lostAt = now
+		g.slots.lost++
+		g.slots.lostAt = now
 	}
-	if g.run++; g.run == 1 {
-		g.since = began
+	if g.outage.run++; g.outage.run == 1 {
+		g.outage.since = began
 	}
 	g.reportFailure(now)
 	if g.wholesale(now) {
-		g.fleet.fails(g.run, g.since)
+		g.fleet.fails(g.outage.run, g.outage.since)
 		g.close(now)
 	}
 }
@@ -217,32 +283,31 @@ func (g *Gate) fail(now instant.Instant, s *Slot, r Result) {
 // wholesale reports whether the failures since the last success are an outage;
 // the lock is held.
 func (g *Gate) wholesale(now instant.Instant) bool {
-	return !g.closed && g.run >= failRun && now >= g.outage()
+	return !g.outage.closed && g.outage.run >= failRun && now >= g.outageAt()
 }
 
-// outage returns the time from which on the failures are an outage, if there are
+// outageAt returns the time from which on the failures are an outage, if there are
 // enough of them; the lock is held.
-func (g *Gate) outage() instant.Instant {
+func (g *Gate) outageAt() instant.Instant {
 	least := failTime
-	if g.run >= failMany && int(g.run) >= failRounds*g.limit {
+	if g.outage.run >= failMany && int(g.outage.run) >= failRounds*g.growth.limit {
 		least = 0
 	}
-	gaps := failGaps * g.gap
-	if g.late { // the successes of requests that were sent since then take a round trip longer
-		gaps += 2 * g.trip
+	gaps := failGaps * g.pulse.gap
+	if g.outage.late { // the successes of requests that were sent since then take a round trip longer
+		gaps += 2 * g.pulse.trip
 	}
-	return instant.After(g.since, max(least, gaps))
+	return instant.After(g.outage.since, max(least, gaps))
 }
 
 // close closes the gate as of now, which may be a time in the past; the lock is held.
 func (g *Gate) close(now instant.Instant) {
-	g.threshold = max(g.limit/2, 2)
-	g.limit = 1
-	g.renew()
-	g.cutEpoch = g.epoch
-	g.fleet.closing(now, g.run, g.since)
-	g.turns.Add(1)
-	g.lost, g.grown, g.run, g.late, g.hasty = 0, 0, 0, false, false
-	g.closed, g.cut, g.full, g.calm = true, true, false, false
-	g.probe = instant.After(now, probeGap)
+	g.growth.cutDown()
+	g.slots.renew()
+	g.slots.lost = 0
+	g.fleet.closing(now, g.outage.run, g.outage.since)
+	o := &g.outage
+	o.turns.Add(1)
+	o.run, o.late, o.hasty, o.closed = 0, false, false, true
+	o.epoch, o.probe = g.slots.epoch, instant.After(now, probeGap)
 }

@@ -39,7 +39,7 @@ func TestGateGrowsOnlyInFullUse(t *testing.T) {
 func TestGateSlowStartThenLinear(t *testing.T) {
 	var g Gate
 	fill(t, &g, 0, 1)[0].end(0, Success)
-	g.limit = 40
+	g.growth.limit = 40
 	for _, v := range fill(t, &g, instant.At(time.Second), 40) {
 		v.end(instant.At(3*time.Second), Lost)
 	}
@@ -57,13 +57,13 @@ func TestGateSlowStartThenLinear(t *testing.T) {
 func TestGateCutsOncePerRound(t *testing.T) {
 	var g Gate
 	fill(t, &g, 0, 1)[0].end(0, Success)
-	g.limit = 40
+	g.growth.limit = 40
 	in := fill(t, &g, 0, 40)
 	for _, v := range in[:36] {
 		v.end(instant.At(2*time.Second), Lost)
 	}
 	wantLimit(t, &g, 1)
-	assert.Equal(t, 20, g.threshold, "threshold")
+	assert.Equal(t, 20, g.growth.threshold, "threshold")
 	probe := visit(t, &g)
 	probe.mustGo(instant.At(3 * time.Second))
 	probe.end(instant.At(3*time.Second), Success)
@@ -72,7 +72,7 @@ func TestGateCutsOncePerRound(t *testing.T) {
 		v.end(instant.At(3*time.Second), Lost)
 	}
 	wantLimit(t, &g, 2)
-	assert.Equal(t, 20, g.threshold, "threshold")
+	assert.Equal(t, 20, g.growth.threshold, "threshold")
 	for _, v := range in[38:] {
 		v.end(instant.At(3*time.Second), Success)
 	}
@@ -188,7 +188,7 @@ func TestGateUnreadResponsesDoNotRaiseTheLimit(t *testing.T) {
 			if !v.slot.answered {
 				g.Result(instant.At(time.Millisecond), &v.slot, Neutral)
 				v.slot.answered = true // without the growth of a success
-				g.answered++
+				g.slots.answered++
 			}
 		}
 		in = append(in, fill(t, &g, instant.At(time.Millisecond), 1)...)

@@ -78,26 +78,26 @@ func (g *Gate) Permit(now instant.Instant, granted bool, wait time.Duration) (us
 	}
 	var next *queue.Waiter
 	switch {
-	case granted && g.closed && g.inFlight > 0:
+	case granted && g.outage.closed && g.slots.inFlight > 0:
 		f.permit, used = lent, true // the probe went before the answer came
 	case granted && f.permit == ready:
 		used = true // the gate has heard of it already
-	case granted && (!waited || !g.closed || f.returns || unwanted):
+	case granted && (!waited || !g.outage.closed || f.returns || unwanted):
 		// If the gate does not wait for an answer any more, the fleet was told that the
 		// probe has ended.
 	case granted:
 		f.permit, f.lapses, used = ready, instant.After(f.asked, permitLife), true
 		next = g.queue.First()
-	case waited && g.closed && g.inFlight == 0 && f.refused > 0 && now >= instant.After(f.refused, refusalTime):
+	case waited && g.outage.closed && g.slots.inFlight == 0 && f.refused > 0 && now >= instant.After(f.refused, refusalTime):
 		f.permit, f.lapses = ready, now // the fleet does not wait for this probe
 		next = g.queue.First()
-	case g.closed && (waited || g.inFlight > 0):
+	case g.outage.closed && (waited || g.slots.inFlight > 0):
 		if f.refused == 0 {
 			f.refused = now
 		}
 		f.next = instant.After(now, min(max(wait, rate.AnswerTime), longestNo))
-		if g.inFlight == 0 {
-			g.probe = max(g.probe, f.next)
+		if g.slots.inFlight == 0 {
+			g.outage.probe = max(g.outage.probe, f.next)
 		}
 		next = g.queue.First()
 	}
@@ -110,17 +110,17 @@ func (g *Gate) Permit(now instant.Instant, granted bool, wait time.Duration) (us
 func (g *Gate) Renew() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.closed && g.inFlight > 0 && g.fleet != nil && g.fleet.owes()
+	return g.outage.closed && g.slots.inFlight > 0 && g.fleet != nil && g.fleet.owes()
 }
 
 // wantsPermit reports whether the fleet has to be asked for a permit now; the lock is held.
 func (g *Gate) wantsPermit(now instant.Instant) bool {
 	f := g.fleet
-	return g.closed && g.conf.Fleet && g.inFlight == 0 && !g.forRate && !g.onlyYoung() && !f.asking() && f.permit != ready && !f.returns && now >= g.question()
+	return g.outage.closed && g.conf.Fleet && g.slots.inFlight == 0 && !g.front.forRate && !g.onlyYoung() && !f.asking() && f.permit != ready && !f.returns && now >= g.question()
 }
 
 // question returns when the gate asks for a permit for its next probe; the lock is held.
-func (g *Gate) question() instant.Instant { return max(g.fleet.next, g.probe.Add(-permitTime)) }
+func (g *Gate) question() instant.Instant { return max(g.fleet.next, g.outage.probe.Add(-permitTime)) }
 
 // permitted reports whether a probe may go as far as the fleet is concerned; the lock is held.
 func (g *Gate) permitted(now instant.Instant) bool {
@@ -134,13 +134,13 @@ func (g *Gate) nextProbe(now instant.Instant) instant.Instant {
 	f := g.fleet
 	switch {
 	case f == nil || !g.conf.Fleet || f.permit == ready:
-		return min(g.probe, g.opening())
+		return min(g.outage.probe, g.opening())
 	case f.returns:
 		return f.at
 	case f.asking():
-		return max(g.probe, instant.After(f.asked, f.patience()))
+		return max(g.outage.probe, instant.After(f.asked, f.patience()))
 	case now >= g.question(): // the owner asks now
-		return max(g.probe, instant.After(now, f.patience()))
+		return max(g.outage.probe, instant.After(now, f.patience()))
 	}
 	return g.question()
 }

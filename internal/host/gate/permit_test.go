@@ -204,7 +204,7 @@ func TestPermitTransitions(t *testing.T) {
 			g.close(0)
 			g.fleet.permit = permit(from)
 			if g.fleet.owes() {
-				g.inFlight = 1
+				g.slots.inFlight = 1
 			}
 			row.event(&g)
 			name := fmt.Sprint(name, ", when it is ", states[from])

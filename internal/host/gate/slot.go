@@ -80,9 +80,9 @@ type Slot struct {
 func (g *Gate) Await(now instant.Instant, s *Slot) (news bool) {
 	g.mu.Lock()
 	var next *queue.Waiter
-	if s.held && !s.answered && !s.away && s.epoch == g.epoch {
+	if s.held && !s.answered && !s.away && s.epoch == g.slots.epoch {
 		s.slow = max(0, s.slow-max(0, now.Sub(s.since)))
-		next = g.list(now, s, &g.uploads, callerTime)
+		next = g.list(now, s, &g.slots.uploads, callerTime)
 		if s.slow >= callerTime {
 			g.leave(now, s)
 			next = g.head(now)
@@ -94,7 +94,7 @@ func (g *Gate) Await(now instant.Instant, s *Slot) (news bool) {
 // Resume reports that the attempt has got a part of the caller's body, or its end.
 func (g *Gate) Resume(now instant.Instant, s *Slot) {
 	g.mu.Lock()
-	if s.in == &g.uploads || s.away {
+	if s.in == &g.slots.uploads || s.away {
 		s.slow = min(s.slow+max(0, now.Sub(s.since)), 2*callerTime)
 		g.back(s)
 		s.since = now
@@ -105,28 +105,25 @@ func (g *Gate) Resume(now instant.Instant, s *Slot) {
 // leave makes a slot that waits for its caller not count; the lock is held.
 func (g *Gate) leave(now instant.Instant, s *Slot) {
 	s.unlist()
-	g.inFlight--
-	g.away++
+	g.slots.inFlight--
+	g.slots.away++
 	s.away = true
-	g.full = g.full && g.queue.Len() > 0
-	if g.used() == g.limit-1 {
-		g.freeAt = now
-	}
-	if g.closed {
-		g.probe = min(g.probe, now) // another probe may go instead
+	g.growth.free(now, g.slots.used(), g.queue.Len() > 0)
+	if g.outage.closed {
+		g.outage.probe = min(g.outage.probe, now) // another probe may go instead
 		g.fleet.passOn(g.probers())
 	}
 }
 
 // back ends the wait of a slot for its caller; the lock is held.
 func (g *Gate) back(s *Slot) {
-	if s.in == &g.uploads {
+	if s.in == &g.slots.uploads {
 		s.unlist()
 	}
-	if s.away && s.epoch == g.epoch {
-		g.away--
-		g.inFlight++
-		g.peak = max(g.peak, g.inFlight-int(g.beside))
+	if s.away && s.epoch == g.slots.epoch {
+		g.slots.away--
+		g.slots.inFlight++
+		g.growth.peak = max(g.growth.peak, g.slots.within())
 	}
 	s.away = false
 }
@@ -138,8 +135,8 @@ func (g *Gate) Reading(now instant.Instant, s *Slot, noLength bool) {
 	g.mu.Lock()
 	var next *queue.Waiter
 	s.unlist()
-	if noLength && s.held && s.answered && s.epoch == g.epoch {
-		next = g.list(now, s, &g.streams, streamTime)
+	if noLength && s.held && s.answered && s.epoch == g.slots.epoch {
+		next = g.list(now, s, &g.slots.streams, streamTime)
 	}
 	g.unlock(next)
 }
@@ -149,8 +146,8 @@ func (g *Gate) Reading(now instant.Instant, s *Slot, noLength bool) {
 func (g *Gate) Idle(now instant.Instant, s *Slot) {
 	g.mu.Lock()
 	var next *queue.Waiter
-	if s.held && s.answered && s.epoch == g.epoch {
-		next = g.list(now, s, &g.idle, bodyTime)
+	if s.held && s.answered && s.epoch == g.slots.epoch {
+		next = g.list(now, s, &g.slots.idle, bodyTime)
 	}
 	g.unlock(next)
 }
@@ -159,7 +156,7 @@ func (g *Gate) Idle(now instant.Instant, s *Slot) {
 // that one does not know yet that a slot may come free then; the lock is held.
 func (g *Gate) list(now instant.Instant, s *Slot, l *slotList, lapse time.Duration) *queue.Waiter {
 	l.push(s, now)
-	if g.told > instant.After(now, lapse) {
+	if g.front.told > instant.After(now, lapse) {
 		return g.queue.First()
 	}
 	return nil
@@ -167,17 +164,14 @@ func (g *Gate) list(now instant.Instant, s *Slot, l *slotList, lapse time.Durati
 
 // take fills s for a request that is sent now; the lock is held.
 func (g *Gate) take(now instant.Instant, s *Slot) {
-	if !g.closed && g.used() >= g.limit {
-		g.beside++ // see admits
+	if !g.outage.closed && g.slots.used() >= g.growth.limit {
+		g.slots.beside++ // see admits
 	}
-	g.inFlight++
-	g.peak = max(g.peak, g.inFlight-int(g.beside))
-	if !g.full && g.used() >= g.limit {
-		g.full, g.fullAt = true, now
-	}
-	*s = Slot{sent: now, epoch: g.epoch, held: true}
-	if g.closed {
-		g.probe = instant.After(now, probeTime)
+	g.slots.inFlight++
+	g.growth.use(now, g.slots.within(), g.slots.used())
+	*s = Slot{sent: now, epoch: g.slots.epoch, held: true}
+	if g.outage.closed {
+		g.outage.probe = instant.After(now, probeTime)
 		g.fleet.probing(now)
 	}
 }
@@ -185,14 +179,11 @@ func (g *Gate) take(now instant.Instant, s *Slot) {
 // free takes the slot s away; the lock is held.
 func (g *Gate) free(now instant.Instant, s *Slot) {
 	g.back(s)
-	if s.epoch != g.epoch {
-		g.old--
+	if s.epoch != g.slots.epoch {
+		g.slots.old--
 	} else {
-		g.uncount(s)
-		g.full = g.full && g.queue.Len() > 0
-		if g.used() == g.limit-1 {
-			g.freeAt = now
-		}
+		g.slots.uncount(s)
+		g.growth.free(now, g.slots.used(), g.queue.Len() > 0)
 	}
 	s.held = false
 }
@@ -201,72 +192,115 @@ func (g *Gate) free(now instant.Instant, s *Slot) {
 // the lock is held. The outcome depends on the time alone and not on how often
 // somebody asks.
 func (g *Gate) settle(now instant.Instant) (freed bool) {
-	for g.idle.first != nil && now >= g.idle.lapse(bodyTime) {
-		g.retire(g.idle.first)
+	freed = g.slots.settle(now)
+	for g.slots.uploads.first != nil && now >= g.slots.uploads.lapse(callerTime) {
+		g.leave(g.slots.uploads.lapse(callerTime), g.slots.uploads.first)
 		freed = true
 	}
-	for g.streams.first != nil && now >= g.streams.lapse(streamTime) {
-		g.retire(g.streams.first)
+	freed = g.slots.returnLost(now, g.pulse.lostSlotTime()) || freed
+	if g.outage.closed && g.slots.inFlight > 0 && now >= g.outage.probe {
+		g.slots.renew() // the probe hangs
 		freed = true
 	}
-	for g.uploads.first != nil && now >= g.uploads.lapse(callerTime) {
-		g.leave(g.uploads.lapse(callerTime), g.uploads.first)
-		freed = true
-	}
-	if g.lost > 0 {
-		every := g.lostSlotTime()
-		n := max(0, now.Sub(g.lostAt)) / every
-		g.lost = max(0, g.lost-int32(min(n, math.MaxInt32)))
-		g.lostAt = g.lostAt.Add(n * every)
-		freed = freed || n > 0
-	}
-	if g.closed && g.inFlight > 0 && now >= g.probe {
-		g.renew() // the probe hangs
-		freed = true
-	}
-	if g.closed && now >= g.opening() {
+	if g.outage.closed && now >= g.opening() {
 		g.open()
 		g.fleet.byOthers = true
-		g.renew() // a probe that hangs must not fill the limit
+		g.slots.renew() // a probe that hangs must not fill the limit
 		freed = true
 	}
 	return freed
 }
 
-// lostSlotTime returns the time between the returns of two lost slots;
-// the lock is held.
-func (g *Gate) lostSlotTime() time.Duration {
-	return min(max(g.gap/slotsPerGap, soonestSlot), latestSlot)
+// A slots counts the requests that have a slot. A cut begins a new epoch. Requests of older
+// epochs no longer count, because a few streams from before the cut could keep the probes
+// out. The gate's lock guards it.
+type slots struct {
+	epoch    uint32
+	away     int32           // requests of this epoch that do not count, because they wait for their callers
+	inFlight int             // the other requests of this epoch
+	answered int32           // requests in flight whose body is being read
+	beside   int32           // answered requests that do not count against the limit
+	idle     slotList        // answered requests whose body nobody reads at the moment
+	streams  slotList        // answered requests that wait for a body without a length
+	uploads  slotList        // requests that wait for their callers, and count still
+	lost     int32           // slots that are kept for Lost requests
+	old      int32           // requests in flight from older epochs; only the snapshot needs them
+	lostAt   instant.Instant // when the last request was lost or the last lost slot came back
 }
 
-// retire makes s a slot of an older epoch, so that it no longer counts; the lock is
-// held.
-func (g *Gate) retire(s *Slot) {
-	g.uncount(s)
-	g.old++
-	s.epoch = g.epoch - 1
+// used returns how much of the limit is used up.
+func (l *slots) used() int { return l.inFlight + int(l.lost-l.beside) }
+
+// within returns how many requests in flight count against the limit.
+func (l *slots) within() int { return l.inFlight - int(l.beside) }
+
+// streaming reports whether every request in flight has its response.
+func (l *slots) streaming() bool { return l.lost == 0 && l.inFlight == int(l.answered) }
+
+// respond notes that a response has arrived, unless the request no longer counts. Then
+// it returns false.
+func (l *slots) respond(s *Slot) bool {
+	if s.epoch != l.epoch {
+		return false // a probe that took long
+	}
+	if !s.answered {
+		s.answered = true
+		l.answered++
+	}
+	return true
 }
 
-// renew begins an epoch, so that no request in flight counts any more; the lock is
-// held.
-func (g *Gate) renew() {
-	for _, l := range [...]*slotList{&g.idle, &g.streams, &g.uploads} {
-		for l.first != nil {
-			l.first.unlist()
+// settle frees the slots of bodies that nobody has read from for long, and of streams. It
+// reports whether it freed any.
+func (l *slots) settle(now instant.Instant) (freed bool) {
+	for l.idle.first != nil && now >= l.idle.lapse(bodyTime) {
+		l.retire(l.idle.first)
+		freed = true
+	}
+	for l.streams.first != nil && now >= l.streams.lapse(streamTime) {
+		l.retire(l.streams.first)
+		freed = true
+	}
+	return freed
+}
+
+// returnLost gives back a lost slot every so often, and reports whether it gave back any.
+func (l *slots) returnLost(now instant.Instant, every time.Duration) bool {
+	if l.lost == 0 {
+		return false
+	}
+	n := max(0, now.Sub(l.lostAt)) / every
+	l.lost = max(0, l.lost-int32(min(n, math.MaxInt32)))
+	l.lostAt = l.lostAt.Add(n * every)
+	return n > 0
+}
+
+// retire makes s a slot of an older epoch, so that it no longer counts.
+func (l *slots) retire(s *Slot) {
+	l.uncount(s)
+	l.old++
+	s.epoch = l.epoch - 1
+}
+
+// renew begins an epoch, so that no request in flight counts any more.
+func (l *slots) renew() {
+	for _, list := range [...]*slotList{&l.idle, &l.streams, &l.uploads} {
+		for list.first != nil {
+			list.first.unlist()
 		}
 	}
-	g.epoch++
-	g.old += int32(g.inFlight) + g.away
-	g.inFlight, g.answered, g.beside, g.away = 0, 0, 0, 0
+	l.epoch++
+	l.old += int32(l.inFlight) + l.away
+	l.inFlight, l.answered, l.beside, l.away = 0, 0, 0, 0
 }
 
-// uncount takes a slot of this epoch out of the numbers in flight; the lock is held.
-func (g *Gate) uncount(s *Slot) {
+// uncount takes a slot of this epoch out of the numbers in flight.
+func (l *slots) uncount(s *Slot) {
 	s.unlist()
-	g.inFlight--
+	l.inFlight--
 	if s.answered {
-		g.answered--
-		g.beside = max(0, g.beside-1)
+		l.answered--
+		l.beside = max(0, l.beside-1)
 	}
 }
 

@@ -124,7 +124,7 @@ func TestGateRest(t *testing.T) {
 	for _, p := range []*Slot{&a, &b, &c, &w.slot, &a} {
 		g.Done(instant.At(2*bodyTime), p)
 	}
-	if got := g.State(); got.InFlight != 0 || g.used() != 0 || g.idle != (slotList{}) || g.streams != (slotList{}) || g.uploads != (slotList{}) {
+	if got := g.State(); got.InFlight != 0 || g.slots.used() != 0 || g.slots.idle != (slotList{}) || g.slots.streams != (slotList{}) || g.slots.uploads != (slotList{}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -153,9 +153,9 @@ func TestGateLostSlotsComeBackByTime(t *testing.T) {
 	for _, v := range fill(t, &g, 0, 9) {
 		v.end(instant.At(2*time.Second), Lost)
 	}
-	require.EqualValues(t, 9, g.lost, "slots kept")
+	require.EqualValues(t, 9, g.slots.lost, "slots kept")
 	fill(t, &g, instant.At(time.Hour), 10)
-	assert.Zero(t, g.lost, "slots kept")
+	assert.Zero(t, g.slots.lost, "slots kept")
 }
 
 func TestGateDoneTwice(t *testing.T) {
@@ -199,7 +199,7 @@ func TestGateEnd(t *testing.T) {
 				flying[i] = slices.Delete(flying[i], n, n+1)
 			}
 			a, b := gates[0].State(), gates[1].State()
-			if a != b || len(flying[0]) != len(flying[1]) || gates[0].threshold != gates[1].threshold || gates[0].probe != gates[1].probe {
+			if a != b || len(flying[0]) != len(flying[1]) || gates[0].growth.threshold != gates[1].growth.threshold || gates[0].outage.probe != gates[1].outage.probe {
 				t.Fatalf("seed %d: %+v after Result and Done, %+v after End", seed, a, b)
 			}
 		}

@@ -61,7 +61,7 @@ func (v *gateRequest) ask() {
 	if v.state != 0 {
 		return
 	}
-	v.used = v.gate.used()
+	v.used = v.gate.slots.used()
 	a := v.gate.Enter(v.clock.Now, &v.slot, v.w, v.conf)
 	if v.asks != nil && v.gate.AskPermit(v.clock.Now) {
 		v.asks()
@@ -142,8 +142,8 @@ func runGate(t *testing.T, seed uint64, n int) {
 			v.onGo = func() {
 				require.Zero(t, remove(), "seed %d: %d went before its turn", seed, i)
 				// A slot that comes back from waiting for its caller may exceed the limit.
-				if g.closed && g.inFlight != 1 || !g.closed && g.used() > max(g.limit, v.used) {
-					t.Fatalf("seed %d: closed %v, limit %d, %d in flight, %d lost", seed, g.closed, g.limit, g.inFlight, g.lost)
+				if g.outage.closed && g.slots.inFlight != 1 || !g.outage.closed && g.slots.used() > max(g.growth.limit, v.used) {
+					t.Fatalf("seed %d: closed %v, limit %d, %d in flight, %d lost", seed, g.outage.closed, g.growth.limit, g.slots.inFlight, g.slots.lost)
 				}
 				served++
 				idle = 0
@@ -158,7 +158,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 	c.At(instant.At(20*time.Second), func() { mood = Success })
 	for at := instant.Instant(0); at < instant.At(time.Minute); at = at.Add(50 * time.Millisecond) {
 		c.At(at, func() {
-			if idle += 50 * time.Millisecond; !g.closed || g.queue.Len() == 0 || g.inFlight > 0 {
+			if idle += 50 * time.Millisecond; !g.outage.closed || g.queue.Len() == 0 || g.slots.inFlight > 0 {
 				idle = 0
 			}
 			// A gate of a fleet may be told to wait, and it waits for the time to return.
@@ -169,7 +169,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 	if served+left != n || len(waiting) != 0 {
 		t.Fatalf("seed %d: %d served, %d left of %d; %d waiting", seed, served, left, n, len(waiting))
 	}
-	if g.inFlight != 0 || g.answered != 0 || g.old != 0 || g.away != 0 || g.queue != (queue.Queue{}) {
+	if g.slots.inFlight != 0 || g.slots.answered != 0 || g.slots.old != 0 || g.slots.away != 0 || g.queue != (queue.Queue{}) {
 		t.Fatalf("seed %d: left over: %+v", seed, g.State())
 	}
 }

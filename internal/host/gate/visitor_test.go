@@ -69,7 +69,7 @@ func fill(t *testing.T, g *Gate, now instant.Instant, n int) []*visitor {
 // that time.
 func closeGate(t *testing.T, g *Gate, at instant.Instant) {
 	t.Helper()
-	g.gap = 0 // as if there had been much traffic before
+	g.pulse.gap = 0 // as if there had been much traffic before
 	for _, v := range fill(t, g, at.Add(-2*time.Second), 10) {
 		v.end(at, Lost)
 	}
