@@ -41,7 +41,7 @@ func (l *Limits) HearHeaders(resp *http.Response, of Sent) {
 	now := l.Ground.Now()
 	l.heard[0], l.heard[1] = hearing{resp: resp, at: now}, l.heard[0]
 	if l.Rule.Rate {
-		l.noteRate(now, resp.StatusCode)
+		l.noteRate(now, resp.StatusCode, of.at)
 	}
 	if l.Rule.Pacing {
 		l.hearQuotas(now, resp, of)
@@ -214,12 +214,13 @@ func (l *Limits) noteQuotas(now instant.Instant, all []classify.Quota, status in
 	}
 }
 
-// noteRate lowers an adaptive rate on a 429 and raises it on a success.
-func (l *Limits) noteRate(now instant.Instant, status int) {
+// noteRate lowers an adaptive rate on a 429 and raises it on a success. sent is when the
+// request of the response was sent.
+func (l *Limits) noteRate(now instant.Instant, status int, sent instant.Instant) {
 	r := l.State.Machines().Rate(l.Rule.Settings.Rate)
 	switch {
 	case status == http.StatusTooManyRequests:
-		r.Throttled(now, l.sentAt)
+		r.Throttled(now, sent)
 	case status < 500:
 		r.Succeeded(now)
 	}

@@ -27,12 +27,10 @@ type Limits struct {
 
 	reserved *budget.Charge  // a retry from the budget that has not gone yet
 	Slot     flight.Slot     // at the gate, until an attempt takes it over, and then of a response that is no success
-	unpaced  bool            // no quota was known when the pacing was asked
-	pass     pacing.Pass     // the pacing's numbers of the attempt
+	refusals uint32          // that the cooldown knew of when it let the attempt go; 0 if nothing was held
+	pass     pacing.Pass     // the pacing's numbers of the attempt; zero if no quota was known
 	since    instant.Instant // when the attempt began to wait for the limits
-	entered  instant.Instant // when the cooldown let the attempt go; 0 if nothing was held
 	Queued   queued          // by the next attempt so far
-	sentAt   instant.Instant // when the last limit that was asked let the attempt go
 	heard    [2]hearing      // of the responses' headers, the latest first; a hedged request has two
 	scope    uint64          // the scope's key, once scoped
 	scoped   bool
@@ -105,7 +103,6 @@ func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 	if l.Rule.Rate || l.Rule.Pacing {
 		l.cost() // now, because nothing is held yet if it panics
 	}
-	passed := instant.Instant(0)
 	for arrives := first; ; arrives = false {
 		if no := l.admitByServer(arrives); no != nil {
 			return no
@@ -117,14 +114,11 @@ func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 		if no != nil {
 			return no
 		}
-		// If the cooldown let the request pass a second time at the same instant, it knew
-		// of all holds. Another question would get the same answer until the clock moves.
-		if knew := passed != 0 && l.entered == passed; !waited || (knew || !l.IsHeldAgain()) && (!l.quotaCameMeanwhile() || l.passesPacing(l.Ground.Now())) {
+		if !waited || !l.IsHeldAgain() && !l.isPacedMeanwhile() {
 			return nil
 		}
 		// While this request waited for its turn, the server asked for a wait, or
 		// named its quota for the first time, and the request is not yet due.
-		passed = l.entered
 		l.Slot.Release()
 	}
 }
@@ -133,16 +127,14 @@ func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 // after the time that the server named, and that was not held back before, goes
 // at once.
 func (l *Limits) admitByServer(arrives bool) *Refusal {
-	l.entered = 0
-	if !l.mayBeHeld() {
+	if l.refusals = 0; !l.mayBeHeld() {
 		return nil
 	}
-	if now := l.Ground.Now(); arrives && l.State.Machines().Cooldown.Arrive(now, l.scopeKey(), l.Background) {
-		l.entered = now
+	l.refusals = l.State.Machines().Cooldown.Refusals()
+	if arrives && l.State.Machines().Cooldown.Arrive(l.Ground.Now(), l.scopeKey(), l.Background) {
 		return nil
 	}
 	_, _, no := l.waitInQueue(cooldownQueue{l}, &l.Queued.Cooldown)
-	l.entered = l.sentAt
 	return no
 }
 
@@ -155,7 +147,7 @@ func (l *Limits) admitByRule() (waited bool, no *Refusal) {
 	m := l.State.Machines()
 	if l.Rule.Pacing {
 		l.pass = pacing.Pass{}
-		if l.unpaced = m.Pacing().Quiet(); !l.unpaced {
+		if !m.Pacing().Quiet() {
 			var a queue.Answer
 			if a, waited, no = l.waitInQueue(pacingQueue{l}, &l.Queued.Pacing); no != nil {
 				return waited, no
@@ -198,7 +190,7 @@ func (l *Limits) admitByGate(gate *gate.Gate) (waited bool, no *Refusal) {
 // admitByRate takes a token of the rate.
 func (l *Limits) admitByRate() (waited bool, no *Refusal) {
 	a, waited, no := l.waitInQueue(rateQueue{l}, &l.Queued.Rate)
-	early := a.Until.Sub(l.sentAt)
+	early := a.Until.Sub(l.Ground.Now())
 	if no != nil || early <= 0 {
 		return waited, no
 	}
@@ -207,7 +199,6 @@ func (l *Limits) admitByRate() (waited bool, no *Refusal) {
 		no.Limit = LimitRate
 		return true, no
 	}
-	l.sentAt = a.Until
 	defer func() { l.Queued.Rate += time.Since(now) }()
 	if err := l.SleepOr(early, nil); err != nil {
 		return true, &Refusal{Err: err, Limit: LimitRate}
@@ -218,7 +209,6 @@ func (l *Limits) admitByRate() (waited bool, no *Refusal) {
 // AdmitHedge asks the limits for a hedge, which never waits.
 func (l *Limits) AdmitHedge() bool {
 	m, now := l.State.Machines(), l.Ground.Now()
-	l.sentAt = now
 	if l.mayBeHeld() && l.askOnce(cooldownQueue{l}, now).Verb != queue.Go {
 		return false
 	}
@@ -242,14 +232,16 @@ func (l *Limits) passesPacing(now instant.Instant) bool {
 	return a.Verb == queue.Go
 }
 
-// quotaCameMeanwhile reports whether the server named a quota since the pacing, which knew
-// of none, let the request pass.
-func (l *Limits) quotaCameMeanwhile() bool { return l.unpaced && !l.State.Machines().Pacing().Quiet() }
+// isPacedMeanwhile reports whether the server has named a quota since the pacing let the
+// request pass without one, and the quota lets the request wait.
+func (l *Limits) isPacedMeanwhile() bool {
+	return l.Rule.Pacing && l.pass == (pacing.Pass{}) && !l.State.Machines().Pacing().Quiet() && !l.passesPacing(l.Ground.Now())
+}
 
 // IsHeldAgain reports whether the server asked for a wait since the cooldown let the request
 // go, and the wait is not over.
 func (l *Limits) IsHeldAgain() bool {
-	return l.mayBeHeld() && l.State.Machines().Cooldown.HeldSince(l.Ground.Now(), l.scopeKey(), l.entered)
+	return l.mayBeHeld() && l.State.Machines().Cooldown.HeldSince(l.Ground.Now(), l.scopeKey(), l.refusals)
 }
 
 // NextTurn returns when the limits would let the next attempt go, as far as is known,

@@ -36,7 +36,9 @@ func (l *Limits) tokens() int { return min(l.cost(), l.Rule.Settings.Rate.Bucket
 type cooldownQueue struct{ *Limits }
 
 func (q cooldownQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
-	return q.State.Machines().Cooldown.Enter(now, q.scopeKey(), w), true
+	c := &q.State.Machines().Cooldown
+	q.refusals = c.Refusals()
+	return c.Enter(now, q.scopeKey(), w), true
 }
 func (q cooldownQueue) leave(w *queue.Waiter)   { q.State.Machines().Cooldown.Leave(q.scopeKey(), w) }
 func (cooldownQueue) limit(queue.Answer) string { return LimitCooldown }
@@ -131,7 +133,6 @@ func (l *Limits) waitInQueue(q hostQueue, queued *time.Duration) (a queue.Answer
 		}
 		switch {
 		case a.Verb == queue.Go:
-			l.sentAt = now
 			return a, waited, nil
 		case a.Verb == queue.Refuse:
 			return a, waited, &Refusal{Why: WhyHeld, Until: l.Ground.TimeOf(a.Until)}

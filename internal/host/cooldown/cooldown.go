@@ -29,7 +29,8 @@ const sweepEvery = time.Second
 //
 // The zero Cooldown is ready. All methods are safe for concurrent use.
 type Cooldown struct {
-	n atomic.Int32 // the number of holds, to be read without the lock
+	n    atomic.Int32  // the number of holds, to be read without the lock
+	told atomic.Uint32 // how many refusals there were, to be read without the lock
 
 	mu    sync.Mutex       // guards everything below and every waiter in a hold's queue
 	holds map[uint64]*hold // by scope key
@@ -56,6 +57,7 @@ func (c *Cooldown) Hold(now instant.Instant, key uint64, r Refusal, conf Config,
 	var next queue.Pair
 	if h != nil {
 		again = h.refuse(now, r, conf.withDefaults(), u)
+		h.refusal = c.told.Add(1)
 		open, next = h.open, h.changed(now)
 	}
 	c.mu.Unlock()
@@ -75,6 +77,7 @@ func (c *Cooldown) HoldForFleet(now instant.Instant, key uint64, r Refusal, conf
 	h, evicted := c.holdFor(now, key, r.Ended, false)
 	var next queue.Pair
 	if h != nil && h.hear(now, r, conf.withDefaults(), u) {
+		h.refusal = c.told.Add(1)
 		next = h.changed(now)
 	}
 	c.mu.Unlock()
@@ -158,13 +161,16 @@ func (c *Cooldown) Arrive(now instant.Instant, key uint64, background bool) bool
 	return h == nil || now >= h.named() && !(background && h.queue.Len() > 0)
 }
 
-// HeldSince reports whether a scope is held by a response that came later than
-// Enter or Arrive let a request pass. passed is zero if neither was asked.
-func (c *Cooldown) HeldSince(now instant.Instant, key uint64, passed instant.Instant) bool {
+// Refusals returns how many refusals there were. It is a single atomic load.
+func (c *Cooldown) Refusals() uint32 { return c.told.Load() }
+
+// HeldSince reports whether a scope is held by a refusal that is not among those that were
+// known to a request when it asked to pass (see Refusals).
+func (c *Cooldown) HeldSince(now instant.Instant, key uint64, known uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.find(now, key)
-	return h != nil && now < h.named() && h.told >= passed
+	return h != nil && now < h.named() && h.refusal > known
 }
 
 // Named returns the time before which nothing of a scope is sent, as the server

@@ -94,11 +94,11 @@ func TestCooldownProbes(t *testing.T) {
 	if a := c.Enter(now, 1, first); a.Ask != now+30*ms || a.Until != 0 {
 		t.Errorf("%+v", a)
 	}
-	if until, refused := c.Held(now, 1); until != 110*sec || refused || c.Named(now, 1) != 0 || !c.HeldSince(now, 1, now-1) {
+	if until, refused := c.Held(now, 1); until != 110*sec || refused || c.Named(now, 1) != 0 || !c.HeldSince(now, 1, 0) {
 		t.Errorf("held until %v, refused %v", until, refused)
 	}
 	assert.True(t, goes(c, now+30*ms, first) && !goes(c, now+30*ms, second), "a single probe after the round trip")
-	assert.False(t, c.HeldSince(now+31*ms, 1, now+30*ms), "the probe is called back")
+	assert.False(t, c.HeldSince(now+31*ms, 1, c.Refusals()), "the probe is called back")
 	refuse(c, now+60*ms, now+30*ms)
 	assert.True(t, hosttest.Woken(second) && goes(c, now+60*ms, second), "no second probe after the first was refused")
 	third := queue.NewWaiter()

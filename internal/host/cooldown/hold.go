@@ -43,6 +43,7 @@ type hold struct {
 	jitter  time.Duration   // the part of open that was drawn once for this run of holds
 	next    instant.Instant // when the ramp lets the next request go, whatever is answered
 	credits int32           // how many more requests the responses let go
+	refusal uint32          // the number of the last refusal
 	saved   ramp            // the ramp that this run of holds interrupted
 
 	doubt   int8            // how much speaks against the hold

@@ -15,15 +15,16 @@ import (
 
 // A client thinks, sends a request, waits for its response, and thinks again.
 type client struct {
-	state   state
-	sent    uint16 // attempts of this request
-	attempt uint32 // counts all attempts, so that late responses can be recognised
-	began   instant.Instant
-	prev    time.Duration   // the last back-off
-	entered instant.Instant // when the cooldown let the attempt pass; 0: it was quiet
-	thought time.Duration   // how long it thought before this request
-	slot    gate.Slot
-	waiter  queue.Waiter
+	state    state
+	sent     uint16 // attempts of this request
+	attempt  uint32 // counts all attempts, so that late responses can be recognised
+	began    instant.Instant
+	prev     time.Duration   // the last back-off
+	entered  instant.Instant // when the cooldown let the attempt pass; 0: it was quiet
+	refusals uint32          // that the cooldown knew of then
+	thought  time.Duration   // how long it thought before this request
+	slot     gate.Slot
+	waiter   queue.Waiter
 }
 
 type state uint8
@@ -100,7 +101,7 @@ func (w *world) admit(i int32) {
 		if !waited || !w.conf.cools {
 			break
 		}
-		if !h.cooldown.HeldSince(w.now, scope, c.entered) {
+		if !h.cooldown.HeldSince(w.now, scope, c.refusals) {
 			break
 		}
 		w.tell(i, h.gate.Release(w.now, &c.slot))
@@ -112,10 +113,11 @@ func (w *world) admit(i int32) {
 // admitByServer asks the cooldown and reports whether the request may go on.
 func (w *world) admitByServer(i int32) bool {
 	c, h := &w.clients[i], w.host(i)
-	c.entered = 0
+	c.entered, c.refusals = 0, 0
 	if !w.conf.cools || h.cooldown.Quiet() {
 		return true
 	}
+	c.refusals = h.cooldown.Refusals()
 	if c.sent == 0 && c.state == thinking && h.cooldown.Arrive(w.now, scope, false) {
 		c.entered = w.now
 		return true
