@@ -49,9 +49,9 @@ func (g *gets) resumed() int {
 	return g.resuming
 }
 
-// A client of MCP whose own reconnects are off gets each message of its server once, although
-// the connection of its stream is cut again and again.
-func TestMCPStreamIsResumed(t *testing.T) {
+// A client of MCP reconnects its stream by itself. It gets each message of its server once,
+// although the connection of the stream is cut again and again.
+func TestMCPStreamReconnects(t *testing.T) {
 	const rounds = 3
 	server := mcp.NewServer(&mcp.Implementation{Name: "server"}, nil)
 	g := new(gets)
@@ -60,14 +60,14 @@ func TestMCPStreamIsResumed(t *testing.T) {
 			&mcp.StreamableHTTPOptions{EventStore: mcp.NewMemoryEventStore(nil)}))
 	})
 	n := newNetwork(t, s.url)
-	rule := policy.Rule{Resume: policy.Resume{Events: policy.On}, Backoff: backoff.Constant(50 * time.Millisecond)}
+	rule := policy.Rule{Backoff: backoff.Constant(50 * time.Millisecond)}
 	hc, _ := under(t, base(t, n, false), rule, nil)
 	ctx := bounded(t)
 	got := make(chan float64, 100)
 	client := mcp.NewClient(&mcp.Implementation{Name: "client"}, &mcp.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) { got <- req.Params.Progress },
 	})
-	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.url, HTTPClient: hc, MaxRetries: -1}, nil)
+	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.url, HTTPClient: hc}, nil)
 	require.NoError(t, err)
 	var peer *mcp.ServerSession
 	for ss := range server.Sessions() {

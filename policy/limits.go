@@ -141,19 +141,6 @@ type Resume struct {
 	// decompressed on the way, and a checksum that is made of those of parts are not
 	// checked. Default Off. The profiles of AWS and of Google Cloud turn it on.
 	Checksums Switch
-	// Events makes the event stream (text/event-stream) of a GET reconnect with
-	// Last-Event-ID after a cut, and after a clean end that follows an event ID (WHATWG
-	// HTML, "Server-sent events"). A 204 ends the stream. The wait before a reconnect is
-	// the larger of the stream's retry field and the Backoff. RetryAfter applies to that
-	// field. A redirect is not followed, and ends the stream.
-	//
-	// The reader gets an event when it is complete, and gets none twice. If an event
-	// with data has no ID and follows the last ID, or if an event has more than 1 MiB, the
-	// stream is not reconnected from there on. The events under way count in the memory
-	// that Download names. A reconnect after an event, or after
-	// more than 30 s, counts as a request. Another one is a retry, and Max bounds how
-	// many of these may follow each other. Default Off.
-	Events Switch
 }
 
 // A Budget bounds the retries and hedges to one host over time:

@@ -221,7 +221,7 @@ func Defaults() Rule {
 		Cooldown:   On,
 		Pacing:     Off,
 		Upload:     Upload{Memory: 1 << 20},
-		Resume:     Resume{Max: 5, Again: 1 << 20, Checksums: Off, Events: Off},
+		Resume:     Resume{Max: 5, Again: 1 << 20, Checksums: Off},
 		Alternates: Alternates{Validators: Off, Credentials: Off},
 	}
 }
@@ -277,7 +277,6 @@ func (r Rule) Validate() error {
 	checkMost(&bad, "Resume.Max", r.Resume.Max, maxResumes, "%d reconnects")
 	checkMost(&bad, "Resume.Again", r.Resume.Again, maxAgain, "1 GiB (%d bytes)")
 	checkMode(&bad, "Resume.Checksums", r.Resume.Checksums, switchWords)
-	checkMode(&bad, "Resume.Events", r.Resume.Events, switchWords)
 	r.Alternates.check(&bad)
 	if reason := badAttemptHeader(r.AttemptHeader); reason != "" {
 		bad.add("AttemptHeader", r.AttemptHeader, "%s", reason)

@@ -139,7 +139,7 @@ func TestDefaults(t *testing.T) {
 		"{Attempts: 6, Backoff: backoff.Exponential{}, Classify: func, Hint: func, Idempotent: func, Lanes: on, "+
 			"RetryAfter: RetryAfter{Max: 1m0s, Beyond: stop}, Rate: Rate{Adaptive: off}, "+
 			"Budget: Budget{Ratio: 0.2, PerSecond: 3, Window: 10s}, Cooldown: on, Pacing: off, "+
-			"Upload: Upload{Memory: 1048576}, Resume: Resume{Max: 5, Again: 1048576, Checksums: off, Events: off}, "+
+			"Upload: Upload{Memory: 1048576}, Resume: Resume{Max: 5, Again: 1048576, Checksums: off}, "+
 			"Alternates: Alternates{Validators: off, Credentials: off}}",
 		d.String())
 	get, _ := http.NewRequest(http.MethodGet, "http://a.test/", nil)

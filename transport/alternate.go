@@ -74,9 +74,6 @@ func (x *exchange) findPlaces(caller *http.Request) {
 // findPlacesForSegment finds the endpoints of a reconnect, and begins at the origin of the body.
 // begins says that it counts as a request. If not, it is a retry.
 func (x *exchange) findPlacesForSegment(d *download, begins bool) {
-	if d.before().events {
-		return // the IDs of events are those of one server
-	}
 	bridge := resume.BridgeWhole
 	if x.Rule.Policy.Alternates.Validators != policy.On {
 		bridge = d.body.Bridge()
@@ -307,7 +304,7 @@ func (x *exchange) choosePlace(f *facts, d *decision) (to *place) {
 		return x.place
 	}
 	g := *f
-	g.hint = max(to.wait.Sub(d.Time), x.asked, 0)
+	g.hint = max(to.wait.Sub(d.Time), 0)
 	if !to.tried {
 		g.backoff = 0
 	}

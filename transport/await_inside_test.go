@@ -2,7 +2,6 @@ package transport_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"runtime"
@@ -75,83 +74,6 @@ func TestAwaitedBodyThatPanics(t *testing.T) {
 			assert.Zero(t, tr.Kept().Memory.Load())
 		})
 	}
-}
-
-// The events that are under way in all streams are bounded as well. Their memory is given
-// back when the event is read, when the stream is cut or closed, or when the caller forgets it.
-func TestMemoryOfEventsUnderWay(t *testing.T) {
-	const size = 500_000
-	rule := policy.Rule{Resume: policy.Resume{Events: policy.On}}
-	var after error // of the incomplete event
-	tr := mustNew(t, transport.Config{Rule: rule, Base: rt(func(req *http.Request) (*http.Response, error) {
-		text := "id: 1\n\ndata: " + strings.Repeat("x", size)
-		body := io.MultiReader(strings.NewReader(text), readFunc(func([]byte) (int, error) {
-			if after == nil {
-				return 0, nil
-			}
-			return 0, after
-		}), strings.NewReader("\n\n"), readFunc(func([]byte) (int, error) { return 0, nil }))
-		return newResponse(req, 200, io.NopCloser(body), "Content-Type: text/event-stream"), nil
-	})})
-	held := func() int64 { return tr.Kept().Memory.Load() }
-	// reads returns what a reader gets until the stream is silent or has ended.
-	reads := func(resp *http.Response) (n int, err error) {
-		p := make([]byte, 1000)
-		for {
-			k, err := resp.Body.Read(p)
-			if n += k; k == 0 || err != nil {
-				return n, err
-			}
-		}
-	}
-	under := func() *http.Response {
-		resp := mustGet(t, tr)
-		n, err := reads(resp)
-		require.NoError(t, err)
-		assert.Equal(t, 7, n, "the first event")
-		return resp
-	}
-	full := int64(size + 6 - replay.Small)
-
-	resp := under()
-	assert.Equal(t, full, held())
-	after = io.EOF // of this reader; the event goes on
-	n, err := reads(resp)
-	require.NoError(t, err)
-	assert.Equal(t, size+8, n)
-	assert.Zero(t, held(), "it was read")
-	require.NoError(t, resp.Body.Close())
-	assert.Zero(t, held())
-
-	after = nil
-	resp = under()
-	assert.Equal(t, full, held())
-	require.NoError(t, resp.Body.Close())
-	assert.Zero(t, held(), "closed")
-
-	resp = under()
-	after = errors.New("cut")
-	_, err = reads(resp)
-	require.Equal(t, after, err)
-	assert.Zero(t, held(), "cut, and the error is none to reconnect after")
-
-	after = nil
-	_ = under()
-	for range 5000 {
-		if runtime.GC(); held() == 0 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	assert.Zero(t, held(), "forgotten")
-
-	tr.Kept().Memory.Store(replay.MaxMemory)
-	resp = mustGet(t, tr)
-	n, err = reads(resp)
-	require.NoError(t, err)
-	assert.Equal(t, 7+6+size, n, "nothing is held, and nothing is lost")
-	require.NoError(t, resp.Body.Close())
-	assert.EqualValues(t, replay.MaxMemory, held())
 }
 
 // A base transport may go on reading although the caller has left and the body was closed.

@@ -5,16 +5,13 @@ package transport_test
 import (
 	"bytes"
 	"context"
-	"io"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
@@ -170,37 +167,5 @@ func TestDeathAndUpdates(t *testing.T) {
 		workers.Wait()
 		stop()
 		others.Wait()
-	})
-}
-
-// The connection of an event stream dies. The reader gets all events.
-func TestDeathOfAnEventStream(t *testing.T) {
-	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		rule := policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Events: policy.On}}.Or(hasty)
-		w := wire(t, cfg, rule, func(r *ts.Received) ts.Step {
-			first := 0
-			if id := r.Header.Get("Last-Event-ID"); id != "" {
-				first = int(id[0]-'a') + 1
-			}
-			var b strings.Builder
-			for i := first; i < 20; i++ {
-				b.WriteString("id: " + string(rune('a'+i)) + "\ndata: x\n\n")
-			}
-			return ts.OK(b.String()).Header("Content-Type", "text/event-stream").Drip(15, 50*time.Millisecond)
-		})
-		go func() {
-			time.Sleep(310 * time.Millisecond)
-			w.die()
-		}()
-		req := newRequest(t, http.MethodGet, w.URL+"/", nil)
-		req.Header.Set("Accept", "text/event-stream")
-		resp := mustRoundTrip(t, w.tr, req)
-		all := make([]byte, 20*15)
-		_, err := io.ReadFull(resp.Body, all)
-		require.NoError(t, err)
-		assert.Equal(t, 20, strings.Count(string(all), "data: x"))
-		assert.Contains(t, string(all), "id: t")
-		_ = resp.Body.Close()
-		w.tr.CloseIdleConnections()
 	})
 }

@@ -73,7 +73,7 @@ const (
 	// bytes, and that a further request continues it after Attempt.Wait.
 	ReasonResume
 	// ReasonResumeMax means that more than Rule.Resume.Max reconnects in a row
-	// brought no progress. For an event stream, fewer do if Rule.Attempts is less.
+	// brought no progress.
 	ReasonResumeMax
 	// ReasonMismatch means that a reconnect did not bring the rest of the same
 	// representation, so the body ends at the cut. The Err of the event is a

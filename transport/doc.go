@@ -136,9 +136,6 @@
 // same. So the reader gets exactly the body of the second response. If they differ, the
 // body ends with the error of the cut. Streams of events are never fetched again.
 //
-// With Rule.Resume.Events the event stream of a GET reconnects with Last-Event-ID after a
-// cut, and after a clean end. Its reader gets each event whole and once.
-//
 // With Rule.Download a small response is read before the caller gets it. A cut of its
 // body is then an outcome of the attempt.
 //

@@ -1,13 +1,11 @@
 package transport_test
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/aplomb-go/aplomb/policy"
@@ -60,57 +58,6 @@ func ExampleResumeError() {
 	// Output:
 	// "the first 20 bytes, "
 	// 20 bytes, mismatch
-}
-
-// ticker is a base transport in memory. It sends an event for each request, and then
-// closes the connection in the middle of the next event.
-func ticker() http.RoundTripper {
-	return rt(func(req *http.Request) (*http.Response, error) {
-		last, _ := strconv.Atoi(req.Header.Get("Last-Event-ID"))
-		fmt.Printf("-> Last-Event-ID %q\n", req.Header.Get("Last-Event-ID"))
-		if last == 3 {
-			return &http.Response{StatusCode: http.StatusNoContent, Request: req, Body: http.NoBody}, nil
-		}
-		text := fmt.Sprintf("retry: 10\nid: %d\ndata: tick %d\n\nid: %d\ndata: to", last+1, last+1, last+2)
-		return &http.Response{
-			StatusCode: http.StatusOK, Request: req, ContentLength: -1,
-			Header: http.Header{"Content-Type": {"text/event-stream"}},
-			Body:   io.NopCloser(io.MultiReader(strings.NewReader(text), cut{})),
-		}, nil
-	})
-}
-
-// An event stream goes on after a cut, and after a clean end, until the server responds
-// with a 204.
-func Example_events() {
-	tr, err := transport.New(transport.Config{
-		Base: ticker(),
-		Rule: policy.Rule{Backoff: atOnce, Resume: policy.Resume{Events: policy.On}},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	resp, err := (&http.Client{Transport: tr}).Get("https://api.example.com/ticks")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-			fmt.Println(data)
-		}
-	}
-	fmt.Println(lines.Err())
-	// Output:
-	// -> Last-Event-ID ""
-	// tick 1
-	// -> Last-Event-ID "1"
-	// tick 2
-	// -> Last-Event-ID "2"
-	// tick 3
-	// -> Last-Event-ID "3"
-	// <nil>
 }
 
 // Snapshot shows what is known of each host. This line publishes it at /debug/vars:

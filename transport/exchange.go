@@ -111,15 +111,14 @@ type exchange struct {
 
 	own      place // the request's own host
 	report   report
-	places   *places       // nil: the request has no alternates
-	body     replay.Body   // nil: none, or it is sent once only
-	queued   Queued        // by all attempts
-	hedges   int           // attempts that were hedges
-	retried  bool          // the loop has retried; a hedge is no retry
-	segment  bool          // this continues the body of a response
-	asked    time.Duration // the wait that the body, an event stream, asked for
-	judged   known         // the verdict on the light first attempt, or on the cut
-	download *download     // the body that the response got; nil: it does not resume
+	places   *places     // nil: the request has no alternates
+	body     replay.Body // nil: none, or it is sent once only
+	queued   Queued      // by all attempts
+	hedges   int         // attempts that were hedges
+	retried  bool        // the loop has retried; a hedge is no retry
+	segment  bool        // this continues the body of a response
+	judged   known       // the verdict on the light first attempt, or on the cut
+	download *download   // the body that the response got; nil: it does not resume
 }
 
 // An outcome is how an attempt ended, or how the body of its response was cut.

@@ -406,7 +406,7 @@ func (x *exchange) tellOutcome(over *lanes.Outcome, d *decision) {
 			x.wait = until
 		}
 	}
-	d.Hint = max(hint, x.wait.Sub(d.Time), x.asked, 0)
+	d.Hint = max(hint, x.wait.Sub(d.Time), 0)
 	x.limits.ReviewConditions(&e)
 }
 

@@ -17,9 +17,8 @@ import (
 // cut is not worth a reconnect. In the second case nothing can continue the body, or the
 // first reconnect shows this, because of another 200, a 4xx, a response that is not the
 // rest, or an error that a retry does not help against. The last [Event] and the log then
-// have the reason. If an event stream has ended cleanly and its server sends no more of it,
-// the reader gets io.EOF in both cases. An event with the Reason [ReasonMismatch] or [ReasonNotResumable] has a
-// ResumeError in its Err.
+// have the reason. An event with the Reason [ReasonMismatch] or [ReasonNotResumable]
+// has a ResumeError in its Err.
 type ResumeError struct {
 	// Offset is the number of good bytes, counted from the beginning of the
 	// representation. A new request for the rest begins there.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +42,7 @@ type download struct {
 	resumes atomic.Int32 // reconnects that continued the body
 	at, to  int8         // the places that the bytes so far come from, and that the last reconnect went to
 	price   int32        // that of the request; 0: Cost was not asked yet
-	began   uint32       // the second in which the header came, or that of the last segment of an event stream; 0: the body has a length
+	began   uint32       // the second in which the header came; 0: the body has a length
 }
 
 // A past is the state that a reconnect takes over from earlier attempts. Most bodies
@@ -57,9 +56,6 @@ type past struct {
 	been    uint16      // the places to which attempts went, as bits
 	waits   []time.Time // until when they asked to wait; nil: there were no alternates
 	astray  uint16      // those that did not have the rest
-
-	events bool          // the body is an event stream that reconnects
-	asked  time.Duration // the wait that the stream asked for; 0: none
 }
 
 // resuming makes the response's body continue after a cut. If the body cannot be
@@ -69,9 +65,6 @@ func (c *call) resuming(s series, lane *lane.Lane, resp *http.Response) *downloa
 		return nil // it was checked, and nothing can cut it
 	}
 	plan, why := resume.Check(c.Req, resp, c.mayFetchAgain() && !flight.HandsOver(c.Req, resp))
-	if c.Rule.Policy.Resume.Events == policy.On && resume.CanReconnect(c.Req, resp) && (why != nil || resp.ContentLength < 0) {
-		return c.reconnecting(s, lane, resp)
-	}
 	settings := &c.Rule.Policy.Resume
 	stores := settings.Checksums == policy.On
 	if plan.Compares() && flight.InMemory(resp.Body) && !resume.Digested(resp, stores) {
@@ -100,20 +93,6 @@ func (c *call) resuming(s series, lane *lane.Lane, resp *http.Response) *downloa
 		d.began = d.second()
 	}
 	d.body.Wrap(d, c.spannedRequest(), resp, plan, settings.Max, max(settings.Again, 0), stores, prefix)
-	return d
-}
-
-// reconnecting makes the event stream of a response reconnect with Last-Event-ID.
-func (c *call) reconnecting(s series, lane *lane.Lane, resp *http.Response) *download {
-	both := new(struct {
-		download
-		resume.Events
-	})
-	d := &both.download
-	d.beginFrom(c, s, lane)
-	d.began = d.second()
-	limit := min(c.Rule.Policy.Resume.Max, c.Rule.Policy.Attempts-1)
-	both.Events.Wrap(d, &d.body, c.spannedRequest(), resp, limit)
 	return d
 }
 
@@ -165,9 +144,6 @@ const (
 	// againTime bounds how long a second response may take to come to the cut. It may be
 	// a stream that begins with silence.
 	againTime = 10 * time.Second
-	// heldFor is how long a segment of an event stream has to last for the next reconnect
-	// to count as a request although no event came.
-	heldFor = 30 * time.Second
 )
 
 // Again returns an error if the body may be a stream.
@@ -176,24 +152,6 @@ func (d *download) Again() error {
 		return resume.ErrOld
 	}
 	return nil
-}
-
-// AtLeast notes the wait before each attempt of the next reconnect of an event stream.
-func (d *download) AtLeast(wait time.Duration) {
-	p := d.before()
-	p.events, p.asked = true, wait
-}
-
-// Held reports whether the last segment of an event stream has lasted for long. Proxies
-// cut connections that are idle, and a stream may have nothing to tell for hours.
-func (d *download) Held() bool { return d.second()-d.began > uint32(heldFor/time.Second) }
-
-// Memory counts the bytes of an event stream among those of all bodies. If the caller
-// forgets the body, the memory is given back.
-func (d *download) Memory() (hold func(n int64) bool) {
-	h := &ahead.Holding{Pool: d.t.kept}
-	runtime.AddCleanup(d, (*ahead.Holding).Free, h)
-	return h.Hold
 }
 
 // second counts from 1. A body lives for less than a century.
@@ -208,9 +166,6 @@ func (d *download) Skipping(body io.Closer) (late func() bool) {
 func (d *download) Continued(offset int64) {
 	d.resumes.Add(1)
 	d.at = d.to
-	if d.past.events {
-		d.began = d.second()
-	}
 	c := d.call(d.req)
 	(&report{call: &c, offset: offset}).resumed(d.past.series.sent, time.Since(d.past.cutAt))
 }
@@ -312,8 +267,7 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 			d.lane = nil // until the body goes on there
 		}
 	}()
-	x.asked = past.asked
-	turn := past.turnOfReconnect(offset, c.Rule)
+	turn := past.spacing.Turn(time.Now(), offset)
 	if !progressed {
 		x.prev, x.start = past.series.prev, past.series.start
 	}
@@ -325,20 +279,6 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	}
 	past.spacing.Last, past.spacing.From = time.Now(), offset
 	return x.sendForRest()
-}
-
-// turnOfReconnect returns how long a reconnect at offset has to wait after progress. An event
-// stream waits for the back-off, as EventSource does. If its server has named a wait,
-// there is no further spacing, because the server may want to be polled.
-func (p *past) turnOfReconnect(offset int64, r *rules.Resolved) time.Duration {
-	if !p.events {
-		return p.spacing.Turn(time.Now(), offset)
-	}
-	wait := r.Policy.Backoff.Delay(0, 0)
-	if p.asked == 0 {
-		wait = max(wait, p.spacing.Turn(time.Now(), offset))
-	}
-	return max(wait, 0)
 }
 
 // sendForRest sends the request for the rest. A response that was given up on is an error,
@@ -391,7 +331,7 @@ func (x *exchange) judgeCut(turn time.Duration) (d decision) {
 	f := facts{
 		verdict: classify.Refused, replayable: true, attempts: 2, // a new request may be sent
 		backoff:       turn,
-		hint:          max(x.wait.Sub(d.Time), x.asked, 0),
+		hint:          max(x.wait.Sub(d.Time), 0),
 		maxRetryAfter: x.Rule.Policy.RetryAfter.Max,
 		beyond:        x.Rule.Policy.RetryAfter.Beyond,
 		u:             d.u,

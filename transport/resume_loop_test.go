@@ -942,46 +942,6 @@ func TestResumableAllocatesOnce(t *testing.T) {
 	}
 }
 
-// oneEvent is the body of an event stream that waits for its next event.
-type oneEvent struct{ text string }
-
-func (b *oneEvent) Read(p []byte) (int, error) {
-	n := copy(p, b.text)
-	b.text = b.text[n:]
-	return n, nil
-}
-
-func (b *oneEvent) Close() error { return nil }
-
-// BenchmarkMemoryOfEventStreams: 10,000 event streams that have had an event and wait for the
-// next.
-func BenchmarkMemoryOfEventStreams(t *testing.B) {
-	const streams = 10_000
-	perStream := func(events policy.Switch) float64 {
-		tr := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Events: events}}}, rt(func(req *http.Request) (*http.Response, error) {
-			resp := newResponse(req, 200, &oneEvent{"id: 0123456789abcdef\ndata: x\n\n"}, "Content-Type: text/event-stream")
-			resp.ContentLength = -1
-			return resp, nil
-		}))
-		all := make([]*http.Response, streams)
-		p := make([]byte, 100)
-		before := testkit.Heap()
-		for i := range all {
-			resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://h.test/", nil))
-			_, err := resp.Body.Read(p)
-			require.NoError(t, err)
-			all[i] = resp
-		}
-		after := testkit.Heap()
-		runtime.KeepAlive(all)
-		return (float64(after) - float64(before)) / streams
-	}
-	for t.Loop() {
-		t.ReportMetric(perStream(policy.Off), "B/stream-off")
-		t.ReportMetric(perStream(policy.On), "B/stream-on")
-	}
-}
-
 // A body that may be fetched again takes 640 bytes until it is read.
 func TestSizeOfABodyThatMayBeFetchedAgain(t *testing.T) {
 	type both struct {

@@ -2,7 +2,6 @@
 package http3
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/ecdsa"
@@ -15,7 +14,6 @@ import (
 	"math/big"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -311,60 +309,6 @@ func TestHTTP3CutAnswers(t *testing.T) {
 			}
 		})
 	}
-}
-
-// An event stream is read on after a reset and after a clean end. The reader gets each event
-// once, and none torn.
-func TestHTTP3EventStreams(t *testing.T) {
-	const events = 6
-	event := func(i int) string { return fmt.Sprintf("id: %d\ndata: %d\n\n", i, i) }
-	read := make(chan int, events)
-	s := serve(t, policy.Rule{Resume: policy.Resume{Events: policy.On}, Backoff: backoff.Constant(time.Millisecond)}, func(n int, w http.ResponseWriter, req *http.Request) {
-		last, _ := strconv.Atoi(req.Header.Get("Last-Event-ID"))
-		if last == events {
-			w.WriteHeader(http.StatusNoContent)
-			return
-		}
-		w.Header().Set("Content-Type", "text/event-stream")
-		w.WriteHeader(http.StatusOK)
-		w.(http.Flusher).Flush()
-		stream, err := w.(http3.HTTPStreamer).HTTPStream()
-		if !assert.NoError(t, err) {
-			return
-		}
-		_, _ = io.WriteString(stream, ": hello\nretry: 1\n\n"+event(last+1)+"id: 99\ndata: to")
-		if n%2 == 1 {
-			_ = stream.Close()
-			return
-		}
-		for i := 0; i <= last; { // a reset may overtake the event
-			select {
-			case i = <-read:
-			case <-req.Context().Done():
-				return
-			}
-		}
-		stream.CancelWrite(quic.StreamErrorCode(http3.ErrCodeInternalError))
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // ends a test that hangs
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
-	require.NoError(t, err)
-	resp, err := s.client.Do(req)
-	require.NoError(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	var got []string
-	for lines := bufio.NewScanner(resp.Body); ; {
-		if !lines.Scan() {
-			require.NoError(t, lines.Err())
-			break
-		}
-		if text, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-			got = append(got, text)
-			read <- len(got)
-		}
-	}
-	assert.Equal(t, []string{"1", "2", "3", "4", "5", "6"}, got)
 }
 
 // A connection that cannot be made is a reason to try again. An untrusted

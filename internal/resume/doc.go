@@ -11,9 +11,6 @@
 // ends with an error. No byte is delivered twice, and a body with bytes missing never
 // ends cleanly.
 //
-// An [Events] takes the place of the body of an event stream if its caller wants that.
-// After a cut, and after a clean end, it asks for the events after the last event ID.
-//
 // The words that the package uses:
 //
 //	segment    the bytes that a single response adds to the body
@@ -35,7 +32,5 @@
 //	body.go       the body that the caller reads
 //	reconnect.go  the request for the rest, or for everything again
 //	elsewhere.go  whether a response of another origin continues the body
-//	events.go     the body of an event stream
-//	sse.go        the parser of event streams
 //	writeto.go    WriteTo, for a base transport whose bodies have it
 package resume

@@ -57,7 +57,7 @@ var samples = map[string]struct {
 	"hedge":               {`{"after": "50ms", "percentile": 98}`, policy.Hedge{After: 50 * time.Millisecond, Percentile: 98}},
 	"upload":              {`{"memory": "2MiB", "disk": 1073741824}`, policy.Upload{Memory: 2 << 20, Disk: 1 << 30}},
 	"download":            {`{"memory": "2MiB"}`, policy.Download{Memory: 2 << 20}},
-	"resume":              {`{"max": 3, "again": "2MiB", "checksums": "on", "events": "on"}`, policy.Resume{Max: 3, Again: 2 << 20, Checksums: policy.On, Events: policy.On}},
+	"resume":              {`{"max": 3, "again": "2MiB", "checksums": "on"}`, policy.Resume{Max: 3, Again: 2 << 20, Checksums: policy.On}},
 	"alternates":          {`{"bases": ["https://eu.example.com", "https://mirror.example.com/pub"], "validators": "on", "credentials": "on"}`, policy.Alternates{Bases: []string{"https://eu.example.com", "https://mirror.example.com/pub"}, Validators: policy.On, Credentials: policy.On}},
 	"attempt_header":      {`"X-Retry"`, "X-Retry"},
 }
