@@ -28,7 +28,7 @@ func proxyClient() client {
 	return client{
 		name:    "httputil.ReverseProxy",
 		off:     hasNone,
-		needs:   "`Upload.Memory` or `Upload.Disk` for the largest body, because what a proxy passes on has no `GetBody`",
+		needs:   "`Upload.Memory` for the largest body, because what a proxy passes on has no `GetBody`",
 		rule:    policy.Rule{Upload: policy.Upload{Memory: 2 << 20}},
 		size:    1 << 20,
 		resumes: true,

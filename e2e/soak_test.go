@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -120,7 +119,6 @@ func weather(ctx context.Context, t testing.TB, n *network) (changes int) {
 type soaker struct {
 	client   *http.Client
 	base     *http.Transport
-	temp     string
 	attempts atomic.Int64 // of the base transport
 	open     atomic.Int64 // connections
 	retries  atomic.Int64
@@ -146,7 +144,7 @@ func (c *counted) Close() error {
 }
 
 func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
-	s := &soaker{base: base(t, n, h2c), temp: t.TempDir()}
+	s := &soaker{base: base(t, n, h2c)}
 	s.base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := n.dial(ctx, network, address)
 		if err != nil {
@@ -162,16 +160,15 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 		Stall:          policy.Stall{Timeout: time.Second},
 		Classify:       classify.Refusals,
 		Hedge:          policy.Hedge{Percentile: 95},
-		Upload:         policy.Upload{Memory: 100_000, Disk: 2 * largest},
+		Upload:         policy.Upload{Memory: 2 * largest},
 	}
 	if h2c {
 		rule.Gate.Mode = policy.GateWait
 		rule.Rate = policy.Rate{PerSecond: 2000, Adaptive: policy.On}
 	}
 	tr, err := transport.New(transport.Config{
-		Base:    s,
-		TempDir: s.temp,
-		Rule:    rule,
+		Base: s,
+		Rule: rule,
 		Trace: &transport.Trace{Event: func(e transport.Event) {
 			switch e.Reason {
 			case transport.ReasonRetry:
@@ -365,11 +362,4 @@ func (s *soaker) check(t testing.TB, requests int64, took time.Duration) {
 		assert.Zero(t, h.InFlight)
 		assert.Zero(t, h.GateSlots)
 	}
-	left, err := os.ReadDir(s.temp)
-	require.NoError(t, err)
-	var names []string
-	for _, entry := range left {
-		names = append(names, entry.Name())
-	}
-	assert.Empty(t, strings.Join(names, " "), "temporary files")
 }

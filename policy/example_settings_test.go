@@ -55,12 +55,11 @@ func ExampleStall() {
 	// Output: {Stall: Stall{Timeout: 30s, MinBytesPerSecond: 1024}} <nil>
 }
 
-// Bodies that come from a pipe can be sent again up to 1 GiB. What is more than 4 MiB
-// goes to a temporary file.
+// Bodies that come from a pipe can be sent again up to 4 MiB.
 func ExampleUpload() {
-	rule := policy.Rule{Upload: policy.Upload{Memory: 4 << 20, Disk: 1 << 30}}
+	rule := policy.Rule{Upload: policy.Upload{Memory: 4 << 20}}
 	fmt.Println(rule, rule.Validate())
-	// Output: {Upload: Upload{Memory: 4194304, Disk: 1073741824}} <nil>
+	// Output: {Upload: Upload{Memory: 4194304}} <nil>
 }
 
 // A cut of a response of up to 1 MiB is retried, even if the content changes.

@@ -77,14 +77,9 @@ type Rate struct {
 type Upload struct {
 	// Memory is how many bytes of such a body are kept in memory. Default 1 MiB, at
 	// most 64 MiB. All bodies of a Transport together may take 64 MiB. The first
-	// 64 KiB of each body do not count, and are always kept.
+	// 64 KiB of each body do not count, and are always kept. A larger body is sent
+	// once. Write it to a file first, which can be rewound, or send it in parts.
 	Memory int64
-	// Disk is how many bytes of such a body may go to a temporary file when Memory
-	// is full, so that uploads from a pipe can be retried. The file is not
-	// encrypted, and is removed when the request is over. If the disk has no room,
-	// or all files together reach transport.Config.TempTotal, the attempt under
-	// way is the last. Default off, at most 1 TiB.
-	Disk int64
 }
 
 // Download says which bodies of responses are read before the caller gets the response.

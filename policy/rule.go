@@ -22,7 +22,6 @@ const (
 	maxAttempts = 1000
 	maxRate     = 1e9 // one attempt per nanosecond
 	maxMemory   = 64 << 20
-	maxDisk     = 1 << 40
 	maxResumes  = 1000
 	maxAgain    = 1 << 30
 
@@ -273,7 +272,6 @@ func (r Rule) Validate() error {
 	r.Hedge.check(&bad)
 	checkMost(&bad, "Upload.Memory", r.Upload.Memory, maxMemory, "64 MiB (%d bytes)")
 	checkMost(&bad, "Download.Memory", r.Download.Memory, maxMemory, "64 MiB (%d bytes)")
-	checkMost(&bad, "Upload.Disk", r.Upload.Disk, maxDisk, "1 TiB (%d bytes)")
 	checkMost(&bad, "Resume.Max", r.Resume.Max, maxResumes, "%d reconnects")
 	checkMost(&bad, "Resume.Again", r.Resume.Again, maxAgain, "1 GiB (%d bytes)")
 	checkMode(&bad, "Resume.Checksums", r.Resume.Checksums, switchWords)

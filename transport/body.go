@@ -13,8 +13,7 @@ import (
 // keepBody prepares the body for later attempts, if there may be any.
 func (x *exchange) keepBody() {
 	if !x.isSingle() {
-		upload := x.Rule.Policy.Upload
-		x.body = replay.New(x.Req, replay.Limits{Memory: upload.Memory, Disk: upload.Disk, Dir: x.t.tempDir}, x.t.kept)
+		x.body = replay.New(x.Req, x.Rule.Policy.Upload.Memory, x.t.kept)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -189,7 +192,7 @@ func TestKeptBytesAreBounded(t *testing.T) {
 		if want == 503 {
 			assert.Equal(t, transport.ReasonNotReplayable, seen.last())
 			assert.ErrorContains(t, seen.all[0].Err, "67108864 bytes that a Transport keeps")
-			assert.ErrorContains(t, seen.all[0].Err, "Upload.Disk")
+			assert.ErrorContains(t, seen.all[0].Err, "Upload.Memory")
 		}
 		assert.EqualValues(t, replay.MaxMemory-10, tr.Kept().Memory.Load())
 	}
@@ -588,3 +591,47 @@ func TestKeptBodyThatNobodyCloses(t *testing.T) {
 }
 
 func (closeFails) Close() error { return errRefused }
+
+// The event and the log name the limit that kept an upload from being repeated,
+// and the fields that would help.
+func TestTheLimitOfABodyIsNamed(t *testing.T) {
+	broken := errors.New("disk on fire")
+	breaks := &body{Reader: io.MultiReader(strings.NewReader("12"), readFunc(func([]byte) (int, error) { return 0, broken }))}
+	for name, row := range map[string]struct {
+		rule policy.Rule
+		body io.ReadCloser
+		says []string
+	}{
+		"in memory":        {policy.Rule{}, oneShot(string(noisy(1<<20 + 1))), []string{"Upload.Memory (1048576 bytes)", "GetBody"}},
+		"off":              {policy.Rule{Upload: policy.Upload{Memory: -1}}, oneShot("x"), []string{"Upload.Memory", "off"}},
+		"the body's error": {policy.Rule{}, breaks, []string{"disk on fire"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log testkit.Text
+			var seen recorder
+			tr := over(t, transport.Config{
+				Rule:   row.rule.Or(quick),
+				Logger: slog.New(slog.NewTextHandler(&log, nil)), Trace: seen.trace(),
+			}, rt(func(req *http.Request) (*http.Response, error) {
+				_, _ = io.Copy(io.Discard, req.Body)
+				_ = req.Body.Close()
+				return play(req, status(503))
+			}))
+			resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, "http://h.test/", row.body))
+			_, attempts, ok := unretried(resp)
+			require.True(t, ok)
+			require.Equal(t, []transport.Reason{transport.ReasonNotReplayable}, seen.reasons())
+			for _, says := range row.says {
+				assert.ErrorContains(t, attempts[0].Err, says)
+				assert.ErrorContains(t, seen.all[0].Err, says)
+				assert.Contains(t, log.String(), says)
+			}
+		})
+	}
+}
+
+func noisy(n int) []byte {
+	p := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{7, byte(n), byte(n >> 8), byte(n >> 16)}).Read(p)
+	return p
+}

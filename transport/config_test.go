@@ -379,7 +379,7 @@ func TestMustNew(t *testing.T) {
 		assert.Len(t, faults, 2)
 	}()
 	assert.NotNil(t, transport.MustNew(transport.Config{Rule: policy.Rule{Attempts: 2}}))
-	transport.MustNew(transport.Config{Rule: policy.Rule{Attempts: 5000}, TempTotal: -1})
+	transport.MustNew(transport.Config{Rule: policy.Rule{Attempts: 5000, Upload: policy.Upload{Memory: 1 << 40}}})
 }
 
 // TestDefault: the zero Config works.

@@ -26,7 +26,7 @@ const (
 	ReasonNotIdempotent
 	// ReasonNotReplayable means that the request's body cannot be produced again
 	// whole. Attempt.Err says why: GetBody failed, or a limit was reached
-	// (Upload.Memory, Upload.Disk or Config.TempTotal).
+	// (Upload.Memory).
 	ReasonNotReplayable
 	// ReasonBodyBusy means that the base transport is still reading the request's
 	// body.

@@ -111,10 +111,9 @@
 // A body without GetBody that can seek, such as an *os.File, is rewound to the
 // offset at which it was handed over. It must be the request's Body itself, because
 // io.NopCloser hides Seek. Of any other body the bytes that are sent are kept, up
-// to Rule.Upload.Memory, and beyond that in a file, up to Rule.Upload.Disk. If the
-// body is larger than both, the attempt under way is the last, and Attempt.Err says
-// which limit was reached. Nothing is read ahead. If an SDK sends large parts
-// without GetBody, as the AWS SDK does, set Upload.Memory to the size of a part.
+// to Rule.Upload.Memory. If the body is larger, the attempt under way is the last, and
+// Attempt.Err says so. Nothing is read ahead. If an SDK sends large parts without
+// GetBody, as the AWS SDK does, set Upload.Memory to the size of a part.
 //
 // net/http looks at the type of a body to decide how to write it. So bodies in
 // memory reach it as they are. The timer of an attempt only watches bodies of more

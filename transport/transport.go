@@ -69,18 +69,6 @@ type Config struct {
 	// HTTP/3.
 	Lane func(host string) http.RoundTripper
 
-	// TempDir is the directory of the temporary files that Rule.Upload.Disk allows.
-	// Default: os.TempDir(). A disk should be behind it, not memory. If no file can
-	// be made in it, bodies are kept in memory only.
-	TempDir string
-
-	// TempTotal is how many bytes the temporary files of all request bodies of the
-	// Transport may have together. When they are used up, a further body is kept in
-	// memory only. If it is larger than Rule.Upload.Memory, its request cannot be
-	// retried. Default: 1 GiB, or the rule's Upload.Disk if that is more. A negative
-	// value is an error.
-	TempTotal int64
-
 	// Fleet connects the Transport with those of other processes, so that they share
 	// what servers tell them. Default none. The module fleet has a Fleet over Redis.
 	//
@@ -132,7 +120,6 @@ type Config struct {
 type Transport struct {
 	base    http.RoundTripper
 	kept    *replay.Pool // of all bodies; it has to be apart, because cleanups of bodies refer to it
-	tempDir string
 	pools   *lanes.Pools // make the lanes
 	ground  visit.Ground // that all requests stand on
 	counted bool         // the connections of a host are bounded
@@ -148,17 +135,13 @@ type Transport struct {
 // nil Transport.
 func New(c Config) (*Transport, error) {
 	t := &Transport{
-		base:    c.Base,
-		kept:    &replay.Pool{MaxDisk: c.TempTotal},
-		tempDir: c.TempDir,
-		logger:  c.Logger,
+		base:   c.Base,
+		kept:   new(replay.Pool),
+		logger: c.Logger,
 	}
 	t.ground.Prepare(func(s *host.State[rules.Resolved]) { t.pools.LeaveAll(s.LanesMade()) })
 	var faults policy.Errors
 	var dialer *dial.Dialer // of the default base
-	if c.TempTotal < 0 {
-		faults = append(faults, &policy.FieldError{Field: "TempTotal", Value: c.TempTotal, Reason: "is negative; leave Upload.Disk at 0 to keep nothing in files"})
-	}
 	switch {
 	case t.base == nil:
 		base := lanes.DefaultBase()

@@ -24,13 +24,6 @@ var (
 // MaxBusy is how long a Read of an old attempt is waited for at most.
 const MaxBusy = time.Second
 
-// Limits say where a body is kept that can neither be made anew nor sought.
-type Limits struct {
-	Memory int64  // the most bytes in memory, none if not positive
-	Disk   int64  // the most bytes in a temporary file, none if not positive
-	Dir    string // the directory of the file, os.TempDir if empty
-}
-
 // A Body is the body of one request, for all its attempts.
 //
 // Its methods are called by the goroutine that runs the request. The readers and
@@ -86,8 +79,9 @@ type Body interface {
 }
 
 // New returns the body of a request that may be sent again. It returns nil if there
-// is no body. It reads nothing.
-func New(req *http.Request, limits Limits, pool *Pool) Body {
+// is no body. It reads nothing. limit is how many bytes are kept of a body that can
+// neither be made anew nor sought, none if it is not positive.
+func New(req *http.Request, limit int64, pool *Pool) Body {
 	switch {
 	case req.Body == nil || req.Body == http.NoBody:
 		return nil
@@ -99,7 +93,7 @@ func New(req *http.Request, limits Limits, pool *Pool) Body {
 	if whole := detached(req.Body); whole != nil {
 		return copies(func() (io.ReadCloser, error) { return detached(whole), nil })
 	}
-	return newOriginal(req.Body, limits, pool)
+	return newOriginal(req.Body, limit, pool)
 }
 
 // copies is a Body in memory. The function makes a copy of it that shares no state with

@@ -6,23 +6,18 @@ import (
 	"sync/atomic"
 )
 
-// A Pool counts the bytes that all bodies of a Transport keep. In memory, the first
-// [Small] bytes of each body do not count and are always kept. So large uploads cannot
+// A Pool counts the bytes that all bodies of a Transport keep. The first [Small] bytes
+// of each body do not count and are always kept. So large uploads cannot
 // take the retries from small requests. A Pool also hands the memory of finished bodies
 // to new bodies. The zero Pool is ready for use, and safe for concurrent use.
 type Pool struct {
-	Memory  atomic.Int64 // bytes in memory, beyond the first Small of each body
-	Disk    atomic.Int64 // bytes in files
-	MaxDisk int64        // the most bytes in files; if 0, 1 GiB or the limit of the body, whichever is more
+	Memory atomic.Int64 // bytes in memory, beyond the first Small of each body
 
 	chunks [chunkSizes]sync.Pool // of *chunk, by capacity
 }
 
 // MaxMemory is how many bytes of all bodies a Pool lets be kept in memory.
 const MaxMemory = 64 << 20
-
-// defaultMaxDisk is the least bound for files if MaxDisk is 0.
-const defaultMaxDisk = 1 << 30
 
 // beyondSmall returns how many of the n bytes that a body holds count in the pool.
 func beyondSmall(n int64) int64 { return max(n-Small, 0) }
@@ -45,26 +40,6 @@ func (p *Pool) takeMemory(held, n int64) bool {
 
 // leaveMemory takes the bytes back that a body held.
 func (p *Pool) leaveMemory(held int64) { p.Memory.Add(-beyondSmall(held)) }
-
-// maxDisk returns the bound for all files. limit is that of the body that asks.
-func (p *Pool) maxDisk(limit int64) int64 {
-	if p.MaxDisk > 0 {
-		return p.MaxDisk
-	}
-	return max(defaultMaxDisk, limit)
-}
-
-// takeDisk lets a body with this limit write n bytes more, if there is room.
-func (p *Pool) takeDisk(n, limit int64) bool {
-	if p.Disk.Add(n) <= p.maxDisk(limit) {
-		return true
-	}
-	p.Disk.Add(-n)
-	return false
-}
-
-// leaveDisk takes the bytes back that a body held.
-func (p *Pool) leaveDisk(held int64) { p.Disk.Add(-held) }
 
 // Chunks have the capacities from minChunk to maxChunk that are powers of two.
 const (

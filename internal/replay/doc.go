@@ -12,7 +12,7 @@
 //   - Remade bodies. The caller's GetBody makes the body anew. Two results may be the
 //     same reader, so the old body is closed first.
 //   - Originals. The body has no GetBody. It is sought back, or the bytes that were
-//     read are kept, first in memory and then in a temporary file.
+//     read are kept in memory.
 //
 // A single attempt at a time has a body of the last two kinds. A lease guards it, because
 // base transports read and close the bodies of old attempts when they like.
@@ -27,6 +27,5 @@
 //	lease.go     a lock on the caller's body, held during a Read
 //	remade.go    a body that GetBody makes anew
 //	original.go  a body that is sought back, or whose bytes are kept
-//	buffer.go    the bytes in memory, and the pool that bounds memory and disk
-//	spool.go     the bytes in a temporary file, which spool_*.go opens
+//	buffer.go    the bytes in memory, and the pool that bounds them
 package replay

@@ -7,8 +7,7 @@ import (
 )
 
 // A lease lets a single goroutine at a time use the caller's body. To use the body
-// means to read it, to make it anew, or to move its bytes to or from the disk. A lease
-// is part of each [original] and [remade].
+// means to read it or to make it anew. A lease is part of each [original] and [remade].
 //
 // The habits of base transports make the rules. Over HTTP/1, net/http may stay in a
 // Read for ever after an early response. Over HTTP/2, it closes the body from another

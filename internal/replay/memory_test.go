@@ -63,7 +63,7 @@ func TestCopiesAllocate(t *testing.T) {
 				want += 2 * float64(attempts-1)
 			}
 			assert.Equal(t, want, testing.AllocsPerRun(100, func() {
-				b := New(row.req, Limits{Memory: 1 << 20}, &pool)
+				b := New(row.req, 1<<20, &pool)
 				for n := 1; b != nil && n <= attempts; n++ {
 					if n > 1 {
 						_, _ = b.TakeBack(context.Background(), MaxBusy)

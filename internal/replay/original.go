@@ -14,22 +14,19 @@ import (
 
 // An original is a body without GetBody. All attempts read the same body, which the
 // caller handed over. If it has a Seek method, it is sought back for each attempt.
-// If not, the original keeps the bytes that were read, first in memory and then,
-// if the limits allow it, in a file.
+// If not, the original keeps the bytes that were read.
 //
 // The caller's body is closed once, after the last attempt.
 type original struct {
 	body   io.ReadCloser
 	seeker io.Seeker // of body; if nil, the bytes are kept
 	start  int64     // the offset at which a seekable body was handed over
-	limits Limits    // of the bytes that are kept
+	limit  int64     // of the bytes that are kept; not positive: none is
 	pool   *Pool
 
 	lease          // its mu guards all below
 	kept    buffer // the first bytes of the body, as long as all its bytes can be kept
 	counted *int64 // how many bytes of kept the pool gets back if the body is lost; nil while kept is small
-	spool   *spool // takes the bytes that memory does not; made when the first of them comes
-	spooled int64  // how many bytes, after kept, are in the spool
 	end     error  // how the body ended, once it did
 	moved   bool   // a seekable body was read since it was at start
 	holder  *view  // the reader of the attempt under way, nil if there is none
@@ -48,8 +45,8 @@ type view struct {
 }
 
 // newOriginal returns the original of a body without GetBody.
-func newOriginal(body io.ReadCloser, limits Limits, pool *Pool) *original {
-	o := &original{body: body, limits: limits, pool: pool}
+func newOriginal(body io.ReadCloser, limit int64, pool *Pool) *original {
+	o := &original{body: body, limit: limit, pool: pool}
 	if seeker, ok := body.(io.Seeker); ok {
 		// Standard input, a pipe and a terminal have a Seek method that fails.
 		if at, err := seeker.Seek(0, io.SeekCurrent); err == nil {
@@ -88,8 +85,6 @@ func (v *view) Read(p []byte) (int, error) {
 			o.wait()
 		case v.at < o.kept.size:
 			return v.advance(o.kept.readAt(p, v.at)), nil
-		case v.at < o.kept.size+o.spooled:
-			return v.readSpool(p)
 		case o.end != nil:
 			return 0, o.end
 		case o.wanted:
@@ -107,22 +102,6 @@ func (v *view) advance(n int) int {
 	return n
 }
 
-// readSpool reads bytes that are in the file; the lock is held.
-func (v *view) readSpool(p []byte) (n int, err error) {
-	o := v.o
-	at := v.at - o.kept.size
-	p = p[:min(int64(len(p)), o.spooled-at)]
-	o.use(func() { n, err = o.spool.readAt(p, at) })
-	if err != nil {
-		// The next bytes of the body do not belong here. So the body ends here, and
-		// not cleanly, for this attempt and any other.
-		o.end = fmt.Errorf("transport: the spooled request body: %w", err)
-		o.lose(o.end)
-		return 0, o.end
-	}
-	return v.advance(n), nil
-}
-
 // readBody reads the body itself, and keeps the bytes; the lock is held.
 func (v *view) readBody(p []byte) (n int, err error) {
 	o := v.o
@@ -138,79 +117,43 @@ func (v *view) readBody(p []byte) (n int, err error) {
 	return v.advance(n), err
 }
 
-// keep keeps bytes that were read from the body. They go to memory as far as the
-// limit and the pool allow, and from then on to the spool. keep gives
-// the lock up while it writes to the disk; the lock is held.
+// keep keeps bytes that were read from the body, as far as the limit and the pool allow; the
+// lock is held.
 func (o *original) keep(p []byte) {
 	if o.seeker != nil || o.why != nil || o.finished || len(p) == 0 {
 		return
 	}
-	if o.spooled == 0 {
-		p = p[o.keepInMemory(p):]
-	}
-	switch {
-	case len(p) == 0:
-	case o.limits.Disk <= 0:
-		o.lose(o.memoryFull())
-	default:
-		o.keepOnDisk(p)
-	}
-}
-
-// keepInMemory keeps bytes as far as memory has room, and returns their number; the
-// lock is held.
-func (o *original) keepInMemory(p []byte) int {
-	n := o.kept.append(p, o.limits.Memory, o.pool)
+	n := o.kept.append(p, o.limit, o.pool)
 	if o.counted == nil && beyondSmall(o.kept.held) > 0 {
-		o.counted = countUntilLost(o, o.pool.leaveMemory)
+		o.countUntilLost()
 	}
 	if o.counted != nil {
 		*o.counted = o.kept.held
 	}
-	return n
+	if n < len(p) {
+		o.lose(o.memoryFull())
+	}
 }
 
-// keepOnDisk adds bytes to the spool; the lock is held, and given up while it writes.
-func (o *original) keepOnDisk(p []byte) {
-	if o.spool == nil {
-		o.spool = &spool{dir: o.limits.Dir, limit: o.limits.Disk, pool: o.pool, held: countUntilLost(o, o.pool.leaveDisk)}
-	}
-	var err error
-	o.use(func() { err = o.spool.add(p) })
-	if err != nil {
-		o.lose(o.diskFull(err))
-		return
-	}
-	o.spooled += int64(len(p))
-}
-
-// countUntilLost returns a count of bytes for release. A base transport may neither
+// countUntilLost begins to count the bytes that are kept. A base transport may neither
 // read on nor close its reader. When the garbage collector finds such a body, the
-// pool gets the bytes back that are counted then.
-func countUntilLost(o *original, release func(held int64)) *int64 {
-	held := new(int64)
-	runtime.AddCleanup(o, func(held *int64) { release(*held) }, held)
-	return held
+// pool gets the bytes back that are counted then; the lock is held.
+func (o *original) countUntilLost() {
+	pool := o.pool
+	o.counted = new(int64)
+	runtime.AddCleanup(o, func(held *int64) { pool.leaveMemory(*held) }, o.counted)
 }
 
-// memoryFull says which limit in memory the body has reached, and which fields of
-// the rule would help.
+// memoryFull says which limit the body has reached, and which fields of the rule would
+// help.
 func (o *original) memoryFull() error {
 	switch {
-	case o.limits.Memory <= 0:
-		return errors.New("Upload.Memory and Upload.Disk are off, and it has no GetBody")
-	case o.kept.size < o.limits.Memory:
-		return fmt.Errorf("the %d bytes that a Transport keeps of all its request bodies (Upload.Memory) are in use, and Upload.Disk is off", MaxMemory)
+	case o.limit <= 0:
+		return errors.New("Upload.Memory is off, and it has no GetBody")
+	case o.kept.size < o.limit:
+		return fmt.Errorf("the %d bytes that a Transport keeps of all its request bodies (Upload.Memory) are in use", MaxMemory)
 	}
-	return fmt.Errorf("it is larger than Upload.Memory (%d bytes), Upload.Disk is off, and it has no GetBody", o.limits.Memory)
-}
-
-// diskFull says why the spool did not take bytes.
-func (o *original) diskFull(err error) error {
-	if err != errSpoolFull {
-		return err
-	}
-	return fmt.Errorf("it is larger than Upload.Memory (%d bytes) and Upload.Disk (%d bytes) together, and it has no GetBody", max(o.limits.Memory, 0), o.limits.Disk)
+	return fmt.Errorf("it is larger than Upload.Memory (%d bytes), and it has no GetBody", o.limit)
 }
 
 // lose notes that the body cannot be produced again, and the first reason. The kept
@@ -221,20 +164,17 @@ func (o *original) lose(why error) {
 	o.drop()
 }
 
-// drop gives memory and file back; the lock is held.
+// drop gives the memory back; the lock is held.
 func (o *original) drop() {
 	o.kept.drop(o.pool)
 	if o.counted != nil {
 		*o.counted = 0
 	}
-	o.spool.drop()
-	o.spooled = 0
 }
 
-// settle gives memory and file back when nobody can need them any more; the lock is
-// held.
+// settle gives the memory back when nobody can need it any more; the lock is held.
 func (o *original) settle() {
-	if v := o.holder; o.finished && (v == nil || v.closed || v.at >= o.kept.size+o.spooled) {
+	if v := o.holder; o.finished && (v == nil || v.closed || v.at >= o.kept.size) {
 		o.drop()
 	}
 }
@@ -266,7 +206,7 @@ func (v *view) unblock() {
 		return
 	}
 	o.closed = true
-	o.why = cmp.Or(o.why, errBlocked) // the kept bytes stay for now, because the Read may use their file
+	o.lose(errBlocked)
 	o.mu.Unlock()
 	_ = o.body.Close()
 }

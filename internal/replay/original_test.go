@@ -70,7 +70,7 @@ func noisy(n int) string {
 func TestCloseDuringRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pr, pw := io.Pipe()
-		b := New(put(t, pr), Limits{Memory: 100}, new(Pool))
+		b := New(put(t, pr), 100, new(Pool))
 		v := next(b)
 		ended := make(chan error, 1)
 		go func() {
@@ -96,7 +96,7 @@ func TestCloseEndsABlockedRead(t *testing.T) {
 	for takes, kept := range map[time.Duration]bool{MaxBusy / 2: true, time.Hour: false} {
 		synctest.Test(t, func(t *testing.T) {
 			pr, pw := io.Pipe()
-			b := New(put(t, pr), Limits{Memory: 100}, new(Pool))
+			b := New(put(t, pr), 100, new(Pool))
 			v := next(b)
 			time.AfterFunc(takes, func() {
 				_, _ = pw.Write([]byte("x"))
@@ -157,7 +157,7 @@ func FuzzOriginal(f *testing.F) {
 				io.Seeker
 			}{src, reader}
 		}
-		b := New(req, Limits{Memory: int64(limit)}, &pool)
+		b := New(req, int64(limit), &pool)
 		for range 5 {
 			v := next(b)
 			want := r.IntN(int(size) + 2)

@@ -20,7 +20,7 @@ import (
 func remadeBy(t testing.TB, first io.ReadCloser, getBody func() (io.ReadCloser, error)) Body {
 	req := put(t, first)
 	req.GetBody = getBody
-	return New(req, Limits{}, new(Pool))
+	return New(req, 0, new(Pool))
 }
 
 // Given a base transport whose call of GetBody is under way, when the request ends,

@@ -5,14 +5,8 @@ import (
 	"bytes"
 	"io"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
-	"testing"
-
-	"github.com/stretchr/testify/require"
 )
 
 // A Text keeps what is written to it, and can be read meanwhile.
@@ -68,24 +62,4 @@ func Heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
-}
-
-// Files counts the temporary files of dir. On Linux these are open and have no name.
-func Files(t *testing.T, dir string) (n int) {
-	t.Helper()
-	named, err := filepath.Glob(filepath.Join(dir, "*"))
-	require.NoError(t, err)
-	if runtime.GOOS != "linux" {
-		return len(named)
-	}
-	require.Empty(t, named, "a file has its name still")
-	fds, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	for _, fd := range fds {
-		to, err := os.Readlink("/proc/self/fd/" + fd.Name())
-		if err == nil && strings.HasPrefix(to, dir+"/") {
-			n++
-		}
-	}
-	return n
 }

@@ -33,7 +33,7 @@ func newRule(d dice, nested bool) policy.Rule {
 		r.MaxElapsed = d.between(20*time.Millisecond, time.Minute)
 	}
 	if d.chance(20) {
-		r.Upload.Disk = 64 << 10
+		r.Upload.Memory = 64 << 10
 	}
 	drawLimits(d, &r)
 	drawHooks(d, &r)

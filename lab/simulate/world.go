@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -328,9 +327,8 @@ func (w *world) states() (all []memberState) {
 func (w *world) config(l *link) transport.Config {
 	p := w.plan
 	c := transport.Config{
-		Base:    &base{world: w},
-		Hosts:   p.rules(func(h *host) policy.Rule { return h.rule }),
-		TempDir: os.TempDir(),
+		Base:  &base{world: w},
+		Hosts: p.rules(func(h *host) policy.Rule { return h.rule }),
 	}
 	if l != nil {
 		c.Base, c.Fleet = &base{world: w, process: l.process}, l

@@ -56,7 +56,7 @@ func TestLocate(t *testing.T) {
 	assert.Equal(t, "line 2, column 10: rule: Gate.Max: 1 is wrong", here("Rule.Gate.Max"))
 	assert.Equal(t, "line 4, column 21: hosts[\"a \\\"]b\"].gate.start: 1 is wrong", here(`Hosts["a \"]b"].Gate.Start`))
 	assert.Equal(t, "line 3, column 12: hosts[\"a \\\"]b\"]: 1 is wrong", here(`Hosts["a \"]b"]`))
-	assert.Equal(t, "line 1, column 1: 1 is wrong", here("TempTotal"))
+	assert.Equal(t, "line 1, column 1: 1 is wrong", here("Base"))
 	other := errors.New("another error")
 	assert.Equal(t, other, f.Locate(other))
 	assert.NoError(t, f.Locate(nil))
@@ -65,7 +65,7 @@ func TestLocate(t *testing.T) {
 func TestSettings(t *testing.T) {
 	f := parsed(t, `{
 	  "rule": {"backoff": {"type": "constant", "delay": "2s"}, "profile": "aws", "stall": "off", "gate": {"max": 7}},
-	  "hosts": {"h": {"hint": ["retry_info"], "profile": "github", "upload": {"memory": 1000, "disk": "off"}, "budget": {"per_second": "off"}, "rate": {"per_second": 0.5}, "alternates": {"bases": ["https://b.test", "https://c.test"]}}}
+	  "hosts": {"h": {"hint": ["retry_info"], "profile": "github", "upload": {"memory": 1000}, "budget": {"per_second": "off"}, "rate": {"per_second": 0.5}, "alternates": {"bases": ["https://b.test", "https://c.test"]}}}
 	}`)
 	for pattern, want := range map[string]map[string][2]string{
 		"": {
@@ -84,7 +84,6 @@ func TestSettings(t *testing.T) {
 			"classify":      {"of the profile", `profile "github" of host "h"`},
 			"hint":          {`["retry_info"], then profile "github"`, `host "h"`},
 			"upload.memory": {"1000", `host "h"`},
-			"upload.disk":   {"off", `host "h"`},
 			"budget.burst":  {"10", "default"},
 			"rate.burst":    {"1", "default"},
 			"gate.max":      {"7", "rule"},
@@ -140,7 +139,7 @@ func TestRulesOfPaths(t *testing.T) {
 	}
 	for key, source := range map[string]string{
 		"attempts": `path "POST h/v1/"`, "max_elapsed": `host "h"`, "rate.per_second": `host "h"`,
-		"classify": `profile "openai" of path "POST h/v1/"`, "upload.disk": "default",
+		"classify": `profile "openai" of path "POST h/v1/"`, "upload.memory": "default",
 	} {
 		assert.Equal(t, source, got[key], key)
 	}
