@@ -254,6 +254,19 @@ func TestPeekEndsWithTheCaller(t *testing.T) {
 	})
 }
 
+// closedWhileRead closes the body while a Read of it waits, and returns the error of the Read.
+func closedWhileRead(t *testing.T, o Outcome) error {
+	t.Helper()
+	got := make(chan error)
+	go func() {
+		_, err := o.Response.Body.Read(make([]byte, 1))
+		got <- err
+	}()
+	synctest.Wait()
+	require.NoError(t, o.Response.Body.Close())
+	return <-got
+}
+
 // TestCloseDoesNotWaitForARead: for net/http's bodies, whose Close ends their
 // Read, and for those whose Close waits for it.
 func TestCloseDoesNotWaitForARead(t *testing.T) {
@@ -295,27 +308,13 @@ func TestCloseDoesNotWaitForARead(t *testing.T) {
 		r, _ := io.Pipe()
 		o := outcomeOf(&source{Reader: r, onClose: r.Close})
 		o.Peek(1)
-		got := make(chan error)
-		go func() {
-			_, err := o.Response.Body.Read(make([]byte, 1))
-			got <- err
-		}()
-		synctest.Wait()
-		require.NoError(t, o.Response.Body.Close())
-		require.Error(t, <-got)
+		require.Error(t, closedWhileRead(t, o))
 	})
 	inBubble(t, "a Read of the caller's, of a source whose Close ends nothing", func(t *testing.T) {
 		response := make(chan struct{})
 		o := outcomeOf(&source{Reader: readFunc(func([]byte) (int, error) { <-response; return 0, io.EOF })})
 		o.Peek(1)
-		got := make(chan error)
-		go func() {
-			_, err := o.Response.Body.Read(make([]byte, 1))
-			got <- err
-		}()
-		synctest.Wait()
-		require.NoError(t, o.Response.Body.Close())
-		require.ErrorIs(t, <-got, http.ErrBodyReadAfterClose)
+		require.ErrorIs(t, closedWhileRead(t, o), http.ErrBodyReadAfterClose)
 		close(response)
 	})
 	inBubble(t, "a Read that has returned", func(t *testing.T) {
