@@ -212,8 +212,8 @@ func ResultOf(ctx context.Context, resp *http.Response, err error) gate.Result {
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
 		return gate.Neutral // the caller left
-	case err != nil && errors.Is(err, context.Cause(ctx)):
-		return gate.Lost // the caller's deadline, whatever its cause is called
+	case err != nil && IsLate(ctx, err):
+		return gate.Lost // the host may be busy with it still
 	case err != nil:
 		return resultOfError(err)
 	}
@@ -229,10 +229,14 @@ func ResultOf(ctx context.Context, resp *http.Response, err error) gate.Result {
 	return gate.Success
 }
 
+// IsLate reports whether an attempt ended because it took too long. A base transport may
+// return the cause of the caller's deadline, which can be any error.
+func IsLate(ctx context.Context, err error) bool {
+	return classify.KindOf(err) == classify.Timeout || ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
+}
+
 func resultOfError(err error) gate.Result {
 	switch classify.KindOf(err) {
-	case classify.Timeout:
-		return gate.Lost // the host may be busy with it still
 	case classify.DNS, classify.Dial, classify.TLS, classify.Reset:
 		return gate.Failed
 	}

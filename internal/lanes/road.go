@@ -14,7 +14,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -214,7 +213,7 @@ func (r *Road) troubleOf(o *Outcome) trouble {
 	switch {
 	case o.Err != nil && errors.Is(r.Ctx.Err(), context.Canceled):
 		return noTrouble // the caller left
-	case o.Err != nil && r.isLate(o.Err):
+	case o.Err != nil && flight.IsLate(r.Ctx, o.Err):
 		switch {
 		case o.Cut:
 			return isStalled
@@ -237,12 +236,6 @@ func (r *Road) troubleOf(o *Outcome) trouble {
 		return isBroken
 	}
 	return noTrouble
-}
-
-// isLate reports whether an attempt ended because it took too long. A base transport may
-// return the cause of the caller's deadline, which can be any error.
-func (r *Road) isLate(err error) bool {
-	return classify.KindOf(err) == classify.Timeout || r.Ctx.Err() != nil && errors.Is(err, context.Cause(r.Ctx))
 }
 
 // isSilent reports whether nothing came over the lane while the attempt timed out. If the
