@@ -105,7 +105,7 @@ func (r *racer) ended(took time.Duration, resp *http.Response, err error) {
 // Close that panics would end the process here, and a Close that blocks would hold
 // up the winner.
 func (r *racer) close() {
-	r.Slot.Release()
+	r.Refused.Release()
 	flight.Dismiss(r.Ctx, r.resp)
 }
 
@@ -164,7 +164,7 @@ func (x *exchange) race() {
 	if came == r.second {
 		r.first.way.WasOutrun()
 	}
-	r.winner, x.outcome, x.limits.Slot = came, came.outcome(), came.Slot
+	r.winner, x.outcome, x.limits.Refused = came, came.outcome(), came.Refused
 	if x.Rule.Policy.Hedge.Percentile > 0 && flight.ResultOf(x.Ctx, x.resp, x.err) == gate.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
@@ -328,7 +328,7 @@ func (x *exchange) recordOutrun(r *racer, err error, v classify.Verdict) {
 		x.road.Note(&over)
 		e := x.ending(&d)
 		d.Hint = x.limits.NoteOutcome(&e)
-		r.Slot.Release()
+		r.Refused.Release()
 		x.wait = d.Time.Add(d.Hint)
 	}
 	x.report.record(nil, &d.entry)

@@ -77,7 +77,7 @@ func (x *exchange) send() {
 		a.watch.end(a.way, a.timing.took, x.resp, x.err)
 	}()
 	x.resp, x.err = a.fly()
-	x.limits.Slot = a.Slot
+	x.limits.Slot, x.limits.Refused = a.Slot, a.Refused
 }
 
 // attempt prepares the next attempt, whose outcome will be at hand.

@@ -28,9 +28,10 @@ type Flight struct {
 	Body     io.ReadCloser                 // nil: the caller's own, as it is
 	GetBody  func() (io.ReadCloser, error) // for the base transport; nil: the caller's own
 	Timeouts *Timeouts
-	Timed    bool       // it has a context of its own
-	Header   string     // that tells the server which retry this is; empty: none
-	Slot     Slot       // after the flight: that of a response that is no success
+	Timed    bool   // it has a context of its own
+	Header   string // that tells the server which retry this is; empty: none
+	Slot     Slot
+	Refused  *Slot      // of a response to the copy that is no success; nil: none
 	Home     home       // of the lane, and of its clock
 	Lane     *lane.Lane // hears what comes; nil: nobody needs to know
 	Link     *Link      // nil: nobody needs to know
@@ -99,7 +100,11 @@ func (f *Flight) Light() bool {
 
 // SendLight sends the caller's own request.
 func (f *Flight) SendLight() (resp *http.Response, err error) {
-	defer func() { f.Slot = f.Slot.Landed(f.Ctx, f.Req, resp, err, nil) }() // also if the base transport panics
+	defer func() { // also if the base transport panics
+		if f.Slot.Landed(f.Ctx, f.Req, resp, err, nil); !f.Slot.refused {
+			f.Slot = Slot{}
+		}
+	}()
 	return CheckResponse(f.Base.RoundTrip(f.Req))
 }
 
@@ -202,7 +207,11 @@ func (f *Flight) SendCopy(out *Outgoing) (resp *http.Response, err error) {
 		kept := &out.more.kept
 		kept.slot, f.Slot = f.Slot, Slot{}
 		held = &kept.slot
-		defer func() { f.Slot = held.Landed(f.Ctx, req, resp, err, kept) }()
+		defer func() {
+			if held.Landed(f.Ctx, req, resp, err, kept); held.refused {
+				f.Refused = held
+			}
+		}()
 	}
 	defer func() {
 		if resp == nil && err == nil { // the base transport has panicked or ended its goroutine

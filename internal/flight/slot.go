@@ -27,20 +27,23 @@ import (
 //
 // An error, a success without a body, an event stream and a connection that is handed over
 // end the slot at once. A response that is no success hands the slot back to the limits, which
-// end it once they know of the hold that the response may ask for. Otherwise the next request
-// would get the slot, and go before the hold. The body of any other success keeps the slot
-// until the body has ended or is closed, or the request's context has ended. If nobody reads
-// from the body for a minute, it keeps the slot no longer (see [gate.Gate.Idle]). The same
-// holds if the body has no length and a Read waits for 500 ms (see [gate.Gate.Reading]). While
-// the attempt waits for the caller's body, its slot does not count (see [gate.Gate.Await]).
+// end it, and tell the gate its result, once they know of the hold that the response may ask
+// for. Otherwise the next request would get the slot, and go before the hold. The body of any
+// other success keeps the slot until the body has ended or is closed, or the request's context
+// has ended. If nobody reads from the body for a minute, it keeps the slot no longer (see
+// [gate.Gate.Idle]). The same holds if the body has no length and a Read waits for 500 ms (see
+// [gate.Gate.Reading]). While the attempt waits for the caller's body, its slot does not count
+// (see [gate.Gate.Await]).
 type Slot struct {
 	Home home
 	Host string
 	Gate *gate.Gate // nil: no gate
 
 	Probe bool      // a permit of the fleet has to be renewed while the attempt is under way
-	told  bool      // the gate knows how the attempt ended
 	At    gate.Slot // guarded by the gate's lock
+
+	refused bool        // it is the slot of a response that is no success
+	result  gate.Result // of that response, which the gate does not know yet
 }
 
 // Tell tells the fleet, if the gate has news for it.
@@ -54,14 +57,13 @@ func (s *Slot) Tell(news bool) {
 // second call does nothing.
 func (s *Slot) Release() {
 	switch {
-	case s.Gate == nil:
-		return
-	case s.told:
-		s.Tell(s.Gate.Done(s.Home.Now(), &s.At))
+	case s == nil || s.Gate == nil:
+	case s.refused:
+		s.Tell(s.Gate.End(s.Home.Now(), &s.At, s.result)) // a Read of the request's body may still use s
 	default:
 		s.Tell(s.Gate.Release(s.Home.Now(), &s.At))
+		*s = Slot{}
 	}
-	*s = Slot{}
 }
 
 // awaits notes that the attempt waits for the caller's body.
@@ -93,14 +95,13 @@ func (s *Slot) renew() (stop func()) {
 	}
 }
 
-// Landed tells the gate the result of the attempt. It returns the slot of a response that is
-// no success. Otherwise it ends the slot, unless the body of the response takes it over. If
-// there is neither a response nor an error, the base transport has panicked or ended its
-// goroutine. into may be nil. Otherwise it is memory for the response's body, and may have the
-// slot already.
-func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Response, err error, into *slotBody) (back Slot) {
+// Landed tells the gate the result of the attempt, and ends the slot unless the response is no
+// success, or its body takes the slot over. If there is neither a response nor an error, the
+// base transport has panicked or ended its goroutine. into may be nil. Otherwise it is
+// memory for the response's body, and may have the slot already.
+func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Response, err error, into *slotBody) {
 	if s.Gate == nil {
-		return back
+		return
 	}
 	result, kept := gate.Neutral, false
 	defer func() { // also if a method of the base transport's error panics
@@ -109,13 +110,11 @@ func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Respons
 		}
 	}()
 	if resp == nil && err == nil {
-		return back
+		return
 	}
 	switch result = ResultOf(ctx, resp, err); {
 	case resp != nil && result != gate.Success:
-		kept = true
-		back = Slot{Home: s.Home, Host: s.Host, Gate: s.Gate, told: true}
-		s.Tell(s.Gate.Pass(s.Home.Now(), &s.At, &back.At, result))
+		kept, s.refused, s.result = true, true, result
 	case result == gate.Success && keeps(req, resp):
 		kept = true
 		if into == nil {
@@ -126,7 +125,6 @@ func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Respons
 		}
 		into.keep(ctx, resp)
 	}
-	return back
 }
 
 // keeps reports whether a response has a body that its host may have to work on

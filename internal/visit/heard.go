@@ -128,6 +128,7 @@ func (l *Limits) NoteOutcome(o *Ending) (hint time.Duration) {
 		l.noteCooldown(o, told, hint)
 	}
 	l.Slot.Release()
+	l.Refused.Release()
 	return hint
 }
 

@@ -27,6 +27,7 @@ type Limits struct {
 
 	reserved *budget.Charge  // a retry from the budget that has not gone yet
 	Slot     flight.Slot     // at the gate, until an attempt takes it over, and then of a response that is no success
+	Refused  *flight.Slot    // that of such a response, if a copy was sent; nil: none
 	refusals uint32          // that the cooldown knew of when it let the attempt go; 0 if nothing was held
 	pass     pacing.Pass     // the pacing's numbers of the attempt; zero if no quota was known
 	since    instant.Instant // when the attempt began to wait for the limits
@@ -320,6 +321,7 @@ func (l *Limits) Release() {
 		l.ReleaseBudget()
 	}
 	l.Slot.Release()
+	l.Refused.Release()
 }
 
 // scopeKey returns the key of the request's scope. It is computed once, and only

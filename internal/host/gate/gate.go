@@ -203,19 +203,6 @@ func (g *Gate) Result(now instant.Instant, s *Slot, r Result) (news bool) {
 	return g.unlock(next)
 }
 
-// Pass is Result for a slot that is kept until Done, although no body keeps it. The slot
-// moves to another address, and s is empty then. news is as for Leave.
-func (g *Gate) Pass(now instant.Instant, s, to *Slot, r Result) (news bool) {
-	g.mu.Lock()
-	var next *queue.Waiter
-	if s.held {
-		g.note(now, s, r)
-		*to, s.held = *s, false
-		next = g.head(now)
-	}
-	return g.unlock(next)
-}
-
 // Done gives back the slot of a request that has ended. It may be called more
 // than once and from several goroutines. Only the first call counts.
 func (g *Gate) Done(now instant.Instant, s *Slot) (news bool) { return g.End(now, s, Neutral) }
