@@ -8,8 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -142,24 +140,4 @@ func (c *downstream) isLate() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.late
-}
-
-// notTrailers are fields that mean something before a body is read: who asks, for what, by
-// which way (RFC 9110 §6.5.1). Some servers merge the trailer into the header. A client
-// could then set fields that the proxy replaces or removes in the header.
-var notTrailers = []string{
-	"Authorization", "Cache-Control", "Connection", "Content-Encoding", "Content-Length", "Content-Range", "Content-Type",
-	"Cookie", "Date", "Expect", "Forwarded", "Host", "Http2-Settings", "Keep-Alive", "Max-Forwards", "Origin", "Pragma", "Range",
-	"Referer", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "True-Client-Ip", "Upgrade", "Via", "Warning",
-}
-
-// isTrailer reports whether a field may be in the trailer of a request.
-func isTrailer(name string) bool {
-	name = http.CanonicalHeaderKey(name)
-	for _, prefix := range []string{"Accept", "If-", "Proxy-", "Sec-", "Www-", "X-Forwarded", "X-Original-", "X-Real-", "X-Rewrite-", "X-Http-Method", "X-Method-Override"} {
-		if strings.HasPrefix(name, prefix) {
-			return false
-		}
-	}
-	return !slices.Contains(notTrailers, name)
 }

@@ -7,6 +7,7 @@
 //	serve.go      the listeners, and an orderly end
 //	route.go      which upstream gets a request
 //	proxy.go      a request and its response
+//	fields.go     the fields of a request that a client may not set
 //	client.go     a client that is slow, and the trailer of its request
 //	failure.go    the response to a request that failed
 //	rules.go      rules from a file, reloaded when it changes
@@ -45,7 +46,7 @@ const (
 )
 
 const usage = `Usage: aplomb proxy -to [PREFIX=]URL [-to ...] [-rules FILE] [-listen ADDR]
-                    [-debug ADDR]
+                    [-no-upgrade PREFIX ...] [-debug ADDR]
        aplomb proxy -demo
 
 Forwards each request to an upstream. A request that fails is retried if that is
@@ -154,6 +155,11 @@ func parse(args []string, w world) (options, error) {
 		badRoute = cmp.Or(badRoute, o.routes.add(value))
 		return nil
 	})
+	var plain []string // prefixes
+	f.Func("no-upgrade", "let no upgrade, such as WebSocket, pass by the route of `PREFIX`; may be given several times", func(prefix string) error {
+		plain = append(plain, prefix)
+		return nil
+	})
 	f.StringVar(&o.rules, "rules", "", "read the rules for retries, waits and limits from `FILE` (JSON, as package policy/rulefile has it)")
 	f.DurationVar(&o.poll, "poll", time.Second, "how often to look whether the rules have changed; 0: only on SIGHUP")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "accept requests at `ADDR`")
@@ -164,7 +170,7 @@ func parse(args []string, w world) (options, error) {
 	})
 	f.DurationVar(&o.client, "client", time.Minute, "how long a client may take for each piece of its request's body, and half of how long to read a piece of the response; 0: for ever")
 	f.DurationVar(&o.grace, "grace", 30*time.Second, "how long requests under way may take at the end")
-	f.BoolVar(&o.trusted, "trust", false, "keep the X-Forwarded headers of requests, because they come from another proxy")
+	f.BoolVar(&o.trusted, "trust", false, "keep the X-Forwarded headers and their kin of requests, because they come from another proxy")
 	f.TextVar(&o.level, "log", slog.LevelInfo, "the least `LEVEL` that is logged: debug, info, warn or error")
 	f.BoolVar(&o.demo, "demo", false, "forward requests to an upstream in this program that has faults, change the rules, and check the result")
 	err := f.Parse(args)
@@ -191,6 +197,11 @@ func parse(args []string, w world) (options, error) {
 		return o, errors.New("-demo takes no other flag")
 	case !o.demo && len(o.routes) == 0:
 		return o, errors.New("no upstream: -to is missing")
+	}
+	for _, prefix := range plain {
+		if err := o.routes.keepPlain(prefix); err != nil {
+			return o, fmt.Errorf("-no-upgrade: %w", err)
+		}
 	}
 	return o, nil
 }

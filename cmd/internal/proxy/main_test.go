@@ -48,6 +48,7 @@ func TestCommandLine(t *testing.T) {
 		{"-to http://a.example/?key=" + secret, exitUsage, "no query"},
 		{"-to /a=" + to, exitUsage, "end with a slash"},
 		{"-to " + to + " -to /=" + to, exitUsage, "twice"},
+		{"-to " + to + " -no-upgrade /a/", exitUsage, "no -to has the prefix /a/"},
 		{"-to " + to + " -poll -1s", exitUsage, "-poll is negative"},
 		{"-to " + to + " -grace -1s", exitUsage, "-grace is negative"},
 		{"-to " + to + " -log loud", exitUsage, "loud"},

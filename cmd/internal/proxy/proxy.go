@@ -5,9 +5,11 @@ package proxy
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -117,6 +119,13 @@ func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 	// The client fills this map when it has read the body, and after that the
 	// transport sends it.
 	r.Out.Trailer = to.client.trailer
+	maps.DeleteFunc(r.Out.Header, func(name string, _ []string) bool {
+		return isSettings(name) || !p.trusted && aboutTheWay(name)
+	})
+	if to.route.plain || upgradesToHTTP(r.In.Header["Upgrade"]) {
+		r.Out.Header.Del("Connection")
+		r.Out.Header.Del("Upgrade")
+	}
 	if p.trusted {
 		r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
 	}
@@ -134,6 +143,9 @@ func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 func (p *proxy) respond(resp *http.Response) error {
 	if resp.StatusCode < 100 {
 		return fmt.Errorf("the upstream's status is %03d", resp.StatusCode) // net/http cannot send it
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols && resp.Request.Header.Get("Upgrade") == "" {
+		return errors.New("the upstream switches to a protocol that nobody asked for")
 	}
 	p.stats.responded(resp.StatusCode)
 	if h := transport.HistoryOf(resp); h.Reason != transport.ReasonFinal {

@@ -152,6 +152,38 @@ func TestForwardedHeaders(t *testing.T) {
 	})
 }
 
+// A stranger says nothing about the way of its request in a field that the proxy does not set,
+// nor under a name that CGI and WSGI take for the same.
+func TestForwardingFieldsOfStrangers(t *testing.T) {
+	var got atomic.Pointer[http.Header]
+	to := upstream(t, func(_ http.ResponseWriter, r *http.Request) { got.Store(&r.Header) })
+	fields := []string{
+		"X-Real-Ip", "X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Ssl", "X-Original-Url", "X-Rewrite-Url", "True-Client-Ip",
+		"X_Forwarded_For", "X_forwarded-Host", "X-Forwarded_Proto", "x_real_ip", "X_Original_URL",
+	}
+	send := func(p *running) http.Header {
+		lines := ""
+		for _, name := range fields {
+			lines += "\r\n" + name + ": stranger"
+		}
+		status, _ := raw(t, p, "GET / HTTP/1.1\r\nX-Own: 1\r\nX_own: 1"+lines)
+		require.Equal(t, http.StatusOK, status)
+		return *got.Load()
+	}
+	h := send(start(t, "-to", to.URL))
+	assert.Equal(t, "127.0.0.1", h.Get("X-Forwarded-For"))
+	assert.Equal(t, "shop.example", h.Get("X-Forwarded-Host"))
+	for name, values := range h {
+		assert.NotContains(t, values, "stranger", name)
+	}
+	assert.Contains(t, h, "X-Own")
+	assert.Contains(t, h, "X_own")
+	h = send(start(t, "-to", to.URL, "-trust"))
+	for _, name := range fields {
+		assert.Equal(t, "stranger", h.Get(name), name)
+	}
+}
+
 func TestRetriesAreInvisible(t *testing.T) {
 	var n atomic.Int64
 	to := upstream(t, func(w http.ResponseWriter, r *http.Request) {
@@ -262,7 +294,7 @@ func TestTrailersOfStrangers(t *testing.T) {
 		return *got.Load()
 	}
 	assert.Equal(t, http.Header{"X-Amz-Checksum-Sha256": {"1", "2"}}, call("x-amz-checksum-sha256", "x-amz-checksum-sha256: 1", "X-Amz-Checksum-Sha256: 2"))
-	bad := []string{"X-Forwarded-For", "authorization", "Via", "Cookie", "X-Real-IP", "Forwarded", "If-Match", "X-Forwarded-Proto", "Proxy-Authorization"}
+	bad := []string{"X-Forwarded-For", "X_forwarded-For", "HTTP2-Settings", "authorization", "Via", "Cookie", "X-Real-IP", "Forwarded", "If-Match", "X-Forwarded-Proto", "Proxy-Authorization"}
 	fields := []string{"X-Sum: 1"}
 	for _, name := range bad {
 		fields = append(fields, name+": 192.0.2.1")
@@ -355,6 +387,68 @@ func TestUpgrade(t *testing.T) {
 	assert.Equal(t, exitFine, p.stop())
 	_, err = r.ReadByte()
 	require.Error(t, err)
+}
+
+// An upgrade to HTTP would be a tunnel for requests that the proxy does not see. It never
+// passes. A route can turn off the others.
+func TestNoTunnelForRequests(t *testing.T) {
+	upgraded := make(chan string, 1)
+	to := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := r.Header["Http2-Settings"]; ok || r.Header["Http2_settings"] != nil {
+			http.Error(w, "HTTP2-Settings", http.StatusBadRequest)
+			return
+		}
+		name := r.Header.Get("Upgrade")
+		if name == "" && r.URL.Path != "/forced" {
+			hello(w, r)
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		upgraded <- name
+		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\n")
+		if name != "" {
+			fmt.Fprintf(conn, "Connection: Upgrade\r\nUpgrade: %s\r\n", name)
+		}
+		fmt.Fprint(conn, "\r\n")
+	})
+	p := start(t, "-to", to.URL, "-to", "/plain/="+to.URL, "-no-upgrade", "/plain/")
+	for _, test := range []struct {
+		path, fields string
+		status       int
+	}{
+		{"/", "Connection: Upgrade\r\nUpgrade: websocket", 101},
+		{"/", "Connection: keep-alive, Upgrade\r\nUpgrade: SPDY/3.1", 101},
+		{"/plain/", "Connection: Upgrade\r\nUpgrade: websocket", 200},
+		{"/", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA", 200},
+		{"/", "Connection: Upgrade\r\nUpgrade: H2C\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA", 200},
+		{"/", "Connection: Upgrade\r\nUpgrade: websocket\r\nHTTP2_Settings: AAMAAABkAARAAAAAAAIAAAAA", 101},
+		{"/", "Connection: Upgrade\r\nUpgrade: websocket, h2c", 200},
+		{"/", "Connection: Upgrade\r\nUpgrade: h2c,websocket", 200},
+		{"/", "Connection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c", 200},
+		{"/", "Connection: Upgrade\r\nUpgrade: h2c ;x", 200},
+		{"/", "Connection: Upgrade\r\nUpgrade: h2c-14", 200},
+		{"/", "Connection: Upgrade\r\nUpgrade: HTTP/2.0", 200},
+		{"/forced", "X-None: 1", 502},
+		{"/plain/forced", "Connection: Upgrade\r\nUpgrade: websocket", 502},
+	} {
+		t.Run(test.path+" "+test.fields, func(t *testing.T) {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+			require.NoError(t, err)
+			defer conn.Close()
+			fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n", test.path, test.fields)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			require.NoError(t, err)
+			resp.Body.Close()
+			assert.Equal(t, test.status, resp.StatusCode)
+			if test.status != 200 {
+				<-upgraded
+			}
+		})
+	}
 }
 
 func TestLargeUpload(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 type route struct {
 	prefix string   // escaped; begins and ends with a slash
 	to     *url.URL // the path ends with a slash, or is empty
+	plain  bool     // no upgrade passes
 }
 
 func (r route) String() string { return r.prefix + "=" + r.to.String() }
@@ -54,13 +55,23 @@ func (rs *routes) add(value string) error {
 	if to.Path != "" && !strings.HasSuffix(to.Path, "/") {
 		to = to.JoinPath("/")
 	}
-	*rs = append(*rs, route{prefix, to})
+	*rs = append(*rs, route{prefix: prefix, to: to})
 	slices.SortFunc(*rs, func(a, b route) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
 	return nil
 }
 
 func (rs routes) has(prefix string) bool {
 	return slices.ContainsFunc(rs, func(r route) bool { return r.prefix == prefix })
+}
+
+// keepPlain lets no upgrade pass by the route of a prefix.
+func (rs routes) keepPlain(prefix string) error {
+	i := slices.IndexFunc(rs, func(r route) bool { return r.prefix == prefix })
+	if i < 0 {
+		return fmt.Errorf("no -to has the prefix %s", prefix)
+	}
+	rs[i].plain = true
+	return nil
 }
 
 // find returns the route for a URL, and the path below the route's prefix.
