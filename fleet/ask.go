@@ -16,12 +16,12 @@ type ask struct {
 	at time.Time
 }
 
-// rate returns the name of the key of the rate that a question is about.
-func (a *ask) rate() string {
-	if a.Unit == "" {
+// rateOf returns the name of the key of the rate that a message is about.
+func rateOf(m fleetmsg.Message) string {
+	if m.Unit == "" {
 		return "rate"
 	}
-	return "rate:" + url.QueryEscape(a.Unit)
+	return "rate:" + url.QueryEscape(m.Unit)
 }
 
 // bucket returns the name of the same rate in buckets.
@@ -53,9 +53,6 @@ func (f *Fleet) askLoop() {
 			case !ledger.Valid(a.Message):
 			case f.link.lost("") || time.Since(a.at) > askLife:
 				f.dropped.Add(1)
-				if a.Kind == fleetmsg.AskTokens {
-					f.buckets.unanswered(a.bucket(), a.at, time.Now())
-				}
 			default:
 				shared = append(shared, a)
 			}
@@ -70,11 +67,14 @@ func (f *Fleet) askLoop() {
 func (f *Fleet) askAll(asks []ask) {
 	commands := make([]command, 0, len(asks))
 	sent, away := time.Now(), f.link.away()
+	f.mu.Lock()
+	clock := f.clock
+	f.mu.Unlock()
 	for _, a := range asks {
 		if a.Kind == fleetmsg.AskTokens {
-			every := float64(everyOf(a.Message)) / float64(time.Microsecond)
-			commands = append(commands, command{tokensScript, a.Host, []string{f.keyOf(a.Host, a.rate())},
-				[]any{every, int64(a.Burst), int64(a.Amount), f.buckets.known(a.bucket(), sent, away)}})
+			missed := f.buckets.missed(a.bucket(), a.Wait, away)
+			commands = append(commands, command{tokensScript, a.Host, []string{f.keyOf(a.Host, rateOf(a.Message))},
+				append(bucketArgs(a.Message), missed.Microseconds(), int64(a.Spent), f.buckets.due(a.bucket(), sent), clock.deadline(a.at.Add(askLife)))})
 		} else {
 			commands = append(commands, command{probeScript, a.Host, []string{f.keyOf(a.Host, "gate")}, []any{a.Host, f.members()}})
 		}
@@ -107,7 +107,6 @@ func (f *Fleet) permit(host string, r *redis.Cmd) {
 func (f *Fleet) grant(a ask, sent time.Time, away time.Duration, r *redis.Cmd) {
 	v, err := r.Slice()
 	if err != nil || len(v) != 3 {
-		f.buckets.unanswered(a.bucket(), a.at, time.Now())
 		return
 	}
 	n, _ := v[0].(int64)
@@ -122,6 +121,11 @@ func (f *Fleet) grant(a ask, sent time.Time, away time.Duration, r *redis.Cmd) {
 		f.buckets.answered(a.bucket(), sent.Add(next), away)
 		f.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: a.Host, Unit: a.Unit, Amount: float64(n), First: first, Every: every, Wait: again})
 	}
+}
+
+// bucketArgs returns the arguments of each script of a rate.
+func bucketArgs(m fleetmsg.Message) []any {
+	return []any{float64(everyOf(m)) / float64(time.Microsecond), int64(m.Burst), int64(m.Amount)}
 }
 
 // everyOf is the time between two tokens.

@@ -18,6 +18,8 @@ type bucketOf struct {
 	client  *redis.Client
 	key     string
 	buckets buckets
+	silence time.Duration // for which it got no answer
+	spent   float64       // tokens that it used meanwhile
 }
 
 const bucketEach = 20 * time.Millisecond
@@ -26,9 +28,12 @@ func when(now time.Duration) time.Time { return time.Unix(0, int64(now)) }
 
 // take asks for tokens. Redis gets the question after a time.
 func (m *bucketOf) take(now, way, away time.Duration, want int) (n int64, first time.Duration) {
-	known := m.buckets.known("h", when(now), away)
-	got, err := tokensScript.Run(context.Background(), m.client, []string{m.key}, (now + way).Microseconds(), "", "", bucketEach.Microseconds(), 500, want, known).Slice()
+	missed := m.buckets.missed("h", m.silence, away)
+	due := m.buckets.due("h", when(now))
+	got, err := tokensScript.Run(context.Background(), m.client, []string{m.key}, (now + way).Microseconds(), "", "",
+		bucketEach.Microseconds(), 500, want, missed.Microseconds(), int64(m.spent), due, "").Slice()
 	require.NoError(m.t, err)
+	m.silence, m.spent = 0, 0
 	first, _ = micros(got[1])
 	if n = got[0].(int64); n > 0 {
 		m.buckets.answered("h", when(now+first+time.Duration(n)*bucketEach), away)
@@ -46,7 +51,7 @@ func TestBucketAfterAnInterruption(t *testing.T) {
 				name += ", nothing asked meanwhile"
 			}
 			t.Run(name, func(t *testing.T) {
-				m := &bucketOf{t, client, unique(t), buckets{}}
+				m := &bucketOf{t: t, client: client, key: unique(t), buckets: buckets{}}
 				now, away := 1000*time.Second, time.Duration(0)
 				take := func() int64 {
 					n, _ := m.take(now, 0, away, 1000)
@@ -54,13 +59,11 @@ func TestBucketAfterAnInterruption(t *testing.T) {
 				}
 				require.GreaterOrEqual(t, take(), int64(500))
 				for range 2 {
-					asked := now
 					now += 10 * time.Second
 					if idle {
 						away += 10 * time.Second
 					} else {
-						m.buckets.unanswered("h", when(asked), when(asked))
-						m.buckets.unanswered("h", when(now), when(now))
+						m.silence, m.spent = 10*time.Second, 500 // it is alone
 					}
 					if lost {
 						require.NoError(t, client.Del(context.Background(), m.key).Err())
@@ -80,11 +83,11 @@ func TestBucketAfterAnInterruption(t *testing.T) {
 // Only the time in which Redis was away fills no bucket. A member that asks again much later
 // does not empty a bucket that had time to fill since.
 func TestBucketFillsAfterAnInterruption(t *testing.T) {
-	m := &bucketOf{t, connect(t, sharedServer(t).Addr), unique(t), buckets{}}
+	m := &bucketOf{t: t, client: connect(t, sharedServer(t).Addr), key: unique(t), buckets: buckets{}}
 	now := 1000 * time.Second
 	n, _ := m.take(now, 0, 0, 1000)
 	require.GreaterOrEqual(t, n, int64(500))
-	m.buckets.unanswered("h", when(now), when(now+time.Second))
+	m.silence = time.Second
 	now += time.Minute
 	n, _ = m.take(now, 0, time.Second, 1000)
 	assert.GreaterOrEqual(t, n, int64(500))
@@ -92,7 +95,7 @@ func TestBucketFillsAfterAnInterruption(t *testing.T) {
 
 // The way to Redis and back costs a member no tokens, also if it is alone.
 func TestBucketCountsNoWay(t *testing.T) {
-	m := &bucketOf{t, connect(t, sharedServer(t).Addr), unique(t), buckets{}}
+	m := &bucketOf{t: t, client: connect(t, sharedServer(t).Addr), key: unique(t), buckets: buckets{}}
 	now := 1000 * time.Second
 	m.take(now, 0, 0, 1000)
 	var sent int64
@@ -114,7 +117,7 @@ func TestBucketOfFourMembers(t *testing.T) {
 			var members [4]*bucketOf
 			var turn [4]time.Duration // of a member's own part
 			for i := range members {
-				members[i] = &bucketOf{t, client, key, buckets{}}
+				members[i] = &bucketOf{t: t, client: client, key: key, buckets: buckets{}}
 			}
 			var list []send
 			away := time.Duration(0)
@@ -124,9 +127,10 @@ func TestBucketOfFourMembers(t *testing.T) {
 				m, now := members[i], 1000*time.Second+at
 				if at%(15*time.Second) >= 5*time.Second { // two thirds of the time
 					away += step
-					m.buckets.unanswered("h", when(now), when(now))
+					m.silence += 4 * step
 					for turn[i] = max(turn[i], at); turn[i] < at+step*4; turn[i] += 4 * bucketEach {
 						list = append(list, send{i, turn[i]})
+						m.spent++
 					}
 					if lost {
 						require.NoError(t, client.Del(context.Background(), key).Err())

@@ -173,11 +173,13 @@ func (c *Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// Close sends the last news, leaves the fleet, and ends all goroutines and connections.
+// Close gives back the tokens of rates that this member has not used, sends the last news, leaves
+// the fleet, and ends all goroutines and connections.
 // It takes half a second at most if Redis or the Logger does not answer. Later calls of any
 // method do nothing. The Transport can be used on. It goes on with its own knowledge, and with its
 // part of each rate and of the budget's floor.
 func (f *Fleet) Close() {
+	f.hear(fleetmsg.Message{Kind: fleetmsg.Leave})
 	f.mu.Lock()
 	first := !f.closed
 	f.closed = true
@@ -248,6 +250,8 @@ func (f *Fleet) Tell(m fleetmsg.Message) {
 		f.put(topic{kind: working, host: m.Host}, always)
 	case fleetmsg.ProbeFailed:
 		f.put(topic{kind: probeFailed, host: m.Host}, always)
+	case fleetmsg.Unused:
+		f.unused(m)
 	}
 }
 
@@ -296,6 +300,16 @@ func (f *Fleet) failing(m fleetmsg.Message) {
 		it.failures, it.since = m.Failures, now.Add(-max(0, min(m.Wait, ledger.MaxWait)))
 		return true
 	})
+}
+
+// unused gives tokens back; the lock is held.
+func (f *Fleet) unused(m fleetmsg.Message) {
+	if ledger.Valid(m) {
+		f.put(topic{kind: unused, host: m.Host, unit: m.Unit}, func(it *item, _ time.Time) bool {
+			it.quota = m
+			return true
+		})
+	}
 }
 
 // put hands news over to the goroutine that sends it, if set says that there is news; the

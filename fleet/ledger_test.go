@@ -112,21 +112,30 @@ func compareTokens(t *testing.T, client *redis.Client, seed uint64) {
 			each = everyOf(ask)
 		}
 		want := 1 + r.IntN(30)
-		known := "" // what the member says about the bucket
+		var a ledger.Absence // what the member says about the bucket
+		due := ""
 		if r.IntN(4) == 0 {
-			due := (time.Duration(r.Int64N(int64(each)*30)) - each*25).Truncate(time.Microsecond)
-			tokens.Restore(now, ask.PerSecond, due)
-			known = strconv.FormatInt(due.Microseconds(), 10)
+			a.Silence = time.Duration(r.Int64N(int64(10 * each))).Truncate(time.Microsecond)
+			a.Spent = float64(r.IntN(5))
+		}
+		if r.IntN(4) == 0 {
+			a.Due, a.Sure = (time.Duration(r.Int64N(int64(each)*30)) - each*25).Truncate(time.Microsecond), true
+			due = strconv.FormatInt(a.Due.Microseconds(), 10)
 			if r.IntN(4) == 0 { // Redis has lost the key
 				tokens = ledger.Tokens{}
-				tokens.Restore(now, ask.PerSecond, due)
 				require.NoError(t, client.Del(context.Background(), key).Err())
 			}
 		}
+		args := []any{now.Since().Microseconds(), "", "", float64(each) / float64(time.Microsecond), ask.Burst}
+		if r.IntN(5) == 0 {
+			unused := 1 + r.IntN(10)
+			tokens.GiveBack(now, ask.PerSecond, int(ask.Burst), unused)
+			require.NoError(t, unusedScript.Run(context.Background(), client, []string{key}, append(args, unused)...).Err())
+		}
+		tokens.Repay(now, ask.PerSecond, int(ask.Burst), a)
 		n, first, every, again := tokens.Take(now, ask.PerSecond, int(ask.Burst), want)
 		require.Equal(t, each, every)
-		got, err := tokensScript.Run(context.Background(), client, []string{key},
-			now.Since().Microseconds(), "", "", float64(each)/float64(time.Microsecond), ask.Burst, want, known).Slice()
+		got, err := tokensScript.Run(context.Background(), client, []string{key}, append(args, want, a.Silence.Microseconds(), a.Spent, due, "")...).Slice()
 		require.NoError(t, err)
 		require.Equal(t, int64(n), got[0], step)
 		given += n

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -288,6 +289,16 @@ func (c *clock) set(start, end time.Time, redis int64) (jumped bool) {
 	}
 	c.base, c.redis, c.slack = at, redis, slack
 	return jumped
+}
+
+// deadline returns a time by the clock of Redis, or nothing if it is not known. Redis may be that
+// late, or a little later.
+func (c *clock) deadline(at time.Time) string {
+	if c.base.IsZero() {
+		return ""
+	}
+	since := at.Sub(c.base)
+	return strconv.FormatInt(c.redis+(since+c.slack+since/drift).Microseconds(), 10)
 }
 
 // age returns how long ago a message was sent, at least. It returns 0 if that is less than the

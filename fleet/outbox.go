@@ -19,9 +19,10 @@ const (
 	failing
 	working
 	probeFailed
+	unused
 )
 
-var kindNames = [...]string{"meet", "hold", "quota", "failing", "working", "probe failed"}
+var kindNames = [...]string{"meet", "hold", "quota", "failing", "working", "probe failed", "unused tokens"}
 
 func (k kind) String() string { return kindNames[k] }
 
@@ -31,7 +32,7 @@ type topic struct {
 	host   string
 	scope  uint64
 	status int
-	unit   string // of a quota
+	unit   string // of a quota or of tokens
 }
 
 // An item is the news about a topic. It also remembers the news that was sent before, so
@@ -44,9 +45,9 @@ type item struct {
 	rest    *list.Element // in the list of the tray, if it only remembers
 	ofHost  *list.Element // in the list of the host, if it only remembers
 
-	until     time.Time // hold: its end. The zero time says that it is over
-	quota     fleetmsg.Message
-	resets    time.Time // quota
+	until     time.Time        // hold: its end. The zero time says that it is over
+	quota     fleetmsg.Message // quota, and unused tokens
+	resets    time.Time        // quota
 	failures  int
 	since     time.Time // failing
 	knownTo   time.Time // hold: its end as all members know it

@@ -12,7 +12,8 @@ import (
 )
 
 // The scripts that change the shared state. Each begins with the constants and common.lua,
-// and ends with finish.lua. The scripts of a host's gate go on with gate.lua.
+// and ends with finish.lua. The scripts of a host's gate go on with gate.lua,
+// and those of a rate with bucket.lua.
 var (
 	//go:embed scripts/common.lua
 	common string
@@ -30,8 +31,12 @@ var (
 	holdText string
 	//go:embed scripts/quota.lua
 	quotaText string
+	//go:embed scripts/bucket.lua
+	bucketText string
 	//go:embed scripts/tokens.lua
 	tokensText string
+	//go:embed scripts/unused.lua
+	unusedText string
 	//go:embed scripts/meet.lua
 	meetText string
 	//go:embed scripts/beat.lua
@@ -46,7 +51,8 @@ var (
 	probeFailedScript = newScript(gate + probeFailedText)
 	holdScript        = newScript(holdText)
 	quotaScript       = newScript(quotaText)
-	tokensScript      = newScript(tokensText)
+	tokensScript      = newScript(bucketText + tokensText)
+	unusedScript      = newScript(bucketText + unusedText)
 	meetScript        = newScript(gate + meetText)
 	beatScript        = newScript(beatText)
 )

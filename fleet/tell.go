@@ -262,6 +262,8 @@ func (f *Fleet) commandOf(it *item, now time.Time) command {
 		return command{failingScript, it.host, key, []any{it.host, it.failures, now.Sub(it.since).Microseconds(), f.members()}}
 	case working:
 		return command{workingScript, it.host, key, []any{it.host}}
+	case unused:
+		return command{unusedScript, it.host, []string{f.keyOf(it.host, rateOf(it.quota))}, bucketArgs(it.quota)}
 	default:
 		return command{probeFailedScript, it.host, key, []any{it.host}}
 	}

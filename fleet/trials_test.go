@@ -579,6 +579,64 @@ func trialInterruption(t *testing.T, name string) {
 	require.LessOrEqual(t, worst, 1.1)
 }
 
+// Redis refuses all writes, or answers nothing, for 1.2 s, seven times in 20 s. The members
+// return one after the other, and each repays what it sent while others had the whole rate.
+func TestTrialShortInterruptions(t *testing.T) {
+	t.Parallel()
+	atOnce(t, 1, []string{"out of memory", "paused"}, func(s string) string { return s }, trialShortInterruptions)
+}
+
+func trialShortInterruptions(t *testing.T, name string) {
+	var shares []float64
+	for range soak.Size(1, 5) {
+		shares = append(shares, shareOfTheRate(t, name))
+	}
+	slices.Sort(shares)
+	t.Logf("%.3f times the rate", shares)
+	// If a loaded machine takes more than 10 ms for an answer, members are silent without an interruption.
+	require.LessOrEqual(t, shares[len(shares)/2], soak.Size(1.3, 1.05))
+}
+
+// shareOfTheRate returns how much of the rate was sent.
+func shareOfTheRate(t *testing.T, name string) float64 {
+	const members, perSecond, lasts, window = 20, 100, 1200 * time.Millisecond, 20 * time.Second
+	times := soak.Size(1, 7)
+	server := ownServer(t)
+	admin := connect(t, server.Addr)
+	c := crewOf(t, at(t, members, server.Addr), policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: 1}}, fine)
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for i := range members {
+		for range 3 {
+			group.Go(func() {
+				for ctx.Err() == nil {
+					c.get(t, i)
+				}
+			})
+		}
+	}
+	time.Sleep(time.Second)
+	from := time.Since(c.begun)
+	for i := range times {
+		if name == "paused" {
+			require.NoError(t, admin.Do(t.Context(), "client", "pause", lasts.Milliseconds(), "all").Err())
+			time.Sleep(lasts)
+		} else {
+			require.NoError(t, admin.ConfigSet(t.Context(), "maxmemory", "1").Err())
+			time.Sleep(lasts)
+			require.NoError(t, admin.ConfigSet(t.Context(), "maxmemory", "0").Err())
+		}
+		time.Sleep(from + window/7*time.Duration(i+1) - time.Since(c.begun))
+	}
+	to := time.Since(c.begun)
+	cancel()
+	for _, f := range c.fleets {
+		f.Close() // so that the requests that wait do not hold up the test
+	}
+	group.Wait()
+	return float64(len(c.sends(from, to))-1) / (perSecond * (to - from).Seconds())
+}
+
 // worstWindow returns the window in which most was sent, compared with the rate and one burst.
 func worstWindow(list []send, perSecond, burst int) (most float64, window time.Duration) {
 	for i, first := range list {

@@ -61,12 +61,19 @@ const (
 
 	// AskTokens asks for tokens of the rate that all members share: PerSecond of all members
 	// together, and Burst, 1 or more. Amount of Unit is how many this member can use soon, 1
-	// or more. The answer is Tokens. A member asks ten times per second and host at most.
+	// or more. The answer is Tokens. A member asks ten times per second and host at most. If
+	// the questions before got no answer, Wait is for how long, and Spent is how many tokens
+	// the member used by itself meanwhile, beyond those that it was given. A Fleet takes
+	// these from the rate.
 	AskTokens
 
 	// Use answers AskUse, within the call of hear. Amount is how many requests to Host have
 	// begun so far, and Busy says that one of them is under way.
 	Use
+
+	// Unused answers Leave, within the call of hear. Amount of Unit are tokens that this
+	// member was given and will not use. PerSecond and Burst are as for AskTokens.
+	Unused
 )
 
 // What a Transport hears from its Fleet, beside Hold and Quota.
@@ -100,12 +107,16 @@ const (
 	// not know the host. The first try at a healthy host tells a Fleet nothing. So a Fleet
 	// that looks for news from time to time asks in this way whether it still has to.
 	AskUse
+
+	// Leave says that the Fleet is being closed. The answer is Unused for each host of whose
+	// rate the member has tokens. Leave has no Host.
+	Leave
 )
 
 var names = [...]string{
 	Meet: "meet", Hold: "hold", Quota: "quota", Failing: "failing", Working: "working", AskProbe: "ask for a probe",
 	ProbeFailed: "probe failed", AskTokens: "ask for tokens", Members: "members", Down: "down", Up: "up", Probe: "probe", Tokens: "tokens",
-	Use: "use", AskUse: "ask for the use",
+	Use: "use", AskUse: "ask for the use", Unused: "unused tokens", Leave: "leave",
 }
 
 func (k Kind) String() string {
@@ -124,13 +135,14 @@ type Message struct {
 	Status int    // 429 or 503
 	Unit   string // of Amount, Limit, PerSecond and Burst; "" means requests
 
-	Wait         time.Duration // Hold, Quota, Failing, Down, Up, Probe and Tokens say of what
+	Wait         time.Duration // Hold, Quota, Failing, Down, Up, Probe, AskTokens and Tokens say of what
 	First, Every time.Duration // Tokens: until the first may be used, and between two
 
 	Members          int     // Members and Quota: how many
 	Failures         int     // Failing: in a row
-	Amount, Limit    float64 // Quota, AskTokens, Tokens; in Units
+	Amount, Limit    float64 // Quota, AskTokens, Tokens, Unused; in Units
 	PerSecond, Burst float64 // AskTokens: the rate; in Units
+	Spent            float64 // AskTokens: used without the fleet; in Units
 
 	Granted bool // Probe: one may go
 	Again   bool // Hold: the request was a probe
@@ -160,6 +172,7 @@ func (m Message) String() string {
 	field("limit", m.Limit, m.Limit == 0)
 	field("per_second", m.PerSecond, m.PerSecond == 0)
 	field("burst", m.Burst, m.Burst == 0)
+	field("spent", m.Spent, m.Spent == 0)
 	field("granted", m.Granted, !m.Granted)
 	field("again", m.Again, !m.Again)
 	field("busy", m.Busy, !m.Busy)

@@ -58,6 +58,8 @@ func (f *broken) Scope(text string) uint64 {
 	return f.scope(text)
 }
 
+func (f *broken) Close() { f.Fleet.(interface{ Close() }).Close() }
+
 func (f *broken) FleetState() transport.FleetState {
 	s := f.Fleet.(interface{ FleetState() transport.FleetState }).FleetState()
 	if f.state != nil {
@@ -158,6 +160,11 @@ var bites = []struct {
 		m.Burst = 1e6
 		f.Fleet.Tell(m)
 	}}},
+	{"nobody repays", "tokens_used_without_the_fleet_are_repaid", broken{tell: func(f *broken, m fleetmsg.Message) {
+		m.Spent = 0
+		f.Fleet.Tell(m)
+	}}},
+	{"members keep their tokens", "a_member_that_leaves_gives_its_tokens_back", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Unused })},
 	{"nonsense is passed on", "nonsense_does_no_harm", broken{tell: func(f *broken, m fleetmsg.Message) {
 		f.Fleet.Tell(m)
 		if m.Kind == fleetmsg.Quota {

@@ -44,6 +44,8 @@ func Run(t *testing.T, newFleet func(t *testing.T) (newMember func() transport.F
 		{"the permit of a member that died is lent again", testDeadProber},
 		{"tokens keep the rate", testTokens},
 		{"tokens are refused with a time", testNoTokens},
+		{"tokens used without the fleet are repaid", testRepay},
+		{"a member that leaves gives its tokens back", testLeave},
 		{"nonsense does no harm", testNonsense},
 		{"many members tell at once", testConcurrent},
 	} {
@@ -441,6 +443,59 @@ func testNoTokens(t *testing.T, newMember func() transport.Fleet) {
 	}
 }
 
+// slowly asks for tokens of a rate that gives none while a test runs, beside its burst of 20.
+var slowly = fleetmsg.Message{Kind: fleetmsg.AskTokens, PerSecond: 0.01, Burst: 20, Amount: 5}
+
+// atOnce returns how many tokens of an answer can be used at once.
+func atOnce(n note) float64 {
+	if n.First > 0 || n.Amount == 0 {
+		return 0
+	}
+	return min(n.Amount, math.Floor(float64(-n.First)/float64(n.Every))+1)
+}
+
+func testRepay(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 2, newMember)
+	given := atOnce(all[0].ask(slowly, fleetmsg.Tokens))
+	back := slowly
+	back.Wait, back.Spent = 10*time.Millisecond, 10
+	given += atOnce(all[1].ask(back, fleetmsg.Tokens))
+	for range 4 {
+		given += atOnce(all[0].ask(slowly, fleetmsg.Tokens))
+	}
+	if given > 11 { // 20 less 10, and a token may have come
+		t.Errorf("%v tokens of a burst of 20, of which a member has used 10 by itself", given)
+	}
+}
+
+func testLeave(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 2, newMember)
+	f, ok := all[0].fleet.(interface{ Close() })
+	if !ok {
+		t.Skip("the Fleet has no Close")
+	}
+	ask := slowly
+	ask.Amount = 20
+	n := all[0].ask(ask, fleetmsg.Tokens)
+	unused := ask
+	unused.Kind, unused.Host, unused.Amount = fleetmsg.Unused, host, n.Amount
+	all[0].mu.Lock()
+	all[0].react = func(m fleetmsg.Message) {
+		if m.Kind == fleetmsg.Leave {
+			all[0].fleet.Tell(unused)
+		}
+	}
+	all[0].mu.Unlock()
+	f.Close()
+	given := 0.0
+	for range 4 {
+		given += atOnce(all[1].ask(slowly, fleetmsg.Tokens))
+	}
+	if given < n.Amount-1 {
+		t.Errorf("a member gives %v tokens back, and another gets %v", n.Amount, given)
+	}
+}
+
 func testNonsense(t *testing.T, newMember func() transport.Fleet) {
 	all := crew(t, 2, newMember)
 	for kind := range fleetmsg.Kind(255) {
@@ -452,7 +507,7 @@ func testNonsense(t *testing.T, newMember func() transport.Fleet) {
 					}
 					all[0].fleet.Tell(fleetmsg.Message{
 						Kind: kind, Host: name, Scope: 1, Status: -1, Unit: name, Wait: d, First: d, Every: d,
-						Members: -1, Failures: -1, Amount: x, Limit: x, PerSecond: x, Burst: x,
+						Members: -1, Failures: -1, Amount: x, Limit: x, PerSecond: x, Burst: x, Spent: x,
 					})
 				}
 			}

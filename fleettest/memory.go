@@ -64,9 +64,16 @@ func (m *Member) Join(hear func(fleetmsg.Message)) error {
 	return nil
 }
 
-// Close takes the member out of the fleet. The Transport can be used on.
+// Close takes the member out of the fleet, which gets back the tokens that it has not used. The
+// Transport can be used on.
 func (m *Member) Close() {
 	f := m.fleet
+	f.mu.Lock()
+	hear := m.hear
+	f.mu.Unlock()
+	if hear != nil {
+		hear(fleetmsg.Message{Kind: fleetmsg.Leave})
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.members = slices.DeleteFunc(f.members, func(o *Member) bool { return o == m })

@@ -87,7 +87,7 @@ type known struct {
 	heard  instant.Instant // the mark of the last news
 	uses   float64         // how many requests have begun
 	used   time.Time       // when it was used last
-	silent time.Time       // of the first question for tokens that is not answered in time; zero: all are
+	asked  time.Time       // when the last question for tokens was asked
 }
 
 // New returns a Fleet. It makes the directory if there is none, and returns an error if it
@@ -119,9 +119,11 @@ func open(c Config) (*Fleet, error) {
 	return f, nil
 }
 
-// Close tells the last news and leaves the fleet. It takes a few 10 ms at most. Later calls of
+// Close gives back the tokens of rates that this member has not used, tells the last news, and
+// leaves the fleet. It takes a few 10 ms at most. Later calls of
 // any method do nothing. The Transport can be used on, with its own knowledge.
 func (f *Fleet) Close() {
+	f.hear(fleetmsg.Message{Kind: fleetmsg.Leave})
 	if !f.closed.Swap(true) {
 		close(f.done)
 	}
@@ -176,13 +178,7 @@ func (f *Fleet) update(m fleetmsg.Message, from time.Time) {
 	f.dropped.Add(1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch k := f.find(m.Host); m.Kind {
-	case fleetmsg.AskProbe:
-	case fleetmsg.AskTokens: // the member sends its part of the rate now
-		if k.silent.IsZero() {
-			k.silent = from
-		}
-	default:
+	if m.Kind != fleetmsg.AskProbe && m.Kind != fleetmsg.AskTokens {
 		f.put(m, from)
 	}
 }
@@ -202,15 +198,8 @@ func (f *Fleet) change(m fleetmsg.Message, from time.Time) bool {
 	}
 	defer f.release()
 	record, file := f.read(m.Host)
-	if m.Kind == fleetmsg.AskTokens {
-		if time.Since(from) > answerTime*2/3 {
-			return false // the answer would come too late
-		}
-		f.mu.Lock()
-		if since := f.find(m.Host).silent; !since.IsZero() {
-			record.Debit(m, time.Since(since)/time.Duration(f.members()))
-		}
-		f.mu.Unlock()
+	if m.Kind == fleetmsg.AskTokens && time.Since(from) > answerTime*2/3 {
+		return false // the answer would come too late
 	}
 	answers, changed := record.Tell(now().Add(-time.Since(from)), f.id, f.members(), m)
 	if changed && (file == nil && f.full.Load() || !f.write(nameOf(m.Host), &record)) {
@@ -224,7 +213,7 @@ func (f *Fleet) change(m fleetmsg.Message, from time.Time) bool {
 	k := f.find(m.Host)
 	k.used = time.Now()
 	if m.Kind == fleetmsg.AskTokens {
-		k.silent = from // until the answer
+		k.asked = from
 	}
 	f.news(k, record, file)
 	f.box.Put(f.answer, answers...)
@@ -270,8 +259,7 @@ func (f *Fleet) find(host string) *known {
 // members returns how many members there are, as far as is known.
 func (f *Fleet) members() int { return max(1, int(f.size.Load())) }
 
-// answer lets the Transport hear a message. Tokens that come too late are not used, which makes
-// up for what the member sends by itself then.
+// answer lets the Transport hear a message. Tokens that come too late are not used.
 func (f *Fleet) answer(m fleetmsg.Message) {
 	f.hear(m)
 	if m.Kind != fleetmsg.Tokens {
@@ -280,12 +268,8 @@ func (f *Fleet) answer(m fleetmsg.Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	k := f.find(m.Host)
-	late := time.Since(k.silent) > answerTime
-	if late {
+	if time.Since(k.asked) > answerTime {
 		f.dropped.Add(1)
-	}
-	if !late || m.Amount > 0 {
-		k.silent = time.Time{}
 	}
 }
 

@@ -1,32 +1,45 @@
--- The GCRA of package internal/ledger, type Tokens. The key has the time of the next
--- token. Times are in microseconds, with three decimals.
--- ARGV: microseconds between two tokens, burst, tokens wanted, and the microseconds until the
--- next token as the member knows it, or nothing. The last is for a Redis that has lost the key,
--- or that was away while the members sent their parts of the rate.
+-- ARGV, after those of the bucket: for how many microseconds the member got no answer, how many
+-- tokens it used by itself meanwhile, and the microseconds until the next token as the member
+-- knew it before, or nothing. That is for a Redis that has lost the key. The last is the time after
+-- which nobody waits for the answer, or nothing.
 -- Returns {tokens, microseconds until the first, microseconds until the next question}.
-local every, burst, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local function frac(x) return string.format('%.3f', x) end
-local full = (burst - 1) * every
-local first = now - full
-local limit = math.max(FIRST_AHEAD, every)
-local nextone = tonumber(redis.call('GET', KEYS[1]) or nil)
-local known = tonumber(ARGV[7] or '')
-if known then nextone = math.max(nextone or 0, now + math.min(known, limit)) end
-local function keepnext()
-  redis.call('SET', KEYS[1], frac(nextone), 'PX', num(math.min(math.ceil((nextone - now + full) / 1000) + 1000, MAX_WAIT / 1000)))
+local silence, spent, due, deadline = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+if deadline and now > deadline then return {-1, '0', '0'} end
+local gap = silence
+if nextone then gap = math.min(gap, now - asked) end
+if due then nextone = math.max(nextone or -math.huge, now + math.min(due, limit)) end
+if 2 * gap > silence then
+  local taken = gap
+  if nextone then
+    taken = math.min(gap, math.max(0, now - nextone))
+    nextone = nextone + taken
+  end
+  debt, resumed = -taken, now
 end
+if silence > 0 and now - silence > resumed then debt = math.max(debt, 0) end
+debt = debt + math.min(spent * every, MAX_WAIT)
+if debt > 0 then
+  local from = math.max(now - full, nextone or -math.huge)
+  debt = math.min(debt, math.max(0, now - from) + limit) -- nobody stops the others for longer
+  local paid = math.min(debt, math.max(0, now + limit + every - from))
+  nextone, debt = from + paid, debt - paid
+end
+asked = now
+local ROUNDING = 0.001 -- of the times that are kept
+local first = now - full
 if nextone then
   -- The next token is further ahead if a member with a slower rate took one, or if the
   -- clock of Redis went back.
-  local far = nextone > now + limit + every
-  if far then nextone = now + limit + every end
+  nextone = math.min(nextone, now + limit + every)
   first = math.max(first, nextone)
-  if far then keepnext() end
 end
-if first - now > limit then return {0, '0', frac(first - now - limit / 2)} end
+if first - now > limit + ROUNDING then
+  keepbucket()
+  return {0, '0', frac(first - now - limit / 2)}
+end
 local n = 1
 local room = MORE_AHEAD - (first - now)
-if room > 0 and want > 1 then n = math.min(want, math.max(1, 1 + math.floor(room / every))) end
+if room > 0 and tokens > 1 then n = math.min(tokens, math.max(1, 1 + math.floor((room + ROUNDING) / every))) end
 nextone = first + n * every
-keepnext()
+keepbucket()
 return {n, frac(first - now), '0'}

@@ -201,10 +201,14 @@ func ReturnTime(members int) time.Duration {
 }
 
 // Tokens is the rate of a host, for all members together. It is a GCRA, the token bucket
-// of ATM, whose state is a single time. The zero Tokens is a full bucket.
+// of ATM, whose state is a single time. The other fields are for members that have sent without
+// tokens. The zero Tokens is a full bucket.
 type Tokens struct {
-	next instant.Instant // when the next token may be used if the bucket is empty
-	used bool
+	next    instant.Instant // when the next token may be used if the bucket is empty
+	debt    time.Duration   // the time of tokens that are yet to be taken; below 0: that were taken ahead
+	asked   instant.Instant // when a member got the last answer
+	resumed instant.Instant // when the first member got an answer after an interruption
+	used    bool
 }
 
 // Tokens are given ahead of their time, so that a member can use one at its time without
@@ -220,28 +224,70 @@ const (
 	MaxEvery = 24 * time.Hour
 )
 
-// Restore tells the bucket when the next token is due as far as a member knows, so much after
-// now. It is for a bucket that was lost, or that could not be asked while the members sent
-// their parts of the rate. It only makes the bucket emptier, and empty at most.
-func (t *Tokens) Restore(now instant.Instant, perSecond float64, due time.Duration) {
-	t.next, t.used = max(t.next, now.Add(min(due, ahead(interval(perSecond))))), true
+// An Absence says for how long a member got no answers, and how many tokens it used by itself
+// meanwhile. Due is when the next token was due as far as the member knew before, for a bucket that
+// was lost. It is so much after now, and counts if the member is Sure.
+type Absence struct {
+	Silence time.Duration
+	Spent   float64
+	Due     time.Duration
+	Sure    bool
 }
 
-// Pay takes the tokens of a time from the bucket, for members that have sent without a
-// question. It returns how much of the time it took. The rest has to be paid later, because
-// Take forgets what is too far ahead.
-func (t *Tokens) Pay(now instant.Instant, perSecond float64, burst int, debt time.Duration) (paid time.Duration) {
-	if debt <= 0 {
-		return 0
-	}
+// Repay takes the tokens from the bucket that a member has used by itself. The rules:
+//
+//   - If nobody got an answer for most of the member's silence, all members were silent. First
+//     they have used the tokens that were given ahead, or dropped them and sent as many. Then
+//     they have sent their parts, which add up to the rate. The tokens for that are taken at
+//     once, for this member and for those that come back later. So the bucket is as full as
+//     before.
+//   - Other tokens are taken from those that were saved, and then from those to come, at most
+//     as far ahead as a token may be.
+func (t *Tokens) Repay(now instant.Instant, perSecond float64, burst int, a Absence) {
 	every := interval(perSecond)
+	gap := a.Silence
+	if t.used {
+		gap = min(gap, now.Sub(t.asked))
+	}
+	if due := now.Add(min(a.Due, ahead(every))); a.Sure && (!t.used || t.next < due) {
+		t.next, t.used = due, true
+	}
+	if 2*gap > a.Silence {
+		taken := gap
+		if t.used {
+			taken = min(gap, max(0, now.Sub(t.next)))
+			t.next = t.next.Add(taken)
+		}
+		t.debt, t.resumed = -taken, now
+	}
+	if a.Silence > 0 && now.Add(-a.Silence) > t.resumed {
+		t.debt = max(t.debt, 0) // this member was not silent then
+	}
+	t.debt += time.Duration(min(a.Spent*float64(every), float64(MaxWait)))
+	t.pay(now, every, burst)
+}
+
+// pay takes the tokens that are owed from the bucket. The rest has to be paid later, because
+// Take forgets what is too far ahead.
+func (t *Tokens) pay(now instant.Instant, every time.Duration, burst int) {
+	if t.debt <= 0 {
+		return
+	}
 	next := now.Add(-saved(every, burst))
 	if t.used {
 		next = max(next, t.next)
 	}
-	paid = min(debt, max(0, now.Add(ahead(every)+every).Sub(next)))
-	t.next, t.used = next.Add(paid), true
-	return paid
+	t.debt = min(t.debt, max(0, now.Sub(next))+ahead(every)) // nobody stops the others for longer
+	paid := min(t.debt, max(0, now.Add(ahead(every)+every).Sub(next)))
+	t.next, t.debt, t.used = next.Add(paid), t.debt-paid, true
+}
+
+// GiveBack puts tokens back that a member was given and does not use.
+func (t *Tokens) GiveBack(now instant.Instant, perSecond float64, burst, n int) {
+	if every := interval(perSecond); t.used {
+		back := time.Duration(min(float64(n)*float64(every), float64(MaxWait)))
+		t.next = max(t.next.Add(-back), min(t.next, now.Add(-saved(every, burst))))
+	}
 }
 
 // saved returns the time in which a bucket becomes full.
@@ -264,6 +310,7 @@ func ahead(every time.Duration) time.Duration { return max(FirstAhead, every) }
 // others every so much later. If n is 0, the member should not ask again before again.
 func (t *Tokens) Take(now instant.Instant, perSecond float64, burst, want int) (n int, first instant.Instant, every, again time.Duration) {
 	every = interval(perSecond)
+	t.asked = now
 	limit := ahead(every)
 	// If all members ask for the same rate, the next token is at most that far ahead. A
 	// member with a slower rate may have taken a token far ahead. It must not stop the

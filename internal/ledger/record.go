@@ -87,7 +87,6 @@ type User struct {
 type Rate struct {
 	Unit   string
 	Tokens Tokens
-	Debt   time.Duration // of members that have sent without tokens, at most as far as a token may be ahead
 }
 
 // Tell takes what a member says or asks, of so many members. It returns the answers, and
@@ -129,6 +128,11 @@ func (r *Record) Tell(now instant.Instant, member int64, members int, m fleetmsg
 		changed = true
 	case fleetmsg.AskTokens:
 		answers, changed = r.tokens(now, m)
+	case fleetmsg.Unused:
+		if i := r.rateOf(m); i >= 0 {
+			r.Rates[i].Tokens.GiveBack(now, m.PerSecond, whole(m.Burst), whole(m.Amount))
+			changed = true
+		}
 	}
 	if changed {
 		r.At = max(r.At, now)
@@ -149,8 +153,8 @@ func Valid(m fleetmsg.Message) bool {
 		return m.Amount >= 0 && m.Limit >= 0 && m.Wait > 0
 	case fleetmsg.Failing:
 		return m.Failures >= 1 && m.Wait >= 0 && m.Wait <= MaxWait
-	case fleetmsg.AskTokens:
-		return m.PerSecond > 0 && !math.IsInf(m.PerSecond, 0) && m.Burst >= 1 && m.Burst <= MaxAmount && m.Amount >= 1 && m.Amount <= MaxAmount
+	case fleetmsg.AskTokens, fleetmsg.Unused:
+		return m.Wait >= 0 && m.Wait <= MaxWait && m.Spent >= 0 && m.Spent <= MaxAmount && m.PerSecond > 0 && !math.IsInf(m.PerSecond, 0) && m.Burst >= 1 && m.Burst <= MaxAmount && m.Amount >= 1 && m.Amount <= MaxAmount
 	case fleetmsg.Meet, fleetmsg.Working, fleetmsg.AskProbe, fleetmsg.ProbeFailed:
 		return true
 	}
@@ -323,19 +327,13 @@ func (r *Record) quota(now instant.Instant, member int64, m fleetmsg.Message) (a
 // users returns how many members use a quota.
 func (q *Quota) users(now instant.Instant) int { return max(1, q.Users.Count(now)) }
 
-// Debit notes that a member that asks for tokens has sent by itself: a request at once, and
-// its part of the rate, which is so much of the time.
-func (r *Record) Debit(m fleetmsg.Message, part time.Duration) {
-	for i := range r.Rates {
-		if r.Rates[i].Unit == m.Unit {
-			every := interval(m.PerSecond)
-			r.Rates[i].Debt = min(max(0, r.Rates[i].Debt)+max(0, part)+every, ahead(every))
-		}
-	}
+// rateOf returns the index of the rate that a message is about, or -1.
+func (r *Record) rateOf(m fleetmsg.Message) int {
+	return slices.IndexFunc(r.Rates, func(x Rate) bool { return x.Unit == m.Unit })
 }
 
 func (r *Record) tokens(now instant.Instant, m fleetmsg.Message) ([]fleetmsg.Message, bool) {
-	i := slices.IndexFunc(r.Rates, func(x Rate) bool { return x.Unit == m.Unit })
+	i := r.rateOf(m)
 	if i < 0 {
 		if len(r.Rates) >= maxUnits {
 			return nil, false
@@ -343,16 +341,18 @@ func (r *Record) tokens(now instant.Instant, m fleetmsg.Message) ([]fleetmsg.Mes
 		r.Rates = append(r.Rates, Rate{Unit: m.Unit})
 		i = len(r.Rates) - 1
 	}
-	rate, burst := &r.Rates[i], int(min(m.Burst, math.MaxInt32))
-	rate.Debt = min(rate.Debt, ahead(interval(m.PerSecond))) // whatever a file says
-	rate.Debt -= rate.Tokens.Pay(now, m.PerSecond, burst, rate.Debt)
-	n, first, every, again := rate.Tokens.Take(now, m.PerSecond, burst, int(min(m.Amount, math.MaxInt32)))
+	bucket, burst := &r.Rates[i].Tokens, whole(m.Burst)
+	bucket.Repay(now, m.PerSecond, burst, Absence{Silence: m.Wait, Spent: m.Spent})
+	n, first, every, again := bucket.Take(now, m.PerSecond, burst, whole(m.Amount))
 	a := fleetmsg.Message{Kind: fleetmsg.Tokens, Host: r.Host, Unit: m.Unit, Amount: float64(n), Every: every, Wait: again}
 	if n > 0 {
 		a.First = first.Sub(now)
 	}
 	return []fleetmsg.Message{a}, true
 }
+
+// whole returns how many whole tokens there are, as many as an int may have.
+func whole(amount float64) int { return int(min(amount, math.MaxInt32)) }
 
 // Expires returns when nothing in the Record counts any more.
 func (r *Record) Expires() instant.Instant {
@@ -385,7 +385,8 @@ func (r *Record) Sane(now instant.Instant, slack time.Duration) bool {
 		ok = ok && q.Told <= soon && q.Until <= most && min(q.Told, q.Until) >= 0 && q.Amount >= 0 && q.Limit >= 0 && len(q.Users) <= MaxUsers
 	}
 	for _, x := range r.Rates {
-		ok = ok && x.Tokens.next <= soon.Add(2*MaxEvery) // Take bounds it further
+		b := &x.Tokens
+		ok = ok && b.next <= soon.Add(2*MaxEvery) && b.debt.Abs() <= MaxWait && max(b.asked, b.resumed) <= soon // Take bounds it further
 	}
 	return ok
 }
@@ -409,22 +410,23 @@ func (h *Host) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MarshalJSON returns the time of the next token, or null for a full bucket.
+// MarshalJSON returns the fields as a list, or null for a full bucket.
 func (t *Tokens) MarshalJSON() ([]byte, error) {
 	if !t.used {
 		return []byte("null"), nil
 	}
-	return json.Marshal(t.next)
+	return json.Marshal([...]int64{int64(t.next), int64(t.debt), int64(t.asked), int64(t.resumed)})
 }
 
 // UnmarshalJSON reads what MarshalJSON returned.
 func (t *Tokens) UnmarshalJSON(b []byte) error {
-	var next *instant.Instant
-	if err := json.Unmarshal(b, &next); err != nil || next == nil {
+	var list []int64
+	err := json.Unmarshal(b, &list)
+	if err != nil || len(list) < 4 {
 		*t = Tokens{}
 		return err
 	}
-	*t = Tokens{*next, true}
+	*t = Tokens{instant.Instant(list[0]), time.Duration(list[1]), instant.Instant(list[2]), instant.Instant(list[3]), true}
 	return nil
 }
 

@@ -102,50 +102,109 @@ func TestRecordTellsNoMoreThanItWasTold(t *testing.T) {
 	}
 }
 
-// A member that was not answered sends its part of the rate, and a request at once. The tokens
-// for that are taken from the bucket, so that all members together keep the rate. The bucket
-// pays a debt over time, and another member pays for it, too.
-func TestDebit(t *testing.T) {
+// A member that was not answered used tokens by itself. They are taken from the bucket, so that
+// all members together keep the rate. The bucket pays over time, and another member pays for
+// it, too.
+func TestRepay(t *testing.T) {
 	ask := fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "h", PerSecond: 100, Burst: 1, Amount: 50}
 	const each = 10 * time.Millisecond
 	for _, row := range []struct {
-		silent time.Duration // of each of two members
-		owed   time.Duration
+		spent float64
+		owed  time.Duration
 	}{
-		{0, 2 * each},
-		{40 * time.Millisecond, 2*each + 80*time.Millisecond},
-		{time.Hour, FirstAhead}, // nobody stops the others for longer
+		{2, 2 * each},
+		{10, 10 * each},
+		{1e9, FirstAhead}, // nobody stops the others for longer
 	} {
 		var r Record
 		now := instant.At(2 * MaxWait)
-		last := instant.Instant(0) // token
-		take := func() (n int) {
-			answers, _ := r.Tell(now, 1, 4, ask)
+		last, total := instant.Instant(0), 0 // the last token, and how many there were
+		take := func(spent float64, silence time.Duration) {
+			m := ask
+			m.Spent, m.Wait = spent, silence
+			answers, _ := r.Tell(now, 1, 4, m)
 			a := answers[0]
-			if n = int(a.Amount); n > 0 {
-				last = now.Add(a.First + time.Duration(n-1)*a.Every)
+			if n := int(a.Amount); n > 0 {
+				last, total = now.Add(a.First+time.Duration(n-1)*a.Every), total+n
 			} else if a.Wait <= 0 || a.Wait > FirstAhead {
 				t.Fatalf("again after %v", a.Wait)
 			}
-			return n
 		}
-		r.Debit(ask, row.silent) // nobody has asked yet, so there is nothing to take from
-		begin, n := now, take()
+		take(0, 0)
+		begin := now
 		for i := range 400 {
+			spent, silence := 0.0, time.Duration(0)
 			if now = now.Add(each); i == 100 { // the tokens are used as fast as they come
-				r.Debit(ask, row.silent)
-				r.Debit(ask, row.silent)
+				spent, silence = row.spent, time.Second
 			}
-			n += take()
+			take(spent, silence)
 		}
-		if got, want := time.Duration(n)*each+row.owed, last.Sub(begin)+each; got != want {
-			t.Errorf("silent for %v: tokens of %v until %v, want %v less", row.silent, time.Duration(n)*each, want, row.owed)
+		if got, want := time.Duration(total)*each+row.owed, last.Sub(begin)+each; got != want {
+			t.Errorf("%v spent: tokens of %v until %v, want %v less", row.spent, time.Duration(total)*each, want, row.owed)
 		}
 		// A bucket that was full for long is emptied by as much.
 		now = now.Add(time.Hour)
-		r.Debit(ask, row.silent)
-		if take(); r.Rates[0].Debt != 0 {
-			t.Errorf("silent for %v: a debt of %v is left", row.silent, r.Rates[0].Debt)
+		take(0, 0)
+		now = now.Add(time.Hour)
+		take(row.spent, each)
+		take(0, 0)
+		if debt := r.Rates[0].Tokens.debt; debt > 0 {
+			t.Errorf("%v spent: a debt of %v is left", row.spent, debt)
 		}
 	}
+}
+
+// If nobody was answered, the parts of all members were the rate. So the bucket is as full as
+// before, and the members pay only for what they sent when others got tokens again.
+func TestRepayAfterAnInterruption(t *testing.T) {
+	const members, perSecond, burst, each = 10, 100.0, 200, 10 * time.Millisecond
+	var b Tokens
+	begin := instant.At(2 * MaxWait)
+	b.Take(begin, perSecond, burst, 1) // 1 of 200, so the bucket is full
+	b.next = begin.Add(-50 * each)     // 51 are left
+	left := func(now instant.Instant) float64 { return float64(now.Sub(b.next)) / float64(each) }
+	for i := range members {
+		now := begin.Add(2*time.Second + time.Duration(i)*10*time.Millisecond) // they come back one after the other
+		before := left(now)
+		silence := now.Sub(begin)
+		b.Repay(now, perSecond, burst, Absence{Silence: silence, Spent: silence.Seconds() * perSecond / members})
+		n, _, _, _ := b.Take(now, perSecond, burst, 1)
+		if i == 0 {
+			require.InDelta(t, 51, left(now)+float64(n), 1.01, "after an interruption")
+		}
+		require.LessOrEqual(t, left(now), before)
+	}
+	// The others sent 45 tokens of a tenth of 10 ms each while the first was back, beside one
+	// token for each that came back.
+	now := begin.Add(2090 * time.Millisecond)
+	require.InDelta(t, 50+9-10-4.5, left(now), 1)
+	// A member that falls silent later pays for all.
+	now = now.Add(time.Second)
+	b.Take(now, perSecond, burst, 1)
+	before := left(now)
+	b.debt = -time.Second // some members have not come back
+	b.Repay(now, perSecond, burst, Absence{Silence: 500 * time.Millisecond, Spent: 5})
+	require.InDelta(t, before-5, left(now), 0.01)
+}
+
+// Tokens that are given back can be taken again, and the bucket is full at most.
+func TestGiveBack(t *testing.T) {
+	var r Record
+	now := instant.At(2 * MaxWait)
+	ask := fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "h", PerSecond: 100, Burst: 10, Amount: 30}
+	unused := ask
+	unused.Kind = fleetmsg.Unused
+	take := func() int {
+		answers, _ := r.Tell(now, 1, 4, ask)
+		return int(answers[0].Amount)
+	}
+	r.Tell(now, 1, 4, unused) // nobody has taken any
+	require.Equal(t, 30, take())
+	unused.Amount = 20
+	r.Tell(now, 1, 4, unused)
+	assert.Equal(t, 25, take()) // 5 had been left within 250 ms
+	unused.Amount = 1e9
+	r.Tell(now, 1, 4, unused)
+	assert.Equal(t, 30, take())
+	assert.Equal(t, 5, take())
 }

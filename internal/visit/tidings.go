@@ -30,6 +30,10 @@ func (g *Ground) Hear(m fleetmsg.Message) {
 		g.Size.Store(int32(min(max(m.Members, 1), maxMembers)))
 		return
 	}
+	if m.Kind == fleetmsg.Leave {
+		g.Hosts.All(g.giveBack)
+		return
+	}
 	s := g.Hosts.Lookup(m.Host)
 	if s == nil {
 		if m.Kind == fleetmsg.Probe && m.Granted {
@@ -156,7 +160,21 @@ func (l *Limits) askFleet(now instant.Instant, short bool) {
 	r.Share(now, l.Ground.members())
 	if ask, ok := r.AskTokens(now, waiting, rand.Float64()); ok {
 		l.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: l.State.Name(), Unit: l.State.Resolved.Load().RateUnit(),
-			PerSecond: ask.PerSecond, Burst: float64(ask.Burst), Amount: float64(ask.Want)})
+			PerSecond: ask.PerSecond, Burst: float64(ask.Burst), Amount: float64(ask.Want), Wait: ask.Silence, Spent: float64(ask.Spent)})
+	}
+}
+
+// giveBack gives the tokens of a host that were not used back to the fleet.
+func (g *Ground) giveBack(s *host.State[rules.Resolved]) {
+	m, rule := s.MachinesMade(), s.Resolved.Load()
+	if m == nil || rule == nil {
+		return
+	}
+	if _, r := m.Made(); r != nil {
+		if u := r.GiveBack(g.Now()); u.Want > 0 {
+			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Unused, Host: s.Name(), Unit: rule.RateUnit(),
+				PerSecond: u.PerSecond, Burst: float64(u.Burst), Amount: float64(u.Want)})
+		}
 	}
 }
 

@@ -37,8 +37,10 @@ const (
 //     used since it asked last. It asks ten times in a second at most. So a client that
 //     sends one request after the other is soon at its full speed.
 //   - If there is no answer within 10 ms, the fleet is silent. The member then uses its
-//     part of the rate. An answer in time ends this. An answer that comes late counts
-//     for nothing.
+//     part of the rate. An answer in time ends this. The tokens of an answer that comes late
+//     are not used.
+//   - When the member asks again, it says how many tokens it used by itself, so that the fleet
+//     takes them from the rate. Tokens of the fleet that it dropped pay for the first of them.
 //   - Other members may have other rules. The fleet then gives each of them tokens, and
 //     the member itself keeps to its own rate.
 type shared struct {
@@ -52,6 +54,9 @@ type shared struct {
 	needed  instant.Instant // when it asked for them last
 	members int             // of the fleet
 	silent  bool
+	since   instant.Instant // when the first question was asked that got no answer, if silent
+	spent   int             // tokens used since then, less those of the fleet that were dropped
+	told    int             // tokens of spent that the last question told of
 	own     instant.Instant // no token of this member before this time
 }
 
@@ -62,10 +67,13 @@ type lease struct {
 	n     int
 }
 
-// A Ask asks the fleet for tokens.
+// A Ask asks the fleet for tokens. If the fleet was silent, it says for how long, and how many
+// tokens the member has used by itself.
 type Ask struct {
 	PerSecond   float64
 	Burst, Want int
+	Silence     time.Duration
+	Spent       int
 }
 
 // Share makes the tokens come from a fleet with so many members.
@@ -103,18 +111,42 @@ func (r *Rate) AskTokens(now instant.Instant, waiting int, u float64) (ask Ask, 
 	if s == nil || s.asking && now < instant.After(s.asked, AnswerTime) || !r.MayAsk(now) {
 		return Ask{}, false
 	}
+	r.fromFleet(now)
 	s.expire(now)
-	want := waiting + 2*s.used
-	for _, l := range s.leases {
-		want -= l.n
-	}
+	want := waiting + 2*s.used - s.left()
 	if want <= 0 {
 		return Ask{}, false
 	}
-	s.asking, s.asked, s.want, s.used = true, now, want, 0
+	ask = Ask{PerSecond: r.current, Burst: r.conf.Burst, Want: want}
+	if s.silent {
+		ask.Silence, ask.Spent = instant.After(s.asked, AnswerTime).Sub(s.since), max(0, s.spent)
+	}
+	s.asking, s.asked, s.want, s.used, s.told = true, now, want, 0, ask.Spent
 	s.due = max(s.due, now).Add(askEvery + time.Duration(u*float64(askJitter)))
 	r.askAt.Store(int64(s.due.Add(-(askBurst - 1) * askEvery)))
-	return Ask{PerSecond: r.current, Burst: r.conf.Burst, Want: want}, true
+	return ask, true
+}
+
+// GiveBack returns the tokens of the fleet that were not used, and drops them.
+func (r *Rate) GiveBack(now instant.Instant) (unused Ask) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.shared
+	if s == nil {
+		return Ask{}
+	}
+	s.expire(now)
+	unused = Ask{PerSecond: r.current, Burst: r.conf.Burst, Want: s.left()}
+	s.leases = nil
+	return unused
+}
+
+// left returns how many tokens are leased.
+func (s *shared) left() (n int) {
+	for _, l := range s.leases {
+		n += l.n
+	}
+	return n
 }
 
 // Grant is the fleet's answer: n tokens, the first for the time at. If n is 0, the member
@@ -133,6 +165,7 @@ func (r *Rate) Grant(now instant.Instant, n int, at instant.Instant, every time.
 	// since. Otherwise a fleet that always takes a little too long would stop the rate.
 	r.fromFleet(now)
 	s.asking = false
+	s.spent = max(s.spent-s.told-min(n, s.want), -s.want)
 	if inTime {
 		s.silent = false
 		far := max(tokenLife, 2*interval(r.current))
@@ -276,7 +309,7 @@ func (r *Rate) fromFleet(now instant.Instant) bool {
 		return false
 	}
 	if s.asking && !s.silent && now >= instant.After(s.asked, AnswerTime) {
-		s.silent, s.leases = true, nil
+		s.silent, s.since, s.spent, s.leases = true, s.asked, -s.left(), nil
 		// No burst: what this member saved up while the fleet answered is not its own.
 		if saved := int(r.lim.TokensAt(clockTime(now))); saved > 1 {
 			r.lim.AllowN(clockTime(now), saved-1)
@@ -290,10 +323,7 @@ func (r *Rate) fromFleet(now instant.Instant) bool {
 func (s *shared) expire(now instant.Instant) {
 	spare := math.MaxInt
 	if s.need > 0 && now < instant.After(s.needed, 2*tokenLife) {
-		spare = -s.need
-		for _, l := range s.leases {
-			spare += l.n
-		}
+		spare = s.left() - s.need
 	}
 	for len(s.leases) > 0 && spare > 0 {
 		l := &s.leases[0]

@@ -343,8 +343,11 @@ func (r *Rate) count(now instant.Instant, cost int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	cost = min(max(cost, 1), r.conf.Burst)
-	if r.shared != nil {
-		r.shared.used += cost
+	if s := r.shared; s != nil {
+		s.used += cost
+		if s.silent {
+			s.spent += cost
+		}
 	}
 	if !r.conf.Adaptive {
 		return
