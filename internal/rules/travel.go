@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
@@ -17,82 +18,151 @@ import (
 func MayTravel(req *http.Request, a *policy.Alternates) bool {
 	u := req.URL
 	switch {
-	case flight.Upgrades(req), u.Opaque != "", u.Path != "" && u.Path[0] != '/':
+	case flight.Upgrades(req), u.Opaque != "", u.Path != "" && u.Path[0] != '/', climbs(u.Path):
 		return false
-	case strings.Contains(u.Path+"/", "/../"), strings.Contains(u.Path, "/..;"):
-		return false // it could leave the path of a base; some servers drop what begins with a semicolon
 	case req.Host != "" && !strings.EqualFold(req.Host, u.Host):
 		return false // it means another host than the URL
-	case a.Validators != policy.On && isConditional(req.Header):
+	case a.Credentials != policy.On && (u.User != nil || queryHasKey(u.RawQuery)):
 		return false
 	}
-	return a.Credentials == policy.On || !carriesKey(req)
-}
-
-// isConditional reports whether a request depends on what its host sent before.
-func isConditional(h http.Header) bool {
-	for name, values := range h {
-		if len(values) > 0 && (name == "Range" || name == "Last-Event-Id" || strings.HasPrefix(name, "If-") || strings.HasPrefix(strings.ToLower(name), "x-ms-if-")) {
-			return true
+	for name, values := range req.Header {
+		if len(values) > 0 && !fieldTravels(strings.ToLower(name), name, values, a) {
+			return false
 		}
-	}
-	return false
-}
-
-// carriesKey reports whether a request has something that looks like a credential.
-func carriesKey(req *http.Request) bool {
-	if req.URL.User != nil || queryHasKey(req.URL.RawQuery) || host.ScopeText(req.Header) != "" {
-		return true
 	}
 	for name := range req.Trailer {
-		if namesKey(name) {
-			return true
+		if a.Credentials != policy.On && namesKey(name) {
+			return false
 		}
 	}
-	for name, values := range req.Header {
-		for _, v := range values {
-			_, query, _ := strings.Cut(v, "?") // of a Referer, for instance
-			if namesKey(name) || isScheme64(v) || queryHasKey(query) || strings.Contains(v, "@") && strings.Contains(v, "://") {
-				return true
-			}
+	return true
+}
+
+// fieldTravels reports whether a field may go to an alternate. net/http sends names as
+// they are spelled, and servers do not care.
+func fieldTravels(lower, name string, values []string, a *policy.Alternates) bool {
+	switch {
+	case lower == "upgrade", lower == "host":
+		return false
+	case a.Validators != policy.On && isConditional(lower):
+		return false
+	case a.Credentials == policy.On:
+		return true
+	}
+	return !namesKey(name) && !slices.ContainsFunc(values, holdsKey)
+}
+
+// isConditional reports whether a field makes a request depend on what its host sent before.
+func isConditional(lower string) bool {
+	return lower == "last-event-id" || lower == "if" || strings.HasPrefix(lower, "if-") || strings.Contains(lower, "-if-") ||
+		lower == "range" || strings.HasSuffix(lower, "-range")
+}
+
+// climbs reports whether a path could leave the path of a base. Some servers take a backslash
+// for a slash, drop what stands behind a semicolon, drop control characters or unescape a
+// path twice.
+func climbs(path string) bool {
+	if again, err := url.PathUnescape(path); err == nil && again != path && climbs(again) {
+		return true
+	}
+	return strings.ContainsFunc(path, unicode.IsControl) || strings.Contains(strings.ReplaceAll(path, `\`, "/"), "/..")
+}
+
+// holdsKey reports whether a value holds something that looks like a credential: a JSON Web
+// Token, what follows a scheme of Authorization, or a URL that has one of these.
+func holdsKey(v string) bool {
+	fields := strings.Fields(v)
+	_, query, _ := strings.Cut(v, "?")
+	return len(fields) > 1 && isScheme(strings.ToLower(fields[0])) || holdsToken(v) || queryHasKey(query) || strings.Contains(v, "@") && strings.Contains(v, "://")
+}
+
+// isScheme reports whether a word is a scheme of Authorization.
+func isScheme(lower string) bool {
+	return slices.Contains(schemes[:], lower) || strings.Contains(lower, "-hmac") || strings.HasSuffix(lower, "-sha256")
+}
+
+var schemes = [...]string{
+	"apikey", "basic", "bearer", "digest", "dpop", "hawk", "kerberos", "negotiate", "ntlm", "oauth", "sharedkey", "sharedkeylite",
+	"signature", "token",
+}
+
+// holdsToken reports whether a word of a value is a JSON Web Token (RFC 7519).
+func holdsToken(v string) bool {
+	for word := range strings.FieldsFuncSeq(v, func(c rune) bool {
+		return !isLetter(c) && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.'
+	}) {
+		if strings.HasPrefix(word, "eyJ") && strings.Contains(word, ".") {
+			return true
 		}
 	}
 	return false
 }
 
-// isScheme64 reports whether a value begins with a scheme of Authorization.
-func isScheme64(v string) bool {
-	scheme, _, ok := strings.Cut(v, " ")
-	return ok && (strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "Basic"))
-}
+func isLetter(c rune) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
-// queryHasKey reports whether the name of a parameter looks like that of a credential, such
-// as that of a signature.
+// queryHasKey reports whether the name or the value of a parameter looks like a credential,
+// such as a signature.
 func queryHasKey(query string) bool {
 	for query != "" {
 		var part string
 		part, query, _ = strings.Cut(query, "&")
-		name, _, _ := strings.Cut(part, "=")
+		name, value, _ := strings.Cut(part, "=")
 		plain, err := url.QueryUnescape(name)
-		if err != nil || strings.Contains(part, ";") || strings.EqualFold(plain, "sig") || strings.EqualFold(plain, "pwd") || namesKey(plain) {
+		if err != nil || strings.Contains(part, ";") || namesKey(plain) {
+			return true
+		}
+		if plain, err = url.QueryUnescape(value); err != nil || holdsKey(plain) {
 			return true
 		}
 	}
 	return false
 }
 
-// keyWords are parts of the names of credentials.
-var keyWords = [...]string{"auth", "cookie", "token", "secret", "passw", "sign", "session", "credential", "jwt", "bearer", "cert"}
+// keyParts are parts of the names of credentials, and keyWords are words of such names.
+var (
+	keyParts = [...]string{
+		"auth", "cookie", "token", "secret", "pass", "sign", "session", "sessid", "credential", "jwt", "bearer", "cert", "hmac", "dpop",
+		"ticket", "assertion", "saml", "hdne", "hdnt",
+	}
+	keyWords = [...]string{"code", "otp", "pin", "pwd", "sid", "sig"}
+)
 
 // namesKey reports whether the name of a header or of a parameter looks like that of a
 // credential. It takes some other names for one as well, and their requests stay.
 func namesKey(name string) bool {
-	name = strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(name))
-	if name == "idempotencykey" || name == "xidempotencykey" {
+	lower := strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(name))
+	if lower == "idempotencykey" || lower == "xidempotencykey" {
 		return false
 	}
-	return strings.HasSuffix(name, "key") || strings.HasSuffix(name, "keyid") ||
-		slices.ContainsFunc(keyWords[:], func(word string) bool { return strings.Contains(name, word) })
+	return slices.ContainsFunc(keyParts[:], func(part string) bool { return strings.Contains(lower, part) }) ||
+		slices.ContainsFunc(words(name), func(word string) bool {
+			return strings.HasSuffix(word, "key") || strings.HasSuffix(word, "keyid") || slices.Contains(keyWords[:], word)
+		})
+}
+
+// words returns the words of a name, in lower case. Words end where there is no letter, and
+// where a capital follows a small letter.
+func words(name string) (all []string) {
+	from, last := 0, byte(' ')
+	add := func(to int) {
+		if to > from {
+			all = append(all, strings.ToLower(name[from:to]))
+		}
+	}
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case !isLetter(rune(c)):
+			add(i)
+			from = i + 1
+		case 'A' <= c && c <= 'Z' && 'a' <= last && last <= 'z':
+			add(i)
+			from = i
+		}
+		last = c
+	}
+	add(len(name))
+	return all
 }
 
 // IsAway reports whether http.Client made the request because another host redirected it. The
