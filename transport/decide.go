@@ -152,10 +152,11 @@ type facts struct {
 	once        bool // the caller allowed one attempt only
 	idempotent  bool // only asked if the verdict is Ambiguous
 	replayable  bool // the body can be produced again, as far as is known
+	anew        bool // a body was cut after progress, so its rest is asked for by a request and not by a retry
 
-	sent, attempts int // made so far, and allowed
+	sent, attempts int // made so far, and allowed to one request
 
-	backoff       time.Duration // negative: stop
+	backoff       time.Duration // before a retry, negative: stop; or until the reconnects of a body are far enough apart
 	hint          time.Duration // how long the server asked to wait; not positive: it did not
 	maxRetryAfter time.Duration // negative: no bound
 	beyond        policy.Beyond
@@ -172,6 +173,10 @@ type facts struct {
 // maxJitter bounds the jitter that is added to a wait that a server asked for. Without
 // jitter all clients that were told "in 10 s" would return in the same instant.
 const maxJitter = time.Second
+
+// resumeJitter bounds the random wait before a reconnect after progress. A proxy
+// that restarts cuts all its downloads at the same instant.
+const resumeJitter = 100 * time.Millisecond
 
 // decide returns what to do, and how long to wait before the next attempt. The
 // guards are in the order of their weight. Retries that are not safe come first,
@@ -197,6 +202,7 @@ func decide(f facts) (Reason, time.Duration) {
 		return ReasonNotIdempotent, 0 // RFC 9110 §9.2.2
 	case !f.replayable:
 		return ReasonNotReplayable, 0
+	case f.anew: // a request has all of its attempts
 	case f.sent >= f.attempts:
 		return ReasonAttempts, 0
 	case f.backoff < 0:
@@ -216,8 +222,8 @@ func decide(f facts) (Reason, time.Duration) {
 	case f.elapsedMax > 0 && start > f.elapsedMax-f.elapsed:
 		return ReasonMaxElapsed, 0
 	}
-	if asked > 0 && wait == asked { // a wait of the back-off already has jitter
-		wait += f.jitter(wait)
+	if asked > 0 && wait == asked || f.anew { // a wait of the back-off already has jitter
+		wait += f.jitter(wait, asked)
 	}
 	return ReasonRetry, wait
 }
@@ -254,10 +260,23 @@ func (f facts) asked() time.Duration {
 	return -1
 }
 
-// jitter returns the jitter that is added to a wait of the server's. It is at most
-// the wait itself, and it does not pass a limit that the wait alone keeps.
-func (f facts) jitter(wait time.Duration) time.Duration {
-	most := min(wait, maxJitter, math.MaxInt64-wait)
+// jitter returns the jitter that is added to a wait of the server's, and to that of a
+// request for a rest. It does not pass a limit that the wait alone keeps. For a retry it is
+// at most the server's wait itself. A request for a rest keeps half of the time to its
+// deadline, unless the server asked for a wait.
+func (f facts) jitter(wait, asked time.Duration) time.Duration {
+	var most time.Duration
+	if asked > 0 && wait == asked {
+		most = min(wait, maxJitter)
+	}
+	if f.anew {
+		apart := resumeJitter
+		if f.deadline {
+			apart = min(apart, (f.room-wait)/2)
+		}
+		most = max(most, apart)
+	}
+	most = min(most, math.MaxInt64-wait)
 	if f.deadline {
 		most = min(most, f.room-wait-1)
 	}

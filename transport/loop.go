@@ -116,7 +116,7 @@ func (c *call) first() (resp *http.Response, err error) {
 		}
 	}
 	if c.Rule.Resumes && resume.Likely(resp) && !c.isSingle() {
-		c.resuming(series{sent: 1}, w.Lane, resp)
+		c.resumeBody(series{sent: 1}, w.Lane, resp)
 	}
 	return resp, nil
 }
@@ -370,7 +370,8 @@ func retryable(v classify.Verdict) bool {
 	return v == classify.Refused || v == classify.Ambiguous
 }
 
-// judge decides about the outcome at hand, and reserves everything that a retry needs.
+// judge decides about the outcome at hand, and reserves everything that a retry needs. The
+// outcome may be the cut of a body.
 func (x *exchange) judge() (d decision) {
 	d.entry, d.u = x.entryOf(x.resp, x.err), rand.Float64()
 	d.Verdict = x.verdict
@@ -380,7 +381,7 @@ func (x *exchange) judge() (d decision) {
 	f := x.facts(&d)
 	to := x.choose(&f, &d)
 	x.road.SetOut(&over, d.reason == ReasonRetry && to == x.place, d.Hint > 0)
-	if d.reason == ReasonRetry {
+	if d.reason == ReasonRetry && !x.anew {
 		d.drain = f.within(d.Wait, flight.DrainTime)
 		x.commit(to, &d, f.backoff, f.within(d.Wait, replay.MaxBusy))
 	}
@@ -463,7 +464,7 @@ func (x *exchange) facts(d *decision) facts {
 		beyond:        rule.RetryAfter.Beyond,
 		hint:          d.Hint,
 		u:             d.u,
-		elapsedMax:    rule.MaxElapsed,
+		anew:          x.anew,
 	}
 	if !retryable(f.verdict) || x.isSingle() {
 		return f // nothing below is asked
@@ -474,12 +475,16 @@ func (x *exchange) facts(d *decision) facts {
 		// If the body broke, the error that looks like a refusal may be the body's own.
 		f.replayable = replayable && (!broke || x.isIdempotent())
 	}
-	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
-	if f.elapsedMax > 0 {
-		f.elapsed = d.Time.Sub(x.start)
-	}
 	if until, ok := x.Ctx.Deadline(); ok {
 		f.room, f.deadline = until.Sub(d.Time), true
+	}
+	if x.anew {
+		f.backoff = x.apart
+		return f // a request has a time of its own, and asks the limits when it goes
+	}
+	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
+	if f.elapsedMax = rule.MaxElapsed; f.elapsedMax > 0 {
+		f.elapsed = d.Time.Sub(x.start)
 	}
 	f.turn, f.limit, f.refused = x.limits.NextTurn(d.Time)
 	return f
@@ -551,7 +556,7 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 		return marked(resp, x.Req, d.reason, nil), nil
 	case err == nil:
 		if x.Rule.Resumes && !x.segment && !x.isSingle() { // a segment does not resume by itself, but its body does
-			if x.download = x.resuming(x.series, x.way.Lane, resp); x.download != nil && x.download.past != nil {
+			if x.download = x.resumeBody(x.series, x.way.Lane, resp); x.download != nil && x.download.past != nil {
 				x.notePlaces(x.download.past)
 			}
 		}

@@ -195,7 +195,7 @@ type bodyWatch struct {
 
 // BodyEnded calls the hooks BodyEnd.
 func (w *bodyWatch) BodyEnded(bytes int64, err error) {
-	e := BodyEnd{Request: w.req, Host: w.host, Bytes: bytes, Err: err, Whole: err == io.EOF, Resumes: w.download.resumed(), Duration: time.Since(w.began)}
+	e := BodyEnd{Request: w.req, Host: w.host, Bytes: bytes, Err: err, Whole: err == io.EOF, Resumes: w.download.countResumes(), Duration: time.Since(w.began)}
 	if e.Whole {
 		e.Err = nil
 	}

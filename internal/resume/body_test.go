@@ -69,10 +69,8 @@ func (*teller) Altered(field, want, got string) error {
 	return fmt.Errorf("%s is %s, announced was %s", field, got, want)
 }
 func (*teller) Continued(int64)                {}
-func (*teller) Elsewhere() bool                { return false }
 func (*teller) Astray()                        {}
 func (*teller) Drop(body io.ReadCloser)        { _ = body.Close() }
-func (*teller) Again() error                   { return nil }
 func (*teller) Skipping(io.Closer) func() bool { return func() bool { return false } }
 func (*teller) Discard(_ context.Context, resp *http.Response) {
 	if resp.Body != nil {
@@ -87,8 +85,9 @@ type onceMore struct {
 }
 
 func (*onceMore) Lost(error) bool { return true }
-func (s *onceMore) Reconnect(req *http.Request, _ int64, _ error, _ bool) (*http.Response, error) {
-	return s.send(req)
+func (s *onceMore) Reconnect(req *http.Request, _ int64, _ error, _ bool) (*http.Response, bool, error) {
+	resp, err := s.send(req)
+	return resp, false, err
 }
 
 // wrapped returns resp with a body that resumes through s, if it can.
@@ -124,17 +123,18 @@ func (w *world) Lost(err error) bool {
 	return errors.Is(err, errCut) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-func (w *world) Reconnect(req *http.Request, offset int64, _ error, _ bool) (*http.Response, error) {
+func (w *world) Reconnect(req *http.Request, offset int64, _ error, _ bool) (resp *http.Response, elsewhere bool, err error) {
 	var first, last int
 	last = len(w.truth) - 1
 	_, _ = fmt.Sscanf(req.Header.Get("Range"), "bytes=%d-%d", &first, &last)
 	if req.Header.Get("If-Range") != `"v1"` || int64(first) != offset {
-		return nil, fmt.Errorf("a wrong request: %v", req.Header)
+		return nil, false, fmt.Errorf("a wrong request: %v", req.Header)
 	}
 	if first >= len(w.truth) {
-		return response(w.from, 416, w.cut(nil), "Content-Range: bytes */"+w.name(len(w.truth))), nil
+		return response(w.from, 416, w.cut(nil), "Content-Range: bytes */"+w.name(len(w.truth))), false, nil
 	}
-	return w.response(first, last)
+	resp, err = w.response(first, last)
+	return resp, false, err
 }
 
 // response returns one of many honest and dishonest responses.

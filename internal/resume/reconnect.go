@@ -16,7 +16,6 @@ func (b *Body) resume() {
 	}
 	resp, err := b.reconnect(ctx, cut)
 	if err == nil {
-		b.away = b.sender.Elsewhere()
 		err = b.attach(ctx, cut, resp)
 	}
 	if err == nil {
@@ -59,20 +58,15 @@ func (b *Body) detach() (ctx context.Context, cut error) {
 }
 
 // reconnect asks for the rest, or for everything again.
-func (b *Body) reconnect(ctx context.Context, cut error) (*http.Response, error) {
+func (b *Body) reconnect(ctx context.Context, cut error) (resp *http.Response, err error) {
 	progressed := !b.compares() && b.pos-b.first >= MinProgress
 	if progressed {
 		b.dry = 0
 	} else if b.dry++; b.dry > b.limit {
 		return nil, ErrLimit
 	}
-	if b.compares() {
-		if b.prefix.size > int64(b.left) {
-			return nil, ErrAgain
-		}
-		if err := b.sender.Again(); err != nil {
-			return nil, err
-		}
+	if b.compares() && b.prefix.size > int64(b.left) {
+		return nil, ErrAgain
 	}
 	req := b.req.Clone(ctx)
 	switch {
@@ -80,12 +74,12 @@ func (b *Body) reconnect(ctx context.Context, cut error) (*http.Response, error)
 		req.Header.Set("Range", b.restRange())
 		req.Header.Set("If-Range", b.validator)
 	case req.GetBody != nil: // net/http's own, for a body in memory
-		var err error
 		if req.Body, err = req.GetBody(); err != nil {
 			return nil, err
 		}
 	}
-	return b.sender.Reconnect(req, b.pos, cut, progressed)
+	resp, b.away, err = b.sender.Reconnect(req, b.pos, cut, progressed)
+	return resp, err
 }
 
 // restRange returns the Range header for the rest. If the caller asked for a range,

@@ -1,4 +1,4 @@
-// How a body that was cut asks for its rest: by an attempt in the loop.
+// A body that was cut asks for its rest: by an attempt in the loop.
 
 package transport
 
@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
 	"time"
 
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/ahead"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
@@ -24,12 +22,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// resumeJitter bounds the random wait before a reconnect after progress. A proxy
-// that restarts cuts all its downloads at the same instant.
-const resumeJitter = 100 * time.Millisecond
-
-// A download is a response's body that resumes, with the call that it came from.
-// It is the Sender of that body. Both are a single allocation.
+// A download is a response's body that asks for its rest after a cut, with the call that
+// it came from. It is the Sender of that body. Both are a single allocation.
 type download struct {
 	body    resume.Body
 	t       *Transport
@@ -58,9 +52,9 @@ type past struct {
 	astray  uint16      // those that did not have the rest
 }
 
-// resuming makes the response's body continue after a cut. If the body cannot be
-// continued, resuming returns nil, and allocates nothing unless somebody is told why.
-func (c *call) resuming(s series, lane *lane.Lane, resp *http.Response) *download {
+// resumeBody makes the response's body continue after a cut. If the body cannot be
+// continued, resumeBody returns nil, and allocates nothing unless somebody is told why.
+func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *download {
 	if in, ok := resp.Body.(*ahead.Incoming); ok && in.Whole(resp.ContentLength) {
 		return nil // it was checked, and nothing can cut it
 	}
@@ -84,20 +78,20 @@ func (c *call) resuming(s series, lane *lane.Lane, resp *http.Response) *downloa
 	default:
 		d = new(download)
 	}
-	d.beginFrom(c, s, lane)
+	d.setOrigin(c, s, lane)
 	if why != nil {
 		resp.Body = resume.Hopeless(resp.Body, d, why)
 		return nil
 	}
 	if plan.Compares() && resp.ContentLength < 0 {
-		d.began = d.second()
+		d.began = d.secondNow()
 	}
 	d.body.Wrap(d, c.spannedRequest(), resp, plan, settings.Max, max(settings.Again, 0), stores, prefix)
 	return d
 }
 
-// beginFrom sets where a download comes from.
-func (d *download) beginFrom(c *call, s series, lane *lane.Lane) {
+// setOrigin sets where a download comes from.
+func (d *download) setOrigin(c *call, s series, lane *lane.Lane) {
 	d.t, d.req, d.rule, d.lane, d.spanned, d.price = c.t, c.Req, c.Rule, lane, c.spanned, int32(c.Price)
 	if c.home != nil {
 		d.req, d.rule, d.at = c.home.Req, c.home.Rule, c.at
@@ -146,16 +140,13 @@ const (
 	againTime = 10 * time.Second
 )
 
-// Again returns an error if the body may be a stream.
-func (d *download) Again() error {
-	if d.began > 0 && d.second()-d.began > uint32(againWithin/time.Second) {
-		return resume.ErrOld
-	}
-	return nil
+// isOld reports whether the body may be a stream. If so, it is not fetched again.
+func (d *download) isOld() bool {
+	return d.began > 0 && d.body.Bridge() == resume.BridgeWhole && d.secondNow()-d.began > uint32(againWithin/time.Second)
 }
 
-// second counts from 1. A body lives for less than a century.
-func (d *download) second() uint32 { return uint32(d.t.ground.Now().Since()/time.Second) + 1 }
+// secondNow counts from 1. A body lives for less than a century.
+func (d *download) secondNow() uint32 { return uint32(d.t.ground.Now().Since()/time.Second) + 1 }
 
 // Skipping closes the body if the reader's bytes take too long to come.
 func (d *download) Skipping(body io.Closer) (late func() bool) {
@@ -166,21 +157,15 @@ func (d *download) Skipping(body io.Closer) (late func() bool) {
 func (d *download) Continued(offset int64) {
 	d.resumes.Add(1)
 	d.at = d.to
-	c := d.call(d.req)
+	c := d.callFor(d.req)
 	(&report{call: &c, offset: offset}).resumed(d.past.series.sent, time.Since(d.past.cutAt))
-}
-
-// Elsewhere reports whether the last reconnect went to another endpoint than the bytes so
-// far come from, and the rule does not say that its validators are the same.
-func (d *download) Elsewhere() bool {
-	return d.to != d.at && d.rule.Policy.Alternates.Validators != policy.On
 }
 
 // Astray notes that the endpoint of the last reconnect does not have the rest.
 func (d *download) Astray() { d.past.astray |= 1 << d.to }
 
-// resumed returns how many reconnects have continued the body.
-func (d *download) resumed() int {
+// countResumes returns how many reconnects have continued the body.
+func (d *download) countResumes() int {
 	if d == nil {
 		return 0
 	}
@@ -189,31 +174,31 @@ func (d *download) resumed() int {
 
 // Lost reports whether err calls for a retry of a GET.
 func (d *download) Lost(err error) bool {
-	var x exchange
-	defer x.begin(d.call(d.req))()
-	if x.Ctx.Err() != nil {
+	c := d.callFor(d.req)
+	defer c.ObeyCancel()()
+	if c.Ctx.Err() != nil {
 		if d.t.lines != nil {
-			x.report.log(&entry{Attempt: Attempt{Number: 1, Err: err, Time: time.Now()}, reason: x.reasonGone(), sent: 1, body: true})
+			(&report{call: &c}).log(&entry{Attempt: Attempt{Number: 1, Err: err, Time: time.Now()}, reason: c.reasonGone(), sent: 1, body: true})
 		}
 		return false
 	}
-	x.err = err
-	if x.classify(); !retryable(x.verdict) || nested(x.Req, nil, err) || !x.isIdempotent() {
+	verdict := c.Rule.Classify(c.OutcomeOf(nil, err))
+	if !retryable(verdict) || nested(c.Req, nil, err) || !c.isIdempotent() {
 		return false
 	}
-	d.before().cut = known{x.verdict, true}
+	d.makePast().cut = known{verdict, true}
 	return true
 }
 
-// call returns the call for req, the caller's request or the request for the rest.
-func (d *download) call(req *http.Request) call {
+// callFor returns the call for req, the caller's request or the request for the rest.
+func (d *download) callFor(req *http.Request) call {
 	c := call{t: d.t, Request: visit.Request{Ground: &d.t.ground, Req: req, Ctx: req.Context(), Rule: d.rule, Price: int(d.price)}}
 	c.takeOptions(optionsOf(req.Context()))
 	return c
 }
 
-// before returns the past of the next reconnect.
-func (d *download) before() *past {
+// makePast returns the past of the next reconnect. The first call makes it.
+func (d *download) makePast() *past {
 	if d.past == nil {
 		d.past = &past{series: series{sent: 1}}
 	}
@@ -240,45 +225,80 @@ func (d *download) Altered(field, want, got string) error {
 
 // Reconnect sends the request for the rest through the loop. After progress it
 // counts as a request and starts a new series. Its first attempt follows at once,
-// apart from the jitter, the spacing and a wait that a hedge was told. Without
+// apart from the jitter, the spacing and a wait that the server asked for. Without
 // progress it is a retry. Then cut is the outcome of the last attempt of the
 // series, and rule, back-off and budget decide.
-func (d *download) Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error) {
+func (d *download) Reconnect(req *http.Request, offset int64, cut error, progressed bool) (resp *http.Response, elsewhere bool, err error) {
+	if d.isOld() {
+		return nil, false, resume.ErrOld
+	}
 	h := d.t.ground.Hosts.Acquire(req.URL)
 	defer h.Release()
 	h.ReleaseCount() // a request for the rest earns no retry before it goes
-	c, past := d.call(req), d.before()
+	c := d.callFor(req)
 	c.State, c.Rule = h, d.rule.Reconnect
-	x := exchange{segment: true, series: series{sent: past.series.sent}, judged: past.cut}
+	x := new(exchange)
 	defer x.begin(c)()
-	x.outcome = outcome{trip: trip{number: past.series.sent, way: lanes.Way{Lane: d.lane}}, err: cut}
-	x.wait = past.wait
-	if len(c.Rule.Alternates) > 0 {
-		if x.findPlacesForSegment(d, progressed); x.places != nil {
-			defer x.releasePlaces()
-		}
-	}
 	x.report.offset, x.report.began = offset, time.Now()
-	past.cutAt = x.report.began
-	defer func() {
-		past.series, d.lane, d.to, d.price = x.series, x.way.Lane, x.at, int32(x.Price)
-		x.notePlaces(past)
-		if d.to != d.at {
-			d.lane = nil // until the body goes on there
-		}
-	}()
-	turn := past.spacing.Turn(time.Now(), offset)
-	if !progressed {
-		x.prev, x.start = past.series.prev, past.series.start
-	}
-	if err := x.decideReconnect(progressed, turn); err != nil {
-		return nil, err
+	defer d.noteReconnect(x)
+	d.prepareReconnect(x, cut, progressed)
+	if err := x.awaitReconnect(); err != nil {
+		return nil, false, err
 	}
 	if progressed && x.places == nil {
 		h.Count() // otherwise its attempt counts where it goes
 	}
-	past.spacing.Last, past.spacing.From = time.Now(), offset
-	return x.sendForRest()
+	d.past.spacing.Last, d.past.spacing.From = time.Now(), offset
+	resp, err = x.sendForRest()
+	return resp, x.at != d.at && d.rule.Policy.Alternates.Validators != policy.On, err
+}
+
+// prepareReconnect lays a cut before the loop, as the outcome at hand, with what the
+// download knows of earlier attempts.
+func (d *download) prepareReconnect(x *exchange, cut error, progressed bool) {
+	past, now := d.makePast(), x.report.began
+	past.cutAt = now
+	x.segment, x.judged, x.wait, x.series = true, past.cut, past.wait, past.series
+	x.outcome = outcome{trip: trip{number: x.sent, way: lanes.Way{Lane: d.lane}}, err: cut}
+	apart := past.spacing.Turn(now, x.report.offset)
+	if progressed {
+		x.anew, x.apart, x.series = true, apart, series{sent: x.sent}
+	}
+	if len(x.Rule.Alternates) > 0 {
+		x.findPlacesForSegment(d, progressed)
+	}
+}
+
+// noteReconnect notes what the next reconnect has to know of this one.
+func (d *download) noteReconnect(x *exchange) {
+	d.past.series, d.lane, d.to, d.price = x.series, x.way.Lane, x.at, int32(x.Price)
+	if d.to != d.at {
+		d.lane = nil // until the body goes on there
+	}
+	if x.notePlaces(d.past); x.places != nil {
+		x.releasePlaces()
+	}
+}
+
+// awaitReconnect decides about a cut, and waits until the reconnect is due.
+func (x *exchange) awaitReconnect() error {
+	x.classify()
+	d := x.judge()
+	if d.reason != ReasonRetry {
+		x.report.record(nil, &d.entry)
+		return x.report.newError(d.reason, nil)
+	}
+	if d.reason = ReasonResume; x.anew {
+		x.report.tell(nil, &d.entry) // the history of a request begins after it
+		x.sent, x.anew = 0, false
+	} else {
+		x.report.record(nil, &d.entry)
+		x.retried = true
+	}
+	if err := x.SleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
+		return x.refuse(&visit.Refusal{Err: err})
+	}
+	return nil
 }
 
 // sendForRest sends the request for the rest. A response that was given up on is an error,
@@ -295,68 +315,6 @@ func (x *exchange) sendForRest() (*http.Response, error) {
 	return resp, err
 }
 
-// decideReconnect decides about a cut, and waits until the reconnect is due. After progress the
-// reconnect counts as a request, which waits for its turn. Otherwise the cut is the outcome of
-// the last attempt.
-func (x *exchange) decideReconnect(progressed bool, turn time.Duration) error {
-	x.classify()
-	var d decision
-	if progressed {
-		d = x.judgeCut(turn)
-	} else {
-		d = x.judge()
-	}
-	if d.reason != ReasonRetry {
-		x.report.record(nil, &d.entry)
-		return x.report.newError(d.reason, nil)
-	}
-	if d.reason = ReasonResume; progressed {
-		x.report.tell(nil, &d.entry)
-		x.sent = 0
-	} else {
-		x.report.record(nil, &d.entry)
-		x.retried = true
-	}
-	if err := x.SleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
-		return x.refuse(&visit.Refusal{Err: err})
-	}
-	return nil
-}
-
-// judgeCut decides about a cut after progress. The reconnect waits for its turn, for the end of
-// a wait that the server asked for, and for the jitter.
-func (x *exchange) judgeCut(turn time.Duration) (d decision) {
-	d.u = rand.Float64()
-	d.entry = entry{Attempt: Attempt{Number: x.sent, Err: x.err, Verdict: x.verdict, Time: time.Now()}, sent: x.sent}
-	f := facts{
-		verdict: classify.Refused, replayable: true, attempts: 2, // a new request may be sent
-		backoff:       turn,
-		hint:          max(x.wait.Sub(d.Time), 0),
-		maxRetryAfter: x.Rule.Policy.RetryAfter.Max,
-		beyond:        x.Rule.Policy.RetryAfter.Beyond,
-		u:             d.u,
-	}
-	jitter := resumeJitter
-	if until, ok := x.Ctx.Deadline(); ok {
-		f.room, f.deadline = until.Sub(d.Time), true
-	}
-	d.Hint = f.hint
-	if d.reason, d.Wait = decide(f); d.reason != ReasonRetry {
-		return d
-	}
-	if asked := f.asked(); asked > 0 && asked >= turn {
-		jitter = min(jitter, asked+maxJitter-d.Wait) // with that of decide
-	}
-	if f.deadline {
-		jitter = min(jitter, (f.room-d.Wait)/2)
-	}
-	over := x.overRoad()
-	x.road.Note(&over)
-	x.road.SetOut(&over, true, false)
-	d.Wait += time.Duration(rand.Float64() * float64(max(jitter, 0)))
-	return d
-}
-
 // Stopped returns the error for a body that nothing continues, and reports it
 // unless the loop has already done so. If no reconnect ever added a segment, and
 // neither a limit nor the caller was in the way, that error is the error of the
@@ -367,7 +325,7 @@ func (d *download) Stopped(offset int64, cut, cause error, continued bool) error
 		e.Reason = last.Reason
 	} else {
 		e.Reason = d.reasonOf(cause)
-		d.tell(e)
+		d.tellEnd(e)
 	}
 	if !continued && e.hopeless() {
 		return cut
@@ -379,7 +337,7 @@ func (d *download) Stopped(offset int64, cut, cause error, continued bool) error
 func (d *download) reasonOf(cause error) Reason {
 	switch {
 	case d.req.Context().Err() != nil:
-		c := d.call(d.req)
+		c := d.callFor(d.req)
 		return c.reasonGone()
 	case cause == resume.ErrLimit:
 		return ReasonResumeMax
@@ -390,15 +348,15 @@ func (d *download) reasonOf(cause error) Reason {
 	return ReasonMismatch
 }
 
-// tell reports the end of the body to the observers.
-func (d *download) tell(e *ResumeError) {
+// tellEnd reports the end of the body to the observers.
+func (d *download) tellEnd(e *ResumeError) {
 	h := d.t.ground.Hosts.Acquire(d.req.URL)
 	defer h.Release()
 	h.ReleaseCount() // no request is sent
-	c := d.call(d.req)
+	c := d.callFor(d.req)
 	c.State, c.spanned = h, d.spanned
 	(&report{call: &c, offset: e.Offset}).tell(nil, &entry{
-		Attempt: Attempt{Number: d.before().series.sent, Err: e, Time: time.Now()},
+		Attempt: Attempt{Number: d.makePast().series.sent, Err: e, Time: time.Now()},
 		reason:  e.Reason,
 	})
 }
