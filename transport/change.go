@@ -117,7 +117,7 @@ func (c *call) Tells(v visit.Change) func() {
 		Condition: Condition(v.Condition), Over: v.Over, Scope: v.Scope, Status: v.Status, Err: v.Err, Addr: v.Addr,
 		Fleet: v.Fleet, Since: v.Since, Until: v.Until, Waiting: v.Waiting, Refused: v.Refused, Room: v.Room, Lane: v.Lane,
 	}
-	h.Context, h.Host, h.url = c.parent(), c.HostName(), c.Req.URL.String()
+	h.Context, h.Host, h.url = c.parentContext(), c.HostName(), c.Req.URL.String()
 	h.Time = time.Now()
 	h.Since = cmp.Or(h.Since, h.Time)
 	t := c.t
@@ -125,7 +125,7 @@ func (c *call) Tells(v visit.Change) func() {
 		if t.hostChanged != nil {
 			t.hostChanged(h)
 		}
-		t.changed(h)
+		t.logChange(h)
 	}
 }
 
@@ -135,7 +135,7 @@ func (c HostChange) String() string {
 	lasted, left := redact.Rough(c.Time.Sub(c.Since)), redact.Rough(c.Until.Sub(c.Time))
 	return redact.Fit(c.Host, c.cause(), func(host, why string) string {
 		if c.Over {
-			return host + c.end(lasted)
+			return host + c.endText(lasted)
 		}
 		return host + c.beginning(why, left)
 	})
@@ -164,8 +164,8 @@ func (c HostChange) beginning(why string, left time.Duration) string {
 	return ": " + c.Condition.String()
 }
 
-// end says what is over.
-func (c HostChange) end(lasted time.Duration) string {
+// endText says what is over.
+func (c HostChange) endText(lasted time.Duration) string {
 	switch c.Condition {
 	case ConditionHeld:
 		return fmt.Sprintf(" takes requests again after a pause of %v: they go one after the other, %s", lasted, waiting(c.Waiting))

@@ -27,8 +27,8 @@ type options struct {
 	background bool
 }
 
-// plain reports whether the options leave the first attempt as it is.
-func (o *options) plain() bool {
+// isPlain reports whether the options leave the first attempt as it is.
+func (o *options) isPlain() bool {
 	return o.trace.empty()
 }
 
@@ -106,7 +106,7 @@ func WithTrace(ctx context.Context, trace *Trace) context.Context {
 	if trace == nil {
 		return ctx
 	}
-	return withOptions(ctx, func(o *options) { o.trace = trace.before(o.trace) })
+	return withOptions(ctx, func(o *options) { o.trace = trace.joinedWith(o.trace) })
 }
 
 // AttemptNumber returns the number of an attempt from its context: 1 for the first
@@ -165,11 +165,11 @@ func markOf(ctx context.Context) *mark {
 	return m
 }
 
-// marked returns resp with its history. Its Request becomes
+// markResponse returns resp with its history. Its Request becomes
 // a copy whose context carries the mark, for [HistoryOf]. If the reason is a
 // limit, a Transport around this one that sees the mark does not start again. The mark
 // has a copy of the attempts, which belong to the exchange.
-func marked(resp *http.Response, req *http.Request, reason Reason, attempts []Attempt) *http.Response {
+func markResponse(resp *http.Response, req *http.Request, reason Reason, attempts []Attempt) *http.Response {
 	if resp.Request != nil {
 		req = resp.Request
 	}

@@ -124,11 +124,11 @@ func (r Reason) String() string {
 	return "Reason(" + strconv.Itoa(int(r)) + ")"
 }
 
-// limit reports whether a limit withheld a retry that was otherwise due. Then the
+// isLimit reports whether a limit withheld a retry that was otherwise due. Then the
 // request was tried enough, and a Transport around this one must not start again.
 // The other reasons do not stop an outer Transport, because its rule may know better
 // whether the request is idempotent or replayable.
-func (r Reason) limit() bool {
+func (r Reason) isLimit() bool {
 	switch r {
 	case ReasonAttempts, ReasonMaxElapsed, ReasonDeadline, ReasonMaxRetryAfter, ReasonBackoffStop, ReasonCooldown, ReasonBudget, ReasonGateFull, ReasonResumeMax:
 		return true
@@ -136,10 +136,10 @@ func (r Reason) limit() bool {
 	return false
 }
 
-// told reports whether a response carries the reason in its [History]. It does so if
+// marksResponse reports whether a response carries the reason in its [History]. It does so if
 // a limit withheld the retry, or if the retry was not safe.
-func (r Reason) told() bool {
-	return r == ReasonNotIdempotent || r == ReasonNotReplayable || r == ReasonBodyBusy || r.limit()
+func (r Reason) marksResponse() bool {
+	return r == ReasonNotIdempotent || r == ReasonNotReplayable || r == ReasonBodyBusy || r.isLimit()
 }
 
 // facts are everything that the decision depends on.

@@ -178,12 +178,12 @@ func (d *download) Lost(err error) bool {
 	defer c.ObeyCancel()()
 	if c.Ctx.Err() != nil {
 		if d.t.lines != nil {
-			(&report{call: &c}).log(&entry{Attempt: Attempt{Number: 1, Err: err, Time: time.Now()}, reason: c.reasonGone(), sent: 1, body: true})
+			(&report{call: &c}).logEntry(&entry{Attempt: Attempt{Number: 1, Err: err, Time: time.Now()}, reason: c.reasonGone(), sent: 1, body: true})
 		}
 		return false
 	}
 	verdict := c.Rule.Classify(c.OutcomeOf(nil, err))
-	if !retryable(verdict) || nested(c.Req, nil, err) || !c.isIdempotent() {
+	if !retryable(verdict) || gaveUpBelow(c.Req, nil, err) || !c.isIdempotent() {
 		return false
 	}
 	d.makePast().cut = known{verdict, true}
@@ -289,7 +289,7 @@ func (x *exchange) awaitReconnect() error {
 		return x.report.newError(d.reason, nil)
 	}
 	if d.reason = ReasonResume; x.anew {
-		x.report.tell(nil, &d.entry) // the history of a request begins after it
+		x.report.tellObservers(nil, &d.entry) // the history of a request begins after it
 		x.sent, x.anew = 0, false
 	} else {
 		x.report.record(nil, &d.entry)
@@ -304,7 +304,7 @@ func (x *exchange) awaitReconnect() error {
 // sendForRest sends the request for the rest. A response that was given up on is an error,
 // because it cannot continue the body.
 func (x *exchange) sendForRest() (*http.Response, error) {
-	resp, err := x.run()
+	resp, err := x.makeAttempts()
 	if reason := HistoryOf(resp).Reason; reason != ReasonFinal {
 		flight.Discard(x.Ctx, resp)
 		return nil, x.report.newError(reason, fmt.Errorf("transport: the response has status %d", resp.StatusCode))
@@ -355,7 +355,7 @@ func (d *download) tellEnd(e *ResumeError) {
 	h.ReleaseCount() // no request is sent
 	c := d.callFor(d.req)
 	c.State, c.spanned = h, d.spanned
-	(&report{call: &c, offset: e.Offset}).tell(nil, &entry{
+	(&report{call: &c, offset: e.Offset}).tellObservers(nil, &entry{
 		Attempt: Attempt{Number: d.makePast().series.sent, Err: e, Time: time.Now()},
 		reason:  e.Reason,
 	})

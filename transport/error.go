@@ -145,13 +145,13 @@ func (e *Error) Error() string {
 	b.Add(!e.Until.IsZero(), ", try again at %s", e.Until.UTC().Format(time.RFC3339))
 	if e.Err != nil {
 		b.WriteString(": ")
-		b.WriteString(e.safe(e.Err))
+		b.WriteString(e.safeText(e.Err))
 	}
 	return b.String()
 }
 
-// safe returns the text of an error without secrets and without our prefix.
-func (e *Error) safe(err error) string {
+// safeText returns the text of an error without secrets and without our prefix.
+func (e *Error) safeText(err error) string {
 	return strings.TrimPrefix(safeText(err, e.url), "transport: ")
 }
 
@@ -164,7 +164,7 @@ func (e *Error) lastOutcome() string {
 		}
 	}
 	if n := len(e.Attempts); n > 0 && e.Attempts[n-1].Err != nil && !e.isLast() {
-		return ", last error " + e.safe(e.Attempts[n-1].Err)
+		return ", last error " + e.safeText(e.Attempts[n-1].Err)
 	}
 	return ""
 }
@@ -219,7 +219,7 @@ func (e *Error) Timeout() bool { return isTimeout(e.Err) }
 // GaveUp reports whether a limit withheld a retry that was otherwise due. Code that
 // retries around a Transport should not retry such an error, because retries would be
 // multiplied. policy.Do does not retry it.
-func (e *Error) GaveUp() bool { return e.Reason.limit() || e.Reason == ReasonNested }
+func (e *Error) GaveUp() bool { return e.Reason.isLimit() || e.Reason == ReasonNested }
 
 // Temporary reports whether Err has a method Temporary that returns true. It makes
 // Error a net.Error.

@@ -77,7 +77,7 @@ func (s *account) String() string {
 	}
 	held := s.known.queued.text()
 	b.Add(held != "", "\n  waited %s", held)
-	b.WriteString("\n  " + s.end())
+	b.WriteString("\n  " + s.lastSentence())
 	return b.String()
 }
 
@@ -116,8 +116,8 @@ func (q Queued) text() string {
 	return strings.Join(all, " and ")
 }
 
-// end says what the caller got, and why there was nothing more.
-func (s *account) end() string {
+// lastSentence says what the caller got, and why there was nothing more.
+func (s *account) lastSentence() string {
 	n := len(s.known.Attempts)
 	var b redact.Sentence
 	switch {

@@ -41,9 +41,9 @@ var (
 	ErrRequestCanceled = visit.ErrRequestCanceled
 	IsTimeout          = isTimeout
 	Joined             = rules.Joined
-	Marked             = marked
+	Marked             = markResponse
 	MayTravel          = rules.MayTravel
-	Nested             = nested
+	Nested             = gaveUpBelow
 	SafeName           = visit.SafeName
 	SafeText           = safeText
 )

@@ -63,7 +63,7 @@ func TestFunctionsOfARetry(t *testing.T) {
 	t.Logf("%d functions:\n%s", len(own), strings.Join(own, "\n"))
 	assert.LessOrEqual(t, len(own), mostFunctions)
 	for _, step := range steps(t) {
-		assert.True(t, step == "ruled" || slices.ContainsFunc(own, func(name string) bool {
+		assert.True(t, step == "findRule" || slices.ContainsFunc(own, func(name string) bool {
 			return strings.HasPrefix(name, "transport/") && strings.HasSuffix(name, " "+step)
 		}), "the step %s of doc.go is a function on the way", step)
 	}
@@ -111,11 +111,11 @@ func TestStepsAreInTheOrderOfTheDoc(t *testing.T) {
 			bodies[fn.Name.Name] = append(bodies[fn.Name.Name], calls...)
 		}
 	}
-	assert.Equal(t, []string{"ruleFor", "ruled", "first"}, bodies["RoundTrip"])
-	assert.Equal(t, []string{"admit", "send", "loop"}, bodies["run"])
+	assert.Equal(t, []string{"ruleFor", "findRule", "tryLight"}, bodies["RoundTrip"])
+	assert.Equal(t, []string{"admit", "send", "loop"}, bodies["makeAttempts"])
 	assert.Equal(t, []string{"judge", "record", "deliver", "discard", "pause", "renew", "admit", "send"}, bodies["loop"])
 	assert.Contains(t, bodies["judge"], "commit")
-	assert.Equal(t, []string{"ruleFor", "ruled", "first", "loop", "admit", "send", "judge", "commit", "record", "discard", "pause", "renew", "deliver"}, names)
+	assert.Equal(t, []string{"ruleFor", "findRule", "tryLight", "loop", "admit", "send", "judge", "commit", "record", "discard", "pause", "renew", "deliver"}, names)
 }
 
 // functionsIn returns the functions whose code was entered according to a profile of the

@@ -67,7 +67,7 @@ func (a attempt) start(done chan<- *racer) *racer {
 			r.panicked = recover() // next repeats it in the caller's goroutine
 			r.exited = !returned && r.panicked == nil
 			if !r.state.CompareAndSwap(running, answered) {
-				r.close()
+				r.closeResponse()
 				return
 			}
 			done <- r // has room for every racer
@@ -88,23 +88,23 @@ func (r *racer) abandon() {
 		r.out.Ctx.Abandon()
 	case r.state.CompareAndSwap(answered, abandoned):
 		r.out.Ctx.Abandon()
-		r.close()
+		r.closeResponse()
 	}
 }
 
-// ended notes how long the attempt took, and tells the hooks its end. Only the first
+// noteEnd notes how long the attempt took, and tells the hooks its end. Only the first
 // call counts.
-func (r *racer) ended(took time.Duration, resp *http.Response, err error) {
+func (r *racer) noteEnd(took time.Duration, resp *http.Response, err error) {
 	if !r.told {
 		r.told, r.timing.took = true, took
-		r.watch.end(r.way, took, resp, err)
+		r.watch.tellEnd(r.way, took, resp, err)
 	}
 }
 
-// close closes a response without draining it, because its context has ended. A
+// closeResponse closes a response without draining it, because its context has ended. A
 // Close that panics would end the process here, and a Close that blocks would hold
 // up the winner.
-func (r *racer) close() {
+func (r *racer) closeResponse() {
 	r.Refused.Release()
 	flight.Dismiss(r.Ctx, r.resp)
 }
@@ -115,23 +115,23 @@ type race struct {
 	done                  chan *racer // has room for both
 }
 
-// end abandons all racers but the winner, also if a hook or a classifier panics. The
+// abandonLosers abandons all racers but the winner, also if a hook or a classifier panics. The
 // hooks hear of it when all are abandoned, because they may panic themselves.
-func (r *race) end() {
+func (r *race) abandonLosers() {
 	for _, other := range [...]*racer{r.first, r.second} {
 		if other != nil && other != r.winner {
-			defer func() { other.ended(time.Since(other.timing.start), nil, ErrOutrun) }()
+			defer func() { other.noteEnd(time.Since(other.timing.start), nil, ErrOutrun) }()
 			other.abandon()
 		}
 	}
 }
 
-// next returns the next racer that has ended. If the base transport panicked or
+// awaitRacer returns the next racer that has ended. If the base transport panicked or
 // called runtime.Goexit, next does the same, because without a hedge both would
 // have happened in the caller's goroutine.
-func (r *race) next() *racer {
+func (r *race) awaitRacer() *racer {
 	came := <-r.done
-	came.ended(came.took, came.resp, came.err)
+	came.noteEnd(came.took, came.resp, came.err)
 	if came.panicked != nil {
 		panic(came.panicked)
 	}
@@ -154,10 +154,10 @@ func (r *race) other(than *racer) *racer {
 func (x *exchange) race() {
 	start := time.Now()
 	r := race{done: make(chan *racer, 2)}
-	defer r.end()
+	defer r.abandonLosers()
 	r.first = x.attempt(KindFirst).start(r.done)
 	x.sendHedge(&r)
-	came := r.next()
+	came := r.awaitRacer()
 	if r.second != nil {
 		came = x.pickRacer(&r, came)
 	}
@@ -186,7 +186,7 @@ func (x *exchange) sendHedge(r *race) {
 	}
 	x.hedges++
 	r.second = a.start(r.done)
-	x.report.tell(nil, &entry{Attempt: Attempt{Number: r.first.number, Time: time.Now()}, sent: x.sent, reason: ReasonHedged})
+	x.report.tellObservers(nil, &entry{Attempt: Attempt{Number: r.first.number, Time: time.Now()}, sent: x.sent, reason: ReasonHedged})
 }
 
 // hedgeDelay returns when a second attempt is due.
@@ -278,7 +278,7 @@ func rejected(r *racer) bool {
 // Then the response of the other is the true response. The 4xx counts if the other
 // attempt gets a 4xx as well, or nothing that is final.
 func (x *exchange) waitForBetter(r *race, came *racer) *racer {
-	other := r.next()
+	other := r.awaitRacer()
 	again := retryable(x.classifyRacer(other))
 	switch {
 	case x.Ctx.Err() != nil: // nobody knows what the server would have said to the other
@@ -307,13 +307,13 @@ func (x *exchange) discardAndWait(r *race, came *racer) *racer {
 		}()
 		came.resp = nil
 	}
-	return r.next()
+	return r.awaitRacer()
 }
 
 // recordOutrun records the attempt whose outcome does not count. Its response may still
 // ask for a wait, which the next attempt keeps.
 func (x *exchange) recordOutrun(r *racer, err error, v classify.Verdict) {
-	r.ended(time.Since(r.timing.start), nil, ErrOutrun)
+	r.noteEnd(time.Since(r.timing.start), nil, ErrOutrun)
 	x.outcome = outcome{trip: r.trip}
 	if v == classify.Ambiguous { // else it may be under way
 		x.outcome = r.outcome()
@@ -324,9 +324,9 @@ func (x *exchange) recordOutrun(r *racer, err error, v classify.Verdict) {
 	if v == classify.Ambiguous {
 		x.bindToPlace(v)
 		x.verdict = v
-		over := x.overRoad()
+		over := x.forRoad()
 		x.road.Note(&over)
-		e := x.ending(&d)
+		e := x.forLimits(&d)
 		d.Hint = x.limits.NoteOutcome(&e)
 		r.Refused.Release()
 		x.wait = d.Time.Add(d.Hint)

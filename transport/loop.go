@@ -43,7 +43,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := call{t: t, Request: visit.Request{Ground: &t.ground, Req: req, Ctx: req.Context(), State: h, Rule: t.ruleFor(h, set)}}
 	c.takeCarried(req.Context())
 	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {
-		if err := c.ruled(); err != nil {
+		if err := c.findRule(); err != nil {
 			h.ReleaseCount() // a request that is not sent earns no retry
 			closeBody(req)
 			return nil, err
@@ -53,7 +53,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		c.addKey()
 	}
 	if c.isLight() && c.Ctx.Err() == nil {
-		return c.first()
+		return c.tryLight()
 	}
 	return c.exchange()
 }
@@ -61,7 +61,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // isLight reports whether the fast path applies: no limit to ask, no body to keep and
 // nobody to tell. Nearly every request takes it.
 func (c *call) isLight() bool {
-	return !c.Rule.Limited && c.t.trace == nil && !c.inside && (c.options == nil || c.options.plain()) && !c.cancelsPeek() &&
+	return !c.Rule.Limited && c.t.trace == nil && !c.inside && (c.options == nil || c.options.isPlain()) && !c.cancelsPeek() &&
 		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm()
 }
 
@@ -76,11 +76,11 @@ func (c *call) cancelsPeek() bool {
 	return !ok
 }
 
-// first is the fast path. It makes the first attempt, and returns the response if it
+// tryLight is the fast path. It makes the first attempt, and returns the response if it
 // is a success. Any other outcome goes on in the loop.
-func (c *call) first() (resp *http.Response, err error) {
+func (c *call) tryLight() (resp *http.Response, err error) {
 	start := notTimed
-	if c.clocked() {
+	if c.needsStart() {
 		start = c.Ground.Now()
 	}
 	var w lanes.Way
@@ -124,9 +124,9 @@ func (c *call) first() (resp *http.Response, err error) {
 // notTimed is the start of a first attempt for which no clock was read.
 const notTimed instant.Instant = -1
 
-// clocked reports whether somebody needs to know when the first attempt was sent. A Logger
+// needsStart reports whether somebody needs to know when the first attempt was sent. A Logger
 // does if it takes warnings, which have the highest level of our lines.
-func (c *call) clocked() bool {
+func (c *call) needsStart() bool {
 	return c.Rule.Policy.MaxElapsed > 0 || c.t.logger != nil && c.t.logger.Enabled(c.Ctx, slog.LevelWarn)
 }
 
@@ -134,7 +134,7 @@ func (c *call) clocked() bool {
 // panics.
 func (c *call) verdict(resp *http.Response) (v classify.Verdict) {
 	classified := false
-	defer c.dismissUnless(&classified, resp)
+	defer c.closeResponseUnless(&classified, resp)
 	v = c.Rule.Classify(c.OutcomeOf(resp, nil))
 	classified = true
 	return v
@@ -143,14 +143,14 @@ func (c *call) verdict(resp *http.Response) (v classify.Verdict) {
 // awaitsFirstBody is awaits. It closes the body if an Idempotent of the user's panics.
 func (c *call) awaitsFirstBody(resp *http.Response) (yes bool) {
 	asked := false
-	defer c.dismissUnless(&asked, resp)
+	defer c.closeResponseUnless(&asked, resp)
 	yes = c.awaitsBody(resp)
 	asked = true
 	return yes
 }
 
-// dismissUnless closes a response that nobody gets because a function of the user's panicked.
-func (c *call) dismissUnless(returned *bool, resp *http.Response) {
+// closeResponseUnless closes a response that nobody gets because a function of the user's panicked.
+func (c *call) closeResponseUnless(returned *bool, resp *http.Response) {
 	if !*returned {
 		flight.Dismiss(c.Ctx, resp)
 	}
@@ -163,10 +163,10 @@ func (c call) exchange() (*http.Response, error) {
 	x := new(exchange)
 	defer x.begin(c)()
 	x.report.began = time.Now()
-	if x.hooked() {
-		return x.observed()
+	if x.hasHooks() {
+		return x.runObserved()
 	}
-	return x.run()
+	return x.makeAttempts()
 }
 
 // exchangeAfter continues after a light first attempt.
@@ -178,7 +178,7 @@ func (c call) exchangeAfter(start instant.Instant, w lanes.Way, resp *http.Respo
 	x := &both.exchange
 	x.report.history = both.few[:0]
 	defer x.begin(c)()
-	defer x.end()
+	defer x.releaseUnused()
 	x.sent, x.judged = 1, verdict
 	x.outcome = outcome{trip: trip{number: 1, way: w}, resp: resp, err: err}
 	x.timing.kind = KindFirst
@@ -192,10 +192,10 @@ func (c call) exchangeAfter(start instant.Instant, w lanes.Way, resp *http.Respo
 	return x.loop()
 }
 
-// run makes the attempts of a request that needs more than the base transport from
+// makeAttempts makes the attempts of a request that needs more than the base transport from
 // the first attempt on.
-func (x *exchange) run() (*http.Response, error) {
-	defer x.end()
+func (x *exchange) makeAttempts() (*http.Response, error) {
+	defer x.releaseUnused()
 	if !x.segment && len(x.Rule.Alternates) > 0 {
 		x.findPlaces(x.Req)
 	}
@@ -239,7 +239,7 @@ func (x *exchange) loop() (*http.Response, error) {
 			return nil, x.refuse(no)
 		}
 		if why := x.renew(&d); why != nil {
-			return x.bodiless(left, &d, why)
+			return x.endWithoutBody(left, &d, why)
 		}
 		if no := x.admit(false); no != nil {
 			return nil, x.refuse(no)
@@ -274,10 +274,10 @@ func (x *exchange) admitHere(first bool) *visit.Refusal {
 		x.road.LookAround(x.way) // now, because it may take a while, and nothing is held yet
 	}
 	for x.Ctx.Err() == nil {
-		if no := x.limits.Admit(first, x.latest()); no != nil {
+		if no := x.limits.Admit(first, x.latestStart()); no != nil {
 			return no
 		}
-		if x.Ctx.Err() == nil && (!x.road.Await(x.latest()) || !x.limits.IsHeldAgain()) {
+		if x.Ctx.Err() == nil && (!x.road.Await(x.latestStart()) || !x.limits.IsHeldAgain()) {
 			break
 		}
 		x.limits.Slot.Release()
@@ -296,15 +296,15 @@ func (x *exchange) pause(d *decision) *visit.Refusal {
 	if err := x.SleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
 		return &visit.Refusal{Err: err}
 	}
-	if latest := x.latest(); !latest.IsZero() && time.Now().After(latest) {
+	if latest := x.latestStart(); !latest.IsZero() && time.Now().After(latest) {
 		return &visit.Refusal{Why: visit.WhyOverdue}
 	}
 	return nil
 }
 
-// latest returns the time after which no retry may start. It is zero if nothing
+// latestStart returns the time after which no retry may start. It is zero if nothing
 // bounds it, and before the first attempt.
-func (x *exchange) latest() time.Time {
+func (x *exchange) latestStart() time.Time {
 	if limit := x.Rule.Policy.MaxElapsed; limit > 0 && x.sent > 0 {
 		return x.start.Add(limit)
 	}
@@ -316,8 +316,8 @@ func (x *exchange) refuse(no *visit.Refusal) *Error {
 	x.limits.ReleaseBudget()
 	x.limits.ReviewConditions(nil)
 	reason, err := x.reasonFor(no)
-	x.report.tell(nil, &entry{
-		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now(), Queued: x.waited()},
+	x.report.tellObservers(nil, &entry{
+		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now(), Queued: x.takeQueued()},
 		reason:  reason,
 		limit:   no.Limit,
 		sent:    x.sent,
@@ -328,8 +328,8 @@ func (x *exchange) refuse(no *visit.Refusal) *Error {
 	return e
 }
 
-// end releases and closes everything that no attempt has taken over.
-func (x *exchange) end() {
+// releaseUnused releases and closes everything that no attempt has taken over.
+func (x *exchange) releaseUnused() {
 	x.leavePlace()
 	if x.places != nil {
 		x.releasePlaces()
@@ -341,8 +341,8 @@ func (x *exchange) end() {
 	}
 }
 
-// waited returns the time in queues before the attempt that goes or is refused now.
-func (x *exchange) waited() Queued {
+// takeQueued returns the time in queues before the attempt that goes or is refused now.
+func (x *exchange) takeQueued() Queued {
 	q := Queued(x.limits.TakeWaited())
 	x.queued.add(q)
 	return q
@@ -375,11 +375,11 @@ func retryable(v classify.Verdict) bool {
 func (x *exchange) judge() (d decision) {
 	d.entry, d.u = x.entryOf(x.resp, x.err), rand.Float64()
 	d.Verdict = x.verdict
-	over := x.overRoad()
+	over := x.forRoad()
 	x.tellOutcome(&over, &d)
 	d.stuck = retryable(d.Verdict) && x.road.LeaveConnection(&over)
 	f := x.facts(&d)
-	to := x.choose(&f, &d)
+	to := x.chooseNext(&f, &d)
 	x.road.SetOut(&over, d.reason == ReasonRetry && to == x.place, d.Hint > 0)
 	if d.reason == ReasonRetry && !x.anew {
 		d.drain = f.within(d.Wait, flight.DrainTime)
@@ -396,7 +396,7 @@ func (x *exchange) judge() (d decision) {
 // lost a race, a Transport below, and a body that was cut.
 func (x *exchange) tellOutcome(over *lanes.Outcome, d *decision) {
 	x.road.Note(over)
-	e := x.ending(d)
+	e := x.forLimits(d)
 	hint := x.limits.NoteOutcome(&e)
 	d.u = e.U
 	if d.Kind != KindNone && (x.places != nil || len(x.Rule.Alternates) > 0 || x.State.Machines().OutageMade() != nil) {
@@ -411,24 +411,24 @@ func (x *exchange) tellOutcome(over *lanes.Outcome, d *decision) {
 	x.limits.ReviewConditions(&e)
 }
 
-// overRoad returns what the road hears of the outcome at hand.
-func (x *exchange) overRoad() lanes.Outcome {
+// forRoad returns what the road hears of the outcome at hand.
+func (x *exchange) forRoad() lanes.Outcome {
 	return lanes.Outcome{Way: x.way, Resp: x.resp, Err: x.err, Bad: retryable(x.verdict), Cut: x.timing.kind == KindNone, Took: x.timing.took}
 }
 
-// ending returns what the limits hear of the outcome at hand.
-func (x *exchange) ending(d *decision) visit.Ending {
+// forLimits returns what the limits hear of the outcome at hand.
+func (x *exchange) forLimits(d *decision) visit.Ending {
 	return visit.Ending{Sent: x.trip.sent, Resp: x.resp, Err: x.err, Again: retryable(x.verdict), Addr: d.Addr, U: d.u}
 }
 
-// choose decides about the outcome at hand, and chooses the place of the next attempt.
-func (x *exchange) choose(f *facts, d *decision) (to *place) {
+// chooseNext decides about the outcome at hand, and chooses the place of the next attempt.
+func (x *exchange) chooseNext(f *facts, d *decision) (to *place) {
 	d.reason, d.Wait = decide(*f)
 	to = x.place
 	if x.places != nil {
 		to = x.choosePlace(f, d)
 	}
-	if d.reason.limit() {
+	if d.reason.isLimit() {
 		d.limit = f.withheldBy(d.reason)
 	}
 	return to
@@ -454,7 +454,7 @@ func (x *exchange) facts(d *decision) facts {
 		verdict:       d.Verdict,
 		canceled:      x.Ctx.Err() != nil && (d.Err != nil || retryable(d.Verdict)),
 		expired:       x.Ctx.Err() != nil && x.reasonGone() == ReasonTimeout,
-		nested:        nested(x.Req, x.resp, d.Err),
+		nested:        gaveUpBelow(x.Req, x.resp, d.Err),
 		once:          x.options != nil && x.options.sending == once,
 		replayable:    true,
 		misdirected:   d.stuck,
@@ -490,8 +490,8 @@ func (x *exchange) facts(d *decision) facts {
 	return f
 }
 
-// nested reports whether a Transport below gave up on this outcome.
-func nested(req *http.Request, resp *http.Response, err error) bool {
+// gaveUpBelow reports whether a Transport below gave up on this outcome.
+func gaveUpBelow(req *http.Request, resp *http.Response, err error) bool {
 	if resp != nil {
 		// A caller who reuses the context of a marked response hands the old mark
 		// down again. It says nothing about this outcome.
@@ -503,7 +503,7 @@ func nested(req *http.Request, resp *http.Response, err error) bool {
 			return false
 		}
 		// A final 421 has a mark if the Transport below has no other connection.
-		return m.history.Reason.limit() || m.history.Reason == ReasonFinal && resp.StatusCode == http.StatusMisdirectedRequest
+		return m.history.Reason.isLimit() || m.history.Reason == ReasonFinal && resp.StatusCode == http.StatusMisdirectedRequest
 	}
 	e, ok := errors.AsType[interface {
 		error
@@ -520,7 +520,7 @@ func (x *exchange) commit(to *place, d *decision, backoff, busy time.Duration) {
 	reason := ReasonRetry
 	if (x.places == nil || to.tried) && !to.limits.ReserveRetry() {
 		reason, d.limit = ReasonBudget, visit.LimitBudget
-		if e := x.ending(d); to == x.place {
+		if e := x.forLimits(d); to == x.place {
 			to.limits.TellUsedUp(&e)
 		} else {
 			to.limits.TellUsedUp(nil) // the attempt was elsewhere
@@ -550,23 +550,23 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 		x.body.Leave(x.Ctx)
 	}
 	switch {
-	case err == nil && d.reason.told():
-		return marked(resp, x.Req, d.reason, x.report.history), nil
-	case err == nil && d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1: // see nested
-		return marked(resp, x.Req, d.reason, nil), nil
+	case err == nil && d.reason.marksResponse():
+		return markResponse(resp, x.Req, d.reason, x.report.history), nil
+	case err == nil && d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1: // see gaveUpBelow
+		return markResponse(resp, x.Req, d.reason, nil), nil
 	case err == nil:
 		if x.Rule.Resumes && !x.segment && !x.isSingle() { // a segment does not resume by itself, but its body does
 			if x.download = x.resumeBody(x.series, x.way.Lane, resp); x.download != nil && x.download.past != nil {
 				x.notePlaces(x.download.past)
 			}
 		}
-		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !x.segment && !nested(x.Req, resp, nil) {
-			return marked(resp, x.Req, d.reason, x.report.history), nil
+		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !x.segment && !gaveUpBelow(x.Req, resp, nil) {
+			return markResponse(resp, x.Req, d.reason, x.report.history), nil
 		}
 		return resp, nil // if a Transport below gave up, the response keeps its mark
 	case d.ended != nil:
 		return nil, x.report.newError(d.reason, d.ended)
-	case !x.retried && !d.reason.limit():
+	case !x.retried && !d.reason.isLimit():
 		return nil, err
 	}
 	return nil, x.report.newError(d.reason, cmp.Or(d.Err, err))
@@ -584,19 +584,19 @@ func (x *exchange) discard(d *decision) (left *http.Response) {
 	return nil
 }
 
-// bodiless ends a call whose GetBody failed after a retry was decided. The caller
+// endWithoutBody ends a call whose GetBody failed after a retry was decided. The caller
 // gets the last response if it is left. Otherwise the caller gets an error that has
 // both the error of GetBody and the last outcome.
-func (x *exchange) bodiless(left *http.Response, d *decision, why error) (*http.Response, error) {
+func (x *exchange) endWithoutBody(left *http.Response, d *decision, why error) (*http.Response, error) {
 	x.limits.ReleaseBudget()
 	failed := &bodyError{last: d.Err, why: why, status: d.Status}
 	last := entry{Attempt: d.Attempt, sent: d.sent, reason: ReasonNotReplayable}
 	last.Err, last.Wait = failed, 0
 	x.report.history[len(x.report.history)-1] = last.Attempt
 	last.Kind = KindNone // the outcome of the attempt was told before
-	x.report.tell(left, &last)
+	x.report.tellObservers(left, &last)
 	if left != nil {
-		return marked(left, x.Req, ReasonNotReplayable, x.report.history), nil
+		return markResponse(left, x.Req, ReasonNotReplayable, x.report.history), nil
 	}
 	return nil, x.report.newError(ReasonNotReplayable, failed)
 }

@@ -33,27 +33,27 @@ func (c *call) asksAddress() bool {
 // hearsAttempts reports whether somebody hears of each attempt.
 func (c *call) hearsAttempts() bool { return c.traces() != [2]*Trace{} || c.t.logger != nil }
 
-// hooked reports whether a trace has a hook besides Event.
-func (c *call) hooked() bool {
+// hasHooks reports whether a trace has a hook besides Event.
+func (c *call) hasHooks() bool {
 	all := c.traces()
-	return all[0].hooked() || all[1].hooked()
+	return all[0].hasHooks() || all[1].hasHooks()
 }
 
-// parent returns the context that the attempts begin with: the caller's, or the one
+// parentContext returns the context that the attempts begin with: the caller's, or the one
 // that RequestStart returned.
-func (c *call) parent() context.Context {
+func (c *call) parentContext() context.Context {
 	if c.spanned != nil {
 		return c.spanned
 	}
 	return c.Req.Context()
 }
 
-// observed makes an exchange whose traces have hooks.
-func (x *exchange) observed() (resp *http.Response, err error) {
+// runObserved makes an exchange whose traces have hooks.
+func (x *exchange) runObserved() (resp *http.Response, err error) {
 	bodied := false
 	x.requestStart()
 	defer func() { x.requestEnd(resp, err, bodied) }()
-	resp, err = x.run()
+	resp, err = x.makeAttempts()
 	bodied = x.observeBody(resp)
 	return resp, err
 }
@@ -66,7 +66,7 @@ func (x *exchange) requestStart() {
 	ctx := x.Req.Context()
 	for _, t := range x.traces() {
 		if t != nil {
-			ctx = start(t.RequestStart, ctx, x.Req)
+			ctx = callStart(t.RequestStart, ctx, x.Req)
 		}
 	}
 	x.spanned, started = ctx, true
@@ -108,8 +108,8 @@ type watch struct {
 	about  AttemptStart
 }
 
-// watch makes the hooks observe an attempt, if there are hooks for attempts.
-func (x *exchange) watch(a *attempt) {
+// watchAttempt makes the hooks observe an attempt, if there are hooks for attempts.
+func (x *exchange) watchAttempt(a *attempt) {
 	all := x.traces()
 	if !all[0].wantsAttempts() && !all[1].wantsAttempts() {
 		return
@@ -137,19 +137,19 @@ func (t *Trace) wantsAttempts() bool {
 	return t != nil && (t.AttemptStart != nil || t.AttemptEnd != nil)
 }
 
-// start calls the hooks AttemptStart. header is the attempt's own.
-func (w *watch) start(ctx context.Context, header http.Header) context.Context {
+// tellStart calls the hooks AttemptStart. header is the attempt's own.
+func (w *watch) tellStart(ctx context.Context, header http.Header) context.Context {
 	w.about.Header, w.ctx, w.begun = header, ctx, true
 	for _, t := range w.traces {
 		if t != nil {
-			w.ctx = start(t.AttemptStart, w.ctx, w.about)
+			w.ctx = callStart(t.AttemptStart, w.ctx, w.about)
 		}
 	}
 	return w.ctx
 }
 
-// end calls the hooks AttemptEnd, once. over is the way of the attempt.
-func (w *watch) end(over lanes.Way, took time.Duration, resp *http.Response, err error) {
+// tellEnd calls the hooks AttemptEnd, once. over is the way of the attempt.
+func (w *watch) tellEnd(over lanes.Way, took time.Duration, resp *http.Response, err error) {
 	if !w.begun {
 		return
 	}

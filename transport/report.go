@@ -40,30 +40,30 @@ func (r *report) record(resp *http.Response, d *entry) {
 		}
 		r.history = append(r.history, d.Attempt)
 	}
-	r.tell(resp, d)
+	r.tellObservers(resp, d)
 }
 
-// tell tells the traces and the log.
-func (r *report) tell(resp *http.Response, d *entry) {
+// tellObservers tells the traces and the log.
+func (r *report) tellObservers(resp *http.Response, d *entry) {
 	r.reason, r.limit, r.queued = d.reason, d.limit, Queued{}
 	if d.Kind == KindNone {
 		r.queued = d.Queued
 	}
 	for _, t := range r.traces() {
 		if t != nil && t.Event != nil {
-			t.Event(r.event(resp, d))
+			t.Event(r.eventOf(resp, d))
 		}
 	}
 	if r.t.lines != nil {
-		r.log(d)
+		r.logEntry(d)
 	}
 }
 
-func (r *report) event(resp *http.Response, d *entry) Event {
+func (r *report) eventOf(resp *http.Response, d *entry) Event {
 	req, state := r.caller()
 	return Event{
 		Attempt:  d.Attempt,
-		Context:  r.parent(),
+		Context:  r.parentContext(),
 		Request:  req,
 		Host:     visit.SafeName(state),
 		Response: resp,
@@ -81,9 +81,9 @@ type lineKey struct {
 	kind   classify.Kind
 }
 
-// logged returns the level of an event's log line, and a word for what happened. Events with
+// logLevelOf returns the level of an event's log line, and a word for what happened. Events with
 // an empty word are not logged. A success on the first attempt is such an event.
-func logged(d *entry) (slog.Level, string) {
+func logLevelOf(d *entry) (slog.Level, string) {
 	switch d.reason {
 	case ReasonRetry:
 		return slog.LevelInfo, "retry"
@@ -113,8 +113,8 @@ func deniesAccess(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
-func (r *report) log(d *entry) {
-	level, what := logged(d)
+func (r *report) logEntry(d *entry) {
+	level, what := logLevelOf(d)
 	if what == "" || !r.t.lines.Enabled(r.Ctx, level) {
 		return
 	}
@@ -206,8 +206,8 @@ func addrOf(err error) string {
 	return ""
 }
 
-// changed writes a line about a change of a host's state.
-func (t *Transport) changed(h HostChange) {
+// logChange writes a line about a change of a host's state.
+func (t *Transport) logChange(h HostChange) {
 	level := slog.LevelWarn
 	if h.Over {
 		level = slog.LevelInfo
@@ -227,7 +227,7 @@ func (t *Transport) changed(h HostChange) {
 	all.Add(h.Waiting > 0, slog.Int("waiting", h.Waiting))
 	all.Add(h.Room > 0, slog.Int("room", h.Room))
 	all.Add(h.Lane > 0, slog.Int("lane", h.Lane))
-	t.lines.Change(logbook.Line[lineKey]{Ctx: h.Context, Level: level, Host: h.Host, Text: h.String(), Attrs: all})
+	t.lines.WriteChange(logbook.Line[lineKey]{Ctx: h.Context, Level: level, Host: h.Host, Text: h.String(), Attrs: all})
 }
 
 // newError returns the error of a call that ends without a response.

@@ -49,7 +49,7 @@ func (e *ResumeError) Timeout() bool { return isTimeout(e.Err) || isTimeout(e.Ca
 // GaveUp reports whether a limit withheld a reconnect that was otherwise due. If it
 // did, neither a Transport around this Transport nor policy.Do starts again. After a
 // [ReasonMismatch] a new request for the whole body may make sense.
-func (e *ResumeError) GaveUp() bool { return e.Reason.limit() || e.Reason == ReasonNested }
+func (e *ResumeError) GaveUp() bool { return e.Reason.isLimit() || e.Reason == ReasonNested }
 
 // hopeless reports whether the server prevented the continuation, and not a limit or
 // the caller.

@@ -17,9 +17,9 @@ func (t *Transport) ruleFor(h *host.State[rules.Resolved], set *rules.Ruleset) *
 	return t.ground.RuleFor(h, set)
 }
 
-// ruled finds the rule of the request, if its path or its context has one besides that of
+// findRule finds the rule of the request, if its path or its context has one besides that of
 // the host.
-func (c *call) ruled() error {
+func (c *call) findRule() error {
 	if c.Rule.Paths != nil {
 		if p := c.Rule.Paths.Find(method(c.Req), c.Req.URL); p != nil {
 			c.Rule = p.Rule
@@ -28,7 +28,7 @@ func (c *call) ruled() error {
 	if c.options == nil || c.options.rule == nil {
 		return nil
 	}
-	r, err := c.options.rule.Over(c.Rule)
+	r, err := c.options.rule.CompleteOver(c.Rule)
 	c.Rule = r
 	return err
 }

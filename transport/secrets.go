@@ -26,13 +26,13 @@ func SafeError(err error, u *url.URL) string {
 
 // safeText returns the text of an error without the secrets of URLs. The caller knows
 // that the text may contain the URLs in known.
-func safeText(err error, known ...string) string { return redact.Text(err, ours(err, known)...) }
+func safeText(err error, known ...string) string { return redact.Text(err, ownURLs(err, known)...) }
 
 // causeOf says in a few words what is wrong, without secrets.
-func causeOf(err error, known ...string) string { return redact.Cause(err, ours(err, known)...) }
+func causeOf(err error, known ...string) string { return redact.Cause(err, ownURLs(err, known)...) }
 
-// ours adds the URLs of this package's errors in the tree of err.
-func ours(err error, known []string) []string {
+// ownURLs adds the URLs of this package's errors in the tree of err.
+func ownURLs(err error, known []string) []string {
 	for e := range redact.Tree(err) {
 		if e, ok := e.(*Error); ok {
 			known = append(known, e.url)

@@ -28,7 +28,7 @@ func (a *attempt) prepare() *flight.Outgoing {
 	}()
 	out := a.Copied()
 	if a.watch.on {
-		a.Ctx = a.watch.start(a.Ctx, out.Req.Header)
+		a.Ctx = a.watch.tellStart(a.Ctx, out.Req.Header)
 	}
 	a.Arm(out)
 	prepared = true
@@ -74,7 +74,7 @@ func (x *exchange) send() {
 	defer func() { // also if the base transport panics
 		a.timing.took = time.Since(a.timing.start)
 		x.timing = a.timing
-		a.watch.end(a.way, a.timing.took, x.resp, x.err)
+		a.watch.tellEnd(a.way, a.timing.took, x.resp, x.err)
 	}()
 	x.resp, x.err = a.fly()
 	x.limits.Slot, x.limits.Refused = a.Slot, a.Refused
@@ -92,9 +92,9 @@ func (x *exchange) attempt(kind Kind) attempt {
 		x.start = now
 	}
 	a := attempt{Flight: x.flight(x.sent), trip: trip{number: x.series.sent, way: x.road.NextWay(kind == KindHedge, x.way)}}
-	a.timing = timing{kind: kind, start: now, queued: x.waited()}
-	a.Ctx, a.Inside, a.Plain = x.parent(), x.inside, x.Plain != nil
-	x.watch(&a)
+	a.timing = timing{kind: kind, start: now, queued: x.takeQueued()}
+	a.Ctx, a.Inside, a.Plain = x.parentContext(), x.inside, x.Plain != nil
+	x.watchAttempt(&a)
 	x.road.Watch(&a.way, a.number > 1 && (x.road.HasLanes() || x.hearsAttempts()) || x.asksAddress() || proves)
 	a.Watched, a.Lane, a.Link = a.watch.on, a.way.Lane, a.way.Link
 	a.Base = x.t.pools.Of(a.way.Lane)

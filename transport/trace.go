@@ -288,11 +288,11 @@ type BodyEnd struct {
 
 // empty reports whether there is nobody to tell.
 func (t *Trace) empty() bool {
-	return t == nil || t.Event == nil && t.HostChanged == nil && !t.hooked()
+	return t == nil || t.Event == nil && t.HostChanged == nil && !t.hasHooks()
 }
 
-// hooked reports whether there is a hook besides Event.
-func (t *Trace) hooked() bool {
+// hasHooks reports whether there is a hook besides Event.
+func (t *Trace) hasHooks() bool {
 	return t != nil && (t.RequestStart != nil || t.AttemptStart != nil || t.AttemptEnd != nil || t.RequestEnd != nil || t.BodyEnd != nil)
 }
 
@@ -302,14 +302,14 @@ func JoinTraces(traces ...*Trace) *Trace {
 	all := &Trace{}
 	for _, t := range traces {
 		if t != nil {
-			all = all.before(t)
+			all = all.joinedWith(t)
 		}
 	}
 	return all
 }
 
-// before returns a Trace that calls the functions of t and then those of next.
-func (t *Trace) before(next *Trace) *Trace {
+// joinedWith returns a Trace that calls the functions of t and then those of next.
+func (t *Trace) joinedWith(next *Trace) *Trace {
 	switch {
 	case next.empty():
 		trace := *t
@@ -318,19 +318,19 @@ func (t *Trace) before(next *Trace) *Trace {
 		return next
 	}
 	return &Trace{
-		Event:        bothOf(t.Event, next.Event),
-		HostChanged:  bothOf(t.HostChanged, next.HostChanged),
+		Event:        callBoth(t.Event, next.Event),
+		HostChanged:  callBoth(t.HostChanged, next.HostChanged),
 		RequestStart: startBoth(t.RequestStart, next.RequestStart),
 		AttemptStart: startBoth(t.AttemptStart, next.AttemptStart),
-		AttemptEnd:   endBoth(t.AttemptEnd, next.AttemptEnd),
-		RequestEnd:   endBoth(t.RequestEnd, next.RequestEnd),
-		BodyEnd:      endBoth(t.BodyEnd, next.BodyEnd),
+		AttemptEnd:   callBothEnds(t.AttemptEnd, next.AttemptEnd),
+		RequestEnd:   callBothEnds(t.RequestEnd, next.RequestEnd),
+		BodyEnd:      callBothEnds(t.BodyEnd, next.BodyEnd),
 		Addresses:    t.Addresses || next.Addresses,
 	}
 }
 
-// bothOf returns a function that calls first and then next.
-func bothOf[A any](first, next func(A)) func(A) {
+// callBoth returns a function that calls first and then next.
+func callBoth[A any](first, next func(A)) func(A) {
 	switch {
 	case first == nil:
 		return next
@@ -353,12 +353,12 @@ func startBoth[A any](first, next func(context.Context, A) context.Context) func
 		return first
 	}
 	return func(ctx context.Context, a A) context.Context {
-		return start(next, start(first, ctx, a), a)
+		return callStart(next, callStart(first, ctx, a), a)
 	}
 }
 
-// start calls a hook that may return a context.
-func start[A any](hook func(context.Context, A) context.Context, ctx context.Context, a A) context.Context {
+// callStart calls a hook that may return a context.
+func callStart[A any](hook func(context.Context, A) context.Context, ctx context.Context, a A) context.Context {
 	if hook == nil {
 		return ctx
 	}
@@ -368,8 +368,8 @@ func start[A any](hook func(context.Context, A) context.Context, ctx context.Con
 	return ctx
 }
 
-// endBoth returns a function that calls first and then next.
-func endBoth[A any](first, next func(context.Context, A)) func(context.Context, A) {
+// callBothEnds returns a function that calls first and then next.
+func callBothEnds[A any](first, next func(context.Context, A)) func(context.Context, A) {
 	switch {
 	case first == nil:
 		return next

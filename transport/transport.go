@@ -157,7 +157,7 @@ func New(c Config) (*Transport, error) {
 	}
 	if !c.Trace.empty() {
 		t.hostChanged = c.Trace.HostChanged
-		if c.Trace.Event != nil || c.Trace.hooked() {
+		if c.Trace.Event != nil || c.Trace.hasHooks() {
 			trace := *c.Trace
 			t.trace = &trace
 		}

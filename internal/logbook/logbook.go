@@ -89,11 +89,11 @@ func (s *Book[K]) Write(l Line[K]) {
 	})
 }
 
-// Change writes a line about the state of a host, or holds it back. If there is too much to
+// WriteChange writes a line about the state of a host, or holds it back. If there is too much to
 // tell, the latest counts.
-func (s *Book[K]) Change(l Line[K]) {
+func (s *Book[K]) WriteChange(l Line[K]) {
 	s.add(l.Host, func(h *hostLines[K], now time.Time) {
-		if n := len(h.waiting); n > 0 && (n == changesOfHost || now.Before(h.allowed())) {
+		if n := len(h.waiting); n > 0 && (n == changesOfHost || now.Before(h.nextChangeAt())) {
 			l.Ctx = context.Background()
 			h.waiting[n-1] = l
 			h.skipped++
@@ -110,10 +110,10 @@ func (s *Book[K]) Change(l Line[K]) {
 func (s *Book[K]) add(host string, to func(h *hostLines[K], now time.Time)) {
 	now := time.Now()
 	s.mu.Lock()
-	h := s.of(host, now)
+	h := s.linesOf(host, now)
 	to(h, now)
-	ready := h.ready(now, nil)
-	s.arm(now, h.due())
+	ready := h.takeReady(now, nil)
+	s.armTimer(now, h.due())
 	s.mu.Unlock()
 	for i := range ready {
 		s.log(&ready[i])
@@ -129,8 +129,8 @@ func (s *Book[K]) Enabled(ctx context.Context, level slog.Level) bool {
 // the same Transport.
 func (s *Book[K]) log(l *Line[K]) { s.logger.LogAttrs(l.Ctx, l.Level, l.Text, l.Attrs...) }
 
-// of returns the lines of a host; the lock is held.
-func (s *Book[K]) of(host string, now time.Time) *hostLines[K] {
+// linesOf returns the lines of a host; the lock is held.
+func (s *Book[K]) linesOf(host string, now time.Time) *hostLines[K] {
 	h := s.hosts[host]
 	if h != nil {
 		return h
@@ -148,28 +148,28 @@ func (s *Book[K]) of(host string, now time.Time) *hostLines[K] {
 	return h
 }
 
-// arm makes the timer fire at that time or earlier; the lock is held.
-func (s *Book[K]) arm(now, at time.Time) {
+// armTimer makes the timer fire at that time or earlier; the lock is held.
+func (s *Book[K]) armTimer(now, at time.Time) {
 	switch {
 	case s.busy || at.IsZero() || !s.at.IsZero() && !at.Before(s.at):
 		return
 	case s.timer == nil:
-		s.timer = time.AfterFunc(at.Sub(now), s.tick)
+		s.timer = time.AfterFunc(at.Sub(now), s.writeDue)
 	default:
 		s.timer.Reset(at.Sub(now))
 	}
 	s.at = at
 }
 
-// tick writes the lines that were held back and are due. The timer is armed again when they
+// writeDue writes the lines that were held back and are due. The timer is armed again when they
 // are written, so at most one goroutine waits for a handler that blocks.
-func (s *Book[K]) tick() {
+func (s *Book[K]) writeDue() {
 	now := time.Now()
 	var ready []Line[K]
 	s.mu.Lock()
 	s.busy = true
 	for _, h := range s.hosts {
-		ready = h.ready(now, ready)
+		ready = h.takeReady(now, ready)
 	}
 	s.mu.Unlock()
 	defer func() {
@@ -179,7 +179,7 @@ func (s *Book[K]) tick() {
 		defer s.mu.Unlock()
 		s.busy, s.at = false, time.Time{}
 		for _, h := range s.hosts {
-			s.arm(now, h.due())
+			s.armTimer(now, h.due())
 		}
 	}()
 	for i := range ready {
@@ -215,21 +215,21 @@ func (h *hostLines[K]) repeat(key K, now time.Time) *repeat[K] {
 	return free
 }
 
-// allowed returns when a further line about the state may be written.
-func (h *hostLines[K]) allowed() time.Time { return h.changes[0].Add(changesTime) }
+// nextChangeAt returns when a further line about the state may be written.
+func (h *hostLines[K]) nextChangeAt() time.Time { return h.changes[0].Add(changesTime) }
 
 // changeDue returns when the first line about the state that waits is due.
 func (h *hostLines[K]) changeDue() time.Time {
-	at := h.turn().shown.Add(shortSpan)
-	if allowed := h.allowed(); at.Before(allowed) {
+	at := h.oldestRepeat().shown.Add(shortSpan)
+	if allowed := h.nextChangeAt(); at.Before(allowed) {
 		return allowed
 	}
 	return at
 }
 
-// turn returns the repeat whose last line is the oldest. Its next line may be written a
+// oldestRepeat returns the repeat whose last line is the oldest. Its next line may be written a
 // second later.
-func (h *hostLines[K]) turn() *repeat[K] {
+func (h *hostLines[K]) oldestRepeat() *repeat[K] {
 	oldest := &h.repeats[0]
 	for i := range h.repeats {
 		if r := &h.repeats[i]; r.shown.Before(oldest.shown) {
@@ -239,8 +239,8 @@ func (h *hostLines[K]) turn() *repeat[K] {
 	return oldest
 }
 
-// ready appends the lines that may be written now, and forgets them.
-func (h *hostLines[K]) ready(now time.Time, all []Line[K]) []Line[K] {
+// takeReady appends the lines that may be written now, and forgets them.
+func (h *hostLines[K]) takeReady(now time.Time, all []Line[K]) []Line[K] {
 	for len(h.waiting) > 0 && !now.Before(h.changeDue()) {
 		l := h.waiting[0]
 		h.waiting[0] = Line[K]{} // the array keeps no request in memory
@@ -248,7 +248,7 @@ func (h *hostLines[K]) ready(now time.Time, all []Line[K]) []Line[K] {
 			l.Attrs = append(l.Attrs, slog.Int("skipped", h.skipped))
 			h.skipped = 0
 		}
-		h.turn().shown = now
+		h.oldestRepeat().shown = now
 		h.changes = [changesOfHost]time.Time(append(h.changes[1:], now)) // in the order in which they were written
 		all = append(all, l)
 	}

@@ -20,9 +20,9 @@ import (
 // expired, and leaves out what a log line says elsewhere: the method, the URL and the
 // address. It hides the secrets of the URLs that are known. The text is a line that can be
 // printed.
-func Cause(err error, known ...string) string { return printable(cause(err, known)) }
+func Cause(err error, known ...string) string { return printable(causeIn(err, known)) }
 
-func cause(err error, known []string) string {
+func causeIn(err error, known []string) string {
 	if text := certificate(err); text != "" {
 		return text
 	}

@@ -110,15 +110,15 @@ type pathRule struct {
 	Rule   *Resolved
 }
 
-// meets reports whether the rule is for requests with this method.
-func (r *pathRule) meets(method string) bool {
+// isForMethod reports whether the rule is for requests with this method.
+func (r *pathRule) isForMethod(method string) bool {
 	return r.method == method || r.method == "" || r.method == http.MethodGet && method == http.MethodHead
 }
 
-// ofMethod returns the most specific rule of a list that is for a method, or nil.
-func ofMethod(list []pathRule, method string) *pathRule {
+// ruleForMethod returns the most specific rule of a list that is for a method, or nil.
+func ruleForMethod(list []pathRule, method string) *pathRule {
 	for i := range list {
-		if list[i].meets(method) {
+		if list[i].isForMethod(method) {
 			return &list[i]
 		}
 	}
@@ -146,14 +146,14 @@ func (p *paths) Find(method string, u *url.URL) *pathRule {
 		return nil
 	case escaped || strings.IndexByte(path, '%') >= 0:
 		var buf [256]byte
-		return search(p, method, plain(buf[:0], path, escaped))
+		return findPath(p, method, appendUnescaped(buf[:0], path, escaped))
 	}
-	return search(p, method, path)
+	return findPath(p, method, path)
 }
 
-// search is find for a path as plain returns it. It only looks up what has the length of a
+// findPath is find for a path as plain returns it. It only looks up what has the length of a
 // pattern.
-func search[P string | []byte](p *paths, method string, path P) *pathRule {
+func findPath[P string | []byte](p *paths, method string, path P) *pathRule {
 	for _, n := range p.lengths {
 		if n > len(path) || n < len(path) && path[n] != '/' {
 			continue
@@ -162,14 +162,14 @@ func search[P string | []byte](p *paths, method string, path P) *pathRule {
 		switch {
 		case node == nil:
 		case n < len(path):
-			if r := ofMethod(node.below, method); r != nil {
+			if r := ruleForMethod(node.below, method); r != nil {
 				return r
 			}
 		default:
-			if r := ofMethod(node.exact, method); r != nil {
+			if r := ruleForMethod(node.exact, method); r != nil {
 				return r
 			}
-			if method != http.MethodConnect && ofMethod(node.below, method) != nil {
+			if method != http.MethodConnect && ruleForMethod(node.below, method) != nil {
 				return nil // http.ServeMux would redirect to the path with a slash at its end
 			}
 		}
@@ -177,10 +177,10 @@ func search[P string | []byte](p *paths, method string, path P) *pathRule {
 	return nil
 }
 
-// plain appends a path to buf, without its escapes if it is escaped. A slash and a "%" within
+// appendUnescaped appends a path to buf, without its escapes if it is escaped. A slash and a "%" within
 // a segment are written as %2F and %25, so that a slash always ends a segment. Most paths
 // that are not escaped are thus plain as they are.
-func plain(buf []byte, path string, escaped bool) []byte {
+func appendUnescaped(buf []byte, path string, escaped bool) []byte {
 	for i := 0; i < len(path); i++ {
 		c := path[i]
 		if c == '%' && escaped { // two hexadecimal digits follow
@@ -240,7 +240,7 @@ func unhex(c byte) byte {
 // meaning returns the path of an entry as a key of nodes, and whether it means what is below.
 func (e *hostEntry) meaning() (path string, below bool) {
 	path, below = strings.CutSuffix(e.path, "/")
-	return string(plain(nil, path, true)), below
+	return string(appendUnescaped(nil, path, true)), below
 }
 
 // add adds the rule of an entry. Call sort when all are added.
@@ -298,7 +298,7 @@ func checkPaths(entries []*hostEntry) (faults policy.Errors) {
 	all := newPaths()
 	known := map[route]string{}
 	for _, e := range entries {
-		r := route{e.method, string(plain(nil, e.path, true))}
+		r := route{e.method, string(appendUnescaped(nil, e.path, true))}
 		if same, ok := known[r]; ok {
 			faults = append(faults, e.fault(fmt.Sprintf("means the same requests as %q", same)))
 			continue

@@ -30,14 +30,14 @@ type completed struct {
 	err  error
 }
 
-// Over returns the complete rule over the rule of a host or of a path.
-func (r *RequestRule) Over(base *Resolved) (*Resolved, error) {
-	if c := r.find(base); c != nil {
+// CompleteOver returns the complete rule over the rule of a host or of a path.
+func (r *RequestRule) CompleteOver(base *Resolved) (*Resolved, error) {
+	if c := r.findComplete(base); c != nil {
 		return c.rule, c.err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c := r.find(base); c != nil {
+	if c := r.findComplete(base); c != nil {
 		return c.rule, c.err
 	}
 	c := r.complete(base)
@@ -53,8 +53,8 @@ func (r *RequestRule) Over(base *Resolved) (*Resolved, error) {
 	return c.rule, c.err
 }
 
-// find returns what over has made, or nil.
-func (r *RequestRule) find(base *Resolved) *completed {
+// findComplete returns what over has made, or nil.
+func (r *RequestRule) findComplete(base *Resolved) *completed {
 	if made := r.Made.Load(); made != nil {
 		if i := slices.IndexFunc(*made, func(c completed) bool { return c.base == base }); i >= 0 {
 			return &(*made)[i]

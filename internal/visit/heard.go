@@ -183,7 +183,7 @@ func (l *Limits) noteCooldown(o *Ending, told bool, hint time.Duration) {
 
 // holdScope holds the scope.
 func (l *Limits) holdScope(sent instant.Instant, status int, wait time.Duration, u float64) {
-	r := cooldown.Refusal{Code: codeOf(status), Wait: wait, Sent: sent, Ended: l.State.Ended()}
+	r := cooldown.Refusal{Code: holdCodeOf(status), Wait: wait, Sent: sent, Ended: l.State.Ended()}
 	open, again := l.State.Machines().Cooldown.Hold(l.Ground.Now(), l.scopeKey(), r, l.Ground.cooldown(l.Rule, wait), u)
 	l.tellHold(status, wait, again)
 	if now := l.Ground.Now(); open > now {

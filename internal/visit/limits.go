@@ -102,7 +102,7 @@ func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 	l.ReviewConditions(nil)
 	l.since = l.Ground.Now()
 	if l.Rule.Rate || l.Rule.Pacing {
-		l.cost() // now, because nothing is held yet if it panics
+		l.askCost() // now, because nothing is held yet if it panics
 	}
 	for arrives := first; ; arrives = false {
 		if no := l.admitByServer(arrives); no != nil {
@@ -221,7 +221,7 @@ func (l *Limits) AdmitHedge() bool {
 		l.Slot = flight.Slot{Home: l.Ground, Host: l.State.Name(), Gate: m.Gate()}
 		return l.askOnce(gateQueue{l}, now).Verb == queue.Go
 	case l.Rule.Rate:
-		return m.Rate(l.Rule.Settings.Rate).Take(now, l.cost())
+		return m.Rate(l.Rule.Settings.Rate).Take(now, l.askCost())
 	}
 	return true
 }
@@ -250,7 +250,7 @@ func (l *Limits) IsHeldAgain() bool {
 // requests.
 func (l *Limits) NextTurn(now time.Time) (turn time.Duration, limit string, refused bool) {
 	if l.Rule.Rate {
-		turn, limit = l.State.Machines().Rate(l.Rule.Settings.Rate).Peek(l.Ground.instantOf(now), l.Background, l.cost()), LimitRate
+		turn, limit = l.State.Machines().Rate(l.Rule.Settings.Rate).Peek(l.Ground.instantOf(now), l.Background, l.askCost()), LimitRate
 	}
 	if !l.mayBeHeld() {
 		return turn, limit, false

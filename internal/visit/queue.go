@@ -30,8 +30,8 @@ type hostQueue interface {
 func (*Limits) rateTime(instant.Instant) time.Duration { return 0 }
 func (*Limits) takes() int                             { return 1 }
 
-// tokens returns the cost of the request for the rate, which takes a full bucket at most.
-func (l *Limits) tokens() int { return min(l.cost(), l.Rule.Settings.Rate.Bucket()) }
+// rateCost returns the cost of the request for the rate, which takes a full bucket at most.
+func (l *Limits) rateCost() int { return min(l.askCost(), l.Rule.Settings.Rate.Bucket()) }
 
 type cooldownQueue struct{ *Limits }
 
@@ -49,7 +49,7 @@ func (q pacingQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, 
 	return q.State.Machines().Pacing().Enter(now, q.scopeKey(), w, q.Rule.Settings.Pacing), true
 }
 func (q pacingQueue) leave(w *queue.Waiter)   { q.State.Machines().Pacing().Leave(q.scopeKey(), w) }
-func (q pacingQueue) takes() int              { return q.cost() }
+func (q pacingQueue) takes() int              { return q.askCost() }
 func (pacingQueue) limit(queue.Answer) string { return LimitPacing }
 
 type rateQueue struct{ *Limits }
@@ -60,7 +60,7 @@ func (q rateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bo
 func (q rateQueue) leave(w *queue.Waiter) {
 	q.State.Machines().Rate(q.Rule.Settings.Rate).Leave(w)
 }
-func (q rateQueue) takes() int              { return q.tokens() }
+func (q rateQueue) takes() int              { return q.rateCost() }
 func (rateQueue) limit(queue.Answer) string { return LimitRate }
 
 // A gateQueue is the queue at the gate. If the rule has a rate as well, it is the queue
@@ -85,7 +85,7 @@ func (q gateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bo
 }
 func (q gateQueue) takes() int {
 	if q.Rule.Rate {
-		return q.tokens()
+		return q.rateCost()
 	}
 	return 1
 }
@@ -161,7 +161,7 @@ func (l *Limits) waitInQueue(q hostQueue, queued *time.Duration) (a queue.Answer
 // newWaiter returns a waiter for the request.
 func (l *Limits) newWaiter(cost int) *queue.Waiter {
 	w := queue.NewWaiter()
-	w.By, w.From, w.Background, w.Cost = l.sendBy(), l.since, l.Background, cost
+	w.By, w.From, w.Background, w.Cost = l.sendAtLatest(), l.since, l.Background, cost
 	return w
 }
 
@@ -184,9 +184,9 @@ func (l *Limits) askOnce(q hostQueue, now instant.Instant) queue.Answer {
 	return a
 }
 
-// sendBy returns when the request has to go at the latest, in the time of the host's
+// sendAtLatest returns when the request has to go at the latest, in the time of the host's
 // machines. It is zero if nothing bounds it.
-func (l *Limits) sendBy() (at instant.Instant) {
+func (l *Limits) sendAtLatest() (at instant.Instant) {
 	if until, ok := l.Ctx.Deadline(); ok {
 		at = l.Ground.instantOf(until)
 	}

@@ -65,9 +65,9 @@ func (r *Request) ObeyCancel() (stop func()) {
 	return func() { cancel(nil) }
 }
 
-// cost returns what the request costs. The rule is asked once per request. A reconnect of the
+// askCost returns what the request costs. The rule is asked once per request. A reconnect of the
 // body costs as much.
-func (r *Request) cost() int {
+func (r *Request) askCost() int {
 	if r.Price == 0 {
 		r.Price = 1
 		if own := r.Rule.Policy.Cost; own != nil {

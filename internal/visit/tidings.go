@@ -56,7 +56,7 @@ func (g *Ground) Hear(m fleetmsg.Message) {
 	case fleetmsg.Quota:
 		if rule.Pacing {
 			members := min(max(m.Members, 1), maxMembers)
-			named := pacing.Named{Unit: m.Unit, Remaining: wholes(m.Amount), Limit: wholes(m.Limit), Reset: m.Wait}
+			named := pacing.Named{Unit: m.Unit, Remaining: wholeUnits(m.Amount), Limit: wholeUnits(m.Limit), Reset: m.Wait}
 			s.Machines().Pacing().NoteForFleet(now, m.Scope, named, members, rule.Settings.Pacing)
 			if pacing.Low(named.Remaining, named.Limit) {
 				g.hearCondition(s.Machines(), conditionLowQuota, m.Scope, now, instant.After(now, m.Wait), 0, int(min(named.Remaining, math.MaxInt)))
@@ -79,7 +79,7 @@ func (g *Ground) Hear(m fleetmsg.Message) {
 		if !rule.Rate || m.Unit != rule.RateUnit() {
 			return
 		}
-		s.Machines().Rate(rule.Settings.Rate).Grant(now, int(min(wholes(m.Amount), math.MaxInt32)), now.Add(m.First), m.Every, now.Add(max(m.Wait, 0)))
+		s.Machines().Rate(rule.Settings.Rate).Grant(now, int(min(wholeUnits(m.Amount), math.MaxInt32)), now.Add(m.First), m.Every, now.Add(max(m.Wait, 0)))
 		if rule.Gate {
 			s.Machines().Gate().WakeFirst() // the requests that wait for tokens are in its queue
 		}
@@ -96,15 +96,15 @@ func (g *Ground) hearHold(s *host.State[rules.Resolved], rule *rules.Resolved, m
 		holds.Free(now, m.Scope, now.Add(time.Duration(rand.Float64()*float64(cooldown.ReturnTime(g.members())))))
 		return
 	}
-	r := cooldown.Refusal{Code: codeOf(m.Status), Wait: m.Wait, Again: m.Again, Ended: s.Ended()}
+	r := cooldown.Refusal{Code: holdCodeOf(m.Status), Wait: m.Wait, Again: m.Again, Ended: s.Ended()}
 	holds.HoldForFleet(now, m.Scope, r, g.cooldown(rule, m.Wait), rand.Float64())
 	until, _ := holds.Held(now, m.Scope)
 	g.hearCondition(s.Machines(), conditionHeld, m.Scope, now, until, m.Status, 0)
 }
 
-// wholes returns how many whole units an amount has. It is bounded, because an amount of a
+// wholeUnits returns how many whole units an amount has. It is bounded, because an amount of a
 // fleet may be any number.
-func wholes(amount float64) int64 {
+func wholeUnits(amount float64) int64 {
 	if !(amount > 0) { // it may be no number
 		return 0
 	}
@@ -207,8 +207,8 @@ func (l *Limits) tellQuota(q classify.Quota) {
 	}
 }
 
-// codeOf returns the kind of hold that a status begins.
-func codeOf(status int) cooldown.Code {
+// holdCodeOf returns the kind of hold that a status begins.
+func holdCodeOf(status int) cooldown.Code {
 	if status == http.StatusServiceUnavailable {
 		return cooldown.Unavailable
 	}
