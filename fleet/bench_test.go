@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
@@ -99,8 +100,8 @@ func BenchmarkScript(b *testing.B) {
 		{"failing", failingScript, func(i int) []any { return []any{host, 1, 100000, 50} }},
 		{"working", workingScript, func(i int) []any { return []any{host} }},
 		{"probe", probeScript, func(i int) []any { return []any{host, 50} }},
-		{"hold", holdScript, func(i int) []any { return []any{host, "ab", 429, (i + 1) * 1000000, 100000, keptHolds} }},
-		{"quota", quotaScript, func(i int) []any { return []any{host, "ab", 5, 10, 60000000, "0", 100000, keptQuotas} }},
+		{"hold", holdScript, func(i int) []any { return []any{host, "ab", 429, (i + 1) * 1000000, 100000, ledger.MaxScopes} }},
+		{"quota", quotaScript, func(i int) []any { return []any{host, "ab", 5, 10, 60000000, "0", 100000, ledger.MaxScopes} }},
 		{"tokens", tokensScript, func(i int) []any { return []any{10.0, 1, 10} }},
 		{"meet", meetScript, func(i int) []any { return nil }},
 	} {
@@ -165,7 +166,7 @@ func TestMemoryOfAHost(t *testing.T) {
 	tell(1)
 	eventually(t, func() bool { return len(use()) == 5 }, "keys are missing: %v", use())
 	t.Log("bytes with 1 scope:", use())
-	tell(keptHolds)
+	tell(ledger.MaxScopes)
 	full := use()
 	t.Log("bytes with 256 scopes:", full)
 	sum := int64(0)

@@ -240,10 +240,12 @@ func (f *Fleet) fetched(host string, r *redis.Cmd) {
 // many members use the quota, if that has changed.
 func (f *Fleet) counted(it *item, r *redis.Cmd) {
 	v, err := r.Slice()
-	if err != nil || len(v) != 2 {
+	if err != nil || len(v) != 3 {
 		return
 	}
 	n, _ := v[1].(int64)
+	gone, _ := v[2].(int64)
+	f.dropped.Add(uint64(max(0, gone)))
 	f.mu.Lock()
 	if period, _ := v[0].(string); period != it.period {
 		// The period may have begun earlier, so it is over by then.

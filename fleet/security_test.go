@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/ledger"
 )
 
 // acl is the rule of the package comment: the commands, keys and channel that a Fleet
@@ -51,7 +52,7 @@ func TestACL(t *testing.T) {
 		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
 		f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 5, Wait: 5 * time.Second})
 		eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].grants) > 0 }) }, "no tokens")
-		for s := range uint64(keptHolds + 10) { // makes room for more
+		for s := range uint64(ledger.MaxScopes + 10) { // makes room for more
 			f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: s, Status: 429, Wait: time.Minute})
 			f.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: s, Amount: 1, Wait: time.Minute})
 		}

@@ -27,9 +27,6 @@ const (
 	beatMost = time.Minute
 	beatSize = 5 * time.Millisecond // for each member
 	tellSize = 64                   // a larger fleet learns its size by heartbeats alone
-
-	keptHolds  = 256 // scopes of a host
-	keptQuotas = 256
 )
 
 // tellLoop sends the news, until Close.
@@ -253,11 +250,11 @@ func (f *Fleet) commandOf(it *item, now time.Time) command {
 		refused := it.refused
 		it.sent, it.refused = it.until, false
 		return command{holdScript, it.host, []string{f.keyOf(it.host, "holds")},
-			[]any{it.host, hex(it.scope), it.status, wait.Microseconds(), f.gap(hold).Microseconds(), keptHolds, refused}}
+			[]any{it.host, hex(it.scope), it.status, wait.Microseconds(), f.gap(hold).Microseconds(), ledger.MaxScopes, refused}}
 	case quota:
 		return command{quotaScript, it.host, []string{f.keyOf(it.host, "quotas")},
 			[]any{it.host, scopeText(it.scope, it.unit), int64(it.quota.Amount), int64(it.quota.Limit), max(1, it.resets.Sub(now).Microseconds()),
-				it.period, f.gap(quota).Microseconds(), keptQuotas}}
+				it.period, f.gap(quota).Microseconds(), ledger.MaxScopes}}
 	case failing:
 		return command{failingScript, it.host, key, []any{it.host, it.failures, now.Sub(it.since).Microseconds(), f.members()}}
 	case working:
@@ -286,6 +283,10 @@ func (f *Fleet) answered(it *item, r *redis.Cmd) {
 		return
 	}
 	switch it.kind {
+	case hold:
+		if n, err := r.Int(); err == nil {
+			f.dropped.Add(uint64(max(0, n-1)))
+		}
 	case meet:
 		f.fetched(it.host, r)
 	case quota:

@@ -37,6 +37,7 @@ func Run(t *testing.T, newFleet func(t *testing.T) (newMember func() transport.F
 		{"a refused probe is told", testAgain},
 		{"scopes, statuses and hosts are apart", testApart},
 		{"a quota reaches the others with its users", testQuota},
+		{"the latest scopes of a host are kept", testScopes},
 		{"an outage needs several members", testOutage},
 		{"a member that fails alone stops nobody", testLoneFailure},
 		{"a success ends an outage", testObjection},
@@ -252,6 +253,52 @@ func testQuota(t *testing.T, newMember func() transport.Fleet) {
 	late.await("a newcomer hears of the quota in another unit", func(m fleetmsg.Message) bool {
 		return is(fleetmsg.Quota)(m) && m.Unit == "input tokens" && m.Scope == 7 && m.Amount == 5000 && m.Limit == 9000
 	})
+}
+
+// maxScopes is how many scopes of a host a Fleet keeps, with holds and with quotas each.
+const maxScopes = 256
+
+func testScopes(t *testing.T, newMember func() transport.Fleet) {
+	const more = 44
+	all := crew(t, 2, newMember)
+	for i := range uint64(maxScopes + more) {
+		all[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Scope: 1 + i, Status: 429, Wait: time.Hour})
+		all[0].tell(fleetmsg.Message{Kind: fleetmsg.Quota, Scope: 1 + i, Amount: 5, Limit: 100, Wait: time.Hour})
+	}
+	late := join(t, newMember())
+	for start := time.Now(); ; {
+		late.mu.Lock()
+		late.heard = nil
+		late.mu.Unlock()
+		// News that was told late may have taken the place of the last scope.
+		all[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Scope: maxScopes + more, Status: 429, Wait: time.Hour})
+		all[0].tell(fleetmsg.Message{Kind: fleetmsg.Quota, Scope: maxScopes + more, Amount: 5, Limit: 100, Wait: time.Hour})
+		late.tell(fleetmsg.Message{Kind: fleetmsg.Meet})
+		time.Sleep(150 * time.Millisecond) // a Fleet may answer ten times per second
+		holds, quotas := scopesOf(late.find(is(fleetmsg.Hold))), scopesOf(late.find(is(fleetmsg.Quota)))
+		if len(holds) == maxScopes && len(quotas) == maxScopes && holds[maxScopes+more] && quotas[maxScopes+more] {
+			break
+		}
+		if time.Since(start) > patience() {
+			t.Fatalf("of %d scopes a newcomer hears of %d holds and %d quotas, of the last: %v, %v",
+				maxScopes+more, len(holds), len(quotas), holds[maxScopes+more], quotas[maxScopes+more])
+		}
+	}
+	f, ok := all[0].fleet.(interface{ FleetState() transport.FleetState })
+	for start := time.Now(); ok && f.FleetState().Dropped < 2*more; time.Sleep(time.Millisecond) {
+		if time.Since(start) > patience() {
+			t.Fatalf("%d scopes made room for others, and %d are counted as dropped", 2*more, f.FleetState().Dropped)
+		}
+	}
+}
+
+// scopesOf returns the scopes that were heard of.
+func scopesOf(heard []note) map[uint64]bool {
+	scopes := map[uint64]bool{}
+	for _, n := range heard {
+		scopes[n.Scope] = true
+	}
+	return scopes
 }
 
 // failing is a report that three members make.

@@ -14,7 +14,8 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// maxHosts bounds what a Memory keeps. If it is full, it forgets everything about hosts.
+// maxHosts bounds what a Memory keeps. If it is full, it forgets the host whose last news is the
+// oldest.
 const maxHosts = 4096
 
 // A Memory is a fleet in the memory of one process. It is for tests of code that uses a
@@ -47,6 +48,7 @@ type Member struct {
 	heard map[string]instant.Instant // the mark of the last news of each host
 	box   mailbox.Box[fleetmsg.Message]
 	told  uint64
+	lost  uint64 // scopes that made room for later ones
 }
 
 // Join makes a Transport the member. New of package transport calls it.
@@ -107,7 +109,21 @@ func (m *Member) FleetState() transport.FleetState {
 	if !slices.Contains(f.members, m) {
 		return transport.FleetState{Commands: m.told, HeartbeatAge: -1}
 	}
-	return transport.FleetState{Connected: true, Members: len(f.members), Commands: m.told}
+	return transport.FleetState{Connected: true, Members: len(f.members), Commands: m.told, Dropped: m.lost}
+}
+
+// forget forgets the host whose last news is the oldest; the lock is held.
+func (f *Memory) forget() {
+	oldest := ""
+	for host, r := range f.hosts {
+		if oldest == "" || r.At < f.hosts[oldest].At {
+			oldest = host
+		}
+	}
+	delete(f.hosts, oldest)
+	for _, m := range f.members {
+		delete(m.heard, oldest)
+	}
 }
 
 // tell returns the answers to a Meet. Others hear of the rest.
@@ -122,16 +138,14 @@ func (m *Member) tell(msg fleetmsg.Message) (answers []fleetmsg.Message) {
 	r := f.hosts[msg.Host]
 	if r == nil {
 		if len(f.hosts) >= maxHosts {
-			clear(f.hosts)
-			for _, o := range f.members {
-				clear(o.heard)
-			}
+			f.forget()
 		}
 		r = new(ledger.Record)
 		f.hosts[msg.Host] = r
 	}
 	now := instant.At(time.Since(f.begun) + 2*ledger.MaxWait) // no time is before the epoch
 	answers, _ = r.Tell(now, m.id, len(f.members), msg)
+	m.lost, r.Dropped = m.lost+r.Dropped, 0
 	if msg.Kind == fleetmsg.Meet {
 		m.heard[msg.Host] = r.Last()
 		return answers

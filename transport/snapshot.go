@@ -154,8 +154,8 @@ type FleetState struct {
 	// Commands counts what was sent to the backend. For a directory it counts how often a
 	// file was looked at, read or locked.
 	Commands uint64 `json:"commands"`
-	// Dropped counts the news and questions that were not sent or not answered in time. A
-	// directory also counts news that it put off.
+	// Dropped counts the news and questions that were not sent or not answered in time, and the
+	// scopes of a host that made room for later ones. A directory also counts news that it put off.
 	Dropped uint64 `json:"dropped"`
 	// HeartbeatAge is the time since the last heartbeat that succeeded, in seconds. It is -1
 	// before the first. The heartbeats tell the members how many they are. A directory sends

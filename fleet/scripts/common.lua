@@ -29,3 +29,24 @@ local function keep(key, ms)
   ms = math.ceil(ms)
   if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, num(ms)) end
 end
+-- room makes room in a hash for one more field of so many. What is over goes, or else what was
+-- told longest ago. told returns when a field was told, 0 if it is over, and nil if it does not
+-- count. Returns how many went that were not over.
+local function room(key, most, told)
+  if redis.call('HLEN', key) < most then return 0 end
+  local count, gone, oldest, at = 0, 0, nil, nil
+  local all = redis.call('HGETALL', key)
+  for i = 1, #all, 2 do
+    local t = told(all[i], all[i + 1])
+    if t == 0 then redis.call('HDEL', key, all[i]) end
+    if t and t ~= 0 then
+      count = count + 1
+      if not at or t < at then oldest, at = all[i], t end
+    end
+  end
+  if count >= most then
+    redis.call('HDEL', key, oldest)
+    gone = 1
+  end
+  return gone
+end

@@ -2,7 +2,7 @@
 -- messages that holds are over, the greatest number of holds kept, and 1 if a probe was
 -- refused, so that all members hear of it.
 -- A field of the hash is a scope and a status. Its value is the end and the wait.
--- Returns 1 if all members were told.
+-- Returns 0 if nobody was told, else 1 and the number of holds that made room.
 local host, scope, status = ARGV[4], ARGV[5], ARGV[6]
 local wait, gap, most = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local field = scope .. ' ' .. status
@@ -27,15 +27,17 @@ end
 local little = math.max(HOLD_SLACK, math.min(gap, wait / 4))
 if left > 0 and wait <= left + little and ARGV[10] ~= '1' then return 0 end
 wait = math.max(wait, left)
-if left == 0 and redis.call('HLEN', KEYS[1]) >= most then
-  local all = redis.call('HGETALL', KEYS[1])
-  for i = 1, #all, 2 do
-    if all[i] ~= 'over' and rest(all[i + 1]) <= 0 then redis.call('HDEL', KEYS[1], all[i]) end
-  end
+local gone = 0
+if left == 0 then
+  -- A hold was told its wait before its end.
+  gone = room(KEYS[1], most, function(name, value)
+    if name == 'over' then return nil end
+    local e, w = string.match(value, '^(%d+) (%d+)$')
+    if rest(value) <= 0 then return 0 end
+    return math.min(now, tonumber(e) - tonumber(w))
+  end)
 end
-if redis.call('HLEN', KEYS[1]) < most or redis.call('HEXISTS', KEYS[1], field) == 1 then
-  redis.call('HSET', KEYS[1], field, num(now + wait) .. ' ' .. num(wait))
-  keep(KEYS[1], wait / 1000)
-end
+redis.call('HSET', KEYS[1], field, num(now + wait) .. ' ' .. num(wait))
+keep(KEYS[1], wait / 1000)
 tell('h', scope .. ' ' .. status .. ' ' .. num(wait) .. ' ' .. host)
-return 1
+return 1 + gone

@@ -3,7 +3,7 @@
 -- quotas kept.
 -- A field of the hash is a scope. Members are counted per period, and each member sends
 -- the period in which it was counted. So there is no list of members.
--- Returns {period, members}.
+-- Returns {period, members, the number of quotas that made room}.
 local host, scope = ARGV[4], ARGV[5]
 local reset = tonumber(ARGV[8])
 local known, gap, most = ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11])
@@ -26,18 +26,17 @@ if known ~= period then q.count = q.count + 1 end
 local members = math.max(q.count, q.before)
 local told = q.told > now or now - q.told >= gap
 if told then q.told = now end
-if new and redis.call('HLEN', KEYS[1]) >= most then
-  local all = redis.call('HGETALL', KEYS[1])
-  for i = 1, #all, 2 do
-    local old = read(all[i + 1])
-    if not old or old.ends <= now then redis.call('HDEL', KEYS[1], all[i]) end
-  end
+local gone = 0
+if new then
+  gone = room(KEYS[1], most, function(name, value)
+    local old = read(value)
+    if not old or old.ends <= now then return 0 end
+    return math.min(now, old.told)
+  end)
 end
-if not new or redis.call('HLEN', KEYS[1]) < most then
-  redis.call('HSET', KEYS[1], scope, cmsgpack.pack({tonumber(ARGV[6]), tonumber(ARGV[7]), now + reset, q.period, q.over, q.count, q.before, q.told}))
-  keep(KEYS[1], math.max(reset, q.over - now) / 1000 + 1)
-end
+redis.call('HSET', KEYS[1], scope, cmsgpack.pack({tonumber(ARGV[6]), tonumber(ARGV[7]), now + reset, q.period, q.over, q.count, q.before, q.told}))
+keep(KEYS[1], math.max(reset, q.over - now) / 1000 + 1)
 if told then
   tell('q', scope .. ' ' .. ARGV[6] .. ' ' .. ARGV[7] .. ' ' .. num(reset) .. ' ' .. num(members) .. ' ' .. host)
 end
-return {period, members}
+return {period, members, gone}

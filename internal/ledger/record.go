@@ -14,7 +14,7 @@ import (
 
 // The bounds of a Record.
 const (
-	MaxScopes = 256 // holds of a host, and MaxScopes/4 quotas
+	MaxScopes = 256 // holds of a host, and as many quotas
 	MaxUsers  = 128 // members that are counted for a quota
 	maxUnits  = 8   // rates of a host
 	MaxHost   = 512 // bytes of the name of a host
@@ -46,7 +46,9 @@ type Record struct {
 	Holds  []Hold
 	Quotas []Quota
 	Rates  []Rate
-	last   instant.Instant // mark
+	// Dropped counts the holds and quotas that made room for later ones. The backend takes it.
+	Dropped uint64          `json:"-"`
+	last    instant.Instant // mark
 }
 
 // A Mark says when something was told to all members, and which member need not hear it.
@@ -269,12 +271,7 @@ func (r *Record) hold(now instant.Instant, member int64, m fleetmsg.Message) (ne
 		return true
 	}
 	if i < 0 {
-		if len(r.Holds) >= MaxScopes {
-			r.Holds = slices.DeleteFunc(r.Holds, func(h Hold) bool { return h.Until <= now })
-		}
-		if len(r.Holds) >= MaxScopes {
-			return false
-		}
+		r.Holds = room(r, r.Holds, func(h *Hold) (Mark, bool) { return h.Mark, h.Until > now })
 		r.Holds = append(r.Holds, Hold{Scope: m.Scope, Status: HoldStatus(m.Status)})
 		i = len(r.Holds) - 1
 	}
@@ -286,17 +283,36 @@ func (r *Record) hold(now instant.Instant, member int64, m fleetmsg.Message) (ne
 	return true
 }
 
+// room makes room for one more in a list that is full. What is over goes, or else what was told
+// longest ago. about returns the mark of an element, and whether it still counts.
+func room[E any](r *Record, list []E, about func(*E) (Mark, bool)) []E {
+	if len(list) < MaxScopes {
+		return list
+	}
+	list = slices.DeleteFunc(list, func(e E) bool {
+		_, counts := about(&e)
+		return !counts
+	})
+	for len(list) >= MaxScopes {
+		oldest := 0
+		for i := range list {
+			a, _ := about(&list[i])
+			if b, _ := about(&list[oldest]); a.Told < b.Told {
+				oldest = i
+			}
+		}
+		list = slices.Delete(list, oldest, oldest+1)
+		r.Dropped++
+	}
+	return list
+}
+
 // quota notes a quota and its user. The answer says how many use it, if the user does not
 // know.
 func (r *Record) quota(now instant.Instant, member int64, m fleetmsg.Message) (answers []fleetmsg.Message, changed bool) {
 	i := slices.IndexFunc(r.Quotas, func(q Quota) bool { return q.Scope == m.Scope && q.Unit == m.Unit })
 	if i < 0 {
-		if len(r.Quotas) >= MaxScopes/4 {
-			r.Quotas = slices.DeleteFunc(r.Quotas, func(q Quota) bool { return q.Until <= now })
-		}
-		if len(r.Quotas) >= MaxScopes/4 {
-			return nil, false
-		}
+		r.Quotas = room(r, r.Quotas, func(q *Quota) (Mark, bool) { return q.Mark, q.Until > now })
 		r.Quotas = append(r.Quotas, Quota{Scope: m.Scope, Unit: m.Unit})
 		i = len(r.Quotas) - 1
 	}

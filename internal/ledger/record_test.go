@@ -3,6 +3,7 @@ package ledger
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -59,14 +60,24 @@ func TestRecordIsBounded(t *testing.T) {
 	now := instant.At(2 * MaxWait)
 	for i := range 2000 {
 		scope := uint64(i)
+		now = now.Add(Gap)
 		r.Tell(now, int64(i), 1, fleetmsg.Message{Kind: fleetmsg.Hold, Host: "h", Scope: scope, Wait: time.Hour})
 		r.Tell(now, int64(i), 1, fleetmsg.Message{Kind: fleetmsg.Quota, Host: "h", Scope: scope, Amount: 1, Wait: time.Hour})
 		r.Tell(now, int64(i), 1, fleetmsg.Message{Kind: fleetmsg.Quota, Host: "h", Scope: 1, Amount: 1, Wait: time.Hour})
 		r.Tell(now, int64(i), 1, fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "h", Unit: time.Duration(i).String(), PerSecond: 1, Burst: 1, Amount: 1})
 	}
-	if len(r.Holds) != MaxScopes || len(r.Quotas) != MaxScopes/4 || len(r.Rates) != maxUnits || len(r.Quotas[1].Users) != MaxUsers {
-		t.Errorf("%d holds, %d quotas, %d rates, %d users", len(r.Holds), len(r.Quotas), len(r.Rates), len(r.Quotas[1].Users))
+	users := 0
+	for _, q := range r.Quotas {
+		users = max(users, len(q.Users))
 	}
+	if len(r.Holds) != MaxScopes || len(r.Quotas) != MaxScopes || len(r.Rates) != maxUnits || users != MaxUsers {
+		t.Errorf("%d holds, %d quotas, %d rates, %d users", len(r.Holds), len(r.Quotas), len(r.Rates), users)
+	}
+	has := func(scope uint64) bool {
+		return slices.ContainsFunc(r.Holds, func(h Hold) bool { return h.Scope == scope }) && slices.ContainsFunc(r.Quotas, func(q Quota) bool { return q.Scope == scope })
+	}
+	assert.True(t, has(1999) && has(2000-MaxScopes+1) && !has(2000-MaxScopes-1), "what was told longest ago goes")
+	assert.EqualValues(t, 2*2000-2*MaxScopes, r.Dropped, "those that made room are counted")
 	// When they are over, there is room for others.
 	later := now.Add(2 * time.Hour)
 	r.Tell(later, 1, 1, fleetmsg.Message{Kind: fleetmsg.Hold, Host: "h", Scope: 5000, Wait: time.Hour})
