@@ -71,7 +71,7 @@
 //	ACL SETUSER fleet on >secret resetkeys resetchannels -@all
 //	    ~aplomb:* &aplomb:news +eval +evalsha +subscribe +ping
 //	    +time +publish +get +set +pttl +pexpire
-//	    +hget +hset +hdel +hlen +hexists +hgetall
+//	    +hget +hset +hdel +hlen +hgetall
 //	    +zadd +zrem +zremrangebyscore +zcard
 //
 // The document docs/fleet.md has measured figures, and says when a fleet is needed.

@@ -30,7 +30,7 @@ import (
 // acl is the rule of the package comment: the commands, keys and channel that a Fleet
 // needs.
 const acl = "resetkeys resetchannels -@all ~PREFIX:* &PREFIX:news +eval +evalsha +subscribe +ping" +
-	" +time +publish +get +set +pttl +pexpire +hget +hset +hdel +hlen +hexists +hgetall" +
+	" +time +publish +get +set +pttl +pexpire +hget +hset +hdel +hlen +hgetall" +
 	" +zadd +zrem +zremrangebyscore +zcard"
 
 func TestACL(t *testing.T) {

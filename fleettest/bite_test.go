@@ -23,6 +23,7 @@ type broken struct {
 	heard func(f *broken, m fleetmsg.Message) (fleetmsg.Message, bool) // false: it is lost
 	scope func(text string) uint64
 	state func(transport.FleetState) transport.FleetState
+	close func()
 	hear  func(fleetmsg.Message)
 }
 
@@ -58,14 +59,19 @@ func (f *broken) Scope(text string) uint64 {
 	return f.scope(text)
 }
 
-func (f *broken) Close() { f.Fleet.(interface{ Close() }).Close() }
-
 func (f *broken) FleetState() transport.FleetState {
 	s := f.Fleet.(interface{ FleetState() transport.FleetState }).FleetState()
 	if f.state != nil {
 		return f.state(s)
 	}
 	return s
+}
+
+func (f *broken) Close() {
+	if f.close != nil {
+		f.close()
+	}
+	f.Fleet.(*fleettest.Member).Close()
 }
 
 // loses returns a Fleet that does not hear of what matches.
@@ -128,6 +134,8 @@ var bites = []struct {
 		f.Fleet.Tell(m)
 	}}},
 	{"units are lost", "a_quota_reaches_the_others_with_its_users", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Quota && m.Unit != "" })},
+	{"only 64 scopes have quotas", "the_latest_scopes_of_a_host_are_kept", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Quota && m.Scope > 64 })},
+	{"nobody counts the scopes that went", "the_latest_scopes_of_a_host_are_kept", broken{state: func(s transport.FleetState) transport.FleetState { s.Dropped = 0; return s }}},
 	{"there is no outage", "an_outage_needs_several_members", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Failing })},
 	{"a failure of one is an outage", "a_member_that_fails_alone_stops_nobody", broken{tell: func(f *broken, m fleetmsg.Message) {
 		f.Fleet.Tell(m)
@@ -171,6 +179,14 @@ var bites = []struct {
 			go f.hear(m)
 		}
 	}}},
+	{"a request waits each time", "nobody_waits_for_a_backend_that_hangs", broken{tell: func(f *broken, m fleetmsg.Message) {
+		time.Sleep(5 * time.Millisecond)
+		f.Fleet.Tell(m)
+	}}},
+	{"a request waits for an answer", "no_request_fails_if_a_backend_hangs", broken{tell: func(f *broken, m fleetmsg.Message) {
+		time.Sleep(5 * time.Second)
+	}}},
+	{"Close waits", "a_backend_that_hangs_can_be_closed", broken{close: func() { time.Sleep(5 * time.Second) }}},
 	{"the members wait for each other", "many_members_tell_at_once", broken{heard: func(f *broken, m fleetmsg.Message) (fleetmsg.Message, bool) {
 		return m, !strings.Contains(m.Host, "settled")
 	}}},
@@ -184,14 +200,16 @@ func TestBroken(t *testing.T) {
 	}
 	for _, b := range bites {
 		if b.name == name {
-			fleettest.Run(t, func(*testing.T) func() transport.Fleet {
+			newFleet := func(*testing.T) func() transport.Fleet {
 				memory := fleettest.NewMemory()
 				return func() transport.Fleet {
 					f := b.fleet
 					f.Fleet = memory.Member()
 					return &f
 				}
-			})
+			}
+			fleettest.Run(t, newFleet)
+			fleettest.Hang(t, func(t *testing.T) (func() transport.Fleet, func()) { return newFleet(t), func() {} })
 		}
 	}
 }

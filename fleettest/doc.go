@@ -9,9 +9,12 @@
 //		})
 //	}
 //
+// [Hang] runs those for a backend whose server or disk does not answer.
+//
 // The files:
 //
 //	contract.go  Run, and what is promised of each message
+//	hang.go      Hang
 //	member.go    a member that notes what it hears
 //	memory.go    Memory
 package fleettest

@@ -9,7 +9,7 @@ import (
 // A Fleet lets the Transports of several processes share what servers tell them, so
 // that the processes behave like one client. Each such Transport is a member. The
 // module fleet has a Fleet over Redis. This interface is for other backends, and package
-// fleettest has the tests that a backend should pass.
+// fleettest has the tests that a backend should pass: Run and Hang.
 //
 // A Transport calls a Fleet only in these cases: a host is used for the first time, a
 // server asked to wait, named a quota or failed, or the rule has a Rate. The first try
@@ -33,8 +33,9 @@ type Fleet interface {
 	// returns an error if there is a member already.
 	Join(hear func(fleetmsg.Message)) error
 
-	// Tell takes a piece of news or a question. It does not wait for a network, and it
-	// waits for a file for 10 ms at most. A Fleet ignores kinds that it does not know.
+	// Tell takes a piece of news or a question. It does not wait for a network. It may wait
+	// for a file, for a Meet and a Hold, for 10 ms at most, and not again until the disk has
+	// answered. A Fleet ignores kinds that it does not know.
 	Tell(m fleetmsg.Message)
 
 	// Scope returns a number for the credentials of a request, or for the value of the

@@ -15,7 +15,10 @@ func TestDirectoryKeepsTheContract(t *testing.T) {
 		return func() transport.Fleet {
 			f, err := New(Config{Path: path})
 			require.NoError(t, err)
-			t.Cleanup(f.Close)
+			t.Cleanup(func() {
+				f.Close()
+				<-f.ended // the disk may be slow
+			})
 			return f
 		}
 	})

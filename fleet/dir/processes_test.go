@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 }
 
 func obey(o order) {
-	f, err := New(Config{Path: o.Path})
+	f, err := open(Config{Path: o.Path})
 	if err != nil {
 		panic(err)
 	}
@@ -72,6 +72,7 @@ func obey(o order) {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		return
 	}
+	f.start()
 	var mu sync.Mutex
 	var r result
 	rule := policy.Rule{Attempts: 1, Rate: policy.Rate{PerSecond: o.Rate, Burst: 1}}
@@ -299,9 +300,14 @@ func TestHolderOfTheLockStandsStill(t *testing.T) {
 			p := start(t, order{Path: path, What: "lock"})
 			p.ready(t)
 			require.NoError(t, p.cmd.Process.Signal(signal))
-			require.NoError(t, os.Remove(filepath.Join(path, "key.json")))
+			require.NoError(t, os.Remove(filepath.Join(inside(path), "key.json")))
 			began := time.Now()
-			f, _ := member(t, path) // it cannot make the key
+			f, err := New(Config{Path: path}) // it cannot make the key
+			require.NoError(t, err)
+			t.Cleanup(func() {
+				f.Close()
+				<-f.ended // it may have much to write
+			})
 			joined := time.Since(began)
 			time.Sleep(lockPause) // from now on a call waits for the lock again
 			var slowest time.Duration
@@ -318,6 +324,7 @@ func TestHolderOfTheLockStandsStill(t *testing.T) {
 			}
 			t.Logf("the slowest of 400 calls took %v, and New %v; %d were dropped", slowest, joined, f.FleetState().Dropped)
 			if signal == syscall.SIGSTOP {
+				assert.Eventually(t, func() bool { return f.FleetState().Dropped >= 300 }, time.Minute, time.Millisecond)
 				assert.GreaterOrEqual(t, f.FleetState().Dropped, uint64(300))
 				require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
 				require.NoError(t, p.in.Close()) // now it ends
