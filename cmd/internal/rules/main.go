@@ -130,7 +130,13 @@ func parse(args []string, w world) (options, error) {
 	case *against != "" && len(rest) > 1, len(rest) > 2:
 		return o, errors.New("too many arguments; flags come before FILE")
 	}
-	target := *against
+	err = o.take(*against, rest)
+	return o, err
+}
+
+// take takes the file and the URL. Both are arguments if there is no -against.
+func (o *options) take(against string, rest []string) (err error) {
+	target := against
 	o.against = target != ""
 	if len(rest) > 0 {
 		o.file = rest[0]
@@ -141,7 +147,7 @@ func parse(args []string, w world) (options, error) {
 	if target != "" {
 		o.url, err = parseURL(target)
 	}
-	return o, err
+	return err
 }
 
 // parseURL reads the URL of the command line. The scheme is not guessed, because the
