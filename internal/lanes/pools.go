@@ -101,12 +101,11 @@ func (p *Pools) Open(req *http.Request, guess bool, room int) *lane.Lane {
 		}
 		return lane.New(base)
 	}
-	if p.single.Load() {
+	if !p.Can(req) {
 		return nil
 	}
-	c := p.base.Clone()
-	if len(c.TLSNextProto) > 0 || room > 0 && hasOwnTLS(c) {
-		// Its HTTP/2 connections would be those of the base, or they could not be counted.
+	c := clone(p.base)
+	if c == nil || room > 0 && hasOwnTLS(c) { // its connections could not be counted
 		p.single.Store(true)
 		return nil
 	}
@@ -284,10 +283,15 @@ func (p *Pools) CloseAll() {
 	})
 }
 
-// Can reports whether the host of a request may have further lanes. A copy of the base knows
-// no other schemes, which may be registered with the base.
+// Can reports whether the host of a request may have further lanes.
 func (p *Pools) Can(req *http.Request) bool {
-	return p.make != nil || p.base != nil && !p.single.Load() && (req.URL.Scheme == "http" || req.URL.Scheme == "https")
+	return p.make != nil || p.isCopied(req) && !p.single.Load()
+}
+
+// isCopied reports whether a copy of the base could send a request. A copy knows no other
+// schemes, which may be registered with the base.
+func (p *Pools) isCopied(req *http.Request) bool {
+	return p.base != nil && (req.URL.Scheme == "http" || req.URL.Scheme == "https")
 }
 
 // closeIdle closes the idle connections of a base transport, if it can.

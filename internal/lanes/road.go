@@ -200,7 +200,7 @@ func (r *Road) Note(o *Outcome) {
 		return
 	case r.trouble != isSilent:
 		return
-	case r.HasLanes() || r.pools.base != nil:
+	case r.HasLanes() || r.pools.isCopied(r.Req):
 		r.leaveLane(o)
 	}
 	if !r.HasLanes() { // leaveLane may have found out

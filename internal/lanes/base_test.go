@@ -1,0 +1,209 @@
+package lanes_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+
+	"github.com/aplomb-go/aplomb/internal/host/lane"
+	"github.com/aplomb-go/aplomb/internal/lanes"
+)
+
+// The bases that people make. A base gets the certificates of the servers.
+var bases = map[string]func(*x509.CertPool) *http.Transport{
+	"the zero value": func(roots *x509.CertPool) *http.Transport {
+		return trusting(new(http.Transport), roots)
+	},
+	"some fields": func(roots *x509.CertPool) *http.Transport {
+		return trusting(&http.Transport{MaxIdleConnsPerHost: 100}, roots)
+	},
+	"a proxy by the environment": func(roots *x509.CertPool) *http.Transport {
+		return trusting(&http.Transport{Proxy: http.ProxyFromEnvironment}, roots)
+	},
+	"the default of net/http": func(roots *x509.CertPool) *http.Transport {
+		return trusting(http.DefaultTransport.(*http.Transport).Clone(), roots)
+	},
+	"the default base": func(roots *x509.CertPool) *http.Transport {
+		return trusting(lanes.DefaultBase(), roots)
+	},
+	"TLSClientConfig": func(roots *x509.CertPool) *http.Transport {
+		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
+	},
+	"TLSClientConfig and ForceAttemptHTTP2": func(roots *x509.CertPool) *http.Transport {
+		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
+	},
+	"TLSClientConfig with h2": func(roots *x509.CertPool) *http.Transport { // net/http alone fails with HTTP/2
+		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}}}
+	},
+	"DialContext": func(roots *x509.CertPool) *http.Transport {
+		return trusting(&http.Transport{DialContext: dial}, roots)
+	},
+	"DialContext and ForceAttemptHTTP2": func(roots *x509.CertPool) *http.Transport {
+		return trusting(&http.Transport{DialContext: dial, ForceAttemptHTTP2: true}, roots)
+	},
+	"Dial": func(roots *x509.CertPool) *http.Transport {
+		return trusting(&http.Transport{Dial: net.Dial}, roots)
+	},
+	"DialTLSContext": func(roots *x509.CertPool) *http.Transport {
+		return &http.Transport{DialTLSContext: dialTLS(roots, "http/1.1")}
+	},
+	"DialTLSContext and ForceAttemptHTTP2": func(roots *x509.CertPool) *http.Transport {
+		return &http.Transport{DialTLSContext: dialTLS(roots, "h2", "http/1.1"), ForceAttemptHTTP2: true}
+	},
+	"Protocols with HTTP/2": func(roots *x509.CertPool) *http.Transport {
+		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, Protocols: protocols(true, true, false)}
+	},
+	"Protocols with HTTP/2 only": func(roots *x509.CertPool) *http.Transport {
+		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, Protocols: protocols(false, true, false)}
+	},
+	"Protocols with HTTP/1 only": func(roots *x509.CertPool) *http.Transport {
+		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, Protocols: protocols(true, false, false)}
+	},
+	"Protocols with h2c": func(roots *x509.CertPool) *http.Transport {
+		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, Protocols: protocols(false, true, true)}
+	},
+	"Protocols and an empty TLSNextProto": func(roots *x509.CertPool) *http.Transport {
+		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, TLSNextProto: nextProtos{}, Protocols: protocols(true, true, false)}
+	},
+	"an empty TLSNextProto": func(roots *x509.CertPool) *http.Transport {
+		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, TLSNextProto: nextProtos{}}
+	},
+	"HTTP/2 of golang.org/x/net": func(roots *x509.CertPool) *http.Transport {
+		t := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
+		if err := http2.ConfigureTransport(t); err != nil {
+			panic(err)
+		}
+		return t
+	},
+	"a protocol of its own": func(roots *x509.CertPool) *http.Transport {
+		t := trusting(new(http.Transport), roots)
+		t.RegisterProtocol("http+unix", answering{})
+		return t
+	},
+	"https of its own": func(*x509.CertPool) *http.Transport {
+		t := new(http.Transport)
+		t.RegisterProtocol("https", answering{})
+		return t
+	},
+	"http of its own": func(roots *x509.CertPool) *http.Transport {
+		t := trusting(new(http.Transport), roots)
+		t.RegisterProtocol("http", answering{})
+		return t
+	},
+}
+
+type nextProtos = map[string]func(string, *tls.Conn) http.RoundTripper
+
+// trusting adds certificates to a transport after net/http has decided about HTTP/2, so that
+// they are no TLSClientConfig of the user's.
+func trusting(t *http.Transport, roots *x509.CertPool) *http.Transport {
+	t.Clone()
+	if t.TLSClientConfig == nil {
+		t.TLSClientConfig = new(tls.Config)
+	}
+	t.TLSClientConfig.RootCAs = roots
+	return t
+}
+
+func dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, network, addr)
+}
+
+func dialTLS(roots *x509.CertPool, next ...string) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return (&tls.Dialer{Config: &tls.Config{RootCAs: roots, NextProtos: next}}).DialContext
+}
+
+func protocols(http1, http2, h2c bool) *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(http1)
+	p.SetHTTP2(http2)
+	p.SetUnencryptedHTTP2(h2c)
+	return p
+}
+
+// An answering transport knows the answer.
+type answering struct{}
+
+func (answering) RoundTrip(req *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Proto: "own", Body: http.NoBody, Request: req}, nil
+}
+
+// The servers by what they speak.
+var servers = map[string]func(*httptest.Server){
+	"HTTP/1.1":          func(s *httptest.Server) { s.Start() },
+	"HTTP/1.1 and h2c":  func(s *httptest.Server) { s.Config.Protocols = protocols(true, false, true); s.Start() },
+	"h2c":               func(s *httptest.Server) { s.Config.Protocols = protocols(false, false, true); s.Start() },
+	"HTTP/1.1 over TLS": func(s *httptest.Server) { s.StartTLS() },
+	"HTTP/2": func(s *httptest.Server) {
+		s.EnableHTTP2 = true
+		s.TLS = &tls.Config{NextProtos: []string{"h2"}}
+		s.StartTLS()
+	},
+	"HTTP/1.1 and HTTP/2": func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() },
+}
+
+// A lane speaks what the base speaks with each server, or there is no lane.
+func TestLanesSpeakAsTheirBase(t *testing.T) {
+	for spoken, start := range servers {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		s.Config.ErrorLog = log.New(io.Discard, "", 0)
+		start(s)
+		t.Cleanup(s.Close)
+		roots := x509.NewCertPool()
+		if cert := s.Certificate(); cert != nil {
+			roots.AddCert(cert)
+		}
+		for name, make := range bases {
+			t.Run(name+" to "+spoken, func(t *testing.T) {
+				for _, used := range []bool{true, false} {
+					base := make(roots)
+					p := lanes.NewPools(base, nil, nil, func(func(*lane.Lanes)) {})
+					req, err := http.NewRequest(http.MethodGet, s.URL, nil)
+					require.NoError(t, err)
+					if used {
+						_ = speaks(base, req)
+					}
+					if l := p.Open(req, false, 0); l != nil {
+						assert.Equal(t, speaks(base, req), speaks(l.Base, req))
+						l.Base.(*http.Transport).CloseIdleConnections()
+					} else {
+						assert.Contains(t, "HTTP/2 of golang.org/x/net, https of its own, http of its own, Protocols and an empty TLSNextProto", name)
+						assert.False(t, p.Can(req))
+					}
+					base.CloseIdleConnections()
+				}
+			})
+		}
+	}
+}
+
+// speaks returns the protocol of a response, or "an error".
+func speaks(base http.RoundTripper, req *http.Request) string {
+	resp, err := base.RoundTrip(req)
+	if err != nil {
+		return "an error"
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	return resp.Proto
+}
+
+// A scheme of its own is registered with the base only, so it has no lanes.
+func TestNoLanesForASchemeOfItsOwn(t *testing.T) {
+	p := lanes.NewPools(new(http.Transport), nil, nil, func(func(*lane.Lanes)) {})
+	req, err := http.NewRequest(http.MethodGet, "http+unix://socket/", strings.NewReader(""))
+	require.NoError(t, err)
+	assert.False(t, p.Can(req))
+	assert.Nil(t, p.Open(req, false, 0))
+}
