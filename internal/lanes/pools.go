@@ -26,7 +26,7 @@ type Pools struct {
 	Own   func() *dial.Dialer                 // of the lanes; nil: they dial names like the base
 	Log   *slog.Logger                        // nil: none
 
-	single atomic.Bool // the base turned out to have one lane only
+	single atomic.Bool // the base has one lane only, as far as is known
 	told   sync.Once   // the log knows it
 
 	mu    sync.Mutex         // guards the fields below
@@ -66,6 +66,7 @@ func NewPools(base http.RoundTripper, make func(host string) http.RoundTripper, 
 			return dial.New(t)
 		})
 	}
+	p.single.Store(p.base == nil)
 	return p
 }
 
@@ -285,7 +286,7 @@ func (p *Pools) CloseAll() {
 
 // Can reports whether the host of a request may have further lanes.
 func (p *Pools) Can(req *http.Request) bool {
-	return p.make != nil || p.isCopied(req) && !p.single.Load()
+	return p.make != nil || !p.single.Load() && p.isCopied(req)
 }
 
 // isCopied reports whether a copy of the base could send a request. A copy knows no other
