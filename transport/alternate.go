@@ -140,7 +140,7 @@ func (x *exchange) openPlace(p *place) {
 // moveTo makes the next attempt go to another place.
 func (x *exchange) moveTo(to *place) {
 	x.openPlace(to)
-	to.Price, to.Plain, to.limits.Queued = x.Price, x.Plain, x.limits.TakeWaited()
+	to.limits.Queued = x.limits.TakeWaited()
 	x.leavePlace()
 	x.takeBackCount()
 	x.place, x.way = to, lanes.Way{}
@@ -308,9 +308,7 @@ func (x *exchange) choosePlace(f *facts, d *decision) (to *place) {
 	if !to.tried {
 		g.backoff = 0
 	}
-	to.Price = x.Price // Cost is asked once
 	g.turn, g.limit, g.refused = to.limits.NextTurn(d.Time)
-	x.Price = to.Price
 	reason, wait := decide(g)
 	if reason != ReasonRetry {
 		return x.place

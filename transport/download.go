@@ -92,7 +92,10 @@ func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *downl
 
 // setOrigin sets where a download comes from.
 func (d *download) setOrigin(c *call, s series, lane *lane.Lane) {
-	d.t, d.req, d.rule, d.lane, d.spanned, d.price = c.t, c.Req, c.Rule, lane, c.spanned, int32(c.Price)
+	d.t, d.req, d.rule, d.lane, d.spanned = c.t, c.Req, c.Rule, lane, c.spanned
+	if c.Course != nil {
+		d.price = c.Course.Price
+	}
 	if c.home != nil {
 		d.req, d.rule, d.at = c.home.Req, c.home.Rule, c.at
 	}
@@ -192,7 +195,7 @@ func (d *download) Lost(err error) bool {
 
 // callFor returns the call for req, the caller's request or the request for the rest.
 func (d *download) callFor(req *http.Request) call {
-	c := call{t: d.t, Request: visit.Request{Ground: &d.t.ground, Req: req, Ctx: req.Context(), Rule: d.rule, Price: int(d.price)}}
+	c := call{t: d.t, Request: visit.Request{Ground: &d.t.ground, Req: req, Ctx: req.Context(), Rule: d.rule}}
 	c.takeOptions(optionsOf(req.Context()))
 	return c
 }
@@ -239,6 +242,7 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	c.State, c.Rule = h, d.rule.Reconnect
 	x := new(exchange)
 	defer x.begin(c)()
+	x.course.Price = d.price
 	x.report.offset, x.report.began = offset, time.Now()
 	defer d.noteReconnect(x)
 	d.prepareReconnect(x, cut, progressed)
@@ -271,7 +275,7 @@ func (d *download) prepareReconnect(x *exchange, cut error, progressed bool) {
 
 // noteReconnect notes what the next reconnect has to know of this one.
 func (d *download) noteReconnect(x *exchange) {
-	d.past.series, d.lane, d.to, d.price = x.series, x.way.Lane, x.at, int32(x.Price)
+	d.past.series, d.lane, d.to, d.price = x.series, x.way.Lane, x.at, x.course.Price
 	if d.to != d.at {
 		d.lane = nil // until the body goes on there
 	}

@@ -110,6 +110,7 @@ type exchange struct {
 	series
 
 	own      place // the request's own host
+	course   visit.Course
 	report   report
 	places   *places       // nil: the request has no alternates
 	body     replay.Body   // nil: none, or it is sent once only
@@ -149,6 +150,7 @@ type series struct {
 // begin sets up the exchange. The caller defers the function that it returns.
 func (x *exchange) begin(c call) (stop func()) {
 	x.own.call, x.place = c, &x.own
+	x.own.Course = &x.course
 	x.own.begin()
 	x.report.call = &x.own.call
 	return x.ObeyCancel()

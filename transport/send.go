@@ -93,7 +93,7 @@ func (x *exchange) attempt(kind Kind) attempt {
 	}
 	a := attempt{Flight: x.flight(x.sent), trip: trip{number: x.series.sent, way: x.road.NextWay(kind == KindHedge, x.way)}}
 	a.timing = timing{kind: kind, start: now, queued: x.takeQueued()}
-	a.Ctx, a.Inside, a.Plain = x.parentContext(), x.inside, x.Plain != nil
+	a.Ctx, a.Inside, a.Plain = x.parentContext(), x.inside, x.course.Plain
 	x.watchAttempt(&a)
 	x.road.Watch(&a.way, a.number > 1 && (x.road.HasLanes() || x.hearsAttempts()) || x.asksAddress() || proves)
 	a.Watched, a.Lane, a.Link = a.watch.on, a.way.Lane, a.way.Link

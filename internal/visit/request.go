@@ -16,8 +16,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
-// A Request goes to a host under a rule. Once attempts go, only plain, price and the sleeper
-// change. One goroutine uses it.
+// A Request goes to a host under a rule. Once attempts go, only its course changes, and the
+// sleeper. One goroutine uses it.
 type Request struct {
 	Teller     Teller // of changes of the host; set once the limits begin
 	Ground     *Ground
@@ -27,9 +27,14 @@ type Request struct {
 	Background bool            // it lets others go first
 	State      *host.State[rules.Resolved]
 	Rule       *rules.Resolved
-	Plain      *http.Request // the request without its Expect, after a 417; nil: it keeps it
-	Price      int           // see cost; 0: Cost was not asked yet
+	Course     *Course // nil: its attempts need none
 	Sleeper    flight.Sleeper
+}
+
+// A Course is what the attempts of a request share, wherever they go.
+type Course struct {
+	Price int32 // see askCost; 0: Cost was not asked yet
+	Plain bool  // they go without Expect, after a 417
 }
 
 // ErrRequestCanceled is the cause of the end of a context that Request.Cancel ended.
@@ -68,21 +73,24 @@ func (r *Request) ObeyCancel() (stop func()) {
 // askCost returns what the request costs. The rule is asked once per request. A reconnect of the
 // body costs as much.
 func (r *Request) askCost() int {
-	if r.Price == 0 {
-		r.Price = 1
+	if r.Course.Price == 0 {
+		r.Course.Price = 1
 		if own := r.Rule.Policy.Cost; own != nil {
-			r.Price = min(max(own(r.Req), 1), math.MaxInt32)
+			r.Course.Price = int32(min(max(own(r.Req), 1), math.MaxInt32))
 		}
 	}
-	return r.Price
+	return int(r.Course.Price)
 }
 
-// OutcomeOf returns the outcome that classifiers and hints judge.
+// OutcomeOf returns the outcome that classifiers and hints judge. They see the request as it is
+// sent, so that a second 417 is final.
 func (r *Request) OutcomeOf(resp *http.Response, err error) classify.Outcome {
 	o := classify.Outcome{Request: r.Req, Response: resp, Err: err, PeekWait: r.Rule.PeekWait}
 	switch {
-	case r.Plain != nil:
-		o.Request = r.Plain
+	case r.Course != nil && r.Course.Plain:
+		o.Request = r.Req.WithContext(r.Ctx)
+		o.Request.Header = r.Req.Header.Clone()
+		delete(o.Request.Header, "Expect")
 	case r.Linked:
 		o.Request = r.Req.WithContext(r.Ctx)
 	}
@@ -91,12 +99,8 @@ func (r *Request) OutcomeOf(resp *http.Response, err error) classify.Outcome {
 
 // Unexpect makes the next attempts leave Expect out. A server that cannot meet an
 // expectation has not acted, and may act on the same request without it (RFC 9110
-// §10.1.1). A classifier sees the request as it is sent, so that a second 417 is final.
-func (r *Request) Unexpect() {
-	r.Plain = r.Req.WithContext(r.Ctx)
-	r.Plain.Header = r.Req.Header.Clone()
-	delete(r.Plain.Header, "Expect")
-}
+// §10.1.1).
+func (r *Request) Unexpect() { r.Course.Plain = true }
 
 // SleepOr waits until d is over or ready receives something. It ends at once when the
 // caller's context does.
