@@ -38,21 +38,21 @@ func (f *Fleet) askLoop() {
 	for {
 		var asks []ask
 		select {
-		case a := <-f.asks:
+		case a := <-f.desk.asks:
 			asks = append(asks, a)
-		case <-f.done:
+		case <-f.life.done:
 			return
 		}
-		most := f.link.batch()
-		for len(asks) < most && len(f.asks) > 0 { // nobody else receives
-			asks = append(asks, <-f.asks)
+		most := f.store.link.batch()
+		for len(asks) < most && len(f.desk.asks) > 0 { // nobody else receives
+			asks = append(asks, <-f.desk.asks)
 		}
 		var shared []ask
 		for _, a := range asks {
 			switch {
 			case !ledger.Valid(a.Message):
-			case f.link.lost("") || time.Since(a.at) > askLife:
-				f.dropped.Add(1)
+			case f.store.link.lost("") || time.Since(a.at) > askLife:
+				f.store.dropped.Add(1)
 			default:
 				shared = append(shared, a)
 			}
@@ -66,20 +66,18 @@ func (f *Fleet) askLoop() {
 // askAll sends questions and hands over the answers.
 func (f *Fleet) askAll(asks []ask) {
 	commands := make([]command, 0, len(asks))
-	sent, away := time.Now(), f.link.away()
-	f.mu.Lock()
-	clock := f.clock
-	f.mu.Unlock()
+	sent, away := time.Now(), f.store.link.away()
+	clock := f.roster.now()
 	for _, a := range asks {
 		if a.Kind == fleetmsg.AskTokens {
-			missed := f.buckets.missed(a.bucket(), a.Wait, away)
-			commands = append(commands, command{tokensScript, a.Host, []string{f.keyOf(a.Host, rateOf(a.Message))},
-				append(bucketArgs(a.Message), missed.Microseconds(), int64(a.Spent), f.buckets.due(a.bucket(), sent), clock.deadline(a.at.Add(askLife)))})
+			missed := f.desk.buckets.missed(a.bucket(), a.Wait, away)
+			commands = append(commands, command{tokensScript, a.Host, []string{f.store.keyOf(a.Host, rateOf(a.Message))},
+				append(bucketArgs(a.Message), missed.Microseconds(), int64(a.Spent), f.desk.buckets.due(a.bucket(), sent), clock.deadline(a.at.Add(askLife)))})
 		} else {
-			commands = append(commands, command{probeScript, a.Host, []string{f.keyOf(a.Host, "gate")}, []any{a.Host, f.members()}})
+			commands = append(commands, command{probeScript, a.Host, []string{f.store.keyOf(a.Host, "gate")}, []any{a.Host, f.roster.members()}})
 		}
 	}
-	replies := f.run(f.ctx, commands)
+	replies := f.store.run(f.store.ctx, commands)
 	for i, a := range asks {
 		if a.Kind == fleetmsg.AskTokens {
 			f.grant(a, sent, away, replies[i])
@@ -99,7 +97,7 @@ func (f *Fleet) permit(host string, r *redis.Cmd) {
 	}
 	granted, _ := v[0].(int64)
 	if wait, ok := micros(v[1]); ok {
-		f.hear(fleetmsg.Message{Kind: fleetmsg.Probe, Host: host, Granted: granted == 1, Wait: wait})
+		f.self.hear(fleetmsg.Message{Kind: fleetmsg.Probe, Host: host, Granted: granted == 1, Wait: wait})
 	}
 }
 
@@ -118,8 +116,8 @@ func (f *Fleet) grant(a ask, sent time.Time, away time.Duration, r *redis.Cmd) {
 		if n == 0 {
 			next = again + max(ledger.FirstAhead, every)/2
 		}
-		f.buckets.answered(a.bucket(), sent.Add(next), away)
-		f.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: a.Host, Unit: a.Unit, Amount: float64(n), First: first, Every: every, Wait: again})
+		f.desk.buckets.answered(a.bucket(), sent.Add(next), away)
+		f.self.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: a.Host, Unit: a.Unit, Amount: float64(n), First: first, Every: every, Wait: again})
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 func BenchmarkHold(b *testing.B) {
 	fleets, _ := started(b, 1, options(b, sharedServer(b).Addr))
 	c := options(b, sharedServer(b).Addr)
-	c.Prefix = fleets[0].prefix
+	c.Prefix = fleets[0].store.prefix
 	heard := make(chan time.Time)
 	f, err := New(c)
 	require.NoError(b, err)

@@ -69,7 +69,7 @@ func TestCluster(t *testing.T) {
 	}
 	for _, f := range fleets {
 		f.Close()
-		require.LessOrEqual(t, f.failed.Load(), uint64(soak.Size(20, 0))) // a loaded machine may take a second for a command
+		require.LessOrEqual(t, f.store.failed.Load(), uint64(soak.Size(20, 0))) // a loaded machine may take a second for a command
 	}
 	for _, s := range nodes {
 		client := connect(t, s.Addr)
@@ -98,10 +98,10 @@ func TestClusterFailover(t *testing.T) {
 		return ready == 3
 	}, "no replicas")
 	fleets, members := started(t, 2, c)
-	owner := func() string { return fleets[0].nodeOf(t.Context(), fleets[0].beatCommand(0)) }
+	owner := func() string { return fleets[0].store.nodeOf(t.Context(), fleets[0].beatCommand(0)) }
 	host := ""
 	for i := 0; host == ""; i++ { // at the node of the heartbeats
-		if fleets[0].nodeOf(t.Context(), fleets[0].meetCommand(name(i))) == owner() {
+		if fleets[0].store.nodeOf(t.Context(), fleets[0].meetCommand(name(i))) == owner() {
 			host = name(i)
 		}
 	}
@@ -167,7 +167,7 @@ func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 	lines := &logLines{}
 	c.Logger = lines.logger()
 	fleets, members := started(t, 3, c)
-	owner := func(c command) string { return fleets[0].nodeOf(t.Context(), c) }
+	owner := func(c command) string { return fleets[0].store.nodeOf(t.Context(), c) }
 	beats := owner(fleets[0].beatCommand(0))
 	dead := nodes[0]
 	for _, s := range nodes {
@@ -202,11 +202,11 @@ func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 		}
 		lost := 0
 		for _, f := range fleets {
-			f.link.mu.Lock()
-			if _, ok := f.link.lostNodes[dead.Addr]; ok && f.link.subscribed {
+			f.store.link.mu.Lock()
+			if _, ok := f.store.link.lostNodes[dead.Addr]; ok && f.store.link.subscribed {
 				lost++
 			}
-			f.link.mu.Unlock()
+			f.store.link.mu.Unlock()
 		}
 		return lost == len(fleets)
 	}, "nobody noticed")
@@ -219,7 +219,7 @@ func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 		fleets[1].Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: h, Failures: 10, Wait: 5 * time.Second})
 		fleets[2].Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: h, Failures: 10, Wait: 5 * time.Second})
 		time.Sleep(50 * time.Millisecond)
-		if fleets[2].link.usable() && !fleets[2].link.lost("") {
+		if fleets[2].store.link.usable() && !fleets[2].store.link.lost("") {
 			connected++
 		}
 	}
@@ -288,11 +288,11 @@ func TestClusterLosesTheNodeOfTheChannel(t *testing.T) {
 			s.Kill()
 		}
 	}
-	eventually(t, func() bool { return !f.link.usable() || subscribed() != first }, "nobody noticed")
-	eventually(t, func() bool { now := subscribed(); return now != "" && now != first && f.link.usable() }, "nobody listens")
+	eventually(t, func() bool { return !f.store.link.usable() || subscribed() != first }, "nobody noticed")
+	eventually(t, func() bool { now := subscribed(); return now != "" && now != first && f.store.link.usable() }, "nobody listens")
 	for _, s := range nodes {
 		if s.Addr != first {
-			require.NoError(t, connect(t, s.Addr).Publish(context.Background(), f.channel, "1 u 5 ab "+host).Err())
+			require.NoError(t, connect(t, s.Addr).Publish(context.Background(), f.store.channel, "1 u 5 ab "+host).Err())
 			break
 		}
 	}

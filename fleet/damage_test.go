@@ -81,7 +81,7 @@ func TestDamagedKeys(t *testing.T) {
 			eventually(t, func() bool { return get(m, func() bool { return len(m.ups) > 0 }) }, "no return")
 			for _, f := range fleets {
 				require.True(t, f.FleetState().Connected)
-				require.Zero(t, f.failed.Load())
+				require.Zero(t, f.store.failed.Load())
 				require.Equal(t, 2, f.FleetState().Members)
 			}
 			require.Empty(t, lines.String())
@@ -97,12 +97,12 @@ func TestRefusedNewsIsNoLostRedis(t *testing.T) {
 	fleets, _ := started(t, 1, c)
 	f := fleets[0]
 	for range 3 {
-		f.judge("", host, errorReply(t, "WRONGTYPE of "+host))
+		f.store.judge("", host, errorReply(t, "WRONGTYPE of "+host))
 	}
 	require.True(t, f.FleetState().Connected)
 	eventually(t, func() bool { return lines.count("refuses the news of a host") == 1 && lines.count("\n") == 1 }, "%v", lines)
-	require.EqualValues(t, 3, f.failed.Load())
-	f.judge("", host, errorReply(t, "ERR unknown command 'evalsha'"))
+	require.EqualValues(t, 3, f.store.failed.Load())
+	f.store.judge("", host, errorReply(t, "ERR unknown command 'evalsha'"))
 	require.False(t, f.FleetState().Connected)
 }
 

@@ -83,7 +83,8 @@
 //	lru.go      the hosts that this member uses
 //	tell.go     sending news and heartbeats
 //	ask.go      sending questions
-//	run.go      the commands, and the node that each goes to
+//	roster.go   how many members there are
+//	store.go    the commands, and the node that each goes to
 //	link.go     whether Redis can be used, and connections to it
 //	replies.go  the bounds of what Redis replies
 //	secrets.go  what is not printed

@@ -1,14 +1,11 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
-	"math/rand/v2"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,46 +71,42 @@ type Config struct {
 // A Fleet is a transport.Fleet over Redis. It serves a single Transport. It is safe for
 // concurrent use. Make it with New, and call Close at the end.
 type Fleet struct {
-	client  redis.UniversalClient
-	hash    keyed.Hash
-	prefix  string
-	channel string
-	returns time.Duration
-	id      string // of this member, hexadecimal
-	journal journal
-	link    link
-	member  atomic.Pointer[func(fleetmsg.Message)]
-	size    atomic.Int64
+	self   self   // this member
+	store  store  // Redis
+	roster roster // the members
+	news   news   // what is told, and what this member knows
+	desk   desk   // what it asks
+	ear    ear    // where it hears
+	life   life   // its goroutines
+}
 
+// A self is a member and the Transport that it serves.
+type self struct {
+	hash    keyed.Hash    // of credentials
+	returns time.Duration // Config.Return
+	member  atomic.Pointer[func(fleetmsg.Message)]
+}
+
+// A desk has the questions that wait to be sent.
+type desk struct {
 	asks    chan ask
-	buckets buckets       // belongs to the goroutine that asks
+	buckets buckets // belongs to the goroutine that asks
+}
+
+// A life has the goroutines of a Fleet, and what wakes them.
+type life struct {
 	beatNow atomic.Bool   // the next heartbeat should not wait
 	early   chan struct{} // there may be a reason for an early heartbeat
 	wake    chan struct{} // there may be news to send, or a reason to do something else
 	done    chan struct{} // closed by Close
 	told    chan struct{} // closed when the last news is sent
-	ctx     context.Context
-	stop    context.CancelFunc // ends every connection
 	group   sync.WaitGroup
+}
 
-	mu     sync.Mutex // guards the fields below
-	closed bool
-	out    *outbox
-	met    *lru[struct{}]  // hosts that this member uses
-	down   *lru[time.Time] // hosts that are down for the fleet, and when it was said
-	size0  int             // the size that the Transport was told
-	sized  int64           // when Redis said the size, by its clock
-	held   heldSize
-	clock  clock
-	full   rarely // log lines about news and questions that are dropped
-	refuse rarely // log lines about hosts whose news Redis refuses
-	keys   int64  // how many different keys the members have
-
-	heardAt  string // the node of a cluster that has the subscription
-	unlisten func() // ends the subscription
-
-	commands, dropped, failed atomic.Uint64
-	beaten                    atomic.Pointer[time.Time] // the last heartbeat that succeeded
+// beatSoon lets the next heartbeat go at once.
+func (l *life) beatSoon() {
+	l.beatNow.Store(true)
+	nudge(l.early)
 }
 
 var _ transport.Fleet = (*Fleet)(nil)
@@ -125,30 +118,21 @@ func New(c Config) (*Fleet, error) {
 		return nil, err
 	}
 	f := &Fleet{
-		hash:    keyed.New(c.Key),
-		prefix:  cmp.Or(c.Prefix, "aplomb"),
-		returns: c.Return,
-		id:      strconv.FormatInt(1+rand.Int64N(1<<63-1), 16),
-		asks:    make(chan ask, maxAsks), buckets: buckets{},
-		early: make(chan struct{}, 1),
-		wake:  make(chan struct{}, 1),
-		done:  make(chan struct{}),
-		told:  make(chan struct{}),
-		out:   newOutbox(),
-		met:   newLRU[struct{}](),
-		down:  newLRU[time.Time](),
+		self: self{hash: keyed.New(c.Key), returns: c.Return},
+		news: news{out: newOutbox(), met: newLRU[struct{}](), down: newLRU[time.Time]()},
+		desk: desk{asks: make(chan ask, maxAsks), buckets: buckets{}},
+		life: life{early: make(chan struct{}, 1), wake: make(chan struct{}, 1), done: make(chan struct{}), told: make(chan struct{})},
 	}
-	f.channel = channelOf(f.prefix, c.Redis.DB)
-	f.ctx, f.stop = context.WithCancel(context.Background())
-	f.journal.logger = c.Logger
-	options, hidden := withoutSecrets(*c.Redis)
-	f.client = newClient(f.ctx, options)
-	_, cluster := f.client.(*redis.ClusterClient)
-	f.link = link{journal: &f.journal, hidden: hidden, cluster: cluster}
-	f.group.Go(f.listenLoop)
-	f.group.Go(f.askLoop)
-	f.group.Go(f.tellLoop)
-	f.group.Go(f.beatLoop)
+	f.store.open(c)
+	f.store.onLoss = func(node string) {
+		nudge(f.life.wake)
+		nudge(f.life.early)
+		f.ear.leave(node)
+	}
+	f.life.group.Go(f.listenLoop)
+	f.life.group.Go(f.askLoop)
+	f.life.group.Go(f.tellLoop)
+	f.life.group.Go(f.beatLoop)
 	return f, nil
 }
 
@@ -179,47 +163,44 @@ func (c *Config) validate() error {
 // method do nothing. The Transport can be used on. It goes on with its own knowledge, and with its
 // part of each rate and of the budget's floor.
 func (f *Fleet) Close() {
-	f.hear(fleetmsg.Message{Kind: fleetmsg.Leave})
-	f.mu.Lock()
-	first := !f.closed
-	f.closed = true
-	f.mu.Unlock()
+	f.self.hear(fleetmsg.Message{Kind: fleetmsg.Leave})
+	first := f.news.close()
 	ctx, cancel := context.WithTimeout(context.Background(), leaving)
 	defer cancel()
 	if first {
-		close(f.done)
-		defer context.AfterFunc(ctx, f.stop)()
+		close(f.life.done)
+		defer context.AfterFunc(ctx, f.store.stop)()
 	}
-	f.group.Wait()
+	f.life.group.Wait()
 	if first {
-		f.journal.close(ctx)
-		f.stop()
+		f.store.journal.close(ctx)
+		f.store.stop()
 		// The error says that the client is closed, or is about a connection that is
 		// being closed. Neither is of use to the caller.
-		_ = f.client.Close()
+		_ = f.store.client.Close()
 	}
 }
 
 // Join makes a Transport the member. New of package transport calls it.
 func (f *Fleet) Join(hear func(fleetmsg.Message)) error {
-	if !f.member.CompareAndSwap(nil, &hear) {
+	if !f.self.member.CompareAndSwap(nil, &hear) {
 		return errors.New("fleet: a Fleet serves a single Transport, and this Fleet has another already")
 	}
 	// If the first heartbeat was faster, the goroutine that sends the heartbeats tells the
 	// member the size.
-	nudge(f.wake)
+	nudge(f.life.wake)
 	return nil
 }
 
 // hear hands a message to the Transport, if one has joined.
-func (f *Fleet) hear(m fleetmsg.Message) {
-	if hear := f.member.Load(); hear != nil {
+func (s *self) hear(m fleetmsg.Message) {
+	if hear := s.member.Load(); hear != nil {
 		(*hear)(m)
 	}
 }
 
 // Scope returns the first 64 bits of the HMAC-SHA256 of a text, and 0 for no text.
-func (f *Fleet) Scope(text string) uint64 { return f.hash.Scope(text) }
+func (f *Fleet) Scope(text string) uint64 { return f.self.hash.Scope(text) }
 
 // Tell takes news and questions.
 func (f *Fleet) Tell(m fleetmsg.Message) {
@@ -230,11 +211,11 @@ func (f *Fleet) Tell(m fleetmsg.Message) {
 		f.ask(m)
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.news.mu.Lock()
+	defer f.news.mu.Unlock()
 	switch m.Kind {
 	case fleetmsg.Meet:
-		f.met.set(m.Host, struct{}{})
+		f.news.met.set(m.Host, struct{}{})
 		f.put(topic{kind: meet, host: m.Host}, always)
 	case fleetmsg.Hold:
 		f.hold(m)
@@ -243,9 +224,9 @@ func (f *Fleet) Tell(m fleetmsg.Message) {
 	case fleetmsg.Failing:
 		f.failing(m)
 	case fleetmsg.Working:
-		f.down.delete(m.Host)
-		if it := f.out.get(topic{kind: failing, host: m.Host}); it != nil {
-			f.out.withdraw(it)
+		f.news.down.delete(m.Host)
+		if it := f.news.out.get(topic{kind: failing, host: m.Host}); it != nil {
+			f.news.out.withdraw(it)
 		}
 		f.put(topic{kind: working, host: m.Host}, always)
 	case fleetmsg.ProbeFailed:
@@ -266,7 +247,7 @@ func (f *Fleet) hold(m fleetmsg.Message) {
 			if now.Before(it.knownTo) || it.sending || !it.pending && it.sent.IsZero() {
 				return true
 			}
-			f.out.withdraw(it) // nobody knows of the hold
+			f.news.out.withdraw(it) // nobody knows of the hold
 			return false
 		}
 		it.until = now.Add(min(m.Wait, ledger.MaxWait))
@@ -293,7 +274,7 @@ func (f *Fleet) failing(m fleetmsg.Message) {
 	if m.Failures < 1 {
 		return
 	}
-	if said, ok := f.down.get(m.Host); ok && time.Since(said) < downTime {
+	if said, ok := f.news.down.get(m.Host); ok && time.Since(said) < downTime {
 		return
 	}
 	f.put(topic{kind: failing, host: m.Host}, func(it *item, now time.Time) bool {
@@ -315,31 +296,31 @@ func (f *Fleet) unused(m fleetmsg.Message) {
 // put hands news over to the goroutine that sends it, if set says that there is news; the
 // lock is held.
 func (f *Fleet) put(t topic, set func(*item, time.Time) bool) {
-	if f.closed {
+	if f.news.closed {
 		return
 	}
-	if f.link.lost("") {
-		f.dropped.Add(1)
+	if f.store.link.lost("") {
+		f.store.dropped.Add(1)
 		return
 	}
-	f.met.get(t.host) // it is in use
+	f.news.met.get(t.host) // it is in use
 	now := time.Now()
-	it := f.out.find(t, now)
+	it := f.news.out.find(t, now)
 	if it == nil {
 		f.tooMany(t.kind, t.host, now)
 		return
 	}
 	if set(it, now) {
-		f.out.push(it, now)
-		nudge(f.wake)
+		f.news.out.push(it, now)
+		nudge(f.life.wake)
 	}
 }
 
 // tooMany drops news or a question, and says so in the log; the lock is held.
 func (f *Fleet) tooMany(what fmt.Stringer, host string, now time.Time) {
-	f.dropped.Add(1)
-	if n := f.full.pass(now); n > 0 {
-		f.journal.add(slog.LevelWarn, "fleet: some news or questions are dropped, because there are too many", "dropped", n, "last", what.String(), "host", host)
+	f.store.dropped.Add(1)
+	if n := f.news.full.pass(now); n > 0 {
+		f.store.journal.add(slog.LevelWarn, "fleet: some news or questions are dropped, because there are too many", "dropped", n, "last", what.String(), "host", host)
 	}
 }
 
@@ -354,42 +335,29 @@ func nudge(c chan<- struct{}) {
 // ask hands a question over to the goroutine that asks.
 func (f *Fleet) ask(m fleetmsg.Message) {
 	select {
-	case <-f.done:
-	case f.asks <- ask{m, time.Now()}:
+	case <-f.life.done:
+	case f.desk.asks <- ask{m, time.Now()}:
 	default:
-		f.mu.Lock()
-		defer f.mu.Unlock()
+		f.news.mu.Lock()
+		defer f.news.mu.Unlock()
 		f.tooMany(m.Kind, m.Host, time.Now())
 	}
 }
 
 // FleetState returns how the Fleet is at this moment.
 func (f *Fleet) FleetState() transport.FleetState {
-	f.mu.Lock()
-	closed := f.closed
-	f.mu.Unlock()
+	f.news.mu.Lock()
+	closed := f.news.closed
+	f.news.mu.Unlock()
 	s := transport.FleetState{
-		Connected:    f.link.connected() && !closed,
-		Members:      int(f.size.Load()),
-		Commands:     f.commands.Load(),
-		Dropped:      f.dropped.Load(),
+		Connected:    f.store.link.connected() && !closed,
+		Members:      int(f.roster.size.Load()),
+		Commands:     f.store.commands.Load(),
+		Dropped:      f.store.dropped.Load(),
 		HeartbeatAge: -1,
 	}
-	if at := f.beaten.Load(); at != nil {
+	if at := f.roster.beaten.Load(); at != nil {
 		s.HeartbeatAge = time.Since(*at).Seconds()
 	}
 	return s
-}
-
-// keyOf returns a key of a host. The braces make Redis Cluster keep all keys of a host at
-// one node, so that a script can use several of them.
-func (f *Fleet) keyOf(host, what string) string { return f.prefix + ":{" + host + "}:" + what }
-
-// channelOf returns the name of the channel. Channels do not belong to a database, so the
-// name has its number. Otherwise members of two databases would hear each other.
-func channelOf(prefix string, db int) string {
-	if db == 0 {
-		return prefix + ":news"
-	}
-	return prefix + ":news:" + strconv.Itoa(db)
 }

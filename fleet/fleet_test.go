@@ -282,10 +282,10 @@ func TestKeysExpireAndAreBounded(t *testing.T) {
 	}
 	for _, f := range fleets {
 		eventually(t, func() bool {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			_, due := f.out.next()
-			return !due && len(f.asks) == 0
+			f.news.mu.Lock()
+			defer f.news.mu.Unlock()
+			_, due := f.news.out.next()
+			return !due && len(f.desk.asks) == 0
 		}, "it is not sent")
 	}
 	time.Sleep(50 * time.Millisecond)
@@ -431,7 +431,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, n)
 	// The last news before Close was sent.
-	left, err := client.HLen(context.Background(), fleets[0].keyOf(host, "holds")).Result()
+	left, err := client.HLen(context.Background(), fleets[0].store.keyOf(host, "holds")).Result()
 	require.NoError(t, err)
 	require.EqualValues(t, 1, left)
 }
@@ -464,7 +464,7 @@ func TestNewsMissedWhileAway(t *testing.T) {
 	eventually(t, func() bool { return len(get(members[0], func() []bool { return members[0].probes })) >= 1 }, "no answer")
 	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 	eventually(t, func() bool { return len(get(members[1], func() []time.Duration { return members[1].ups })) >= 1 }, "no return")
-	require.NoError(t, connect(t, server.Addr).Del(context.Background(), fleets[0].keyOf(other, "gate")).Err())
+	require.NoError(t, connect(t, server.Addr).Del(context.Background(), fleets[0].store.keyOf(other, "gate")).Err())
 	require.Greater(t, away.FleetState().HeartbeatAge, lost) // no heartbeat succeeds meanwhile
 	p.move(server.Addr)
 	eventually(t, func() bool { return len(get(m, func() []time.Duration { return m.ups })) >= 1 }, "no return")

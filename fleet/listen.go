@@ -30,34 +30,62 @@ func (f *Fleet) listenLoop() {
 		var err error
 		last, err = f.listen(last)
 		select {
-		case <-f.done:
+		case <-f.life.done:
 			return
 		default:
 		}
-		f.link.unsubscribed(err)
+		f.store.link.unsubscribed(err)
 		select {
-		case <-f.done:
+		case <-f.life.done:
 		case <-time.After(pause()):
 		}
+	}
+}
+
+// An ear is the subscription of a member.
+type ear struct {
+	mu   sync.Mutex // guards the fields below
+	node string     // of a cluster, that has the subscription
+	end  func()     // ends it
+}
+
+// listen notes which node has the subscription, and what ends it.
+func (e *ear) listen(node string, end func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.node, e.end = node, end
+}
+
+// leave ends the subscription at a node of a cluster that was lost. Otherwise it would take
+// seconds to see that no message comes from a node that stands still.
+func (e *ear) leave(node string) {
+	e.mu.Lock()
+	end := e.end
+	if node == "" || node != e.node {
+		end = nil
+	}
+	e.mu.Unlock()
+	if end != nil {
+		end()
 	}
 }
 
 // subscribe subscribes to the channel. All nodes of a cluster have all messages. So each member
 // takes one of them at random that is not known to be lost, and another one than last time.
 func (f *Fleet) subscribe(last string) (*redis.PubSub, string) {
-	cluster, ok := f.client.(*redis.ClusterClient)
+	cluster, ok := f.store.client.(*redis.ClusterClient)
 	if !ok {
-		return f.client.Subscribe(f.ctx, f.channel), ""
+		return f.store.client.Subscribe(f.store.ctx, f.store.channel), ""
 	}
 	var mu sync.Mutex
 	var best *redis.Client
 	order := 0.0 // of the best: 2 and more if it is lost, 1 and more if it is the last
 	// Without any node the Subscribe below has the error.
-	_ = cluster.ForEachMaster(f.ctx, func(_ context.Context, node *redis.Client) error {
+	_ = cluster.ForEachMaster(f.store.ctx, func(_ context.Context, node *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
 		n := rand.Float64()
-		if addr := node.Options().Addr; f.link.lost(addr) {
+		if addr := node.Options().Addr; f.store.link.lost(addr) {
 			n += 2
 		} else if addr == last {
 			n++
@@ -68,9 +96,9 @@ func (f *Fleet) subscribe(last string) (*redis.PubSub, string) {
 		return nil
 	})
 	if best == nil {
-		return f.client.Subscribe(f.ctx, f.channel), ""
+		return f.store.client.Subscribe(f.store.ctx, f.store.channel), ""
 	}
-	return best.Subscribe(f.ctx, f.channel), best.Options().Addr
+	return best.Subscribe(f.store.ctx, f.store.channel), best.Options().Addr
 }
 
 // listen receives messages until the connection fails. A new PubSub each time makes sure
@@ -78,18 +106,16 @@ func (f *Fleet) subscribe(last string) (*redis.PubSub, string) {
 // cluster.
 func (f *Fleet) listen(last string) (node string, err error) {
 	subscription, node := f.subscribe(last)
-	f.mu.Lock()
-	f.heardAt, f.unlisten = node, func() { _ = subscription.Close() } // see below
-	f.mu.Unlock()
+	f.ear.listen(node, func() { _ = subscription.Close() }) // see below
 	// Close of a PubSub only says that it was closed before.
 	defer func() { _ = subscription.Close() }()
 	wait, pinged := timeout, true // the first message says that the subscription is made
 	for {
-		v, err := subscription.ReceiveTimeout(f.ctx, wait)
+		v, err := subscription.ReceiveTimeout(f.store.ctx, wait)
 		var n net.Error
 		switch {
 		case errors.As(err, &n) && n.Timeout() && !pinged:
-			if err := subscription.Ping(f.ctx); err != nil {
+			if err := subscription.Ping(f.store.ctx); err != nil {
 				return node, err
 			}
 			wait, pinged = pongTime, true
@@ -102,11 +128,10 @@ func (f *Fleet) listen(last string) (node string, err error) {
 		wait, pinged = quietTime, false
 		switch v := v.(type) {
 		case *redis.Subscription:
-			f.link.joined()
+			f.store.link.joined()
 			f.resync()
 			// Members that joined since the last heartbeat were told to nobody here.
-			f.beatNow.Store(true)
-			nudge(f.early)
+			f.life.beatSoon()
 		case *redis.Message:
 			f.receive(v.Payload)
 		}
@@ -116,12 +141,11 @@ func (f *Fleet) listen(last string) (node string, err error) {
 // receive hands a message of Redis to the Transport.
 func (f *Fleet) receive(text string) {
 	m, err := parse(text)
-	if err != nil || m.from == f.id {
+	if err != nil || m.from == f.store.id {
 		return
 	}
-	f.mu.Lock()
-	age := f.clock.age(m.at)
-	f.mu.Unlock()
+	clock := f.roster.now()
+	age := clock.age(m.at)
 	stale := age > staleTime
 	switch news := m.news; news.Kind {
 	case fleetmsg.Hold:
@@ -135,21 +159,19 @@ func (f *Fleet) receive(text string) {
 	case fleetmsg.Quota:
 		news.Wait -= age
 		if !stale && news.Wait > 0 {
-			f.hear(news)
+			f.self.hear(news)
 		}
 	case fleetmsg.Down:
 		if !stale {
 			f.isDown(news.Host, news.Wait+age)
 		}
 	case fleetmsg.Up:
-		f.mu.Lock()
-		f.down.delete(news.Host)
-		f.mu.Unlock()
+		f.news.setUp(news.Host)
 		f.works(news.Host)
 	case fleetmsg.Members:
 		if news.Members > 0 && !stale {
-			f.setSize(news.Members, m.at)
-			nudge(f.wake)
+			f.roster.setSize(news.Members, m.at, f.store.link.breaks())
+			nudge(f.life.wake)
 		}
 	}
 }
@@ -157,21 +179,21 @@ func (f *Fleet) receive(text string) {
 // heldBy hands over a hold that all members know now.
 func (f *Fleet) heldBy(h fleetmsg.Message) {
 	now := time.Now()
-	f.mu.Lock()
+	f.news.mu.Lock()
 	f.heard(topic{hold, h.Host, h.Scope, h.Status, ""}, h.Wait, now)
-	f.mu.Unlock()
-	f.hear(h)
+	f.news.mu.Unlock()
+	f.self.hear(h)
 }
 
 // heard remembers that all members know of a hold, so that this member need not tell it. It
 // remembers nothing about hosts that this member does not use; the lock is held.
 func (f *Fleet) heard(t topic, wait time.Duration, now time.Time) {
-	it := f.out.get(t)
+	it := f.news.out.get(t)
 	if it == nil {
-		if _, met := f.met.get(t.host); !met || wait == 0 {
+		if _, met := f.news.met.get(t.host); !met || wait == 0 {
 			return
 		}
-		if it = f.out.find(t, now); it == nil {
+		if it = f.news.out.find(t, now); it == nil {
 			return
 		}
 	}
@@ -179,22 +201,18 @@ func (f *Fleet) heard(t topic, wait time.Duration, now time.Time) {
 	if wait == 0 {
 		it.knownTo = time.Time{}
 	}
-	f.out.touch(it)
+	f.news.out.touch(it)
 }
 
 // isDown says that a host is down for the fleet.
 func (f *Fleet) isDown(host string, lasts time.Duration) {
-	f.mu.Lock()
-	if _, met := f.met.get(host); met {
-		f.down.set(host, time.Now())
-	}
-	f.mu.Unlock()
-	f.hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: host, Wait: lasts})
+	f.news.setDown(host)
+	f.self.hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: host, Wait: lasts})
 }
 
 // works says that a host works again for the fleet.
 func (f *Fleet) works(host string) {
-	f.hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: host, Wait: f.returnTime()})
+	f.self.hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: host, Wait: f.returnTime()})
 }
 
 // fetched hands over what the fleet knows of a host.
@@ -206,10 +224,7 @@ func (f *Fleet) fetched(host string, r *redis.Cmd) {
 	if lasts, ok := micros(v[0]); ok && lasts >= 0 {
 		f.isDown(host, lasts)
 	} else {
-		f.mu.Lock()
-		_, was := f.down.get(host)
-		f.down.delete(host)
-		f.mu.Unlock()
+		was := f.news.setUp(host)
 		// A Redis that has lost its memory knows nothing of the host. Then this process
 		// finds out by itself.
 		if was && lasts == -time.Microsecond {
@@ -231,7 +246,7 @@ func (f *Fleet) fetched(host string, r *redis.Cmd) {
 		q := reply.quota()
 		if reply.valid() && q.Wait > 0 {
 			q.Host = host
-			f.hear(q)
+			f.self.hear(q)
 		}
 	}
 }
@@ -245,8 +260,8 @@ func (f *Fleet) counted(it *item, r *redis.Cmd) {
 	}
 	n, _ := v[1].(int64)
 	gone, _ := v[2].(int64)
-	f.dropped.Add(uint64(max(0, gone)))
-	f.mu.Lock()
+	f.store.dropped.Add(uint64(max(0, gone)))
+	f.news.mu.Lock()
 	if period, _ := v[0].(string); period != it.period {
 		// The period may have begun earlier, so it is over by then.
 		it.period, it.counted = period, time.Now().Add(min(max(ledger.MinPeriod, time.Until(it.resets)), ledger.MaxPeriod))
@@ -255,9 +270,9 @@ func (f *Fleet) counted(it *item, r *redis.Cmd) {
 	it.members = int(n)
 	q := it.quota
 	q.Wait, q.Members = time.Until(it.resets), int(n)
-	f.mu.Unlock()
+	f.news.mu.Unlock()
 	if news && n > 0 && q.Wait > 0 {
-		f.hear(q)
+		f.self.hear(q)
 	}
 }
 

@@ -48,7 +48,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add("1 s 5 ab 50")
 	f.Add("1 h 99999999999999 ab 1f 503 0 https://a.test\n")
 	fleet, member := start(f, options(f, "127.0.0.1:1"))
-	fleet.clock.set(time.Now(), time.Now(), 6)
+	fleet.roster.clock.set(time.Now(), time.Now(), 6)
 	f.Fuzz(func(t *testing.T, text string) {
 		fleet.receive(text)
 		member.mu.Lock()
@@ -67,10 +67,10 @@ func FuzzReceive(f *testing.F) {
 		}
 		member.holds, member.quotas, member.ups, member.downs = nil, nil, nil, nil
 		require.LessOrEqual(t, fleet.FleetState().Members, maxSize)
-		fleet.mu.Lock()
-		defer fleet.mu.Unlock()
-		require.LessOrEqual(t, len(fleet.out.trays[holdTray].items), maxItems)
-		require.LessOrEqual(t, len(fleet.down.at), maxMet)
+		fleet.news.mu.Lock()
+		defer fleet.news.mu.Unlock()
+		require.LessOrEqual(t, len(fleet.news.out.trays[holdTray].items), maxItems)
+		require.LessOrEqual(t, len(fleet.news.down.at), maxMet)
 	})
 }
 
@@ -80,7 +80,7 @@ func TestGarbageOnTheChannel(t *testing.T) {
 	fleets, members := started(t, 2, c)
 	admin := connect(t, sharedServer(t).Addr)
 	for _, text := range []string{"", "garbage", "2 h 5 ab 1f 429 2000000 https://a.test", "1 h 5 ab", strings.Repeat("1 ", 1<<16), "\xff\xfe\x00"} {
-		require.NoError(t, admin.Publish(context.Background(), fleets[0].channel, text).Err())
+		require.NoError(t, admin.Publish(context.Background(), fleets[0].store.channel, text).Err())
 	}
 	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) >= 1 }, "no hold")
@@ -91,7 +91,7 @@ func TestGarbageOnTheChannel(t *testing.T) {
 func TestLateMessages(t *testing.T) {
 	fleet, member := start(t, options(t, "127.0.0.1:1"))
 	now := int64(1763798400000000)
-	fleet.clock.set(time.Now(), time.Now(), now)
+	fleet.roster.clock.set(time.Now(), time.Now(), now)
 	at := func(age time.Duration) string { return strconv.FormatInt(now-age.Microseconds(), 10) }
 	fleet.receive("1 h " + at(0) + " ab 1f 429 8000000 https://a.test")
 	fleet.receive("1 h " + at(3*time.Second) + " ab 1f 429 8000000 https://a.test")

@@ -4,10 +4,47 @@ import (
 	"container/list"
 	"slices"
 	"sort"
+	"sync"
 	"time"
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
 )
+
+// News is what a member has to tell, and what it knows about the hosts that it uses.
+type news struct {
+	mu     sync.Mutex // guards the fields below
+	closed bool
+	out    *outbox
+	met    *lru[struct{}]  // hosts that this member uses
+	down   *lru[time.Time] // hosts that are down for the fleet, and when it was said
+	full   rarely          // log lines about news and questions that are dropped
+}
+
+// close takes no more news. It reports false if it was closed before.
+func (n *news) close() (first bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	first, n.closed = !n.closed, true
+	return first
+}
+
+// setDown notes that a host is down for the fleet, if this member uses it.
+func (n *news) setDown(host string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, met := n.met.get(host); met {
+		n.down.set(host, time.Now())
+	}
+}
+
+// setUp notes that a host is not down. It reports whether it was.
+func (n *news) setUp(host string) (was bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, was = n.down.get(host)
+	n.down.delete(host)
+	return was
+}
 
 // A kind of news.
 type kind uint8

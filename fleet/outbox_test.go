@@ -23,7 +23,7 @@ func TestManyCredentials(t *testing.T) {
 	m := members[3]
 	breaks := func() (n uint64) {
 		for _, f := range fleets {
-			n += f.link.breaks()
+			n += f.store.link.breaks()
 		}
 		return n
 	}
@@ -90,9 +90,9 @@ func TestManyCredentials(t *testing.T) {
 		return holds, quotas
 	}
 	until("holds are missing", func() {}, func() bool {
-		fleets[0].mu.Lock()
-		_, busy := fleets[0].out.next()
-		fleets[0].mu.Unlock()
+		fleets[0].news.mu.Lock()
+		_, busy := fleets[0].news.out.next()
+		fleets[0].news.mu.Unlock()
 		if busy {
 			return false
 		}
@@ -111,7 +111,7 @@ func TestManyCredentials(t *testing.T) {
 func TestTooManyQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines := &logLines{}
-		f := &Fleet{journal: journal{logger: lines.logger()}} // nobody receives
+		f := &Fleet{store: store{journal: journal{logger: lines.logger()}}} // nobody receives
 		for range 3 {
 			f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "http://h", Amount: 1, PerSecond: 1, Burst: 1})
 		}
@@ -119,7 +119,7 @@ func TestTooManyQuestions(t *testing.T) {
 		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: "http://h"})
 		synctest.Wait()
 		require.Regexp(t, `(?s)too many.* dropped=1 last="ask for tokens" .*too many.* dropped=3 last="ask for a probe"`, lines.String())
-		require.EqualValues(t, 4, f.dropped.Load())
+		require.EqualValues(t, 4, f.store.dropped.Load())
 	})
 }
 
@@ -196,10 +196,10 @@ func TestWhatOthersSayIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := start(t, unreachable(t, handler(func() {})))
 		defer f.Close()
-		f.link.mu.Lock()
-		clear(f.link.lostNodes) // as if Redis were there
-		f.link.mu.Unlock()
-		f.met.set(host, struct{}{})
+		f.store.link.mu.Lock()
+		clear(f.store.link.lostNodes) // as if Redis were there
+		f.store.link.mu.Unlock()
+		f.news.met.set(host, struct{}{})
 		forged := func(host string, scope int) {
 			f.receive(fmt.Sprintf("1 h 1 ab %x 429 %d %s", scope, ledger.MaxWait.Microseconds(), host))
 			f.receive(fmt.Sprintf("1 d 1 ab 9 %s", host))
@@ -209,19 +209,19 @@ func TestWhatOthersSayIsForgotten(t *testing.T) {
 			forged(name(i), i)
 			f.receive(fmt.Sprintf("1 h 1 ab %x 429 0 %s", i, name(i)))
 		}
-		require.Len(t, f.out.trays[holdTray].items, 1)
-		_, down := f.down.get(host)
+		require.Len(t, f.news.out.trays[holdTray].items, 1)
+		_, down := f.news.down.get(host)
 		require.True(t, down, "messages about other hosts have pushed it out")
-		require.Len(t, f.down.at, 1)
+		require.Len(t, f.news.down.at, 1)
 		for i := range 2 * maxItems {
 			forged(host, i)
 		}
-		require.LessOrEqual(t, len(f.out.trays[holdTray].items), maxScope)
+		require.LessOrEqual(t, len(f.news.out.trays[holdTray].items), maxScope)
 		forged(host, 0)
 		sends := func() bool {
-			f.link.mu.Lock()
-			clear(f.link.lostNodes)
-			f.link.mu.Unlock()
+			f.store.link.mu.Lock()
+			clear(f.store.link.lostNodes)
+			f.store.link.mu.Unlock()
 			before := f.FleetState().Commands
 			f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
 			synctest.Wait()

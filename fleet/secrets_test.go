@@ -117,9 +117,8 @@ func TestAnotherKey(t *testing.T) {
 		for range 2 {
 			for _, f := range fleets {
 				before := f.FleetState().Commands
-				f.beatNow.Store(true)
-				nudge(f.early)
-				eventually(t, func() bool { return f.FleetState().Commands > before && !f.beatNow.Load() }, "no heartbeat")
+				f.life.beatSoon()
+				eventually(t, func() bool { return f.FleetState().Commands > before && !f.life.beatNow.Load() }, "no heartbeat")
 			}
 		}
 	}
@@ -187,9 +186,9 @@ func TestClockIsCorrected(t *testing.T) {
 	f, m := start(t, c)
 	eventually(t, func() bool { return f.FleetState().Connected && teller.FleetState().Connected }, "not connected")
 	p.delay.Store(int64(2 * leastAge))
-	f.mu.Lock()
-	f.clock.redis += (6 * time.Second).Microseconds()
-	f.mu.Unlock()
+	f.roster.mu.Lock()
+	f.roster.clock.redis += (6 * time.Second).Microseconds()
+	f.roster.mu.Unlock()
 	f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	teller.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: 3 * time.Second})
 	teller.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429, Wait: time.Hour}) // all messages before it were heard
@@ -206,8 +205,7 @@ func TestClockIsCorrected(t *testing.T) {
 		}
 	}
 	eventually(t, heard("https://other"), "no message")
-	f.beatNow.Store(true)
-	nudge(f.early)
+	f.life.beatSoon()
 	eventually(t, func() bool {
 		teller.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://third", Status: 503, Wait: 3 * time.Second})
 		return heard("https://third")()

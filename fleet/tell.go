@@ -31,17 +31,17 @@ const (
 
 // tellLoop sends the news, until Close.
 func (f *Fleet) tellLoop() {
-	defer close(f.told)
+	defer close(f.life.told)
 	for {
 		f.tellSize()
-		if f.tell(f.ctx, time.Now()) {
+		if f.tell(f.store.ctx, time.Now()) {
 			continue
 		}
 		select {
 		case <-time.After(time.Until(f.wakeTime())):
-		case <-f.wake:
-		case <-f.done:
-			for f.tell(f.ctx, time.Now().Add(ledger.MaxWait)) { // what is still to be sent
+		case <-f.life.wake:
+		case <-f.life.done:
+			for f.tell(f.store.ctx, time.Now().Add(ledger.MaxWait)) { // what is still to be sent
 			}
 			return
 		}
@@ -50,9 +50,9 @@ func (f *Fleet) tellLoop() {
 
 // wakeTime returns when there is something to do, if nothing else happens.
 func (f *Fleet) wakeTime() time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if next, ok := f.out.next(); ok {
+	f.news.mu.Lock()
+	defer f.news.mu.Unlock()
+	if next, ok := f.news.out.next(); ok {
 		return next
 	}
 	return time.Now().Add(beatMost)
@@ -61,21 +61,21 @@ func (f *Fleet) wakeTime() time.Time {
 // beatLoop sends the heartbeats, until Close. It has a goroutine of its own, so that a node
 // that does not answer the heartbeat does not hold up the news for other nodes.
 func (f *Fleet) beatLoop() {
-	defer f.stop()
+	defer f.store.stop()
 	due := time.Now()
 	for {
-		if now := time.Now(); f.beatNow.Swap(false) || !now.Before(due) {
-			wait := f.beat(f.ctx)
+		if now := time.Now(); f.life.beatNow.Swap(false) || !now.Before(due) {
+			wait := f.beat(f.store.ctx)
 			due = time.Now().Add(wait)
 		}
-		if f.link.faulty() && time.Until(due) > 2*retryEach {
+		if f.store.link.faulty() && time.Until(due) > 2*retryEach {
 			due = time.Now().Add(pause())
 		}
 		select {
 		case <-time.After(time.Until(due)):
-		case <-f.early:
-		case <-f.done:
-			<-f.told
+		case <-f.life.early:
+		case <-f.life.done:
+			<-f.life.told
 			f.leave()
 			return
 		}
@@ -87,31 +87,31 @@ func (f *Fleet) beatLoop() {
 func (f *Fleet) beat(ctx context.Context) time.Duration {
 	var tries sync.WaitGroup
 	defer tries.Wait()
-	for node, host := range f.link.toTry() {
+	for node, host := range f.store.link.toTry() {
 		tries.Go(func() { f.try(ctx, node, host) })
 	}
-	every := min(max(beatEach, time.Duration(f.size.Load())*beatSize), beatMost)
+	every := f.roster.beatEvery()
 	start := time.Now()
-	replies := f.run(ctx, []command{f.beatCommand(3*every + time.Second)})
+	replies := f.store.run(ctx, []command{f.beatCommand(3*every + time.Second)})
 	n, at, keys, err := beatReply(replies[0])
 	if err != nil {
-		f.askForNodes(ctx)
+		f.store.askForNodes(ctx)
 		return pause()
 	}
 	beaten := time.Now()
-	f.beaten.Store(&beaten)
-	if f.link.good() {
+	f.roster.beaten.Store(&beaten)
+	if f.store.link.good() {
 		f.resync()
 	}
-	f.mu.Lock()
-	jumped := f.clock.set(start, time.Now(), at)
-	f.mu.Unlock()
-	if jumped {
+	if f.roster.setClock(start, time.Now(), at) {
 		f.resync() // messages may have been taken for old ones
 	}
-	f.setSize(n, at)
-	f.compareKeys(keys)
-	nudge(f.wake)
+	f.roster.setSize(n, at, f.store.link.breaks())
+	if f.roster.setKeys(keys) {
+		f.store.journal.add(slog.LevelWarn, "fleet: members have different values of Key, so they do not share holds and quotas of requests with credentials",
+			"keys", keys, "key_of_this_member", f.keyID())
+	}
+	nudge(f.life.wake)
 	return every*4/5 + rand.N(every*2/5)
 }
 
@@ -121,60 +121,26 @@ func (f *Fleet) try(ctx context.Context, node, host string) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	c := f.meetCommand(host)
-	if f.nodeOf(ctx, c) == node {
+	if f.store.nodeOf(ctx, c) == node {
 		replies := make([]*redis.Cmd, 1)
-		f.runAt(ctx, node, []command{c}, []int{0}, replies)
+		f.store.runAt(ctx, node, []command{c}, []int{0}, replies)
 		if err := replies[0].Err(); err != nil && !aboutAHost(err) {
-			f.askForNodes(ctx)
+			f.store.askForNodes(ctx)
 			return
 		}
 	}
-	f.link.served(node)
+	f.store.link.served(node)
 	f.resync()
-}
-
-// askForNodes asks a cluster who has which keys, because a replica may have become a master.
-// It does not wait for the answer.
-func (f *Fleet) askForNodes(ctx context.Context) {
-	if cluster, ok := f.client.(*redis.ClusterClient); ok {
-		cluster.ReloadState(ctx)
-	}
-}
-
-// compareKeys writes a log line if members have different keys, and says nothing more until
-// all of them have the same.
-func (f *Fleet) compareKeys(keys int64) {
-	f.mu.Lock()
-	news := keys > 1 && f.keys <= 1
-	f.keys = keys
-	f.mu.Unlock()
-	if news {
-		f.journal.add(slog.LevelWarn, "fleet: members have different values of Key, so they do not share holds and quotas of requests with credentials",
-			"keys", keys, "key_of_this_member", f.keyID())
-	}
 }
 
 // keyID returns a number by which members see that their keys differ. It is short, so that it
 // helps little to guess the Key.
 func (f *Fleet) keyID() string {
-	return hex(uint64(binary.BigEndian.Uint32(f.hash("the key of a fleet"))))
-}
-
-// setSize notes the number of members that Redis said at a time by its clock. The reply
-// to a heartbeat and a message may overtake each other. So an older number counts only if
-// it is so much older that the clock must have gone back.
-func (f *Fleet) setSize(n int, at int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if at >= f.sized || f.sized-at > staleTime.Microseconds() {
-		f.sized = at
-		every := min(max(beatEach, time.Duration(f.size.Load())*beatSize), beatMost)
-		f.size.Store(int64(f.held.hear(time.Now(), n, every, f.link.breaks())))
-	}
+	return hex(uint64(binary.BigEndian.Uint32(f.self.hash("the key of a fleet"))))
 }
 
 func (f *Fleet) beatCommand(life time.Duration) command {
-	key := f.prefix + ":{members}"
+	key := f.store.prefix + ":{members}"
 	return command{beatScript, "", []string{key, key + ":keys"}, []any{life.Microseconds(), tellSize, f.keyID()}}
 }
 
@@ -193,46 +159,41 @@ func beatReply(r *redis.Cmd) (n int, at, keys int64, err error) {
 // leave says that this member ends.
 func (f *Fleet) leave() {
 	c := f.beatCommand(0)
-	if !f.link.lost(f.nodeOf(f.ctx, c)) {
-		f.run(f.ctx, []command{c})
+	if !f.store.link.lost(f.store.nodeOf(f.store.ctx, c)) {
+		f.store.run(f.store.ctx, []command{c})
 	}
 }
 
 // tellSize tells the Transport the size of the fleet, if the size is new.
 func (f *Fleet) tellSize() {
-	n := int(f.size.Load())
-	if f.member.Load() == nil || n == 0 {
+	if f.self.member.Load() == nil {
 		return
 	}
-	f.mu.Lock()
-	news := n != f.size0
-	f.size0 = n
-	f.mu.Unlock()
-	if news {
-		f.hear(fleetmsg.Message{Kind: fleetmsg.Members, Members: n})
+	if n, news := f.roster.toTell(); news {
+		f.self.hear(fleetmsg.Message{Kind: fleetmsg.Members, Members: n})
 	}
 }
 
 // tell sends the news that is due at a time. It returns false if there was none. News for a
 // node that is lost is dropped.
 func (f *Fleet) tell(ctx context.Context, due time.Time) bool {
-	f.mu.Lock()
-	if f.link.lost("") {
-		f.dropped.Add(uint64(f.out.drop()))
-		f.mu.Unlock()
+	f.news.mu.Lock()
+	if f.store.link.lost("") {
+		f.store.dropped.Add(uint64(f.news.out.drop()))
+		f.news.mu.Unlock()
 		return false
 	}
 	now := time.Now()
-	items := f.out.take(due, f.link.batch())
+	items := f.news.out.take(due, f.store.link.batch())
 	commands := make([]command, 0, len(items))
 	for _, it := range items {
 		commands = append(commands, f.commandOf(it, now))
 	}
-	f.mu.Unlock()
+	f.news.mu.Unlock()
 	if len(items) == 0 {
 		return false
 	}
-	replies := f.run(ctx, commands)
+	replies := f.store.run(ctx, commands)
 	for i, it := range items {
 		f.answered(it, replies[i])
 	}
@@ -241,7 +202,7 @@ func (f *Fleet) tell(ctx context.Context, due time.Time) bool {
 
 // commandOf returns the command that tells the news of an item; the lock is held.
 func (f *Fleet) commandOf(it *item, now time.Time) command {
-	key := []string{f.keyOf(it.host, "gate")}
+	key := []string{f.store.keyOf(it.host, "gate")}
 	switch it.kind {
 	case meet:
 		return f.meetCommand(it.host)
@@ -249,43 +210,43 @@ func (f *Fleet) commandOf(it *item, now time.Time) command {
 		wait := max(0, it.until.Sub(now))
 		refused := it.refused
 		it.sent, it.refused = it.until, false
-		return command{holdScript, it.host, []string{f.keyOf(it.host, "holds")},
+		return command{holdScript, it.host, []string{f.store.keyOf(it.host, "holds")},
 			[]any{it.host, hex(it.scope), it.status, wait.Microseconds(), f.gap(hold).Microseconds(), ledger.MaxScopes, refused}}
 	case quota:
-		return command{quotaScript, it.host, []string{f.keyOf(it.host, "quotas")},
+		return command{quotaScript, it.host, []string{f.store.keyOf(it.host, "quotas")},
 			[]any{it.host, scopeText(it.scope, it.unit), int64(it.quota.Amount), int64(it.quota.Limit), max(1, it.resets.Sub(now).Microseconds()),
 				it.period, f.gap(quota).Microseconds(), ledger.MaxScopes}}
 	case failing:
-		return command{failingScript, it.host, key, []any{it.host, it.failures, now.Sub(it.since).Microseconds(), f.members()}}
+		return command{failingScript, it.host, key, []any{it.host, it.failures, now.Sub(it.since).Microseconds(), f.roster.members()}}
 	case working:
 		return command{workingScript, it.host, key, []any{it.host}}
 	case unused:
-		return command{unusedScript, it.host, []string{f.keyOf(it.host, rateOf(it.quota))}, bucketArgs(it.quota)}
+		return command{unusedScript, it.host, []string{f.store.keyOf(it.host, rateOf(it.quota))}, bucketArgs(it.quota)}
 	default:
 		return command{probeFailedScript, it.host, key, []any{it.host}}
 	}
 }
 
 func (f *Fleet) meetCommand(host string) command {
-	return command{meetScript, host, []string{f.keyOf(host, "gate"), f.keyOf(host, "holds"), f.keyOf(host, "quotas")}, nil}
+	return command{meetScript, host, []string{f.store.keyOf(host, "gate"), f.store.keyOf(host, "holds"), f.store.keyOf(host, "quotas")}, nil}
 }
 
 // answered notes that the news of an item was sent, and hands the reply to the Transport.
 func (f *Fleet) answered(it *item, r *redis.Cmd) {
 	now := time.Now()
-	f.mu.Lock()
-	f.out.done(it, now, f.gap(it.kind))
+	f.news.mu.Lock()
+	f.news.out.done(it, now, f.gap(it.kind))
 	if it.kind == hold && r.Err() == nil {
 		it.knownTo, it.forget = it.sent, now.Add(remember)
 	}
-	f.mu.Unlock()
+	f.news.mu.Unlock()
 	if r.Err() != nil {
 		return
 	}
 	switch it.kind {
 	case hold:
 		if n, err := r.Int(); err == nil {
-			f.dropped.Add(uint64(max(0, n-1)))
+			f.store.dropped.Add(uint64(max(0, n-1)))
 		}
 	case meet:
 		f.fetched(it.host, r)
@@ -302,7 +263,7 @@ func (f *Fleet) answered(it *item, r *redis.Cmd) {
 
 // gap returns the least time between two messages of this member about a topic.
 func (f *Fleet) gap(k kind) time.Duration {
-	n := time.Duration(f.members())
+	n := time.Duration(f.roster.members())
 	switch k {
 	case hold:
 		return min(max(minGap, n*time.Millisecond), maxGap)
@@ -316,32 +277,30 @@ func (f *Fleet) gap(k kind) time.Duration {
 	return minGap
 }
 
-func (f *Fleet) members() int { return max(1, int(f.size.Load())) }
-
 // returnTime is the time within which the members return to a host.
 func (f *Fleet) returnTime() time.Duration {
-	if f.returns == 0 {
-		return ledger.ReturnTime(f.members())
+	if f.self.returns == 0 {
+		return ledger.ReturnTime(f.roster.members())
 	}
-	return max(0, f.returns)
+	return max(0, f.self.returns)
 }
 
 // resync asks again about the hosts that were met, because news may have been lost. In a
 // large fleet the members do this at random times.
 func (f *Fleet) resync() {
-	if !f.link.usable() {
+	if !f.store.link.usable() {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.news.mu.Lock()
+	defer f.news.mu.Unlock()
 	now := time.Now()
-	within := min(time.Duration(f.members())*time.Millisecond, 10*time.Second)
-	for host := range f.met.at {
-		if it := f.out.find(topic{kind: meet, host: host}, now); it != nil && !f.closed {
-			f.out.push(it, now.Add(rand.N(within)))
+	within := min(time.Duration(f.roster.members())*time.Millisecond, 10*time.Second)
+	for host := range f.news.met.at {
+		if it := f.news.out.find(topic{kind: meet, host: host}, now); it != nil && !f.news.closed {
+			f.news.out.push(it, now.Add(rand.N(within)))
 		}
 	}
-	nudge(f.wake)
+	nudge(f.life.wake)
 }
 
 func hex(n uint64) string { return strconv.FormatUint(n, 16) }

@@ -93,7 +93,7 @@ func TestTrialFlush(t *testing.T) {
 	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	eventually(t, func() bool { return get(heard[1], func() int { return len(heard[1].holds) }) >= 1 }, "no hold")
 	config := options(t, server.Addr)
-	config.Prefix = fleets[0].prefix
+	config.Prefix = fleets[0].store.prefix
 	before := newcomer(t, config)
 	require.NoError(t, admin.FlushAll(t.Context()).Err())
 	after := newcomer(t, config)
@@ -137,7 +137,7 @@ func TestTrialEviction(t *testing.T) {
 	filling.Wait()
 	sent, due := len(c.sends(from, time.Hour)), int(perSecond*window.Seconds())+burst
 	left := 0
-	for _, what := range []string{keyOfMembers(holder), holder.keyOf(host, "rate"), holder.keyOf(host, "holds")} {
+	for _, what := range []string{keyOfMembers(holder), holder.store.keyOf(host, "rate"), holder.store.keyOf(host, "holds")} {
 		n, err := admin.Exists(t.Context(), what).Result()
 		require.NoError(t, err)
 		left += int(n)
@@ -149,7 +149,7 @@ func TestTrialEviction(t *testing.T) {
 	require.Zero(t, c.failed.Load())
 }
 
-func keyOfMembers(f *Fleet) string { return f.prefix + ":{members}" }
+func keyOfMembers(f *Fleet) string { return f.store.prefix + ":{members}" }
 
 // A replica becomes the master without the last writes.
 func TestTrialPromotedReplica(t *testing.T) {
@@ -191,7 +191,7 @@ func TestTrialPromotedReplica(t *testing.T) {
 	sent := len(c.sends(from, time.Hour))
 	first := len(c.sends(back, back+2*time.Second))
 	config := options(t, front.addr)
-	config.Prefix = fleets[0].prefix
+	config.Prefix = fleets[0].store.prefix
 	t.Logf("rate: %d sent in %.1f s, %.0f are due with one burst of %d; %d in the first 2 s after the return, which took %v; a member knows %d hold, a newcomer %d",
 		sent, spent.Seconds(), perSecond*spent.Seconds()+burst, burst, first, (back - killed).Round(10*time.Millisecond),
 		get(heard[1], func() int { return len(heard[1].holds) }), newcomer(t, config))
@@ -222,7 +222,7 @@ func TestTrialSlowSubscriber(t *testing.T) {
 	junk := strings.Repeat("x", 100_000)
 	published, left := 0, 2
 	for ; left == 2 && published < 1000; published++ {
-		require.NoError(t, admin.Publish(t.Context(), f.channel, junk).Err())
+		require.NoError(t, admin.Publish(t.Context(), f.store.channel, junk).Err())
 		list, err := admin.Do(t.Context(), "client", "list", "type", "pubsub").Text()
 		require.NoError(t, err)
 		left = strings.Count(list, "\n")
@@ -691,7 +691,7 @@ func TestTrialRestarts(t *testing.T) {
 // answered returns how many commands Redis answered.
 func answered(fleets []*Fleet) (n uint64) {
 	for _, f := range fleets {
-		n += f.commands.Load() - f.failed.Load()
+		n += f.store.commands.Load() - f.store.failed.Load()
 	}
 	return n
 }
