@@ -84,18 +84,22 @@ type Upload struct {
 
 // Download says which bodies of responses are read before the caller gets the response.
 type Download struct {
-	// Memory is how many bytes of such a body are read. If it is cut or stands still on
-	// the way, or if its digest differs, that is an outcome of the attempt, and the request
-	// is retried. So it also helps if the content differs at each request, which [Resume]
-	// cannot heal. It applies to requests that may be retried after such an outcome. A body
-	// with a greater Content-Length is not awaited. A body without a length is awaited until
-	// it is longer, pauses for 500 ms, or has come for 2 s. The caller then gets what has
-	// come in front of the rest. Event streams and other streams are not awaited.
+	// Memory is how many bytes of such a body are read. A cut meanwhile is the outcome of the
+	// attempt, and so is a digest that differs. So the request is retried, which also helps if
+	// the content differs at each request. [Resume] cannot heal that. If no attempt is left
+	// after a cut, the caller gets the last response with what came, and the error at its end.
 	//
-	// AttemptTimeout still ends at the headers. Stall bounds the reading, or 30 s do if
-	// it is off. All bodies of a Transport, of requests and responses, together hold at
-	// most 64 MiB, of which the first 64 KiB of each do not count. If that is reached,
-	// nothing is awaited. Default off, at most 64 MiB.
+	// The caller gets the response when its body has ended, when nothing has come for 100 ms,
+	// 1 s after its headers, or when Memory bytes have come. From then on the body is as
+	// without the setting. Bodies with a greater Content-Length and streams are not read
+	// ahead.
+	//
+	// It holds for requests with a safe method, with a key for idempotency, or for which
+	// transport.Repeatable or an Idempotent of the rule's own vouches. A second DELETE or PUT
+	// may have another response, so that an idempotent method does not suffice.
+	//
+	// All bodies of a Transport, of requests and responses, together hold at most 64 MiB. If
+	// that is reached, the caller gets the response at once. Default off, at most 64 MiB.
 	Memory int64
 }
 

@@ -188,7 +188,7 @@ type Rule struct {
 	// neither be made anew (GetBody) nor be rewound.
 	Upload Upload
 
-	// Download reads small responses whole before the caller gets them. Default off.
+	// Download reads small responses before the caller gets them. Default off.
 	Download Download
 
 	// Resume continues the body of a response when its connection is cut. Default

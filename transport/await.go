@@ -1,43 +1,37 @@
-// Responses that are read whole before the caller gets them, so that a cut of the body
-// is an outcome of the attempt.
+// Responses that are read before the caller gets them, so that a cut of the body is an
+// outcome of the attempt.
 
 package transport
 
 import (
 	"errors"
 	"net/http"
-	"runtime"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/ahead"
 	"github.com/aplomb-go/aplomb/internal/flight"
-	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
 // awaitsBody reports whether the body of a response is read before the caller gets the
-// response: if the attempt could be retried after a cut, and the body is no stream.
+// response. A second DELETE would find nothing, so an idempotent method does not suffice: the
+// request has to be safe, or to have a key, or somebody has to vouch for it.
 func (c *call) awaitsBody(resp *http.Response) bool {
 	most := c.Rule.Policy.Download.Memory
-	return most > 0 && resume.Likely(resp) && resp.ContentLength <= most && !c.isSingle() && c.isIdempotent() &&
+	return most > 0 && resume.Likely(resp) && resp.ContentLength <= most && !c.isSingle() &&
+		(flight.IsSafe(c.Req) || rules.HasKey(c.Req.Header) || c.isVouchedFor()) && c.isIdempotent() &&
 		!flight.InMemory(resp.Body) && !flight.HandsOver(c.Req, resp) && !resume.IsStream(c.Req, resp)
 }
 
-// awaitFinalBody reads the body of a response that the caller would get. If the body is cut,
-// the cut is the outcome of the attempt, also of the last. So a Transport around this one
-// sees that the attempts are used up.
+// awaitFinalBody reads the body of a response that the caller would get.
 func (x *exchange) awaitFinalBody() {
 	if x.err != nil || retryable(x.verdict) || x.segment || !x.awaitsBody(x.resp) {
 		return
 	}
-	if x.body != nil {
-		if replayable, _ := x.body.Known(); !replayable {
-			return
-		}
-	}
-	if err := x.awaitBody(x.resp); err != nil {
-		x.resp, x.err, x.judged = nil, err, verdictOfBody(err)
+	if short, err := x.awaitBody(x.resp); err != nil {
+		x.short, x.resp, x.err, x.judged = short, nil, err, verdictOfBody(err)
 		x.classify()
 	}
 }
@@ -49,15 +43,20 @@ func verdictOfBody(err error) known {
 	return known{classify.Ambiguous, ok}
 }
 
+// deliverShort gives the caller the last response with what came of its body. Its mark, and
+// that of its body, tell a Transport around this one that the attempts are used up.
+func (x *exchange) deliverShort(reason Reason) *http.Response {
+	x.short.Body.(*ahead.Body).GiveUp()
+	return markResponse(x.short, x.Req, reason, x.report.history)
+}
+
 // awaitBody reads the body of a response, and puts what was read in its place. It returns the
-// error of a body that was cut, or that is not as the server announced it. The body is
-// closed then.
-func (c *call) awaitBody(resp *http.Response) error {
-	in := &ahead.Incoming{Body: resp.Body, Most: c.Rule.Policy.Download.Memory, Memory: &ahead.Holding{Pool: c.t.kept}}
-	delivered, ctx := false, c.Ctx
+// error of a body that was cut, with the response, or that is not as the server announced it. If
+// a Transport below has given up on the body, its cut is the reader's.
+func (c *call) awaitBody(resp *http.Response) (short *http.Response, err error) {
+	closes, ctx := true, c.Ctx
 	defer func() { // also if the base transport panics
-		if !delivered {
-			in.Forget()
+		if closes {
 			flight.Dismiss(ctx, resp)
 		}
 	}()
@@ -67,43 +66,25 @@ func (c *call) awaitBody(resp *http.Response) error {
 		defer linked.ObeyCancel()()
 		ctx = linked.Ctx
 	}
-	err := in.Fill(ctx, &c.Sleeper, resp, c.Rule.Timeouts.Stall.On())
+	body, err := ahead.Fill(ctx, &c.Sleeper, resp, c.Rule.Policy.Download.Memory, c.t.kept)
+	data, whole := body.Whole()
 	switch {
-	case err == nil:
-		err = c.altered(in, resp)
-	case c.restIsNear(in, resp):
-		err = nil
+	case whole:
+		err = c.altered(resp, data)
+		closes = err != nil
+	case err == nil, ctx.Err() != nil:
+		closes = err != nil
+	case body.ResumeTried():
+		closes, err = false, nil
+	default:
+		closes, short = false, resp
 	}
-	if err != nil {
-		return err
-	}
-	delivered = true
-	resp.Body = in
-	if in.Memory.Held.Load() > replay.Small {
-		runtime.AddCleanup(in, (*ahead.Holding).Free, in.Memory) // if the caller forgets the body
-	}
-	return nil
+	return short, err
 }
 
-// restIsNear reports whether a body that was cut on the way goes to the caller, because its
-// rest can be asked for. Otherwise a connection that is cut after so many bytes each time
-// would never bring the whole. A shorter body is fetched anew, also if it has changed. So is
-// a body whose rest a Transport below did not get.
-func (c *call) restIsNear(in *ahead.Incoming, resp *http.Response) bool {
-	if !in.WasCutLate() || c.Ctx.Err() != nil || !c.Rule.Resumes {
-		return false
-	}
-	_, no := resume.Check(c.Req, resp, false)
-	return no == nil
-}
-
-// altered returns an IntegrityError if a body that was read whole has another digest than
-// the announced one.
-func (c *call) altered(in *ahead.Incoming, resp *http.Response) error {
-	if !in.InMemory() {
-		return nil
-	}
-	field, want, got := resume.Verify(resp, in.Data, c.Rule.Policy.Resume.Checksums == policy.On)
+// altered returns an IntegrityError if a body has another digest than the announced one.
+func (c *call) altered(resp *http.Response, data []byte) error {
+	field, want, got := resume.Verify(resp, data, c.Rule.Policy.Resume.Checksums == policy.On)
 	if field == "" {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -67,6 +68,8 @@ func TestContentThatChangesAtEachRequest(t *testing.T) {
 // not sent twice.
 func TestWhichResponsesAreAwaited(t *testing.T) {
 	small, large := text(5000), text(2<<20)
+	keyed := policy.Rule{IdempotencyKey: func(*http.Request) string { return "k1" }}.Or(awaiting)
+	vouched := policy.Rule{Idempotent: func(*http.Request) bool { return true }}.Or(awaiting)
 	for _, row := range []struct {
 		name    string
 		method  string
@@ -77,7 +80,13 @@ func TestWhichResponsesAreAwaited(t *testing.T) {
 	}{
 		{"GET", http.MethodGet, awaiting, jsonStep(small, true, false), nil, true},
 		{"GET without a length", http.MethodGet, awaiting, jsonStep(small, false, false), nil, true},
-		{"PUT", http.MethodPut, awaiting, jsonStep(small, true, false), nil, true},
+		{"PUT", http.MethodPut, awaiting, jsonStep(small, true, false), nil, false},
+		{"DELETE", http.MethodDelete, awaiting, jsonStep(small, true, false), nil, false},
+		{"REPORT", "REPORT", awaiting, jsonStep(small, true, false), nil, true},
+		{"PUT with a key", http.MethodPut, keyed, jsonStep(small, true, false), nil, true},
+		{"PUT that the rule vouches for", http.MethodPut, vouched, jsonStep(small, true, false), nil, true},
+		{"POST with a key", http.MethodPost, keyed, jsonStep(small, true, false), nil, true},
+		{"repeatable PUT", http.MethodPut, awaiting, jsonStep(small, true, false), transport.Repeatable, true},
 		{"POST", http.MethodPost, awaiting, jsonStep(small, true, false), nil, false},
 		{"repeatable POST", http.MethodPost, awaiting, jsonStep(small, true, false), transport.Repeatable, true},
 		{"GET once", http.MethodGet, awaiting, jsonStep(small, true, false), transport.Once, false},
@@ -113,25 +122,11 @@ func TestWhichResponsesAreAwaited(t *testing.T) {
 	}
 }
 
-// TestTheRestOfAnAwaitedBody: a connection that is cut after so many bytes each time brings
-// the whole in parts.
-func TestTheRestOfAnAwaitedBody(t *testing.T) {
-	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-		body := text(1 << 20)
-		s := set(t, cfg, awaiting, ts.Content([]byte(body), `"v1"`).CutAt(400_000, ts.Reset), ts.Content([]byte(body), `"v1"`).CutAt(400_000, ts.Reset), ts.Content([]byte(body), `"v1"`))
-		got := s.send(http.MethodGet, nil)
-		require.NoError(t, got.err)
-		assert.True(t, got.body == body)
-		assert.Equal(t, "bytes=400000-", s.Log()[1].Header.Get("Range"))
-		s.base.CloseIdleConnections()
-	})
-}
-
-// A shorter part is fetched anew, so that it does not matter whether the content has changed.
-func TestAShortPartIsFetchedAnew(t *testing.T) {
+// A body that was cut is fetched anew, so that it does not matter whether the content has changed.
+func TestACutBodyIsFetchedAnew(t *testing.T) {
 	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
 		first, second := text(200_000), text(100_000)
-		s := set(t, cfg, awaiting, ts.Content([]byte(first), `"v1"`).CutAt(10_000, ts.Reset), ts.Content([]byte(second), `"v2"`))
+		s := set(t, cfg, awaiting, ts.Content([]byte(first), `"v1"`).CutAt(150_000, ts.Reset), ts.Content([]byte(second), `"v2"`))
 		got := s.send(http.MethodGet, nil)
 		require.NoError(t, got.err)
 		assert.True(t, got.body == second)
@@ -140,19 +135,8 @@ func TestAShortPartIsFetchedAnew(t *testing.T) {
 	})
 }
 
-// A longer part is fetched anew as well if there is no rest to ask for.
-func TestALongPartWithoutARest(t *testing.T) {
-	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, awaiting, jsonStep(jsonText(1, 150_000), true, false).CutAt(100_000, ts.Reset), jsonStep(jsonText(2, 150_000), true, false))
-		got := s.send(http.MethodGet, nil)
-		require.NoError(t, got.err)
-		assert.True(t, got.body == jsonText(2, 150_000))
-		s.base.CloseIdleConnections()
-	})
-}
-
-// The rest of a longer body is delivered as it comes. So a second cut loses nothing.
-func TestTheRestIsNotAwaited(t *testing.T) {
+// A body that is longer than Download.Memory is delivered as it comes. So a second cut loses nothing.
+func TestALongBodyIsNotAwaited(t *testing.T) {
 	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
 		body := text(2 << 20)
 		whole := ts.Content([]byte(body), `"v1"`)
@@ -166,16 +150,16 @@ func TestTheRestIsNotAwaited(t *testing.T) {
 }
 
 // The inner of two Transports has asked for the rest, and the content had changed. The outer
-// one asks for the whole.
+// one does not ask for the whole, because the inner has given up.
 func TestTheRestBelowIsNotTheSame(t *testing.T) {
 	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
 		first, second := ts.Content([]byte(text(200_000)), `"v1"`), ts.Content([]byte(text(150_000)), `"v2"`)
 		s := set(t, cfg, quick, first.CutAt(100_000, ts.Reset), second, second)
 		outer := mustNew(t, transport.Config{Base: s.tr, Rule: awaiting})
 		got := do(outer, s.request(http.MethodGet, nil))
-		require.NoError(t, got.err)
-		assert.True(t, got.body == text(150_000))
-		assert.Equal(t, 3, s.Arrivals())
+		require.Error(t, got.err)
+		assert.True(t, got.body == text(200_000)[:100_000])
+		assert.Equal(t, 2, s.Arrivals())
 		s.base.CloseIdleConnections()
 	})
 }
@@ -185,7 +169,7 @@ func TestAwaitingNeedsTheRequest(t *testing.T) {
 	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
 		rule := policy.Rule{Upload: policy.Upload{Memory: policy.Off}}.Or(awaiting)
 		s := set(t, cfg, rule, jsonStep(text(5000), true, false).CutAt(3000, ts.Reset))
-		got := s.send(http.MethodPut, reader(strings.NewReader(text(100_000))))
+		got := s.send("REPORT", reader(strings.NewReader(text(100_000))))
 		require.Error(t, got.err)
 		assert.Equal(t, text(5000)[:3000], got.body)
 		assert.Equal(t, 1, s.Arrivals())
@@ -193,42 +177,183 @@ func TestAwaitingNeedsTheRequest(t *testing.T) {
 	})
 }
 
-// TestAStreamIsNotHeldBack: a body without a length that pauses is delivered as it comes.
-func TestAStreamIsNotHeldBack(t *testing.T) {
-	lines := strings.Repeat("a line of a log\n", 20)
+// TestTheResponseIsHandedOver: a response waits for its body for 100 ms without a byte, and for
+// 1 s altogether, whatever it announces.
+func TestTheResponseIsHandedOver(t *testing.T) {
+	const lines, size = 20, 16
 	for _, row := range []struct {
-		name  string
-		every time.Duration
-		first time.Duration // until RoundTrip returns
+		name    string
+		every   time.Duration
+		length  bool
+		returns time.Duration
 	}{
-		{"the body comes at once", 0, 0},
-		{"the body pauses", time.Second, 1500 * time.Millisecond}, // the testserver waits before the first piece
-		{"the body trickles", 300 * time.Millisecond, 2 * time.Second},
+		{"the body comes at once", 0, false, 0},
+		{"the body pauses", time.Second, false, 100 * time.Millisecond},
+		{"the body never pauses", 60 * time.Millisecond, false, time.Second},
+		{"a known length comes at once", 0, true, 0},
+		{"a known length pauses", 300 * time.Millisecond, true, 100 * time.Millisecond},
+		{"a known length never pauses", 60 * time.Millisecond, true, time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-				step := ts.OK(lines).Header("Content-Type", "text/plain").Chunked()
+				step := ts.OK(strings.Repeat("a line of a log\n", lines)).Header("Content-Type", "text/plain")
+				if !row.length {
+					step = step.Chunked()
+				}
 				if row.every > 0 {
-					step = step.Drip(16, row.every)
+					step = step.Drip(size, row.every)
 				}
 				s := set(t, cfg, awaiting, step)
 				start := time.Now()
 				resp := mustRoundTrip(t, s.tr, s.request(http.MethodGet, nil))
-				assert.LessOrEqual(t, time.Since(start), row.first)
-				// Each line comes when it was sent.
-				line := make([]byte, 16)
-				for i := range 20 {
+				assert.Equal(t, row.returns, time.Since(start))
+				line := make([]byte, size)
+				for i := range lines { // the server pauses before each of them
 					_, err := io.ReadFull(resp.Body, line)
 					require.NoError(t, err)
-					assert.LessOrEqual(t, time.Since(start), max(row.first, time.Duration(i+1)*row.every))
+					assert.Equal(t, max(row.returns, time.Duration(i+1)*row.every), time.Since(start))
 				}
 				_, err := resp.Body.Read(line)
 				assert.Equal(t, io.EOF, err)
 				require.NoError(t, resp.Body.Close())
+				assert.Equal(t, 1, s.Arrivals())
 				s.base.CloseIdleConnections()
 			})
 		})
 	}
+}
+
+// TestASlowBodyIsNoOutcome: the caller gets 1 MiB at 30 KiB/s in the time that the server needs.
+func TestASlowBodyIsNoOutcome(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		content := text(1 << 20)
+		s := set(t, cfg, awaiting, jsonStep(content, true, false).Drip(3<<10, 100*time.Millisecond))
+		start := time.Now()
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.True(t, got.body == content)
+		assert.Equal(t, 1, s.Arrivals())
+		assert.LessOrEqual(t, time.Since(start), 36*time.Second)
+		s.base.CloseIdleConnections()
+	})
+}
+
+// TestAHandlerThatGoesOn: all bytes that were announced have come, and the stream ends 40 s later.
+func TestAHandlerThatGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := script(func(req *http.Request) (*http.Response, error) {
+			r, w := io.Pipe()
+			go func() {
+				_, _ = io.WriteString(w, "right!")
+				time.Sleep(40 * time.Second)
+				_ = w.Close()
+			}()
+			resp := newResponse(req, 200, r)
+			resp.ContentLength = 6
+			return resp, nil
+		})
+		got := do(over(t, transport.Config{Rule: awaiting}, base), newRequest(t, http.MethodGet, "http://h.test/", nil))
+		require.NoError(t, got.err)
+		assert.Equal(t, "right!", got.body)
+		assert.Equal(t, 100*time.Millisecond, got.elapsed)
+		assert.Equal(t, 1, base.attempts())
+	})
+}
+
+// TestFullDuplexUnderDownloadMemory: the server sends back what the caller sends, while it is sent.
+func TestFullDuplexUnderDownloadMemory(t *testing.T) {
+	for name, header := range map[string]string{"a PUT": "X-Other", "with a key": "Idempotency-Key"} {
+		inBubble(t, name, func(t *testing.T) {
+			attempts := 0
+			tr := over(t, transport.Config{Rule: awaiting}, rt(func(req *http.Request) (*http.Response, error) {
+				attempts++
+				resp := newResponse(req, 200, req.Body)
+				resp.ContentLength = 10
+				return resp, nil
+			}))
+			r, w := io.Pipe()
+			req := newRequest(t, http.MethodPut, "http://h.test/", r)
+			req.Header.Set(header, "k1")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			resp := mustRoundTrip(t, tr, req.WithContext(ctx))
+			go func() { _, _ = io.WriteString(w, "to and fro"); _ = w.Close() }()
+			assert.Equal(t, "to and fro", mustRead(t, resp))
+			assert.Equal(t, 1, attempts)
+		})
+	}
+}
+
+// TestTheLastCutIsTheReaders: if no attempt is left, the caller gets the last response with
+// what came of its body, and then the error of the cut.
+func TestTheLastCutIsTheReaders(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		for attempts, reason := range map[int]transport.Reason{2: transport.ReasonAttempts, 9: transport.ReasonBudget} {
+			rule := policy.Rule{Attempts: attempts, Budget: policy.Budget{Ratio: policy.Off, PerSecond: 1e-6, Burst: 3}}.Or(awaiting)
+			step := jsonStep(text(5000), true, false).Header("ETag", `"v1"`)
+			s := set(t, cfg, rule, step.CutAt(1000, ts.Reset), step.CutAt(2000, ts.Reset), step.CutAt(3000, ts.Reset), step.CutAt(4000, ts.Reset), step)
+			sent := min(attempts, 4)
+			resp := mustRoundTrip(t, s.tr, s.request(http.MethodGet, nil))
+			assert.Equal(t, sent, s.Arrivals())
+			assert.Equal(t, reason, transport.HistoryOf(resp).Reason)
+			assert.Len(t, transport.HistoryOf(resp).Attempts, sent)
+			got, err := io.ReadAll(resp.Body)
+			require.Error(t, err)
+			require.NotErrorAs(t, err, new(*transport.Error))
+			assert.Equal(t, text(5000)[:1000*sent], string(got))
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, sent, s.Arrivals(), "the rest is not asked for")
+			s.base.CloseIdleConnections()
+			s.Close()
+		}
+	})
+}
+
+// TestACutAfterTheHandover: it is the reader's, and the rest is asked for.
+func TestACutAfterTheHandover(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		whole := ts.Content([]byte(text(50_000)), `"v1"`)
+		s := set(t, cfg, awaiting, whole.Drip(10_000, 200*time.Millisecond).CutAt(25_000, ts.Reset), whole)
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.True(t, got.body == text(50_000))
+		assert.Equal(t, "bytes=25000-", s.Log()[1].Header.Get("Range"))
+		s.base.CloseIdleConnections()
+	})
+}
+
+// TestMemoryOfAnnouncedBodies: a body takes memory for what has come, not for what it announces.
+func TestMemoryOfAnnouncedBodies(t *testing.T) {
+	const responses = 1000
+	heap := func(memory int64) (bytes int64) {
+		bubble(t, func(t *testing.T) {
+			tr := over(t, transport.Config{Rule: policy.Rule{Download: policy.Download{Memory: memory}}}, rt(func(req *http.Request) (*http.Response, error) {
+				r, w := io.Pipe()
+				go func() { _, _ = w.Write([]byte("x")) }()
+				resp := newResponse(req, 200, r)
+				resp.ContentLength = 1 << 20
+				return resp, nil
+			}))
+			all := make([]*http.Response, responses)
+			for i := range all {
+				all[i] = mustGet(t, tr)
+			}
+			synctest.Wait()
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			bytes = int64(m.HeapAlloc)
+			for _, resp := range all {
+				_ = resp.Body.Close()
+			}
+		})
+		return bytes
+	}
+	off := heap(policy.Off)
+	more := heap(1<<20) - off
+	t.Logf("%d responses take %d KiB more", responses, more>>10)
+	assert.LessOrEqual(t, more, int64(3<<20))
 }
 
 // TestFirstByteWithoutDownloadMemory: no reader waits for a byte that has arrived.
@@ -245,20 +370,18 @@ func TestFirstByteWithoutDownloadMemory(t *testing.T) {
 	})
 }
 
-// TestABodyThatStandsStillIsAnOutcome: with a length it is given up after Stall.Timeout,
-// or after 30 s.
-func TestABodyThatStandsStillIsAnOutcome(t *testing.T) {
-	for stall, want := range map[time.Duration]time.Duration{policy.Off: 30 * time.Second, 5 * time.Second: 5 * time.Second} {
-		inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-			whole := jsonStep(text(5000), true, false)
-			s := set(t, cfg, policy.Rule{Stall: policy.Stall{Timeout: stall}}.Or(awaiting), whole.CutAt(3000, ts.Stall), whole)
-			got := s.send(http.MethodGet, nil)
-			require.NoError(t, got.err)
-			assert.Equal(t, text(5000), got.body)
-			assert.Equal(t, want, got.elapsed)
-			assert.ErrorIs(t, s.seen.events()[0].Err, transport.ErrStalled)
-		})
-	}
+// TestABodyThatStandsStill: the caller has it after 100 ms. Stall.Timeout then ends it as it ends
+// any other body, and the request is sent again whole.
+func TestABodyThatStandsStill(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		whole := jsonStep(text(5000), true, false)
+		s := set(t, cfg, policy.Rule{Stall: policy.Stall{Timeout: 5 * time.Second}}.Or(awaiting), whole.CutAt(3000, ts.Stall), whole)
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.Equal(t, text(5000), got.body)
+		assert.Equal(t, 100*time.Millisecond, got.elapsed)
+		assert.Equal(t, 2, s.Arrivals())
+	})
 }
 
 // TestTheContextEndsTheAwaiting: at once, whether the length is known or not.
@@ -266,11 +389,11 @@ func TestTheContextEndsTheAwaiting(t *testing.T) {
 	for _, length := range []bool{true, false} {
 		inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
 			s := set(t, cfg, awaiting, jsonStep(text(5000), length, false).CutAt(3000, ts.Stall))
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
 			require.ErrorIs(t, got.err, context.DeadlineExceeded)
-			assert.Equal(t, 300*time.Millisecond, got.elapsed)
+			assert.Equal(t, 50*time.Millisecond, got.elapsed)
 			assert.Equal(t, 1, s.Arrivals())
 		})
 	}
@@ -285,10 +408,10 @@ func TestRequestCancelEndsTheAwaiting(t *testing.T) {
 		cancel := make(chan struct{})
 		//lint:ignore SA1019 still honoured
 		req.Cancel = cancel
-		time.AfterFunc(300*time.Millisecond, func() { close(cancel) })
+		time.AfterFunc(50*time.Millisecond, func() { close(cancel) })
 		got := do(tr, req)
 		require.ErrorContains(t, got.err, "cancel")
-		assert.Equal(t, 300*time.Millisecond, got.elapsed)
+		assert.Equal(t, 50*time.Millisecond, got.elapsed)
 		assert.Equal(t, 1, s.Arrivals())
 	})
 }
@@ -312,10 +435,10 @@ func TestCancelDoesNotWaitForClose(t *testing.T) {
 		cancel := make(chan struct{})
 		//lint:ignore SA1019 still honoured
 		req.Cancel = cancel
-		time.AfterFunc(300*time.Millisecond, func() { close(cancel) })
+		time.AfterFunc(50*time.Millisecond, func() { close(cancel) })
 		got := do(tr, req)
 		require.ErrorContains(t, got.err, "cancel")
-		assert.Equal(t, 300*time.Millisecond, got.elapsed)
+		assert.Equal(t, 50*time.Millisecond, got.elapsed)
 		time.Sleep(time.Minute) // the goroutines of Read and Close end
 	})
 }
@@ -333,16 +456,27 @@ func TestPanicBeforeTheAwaiting(t *testing.T) {
 }
 
 // TestAwaitingIsNotMultiplied: the inner of two Transports uses up its attempts, and the
-// outer one sees that.
+// outer one sees that, whether it reads the body itself or hands it on.
 func TestAwaitingIsNotMultiplied(t *testing.T) {
 	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-		whole := jsonStep(text(5000), true, false)
-		s := ts.Start(t, cfg, whole.CutAt(100, ts.Reset))
-		rule := policy.Rule{Attempts: 3, Resume: policy.Resume{Max: policy.Off}}.Or(awaiting)
-		inner := mustNew(t, transport.Config{Base: s.Transport(), Rule: rule})
-		got := do(mustNew(t, transport.Config{Base: inner, Rule: rule}), newRequest(t, http.MethodGet, s.URL+"/", nil))
-		require.Error(t, got.err)
-		assert.Equal(t, 3, s.Arrivals())
+		rule := policy.Rule{Attempts: 3}.Or(awaiting)
+		for name, outer := range map[string]policy.Rule{"awaiting": rule, "off": {Attempts: 3, Download: policy.Download{Memory: policy.Off}}} {
+			for _, tag := range []string{"", `"v1"`} {
+				whole := jsonStep(text(200_000), true, false)
+				if tag != "" {
+					whole = whole.Header("ETag", tag)
+				}
+				s := ts.Start(t, cfg, whole.CutAt(100_000, ts.Reset))
+				base := s.Transport()
+				inner := mustNew(t, transport.Config{Base: base, Rule: rule})
+				got := do(mustNew(t, transport.Config{Base: inner, Rule: outer.Or(quick)}), newRequest(t, http.MethodGet, s.URL+"/", nil))
+				require.Error(t, got.err)
+				assert.True(t, got.body == text(200_000)[:100_000], name)
+				assert.Equal(t, 3, s.Arrivals(), name)
+				base.CloseIdleConnections()
+				s.Close()
+			}
+		}
 	})
 }
 

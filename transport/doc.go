@@ -135,8 +135,8 @@
 // same. So the reader gets exactly the body of the second response. If they differ, the
 // body ends with the error of the cut. Streams of events are never fetched again.
 //
-// With Rule.Download a small response is read before the caller gets it. A cut of its
-// body is then an outcome of the attempt.
+// With Rule.Download a small response is read before the caller gets it, for a second at most.
+// A cut of its body is then an outcome of the attempt.
 //
 // With Rule.Stall a silent connection counts as cut.
 //

@@ -55,8 +55,10 @@ type past struct {
 // resumeBody makes the response's body continue after a cut. If the body cannot be
 // continued, resumeBody returns nil, and allocates nothing unless somebody is told why.
 func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *download {
-	if in, ok := resp.Body.(*ahead.Incoming); ok && in.Whole(resp.ContentLength) {
-		return nil // it was checked, and nothing can cut it
+	if read, ok := resp.Body.(*ahead.Body); ok {
+		if _, whole := read.Whole(); whole {
+			return nil // it was checked, and nothing can cut it
+		}
 	}
 	plan, why := resume.Check(c.Req, resp, c.mayFetchAgain() && !flight.HandsOver(c.Req, resp))
 	settings := &c.Rule.Policy.Resume

@@ -111,8 +111,8 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 		}
 	}
 	if c.Rule.Policy.Download.Memory > 0 && c.awaitsFirstBody(resp) {
-		if err := c.awaitBody(resp); err != nil {
-			return c.exchangeAfter(start, w, nil, err, verdictOfBody(err))
+		if short, err := c.awaitBody(resp); err != nil {
+			return c.exchangeAfter(start, w, short, err, verdictOfBody(err))
 		}
 	}
 	if c.Rule.Resumes && resume.Likely(resp) && !c.isSingle() {
@@ -181,6 +181,9 @@ func (c call) exchangeAfter(start instant.Instant, w lanes.Way, resp *http.Respo
 	defer x.releaseUnused()
 	x.sent, x.judged = 1, verdict
 	x.outcome = outcome{trip: trip{number: 1, way: w}, resp: resp, err: err}
+	if err != nil {
+		x.short, x.resp = resp, nil
+	}
 	x.timing.kind = KindFirst
 	if start != notTimed {
 		x.start = c.Ground.TimeOf(start)
@@ -218,7 +221,7 @@ func (x *exchange) loop() (*http.Response, error) {
 	delivered := false
 	defer func() { // for a classifier, hint or trace that panics
 		if !delivered {
-			flight.Dismiss(x.Ctx, x.resp)
+			flight.Dismiss(x.Ctx, cmp.Or(x.resp, x.short))
 		}
 	}()
 	for {
@@ -550,6 +553,8 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 		x.body.Leave(x.Ctx)
 	}
 	switch {
+	case x.short != nil:
+		return x.deliverShort(d.reason), nil
 	case err == nil && d.reason.marksResponse():
 		return markResponse(resp, x.Req, d.reason, x.report.history), nil
 	case err == nil && d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1: // see gaveUpBelow
@@ -577,6 +582,10 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 // its body, if the rest fits within the bounds of the drain.
 func (x *exchange) discard(d *decision) (left *http.Response) {
 	limit := time.Until(d.Time.Add(d.drain))
+	if x.short != nil {
+		flight.Dismiss(x.Ctx, x.short)
+		x.short = nil
+	}
 	if d.renew {
 		return flight.KeepWithin(x.Ctx, x.resp, limit, &x.Sleeper)
 	}

@@ -1,0 +1,226 @@
+// Package ahead reads the body of a response before the caller has it, so that a cut is an
+// outcome of the attempt. It touches that body, and the memory that such bodies share.
+package ahead
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/counted"
+	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/resume"
+)
+
+const (
+	pauseTime = 100 * time.Millisecond // without a byte
+	wholeTime = time.Second            // for everything
+	firstRoom = 1 << 10                // for the first Read; it doubles
+)
+
+var errReadGone = errors.New("transport: the response body's Read did not return")
+
+// holding is the memory of a body. It counts in the pool until it is freed.
+type holding struct {
+	pool *replay.Pool
+	held atomic.Int64
+}
+
+// hold makes what is held n bytes, if there is room. One goroutine at a time calls it.
+func (h *holding) hold(n int) bool {
+	more := int64(n) - h.held.Load()
+	if !h.pool.Hold(more) {
+		return false
+	}
+	h.held.Add(more)
+	return true
+}
+
+// free gives everything back. It may be called more than once.
+func (h *holding) free() { h.pool.Free(h.held.Swap(0)) }
+
+// A Body is a body of which a part, or everything, was read before the caller gets the
+// response. It is the caller's body then. Read belongs to one goroutine. Close may come from
+// another, also during a Read.
+type Body struct {
+	base   io.ReadCloser
+	length int64 // that was announced, or negative
+	most   int64 // bytes that are read before
+	bare   bool  // no trailer was announced, so nothing is missing after the last byte
+	memory *holding
+	came   chan struct{} // wakes Fill; closed when the goroutine that reads has ended
+
+	mu      sync.Mutex // guards the fields below
+	data    []byte     // what was read; the goroutine alone writes behind its length
+	at      int        // how much of it was delivered
+	err     error      // the end of the body
+	running bool       // the goroutine reads
+	handed  bool       // the caller has the body, so the goroutine ends after its Read
+	closed  bool
+	gaveUp  bool // the body is that of the last attempt
+	panic   any  // what the Read of the base panicked with
+}
+
+// Fill puts a Body in the place of the response's body, and reads up to most bytes of it. It
+// returns when the body has ended, and when the caller is to have it: if nothing has come for
+// 100 ms, after 1 s, after most bytes, or if there is no more memory. It returns the error of
+// a body that was cut, and that of a context that has ended.
+//
+// A goroutine reads, because the body may pause for ever, and a base transport may not look
+// at its context. The goroutine ends when the base transport's Read does.
+func Fill(ctx context.Context, s *flight.Sleeper, resp *http.Response, most int64, pool *replay.Pool) (*Body, error) {
+	b := &Body{
+		base: resp.Body, length: resp.ContentLength, most: most, bare: len(resp.Trailer) == 0,
+		memory: &holding{pool: pool}, came: make(chan struct{}, 1), running: true,
+	}
+	runtime.AddCleanup(b, (*holding).free, b.memory) // if the caller forgets the body
+	resp.Body = b
+	end := time.Now().Add(wholeTime)
+	go b.run()
+	for {
+		why := s.Sleep(ctx, min(pauseTime, time.Until(end)), b.came)
+		b.mu.Lock()
+		b.handed = b.handed || why == flight.Elapsed
+		running, handed, err, panicked := b.running, b.handed, b.err, b.panic
+		b.mu.Unlock()
+		switch {
+		case panicked != nil:
+			panic(panicked)
+		case !running && err == io.EOF:
+			return b, nil
+		case ctx.Err() != nil:
+			return b, flight.ContextErr(ctx)
+		case !running:
+			return b, err
+		case handed:
+			return b, nil
+		}
+	}
+}
+
+// run reads until the body ends, the caller has it, or enough is read.
+func (b *Body) run() {
+	returned := false
+	defer close(b.came)
+	defer func() {
+		p := recover()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !returned { // the base transport has panicked or ended its goroutine
+			b.err, b.panic = errReadGone, p
+		}
+		b.running = false
+		if b.closed {
+			b.forget()
+		}
+	}()
+	for data := b.grown(nil); data != nil; data = b.grown(data) {
+		n, err := counted.Read(b.base, data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if int64(len(data)) == b.length && err != nil && b.bare {
+			err = io.EOF
+		}
+		if b.take(data, err) {
+			break
+		}
+	}
+	returned = true
+}
+
+// grown returns data with room for the next Read, or nil if the caller is to have the body.
+// A byte more than the body may have shows its end.
+func (b *Body) grown(data []byte) []byte {
+	if len(data) < cap(data) {
+		return data
+	}
+	room := min(int64(max(firstRoom, 2*cap(data))), b.most+1)
+	if b.length >= 0 {
+		room = min(room, b.length+1)
+	}
+	if room <= int64(len(data)) || !b.memory.hold(int(room)) {
+		return nil
+	}
+	return append(make([]byte, 0, room), data...)
+}
+
+// take takes what was read so far, and reports whether the goroutine ends.
+func (b *Body) take(data []byte, err error) (ends bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data, b.err = data, err
+	select {
+	case b.came <- struct{}{}:
+	default:
+	}
+	return err != nil || b.handed || b.closed
+}
+
+// Read delivers what was read before, and then what comes.
+func (b *Body) Read(p []byte) (int, error) {
+	for {
+		b.mu.Lock()
+		if b.closed {
+			b.mu.Unlock()
+			return 0, http.ErrBodyReadAfterClose
+		}
+		n := copy(p, b.data[b.at:])
+		b.at += n
+		err, running, panicked := b.err, b.running, b.panic
+		if b.at == len(b.data) && !running {
+			b.forget()
+		}
+		b.mu.Unlock()
+		switch {
+		case n > 0 || len(p) == 0:
+			return n, nil
+		case panicked != nil:
+			panic(panicked)
+		case running:
+			for range b.came { // until the goroutine has ended
+			}
+		case err != nil:
+			return 0, err
+		default:
+			return b.base.Read(p)
+		}
+	}
+}
+
+// Close forgets what was read, and closes the body of the base transport. A goroutine that
+// still reads gives the memory back when it ends.
+func (b *Body) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	if !b.running {
+		b.forget()
+	}
+	b.mu.Unlock()
+	return b.base.Close()
+}
+
+// forget forgets what was read. The caller holds mu.
+func (b *Body) forget() {
+	b.data, b.at = nil, 0
+	b.memory.free()
+}
+
+// Whole returns the whole body. ok is false if there may be more of it.
+func (b *Body) Whole() (data []byte, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ok = b.err == io.EOF && !b.running && (b.length < 0 || b.length == int64(len(b.data)))
+	return b.data, ok
+}
+
+// GiveUp makes the body that of the last attempt.
+func (b *Body) GiveUp() { b.gaveUp = true }
+
+// ResumeTried reports whether the body was cut in the last attempt, or whether a Transport
+// below has asked for its rest.
+func (b *Body) ResumeTried() bool { return b.gaveUp || resume.Tried(b.base) }
