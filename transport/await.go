@@ -84,7 +84,7 @@ func (c *call) awaitBody(resp *http.Response) (short *http.Response, err error) 
 
 // altered returns an IntegrityError if a body has another digest than the announced one.
 func (c *call) altered(resp *http.Response, data []byte) error {
-	field, want, got := resume.Verify(resp, data, c.Rule.Policy.Resume.Checksums == policy.On)
+	field, want, got := resume.Verify(c.Req, resp, data, c.Rule.Policy.Resume.Checksums == policy.On)
 	if field == "" {
 		return nil
 	}

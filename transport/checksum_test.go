@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"net/http"
@@ -90,6 +91,7 @@ func TestDigestsOfAwaitedBodies(t *testing.T) {
 		trailer  string // of which text it has the digest
 		field    string // of the trailer
 		unzipped bool
+		put      bool // with a key
 		retried  bool
 	}{
 		"no digest":                     {},
@@ -103,6 +105,10 @@ func TestDigestsOfAwaitedBodies(t *testing.T) {
 		"of an object store":            {rule: profile.GoogleCloud(), header: google + crc32cOf("wrong!"), retried: true},
 		"of an object store, unnamed":   {header: google + crc32cOf("wrong!")},
 		"of an object store, and right": {rule: profile.GoogleCloud(), header: google + crc32cOf(right)},
+		"of the object that was copied": {put: true, rule: profile.AWS(), header: "X-Amz-Checksum-Crc32c: " + crc32cOf("object")},
+		"Repr-Digest of what was put":   {put: true, header: "Repr-Digest: " + field256("object")},
+		"in a trailer, after a PUT":     {put: true, trailer: "object", field: "Repr-Digest"},
+		"Content-Digest after a PUT":    {put: true, header: "Content-Digest: " + field512("wrong!"), retried: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, length := range []int64{-1, int64(len(right))} {
@@ -131,7 +137,12 @@ func TestDigestsOfAwaitedBodies(t *testing.T) {
 						base := script(bad, bad, good)
 						tt.rule.Attempts = attempts + 1
 						tt.rule.Download.Memory = 1 << 10
-						resp, err := get(t, over(t, transport.Config{Rule: tt.rule}, base), t.Context())
+						req := newRequest(t, http.MethodGet, "http://example.test/", nil)
+						if tt.put {
+							req.Method = http.MethodPut
+							req.Header.Set("Idempotency-Key", "k1")
+						}
+						resp, err := over(t, transport.Config{Rule: tt.rule}, base).RoundTrip(req)
 						switch {
 						case !tt.retried:
 							assert.Equal(t, 1, base.attempts())
@@ -181,5 +192,31 @@ func TestTrailerOfAnAwaitedBody(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, trailer, base.attempts() == 2)
 		})
+	}
+}
+
+// The checksum of an object store and a Repr-Digest in the response to a PUT are those of the
+// object, and not of the response's body, as in MinIO's response to CopyObject.
+func TestChecksumOfAnotherThing(t *testing.T) {
+	for _, header := range []string{"X-Amz-Checksum-Crc32c: " + crc32cOf("object"), "Repr-Digest: " + field256("object"), "Trailer: Repr-Digest"} {
+		for _, repeatable := range []bool{false, true} {
+			inBubble(t, fmt.Sprintf("%s/repeatable=%v", header, repeatable), func(t *testing.T) {
+				base := script(func(req *http.Request) (*http.Response, error) {
+					resp := newResponse(req, 200, io.NopCloser(struct{ io.Reader }{strings.NewReader("<CopyObjectResult/>")}), header)
+					if strings.HasPrefix(header, "Trailer") {
+						resp.Trailer = http.Header{"Repr-Digest": {field256("object")}}
+					}
+					return resp, nil
+				})
+				req := newRequest(t, http.MethodPut, "http://example.test/", nil)
+				if repeatable {
+					req = req.WithContext(transport.Repeatable(req.Context()))
+				}
+				got := do(over(t, transport.Config{Rule: profile.AWS()}, base), req)
+				require.NoError(t, got.err)
+				assert.Equal(t, "<CopyObjectResult/>", got.body)
+				assert.Equal(t, 1, base.attempts())
+			})
+		}
 	}
 }

@@ -63,7 +63,7 @@ func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *downl
 	plan, why := resume.Check(c.Req, resp, c.mayFetchAgain() && !flight.HandsOver(c.Req, resp))
 	settings := &c.Rule.Policy.Resume
 	stores := settings.Checksums == policy.On
-	if plan.Compares() && flight.InMemory(resp.Body) && !resume.Digested(resp, stores) {
+	if plan.Compares() && flight.InMemory(resp.Body) && !resume.Digested(c.Req, resp, stores) {
 		return nil // nothing can cut it
 	}
 	var d *download

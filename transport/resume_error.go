@@ -69,7 +69,8 @@ func isTimeout(err error) bool {
 // Trailer header announced it.
 //
 // A body that was read whole before the caller gets it (Rule.Download) is checked as well.
-// Then the IntegrityError is the error of an attempt, and the request is retried.
+// Then the IntegrityError is the error of an attempt, and the request is retried. A Repr-Digest
+// and the checksum of an object store are read in responses to a GET only.
 type IntegrityError struct {
 	// Field names the value that differs. It is "sha-256" or "sha-512" for a
 	// Repr-Digest or Content-Digest (RFC 9530), "crc32c", "crc32" or "crc64nvme" for a

@@ -133,7 +133,7 @@ func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan,
 		b.end++
 	}
 	b.stop = b.end
-	b.sums = firstSums(resp, b.partial, stores)
+	b.sums = firstSums(req, resp, stores)
 	if prefix != nil {
 		b.prefix = prefix
 		prefix.begin(resp)

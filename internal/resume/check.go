@@ -18,6 +18,8 @@ func Likely(resp *http.Response) bool {
 	return resp.StatusCode/100 == 2 && resp.Body != nil && resp.Body != http.NoBody && resp.ContentLength != 0
 }
 
+func isGet(req *http.Request) bool { return req.Method == http.MethodGet || req.Method == "" }
+
 // A Plan says how a body can be continued.
 type Plan struct {
 	span      byteRange // of the representation; last and total may be unknown
@@ -52,9 +54,8 @@ func (i Impossible) Error() string { return string(i) }
 // cut, and how. If not, the error says why. again says that the request may be sent
 // again whole. Check does not allocate.
 func Check(req *http.Request, resp *http.Response, again bool) (plan Plan, err error) {
-	get := req.Method == http.MethodGet || req.Method == ""
 	switch {
-	case !Likely(resp), !get && !again:
+	case !Likely(resp), !isGet(req) && !again:
 		return plan, ErrNothing
 	case ranged(req, resp, &plan):
 		return plan, nil
@@ -84,7 +85,7 @@ func ranged(req *http.Request, resp *http.Response, plan *Plan) (ok bool) {
 	switch {
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent:
 		return false // no other status carries a representation of the target
-	case req.Method != http.MethodGet && req.Method != "":
+	case !isGet(req):
 		return false // ranges are defined for GET only (RFC 9110 §14.2)
 	case req.Body != nil && req.Body != http.NoBody:
 		return false // the request body would have to be sent again

@@ -73,7 +73,7 @@ func TestAnotherChecksum(t *testing.T) {
 	for code, other := range map[int]bool{200: true, 206: false} {
 		h := http.Header{"X-Amz-Checksum-Crc32": {"AAAAAA=="}}
 		first := &http.Response{StatusCode: 200, ContentLength: 10, Header: http.Header{"X-Amz-Checksum-Crc32": {"AAAAAQ=="}}}
-		b := &Body{sums: firstSums(first, false, true), prefix: new(Prefix)}
+		b := &Body{sums: firstSums(&http.Request{}, first, true), prefix: new(Prefix)}
 		second := &http.Response{StatusCode: code, ContentLength: 10, Header: h, Body: http.NoBody}
 		assert.Equal(t, other, b.otherDigest(second))
 		first.StatusCode = code

@@ -194,26 +194,28 @@ type sums struct {
 	segmentLate *lateSum
 }
 
-// firstSums returns the sums for the first response. Content-Digest covers the bytes
-// of that response, even if later segments bring some of them. Repr-Digest covers the
-// whole representation, so it is of no use for a part of it. The same holds for the
-// checksum of an object store, which is read only if stores says so.
-func firstSums(resp *http.Response, part, stores bool) *sums {
+// firstSums returns the sums for the first response. Content-Digest covers the bytes of that
+// response, even if later segments bring some of them. Repr-Digest covers the whole
+// representation, so it is of no use for a part of it. In the response to any other method than
+// GET it may cover the resource that was changed (RFC 9530 §3). The same holds for the checksum
+// of an object store, which is read only if stores says so.
+func firstSums(req *http.Request, resp *http.Response, stores bool) *sums {
 	if resp.Uncompressed {
 		return nil // a digest is one of the compressed bytes
 	}
+	object := isGet(req) && resp.StatusCode != http.StatusPartialContent
 	d := digestOf(resp.Header, "Content-Digest")
-	if d.name == "" && !part {
+	if d.name == "" && object {
 		d = digestOf(resp.Header, "Repr-Digest")
 	}
-	if d.name == "" && !part && stores {
+	if d.name == "" && object && stores {
 		d = storeDigest(resp.Header)
 	}
 	if d.name == "" && len(resp.Trailer) == 0 {
 		return nil
 	}
 	s := &sums{whole: newSum(d), segmentLate: newLateSum(resp, "Content-Digest")}
-	if !part {
+	if object {
 		s.wholeLate = newLateSum(resp, "Repr-Digest")
 	}
 	return s
@@ -221,8 +223,8 @@ func firstSums(resp *http.Response, part, stores bool) *sums {
 
 // Verify compares the digests of a response that was read to its end. It returns an empty
 // name if they agree, or if there is none.
-func Verify(resp *http.Response, data []byte, stores bool) (name, want, got string) {
-	s := firstSums(resp, resp.StatusCode == http.StatusPartialContent, stores)
+func Verify(req *http.Request, resp *http.Response, data []byte, stores bool) (name, want, got string) {
+	s := firstSums(req, resp, stores)
 	if s == nil {
 		return "", "", ""
 	}
@@ -232,8 +234,8 @@ func Verify(resp *http.Response, data []byte, stores bool) (name, want, got stri
 }
 
 // Digested reports whether the bytes of a response are to be compared with a digest.
-func Digested(resp *http.Response, stores bool) bool {
-	return firstSums(resp, resp.StatusCode == http.StatusPartialContent, stores) != nil
+func Digested(req *http.Request, resp *http.Response, stores bool) bool {
+	return firstSums(req, resp, stores) != nil
 }
 
 // after returns the sums after a reconnect. resp brings the next segment, and last
