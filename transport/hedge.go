@@ -318,18 +318,17 @@ func (x *exchange) recordOutrun(r *racer, err error, v classify.Verdict) {
 	if v == classify.Ambiguous { // else it may be under way
 		x.outcome = r.outcome()
 	}
-	d := decision{u: rand.Float64()}
-	d.entry = x.entryOf(x.resp, err)
-	d.Verdict, d.reason = v, ReasonOutrun
+	e := x.entryOf(x.resp, err)
+	e.Verdict, e.reason = v, ReasonOutrun
 	if v == classify.Ambiguous {
 		x.bindToPlace(v)
 		x.verdict = v
 		over := x.forRoad()
 		x.road.Note(&over)
-		e := x.forLimits(&d)
-		d.Hint = x.limits.NoteOutcome(&e)
+		told := x.forLimits(&e, rand.Float64())
+		e.Hint = x.limits.NoteOutcome(&told)
 		r.Refused.Release()
-		x.wait = d.Time.Add(d.Hint)
+		x.wait = e.Time.Add(e.Hint)
 	}
-	x.report.record(nil, &d.entry)
+	x.report.record(nil, &e)
 }

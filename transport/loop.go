@@ -399,7 +399,7 @@ func (x *exchange) judge() (d decision) {
 // lost a race, a Transport below, and a body that was cut.
 func (x *exchange) tellOutcome(over *lanes.Outcome, d *decision) {
 	x.road.Note(over)
-	e := x.forLimits(d)
+	e := x.forLimits(&d.entry, d.u)
 	hint := x.limits.NoteOutcome(&e)
 	d.u = e.U
 	if d.Kind != KindNone && (x.places != nil || len(x.Rule.Alternates) > 0 || x.State.Machines().OutageMade() != nil) {
@@ -419,9 +419,9 @@ func (x *exchange) forRoad() lanes.Outcome {
 	return lanes.Outcome{Way: x.way, Resp: x.resp, Err: x.err, Bad: retryable(x.verdict), Cut: x.timing.kind == KindNone, Took: x.timing.took}
 }
 
-// forLimits returns what the limits hear of the outcome at hand.
-func (x *exchange) forLimits(d *decision) visit.Ending {
-	return visit.Ending{Sent: x.trip.sent, Resp: x.resp, Err: x.err, Again: retryable(x.verdict), Addr: d.Addr, U: d.u}
+// forLimits returns what the limits hear of the outcome at hand. u is random, in [0,1).
+func (x *exchange) forLimits(e *entry, u float64) visit.Ending {
+	return visit.Ending{Sent: x.trip.sent, Resp: x.resp, Err: x.err, Again: retryable(x.verdict), Addr: e.Addr, U: u}
 }
 
 // chooseNext decides about the outcome at hand, and chooses the place of the next attempt.
@@ -523,7 +523,7 @@ func (x *exchange) commit(to *place, d *decision, backoff, busy time.Duration) {
 	reason := ReasonRetry
 	if (x.places == nil || to.tried) && !to.limits.ReserveRetry() {
 		reason, d.limit = ReasonBudget, visit.LimitBudget
-		if e := x.forLimits(d); to == x.place {
+		if e := x.forLimits(&d.entry, d.u); to == x.place {
 			to.limits.TellUsedUp(&e)
 		} else {
 			to.limits.TellUsedUp(nil) // the attempt was elsewhere
