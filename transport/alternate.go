@@ -10,16 +10,15 @@
 //   - A response about the request or about this client, such as a 429, keeps the request
 //     where it is, unless the wait would be longer than the request may wait.
 //   - Once a server may have acted on a request, only a request that is idempotent without an
-//     Idempotency-Key goes on, because another server need not know the key.
+//     Idempotency-Key goes on, because another server need not know the key. A request whose
+//     key the caller made stays, because an earlier call may have sent it.
 //   - A hedge stays at the place of the attempt beside which it runs.
 
 package transport
 
 import (
-	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -46,7 +45,7 @@ type places struct {
 
 // findPlaces finds the places of a call. caller is the caller's request.
 func (x *exchange) findPlaces(caller *http.Request) {
-	if !rules.MayTravel(caller, &x.Rule.Policy.Alternates) {
+	if !rules.MayTravel(caller, &x.Rule.Policy.Alternates) || x.staysWithKey() {
 		return
 	}
 	if o := x.options; o != nil && o.rule != nil && o.rule.Policy.Alternates.Enabled() && rules.IsAway(caller) {
@@ -346,11 +345,11 @@ func (x *exchange) admitSomewhere(first bool) *visit.Refusal {
 // isIdempotentAnywhere reports whether a request on which a server may have acted may be sent
 // to another server. A key for idempotency proves nothing there.
 func (x *exchange) isIdempotentAnywhere() bool {
-	if x.options != nil && x.options.sending == repeatable {
-		return true
-	}
-	bare := x.Req.WithContext(x.Ctx)
-	bare.Header = x.Req.Header.Clone()
-	maps.DeleteFunc(bare.Header, func(name string, _ []string) bool { return strings.Contains(strings.ToLower(name), "idempoten") })
-	return x.Rule.Policy.Idempotent(bare)
+	return x.options != nil && x.options.sending == repeatable || x.Rule.Policy.Idempotent(rules.Keyless(x.Req))
+}
+
+// staysWithKey reports whether a request stays at its host because its caller made its key. The
+// caller may send it again with the same key, and only that host knows whether it has acted.
+func (x *exchange) staysWithKey() bool {
+	return !x.keyed && rules.Keyless(x.Req) != x.Req && !(x.isVouchedFor() && x.isIdempotentAnywhere())
 }

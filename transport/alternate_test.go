@@ -275,7 +275,11 @@ func TestAlternateOnlyIfItMayBeRepeated(t *testing.T) {
 		{method: http.MethodPost, down: faults.Fail(io.ErrUnexpectedEOF), want: 0},
 		{method: http.MethodPost, down: status(503), ctx: transport.Repeatable, want: 1},
 		{method: http.MethodPost, down: status(503), header: "Idempotency-Key: 1", want: 0},
-		{method: http.MethodPost, down: refuses, header: "Idempotency-Key: 1", want: 1},
+		{method: http.MethodPost, down: refuses, header: "Idempotency-Key: 1", want: 0},
+		{method: http.MethodPost, down: refuses, header: "Idempotency-Key: 1", ctx: transport.Repeatable, want: 1},
+		{method: http.MethodPost, down: refuses, header: "Idempotency-Key: 1", want: 1, rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }}},
+		{method: http.MethodPost, down: refuses, want: 1, rule: policy.Rule{IdempotencyKey: policy.UUIDKey}},
+		{method: http.MethodPost, down: status(503), want: 0, rule: policy.Rule{IdempotencyKey: policy.UUIDKey}},
 		{method: http.MethodPut, down: status(503), want: 1},
 		{method: http.MethodDelete, down: faults.Fail(io.ErrUnexpectedEOF), want: 1},
 		{method: http.MethodGet, down: status(503), ctx: transport.Once, want: 0},
@@ -301,6 +305,30 @@ func TestAlternateOnlyIfItMayBeRepeated(t *testing.T) {
 	}
 }
 
+// The host acts on a request and resets the connection, and is down when the caller sends the
+// request again with its key. An alternate does not know the key, so it would act as well.
+func TestKeyOfTheCallerStaysAtItsHost(t *testing.T) {
+	for name, method := range map[string]string{"POST": http.MethodPost, "lower case": http.MethodPost, "PUT": http.MethodPut} {
+		inBubble(t, name, func(t *testing.T) {
+			r := newRegions()
+			tr := r.transport(t, policy.Rule{Attempts: 2, Backoff: backoff.Constant(time.Second)})
+			field := "Idempotency-Key"
+			if name == "lower case" {
+				field = strings.ToLower(field)
+			}
+			r.set("a.test", faults.Fail(syscall.ECONNRESET)) // it acts before that
+			for range 8 {
+				req := newRequest(t, method, "http://a.test/", nil)
+				req.Header[field] = []string{"1"}
+				_, err := tr.RoundTrip(req)
+				require.Error(t, err)
+				r.set("a.test", refuses)
+			}
+			assert.Empty(t, r.at("b.test", 0))
+		})
+	}
+}
+
 // A refusal by the host does not take back that it may have acted before.
 func TestNothingGoesElsewhereOnceItMayBeActedUpon(t *testing.T) {
 	for name, hedge := range map[string]time.Duration{"one after the other": 0, "hedged": 10 * time.Millisecond} {
@@ -319,8 +347,9 @@ func TestNothingGoesElsewhereOnceItMayBeActedUpon(t *testing.T) {
 				time.Sleep(2 * hedge)
 				return nil, syscall.ECONNRESET // it may have acted
 			}))
+			rule.IdempotencyKey = policy.UUIDKey
 			tr := r.transport(t, rule)
-			_, err := tr.RoundTrip(headed(t, http.MethodPost, "http://a.test/", "Idempotency-Key: 1"))
+			_, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://a.test/", nil))
 			require.Error(t, err)
 			assert.Len(t, r.at("a.test", 0), 4)
 			assert.Empty(t, r.at("b.test", 0), "it need not know the key")

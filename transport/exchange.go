@@ -28,6 +28,7 @@ type call struct {
 	t       *Transport
 	options *options        // nil: none
 	inside  bool            // the context belongs to an attempt of another Transport
+	keyed   bool            // the rule made the key of the request
 	at      int8            // the number of the alternate; 0: the request's own host
 	spanned context.Context // what RequestStart returned; nil: no hook
 	home    *call           // the call as its caller made it; nil: this is it

@@ -43,7 +43,7 @@ func (c *call) addKey() {
 	defer closeBodyUnless(&asked, c.Req)
 	key := c.Rule.Policy.IdempotencyKey(c.Req)
 	if asked = true; key != "" {
-		c.Req = rules.WithKey(c.Req, key)
+		c.Req, c.keyed = rules.WithKey(c.Req, key), true
 	}
 }
 

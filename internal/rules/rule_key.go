@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"maps"
 	"net/http"
 	"strings"
 
@@ -42,5 +43,18 @@ func WithKey(req *http.Request, key string) *http.Request {
 	own := req.WithContext(req.Context())
 	own.Header = req.Header.Clone()
 	own.Header[KeyField] = []string{key}
+	return own
+}
+
+// Keyless returns a copy of a request without what names a key for idempotency. It is the
+// request itself if there is no such field.
+func Keyless(req *http.Request) *http.Request {
+	bare := req.Header.Clone()
+	maps.DeleteFunc(bare, func(name string, _ []string) bool { return strings.Contains(strings.ToLower(name), "idempoten") })
+	if len(bare) == len(req.Header) {
+		return req
+	}
+	own := req.WithContext(req.Context())
+	own.Header = bare
 	return own
 }
