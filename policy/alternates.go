@@ -13,8 +13,8 @@ const maxAlternates = 8
 
 // Alternates are other base URLs that serve the same as a host, such as a second region or
 // a mirror. If an attempt at the host fails, the next attempt goes to an alternate. If the
-// host is down, first attempts go there as well, and one request per second tries the
-// host. When that succeeds, all first attempts are back at the host.
+// host is down, first attempts go there as well, and one request per second that may be
+// repeated tries the host. When that succeeds, all first attempts are back at the host.
 //
 // Path, query, header and body travel to the alternate, so it has to be trusted like the
 // host. A request stays at its host if something in it is meant for that host alone: a

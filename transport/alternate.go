@@ -200,35 +200,57 @@ func (x *exchange) releasePlaces() {
 	}
 }
 
-// shunIfDown reports whether the request shuns the host, also because of its gate. A closed gate
-// chooses by itself which request is a probe.
-func (c *call) shunIfDown() bool {
-	m := c.State.MachinesMade()
+// shuns reports whether the request shuns a place because its host is down, also because of its
+// gate.
+func (x *exchange) shuns(p *place) bool {
+	m := p.State.MachinesMade()
 	if m == nil {
 		return false
 	}
 	g, _ := m.Made()
-	return c.shunIfOut(m) || c.Rule.Gate && g != nil && g.State().Closed
+	return x.sparesHost(p, m) || p.Rule.Gate && g != nil && g.Closed()
 }
 
-// shunIfOut reports whether the request shuns the host because of its failures, whatever its
-// gate says. One request per second does not, and tries it.
-func (c *call) shunIfOut(m *host.Machines) bool {
-	o := m.OutageMade()
-	return o != nil && o.Down() && (m.Cooldown.Holding(c.Ground.Now()) || !o.Try(c.Ground.Now()))
+// sparesHost reports whether the request shuns a host that is down, and does not try it. A closed
+// gate chooses by itself which request is a probe, of those that may be repeated. Without a
+// gate one such request per second tries the host. The others do so only if there are none.
+func (x *exchange) sparesHost(p *place, m *host.Machines) bool {
+	g, _ := m.Made()
+	switch o := m.OutageMade(); {
+	case o != nil && o.Down():
+		return !o.Try(p.Ground.Now(), x.mayBeRepeatedAnywhere(), m.Cooldown.Holding(p.Ground.Now()))
+	case p.Rule.Gate && g != nil && g.Closed():
+		return m.Outage().Spares(p.Ground.Now(), g.State().Since, x.mayBeRepeatedAnywhere())
+	}
+	return false
+}
+
+// mayBeRepeatedAnywhere reports whether an attempt that fails, whatever it did, can be followed by one at
+// another place.
+func (x *exchange) mayBeRepeatedAnywhere() bool {
+	if x.isSingle() || !x.isIdempotentAnywhere() {
+		return false
+	}
+	replayable := x.body == nil
+	if !replayable {
+		replayable, _ = x.body.Known()
+	}
+	return replayable
 }
 
 // noteOutage notes whether the outcome at hand shows that the host is up or down. With a gate,
 // the gate knows that, apart from a 503 that names a wait.
 func (x *exchange) noteOutage(hint time.Duration) {
 	sure := x.resp != nil && x.resp.StatusCode == http.StatusServiceUnavailable && hint > 0 && x.Rule.Policy.Cooldown == policy.On
-	switch o := x.State.Machines().Outage(); flight.ResultOf(x.Ctx, x.resp, x.err) {
-	case gate.Success:
-		o.Succeeded()
-	case gate.Failed, gate.Lost:
-		if sure || !x.Rule.Gate {
-			o.Failed(x.Ground.Now(), sure)
-		}
+	o, now := x.State.Machines().Outage(), x.Ground.Now()
+	switch result := flight.ResultOf(x.Ctx, x.resp, x.err); {
+	case result == gate.Success:
+		o.Succeeded(x.timing.took)
+	case result == gate.Neutral, x.Rule.Gate && !sure:
+	case x.err != nil && x.Ctx.Err() != nil:
+		o.Expired(now, x.timing.took)
+	default:
+		o.Failed(now, sure)
 	}
 }
 
@@ -250,7 +272,7 @@ func (x *exchange) bestOtherPlace(untried bool) (best *place, down bool) {
 			rank = 2
 		}
 		if rank < bestRank {
-			if x.openPlace(p); p.shunIfDown() {
+			if x.openPlace(p); x.shuns(p) {
 				rank++
 			}
 		}
@@ -258,7 +280,7 @@ func (x *exchange) bestOtherPlace(untried bool) (best *place, down bool) {
 			best, bestRank = p, rank
 		}
 	}
-	if bestRank == 3 && !x.shunIfDown() {
+	if bestRank == 3 && !x.shuns(x.place) {
 		return nil, false
 	}
 	return best, bestRank%2 == 1
@@ -319,7 +341,7 @@ func (x *exchange) choosePlace(f *facts, d *decision) (to *place) {
 // admitSomewhere admits an attempt at the place that is due. If that is down, or if its limits
 // refuse the attempt, it admits the attempt at a place that the call has not been to.
 func (x *exchange) admitSomewhere(first bool) *visit.Refusal {
-	if m := x.State.MachinesMade(); !x.tried && m != nil && x.shunIfOut(m) {
+	if m := x.State.MachinesMade(); !x.tried && m != nil && x.sparesHost(x.place, m) {
 		if to, down := x.bestOtherPlace(true); to != nil && !down {
 			x.moveTo(to)
 		}

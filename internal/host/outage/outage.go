@@ -7,20 +7,26 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/latency"
 )
 
 const (
-	failRun  = 5           // failures in a row mean that the host is down
-	tryEvery = time.Second // the time between two requests that try a host that is down
+	failRun  = 5                // failures in a row mean that the host is down
+	tryEvery = time.Second      // the time between two requests that try a host that is down
+	spared   = 30 * time.Second // a request that must not be repeated tries the host if no other came for so long
 )
 
 // An Outage counts the failures of a host in a row. The zero Outage is ready. All methods
 // are safe for concurrent use.
 type Outage struct {
-	mu   sync.Mutex // guards everything below
-	row  int
-	down bool
-	next instant.Instant // when the next request may try the host
+	mu    sync.Mutex // guards everything below
+	row   int
+	down  bool
+	since instant.Instant // while down: when that was noticed
+	next  instant.Instant // when the next request may try the host
+	came  instant.Instant // when a request that may be repeated came last, or another tried the host
+
+	usual latency.Latency // how long successes take; has a lock of its own
 }
 
 // Failed notes a failure. sure means that the host itself has said that it is down.
@@ -29,12 +35,24 @@ func (o *Outage) Failed(now instant.Instant, sure bool) {
 	defer o.mu.Unlock()
 	o.row++
 	if !o.down && (sure || o.row >= failRun) {
-		o.down, o.next = true, instant.After(now, tryEvery)
+		o.down, o.since, o.next = true, now, instant.After(now, tryEvery)
 	}
 }
 
-// Succeeded notes a success, which ends the outage.
-func (o *Outage) Succeeded() {
+// Expired notes that the caller of a request left the host so much time and no more. That is a
+// failure of the host if half of its successes took less, or if it had none.
+func (o *Outage) Expired(now instant.Instant, took time.Duration) {
+	if usual, _ := o.usual.Median(); took >= usual {
+		o.Failed(now, false)
+	}
+}
+
+// Succeeded notes a success, which ends the outage, and how long it took. 0 means that nobody
+// knows.
+func (o *Outage) Succeeded(took time.Duration) {
+	if took > 0 {
+		o.usual.Record(took)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.row, o.down = 0, false
@@ -48,16 +66,37 @@ func (o *Outage) Down() bool {
 }
 
 // Try reports whether a request may go to the host: always if the host is not down, and
-// otherwise one request per second.
-func (o *Outage) Try(now instant.Instant) bool {
+// otherwise one request per second. again means that the request may be repeated. Others
+// are spared, and so are all while a wait lasts that the host asked for.
+func (o *Outage) Try(now instant.Instant, again, waits bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
 	case !o.down:
 		return true
-	case now < o.next:
+	case waits && again:
+		o.came = now
+		return false
+	case waits, o.spares(now, o.since, again), now < o.next:
 		return false
 	}
 	o.next = instant.After(now, tryEvery)
 	return true
+}
+
+// Spares reports whether a request keeps away from a host whose gate has been closed since a
+// time, because it must not be repeated and others will try the host.
+func (o *Outage) Spares(now, since instant.Instant, again bool) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.spares(now, since, again)
+}
+
+// spares is Spares; the lock is held.
+func (o *Outage) spares(now, since instant.Instant, again bool) bool {
+	if !again && now.Sub(max(o.came, since)) < spared {
+		return true
+	}
+	o.came = now
+	return false
 }
