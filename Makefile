@@ -84,6 +84,7 @@ api: ## write the exported API to docs/api
 
 cross: ## go vet for other systems, tests included, but no cmd for js; the packages alone for the BSDs
 	@for s in $(SYSTEMS); do echo "$$s"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) vet ./... || exit 1; done
+	@for s in $(SYSTEMS); do echo "$$s: fleet/dir"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) -C fleet vet ./dir || exit 1; done
 	@for s in $(filter-out js/%,$(SYSTEMS)); do echo "$$s: cmd"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) -C cmd vet ./... || exit 1; done
 	@for s in $(BUILDS); do echo "$$s"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) build $(addprefix ./,$(PUBLIC)) || exit 1; done
 

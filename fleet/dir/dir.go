@@ -22,21 +22,22 @@ import (
 )
 
 const (
-	lockWait   = 10 * time.Millisecond // for the lock
-	lockEach   = 300 * time.Microsecond
-	lockPause  = 50 * time.Millisecond  // after the lock was not free, nobody waits for it
-	answerTime = 10 * time.Millisecond  // a request waits so long, and a later answer counts for nothing
-	leaving    = 100 * time.Millisecond // Close waits so long
-	pollEach   = 25 * time.Millisecond
-	pollTime   = 10 * time.Second // a host that was used counts as in use for so long
-	beatEach   = 2 * time.Second
-	memberFor  = 3*beatEach + time.Second // a member that says nothing counts for so long
-	lostAfter  = 40                       // heartbeats that failed in a row; while a host is in use, there are 40 in a second
-	sweepEach  = time.Minute
-	sweepSome  = 16               // files after each other
-	sweepAge   = 10 * time.Minute // a younger file stays
-	sayEach    = time.Minute      // between two log lines of the same kind
-	slack      = time.Second      // by which the clock may go back
+	lockWait     = 10 * time.Millisecond // for the lock
+	lockEach     = 300 * time.Microsecond
+	lockPause    = 50 * time.Millisecond // after the lock was not free, nobody waits for it
+	answerTime   = 10 * time.Millisecond // a request waits so long, and a later answer counts for nothing
+	answerPieces = 10
+	leaving      = 100 * time.Millisecond // Close waits so long
+	pollEach     = 25 * time.Millisecond
+	pollTime     = 10 * time.Second // a host that was used counts as in use for so long
+	beatEach     = 2 * time.Second
+	memberFor    = 3*beatEach + time.Second // a member that says nothing counts for so long
+	lostAfter    = 40                       // heartbeats that failed in a row; while a host is in use, there are 40 in a second
+	sweepEach    = time.Minute
+	sweepSome    = 16               // files after each other
+	sweepAge     = 10 * time.Minute // a younger file stays
+	sayEach      = time.Minute      // between two log lines of the same kind
+	slack        = time.Second      // by which the clock may go back
 
 	maxHosts = 4096            // that a process looks after
 	maxPoll  = 1024            // hosts that it looks after at once; if there are more, they take turns
@@ -232,18 +233,24 @@ func (f *Fleet) hand(j job) {
 	if j.Kind != fleetmsg.Meet && j.Kind != fleetmsg.Hold || f.stuck.Load() {
 		return
 	}
-	late := time.NewTimer(answerTime)
-	defer late.Stop()
-	select {
-	case <-j.done:
-	case <-f.done:
-	case <-late.C:
-		f.stuck.Store(true)
+	// The time counts in pieces. So if the whole process stands still, because others have the
+	// processors, one piece is over then, and the goroutine gets its turn in the others.
+	pieces := time.NewTicker(answerTime / answerPieces)
+	defer pieces.Stop()
+	for range answerPieces {
 		select {
-		case <-j.done: // just now
-			f.stuck.Store(false)
-		default:
+		case <-j.done:
+			return
+		case <-f.done:
+			return
+		case <-pieces.C:
 		}
+	}
+	f.stuck.Store(true)
+	select {
+	case <-j.done: // just now
+		f.stuck.Store(false)
+	default:
 	}
 }
 
