@@ -100,6 +100,37 @@ func TestAllocationsOfCommonSettings(t *testing.T) {
 	}
 }
 
+// A body that may be cut costs one allocation if somebody can hear of the cut: a reader of a GET
+// gets the rest, and a Logger or a Trace is told of any other body.
+func TestAllocationsOfABody(t *testing.T) {
+	base := rt(func(req *http.Request) (*http.Response, error) {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: reader(strings.NewReader("it is not empty")), ContentLength: 15, Request: req}, nil
+	})
+	get, post := getRequest(t, "https://api.example.com/v1/things"), postRequest(t, "https://api.example.com/v1/things")
+	off := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError}))
+	for name, row := range map[string]struct {
+		config transport.Config
+		req    *http.Request
+		most   float64
+	}{
+		"a GET":                          {transport.Config{}, get, 1},
+		"a GET, and a Logger":            {transport.Config{Logger: slog.New(slog.DiscardHandler)}, get, 1},
+		"a GET without its rest":         {transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: -1}}}, get, 0},
+		"a POST":                         {transport.Config{}, post, 0},
+		"a POST, and a Logger":           {transport.Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, post, 1},
+		"a POST, and a Logger of errors": {transport.Config{Logger: off}, post, 0},
+	} {
+		of := func(base http.RoundTripper) float64 {
+			return testing.AllocsPerRun(200, func() { finish(base.RoundTrip(row.req)) })
+		}
+		row.config.Base = base
+		assert.LessOrEqual(t, of(mustNew(t, row.config))-of(base), row.most, name)
+	}
+}
+
 // An http.Client with a Timeout sets Request.Cancel and a deadline for each request. Its
 // requests stay on the fast path.
 func TestAllocationsUnderAClientTimeout(t *testing.T) {

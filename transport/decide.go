@@ -79,9 +79,9 @@ const (
 	// representation, so the body ends at the cut. The Err of the event is a
 	// [ResumeError].
 	ReasonMismatch
-	// ReasonNotResumable means that nothing could continue a body that was cut. It is a
-	// stream, or there is no rest to ask for and the request is not sent again whole.
-	// The Err of the event is a [ResumeError] that says which.
+	// ReasonNotResumable means that a body ended with an error, and that nothing could
+	// continue it. For example it is a stream, or it is that of a POST.
+	// The Err of the event is a [ResumeError] that says why.
 	ReasonNotResumable
 
 	reasons // how many there are

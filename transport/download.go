@@ -17,7 +17,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
-	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/visit"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -25,13 +24,10 @@ import (
 // A download is a response's body that asks for its rest after a cut, with the call that
 // it came from. It is the Sender of that body. Both are a single allocation.
 type download struct {
-	body    resume.Body
-	t       *Transport
-	req     *http.Request // the caller's, who must not change it until the body is closed
-	rule    *rules.Resolved
-	past    *past           // nil: a single attempt, and no reconnect
-	lane    *lane.Lane      // over which the body comes
-	spanned context.Context // what RequestStart returned; nil: no hook
+	body resume.Body
+	source
+	past *past      // nil: a single attempt, and no reconnect
+	lane *lane.Lane // over which the body comes
 
 	resumes atomic.Int32 // reconnects that continued the body
 	at, to  int8         // the places that the bytes so far come from, and that the last reconnect went to
@@ -53,25 +49,36 @@ type past struct {
 }
 
 // resumeBody makes the response's body continue after a cut. If the body cannot be
-// continued, resumeBody returns nil, and allocates nothing unless somebody is told why.
+// continued, resumeBody returns nil, and the body tells of a bad end if somebody hears of it.
 func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *download {
+	if !resume.HasBody(resp) || flight.HandsOver(c.Req, resp) {
+		return nil
+	}
 	if read, ok := resp.Body.(*ahead.Body); ok {
 		if _, whole := read.Whole(); whole {
 			return nil // it was checked, and nothing can cut it
 		}
 	}
-	plan, why := resume.Check(c.Req, resp, c.mayFetchAgain() && !flight.HandsOver(c.Req, resp))
+	var plan resume.Plan
+	var why error = resume.ErrOff
+	if c.Rule.Resumes && !c.isSingle() {
+		plan, why = resume.Check(c.Req, resp, c.mayFetchAgain())
+	}
 	settings := &c.Rule.Policy.Resume
 	stores := settings.Checksums == policy.On
 	if plan.Compares() && flight.InMemory(resp.Body) && !resume.Digested(c.Req, resp, stores) {
 		return nil // nothing can cut it
 	}
+	if why != nil {
+		if c.hearsOfCuts() {
+			c.tellEndOf(s.sent, resp, why)
+		}
+		return nil
+	}
 	var d *download
 	var prefix *resume.Prefix
 	switch {
-	case why == resume.ErrNothing, why != nil && !c.hearsOfCuts():
-		return nil
-	case why == nil && (plan.Compares() || c.mayBridge()):
+	case plan.Compares() || c.mayBridge():
 		both := new(struct {
 			download
 			resume.Prefix
@@ -81,10 +88,6 @@ func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *downl
 		d = new(download)
 	}
 	d.setOrigin(c, s, lane)
-	if why != nil {
-		resp.Body = resume.Hopeless(resp.Body, d, why)
-		return nil
-	}
 	if plan.Compares() && resp.ContentLength < 0 {
 		d.began = d.secondNow()
 	}
@@ -94,12 +97,9 @@ func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *downl
 
 // setOrigin sets where a download comes from.
 func (d *download) setOrigin(c *call, s series, lane *lane.Lane) {
-	d.t, d.req, d.rule, d.lane, d.spanned = c.t, c.Req, c.Rule, lane, c.spanned
+	d.source, d.lane, d.at = sourceOf(c), lane, c.at
 	if c.Course != nil {
 		d.price = c.Course.Price
-	}
-	if c.home != nil {
-		d.req, d.rule, d.at = c.home.Req, c.home.Rule, c.at
 	}
 	if s != (series{sent: 1}) {
 		d.past = &past{series: s}
@@ -128,12 +128,6 @@ func (c *call) mayFetchAgain() bool {
 		return bare || replay.Independent(c.Req)
 	}
 	return bare && method(c.Req) == http.MethodGet
-}
-
-// hearsOfCuts reports whether a trace or a logger is told of a body that is not continued.
-func (c *call) hearsOfCuts() bool {
-	return c.t.logger != nil || c.t.trace != nil && c.t.trace.Event != nil ||
-		c.options != nil && c.options.trace != nil && c.options.trace.Event != nil
 }
 
 const (
@@ -182,9 +176,6 @@ func (d *download) Lost(err error) bool {
 	c := d.callFor(d.req)
 	defer c.ObeyCancel()()
 	if c.Ctx.Err() != nil {
-		if d.t.lines != nil {
-			(&report{call: &c}).logEntry(&entry{Attempt: Attempt{Number: 1, Err: err, Time: time.Now()}, reason: c.reasonGone(), sent: 1, body: true})
-		}
 		return false
 	}
 	verdict := c.Rule.Classify(c.OutcomeOf(nil, err))
@@ -193,13 +184,6 @@ func (d *download) Lost(err error) bool {
 	}
 	d.makePast().cut = known{verdict, true}
 	return true
-}
-
-// callFor returns the call for req, the caller's request or the request for the rest.
-func (d *download) callFor(req *http.Request) call {
-	c := call{t: d.t, Request: visit.Request{Ground: &d.t.ground, Req: req, Ctx: req.Context(), Rule: d.rule}}
-	c.takeOptions(optionsOf(req.Context()))
-	return c
 }
 
 // makePast returns the past of the next reconnect. The first call makes it.
@@ -321,6 +305,15 @@ func (x *exchange) sendForRest() (*http.Response, error) {
 	return resp, err
 }
 
+// Failed tells that the body ended with an error against which no reconnect helps.
+func (d *download) Failed(offset int64, err error, below bool) {
+	sent := 1
+	if d.past != nil {
+		sent = d.past.series.sent
+	}
+	d.tellFailed(sent, offset, err, resume.ErrFinal, below)
+}
+
 // Stopped returns the error for a body that nothing continues, and reports it
 // unless the loop has already done so. If no reconnect ever added a segment, and
 // neither a limit nor the caller was in the way, that error is the error of the
@@ -331,38 +324,10 @@ func (d *download) Stopped(offset int64, cut, cause error, continued bool) error
 		e.Reason = last.Reason
 	} else {
 		e.Reason = d.reasonOf(cause)
-		d.tellEnd(e)
+		d.tellEnd(d.makePast().series.sent, e)
 	}
 	if !continued && e.hopeless() {
 		return cut
 	}
 	return e
-}
-
-// reasonOf returns the Reason for a cause that does not come from the loop.
-func (d *download) reasonOf(cause error) Reason {
-	switch {
-	case d.req.Context().Err() != nil:
-		c := d.callFor(d.req)
-		return c.reasonGone()
-	case cause == resume.ErrLimit:
-		return ReasonResumeMax
-	}
-	if _, ok := cause.(resume.Impossible); ok {
-		return ReasonNotResumable
-	}
-	return ReasonMismatch
-}
-
-// tellEnd reports the end of the body to the observers.
-func (d *download) tellEnd(e *ResumeError) {
-	h := d.t.ground.Hosts.Acquire(d.req.URL)
-	defer h.Release()
-	h.ReleaseCount() // no request is sent
-	c := d.callFor(d.req)
-	c.State, c.spanned = h, d.spanned
-	(&report{call: &c, offset: e.Offset}).tellObservers(nil, &entry{
-		Attempt: Attempt{Number: d.makePast().series.sent, Err: e, Time: time.Now()},
-		reason:  e.Reason,
-	})
 }

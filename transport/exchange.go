@@ -218,7 +218,7 @@ type entry struct {
 	reason Reason
 	limit  string    // of the host, that stood in the way; empty: none
 	sent   int       // attempts so far
-	body   bool      // the caller's context ended while the body came
+	body   bool      // the body of the response ended badly
 	until  time.Time // when a new request makes sense; zero: not known
 }
 

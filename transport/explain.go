@@ -6,13 +6,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"github.com/aplomb-go/aplomb/internal/redact"
-	"github.com/aplomb-go/aplomb/internal/visit"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/redact"
+	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // textOf says as the end of a sentence why there is no further attempt.
@@ -48,6 +50,7 @@ func Explain(resp *http.Response, err error) string {
 		}
 	}
 	if resp != nil {
+		s.resp = resp
 		h := HistoryOf(resp)
 		s.known.Reason, s.known.Attempts, s.status = h.Reason, h.Attempts, resp.StatusCode
 		if resp.Request != nil {
@@ -59,9 +62,10 @@ func Explain(resp *http.Response, err error) string {
 
 // An account is what is known of a request that has ended.
 type account struct {
-	known  Error // what an Error, a History or a URL tells
-	status int   // of the response, or 0
-	err    error // that the caller got, or nil
+	known  Error          // what an Error, a History or a URL tells
+	resp   *http.Response // nil: none
+	status int            // of the response, or 0
+	err    error          // that the caller got, or nil
 }
 
 func (s *account) String() string {
@@ -121,6 +125,8 @@ func (s *account) lastSentence() string {
 	n := len(s.known.Attempts)
 	var b redact.Sentence
 	switch {
+	case s.bodyFailed():
+		return s.bodyText()
 	case s.err == nil && n == 0:
 		return fmt.Sprintf("status %d at the first attempt", s.status)
 	case s.err == nil && s.known.Reason == ReasonFinal:
@@ -135,6 +141,31 @@ func (s *account) lastSentence() string {
 	b.WriteString(": " + textOf(s.known.Reason))
 	b.Add(s.known.Limit != "", " (%s)", s.known.Limit)
 	b.Add(!s.known.Until.IsZero(), ", try again at %s", s.known.Until.UTC().Format(time.RFC3339))
+	return b.String()
+}
+
+// bodyFailed reports whether the error is that of the body of a response.
+func (s *account) bodyFailed() bool {
+	_, isURL := s.err.(*url.Error) // an http.Client returns it beside a response that it did not follow
+	return s.resp != nil && s.err != nil && !isURL
+}
+
+// bodyText says how the body of a response failed, and why nothing continued it.
+func (s *account) bodyText() string {
+	cut, why := s.err, error(nil)
+	switch e, ok := errors.AsType[*ResumeError](s.err); {
+	case ok:
+		cut, why = e.Err, e.Cause
+	case s.resp.Request != nil && resume.HasBody(s.resp):
+		_, why = resume.Check(s.resp.Request, s.resp, method(s.resp.Request) == http.MethodGet)
+	}
+	var b redact.Sentence
+	fmt.Fprintf(&b, "status %d", s.status)
+	b.Add(len(s.known.Attempts) == 0, " at the first attempt")
+	fmt.Fprintf(&b, ", and its body failed (%s)", causeOf(cut, s.known.url))
+	if why != nil {
+		b.WriteString(": " + causeOf(why, s.known.url))
+	}
 	return b.String()
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
-	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
@@ -115,9 +114,7 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 			return c.exchangeAfter(start, w, short, err, verdictOfBody(err))
 		}
 	}
-	if c.Rule.Resumes && resume.Likely(resp) && !c.isSingle() {
-		c.resumeBody(series{sent: 1}, w.Lane, resp)
-	}
+	c.resumeBody(series{sent: 1}, w.Lane, resp)
 	return resp, nil
 }
 
@@ -560,7 +557,7 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 	case err == nil && d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1: // see gaveUpBelow
 		return markResponse(resp, x.Req, d.reason, nil), nil
 	case err == nil:
-		if x.Rule.Resumes && !x.segment && !x.isSingle() { // a segment does not resume by itself, but its body does
+		if !x.segment { // a segment does not resume by itself, but its body does
 			if x.download = x.resumeBody(x.series, x.way.Lane, resp); x.download != nil && x.download.past != nil {
 				x.notePlaces(x.download.past)
 			}

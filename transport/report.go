@@ -123,9 +123,13 @@ func (r *report) logEntry(d *entry) {
 	if r.home != nil {
 		host = visit.SafeName(state)
 	}
-	why, addr := strconv.Itoa(d.Status), cmp.Or(d.Addr, addrOf(d.Err))
+	why, cause, addr := strconv.Itoa(d.Status), "", cmp.Or(d.Addr, addrOf(d.Err))
 	if d.Err != nil {
-		why = causeOf(d.Err, url)
+		cause = causeOf(d.Err, url)
+		why = cause
+	}
+	if e, ok := d.Err.(*ResumeError); ok {
+		why = causeOf(e.Err, url)
 	}
 	all := logbook.Attrs{
 		slog.String("host", host),
@@ -140,7 +144,7 @@ func (r *report) logEntry(d *entry) {
 	all.Add(d.Alternate != "", slog.String("alternate", d.Alternate))
 	all.Add(d.limit != "", slog.String("limit", d.limit))
 	all.Add(d.Status != 0, slog.Int("status", d.Status))
-	all.Add(d.Err != nil, slog.String("error", why))
+	all.Add(d.Err != nil, slog.String("error", cause))
 	all.Add(addr != "", slog.String("addr", addr))
 	all.Add(r.offset > 0, slog.Int64("offset", r.offset))
 	switch {

@@ -22,9 +22,10 @@ type ObservedBody struct {
 	by     BodyObserver
 	copier observedCopier // of the body itself, if it has WriteTo
 
-	mu    sync.Mutex // guards the fields below
-	bytes int64
-	ended bool
+	mu     sync.Mutex // guards the fields below
+	bytes  int64
+	closed bool // or being closed
+	ended  bool
 }
 
 // Wrap makes the body of a response tell its end. What has WriteTo keeps it.
@@ -51,8 +52,12 @@ func (b *ObservedBody) Read(p []byte) (int, error) {
 // one asks.
 func (b *ObservedBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 
-// Close tells the end after the body is closed, also if its Close panics.
+// Close tells the end after the body is closed, also if its Close panics. A Read that it ends
+// is no error of the body.
 func (b *ObservedBody) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
 	defer b.end(nil)
 	return b.ReadCloser.Close()
 }
@@ -67,6 +72,9 @@ func (b *ObservedBody) count(n int) {
 func (b *ObservedBody) end(err error) {
 	b.mu.Lock()
 	ended, n := b.ended, b.bytes
+	if b.closed && err != io.EOF {
+		err = nil
+	}
 	b.ended = true
 	b.mu.Unlock()
 	if !ended {

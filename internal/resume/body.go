@@ -66,6 +66,11 @@ type Sender interface {
 	// Close, and a panic of the Close goes no further.
 	Drop(body io.ReadCloser)
 
+	// Failed is called when the body ends with err at offset, and no request for the rest
+	// was tried. below reports whether a Transport below has asked for the rest. Failed is
+	// not called if the caller has closed the body.
+	Failed(offset int64, err error, below bool)
+
 	// Stopped is called at most once, when the body ends at offset because the
 	// rest could not be had. cut is the error that ended the previous segment, and
 	// cause says why no further segment follows. continued reports whether an
@@ -168,7 +173,7 @@ func (b *Body) Read(p []byte) (int, error) {
 		}
 		n, err := counted.Read(b.body, p)
 		n = b.take(p[:n])
-		if err != nil {
+		if err != nil || b.err != nil {
 			b.segmentEnded(err)
 		}
 		if n > 0 || b.err != nil || err == nil {
@@ -221,7 +226,15 @@ func (b *Body) segmentEnded(err error) {
 		b.cutBy(err)
 	}
 	if b.err != nil {
-		b.release()
+		b.ended()
+	}
+}
+
+// ended releases what an ended body held, and tells of an error.
+func (b *Body) ended() {
+	b.release()
+	if b.err != io.EOF && !b.isClosed() {
+		b.sender.Failed(b.pos, b.err, Tried(b.body))
 	}
 }
 

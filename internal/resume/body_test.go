@@ -70,6 +70,7 @@ func (*teller) Altered(field, want, got string) error {
 }
 func (*teller) Continued(int64)                {}
 func (*teller) Astray()                        {}
+func (*teller) Failed(int64, error, bool)      {}
 func (*teller) Drop(body io.ReadCloser)        { _ = body.Close() }
 func (*teller) Skipping(io.Closer) func() bool { return func() bool { return false } }
 func (*teller) Discard(_ context.Context, resp *http.Response) {

@@ -5,18 +5,18 @@
 package resume
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 )
 
-// Likely is a cheap test that errors and responses without a body fail. It reports
-// whether the response is a success with a body that can be cut. Only then is Check
-// worth its time. A response that is an error may ask for a wait, so it is not fetched
-// again at once.
-func Likely(resp *http.Response) bool {
-	return resp.StatusCode/100 == 2 && resp.Body != nil && resp.Body != http.NoBody && resp.ContentLength != 0
+// HasBody reports whether a response has a body that can be cut.
+func HasBody(resp *http.Response) bool {
+	return resp.Body != nil && resp.Body != http.NoBody && resp.ContentLength != 0
 }
+
+// Likely reports whether the response is a success with a body that can be cut. A response
+// that is an error may ask for a wait, so it is not fetched again at once.
+func Likely(resp *http.Response) bool { return resp.StatusCode/100 == 2 && HasBody(resp) }
 
 func isGet(req *http.Request) bool { return req.Method == http.MethodGet || req.Method == "" }
 
@@ -31,15 +31,16 @@ type Plan struct {
 // request. Wrap then needs a Prefix.
 func (p *Plan) Compares() bool { return p.validator == "" }
 
-// ErrNothing is for a response that has nothing to cut, or to a request that nobody
-// expects to be sent again.
-var ErrNothing = errors.New("transport: there is nothing to continue")
-
 // An Impossible says why nothing can continue a body.
 type Impossible string
 
 // The reasons why nothing can continue a body.
 const (
+	ErrOff         Impossible = "transport: the rule or the caller allows no further request"
+	ErrStatus      Impossible = "transport: the response is an error"
+	ErrMethod      Impossible = "transport: only a GET, or a request that may be repeated, is sent again for it"
+	ErrFinal       Impossible = "transport: another request would not help"
+	ErrBelow       Impossible = "transport: a Transport below has asked for the rest"
 	ErrStream      Impossible = "transport: the response is a stream"
 	ErrNoRanges    Impossible = "transport: the server says Accept-Ranges: none, and the request is not sent again whole"
 	ErrNoValidator Impossible = "transport: the response has no strong validator, and the request is not sent again whole"
@@ -51,12 +52,14 @@ const (
 func (i Impossible) Error() string { return string(i) }
 
 // Check reports whether the body of resp, the response to req, can be continued after a
-// cut, and how. If not, the error says why. again says that the request may be sent
+// cut, and how. There is a body. If it cannot, the error says why. again says that the request may be sent
 // again whole. Check does not allocate.
 func Check(req *http.Request, resp *http.Response, again bool) (plan Plan, err error) {
 	switch {
-	case !Likely(resp), !isGet(req) && !again:
-		return plan, ErrNothing
+	case !Likely(resp):
+		return plan, ErrStatus
+	case !isGet(req) && !again:
+		return plan, ErrMethod
 	case ranged(req, resp, &plan):
 		return plan, nil
 	case IsStream(req, resp):

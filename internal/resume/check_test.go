@@ -103,7 +103,7 @@ func TestCheck(t *testing.T) {
 		"a stream":                 {get, http.Header{"Content-Type": {"Text/Event-Stream; x"}}, true, ErrStream, false},
 		"pictures":                 {get, http.Header{"Content-Type": {"multipart/x-mixed-replace"}}, true, ErrStream, false},
 		"lines":                    {get, http.Header{"Content-Type": {"application/x-ndjson"}}, true, ErrStream, false},
-		"a POST":                   {&http.Request{Method: http.MethodPost}, nil, false, ErrNothing, false},
+		"a POST":                   {&http.Request{Method: http.MethodPost}, nil, false, ErrMethod, false},
 		"a POST that may be again": {&http.Request{Method: http.MethodPost}, http.Header{"Etag": {`"a"`}}, true, nil, true},
 	} {
 		resp := &http.Response{StatusCode: 200, ContentLength: 10, Header: tt.header, Body: readCloser{}}

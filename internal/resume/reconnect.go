@@ -99,7 +99,7 @@ func (b *Body) attach(ctx context.Context, cut error, resp *http.Response) error
 	if b.complete(resp) {
 		b.sender.Discard(ctx, resp)
 		b.finish(cut)
-		b.release()
+		b.ended()
 		return nil
 	}
 	c, err := b.continuation(resp)

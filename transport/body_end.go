@@ -1,0 +1,112 @@
+// Telling how the body of a response ended badly for its reader.
+
+package transport
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/visit"
+)
+
+// A source is what a body knows of the call that it came from.
+type source struct {
+	t       *Transport
+	req     *http.Request // the caller's, who must not change it until the body is closed
+	rule    *rules.Resolved
+	spanned context.Context // what RequestStart returned; nil: no hook
+}
+
+func sourceOf(c *call) source {
+	s := source{c.t, c.Req, c.Rule, c.spanned}
+	if c.home != nil {
+		s.req, s.rule = c.home.Req, c.home.Rule
+	}
+	return s
+}
+
+// callFor returns the call for req, the caller's request or the request for the rest.
+func (s *source) callFor(req *http.Request) call {
+	c := call{t: s.t, Request: visit.Request{Ground: &s.t.ground, Req: req, Ctx: req.Context(), Rule: s.rule}}
+	c.takeOptions(optionsOf(req.Context()))
+	return c
+}
+
+// hearsOfCuts reports whether a trace or a logger is told of a body that is not continued.
+func (c *call) hearsOfCuts() bool {
+	return c.t.lines.Enabled(c.Ctx, slog.LevelWarn) || c.t.trace != nil && c.t.trace.Event != nil ||
+		c.options != nil && c.options.trace != nil && c.options.trace.Event != nil
+}
+
+// An endingBody tells of a bad end. Nothing continues it, and why says the reason. It is a
+// single allocation.
+type endingBody struct {
+	body flight.ObservedBody
+	source
+	sent int // attempts
+	why  error
+}
+
+// tellEndOf makes the body of a response tell of a bad end.
+func (c *call) tellEndOf(sent int, resp *http.Response, why error) {
+	b := &endingBody{source: sourceOf(c), sent: sent, why: why}
+	b.body.Wrap(resp, b)
+}
+
+// BodyEnded tells of a bad end.
+func (b *endingBody) BodyEnded(bytes int64, err error) {
+	if err != nil && err != io.EOF {
+		b.tellFailed(b.sent, bytes, err, b.why, resume.Tried(b.body.ReadCloser))
+	}
+}
+
+// tellFailed tells that a body ended with err at offset, and that nothing continues it. why
+// says the reason, unless the caller's context has ended, or a Transport below gave up.
+func (s *source) tellFailed(sent int, offset int64, err, why error, below bool) {
+	c := s.callFor(s.req)
+	defer c.ObeyCancel()()
+	e := &ResumeError{Offset: offset, Reason: ReasonNotResumable, Err: err, Cause: why, url: s.req.URL.String()}
+	switch {
+	case c.Ctx.Err() != nil:
+		e.Reason, e.Cause = c.reasonGone(), flight.ContextErr(c.Ctx)
+	case below || gaveUpBelow(s.req, nil, err):
+		e.Reason, e.Cause = ReasonNested, resume.ErrBelow
+	}
+	s.tellEnd(sent, e)
+}
+
+// reasonOf returns the Reason for a cause that does not come from the loop.
+func (s *source) reasonOf(cause error) Reason {
+	switch {
+	case s.req.Context().Err() != nil:
+		c := s.callFor(s.req)
+		return c.reasonGone()
+	case cause == resume.ErrLimit:
+		return ReasonResumeMax
+	}
+	if _, ok := cause.(resume.Impossible); ok {
+		return ReasonNotResumable
+	}
+	return ReasonMismatch
+}
+
+// tellEnd reports the end of a body to the observers.
+func (s *source) tellEnd(sent int, e *ResumeError) {
+	h := s.t.ground.Hosts.Acquire(s.req.URL)
+	defer h.Release()
+	h.ReleaseCount() // no request is sent
+	c := s.callFor(s.req)
+	c.State, c.spanned = h, s.spanned
+	(&report{call: &c, offset: e.Offset}).tellObservers(nil, &entry{
+		Attempt: Attempt{Number: sent, Err: e, Time: time.Now()},
+		reason:  e.Reason,
+		sent:    sent,
+		body:    true,
+	})
+}
