@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/logbook"
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
@@ -62,6 +63,14 @@ func (c Condition) limit() string {
 		return conditionNames[c][1]
 	}
 	return ""
+}
+
+// rank returns the rank of the log lines about the condition.
+func (c Condition) rank() logbook.Rank {
+	if c == ConditionDown {
+		return logbook.RankDown
+	}
+	return logbook.RankOther
 }
 
 // A HostChange says that a condition of a host began or is over. The limits have no timers.

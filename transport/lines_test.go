@@ -12,9 +12,11 @@ import (
 	"net/url"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 	"unicode"
@@ -229,6 +231,80 @@ func TestChangesPerMinute(t *testing.T) {
 		assert.LessOrEqual(t, lines, 8)
 		last := log.records()[len(log.records())-1]
 		assert.Equal(t, true, attr(last, "over"), "the last line says how it is now: %s", last.Message)
+	})
+}
+
+// TestAnOutageIsToldAmongOtherChanges: lines about a quota that comes and goes take no line from
+// an outage.
+func TestAnOutageIsToldAmongOtherChanges(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log journal
+		var seen changes
+		start, left := time.Now(), 12
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Pacing: policy.On, Gate: policy.Gate{Start: 10}}, Logger: log.logger(), Trace: seen.trace(),
+			Base: rt(func(req *http.Request) (*http.Response, error) {
+				if at := time.Since(start); at > 30*time.Second && at < 55*time.Second {
+					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+				}
+				left = 112 - left
+				h := http.Header{"X-Ratelimit-Limit": {"100"}, "X-Ratelimit-Remaining": {strconv.Itoa(left)}, "X-Ratelimit-Reset": {"3"}}
+				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: h, Request: req}, nil
+			})})
+		for range 200 {
+			go fetch(t, tr, t.Context(), "http://h.test/")
+			time.Sleep(300 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Minute)
+		assert.Subset(t, seen.told(), []string{"down", "no longer down"})
+		var about []string
+		for _, r := range log.records() {
+			if attr(r, "condition") == "down" {
+				about = append(about, r.Message)
+				assert.Nil(t, attr(r, "skipped"))
+			}
+		}
+		require.Len(t, about, 2)
+		assert.Contains(t, about[0], "http://h.test is down (connection refused)")
+		assert.Contains(t, about[1], "http://h.test is back after")
+	})
+}
+
+// TestAHostThatFlaps: of a host that is down again and again the last state is told, with the
+// number of the lines that are left out.
+func TestAHostThatFlaps(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log journal
+		var seen changes
+		down := false
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, Logger: log.logger(), Trace: seen.trace(),
+			Base: rt(func(req *http.Request) (*http.Response, error) {
+				if down {
+					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+				}
+				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
+			})})
+		for i := range 1200 {
+			down = i/40%2 == 0
+			go fetch(t, tr, t.Context(), "http://h.test/")
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Minute)
+		told := len(seen.told())
+		require.Greater(t, told, 4)
+		var lines []slog.Record
+		skipped := 0
+		for _, r := range log.records() {
+			if attr(r, "condition") == "down" {
+				n, _ := attr(r, "skipped").(int64)
+				lines, skipped = append(lines, r), skipped+int(n)
+			}
+		}
+		assert.Equal(t, told, len(lines)+skipped)
+		assert.NotZero(t, skipped)
+		for i := 4; i < len(lines); i++ {
+			assert.GreaterOrEqual(t, lines[i].Time.Sub(lines[i-4].Time), time.Minute)
+		}
+		assert.Contains(t, lines[len(lines)-1].Message, " is back after ")
 	})
 }
 

@@ -231,7 +231,7 @@ func (t *Transport) logChange(h HostChange) {
 	all.Add(h.Waiting > 0, slog.Int("waiting", h.Waiting))
 	all.Add(h.Room > 0, slog.Int("room", h.Room))
 	all.Add(h.Lane > 0, slog.Int("lane", h.Lane))
-	t.lines.WriteChange(logbook.Line[lineKey]{Ctx: h.Context, Level: level, Host: h.Host, Text: h.String(), Attrs: all})
+	t.lines.WriteChange(logbook.Line[lineKey]{Ctx: h.Context, Level: level, Host: h.Host, Rank: h.Condition.rank(), Text: h.String(), Attrs: all})
 }
 
 // newError returns the error of a call that ends without a response.

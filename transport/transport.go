@@ -93,8 +93,9 @@ type Config struct {
 	// summed up: after the first line there is one per second, and fewer while they go on,
 	// down to one per minute. Their number is the attribute count, and within is the time
 	// between the first and the last of them. A host with more than four such kinds of lines
-	// has one line for the rest, and it has at most four lines per minute about its state. Of
-	// the lines that are not written, skipped is the number. What is held back when the
+	// has one line for the rest. It has at most four lines per minute that say whether it is
+	// down, and four about the rest of its state. Beyond that the last state is told, and
+	// skipped is the number of the lines that are left out. What is held back when the
 	// process ends is lost.
 	//
 	// A line about a request has the attributes host, method, url and reason, and attempt

@@ -19,11 +19,21 @@ const (
 	longSpan  = time.Minute
 	// keysOfHost is how many keys of a host are told apart. All others are one.
 	keysOfHost = 4
-	// changesOfHost is how many lines about its state a host has within changesTime.
-	changesOfHost = 4
+	// changesOfRank is how many lines of a rank about its state a host has within changesTime.
+	changesOfRank = 4
 	changesTime   = time.Minute
 	// hostsOfLog is how many hosts are told apart at a time. All others are one.
 	hostsOfLog = 1024
+)
+
+// A Rank is that of a line about the state of a host. Each rank has lines of its own, so that no
+// other rank takes their place.
+type Rank uint8
+
+const (
+	RankDown  Rank = iota // whether the host is down
+	RankOther             // anything else
+	ranks
 )
 
 // A Line is a line of the log. Lines of a host with the same Key are alike.
@@ -31,7 +41,8 @@ type Line[K comparable] struct {
 	Ctx   context.Context
 	Level slog.Level
 	Host  string
-	Key   K
+	Key   K    // of a line about a request
+	Rank  Rank // of a line about the state of the host
 	Text  string
 	Attrs []slog.Attr
 }
@@ -52,9 +63,14 @@ type Book[K comparable] struct {
 // about the state of the host takes the turn of a repeat. So a host has 5 lines per second.
 type hostLines[K comparable] struct {
 	repeats [keysOfHost + 1]repeat[K] // the last is for all other keys
-	changes [changesOfHost]time.Time  // when the last lines about the state were written
-	waiting []Line[K]                 // about the state, whose turn comes later
-	skipped int                       // changes that have no line, since the last
+	states  [ranks]stateLines[K]
+}
+
+// stateLines are the lines of a rank about the state of a host.
+type stateLines[K comparable] struct {
+	written [changesOfRank]time.Time // when the last of them were written
+	waiting []Line[K]                // whose turn comes later
+	skipped int                      // changes that have no line, since the last
 }
 
 // A repeat sums up the lines of a key.
@@ -90,19 +106,20 @@ func (s *Book[K]) Write(l Line[K]) {
 }
 
 // WriteChange writes a line about the state of a host, or holds it back. If there is too much to
-// tell, the latest counts.
+// tell of a rank, the latest counts.
 func (s *Book[K]) WriteChange(l Line[K]) {
 	s.add(l.Host, func(h *hostLines[K], now time.Time) {
-		if n := len(h.waiting); n > 0 && (n == changesOfHost || now.Before(h.nextChangeAt())) {
+		state := &h.states[l.Rank]
+		if n := len(state.waiting); n > 0 && (n == changesOfRank || now.Before(state.nextAt())) {
 			l.Ctx = context.Background()
-			h.waiting[n-1] = l
-			h.skipped++
+			state.waiting[n-1] = l
+			state.skipped++
 			return
 		}
-		if now.Before(h.changeDue()) {
+		if now.Before(h.changeDue(state)) {
 			l.Ctx = context.Background()
 		}
-		h.waiting = append(h.waiting, l)
+		state.waiting = append(state.waiting, l)
 	})
 }
 
@@ -194,7 +211,12 @@ func (h *hostLines[K]) idle(now time.Time) bool {
 			return false
 		}
 	}
-	return len(h.waiting) == 0 && now.Sub(h.changes[changesOfHost-1]) >= changesTime
+	for i := range h.states {
+		if s := &h.states[i]; len(s.waiting) > 0 || now.Sub(s.written[changesOfRank-1]) < changesTime {
+			return false
+		}
+	}
+	return true
 }
 
 // repeat returns the place for a key.
@@ -215,13 +237,13 @@ func (h *hostLines[K]) repeat(key K, now time.Time) *repeat[K] {
 	return free
 }
 
-// nextChangeAt returns when a further line about the state may be written.
-func (h *hostLines[K]) nextChangeAt() time.Time { return h.changes[0].Add(changesTime) }
+// nextAt returns when the rank may have a further line.
+func (s *stateLines[K]) nextAt() time.Time { return s.written[0].Add(changesTime) }
 
-// changeDue returns when the first line about the state that waits is due.
-func (h *hostLines[K]) changeDue() time.Time {
+// changeDue returns when the first line of a rank that waits is due.
+func (h *hostLines[K]) changeDue(s *stateLines[K]) time.Time {
 	at := h.oldestRepeat().shown.Add(shortSpan)
-	if allowed := h.nextChangeAt(); at.Before(allowed) {
+	if allowed := s.nextAt(); at.Before(allowed) {
 		return allowed
 	}
 	return at
@@ -241,16 +263,11 @@ func (h *hostLines[K]) oldestRepeat() *repeat[K] {
 
 // takeReady appends the lines that may be written now, and forgets them.
 func (h *hostLines[K]) takeReady(now time.Time, all []Line[K]) []Line[K] {
-	for len(h.waiting) > 0 && !now.Before(h.changeDue()) {
-		l := h.waiting[0]
-		h.waiting[0] = Line[K]{} // the array keeps no request in memory
-		if h.waiting = h.waiting[1:]; h.skipped > 0 {
-			l.Attrs = append(l.Attrs, slog.Int("skipped", h.skipped))
-			h.skipped = 0
+	for i := range h.states {
+		for s := &h.states[i]; len(s.waiting) > 0 && !now.Before(h.changeDue(s)); {
+			all = append(all, s.take(now))
+			h.oldestRepeat().shown = now
 		}
-		h.oldestRepeat().shown = now
-		h.changes = [changesOfHost]time.Time(append(h.changes[1:], now)) // in the order in which they were written
-		all = append(all, l)
 	}
 	for i := range h.repeats {
 		if r := &h.repeats[i]; r.held > 0 && !now.Before(r.due()) {
@@ -260,10 +277,24 @@ func (h *hostLines[K]) takeReady(now time.Time, all []Line[K]) []Line[K] {
 	return all
 }
 
+// take returns the first line that waits, and forgets it.
+func (s *stateLines[K]) take(now time.Time) Line[K] {
+	l := s.waiting[0]
+	s.waiting[0] = Line[K]{} // the array keeps no request in memory
+	if s.waiting = s.waiting[1:]; s.skipped > 0 {
+		l.Attrs = append(l.Attrs, slog.Int("skipped", s.skipped))
+		s.skipped = 0
+	}
+	s.written = [changesOfRank]time.Time(append(s.written[1:], now)) // in the order in which they were written
+	return l
+}
+
 // due returns when the next line that is held back is due. It is zero if there is none.
 func (h *hostLines[K]) due() (at time.Time) {
-	if len(h.waiting) > 0 {
-		at = h.changeDue()
+	for i := range h.states {
+		if s := &h.states[i]; len(s.waiting) > 0 && (at.IsZero() || h.changeDue(s).Before(at)) {
+			at = h.changeDue(s)
+		}
 	}
 	for i := range h.repeats {
 		if r := &h.repeats[i]; r.held > 0 && (at.IsZero() || r.due().Before(at)) {
