@@ -99,7 +99,8 @@ func (e *bodyError) Unwrap() []error {
 // after several attempts, if a limit withheld a retry, and for a request that it
 // refused to send. errors.Is and errors.As see Err in it, and Timeout reports the same
 // as Err does. The error of a single attempt is returned as it is, unless a limit
-// withheld the retry.
+// withheld the retry. So is the error of a context that ended before the request was sent,
+// unless a limit made the request wait.
 //
 // When http.Client.Timeout fires, net/http replaces this error by a text of its own.
 // Only a [Trace] then has the history. http.Client wraps any error into a *url.Error
@@ -200,7 +201,7 @@ func (e *Error) endText() string {
 		return " while it waited for its turn (" + e.Limit + ")"
 	case len(e.Attempts) == 0:
 		return "" // "not sent" says it
-	case errors.Is(e.Err, context.Canceled), errors.Is(e.Err, visit.ErrRequestCanceled):
+	case errors.Is(e.Err, context.Canceled), errors.Is(e.Err, flight.ErrRequestCanceled):
 		return ""
 	case errors.Is(e.Err, context.DeadlineExceeded) && !errors.Is(e.ended, context.Canceled):
 		return ""
@@ -208,6 +209,12 @@ func (e *Error) endText() string {
 		return " (deadline exceeded)"
 	}
 	return " (canceled)"
+}
+
+// isOfContext reports whether the request was not sent because its context had ended, and no
+// limit made it wait. Then there is nothing to tell but the error of the context.
+func (e *Error) isOfContext() bool {
+	return len(e.Attempts) == 0 && e.Limit == "" && e.queued == (Queued{}) && (e.Reason == ReasonCanceled || e.Reason == ReasonTimeout)
 }
 
 // Unwrap returns Err.

@@ -43,7 +43,7 @@ func TestErrorTexts(t *testing.T) {
 		{transport.Error{Reason: transport.ReasonCanceled, Attempts: sent(reset), Err: context.DeadlineExceeded}, "gave up after 1 attempt, last error connection reset by peer: context deadline exceeded"},
 		{transport.Error{Reason: transport.ReasonCanceled, Attempts: sent(503, io.ErrClosedPipe), Err: io.ErrClosedPipe}.Ended(context.DeadlineExceeded), "gave up after 2 attempts, last status 503 (deadline exceeded): io: read/write on closed pipe"},
 		{transport.Error{Reason: transport.ReasonCanceled, Attempts: sent(503, io.ErrClosedPipe), Err: io.ErrClosedPipe}.Ended(context.Canceled), "gave up after 2 attempts, last status 503 (canceled): io: read/write on closed pipe"},
-		{transport.Error{Reason: transport.ReasonCanceled, Attempts: sent(503), Err: transport.ErrRequestCanceled}, "gave up after 1 attempt, last status 503: request canceled"},
+		{transport.Error{Reason: transport.ReasonCanceled, Attempts: sent(503), Err: transport.ErrRequestCanceled}, "gave up after 1 attempt, last status 503: net/http: request canceled"},
 		{transport.Error{Reason: transport.ReasonCanceled, Err: context.DeadlineExceeded}, "not sent: context deadline exceeded"},
 		{transport.Error{Reason: transport.ReasonCanceled, Limit: "gate", Err: context.DeadlineExceeded}, "not sent while it waited for its turn (gate): context deadline exceeded"},
 		{transport.Error{Reason: transport.ReasonTimeout, Attempts: sent(503, 502, 503), Err: context.DeadlineExceeded}, "gave up after 3 attempts, last status 503: context deadline exceeded"},

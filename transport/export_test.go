@@ -38,7 +38,7 @@ var (
 	Discard            = flight.Discard
 	Encodes            = rules.Encodes
 	ErrOverElapsed     = errOverElapsed
-	ErrRequestCanceled = visit.ErrRequestCanceled
+	ErrRequestCanceled = flight.ErrRequestCanceled
 	IsTimeout          = isTimeout
 	Joined             = rules.Joined
 	Marked             = markResponse

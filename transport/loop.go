@@ -202,14 +202,18 @@ func (x *exchange) makeAttempts() (*http.Response, error) {
 	if x.Req.Body != nil {
 		x.keepBody()
 	}
-	if no := x.admit(x.sent == 0); no != nil {
-		if x.sent == 0 {
-			x.takeBackCount() // a refused request does not reach the host and earns no retry
-		}
-		return nil, x.refuse(no)
+	no := x.admit(x.sent == 0)
+	if no == nil {
+		x.send()
+		return x.loop()
 	}
-	x.send()
-	return x.loop()
+	if x.sent == 0 {
+		x.takeBackCount() // a refused request does not reach the host and earns no retry
+	}
+	if e := x.refuse(no); !e.isOfContext() {
+		return nil, e
+	}
+	return nil, no.Err
 }
 
 // loop judges the outcome of an attempt. Then it delivers the outcome, or it

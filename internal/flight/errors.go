@@ -14,6 +14,10 @@ var (
 	errUnconnected = errors.New("transport: no connection in time") // is in the error of Rule.ConnectTimeout
 
 	ErrStalled error = &TimeoutError{Text: "transport: no progress"}
+
+	// ErrRequestCanceled is the cause of the end of a context that Request.Cancel ended. Its
+	// text is that of net/http.
+	ErrRequestCanceled = errors.New("net/http: request canceled")
 )
 
 // A TimeoutError says that something took too long. errors.Is also sees
@@ -42,11 +46,15 @@ type ContextError struct {
 	Err, Cause error
 }
 
-// ContextErr returns the error of a context that has ended.
+// ContextErr returns the error of a context that has ended. If Request.Cancel ended it, the
+// caller knows of no context.
 func ContextErr(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == nil || cause == err {
+	switch cause {
+	case nil, err:
 		return err
+	case ErrRequestCanceled:
+		return cause
 	}
 	return &ContextError{err, cause}
 }

@@ -4,7 +4,6 @@ package visit
 
 import (
 	"context"
-	"errors"
 	"math"
 	"net/http"
 	"time"
@@ -37,9 +36,6 @@ type Course struct {
 	Plain bool  // they go without Expect, after a 417
 }
 
-// ErrRequestCanceled is the cause of the end of a context that Request.Cancel ended.
-var ErrRequestCanceled = errors.New("transport: request canceled")
-
 // ObeyCancel makes the closing of Request.Cancel end r.Ctx, so that every wait of
 // the exchange sees it. Old callers still use Request.Cancel. The attempts keep
 // the caller's context, because the base transport looks at the channel itself,
@@ -56,14 +52,14 @@ func (r *Request) ObeyCancel() (stop func()) {
 	r.Ctx, r.Linked = ctx, true
 	select {
 	case <-canceled:
-		cancel(ErrRequestCanceled)
+		cancel(flight.ErrRequestCanceled)
 		return func() {}
 	default:
 	}
 	go func() {
 		select {
 		case <-canceled:
-			cancel(ErrRequestCanceled)
+			cancel(flight.ErrRequestCanceled)
 		case <-ctx.Done():
 		}
 	}()

@@ -293,7 +293,7 @@ func (c *call) gone() bool { return c.ends <= c.world.now() }
 // context's error and cause.
 func (c *call) checkContextError() {
 	ctx := c.req.Context()
-	if c.plan.oldStyle && (ctx.Err() == nil || errors.Is(c.err, context.Canceled)) {
+	if c.plan.oldStyle && (ctx.Err() == nil || errors.Is(c.err, context.Canceled) || strings.Contains(c.err.Error(), "net/http: request canceled")) {
 		return // the channel was closed first
 	}
 	if !errors.Is(c.err, ctx.Err()) && !errors.Is(c.err, context.Cause(ctx)) {
