@@ -12,11 +12,16 @@
 //   - Once a server may have acted on a request, only a request that is idempotent without an
 //     Idempotency-Key goes on, because another server need not know the key. A request whose
 //     key the caller made stays, because an earlier call may have sent it.
+//   - An alternate that cannot be reached because of its name, its address or its certificate is
+//     left out from then on, and so is a host like that. So is an alternate that says that
+//     it does not have the resource, does not know the client or does not take the method.
+//     That proves nothing, so the last attempt is then at the host, and its outcome counts.
 //   - A hedge stays at the place of the attempt beside which it runs.
 
 package transport
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -41,6 +46,14 @@ type places struct {
 	bridge resume.Bridge // of a reconnect; how its body goes on at another origin
 	origin int8          // the place that the bytes of this body come from
 	bound  bool          // a server may have acted on the request, so it stays there
+	first  *kept         // the last outcome of the request's own host; nil: none
+}
+
+// A kept outcome of the request's own host is for the caller if no alternate has the answer.
+type kept struct {
+	resp   *http.Response // nil: an error, or its body could not be kept
+	err    error
+	status int
 }
 
 // findPlaces finds the places of a call. caller is the caller's request.
@@ -280,7 +293,7 @@ func (x *exchange) bestOtherPlace(untried bool) (best *place, down bool) {
 			best, bestRank = p, rank
 		}
 	}
-	if bestRank == 3 && !x.shuns(x.place) {
+	if bestRank == 3 && !x.barred && !x.shuns(x.place) {
 		return nil, false
 	}
 	return best, bestRank%2 == 1
@@ -302,6 +315,54 @@ func (x *exchange) bindToPlace(v classify.Verdict) {
 	}
 }
 
+// isNoAnswer reports whether the outcome at hand says nothing about the request: the attempt did
+// not come to a server, or an alternate does not serve what its host serves.
+func (x *exchange) isNoAnswer() bool {
+	switch {
+	case x.places.bound || x.timing.kind == KindNone:
+		return false
+	case x.resp != nil:
+		return x.at > 0 && !x.segment && isForeign(x.resp.StatusCode)
+	case x.Ctx.Err() != nil || retryable(x.verdict):
+		return false // it goes on anyway
+	}
+	switch classify.KindOf(x.err) {
+	case classify.DNS, classify.Dial:
+		return true
+	case classify.TLS: // an alert may come after the handshake
+		return x.way.Link.Unsent() || x.isIdempotentAnywhere()
+	}
+	return false
+}
+
+// isForeign reports whether a status may mean that an alternate does not have what the host
+// has: its resources, its clients or its methods.
+func isForeign(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone, http.StatusNotImplemented:
+		return true
+	}
+	return false
+}
+
+// leaveOut leaves the present place out, and reports whether there is another.
+func (x *exchange) leaveOut() bool {
+	x.barred = true
+	return slices.ContainsFunc(x.places.all, func(p *place) bool { return p != x.place && p.mayBeNext(false) })
+}
+
+// deliverKept gives the caller the outcome of the request's own host. That at hand is no answer.
+func (x *exchange) deliverKept(k *kept, reason Reason) (*http.Response, error) {
+	flight.Discard(x.Ctx, x.resp)
+	switch {
+	case k.resp != nil:
+		return markResponse(k.resp, x.own.Req, reason, x.report.history), nil
+	case k.err == nil:
+		return nil, x.report.newError(reason, fmt.Errorf("transport: the response has status %d", k.status))
+	}
+	return nil, x.report.newError(reason, k.err)
+}
+
 // choosePlace returns the place of the next attempt, after an outcome about which d decided. If it is
 // another place than that of the outcome, f and d are those of an attempt there.
 func (x *exchange) choosePlace(f *facts, d *decision) (to *place) {
@@ -314,14 +375,14 @@ func (x *exchange) choosePlace(f *facts, d *decision) (to *place) {
 	}
 	switch d.reason {
 	case ReasonRetry:
-		if x.resp != nil && x.resp.StatusCode < http.StatusInternalServerError {
+		if x.resp != nil && x.resp.StatusCode < http.StatusInternalServerError && !x.barred {
 			return x.place // it is about the request, its connection or this client
 		}
 	case ReasonDeadline, ReasonMaxRetryAfter, ReasonMaxElapsed, ReasonCooldown:
 	default:
 		return x.place
 	}
-	if to, _ = x.bestOtherPlace(false); to == nil {
+	if to = x.nextPlace(); to == nil {
 		return x.place
 	}
 	g := *f
@@ -331,17 +392,33 @@ func (x *exchange) choosePlace(f *facts, d *decision) (to *place) {
 	}
 	g.turn, g.limit, g.refused = to.limits.NextTurn(d.Time)
 	reason, wait := decide(g)
-	if reason != ReasonRetry {
+	if reason != ReasonRetry && !x.barred {
 		return x.place
 	}
 	*f, d.reason, d.Wait = g, reason, wait
+	if reason != ReasonRetry {
+		return x.place
+	}
 	return to
+}
+
+// nextPlace returns the place that is best for the next attempt, apart from the present. If an
+// alternate gave no answer, the last attempt is at the request's own host. nextPlace returns nil if
+// there is none.
+func (x *exchange) nextPlace() *place {
+	own := &x.own
+	last := x.sent+1 >= x.Rule.Policy.Attempts && slices.ContainsFunc(x.places.all[1:], func(p *place) bool { return p.barred })
+	if last && !x.segment && x.place != own && own.mayBeNext(false) && !x.places.bound {
+		return own
+	}
+	best, _ := x.bestOtherPlace(false)
+	return best
 }
 
 // admitSomewhere admits an attempt at the place that is due. If that is down, or if its limits
 // refuse the attempt, it admits the attempt at a place that the call has not been to.
 func (x *exchange) admitSomewhere(first bool) *visit.Refusal {
-	if m := x.State.MachinesMade(); !x.tried && m != nil && x.sparesHost(x.place, m) {
+	if m := x.State.MachinesMade(); x.sent == 0 && m != nil && x.sparesHost(x.place, m) {
 		if to, down := x.bestOtherPlace(true); to != nil && !down {
 			x.moveTo(to)
 		}

@@ -1,14 +1,24 @@
 package transport_test
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
@@ -158,4 +168,178 @@ func TestDeadlineIsAFailureIfTheHostHadItsTime(t *testing.T) {
 			assert.Equal(t, row.down, isDown(tr))
 		})
 	}
+}
+
+// An endpoint that cannot be reached because of its name, its address or its certificate costs
+// no request that another endpoint answers.
+func TestEndpointThatCannotBeReached(t *testing.T) {
+	for name, err := range map[string]error{
+		"unknown name":      &net.DNSError{Err: "no such host", Name: "b.test", IsNotFound: true},
+		"wrong address":     &net.OpError{Op: "dial", Net: "tcp", Err: &net.AddrError{Err: "invalid port", Addr: "b.test:99999"}},
+		"wrong certificate": &tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}, Host: "b.test"}},
+		"handshake alert":   &net.OpError{Op: "remote error", Err: tls.AlertError(40)},
+	} {
+		inBubble(t, "alternate: "+name, func(t *testing.T) {
+			r := newRegions()
+			tr := r.transport(t, policy.Rule{Attempts: 3, Backoff: backoff.Constant(0)})
+			r.set("b.test", faults.Fail(err))
+			flaky := 0
+			r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
+				flaky++
+				return play(req, status(200+303*(flaky%2))) // each second attempt succeeds
+			}))
+			failed := 0
+			for range 10 {
+				if !succeeds(t, tr, http.MethodGet, "http://a.test/") {
+					failed++
+				}
+			}
+			assert.Zero(t, failed, "of 10")
+		})
+		inBubble(t, "host: "+name, func(t *testing.T) {
+			r := newRegions()
+			tr := r.transport(t, policy.Rule{Attempts: 3, Backoff: backoff.Constant(0)})
+			r.set("a.test", faults.Fail(err))
+			failed := 0
+			for range 8 {
+				if !succeeds(t, tr, http.MethodGet, "http://a.test/") {
+					failed++
+				}
+			}
+			assert.Zero(t, failed, "of 8")
+			assert.True(t, isDown(tr))
+		})
+		inBubble(t, "both: "+name, func(t *testing.T) {
+			r := newRegions()
+			tr := r.transport(t, policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Second)}, "http://c.test")
+			r.set("a.test", faults.Fail(err))
+			r.set("b.test", faults.Fail(err))
+			r.set("c.test", faults.Fail(err))
+			_, got := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil))
+			require.ErrorIs(t, got, err)
+			assert.Len(t, r.at("a.test", 0), 1, "nothing is tried twice")
+			assert.Len(t, r.at("b.test", 0), 1)
+			assert.Len(t, r.at("c.test", 0), 1)
+			assert.Zero(t, r.now().Truncate(time.Second))
+		})
+	}
+}
+
+// What says nothing about the endpoint stays where it is: the end of the context, and a
+// request that nobody could send.
+func TestRequestThatNoEndpointCouldServe(t *testing.T) {
+	for name, err := range map[string]error{
+		"header":  errors.New(`net/http: invalid header field value for "X"`),
+		"context": context.Canceled,
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			r := newRegions()
+			tr := r.transport(t, policy.Rule{Attempts: 3, Backoff: backoff.Constant(0)})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r.set("a.test", rt(func(*http.Request) (*http.Response, error) {
+				if name == "context" {
+					cancel()
+				}
+				return nil, err
+			}))
+			_, got := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx))
+			require.ErrorIs(t, got, err)
+			assert.Empty(t, r.at("b.test", 0))
+		})
+	}
+}
+
+// A POST goes on only if the handshake surely failed before it was sent.
+func TestAlertAfterAPostWasSent(t *testing.T) {
+	for name, sent := range map[string]bool{"in the handshake": false, "after it": true} {
+		inBubble(t, name, func(t *testing.T) {
+			r := newRegions()
+			tr := r.transport(t, policy.Rule{Attempts: 3, Backoff: backoff.Constant(0)})
+			r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
+				trace := httptrace.ContextClientTrace(req.Context())
+				if trace == nil {
+					return nil, errors.New("nobody asks for the connection")
+				}
+				trace.GetConn("a.test:443")
+				if sent {
+					trace.GotConn(httptrace.GotConnInfo{})
+				}
+				return nil, &net.OpError{Op: "remote error", Err: tls.AlertError(40)}
+			}))
+			assert.Equal(t, !sent, succeeds(t, tr, http.MethodPost, "http://a.test/"))
+		})
+	}
+}
+
+// An alternate that does not have what the host has is no answer, because that proves
+// nothing. The caller gets the outcome of the host.
+func TestAlternateThatDoesNotHaveIt(t *testing.T) {
+	for _, not := range []int{401, 403, 404, 405, 410, 501} {
+		for name, row := range map[string]struct {
+			method   string
+			attempts int
+			host     []answer // one after the other, and then the last
+			down     bool     // before the request
+			others   []string
+			want     string // status and body, or an error
+			first    int    // attempts at the host
+			other    int    // attempts at the alternate
+		}{
+			"the host recovers":      {host: []answer{status(503), status(200)}, want: "200 of a.test", first: 2, other: 1},
+			"the host fails":         {host: []answer{status(503)}, want: "503 of a.test", first: 3, other: 1},
+			"no attempt is left":     {attempts: 2, host: []answer{status(503)}, want: "503 of a.test", first: 1, other: 1},
+			"an error is left":       {attempts: 2, host: []answer{refuses}, want: "connection refused", first: 1, other: 1},
+			"a POST":                 {method: http.MethodPost, attempts: 2, host: []answer{refuses}, want: "connection refused", first: 1, other: 1},
+			"the host has no name":   {host: []answer{faults.Fail(&net.DNSError{Err: "no such host", IsNotFound: true})}, want: "no such host", first: 1, other: 1},
+			"the host does not know": {host: []answer{status(503), status(404)}, want: "404 of a.test", first: 2, other: 1},
+			"the host was down":      {down: true, host: []answer{status(200)}, want: "200 of a.test", first: 1, other: 1},
+			"the host is down":       {down: true, host: []answer{status(503)}, want: "503 of a.test", first: 3, other: 1},
+			"another has it":         {host: []answer{status(503)}, others: []string{"http://c.test"}, want: "200 of c.test", first: 1, other: 1},
+			"the last is the host":   {attempts: 2, down: true, host: []answer{status(200)}, others: []string{"http://c.test"}, want: "200 of a.test", first: 1, other: 1},
+			"one attempt":            {attempts: 1, down: true, host: []answer{status(200)}, want: fmt.Sprint(not, " of b.test"), first: 0, other: 1},
+		} {
+			inBubble(t, fmt.Sprint(not, ": ", name), func(t *testing.T) {
+				r := newRegions()
+				rule := policy.Rule{Attempts: cmp.Or(row.attempts, 4), Backoff: backoff.Constant(100 * time.Millisecond), Download: policy.Download{Memory: 1 << 10}}
+				tr := r.transport(t, rule, row.others...)
+				if row.down {
+					r.set("a.test", refuses)
+					for range 5 {
+						_ = closing(tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil)))
+					}
+					assert.True(t, row.attempts == 1 || isDown(tr))
+				}
+				n := 0
+				r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
+					n++
+					return withBody(play(req, row.host[min(n, len(row.host))-1]))
+				}))
+				r.set("b.test", rt(func(req *http.Request) (*http.Response, error) { return withBody(play(req, status(not))) }))
+				r.set("c.test", rt(func(req *http.Request) (*http.Response, error) { return withBody(play(req, status(200))) }))
+				from := r.now()
+				resp, err := tr.RoundTrip(newRequest(t, cmp.Or(row.method, http.MethodGet), "http://a.test/", nil))
+				if err != nil {
+					require.ErrorContains(t, err, row.want)
+				} else {
+					body, err := io.ReadAll(resp.Body)
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					assert.Equal(t, row.want, fmt.Sprint(resp.StatusCode, " ", string(body)))
+					assert.Contains(t, row.want, resp.Request.URL.Host)
+				}
+				assert.Len(t, r.at("a.test", from), row.first)
+				assert.Len(t, r.at("b.test", from), row.other, "it is left out")
+			})
+		}
+	}
+}
+
+// withBody gives a response a body that names its host.
+func withBody(resp *http.Response, err error) (*http.Response, error) {
+	if err == nil {
+		resp.Body = io.NopCloser(strings.NewReader("of " + resp.Request.URL.Host))
+		resp.ContentLength = -1
+	}
+	return resp, err
 }

@@ -27,7 +27,7 @@ func (c *call) awaitsBody(resp *http.Response) bool {
 
 // awaitFinalBody reads the body of a response that the caller would get.
 func (x *exchange) awaitFinalBody() {
-	if x.err != nil || retryable(x.verdict) || x.segment || !x.awaitsBody(x.resp) {
+	if x.err != nil || retryable(x.verdict) || x.segment || x.places != nil && x.isNoAnswer() || !x.awaitsBody(x.resp) {
 		return
 	}
 	if short, err := x.awaitBody(x.resp); err != nil {

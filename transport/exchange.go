@@ -68,7 +68,7 @@ func (c *call) isIdempotent() bool {
 // provesConnection reports whether it may matter that an attempt had no connection. A request that
 // is idempotent is sent again in any case.
 func (c *call) provesConnection() bool {
-	return c.Rule.Timeouts.Connect > 0 || c.Rule.Timed && !c.isIdempotent()
+	return c.Rule.Timeouts.Connect > 0 || c.home != nil && !flight.IsSafe(c.Req) || c.Rule.Timed && !c.isIdempotent()
 }
 
 // isVouchedFor reports whether somebody has allowed to repeat this very request: the
@@ -179,7 +179,7 @@ type place struct {
 	wait    time.Time // until then a response has asked to wait, or one of a Transport below
 	tried   bool      // the call has been here
 	refused bool      // its limits refused the attempt that is due
-	barred  bool      // nothing proves that it has the rest of the body
+	barred  bool      // it is left out: nothing proves that it has the rest of the body, or it gave no answer
 }
 
 // begin makes the limits and the road those of the call.

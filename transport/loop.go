@@ -382,6 +382,9 @@ func (x *exchange) judge() (d decision) {
 	over := x.forRoad()
 	x.tellOutcome(&over, &d)
 	d.stuck = retryable(d.Verdict) && x.road.LeaveConnection(&over)
+	if x.places != nil && x.isNoAnswer() && x.leaveOut() {
+		d.Verdict = classify.Refused
+	}
 	f := x.facts(&d)
 	to := x.chooseNext(&f, &d)
 	x.road.SetOut(&over, d.reason == ReasonRetry && to == x.place, d.Hint > 0)
@@ -549,6 +552,9 @@ func (x *exchange) commit(to *place, d *decision, backoff, busy time.Duration) {
 
 // deliver gives the last outcome to the caller.
 func (x *exchange) deliver(d *decision) (*http.Response, error) {
+	if x.barred && x.at > 0 && x.places.first != nil {
+		return x.deliverKept(x.places.first, d.reason)
+	}
 	resp, err := x.resp, x.err
 	if x.body != nil && resp != nil && (resp.StatusCode == http.StatusTemporaryRedirect || resp.StatusCode == http.StatusPermanentRedirect) {
 		x.body.Leave(x.Ctx)
@@ -587,8 +593,13 @@ func (x *exchange) discard(d *decision) (left *http.Response) {
 		flight.Dismiss(x.Ctx, x.short)
 		x.short = nil
 	}
-	if d.renew {
-		return flight.KeepWithin(x.Ctx, x.resp, limit, &x.Sleeper)
+	keeps := x.places != nil && !x.segment && d.Alternate == ""
+	if d.renew || keeps {
+		left = flight.KeepWithin(x.Ctx, x.resp, limit, &x.Sleeper)
+		if keeps {
+			x.places.first = &kept{left, d.Err, d.Status}
+		}
+		return left
 	}
 	flight.DrainWithin(x.Ctx, x.resp, limit, io.Discard, &x.Sleeper)
 	return nil
