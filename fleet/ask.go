@@ -58,13 +58,13 @@ func (f *Fleet) askLoop() {
 			}
 		}
 		if len(shared) > 0 {
-			f.askAll(shared)
+			f.sendQuestions(shared)
 		}
 	}
 }
 
-// askAll sends questions and hands over the answers.
-func (f *Fleet) askAll(asks []ask) {
+// sendQuestions sends questions and hands over the answers.
+func (f *Fleet) sendQuestions(asks []ask) {
 	commands := make([]command, 0, len(asks))
 	sent, away := time.Now(), f.store.link.away()
 	clock := f.roster.now()
@@ -80,15 +80,15 @@ func (f *Fleet) askAll(asks []ask) {
 	replies := f.store.run(f.store.ctx, commands)
 	for i, a := range asks {
 		if a.Kind == fleetmsg.AskTokens {
-			f.grant(a, sent, away, replies[i])
+			f.hearTokens(a, sent, away, replies[i])
 		} else {
-			f.permit(a.Host, replies[i])
+			f.hearProbe(a.Host, replies[i])
 		}
 	}
 }
 
-// permit hands over the answer to a question for a probe.
-func (f *Fleet) permit(host string, r *redis.Cmd) {
+// hearProbe hands over the answer to a question for a probe.
+func (f *Fleet) hearProbe(host string, r *redis.Cmd) {
 	v, err := r.Slice()
 	if err != nil || len(v) != 2 {
 		// Redis may have granted the probe and failed then.
@@ -101,8 +101,8 @@ func (f *Fleet) permit(host string, r *redis.Cmd) {
 	}
 }
 
-// grant hands over the answer to a question for tokens that was sent at a time.
-func (f *Fleet) grant(a ask, sent time.Time, away time.Duration, r *redis.Cmd) {
+// hearTokens hands over the answer to a question for tokens that was sent at a time.
+func (f *Fleet) hearTokens(a ask, sent time.Time, away time.Duration, r *redis.Cmd) {
 	v, err := r.Slice()
 	if err != nil || len(v) != 3 {
 		return

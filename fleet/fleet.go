@@ -208,7 +208,7 @@ func (f *Fleet) Tell(m fleetmsg.Message) {
 		return
 	}
 	if m.Kind == fleetmsg.AskProbe || m.Kind == fleetmsg.AskTokens {
-		f.ask(m)
+		f.putQuestion(m)
 		return
 	}
 	f.news.mu.Lock()
@@ -216,31 +216,31 @@ func (f *Fleet) Tell(m fleetmsg.Message) {
 	switch m.Kind {
 	case fleetmsg.Meet:
 		f.news.met.set(m.Host, struct{}{})
-		f.put(topic{kind: meet, host: m.Host}, always)
+		f.putNews(topic{kind: meet, host: m.Host}, always)
 	case fleetmsg.Hold:
-		f.hold(m)
+		f.putHold(m)
 	case fleetmsg.Quota:
-		f.quota(m)
+		f.putQuota(m)
 	case fleetmsg.Failing:
-		f.failing(m)
+		f.putFailing(m)
 	case fleetmsg.Working:
 		f.news.down.delete(m.Host)
 		if it := f.news.out.get(topic{kind: failing, host: m.Host}); it != nil {
 			f.news.out.withdraw(it)
 		}
-		f.put(topic{kind: working, host: m.Host}, always)
+		f.putNews(topic{kind: working, host: m.Host}, always)
 	case fleetmsg.ProbeFailed:
-		f.put(topic{kind: probeFailed, host: m.Host}, always)
+		f.putNews(topic{kind: probeFailed, host: m.Host}, always)
 	case fleetmsg.Unused:
-		f.unused(m)
+		f.putUnused(m)
 	}
 }
 
 func always(*item, time.Time) bool { return true }
 
-// hold tells the fleet of a hold, unless all members know it; the lock is held.
-func (f *Fleet) hold(m fleetmsg.Message) {
-	f.put(topic{hold, m.Host, m.Scope, ledger.HoldStatus(m.Status), ""}, func(it *item, now time.Time) bool {
+// putHold tells the fleet of a hold, unless all members know it; the lock is held.
+func (f *Fleet) putHold(m fleetmsg.Message) {
+	f.putNews(topic{hold, m.Host, m.Scope, ledger.HoldStatus(m.Status), ""}, func(it *item, now time.Time) bool {
 		if m.Wait <= 0 {
 			it.until = time.Time{}
 			// If the item is new, this member may have forgotten what it told.
@@ -256,46 +256,46 @@ func (f *Fleet) hold(m fleetmsg.Message) {
 	})
 }
 
-// quota tells the fleet of a quota; the lock is held.
-func (f *Fleet) quota(m fleetmsg.Message) {
+// putQuota tells the fleet of a quota; the lock is held.
+func (f *Fleet) putQuota(m fleetmsg.Message) {
 	if !(m.Amount >= 0) || !(m.Limit >= 0) || m.Wait <= 0 {
 		return
 	}
 	m.Amount, m.Limit = math.Floor(min(m.Amount, ledger.MaxAmount)), math.Floor(min(m.Limit, ledger.MaxAmount))
-	f.put(topic{kind: quota, host: m.Host, scope: m.Scope, unit: m.Unit}, func(it *item, now time.Time) bool {
+	f.putNews(topic{kind: quota, host: m.Host, scope: m.Scope, unit: m.Unit}, func(it *item, now time.Time) bool {
 		it.quota, it.resets = m, now.Add(min(m.Wait, ledger.MaxWait))
 		return true
 	})
 }
 
-// failing tells the fleet how a host fails, unless the fleet knows that the host is down;
+// putFailing tells the fleet how a host fails, unless the fleet knows that the host is down;
 // the lock is held.
-func (f *Fleet) failing(m fleetmsg.Message) {
+func (f *Fleet) putFailing(m fleetmsg.Message) {
 	if m.Failures < 1 {
 		return
 	}
 	if said, ok := f.news.down.get(m.Host); ok && time.Since(said) < downTime {
 		return
 	}
-	f.put(topic{kind: failing, host: m.Host}, func(it *item, now time.Time) bool {
+	f.putNews(topic{kind: failing, host: m.Host}, func(it *item, now time.Time) bool {
 		it.failures, it.since = m.Failures, now.Add(-max(0, min(m.Wait, ledger.MaxWait)))
 		return true
 	})
 }
 
-// unused gives tokens back; the lock is held.
-func (f *Fleet) unused(m fleetmsg.Message) {
+// putUnused gives tokens back; the lock is held.
+func (f *Fleet) putUnused(m fleetmsg.Message) {
 	if ledger.Valid(m) {
-		f.put(topic{kind: unused, host: m.Host, unit: m.Unit}, func(it *item, _ time.Time) bool {
+		f.putNews(topic{kind: unused, host: m.Host, unit: m.Unit}, func(it *item, _ time.Time) bool {
 			it.quota = m
 			return true
 		})
 	}
 }
 
-// put hands news over to the goroutine that sends it, if set says that there is news; the
+// putNews hands news over to the goroutine that sends it, if set says that there is news; the
 // lock is held.
-func (f *Fleet) put(t topic, set func(*item, time.Time) bool) {
+func (f *Fleet) putNews(t topic, set func(*item, time.Time) bool) {
 	if f.news.closed {
 		return
 	}
@@ -307,7 +307,7 @@ func (f *Fleet) put(t topic, set func(*item, time.Time) bool) {
 	now := time.Now()
 	it := f.news.out.find(t, now)
 	if it == nil {
-		f.tooMany(t.kind, t.host, now)
+		f.noteDropped(t.kind, t.host, now)
 		return
 	}
 	if set(it, now) {
@@ -316,8 +316,8 @@ func (f *Fleet) put(t topic, set func(*item, time.Time) bool) {
 	}
 }
 
-// tooMany drops news or a question, and says so in the log; the lock is held.
-func (f *Fleet) tooMany(what fmt.Stringer, host string, now time.Time) {
+// noteDropped drops news or a question, and says so in the log; the lock is held.
+func (f *Fleet) noteDropped(what fmt.Stringer, host string, now time.Time) {
 	f.store.dropped.Add(1)
 	if n := f.news.full.pass(now); n > 0 {
 		f.store.journal.add(slog.LevelWarn, "fleet: some news or questions are dropped, because there are too many", "dropped", n, "last", what.String(), "host", host)
@@ -332,15 +332,15 @@ func nudge(c chan<- struct{}) {
 	}
 }
 
-// ask hands a question over to the goroutine that asks.
-func (f *Fleet) ask(m fleetmsg.Message) {
+// putQuestion hands a question over to the goroutine that asks.
+func (f *Fleet) putQuestion(m fleetmsg.Message) {
 	select {
 	case <-f.life.done:
 	case f.desk.asks <- ask{m, time.Now()}:
 	default:
 		f.news.mu.Lock()
 		defer f.news.mu.Unlock()
-		f.tooMany(m.Kind, m.Host, time.Now())
+		f.noteDropped(m.Kind, m.Host, time.Now())
 	}
 }
 

@@ -129,17 +129,17 @@ func (f *Fleet) listen(last string) (node string, err error) {
 		switch v := v.(type) {
 		case *redis.Subscription:
 			f.store.link.joined()
-			f.resync()
+			f.meetAgain()
 			// Members that joined since the last heartbeat were told to nobody here.
 			f.life.beatSoon()
 		case *redis.Message:
-			f.receive(v.Payload)
+			f.receiveMessage(v.Payload)
 		}
 	}
 }
 
-// receive hands a message of Redis to the Transport.
-func (f *Fleet) receive(text string) {
+// receiveMessage hands a message of Redis to the Transport.
+func (f *Fleet) receiveMessage(text string) {
 	m, err := parse(text)
 	if err != nil || m.from == f.store.id {
 		return
@@ -155,7 +155,7 @@ func (f *Fleet) receive(text string) {
 				return
 			}
 		}
-		f.heldBy(news)
+		f.hearHold(news)
 	case fleetmsg.Quota:
 		news.Wait -= age
 		if !stale && news.Wait > 0 {
@@ -163,11 +163,11 @@ func (f *Fleet) receive(text string) {
 		}
 	case fleetmsg.Down:
 		if !stale {
-			f.isDown(news.Host, news.Wait+age)
+			f.hearDown(news.Host, news.Wait+age)
 		}
 	case fleetmsg.Up:
 		f.news.setUp(news.Host)
-		f.works(news.Host)
+		f.hearUp(news.Host)
 	case fleetmsg.Members:
 		if news.Members > 0 && !stale {
 			f.roster.setSize(news.Members, m.at, f.store.link.breaks())
@@ -176,18 +176,18 @@ func (f *Fleet) receive(text string) {
 	}
 }
 
-// heldBy hands over a hold that all members know now.
-func (f *Fleet) heldBy(h fleetmsg.Message) {
+// hearHold hands over a hold that all members know now.
+func (f *Fleet) hearHold(h fleetmsg.Message) {
 	now := time.Now()
 	f.news.mu.Lock()
-	f.heard(topic{hold, h.Host, h.Scope, h.Status, ""}, h.Wait, now)
+	f.rememberHold(topic{hold, h.Host, h.Scope, h.Status, ""}, h.Wait, now)
 	f.news.mu.Unlock()
 	f.self.hear(h)
 }
 
-// heard remembers that all members know of a hold, so that this member need not tell it. It
+// rememberHold remembers that all members know of a hold, so that this member need not tell it. It
 // remembers nothing about hosts that this member does not use; the lock is held.
-func (f *Fleet) heard(t topic, wait time.Duration, now time.Time) {
+func (f *Fleet) rememberHold(t topic, wait time.Duration, now time.Time) {
 	it := f.news.out.get(t)
 	if it == nil {
 		if _, met := f.news.met.get(t.host); !met || wait == 0 {
@@ -204,31 +204,31 @@ func (f *Fleet) heard(t topic, wait time.Duration, now time.Time) {
 	f.news.out.touch(it)
 }
 
-// isDown says that a host is down for the fleet.
-func (f *Fleet) isDown(host string, lasts time.Duration) {
+// hearDown notes that a host is down for the fleet, and hands it over.
+func (f *Fleet) hearDown(host string, lasts time.Duration) {
 	f.news.setDown(host)
 	f.self.hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: host, Wait: lasts})
 }
 
-// works says that a host works again for the fleet.
-func (f *Fleet) works(host string) {
+// hearUp hands over that a host works again for the fleet.
+func (f *Fleet) hearUp(host string) {
 	f.self.hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: host, Wait: f.returnTime()})
 }
 
-// fetched hands over what the fleet knows of a host.
-func (f *Fleet) fetched(host string, r *redis.Cmd) {
+// hearHost hands over what the fleet knows of a host.
+func (f *Fleet) hearHost(host string, r *redis.Cmd) {
 	v, err := r.Slice()
 	if err != nil || len(v) != 3 {
 		return
 	}
 	if lasts, ok := micros(v[0]); ok && lasts >= 0 {
-		f.isDown(host, lasts)
+		f.hearDown(host, lasts)
 	} else {
 		was := f.news.setUp(host)
 		// A Redis that has lost its memory knows nothing of the host. Then this process
 		// finds out by itself.
 		if was && lasts == -time.Microsecond {
-			f.works(host)
+			f.hearUp(host)
 		}
 	}
 	holds, _ := v[1].([]any)
@@ -237,7 +237,7 @@ func (f *Fleet) fetched(host string, r *redis.Cmd) {
 		h := reply.hold()
 		if reply.valid() && h.Wait > 0 {
 			h.Host, h.Status = host, ledger.HoldStatus(h.Status)
-			f.heldBy(h)
+			f.hearHold(h)
 		}
 	}
 	quotas, _ := v[2].([]any)
@@ -251,9 +251,9 @@ func (f *Fleet) fetched(host string, r *redis.Cmd) {
 	}
 }
 
-// counted notes the period in which this member was counted. It tells the Transport how
+// noteUsers notes the period in which this member was counted. It tells the Transport how
 // many members use the quota, if that has changed.
-func (f *Fleet) counted(it *item, r *redis.Cmd) {
+func (f *Fleet) noteUsers(it *item, r *redis.Cmd) {
 	v, err := r.Slice()
 	if err != nil || len(v) != 3 {
 		return

@@ -50,7 +50,7 @@ func FuzzReceive(f *testing.F) {
 	fleet, member := start(f, options(f, "127.0.0.1:1"))
 	fleet.roster.clock.set(time.Now(), time.Now(), 6)
 	f.Fuzz(func(t *testing.T, text string) {
-		fleet.receive(text)
+		fleet.receiveMessage(text)
 		member.mu.Lock()
 		defer member.mu.Unlock()
 		for _, h := range member.holds {
@@ -93,17 +93,17 @@ func TestLateMessages(t *testing.T) {
 	now := int64(1763798400000000)
 	fleet.roster.clock.set(time.Now(), time.Now(), now)
 	at := func(age time.Duration) string { return strconv.FormatInt(now-age.Microseconds(), 10) }
-	fleet.receive("1 h " + at(0) + " ab 1f 429 8000000 https://a.test")
-	fleet.receive("1 h " + at(3*time.Second) + " ab 1f 429 8000000 https://a.test")
-	fleet.receive("1 h " + at(9*time.Second) + " ab 1f 429 8000000 https://a.test")
+	fleet.receiveMessage("1 h " + at(0) + " ab 1f 429 8000000 https://a.test")
+	fleet.receiveMessage("1 h " + at(3*time.Second) + " ab 1f 429 8000000 https://a.test")
+	fleet.receiveMessage("1 h " + at(9*time.Second) + " ab 1f 429 8000000 https://a.test")
 	require.Len(t, member.holds, 2)
 	require.Equal(t, 8*time.Second, member.holds[0].Wait)
 	require.InDelta(t, 5*time.Second, member.holds[1].Wait, float64(time.Second))
-	fleet.receive("1 d " + at(9*time.Second) + " ab 5 https://a.test")
+	fleet.receiveMessage("1 d " + at(9*time.Second) + " ab 5 https://a.test")
 	require.Empty(t, member.downs)
-	fleet.receive("1 d " + at(time.Second) + " ab 5 https://a.test")
+	fleet.receiveMessage("1 d " + at(time.Second) + " ab 5 https://a.test")
 	require.Len(t, member.downs, 1)
 	// The clock of Redis went back by an hour.
-	fleet.receive("1 h " + at(-time.Hour) + " ab 1f 429 8000000 https://a.test")
+	fleet.receiveMessage("1 h " + at(-time.Hour) + " ab 1f 429 8000000 https://a.test")
 	require.Equal(t, 8*time.Second, member.holds[2].Wait)
 }

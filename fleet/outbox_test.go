@@ -201,13 +201,13 @@ func TestWhatOthersSayIsForgotten(t *testing.T) {
 		f.store.link.mu.Unlock()
 		f.news.met.set(host, struct{}{})
 		forged := func(host string, scope int) {
-			f.receive(fmt.Sprintf("1 h 1 ab %x 429 %d %s", scope, ledger.MaxWait.Microseconds(), host))
-			f.receive(fmt.Sprintf("1 d 1 ab 9 %s", host))
+			f.receiveMessage(fmt.Sprintf("1 h 1 ab %x 429 %d %s", scope, ledger.MaxWait.Microseconds(), host))
+			f.receiveMessage(fmt.Sprintf("1 d 1 ab 9 %s", host))
 		}
 		forged(host, 0)
 		for i := range 2 * maxItems {
 			forged(name(i), i)
-			f.receive(fmt.Sprintf("1 h 1 ab %x 429 0 %s", i, name(i)))
+			f.receiveMessage(fmt.Sprintf("1 h 1 ab %x 429 0 %s", i, name(i)))
 		}
 		require.Len(t, f.news.out.trays[holdTray].items, 1)
 		_, down := f.news.down.get(host)

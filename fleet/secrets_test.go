@@ -91,7 +91,7 @@ func TestReasonIsPrintable(t *testing.T) {
 // A size that somebody has forged mutes no topic for long.
 func TestForgedSize(t *testing.T) {
 	f, _ := start(t, options(t, "127.0.0.1:1"))
-	f.receive("1 s 5 ab 16777216")
+	f.receiveMessage("1 s 5 ab 16777216")
 	require.Equal(t, maxSize, f.FleetState().Members)
 	for k := meet; k <= probeFailed; k++ {
 		for range 20 {

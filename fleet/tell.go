@@ -34,14 +34,14 @@ func (f *Fleet) tellLoop() {
 	defer close(f.life.told)
 	for {
 		f.tellSize()
-		if f.tell(f.store.ctx, time.Now()) {
+		if f.sendNews(f.store.ctx, time.Now()) {
 			continue
 		}
 		select {
 		case <-time.After(time.Until(f.wakeTime())):
 		case <-f.life.wake:
 		case <-f.life.done:
-			for f.tell(f.store.ctx, time.Now().Add(ledger.MaxWait)) { // what is still to be sent
+			for f.sendNews(f.store.ctx, time.Now().Add(ledger.MaxWait)) { // what is still to be sent
 			}
 			return
 		}
@@ -65,7 +65,7 @@ func (f *Fleet) beatLoop() {
 	due := time.Now()
 	for {
 		if now := time.Now(); f.life.beatNow.Swap(false) || !now.Before(due) {
-			wait := f.beat(f.store.ctx)
+			wait := f.sendHeartbeat(f.store.ctx)
 			due = time.Now().Add(wait)
 		}
 		if f.store.link.faulty() && time.Until(due) > 2*retryEach {
@@ -76,19 +76,19 @@ func (f *Fleet) beatLoop() {
 		case <-f.life.early:
 		case <-f.life.done:
 			<-f.life.told
-			f.leave()
+			f.sendLeave()
 			return
 		}
 	}
 }
 
-// beat sends a heartbeat, and returns the time until the next. It also tries the nodes that
+// sendHeartbeat sends a heartbeat, and returns the time until the next. It also tries the nodes that
 // are lost. While all of Redis is away, nothing else is sent.
-func (f *Fleet) beat(ctx context.Context) time.Duration {
+func (f *Fleet) sendHeartbeat(ctx context.Context) time.Duration {
 	var tries sync.WaitGroup
 	defer tries.Wait()
 	for node, host := range f.store.link.toTry() {
-		tries.Go(func() { f.try(ctx, node, host) })
+		tries.Go(func() { f.tryNode(ctx, node, host) })
 	}
 	every := f.roster.beatEvery()
 	start := time.Now()
@@ -101,10 +101,10 @@ func (f *Fleet) beat(ctx context.Context) time.Duration {
 	beaten := time.Now()
 	f.roster.beaten.Store(&beaten)
 	if f.store.link.good() {
-		f.resync()
+		f.meetAgain()
 	}
 	if f.roster.setClock(start, time.Now(), at) {
-		f.resync() // messages may have been taken for old ones
+		f.meetAgain() // messages may have been taken for old ones
 	}
 	f.roster.setSize(n, at, f.store.link.breaks())
 	if f.roster.setKeys(keys) {
@@ -115,9 +115,9 @@ func (f *Fleet) beat(ctx context.Context) time.Duration {
 	return every*4/5 + rand.N(every*2/5)
 }
 
-// try asks a node that was lost about a host. If the host has moved to another node, the
+// tryNode asks a node that was lost about a host. If the host has moved to another node, the
 // next command about it tells how that node is.
-func (f *Fleet) try(ctx context.Context, node, host string) {
+func (f *Fleet) tryNode(ctx context.Context, node, host string) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	c := f.meetCommand(host)
@@ -130,7 +130,7 @@ func (f *Fleet) try(ctx context.Context, node, host string) {
 		}
 	}
 	f.store.link.served(node)
-	f.resync()
+	f.meetAgain()
 }
 
 // keyID returns a number by which members see that their keys differ. It is short, so that it
@@ -156,8 +156,8 @@ func beatReply(r *redis.Cmd) (n int, at, keys int64, err error) {
 	return int(max(0, min(size, maxSize))), at, keys, err
 }
 
-// leave says that this member ends.
-func (f *Fleet) leave() {
+// sendLeave says that this member ends.
+func (f *Fleet) sendLeave() {
 	c := f.beatCommand(0)
 	if !f.store.link.lost(f.store.nodeOf(f.store.ctx, c)) {
 		f.store.run(f.store.ctx, []command{c})
@@ -174,9 +174,9 @@ func (f *Fleet) tellSize() {
 	}
 }
 
-// tell sends the news that is due at a time. It returns false if there was none. News for a
+// sendNews sends the news that is due at a time. It returns false if there was none. News for a
 // node that is lost is dropped.
-func (f *Fleet) tell(ctx context.Context, due time.Time) bool {
+func (f *Fleet) sendNews(ctx context.Context, due time.Time) bool {
 	f.news.mu.Lock()
 	if f.store.link.lost("") {
 		f.store.dropped.Add(uint64(f.news.out.drop()))
@@ -195,7 +195,7 @@ func (f *Fleet) tell(ctx context.Context, due time.Time) bool {
 	}
 	replies := f.store.run(ctx, commands)
 	for i, it := range items {
-		f.answered(it, replies[i])
+		f.noteSent(it, replies[i])
 	}
 	return true
 }
@@ -231,8 +231,8 @@ func (f *Fleet) meetCommand(host string) command {
 	return command{meetScript, host, []string{f.store.keyOf(host, "gate"), f.store.keyOf(host, "holds"), f.store.keyOf(host, "quotas")}, nil}
 }
 
-// answered notes that the news of an item was sent, and hands the reply to the Transport.
-func (f *Fleet) answered(it *item, r *redis.Cmd) {
+// noteSent notes that the news of an item was sent, and hands the reply to the Transport.
+func (f *Fleet) noteSent(it *item, r *redis.Cmd) {
 	now := time.Now()
 	f.news.mu.Lock()
 	f.news.out.done(it, now, f.gap(it.kind))
@@ -249,13 +249,13 @@ func (f *Fleet) answered(it *item, r *redis.Cmd) {
 			f.store.dropped.Add(uint64(max(0, n-1)))
 		}
 	case meet:
-		f.fetched(it.host, r)
+		f.hearHost(it.host, r)
 	case quota:
-		f.counted(it, r)
+		f.noteUsers(it, r)
 	case failing:
 		if v, err := r.Slice(); err == nil && len(v) == 2 {
 			if lasts, ok := micros(v[1]); ok && lasts >= 0 {
-				f.isDown(it.host, lasts)
+				f.hearDown(it.host, lasts)
 			}
 		}
 	}
@@ -285,9 +285,9 @@ func (f *Fleet) returnTime() time.Duration {
 	return max(0, f.self.returns)
 }
 
-// resync asks again about the hosts that were met, because news may have been lost. In a
+// meetAgain asks again about the hosts that were met, because news may have been lost. In a
 // large fleet the members do this at random times.
-func (f *Fleet) resync() {
+func (f *Fleet) meetAgain() {
 	if !f.store.link.usable() {
 		return
 	}
