@@ -102,7 +102,7 @@ func BenchmarkScript(b *testing.B) {
 		{"probe", probeScript, func(i int) []any { return []any{host, 50} }},
 		{"hold", holdScript, func(i int) []any { return []any{host, "ab", 429, (i + 1) * 1000000, 100000, ledger.MaxScopes} }},
 		{"quota", quotaScript, func(i int) []any { return []any{host, "ab", 5, 10, 60000000, "0", 100000, ledger.MaxScopes} }},
-		{"tokens", tokensScript, func(i int) []any { return []any{10.0, 1, 10} }},
+		{"tokens", tokensScript, func(i int) []any { return []any{10.0, 1, 10, 0, 0, "", ""} }},
 		{"meet", meetScript, func(i int) []any { return nil }},
 	} {
 		b.Run(s.name, func(b *testing.B) {
