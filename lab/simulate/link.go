@@ -58,9 +58,14 @@ func (l *link) join() error {
 	return backend.Join(func(m fleetmsg.Message) {
 		l.mu.Lock()
 		old := epoch != l.epoch || l.mute && m.Kind == fleetmsg.Members
+		hear := l.hear
 		l.mu.Unlock()
 		switch {
 		case old:
+		case m.Kind == fleetmsg.Leave:
+			if l.process.closes { // else it was killed, and keeps its tokens
+				hear(m)
+			}
 		case m.Kind == fleetmsg.Members:
 			l.count(m)
 		default:
@@ -102,6 +107,13 @@ func (l *link) count(m fleetmsg.Message) {
 
 // Tell sends a message to the backend.
 func (l *link) Tell(m fleetmsg.Message) {
+	if m.Kind == fleetmsg.Unused { // within the Close of the backend
+		l.mu.Lock()
+		backend := l.backend
+		l.mu.Unlock()
+		backend.Tell(m)
+		return
+	}
 	if m.Kind == fleetmsg.Use || !l.process.alive(l.world.now()) {
 		return
 	}
@@ -203,9 +215,10 @@ func (w *world) liveFleet() {
 			}
 			time.AfterFunc(dies, func() {
 				l.mu.Lock()
-				defer l.mu.Unlock()
-				if l.backend != nil {
-					l.backend.Close()
+				backend := l.backend
+				l.mu.Unlock()
+				if backend != nil {
+					backend.Close()
 				}
 			})
 		}
