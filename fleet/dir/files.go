@@ -44,7 +44,7 @@ func openFolder(path string) (files, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("dir: %w", err)
 	}
-	defer above.Close()
+	defer func() { _ = above.Close() }()
 	if _, err = private(above); err != nil {
 		return nil, nil, err
 	}

@@ -53,6 +53,7 @@ var bases = map[string]func(*x509.CertPool) *http.Transport{
 		return trusting(&http.Transport{DialContext: dial, ForceAttemptHTTP2: true}, roots)
 	},
 	"Dial": func(roots *x509.CertPool) *http.Transport {
+		//lint:ignore SA1019 old transports still set Dial
 		return trusting(&http.Transport{Dial: net.Dial}, roots)
 	},
 	"DialTLSContext": func(roots *x509.CertPool) *http.Transport {
@@ -81,6 +82,7 @@ var bases = map[string]func(*x509.CertPool) *http.Transport{
 	},
 	"HTTP/2 of golang.org/x/net": func(roots *x509.CertPool) *http.Transport {
 		t := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
+		//lint:ignore SA1019 old programs still call it
 		if err := http2.ConfigureTransport(t); err != nil {
 			panic(err)
 		}
