@@ -90,7 +90,7 @@ type HostChange struct {
 	// conditions. It differs from process to process, except in a fleet.
 	Scope uint64
 	// Status and Err are the response or the error that caused the change. Both are zero
-	// if it is not known.
+	// if it is not known. Err prints without secrets, as in [Event].
 	Status int
 	Err    error
 	// Fleet reports that another member of the fleet told of the change.
@@ -127,7 +127,7 @@ func (c *call) Tells(v visit.Change) func() {
 		Fleet: v.Fleet, Since: v.Since, Until: v.Until, Waiting: v.Waiting, Refused: v.Refused, Room: v.Room, Lane: v.Lane,
 	}
 	h.Context, h.Host, h.url = c.parentContext(), c.HostName(), c.Req.URL.String()
-	h.Time = time.Now()
+	h.Err, h.Time = withoutSecrets(h.Err, h.url), time.Now()
 	h.Since = cmp.Or(h.Since, h.Time)
 	t := c.t
 	return func() {

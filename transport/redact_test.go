@@ -167,6 +167,11 @@ func TestURLsInErrorsAreRedacted(t *testing.T) {
 		"redirected to http:opaque#a>" + marker,
 		"redirected to /login#" + marker,
 		"redirected to (/login#a " + marker + ")",
+		"redirected to http://h.test/#a\t" + marker + ": EOF",
+		"redirected to http://h.test/#a,\t" + marker,
+		"redirected to http://h.test/#a, b, " + marker + ": EOF",
+		"redirected to /login#a, " + marker,
+		"redirected to http://h.test/#a\n" + marker,
 	} {
 		assert.NotContains(t, written(t, here, errors.New(text)), marker, "%s", text)
 	}

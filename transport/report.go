@@ -61,8 +61,12 @@ func (r *report) tellObservers(resp *http.Response, d *entry) {
 
 func (r *report) eventOf(resp *http.Response, d *entry) Event {
 	req, state := r.caller()
+	a := d.Attempt
+	if a.Err != nil {
+		a.Err = withoutSecrets(a.Err, req.URL.String())
+	}
 	return Event{
-		Attempt:  d.Attempt,
+		Attempt:  a,
 		Context:  r.parentContext(),
 		Request:  req,
 		Host:     visit.SafeName(state),

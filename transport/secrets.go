@@ -24,6 +24,27 @@ func SafeError(err error, u *url.URL) string {
 	return safeText(err, u.String())
 }
 
+// A safeErr is another error whose text has secrets. It prints the text without them.
+type safeErr struct {
+	err  error
+	text string
+}
+
+func (e *safeErr) Error() string { return e.text }
+func (e *safeErr) Unwrap() error { return e.err }
+
+// withoutSecrets returns err if its text has no secrets, and otherwise an error that wraps it and
+// prints the text without them.
+func withoutSecrets(err error, known string) error {
+	if err == nil {
+		return nil
+	}
+	if text := safeText(err, known); text != err.Error() {
+		return &safeErr{err, text}
+	}
+	return err
+}
+
 // safeText returns the text of an error without the secrets of URLs. The caller knows
 // that the text may contain the URLs in known.
 func safeText(err error, known ...string) string { return redact.Text(err, ownURLs(err, known)...) }

@@ -304,7 +304,8 @@ func isBreak(c byte) bool { return c <= ' ' || c == '"' || c == '<' || c == '>' 
 // that was written as it came may hold the characters that end a word. So within them
 // such a character ends the word only if nothing that looks like the rest follows. A
 // blank ends a query, because most URLs stand in sentences. It ends a fragment only after
-// the end of a clause. So some of the sentence behind a fragment may be hidden as well.
+// the end of a sentence or before a cause. So some of the sentence behind a fragment may be
+// hidden as well. A fragment may hold tabs and line feeds, which do not end it.
 func wordLength(s string) int {
 	start := len(s) - len(strings.TrimLeft(s, leading))
 	isURL := strings.HasPrefix(s[start:], "/") || isHTTP(s[start:min(len(s), start+len("https:"))])
@@ -318,7 +319,7 @@ func wordLength(s string) int {
 		case c == '#':
 			fragment = fragment || isURL
 		case !isBreak(c):
-		case c == ' ' && fragment && strings.IndexByte(trailing, s[n-1]) < 0:
+		case c <= ' ' && fragment && (c < ' ' || s[n-1] == ',' || strings.IndexByte(trailing, s[n-1]) < 0):
 		case c > ' ' && (query || fragment) && goesOn(s[n+1:]):
 		default:
 			return n
