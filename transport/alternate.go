@@ -21,6 +21,7 @@
 package transport
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -253,7 +254,7 @@ func (x *exchange) mayBeRepeatedAnywhere() bool {
 
 // noteOutage notes whether the outcome at hand shows that the host is up or down. With a gate,
 // the gate knows that, apart from a 503 that names a wait.
-func (x *exchange) noteOutage(hint time.Duration) {
+func (x *exchange) noteOutage(e *visit.Ending, hint time.Duration) {
 	sure := x.resp != nil && x.resp.StatusCode == http.StatusServiceUnavailable && hint > 0 && x.Rule.Policy.Cooldown == policy.On
 	o, now := x.State.Machines().Outage(), x.Ground.Now()
 	switch result := flight.ResultOf(x.Ctx, x.resp, x.err); {
@@ -265,6 +266,26 @@ func (x *exchange) noteOutage(hint time.Duration) {
 	default:
 		o.Failed(now, sure)
 	}
+	if x.places != nil && !x.Rule.Gate && o.Down() {
+		x.limits.TellOutage(x.nameOfOther(), e)
+	}
+}
+
+// nameOfOther names the endpoint to which requests go while the present place is down: the
+// first that is not down, or else the first.
+func (x *exchange) nameOfOther() (name string) {
+	for _, p := range x.places.all {
+		if p == x.place {
+			continue
+		}
+		x.openPlace(p)
+		m := p.State.MachinesMade()
+		if m == nil || m.OutageMade() == nil || !m.OutageMade().Down() {
+			return visit.SafeName(p.State)
+		}
+		name = cmp.Or(name, visit.SafeName(p.State))
+	}
+	return name
 }
 
 // bestOtherPlace returns the place that is best for the next attempt, apart from the present, and

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -342,4 +345,104 @@ func withBody(resp *http.Response, err error) (*http.Response, error) {
 		resp.ContentLength = -1
 	}
 	return resp, err
+}
+
+// A host with alternates and no gate is down for 90 s. The hook and the log say where its
+// requests go, and when it is back, once each.
+func TestOutageIsTold(t *testing.T) {
+	for name, row := range map[string]struct {
+		down  answer
+		cause string
+	}{
+		"refused":      {refuses, "connection refused"},
+		"503":          {status(503), "503"},
+		"with a wait":  {status(503, "Retry-After: 2"), "503"},
+		"unknown name": {faults.Fail(&net.DNSError{Err: "no such host", Name: "a.test", IsNotFound: true}), "no such host"},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			r := newRegions()
+			var seen changes
+			var log testkit.Text
+			tr := mustNew(t, transport.Config{
+				Base:   r,
+				Hosts:  map[string]policy.Rule{"a.test": {Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}},
+				Trace:  seen.trace(),
+				Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			})
+			minutes := func(n int) {
+				for range n * 60 {
+					assert.True(t, succeeds(t, tr, http.MethodGet, "http://a.test/"))
+					time.Sleep(time.Second)
+				}
+			}
+			minutes(1)
+			r.set("a.test", row.down)
+			from := time.Now()
+			for range 90 {
+				assert.True(t, succeeds(t, tr, http.MethodGet, "http://a.test/"))
+				time.Sleep(time.Second)
+			}
+			r.set("a.test", nil)
+			minutes(1)
+			var all []transport.HostChange
+			for _, h := range seen.all {
+				if h.Condition == transport.ConditionDown {
+					all = append(all, h)
+				}
+			}
+			require.Len(t, all, 2)
+			assert.Equal(t, "http://a.test is down ("+row.cause+"): its requests go to http://b.test", all[0].String())
+			assert.WithinDuration(t, from, all[0].Since, time.Second, "when the first of the failures began")
+			assert.Equal(t, []any{"http://a.test", "http://b.test"}, []any{all[0].Host, all[0].Alternate})
+			assert.True(t, all[1].Over)
+			assert.Regexp(t, `^http://a\.test is back after \S+: its requests go there again$`, all[1].String())
+			assert.WithinDuration(t, from.Add(90*time.Second), all[1].Time, 3*time.Second)
+
+			lines := strings.Split(log.String(), "\n")
+			told := slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, "condition=down") })
+			require.Len(t, told, 2)
+			assert.Contains(t, told[0], "level=WARN")
+			assert.Contains(t, told[0], "alternate=http://b.test")
+			assert.NotContains(t, told[0], "limit=")
+			assert.Contains(t, told[1], "level=INFO")
+		})
+	}
+}
+
+// The requests of a host go to an alternate that is up. If an alternate is down, that is told as well.
+func TestOutageOfAnAlternateIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRegions()
+		var seen changes
+		tr := mustNew(t, transport.Config{Base: r, Trace: seen.trace(), Hosts: map[string]policy.Rule{"a.test": {
+			Backoff: backoff.Constant(0), Alternates: policy.Alternates{Bases: []string{"http://b.test", "http://c.test"}},
+		}}})
+		r.set("a.test", refuses)
+		r.set("b.test", refuses)
+		for range 30 {
+			assert.True(t, succeeds(t, tr, http.MethodGet, "http://a.test/"))
+			time.Sleep(100 * time.Millisecond)
+		}
+		r.set("a.test", nil)
+		r.set("b.test", nil)
+		for range 30 {
+			assert.True(t, succeeds(t, tr, http.MethodGet, "http://a.test/"))
+			assert.True(t, succeeds(t, tr, http.MethodGet, "http://b.test/"))
+			time.Sleep(100 * time.Millisecond)
+		}
+		var texts []string
+		for _, h := range seen.all {
+			texts = append(texts, h.String())
+		}
+		assert.Equal(t, []string{
+			"http://a.test is down (connection refused): its requests go to http://b.test",
+			"http://b.test is down (connection refused): its requests go to http://c.test",
+		}, texts[:2])
+		var back []string
+		for _, h := range seen.all[2:] {
+			assert.True(t, h.Over)
+			back = append(back, h.Host)
+		}
+		assert.ElementsMatch(t, []string{"http://a.test", "http://b.test"}, back)
+	})
 }

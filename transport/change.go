@@ -21,7 +21,8 @@ type Condition uint8
 const (
 	// ConditionHeld means that the server asked the requests of a scope to wait.
 	ConditionHeld Condition = iota
-	// ConditionDown means that the host fails wholesale, and that its gate is closed.
+	// ConditionDown means that the host fails wholesale, and that its gate is closed or that
+	// its requests go to an alternate.
 	ConditionDown
 	// ConditionCrowded means that requests wait at the gate for a second or longer, or
 	// are refused there, because the host is slower than its load.
@@ -57,10 +58,10 @@ func (c Condition) String() string {
 	return "Condition(" + strconv.Itoa(int(c)) + ")"
 }
 
-// limit returns the name of the limit that acts, as in [Event]. It is "" for ConditionLane.
-func (c Condition) limit() string {
-	if c < conditions {
-		return conditionNames[c][1]
+// limit returns the name of the limit that acts, as in [Event]. It is "" if there is none.
+func (c HostChange) limit() string {
+	if c.Condition < conditions && c.Alternate == "" {
+		return conditionNames[c.Condition][1]
 	}
 	return ""
 }
@@ -114,6 +115,9 @@ type HostChange struct {
 	// the connection that failed, if it is known.
 	Lane int
 	Addr string
+	// Alternate is where the requests go that have alternates, for ConditionDown of a host
+	// without a gate: a scheme and host. It is "" if there is a gate.
+	Alternate string
 
 	url string // of the request, with its secrets, which String hides in the text of Err
 }
@@ -124,7 +128,7 @@ type HostChange struct {
 func (c *call) Tells(v visit.Change) func() {
 	h := HostChange{
 		Condition: Condition(v.Condition), Over: v.Over, Scope: v.Scope, Status: v.Status, Err: v.Err, Addr: v.Addr,
-		Fleet: v.Fleet, Since: v.Since, Until: v.Until, Waiting: v.Waiting, Refused: v.Refused, Room: v.Room, Lane: v.Lane,
+		Fleet: v.Fleet, Since: v.Since, Until: v.Until, Waiting: v.Waiting, Refused: v.Refused, Room: v.Room, Lane: v.Lane, Alternate: v.To,
 	}
 	h.Context, h.Host, h.url = c.parentContext(), c.HostName(), c.Req.URL.String()
 	h.Err, h.Time = withoutSecrets(h.Err, h.url), time.Now()
@@ -160,6 +164,9 @@ func (c HostChange) beginning(why string, left time.Duration) string {
 		}
 		return fmt.Sprintf(" asks for a pause (%s): requests %s for %v", why, verb, left)
 	case ConditionDown:
+		if c.Alternate != "" {
+			return fmt.Sprintf(" is down (%s): its requests go to %s", why, c.Alternate)
+		}
 		return fmt.Sprintf(" is down (%s): one request at a time tries it, %s", why, waiting(c.Waiting))
 	case ConditionCrowded:
 		return fmt.Sprintf(" is slower than its load (%s): %d go at a time, %s", why, c.Room, waiting(c.Waiting))
@@ -179,6 +186,9 @@ func (c HostChange) endText(lasted time.Duration) string {
 	case ConditionHeld:
 		return fmt.Sprintf(" takes requests again after a pause of %v: they go one after the other, %s", lasted, waiting(c.Waiting))
 	case ConditionDown:
+		if c.Alternate != "" {
+			return fmt.Sprintf(" is back after %v: its requests go there again", lasted)
+		}
 		if c.Room == 0 { // Update turned the gate off
 			return fmt.Sprintf(" has no gate any more after %v: requests go at once", lasted)
 		}

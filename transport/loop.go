@@ -407,7 +407,7 @@ func (x *exchange) tellOutcome(over *lanes.Outcome, d *decision) {
 	hint := x.limits.NoteOutcome(&e)
 	d.u = e.U
 	if d.Kind != KindNone && (x.places != nil || len(x.Rule.Alternates) > 0 || x.State.Machines().OutageMade() != nil) {
-		x.noteOutage(hint)
+		x.noteOutage(&e, hint)
 	}
 	if x.err != nil {
 		if until := heldUntil(x.err); until.After(x.wait) {

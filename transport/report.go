@@ -225,11 +225,12 @@ func (t *Transport) logChange(h HostChange) {
 	}
 	all := logbook.Attrs{slog.String("host", h.Host), slog.String("condition", h.Condition.String())}
 	all.Add(h.Over, slog.Bool("over", true))
-	all.Add(h.Condition.limit() != "", slog.String("limit", h.Condition.limit()))
+	all.Add(h.limit() != "", slog.String("limit", h.limit()))
 	all.Add(h.Scope != 0, slog.String("scope", strconv.FormatUint(h.Scope, 16)))
 	all.Add(h.Status != 0, slog.Int("status", h.Status))
 	all.Add(h.Err != nil, slog.String("error", h.cause()))
 	all.Add(h.Addr != "", slog.String("addr", h.Addr))
+	all.Add(h.Alternate != "", slog.String("alternate", h.Alternate))
 	all.Add(h.Fleet, slog.Bool("fleet", true))
 	all.Add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
 	all.Add(h.Waiting > 0, slog.Int("waiting", h.Waiting))

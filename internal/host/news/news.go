@@ -26,6 +26,7 @@ type Record struct {
 	Until  instant.Instant // not over before this time
 	Status int             // of the response that caused it; 0: none
 	Room   int             // how many requests go
+	To     string          // where the requests go meanwhile; "": nowhere else
 	Fleet  bool            // a fleet told of it
 }
 

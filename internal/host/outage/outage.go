@@ -22,7 +22,7 @@ type Outage struct {
 	mu    sync.Mutex // guards everything below
 	row   int
 	down  bool
-	since instant.Instant // while down: when that was noticed
+	since instant.Instant // when the first of the failures in a row was noted
 	next  instant.Instant // when the next request may try the host
 	came  instant.Instant // when a request that may be repeated came last, or another tried the host
 
@@ -33,9 +33,11 @@ type Outage struct {
 func (o *Outage) Failed(now instant.Instant, sure bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.row++
+	if o.row++; o.row == 1 {
+		o.since = now
+	}
 	if !o.down && (sure || o.row >= failRun) {
-		o.down, o.since, o.next = true, now, instant.After(now, tryEvery)
+		o.down, o.came, o.next = true, now, instant.After(now, tryEvery)
 	}
 }
 
@@ -60,9 +62,15 @@ func (o *Outage) Succeeded(took time.Duration) {
 
 // Down reports whether the host is down.
 func (o *Outage) Down() bool {
+	_, down := o.Since()
+	return down
+}
+
+// Since returns when the first of the failures in a row was noted, and whether the host is down.
+func (o *Outage) Since() (since instant.Instant, down bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.down
+	return o.since, o.down
 }
 
 // Try reports whether a request may go to the host: always if the host is not down, and
@@ -77,7 +85,7 @@ func (o *Outage) Try(now instant.Instant, again, waits bool) bool {
 	case waits && again:
 		o.came = now
 		return false
-	case waits, o.spares(now, o.since, again), now < o.next:
+	case waits, o.spares(now, o.came, again), now < o.next:
 		return false
 	}
 	o.next = instant.After(now, tryEvery)
