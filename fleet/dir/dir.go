@@ -34,7 +34,8 @@ const (
 	memberFor    = 3*beatEach + time.Second // a member that says nothing counts for so long
 	lostAfter    = 40                       // heartbeats that failed in a row; while a host is in use, there are 40 in a second
 	sweepEach    = time.Minute
-	sweepSome    = 16               // files after each other
+	sweepSome    = 16               // files that are looked at in a tick
+	evictSome    = 64               // files that make room together
 	sweepAge     = 10 * time.Minute // a younger file stays
 	sayEach      = time.Minute      // between two log lines of the same kind
 	slack        = time.Second      // by which the clock may go back
@@ -50,14 +51,14 @@ const (
 
 // Config configures a Fleet.
 type Config struct {
-	// Path is the directory. New makes it with the mode 0700 if it does not exist, and a folder
-	// with the name aplomb-fleet in it, where all files are. It has to be on a local disk, and
-	// nobody else may write it. Required.
+	// Path is the directory. New makes it with the mode 0700 if it does not exist. All files are
+	// in a folder aplomb-fleet in it, which New makes, too. The directory has to be on a local
+	// disk, and nobody else may write it. Required.
 	Path string
 
-	// Logger gets a log line if somebody else could put another directory in the place of this
-	// one, and if the folder or the key in it was gone. A handler that blocks holds up nothing
-	// but the log. Default none.
+	// Logger gets a log line if others can put another directory in the place of this one. It
+	// gets one if the folder or the key was gone, or has another key. A handler that blocks holds
+	// up nothing but the log. Default none.
 	Logger *slog.Logger
 }
 
@@ -233,8 +234,8 @@ func (f *Fleet) hand(j job) {
 	if j.Kind != fleetmsg.Meet && j.Kind != fleetmsg.Hold || f.stuck.Load() {
 		return
 	}
-	// The time counts in pieces. So if the whole process stands still, because others have the
-	// processors, one piece is over then, and the goroutine gets its turn in the others.
+	// The time counts in pieces. If the machine gives the process no time, only one piece passes.
+	// In the other pieces the goroutine gets its turn.
 	pieces := time.NewTicker(answerTime / answerPieces)
 	defer pieces.Stop()
 	for range answerPieces {

@@ -80,8 +80,8 @@ func private(root *os.Root) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// owned reports whether a file belongs to one of these users, and always to the user of this
-// process, as far as the system has users with numbers.
+// owned reports whether a file belongs to the user of this process, or to one of the others. If
+// the system has no users with numbers, every file does.
 func owned(info fs.FileInfo, or ...int) bool {
 	uid := reflect.Indirect(reflect.ValueOf(info.Sys())).FieldByName("Uid")
 	if !uid.IsValid() || !uid.CanUint() {

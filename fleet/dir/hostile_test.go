@@ -104,6 +104,7 @@ func send(t *testing.T, tr *transport.Transport, url string, within time.Duratio
 
 // A process that has met many hosts still hears of the earlier ones.
 func TestManyHosts(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(temporary(t), "fleet")
 	a, err := dir.New(dir.Config{Path: path})
 	require.NoError(t, err)
@@ -141,6 +142,7 @@ func TestManyHosts(t *testing.T) {
 
 // The files of others stay, whatever their names are.
 func TestForeignFilesStay(t *testing.T) {
+	t.Parallel()
 	path := temporary(t)
 	require.NoError(t, os.Chmod(path, 0o700))
 	require.NoError(t, os.Mkdir(filepath.Join(path, folder), 0o700))
@@ -185,6 +187,7 @@ func TestForeignFilesStay(t *testing.T) {
 // Whoever can write a directory above swaps the path. The members go on with the folder that they
 // have open, and follow no link.
 func TestSwappedDirectory(t *testing.T) {
+	t.Parallel()
 	above := filepath.Join(temporary(t), "above")
 	require.NoError(t, os.Mkdir(above, 0o700))
 	require.NoError(t, os.Chmod(above, 0o777))
@@ -239,6 +242,7 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 // Somebody who can write a directory above without a sticky bit is told once, and New succeeds.
 func TestDirectoryAboveIsTold(t *testing.T) {
+	t.Parallel()
 	for mode, lines := range map[os.FileMode]int{0o700: 0, 0o777 | os.ModeSticky: 0, 0o777: 1, 0o770: 1} {
 		above := filepath.Join(temporary(t), "above")
 		require.NoError(t, os.Mkdir(above, 0o700))
@@ -256,6 +260,7 @@ func TestDirectoryAboveIsTold(t *testing.T) {
 
 // A key or a folder that is gone is made anew by all members, and they share again.
 func TestGoneFolderAndKey(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(temporary(t), "fleet")
 	logger, count := logs()
 	a, heardA := join(t, dir.Config{Path: path, Logger: logger})

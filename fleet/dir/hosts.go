@@ -31,8 +31,8 @@ func (f *Fleet) count() int {
 	return n
 }
 
-// room makes room for the file of one more host, and counts it; the lock of the directory is
-// held. The files that were changed longest ago make room, some at a time.
+// room counts the file of one more host. If there are too many, the files go that were changed
+// longest ago, some at a time; the lock of the directory is held.
 func (f *Fleet) room() bool {
 	n := f.count()
 	if n >= maxFiles {
@@ -41,7 +41,7 @@ func (f *Fleet) room() bool {
 		}
 		names := f.names()
 		if n = len(names); n >= maxFiles {
-			n -= f.evict(names, n-maxFiles+sweepSome)
+			n -= f.evict(names, n-maxFiles+evictSome)
 		}
 		if n >= maxFiles {
 			f.full = time.Now().Add(beatEach)
