@@ -242,7 +242,9 @@ func (x *exchange) loop() (*http.Response, error) {
 		if no := x.pause(&d); no != nil {
 			return nil, x.refuse(no)
 		}
-		if why := x.renew(&d); why != nil {
+		if why := x.renew(&d); why == replay.ErrEnded {
+			return nil, x.refuse(&visit.Refusal{Err: flight.ContextErr(x.Ctx)})
+		} else if why != nil {
 			return x.endWithoutBody(left, &d, why)
 		}
 		if no := x.admit(false); no != nil {
@@ -258,7 +260,7 @@ func (x *exchange) renew(d *decision) error {
 	if !d.renew {
 		return nil
 	}
-	return x.body.Renew()
+	return x.body.Renew(x.Ctx)
 }
 
 // admit waits until the next attempt may go. If the call has alternates, the attempt may go

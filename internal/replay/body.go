@@ -17,7 +17,7 @@ var (
 	// ErrBusy says that the base transport did not stop reading the body in time.
 	ErrBusy = errors.New("the base transport is still reading it")
 
-	// ErrEnded says that the caller's context ended while a Read was awaited.
+	// ErrEnded says that the caller's context ended while a Read or GetBody was awaited.
 	ErrEnded = errors.New("the request's context has ended")
 )
 
@@ -34,8 +34,8 @@ type Body interface {
 	// be sent. It is nil if the caller's own body is to be sent as it is.
 	//
 	// getBody is the GetBody for the base transport during that attempt. Its error is
-	// [ErrLent], [ErrEnded] if ctx ends while a Read is awaited, or the error of the
-	// caller's GetBody. It is nil if the caller's own GetBody needs no guard.
+	// [ErrLent], [ErrEnded] if ctx ends while a Read or GetBody is awaited, or the error of
+	// the caller's GetBody. It is nil if the caller's own GetBody needs no guard.
 	Next(ctx context.Context, n int) (body io.ReadCloser, getBody func() (io.ReadCloser, error))
 
 	// Known reports whether the body can be produced again, as far as is known now.
@@ -65,8 +65,9 @@ type Body interface {
 
 	// Renew calls the caller's GetBody for an attempt that is about to be sent. By
 	// then nothing of the old attempt is left that could read the result of GetBody.
-	// Its body was taken back, its response is discarded, and the wait is over.
-	Renew() error
+	// Its body was taken back, its response is discarded, and the wait is over. If ctx
+	// ends first, its error is [ErrEnded].
+	Renew(ctx context.Context) error
 
 	// Leave takes the body from a base transport that may still be sending it after a
 	// redirect. http.Client calls the caller's own GetBody then, which may return the
@@ -114,7 +115,7 @@ func (copies) TakeBack(context.Context, time.Duration) (renew bool, err error) {
 func (copies) Known() (replayable, broke bool) { return true, false }
 func (copies) Why() error                      { return nil }
 func (copies) Concurrent() bool                { return true }
-func (copies) Renew() error                    { return nil }
+func (copies) Renew(context.Context) error     { return nil }
 func (copies) Leave(context.Context)           {}
 func (copies) Finish()                         {}
 

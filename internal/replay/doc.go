@@ -17,8 +17,8 @@
 // A single attempt at a time has a body of the last two kinds. A lease guards it, because
 // base transports read and close the bodies of old attempts when they like.
 //
-// The package knows nothing of rules, reasons and responses. It starts no goroutine,
-// apart from the timer that ends a blocked Read.
+// The package knows nothing of rules, reasons and responses. It starts no goroutine but
+// for each call of the caller's GetBody, and the timer that ends a blocked Read.
 //
 // The files:
 //
@@ -26,6 +26,7 @@
 //	memory.go    which bodies share no state with their copies
 //	lease.go     a lock on the caller's body, held during a Read
 //	remade.go    a body that GetBody makes anew
+//	making.go    the call of a GetBody that may block
 //	original.go  a body that is sought back, or whose bytes are kept
 //	buffer.go    the bytes in memory, and the pool that bounds them
 package replay

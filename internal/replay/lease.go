@@ -32,12 +32,17 @@ func (l *lease) use(f func()) {
 	l.mu.Unlock()
 	defer func() {
 		l.mu.Lock()
-		if l.users--; l.users == 0 && l.over != nil {
-			close(l.over)
-			l.over = nil
-		}
+		l.leave()
 	}()
 	f()
+}
+
+// leave ends a use; the lock is held.
+func (l *lease) leave() {
+	if l.users--; l.users == 0 && l.over != nil {
+		close(l.over)
+		l.over = nil
+	}
 }
 
 // done returns a channel that is closed when the use under way ends. The lease is busy; the

@@ -44,6 +44,15 @@ func memoryReader(body any) any {
 // it cannot fail.
 func inMemory(body any) bool { return memoryReader(body) != nil }
 
+// length returns how many bytes are left in a body that need not be read: NoBody, or one of
+// net/http's types in memory. Of others, known is false.
+func length(body any) (n int64, known bool) {
+	if r, ok := memoryReader(body).(interface{ Len() int }); ok {
+		return int64(r.Len()), true
+	}
+	return 0, body == http.NoBody
+}
+
 // SmallInMemory reports whether a body is in memory and has at most [Small] bytes.
 // Sending such a body takes next to no time.
 func SmallInMemory(body any) bool {

@@ -29,6 +29,7 @@ type original struct {
 	counted *int64 // how many bytes of kept the pool gets back if the body is lost; nil while kept is small
 	end     error  // how the body ended, once it did
 	moved   bool   // a seekable body was read since it was at start
+	sent    int64  // the most bytes that an attempt had
 	holder  *view  // the reader of the attempt under way, nil if there is none
 	closed  bool   // body is closed
 	first   view   // of the first attempt
@@ -108,6 +109,10 @@ func (v *view) readBody(p []byte) (n int, err error) {
 	o.moved = true
 	o.use(func() { n, err = counted.Read(o.body, p) })
 	o.keep(p[:n])
+	if end := v.at + int64(n); err == io.EOF && end < o.sent {
+		err = endsEarly(end, o.sent) // a file that has become shorter
+	}
+	o.sent = max(o.sent, v.at+int64(n))
 	if err != nil {
 		o.end = err
 		if !errors.Is(err, io.EOF) {
@@ -269,6 +274,6 @@ func (o *original) Why() error {
 	return o.why
 }
 
-func (o *original) Concurrent() bool      { return false }
-func (o *original) Renew() error          { return nil }
-func (o *original) Leave(context.Context) {}
+func (o *original) Concurrent() bool            { return false }
+func (o *original) Renew(context.Context) error { return nil }
+func (o *original) Leave(context.Context)       {}

@@ -21,6 +21,9 @@ import (
 // A body of one of net/http's types in memory is never read itself. Each attempt
 // gets a copy that shares no state with it. So net/http sees a type that it knows,
 // and attempts may run beside each other.
+//
+// A body that ends before a byte that an earlier attempt had is not whole. Its Read fails
+// there, because without a length the server could not know.
 type remade struct {
 	getBody func() (io.ReadCloser, error) // the caller's
 
@@ -29,6 +32,7 @@ type remade struct {
 	first   edition  // the request's own body
 	turn    int      // changes when a body that is not in memory is made or taken back
 	failed  error    // of reading or closing a body
+	sent    int64    // the most bytes that an attempt had
 }
 
 // An edition is one body of the caller, and the reader of the attempt that has it.
@@ -38,6 +42,7 @@ type edition struct {
 	phase phase
 	end   error // how the body ended, once it did
 	shut  bool  // body is closed
+	at    int64 // how much of it was read
 }
 
 // A phase is where an edition is in its life. It only moves forward.
@@ -66,13 +71,15 @@ func (r *remade) Next(ctx context.Context, _ int) (io.ReadCloser, func() (io.Rea
 func (r *remade) lend() io.ReadCloser {
 	e := r.current
 	e.phase = lent
-	switch {
-	case e.body == http.NoBody:
-		return http.NoBody
-	case inMemory(e.body):
-		return detached(e.body)
+	n, known := length(e.body)
+	if !known || n < r.sent { // e counts what is read
+		return e
 	}
-	return e
+	r.sent = n // perhaps
+	if e.body == http.NoBody {
+		return http.NoBody
+	}
+	return detached(e.body)
 }
 
 func (e *edition) Read(p []byte) (n int, err error) {
@@ -99,13 +106,24 @@ func (e *edition) Read(p []byte) (n int, err error) {
 
 // readBody reads the body, also a closed one, which says so itself; the lock is held.
 func (e *edition) readBody(p []byte) (n int, err error) {
-	e.r.use(func() { n, err = counted.Read(e.body, p) })
+	r := e.r
+	r.use(func() { n, err = counted.Read(e.body, p) })
+	e.at += int64(n)
+	r.sent = max(r.sent, e.at)
+	if err == io.EOF && e.at < r.sent {
+		err = endsEarly(e.at, r.sent)
+	}
 	e.end = err
 	// A Close during the Read makes the Read fail. Such an error says nothing.
 	if err != nil && !errors.Is(err, io.EOF) && !e.shut {
-		e.r.broken("Read", err)
+		r.broken("Read", err)
 	}
 	return n, err
+}
+
+// endsEarly returns the error of a body that ends before a byte that an earlier attempt had.
+func endsEarly(at, sent int64) error {
+	return fmt.Errorf("transport: the request's body ends at byte %d, and an earlier attempt had sent %d", at, sent)
 }
 
 // Close closes the body at once, even during a Read, because that is how a blocked
@@ -139,7 +157,7 @@ func (r *remade) TakeBack(ctx context.Context, limit time.Duration) (renew bool,
 	defer r.mu.Unlock()
 	err = r.end(ctx, limit)
 	if err == nil && inMemory(r.current.body) {
-		_, err = r.remake()
+		_, err = r.remake(ctx)
 	}
 	return r.current.phase == over, err
 }
@@ -178,26 +196,24 @@ func (r *remade) revoke() {
 }
 
 // Renew makes the body for the next attempt, unless TakeBack did.
-func (r *remade) Renew() error {
+func (r *remade) Renew(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.busy() {
 		r.wait()
 	}
-	_, err := r.remake()
+	_, err := r.remake(ctx)
 	return err
 }
 
 // remake calls GetBody if the current edition is over, and reports whether there is a
 // new edition; the lock is held, and given up meanwhile. The body is not busy.
-func (r *remade) remake() (done bool, err error) {
+func (r *remade) remake(ctx context.Context) (done bool, err error) {
 	if r.current.phase != over {
 		return false, nil
 	}
-	var body io.ReadCloser
-	r.why = errors.New("Request.GetBody panicked") // until it returns
-	r.use(func() { body, err = checked(r.getBody()) })
-	if r.why = err; err != nil {
+	body, err := r.callGetBody(ctx)
+	if err != nil {
 		return false, err
 	}
 	e := &edition{r: r, body: body}
@@ -229,7 +245,7 @@ func (r *remade) forBase(ctx context.Context) func() (io.ReadCloser, error) {
 			return nil, ErrLent
 		}
 		r.revoke()
-		done, err := r.remake()
+		done, err := r.remake(ctx)
 		turn = r.turn
 		switch {
 		case err != nil:

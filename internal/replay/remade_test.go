@@ -48,7 +48,7 @@ func TestRemadePanics(t *testing.T) {
 	renew, err := b.TakeBack(t.Context(), MaxBusy)
 	require.NoError(t, err)
 	assert.True(t, renew)
-	assert.Panics(t, func() { _ = b.Renew() })
+	assert.Panics(t, func() { _ = b.Renew(t.Context()) })
 	assert.ErrorContains(t, b.Why(), "panicked")
 	renew, _ = b.TakeBack(t.Context(), MaxBusy)
 	assert.True(t, renew)
@@ -88,7 +88,7 @@ func TestRemadeDuringClose(t *testing.T) {
 			assert.Equal(t, want, err)
 			assert.Equal(t, want == nil, renew)
 			if renew {
-				assert.NoError(t, b.Renew())
+				assert.NoError(t, b.Renew(t.Context()))
 			}
 			b.Finish()
 			base.Wait()
@@ -130,7 +130,7 @@ func TestRemadeUnderConcurrency(t *testing.T) {
 			})
 			_, _ = io.CopyN(io.Discard, attempt, rand.Int64N(3000))
 			require.NoError(t, takeBack(b))
-			require.NoError(t, b.Renew())
+			require.NoError(t, b.Renew(t.Context()))
 		}
 		last := next(b)
 		got, err := io.ReadAll(last)
