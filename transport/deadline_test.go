@@ -21,16 +21,21 @@ func TestDeadlineOfAnAttempt(t *testing.T) {
 		for _, row := range []struct {
 			name            string
 			attempt, caller time.Duration // 0: none
+			stall           time.Duration // 0: none
 			body            io.Reader
 			want            []time.Duration // from the start of each attempt; -1: none
 		}{
-			{"none", 0, 0, nil, []time.Duration{-1, -1}},
-			{"attempt", time.Second, 0, nil, []time.Duration{time.Second, time.Second}},
-			{"caller", 0, 5 * time.Second, nil, []time.Duration{5 * time.Second, 4 * time.Second}},
-			{"the earlier", 3 * time.Second, 3500 * time.Millisecond, nil, []time.Duration{3 * time.Second, 2500 * time.Millisecond}},
-			{"small body", time.Second, 0, strings.NewReader("x"), []time.Duration{time.Second, time.Second}},
-			{"streamed body", time.Second, 0, io.MultiReader(strings.NewReader("x")), []time.Duration{-1, -1}},
-			{"streamed body with a caller", time.Second, 5 * time.Second, io.MultiReader(strings.NewReader("x")), []time.Duration{5 * time.Second, 4 * time.Second}},
+			{"none", 0, 0, 0, nil, []time.Duration{-1, -1}},
+			{"attempt", time.Second, 0, 0, nil, []time.Duration{time.Second, time.Second}},
+			{"caller", 0, 5 * time.Second, 0, nil, []time.Duration{5 * time.Second, 4 * time.Second}},
+			{"the earlier", 3 * time.Second, 3500 * time.Millisecond, 0, nil, []time.Duration{3 * time.Second, 2500 * time.Millisecond}},
+			{"a stall", 0, 0, 200 * time.Millisecond, nil, []time.Duration{200 * time.Millisecond, 200 * time.Millisecond}},
+			{"a stall before the attempt's end", 1200 * time.Millisecond, 0, 200 * time.Millisecond, nil, []time.Duration{200 * time.Millisecond, 200 * time.Millisecond}},
+			{"a stall after the attempt's end", time.Second, 0, time.Minute, nil, []time.Duration{time.Second, time.Second}},
+			{"a stall and a streamed body", 0, 0, 200 * time.Millisecond, io.MultiReader(strings.NewReader("x")), []time.Duration{-1, -1}},
+			{"small body", time.Second, 0, 0, strings.NewReader("x"), []time.Duration{time.Second, time.Second}},
+			{"streamed body", time.Second, 0, 0, io.MultiReader(strings.NewReader("x")), []time.Duration{-1, -1}},
+			{"streamed body with a caller", time.Second, 5 * time.Second, 0, io.MultiReader(strings.NewReader("x")), []time.Duration{5 * time.Second, 4 * time.Second}},
 		} {
 			var got []time.Duration
 			trace := &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
@@ -41,7 +46,7 @@ func TestDeadlineOfAnAttempt(t *testing.T) {
 				got = append(got, left)
 				return ctx
 			}}
-			tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Trace: trace, Rule: policy.Rule{AttemptTimeout: row.attempt, Backoff: backoff.Constant(time.Second)}})
+			tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Trace: trace, Rule: policy.Rule{AttemptTimeout: row.attempt, Stall: policy.Stall{Timeout: row.stall}, Backoff: backoff.Constant(time.Second)}})
 			ctx, cancel := t.Context(), context.CancelFunc(func() {})
 			if row.caller > 0 {
 				ctx, cancel = context.WithTimeout(ctx, row.caller)

@@ -125,7 +125,8 @@ func (x *exchange) watchAttempt(a *attempt) {
 // attemptDeadline returns when nobody waits for the headers of an attempt any more that starts now.
 func (x *exchange) attemptDeadline(start time.Time) time.Time {
 	until, _ := x.Ctx.Deadline()
-	body, after := x.Req.Body, x.Rule.Timeouts.After
+	body := x.Req.Body
+	after, _ := x.Rule.Timeouts.Headers()
 	timed := after > 0 && (body == nil || body == http.NoBody || replay.SmallInMemory(body))
 	if end := start.Add(after); timed && (until.IsZero() || end.Before(until)) {
 		return end

@@ -87,14 +87,13 @@ func (a *attemptContext) on(e event, why error) bool {
 // bound returns how long the phase may take, and the error if it takes longer. If the time
 // is not positive, there is no bound; the lock is held.
 func (a *attemptContext) bound() (d time.Duration, tooLate error) {
-	quiet := a.Stall.quiet
-	switch {
-	case a.phase == connecting:
+	switch a.phase {
+	case connecting:
 		return a.Connect, a.unconnected
-	case a.phase == sending || a.phase == waiting && quiet > 0 && (a.After <= 0 || quiet < a.After):
-		return quiet, a.Stall.silent
-	case a.phase == waiting:
-		return a.After, a.late
+	case sending:
+		return a.Stall.quiet, a.Stall.silent
+	case waiting:
+		return a.Headers()
 	}
 	return 0, nil
 }
