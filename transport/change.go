@@ -175,7 +175,7 @@ func (c HostChange) beginning(why string, left time.Duration) string {
 	case ConditionLowQuota:
 		return fmt.Sprintf(" has a quota of %d left (%s): requests are spread over %v", c.Room, why, left)
 	case ConditionLane:
-		return fmt.Sprintf(" gets other connections (%s): requests take lane %d", why, c.Lane)
+		return fmt.Sprintf(": its requests take other connections (%s)", why)
 	}
 	return ": " + c.Condition.String()
 }
@@ -204,7 +204,7 @@ func (c HostChange) endText(lasted time.Duration) string {
 	case ConditionLowQuota:
 		return fmt.Sprintf(" has quota again after %v: requests go at once", lasted)
 	case ConditionLane:
-		return fmt.Sprintf(" does better over other connections: requests take lane %d", c.Lane)
+		return ": its requests take other connections, which do better"
 	}
 	return ": no longer " + c.Condition.String()
 }

@@ -81,6 +81,10 @@ func TestLinesInTheDocs(t *testing.T) {
 		{name: "the connection is reset", rule: twice, base: script(faults.Fail(&net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)})), play: once},
 		{name: "no response within the client's 10 s", base: script(faults.Hang()), play: impatient},
 		{name: "the body stands still, and the client's 10 s are over", base: script(faults.Status(200, "ETag", `"v1"`).Body("twelve bytes").StallAt(5)), play: impatient},
+		{name: "the response to a POST is cut", base: script(faults.Status(200).Body("twelve bytes").CutAt(5)),
+			play: func(t *testing.T, tr *transport.Transport, url string) {
+				_, _ = io.ReadAll(mustRoundTrip(t, tr, newRequest(t, http.MethodPost, url, nil)).Body)
+			}},
 		{name: "the credentials have expired", base: script(faults.Status(401)), play: once},
 		{name: "four GETs, the first gets a 429 with `Retry-After: 30`", rule: single, base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {

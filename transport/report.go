@@ -217,7 +217,7 @@ func addrOf(err error) string {
 // logChange writes a line about a change of a host's state.
 func (t *Transport) logChange(h HostChange) {
 	level := slog.LevelWarn
-	if h.Over {
+	if h.Over || h.Condition == ConditionLane { // other connections are a remedy
 		level = slog.LevelInfo
 	}
 	if !t.lines.Enabled(h.Context, level) {

@@ -85,7 +85,8 @@ type Config struct {
 	//	Warn   a request that failed for its caller, and a 401 or 403; a body that failed
 	//	       for its reader; a host that changed for the worse (see HostChange)
 	//	Info   a retry, a hedge, a cut body, a resumed body, a response after more than one
-	//	       attempt; a host that changed for the better; once, that the base has one lane
+	//	       attempt; a host that changed for the better, or takes other connections;
+	//	       once, that the base has one lane
 	//	Debug  a caller who hung up; an attempt that another attempt outran
 	//
 	// The message of each line names the host, the cause and what happens next, in at most
