@@ -275,6 +275,7 @@ func (x *exchange) awaitReconnect() error {
 	x.classify()
 	d := x.judge()
 	if d.reason != ReasonRetry {
+		d.body = true
 		x.report.record(nil, &d.entry)
 		return x.report.newError(d.reason, nil)
 	}
@@ -320,9 +321,14 @@ func (d *download) Failed(offset int64, err error, below bool) {
 // cut, unchanged.
 func (d *download) Stopped(offset int64, cut, cause error, continued bool) error {
 	e := &ResumeError{Offset: offset, Err: cut, Cause: cause, url: d.req.URL.String()}
-	if last, ok := errors.AsType[*Error](cause); ok {
+	last, ok := errors.AsType[*Error](cause)
+	if ok {
 		e.Reason = last.Reason
-	} else {
+	}
+	switch {
+	case ok && last.Reason == ReasonFinal:
+		d.tellEnd(d.makePast().series.sent, e)
+	case !ok:
 		e.Reason = d.reasonOf(cause)
 		d.tellEnd(d.makePast().series.sent, e)
 	}

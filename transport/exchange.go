@@ -218,7 +218,7 @@ type entry struct {
 	reason Reason
 	limit  string    // of the host, that stood in the way; empty: none
 	sent   int       // attempts so far
-	body   bool      // the body of the response ended badly
+	body   bool      // it is about the body of a response; without a further attempt the body ends badly
 	until  time.Time // when a new request makes sense; zero: not known
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -91,11 +90,7 @@ func (a *Attempt) began() time.Time { return cmp.Or(a.Start, a.Time) }
 // outcome says what came of an attempt, and what followed.
 func (s *account) outcome(a *Attempt) string {
 	var b redact.Sentence
-	if a.Err != nil {
-		b.WriteString(causeOf(a.Err, s.known.url))
-	} else {
-		b.WriteString(strconv.Itoa(a.Status))
-	}
+	b.WriteString(causeOfAttempt(a, s.known.url))
 	took, held := redact.Rough(a.Duration), a.Queued.text()
 	b.Add(took > 0, " after %v", took)
 	b.Add(a.Addr != "", " from %s", a.Addr)

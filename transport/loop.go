@@ -229,6 +229,7 @@ func (x *exchange) loop() (*http.Response, error) {
 		x.classify()
 		x.awaitFinalBody()
 		d := x.judge()
+		d.body = x.segment
 		x.report.record(x.resp, &d.entry)
 		if d.reason != ReasonRetry {
 			delivered = true
@@ -327,6 +328,7 @@ func (x *exchange) refuse(no *visit.Refusal) *Error {
 		reason:  reason,
 		limit:   no.Limit,
 		sent:    x.sent,
+		body:    x.segment,
 		until:   no.Until,
 	})
 	e := x.report.newError(reason, err)

@@ -101,6 +101,8 @@ func logLevelOf(d *entry) (slog.Level, string) {
 		return slog.LevelDebug, "canceled"
 	case ReasonFinal:
 		switch {
+		case d.Kind == KindReconnect && (d.Err != nil || d.Status/100 != 2):
+			return 0, "" // the end of the body is told
 		case d.Err != nil || deniesAccess(d.Status):
 			return slog.LevelWarn, "failed"
 		case d.sent > 1:
@@ -127,13 +129,15 @@ func (r *report) logEntry(d *entry) {
 	if r.home != nil {
 		host = visit.SafeName(state)
 	}
-	why, cause, addr := strconv.Itoa(d.Status), "", cmp.Or(d.Addr, addrOf(d.Err))
+	why, cause, addr := causeOfAttempt(&d.Attempt, url), "", cmp.Or(d.Addr, addrOf(d.Err))
 	if d.Err != nil {
-		cause = causeOf(d.Err, url)
-		why = cause
+		cause = why
 	}
 	if e, ok := d.Err.(*ResumeError); ok {
 		why = causeOf(e.Err, url)
+	}
+	if last := r.lastOutcome(); d.limit != "" && d.Kind == KindNone && last != nil {
+		why = causeOfAttempt(last, url) // the error names the limit, as the reason does
 	}
 	all := logbook.Attrs{
 		slog.String("host", host),
@@ -144,7 +148,11 @@ func (r *report) logEntry(d *entry) {
 	goes := d.reason == ReasonRetry || d.reason == ReasonResume
 	aside := d.reason == ReasonHedged || d.reason == ReasonOutrun
 	all.Add(goes || aside, slog.Int("attempt", d.Number))
-	all.Add(!goes && !aside, slog.Int("attempts", d.sent))
+	sent := d.sent
+	if d.body {
+		sent = max(sent, 1) // a reconnect after progress counts from 1 again
+	}
+	all.Add(!goes && !aside, slog.Int("attempts", sent))
 	all.Add(d.Alternate != "", slog.String("alternate", d.Alternate))
 	all.Add(d.limit != "", slog.String("limit", d.limit))
 	all.Add(d.Status != 0, slog.Int("status", d.Status))
@@ -204,6 +212,25 @@ func (r *report) message(d *entry, what, host, why string) string {
 		return fmt.Sprintf("%s asks to wait %v (%s): no retry, that is more than the rule allows", host, redact.Rough(d.Hint), why)
 	}
 	return fmt.Sprintf("%s failed (%s): no retry, %s", host, why, textOf(d.reason))
+}
+
+// lastOutcome returns the last attempt that was recorded, or nil.
+func (r *report) lastOutcome() *Attempt {
+	if n := len(r.history); n > 0 {
+		return &r.history[n-1]
+	}
+	return nil
+}
+
+// causeOfAttempt says in a few words what came of an attempt.
+func causeOfAttempt(a *Attempt, known ...string) string {
+	switch {
+	case a.Err != nil:
+		return causeOf(a.Err, known...)
+	case a.Status/100 == 2 && retryable(a.Verdict):
+		return strconv.Itoa(a.Status) + " with an error inside"
+	}
+	return strconv.Itoa(a.Status)
 }
 
 // addrOf returns the address to which a connection failed, if the error says it.

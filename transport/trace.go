@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -111,15 +110,13 @@ type Event struct {
 
 // String says in at most 120 characters what happened, and what follows. It has no secrets.
 func (e Event) String() string {
-	why, known := strconv.Itoa(e.Status), ""
+	known := ""
 	if e.Request != nil && e.Request.URL != nil {
 		known = e.Request.URL.String()
 	}
-	switch body, ok := errors.AsType[*ResumeError](e.Err); {
-	case ok:
+	why := causeOfAttempt(&e.Attempt, known)
+	if body, ok := errors.AsType[*ResumeError](e.Err); ok {
 		why = causeOf(body.Err, known)
-	case e.Err != nil:
-		why = causeOf(e.Err, known)
 	}
 	return redact.Fit(e.Host, why, e.text)
 }
