@@ -379,7 +379,7 @@ func (x *exchange) deliverKept(k *kept, reason Reason) (*http.Response, error) {
 	case k.resp != nil:
 		return markResponse(k.resp, x.own.Req, reason, x.report.history), nil
 	case k.err == nil:
-		return nil, x.report.newError(reason, fmt.Errorf("transport: the response has status %d", k.status))
+		return nil, x.report.newError(reason, fmt.Errorf("transport: the response of the host itself has status %d", k.status))
 	}
 	return nil, x.report.newError(reason, k.err)
 }

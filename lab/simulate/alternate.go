@@ -298,6 +298,8 @@ func (c *call) mayVisit(h *host) string {
 		return "is not safe"
 	case c.plan.upgrade:
 		return "must not upgrade"
+	case c.plan.key && !c.bare():
+		return "need not know the key"
 	case c.plan.rng != "" && a.Validators != policy.On:
 		return "has other validators"
 	case c.plan.load != unladen && a.Credentials != policy.On:

@@ -170,7 +170,7 @@ func (s *attempt) acts() bool {
 		return sc.acts
 	case sc.status < 300:
 		return true
-	case sc.status == 421, sc.status == 425, sc.status == 429, sc.status == 503 && sc.told.wait > 0:
+	case s.away() && isForeign(sc.status), sc.status == 421, sc.status == 425, sc.status == 429, sc.status == 503 && sc.told.wait > 0:
 		return false
 	}
 	return sc.acts && sc.status >= 400

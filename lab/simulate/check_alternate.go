@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -58,6 +59,26 @@ func (c *call) checkSettled(s *attempt) {
 		c.complain(Outcome, "the response of %s says that it came from %s", s.host.name, u.Host)
 	}
 }
+
+// countsAtLast reports whether the outcome of an attempt counts although others followed: it was
+// the last at the request's own host, and the last of all was no answer of an alternate.
+func (c *call) countsAtLast(s *attempt) bool {
+	last := c.attempts[len(c.attempts)-1]
+	return !s.away() && last.away() && last.isNoAnswer() &&
+		!c.anyAttempt(func(later *attempt) bool { return !later.away() && later.began > s.ended })
+}
+
+// isNoAnswer reports whether an attempt at an alternate says nothing about the request.
+func (s *attempt) isNoAnswer() bool {
+	switch classify.KindOf(s.err) {
+	case classify.DNS, classify.Dial, classify.TLS:
+		return true
+	}
+	return isForeign(s.status)
+}
+
+// isForeign reports whether an alternate says with a status that it does not serve what its host serves.
+func isForeign(status int) bool { return slices.Contains([]int{401, 403, 404, 405, 410, 501}, status) }
 
 // checkApart checks that no two hosts act on a request that is idempotent by its key only.
 // They need not know each other's keys.

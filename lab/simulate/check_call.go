@@ -225,7 +225,7 @@ func (c *call) checkResponse() {
 		c.complain(Outcome, "status %d instead of %d", c.resp.StatusCode, s.status)
 	case c.resp.Body == nil, c.resp.Request == nil:
 		c.complain(Outcome, "a response without a body or a request")
-	case c.anyAttempt(func(later *attempt) bool { return later.began > s.ended && !later.continues(s) }):
+	case !c.countsAtLast(s) && c.anyAttempt(func(later *attempt) bool { return later.began > s.ended && !later.continues(s) }):
 		c.complain(Outcome, "the response of attempt %d of %d", s.number, len(c.attempts))
 	}
 	c.checkSettled(s)
@@ -275,6 +275,7 @@ func (c *call) checkError() {
 	case c.plan.shape == noGetBody && isOwn && own.Reason == transport.ReasonNotReplayable && errors.Is(c.err, errBody):
 	case isOwn && (own.Reason == transport.ReasonDeadline || own.Reason == transport.ReasonMaxElapsed || own.Reason == transport.ReasonCooldown || own.Reason == transport.ReasonGateFull):
 	case c.rule.Download.Memory > 0 && (errors.Is(c.err, transport.ErrStalled) || c.anyAttempt(func(s *attempt) bool { return s.explains(c.err) })): // its body was cut
+	case isOwn && c.anyAttempt(func(s *attempt) bool { return s.status > 0 && c.countsAtLast(s) }): // its body could not be kept
 	default:
 		c.complain(Outcome, "an error from nowhere: %v", c.err)
 	}
@@ -310,7 +311,7 @@ func (c *call) checkContextError() {
 func (c *call) lastFault() *fault {
 	for i := len(c.attempts) - 1; i >= 0; i-- {
 		s := c.attempts[i]
-		if f, ok := s.err.(*fault); ok && errors.Is(c.err, f) && !c.anyAttempt(func(later *attempt) bool { return later.began > s.ended }) {
+		if f, ok := s.err.(*fault); ok && errors.Is(c.err, f) && (c.countsAtLast(s) || !c.anyAttempt(func(later *attempt) bool { return later.began > s.ended })) {
 			return f
 		}
 	}

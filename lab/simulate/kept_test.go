@@ -101,6 +101,8 @@ var keptFleets = []keptSeed{
 
 // keptAlternates are stories of alternates and costs.
 var keptAlternates = []keptSeed{
+	{9000901, "the oracle did not know that an alternate that does not serve a request does not act on it"},
+	{9002938, "the oracle did not know that the outcome of the host counts if an alternate gives no answer"},
 	{115, "a POST with a key went elsewhere after a refusal, although an attempt before may have been acted upon"},
 	{2703, "nobody found out that a host with a gate was back, because all requests were background requests"},
 	{3669, "a reconnect went to a host before the end of the wait that it had asked for"},
