@@ -20,7 +20,7 @@ const (
 	early                   // there is a response, and the request's body is still being sent
 	answered                // there is a response
 	lingering               // the response's body has ended, and the request's body is still being sent (HTTP/2)
-	late                    // the timer has cancelled the context, and the base transport has not returned yet
+	late                    // the timer has cancelled the context, and nothing that comes after that counts
 	over                    // the context is cancelled
 )
 
@@ -51,14 +51,14 @@ var transitions = [over + 1][leaves + 1]phase{
 	early:      {uploadEnds: answered, bodyEnds: lingering, leaves: over},
 	answered:   {readsUpload: early, bodyEnds: over, leaves: over},
 	lingering:  {uploadEnds: over, leaves: over},
-	late:       {leaves: over},
+	late:       {},
 	over:       {},
 }
 
 // on lets an event change the phase, and sets the timer for the next phase. why is the cause if
 // the next phase cancels the context. It reports whether the event counts; the lock is held.
 func (a *attemptContext) on(e event, why error) bool {
-	from, to := a.phase, transitions[a.phase][e]
+	to := transitions[a.phase][e]
 	if to == untimed {
 		return false
 	}
@@ -72,14 +72,14 @@ func (a *attemptContext) on(e event, why error) bool {
 	case before > 0:
 		a.alarm.stop()
 	}
-	if to >= late && from < late {
+	if to >= late {
 		a.cause = why
 		if a.cancel != nil {
 			a.cancel(why)
 		}
-	}
-	if to == over && a.unlink != nil {
-		a.unlink()
+		if a.unlink != nil {
+			a.unlink()
+		}
 	}
 	return true
 }
@@ -102,8 +102,7 @@ func (a *attemptContext) bound() (d time.Duration, tooLate error) {
 func (a *attemptContext) fire() {
 	a.mu.Lock()
 	body := a.body
-	if body == nil && !a.alarm.early() {
-		_, tooLate := a.bound()
+	if d, tooLate := a.bound(); body == nil && d > 0 && !a.alarm.early() {
 		a.on(timeIsUp, tooLate)
 	}
 	a.mu.Unlock()
@@ -121,7 +120,7 @@ func (a *attemptContext) seekConnection() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch d, _ := a.bound(); {
-	case a.began.IsZero():
+	case a.phase != waiting || a.began.IsZero():
 	case d > 0 && time.Until(a.began.Add(d)) <= a.Connect:
 		a.began = time.Time{}
 	default:

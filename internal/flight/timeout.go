@@ -220,11 +220,10 @@ func (o *Outgoing) end(resp *http.Response, err error) (got *http.Response, _, b
 func (a *attemptContext) outcome(resp *http.Response) (tooLate error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.phase == late {
-		tooLate = a.cause
-	}
 	switch {
-	case tooLate != nil || resp == nil:
+	case a.phase == late:
+		return a.cause
+	case resp == nil:
 		a.on(leaves, nil)
 	default:
 		a.on(responds, nil)
@@ -232,5 +231,5 @@ func (a *attemptContext) outcome(resp *http.Response) (tooLate error) {
 			a.on(bodyEnds, nil)
 		}
 	}
-	return tooLate
+	return nil
 }
