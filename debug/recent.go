@@ -91,7 +91,7 @@ func (r *recent) add(e *transport.Event) {
 		return
 	}
 	d := decision{
-		counted: once(e.Time), Method: method(e.Request), Host: e.Host, Kind: e.Kind.String(), Number: e.Number,
+		counted: once(e.Time), Method: method(e.Request), Host: tally.Endpoint(e), Kind: e.Kind.String(), Number: e.Number,
 		Outcome: tally.Outcome(e), Reason: e.Reason.String(), Limit: e.Limit, Addr: e.Addr,
 		Hint: e.Hint.Seconds(), Wait: e.Wait.Seconds(), Queued: e.Queued.Total().Seconds(),
 	}

@@ -154,9 +154,12 @@ type peerKey struct {
 }
 
 // of returns the peer of a request.
-func (p *peers) of(req *http.Request) *peer {
+func (p *peers) of(req *http.Request) *peer { return p.at(keyOf(req.URL), req) }
+
+// at returns the peer of a request at an endpoint.
+func (p *peers) at(endpoint host.Key, req *http.Request) *peer {
 	method, own := methodOf(req)
-	key := peerKey{keyOf(req.URL), method}
+	key := peerKey{endpoint, method}
 	p.mu.RLock()
 	known := p.known[key] // a sync.Map would allocate for the key
 	p.mu.RUnlock()

@@ -98,6 +98,15 @@ func (r *request) next() (before int, failed string) {
 	return before, failed
 }
 
+// endpointOf returns the peer that an attempt of a request counts for: that of the alternate, or
+// of the request's own host if alternate is "".
+func (t *Telemetry) endpointOf(r *request, req *http.Request, alternate string) *peer {
+	if alternate == "" {
+		return r.peer
+	}
+	return t.peers.at(hostKey(alternate), req)
+}
+
 // requestStart begins the span of a request.
 func (t *Telemetry) requestStart(ctx context.Context, req *http.Request) context.Context {
 	r := &request{Context: ctx, own: !t.noRequestSpan, peer: t.peers.of(req)}
@@ -117,7 +126,7 @@ func (t *Telemetry) requestStart(ctx context.Context, req *http.Request) context
 func (t *Telemetry) attemptStart(ctx context.Context, a transport.AttemptStart) context.Context {
 	r := t.requestOf(ctx, a.Request)
 	resent, failed := r.next()
-	r.peer.attemptStart(a.Kind, failed)
+	t.endpointOf(r, a.Request, a.Alternate).attemptStart(a.Kind, failed)
 	ctx, span := t.tracer.Start(ctx, r.peer.name, t.client...)
 	if resent > 0 {
 		span.SetAttributes(resendKey.Int(resent))
@@ -134,7 +143,7 @@ func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
 	if !outrun {
 		r.status, r.failure = status, failure
 	}
-	all := r.peer.set(labels{of: attempts, status: status, failure: failure, value: a.Kind.String()})
+	all := t.endpointOf(r, a.Request, a.Alternate).set(labels{of: attempts, status: status, failure: failure, value: a.Kind.String()})
 	all.count.Add(1)
 	t.counts.duration.Record(ctx, a.Duration.Seconds(), all.record...)
 	span := trace.SpanFromContext(ctx)
@@ -171,7 +180,7 @@ func (t *Telemetry) event(e transport.Event) {
 		return // nearly every event
 	}
 	r := t.requestOf(e.Context, e.Request)
-	t.counts.event(r.peer, &e)
+	t.counts.event(t.endpointOf(r, e.Request, e.Alternate), &e)
 	if r.span.IsRecording() {
 		r.decided(&e)
 	}

@@ -229,8 +229,8 @@ func TestSpans(t *testing.T) {
 	})
 }
 
-// TestSpansOfAnAlternate: the spans of attempts at an alternate name it. Everything else is that
-// of the request's own host.
+// TestSpansOfAnAlternate: the spans of attempts at an alternate name it. Their other attributes are
+// those of the request's own host. An attempt counts at the endpoint that it went to.
 func TestSpansOfAnAlternate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t)
@@ -254,7 +254,15 @@ func TestSpansOfAnAlternate(t *testing.T) {
 			assert.Equal(t, "https://us.example.com/a?b=xxxxx", attrs(s)["url.full"])
 			assert.NotContains(t, fmt.Sprint(s.Attributes(), s.Status(), s.Events()), "SECRET")
 		}
-		assert.EqualValues(t, 2, k.sum("aplomb.client.attempts", attribute.String("server.address", "us.example.com")))
+		home, away := attribute.String("server.address", "us.example.com"), attribute.String("server.address", "eu.example.com")
+		for _, name := range []string{"aplomb.client.attempts", "aplomb.client.attempt.duration"} {
+			assert.EqualValues(t, 1, k.sum(name, home), name)
+			assert.Zero(t, k.sum(name, home, attribute.Int("http.response.status_code", 200)), name)
+			assert.EqualValues(t, 1, k.sum(name, away, attribute.Int("http.response.status_code", 200), attribute.Int("server.port", 8443)), name)
+		}
+		assert.EqualValues(t, 1, k.sum("aplomb.client.retries", away))
+		assert.EqualValues(t, 1, k.sum("aplomb.client.requests", home))
+		assert.Zero(t, k.sum("aplomb.client.requests", away))
 	})
 }
 

@@ -674,6 +674,14 @@ func TestResponseOfAnAlternate(t *testing.T) {
 		assert.Equal(t, []string{"", "http://b.test", ""}, []string{starts[0].Alternate, starts[1].Alternate, starts[2].Alternate})
 		assert.Contains(t, log.String(), "alternate=http://b.test")
 		assert.NotContains(t, log.String(), "secret")
+		for _, line := range strings.Split(strings.TrimSpace(log.String()), "\n") {
+			at := "http://a.test"
+			if strings.Contains(line, "alternate=http://b.test") {
+				at = "http://b.test"
+			}
+			assert.Contains(t, line, " msg=\""+at+" ")
+			assert.Contains(t, line, " host="+at+" ")
+		}
 
 		resp = mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/y", nil))
 		_ = resp.Body.Close()

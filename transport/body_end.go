@@ -21,10 +21,11 @@ type source struct {
 	req     *http.Request // the caller's, who must not change it until the body is closed
 	rule    *rules.Resolved
 	spanned context.Context // what RequestStart returned; nil: no hook
+	from    string          // the alternate that the bytes come from, or ""
 }
 
 func sourceOf(c *call) source {
-	s := source{c.t, c.Req, c.Rule, c.spanned}
+	s := source{c.t, c.Req, c.Rule, c.spanned, c.alternate()}
 	if c.home != nil {
 		s.req, s.rule = c.home.Req, c.home.Rule
 	}
@@ -104,7 +105,7 @@ func (s *source) tellEnd(sent int, e *ResumeError) {
 	c := s.callFor(s.req)
 	c.State, c.spanned = h, s.spanned
 	(&report{call: &c, offset: e.Offset}).tellObservers(nil, &entry{
-		Attempt: Attempt{Number: sent, Err: e, Time: time.Now()},
+		Attempt: Attempt{Number: sent, Err: e, Alternate: s.from, Time: time.Now()},
 		reason:  e.Reason,
 		sent:    sent,
 		body:    true,

@@ -43,6 +43,7 @@ type past struct {
 	cutAt   time.Time   // when the last reconnect began
 	cut     known       // the verdict on the cut, from Lost to Reconnect
 	wait    time.Time   // until when the last host asked to wait
+	from    string      // the alternate that the last reconnect went to, or ""
 	been    uint16      // the places to which attempts went, as bits
 	waits   []time.Time // until when they asked to wait; nil: there were no alternates
 	astray  uint16      // those that did not have the rest
@@ -155,7 +156,7 @@ func (d *download) Skipping(body io.Closer) (late func() bool) {
 // Continued counts and logs a reconnect that continues the body at offset.
 func (d *download) Continued(offset int64) {
 	d.resumes.Add(1)
-	d.at = d.to
+	d.at, d.from = d.to, d.past.from
 	c := d.callFor(d.req)
 	(&report{call: &c, offset: offset}).resumed(d.past.series.sent, time.Since(d.past.cutAt))
 }
@@ -261,7 +262,7 @@ func (d *download) prepareReconnect(x *exchange, cut error, progressed bool) {
 
 // noteReconnect notes what the next reconnect has to know of this one.
 func (d *download) noteReconnect(x *exchange) {
-	d.past.series, d.lane, d.to, d.price = x.series, x.way.Lane, x.at, x.course.Price
+	d.past.series, d.past.from, d.lane, d.to, d.price = x.series, x.alternate(), x.way.Lane, x.at, x.course.Price
 	if d.to != d.at {
 		d.lane = nil // until the body goes on there
 	}

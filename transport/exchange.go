@@ -241,5 +241,5 @@ func (c *call) alternate() string {
 	if c.at == 0 {
 		return ""
 	}
-	return visit.SafeName(c.State)
+	return c.HostName()
 }

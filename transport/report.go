@@ -129,6 +129,7 @@ func (r *report) logEntry(d *entry) {
 	if r.home != nil {
 		host = visit.SafeName(state)
 	}
+	host = cmp.Or(d.Alternate, host) // the line is about the endpoint
 	why, cause, addr := causeOfAttempt(&d.Attempt, url), "", cmp.Or(d.Addr, addrOf(d.Err))
 	if d.Err != nil {
 		cause = why

@@ -3,6 +3,7 @@
 package tally
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -52,19 +53,31 @@ type Tally struct {
 // New returns a Tally without counts.
 func New() *Tally { return &Tally{hosts: map[string]*Counts{}} }
 
-// Add counts an event.
+// Add counts an event: the decision at the host of its request, and the attempt at the endpoint
+// that it went to.
 func (t *Tally) Add(e *transport.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.hosts[e.Host]
+	failed := e.Response == nil || e.Status >= 500 || e.Status == http.StatusTooManyRequests
+	t.of(e.Host, e.Time).addDecision(e, failed)
+	t.of(Endpoint(e), e.Time).addAttempt(e, failed)
+}
+
+// Endpoint returns the scheme and host of the endpoint that an attempt went to.
+func Endpoint(e *transport.Event) string { return cmp.Or(e.Alternate, e.Host) }
+
+// of returns the counts of a host that has an event now; the lock is held.
+func (t *Tally) of(host string, now time.Time) *Counts {
+	c := t.hosts[host]
 	if c == nil {
 		if len(t.hosts) >= MaxHosts {
 			t.forget()
 		}
 		c = &Counts{Kinds: map[string]uint64{}, Outcomes: map[string]uint64{}, Decisions: map[string]uint64{}, Queued: map[string]float64{}}
-		t.hosts[e.Host] = c
+		t.hosts[host] = c
 	}
-	c.add(e)
+	c.latest = now
+	return c
 }
 
 // forget forgets the host without an event for the longest time; the lock is held.
@@ -89,18 +102,19 @@ func (t *Tally) All() map[string]Counts {
 	return all
 }
 
-func (c *Counts) add(e *transport.Event) {
-	c.latest = e.Time
+func (c *Counts) addDecision(e *transport.Event, failed bool) {
 	c.Decisions[e.Reason.String()]++
 	c.Waited += e.Wait.Seconds()
+	if failed && Last(e.Reason) && e.Reason != transport.ReasonCanceled {
+		c.Failed++
+	}
+}
+
+func (c *Counts) addAttempt(e *transport.Event, failed bool) {
 	c.Queued["cooldown"] += e.Queued.Cooldown.Seconds()
 	c.Queued["pacing"] += e.Queued.Pacing.Seconds()
 	c.Queued["gate"] += e.Queued.Gate.Seconds()
 	c.Queued["rate"] += e.Queued.Rate.Seconds()
-	failed := e.Response == nil || e.Status >= 500 || e.Status == http.StatusTooManyRequests
-	if failed && Last(e.Reason) && e.Reason != transport.ReasonCanceled {
-		c.Failed++
-	}
 	if e.Kind == transport.KindNone {
 		return // not the outcome of an attempt
 	}
