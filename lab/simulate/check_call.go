@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,6 +39,9 @@ func (w *world) checkArrival(s *attempt) {
 	if c.returned < never {
 		w.checkReconnect(s)
 		return
+	}
+	if c.actsAnew() && slices.ContainsFunc(c.attempts[:s.number-1], func(earlier *attempt) bool { return earlier.succeeded() && earlier.ended < s.began }) {
+		w.complain(TooOften, c, "attempt %d of a %s after its response", s.number, c.plan.method)
 	}
 	if most := max(1, c.rule.Attempts); s.number > most {
 		o := TooOften
@@ -130,6 +134,21 @@ func (c *call) idempotent() bool {
 		return c.plan.sending == 1 || c.plan.key
 	}
 	return true
+}
+
+// written returns the rule without the defaults.
+func (c *call) written() policy.Rule { return c.world.plan.rawRuleOf(c.plan.host, c.plan.at) }
+
+// actsAnew reports whether a second request may have another response than the first, and nobody
+// vouches for it. Then a response is the caller's, whether its body is cut or not.
+func (c *call) actsAnew() bool {
+	return c.idempotent() && c.plan.method != "" && c.plan.method != http.MethodGet && c.plan.method != http.MethodHead &&
+		!c.plan.key && c.plan.sending != 1 && c.written().Idempotent == nil
+}
+
+// succeeded reports whether the attempt has a response that is a success; the lock is held.
+func (s *attempt) succeeded() bool {
+	return s.script.outcome == responds && !s.dead && s.ended < never && s.status/100 == 2
 }
 
 // checkReturn judges the result of RoundTrip and its time.
@@ -228,6 +247,13 @@ func (c *call) checkResponse() {
 	case !c.countsAtLast(s) && c.anyAttempt(func(later *attempt) bool { return later.began > s.ended && !later.continues(s) }):
 		c.complain(Outcome, "the response of attempt %d of %d", s.number, len(c.attempts))
 	}
+	most := time.Second
+	if c.world.plan.nested {
+		most *= 2 // each of the two reads the body
+	}
+	if s.succeeded() && c.written().Classify == nil && c.returned-s.ended > most { // a classifier may read the body
+		c.complain(HeldBack, "the response came %v after its headers", c.returned-s.ended)
+	}
 	c.checkSettled(s)
 	_, writes := c.resp.Body.(io.Writer)
 	if s.status == http.StatusSwitchingProtocols && !writes {
@@ -274,7 +300,6 @@ func (c *call) checkError() {
 	case c.mayStall() && errors.Is(c.err, transport.ErrStalled):
 	case c.plan.shape == noGetBody && isOwn && own.Reason == transport.ReasonNotReplayable && errors.Is(c.err, errBody):
 	case isOwn && (own.Reason == transport.ReasonDeadline || own.Reason == transport.ReasonMaxElapsed || own.Reason == transport.ReasonCooldown || own.Reason == transport.ReasonGateFull):
-	case c.rule.Download.Memory > 0 && (errors.Is(c.err, transport.ErrStalled) || c.anyAttempt(func(s *attempt) bool { return s.explains(c.err) })): // its body was cut
 	case isOwn && c.anyAttempt(func(s *attempt) bool { return s.status > 0 && c.countsAtLast(s) }): // its body could not be kept
 	default:
 		c.complain(Outcome, "an error from nowhere: %v", c.err)

@@ -20,6 +20,7 @@ const (
 	OneReader Oracle = "one attempt reads the body"             // 7
 	Discarded Oracle = "responses are discarded within bounds"  // 8
 	Writer    Oracle = "a tunnel can be written to"             // 9
+	HeldBack  Oracle = "a response is held back for a second"   // 9
 	Spliced   Oracle = "one representation, whole"              // 10
 	Budget    Oracle = "retries keep to the budget"             // 11
 	Leak      Oracle = "nothing is left behind"                 // 12
@@ -49,6 +50,6 @@ const (
 // oracles lists all promises.
 var oracles = []Oracle{
 	Request, Closed, Outcome, ActedOnce, Stored, TooOften, Early, Hold, Futile, Prompt,
-	OneReader, Discarded, Writer, Spliced, Budget, Leak, Nested, Secret, Told, Patience, Innocent, Spared, Room, Another, Few, Cut,
+	OneReader, Discarded, Writer, HeldBack, Spliced, Budget, Leak, Nested, Secret, Told, Patience, Innocent, Spared, Room, Another, Few, Cut,
 	Asked, Answered, Hearsay, Stopped, Longer, Rated, Probed, Strayed, Home, Costs, Panics,
 }

@@ -283,6 +283,17 @@ var sabotage = []defect{
 			resp.Body = body{bytes.NewReader(all), inner}
 		}
 	})},
+	{"a PUT is sent again after its response", TooOften, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err != nil || resp.StatusCode != http.StatusOK || req.Method != http.MethodPut || req.GetBody == nil {
+			return resp, err
+		}
+		again := req.Clone(req.Context())
+		again.Body, _ = req.GetBody()
+		_ = resp.Body.Close()
+		return next.RoundTrip(again)
+	})},
+	{"responses are held back", HeldBack, breaksResponses(func(*http.Response) { time.Sleep(3 * time.Second) })},
 	{"a tunnel is wrapped", Writer, breaksResponses(func(resp *http.Response) { resp.Body = body{resp.Body, resp.Body} })},
 	{"a cut is an end", Spliced, breaksResponses(func(resp *http.Response) { resp.Body = always{resp.Body} })},
 	{"other bytes", Spliced, breaksResponses(func(resp *http.Response) { resp.Body = other{resp.Body} })},
