@@ -41,7 +41,8 @@ type past struct {
 	series  series
 	spacing resume.Spacing
 	cutAt   time.Time   // when the last reconnect began
-	cut     known       // the verdict on the cut, from Lost to Reconnect
+	cut     known       // the verdict on the cut, from Cut to Reconnect
+	first   error       // of the first cut, or of the last if the body was continued
 	wait    time.Time   // until when the last host asked to wait
 	from    string      // the alternate that the last reconnect went to, or ""
 	been    uint16      // the places to which attempts went, as bits
@@ -172,19 +173,22 @@ func (d *download) countResumes() int {
 	return int(d.resumes.Load())
 }
 
-// Lost reports whether err calls for a retry of a GET.
-func (d *download) Lost(err error) bool {
+// Cut returns nil if err calls for a retry of a GET.
+func (d *download) Cut(err error, continued bool) (end error) {
 	c := d.callFor(d.req)
 	defer c.ObeyCancel()()
 	if c.Ctx.Err() != nil {
-		return false
+		return err
 	}
-	verdict := c.Rule.Classify(c.OutcomeOf(nil, err))
+	past, verdict := d.makePast(), c.Rule.Classify(c.OutcomeOf(nil, err))
+	if past.first == nil || continued {
+		past.first = err
+	}
 	if !retryable(verdict) || gaveUpBelow(c.Req, nil, err) || !c.isIdempotent() {
-		return false
+		return past.first
 	}
-	d.makePast().cut = known{verdict, true}
-	return true
+	past.cut = known{verdict, true}
+	return nil
 }
 
 // makePast returns the past of the next reconnect. The first call makes it.
@@ -317,24 +321,28 @@ func (d *download) Failed(offset int64, err error, below bool) {
 }
 
 // Stopped returns the error for a body that nothing continues, and reports it
-// unless the loop has already done so. If no reconnect ever added a segment, and
-// neither a limit nor the caller was in the way, that error is the error of the
-// cut, unchanged.
+// unless the loop has already done so. As long as no byte came from a second response, that
+// error is the base's own for the first cut. But the end of the caller's context has to be
+// seen in it.
 func (d *download) Stopped(offset int64, cut, cause error, continued bool) error {
+	c := d.callFor(d.req)
+	defer c.ObeyCancel()()
+	gone := c.Ctx.Err()
 	e := &ResumeError{Offset: offset, Err: cut, Cause: cause, url: d.req.URL.String()}
-	last, ok := errors.AsType[*Error](cause)
-	if ok {
+	if gone != nil && !errors.Is(cause, gone) {
+		e.Cause = flight.ContextErr(c.Ctx)
+	}
+	last, told := errors.AsType[*Error](cause)
+	if told {
 		e.Reason = last.Reason
-	}
-	switch {
-	case ok && last.Reason == ReasonFinal:
-		d.tellEnd(d.makePast().series.sent, e)
-	case !ok:
+	} else {
 		e.Reason = d.reasonOf(cause)
+	}
+	if !told || last.Reason == ReasonFinal {
 		d.tellEnd(d.makePast().series.sent, e)
 	}
-	if !continued && e.hopeless() {
-		return cut
+	if !continued && gone == nil {
+		return d.past.first
 	}
 	return e
 }

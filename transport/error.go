@@ -230,7 +230,4 @@ func (e *Error) GaveUp() bool { return e.Reason.isLimit() || e.Reason == ReasonN
 
 // Temporary reports whether Err has a method Temporary that returns true. It makes
 // Error a net.Error.
-func (e *Error) Temporary() bool {
-	var t interface{ Temporary() bool }
-	return errors.As(e.Err, &t) && t.Temporary()
-}
+func (e *Error) Temporary() bool { return isTemporary(e.Err) }

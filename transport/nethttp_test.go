@@ -99,3 +99,30 @@ func doFails(t *testing.T, c *http.Client, req *http.Request) *url.Error {
 	require.Error(t, closing(resp, err))
 	return errorAs[*url.Error](t, err)
 }
+
+func TestH12_HandlerWritesTooLittle(t *testing.T) {
+	nethttp(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "3")
+		_, _ = io.WriteString(w, "12") // one byte short
+	}, func(t *testing.T, c *http.Client, url string) {
+		resp, err := c.Get(url)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		assert.Equal(t, io.ErrUnexpectedEOF, err)
+		assert.Equal(t, "12", string(text))
+	})
+}
+
+func TestTransportGzipShort(t *testing.T) {
+	nethttp(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write([]byte{0x1f, 0x8b})
+	}, func(t *testing.T, c *http.Client, url string) {
+		resp, err := c.Get(url)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		_, err = io.ReadAll(resp.Body)
+		assert.Equal(t, io.ErrUnexpectedEOF, err)
+	})
+}

@@ -8,17 +8,15 @@ import (
 	"strings"
 )
 
-// A ResumeError ends a response's body that was cut and could not be continued. A
-// limit, the end of the caller's context, or a later response prevented that. Every
-// byte before the error is good. errors.Is and errors.As see both Err and Cause.
+// A ResumeError ends a response's body that was cut, and that could not be continued to its
+// end. Every byte before the error is good. errors.Is and errors.As see both Err and Cause.
 //
-// In two cases the reader gets the base transport's own error instead, so that a
-// caller may compare it with io.ErrUnexpectedEOF. In the first case the error of the
-// cut is not worth a reconnect. In the second case nothing can continue the body, or the
-// first reconnect shows this, because of another 200, a 4xx, a response that is not the
-// rest, or an error that a retry does not help against. The last [Event] and the log then
-// have the reason. An event with the Reason [ReasonMismatch] or [ReasonNotResumable]
-// has a ResumeError in its Err.
+// As long as no byte came from a second response, the reader gets the error of the cut
+// instead, as the base transport gave it. So a caller may compare it with
+// io.ErrUnexpectedEOF. Only if the caller's context has ended meanwhile, the reader gets a
+// ResumeError all the same, whose Cause is the end of the context. The last [Event] and the
+// log have the reason in any case. An event with the Reason [ReasonMismatch] or
+// [ReasonNotResumable] has a ResumeError in its Err.
 type ResumeError struct {
 	// Offset is the number of good bytes, counted from the beginning of the
 	// representation. A new request for the rest begins there.
@@ -43,24 +41,30 @@ func (e *ResumeError) Error() string {
 // Unwrap returns Err and Cause.
 func (e *ResumeError) Unwrap() []error { return []error{e.Err, e.Cause} }
 
-// Timeout reports whether Err or Cause is a timeout.
-func (e *ResumeError) Timeout() bool { return isTimeout(e.Err) || isTimeout(e.Cause) }
+// Timeout reports whether Err or Cause is a timeout, or whether the deadline has passed.
+func (e *ResumeError) Timeout() bool {
+	return e.Reason == ReasonTimeout || isTimeout(e.Err) || isTimeout(e.Cause)
+}
+
+// Temporary reports whether Err or Cause has a method Temporary that returns true. It makes
+// ResumeError a net.Error.
+func (e *ResumeError) Temporary() bool { return isTemporary(e.Err) || isTemporary(e.Cause) }
 
 // GaveUp reports whether a limit withheld a reconnect that was otherwise due. If it
 // did, neither a Transport around this Transport nor policy.Do starts again. After a
 // [ReasonMismatch] a new request for the whole body may make sense.
 func (e *ResumeError) GaveUp() bool { return e.Reason.isLimit() || e.Reason == ReasonNested }
 
-// hopeless reports whether the server prevented the continuation, and not a limit or
-// the caller.
-func (e *ResumeError) hopeless() bool {
-	return !e.GaveUp() && e.Reason != ReasonCanceled && e.Reason != ReasonTimeout
-}
-
 // isTimeout reports whether an error in the tree of err is a timeout.
 func isTimeout(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.As(err, &t) && t.Timeout()
+}
+
+// isTemporary reports whether an error in the tree of err is temporary.
+func isTemporary(err error) bool {
+	var t interface{ Temporary() bool }
+	return errors.As(err, &t) && t.Temporary()
 }
 
 // An IntegrityError ends a response's body in the place of io.EOF if the body is not

@@ -32,9 +32,10 @@ var (
 // A Sender is the transport as a Body sees it. Each Body has its own Sender. The
 // goroutine that reads the body calls it.
 type Sender interface {
-	// Lost reports whether err, from a Read of a segment, means that the
-	// connection was lost and that the request may be sent again.
-	Lost(err error) bool
+	// Cut returns nil if err, from a Read of a segment, means that the connection was
+	// lost and that the request may be sent again. Otherwise it returns the reader's
+	// error. continued is as for Stopped.
+	Cut(err error, continued bool) (end error)
 
 	// Reconnect sends req, which asks for the bytes from offset on, and returns
 	// the final response. cut is the error that ended the previous segment.
@@ -73,8 +74,8 @@ type Sender interface {
 
 	// Stopped is called at most once, when the body ends at offset because the
 	// rest could not be had. cut is the error that ended the previous segment, and
-	// cause says why no further segment follows. continued reports whether an
-	// earlier reconnect added a segment. Stopped returns the reader's error.
+	// cause says why no further segment follows. continued reports whether a byte came
+	// from an earlier reconnect. Stopped returns the reader's error.
 	Stopped(offset int64, cut, cause error, continued bool) error
 
 	// Altered returns the reader's error for a body that differs from the server's
@@ -110,6 +111,7 @@ type Body struct {
 	// The flags stand together, because there is a Body for nearly every response.
 	partial bool // the caller asked for a range and got it
 	tried   bool // the body has asked for its rest
+	grown   bool // a byte came from a reconnect
 	away    bool // the response to the last reconnect comes from another origin
 	closed  bool // guarded by mu
 
@@ -200,6 +202,7 @@ func (b *Body) take(p []byte) int {
 		b.err = b.sender.Altered("length", strconv.FormatInt(b.stop-b.first, 10), "more")
 	}
 	b.pos += int64(len(p))
+	b.grown = b.grown || b.last != nil && len(p) > 0
 	if b.sums != nil {
 		b.sums.add(p)
 	}
@@ -251,10 +254,11 @@ func (b *Body) needless() bool {
 // itself asked for its rest, a Transport below did all that can be done, and was
 // perhaps told to wait. Reconnects are not multiplied.
 func (b *Body) cutBy(err error) {
-	if b.pos != b.end && !Tried(b.body) && b.sender.Lost(err) {
+	if b.err = err; b.pos != b.end && !Tried(b.body) {
+		b.err = b.sender.Cut(err, b.grown)
+	}
+	if b.err == nil {
 		b.cut = err
-	} else {
-		b.err = err
 	}
 }
 

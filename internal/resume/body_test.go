@@ -85,7 +85,7 @@ type onceMore struct {
 	send func(*http.Request) (*http.Response, error)
 }
 
-func (*onceMore) Lost(error) bool { return true }
+func (*onceMore) Cut(error, bool) error { return nil }
 func (s *onceMore) Reconnect(req *http.Request, _ int64, _ error, _ bool) (*http.Response, bool, error) {
 	resp, err := s.send(req)
 	return resp, false, err
@@ -120,8 +120,11 @@ func (w *world) name(total int) string {
 	return fmt.Sprint(total)
 }
 
-func (w *world) Lost(err error) bool {
-	return errors.Is(err, errCut) || errors.Is(err, io.ErrUnexpectedEOF)
+func (w *world) Cut(err error, _ bool) error {
+	if errors.Is(err, errCut) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
 }
 
 func (w *world) Reconnect(req *http.Request, offset int64, _ error, _ bool) (resp *http.Response, elsewhere bool, err error) {

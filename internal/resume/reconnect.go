@@ -31,7 +31,7 @@ func (b *Body) resume() {
 		b.cut = cut
 		return
 	}
-	b.err = b.sender.Stopped(b.pos, cut, err, b.last != nil)
+	b.err = b.sender.Stopped(b.pos, cut, err, b.grown)
 }
 
 // detach closes the current segment, and returns the error that ended it. It also returns
@@ -160,7 +160,7 @@ func (b *Body) skip(resp *http.Response, c continuation) (err error) {
 // skipFailed ends a segment that did not come to the bytes that are missing. If its
 // connection was lost as well, the next reconnect is due.
 func (b *Body) skipFailed(ctx context.Context, resp *http.Response, err error) error {
-	if err != errDiffers && err != errLate && !b.isClosed() && b.sender.Lost(err) {
+	if err != errDiffers && err != errLate && !b.isClosed() && b.sender.Cut(err, b.grown) == nil {
 		b.cut = err
 		return nil
 	}
