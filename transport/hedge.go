@@ -64,7 +64,7 @@ func (a attempt) start(done chan<- *racer) *racer {
 	go func() {
 		returned := false
 		defer func() {
-			r.panicked = recover() // next repeats it in the caller's goroutine
+			r.panicked = recover() // awaitRacer repeats it in the caller's goroutine
 			r.exited = !returned && r.panicked == nil
 			if !r.state.CompareAndSwap(running, answered) {
 				r.closeResponse()
@@ -127,7 +127,7 @@ func (r *race) abandonLosers() {
 }
 
 // awaitRacer returns the next racer that has ended. If the base transport panicked or
-// called runtime.Goexit, next does the same, because without a hedge both would
+// called runtime.Goexit, awaitRacer does the same, because without a hedge both would
 // have happened in the caller's goroutine.
 func (r *race) awaitRacer() *racer {
 	came := <-r.done

@@ -137,7 +137,7 @@ func (c *call) verdict(resp *http.Response) (v classify.Verdict) {
 	return v
 }
 
-// awaitsFirstBody is awaits. It closes the body if an Idempotent of the user's panics.
+// awaitsFirstBody is awaitsBody. It closes the body if an Idempotent of the user's panics.
 func (c *call) awaitsFirstBody(resp *http.Response) (yes bool) {
 	asked := false
 	defer c.closeResponseUnless(&asked, resp)

@@ -34,7 +34,7 @@ const (
 var errTooLong = errors.New("transport: the response body is too long to be drained")
 
 // Discard reads the rest of the body within both bounds and closes the body. It
-// returns when that is done, when drainTime is over, or when ctx ends.
+// returns when that is done, when DrainTime is over, or when ctx ends.
 func Discard(ctx context.Context, resp *http.Response) {
 	DrainWithin(ctx, resp, DrainTime, io.Discard, new(Sleeper))
 }
@@ -141,7 +141,7 @@ func (d *Drain) Read(p []byte) (int, error) {
 	if d.closing.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}
-	// Ask for one more byte, so that a body of exactly drainBytes shows its end.
+	// Ask for one more byte, so that a body of exactly DrainBytes shows its end.
 	n, err := counted.Read(d.Body, p[:min(len(p), DrainBytes+1-d.taken)])
 	switch {
 	case d.taken+n > DrainBytes:

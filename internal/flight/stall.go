@@ -14,6 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
+// NoProgress returns the error of a body to which nothing was added for some time.
 func NoProgress(after time.Duration) error {
 	return &TimeoutError{"transport: no progress for %v", after, ErrStalled}
 }
@@ -122,7 +123,7 @@ func (b *watchedBody) begin() error {
 	return nil
 }
 
-// wait returns how long the Read may take, and sets cause. Both are known when the Read
+// wait returns how long the Read may take, and sets late. Both are known when the Read
 // begins, because no byte counts before the Read returns; the lock is held.
 func (b *watchedBody) wait() time.Duration {
 	wait, limits := time.Duration(-1), &b.ctx.Stall

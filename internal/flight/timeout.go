@@ -29,6 +29,7 @@ type Timeouts struct {
 	eventless error         // if that takes longer
 }
 
+// TimeoutsOf returns the timeouts of a rule.
 func TimeoutsOf(r *policy.Rule) Timeouts {
 	return Timeouts{
 		After: r.AttemptTimeout,

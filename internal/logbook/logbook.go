@@ -56,7 +56,7 @@ type Book[K comparable] struct {
 	hosts map[string]*hostLines[K]
 	timer *time.Timer // armed while something is held back
 	at    time.Time   // when it fires; zero: it is not armed
-	busy  bool        // lines are written by tick
+	busy  bool        // writeDue writes lines
 }
 
 // hostLines are the lines of a host. Each repeat writes a line per second at most, and a line

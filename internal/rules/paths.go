@@ -90,7 +90,7 @@ func isClean(path string) bool {
 
 // paths are the rules of the paths of a host. They never change once they are in a ruleset.
 type paths struct {
-	nodes   map[string]*pathNode // by path, without a slash at its end, see plain
+	nodes   map[string]*pathNode // by path, without a slash at its end, see appendUnescaped
 	lengths []int                // of the keys of nodes, longest first
 }
 
@@ -151,7 +151,7 @@ func (p *paths) Find(method string, u *url.URL) *pathRule {
 	return findPath(p, method, path)
 }
 
-// findPath is find for a path as plain returns it. It only looks up what has the length of a
+// findPath is Find for a path as appendUnescaped makes it. It only looks up what has the length of a
 // pattern.
 func findPath[P string | []byte](p *paths, method string, path P) *pathRule {
 	for _, n := range p.lengths {
@@ -179,7 +179,7 @@ func findPath[P string | []byte](p *paths, method string, path P) *pathRule {
 
 // appendUnescaped appends a path to buf, without its escapes if it is escaped. A slash and a "%" within
 // a segment are written as %2F and %25, so that a slash always ends a segment. Most paths
-// that are not escaped are thus plain as they are.
+// that are not escaped thus stay as they are.
 func appendUnescaped(buf []byte, path string, escaped bool) []byte {
 	for i := 0; i < len(path); i++ {
 		c := path[i]

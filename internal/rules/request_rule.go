@@ -20,10 +20,10 @@ const MaxCompleted = 64
 type RequestRule struct {
 	Policy policy.Rule
 	Made   atomic.Pointer[[]completed] // the list never changes, but may be replaced
-	mu     sync.Mutex                  // held while made is replaced
+	mu     sync.Mutex                  // held while Made is replaced
 }
 
-// A completed is a requestRule over the rule of a host or of a path, or why that is wrong.
+// A completed is a RequestRule over the rule of a host or of a path, or why that is wrong.
 type completed struct {
 	base *Resolved
 	rule *Resolved
@@ -53,7 +53,7 @@ func (r *RequestRule) CompleteOver(base *Resolved) (*Resolved, error) {
 	return c.rule, c.err
 }
 
-// findComplete returns what over has made, or nil.
+// findComplete returns what CompleteOver has made, or nil.
 func (r *RequestRule) findComplete(base *Resolved) *completed {
 	if made := r.Made.Load(); made != nil {
 		if i := slices.IndexFunc(*made, func(c completed) bool { return c.base == base }); i >= 0 {

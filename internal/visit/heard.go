@@ -28,7 +28,7 @@ type hearing struct {
 
 // HearHeaders tells the limits what the headers of a response say. It comes before the
 // response is classified. A classifier may wait for the body, and meanwhile other
-// requests would go although the server has just refused them. hear may be called
+// requests would go although the server has just refused them. It may be called
 // again for the same response.
 func (l *Limits) HearHeaders(resp *http.Response, of Sent) {
 	switch {

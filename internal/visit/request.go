@@ -22,7 +22,7 @@ type Request struct {
 	Ground     *Ground
 	Req        *http.Request   // the caller's, or the same for an alternate
 	Ctx        context.Context // the caller's, or one that ends with Request.Cancel as well
-	Linked     bool            // Request.Cancel ends ctx, too
+	Linked     bool            // Request.Cancel ends Ctx, too
 	Background bool            // it lets others go first
 	State      *host.State[rules.Resolved]
 	Rule       *rules.Resolved
