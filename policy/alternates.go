@@ -18,8 +18,13 @@ const maxAlternates = 8
 //
 // Path, query, header and body travel to the alternate, so it has to be trusted like the
 // host. A request stays at its host if something in it is meant for that host alone: a
-// credential, unless Credentials is on, a Range or a validator, unless Validators is on, and a
-// Host other than that of the URL. An https request never goes to an http alternate.
+// credential, unless Credentials is on, a Range or a validator, unless Validators is on, a Host
+// other than that of the URL, and an Idempotency-Key that the caller made, unless the request
+// may be repeated without it. An https request never goes to an http alternate.
+//
+// An alternate that cannot be reached, or that answers 401, 403, 404, 405, 410 or 501, is left
+// out, because that proves nothing. If no other has the answer, the caller gets the outcome of
+// the host.
 //
 // The limits are those of the host that an attempt goes to, so its rule counts for Rate,
 // Budget, Cooldown, Scope, Pacing, Gate, Lanes, Hedge.Percentile and for the longest hold.
@@ -45,8 +50,8 @@ type Alternates struct {
 	Validators Switch
 
 	// Credentials lets requests go to the alternates that have Authorization, Cookie,
-	// Proxy-Authorization, a header or a query parameter that is named like a key, or a
-	// user in the URL. The alternates learn these. Default Off.
+	// Proxy-Authorization, a header or a query parameter that is named like a key or looks
+	// like one, or a user in the URL. The alternates learn these. Default Off.
 	Credentials Switch
 }
 

@@ -21,7 +21,6 @@
 package transport
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -239,8 +238,8 @@ func (x *exchange) sparesHost(p *place, m *host.Machines) bool {
 	return false
 }
 
-// mayBeRepeatedAnywhere reports whether an attempt that fails, whatever it did, can be followed by one at
-// another place.
+// mayBeRepeatedAnywhere reports whether an attempt that fails, whatever it did, can be followed
+// by one at another place.
 func (x *exchange) mayBeRepeatedAnywhere() bool {
 	if x.isSingle() || !x.isIdempotentAnywhere() {
 		return false
@@ -271,21 +270,29 @@ func (x *exchange) noteOutage(e *visit.Ending, hint time.Duration) {
 	}
 }
 
-// nameOfOther names the endpoint to which requests go while the present place is down: the
-// first that is not down, or else the first.
-func (x *exchange) nameOfOther() (name string) {
+// nameOfOther names the endpoint to which requests go while the present place is down, or returns
+// "" if all others are down as well.
+func (x *exchange) nameOfOther() string {
 	for _, p := range x.places.all {
 		if p == x.place {
 			continue
 		}
-		x.openPlace(p)
-		m := p.State.MachinesMade()
-		if m == nil || m.OutageMade() == nil || !m.OutageMade().Down() {
+		if x.openPlace(p); !p.isDown() {
 			return visit.SafeName(p.State)
 		}
-		name = cmp.Or(name, visit.SafeName(p.State))
 	}
-	return name
+	return ""
+}
+
+// isDown reports whether the host of a place is down, also because of its gate.
+func (p *place) isDown() bool {
+	m := p.State.MachinesMade()
+	if m == nil {
+		return false
+	}
+	g, _ := m.Made()
+	o := m.OutageMade()
+	return o != nil && o.Down() || p.Rule.Gate && g != nil && g.Closed()
 }
 
 // bestOtherPlace returns the place that is best for the next attempt, apart from the present, and
@@ -372,7 +379,8 @@ func (x *exchange) leaveOut() bool {
 	return slices.ContainsFunc(x.places.all, func(p *place) bool { return p != x.place && p.mayBeNext(false) })
 }
 
-// deliverKept gives the caller the outcome of the request's own host. That at hand is no answer.
+// deliverKept gives the caller the outcome of the request's own host, because that at hand is no
+// answer.
 func (x *exchange) deliverKept(k *kept, reason Reason) (*http.Response, error) {
 	flight.Discard(x.Ctx, x.resp)
 	switch {
@@ -423,9 +431,9 @@ func (x *exchange) choosePlace(f *facts, d *decision) (to *place) {
 	return to
 }
 
-// nextPlace returns the place that is best for the next attempt, apart from the present. If an
-// alternate gave no answer, the last attempt is at the request's own host. nextPlace returns nil if
-// there is none.
+// nextPlace returns the place that is best for the next attempt, apart from the present, or nil
+// if there is none. If an alternate gave no answer, the last attempt is at the request's own
+// host.
 func (x *exchange) nextPlace() *place {
 	own := &x.own
 	last := x.sent+1 >= x.Rule.Policy.Attempts && slices.ContainsFunc(x.places.all[1:], func(p *place) bool { return p.barred })

@@ -409,7 +409,7 @@ func TestOutageIsTold(t *testing.T) {
 	}
 }
 
-// The requests of a host go to an alternate that is up. If an alternate is down, that is told as well.
+// If an alternate is down, that is told as well.
 func TestOutageOfAnAlternateIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRegions()

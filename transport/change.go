@@ -60,7 +60,7 @@ func (c Condition) String() string {
 
 // limit returns the name of the limit that acts, as in [Event]. It is "" if there is none.
 func (c HostChange) limit() string {
-	if c.Condition < conditions && c.Alternate == "" {
+	if c.Condition < conditions && !c.open {
 		return conditionNames[c.Condition][1]
 	}
 	return ""
@@ -115,11 +115,12 @@ type HostChange struct {
 	// the connection that failed, if it is known.
 	Lane int
 	Addr string
-	// Alternate is where the requests go that have alternates, for ConditionDown of a host
-	// without a gate: a scheme and host. It is "" if there is a gate.
+	// Alternate is where the requests go, for ConditionDown of a host without a gate: a
+	// scheme and host. It is "" if there is a gate, or if all alternates were down as well.
 	Alternate string
 
-	url string // of the request, with its secrets, which String hides in the text of Err
+	url  string // of the request, with its secrets, which String hides in the text of Err
+	open bool   // a host without a gate is down
 }
 
 // Tells returns a function that tells the Trace and the log about a change. No lock is held
@@ -128,7 +129,7 @@ type HostChange struct {
 func (c *call) Tells(v visit.Change) func() {
 	h := HostChange{
 		Condition: Condition(v.Condition), Over: v.Over, Scope: v.Scope, Status: v.Status, Err: v.Err, Addr: v.Addr,
-		Fleet: v.Fleet, Since: v.Since, Until: v.Until, Waiting: v.Waiting, Refused: v.Refused, Room: v.Room, Lane: v.Lane, Alternate: v.To,
+		Fleet: v.Fleet, Since: v.Since, Until: v.Until, Waiting: v.Waiting, Refused: v.Refused, Room: v.Room, Lane: v.Lane, Alternate: v.To, open: v.Open,
 	}
 	h.Context, h.Host, h.url = c.parentContext(), c.HostName(), c.Req.URL.String()
 	h.Err, h.Time = withoutSecrets(h.Err, h.url), time.Now()
@@ -164,8 +165,11 @@ func (c HostChange) beginning(why string, left time.Duration) string {
 		}
 		return fmt.Sprintf(" asks for a pause (%s): requests %s for %v", why, verb, left)
 	case ConditionDown:
-		if c.Alternate != "" {
+		switch {
+		case c.Alternate != "":
 			return fmt.Sprintf(" is down (%s): its requests go to %s", why, c.Alternate)
+		case c.open:
+			return fmt.Sprintf(" is down (%s): so are the others that serve the same", why)
 		}
 		return fmt.Sprintf(" is down (%s): one request at a time tries it, %s", why, waiting(c.Waiting))
 	case ConditionCrowded:
@@ -186,7 +190,7 @@ func (c HostChange) endText(lasted time.Duration) string {
 	case ConditionHeld:
 		return fmt.Sprintf(" takes requests again after a pause of %v: they go one after the other, %s", lasted, waiting(c.Waiting))
 	case ConditionDown:
-		if c.Alternate != "" {
+		if c.open {
 			return fmt.Sprintf(" is back after %v: its requests go there again", lasted)
 		}
 		if c.Room == 0 { // Update turned the gate off

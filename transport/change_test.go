@@ -298,7 +298,8 @@ func TestCauseOfNoRetries(t *testing.T) {
 		for _, h := range seen.all {
 			assert.NotEqual(t, map[string]int{"http://a.test": 502, "http://b.test": 503}[h.Host], h.Status, h.String())
 		}
-		assert.Equal(t, []string{"no_retries"}, seen.told(), "less than one retry is no retry")
+		assert.Equal(t, "http://b.test is down (502): so are the others that serve the same", seen.all[len(seen.all)-1].String())
+		assert.Equal(t, []string{"no_retries", "down", "down"}, seen.told(), "less than one retry is no retry")
 	})
 }
 

@@ -48,7 +48,8 @@ type Change struct {
 	Refused      bool
 	Room         int
 	Lane         int    // that requests take now
-	To           string // where requests go now; "": nowhere else
+	Open         bool   // a host without a gate is down
+	To           string // where its requests go now; "": nobody knows
 }
 
 // beginCondition notes that a condition of the host lasts, and tells it if that is new. A zero until
@@ -78,7 +79,7 @@ func (l *Limits) endCondition(k news.Key) {
 
 // changeOf describes a condition.
 func (l *Limits) changeOf(c condition, r news.Record) Change {
-	h := Change{Condition: c, Scope: r.Scope, cause: cause{Status: r.Status}, Since: l.Ground.TimeOf(r.Since), Room: r.Room, To: r.To}
+	h := Change{Condition: c, Scope: r.Scope, cause: cause{Status: r.Status}, Since: l.Ground.TimeOf(r.Since), Room: r.Room, Open: r.Open, To: r.To}
 	switch m := l.State.Machines(); c {
 	case conditionHeld, conditionLowQuota:
 		h.Until = l.Ground.TimeOf(r.Until)
@@ -91,7 +92,7 @@ func (l *Limits) changeOf(c condition, r news.Record) Change {
 			}
 		}
 	case conditionDown, conditionCrowded:
-		if r.To != "" {
+		if r.Open {
 			break
 		}
 		g := m.Gate().State()
@@ -144,7 +145,7 @@ func (l *Limits) isOver(m *host.Machines, now instant.Instant, r news.Record) bo
 		return m.Budget.Left(now, l.budgetConfig()) >= max(l.budgetConfig().Burst/2, 1)
 	case conditionDown:
 		o := m.OutageMade()
-		return !l.Rule.Gate && (r.To == "" || !o.Down())
+		return !l.Rule.Gate && (!r.Open || !o.Down())
 	case conditionCrowded:
 		g := m.Gate().State()
 		return !l.Rule.Gate || !g.Closed && g.Waiting == 0
@@ -152,11 +153,11 @@ func (l *Limits) isOver(m *host.Machines, now instant.Instant, r news.Record) bo
 	return true
 }
 
-// TellOutage tells that a host without a gate is down after an outcome, if it is. Its requests
-// go to another meanwhile.
+// TellOutage tells that a host without a gate is down after an outcome, if it is. to is where its
+// requests go meanwhile.
 func (l *Limits) TellOutage(to string, o *Ending) {
 	if since, down := l.State.Machines().Outage().Since(); down {
-		l.beginCondition(conditionDown, news.Record{Since: since, To: to}, o.cause())
+		l.beginCondition(conditionDown, news.Record{Since: since, Open: true, To: to}, o.cause())
 	}
 }
 
