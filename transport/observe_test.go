@@ -183,6 +183,8 @@ func TestHooks(t *testing.T) {
 		{name: "canceled in a wait", rule: exact, base: script(status(503, "Retry-After: 9")), until: s, steps: "request, first, 0: 503, end: canceled"},
 		{name: "a panic", rule: exact, base: rt(panics), steps: "request, first, 0: panic, end: final"},
 		{name: "a panic at a retry", rule: exact, base: script(status(503), panics), steps: "request, first, 0: 503, retry, 1: panic, end: retry"},
+		{name: "a panic after an error", rule: exact, base: script(faults.Fail(io.ErrUnexpectedEOF), panics),
+			steps: "request, first, 0: unexpected EOF, retry, 1: panic, end: retry"},
 		{name: "Goexit", rule: exact, base: rt(exits), steps: "request, first, 0: panic, end: final"},
 		{name: "a hedge that wins", rule: hedged, base: byNumber(after(9*s, status(200)), status(200)),
 			steps: "request, first, hedge, 1: 200, 0: " + transport.ErrOutrun.Error() + ", end: final, body"},

@@ -102,7 +102,7 @@ func (x *exchange) attempt(kind Kind) attempt {
 		a.Body, a.GetBody = x.nextBody()
 	}
 	a.Slot, a.sent = x.limits.TakeOff(now)
-	x.trip = a.trip
+	x.outcome = outcome{trip: a.trip}
 	return a
 }
 
