@@ -115,7 +115,7 @@ func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 		if no != nil {
 			return no
 		}
-		if !waited || !l.IsHeldAgain() && !l.isPacedMeanwhile() {
+		if !waited || !l.IsHeldAgain() && l.askPacingAgain() {
 			return nil
 		}
 		// While this request waited for its turn, the server asked for a wait, or
@@ -213,7 +213,7 @@ func (l *Limits) AdmitHedge() bool {
 	if l.mayBeHeld() && l.askOnce(cooldownQueue{l}, now).Verb != queue.Go {
 		return false
 	}
-	if l.Rule.Pacing && !l.passesPacing(now) {
+	if l.Rule.Pacing && !l.askPacing(now) {
 		return false
 	}
 	switch {
@@ -226,17 +226,18 @@ func (l *Limits) AdmitHedge() bool {
 	return true
 }
 
-// passesPacing asks the pacing for a request that does not wait, and reports whether it may go.
-func (l *Limits) passesPacing(now instant.Instant) bool {
+// askPacing asks the pacing for a request that does not wait, and reports whether it may go.
+func (l *Limits) askPacing(now instant.Instant) bool {
 	a := l.askOnce(pacingQueue{l}, now)
 	l.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
 	return a.Verb == queue.Go
 }
 
-// isPacedMeanwhile reports whether the server has named a quota since the pacing let the
-// request pass without one, and the quota lets the request wait.
-func (l *Limits) isPacedMeanwhile() bool {
-	return l.Rule.Pacing && l.pass == (pacing.Pass{}) && !l.State.Machines().Pacing().Quiet() && !l.passesPacing(l.Ground.Now())
+// askPacingAgain asks the pacing a second time if it let the request pass without a quota and
+// the server has named one since then. It reports whether the request may go.
+func (l *Limits) askPacingAgain() bool {
+	asks := l.Rule.Pacing && l.pass == (pacing.Pass{}) && !l.State.Machines().Pacing().Quiet()
+	return !asks || l.askPacing(l.Ground.Now())
 }
 
 // IsHeldAgain reports whether the server asked for a wait since the cooldown let the request
