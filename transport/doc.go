@@ -15,10 +15,10 @@
 //	  loop      for attempt 1, 2, …
 //	    admit     ask the limits of the host: wait, or refuse at once; wait for a
 //	              connection that another attempt makes
-//	    send      send the caller's own request first, a copy of it later;
-//	              perhaps a second copy beside it, as a hedge
-//	    judge     classify the outcome, tell the limits, and decide:
-//	              final, retry after a wait, or give up
+//	    send      send the caller's own request if nothing has to watch the attempt,
+//	              and else a copy; perhaps another copy beside it, as a hedge
+//	    classify  ask the rule what happened, with Rule.Download also to the body
+//	    judge     tell the limits, and decide: final, retry after a wait, or give up
 //	    commit    take a retry from the budget, take the body back
 //	    record    one event: outcome, verdict, reason, wait
 //	    discard   drain the old response within bounds
