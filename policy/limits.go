@@ -88,6 +88,7 @@ type Download struct {
 	// attempt, and so is a digest that differs. So the request is retried, which also helps if
 	// the content differs at each request. [Resume] cannot heal that. If no attempt is left
 	// after a cut, the caller gets the last response with what came, and the error at its end.
+	// If 64 KiB or more came and the rest can be asked for, Resume goes on instead.
 	//
 	// The caller gets the response when its body has ended, when nothing has come for 100 ms,
 	// 1 s after its headers, or when Memory bytes have come. From then on the body is as

@@ -52,7 +52,7 @@ func (x *exchange) deliverShort(reason Reason) *http.Response {
 
 // awaitBody reads the body of a response, and puts what was read in its place. It returns the
 // error of a body that was cut, with the response, or that is not as the server announced it. If
-// a Transport below has given up on the body, its cut is the reader's.
+// a Transport below has given up on the body, or if its rest can be had, the cut is the reader's.
 func (c *call) awaitBody(resp *http.Response) (short *http.Response, err error) {
 	closes, ctx := true, c.Ctx
 	defer func() { // also if the base transport panics
@@ -74,12 +74,23 @@ func (c *call) awaitBody(resp *http.Response) (short *http.Response, err error) 
 		closes = err != nil
 	case err == nil, ctx.Err() != nil:
 		closes = err != nil
-	case body.ResumeTried():
+	case body.ResumeTried(), c.restIsNear(resp, data):
 		closes, err = false, nil
 	default:
 		closes, short = false, resp
 	}
 	return short, err
+}
+
+// restIsNear reports whether the rest of a body that was cut can be asked for, and so much came
+// that it is worth it. Otherwise a connection that is cut after so many bytes each time would
+// never bring the whole.
+func (c *call) restIsNear(resp *http.Response, data []byte) bool {
+	if len(data) < resume.MinProgress || !c.Rule.Resumes {
+		return false
+	}
+	_, no := resume.Check(c.Req, resp, false)
+	return no == nil
 }
 
 // altered returns an IntegrityError if a body has another digest than the announced one.

@@ -122,15 +122,40 @@ func TestWhichResponsesAreAwaited(t *testing.T) {
 	}
 }
 
-// A body that was cut is fetched anew, so that it does not matter whether the content has changed.
-func TestACutBodyIsFetchedAnew(t *testing.T) {
+// TestTheRestOfAnAwaitedBody: a connection that is cut after so many bytes each time brings
+// the whole in parts.
+func TestTheRestOfAnAwaitedBody(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		body := text(1 << 20)
+		s := set(t, cfg, awaiting, ts.Content([]byte(body), `"v1"`).CutAt(400_000, ts.Reset), ts.Content([]byte(body), `"v1"`).CutAt(400_000, ts.Reset), ts.Content([]byte(body), `"v1"`))
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.True(t, got.body == body)
+		assert.Equal(t, "bytes=400000-", s.Log()[1].Header.Get("Range"))
+		s.base.CloseIdleConnections()
+	})
+}
+
+// A shorter part is fetched anew, so that it does not matter whether the content has changed.
+func TestAShortPartIsFetchedAnew(t *testing.T) {
 	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
 		first, second := text(200_000), text(100_000)
-		s := set(t, cfg, awaiting, ts.Content([]byte(first), `"v1"`).CutAt(150_000, ts.Reset), ts.Content([]byte(second), `"v2"`))
+		s := set(t, cfg, awaiting, ts.Content([]byte(first), `"v1"`).CutAt(10_000, ts.Reset), ts.Content([]byte(second), `"v2"`))
 		got := s.send(http.MethodGet, nil)
 		require.NoError(t, got.err)
 		assert.True(t, got.body == second)
 		assert.Empty(t, s.Log()[1].Header.Get("Range"))
+		s.base.CloseIdleConnections()
+	})
+}
+
+// A longer part is fetched anew as well if there is no rest to ask for.
+func TestALongPartWithoutARest(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, awaiting, jsonStep(jsonText(1, 150_000), true, false).CutAt(100_000, ts.Reset), jsonStep(jsonText(2, 150_000), true, false))
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.True(t, got.body == jsonText(2, 150_000))
 		s.base.CloseIdleConnections()
 	})
 }
@@ -466,12 +491,12 @@ func TestAwaitingIsNotMultiplied(t *testing.T) {
 				if tag != "" {
 					whole = whole.Header("ETag", tag)
 				}
-				s := ts.Start(t, cfg, whole.CutAt(100_000, ts.Reset))
+				s := ts.Start(t, cfg, whole.CutAt(50_000, ts.Reset))
 				base := s.Transport()
 				inner := mustNew(t, transport.Config{Base: base, Rule: rule})
 				got := do(mustNew(t, transport.Config{Base: inner, Rule: outer.Or(quick)}), newRequest(t, http.MethodGet, s.URL+"/", nil))
 				require.Error(t, got.err)
-				assert.True(t, got.body == text(200_000)[:100_000], name)
+				assert.True(t, got.body == text(200_000)[:50_000], name)
 				assert.Equal(t, 3, s.Arrivals(), name)
 				base.CloseIdleConnections()
 				s.Close()

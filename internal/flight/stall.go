@@ -14,11 +14,6 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// NoProgress returns the error of a body to which nothing was added for some time.
-func NoProgress(after time.Duration) error {
-	return &TimeoutError{"transport: no progress for %v", after, ErrStalled}
-}
-
 // throughputWindow is the time over which the throughput is averaged if the rule has no
 // Stall.Timeout.
 const throughputWindow = 30 * time.Second
@@ -41,7 +36,7 @@ func stallLimitsOf(r *policy.Rule) stallLimits {
 		l.window = l.quiet
 	}
 	l.need = max(1, int64(float64(l.rate)*l.window.Seconds()))
-	l.silent = NoProgress(l.quiet)
+	l.silent = &TimeoutError{"transport: no progress for %v", l.quiet, ErrStalled}
 	l.slow = &TimeoutError{"transport: less than the demanded throughput for %v", l.window, ErrStalled}
 	return l
 }

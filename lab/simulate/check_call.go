@@ -43,7 +43,7 @@ func (w *world) checkArrival(s *attempt) {
 	if c.actsAnew() && slices.ContainsFunc(c.attempts[:s.number-1], func(earlier *attempt) bool { return earlier.succeeded() && earlier.ended < s.began }) {
 		w.complain(TooOften, c, "attempt %d of a %s after its response", s.number, c.plan.method)
 	}
-	if most := max(1, c.rule.Attempts); s.number > most {
+	if most := max(1, c.rule.Attempts); s.number-c.reconnects() > most {
 		o := TooOften
 		if w.plan.nested {
 			o = Nested
@@ -57,6 +57,17 @@ func (w *world) checkArrival(s *attempt) {
 	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedges() && s.began-c.attempts[0].began > limit+1+s.host.mayWait() { // the timer may wait until the time is over
 		w.complain(Futile, c, "a retry %v after the first attempt; the rule allows %v", s.began-c.attempts[0].began, limit)
 	}
+}
+
+// reconnects counts the attempts for the rest of a body before the caller has the response. In a
+// pair, the inner Transport makes them while the outer one reads the body.
+func (c *call) reconnects() (n int) {
+	for _, s := range c.attempts {
+		if c.world.plan.nested && c.rule.Download.Memory > 0 && s.rng != c.plan.rng {
+			n++
+		}
+	}
+	return n
 }
 
 // besides reports whether an attempt began in the instant in which the other
