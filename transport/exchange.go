@@ -134,8 +134,7 @@ type outcome struct {
 	verdict classify.Verdict
 }
 
-// A known is a verdict, if there is one already. A classifier is asked once for each
-// outcome.
+// A known is a verdict, if there is one already. The classifier is not asked again then.
 type known struct {
 	verdict classify.Verdict
 	ok      bool
