@@ -31,14 +31,16 @@ func IsEventStream(resp *http.Response) bool {
 }
 
 // FirstEvent waits for the first event of a response that is an event stream, and
-// returns it. A comment is no event. Events for which skip reports true do not count. A
-// nil skip skips none. The body can still be read in full afterwards.
+// returns it. A comment is no event. Events for which skip reports true do not count, but
+// after one of them FirstEvent waits for 5 s at most. A nil skip skips none. The body can
+// still be read in full afterwards.
 //
 // PeekWait does not bound FirstEvent, see [Outcome.Await].
 //
 // ok is false if there is no event to see: the response is no event stream, its body has
-// ended or cannot be read ahead, or the event does not end within 64 KiB. If the body
-// fails or the context ends before the event, ok is false and err says why.
+// ended or cannot be read ahead, the event does not end within the first 64 KiB, or the 5 s
+// are over. If the body fails or the context ends before the event, ok is false and err says
+// why.
 func (o Outcome) FirstEvent(skip func(Event) bool) (e Event, ok bool, err error) {
 	if !IsEventStream(o.Response) {
 		return Event{}, false, nil
@@ -46,8 +48,14 @@ func (o Outcome) FirstEvent(skip func(Event) bool) (e Event, ok bool, err error)
 	s := eventScanner{skip: skip}
 	_, err = o.Await(bodyLimit, func(head []byte) bool {
 		ok = s.scan(head)
-		return ok
+		return ok || s.skipped
 	})
+	if err == nil && s.skipped && !ok {
+		err = o.awaitBriefly(bodyLimit, func(head []byte) bool {
+			ok = s.scan(head)
+			return ok
+		})
+	}
 	switch {
 	case ok:
 		return s.event, true, nil
@@ -60,11 +68,12 @@ func (o Outcome) FirstEvent(skip func(Event) bool) (e Event, ok bool, err error)
 // An eventScanner looks for an event in the beginning of a stream, which grows from call
 // to call. It looks at each line once.
 type eventScanner struct {
-	skip   func(Event) bool
-	pos    int  // of the next line
-	cr     bool // the last line ended with a carriage return, and a line feed belongs to it
-	filled bool // the event has data
-	event  Event
+	skip    func(Event) bool
+	skipped bool // an event
+	pos     int  // of the next line
+	cr      bool // the last line ended with a carriage return, and a line feed belongs to it
+	filled  bool // the event has data
+	event   Event
 }
 
 // scan reports whether head has the event that counts.
@@ -99,6 +108,7 @@ func (s *eventScanner) line(line []byte) bool {
 		if s.filled && (s.skip == nil || !s.skip(s.event)) {
 			return true
 		}
+		s.skipped = s.skipped || s.filled
 		s.event, s.filled = Event{}, false // an event without data is none
 		return false
 	}

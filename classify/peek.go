@@ -23,6 +23,8 @@ const (
 	// emptyReads is how many Reads in a row may return neither a byte nor an
 	// error before Peek gives up.
 	emptyReads = 100
+	// briefly bounds awaitBriefly.
+	briefly = 5 * time.Second
 	// closeGrace is how long Close waits for the source's Close while a Read of
 	// Peek is in progress. The bodies of net/http return within microseconds.
 	closeGrace = 50 * time.Millisecond
@@ -98,6 +100,24 @@ func (o Outcome) Await(n int, enough func(head []byte) bool) (head []byte, err e
 	return head, body.why(o.context())
 }
 
+// awaitBriefly is Await for a response whose first bytes have come. All its calls for one
+// response end 5 s after the first began. That is no error.
+func (o Outcome) awaitBriefly(n int, enough func(head []byte) bool) error {
+	body, _ := o.ahead(n)
+	if body.brief.IsZero() {
+		body.brief = time.Now().Add(briefly)
+	}
+	timer := time.NewTimer(time.Until(body.brief))
+	defer timer.Stop()
+	if body.fill(o.context(), n, body.brief, timer.C, enough) {
+		return nil
+	}
+	if err := body.why(o.context()); err != io.ErrNoProgress {
+		return err
+	}
+	return nil
+}
+
 // ahead returns the body that can be read ahead. It is nil if there is none, or if it is
 // known to be empty.
 func (o Outcome) ahead(n int) (body *peekedBody, empty bool) {
@@ -130,6 +150,7 @@ func (o Outcome) ahead(n int) (body *peekedBody, empty bool) {
 type peekedBody struct {
 	src   io.ReadCloser
 	until time.Time     // when PeekWait is over; zero before the first Peek
+	brief time.Time     // when awaitBriefly is over; zero before its first call
 	gone  chan struct{} // closed by Close
 
 	mu     sync.Mutex // guards the fields below; never held during a call of src or a wait

@@ -23,10 +23,11 @@ const overloaded = 529
 //     overloaded. After a 500 it is not sent again, even if x-should-retry is true, because
 //     the response may have been generated and charged. If that does no harm, set
 //     Idempotent.
-//   - The response to a request with "stream": true is returned with its first event that is
-//     no ping. If that event is an error, it is judged as the status that it stands for:
-//     overloaded_error is a 529, and rate_limit_error a 429. FirstEventTimeout bounds the
-//     wait.
+//   - The response to a request with "stream": true is returned with its first event that has
+//     content: text, thinking or a call of a tool. If an error comes before that, as after
+//     message_start, it is judged as the status that it stands for: overloaded_error is a 529,
+//     and rate_limit_error a 429. FirstEventTimeout bounds the wait for the first event. After
+//     that event the response is held for at most 5 s and 64 KiB.
 //   - Requests share a scope if they have the same API key. The limits also differ by model,
 //     but the model is in the body.
 //
@@ -37,7 +38,7 @@ const overloaded = 529
 // https://docs.kindo.ai/apis/messages/streaming/ and
 // https://www.truefoundry.com/docs/ai-gateway/first-chunk-gate.
 func Anthropic() policy.Rule {
-	inside := firstEvent(anthropicStatus)
+	inside := firstEvent(anthropicStatus, anthropicBare)
 	return policy.Rule{
 		Classify: judgeInside(inside,
 			onWords(classify.Final, http.StatusTooManyRequests, `"enforced_spend_limit_reached"`),
@@ -66,4 +67,24 @@ func anthropicStatus(data []byte) int {
 		kind = event.Error.Type
 	}
 	return cmp.Or(statuses[kind], http.StatusBadRequest)
+}
+
+// anthropicBare reports whether an event has no content yet: the frame of the message, or that
+// of a text.
+func anthropicBare(data []byte) bool {
+	var event struct {
+		Type  string
+		Block struct{ Type, Text, Thinking string } `json:"content_block"`
+	}
+	if json.Unmarshal(data, &event) != nil {
+		return false
+	}
+	switch event.Type {
+	case "ping", "message_start":
+		return true
+	case "content_block_start":
+		framed := event.Block.Type == "text" || event.Block.Type == "thinking"
+		return framed && event.Block.Text+event.Block.Thinking == ""
+	}
+	return false
 }

@@ -58,14 +58,15 @@ func lost(o classify.Outcome, err error) classify.Outcome {
 	return classify.Outcome{Request: o.Request, Err: err}
 }
 
-// firstEvent returns the look at the first event of a stream. status returns the status
-// for which the data of an event stands, or 0 if the event is no error.
-func firstEvent(status func(data []byte) int) look {
+// firstEvent returns the look at the first event of a stream that carries content or an
+// error. status returns the status for which the data of an event stands, or 0 if the event is
+// no error. bare reports whether an event carries neither.
+func firstEvent(status func(data []byte) int, bare func(data []byte) bool) look {
 	return func(o classify.Outcome) (classify.Outcome, bool) {
 		if !classify.IsEventStream(o.Response) {
 			return o, false
 		}
-		e, ok, err := o.FirstEvent(func(e classify.Event) bool { return e.Type == "ping" })
+		e, ok, err := o.FirstEvent(func(e classify.Event) bool { return e.Type == "ping" || bare(e.Data) })
 		switch {
 		case err != nil:
 			return lost(o, err), true

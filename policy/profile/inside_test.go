@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/profile"
 )
 
@@ -166,6 +167,17 @@ func TestErrorsInFirstEvents(t *testing.T) {
 		return event("error", `{"type":"error","error":{"type":"`+kind+`","message":"Sorry"}}`)
 	}
 	start := event("message_start", `{"type":"message_start","message":{"id":"msg_1"}}`)
+	block := func(content string) string {
+		return event("content_block_start", `{"type":"content_block_start","index":0,"content_block":`+content+`}`)
+	}
+	created := event("response.created", `{"type":"response.created","response":{"error":null}}`) + event("", `{"type":"response.in_progress"}`)
+	item := func(kind string) string {
+		return event("", `{"type":"response.output_item.added","item":{"type":"`+kind+`"}}`)
+	}
+	delta := func(d string) string {
+		return event("", `{"object":"chat.completion.chunk","choices":[{"index":0,"delta":`+d+`,"finish_reason":null}]}`)
+	}
+	failed := event("error", `{"type":"error","code":"rate_limit_exceeded","error":{"code":"rate_limit_exceeded"}}`)
 	for name, tt := range map[string]struct {
 		rule      func() policy.Rule
 		text      string
@@ -179,7 +191,11 @@ func TestErrorsInFirstEvents(t *testing.T) {
 		"anthropic/bad request":         {profile.Anthropic, anthropic("invalid_request_error"), 1, 1},
 		"anthropic/unknown":             {profile.Anthropic, anthropic("some_error"), 1, 1},
 		"anthropic/after a ping":        {profile.Anthropic, event("ping", `{"type":"ping"}`) + anthropic("overloaded_error"), 2, 2},
-		"anthropic/after the start":     {profile.Anthropic, start + anthropic("overloaded_error"), 1, 1},
+		"anthropic/after the start":     {profile.Anthropic, start + anthropic("overloaded_error"), 2, 2},
+		"anthropic/after an empty text": {profile.Anthropic, start + block(`{"type":"text","text":""}`) + event("ping", `{"type":"ping"}`) + anthropic("overloaded_error"), 2, 2},
+		"anthropic/after text":          {profile.Anthropic, start + block(`{"type":"text","text":""}`) + event("content_block_delta", `{"type":"content_block_delta","delta":{"type":"text_delta","text":"Hi"}}`) + anthropic("overloaded_error"), 1, 1},
+		"anthropic/after a thought":     {profile.Anthropic, start + block(`{"type":"thinking","thinking":"Hm"}`) + anthropic("overloaded_error"), 1, 1},
+		"anthropic/after a call":        {profile.Anthropic, start + block(`{"type":"tool_use","id":"1","name":"f","input":{}}`) + anthropic("overloaded_error"), 1, 1},
 		"anthropic/success":             {profile.Anthropic, start, 1, 1},
 		"openai/chat, server error":     {profile.OpenAI, event("", `{"error":{"message":"The server had an error","type":"server_error","code":null}}`), 2, 1},
 		"openai/chat, overloaded":       {profile.OpenAI, event("", `{"error":{"message":"That model is currently overloaded","type":"server_error"}}`), 2, 2},
@@ -191,6 +207,15 @@ func TestErrorsInFirstEvents(t *testing.T) {
 		"openai/bad request":            {profile.OpenAI, event("", `{"error":{"code":"invalid_prompt","type":"invalid_request_error"}}`), 1, 1},
 		"openai/success":                {profile.OpenAI, event("", `{"id":"chatcmpl-1","choices":[]}`), 1, 1},
 		"openai/responses, success":     {profile.OpenAI, event("response.created", `{"type":"response.created","response":{"error":null}}`), 1, 1},
+		"openai/after the frames":       {profile.OpenAI, created + item("message") + event("", `{"type":"response.content_part.added","part":{"type":"output_text","text":""}}`) + failed, 2, 2},
+		"openai/after reasoning began":  {profile.OpenAI, created + item("reasoning") + failed, 2, 2},
+		"openai/after reasoning":        {profile.OpenAI, created + item("reasoning") + event("", `{"type":"response.reasoning_summary_text.delta","delta":"Hm"}`) + failed, 1, 1},
+		"openai/after a call":           {profile.OpenAI, created + item("function_call") + failed, 1, 1},
+		"openai/after text":             {profile.OpenAI, created + event("", `{"type":"response.output_text.delta","delta":"Hi"}`) + failed, 1, 1},
+		"openai/chat, after the role":   {profile.OpenAI, delta(`{"role":"assistant","content":"","refusal":null}`) + failed, 2, 2},
+		"openai/chat, after text":       {profile.OpenAI, delta(`{"role":"assistant","content":"Hi"}`) + failed, 1, 1},
+		"openai/chat, after reasoning":  {profile.OpenAI, delta(`{"role":"assistant","content":null,"reasoning_content":"Hm"}`) + failed, 1, 1},
+		"openai/chat, after a call":     {profile.OpenAI, delta(`{"tool_calls":[{"index":0,"id":"1"}]}`) + failed, 1, 1},
 		"openai/not JSON":               {profile.OpenAI, event("", `[DONE]`), 1, 1},
 		"openai/nothing but a comment":  {profile.OpenAI, ": OPENROUTER PROCESSING\n\n", 1, 1},
 		"openai/an error without parts": {profile.OpenAI, event("error", `{"type":"error"}`), 1, 1},
@@ -249,6 +274,41 @@ func TestStreamIsReturnedWithItsFirstEvent(t *testing.T) {
 		assert.Equal(t, 2*time.Minute, time.Since(start))
 		require.NoError(t, resp.Body.Close())
 	})
+}
+
+// After its first event a stream is held for at most 5 s and 64 KiB. Then the caller gets all of
+// it, and an error that comes later is the caller's.
+func TestStreamIsHeldForContent(t *testing.T) {
+	const start, failed = `data: {"type":"response.created"}` + "\n\n", `data: {"type":"error","code":"rate_limit_exceeded"}` + "\n\n"
+	for name, tt := range map[string]struct {
+		pieces   []string
+		pause    time.Duration
+		returned time.Duration
+		attempts int
+	}{
+		"an error in time":  {[]string{start, failed}, 4 * time.Second, 8 * time.Second, 2},
+		"an error too late": {[]string{start, failed}, 6 * time.Second, 11 * time.Second, 1},
+		"frames for ever":   {[]string{start, start, start, start, failed}, 2 * time.Second, 7 * time.Second, 1},
+		"large frames":      {[]string{strings.Repeat(start, 64<<10/len(start)), start + failed}, time.Second, 2 * time.Second, 1},
+		"the end":           {[]string{start}, time.Minute, time.Minute, 1},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			base, sent := insides(t, "text/event-stream", slow{tt.pieces, tt.pause, nil}, "data: {}\n\n")
+			rule := profile.OpenAI()
+			rule.Backoff = backoff.Constant(0)
+			began := time.Now()
+			resp, err := newTransport(t, base, rule).RoundTrip(request(t, "POST /v1/responses"))
+			require.NoError(t, err)
+			assert.Equal(t, tt.returned, time.Since(began))
+			assert.Equal(t, tt.attempts, *sent)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			if tt.attempts == 1 {
+				assert.Equal(t, strings.Join(tt.pieces, ""), string(body))
+			}
+		})
+	}
 }
 
 // No profile reads the body of any other success.

@@ -24,9 +24,11 @@ import (
 //     are overloaded or that the client should slow down. After a 500 it is not sent again,
 //     even if x-should-retry is true, because the response may have been generated and
 //     charged. If that does no harm, set Idempotent.
-//   - The response to a request with "stream": true is returned with its first event. If that
-//     event is an error, it is judged as the status that it stands for: rate_limit_exceeded
-//     is a 429, and server_error a 500. FirstEventTimeout bounds the wait.
+//   - The response to a request with "stream": true is returned with its first event that has
+//     content: text, reasoning or a call of a tool. If an error comes before that, it is judged
+//     as the status that it stands for: rate_limit_exceeded is a 429, and server_error a 500.
+//     FirstEventTimeout bounds the wait for the first event. After that event the response is
+//     held for at most 5 s and 64 KiB.
 //   - Requests share a scope if they have the same API key. The limits also differ by model,
 //     but the model is in the body.
 //
@@ -36,7 +38,7 @@ import (
 // https://github.com/openai/openai-go/blob/v1.12.0/internal/requestconfig/requestconfig.go
 // and https://github.com/openai/openai-python/issues/2699.
 func OpenAI() policy.Rule {
-	inside := firstEvent(openAIStatus)
+	inside := firstEvent(openAIStatus, openAIBare)
 	return policy.Rule{
 		Classify: judgeInside(inside,
 			// classify.Signals knows insufficient_quota.
@@ -90,4 +92,41 @@ func openAICode(words string, overloaded bool) int {
 		}
 	}
 	return http.StatusBadRequest
+}
+
+// openAIBare reports whether an event has no content yet. Responses begin with the response
+// itself and with the frames of what follows. A Chat Completion begins with the role.
+func openAIBare(data []byte) bool {
+	var event struct {
+		Type    string
+		Item    struct{ Type string }
+		Part    struct{ Text, Refusal string }
+		Choices []struct {
+			Delta  map[string]json.RawMessage
+			Finish string `json:"finish_reason"`
+		}
+	}
+	if json.Unmarshal(data, &event) != nil {
+		return false
+	}
+	switch event.Type {
+	case "response.created", "response.queued", "response.in_progress":
+		return true
+	case "response.output_item.added":
+		return event.Item.Type == "message" || event.Item.Type == "reasoning"
+	case "response.content_part.added", "response.reasoning_summary_part.added":
+		return event.Part.Text+event.Part.Refusal == ""
+	}
+	for _, choice := range event.Choices {
+		delete(choice.Delta, "role")
+		for _, value := range choice.Delta {
+			if s := string(value); s != "null" && s != `""` && s != "[]" {
+				return false
+			}
+		}
+		if choice.Finish != "" {
+			return false
+		}
+	}
+	return event.Choices != nil
 }
