@@ -101,14 +101,14 @@ type Rule struct {
 	// Lanes lets a host have more than one pool of connections. If a connection dies
 	// without a word, an HTTP/2 pool keeps it, and every attempt would go over it. So
 	// if an attempt timed out and nothing came from the host meanwhile, the next
-	// attempts go over new connections. A retry after a 421, 502, 503 or 504, after a
-	// timeout, or to a name with several addresses takes other connections as well, and
-	// so does a hedge over HTTP/2. What is under way on the old connections goes on.
-	// New pools are limited in number.
+	// attempts try a new connection, and go over the old ones if they get none. A retry
+	// after a 421, 502, 503 or 504, after a timeout, or to a name with several addresses
+	// takes other connections as well, and so does a hedge over HTTP/2. What is under way
+	// on the old connections goes on. New pools are limited in number.
 	//
-	// The pools are copies of an *http.Transport, or come from Config.Lane. Turn Lanes
-	// off if a protocol was registered with the base transport (RegisterProtocol),
-	// because a copy does not have it. Default On.
+	// The pools are copies of an *http.Transport, or come from Config.Lane. Requests with
+	// a protocol that was registered with the base transport (RegisterProtocol) have one
+	// pool, because a copy does not have the protocol. Default On.
 	Lanes Switch
 
 	// MaxElapsed bounds the time from the first attempt to the start of the last

@@ -51,10 +51,11 @@
 // # Connections
 //
 // A lane is a pool of connections to a host. At first it is the base transport itself. If
-// nothing comes over it while an attempt times out, the host moves to another lane, which
-// is a copy of an *http.Transport or comes from Config.Lane. What is under way goes on. A
-// retry after a 421, 502, 503 or 504, a retry to a name with several addresses, and a hedge
-// over HTTP/2 take another lane, too. docs/connections.md has the rules.
+// nothing comes over it while an attempt times out, the next attempts try another lane, which
+// is a copy of an *http.Transport or comes from Config.Lane. The host moves when that has a
+// connection, and what is under way goes on. A retry after a 421, 502, 503 or 504, a retry to
+// a name with several addresses, and a hedge over HTTP/2 take another lane, too, and the host
+// moves if it does better there. docs/connections.md has the rules.
 //
 // # Alternates
 //

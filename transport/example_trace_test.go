@@ -71,7 +71,6 @@ func ExampleWithTrace() {
 	// level=INFO msg="HOST failed (EOF): attempt 2 follows in 1ms" method=GET reason=retry attempt=1 error=EOF wait=1ms
 	// 2: status 503, error <nil>, ambiguous: retry
 	// level=INFO msg="HOST failed (503): attempt 3 follows in 1ms" method=GET reason=retry attempt=2 status=503 wait=1ms
-	// level=INFO msg="HOST: its requests take other connections, which do better" condition=lane over=true lane=1
 	// 3: status 200, error <nil>, final: final
 	// level=INFO msg="HOST answered after 3 attempts (200): the caller gets it" method=GET reason=final attempts=3 status=200
 }

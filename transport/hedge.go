@@ -162,7 +162,7 @@ func (x *exchange) race() {
 		came = x.pickRacer(&r, came)
 	}
 	if came == r.second {
-		r.first.way.WasOutrun()
+		came.way.Outran(&r.first.way)
 	}
 	r.winner, x.outcome, x.limits.Refused = came, came.outcome(), came.Refused
 	if x.Rule.Policy.Hedge.Percentile > 0 && flight.ResultOf(x.Ctx, x.resp, x.err) == gate.Success {

@@ -5,18 +5,29 @@ package transport_test
 import (
 	"context"
 	"crypto/x509"
+	"errors"
+	"fmt"
 	"io"
+	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -102,4 +113,294 @@ func TestLanesOfASchemeOfItsOwn(t *testing.T) {
 	assert.Error(t, within(t, tr, http.MethodGet, "http+unix://daemon/slow", 300*time.Millisecond))
 	assert.Zero(t, failures(t, tr, http.MethodGet, "http+unix://daemon/", 2*time.Second))
 	inner.CloseIdleConnections()
+}
+
+// trusting returns a base with the certificate of a server, and otherwise without settings.
+func trusting(s *httptest.Server) *http.Transport {
+	base := new(http.Transport)
+	base.Clone() // net/http decides about HTTP/2 before the certificate is here
+	base.TLSClientConfig.RootCAs = x509.NewCertPool()
+	base.TLSClientConfig.RootCAs.AddCert(s.Certificate())
+	return base
+}
+
+// A server drains: it refuses new connections, and serves those that it has. A slow response
+// costs nobody else a request.
+func TestSlowResponseOfAServerThatDrains(t *testing.T) {
+	for name, deadline := range map[string]time.Duration{"deadlines": 2 * time.Second, "none": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewUnstartedServer(http.HandlerFunc(slowly))
+			s.EnableHTTP2 = true
+			s.StartTLS()
+			tr := mustNew(t, transport.Config{Base: trusting(s), Rule: policy.Rule{Attempts: 1}})
+			require.NoError(t, within(t, tr, http.MethodGet, s.URL, deadline))
+			require.NoError(t, s.Listener.Close())
+			for range 3 {
+				assert.Error(t, within(t, tr, http.MethodGet, s.URL+"/slow", 300*time.Millisecond))
+				assert.Zero(t, failures(t, tr, http.MethodGet, s.URL, deadline))
+				assert.Zero(t, failures(t, tr, http.MethodPost, s.URL, deadline))
+			}
+			assert.Zero(t, tr.Snapshot()[0].Lane)
+			tr.CloseIdleConnections()
+			s.Close()
+		})
+	}
+}
+
+// The name server is silent, and there are connections that work. A slow response costs nobody
+// else a request. When the name server is back, a connection that is dead is left.
+func TestSlowResponseWhileNothingConnects(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(slowly))
+	t.Cleanup(s.Close)
+	var silent atomic.Bool
+	base := &http.Transport{MaxIdleConnsPerHost: 5, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if silent.Load() {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}}
+	tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 1}})
+	hold := make(chan struct{})
+	var wg sync.WaitGroup
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hold" {
+			<-hold
+		}
+		slowly(w, r)
+	})
+	for range 5 {
+		wg.Go(func() { assert.NoError(t, within(t, tr, http.MethodGet, s.URL+"/hold", time.Minute)) })
+	}
+	time.AfterFunc(100*time.Millisecond, func() { close(hold) })
+	wg.Wait()
+	silent.Store(true)
+	assert.Error(t, within(t, tr, http.MethodPost, s.URL+"/slow", 300*time.Millisecond))
+	start := time.Now()
+	for range 10 {
+		assert.NoError(t, within(t, tr, http.MethodPost, s.URL, 400*time.Millisecond))
+	}
+	t.Log(time.Since(start))
+	tr.CloseIdleConnections()
+}
+
+// An order is sent once, over the lane that the host has, if its body cannot be made again and
+// the new lane gets no connection.
+func TestBodyOfAnAttemptThatFoundNoConnection(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		cfg.Routes = map[string]ts.Script{"/slow": {ts.Hang()}}
+		cfg.Handler = well
+		s := ts.Start(t, cfg)
+		base := s.Transport()
+		dial, refuses := base.DialContext, false
+		base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if refuses {
+				return nil, errors.New("refused")
+			}
+			return dial(ctx, network, addr)
+		}
+		base.MaxIdleConnsPerHost = 4
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 1}})
+		together(4, func(int) { assert.NoError(t, within(t, tr, http.MethodGet, s.URL, time.Second)) })
+		refuses = true
+		assert.Error(t, within(t, tr, http.MethodGet, s.URL+"/slow", time.Second))
+		closed := 0
+		for range 3 {
+			req := newRequest(t, http.MethodPost, s.URL, &countedBody{Reader: strings.NewReader("an order"), closed: &closed})
+			got := do(tr, req)
+			require.NoError(t, got.err)
+			log := s.Log()
+			assert.EqualValues(t, len("an order"), log[len(log)-1].BodyLength)
+		}
+		assert.Equal(t, 3, closed)
+		tr.CloseIdleConnections()
+	})
+}
+
+type countedBody struct {
+	io.Reader
+	closed *int
+}
+
+func (b *countedBody) Close() error { *b.closed++; return nil }
+
+// A healthy server answers every tenth request with a 503, at random. The host stays on its
+// connections, with one other at most.
+func TestRandom503sMoveNoHost(t *testing.T) {
+	for seed := range uint64(2) {
+		inMemory(t, []protocol{http1[0], http2[0]}, func(t *testing.T, cfg ts.Config) {
+			dice := rand.New(rand.NewPCG(seed, 1))
+			var mu sync.Mutex
+			w := wire(t, cfg, policy.Rule{Attempts: 6}.Or(quick), func(*ts.Received) ts.Step {
+				mu.Lock()
+				defer mu.Unlock()
+				if dice.IntN(10) == 0 {
+					return ts.Status(503)
+				}
+				return ts.OK("well")
+			})
+			var log testkit.Text
+			w.tr = mustNew(t, transport.Config{Base: w.tr.Base(), Rule: policy.Rule{Attempts: 6}.Or(quick), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			worst := 0
+			for range soak.Size(2500, 10_000) {
+				w.ok(w.get(), time.Second)
+				worst = max(worst, w.net.Open("fault.test"))
+			}
+			assert.LessOrEqual(t, worst, 2)
+			assert.Zero(t, w.tr.Snapshot()[0].Lane)
+			assert.NotContains(t, log.String(), "lane")
+			w.tr.CloseIdleConnections()
+		})
+	}
+}
+
+// Hedges over HTTP/2 leave no connections behind, and CloseIdleConnections reaches all lanes.
+func TestConnectionsOfHedges(t *testing.T) {
+	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}.Or(quick), func(r *ts.Received) ts.Step {
+			return ts.OK("well").Delay(time.Duration(r.N%2) * 200 * time.Millisecond)
+		})
+		worst := 0
+		for range 60 {
+			w.ok(w.get(), time.Second)
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			worst = max(worst, w.net.Open("fault.test"))
+		}
+		assert.LessOrEqual(t, worst, 2)
+		w.ok(w.get(), time.Second)
+		time.Sleep(time.Millisecond) // the stream of the other attempt ends
+		w.tr.CloseIdleConnections()
+		time.Sleep(time.Millisecond)
+		assert.Zero(t, w.net.Open("fault.test"))
+	})
+}
+
+// CloseIdleConnections closes the connections of a lane that was left, when a stream over it has
+// ended.
+func TestCloseIdleConnectionsOfLanesThatWereLeft(t *testing.T) {
+	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
+		cfg.Routes = map[string]ts.Script{"/stream": {ts.OK(strings.Repeat("-", 200)).Drip(1, time.Second)}}
+		cfg.Handler = well
+		s := ts.Start(t, cfg)
+		w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: s.Transport(), Rule: hasty})}
+		w.ok(w.get(), 0)
+		w.die()
+		w.ok(w.get(), time.Second) // over lane 1
+		var wg sync.WaitGroup
+		wg.Go(func() { w.ok(do(w.tr, newRequest(t, http.MethodGet, s.URL+"/stream", nil)), time.Second) })
+		w.ok(w.get(), time.Second)
+		time.Sleep(2 * time.Second)
+		w.tr.Evict(w.URL) // leaves the lane
+		wg.Wait()
+		synctest.Wait()
+		w.tr.CloseIdleConnections()
+		time.Sleep(time.Millisecond)
+		assert.Zero(t, w.net.Open("fault.test"))
+	})
+}
+
+// Many hosts have one 503 each, or one silence. Together their idle connections are as many as the
+// base allows.
+func TestIdleConnectionsOfManyHosts(t *testing.T) {
+	const hosts, most = 200, 50
+	for name, fault := range map[string]ts.Step{"503": ts.Status(503), "silence": ts.Hang()} {
+		inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
+			var mu sync.Mutex
+			seen := map[string]int{}
+			cfg.Handler = func(r *ts.Received) ts.Step {
+				mu.Lock()
+				defer mu.Unlock()
+				if seen[r.Host]++; seen[r.Host] == 1 {
+					return fault
+				}
+				return ts.OK("well")
+			}
+			s := ts.Start(t, cfg)
+			base := s.Transport()
+			base.MaxIdleConns = most
+			base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return cfg.Net.DialContext(ctx, network, "fault.test:80")
+			}
+			tr := mustNew(t, transport.Config{Base: base, Rule: hasty})
+			for i := range hosts {
+				got := do(tr, newRequest(t, http.MethodGet, fmt.Sprintf("http://h%d.test/", i), nil))
+				require.NoError(t, got.err, name)
+				assert.Equal(t, 200, got.status, name)
+			}
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			assert.LessOrEqual(t, cfg.Net.Open("fault.test"), most, name)
+			tr.CloseIdleConnections()
+		})
+	}
+}
+
+// A Config.Lane that is slow holds up the request that needs the lane, and no other.
+func TestSlowConfigLane(t *testing.T) {
+	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
+		cfg.Handler = func(r *ts.Received) ts.Step {
+			if r.Conn == 1 && r.N%2 == 0 {
+				return ts.Status(503)
+			}
+			return ts.OK("well")
+		}
+		s := ts.Start(t, cfg)
+		tr := mustNew(t, transport.Config{Base: rt(s.Transport().RoundTrip), Rule: quick, Lane: func(string) http.RoundTripper {
+			time.Sleep(3 * time.Second)
+			return s.Transport()
+		}})
+		w := &wired{Server: s, t: t, net: cfg.Net, tr: tr}
+		w.ok(w.get(), 0)
+		var slow atomic.Int32
+		together(8, func(int) {
+			got := w.get()
+			w.ok(got, 4*time.Second)
+			if got.elapsed >= time.Second {
+				slow.Add(1)
+			}
+		})
+		assert.EqualValues(t, 1, slow.Load())
+		tr.CloseIdleConnections()
+	})
+}
+
+// A server that takes few streams has several connections of HTTP/2. A retry over another lane
+// keeps to the MaxConnsPerHost.
+func TestLaneBesideSeveralConnectionsOfHTTP2(t *testing.T) {
+	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
+		cfg.Streams = 2
+		cfg.Handler = func(r *ts.Received) ts.Step {
+			if r.N%10 == 9 {
+				return ts.Status(503)
+			}
+			return ts.OK("well").Delay(20 * time.Millisecond)
+		}
+		s := ts.Start(t, cfg)
+		base := s.Transport()
+		base.MaxConnsPerHost = 4
+		w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: quick})}
+		over := make(chan struct{})
+		worst, last := 0, 0
+		go func() { // net/http dials a moment before it closes, so one look says nothing
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(time.Millisecond / 2):
+					now := cfg.Net.Open("fault.test")
+					worst, last = max(worst, min(now, last)), now
+				}
+			}
+		}()
+		together(8, func(int) {
+			for range 20 {
+				_ = w.get()
+			}
+		})
+		close(over)
+		synctest.Wait()
+		assert.LessOrEqual(t, worst, 4)
+		w.tr.CloseIdleConnections()
+	})
 }

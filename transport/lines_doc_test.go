@@ -22,6 +22,7 @@ import (
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -108,9 +109,9 @@ func TestLinesInTheDocs(t *testing.T) {
 				once(t, tr, url)
 			}},
 		{name: "connections die without a word", rule: policy.Rule{AttemptTimeout: time.Second}.Or(exact), base: script(faults.Hang()), lane: script(faults.Status(200)), play: once},
-		{name: "one of the servers behind a balancer is bad", rule: exact, base: script(faults.Status(503)), lane: script(faults.Status(200)),
+		{name: "one of the servers behind a balancer is bad", rule: policy.Rule{Backoff: backoff.Constant(10 * time.Millisecond)}.Or(exact), base: script(faults.Status(503)), lane: script(faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
-				for range 3 {
+				for range 9 {
 					once(t, tr, url)
 				}
 			}},

@@ -14,6 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/visit"
@@ -105,7 +106,7 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 		return c.exchangeAfter(start, w, resp, err, known{verdict, true})
 	}
 	if made != nil {
-		if change, moved := c.t.pools.NoteResponse(&c.Request, w, resp.ProtoMajor, true); moved {
+		if change, moved := c.t.pools.NoteResponse(&c.Request, w, resp.ProtoMajor, lane.Good); moved {
 			c.Tells(change)()
 		}
 	}

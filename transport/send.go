@@ -73,7 +73,8 @@ func (x *exchange) send() {
 	a := x.attempt(kind)
 	defer func() { // also if the base transport panics
 		a.timing.took = time.Since(a.timing.start)
-		x.timing = a.timing
+		a.way.Went(a.Lane, a.Link)
+		x.timing, x.way = a.timing, a.way
 		a.watch.tellEnd(a.way, a.timing.took, x.resp, x.err)
 	}()
 	x.resp, x.err = a.fly()
@@ -91,11 +92,11 @@ func (x *exchange) attempt(kind Kind) attempt {
 	if x.sent == 1 && x.Rule.Policy.MaxElapsed > 0 {
 		x.start = now
 	}
-	a := attempt{Flight: x.flight(x.sent), trip: trip{number: x.series.sent, way: x.road.NextWay(kind == KindHedge, x.way)}}
+	a := attempt{Flight: x.flight(x.sent), trip: trip{number: x.series.sent}}
 	a.timing = timing{kind: kind, start: now, queued: x.takeQueued()}
 	a.Ctx, a.Inside, a.Plain = x.parentContext(), x.inside, x.course.Plain
 	x.watchAttempt(&a)
-	x.road.Watch(&a.way, a.number > 1 && (x.road.HasLanes() || x.hearsAttempts()) || x.asksAddress() || proves)
+	a.way = x.road.NextWay(a.number > 1 && (x.road.HasLanes() || x.hearsAttempts()) || x.asksAddress() || proves)
 	a.Watched, a.Lane, a.Link = a.watch.on, a.way.Lane, a.way.Link
 	a.Base = x.t.pools.Of(a.way.Lane)
 	if x.body != nil {

@@ -172,7 +172,7 @@ func New(c Config) (*Transport, error) {
 	if faults = append(faults, more...); len(faults) > 0 {
 		return nil, faults
 	}
-	t.pools = lanes.NewPools(t.base, c.Lane, dialer, t.eachLanes)
+	t.pools = lanes.NewPools(t.base, c.Lane, dialer, t.ground.Now, t.eachLanes)
 	t.pools.Log = t.logger
 	t.counted = t.pools.Most() > 0
 	t.ground.Rules.Store(set)

@@ -129,9 +129,12 @@ func (f *Flight) Copied() (out *Outgoing) {
 // Arm gives the copy its context and its body.
 func (f *Flight) Arm(out *Outgoing) {
 	req := &out.Req
+	seeks := false
 	if f.Link != nil {
 		f.Link.ctx = &out.Ctx
-		f.Ctx = f.Link.hook(f.Ctx)
+		if seeks = f.Link.Seeks != nil; !seeks {
+			f.Ctx = f.Link.hook(f.Ctx)
+		}
 	}
 	out.Ctx.Context, out.Ctx.lane, out.Ctx.home = f.Ctx, f.Lane, f.Home
 	if f.Number > 1 || f.Inside {
@@ -140,7 +143,7 @@ func (f *Flight) Arm(out *Outgoing) {
 		}
 		out.Ctx.carried.Number = f.Number // for AttemptNumber
 	}
-	if f.Beside || f.Timed {
+	if f.Beside || f.Timed || seeks {
 		out.Ctx.start(f.Timeouts, Upgrades(f.Req))
 	}
 	if f.Body != nil {
@@ -162,8 +165,8 @@ func (f *Flight) Arm(out *Outgoing) {
 // Abort releases the slot and closes the body of a flight that does not go. They have no
 // other owner.
 func (f *Flight) Abort() {
-	if f.Link != nil {
-		f.Link.Opens.Connected()
+	if f.Link != nil && f.Link.Seeks != nil {
+		f.Link.Seeks.Lane.Quit()
 	}
 	f.Slot.Release()
 	f.closeBody()
@@ -227,10 +230,11 @@ func (f *Flight) SendCopy(out *Outgoing) (resp *http.Response, err error) {
 	if held != nil && held.Probe {
 		defer held.renew()()
 	}
-	if l := f.Link; l != nil && l.Opens != nil {
-		defer l.Opens.Connected() // also if there is no connection
+	if f.Link != nil && f.Link.Seeks != nil {
+		resp, err = f.seek(out)
+	} else {
+		resp, err = CheckResponse(f.Base.RoundTrip(req))
 	}
-	resp, err = CheckResponse(f.Base.RoundTrip(req))
 	if resp != nil && resp.Request == req {
 		resp.Request = f.Req // as a plain transport would
 	}

@@ -68,8 +68,7 @@ func (s *State[R]) Quiet() bool {
 	return m.Cooldown.Quiet() && (n == nil || n.Quiet())
 }
 
-// Calm reports whether nothing is held on the host, and whether an attempt over its
-// current lane need not wait. If nothing has ever failed, Calm is a single atomic load.
+// Calm reports whether nothing is held on the host, and whether its lanes are in order. If nothing has ever failed, Calm is a single atomic load.
 func (s *State[R]) Calm() bool {
 	m := s.machines.Load()
 	return m == nil || m.calm()
@@ -78,7 +77,7 @@ func (s *State[R]) Calm() bool {
 func (m *Machines) calm() bool {
 	lanes := m.lanes.Load()
 	o := m.outage.Load()
-	return m.Cooldown.Quiet() && m.news.Load().Quiet() && (o == nil || !o.Down()) && (lanes == nil || lanes.Current().IsConnected())
+	return m.Cooldown.Quiet() && m.news.Load().Quiet() && (o == nil || !o.Down()) && (lanes == nil || lanes.Calm())
 }
 
 // Machines returns the host's machines. The first call makes them.

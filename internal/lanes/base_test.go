@@ -170,7 +170,7 @@ func TestLanesSpeakAsTheirBase(t *testing.T) {
 			t.Run(name+" to "+spoken, func(t *testing.T) {
 				for _, used := range []bool{true, false} {
 					base := make(roots)
-					p := lanes.NewPools(base, nil, nil, func(func(*lane.Lanes)) {})
+					p := lanes.NewPools(base, nil, nil, nil, func(func(*lane.Lanes)) {})
 					req, err := http.NewRequest(http.MethodGet, s.URL, nil)
 					require.NoError(t, err)
 					if used {
@@ -203,7 +203,7 @@ func speaks(base http.RoundTripper, req *http.Request) string {
 
 // A scheme of its own is registered with the base only, so it has no lanes.
 func TestNoLanesForASchemeOfItsOwn(t *testing.T) {
-	p := lanes.NewPools(new(http.Transport), nil, nil, func(func(*lane.Lanes)) {})
+	p := lanes.NewPools(new(http.Transport), nil, nil, nil, func(func(*lane.Lanes)) {})
 	req, err := http.NewRequest(http.MethodGet, "http+unix://socket/", strings.NewReader(""))
 	require.NoError(t, err)
 	assert.False(t, p.Can(req))

@@ -3,24 +3,29 @@
 package lanes
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/dial"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
 // Pools make further lanes, and close the connections of lanes that nobody needs.
 type Pools struct {
-	first http.RoundTripper                   // the lane of all hosts
-	each  func(func(*lane.Lanes))             // calls a function for the lanes of each host
+	first http.RoundTripper       // the lane of all hosts
+	each  func(func(*lane.Lanes)) // calls a function for the lanes of each host
+	now   func() instant.Instant
 	base  *http.Transport                     // is copied for a lane; nil: it cannot be
 	make  func(host string) http.RoundTripper // Config.Lane; nil: base is copied
 	Own   func() *dial.Dialer                 // of the lanes; nil: they dial names like the base
@@ -29,11 +34,17 @@ type Pools struct {
 	single atomic.Bool // the base has one lane only, as far as is known
 	told   sync.Once   // the log knows it
 
-	mu    sync.Mutex         // guards the fields below
-	timer *time.Timer        // nil: nothing to close
-	due   time.Time          // when it fires
-	left  map[*lane.Lane]int // how often the idle connections are to be closed yet
-	swept time.Time
+	mu    sync.Mutex                // guards the fields below
+	timer *time.Timer               // nil: nothing to close
+	due   time.Time                 // when it fires
+	left  map[*lane.Lane]leaving    // lanes that attempts no longer take
+	kept  map[*lane.Lanes]time.Time // hosts with further lanes, and when to sweep them
+}
+
+// A leaving says when the idle connections of a lane are to be closed.
+type leaving struct {
+	due   time.Time
+	times int // before
 }
 
 const (
@@ -41,18 +52,15 @@ const (
 	LookupAge = 100 * time.Millisecond
 	// LookupTime bounds the time of a name server before a retry.
 	LookupTime = 500 * time.Millisecond
-	// laneIdle is the time in which a lane is given up if nothing comes over it. It is
-	// also the time after which net/http closes the idle connections of a lane.
-	laneIdle = 90 * time.Second
 )
 
 // leaveTimes are the times from leaving a lane to closing its idle connections, again and
 // again, until the attempts that were under way should have ended.
-var leaveTimes = [...]time.Duration{laneIdle, time.Second, 50 * time.Millisecond}
+var leaveTimes = [...]time.Duration{50 * time.Millisecond, time.Second, lane.Idle}
 
 // NewPools returns the pools of a base transport. make is Config.Lane.
-func NewPools(base http.RoundTripper, make func(host string) http.RoundTripper, dialer *dial.Dialer, each func(func(*lane.Lanes))) *Pools {
-	p := &Pools{first: base, make: make, each: each}
+func NewPools(base http.RoundTripper, make func(host string) http.RoundTripper, dialer *dial.Dialer, now func() instant.Instant, each func(func(*lane.Lanes))) *Pools {
+	p := &Pools{first: base, make: make, each: each, now: now}
 	if runtime.GOOS == "js" {
 		p.make = nil // the browser chooses the connections
 		return p
@@ -111,18 +119,18 @@ func (p *Pools) Open(req *http.Request, guess bool, room int) *lane.Lane {
 		return nil
 	}
 	if c.IdleConnTimeout == 0 {
-		c.IdleConnTimeout = laneIdle
+		c.IdleConnTimeout = lane.Idle
 	}
-	lane := lane.New(c)
+	l := lane.New(c)
 	if d := p.DialerFor(req); d != nil {
-		c.DialContext = dialing(d, lane, guess)
+		c.DialContext = dialing(d, l, guess)
 	}
 	if room > 0 {
 		closeIdle(p.first) // nobody counted these
-		lane.Room, c.MaxConnsPerHost = room, room
-		c.DialContext = counting(dialOf(c), lane) // has priority over Dial
+		l.Room, c.MaxConnsPerHost = room, room
+		c.DialContext = counting(dialOf(c), l) // has priority over Dial
 	}
-	return lane
+	return l
 }
 
 // dialOf returns the function that a transport dials with.
@@ -203,18 +211,27 @@ func (p *Pools) Leave(l *lane.Lane) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.left == nil {
-		p.left = map[*lane.Lane]int{}
+		p.left = map[*lane.Lane]leaving{}
 	}
-	p.left[l] = len(leaveTimes)
-	p.wake(leaveTimes[len(leaveTimes)-1])
+	p.left[l] = leaving{due: time.Now().Add(leaveTimes[0])}
+	p.wake(p.left[l].due)
 }
 
-// wake makes tidy run after d at the latest; the lock is held.
-func (p *Pools) wake(d time.Duration) {
-	due := time.Now().Add(d)
-	switch {
+// keep watches the lanes of a host, which has got another.
+func (p *Pools) keep(lanes *lane.Lanes) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.kept == nil {
+		p.kept = map[*lane.Lanes]time.Time{}
+	}
+	p.kept[lanes] = time.Now().Add(time.Second)
+	p.wake(p.kept[lanes])
+}
+
+// wake makes tidy run at that time at the latest; the lock is held.
+func (p *Pools) wake(due time.Time) {
+	switch d := time.Until(due); {
 	case p.timer == nil:
-		p.swept = time.Now()
 		p.timer = time.AfterFunc(d, p.tidy)
 	case due.Before(p.due):
 		p.timer.Reset(d)
@@ -227,54 +244,68 @@ func (p *Pools) wake(d time.Duration) {
 // tidy closes the connections that nobody needs. It runs from time to time while there are
 // lanes, and holds no goroutine between.
 func (p *Pools) tidy() {
-	left, sweeps := p.dueNow()
-	for _, l := range left {
+	for _, l := range p.idleNow() {
 		closeIdle(p.Of(l))
 	}
-	more := !sweeps || p.sweep()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	next := laneIdle
-	for _, times := range p.left {
-		next = min(next, leaveTimes[times-1])
+	p.timer = nil
+	for _, l := range p.left {
+		p.wake(l.due)
 	}
-	p.timer, p.due = nil, time.Time{}
-	if more || len(p.left) > 0 {
-		swept := p.swept
-		p.wake(next)
-		p.swept = swept
+	for _, due := range p.kept {
+		p.wake(due)
 	}
 }
 
-// dueNow returns the lanes that were left, and whether idle lanes are to be given up now.
-func (p *Pools) dueNow() (left []*lane.Lane, sweeps bool) {
+// idleNow returns the lanes whose idle connections are to be closed now.
+func (p *Pools) idleNow() (idle []*lane.Lane) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for l, times := range p.left {
-		left = append(left, l)
-		if p.left[l]--; times == 1 {
+	now, heard := time.Now(), p.now()
+	for l, at := range p.left {
+		if at.due.After(now) {
+			continue
+		}
+		idle = append(idle, l)
+		at.times++
+		if at.times < len(leaveTimes) || l.Base != nil && heard.Sub(l.Heard()) < lane.Idle { // a stream goes on
+			at.due = now.Add(leaveTimes[min(at.times, len(leaveTimes)-1)])
+			p.left[l] = at
+		} else {
 			delete(p.left, l)
 		}
 	}
-	if sweeps = time.Since(p.swept) >= laneIdle; sweeps {
-		p.swept = time.Now()
-	}
-	return left, sweeps
-}
-
-// sweep gives up the lanes that are idle, and reports whether some are left.
-func (p *Pools) sweep() (more bool) {
-	p.each(func(lanes *lane.Lanes) {
-		idle, has := lanes.Sweep()
-		for _, l := range idle {
-			closeIdle(p.Of(l))
+	for lanes, due := range p.kept {
+		if due.After(now) {
+			continue
 		}
-		more = more || has
-	})
-	return more
+		closing, again := lanes.Sweep(heard)
+		idle = append(idle, closing...)
+		if again > 0 {
+			p.kept[lanes] = now.Add(again)
+		} else {
+			delete(p.kept, lanes)
+		}
+	}
+	return append(idle, p.beyond()...)
 }
 
-// CloseAll closes the idle connections of all lanes.
+// beyond returns the lanes that were used longest ago, if there are more than idle connections
+// of the base; the lock is held.
+func (p *Pools) beyond() []*lane.Lane {
+	if p.base == nil || p.base.MaxIdleConns <= 0 || len(p.kept) <= p.base.MaxIdleConns {
+		return nil
+	}
+	var all []*lane.Lane
+	for lanes := range p.kept {
+		all = append(all, lanes.All()...)
+	}
+	slices.SortFunc(all, func(a, b *lane.Lane) int { return cmp.Compare(a.Heard(), b.Heard()) })
+	return all[:max(len(all)-p.base.MaxIdleConns, 0)]
+}
+
+// CloseAll closes the idle connections of all lanes, also of those that were left.
 func (p *Pools) CloseAll() {
 	closeIdle(p.first)
 	p.each(func(lanes *lane.Lanes) {
@@ -282,6 +313,12 @@ func (p *Pools) CloseAll() {
 			closeIdle(l.Base)
 		}
 	})
+	p.mu.Lock()
+	left := slices.Collect(maps.Keys(p.left))
+	p.mu.Unlock()
+	for _, l := range left {
+		closeIdle(p.Of(l))
+	}
 }
 
 // Can reports whether the host of a request may have further lanes.

@@ -11,8 +11,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
@@ -28,7 +31,15 @@ type Way struct {
 	heard instant.Instant // when something had come over the lane last before the attempt
 	Link  *flight.Link    // nil: nobody needs to know
 
-	instead bool // the attempt takes the lane instead of another, or beside it
+	instead lane.Instead
+	other   instant.Instant // when something had come over the lane that the attempt takes if this one gets no connection
+}
+
+// Went notes over which lane and connection the attempt went in the end.
+func (w *Way) Went(over *lane.Lane, link *flight.Link) {
+	if link != w.Link {
+		*w = Way{Lane: over, heard: w.other, Link: link}
+	}
 }
 
 // Number returns the number of the lane.
@@ -39,10 +50,15 @@ func (w *Way) Number() int {
 	return w.Lane.Number
 }
 
-// WasOutrun notes that an attempt over another way had a response first.
-func (w *Way) WasOutrun() {
-	if w.Lane != nil && w.Lane.Heard() == w.heard {
-		w.Lane.Doubt()
+// Outran notes that the attempt had a response before that of another way. If something came over
+// that way meanwhile, its request alone was slow, and the host stays.
+func (w *Way) Outran(other *Way) {
+	switch {
+	case other.Lane == nil:
+	case other.Lane.Heard() == other.heard:
+		other.Lane.Doubt()
+	default:
+		w.instead = lane.Not
 	}
 }
 
@@ -75,15 +91,18 @@ func (p *Pools) FirstWay(r *visit.Request) (w Way) {
 // connection is not idle until then.
 const staleWait = time.Millisecond
 
-// NoteResponse notes a response over a way. It is good if it calls for no retry. change is set
-// if the host has moved to the lane.
-func (p *Pools) NoteResponse(r *visit.Request, w Way, proto int, good bool) (change visit.Change, moved bool) {
+// NoteResponse notes a response over a way. change is set if the host has moved to the lane.
+func (p *Pools) NoteResponse(r *visit.Request, w Way, proto int, v lane.Verdict) (change visit.Change, moved bool) {
 	lanes := r.State.LanesMade()
 	if lanes == nil {
 		return change, false
 	}
 	lanes.Speak(proto)
-	if !lanes.Answered(r.Ground.Now(), w.Lane, good, w.instead) {
+	resp := lane.Response{From: w.Lane, Verdict: v, Instead: w.instead}
+	if v == lane.Sick || w.instead == lane.OfSick {
+		resp.Addr = w.Link.Ip()
+	}
+	if !lanes.Answered(r.Ground.Now(), resp) {
 		return change, false
 	}
 	return visit.Change{Condition: visit.ConditionLane, Lane: lanes.Current().Number, Over: true}, r.Ground.Watched
@@ -95,10 +114,11 @@ type Road struct {
 	*visit.Request
 	pools *Pools
 
-	trouble trouble    // that the last attempt had with its lane
-	via     *lane.Lane // for the next attempt; nil: the current lane
-	opens   *lane.Lane // whose first connection the next attempt makes; nil: of none
-	misled  bool       // an attempt got a 421
+	trouble trouble      // that the last attempt had with its lane
+	via     *lane.Lane   // for the next attempt; nil: the current lane
+	instead lane.Instead // why
+	seeks   *lane.Lane   // whose first connection the next attempt seeks; nil: of none
+	misled  bool         // an attempt got a 421
 }
 
 // An Outcome is what a Road hears of the end of an attempt.
@@ -132,47 +152,50 @@ func (r *Road) Begin(req *visit.Request, p *Pools) {
 // HasLanes reports whether the host may have further lanes.
 func (r *Road) HasLanes() bool { return r.pools.Can(r.Req) }
 
-// NextWay returns the way of the next attempt. A retry may have a detour to take. A hedge over
-// HTTP/2 beside an attempt takes the spare lane, because the pool of HTTP/2 would send it over
-// the connection on which that attempt waits.
-func (r *Road) NextWay(hedge bool, beside Way) Way {
+// NextWay returns the way of the next attempt, for which Await has chosen the lane. wanted says
+// that somebody wants to know its connection. The base transport then tells it. That costs some
+// allocations, so the first attempt of an idempotent request goes without.
+func (r *Road) NextWay(wanted bool) Way {
 	w := r.pools.FirstWay(r.Request)
-	if !r.Rule.Lanes {
-		return w
+	if r.Rule.Lanes {
+		w.other = w.heard
+		if r.via != nil {
+			w.Lane, w.heard, w.instead = r.via, r.via.Heard(), r.instead
+		}
+		lanes := r.State.LanesMade()
+		wanted = wanted || lanes != nil && lanes.Suspected()
 	}
-	to := r.via
-	if hedge {
-		to = r.spareBeside(beside)
+	if r.seeks != nil || wanted {
+		w.Link = &flight.Link{Seeks: r.seek()}
 	}
-	if to != nil {
-		w.Lane, w.instead = to, true
-	}
-	r.via, r.trouble = nil, noTrouble
-	w.heard = w.Lane.Heard()
+	r.via, r.seeks, r.trouble = nil, nil, noTrouble
 	return w
 }
 
-// spareBeside returns the lane for a hedge, or nil if it takes the current lane.
+// seek returns what the next attempt does if it finds no connection. It is nil if the attempt
+// seeks none.
+func (r *Road) seek() *flight.Seek {
+	if r.seeks == nil {
+		return nil
+	}
+	s := &flight.Seek{Lane: r.seeks, Patience: r.patience(time.Now())}
+	if r.trouble != isElsewhere {
+		s.Else = r.State.Machines().Lanes().Current()
+		s.Base = r.pools.Of(s.Else)
+	}
+	return s
+}
+
+// spareBeside returns the lane for a hedge, or nil if it takes the current lane. The pool of HTTP/2
+// would send the hedge over the connection on which the other attempt waits.
 func (r *Road) spareBeside(first Way) *lane.Lane {
 	lanes := r.State.LanesMade()
 	if lanes == nil || !r.Rule.Lanes || !r.HasLanes() || lanes.Protocol() == 1 {
 		return nil
 	}
-	return lanes.Beside(r.Ground.Now(), first.Lane, r.opener(first))
-}
-
-// Watch makes the base transport tell about the connection of an attempt, if somebody wants to
-// know or others wait for it. It costs some allocations, so the first attempt of an idempotent
-// request goes without.
-func (r *Road) Watch(w *Way, wanted bool) {
-	opens := r.opens
-	if r.opens = nil; opens != w.Lane {
-		opens.Connected() // the host has moved in this moment
-		opens = nil
-	}
-	if opens != nil || wanted {
-		w.Link = &flight.Link{Opens: opens}
-	}
+	to, left := lanes.Beside(r.Ground.Now(), first.Lane, r.opener(first))
+	r.pools.Leave(left)
+	return to
 }
 
 // Note tells the lanes of the host about an outcome. It is called once for each.
@@ -181,13 +204,25 @@ func (r *Road) Note(o *Outcome) {
 	if !r.Rule.Lanes {
 		return
 	}
+	o.Took = cmp.Or(o.Took, max(r.Rule.Timeouts.After, 0))
+	r.move()
+	r.trouble, r.instead = r.troubleOf(o), lane.OfBad
+	if r.trouble != noTrouble && o.Resp != nil && r.HasLanes() {
+		_ = r.State.Machines().Lanes() // counts such responses
+	}
 	if lanes := r.State.LanesMade(); lanes != nil && o.Way.Lane == nil {
 		o.Way.Lane = lanes.First() // they were made while the attempt was under way
 	}
-	o.Took = cmp.Or(o.Took, max(r.Rule.Timeouts.After, 0))
-	r.trouble = r.troubleOf(o)
 	if o.Resp != nil {
-		if c, moved := r.pools.NoteResponse(r.Request, o.Way, o.Resp.ProtoMajor, r.trouble == noTrouble); moved {
+		v := lane.Good
+		switch {
+		case r.trouble == noTrouble:
+		case o.Resp.StatusCode >= http.StatusInternalServerError:
+			v, r.instead = lane.Sick, lane.OfSick
+		default:
+			v = lane.Bad
+		}
+		if c, moved := r.pools.NoteResponse(r.Request, o.Way, o.Resp.ProtoMajor, v); moved {
 			r.Teller.Tells(c)()
 		}
 	}
@@ -246,26 +281,29 @@ func (r *Road) isSilent(o *Outcome) bool {
 	return heard == o.Way.heard || o.Took > 0 && r.Ground.Now().Sub(heard) > o.Took/2
 }
 
-// leaveLane moves the host from the lane of the attempt to another.
+// leaveLane makes the host leave the lane of the attempt.
 func (r *Road) leaveLane(o *Outcome) {
-	lanes, now := r.State.Machines().Lanes(), r.Ground.Now()
-	left := lanes.Leave(now, o.Way.Lane, r.trouble == isSilent, now.Add(-o.Took), r.opener(o.Way))
-	r.pools.Leave(left)
-	if to := lanes.Current(); left != nil && left != to {
-		r.tellMoved(to, o)
-	}
+	now := r.Ground.Now()
+	why := visit.Change{Condition: visit.ConditionLane}
+	why.Err, why.Addr = o.Err, o.Way.Link.Addr()
+	s := lane.Suspicion{Used: o.Way.Lane, Silent: r.trouble == isSilent || o.Way.Lane.Many(), Since: now.Add(-o.Took), Cause: why}
+	r.pools.Leave(r.State.Machines().Lanes().Suspect(now, s, r.opener(o.Way)))
+	r.move()
 }
 
-// tellMoved tells that the host moved to a lane because of an outcome.
-func (r *Road) tellMoved(to *lane.Lane, o *Outcome) {
-	if !r.Ground.Watched {
+// move moves the host to its other lane if it wants to leave this one and the other has a
+// connection by now, and tells that.
+func (r *Road) move() {
+	lanes := r.State.LanesMade()
+	if lanes == nil {
 		return
 	}
-	c := visit.Change{Condition: visit.ConditionLane, Lane: to.Number}
-	if c.Err, c.Addr = o.Err, o.Way.Link.Addr(); o.Resp != nil {
-		c.Status = o.Resp.StatusCode
+	left, why := lanes.Move()
+	r.pools.Leave(left)
+	if c, ok := why.(visit.Change); ok && r.Ground.Watched {
+		c.Lane = lanes.Current().Number
+		r.Teller.Tells(c)()
 	}
-	r.Teller.Tells(c)()
 }
 
 // LeaveConnection makes the next attempt go over another connection if the server wants that by
@@ -294,21 +332,18 @@ func (r *Road) SetOut(o *Outcome, again, hinted bool) {
 		d.Since = r.Ground.Now().Add(-o.Took) // its connection may be dead beside others that are well
 	case again && r.trouble == isStalled:
 		d.Doubted = true
-	case again && r.trouble == isSick:
-		d.Doubted, d.New, d.Urgent = true, !hinted, o.Way.Lane.Many()
-	case !again && (r.trouble == isSick && !hinted || r.trouble == isBroken && o.Resp == nil && r.mayHaveOthers()):
-		d.Moves, d.Urgent = true, o.Way.Lane.Many()
+	case r.trouble == isSick && (again || !hinted && r.HasLanes() && r.State.Machines().Lanes().TriesSpare()):
+		d.Sick, d.Doubted, d.New, d.Urgent = true, true, !hinted, o.Way.Lane.Many()
+	case !again && r.trouble == isBroken && o.Resp == nil && r.HasLanes() && r.mayHaveOthers():
+		r.leaveLane(o)
+		return
 	default:
 		return
 	}
-	moved := r.detour(o.Way, d)
-	if again {
-		return
+	r.detour(o.Way, d)
+	if !again {
+		r.via = nil // there is a spare for the next request
 	}
-	if moved {
-		r.tellMoved(r.via, o)
-	}
-	r.via = nil
 }
 
 // mayHaveOthers reports whether the name may have another address. Nothing is looked up.
@@ -326,16 +361,14 @@ func (r *Road) LookAround(w Way) {
 	}
 }
 
-// detour makes the next attempt take another lane than that of a way, if there is one. It
-// reports whether the host has moved to that lane.
-func (r *Road) detour(from Way, d lane.Detour) (moved bool) {
+// detour makes the next attempt take another lane than that of a way, if there is one.
+func (r *Road) detour(from Way, d lane.Detour) {
 	if !r.HasLanes() {
-		return false
+		return
 	}
-	to, left, moved := r.State.Machines().Lanes().Detour(r.Ground.Now(), from.Lane, d, r.opener(from))
+	to, left := r.State.Machines().Lanes().Detour(r.Ground.Now(), from.Lane, d, r.opener(from))
 	r.pools.Leave(left)
 	r.via = to
-	return moved
 }
 
 // opener returns a function that makes a lane for the host, instead of that of a way.
@@ -345,7 +378,11 @@ func (r *Road) opener(from Way) lane.Opener {
 		if !ok {
 			return nil
 		}
-		return r.pools.Open(r.Req, from.Link.Addr() == "" && r.trouble != isElsewhere, room)
+		to := r.pools.Open(r.Req, from.Link.Addr() == "" && r.trouble != isElsewhere, room)
+		if to != nil {
+			r.pools.keep(r.State.Machines().Lanes())
+		}
+		return to
 	}
 }
 
@@ -353,16 +390,16 @@ func (r *Road) opener(from Way) lane.Opener {
 // keep to the MaxConnsPerHost of the base. It is 0 if that is not bounded. held are the
 // connections of the lanes besides the base.
 //
-// Nobody knows how many the base has. Over HTTP/2 it has one, unless that is full. Over
-// HTTP/1 it has at most as many as there are requests, but their number may grow, so
-// there is a new lane only if requests no longer take the base.
+// Nobody knows how many the base has, and it may get more, so there is a new lane only if requests
+// no longer take the base. Then it has at most as many as there are requests, because Open closes
+// those that are idle, and over HTTP/2 it counts for one, unless that is full.
 func (r *Road) roomForLane(held int, moves bool) (room int, ok bool) {
 	most := r.pools.Most()
 	switch {
 	case most <= 0:
 		return 0, true
 	case r.State.Machines().Lanes().Protocol() > 1:
-		return 1, held+1 < most
+		return 1, moves && held+1 < most
 	}
 	room = most - held - r.State.InFlight()
 	return room, moves && room > 0
@@ -394,68 +431,107 @@ func (r *Road) hasOtherAddress(than Way) bool {
 
 // hostPort returns the address that net/http dials for a request without a proxy.
 func hostPort(req *http.Request) string {
-	return net.JoinHostPort(req.URL.Hostname(), cmp.Or(req.URL.Port(), host.DefaultPort(req.URL.Scheme)))
+	addr := net.JoinHostPort(req.URL.Hostname(), cmp.Or(req.URL.Port(), host.DefaultPort(req.URL.Scheme)))
+	if strings.IndexFunc(addr, func(r rune) bool { return r > unicode.MaxASCII }) < 0 {
+		return addr
+	}
+	asked := &http.Transport{DialContext: func(_ context.Context, _, ascii string) (net.Conn, error) {
+		addr = ascii
+		return nil, net.ErrClosed
+	}}
+	_, _ = asked.RoundTrip(&http.Request{URL: &url.URL{Scheme: "http", Host: addr}, Header: http.Header{}}) // dials nothing
+	return addr
 }
 
-// connectWait bounds how long an attempt waits for the connection that another attempt makes
-// for both. After that it makes one of its own.
+// connectWait bounds how long an attempt waits for the first connection of a lane, which another
+// attempt may seek for both. After that it goes over the lane that the host has.
 const connectWait = time.Second
 
-// Await waits until the lane of the next attempt is connected, unless this attempt is
-// to make the connection. If the host moves to another lane meanwhile, it waits for that
-// one, within the same connectWait, and until latest at most, if that is not zero. It reports
-// whether it waited. Nothing is sent meanwhile, and no timeout of an attempt runs.
-func (r *Road) Await(latest time.Time) (waited bool) {
-	var until time.Time
-	for r.Ctx.Err() == nil {
-		to := r.via
-		if lanes := r.State.LanesMade(); to == nil && lanes != nil && r.Rule.Lanes {
-			to = lanes.Current()
-		}
-		if r.claim(to) {
-			break
-		}
-		if !waited {
-			until = time.Now().Add(connectWait)
-			if !latest.IsZero() && latest.Before(until) {
-				until = latest
-			}
-		}
-		waited = true
-		wait := time.Until(until)
-		if wait <= 0 {
-			break
-		}
-		r.Sleeper.Sleep(r.Ctx, wait, to.Ready())
+// patience returns how long the next attempt waits for the first connection of a lane: a quarter
+// of the time that its caller has at most, so that enough is left for the other lane.
+func (r *Road) patience(now time.Time) time.Duration {
+	if until, ok := r.Ctx.Deadline(); ok {
+		return max(min(connectWait, until.Sub(now)/4), 0)
 	}
+	return connectWait
+}
+
+// Await chooses the lane of the next attempt. If another attempt seeks the first connection of
+// that lane, it waits for it, until latest at most, if that is not zero. It reports whether it
+// waited. Nothing is sent meanwhile, and no timeout of an attempt runs.
+func (r *Road) Await(latest time.Time) (waited bool) {
+	lanes := r.State.LanesMade()
+	if lanes == nil || !r.Rule.Lanes {
+		return false
+	}
+	detour := r.via
+	r.choose(func() *lane.Lane {
+		r.move()
+		to, trial := lanes.Next()
+		switch {
+		case detour != nil:
+			return detour
+		case trial:
+			r.instead = lane.OfSick
+		}
+		return to
+	}, func(d time.Duration, ready <-chan struct{}) bool {
+		if !latest.IsZero() {
+			d = min(d, time.Until(latest))
+		}
+		if d > 0 {
+			r.Sleeper.Sleep(r.Ctx, d, ready)
+			waited = true
+		}
+		return d > 0 && r.Ctx.Err() == nil
+	})
 	return waited
 }
 
-// AwaitBeside waits by a function until the lane of a hedge is connected, if another attempt
-// makes the connection. It reports whether the function did.
-func (r *Road) AwaitBeside(first Way, wait func(d time.Duration, ready <-chan struct{}) bool) bool {
+// AwaitBeside chooses the lane of a hedge, and waits by a function until it has its first
+// connection, if another attempt seeks that. It reports whether the function did.
+func (r *Road) AwaitBeside(first Way, wait func(d time.Duration, ready <-chan struct{}) bool) (ok bool) {
 	to := r.spareBeside(first)
-	return r.claim(to) || wait(connectWait, to.Ready())
+	ok, r.instead = true, lane.OfBad
+	r.choose(func() *lane.Lane { return to }, func(d time.Duration, ready <-chan struct{}) bool {
+		ok = d <= 0 || wait(d, ready)
+		return ok && d > 0
+	})
+	return ok
 }
 
-// claim reports whether the next attempt need not wait for a lane. If nobody makes the first
-// connection of the lane, the next attempt does, and the lane is noted for it.
-func (r *Road) claim(to *lane.Lane) bool {
-	if to.IsConnected() || to == r.opens {
-		return true
+// choose makes the next attempt take the lane that a function returns, or the current one if it
+// returns nil, or if the lane gets no connection in time. wait waits for that, and reports
+// whether the function is to be asked again.
+func (r *Road) choose(next func() *lane.Lane, wait func(d time.Duration, ready <-chan struct{}) bool) {
+	until := time.Now()
+	until = until.Add(r.patience(until))
+	for {
+		to := next()
+		if to != nil && to == r.seeks {
+			return
+		}
+		r.seeks.Quit() // it takes another lane now
+		r.via, r.seeks = to, nil
+		if to.IsOpen() {
+			return
+		}
+		switch entry, ready := to.Enter(r.Ground.Now()); {
+		case entry == lane.Seek:
+			r.seeks = to
+		case entry == lane.Wait && wait(time.Until(until), ready):
+			continue
+		case entry != lane.Go && r.trouble != isElsewhere:
+			r.via = nil
+		}
+		return
 	}
-	r.opens.Connected() // it takes another lane now
-	if r.opens = nil; to.Ahead() {
-		r.opens = to
-		return true
-	}
-	return false
 }
 
-// Leave gives up what the next attempt would have taken. Another attempt makes the connection.
+// Leave gives up what the next attempt would have taken.
 func (r *Road) Leave() {
-	r.opens.Connected()
-	r.via, r.opens, r.trouble = nil, nil, noTrouble
+	r.seeks.Quit()
+	r.via, r.seeks, r.trouble = nil, nil, noTrouble
 }
 
 // tellSingle logs once that the base has one lane only, when a host would need another.

@@ -34,6 +34,7 @@ type attempt struct {
 	process *process // of the fleet's member; nil: there is no fleet
 	id      int      // in the story
 	number  int      // of its call, from 1
+	lane    int      // 0: the base transport itself
 	script  *script
 	req     *http.Request
 	conn    *conn  // nil: it has none, or the host has no connections
@@ -78,7 +79,7 @@ func (b *base) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 	if s == nil {
 		return nil, errors.New("simulate: a request of nobody")
 	}
-	s.process = b.process
+	s.process, s.lane = b.process, b.lane
 	up := newUpload(s)
 	s.exited = true
 	stop := context.AfterFunc(req.Context(), func() { s.checkTimeout(up) })

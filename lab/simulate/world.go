@@ -148,6 +148,7 @@ func (w *world) arrive(req *http.Request) *attempt {
 		w.complain(Request, c, "an attempt at %s, which nobody named", req.URL.Host)
 		return nil
 	}
+	c.forgetUnsent(transport.AttemptNumber(req.Context()))
 	s := &attempt{
 		world: w, call: c, host: h, id: len(w.attempts), number: len(c.attempts) + 1,
 		req: req, rng: req.Header.Get("Range"), began: w.now(), ended: never, cut: never,
@@ -178,6 +179,16 @@ func (w *world) arrive(req *http.Request) *attempt {
 	w.story = append(w.story, entry{s.began, c.plan.id, "  attempt %d at %s: the server %v", []any{s.number, h.name, *s.script}})
 	w.checkArrival(s)
 	return s
+}
+
+// forgetUnsent forgets the last attempt if it found no connection on a new lane, and goes over
+// another lane now; the lock is held.
+func (c *call) forgetUnsent(number int) {
+	if n := len(c.attempts); n > 0 {
+		if s := c.attempts[n-1]; s.lane > 0 && s.conn == nil && s.err != nil && s.ended == c.world.now() && transport.AttemptNumber(s.req.Context()) == number {
+			c.attempts = c.attempts[:n-1]
+		}
+	}
 }
 
 // moodAt returns the host's mood and when it ends. After the last phase the

@@ -3,7 +3,10 @@ package lane
 
 import (
 	"net/http"
+	"net/netip"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
@@ -11,6 +14,10 @@ import (
 // A Lane is a pool of connections to a host. The first lane of a host is the base
 // transport itself, which other hosts share. Further lanes belong to one host. The nil
 // Lane is a first lane of which nothing is known. A Lane is safe for concurrent use.
+//
+// net/http dials once for each request that finds no connection, also over HTTP/2. So one
+// attempt seeks the first connection of a new lane, and the others wait for it. If it finds
+// none, it goes over the lane that the host has, and the next attempt tries the new lane later.
 type Lane struct {
 	Number int               // counts the lanes of the host; 0: the first
 	Base   http.RoundTripper // sends the attempts; nil: the base transport itself
@@ -26,43 +33,119 @@ type Lane struct {
 
 	heard   atomic.Int64 // when something came over it last; 0: never
 	proven  atomic.Bool  // it has brought a good response
-	doubted atomic.Bool  // the last that is known of it is a failure
+	doubted atomic.Bool  // the last that is known of its connections is a failure
 	stale   atomic.Int64 // see Stale
+	open    atomic.Bool  // it has had a connection
+	born    instant.Instant
 
-	// net/http dials once for each request that finds no connection, also over HTTP/2. So
-	// one attempt goes ahead on a new lane, and the others wait for its connection.
-	ahead     atomic.Bool
-	connected atomic.Bool
-	ready     chan struct{} // closed when connected is true; nil: of the first lane
-	swept     int64         // heard at the last Sweep; guarded by the lock of the Lanes
+	mu      sync.Mutex      // guards the fields below
+	seeking chan struct{}   // closed when the attempt that seeks a connection is done; nil: none does
+	missed  int             // attempts in a row that found none
+	due     instant.Instant // when the next may try
 }
 
-// New returns a lane that is not connected.
-func New(base http.RoundTripper) *Lane {
-	return &Lane{Base: base, ready: make(chan struct{})}
+// New returns a lane that has no connection.
+func New(base http.RoundTripper) *Lane { return &Lane{Base: base} }
+
+// retryAfter is the time after the first attempt that found no connection on a new lane
+// until the next may try. It doubles each time, up to most.
+const retryAfter = time.Second
+
+// An Entry says what an attempt does that wants to take a lane.
+type Entry uint8
+
+const (
+	Go   Entry = iota // takes it, because it has a connection
+	Seek              // seeks its first connection, and must call Connected, Missed or Quit
+	Wait              // waits for the attempt that does
+	Shut              // takes another lane, because an attempt found no connection just before
+)
+
+// Enter says what an attempt does that wants to take the lane. An attempt that waits asks again
+// when the channel is closed.
+func (l *Lane) Enter(now instant.Instant) (Entry, <-chan struct{}) {
+	if l.IsOpen() {
+		return Go, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.seeking != nil:
+		return Wait, l.seeking
+	case now < l.due:
+		return Shut, nil
+	}
+	l.seeking = make(chan struct{})
+	return Seek, nil
 }
 
-// Ahead reports whether the caller's attempt is the first on a lane that is not connected.
-// The attempt then makes the connection. It must call Connected when it has it, and when
-// it has failed.
-func (l *Lane) Ahead() bool { return l.ahead.CompareAndSwap(false, true) }
+// IsOpen reports whether attempts may take the lane at once.
+func (l *Lane) IsOpen() bool { return l == nil || l.Number == 0 || l.open.Load() }
 
-// Ready returns the channel for which the other attempts wait. It is closed when the lane
-// is connected.
-func (l *Lane) Ready() <-chan struct{} { return l.ready }
+// Connected notes that the lane has a connection.
+func (l *Lane) Connected() {
+	if l == nil || l.open.Load() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.missed, l.due = 0, 0
+	l.open.Store(true)
+	l.quit()
+}
+
+// Missed notes that the attempt which sought a connection has found none.
+func (l *Lane) Missed(now instant.Instant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.seeking != nil {
+		l.due = now.Add(min(retryAfter<<min(l.missed, 10), most))
+		l.missed++
+	}
+	l.quit()
+}
+
+// Dialled notes that a dial has ended well. If the attempt for which it began does not wait for
+// it any more, the next attempt finds the connection.
+func (l *Lane) Dialled() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.due = 0
+}
+
+// Quit notes that the attempt which was to seek a connection does not.
+func (l *Lane) Quit() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.quit()
+}
+
+// quit lets the attempts go that wait; the lock is held.
+func (l *Lane) quit() {
+	if l.seeking != nil {
+		close(l.seeking)
+		l.seeking = nil
+	}
+}
+
+// unused returns for how long nothing came over the lane.
+func (l *Lane) unused(now instant.Instant) time.Duration { return now.Sub(max(l.Heard(), l.born)) }
+
+// rest makes the lane one without a connection again. It reports whether it had any.
+func (l *Lane) rest() bool { return l.Number > 0 && l.open.Swap(false) }
+
+// hasMissed reports whether the last attempt that sought a connection has found none.
+func (l *Lane) hasMissed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.missed > 0
+}
 
 // Doubt notes that the lane did worse than another.
 func (l *Lane) Doubt() { l.doubted.Store(true) }
-
-// IsConnected reports whether attempts need not wait.
-func (l *Lane) IsConnected() bool { return l == nil || l.ready == nil || l.connected.Load() }
-
-// Connected lets the attempts go that wait.
-func (l *Lane) Connected() {
-	if l != nil && l.ready != nil && l.connected.CompareAndSwap(false, true) {
-		close(l.ready)
-	}
-}
 
 // Many reports whether the name had several addresses when the lane last dialled.
 func (l *Lane) Many() bool { return l != nil && l.Ways.Load() > 1 }
@@ -92,3 +175,29 @@ func (l *Lane) alive(since instant.Instant) bool { return l != nil && l.Heard() 
 
 // Hear notes that something came over the lane, so its connections are not dead.
 func (l *Lane) Hear(now instant.Instant) { l.heard.Store(int64(max(now, 1))) }
+
+// A Response is what the lanes of a host hear of a response.
+type Response struct {
+	From    *Lane
+	Verdict Verdict
+	Instead Instead
+	Addr    netip.Addr // of the server; zero: not known
+}
+
+// A Verdict is what a response says about its connection.
+type Verdict uint8
+
+const (
+	Good Verdict = iota // it needs no retry
+	Sick                // the server says that it cannot
+	Bad                 // another response that calls for a retry
+)
+
+// An Instead says why an attempt was sent over the spare.
+type Instead uint8
+
+const (
+	Not    Instead = iota // it was not
+	OfSick                // several 5xx over the current lane
+	OfBad                 // another failure, after which one good response moves the host
+)

@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -13,7 +14,9 @@ import (
 type traffic struct {
 	Lanes
 	now    instant.Instant
-	failed bool // nothing can be opened
+	failed bool       // nothing can be opened
+	addr   netip.Addr // of the server of the current lane
+	other  netip.Addr // of that of the spare
 }
 
 func (tr *traffic) open(int, bool) *Lane {
@@ -23,21 +26,72 @@ func (tr *traffic) open(int, bool) *Lane {
 	return New(nil)
 }
 
-func (tr *traffic) good(l *Lane) bool { return tr.Answered(tr.now, l, true, true) }
+// good is a good response to an attempt that was sent over the spare instead, if l is the spare.
+func (tr *traffic) good(l *Lane) bool { return tr.answer(l, Good, OfBad) }
 
-func (tr *traffic) leave(l *Lane) { tr.Leave(tr.now, l, true, tr.now.Add(-time.Second), tr.open) }
+func (tr *traffic) answer(l *Lane, v Verdict, why Instead) bool {
+	l.Connected()
+	return tr.Answered(tr.now, Response{From: l, Verdict: v, Instead: why, Addr: tr.addr})
+}
+
+// suspect is a silence.
+func (tr *traffic) suspect(l *Lane) {
+	tr.Suspect(tr.now, Suspicion{Used: l, Silent: true, Since: tr.now.Add(-time.Second)}, tr.open)
+}
+
+// leave is a silence, after which the other lane has a connection at once.
+func (tr *traffic) leave(l *Lane) {
+	tr.suspect(l)
+	tr.connect()
+}
+
+// connect is an attempt that finds a connection on the lane that it is to take.
+func (tr *traffic) connect() {
+	if to, _ := tr.Next(); to != tr.Current() {
+		to.Connected()
+	}
+	tr.Move()
+}
+
+// miss is an attempt that finds none.
+func (tr *traffic) miss() Entry {
+	to, _ := tr.Next()
+	entry, _ := to.Enter(tr.now)
+	if entry == Seek {
+		to.Missed(tr.now)
+	}
+	tr.Move()
+	return entry
+}
 
 func (tr *traffic) wait(d time.Duration) { tr.now = tr.now.Add(d) }
 
 func (tr *traffic) detour(l *Lane, d Detour) *Lane {
-	to, _, _ := tr.Detour(tr.now, l, d, tr.open)
+	to, _ := tr.Detour(tr.now, l, d, tr.open)
 	return to
 }
 
+func (tr *traffic) beside(l *Lane) *Lane {
+	to, _ := tr.Beside(tr.now, l, tr.open)
+	to.Connected()
+	return to
+}
+
+// retried is n times a 5xx over the current lane, whose retry over the spare gets a good response.
+func (tr *traffic) retried(n int) {
+	for range n {
+		used, addr := tr.Current(), tr.addr
+		tr.answer(used, Sick, Not)
+		tr.addr = tr.other
+		tr.answer(tr.detour(used, sick), Good, OfSick)
+		tr.addr = addr
+	}
+}
+
 var (
-	sick    = Detour{Doubted: true, New: true} // a 503
-	told    = Detour{Doubted: true}            // a 503 that names a wait
-	another = Detour{New: true}                // a 421, or a timeout beside other responses
+	sick    = Detour{Sick: true, Doubted: true, New: true} // a 503
+	told    = Detour{Sick: true, Doubted: true}            // a 503 that names a wait
+	another = Detour{New: true}                            // a 421, or a timeout beside other responses
 )
 
 // TestLanes is the specification of the lanes.
@@ -110,48 +164,131 @@ func TestLanes(t *testing.T) {
 			}
 		}, 3, -1, 3},
 
+		{"a host stays until the new lane has a connection", func(tr *traffic) {
+			tr.suspect(nil)
+			tr.Move()
+			assert.Equal(t, Seek, tr.miss())
+		}, 0, 1, 1},
+		{"the attempts after one that found none try again after 1 s, 2 s, and so on", func(tr *traffic) {
+			tr.suspect(nil)
+			var at []time.Duration
+			for i := range 200 {
+				if tr.miss() == Seek {
+					at = append(at, time.Duration(i)*100*time.Millisecond)
+				}
+				tr.wait(100 * time.Millisecond)
+			}
+			assert.Equal(t, []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second}, at)
+		}, 0, 1, 1},
+		{"a dial that ends later is tried at once", func(tr *traffic) {
+			tr.suspect(nil)
+			tr.miss()
+			to, _ := tr.Next()
+			assert.Equal(t, Shut, tr.miss())
+			to.Dialled()
+			assert.Equal(t, Seek, tr.miss())
+		}, 0, 1, 1},
+		{"a response over the old lane ends the search", func(tr *traffic) {
+			tr.suspect(nil)
+			tr.miss()
+			tr.good(tr.Current())
+			assert.True(t, tr.Calm())
+			tr.connect()
+		}, 0, 1, 1},
+		{"the lane without a connection is tried again after the next silence", func(tr *traffic) {
+			tr.suspect(nil)
+			tr.miss()
+			tr.good(tr.Current())
+			tr.wait(time.Minute)
+			tr.leave(tr.Current())
+		}, 1, -1, 1},
+		{"what is on its way when the new lane gets its connection keeps nobody", func(tr *traffic) {
+			tr.suspect(nil)
+			tr.good(tr.Current())
+			tr.connect()
+		}, 1, -1, 1},
+
 		{"a detour opens a spare, and the host stays", func(tr *traffic) {
-			assert.Equal(t, 1, tr.detour(nil, sick).Number)
+			assert.Equal(t, 1, tr.detour(nil, another).Number)
 		}, 0, 1, 1},
 		{"the spare does better, and they change places", func(tr *traffic) {
-			spare := tr.detour(nil, sick)
+			spare := tr.detour(nil, another)
 			assert.True(t, tr.good(spare))
 			assert.False(t, tr.good(spare))
 		}, 1, 0, 1},
+		{"a single 503 moves no host", func(tr *traffic) { tr.retried(1) }, 0, 1, 1},
+		{"nor do seven in a row", func(tr *traffic) { tr.retried(7) }, 0, 1, 1},
+		{"eight do", func(tr *traffic) { tr.retried(8) }, 1, 0, 1},
+		{"with a good response between them the count begins again", func(tr *traffic) {
+			for range 10 {
+				tr.retried(7)
+				tr.good(tr.Current())
+			}
+		}, 0, 1, 1},
+		{"so it does if the spare has a 503 as well", func(tr *traffic) {
+			for range 10 {
+				tr.retried(7)
+				tr.answer(tr.spare.Load(), Sick, OfSick)
+			}
+		}, 0, 1, 1},
+		{"two do not if another address answers", func(tr *traffic) {
+			tr.addr, tr.other = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+			tr.retried(2)
+		}, 0, 1, 1},
+		{"but three do", func(tr *traffic) {
+			tr.addr, tr.other = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+			tr.retried(3)
+		}, 1, 0, 1},
+		{"after eight without a retry the next attempt tries the spare", func(tr *traffic) {
+			for range 8 {
+				to, _ := tr.Next()
+				assert.Same(t, tr.First(), to)
+				tr.answer(nil, Sick, Not)
+			}
+			tr.detour(nil, sick)
+			to, trial := tr.Next()
+			assert.True(t, trial)
+			assert.True(t, tr.answer(to, Good, OfSick))
+		}, 1, 0, 1},
+		{"and the next eight again, if that does no better", func(tr *traffic) {
+			for range 3 {
+				for range 8 {
+					to, _ := tr.Next()
+					assert.Same(t, tr.First(), to)
+					tr.answer(nil, Sick, Not)
+				}
+				tr.detour(nil, sick)
+				to, _ := tr.Next()
+				assert.NotSame(t, tr.First(), to)
+				tr.answer(to, Sick, OfSick)
+			}
+		}, 0, 1, 1},
 		{"a response to an attempt of before says nothing about the spare", func(tr *traffic) {
 			base := tr.Current()
-			tr.good(tr.detour(nil, sick))
-			assert.False(t, tr.Answered(tr.now, base, true, false))
+			tr.good(tr.detour(nil, another))
+			assert.False(t, tr.answer(base, Good, Not))
 		}, 1, 0, 1},
 		{"the lane that failed stays in doubt, whatever its other connections bring", func(tr *traffic) {
 			base := tr.Current()
-			spare := tr.detour(nil, sick)
-			tr.Answered(tr.now, base, true, false)
+			spare := tr.detour(nil, another)
+			tr.answer(base, Good, Not)
 			tr.good(spare)
-			tr.Answered(tr.now, base, true, false)
 			tr.wait(time.Second)
-			assert.Equal(t, 2, tr.detour(spare, sick).Number)
+			assert.Equal(t, 2, tr.detour(spare, another).Number)
 		}, 1, 2, 2},
-		{"a lane that a hedge outran is taken again", func(tr *traffic) {
-			tr.good(tr.Beside(tr.now, nil, tr.open))
-			assert.Same(t, tr.First(), tr.Beside(tr.now, tr.Current(), tr.open))
-		}, 1, 0, 1},
-		{"without a retry the host moves at once", func(tr *traffic) {
-			tr.detour(nil, Detour{New: true, Moves: true})
-		}, 1, 0, 1},
-		{"but not back, as long as the next lane has brought nothing", func(tr *traffic) {
-			tr.detour(nil, Detour{New: true, Moves: true})
-			assert.Nil(t, tr.detour(tr.Current(), Detour{New: true, Moves: true}))
-		}, 1, 0, 1},
+		{"a lane that a hedge outran is not taken again", func(tr *traffic) {
+			tr.good(tr.beside(nil))
+			assert.Equal(t, 2, tr.beside(tr.Current()).Number)
+		}, 1, 2, 2},
 		{"the spare does no better", func(tr *traffic) {
-			spare := tr.detour(nil, sick)
-			assert.False(t, tr.Answered(tr.now, spare, false, true))
-			assert.Nil(t, tr.detour(spare, sick), "the base has failed, too")
+			spare := tr.detour(nil, another)
+			assert.False(t, tr.answer(spare, Bad, OfBad))
+			assert.Nil(t, tr.detour(spare, another), "the base has failed, too")
 		}, 0, 1, 1},
 		{"after a second another spare is tried", func(tr *traffic) {
 			spare := tr.detour(nil, sick)
 			assert.Same(t, spare, tr.detour(nil, sick), "it is not known to be bad")
-			tr.detour(spare, sick)
+			assert.Same(t, tr.First(), tr.detour(spare, sick))
 			tr.wait(time.Second)
 			assert.Equal(t, 2, tr.detour(nil, sick).Number)
 		}, 0, 2, 2},
@@ -177,21 +314,21 @@ func TestLanes(t *testing.T) {
 
 		{"a lane that is late, but not silent, is left once in a second at most", func(tr *traffic) {
 			for range 20 {
-				tr.Leave(tr.now, tr.Current(), false, 0, tr.open)
+				tr.Suspect(tr.now, Suspicion{Used: tr.Current()}, tr.open)
+				tr.connect()
 				tr.good(tr.Current())
 				tr.wait(100 * time.Millisecond)
 			}
 		}, 2, -1, 2},
 		{"a hedge opens a spare and keeps it", func(tr *traffic) {
-			spare := tr.Beside(tr.now, nil, tr.open)
-			assert.Same(t, spare, tr.Beside(tr.now, nil, tr.open))
+			assert.Same(t, tr.beside(nil), tr.beside(nil))
 		}, 0, 1, 1},
 		{"a silent lane gives way to a spare that is alive", func(tr *traffic) {
-			tr.Beside(tr.now, nil, tr.open).Hear(tr.now)
+			tr.beside(nil).Hear(tr.now)
 			tr.leave(tr.Current())
 		}, 1, -1, 1},
 		{"a spare over which nothing came lately may be dead as well", func(tr *traffic) {
-			tr.Beside(tr.now, nil, tr.open).Hear(tr.now)
+			tr.beside(nil).Hear(tr.now)
 			tr.wait(time.Minute)
 			tr.leave(tr.Current())
 			tr.good(tr.Current())
@@ -199,13 +336,13 @@ func TestLanes(t *testing.T) {
 			assert.Equal(t, 3, tr.detour(tr.Current(), Detour{New: true, Since: tr.now}).Number)
 		}, 2, 3, 3},
 		{"a spare that may be dead is better than no lane", func(tr *traffic) {
-			tr.Beside(tr.now, nil, tr.open).Hear(tr.now)
+			tr.beside(nil).Hear(tr.now)
 			tr.wait(time.Minute)
 			tr.failed = true
 			tr.leave(tr.Current())
 		}, 1, -1, 1},
 		{"a spare that is silent goes", func(tr *traffic) {
-			tr.leave(tr.Beside(tr.now, nil, tr.open))
+			tr.leave(tr.beside(nil))
 		}, 0, -1, 1},
 
 		{"lanes in use stay", func(tr *traffic) {
@@ -213,16 +350,28 @@ func TestLanes(t *testing.T) {
 			for range 3 {
 				tr.wait(time.Minute)
 				tr.good(tr.Current())
-				tr.Sweep()
+				tr.Sweep(tr.now)
 			}
 		}, 1, -1, 1},
+		{"a spare that nothing uses closes its idle connections, and is one without them", func(tr *traffic) {
+			spare := tr.detour(nil, another)
+			tr.answer(spare, Bad, OfBad)
+			idle, again := tr.Sweep(tr.now.Add(spareIdle - 1))
+			assert.Empty(t, idle)
+			assert.EqualValues(t, 1, again)
+			idle, _ = tr.Sweep(tr.now.Add(spareIdle))
+			assert.Equal(t, []*Lane{spare}, idle)
+			idle, _ = tr.Sweep(tr.now.Add(2 * spareIdle))
+			assert.Empty(t, idle)
+			assert.False(t, spare.IsOpen())
+		}, 0, 1, 1},
 		{"idle lanes go, and the host returns to the base", func(tr *traffic) {
-			tr.good(tr.detour(nil, sick))
-			_, more := tr.Sweep()
-			assert.True(t, more)
-			idle, more := tr.Sweep()
+			tr.good(tr.detour(nil, another))
+			_, again := tr.Sweep(tr.now)
+			assert.Equal(t, Idle, again)
+			idle, again := tr.Sweep(tr.now.Add(again))
 			assert.Len(t, idle, 2, "the base as well, because it failed")
-			assert.False(t, more)
+			assert.Zero(t, again)
 		}, 0, -1, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -239,16 +388,37 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// One attempt makes the connection of a lane, and the others wait for it.
+// One attempt seeks the connection of a lane, and the others wait for it.
 func TestLaneIsConnectedOnce(t *testing.T) {
-	l := New(nil)
-	assert.False(t, l.IsConnected())
-	assert.True(t, l.Ahead())
-	assert.False(t, l.Ahead())
+	tr := &traffic{now: instant.At(time.Hour)}
+	l := tr.detour(nil, another)
+	enter := func() Entry { e, _ := l.Enter(tr.now); return e }
+	assert.Equal(t, Seek, enter())
+	entry, ready := l.Enter(tr.now)
+	assert.Equal(t, Wait, entry)
+	l.Quit()
+	<-ready
+	assert.Equal(t, Seek, enter(), "the attempt was not sent")
 	l.Connected()
 	l.Connected()
-	assert.True(t, l.IsConnected())
-	<-l.Ready()
-	assert.True(t, (*Lane)(nil).IsConnected())
-	assert.True(t, new(Lanes).Current().IsConnected())
+	assert.Equal(t, Go, enter())
+	assert.True(t, (*Lane)(nil).IsOpen())
+	assert.True(t, new(Lanes).Current().IsOpen())
+}
+
+// No lock is held while a lane is made, and nobody makes another meanwhile.
+func TestNoLockWhileALaneIsMade(t *testing.T) {
+	tr := &traffic{now: instant.At(time.Hour)}
+	to, _ := tr.Detour(tr.now, nil, another, func(int, bool) *Lane {
+		assert.Nil(t, tr.detour(nil, another))
+		tr.suspect(nil)
+		assert.False(t, tr.answer(nil, Good, Not))
+		return New(nil)
+	})
+	assert.Equal(t, 1, to.Number)
+	tr = &traffic{now: instant.At(time.Hour)}
+	assert.Panics(t, func() {
+		tr.Suspect(tr.now, Suspicion{Silent: true}, func(int, bool) *Lane { panic("Config.Lane") })
+	})
+	tr.Sweep(tr.now)
 }

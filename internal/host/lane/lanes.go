@@ -2,6 +2,7 @@ package lane
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,40 +14,64 @@ import (
 // Lanes says over which lane the attempts to a host go. There are at most two: the
 // current lane, and a spare for attempts that should not take the same way as another.
 //
-// A lane that is left is not closed, and the attempts under way on it go on. So it is
-// left on a mere suspicion. But a new lane costs a handshake, so their number is
-// limited (see may). The zero Lanes is ready. Lanes is safe for concurrent use.
+//	what happens                                  what follows
+//	silence, or a failure without a retry         the host wants to leave: Suspect opens a spare, if that may be
+//	the spare has a connection                    the host moves to it, and the old lane is left
+//	the spare has none, and the old lane answers  the host stays
+//	a failure with a retry, or a hedge            Detour, Beside: the retry takes the spare, which is opened if need be
+//	a good response to it                         the two change places: after a 5xx only if there were several in a row
+//	several 5xx in a row without a retry          the next attempt takes the spare, as if it were such a retry
+//	nothing came over the spare for 2 s           Sweep closes its idle connections
+//	nothing came over a lane for 90 s             Sweep gives it up, and the host returns to the first
+//
+// A lane that is left is not closed, and the attempts under way on it go on. But a new lane
+// costs a handshake, so their number is limited (see may). The zero Lanes is ready. Lanes is
+// safe for concurrent use.
 type Lanes struct {
 	first   Lane
 	current atomic.Pointer[Lane] // nil: the first
 	spare   atomic.Pointer[Lane] // nil: none
 	proto   atomic.Int32         // the major version of HTTP in the last response; 0: not known
+	leaving atomic.Bool          // the host moves to the spare as soon as that has a connection
+	sick    atomic.Int32         // responses in a row over the current lane that say that the server cannot
 
-	mu     sync.Mutex // guards the fields below, and all changes of those above
-	opened int
-	failed *Lane           // from which the last detour led away; nil: that is over
-	last   *Lane           // that was opened
-	at     instant.Instant // when it was
-	streak int             // lanes in a row that have brought no good response
-	debt   instant.Instant // falls with time, and rises with each lane
-	bound  []*Lane         // lanes with a Room, as long as they may have connections
+	mu      sync.Mutex // guards the fields below, and all changes of those above
+	cause   any        // why the host is leaving
+	sickAt  netip.Addr // the server of the last such response
+	opening bool       // an Opener runs
+	opened  int
+	last    *Lane           // that was opened
+	at      instant.Instant // when it was
+	streak  int             // lanes in a row that have brought no good response
+	debt    instant.Instant // falls with time, and rises with each lane
+	bound   []*Lane         // lanes with a Room, as long as they may have connections
 }
 
 // An Opener makes a lane, or returns nil if there can be none. held is the number of
 // connections that the lanes with a Room may have. moves says that attempts will not
-// take the lane of before any more.
+// take the lane of before any more. No lock is held.
 type Opener = func(held int, moves bool) *Lane
 
-// Lanes are opened for two reasons, with different limits.
 const (
-	// gap is the time in which a host opens one lane at most, unless its lane is
-	// silent. After a silent lane that was new itself, the next may be opened after
-	// gap, then after twice that time and so on, up to most.
+	// Lanes are opened for two reasons, with different limits. gap is the time in which
+	// a host opens one lane at most, unless its lane is silent. After a silent lane that
+	// was new itself, the next may be opened after gap, then after twice that time and
+	// so on, up to most.
 	gap  = time.Second
 	most = time.Minute
 	// A host opens burst lanes at once at most, and one for each cost after that.
 	burst = 5
 	cost  = 4 * time.Second
+
+	// A host moves after row 5xx in a row, or after fewRow if another address does better.
+	row    = 8
+	fewRow = 3
+
+	// spareIdle is the time after which a spare that nothing has used closes its idle
+	// connections. Nobody can count those of the base, so it keeps them for as short as possible.
+	spareIdle = 2 * time.Second
+	// Idle is the time in which a lane is given up if nothing comes over it.
+	Idle = 90 * time.Second
 )
 
 // First returns the lane that is the base transport itself.
@@ -60,101 +85,191 @@ func (l *Lanes) Current() *Lane {
 	return &l.first
 }
 
-// Answered notes a response over a lane. It is good if it needs no retry. If the attempt
-// was sent over the spare instead of the current lane, the spare did better, and the two
-// change places. moved reports that they did. A response to an attempt of before says
-// nothing about the connection for which the lane became the spare.
-func (l *Lanes) Answered(now instant.Instant, from *Lane, good, instead bool) (moved bool) {
-	from = cmp.Or(from, &l.first)
+// Calm reports whether the next attempt goes over the current lane, and nobody needs to know
+// to which server.
+func (l *Lanes) Calm() bool { return !l.leaving.Load() && l.sick.Load() == 0 }
+
+// Suspected reports whether somebody needs to know the server of the next attempt.
+func (l *Lanes) Suspected() bool { return l.sick.Load() > 0 }
+
+// TriesSpare reports whether there were so many 5xx in a row that the next attempt tries the spare.
+func (l *Lanes) TriesSpare() bool { return l.sick.Load() >= row }
+
+// Next returns the lane over which the next attempt should go. trial says that the host stays
+// there if the response is good.
+func (l *Lanes) Next() (to *Lane, trial bool) {
+	spare := l.spare.Load()
+	switch {
+	case spare == nil:
+	case l.leaving.Load():
+		return spare, false
+	case l.TriesSpare():
+		return spare, true
+	}
+	return l.Current(), false
+}
+
+// Move moves a host that is leaving if its spare has a connection. It returns the lane whose
+// idle connections are to be closed, or nil, and the cause.
+func (l *Lanes) Move() (left *Lane, cause any) {
+	if !l.leaving.Load() {
+		return nil, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	spare := l.spare.Load()
+	if !l.leaving.Load() || spare == nil || !spare.IsOpen() {
+		return nil, nil
+	}
+	left = l.Current()
+	l.settle(spare, nil)
+	return left, l.cause
+}
+
+// settle makes two lanes the current lane and the spare; the lock is held.
+func (l *Lanes) settle(current, spare *Lane) {
+	l.current.Store(current)
+	l.spare.Store(spare)
+	l.leaving.Store(false)
+	l.sick.Store(0)
+}
+
+// Answered notes a response. If it is good and the attempt was sent over the spare instead of
+// the current lane, the spare did better, and the two change places. moved reports that they
+// did. A single 5xx is no reason for that, because a healthy server may answer so now and then.
+func (l *Lanes) Answered(now instant.Instant, r Response) (moved bool) {
+	from := cmp.Or(r.From, &l.first)
 	from.Hear(now)
-	if !good {
+	switch {
+	case r.Verdict == Sick:
+		l.sicken(from, r.Addr)
+		return false
+	case r.Verdict == Bad:
 		return false
 	}
-	if from.doubted.Load() && (instead || from != l.spare.Load()) {
+	spare := l.spare.Load()
+	if from.doubted.Load() && (r.Instead != Not || from != spare) {
 		from.doubted.Store(false)
 	}
 	if !from.proven.Load() {
 		from.proven.Store(true)
 	}
-	if !instead || from != l.spare.Load() {
+	switch {
+	case from == l.Current():
+		l.recover(spare)
+		return false
+	case r.Instead == Not || from != spare:
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if from != l.spare.Load() {
+	if from != l.spare.Load() || r.Instead == OfSick && l.sick.Load() < l.enough(r.Addr) {
 		return false
 	}
-	l.swap()
+	old := l.Current()
+	old.doubted.Store(true) // it still has the bad connection, however well its others are
+	l.settle(from, old)
 	return true
 }
 
-// swap makes the current lane and the spare change places; the lock is held. If the current
-// lane has failed, it still has the bad connection, however well its others are.
-func (l *Lanes) swap() {
-	old := l.Current()
-	if old == l.failed {
-		old.doubted.Store(true)
+// enough returns how many 5xx in a row move the host to a lane whose server has this address;
+// the lock is held.
+func (l *Lanes) enough(addr netip.Addr) int32 {
+	if addr.IsValid() && l.sickAt.IsValid() && addr != l.sickAt {
+		return fewRow
 	}
-	l.failed = nil
-	l.current.Store(l.spare.Load())
-	l.spare.Store(old)
+	return row
 }
 
-// Leave leaves a lane over which an attempt timed out. silent says that nothing else came
-// over it meanwhile. The host moves to the spare if something came over that one since the
-// attempt began, and otherwise to a lane that open makes, because all connections may have
-// died at once. If there can be none, the host moves to the spare in any case, or it returns
-// to the first, whose connections may be new by now. left is the lane whose idle connections
-// are to be closed, because attempts no longer take it or because it is the only one, or nil.
-func (l *Lanes) Leave(now instant.Instant, used *Lane, silent bool, since instant.Instant, open Opener) (left *Lane) {
+// sicken notes a 5xx. If the spare has one as well, the connection is not the cause.
+func (l *Lanes) sicken(from *Lane, addr netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	used = cmp.Or(used, &l.first)
-	used.doubted.Store(true)
-	if used == l.spare.Load() {
-		l.spare.Store(nil)
-		return used
+	switch from {
+	case l.Current():
+		l.sickAt = addr
+		l.sick.Add(1)
+	case l.spare.Load():
+		l.sick.Store(0)
 	}
-	if used != l.Current() {
+}
+
+// recover notes a good response over the current lane. A host that wanted to leave it stays if
+// the spare found no connection.
+func (l *Lanes) recover(spare *Lane) {
+	if l.sick.Load() != 0 {
+		l.sick.Store(0)
+	}
+	if l.leaving.Load() && spare != nil && spare.hasMissed() {
+		l.leaving.Store(false)
+	}
+}
+
+// A Suspicion is why a host wants to leave a lane.
+type Suspicion struct {
+	Used   *Lane
+	Silent bool            // an attempt timed out, and nothing else came over the lane
+	Since  instant.Instant // when the attempt began
+	Cause  any             // for Move
+}
+
+// Suspect makes a host leave the lane over which an attempt failed that is not sent again, or
+// which was silent. It takes the spare if something came over that one since the attempt began,
+// and otherwise a lane that open makes, because all connections may have died at once. If
+// there can be none, it takes the spare in any case, or it returns to the first, whose
+// connections may be new by now. left is a lane whose idle connections are to be closed,
+// because attempts no longer take it or because it is the only one, or nil.
+func (l *Lanes) Suspect(now instant.Instant, s Suspicion, open Opener) (left *Lane) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	used, spare := cmp.Or(s.Used, &l.first), l.spare.Load()
+	used.doubted.Store(true)
+	switch {
+	case used == spare:
+		l.settle(l.Current(), nil)
+		return used
+	case used != l.Current() || l.leaving.Load():
 		return nil // another attempt was first
 	}
-	spare, to := l.spare.Load(), (*Lane)(nil)
-	if spare != nil && spare.doubted.Load() {
-		spare = nil
-	}
-	may := false
-	if !spare.alive(since) {
-		if may = l.may(now, silent, used); may {
-			to = l.open(now, true, open)
+	usable := spare != nil && !spare.doubted.Load()
+	if !usable || spare.IsOpen() && !spare.alive(s.Since) {
+		if may := l.may(now, s.Silent, used); !may && !usable {
+			return nil
+		} else if may {
+			switch to := l.open(now, true, open); {
+			case to != nil:
+				left = l.replace(to)
+			case usable:
+			case used == &l.first: // stays, and is left only in so far as its idle connections are closed
+				return l.stale(now)
+			default:
+				left = l.replace(&l.first)
+			}
 		}
 	}
-	switch {
-	case to != nil:
-	case spare != nil:
-		to = spare
-		l.spare.Store(nil)
-	case !may:
-		return nil
-	case used == &l.first: // stays, and is left only in so far as its idle connections are closed
-		if l.first.stale.Swap(int64(max(now, 1))) != 0 {
-			return nil // another attempt was first
-		}
-		l.debt = max(l.debt, now).Add(cost)
-		return used
-	default:
-		to = &l.first
-	}
-	l.current.Store(to)
-	return used
+	l.cause = s.Cause
+	l.leaving.Store(true)
+	return left
 }
+
+// stale notes that the first lane was silent, and that there can be no other; the lock is held.
+func (l *Lanes) stale(now instant.Instant) (left *Lane) {
+	if l.first.stale.Swap(int64(max(now, 1))) != 0 {
+		return nil // another attempt was first
+	}
+	l.debt = max(l.debt, now).Add(cost)
+	return &l.first
+}
+
+// replace makes a lane the spare, and returns the spare of before; the lock is held.
+func (l *Lanes) replace(by *Lane) (left *Lane) { return l.spare.Swap(by) }
 
 // A Detour says what an attempt may take instead of the lane of the attempt before it.
 type Detour struct {
+	Sick    bool // the server says that it cannot, which is no reason to doubt the lane
 	Doubted bool // also a lane that has failed itself
 	New     bool // also a lane that is opened for it
 	Urgent  bool // even if others were opened just before, because the name has other addresses
-
-	Moves bool // the host moves to it at once, because no retry will show whether it is better
 
 	// Since is set after a timeout. If nothing came over the spare since then, it may be
 	// dead as well, and a new lane is better.
@@ -162,23 +277,14 @@ type Detour struct {
 }
 
 // Detour returns the lane for an attempt that should not take the lane used. It returns
-// nil if there is none. left is a spare that attempts no longer take, or nil. moved reports
-// whether the host has moved.
-func (l *Lanes) Detour(now instant.Instant, used *Lane, d Detour, open Opener) (to, left *Lane, moved bool) {
+// nil if there is none. left is a spare that attempts no longer take, or nil.
+func (l *Lanes) Detour(now instant.Instant, used *Lane, d Detour, open Opener) (to, left *Lane) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	used = cmp.Or(used, &l.first)
-	used.doubted.Store(true)
-	l.failed = used
-	to, left = l.detour(now, used, d, open)
-	if moved = d.Moves && to != nil && to == l.spare.Load(); moved {
-		l.swap()
+	if !d.Sick || used == l.spare.Load() && !used.proven.Load() {
+		used.doubted.Store(true)
 	}
-	return to, left, moved
-}
-
-// detour is Detour; the lock is held.
-func (l *Lanes) detour(now instant.Instant, used *Lane, d Detour, open Opener) (to, left *Lane) {
 	spare, current := l.spare.Load(), l.Current()
 	switch {
 	case spare != nil && spare != used && !spare.doubted.Load() && (d.Since == 0 || spare.alive(d.Since)):
@@ -186,13 +292,9 @@ func (l *Lanes) detour(now instant.Instant, used *Lane, d Detour, open Opener) (
 	case current != used && !current.doubted.Load():
 		return current, nil
 	}
-	if d.New {
-		if l.may(now, d.Urgent, used) {
-			to = l.open(now, false, open)
-		}
-		if to != nil {
-			l.spare.Store(to)
-			return to, spare
+	if d.New && l.may(now, d.Urgent, used) {
+		if to = l.open(now, false, open); to != nil {
+			return to, l.replace(to)
 		}
 	}
 	if spare != nil && spare != used && (d.Doubted || !spare.doubted.Load()) {
@@ -202,35 +304,44 @@ func (l *Lanes) detour(now instant.Instant, used *Lane, d Detour, open Opener) (
 }
 
 // Beside returns the lane for an attempt beside another that goes over used. It returns
-// nil if there is none.
-func (l *Lanes) Beside(now instant.Instant, used *Lane, open Opener) *Lane {
+// nil if there is none. left is as for Detour.
+func (l *Lanes) Beside(now instant.Instant, used *Lane, open Opener) (to, left *Lane) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	used = cmp.Or(used, &l.first)
-	spare, current := l.spare.Load(), l.Current()
+	spare := l.spare.Load()
 	switch {
 	case spare != nil && spare != used && !spare.doubted.Load():
-		return spare
-	case current != used:
-		return current
+		return spare, nil
+	case l.Current() != used:
+		return l.Current(), nil
 	}
 	if l.may(now, true, used) {
-		if to := l.open(now, false, open); to != nil {
-			l.spare.Store(to)
-			return to
+		if to = l.open(now, false, open); to != nil {
+			return to, l.replace(to)
 		}
 	}
-	return spare
+	return spare, nil
 }
 
-// open opens a lane; the lock is held.
-func (l *Lanes) open(now instant.Instant, moves bool, open Opener) *Lane {
-	to := open(l.held(), moves)
+// open opens a lane; the lock is held, but not while the lane is made.
+func (l *Lanes) open(now instant.Instant, moves bool, open Opener) (to *Lane) {
+	held := l.held()
+	l.opening = true
+	func() {
+		l.mu.Unlock()
+		defer func() {
+			l.mu.Lock()
+			l.opening = false
+		}()
+		to = open(held, moves)
+	}()
 	if to == nil {
 		return nil
 	}
 	l.opened++
 	to.Number = l.opened
+	to.born = now
 	l.last, l.at = to, now
 	l.streak++
 	l.debt = max(l.debt, now).Add(cost)
@@ -274,7 +385,7 @@ func (l *Lanes) may(now instant.Instant, urgent bool, used *Lane) bool {
 		l.streak = 0
 	}
 	switch {
-	case l.debt > now.Add((burst-1)*cost):
+	case l.opening || l.debt > now.Add((burst-1)*cost):
 		return false
 	case l.streak > 0 && now < l.at.Add(min(gap<<min(l.streak-1, 10), most)):
 		return urgent && l.streak < int(used.Ways.Load())
@@ -284,34 +395,43 @@ func (l *Lanes) may(now instant.Instant, urgent bool, used *Lane) bool {
 	return true
 }
 
-// Sweep gives up the lanes over which nothing came since the last Sweep. Without the
-// current lane the host returns to the first. Attempts under way go on. Sweep returns the
-// lanes whose idle connections are to be closed, and whether lanes are left.
-func (l *Lanes) Sweep() (idle []*Lane, more bool) {
+// Sweep closes the idle connections of a spare that nothing has used for spareIdle, and gives up
+// the lanes over which nothing came for Idle. Without the current lane the host returns to the
+// first. Attempts under way go on. Sweep returns the lanes whose idle connections are to be
+// closed, and after what time it is to be called again, or 0.
+func (l *Lanes) Sweep(now instant.Instant) (idle []*Lane, again time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	unused := func(lane *Lane) bool {
-		heard := lane.heard.Load()
-		same := heard == lane.swept
-		lane.swept = heard
-		return same
+	if spare := l.spare.Load(); spare != nil {
+		unused := spare.unused(now)
+		if unused >= spareIdle && spare.rest() {
+			idle = append(idle, spare)
+		}
+		if again = Idle - unused; again <= 0 {
+			l.settle(l.Current(), nil)
+		} else if unused < spareIdle {
+			again = spareIdle - unused
+		}
 	}
-	spare, current := l.spare.Load(), l.current.Load()
-	if spare != nil && unused(spare) {
+	current := l.Current()
+	if current == &l.first {
+		return idle, max(again, 0)
+	}
+	if left := Idle - current.unused(now); left > 0 {
+		if again <= 0 || left < again {
+			again = left
+		}
+		return idle, again
+	}
+	if l.spare.Load() == &l.first {
 		l.spare.Store(nil)
-		idle = append(idle, spare)
 	}
-	if current != nil && current != &l.first && unused(current) {
-		if l.spare.Load() == &l.first {
-			l.spare.Store(nil)
-		}
-		l.current.Store(nil)
-		idle = append(idle, current)
-		if l.first.doubted.Load() {
-			idle = append(idle, &l.first) // may have dead connections yet
-		}
+	l.settle(&l.first, l.spare.Load())
+	idle = append(idle, current)
+	if l.first.doubted.Load() {
+		idle = append(idle, &l.first) // may have dead connections yet
 	}
-	return idle, l.spare.Load() != nil || l.Current() != &l.first
+	return idle, max(again, 0)
 }
 
 // All returns the lanes of the host but the first.
