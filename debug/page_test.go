@@ -52,6 +52,11 @@ func newScene(t *testing.T) *scene {
 		w.Header().Set("Retry-After", "3600")
 		w.WriteHeader(http.StatusTooManyRequests)
 	})
+	paced := server(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-RateLimit-Limit", "100")
+		w.Header().Set("X-RateLimit-Remaining", "0")
+		w.Header().Set("X-RateLimit-Reset", "300")
+	})
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	hung := server(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -62,7 +67,7 @@ func newScene(t *testing.T) *scene {
 		Hosts: map[string]policy.Rule{strings.TrimPrefix(hung, "http://"): {
 			Gate: policy.Gate{Mode: policy.GateWait, Start: 2, Max: 2},
 			Rate: policy.Rate{PerSecond: 50, Burst: 10},
-		}},
+		}, strings.TrimPrefix(paced, "http://"): {Pacing: policy.On}},
 	})
 	require.NoError(t, err)
 	client := &http.Client{Transport: tr}
@@ -111,10 +116,25 @@ func newScene(t *testing.T) *scene {
 			}
 		})
 	}
-	for queue := 0; queue != 3; time.Sleep(time.Millisecond) {
+	s.get(paced)
+	for range 2 {
+		hanging.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, paced, nil)
+			if err != nil {
+				return
+			}
+			if resp, err := client.Do(req); err == nil {
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	for queue, waits := 0, 0; queue != 3 || waits != 2; time.Sleep(time.Millisecond) {
 		for _, h := range tr.Snapshot() {
 			if h.Host == hung {
 				queue = h.GateQueue
+			}
+			if h.Host == paced {
+				waits = h.PacingQueue
 			}
 		}
 	}
@@ -130,7 +150,7 @@ func TestPage(t *testing.T) {
 			t.Run(fmt.Sprint(width, " ", scheme), func(t *testing.T) {
 				b.t = t
 				b.open(s.page.URL+"/any/path", width, 844, scheme)
-				b.until("document.querySelectorAll('article').length === 5 && document.getElementById('live').textContent === 'live'")
+				b.until("document.querySelectorAll('article').length === 6 && document.getElementById('live').textContent === 'live'")
 				b.eval("document.querySelectorAll('details').forEach(e => e.open = true)", nil)
 				b.eval("document.getElementById('all').click()", nil)
 				checkLayout(t, b, width)
@@ -213,7 +233,7 @@ func checkTexts(t *testing.T, b *browser) {
 	b.eval("document.body.innerText", &text)
 	for _, want := range []string{
 		"a title", "rules in force", "rules.json since", "asked to wait", "3 in the queue", "2 of 2 slots", "no requests yet", "fine", "failures in a row",
-		"connection refused", "at most 50 per second", "attempts", "time in queues", "Config.Hosts[", "Rate{PerSecond: 50", "Config.Rule", "Backoff: backoff.Constant(5ms)", "show fewer", "asked for 1 h", "fleet connected", "held", "asks for a pause (429): requests are refused", "1 member, last heartbeat 0 s ago",
+		"connection refused", "at most 50 per second, for all members together", "2 requests wait for a quota", "the top is ", "attempts", "time in queues", "Config.Hosts[", "Rate{PerSecond: 50", "Config.Rule", "Backoff: backoff.Constant(5ms)", "show fewer", "asked for 1 h", "fleet connected", "held", "asks for a pause (429): requests are refused", "1 member, last heartbeat 0 s ago",
 	} {
 		assert.True(t, strings.Contains(text, want), want)
 	}

@@ -21,11 +21,16 @@ type source struct {
 	req     *http.Request // the caller's, who must not change it until the body is closed
 	rule    *rules.Resolved
 	spanned context.Context // what RequestStart returned; nil: no hook
-	from    string          // the alternate that the bytes come from, or ""
+}
+
+// A serving says which attempt the bytes of a body come from.
+type serving struct {
+	sent int    // attempts until then
+	from string // the alternate that they come from, or ""
 }
 
 func sourceOf(c *call) source {
-	s := source{c.t, c.Req, c.Rule, c.spanned, c.alternate()}
+	s := source{c.t, c.Req, c.Rule, c.spanned}
 	if c.home != nil {
 		s.req, s.rule = c.home.Req, c.home.Rule
 	}
@@ -50,26 +55,26 @@ func (c *call) hearsOfCuts() bool {
 type endingBody struct {
 	body flight.ObservedBody
 	source
-	sent int // attempts
-	why  error
+	serving
+	why error
 }
 
 // tellEndOf makes the body of a response tell of a bad end.
 func (c *call) tellEndOf(sent int, resp *http.Response, why error) {
-	b := &endingBody{source: sourceOf(c), sent: sent, why: why}
+	b := &endingBody{source: sourceOf(c), serving: serving{sent, c.alternate()}, why: why}
 	b.body.Wrap(resp, b)
 }
 
 // BodyEnded tells of a bad end.
 func (b *endingBody) BodyEnded(bytes int64, err error) {
 	if err != nil && err != io.EOF {
-		b.tellFailed(b.sent, bytes, err, b.why, resume.Tried(b.body.ReadCloser))
+		b.tellFailed(b.serving, bytes, err, b.why, resume.Tried(b.body.ReadCloser))
 	}
 }
 
 // tellFailed tells that a body ended with err at offset, and that nothing continues it. why
 // says the reason, unless the caller's context has ended, or a Transport below gave up.
-func (s *source) tellFailed(sent int, offset int64, err, why error, below bool) {
+func (s *source) tellFailed(by serving, offset int64, err, why error, below bool) {
 	c := s.callFor(s.req)
 	defer c.ObeyCancel()()
 	e := &ResumeError{Offset: offset, Reason: ReasonNotResumable, Err: err, Cause: why, url: s.req.URL.String()}
@@ -79,7 +84,7 @@ func (s *source) tellFailed(sent int, offset int64, err, why error, below bool) 
 	case below || gaveUpBelow(s.req, nil, err):
 		e.Reason, e.Cause = ReasonNested, resume.ErrBelow
 	}
-	s.tellEnd(sent, e)
+	s.tellEnd(by, e)
 }
 
 // reasonOf returns the Reason for a cause that does not come from the loop.
@@ -98,16 +103,16 @@ func (s *source) reasonOf(cause error) Reason {
 }
 
 // tellEnd reports the end of a body to the observers.
-func (s *source) tellEnd(sent int, e *ResumeError) {
+func (s *source) tellEnd(by serving, e *ResumeError) {
 	h := s.t.ground.Hosts.Acquire(s.req.URL)
 	defer h.Release()
 	h.ReleaseCount() // no request is sent
 	c := s.callFor(s.req)
 	c.State, c.spanned = h, s.spanned
 	(&report{call: &c, offset: e.Offset}).tellObservers(nil, &entry{
-		Attempt: Attempt{Number: sent, Err: e, Alternate: s.from, Time: time.Now()},
+		Attempt: Attempt{Number: by.sent, Err: e, Alternate: by.from, Time: time.Now()},
 		reason:  e.Reason,
-		sent:    sent,
+		sent:    by.sent,
 		body:    true,
 	})
 }

@@ -15,10 +15,10 @@
 //	  loop      for attempt 1, 2, …
 //	    admit     ask the limits of the host: wait, or refuse at once; wait for a
 //	              connection that another attempt makes
-//	    send      send the caller's own request first, a copy of it later;
-//	              perhaps a second copy beside it, as a hedge
-//	    judge     classify the outcome, tell the limits, and decide:
-//	              final, retry after a wait, or give up
+//	    send      send the caller's own request if nothing has to watch the attempt,
+//	              and else a copy; perhaps another copy beside it, as a hedge
+//	    classify  ask the rule what happened, with Rule.Download also to the body
+//	    judge     tell the limits, and decide: final, retry after a wait, or give up
 //	    commit    take a retry from the budget, take the body back
 //	    record    one event: outcome, verdict, reason, wait
 //	    discard   drain the old response within bounds
@@ -122,7 +122,7 @@
 //
 // # Response bodies
 //
-// If the body of a GET is cut and its response had a strong ETag, or else a strong
+// If the body of a GET or QUERY is cut and its response had a strong ETag, or else a strong
 // Last-Modified, aplomb asks for the rest with Range and If-Range. The reader
 // notices nothing. A response is used only if it provably is the rest of the same
 // representation. Otherwise the body ends with the error of the cut. The error is
@@ -134,7 +134,7 @@
 // GET again as a retry, up to Rule.Resume.Again bytes. It compares the bytes that the
 // reader has with those of the second response, and goes on after them if they are the
 // same. So the reader gets exactly the body of the second response. If they differ, the
-// body ends with the error of the cut. Streams of events are never fetched again.
+// body ends with the error of the cut. Streams of events are never continued.
 //
 // With Rule.Download a small response is read before the caller gets it, for a second at most.
 // A cut of its body is then an outcome of the attempt.

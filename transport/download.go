@@ -44,7 +44,8 @@ type past struct {
 	cut     known       // the verdict on the cut, from Cut to Reconnect
 	first   error       // of the first cut, or of the last if the body was continued
 	wait    time.Time   // until when the last host asked to wait
-	from    string      // the alternate that the last reconnect went to, or ""
+	from    string      // the alternate that the bytes so far come from, or ""
+	to      string      // the alternate that the last reconnect went to, or ""
 	been    uint16      // the places to which attempts went, as bits
 	waits   []time.Time // until when they asked to wait; nil: there were no alternates
 	astray  uint16      // those that did not have the rest
@@ -80,7 +81,7 @@ func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *downl
 	var d *download
 	var prefix *resume.Prefix
 	switch {
-	case plan.Compares() || c.mayBridge():
+	case plan.Compares(), plan.Keeps() && settings.Again > 0, c.mayBridge():
 		both := new(struct {
 			download
 			resume.Prefix
@@ -103,8 +104,8 @@ func (d *download) setOrigin(c *call, s series, lane *lane.Lane) {
 	if c.Course != nil {
 		d.price = c.Course.Price
 	}
-	if s != (series{sent: 1}) {
-		d.past = &past{series: s}
+	if from := c.alternate(); from != "" || s != (series{sent: 1}) {
+		d.past = &past{series: s, from: from}
 	}
 }
 
@@ -119,7 +120,7 @@ func (c *call) spannedRequest() *http.Request {
 }
 
 // mayFetchAgain reports whether the request may be sent again whole after its response was cut:
-// a GET, or a request for which the caller has said so. An Idempotency-Key is no such
+// a GET, a QUERY, or a request for which the caller has said so. An Idempotency-Key is no such
 // word, because a server may give another response to the second request.
 func (c *call) mayFetchAgain() bool {
 	bare := c.Req.Body == nil || c.Req.Body == http.NoBody
@@ -129,7 +130,7 @@ func (c *call) mayFetchAgain() bool {
 	case c.options != nil && c.options.sending == repeatable:
 		return bare || replay.Independent(c.Req)
 	}
-	return bare && method(c.Req) == http.MethodGet
+	return resume.Repeats(c.Req)
 }
 
 const (
@@ -157,7 +158,7 @@ func (d *download) Skipping(body io.Closer) (late func() bool) {
 // Continued counts and logs a reconnect that continues the body at offset.
 func (d *download) Continued(offset int64) {
 	d.resumes.Add(1)
-	d.at, d.from = d.to, d.past.from
+	d.at, d.past.from = d.to, d.past.to
 	c := d.callFor(d.req)
 	(&report{call: &c, offset: offset}).resumed(d.past.series.sent, time.Since(d.past.cutAt))
 }
@@ -266,7 +267,7 @@ func (d *download) prepareReconnect(x *exchange, cut error, progressed bool) {
 
 // noteReconnect notes what the next reconnect has to know of this one.
 func (d *download) noteReconnect(x *exchange) {
-	d.past.series, d.past.from, d.lane, d.to, d.price = x.series, x.alternate(), x.way.Lane, x.at, x.course.Price
+	d.past.series, d.past.to, d.lane, d.to, d.price = x.series, x.alternate(), x.way.Lane, x.at, x.course.Price
 	if d.to != d.at {
 		d.lane = nil // until the body goes on there
 	}
@@ -313,11 +314,15 @@ func (x *exchange) sendForRest() (*http.Response, error) {
 
 // Failed tells that the body ended with an error against which no reconnect helps.
 func (d *download) Failed(offset int64, err error, below bool) {
-	sent := 1
-	if d.past != nil {
-		sent = d.past.series.sent
+	d.tellFailed(d.serving(), offset, err, resume.ErrFinal, below)
+}
+
+// serving returns which attempt the last bytes come from.
+func (d *download) serving() serving {
+	if d.past == nil {
+		return serving{sent: 1}
 	}
-	d.tellFailed(sent, offset, err, resume.ErrFinal, below)
+	return serving{d.past.series.sent, d.past.from}
 }
 
 // Stopped returns the error for a body that nothing continues, and reports it
@@ -339,7 +344,7 @@ func (d *download) Stopped(offset int64, cut, cause error, continued bool) error
 		e.Reason = d.reasonOf(cause)
 	}
 	if !told || last.Reason == ReasonFinal {
-		d.tellEnd(d.makePast().series.sent, e)
+		d.tellEnd(d.serving(), e)
 	}
 	if !continued && gone == nil {
 		return d.past.first

@@ -58,8 +58,12 @@ type HostState struct {
 	// policy.Rule.Alternates). One request per second tries it. A host with a gate is down
 	// for them as well while GateClosed is true.
 	Down bool `json:"down,omitzero"`
-	// RatePerSecond is the present limit of attempts per second.
+	// PacingQueue is the number of requests that wait because a quota is nearly used up.
+	PacingQueue int `json:"pacing_queue,omitzero"`
+	// RatePerSecond is the present limit of attempts per second. With Config.Fleet it is
+	// that of all members together. RateQueue is the number of requests that wait for it.
 	RatePerSecond float64 `json:"rate_per_second"`
+	RateQueue     int     `json:"rate_queue,omitzero"`
 }
 
 // String returns the state in a single line of text, without fields that are zero.
@@ -75,7 +79,9 @@ func (s HostState) String() string {
 	b.Add(s.GateLimit > 0, ", gate %s at %d with %d slots in use and %d waiting", gate, s.GateLimit, s.GateSlots, s.GateQueue)
 	b.Add(s.Lanes > 0, ", lane %d of %d", s.Lane, s.Lanes)
 	b.Add(s.Down, ", down")
+	b.Add(s.PacingQueue > 0, ", %d waiting for a quota", s.PacingQueue)
 	b.Add(s.RatePerSecond > 0, ", %.1f attempts/s", s.RatePerSecond)
+	b.Add(s.RateQueue > 0, " with %d waiting", s.RateQueue)
 	return b.String()
 }
 
@@ -137,7 +143,10 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 		h.GateLimit, h.GateSlots, h.GateQueue, h.GateClosed = g.Limit, g.InFlight, g.Waiting, g.Closed
 	}
 	if rate != nil && r != nil && r.Rate {
-		h.RatePerSecond = rate.PerSecond()
+		h.RatePerSecond, h.RateQueue = rate.PerSecond(), rate.Queue()
+	}
+	if r != nil && r.Pacing {
+		h.PacingQueue = m.PacingMade().Waiting()
 	}
 	return h
 }

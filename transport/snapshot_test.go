@@ -1,11 +1,14 @@
 package transport_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -122,5 +125,34 @@ func TestSnapshotAfterUpdate(t *testing.T) {
 		s = stateOf(t, tr)
 		assert.Zero(t, s.GateLimit)
 		assert.Zero(t, s.RatePerSecond)
+	})
+}
+
+// A snapshot tells how many requests wait for a quota and for the rate.
+func TestSnapshotOfQueues(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		quota := faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60")
+		tr := mustNew(t, transport.Config{Base: script(quota), Hosts: map[string]policy.Rule{
+			"paced.test": {Pacing: policy.On},
+			"rated.test": {Rate: policy.Rate{PerSecond: 0.1, Burst: 1}},
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for _, url := range []string{"http://paced.test/", "http://rated.test/"} {
+			mustFetch(t, tr, ctx, url)
+			for range 3 {
+				all.Go(func() { _, _ = fetch(t, tr, ctx, url) })
+			}
+		}
+		synctest.Wait()
+		states := tr.Snapshot()
+		assert.Equal(t, []int{3, 0}, []int{states[0].PacingQueue, states[0].RateQueue})
+		assert.Equal(t, []int{0, 3}, []int{states[1].PacingQueue, states[1].RateQueue})
+		assert.Contains(t, states[0].String(), ", 3 waiting for a quota")
+		assert.Contains(t, states[1].String(), ", 0.1 attempts/s with 3 waiting")
+		cancel()
+		all.Wait()
+		states = tr.Snapshot()
+		assert.Zero(t, states[0].PacingQueue+states[1].RateQueue)
 	})
 }

@@ -101,6 +101,9 @@ func (m *Machines) Latency() *latency.Latency { return made(&m.latency) }
 // Pacing returns the host's pacing.
 func (m *Machines) Pacing() *pacing.Pacing { return made(&m.pacing) }
 
+// PacingMade returns the host's pacing, or nil if nobody asked for it yet.
+func (m *Machines) PacingMade() *pacing.Pacing { return m.pacing.Load() }
+
 // Lanes returns the host's lanes. They are made at its first trouble.
 func (m *Machines) Lanes() *lane.Lanes { return made(&m.lanes) }
 

@@ -7,6 +7,8 @@ package resume
 import (
 	"fmt"
 	"net/http"
+
+	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
 // HasBody reports whether a response has a body that can be cut.
@@ -20,16 +22,27 @@ func Likely(resp *http.Response) bool { return resp.StatusCode/100 == 2 && HasBo
 
 func isGet(req *http.Request) bool { return req.Method == http.MethodGet || req.Method == "" }
 
+// Repeats reports whether a request only asks for content and can be sent again as it was: a
+// GET without a body, or a QUERY (RFC 10008) whose body can be made again.
+func Repeats(req *http.Request) bool {
+	bare := req.Body == nil || req.Body == http.NoBody
+	return isGet(req) && bare || req.Method == "QUERY" && (bare || replay.Independent(req))
+}
+
 // A Plan says how a body can be continued.
 type Plan struct {
 	span      byteRange // of the representation; last and total may be unknown
 	validator string    // sent in If-Range: an entity tag or a date; "": the body is compared
 	encoding  string    // Content-Encoding
+	keeps     bool      // the server may respond to a Range with a 200, which is compared
 }
 
 // Compares reports whether the body is continued by a second response to the whole
 // request. Wrap then needs a Prefix.
 func (p *Plan) Compares() bool { return p.validator == "" }
+
+// Keeps reports whether a Prefix helps although the body is continued by a Range.
+func (p *Plan) Keeps() bool { return p.keeps }
 
 // An Impossible says why nothing can continue a body.
 type Impossible string
@@ -58,12 +71,14 @@ func Check(req *http.Request, resp *http.Response, again bool) (plan Plan, err e
 	switch {
 	case !Likely(resp):
 		return plan, ErrStatus
-	case !isGet(req) && !again:
+	case !isGet(req) && !Repeats(req) && !again:
 		return plan, ErrMethod
-	case ranged(req, resp, &plan):
-		return plan, nil
+	case ranged(req, resp, &plan) && plan.span.last != unknown:
+		return plan, nil // a file, whatever its type
 	case IsStream(req, resp):
 		return Plan{}, ErrStream
+	case plan.validator != "" && !saysOfRanges(resp, "none"):
+		return plan, nil
 	case again:
 		return compared(resp), nil
 	case plan.validator != "":
@@ -88,10 +103,8 @@ func ranged(req *http.Request, resp *http.Response, plan *Plan) (ok bool) {
 	switch {
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent:
 		return false // no other status carries a representation of the target
-	case !isGet(req):
-		return false // ranges are defined for GET only (RFC 9110 §14.2)
-	case req.Body != nil && req.Body != http.NoBody:
-		return false // the request body would have to be sent again
+	case !Repeats(req):
+		return false // and ranges are defined for GET and QUERY only (RFC 9110 §14.2, RFC 10008)
 	case resp.Uncompressed:
 		return false // the caller's offsets are not those of the representation
 	}
@@ -106,8 +119,14 @@ func ranged(req *http.Request, resp *http.Response, plan *Plan) (ok bool) {
 		return false
 	}
 	plan.validator = validator
+	plan.keeps = resp.StatusCode == http.StatusOK && !saysOfRanges(resp, "bytes")
+	return !saysOfRanges(resp, "none")
+}
+
+// saysOfRanges reports whether the server says just this of ranges (RFC 9110 §14.3).
+func saysOfRanges(resp *http.Response, word string) bool {
 	ranges := resp.Header["Accept-Ranges"]
-	return len(ranges) != 1 || ranges[0] != "none" // the server's own word (RFC 9110 §14.3)
+	return len(ranges) == 1 && ranges[0] == word
 }
 
 // spanOf returns the bytes of the representation that resp carries: all of them
@@ -151,20 +170,22 @@ func (b *Body) continuation(resp *http.Response) (continuation, error) {
 }
 
 // whole checks whether resp, a 200, brings the whole representation again, although the
-// rest was asked for. Its validator then says that the first bytes are those that the
-// reader has.
+// rest was asked for. Its first bytes have to be those that the reader has, because a stream
+// may have a validator that never changes.
 func (b *Body) whole(resp *http.Response) (continuation, error) {
 	coding, single := encodingOf(resp.Header)
 	switch {
 	case resp.Body == nil, b.partial, resp.Uncompressed, !single, coding != b.encoding, lengthOf(resp) != b.end,
 		!sameValidator(resp.Header, b.validator), b.otherDigest(resp):
 		return unfit("its status is %d", resp.StatusCode)
-	case b.left <= 0:
-		return unfit("its status is 200, and nothing may be fetched again")
+	case b.prefix == nil:
+		return unfit("its status is 200, and the bytes that the reader has were not kept")
 	case b.pos > int64(b.left):
 		return continuation{}, ErrAgain
+	case !b.prefix.agrees(resp):
+		return continuation{}, errHeader
 	}
-	return continuation{end: b.end, total: b.total, stop: b.end, skip: b.pos}, nil
+	return continuation{end: b.end, total: b.total, stop: b.end, skip: b.pos, like: b.prefix}, nil
 }
 
 // rest checks whether resp carries the rest of the body.

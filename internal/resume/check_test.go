@@ -2,6 +2,7 @@ package resume
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -27,11 +28,18 @@ func TestAWholeResponseForTheRest(t *testing.T) {
 		"another validator":  {second: func(r *http.Response) { r.Header.Set("Etag", `"v2"`) }, err: "status is 200"},
 		"no validator":       {second: func(r *http.Response) { r.Header.Del("Etag") }, err: "status is 200"},
 		"another digest":     {second: func(r *http.Response) { r.Header.Set("Repr-Digest", "sha-256=:"+zeros+":") }, err: "status is 200"},
-		"nothing left":       {body: func(b *Body) { b.left = 0 }, err: "nothing may be fetched again"},
+		"another type":       {second: func(r *http.Response) { r.Header.Set("Content-Type", "a/b") }, err: "its header differs"},
+		"nothing kept":       {body: func(b *Body) { b.prefix = nil }, err: "were not kept"},
+		"nothing left":       {body: func(b *Body) { b.left = 0 }, err: "Resume.Again"},
 		"just enough left":   {body: func(b *Body) { b.left = 4 }},
 		"not enough is left": {body: func(b *Body) { b.left = 3 }, err: "Resume.Again"},
 	} {
-		b := &Body{validator: `"v1"`, pos: 4, end: 10, total: 10, left: 100}
+		b := &Body{validator: `"v1"`, pos: 4, end: 10, total: 10, left: 100, prefix: new(Prefix)}
+		length := int64(10)
+		if name == "neither has one" {
+			length = -1
+		}
+		b.prefix.begin(&http.Response{StatusCode: 200, ContentLength: length, Header: http.Header{"Etag": {`"v1"`}, "Repr-Digest": {"sha-256=:" + one + ":"}}})
 		b.sums = &sums{whole: newSum(digest{name: "sha-256", size: 32, want: [64]byte{1}})}
 		second := &http.Response{StatusCode: 200, ContentLength: 10, Body: http.NoBody, Header: http.Header{"Etag": {`"v1"`}}}
 		if tt.body != nil {
@@ -50,6 +58,7 @@ func TestAWholeResponseForTheRest(t *testing.T) {
 		}
 		assert.NoError(t, err, name)
 		assert.EqualValues(t, 4, c.skip, name)
+		assert.Same(t, b.prefix, c.like, name)
 	}
 }
 
@@ -103,14 +112,28 @@ func TestCheck(t *testing.T) {
 		"a stream":                 {get, http.Header{"Content-Type": {"Text/Event-Stream; x"}}, true, ErrStream, false},
 		"pictures":                 {get, http.Header{"Content-Type": {"multipart/x-mixed-replace"}}, true, ErrStream, false},
 		"lines":                    {get, http.Header{"Content-Type": {"application/x-ndjson"}}, true, ErrStream, false},
+		"a stream with a tag":      {get, http.Header{"Etag": {`"a"`}, "Content-Type": {"text/event-stream"}}, true, nil, false},
+		"that has no length":       {get, http.Header{"Etag": {`"a"`}, "Content-Type": {"text/event-stream"}}, true, ErrStream, false},
+		"a QUERY":                  {&http.Request{Method: "QUERY"}, http.Header{"Etag": {`"a"`}}, false, nil, false},
+		"a QUERY with a body":      {query("x"), http.Header{"Etag": {`"a"`}}, false, nil, false},
+		"a QUERY with a pipe":      {&http.Request{Method: "QUERY", Body: readCloser{}}, http.Header{"Etag": {`"a"`}}, false, ErrMethod, false},
 		"a POST":                   {&http.Request{Method: http.MethodPost}, nil, false, ErrMethod, false},
 		"a POST that may be again": {&http.Request{Method: http.MethodPost}, http.Header{"Etag": {`"a"`}}, true, nil, true},
 	} {
 		resp := &http.Response{StatusCode: 200, ContentLength: 10, Header: tt.header, Body: readCloser{}}
+		if name == "that has no length" {
+			resp.ContentLength = -1
+		}
 		plan, err := Check(tt.req, resp, tt.again)
 		assert.Equal(t, tt.err, err, name)
 		assert.Equal(t, tt.compares, err == nil && plan.Compares(), name)
 	}
+}
+
+// query returns a QUERY with a body that net/http makes again.
+func query(text string) *http.Request {
+	req, _ := http.NewRequest("QUERY", "http://h.test/", strings.NewReader(text))
+	return req
 }
 
 type readCloser struct{}

@@ -59,7 +59,7 @@ func (b *Body) elsewhere(resp *http.Response) (continuation, error) {
 		case resp.StatusCode == http.StatusPartialContent:
 			return b.continuationBy(resp)
 		case resp.StatusCode == http.StatusOK && b.pos <= int64(b.left) && lengthOf(resp) == b.end:
-			return continuation{end: b.end, total: b.total, stop: b.end, skip: b.pos}, nil
+			return continuation{end: b.end, total: b.total, stop: b.end, skip: b.pos, like: b.prefix}, nil
 		}
 		return unfit("it comes from another origin with status %d", resp.StatusCode)
 	}

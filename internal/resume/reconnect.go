@@ -69,11 +69,11 @@ func (b *Body) reconnect(ctx context.Context, cut error) (resp *http.Response, e
 		return nil, ErrAgain
 	}
 	req := b.req.Clone(ctx)
-	switch {
-	case !b.compares():
+	if !b.compares() {
 		req.Header.Set("Range", b.restRange())
 		req.Header.Set("If-Range", b.validator)
-	case req.GetBody != nil: // net/http's own, for a body in memory
+	}
+	if req.Body != nil && req.GetBody != nil { // net/http's own, for a body in memory
 		if req.Body, err = req.GetBody(); err != nil {
 			return nil, err
 		}

@@ -202,6 +202,19 @@ func (p *Pacing) Leave(key uint64, w *queue.Waiter) {
 	next.Wake()
 }
 
+// Waiting returns how many requests wait in the queues of all scopes. A nil Pacing has none.
+func (p *Pacing) Waiting() (n int) {
+	if p == nil || p.Quiet() {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, q := range p.quotas {
+		n += q.queue.Len()
+	}
+	return n
+}
+
 // Low reports whether so much of a quota is so little that requests are spread.
 func Low(remaining, limit int64) bool { return remaining <= max(limit, remaining)/share }
 

@@ -213,6 +213,13 @@ func (r *Rate) Waiting() int {
 	return r.queue.Ahead(true)
 }
 
+// Queue returns how many requests wait.
+func (r *Rate) Queue() int {
+	r.turns.Lock()
+	defer r.turns.Unlock()
+	return r.queue.Len()
+}
+
 // wakeFirst wakes the first waiter after the rate has changed.
 func (r *Rate) wakeFirst() {
 	r.turns.Lock()
