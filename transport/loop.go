@@ -276,7 +276,9 @@ func (x *exchange) admit(first bool) *visit.Refusal {
 
 // admitHere waits until the limits let an attempt go, and its lane is connected. If the
 // server asks for a wait meanwhile, the limits are asked again. Nothing is sent for a caller
-// who has gone, although the limits may let a request go that they did not have to stop.
+// who has gone, although the limits may let a request go that they did not have to stop, nor
+// later than the rule allows. The decision left time enough, but a base transport whose body
+// ignores Close, a GetBody, a new lane, or a busy machine can use it up.
 func (x *exchange) admitHere(first bool) *visit.Refusal {
 	if x.Ctx.Err() == nil {
 		x.road.LookAround(x.way) // now, because it may take a while, and nothing is held yet
@@ -294,18 +296,16 @@ func (x *exchange) admitHere(first bool) *visit.Refusal {
 	if x.Ctx.Err() != nil {
 		return &visit.Refusal{Err: flight.ContextErr(x.Ctx)}
 	}
+	if latest := x.latestStart(); !latest.IsZero() && time.Now().After(latest) {
+		return &visit.Refusal{Why: visit.WhyOverdue}
+	}
 	return nil
 }
 
-// pause sleeps as long as was decided. It refuses a retry that would start later
-// than the rule allows. The decision left time enough, but a base transport whose
-// body ignores Close, or a busy machine, can use it up.
+// pause sleeps as long as was decided.
 func (x *exchange) pause(d *decision) *visit.Refusal {
 	if err := x.SleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
 		return &visit.Refusal{Err: err}
-	}
-	if latest := x.latestStart(); !latest.IsZero() && time.Now().After(latest) {
-		return &visit.Refusal{Why: visit.WhyOverdue}
 	}
 	return nil
 }
