@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -125,7 +126,7 @@ type late struct {
 // known is what this process knows of a host.
 type known struct {
 	host   string
-	number int             // which host it was
+	number int             // at random, so that hosts take turns
 	file   fs.FileInfo     // as it was read last; nil: there was none
 	record ledger.Record   // that was in it
 	heard  instant.Instant // the mark of the last news
@@ -168,8 +169,8 @@ func open(c Config) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, part := range loose(path) {
-		f.say("fleet: others can put another directory in the place of this one", "path", path, "writable", part)
+	if parts := loose(path); len(parts) > 0 {
+		f.say("fleet: others can put another directory in the place of this one", "path", path, "writable", strings.Join(parts, ", "))
 	}
 	f.firstKey()
 	return f, nil
@@ -304,10 +305,14 @@ func (f *Fleet) failed(m fleetmsg.Message, from time.Time) {
 
 // put lets news be told later. Newer news takes its place; the lock is held.
 func (f *Fleet) put(m fleetmsg.Message, from time.Time) {
-	about := fleetmsg.Message{Kind: m.Kind, Host: m.Host, Scope: m.Scope, Status: m.Status, Unit: m.Unit}
-	if old, ok := f.late[about]; (ok || len(f.late) < maxLate) && !old.at.After(from) {
-		f.late[about] = late{m, from}
+	if old, ok := f.late[about(m)]; (ok || len(f.late) < maxLate) && !old.at.After(from) {
+		f.late[about(m)] = late{m, from}
 	}
+}
+
+// about returns a message with nothing but what it is about.
+func about(m fleetmsg.Message) fleetmsg.Message {
+	return fleetmsg.Message{Kind: m.Kind, Host: m.Host, Scope: m.Scope, Status: m.Status, Unit: m.Unit}
 }
 
 // change changes the file of a host, by news from that time. It reports false if it cannot.
@@ -334,6 +339,9 @@ func (f *Fleet) change(m fleetmsg.Message, from time.Time) bool {
 	f.touch(k)
 	if m.Kind == fleetmsg.AskTokens {
 		k.asked = from
+	}
+	if !f.late[about(m)].at.After(from) { // it is older
+		delete(f.late, about(m))
 	}
 	f.news(k, record, file)
 	f.box.Put(f.answer, answers...)

@@ -256,6 +256,15 @@ func TestDirectoryAboveIsTold(t *testing.T) {
 		}
 		assert.Equal(t, lines, count(about), mode)
 	}
+	// One line names all of them.
+	above := filepath.Join(temporary(t), "above")
+	below := filepath.Join(above, "below")
+	require.NoError(t, os.MkdirAll(below, 0o700))
+	require.NoError(t, os.Chmod(above, 0o777))
+	require.NoError(t, os.Chmod(below, 0o777))
+	logger, count := logs()
+	join(t, dir.Config{Path: filepath.Join(below, "fleet"), Logger: logger})
+	assert.Eventually(t, func() bool { return count(below+", "+above) == 1 }, long, time.Millisecond)
 }
 
 // A key or a folder that is gone is made anew by all members, and they share again.
