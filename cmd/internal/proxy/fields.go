@@ -6,29 +6,38 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode"
 )
 
+// asRead returns the name of a field as an upstream may read it. CGI and WSGI take "_" for "-",
+// and some servers take any sign for it.
+func asRead(name string) string {
+	return http.CanonicalHeaderKey(strings.Map(func(c rune) rune {
+		if unicode.IsLetter(c) || unicode.IsDigit(c) {
+			return c
+		}
+		return '-'
+	}, name))
+}
+
 // aboutTheWay reports whether a field says by which way a request came, or for which URL. A
-// proxy sets such fields, and upstreams believe them. CGI and WSGI take "_" for "-" in their
-// names.
+// proxy sets such fields, and upstreams believe them.
 func aboutTheWay(name string) bool {
-	name = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+	name = asRead(name)
 	return name == "Forwarded" || name == "True-Client-Ip" ||
 		begins(name, "X-Forwarded", "X-Original-", "X-Real-", "X-Rewrite-")
 }
 
 // isSettings reports whether a field has the settings of an upgrade to HTTP/2.
-func isSettings(name string) bool {
-	return strings.EqualFold(strings.ReplaceAll(name, "_", "-"), "HTTP2-Settings")
-}
+func isSettings(name string) bool { return asRead(name) == "Http2-Settings" }
 
-// upgradesToHTTP reports whether a version of HTTP is among the protocols of an Upgrade field.
-// After such an upgrade the connection would carry requests that the proxy does not see.
+// upgradesToHTTP reports whether a version of HTTP is among the protocols of an Upgrade field, or
+// TLS, which is HTTP over TLS (RFC 2817). After such an upgrade the connection would carry requests that the proxy does not see.
 func upgradesToHTTP(values []string) bool {
 	protocols := strings.FieldsFunc(strings.ToLower(strings.Join(values, ",")), func(c rune) bool {
 		return c <= ' ' || strings.ContainsRune(",;/\"", c) // also for a server that reads the field loosely
 	})
-	return slices.ContainsFunc(protocols, func(name string) bool { return name == "http" || begins(name, "h2") })
+	return slices.ContainsFunc(protocols, func(name string) bool { return begins(name, "http", "h2", "tls") })
 }
 
 // notTrailers are fields that mean something before a body is read: who asks, for what, by
@@ -42,7 +51,7 @@ var notTrailers = []string{
 
 // isTrailer reports whether a field may be in the trailer of a request.
 func isTrailer(name string) bool {
-	name = http.CanonicalHeaderKey(name)
+	name = asRead(name)
 	return !aboutTheWay(name) && !isSettings(name) && !slices.Contains(notTrailers, name) &&
 		!begins(name, "Accept", "If-", "Proxy-", "Sec-", "Www-", "X-Http-Method", "X-Method-Override")
 }

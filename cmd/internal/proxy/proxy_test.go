@@ -159,7 +159,7 @@ func TestForwardingFieldsOfStrangers(t *testing.T) {
 	to := upstream(t, func(_ http.ResponseWriter, r *http.Request) { got.Store(&r.Header) })
 	fields := []string{
 		"X-Real-Ip", "X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Ssl", "X-Original-Url", "X-Rewrite-Url", "True-Client-Ip",
-		"X_Forwarded_For", "X_forwarded-Host", "X-Forwarded_Proto", "x_real_ip", "X_Original_URL",
+		"X_Forwarded_For", "X_forwarded-Host", "X-Forwarded_Proto", "x_real_ip", "X_Original_URL", "X.Real.IP", "x!forwarded~for",
 	}
 	send := func(p *running) http.Header {
 		lines := ""
@@ -294,7 +294,7 @@ func TestTrailersOfStrangers(t *testing.T) {
 		return *got.Load()
 	}
 	assert.Equal(t, http.Header{"X-Amz-Checksum-Sha256": {"1", "2"}}, call("x-amz-checksum-sha256", "x-amz-checksum-sha256: 1", "X-Amz-Checksum-Sha256: 2"))
-	bad := []string{"X-Forwarded-For", "X_forwarded-For", "HTTP2-Settings", "authorization", "Via", "Cookie", "X-Real-IP", "Forwarded", "If-Match", "X-Forwarded-Proto", "Proxy-Authorization"}
+	bad := []string{"X-Forwarded-For", "X_forwarded-For", "Content_Type", "HTTP2-Settings", "authorization", "Via", "Cookie", "X-Real-IP", "Forwarded", "If-Match", "X-Forwarded-Proto", "Proxy-Authorization"}
 	fields := []string{"X-Sum: 1"}
 	for _, name := range bad {
 		fields = append(fields, name+": 192.0.2.1")
@@ -432,6 +432,7 @@ func TestNoTunnelForRequests(t *testing.T) {
 		{"/", "Connection: Upgrade\r\nUpgrade: h2c ;x", 200},
 		{"/", "Connection: Upgrade\r\nUpgrade: h2c-14", 200},
 		{"/", "Connection: Upgrade\r\nUpgrade: HTTP/2.0", 200},
+		{"/", "Connection: Upgrade\r\nUpgrade: TLS/1.0", 200},
 		{"/forced", "X-None: 1", 502},
 		{"/plain/forced", "Connection: Upgrade\r\nUpgrade: websocket", 502},
 	} {
