@@ -68,6 +68,9 @@ func (f *Fleet) sendQuestions(asks []ask) {
 	commands := make([]command, 0, len(asks))
 	sent, away := time.Now(), f.store.link.away()
 	clock := f.roster.now()
+	if f.store.link.cluster {
+		clock.base = time.Time{} // each node has a clock of its own
+	}
 	for _, a := range asks {
 		if a.Kind == fleetmsg.AskTokens {
 			missed := f.desk.buckets.missed(a.bucket(), a.Wait, away)
