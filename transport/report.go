@@ -130,16 +130,8 @@ func (r *report) logEntry(d *entry) {
 		host = visit.SafeName(state)
 	}
 	host = cmp.Or(d.Alternate, host) // the line is about the endpoint
-	why, cause, addr := causeOfAttempt(&d.Attempt, url), "", cmp.Or(d.Addr, addrOf(d.Err))
-	if d.Err != nil {
-		cause = why
-	}
-	if e, ok := d.Err.(*ResumeError); ok {
-		why = causeOf(e.Err, url)
-	}
-	if last := r.lastOutcome(); d.limit != "" && d.Kind == KindNone && last != nil {
-		why = causeOfAttempt(last, url) // the error names the limit, as the reason does
-	}
+	why, cause := r.causesOf(d, url)
+	addr := cmp.Or(d.Addr, addrOf(d.Err))
 	all := logbook.Attrs{
 		slog.String("host", host),
 		slog.String("method", method(req)),
@@ -213,6 +205,21 @@ func (r *report) message(d *entry, what, host, why string) string {
 		return fmt.Sprintf("%s asks to wait %v (%s): no retry, that is more than the rule allows", host, redact.Rough(d.Hint), why)
 	}
 	return fmt.Sprintf("%s failed (%s): no retry, %s", host, why, textOf(d.reason))
+}
+
+// causesOf says in a few words what failed, for the message, and what the error of an entry is.
+func (r *report) causesOf(d *entry, url string) (why, cause string) {
+	why = causeOfAttempt(&d.Attempt, url)
+	if d.Err != nil {
+		cause = why
+	}
+	if e, ok := d.Err.(*ResumeError); ok {
+		why = causeOf(e.Err, url)
+	}
+	if last := r.lastOutcome(); d.limit != "" && d.Kind == KindNone && last != nil {
+		why = causeOfAttempt(last, url) // the error names the limit, as the reason does
+	}
+	return why, cause
 }
 
 // lastOutcome returns the last attempt that was recorded, or nil.
