@@ -279,19 +279,21 @@ func TestConnectionsOfHedges(t *testing.T) {
 // CloseIdleConnections closes the connections of a lane that was left, when a stream over it has
 // ended.
 func TestCloseIdleConnectionsOfLanesThatWereLeft(t *testing.T) {
-	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		cfg.Routes = map[string]ts.Script{"/stream": {ts.OK(strings.Repeat("-", 200)).Drip(1, time.Second)}}
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		cfg.Routes = map[string]ts.Script{"/stream": {ts.OK(strings.Repeat("-", 200)).Drip(10, time.Second)}, "/slow": {ts.Hang()}}
 		cfg.Handler = well
 		s := ts.Start(t, cfg)
 		w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: s.Transport(), Rule: hasty})}
 		w.ok(w.get(), 0)
 		w.die()
-		w.ok(w.get(), time.Second) // over lane 1
+		w.ok(w.get(), time.Second)
 		var wg sync.WaitGroup
 		wg.Go(func() { w.ok(do(w.tr, newRequest(t, http.MethodGet, s.URL+"/stream", nil)), time.Second) })
+		time.Sleep(5*time.Second + time.Millisecond)
+		require.Equal(t, 1, w.tr.Snapshot()[0].Lane)
+		assert.Error(t, within(t, w.tr, http.MethodPost, s.URL+"/slow", 200*time.Millisecond))
 		w.ok(w.get(), time.Second)
-		time.Sleep(2 * time.Second)
-		w.tr.Evict(w.URL) // leaves the lane
+		require.Equal(t, 2, w.tr.Snapshot()[0].Lane)
 		wg.Wait()
 		synctest.Wait()
 		w.tr.CloseIdleConnections()
