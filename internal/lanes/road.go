@@ -118,6 +118,7 @@ type Road struct {
 	via     *lane.Lane   // for the next attempt; nil: the current lane
 	instead lane.Instead // why
 	seeks   *lane.Lane   // whose first connection the next attempt seeks; nil: of none
+	latest  time.Time    // after which it may not start; zero: it may always
 	misled  bool         // an attempt got a 421
 }
 
@@ -448,12 +449,17 @@ func hostPort(req *http.Request) string {
 const connectWait = time.Second
 
 // patience returns how long the next attempt waits for the first connection of a lane: a quarter
-// of the time that its caller has at most, so that enough is left for the other lane.
+// of the time that its caller has at most, so that enough is left for the other lane. No attempt
+// starts after latest.
 func (r *Road) patience(now time.Time) time.Duration {
+	d := connectWait
 	if until, ok := r.Ctx.Deadline(); ok {
-		return max(min(connectWait, until.Sub(now)/4), 0)
+		d = min(d, until.Sub(now)/4)
 	}
-	return connectWait
+	if !r.latest.IsZero() {
+		d = min(d, r.latest.Sub(now))
+	}
+	return max(d, 0)
 }
 
 // Await chooses the lane of the next attempt. If another attempt seeks the first connection of
@@ -465,6 +471,7 @@ func (r *Road) Await(latest time.Time) (waited bool) {
 		return false
 	}
 	detour := r.via
+	r.latest = latest
 	r.choose(func() *lane.Lane {
 		r.move()
 		to, trial := lanes.Next()
@@ -476,9 +483,6 @@ func (r *Road) Await(latest time.Time) (waited bool) {
 		}
 		return to
 	}, func(d time.Duration, ready <-chan struct{}) bool {
-		if !latest.IsZero() {
-			d = min(d, time.Until(latest))
-		}
 		if d > 0 {
 			r.Sleeper.Sleep(r.Ctx, d, ready)
 			waited = true

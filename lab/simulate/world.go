@@ -181,14 +181,12 @@ func (w *world) arrive(req *http.Request) *attempt {
 	return s
 }
 
-// forgetUnsent forgets the last attempt if it found no connection on a new lane, and goes over
-// another lane now; the lock is held.
+// forgetUnsent forgets an attempt that found no connection on a new lane, and goes over another
+// lane now; the lock is held.
 func (c *call) forgetUnsent(number int) {
-	if n := len(c.attempts); n > 0 {
-		if s := c.attempts[n-1]; s.lane > 0 && s.conn == nil && s.err != nil && s.ended == c.world.now() && transport.AttemptNumber(s.req.Context()) == number {
-			c.attempts = c.attempts[:n-1]
-		}
-	}
+	c.attempts = slices.DeleteFunc(c.attempts, func(s *attempt) bool {
+		return s.lane > 0 && s.conn == nil && s.err != nil && s.ended == c.world.now() && transport.AttemptNumber(s.req.Context()) == number
+	})
 }
 
 // moodAt returns the host's mood and when it ends. After the last phase the
