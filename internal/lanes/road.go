@@ -77,13 +77,21 @@ func (p *Pools) FirstWay(r *visit.Request) (w Way) {
 	}
 	w.Lane = lanes.Current()
 	w.heard = w.Lane.Heard()
-	if since := w.Lane.Stale(); since != 0 {
-		r.Sleeper.Sleep(r.Ctx, since.Add(staleWait).Sub(r.Ground.Now()), nil)
-		if w.Lane.Refresh() {
-			closeIdle(p.Of(w.Lane))
-		}
-	}
+	p.refresh(r, w.Lane)
 	return w
+}
+
+// refresh closes the idle connections of a stale lane, and reports whether it waited for that.
+func (p *Pools) refresh(r *visit.Request, l *lane.Lane) (waited bool) {
+	since := l.Stale()
+	if since == 0 {
+		return false
+	}
+	r.Sleeper.Sleep(r.Ctx, since.Add(staleWait).Sub(r.Ground.Now()), nil)
+	if l.Refresh() {
+		closeIdle(p.Of(l))
+	}
+	return true
 }
 
 // staleWait is the time from the silence of an only lane to the closing of its idle
@@ -489,7 +497,7 @@ func (r *Road) Await(latest time.Time) (waited bool) {
 		}
 		return d > 0 && r.Ctx.Err() == nil
 	})
-	return waited
+	return r.pools.refresh(r.Request, lanes.Current()) || waited // now, because NextWay is too late to ask the limits again
 }
 
 // AwaitBeside chooses the lane of a hedge, and waits by a function until it has its first

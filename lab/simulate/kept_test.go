@@ -115,6 +115,7 @@ var keptAlternates = []keptSeed{
 	{47712, "the oracle did not know that a request may wait elsewhere and come back"},
 	{3011686, "a Transport around another fetched a response again that it read ahead, after the inner one had given up"},
 	{6005025, "the same"},
+	{3037136, "a retry started after MaxElapsed, because the lane of the next attempt was refreshed after the limits"},
 }
 
 // TestKeptSeeds plays the kept stories. make test plays every fourth, because the race
