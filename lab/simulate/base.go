@@ -35,6 +35,7 @@ type attempt struct {
 	id      int      // in the story
 	number  int      // of its call, from 1
 	lane    int      // 0: the base transport itself
+	unsent  bool     // it found no connection, and went over another lane
 	script  *script
 	req     *http.Request
 	conn    *conn  // nil: it has none, or the host has no connections

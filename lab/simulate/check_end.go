@@ -223,7 +223,7 @@ func (w *world) checkHolds(h *host) {
 	}
 	told, arrived := make(map[who][]span), make(map[who][]time.Duration)
 	for _, s := range w.attempts {
-		if mood, _ := h.moodAt(s.began); s.host != h || mood != exhausted {
+		if mood, _ := h.moodAt(s.began); s.host != h || mood != exhausted || s.unsent {
 			continue
 		}
 		scope := s.who()
