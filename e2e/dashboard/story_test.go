@@ -115,20 +115,31 @@ func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
 	return servers[req.URL.Host](req, n)
 }
 
-// inFleet returns a fleet over a directory that is away in trouble.
+// inFleet returns a fleet over a directory that is away in trouble. A file stands in its place
+// then, because the fleet makes a directory anew that is gone.
 func inFleet(t *testing.T, ctx context.Context) *dir.Fleet {
 	path := filepath.Join(t.TempDir(), "fleet")
 	f, err := dir.New(dir.Config{Path: path})
 	require.NoError(t, err)
+	away := path + ".away"
+	leaves := func() {
+		assert.NoError(t, os.Rename(path, away))
+		assert.NoError(t, os.RemoveAll(path)) // the fleet may have been faster
+		assert.NoError(t, os.WriteFile(path, nil, 0o600))
+	}
+	returns := func() {
+		assert.NoError(t, os.Remove(path))
+		assert.NoError(t, os.Rename(away, path))
+	}
 	go func() {
 		defer f.Close()
 		for _, move := range []struct {
-			at       time.Duration
-			from, to string
-		}{{trouble, path, path + ".away"}, {well - trouble, path + ".away", path}} {
+			at time.Duration
+			do func()
+		}{{trouble, leaves}, {well - trouble, returns}} {
 			select {
 			case <-time.After(move.at):
-				assert.NoError(t, os.Rename(move.from, move.to))
+				move.do()
 			case <-ctx.Done():
 				return
 			}
