@@ -45,6 +45,7 @@ var servers = map[string]func(req *http.Request, n int64) (*http.Response, error
 	},
 	"flaky.test":  func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%5/4)) },
 	"fair.test":   func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%20/19)) },
+	"stuck.test":  func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 503) }, // over the first lane
 	"slow.test":   slow,
 	"cutter.test": cut,
 	"hasty.test": func(req *http.Request, n int64) (*http.Response, error) { // for a hedge
@@ -115,6 +116,16 @@ func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
 	return servers[req.URL.Host](req, n)
 }
 
+// An otherLane is a base for which the balancer before stuck.test chooses a healthy server.
+type otherLane struct{ *base }
+
+func (b otherLane) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Host == "stuck.test" {
+		return answer(req, 200)
+	}
+	return b.base.RoundTrip(req)
+}
+
 // inFleet returns a fleet over a directory that is away in trouble. A file stands in its place
 // then, because the fleet makes a directory anew that is gone.
 func inFleet(t *testing.T, ctx context.Context) *dir.Fleet {
@@ -165,7 +176,7 @@ func play(t *testing.T) (all *samples) {
 		}
 		c := transport.Config{
 			Base:  b,
-			Lane:  func(string) http.RoundTripper { return b },
+			Lane:  func(string) http.RoundTripper { return otherLane{b} },
 			Trace: telemetry.Trace(),
 			Rule:  policy.Rule{Backoff: backoff.Constant(100 * time.Millisecond), Budget: policy.Budget{Ratio: 0.1, PerSecond: 0.5}},
 			Hosts: rules,

@@ -310,6 +310,27 @@ func TestGoneFolderAndKey(t *testing.T) {
 	assert.NoDirExists(t, filepath.Join(path, folder))
 }
 
+// A member whose directory was moved, and cannot be made anew, is alone until it is back.
+func TestMemberWithoutAFolderIsAlone(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(temporary(t), "fleet")
+	a, _ := join(t, dir.Config{Path: path})
+	b, heard := join(t, dir.Config{Path: path})
+	require.NoError(t, os.Rename(path, path+".away"))
+	require.NoError(t, os.RemoveAll(path)) // a member may have been faster
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	const h = "http://h.test"
+	b.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: h})
+	connected := func(f *dir.Fleet) bool {
+		holdHost(f, h)
+		return f.FleetState().Connected
+	}
+	require.Eventually(t, func() bool { return !connected(a) }, long, 20*time.Millisecond)
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.Rename(path+".away", path))
+	require.Eventually(t, func() bool { return connected(a) && connected(b) && heard(h) }, long, 20*time.Millisecond)
+}
+
 // A process that meets ever more hosts keeps to the bound, and so do several.
 func TestFilesAreBounded(t *testing.T) {
 	path := filepath.Join(temporary(t), "fleet")
