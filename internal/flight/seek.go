@@ -45,13 +45,24 @@ func (f *Flight) seek(out *Outgoing) (*http.Response, error) {
 		return ofCopy(resp, req, out), err
 	}
 	s.Lane.Missed(f.Home.Now())
-	if s.Base != nil && out.Ctx.Err() == nil {
+	if s.Base != nil && out.Ctx.Err() == nil && !isCanceled(f.Req) {
 		return f.goElsewhere(out)
 	}
 	if out.Req.Body != nil {
 		_ = out.Req.Body.Close()
 	}
 	return nil, err
+}
+
+// isCanceled reports whether the caller has gone without ending its context.
+func isCanceled(req *http.Request) bool {
+	select {
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	case <-req.Cancel:
+		return true
+	default:
+		return false
+	}
 }
 
 // ofCopy makes a response to a request that was sent one to the copy.

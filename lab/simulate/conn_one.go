@@ -96,6 +96,7 @@ func (w *world) checkOne(h *host, s *scene) {
 			}
 		}
 		switch most := s.timeout + 3*s.trip + 200*time.Millisecond; {
+		case h.wires.fate == sick && len(c.attempts) == 1: // the retries of the host may be used up, because it stays
 		case c.resp == nil || c.resp.StatusCode != http.StatusOK:
 			w.complain(Another, c, "the request failed, although one connection alone was %v: %s", h.wires.fate, c.outcome())
 		case bad > 1:
