@@ -29,7 +29,6 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/rules"
@@ -213,31 +212,6 @@ func (x *exchange) releasePlaces() {
 	}
 }
 
-// shuns reports whether the request shuns a place because its host is down, also because of its
-// gate.
-func (x *exchange) shuns(p *place) bool {
-	m := p.State.MachinesMade()
-	if m == nil {
-		return false
-	}
-	g, _ := m.Made()
-	return x.sparesHost(p, m) || p.Rule.Gate && g != nil && g.Closed()
-}
-
-// sparesHost reports whether the request shuns a host that is down, and does not try it. A closed
-// gate chooses by itself which request is a probe, of those that may be repeated. Without a
-// gate one such request per second tries the host. The others do so only if there are none.
-func (x *exchange) sparesHost(p *place, m *host.Machines) bool {
-	g, _ := m.Made()
-	switch o := m.OutageMade(); {
-	case o != nil && o.Down():
-		return !o.Try(p.Ground.Now(), x.mayBeRepeatedAnywhere(), m.Cooldown.Holding(p.Ground.Now()))
-	case p.Rule.Gate && g != nil && g.Closed():
-		return m.Outage().Spares(p.Ground.Now(), g.State().Since, x.mayBeRepeatedAnywhere())
-	}
-	return false
-}
-
 // mayBeRepeatedAnywhere reports whether an attempt that fails, whatever it did, can be followed
 // by one at another place.
 func (x *exchange) mayBeRepeatedAnywhere() bool {
@@ -251,25 +225,6 @@ func (x *exchange) mayBeRepeatedAnywhere() bool {
 	return replayable
 }
 
-// noteOutage notes whether the outcome at hand shows that the host is up or down. With a gate,
-// the gate knows that, apart from a 503 that names a wait.
-func (x *exchange) noteOutage(e *visit.Ending, hint time.Duration) {
-	sure := x.resp != nil && x.resp.StatusCode == http.StatusServiceUnavailable && hint > 0 && x.Rule.Policy.Cooldown == policy.On
-	o, now := x.State.Machines().Outage(), x.Ground.Now()
-	switch result := flight.ResultOf(x.Ctx, x.resp, x.err); {
-	case result == gate.Success:
-		o.Succeeded(x.timing.took)
-	case result == gate.Neutral, x.Rule.Gate && !sure:
-	case x.err != nil && x.Ctx.Err() != nil:
-		o.Expired(now, x.timing.took)
-	default:
-		o.Failed(now, sure)
-	}
-	if x.places != nil && !x.Rule.Gate && o.Down() {
-		x.limits.TellOutage(x.nameOfOther(), e)
-	}
-}
-
 // nameOfOther names the endpoint to which requests go while the present place is down, or returns
 // "" if all others are down as well.
 func (x *exchange) nameOfOther() string {
@@ -277,22 +232,11 @@ func (x *exchange) nameOfOther() string {
 		if p == x.place {
 			continue
 		}
-		if x.openPlace(p); !p.isDown() {
+		if x.openPlace(p); !p.IsDown() {
 			return visit.SafeName(p.State)
 		}
 	}
 	return ""
-}
-
-// isDown reports whether the host of a place is down, also because of its gate.
-func (p *place) isDown() bool {
-	m := p.State.MachinesMade()
-	if m == nil {
-		return false
-	}
-	g, _ := m.Made()
-	o := m.OutageMade()
-	return o != nil && o.Down() || p.Rule.Gate && g != nil && g.Closed()
 }
 
 // bestOtherPlace returns the place that is best for the next attempt, apart from the present, and
@@ -313,7 +257,7 @@ func (x *exchange) bestOtherPlace(untried bool) (best *place, down bool) {
 			rank = 2
 		}
 		if rank < bestRank {
-			if x.openPlace(p); x.shuns(p) {
+			if x.openPlace(p); p.AvoidIfDown(x.mayBeRepeatedAnywhere) {
 				rank++
 			}
 		}
@@ -321,7 +265,7 @@ func (x *exchange) bestOtherPlace(untried bool) (best *place, down bool) {
 			best, bestRank = p, rank
 		}
 	}
-	if bestRank == 3 && !x.barred && !x.shuns(x.place) {
+	if bestRank == 3 && !x.barred && !x.AvoidIfDown(x.mayBeRepeatedAnywhere) {
 		return nil, false
 	}
 	return best, bestRank%2 == 1
@@ -447,7 +391,7 @@ func (x *exchange) nextPlace() *place {
 // admitSomewhere admits an attempt at the place that is due. If that is down, or if its limits
 // refuse the attempt, it admits the attempt at a place that the call has not been to.
 func (x *exchange) admitSomewhere(first bool) *visit.Refusal {
-	if m := x.State.MachinesMade(); x.sent == 0 && m != nil && x.sparesHost(x.place, m) {
+	if m := x.State.MachinesMade(); x.sent == 0 && m != nil && x.AvoidIfOut(m, x.mayBeRepeatedAnywhere) {
 		if to, down := x.bestOtherPlace(true); to != nil && !down {
 			x.moveTo(to)
 		}

@@ -412,7 +412,9 @@ func (x *exchange) tellOutcome(over *lanes.Outcome, d *decision) {
 	hint := x.limits.NoteOutcome(&e)
 	d.u = e.U
 	if d.Kind != KindNone && (x.places != nil || len(x.Rule.Alternates) > 0 || x.State.Machines().OutageMade() != nil) {
-		x.noteOutage(&e, hint)
+		if x.limits.NoteOutage(&e, x.timing.took, hint) && x.places != nil {
+			x.limits.TellOutage(x.nameOfOther(), &e)
+		}
 	}
 	if x.err != nil {
 		if until := heldUntil(x.err); until.After(x.wait) {
