@@ -294,7 +294,7 @@ func (x *exchange) isNoAnswer() bool {
 	case x.places.bound || x.timing.kind == KindNone:
 		return false
 	case x.resp != nil:
-		return x.at > 0 && !x.segment && isForeign(x.resp.StatusCode)
+		return x.at > 0 && !x.segment && rules.IsForeign(x.resp.StatusCode)
 	case x.Ctx.Err() != nil || retryable(x.verdict):
 		return false // it goes on anyway
 	}
@@ -303,16 +303,6 @@ func (x *exchange) isNoAnswer() bool {
 		return true
 	case classify.TLS: // an alert may come after the handshake
 		return x.way.Link.Unsent() || x.isIdempotentAnywhere()
-	}
-	return false
-}
-
-// isForeign reports whether a status may mean that an alternate does not have what the host
-// has: its resources, its clients or its methods.
-func isForeign(status int) bool {
-	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone, http.StatusNotImplemented:
-		return true
 	}
 	return false
 }

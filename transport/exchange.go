@@ -89,20 +89,6 @@ func (c *call) reasonGone() Reason {
 // method returns the request's method. An empty method means GET.
 func method(req *http.Request) string { return cmp.Or(req.Method, http.MethodGet) }
 
-func closeBody(req *http.Request) {
-	if req.Body != nil {
-		_ = req.Body.Close()
-	}
-}
-
-// closeBodyUnless closes the body of a request that is not sent because a function of the
-// user's panicked.
-func closeBodyUnless(returned *bool, req *http.Request) {
-	if !*returned {
-		closeBody(req)
-	}
-}
-
 // An exchange is one call of RoundTrip with all its attempts. One goroutine uses
 // it.
 type exchange struct {

@@ -35,7 +35,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	set := t.ground.Rules.Load()
 	if set == nil {
-		closeBody(req)
+		flight.CloseBody(req)
 		return nil, errNotMade
 	}
 	h := t.ground.Hosts.Acquire(req.URL)
@@ -45,7 +45,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {
 		if err := c.findRule(); err != nil {
 			h.ReleaseCount() // a request that is not sent earns no retry
-			closeBody(req)
+			flight.CloseBody(req)
 			return nil, err
 		}
 	}
@@ -346,7 +346,7 @@ func (x *exchange) releaseUnused() {
 	if x.body != nil {
 		x.body.Finish()
 	} else if x.sent == 0 {
-		closeBody(x.Req)
+		flight.CloseBody(x.Req)
 	}
 }
 

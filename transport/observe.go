@@ -62,7 +62,7 @@ func (x *exchange) runObserved() (resp *http.Response, err error) {
 // closed.
 func (x *exchange) requestStart() {
 	started := false
-	defer closeBodyUnless(&started, x.Req)
+	defer flight.CloseBodyUnless(&started, x.Req)
 	ctx := x.Req.Context()
 	for _, t := range x.traces() {
 		if t != nil {

@@ -4,10 +4,8 @@ package transport
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -131,7 +129,7 @@ func (r *report) logEntry(d *entry) {
 	}
 	host = cmp.Or(d.Alternate, host) // the line is about the endpoint
 	why, cause := r.causesOf(d, url)
-	addr := cmp.Or(d.Addr, addrOf(d.Err))
+	addr := cmp.Or(d.Addr, redact.Addr(d.Err))
 	all := logbook.Attrs{
 		slog.String("host", host),
 		slog.String("method", method(req)),
@@ -239,14 +237,6 @@ func causeOfAttempt(a *Attempt, known ...string) string {
 		return strconv.Itoa(a.Status) + " with an error inside"
 	}
 	return strconv.Itoa(a.Status)
-}
-
-// addrOf returns the address to which a connection failed, if the error says it.
-func addrOf(err error) string {
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Addr != nil {
-		return op.Addr.String()
-	}
-	return ""
 }
 
 // logChange writes a line about a change of a host's state.

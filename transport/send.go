@@ -115,23 +115,10 @@ func (c *call) flight(number int) flight.Flight {
 	}
 }
 
-// A heldBelow is the error of an attempt that our timer ended while a Transport below
-// waited as long as the server had asked. It hides the error of that Transport, which
-// says that its context ended.
-type heldBelow struct {
-	late  error
-	until time.Time // the end of the server's wait
-}
-
-func (e *heldBelow) Error() string   { return e.late.Error() }
-func (e *heldBelow) Unwrap() error   { return e.late }
-func (e *heldBelow) Timeout() bool   { return true }
-func (e *heldBelow) Temporary() bool { return true }
-
 // withHold adds the wait that err tells of to the error of a timer.
 func withHold(late, err error) error {
 	if until := heldUntil(err); !until.IsZero() {
-		return &heldBelow{late, until}
+		return &flight.HeldBelow{Late: late, Until: until}
 	}
 	return late
 }
@@ -139,8 +126,8 @@ func withHold(late, err error) error {
 // heldUntil returns the end of the longest wait that a server asked for in the attempts
 // of a Transport below. It is zero if err does not come from such a Transport.
 func heldUntil(err error) (until time.Time) {
-	if held, ok := errors.AsType[*heldBelow](err); ok {
-		return held.until
+	if held, ok := errors.AsType[*flight.HeldBelow](err); ok {
+		return held.Until
 	}
 	below, ok := errors.AsType[*Error](err)
 	if !ok {

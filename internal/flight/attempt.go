@@ -323,3 +323,18 @@ func HandsOver(req *http.Request, resp *http.Response) bool {
 	return resp.StatusCode == http.StatusSwitchingProtocols ||
 		req.Method == http.MethodConnect && resp.StatusCode/100 == 2
 }
+
+// CloseBody closes the body of a request that is not sent.
+func CloseBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}
+
+// CloseBodyUnless closes the body of a request that is not sent because a function of the
+// user's panicked.
+func CloseBodyUnless(returned *bool, req *http.Request) {
+	if !*returned {
+		CloseBody(req)
+	}
+}

@@ -62,3 +62,16 @@ func ContextErr(ctx context.Context) error {
 func (e *ContextError) Error() string   { return e.Err.Error() + ": " + e.Cause.Error() }
 func (e *ContextError) Unwrap() []error { return []error{e.Err, e.Cause} }
 func (e *ContextError) Timeout() bool   { return errors.Is(e.Err, context.DeadlineExceeded) }
+
+// A HeldBelow is the error of an attempt that our timer ended while a Transport below
+// waited as long as the server had asked. It hides the error of that Transport, which
+// says that its context ended.
+type HeldBelow struct {
+	Late  error
+	Until time.Time // the end of the server's wait
+}
+
+func (e *HeldBelow) Error() string   { return e.Late.Error() }
+func (e *HeldBelow) Unwrap() error   { return e.Late }
+func (e *HeldBelow) Timeout() bool   { return true }
+func (e *HeldBelow) Temporary() bool { return true }

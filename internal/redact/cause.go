@@ -145,3 +145,11 @@ func Rough(d time.Duration) time.Duration {
 	}
 	return max(d, 0).Round(time.Millisecond)
 }
+
+// Addr returns the address to which a connection failed, if the error says it.
+func Addr(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Addr != nil {
+		return op.Addr.String()
+	}
+	return ""
+}

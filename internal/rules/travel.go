@@ -208,3 +208,13 @@ func LocalizeResponse(resp *http.Response, at *url.URL) {
 	}
 	resp.Header = header
 }
+
+// IsForeign reports whether a status may mean that an alternate does not have what the host
+// has: its resources, its clients or its methods.
+func IsForeign(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone, http.StatusNotImplemented:
+		return true
+	}
+	return false
+}
