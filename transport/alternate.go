@@ -21,13 +21,11 @@
 package transport
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/resume"
@@ -313,19 +311,6 @@ func (x *exchange) leaveOut() bool {
 	return slices.ContainsFunc(x.places.all, func(p *place) bool { return p != x.place && p.mayBeNext(false) })
 }
 
-// deliverKept gives the caller the outcome of the request's own host, because that at hand is no
-// answer.
-func (x *exchange) deliverKept(k *kept, reason Reason) (*http.Response, error) {
-	flight.Discard(x.Ctx, x.resp)
-	switch {
-	case k.resp != nil:
-		return markResponse(k.resp, x.own.Req, reason, x.report.history), nil
-	case k.err == nil:
-		return nil, x.report.newError(reason, fmt.Errorf("transport: the response of the host itself has status %d", k.status))
-	}
-	return nil, x.report.newError(reason, k.err)
-}
-
 // choosePlace returns the place of the next attempt, after an outcome about which d decided. If it is
 // another place than that of the outcome, f and d are those of an attempt there.
 func (x *exchange) choosePlace(f *facts, d *decision) (to *place) {
@@ -407,7 +392,7 @@ func (x *exchange) admitSomewhere(first bool) *visit.Refusal {
 // isIdempotentAnywhere reports whether a request on which a server may have acted may be sent
 // to another server. A key for idempotency proves nothing there.
 func (x *exchange) isIdempotentAnywhere() bool {
-	return x.options != nil && x.options.sending == repeatable || x.Rule.Policy.Idempotent(rules.Keyless(x.Req))
+	return x.options != nil && x.options.sending == sendRepeatable || x.Rule.Policy.Idempotent(rules.Keyless(x.Req))
 }
 
 // staysWithKey reports whether a request stays at its host because its caller made its key. The

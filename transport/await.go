@@ -32,15 +32,15 @@ func (x *exchange) awaitFinalBody() {
 	}
 	if short, err := x.awaitBody(x.resp); err != nil {
 		x.short, x.resp, x.err, x.judged = short, nil, err, verdictOfBody(err)
-		x.classify()
+		x.askRule()
 	}
 }
 
 // verdictOfBody returns the verdict on a body whose digest differs. It was altered on the
 // way, so that another attempt may bring it as it is. A classifier does not know the error.
-func verdictOfBody(err error) known {
+func verdictOfBody(err error) earlyVerdict {
 	_, ok := errors.AsType[*IntegrityError](err)
-	return known{classify.Ambiguous, ok}
+	return earlyVerdict{classify.Ambiguous, ok}
 }
 
 // deliverShort gives the caller the last response with what came of its body. Its mark, and

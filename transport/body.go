@@ -21,7 +21,7 @@ func (x *exchange) keepBody() {
 // the Reason why there is no retry. busy is how long it may wait for a Read of the body.
 func (x *exchange) takeBack(d *decision, busy time.Duration) Reason {
 	renew, err := x.body.TakeBack(x.Ctx, busy)
-	d.renew = renew
+	d.renews = renew
 	switch err {
 	case nil:
 		return ReasonRetry

@@ -15,8 +15,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
-// A source is what a body knows of the call that it came from.
-type source struct {
+// A bodyOrigin is what a body knows of the call that it came from.
+type bodyOrigin struct {
 	t       *Transport
 	req     *http.Request // the caller's, who must not change it until the body is closed
 	rule    *rules.Resolved
@@ -29,8 +29,8 @@ type serving struct {
 	from string // the alternate that they come from, or ""
 }
 
-func sourceOf(c *call) source {
-	s := source{c.t, c.Req, c.Rule, c.spanned}
+func bodyOriginOf(c *call) bodyOrigin {
+	s := bodyOrigin{c.t, c.Req, c.Rule, c.spanned}
 	if c.home != nil {
 		s.req, s.rule = c.home.Req, c.home.Rule
 	}
@@ -38,7 +38,7 @@ func sourceOf(c *call) source {
 }
 
 // callFor returns the call for req, the caller's request or the request for the rest.
-func (s *source) callFor(req *http.Request) call {
+func (s *bodyOrigin) callFor(req *http.Request) call {
 	c := call{t: s.t, Request: visit.Request{Ground: &s.t.ground, Req: req, Ctx: req.Context(), Rule: s.rule}}
 	c.takeOptions(optionsOf(req.Context()))
 	return c
@@ -54,14 +54,14 @@ func (c *call) hearsOfCuts() bool {
 // single allocation.
 type endingBody struct {
 	body flight.ObservedBody
-	source
+	bodyOrigin
 	serving
 	why error
 }
 
 // tellEndOf makes the body of a response tell of a bad end.
 func (c *call) tellEndOf(sent int, resp *http.Response, why error) {
-	b := &endingBody{source: sourceOf(c), serving: serving{sent, c.alternate()}, why: why}
+	b := &endingBody{bodyOrigin: bodyOriginOf(c), serving: serving{sent, c.alternateName()}, why: why}
 	b.body.Wrap(resp, b)
 }
 
@@ -74,7 +74,7 @@ func (b *endingBody) BodyEnded(bytes int64, err error) {
 
 // tellFailed tells that a body ended with err at offset, and that nothing continues it. why
 // says the reason, unless the caller's context has ended, or a Transport below gave up.
-func (s *source) tellFailed(by serving, offset int64, err, why error, below bool) {
+func (s *bodyOrigin) tellFailed(by serving, offset int64, err, why error, below bool) {
 	c := s.callFor(s.req)
 	defer c.ObeyCancel()()
 	e := &ResumeError{Offset: offset, Reason: ReasonNotResumable, Err: err, Cause: why, url: s.req.URL.String()}
@@ -88,7 +88,7 @@ func (s *source) tellFailed(by serving, offset int64, err, why error, below bool
 }
 
 // reasonOf returns the Reason for a cause that does not come from the loop.
-func (s *source) reasonOf(cause error) Reason {
+func (s *bodyOrigin) reasonOf(cause error) Reason {
 	switch {
 	case s.req.Context().Err() != nil:
 		c := s.callFor(s.req)
@@ -103,7 +103,7 @@ func (s *source) reasonOf(cause error) Reason {
 }
 
 // tellEnd reports the end of a body to the observers.
-func (s *source) tellEnd(by serving, e *ResumeError) {
+func (s *bodyOrigin) tellEnd(by serving, e *ResumeError) {
 	h := s.t.ground.Hosts.Acquire(s.req.URL)
 	defer h.Release()
 	h.ReleaseCount() // no request is sent

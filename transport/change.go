@@ -3,7 +3,6 @@
 package transport
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -123,31 +122,11 @@ type HostChange struct {
 	open bool   // a host without a gate is down
 }
 
-// Tells returns a function that tells the Trace and the log about a change. No lock is held
-// meanwhile, because a hook or a log handler may block, or send a request over the same
-// Transport. If the change came with a response, the request still has its slot of the gate.
-func (c *call) Tells(v visit.Change) func() {
-	h := HostChange{
-		Condition: Condition(v.Condition), Over: v.Over, Scope: v.Scope, Status: v.Status, Err: v.Err, Addr: v.Addr,
-		Fleet: v.Fleet, Since: v.Since, Until: v.Until, Waiting: v.Waiting, Refused: v.Refused, Room: v.Room, Lane: v.Lane, Alternate: v.To, open: v.Open,
-	}
-	h.Context, h.Host, h.url = c.parentContext(), c.HostName(), c.Req.URL.String()
-	h.Err, h.Time = withoutSecrets(h.Err, h.url), time.Now()
-	h.Since = cmp.Or(h.Since, h.Time)
-	t := c.t
-	return func() {
-		if t.hostChanged != nil {
-			t.hostChanged(h)
-		}
-		t.logChange(h)
-	}
-}
-
 // String says in at most 120 characters what happened to which host, why, and what happens
 // next. It has no secrets.
 func (c HostChange) String() string {
 	lasted, left := redact.Rough(c.Time.Sub(c.Since)), redact.Rough(c.Until.Sub(c.Time))
-	return redact.Fit(c.Host, c.cause(), func(host, why string) string {
+	return redact.Fit(c.Host, c.causeText(), func(host, why string) string {
 		if c.Over {
 			return host + c.endText(lasted)
 		}
@@ -198,7 +177,7 @@ func (c HostChange) endText(lasted time.Duration) string {
 		}
 		says := ""
 		if c.Fleet {
-			says = " (" + c.cause() + ")"
+			says = " (" + c.causeText() + ")"
 		}
 		return fmt.Sprintf(" is back after %v%s: %d go at a time at first, %s", lasted, says, c.Room, waiting(c.Waiting))
 	case ConditionCrowded:
@@ -224,8 +203,8 @@ func waiting(n int) string {
 	return strconv.Itoa(n) + " requests wait"
 }
 
-// cause returns the response or the error in a few words.
-func (c HostChange) cause() string {
+// causeText returns the response or the error in a few words.
+func (c HostChange) causeText() string {
 	switch {
 	case c.Fleet:
 		return "says the fleet"

@@ -4,7 +4,9 @@
 package transport
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -37,15 +39,15 @@ type sending uint8
 
 const (
 	byMethod sending = iota
-	repeatable
-	once
+	sendRepeatable
+	sendOnce
 )
 
 // Repeatable returns a context whose requests may be retried whatever their method.
 // The caller knows that it does no harm to act on them twice. If the rule hedges,
 // they may be hedged as well. It replaces an earlier [Once].
 func Repeatable(ctx context.Context) context.Context {
-	return withOptions(ctx, func(o *options) { o.sending = repeatable })
+	return withOptions(ctx, func(o *options) { o.sending = sendRepeatable })
 }
 
 // Once returns a context whose requests this package sends at most once, whatever
@@ -53,7 +55,7 @@ func Repeatable(ctx context.Context) context.Context {
 // still resends a request of which it wrote nothing, and an idempotent request on a
 // kept connection that turned out to be closed.
 func Once(ctx context.Context) context.Context {
-	return withOptions(ctx, func(o *options) { o.sending = once })
+	return withOptions(ctx, func(o *options) { o.sending = sendOnce })
 }
 
 // Background returns a context whose requests let others go first, such as a prefetch or a
@@ -227,3 +229,28 @@ func HistoryOf(resp *http.Response) History {
 	}
 	return m.history
 }
+
+// gaveUpBelow reports whether a Transport below gave up on this outcome.
+func gaveUpBelow(req *http.Request, resp *http.Response, err error) bool {
+	if resp != nil {
+		// A caller who reuses the context of a marked response hands the old mark
+		// down again. It says nothing about this outcome.
+		var m *mark
+		if resp.Request != nil {
+			m = markOf(resp.Request.Context())
+		}
+		if m == nil || m == markOf(req.Context()) {
+			return false
+		}
+		// A final 421 has a mark if the Transport below has no other connection.
+		return m.history.Reason.isLimit() || m.history.Reason == ReasonFinal && resp.StatusCode == http.StatusMisdirectedRequest
+	}
+	e, ok := errors.AsType[interface {
+		error
+		GaveUp() bool
+	}](err)
+	return ok && e.GaveUp()
+}
+
+// method returns the request's method. An empty method means GET.
+func method(req *http.Request) string { return cmp.Or(req.Method, http.MethodGet) }

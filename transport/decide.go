@@ -301,3 +301,11 @@ func (f facts) within(wait, most time.Duration) time.Duration {
 	}
 	return min(most, wait+max(spare, 0))
 }
+
+// textOf says as the end of a sentence why there is no further attempt.
+func textOf(r Reason) string {
+	if r < reasons {
+		return reasonNames[r][1]
+	}
+	return r.String()
+}

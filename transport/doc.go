@@ -17,7 +17,7 @@
 //	              connection that another attempt makes
 //	    send      send the caller's own request if nothing has to watch the attempt,
 //	              and else a copy; perhaps another copy beside it, as a hedge
-//	    classify  ask the rule what happened, with Rule.Download also to the body
+//	    askRule   ask the rule what happened, with Rule.Download also to the body
 //	    judge     tell the limits, and decide: final, retry after a wait, or give up
 //	    commit    take a retry from the budget, take the body back
 //	    record    one event: outcome, verdict, reason, wait

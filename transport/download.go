@@ -25,7 +25,7 @@ import (
 // it came from. It is the Sender of that body. Both are a single allocation.
 type download struct {
 	body resume.Body
-	source
+	bodyOrigin
 	past *past      // nil: a single attempt, and no reconnect
 	lane *lane.Lane // over which the body comes
 
@@ -40,15 +40,15 @@ type download struct {
 type past struct {
 	series  series
 	spacing resume.Spacing
-	cutAt   time.Time   // when the last reconnect began
-	cut     known       // the verdict on the cut, from Cut to Reconnect
-	first   error       // of the first cut, or of the last if the body was continued
-	wait    time.Time   // until when the last host asked to wait
-	from    string      // the alternate that the bytes so far come from, or ""
-	to      string      // the alternate that the last reconnect went to, or ""
-	been    uint16      // the places to which attempts went, as bits
-	waits   []time.Time // until when they asked to wait; nil: there were no alternates
-	astray  uint16      // those that did not have the rest
+	cutAt   time.Time    // when the last reconnect began
+	cut     earlyVerdict // the verdict on the cut, from Cut to Reconnect
+	first   error        // of the first cut, or of the last if the body was continued
+	wait    time.Time    // until when the last host asked to wait
+	from    string       // the alternate that the bytes so far come from, or ""
+	to      string       // the alternate that the last reconnect went to, or ""
+	been    uint16       // the places to which attempts went, as bits
+	waits   []time.Time  // until when they asked to wait; nil: there were no alternates
+	astray  uint16       // those that did not have the rest
 }
 
 // resumeBody makes the response's body continue after a cut. If the body cannot be
@@ -100,11 +100,11 @@ func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *downl
 
 // setOrigin sets where a download comes from.
 func (d *download) setOrigin(c *call, s series, lane *lane.Lane) {
-	d.source, d.lane, d.at = sourceOf(c), lane, c.at
+	d.bodyOrigin, d.lane, d.at = bodyOriginOf(c), lane, c.at
 	if c.Course != nil {
 		d.price = c.Course.Price
 	}
-	if from := c.alternate(); from != "" || s != (series{sent: 1}) {
+	if from := c.alternateName(); from != "" || s != (series{sent: 1}) {
 		d.past = &past{series: s, from: from}
 	}
 }
@@ -127,7 +127,7 @@ func (c *call) mayFetchAgain() bool {
 	switch {
 	case c.Rule.Policy.Resume.Again <= 0:
 		return false
-	case c.options != nil && c.options.sending == repeatable:
+	case c.options != nil && c.options.sending == sendRepeatable:
 		return bare || replay.Independent(c.Req)
 	}
 	return resume.Repeats(c.Req)
@@ -188,7 +188,7 @@ func (d *download) Cut(err error, continued bool) (end error) {
 	if !retryable(verdict) || gaveUpBelow(c.Req, nil, err) || !c.isIdempotent() {
 		return past.first
 	}
-	past.cut = known{verdict, true}
+	past.cut = earlyVerdict{verdict, true}
 	return nil
 }
 
@@ -267,7 +267,7 @@ func (d *download) prepareReconnect(x *exchange, cut error, progressed bool) {
 
 // noteReconnect notes what the next reconnect has to know of this one.
 func (d *download) noteReconnect(x *exchange) {
-	d.past.series, d.past.to, d.lane, d.to, d.price = x.series, x.alternate(), x.way.Lane, x.at, x.course.Price
+	d.past.series, d.past.to, d.lane, d.to, d.price = x.series, x.alternateName(), x.way.Lane, x.at, x.course.Price
 	if d.to != d.at {
 		d.lane = nil // until the body goes on there
 	}
@@ -278,7 +278,7 @@ func (d *download) noteReconnect(x *exchange) {
 
 // awaitReconnect decides about a cut, and waits until the reconnect is due.
 func (x *exchange) awaitReconnect() error {
-	x.classify()
+	x.askRule()
 	d := x.judge()
 	if d.reason != ReasonRetry {
 		d.body = true

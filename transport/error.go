@@ -43,7 +43,6 @@ var (
 	// net/http.
 	ErrStalled = flight.ErrStalled
 
-	errNotMade     = errors.New("transport: a zero Transport; make one with New or Default")
 	errOverElapsed = errors.New("transport: its turn would come later than the rule allows")
 )
 
@@ -231,3 +230,15 @@ func (e *Error) GaveUp() bool { return e.Reason.isLimit() || e.Reason == ReasonN
 // Temporary reports whether Err has a method Temporary that returns true. It makes
 // Error a net.Error.
 func (e *Error) Temporary() bool { return isTemporary(e.Err) }
+
+// isTimeout reports whether an error in the tree of err is a timeout.
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// isTemporary reports whether an error in the tree of err is temporary.
+func isTemporary(err error) bool {
+	var t interface{ Temporary() bool }
+	return errors.As(err, &t) && t.Temporary()
+}

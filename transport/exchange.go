@@ -3,7 +3,6 @@
 package transport
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -18,9 +17,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
-
-// fewAttempts is how many attempts of an exchange have room without a further allocation.
-const fewAttempts = 3
 
 // A call is a request as it goes to one host, with what its caller said. One goroutine uses it.
 type call struct {
@@ -56,13 +52,13 @@ func (c *call) caller() (*http.Request, *host.State[rules.Resolved]) {
 
 // isSingle reports whether at most one attempt is allowed.
 func (c *call) isSingle() bool {
-	return c.Rule.Policy.Attempts <= 1 || c.options != nil && c.options.sending == once
+	return c.Rule.Policy.Attempts <= 1 || c.options != nil && c.options.sending == sendOnce
 }
 
 // isIdempotent reports whether the request may be sent again although the server
 // may have acted on it.
 func (c *call) isIdempotent() bool {
-	return c.options != nil && c.options.sending == repeatable || c.Rule.Policy.Idempotent(c.Req)
+	return c.options != nil && c.options.sending == sendRepeatable || c.Rule.Policy.Idempotent(c.Req)
 }
 
 // provesConnection reports whether it may matter that an attempt had no connection. A request that
@@ -74,7 +70,7 @@ func (c *call) provesConnection() bool {
 // isVouchedFor reports whether somebody has allowed to repeat this very request: the
 // caller by Repeatable, or the author of the rule by an Idempotent of its own.
 func (c *call) isVouchedFor() bool {
-	return c.options != nil && c.options.sending == repeatable || c.Rule.Vouches
+	return c.options != nil && c.options.sending == sendRepeatable || c.Rule.Vouches
 }
 
 // reasonGone returns why the caller's context ended. Request.Cancel and the deadline of
@@ -85,9 +81,6 @@ func (c *call) reasonGone() Reason {
 	}
 	return ReasonCanceled
 }
-
-// method returns the request's method. An empty method means GET.
-func method(req *http.Request) string { return cmp.Or(req.Method, http.MethodGet) }
 
 // An exchange is one call of RoundTrip with all its attempts. One goroutine uses
 // it.
@@ -107,7 +100,7 @@ type exchange struct {
 	segment  bool           // this continues the body of a response
 	anew     bool           // the cut at hand came after progress, so the reconnect counts as a request and not as a retry
 	apart    time.Duration  // until the reconnects of the body are far enough apart
-	judged   known          // the verdict on the light first attempt, or on the cut
+	judged   earlyVerdict   // the verdict on the light first attempt, or on the cut
 	short    *http.Response // its body was cut, and the cut is the outcome at hand
 	download *download      // the body that the response got; nil: it does not resume
 }
@@ -120,8 +113,8 @@ type outcome struct {
 	verdict classify.Verdict
 }
 
-// A known is a verdict, if there is one already. The classifier is not asked again then.
-type known struct {
+// An earlyVerdict is a verdict, if there is one already. The classifier is not asked again then.
+type earlyVerdict struct {
 	verdict classify.Verdict
 	ok      bool
 }
@@ -146,11 +139,11 @@ func (x *exchange) begin(c call) (stop func()) {
 // A decision is the result of judging one attempt.
 type decision struct {
 	entry
-	drain time.Duration // how long after Time the response may be drained before the retry
-	renew bool          // before the retry, the caller's GetBody is to be called
-	ended error         // the end of the caller's context, if it ended a wait for the body
-	u     float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
-	stuck bool          // a 421, and there is no other connection
+	drain  time.Duration // how long after Time the response may be drained before the retry
+	renews bool          // before the retry, the caller's GetBody is to be called
+	ended  error         // the end of the caller's context, if it ended a wait for the body
+	u      float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
+	stuck  bool          // a 421, and there is no other connection
 }
 
 // A place is where attempts of a call may go, with all that the call knows about it.
@@ -212,7 +205,7 @@ func (x *exchange) entryOf(resp *http.Response, err error) entry {
 	t := &x.timing
 	e := entry{sent: x.sent, Attempt: Attempt{
 		Number: x.number, Kind: t.kind, Start: t.start, Duration: t.took, Queued: t.queued, Err: err, Time: time.Now(),
-		Addr: x.way.Link.Addr(), Lane: x.way.Number(), Alternate: x.alternate(),
+		Addr: x.way.Link.Addr(), Lane: x.way.Number(), Alternate: x.alternateName(),
 	}}
 	if resp != nil {
 		e.Status = resp.StatusCode
@@ -220,11 +213,37 @@ func (x *exchange) entryOf(resp *http.Response, err error) entry {
 	return e
 }
 
-// alternate names the alternate to which attempts go. It is "" if they go to the request's
+// alternateName names the alternate to which attempts go. It is "" if they go to the request's
 // own host.
-func (c *call) alternate() string {
+func (c *call) alternateName() string {
 	if c.at == 0 {
 		return ""
 	}
 	return c.HostName()
+}
+
+// parentContext returns the context that the attempts begin with: the caller's, or the one
+// that RequestStart returned.
+func (c *call) parentContext() context.Context {
+	if c.spanned != nil {
+		return c.spanned
+	}
+	return c.Req.Context()
+}
+
+// takeQueued returns the time in queues before the attempt that goes or is refused now.
+func (x *exchange) takeQueued() Queued {
+	q := Queued(x.limits.TakeWaited())
+	x.queued.add(q)
+	return q
+}
+
+// traces returns the observers of a call: first that of the Transport, then that of the
+// request. Each may be nil.
+func (c *call) traces() [2]*Trace {
+	all := [2]*Trace{c.t.trace}
+	if c.options != nil {
+		all[1] = c.options.trace
+	}
+	return all
 }

@@ -16,14 +16,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
-// textOf says as the end of a sentence why there is no further attempt.
-func textOf(r Reason) string {
-	if r < reasons {
-		return reasonNames[r][1]
-	}
-	return r.String()
-}
-
 // Explain tells the story of one request in a few lines of plain text: its method and URL,
 // its attempts with their times, outcomes and waits, the limits that held it, and why it
 // ended. resp and err are the results of a Transport, of an http.Client above it, or of
@@ -74,24 +66,24 @@ func (s *account) String() string {
 	for i := range s.known.Attempts {
 		a := &s.known.Attempts[i]
 		if i == 0 {
-			start = a.began()
+			start = a.sentAt()
 		}
-		fmt.Fprintf(&b, "\n  attempt %d, at %v: %s", a.Number, redact.Rough(a.began().Sub(start)), s.outcome(a))
+		fmt.Fprintf(&b, "\n  attempt %d, at %v: %s", a.Number, redact.Rough(a.sentAt().Sub(start)), s.outcomeText(a))
 	}
-	held := s.known.queued.text()
+	held := s.known.queued.queuedText()
 	b.Add(held != "", "\n  waited %s", held)
 	b.WriteString("\n  " + s.lastSentence())
 	return b.String()
 }
 
-// began returns when the attempt was sent, or when it had ended if that is not known.
-func (a *Attempt) began() time.Time { return cmp.Or(a.Start, a.Time) }
+// sentAt returns when the attempt was sent, or when it had ended if that is not known.
+func (a *Attempt) sentAt() time.Time { return cmp.Or(a.Start, a.Time) }
 
-// outcome says what came of an attempt, and what followed.
-func (s *account) outcome(a *Attempt) string {
+// outcomeText says what came of an attempt, and what followed.
+func (s *account) outcomeText(a *Attempt) string {
 	var b redact.Sentence
 	b.WriteString(causeOfAttempt(a, s.known.url))
-	took, held := redact.Rough(a.Duration), a.Queued.text()
+	took, held := redact.Rough(a.Duration), a.Queued.queuedText()
 	b.Add(took > 0, " after %v", took)
 	b.Add(a.Addr != "", " from %s", a.Addr)
 	b.Add(held != "", ", had waited %s", held)
@@ -101,8 +93,8 @@ func (s *account) outcome(a *Attempt) string {
 	return b.String()
 }
 
-// text names the limits that held a request, and for how long.
-func (q Queued) text() string {
+// queuedText names the limits that held a request, and for how long.
+func (q Queued) queuedText() string {
 	var all []string
 	for _, part := range [...]struct {
 		limit string
@@ -173,4 +165,44 @@ func (s *account) failure() string {
 		}
 	}
 	return causeOf(err, s.known.url)
+}
+
+// String says in at most 120 characters what happened, and what follows. It has no secrets.
+func (e Event) String() string {
+	known := ""
+	if e.Request != nil && e.Request.URL != nil {
+		known = e.Request.URL.String()
+	}
+	why := causeOfAttempt(&e.Attempt, known)
+	if body, ok := errors.AsType[*ResumeError](e.Err); ok {
+		why = causeOf(body.Err, known)
+	}
+	return redact.Fit(e.Host, why, e.eventText)
+}
+
+// eventText is String for a host and a cause.
+func (e *Event) eventText(host, why string) string {
+	var b redact.Sentence
+	if e.Request != nil {
+		b.WriteString(method(e.Request) + " to ")
+	}
+	b.WriteString(host)
+	b.Add(e.Alternate != "", ", at %s", e.Alternate)
+	b.Add(e.Kind != KindNone, ", attempt %d", e.Number)
+	b.Add(e.Kind == KindHedge, ", a hedge")
+	b.Add(e.Kind == KindReconnect, ", a reconnect")
+	b.WriteString(": " + why)
+	took := redact.Rough(e.Duration)
+	b.Add(took > 0, " after %v", took)
+	b.Add(e.Offset > 0, " at byte %d of the body", e.Offset)
+	switch {
+	case e.Reason == ReasonRetry:
+		fmt.Fprintf(&b, ", retry after %v", redact.Rough(e.Wait))
+	case e.Reason == ReasonFinal && e.Err == nil:
+		b.WriteString(", the caller gets it")
+	default:
+		b.WriteString(", " + textOf(e.Reason))
+	}
+	b.Add(e.Limit != "", " (%s)", e.Limit)
+	return b.String()
 }

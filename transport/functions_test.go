@@ -113,9 +113,9 @@ func TestStepsAreInTheOrderOfTheDoc(t *testing.T) {
 	}
 	assert.Equal(t, []string{"ruleFor", "findRule", "tryLight"}, bodies["RoundTrip"])
 	assert.Equal(t, []string{"admit", "send", "loop"}, bodies["makeAttempts"])
-	assert.Equal(t, []string{"classify", "judge", "record", "deliver", "discard", "pause", "renew", "admit", "send"}, bodies["loop"])
+	assert.Equal(t, []string{"askRule", "judge", "record", "deliver", "discard", "pause", "renew", "admit", "send"}, bodies["loop"])
 	assert.Contains(t, bodies["judge"], "commit")
-	assert.Equal(t, []string{"ruleFor", "findRule", "tryLight", "loop", "admit", "send", "classify", "judge", "commit", "record", "discard", "pause", "renew", "deliver"}, names)
+	assert.Equal(t, []string{"ruleFor", "findRule", "tryLight", "loop", "admit", "send", "askRule", "judge", "commit", "record", "discard", "pause", "renew", "deliver"}, names)
 }
 
 // functionsIn returns the functions whose code was entered according to a profile of the

@@ -55,9 +55,9 @@ const (
 	abandoned
 )
 
-// start sends the attempt. Each racer has a context of its own, so that ending the
+// launch sends the attempt. Each racer has a context of its own, so that ending the
 // loser does not touch the winner, whose context ends with its body.
-func (a attempt) start(done chan<- *racer) *racer {
+func (a attempt) launch(done chan<- *racer) *racer {
 	a.Beside = true
 	out := a.prepare() // now, because the caller may change its request as soon as it has a response
 	r := &racer{attempt: a, out: out}
@@ -155,7 +155,7 @@ func (x *exchange) race() {
 	start := time.Now()
 	r := race{done: make(chan *racer, 2)}
 	defer r.abandonLosers()
-	r.first = x.attempt(KindFirst).start(r.done)
+	r.first = x.newAttempt(KindFirst).launch(r.done)
 	x.sendHedge(&r)
 	came := r.awaitRacer()
 	if r.second != nil {
@@ -164,7 +164,7 @@ func (x *exchange) race() {
 	if came == r.second {
 		came.way.Outran(&r.first.way)
 	}
-	r.winner, x.outcome, x.limits.Refused = came, came.outcome(), came.Refused
+	r.winner, x.outcome, x.limits.Refused = came, came.outcomeOf(), came.Refused
 	if x.Rule.Policy.Hedge.Percentile > 0 && flight.ResultOf(x.Ctx, x.resp, x.err) == gate.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
@@ -185,7 +185,7 @@ func (x *exchange) sendHedge(r *race) {
 		return
 	}
 	x.hedges++
-	r.second = a.start(r.done)
+	r.second = a.launch(r.done)
 	x.report.tellObservers(nil, &entry{Attempt: Attempt{Number: r.first.number, Time: time.Now()}, sent: x.sent, reason: ReasonHedged})
 }
 
@@ -222,7 +222,7 @@ func (x *exchange) secondAttempt(r *race) (a attempt, ok bool) {
 	if !x.road.AwaitBeside(x.way, func(d time.Duration, ready <-chan struct{}) bool { return x.stillSlow(r, d, ready) }) || !x.limits.AdmitHedge() || !x.bodyBeside() {
 		return a, false
 	}
-	return x.attempt(KindHedge), true
+	return x.newAttempt(KindHedge), true
 }
 
 // stillSlow waits until d is over or ready is closed. It reports whether the caller still
@@ -258,13 +258,13 @@ func (x *exchange) pickRacer(r *race, came *racer) *racer {
 	return came
 }
 
-// outcome returns how the racer has ended.
-func (r *racer) outcome() outcome { return outcome{trip: r.trip, resp: r.resp, err: r.err} }
+// outcomeOf returns how the racer has ended.
+func (r *racer) outcomeOf() outcome { return outcome{trip: r.trip, resp: r.resp, err: r.err} }
 
 // classifyRacer asks the rule for a verdict on a racer's outcome.
 func (x *exchange) classifyRacer(r *racer) classify.Verdict {
-	x.outcome = r.outcome()
-	x.classify()
+	x.outcome = r.outcomeOf()
+	x.askRule()
 	return x.verdict
 }
 
@@ -316,7 +316,7 @@ func (x *exchange) recordOutrun(r *racer, err error, v classify.Verdict) {
 	r.noteEnd(time.Since(r.timing.start), nil, ErrOutrun)
 	x.outcome = outcome{trip: r.trip}
 	if v == classify.Ambiguous { // else it may be under way
-		x.outcome = r.outcome()
+		x.outcome = r.outcomeOf()
 	}
 	e := x.entryOf(x.resp, err)
 	e.Verdict, e.reason = v, ReasonOutrun

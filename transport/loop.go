@@ -4,7 +4,7 @@ package transport
 
 import (
 	"cmp"
-	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -55,7 +55,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if c.isLight() && c.Ctx.Err() == nil {
 		return c.tryLight()
 	}
-	return c.exchange()
+	return c.newExchange()
 }
 
 // isLight reports whether the fast path applies: no limit to ask, no body to keep and
@@ -91,19 +91,19 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 		if c.provesConnection() {
 			w.Link = new(flight.Link)
 		}
-		a := attempt{Flight: c.flight(1)}
+		a := attempt{Flight: c.newFlight(1)}
 		a.Base, a.Lane, a.Link = c.t.pools.Of(w.Lane), w.Lane, w.Link
 		resp, err = a.flyCopy(a.prepare())
 	} else {
 		resp, err = flight.CheckResponse(c.t.pools.Of(w.Lane).RoundTrip(c.Req))
 	}
 	if err != nil || visit.TellsToWait(resp.StatusCode) {
-		return c.exchangeAfter(start, w, resp, err, known{}) // the limits hear of the wait before a classifier reads the body
+		return c.exchangeAfter(start, w, resp, err, earlyVerdict{}) // the limits hear of the wait before a classifier reads the body
 	}
-	verdict := c.verdict(resp)
+	verdict := c.judgeResponse(resp)
 	made := c.State.MachinesMade()
 	if retryable(verdict) || made != nil && !made.Cooldown.Quiet() || c.t.lines != nil && deniesAccess(resp.StatusCode) {
-		return c.exchangeAfter(start, w, resp, err, known{verdict, true})
+		return c.exchangeAfter(start, w, resp, err, earlyVerdict{verdict, true})
 	}
 	if made != nil {
 		if change, moved := c.t.pools.NoteResponse(&c.Request, w, resp.ProtoMajor, lane.Good); moved {
@@ -128,9 +128,9 @@ func (c *call) needsStart() bool {
 	return c.Rule.Policy.MaxElapsed > 0 || c.t.logger != nil && c.t.logger.Enabled(c.Ctx, slog.LevelWarn)
 }
 
-// verdict classifies a response. It closes the body if a classifier of the user's
+// judgeResponse classifies a response. It closes the body if a classifier of the user's
 // panics.
-func (c *call) verdict(resp *http.Response) (v classify.Verdict) {
+func (c *call) judgeResponse(resp *http.Response) (v classify.Verdict) {
 	classified := false
 	defer c.closeResponseUnless(&classified, resp)
 	v = c.Rule.Classify(c.OutcomeOf(resp, nil))
@@ -157,7 +157,7 @@ func (c *call) closeResponseUnless(returned *bool, resp *http.Response) {
 // exchange and exchangeAfter are functions of their own, so that a light request
 // does not pay for an exchange.
 
-func (c call) exchange() (*http.Response, error) {
+func (c call) newExchange() (*http.Response, error) {
 	x := new(exchange)
 	defer x.begin(c)()
 	x.report.began = time.Now()
@@ -168,7 +168,7 @@ func (c call) exchange() (*http.Response, error) {
 }
 
 // exchangeAfter continues after a light first attempt.
-func (c call) exchangeAfter(start instant.Instant, w lanes.Way, resp *http.Response, err error, verdict known) (*http.Response, error) {
+func (c call) exchangeAfter(start instant.Instant, w lanes.Way, resp *http.Response, err error, verdict earlyVerdict) (*http.Response, error) {
 	both := new(struct { // nearly every outcome that comes here is recorded
 		exchange
 		few [fewAttempts]Attempt
@@ -227,7 +227,7 @@ func (x *exchange) loop() (*http.Response, error) {
 		}
 	}()
 	for {
-		x.classify()
+		x.askRule()
 		x.awaitFinalBody()
 		d := x.judge()
 		d.body = x.segment
@@ -259,7 +259,7 @@ func (x *exchange) loop() (*http.Response, error) {
 
 // renew calls the caller's GetBody, if the body is made that way.
 func (x *exchange) renew(d *decision) error {
-	if !d.renew {
+	if !d.renews {
 		return nil
 	}
 	return x.body.Renew(x.Ctx)
@@ -350,19 +350,12 @@ func (x *exchange) releaseUnused() {
 	}
 }
 
-// takeQueued returns the time in queues before the attempt that goes or is refused now.
-func (x *exchange) takeQueued() Queued {
-	q := Queued(x.limits.TakeWaited())
-	x.queued.add(q)
-	return q
-}
-
-// classify tells the limits what the headers say, and then asks the rule for a
+// askRule tells the limits what the headers say, and then asks the rule for a
 // verdict.
-func (x *exchange) classify() {
+func (x *exchange) askRule() {
 	x.limits.HearHeaders(x.resp, x.trip.sent)
 	if x.judged.ok {
-		x.verdict, x.judged = x.judged.verdict, known{}
+		x.verdict, x.judged = x.judged.verdict, earlyVerdict{}
 		return
 	}
 	x.verdict = x.Rule.Classify(x.OutcomeOf(x.resp, x.err))
@@ -469,7 +462,7 @@ func (x *exchange) facts(d *decision) facts {
 		canceled:      x.Ctx.Err() != nil && (d.Err != nil || retryable(d.Verdict)),
 		expired:       x.Ctx.Err() != nil && x.reasonGone() == ReasonTimeout,
 		nested:        gaveUpBelow(x.Req, x.resp, d.Err),
-		once:          x.options != nil && x.options.sending == once,
+		once:          x.options != nil && x.options.sending == sendOnce,
 		replayable:    true,
 		misdirected:   d.stuck,
 		sent:          x.sent,
@@ -502,28 +495,6 @@ func (x *exchange) facts(d *decision) facts {
 	}
 	f.turn, f.limit, f.refused = x.limits.NextTurn(d.Time)
 	return f
-}
-
-// gaveUpBelow reports whether a Transport below gave up on this outcome.
-func gaveUpBelow(req *http.Request, resp *http.Response, err error) bool {
-	if resp != nil {
-		// A caller who reuses the context of a marked response hands the old mark
-		// down again. It says nothing about this outcome.
-		var m *mark
-		if resp.Request != nil {
-			m = markOf(resp.Request.Context())
-		}
-		if m == nil || m == markOf(req.Context()) {
-			return false
-		}
-		// A final 421 has a mark if the Transport below has no other connection.
-		return m.history.Reason.isLimit() || m.history.Reason == ReasonFinal && resp.StatusCode == http.StatusMisdirectedRequest
-	}
-	e, ok := errors.AsType[interface {
-		error
-		GaveUp() bool
-	}](err)
-	return ok && e.GaveUp()
 }
 
 // commit reserves the things that a retry needs and that may be refused: first a retry of the
@@ -601,7 +572,7 @@ func (x *exchange) discard(d *decision) (left *http.Response) {
 		x.short = nil
 	}
 	keeps := x.places != nil && !x.segment && d.Alternate == ""
-	if d.renew || keeps {
+	if d.renews || keeps {
 		left = flight.KeepWithin(x.Ctx, x.resp, limit, &x.Sleeper)
 		if keeps {
 			x.places.first = &kept{left, d.Err, d.Status}
@@ -627,4 +598,27 @@ func (x *exchange) endWithoutBody(left *http.Response, d *decision, why error) (
 		return markResponse(left, x.Req, ReasonNotReplayable, x.report.history), nil
 	}
 	return nil, x.report.newError(ReasonNotReplayable, failed)
+}
+
+// deliverKept gives the caller the outcome of the request's own host, because that at hand is no
+// answer.
+func (x *exchange) deliverKept(k *kept, reason Reason) (*http.Response, error) {
+	flight.Discard(x.Ctx, x.resp)
+	switch {
+	case k.resp != nil:
+		return markResponse(k.resp, x.own.Req, reason, x.report.history), nil
+	case k.err == nil:
+		return nil, x.report.newError(reason, fmt.Errorf("transport: the response of the host itself has status %d", k.status))
+	}
+	return nil, x.report.newError(reason, k.err)
+}
+
+// runObserved makes an exchange whose traces have hooks.
+func (x *exchange) runObserved() (resp *http.Response, err error) {
+	bodied := false
+	x.requestStart()
+	defer func() { x.requestEnd(resp, err, bodied) }()
+	resp, err = x.makeAttempts()
+	bodied = x.observeBody(resp)
+	return resp, err
 }

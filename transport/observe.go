@@ -14,16 +14,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
-// traces returns the observers of a call: first that of the Transport, then that of the
-// request. Each may be nil.
-func (c *call) traces() [2]*Trace {
-	all := [2]*Trace{c.t.trace}
-	if c.options != nil {
-		all[1] = c.options.trace
-	}
-	return all
-}
-
 // asksAddress reports whether a Trace wants to know the address of each attempt.
 func (c *call) asksAddress() bool {
 	all := c.traces()
@@ -37,25 +27,6 @@ func (c *call) hearsAttempts() bool { return c.traces() != [2]*Trace{} || c.t.lo
 func (c *call) hasHooks() bool {
 	all := c.traces()
 	return all[0].hasHooks() || all[1].hasHooks()
-}
-
-// parentContext returns the context that the attempts begin with: the caller's, or the one
-// that RequestStart returned.
-func (c *call) parentContext() context.Context {
-	if c.spanned != nil {
-		return c.spanned
-	}
-	return c.Req.Context()
-}
-
-// runObserved makes an exchange whose traces have hooks.
-func (x *exchange) runObserved() (resp *http.Response, err error) {
-	bodied := false
-	x.requestStart()
-	defer func() { x.requestEnd(resp, err, bodied) }()
-	resp, err = x.makeAttempts()
-	bodied = x.observeBody(resp)
-	return resp, err
 }
 
 // requestStart calls the hooks RequestStart. If a hook panics, the request's body is
@@ -117,7 +88,7 @@ func (x *exchange) watchAttempt(a *attempt) {
 	a.watch.on, a.watch.traces = true, all
 	req, state := x.caller()
 	a.watch.about = AttemptStart{
-		Request: req, Host: visit.SafeName(state), Alternate: x.alternate(), Number: a.Number, Kind: a.timing.kind,
+		Request: req, Host: visit.SafeName(state), Alternate: x.alternateName(), Number: a.Number, Kind: a.timing.kind,
 		Offset: x.report.offset, Start: a.timing.start, Deadline: x.attemptDeadline(a.timing.start), Queued: a.timing.queued,
 	}
 }

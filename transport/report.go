@@ -75,14 +75,6 @@ func (r *report) eventOf(resp *http.Response, d *entry) Event {
 	}
 }
 
-// A lineKey says which log lines of a host are alike.
-type lineKey struct {
-	what   string
-	reason Reason
-	status int
-	kind   classify.Kind
-}
-
 // logLevelOf returns the level of an event's log line, and a word for what happened. Events with
 // an empty word are not logged. A success on the first attempt is such an event.
 func logLevelOf(d *entry) (slog.Level, string) {
@@ -228,17 +220,6 @@ func (r *report) lastOutcome() *Attempt {
 	return nil
 }
 
-// causeOfAttempt says in a few words what came of an attempt.
-func causeOfAttempt(a *Attempt, known ...string) string {
-	switch {
-	case a.Err != nil:
-		return causeOf(a.Err, known...)
-	case a.Status/100 == 2 && retryable(a.Verdict):
-		return strconv.Itoa(a.Status) + " with an error inside"
-	}
-	return strconv.Itoa(a.Status)
-}
-
 // logChange writes a line about a change of a host's state.
 func (t *Transport) logChange(h HostChange) {
 	level := slog.LevelWarn
@@ -253,7 +234,7 @@ func (t *Transport) logChange(h HostChange) {
 	all.Add(h.limit() != "", slog.String("limit", h.limit()))
 	all.Add(h.Scope != 0, slog.String("scope", strconv.FormatUint(h.Scope, 16)))
 	all.Add(h.Status != 0, slog.Int("status", h.Status))
-	all.Add(h.Err != nil, slog.String("error", h.cause()))
+	all.Add(h.Err != nil, slog.String("error", h.causeText()))
 	all.Add(h.Addr != "", slog.String("addr", h.Addr))
 	all.Add(h.Alternate != "", slog.String("alternate", h.Alternate))
 	all.Add(h.Fleet, slog.Bool("fleet", true))
@@ -299,4 +280,24 @@ func (r *report) resumed(attempt int, took time.Duration) {
 			slog.Duration("duration", took.Round(time.Millisecond)),
 		},
 	})
+}
+
+// Tells returns a function that tells the Trace and the log about a change. No lock is held
+// meanwhile, because a hook or a log handler may block, or send a request over the same
+// Transport. If the change came with a response, the request still has its slot of the gate.
+func (c *call) Tells(v visit.Change) func() {
+	h := HostChange{
+		Condition: Condition(v.Condition), Over: v.Over, Scope: v.Scope, Status: v.Status, Err: v.Err, Addr: v.Addr,
+		Fleet: v.Fleet, Since: v.Since, Until: v.Until, Waiting: v.Waiting, Refused: v.Refused, Room: v.Room, Lane: v.Lane, Alternate: v.To, open: v.Open,
+	}
+	h.Context, h.Host, h.url = c.parentContext(), c.HostName(), c.Req.URL.String()
+	h.Err, h.Time = withoutSecrets(h.Err, h.url), time.Now()
+	h.Since = cmp.Or(h.Since, h.Time)
+	t := c.t
+	return func() {
+		if t.hostChanged != nil {
+			t.hostChanged(h)
+		}
+		t.logChange(h)
+	}
 }

@@ -3,7 +3,6 @@
 package transport
 
 import (
-	"errors"
 	"strconv"
 	"strings"
 )
@@ -54,18 +53,6 @@ func (e *ResumeError) Temporary() bool { return isTemporary(e.Err) || isTemporar
 // did, neither a Transport around this Transport nor policy.Do starts again. After a
 // [ReasonMismatch] a new request for the whole body may make sense.
 func (e *ResumeError) GaveUp() bool { return e.Reason.isLimit() || e.Reason == ReasonNested }
-
-// isTimeout reports whether an error in the tree of err is a timeout.
-func isTimeout(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.As(err, &t) && t.Timeout()
-}
-
-// isTemporary reports whether an error in the tree of err is temporary.
-func isTemporary(err error) bool {
-	var t interface{ Temporary() bool }
-	return errors.As(err, &t) && t.Temporary()
-}
 
 // An IntegrityError ends a response's body in the place of io.EOF if the body is not
 // as the server announced it. The delivered bytes cannot be trusted. Only bodies that

@@ -4,6 +4,7 @@ package transport
 
 import (
 	"net/url"
+	"strconv"
 
 	"github.com/aplomb-go/aplomb/internal/redact"
 )
@@ -60,4 +61,15 @@ func ownURLs(err error, known []string) []string {
 		}
 	}
 	return known
+}
+
+// causeOfAttempt says in a few words what came of an attempt.
+func causeOfAttempt(a *Attempt, known ...string) string {
+	switch {
+	case a.Err != nil:
+		return causeOf(a.Err, known...)
+	case a.Status/100 == 2 && retryable(a.Verdict):
+		return strconv.Itoa(a.Status) + " with an error inside"
+	}
+	return strconv.Itoa(a.Status)
 }

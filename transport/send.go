@@ -70,7 +70,7 @@ func (x *exchange) send() {
 	case x.sent == 0:
 		kind = KindFirst
 	}
-	a := x.attempt(kind)
+	a := x.newAttempt(kind)
 	defer func() { // also if the base transport panics
 		a.timing.took = time.Since(a.timing.start)
 		a.way.Went(a.Lane, a.Link)
@@ -81,8 +81,8 @@ func (x *exchange) send() {
 	x.limits.Slot, x.limits.Refused = a.Slot, a.Refused
 }
 
-// attempt prepares the next attempt, whose outcome will be at hand.
-func (x *exchange) attempt(kind Kind) attempt {
+// newAttempt prepares the next attempt, whose outcome will be at hand.
+func (x *exchange) newAttempt(kind Kind) attempt {
 	proves := x.provesConnection() // may panic, and nothing is sent then
 	x.sent++
 	if x.places != nil {
@@ -92,7 +92,7 @@ func (x *exchange) attempt(kind Kind) attempt {
 	if x.sent == 1 && x.Rule.Policy.MaxElapsed > 0 {
 		x.start = now
 	}
-	a := attempt{Flight: x.flight(x.sent), trip: trip{number: x.series.sent}}
+	a := attempt{Flight: x.newFlight(x.sent), trip: trip{number: x.series.sent}}
 	a.timing = timing{kind: kind, start: now, queued: x.takeQueued()}
 	a.Ctx, a.Inside, a.Plain = x.parentContext(), x.inside, x.course.Plain
 	x.watchAttempt(&a)
@@ -107,8 +107,8 @@ func (x *exchange) attempt(kind Kind) attempt {
 	return a
 }
 
-// flight returns a flight of the call.
-func (c *call) flight(number int) flight.Flight {
+// newFlight returns a flight of the call.
+func (c *call) newFlight(number int) flight.Flight {
 	return flight.Flight{
 		Req: c.Req, Ctx: c.Ctx, Number: number, Home: c.Ground,
 		Timeouts: &c.Rule.Timeouts, Timed: c.Rule.Timed, Header: c.Rule.AttemptHeader,

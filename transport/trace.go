@@ -4,13 +4,10 @@ package transport
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
 // A Trace is a set of functions that observe requests. Each function may be nil. It
@@ -106,46 +103,6 @@ type Event struct {
 	// Limit is the limit of the host that withheld the attempt: "cooldown", "pacing",
 	// "rate", "gate" or "budget". It is empty if no limit of the host did.
 	Limit string
-}
-
-// String says in at most 120 characters what happened, and what follows. It has no secrets.
-func (e Event) String() string {
-	known := ""
-	if e.Request != nil && e.Request.URL != nil {
-		known = e.Request.URL.String()
-	}
-	why := causeOfAttempt(&e.Attempt, known)
-	if body, ok := errors.AsType[*ResumeError](e.Err); ok {
-		why = causeOf(body.Err, known)
-	}
-	return redact.Fit(e.Host, why, e.text)
-}
-
-// text is String for a host and a cause.
-func (e *Event) text(host, why string) string {
-	var b redact.Sentence
-	if e.Request != nil {
-		b.WriteString(method(e.Request) + " to ")
-	}
-	b.WriteString(host)
-	b.Add(e.Alternate != "", ", at %s", e.Alternate)
-	b.Add(e.Kind != KindNone, ", attempt %d", e.Number)
-	b.Add(e.Kind == KindHedge, ", a hedge")
-	b.Add(e.Kind == KindReconnect, ", a reconnect")
-	b.WriteString(": " + why)
-	took := redact.Rough(e.Duration)
-	b.Add(took > 0, " after %v", took)
-	b.Add(e.Offset > 0, " at byte %d of the body", e.Offset)
-	switch {
-	case e.Reason == ReasonRetry:
-		fmt.Fprintf(&b, ", retry after %v", redact.Rough(e.Wait))
-	case e.Reason == ReasonFinal && e.Err == nil:
-		b.WriteString(", the caller gets it")
-	default:
-		b.WriteString(", " + textOf(e.Reason))
-	}
-	b.Add(e.Limit != "", " (%s)", e.Limit)
-	return b.String()
 }
 
 // An Attempt records one send of a request by the base transport. It is part of an
@@ -426,3 +383,6 @@ func callBothEnds[A any](first, next func(context.Context, A)) func(context.Cont
 		next(ctx, a)
 	}
 }
+
+// fewAttempts is how many attempts of an exchange have room without a further allocation.
+const fewAttempts = 3

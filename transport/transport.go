@@ -3,10 +3,12 @@
 package transport
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
@@ -236,3 +238,13 @@ func (t *Transport) eachLanes(f func(*lane.Lanes)) {
 		}
 	})
 }
+
+// A lineKey says which log lines of a host are alike.
+type lineKey struct {
+	what   string
+	reason Reason
+	status int
+	kind   classify.Kind
+}
+
+var errNotMade = errors.New("transport: a zero Transport; make one with New or Default")
