@@ -141,6 +141,7 @@ func TestErrorOfACutTellsOfTheContext(t *testing.T) {
 				var n2 net.Error
 				if assert.ErrorAs(t, err, &n2) {
 					assert.Equal(t, passes, n2.Timeout())
+					//lint:ignore SA1019 callers of net.Error still ask
 					assert.Equal(t, passes, n2.Temporary())
 				}
 				assert.NoError(t, resp.Body.Close())

@@ -251,7 +251,7 @@ func TestAnOutageIsToldAmongOtherChanges(t *testing.T) {
 				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: h, Request: req}, nil
 			})})
 		for range 200 {
-			go fetch(t, tr, t.Context(), "http://h.test/")
+			go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
 			time.Sleep(300 * time.Millisecond)
 		}
 		time.Sleep(10 * time.Minute)
@@ -285,7 +285,7 @@ func TestAHostThatFlaps(t *testing.T) {
 			})})
 		for i := range 1200 {
 			down = i/40%2 == 0
-			go fetch(t, tr, t.Context(), "http://h.test/")
+			go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(10 * time.Minute)

@@ -129,7 +129,7 @@ func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.
 		if synctest.Wait(); a.Err() != nil {
 			t.Errorf("the time is over after %v", time.Since(began))
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if synctest.Wait(); phases[a.phase] != "late" {
 			t.Errorf("the phase is %v after %v, want late", phases[a.phase], time.Since(began))
 		}
