@@ -130,8 +130,6 @@ func (f *Fleet) look() {
 		files, home, err := openFolder(f.path)
 		if err != nil {
 			f.say("fleet: the folder was removed or swapped, and cannot be made anew", "path", f.path, "error", err)
-			_ = f.files.Close() // nobody else looks there, so the member is alone until it has a folder again
-			f.home = nil
 			return
 		}
 		_ = f.files.Close() // nothing of it is open
