@@ -275,16 +275,16 @@ func TestAHostThatFlaps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log journal
 		var seen changes
-		down := false
+		var down atomic.Bool
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, Logger: log.logger(), Trace: seen.trace(),
 			Base: rt(func(req *http.Request) (*http.Response, error) {
-				if down {
+				if down.Load() {
 					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 				}
 				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
 			})})
 		for i := range 1200 {
-			down = i/40%2 == 0
+			down.Store(i/40%2 == 0)
 			go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
 			time.Sleep(100 * time.Millisecond)
 		}

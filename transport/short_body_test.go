@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,9 +89,9 @@ func TestGetBodyThatBlocks(t *testing.T) {
 			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 			req.Body = oneShot("text")
 			req, wantErr, wantCause := end(req)
-			calls := 0
+			var calls atomic.Int32
 			req.GetBody = func() (io.ReadCloser, error) {
-				calls++
+				calls.Add(1)
 				time.Sleep(10 * time.Minute)
 				return late, nil
 			}
@@ -108,7 +109,7 @@ func TestGetBodyThatBlocks(t *testing.T) {
 			assert.Error(t, err)
 			time.Sleep(time.Hour)
 			assert.Equal(t, 1, base.attempts())
-			assert.Equal(t, 1, calls)
+			assert.EqualValues(t, 1, calls.Load())
 			assert.Equal(t, 1, late.closed())
 		})
 	}

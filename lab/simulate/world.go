@@ -185,7 +185,8 @@ func (w *world) arrive(req *http.Request) *attempt {
 // lane now; the lock is held.
 func (c *call) forgetUnsent(number int) {
 	c.attempts = slices.DeleteFunc(c.attempts, func(s *attempt) bool {
-		s.unsent = s.lane > 0 && s.conn == nil && s.err != nil && s.ended == c.world.now() && transport.AttemptNumber(s.req.Context()) == number
+		ended := s.err != nil && s.ended == c.world.now() // its other fields are written until then
+		s.unsent = ended && s.lane > 0 && s.conn == nil && transport.AttemptNumber(s.req.Context()) == number
 		return s.unsent
 	})
 }

@@ -422,3 +422,24 @@ func TestNoLockWhileALaneIsMade(t *testing.T) {
 	})
 	tr.Sweep(tr.now)
 }
+
+// An attempt that suspects the lane while another attempt makes the next waits for that one.
+func TestSuspicionWhileALaneIsMade(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		var l Lanes
+		silence := Suspicion{Silent: true}
+		l.Suspect(2, silence, func(int, bool) *Lane {
+			assert.Nil(t, l.Suspect(2, silence, nil))
+			to, _ := l.Next()
+			entry, ready := to.Enter(2)
+			assert.Equal(t, Wait, entry)
+			assert.NotNil(t, ready)
+			if fails {
+				return nil
+			}
+			return New(nil)
+		})
+		to, _ := l.Next()
+		assert.Equal(t, fails, to == l.First(), "the host stays if there can be no other lane")
+	}
+}

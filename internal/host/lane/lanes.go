@@ -33,18 +33,18 @@ type Lanes struct {
 	spare   atomic.Pointer[Lane] // nil: none
 	proto   atomic.Int32         // the major version of HTTP in the last response; 0: not known
 	leaving atomic.Bool          // the host moves to the spare as soon as that has a connection
+	pending atomic.Pointer[Lane] // stands for the lane that an Opener makes; nil: none does
 	sick    atomic.Int32         // responses in a row over the current lane that say that the server cannot
 
-	mu      sync.Mutex // guards the fields below, and all changes of those above
-	cause   any        // why the host is leaving
-	sickAt  netip.Addr // the server of the last such response
-	opening bool       // an Opener runs
-	opened  int
-	last    *Lane           // that was opened
-	at      instant.Instant // when it was
-	streak  int             // lanes in a row that have brought no good response
-	debt    instant.Instant // falls with time, and rises with each lane
-	bound   []*Lane         // lanes with a Room, as long as they may have connections
+	mu     sync.Mutex // guards the fields below, and all changes of those above
+	cause  any        // why the host is leaving
+	sickAt netip.Addr // the server of the last such response
+	opened int
+	last   *Lane           // that was opened
+	at     instant.Instant // when it was
+	streak int             // lanes in a row that have brought no good response
+	debt   instant.Instant // falls with time, and rises with each lane
+	bound  []*Lane         // lanes with a Room, as long as they may have connections
 }
 
 // An Opener makes a lane, or returns nil if there can be none. held is the number of
@@ -98,10 +98,12 @@ func (l *Lanes) TriesSpare() bool { return l.sick.Load() >= row }
 // Next returns the lane over which the next attempt should go. trial says that the host stays
 // there if the response is good.
 func (l *Lanes) Next() (to *Lane, trial bool) {
-	spare := l.spare.Load()
+	leaving, pending, spare := l.leaving.Load(), l.pending.Load(), l.spare.Load()
 	switch {
+	case leaving && pending != nil:
+		return pending, false // wait for the lane that is being made
 	case spare == nil:
-	case l.leaving.Load():
+	case leaving:
 		return spare, false
 	case l.TriesSpare():
 		return spare, true
@@ -230,15 +232,20 @@ func (l *Lanes) Suspect(now instant.Instant, s Suspicion, open Opener) (left *La
 		return used
 	case used != l.Current() || l.leaving.Load():
 		return nil // another attempt was first
+	case l.pending.Load() != nil:
+		l.cause = s.Cause
+		l.leaving.Store(true) // for the lane that another attempt makes
+		return nil
 	}
 	usable := spare != nil && !spare.doubted.Load()
 	if !usable || spare.IsOpen() && !spare.alive(s.Since) {
 		if may := l.may(now, s.Silent, used); !may && !usable {
 			return nil
 		} else if may {
-			switch to := l.open(now, true, open); {
+			to, old := l.open(now, true, open)
+			switch {
 			case to != nil:
-				left = l.replace(to)
+				left = old
 			case usable:
 			case used == &l.first: // stays, and is left only in so far as its idle connections are closed
 				return l.stale(now)
@@ -293,8 +300,8 @@ func (l *Lanes) Detour(now instant.Instant, used *Lane, d Detour, open Opener) (
 		return current, nil
 	}
 	if d.New && l.may(now, d.Urgent, used) {
-		if to = l.open(now, false, open); to != nil {
-			return to, l.replace(to)
+		if to, left = l.open(now, false, open); to != nil {
+			return to, left
 		}
 	}
 	if spare != nil && spare != used && (d.Doubted || !spare.doubted.Load()) {
@@ -317,27 +324,33 @@ func (l *Lanes) Beside(now instant.Instant, used *Lane, open Opener) (to, left *
 		return l.Current(), nil
 	}
 	if l.may(now, true, used) {
-		if to = l.open(now, false, open); to != nil {
-			return to, l.replace(to)
+		if to, left = l.open(now, false, open); to != nil {
+			return to, left
 		}
 	}
 	return spare, nil
 }
 
-// open opens a lane; the lock is held, but not while the lane is made.
-func (l *Lanes) open(now instant.Instant, moves bool, open Opener) (to *Lane) {
+// open makes a lane the spare, and returns it with the spare of before; the lock is held. The Opener runs
+// without the lock. Attempts that want to leave their lane meanwhile wait for the new one.
+func (l *Lanes) open(now instant.Instant, moves bool, open Opener) (to, left *Lane) {
 	held := l.held()
-	l.opening = true
+	pending := &Lane{Number: -1, seeking: make(chan struct{})}
+	l.pending.Store(pending)
+	defer func() { // also if the Opener panics
+		if to == nil && l.spare.Load() == nil {
+			l.leaving.Store(false)
+		}
+		l.pending.Store(nil)
+		close(pending.seeking)
+	}()
 	func() {
 		l.mu.Unlock()
-		defer func() {
-			l.mu.Lock()
-			l.opening = false
-		}()
+		defer l.mu.Lock()
 		to = open(held, moves)
 	}()
 	if to == nil {
-		return nil
+		return nil, nil
 	}
 	l.opened++
 	to.Number = l.opened
@@ -348,7 +361,7 @@ func (l *Lanes) open(now instant.Instant, moves bool, open Opener) (to *Lane) {
 	if to.Room > 0 {
 		l.bound = append(l.bound, to)
 	}
-	return to
+	return to, l.replace(to)
 }
 
 // held returns how many connections the lanes with a Room may have; the lock is held. A lane
@@ -385,7 +398,7 @@ func (l *Lanes) may(now instant.Instant, urgent bool, used *Lane) bool {
 		l.streak = 0
 	}
 	switch {
-	case l.opening || l.debt > now.Add((burst-1)*cost):
+	case l.pending.Load() != nil || l.debt > now.Add((burst-1)*cost):
 		return false
 	case l.streak > 0 && now < l.at.Add(min(gap<<min(l.streak-1, 10), most)):
 		return urgent && l.streak < int(used.Ways.Load())
