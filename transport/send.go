@@ -94,7 +94,7 @@ func (x *exchange) newAttempt(kind Kind) attempt {
 	}
 	a := attempt{Flight: x.newFlight(x.sent), trip: trip{number: x.series.sent}}
 	a.timing = timing{kind: kind, start: now, queued: x.takeQueued()}
-	a.Ctx, a.Inside, a.Plain = x.parentContext(), x.inside, x.course.Plain
+	a.Ctx, a.Inside, a.Plain = x.parentContext(), x.inside, x.course.Plain != nil
 	x.watchAttempt(&a)
 	a.way = x.road.NextWay(a.number > 1 && (x.road.HasLanes() || x.hearsAttempts()) || x.asksAddress() || proves)
 	a.Watched, a.Lane, a.Link = a.watch.on, a.way.Lane, a.way.Link
