@@ -5,6 +5,7 @@ package demo
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -30,7 +30,7 @@ type fault struct {
 	body   func() io.Reader           // nil: none
 	limit  time.Duration              // of the request's context; 0: none
 	late   time.Duration              // the server listens only from then on
-	steps  []testserver.Step          // what it does, request by request
+	steps  []step                     // what it does, request by request
 	plain  promise                    // of the plain client
 	aplomb promise                    // of ours
 	also   func(result) (note, error) // what else is promised of ours, and what to say of it
@@ -49,7 +49,7 @@ var faults = []fault{
 	{
 		name:   "503 twice, then 200",
 		method: http.MethodGet,
-		steps:  []testserver.Step{fail(503), fail(503), testserver.OK(done)},
+		steps:  []step{fail(503, ""), fail(503, ""), ok()},
 		plain:  promise{status: 503, arrivals: 1},
 		aplomb: promise{status: 200, arrivals: 3},
 		also:   attempts,
@@ -57,7 +57,7 @@ var faults = []fault{
 	{
 		name:   "429, Retry-After 1",
 		method: http.MethodGet,
-		steps:  []testserver.Step{fail(429).Header("Retry-After", "1"), testserver.OK(done)},
+		steps:  []step{fail(429, "1"), ok()},
 		plain:  promise{status: 429, arrivals: 1},
 		aplomb: promise{status: 200, arrivals: 2},
 		also:   notBefore(time.Second),
@@ -65,7 +65,7 @@ var faults = []fault{
 	{
 		name:   "connection reset",
 		method: http.MethodGet,
-		steps:  []testserver.Step{testserver.ResetBeforeHeaders(), testserver.OK(done)},
+		steps:  []step{{}, ok()},
 		plain:  promise{kind: classify.Reset, arrivals: 1},
 		aplomb: promise{status: 200, arrivals: 2},
 		also:   attempts,
@@ -74,7 +74,7 @@ var faults = []fault{
 		name:   "refused for 0.8 s",
 		method: http.MethodGet,
 		late:   800 * time.Millisecond,
-		steps:  []testserver.Step{testserver.OK(done)},
+		steps:  []step{ok()},
 		plain:  promise{kind: classify.Dial, arrivals: 0},
 		aplomb: promise{status: 200, arrivals: 1},
 		also:   attempts,
@@ -83,7 +83,7 @@ var faults = []fault{
 		name:   "PUT of 512 KiB, 502",
 		method: http.MethodPut,
 		body:   stream,
-		steps:  []testserver.Step{fail(502), testserver.OK(done)},
+		steps:  []step{fail(502, ""), ok()},
 		plain:  promise{status: 502, arrivals: 1},
 		aplomb: promise{status: 200, arrivals: 2},
 		also:   sameBodies,
@@ -92,7 +92,7 @@ var faults = []fault{
 		name:   "POST, 503",
 		method: http.MethodPost,
 		body:   func() io.Reader { return bytes.NewReader([]byte("pay 10")) },
-		steps:  []testserver.Step{fail(503), testserver.OK(done)},
+		steps:  []step{fail(503, ""), ok()},
 		plain:  promise{status: 503, arrivals: 1},
 		aplomb: promise{status: 503, arrivals: 1},
 		also:   because(transport.ReasonNotIdempotent),
@@ -101,14 +101,18 @@ var faults = []fault{
 		name:   "told 30 s, has 2 s",
 		method: http.MethodGet,
 		limit:  2 * time.Second,
-		steps:  []testserver.Step{fail(503).Header("Retry-After", "30"), testserver.OK(done)},
+		steps:  []step{fail(503, "30"), ok()},
 		plain:  promise{status: 503, arrivals: 1},
 		aplomb: promise{status: 503, arrivals: 1},
 		also:   because(transport.ReasonDeadline),
 	},
 }
 
-func fail(status int) testserver.Step { return testserver.Status(status).Body(sorry) }
+func ok() step { return step{status: http.StatusOK, body: done} }
+
+func fail(status int, retryAfter string) step {
+	return step{status: status, retryAfter: retryAfter, body: sorry}
+}
 
 // stream returns a body that can be read only once. net/http cannot make it
 // anew, and it cannot seek. Its bytes are random and always the same.
@@ -122,7 +126,7 @@ func attempts(r result) (note, error) {
 // notBefore checks at the server that no request came back earlier than told.
 func notBefore(wait time.Duration) func(result) (note, error) {
 	return func(r result) (note, error) {
-		gap := r.arrivals[1].Time.Sub(r.arrivals[0].Time)
+		gap := r.arrivals[1].time.Sub(r.arrivals[0].time)
 		if gap < wait {
 			return "", fmt.Errorf("came back after %v, told to wait %v", gap, wait)
 		}
@@ -137,9 +141,9 @@ func sameBodies(r result) (note, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, a := range r.arrivals {
-		if !a.BodyWhole || a.BodySHA256 != testserver.Hash(sent) {
-			return "", fmt.Errorf("request %d arrived with %d bytes of another hash", a.N, a.BodyLength)
+	for i, a := range r.arrivals {
+		if !a.whole || a.hash != sha256.Sum256(sent) {
+			return "", fmt.Errorf("request %d arrived with %d bytes of another hash", i+1, a.length)
 		}
 	}
 	return "same body twice", nil
@@ -169,16 +173,16 @@ type result struct {
 	story    string // as transport.Explain tells it
 	took     time.Duration
 	events   []transport.Event // none from the plain client
-	arrivals []testserver.Arrival
+	arrivals []arrival
 }
 
 // meet starts a server with the fault and sends the request to it.
 func (f *fault) meet(ctx context.Context, client *http.Client, tell func(transport.Event)) (r result) {
-	server, err := testserver.New(testserver.Config{ListenAfter: f.late}, f.steps...)
+	server, err := newServer(f.late, f.steps)
 	if err != nil {
 		return result{err: err}
 	}
-	defer server.Close()
+	defer server.close()
 
 	// Events come in the request's own goroutine, so r needs no lock.
 	ctx = transport.WithTrace(ctx, &transport.Trace{Event: func(e transport.Event) {
@@ -191,9 +195,9 @@ func (f *fault) meet(ctx context.Context, client *http.Client, tell func(transpo
 		defer cancel()
 	}
 	start := time.Now()
-	r.status, r.body, r.story, r.err = f.send(ctx, client, server.URL)
+	r.status, r.body, r.story, r.err = f.send(ctx, client, server.url)
 	r.took = time.Since(start)
-	r.arrivals = server.Log()
+	r.arrivals = server.log()
 	return r
 }
 

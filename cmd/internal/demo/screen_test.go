@@ -11,14 +11,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
 // TestTableFitsATerminal: the table is at most 80 columns wide, however long the texts.
 func TestTableFitsATerminal(t *testing.T) {
 	bad := &result{err: errors.New(strings.Repeat("an unexpected error ", 10)),
-		took: 18 * time.Second, arrivals: make([]testserver.Arrival, 6)}
+		took: 18 * time.Second, arrivals: make([]arrival, 6)}
 	var rows []*row
 	for i := range faults {
 		rows = append(rows, &row{fault: &faults[i]}, &row{fault: &faults[i], plain: bad, aplomb: bad})
