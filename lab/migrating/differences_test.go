@@ -3,6 +3,8 @@
 package migrating
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -38,29 +40,58 @@ func aplomb(rule policy.Rule, set func(*http.Client)) func(*testing.T, http.Roun
 	})
 }
 
-// An ErrorHandler and the RoundTripper in its place make the same errors.
+// An ErrorHandler and a CheckRetry with an error of its own, and the RoundTripper in their
+// place, make the same errors. The RoundTripper sees every reason to give up.
 func TestHandler(t *testing.T) {
-	for name, plan := range map[string]faults.Plan{
-		"responses": faults.Always(faults.Status(503)),
-		"errors":    faults.Always(faults.Refuse()),
+	before := retryable(func(c *retryablehttp.Client) { c.ErrorHandler, c.CheckRetry = handlerBefore, checkBefore })
+	after := func(rule policy.Rule) func(*testing.T, http.RoundTripper) program {
+		rule.Classify = isClosed
+		return aplomb(rule.Or(policy.Rule{Attempts: 5}), func(c *http.Client) { c.Transport = handled{c.Transport} })
+	}
+	down := faults.Always(faults.Status(503))
+	for _, row := range []struct {
+		name     string
+		build    func(*testing.T, http.RoundTripper) program
+		plan     faults.Plan
+		method   string
+		deadline time.Duration
+		attempts int
+		text     string // in the error; "": there is none
+		closed   bool
+	}{
+		{"before: closed", before, faults.Always(faults.Status(503, "X-Shop", "closed")), "GET", 0, 1, "the shop is closed", true},
+		{"before: responses", before, down, "GET", 0, 5, "no order after 5 attempts: 503", false},
+		{"before: errors", before, faults.Always(faults.Refuse()), "GET", 0, 5, "no order after 5 attempts: Get", false},
+		{"before: not found", before, faults.Always(faults.Status(404)), "GET", 0, 1, "", false},
+		{"closed", after(policy.Rule{}), faults.Always(faults.Status(503, "X-Shop", "closed")), "GET", 0, 1, "the shop is closed", true},
+		{"closed later", after(policy.Rule{}), faults.Script(faults.Status(503), faults.Status(503, "X-Shop", "closed")), "GET", 0, 2, "the shop is closed", true},
+		{"attempts", after(policy.Rule{}), down, "GET", 0, 5, "no order after 5 attempts: 503 Service Unavailable, attempts", false},
+		{"errors", after(policy.Rule{}), faults.Always(faults.Refuse()), "GET", 0, 5, "no order: ", false},
+		{"budget", after(policy.Rule{Budget: policy.Budget{Burst: 1, PerSecond: policy.Off}}), down, "GET", 0, 2, "after 2 attempts: 503 Service Unavailable, budget", false},
+		{"deadline", after(policy.Rule{}), faults.Always(faults.Status(503).RetryAfter(10 * time.Second)), "GET", 5 * time.Second, 1, "after 1 attempts: 503 Service Unavailable, deadline", false},
+		{"long wait", after(policy.Rule{}), faults.Always(faults.Status(429).RetryAfter(time.Hour)), "GET", 0, 1, "429 Too Many Requests, max_retry_after", false},
+		{"time in all", after(policy.Rule{MaxElapsed: 500 * time.Millisecond}), down, "GET", 0, 1, "503 Service Unavailable, max_elapsed", false},
+		{"POST", after(policy.Rule{}), down, "POST", 0, 1, "503 Service Unavailable, not_idempotent", false},
+		{"not found", after(policy.Rule{}), faults.Always(faults.Status(404)), "GET", 0, 1, "", false},
+		{"success", after(policy.Rule{}), faults.Script(faults.Status(503), faults.Status(200)), "GET", 0, 2, "", false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			var texts []string
-			for _, build := range []func(*testing.T, http.RoundTripper) program{
-				retryable(func(c *retryablehttp.Client) { c.ErrorHandler = handlerBefore }),
-				aplomb(policy.Rule{Attempts: 5}, func(c *http.Client) { c.Transport = handled{c.Transport} }),
-			} {
-				measure(t, build, plan, func(t *testing.T, send program, server *faults.Transport) {
-					r := send(t.Context(), http.MethodGet, url, nil)
-					if r.err == nil || len(server.Records()) != 5 {
-						t.Fatalf("%d attempts, %+v", len(server.Records()), r)
-					}
-					texts = append(texts, r.err.Error())
-				})
-			}
-			for _, text := range texts {
-				assert.Contains(t, text, "the shop is down after 5 attempts: ")
-			}
+		t.Run(row.name, func(t *testing.T) {
+			measure(t, row.build, row.plan, func(t *testing.T, send program, server *faults.Transport) {
+				ctx := t.Context()
+				if row.deadline > 0 {
+					c, cancel := context.WithTimeout(ctx, row.deadline)
+					defer cancel()
+					ctx = c
+				}
+				r := send(ctx, row.method, url, nil)
+				assert.Len(t, server.Records(), row.attempts)
+				assert.Equal(t, row.closed, errors.Is(r.err, errClosed))
+				if row.text == "" {
+					assert.NoError(t, r.err)
+					return
+				}
+				assert.ErrorContains(t, r.err, row.text)
+			})
 		})
 	}
 }
