@@ -1,5 +1,5 @@
 // The experiments about connections and addresses behind the table of features in
-// docs/compare.md.
+// README.md.
 
 package main
 

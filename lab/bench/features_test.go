@@ -1,4 +1,4 @@
-// The table of features in docs/compare.md.
+// The table of features in README.md.
 
 package main
 
@@ -23,11 +23,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write the tables of features to docs/compare.md")
+var update = flag.Bool("update", false, "write the tables of features to README.md")
 
 const (
 	root       = "../.."
-	comparison = root + "/docs/compare.md"
+	comparison = "README.md"
 )
 
 // A feature is a row of the table.
@@ -170,7 +170,7 @@ func (f *feature) setup(l *library) *library {
 	return &told
 }
 
-// TestFeatures: docs/compare.md has the table of features and what is behind it. Behind
+// TestFeatures: README.md has the table of features and what is behind it. Behind
 // each yes of aplomb's is a test or an example that exists. Behind the cells of the
 // others is an experiment, or a name that they export, or that they export no such name.
 func TestFeatures(t *testing.T) {
@@ -202,13 +202,13 @@ func TestFeatures(t *testing.T) {
 	got := text
 	for name, table := range map[string]string{"features": rows.String(), "behind the features": behind.String()} {
 		marked := regexp.MustCompile("<!-- " + name + " -->\n(\\|[^\n]*\n)*")
-		assert.True(t, marked.Match(text), "docs/compare.md lacks <!-- %s -->", name)
+		assert.True(t, marked.Match(text), "README.md lacks <!-- %s -->", name)
 		got = marked.ReplaceAllLiteral(got, []byte("<!-- "+name+" -->\n"+table))
 	}
 	if *update {
 		require.NoError(t, os.WriteFile(comparison, got, 0o666))
 	} else if !bytes.Equal(got, text) {
-		t.Errorf("docs/compare.md differs; go -C lab/bench test . -run Features -update writes it")
+		t.Errorf("README.md differs; go -C lab/bench test . -run Features -update writes it")
 	}
 }
 
@@ -261,9 +261,9 @@ func links(shown []string) string {
 	var list []string
 	for _, what := range shown {
 		if dir, test, ok := strings.Cut(what, "."); ok {
-			list = append(list, fmt.Sprintf("`%s` in [%s](../%s)", test, dir, dir))
+			list = append(list, fmt.Sprintf("`%s` in [%s](../../%s)", test, dir, dir))
 		} else {
-			list = append(list, fmt.Sprintf("[%s](../%s)", what, what))
+			list = append(list, fmt.Sprintf("[%s](../../%s)", what, what))
 		}
 	}
 	return strings.Join(list, ", ")

@@ -27,7 +27,7 @@
 //   - Traffic. Real requests go over loopback to a server in this process, which
 //     counts what arrives. Time figures are medians over rounds in random order.
 //   - Behaviour. Each fact is one request, or a few, that meet a server with a
-//     fault. docs/compare.md has these facts.
+//     fault. README.md has these facts.
 //
 // Time figures are only shown. The tests assert that each client really retries,
 // by counting attempts at a server, and that each question is answered for each

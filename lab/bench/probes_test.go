@@ -1,4 +1,4 @@
-// The experiments behind the table of features in docs/compare.md.
+// The experiments behind the table of features in README.md.
 
 package main
 

@@ -1,4 +1,4 @@
-// How the clients are told to have a feature of docs/compare.md.
+// How the clients are told to have a feature of README.md.
 
 package main
 
