@@ -18,7 +18,7 @@ RACE ?=
 # Every module of the repository: the root first.
 MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod))
 
-# The modules that get a tag. docs/releasing.md says why the others do not.
+# The modules that get a tag. tools/release/README.md says why the others do not.
 RELEASED := . otel fleet cmd
 
 # The directories that make test tests, and those that make test-rest tests. make e2e tests
