@@ -74,7 +74,8 @@
 //	    +hget +hset +hdel +hlen +hgetall
 //	    +zadd +zrem +zremrangebyscore +zcard
 //
-// The document docs/fleet.md has measured figures, and says when a fleet is needed.
+// The document docs/fleet.md says when a fleet is needed. lab/fleet/README.md has measured
+// figures.
 //
 // The files, in the order in which news meets them:
 //

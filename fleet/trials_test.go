@@ -26,7 +26,7 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// The section "When Redis forgets or lies" of docs/fleet.md has the figures that these
+// The section "When Redis forgets" of lab/fleet/README.md has the figures that these
 // trials log:
 //
 //	APLOMB_SOAK=1 go -C fleet test -run Trial -v
