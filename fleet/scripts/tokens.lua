@@ -5,6 +5,7 @@
 -- Returns {tokens, microseconds until the first, microseconds until the next question}.
 local silence, spent, due, deadline = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 if deadline and now > deadline then return {-1, '0', '0'} end
+if nextone and debt > 0 then debt = math.max(0, debt - math.max(0, now - nextone - full)) end
 local gap = silence
 if nextone then gap = math.min(gap, now - asked) end
 if due then nextone = math.max(nextone or -math.huge, now + math.min(due, limit)) end

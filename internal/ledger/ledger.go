@@ -242,9 +242,13 @@ type Absence struct {
 //     once, for this member and for those that come back later. So the bucket is as full as
 //     before.
 //   - Other tokens are taken from those that were saved, and then from those to come, at most
-//     as far ahead as a token may be.
+//     as far ahead as a token may be. What is still owed then is paid by the tokens for which a
+//     full bucket has no room.
 func (t *Tokens) Repay(now instant.Instant, perSecond float64, burst int, a Absence) {
 	every := interval(perSecond)
+	if t.used && t.debt > 0 {
+		t.debt = max(0, t.debt-max(0, now.Sub(t.next)-saved(every, burst)))
+	}
 	gap := a.Silence
 	if t.used {
 		gap = min(gap, now.Sub(t.asked))

@@ -165,6 +165,25 @@ func TestRepay(t *testing.T) {
 	}
 }
 
+// Tokens for which a full bucket has no room pay for what is owed.
+func TestRepayInAPause(t *testing.T) {
+	const perSecond, burst, full = 10, 5, -400 * time.Millisecond // the first token of a full bucket
+	begin := instant.At(2 * MaxWait)
+	for pause, want := range map[time.Duration]time.Duration{time.Hour: full, 1200 * time.Millisecond: full + 300*time.Millisecond} {
+		var b Tokens
+		ask := func(now instant.Instant, spent float64) (first time.Duration) {
+			b.Repay(now, perSecond, burst, Absence{Spent: spent})
+			_, at, _, _ := b.Take(now, perSecond, burst, 1)
+			return at.Sub(now)
+		}
+		ask(begin, 100)
+		ask(begin, 100) // the bucket is as far ahead as it may be
+		require.Equal(t, 500*time.Millisecond, b.debt)
+		require.Equal(t, begin.Add(600*time.Millisecond), b.next)
+		assert.Equal(t, want, ask(begin.Add(pause), 0), pause)
+	}
+}
+
 // If nobody was answered, the parts of all members were the rate. So the bucket is as full as
 // before, and the members pay only for what they sent when others got tokens again.
 func TestRepayAfterAnInterruption(t *testing.T) {
