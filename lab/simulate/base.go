@@ -35,6 +35,7 @@ type attempt struct {
 	id      int      // in the story
 	number  int      // of its call, from 1
 	lane    int      // 0: the base transport itself
+	hedge   bool     // it began beside an earlier attempt of its call
 	unsent  bool     // it found no connection, and went over another lane
 	script  *script
 	req     *http.Request

@@ -54,7 +54,7 @@ func (w *world) checkArrival(s *attempt) {
 	}
 	// In a pair, the outer Transport may start a retry in time that then waits
 	// in the inner Transport.
-	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedges() && s.began-c.attempts[0].began > limit+1+s.host.mayWait() { // the timer may wait until the time is over
+	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedge && s.began-c.attempts[0].began > limit+1+s.host.mayWait() { // the timer may wait until the time is over
 		w.complain(Futile, c, "a retry %v after the first attempt; the rule allows %v", s.began-c.attempts[0].began, limit)
 	}
 }
@@ -79,17 +79,6 @@ func (s *attempt) besides(other *attempt) bool {
 		wait = 0
 	}
 	return s.began >= other.ended && s.began <= other.ended+wait && s.number == 2
-}
-
-// hedges reports whether the attempt runs beside an earlier attempt; the lock
-// is held.
-func (s *attempt) hedges() bool {
-	for _, earlier := range s.call.attempts[:s.number-1] {
-		if earlier.ended >= s.began {
-			return true
-		}
-	}
-	return false
 }
 
 // mustWait returns for how long after the attempt's response no other attempt

@@ -97,6 +97,8 @@ var keptFleets = []keptSeed{
 	{1079260, "the oracle did not know that a member may hear late of the success of another"},
 	{1002791, "the oracle did not know that a hold which was made up may have no bound"},
 	{1093296, "a size of the fleet that was not true put the end of a hold off for hours"},
+	{9008929, "the fleet took tokens from a full bucket for a debt of two hours before"},
+	{8005213, "the same"},
 }
 
 // keptAlternates are stories of alternates and costs.
@@ -115,6 +117,7 @@ var keptAlternates = []keptSeed{
 	{47712, "the oracle did not know that a request may wait elsewhere and come back"},
 	{3011686, "a Transport around another fetched a response again that it read ahead, after the inner one had given up"},
 	{6005025, "the same"},
+	{8001583, "the oracle took a hedge that found no connection on a new lane, and went over another, for a retry"},
 	{3037136, "a retry started after MaxElapsed, because the lane of the next attempt was refreshed after the limits"},
 }
 

@@ -148,9 +148,9 @@ func (w *world) arrive(req *http.Request) *attempt {
 		w.complain(Request, c, "an attempt at %s, which nobody named", req.URL.Host)
 		return nil
 	}
-	c.forgetUnsent(transport.AttemptNumber(req.Context()))
+	hedge := c.forgetUnsent(transport.AttemptNumber(req.Context())) || c.anyAttempt(func(s *attempt) bool { return s.ended >= w.now() })
 	s := &attempt{
-		world: w, call: c, host: h, id: len(w.attempts), number: len(c.attempts) + 1,
+		world: w, call: c, host: h, id: len(w.attempts), number: len(c.attempts) + 1, hedge: hedge,
 		req: req, rng: req.Header.Get("Range"), began: w.now(), ended: never, cut: never,
 	}
 	mood, until := h.moodAt(s.began)
@@ -182,13 +182,15 @@ func (w *world) arrive(req *http.Request) *attempt {
 }
 
 // forgetUnsent forgets an attempt that found no connection on a new lane, and goes over another
-// lane now; the lock is held.
-func (c *call) forgetUnsent(number int) {
+// lane now. It reports whether that is a hedge; the lock is held.
+func (c *call) forgetUnsent(number int) (hedge bool) {
 	c.attempts = slices.DeleteFunc(c.attempts, func(s *attempt) bool {
 		ended := s.err != nil && s.ended == c.world.now() // its other fields are written until then
 		s.unsent = ended && s.lane > 0 && s.conn == nil && transport.AttemptNumber(s.req.Context()) == number
+		hedge = hedge || s.unsent && s.hedge
 		return s.unsent
 	})
+	return hedge
 }
 
 // moodAt returns the host's mood and when it ends. After the last phase the
