@@ -132,8 +132,8 @@ type Rule struct {
 	// Cooldown shares the waits that servers ask for. After a 429 or a 503 that
 	// names a wait, all requests of the same Scope wait, not only the request that
 	// was refused. The same holds for another 4xx that names a wait, if Classify
-	// lets it be retried. A 408, 409, 421 or 425 is about one request or its
-	// connection, so only that request waits. Default On.
+	// lets it be retried. A 408, 409, 413, 421 or 425 is about one request or
+	// its connection, so only that request waits. Default On.
 	//
 	// A wait is at most RetryAfter.Max for one response. If the server asks for more
 	// and RetryAfter.Beyond is BeyondStop, requests of the scope fail at once with
@@ -142,7 +142,6 @@ type Rule struct {
 	// A success can end the wait early, if most responses of the scope are successes
 	// or if the refusal was a 503. Up to two requests are sent during a wait to find
 	// out. After the wait, jitter and a ramp spread the requests that waited.
-	// docs/limits.md has the rules.
 	Cooldown Switch
 
 	// Scope returns a name for the requests to a host that share a quota or a wait,

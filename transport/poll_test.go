@@ -54,7 +54,7 @@ func (c *crowd) call(t *testing.T) {
 	}
 }
 
-// TestPollersOfADeadHost has the figures of docs/limits.md about callers that ask again as
+// TestPollersOfADeadHost has the figures of lab/figures.md about callers that ask again as
 // soon as a call has failed. The budget ends most calls of many pollers at once. They still
 // send less than four requests per second each, because the rest of their time goes into
 // the waits of the retries that the budget allows.

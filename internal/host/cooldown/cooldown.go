@@ -24,8 +24,60 @@ const sweepEvery = time.Second
 // §4) holds every request of its scope, not only its own. A scope is the
 // requests that share credentials, or the same value of the rule's Scope.
 //
-// The section "Cooldown" of docs/limits.md has the rules: when a hold ends early, when it
-// is doubted, which probes go, and how held requests return.
+// The return:
+//
+//   - Held requests come back in a ramp, in the order in which they came. A single request goes
+//     first, and each response lets two more go. That doubles them per round trip, as in a slow
+//     start (RFC 5681 §3.1). At least every 100 ms a request goes, so that a slow first request
+//     does not hold up the others. 10 s after the hold the ramp is over.
+//   - A jitter of at most 1 s spreads the return of processes that were told the same time. In a
+//     fleet it is 20 ms for each member, if that is more, and never longer than the wait or the
+//     longest hold. It takes at most half of the time to a request's deadline. If a request comes
+//     for the first time after the time that the server named, it goes at once.
+//
+// When a hold ends early:
+//
+//   - A hold only ever gets longer, except that a success can end it.
+//   - A success that arrives after a 503 ends the hold of that 503, whenever its request was
+//     sent, because the 503 was about one request. A server that sheds load serves many requests
+//     and refuses some. Nothing is sent during a hold, so if only requests that were sent later
+//     counted, each refusal would hold the whole scope. The request that got the 503 still waits
+//     as long as it was told.
+//   - The hold of a 429 ends early only if the refusals are not in a row. In a fleet the other
+//     members then come back one after the other, 20 ms apart on average and within 5 s.
+//
+// Scattered refusals. Some servers refuse requests at random, although no quota is used up. A
+// single refusal among many successes says little:
+//
+//   - Each success adds 1 to a count, the doubt, up to 12, and each refusal takes 2 away. A scope
+//     that had no hold lately begins with the requests that the host served since the last
+//     refusal. While the count is at least 2, the success of a request that was sent later than
+//     the refused requests ends the hold.
+//   - The requests in flight have as much time for their responses as the refused request had, or
+//     100 ms if that is not known. Then the first request in the queue is sent as a probe. If the
+//     probe is refused and the count is still at least 2, or if it has no response after a second,
+//     a second probe follows. There are two probes at most in a run of holds. So a quota that
+//     really is used up sees at most two requests too many. While a success may still end a hold,
+//     no request is refused because of the hold.
+//
+// What only a fleet was told. A hold that another process was told may be about that process:
+//
+//   - A process with successes of its own halves its count, to 2 at least, and sends one probe, at
+//     a random time. Few processes are early, so the first can tell the others what it got. The
+//     time is 0.1 s after the news at the soonest and 0.5 s at the latest, up to 20 processes. In
+//     a large fleet the latest is 5 s later, but at most half of the hold.
+//   - If the probe is refused, the others wait for four times as long as the hold has lasted. If
+//     it succeeds, all go on, and do not believe the fleet in this again for 10 s. The 10 s begin
+//     anew when the fleet speaks of a hold again and a request of the process succeeds all the
+//     same. A process that was refused itself, as others were, sends no probe before it hears of
+//     a success.
+//   - Such a hold refuses no request. It takes at most three quarters of the time to a request's
+//     deadline, together with the ramp behind it. If the hold alone would take more, the request
+//     goes after half of that time.
+//
+// At most 256 scopes are kept for each host. If there are more, a hold for which nobody waits
+// makes room: one that is over, else one that a fleet brought, else the one that ends first. If
+// requests wait for all of them, the new hold is not kept. So scopes never hold each other.
 //
 // The zero Cooldown is ready. All methods are safe for concurrent use.
 type Cooldown struct {
