@@ -28,8 +28,7 @@ const maxAlternates = 8
 //
 // The limits are those of the host that an attempt goes to, so its rule counts for Rate,
 // Budget, Cooldown, Scope, Pacing, Gate, Lanes, Hedge.Percentile and for the longest hold.
-// Everything else is as the rule with the Alternates says. docs/alternates.md has the
-// details.
+// Everything else is as the rule with the Alternates says. docs/network.md says more.
 //
 // The rule of a host may have Alternates, and so may that of its paths or of a single request.
 // Neither the rule of all hosts nor that of a pattern with a wildcard may, because other hosts

@@ -55,7 +55,7 @@
 // is a copy of an *http.Transport or comes from Config.Lane. The host moves when that has a
 // connection, and what is under way goes on. A retry after a 421, 502, 503 or 504, a retry to
 // a name with several addresses, and a hedge over HTTP/2 take another lane, too, and the host
-// moves if it does better there. docs/connections.md has the rules.
+// moves if it does better there. docs/network.md has the rules.
 //
 // # Alternates
 //
@@ -64,7 +64,7 @@
 // until one of the requests that try the host succeeds. Each endpoint has its own limits,
 // and the first attempt of a request at an endpoint counts there as a request. A request
 // with a credential or a validator stays at its host unless the rule says otherwise.
-// docs/alternates.md has the rules.
+// docs/network.md has the rules.
 //
 // # Many processes
 //

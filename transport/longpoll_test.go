@@ -17,7 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// The section on streams and long polls in docs/bodies.md says what these tests show.
+// The section on streams and long polls in docs/network.md says what these tests show.
 
 // poll is the response to a long poll, which comes after 55 s.
 var poll = faults.Status(200).Body("news").Delay(55 * time.Second)

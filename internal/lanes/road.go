@@ -1,6 +1,25 @@
 // Package lanes has the pools of connections of a Transport, and the road of a request: which
 // lane its next attempt takes, and what an outcome says about the lane. It never changes the
 // base transport of the user.
+//
+// A new lane has no connection yet. One attempt seeks it, and the others wait. All of them wait
+// for a quarter of the time to their deadline, and for 1 s at most. If there is no connection by
+// then, or if the dial fails, nothing was sent. The same attempt then goes over the lane that the
+// host has, even if it is a POST. The dial goes on, and further attempts try the new lane after
+// 1 s, 2 s, 4 s and so on up to 1 min, or when the dial has ended. A response over the old lane
+// ends that.
+//
+// A lane that is left is not closed. Its idle connections are closed a moment later. If the lane is
+// the base, these are the idle connections of other hosts, too, because net/http cannot close those
+// of one host alone. If more hosts have lanes than the base's MaxIdleConns, the lanes that were used
+// longest ago close their idle connections.
+//
+// All lanes of a host keep to the base's MaxConnsPerHost. Nobody can count the connections of the
+// base. So with a MaxConnsPerHost a host gets a new lane only if it leaves the old one, which counts
+// as one connection over HTTP/2, and over HTTP/1.1 as one for each request in flight. Bodies that
+// are still being read are not counted. If a base has one lane and a host would need another, the
+// idle connections of an *http.Transport are closed before the next attempt. That heals a dead
+// connection as soon as no other stream is under way on it.
 package lanes
 
 import (

@@ -24,6 +24,10 @@ import (
 //	nothing came over the spare for 2 s           Sweep closes its idle connections
 //	nothing came over a lane for 90 s             Sweep gives it up, and the host returns to the first
 //
+// A 5xx may come from a healthy server. So the host moves after 8 in a row whose retries got a good
+// response over the other lane, or after 3 if that came from another address of the name. A hedge
+// moves the host only if nothing came over the first lane meanwhile.
+//
 // A lane that is left is not closed, and the attempts under way on it go on. But a new lane
 // costs a handshake, so their number is limited (see may). The zero Lanes is ready. Lanes is
 // safe for concurrent use.
