@@ -21,10 +21,11 @@ MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod))
 # The modules that get a tag. tools/release/README.md says why the others do not.
 RELEASED := . otel fleet cmd
 
-# The directories that make test tests, and those that make test-rest tests. make e2e tests
-# the rest of e2e.
+# The directories that make test tests, and those that make test-rest tests. make clients and
+# make e2e test the others.
+SDKS   := clients e2e
 TESTED := $(RELEASED) lab/simulate
-REST   := $(filter-out e2e lab $(RELEASED),$(MODULES)) e2e/http3 $(filter-out lab/simulate,$(patsubst %/,%,$(wildcard lab/*/)))
+REST   := $(filter-out $(SDKS) lab $(RELEASED),$(MODULES)) e2e/http3 $(filter-out lab/simulate,$(patsubst %/,%,$(wildcard lab/*/)))
 
 # TIDY runs go mod tidy in all MODULES, with the flags $(1). It does not read cmd/go.work, so
 # for cmd it gets copies of go.mod and go.sum in which the root is replaced.
@@ -47,7 +48,7 @@ API    := $(PUBLIC) $(filter-out . cmd,$(RELEASED)) fleet/dir
 SYSTEMS := windows/amd64 darwin/arm64 js/wasm
 BUILDS  := freebsd/amd64 openbsd/amd64 netbsd/amd64
 
-.PHONY: help demo fleet test test-rest lint tidy api cross bench compare fuzz simulate soak uploads e2e examples browser redis storm storm-fleet version release-check ci
+.PHONY: help demo fleet test test-rest lint tidy api cross bench compare fuzz simulate soak uploads clients e2e examples browser redis storm storm-fleet version release-check ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -65,8 +66,7 @@ test: ## the tests of the released modules and 50 random stories, in random orde
 test-rest: ## the tests of the experiments, the comparisons, the larger examples and the tools
 	@$(call TEST,$(REST))
 
-# The linters read the source of each dependency. For e2e these are the SDKs, so it gets
-# go vet alone.
+# The linters read the source of each dependency. The modules SDKS get go vet alone.
 lint: bin/staticcheck bin/errcheck ## gofmt, go vet, staticcheck, errcheck, go mod tidy, the exported API and its documentation
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:" $$out; exit 1; }
 	@! $(GO) list -deps $(addprefix ./,$(PUBLIC)) | grep '^golang.org/x/net\|testify' || { echo "users would compile these packages, which are only for tests"; exit 1; }
@@ -74,7 +74,7 @@ lint: bin/staticcheck bin/errcheck ## gofmt, go vet, staticcheck, errcheck, go m
 	@$(GO) -C tools run ./pkgdoc $(addprefix ../,$(API) cmd/aplomb)
 	@$(call TIDY,-diff)
 	@for m in $(MODULES); do $(GO) -C $$m vet ./... || exit 1; done
-	@for m in $(filter-out e2e,$(MODULES)); do (cd $$m && $(CURDIR)/bin/staticcheck ./... && $(CURDIR)/bin/errcheck -exclude $(CURDIR)/tools/errcheck.txt ./...) || exit 1; done
+	@for m in $(filter-out $(SDKS),$(MODULES)); do (cd $$m && $(CURDIR)/bin/staticcheck ./... && $(CURDIR)/bin/errcheck -exclude $(CURDIR)/tools/errcheck.txt ./...) || exit 1; done
 
 tidy: ## go mod tidy in every module
 	@$(call TIDY) && cp bin/cmd.sum cmd/go.sum && $(GO) mod edit -dropreplace $$($(GO) list -m) bin/cmd.mod && cp bin/cmd.mod cmd/go.mod
@@ -111,6 +111,9 @@ uploads: ## 8 MiB from bodies that share one reader, UPLOADS times per shape and
 	@CGO_ENABLED=$(if $(RACE),1,0) APLOMB_UPLOADS=$(UPLOADS) $(GO) test $(RACE) -run '^TestUploadsOfOneReader$$' -v -timeout 3h ./transport
 
 # The race detector would compile the SDKs a second time, so it is left to GOFLAGS=-race.
+clients: ## the clients of providers, mostly in virtual time, 3 min with an empty build cache (UPDATE=1: write docs/clients.md)
+	@GO='$(GO)' tools/gotest clients -shuffle=on -timeout $(TIMEOUT) $(if $(UPDATE),. -update,.)
+
 e2e: ## well-known clients over a bad network, and the dashboard with its alerts, 5 min with an empty build cache (UPDATE=1: write docs/clients.md)
 	@GO='$(GO)' tools/gotest e2e -shuffle=on -parallel 16 -timeout $(TIMEOUT) $(if $(UPDATE),. -update,.)
 	@GO='$(GO)' tools/gotest e2e -shuffle=on -timeout $(TIMEOUT) ./dashboard
@@ -150,7 +153,7 @@ release-check: ## users outside the repository can require the tagged modules of
 # CI has the steps of a change, in order. make browser and make redis install what is
 # missing, make test has 50 stories of make simulate and a fourth of the kept ones, and make
 # e2e installs nginx.
-CI := browser redis lint cross test test-rest e2e simulate examples release-check
+CI := browser redis lint cross test test-rest clients e2e simulate examples release-check
 
 ci: ## what a change must pass, with the race detector
 	@for t in $(CI); do printf '\n== make %s\n' $$t; $(MAKE) --no-print-directory RACE=-race $$t || exit 1; done

@@ -1,0 +1,207 @@
+// Every client meets the same questions and the same faults. docs/clients.md has the results.
+
+package clients
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A client is a provider's library that is given an http.Client.
+type client struct {
+	name string
+	// off says how its own retries are turned off, as Markdown.
+	off string
+	// needs is the rule as Markdown, and rule the rule itself.
+	needs string
+	rule  policy.Rule
+	// keyed says that its requests to write have an Idempotency-Key.
+	keyed bool
+
+	host    string
+	good    func(*ts.Received) ts.Step // the answer if all is well
+	trouble string                     // the body of a failure
+	open    func(hc *http.Client, retries bool) calls
+}
+
+// The calls of a client return its errors as they are.
+type calls struct {
+	read, write func(context.Context) error
+	own         func(error) bool // reports whether an error has the client's own type
+}
+
+// A row has what was found out about a client.
+type row struct {
+	client           client
+	alone, both, off int // attempts at a server that answers 503 for ever
+	hasty            int // requests of the client alone before the end of the server's wait
+	waited           bool
+	survived         int // faults
+}
+
+const wait = 30 * time.Second // that the server asks for
+
+func (r *row) String() string {
+	end := map[bool]string{true: "succeeds", false: "fails"}[r.waited]
+	c := r.client
+	return fmt.Sprintf("| %s | %s | %d → %d → %d | %s, %d too early → succeeds, 0 too early | %d | %s |\n",
+		c.name, c.off, r.alone, r.both, r.off, end, r.hasty, r.survived, c.needs)
+}
+
+// TestClients checks docs/clients.md as well. With -update it writes the table.
+func TestClients(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("| client | its own retries off | 503 for ever: attempts alone → with aplomb → with its own retries off | a 429 that asks for 30 s: alone → with aplomb | faults survived | rule |\n|---|---|---|---|---|---|\n")
+	for _, c := range clients() {
+		t.Run(c.name, func(t *testing.T) {
+			r := &row{client: c}
+			t.Run("unchanged", func(t *testing.T) { inMemory(t, c.unchanged) })
+			t.Run("given up", func(t *testing.T) { inMemory(t, func(t *testing.T) { c.givenUp(t, r) }) })
+			t.Run("told to wait", func(t *testing.T) {
+				inMemory(t, func(t *testing.T) { c.aloneToldToWait(t, r) })
+				inMemory(t, c.toldToWait)
+			})
+			t.Run("writes", c.writes)
+			for name, f := range faults() {
+				t.Run(name, func(t *testing.T) { c.survive(t, f) })
+				r.survived++
+			}
+			text.WriteString(r.String())
+		})
+	}
+	checkTable(t, "clients", text.String())
+}
+
+// Without faults the server sees the same requests with and without a Transport.
+func (c client) unchanged(t *testing.T) {
+	s := newSite(t, ts.Config{Host: c.host, Handler: c.good})
+	for _, hc := range []*http.Client{s.plain(), s.under(c.rule)} {
+		require.NoError(t, c.open(hc, true).read(bounded(t)))
+		require.NoError(t, c.open(hc, true).write(bounded(t)))
+	}
+	log := s.Log()
+	require.Len(t, log, 4)
+	for i, a := range log[:2] {
+		b := log[i+2]
+		assert.Equal(t, []any{a.Method, a.Target, a.BodyPrefix}, []any{b.Method, b.Target, b.BodyPrefix})
+		a.Header.Del("Idempotency-Key") // it is random
+		b.Header.Del("Idempotency-Key")
+		assert.Equal(t, a.Header, b.Header)
+	}
+}
+
+// If a server answers 503 for ever, the retries of the client and of the Transport multiply.
+func (c client) givenUp(t *testing.T, r *row) {
+	attempts := func(hc func(*site) *http.Client, retries bool) int {
+		s := newSite(t, ts.Config{Host: c.host, Handler: func(*ts.Received) ts.Step { return json(503, c.trouble) }})
+		calls := c.open(hc(s), retries)
+		err := calls.read(bounded(t))
+		require.Error(t, err)
+		assert.True(t, calls.own(err), "the client's own error: %v (%T)", err, err)
+		return len(s.Log())
+	}
+	under := func(s *site) *http.Client { return s.under(c.rule) }
+	assert.Equal(t, 1, attempts((*site).plain, false))
+	r.alone, r.both, r.off = attempts((*site).plain, true), attempts(under, true), attempts(under, false)
+	assert.Equal(t, policy.Defaults().Attempts, r.off)
+}
+
+// tooMany is the answer of a server that asks for a wait.
+func (c client) tooMany() ts.Step {
+	return json(429, c.trouble).Header("Retry-After", fmt.Sprint(wait.Seconds()))
+}
+
+// aloneToldToWait counts the requests of the client alone that come before the wait is over.
+func (c client) aloneToldToWait(t *testing.T, r *row) {
+	s := newSite(t, ts.Config{Host: c.host, Handler: busyFor(wait, c.tooMany(), c.good)})
+	r.waited = c.open(s.plain(), true).read(bounded(t)) == nil
+	r.hasty = s.early(wait)
+}
+
+// With a Transport all calls wait, also those that write.
+func (c client) toldToWait(t *testing.T) {
+	s := newSite(t, ts.Config{Host: c.host, Handler: busyFor(wait, c.tooMany(), c.good)})
+	calls := c.open(s.under(c.rule), false)
+	require.NoError(t, calls.write(bounded(t)))
+	assert.Zero(t, s.early(wait))
+	assert.Len(t, s.Log(), 2)
+}
+
+// A request to write is sent again after a lost response only if it has a key.
+func (c client) writes(t *testing.T) {
+	inMemory(t, func(t *testing.T) {
+		s := newSite(t, ts.Config{Host: c.host, Handler: firstly(1, ts.ResetBeforeHeaders(), c.good)})
+		err := c.open(s.under(c.rule), false).write(bounded(t))
+		if !c.keyed {
+			assert.Error(t, err)
+			assert.Len(t, s.Log(), 1)
+			return
+		}
+		require.NoError(t, err)
+		log := s.Log()
+		require.Len(t, log, 2)
+		assert.NotEmpty(t, log[0].Header.Get("Idempotency-Key"))
+		assert.Equal(t, log[0].Header.Get("Idempotency-Key"), log[1].Header.Get("Idempotency-Key"))
+	})
+}
+
+// A fault is what a server does first, or for a while.
+type fault func(c client) ts.Config
+
+func faults() map[string]fault {
+	step := func(s ts.Step) fault {
+		return func(c client) ts.Config { return ts.Config{Handler: firstly(2, s, c.good)} }
+	}
+	return map[string]fault{
+		"refused": func(c client) ts.Config { return ts.Config{Handler: c.good, ListenAfter: 1500 * time.Millisecond} },
+		"reset":   step(ts.ResetBeforeHeaders()),
+		"lost":    step(ts.CloseBeforeHeaders()),
+		"silent":  step(ts.Hang()),
+		"502":     step(ts.Status(502)),
+		"cut": func(c client) ts.Config {
+			return ts.Config{Handler: func(r *ts.Received) ts.Step {
+				if r.N <= 2 {
+					return c.good(r).CutAt(9, ts.Reset)
+				}
+				return c.good(r)
+			}}
+		},
+	}
+}
+
+// survive shows that a fault breaks the client without its own retries, and not with a
+// Transport.
+func (c client) survive(t *testing.T, f fault) {
+	for _, http2 := range []bool{false, true} {
+		start := func(t *testing.T) *site {
+			cfg := f(c)
+			cfg.Host, cfg.HTTP2 = c.host, http2
+			return newSite(t, cfg)
+		}
+		inMemory(t, func(t *testing.T) {
+			require.Error(t, c.open(start(t).plain(), false).read(bounded(t)))
+		})
+		inMemory(t, func(t *testing.T) {
+			s := start(t)
+			rule := c.rule.Or(policy.Rule{AttemptTimeout: time.Minute}) // for the silence
+			require.NoError(t, c.open(s.under(rule), false).read(bounded(t)))
+		})
+	}
+}
+
+// asError reports whether err has the type T.
+func asError[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}

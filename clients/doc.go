@@ -1,0 +1,11 @@
+// Package clients tests the transport under the clients of providers. The servers have the names of the providers, run in memory and misbehave
+// (internal/testserver). Time is virtual there, so an hour of a rate limit costs nothing, and
+// the figures of docs/clients.md are the same on each machine.
+//
+// The files:
+//
+//	site_test.go        servers of providers, and their clients with and without a Transport
+//	table_test.go       the tables of docs/clients.md
+//	clients_test.go     the questions and faults that every client meets
+//	providers_test.go   the clients
+package clients
