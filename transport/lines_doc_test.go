@@ -195,7 +195,7 @@ func TestLinesInTheDocs(t *testing.T) {
 			fmt.Fprintf(&table, "| %s | %s |\n", s.name, strings.Join(cells, "<br>"))
 		})
 	}
-	const path, begin, end = "../docs/observability.md", "<!-- lines: go test ./transport -run LinesInTheDocs -update -->\n\n", "\n<!-- end -->"
+	const path, begin, end = "../docs/observability.md", "<!-- lines -->\n\n", "\n<!-- end -->"
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	head, rest, ok := strings.Cut(string(text), begin)
@@ -206,7 +206,7 @@ func TestLinesInTheDocs(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(head+begin+table.String()+end+tail), 0o644))
 		return
 	}
-	assert.Equal(t, old, table.String())
+	assert.Equal(t, old, table.String(), "go test ./transport -run LinesInTheDocs -update writes the table")
 }
 
 var (
