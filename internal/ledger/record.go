@@ -89,6 +89,7 @@ type User struct {
 type Rate struct {
 	Unit   string
 	Tokens Tokens
+	Full   instant.Instant // when the bucket is full
 }
 
 // Tell takes what a member says or asks, of so many members. It returns the answers, and
@@ -357,9 +358,11 @@ func (r *Record) tokens(now instant.Instant, m fleetmsg.Message) ([]fleetmsg.Mes
 		r.Rates = append(r.Rates, Rate{Unit: m.Unit})
 		i = len(r.Rates) - 1
 	}
-	bucket, burst := &r.Rates[i].Tokens, whole(m.Burst)
+	x := &r.Rates[i]
+	bucket, burst := &x.Tokens, whole(m.Burst)
 	bucket.Repay(now, m.PerSecond, burst, Absence{Silence: m.Wait, Spent: m.Spent})
 	n, first, every, again := bucket.Take(now, m.PerSecond, burst, whole(m.Amount))
+	x.Full = max(x.Full, min(bucket.next.Add(saved(every, burst)), now.Add(MaxWait)))
 	a := fleetmsg.Message{Kind: fleetmsg.Tokens, Host: r.Host, Unit: m.Unit, Amount: float64(n), Every: every, Wait: again}
 	if n > 0 {
 		a.First = first.Sub(now)
@@ -380,7 +383,7 @@ func (r *Record) Expires() instant.Instant {
 		end = max(end, q.Until)
 	}
 	for _, x := range r.Rates {
-		end = max(end, x.Tokens.next)
+		end = max(end, x.Full)
 	}
 	return end
 }
@@ -402,7 +405,7 @@ func (r *Record) Sane(now instant.Instant, slack time.Duration) bool {
 	}
 	for _, x := range r.Rates {
 		b := &x.Tokens
-		ok = ok && b.next <= soon.Add(2*MaxEvery) && b.debt.Abs() <= MaxWait && max(b.asked, b.resumed) <= soon // Take bounds it further
+		ok = ok && b.next <= soon.Add(2*MaxEvery) && x.Full <= most && b.debt.Abs() <= MaxWait && max(b.asked, b.resumed) <= soon // Take bounds it further
 	}
 	return ok
 }

@@ -85,6 +85,20 @@ func TestRecordIsBounded(t *testing.T) {
 	assert.True(t, len(r.Holds) == 1 && len(r.Quotas) == 1, "%d holds, %d quotas", len(r.Holds), len(r.Quotas))
 }
 
+// A Record counts until its buckets are full again. A bucket that was lost is a full bucket.
+func TestRecordExpiresWhenItsBucketsAreFull(t *testing.T) {
+	now := instant.At(2 * MaxWait)
+	for burst, full := range map[float64]time.Duration{20: 20 * 100 * time.Second, 1e9: MaxWait} {
+		var r Record
+		ask := fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "h", PerSecond: 0.01, Burst: burst, Amount: burst}
+		r.Tell(now, 1, 1, ask)
+		ask.Unit, ask.PerSecond = "points", 100
+		r.Tell(now, 1, 1, ask)
+		assert.InDelta(t, full, r.Expires().Sub(now), float64(100*time.Second))
+		assert.True(t, r.Sane(now, 0))
+	}
+}
+
 // No member hears of a hold for longer than it was told, and none hears the same twice.
 func TestRecordTellsNoMoreThanItWasTold(t *testing.T) {
 	for seed := range uint64(100) {
