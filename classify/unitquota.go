@@ -27,7 +27,19 @@ var (
 	}
 )
 
-// unitGroups are the known providers, each with its units. The sources are in docs/profiles.md.
+// unitGroups are the known providers, each with its units. The sources were read on 2026-11-22 and
+// 2026-11-23:
+//
+//   - OpenAI: https://community.openai.com/t/how-to-get-rate-limit-reset-time-for-response-api/1268905
+//   - Azure OpenAI: https://learn.microsoft.com/en-us/answers/questions/5625878/azure-openai-responses-api-x-ratelimit-headers-val
+//   - Anthropic: https://rdrr.io/cran/tidyllm/src/tests/testthat/claude/api.anthropic.com/v1/messages-e050b5-POST.R
+//   - GitHub: https://docs.github.com/graphql/overview/rate-limits-and-query-limits-for-the-graphql-api
+//   - Linear: https://linear.app/developers/rate-limiting
+//   - Linear: https://docs.rs/linear-api/0.1.0/linear_api/struct.RateLimitInfo.html
+//   - HubSpot: https://developers.hubspot.com/changelog/2018-11-06-rate-limit-information-headers-will-be-included-in-http-responses
+//   - HubSpot: https://developers.hubspot.com/apps/api_guidelines
+//   - Shopify, REST: https://shopify.dev/docs/api/admin-rest/usage/rate-limits
+//   - Shopify, REST: https://www.throttleproxy.com/docs/rate-limits/shopify
 var unitGroups = [...][]unitFields{
 	openAIFields,
 	anthropicFields,

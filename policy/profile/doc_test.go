@@ -19,23 +19,19 @@ import (
 	"github.com/aplomb-go/aplomb/policy/rulefile"
 )
 
-// docs/profiles.md has every profile in both of its tables, and names the same sources
-// and days as the functions do.
+// docs/profiles.md has every profile in its table. The comments of the functions name their
+// sources, and the days on which they were read.
 func TestDocumentIsComplete(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "profiles.md"))
 	require.NoError(t, err)
-	rows := map[string][]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|(.*)$").FindAllStringSubmatch(string(text), -1) {
-		rows[row[1]] = append(rows[row[1]], "|"+row[2])
+	var rows []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(text), -1) {
+		rows = append(rows, row[1])
 	}
-	assert.ElementsMatch(t, slices.Collect(maps.Keys(profile.All())), slices.Collect(maps.Keys(rows)))
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(profile.All())), rows)
 	for name, doc := range comments(t) {
-		require.Len(t, rows[name], 2, name)
-		sources := rows[name][1]
-		assert.Equal(t, links(doc), links(sources), name)
-		day := regexp.MustCompile(`read on (\d{4}-\d\d-\d\d)`).FindStringSubmatch(doc)
-		require.NotEmpty(t, day, "%s: when were the sources read?", name)
-		assert.Contains(t, sources, "| "+day[1]+" |", name)
+		assert.NotEmpty(t, links(doc), name)
+		assert.Regexp(t, `read on \d{4}-\d\d-\d\d`, doc, "%s: when were the sources read?", name)
 	}
 }
 
@@ -92,7 +88,6 @@ func comments(t *testing.T) map[string]string {
 	byName := map[string]string{}
 	for fn, doc := range docs {
 		require.NotEmpty(t, names[fn], "%s is not in All", fn)
-		assert.NotEmpty(t, links(doc), fn)
 		byName[names[fn]] = doc
 	}
 	return byName
