@@ -205,10 +205,24 @@ func TestFeatures(t *testing.T) {
 		assert.True(t, marked.Match(text), "README.md lacks <!-- %s -->", name)
 		got = marked.ReplaceAllLiteral(got, []byte("<!-- "+name+" -->\n"+table))
 	}
+	checkShort(t, rows.String())
 	if *update {
 		require.NoError(t, os.WriteFile(comparison, got, 0o666))
 	} else if !bytes.Equal(got, text) {
 		t.Errorf("README.md differs; go -C lab/bench test . -run Features -update writes it")
+	}
+}
+
+// checkShort checks that docs/migrating.md shows some of the rows as they are.
+func checkShort(t *testing.T, rows string) {
+	text, err := os.ReadFile(root + "/docs/migrating.md")
+	require.NoError(t, err)
+	head, _, _ := strings.Cut(rows, "\n")
+	_, short, found := strings.Cut(string(text), head+"\n")
+	require.True(t, found, "docs/migrating.md lacks %s", head)
+	short, _, _ = strings.Cut(short, "\n\n")
+	for row := range strings.Lines(short + "\n") {
+		assert.Contains(t, rows, row, "docs/migrating.md")
 	}
 }
 
