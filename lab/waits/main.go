@@ -4,7 +4,7 @@
 //
 //	go -C lab run ./waits -out ../bin/waits
 //
-// docs/schedule-light.svg is waits-all-light.svg, and docs/schedule-article-light.svg is
+// Beside this file schedule-light.svg is waits-all-light.svg, and schedule-article-light.svg is
 // waits-article-light.svg.
 //
 // The files:
