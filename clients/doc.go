@@ -1,6 +1,8 @@
-// Package clients tests the transport under the clients of providers. The servers have the names of the providers, run in memory and misbehave
-// (internal/testserver). Time is virtual there, so an hour of a rate limit costs nothing, and
-// the figures of docs/clients.md are the same on each machine.
+// Package clients tests the transport under the clients of providers, and under libraries
+// of which users have reported a fault. The servers have the names of the providers, run in
+// memory and misbehave (internal/testserver). Time is virtual there, so an hour of a rate limit
+// costs nothing, and the figures of docs/clients.md are the same on each machine. The test in
+// goproxy_test.go needs the network of this machine.
 //
 // The files:
 //
@@ -8,4 +10,6 @@
 //	table_test.go       the tables of docs/clients.md
 //	clients_test.go     the questions and faults that every client meets
 //	providers_test.go   the clients
+//	issues_test.go      reports of users of other libraries, each before and after
+//	goproxy_test.go     aplomb proxy between the go command and a module proxy
 package clients

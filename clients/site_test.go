@@ -4,6 +4,7 @@ package clients
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -90,4 +91,27 @@ func firstly(n int, step ts.Step, next func(*ts.Received) ts.Step) func(*ts.Rece
 		}
 		return next(r)
 	}
+}
+
+// serveHTTP serves a handler of net/http in memory, under any name. It returns a client.
+func serveHTTP(t *testing.T, handler http.Handler) *http.Client {
+	t.Helper()
+	wire := ts.NewNet()
+	l, err := wire.Listen("server:80")
+	require.NoError(t, err)
+	server := &http.Server{Handler: handler}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(l) // its error is that of Close
+	}()
+	base := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return wire.DialContext(ctx, network, "server:80")
+	}}
+	t.Cleanup(func() {
+		base.CloseIdleConnections()
+		_ = server.Close()
+		<-done
+	})
+	return &http.Client{Transport: base}
 }
