@@ -50,11 +50,8 @@ type Quota struct {
 // false if the response comes from a cache (its Age is above 0), because its
 // fields are about an earlier request.
 func QuotaOf(o Outcome) (Quota, bool) {
-	if o.Response == nil {
-		return Quota{}, false
-	}
 	var tightest Quota
-	all := everyQuota(o.Response.Header)
+	all := Quotas(o)
 	for i, q := range all {
 		if i == 0 || q.tighter(tightest) {
 			tightest = q
@@ -84,9 +81,12 @@ func Quotas(o Outcome) []Quota {
 	if o.Response == nil {
 		return nil
 	}
-	found := everyQuota(o.Response.Header)
+	found := readQuotas(o.Response.Header, true)
 	all := found[:0]
 	for _, q := range found {
+		if q.Unit == unitBytes || q.Unit == unitConcurrent {
+			continue
+		}
 		switch i := slices.IndexFunc(all, func(other Quota) bool { return other.Unit == q.Unit }); {
 		case i < 0:
 			all = append(all, q)
@@ -110,10 +110,10 @@ func Quotas(o Outcome) []Quota {
 // [Default] says that a 403 is final. For a retry, a classifier that knows the
 // server has to say otherwise, as [Signals] does for GitHub.
 func RateLimitReset(o Outcome) (wait time.Duration, ok bool) {
-	if !o.limited() || age(o.Response.Header) > 0 {
+	if !o.limited() {
 		return 0, false
 	}
-	for _, q := range quotas(o.Response.Header) {
+	for _, q := range readQuotas(o.Response.Header, false) {
 		if q.Remaining == 0 {
 			wait, ok = max(wait, q.Reset), true
 		}
@@ -128,59 +128,12 @@ func (o Outcome) limited() bool {
 		o.Response.StatusCode == http.StatusForbidden)
 }
 
-// everyQuota returns the quotas of a provider that names its units, else those of quotas.
-func everyQuota(h http.Header) []Quota {
-	if age(h) > 0 {
-		return nil
-	}
-	if all := unitQuotas(h); len(all) > 0 {
-		return all
-	}
-	return slices.DeleteFunc(quotas(h), func(q Quota) bool { return q.Unit == unitBytes || q.Unit == unitConcurrent })
-}
-
 // The quota units of draft-ietf-httpapi-ratelimit-headers-10.
 const (
 	unitRequests   = "requests"
 	unitBytes      = "content-bytes"
 	unitConcurrent = "concurrent-requests"
 )
-
-// quotas returns the quotas in the first group of fields that is well-formed.
-// Each of them has both Remaining and Reset.
-func quotas(h http.Header) []Quota {
-	if all := draftQuotas(h); len(all) > 0 {
-		return all
-	}
-	for _, g := range plainQuotas {
-		if len(h[g.remaining]) == 0 || len(h[g.reset]) == 0 {
-			continue
-		}
-		if q, ok := g.read(h); ok {
-			if h.Get("X-Ratelimit-Resource") == "graphql" {
-				q.Unit = "points"
-			}
-			return []Quota{q}
-		}
-	}
-	return nil
-}
-
-// A plainFields is a group of fields that hold one number each, and the function
-// that reads the reset.
-type plainFields struct {
-	remaining, reset, limit string
-	wait                    func(s string, ref time.Time) (time.Duration, bool)
-}
-
-// plainQuotas are the known groups. Some servers send X-Rate-Limit-Reset in
-// seconds and others in milliseconds, so only a Unix time is unambiguous there.
-// X and Okta send a Unix time.
-var plainQuotas = [...]plainFields{
-	{"Ratelimit-Remaining", "Ratelimit-Reset", "Ratelimit-Limit", secondsOrInstant},
-	{"X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Limit", reset},
-	{"X-Rate-Limit-Remaining", "X-Rate-Limit-Reset", "X-Rate-Limit-Limit", instant},
-}
 
 // reset reads seconds from now, or a Unix time in seconds or milliseconds.
 func reset(s string, ref time.Time) (time.Duration, bool) {

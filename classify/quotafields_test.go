@@ -1,6 +1,7 @@
 package classify
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -97,6 +98,22 @@ func TestQuotas(t *testing.T) {
 	assert.Nil(t, Quotas(Outcome{}))
 }
 
+// The look at the fields finds each group of the table by each of its units, and no group in a
+// header that names no quota.
+func TestQuotaGroupsAreFound(t *testing.T) {
+	none := http.Header{"Age": {"0"}, "Content-Type": {"text/plain"}, "X-Ratelimit": {"1"}, "X-Ratelimit-Resource": {"graphql"}}
+	for i, group := range quotaGroups {
+		require.NotEmpty(t, group.units)
+		for _, unit := range group.units {
+			assert.Equal(t, http.CanonicalHeaderKey(unit.remaining), unit.remaining)
+			assert.Equal(t, uint(1)<<i, quotaGroupsIn(http.Header{"Date": {""}, unit.remaining: {"5"}}), unit.remaining)
+			none[unit.reset], none[unit.limit] = []string{"5"}, []string{"5"}
+		}
+	}
+	assert.Zero(t, quotaGroupsIn(none))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { Quotas(Outcome{Response: &http.Response{Header: none}}) }))
+}
+
 // A wait after a 429 is not read from the fields of units. The hints of single providers do
 // that.
 func TestUnitsAreNoHint(t *testing.T) {
@@ -113,8 +130,8 @@ func FuzzUnitQuotas(f *testing.F) {
 		o := dated(200)
 		h := o.Response.Header
 		h["X-Shopify-Shop-Api-Call-Limit"] = []string{bucket}
-		for _, group := range unitGroups {
-			for _, unit := range group {
+		for _, group := range quotaGroups {
+			for _, unit := range group.units {
 				h[unit.remaining], h[unit.reset], h[unit.limit] = []string{remaining}, []string{reset}, []string{limit}
 			}
 			units := map[string]bool{}
@@ -123,7 +140,7 @@ func FuzzUnitQuotas(f *testing.F) {
 				units[q.Unit] = true
 				require.GreaterOrEqual(t, min(q.Remaining, q.Limit, int64(q.Reset)), int64(0))
 			}
-			for _, unit := range group {
+			for _, unit := range group.units {
 				delete(h, unit.remaining)
 			}
 		}

@@ -1,4 +1,4 @@
-// Reads the fields of providers that name the units of their quotas.
+// The fields that name quotas.
 
 package classify
 
@@ -8,10 +8,24 @@ import (
 	"time"
 )
 
+// A quotaGroup is the fields by which a provider or a specification names quotas.
+type quotaGroup struct {
+	own   bool // a provider names the units of its quotas
+	units []unitFields
+	read  func(h http.Header) []Quota // nil: each field has one number
+}
+
 // unitFields are plain fields of a unit.
 type unitFields struct {
 	unit string
 	plainFields
+}
+
+// A plainFields is a group of fields that hold one number each, and the function
+// that reads the reset.
+type plainFields struct {
+	remaining, reset, limit string
+	wait                    func(s string, ref time.Time) (time.Duration, bool)
 }
 
 var (
@@ -27,7 +41,11 @@ var (
 	}
 )
 
-// unitGroups are the known providers, each with its units. The sources were read on 2026-11-22 and
+// quotaGroups are all fields that name quotas. The first group that is there and well-formed
+// counts. Some servers send X-Rate-Limit-Reset in seconds and others in milliseconds, so only a
+// Unix time is unambiguous there. X and Okta send a Unix time.
+//
+// The sources were read on 2026-11-22 and
 // 2026-11-23:
 //
 //   - OpenAI: https://community.openai.com/t/how-to-get-rate-limit-reset-time-for-response-api/1268905
@@ -40,38 +58,85 @@ var (
 //   - HubSpot: https://developers.hubspot.com/apps/api_guidelines
 //   - Shopify, REST: https://shopify.dev/docs/api/admin-rest/usage/rate-limits
 //   - Shopify, REST: https://www.throttleproxy.com/docs/rate-limits/shopify
-var unitGroups = [...][]unitFields{
-	openAIFields,
-	anthropicFields,
-	{
+var quotaGroups = [...]quotaGroup{
+	{own: true, units: openAIFields},
+	{own: true, units: anthropicFields},
+	{own: true, units: []unitFields{
 		{"", plainFields{"X-Ratelimit-Requests-Remaining", "X-Ratelimit-Requests-Reset", "X-Ratelimit-Requests-Limit", instant}},
 		{"complexity", plainFields{"X-Ratelimit-Complexity-Remaining", "X-Ratelimit-Complexity-Reset", "X-Ratelimit-Complexity-Limit", instant}},
-	},
-	{
+	}},
+	{own: true, units: []unitFields{
 		{"", plainFields{"X-Hubspot-Ratelimit-Remaining", "X-Hubspot-Ratelimit-Interval-Milliseconds", "X-Hubspot-Ratelimit-Max",
 			func(s string, _ time.Time) (time.Duration, bool) { return millis(s) }}},
-	},
+	}},
+	{own: true, units: []unitFields{{"", plainFields{remaining: "X-Shopify-Shop-Api-Call-Limit"}}}, read: shopifyQuota},
+	{units: []unitFields{{"", plainFields{remaining: "Ratelimit"}}}, read: draftQuotas},
+	{units: []unitFields{{"", plainFields{"Ratelimit-Remaining", "Ratelimit-Reset", "Ratelimit-Limit", secondsOrInstant}}}},
+	{units: []unitFields{{"", plainFields{"X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Limit", reset}}}},
+	{units: []unitFields{{"", plainFields{"X-Rate-Limit-Remaining", "X-Rate-Limit-Reset", "X-Rate-Limit-Limit", instant}}}},
 }
 
-// unitQuotas returns the quotas of the first provider whose fields are there. A quota whose
-// fields are malformed is left out.
-func unitQuotas(h http.Header) (all []Quota) {
-	for i := range unitGroups {
-		for j := range unitGroups[i] {
-			f := &unitGroups[i][j]
-			if len(h[f.remaining]) == 0 || len(h[f.reset]) == 0 {
-				continue
-			}
-			if q, ok := f.read(h); ok && q.Reset > 0 {
-				q.Unit = f.unit
-				all = append(all, q)
-			}
-		}
-		if len(all) > 0 {
-			return all
+// quotaLeads has the groups as bits, by the fields without which they name no quota. quotaLengths
+// has the lengths of these fields.
+var quotaLeads, quotaLengths = func() (groups map[string]uint, lengths uint64) {
+	groups = make(map[string]uint)
+	for i, g := range quotaGroups {
+		for _, f := range g.units {
+			groups[f.remaining] |= 1 << i
+			lengths |= 1 << len(f.remaining)
 		}
 	}
-	return shopifyQuota(h)
+	return groups, lengths
+}()
+
+// quotaGroupsIn returns the groups that may name a quota in a header, as bits. It looks at each
+// field once, because most responses have no quota.
+func quotaGroupsIn(h http.Header) (found uint) {
+	for name := range h {
+		if quotaLengths>>len(name)&1 != 0 {
+			found |= quotaLeads[name]
+		}
+	}
+	return found
+}
+
+// readQuotas returns the quotas of the first group that is well-formed. Each of them has both
+// Remaining and Reset. own says that the groups of providers that name units are read, too.
+func readQuotas(h http.Header, own bool) []Quota {
+	found := quotaGroupsIn(h)
+	if found == 0 || age(h) > 0 {
+		return nil
+	}
+	for i := range quotaGroups {
+		if g := &quotaGroups[i]; found>>i&1 != 0 && (own || !g.own) {
+			if all := g.quotas(h); len(all) > 0 {
+				return all
+			}
+		}
+	}
+	return nil
+}
+
+// quotas returns the quotas of the group. A quota whose fields are malformed is left out.
+func (g *quotaGroup) quotas(h http.Header) (all []Quota) {
+	if g.read != nil {
+		return g.read(h)
+	}
+	for i := range g.units {
+		f := &g.units[i]
+		if len(h[f.remaining]) == 0 || len(h[f.reset]) == 0 {
+			continue
+		}
+		q, ok := f.read(h)
+		switch q.Unit = f.unit; {
+		case !ok || g.own && q.Reset <= 0:
+			continue
+		case !g.own && h.Get("X-Ratelimit-Resource") == "graphql":
+			q.Unit = "points"
+		}
+		all = append(all, q)
+	}
+	return all
 }
 
 // shopifyEmpty is the time in which a full bucket of Shopify's leaks. A bucket of 40 leaks at 2
