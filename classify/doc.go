@@ -40,7 +40,7 @@
 //	hint.go        hints made of smaller hints
 //	retryafter.go  Retry-After, in all its forms
 //	ratelimit.go   RateLimit fields and their older relatives
-//	unitquota.go   fields of providers that name the units of their quotas
+//	quotafields.go the fields that name quotas
 //	structured.go  structured fields, the syntax of RateLimit
 //	provider.go    the hints of single providers
 //

@@ -38,9 +38,9 @@ func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a
 	if !w.Waits() {
 		behind = w.Costs() + g.queue.Ahead(w != nil && w.Background)
 	}
-	noToken := turn && c.Rate != nil && c.Rate.ReadyIn(now, w.Costs()) > 0
 	admits := turn && g.admits(now, w)
-	if admits && !noToken {
+	noToken := turn && !admits && c.Rate != nil && c.Rate.ReadyIn(now, w.Costs()) > 0
+	if admits {
 		if c.Rate == nil || c.Rate.Take(now, w.Costs()) {
 			g.front.waitForRate(now, false)
 			g.queue.Leave(w)

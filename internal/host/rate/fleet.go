@@ -222,10 +222,8 @@ func interval(perSecond float64) time.Duration {
 // leased returns how long it takes until there are n tokens of the fleet. For tokens that
 // are not leased yet, it is how long it takes until the fleet has answered. ok is false if
 // the tokens do not come from a fleet, or if the fleet is silent. first says that the first
-// waiter asks.
+// waiter asks; the lock is held.
 func (r *Rate) leased(now instant.Instant, n int, first bool) (wait time.Duration, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	s := r.shared
 	if first {
 		s.collects(now, n)
@@ -241,10 +239,8 @@ func (r *Rate) leased(now instant.Instant, n int, first bool) (wait time.Duratio
 }
 
 // reserveLeased takes n tokens of the fleet that can be used within ahead. at and ask are as
-// for Rate.reserve. ok is as in leased.
+// for Rate.reserve. ok is as in leased. The lock is held.
 func (r *Rate) reserveLeased(now instant.Instant, ahead time.Duration, n int) (at, ask instant.Instant, got, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	s := r.shared
 	if !r.fromFleet(now) {
 		return 0, 0, false, false
@@ -261,6 +257,7 @@ func (r *Rate) reserveLeased(now instant.Instant, ahead time.Duration, n int) (a
 	}
 	s.need = 0
 	s.spend(n)
+	r.count(now, n)
 	return max(at, now), 0, true, true
 }
 
@@ -347,11 +344,8 @@ func (s *shared) expire(now instant.Instant) {
 // limit sets the member's own limit: the rate, or its part of it in a fleet; the lock is
 // held.
 func (r *Rate) limit(now instant.Instant) {
-	perSecond, burst := r.current, r.conf.Burst
-	if s := r.shared; s != nil {
-		perSecond /= r.parts()
-		burst = max(1, int(math.Round(float64(burst)/float64(s.members))))
-	}
+	perSecond := r.current / r.parts()
+	r.part = max(1, int(math.Round(float64(r.conf.Burst)/r.parts())))
 	r.lim.SetLimitAt(clockTime(now), xrate.Limit(perSecond))
-	r.lim.SetBurstAt(clockTime(now), burst)
+	r.lim.SetBurstAt(clockTime(now), r.part)
 }

@@ -85,6 +85,7 @@ type Rate struct {
 
 	mu      sync.Mutex // the lock, if a comment says that it is held; guards everything below; taken last
 	conf    Config
+	part    int             // of the burst that is this member's own
 	current float64         // the rate per second
 	cut     instant.Instant // the last 429 that lowered the rate
 	raised  instant.Instant // successes are credited up to this time
@@ -102,6 +103,7 @@ func New(c Config) *Rate {
 	return &Rate{
 		lim:     xrate.NewLimiter(xrate.Limit(c.PerSecond), c.Burst),
 		conf:    c,
+		part:    c.Burst,
 		current: c.PerSecond,
 		cut:     instant.At(-time.Hour), // never
 		raised:  instant.At(-time.Hour),
@@ -145,7 +147,6 @@ func (r *Rate) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 			a.Until = instant.After(now, r.WaitFor(now, r.queue.Ahead(w != nil && w.Background)+r.Tokens(w.Costs())))
 		}
 	} else if at, ask, ok := r.reserve(now, w.Costs()); ok {
-		r.count(now, w.Costs())
 		r.queue.Leave(w)
 		a, next = queue.Answer{Until: at}, r.queue.First()
 	} else {
@@ -166,33 +167,39 @@ func (r *Rate) Tokens(cost int) int {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return min(cost, r.conf.Burst)
+	return r.tokens(cost)
 }
+
+// tokens is Tokens; the lock is held.
+func (r *Rate) tokens(cost int) int { return min(max(cost, 1), r.conf.Burst) }
 
 // reserve takes the tokens of a request and returns when to use them, which is in 10 ms at
 // most. If they are not there by then, ok is false, at is when they will be there as far as is
 // known, and ask is when to ask again.
 func (r *Rate) reserve(now instant.Instant, cost int) (at, ask instant.Instant, ok bool) {
-	n := r.Tokens(cost)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.tokens(cost)
 	if at, ask, got, shared := r.reserveLeased(now, ahead, n); shared {
 		return at, ask, got
 	}
-	wait := r.WaitFor(now, min(n, r.lim.Burst()))
+	some := min(n, r.part)
+	wait := r.own(now, some)
 	if wait > ahead+time.Microsecond {
 		return instant.After(now, wait), instant.After(now, (wait - ahead).Truncate(time.Microsecond)), false
 	}
 	from := clockTime(now)
-	some := min(n, r.lim.Burst())
 	wait = r.lim.ReserveN(from, some).DelayFrom(from).Round(time.Microsecond) // x/time's floats lose a nanosecond
 	r.owe(now, n-some)
+	r.count(now, n)
 	return instant.After(now, wait), 0, true
 }
 
-// owe takes tokens that are not there yet. A member of a fleet that does not answer has a part
+// owe takes tokens that are not there yet; the lock is held. A member of a fleet that does not answer has a part
 // of the bucket only, and waits for the rest of what it took afterwards.
 func (r *Rate) owe(now instant.Instant, n int) {
 	for n > 0 {
-		some := min(n, r.lim.Burst())
+		some := min(n, r.part)
 		r.lim.ReserveN(clockTime(now), some)
 		n -= some
 	}
@@ -230,18 +237,17 @@ func (r *Rate) wakeFirst() {
 
 // Take takes the tokens of a request if they are there now.
 func (r *Rate) Take(now instant.Instant, cost int) bool {
-	n := r.Tokens(cost)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.tokens(cost)
 	if _, _, got, shared := r.reserveLeased(now, 0, n); shared {
-		if !got {
-			return false
-		}
-	} else {
-		some := min(n, r.lim.Burst())
-		if !r.lim.AllowN(clockTime(now), some) {
-			return false
-		}
-		r.owe(now, n-some)
+		return got
 	}
+	some := min(n, r.part)
+	if !r.lim.AllowN(clockTime(now), some) {
+		return false
+	}
+	r.owe(now, n-some)
 	r.count(now, n)
 	return true
 }
@@ -249,11 +255,13 @@ func (r *Rate) Take(now instant.Instant, cost int) bool {
 // ReadyIn returns how long it takes until a request of a cost can go, as far as is known. The
 // request is the first in its queue.
 func (r *Rate) ReadyIn(now instant.Instant, cost int) time.Duration {
-	n := r.Tokens(cost)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.tokens(cost)
 	if wait, shared := r.leased(now, n, true); shared {
 		return wait
 	}
-	return r.own(now, min(n, r.lim.Burst()))
+	return r.own(now, min(n, r.part))
 }
 
 // Peek estimates how long a request that comes now would wait behind the
@@ -266,6 +274,8 @@ func (r *Rate) Peek(now instant.Instant, background bool, cost int) time.Duratio
 
 // WaitFor returns how long it takes until there are n tokens, as far as is known.
 func (r *Rate) WaitFor(now instant.Instant, n int) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if wait, shared := r.leased(now, n, false); shared {
 		return wait
 	}
@@ -343,17 +353,14 @@ func (r *Rate) apply(now instant.Instant, perSecond float64) {
 	r.limit(now)
 }
 
-// count counts the tokens of a send, to measure the real rate and the tokens to ask a fleet for.
-// A cut starts from the real rate, because lowering a limit that is far above it would change
+// count counts the tokens of a send, to measure the real rate and the tokens to ask a fleet for;
+// the lock is held. A cut starts from the real rate, because lowering a limit that is far above it would change
 // nothing.
-func (r *Rate) count(now instant.Instant, cost int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	cost = min(max(cost, 1), r.conf.Burst)
+func (r *Rate) count(now instant.Instant, tokens int) {
 	if s := r.shared; s != nil {
-		s.used += cost
+		s.used += tokens
 		if s.silent {
-			s.spent += cost
+			s.spent += tokens
 		}
 	}
 	if !r.conf.Adaptive {
@@ -369,7 +376,7 @@ func (r *Rate) count(now instant.Instant, cost int) {
 		}
 		r.measured, r.sent, r.sample = perSecond, 0, now
 	}
-	r.sent += cost
+	r.sent += tokens
 }
 
 // Bucket returns how many tokens a full bucket has.
