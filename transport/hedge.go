@@ -211,7 +211,7 @@ func (x *exchange) secondAttempt(r *race) (a attempt, ok bool) {
 	}
 	// The budget comes first, because it can be released exactly. A token of the
 	// rate and a share of the server's quota cannot.
-	if !x.limits.ReserveRetry() {
+	if !x.limits.ReserveRetry(time.Now()) {
 		return a, false
 	}
 	defer func() { // also if GetBody panics

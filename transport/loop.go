@@ -160,8 +160,11 @@ func (c *call) closeResponseUnless(returned *bool, resp *http.Response) {
 func (c call) newExchange() (*http.Response, error) {
 	x := new(exchange)
 	defer x.begin(c)()
-	x.report.began = time.Now()
-	if x.hasHooks() {
+	hooks := x.hasHooks()
+	if hooks || c.t.lines != nil {
+		x.report.began = time.Now()
+	}
+	if hooks {
 		return x.runObserved()
 	}
 	return x.makeAttempts()
@@ -304,7 +307,11 @@ func (x *exchange) admitHere(first bool) *visit.Refusal {
 
 // pause sleeps as long as was decided.
 func (x *exchange) pause(d *decision) *visit.Refusal {
-	if err := x.SleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
+	wait := d.Wait
+	if wait > 0 {
+		wait = time.Until(d.Time.Add(wait))
+	}
+	if err := x.SleepOr(wait, nil); err != nil {
 		return &visit.Refusal{Err: err}
 	}
 	return nil
@@ -503,7 +510,7 @@ func (x *exchange) facts(d *decision) facts {
 // busy is how long a Read of the body under way may be waited for.
 func (x *exchange) commit(to *place, d *decision, backoff, busy time.Duration) {
 	reason := ReasonRetry
-	if (x.places == nil || to.tried) && !to.limits.ReserveRetry() {
+	if (x.places == nil || to.tried) && !to.limits.ReserveRetry(d.Time) {
 		reason, d.limit = ReasonBudget, visit.LimitBudget
 		if e := x.forLimits(&d.entry, d.u); to == x.place {
 			to.limits.TellUsedUp(&e)
@@ -566,20 +573,20 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 // called, and may fail. In that case discard returns the response with the rest of
 // its body, if the rest fits within the bounds of the drain.
 func (x *exchange) discard(d *decision) (left *http.Response) {
-	limit := time.Until(d.Time.Add(d.drain))
+	until := d.Time.Add(d.drain)
 	if x.short != nil {
 		flight.Dismiss(x.Ctx, x.short)
 		x.short = nil
 	}
 	keeps := x.places != nil && !x.segment && d.Alternate == ""
 	if d.renews || keeps {
-		left = flight.KeepWithin(x.Ctx, x.resp, limit, &x.Sleeper)
+		left = flight.KeepWithin(x.Ctx, x.resp, until, &x.Sleeper)
 		if keeps {
 			x.places.first = &kept{left, d.Err, d.Status}
 		}
 		return left
 	}
-	flight.DrainWithin(x.Ctx, x.resp, limit, io.Discard, &x.Sleeper)
+	flight.DrainWithin(x.Ctx, x.resp, until, io.Discard, &x.Sleeper)
 	return nil
 }
 

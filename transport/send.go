@@ -72,9 +72,12 @@ func (x *exchange) send() {
 	}
 	a := x.newAttempt(kind)
 	defer func() { // also if the base transport panics
-		a.timing.took = time.Since(a.timing.start)
+		if a.sent.Came = a.Came; a.Came == 0 {
+			a.sent.Came = x.Ground.Now()
+		}
+		a.timing.took = a.sent.Took()
 		a.way.Went(a.Lane, a.Link)
-		x.timing, x.way = a.timing, a.way
+		x.trip = a.trip
 		a.watch.tellEnd(a.way, a.timing.took, x.resp, x.err)
 	}()
 	x.resp, x.err = a.fly()

@@ -31,6 +31,7 @@ type Flight struct {
 	Timed    bool   // it has a context of its own
 	Header   string // that tells the server which retry this is; empty: none
 	Slot     Slot
+	Came     instant.Instant // when the gate heard of the response or the error; 0: it did not
 	Refused  *Slot      // of a response to the copy that is no success; nil: none
 	Home     home       // of the lane, and of its clock
 	Lane     *lane.Lane // hears what comes; nil: nobody needs to know
@@ -101,7 +102,7 @@ func (f *Flight) Light() bool {
 // SendLight sends the caller's own request.
 func (f *Flight) SendLight() (resp *http.Response, err error) {
 	defer func() { // also if the base transport panics
-		if f.Slot.Landed(f.Ctx, f.Req, resp, err, nil); !f.Slot.refused {
+		if f.Came = f.Slot.Landed(f.Ctx, f.Req, resp, err, nil); !f.Slot.refused {
 			f.Slot = Slot{}
 		}
 	}()
@@ -211,7 +212,7 @@ func (f *Flight) SendCopy(out *Outgoing) (resp *http.Response, err error) {
 		kept.slot, f.Slot = f.Slot, Slot{}
 		held = &kept.slot
 		defer func() {
-			if held.Landed(f.Ctx, req, resp, err, kept); held.refused {
+			if f.Came = held.Landed(f.Ctx, req, resp, err, kept); held.refused {
 				f.Refused = held
 			}
 		}()

@@ -36,21 +36,21 @@ var errTooLong = errors.New("transport: the response body is too long to be drai
 // Discard reads the rest of the body within both bounds and closes the body. It
 // returns when that is done, when DrainTime is over, or when ctx ends.
 func Discard(ctx context.Context, resp *http.Response) {
-	DrainWithin(ctx, resp, DrainTime, io.Discard, new(Sleeper))
+	DrainWithin(ctx, resp, time.Now().Add(DrainTime), io.Discard, new(Sleeper))
 }
 
 // Dismiss closes the body of a response that came too late. It does not wait long for the
 // Close, and a panic of the Close goes no further.
 func Dismiss(ctx context.Context, resp *http.Response) {
-	DrainWithin(ctx, resp, 0, io.Discard, new(Sleeper))
+	DrainWithin(ctx, resp, time.Time{}, io.Discard, new(Sleeper))
 }
 
 // KeepWithin drains a response that the caller may still get. It returns a copy of
 // the response whose body is in memory. If the body was not whole within the bounds,
 // it returns nil.
-func KeepWithin(ctx context.Context, resp *http.Response, limit time.Duration, s *Sleeper) *http.Response {
+func KeepWithin(ctx context.Context, resp *http.Response, until time.Time, s *Sleeper) *http.Response {
 	var rest bytes.Buffer
-	if resp == nil || !DrainWithin(ctx, resp, limit, &rest, s) {
+	if resp == nil || !DrainWithin(ctx, resp, until, &rest, s) {
 		return nil
 	}
 	kept := *resp
@@ -71,7 +71,7 @@ func KeepWithin(ctx context.Context, resp *http.Response, limit time.Duration, s
 //
 // A panic in the Read or the Close ends the drain and goes no further, because the
 // caller never gets this body and the retry does not depend on it.
-func DrainWithin(ctx context.Context, resp *http.Response, limit time.Duration, w io.Writer, s *Sleeper) (whole bool) {
+func DrainWithin(ctx context.Context, resp *http.Response, until time.Time, w io.Writer, s *Sleeper) (whole bool) {
 	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
 		return true
 	}
@@ -80,6 +80,7 @@ func DrainWithin(ctx context.Context, resp *http.Response, limit time.Duration, 
 		_ = resp.Body.Close()
 		return err == nil
 	}
+	limit := time.Until(until)
 	d := &Drain{
 		Body: resp.Body, to: w, done: make(chan struct{}),
 		read: resp.ContentLength <= DrainBytes && limit > 0 && ctx.Err() == nil,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
@@ -95,22 +96,23 @@ func (s *Slot) renew() (stop func()) {
 	}
 }
 
-// Landed tells the gate the result of the attempt, and ends the slot unless the response is no
-// success, or its body takes the slot over. If there is neither a response nor an error, the
+// Landed tells the gate the result of the attempt that has just ended, and ends the slot unless the
+// response is no success, or its body takes the slot over. It returns the time, or 0 without a gate. If there is neither a response nor an error, the
 // base transport has panicked or ended its goroutine. into may be nil. Otherwise it is
 // memory for the response's body, and may have the slot already.
-func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Response, err error, into *slotBody) {
+func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Response, err error, into *slotBody) (now instant.Instant) {
 	if s.Gate == nil {
-		return
+		return 0
 	}
+	now = s.Home.Now()
 	result, kept := gate.Neutral, false
 	defer func() { // also if a method of the base transport's error panics
 		if !kept {
-			s.Tell(s.Gate.End(s.Home.Now(), &s.At, result))
+			s.Tell(s.Gate.End(now, &s.At, result))
 		}
 	}()
 	if resp == nil && err == nil {
-		return
+		return now
 	}
 	switch result = ResultOf(ctx, resp, err); {
 	case resp != nil && result != gate.Success:
@@ -123,8 +125,9 @@ func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Respons
 		if s != &into.slot {
 			into.slot = *s
 		}
-		into.keep(ctx, resp)
+		into.keep(ctx, now, resp)
 	}
+	return now
 }
 
 // keeps reports whether a response has a body that its host may have to work on
@@ -153,7 +156,7 @@ type slotBody struct {
 }
 
 // keep makes b the body of a success, which keeps the slot.
-func (b *slotBody) keep(ctx context.Context, resp *http.Response) {
+func (b *slotBody) keep(ctx context.Context, now instant.Instant, resp *http.Response) {
 	b.ReadCloser, b.noLength = resp.Body, resp.ContentLength < 0
 	linked := false
 	defer func() { // if the context panics
@@ -161,7 +164,7 @@ func (b *slotBody) keep(ctx context.Context, resp *http.Response) {
 			b.done()
 		}
 	}()
-	b.slot.Tell(b.slot.Gate.Result(b.slot.Home.Now(), &b.slot.At, gate.Success))
+	b.slot.Tell(b.slot.Gate.Result(now, &b.slot.At, gate.Success))
 	if ctx.Done() != nil {
 		b.stop = context.AfterFunc(ctx, b.done)
 	}

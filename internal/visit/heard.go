@@ -38,7 +38,11 @@ func (l *Limits) HearHeaders(resp *http.Response, of Sent) {
 		l.heard[0], l.heard[1] = l.heard[1], l.heard[0]
 		return
 	}
-	now := l.Ground.Now()
+	now := of.Came
+	waits := l.Rule.Peeks && TellsToWait(resp.StatusCode) && l.Rule.Policy.Cooldown == policy.On
+	if now == 0 && (l.Rule.Rate || l.Rule.Pacing || waits) {
+		now = l.Ground.Now()
+	}
 	l.heard[0], l.heard[1] = hearing{resp: resp, at: now}, l.heard[0]
 	if l.Rule.Rate {
 		l.noteRate(now, resp.StatusCode, of.at)
@@ -46,7 +50,7 @@ func (l *Limits) HearHeaders(resp *http.Response, of Sent) {
 	if l.Rule.Pacing {
 		l.hearQuotas(now, resp, of)
 	}
-	if !l.Rule.Peeks || !TellsToWait(resp.StatusCode) || l.Rule.Policy.Cooldown != policy.On {
+	if !waits {
 		return // the rest can wait for the verdict, which comes at once
 	}
 	if hint, ok := l.headersHint(resp); ok && hint > 0 {

@@ -48,11 +48,12 @@ type Teller interface {
 // queued is how long a request has waited at each limit.
 type queued struct{ Cooldown, Pacing, Gate, Rate time.Duration }
 
-// A Sent says when an attempt was sent, and with which numbers of the pacing. It is zero if
-// that is not known.
+// A Sent says when an attempt was sent, with which numbers of the pacing, and when it ended. It is
+// zero if that is not known.
 type Sent struct {
 	at   instant.Instant
 	pass pacing.Pass
+	Came instant.Instant // when it had a response or an error; 0: not known
 }
 
 // A Refusal says why a request does not go, or not again. A nil refusal lets it
@@ -100,18 +101,20 @@ func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 		return nil
 	}
 	l.ReviewConditions(nil)
-	l.since = l.Ground.Now()
 	if l.Rule.Rate || l.Rule.Pacing {
 		l.askCost() // now, because nothing is held yet if it panics
 	}
+	now := l.Ground.Now()
+	l.since = now
 	for arrives := first; ; arrives = false {
-		if no := l.admitByServer(arrives); no != nil {
+		if no := l.admitByServer(now, arrives); no != nil {
 			return no
 		}
 		if l.Queued.Cooldown > 0 {
 			l.ReviewConditions(nil) // the hold may be over, and there is no slot yet
+			now = l.Ground.Now()
 		}
-		waited, no := l.admitByRule()
+		waited, no := l.admitByRule(now)
 		if no != nil {
 			return no
 		}
@@ -121,21 +124,22 @@ func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 		// While this request waited for its turn, the server asked for a wait, or
 		// named its quota for the first time, and the request is not yet due.
 		l.Slot.Release()
+		now = l.Ground.Now()
 	}
 }
 
 // admitByServer waits for the end of a hold of the scope. A request that arrives
 // after the time that the server named, and that was not held back before, goes
 // at once.
-func (l *Limits) admitByServer(arrives bool) *Refusal {
+func (l *Limits) admitByServer(now instant.Instant, arrives bool) *Refusal {
 	if l.refusals = 0; !l.mayBeHeld() {
 		return nil
 	}
 	l.refusals = l.State.Machines().Cooldown.Refusals()
-	if arrives && l.State.Machines().Cooldown.Arrive(l.Ground.Now(), l.scopeKey(), l.Background) {
+	if arrives && l.State.Machines().Cooldown.Arrive(now, l.scopeKey(), l.Background) {
 		return nil
 	}
-	_, _, no := l.waitInQueue(cooldownQueue{l}, &l.Queued.Cooldown)
+	_, _, no := l.waitInQueue(now, cooldownQueue{l}, &l.Queued.Cooldown)
 	return no
 }
 
@@ -144,24 +148,27 @@ func (l *Limits) mayBeHeld() bool { return l.Rule.Policy.Cooldown == policy.On &
 
 // admitByRule waits for the limits that the rule turns on: a share of the server's
 // quota, the rate, and a slot at the gate.
-func (l *Limits) admitByRule() (waited bool, no *Refusal) {
+func (l *Limits) admitByRule(now instant.Instant) (waited bool, no *Refusal) {
 	m := l.State.Machines()
 	if l.Rule.Pacing {
 		l.pass = pacing.Pass{}
 		if !m.Pacing().Quiet() {
 			var a queue.Answer
-			if a, waited, no = l.waitInQueue(pacingQueue{l}, &l.Queued.Pacing); no != nil {
+			if a, waited, no = l.waitInQueue(now, pacingQueue{l}, &l.Queued.Pacing); no != nil {
 				return waited, no
 			}
 			l.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
 		}
 	}
+	if waited {
+		now = l.Ground.Now()
+	}
 	var more bool
 	switch {
 	case l.Rule.Gate:
-		more, no = l.admitByGate(m.Gate())
+		more, no = l.admitByGate(now, m.Gate())
 	case l.Rule.Rate:
-		more, no = l.admitByRate()
+		more, no = l.admitByRate(now)
 	}
 	return waited || more, no
 }
@@ -171,10 +178,10 @@ func (l *Limits) admitByRule() (waited bool, no *Refusal) {
 // a request that waited until its deadline leaves less time than a response takes.
 // The queue is served in order. Behind a closed gate every probe would otherwise be
 // such a request, and no probe would ever succeed.
-func (l *Limits) admitByGate(gate *gate.Gate) (waited bool, no *Refusal) {
+func (l *Limits) admitByGate(now instant.Instant, gate *gate.Gate) (waited bool, no *Refusal) {
 	l.Slot = flight.Slot{Home: l.Ground, Host: l.State.Name(), Gate: gate}
 	turns := gate.Turns()
-	a, waited, no := l.waitInQueue(gateQueue{l}, &l.Queued.Gate)
+	a, waited, no := l.waitInQueue(now, gateQueue{l}, &l.Queued.Gate)
 	l.crowded = gate.Turns() == turns && !gate.Closed() && l.Queued.Gate >= crowdedWait || no != nil && no.Why == WhyFull
 	if no == nil && waited {
 		due := l.Ground.TimeOf(a.Until)
@@ -189,18 +196,21 @@ func (l *Limits) admitByGate(gate *gate.Gate) (waited bool, no *Refusal) {
 }
 
 // admitByRate takes a token of the rate.
-func (l *Limits) admitByRate() (waited bool, no *Refusal) {
-	a, waited, no := l.waitInQueue(rateQueue{l}, &l.Queued.Rate)
-	early := a.Until.Sub(l.Ground.Now())
-	if no != nil || early <= 0 {
+func (l *Limits) admitByRate(now instant.Instant) (waited bool, no *Refusal) {
+	a, waited, no := l.waitInQueue(now, rateQueue{l}, &l.Queued.Rate)
+	if no != nil || a.Until <= now {
 		return waited, no
 	}
-	now := time.Now()
-	if no := l.tooLate(now, now.Add(early)); no != nil {
+	now = l.Ground.Now()
+	early := a.Until.Sub(now)
+	if early <= 0 {
+		return waited, nil
+	}
+	if no := l.tooLate(l.Ground.TimeOf(now), l.Ground.TimeOf(a.Until)); no != nil {
 		no.Limit = LimitRate
 		return true, no
 	}
-	defer func() { l.Queued.Rate += time.Since(now) }()
+	defer func() { l.Queued.Rate += l.Ground.Now().Sub(now) }()
 	if err := l.SleepOr(early, nil); err != nil {
 		return true, &Refusal{Err: err, Limit: LimitRate}
 	}
@@ -270,10 +280,10 @@ func (l *Limits) NextTurn(now time.Time) (turn time.Duration, limit string, refu
 
 // ReserveRetry takes one retry or hedge from the host's budget. It reports false if
 // none is left.
-func (l *Limits) ReserveRetry() bool {
+func (l *Limits) ReserveRetry(now time.Time) bool {
 	budget := &l.State.Machines().Budget
 	budget.CountTo(l.State.Requests())
-	l.reserved = budget.Take(l.Ground.Now(), l.budgetConfig())
+	l.reserved = budget.Take(l.Ground.instantOf(now), l.budgetConfig())
 	return l.reserved != nil
 }
 
@@ -313,8 +323,11 @@ func (l *Limits) ReleaseBudget() {
 func (l *Limits) TakeOff(now time.Time) (flight.Slot, Sent) {
 	s := l.Slot
 	l.reserved, l.Slot = nil, flight.Slot{}
-	return s, Sent{l.Ground.instantOf(now), l.pass}
+	return s, Sent{at: l.Ground.instantOf(now), pass: l.pass}
 }
+
+// Took returns how long the attempt took.
+func (s Sent) Took() time.Duration { return s.Came.Sub(s.at) }
 
 // Release releases everything that no attempt has taken over.
 func (l *Limits) Release() {

@@ -100,13 +100,13 @@ func (q gateQueue) rateTime(now instant.Instant) time.Duration {
 	return q.Slot.Gate.RateTime(now)
 }
 
-// waitInQueue waits in one queue until the request may go, and returns the answer that lets
-// it go. A refused request leaves the queue before anybody is told. It also leaves if
+// waitInQueue waits in one queue from now until the request may go, and returns the answer that
+// lets it go. A refused request leaves the queue before anybody is told. It also leaves if
 // the caller's context or a Trace panics, because a waiter that nobody drives would
 // stop the requests behind it.
 //
 // The time of the wait is added to queued, apart from the part that is due to the rate.
-func (l *Limits) waitInQueue(q hostQueue, queued *time.Duration) (a queue.Answer, waited bool, no *Refusal) {
+func (l *Limits) waitInQueue(now instant.Instant, q hostQueue, queued *time.Duration) (a queue.Answer, waited bool, no *Refusal) {
 	w := l.earlyWaiter(q.takes()) // for most requests a waiter is only made if they have to wait
 	var since instant.Instant
 	var rated time.Duration
@@ -124,8 +124,8 @@ func (l *Limits) waitInQueue(q hostQueue, queued *time.Duration) (a queue.Answer
 			no.Limit = q.limit(a)
 		}
 	}()
-	for {
-		now, mayWait := l.Ground.Now(), false
+	for ; ; now = l.Ground.Now() {
+		var mayWait bool
 		a, mayWait = q.enter(now, w)
 		if l.Ground.Fleet != nil && (a.Verb != queue.Go || l.Rule.Rate) {
 			short := a.Verb == queue.Wait && w == nil && (a.NoToken || !l.Rule.Gate)
