@@ -130,3 +130,30 @@ func TestTunnelLeavesNothingInItsContext(t *testing.T) {
 	}
 	assert.Zero(t, ctx.n.Load())
 }
+
+// A retry has a header of its own only if the header changes, or if an attempt that took too long
+// may still be writing the old one.
+func TestHeaderOfARetry(t *testing.T) {
+	for name, row := range map[string]struct {
+		rule policy.Rule
+		own  bool
+	}{
+		"default":            {policy.Rule{}, false},
+		"number in a header": {policy.Rule{AttemptHeader: "X-Attempt"}, true},
+		"attempt timeout":    {policy.Rule{AttemptTimeout: time.Hour}, true},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			var sent []http.Header
+			tr := over(t, transport.Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
+				sent = append(sent, req.Header)
+				return play(req, faults.Status(503-303*(len(sent)/2)))
+			}))
+			req := headed(t, http.MethodGet, "http://h.test/", "Accept: */*")
+			mustRoundTrip(t, tr, req)
+			require.Len(t, sent, 2)
+			sent[1].Set("X-Later", "1")
+			assert.Equal(t, row.own, req.Header.Get("X-Later") == "")
+			assert.Equal(t, "*/*", sent[1].Get("Accept"))
+		})
+	}
+}

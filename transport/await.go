@@ -47,7 +47,7 @@ func verdictOfBody(err error) earlyVerdict {
 // that of its body, tell a Transport around this one that the attempts are used up.
 func (x *exchange) deliverShort(reason Reason) *http.Response {
 	x.short.Body.(*ahead.Body).GiveUp()
-	return markResponse(x.short, x.Req, reason, x.report.history)
+	return x.report.markResponse(x.short, x.Req, reason)
 }
 
 // awaitBody reads the body of a response, and puts what was read in its place. It returns the

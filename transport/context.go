@@ -150,6 +150,7 @@ type mark struct {
 	req             http.Request   // the same request, with the mark as its context
 	resp            *http.Response // see of
 	history         History
+	few             [fewAttempts]Attempt // room for it
 }
 
 func (m *mark) Value(key any) any {
@@ -169,24 +170,16 @@ func markOf(ctx context.Context) *mark {
 
 // markResponse returns resp with its history. Its Request becomes
 // a copy whose context carries the mark, for [HistoryOf]. If the reason is a
-// limit, a Transport around this one that sees the mark does not start again. The mark
-// has a copy of the attempts, which belong to the exchange.
-func markResponse(resp *http.Response, req *http.Request, reason Reason, attempts []Attempt) *http.Response {
+// limit, a Transport around this one that sees the mark does not start again.
+func (r *report) markResponse(resp *http.Response, req *http.Request, reason Reason) *http.Response {
 	if resp.Request != nil {
 		req = resp.Request
 	}
-	var m *mark
-	if n := len(attempts); n > 0 && n <= fewAttempts {
-		both := new(struct {
-			mark
-			few [fewAttempts]Attempt
-		})
-		copy(both.few[:], attempts)
-		m, attempts = &both.mark, both.few[:n:n]
-	} else {
-		m, attempts = new(mark), slices.Clone(attempts)
+	m := r.mark
+	if m == nil {
+		m = new(mark)
 	}
-	m.Context, m.resp, m.history = req.Context(), resp, History{Reason: reason, Attempts: attempts}
+	m.Context, m.resp, m.history = req.Context(), resp, History{Reason: reason, Attempts: slices.Clip(r.history)}
 	m.req = *req.WithContext(m)
 	resp.Request = &m.req
 	return resp

@@ -69,11 +69,11 @@ func (f *failing) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // allocations are the most allocations that each setting may add to the floor.
 var allocations = map[string]struct{ get, post, twoFailures float64 }{
-	"default":    {get: 0, post: 0, twoFailures: 10},
-	"functions":  {get: 0, post: 0, twoFailures: 12},
-	"API":        {get: 3, post: 7, twoFailures: 18},
-	"timeouts":   {get: 3, post: 7, twoFailures: 18},
-	"everything": {get: 4, post: 8, twoFailures: 24},
+	"default":    {get: 0, post: 0, twoFailures: 4},
+	"functions":  {get: 0, post: 0, twoFailures: 4},
+	"API":        {get: 3, post: 7, twoFailures: 15},
+	"timeouts":   {get: 3, post: 7, twoFailures: 15},
+	"everything": {get: 4, post: 8, twoFailures: 17},
 }
 
 // TestAllocationsOfCommonSettings pins the allocations of a call. The floor is the same

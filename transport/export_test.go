@@ -41,7 +41,6 @@ var (
 	ErrRequestCanceled = flight.ErrRequestCanceled
 	IsTimeout          = isTimeout
 	Joined             = rules.Joined
-	Marked             = markResponse
 	MayTravel          = rules.MayTravel
 	Nested             = gaveUpBelow
 	SafeName           = visit.SafeName
@@ -49,6 +48,11 @@ var (
 )
 
 type Download = download
+
+// Marked returns a response that a Transport below has marked.
+func Marked(resp *http.Response, reason Reason) *http.Response {
+	return new(report).markResponse(resp, resp.Request, reason)
+}
 
 func ContextError(err, cause error) error { return &flight.ContextError{Err: err, Cause: cause} }
 

@@ -160,24 +160,17 @@ func (c *call) closeResponseUnless(returned *bool, resp *http.Response) {
 func (c call) newExchange() (*http.Response, error) {
 	x := new(exchange)
 	defer x.begin(c)()
-	hooks := x.hasHooks()
-	if hooks || c.t.lines != nil {
-		x.report.began = time.Now()
-	}
-	if hooks {
-		return x.runObserved()
+	if hooks := x.hasHooks(); hooks || c.t.lines != nil {
+		if x.report.began = time.Now(); hooks {
+			return x.runObserved()
+		}
 	}
 	return x.makeAttempts()
 }
 
 // exchangeAfter continues after a light first attempt.
 func (c call) exchangeAfter(start instant.Instant, w lanes.Way, resp *http.Response, err error, verdict earlyVerdict) (*http.Response, error) {
-	both := new(struct { // nearly every outcome that comes here is recorded
-		exchange
-		few [fewAttempts]Attempt
-	})
-	x := &both.exchange
-	x.report.history = both.few[:0]
+	x := new(exchange)
 	defer x.begin(c)()
 	defer x.releaseUnused()
 	x.sent, x.judged = 1, verdict
@@ -547,10 +540,8 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 	switch {
 	case x.short != nil:
 		return x.deliverShort(d.reason), nil
-	case err == nil && d.reason.marksResponse():
-		return markResponse(resp, x.Req, d.reason, x.report.history), nil
-	case err == nil && d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1: // see gaveUpBelow
-		return markResponse(resp, x.Req, d.reason, nil), nil
+	case err == nil && (d.reason.marksResponse() || d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1): // see gaveUpBelow
+		return x.report.markResponse(resp, x.Req, d.reason), nil
 	case err == nil:
 		if !x.segment { // a segment does not resume by itself, but its body does
 			if x.download = x.resumeBody(x.series, x.way.Lane, resp); x.download != nil && x.download.past != nil {
@@ -558,7 +549,7 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 			}
 		}
 		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !x.segment && !gaveUpBelow(x.Req, resp, nil) {
-			return markResponse(resp, x.Req, d.reason, x.report.history), nil
+			return x.report.markResponse(resp, x.Req, d.reason), nil
 		}
 		return resp, nil // if a Transport below gave up, the response keeps its mark
 	case d.ended != nil:
@@ -602,7 +593,7 @@ func (x *exchange) endWithoutBody(left *http.Response, d *decision, why error) (
 	last.Kind = KindNone // the outcome of the attempt was told before
 	x.report.tellObservers(left, &last)
 	if left != nil {
-		return markResponse(left, x.Req, ReasonNotReplayable, x.report.history), nil
+		return x.report.markResponse(left, x.Req, ReasonNotReplayable), nil
 	}
 	return nil, x.report.newError(ReasonNotReplayable, failed)
 }
@@ -613,7 +604,7 @@ func (x *exchange) deliverKept(k *kept, reason Reason) (*http.Response, error) {
 	flight.Discard(x.Ctx, x.resp)
 	switch {
 	case k.resp != nil:
-		return markResponse(k.resp, x.own.Req, reason, x.report.history), nil
+		return x.report.markResponse(k.resp, x.own.Req, reason), nil
 	case k.err == nil:
 		return nil, x.report.newError(reason, fmt.Errorf("transport: the response of the host itself has status %d", k.status))
 	}

@@ -957,7 +957,7 @@ func TestFastPathAndLoopAgree(t *testing.T) {
 		"response and error":         func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, oneShot("")), io.EOF },
 		"panic":                      func(*http.Request) (*http.Response, error) { panic("base") },
 		"a mark of itself": func(req *http.Request) (*http.Response, error) {
-			return transport.Marked(newResponse(req, 503, oneShot("x")), req, transport.ReasonAttempts, nil), nil
+			return transport.Marked(newResponse(req, 503, oneShot("x")), transport.ReasonAttempts), nil
 		},
 	}
 	rules := map[string]policy.Rule{

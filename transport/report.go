@@ -21,7 +21,8 @@ import (
 // them.
 type report struct {
 	*call
-	history []Attempt // empty after a success on the first attempt; callers get a copy, which does not keep the exchange in memory
+	history []Attempt // empty after a success on the first attempt
+	mark    *mark     // with room for the history, which callers get without the exchange; nil: there is none
 	began   time.Time // of the call; zero if the light path was taken and nobody observes
 	reason  Reason    // of the last decision
 	limit   string    // that it names
@@ -33,8 +34,9 @@ type report struct {
 // first attempt that did not wait is not recorded, because nobody will ask how it came.
 func (r *report) record(resp *http.Response, d *entry) {
 	if d.sent > 1 || d.Err != nil || d.reason != ReasonFinal || d.Queued != (Queued{}) {
-		if r.history == nil {
-			r.history = make([]Attempt, 0, fewAttempts)
+		if r.mark == nil {
+			r.mark = new(mark)
+			r.history = r.mark.few[:0]
 		}
 		r.history = append(r.history, d.Attempt)
 	}
@@ -251,7 +253,7 @@ func (r *report) newError(reason Reason, err error) *Error {
 	return &Error{
 		Reason:   reason,
 		Limit:    r.limit,
-		Attempts: slices.Clone(r.history),
+		Attempts: slices.Clip(r.history),
 		Err:      err,
 		request:  method(req) + " " + redact.URL(req.URL),
 		queued:   r.queued,

@@ -75,7 +75,7 @@ func (x *exchange) send() {
 		if a.sent.Came = a.Came; a.Came == 0 {
 			a.sent.Came = x.Ground.Now()
 		}
-		a.timing.took = a.sent.Took()
+		a.timing.took = a.sent.Came.Sub(a.sent.At)
 		a.way.Went(a.Lane, a.Link)
 		x.trip = a.trip
 		a.watch.tellEnd(a.way, a.timing.took, x.resp, x.err)

@@ -32,15 +32,15 @@ type Flight struct {
 	Header   string // that tells the server which retry this is; empty: none
 	Slot     Slot
 	Came     instant.Instant // when the gate heard of the response or the error; 0: it did not
-	Refused  *Slot      // of a response to the copy that is no success; nil: none
-	Home     home       // of the lane, and of its clock
-	Lane     *lane.Lane // hears what comes; nil: nobody needs to know
-	Link     *Link      // nil: nobody needs to know
-	Inside   bool       // the caller's context belongs to an attempt of another Transport
-	Watched  bool       // a hook sees its header
-	Beside   bool       // runs beside another attempt, and may outlive the call
-	Plain    bool       // is sent without Expect
-	Below    error      // the error that the end of its time hides; nil: none
+	Refused  *Slot           // of a response to the copy that is no success; nil: none
+	Home     home            // of the lane, and of its clock
+	Lane     *lane.Lane      // hears what comes; nil: nobody needs to know
+	Link     *Link           // nil: nobody needs to know
+	Inside   bool            // the caller's context belongs to an attempt of another Transport
+	Watched  bool            // a hook sees its header
+	Beside   bool            // runs beside another attempt, and may outlive the call
+	Plain    bool            // is sent without Expect
+	Below    error           // the error that the end of its time hides; nil: none
 }
 
 // A home is whose slots and lanes the flights have.
@@ -109,12 +109,12 @@ func (f *Flight) SendLight() (resp *http.Response, err error) {
 	return CheckResponse(f.Base.RoundTrip(f.Req))
 }
 
-// Copied makes the copy that is sent. A retry has a header of its own: the previous
-// attempt may still be writing the old header while the base transport changes the new
-// one. An attempt beside another may still run when the caller has its response and
+// Copied makes the copy that is sent. It has a header of its own only if the header changes, or if
+// an attempt that took too long may still be writing the old header while the base transport changes
+// the new one. An attempt beside another may still run when the caller has its response and
 // changes the request. So it shares nothing with the caller's request.
 func (f *Flight) Copied() (out *Outgoing) {
-	own := f.Number > 1 || f.Watched // a header of its own
+	own := f.Number > 1 && (f.Timed || f.Header != "" || f.Plain) || f.Watched // a header of its own
 	out, room := newOutgoing(f.Timeouts.Stall.On() || f.Slot.Gate != nil, own && len(f.Req.Header) > 0)
 	if f.Beside {
 		out.Req = *f.Req.Clone(&out.Ctx)

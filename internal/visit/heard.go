@@ -45,7 +45,7 @@ func (l *Limits) HearHeaders(resp *http.Response, of Sent) {
 	}
 	l.heard[0], l.heard[1] = hearing{resp: resp, at: now}, l.heard[0]
 	if l.Rule.Rate {
-		l.noteRate(now, resp.StatusCode, of.at)
+		l.noteRate(now, resp.StatusCode, of.At)
 	}
 	if l.Rule.Pacing {
 		l.hearQuotas(now, resp, of)
@@ -55,7 +55,7 @@ func (l *Limits) HearHeaders(resp *http.Response, of Sent) {
 	}
 	if hint, ok := l.headersHint(resp); ok && hint > 0 {
 		l.heard[0].hint, l.heard[0].u = hint, rand.Float64()
-		l.holdScope(of.at, resp.StatusCode, hint, l.heard[0].u)
+		l.holdScope(of.At, resp.StatusCode, hint, l.heard[0].u)
 	}
 }
 
@@ -172,11 +172,11 @@ func (l *Limits) noteCooldown(o *Ending, told bool, hint time.Duration) {
 			}
 			hint -= l.Ground.Now().Sub(heard.at) // the body asks for more than the headers did
 		}
-		l.holdScope(o.at, o.status(), hint, o.U)
+		l.holdScope(o.At, o.status(), hint, o.U)
 	case TellsToWait(o.status()):
 		// Even if it is final, it does not show that the host takes more.
 	case o.Err == nil && !o.Again && !l.State.Quiet():
-		ended := l.State.Machines().Cooldown.Answered(l.Ground.Now(), l.scopeKey(), o.at, o.status() < 500)
+		ended := l.State.Machines().Cooldown.Answered(l.Ground.Now(), l.scopeKey(), o.At, o.status() < 500)
 		for code, over := range ended {
 			if over {
 				l.tellHold(statusOf[code], 0, false)

@@ -28,12 +28,12 @@ type Limits struct {
 	reserved *budget.Charge  // a retry from the budget that has not gone yet
 	Slot     flight.Slot     // at the gate, until an attempt takes it over, and then of a response that is no success
 	Refused  *flight.Slot    // that of such a response, if a copy was sent; nil: none
-	refusals uint32          // that the cooldown knew of when it let the attempt go; 0 if nothing was held
 	pass     pacing.Pass     // the pacing's numbers of the attempt; zero if no quota was known
 	since    instant.Instant // when the attempt began to wait for the limits
 	Queued   queued          // by the next attempt so far
 	heard    [2]hearing      // of the responses' headers, the latest first; a hedged request has two
 	scope    uint64          // the scope's key, once scoped
+	refusals uint32          // that the cooldown knew of when it let the attempt go; 0 if nothing was held
 	scoped   bool
 	crowded  bool // the attempt waited for long at an open gate, which is to be told
 	Leaves   bool // the attempt may go elsewhere, so it does not wait at a closed gate
@@ -51,7 +51,7 @@ type queued struct{ Cooldown, Pacing, Gate, Rate time.Duration }
 // A Sent says when an attempt was sent, with which numbers of the pacing, and when it ended. It is
 // zero if that is not known.
 type Sent struct {
-	at   instant.Instant
+	At   instant.Instant
 	pass pacing.Pass
 	Came instant.Instant // when it had a response or an error; 0: not known
 }
@@ -323,11 +323,8 @@ func (l *Limits) ReleaseBudget() {
 func (l *Limits) TakeOff(now time.Time) (flight.Slot, Sent) {
 	s := l.Slot
 	l.reserved, l.Slot = nil, flight.Slot{}
-	return s, Sent{at: l.Ground.instantOf(now), pass: l.pass}
+	return s, Sent{At: l.Ground.instantOf(now), pass: l.pass}
 }
-
-// Took returns how long the attempt took.
-func (s Sent) Took() time.Duration { return s.Came.Sub(s.at) }
 
 // Release releases everything that no attempt has taken over.
 func (l *Limits) Release() {
