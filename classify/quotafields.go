@@ -45,8 +45,7 @@ var (
 // counts. Some servers send X-Rate-Limit-Reset in seconds and others in milliseconds, so only a
 // Unix time is unambiguous there. X and Okta send a Unix time.
 //
-// The sources were read on 2026-11-22 and
-// 2026-11-23:
+// The sources were read on 2026-11-22 and 2026-11-23:
 //
 //   - OpenAI: https://community.openai.com/t/how-to-get-rate-limit-reset-time-for-response-api/1268905
 //   - Azure OpenAI: https://learn.microsoft.com/en-us/answers/questions/5625878/azure-openai-responses-api-x-ratelimit-headers-val
