@@ -224,7 +224,7 @@ func (p *Pacing) enter(now instant.Instant, key uint64, w *queue.Waiter, c Confi
 	if q == nil {
 		return queue.Answer{}, nil
 	}
-	if !q.roll(now) && q.queue.Turn(now, w) {
+	if !q.roll(now) {
 		q.queue.Leave(w)
 		if q.queue.Len() == 0 {
 			p.drop(key)

@@ -182,6 +182,24 @@ func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 	assert.True(t, hosttest.Woken(second), "the second in the queue was not woken")
 }
 
+// When nothing is known any more, a request passes that others are before, because they pass as
+// well. A request that has waited asks once more before it goes. If it had to wait for the others
+// then, each of them would ask again and again.
+func TestPacingNobodyWaitsWhenNothingIsKnown(t *testing.T) {
+	var p Pacing
+	p.Note(0, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 10 * sec}, Config{})
+	first, second := queue.NewWaiter(), queue.NewWaiter()
+	for _, w := range []*queue.Waiter{first, second} {
+		require.Equal(t, queue.Wait, p.Enter(0, 1, w, Config{}).Verb)
+	}
+	require.Equal(t, queue.Answer{}, p.Enter(20*sec, 1, first, Config{}))
+	require.True(t, hosttest.Woken(second))
+	assert.Equal(t, queue.Answer{}, p.Enter(20*sec, 1, &queue.Waiter{Cost: 2, Background: true}, Config{}))
+	assert.Equal(t, queue.Answer{}, p.Enter(20*sec, 1, nil, Config{}))
+	assert.Equal(t, queue.Answer{}, p.Enter(20*sec, 1, second, Config{}))
+	assert.True(t, p.Quiet())
+}
+
 // If no request is left, none goes before the end of the window, even if requests were
 // being spread before the response that said so.
 func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
