@@ -305,6 +305,8 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 			}},
 		"gate that refuses": {limit: "gate", base: busy, first: slow, reason: transport.ReasonGateFull,
 			rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1, Mode: policy.GateRefuse}}, text: "too many requests in flight"},
+		"gate that refuses, and no token of the rate": {limit: "gate", base: busy, first: slow, reason: transport.ReasonGateFull,
+			rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1, Mode: policy.GateRefuse}, Rate: policy.Rate{PerSecond: 0.5, Burst: 1}}, text: "too many requests in flight"},
 		"gate until the end of the context": {limit: "gate", base: busy, first: slow, reason: transport.ReasonTimeout,
 			rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}, text: "not sent while it waited for its turn (gate)"},
 		"a retry by the rate": {limit: "rate", base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,

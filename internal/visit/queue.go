@@ -120,7 +120,7 @@ func (l *Limits) waitInQueue(now instant.Instant, q hostQueue, queued *time.Dura
 		if w != nil {
 			q.leave(w)
 		}
-		if no != nil {
+		if no != nil && no.Limit == "" {
 			no.Limit = q.limit(a)
 		}
 	}()
@@ -137,7 +137,7 @@ func (l *Limits) waitInQueue(now instant.Instant, q hostQueue, queued *time.Dura
 		case a.Verb == queue.Refuse:
 			return a, waited, &Refusal{Why: WhyHeld, Until: l.Ground.TimeOf(a.Until)}
 		case !mayWait, l.Leaves && l.Rule.Gate && l.State.Machines().Gate().State().Closed:
-			return a, waited, &Refusal{Why: WhyFull}
+			return a, waited, &Refusal{Why: WhyFull, Limit: LimitGate}
 		}
 		if no := l.tooLate(l.Ground.TimeOf(now), l.Ground.TimeOf(a.Until)); no != nil {
 			if a.Open > 0 {
