@@ -25,7 +25,7 @@ RELEASED := . otel fleet cmd
 # make e2e test the others.
 SDKS   := clients e2e
 TESTED := $(RELEASED) lab/simulate
-REST   := $(filter-out $(SDKS) lab $(RELEASED),$(MODULES)) e2e/http3 $(filter-out lab/simulate,$(patsubst %/,%,$(wildcard lab/*/)))
+REST   := $(filter-out $(SDKS) lab $(RELEASED),$(MODULES)) e2e/http3 e2e/recipes $(filter-out lab/simulate,$(patsubst %/,%,$(wildcard lab/*/)))
 
 # TIDY runs go mod tidy in all MODULES, with the flags $(1). It does not read cmd/go.work, so
 # for cmd it gets copies of go.mod and go.sum in which the root is replaced.

@@ -133,6 +133,7 @@ func mustAbs(t *testing.T, path string) string {
 var others = map[string]string{
 	"migrating.md": "lab/migrating",
 	"fleet.md":     "fleet",
+	"recipes.md":   "lab/recipes, e2e/recipes and clients",
 }
 
 // Every Go snippet of the README and of docs compiles. Those that use package fleet are

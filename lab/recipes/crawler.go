@@ -1,0 +1,36 @@
+package recipes
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+func crawler(log *slog.Logger) transport.Config {
+	return transport.Config{
+		Logger: log,
+		Base:   &http.Transport{MaxIdleConns: 2000, IdleConnTimeout: 30 * time.Second, ForceAttemptHTTP2: true},
+		Rule: policy.Rule{
+			Attempts:       3,
+			ConnectTimeout: 5 * time.Second,
+			AttemptTimeout: 20 * time.Second, // until the headers
+			Stall:          policy.Stall{Timeout: 20 * time.Second, MinBytesPerSecond: 1000},
+			MaxElapsed:     time.Minute,
+			RetryAfter:     policy.RetryAfter{Max: time.Hour},
+			Rate:           policy.Rate{PerSecond: 1, Burst: 1},          // for each host
+			Gate:           policy.Gate{Mode: policy.GateRefuse, Max: 4}, // a host that is down costs no time
+		},
+	}
+}
+
+// again returns when to ask for the page again. It is the zero Time if that is not known.
+func again(err error) time.Time {
+	if e, ok := errors.AsType[*transport.Error](err); ok {
+		return e.Until
+	}
+	return time.Time{}
+}
