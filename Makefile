@@ -48,7 +48,7 @@ API    := $(PUBLIC) $(filter-out . cmd,$(RELEASED)) fleet/dir
 SYSTEMS := windows/amd64 darwin/arm64 js/wasm
 BUILDS  := freebsd/amd64 openbsd/amd64 netbsd/amd64
 
-.PHONY: help demo fleet test test-rest lint tidy api cross bench compare fuzz simulate soak uploads clients e2e examples browser redis storm storm-fleet version release-check ci
+.PHONY: help demo fleet test test-rest lint tidy words api cross bench compare fuzz simulate soak uploads clients e2e examples browser redis storm storm-fleet version release-check ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -78,6 +78,9 @@ lint: bin/staticcheck bin/errcheck ## gofmt, go vet, staticcheck, errcheck, go m
 
 tidy: ## go mod tidy in every module
 	@$(call TIDY) && cp bin/cmd.sum cmd/go.sum && $(GO) mod edit -dropreplace $$($(GO) list -m) bin/cmd.mod && cp bin/cmd.mod cmd/go.mod
+
+words: ## how many words the README and the pages of docs have, and those on the way to a recipe
+	@$(GO) test -run '^TestWords$$' -v -count 1 ./internal/snippets | grep -o '  *[0-9][0-9]* .*[a-z].*'
 
 api: ## write the exported API to docs/api
 	@$(GO) -C tools run ./api -dir .. -out ../docs/api $(API)
