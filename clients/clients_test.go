@@ -11,11 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/anthropics/anthropic-sdk-go/option"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 )
 
 // A client is a provider's library that is given an http.Client.
@@ -44,25 +46,26 @@ type calls struct {
 // A row has what was found out about a client.
 type row struct {
 	client           client
-	alone, both, off int // attempts at a server that answers 503 for ever
-	hasty            int // requests of the client alone before the end of the server's wait
-	waited           bool
-	survived         int // faults
+	alone, both, off int  // attempts at a server that answers 503 for ever
+	hasty            int  // requests of the client alone before the end of the server's wait, after the first
+	waited           bool // the client alone waited for it
 }
 
 const wait = 30 * time.Second // that the server asks for
 
 func (r *row) String() string {
-	end := map[bool]string{true: "succeeds", false: "fails"}[r.waited]
+	alone := "waits"
+	if !r.waited {
+		alone = fmt.Sprintf("fails, sent %d", 1+r.hasty)
+	}
 	c := r.client
-	return fmt.Sprintf("| %s | %s | %d → %d → %d | %s, %d too early → succeeds, 0 too early | %d | %s |\n",
-		c.name, c.off, r.alone, r.both, r.off, end, r.hasty, r.survived, c.needs)
+	return fmt.Sprintf("| %s | %s | %d → %d → %d | %s | %s |\n", c.name, c.off, r.alone, r.both, r.off, alone, c.needs)
 }
 
 // TestClients checks docs/clients.md as well. With -update it writes the table.
 func TestClients(t *testing.T) {
 	var text strings.Builder
-	text.WriteString("| client | its own retries off | 503 for ever: attempts alone → with aplomb → with its own retries off | a 429 that asks for 30 s: alone → with aplomb | faults survived | rule |\n|---|---|---|---|---|---|\n")
+	text.WriteString("| client | its own retries off | 503 for ever | a 429, alone | rule |\n|---|---|---|---|---|\n")
 	for _, c := range clients() {
 		t.Run(c.name, func(t *testing.T) {
 			r := &row{client: c}
@@ -75,7 +78,6 @@ func TestClients(t *testing.T) {
 			t.Run("writes", c.writes)
 			for name, f := range faults() {
 				t.Run(name, func(t *testing.T) { c.survive(t, f) })
-				r.survived++
 			}
 			text.WriteString(r.String())
 		})
@@ -127,6 +129,7 @@ func (c client) aloneToldToWait(t *testing.T, r *row) {
 	s := newSite(t, ts.Config{Host: c.host, Handler: busyFor(wait, c.tooMany(), c.good)})
 	r.waited = c.open(s.plain(), true).read(bounded(t)) == nil
 	r.hasty = s.early(wait)
+	assert.False(t, r.waited && r.hasty > 0)
 }
 
 // With a Transport all calls wait, also those that write.
@@ -204,4 +207,48 @@ func (c client) survive(t *testing.T, f fault) {
 func asError[T error](err error) bool {
 	_, ok := errors.AsType[T](err)
 	return ok
+}
+
+// The events of a stream arrive when the server sends them. Those before the first content are held
+// until it comes, for 5 s at most, because an error may come instead.
+func TestStreamsInTime(t *testing.T) {
+	const start = `{"type":"message_start","message":{"id":"m1","type":"message","role":"assistant","content":[]}}`
+	delta := func(text string) string {
+		return fmt.Sprintf(`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%q}}`, text)
+	}
+	for _, row := range []struct {
+		events string // when the server sends the start, and then a text each
+		want   string // when the client gets them
+	}{
+		{"[0s 0s 1s 2s]", "[0s 0s 1s 2s]"},
+		{"[0s 3s 4s 9s]", "[3s 3s 4s 9s]"},
+		{"[0s 20s 21s 22s]", "[5s 20s 21s 22s]"},
+	} {
+		inMemory(t, func(t *testing.T) {
+			hc := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				begin := time.Now()
+				w.Header().Set("Content-Type", "text/event-stream")
+				for i, at := range strings.Fields(strings.Trim(row.events, "[]")) {
+					d, _ := time.ParseDuration(at)
+					time.Sleep(time.Until(begin.Add(d)))
+					event, data := "content_block_delta", delta(fmt.Sprint(i))
+					if i == 0 {
+						event, data = "message_start", start
+					}
+					_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event, data)
+					_ = http.NewResponseController(w).Flush()
+				}
+			}))
+			tr := over(t, hc.Transport, profile.Anthropic())
+			c := newAnthropic(&http.Client{Transport: tr}, false, option.WithBaseURL("http://api.anthropic.com"))
+			begin := time.Now()
+			stream := c.Messages.NewStreaming(bounded(t), prompt())
+			var came []time.Duration
+			for stream.Next() {
+				came = append(came, time.Since(begin))
+			}
+			require.NoError(t, stream.Err())
+			assert.Equal(t, row.want, fmt.Sprint(came))
+		})
+	}
 }

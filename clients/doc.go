@@ -1,8 +1,8 @@
-// Package clients tests the transport under the clients of providers, and under libraries
-// of which users have reported a fault. The servers have the names of the providers, run in
-// memory and misbehave (internal/testserver). Time is virtual there, so an hour of a rate limit
-// costs nothing, and the figures of docs/clients.md are the same on each machine. The test in
-// goproxy_test.go needs the network of this machine.
+// Package clients tests the transport under the clients of providers, under libraries of which
+// users have reported a fault, and with other transports above and below it. The servers have the
+// names of the providers, run in memory and misbehave (internal/testserver). Time is virtual there,
+// so an hour of a rate limit costs nothing, and the figures of docs/clients.md are the same on each
+// machine. The tests in http3_test.go and goproxy_test.go need the network of this machine.
 //
 // The files:
 //
@@ -11,5 +11,8 @@
 //	clients_test.go     the questions and faults that every client meets
 //	providers_test.go   the clients
 //	issues_test.go      reports of users of other libraries, each before and after
+//	order_test.go       the order of transports that go around each other
+//	http3_test.go       HTTP/3 with a way back to HTTP/2
 //	goproxy_test.go     aplomb proxy between the go command and a module proxy
+//	recipes_test.go     the code of docs/recipes.md that needs a client of a provider
 package clients

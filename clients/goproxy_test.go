@@ -43,7 +43,8 @@ func goModDownload(t *testing.T, healed bool) string {
 		files[a.Target] = true
 	}
 	assert.Equal(t, healed, err == nil, "%s", out)
-	return fmt.Sprintf("%s, files: %d, requests: %d", ends(err), len(files), len(s.Log()))
+	assert.Equal(t, map[bool]int{false: 1, true: 3}[healed], len(files))
+	return fmt.Sprintf("%s, sent %d", ends(err), len(s.Log()))
 }
 
 // moduleFiles has the files of a module on a proxy, each behind a fault.

@@ -74,8 +74,8 @@ func anthropicClient() client {
 	}
 }
 
-func newAnthropic(hc *http.Client, retries bool) anthropic.Client {
-	options := []option.RequestOption{option.WithAPIKey("key"), option.WithHTTPClient(hc)}
+func newAnthropic(hc *http.Client, retries bool, options ...option.RequestOption) anthropic.Client {
+	options = append(options, option.WithAPIKey("key"), option.WithHTTPClient(hc))
 	if !retries {
 		options = append(options, option.WithMaxRetries(0))
 	}
@@ -93,7 +93,7 @@ func stripeClient() client {
 	return client{
 		name:  "stripe-go",
 		off:   "`MaxNetworkRetries: stripe.Int64(0)`",
-		needs: "`profile.Stripe()`. It gives each POST an `Idempotency-Key`, so they are repeated, too", rule: profile.Stripe(),
+		needs: "`profile.Stripe()`. Its POSTs have keys, so they are repeated", rule: profile.Stripe(),
 		keyed:   true,
 		host:    "api.stripe.com",
 		trouble: `{"error":{"type":"api_error","message":"busy"}}`,
@@ -128,7 +128,7 @@ func slackClient() client {
 	return client{
 		name:  "slack-go",
 		off:   "off by default",
-		needs: "`profile.Slack()` with an `Idempotent` that says yes to the methods that read, because all calls are POSTs", rule: rule,
+		needs: "`profile.Slack()` with an `Idempotent` for methods that read, because all calls are POSTs", rule: rule,
 		host:    "slack.com",
 		trouble: `{"ok":false,"error":"fatal_error"}`,
 		good:    always(`{"ok":true,"ts":"1.0","channel":"C1","channels":[{"id":"C1"}]}`),
@@ -222,7 +222,7 @@ func cloudflareClient() client {
 func godoClient() client {
 	return client{
 		name:  "godo",
-		off:   "off by default. `NewFromToken` and `WithRetryAndBackoffs` turn them on and throw the `http.Client` away, so use neither",
+		off:   "off by default. With `NewFromToken` or `WithRetryAndBackoffs` it throws the `http.Client` away",
 		needs: "`policy.API()`", rule: policy.API(),
 		host:    "api.digitalocean.com",
 		trouble: `{"id":"too_many_requests","message":"busy"}`,

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the tables of docs/clients.md")
 
 const (
 	tableFile  = "../docs/clients.md"
-	tableStart = "<!-- %s: measured by clients; make clients UPDATE=1 writes it -->\n"
+	tableStart = "<!-- make clients UPDATE=1: %s -->\n"
 	tableEnd   = "<!-- end -->\n"
 )
 
