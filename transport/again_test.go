@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -83,6 +84,24 @@ func TestACutAnswerIsFetchedAgain(t *testing.T) {
 			}
 		}
 	}
+}
+
+// After as many bytes as were announced, nothing is missing, even if the body then ends with an
+// error.
+func TestNothingIsMissingAfterTheAnnouncedLength(t *testing.T) {
+	sent := 0
+	base := rt(func(req *http.Request) (*http.Response, error) {
+		sent++
+		resp := newResponse(req, 200, testkit.CutAt(text(1000), io.ErrUnexpectedEOF), "Content-Type: application/json")
+		resp.ContentLength = 1000
+		return resp, nil
+	})
+	resp, err := mustNew(t, transport.Config{Base: base}).RoundTrip(getRequest(t, "http://h.test/"))
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	assert.NoError(t, err)
+	assert.Equal(t, text(1000), string(body))
+	assert.Equal(t, 1, sent)
 }
 
 // TestCutsAtEveryOffset: also two and three cuts in a row.

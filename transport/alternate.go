@@ -194,12 +194,6 @@ func (x *exchange) notePlaces(past *past) {
 	}
 }
 
-// mayBridge reports whether the body of a response may have to be compared with one of
-// another origin.
-func (c *call) mayBridge() bool {
-	return c.home != nil && c.Rule.Policy.Resume.Again > 0 && c.home.Rule.Policy.Alternates.Validators != policy.On
-}
-
 // releasePlaces releases the hosts of the alternates. It may be called again.
 func (x *exchange) releasePlaces() {
 	for _, p := range x.places.all[1:] {

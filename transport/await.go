@@ -89,7 +89,7 @@ func (c *call) restIsNear(resp *http.Response, data []byte) bool {
 	if len(data) < resume.MinProgress || !c.Rule.Resumes {
 		return false
 	}
-	_, no := resume.Check(c.Req, resp, false)
+	_, no := resume.Check(c.Req, resp, new(resume.Terms))
 	return no == nil
 }
 

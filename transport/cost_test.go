@@ -131,6 +131,49 @@ func TestAllocationsOfABody(t *testing.T) {
 	}
 }
 
+// A body that may be compared costs a second allocation if a Read after the first leaves something
+// to come. The end of the body is one if its length was announced.
+func TestAllocationsOfALongBody(t *testing.T) {
+	const read = 8 << 10
+	p := make([]byte, read)
+	for _, row := range []struct {
+		size    int
+		unknown bool
+		header  http.Header
+		want    float64
+	}{
+		{size: 1 << 10, want: 1},
+		{size: 1 << 10, unknown: true, want: 1},
+		{size: read + 1, want: 1},
+		{size: read + 1, unknown: true, want: 2},
+		{size: 32 * read, want: 2},
+		{size: 32 * read, unknown: true, want: 2},
+		{size: 32 * read, header: http.Header{"Etag": {`"v1"`}}, want: 2},
+		{size: 32 * read, header: http.Header{"Etag": {`"v1"`}, "Accept-Ranges": {"bytes"}}, want: 1},
+		{size: 32 * read, header: http.Header{"Content-Type": {"text/event-stream"}}, want: 0},
+	} {
+		data := strings.Repeat("x", row.size)
+		base := rt(func(req *http.Request) (*http.Response, error) {
+			resp := &http.Response{StatusCode: 200, Header: row.header, Body: reader(strings.NewReader(data)), ContentLength: int64(row.size), Request: req}
+			if row.unknown {
+				resp.ContentLength = -1
+			}
+			return resp, nil
+		})
+		of := func(base http.RoundTripper) float64 {
+			req := getRequest(t, "https://api.example.com/v1/things")
+			return testing.AllocsPerRun(200, func() {
+				resp, err := base.RoundTrip(req)
+				for err == nil {
+					_, err = resp.Body.Read(p)
+				}
+				_ = resp.Body.Close()
+			})
+		}
+		assert.Equal(t, row.want, of(mustNew(t, transport.Config{Base: base}))-of(base), "%+v", row)
+	}
+}
+
 // An http.Client with a Timeout sets Request.Cancel and a deadline for each request. Its
 // requests stay on the fast path.
 func TestAllocationsUnderAClientTimeout(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/lanes"
-	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/visit"
 	"github.com/aplomb-go/aplomb/policy"
@@ -64,73 +63,44 @@ func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *downl
 	}
 	var plan resume.Plan
 	var why error = resume.ErrOff
-	if c.Rule.Resumes && !c.isSingle() {
-		plan, why = resume.Check(c.Req, resp, c.mayFetchAgain())
-	}
 	settings := &c.Rule.Policy.Resume
-	stores := settings.Checksums == policy.On
-	if plan.Compares() && flight.InMemory(resp.Body) && !resume.Digested(c.Req, resp, stores) {
-		return nil // nothing can cut it
+	may := resume.Terms{
+		Max: settings.Max, Again: settings.Again, Repeatable: c.options != nil && c.options.sending == sendRepeatable,
+		Elsewhere: c.home != nil && c.home.Rule.Policy.Alternates.Validators != policy.On, Checksums: settings.Checksums == policy.On,
 	}
-	if why != nil {
+	if c.Rule.Resumes && !c.isSingle() {
+		plan, why = resume.Check(c.Req, resp, &may)
+	}
+	switch {
+	case (why != nil || plan.Compares && !plan.Checks) && flight.InMemory(resp.Body):
+		return nil // nothing can cut it
+	case why != nil:
 		if c.hearsOfCuts() {
 			c.tellEndOf(s.sent, resp, why)
 		}
 		return nil
 	}
-	var d *download
-	var prefix *resume.Prefix
-	switch {
-	case plan.Compares(), plan.Keeps() && settings.Again > 0, c.mayBridge():
-		both := new(struct {
-			download
-			resume.Prefix
-		})
-		d, prefix = &both.download, &both.Prefix
-	default:
-		d = new(download)
-	}
-	d.setOrigin(c, s, lane)
-	if plan.Compares() && resp.ContentLength < 0 {
-		d.began = d.secondNow()
-	}
-	d.body.Wrap(d, c.spannedRequest(), resp, plan, settings.Max, max(settings.Again, 0), stores, prefix)
-	return d
-}
-
-// setOrigin sets where a download comes from.
-func (d *download) setOrigin(c *call, s series, lane *lane.Lane) {
-	d.bodyOrigin, d.lane, d.at = bodyOriginOf(c), lane, c.at
+	d := &download{bodyOrigin: bodyOriginOf(c), lane: lane, at: c.at}
 	if c.Course != nil {
 		d.price = c.Course.Price
 	}
-	if from := c.alternateName(); from != "" || s != (series{sent: 1}) {
-		d.past = &past{series: s, from: from}
+	if c.at > 0 || s != (series{sent: 1}) {
+		d.past = &past{series: s, from: c.alternateName()}
 	}
+	if plan.Compares && resp.ContentLength < 0 {
+		d.began = d.secondNow()
+	}
+	d.body.Wrap(d, resp, &plan, &may)
+	return d
 }
 
-// spannedRequest returns the request with the context of its span, to which the
-// reconnects belong as well.
-func (c *call) spannedRequest() *http.Request {
-	req, _ := c.caller()
-	if c.spanned == nil {
-		return req
+// Request returns the request with the context of its span, to which the reconnects belong as
+// well.
+func (d *download) Request() *http.Request {
+	if d.spanned == nil {
+		return d.req
 	}
-	return req.WithContext(c.spanned)
-}
-
-// mayFetchAgain reports whether the request may be sent again whole after its response was cut:
-// a GET, a QUERY, or a request for which the caller has said so. An Idempotency-Key is no such
-// word, because a server may give another response to the second request.
-func (c *call) mayFetchAgain() bool {
-	bare := c.Req.Body == nil || c.Req.Body == http.NoBody
-	switch {
-	case c.Rule.Policy.Resume.Again <= 0:
-		return false
-	case c.options != nil && c.options.sending == sendRepeatable:
-		return bare || replay.Independent(c.Req)
-	}
-	return resume.Repeats(c.Req)
+	return d.req.WithContext(d.spanned)
 }
 
 const (

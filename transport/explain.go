@@ -144,7 +144,7 @@ func (s *account) bodyText() string {
 	case ok:
 		cut, why = e.Err, e.Cause
 	case s.resp.Request != nil && resume.HasBody(s.resp):
-		_, why = resume.Check(s.resp.Request, s.resp, method(s.resp.Request) == http.MethodGet)
+		_, why = resume.Check(s.resp.Request, s.resp, &resume.Terms{Again: 1})
 	}
 	var b redact.Sentence
 	fmt.Fprintf(&b, "status %d", s.status)

@@ -5,6 +5,7 @@ package resume
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"io"
 	"net/http"
 	"strconv"
@@ -32,6 +33,9 @@ var (
 // A Sender is the transport as a Body sees it. Each Body has its own Sender. The
 // goroutine that reads the body calls it.
 type Sender interface {
+	// Request returns the caller's request, with the context of all requests for the body.
+	Request() *http.Request
+
 	// Cut returns nil if err, from a Read of a segment, means that the connection was
 	// lost and that the request may be sent again. Otherwise it returns the reader's
 	// error. continued is as for Stopped.
@@ -86,53 +90,59 @@ type Sender interface {
 // A Body is a response's body that reconnects. Wrap must be called before
 // anything else. Read and WriteTo belong to one goroutine, as with any reader.
 // Close may come from another goroutine, also during a Read. A Body starts no
-// goroutine.
+// goroutine. It is as small as possible, because there is one for nearly every response.
 type Body struct {
 	sender    Sender
-	req       *http.Request  // the caller's, who must not change it until the body is closed
 	resp      *http.Response // the caller's; it gets the Trailer of the last segment
 	validator string         // sent in If-Range: an entity tag or a date; "": everything is fetched again
-	encoding  string         // Content-Encoding of all segments
 
 	// The reader alone uses the fields from here to mu. Offsets count the bytes of
 	// the representation.
-	pos   int64          // of the next byte
-	end   int64          // of the body, or unknown
-	total int64          // length of the representation, or unknown
-	first int64          // where the current segment began
-	stop  int64          // where the current segment ends, or unknown
-	left  int32          // how many bytes may still be fetched a second time
-	limit int16          // of reconnects in a row without progress
-	dry   int16          // reconnects in a row without progress
-	last  *http.Response // to the last reconnect; nil before it
-	cut   error          // the error that ended the current segment, if a reconnect is due
-	err   error          // the error that ended the body
+	pos   int64 // of the next byte
+	end   int64 // of the body, or unknown
+	total int64 // length of the representation, or unknown; if everything is fetched again, the announced end
+	first int64 // where the current segment began
+	stop  int64 // where the current segment ends, or unknown
+	err   error // the error that ended the body
 
-	// The flags stand together, because there is a Body for nearly every response.
+	prints prints // of the header of the first response
+	sum    uint64 // of the bytes of the first Read, if there were more to come
+	marks  marks  // of the bytes that were delivered
+	extra  *extra // nil: the body has not needed one; mu guards the pointer against Close
+
+	left  int32 // how many bytes may still be fetched a second time
+	limit int16 // of reconnects in a row without progress
+	dry   int16 // reconnects in a row without progress
+
+	keeps   bool // what was delivered is hashed, because a second response may bring it again
 	partial bool // the caller asked for a range and got it
 	tried   bool // the body has asked for its rest
 	grown   bool // a byte came from a reconnect
 	away    bool // the response to the last reconnect comes from another origin
 	closed  bool // guarded by mu
 
-	sums   *sums   // the digests that are checked; nil: none
-	prefix *Prefix // what was delivered; nil: nobody compares
-
-	mu     sync.Mutex         // guards closed and the fields below
-	body   io.ReadCloser      // the current segment; only the reader sets it, and so may read it unlocked
-	cancel context.CancelFunc // ends the last reconnect and its response; nil: none
+	mu   sync.Mutex    // guards closed and the fields below
+	body io.ReadCloser // the current segment; only the reader sets it, and so may read it unlocked
 }
 
-// Wrap makes the body of resp continue after a cut. plan is the result of Check for req
-// and resp. limit bounds the reconnects in a row without progress, and again the bytes
-// that are fetched a second time. stores says that the checksums of object stores are
-// checked. prefix is empty, and nil unless the plan compares or the body may go on at
-// another origin. The wrapped body has WriteTo if the original body has it. Wrap allocates only if there is
-// a digest to check.
-func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan, limit int, again int64, stores bool, prefix *Prefix) {
-	b.sender, b.req, b.limit, b.left = s, req, int16(limit), int32(again)
+// An extra is what a body needs if more than two Reads bring it, if it is cut, or if it has a
+// digest. The reader alone uses all but cancel.
+type extra struct {
+	hash   maphash.Hash       // of the bytes that were delivered after the first Read
+	from   int64              // how many bytes the first Read brought; 0: the hash is not in use
+	sums   *sums              // the digests that are checked; nil: none
+	cut    error              // the error that ended the current segment, if a reconnect is due
+	last   *http.Response     // to the last reconnect; nil before it
+	cancel context.CancelFunc // ends the last reconnect and its response; nil: none; guarded by mu
+}
+
+// Wrap makes the body of resp continue after a cut. plan is the result of Check for resp
+// under these terms. The wrapped body has WriteTo if the original body has it. Wrap allocates
+// only if there is a digest to check.
+func (b *Body) Wrap(s Sender, resp *http.Response, plan *Plan, may *Terms) {
+	b.sender, b.limit, b.left = s, int16(may.Max), int32(max(may.Again, 0))
 	b.resp, b.body, b.validator = resp, resp.Body, plan.validator
-	b.encoding = plan.encoding
+	b.keeps, b.prints = plan.keeps, plan.prints
 	b.partial = resp.StatusCode == http.StatusPartialContent
 	b.pos, b.first, b.total = plan.span.first, plan.span.first, plan.span.total
 	b.end = plan.span.last
@@ -140,10 +150,8 @@ func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan,
 		b.end++
 	}
 	b.stop = b.end
-	b.sums = firstSums(req, resp, stores)
-	if prefix != nil {
-		b.prefix = prefix
-		prefix.begin(resp)
+	if plan.sums != nil {
+		b.extra = &extra{sums: plan.sums}
 	}
 	if _, ok := resp.Body.(io.WriterTo); ok {
 		resp.Body = (*copier)(b)
@@ -155,6 +163,16 @@ func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan,
 // compares reports whether everything is fetched again after a cut, because there is no
 // rest to ask for.
 func (b *Body) compares() bool { return b.validator == "" }
+
+// makeExtra returns the extra of the body. The first call makes it.
+func (b *Body) makeExtra() *extra {
+	if b.extra == nil {
+		b.mu.Lock()
+		b.extra = new(extra)
+		b.mu.Unlock()
+	}
+	return b.extra
+}
 
 // Tried reports whether a response's body is a Body that has asked for its rest. A
 // wrapper of a Body has a method ResumeTried that reports the same. Like Read, Tried
@@ -174,7 +192,7 @@ func (b *Body) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		n, err := counted.Read(b.body, p)
-		n = b.take(p[:n])
+		n = b.take(p[:n], err)
 		if err != nil || b.err != nil {
 			b.segmentEnded(err)
 		}
@@ -187,30 +205,41 @@ func (b *Body) Read(p []byte) (int, error) {
 // ready reconnects if that is due. It returns the error that ended the body, or
 // nil if there is a segment to read.
 func (b *Body) ready() error {
-	for b.cut != nil && b.err == nil {
+	for b.err == nil && b.extra != nil && b.extra.cut != nil {
 		b.resume()
 	}
 	return b.err
 }
 
-// take counts the bytes p that arrived, and returns how many of them belong to
+// take counts the bytes p that arrived with err, and returns how many of them belong to
 // the body. Bytes beyond the announced end of the segment are dropped and end the
-// body.
-func (b *Body) take(p []byte) int {
+// body. The last bytes of a body are not kept, because nothing can be missing after them.
+func (b *Body) take(p []byte, err error) int {
 	if room := b.stop - b.pos; int64(len(p)) > room {
 		p = p[:room]
 		b.err = b.sender.Altered("length", strconv.FormatInt(b.stop-b.first, 10), "more")
 	}
-	b.pos += int64(len(p))
-	b.grown = b.grown || b.last != nil && len(p) > 0
-	if b.sums != nil {
-		b.sums.add(p)
+	if len(p) == 0 {
+		return 0
 	}
-	if b.prefix != nil {
-		b.prefix.add(p, int64(b.left))
+	b.pos += int64(len(p))
+	x := b.extra
+	b.grown = b.grown || x != nil && x.last != nil
+	if x != nil && x.sums != nil {
+		x.sums.add(p)
+	}
+	switch {
+	case !b.keeps:
+	case b.isWhole():
+		b.keeps = false
+	case err != io.EOF || b.end != unknown:
+		b.keep(p)
 	}
 	return len(p)
 }
+
+// isWhole reports whether all bytes came that were announced.
+func (b *Body) isWhole() bool { return b.pos == b.end || b.pos == b.total }
 
 // segmentEnded judges the end of a segment. It sets err if the body ends with the
 // segment, and cut if the rest is to be asked for.
@@ -219,10 +248,10 @@ func (b *Body) segmentEnded(err error) {
 	case b.err != nil:
 	case err == io.EOF && b.end == unknown:
 		b.finish(err)
-	case b.pos == b.end && (err == io.EOF || b.needless()):
+	case b.isWhole() && (err == io.EOF || b.needless()):
 		b.finish(err)
-	case b.pos == b.stop && b.checkSegment(err) != nil:
-		b.err = b.checkSegment(err)
+	case b.pos == b.stop && b.segmentDiffers(err) != nil:
+		b.err = b.segmentDiffers(err)
 	case err == io.EOF:
 		b.cutBy(io.ErrUnexpectedEOF)
 	default:
@@ -235,7 +264,9 @@ func (b *Body) segmentEnded(err error) {
 
 // ended releases what an ended body held, and tells of an error.
 func (b *Body) ended() {
-	b.release()
+	if b.extra != nil {
+		b.release()
+	}
 	if b.err != io.EOF && !b.isClosed() {
 		b.sender.Failed(b.pos, b.err, Tried(b.body))
 	}
@@ -245,7 +276,7 @@ func (b *Body) ended() {
 // missing. But announced trailers are lost, and the end of the caller's context
 // is an error in any case.
 func (b *Body) needless() bool {
-	return len(b.resp.Trailer) == 0 && b.req.Context().Err() == nil
+	return len(b.resp.Trailer) == 0 && b.sender.Request().Context().Err() == nil
 }
 
 // cutBy decides whether an error calls for a reconnect. If it does not, the body
@@ -254,38 +285,46 @@ func (b *Body) needless() bool {
 // itself asked for its rest, a Transport below did all that can be done, and was
 // perhaps told to wait. Reconnects are not multiplied.
 func (b *Body) cutBy(err error) {
-	if b.err = err; b.pos != b.end && !Tried(b.body) {
+	if b.err = err; !b.isWhole() && !Tried(b.body) {
 		b.err = b.sender.Cut(err, b.grown)
 	}
 	if b.err == nil {
-		b.cut = err
+		b.makeExtra().cut = err
 	}
 }
 
 // finish ends a complete body: with io.EOF, or with an error if a digest differs.
 // err is the error that ended the last segment.
 func (b *Body) finish(err error) {
-	b.err = b.checkSegment(err)
-	if d := b.sums.checkWhole(b.latest(), err == io.EOF); d != nil {
+	b.err = io.EOF
+	x := b.extra
+	if x == nil {
+		return
+	}
+	if d := x.sums.checkWhole(b.latest(), err == io.EOF); d != nil {
 		b.err = b.altered(d)
+	} else if differs := b.segmentDiffers(err); differs != nil {
+		b.err = differs
 	}
-	if b.err == nil {
-		b.err = io.EOF
+	if x.last != nil {
+		b.resp.Trailer = x.last.Trailer
 	}
-	b.resp.Trailer = b.latest().Trailer
 }
 
 // latest returns the response that carries the current segment.
 func (b *Body) latest() *http.Response {
-	if b.last != nil {
-		return b.last
+	if b.extra.last != nil {
+		return b.extra.last
 	}
 	return b.resp
 }
 
-// checkSegment checks the digests of a segment that ended with err.
-func (b *Body) checkSegment(err error) error {
-	if d := b.sums.checkSegment(b.latest(), err == io.EOF); d != nil {
+// segmentDiffers returns an error if a segment that ended with err differs from its digests.
+func (b *Body) segmentDiffers(err error) error {
+	if b.extra == nil {
+		return nil
+	}
+	if d := b.extra.sums.checkSegment(b.latest(), err == io.EOF); d != nil {
 		return b.altered(d)
 	}
 	return nil
@@ -300,19 +339,21 @@ func (b *Body) altered(d *difference) error {
 // them.
 func (b *Body) Close() error {
 	b.mu.Lock()
-	body := b.body
+	body, x := b.body, b.extra
 	b.closed = true
 	b.mu.Unlock()
 	err := body.Close() // during a reconnect this is http.NoBody
-	b.release()
+	if x != nil {
+		b.release()
+	}
 	return err
 }
 
 // release frees the context of the last reconnect.
 func (b *Body) release() {
 	b.mu.Lock()
-	cancel := b.cancel
-	b.cancel = nil
+	cancel := b.extra.cancel
+	b.extra.cancel = nil
 	b.mu.Unlock()
 	if cancel != nil {
 		cancel()

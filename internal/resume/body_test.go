@@ -59,8 +59,12 @@ func (e *ended) Error() string   { return e.cut.Error() + "; not resumed: " + e.
 func (e *ended) Unwrap() []error { return []error{e.cut, e.cause} }
 
 // teller is the part of a Sender that all senders here share.
-type teller struct{ told *ended }
+type teller struct {
+	from *http.Request // the caller's
+	told *ended
+}
 
+func (s *teller) Request() *http.Request { return s.from }
 func (s *teller) Stopped(offset int64, cut, cause error, continued bool) error {
 	s.told = &ended{offset, cut, cause, continued}
 	return s.told
@@ -93,8 +97,9 @@ func (s *onceMore) Reconnect(req *http.Request, _ int64, _ error, _ bool) (*http
 
 // wrapped returns resp with a body that resumes through s, if it can.
 func wrapped(s Sender, req *http.Request, resp *http.Response, limit int) *http.Response {
-	if plan, err := Check(req, resp, false); err == nil {
-		new(Body).Wrap(s, req, resp, plan, limit, 0, false, nil)
+	may := &Terms{Max: limit}
+	if plan, err := Check(req, resp, may); err == nil {
+		new(Body).Wrap(s, resp, &plan, may)
 	}
 	return resp
 }
@@ -106,7 +111,6 @@ type world struct {
 	truth []byte // the representation
 	other []byte // what the resource becomes
 	rand  *rand.Rand
-	from  *http.Request // the caller's
 
 	// named holds the ends that the server named under the validator, or without
 	// a validator. They count only if no end was promised before. The body then
@@ -280,7 +284,7 @@ func download(t *testing.T, seed uint64, size uint32, flags uint8) (finished boo
 	r := rand.New(rand.NewPCG(seed, uint64(size)))
 	n := int(size%400_000) + 1
 	req := getRequest(t, "http://h.test/")
-	w := &world{truth: noise(r, n), other: noise(r, n), rand: r, from: req, named: map[int]bool{n: true}}
+	w := &world{teller: teller{from: req}, truth: noise(r, n), other: noise(r, n), rand: r, named: map[int]bool{n: true}}
 	want, code, promised := w.truth, 200, true
 	header := []string{`ETag: "v1"`}
 	if flags&2 != 0 { // the caller's own range
@@ -412,7 +416,7 @@ func TestResumeForgedResponses(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			req := getRequest(t, "http://h.test/")
 			attempts := 0
-			s := &onceMore{send: func(*http.Request) (*http.Response, error) {
+			s := &onceMore{teller: teller{from: req}, send: func(*http.Request) (*http.Response, error) {
 				attempts++
 				resp := response(req, row.code, io.NopCloser(strings.NewReader(row.body)), append(row.header, date)...)
 				if row.length > 0 {
@@ -494,7 +498,7 @@ func TestResumeKeepsThePromisedEnd(t *testing.T) {
 				header = append(header, "Content-Range: "+row.first)
 			}
 			n := 0
-			s := &onceMore{send: func(*http.Request) (*http.Response, error) {
+			s := &onceMore{teller: teller{from: req}, send: func(*http.Request) (*http.Response, error) {
 				if n == len(row.parts) {
 					return nil, errors.New("no further response")
 				}

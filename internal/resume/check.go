@@ -20,29 +20,38 @@ func HasBody(resp *http.Response) bool {
 // that is an error may ask for a wait, so it is not fetched again at once.
 func Likely(resp *http.Response) bool { return resp.StatusCode/100 == 2 && HasBody(resp) }
 
-func isGet(req *http.Request) bool { return req.Method == http.MethodGet || req.Method == "" }
-
 // Repeats reports whether a request only asks for content and can be sent again as it was: a
 // GET without a body, or a QUERY (RFC 10008) whose body can be made again.
 func Repeats(req *http.Request) bool {
-	bare := req.Body == nil || req.Body == http.NoBody
-	return isGet(req) && bare || req.Method == "QUERY" && (bare || replay.Independent(req))
+	switch bare := req.Body == nil || req.Body == http.NoBody; req.Method {
+	case http.MethodGet, "":
+		return bare
+	case "QUERY":
+		return bare || replay.Independent(req)
+	}
+	return false
 }
 
-// A Plan says how a body can be continued.
+// Terms say what the rule and the caller allow.
+type Terms struct {
+	Max        int   // reconnects in a row without progress
+	Again      int64 // bytes that are fetched a second time; not positive: none
+	Repeatable bool  // the request may be sent again, whatever its method
+	Elsewhere  bool  // the body may go on at another origin, where it is compared
+	Checksums  bool  // those of object stores are checked
+}
+
+// A Plan says how a body can be continued, with all that is needed of the header for it.
 type Plan struct {
+	Compares bool // everything is fetched again, and compared
+	Checks   bool // the body has a digest to check
+
 	span      byteRange // of the representation; last and total may be unknown
 	validator string    // sent in If-Range: an entity tag or a date; "": the body is compared
-	encoding  string    // Content-Encoding
-	keeps     bool      // the server may respond to a Range with a 200, which is compared
+	keeps     bool      // a second response may bring the first bytes again, which are compared
+	prints    prints
+	sums      *sums
 }
-
-// Compares reports whether the body is continued by a second response to the whole
-// request. Wrap then needs a Prefix.
-func (p *Plan) Compares() bool { return p.validator == "" }
-
-// Keeps reports whether a Prefix helps although the body is continued by a Range.
-func (p *Plan) Keeps() bool { return p.keeps }
 
 // An Impossible says why nothing can continue a body.
 type Impossible string
@@ -65,132 +74,125 @@ const (
 func (i Impossible) Error() string { return string(i) }
 
 // Check reports whether the body of resp, the response to req, can be continued after a
-// cut, and how. There is a body. If it cannot, the error says why. again says that the request may be sent
-// again whole. Check does not allocate.
-func Check(req *http.Request, resp *http.Response, again bool) (plan Plan, err error) {
+// cut, and how. There is a body. If it cannot, the error says why. Check allocates only if there
+// is a digest to check.
+func Check(req *http.Request, resp *http.Response, may *Terms) (plan Plan, err error) {
+	repeats := Repeats(req)
+	again := may.Again > 0 && (repeats || may.Repeatable && (req.Body == nil || req.Body == http.NoBody || replay.Independent(req)))
 	switch {
-	case !Likely(resp):
+	case resp.StatusCode/100 != 2:
 		return plan, ErrStatus
-	case !isGet(req) && !Repeats(req) && !again:
+	case !repeats && !again:
 		return plan, ErrMethod
-	case ranged(req, resp, &plan) && plan.span.last != unknown:
-		return plan, nil // a file, whatever its type
-	case IsStream(req, resp):
-		return Plan{}, ErrStream
-	case plan.validator != "" && !saysOfRanges(resp, "none"):
-		return plan, nil
-	case again:
-		return compared(resp), nil
-	case plan.validator != "":
-		return Plan{}, ErrNoRanges
 	}
-	return Plan{}, ErrNoValidator
+	var f fields
+	f.take(resp.Header)
+	ranged := repeats && plan.byRange(req, resp, &f) // ranges are defined for GET and QUERY only (RFC 9110 §14.2, RFC 10008)
+	none := f.saysOfRanges("none")
+	switch {
+	case ranged && !none && plan.span.last != unknown: // a file, whatever its type
+	case isStream(req, resp, f[contentType]):
+		return plan, ErrStream
+	case ranged && !none:
+	case again: // its end is where the base transport says it is, whatever length was announced
+		r, _ := f.rangeOf()
+		plan.Compares, plan.validator, plan.span = true, "", byteRange{r.first, unknown, unknown}
+		if resp.ContentLength > 0 {
+			plan.span.total = r.first + resp.ContentLength
+		}
+	case ranged:
+		return plan, ErrNoRanges
+	default:
+		return plan, ErrNoValidator
+	}
+	plan.keeps = may.Again > 0 && (plan.Compares || may.Elsewhere || resp.StatusCode == http.StatusOK && !f.saysOfRanges("bytes"))
+	plan.prints = printsOf(resp, &f)
+	if may.Checksums || f[contentDigest] != nil || f[reprDigest] != nil || len(resp.Trailer) > 0 {
+		plan.sums = firstSums(req, resp, &f, may.Checksums)
+		plan.Checks = plan.sums != nil
+	}
+	return plan, nil
 }
 
-// compared returns the plan for a body that is fetched again and compared. Its end is
-// where the base transport says it is.
-func compared(resp *http.Response) Plan {
-	plan := Plan{span: byteRange{0, unknown, unknown}}
-	if r, ok := rangeOf(resp); ok {
-		plan.span.first = r.first
-	}
-	return plan
-}
-
-// ranged reports whether the rest of a body can be asked for with a Range. It sets the
-// plan.
-func ranged(req *http.Request, resp *http.Response, plan *Plan) (ok bool) {
+// byRange reports whether the rest of a body can be asked for with a Range, unless the server
+// says that it has none. It sets the plan.
+func (p *Plan) byRange(req *http.Request, resp *http.Response, f *fields) (ok bool) {
 	switch {
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent:
 		return false // no other status carries a representation of the target
-	case !Repeats(req):
-		return false // and ranges are defined for GET and QUERY only (RFC 9110 §14.2, RFC 10008)
 	case resp.Uncompressed:
 		return false // the caller's offsets are not those of the representation
-	}
-	validator, ok := strongValidator(resp.Header)
-	if !ok {
+	case len(f[contentEncoding]) > 1:
 		return false
 	}
-	if plan.encoding, ok = encodingOf(resp.Header); !ok {
+	if p.validator, ok = f.validator(); !ok {
 		return false
 	}
-	if plan.span, ok = spanOf(req, resp); !ok {
-		return false
+	// The span has all of the representation for a 200, and a range for a 206. A 206 to a request
+	// without a Range has no span.
+	n := resp.ContentLength
+	if resp.StatusCode == http.StatusPartialContent {
+		p.span, ok = f.rangeOf()
+		return ok && len(req.Header["Range"]) == 1 && (n < 0 || n == p.span.length())
 	}
-	plan.validator = validator
-	plan.keeps = resp.StatusCode == http.StatusOK && !saysOfRanges(resp, "bytes")
-	return !saysOfRanges(resp, "none")
-}
-
-// saysOfRanges reports whether the server says just this of ranges (RFC 9110 §14.3).
-func saysOfRanges(resp *http.Response, word string) bool {
-	ranges := resp.Header["Accept-Ranges"]
-	return len(ranges) == 1 && ranges[0] == word
-}
-
-// spanOf returns the bytes of the representation that resp carries: all of them
-// for a 200, a range for a 206. A 206 to a request without a Range has no span.
-func spanOf(req *http.Request, resp *http.Response) (byteRange, bool) {
-	if resp.StatusCode == http.StatusOK {
-		if n := resp.ContentLength; n > 0 {
-			return byteRange{0, n - 1, n}, true
-		}
-		return byteRange{0, unknown, unknown}, !isMultipart(resp.Header)
+	if p.span = (byteRange{0, n - 1, n}); n <= 0 {
+		p.span = byteRange{0, unknown, unknown}
 	}
-	span, ok := rangeOf(resp)
-	asked := len(req.Header["Range"]) == 1
-	return span, ok && asked && (resp.ContentLength < 0 || resp.ContentLength == span.length())
+	return n > 0 || !f.isMultipart()
 }
 
 // A continuation says what a segment changes in its body.
 type continuation struct {
-	end, total int64   // of the body and the representation, as far as they are known now
-	stop       int64   // where the segment ends
-	skip       int64   // bytes at its beginning that the reader has
-	like       *Prefix // they are compared with this; nil: they are the same
+	end, total int64 // of the body and the representation, as far as they are known now
+	stop       int64 // where the segment ends
+	skip       int64 // bytes at its beginning that the reader has
+	same       bool  // they are the same, and not compared
 }
 
 // continuation checks whether resp continues the body. If not, the error says why. The
 // body of resp has not been read yet.
 func (b *Body) continuation(resp *http.Response) (continuation, error) {
+	var f fields
+	f.take(resp.Header)
 	switch {
 	case b.away && !b.compares():
-		return b.elsewhere(resp)
+		return b.elsewhere(resp, &f)
 	case !b.compares() && resp.StatusCode == http.StatusOK:
-		return b.whole(resp)
+		return b.whole(resp, &f)
 	case !b.compares():
-		return b.rest(resp)
+		return b.rest(resp, &f)
 	case resp.Body == nil:
 		return unfit("it has no body")
-	case !b.prefix.agrees(resp), b.otherDigest(resp):
+	case !b.prints.agrees(printsOf(resp, &f)), b.otherDigest(resp, &f):
 		return continuation{}, errHeader
 	}
-	return continuation{end: b.end, total: b.total, stop: b.stop, skip: b.prefix.size, like: b.prefix}, nil
+	return continuation{end: b.end, total: b.total, stop: b.stop, skip: b.size()}, nil
+}
+
+// isSameCoding reports whether the body of a second response is encoded as that of the first.
+func (b *Body) isSameCoding(resp *http.Response, f *fields) bool {
+	return !resp.Uncompressed && len(f[contentEncoding]) <= 1 && printOf(f[contentEncoding]) == b.prints.coding
 }
 
 // whole checks whether resp, a 200, brings the whole representation again, although the
 // rest was asked for. Its first bytes have to be those that the reader has, because a stream
 // may have a validator that never changes.
-func (b *Body) whole(resp *http.Response) (continuation, error) {
-	coding, single := encodingOf(resp.Header)
+func (b *Body) whole(resp *http.Response, f *fields) (continuation, error) {
 	switch {
-	case resp.Body == nil, b.partial, resp.Uncompressed, !single, coding != b.encoding, lengthOf(resp) != b.end,
-		!sameValidator(resp.Header, b.validator), b.otherDigest(resp):
+	case resp.Body == nil, b.partial, !b.isSameCoding(resp, f), lengthOf(resp) != b.end, !f.has(b.validator), b.otherDigest(resp, f):
 		return unfit("its status is %d", resp.StatusCode)
-	case b.prefix == nil:
+	case !b.keeps:
 		return unfit("its status is 200, and the bytes that the reader has were not kept")
-	case b.pos > int64(b.left):
+	case !b.mayMatch():
 		return continuation{}, ErrAgain
-	case !b.prefix.agrees(resp):
+	case !b.prints.agrees(printsOf(resp, f)):
 		return continuation{}, errHeader
 	}
-	return continuation{end: b.end, total: b.total, stop: b.end, skip: b.pos, like: b.prefix}, nil
+	return continuation{end: b.end, total: b.total, stop: b.end, skip: b.pos}, nil
 }
 
 // rest checks whether resp carries the rest of the body.
-func (b *Body) rest(resp *http.Response) (continuation, error) {
-	coding, single := encodingOf(resp.Header)
+func (b *Body) rest(resp *http.Response, f *fields) (continuation, error) {
 	switch {
 	case resp.StatusCode != http.StatusPartialContent:
 		return unfit("its status is %d", resp.StatusCode)
@@ -198,27 +200,27 @@ func (b *Body) rest(resp *http.Response) (continuation, error) {
 		return unfit("it has no body")
 	case resp.Uncompressed:
 		return unfit("it was decompressed on the way")
-	case !single || coding != b.encoding:
+	case !b.isSameCoding(resp, f):
 		// RFC 9110 §15.3.7 lets a 206 omit the field if the request had If-Range.
 		// But some servers compress only whole responses, under the same tag. The
 		// two cases look alike.
-		return unfit("its Content-Encoding is %q, not %q", coding, b.encoding)
-	case !sameValidator(resp.Header, b.validator):
+		return unfit("its Content-Encoding is another one: %q", f[contentEncoding])
+	case !f.has(b.validator):
 		return unfit("it does not have the validator %s", b.validator)
-	case b.otherDigest(resp):
+	case b.otherDigest(resp, f):
 		return unfit("its Repr-Digest is another one")
 	}
-	return b.continuationBy(resp)
+	return b.continuationBy(resp, f)
 }
 
 // continuationBy checks the range of a response that has passed all other checks.
-func (b *Body) continuationBy(resp *http.Response) (continuation, error) {
-	r, ok := rangeOf(resp)
+func (b *Body) continuationBy(resp *http.Response, f *fields) (continuation, error) {
+	r, ok := f.rangeOf()
 	switch {
-	case isMultipart(resp.Header):
+	case f.isMultipart():
 		return unfit("it has several parts")
 	case !ok:
-		return unfit("its Content-Range is %q", resp.Header["Content-Range"])
+		return unfit("its Content-Range is %q", f[contentRange])
 	case r.first != b.pos:
 		return unfit("it begins at %d instead of %d", r.first, b.pos)
 	case b.total != unknown && r.total == unknown && r.last != b.end-1:
@@ -249,28 +251,31 @@ func (b *Body) continuationBy(resp *http.Response) (continuation, error) {
 // (RFC 9110 §13.1.5). A 416 proves nothing if an end was promised that is not
 // reached, or if announced trailers are lost.
 func (b *Body) complete(resp *http.Response) bool {
-	if b.compares() || b.away {
+	if b.compares() || b.away || resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
 		return false
 	}
-	total, ok := unsatisfiedTotal(resp)
-	return ok && total == b.pos && b.end == unknown &&
-		len(b.resp.Trailer) == 0 && !otherValidator(resp.Header, b.validator)
+	var f fields
+	f.take(resp.Header)
+	total, ok := f.unsatisfiedTotal()
+	return ok && total == b.pos && b.end == unknown && len(b.resp.Trailer) == 0 &&
+		(len(f.sameKind(b.validator)) == 0 || f.has(b.validator))
 }
 
 // otherDigest reports whether a header contradicts the digest that the whole body
 // is checked against.
-func (b *Body) otherDigest(resp *http.Response) bool {
-	if b.sums == nil || b.sums.whole == nil || b.partial {
+func (b *Body) otherDigest(resp *http.Response, f *fields) bool {
+	first := b.knownDigest()
+	if first == nil || b.partial {
 		return false
 	}
-	d := digestOf(resp.Header, "Repr-Digest")
-	if b.sums.whole.isChecksum() {
+	d := digestOf(f[reprDigest])
+	if first.isChecksum() {
 		if resp.StatusCode == http.StatusPartialContent {
 			return false // S3 may send the checksum of a part of the object
 		}
 		d = storeDigest(resp.Header)
 	}
-	return d.name == b.sums.whole.name && d.want != b.sums.whole.want
+	return d.name == first.name && d.want != first.want
 }
 
 func unfit(format string, args ...any) (continuation, error) {

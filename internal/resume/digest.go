@@ -28,12 +28,11 @@ type digest struct {
 	size int
 }
 
-// digestOf returns the digest in a header field, Repr-Digest or Content-Digest. A
+// digestOf returns the digest in the lines of a header field, Repr-Digest or Content-Digest. A
 // field with any mistake counts as absent (RFC 9651 §4.2). So does an algorithm
 // that RFC 9530 §5 retires. If there are two digests, digestOf returns the sha-256,
 // because many processors have instructions for it.
-func digestOf(h http.Header, field string) digest {
-	lines := h[field]
+func digestOf(lines []string) digest {
 	if len(lines) == 0 {
 		return digest{}
 	}
@@ -176,7 +175,7 @@ func (l *lateSum) check(resp *http.Response) *difference {
 	if l == nil {
 		return nil
 	}
-	d := digestOf(resp.Trailer, l.field)
+	d := digestOf(resp.Trailer[l.field])
 	for _, s := range l.sums {
 		if s.name == d.name {
 			return (&sum{d, s.Hash}).check()
@@ -199,14 +198,14 @@ type sums struct {
 // representation, so it is of no use for a part of it. In the response to any other method than
 // GET it may cover the resource that was changed (RFC 9530 §3). The same holds for the checksum
 // of an object store, which is read only if stores says so.
-func firstSums(req *http.Request, resp *http.Response, stores bool) *sums {
+func firstSums(req *http.Request, resp *http.Response, f *fields, stores bool) *sums {
 	if resp.Uncompressed {
 		return nil // a digest is one of the compressed bytes
 	}
-	object := isGet(req) && resp.StatusCode != http.StatusPartialContent
-	d := digestOf(resp.Header, "Content-Digest")
+	object := (req.Method == http.MethodGet || req.Method == "") && resp.StatusCode != http.StatusPartialContent
+	d := digestOf(f[contentDigest])
 	if d.name == "" && object {
-		d = digestOf(resp.Header, "Repr-Digest")
+		d = digestOf(f[reprDigest])
 	}
 	if d.name == "" && object && stores {
 		d = storeDigest(resp.Header)
@@ -224,18 +223,15 @@ func firstSums(req *http.Request, resp *http.Response, stores bool) *sums {
 // Verify compares the digests of a response that was read to its end. It returns an empty
 // name if they agree, or if there is none.
 func Verify(req *http.Request, resp *http.Response, data []byte, stores bool) (name, want, got string) {
-	s := firstSums(req, resp, stores)
+	var f fields
+	f.take(resp.Header)
+	s := firstSums(req, resp, &f, stores)
 	if s == nil {
 		return "", "", ""
 	}
 	s.add(data)
 	d := cmp.Or(s.checkSegment(resp, true), s.checkWhole(resp, true), &difference{})
 	return d.name, d.want, d.got
-}
-
-// Digested reports whether the bytes of a response are to be compared with a digest.
-func Digested(req *http.Request, resp *http.Response, stores bool) bool {
-	return firstSums(req, resp, stores) != nil
 }
 
 // after returns the sums after a reconnect. resp brings the next segment, and last
@@ -251,7 +247,7 @@ func (s *sums) after(last, resp *http.Response, whole bool) *sums {
 	}
 	s.segment, s.segmentLate = nil, nil
 	if !whole {
-		s.segment = newSum(digestOf(resp.Header, "Content-Digest"))
+		s.segment = newSum(digestOf(resp.Header["Content-Digest"]))
 		s.segmentLate = newLateSum(resp, "Content-Digest")
 	}
 	return s

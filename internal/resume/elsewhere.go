@@ -30,41 +30,48 @@ func (b *Body) Bridge() Bridge {
 		return BridgeWhole
 	case b.partial:
 		return NoBridge // the digest and the bytes of the whole are not known
-	case b.knowsDigest():
+	case b.hasDigest():
 		return BridgeDigest
-	case b.prefix != nil && b.prefix.size <= int64(b.left):
+	case b.mayMatch():
 		return BridgeCompare
 	}
 	return NoBridge
 }
 
-// knowsDigest reports whether the digest of the whole representation is known. A checksum
+// knownDigest returns the digest or the checksum of the whole body that the first header
+// announced. It is nil if there was none.
+func (b *Body) knownDigest() *digest {
+	if b.extra == nil || b.extra.sums == nil || b.extra.sums.whole == nil {
+		return nil
+	}
+	return &b.extra.sums.whole.digest
+}
+
+// hasDigest reports whether the digest of the whole representation is known. A checksum
 // is none, because different bytes may have the same.
-func (b *Body) knowsDigest() bool {
-	return b.sums != nil && b.sums.whole != nil && !b.sums.whole.isChecksum()
+func (b *Body) hasDigest() bool {
+	d := b.knownDigest()
+	return d != nil && !d.isChecksum()
 }
 
 // elsewhere checks whether resp, which comes from another origin, continues the body.
-func (b *Body) elsewhere(resp *http.Response) (continuation, error) {
-	coding, single := encodingOf(resp.Header)
-	if resp.Body == nil || resp.Uncompressed || !single || coding != b.encoding {
+func (b *Body) elsewhere(resp *http.Response, f *fields) (continuation, error) {
+	if resp.Body == nil || !b.isSameCoding(resp, f) {
 		return unfit("it comes from another origin, and is encoded in another way")
 	}
-	if b.knowsDigest() {
-		d := digestOf(resp.Header, "Repr-Digest")
-		same := d.name == b.sums.whole.name && d.want == b.sums.whole.want
-		switch {
-		case !same:
+	if b.hasDigest() {
+		switch d, first := digestOf(f[reprDigest]), b.knownDigest(); {
+		case d.name != first.name || d.want != first.want:
 			return unfit("it comes from another origin, and does not have the digest of the first response")
 		case resp.StatusCode == http.StatusPartialContent:
-			return b.continuationBy(resp)
+			return b.continuationBy(resp, f)
 		case resp.StatusCode == http.StatusOK && b.pos <= int64(b.left) && lengthOf(resp) == b.end:
-			return continuation{end: b.end, total: b.total, stop: b.end, skip: b.pos, like: b.prefix}, nil
+			return continuation{end: b.end, total: b.total, stop: b.end, skip: b.pos, same: !b.keeps}, nil
 		}
 		return unfit("it comes from another origin with status %d", resp.StatusCode)
 	}
-	if b.prefix == nil || b.prefix.size == tooLong || !b.prefix.agrees(resp) {
+	if !b.mayMatch() || !b.prints.agrees(printsOf(resp, f)) {
 		return continuation{}, errHeader
 	}
-	return continuation{end: b.end, total: b.total, stop: b.end, skip: b.prefix.size, like: b.prefix}, nil
+	return continuation{end: b.end, total: b.total, stop: b.end, skip: b.pos}, nil
 }

@@ -13,114 +13,98 @@ import (
 )
 
 const (
-	// firstMark is the first offset at which the digests are compared on the way. The
-	// following offsets double, so that a difference shows early.
+	// firstMark is the first offset at which a second response is compared on the way. Each
+	// further mark is eight times as far, so that a difference shows early.
 	firstMark = 512
-	marks     = 11 // up to 512 KiB
-
-	// tooLong is the size of a prefix that may not be fetched a second time.
-	tooLong = unknown
+	numMarks  = 4 // up to 256 KiB
 
 	// matchBuffer bounds the memory for comparing.
 	matchBuffer = 32 << 10
 )
 
-// A Prefix is a keyed digest of the bytes that a body has delivered, and of the headers
-// of its response. The two hashes have random seeds of their own, and are 128 bits
-// together. So a server cannot make two bodies with the same digest.
-type Prefix struct {
-	size     int64 // of the delivered bytes, or tooLong
-	hash     [2]maphash.Hash
-	marks    [marks]uint16 // of its beginnings; the hashes decide in the end
-	head     uint32        // of the parts of a response that have to be the same
-	tag      uint32        // of the ETag; 0: none
-	modified uint32        // of the Last-Modified; 0: none
-}
+// seed is the key of all hashes here. Only a server that knows it could make another body or
+// another header with the same 64 or 32 bits.
+var seed = maphash.MakeSeed()
 
-// sameFields are the header fields in which a second response has to agree. Its ETag
-// and its Last-Modified have to agree as well if the first response had them.
-var sameFields = [...]string{"Content-Type", "Content-Encoding", "Content-Range", "Repr-Digest", "Content-Digest", "Digest", "Content-Md5"}
+// Marks are bits of the hash of a prefix at some offsets. The whole hash decides in the end.
+type marks [numMarks]uint16
 
-// begin notes the header of the first response.
-func (p *Prefix) begin(resp *http.Response) {
-	p.head, p.tag, p.modified = p.print(resp)
-}
-
-// agrees reports whether the header of a second response fits that of the first. The
-// caller has the first header, so that of the second must say the same.
-func (p *Prefix) agrees(resp *http.Response) bool {
-	head, tag, modified := p.print(resp)
-	return head == p.head && (p.tag == 0 || tag == p.tag) && (p.modified == 0 || modified == p.modified)
-}
-
-func (p *Prefix) print(resp *http.Response) (head, tag, modified uint32) {
-	seed := p.hash[0].Seed()
-	sum := uint64(resp.StatusCode)<<48 ^ uint64(resp.ContentLength)
-	if resp.Uncompressed {
-		sum ^= 1 << 47
-	}
-	for _, name := range sameFields {
-		sum = bits.RotateLeft64(sum, 7) ^ printOf(seed, resp.Header[name])
-	}
-	return fold(sum), fold(printOf(seed, resp.Header["Etag"])), fold(printOf(seed, resp.Header["Last-Modified"]))
-}
-
-// printOf returns 0 if there are no values.
-func printOf(seed maphash.Seed, values []string) (sum uint64) {
-	for _, v := range values {
-		sum = bits.RotateLeft64(sum, 7) ^ maphash.String(seed, v)
-	}
-	return sum
-}
-
-func fold(sum uint64) uint32 { return uint32(sum) ^ uint32(sum>>32) }
-
-// add takes bytes that were delivered. A prefix of more than limit bytes is too long.
-func (p *Prefix) add(b []byte, limit int64) {
-	if int64(len(b)) > limit-p.size { // also if it is too long already
-		p.size = tooLong
-		return
-	}
-	for len(b) > 0 {
-		mark := bits.Len64(uint64(p.size / firstMark))
-		n := int(min(int64(len(b)), firstMark<<mark-p.size))
-		_, _ = p.hash[0].Write(b[:n]) // a hash takes everything
-		_, _ = p.hash[1].Write(b[:n])
-		p.size, b = p.size+int64(n), b[n:]
-		if mark < marks && p.size == firstMark<<mark {
-			p.marks[mark] = uint16(p.hash[0].Sum64())
+// add hashes bytes from offset at on, and sets the marks that they pass.
+func (m *marks) add(h *maphash.Hash, p []byte, at int64) {
+	for i := range m {
+		if n := firstMark<<(3*i) - at; 0 < n && n <= int64(len(p)) {
+			_, _ = h.Write(p[:n]) // a hash takes everything
+			m[i] = uint16(h.Sum64())
+			p, at = p[n:], at+n
 		}
 	}
+	_, _ = h.Write(p)
 }
+
+// keep hashes bytes that were delivered. Those of the first Read have a hash of their own, of
+// which only the sum is kept. So a body that a single Read brings needs no memory for a hash.
+func (b *Body) keep(p []byte) {
+	size := b.size()
+	at := size - int64(len(p))
+	switch {
+	case size > int64(b.left): // so it is never compared
+	case at == 0:
+		var h maphash.Hash
+		h.SetSeed(seed)
+		b.marks.add(&h, p, 0)
+		b.sum = h.Sum64()
+	default:
+		x := b.makeExtra()
+		if x.from == 0 {
+			x.from = at
+			x.hash.SetSeed(seed)
+		}
+		b.marks.add(&x.hash, p, at)
+	}
+}
+
+// size returns the size of the prefix.
+func (b *Body) size() int64 {
+	if b.compares() {
+		return b.pos - b.first // which stays that of the whole body
+	}
+	return b.pos
+}
+
+// mayMatch reports whether a second response can be compared with the prefix.
+func (b *Body) mayMatch() bool { return b.keeps && b.size() <= int64(b.left) }
 
 // match reads the prefix from a second response, and compares it on the way. It returns
 // how many bytes it has read, errDiffers if they are others, and otherwise the error of
 // the response.
-func (p *Prefix) match(r io.Reader) (n int64, err error) {
-	var q Prefix
-	q.hash[0].SetSeed(p.hash[0].Seed())
-	q.hash[1].SetSeed(p.hash[1].Seed())
-	n, err = skip(r, p.size, func(b []byte) (differs bool) {
-		q.add(b, p.size)
-		return !p.sameMarks(&q)
-	})
-	if err == nil && (p.hash[0].Sum64() != q.hash[0].Sum64() || p.hash[1].Sum64() != q.hash[1].Sum64()) {
-		err = errDiffers
+func (b *Body) match(r io.Reader) (read int64, err error) {
+	size, from := b.size(), b.size()
+	if x := b.extra; x != nil && x.from > 0 {
+		from = x.from
 	}
-	return n, err
+	read, err = b.matchPart(r, 0, from, b.sum)
+	if err == nil && from < size {
+		var more int64
+		more, err = b.matchPart(r, from, size, b.extra.hash.Sum64())
+		read += more
+	}
+	return read, err
 }
 
-// sameMarks compares the marks as far as the shorter prefix goes.
-func (p *Prefix) sameMarks(short *Prefix) bool {
-	for i := range marks {
-		if firstMark<<i > short.size {
-			break
-		}
-		if p.marks[i] != short.marks[i] {
-			return false
-		}
+// matchPart is match for a part of the prefix that has a hash of its own.
+func (b *Body) matchPart(r io.Reader, from, to int64, sum uint64) (read int64, err error) {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	same, at := b.marks, from
+	read, err = skip(r, to-from, func(p []byte) (differs bool) {
+		same.add(&h, p, at)
+		at += int64(len(p))
+		return same != b.marks
+	})
+	if err == nil && h.Sum64() != sum {
+		err = errDiffers
 	}
-	return true
+	return read, err
 }
 
 // skip reads n bytes, until differs says that they are others. A nil function says that of none.
@@ -137,4 +121,42 @@ func skip(r io.Reader, n int64, differs func([]byte) bool) (read int64, err erro
 		}
 	}
 	return read, nil
+}
+
+// Prints are keyed hashes of the parts of a response that have to be the same in a second one.
+type prints struct {
+	head     uint32 // of the status, the length, and the fields before alwaysSame
+	coding   uint32 // of the Content-Encoding; 0: none
+	tag      uint32 // of the ETag; 0: none
+	modified uint32 // of the Last-Modified; 0: none
+}
+
+// printsOf returns the prints of a response with these fields.
+func printsOf(resp *http.Response, f *fields) prints {
+	sum := uint64(resp.StatusCode)<<48 ^ uint64(resp.ContentLength)
+	if resp.Uncompressed {
+		sum ^= 1 << 47
+	}
+	for _, values := range f[:alwaysSame] {
+		if sum = bits.RotateLeft64(sum, 7); values != nil {
+			sum ^= uint64(printOf(values))
+		}
+	}
+	return prints{uint32(sum ^ sum>>32), printOf(f[contentEncoding]), printOf(f[etag]), printOf(f[lastModified])}
+}
+
+// printOf returns 0 if there are no values.
+func printOf(values []string) uint32 {
+	var sum uint64
+	for _, v := range values {
+		sum = bits.RotateLeft64(sum, 7) ^ maphash.String(seed, v)
+	}
+	return uint32(sum ^ sum>>32)
+}
+
+// agrees reports whether a second response fits the header of the first. The caller has the
+// first header, so that of the second must say the same. Its ETag and its Last-Modified have to
+// agree as well if the first response had them.
+func (p prints) agrees(second prints) bool {
+	return p.head == second.head && (p.tag == 0 || p.tag == second.tag) && (p.modified == 0 || p.modified == second.modified)
 }

@@ -18,21 +18,24 @@ func TestPrefixAgrees(t *testing.T) {
 			"Content-Digest": {"b"}, "Digest": {"c"}, "Content-Md5": {"d"}, "Etag": {"W/e"}, "Last-Modified": {"f"}, "Date": {"g"},
 		}}
 	}
-	var p Prefix
-	p.begin(first())
-	assert.True(t, p.agrees(first()))
+	printed := func(r *http.Response) prints {
+		var f fields
+		f.take(r.Header)
+		return printsOf(r, &f)
+	}
+	p := printed(first())
+	assert.True(t, p.agrees(printed(first())))
 	for name := range first().Header {
 		for change, values := range map[string][]string{"another": {"x"}, "absent": nil, "two": {first().Header[name][0], "x"}} {
 			second := first()
 			second.Header[name] = values
-			assert.Equal(t, name == "Date", p.agrees(second), "%s: %s", name, change)
+			assert.Equal(t, name == "Date", p.agrees(printed(second)), "%s: %s", name, change)
 
-			var without Prefix
 			bare := first()
 			delete(bare.Header, name)
-			without.begin(bare)
+			without := printed(bare)
 			mayCome := name == "Date" || name == "Etag" || name == "Last-Modified" || values == nil
-			assert.Equal(t, mayCome, without.agrees(second), "%s comes: %s", name, change)
+			assert.Equal(t, mayCome, without.agrees(printed(second)), "%s comes: %s", name, change)
 		}
 	}
 	for name, change := range map[string]func(*http.Response){
@@ -44,52 +47,90 @@ func TestPrefixAgrees(t *testing.T) {
 	} {
 		second := first()
 		change(second)
-		assert.False(t, p.agrees(second), name)
+		assert.False(t, p.agrees(printed(second)), name)
 	}
 }
 
-// The digest stops at the limit, and is of no use from then on.
+// delivered returns a body that has delivered data in Reads of so many bytes.
+func delivered(data []byte, read int, again int32) *Body {
+	b := &Body{end: unknown, total: unknown, stop: unknown, left: again, keeps: true}
+	for len(data) > 0 {
+		n := min(len(data), read)
+		b.take(data[:n], nil)
+		data = data[n:]
+	}
+	return b
+}
+
+// A prefix above the limit is of no use from then on.
 func TestPrefixThatIsTooLong(t *testing.T) {
-	var p Prefix
-	p.add(make([]byte, 600), 1000)
-	p.add(make([]byte, 400), 1000)
-	assert.EqualValues(t, 1000, p.size)
-	p.add(make([]byte, 1), 1000)
-	assert.EqualValues(t, tooLong, p.size)
-	p.add(nil, 1000)
-	assert.EqualValues(t, tooLong, p.size)
+	b := delivered(make([]byte, 1000), 600, 1000)
+	assert.True(t, b.mayMatch())
+	b.take(make([]byte, 1), nil)
+	assert.False(t, b.mayMatch())
+	b.take(make([]byte, 1), nil)
+	assert.False(t, b.mayMatch())
+	b = delivered(make([]byte, 1001), 1001, 1000)
+	assert.False(t, b.mayMatch())
+}
+
+// The first Read that leaves something to come needs no memory, and the last Read is not hashed.
+func TestPrefixIsKeptForWhatIsToCome(t *testing.T) {
+	part := make([]byte, 1000)
+	first := delivered(part, 1000, 1<<20)
+	assert.True(t, first.sum != 0 && first.extra == nil)
+	second := delivered(part, 600, 1<<20)
+	assert.NotNil(t, second.extra)
+	for name, b := range map[string]*Body{
+		"the promised end":  {end: 1000, total: 1000, stop: 1000, left: 1 << 20, keeps: true, validator: `"v1"`},
+		"the announced end": {end: unknown, total: 1000, stop: unknown, left: 1 << 20, keeps: true},
+		"nobody compares":   {end: unknown, total: unknown, stop: unknown, left: 1 << 20},
+	} {
+		b.take(part, nil)
+		assert.True(t, b.sum == 0 && b.extra == nil && !b.mayMatch(), name)
+	}
+	ended := &Body{end: unknown, total: unknown, stop: unknown, left: 1 << 20, keeps: true}
+	ended.take(part, io.EOF)
+	assert.True(t, ended.sum == 0 && ended.extra == nil)
 }
 
 // match reads just the prefix, and finds each difference as soon as a mark or the end is
-// reached.
+// reached, whatever the Reads were that brought the prefix.
 func TestPrefixMatch(t *testing.T) {
-	data := make([]byte, 100_000)
+	data := make([]byte, 300_000)
 	for i := range data {
-		data[i] = byte(i * 7)
+		data[i] = byte(i*7 ^ i>>8)
 	}
-	for _, size := range []int{0, 1, 511, 512, 513, 1024, 40_000, 99_999} {
-		var p Prefix
-		p.add(data[:size], 1<<20)
-		r := bytes.NewReader(data)
-		n, err := p.match(r)
-		assert.NoError(t, err)
-		assert.EqualValues(t, size, n)
-		assert.Equal(t, len(data)-size, r.Len(), "the rest is for the reader")
-		for _, at := range []int{0, 100, size / 2, size - 1} {
-			if at < 0 || at >= size {
-				continue
+	for _, read := range []int{1, 511, 512, 513, 5000, 32 << 10, len(data)} {
+		for _, size := range []int{1, 511, 512, 513, 4096, 40_000, 299_999} {
+			b := delivered(data[:size], read, 1<<20)
+			r := bytes.NewReader(data)
+			n, err := b.match(r)
+			assert.NoError(t, err)
+			assert.EqualValues(t, size, n)
+			assert.Equal(t, len(data)-size, r.Len(), "the rest is for the reader")
+			for _, at := range []int{0, 100, size / 2, size - 1} {
+				if at < 0 || at >= size {
+					continue
+				}
+				other := bytes.Clone(data)
+				other[at]++
+				n, err = b.match(iotest.HalfReader(bytes.NewReader(other)))
+				assert.Equal(t, errDiffers, err, "size %d, at %d, Reads of %d", size, at, read)
+				assert.LessOrEqual(t, n, max(8*int64(at), firstMark)+matchBuffer, "size %d, at %d, Reads of %d", size, at, read)
+				_, err = b.match(bytes.NewReader(data[:at]))
+				assert.Equal(t, errDiffers, err, "a shorter body")
+				_, err = b.match(io.MultiReader(bytes.NewReader(data[:at]), iotest.ErrReader(io.ErrUnexpectedEOF)))
+				assert.Equal(t, io.ErrUnexpectedEOF, err, "it is cut as well")
 			}
-			other := bytes.Clone(data)
-			other[at]++
-			n, err = p.match(iotest.OneByteReader(bytes.NewReader(other)))
-			assert.Equal(t, errDiffers, err, "size %d, at %d", size, at)
-			assert.LessOrEqual(t, n, max(2*int64(at), firstMark), "size %d, at %d", size, at)
-			_, err = p.match(bytes.NewReader(data[:at]))
-			assert.Equal(t, errDiffers, err, "a shorter body")
-			_, err = p.match(io.MultiReader(bytes.NewReader(data[:at]), iotest.ErrReader(io.ErrUnexpectedEOF)))
-			assert.Equal(t, io.ErrUnexpectedEOF, err, "it is cut as well")
+			_, err = b.match(iotest.DataErrReader(bytes.NewReader(data[:size])))
+			assert.NoError(t, err, "the end comes with the last byte")
 		}
-		_, err = p.match(iotest.DataErrReader(bytes.NewReader(data[:size])))
-		assert.NoError(t, err, "the end comes with the last byte")
 	}
+	b := delivered(data, 5000, 1<<20)
+	other := bytes.Clone(data)
+	other[600]++
+	n, err := b.match(iotest.OneByteReader(bytes.NewReader(other)))
+	assert.Equal(t, errDiffers, err)
+	assert.EqualValues(t, 8*firstMark, n)
 }

@@ -6,6 +6,7 @@ package resume
 import (
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,11 +45,68 @@ func parseContentRange(s string) (byteRange, bool) {
 	return r, true
 }
 
+// parseOffset parses one or more digits. It refuses the greatest number, which
+// stands for unknown.
+func parseOffset(s string) (int64, bool) {
+	n, err := strconv.ParseUint(s, 10, 63)
+	return int64(n), err == nil && n < unknown
+}
+
+// The fields of a response that matter here, by their places in fields.
+const (
+	contentType = iota
+	contentEncoding
+	contentRange
+	reprDigest
+	contentDigest
+	oldDigest
+	contentMD5
+	etag
+	lastModified
+	date
+	acceptRanges
+	numFields
+
+	alwaysSame = etag // those before it are the same in a second response
+)
+
+var fieldNames = [numFields]string{
+	"Content-Type", "Content-Encoding", "Content-Range", "Repr-Digest", "Content-Digest", "Digest", "Content-Md5",
+	"Etag", "Last-Modified", "Date", "Accept-Ranges",
+}
+
+// Fields are the values of those fields. They are taken before the caller has the response. From
+// then on its header is the caller's, who may change it while the body is read.
+type fields [numFields][]string
+
+func (f *fields) take(h http.Header) {
+	if len(h) > 4 { // so that looking for each is faster
+		for i, name := range fieldNames {
+			f[i] = h[name]
+		}
+		return
+	}
+	for name, values := range h {
+		if i := slices.Index(fieldNames[:], name); i >= 0 {
+			f[i] = values
+		}
+	}
+}
+
+// rangeOf returns the range of a 206. It reports false if there are two ranges, or
+// if the body has several parts with ranges of their own.
+func (f *fields) rangeOf() (byteRange, bool) {
+	if values := f[contentRange]; len(values) == 1 && !f.isMultipart() {
+		return parseContentRange(values[0])
+	}
+	return byteRange{}, false
+}
+
 // unsatisfiedTotal returns the total that a 416 names with "bytes */total"
 // (RFC 9110 §14.4).
-func unsatisfiedTotal(resp *http.Response) (int64, bool) {
-	values := resp.Header["Content-Range"]
-	if resp.StatusCode != http.StatusRequestedRangeNotSatisfiable || len(values) != 1 {
+func (f *fields) unsatisfiedTotal() (int64, bool) {
+	values := f[contentRange]
+	if len(values) != 1 {
 		return 0, false
 	}
 	unit, size, _ := strings.Cut(values[0], " ")
@@ -57,21 +115,22 @@ func unsatisfiedTotal(resp *http.Response) (int64, bool) {
 	return total, ok && valid && strings.EqualFold(unit, "bytes")
 }
 
-// parseOffset parses one or more digits. It refuses the greatest number, which
-// stands for unknown.
-func parseOffset(s string) (int64, bool) {
-	n, err := strconv.ParseUint(s, 10, 63)
-	return int64(n), err == nil && n < unknown
+// saysOfRanges reports whether the server says just this of ranges (RFC 9110 §14.3).
+func (f *fields) saysOfRanges(word string) bool {
+	return len(f[acceptRanges]) == 1 && f[acceptRanges][0] == word
 }
 
-// rangeOf returns the range of a 206. It reports false if there are two ranges, or
-// if the body has several parts with ranges of their own.
-func rangeOf(resp *http.Response) (byteRange, bool) {
-	values := resp.Header["Content-Range"]
-	if len(values) != 1 || isMultipart(resp.Header) {
-		return byteRange{}, false
+// isMultipart reports whether the body holds several ranges with headers between
+// them (RFC 9110 §15.3.7.2). Such a body is not a run of the representation's bytes.
+func (f *fields) isMultipart() bool {
+	const multipart = "multipart/byteranges"
+	for _, v := range f[contentType] {
+		v = strings.TrimLeft(v, " \t")
+		if len(v) >= len(multipart) && strings.EqualFold(v[:len(multipart)], multipart) {
+			return true
+		}
 	}
-	return parseContentRange(values[0])
+	return false
 }
 
 // lengthOf returns the length of a response's body, or unknown.
@@ -82,35 +141,22 @@ func lengthOf(resp *http.Response) int64 {
 	return resp.ContentLength
 }
 
-// isMultipart reports whether the body holds several ranges with headers between
-// them (RFC 9110 §15.3.7.2). Such a body is not a run of the representation's bytes.
-func isMultipart(h http.Header) bool {
-	const multipart = "multipart/byteranges"
-	for _, v := range h["Content-Type"] {
-		v = strings.TrimLeft(v, " \t")
-		if len(v) >= len(multipart) && strings.EqualFold(v[:len(multipart)], multipart) {
-			return true
-		}
-	}
-	return false
-}
-
 // clockSlack is how much older than its Date a response's Last-Modified must be
 // to be strong. RFC 9110 §8.8.2.2 asks for a second if both come from the same
 // clock, and otherwise for enough to make up for the difference of the clocks. A
 // client does not know the clocks, so this is the minute of RFC 7232 §2.2.2.
 const clockSlack = time.Minute
 
-// strongValidator returns the validator that identifies the representation byte by
+// validator returns the validator that identifies the representation byte by
 // byte. That is a strong entity tag. If there is no tag at all, it is a strong
 // Last-Modified, since RFC 9110 §13.1.5 allows a date only to a client without a
 // tag. A weak tag rules the date out as well, because with a weak tag the server
 // does not promise equal bytes.
-func strongValidator(h http.Header) (string, bool) {
-	if tags := h["Etag"]; len(tags) > 0 {
+func (f *fields) validator() (string, bool) {
+	if tags := f[etag]; len(tags) > 0 {
 		return tags[0], len(tags) == 1 && isStrongTag(tags[0])
 	}
-	modified, sent := h["Last-Modified"], h["Date"]
+	modified, sent := f[lastModified], f[date]
 	if len(modified) != 1 || len(sent) != 1 {
 		return "", false
 	}
@@ -133,33 +179,16 @@ func isStrongTag(s string) bool {
 	return true
 }
 
-// otherValidator reports whether a response has a validator of the same kind but
-// with another value.
-func otherValidator(h http.Header, validator string) bool {
-	return len(h[fieldOf(validator)]) > 0 && !sameValidator(h, validator)
-}
-
-// sameValidator reports whether a response has the validator, and no other of its
-// kind.
-func sameValidator(h http.Header, validator string) bool {
-	values := h[fieldOf(validator)]
-	return len(values) == 1 && values[0] == validator
-}
-
-// fieldOf returns the name of the field that has a validator.
-func fieldOf(validator string) string {
+// sameKind returns the values of the field that has a validator.
+func (f *fields) sameKind(validator string) []string {
 	if validator[0] == '"' {
-		return "Etag"
+		return f[etag]
 	}
-	return "Last-Modified"
+	return f[lastModified]
 }
 
-// encodingOf returns the Content-Encoding. ok is false if the field is there more
-// than once.
-func encodingOf(h http.Header) (coding string, ok bool) {
-	values := h["Content-Encoding"]
-	if len(values) == 0 {
-		return "", true
-	}
-	return values[0], len(values) == 1
+// has reports whether a response has the validator, and no other of its kind.
+func (f *fields) has(validator string) bool {
+	values := f.sameKind(validator)
+	return len(values) == 1 && values[0] == validator
 }

@@ -28,7 +28,7 @@ func (b *Body) resume() {
 	}
 	if resp != nil && b.away {
 		b.sender.Astray()
-		b.cut = cut
+		b.extra.cut = cut
 		return
 	}
 	b.err = b.sender.Stopped(b.pos, cut, err, b.grown)
@@ -38,17 +38,17 @@ func (b *Body) resume() {
 // a context for the next segment, which Close cancels. After Close it ends the body, and
 // there is no context.
 func (b *Body) detach() (ctx context.Context, cut error) {
-	cut = b.cut
-	b.cut, b.tried = nil, true
+	x := b.extra
+	cut, x.cut, b.tried = x.cut, nil, true
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
 		b.err = http.ErrBodyReadAfterClose
 		return nil, cut
 	}
-	ctx, cancel := context.WithCancel(b.req.Context())
-	old, release := b.body, b.cancel
-	b.body, b.cancel = http.NoBody, cancel
+	ctx, cancel := context.WithCancel(b.sender.Request().Context())
+	old, release := b.body, x.cancel
+	b.body, x.cancel = http.NoBody, cancel
 	b.mu.Unlock()
 	b.sender.Drop(old)
 	if release != nil {
@@ -65,10 +65,10 @@ func (b *Body) reconnect(ctx context.Context, cut error) (resp *http.Response, e
 	} else if b.dry++; b.dry > b.limit {
 		return nil, ErrLimit
 	}
-	if b.compares() && b.prefix.size > int64(b.left) {
+	if b.compares() && !b.mayMatch() {
 		return nil, ErrAgain
 	}
-	req := b.req.Clone(ctx)
+	req := b.sender.Request().Clone(ctx)
 	if !b.compares() {
 		req.Header.Set("Range", b.restRange())
 		req.Header.Set("If-Range", b.validator)
@@ -110,17 +110,24 @@ func (b *Body) attach(ctx context.Context, cut error, resp *http.Response) error
 	if !b.put(resp) {
 		return http.ErrBodyReadAfterClose
 	}
-	b.first = b.pos
+	if !b.compares() {
+		b.first = b.pos
+	}
 	if c.skip > 0 {
 		if err := b.skip(resp, c); err != nil {
 			return b.skipFailed(ctx, resp, err)
 		}
 	}
 	b.total, b.end, b.stop = c.total, c.end, c.stop
-	b.sums = b.sums.after(b.last, resp, c.skip > 0 || b.compares())
-	b.last = resp
-	if v, strong := strongValidator(resp.Header); strong && b.away {
-		b.validator = v // further ranges come from that origin
+	x := b.extra
+	x.sums = x.sums.after(x.last, resp, c.skip > 0 || b.compares())
+	x.last = resp
+	if b.away && !b.compares() {
+		var f fields
+		f.take(resp.Header)
+		if v, strong := f.validator(); strong {
+			b.validator = v // further ranges come from that origin
+		}
 	}
 	b.sender.Continued(b.pos)
 	return nil
@@ -145,10 +152,10 @@ func (b *Body) put(resp *http.Response) bool {
 func (b *Body) skip(resp *http.Response, c continuation) (err error) {
 	late := b.sender.Skipping(resp.Body)
 	var read int64
-	if c.like != nil {
-		read, err = c.like.match(resp.Body)
-	} else {
+	if c.same {
 		read, err = skip(resp.Body, c.skip, nil)
+	} else {
+		read, err = b.match(resp.Body)
 	}
 	b.left -= int32(read)
 	if late() { // and the body is closed, even if the bytes came at the last moment
@@ -161,7 +168,7 @@ func (b *Body) skip(resp *http.Response, c continuation) (err error) {
 // connection was lost as well, the next reconnect is due.
 func (b *Body) skipFailed(ctx context.Context, resp *http.Response, err error) error {
 	if err != errDiffers && err != errLate && !b.isClosed() && b.sender.Cut(err, b.grown) == nil {
-		b.cut = err
+		b.extra.cut = err
 		return nil
 	}
 	b.mu.Lock()

@@ -24,13 +24,17 @@ var streamTypes = [...]string{
 // IsStream reports whether a response is a stream. A second request would bring other
 // events, so a stream is never fetched again.
 func IsStream(req *http.Request, resp *http.Response) bool {
-	values := resp.Header["Content-Type"]
+	return isStream(req, resp, resp.Header["Content-Type"])
+}
+
+func isStream(req *http.Request, resp *http.Response, values []string) bool {
 	if len(values) == 0 {
 		return false
 	}
-	full := strings.TrimLeft(values[0], " \t")
+	full := strings.TrimSpace(values[0])
 	for _, t := range streamTypes {
-		if len(full) >= len(t) && strings.EqualFold(full[:len(t)], t) {
+		end := len(t) - 1 // whose letter rules out nearly all types
+		if len(full) > end && full[end]|0x20 == t[end] && strings.EqualFold(full[:end], t[:end]) {
 			return true
 		}
 	}

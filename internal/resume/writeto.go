@@ -55,7 +55,7 @@ func (t *taker) Write(p []byte) (int, error) {
 	if t.err != nil {
 		return 0, t.err
 	}
-	mine := t.b.take(p)
+	mine := t.b.take(p, nil)
 	n, err := t.w.Write(p[:mine])
 	t.n += int64(n)
 	switch {
