@@ -136,7 +136,8 @@ type Transport struct {
 
 // New returns a Transport. It copies the configuration. If something in it is
 // wrong, New returns all faults at once, as [policy.Errors] with their paths, and a
-// nil Transport.
+// nil Transport. Its time and its memory are linear in the number of rules: some
+// microseconds and some kilobytes for each host and each path of the configuration.
 func New(c Config) (*Transport, error) {
 	t := &Transport{
 		base:   c.Base,

@@ -194,9 +194,30 @@ func TestTableUnderConcurrency(t *testing.T) {
 	table.All(func(s *State[int]) { assert.Zero(t, s.InFlight(), s.Key()) })
 }
 
+// A new host costs one allocation, and a part of the room that it shares with others.
+func TestNewHostAllocatesOnce(t *testing.T) {
+	const hosts = 10_000
+	urls := make([]*url.URL, hosts)
+	for i := range urls {
+		urls[i] = urlOf(fmt.Sprintf("https://host-%d.example.com", i))
+	}
+	for _, most := range []int{0, 100} {
+		var table *testTable
+		assert.Less(t, testing.AllocsPerRun(1, func() {
+			table = NewTable[int](most)
+			for _, u := range urls {
+				table.Acquire(u).Release()
+			}
+		}), 1.2*hosts, "%d hosts at most", most)
+		for _, u := range urls[hosts-50:] {
+			assert.Equal(t, u.String(), table.Peek(u).Name())
+		}
+	}
+}
+
 func TestAcquireAllocatesNothing(t *testing.T) {
 	table := NewTable[int](0)
-	urls := []*url.URL{urlOf("https://one.example.com/"), urlOf("http://two.example.com:8080/")}
+	urls := []*url.URL{urlOf("https://ONE.example.com/"), urlOf("https://one.example.com/"), urlOf("http://two.example.com:8080/")}
 	for _, u := range urls {
 		table.Acquire(u).Release()
 	}
