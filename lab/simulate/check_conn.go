@@ -138,6 +138,7 @@ func (w *world) checkDetour(c *call, s *scene) {
 		if most == 0 {
 			w.complain(Another, c, "the request met a dead connection %v after it had died", after)
 		}
+	case c.attempts[0].host.wires.fate == sick && s.percent < 100 && c.detours(): // see checkOne
 	case c.resp == nil || c.resp.StatusCode != http.StatusOK:
 		w.complain(Another, c, "the request failed, although other connections were well: %s", c.outcome())
 	case slow > most:

@@ -96,7 +96,7 @@ func (w *world) checkOne(h *host, s *scene) {
 			}
 		}
 		switch most := s.timeout + 3*s.trip + 200*time.Millisecond; {
-		case h.wires.fate == sick && len(c.attempts) == 1: // the retries of the host may be used up, because it stays
+		case h.wires.fate == sick && c.detours(): // the host stays, so both lanes may have one, and the retries may be used up
 		case c.resp == nil || c.resp.StatusCode != http.StatusOK:
 			w.complain(Another, c, "the request failed, although one connection alone was %v: %s", h.wires.fate, c.outcome())
 		case bad > 1:
@@ -114,4 +114,14 @@ func (w *world) checkOne(h *host, s *scene) {
 			w.complain(Another, nil, "%d requests went over connection %d, which was %v since %v; there may be %d", n, c.id, c.dooms().fate, c.dooms().turns, most)
 		}
 	}
+}
+
+// detours reports whether each retry took another lane than the attempt before it.
+func (c *call) detours() bool {
+	for i := 1; i < len(c.attempts); i++ {
+		if c.attempts[i].lane == c.attempts[i-1].lane {
+			return false
+		}
+	}
+	return true
 }

@@ -73,6 +73,8 @@ var kept = []keptSeed{
 	{3490, "those who had waited for a lane all dialled the next one at once"},
 	{1179949, "after a panic of the caller's hook RoundTrip waited for the Close of a body"},
 	{1150401, "a reconnect earned a retry while it waited, and then it did not go"},
+	{9003590, "the oracle did not know that a host stays with connections of which half are sick, until the retries are used up"},
+	{8015353, "the same, with a sick connection in each of two lanes"},
 	{2000535, "the oracle did not know that a body cut before its first byte may come whole from a second response"},
 }
 
