@@ -3,10 +3,13 @@
 package transport_test
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
 	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -232,6 +236,74 @@ func BenchmarkCost(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// cpu makes a benchmark show the processor's time of an operation as well. Other programs make the
+// machine slower, but this time only a little longer.
+func cpu(b *testing.B) (show func()) {
+	start := testkit.CPU()
+	return func() { b.ReportMetric(float64(testkit.CPU()-start)/float64(b.N), "cpu-ns/op") }
+}
+
+// BenchmarkBody is the cost of a body with its length, over a base in memory.
+func BenchmarkBody(b *testing.B) {
+	for _, size := range []int{1 << 10, 256 << 10} {
+		data := strings.Repeat("x", size)
+		for _, header := range []http.Header{{"Content-Type": {"application/json"}}, {"Etag": {`"v1"`}}} {
+			base := rt(func(req *http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: 200, Header: header, Body: reader(strings.NewReader(data)), ContentLength: int64(size), Request: req}, nil
+			})
+			name := fmt.Sprintf("%d KiB", size>>10)
+			if header["Etag"] != nil {
+				name += " with an ETag"
+			}
+			for over, tr := range map[string]http.RoundTripper{"floor": base, "default": mustNew(b, transport.Config{Base: base})} {
+				b.Run(name+"/"+over, func(b *testing.B) {
+					req := getRequest(b, "https://api.example.com/v1/things")
+					b.ReportAllocs()
+					defer cpu(b)()
+					for b.Loop() {
+						finish(tr.RoundTrip(req))
+					}
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkServer is a GET of 1 KiB from a real server in the same process, which takes most of the
+// time. So only the difference to bare counts.
+func BenchmarkServer(b *testing.B) {
+	data := []byte(strings.Repeat("x", 1<<10))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(data) }))
+	defer server.Close()
+	base := &http.Transport{MaxIdleConnsPerHost: 64}
+	defer base.CloseIdleConnections()
+	trs := map[string]http.RoundTripper{"bare": base}
+	for _, setting := range []string{"default", "API", "everything"} {
+		trs[setting] = mustNew(b, transport.Config{Base: base, Rule: costSettings()[setting]})
+	}
+	for _, setting := range []string{"bare", "default", "API", "everything"} {
+		b.Run("one after the other/"+setting, func(b *testing.B) {
+			req := getRequest(b, server.URL)
+			b.ReportAllocs()
+			defer cpu(b)()
+			for b.Loop() {
+				finish(trs[setting].RoundTrip(req))
+			}
+		})
+		b.Run("64 at a time/"+setting, func(b *testing.B) {
+			b.SetParallelism(max(1, 64/runtime.GOMAXPROCS(0)))
+			b.ReportAllocs()
+			defer cpu(b)()
+			b.RunParallel(func(pb *testing.PB) {
+				req := getRequest(b, server.URL)
+				for pb.Next() {
+					finish(trs[setting].RoundTrip(req))
+				}
+			})
+		})
 	}
 }
 

@@ -13,23 +13,31 @@ import (
 const anyURL = "http://api.example.com/v1/orders"
 
 func firstGet(s scale, libs []library) (*table, error) {
-	return cost(s, libs, &bare, 0, http.MethodGet, target(nil, anyURL))
+	return cost(s, libs, &bare, flaky{}, http.MethodGet, target(nil, anyURL))
+}
+
+// withBody is firstGet with a response that has a body of so many bytes.
+func withBody(bytes int) func(scale, []library) (*table, error) {
+	return func(s scale, libs []library) (*table, error) {
+		return cost(s, libs, &bare, flaky{body: strings.Repeat("x", bytes)}, http.MethodGet, target(nil, anyURL))
+	}
 }
 
 func firstPost(s scale, libs []library) (*table, error) {
-	return cost(s, libs, &bare, 0, http.MethodPost, target(bytes.Repeat([]byte("x"), 1<<10), anyURL))
+	return cost(s, libs, &bare, flaky{}, http.MethodPost, target(bytes.Repeat([]byte("x"), 1<<10), anyURL))
 }
 
 func twoFailures(s scale, libs []library) (*table, error) {
-	return cost(s, libs, &naive, 2, http.MethodGet, target(nil, anyURL))
+	return cost(s, libs, &naive, flaky{failures: 2}, http.MethodGet, target(nil, anyURL))
 }
 
-// cost times requests that get a success after the given number of failures.
+// cost times requests over a base transport that responds at once.
 // The floor is a client without the library, or with the naive loop in its
 // place, that is called in the same way.
-func cost(s scale, libs []library, floor *library, failures int, method string, to targets) (*table, error) {
+func cost(s scale, libs []library, floor *library, base flaky, method string, to targets) (*table, error) {
 	caller := func(l *library, s shape) func(int) error {
-		return l.caller(s, terms{base: &flaky{failures: failures}, unbounded: true}, method, to)
+		own := base
+		return l.caller(s, terms{base: &own, unbounded: true}, method, to)
 	}
 	var cs []*contender
 	for i := range shapes {
@@ -45,11 +53,11 @@ func cost(s scale, libs []library, floor *library, failures int, method string, 
 	if err := timed(cs, s); err != nil {
 		return nil, err
 	}
-	t := &table{heads: []string{"client", "ns", "middle half", "allocations", "called by"}}
+	t := &table{heads: []string{"client", "ns", "middle half", "CPU, ns", "allocations", "called by"}}
 	for _, c := range cs[shapes:] {
 		f := cs[c.floor]
 		more := differences(c.times, f.times)
-		t.add(c.name, whole(median(more)), middleHalf(more), whole(c.alloc-f.alloc), shape(c.floor).String())
+		t.add(c.name, whole(median(more)), middleHalf(more), whole(median(differences(c.used, f.used))), whole(c.alloc-f.alloc), shape(c.floor).String())
 	}
 	t.note = "The figures are what each client adds to the floor. " + floorNote(floor, cs[:shapes])
 	return t, nil

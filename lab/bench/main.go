@@ -70,6 +70,8 @@ type question struct {
 
 var questions = []question{
 	{"get", "First try of a GET", compared, firstGet},
+	{"small", "First try of a GET whose response has 1 KiB", compared, withBody(1 << 10)},
+	{"large", "First try of a GET whose response has 256 KiB", compared, withBody(256 << 10)},
 	{"post", "First try of a POST with 1 KiB", compared, firstPost},
 	{"retry", "A GET with two failures, then success, without waits", compared, twoFailures},
 	{"upload", "Upload of 64 MiB from a reader that cannot go back", compared, uploads},

@@ -47,6 +47,7 @@ func consume(req *http.Request) error {
 // It is for requests that come one after the other.
 type flaky struct {
 	failures int
+	body     string // of a success
 	sent     int
 }
 
@@ -58,7 +59,12 @@ func (f *flaky) RoundTrip(req *http.Request) (*http.Response, error) {
 	if f.sent%(f.failures+1) != 0 {
 		return respond(req, http.StatusServiceUnavailable), nil
 	}
-	return respond(req, http.StatusOK), nil
+	resp := respond(req, http.StatusOK)
+	if f.body != "" {
+		resp.Body = io.NopCloser(struct{ io.Reader }{strings.NewReader(f.body)}) // nobody sees that it is in memory
+		resp.ContentLength = int64(len(f.body))
+	}
+	return resp, nil
 }
 
 // An outage responds to everything with 503 and counts.

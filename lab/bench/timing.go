@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 // A contender is a call that is timed against the others.
@@ -27,6 +29,7 @@ type contender struct {
 	next  int // the i of the next call
 	batch int // calls in a round
 	times []float64
+	used  []float64 // nanoseconds of a processor, by this whole process
 	alloc float64
 }
 
@@ -74,11 +77,13 @@ func timed(cs []*contender, s scale) error {
 	}
 	for range s.rounds {
 		for _, i := range rand.Perm(len(cs)) {
+			before := testkit.CPU()
 			per, err := cs[i].run(cs[i].batch)
 			if err != nil {
 				return err
 			}
 			cs[i].times = append(cs[i].times, per)
+			cs[i].used = append(cs[i].used, float64(testkit.CPU()-before)/float64(cs[i].batch))
 		}
 	}
 	return nil

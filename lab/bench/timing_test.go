@@ -59,7 +59,7 @@ func TestTimedCountsEverything(t *testing.T) {
 	cs := []*contender{{call: idle}, {call: allocates}}
 	require.NoError(t, timed(cs, quick))
 	for i, c := range cs {
-		assert.True(t, len(c.times) == quick.rounds && c.alloc == float64(i), "contender %d: %v, %v allocations", i, c.times, c.alloc)
+		assert.True(t, len(c.times) == quick.rounds && len(c.used) == quick.rounds && c.alloc == float64(i), "contender %d: %v, %v allocations", i, c.times, c.alloc)
 	}
 	failed := errors.New("refused")
 	assert.ErrorIs(t, timed([]*contender{{call: func(int) error { return failed }}}, quick), failed, "error")

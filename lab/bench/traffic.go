@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -98,13 +99,15 @@ func throughput(s scale, libs []library) (*table, error) {
 		defer base.CloseIdleConnections()
 		clients[i] = libs[i].newClient(terms{base: base, delay: shortDelay})
 	}
-	gets, downloads := make([][]float64, len(libs)), make([][]float64, len(libs))
+	gets, used, downloads := make([][]float64, len(libs)), make([][]float64, len(libs)), make([][]float64, len(libs))
 	for range s.transfers {
 		for _, i := range rand.Perm(len(libs)) {
+			before := testkit.CPU()
 			took, err := together(s.gets, func() error { return fetch(clients[i], srv.URL+"/small", int64(len(small))) })
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", libs[i].name, err)
 			}
+			used[i] = append(used[i], float64((testkit.CPU()-before).Microseconds())/float64(s.gets))
 			gets[i] = append(gets[i], float64(s.gets)/took.Seconds())
 			start := time.Now()
 			if err := fetch(clients[i], srv.URL+"/large", s.download); err != nil {
@@ -113,13 +116,13 @@ func throughput(s scale, libs []library) (*table, error) {
 			downloads[i] = append(downloads[i], mebi(s.download)/time.Since(start).Seconds())
 		}
 	}
-	t := &table{heads: []string{"client", "GETs of 1 KiB per second", "of bare", "download, MiB/s", "of bare"}}
+	t := &table{heads: []string{"client", "GETs of 1 KiB per second", "of bare", "CPU of a GET, µs", "download, MiB/s", "of bare"}}
 	for i := range libs { // the first is bare
 		t.add(libs[i].name,
-			whole(median(gets[i])), fmt.Sprintf("%.2f", median(ratios(gets[i], gets[0]))),
+			whole(median(gets[i])), fmt.Sprintf("%.2f", median(ratios(gets[i], gets[0]))), fmt.Sprintf("%.1f", median(used[i])),
 			whole(median(downloads[i])), fmt.Sprintf("%.2f", median(ratios(downloads[i], downloads[0]))))
 	}
-	t.note = fmt.Sprintf("%d GETs at a time; downloads of %.0f MiB, one at a time; client and server share the machine.", workers, mebi(s.download))
+	t.note = fmt.Sprintf("%d GETs at a time; downloads of %.0f MiB, one at a time; client and server share the machine, and the process.", workers, mebi(s.download))
 	return t, nil
 }
 
