@@ -23,9 +23,8 @@ RELEASED := . otel fleet cmd
 
 # The directories that make test tests, and those that make test-rest tests. make clients and
 # make e2e test the others.
-SDKS   := clients e2e
 TESTED := $(RELEASED) lab/simulate
-REST   := $(filter-out $(SDKS) lab $(RELEASED),$(MODULES)) e2e/http3 e2e/recipes $(filter-out lab/simulate,$(patsubst %/,%,$(wildcard lab/*/)))
+REST   := $(filter-out clients e2e lab $(RELEASED),$(MODULES)) e2e/http3 e2e/recipes $(filter-out lab/simulate,$(patsubst %/,%,$(wildcard lab/*/)))
 
 # TIDY runs go mod tidy in all MODULES, with the flags $(1). It does not read cmd/go.work, so
 # for cmd it gets copies of go.mod and go.sum in which the root is replaced.
@@ -66,7 +65,8 @@ test: ## the tests of the released modules and 50 random stories, in random orde
 test-rest: ## the tests of the experiments, the comparisons, the larger examples and the tools
 	@$(call TEST,$(REST))
 
-# The linters read the source of each dependency. The modules SDKS get go vet alone.
+# The linters read the source of each dependency. For e2e these are the SDKs, so it gets
+# go vet alone.
 lint: bin/staticcheck bin/errcheck ## gofmt, go vet, staticcheck, errcheck, go mod tidy, the exported API and its documentation
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:" $$out; exit 1; }
 	@! $(GO) list -deps $(addprefix ./,$(PUBLIC)) | grep '^golang.org/x/net\|testify' || { echo "users would compile these packages, which are only for tests"; exit 1; }
@@ -74,7 +74,7 @@ lint: bin/staticcheck bin/errcheck ## gofmt, go vet, staticcheck, errcheck, go m
 	@$(GO) -C tools run ./pkgdoc $(addprefix ../,$(API) cmd/aplomb)
 	@$(call TIDY,-diff)
 	@for m in $(MODULES); do $(GO) -C $$m vet ./... || exit 1; done
-	@for m in $(filter-out $(SDKS),$(MODULES)); do (cd $$m && $(CURDIR)/bin/staticcheck ./... && $(CURDIR)/bin/errcheck -exclude $(CURDIR)/tools/errcheck.txt ./...) || exit 1; done
+	@for m in $(filter-out e2e,$(MODULES)); do (cd $$m && $(CURDIR)/bin/staticcheck ./... && $(CURDIR)/bin/errcheck -exclude $(CURDIR)/tools/errcheck.txt ./...) || exit 1; done
 
 tidy: ## go mod tidy in every module
 	@$(call TIDY) && cp bin/cmd.sum cmd/go.sum && $(GO) mod edit -dropreplace $$($(GO) list -m) bin/cmd.mod && cp bin/cmd.mod cmd/go.mod

@@ -183,33 +183,49 @@ func certManager(t *testing.T, healed bool) string {
 	return fmt.Sprintf("sent %d, %d too early", len(s.Log()), s.early(hold))
 }
 
-// containerd pushes a manifest.
+// containerd pushes a manifest to a registry that is busy at first.
 func containerd(t *testing.T, healed bool) string {
+	sent, hasty, err := push(t, healed, 5*time.Second)
+	return fmt.Sprintf("%s, sent %d, %d at once", ends(err), sent, hasty)
+}
+
+// If the registry stays busy, the retries of the resolver and of the Transport multiply.
+func TestContainerdMultiplies(t *testing.T) {
+	inMemory(t, func(t *testing.T) {
+		sent, hasty, err := push(t, true, 24*time.Hour)
+		require.Error(t, err)
+		assert.Equal(t, 6*policy.Defaults().Attempts, sent)
+		assert.Equal(t, 1, hasty)
+	})
+}
+
+// push pushes a manifest to a registry that is busy for a time. It returns how many PUTs were sent,
+// and how many of them in the first second.
+func push(t *testing.T, healed bool, busyTime time.Duration) (sent, hasty int, err error) {
 	manifest := []byte(`{"schemaVersion":2}`)
 	desc := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromBytes(manifest), Size: int64(len(manifest))}
-	busy := busyFor(5*time.Second, json(429, `{"errors":[{"code":"TOOMANYREQUESTS"}]}`), func(*ts.Received) ts.Step {
+	busy := busyFor(busyTime, json(429, `{"errors":[{"code":"TOOMANYREQUESTS"}]}`), func(*ts.Received) ts.Step {
 		return ts.Status(201).Header("Docker-Content-Digest", desc.Digest.String())
 	})
-	puts, hasty, begin := 0, 0, time.Now()
+	begin := time.Now()
 	s := newSite(t, ts.Config{Host: "registry.example.com", Handler: func(r *ts.Received) ts.Step {
 		if r.Method == http.MethodHead {
 			return ts.Status(404)
 		}
-		puts++
+		sent++
 		if time.Since(begin) < time.Second {
 			hasty++
 		}
 		return busy(r)
 	}})
 	hosts := docker.ConfigureDefaultRegistries(docker.WithClient(s.client(healed, profile.Registry())))
-	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: hosts})
-	pusher, err := resolver.Pusher(bounded(t), "registry.example.com/app:v1")
+	pusher, err := docker.NewResolver(docker.ResolverOptions{Hosts: hosts}).Pusher(bounded(t), "registry.example.com/app:v1")
 	require.NoError(t, err)
 	w, err := pusher.Push(bounded(t), desc)
 	require.NoError(t, err)
 	defer func() { _ = w.Close() }()
 	err = content.Copy(bounded(t), w, bytes.NewReader(manifest), desc.Size, desc.Digest)
-	return fmt.Sprintf("%s, sent %d, %d at once", ends(err), puts, hasty)
+	return sent, hasty, err
 }
 
 // goGH reads a repository.

@@ -16,7 +16,6 @@ import (
 	"github.com/digitalocean/godo"
 	"github.com/slack-go/slack"
 	"github.com/stripe/stripe-go/v82"
-	"github.com/stripe/stripe-go/v82/paymentintent"
 
 	"github.com/aplomb-go/aplomb/classify"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
@@ -103,17 +102,17 @@ func stripeClient() client {
 			if !retries {
 				cfg.MaxNetworkRetries = stripe.Int64(0)
 			}
-			c := paymentintent.Client{B: stripe.GetBackendWithConfig(stripe.APIBackend, cfg), Key: "key"}
+			c := stripe.NewClient("key", stripe.WithBackends(stripe.NewBackendsWithConfig(cfg))).V1PaymentIntents
 			return calls{
 				read: func(ctx context.Context) error {
-					p, err := c.Get("pi_1", &stripe.PaymentIntentParams{Params: stripe.Params{Context: ctx}})
+					p, err := c.Retrieve(ctx, "pi_1", nil)
 					if err != nil {
 						return err
 					}
 					return wanted(nil, p.ID, "pi_1")
 				},
 				write: func(ctx context.Context) error {
-					_, err := c.New(&stripe.PaymentIntentParams{Params: stripe.Params{Context: ctx}, Amount: stripe.Int64(100)})
+					_, err := c.Create(ctx, &stripe.PaymentIntentCreateParams{Amount: stripe.Int64(100)})
 					return err
 				},
 				own: asError[*stripe.Error],
