@@ -203,7 +203,7 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	c := d.callFor(req)
 	c.State, c.Rule = h, d.rule.Reconnect
 	x := new(exchange)
-	defer x.begin(c)()
+	defer x.begin(&c)()
 	x.course.Price = d.price
 	x.report.offset, x.report.began = offset, time.Now()
 	defer d.noteReconnect(x)
@@ -249,7 +249,8 @@ func (d *download) noteReconnect(x *exchange) {
 // awaitReconnect decides about a cut, and waits until the reconnect is due.
 func (x *exchange) awaitReconnect() error {
 	x.askRule()
-	d := x.judge()
+	var d decision
+	x.judge(&d)
 	if d.reason != ReasonRetry {
 		d.body = true
 		x.report.record(nil, &d.entry)

@@ -128,8 +128,8 @@ type series struct {
 }
 
 // begin sets up the exchange. The caller defers the function that it returns.
-func (x *exchange) begin(c call) (stop func()) {
-	x.own.call, x.place = c, &x.own
+func (x *exchange) begin(c *call) (stop func()) {
+	x.own.call, x.place = *c, &x.own
 	x.own.Course = &x.course
 	x.own.begin()
 	x.report.call = &x.own.call
@@ -200,17 +200,16 @@ type entry struct {
 	until  time.Time // when a new request makes sense; zero: not known
 }
 
-// entryOf returns the entry of the attempt at hand.
-func (x *exchange) entryOf(resp *http.Response, err error) entry {
+// fill makes e the entry of the attempt at hand.
+func (x *exchange) fill(e *entry, resp *http.Response, err error) {
 	t := &x.timing
-	e := entry{sent: x.sent, Attempt: Attempt{
+	e.sent, e.Attempt = x.sent, Attempt{
 		Number: x.number, Kind: t.kind, Start: t.start, Duration: t.took, Queued: t.queued, Err: err, Time: time.Now(),
 		Addr: x.way.Link.Addr(), Lane: x.way.Number(), Alternate: x.alternateName(),
-	}}
+	}
 	if resp != nil {
 		e.Status = resp.StatusCode
 	}
-	return e
 }
 
 // alternateName names the alternate to which attempts go. It is "" if they go to the request's

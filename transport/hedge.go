@@ -155,7 +155,9 @@ func (x *exchange) race() {
 	start := time.Now()
 	r := race{done: make(chan *racer, 2)}
 	defer r.abandonLosers()
-	r.first = x.newAttempt(KindFirst).launch(r.done)
+	var first attempt
+	x.newAttempt(&first, KindFirst)
+	r.first = first.launch(r.done)
 	x.sendHedge(&r)
 	came := r.awaitRacer()
 	if r.second != nil {
@@ -222,7 +224,8 @@ func (x *exchange) secondAttempt(r *race) (a attempt, ok bool) {
 	if !x.road.AwaitBeside(x.way, func(d time.Duration, ready <-chan struct{}) bool { return x.stillSlow(r, d, ready) }) || !x.limits.AdmitHedge() || !x.bodyBeside() {
 		return a, false
 	}
-	return x.newAttempt(KindHedge), true
+	x.newAttempt(&a, KindHedge)
+	return a, true
 }
 
 // stillSlow waits until d is over or ready is closed. It reports whether the caller still
@@ -318,7 +321,8 @@ func (x *exchange) recordOutrun(r *racer, err error, v classify.Verdict) {
 	if v == classify.Ambiguous { // else it may be under way
 		x.outcome = r.outcomeOf()
 	}
-	e := x.entryOf(x.resp, err)
+	var e entry
+	x.fill(&e, x.resp, err)
 	e.Verdict, e.reason = v, ReasonOutrun
 	if v == classify.Ambiguous {
 		x.bindToPlace(v)

@@ -157,7 +157,7 @@ func (c *call) closeResponseUnless(returned *bool, resp *http.Response) {
 // exchange and exchangeAfter are functions of their own, so that a light request
 // does not pay for an exchange.
 
-func (c call) newExchange() (*http.Response, error) {
+func (c *call) newExchange() (*http.Response, error) {
 	x := new(exchange)
 	defer x.begin(c)()
 	if hooks := x.hasHooks(); hooks || c.t.lines != nil {
@@ -169,7 +169,7 @@ func (c call) newExchange() (*http.Response, error) {
 }
 
 // exchangeAfter continues after a light first attempt.
-func (c call) exchangeAfter(start instant.Instant, w lanes.Way, resp *http.Response, err error, verdict earlyVerdict) (*http.Response, error) {
+func (c *call) exchangeAfter(start instant.Instant, w lanes.Way, resp *http.Response, err error, verdict earlyVerdict) (*http.Response, error) {
 	x := new(exchange)
 	defer x.begin(c)()
 	defer x.releaseUnused()
@@ -225,7 +225,8 @@ func (x *exchange) loop() (*http.Response, error) {
 	for {
 		x.askRule()
 		x.awaitFinalBody()
-		d := x.judge()
+		var d decision
+		x.judge(&d)
 		d.body = x.segment
 		x.report.record(x.resp, &d.entry)
 		if d.reason != ReasonRetry {
@@ -374,26 +375,26 @@ func retryable(v classify.Verdict) bool {
 
 // judge decides about the outcome at hand, and reserves everything that a retry needs. The
 // outcome may be the cut of a body.
-func (x *exchange) judge() (d decision) {
-	d.entry, d.u = x.entryOf(x.resp, x.err), rand.Float64()
+func (x *exchange) judge(d *decision) {
+	x.fill(&d.entry, x.resp, x.err)
+	d.u = rand.Float64()
 	d.Verdict = x.verdict
 	over := x.forRoad()
-	x.tellOutcome(&over, &d)
+	x.tellOutcome(&over, d)
 	d.stuck = retryable(d.Verdict) && x.road.LeaveConnection(&over)
 	if x.places != nil && x.isNoAnswer() && x.leaveOut() {
 		d.Verdict = classify.Refused
 	}
-	f := x.facts(&d)
-	to := x.chooseNext(&f, &d)
+	f := x.facts(d)
+	to := x.chooseNext(&f, d)
 	x.road.SetOut(&over, d.reason == ReasonRetry && to == x.place, d.Hint > 0)
 	if d.reason == ReasonRetry && !x.anew {
 		d.drain = f.within(d.Wait, flight.DrainTime)
-		x.commit(to, &d, f.backoff, f.within(d.Wait, replay.MaxBusy))
+		x.commit(to, d, f.backoff, f.within(d.Wait, replay.MaxBusy))
 	}
 	if d.reason == ReasonNotReplayable || d.reason == ReasonBodyBusy {
 		d.Err = x.bodyErr(d.reason, x.err)
 	}
-	return d
 }
 
 // tellOutcome tells the lanes and the limits of the host about the outcome at hand, and finds

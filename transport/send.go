@@ -70,7 +70,8 @@ func (x *exchange) send() {
 	case x.sent == 0:
 		kind = KindFirst
 	}
-	a := x.newAttempt(kind)
+	var a attempt
+	x.newAttempt(&a, kind)
 	defer func() { // also if the base transport panics
 		if a.sent.Came = a.Came; a.Came == 0 {
 			a.sent.Came = x.Ground.Now()
@@ -84,8 +85,8 @@ func (x *exchange) send() {
 	x.limits.Slot, x.limits.Refused = a.Slot, a.Refused
 }
 
-// newAttempt prepares the next attempt, whose outcome will be at hand.
-func (x *exchange) newAttempt(kind Kind) attempt {
+// newAttempt makes a the next attempt, whose outcome will be at hand.
+func (x *exchange) newAttempt(a *attempt, kind Kind) {
 	proves := x.provesConnection() // may panic, and nothing is sent then
 	x.sent++
 	if x.places != nil {
@@ -95,10 +96,10 @@ func (x *exchange) newAttempt(kind Kind) attempt {
 	if x.sent == 1 && x.Rule.Policy.MaxElapsed > 0 {
 		x.start = now
 	}
-	a := attempt{Flight: x.newFlight(x.sent), trip: trip{number: x.series.sent}}
+	a.Flight, a.number = x.newFlight(x.sent), x.sent
 	a.timing = timing{kind: kind, start: now, queued: x.takeQueued()}
 	a.Ctx, a.Inside, a.Plain = x.parentContext(), x.inside, x.course.Plain != nil
-	x.watchAttempt(&a)
+	x.watchAttempt(a)
 	a.way = x.road.NextWay(a.number > 1 && (x.road.HasLanes() || x.hearsAttempts()) || x.asksAddress() || proves)
 	a.Watched, a.Lane, a.Link = a.watch.on, a.way.Lane, a.way.Link
 	a.Base = x.t.pools.Of(a.way.Lane)
@@ -107,7 +108,6 @@ func (x *exchange) newAttempt(kind Kind) attempt {
 	}
 	a.Slot, a.sent = x.limits.TakeOff(now)
 	x.outcome = outcome{trip: a.trip}
-	return a
 }
 
 // newFlight returns a flight of the call.
