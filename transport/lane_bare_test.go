@@ -254,6 +254,51 @@ func TestRandom503sMoveNoHost(t *testing.T) {
 	}
 }
 
+// All connections of two lanes answer 503 from some time on, and new ones are well.
+func TestHostWithTwoSickLanes(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, quick, func(r *ts.Received) ts.Step {
+			if r.N == 1 || r.N > 2 && r.Conn <= 2 {
+				return ts.Status(http.StatusServiceUnavailable)
+			}
+			return ts.OK("well")
+		})
+		w.ok(w.get(), time.Second)
+		time.Sleep(time.Second) // a host opens one lane per second
+		failed := 0
+		for range 30 {
+			if w.get().status != http.StatusOK {
+				failed++
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		assert.LessOrEqual(t, failed, 3)
+		assert.Equal(t, 2, w.tr.Snapshot()[0].Lane)
+		w.tr.CloseIdleConnections()
+	})
+}
+
+// A spare that nothing uses closes its connection after 2 s, each time that it got one.
+func TestIdleConnectionsOfASpare(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, quick, func(r *ts.Received) ts.Step {
+			if r.N%2 == 1 {
+				return ts.Status(http.StatusServiceUnavailable)
+			}
+			return ts.OK("well")
+		})
+		for range 3 {
+			w.ok(w.get(), time.Second)
+			assert.Equal(t, 2, w.net.Open("fault.test"))
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			assert.Equal(t, 1, w.net.Open("fault.test"))
+			time.Sleep(5 * time.Second)
+		}
+		w.tr.CloseIdleConnections()
+	})
+}
+
 // Hedges over HTTP/2 leave no connections behind, and CloseIdleConnections reaches all lanes.
 func TestConnectionsOfHedges(t *testing.T) {
 	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {

@@ -217,7 +217,7 @@ func (p *Pools) Leave(l *lane.Lane) {
 	p.wake(p.left[l].due)
 }
 
-// keep watches the lanes of a host, which has got another.
+// keep watches the lanes of a host, of which one gets its first connection, or one anew.
 func (p *Pools) keep(lanes *lane.Lanes) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -406,11 +406,7 @@ func (r *Road) opener(from Way) lane.Opener {
 		if !ok {
 			return nil
 		}
-		to := r.pools.Open(r.Req, from.Link.Addr() == "" && r.trouble != isElsewhere, room)
-		if to != nil {
-			r.pools.keep(r.State.Machines().Lanes())
-		}
-		return to
+		return r.pools.Open(r.Req, from.Link.Addr() == "" && r.trouble != isElsewhere, room)
 	}
 }
 
@@ -550,6 +546,7 @@ func (r *Road) choose(next func() *lane.Lane, wait func(d time.Duration, ready <
 		switch entry, ready := to.Enter(r.Ground.Now()); {
 		case entry == lane.Seek:
 			r.seeks = to
+			r.pools.keep(r.State.Machines().Lanes())
 		case entry == lane.Wait && wait(time.Until(until), ready):
 			continue
 		case entry != lane.Go && r.trouble != isElsewhere:

@@ -292,6 +292,29 @@ func TestLanes(t *testing.T) {
 			tr.wait(time.Second)
 			assert.Equal(t, 2, tr.detour(nil, sick).Number)
 		}, 0, 2, 2},
+		{"a spare that does no better three times in a row makes way for another, although it did", func(tr *traffic) {
+			tr.retried(1)
+			tr.wait(time.Second)
+			spare := tr.spare.Load()
+			for range 3 {
+				tr.answer(nil, Sick, Not)
+				assert.Same(t, spare, tr.detour(nil, sick))
+				tr.answer(spare, Sick, OfSick)
+				assert.Same(t, tr.First(), tr.detour(spare, sick))
+			}
+			tr.retried(7)
+		}, 0, 2, 2},
+		{"it stays if it does so between them", func(tr *traffic) {
+			tr.retried(1)
+			tr.wait(time.Second)
+			for range 5 {
+				tr.retried(1)
+				for range 2 {
+					tr.answer(tr.detour(nil, sick), Sick, OfSick)
+				}
+			}
+			tr.retried(1)
+		}, 0, 1, 1},
 		{"a named wait opens nothing", func(tr *traffic) {
 			assert.Nil(t, tr.detour(nil, told))
 		}, 0, -1, 0},

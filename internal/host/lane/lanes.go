@@ -21,6 +21,7 @@ import (
 //	a failure with a retry, or a hedge            Detour, Beside: the retry takes the spare, which is opened if need be
 //	a good response to it                         the two change places: after a 5xx only if there were several in a row
 //	several 5xx in a row without a retry          the next attempt takes the spare, as if it were such a retry
+//	several 5xx in a row to such retries          the next of them takes a new spare
 //	nothing came over the spare for 2 s           Sweep closes its idle connections
 //	nothing came over a lane for 90 s             Sweep gives it up, and the host returns to the first
 //
@@ -43,6 +44,7 @@ type Lanes struct {
 	mu     sync.Mutex // guards the fields below, and all changes of those above
 	cause  any        // why the host is leaving
 	sickAt netip.Addr // the server of the last such response
+	worse  int        // 5xx over the spare since its last good response to a retry
 	opened int
 	last   *Lane           // that was opened
 	at     instant.Instant // when it was
@@ -138,6 +140,7 @@ func (l *Lanes) settle(current, spare *Lane) {
 	l.spare.Store(spare)
 	l.leaving.Store(false)
 	l.sick.Store(0)
+	l.worse = 0
 }
 
 // Answered notes a response. If it is good and the attempt was sent over the spare instead of
@@ -169,7 +172,11 @@ func (l *Lanes) Answered(now instant.Instant, r Response) (moved bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if from != l.spare.Load() || r.Instead == OfSick && l.sick.Load() < l.enough(r.Addr) {
+	if from != l.spare.Load() {
+		return false
+	}
+	l.worse = 0
+	if r.Instead == OfSick && l.sick.Load() < l.enough(r.Addr) {
 		return false
 	}
 	old := l.Current()
@@ -187,7 +194,8 @@ func (l *Lanes) enough(addr netip.Addr) int32 {
 	return row
 }
 
-// sicken notes a 5xx. If the spare has one as well, the connection is not the cause.
+// sicken notes a 5xx. If the spare has one as well, the connection is not the cause, or those of
+// both lanes are bad.
 func (l *Lanes) sicken(from *Lane, addr netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,6 +205,9 @@ func (l *Lanes) sicken(from *Lane, addr netip.Addr) {
 		l.sick.Add(1)
 	case l.spare.Load():
 		l.sick.Store(0)
+		if l.worse++; l.worse >= fewRow {
+			from.doubted.Store(true)
+		}
 	}
 }
 
@@ -273,7 +284,10 @@ func (l *Lanes) stale(now instant.Instant) (left *Lane) {
 }
 
 // replace makes a lane the spare, and returns the spare of before; the lock is held.
-func (l *Lanes) replace(by *Lane) (left *Lane) { return l.spare.Swap(by) }
+func (l *Lanes) replace(by *Lane) (left *Lane) {
+	l.worse = 0
+	return l.spare.Swap(by)
+}
 
 // A Detour says what an attempt may take instead of the lane of the attempt before it.
 type Detour struct {
