@@ -24,8 +24,8 @@
 //	news       which changes of the others were told
 //
 // They stand on two packages. The package instant has points in time. The package queue has
-// the queues in which requests wait, the answers of the machines, and the order of the
-// locks. The package hosttest has a clock for the tests.
+// the queues in which requests wait, the answers of the machines, the order of the locks,
+// and which scope makes room for another. The package hosttest has a clock for the tests.
 //
 //	instant ◀── queue ◀── news, cooldown, pacing, rate ◀── gate
 //	   ▲

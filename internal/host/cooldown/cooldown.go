@@ -87,7 +87,13 @@ type Cooldown struct {
 	mu    sync.Mutex       // guards everything below and every waiter in a hold's queue
 	holds map[uint64]*hold // by scope key
 	ended uint64           // how many requests ended until the last refusal, with the refused requests
-	sweep instant.Instant  // no search for holds that are over before this time
+	kept  *kept            // nil: there is no hold
+}
+
+// kept is what a cooldown needs while there are holds.
+type kept struct {
+	spares queue.Spares    // the holds that make room for others
+	sweep  instant.Instant // no search for holds that are over before this time
 }
 
 // Quiet reports whether there is no hold on the host. Then no other method needs
@@ -110,6 +116,7 @@ func (c *Cooldown) Hold(now instant.Instant, key uint64, r Refusal, conf Config,
 	if h != nil {
 		again = h.refuse(now, r, conf.withDefaults(), u)
 		h.refusal = c.told.Add(1)
+		c.kept.spares.Note(key, h.worth(now))
 		open, next = h.open, h.changed(now)
 	}
 	c.mu.Unlock()
@@ -130,6 +137,7 @@ func (c *Cooldown) HoldForFleet(now instant.Instant, key uint64, r Refusal, conf
 	var next queue.Pair
 	if h != nil && h.hear(now, r, conf.withDefaults(), u) {
 		h.refusal = c.told.Add(1)
+		c.kept.spares.Note(key, h.worth(now))
 		next = h.changed(now)
 	}
 	c.mu.Unlock()
@@ -344,7 +352,11 @@ func (c *Cooldown) holdFor(now instant.Instant, key, ended uint64, own bool) (h 
 		return h, nil
 	}
 	if len(c.holds) >= queue.MaxScopes {
-		victim, found := c.victim(now, own)
+		below := forgettable // the fleet only replaces holds that are over
+		if own {
+			below = waitedFor
+		}
+		victim, found := queue.Spare(&c.kept.spares, now, c.holds, int(below), func(h *hold) queue.Worth { return h.worth(now) })
 		if !found {
 			return nil, nil
 		}
@@ -352,7 +364,7 @@ func (c *Cooldown) holdFor(now instant.Instant, key, ended uint64, own bool) (h 
 		c.drop(victim)
 	}
 	if c.holds == nil {
-		c.holds = make(map[uint64]*hold)
+		c.holds, c.kept = make(map[uint64]*hold), new(kept)
 	}
 	h = newHold()
 	if ended > c.ended {
@@ -363,30 +375,14 @@ func (c *Cooldown) holdFor(now instant.Instant, key, ended uint64, own bool) (h 
 	return h, evicted
 }
 
-// victim returns the scope whose hold is missed least, and of these the hold that
-// ends or ended first; the lock is held. own says that this member was told to wait. The
-// fleet only replaces holds that are over.
-func (c *Cooldown) victim(now instant.Instant, own bool) (victim uint64, found bool) {
-	most, open := overNow, instant.Never
-	if own {
-		most = returning
-	}
-	for key, h := range c.holds {
-		if v := h.value(now); v < most || v == most && h.open < open {
-			victim, most, open, found = key, v, h.open, true
-		}
-	}
-	return victim, found
-}
-
 // tidy drops the holds that are over, once a second at most; the lock is held. Without
 // tidy the hold of a scope that sends no further request would stay, and the host
 // would never be Quiet.
 func (c *Cooldown) tidy(now instant.Instant) {
-	if c.Quiet() || now < c.sweep {
+	if c.Quiet() || now < c.kept.sweep {
 		return
 	}
-	c.sweep = instant.After(now, sweepEvery)
+	c.kept.sweep = instant.After(now, sweepEvery)
 	for key, h := range c.holds {
 		if h.forgotten(now) {
 			c.drop(key)
@@ -398,7 +394,7 @@ func (c *Cooldown) tidy(now instant.Instant) {
 func (c *Cooldown) drop(key uint64) {
 	delete(c.holds, key)
 	if len(c.holds) == 0 {
-		c.holds = nil
+		c.holds, c.kept = nil, nil
 	}
 	c.n.Store(int32(len(c.holds)))
 }

@@ -311,6 +311,11 @@ const (
 	waitedFor                // it is never forgotten
 )
 
+// worth returns how much the hold is missed if it is forgotten.
+func (h *hold) worth(now instant.Instant) queue.Worth {
+	return queue.Worth{Class: int(h.value(now)), End: h.open}
+}
+
 // value returns how much is lost if the hold is forgotten. The waiters of a forgotten hold
 // are no longer spread by its ramp.
 func (h *hold) value(now instant.Instant) value {

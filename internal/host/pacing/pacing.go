@@ -6,7 +6,6 @@
 package pacing
 
 import (
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -82,7 +81,13 @@ type Pacing struct {
 
 	mu     sync.Mutex // guards everything below and every waiter in a queue
 	quotas map[uint64]*quota
-	passed uint64 // the largest passed of a quota that was dropped
+	kept   *kept // nil: there was no quota
+}
+
+// kept is what a pacing needs once there was a quota.
+type kept struct {
+	spares queue.Spares // the scopes that make room for others
+	passed uint64       // the largest passed of a quota that was dropped
 }
 
 // A Pass is Mark and Spent of the answer that let a request go. It is zero if Enter was not
@@ -177,6 +182,7 @@ func (p *Pacing) note(now instant.Instant, key uint64, pass Pass, n Named, membe
 		v.members = members
 	}
 	v.note(now, q, pass, n, members, c)
+	p.kept.spares.Note(key, q.worth(now))
 	return q.queue.First()
 }
 
@@ -255,7 +261,11 @@ func (p *Pacing) quotaFor(now instant.Instant, key uint64, own bool) *quota {
 		return q
 	}
 	if len(p.quotas) >= queue.MaxScopes {
-		victim, found := p.victim(now, own)
+		below := ownQuota
+		if own {
+			below = waitedFor
+		}
+		victim, found := queue.Spare(&p.kept.spares, now, p.quotas, below, func(q *quota) queue.Worth { return q.worth(now) })
 		if !found {
 			return nil
 		}
@@ -264,39 +274,18 @@ func (p *Pacing) quotaFor(now instant.Instant, key uint64, own bool) *quota {
 	if p.quotas == nil {
 		p.quotas = make(map[uint64]*quota)
 	}
-	q := &quota{passed: p.passed, from: p.passed}
+	if p.kept == nil {
+		p.kept = new(kept)
+	}
+	q := &quota{passed: p.kept.passed, from: p.kept.passed}
 	p.quotas[key] = q
 	p.n.Store(int32(len(p.quotas)))
 	return q
 }
 
-// victim returns the scope whose window ends or ended first, of the scopes without
-// waiters. Windows that are over come first, then those that only a fleet named. The others only
-// make room for what this member was told itself, as own says; the lock is held.
-func (p *Pacing) victim(now instant.Instant, own bool) (victim uint64, found bool) {
-	soonest, least := instant.Never, math.MaxInt
-	for key, q := range p.quotas {
-		class := 2
-		switch {
-		case q.queue.Len() > 0:
-			continue
-		case now >= q.end():
-			class = 0
-		case q.hearsay():
-			class = 1
-		case !own:
-			continue
-		}
-		if class < least || class == least && q.end() < soonest {
-			victim, least, soonest, found = key, class, q.end(), true
-		}
-	}
-	return victim, found
-}
-
 // drop forgets the quota of a scope; the lock is held.
 func (p *Pacing) drop(key uint64) {
-	p.passed = max(p.passed, p.quotas[key].passed)
+	p.kept.passed = max(p.kept.passed, p.quotas[key].passed)
 	delete(p.quotas, key)
 	if len(p.quotas) == 0 {
 		p.quotas = nil

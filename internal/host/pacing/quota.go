@@ -16,7 +16,7 @@ const maxUnits = 8
 // them, in a single queue.
 type quota struct {
 	windows []*window
-	passed  uint64 // the last mark; it counts on from Pacing.passed, so that no mark comes twice
+	passed  uint64 // the last mark; it counts on from kept.passed, so that no mark comes twice
 	from    uint64 // passed when the scope came
 	spent   uint64 // the cost of all requests that passed
 	queue   queue.Queue
@@ -42,6 +42,29 @@ func (q *quota) end() (end instant.Instant) {
 		end = max(end, v.end)
 	}
 	return end
+}
+
+// The scopes that make room for others come in this order. The last two make none for what only a
+// fleet says, and the last makes none at all.
+const (
+	overQuota = iota
+	hearsayQuota
+	ownQuota
+	waitedFor
+)
+
+// worth returns how much the quota is missed if it is dropped.
+func (q *quota) worth(now instant.Instant) queue.Worth {
+	w := queue.Worth{Class: ownQuota, End: q.end()}
+	switch {
+	case q.queue.Len() > 0:
+		w.Class = waitedFor
+	case now >= w.End:
+		w.Class = overQuota
+	case q.hearsay():
+		w.Class = hearsayQuota
+	}
+	return w
 }
 
 // overtaking returns when a waiter that is not the first looks whether it overtakes. A fleet
