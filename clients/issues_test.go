@@ -88,16 +88,15 @@ func issues() []issue {
 
 // TestIssues checks docs/clients.md as well. With -update it writes the table.
 func TestIssues(t *testing.T) {
-	var text strings.Builder
-	text.WriteString("| issue | fault | change | before | after |\n|---|---|---|---|---|\n")
-	for _, i := range issues() {
-		t.Run(i.name, func(t *testing.T) {
-			before, after := i.play(t, false), i.play(t, true)
+	rows := make([]string, len(issues()))
+	for i, issue := range issues() {
+		t.Run(issue.name, func(t *testing.T) {
+			before, after := issue.play(t, false), issue.play(t, true)
 			assert.NotEqual(t, before, after)
-			fmt.Fprintf(&text, "| %s | %s | %s | %s | %s |\n", i.name, i.fault, i.change, before, after)
+			rows[i] = fmt.Sprintf("| %s | %s | %s | %s | %s |\n", issue.name, issue.fault, issue.change, before, after)
 		})
 	}
-	checkTable(t, "issues", text.String())
+	checkTable(t, "issues", "| issue | fault | change | before | after |\n|---|---|---|---|---|\n", rows)
 }
 
 // virtual plays an issue in virtual time.
