@@ -317,6 +317,9 @@ func (w *world) checkBack() {
 			if state.Host != h.origin || !state.GateClosed || rule.Gate.Mode == policy.GateRefuse || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || w.plan.nested {
 				continue
 			}
+			if rule.RetryAfter.Max < 0 {
+				continue // a hold may be endless
+			}
 			if h.wires != nil && (rule.Lanes == policy.Off || h.wires.alone) {
 				continue // the probes take a connection that may be dead
 			}
@@ -448,13 +451,13 @@ func (w *world) checkFresh(h *host, member int) {
 	}
 }
 
-// holdsOn returns for how long a member obeys a hold of hours that another was told, or that was
-// made up.
+// holdsOn returns for how long a member obeys a hold of hours that another was told, or a hold or
+// a quota that was made up.
 func (w *world) holdsOn(h *host, rule policy.Rule) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	long := func(s *attempt) bool { return s.host == h && s.ended+s.script.told.wait > w.now() }
-	if slices.ContainsFunc(w.attempts, long) || w.plan.fleet.lied() && rule.Cooldown == policy.On {
+	if slices.ContainsFunc(w.attempts, long) || w.plan.fleet.lied() && (rule.Cooldown == policy.On || rule.Pacing == policy.On) {
 		return rule.RetryAfter.Max + holdJitter
 	}
 	return 0

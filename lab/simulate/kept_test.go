@@ -103,6 +103,7 @@ var keptFleets = []keptSeed{
 	{1093296, "a size of the fleet that was not true put the end of a hold off for hours"},
 	{9008929, "the fleet took tokens from a full bucket for a debt of two hours before"},
 	{8005213, "the same"},
+	{8041188, "the oracle did not know that a quota which was made up slows a member down"},
 }
 
 // keptAlternates are stories of alternates and costs.
@@ -122,6 +123,8 @@ var keptAlternates = []keptSeed{
 	{3011686, "a Transport around another fetched a response again that it read ahead, after the inner one had given up"},
 	{6005025, "the same"},
 	{8001583, "the oracle took a hedge that found no connection on a new lane, and went over another, for a retry"},
+	{9034039, "the oracle counted an attempt that went over another lane twice, beside its hedge"},
+	{9034893, "the oracle did not know that a hold without a bound may keep a closed gate from its probe"},
 	{3037136, "a retry started after MaxElapsed, because the lane of the next attempt was refreshed after the limits"},
 }
 

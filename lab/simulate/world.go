@@ -148,10 +148,17 @@ func (w *world) arrive(req *http.Request) *attempt {
 		w.complain(Request, c, "an attempt at %s, which nobody named", req.URL.Host)
 		return nil
 	}
-	hedge := c.forgetUnsent(transport.AttemptNumber(req.Context())) || c.anyAttempt(func(s *attempt) bool { return s.ended >= w.now() })
 	s := &attempt{
-		world: w, call: c, host: h, id: len(w.attempts), number: len(c.attempts) + 1, hedge: hedge,
-		req: req, rng: req.Header.Get("Range"), began: w.now(), ended: never, cut: never,
+		world: w, call: c, host: h, id: len(w.attempts), number: len(c.attempts) + 1,
+		hedge: c.anyAttempt(func(s *attempt) bool { return s.ended >= w.now() }),
+		req:   req, rng: req.Header.Get("Range"), began: w.now(), ended: never, cut: never,
+	}
+	if i := c.unsent(transport.AttemptNumber(req.Context())); i >= 0 {
+		c.attempts[i].unsent = true
+		s.number, s.hedge = c.attempts[i].number, c.attempts[i].hedge
+		c.attempts[i] = s
+	} else {
+		c.attempts = append(c.attempts, s)
 	}
 	mood, until := h.moodAt(s.began)
 	if h.scene == nil {
@@ -174,23 +181,19 @@ func (w *world) arrive(req *http.Request) *attempt {
 		s.script.told.wait = (until - s.began + time.Second - 1).Truncate(time.Second)
 	}
 	s.late = c.endedBy(s.began)
-	c.attempts = append(c.attempts, s)
 	w.attempts = append(w.attempts, s)
 	w.story = append(w.story, entry{s.began, c.plan.id, "  attempt %d at %s: the server %v", []any{s.number, h.name, *s.script}})
 	w.checkArrival(s)
 	return s
 }
 
-// forgetUnsent forgets an attempt that found no connection on a new lane, and goes over another
-// lane now. It reports whether that is a hedge; the lock is held.
-func (c *call) forgetUnsent(number int) (hedge bool) {
-	c.attempts = slices.DeleteFunc(c.attempts, func(s *attempt) bool {
+// unsent returns the index of the attempt of this number that found no connection on a new lane, and
+// goes over another lane now, or -1; the lock is held.
+func (c *call) unsent(number int) int {
+	return slices.IndexFunc(c.attempts, func(s *attempt) bool {
 		ended := s.err != nil && s.ended == c.world.now() // its other fields are written until then
-		s.unsent = ended && s.lane > 0 && s.conn == nil && transport.AttemptNumber(s.req.Context()) == number
-		hedge = hedge || s.unsent && s.hedge
-		return s.unsent
+		return ended && s.lane > 0 && s.conn == nil && transport.AttemptNumber(s.req.Context()) == number
 	})
-	return hedge
 }
 
 // moodAt returns the host's mood and when it ends. After the last phase the
