@@ -75,9 +75,9 @@ func (f *failing) RoundTrip(req *http.Request) (*http.Response, error) {
 var allocations = map[string]struct{ get, post, twoFailures float64 }{
 	"default":    {get: 0, post: 0, twoFailures: 4},
 	"functions":  {get: 0, post: 0, twoFailures: 4},
-	"API":        {get: 3, post: 7, twoFailures: 15},
-	"timeouts":   {get: 3, post: 7, twoFailures: 15},
-	"everything": {get: 4, post: 8, twoFailures: 17},
+	"API":        {get: 1, post: 5, twoFailures: 9},
+	"timeouts":   {get: 1, post: 5, twoFailures: 9},
+	"everything": {get: 2, post: 6, twoFailures: 11},
 }
 
 // TestAllocationsOfCommonSettings pins the allocations of a call. The floor is the same

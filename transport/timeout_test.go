@@ -212,3 +212,33 @@ func TestAttemptContextNeedsNoGoroutine(t *testing.T) {
 		})
 	}
 }
+
+// A Transport that the tests of a program share is used in bubbles of testing/synctest and
+// outside of them. Its timers fire in each of them.
+func TestTimeoutsInBubblesAndOutside(t *testing.T) {
+	tr := over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
+		if req.URL.Path != "/slow" {
+			return play(req, status(200))
+		}
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	}))
+	fast := func(t *testing.T) {
+		for range 3 {
+			resp, err := tr.RoundTrip(getRequest(t, "http://h.test/"))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
+	}
+	for range 2 {
+		fast(t)
+		synctest.Test(t, func(t *testing.T) {
+			fast(t)
+			began := time.Now()
+			_, err := tr.RoundTrip(getRequest(t, "http://h.test/slow"))
+			assert.ErrorIs(t, err, policy.ErrAttemptTimeout)
+			assert.Equal(t, time.Minute, time.Since(began))
+			fast(t)
+		})
+	}
+}

@@ -69,14 +69,15 @@ func (a *attemptContext) on(e event, why error) bool {
 	a.phase = to
 	switch after, _ := a.bound(); {
 	case e == hasConnection && after > 0:
-		a.alarm.set(time.Until(a.began.Add(after)), a) // what is left
+		a.set(a.left(after))
 	case after > 0:
-		a.alarm.set(after, a)
+		a.set(after)
 	case before > 0:
 		a.alarm.stop()
 	}
 	if to >= late {
-		a.cause = why
+		a.alarms.give(a.alarm)
+		a.alarm, a.cause = nil, why
 		if a.cancel != nil {
 			a.cancel(why)
 		}
@@ -101,16 +102,12 @@ func (a *attemptContext) bound() (d time.Duration, tooLate error) {
 	return 0, nil
 }
 
-// fire runs when the timer fires.
-func (a *attemptContext) fire() {
-	a.mu.Lock()
-	body := a.body
-	if d, tooLate := a.bound(); body == nil && d > 0 && !a.alarm.early() {
-		a.on(timeIsUp, tooLate)
-	}
-	a.mu.Unlock()
-	if body != nil {
-		body.fire()
+// set makes the alarm fire after d; the lock is held.
+func (a *attemptContext) set(d time.Duration) {
+	if a.alarm == nil {
+		a.alarm = a.alarms.take(a, d)
+	} else {
+		a.alarm.set(d)
 	}
 }
 
@@ -123,9 +120,9 @@ func (a *attemptContext) seekConnection() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch d, _ := a.bound(); {
-	case a.phase != waiting || a.began.IsZero():
-	case d > 0 && time.Until(a.began.Add(d)) <= a.Connect:
-		a.began = time.Time{}
+	case a.phase != waiting || a.began == 0:
+	case d > 0 && a.left(d) <= a.Connect:
+		a.began = 0
 	default:
 		a.on(seeksConnection, nil)
 	}
@@ -139,32 +136,11 @@ func (a *attemptContext) connect() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.on(hasConnection, nil) {
-		a.began = time.Time{}
+		a.began = 0
 	}
 }
 
-// An alarm is the timer of an attempt. It is made when it is set for the first time. The
-// lock of the attempt's context guards it.
-type alarm struct {
-	timer *time.Timer
-	due   time.Time // when it fires, if it was set again; zero: it was set once
+// left returns what is left of the time that an attempt has since it began; the lock is held.
+func (a *attemptContext) left(of time.Duration) time.Duration {
+	return a.began.Add(of).Sub(a.home.Now())
 }
-
-// set makes the alarm fire for a after d.
-func (m *alarm) set(d time.Duration, a *attemptContext) {
-	if m.timer == nil {
-		m.timer = time.AfterFunc(d, a.fire)
-		return
-	}
-	m.due = time.Now().Add(d)
-	m.timer.Reset(d)
-}
-
-func (m *alarm) stop() {
-	if m.timer != nil {
-		m.timer.Stop()
-	}
-}
-
-// early reports whether the alarm was set again while it fired.
-func (m *alarm) early() bool { return time.Until(m.due) > 0 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -43,14 +44,19 @@ func TestEachEventInEachPhase(t *testing.T) {
 	}
 }
 
+// A clock is a home that has the time only.
+type clock struct{ home }
+
+func (clock) Now() instant.Instant { return instant.Instant(time.Now().UnixNano()) }
+
 // checkCell lets e happen in a phase.
 func checkCell(t *testing.T, from phase, e event, to string) {
 	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour, ConnectTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}})
 	unlinked, why := false, errors.New("why")
-	a := &attemptContext{Context: t.Context(), Timeouts: &timeouts, began: time.Now(), phase: from,
+	a := &attemptContext{Context: t.Context(), Timeouts: &timeouts, home: clock{}, began: clock{}.Now(), phase: from,
 		unlink: func() bool { unlinked = true; return true }}
 	if before, _ := a.bound(); before > 0 {
-		a.alarm.set(before, a)
+		a.set(before)
 	}
 	counts := a.on(e, why)
 	switch {
@@ -66,7 +72,7 @@ func checkCell(t *testing.T, from phase, e event, to string) {
 		t.Errorf("the context has the error %v and the cause %v; it is unlinked: %v", a.Err(), context.Cause(a), unlinked)
 	}
 	after, _ := a.bound()
-	runs := a.alarm.timer != nil && a.alarm.timer.Stop()
+	runs := a.alarm != nil && a.alarm.timer.Stop()
 	if runs != (after > 0) {
 		t.Errorf("the timer runs: %v; the phase may take %v", runs, after)
 	}
@@ -104,7 +110,7 @@ func TestStoriesOfAnAttempt(t *testing.T) {
 
 func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.Duration) {
 	timeouts, body := TimeoutsOf(rule), &timedBody{ReadCloser: io.NopCloser(strings.NewReader(""))}
-	a := &attemptContext{Context: t.Context()}
+	a := &attemptContext{Context: t.Context(), home: clock{}}
 	a.start(&timeouts, false)
 	began := time.Now()
 	happen := map[string]func(){
@@ -138,23 +144,6 @@ func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.
 	if err := a.outcome(nil); (err != nil) != tooLate {
 		t.Errorf("the error is %v", err)
 	}
-}
-
-// TestAlarmThatFiresAsThePhaseEnds lets the timer of the connect phase fire in the moment in
-// which the attempt gets its connection, and its time is not bounded from then on.
-func TestAlarmThatFiresAsThePhaseEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		timeouts := TimeoutsOf(&policy.Rule{ConnectTimeout: time.Second})
-		a := &attemptContext{Context: t.Context()}
-		a.start(&timeouts, false)
-		a.seekConnection()
-		time.Sleep(time.Second - 1)
-		a.connect()
-		a.fire() // it was waiting for the lock
-		if a.Err() != nil || a.phase != waiting {
-			t.Errorf("the attempt ends with %v", context.Cause(a))
-		}
-	})
 }
 
 // TestPanicOfTheBaseEndsTheContext has an attempt that ends without a response or an error.

@@ -109,9 +109,9 @@ func (f *Flight) goElsewhere(out *Outgoing) (*http.Response, error) {
 func (a *attemptContext) takeOff() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.began = time.Now()
+	a.begin()
 	a.on(hasConnection, nil)
-	a.began = time.Time{}
+	a.began = 0
 }
 
 // An unsentBody is not closed as long as nothing can have been sent, because the request then

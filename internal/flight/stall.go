@@ -114,7 +114,7 @@ func (b *watchedBody) begin() error {
 		return b.stalled()
 	}
 	b.began, b.reading = time.Now(), true
-	b.ctx.alarm.set(b.wait(), b.ctx)
+	b.ctx.set(b.wait())
 	return nil
 }
 
@@ -181,27 +181,21 @@ func (b *watchedBody) stalled() error {
 	return b.fired
 }
 
-// fire runs when the timer fires during a Read. It recovers a panic of the base's Close,
-// which would end the process here. The reader's Close raises the panic again.
-func (b *watchedBody) fire() {
-	if !b.cut() {
-		return
-	}
-	defer func() { _ = recover() }()
-	_ = b.close()
-}
-
-// cut cancels the attempt if the Read takes too long.
+// cut cancels the attempt if a Read takes too long, and reports whether it does. The lock is held.
 func (b *watchedBody) cut() bool {
-	b.ctx.mu.Lock()
-	defer b.ctx.mu.Unlock()
-	// The timer may have been set again while this call waited for the lock.
-	if !b.reading || b.closed || b.fired != nil || b.ctx.alarm.early() {
+	if !b.reading || b.closed || b.fired != nil {
 		return false
 	}
 	b.fired = b.late
 	b.ctx.on(leaves, b.late)
 	return true
+}
+
+// closeCut closes a body that was cut. It recovers a panic of the base's Close, which would end
+// the process here. The reader's Close raises the panic again.
+func (b *watchedBody) closeCut() {
+	defer func() { _ = recover() }()
+	_ = b.close()
 }
 
 // Close stops the timer, closes the body and frees the attempt's context.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -27,6 +28,8 @@ type Timeouts struct {
 
 	event     time.Duration // from the headers of an event stream to its first event; not positive: off
 	eventless error         // if that takes longer
+
+	alarms *alarms // for all attempts
 }
 
 // TimeoutsOf returns the timeouts of a rule.
@@ -41,6 +44,8 @@ func TimeoutsOf(r *policy.Rule) Timeouts {
 
 		event:     r.FirstEventTimeout,
 		eventless: &TimeoutError{"transport: no event within %v after the headers", r.FirstEventTimeout, policy.ErrAttemptTimeout},
+
+		alarms: &alarms{made: time.Now()},
 	}
 }
 
@@ -77,10 +82,10 @@ type attemptContext struct {
 	cancel context.CancelCauseFunc
 	cause  error // why it was cancelled
 	phase  phase
-	alarm  alarm        // for the end of the phase, or of a Read of the response's body
-	began  time.Time    // when the attempt began, as long as it may still have a connect phase
-	upload *timedBody   // the request's body that is being sent
-	body   *watchedBody // the response's body, if it may stall
+	alarm  *alarm          // for the end of the phase, or of a Read of the response's body; nil: it was not set
+	began  instant.Instant // when the attempt began, as long as it may still have a connect phase; otherwise 0
+	upload *timedBody      // the request's body that is being sent
+	body   *watchedBody    // the response's body, if it may stall
 }
 
 func (a *attemptContext) Value(key any) any {
@@ -152,7 +157,7 @@ func (a *attemptContext) String() string {
 func (a *attemptContext) start(t *Timeouts, detached bool) {
 	a.Timeouts = t
 	if t.Connect > 0 {
-		a.began = time.Now()
+		a.begin()
 	}
 	if detached {
 		parent := a.Context
@@ -162,6 +167,9 @@ func (a *attemptContext) start(t *Timeouts, detached bool) {
 	}
 	a.happens(setsOut, nil)
 }
+
+// begin begins the time of the attempt; the lock is held, or nobody has the context yet.
+func (a *attemptContext) begin() { a.began = max(a.home.Now(), 1) }
 
 // Abandon ends the attempt because nobody needs its response any more.
 func (a *attemptContext) Abandon() { a.happens(leaves, ErrOutrun) }
