@@ -57,6 +57,25 @@ func FirstHint(hints ...Hint) Hint {
 	}
 }
 
+// failed reports whether there is a response of status 400 or above. No other
+// response can be a reason to send again or to wait.
+func (o Outcome) failed() bool {
+	return o.Response != nil && o.Response.StatusCode >= http.StatusBadRequest
+}
+
+// inLimit reports whether the lines of a field, joined, are short enough to be
+// read.
+func inLimit(lines []string) bool {
+	size := 0
+	for _, line := range lines {
+		size += len(line) + len(", ")
+		if size > fieldLimit {
+			return false
+		}
+	}
+	return true
+}
+
 // longest returns the longest wait that parse finds among the values of a
 // field. If the field is longer than fieldLimit, ok is false.
 func longest(values []string, parse func(string) (time.Duration, bool)) (wait time.Duration, ok bool) {

@@ -28,12 +28,6 @@ type Outcome struct {
 	PeekWait time.Duration
 }
 
-// failed reports whether there is a response of status 400 or above. No other
-// response can be a reason to send again or to wait.
-func (o Outcome) failed() bool {
-	return o.Response != nil && o.Response.StatusCode >= http.StatusBadRequest
-}
-
 // ended reports whether the caller has stopped waiting.
 func (o Outcome) ended() bool {
 	return o.context().Err() != nil

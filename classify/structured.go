@@ -67,19 +67,6 @@ func parseable(lines []string) bool {
 	return members <= memberLimit && params <= paramLimit
 }
 
-// inLimit reports whether the lines of a field, joined, are short enough to be
-// read.
-func inLimit(lines []string) bool {
-	size := 0
-	for _, line := range lines {
-		size += len(line) + len(", ")
-		if size > fieldLimit {
-			return false
-		}
-	}
-	return true
-}
-
 // quotaName returns the value of an item that can name a quota: a string or a
 // token.
 func quotaName(item httpsfv.Item) (name string, ok bool) {

@@ -182,10 +182,6 @@ func (x *exchange) noteDeparture() {
 
 // notePlaces notes the places to which attempts went, and their waits, for the next reconnect.
 func (x *exchange) notePlaces(past *past) {
-	past.wait = x.wait
-	if x.places == nil {
-		return
-	}
 	past.waits = make([]time.Time, len(x.places.all))
 	for i, p := range x.places.all {
 		if past.waits[i] = p.wait; p.tried {

@@ -237,11 +237,13 @@ func (d *download) prepareReconnect(x *exchange, cut error, progressed bool) {
 
 // noteReconnect notes what the next reconnect has to know of this one.
 func (d *download) noteReconnect(x *exchange) {
-	d.past.series, d.past.to, d.lane, d.to, d.price = x.series, x.alternateName(), x.way.Lane, x.at, x.course.Price
+	d.past.series, d.past.wait, d.past.to = x.series, x.wait, x.alternateName()
+	d.lane, d.to, d.price = x.way.Lane, x.at, x.course.Price
 	if d.to != d.at {
 		d.lane = nil // until the body goes on there
 	}
-	if x.notePlaces(d.past); x.places != nil {
+	if x.places != nil {
+		x.notePlaces(d.past)
 		x.releasePlaces()
 	}
 }

@@ -163,8 +163,8 @@ type place struct {
 // begin makes the limits and the road those of the call.
 func (p *place) begin() {
 	p.Teller = &p.call
-	p.limits.Begin(&p.call.Request)
-	p.road.Begin(&p.call.Request, p.t.pools)
+	p.limits.Request = &p.call.Request
+	p.road.Request, p.road.Pools = &p.call.Request, p.t.pools
 }
 
 // leavePlace gives up what the next attempt would have taken here.
@@ -205,7 +205,7 @@ func (x *exchange) fill(e *entry, resp *http.Response, err error) {
 	t := &x.timing
 	e.sent, e.Attempt = x.sent, Attempt{
 		Number: x.number, Kind: t.kind, Start: t.start, Duration: t.took, Queued: t.queued, Err: err, Time: time.Now(),
-		Addr: x.way.Link.Addr(), Lane: x.way.Number(), Alternate: x.alternateName(),
+		Alternate: x.alternateName(), Addr: x.way.Link.Addr(), Lane: x.way.Number(),
 	}
 	if resp != nil {
 		e.Status = resp.StatusCode
@@ -233,16 +233,8 @@ func (c *call) parentContext() context.Context {
 // takeQueued returns the time in queues before the attempt that goes or is refused now.
 func (x *exchange) takeQueued() Queued {
 	q := Queued(x.limits.TakeWaited())
-	x.queued.add(q)
-	return q
-}
-
-// traces returns the observers of a call: first that of the Transport, then that of the
-// request. Each may be nil.
-func (c *call) traces() [2]*Trace {
-	all := [2]*Trace{c.t.trace}
-	if c.options != nil {
-		all[1] = c.options.trace
+	if q != (Queued{}) {
+		x.queued.add(q)
 	}
-	return all
+	return q
 }

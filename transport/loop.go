@@ -14,7 +14,6 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/visit"
@@ -80,7 +79,8 @@ func (c *call) cancelsPeek() bool {
 // is a success. Any other outcome goes on in the loop.
 func (c *call) tryLight() (resp *http.Response, err error) {
 	start := notTimed
-	if c.needsStart() {
+	// A Logger needs it if it takes warnings, which have the highest level of our lines.
+	if c.Rule.Policy.MaxElapsed > 0 || c.t.logger != nil && c.t.logger.Enabled(c.Ctx, slog.LevelWarn) {
 		start = c.Ground.Now()
 	}
 	var w lanes.Way
@@ -106,7 +106,7 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 		return c.exchangeAfter(start, w, resp, err, earlyVerdict{verdict, true})
 	}
 	if made != nil {
-		if change, moved := c.t.pools.NoteResponse(&c.Request, w, resp.ProtoMajor, lane.Good); moved {
+		if change, moved := lanes.NoteGood(&c.Request, w, resp.ProtoMajor); moved {
 			c.Tells(change)()
 		}
 	}
@@ -121,12 +121,6 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 
 // notTimed is the start of a first attempt for which no clock was read.
 const notTimed instant.Instant = -1
-
-// needsStart reports whether somebody needs to know when the first attempt was sent. A Logger
-// does if it takes warnings, which have the highest level of our lines.
-func (c *call) needsStart() bool {
-	return c.Rule.Policy.MaxElapsed > 0 || c.t.logger != nil && c.t.logger.Enabled(c.Ctx, slog.LevelWarn)
-}
 
 // judgeResponse classifies a response. It closes the body if a classifier of the user's
 // panics.
@@ -277,14 +271,15 @@ func (x *exchange) admit(first bool) *visit.Refusal {
 // later than the rule allows. The decision left time enough, but a base transport whose body
 // ignores Close, a GetBody, a new lane, or a busy machine can use it up.
 func (x *exchange) admitHere(first bool) *visit.Refusal {
+	latest := x.latestStart()
 	if x.Ctx.Err() == nil {
 		x.road.LookAround(x.way) // now, because it may take a while, and nothing is held yet
 	}
 	for x.Ctx.Err() == nil {
-		if no := x.limits.Admit(first, x.latestStart()); no != nil {
+		if no := x.limits.Admit(first, latest); no != nil {
 			return no
 		}
-		if x.Ctx.Err() == nil && (!x.road.Await(x.latestStart()) || !x.limits.IsHeldAgain()) {
+		if x.Ctx.Err() == nil && (!x.road.Await(latest) || !x.limits.IsHeldAgain()) {
 			break
 		}
 		x.limits.Slot.Release()
@@ -293,7 +288,7 @@ func (x *exchange) admitHere(first bool) *visit.Refusal {
 	if x.Ctx.Err() != nil {
 		return &visit.Refusal{Err: flight.ContextErr(x.Ctx)}
 	}
-	if latest := x.latestStart(); !latest.IsZero() && time.Now().After(latest) {
+	if !latest.IsZero() && time.Now().After(latest) {
 		return &visit.Refusal{Why: visit.WhyOverdue}
 	}
 	return nil
@@ -381,7 +376,7 @@ func (x *exchange) judge(d *decision) {
 	d.Verdict = x.verdict
 	over := x.forRoad()
 	x.tellOutcome(&over, d)
-	d.stuck = retryable(d.Verdict) && x.road.LeaveConnection(&over)
+	d.stuck = d.Status == http.StatusMisdirectedRequest && retryable(d.Verdict) && x.road.LeaveConnection(&over)
 	if x.places != nil && x.isNoAnswer() && x.leaveOut() {
 		d.Verdict = classify.Refused
 	}
@@ -421,12 +416,16 @@ func (x *exchange) tellOutcome(over *lanes.Outcome, d *decision) {
 
 // forRoad returns what the road hears of the outcome at hand.
 func (x *exchange) forRoad() lanes.Outcome {
-	return lanes.Outcome{Way: x.way, Resp: x.resp, Err: x.err, Bad: retryable(x.verdict), Cut: x.timing.kind == KindNone, Took: x.timing.took}
+	at := x.trip.sent.Came
+	if at == 0 {
+		at = x.Ground.Now()
+	}
+	return lanes.Outcome{Way: x.way, Resp: x.resp, Err: x.err, Bad: retryable(x.verdict), Cut: x.timing.kind == KindNone, Took: x.timing.took, At: at}
 }
 
 // forLimits returns what the limits hear of the outcome at hand. u is random, in [0,1).
 func (x *exchange) forLimits(e *entry, u float64) visit.Ending {
-	return visit.Ending{Sent: x.trip.sent, Resp: x.resp, Err: x.err, Again: retryable(x.verdict), Addr: e.Addr, U: u}
+	return visit.Ending{Sent: x.trip.sent, Resp: x.resp, Status: e.Status, Err: x.err, Again: retryable(x.verdict), Addr: e.Addr, U: u}
 }
 
 // chooseNext decides about the outcome at hand, and chooses the place of the next attempt.
@@ -546,7 +545,9 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 	case err == nil:
 		if !x.segment { // a segment does not resume by itself, but its body does
 			if x.download = x.resumeBody(x.series, x.way.Lane, resp); x.download != nil && x.download.past != nil {
-				x.notePlaces(x.download.past)
+				if x.download.past.wait = x.wait; x.places != nil {
+					x.notePlaces(x.download.past)
+				}
 			}
 		}
 		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !x.segment && !gaveUpBelow(x.Req, resp, nil) {

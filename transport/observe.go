@@ -20,6 +20,16 @@ func (c *call) asksAddress() bool {
 	return all[0] != nil && all[0].Addresses || all[1] != nil && all[1].Addresses
 }
 
+// traces returns the observers of a call: first that of the Transport, then that of the
+// request. Each may be nil.
+func (c *call) traces() [2]*Trace {
+	all := [2]*Trace{c.t.trace}
+	if c.options != nil {
+		all[1] = c.options.trace
+	}
+	return all
+}
+
 // hearsAttempts reports whether somebody hears of each attempt.
 func (c *call) hearsAttempts() bool { return c.traces() != [2]*Trace{} || c.t.logger != nil }
 

@@ -77,9 +77,13 @@ func (x *exchange) send() {
 			a.sent.Came = x.Ground.Now()
 		}
 		a.timing.took = a.sent.Came.Sub(a.sent.At)
-		a.way.Went(a.Lane, a.Link)
+		if a.Link != a.way.Link {
+			a.way.Went(a.Lane, a.Link)
+		}
 		x.trip = a.trip
-		a.watch.tellEnd(a.way, a.timing.took, x.resp, x.err)
+		if a.watch.on {
+			a.watch.tellEnd(a.way, a.timing.took, x.resp, x.err)
+		}
 	}()
 	x.resp, x.err = a.fly()
 	x.limits.Slot, x.limits.Refused = a.Slot, a.Refused

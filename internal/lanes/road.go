@@ -54,11 +54,9 @@ type Way struct {
 	other   instant.Instant // when something had come over the lane that the attempt takes if this one gets no connection
 }
 
-// Went notes over which lane and connection the attempt went in the end.
+// Went notes over which other lane and connection the attempt went in the end.
 func (w *Way) Went(over *lane.Lane, link *flight.Link) {
-	if link != w.Link {
-		*w = Way{Lane: over, heard: w.other, Link: link}
-	}
+	*w = Way{Lane: over, heard: w.other, Link: link}
 }
 
 // Number returns the number of the lane.
@@ -118,29 +116,36 @@ func (p *Pools) refresh(r *visit.Request, l *lane.Lane) (waited bool) {
 // connection is not idle until then.
 const staleWait = time.Millisecond
 
-// NoteResponse notes a response over a way. change is set if the host has moved to the lane.
-func (p *Pools) NoteResponse(r *visit.Request, w Way, proto int, v lane.Verdict) (change visit.Change, moved bool) {
+// NoteGood notes a good first response over a way. change is set if the host has moved to the lane.
+func NoteGood(r *visit.Request, w Way, proto int) (change visit.Change, moved bool) {
 	lanes := r.State.LanesMade()
 	if lanes == nil {
 		return change, false
 	}
+	change, moved = noteResponse(lanes, r.Ground.Now(), &w, proto, lane.Good)
+	return change, moved && r.Ground.Watched
+}
+
+func noteResponse(lanes *lane.Lanes, now instant.Instant, w *Way, proto int, v lane.Verdict) (change visit.Change, moved bool) {
 	lanes.Speak(proto)
 	resp := lane.Response{From: w.Lane, Verdict: v, Instead: w.instead}
 	if v == lane.Sick || w.instead == lane.OfSick {
 		resp.Addr = w.Link.Ip()
 	}
-	if !lanes.Answered(r.Ground.Now(), resp) {
+	if !lanes.Answered(now, resp) {
 		return change, false
 	}
-	return visit.Change{Condition: visit.ConditionLane, Lane: lanes.Current().Number, Over: true}, r.Ground.Watched
+	return visit.Change{Condition: visit.ConditionLane, Lane: lanes.Current().Number, Over: true}, true
 }
 
-// A Road is how the attempts of one request go to one host. Begin must be called first. One
-// goroutine uses it.
+// A Road is how the attempts of one request go to one host. Its Request and its Pools must be
+// set. One goroutine uses it.
 type Road struct {
 	*visit.Request
-	pools *Pools
+	Pools *Pools
+	lanes *lane.Lanes // of the host, as Note and Await found them; nil: it had none
 
+	more    bool         // the host may have further lanes, as Note found out after a trouble
 	trouble trouble      // that the last attempt had with its lane
 	via     *lane.Lane   // for the next attempt; nil: the current lane
 	instead lane.Instead // why
@@ -154,9 +159,10 @@ type Outcome struct {
 	Way  Way
 	Resp *http.Response // nil: an error
 	Err  error
-	Bad  bool          // it calls for a retry
-	Cut  bool          // it is the cut of a body
-	Took time.Duration // 0: not known
+	Bad  bool            // it calls for a retry
+	Cut  bool            // it is the cut of a body
+	Took time.Duration   // 0: not known
+	At   instant.Instant // when it was known
 }
 
 // A trouble is what an outcome says about the way of its attempt.
@@ -172,26 +178,32 @@ const (
 	isElsewhere         // the server wants the request over another connection
 )
 
-// Begin makes the road that of a request.
-func (r *Road) Begin(req *visit.Request, p *Pools) {
-	r.Request, r.pools = req, p
+// made returns the lanes of the host, which the first call makes.
+func (r *Road) made() *lane.Lanes {
+	if r.lanes == nil {
+		r.lanes = r.State.Machines().Lanes()
+	}
+	return r.lanes
 }
 
 // HasLanes reports whether the host may have further lanes.
-func (r *Road) HasLanes() bool { return r.pools.Can(r.Req) }
+func (r *Road) HasLanes() bool { return r.more || r.Pools.Can(r.Req) }
 
 // NextWay returns the way of the next attempt, for which Await has chosen the lane. wanted says
 // that somebody wants to know its connection. The base transport then tells it. That costs some
 // allocations, so the first attempt of an idempotent request goes without.
-func (r *Road) NextWay(wanted bool) Way {
-	w := r.pools.FirstWay(r.Request)
-	if r.Rule.Lanes {
+func (r *Road) NextWay(wanted bool) (w Way) {
+	switch {
+	case r.lanes == nil:
+		w = r.Pools.FirstWay(r.Request)
+	case r.Rule.Lanes:
+		w.Lane = r.lanes.Current()
+		w.heard = w.Lane.Heard()
 		w.other = w.heard
 		if r.via != nil {
 			w.Lane, w.heard, w.instead = r.via, r.via.Heard(), r.instead
 		}
-		lanes := r.State.LanesMade()
-		wanted = wanted || lanes != nil && lanes.Suspected()
+		wanted = wanted || r.lanes.Suspected()
 	}
 	if r.seeks != nil || wanted {
 		w.Link = &flight.Link{Seeks: r.seek()}
@@ -208,8 +220,8 @@ func (r *Road) seek() *flight.Seek {
 	}
 	s := &flight.Seek{Lane: r.seeks, Patience: r.patience(time.Now())}
 	if r.trouble != isElsewhere {
-		s.Else = r.State.Machines().Lanes().Current()
-		s.Base = r.pools.Of(s.Else)
+		s.Else = r.made().Current()
+		s.Base = r.Pools.Of(s.Else)
 	}
 	return s
 }
@@ -217,12 +229,11 @@ func (r *Road) seek() *flight.Seek {
 // spareBeside returns the lane for a hedge, or nil if it takes the current lane. The pool of HTTP/2
 // would send the hedge over the connection on which the other attempt waits.
 func (r *Road) spareBeside(first Way) *lane.Lane {
-	lanes := r.State.LanesMade()
-	if lanes == nil || !r.Rule.Lanes || !r.HasLanes() || lanes.Protocol() == 1 {
+	if r.lanes = r.State.LanesMade(); r.lanes == nil || !r.Rule.Lanes || !r.Pools.Can(r.Req) || r.lanes.Protocol() == 1 {
 		return nil
 	}
-	to, left := lanes.Beside(r.Ground.Now(), first.Lane, r.opener(first))
-	r.pools.Leave(left)
+	to, left := r.lanes.Beside(r.Ground.Now(), first.Lane, r.opener(first))
+	r.Pools.Leave(left)
 	return to
 }
 
@@ -233,15 +244,13 @@ func (r *Road) Note(o *Outcome) {
 		return
 	}
 	o.Took = cmp.Or(o.Took, max(r.Rule.Timeouts.After, 0))
+	r.lanes = r.State.LanesMade()
 	r.move()
 	r.trouble, r.instead = r.troubleOf(o), lane.OfBad
-	if r.trouble != noTrouble && o.Resp != nil && r.HasLanes() {
-		_ = r.State.Machines().Lanes() // counts such responses
+	if r.more = r.trouble != noTrouble && r.Pools.Can(r.Req); r.more && o.Resp != nil {
+		r.made() // counts such responses
 	}
-	if lanes := r.State.LanesMade(); lanes != nil && o.Way.Lane == nil {
-		o.Way.Lane = lanes.First() // they were made while the attempt was under way
-	}
-	if o.Resp != nil {
+	if o.Resp != nil && r.lanes != nil {
 		v := lane.Good
 		switch {
 		case r.trouble == noTrouble:
@@ -250,24 +259,24 @@ func (r *Road) Note(o *Outcome) {
 		default:
 			v = lane.Bad
 		}
-		if c, moved := r.pools.NoteResponse(r.Request, o.Way, o.Resp.ProtoMajor, v); moved {
+		if c, moved := noteResponse(r.lanes, o.At, &o.Way, o.Resp.ProtoMajor, v); moved && r.Ground.Watched {
 			r.Teller.Tells(c)()
 		}
 	}
-	if r.trouble != noTrouble && r.trouble != isLate && r.HasLanes() {
+	if r.more && r.trouble != isLate {
 		r.avoidAddress(o)
 	}
 	switch {
-	case r.trouble == isLate && r.Ctx.Err() != nil && r.HasLanes():
+	case r.trouble == isLate && r.Ctx.Err() != nil && r.more:
 		r.leaveLane(o) // no retry will find out whether another lane is better
 		return
 	case r.trouble != isSilent:
 		return
-	case r.HasLanes() || r.pools.isCopied(r.Req):
+	case r.more || r.Pools.isCopied(r.Req):
 		r.leaveLane(o)
 	}
-	if !r.HasLanes() { // leaveLane may have found out
-		r.pools.tellSingle(r.Ctx, visit.SafeName(r.State))
+	if r.more = r.Pools.Can(r.Req); !r.more { // leaveLane may have found out
+		r.Pools.tellSingle(r.Ctx, visit.SafeName(r.State))
 	}
 }
 
@@ -306,41 +315,39 @@ func (r *Road) troubleOf(o *Outcome) trouble {
 // second half of the time counts, if it is known how long the attempt took.
 func (r *Road) isSilent(o *Outcome) bool {
 	heard := o.Way.Lane.Heard()
-	return heard == o.Way.heard || o.Took > 0 && r.Ground.Now().Sub(heard) > o.Took/2
+	return heard == o.Way.heard || o.Took > 0 && o.At.Sub(heard) > o.Took/2
 }
 
 // leaveLane makes the host leave the lane of the attempt.
 func (r *Road) leaveLane(o *Outcome) {
-	now := r.Ground.Now()
 	why := visit.Change{Condition: visit.ConditionLane}
 	why.Err, why.Addr = o.Err, o.Way.Link.Addr()
-	s := lane.Suspicion{Used: o.Way.Lane, Silent: r.trouble == isSilent || o.Way.Lane.Many(), Since: now.Add(-o.Took), Cause: why}
-	r.pools.Leave(r.State.Machines().Lanes().Suspect(now, s, r.opener(o.Way)))
+	s := lane.Suspicion{Used: o.Way.Lane, Silent: r.trouble == isSilent || o.Way.Lane.Many(), Since: o.At.Add(-o.Took), Cause: why}
+	r.Pools.Leave(r.made().Suspect(o.At, s, r.opener(o.Way)))
 	r.move()
 }
 
 // move moves the host to its other lane if it wants to leave this one and the other has a
 // connection by now, and tells that.
 func (r *Road) move() {
-	lanes := r.State.LanesMade()
-	if lanes == nil {
+	if r.lanes == nil {
 		return
 	}
-	left, why := lanes.Move()
-	r.pools.Leave(left)
+	left, why := r.lanes.Move()
+	if left == nil {
+		return
+	}
+	r.Pools.Leave(left)
 	if c, ok := why.(visit.Change); ok && r.Ground.Watched {
-		c.Lane = lanes.Current().Number
+		c.Lane = r.lanes.Current().Number
 		r.Teller.Tells(c)()
 	}
 }
 
-// LeaveConnection makes the next attempt go over another connection if the server wants that by
-// a 421. It reports whether there is none.
+// LeaveConnection makes the next attempt go over another connection after a 421, by which the
+// server wants that. It reports whether there is none.
 func (r *Road) LeaveConnection(o *Outcome) (stuck bool) {
-	if o.Resp == nil || o.Resp.StatusCode != http.StatusMisdirectedRequest {
-		return false
-	}
-	if r.trouble != isElsewhere || !r.HasLanes() {
+	if r.trouble != isElsewhere || !r.more {
 		// HTTP/1 may use another connection anyway. HTTP/2 would use the same.
 		return o.Resp.ProtoMajor > 1
 	}
@@ -357,12 +364,12 @@ func (r *Road) SetOut(o *Outcome, again, hinted bool) {
 	d := lane.Detour{New: true}
 	switch {
 	case again && r.trouble == isLate:
-		d.Since = r.Ground.Now().Add(-o.Took) // its connection may be dead beside others that are well
+		d.Since = o.At.Add(-o.Took) // its connection may be dead beside others that are well
 	case again && r.trouble == isStalled:
 		d.Doubted = true
-	case r.trouble == isSick && (again || !hinted && r.HasLanes() && r.State.Machines().Lanes().TriesSpare()):
+	case r.trouble == isSick && (again || !hinted && r.more && r.made().TriesSpare()):
 		d.Sick, d.Doubted, d.New, d.Urgent = true, true, !hinted, o.Way.Lane.Many()
-	case !again && r.trouble == isBroken && o.Resp == nil && r.HasLanes() && r.mayHaveOthers():
+	case !again && r.trouble == isBroken && o.Resp == nil && r.more && r.mayHaveOthers():
 		r.leaveLane(o)
 		return
 	default:
@@ -376,7 +383,7 @@ func (r *Road) SetOut(o *Outcome, again, hinted bool) {
 
 // mayHaveOthers reports whether the name may have another address. Nothing is looked up.
 func (r *Road) mayHaveOthers() bool {
-	d := r.pools.DialerFor(r.Req)
+	d := r.Pools.DialerFor(r.Req)
 	return d != nil && !d.Single(hostPort(r.Req))
 }
 
@@ -391,11 +398,13 @@ func (r *Road) LookAround(w Way) {
 
 // detour makes the next attempt take another lane than that of a way, if there is one.
 func (r *Road) detour(from Way, d lane.Detour) {
-	if !r.HasLanes() {
+	if !r.more {
 		return
 	}
-	to, left := r.State.Machines().Lanes().Detour(r.Ground.Now(), from.Lane, d, r.opener(from))
-	r.pools.Leave(left)
+	to, left := r.made().Detour(r.Ground.Now(), from.Lane, d, r.opener(from))
+	if left != nil {
+		r.Pools.Leave(left)
+	}
 	r.via = to
 }
 
@@ -406,7 +415,7 @@ func (r *Road) opener(from Way) lane.Opener {
 		if !ok {
 			return nil
 		}
-		return r.pools.Open(r.Req, from.Link.Addr() == "" && r.trouble != isElsewhere, room)
+		return r.Pools.Open(r.Req, from.Link.Addr() == "" && r.trouble != isElsewhere, room)
 	}
 }
 
@@ -418,11 +427,11 @@ func (r *Road) opener(from Way) lane.Opener {
 // no longer take the base. Then it has at most as many as there are requests, because Open closes
 // those that are idle, and over HTTP/2 it counts for one, unless that is full.
 func (r *Road) roomForLane(held int, moves bool) (room int, ok bool) {
-	most := r.pools.Most()
+	most := r.Pools.Most()
 	switch {
 	case most <= 0:
 		return 0, true
-	case r.State.Machines().Lanes().Protocol() > 1:
+	case r.made().Protocol() > 1:
 		return 1, moves && held+1 < most
 	}
 	room = most - held - r.State.InFlight()
@@ -431,15 +440,16 @@ func (r *Road) roomForLane(held int, moves bool) (room int, ok bool) {
 
 // avoidAddress makes later dials try the address of the attempt last.
 func (r *Road) avoidAddress(o *Outcome) {
-	d := r.pools.DialerFor(r.Req)
-	if addr := o.Way.Link.Ip(); d != nil && addr.IsValid() {
-		d.Failed(hostPort(r.Req), addr)
+	if addr := o.Way.Link.Ip(); addr.IsValid() {
+		if d := r.Pools.DialerFor(r.Req); d != nil {
+			d.Failed(hostPort(r.Req), addr)
+		}
 	}
 }
 
 // hasOtherAddress reports whether the name of the host has another address than that of a way.
 func (r *Road) hasOtherAddress(than Way) bool {
-	d := r.pools.DialerFor(r.Req)
+	d := r.Pools.DialerFor(r.Req)
 	if d == nil {
 		return false
 	}
@@ -489,19 +499,18 @@ func (r *Road) patience(now time.Time) time.Duration {
 // that lane, it waits for it, until latest at most, if that is not zero. It reports whether it
 // waited. Nothing is sent meanwhile, and no timeout of an attempt runs.
 func (r *Road) Await(latest time.Time) (waited bool) {
-	lanes := r.State.LanesMade()
-	if lanes == nil || !r.Rule.Lanes {
+	if r.lanes = r.State.LanesMade(); r.lanes == nil || !r.Rule.Lanes {
 		return false
 	}
 	detour := r.via
 	r.latest = latest
 	r.choose(func() *lane.Lane {
 		r.move()
-		to, trial := lanes.Next()
-		switch {
-		case detour != nil:
+		if detour != nil {
 			return detour
-		case trial:
+		}
+		to, trial := r.lanes.Next()
+		if trial {
 			r.instead = lane.OfSick
 		}
 		return to
@@ -512,7 +521,7 @@ func (r *Road) Await(latest time.Time) (waited bool) {
 		}
 		return d > 0 && r.Ctx.Err() == nil
 	})
-	return r.pools.refresh(r.Request, lanes.Current()) || waited // now, because NextWay is too late to ask the limits again
+	return r.Pools.refresh(r.Request, r.lanes.Current()) || waited // now, because NextWay is too late to ask the limits again
 }
 
 // AwaitBeside chooses the lane of a hedge, and waits by a function until it has its first
@@ -538,7 +547,9 @@ func (r *Road) choose(next func() *lane.Lane, wait func(d time.Duration, ready <
 		if to != nil && to == r.seeks {
 			return
 		}
-		r.seeks.Quit() // it takes another lane now
+		if r.seeks != nil {
+			r.seeks.Quit() // it takes another lane now
+		}
 		r.via, r.seeks = to, nil
 		if to.IsOpen() {
 			return
@@ -546,7 +557,7 @@ func (r *Road) choose(next func() *lane.Lane, wait func(d time.Duration, ready <
 		switch entry, ready := to.Enter(r.Ground.Now()); {
 		case entry == lane.Seek:
 			r.seeks = to
-			r.pools.keep(r.State.Machines().Lanes())
+			r.Pools.keep(r.made())
 		case entry == lane.Wait && wait(time.Until(until), ready):
 			continue
 		case entry != lane.Go && r.trouble != isElsewhere:
@@ -558,7 +569,9 @@ func (r *Road) choose(next func() *lane.Lane, wait func(d time.Duration, ready <
 
 // Leave gives up what the next attempt would have taken.
 func (r *Road) Leave() {
-	r.seeks.Quit()
+	if r.seeks != nil {
+		r.seeks.Quit()
+	}
 	r.via, r.seeks, r.trouble = nil, nil, noTrouble
 }
 

@@ -90,18 +90,12 @@ func (l *Limits) headersHint(resp *http.Response) (time.Duration, bool) {
 // An Ending is what the limits hear of the end of an attempt.
 type Ending struct {
 	Sent
-	Resp  *http.Response
-	Err   error
-	Again bool    // it calls for a retry
-	Addr  string  // of the connection; empty: not known
-	U     float64 // random, in [0,1): for the jitter of a hold; NoteOutcome sets that of a hold that HearHeaders has begun
-}
-
-func (o *Ending) status() int {
-	if o.Resp == nil {
-		return 0
-	}
-	return o.Resp.StatusCode
+	Resp   *http.Response
+	Status int // of it; 0: an error
+	Err    error
+	Again  bool    // it calls for a retry
+	Addr   string  // of the connection; empty: not known
+	U      float64 // random, in [0,1): for the jitter of a hold; NoteOutcome sets that of a hold that HearHeaders has begun
 }
 
 // cause returns the ending as the cause of a change. The nil ending is none.
@@ -109,7 +103,7 @@ func (o *Ending) cause() cause {
 	if o == nil {
 		return cause{}
 	}
-	return cause{o.status(), o.Err, o.Addr}
+	return cause{o.Status, o.Err, o.Addr}
 }
 
 // NoteOutcome tells the cooldown the outcome of an attempt, and returns how long the
@@ -117,7 +111,7 @@ func (o *Ending) cause() cause {
 // retry or not. If a POST is told to wait, all requests of its scope have to wait. The slot of
 // the response ends after that.
 func (l *Limits) NoteOutcome(o *Ending) (hint time.Duration) {
-	told := TellsToWait(o.status())
+	told := TellsToWait(o.Status)
 	if told || o.Again {
 		asked := l.OutcomeOf(o.Resp, o.Err)
 		if proxy, ok := errors.AsType[*ProxyAnswer](o.Err); ok {
@@ -127,12 +121,14 @@ func (l *Limits) NoteOutcome(o *Ending) (hint time.Duration) {
 			hint = max(wait, 0)
 		}
 	}
-	told = told || o.Again && speaksForAll(o.status())
+	told = told || o.Again && speaksForAll(o.Status)
 	if l.Rule.Policy.Cooldown == policy.On {
 		l.noteCooldown(o, told, hint)
 	}
-	l.Slot.Release()
-	l.Refused.Release()
+	if l.Rule.Gate {
+		l.Slot.Release()
+		l.Refused.Release()
+	}
 	return hint
 }
 
@@ -172,11 +168,11 @@ func (l *Limits) noteCooldown(o *Ending, told bool, hint time.Duration) {
 			}
 			hint -= l.Ground.Now().Sub(heard.at) // the body asks for more than the headers did
 		}
-		l.holdScope(o.At, o.status(), hint, o.U)
-	case TellsToWait(o.status()):
+		l.holdScope(o.At, o.Status, hint, o.U)
+	case TellsToWait(o.Status):
 		// Even if it is final, it does not show that the host takes more.
 	case o.Err == nil && !o.Again && !l.State.Quiet():
-		ended := l.State.Machines().Cooldown.Answered(l.Ground.Now(), l.scopeKey(), o.At, o.status() < 500)
+		ended := l.State.Machines().Cooldown.Answered(l.Ground.Now(), l.scopeKey(), o.At, o.Status < 500)
 		for code, over := range ended {
 			if over {
 				l.tellHold(statusOf[code], 0, false)

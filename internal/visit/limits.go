@@ -85,9 +85,6 @@ const (
 	LimitBudget   = "budget"
 )
 
-// Begin makes the limits those of a request.
-func (l *Limits) Begin(r *Request) { l.Request = r }
-
 // Admit waits until the limits let an attempt go. The hold of the server comes
 // first, then the limits of the rule, and last a slot at the gate, so that no request
 // keeps a slot while it waits for another limit. If the turn of the request would
@@ -331,8 +328,10 @@ func (l *Limits) Release() {
 	if l.reserved != nil {
 		l.ReleaseBudget()
 	}
-	l.Slot.Release()
-	l.Refused.Release()
+	if l.Rule.Gate {
+		l.Slot.Release()
+		l.Refused.Release()
+	}
 }
 
 // scopeKey returns the key of the request's scope. It is computed once, and only

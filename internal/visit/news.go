@@ -107,8 +107,11 @@ func (l *Limits) changeOf(c condition, r news.Record) Change {
 // machines have no timers, so each request does this that has to ask them anyway. o is the
 // outcome of an attempt, or nil before it.
 func (l *Limits) ReviewConditions(o *Ending) {
+	if !l.Ground.Watched {
+		return
+	}
 	m := l.State.MachinesMade()
-	if m == nil || !l.Ground.Watched {
+	if m == nil {
 		return
 	}
 	l.reviewGate(m, o)
@@ -168,8 +171,8 @@ func (l *Limits) reviewGate(m *host.Machines, o *Ending) {
 	}
 	switch {
 	case o == nil:
-	case o.Err != nil || o.status() >= 500:
-		m.News().Outcome(o.status(), o.Err)
+	case o.Err != nil || o.Status >= 500:
+		m.News().Outcome(o.Status, o.Err)
 	case m.NewsMade() != nil:
 		m.News().Outcome(0, nil)
 	}

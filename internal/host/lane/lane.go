@@ -115,9 +115,6 @@ func (l *Lane) Dialled() {
 
 // Quit notes that the attempt which was to seek a connection does not.
 func (l *Lane) Quit() {
-	if l == nil {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.quit()

@@ -242,7 +242,7 @@ func TestLanes(t *testing.T) {
 		{"after eight without a retry the next attempt tries the spare", func(tr *traffic) {
 			for range 8 {
 				to, _ := tr.Next()
-				assert.Same(t, tr.First(), to)
+				assert.Same(t, &tr.first, to)
 				tr.answer(nil, Sick, Not)
 			}
 			tr.detour(nil, sick)
@@ -254,12 +254,12 @@ func TestLanes(t *testing.T) {
 			for range 3 {
 				for range 8 {
 					to, _ := tr.Next()
-					assert.Same(t, tr.First(), to)
+					assert.Same(t, &tr.first, to)
 					tr.answer(nil, Sick, Not)
 				}
 				tr.detour(nil, sick)
 				to, _ := tr.Next()
-				assert.NotSame(t, tr.First(), to)
+				assert.NotSame(t, &tr.first, to)
 				tr.answer(to, Sick, OfSick)
 			}
 		}, 0, 1, 1},
@@ -288,7 +288,7 @@ func TestLanes(t *testing.T) {
 		{"after a second another spare is tried", func(tr *traffic) {
 			spare := tr.detour(nil, sick)
 			assert.Same(t, spare, tr.detour(nil, sick), "it is not known to be bad")
-			assert.Same(t, tr.First(), tr.detour(spare, sick))
+			assert.Same(t, &tr.first, tr.detour(spare, sick))
 			tr.wait(time.Second)
 			assert.Equal(t, 2, tr.detour(nil, sick).Number)
 		}, 0, 2, 2},
@@ -300,7 +300,7 @@ func TestLanes(t *testing.T) {
 				tr.answer(nil, Sick, Not)
 				assert.Same(t, spare, tr.detour(nil, sick))
 				tr.answer(spare, Sick, OfSick)
-				assert.Same(t, tr.First(), tr.detour(spare, sick))
+				assert.Same(t, &tr.first, tr.detour(spare, sick))
 			}
 			tr.retried(7)
 		}, 0, 2, 2},
@@ -463,6 +463,6 @@ func TestSuspicionWhileALaneIsMade(t *testing.T) {
 			return New(nil)
 		})
 		to, _ := l.Next()
-		assert.Equal(t, fails, to == l.First(), "the host stays if there can be no other lane")
+		assert.Equal(t, fails, to == &l.first, "the host stays if there can be no other lane")
 	}
 }

@@ -80,9 +80,6 @@ const (
 	Idle = 90 * time.Second
 )
 
-// First returns the lane that is the base transport itself.
-func (l *Lanes) First() *Lane { return &l.first }
-
 // Current returns the lane over which attempts go.
 func (l *Lanes) Current() *Lane {
 	if c := l.current.Load(); c != nil {
