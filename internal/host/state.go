@@ -3,7 +3,6 @@
 package host
 
 import (
-	"net/url"
 	"sync/atomic"
 
 	"github.com/aplomb-go/aplomb/internal/host/budget"
@@ -146,12 +145,6 @@ func made[T any](p *atomic.Pointer[T]) *T {
 
 // Name returns scheme://host.
 func (s *State[R]) Name() string { return s.name }
-
-// is reports whether a URL spells the host as its name does.
-func (s *State[R]) is(u *url.URL) bool {
-	k := s.Key()
-	return k.Host == u.Host && k.Scheme == u.Scheme
-}
 
 // Key names the host.
 func (s *State[R]) Key() Key {

@@ -35,11 +35,10 @@ const probes = 256
 //
 // The zero Table is not usable. See [NewTable].
 type Table[R any] struct {
-	// last is the newest host, and odd the newest that came by a URL that spells its name in
-	// another way. A program that talks to a single host never computes a hash. Only inserts
-	// write them, so reads by many cores share the cache line.
-	last atomic.Pointer[State[R]]
-	odd  atomic.Pointer[spelled[R]]
+	// last is the newest of the first hosts, under the spelling of its URL. A program that
+	// talks to a single host never computes a hash. Only inserts write last, so reads by
+	// many cores share the cache line.
+	last atomic.Pointer[spelled[R]]
 
 	buckets atomic.Pointer[[]bucket[R]] // their number is a power of two
 	seed    maphash.Seed
@@ -53,7 +52,7 @@ type Table[R any] struct {
 	// is set before the first use. Requests may still be under way with the state.
 	Evicted func(*State[R])
 
-	mu    sync.Mutex // guards ring, hand and names, and all inserts and removals
+	mu    sync.Mutex // guards everything below, and all inserts and removals
 	ring  []entry[R] // every host in the buckets, in the order in which the hand meets them
 	hand  int
 	max   int
@@ -89,10 +88,7 @@ func NewTable[R any](max int) *Table[R] {
 // counts a request that begins there. The caller calls Release when the request
 // has ended.
 func (t *Table[R]) Acquire(u *url.URL) *State[R] {
-	if s := t.last.Load(); s != nil && s.is(u) && s.begin() {
-		return s
-	}
-	if l := t.odd.Load(); l != nil && l.host == u.Host && l.scheme == u.Scheme && l.state.begin() {
+	if l := t.last.Load(); l != nil && l.host == u.Host && l.scheme == u.Scheme && l.state.begin() {
 		return l.state
 	}
 	key := KeyOf(u)
@@ -185,9 +181,12 @@ func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) (s, gone *State[R]) 
 		t.ring[i] = new
 	}
 	t.link(*t.buckets.Load(), s)
-	t.last.Store(s)
-	if !s.is(u) && len(u.Host) <= maxHostLen && len(u.Scheme) <= maxSchemeLen { // longer texts would stay in memory whole
-		t.odd.Store(&spelled[R]{scheme: s.Key().Scheme, host: strings.Clone(u.Host), state: s})
+	if len(t.ring) <= fewHosts && len(u.Host) <= maxHostLen && len(u.Scheme) <= maxSchemeLen { // longer texts would stay in memory whole
+		key = s.Key()
+		if u.Host != key.Host {
+			key.Host = strings.Clone(u.Host)
+		}
+		t.last.Store(&spelled[R]{scheme: key.Scheme, host: key.Host, state: s})
 	}
 	return s, gone
 }
@@ -195,6 +194,9 @@ func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) (s, gone *State[R]) 
 // nameChunk is how many bytes the names of some hosts share. A host that stays keeps the names
 // beside its own in memory, too.
 const nameChunk = 256
+
+// fewHosts is how many hosts a program has that asks one of them time and again.
+const fewHosts = 8
 
 // name returns a copy of a key's text; the lock is held. The name in a URL may be part of a long
 // text, which would stay in memory with it.
@@ -274,10 +276,7 @@ func (t *Table[R]) unlink(s *State[R]) {
 		at = &at.Load().next
 	}
 	at.Store(s.next.Load())
-	if t.last.Load() == s {
+	if l := t.last.Load(); l != nil && l.state == s {
 		t.last.Store(nil)
-	}
-	if l := t.odd.Load(); l != nil && l.state == s {
-		t.odd.Store(nil)
 	}
 }

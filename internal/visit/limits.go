@@ -101,17 +101,15 @@ func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 	if l.Rule.Rate || l.Rule.Pacing {
 		l.askCost() // now, because nothing is held yet if it panics
 	}
-	now := l.Ground.Now()
-	l.since = now
+	l.since = l.Ground.Now()
 	for arrives := first; ; arrives = false {
-		if no := l.admitByServer(now, arrives); no != nil {
+		if no := l.admitByServer(arrives); no != nil {
 			return no
 		}
 		if l.Queued.Cooldown > 0 {
 			l.ReviewConditions(nil) // the hold may be over, and there is no slot yet
-			now = l.Ground.Now()
 		}
-		waited, no := l.admitByRule(now)
+		waited, no := l.admitByRule()
 		if no != nil {
 			return no
 		}
@@ -121,22 +119,21 @@ func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 		// While this request waited for its turn, the server asked for a wait, or
 		// named its quota for the first time, and the request is not yet due.
 		l.Slot.Release()
-		now = l.Ground.Now()
 	}
 }
 
 // admitByServer waits for the end of a hold of the scope. A request that arrives
 // after the time that the server named, and that was not held back before, goes
 // at once.
-func (l *Limits) admitByServer(now instant.Instant, arrives bool) *Refusal {
+func (l *Limits) admitByServer(arrives bool) *Refusal {
 	if l.refusals = 0; !l.mayBeHeld() {
 		return nil
 	}
 	l.refusals = l.State.Machines().Cooldown.Refusals()
-	if arrives && l.State.Machines().Cooldown.Arrive(now, l.scopeKey(), l.Background) {
+	if arrives && l.State.Machines().Cooldown.Arrive(l.since, l.scopeKey(), l.Background) {
 		return nil
 	}
-	_, _, no := l.waitInQueue(now, cooldownQueue{l}, &l.Queued.Cooldown)
+	_, _, no := l.waitInQueue(cooldownQueue{l}, &l.Queued.Cooldown)
 	return no
 }
 
@@ -145,27 +142,24 @@ func (l *Limits) mayBeHeld() bool { return l.Rule.Policy.Cooldown == policy.On &
 
 // admitByRule waits for the limits that the rule turns on: a share of the server's
 // quota, the rate, and a slot at the gate.
-func (l *Limits) admitByRule(now instant.Instant) (waited bool, no *Refusal) {
+func (l *Limits) admitByRule() (waited bool, no *Refusal) {
 	m := l.State.Machines()
 	if l.Rule.Pacing {
 		l.pass = pacing.Pass{}
 		if !m.Pacing().Quiet() {
 			var a queue.Answer
-			if a, waited, no = l.waitInQueue(now, pacingQueue{l}, &l.Queued.Pacing); no != nil {
+			if a, waited, no = l.waitInQueue(pacingQueue{l}, &l.Queued.Pacing); no != nil {
 				return waited, no
 			}
 			l.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
 		}
 	}
-	if waited {
-		now = l.Ground.Now()
-	}
 	var more bool
 	switch {
 	case l.Rule.Gate:
-		more, no = l.admitByGate(now, m.Gate())
+		more, no = l.admitByGate(m.Gate())
 	case l.Rule.Rate:
-		more, no = l.admitByRate(now)
+		more, no = l.admitByRate()
 	}
 	return waited || more, no
 }
@@ -175,10 +169,10 @@ func (l *Limits) admitByRule(now instant.Instant) (waited bool, no *Refusal) {
 // a request that waited until its deadline leaves less time than a response takes.
 // The queue is served in order. Behind a closed gate every probe would otherwise be
 // such a request, and no probe would ever succeed.
-func (l *Limits) admitByGate(now instant.Instant, gate *gate.Gate) (waited bool, no *Refusal) {
+func (l *Limits) admitByGate(gate *gate.Gate) (waited bool, no *Refusal) {
 	l.Slot = flight.Slot{Home: l.Ground, Host: l.State.Name(), Gate: gate}
 	turns := gate.Turns()
-	a, waited, no := l.waitInQueue(now, gateQueue{l}, &l.Queued.Gate)
+	a, waited, no := l.waitInQueue(gateQueue{l}, &l.Queued.Gate)
 	l.crowded = gate.Turns() == turns && !gate.Closed() && l.Queued.Gate >= crowdedWait || no != nil && no.Why == WhyFull
 	if no == nil && waited {
 		due := l.Ground.TimeOf(a.Until)
@@ -193,21 +187,18 @@ func (l *Limits) admitByGate(now instant.Instant, gate *gate.Gate) (waited bool,
 }
 
 // admitByRate takes a token of the rate.
-func (l *Limits) admitByRate(now instant.Instant) (waited bool, no *Refusal) {
-	a, waited, no := l.waitInQueue(now, rateQueue{l}, &l.Queued.Rate)
-	if no != nil || a.Until <= now {
+func (l *Limits) admitByRate() (waited bool, no *Refusal) {
+	a, waited, no := l.waitInQueue(rateQueue{l}, &l.Queued.Rate)
+	early := a.Until.Sub(l.Ground.Now())
+	if no != nil || early <= 0 {
 		return waited, no
 	}
-	now = l.Ground.Now()
-	early := a.Until.Sub(now)
-	if early <= 0 {
-		return waited, nil
-	}
-	if no := l.tooLate(l.Ground.TimeOf(now), l.Ground.TimeOf(a.Until)); no != nil {
+	now := time.Now()
+	if no := l.tooLate(now, now.Add(early)); no != nil {
 		no.Limit = LimitRate
 		return true, no
 	}
-	defer func() { l.Queued.Rate += l.Ground.Now().Sub(now) }()
+	defer func() { l.Queued.Rate += time.Since(now) }()
 	if err := l.SleepOr(early, nil); err != nil {
 		return true, &Refusal{Err: err, Limit: LimitRate}
 	}

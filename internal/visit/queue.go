@@ -100,13 +100,13 @@ func (q gateQueue) rateTime(now instant.Instant) time.Duration {
 	return q.Slot.Gate.RateTime(now)
 }
 
-// waitInQueue waits in one queue from now until the request may go, and returns the answer that
-// lets it go. A refused request leaves the queue before anybody is told. It also leaves if
+// waitInQueue waits in one queue until the request may go, and returns the answer that lets
+// it go. A refused request leaves the queue before anybody is told. It also leaves if
 // the caller's context or a Trace panics, because a waiter that nobody drives would
 // stop the requests behind it.
 //
-// The time of the wait is added to queued, apart from the part that is due to the rate.
-func (l *Limits) waitInQueue(now instant.Instant, q hostQueue, queued *time.Duration) (a queue.Answer, waited bool, no *Refusal) {
+// The time of the wait is added to sum, apart from the part that is due to the rate.
+func (l *Limits) waitInQueue(q hostQueue, sum *time.Duration) (a queue.Answer, waited bool, no *Refusal) {
 	w := l.earlyWaiter(q.takes()) // for most requests a waiter is only made if they have to wait
 	var since instant.Instant
 	var rated time.Duration
@@ -115,7 +115,7 @@ func (l *Limits) waitInQueue(now instant.Instant, q hostQueue, queued *time.Dura
 			now := l.Ground.Now()
 			rated = q.rateTime(now) - rated
 			l.Queued.Rate += rated
-			*queued += now.Sub(since) - rated
+			*sum += now.Sub(since) - rated
 		}
 		if w != nil {
 			q.leave(w)
@@ -124,6 +124,10 @@ func (l *Limits) waitInQueue(now instant.Instant, q hostQueue, queued *time.Dura
 			no.Limit = q.limit(a)
 		}
 	}()
+	now := l.since
+	if l.Queued != (queued{}) { // it has waited since then
+		now = l.Ground.Now()
+	}
 	for ; ; now = l.Ground.Now() {
 		var mayWait bool
 		a, mayWait = q.enter(now, w)

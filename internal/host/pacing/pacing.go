@@ -6,6 +6,7 @@
 package pacing
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -261,9 +262,9 @@ func (p *Pacing) quotaFor(now instant.Instant, key uint64, own bool) *quota {
 		return q
 	}
 	if len(p.quotas) >= queue.MaxScopes {
-		below := ownQuota
+		below := 2
 		if own {
-			below = waitedFor
+			below = 3
 		}
 		victim, found := queue.Spare(&p.kept.spares, now, p.quotas, below, func(q *quota) queue.Worth { return q.worth(now) })
 		if !found {
@@ -272,10 +273,7 @@ func (p *Pacing) quotaFor(now instant.Instant, key uint64, own bool) *quota {
 		p.drop(victim)
 	}
 	if p.quotas == nil {
-		p.quotas = make(map[uint64]*quota)
-	}
-	if p.kept == nil {
-		p.kept = new(kept)
+		p.quotas, p.kept = make(map[uint64]*quota), cmp.Or(p.kept, new(kept))
 	}
 	q := &quota{passed: p.kept.passed, from: p.kept.passed}
 	p.quotas[key] = q

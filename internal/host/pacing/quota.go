@@ -44,25 +44,17 @@ func (q *quota) end() (end instant.Instant) {
 	return end
 }
 
-// The scopes that make room for others come in this order. The last two make none for what only a
-// fleet says, and the last makes none at all.
-const (
-	overQuota = iota
-	hearsayQuota
-	ownQuota
-	waitedFor
-)
-
-// worth returns how much the quota is missed if it is dropped.
+// worth returns how much the quota is missed if it is dropped: 0 if its windows are over, 1 if only
+// a fleet named them, 2 if this member was told of them, and 3 if somebody waits.
 func (q *quota) worth(now instant.Instant) queue.Worth {
-	w := queue.Worth{Class: ownQuota, End: q.end()}
+	w := queue.Worth{Class: 2, End: q.end()}
 	switch {
 	case q.queue.Len() > 0:
-		w.Class = waitedFor
+		w.Class = 3
 	case now >= w.End:
-		w.Class = overQuota
+		w.Class = 0
 	case q.hearsay():
-		w.Class = hearsayQuota
+		w.Class = 1
 	}
 	return w
 }

@@ -16,7 +16,7 @@ import (
 func TestSpareIsMissedLeast(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		draw := func() Worth { return Worth{rng.IntN(4), instant.Instant(rng.IntN(1000))} }
+		draw := func() Worth { return Worth{Class: rng.IntN(4), End: instant.Instant(rng.IntN(1000))} }
 		scopes := map[uint64]Worth{}
 		for len(scopes) < MaxScopes {
 			scopes[rng.Uint64()] = draw()
@@ -49,7 +49,7 @@ func TestSpareIsMissedLeast(t *testing.T) {
 func TestSpareLooksSeldom(t *testing.T) {
 	scopes, looks := map[uint64]Worth{}, 0
 	for key := range uint64(MaxScopes) {
-		scopes[key] = Worth{1, instant.At(time.Duration(key))}
+		scopes[key] = Worth{Class: 1, End: instant.At(time.Duration(key))}
 	}
 	worth := func(w Worth) Worth { looks++; return w }
 	var s Spares
@@ -58,7 +58,7 @@ func TestSpareLooksSeldom(t *testing.T) {
 		require.Equal(t, i, key)
 		require.True(t, found)
 		delete(scopes, key)
-		scopes[MaxScopes+i] = Worth{1, instant.At(time.Duration(MaxScopes + i))}
+		scopes[MaxScopes+i] = Worth{Class: 1, End: instant.At(time.Duration(MaxScopes + i))}
 		s.Note(MaxScopes+i, scopes[MaxScopes+i])
 	}
 	assert.Less(t, looks, 100_000)
