@@ -97,7 +97,7 @@ func (w *world) confirmed(h *host, s *scene) (holds []span) {
 	for _, a := range attempts {
 		switch {
 		case a.status != 429:
-			if row > 0 && a.began >= last.ended { // a success that was under way says nothing
+			if row > 0 && a.began > last.ended { // a success that was under way says nothing
 				row = 0
 			}
 			continue

@@ -18,10 +18,11 @@ func TestConfirmed(t *testing.T) {
 		want []span
 	}{
 		{"none", nil, nil},
-		{"two in a row", []sent{{0, 429}, {40, 429}, {60, 200}, {80, 429}}, nil},
+		{"two in a row", []sent{{0, 429}, {40, 429}, {65, 200}, {85, 429}}, nil},
 		{"three in flight together", []sent{{0, 429}, {5, 429}, {10, 429}, {40, 200}}, nil},
 		{"a success was sent between", []sent{{0, 429}, {25, 200}, {50, 429}, {70, 429}}, nil},
 		{"a success was under way", []sent{{0, 429}, {5, 200}, {40, 429}, {60, 429}}, []span{{ms(20), ms(80 + 1000 + 500 + 200)}}},
+		{"a success was sent in the instant of the refusal", []sent{{0, 429}, {20, 200}, {40, 429}, {60, 429}}, []span{{ms(20), ms(80 + 1000 + 500 + 200)}}},
 		{"three in a row", []sent{{0, 429}, {40, 429}, {60, 429}, {1700, 200}}, []span{{ms(20), ms(80 + 1000 + 500 + 200)}}},
 		{"two in flight and two probes", []sent{{0, 429}, {5, 429}, {45, 429}, {65, 429}}, []span{{ms(20), ms(85 + 1700)}}},
 		{"most are refused, but not in a row", []sent{
