@@ -17,15 +17,10 @@ func Idempotent(r *http.Request) bool {
 	if r == nil {
 		return false
 	}
-	return idempotentMethod(r.Method) || has(r.Header, "Idempotency-Key") || has(r.Header, "X-Idempotency-Key")
-}
-
-// idempotentMethod has the idempotent methods of IANA's registry
-// (https://www.iana.org/assignments/http-methods, as of 17 June 2026) except PRI,
-// which is not a method but the beginning of an HTTP/2 connection. The methods
-// that are not idempotent are CONNECT, LOCK, PATCH and POST.
-func idempotentMethod(method string) bool {
-	switch method {
+	// IANA's registry has these methods (https://www.iana.org/assignments/http-methods, as of
+	// 17 June 2026), and PRI, which is not a method but the beginning of an HTTP/2 connection. Those
+	// that are not idempotent are CONNECT, LOCK, PATCH and POST.
+	switch r.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace,
 		http.MethodPut, http.MethodDelete:
 		return true
@@ -37,7 +32,7 @@ func idempotentMethod(method string) bool {
 		"UPDATE", "UPDATEREDIRECTREF", "VERSION-CONTROL":
 		return true
 	}
-	return false
+	return has(r.Header, "Idempotency-Key") || has(r.Header, "X-Idempotency-Key")
 }
 
 // has reports whether the field is present, even without values. The key is in

@@ -150,7 +150,8 @@ func (x *exchange) openPlace(p *place) {
 func (x *exchange) moveTo(to *place) {
 	x.openPlace(to)
 	to.limits.Queued = x.limits.TakeWaited()
-	x.leavePlace()
+	x.limits.Release()
+	x.road.Leave()
 	x.takeBackCount()
 	x.place, x.way = to, lanes.Way{}
 }

@@ -136,12 +136,6 @@ func (r Reason) isLimit() bool {
 	return false
 }
 
-// marksResponse reports whether a response carries the reason in its [History]. It does so if
-// a limit withheld the retry, or if the retry was not safe.
-func (r Reason) marksResponse() bool {
-	return r == ReasonNotIdempotent || r == ReasonNotReplayable || r == ReasonBodyBusy || r.isLimit()
-}
-
 // facts are everything that the decision depends on.
 type facts struct {
 	verdict     classify.Verdict

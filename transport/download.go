@@ -53,7 +53,7 @@ type past struct {
 // resumeBody makes the response's body continue after a cut. If the body cannot be
 // continued, resumeBody returns nil, and the body tells of a bad end if somebody hears of it.
 func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *download {
-	if !resume.HasBody(resp) || flight.HandsOver(c.Req, resp) {
+	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 || flight.HandsOver(c.Req, resp) {
 		return nil
 	}
 	if read, ok := resp.Body.(*ahead.Body); ok {
@@ -85,7 +85,10 @@ func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *downl
 		d.price = c.Course.Price
 	}
 	if c.at > 0 || s != (series{sent: 1}) {
-		d.past = &past{series: s, from: c.alternateName()}
+		d.past = &past{series: s}
+	}
+	if c.at > 0 {
+		d.past.from = c.alternateName()
 	}
 	if plan.Compares && resp.ContentLength < 0 {
 		d.began = d.secondNow()

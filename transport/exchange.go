@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
@@ -28,15 +27,6 @@ type call struct {
 	at      int8            // the number of the alternate; 0: the request's own host
 	spanned context.Context // what RequestStart returned; nil: no hook
 	home    *call           // the call as its caller made it; nil: this is it
-}
-
-// takeCarried takes what the caller's context carries.
-func (c *call) takeCarried(ctx context.Context) {
-	if all := flight.CarriedBy(ctx); all != nil {
-		o, _ := all.Options.(*options)
-		c.takeOptions(o)
-		c.inside = all.Number > 0
-	}
 }
 
 // takeOptions takes the options of the request. They may be nil.
@@ -59,12 +49,6 @@ func (c *call) isSingle() bool {
 // may have acted on it.
 func (c *call) isIdempotent() bool {
 	return c.options != nil && c.options.sending == sendRepeatable || c.Rule.Policy.Idempotent(c.Req)
-}
-
-// provesConnection reports whether it may matter that an attempt had no connection. A request that
-// is idempotent is sent again in any case.
-func (c *call) provesConnection() bool {
-	return c.Rule.Timeouts.Connect > 0 || c.home != nil && !flight.IsSafe(c.Req) || c.Rule.Timed && !c.isIdempotent()
 }
 
 // isVouchedFor reports whether somebody has allowed to repeat this very request: the
@@ -167,12 +151,6 @@ func (p *place) begin() {
 	p.road.Request, p.road.Pools = &p.call.Request, p.t.pools
 }
 
-// leavePlace gives up what the next attempt would have taken here.
-func (p *place) leavePlace() {
-	p.limits.Release()
-	p.road.Leave()
-}
-
 // A trip is the record of an attempt. It is zero but for its number and way if the body of a
 // response was cut.
 type trip struct {
@@ -219,22 +197,4 @@ func (c *call) alternateName() string {
 		return ""
 	}
 	return c.HostName()
-}
-
-// parentContext returns the context that the attempts begin with: the caller's, or the one
-// that RequestStart returned.
-func (c *call) parentContext() context.Context {
-	if c.spanned != nil {
-		return c.spanned
-	}
-	return c.Req.Context()
-}
-
-// takeQueued returns the time in queues before the attempt that goes or is refused now.
-func (x *exchange) takeQueued() Queued {
-	q := Queued(x.limits.TakeWaited())
-	if q != (Queued{}) {
-		x.queued.add(q)
-	}
-	return q
 }

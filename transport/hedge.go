@@ -218,7 +218,8 @@ func (x *exchange) secondAttempt(r *race) (a attempt, ok bool) {
 	}
 	defer func() { // also if GetBody panics
 		if !ok {
-			x.leavePlace()
+			x.limits.Release()
+			x.road.Leave()
 		}
 	}()
 	if !x.road.AwaitBeside(x.way, func(d time.Duration, ready <-chan struct{}) bool { return x.stillSlow(r, d, ready) }) || !x.limits.AdmitHedge() || !x.bodyBeside() {

@@ -40,7 +40,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	h := t.ground.Hosts.Acquire(req.URL)
 	defer h.Release()
 	c := call{t: t, Request: visit.Request{Ground: &t.ground, Req: req, Ctx: req.Context(), State: h, Rule: t.ruleFor(h, set)}}
-	c.takeCarried(req.Context())
+	if all := flight.CarriedBy(c.Ctx); all != nil {
+		o, _ := all.Options.(*options)
+		c.takeOptions(o)
+		c.inside = all.Number > 0
+	}
 	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {
 		if err := c.findRule(); err != nil {
 			h.ReleaseCount() // a request that is not sent earns no retry
@@ -60,19 +64,16 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // isLight reports whether the fast path applies: no limit to ask, no body to keep and
 // nobody to tell. Nearly every request takes it.
 func (c *call) isLight() bool {
-	return !c.Rule.Limited && c.t.trace == nil && !c.inside && (c.options == nil || c.options.isPlain()) && !c.cancelsPeek() &&
-		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm()
-}
-
-// cancelsPeek reports whether only Request.Cancel can end the wait of a classifier for
-// the body. http.Client.Timeout sets Cancel and a deadline, which ends that wait as well.
-func (c *call) cancelsPeek() bool {
+	// If only Request.Cancel can end the wait of a classifier for the body, somebody has to watch it.
+	// http.Client.Timeout sets Cancel and a deadline, which ends that wait as well.
 	//lint:ignore SA1019 old callers still set Request.Cancel
-	if c.Req.Cancel == nil || !c.Rule.Peeks {
-		return false
+	if c.Req.Cancel != nil && c.Rule.Peeks {
+		if _, ok := c.Ctx.Deadline(); !ok {
+			return false
+		}
 	}
-	_, ok := c.Ctx.Deadline()
-	return !ok
+	return !c.Rule.Limited && c.t.trace == nil && !c.inside && (c.options == nil || c.options.isPlain()) &&
+		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm()
 }
 
 // tryLight is the fast path. It makes the first attempt, and returns the response if it
@@ -271,7 +272,10 @@ func (x *exchange) admit(first bool) *visit.Refusal {
 // later than the rule allows. The decision left time enough, but a base transport whose body
 // ignores Close, a GetBody, a new lane, or a busy machine can use it up.
 func (x *exchange) admitHere(first bool) *visit.Refusal {
-	latest := x.latestStart()
+	var latest time.Time // of a retry; zero: nothing bounds it
+	if limit := x.Rule.Policy.MaxElapsed; limit > 0 && x.sent > 0 {
+		latest = x.start.Add(limit)
+	}
 	if x.Ctx.Err() == nil {
 		x.road.LookAround(x.way) // now, because it may take a while, and nothing is held yet
 	}
@@ -306,15 +310,6 @@ func (x *exchange) pause(d *decision) *visit.Refusal {
 	return nil
 }
 
-// latestStart returns the time after which no retry may start. It is zero if nothing
-// bounds it, and before the first attempt.
-func (x *exchange) latestStart() time.Time {
-	if limit := x.Rule.Policy.MaxElapsed; limit > 0 && x.sent > 0 {
-		return x.start.Add(limit)
-	}
-	return time.Time{}
-}
-
 // refuse ends the call without a further attempt, and tells the observers.
 func (x *exchange) refuse(no *visit.Refusal) *Error {
 	x.limits.ReleaseBudget()
@@ -335,7 +330,8 @@ func (x *exchange) refuse(no *visit.Refusal) *Error {
 
 // releaseUnused releases and closes everything that no attempt has taken over.
 func (x *exchange) releaseUnused() {
-	x.leavePlace()
+	x.limits.Release()
+	x.road.Leave()
 	if x.places != nil {
 		x.releasePlaces()
 	}
@@ -540,7 +536,8 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 	switch {
 	case x.short != nil:
 		return x.deliverShort(d.reason), nil
-	case err == nil && (d.reason.marksResponse() || d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1): // see gaveUpBelow
+	case err == nil && (d.reason.isLimit() || d.reason == ReasonNotIdempotent || d.reason == ReasonNotReplayable || d.reason == ReasonBodyBusy ||
+		d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1): // see gaveUpBelow
 		return x.report.markResponse(resp, x.Req, d.reason), nil
 	case err == nil:
 		if !x.segment { // a segment does not resume by itself, but its body does

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -112,6 +113,30 @@ func (x *exchange) newAttempt(a *attempt, kind Kind) {
 	}
 	a.Slot, a.sent = x.limits.TakeOff(now)
 	x.outcome = outcome{trip: a.trip}
+}
+
+// provesConnection reports whether it may matter that an attempt had no connection. A request that
+// is idempotent is sent again in any case.
+func (c *call) provesConnection() bool {
+	return c.Rule.Timeouts.Connect > 0 || c.home != nil && !flight.IsSafe(c.Req) || c.Rule.Timed && !c.isIdempotent()
+}
+
+// parentContext returns the context that the attempts begin with: the caller's, or the one
+// that RequestStart returned.
+func (c *call) parentContext() context.Context {
+	if c.spanned != nil {
+		return c.spanned
+	}
+	return c.Req.Context()
+}
+
+// takeQueued returns the time in queues before the attempt that goes or is refused now.
+func (x *exchange) takeQueued() Queued {
+	q := Queued(x.limits.TakeWaited())
+	if q != (Queued{}) {
+		x.queued.add(q)
+	}
+	return q
 }
 
 // newFlight returns a flight of the call.

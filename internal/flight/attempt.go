@@ -50,6 +50,21 @@ type home interface {
 	AskProbe(host string)
 }
 
+// CarriedKey is the key of a *Carried in a context.
+type CarriedKey struct{}
+
+// A Carried is what the context of a request carries. It never changes once it is in a context.
+type Carried struct {
+	Number  int // of an attempt; 0 in the context of a caller
+	Options any // what the caller asked for
+}
+
+// CarriedBy returns what a context carries, or nil if that is nothing.
+func CarriedBy(ctx context.Context) *Carried {
+	c, _ := ctx.Value(CarriedKey{}).(*Carried)
+	return c
+}
+
 // An Outgoing is the copy of a request that an attempt sends, with its context and the
 // body of its response. All of them are a single allocation. It is as small as possible,
 // because there is one for each attempt that is timed.

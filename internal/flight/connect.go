@@ -54,23 +54,21 @@ func (l *Link) getConn(string) {
 func (l *Link) gotConn(info httptrace.GotConnInfo) {
 	l.got.Store(true)
 	if info.Conn != nil {
-		remote := remoteOf(info.Conn)
-		l.mu.Lock()
-		l.remote = remote
-		l.mu.Unlock()
+		func() {
+			// net/http never asks a user's connection for its address, so a connection that cannot
+			// tell it is used like any other.
+			defer func() { _ = recover() }()
+			remote := info.Conn.RemoteAddr()
+			l.mu.Lock()
+			l.remote = remote
+			l.mu.Unlock()
+		}()
 	}
 	if l.Seeks != nil {
 		l.ctx.takeOff()
 		return
 	}
 	l.ctx.connect()
-}
-
-// remoteOf returns the address at the other end of a connection. net/http never asks a
-// user's connection for it, so a connection that cannot tell it is used like any other.
-func remoteOf(conn net.Conn) (remote net.Addr) {
-	defer func() { _ = recover() }()
-	return conn.RemoteAddr()
 }
 
 // Unsent reports whether the attempt surely never had a connection. That a connection was

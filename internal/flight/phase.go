@@ -88,6 +88,16 @@ func (a *attemptContext) on(e event, why error) bool {
 	return true
 }
 
+// Headers returns how long an attempt waits for its headers, from its start or from the end of a
+// body that takes time to send, and the error if it takes longer. If the time is not positive,
+// there is no bound.
+func (t *Timeouts) Headers() (d time.Duration, tooLate error) {
+	if quiet := t.Stall.quiet; quiet > 0 && (t.After <= 0 || quiet < t.After) {
+		return quiet, t.Stall.silent
+	}
+	return t.After, t.late
+}
+
 // bound returns how long the phase may take, and the error if it takes longer. If the time
 // is not positive, there is no bound; the lock is held.
 func (a *attemptContext) bound() (d time.Duration, tooLate error) {

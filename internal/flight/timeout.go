@@ -49,16 +49,6 @@ func TimeoutsOf(r *policy.Rule) Timeouts {
 	}
 }
 
-// Headers returns how long an attempt waits for its headers, from its start or from the end of a
-// body that takes time to send, and the error if it takes longer. If the time is not positive,
-// there is no bound.
-func (t *Timeouts) Headers() (d time.Duration, tooLate error) {
-	if quiet := t.Stall.quiet; quiet > 0 && (t.After <= 0 || quiet < t.After) {
-		return quiet, t.Stall.silent
-	}
-	return t.After, t.late
-}
-
 // On reports whether attempts are timed, so that they need a context of their own.
 func (t *Timeouts) On() bool { return t.After > 0 || t.Connect > 0 || t.event > 0 || t.Stall.On() }
 

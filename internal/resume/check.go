@@ -7,6 +7,7 @@ package resume
 import (
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
@@ -19,18 +20,6 @@ func HasBody(resp *http.Response) bool {
 // Likely reports whether the response is a success with a body that can be cut. A response
 // that is an error may ask for a wait, so it is not fetched again at once.
 func Likely(resp *http.Response) bool { return resp.StatusCode/100 == 2 && HasBody(resp) }
-
-// Repeats reports whether a request only asks for content and can be sent again as it was: a
-// GET without a body, or a QUERY (RFC 10008) whose body can be made again.
-func Repeats(req *http.Request) bool {
-	switch bare := req.Body == nil || req.Body == http.NoBody; req.Method {
-	case http.MethodGet, "":
-		return bare
-	case "QUERY":
-		return bare || replay.Independent(req)
-	}
-	return false
-}
 
 // Terms say what the rule and the caller allow.
 type Terms struct {
@@ -77,8 +66,10 @@ func (i Impossible) Error() string { return string(i) }
 // cut, and how. There is a body. If it cannot, the error says why. Check allocates only if there
 // is a digest to check.
 func Check(req *http.Request, resp *http.Response, may *Terms) (plan Plan, err error) {
-	repeats := Repeats(req)
-	again := may.Again > 0 && (repeats || may.Repeatable && (req.Body == nil || req.Body == http.NoBody || replay.Independent(req)))
+	bare := req.Body == nil || req.Body == http.NoBody
+	get := req.Method == http.MethodGet || req.Method == ""
+	repeats := get && bare || req.Method == "QUERY" && (bare || replay.Independent(req)) // it only asks for content
+	again := may.Again > 0 && (repeats || may.Repeatable && (bare || replay.Independent(req)))
 	switch {
 	case resp.StatusCode/100 != 2:
 		return plan, ErrStatus
@@ -88,7 +79,8 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (plan Plan, err e
 	var f fields
 	f.take(resp.Header)
 	ranged := repeats && plan.byRange(req, resp, &f) // ranges are defined for GET and QUERY only (RFC 9110 §14.2, RFC 10008)
-	none := f.saysOfRanges("none")
+	says := strings.Join(f[acceptRanges], ",")       // RFC 9110 §14.3
+	none := says == "none"
 	switch {
 	case ranged && !none && plan.span.last != unknown: // a file, whatever its type
 	case isStream(req, resp, f[contentType]):
@@ -105,40 +97,13 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (plan Plan, err e
 	default:
 		return plan, ErrNoValidator
 	}
-	plan.keeps = may.Again > 0 && (plan.Compares || may.Elsewhere || resp.StatusCode == http.StatusOK && !f.saysOfRanges("bytes"))
+	plan.keeps = may.Again > 0 && (plan.Compares || resp.StatusCode == http.StatusOK && (may.Elsewhere || says != "bytes"))
 	plan.prints = printsOf(resp, &f)
 	if may.Checksums || f[contentDigest] != nil || f[reprDigest] != nil || len(resp.Trailer) > 0 {
 		plan.sums = firstSums(req, resp, &f, may.Checksums)
 		plan.Checks = plan.sums != nil
 	}
 	return plan, nil
-}
-
-// byRange reports whether the rest of a body can be asked for with a Range, unless the server
-// says that it has none. It sets the plan.
-func (p *Plan) byRange(req *http.Request, resp *http.Response, f *fields) (ok bool) {
-	switch {
-	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent:
-		return false // no other status carries a representation of the target
-	case resp.Uncompressed:
-		return false // the caller's offsets are not those of the representation
-	case len(f[contentEncoding]) > 1:
-		return false
-	}
-	if p.validator, ok = f.validator(); !ok {
-		return false
-	}
-	// The span has all of the representation for a 200, and a range for a 206. A 206 to a request
-	// without a Range has no span.
-	n := resp.ContentLength
-	if resp.StatusCode == http.StatusPartialContent {
-		p.span, ok = f.rangeOf()
-		return ok && len(req.Header["Range"]) == 1 && (n < 0 || n == p.span.length())
-	}
-	if p.span = (byteRange{0, n - 1, n}); n <= 0 {
-		p.span = byteRange{0, unknown, unknown}
-	}
-	return n > 0 || !f.isMultipart()
 }
 
 // A continuation says what a segment changes in its body.

@@ -115,11 +115,6 @@ func (f *fields) unsatisfiedTotal() (int64, bool) {
 	return total, ok && valid && strings.EqualFold(unit, "bytes")
 }
 
-// saysOfRanges reports whether the server says just this of ranges (RFC 9110 §14.3).
-func (f *fields) saysOfRanges(word string) bool {
-	return len(f[acceptRanges]) == 1 && f[acceptRanges][0] == word
-}
-
 // isMultipart reports whether the body holds several ranges with headers between
 // them (RFC 9110 §15.3.7.2). Such a body is not a run of the representation's bytes.
 func (f *fields) isMultipart() bool {
@@ -141,6 +136,33 @@ func lengthOf(resp *http.Response) int64 {
 	return resp.ContentLength
 }
 
+// byRange reports whether the rest of a body can be asked for with a Range, unless the server
+// says that it has none. It sets the plan.
+func (p *Plan) byRange(req *http.Request, resp *http.Response, f *fields) (ok bool) {
+	switch {
+	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent:
+		return false // no other status carries a representation of the target
+	case resp.Uncompressed:
+		return false // the caller's offsets are not those of the representation
+	case len(f[contentEncoding]) > 1:
+		return false
+	}
+	if p.validator, ok = f.validator(); !ok {
+		return false
+	}
+	// The span has all of the representation for a 200, and a range for a 206. A 206 to a request
+	// without a Range has no span.
+	n := resp.ContentLength
+	if resp.StatusCode == http.StatusPartialContent {
+		p.span, ok = f.rangeOf()
+		return ok && len(req.Header["Range"]) == 1 && (n < 0 || n == p.span.length())
+	}
+	if p.span = (byteRange{0, n - 1, n}); n <= 0 {
+		p.span = byteRange{0, unknown, unknown}
+	}
+	return n > 0 || !f.isMultipart()
+}
+
 // clockSlack is how much older than its Date a response's Last-Modified must be
 // to be strong. RFC 9110 §8.8.2.2 asks for a second if both come from the same
 // clock, and otherwise for enough to make up for the difference of the clocks. A
@@ -151,10 +173,20 @@ const clockSlack = time.Minute
 // byte. That is a strong entity tag. If there is no tag at all, it is a strong
 // Last-Modified, since RFC 9110 §13.1.5 allows a date only to a client without a
 // tag. A weak tag rules the date out as well, because with a weak tag the server
-// does not promise equal bytes.
+// does not promise equal bytes. The grammar (§8.8.3) allows an empty tag, but an empty
+// tag identifies nothing.
 func (f *fields) validator() (string, bool) {
 	if tags := f[etag]; len(tags) > 0 {
-		return tags[0], len(tags) == 1 && isStrongTag(tags[0])
+		tag := tags[0]
+		if len(tags) > 1 || len(tag) < 3 || tag[0] != '"' || tag[len(tag)-1] != '"' {
+			return "", false
+		}
+		for _, c := range []byte(tag[1 : len(tag)-1]) {
+			if c == '"' || c <= ' ' || c == 0x7f {
+				return "", false
+			}
+		}
+		return tag, true
 	}
 	modified, sent := f[lastModified], f[date]
 	if len(modified) != 1 || len(sent) != 1 {
@@ -163,20 +195,6 @@ func (f *fields) validator() (string, bool) {
 	m, err1 := http.ParseTime(modified[0])
 	d, err2 := http.ParseTime(sent[0])
 	return modified[0], err1 == nil && err2 == nil && d.Sub(m) >= clockSlack
-}
-
-// isStrongTag reports whether s is an entity tag without W/ (RFC 9110 §8.8.3). The
-// grammar allows an empty tag, but an empty tag identifies nothing.
-func isStrongTag(s string) bool {
-	if len(s) < 3 || s[0] != '"' || s[len(s)-1] != '"' {
-		return false
-	}
-	for _, c := range []byte(s[1 : len(s)-1]) {
-		if c == '"' || c <= ' ' || c == 0x7f {
-			return false
-		}
-	}
-	return true
 }
 
 // sameKind returns the values of the field that has a validator.

@@ -269,9 +269,10 @@ func (l *Limits) NextTurn(now time.Time) (turn time.Duration, limit string, refu
 // ReserveRetry takes one retry or hedge from the host's budget. It reports false if
 // none is left.
 func (l *Limits) ReserveRetry(now time.Time) bool {
+	settings, at := l.budgetConfig(), l.Ground.instantOf(now)
 	budget := &l.State.Machines().Budget
 	budget.CountTo(l.State.Requests())
-	l.reserved = budget.Take(l.Ground.instantOf(now), l.budgetConfig())
+	l.reserved = budget.Take(at, settings)
 	return l.reserved != nil
 }
 

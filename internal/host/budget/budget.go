@@ -142,7 +142,15 @@ func (b *Budget) Take(now instant.Instant, c Config) *Charge {
 		return nil
 	}
 	b.used += unit
-	return b.owe()
+	owed := &Charge{owed: unit} // at the end of the ring
+	if b.oldest == nil {
+		owed.prev, owed.next = owed, owed
+		b.oldest = owed
+		return owed
+	}
+	owed.prev, owed.next = b.oldest.prev, b.oldest
+	owed.prev.next, owed.next.prev = owed, owed
+	return owed
 }
 
 // Release gives back a retry that is not sent after all, except for the part that
@@ -202,19 +210,6 @@ func (b *Budget) earn(units float64) {
 			b.forgive(c)
 		}
 	}
-}
-
-// owe puts a new retry at the end of the ring; the lock is held.
-func (b *Budget) owe() *Charge {
-	c := &Charge{owed: unit}
-	if b.oldest == nil {
-		c.prev, c.next = c, c
-		b.oldest = c
-		return c
-	}
-	c.prev, c.next = b.oldest.prev, b.oldest
-	c.prev.next, c.next.prev = c, c
-	return c
 }
 
 // forgive takes a retry out of the ring if it is in the ring; the lock is held.

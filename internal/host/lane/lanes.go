@@ -148,7 +148,18 @@ func (l *Lanes) Answered(now instant.Instant, r Response) (moved bool) {
 	from.Hear(now)
 	switch {
 	case r.Verdict == Sick:
-		l.sicken(from, r.Addr)
+		l.mu.Lock()
+		switch from {
+		case l.Current():
+			l.sickAt = r.Addr
+			l.sick.Add(1)
+		case l.spare.Load(): // so the connection is not the cause, or those of both lanes are bad
+			l.sick.Store(0)
+			if l.worse++; l.worse >= fewRow {
+				from.doubted.Store(true)
+			}
+		}
+		l.mu.Unlock()
 		return false
 	case r.Verdict == Bad:
 		return false
@@ -173,39 +184,17 @@ func (l *Lanes) Answered(now instant.Instant, r Response) (moved bool) {
 		return false
 	}
 	l.worse = 0
-	if r.Instead == OfSick && l.sick.Load() < l.enough(r.Addr) {
+	enough := int32(row) // 5xx in a row, to move to this lane
+	if r.Addr.IsValid() && l.sickAt.IsValid() && r.Addr != l.sickAt {
+		enough = fewRow
+	}
+	if r.Instead == OfSick && l.sick.Load() < enough {
 		return false
 	}
 	old := l.Current()
 	old.doubted.Store(true) // it still has the bad connection, however well its others are
 	l.settle(from, old)
 	return true
-}
-
-// enough returns how many 5xx in a row move the host to a lane whose server has this address;
-// the lock is held.
-func (l *Lanes) enough(addr netip.Addr) int32 {
-	if addr.IsValid() && l.sickAt.IsValid() && addr != l.sickAt {
-		return fewRow
-	}
-	return row
-}
-
-// sicken notes a 5xx. If the spare has one as well, the connection is not the cause, or those of
-// both lanes are bad.
-func (l *Lanes) sicken(from *Lane, addr netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch from {
-	case l.Current():
-		l.sickAt = addr
-		l.sick.Add(1)
-	case l.spare.Load():
-		l.sick.Store(0)
-		if l.worse++; l.worse >= fewRow {
-			from.doubted.Store(true)
-		}
-	}
 }
 
 // recover notes a good response over the current lane. A host that wanted to leave it stays if
@@ -349,7 +338,16 @@ func (l *Lanes) Beside(now instant.Instant, used *Lane, open Opener) (to, left *
 // open makes a lane the spare, and returns it with the spare of before; the lock is held. The Opener runs
 // without the lock. Attempts that want to leave their lane meanwhile wait for the new one.
 func (l *Lanes) open(now instant.Instant, moves bool, open Opener) (to, left *Lane) {
-	held := l.held()
+	held := 0 // connections that the lanes with a Room may have; those that are left have what is open
+	l.bound = slices.DeleteFunc(l.bound, func(b *Lane) bool {
+		if b == l.Current() || b == l.spare.Load() {
+			held += b.Room
+			return false
+		}
+		open := int(b.Conns.Load())
+		held += open
+		return open == 0
+	})
 	pending := &Lane{Number: -1, seeking: make(chan struct{})}
 	l.pending.Store(pending)
 	defer func() { // also if the Opener panics
@@ -377,21 +375,6 @@ func (l *Lanes) open(now instant.Instant, moves bool, open Opener) (to, left *La
 		l.bound = append(l.bound, to)
 	}
 	return to, l.replace(to)
-}
-
-// held returns how many connections the lanes with a Room may have; the lock is held. A lane
-// that attempts no longer take has those that are open.
-func (l *Lanes) held() (n int) {
-	l.bound = slices.DeleteFunc(l.bound, func(b *Lane) bool {
-		if b == l.Current() || b == l.spare.Load() {
-			n += b.Room
-			return false
-		}
-		open := int(b.Conns.Load())
-		n += open
-		return open == 0
-	})
-	return n
 }
 
 // Speak notes the major version of HTTP in a response.
