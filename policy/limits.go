@@ -100,7 +100,8 @@ type Download struct {
 	// may have another response, so that an idempotent method does not suffice.
 	//
 	// All bodies of a Transport, of requests and responses, together hold at most 64 MiB. If
-	// that is reached, the caller gets the response at once. Default off, at most 64 MiB.
+	// that is reached, the caller gets the response at once. The first 4 KiB of a body do not
+	// count. Default off, at most 64 MiB.
 	Memory int64
 }
 

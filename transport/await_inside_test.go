@@ -18,7 +18,7 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// The memory of all bodies is bounded, from the first byte. It is given back at the end of a
+// The memory of all bodies is bounded, but for 4 KiB of each. It is given back at the end of a
 // body, at Close, or when the caller forgets the body.
 func TestMemoryOfAwaitedBodies(t *testing.T) {
 	const size = 1 << 20
@@ -73,6 +73,43 @@ func TestAwaitedBodyThatPanics(t *testing.T) {
 			assert.PanicsWithValue(t, "bad read", func() { _, _ = get(t, tr, t.Context()) })
 			assert.Zero(t, tr.Kept().Memory.Load())
 		})
+	}
+}
+
+// Bodies that are open at the same time share no memory, whether others were read to their end,
+// closed before, or cut.
+func TestAwaitedBodiesShareNoMemory(t *testing.T) {
+	const size = 1000
+	sent := 0
+	tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 2, Download: policy.Download{Memory: 1 << 20}}, Base: rt(func(req *http.Request) (*http.Response, error) {
+		sent++
+		text := strings.NewReader(strings.Repeat(string(rune('a'+sent%26)), size))
+		resp := newResponse(req, 200, io.NopCloser(struct{ io.Reader }{text}))
+		resp.ContentLength = size
+		return resp, nil
+	})})
+	var open []*http.Response
+	for i := range 200 {
+		resp := mustGet(t, tr)
+		want := strings.Repeat(string(rune('a'+sent%26)), size)
+		switch half := make([]byte, size/2); i % 4 {
+		case 0:
+			require.NoError(t, resp.Body.Close())
+		case 1:
+			require.Equal(t, want, string(mustRead(t, resp)))
+		default:
+			_, err := io.ReadFull(resp.Body, half)
+			require.NoError(t, err)
+			open = append(open, resp)
+			resp.Header = http.Header{"Rest": {want[size/2:]}}
+		}
+		if i%5 == 4 {
+			resp, open = open[0], open[1:]
+			require.Equal(t, resp.Header.Get("Rest"), string(mustRead(t, resp)))
+			require.NoError(t, resp.Body.Close())
+			_, err := resp.Body.Read(make([]byte, 1))
+			require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+		}
 	}
 }
 

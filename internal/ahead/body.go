@@ -22,6 +22,7 @@ const (
 	pauseTime = 100 * time.Millisecond // without a byte
 	wholeTime = time.Second            // for everything
 	firstRoom = 1 << 10                // for the first Read; it doubles
+	small     = 4 << 10                // room that does not count
 )
 
 var errReadGone = errors.New("transport: the response body's Read did not return")
@@ -53,8 +54,10 @@ type Body struct {
 	length int64 // that was announced, or negative
 	most   int64 // bytes that are read before
 	bare   bool  // no trailer was announced, so nothing is missing after the last byte
-	memory *holding
-	came   chan struct{} // wakes Fill; closed when the goroutine that reads has ended
+	pool   *replay.Pool
+	memory *holding         // nil: nothing counts
+	first  *[firstRoom]byte // the room for the first Read, which another body gets; the goroutine sets it
+	came   chan struct{}    // wakes Fill; closed when the goroutine that reads has ended
 
 	mu      sync.Mutex // guards the fields below
 	data    []byte     // what was read; the goroutine alone writes behind its length
@@ -77,9 +80,8 @@ type Body struct {
 func Fill(ctx context.Context, s *flight.Sleeper, resp *http.Response, most int64, pool *replay.Pool) (*Body, error) {
 	b := &Body{
 		base: resp.Body, length: resp.ContentLength, most: most, bare: len(resp.Trailer) == 0,
-		memory: &holding{pool: pool}, came: make(chan struct{}, 1), running: true,
+		pool: pool, came: make(chan struct{}, 1), running: true,
 	}
-	runtime.AddCleanup(b, (*holding).free, b.memory) // if the caller forgets the body
 	resp.Body = b
 	end := time.Now().Add(wholeTime)
 	go b.run()
@@ -143,10 +145,25 @@ func (b *Body) grown(data []byte) []byte {
 	if b.length >= 0 {
 		room = min(room, b.length+1)
 	}
-	if room <= int64(len(data)) || !b.memory.hold(int(room)) {
+	if room <= int64(len(data)) || room > small && !b.hold(int(room)) {
 		return nil
 	}
+	if data == nil {
+		if b.first, _ = b.pool.First.Get().(*[firstRoom]byte); b.first == nil {
+			b.first = new([firstRoom]byte)
+		}
+		return b.first[:0:room]
+	}
 	return append(make([]byte, 0, room), data...)
+}
+
+// hold makes room count, if there is so much memory.
+func (b *Body) hold(room int) bool {
+	if b.memory == nil {
+		b.memory = &holding{pool: b.pool}
+		runtime.AddCleanup(b, (*holding).free, b.memory) // if the caller forgets the body
+	}
+	return b.memory.hold(room)
 }
 
 // take takes what was read so far, and reports whether the goroutine ends.
@@ -204,10 +221,16 @@ func (b *Body) Close() error {
 	return b.base.Close()
 }
 
-// forget forgets what was read. The caller holds mu.
+// forget forgets what was read. Nobody else has a slice of it, because Read copies the bytes and
+// the goroutine has ended. So another body may take the first room. The caller holds mu.
 func (b *Body) forget() {
-	b.data, b.at = nil, 0
-	b.memory.free()
+	if b.first != nil && b.err == io.EOF { // otherwise the base may still write to it
+		b.pool.First.Put(b.first)
+	}
+	b.first, b.data, b.at = nil, nil, 0
+	if b.memory != nil {
+		b.memory.free()
+	}
 }
 
 // Whole returns the whole body. ok is false if there may be more of it.

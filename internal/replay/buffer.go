@@ -14,6 +14,7 @@ type Pool struct {
 	Memory atomic.Int64 // bytes in memory that count
 
 	chunks [chunkSizes]sync.Pool // of *chunk, by capacity
+	First  sync.Pool             // of the first memory of responses' bodies, which package ahead reads
 }
 
 // MaxMemory is how many bytes of all bodies a Pool lets be kept in memory.
