@@ -25,10 +25,10 @@
 // The files:
 //
 //	check.go      whether a body can be continued, and whether a response continues it
-//	range.go      Content-Range, validators and encodings
+//	range.go      the fields of a header: ranges, validators and encodings
 //	stream.go     responses that are streams
 //	digest.go     digests in headers and trailers
-//	prefix.go     the digest of the bytes that the reader has
+//	prefix.go     the hash of the bytes that the reader has, and of the header
 //	body.go       the body that the caller reads
 //	reconnect.go  the request for the rest, or for everything again
 //	elsewhere.go  whether a response of another origin continues the body
