@@ -37,6 +37,7 @@ type attempt struct {
 	lane    int      // 0: the base transport itself
 	hedge   bool     // it began beside an earlier attempt of its call
 	unsent  bool     // it found no connection, and went over another lane
+	moved   bool     // so it did before
 	script  *script
 	req     *http.Request
 	conn    *conn  // nil: it has none, or the host has no connections

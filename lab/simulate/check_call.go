@@ -37,7 +37,9 @@ func (w *world) checkArrival(s *attempt) {
 		}
 	}
 	if c.returned < never {
-		w.checkReconnect(s)
+		if !s.moved {
+			w.checkReconnect(s)
+		}
 		return
 	}
 	if c.actsAnew() && slices.ContainsFunc(c.attempts[:s.number-1], func(earlier *attempt) bool { return earlier.succeeded() && earlier.ended < s.began }) {

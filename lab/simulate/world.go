@@ -155,7 +155,7 @@ func (w *world) arrive(req *http.Request) *attempt {
 	}
 	if i := c.unsent(transport.AttemptNumber(req.Context())); i >= 0 {
 		c.attempts[i].unsent = true
-		s.number, s.hedge = c.attempts[i].number, c.attempts[i].hedge
+		s.moved, s.number, s.hedge = true, c.attempts[i].number, c.attempts[i].hedge
 		c.attempts[i] = s
 	} else {
 		c.attempts = append(c.attempts, s)
