@@ -109,7 +109,7 @@ func (c *Cooldown) Hold(now instant.Instant, key uint64, r Refusal, conf Config,
 		return now, false
 	}
 	c.mu.Lock()
-	h, evicted := c.holdFor(now, key, r.Ended, true)
+	h, evicted := c.holdFor(now, key, r.Ended, waitedFor)
 	c.ended = max(c.ended, r.Ended) + 1 // this request ends as well, and is no success
 	open = now
 	var next queue.Pair
@@ -133,7 +133,7 @@ func (c *Cooldown) HoldForFleet(now instant.Instant, key uint64, r Refusal, conf
 		return
 	}
 	c.mu.Lock()
-	h, evicted := c.holdFor(now, key, r.Ended, false)
+	h, evicted := c.holdFor(now, key, r.Ended, forgettable) // the fleet only replaces holds that are over
 	var next queue.Pair
 	if h != nil && h.hear(now, r, conf.withDefaults(), u) {
 		h.refusal = c.told.Add(1)
@@ -345,17 +345,13 @@ func (c *Cooldown) find(now instant.Instant, key uint64) *hold {
 // holdFor returns the hold of a scope, and makes it if there is none; the lock is held.
 // If another hold had to go for it, evicted is the first waiter of that hold. It
 // goes and wakes the next. If there is no room, holdFor returns nil. ended is how many
-// requests to the host have ended, and own says that this member was told to wait.
-func (c *Cooldown) holdFor(now instant.Instant, key, ended uint64, own bool) (h *hold, evicted *queue.Waiter) {
+// requests to the host have ended. Only a hold of a value below that makes room.
+func (c *Cooldown) holdFor(now instant.Instant, key, ended uint64, below value) (h *hold, evicted *queue.Waiter) {
 	c.tidy(now)
 	if h = c.find(now, key); h != nil {
 		return h, nil
 	}
 	if len(c.holds) >= queue.MaxScopes {
-		below := forgettable // the fleet only replaces holds that are over
-		if own {
-			below = waitedFor
-		}
 		victim, found := queue.Spare(&c.kept.spares, now, c.holds, int(below), func(h *hold) queue.Worth { return h.worth(now) })
 		if !found {
 			return nil, nil
