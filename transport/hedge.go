@@ -328,7 +328,7 @@ func (x *exchange) recordOutrun(r *racer, err error, v classify.Verdict) {
 	if v == classify.Ambiguous {
 		x.bindToPlace(v)
 		x.verdict = v
-		over := x.forRoad()
+		over := x.forRoad(&e)
 		x.road.Note(&over)
 		told := x.forLimits(&e, rand.Float64())
 		e.Hint = x.limits.NoteOutcome(&told)

@@ -370,7 +370,7 @@ func (x *exchange) judge(d *decision) {
 	x.fill(&d.entry, x.resp, x.err)
 	d.u = rand.Float64()
 	d.Verdict = x.verdict
-	over := x.forRoad()
+	over := x.forRoad(&d.entry)
 	x.tellOutcome(&over, d)
 	d.stuck = d.Status == http.StatusMisdirectedRequest && retryable(d.Verdict) && x.road.LeaveConnection(&over)
 	if x.places != nil && x.isNoAnswer() && x.leaveOut() {
@@ -411,10 +411,10 @@ func (x *exchange) tellOutcome(over *lanes.Outcome, d *decision) {
 }
 
 // forRoad returns what the road hears of the outcome at hand.
-func (x *exchange) forRoad() lanes.Outcome {
+func (x *exchange) forRoad(e *entry) lanes.Outcome {
 	at := x.trip.sent.Came
 	if at == 0 {
-		at = x.Ground.Now()
+		at = x.Ground.InstantOf(e.Time)
 	}
 	return lanes.Outcome{Way: x.way, Resp: x.resp, Err: x.err, Bad: retryable(x.verdict), Cut: x.timing.kind == KindNone, Took: x.timing.took, At: at}
 }

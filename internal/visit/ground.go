@@ -41,8 +41,8 @@ func (g *Ground) Prepare(evicted func(*host.State[rules.Resolved])) {
 // Now returns the time as the limits of the hosts count it.
 func (g *Ground) Now() instant.Instant { return instant.Instant(time.Since(g.epoch)) }
 
-// instantOf returns a time as the limits of the hosts count it.
-func (g *Ground) instantOf(at time.Time) instant.Instant { return instant.Instant(at.Sub(g.epoch)) }
+// InstantOf returns a time as the limits of the hosts count it.
+func (g *Ground) InstantOf(at time.Time) instant.Instant { return instant.Instant(at.Sub(g.epoch)) }
 
 // TimeOf returns the time of an instant of now.
 func (g *Ground) TimeOf(at instant.Instant) time.Time { return g.epoch.Add(at.Since()) }

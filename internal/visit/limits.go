@@ -92,7 +92,7 @@ const (
 // may not start. It is zero for the first attempt, and if nothing bounds it.
 func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 	if l.latest = 0; !latest.IsZero() {
-		l.latest = l.Ground.instantOf(latest)
+		l.latest = l.Ground.InstantOf(latest)
 	}
 	if !l.Rule.Limited && l.State.Quiet() {
 		return nil
@@ -249,7 +249,7 @@ func (l *Limits) IsHeldAgain() bool {
 // requests.
 func (l *Limits) NextTurn(now time.Time) (turn time.Duration, limit string, refused bool) {
 	if l.Rule.Rate {
-		turn, limit = l.State.Machines().Rate(l.Rule.Settings.Rate).Peek(l.Ground.instantOf(now), l.Background, l.askCost()), LimitRate
+		turn, limit = l.State.Machines().Rate(l.Rule.Settings.Rate).Peek(l.Ground.InstantOf(now), l.Background, l.askCost()), LimitRate
 	}
 	if !l.mayBeHeld() {
 		return turn, limit, false
@@ -269,7 +269,7 @@ func (l *Limits) NextTurn(now time.Time) (turn time.Duration, limit string, refu
 // ReserveRetry takes one retry or hedge from the host's budget. It reports false if
 // none is left.
 func (l *Limits) ReserveRetry(now time.Time) bool {
-	settings, at := l.budgetConfig(), l.Ground.instantOf(now)
+	settings, at := l.budgetConfig(), l.Ground.InstantOf(now)
 	budget := &l.State.Machines().Budget
 	budget.CountTo(l.State.Requests())
 	l.reserved = budget.Take(at, settings)
@@ -312,7 +312,7 @@ func (l *Limits) ReleaseBudget() {
 func (l *Limits) TakeOff(now time.Time) (flight.Slot, Sent) {
 	s := l.Slot
 	l.reserved, l.Slot = nil, flight.Slot{}
-	return s, Sent{At: l.Ground.instantOf(now), pass: l.pass}
+	return s, Sent{At: l.Ground.InstantOf(now), pass: l.pass}
 }
 
 // Release releases everything that no attempt has taken over.

@@ -192,7 +192,7 @@ func (l *Limits) askOnce(q hostQueue, now instant.Instant) queue.Answer {
 // machines. It is zero if nothing bounds it.
 func (l *Limits) sendAtLatest() (at instant.Instant) {
 	if until, ok := l.Ctx.Deadline(); ok {
-		at = l.Ground.instantOf(until)
+		at = l.Ground.InstantOf(until)
 	}
 	if l.latest != 0 && (at == 0 || l.latest < at) {
 		at = l.latest
@@ -217,7 +217,7 @@ func (l *Limits) tooLate(now, turn time.Time) *Refusal {
 	if turn.Before(now) {
 		turn = now
 	}
-	if l.latest != 0 && l.Ground.instantOf(turn) > l.latest {
+	if l.latest != 0 && l.Ground.InstantOf(turn) > l.latest {
 		return &Refusal{Why: WhyOverdue, Until: turn}
 	}
 	return nil
