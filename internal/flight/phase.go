@@ -152,5 +152,5 @@ func (a *attemptContext) connect() {
 
 // left returns what is left of the time that an attempt has since it began; the lock is held.
 func (a *attemptContext) left(of time.Duration) time.Duration {
-	return a.began.Add(of).Sub(a.home.Now())
+	return (a.began - 1).Add(of).Sub(a.home.Now())
 }

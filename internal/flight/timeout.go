@@ -73,7 +73,7 @@ type attemptContext struct {
 	cause  error // why it was cancelled
 	phase  phase
 	alarm  *alarm          // for the end of the phase, or of a Read of the response's body; nil: it was not set
-	began  instant.Instant // when the attempt began, as long as it may still have a connect phase; otherwise 0
+	began  instant.Instant // 1 more than when the attempt began, as long as it may still have a connect phase; otherwise 0
 	upload *timedBody      // the request's body that is being sent
 	body   *watchedBody    // the response's body, if it may stall
 }
@@ -159,7 +159,7 @@ func (a *attemptContext) start(t *Timeouts, detached bool) {
 }
 
 // begin begins the time of the attempt; the lock is held, or nobody has the context yet.
-func (a *attemptContext) begin() { a.began = max(a.home.Now(), 1) }
+func (a *attemptContext) begin() { a.began = a.home.Now() + 1 }
 
 // Abandon ends the attempt because nobody needs its response any more.
 func (a *attemptContext) Abandon() { a.happens(leaves, ErrOutrun) }
