@@ -40,8 +40,9 @@ type attempt struct {
 	moved   bool     // so it did before
 	script  *script
 	req     *http.Request
-	conn    *conn  // nil: it has none, or the host has no connections
-	rng     string // the requested Range
+	conn    *conn         // nil: it has none, or the host has no connections
+	rng     string        // the requested Range
+	set     time.Duration // when the Transport began it, maybe over another lane
 	began   time.Duration
 	ended   time.Duration // when RoundTrip returned; never, while it has not
 	dead    bool          // its context had ended by then

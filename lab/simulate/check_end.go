@@ -168,9 +168,9 @@ func (w *world) checkBudget(h *host, member int) {
 			switch {
 			case s.host != h:
 			case s.began > c.returned, !s.counts(h) && (s.number > 1 || s.away() || s.began > c.plan.at && len(c.places()) > 1):
-				requests = append(requests, s.began) // a reconnect, or the first attempt there, which may have waited elsewhere
+				requests = append(requests, s.set) // a reconnect, or the first attempt there, which may have waited elsewhere
 			case s.counts(h):
-				attempts = append(attempts, s.began)
+				attempts = append(attempts, s.set)
 			}
 		}
 	}

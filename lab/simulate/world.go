@@ -151,11 +151,11 @@ func (w *world) arrive(req *http.Request) *attempt {
 	s := &attempt{
 		world: w, call: c, host: h, id: len(w.attempts), number: len(c.attempts) + 1,
 		hedge: c.anyAttempt(func(s *attempt) bool { return s.ended >= w.now() }),
-		req:   req, rng: req.Header.Get("Range"), began: w.now(), ended: never, cut: never,
+		req:   req, rng: req.Header.Get("Range"), set: w.now(), began: w.now(), ended: never, cut: never,
 	}
 	if i := c.unsent(transport.AttemptNumber(req.Context())); i >= 0 {
 		c.attempts[i].unsent = true
-		s.moved, s.number, s.hedge = true, c.attempts[i].number, c.attempts[i].hedge
+		s.moved, s.number, s.hedge, s.set = true, c.attempts[i].number, c.attempts[i].hedge, c.attempts[i].set
 		c.attempts[i] = s
 	} else {
 		c.attempts = append(c.attempts, s)
