@@ -85,10 +85,15 @@ type more struct {
 type values [6]string
 
 // newOutgoing makes the parts that an attempt needs in a single allocation. room is for the
-// values of its header.
-func newOutgoing(withMore, withValues bool) (out *Outgoing, room []string) {
+// values of its header. The copy of an attempt with a link is in the link.
+func newOutgoing(link *Link, withMore, withValues bool) (out *Outgoing, room []string) {
 	switch {
-	case withMore: // rare enough to have room in any case
+	case link != nil:
+		if out = &link.out; withMore {
+			out.more = new(more)
+		}
+		return out, nil
+	case withMore && withValues:
 		all := new(struct {
 			Outgoing
 			extra more
@@ -96,6 +101,13 @@ func newOutgoing(withMore, withValues bool) (out *Outgoing, room []string) {
 		})
 		all.more = &all.extra
 		return &all.Outgoing, all.values[:0]
+	case withMore:
+		both := new(struct {
+			Outgoing
+			extra more
+		})
+		both.more = &both.extra
+		return &both.Outgoing, nil
 	case withValues:
 		both := new(struct {
 			Outgoing
@@ -130,7 +142,7 @@ func (f *Flight) SendLight() (resp *http.Response, err error) {
 // changes the request. So it shares nothing with the caller's request.
 func (f *Flight) Copied() (out *Outgoing) {
 	own := f.Number > 1 && (f.Timed || f.Header != "" || f.Plain) || f.Watched // a header of its own
-	out, room := newOutgoing(f.Timeouts.Stall.On() || f.Slot.Gate != nil, own && len(f.Req.Header) > 0)
+	out, room := newOutgoing(f.Link, f.Timeouts.Stall.On() || f.Slot.Gate != nil, own && len(f.Req.Header) > 0)
 	if f.Beside {
 		out.Req = *f.Req.Clone(&out.Ctx)
 	} else {

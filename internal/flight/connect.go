@@ -18,6 +18,7 @@ import (
 // attempt. A base transport that calls no hooks tells nothing. The nil link belongs to an
 // attempt whose connection nobody needs to know.
 type Link struct {
+	out   Outgoing // the copy that the attempt sends
 	trace httptrace.ClientTrace
 	ctx   *attemptContext
 	Seeks *Seek // the attempt seeks the first connection of a lane; nil: of none

@@ -65,14 +65,13 @@ func (a *attemptContext) on(e event, why error) bool {
 	if to == untimed {
 		return false
 	}
-	before, _ := a.bound()
 	a.phase = to
 	switch after, _ := a.bound(); {
 	case e == hasConnection && after > 0:
 		a.set(a.left(after))
 	case after > 0:
 		a.set(after)
-	case before > 0:
+	case a.body == nil: // otherwise the alarm is for a Read
 		a.alarm.stop()
 	}
 	if to >= late {
