@@ -151,6 +151,12 @@ type Resume struct {
 // Without a budget, a client that sends everything up to six times makes an outage
 // six times worse. The budget is asked last, for a retry that would otherwise
 // happen.
+//
+// If 20 retries in a row have failed and no attempt has succeeded meanwhile, retries do not
+// help, and the budget rests. Then 50 requests earn a retry, and so does a minute, and one can be
+// saved up. Smaller values of Ratio and PerSecond stay. The first success of any attempt ends the
+// rest. A 429, or a 503 that names a wait, is neither a success nor a failure.
+//
 // A zero field inherits. [Off] in Burst turns the whole budget off.
 type Budget struct {
 	// Ratio is how many retries each request earns, at most 1. Default 0.2. Off:

@@ -486,7 +486,7 @@ func TestTwentyMinuteStory(t *testing.T) {
 			}
 			return ts.Status(502).Body("bad gateway")
 		}
-		s := set(t, cfg, policy.Rule{Attempts: 1000, AttemptTimeout: 10 * time.Second})
+		s := set(t, cfg, policy.Rule{Attempts: 1000, AttemptTimeout: 10 * time.Second, Budget: policy.Budget{Burst: policy.Off}})
 		got := s.send(http.MethodPut, reader(strings.NewReader("a report")))
 		require.NoError(t, got.err)
 		assert.Equal(t, "back again", got.body)

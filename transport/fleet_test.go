@@ -568,7 +568,13 @@ func TestFleetBudget(t *testing.T) {
 	retries := func(t *testing.T, members int) (n int) {
 		bubble(t, func(t *testing.T) {
 			rule := policy.Rule{Budget: policy.Budget{Ratio: policy.Off}}
-			c := newCrew(t, members, newMemFleet(0), rule, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(503)) })
+			var sent atomic.Int64
+			c := newCrew(t, members, newMemFleet(0), rule, func(_ int, req *http.Request) (*http.Response, error) {
+				if sent.Add(1)%10 == 0 { // so that the budget does not rest
+					return play(req, status(200))
+				}
+				return play(req, status(503))
+			})
 			together(50, func(_ int) {
 				for range 10 {
 					c.get(t, 0)

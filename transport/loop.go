@@ -107,6 +107,7 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 		return c.exchangeAfter(start, w, resp, err, earlyVerdict{verdict, true})
 	}
 	if made != nil {
+		made.Budget.Succeeded()
 		if change, moved := lanes.NoteGood(&c.Request, w, resp.ProtoMajor); moved {
 			c.Tells(change)()
 		}
@@ -421,7 +422,10 @@ func (x *exchange) forRoad(e *entry) lanes.Outcome {
 
 // forLimits returns what the limits hear of the outcome at hand. u is random, in [0,1).
 func (x *exchange) forLimits(e *entry, u float64) visit.Ending {
-	return visit.Ending{Sent: x.trip.sent, Resp: x.resp, Status: e.Status, Err: x.err, Again: retryable(x.verdict), Addr: e.Addr, U: u}
+	return visit.Ending{
+		Sent: x.trip.sent, Resp: x.resp, Status: e.Status, Err: x.err, Again: retryable(x.verdict),
+		Retry: x.timing.kind > KindFirst, Addr: e.Addr, U: u,
+	}
 }
 
 // chooseNext decides about the outcome at hand, and chooses the place of the next attempt.

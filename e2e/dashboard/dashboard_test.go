@@ -141,7 +141,7 @@ func TestAlerts(t *testing.T) {
 		"AplombHostDown":     {[]string{"away.test", "awaygated.test", "down.test", "gated.test"}, 8 * time.Minute},
 		"AplombBudgetUsedUp": {[]string{"down.test", "gated.test"}, 8 * time.Minute},
 		"AplombHeld":         {[]string{"held.test"}, 16 * time.Minute},
-		"AplombRetries":      {[]string{"away.test", "awaygated.test", "down.test", "flaky.test", "gated.test"}, 16 * time.Minute},
+		"AplombRetries":      {[]string{"away.test", "awaygated.test", "flaky.test"}, 16 * time.Minute},
 		"AplombFleetLost":    {[]string{"10.0.0.1:8080"}, 3 * time.Minute},
 	}
 	runbook, err := os.ReadFile(docs + "observability.md")

@@ -94,6 +94,7 @@ type Ending struct {
 	Status int // of it; 0: an error
 	Err    error
 	Again  bool    // it calls for a retry
+	Retry  bool    // the attempt was a retry or a hedge
 	Addr   string  // of the connection; empty: not known
 	U      float64 // random, in [0,1): for the jitter of a hold; NoteOutcome sets that of a hold that HearHeaders has begun
 }
@@ -121,6 +122,7 @@ func (l *Limits) NoteOutcome(o *Ending) (hint time.Duration) {
 			hint = max(wait, 0)
 		}
 	}
+	l.noteBudget(o, hint)
 	told = told || o.Again && speaksForAll(o.Status)
 	if l.Rule.Policy.Cooldown == policy.On {
 		l.noteCooldown(o, told, hint)
@@ -130,6 +132,20 @@ func (l *Limits) NoteOutcome(o *Ending) (hint time.Duration) {
 		l.Refused.Release()
 	}
 	return hint
+}
+
+// noteBudget tells the budget whether retries help. A server that asks for a wait is alive, so
+// its answer is neither a success nor a failure.
+func (l *Limits) noteBudget(o *Ending, hint time.Duration) {
+	switch asks := o.Status == http.StatusTooManyRequests || hint > 0 && TellsToWait(o.Status); {
+	case asks:
+	case o.Again && o.Retry:
+		l.State.Machines().Budget.Failed()
+	case !o.Again && o.Err == nil:
+		if m := l.State.MachinesMade(); m != nil {
+			m.Budget.Succeeded()
+		}
+	}
 }
 
 // A ProxyAnswer is the response of a proxy that did not connect. It may ask to wait.

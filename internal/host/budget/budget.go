@@ -32,6 +32,10 @@ type Config struct {
 	earned   float64 // by a request, in units
 	size     int64   // of the bucket, in units
 	kept     int64   // the part of size that is for others, in units
+	members  int     // that share the budget; 0: one
+
+	restEarned    float64 // by a request while the budget rests, in units
+	restPerSecond float64 // by a second of it
 }
 
 // A Budget bounds the retries and hedges to a host over time, as in Google's
@@ -80,6 +84,23 @@ type Config struct {
 // that were taken in the window are at most Burst, plus the units that were earned
 // in it, plus the units that were released of those retries.
 //
+// # Rest
+//
+// When 20 retries in a row have failed, and no attempt has succeeded meanwhile, retries do not
+// help. Then the Budget rests until the next success of any attempt. While it rests, a retry
+// needs room in a second bucket, too. That bucket has the size 1 and is empty when the rest
+// begins. Each request puts 0.02 into it, and each minute puts 1, or what Ratio and PerSecond
+// are if they are less. So within a rest, in every window,
+//
+//	retries ≤ requests in it / 50 + its length in minutes + 1
+//
+// Proof. A retry of a rest is taken from both buckets. The second bucket is a token bucket like the
+// first, so the proof above holds for it, with its own figures. The first bucket
+// neither knows nor needs to know of the rest. So the rule above holds in every window, whether
+// the Budget rests in it, all the time, or again and again.
+//
+// # Fewer settings
+//
 // If a config makes the bucket smaller, what is used stays used. Otherwise a fleet whose size
 // is told to be 100 and then 1 again would have forgotten its retries.
 //
@@ -88,12 +109,17 @@ type Budget struct {
 	// requests never goes back. The number of new requests is found by a
 	// comparison, so that counting a request is a single atomic addition.
 	requests atomic.Uint64
+	failed   atomic.Int32 // retries in a row, without a success meanwhile
+	rests    bool         // guarded by mu, as everything below
 
-	mu      sync.Mutex // guards everything below and every Charge in the queue
+	mu      sync.Mutex // guards every Charge in the queue, too
 	settled uint64     // requests that are in the bucket
 	at      instant.Instant
 	used    int64   // in units; 0 is a full bucket
 	oldest  *Charge // the first in a ring of all debts; nil if used is 0
+
+	rested int64   // what the bucket of the rest has, in units
+	last   *Charge // the last retry that was taken from it
 }
 
 // A Charge is the cost of a retry. The owner passes it to Release if the retry is
@@ -109,6 +135,24 @@ var noCharge = new(Charge)
 // unit is the cost of a retry. In billionths the usual ratios are exact. A rate per
 // second times nanoseconds gives units, so sums of them do not drift.
 const unit = 1_000_000_000
+
+// restAfter is how many retries in a row fail before a Budget rests.
+const restAfter = 20
+
+// Failed notes that a retry has failed. The owner does not call it if the server asked for a
+// wait, because that is an answer.
+func (b *Budget) Failed() {
+	if b.failed.Load() < restAfter {
+		b.failed.Add(1)
+	}
+}
+
+// Succeeded notes that an attempt has succeeded, be it a retry or not. It ends a rest.
+func (b *Budget) Succeeded() {
+	if b.failed.Load() != 0 {
+		b.failed.Store(0)
+	}
+}
 
 // Request counts a request on its first try. It is a single atomic addition.
 func (b *Budget) Request() { b.requests.Add(1) }
@@ -138,11 +182,14 @@ func (b *Budget) Take(now instant.Instant, c Config) *Charge {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now, &c)
-	if b.used+unit > c.size-c.kept {
+	if b.used+unit > c.size-c.kept || b.rests && b.rested < unit {
 		return nil
 	}
 	b.used += unit
 	owed := &Charge{owed: unit} // at the end of the ring
+	if b.rests {
+		b.rested, b.last = b.rested-unit, owed
+	}
 	if b.oldest == nil {
 		owed.prev, owed.next = owed, owed
 		b.oldest = owed
@@ -165,6 +212,9 @@ func (b *Budget) Release(now instant.Instant, c Config, taken *Charge) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now, &c)
+	if taken == b.last { // the bucket of the rest has room for one retry, so older ones are repaid
+		b.rested, b.last = unit, nil
+	}
 	b.used -= taken.owed
 	b.forgive(taken)
 }
@@ -178,7 +228,11 @@ func (b *Budget) Left(now instant.Instant, c Config) float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now, &c)
-	return max(0, float64(c.size-b.used)/unit)
+	left := c.size - b.used
+	if b.rests {
+		left = min(left, b.rested)
+	}
+	return max(0, float64(left)/unit)
 }
 
 // settle puts into the bucket what requests and time have earned since the last
@@ -188,6 +242,12 @@ func (b *Budget) settle(now instant.Instant, c *Config) {
 	n := b.requests.Load()
 	requests, passed := n-b.settled, max(0, now.Sub(b.at)) // concurrent callers may bring their times out of order
 	b.settled, b.at = n, max(b.at, now)
+	switch rests := b.failed.Load() >= restAfter; {
+	case rests != b.rests:
+		b.rests, b.rested, b.last = rests, 0, nil
+	case rests:
+		b.rested = min(unit, b.rested+int64(float64(requests)*c.restEarned+float64(passed)*c.restPerSecond))
+	}
 	if b.used == 0 {
 		return // the bucket is full
 	}
@@ -229,8 +289,10 @@ func (b *Budget) forgive(c *Charge) {
 }
 
 // ForMember returns the part of a complete config that falls to each of so many members. A
-// member keeps what its own requests earn, and can save up 10 retries of it.
+// member keeps what its own requests earn, and can save up 10 retries of it. The members share
+// what time earns, also in a rest.
 func (c Config) ForMember(members int) Config {
+	c.members = members
 	if members > 1 && c.PerSecond > 0 {
 		c.PerSecond /= float64(members)
 		c.Burst = max(c.Burst/float64(members), min(c.Burst, 10))
@@ -267,5 +329,7 @@ func (c Config) Complete() Config {
 	c.complete, c.off = true, c.Ratio < 0 && c.PerSecond < 0
 	c.earned = math.Round(max(c.Ratio, 0) * unit)
 	c.size = int64(min(max(c.Burst, 1), 1e6) * unit)
+	c.restEarned = min(c.earned, unit/50)
+	c.restPerSecond = min(max(c.PerSecond, 0), 1/(60*float64(max(c.members, 1))))
 	return c
 }
