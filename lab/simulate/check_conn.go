@@ -3,6 +3,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -86,26 +87,52 @@ func (w *world) checkWires(h *host, s *scene) {
 		w.checkOverload(h, s)
 		return
 	}
-	perStrike := make(map[time.Duration]int)
 	for _, c := range w.calls {
 		if c.plan.host != h.id || c.last || c.plan.role != ordinary || c.plan.method != http.MethodGet {
 			continue
 		}
 		w.checkDetour(c, s)
-		for _, a := range c.attempts {
-			if a.conn.is(sick) && a.status == http.StatusServiceUnavailable {
-				perStrike[a.conn.dooms().turns]++
-			}
-		}
 	}
-	for at, n := range perStrike {
-		if n > sickMost && s.percent == 100 { // the host stays if others are well
-			w.complain(Another, nil, "%d requests went over connections that were sick since %v", n, at)
+	if s.percent == 100 { // the host stays if others are well
+		w.checkSick(h)
+	}
+}
+
+// checkSick checks that a host leaves a lane whose connections are all sick. A good response over
+// the lane begins a new row.
+func (w *world) checkSick(h *host) {
+	answered := slices.DeleteFunc(slices.Clone(w.attempts), func(a *attempt) bool { return a.host != h || a.status == 0 || a.call.last })
+	slices.SortStableFunc(answered, func(a, b *attempt) int { return cmp.Compare(a.ended, b.ended) })
+	var row []*attempt
+	for _, a := range answered {
+		switch {
+		case a.status == http.StatusOK:
+			row = slices.DeleteFunc(row, func(b *attempt) bool { return b.lane == a.lane })
+		case a.conn.is(sick) && a.call.plan.role == ordinary && a.call.plan.method == http.MethodGet:
+			row = append(row, a)
+			n, since := 0, a.conn.dooms().turns
+			for _, b := range row {
+				if b.conn.dooms().turns == since {
+					n++
+				}
+			}
+			if n > sickMost {
+				w.complain(Another, nil, "%d requests in a row went over connections that were sick since %v", n, since)
+				return
+			}
 		}
 	}
 }
 
-// sickMost is how many requests may go over a sick connection.
+// keepsHost reports whether a lane with a sick connection had a good response since the strike. Then
+// its connection was made later, and the host stays, because the failures are not in a row.
+func (w *world) keepsHost(sick *attempt) bool {
+	return slices.ContainsFunc(w.attempts, func(a *attempt) bool {
+		return a.host == sick.host && a.lane == sick.lane && a.status == http.StatusOK && a.began >= sick.conn.dooms().turns && a.ended <= sick.ended
+	})
+}
+
+// sickMost is how many requests in a row may go over sick connections.
 const sickMost = 12
 
 // checkDetour checks that a request of a scene meets a bad connection at most once for
@@ -139,6 +166,7 @@ func (w *world) checkDetour(c *call, s *scene) {
 			w.complain(Another, c, "the request met a dead connection %v after it had died", after)
 		}
 	case c.attempts[0].host.wires.fate == sick && s.percent < 100 && c.detours(): // see checkOne
+	case c.attempts[0].conn.is(sick) && c.detours() && w.keepsHost(c.attempts[0]): // the same
 	case c.resp == nil || c.resp.StatusCode != http.StatusOK:
 		w.complain(Another, c, "the request failed, although other connections were well: %s", c.outcome())
 	case slow > most:

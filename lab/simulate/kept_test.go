@@ -75,6 +75,7 @@ var kept = []keptSeed{
 	{1150401, "a reconnect earned a retry while it waited, and then it did not go"},
 	{9003590, "the oracle did not know that a host stays with connections of which half are sick, until the retries are used up"},
 	{8015353, "the same, with a sick connection in each of two lanes"},
+	{8116251, "the same, with a connection that was made just after all others had become sick"},
 	{9053699, "the oracle took a success that was sent in the instant of a refusal for a later one"},
 	{8021580, "the second lane kept a connection for a minute that nothing had used, and the bad one was no better"},
 	{9015118, "the same"},
