@@ -98,38 +98,31 @@ func (w *world) checkWires(h *host, s *scene) {
 	}
 }
 
-// checkSick checks that a host leaves a lane whose connections are all sick. A good response over
-// the lane begins a new row.
+// checkSick checks that a host leaves a lane whose connections are all sick, and that retries
+// leave another lane that does no better. The host stays if such failures are not in a row, or if
+// the retries did no better.
 func (w *world) checkSick(h *host) {
 	answered := slices.DeleteFunc(slices.Clone(w.attempts), func(a *attempt) bool { return a.host != h || a.status == 0 || a.call.last })
 	slices.SortStableFunc(answered, func(a, b *attempt) int { return cmp.Compare(a.ended, b.ended) })
-	var row []*attempt
+	first, lane, again := 0, 0, 0
 	for _, a := range answered {
-		switch {
-		case a.status == http.StatusOK:
-			row = slices.DeleteFunc(row, func(b *attempt) bool { return b.lane == a.lane })
-		case a.conn.is(sick) && a.call.plan.role == ordinary && a.call.plan.method == http.MethodGet:
-			row = append(row, a)
-			n, since := 0, a.conn.dooms().turns
-			for _, b := range row {
-				if b.conn.dooms().turns == since {
-					n++
-				}
-			}
-			if n > sickMost {
-				w.complain(Another, nil, "%d requests in a row went over connections that were sick since %v", n, since)
-				return
-			}
+		c := a.call.plan
+		switch bad := a.conn.is(sick) && a.status != http.StatusOK; {
+		case a.number == 1 && (!bad || a.lane != lane):
+			first, lane = 0, a.lane
+		case !bad:
+			again = 0
+		case c.role != ordinary || c.method != http.MethodGet:
+		case a.number == 1:
+			first++
+		default:
+			first, again = 0, again+1
+		}
+		if n := max(first, again); n > sickMost {
+			w.complain(Another, nil, "%d requests in a row went over connections that were sick since %v", n, a.conn.dooms().turns)
+			return
 		}
 	}
-}
-
-// keepsHost reports whether a lane with a sick connection had a good response since the strike. Then
-// its connection was made later, and the host stays, because the failures are not in a row.
-func (w *world) keepsHost(sick *attempt) bool {
-	return slices.ContainsFunc(w.attempts, func(a *attempt) bool {
-		return a.host == sick.host && a.lane == sick.lane && a.status == http.StatusOK && a.began >= sick.conn.dooms().turns && a.ended <= sick.ended
-	})
 }
 
 // sickMost is how many requests in a row may go over sick connections.
@@ -165,8 +158,7 @@ func (w *world) checkDetour(c *call, s *scene) {
 		if most == 0 {
 			w.complain(Another, c, "the request met a dead connection %v after it had died", after)
 		}
-	case c.attempts[0].host.wires.fate == sick && s.percent < 100 && c.detours(): // see checkOne
-	case c.attempts[0].conn.is(sick) && c.detours() && w.keepsHost(c.attempts[0]): // the same
+	case c.attempts[0].host.wires.fate == sick && c.detours(): // see checkOne
 	case c.resp == nil || c.resp.StatusCode != http.StatusOK:
 		w.complain(Another, c, "the request failed, although other connections were well: %s", c.outcome())
 	case slow > most:

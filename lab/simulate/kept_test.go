@@ -76,6 +76,7 @@ var kept = []keptSeed{
 	{9003590, "the oracle did not know that a host stays with connections of which half are sick, until the retries are used up"},
 	{8015353, "the same, with a sick connection in each of two lanes"},
 	{8116251, "the same, with a connection that was made just after all others had become sick"},
+	{8120695, "the oracle did not know that retries go back and forth between two lanes that became sick one after the other"},
 	{9053699, "the oracle took a success that was sent in the instant of a refusal for a later one"},
 	{8021580, "the second lane kept a connection for a minute that nothing had used, and the bad one was no better"},
 	{9015118, "the same"},
