@@ -34,10 +34,10 @@ const (
 // body can still be read in full afterwards.
 //
 // Peek returns when it has n bytes, at the end of the body, at a read error, at
-// the end of the Request's context, or when PeekWait is over. A later Read
-// returns the read error, after the bytes before it. All calls of Peek for one
-// response share one PeekWait, so several body classifiers delay a stalled
-// response no longer than a single classifier.
+// the end of the Request's context, when its Cancel is closed, or when PeekWait
+// is over. A later Read returns the read error, after the bytes before it. All
+// calls of Peek for one response share one PeekWait, so several body classifiers
+// delay a stalled response no longer than a single classifier.
 //
 // Peek also returns if the source breaks the contract of io.Reader. If its Read
 // panicked, the later Read panics with the same value in the goroutine of its
@@ -69,8 +69,35 @@ func (o Outcome) Peek(n int) []byte {
 	}
 	timer := time.NewTimer(time.Until(body.until))
 	defer timer.Stop()
-	body.fill(o.context(), n, body.until, timer.C, nil)
+	ctx, stop := o.cancelable()
+	defer stop()
+	body.fill(ctx, n, body.until, timer.C, nil)
 	return body.leading(n)
+}
+
+// cancelable returns the context of the request. It also ends when Request.Cancel is closed.
+func (o Outcome) cancelable() (ctx context.Context, stop func()) {
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	if o.Request == nil || o.Request.Cancel == nil {
+		return o.context(), func() {}
+	}
+	//lint:ignore SA1019 see above
+	canceled := o.Request.Cancel
+	ctx, cancel := context.WithCancel(o.context())
+	select {
+	case <-canceled:
+		cancel()
+		return ctx, cancel
+	default:
+	}
+	go func() {
+		select {
+		case <-canceled:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // Await is [Outcome.Peek] for a body whose beginning may take minutes. It reads until

@@ -71,6 +71,7 @@ var kept = []keptSeed{
 	{1106892, "the oracle did not know that a request which waits for its connection no longer hears of a hold"},
 	{5855, "the oracle did not know that a background request is no probe at once"},
 	{3490, "those who had waited for a lane all dialled the next one at once"},
+	{9139225, "a look into a body did not see Request.Cancel if the request had a deadline, too"},
 	{1179949, "after a panic of the caller's hook RoundTrip waited for the Close of a body"},
 	{1150401, "a reconnect earned a retry while it waited, and then it did not go"},
 	{9003590, "the oracle did not know that a host stays with connections of which half are sick, until the retries are used up"},
