@@ -173,7 +173,7 @@ func (w *world) checkCosts(h *host) {
 
 // takenAt returns the times at which retries and hedges of a call were taken from the budget of
 // a host. The event of a retry may come later, because the attempt before it may still read the
-// caller's body.
+// caller's body. That of a hedge comes when it has waited for its connection.
 func (c *call) takenAt(h *host) (all []time.Duration) {
 	for _, e := range c.events {
 		if e.Offset > 0 || e.Reason != transport.ReasonHedged && e.Reason != transport.ReasonRetry {
@@ -181,9 +181,18 @@ func (c *call) takenAt(h *host) (all []time.Duration) {
 		}
 		i := slices.IndexFunc(c.attempts, func(s *attempt) bool { return s.began >= e.at && s.number > e.Number && s.began <= c.returned })
 		hedge := e.Reason == transport.ReasonHedged
-		if i >= 0 && c.attempts[i].counts(h) || i < 0 && hedge && len(c.places()) == 1 && c.plan.host == h.id {
-			all = append(all, min(e.at, c.world.timeOf(e.Time)))
+		if !(i >= 0 && c.attempts[i].counts(h) || i < 0 && hedge && len(c.places()) == 1 && c.plan.host == h.id) {
+			continue
 		}
+		at := min(e.at, c.world.timeOf(e.Time))
+		switch delay := c.rule.Hedge; {
+		case !hedge || h.wires == nil:
+		case delay.Percentile > 0:
+			continue // it may have waited for its connection since nobody knows when
+		default:
+			at = min(at, c.attempts[0].set+delay.After)
+		}
+		all = append(all, at)
 	}
 	return all
 }

@@ -130,6 +130,7 @@ var keptAlternates = []keptSeed{
 	{9034039, "the oracle counted an attempt that went over another lane twice, beside its hedge"},
 	{8077593, "the same, if it is a reconnect"},
 	{9071775, "the oracle counted it when it went over the second lane"},
+	{8147010, "the oracle counted a hedge when it had waited for its connection"},
 	{9034893, "the oracle did not know that a hold without a bound may keep a closed gate from its probe"},
 	{3037136, "a retry started after MaxElapsed, because the lane of the next attempt was refreshed after the limits"},
 }
