@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -273,10 +274,10 @@ func TestBudgetIsRefunded(t *testing.T) {
 func TestLateRefunds(t *testing.T) {
 	for name, leave := range map[string]time.Duration{"before": 59 * time.Second, "meanwhile": 60*time.Second + 500*time.Millisecond} {
 		inBubble(t, name, func(t *testing.T) {
-			n := 0
+			var n atomic.Int64
 			base := script(func(req *http.Request) (*http.Response, error) {
 				if req.URL.Path != "/told" {
-					if n++; n%10 == 0 { // so that the budget does not rest
+					if n.Add(1)%10 == 0 { // so that the budget does not rest
 						return play(req, status(200))
 					}
 					return nil, syscall.ECONNRESET
