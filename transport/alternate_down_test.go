@@ -17,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -444,5 +445,28 @@ func TestOutageOfAnAlternateIsTold(t *testing.T) {
 			back = append(back, h.Host)
 		}
 		assert.ElementsMatch(t, []string{"http://a.test", "http://b.test"}, back)
+	})
+}
+
+// TestAlternateThatAnswersTooLate: a base that does not notice the end of the context brings a 404
+// of the alternate after it. The body of the host's own response was cut, so nothing is left but
+// the error of the context.
+func TestAlternateThatAnswersTooLate(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		r := newRegions()
+		tr := r.transport(t, policy.Rule{Attempts: 2, Backoff: backoff.Constant(0)})
+		r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
+			resp, err := play(req, status(503))
+			resp.Body, resp.ContentLength = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)), 10
+			return resp, err
+		}))
+		r.set("b.test", rt(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			return play(req, status(404))
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }

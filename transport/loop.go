@@ -608,10 +608,12 @@ func (x *exchange) deliverKept(k *kept, reason Reason) (*http.Response, error) {
 	switch {
 	case k.resp != nil:
 		return x.report.markResponse(k.resp, x.own.Req, reason), nil
-	case k.err == nil:
-		return nil, x.report.newError(reason, fmt.Errorf("transport: the response of the host itself has status %d", k.status))
+	case k.err != nil:
+		return nil, x.report.newError(reason, k.err)
+	case reason == ReasonCanceled, reason == ReasonTimeout:
+		return nil, x.report.newError(reason, flight.ContextErr(x.Ctx))
 	}
-	return nil, x.report.newError(reason, k.err)
+	return nil, x.report.newError(reason, fmt.Errorf("transport: the response of the host itself has status %d", k.status))
 }
 
 // runObserved makes an exchange whose traces have hooks.

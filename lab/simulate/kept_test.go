@@ -132,6 +132,7 @@ var keptAlternates = []keptSeed{
 	{9071775, "the oracle counted it when it went over the second lane"},
 	{8147010, "the oracle counted a hedge when it had waited for its connection"},
 	{9034893, "the oracle did not know that a hold without a bound may keep a closed gate from its probe"},
+	{9162052, "the error of a caller who had left was not that of the context, if the body of the host's own response could not be kept"},
 	{3037136, "a retry started after MaxElapsed, because the lane of the next attempt was refreshed after the limits"},
 }
 
