@@ -461,8 +461,9 @@ func TestAlternateThatAnswersTooLate(t *testing.T) {
 			return resp, err
 		}))
 		r.set("b.test", rt(func(req *http.Request) (*http.Response, error) {
+			resp, err := play(req, status(404))
 			time.Sleep(time.Second)
-			return play(req, status(404))
+			return resp, err
 		}))
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
