@@ -114,10 +114,10 @@ uploads: ## 8 MiB from bodies that share one reader, UPLOADS times per shape and
 	@CGO_ENABLED=$(if $(RACE),1,0) APLOMB_UPLOADS=$(UPLOADS) $(GO) test $(RACE) -run '^TestUploadsOfOneReader$$' -v -timeout 3h ./transport
 
 # The race detector would compile the SDKs a second time, so it is left to GOFLAGS=-race.
-clients: ## the clients of providers, mostly in virtual time, 3 min with an empty build cache (UPDATE=1: write docs/clients.md)
+clients: ## the clients of providers, mostly in virtual time, 90 s with an empty build cache (UPDATE=1: write docs/clients.md)
 	@GO='$(GO)' tools/gotest clients -shuffle=on -timeout $(TIMEOUT) $(if $(UPDATE),. -update,.)
 
-e2e: ## well-known clients over a bad network, and the dashboard with its alerts, 5 min with an empty build cache (UPDATE=1: write docs/clients.md)
+e2e: ## well-known clients over a bad network, and the dashboard with its alerts, 4 min with an empty build cache (UPDATE=1: write docs/clients.md)
 	@GO='$(GO)' tools/gotest e2e -shuffle=on -parallel 16 -timeout $(TIMEOUT) $(if $(UPDATE),. -update,.)
 	@GO='$(GO)' tools/gotest e2e -shuffle=on -timeout $(TIMEOUT) ./dashboard
 
