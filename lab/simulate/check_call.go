@@ -32,7 +32,8 @@ func (w *world) checkArrival(s *attempt) {
 		w.complain(TooOften, c, "attempt %d of a request that is to be sent once", s.number)
 	}
 	for _, earlier := range c.attempts[:s.number-1] {
-		if wait := earlier.mustWait(); s.host == earlier.host && s.began < earlier.ended+wait && wait > 0 && !s.besides(earlier) {
+		underWay := s.moved && s.set < earlier.ended // it sought a connection, and goes over the old lane as the same attempt
+		if wait := earlier.mustWait(); s.host == earlier.host && s.began < earlier.ended+wait && wait > 0 && !s.besides(earlier) && !underWay {
 			w.complain(Early, c, "attempt %d came %v after a response that asked for %v", s.number, s.began-earlier.ended, wait)
 		}
 	}
@@ -55,9 +56,9 @@ func (w *world) checkArrival(s *attempt) {
 		}
 	}
 	// In a pair, the outer Transport may start a retry in time that then waits
-	// in the inner Transport.
-	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedge && s.began-c.attempts[0].began > limit+1+s.host.mayWait() { // the timer may wait until the time is over
-		w.complain(Futile, c, "a retry %v after the first attempt; the rule allows %v", s.began-c.attempts[0].began, limit)
+	// in the inner Transport. An attempt that takes another lane starts when it set out for the first.
+	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedge && s.set-c.attempts[0].began > limit+1+s.host.mayWait() { // the timer may wait until the time is over
+		w.complain(Futile, c, "a retry %v after the first attempt; the rule allows %v", s.set-c.attempts[0].began, limit)
 	}
 }
 
