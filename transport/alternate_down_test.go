@@ -452,22 +452,30 @@ func TestOutageOfAnAlternateIsTold(t *testing.T) {
 // of the alternate after it. The body of the host's own response was cut, so nothing is left but
 // the error of the context.
 func TestAlternateThatAnswersTooLate(t *testing.T) {
-	inBubble(t, "", func(t *testing.T) {
-		r := newRegions()
-		tr := r.transport(t, policy.Rule{Attempts: 2, Backoff: backoff.Constant(0)})
-		r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
-			resp, err := play(req, status(503))
-			resp.Body, resp.ContentLength = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)), 10
-			return resp, err
-		}))
-		r.set("b.test", rt(func(req *http.Request) (*http.Response, error) {
-			resp, err := play(req, status(404))
-			time.Sleep(time.Second)
-			return resp, err
-		}))
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		_, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-	})
+	for name, answer := range map[string]func(*http.Response){
+		"headers": func(*http.Response) { time.Sleep(time.Second) },
+		"body": func(resp *http.Response) {
+			body, _ := io.Pipe() // nobody writes
+			resp.Body, resp.ContentLength = body, 10
+		},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			r := newRegions()
+			tr := r.transport(t, policy.Rule{Attempts: 2, Backoff: backoff.Constant(0)})
+			r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
+				resp, err := play(req, status(503))
+				resp.Body, resp.ContentLength = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)), 10
+				return resp, err
+			}))
+			r.set("b.test", rt(func(req *http.Request) (*http.Response, error) {
+				resp, err := play(req, status(404))
+				answer(resp)
+				return resp, err
+			}))
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			_, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+	}
 }

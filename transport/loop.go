@@ -610,8 +610,8 @@ func (x *exchange) deliverKept(k *kept, reason Reason) (*http.Response, error) {
 		return x.report.markResponse(k.resp, x.own.Req, reason), nil
 	case k.err != nil:
 		return nil, x.report.newError(reason, k.err)
-	case reason == ReasonCanceled, reason == ReasonTimeout:
-		return nil, x.report.newError(reason, flight.ContextErr(x.Ctx))
+	case x.Ctx.Err() != nil: // it may have ended just now
+		return nil, x.report.newError(x.reasonGone(), flight.ContextErr(x.Ctx))
 	}
 	return nil, x.report.newError(reason, fmt.Errorf("transport: the response of the host itself has status %d", k.status))
 }

@@ -133,6 +133,7 @@ var keptAlternates = []keptSeed{
 	{8147010, "the oracle counted a hedge when it had waited for its connection"},
 	{9034893, "the oracle did not know that a hold without a bound may keep a closed gate from its probe"},
 	{9162052, "the error of a caller who had left was not that of the context, if the body of the host's own response could not be kept"},
+	{8034550, "the same, if the context ended while the body of the alternate was drained"},
 	{8199827, "the oracle took an attempt that went over another lane for a retry that started late"},
 	{9194158, "the oracle took a hedge that went over another lane, after a refusal of the first attempt, for one that began then"},
 	{3037136, "a retry started after MaxElapsed, because the lane of the next attempt was refreshed after the limits"},
