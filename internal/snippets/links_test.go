@@ -2,7 +2,6 @@ package snippets
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 var (
@@ -26,24 +27,10 @@ var (
 // document that a comment names is there. Links to other sites are not followed.
 func TestLinksLeadSomewhere(t *testing.T) {
 	links := 0
-	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() {
-			if slices.Contains([]string{".git", "bin", "testdata"}, entry.Name()) {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		extension := filepath.Ext(path)
-		if !slices.Contains([]string{".md", ".go", ".yml", ".json"}, extension) && entry.Name() != "Makefile" {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
+	wants := func(path string) bool {
+		return slices.Contains([]string{".md", ".go", ".yml", ".json"}, filepath.Ext(path)) || filepath.Base(path) == "Makefile"
+	}
+	require.NoError(t, testkit.Files(root, wants, func(path, text string) {
 		check := func(pattern *regexp.Regexp, text, dir string) {
 			for _, link := range pattern.FindAllStringSubmatch(text, -1) {
 				if !strings.Contains(link[1], "://") {
@@ -52,13 +39,12 @@ func TestLinksLeadSomewhere(t *testing.T) {
 				}
 			}
 		}
-		check(absoluteLink, string(text), root)
-		if extension == ".md" {
-			check(markdownLink, codeBlock.ReplaceAllString(string(text), ""), filepath.Dir(path))
+		check(absoluteLink, text, root)
+		if filepath.Ext(path) == ".md" {
+			check(markdownLink, codeBlock.ReplaceAllString(text, ""), filepath.Dir(path))
 		} else {
-			check(namedPage, string(text), root)
+			check(namedPage, text, root)
 		}
-		return nil
 	}))
 	assert.Greater(t, links, 200)
 }

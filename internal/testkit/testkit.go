@@ -4,8 +4,12 @@ package testkit
 import (
 	"bytes"
 	"io"
+	"io/fs"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 )
 
@@ -62,4 +66,24 @@ func Heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// Files reads the files below a directory that a function wants, and calls f for each. It leaves
+// out what git and the tests keep.
+func Files(root string, wants func(path string) bool, f func(path, text string)) error {
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && slices.Contains([]string{".git", "bin", "testdata"}, entry.Name()):
+			return fs.SkipDir
+		case entry.IsDir() || !wants(path):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err == nil {
+			f(path, string(text))
+		}
+		return err
+	})
 }

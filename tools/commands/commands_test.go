@@ -9,13 +9,14 @@ package commands
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 const root = "../.."
@@ -40,38 +41,24 @@ var (
 // collect returns the commands of all files.
 func collect(t *testing.T) (list []command) {
 	t.Helper()
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() {
-			if slices.Contains([]string{".git", "bin", "testdata"}, entry.Name()) {
-				return fs.SkipDir
-			}
-			return nil
-		}
+	wants := func(path string) bool {
 		extension := filepath.Ext(path)
-		if extension != ".md" && (extension != ".go" || strings.HasSuffix(path, "_test.go")) {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
+		return extension == ".md" || extension == ".go" && !strings.HasSuffix(path, "_test.go")
+	}
+	err := testkit.Files(root, wants, func(path, text string) {
 		name, err := filepath.Rel(root, path)
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
-		in := []string{root}
-		if m := stated.FindStringSubmatch(string(text)); m != nil {
+		extension, in := filepath.Ext(path), []string{root}
+		if m := stated.FindStringSubmatch(text); m != nil {
 			in = append(in, filepath.Join(root, m[1]))
-		} else if extension == ".go" || entry.Name() == "README.md" {
+		} else if extension == ".go" || filepath.Base(path) == "README.md" {
 			in = append(in, filepath.Dir(path))
 		}
-		for _, found := range commandsOf(string(text), extension) {
+		for _, found := range commandsOf(text, extension) {
 			list = append(list, command{name, found, in})
 		}
-		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
