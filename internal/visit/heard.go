@@ -137,8 +137,10 @@ func (l *Limits) NoteOutcome(o *Ending) (hint time.Duration) {
 // noteBudget tells the budget whether retries help. A server that asks for a wait is alive, so
 // its answer is neither a success nor a failure.
 func (l *Limits) noteBudget(o *Ending, hint time.Duration) {
-	switch asks := o.Status == http.StatusTooManyRequests || hint > 0 && TellsToWait(o.Status); {
-	case asks:
+	if o.Status == http.StatusTooManyRequests || hint > 0 && TellsToWait(o.Status) {
+		return
+	}
+	switch {
 	case o.Again && o.Retry:
 		l.State.Machines().Budget.Failed()
 	case !o.Again && o.Err == nil:
