@@ -47,7 +47,7 @@ API    := $(PUBLIC) $(filter-out . cmd,$(RELEASED)) fleet/dir
 SYSTEMS := windows/amd64 darwin/arm64 js/wasm
 BUILDS  := freebsd/amd64 openbsd/amd64 netbsd/amd64
 
-.PHONY: help demo fleet test test-rest lint tidy words api cross bench compare fuzz simulate soak uploads clients e2e examples browser redis storm storm-fleet version release-check ci
+.PHONY: help demo fleet test test-rest lint tidy words api cross bench compare fuzz simulate soak uploads clients e2e examples browser redis storm storm-fleet storm-literature version release-check ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -145,6 +145,9 @@ storm: ## the experiment about retry storms, 110 s, with a report in pictures
 
 storm-fleet: ## the same with 50 processes, alone and in a fleet over Redis, 5 times in 6 min
 	@$(GO) -C lab run ./storm -processes 50 -watched 40s -runs 5 -details
+
+storm-literature: ## published experiments about retries, in virtual time; writes their tables into lab/storm/README.md
+	@$(GO) -C lab test ./storm/literature -count 1 -run '^TestTables$$' -update
 
 version: ## VERSION=v0.2.0: the released modules require this version of the root
 	@for m in $(filter-out .,$(RELEASED)); do $(GO) -C $$m mod edit -require "$$($(GO) list -m)@$(VERSION)" || exit 1; done

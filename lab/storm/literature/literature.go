@@ -1,0 +1,241 @@
+// Package literature plays experiments about retries that others have published, with the
+// clients of their authors and with aplomb. It has models of its own, which follow the ideas
+// and the figures of each source. The Transport is the real one.
+//
+// A [Model] is a server and a load. Its function Play uses package time as usual, and the test
+// of this package plays it in a bubble of testing/synctest. So nothing waits, and a minute with
+// a thousand requests per second takes about a second.
+//
+// make storm-literature plays everything in full and writes the tables into ../README.md.
+// go test -run '^TestTables$/play/NAME' -update plays the experiments with that name only.
+// make test-rest plays a tenth of it and compares that with the tables.
+//
+// To add a model, write a file with a function that returns a *Model, and add it to Models:
+//
+//   - Arms are the authors' clients. Each is a function that makes an http.RoundTripper over the
+//     server, as transport.New does. The clients of aplomb come by themselves.
+//   - Settings are the variants of the experiment, one column of the table each. Trigger is the
+//     time of the fault if it ends, and Dead is the time in which no attempt succeeds. A setting
+//     that takes long to play uses Run.Part.
+//   - Rule has the timeouts of the authors, and is laid over each rule of aplomb.
+//   - Play makes a server, wraps it with Run.Server, makes the clients with Run.Client, and calls
+//     Run.Request for each request. It returns when Setting.Length is over. What is still under
+//     way then ends by itself.
+//   - Published are figures of the authors that the model has to meet. Model.publish adds some.
+//   - Where one of their clients is better than ours, Why says why that is right.
+//
+// The files:
+//
+//	literature.go  models, and how they are played
+//	clients.go     the clients of aplomb, and what the clients of the authors share
+//	record.go      what is counted, and the figures
+//	table.go       the tables of ../README.md
+//	the others     a model each
+package literature
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// Models returns all experiments, in the order of the document.
+func Models() []*Model {
+	return []*Model{updates(), failing(), collapse(), stragglers()}
+}
+
+// A Model is an experiment.
+type Model struct {
+	Name   string
+	Source string // the repository
+	About  string // a sentence or two about the server and the load
+
+	Arms     []Arm // the authors' clients
+	Settings []Setting
+	Rule     policy.Rule // the authors' timeouts
+
+	// Play plays one run. It may use package time, and starts goroutines only by Run.Go.
+	Play func(r *Run)
+
+	// Time returns the third figure of a cell, in milliseconds, and TimeName says what it is.
+	// Nil: there is none.
+	Time     func(c *Record) float64
+	TimeName string
+
+	Published []Published
+	Why       []Reason
+}
+
+// An Arm is a kind of client.
+type Arm struct {
+	Name string
+	// New makes a client.
+	New func(r *Run, server http.RoundTripper) http.RoundTripper
+	// Shared means that all requests go through one client.
+	Shared bool
+	ours   bool
+}
+
+// A Setting is a variant of a model.
+type Setting struct {
+	Name    string
+	Value   float64       // for Play
+	Runs    int           // how often it is played for the document; 0: once
+	Length  time.Duration // requests still under way a minute later are given up
+	Trigger Span          // the fault, if it ends
+	Dead    Span          // while no attempt succeeds
+}
+
+// A Span is a time. The zero Span is none.
+type Span struct{ From, To time.Duration }
+
+// Published is a figure of the authors. The model has to meet it within 5 %.
+type Published struct {
+	Setting, Arm string
+	Figure       Figure
+	Value        float64
+}
+
+// publish adds figures of the authors, for each client in the order of the settings.
+func (m *Model) publish(f Figure, values map[string][]float64) {
+	for arm, of := range values {
+		for i, x := range of {
+			m.Published = append(m.Published, Published{m.Settings[i].Name, arm, f, x})
+		}
+	}
+}
+
+// A Reason says why a client of the authors may have less load and more success than ours.
+// An empty Setting or Arm means all.
+type Reason struct{ Setting, Arm, Text string }
+
+// A Run is one run of a setting with a kind of client.
+type Run struct {
+	*Dice
+	Setting Setting
+
+	arm    Arm
+	part   float64
+	record *Record
+	began  time.Time
+	shared http.RoundTripper
+	all    sync.WaitGroup
+	ctx    context.Context
+}
+
+// play plays one run and adds its events to the record. It is called in a bubble.
+func (m *Model) play(s Setting, a Arm, seed uint64, part float64, c *Record) {
+	r := &Run{Dice: &Dice{r: rand.New(rand.NewPCG(seed, 0))}, Setting: s, arm: a, part: part, record: c, began: time.Now()}
+	var cancel context.CancelFunc
+	r.ctx, cancel = context.WithTimeout(context.Background(), s.Length+time.Minute)
+	defer cancel()
+	m.Play(r)
+	r.all.Wait()
+	c.runs++
+}
+
+// Part is n for the document and a tenth of it in a quick test. Play calls it for numbers that
+// change the figures little, such as that of the clients.
+func (r *Run) Part(n int) int { return int(float64(n) * r.part) }
+
+// Go calls f in a goroutine that the run waits for.
+func (r *Run) Go(f func()) { r.all.Go(f) }
+
+// Now is the time since the beginning of the run.
+func (r *Run) Now() time.Duration { return time.Since(r.began) }
+
+// Over reports whether the setting's time is over.
+func (r *Run) Over() bool { return r.Now() >= r.Setting.Length }
+
+// Arrive calls f at the times of a Poisson process until the setting's time is over. rate is
+// asked for the rate per second, after each arrival.
+func (r *Run) Arrive(rate func() float64, f func()) {
+	for {
+		time.Sleep(Seconds(r.ExpFloat64() / rate()))
+		if r.Over() {
+			return
+		}
+		r.Go(f)
+	}
+}
+
+// Client returns a client over the server: a new one, or the same as before if the arm has one
+// for all.
+func (r *Run) Client(server http.RoundTripper) http.RoundTripper {
+	if !r.arm.Shared {
+		return r.arm.New(r, server)
+	}
+	if r.shared == nil {
+		r.shared = r.arm.New(r, server)
+	}
+	return r.shared
+}
+
+// Server counts the attempts that reach a server.
+func (r *Run) Server(f func(*http.Request) (*http.Response, error)) http.RoundTripper {
+	return RoundTripper(func(req *http.Request) (*http.Response, error) {
+		r.Attempt()
+		return f(req)
+	})
+}
+
+// Attempt counts an attempt. Run.Server calls it.
+func (r *Run) Attempt() {
+	r.record.add(r.Now(), func(s *sample) { s.attempts++ })
+}
+
+// Request sends a GET, and reports whether it was answered with a status below 400.
+func (r *Run) Request(client http.RoundTripper) bool {
+	req, err := http.NewRequestWithContext(r.ctx, http.MethodGet, "http://server.test/", nil)
+	if err != nil {
+		panic(err)
+	}
+	return r.Send(client, req)
+}
+
+// Send sends a request, and reports whether it was answered with a status below 400.
+func (r *Run) Send(client http.RoundTripper, req *http.Request) bool {
+	began := r.Now()
+	r.record.add(began, func(s *sample) { s.begun++ })
+	resp, err := client.RoundTrip(req)
+	ok := err == nil && resp.StatusCode < 400
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	r.record.ended(began, r.Now(), ok)
+	return ok
+}
+
+// Dice are random numbers for many goroutines.
+type Dice struct {
+	mu sync.Mutex
+	r  *rand.Rand
+}
+
+// Float64 is uniform in [0, 1).
+func (d *Dice) Float64() float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.r.Float64()
+}
+
+// ExpFloat64 is exponential with a mean of 1.
+func (d *Dice) ExpFloat64() float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.r.ExpFloat64()
+}
+
+// NormFloat64 is normal with a mean of 0 and a deviation of 1.
+func (d *Dice) NormFloat64() float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.r.NormFloat64()
+}
+
+// Seconds is a time of so many seconds.
+func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

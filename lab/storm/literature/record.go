@@ -1,0 +1,135 @@
+// What is counted, and the figures.
+
+package literature
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
+
+const step = 100 * time.Millisecond
+
+// A Record has the events of the runs of one setting with one kind of client.
+type Record struct {
+	mu      sync.Mutex
+	samples []sample
+	took    []time.Duration // by the requests that were answered
+	lasts   []time.Duration // when the last request of each run ended
+	runs    int
+}
+
+// A sample has the events of one step, in all runs.
+type sample struct {
+	begun    int // requests
+	attempts int // that reached the server
+	good     int // requests that were answered
+	answered int // requests begun in this step that were answered, now or later
+}
+
+func (c *Record) add(at time.Duration, f func(*sample)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(c.at(at))
+}
+
+func (c *Record) at(at time.Duration) *sample {
+	i := int(at / step)
+	for len(c.samples) <= i {
+		c.samples = append(c.samples, sample{})
+	}
+	return &c.samples[i]
+}
+
+func (c *Record) ended(began, now time.Duration, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.lasts) <= c.runs {
+		c.lasts = append(c.lasts, 0)
+	}
+	c.lasts[c.runs] = now
+	if ok {
+		c.at(now).good++
+		c.at(began).answered++
+		c.took = append(c.took, now-began)
+	}
+}
+
+// Last is when the last request of a run ended, in the mean of all runs, in milliseconds.
+func (c *Record) Last() float64 {
+	var sum time.Duration
+	for _, d := range c.lasts {
+		sum += d
+	}
+	return sum.Seconds() * 1000 / float64(len(c.lasts))
+}
+
+// Percentile is the time in milliseconds that p percent of the answered requests took at most.
+func (c *Record) Percentile(p float64) float64 {
+	slices.Sort(c.took)
+	return c.took[int(float64(len(c.took)-1)*p/100)].Seconds() * 1000
+}
+
+// sum adds the samples of a span up. A zero To means the end.
+func (c *Record) sum(s Span) (total sample) {
+	for i, x := range c.samples {
+		if at := time.Duration(i) * step; at >= s.From && (s.To == 0 || at < s.To) {
+			total.begun += x.begun
+			total.attempts += x.attempts
+			total.good += x.good
+			total.answered += x.answered
+		}
+	}
+	return total
+}
+
+// A Figure is one of the figures of a cell.
+type Figure int
+
+// These are the figures.
+const (
+	Load    Figure = iota // attempts per request
+	Success               // percent of the requests that were answered
+	Outage                // attempts per request while nothing succeeds, or NaN
+	Back                  // seconds from the end of the trigger until the usual rate is back, +Inf for never, or NaN
+	Time                  // Model.Time, or NaN
+	figures
+)
+
+// Figures are indexed by Figure.
+type Figures [figures]float64
+
+func (m *Model) figures(s Setting, c *Record) (f Figures) {
+	all := c.sum(Span{})
+	f[Load] = float64(all.attempts) / float64(all.begun)
+	f[Success] = 100 * float64(all.answered) / float64(all.begun)
+	f[Outage], f[Back], f[Time] = math.NaN(), math.NaN(), math.NaN()
+	if s.Dead != (Span{}) {
+		dead := c.sum(s.Dead)
+		f[Outage] = float64(dead.attempts) / float64(dead.begun)
+	}
+	if s.Trigger != (Span{}) {
+		f[Back] = c.back(s)
+	}
+	if m.Time != nil {
+		f[Time] = m.Time(c)
+	}
+	return f
+}
+
+// back returns how many seconds after the trigger the usual rate is back. That is the first
+// window of two seconds that has 95 % of the answers of a usual time, if the five seconds after
+// it have them, too.
+func (c *Record) back(s Setting) float64 {
+	before := c.sum(Span{s.Trigger.From / 2, s.Trigger.From})
+	usual := 0.95 * float64(before.good) / (s.Trigger.From / 2).Seconds()
+	const two, five = 2 * time.Second, 5 * time.Second
+	for at := s.Trigger.To; at+two+five <= s.Length; at += step {
+		now, then := c.sum(Span{at, at + two}), c.sum(Span{at + two, at + two + five})
+		if float64(now.good) >= usual*two.Seconds() && float64(then.good) >= usual*five.Seconds() {
+			return (at - s.Trigger.To).Seconds()
+		}
+	}
+	return math.Inf(1)
+}
