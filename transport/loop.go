@@ -73,7 +73,7 @@ func (c *call) isLight() bool {
 		}
 	}
 	return !c.Rule.Limited && c.t.trace == nil && !c.inside && (c.options == nil || c.options.isPlain()) &&
-		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm()
+		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm() && (c.Rule.Age == 0 || !c.t.pools.IsOld(&c.Request))
 }
 
 // tryLight is the fast path. It makes the first attempt, and returns the response if it

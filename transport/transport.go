@@ -171,11 +171,11 @@ func New(c Config) (*Transport, error) {
 		t.lines = logbook.New[lineKey](t.logger)
 	}
 	t.ground.Watched = t.logger != nil || t.hostChanged != nil
-	set, more := rules.NewRuleset(c.Rule, c.Hosts, new(rules.Owner))
+	t.pools = lanes.NewPools(t.base, c.Lane, dialer, t.ground.Now, t.eachLanes)
+	set, more := rules.NewRuleset(c.Rule, c.Hosts, &rules.Owner{OneLane: t.pools.HasOne()})
 	if faults = append(faults, more...); len(faults) > 0 {
 		return nil, faults
 	}
-	t.pools = lanes.NewPools(t.base, c.Lane, dialer, t.ground.Now, t.eachLanes)
 	t.pools.Log = t.logger
 	t.counted = t.pools.Most() > 0
 	t.ground.Rules.Store(set)

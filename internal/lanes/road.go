@@ -122,20 +122,22 @@ func NoteGood(r *visit.Request, w Way, proto int) (change visit.Change, moved bo
 	if lanes == nil {
 		return change, false
 	}
-	change, moved = noteResponse(lanes, r.Ground.Now(), &w, proto, lane.Good)
-	return change, moved && r.Ground.Watched
+	left := noteResponse(lanes, r.Ground.Now(), &w, proto, lane.Good)
+	return better(lanes), left != nil && r.Ground.Watched
 }
 
-func noteResponse(lanes *lane.Lanes, now instant.Instant, w *Way, proto int, v lane.Verdict) (change visit.Change, moved bool) {
+// better is the change that a host makes if its spare did better.
+func better(lanes *lane.Lanes) visit.Change {
+	return visit.Change{Condition: visit.ConditionLane, Lane: lanes.Current().Number, Over: true}
+}
+
+func noteResponse(lanes *lane.Lanes, now instant.Instant, w *Way, proto int, v lane.Verdict) (left *lane.Lane) {
 	lanes.Speak(proto)
 	resp := lane.Response{From: w.Lane, Verdict: v, Instead: w.instead}
 	if v == lane.Sick || w.instead == lane.OfSick {
 		resp.Addr = w.Link.Ip()
 	}
-	if !lanes.Answered(now, resp) {
-		return change, false
-	}
-	return visit.Change{Condition: visit.ConditionLane, Lane: lanes.Current().Number, Over: true}, true
+	return lanes.Answered(now, resp)
 }
 
 // A Road is how the attempts of one request go to one host. Its Request and its Pools must be
@@ -232,7 +234,7 @@ func (r *Road) spareBeside(first Way) *lane.Lane {
 	if r.lanes = r.State.LanesMade(); r.lanes == nil || !r.Rule.Lanes || !r.Pools.Can(r.Req) || r.lanes.Protocol() == 1 {
 		return nil
 	}
-	to, left := r.lanes.Beside(r.Ground.Now(), first.Lane, r.opener(first))
+	to, left := r.lanes.Beside(r.Ground.Now(), first.Lane, r.opener(first.Link.Addr() == ""))
 	r.Pools.Leave(left)
 	return to
 }
@@ -259,9 +261,16 @@ func (r *Road) Note(o *Outcome) {
 		default:
 			v = lane.Bad
 		}
-		if c, moved := noteResponse(r.lanes, o.At, &o.Way, o.Resp.ProtoMajor, v); moved && r.Ground.Watched {
-			r.Teller.Tells(c)()
+		switch left := noteResponse(r.lanes, o.At, &o.Way, o.Resp.ProtoMajor, v); {
+		case left == nil:
+		case o.Way.instead == lane.OfAge:
+			r.Pools.Leave(left)
+		case r.Ground.Watched:
+			r.Teller.Tells(better(r.lanes))()
 		}
+	}
+	if o.Way.instead == lane.OfAge && (o.Err != nil || o.Bad) {
+		o.Way.Lane.Doubt() // another is tried later
 	}
 	if r.more && r.trouble != isLate {
 		r.avoidAddress(o)
@@ -276,7 +285,7 @@ func (r *Road) Note(o *Outcome) {
 		r.leaveLane(o)
 	}
 	if r.more = r.Pools.Can(r.Req); !r.more { // leaveLane may have found out
-		r.Pools.tellSingle(r.Ctx, visit.SafeName(r.State))
+		r.Pools.tellSingle(r.Ctx, visit.SafeName(r.State), "is silent")
 	}
 }
 
@@ -323,7 +332,7 @@ func (r *Road) leaveLane(o *Outcome) {
 	why := visit.Change{Condition: visit.ConditionLane}
 	why.Err, why.Addr = o.Err, o.Way.Link.Addr()
 	s := lane.Suspicion{Used: o.Way.Lane, Silent: r.trouble == isSilent || o.Way.Lane.Many(), Since: o.At.Add(-o.Took), Cause: why}
-	r.Pools.Leave(r.made().Suspect(o.At, s, r.opener(o.Way)))
+	r.Pools.Leave(r.made().Suspect(o.At, s, r.opener(o.Way.Link.Addr() == "")))
 	r.move()
 }
 
@@ -401,21 +410,38 @@ func (r *Road) detour(from Way, d lane.Detour) {
 	if !r.more {
 		return
 	}
-	to, left := r.made().Detour(r.Ground.Now(), from.Lane, d, r.opener(from))
+	to, left := r.made().Detour(r.Ground.Now(), from.Lane, d, r.opener(from.Link.Addr() == "" && r.trouble != isElsewhere))
 	if left != nil {
 		r.Pools.Leave(left)
 	}
 	r.via = to
 }
 
-// opener returns a function that makes a lane for the host, instead of that of a way.
-func (r *Road) opener(from Way) lane.Opener {
+// renew prepares a new lane for the next attempt if that of the host is old. If the attempt gets
+// no connection, it goes over the old lane. Other attempts do so anyway.
+func (r *Road) renew() {
+	if r.via != nil || !r.Pools.IsOld(r.Request) {
+		return
+	}
+	most, idle := r.Pools.lives(r.Rule.Age)
+	to, left := r.made().Renew(r.Ground.Now(), most, idle, r.opener(false))
+	r.Pools.Leave(left)
+	switch {
+	case to != nil:
+		r.via, r.instead = to, lane.OfAge
+	case !r.Pools.Can(r.Req): // Renew has found out
+		r.Pools.tellSingle(r.Ctx, visit.SafeName(r.State), "keeps its old connections")
+	}
+}
+
+// opener returns a function that makes a lane for the host. guess is as for Open.
+func (r *Road) opener(guess bool) lane.Opener {
 	return func(held int, moves bool) *lane.Lane {
 		room, ok := r.roomForLane(held, moves)
 		if !ok {
 			return nil
 		}
-		return r.Pools.Open(r.Req, from.Link.Addr() == "" && r.trouble != isElsewhere, room)
+		return r.Pools.Open(r.Req, guess, room)
 	}
 }
 
@@ -499,6 +525,7 @@ func (r *Road) patience(now time.Time) time.Duration {
 // that lane, it waits for it, until latest at most, if that is not zero. It reports whether it
 // waited. Nothing is sent meanwhile, and no timeout of an attempt runs.
 func (r *Road) Await(latest time.Time) (waited bool) {
+	r.renew()
 	if r.lanes = r.State.LanesMade(); r.lanes == nil || !r.Rule.Lanes {
 		return false
 	}
@@ -575,14 +602,15 @@ func (r *Road) Leave() {
 	r.via, r.seeks, r.trouble = nil, nil, noTrouble
 }
 
-// tellSingle logs once that the base has one lane only, when a host would need another.
-func (p *Pools) tellSingle(ctx context.Context, name string) {
+// tellSingle logs once that the base has one lane only, when a host would need another. what
+// happens to the host instead.
+func (p *Pools) tellSingle(ctx context.Context, name, what string) {
 	if p.Log == nil {
 		return
 	}
 	p.told.Do(func() {
 		p.Log.LogAttrs(ctx, slog.LevelInfo, redact.Fit(name, "", func(name, _ string) string {
-			return name + " is silent, and the base has one lane only: set Config.Lane"
+			return name + " " + what + ", and the base has one lane only: set Config.Lane"
 		}), slog.String("host", name))
 	})
 }

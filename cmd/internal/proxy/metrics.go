@@ -118,7 +118,7 @@ func (m *metrics) ofSnapshot(hosts []hostView) {
 	m.ofAll(hosts, "aplomb_gate_queue", "gauge", "Attempts that wait for a slot.", func(h hostView) float64 { return float64(h.GateQueue) })
 	m.ofAll(hosts, "aplomb_gate_closed", "gauge", "1 if the gate is closed.", func(h hostView) float64 { return number(h.GateClosed) })
 	m.ofAll(hosts, "aplomb_lane", "gauge", "Number of the pool of connections in use. 0: that of the base.", func(h hostView) float64 { return float64(h.Lane) })
-	m.ofAll(hosts, "aplomb_lanes_total", "counter", "Pools of connections that were opened because of trouble.", func(h hostView) float64 { return float64(h.Lanes) })
+	m.ofAll(hosts, "aplomb_lanes_total", "counter", "Pools of connections that were opened beside the base.", func(h hostView) float64 { return float64(h.Lanes) })
 	m.ofAll(hosts, "aplomb_rate_per_second", "gauge", "Limit of attempts per second. 0: there is none.", func(h hostView) float64 { return h.RatePerSecond })
 }
 

@@ -36,7 +36,7 @@ type Lane struct {
 	doubted atomic.Bool  // the last that is known of its connections is a failure
 	stale   atomic.Int64 // see Stale
 	open    atomic.Bool  // it has had a connection
-	born    instant.Instant
+	born    atomic.Int64 // when its age began; 0: it has not
 
 	mu      sync.Mutex      // guards the fields below
 	seeking chan struct{}   // closed when the attempt that seeks a connection is done; nil: none does
@@ -129,7 +129,9 @@ func (l *Lane) quit() {
 }
 
 // unused returns for how long nothing came over the lane.
-func (l *Lane) unused(now instant.Instant) time.Duration { return now.Sub(max(l.Heard(), l.born)) }
+func (l *Lane) unused(now instant.Instant) time.Duration {
+	return now.Sub(max(l.Heard(), instant.Instant(l.born.Load())))
+}
 
 // rest makes the lane one without a connection again. It reports whether it had any.
 func (l *Lane) rest() bool { return l.Number > 0 && l.open.Swap(false) }
@@ -197,4 +199,5 @@ const (
 	Not    Instead = iota // it was not
 	OfSick                // several 5xx over the current lane
 	OfBad                 // another failure, after which one good response moves the host
+	OfAge                 // the current lane is old, and one good response moves the host
 )
