@@ -140,6 +140,28 @@ func TestAgeWithoutANewConnection(t *testing.T) {
 	}
 }
 
+// A request that may be hedged goes over the old connection as well if there is no new one, and the
+// host stays there.
+func TestAgeWithHedges(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, policy.Rule{Hedge: policy.Hedge{After: time.Second}, Attempts: 2}.Or(aged), well)
+		w.ok(w.get(), 0)
+		w.net.Fail("fault.test", errors.New("refused"))
+		for range 300 {
+			time.Sleep(time.Second)
+			w.ok(w.get(), 0)
+		}
+		assert.Greater(t, w.net.Dials(), 5)
+		assert.Zero(t, w.tr.Snapshot()[0].Lane)
+		w.net.Fail("fault.test", nil)
+		for range 80 {
+			time.Sleep(time.Second)
+			w.ok(w.get(), 0)
+		}
+		assert.Greater(t, w.tr.Snapshot()[0].Lane, 0)
+	})
+}
+
 // The new connection leads to a server that fails or is silent. One request in a quarter of the
 // age meets it, and its retry goes over the old connection. The host stays there.
 func TestAgeLeadsToABadServer(t *testing.T) {
@@ -289,30 +311,30 @@ func TestShareOfANewServer(t *testing.T) {
 // shareOfAThird returns the share that the third server has of the connections of 300 clients.
 func shareOfAThird(t *testing.T, cfg ts.Config, rule policy.Rule) float64 {
 	const clients, each = 300, 6 * time.Second
+	network := cfg.Net
 	d := &deck{random: rand.New(rand.NewPCG(1, 2))}
 	names := []string{"a", "b", "c"}
-	var servers []*ts.Server
-	start := func(name string) {
-		own := cfg
-		own.Host = name
-		servers = append(servers, ts.Start(t, own, ts.OK("well")))
+	start := func(name string) *ts.Server {
+		cfg.Host = name
+		s := ts.Start(t, cfg, ts.OK("well"))
 		d.add(name)
+		return s
 	}
-	start("a")
+	first := start("a")
 	start("b")
 	var wg sync.WaitGroup
 	begin := time.Now()
 	comes := begin.Add(90 * time.Second)
 	for range clients {
-		base := servers[0].Transport()
+		base := first.Transport()
 		base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return cfg.Net.DialContext(ctx, "tcp", d.pick()+":80")
+			return network.DialContext(ctx, "tcp", d.pick()+":80")
 		}
 		tr := mustNew(t, transport.Config{Base: base, Rule: rule})
 		wg.Go(func() {
 			time.Sleep(rand.N(each))
 			for time.Since(comes) < 90*time.Second {
-				got := do(tr, newRequest(t, http.MethodGet, servers[0].URL, nil))
+				got := do(tr, newRequest(t, http.MethodGet, first.URL, nil))
 				assert.NoError(t, got.err)
 				assert.Equal(t, 200, got.status)
 				time.Sleep(each)

@@ -131,6 +131,7 @@ func (r *race) abandonLosers() {
 // have happened in the caller's goroutine.
 func (r *race) awaitRacer() *racer {
 	came := <-r.done
+	came.noteWay()
 	came.noteEnd(came.took, came.resp, came.err)
 	if came.panicked != nil {
 		panic(came.panicked)
