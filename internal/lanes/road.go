@@ -9,6 +9,10 @@
 // 1 s, 2 s, 4 s and so on up to 1 min, or when the dial has ended. A response over the old lane
 // ends that.
 //
+// A rule may bound the age of connections (policy.Rule.ConnectionAge). One attempt seeks the new
+// lane then, and the others go over the old lane without a wait. The host moves when the new lane
+// has brought a good response.
+//
 // A lane that is left is not closed. Its idle connections are closed a moment later. If the lane is
 // the base, these are the idle connections of other hosts, too, because net/http cannot close those
 // of one host alone. If more hosts have lanes than the base's MaxIdleConns, the lanes that were used
@@ -602,15 +606,15 @@ func (r *Road) Leave() {
 	r.via, r.seeks, r.trouble = nil, nil, noTrouble
 }
 
-// tellSingle logs once that the base has one lane only, when a host would need another. what
-// happens to the host instead.
-func (p *Pools) tellSingle(ctx context.Context, name, what string) {
+// tellSingle logs once that the base has one lane only, when a host would need another. why is
+// the predicate of the sentence.
+func (p *Pools) tellSingle(ctx context.Context, name, why string) {
 	if p.Log == nil {
 		return
 	}
 	p.told.Do(func() {
 		p.Log.LogAttrs(ctx, slog.LevelInfo, redact.Fit(name, "", func(name, _ string) string {
-			return name + " " + what + ", and the base has one lane only: set Config.Lane"
+			return name + " " + why + ", and the base has one lane only: set Config.Lane"
 		}), slog.String("host", name))
 	})
 }

@@ -36,7 +36,7 @@ type Ruleset struct {
 // An Owner tells the rulesets of one Transport from those of others. It keeps nothing
 // else in memory.
 type Owner struct {
-	OneLane bool // the connections of a host cannot be replaced by others
+	OneLane bool // hosts can have no lane beside the base
 }
 
 // validate returns the faults of a rule, also those that come of the base transport.
