@@ -30,6 +30,7 @@ const (
 	ofFleet
 	ofMessage
 	ofAlternate
+	ofAge
 )
 
 // A plan describes a story. It has the hosts with their rules and moods, the
