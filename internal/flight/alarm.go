@@ -7,70 +7,77 @@ import (
 	"time"
 )
 
-// An alarm is the timer of an attempt. It is taken when it is set for the first time. A timer
-// costs more than most of an attempt, so the next attempt of the rule gets it. The lock of the
-// attempt's context guards the alarm.
-type alarm struct {
+// An Alarm tells its owner when a time is over. To set and to stop it is only a note: its timer
+// runs on, and when the timer fires, the alarm looks at the note. So nearly no attempt needs a
+// timer to be started and stopped, which costs more than most of an attempt.
+type Alarm struct {
+	Wake chan struct{} // with room for one, for the owner, who leaves it empty
+	from *Alarms
+	next *Alarm // in the list of those that nobody has
+
+	mu    sync.Mutex // guards the fields below
 	timer *time.Timer
-	of    *attemptContext // stays the same while a call of fire may come
-	on    bool            // it was set, and has neither been stopped nor fired since
-	spent bool            // it has fired at some time, or is away from home, so no other attempt may have it
-	void  int             // calls of fire that are still to come, and no longer count
-	next  *alarm          // in the list of those that nobody has
+	of    Owner
+	due   time.Duration // the end of the time; 0: the alarm is stopped
+	fires time.Duration // when the timer fires; 0: it does not run
 }
 
-// set makes the alarm fire after d.
-func (l *alarm) set(d time.Duration) {
-	l.missed(!l.timer.Reset(d))
-	l.on = true
+// An Owner has an alarm. Ring is called when its time may be over. The owner may have stopped the
+// alarm in the same moment, or set it again, so Ring asks [Alarm.Due].
+type Owner interface{ Ring() }
+
+// Set makes the alarm ring for its owner when d is over.
+func (l *Alarm) Set(of Owner, now, d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of, l.due = of, now+d; l.fires == 0 || l.due < l.fires {
+		l.fires = l.due
+		l.timer.Reset(d)
+	}
 }
 
 // stop stops the alarm, which is nil if it was never set.
-func (l *alarm) stop() {
-	if l != nil && l.on {
-		l.missed(!l.timer.Stop())
-		l.on = false
+func (l *Alarm) stop() {
+	if l != nil {
+		l.mu.Lock()
+		l.of, l.due = nil, 0
+		l.mu.Unlock()
 	}
 }
 
-// missed notes that the alarm fired before it was stopped or set again.
-func (l *alarm) missed(late bool) {
-	if l.on && late {
-		l.spent = true
-		l.void++
+// Due reports whether the time is over, and stops the alarm then.
+func (l *Alarm) Due() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.due == 0 || l.from.Now() < l.due {
+		return false
 	}
+	l.due = 0
+	return true
 }
 
 // fire runs when the timer fires.
-func (l *alarm) fire() {
-	a := l.of
-	a.mu.Lock()
-	if l.void > 0 {
-		l.void--
-		a.mu.Unlock()
-		return
+func (l *Alarm) fire() {
+	l.mu.Lock()
+	of, left := l.of, l.due-l.from.Now()
+	if l.fires = 0; of != nil && left > 0 {
+		of, l.fires = nil, l.due
+		l.timer.Reset(left)
 	}
-	l.on, l.spent = false, true
-	body, cut := a.body, false
-	if d, tooLate := a.bound(); body != nil {
-		cut = body.cut()
-	} else if d > 0 {
-		a.on(timeIsUp, tooLate)
-	}
-	a.mu.Unlock()
-	if cut {
-		body.closeCut()
+	l.mu.Unlock()
+	if of != nil {
+		of.Ring()
 	}
 }
 
-// Alarms are the alarms of a rule that no attempt has at the moment. A timer must not leave its
+// Alarms are the alarms of a rule that nobody has at the moment. A timer must not leave its
 // bubble of testing/synctest, whose time is years away from that outside. So a rule has its own
-// alarms, and keeps none of an attempt whose time cannot be that of the rule.
-type alarms struct {
+// alarms, and keeps none of a bubble where the time cannot be that of the rule.
+type Alarms struct {
 	made time.Time // when the rule was
 
 	mu   sync.Mutex // guards the fields below
-	free *alarm     // a list
+	free *Alarm     // a list
 	n    int        // how many are in it
 }
 
@@ -81,44 +88,39 @@ const (
 	lifetime = 10 * 365 * 24 * time.Hour
 )
 
-// take returns an alarm that fires for an attempt after d.
-func (s *alarms) take(of *attemptContext, d time.Duration) (l *alarm) {
-	age := time.Since(s.made)
-	away := age < 0 || age > lifetime
-	if !away {
-		l = s.pop()
-	}
-	if l == nil {
-		l = &alarm{of: of, on: true, spent: away}
-		l.timer = time.AfterFunc(d, l.fire)
-		return l
-	}
-	l.of, l.next = of, nil
-	l.set(d)
-	return l
-}
+// Now returns the time since the rule was made.
+func (s *Alarms) Now() time.Duration { return time.Since(s.made) }
 
-// pop returns an alarm of the list, or nil if that is empty.
-func (s *alarms) pop() *alarm {
+// Take returns an alarm that nobody has.
+func (s *Alarms) Take(now time.Duration) *Alarm {
+	if now < 0 || now > lifetime {
+		s = &Alarms{made: s.made}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.free
-	if l != nil {
-		s.free = l.next
-		s.n--
+	if l == nil {
+		l = &Alarm{from: s, Wake: make(chan struct{}, 1)}
+		l.timer = time.AfterFunc(lifetime, l.fire)
+		return l
 	}
+	s.free = l.next
+	s.n--
 	return l
 }
 
-// give stops an alarm, and lets other attempts have it unless it is spent.
-func (s *alarms) give(l *alarm) {
-	if l.stop(); l == nil || l.spent {
+// Give stops an alarm, and lets others have it. The alarm is nil if it was never set.
+func (l *Alarm) Give() {
+	if l.stop(); l == nil {
 		return
 	}
+	s := l.from
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.n < mostFree {
-		l.of, l.next, s.free = nil, s.free, l
-		s.n++
+	if s.n == mostFree {
+		l.timer.Stop()
+		return
 	}
+	l.next, s.free = s.free, l
+	s.n++
 }

@@ -84,7 +84,7 @@ func TestAlarmIsUsedAgain(t *testing.T) {
 			t.Error("an attempt that has ended keeps its alarm")
 		}
 	}
-	if n := timeouts.alarms.n; n != mostFree {
+	if n := timeouts.Alarms.n; n != mostFree {
 		t.Errorf("%d alarms are kept, want %d", n, mostFree)
 	}
 }

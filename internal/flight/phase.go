@@ -75,7 +75,7 @@ func (a *attemptContext) on(e event, why error) bool {
 		a.alarm.stop()
 	}
 	if to >= late {
-		a.alarms.give(a.alarm)
+		a.alarm.Give()
 		a.alarm, a.cause = nil, why
 		if a.cancel != nil {
 			a.cancel(why)
@@ -111,13 +111,31 @@ func (a *attemptContext) bound() (d time.Duration, tooLate error) {
 	return 0, nil
 }
 
-// set makes the alarm fire after d; the lock is held.
-func (a *attemptContext) set(d time.Duration) {
-	if a.alarm == nil {
-		a.alarm = a.alarms.take(a, d)
-	} else {
-		a.alarm.set(d)
+// Ring ends the attempt or cuts its body if the time is over.
+func (a *attemptContext) Ring() {
+	a.mu.Lock()
+	body, cut := a.body, false
+	switch d, tooLate := a.bound(); {
+	case a.alarm == nil || !a.alarm.Due():
+	case body != nil:
+		cut = body.cut()
+	case d > 0:
+		a.on(timeIsUp, tooLate)
 	}
+	a.mu.Unlock()
+	if cut {
+		body.closeCut()
+	}
+}
+
+// set makes the alarm ring after d, and returns what its clock shows; the lock is held.
+func (a *attemptContext) set(d time.Duration) (now time.Duration) {
+	now = a.Alarms.Now()
+	if a.alarm == nil {
+		a.alarm = a.Alarms.Take(now)
+	}
+	a.alarm.Set(a, now, d)
+	return now
 }
 
 // seekConnection bounds the time until the attempt has a connection, unless the attempt ends

@@ -84,9 +84,9 @@ type watchedBody struct {
 	// a Read.
 	reading bool
 	closed  bool
-	began   time.Time // when the present Read began
-	late    error     // the error if the present Read is cut
-	fired   error     // not nil: a Read was cut
+	began   time.Duration // when the present Read began, on the clock of the alarms
+	late    error         // the error if the present Read is cut
+	fired   error         // not nil: a Read was cut
 
 	quiet time.Duration // the wait for the next byte in earlier Reads
 	spent time.Duration // the time used of the window
@@ -113,8 +113,7 @@ func (b *watchedBody) begin() error {
 	if b.fired != nil {
 		return b.stalled()
 	}
-	b.began, b.reading = time.Now(), true
-	b.ctx.set(b.wait())
+	b.began, b.reading = b.ctx.set(b.wait()), true
 	return nil
 }
 
@@ -148,7 +147,7 @@ func (b *watchedBody) end(n int) error {
 	if b.fired != nil {
 		return b.stalled()
 	}
-	took := time.Since(b.began)
+	took := b.ctx.Alarms.Now() - b.began
 	if b.quiet += took; n > 0 {
 		b.quiet = 0
 	}

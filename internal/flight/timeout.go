@@ -29,7 +29,7 @@ type Timeouts struct {
 	event     time.Duration // from the headers of an event stream to its first event; not positive: off
 	eventless error         // if that takes longer
 
-	alarms *alarms // for all attempts
+	Alarms *Alarms // for all attempts, and for their bodies
 }
 
 // TimeoutsOf returns the timeouts of a rule.
@@ -45,7 +45,7 @@ func TimeoutsOf(r *policy.Rule) Timeouts {
 		event:     r.FirstEventTimeout,
 		eventless: &TimeoutError{"transport: no event within %v after the headers", r.FirstEventTimeout, policy.ErrAttemptTimeout},
 
-		alarms: &alarms{made: time.Now()},
+		Alarms: &Alarms{made: time.Now()},
 	}
 }
 
@@ -72,7 +72,7 @@ type attemptContext struct {
 	cancel context.CancelCauseFunc
 	cause  error // why it was cancelled
 	phase  phase
-	alarm  *alarm          // for the end of the phase, or of a Read of the response's body; nil: it was not set
+	alarm  *Alarm          // for the end of the phase, or of a Read of the response's body; nil: it was not set
 	began  instant.Instant // 1 more than when the attempt began, as long as it may still have a connect phase; otherwise 0
 	upload *timedBody      // the request's body that is being sent
 	body   *watchedBody    // the response's body, if it may stall
