@@ -66,7 +66,7 @@ func (c *call) awaitBody(resp *http.Response) (short *http.Response, err error) 
 		defer linked.ObeyCancel()()
 		ctx = linked.Ctx
 	}
-	body, err := ahead.Fill(ctx, &c.Sleeper, resp, c.Rule.Policy.Download.Memory, c.t.kept)
+	body, err := ahead.Fill(ctx, c.Rule.Timeouts.Alarms, resp, c.Rule.Policy.Download.Memory, c.t.kept)
 	data, whole := body.Whole()
 	switch {
 	case whole:

@@ -57,14 +57,17 @@ type Body struct {
 	pool   *replay.Pool
 	memory *holding         // nil: nothing counts
 	first  *[firstRoom]byte // the room for the first Read, which another body gets; the goroutine sets it
-	came   chan struct{}    // wakes Fill; closed when the goroutine that reads has ended
+	came   chan struct{}    // of the alarm: wakes who waits for the goroutine
+	end    time.Duration    // when the caller is to have the body, on the clock of the alarms
+	alarms *flight.Alarms
 
-	mu      sync.Mutex // guards the fields below
-	data    []byte     // what was read; the goroutine alone writes behind its length
-	at      int        // how much of it was delivered
-	err     error      // the end of the body
-	running bool       // the goroutine reads
-	handed  bool       // the caller has the body, so the goroutine ends after its Read
+	mu      sync.Mutex    // guards the fields below
+	alarm   *flight.Alarm // for the next byte; nil: Fill has returned
+	data    []byte        // what was read; the goroutine alone writes behind its length
+	at      int           // how much of it was delivered
+	err     error         // the end of the body
+	running bool          // the goroutine reads
+	handed  bool          // the caller has the body, so the goroutine ends after its Read
 	closed  bool
 	gaveUp  bool // the body is that of the last attempt
 	panic   any  // what the Read of the base panicked with
@@ -73,43 +76,64 @@ type Body struct {
 // Fill puts a Body in the place of the response's body, and reads up to most bytes of it. It
 // returns when the body has ended, and when the caller is to have it: if nothing has come for
 // 100 ms, after 1 s, after most bytes, or if there is no more memory. It returns the error of
-// a body that was cut, and that of a context that has ended.
+// a body that was cut, and that of a context that has ended. The time is that of an alarm.
 //
 // A goroutine reads, because the body may pause for ever, and a base transport may not look
 // at its context. The goroutine ends when the base transport's Read does.
-func Fill(ctx context.Context, s *flight.Sleeper, resp *http.Response, most int64, pool *replay.Pool) (*Body, error) {
+func Fill(ctx context.Context, of *flight.Alarms, resp *http.Response, most int64, pool *replay.Pool) (*Body, error) {
+	now := of.Now()
 	b := &Body{
 		base: resp.Body, length: resp.ContentLength, most: most, bare: len(resp.Trailer) == 0,
-		pool: pool, came: make(chan struct{}, 1), running: true,
+		pool: pool, running: true, end: now + wholeTime, alarms: of, alarm: of.Take(now),
 	}
-	resp.Body = b
-	end := time.Now().Add(wholeTime)
+	resp.Body, b.came = b, b.alarm.Wake
+	b.alarm.Set(b, now, pauseTime)
 	go b.run()
-	for {
-		why := s.Sleep(ctx, min(pauseTime, time.Until(end)), b.came)
-		b.mu.Lock()
-		b.handed = b.handed || why == flight.Elapsed
-		running, handed, err, panicked := b.running, b.handed, b.err, b.panic
-		b.mu.Unlock()
-		switch {
-		case panicked != nil:
-			panic(panicked)
-		case !running && err == io.EOF:
-			return b, nil
-		case ctx.Err() != nil:
-			return b, flight.ContextErr(ctx)
-		case !running:
-			return b, err
-		case handed:
-			return b, nil
-		}
+	select {
+	case <-b.came:
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.handed = b.running; b.running || len(b.came) > 0 {
+		b.alarm.Wake = make(chan struct{}, 1) // nothing of this body must wake the next
+	}
+	b.alarm.Give()
+	b.alarm = nil
+	switch {
+	case b.panic != nil:
+		panic(b.panic)
+	case !b.running && b.err == io.EOF:
+		return b, nil
+	case ctx.Err() != nil:
+		return b, flight.ContextErr(ctx)
+	case !b.running:
+		return b, b.err
+	}
+	return b, nil
+}
+
+// Ring hands the body over if nothing has come for too long.
+func (b *Body) Ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.alarm != nil && b.alarm.Due() {
+		b.handed = true
+		b.wake()
+	}
+}
+
+// wake wakes who waits for the goroutine. The caller holds mu.
+func (b *Body) wake() {
+	select {
+	case b.came <- struct{}{}:
+	default:
 	}
 }
 
 // run reads until the body ends, the caller has it, or enough is read.
 func (b *Body) run() {
 	returned := false
-	defer close(b.came)
 	defer func() {
 		p := recover()
 		b.mu.Lock()
@@ -118,6 +142,7 @@ func (b *Body) run() {
 			b.err, b.panic = errReadGone, p
 		}
 		b.running = false
+		b.wake()
 		if b.closed {
 			b.forget()
 		}
@@ -171,11 +196,11 @@ func (b *Body) take(data []byte, err error) (ends bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.data, b.err = data, err
-	select {
-	case b.came <- struct{}{}:
-	default:
+	if ends = err != nil || b.handed || b.closed; !ends {
+		now := b.alarms.Now()
+		b.alarm.Set(b, now, min(pauseTime, b.end-now))
 	}
-	return err != nil || b.handed || b.closed
+	return ends
 }
 
 // Read delivers what was read before, and then what comes.
@@ -199,8 +224,7 @@ func (b *Body) Read(p []byte) (int, error) {
 		case panicked != nil:
 			panic(panicked)
 		case running:
-			for range b.came { // until the goroutine has ended
-			}
+			<-b.came
 		case err != nil:
 			return 0, err
 		default:
