@@ -29,8 +29,8 @@ func API() Rule {
 
 // Service returns a rule for calls between services of one data centre, while a
 // caller waits. It has at most three attempts of 1 s each, with waits of 50 to
-// 100 ms and 100 to 150 ms between them. No retry starts later than 3 s after the
-// first attempt.
+// 100 ms and 100 to 150 ms between them, or up to 450 ms after a timeout. No retry
+// starts later than 3 s after the first attempt.
 //
 // The other fields are zero and inherit. A Rule is a value, so change the fields
 // that do not suit.

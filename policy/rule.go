@@ -44,7 +44,10 @@ type Rule struct {
 	// Backoff computes the waits between attempts. Package backoff has formulas.
 	// Default backoff.Exponential{}: 1 s, 2 s, 4 s … plus up to 1 s at random, at
 	// most 32 s. With backoff.Constant(0) there is no wait unless the server asks
-	// for one.
+	// for one. After an attempt that timed out, a Transport waits for a random time
+	// from there to the wait before the fourth retry, because a silent server piles
+	// up what it is sent. The attempt keeps half of the time that MaxElapsed and the
+	// deadline leave.
 	Backoff Backoff
 
 	// Classify is asked first about each outcome. If it answers

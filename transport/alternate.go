@@ -325,7 +325,7 @@ func (x *exchange) choosePlace(f *facts, d *decision) (to *place) {
 		return x.place
 	}
 	g := *f
-	g.hint = max(to.wait.Sub(d.Time), 0)
+	g.hint, g.silence = max(to.wait.Sub(d.Time), 0), 0 // the silence was here
 	if !to.tried {
 		g.backoff = 0
 	}

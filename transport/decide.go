@@ -151,6 +151,7 @@ type facts struct {
 	sent, attempts int // made so far, and allowed to one request
 
 	backoff       time.Duration // before a retry, negative: stop; or until the reconnects of a body are far enough apart
+	silence       time.Duration // if the attempt timed out: the wait is a random time from the back-off to this
 	hint          time.Duration // how long the server asked to wait; not positive: it did not
 	maxRetryAfter time.Duration // negative: no bound
 	beyond        policy.Beyond
@@ -206,7 +207,7 @@ func decide(f facts) (Reason, time.Duration) {
 	if asked < 0 {
 		return ReasonMaxRetryAfter, 0
 	}
-	wait := max(f.backoff, asked)
+	wait := max(f.afterSilence(), asked)
 	start := max(wait, f.turn)
 	switch {
 	case f.refused:
@@ -254,6 +255,25 @@ func (f facts) asked() time.Duration {
 	return -1
 }
 
+// afterSilence returns the back-off. After silence it is longer by a random time, because what a
+// silent server has not answered piles up there. Half of the time that is left stays for the
+// attempt.
+func (f facts) afterSilence() time.Duration {
+	return f.backoff + time.Duration(f.u*float64(min(max(f.silence, f.backoff)-f.backoff, max(f.left()-f.backoff, 0)/2)))
+}
+
+// left returns how long the rule and the caller go on.
+func (f facts) left() time.Duration {
+	left := time.Duration(math.MaxInt64)
+	if f.deadline {
+		left = f.room
+	}
+	if f.elapsedMax > 0 {
+		left = min(left, f.elapsedMax-f.elapsed)
+	}
+	return left
+}
+
 // jitter returns the jitter that is added to a wait of the server's, and to that of a
 // request for a rest. It does not pass a limit that the wait alone keeps. For a retry it is
 // at most the server's wait itself. A request for a rest keeps half of the time to its
@@ -264,20 +284,9 @@ func (f facts) jitter(wait, asked time.Duration) time.Duration {
 		most = min(wait, maxJitter)
 	}
 	if f.anew {
-		apart := resumeJitter
-		if f.deadline {
-			apart = min(apart, (f.room-wait)/2)
-		}
-		most = max(most, apart)
+		most = max(most, min(resumeJitter, (f.left()-wait)/2))
 	}
-	most = min(most, math.MaxInt64-wait)
-	if f.deadline {
-		most = min(most, f.room-wait-1)
-	}
-	if f.elapsedMax > 0 {
-		most = min(most, f.elapsedMax-f.elapsed-wait)
-	}
-	return time.Duration(f.u * float64(max(most, 0)))
+	return time.Duration(f.u * float64(max(min(most, f.left()-wait-1), 0)))
 }
 
 // within returns how long the work before the next attempt may take, up to most. The

@@ -52,6 +52,19 @@ func TestDecide(t *testing.T) {
 			f.backoff, f.hint, f.u = 0, 10*time.Millisecond, 0.5
 		}, ReasonRetry, 15 * time.Millisecond},
 		{"a wait of the back-off gets no second jitter", func(f *facts) { f.u = 0.5 }, ReasonRetry, 2 * time.Second},
+		{"silence makes the back-off longer by a random time", func(f *facts) { f.silence, f.u = 8*time.Second, 0.5 }, ReasonRetry, 5 * time.Second},
+		{"silence makes no back-off shorter", func(f *facts) { f.silence, f.u = time.Second, 0.5 }, ReasonRetry, 2 * time.Second},
+		{"the server asks for more than the wait after silence", func(f *facts) { f.silence, f.hint, f.u = 8*time.Second, 10*time.Second, 0.5 }, ReasonRetry, 10500 * time.Millisecond},
+		{"after silence half of the time to the deadline is left", func(f *facts) {
+			f.silence, f.deadline, f.room, f.u = 8*time.Second, true, 6*time.Second, 0.5
+		}, ReasonRetry, 3 * time.Second},
+		{"after silence half of the rest of MaxElapsed is left", func(f *facts) {
+			f.silence, f.elapsed, f.elapsedMax, f.u = 8*time.Second, time.Second, 7*time.Second, 0.5
+		}, ReasonRetry, 3 * time.Second},
+		{"after silence a short time to the deadline is used as before", func(f *facts) {
+			f.silence, f.deadline, f.room, f.u = 8*time.Second, true, 2*time.Second+1, 0.5
+		}, ReasonRetry, 2 * time.Second},
+		{"the back-off before later retries says stop", func(f *facts) { f.silence, f.u = -1, 0.5 }, ReasonRetry, 2 * time.Second},
 		{"Retry-After: 0 is no reason to hurry", func(f *facts) { f.hint = 0 }, ReasonRetry, 2 * time.Second},
 		{"the server asks for a negative wait, which counts for nothing", func(f *facts) { f.hint = -time.Second }, ReasonRetry, 2 * time.Second},
 		{"the server asks for exactly the longest wait", func(f *facts) { f.hint = time.Minute }, ReasonRetry, time.Minute},
@@ -94,7 +107,7 @@ func TestDecide(t *testing.T) {
 
 		{"absurd values overflow nothing", func(f *facts) {
 			f.backoff, f.hint, f.maxRetryAfter = 1<<63-1, 1<<63-1, -1
-			f.deadline, f.room, f.turn, f.elapsed, f.elapsedMax = true, time.Hour, 1<<62, 1<<62, 1<<63-1
+			f.deadline, f.room, f.turn, f.elapsed, f.elapsedMax, f.silence = true, time.Hour, 1<<62, 1<<62, 1<<63-1, 1<<63-1
 		}, ReasonDeadline, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -121,7 +134,7 @@ func FuzzDecide(f *testing.F) {
 			sent: sent, attempts: attempts, backoff: time.Duration(backoff), hint: time.Duration(hint),
 			maxRetryAfter: time.Duration(longest), beyond: policy.Beyond(beyond % 5), u: u,
 			elapsed: time.Duration(max(elapsed, 0)), elapsedMax: time.Duration(elapsedMax),
-			room: time.Duration(room), turn: time.Duration(max(turn, 0)),
+			room: time.Duration(room), turn: time.Duration(max(turn, 0)), silence: time.Duration(turn),
 		}
 		reason, wait := decide(in)
 		if reason != ReasonRetry {

@@ -1,7 +1,7 @@
 // Package transport is an http.RoundTripper that retries requests when that is
-// safe. It waits as long as the server asked, or as long as the back-off says, but
-// never longer than the caller has time. When it gives up, the caller gets the
-// original response or error, plus the reason.
+// safe. It waits as long as the server asked, or as long as the back-off says, a little
+// longer after a timeout, but never longer than the caller has time. When it gives up,
+// the caller gets the original response or error, plus the reason.
 //
 //	client := &http.Client{Transport: transport.Default()}
 //

@@ -120,7 +120,7 @@ func TestLinesInTheDocs(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				once(t, tr, url)
 			}},
-		{name: "connections die without a word", rule: policy.Rule{AttemptTimeout: time.Second}.Or(exact), base: script(faults.Hang()), lane: script(faults.Status(200)), play: once},
+		{name: "connections die without a word", rule: policy.Rule{AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second)}, base: script(faults.Hang()), lane: script(faults.Status(200)), play: once},
 		{name: "one of the servers behind a balancer is bad", rule: policy.Rule{Backoff: backoff.Constant(10 * time.Millisecond)}.Or(exact), base: script(faults.Status(503)), lane: script(faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				for range 9 {

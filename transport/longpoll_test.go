@@ -35,10 +35,10 @@ func TestLongPollUnderTimeouts(t *testing.T) {
 		err      error
 	}{
 		{"default", policy.Rule{}, poll, 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
-		{"API", policy.API(), poll, 6, [2]time.Duration{211 * time.Second, 216 * time.Second}, policy.ErrAttemptTimeout},
+		{"API", policy.API(), poll, 6, [2]time.Duration{211 * time.Second, (180 + 3*9 + 9 + 17) * time.Second}, policy.ErrAttemptTimeout},
 		{"API with a longer timeout", policy.Rule{AttemptTimeout: 90 * time.Second}.Or(policy.API()), poll, 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
-		{"Service", policy.Service(), poll, 3, [2]time.Duration{3150 * time.Millisecond, 3250 * time.Millisecond}, policy.ErrAttemptTimeout},
-		{"Stall", policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, poll, 6, [2]time.Duration{211 * time.Second, 216 * time.Second}, transport.ErrStalled},
+		{"Service", policy.Service(), poll, 3, [2]time.Duration{3150 * time.Millisecond, 3900 * time.Millisecond}, policy.ErrAttemptTimeout},
+		{"Stall", policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, poll, 6, [2]time.Duration{211 * time.Second, (180 + 3*9 + 9 + 17) * time.Second}, transport.ErrStalled},
 		{"least throughput", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, poll, 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 		{"MaxElapsed", policy.Rule{MaxElapsed: 50 * time.Second}, faults.Status(503).Delay(55 * time.Second), 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 		{"Hedge", policy.Rule{Hedge: policy.Hedge{After: 10 * time.Second}}, poll, 2, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -138,10 +139,17 @@ func Find(timeout time.Duration, key string, processes bool) (st Strategy, ok bo
 	return Strategy{}, false
 }
 
-// plain is a rule with a back-off and no other limit.
+// plain is a rule with a back-off and no other limit. Its failures count as refusals, so that a
+// Transport waits no longer after silence.
 func plain(timeout time.Duration, b policy.Backoff) policy.Rule {
+	refused := func(o classify.Outcome) classify.Verdict {
+		if v := classify.Default(o); v != classify.Ambiguous {
+			return v
+		}
+		return classify.Refused
+	}
 	return policy.Rule{
-		Attempts: 1000, AttemptTimeout: timeout, Backoff: b,
+		Attempts: 1000, AttemptTimeout: timeout, Backoff: b, Classify: refused,
 		Budget: policy.Budget{Burst: policy.Off}, Cooldown: policy.Off,
 	}
 }

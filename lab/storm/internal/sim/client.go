@@ -163,6 +163,7 @@ func (w *world) answered(a answer) {
 	}
 	h := w.host(a.client)
 	w.result(a.client, gate.Success)
+	h.budget.Succeeded()
 	if w.conf.cools && !h.cooldown.Quiet() {
 		if h.cooldown.Answered(w.now, scope, c.entered, true)[cooldown.Unavailable] {
 			w.hold(a.client, 0)
@@ -192,6 +193,9 @@ func (w *world) landed(i int32) {
 func (w *world) failed(i int32, r gate.Result, hint time.Duration) {
 	c, h := &w.clients[i], w.host(i)
 	w.result(i, r)
+	if c.sent > 1 && hint == 0 {
+		h.budget.Failed()
+	}
 	u := rand.Float64()
 	if hint > 0 && w.conf.cools {
 		h.cooldown.Hold(w.now, scope, cooldown.Refusal{Code: cooldown.Unavailable, Wait: hint, Sent: c.entered, Ended: h.ended}, w.cooldown(hint), u)
@@ -218,6 +222,9 @@ func (w *world) decide(c *client, hint time.Duration, u float64) (wait time.Dura
 		return 0, false
 	}
 	c.prev = backoff
+	if hint == 0 && w.strategy.Aplomb() { // the attempt met silence
+		backoff += time.Duration(u * float64(max(0, w.rule.Backoff.Delay(3, backoff)-backoff)))
+	}
 	wait = max(backoff, hint)
 	if hint > 0 && hint >= backoff {
 		wait += time.Duration(u * float64(min(hint, time.Second)))

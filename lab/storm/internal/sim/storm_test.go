@@ -165,12 +165,28 @@ func TestSeparate(t *testing.T) {
 	}
 }
 
+// Clients that know nothing of each other wait longer after silence. So they survive a freeze of 8 s,
+// and one of 5 s as well as ever. With Google's formula alone they survive 6 s.
+func TestSeparateAfterSilence(t *testing.T) {
+	sc := model.DefaultScenario()
+	google, own := strategy(t, "google"), strategy(t, "own")
+	for _, sc.Frozen = range []time.Duration{5 * time.Second, 8 * time.Second} {
+		m := storm(t, sc, own, few)
+		assert.LessOrEqual(t, m.back, time.Second, "back after")
+		assert.LessOrEqual(t, m.lost, 0, "requests were given up")
+		assert.Less(t, m.attempts, storm(t, sc, google, 1).attempts*9/10, "attempts while frozen")
+	}
+	assert.Equal(t, never, storm(t, sc, google, few).back, "with Google's formula it was back after")
+}
+
 // A server that takes every request does not survive 20 s of its own normal load
 // piling up, even if no client ever retries. So separate clients are tested with a
 // shorter freeze.
 func TestWhatNobodyAloneSurvives(t *testing.T) {
 	sc := model.DefaultScenario()
-	assert.Equal(t, never, storm(t, sc, strategy(t, "once"), soak.Size(1, 5)).back, "back after")
+	for _, key := range []string{"once", "own"} {
+		assert.Equal(t, never, storm(t, sc, strategy(t, key), soak.Size(1, 5)).back, "back after")
+	}
 }
 
 // A server that drops expired requests comes back from freezes of any length that was
