@@ -61,7 +61,8 @@ type Config struct {
 
 	// Lane returns a transport like Base, with connections of its own. It is called when
 	// the connections of a host seem dead or its server bad, at most a few times per
-	// minute for each host (see policy.Rule.Lanes). host is that of the URL. If Lane
+	// minute for each host (see policy.Rule.Lanes), and when they are older than
+	// policy.Rule.ConnectionAge. host is that of the URL. If Lane
 	// returns nil, the host keeps the connections that it has. If the transport has
 	// CloseIdleConnections, it is called when the transport is no longer needed.
 	//

@@ -104,7 +104,7 @@ func (m *Machines) Pacing() *pacing.Pacing { return made(&m.pacing) }
 // PacingMade returns the host's pacing, or nil if nobody asked for it yet.
 func (m *Machines) PacingMade() *pacing.Pacing { return m.pacing.Load() }
 
-// Lanes returns the host's lanes. They are made at its first trouble.
+// Lanes returns the host's lanes. They are made when something has to be noted about them.
 func (m *Machines) Lanes() *lane.Lanes { return made(&m.lanes) }
 
 // News returns what was told about the host.

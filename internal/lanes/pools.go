@@ -27,7 +27,7 @@ import (
 type Pools struct {
 	first http.RoundTripper       // the lane of all hosts
 	each  func(func(*lane.Lanes)) // calls a function for the lanes of each host
-	late  float64                 // by which part of a quarter the connections of this Transport become older than others; in [0,1)
+	late  float64                 // which part of a quarter is added to the age of connections; random, in [0,1)
 	now   func() instant.Instant
 	base  *http.Transport                     // is copied for a lane; nil: it cannot be
 	make  func(host string) http.RoundTripper // Config.Lane; nil: base is copied
