@@ -123,8 +123,9 @@ type Rule struct {
 	//
 	// The request waits for the new connection as in Lanes, for 1 s at most and for a quarter
 	// of the time to its deadline. If there is none by then, the same attempt goes over the
-	// old connections, even if it is a POST. The next try comes after a quarter of the age.
-	// For a moment a host has up to twice its connections.
+	// old connections, even if it is a POST. The next try comes after a quarter of the age
+	// or later. Once the host has moved, requests dial if the new pool has no idle connection,
+	// as in any pool. For a moment a host has up to twice its connections.
 	//
 	// It needs Lanes, and a base transport that can have a second pool: an *http.Transport
 	// without MaxConnsPerHost, or Config.Lane. Any other base is an error of transport.New.
