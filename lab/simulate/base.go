@@ -57,6 +57,7 @@ type attempt struct {
 	body     *respBody
 	page     page
 	promised bool          // the response says where its body ends
+	events   bool          // the response has the type of an event stream
 	supplied []span        // the Reads of the request's body that took long
 	cut      time.Duration // when its context ended; never, while it has not
 	cause    error         // why it ended

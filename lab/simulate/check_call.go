@@ -346,6 +346,13 @@ func (c *call) lastFault() *fault {
 	return nil
 }
 
+// hasCompany reports whether another call to the same host was under way since a time.
+func (c *call) hasCompany(since time.Duration) bool {
+	return slices.ContainsFunc(c.world.calls, func(other *call) bool {
+		return other != c && other.plan.host == c.plan.host && other.plan.at < c.returned && other.returned > since
+	})
+}
+
 func timeout(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.As(err, &t) && t.Timeout()
@@ -376,8 +383,8 @@ func (c *call) checkFutile() {
 			return
 		}
 		for _, s := range c.world.attempts {
-			if s.host == h && s.told > 0 && limits.Cooldown != policy.Off && s.call != c {
-				return // there may be a hold
+			if s.host == h && s.told > 0 && limits.Cooldown != policy.Off && (s.call != c || c.hasCompany(s.ended)) {
+				return // there may be a hold, or a ramp after it, in which the requests that came before go first
 			}
 		}
 	}

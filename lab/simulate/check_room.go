@@ -73,7 +73,7 @@ func (s *attempt) work() (all []span) {
 		from = r.until
 	}
 	all = append(all, span{from, max(from, s.ended)})
-	if b := s.body; b != nil && s.status < 500 && !s.script.typed {
+	if b := s.body; b != nil && s.status < 500 && !s.events {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		all = append(all, span{s.ended, b.over})

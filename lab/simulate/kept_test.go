@@ -136,6 +136,8 @@ var keptAlternates = []keptSeed{
 	{8034550, "the same, if the context ended while the body of the alternate was drained"},
 	{8199827, "the oracle took an attempt that went over another lane for a retry that started late"},
 	{9194158, "the oracle took a hedge that went over another lane, after a refusal of the first attempt, for one that began then"},
+	{9094490, "the oracle took the response to a POST for an event stream"},
+	{8045065, "the oracle did not know that requests which came before go first after a wait"},
 	{3037136, "a retry started after MaxElapsed, because the lane of the next attempt was refreshed after the limits"},
 }
 

@@ -87,6 +87,7 @@ func (s *attempt) document(resp *http.Response) page {
 	modified := s.world.start.Add(since).UTC().Format(http.TimeFormat)
 	if s.script.typed {
 		resp.Header.Set("Content-Type", "text/event-stream")
+		s.events = true
 	}
 	s.validate(resp.Header, tag, modified)
 	if s.script.digest {
