@@ -62,12 +62,11 @@ type Body struct {
 	alarms *flight.Alarms
 
 	mu      sync.Mutex    // guards the fields below
-	alarm   *flight.Alarm // for the next byte; nil: Fill has returned
+	alarm   *flight.Alarm // for the next byte; nil: the caller has the body, so the goroutine ends after its Read
 	data    []byte        // what was read; the goroutine alone writes behind its length
 	at      int           // how much of it was delivered
 	err     error         // the end of the body
 	running bool          // the goroutine reads
-	handed  bool          // the caller has the body, so the goroutine ends after its Read
 	closed  bool
 	gaveUp  bool // the body is that of the last attempt
 	panic   any  // what the Read of the base panicked with
@@ -95,7 +94,7 @@ func Fill(ctx context.Context, of *flight.Alarms, resp *http.Response, most int6
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.handed = b.running; b.running || len(b.came) > 0 {
+	if b.running || len(b.came) > 0 {
 		b.alarm.Wake = make(chan struct{}, 1) // nothing of this body must wake the next
 	}
 	b.alarm.Give()
@@ -113,12 +112,11 @@ func Fill(ctx context.Context, of *flight.Alarms, resp *http.Response, most int6
 	return b, nil
 }
 
-// Ring hands the body over if nothing has come for too long.
+// Ring wakes Fill if nothing has come for too long.
 func (b *Body) Ring() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.alarm != nil && b.alarm.Due() {
-		b.handed = true
 		b.wake()
 	}
 }
@@ -196,7 +194,7 @@ func (b *Body) take(data []byte, err error) (ends bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.data, b.err = data, err
-	if ends = err != nil || b.handed || b.closed; !ends {
+	if ends = err != nil || b.alarm == nil || b.closed; !ends {
 		now := b.alarms.Now()
 		b.alarm.Set(b, now, min(pauseTime, b.end-now))
 	}

@@ -94,3 +94,23 @@ func TestBodyPausesInTheMomentOfItsEnd(t *testing.T) {
 		}
 	})
 }
+
+// same is a body of two bytes that are there.
+type same struct{}
+
+func (same) Read(p []byte) (int, error) { return copy(p, "ok"), io.EOF }
+func (same) Close() error               { return nil }
+
+// TestFillAllocates holds what a body that is there costs: the Body itself, and what starts the
+// goroutine. The alarm, its channel and the room for the bytes are used again.
+func TestFillAllocates(t *testing.T) {
+	timeouts, pool, resp := flight.TimeoutsOf(&policy.Rule{}), new(replay.Pool), &http.Response{ContentLength: 2}
+	room := make([]byte, 8)
+	run := func() {
+		resp.Body = same{}
+		_, _ = ahead.Fill(t.Context(), timeouts.Alarms, resp, 100, pool)
+		_, _ = resp.Body.Read(room)
+		_, _ = resp.Body.Read(room)
+	}
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, run), 2.0)
+}
