@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -152,6 +153,7 @@ type slotBody struct {
 	io.ReadCloser
 	slot     Slot
 	noLength bool        // nobody knows when the body ends
+	over     atomic.Bool // the body has ended, and the gate knows
 	stop     func() bool // unlinks the slot from the context; nil: it is not linked
 }
 
@@ -176,6 +178,9 @@ func (b *slotBody) done() { b.slot.Gate.Done(b.slot.Home.Now(), &b.slot.At) }
 
 // ended ends the slot together with its body.
 func (b *slotBody) ended() {
+	if b.over.Swap(true) {
+		return
+	}
 	if b.stop != nil {
 		b.stop()
 	}
@@ -203,7 +208,9 @@ func (b *slotBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 // Close ends the slot when the body is closed. If Close hangs, the body counts as
 // a body that nobody reads.
 func (b *slotBody) Close() error {
-	b.slot.Gate.Idle(b.slot.Home.Now(), &b.slot.At)
+	if !b.over.Load() {
+		b.slot.Gate.Idle(b.slot.Home.Now(), &b.slot.At)
+	}
 	defer b.ended()
 	return b.ReadCloser.Close()
 }
