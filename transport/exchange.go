@@ -83,8 +83,8 @@ type exchange struct {
 	retried  bool           // the loop has retried; a hedge is no retry
 	segment  bool           // this continues the body of a response
 	anew     bool           // the cut at hand came after progress, so the reconnect counts as a request and not as a retry
-	apart    time.Duration  // until the reconnects of the body are far enough apart
 	judged   earlyVerdict   // the verdict on the light first attempt, or on the cut
+	apart    time.Duration  // until the reconnects of the body are far enough apart
 	short    *http.Response // its body was cut, and the cut is the outcome at hand
 	download *download      // the body that the response got; nil: it does not resume
 }
