@@ -17,8 +17,8 @@ type Alarm struct {
 
 	mu    sync.Mutex // guards the fields below
 	timer *time.Timer
-	of    Owner
-	due   time.Duration // the end of the time; 0: the alarm is stopped
+	of    Owner         // nil: the alarm is stopped
+	due   time.Duration // the end of the time
 	fires time.Duration // when the timer fires; 0: it does not run
 }
 
@@ -40,7 +40,7 @@ func (l *Alarm) Set(of Owner, now, d time.Duration) {
 func (l *Alarm) stop() {
 	if l != nil {
 		l.mu.Lock()
-		l.of, l.due = nil, 0
+		l.of = nil
 		l.mu.Unlock()
 	}
 }
@@ -49,11 +49,11 @@ func (l *Alarm) stop() {
 func (l *Alarm) Due() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.due == 0 || l.from.Now() < l.due {
-		return false
+	due := l.of != nil && l.from.Now() >= l.due
+	if due {
+		l.of = nil
 	}
-	l.due = 0
-	return true
+	return due
 }
 
 // fire runs when the timer fires.

@@ -89,7 +89,7 @@ func DrainWithin(ctx context.Context, resp *http.Response, until time.Time, w io
 	if limit <= 0 {
 		limit = CloseTime
 	}
-	if s.Sleep(ctx, limit, d.done) == woken {
+	if s.Sleep(ctx, limit, d.done) {
 		return d.whole
 	}
 	go d.Close()

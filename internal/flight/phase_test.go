@@ -72,7 +72,7 @@ func checkCell(t *testing.T, from phase, e event, to string) {
 		t.Errorf("the context has the error %v and the cause %v; it is unlinked: %v", a.Err(), context.Cause(a), unlinked)
 	}
 	after, _ := a.bound()
-	runs := a.alarm != nil && a.alarm.due > 0
+	runs := a.alarm != nil && a.alarm.of != nil
 	if runs != (after > 0) {
 		t.Errorf("the timer runs: %v; the phase may take %v", runs, after)
 	}

@@ -89,7 +89,7 @@ func (r *Request) Unexpect() {
 // SleepOr waits until d is over or ready receives something. It ends at once when the
 // caller's context does.
 func (r *Request) SleepOr(d time.Duration, ready <-chan struct{}) error {
-	if r.Sleeper.Sleep(r.Ctx, d, ready) == flight.Canceled {
+	if r.Sleeper.Sleep(r.Ctx, d, ready); r.Ctx.Err() != nil {
 		return flight.ContextErr(r.Ctx)
 	}
 	return nil
