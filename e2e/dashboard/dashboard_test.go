@@ -37,24 +37,30 @@ func theStory(t *testing.T) *samples {
 // variables are those of Grafana, as it fills them in.
 var variables = strings.NewReplacer("$__rate_interval", "1m", "$job", "orders", "$host", ".*")
 
+// A dashboard is one of Grafana, as far as the tests read it.
+type dashboard struct {
+	Panels []struct {
+		ID      int
+		Type    string
+		Title   string
+		Targets []struct{ Expr, LegendFormat string }
+	}
+	Templating struct {
+		List []struct{ Name, Definition string }
+	}
+}
+
+func theDashboard(t *testing.T) (d dashboard) {
+	text, err := os.ReadFile(docs + "grafana.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &d))
+	return d
+}
+
 // TestDashboard: each query of the dashboard is correct and returns data, and each shows that
 // something happens in the story.
 func TestDashboard(t *testing.T) {
-	text, err := os.ReadFile(docs + "grafana.json")
-	require.NoError(t, err)
-	type target struct{ Expr, LegendFormat string }
-	var dashboard struct {
-		Panels []struct {
-			ID      int
-			Type    string
-			Title   string
-			Targets []target
-		}
-		Templating struct {
-			List []struct{ Name, Definition string }
-		}
-	}
-	require.NoError(t, json.Unmarshal(text, &dashboard))
+	dashboard := theDashboard(t)
 	all, used, ids := theStory(t), map[string]bool{}, map[int]bool{}
 	for _, p := range dashboard.Panels {
 		assert.False(t, ids[p.ID], "%s: the id %d is there twice", p.Title, p.ID)
@@ -82,6 +88,45 @@ func TestDashboard(t *testing.T) {
 		require.NotNil(t, m, v.Definition)
 		found := all.query(t, variables.Replace(m[1]))
 		assert.True(t, slices.ContainsFunc(found, func(s promql.Series) bool { return s.Metric.Get(m[2]) != "" }), v.Definition)
+	}
+}
+
+// TestHostsInTrouble: the first panel names each host with its condition during the trouble,
+// and none of them afterwards.
+func TestHostsInTrouble(t *testing.T) {
+	first := theDashboard(t).Panels[0]
+	require.Equal(t, "Hosts in trouble", first.Title)
+	all, during := theStory(t), []string{}
+	for _, s := range all.query(t, variables.Replace(first.Targets[0].Expr)) {
+		name := s.Metric.Get("server_address") + " " + s.Metric.Get("aplomb_condition")
+		for _, p := range s.Floats {
+			switch at := time.UnixMilli(p.T).Sub(all.began); {
+			case at == well-5*time.Minute && p.F == 1:
+				during = append(during, name)
+			case at < trouble, at > well+5*time.Minute:
+				assert.Zero(t, p.F, "%s after %v", name, at)
+			}
+		}
+	}
+	assert.ElementsMatch(t, []string{
+		"away.test down", "awaygated.test down", "gated.test down", "down.test no_retries", "gated.test no_retries",
+		"held.test held", "slow.test crowded",
+	}, during)
+}
+
+// TestRunbook: the panels that the runbook names are there.
+func TestRunbook(t *testing.T) {
+	text, err := os.ReadFile(docs + "observability.md")
+	require.NoError(t, err)
+	_, runbook, _ := strings.Cut(string(text), "\n## Dashboard and alerts\n")
+	titles := "\n"
+	for _, p := range theDashboard(t).Panels {
+		titles += p.Title + "\n"
+	}
+	named := regexp.MustCompile(`(?:at|panel,) "([^"]+)"`).FindAllStringSubmatch(runbook, -1)
+	assert.Greater(t, len(named), 5)
+	for _, name := range named {
+		assert.Contains(t, titles, "\n"+name[1], "docs/observability.md")
 	}
 }
 

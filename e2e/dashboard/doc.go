@@ -6,5 +6,6 @@
 //
 //	story_test.go      an hour of requests, with twenty minutes of faults
 //	prometheus_test.go samples in memory, and queries over them
-//	dashboard_test.go  each query of the dashboard returns data, each alert fires when it should
+//	dashboard_test.go  each query returns data, the first panel names the hosts in trouble, each
+//	                   alert fires when it should
 package dashboard
