@@ -37,6 +37,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
 	"time"
 
@@ -45,7 +46,7 @@ import (
 
 // Models returns all experiments, in the order of the document.
 func Models() []*Model {
-	return []*Model{updates(), failing(), collapse(), stragglers()}
+	return []*Model{updates(), failing(), collapse(), stragglers(), downtime(), starved(), refusals()}
 }
 
 // A Model is an experiment.
@@ -65,6 +66,7 @@ type Model struct {
 	// Nil: there is none.
 	Time     func(c *Record) float64
 	TimeName string
+	Counted  bool // a cell says how many requests were lost
 
 	Published []Published
 	Why       []Reason
@@ -175,12 +177,30 @@ func (r *Run) Client(server http.RoundTripper) http.RoundTripper {
 	return r.shared
 }
 
-// Server counts the attempts that reach a server.
+// Server counts the attempts that reach a server. Connections take no time.
 func (r *Run) Server(f func(*http.Request) (*http.Response, error)) http.RoundTripper {
 	return RoundTripper(func(req *http.Request) (*http.Response, error) {
 		r.Attempt()
+		connect(httptrace.ContextClientTrace(req.Context()))
 		return f(req)
 	})
+}
+
+// connect tells the hooks of an attempt that it has a connection. Otherwise the attempts over a
+// new lane wait for the first response.
+func connect(trace *httptrace.ClientTrace) {
+	if trace == nil {
+		return
+	}
+	if trace.GetConn != nil {
+		trace.GetConn("server.test:80")
+	}
+	if trace.GotConn != nil {
+		trace.GotConn(httptrace.GotConnInfo{})
+	}
+	if trace.WroteHeaders != nil {
+		trace.WroteHeaders()
+	}
 }
 
 // Attempt counts an attempt. Run.Server calls it.
@@ -190,11 +210,16 @@ func (r *Run) Attempt() {
 
 // Request sends a GET, and reports whether it was answered with a status below 400.
 func (r *Run) Request(client http.RoundTripper) bool {
-	req, err := http.NewRequestWithContext(r.ctx, http.MethodGet, "http://server.test/", nil)
+	return r.Send(client, r.NewRequest(http.MethodGet))
+}
+
+// NewRequest returns a request without a body.
+func (r *Run) NewRequest(method string) *http.Request {
+	req, err := http.NewRequestWithContext(r.ctx, method, "http://server.test/", nil)
 	if err != nil {
 		panic(err)
 	}
-	return r.Send(client, req)
+	return req
 }
 
 // Send sends a request, and reports whether it was answered with a status below 400.

@@ -95,6 +95,8 @@ func near(t *testing.T, k key, i Figure, want, got float64) {
 		assert.Less(t, off, 5.0, "%v: success %v instead of %v", k, got, want)
 	case i == Back:
 		assert.Less(t, off, 5.0, "%v: back after %v s instead of %v", k, got, want)
+	case i == Lost:
+		assert.Equal(t, want > 0, got > 0, "%v: %v lost instead of %v", k, got, want)
 	default:
 		assert.Less(t, off, 0.3*want, "%v: time %v instead of %v", k, got, want)
 	}
@@ -118,6 +120,10 @@ func TestPublished(t *testing.T) {
 				assert.Equal(t, math.IsInf(p.Value, 1), math.IsInf(got, 1), "%s: %+v: %v", m.Name, p, got)
 				continue
 			}
+			if p.Figure == Lost {
+				assert.Equal(t, p.Value > 0, got > 0, "%s: %+v: %v", m.Name, p, got)
+				continue
+			}
 			assert.InEpsilon(t, p.Value, got, 0.05, "%s: %+v", m.Name, p)
 			if p.Figure == Load && m.TimeName == "p99" && p.Value > 1 {
 				assert.InDelta(t, p.Value-1, got-1, 0.05*(p.Value-1)+0.005, "%s: extra load: %+v", m.Name, p) // the table has two digits
@@ -136,7 +142,7 @@ func TestRules(t *testing.T) {
 			for _, a := range m.ours() {
 				f := cells[key{m.Name, s.Name, a.Name}]
 				assert.False(t, f[Back] > 10, "%s, %s, %s: back after %v s", m.Name, s.Name, a.Name, f[Back])
-				assert.False(t, f[Outage] > 1.1, "%s, %s, %s: load %v while nothing succeeds", m.Name, s.Name, a.Name, f[Outage])
+				assert.False(t, f[Outage] > 1.1 && !m.said(s, a), "%s, %s, %s: load %v while nothing succeeds", m.Name, s.Name, a.Name, f[Outage])
 				for _, other := range m.Arms {
 					g := cells[key{m.Name, s.Name, other.Name}]
 					if g[Load] < f[Load] && better(f, g) && !m.said(s, a) {

@@ -93,6 +93,7 @@ const (
 	Success               // percent of the requests that were answered
 	Outage                // attempts per request while nothing succeeds, or NaN
 	Back                  // seconds from the end of the trigger until the usual rate is back, +Inf for never, or NaN
+	Lost                  // requests that were not answered, or NaN
 	Time                  // Model.Time, or NaN
 	figures
 )
@@ -104,13 +105,18 @@ func (m *Model) figures(s Setting, c *Record) (f Figures) {
 	all := c.sum(Span{})
 	f[Load] = float64(all.attempts) / float64(all.begun)
 	f[Success] = 100 * float64(all.answered) / float64(all.begun)
-	f[Outage], f[Back], f[Time] = math.NaN(), math.NaN(), math.NaN()
+	for i := Outage; i < figures; i++ {
+		f[i] = math.NaN()
+	}
 	if s.Dead != (Span{}) {
 		dead := c.sum(s.Dead)
 		f[Outage] = float64(dead.attempts) / float64(dead.begun)
 	}
 	if s.Trigger != (Span{}) {
 		f[Back] = c.back(s)
+	}
+	if m.Counted {
+		f[Lost] = float64(all.begun - all.answered)
 	}
 	if m.Time != nil {
 		f[Time] = m.Time(c)

@@ -51,6 +51,7 @@ var formats = [figures]string{
 	Success: "%.1f %%",
 	Outage:  "%.2f while down",
 	Back:    "back after %.1f s",
+	Lost:    "%.0f lost",
 }
 
 // cell writes the figures that there are.
@@ -91,9 +92,9 @@ func parse(text string) map[key]Figures {
 // figuresIn is the reverse of cell.
 func (m *Model) figuresIn(s Setting, cell string) (f Figures) {
 	parts := strings.Split(cell, ", ")
-	has := Figures{Outage: float64(s.Dead.To), Back: float64(s.Trigger.To)}
+	has := [figures]bool{true, true, s.Dead.To > 0, s.Trigger.To > 0, m.Counted, m.Time != nil}
 	for i := range f {
-		if f[i] = math.NaN(); len(parts) == 0 || Figure(i) != Load && Figure(i) != Success && has[i] == 0 && (Figure(i) != Time || m.Time == nil) {
+		if f[i] = math.NaN(); len(parts) == 0 || !has[i] {
 			continue
 		}
 		f[i] = number(parts[0])
