@@ -132,6 +132,9 @@ func newWorld(sc model.Scenario, st model.Strategy, seed uint64) *world {
 
 func configsOf(r policy.Rule) configs {
 	b := r.Budget
+	if b.Burst < 0 { // off
+		b.Ratio, b.PerSecond = -1, -1
+	}
 	return configs{
 		budget:   budget.Config{Ratio: b.Ratio, PerSecond: b.PerSecond, Window: b.Window, Burst: b.Burst}.Complete(),
 		cooldown: cooldown.Config{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
