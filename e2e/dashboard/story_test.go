@@ -44,14 +44,13 @@ var servers = map[string]func(req *http.Request, n int64) (*http.Response, error
 	"away.test":      func(*http.Request, int64) (*http.Response, error) { return nil, syscall.ECONNREFUSED },
 	"awaygated.test": func(*http.Request, int64) (*http.Response, error) { return nil, syscall.ECONNREFUSED },
 	"spare.test":     func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 200) },
-	"held.test": func(req *http.Request, _ int64) (*http.Response, error) {
-		return answer(req, 429, "Retry-After", "300")
-	},
-	"flaky.test":  func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%5/4)) },
-	"fair.test":   func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%20/19)) },
-	"stuck.test":  func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 503) }, // over the first lane
-	"slow.test":   slow,
-	"cutter.test": cut,
+	"held.test":      held,
+	"left.test":      held, // no more requests come when it is held
+	"flaky.test":     func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%5/4)) },
+	"fair.test":      func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%20/19)) },
+	"stuck.test":     func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 503) }, // over the first lane
+	"slow.test":      slow,
+	"cutter.test":    cut,
 	"hasty.test": func(req *http.Request, n int64) (*http.Response, error) { // for a hedge
 		if n%20 == 0 {
 			time.Sleep(2 * time.Second)
@@ -79,6 +78,10 @@ func answer(req *http.Request, status int, header ...string) (*http.Response, er
 		h.Set(header[i], header[i+1])
 	}
 	return &http.Response{StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h, Body: io.NopCloser(strings.NewReader("0123456789")), ContentLength: 10, Request: req}, nil
+}
+
+func held(req *http.Request, _ int64) (*http.Response, error) {
+	return answer(req, 429, "Retry-After", "300")
 }
 
 // slow takes a second for each request. Three of them come in a second.
@@ -203,7 +206,7 @@ func play(t *testing.T) (all *samples) {
 				tr = shared
 			}
 			group.Go(func() {
-				for ; ctx.Err() == nil; time.Sleep(every) {
+				for ; ctx.Err() == nil && (name != "left.test" || time.Since(b.began) < trouble+time.Minute); time.Sleep(every) {
 					group.Go(func() { get(ctx, tr, name) })
 				}
 			})
