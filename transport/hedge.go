@@ -131,7 +131,9 @@ func (r *race) abandonLosers() {
 // have happened in the caller's goroutine.
 func (r *race) awaitRacer() *racer {
 	came := <-r.done
-	came.noteWay()
+	if came.Link != came.way.Link {
+		came.way.Went(came.Lane, came.Link)
+	}
 	came.noteEnd(came.took, came.resp, came.err)
 	if came.panicked != nil {
 		panic(came.panicked)

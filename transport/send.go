@@ -53,13 +53,6 @@ func (a *attempt) flyCopy(out *flight.Outgoing) (*http.Response, error) {
 	return resp, err
 }
 
-// noteWay notes over which lane the attempt went in the end.
-func (a *attempt) noteWay() {
-	if a.Link != a.way.Link {
-		a.way.Went(a.Lane, a.Link)
-	}
-}
-
 // send makes the next attempt.
 func (x *exchange) send() {
 	defer func() {
@@ -85,7 +78,9 @@ func (x *exchange) send() {
 			a.sent.Came = x.Ground.Now()
 		}
 		a.timing.took = a.sent.Came.Sub(a.sent.At)
-		a.noteWay()
+		if a.Link != a.way.Link {
+			a.way.Went(a.Lane, a.Link)
+		}
 		x.trip = a.trip
 		if a.watch.on {
 			a.watch.tellEnd(a.way, a.timing.took, x.resp, x.err)

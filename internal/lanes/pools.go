@@ -96,7 +96,7 @@ func (p *Pools) HasOne() bool { return p.make == nil && p.base == nil || p.Most(
 // IsOld reports whether the host of a request should take a new lane, because its rule bounds the
 // age of connections.
 func (p *Pools) IsOld(r *visit.Request) bool {
-	if r.Rule.Age == 0 || !p.Can(r.Req) {
+	if !p.Can(r.Req) {
 		return false
 	}
 	most, idle := p.lives(r.Rule.Age)

@@ -529,7 +529,9 @@ func (r *Road) patience(now time.Time) time.Duration {
 // that lane, it waits for it, until latest at most, if that is not zero. It reports whether it
 // waited. Nothing is sent meanwhile, and no timeout of an attempt runs.
 func (r *Road) Await(latest time.Time) (waited bool) {
-	r.renew()
+	if r.Rule.Age > 0 {
+		r.renew()
+	}
 	if r.lanes = r.State.LanesMade(); r.lanes == nil || !r.Rule.Lanes {
 		return false
 	}
