@@ -181,12 +181,16 @@ func (x *exchange) noteDeparture() {
 	}
 }
 
-// notePlaces notes the places to which attempts went, and their waits, for the next reconnect.
+// notePlaces notes for the next reconnect to which places attempts went, how long they asked to
+// wait, and which of them do not have the body.
 func (x *exchange) notePlaces(past *past) {
 	past.waits = make([]time.Time, len(x.places.all))
 	for i, p := range x.places.all {
 		if past.waits[i] = p.wait; p.tried {
 			past.been |= 1 << i
+		}
+		if p.barred && !x.segment {
+			past.astray |= 1 << i
 		}
 	}
 }

@@ -256,6 +256,31 @@ func TestReconnectKeepsTheWaitOfEachEndpoint(t *testing.T) {
 	})
 }
 
+// A reconnect does not go to an alternate that had said before that it does not have the body.
+func TestReconnectLeavesOutWhoHasNotTheBody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		body := content(80<<10, 0, 1)
+		m := &mirrors{by: map[string]*mirror{
+			"c.test": {version: version{body: body, etag: `"1"`}, cuts: []int{1000}},
+		}}
+		var hosts []string
+		rule := policy.Rule{Cooldown: policy.Off, Backoff: backoff.Constant(time.Millisecond), Alternates: policy.Alternates{Bases: []string{"http://b.test", "http://c.test"}}}
+		tr := mustNew(t, transport.Config{Hosts: map[string]policy.Rule{"a.test": rule}, Base: rt(func(req *http.Request) (*http.Response, error) {
+			hosts = append(hosts, req.URL.Hostname()[:1])
+			switch {
+			case req.URL.Host == "b.test":
+				return play(req, status(404))
+			case req.URL.Host == "a.test", len(hosts) == 4:
+				return play(req, status(503))
+			}
+			return m.RoundTrip(req)
+		})})
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/f", nil))
+		assert.Equal(t, string(body), mustRead(t, resp))
+		assert.Equal(t, "[a b c c a c]", fmt.Sprint(hosts))
+	})
+}
+
 // The bytes of two versions never mix, and no credential leaves its host.
 func TestAlternatesNeverMixAndNeverLeak(t *testing.T) {
 	type tally struct{ whole, cut, away, withKey int }

@@ -47,7 +47,7 @@ type past struct {
 	to      string       // the alternate that the last reconnect went to, or ""
 	been    uint16       // the places to which attempts went, as bits
 	waits   []time.Time  // until when they asked to wait; nil: there were no alternates
-	astray  uint16       // those that did not have the rest
+	astray  uint16       // those that did not have the body or its rest
 }
 
 // resumeBody makes the response's body continue after a cut. If the body cannot be

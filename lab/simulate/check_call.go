@@ -296,17 +296,26 @@ func (c *call) checkError() {
 			c.complain(Outcome, "Timeout() is %v and was %v: %v", timeout(c.err), timeout(last), c.err)
 		}
 	case c.anyAttempt(func(s *attempt) bool { return s.script.outcome == says0 }): // an error of the Transport itself
-	case c.gone() && !(isOwn && own.Reason == transport.ReasonDeadline && c.returned == c.ends): // both came in the same instant
+	case c.gone() && !(isOwn && refusedByLimit(own) && c.returned == c.ends): // both came in the same instant
 		c.checkContextError()
 	case c.rule.AttemptTimeout > 0 && errors.Is(c.err, policy.ErrAttemptTimeout):
 	case c.rule.ConnectTimeout > 0 && c.world.plan.wired() && dialTimedOut(c.err):
 	case c.mayStall() && errors.Is(c.err, transport.ErrStalled):
 	case c.plan.shape == noGetBody && isOwn && own.Reason == transport.ReasonNotReplayable && errors.Is(c.err, errBody):
-	case isOwn && (own.Reason == transport.ReasonDeadline || own.Reason == transport.ReasonMaxElapsed || own.Reason == transport.ReasonCooldown || own.Reason == transport.ReasonGateFull):
+	case isOwn && refusedByLimit(own):
 	case isOwn && c.anyAttempt(func(s *attempt) bool { return s.status > 0 && c.countsAtLast(s) }): // its body could not be kept
 	default:
 		c.complain(Outcome, "an error from nowhere: %v", c.err)
 	}
+}
+
+// refusedByLimit reports whether a limit refused the next attempt.
+func refusedByLimit(e *transport.Error) bool {
+	switch e.Reason {
+	case transport.ReasonDeadline, transport.ReasonMaxElapsed, transport.ReasonCooldown, transport.ReasonGateFull:
+		return true
+	}
+	return false
 }
 
 // dialTimedOut reports whether an attempt got no connection in time.

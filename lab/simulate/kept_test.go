@@ -138,6 +138,8 @@ var keptAlternates = []keptSeed{
 	{9194158, "the oracle took a hedge that went over another lane, after a refusal of the first attempt, for one that began then"},
 	{9094490, "the oracle took the response to a POST for an event stream"},
 	{8045065, "the oracle did not know that requests which came before go first after a wait"},
+	{9053985, "the oracle did not know that a limit may refuse a request in the moment in which its context ends"},
+	{8061646, "a reconnect went to an alternate that had said before that it does not have the body"},
 	{3037136, "a retry started after MaxElapsed, because the lane of the next attempt was refreshed after the limits"},
 }
 
