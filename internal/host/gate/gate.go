@@ -87,9 +87,10 @@ func (c Config) ForMember(members int) Config {
 //     time twice as many requests as the limit have succeeded (compare RFC 5681).
 //   - The first threshold is 100. After every 10 s without a cut the limit moves
 //     halfway towards the number of slots that were in use, but not below the
-//     start, and the threshold becomes twice the limit. So the limit of a healthy
-//     host stays near its real concurrency. When the host freezes, no more than
-//     that many requests are in its queue.
+//     start, and the threshold becomes twice the limit. After a cut the threshold stays
+//     as long as the limit is used up, because the server failed not far above it. So
+//     the limit of a healthy host stays near its real concurrency. When the host
+//     freezes, no more than that many requests are in its queue.
 //   - After the first such 10 s the limit has to be used up for 2 s before it
 //     grows. A burst is no reason to grow, and neither is a queue that is slow to
 //     take free slots.

@@ -81,6 +81,7 @@ type growth struct {
 	grown     int32           // successes towards the next step of the linear growth
 	full      bool            // the limit was reached, and each slot that came free was taken again
 	cut       bool            // the gate was cut in this window
+	wary      bool            // the gate was cut, and the limit was used up in each window since
 	calm      bool            // there was no cut in the last whole window
 	fullAt    instant.Instant // since when the gate is full
 	freeAt    instant.Instant // when the first of the free slots came free
@@ -132,7 +133,9 @@ func (l *growth) review(now instant.Instant, closed bool, start, within int) (li
 	}
 	if !closed && !l.cut {
 		l.limit = max(l.limit, start)
-		l.threshold = double * l.limit
+		if l.wary = l.wary && l.full; !l.wary {
+			l.threshold = double * l.limit
+		}
 	}
 	l.calm = !l.cut
 	l.peak, l.window, l.cut = within, now, closed
@@ -143,7 +146,7 @@ func (l *growth) review(now instant.Instant, closed bool, start, within int) (li
 func (l *growth) cutDown() {
 	l.threshold = max(l.limit/2, 2)
 	l.limit, l.grown = 1, 0
-	l.cut, l.full, l.calm = true, false, false
+	l.cut, l.full, l.calm, l.wary = true, false, false, true
 }
 
 // A pulse is how a host succeeds.

@@ -54,6 +54,34 @@ func TestGateSlowStartThenLinear(t *testing.T) {
 	assert.Equal(t, want, limits, "limits")
 }
 
+// After a cut the growth stays linear for as long as the limit is used up. The server has
+// failed at a limit not much above the threshold, and the backlog has not shown otherwise.
+func TestGateGrowsLinearlyWhileABacklogLasts(t *testing.T) {
+	var g Gate
+	fill(t, &g, 0, 1)[0].end(0, Success)
+	g.growth.limit = 40
+	for _, v := range fill(t, &g, instant.At(time.Second), 40) {
+		v.end(instant.At(3*time.Second), Lost)
+	}
+	now := instant.At(3*time.Second + probeGap)
+	for range 40 {
+		round(t, &g, now)
+		now = now.Add(time.Second)
+	}
+	assert.Less(t, g.State().Limit, 40, "limit")
+
+	for range 3 { // the backlog is gone
+		now = now.Add(useWindow)
+		fill(t, &g, now, 1)[0].end(now, Success)
+	}
+	low := g.State().Limit
+	for range 40 {
+		round(t, &g, now)
+		now = now.Add(100 * time.Millisecond)
+	}
+	assert.Greater(t, g.State().Limit, 2*low, "limit")
+}
+
 func TestGateCutsOncePerRound(t *testing.T) {
 	var g Gate
 	fill(t, &g, 0, 1)[0].end(0, Success)
