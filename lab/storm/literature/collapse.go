@@ -16,17 +16,31 @@ func collapse() *Model {
 		Name:   "Collapse after a spike",
 		Source: "https://github.com/mbrooker/simulator_example/tree/main/simple_collapse_sim",
 		About: "40 requests per second begin, and 80 from 20 to 25 s. The server takes 1 s, and 10 ms more for each request in progress, " +
-			"also for requests whose clients have left. A message takes 100 ms in the mean. A client waits 3 s. The clients of aplomb share a Transport.",
+			"also for requests whose clients have left. A message takes 100 ms in the mean. A client waits 3 s. The requests are spread over so many processes, which makes no difference to the authors' clients.",
 		Arms: []Arm{
 			{Name: "one try", New: tries(1, 0)},
 			{Name: "three tries", New: tries(3, 0)},
 			{Name: "three tries, exponential wait with full jitter", New: tries(3, 20)},
 		},
-		Settings: []Setting{{Name: "spike", Runs: 100, Length: 80 * time.Second, Trigger: Span{20 * time.Second, 25 * time.Second}}},
-		Rule:     policy.Rule{AttemptTimeout: collapseTimeout},
-		Play:     playCollapse,
-		Why: []Reason{{"", gateOn, "The gate does worse than no retries here. It learns from failures alone, and this server has none until 200 requests are in progress. " +
-			"Then all of them time out at once, more than the budget has retries for. With Gate.Max below that it does not happen."}},
+		Rule: policy.Rule{AttemptTimeout: collapseTimeout},
+		Play: playCollapse,
+		Why: []Reason{
+			{"", gateOn, "The gate learns from failures alone, and this server has none until 200 requests are in progress. " +
+				"Then all of them time out within seconds, the budget has retries for some, and the gate closes for some seconds. With a Gate.Max of 150 or less, no request is lost."},
+			{"10 processes", "", "A process has 3 retries per second beside those that its requests earn, so that a client with few requests keeps its retries. " +
+				"From ten processes on, these are enough to keep the server overloaded in some of the runs."},
+			{"100 processes", "", "The authors' client that comes back waits up to 20 s after its first timeout, and up to 40 s after the second. " +
+				"Few callers have that time. For those that have it, set Backoff."},
+		},
+	}
+	for _, x := range []struct {
+		name            string
+		processes, runs int
+	}{{"1 process", 1, 50}, {"10 processes", 10, 20}, {"100 processes", 100, 20}} {
+		m.Settings = append(m.Settings, Setting{
+			Name: x.name, Value: float64(x.processes), Runs: x.runs,
+			Length: 80 * time.Second, Trigger: Span{20 * time.Second, 25 * time.Second},
+		})
 	}
 	m.publish(Back, map[string][]float64{
 		"three tries": {math.Inf(1)},
@@ -63,13 +77,16 @@ func playCollapse(r *Run) {
 			return nil, req.Context().Err()
 		}
 	})
-	client := r.Client(server)
+	clients := make([]http.RoundTripper, int(r.Setting.Value))
+	for i := range clients {
+		clients[i] = r.Client(server)
+	}
 	r.Arrive(func() float64 {
 		if t := r.Setting.Trigger; r.Now() >= t.From && r.Now() <= t.To {
 			return 80
 		}
 		return 40
-	}, func() { r.Request(client) })
+	}, func() { r.Request(clients[int(r.Float64()*float64(len(clients)))]) })
 }
 
 // tries sends a request n times at most. Before the next it waits up to first seconds, then twice

@@ -70,6 +70,7 @@ type Model struct {
 
 	Published []Published
 	Why       []Reason
+	Notes     []string // stand below the table, after the reasons
 }
 
 // An Arm is a kind of client.

@@ -124,18 +124,24 @@ func (m *Model) figures(s Setting, c *Record) (f Figures) {
 	return f
 }
 
-// back returns how many seconds after the trigger the usual rate is back. That is the first
-// window of two seconds that has 95 % of the answers of a usual time, if the five seconds after
-// it have them, too.
+// back returns how many seconds after the trigger the usual rate is back for good. From then on
+// each window of five seconds has at least 95 % of the usual answers for the requests that begin
+// in it.
 func (c *Record) back(s Setting) float64 {
-	before := c.sum(Span{s.Trigger.From / 2, s.Trigger.From})
-	usual := 0.95 * float64(before.good) / (s.Trigger.From / 2).Seconds()
-	const two, five = 2 * time.Second, 5 * time.Second
-	for at := s.Trigger.To; at+two+five <= s.Length; at += step {
-		now, then := c.sum(Span{at, at + two}), c.sum(Span{at + two, at + two + five})
-		if float64(now.good) >= usual*two.Seconds() && float64(then.good) >= usual*five.Seconds() {
-			return (at - s.Trigger.To).Seconds()
+	const window, watched = 5 * time.Second, 10 * time.Second
+	share := func(s Span) float64 {
+		x := c.sum(s)
+		return float64(x.good) / float64(x.begun)
+	}
+	usual := 0.95 * min(1, share(Span{s.Trigger.From / 2, s.Trigger.From}))
+	back := s.Trigger.To
+	for at := back; at+window <= s.Length; at += step {
+		if share(Span{at, at + window}) < usual {
+			back = at + step
 		}
 	}
-	return math.Inf(1)
+	if back+watched > s.Length {
+		return math.Inf(1)
+	}
+	return (back - s.Trigger.To).Seconds()
 }

@@ -34,15 +34,23 @@ func tables(cells map[key]Figures) string {
 			}
 			b.WriteString("\n")
 		}
-		if len(m.Why) > 0 {
-			b.WriteString("\n")
-		}
-		for _, w := range m.Why {
-			b.WriteString(wrap("- "+w.Text) + "\n")
+		for i, note := range m.notes() {
+			if i == 0 {
+				b.WriteString("\n")
+			}
+			b.WriteString(wrap("- "+note) + "\n")
 		}
 	}
 	b.WriteString("\n")
 	return b.String()
+}
+
+// notes are what stands below the table.
+func (m *Model) notes() (all []string) {
+	for _, w := range m.Why {
+		all = append(all, w.Text)
+	}
+	return append(all, m.Notes...)
 }
 
 // formats say how a figure stands in a cell.
