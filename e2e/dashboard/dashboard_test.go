@@ -99,6 +99,8 @@ func TestHostsInTrouble(t *testing.T) {
 	all, during := theStory(t), []string{}
 	for _, s := range all.query(t, variables.Replace(first.Targets[0].Expr)) {
 		name := s.Metric.Get("server_address") + " " + s.Metric.Get("aplomb_condition")
+		last := s.Floats[len(s.Floats)-1]
+		assert.Equal(t, end, time.UnixMilli(last.T).Sub(all.began), "%s vanishes, so its last value stays in the legend", name)
 		for _, p := range s.Floats {
 			switch at := time.UnixMilli(p.T).Sub(all.began); {
 			case at == well-5*time.Minute && p.F == 1:
