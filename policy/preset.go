@@ -14,7 +14,8 @@ import (
 // that names a wait, mean that the server did not act, so a POST is retried after
 // them ([classify.Refusals]). Request bodies of up to 16 MiB are kept for a
 // retry, because many SDKs hide that theirs can be read again. Responses of up to 1 MiB
-// are read before the caller gets them, so that a cut is retried.
+// are read before the caller gets them, so that a cut is retried. An attempt that hangs gets
+// another beside it over another connection (see [Hedge]).
 //
 // The other fields are zero and inherit. A Rule is a value, so change the fields
 // that do not suit.
@@ -24,13 +25,15 @@ func API() Rule {
 		Classify:       classify.Refusals,
 		Upload:         Upload{Memory: 16 << 20},
 		Download:       Download{Memory: 1 << 20},
+		Hedge:          Hedge{Late: On},
 	}
 }
 
 // Service returns a rule for calls between services of one data centre, while a
 // caller waits. It has at most three attempts of 1 s each, with waits of 50 to
 // 100 ms and 100 to 150 ms between them, or up to 450 ms after a timeout. No retry
-// starts later than 3 s after the first attempt.
+// starts later than 3 s after the first attempt. An attempt that hangs gets another beside it
+// over another connection (see [Hedge]).
 //
 // The other fields are zero and inherit. A Rule is a value, so change the fields
 // that do not suit.
@@ -40,5 +43,6 @@ func Service() Rule {
 		Backoff:        backoff.Exponential{Base: 50 * time.Millisecond, Jitter: 50 * time.Millisecond, Max: time.Second},
 		AttemptTimeout: time.Second,
 		MaxElapsed:     3 * time.Second,
+		Hedge:          Hedge{Late: On},
 	}
 }

@@ -106,7 +106,7 @@ type Rule struct {
 	// if an attempt timed out and nothing came from the host meanwhile, the next
 	// attempts try a new connection, and go over the old ones if they get none. A retry
 	// after a 421, 502, 503 or 504, after a timeout, or to a name with several addresses
-	// takes other connections as well, and so does a hedge over HTTP/2. What is under way
+	// takes other connections as well, and so do a hedge over HTTP/2 and a late hedge. What is under way
 	// on the old connections goes on. New pools are limited in number.
 	//
 	// The pools are copies of an *http.Transport, or come from Config.Lane. Requests with
@@ -241,6 +241,7 @@ func Defaults() Rule {
 		Lanes:      On,
 		Cooldown:   On,
 		Pacing:     Off,
+		Hedge:      Hedge{Late: Off},
 		Upload:     Upload{Memory: 1 << 20},
 		Resume:     Resume{Max: 5, Again: 1 << 20, Checksums: Off},
 		Alternates: Alternates{Validators: Off, Credentials: Off},

@@ -1,87 +1,382 @@
+// Late hedges: second attempts beside attempts that hang.
+
 package transport_test
 
 import (
+	"context"
+	"io"
+	"math"
+	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/soak"
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
-// TestLateSuccesses: requests that were sent before an outage may succeed during it, for
-// instance because the host finishes them before it goes. They say nothing about the host as
-// it is now, and neither open gates nor keep them open.
-func TestLateSuccesses(t *testing.T) {
-	const members, begin, end = 10, 10 * time.Second, 40 * time.Second
-	for name, tt := range map[string]struct {
-		fleet, late bool
-		most        int
-	}{
-		"a fleet":                      {true, false, 150},
-		"a fleet with late successes":  {true, true, 150},
-		"separate":                     {false, false, 710},
-		"separate with late successes": {false, true, 710},
-	} {
-		for _, silent := range []bool{false, true} {
-			inBubble(t, name+map[bool]string{true: ", silent"}[silent], func(t *testing.T) {
-				var f *memFleet
-				if tt.fleet {
-					f = newMemFleet(2 * time.Millisecond)
-				}
-				began := time.Now()
-				var arrived atomic.Int32
-				rule := policy.Rule{Attempts: 1, Gate: policy.Gate{Start: 100}}
-				if silent {
-					rule.AttemptTimeout = time.Second
-				}
-				c := newCrew(t, members, f, rule, func(_ int, req *http.Request) (*http.Response, error) {
-					if d := req.Header.Get("Slow"); d != "" {
-						until, _ := time.ParseDuration(d)
-						time.Sleep(time.Until(began.Add(until)))
-						return play(req, faults.Status(200))
+// presets are the rules that have a late hedge.
+var presets = map[string]policy.Rule{"API": policy.API(), "Service": policy.Service()}
+
+// A GET over a connection that has died is answered after three times the longest of the host's
+// times, a handshake and a round trip. Without the late hedge it waits for its AttemptTimeout.
+func TestGETOverASilentConnection(t *testing.T) {
+	const takes, trip = 100 * time.Millisecond, 30 * time.Millisecond
+	for name, rule := range presets {
+		for _, on := range []policy.Switch{policy.On, policy.Off} {
+			rule.Hedge.Late = on
+			t.Run(name+" "+on.String(), func(t *testing.T) {
+				inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+					cfg.Handler = func(*ts.Received) ts.Step { return ts.OK("well").Delay(takes) }
+					w := wireTo(t, ts.Start(t, cfg), cfg.Net, rule, lateDial(trip))
+					for range 100 {
+						w.ok(w.get(), takes+trip)
 					}
-					if at := time.Since(began); at >= begin && at < end {
-						arrived.Add(1)
-						if silent {
-							<-req.Context().Done()
-							return nil, req.Context().Err()
-						}
-						return nil, syscall.ECONNREFUSED
+					w.die()
+					got := w.get()
+					if on == policy.Off {
+						assert.GreaterOrEqual(t, got.elapsed, rule.AttemptTimeout)
+						return
 					}
-					time.Sleep(10 * time.Millisecond)
-					return play(req, faults.Status(200))
+					w.ok(got, 3*(takes+trip)+trip+takes)
+					w.ok(w.get(), takes, "the host has left the lane")
 				})
-				var all sync.WaitGroup
-				for i := range members {
-					all.Go(func() {
-						for time.Since(began) < end+20*time.Second {
-							c.get(t, i)
-							time.Sleep(250 * time.Millisecond)
-						}
-					})
-				}
-				if tt.late {
-					time.Sleep(begin - time.Second)
-					for at := begin; at < end; at += time.Second {
-						all.Go(func() {
-							i := int(at/time.Second) % members
-							_ = closing(c.transports[i].RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Slow: "+(at+500*time.Millisecond).String())))
-						})
-					}
-				}
-				all.Wait()
-				t.Logf("%d requests arrived in the outage", arrived.Load())
-				assert.LessOrEqual(t, int(arrived.Load()), tt.most)
-				for i := range members {
-					assert.Equal(t, 200, c.get(t, i))
-				}
 			})
 		}
+	}
+}
+
+// lognormal returns times with a median.
+func lognormal(seed uint64, median time.Duration, sigma float64) func() time.Duration {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	return func() time.Duration { return time.Duration(float64(median) * math.Exp(sigma*rng.NormFloat64())) }
+}
+
+// load sends n GETs, each every so often, to a server whose responses take so long. It returns how
+// many requests failed and how many attempts there were.
+func load(t *testing.T, tr *transport.Transport, n int, every time.Duration) (failed int64) {
+	var bad atomic.Int64
+	var wg sync.WaitGroup
+	for range n {
+		time.Sleep(every)
+		wg.Go(func() {
+			if code, err := send(t, tr, http.MethodGet, "http://h.test/"); err != nil || code != 200 {
+				bad.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return bad.Load()
+}
+
+// A paced is a server whose responses take as long as a function says.
+type paced struct {
+	mu       sync.Mutex
+	takes    func() time.Duration
+	attempts int
+}
+
+func (s *paced) RoundTrip(req *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	s.attempts++
+	d := s.takes()
+	s.mu.Unlock()
+	return play(req, status(200).Delay(d))
+}
+
+// A server whose times do not change gets few late hedges.
+func TestLateHedgesOfAStableServerAreRare(t *testing.T) {
+	n := soak.Size(10_000, 1_000_000)
+	for name, sigma := range map[string]float64{"narrow": 0.3, "wide": 1} {
+		for _, every := range []time.Duration{time.Second / 10, time.Second / 1000} {
+			inBubble(t, name+" "+every.String(), func(t *testing.T) {
+				server := &paced{takes: lognormal(1, 200*time.Millisecond, sigma)}
+				tr := mustNew(t, transport.Config{Base: server, Rule: policy.API()})
+				assert.Zero(t, load(t, tr, n, every))
+				more := float64(server.attempts-n) / float64(n)
+				t.Logf("%.4f %% more attempts", 100*more)
+				assert.LessOrEqual(t, more, 0.002)
+			})
+		}
+	}
+}
+
+// A server that takes a second, and much longer now and then, gets no hedge that does harm.
+func TestLateHedgesOfSlowSuccesses(t *testing.T) {
+	n := soak.Size(10_000, 200_000)
+	bubble(t, func(t *testing.T) {
+		rng, normal := rand.New(rand.NewPCG(7, 7)), lognormal(2, time.Second, 0.1)
+		server := &paced{takes: func() time.Duration {
+			if rng.IntN(200) == 0 {
+				return 16500 * time.Millisecond
+			}
+			return normal()
+		}}
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.API()})
+		assert.Zero(t, load(t, tr, n, 20*time.Millisecond))
+		more := float64(server.attempts-n) / float64(n)
+		t.Logf("%.4f %% more attempts", 100*more)
+		assert.LessOrEqual(t, more, 0.006)
+	})
+}
+
+// A server becomes five times slower at once. Its client learns that.
+func TestLateHedgesOfAServerThatBecomesSlower(t *testing.T) {
+	for name, sigma := range map[string]float64{"fixed": 0, "lognormal": 0.5} {
+		for _, perSecond := range soak.Size([]int{2, 20}, []int{2, 20, 200}) {
+			inBubble(t, name+" "+time.Duration(perSecond).String(), func(t *testing.T) {
+				server := &paced{takes: lognormal(3, 200*time.Millisecond, sigma)}
+				tr := mustNew(t, transport.Config{Base: server, Rule: policy.API()})
+				minute := func() float64 {
+					before := server.attempts
+					assert.Zero(t, load(t, tr, 60*perSecond, time.Second/time.Duration(perSecond)))
+					return float64(server.attempts-before) / float64(60*perSecond)
+				}
+				for range 5 {
+					minute()
+				}
+				server.takes = lognormal(4, time.Second, sigma)
+				first, later := minute(), 0.0
+				for range 5 {
+					later = max(later, minute())
+				}
+				t.Logf("load %.3f in the first minute, %.3f at most later", first, later)
+				assert.LessOrEqual(t, first, 1.2)
+				assert.LessOrEqual(t, later, 1.01)
+			})
+		}
+	}
+}
+
+// A server freezes for a minute, and answers then. A minute later an attempt hangs after the same
+// time as before.
+func TestLateHedgesAfterAFreeze(t *testing.T) {
+	for name, rule := range presets {
+		for _, perSecond := range soak.Size([]int{10, 100}, []int{10, 100, 1000}) {
+			inBubble(t, name+" "+time.Duration(perSecond).String(), func(t *testing.T) {
+				normal := lognormal(5, 100*time.Millisecond, 0.3)
+				thaws := time.Time{}
+				server := &paced{takes: func() time.Duration { return max(time.Until(thaws), 0) + normal() }}
+				tr := mustNew(t, transport.Config{Base: server, Rule: rule})
+				hangs := func(seconds int) float64 {
+					load(t, tr, seconds*perSecond, time.Second/time.Duration(perSecond))
+					return stateOf(t, tr).HangsAfter
+				}
+				before := hangs(300)
+				thaws = time.Now().Add(time.Minute)
+				during := hangs(60)
+				after := hangs(60)
+				t.Logf("%.2f s before, %.2f s at the end of the freeze, %.2f s a minute later", before, during, after)
+				assert.InEpsilon(t, before, after, 0.5)
+			})
+		}
+	}
+}
+
+// learned returns a Transport that knows the times of its host, 100 ms, so that an attempt hangs
+// after 300 ms. Its base gives the answers after that. A light Transport takes the fast path.
+func learned(t *testing.T, light bool, cfg transport.Config, answers ...answer) (*transport.Transport, *origin) {
+	known := make([]answer, 100)
+	for i := range known {
+		known[i] = status(200).Delay(100 * time.Millisecond)
+	}
+	server := script(append(known, answers...)...)
+	cfg.Base, cfg.Rule.Hedge.Late = server, policy.On
+	if !light {
+		cfg.Rule.Rate.PerSecond = 10_000
+	}
+	tr := mustNew(t, cfg)
+	for range known {
+		require.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
+	}
+	return tr, server
+}
+
+// bothPaths runs a test for the fast path and for the loop.
+func bothPaths(t *testing.T, test func(t *testing.T, light bool)) {
+	inBubble(t, "light", func(t *testing.T) { test(t, true) })
+	inBubble(t, "loop", func(t *testing.T) { test(t, false) })
+}
+
+func TestLateHedge(t *testing.T) {
+	const ms = time.Millisecond
+	for name, row := range map[string]struct {
+		answers  []answer
+		status   int
+		after    time.Duration
+		attempts int
+	}{
+		"not before its time":           {[]answer{status(200).Delay(299 * ms)}, 200, 299 * ms, 1},
+		"the first hangs":               {[]answer{faults.Hang(), status(201).Delay(50 * ms)}, 201, 350 * ms, 2},
+		"the first is first":            {[]answer{status(202).Delay(320 * ms), status(201).Delay(50 * ms)}, 202, 320 * ms, 2},
+		"the second fails":              {[]answer{status(202).Delay(time.Second), status(503)}, 202, time.Second, 2},
+		"the first fails":               {[]answer{status(503).Delay(320 * ms), status(201).Delay(50 * ms)}, 201, 350 * ms, 2},
+		"the first resets":              {[]answer{faults.Fail(syscall.ECONNRESET).Delay(320 * ms), status(201).Delay(50 * ms)}, 201, 350 * ms, 2},
+		"the second resets":             {[]answer{status(202).Delay(time.Second), faults.Fail(syscall.ECONNRESET)}, 202, time.Second, 2},
+		"both fail":                     {[]answer{status(503).Delay(time.Second), status(503), status(203)}, 203, time.Second, 3},
+		"no third":                      {[]answer{faults.Hang(), status(201).Delay(time.Minute)}, 201, 300*ms + time.Minute, 2},
+		"the first is cut":              {[]answer{faults.Hang(), status(201).Delay(11 * time.Second)}, 201, 11*time.Second + 300*ms, 2},
+		"none beside a retry":           {[]answer{status(503), status(201).Delay(time.Second)}, 201, time.Second, 2},
+		"the first ignores the context": {[]answer{deafly(time.Second, status(202)), status(201).Delay(50 * ms)}, 201, time.Second, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bothPaths(t, func(t *testing.T, light bool) {
+				rule := quick
+				if name == "the first is cut" {
+					rule.AttemptTimeout = 20 * time.Second
+				}
+				tr, server := learned(t, light, transport.Config{Rule: rule}, row.answers...)
+				start := time.Now()
+				assert.Equal(t, row.status, responds(t, tr, http.MethodGet, "http://h.test/"))
+				assert.Equal(t, row.after, time.Since(start))
+				assert.Equal(t, row.attempts, server.attempts()-100)
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				assert.Zero(t, stateOf(t, tr).InFlight)
+			})
+		})
+	}
+}
+
+// A panic of the base, of a hook or of the classifier reaches the caller, and nothing stays behind.
+func TestLateHedgeAndPanics(t *testing.T) {
+	panics := func(*http.Request) (*http.Response, error) { panic("base") }
+	for name, row := range map[string]struct {
+		answers []answer
+		cfg     transport.Config
+	}{
+		"the first, alone":           {[]answer{panics}, transport.Config{}},
+		"the first, beside a second": {[]answer{deafly(2*time.Second, panics), faults.Hang()}, transport.Config{}},
+		"the second":                 {[]answer{faults.Hang(), panics}, transport.Config{}},
+		"the second, later":          {[]answer{faults.Hang(), deafly(2*time.Second, panics)}, transport.Config{}},
+		"the hook": {[]answer{faults.Hang(), faults.Hang()}, transport.Config{Trace: &transport.Trace{Event: func(e transport.Event) {
+			if e.Reason == transport.ReasonHedged {
+				panic("base")
+			}
+		}}}},
+		"the classifier": {[]answer{faults.Hang(), status(499)}, transport.Config{Rule: policy.Rule{Classify: func(o classify.Outcome) classify.Verdict {
+			if o.Response != nil && o.Response.StatusCode == 499 {
+				panic("base")
+			}
+			return classify.Unknown
+		}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bothPaths(t, func(t *testing.T, light bool) {
+				row.cfg.Rule.Gate.Start = 0
+				if !light {
+					row.cfg.Rule.Gate.Start = 5
+				}
+				tr, _ := learned(t, light, row.cfg, row.answers...)
+				assert.PanicsWithValue(t, "base", func() { _, _ = get(t, tr, t.Context()) })
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				assert.Zero(t, stateOf(t, tr).GateSlots)
+				assert.Zero(t, stateOf(t, tr).InFlight)
+			})
+		})
+	}
+}
+
+// The caller leaves while both attempts are under way.
+func TestLateHedgeAndACallerWhoLeaves(t *testing.T) {
+	bothPaths(t, func(t *testing.T, light bool) {
+		tr, server := learned(t, light, transport.Config{}, faults.Hang())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := get(t, tr, ctx)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(start))
+		assert.Equal(t, 102, server.attempts())
+	})
+}
+
+// The bodies of all responses are closed, however close the two come to each other.
+func TestBodiesOfLateHedgesAreClosed(t *testing.T) {
+	bothPaths(t, func(t *testing.T, light bool) {
+		var open atomic.Int32
+		body := func(d time.Duration) rt {
+			return func(req *http.Request) (*http.Response, error) {
+				resp, err := play(req, status(200).Delay(d))
+				if err == nil {
+					open.Add(1)
+					resp.Body = &lateBody{resp.Body, &open}
+				}
+				return resp, err
+			}
+		}
+		for i := range 40 {
+			near := time.Duration(i%4-1) * time.Nanosecond
+			for _, of := range [][2]time.Duration{{300*time.Millisecond + near, time.Second}, {400*time.Millisecond + near, 100 * time.Millisecond}} {
+				tr, _ := learned(t, light, transport.Config{}, body(of[0]), body(of[1]))
+				assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				assert.Zero(t, open.Load())
+			}
+		}
+	})
+}
+
+// A lateBody is a body that counts itself until it is closed.
+type lateBody struct {
+	io.ReadCloser
+	open *atomic.Int32
+}
+
+func (c *lateBody) Close() error {
+	c.open.Add(-1)
+	return c.ReadCloser.Close()
+}
+
+// Requests that would not be hedged get no late hedge either, nor do those for which the budget has
+// nothing left.
+func TestWhatGetsNoLateHedge(t *testing.T) {
+	for name, row := range map[string]struct {
+		method string
+		rule   policy.Rule
+		ctx    func(context.Context) context.Context
+		body   io.Reader
+		hedges int
+	}{
+		"a GET":                  {http.MethodGet, policy.Rule{}, nil, nil, 1},
+		"a GET with a body":      {http.MethodGet, policy.Rule{}, nil, strings.NewReader("x"), 1},
+		"a PUT":                  {http.MethodPut, policy.Rule{}, nil, strings.NewReader("x"), 0},
+		"a PUT that may":         {http.MethodPut, policy.Rule{}, transport.Repeatable, strings.NewReader("x"), 1},
+		"a body that is no copy": {http.MethodPut, policy.Rule{}, transport.Repeatable, io.MultiReader(strings.NewReader("x")), 0},
+		"once":                   {http.MethodGet, policy.Rule{}, transport.Once, nil, 0},
+		"a spent budget":         {http.MethodGet, policy.Rule{Budget: policy.Budget{Ratio: 1e-9, PerSecond: policy.Off, Burst: 1}}, nil, nil, 0},
+		"no retries":             {http.MethodGet, policy.Rule{Attempts: policy.Off}, nil, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bothPaths(t, func(t *testing.T, light bool) {
+				tr, server := learned(t, light, transport.Config{Rule: row.rule}, status(200).Delay(time.Second))
+				if name == "a spent budget" {
+					do(tr, newRequest(t, http.MethodGet, "http://h.test/", nil))
+				}
+				before := server.attempts()
+				req := newRequest(t, row.method, "http://h.test/", row.body)
+				if row.ctx != nil {
+					req = req.WithContext(row.ctx(req.Context()))
+				}
+				got := do(tr, req)
+				assert.NoError(t, got.err)
+				assert.Equal(t, time.Second, got.elapsed)
+				assert.Equal(t, row.hedges, server.attempts()-before-1)
+			})
+		})
 	}
 }

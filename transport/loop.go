@@ -88,13 +88,25 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 	if c.Rule.Noted || c.t.counted || c.State.MachinesMade() != nil {
 		w = c.t.pools.FirstWay(&c.Request)
 	}
+	var out *flight.Outgoing // of an attempt that is timed
+	counts := false          // its time says when an attempt hangs
 	if c.Rule.Timed {
 		if c.provesConnection() {
 			w.Link = new(flight.Link)
 		}
-		a := attempt{Flight: c.newFlight(1)}
+		var a attempt
+		c.equip(&a.Flight, 1)
 		a.Base, a.Lane, a.Link = c.t.pools.Of(w.Lane), w.Lane, w.Link
-		resp, err = a.flyCopy(a.prepare())
+		if c.Rule.Late {
+			var after time.Duration
+			after, counts = c.hangs()
+			a.Hedged(flight.Hedge{After: after, By: (*lightHedger)(c.t), Req: c.Req, State: c.State, Rule: c.Rule, Options: c.options, Heard: w.Heard})
+		}
+		out = a.prepare()
+		resp, err = a.flyCopy(out)
+		if h := out.Hanging(); h != nil {
+			return h.Race.(*exchange).afterRace(&a, w, resp, err)
+		}
 	} else {
 		resp, err = flight.CheckResponse(c.t.pools.Of(w.Lane).RoundTrip(c.Req))
 	}
@@ -108,7 +120,11 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 	}
 	if made != nil {
 		made.Budget.Succeeded()
-		if change, moved := lanes.NoteGood(&c.Request, w, resp.ProtoMajor); moved {
+		now := c.Ground.Now()
+		if counts {
+			made.Tail.Record(now, now.Sub(c.Ground.InstantOf(out.Began())))
+		}
+		if change, moved := lanes.NoteGood(&c.Request, now, w, resp.ProtoMajor); moved {
 			c.Tells(change)()
 		}
 	}
@@ -397,6 +413,11 @@ func (x *exchange) tellOutcome(over *lanes.Outcome, d *decision) {
 	e := x.forLimits(&d.entry, d.u)
 	hint := x.limits.NoteOutcome(&e)
 	d.u = e.U
+	if x.Rule.Late && x.err == nil && over.Took > 0 && !retryable(x.verdict) {
+		if _, counts := x.hangs(); counts {
+			x.State.Machines().Tail.Record(over.At, over.Took)
+		}
+	}
 	if d.Kind != KindNone && (x.places != nil || len(x.Rule.Alternates) > 0 || x.State.Machines().OutageMade() != nil) {
 		if x.limits.NoteOutage(&e, x.timing.took, hint) && x.places != nil {
 			x.limits.TellOutage(x.nameOfOther(), &e)

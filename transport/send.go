@@ -16,7 +16,8 @@ import (
 type attempt struct {
 	flight.Flight
 	trip
-	watch watch
+	watch  watch
+	judged earlyVerdict // on the response of a late hedge
 }
 
 // prepare makes the copy that is sent. If it panics, it releases the slot and closes the body.
@@ -60,7 +61,7 @@ func (x *exchange) send() {
 			rules.LocalizeResponse(x.resp, x.Req.URL)
 		}
 	}()
-	if x.Rule.Hedge && x.hedgeable() {
+	if x.Rule.Hedge && x.sent == 0 && x.hedgeable() {
 		x.race()
 		return
 	}
@@ -73,7 +74,15 @@ func (x *exchange) send() {
 	}
 	var a attempt
 	x.newAttempt(&a, kind)
+	if x.Rule.Late && kind == KindFirst {
+		after, _ := x.hangs()
+		a.Hedged(flight.Hedge{After: after, By: x})
+	}
+	raced := false
 	defer func() { // also if the base transport panics
+		if raced {
+			return
+		}
 		if a.sent.Came = a.Came; a.Came == 0 {
 			a.sent.Came = x.Ground.Now()
 		}
@@ -86,7 +95,12 @@ func (x *exchange) send() {
 			a.watch.tellEnd(a.way, a.timing.took, x.resp, x.err)
 		}
 	}()
-	x.resp, x.err = a.fly()
+	resp, err := a.fly()
+	if raced = x.racers != nil; raced {
+		x.land(&a, resp, err)
+		return
+	}
+	x.resp, x.err = resp, err
 	x.limits.Slot, x.limits.Refused = a.Slot, a.Refused
 }
 
@@ -101,8 +115,8 @@ func (x *exchange) newAttempt(a *attempt, kind Kind) {
 	if x.sent == 1 && x.Rule.Policy.MaxElapsed > 0 {
 		x.start = now
 	}
-	a.Flight, a.number = x.newFlight(x.sent), x.sent
-	a.timing = timing{kind: kind, start: now, queued: x.takeQueued()}
+	x.equip(&a.Flight, x.sent)
+	a.number, a.timing = x.sent, timing{kind: kind, start: now, queued: x.takeQueued()}
 	a.Ctx, a.Inside, a.Plain = x.parentContext(), x.inside, x.course.Plain != nil
 	x.watchAttempt(a)
 	a.way = x.road.NextWay(a.number > 1 && (x.road.HasLanes() || x.hearsAttempts()) || x.asksAddress() || proves)
@@ -139,12 +153,10 @@ func (x *exchange) takeQueued() Queued {
 	return q
 }
 
-// newFlight returns a flight of the call.
-func (c *call) newFlight(number int) flight.Flight {
-	return flight.Flight{
-		Req: c.Req, Ctx: c.Ctx, Number: number, Home: c.Ground,
-		Timeouts: &c.Rule.Timeouts, Timed: c.Rule.Timed, Header: c.Rule.AttemptHeader,
-	}
+// equip makes f a flight of the call.
+func (c *call) equip(f *flight.Flight, number int) {
+	f.Req, f.Ctx, f.Number, f.Home = c.Req, c.Ctx, number, c.Ground
+	f.Timeouts, f.Timed, f.Header = &c.Rule.Timeouts, c.Rule.Timed, c.Rule.AttemptHeader
 }
 
 // withHold adds the wait that err tells of to the error of a timer.

@@ -20,6 +20,8 @@ type Alarm struct {
 	of    Owner         // nil: the alarm is stopped
 	due   time.Duration // the end of the time
 	fires time.Duration // when the timer fires; 0: it does not run
+
+	hedge Hedge // for the owner, who may leave it
 }
 
 // An Owner has an alarm. Ring is called when its time may be over. The owner may have stopped the
@@ -120,6 +122,9 @@ func (l *Alarm) Give() {
 	if s.n == mostFree {
 		l.timer.Stop()
 		return
+	}
+	if l.hedge.After > 0 {
+		l.hedge = Hedge{}
 	}
 	l.next, s.free = s.free, l
 	s.n++

@@ -53,7 +53,7 @@ func TestAlarmThatFiresAsItIsSet(t *testing.T) {
 		timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Second})
 		for range 100 {
 			a := attemptOf(t, &timeouts)
-			firing(a, func() { a.set(time.Second) })
+			firing(a, func() { a.set(a.Alarms.Now(), time.Second) })
 			time.Sleep(time.Second - 1)
 			if phaseOf(a) != "waiting" {
 				t.Fatal("a call that came too late has ended the attempt")
@@ -92,7 +92,7 @@ func TestAlarmIsUsedAgain(t *testing.T) {
 // attemptOf starts an attempt.
 func attemptOf(t *testing.T, timeouts *Timeouts) *attemptContext {
 	a := &attemptContext{Context: t.Context(), home: clock{}}
-	a.start(timeouts, false)
+	a.start(timeouts, false, nil)
 	return a
 }
 

@@ -41,6 +41,7 @@ type Flight struct {
 	Beside   bool            // runs beside another attempt, and may outlive the call
 	Plain    bool            // is sent without Expect
 	Below    error           // the error that the end of its time hides; nil: none
+	alarm    *Alarm          // that starts another attempt beside it, if it hangs; nil: none does
 }
 
 // A home is whose slots and lanes the flights have.
@@ -172,7 +173,7 @@ func (f *Flight) Arm(out *Outgoing) {
 		out.Ctx.carried.Number = f.Number // for AttemptNumber
 	}
 	if f.Beside || f.Timed || seeks {
-		out.Ctx.start(f.Timeouts, Upgrades(f.Req))
+		out.Ctx.start(f.Timeouts, Upgrades(f.Req), f.alarm)
 	}
 	if f.Body != nil {
 		req.Body = f.Body
@@ -247,6 +248,9 @@ func (f *Flight) SendCopy(out *Outgoing) (resp *http.Response, err error) {
 	defer func() {
 		if resp == nil && err == nil { // the base transport has panicked or ended its goroutine
 			_ = out.Ctx.outcome(nil)
+			if h := out.Ctx.hangs; h != nil {
+				h.Race.Desert()
+			}
 			if f.Body != nil {
 				_ = f.Body.Close()
 			}

@@ -66,11 +66,13 @@ func (a *attemptContext) on(e event, why error) bool {
 		return false
 	}
 	a.phase = to
-	switch after, _ := a.bound(); {
+	switch after := a.rings(); {
+	case e == setsOut && after > 0:
+		a.set(a.began, after)
 	case e == hasConnection && after > 0:
-		a.set(a.left(after))
+		a.set(a.Alarms.Now(), a.left(after))
 	case after > 0:
-		a.set(after)
+		a.set(a.Alarms.Now(), after)
 	case a.body == nil: // otherwise the alarm is for a Read
 		a.alarm.stop()
 	}
@@ -111,31 +113,48 @@ func (a *attemptContext) bound() (d time.Duration, tooLate error) {
 	return 0, nil
 }
 
-// Ring ends the attempt or cuts its body if the time is over.
+// rings returns when the alarm of a phase rings: at its bound, or when a hedge is due. If the time is
+// not positive, it does not; the lock is held.
+func (a *attemptContext) rings() time.Duration {
+	d, _ := a.bound()
+	if l := a.alarm; l != nil && l.hedge.After > 0 && a.phase == waiting && (d <= 0 || l.hedge.After < d) {
+		return l.hedge.After
+	}
+	return d
+}
+
+// Ring starts a hedge, ends the attempt or cuts its body if the time is over.
 func (a *attemptContext) Ring() {
+	var then func()
 	a.mu.Lock()
-	body, cut := a.body, false
 	switch d, tooLate := a.bound(); {
 	case a.alarm == nil || !a.alarm.Due():
-	case body != nil:
-		cut = body.cut()
+	case a.body != nil:
+		if a.body.cut() {
+			then = a.body.closeCut
+		}
+	case a.rings() != d:
+		h := a.alarm.hedge
+		if a.alarm.hedge = (Hedge{}); d > 0 {
+			a.set(a.Alarms.Now(), d-h.After)
+		}
+		a.hangs = &Hanging{attemptContext: a}
+		then = h.By.Begin(a.hangs, h)
 	case d > 0:
 		a.on(timeIsUp, tooLate)
 	}
 	a.mu.Unlock()
-	if cut {
-		body.closeCut()
+	if then != nil {
+		then()
 	}
 }
 
-// set makes the alarm ring after d, and returns what its clock shows; the lock is held.
-func (a *attemptContext) set(d time.Duration) (now time.Duration) {
-	now = a.Alarms.Now()
+// set makes the alarm ring d after now; the lock is held.
+func (a *attemptContext) set(now, d time.Duration) {
 	if a.alarm == nil {
 		a.alarm = a.Alarms.Take(now)
 	}
 	a.alarm.Set(a, now, d)
-	return now
 }
 
 // seekConnection bounds the time until the attempt has a connection, unless the attempt ends
@@ -147,9 +166,9 @@ func (a *attemptContext) seekConnection() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch d, _ := a.bound(); {
-	case a.phase != waiting || a.began == 0:
+	case a.phase != waiting || a.linked:
 	case d > 0 && a.left(d) <= a.Connect:
-		a.began = 0
+		a.linked = true
 	default:
 		a.on(seeksConnection, nil)
 	}
@@ -163,11 +182,11 @@ func (a *attemptContext) connect() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.on(hasConnection, nil) {
-		a.began = 0
+		a.linked = true
 	}
 }
 
 // left returns what is left of the time that an attempt has since it began; the lock is held.
 func (a *attemptContext) left(of time.Duration) time.Duration {
-	return (a.began - 1).Add(of).Sub(a.home.Now())
+	return a.began + of - a.Alarms.Now()
 }

@@ -53,10 +53,10 @@ func (clock) Now() instant.Instant { return instant.Instant(time.Now().UnixNano(
 func checkCell(t *testing.T, from phase, e event, to string) {
 	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour, ConnectTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}})
 	unlinked, why := false, errors.New("why")
-	a := &attemptContext{Context: t.Context(), Timeouts: &timeouts, home: clock{}, began: clock{}.Now(), phase: from,
+	a := &attemptContext{Context: t.Context(), Timeouts: &timeouts, home: clock{}, phase: from,
 		unlink: func() bool { unlinked = true; return true }}
 	if before, _ := a.bound(); before > 0 {
-		a.set(before)
+		a.set(a.Alarms.Now(), before)
 	}
 	counts := a.on(e, why)
 	switch {
@@ -111,7 +111,7 @@ func TestStoriesOfAnAttempt(t *testing.T) {
 func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.Duration) {
 	timeouts, body := TimeoutsOf(rule), &timedBody{ReadCloser: io.NopCloser(strings.NewReader(""))}
 	a := &attemptContext{Context: t.Context(), home: clock{}}
-	a.start(&timeouts, false)
+	a.start(&timeouts, false, nil)
 	began := time.Now()
 	happen := map[string]func(){
 		".":       func() {},
@@ -150,7 +150,7 @@ func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.
 func TestPanicOfTheBaseEndsTheContext(t *testing.T) {
 	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour})
 	a := &attemptContext{Context: t.Context()}
-	a.start(&timeouts, true)
+	a.start(&timeouts, true, nil)
 	if err := a.outcome(nil); err != nil || a.Err() != context.Canceled {
 		t.Errorf("the outcome is %v, and the context has %v", err, a.Err())
 	}

@@ -109,9 +109,9 @@ func (f *Flight) goElsewhere(out *Outgoing) (*http.Response, error) {
 func (a *attemptContext) takeOff() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.begin()
+	a.began = a.Alarms.Now()
 	a.on(hasConnection, nil)
-	a.began = 0
+	a.linked = true
 }
 
 // An unsentBody is not closed as long as nothing can have been sent, because the request then

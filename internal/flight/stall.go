@@ -113,7 +113,8 @@ func (b *watchedBody) begin() error {
 	if b.fired != nil {
 		return b.stalled()
 	}
-	b.began, b.reading = b.ctx.set(b.wait()), true
+	b.began, b.reading = b.ctx.Alarms.Now(), true
+	b.ctx.set(b.began, b.wait())
 	return nil
 }
 

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -60,22 +59,24 @@ func (t *Timeouts) On() bool { return t.After > 0 || t.Connect > 0 || t.event > 
 // The time of each phase of a timed attempt is bounded (see phase.go). Later the same timer
 // watches over the Reads of the response's body (see [watchedBody]).
 type attemptContext struct {
-	context.Context             // the caller's
-	carried         Carried     // with the number of the attempt; 0: what the caller carries applies
-	*Timeouts                   // nil: it ends with the caller's context only
-	unlink          func() bool // not nil: it is linked to the caller's by AfterFunc, not derived from it
-	lane            *lane.Lane  // hears what comes; nil: nobody needs to know
-	home            home        // whose clock the lane goes by
+	context.Context               // the caller's
+	carried         Carried       // with the number of the attempt; 0: what the caller carries applies
+	*Timeouts                     // nil: it ends with the caller's context only
+	unlink          func() bool   // not nil: it is linked to the caller's by AfterFunc, not derived from it
+	lane            *lane.Lane    // hears what comes; nil: nobody needs to know
+	home            home          // whose clock the lane goes by
+	began           time.Duration // when the attempt began, on the clock of the alarms, without the search for the first connection of a lane
 
 	mu     sync.Mutex      // guards the fields below, and those of the response's body
 	own    context.Context // nil: nobody has asked for its end
 	cancel context.CancelCauseFunc
 	cause  error // why it was cancelled
 	phase  phase
-	alarm  *Alarm          // for the end of the phase, or of a Read of the response's body; nil: it was not set
-	began  instant.Instant // 1 more than when the attempt began, as long as it may still have a connect phase; otherwise 0
-	upload *timedBody      // the request's body that is being sent
-	body   *watchedBody    // the response's body, if it may stall
+	linked bool         // it had a connection, or needs no bound for the search
+	alarm  *Alarm       // for the end of the phase, or of a Read of the response's body; nil: it was not set
+	hangs  *Hanging     // the attempt if it hangs
+	upload *timedBody   // the request's body that is being sent
+	body   *watchedBody // the response's body, if it may stall
 }
 
 func (a *attemptContext) Value(key any) any {
@@ -144,10 +145,11 @@ func (a *attemptContext) String() string {
 // not be cancelled if its connection goes over to the caller (101, CONNECT). So the
 // context of a request that may upgrade is detached from its parent. AfterFunc links the
 // two until the response.
-func (a *attemptContext) start(t *Timeouts, detached bool) {
-	a.Timeouts = t
-	if t.Connect > 0 {
-		a.begin()
+func (a *attemptContext) start(t *Timeouts, detached bool, l *Alarm) {
+	if a.Timeouts, a.alarm = t, l; l != nil {
+		a.began = l.hedge.began
+	} else {
+		a.began = t.Alarms.Now()
 	}
 	if detached {
 		parent := a.Context
@@ -158,8 +160,8 @@ func (a *attemptContext) start(t *Timeouts, detached bool) {
 	a.happens(setsOut, nil)
 }
 
-// begin begins the time of the attempt; the lock is held, or nobody has the context yet.
-func (a *attemptContext) begin() { a.began = a.home.Now() + 1 }
+// Began returns when the attempt began, if it is timed.
+func (o *Outgoing) Began() time.Time { return o.Ctx.Alarms.made.Add(o.Ctx.began) }
 
 // Abandon ends the attempt because nobody needs its response any more.
 func (a *attemptContext) Abandon() { a.happens(leaves, ErrOutrun) }

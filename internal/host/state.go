@@ -41,12 +41,13 @@ type State[R any] struct {
 	scheme uint8  // the length of the scheme
 }
 
-// Machines are the state machines of a host. Cooldown and Budget are on by
-// default, and their zero values are ready. The other machines are made when they
+// Machines are the state machines of a host. The zero values of the first are ready, and
+// Cooldown and Budget are on by default. The other machines are made when they
 // are first asked for.
 type Machines struct {
 	Cooldown cooldown.Cooldown
 	Budget   budget.Budget
+	Tail     latency.Tail // of its successes
 
 	gate    atomic.Pointer[gate.Gate]
 	latency atomic.Pointer[latency.Latency]

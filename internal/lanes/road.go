@@ -51,7 +51,7 @@ import (
 // A Way is the lane of an attempt, and what is known of its connection.
 type Way struct {
 	Lane  *lane.Lane      // nil: the base transport of a host that had no trouble so far
-	heard instant.Instant // when something had come over the lane last before the attempt
+	Heard instant.Instant // when something had come over the lane last before the attempt
 	Link  *flight.Link    // nil: nobody needs to know
 
 	instead lane.Instead
@@ -60,7 +60,7 @@ type Way struct {
 
 // Went notes over which other lane and connection the attempt went in the end.
 func (w *Way) Went(over *lane.Lane, link *flight.Link) {
-	*w = Way{Lane: over, heard: w.other, Link: link}
+	*w = Way{Lane: over, Heard: w.other, Link: link}
 }
 
 // Number returns the number of the lane.
@@ -76,7 +76,7 @@ func (w *Way) Number() int {
 func (w *Way) Outran(other *Way) {
 	switch {
 	case other.Lane == nil:
-	case other.Lane.Heard() == other.heard:
+	case other.Lane.Heard() == other.Heard:
 		other.Lane.Doubt()
 	default:
 		w.instead = lane.Not
@@ -97,7 +97,7 @@ func (p *Pools) FirstWay(r *visit.Request) (w Way) {
 		lanes = r.State.Machines().Lanes()
 	}
 	w.Lane = lanes.Current()
-	w.heard = w.Lane.Heard()
+	w.Heard = w.Lane.Heard()
 	p.refresh(r, w.Lane)
 	return w
 }
@@ -121,12 +121,12 @@ func (p *Pools) refresh(r *visit.Request, l *lane.Lane) (waited bool) {
 const staleWait = time.Millisecond
 
 // NoteGood notes a good first response over a way. change is set if the host has moved to the lane.
-func NoteGood(r *visit.Request, w Way, proto int) (change visit.Change, moved bool) {
+func NoteGood(r *visit.Request, now instant.Instant, w Way, proto int) (change visit.Change, moved bool) {
 	lanes := r.State.LanesMade()
 	if lanes == nil {
 		return change, false
 	}
-	left := noteResponse(lanes, r.Ground.Now(), &w, proto, lane.Good)
+	left := noteResponse(lanes, now, &w, proto, lane.Good)
 	return better(lanes), left != nil && r.Ground.Watched
 }
 
@@ -204,10 +204,10 @@ func (r *Road) NextWay(wanted bool) (w Way) {
 		w = r.Pools.FirstWay(r.Request)
 	case r.Rule.Lanes:
 		w.Lane = r.lanes.Current()
-		w.heard = w.Lane.Heard()
-		w.other = w.heard
+		w.Heard = w.Lane.Heard()
+		w.other = w.Heard
 		if r.via != nil {
-			w.Lane, w.heard, w.instead = r.via, r.via.Heard(), r.instead
+			w.Lane, w.Heard, w.instead = r.via, r.via.Heard(), r.instead
 		}
 		wanted = wanted || r.lanes.Suspected()
 	}
@@ -233,9 +233,10 @@ func (r *Road) seek() *flight.Seek {
 }
 
 // spareBeside returns the lane for a hedge, or nil if it takes the current lane. The pool of HTTP/2
-// would send the hedge over the connection on which the other attempt waits.
-func (r *Road) spareBeside(first Way) *lane.Lane {
-	if r.lanes = r.State.LanesMade(); r.lanes == nil || !r.Rule.Lanes || !r.Pools.Can(r.Req) || r.lanes.Protocol() == 1 {
+// would send the hedge over the connection on which the other attempt waits. If the other hangs, the
+// idle connections of a pool of HTTP/1 may be dead as well.
+func (r *Road) spareBeside(first Way, hangs bool) *lane.Lane {
+	if r.lanes = r.State.LanesMade(); r.lanes == nil || !r.Rule.Lanes || !r.Pools.Can(r.Req) || r.lanes.Protocol() == 1 && !hangs {
 		return nil
 	}
 	to, left := r.lanes.Beside(r.Ground.Now(), first.Lane, r.opener(first.Link.Addr() == ""))
@@ -328,7 +329,7 @@ func (r *Road) troubleOf(o *Outcome) trouble {
 // second half of the time counts, if it is known how long the attempt took.
 func (r *Road) isSilent(o *Outcome) bool {
 	heard := o.Way.Lane.Heard()
-	return heard == o.Way.heard || o.Took > 0 && o.At.Sub(heard) > o.Took/2
+	return heard == o.Way.Heard || o.Took > 0 && o.At.Sub(heard) > o.Took/2
 }
 
 // leaveLane makes the host leave the lane of the attempt.
@@ -559,8 +560,8 @@ func (r *Road) Await(latest time.Time) (waited bool) {
 
 // AwaitBeside chooses the lane of a hedge, and waits by a function until it has its first
 // connection, if another attempt seeks that. It reports whether the function did.
-func (r *Road) AwaitBeside(first Way, wait func(d time.Duration, ready <-chan struct{}) bool) (ok bool) {
-	to := r.spareBeside(first)
+func (r *Road) AwaitBeside(first Way, hangs bool, wait func(d time.Duration, ready <-chan struct{}) bool) (ok bool) {
+	to := r.spareBeside(first, hangs)
 	ok, r.instead = true, lane.OfBad
 	r.choose(func() *lane.Lane { return to }, func(d time.Duration, ready <-chan struct{}) bool {
 		ok = d <= 0 || wait(d, ready)

@@ -67,10 +67,11 @@ type Resolved struct {
 	Rate    bool
 	Pacing  bool
 	Gate    bool
-	Hedge   bool
+	Hedge   bool          // by After or Percentile
 	Limited bool          // any of them
 	Vouches bool          // Idempotent is not the default, so somebody has thought about this host
 	Peeks   bool          // its classifier or hint may wait for the body of a response
+	Late    bool          // an attempt that hangs gets another beside it
 	Timed   bool          // attempts have a context of their own
 	Lanes   bool          // the host may have more than one lane
 	Noted   bool          // its lanes note what comes from the beginning
@@ -278,9 +279,10 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		Rate:     rule.Rate.PerSecond > 0,
 		Pacing:   rule.Pacing == policy.On,
 		Gate:     rule.Gate.Enabled(),
-		Hedge:    rule.Hedge.Enabled(),
+		Hedge:    policy.Hedge{After: rule.Hedge.After, Percentile: rule.Hedge.Percentile}.Enabled(),
 		Settings: settingsOf(&rule),
 	}
+	r.Late = rule.Hedge.Late == policy.On && rule.Attempts > 1 && !r.Hedge
 	r.Vouches = !sameFunc(rule.Idempotent, classify.Idempotent)
 	r.Limited = r.Rate || r.Pacing || r.Gate || r.Hedge
 	own := !sameFunc[classify.Func](rule.Classify, classify.Default)
@@ -294,7 +296,7 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		r.Classify = classify.First(inProgress, classify.Default)
 	}
 	r.Timeouts = flight.TimeoutsOf(&rule)
-	r.Timed = r.Timeouts.On()
+	r.Timed = r.Timeouts.On() || r.Late
 	if rule.AttemptHeader != "off" {
 		r.AttemptHeader = rule.AttemptHeader
 	}

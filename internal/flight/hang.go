@@ -1,0 +1,52 @@
+// Attempts that hang.
+
+package flight
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/lane"
+)
+
+// A Hedge starts another attempt beside one that hangs. It has what the other attempt needs.
+type Hedge struct {
+	After time.Duration // an attempt hangs that has waited so long for its headers; 0: nothing starts another
+	By    hedger
+
+	// The rest is for By, which may know it.
+	Req                  *http.Request // the caller's
+	State, Rule, Options any
+	Heard                instant.Instant // when something had come over the lane last before the attempt
+
+	began time.Duration // when the attempt began, on the clock of the alarms
+}
+
+// Hedged makes a hedge go beside the flight, if it hangs.
+func (f *Flight) Hedged(h Hedge) {
+	if h.After > 0 {
+		h.began = f.Timeouts.Alarms.Now()
+		f.alarm = f.Timeouts.Alarms.Take(h.began)
+		f.alarm.hedge = h
+	}
+}
+
+// A hedger is told that an attempt hangs. Begin must not block, because the attempt is locked. If
+// the attempt ends at the same time, either Begin is not called, or it has returned before. The
+// function that it returns runs in a goroutine of its own.
+type hedger interface {
+	Begin(first *Hanging, h Hedge) func()
+}
+
+// A Hanging is an attempt that hangs.
+type Hanging struct {
+	*attemptContext
+	Race interface{ Desert() } // is told if the base transport panics
+}
+
+// Lane returns the lane of the attempt.
+func (h *Hanging) Lane() *lane.Lane { return h.lane }
+
+// Hanging returns the attempt if it hangs, or else nil.
+func (o *Outgoing) Hanging() *Hanging { return o.Ctx.hangs }
