@@ -29,6 +29,7 @@
 //	internal/sim     the simulation
 //	internal/record  the events of a run, and its figures
 //	internal/report  tables and pictures
+//	literature       experiments that others have published
 package main
 
 import (
