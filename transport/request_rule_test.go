@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -187,4 +188,21 @@ func TestWithRuleHoldsForTheBody(t *testing.T) {
 		assert.Equal(t, io.ErrUnexpectedEOF, err)
 		assert.Equal(t, 2, base.attempts(), "the reconnect is the second attempt")
 	})
+}
+
+// A timer that a request started under a rule of its own does not stay until the time is over.
+func TestRulesOfRequestsLeaveNoTimers(t *testing.T) {
+	tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+		return newResponse(req, 204, http.NoBody), nil
+	})})
+	send := func(n int) {
+		for range n {
+			ctx := transport.WithRule(t.Context(), policy.Rule{AttemptTimeout: time.Hour})
+			_ = mustRoundTrip(t, tr, getRequest(t, "http://h.test/").WithContext(ctx))
+		}
+	}
+	send(100)
+	before := testkit.Heap()
+	send(10_000)
+	assert.Less(t, (testkit.Heap()-before)/10_000, int64(50), "bytes for each request")
 }

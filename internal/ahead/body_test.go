@@ -53,7 +53,7 @@ func isAwaited(t *testing.T, timeouts *flight.Timeouts) {
 // does. What has no effect any more does not hand the next body over.
 func TestBodyEndsAsTheContextDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		timeouts := flight.TimeoutsOf(&policy.Rule{})
+		timeouts := flight.TimeoutsOf(&policy.Rule{}, flight.NewAlarms())
 		for range 50 {
 			ctx, cancel := context.WithCancel(t.Context())
 			_, _ = fill(ctx, &timeouts, 25*time.Millisecond, cancel)
@@ -66,7 +66,7 @@ func TestBodyEndsAsTheContextDoes(t *testing.T) {
 // TestBodyThatWasHandedOverEnds lets a body end while the next is awaited.
 func TestBodyThatWasHandedOverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		timeouts := flight.TimeoutsOf(&policy.Rule{})
+		timeouts := flight.TimeoutsOf(&policy.Rule{}, flight.NewAlarms())
 		for range 10 {
 			b, err := fill(t.Context(), &timeouts, 125*time.Millisecond, nothing)
 			require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestBodyThatWasHandedOverEnds(t *testing.T) {
 // TestBodyPausesInTheMomentOfItsEnd lets a body end in the moment in which it is handed over.
 func TestBodyPausesInTheMomentOfItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		timeouts := flight.TimeoutsOf(&policy.Rule{})
+		timeouts := flight.TimeoutsOf(&policy.Rule{}, flight.NewAlarms())
 		for range 50 {
 			b, err := fill(t.Context(), &timeouts, 100*time.Millisecond, nothing)
 			require.NoError(t, err)
@@ -104,7 +104,7 @@ func (same) Close() error               { return nil }
 // TestFillAllocates holds what a body that is there costs: the Body itself, and what starts the
 // goroutine. The alarm, its channel and the room for the bytes are used again.
 func TestFillAllocates(t *testing.T) {
-	timeouts, pool, resp := flight.TimeoutsOf(&policy.Rule{}), new(replay.Pool), &http.Response{ContentLength: 2}
+	timeouts, pool, resp := flight.TimeoutsOf(&policy.Rule{}, flight.NewAlarms()), new(replay.Pool), &http.Response{ContentLength: 2}
 	room := make([]byte, 8)
 	run := func() {
 		resp.Body = same{}

@@ -72,11 +72,11 @@ func (l *Alarm) fire() {
 	}
 }
 
-// Alarms are the alarms of a rule that nobody has at the moment. A timer must not leave its
-// bubble of testing/synctest, whose time is years away from that outside. So a rule has its own
-// alarms, and keeps none of a bubble where the time cannot be that of the rule.
+// Alarms are the alarms of some rules that nobody has at the moment. A timer must not leave its
+// bubble of testing/synctest, whose time is years away from that outside. So the rules of a
+// Transport have their own alarms, and keep none of a bubble where the time cannot be theirs.
 type Alarms struct {
-	made time.Time // when the rule was
+	made time.Time // when the rules were
 
 	mu   sync.Mutex // guards the fields below
 	free *Alarm     // a list
@@ -84,13 +84,16 @@ type Alarms struct {
 }
 
 const (
-	// mostFree bounds the alarms that a rule keeps.
+	// mostFree bounds the alarms that are kept.
 	mostFree = 64
-	// lifetime is longer than a rule lives.
+	// lifetime is longer than rules live.
 	lifetime = 10 * 365 * 24 * time.Hour
 )
 
-// Now returns the time since the rule was made.
+// NewAlarms returns alarms for rules that are made now.
+func NewAlarms() *Alarms { return &Alarms{made: time.Now()} }
+
+// Now returns the time since the rules were made.
 func (s *Alarms) Now() time.Duration { return time.Since(s.made) }
 
 // Take returns an alarm that nobody has.
@@ -104,6 +107,7 @@ func (s *Alarms) Take(now time.Duration) *Alarm {
 	if l == nil {
 		l = &Alarm{from: s, Wake: make(chan struct{}, 1)}
 		l.timer = time.AfterFunc(lifetime, l.fire)
+		l.timer.Stop() // until it is set
 		return l
 	}
 	s.free = l.next

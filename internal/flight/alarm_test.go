@@ -13,7 +13,7 @@ import (
 // which the attempt gets its connection, and its time is not bounded from then on.
 func TestAlarmThatFiresAsThePhaseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		timeouts := TimeoutsOf(&policy.Rule{ConnectTimeout: time.Second})
+		timeouts := TimeoutsOf(&policy.Rule{ConnectTimeout: time.Second}, NewAlarms())
 		for range 100 {
 			a := attemptOf(t, &timeouts)
 			a.seekConnection()
@@ -29,7 +29,7 @@ func TestAlarmThatFiresAsThePhaseEnds(t *testing.T) {
 // The next attempts of the rule have all of their time.
 func TestAlarmThatFiresAsTheAttemptEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Second})
+		timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Second}, NewAlarms())
 		for range 100 {
 			a := attemptOf(t, &timeouts)
 			firing(a, func() { a.on(leaves, nil) })
@@ -50,7 +50,7 @@ func TestAlarmThatFiresAsTheAttemptEnds(t *testing.T) {
 // call that comes too late does not count, and the next does.
 func TestAlarmThatFiresAsItIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Second})
+		timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Second}, NewAlarms())
 		for range 100 {
 			a := attemptOf(t, &timeouts)
 			firing(a, func() { a.set(a.Alarms.Now(), time.Second) })
@@ -68,7 +68,7 @@ func TestAlarmThatFiresAsItIsSet(t *testing.T) {
 
 // TestAlarmIsUsedAgain has attempts one after the other, which share an alarm, and many at once.
 func TestAlarmIsUsedAgain(t *testing.T) {
-	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour})
+	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour}, NewAlarms())
 	a := attemptOf(t, &timeouts)
 	first := a.alarm
 	a.Abandon()

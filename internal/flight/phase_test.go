@@ -51,7 +51,7 @@ func (clock) Now() instant.Instant { return instant.Instant(time.Now().UnixNano(
 
 // checkCell lets e happen in a phase.
 func checkCell(t *testing.T, from phase, e event, to string) {
-	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour, ConnectTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}})
+	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour, ConnectTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}}, NewAlarms())
 	unlinked, why := false, errors.New("why")
 	a := &attemptContext{Context: t.Context(), Timeouts: &timeouts, home: clock{}, phase: from,
 		unlink: func() bool { unlinked = true; return true }}
@@ -109,7 +109,7 @@ func TestStoriesOfAnAttempt(t *testing.T) {
 }
 
 func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.Duration) {
-	timeouts, body := TimeoutsOf(rule), &timedBody{ReadCloser: io.NopCloser(strings.NewReader(""))}
+	timeouts, body := TimeoutsOf(rule, NewAlarms()), &timedBody{ReadCloser: io.NopCloser(strings.NewReader(""))}
 	a := &attemptContext{Context: t.Context(), home: clock{}}
 	a.start(&timeouts, false, nil)
 	began := time.Now()
@@ -148,7 +148,7 @@ func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.
 
 // TestPanicOfTheBaseEndsTheContext has an attempt that ends without a response or an error.
 func TestPanicOfTheBaseEndsTheContext(t *testing.T) {
-	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour})
+	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour}, NewAlarms())
 	a := &attemptContext{Context: t.Context()}
 	a.start(&timeouts, true, nil)
 	if err := a.outcome(nil); err != nil || a.Err() != context.Canceled {

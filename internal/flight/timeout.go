@@ -31,8 +31,8 @@ type Timeouts struct {
 	Alarms *Alarms // for all attempts, and for their bodies
 }
 
-// TimeoutsOf returns the timeouts of a rule.
-func TimeoutsOf(r *policy.Rule) Timeouts {
+// TimeoutsOf returns the timeouts of a rule, which take their alarms from a list.
+func TimeoutsOf(r *policy.Rule, alarms *Alarms) Timeouts {
 	return Timeouts{
 		After: r.AttemptTimeout,
 		late:  &TimeoutError{"transport: no response within the attempt's %v", r.AttemptTimeout, policy.ErrAttemptTimeout},
@@ -44,7 +44,7 @@ func TimeoutsOf(r *policy.Rule) Timeouts {
 		event:     r.FirstEventTimeout,
 		eventless: &TimeoutError{"transport: no event within %v after the headers", r.FirstEventTimeout, policy.ErrAttemptTimeout},
 
-		Alarms: &Alarms{made: time.Now()},
+		Alarms: alarms,
 	}
 }
 

@@ -31,6 +31,7 @@ type Ruleset struct {
 	Owner    *Owner
 	standard *Resolved // for every host that no pattern matches
 	hosts    map[pattern]hostRule
+	alarms   *flight.Alarms // of all rules, also of those that are made for a request
 }
 
 // An Owner tells the rulesets of one Transport from those of others. It keeps nothing
@@ -121,7 +122,7 @@ func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*
 		faults = append(faults, &policy.FieldError{Field: "Rule.Alternates.Bases", Reason: "stand in the rule of all hosts; other hosts serve something else, so write them into Hosts"})
 		sound = false
 	}
-	set := &Ruleset{Owner: owner, hosts: map[pattern]hostRule{}}
+	set := &Ruleset{Owner: owner, hosts: map[pattern]hostRule{}, alarms: flight.NewAlarms()}
 	set.standard = set.resolve(rule.Or(policy.Defaults()))
 	paths := map[pattern][]*hostEntry{}
 	for _, key := range slices.Sorted(maps.Keys(hosts)) {
@@ -295,7 +296,7 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	case keys:
 		r.Classify = classify.First(inProgress, classify.Default)
 	}
-	r.Timeouts = flight.TimeoutsOf(&rule)
+	r.Timeouts = flight.TimeoutsOf(&rule, set.alarms)
 	r.Timed = r.Timeouts.On() || r.Late
 	if rule.AttemptHeader != "off" {
 		r.AttemptHeader = rule.AttemptHeader
@@ -309,7 +310,7 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	if rule.AttemptTimeout <= 0 && rule.Stall.Timeout <= 0 && r.Resumes {
 		bounded := *r
 		bounded.Policy.AttemptTimeout = ReconnectTimeout
-		bounded.Timeouts, bounded.Timed, bounded.Noted = flight.TimeoutsOf(&bounded.Policy), true, r.Lanes
+		bounded.Timeouts, bounded.Timed, bounded.Noted = flight.TimeoutsOf(&bounded.Policy, set.alarms), true, r.Lanes
 		bounded.PeekWait = time.Second
 		bounded.Reconnect = &bounded
 		r.Reconnect = &bounded
