@@ -136,8 +136,7 @@ func better(lanes *lane.Lanes) visit.Change {
 }
 
 func noteResponse(lanes *lane.Lanes, now instant.Instant, w *Way, proto int, v lane.Verdict) (left *lane.Lane) {
-	lanes.Speak(proto)
-	resp := lane.Response{From: w.Lane, Verdict: v, Instead: w.instead}
+	resp := lane.Response{From: w.Lane, Major: proto, Verdict: v, Instead: w.instead}
 	if v == lane.Sick || w.instead == lane.OfSick {
 		resp.Addr = w.Link.Ip()
 	}

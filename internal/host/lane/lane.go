@@ -178,6 +178,7 @@ func (l *Lane) Hear(now instant.Instant) { l.heard.Store(int64(max(now, 1))) }
 // A Response is what the lanes of a host hear of a response.
 type Response struct {
 	From    *Lane
+	Major   int // version of HTTP
 	Verdict Verdict
 	Instead Instead
 	Addr    netip.Addr // of the server; zero: not known

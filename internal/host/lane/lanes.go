@@ -148,6 +148,9 @@ func (l *Lanes) settle(current, spare *Lane) {
 // current if they did. A single 5xx is no reason for that, because a healthy server may answer
 // so now and then.
 func (l *Lanes) Answered(now instant.Instant, r Response) (left *Lane) {
+	if l.proto.Load() != int32(r.Major) {
+		l.proto.Store(int32(r.Major))
+	}
 	from := cmp.Or(r.From, &l.first)
 	from.Hear(now)
 	switch {
@@ -411,13 +414,6 @@ func (l *Lanes) open(now instant.Instant, moves bool, open Opener) (to, left *La
 		l.bound = append(l.bound, to)
 	}
 	return to, l.replace(to)
-}
-
-// Speak notes the major version of HTTP in a response.
-func (l *Lanes) Speak(major int) {
-	if l.proto.Load() != int32(major) {
-		l.proto.Store(int32(major))
-	}
 }
 
 // Protocol returns the major version of HTTP in the last response that was noted, or 0.
