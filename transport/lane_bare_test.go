@@ -204,7 +204,7 @@ func TestBodyOfAnAttemptThatFoundNoConnection(t *testing.T) {
 		together(4, func(int) { assert.NoError(t, within(t, tr, http.MethodGet, s.URL, time.Second)) })
 		refuses = true
 		assert.Error(t, within(t, tr, http.MethodGet, s.URL+"/slow", time.Second))
-		closed := 0
+		var closed atomic.Int32
 		for range 3 {
 			req := newRequest(t, http.MethodPost, s.URL, &countedBody{Reader: strings.NewReader("an order"), closed: &closed})
 			got := do(tr, req)
@@ -212,17 +212,18 @@ func TestBodyOfAnAttemptThatFoundNoConnection(t *testing.T) {
 			log := s.Log()
 			assert.EqualValues(t, len("an order"), log[len(log)-1].BodyLength)
 		}
-		assert.Equal(t, 3, closed)
+		synctest.Wait() // net/http closes a body aside
+		assert.EqualValues(t, 3, closed.Load())
 		tr.CloseIdleConnections()
 	})
 }
 
 type countedBody struct {
 	io.Reader
-	closed *int
+	closed *atomic.Int32
 }
 
-func (b *countedBody) Close() error { *b.closed++; return nil }
+func (b *countedBody) Close() error { b.closed.Add(1); return nil }
 
 // A healthy server answers every tenth request with a 503, at random. The host stays on its
 // connections, with one other at most.

@@ -247,7 +247,7 @@ func (c *call) checkResponse() {
 		c.complain(Outcome, "status %d instead of %d", c.resp.StatusCode, s.status)
 	case c.resp.Body == nil, c.resp.Request == nil:
 		c.complain(Outcome, "a response without a body or a request")
-	case !c.countsAtLast(s) && c.anyAttempt(func(later *attempt) bool { return later.began > s.ended && !later.continues(s) }):
+	case !c.countsAtLast(s) && c.anyAttempt(func(later *attempt) bool { return later.set > s.ended && !later.continues(s) }):
 		c.complain(Outcome, "the response of attempt %d of %d", s.number, len(c.attempts))
 	}
 	most := time.Second

@@ -140,6 +140,7 @@ var keptAlternates = []keptSeed{
 	{8045065, "the oracle did not know that requests which came before go first after a wait"},
 	{9053985, "the oracle did not know that a limit may refuse a request in the moment in which its context ends"},
 	{8061646, "a reconnect went to an alternate that had said before that it does not have the body"},
+	{9037657, "the oracle took an attempt that went over another lane, beside its hedge, for one after the hedge"},
 	{3037136, "a retry started after MaxElapsed, because the lane of the next attempt was refreshed after the limits"},
 }
 
