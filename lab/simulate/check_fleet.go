@@ -306,7 +306,7 @@ func (w *world) strangest(s *scene, member int) time.Duration {
 	if f.lied() {
 		longest = falseWait
 	}
-	unclear := func(a air) bool { return a.lost > 0 || a.delay > 100*time.Millisecond }
+	unclear := func(a air) bool { return a.lost > 0 || a.double > 0 || a.delay > 100*time.Millisecond }
 	if 2*len(s.sick) > len(w.clients) || f.members[member].meets(span{0, s.end}, unclear) {
 		// Each refused probe of the many puts the probes of the few off. A member may be told
 		// of a hold twice, which looks like a probe, and may miss the success of another, or

@@ -108,6 +108,7 @@ var keptFleets = []keptSeed{
 	{9008929, "the fleet took tokens from a full bucket for a debt of two hours before"},
 	{8005213, "the same"},
 	{8041188, "the oracle did not know that a quota which was made up slows a member down"},
+	{8177523, "the oracle did not know that a hold which is told twice puts off who would doubt it"},
 }
 
 // keptAlternates are stories of alternates and costs.
