@@ -120,11 +120,11 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 	}
 	if made != nil {
 		made.Budget.Succeeded()
-		now := c.Ground.Now()
 		if counts {
+			now := c.Ground.Now()
 			made.Tail.Record(now, now.Sub(c.Ground.InstantOf(out.Began())))
 		}
-		if change, moved := lanes.NoteGood(&c.Request, now, w, resp.ProtoMajor); moved {
+		if change, moved := lanes.NoteGood(&c.Request, w, resp.ProtoMajor); moved {
 			c.Tells(change)()
 		}
 	}

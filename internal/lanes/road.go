@@ -121,13 +121,12 @@ func (p *Pools) refresh(r *visit.Request, l *lane.Lane) (waited bool) {
 const staleWait = time.Millisecond
 
 // NoteGood notes a good first response over a way. change is set if the host has moved to the lane.
-func NoteGood(r *visit.Request, now instant.Instant, w Way, proto int) (change visit.Change, moved bool) {
+func NoteGood(r *visit.Request, w Way, proto int) (change visit.Change, moved bool) {
 	lanes := r.State.LanesMade()
-	if lanes == nil {
+	if lanes == nil || noteResponse(lanes, r.Ground.Now(), &w, proto, lane.Good) == nil || !r.Ground.Watched {
 		return change, false
 	}
-	left := noteResponse(lanes, now, &w, proto, lane.Good)
-	return better(lanes), left != nil && r.Ground.Watched
+	return better(lanes), true
 }
 
 // better is the change that a host makes if its spare did better.
