@@ -228,7 +228,6 @@ func TestBodyGoesOnAndBack(t *testing.T) {
 	})
 }
 
-// Random requests to random endpoints with random versions, cuts, outages and credentials.
 // A reconnect goes nowhere before the end of a wait that the request was told there.
 func TestReconnectKeepsTheWaitOfEachEndpoint(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -281,6 +280,7 @@ func TestReconnectLeavesOutWhoHasNotTheBody(t *testing.T) {
 	})
 }
 
+// Random requests to random endpoints with random versions, cuts, outages and credentials.
 // The bytes of two versions never mix, and no credential leaves its host.
 func TestAlternatesNeverMixAndNeverLeak(t *testing.T) {
 	type tally struct{ whole, cut, away, withKey int }

@@ -18,10 +18,10 @@ import (
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
-// hedgeable reports whether the first attempt may be hedged. Its request must be idempotent. If the request has a body, a second body must
-// be possible without touching the first. A request with a trailer is not hedged,
-// because the trailer is filled in while the body is read, in the caller's request,
-// and an attempt has only a copy of it.
+// hedgeable reports whether the first attempt may be hedged. Its request must be
+// idempotent. If the request has a body, a second body must be possible without touching
+// the first. A request with a trailer is not hedged, because the trailer is filled in while
+// the body is read, in the caller's request, and an attempt has only a copy of it.
 //
 // The effect of PUT and DELETE is idempotent, but their status is not. The second
 // attempt finds the work of the first attempt done and fails. So only safe methods

@@ -36,13 +36,19 @@ func TestGateGrowsOnlyInFullUse(t *testing.T) {
 	wantLimit(t, &g, 11)
 }
 
-func TestGateSlowStartThenLinear(t *testing.T) {
-	var g Gate
-	fill(t, &g, 0, 1)[0].end(0, Success)
+// cut40 fails 40 attempts 3 s after the start, so that the limit of 40 is cut.
+func cut40(t *testing.T, g *Gate) {
+	t.Helper()
+	fill(t, g, 0, 1)[0].end(0, Success)
 	g.growth.limit = 40
-	for _, v := range fill(t, &g, instant.At(time.Second), 40) {
+	for _, v := range fill(t, g, instant.At(time.Second), 40) {
 		v.end(instant.At(3*time.Second), Lost)
 	}
+}
+
+func TestGateSlowStartThenLinear(t *testing.T) {
+	var g Gate
+	cut40(t, &g)
 	wantLimit(t, &g, 1)
 	var limits []int
 	now := 3*time.Second + probeGap
@@ -58,11 +64,7 @@ func TestGateSlowStartThenLinear(t *testing.T) {
 // failed at a limit not much above the threshold, and the backlog has not shown otherwise.
 func TestGateGrowsLinearlyWhileABacklogLasts(t *testing.T) {
 	var g Gate
-	fill(t, &g, 0, 1)[0].end(0, Success)
-	g.growth.limit = 40
-	for _, v := range fill(t, &g, instant.At(time.Second), 40) {
-		v.end(instant.At(3*time.Second), Lost)
-	}
+	cut40(t, &g)
 	now := instant.At(3*time.Second + probeGap)
 	for range 40 {
 		round(t, &g, now)
