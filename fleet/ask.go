@@ -49,17 +49,13 @@ func (f *Fleet) askLoop() {
 		}
 		var shared []ask
 		for _, a := range asks {
-			switch {
-			case !ledger.Valid(a.Message):
-			case f.store.link.lost("") || time.Since(a.at) > askLife:
+			if f.store.link.lost("") || time.Since(a.at) > askLife {
 				f.store.dropped.Add(1)
-			default:
+			} else {
 				shared = append(shared, a)
 			}
 		}
-		if len(shared) > 0 {
-			f.sendQuestions(shared)
-		}
+		f.sendQuestions(shared)
 	}
 }
 

@@ -204,7 +204,7 @@ func (f *Fleet) Scope(text string) uint64 { return f.self.hash.Scope(text) }
 
 // Tell takes news and questions.
 func (f *Fleet) Tell(m fleetmsg.Message) {
-	if !validHost(m.Host) || len(m.Unit) > ledger.MaxText {
+	if !validHost(m.Host) || !ledger.Valid(m) {
 		return
 	}
 	if m.Kind == fleetmsg.AskProbe || m.Kind == fleetmsg.AskTokens {
@@ -216,7 +216,7 @@ func (f *Fleet) Tell(m fleetmsg.Message) {
 	switch m.Kind {
 	case fleetmsg.Meet:
 		f.news.met.set(m.Host, struct{}{})
-		f.putNews(topic{kind: meet, host: m.Host}, always)
+		f.putNews(topic{kind: fleetmsg.Meet, host: m.Host}, always)
 	case fleetmsg.Hold:
 		f.putHold(m)
 	case fleetmsg.Quota:
@@ -225,14 +225,17 @@ func (f *Fleet) Tell(m fleetmsg.Message) {
 		f.putFailing(m)
 	case fleetmsg.Working:
 		f.news.down.delete(m.Host)
-		if it := f.news.out.get(topic{kind: failing, host: m.Host}); it != nil {
+		if it := f.news.out.get(topic{kind: fleetmsg.Failing, host: m.Host}); it != nil {
 			f.news.out.withdraw(it)
 		}
-		f.putNews(topic{kind: working, host: m.Host}, always)
+		f.putNews(topic{kind: fleetmsg.Working, host: m.Host}, always)
 	case fleetmsg.ProbeFailed:
-		f.putNews(topic{kind: probeFailed, host: m.Host}, always)
+		f.putNews(topic{kind: fleetmsg.ProbeFailed, host: m.Host}, always)
 	case fleetmsg.Unused:
-		f.putUnused(m)
+		f.putNews(topic{kind: fleetmsg.Unused, host: m.Host, unit: m.Unit}, func(it *item, _ time.Time) bool {
+			it.quota = m
+			return true
+		})
 	}
 }
 
@@ -240,8 +243,8 @@ func always(*item, time.Time) bool { return true }
 
 // putHold tells the fleet of a hold, unless all members know it; the lock is held.
 func (f *Fleet) putHold(m fleetmsg.Message) {
-	f.putNews(topic{hold, m.Host, m.Scope, ledger.HoldStatus(m.Status), ""}, func(it *item, now time.Time) bool {
-		if m.Wait <= 0 {
+	f.putNews(topic{fleetmsg.Hold, m.Host, m.Scope, ledger.HoldStatus(m.Status), ""}, func(it *item, now time.Time) bool {
+		if m.Wait == 0 {
 			it.until = time.Time{}
 			// If the item is new, this member may have forgotten what it told.
 			if now.Before(it.knownTo) || it.sending || !it.pending && it.sent.IsZero() {
@@ -258,11 +261,8 @@ func (f *Fleet) putHold(m fleetmsg.Message) {
 
 // putQuota tells the fleet of a quota; the lock is held.
 func (f *Fleet) putQuota(m fleetmsg.Message) {
-	if !(m.Amount >= 0) || !(m.Limit >= 0) || m.Wait <= 0 {
-		return
-	}
 	m.Amount, m.Limit = math.Floor(min(m.Amount, ledger.MaxAmount)), math.Floor(min(m.Limit, ledger.MaxAmount))
-	f.putNews(topic{kind: quota, host: m.Host, scope: m.Scope, unit: m.Unit}, func(it *item, now time.Time) bool {
+	f.putNews(topic{kind: fleetmsg.Quota, host: m.Host, scope: m.Scope, unit: m.Unit}, func(it *item, now time.Time) bool {
 		it.quota, it.resets = m, now.Add(min(m.Wait, ledger.MaxWait))
 		return true
 	})
@@ -271,26 +271,13 @@ func (f *Fleet) putQuota(m fleetmsg.Message) {
 // putFailing tells the fleet how a host fails, unless the fleet knows that the host is down;
 // the lock is held.
 func (f *Fleet) putFailing(m fleetmsg.Message) {
-	if m.Failures < 1 {
-		return
-	}
 	if said, ok := f.news.down.get(m.Host); ok && time.Since(said) < downTime {
 		return
 	}
-	f.putNews(topic{kind: failing, host: m.Host}, func(it *item, now time.Time) bool {
-		it.failures, it.since = m.Failures, now.Add(-max(0, min(m.Wait, ledger.MaxWait)))
+	f.putNews(topic{kind: fleetmsg.Failing, host: m.Host}, func(it *item, now time.Time) bool {
+		it.failures, it.since = m.Failures, now.Add(-m.Wait)
 		return true
 	})
-}
-
-// putUnused gives tokens back; the lock is held.
-func (f *Fleet) putUnused(m fleetmsg.Message) {
-	if ledger.Valid(m) {
-		f.putNews(topic{kind: unused, host: m.Host, unit: m.Unit}, func(it *item, _ time.Time) bool {
-			it.quota = m
-			return true
-		})
-	}
 }
 
 // putNews hands news over to the goroutine that sends it, if set says that there is news; the

@@ -3,8 +3,10 @@ package fleet
 import (
 	"context"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/mailbox"
 )
 
 const (
@@ -19,63 +21,36 @@ const (
 // caller there, and would end the process, so the line is lost.
 type journal struct {
 	logger *slog.Logger
-
-	mu      sync.Mutex    // guards the fields below
-	lines   []func()      // each writes a log line
-	writing chan struct{} // closed at the end of the goroutine; nil if there is none
-	closed  bool
+	lines  mailbox.Box[func()]
+	wait   atomic.Int32 // how many lines wait to be written
+	closed atomic.Bool
 }
 
 // add hands over a log line. It never waits for the handler.
 func (j *journal) add(level slog.Level, text string, args ...any) {
-	if j.logger == nil {
+	if j.logger == nil || j.closed.Load() || j.wait.Load() >= maxLines {
 		return
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.closed || len(j.lines) >= maxLines {
-		return
-	}
-	j.lines = append(j.lines, func() {
-		defer func() { _ = recover() }()
+	j.wait.Add(1)
+	j.lines.Put(write, func() {
+		j.wait.Add(-1)
 		j.logger.Log(context.Background(), level, text, args...)
 	})
-	if j.writing == nil {
-		j.writing = make(chan struct{})
-		go j.write(j.writing)
-	}
 }
 
-func (j *journal) write(done chan struct{}) {
-	defer close(done)
-	for log := j.next(); log != nil; log = j.next() {
-		log()
-	}
-}
-
-func (j *journal) next() (log func()) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if len(j.lines) == 0 {
-		j.writing = nil
-		return nil
-	}
-	log, j.lines = j.lines[0], j.lines[1:]
-	return log
+func write(line func()) {
+	defer func() { _ = recover() }()
+	line()
 }
 
 // close takes no more lines. It waits for the last ones until the context ends. A handler
 // that blocks for longer keeps its goroutine.
 func (j *journal) close(ctx context.Context) {
-	j.mu.Lock()
-	j.closed = true
-	writing := j.writing
-	j.mu.Unlock()
-	if writing == nil {
-		return
-	}
+	j.closed.Store(true)
+	written := make(chan struct{})
+	j.lines.Put(write, func() { close(written) })
 	select {
-	case <-writing:
+	case <-written:
 	case <-ctx.Done():
 	}
 }

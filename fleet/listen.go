@@ -180,7 +180,7 @@ func (f *Fleet) receiveMessage(text string) {
 func (f *Fleet) hearHold(h fleetmsg.Message) {
 	now := time.Now()
 	f.news.mu.Lock()
-	f.rememberHold(topic{hold, h.Host, h.Scope, h.Status, ""}, h.Wait, now)
+	f.rememberHold(topic{fleetmsg.Hold, h.Host, h.Scope, h.Status, ""}, h.Wait, now)
 	f.news.mu.Unlock()
 	f.self.hear(h)
 }

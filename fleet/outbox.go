@@ -46,26 +46,9 @@ func (n *news) setUp(host string) (was bool) {
 	return was
 }
 
-// A kind of news.
-type kind uint8
-
-const (
-	meet kind = iota
-	hold
-	quota
-	failing
-	working
-	probeFailed
-	unused
-)
-
-var kindNames = [...]string{"meet", "hold", "quota", "failing", "working", "probe failed", "unused tokens"}
-
-func (k kind) String() string { return kindNames[k] }
-
 // A topic is a thing of which only the latest news counts.
 type topic struct {
-	kind   kind
+	kind   fleetmsg.Kind
 	host   string
 	scope  uint64
 	status int
@@ -107,17 +90,8 @@ const (
 	trays
 )
 
-func trayOf(k kind) int {
-	switch k {
-	case hold:
-		return holdTray
-	case meet:
-		return meetTray
-	case quota:
-		return quotaTray
-	}
-	return gateTray
-}
+// trayOf has the trays of the kinds of news. The others are in the gate's.
+var trayOf = map[fleetmsg.Kind]int{fleetmsg.Hold: holdTray, fleetmsg.Meet: meetTray, fleetmsg.Quota: quotaTray}
 
 // An outbox has the news that was not sent yet. News of a topic replaces older news. The
 // first news is due at once. The next is due after the gap of the topic. The caller
@@ -153,11 +127,11 @@ func newOutbox() *outbox {
 }
 
 // get returns the item of a topic, or nil.
-func (o *outbox) get(t topic) *item { return o.trays[trayOf(t.kind)].items[t] }
+func (o *outbox) get(t topic) *item { return o.trays[trayOf[t.kind]].items[t] }
 
 // find returns the item of a topic. It makes one if there is room, else it returns nil.
 func (o *outbox) find(t topic, now time.Time) *item {
-	y := &o.trays[trayOf(t.kind)]
+	y := &o.trays[trayOf[t.kind]]
 	if it := y.items[t]; it != nil {
 		return it
 	}
@@ -238,7 +212,7 @@ func (y *tray) unsettle(it *item) {
 // push says that an item has news. It is due at a time, or when its topic may be told
 // again.
 func (o *outbox) push(it *item, at time.Time) {
-	y := &o.trays[trayOf(it.kind)]
+	y := &o.trays[trayOf[it.kind]]
 	if !it.pending && !it.sending {
 		it.due = at
 		if at.Before(it.notBefore) {
@@ -253,7 +227,7 @@ func (o *outbox) push(it *item, at time.Time) {
 
 // withdraw forgets the news of an item.
 func (o *outbox) withdraw(it *item) {
-	y := &o.trays[trayOf(it.kind)]
+	y := &o.trays[trayOf[it.kind]]
 	it.pending = false
 	if i := slices.Index(y.due, it); i >= 0 {
 		y.due = slices.Delete(y.due, i, i+1)
@@ -262,7 +236,7 @@ func (o *outbox) withdraw(it *item) {
 }
 
 // touch says that an item remembers something new.
-func (o *outbox) touch(it *item) { o.trays[trayOf(it.kind)].settle(it) }
+func (o *outbox) touch(it *item) { o.trays[trayOf[it.kind]].settle(it) }
 
 // take returns up to most items that are due. They are being sent until done. The trays
 // take turns, so that no news waits behind all news of another tray.

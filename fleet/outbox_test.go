@@ -73,15 +73,15 @@ func TestManyCredentials(t *testing.T) {
 		defer m.mu.Unlock()
 		heard := map[topic]bool{} // each may be heard twice
 		for _, h := range m.holds {
-			heard[topic{kind: hold, host: h.Host, scope: h.Scope}] = true
+			heard[topic{kind: fleetmsg.Hold, host: h.Host, scope: h.Scope}] = true
 		}
 		for _, q := range m.quotas {
-			heard[topic{kind: quota, host: q.Host, scope: q.Scope}] = true
+			heard[topic{kind: fleetmsg.Quota, host: q.Host, scope: q.Scope}] = true
 		}
 		for of := range heard {
 			switch {
 			case !strings.HasPrefix(of.host, prefix):
-			case of.kind == hold:
+			case of.kind == fleetmsg.Hold:
 				holds++
 			default:
 				quotas++
@@ -128,7 +128,7 @@ func TestTooManyQuestions(t *testing.T) {
 func TestOutboxMakesRoomByAge(t *testing.T) {
 	o := newOutbox()
 	now := time.Unix(0, 0)
-	tell := func(k kind, host string, scope uint64) bool {
+	tell := func(k fleetmsg.Kind, host string, scope uint64) bool {
 		it := o.find(topic{kind: k, host: host, scope: scope}, now)
 		if it == nil {
 			return false
@@ -140,54 +140,54 @@ func TestOutboxMakesRoomByAge(t *testing.T) {
 		return true
 	}
 	for i := range uint64(2 * maxItems) {
-		require.True(t, tell(hold, name(int(i)), i), "an older hold of another host has to make room")
+		require.True(t, tell(fleetmsg.Hold, name(int(i)), i), "an older hold of another host has to make room")
 	}
 	require.Len(t, o.trays[holdTray].items, maxItems)
-	require.Nil(t, o.get(topic{kind: hold, host: name(0), scope: 0}))
-	require.NotNil(t, o.get(topic{kind: hold, host: name(2*maxItems - 1), scope: 2*maxItems - 1}))
+	require.Nil(t, o.get(topic{kind: fleetmsg.Hold, host: name(0), scope: 0}))
+	require.NotNil(t, o.get(topic{kind: fleetmsg.Hold, host: name(2*maxItems - 1), scope: 2*maxItems - 1}))
 	told := 0
 	for i := range uint64(2 * maxScope) {
-		if tell(hold, host, i) {
+		if tell(fleetmsg.Hold, host, i) {
 			told++
 		}
 	}
 	require.Equal(t, maxScope, told, "the gaps of a host's scopes bound its news")
 	now = now.Add(minGap)
 	for i := range uint64(maxScope) {
-		require.True(t, tell(hold, host, 1<<20+i))
+		require.True(t, tell(fleetmsg.Hold, host, 1<<20+i))
 	}
-	require.False(t, tell(hold, host, 1<<30))
+	require.False(t, tell(fleetmsg.Hold, host, 1<<30))
 	require.Equal(t, maxScope, o.trays[holdTray].hosts[host].count)
 
 	// News that is not sent yet, or that counts members, makes no room.
 	for i := range maxItems {
-		it := o.find(topic{kind: quota, host: name(i)}, now)
+		it := o.find(topic{kind: fleetmsg.Quota, host: name(i)}, now)
 		if i%2 == 0 {
 			o.push(it, now)
 		} else {
 			it.counted = now.Add(ledger.MaxPeriod)
 		}
 	}
-	require.Nil(t, o.find(topic{kind: quota, host: host}, now))
+	require.Nil(t, o.find(topic{kind: fleetmsg.Quota, host: host}, now))
 	now = now.Add(ledger.MaxPeriod)
-	require.NotNil(t, o.find(topic{kind: quota, host: host}, now))
+	require.NotNil(t, o.find(topic{kind: fleetmsg.Quota, host: host}, now))
 	for i := range maxItems {
-		o.push(o.find(topic{kind: failing, host: fmt.Sprint(i)}, now), now)
+		o.push(o.find(topic{kind: fleetmsg.Failing, host: fmt.Sprint(i)}, now), now)
 	}
-	require.Nil(t, o.find(topic{kind: working, host: host}, now))
+	require.Nil(t, o.find(topic{kind: fleetmsg.Working, host: host}, now))
 
 	// The trays take turns.
-	o.push(o.find(topic{kind: meet, host: host}, now), now)
-	o.push(o.find(topic{kind: hold, host: host, scope: 5 + 1<<20}, now), now)
-	kinds := map[kind]int{}
+	o.push(o.find(topic{kind: fleetmsg.Meet, host: host}, now), now)
+	o.push(o.find(topic{kind: fleetmsg.Hold, host: host, scope: 5 + 1<<20}, now), now)
+	kinds := map[fleetmsg.Kind]int{}
 	for _, it := range o.take(now, 10) {
 		kinds[it.kind]++
 	}
-	require.Equal(t, map[kind]int{meet: 1, hold: 1, failing: 4, quota: 4}, kinds)
+	require.Equal(t, map[fleetmsg.Kind]int{fleetmsg.Meet: 1, fleetmsg.Hold: 1, fleetmsg.Failing: 4, fleetmsg.Quota: 4}, kinds)
 	require.Equal(t, maxItems/2-4+maxItems-4, o.drop())
 	_, ok := o.next()
 	require.False(t, ok)
-	require.NotNil(t, o.find(topic{kind: working, host: host}, now))
+	require.NotNil(t, o.find(topic{kind: fleetmsg.Working, host: host}, now))
 }
 
 // Messages about hosts that a member does not use leave nothing behind. Holds of others are

@@ -93,7 +93,7 @@ func TestForgedSize(t *testing.T) {
 	f, _ := start(t, options(t, "127.0.0.1:1"))
 	f.receiveMessage("1 s 5 ab 16777216")
 	require.Equal(t, maxSize, f.FleetState().Members)
-	for k := meet; k <= probeFailed; k++ {
+	for k := fleetmsg.Meet; k <= fleetmsg.Leave; k++ {
 		for range 20 {
 			require.LessOrEqual(t, f.gap(k), 11*time.Second, k)
 		}

@@ -204,23 +204,23 @@ func (f *Fleet) sendNews(ctx context.Context, due time.Time) bool {
 func (f *Fleet) commandOf(it *item, now time.Time) command {
 	key := []string{f.store.keyOf(it.host, "gate")}
 	switch it.kind {
-	case meet:
+	case fleetmsg.Meet:
 		return f.meetCommand(it.host)
-	case hold:
+	case fleetmsg.Hold:
 		wait := max(0, it.until.Sub(now))
 		refused := it.refused
 		it.sent, it.refused = it.until, false
 		return command{holdScript, it.host, []string{f.store.keyOf(it.host, "holds")},
-			[]any{it.host, hex(it.scope), it.status, wait.Microseconds(), f.gap(hold).Microseconds(), ledger.MaxScopes, refused}}
-	case quota:
+			[]any{it.host, hex(it.scope), it.status, wait.Microseconds(), f.gap(fleetmsg.Hold).Microseconds(), ledger.MaxScopes, refused}}
+	case fleetmsg.Quota:
 		return command{quotaScript, it.host, []string{f.store.keyOf(it.host, "quotas")},
 			[]any{it.host, scopeText(it.scope, it.unit), int64(it.quota.Amount), int64(it.quota.Limit), max(1, it.resets.Sub(now).Microseconds()),
-				it.period, f.gap(quota).Microseconds(), ledger.MaxScopes}}
-	case failing:
+				it.period, f.gap(fleetmsg.Quota).Microseconds(), ledger.MaxScopes}}
+	case fleetmsg.Failing:
 		return command{failingScript, it.host, key, []any{it.host, it.failures, now.Sub(it.since).Microseconds(), f.roster.members()}}
-	case working:
+	case fleetmsg.Working:
 		return command{workingScript, it.host, key, []any{it.host}}
-	case unused:
+	case fleetmsg.Unused:
 		return command{unusedScript, it.host, []string{f.store.keyOf(it.host, rateOf(it.quota))}, bucketArgs(it.quota)}
 	default:
 		return command{probeFailedScript, it.host, key, []any{it.host}}
@@ -236,7 +236,7 @@ func (f *Fleet) noteSent(it *item, r *redis.Cmd) {
 	now := time.Now()
 	f.news.mu.Lock()
 	f.news.out.done(it, now, f.gap(it.kind))
-	if it.kind == hold && r.Err() == nil {
+	if it.kind == fleetmsg.Hold && r.Err() == nil {
 		it.knownTo, it.forget = it.sent, now.Add(remember)
 	}
 	f.news.mu.Unlock()
@@ -244,15 +244,15 @@ func (f *Fleet) noteSent(it *item, r *redis.Cmd) {
 		return
 	}
 	switch it.kind {
-	case hold:
+	case fleetmsg.Hold:
 		if n, err := r.Int(); err == nil {
 			f.store.dropped.Add(uint64(max(0, n-1)))
 		}
-	case meet:
+	case fleetmsg.Meet:
 		f.hearHost(it.host, r)
-	case quota:
+	case fleetmsg.Quota:
 		f.noteUsers(it, r)
-	case failing:
+	case fleetmsg.Failing:
 		if v, err := r.Slice(); err == nil && len(v) == 2 {
 			if lasts, ok := micros(v[1]); ok && lasts >= 0 {
 				f.hearDown(it.host, lasts)
@@ -262,14 +262,14 @@ func (f *Fleet) noteSent(it *item, r *redis.Cmd) {
 }
 
 // gap returns the least time between two messages of this member about a topic.
-func (f *Fleet) gap(k kind) time.Duration {
+func (f *Fleet) gap(k fleetmsg.Kind) time.Duration {
 	n := time.Duration(f.roster.members())
 	switch k {
-	case hold:
+	case fleetmsg.Hold:
 		return min(max(minGap, n*time.Millisecond), maxGap)
-	case quota:
+	case fleetmsg.Quota:
 		return min(max(minGap, n*2*time.Millisecond), maxGap)
-	case failing:
+	case fleetmsg.Failing:
 		// At random, so that many members that fail at the same moment do not report
 		// again at the same moment.
 		return 2*minGap + rand.N(min(max(1, n*5*time.Millisecond), maxGap))
@@ -296,7 +296,7 @@ func (f *Fleet) meetAgain() {
 	now := time.Now()
 	within := min(time.Duration(f.roster.members())*time.Millisecond, 10*time.Second)
 	for host := range f.news.met.at {
-		if it := f.news.out.find(topic{kind: meet, host: host}, now); it != nil && !f.news.closed {
+		if it := f.news.out.find(topic{kind: fleetmsg.Meet, host: host}, now); it != nil && !f.news.closed {
 			f.news.out.push(it, now.Add(rand.N(within)))
 		}
 	}

@@ -213,6 +213,12 @@ func (f *Fleet) acquire() bool {
 	return false
 }
 
+// tryLock locks a file, until it is closed. It does not wait.
+func tryLock(file *os.File) (locked bool) {
+	raw, err := file.SyscallConn()
+	return err == nil && raw.Control(func(fd uintptr) { locked = lock(fd) == nil }) == nil && locked
+}
+
 func (f *Fleet) release() {
 	// The system releases the lock when the file is closed. An error leaves it locked until the
 	// process ends. The others go on without it.

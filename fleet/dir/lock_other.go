@@ -2,9 +2,9 @@
 
 package dir
 
-import "os"
+import "errors"
 
 const dontBlock = 0
 
-// tryLock reports false, because the system cannot lock files. So nothing is shared.
-func tryLock(*os.File) bool { return false }
+// lock fails, because the system cannot lock files. So nothing is shared.
+func lock(uintptr) error { return errors.ErrUnsupported }
