@@ -62,11 +62,19 @@ func (e Error) Ended(err error) Error { e.ended = err; return e }
 // Of returns the error of the body of a URL.
 func (e *ResumeError) Of(url string) *ResumeError { e.url = url; return e }
 
-func (t *Transport) Base() http.RoundTripper            { return t.base }
-func (t *Transport) Hosts() *host.Table[rules.Resolved] { return t.ground.Hosts }
-func (t *Transport) Kept() *replay.Pool                 { return t.kept }
-func (t *Transport) Now() instant.Instant               { return t.ground.Now() }
-func (t *Transport) Seed() maphash.Seed                 { return t.ground.Seed }
+func (t *Transport) Base() http.RoundTripper { return t.base }
+func (t *Transport) Hosts() Hosts            { return Hosts{t.ground.Hosts} }
+
+type Hosts struct{ *host.Table[rules.Resolved] }
+
+// Len returns the number of hosts.
+func (h Hosts) Len() (n int) {
+	h.All(func(*host.State[rules.Resolved]) { n++ })
+	return n
+}
+func (t *Transport) Kept() *replay.Pool   { return t.kept }
+func (t *Transport) Now() instant.Instant { return t.ground.Now() }
+func (t *Transport) Seed() maphash.Seed   { return t.ground.Seed }
 
 // Alone makes a Transport believe that its fleet has no other members.
 func (t *Transport) Alone() { t.ground.Size.Store(1) }

@@ -62,11 +62,7 @@ type Machines struct {
 // nothing has ever failed, Quiet is a single atomic load.
 func (s *State[R]) Quiet() bool {
 	m := s.machines.Load()
-	if m == nil {
-		return true
-	}
-	n := m.news.Load()
-	return m.Cooldown.Quiet() && (n == nil || n.Quiet())
+	return m == nil || m.Cooldown.Quiet() && m.news.Load().Quiet()
 }
 
 // Calm reports whether nothing is held on the host, and whether its lanes are in order. If nothing has ever failed, Calm is a single atomic load.
@@ -77,8 +73,7 @@ func (s *State[R]) Calm() bool {
 
 func (m *Machines) calm() bool {
 	lanes := m.lanes.Load()
-	o := m.outage.Load()
-	return m.Cooldown.Quiet() && m.news.Load().Quiet() && (o == nil || !o.Down()) && (lanes == nil || lanes.Calm())
+	return m.Cooldown.Quiet() && m.news.Load().Quiet() && !m.outage.Load().Down() && (lanes == nil || lanes.Calm())
 }
 
 // Machines returns the host's machines. The first call makes them.

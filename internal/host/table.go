@@ -120,13 +120,6 @@ func (t *Table[R]) find(key Key, hash uint64) *State[R] {
 	return nil
 }
 
-// Len returns the number of hosts in the table.
-func (t *Table[R]) Len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.ring)
-}
-
 // Peek returns the state of a host, or nil if there is none. It counts no request.
 func (t *Table[R]) Peek(u *url.URL) *State[R] {
 	key := KeyOf(u)

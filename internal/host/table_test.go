@@ -22,6 +22,13 @@ import (
 
 type testTable = Table[int]
 
+// Len returns the number of hosts in the table.
+func (t *Table[R]) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.ring)
+}
+
 func urlOf(s string) *url.URL {
 	u, err := url.Parse(s)
 	if err != nil {

@@ -24,7 +24,7 @@ func (r *Request) AvoidIfDown(repeatable func() bool) bool {
 // gate one such request per second tries the host. The others do so only if there are none.
 func (r *Request) AvoidIfOut(m *host.Machines, repeatable func() bool) bool {
 	switch o, now := m.OutageMade(), r.Ground.Now(); {
-	case o != nil && o.Down():
+	case o.Down():
 		return !o.Try(now, repeatable(), m.Cooldown.Holding(now))
 	case r.hasClosedGate(m):
 		g, _ := m.Made()
@@ -36,11 +36,7 @@ func (r *Request) AvoidIfOut(m *host.Machines, repeatable func() bool) bool {
 // IsDown reports whether the host is down, also because of its gate.
 func (r *Request) IsDown() bool {
 	m := r.State.MachinesMade()
-	if m == nil {
-		return false
-	}
-	o := m.OutageMade()
-	return o != nil && o.Down() || r.hasClosedGate(m)
+	return m != nil && (m.OutageMade().Down() || r.hasClosedGate(m))
 }
 
 func (r *Request) hasClosedGate(m *host.Machines) bool {

@@ -26,13 +26,12 @@ type Config struct {
 	// default is PerSecond × Window, or 10 if PerSecond is off. It is at least 1.
 	Burst float64
 
-	// complete says that Complete has filled in the fields above and below.
-	complete bool
-	off      bool    // nothing limits retries
-	earned   float64 // by a request, in units
-	size     int64   // of the bucket, in units
-	kept     int64   // the part of size that is for others, in units
-	members  int     // that share the budget; 0: one
+	// Complete fills in the fields below, too.
+	off     bool    // nothing limits retries
+	earned  float64 // by a request, in units
+	size    int64   // of the bucket, in units
+	kept    int64   // the part of size that is for others, in units
+	members int     // that share the budget; 0: one
 
 	restEarned    float64 // by a request while the budget rests, in units
 	restPerSecond float64 // by a second of it
@@ -173,10 +172,7 @@ func (b *Budget) CountTo(total uint64) {
 // Take reserves a retry or hedge. It returns nil if none is left. Take is the
 // last question before a retry, and comes before the wait.
 func (b *Budget) Take(now instant.Instant, c Config) *Charge {
-	if !c.complete {
-		c = c.Complete()
-	}
-	if c.off {
+	if c = c.Complete(); c.off {
 		return noCharge
 	}
 	b.mu.Lock()
@@ -206,9 +202,7 @@ func (b *Budget) Release(now instant.Instant, c Config, taken *Charge) {
 	if taken == noCharge {
 		return
 	}
-	if !c.complete {
-		c = c.Complete()
-	}
+	c = c.Complete()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now, &c)
@@ -308,8 +302,7 @@ func (c Config) ForBackground() Config {
 	return c
 }
 
-// Complete returns the config with all its defaults. Callers that ask a Budget often
-// pass it a complete config, so that the defaults are not found anew each time.
+// Complete returns the config with all its defaults.
 func (c Config) Complete() Config {
 	if c.Ratio == 0 {
 		c.Ratio = 0.2
@@ -326,7 +319,7 @@ func (c Config) Complete() Config {
 			c.Burst = c.PerSecond * c.Window.Seconds()
 		}
 	}
-	c.complete, c.off = true, c.Ratio < 0 && c.PerSecond < 0
+	c.off = c.Ratio < 0 && c.PerSecond < 0
 	c.earned = math.Round(max(c.Ratio, 0) * unit)
 	c.size = int64(min(max(c.Burst, 1), 1e6) * unit)
 	c.restEarned = min(c.earned, unit/50)

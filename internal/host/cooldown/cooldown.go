@@ -105,23 +105,10 @@ func (c *Cooldown) Quiet() bool { return c.n.Load() == 0 }
 // known, as a probe is. u in [0,1) draws the jitter. If the wait is zero or less, Hold does
 // nothing.
 func (c *Cooldown) Hold(now instant.Instant, key uint64, r Refusal, conf Config, u float64) (open instant.Instant, again bool) {
-	if r.Wait <= 0 {
-		return now, false
-	}
-	c.mu.Lock()
-	h, evicted := c.holdFor(now, key, r.Ended, waitedFor)
-	c.ended = max(c.ended, r.Ended) + 1 // this request ends as well, and is no success
-	open = now
-	var next queue.Pair
-	if h != nil {
+	open = c.note(now, key, r, waitedFor, func(h *hold) bool {
 		again = h.refuse(now, r, conf.withDefaults(), u)
-		h.refusal = c.told.Add(1)
-		c.kept.spares.Note(key, h.worth(now))
-		open, next = h.open, h.changed(now)
-	}
-	c.mu.Unlock()
-	next.Wake()
-	evicted.Wake()
+		return true
+	})
 	return open, again
 }
 
@@ -129,20 +116,33 @@ func (c *Cooldown) Hold(now instant.Instant, key uint64, r Refusal, conf Config,
 // time when the request was sent. If there is no room for the hold, HoldForFleet does
 // nothing.
 func (c *Cooldown) HoldForFleet(now instant.Instant, key uint64, r Refusal, conf Config, u float64) {
+	c.note(now, key, r, forgettable, func(h *hold) bool { // the fleet only replaces holds that are over
+		return h.hear(now, r, conf.withDefaults(), u)
+	})
+}
+
+// note notes a refusal in the hold of a scope by a function that reports whether it is news. It
+// returns when the hold ends. Only a hold of a value below that makes room.
+func (c *Cooldown) note(now instant.Instant, key uint64, r Refusal, below value, note func(*hold) (news bool)) (open instant.Instant) {
 	if r.Wait <= 0 {
-		return
+		return now
 	}
 	c.mu.Lock()
-	h, evicted := c.holdFor(now, key, r.Ended, forgettable) // the fleet only replaces holds that are over
+	h, evicted := c.holdFor(now, key, r.Ended, below)
+	if own := below == waitedFor; own {
+		c.ended = max(c.ended, r.Ended) + 1 // this request ends as well, and is no success
+	}
+	open = now
 	var next queue.Pair
-	if h != nil && h.hear(now, r, conf.withDefaults(), u) {
+	if h != nil && note(h) {
 		h.refusal = c.told.Add(1)
 		c.kept.spares.Note(key, h.worth(now))
-		next = h.changed(now)
+		open, next = h.open, h.changed(now)
 	}
 	c.mu.Unlock()
 	next.Wake()
 	evicted.Wake()
+	return open
 }
 
 // Free is told that a success has ended the hold of a scope in another member of a fleet.

@@ -101,13 +101,6 @@ func (l *Latency) exceededBy(most int) time.Duration {
 	return bounds[0]
 }
 
-// Samples returns how many samples count at present.
-func (l *Latency) Samples() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return int(l.total)
-}
-
 // forget halves all counts; the lock is held. An odd remainder is carried to the next
 // bucket. If it were dropped, the thin tail would vanish, and quantiles are about
 // the tail.

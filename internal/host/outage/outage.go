@@ -60,8 +60,11 @@ func (o *Outage) Succeeded(took time.Duration) {
 	o.row, o.down = 0, false
 }
 
-// Down reports whether the host is down.
+// Down reports whether the host is down. A nil Outage was never told of a failure.
 func (o *Outage) Down() bool {
+	if o == nil {
+		return false
+	}
 	_, down := o.Since()
 	return down
 }

@@ -112,14 +112,7 @@ func (p *Pacing) Listens(now instant.Instant) bool { return !p.Quiet() || int64(
 
 // Note is told a quota that a response names. If its Reset is zero or less, Note does nothing.
 func (p *Pacing) Note(now instant.Instant, key uint64, pass Pass, n Named, c Config) {
-	if n.Reset <= 0 {
-		return
-	}
-	p.mu.Lock()
-	p.deaf.Store(0)
-	next := p.note(now, key, pass, n, 0, c)
-	p.mu.Unlock()
-	next.Wake()
+	p.note(now, key, pass, n, 0, c)
 }
 
 // NoteForFleet is Note for a response that another member of a fleet got. So many members
@@ -127,13 +120,21 @@ func (p *Pacing) Note(now instant.Instant, key uint64, pass Pass, n Named, c Con
 // sent as many. If there is no room for the scope, NoteForFleet does nothing, because this
 // member may never send a request of the scope.
 func (p *Pacing) NoteForFleet(now instant.Instant, key uint64, n Named, members int, c Config) {
+	p.note(now, key, Pass{}, n, max(members, 1), c)
+}
+
+// note is told a quota. members is 0 if a response to this member named it.
+func (p *Pacing) note(now instant.Instant, key uint64, pass Pass, n Named, members int, c Config) {
 	if n.Reset <= 0 {
 		return
 	}
 	p.mu.Lock()
 	var next *queue.Waiter
+	if members == 0 {
+		p.deaf.Store(0)
+	}
 	if int64(now) >= p.deaf.Load() {
-		next = p.note(now, key, Pass{}, n, max(members, 1), c)
+		next = p.take(now, key, pass, n, members, c)
 	}
 	p.mu.Unlock()
 	next.Wake()
@@ -166,9 +167,8 @@ func (p *Pacing) Unnamed(now instant.Instant, key, mark uint64, units ...string)
 	next.Wake()
 }
 
-// note takes in a response and returns the waiter to wake next; the lock is held. members is
-// 0 if a response to this member named the quota.
-func (p *Pacing) note(now instant.Instant, key uint64, pass Pass, n Named, members int, c Config) *queue.Waiter {
+// take takes in what note is told, and returns the waiter to wake next; the lock is held.
+func (p *Pacing) take(now instant.Instant, key uint64, pass Pass, n Named, members int, c Config) *queue.Waiter {
 	n.Remaining = min(max(n.Remaining, 0), maxQuota)
 	n.Limit = min(max(n.Limit, n.Remaining), maxQuota)
 	q := p.quotaFor(now, key, members == 0)

@@ -321,22 +321,16 @@ func (r *Rate) Throttled(now, sent instant.Instant) {
 // Succeeded is told of a success, which raises a lowered rate. A pause without
 // successes counts for a second at most.
 func (r *Rate) Succeeded(now instant.Instant) {
-	if r.lowered.Load() && r.raise(now) {
-		r.wakeFirst()
+	if !r.lowered.Load() {
+		return
 	}
-}
-
-// raise raises the rate and reports whether it did.
-func (r *Rate) raise(now instant.Instant) bool {
+	defer r.wakeFirst() // when mu is unlocked
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.lowered.Load() || now <= r.raised {
-		return false
+	if passed := min(now.Sub(r.raised), time.Second); passed > 0 && r.lowered.Load() {
+		r.raised = now
+		r.apply(now, min(r.conf.PerSecond, r.current+r.conf.PerSecond*float64(passed)/float64(recovery)))
 	}
-	passed := min(now.Sub(r.raised), time.Second)
-	r.raised = now
-	r.apply(now, min(r.conf.PerSecond, r.current+r.conf.PerSecond*float64(passed)/float64(recovery)))
-	return true
 }
 
 // PerSecond returns the present rate.
