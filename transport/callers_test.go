@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -138,6 +139,7 @@ func TestStreamsLeaveTheGate(t *testing.T) {
 			assert.LessOrEqual(t, slowest, time.Second)
 			stop()
 			streams.Wait()
+			synctest.Wait() // the bodies are closed beside their Reads
 			assert.Zero(t, stateOf(t, tr).GateSlots)
 			time.Sleep(time.Minute)
 		})

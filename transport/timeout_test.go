@@ -66,6 +66,66 @@ func TestCauseOfATimeout(t *testing.T) {
 	})
 }
 
+// Contexts that a base transport derives end with the attempt, whether the caller's context can end or
+// not. The causes of a timeout reach them.
+func TestDerivedContextsEnd(t *testing.T) {
+	for name, of := range map[string]func(t *testing.T) context.Context{
+		"of a caller without an end": func(*testing.T) context.Context { return context.Background() },
+		"of a caller with an end":    func(t *testing.T) context.Context { return t.Context() },
+	} {
+		for how, end := range map[string]func(*http.Response){
+			"closed":   func(resp *http.Response) { _ = resp.Body.Close() },
+			"read":     func(resp *http.Response) { _, _ = io.ReadAll(resp.Body) },
+			"too late": nil,
+		} {
+			inBubble(t, name+"/"+how, func(t *testing.T) {
+				var own context.Context
+				var derived []context.Context
+				var told, kept atomic.Int32
+				resp, err := get(t, over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
+					own = req.Context()
+					for range 3 { // net/http derives one, and what lies below it may derive more
+						ctx, cancel := context.WithCancelCause(own)
+						t.Cleanup(func() { cancel(nil) })
+						derived = append(derived, ctx)
+						context.AfterFunc(own, func() { told.Add(1) })
+						stop := context.AfterFunc(own, func() { kept.Add(1) })
+						assert.True(t, stop())
+						assert.False(t, stop())
+					}
+					if end == nil {
+						<-derived[0].Done()
+						return nil, context.Cause(derived[0])
+					}
+					return play(req, status(200))
+				})), of(t))
+				cause := context.Canceled
+				if end == nil {
+					require.ErrorIs(t, err, policy.ErrAttemptTimeout)
+					cause = policy.ErrAttemptTimeout
+				} else {
+					require.NoError(t, err)
+					for _, ctx := range derived {
+						require.NoError(t, ctx.Err(), "the body has not ended")
+					}
+					end(resp)
+				}
+				synctest.Wait()
+				for _, ctx := range append(derived, own) {
+					assert.Equal(t, context.Canceled, ctx.Err())
+					assert.ErrorIs(t, context.Cause(ctx), cause)
+					<-ctx.Done()
+				}
+				assert.EqualValues(t, 3, told.Load())
+				assert.Zero(t, kept.Load())
+				late, cancel := context.WithCancel(own)
+				defer cancel()
+				assert.Error(t, late.Err(), "it is derived after the end")
+			})
+		}
+	}
+}
+
 // An attempt leaves nothing behind in the caller's context, which may live longer. Its
 // timer is stopped.
 func TestAttemptLeavesNothingInItsContext(t *testing.T) {

@@ -79,6 +79,9 @@ func (a *attemptContext) on(e event, why error) bool {
 	if to >= late {
 		a.alarm.Give()
 		a.alarm, a.cause = nil, why
+		if a.done != nil {
+			close(a.done)
+		}
 		if a.cancel != nil {
 			a.cancel(why)
 		}
@@ -143,7 +146,7 @@ func (a *attemptContext) Ring() {
 	case d > 0:
 		a.on(timeIsUp, tooLate)
 	}
-	a.mu.Unlock()
+	a.unlock()
 	if then != nil {
 		then()
 	}

@@ -54,7 +54,8 @@ func (t *Timeouts) On() bool { return t.After > 0 || t.Connect > 0 || t.event > 
 // An attemptContext is the context of one attempt. It knows the number of the attempt. It may
 // be cancelled without the caller's context if the attempt is timed or runs beside another.
 // Package context makes the context that is cancelled then, and only when somebody asks for
-// its end. A base transport that answers from memory never does.
+// its end. A base transport that answers from memory never does. If the caller's context never
+// ends, a channel and the function of one child are enough, because nothing else ends the attempt.
 //
 // The time of each phase of a timed attempt is bounded (see phase.go). Later the same timer
 // watches over the Reads of the response's body (see [watchedBody]).
@@ -70,7 +71,10 @@ type attemptContext struct {
 	mu     sync.Mutex      // guards the fields below, and those of the response's body
 	own    context.Context // nil: nobody has asked for its end
 	cancel context.CancelCauseFunc
-	cause  error // why it was cancelled
+	done   chan struct{} // is closed when it is cancelled; nil: own has that, or nobody has asked
+	child  func()        // is told when it is cancelled; nil: there is none, or it is another's of own
+	full   bool          // it has had a child
+	cause  error         // why it was cancelled
 	phase  phase
 	linked bool         // it had a connection, or needs no bound for the search
 	alarm  *Alarm       // for the end of the phase, or of a Read of the response's body; nil: it was not set
@@ -100,8 +104,53 @@ func (a *attemptContext) Done() <-chan struct{} {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.done == nil && a.own == nil && a.Context.Done() == nil {
+		if a.done = make(chan struct{}); a.phase >= late {
+			close(a.done)
+		}
+	}
+	if a.done != nil {
+		return a.done
+	}
 	a.derive()
 	return a.own.Done()
+}
+
+// AfterFunc is how package context adds a child to a context whose Done is not its own. A child does
+// not block when it is told.
+func (a *attemptContext) AfterFunc(f func()) (stop func() bool) {
+	if a.Timeouts == nil {
+		return context.AfterFunc(a.Context, f)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.full || a.done == nil || a.phase >= late {
+		a.derive()
+		return context.AfterFunc(a.own, f)
+	}
+	a.child, a.full = f, true
+	return a.forget
+}
+
+// forget forgets the child, and reports whether it was not told.
+func (a *attemptContext) forget() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	was := a.child != nil
+	a.child = nil
+	return was
+}
+
+// unlock unlocks the context, and tells the child if it was cancelled. The child asks for the error.
+func (a *attemptContext) unlock() {
+	var child func()
+	if a.phase >= late {
+		child, a.child = a.child, nil
+	}
+	a.mu.Unlock()
+	if child != nil {
+		child()
+	}
 }
 
 // Err derives a context that is cancelled, because then the error and its cause must not
@@ -112,7 +161,11 @@ func (a *attemptContext) Err() error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.phase >= late {
+	switch {
+	case a.phase < late:
+	case a.done != nil && a.cause == nil:
+		return context.Canceled
+	default:
 		a.derive()
 	}
 	if a.own != nil {
@@ -169,7 +222,7 @@ func (a *attemptContext) Abandon() { a.happens(leaves, ErrOutrun) }
 // happens lets an event change the phase.
 func (a *attemptContext) happens(e event, why error) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.unlock()
 	a.on(e, why)
 }
 
@@ -220,7 +273,7 @@ func (o *Outgoing) end(resp *http.Response, err error) (got *http.Response, _, b
 // error if the timer has ended the attempt. The context lives on if there is a body to be read.
 func (a *attemptContext) outcome(resp *http.Response) (tooLate error) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.unlock()
 	switch {
 	case a.phase == late:
 		return a.cause

@@ -78,7 +78,7 @@ func (b *timedBody) Close() error {
 // itself, it reads a second body. Only that body counts from then on.
 func (a *attemptContext) uploads(body *timedBody, e event) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.unlock()
 	if e == readsUpload {
 		a.upload = body
 	}
