@@ -21,7 +21,7 @@ import (
 const (
 	pauseTime = 100 * time.Millisecond // without a byte
 	wholeTime = time.Second            // for everything
-	firstRoom = 1 << 10                // for the first Read; it doubles
+	firstRoom = 1<<10 + 1              // for the first Read, with a byte that shows the end of 1 KiB; then it doubles
 	small     = 4 << 10                // room that does not count
 )
 
@@ -88,9 +88,13 @@ func Fill(ctx context.Context, of *flight.Alarms, resp *http.Response, most int6
 	resp.Body, b.came = b, b.alarm.Wake
 	b.alarm.Set(b, now, pauseTime)
 	go b.run()
-	select {
-	case <-b.came:
-	case <-ctx.Done():
+	if done := ctx.Done(); done == nil {
+		<-b.came
+	} else {
+		select {
+		case <-b.came:
+		case <-done:
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,31 +135,21 @@ func (b *Body) wake() {
 
 // run reads until the body ends, the caller has it, or enough is read.
 func (b *Body) run() {
-	returned := false
-	defer func() {
-		p := recover()
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if !returned { // the base transport has panicked or ended its goroutine
-			b.err, b.panic = errReadGone, p
-		}
-		b.running = false
-		b.wake()
-		if b.closed {
-			b.forget()
-		}
-	}()
-	for data := b.grown(nil); data != nil; data = b.grown(data) {
-		n, err := counted.Read(b.base, data[len(data):cap(data)])
-		data = data[:len(data)+n]
+	var data []byte
+	err := errReadGone // unless the base transport's Read returns
+	defer func() { b.finish(data, err, recover()) }()
+	for room := b.grown(nil); room != nil; room = b.grown(data) {
+		err = errReadGone
+		n, readErr := counted.Read(b.base, room[len(room):cap(room)])
+		data, err = room[:len(room)+n], readErr
 		if int64(len(data)) == b.length && err != nil && b.bare {
 			err = io.EOF
 		}
-		if b.take(data, err) {
-			break
+		if err != nil || !b.goesOn(data) {
+			return
 		}
 	}
-	returned = true
+	err = nil
 }
 
 // grown returns data with room for the next Read, or nil if the caller is to have the body.
@@ -164,7 +158,7 @@ func (b *Body) grown(data []byte) []byte {
 	if len(data) < cap(data) {
 		return data
 	}
-	room := min(int64(max(firstRoom, 2*cap(data))), b.most+1)
+	room := min(int64(max(firstRoom, 2*(cap(data)&^1))), b.most+1)
 	if b.length >= 0 {
 		room = min(room, b.length+1)
 	}
@@ -189,16 +183,28 @@ func (b *Body) hold(room int) bool {
 	return b.memory.hold(room)
 }
 
-// take takes what was read so far, and reports whether the goroutine ends.
-func (b *Body) take(data []byte, err error) (ends bool) {
+// goesOn takes what was read so far, and reports whether the goroutine reads more.
+func (b *Body) goesOn(data []byte) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.data, b.err = data, err
-	if ends = err != nil || b.alarm == nil || b.closed; !ends {
-		now := b.alarms.Now()
-		b.alarm.Set(b, now, min(pauseTime, b.end-now))
+	if b.alarm == nil || b.closed {
+		return false
 	}
-	return ends
+	now := b.alarms.Now()
+	b.data = data
+	b.alarm.Set(b, now, min(pauseTime, b.end-now))
+	return true
+}
+
+// finish takes what was read when the goroutine ends.
+func (b *Body) finish(data []byte, err error, panicked any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data, b.err, b.panic, b.running = data, err, panicked, false
+	b.wake()
+	if b.closed {
+		b.forget()
+	}
 }
 
 // Read delivers what was read before, and then what comes.
