@@ -143,10 +143,11 @@ func (x *exchange) secondAttempt(hangs bool) (a attempt, ok bool) {
 
 // pickRacer returns the racer whose response counts. If a response would be retried, the
 // other racer gets its chance. The limits hear of such a response at once, and its
-// connection becomes free, however long the other racer takes.
+// connection becomes free, however long the other racer takes. An error of a late hedge
+// never counts, because the attempt that hung has ended by then, maybe with a success.
 func (x *exchange) pickRacer(came *racer) *racer {
 	switch {
-	case retryable(x.classifyRacer(came)):
+	case retryable(x.classifyRacer(came)), x.Rule.Late && came == x.racers.Second && came.Err != nil:
 		return x.discardAndWait(came)
 	case !flight.IsSafe(x.Req) && came.Rejected():
 		return x.waitForBetter(came)

@@ -225,6 +225,7 @@ func TestLateHedge(t *testing.T) {
 		"the first fails":               {[]answer{status(503).Delay(320 * ms), status(201).Delay(50 * ms)}, 201, 350 * ms, 2},
 		"the first resets":              {[]answer{faults.Fail(syscall.ECONNRESET).Delay(320 * ms), status(201).Delay(50 * ms)}, 201, 350 * ms, 2},
 		"the second resets":             {[]answer{status(202).Delay(time.Second), faults.Fail(syscall.ECONNRESET)}, 202, time.Second, 2},
+		"the second gets no retry":      {[]answer{status(202).Delay(time.Second), faults.Fail(io.ErrNoProgress)}, 202, time.Second, 2},
 		"both fail":                     {[]answer{status(503).Delay(time.Second), status(503), status(203)}, 203, time.Second, 3},
 		"no third":                      {[]answer{faults.Hang(), status(201).Delay(time.Minute)}, 201, 300*ms + time.Minute, 2},
 		"the first is cut":              {[]answer{faults.Hang(), status(201).Delay(11 * time.Second)}, 201, 11*time.Second + 300*ms, 2},
