@@ -37,6 +37,7 @@ func (w *world) checkArrival(s *attempt) {
 			w.complain(Early, c, "attempt %d came %v after a response that asked for %v", s.number, s.began-earlier.ended, wait)
 		}
 	}
+	w.checkHedge(s)
 	if c.returned < never {
 		if !s.moved {
 			w.checkReconnect(s)
@@ -78,7 +79,7 @@ func (c *call) reconnects() (n int) {
 // A hedge may also have waited for the connection that another attempt makes.
 func (s *attempt) besides(other *attempt) bool {
 	wait := s.host.mayWait()
-	if s.call.rule.Hedge.After <= 0 {
+	if has, _ := hedges(s.call.rule); !has {
 		wait = 0
 	}
 	return s.began >= other.ended && s.began <= other.ended+wait && s.number == 2
@@ -254,7 +255,7 @@ func (c *call) checkResponse() {
 	if c.world.plan.nested {
 		most *= 2 // each of the two reads the body
 	}
-	if s.succeeded() && c.written().Classify == nil && c.returned-s.ended > most { // a classifier may read the body
+	if s.succeeded() && c.written().Classify == nil && c.returned-s.ended > most && !c.isDeaf(s) { // a classifier may read the body
 		c.complain(HeldBack, "the response came %v after its headers", c.returned-s.ended)
 	}
 	c.checkSettled(s)
@@ -262,6 +263,13 @@ func (c *call) checkResponse() {
 	if s.status == http.StatusSwitchingProtocols && !writes {
 		c.complain(Writer, "the body of a 101 is no io.Writer: %T", c.resp.Body)
 	}
+}
+
+// isDeaf reports whether the first attempt did not notice until the return that its late hedge had a
+// response. The caller waits for it.
+func (c *call) isDeaf(s *attempt) bool {
+	_, late := c.hedges(s.host)
+	return late && s.number == 2 && c.attempts[0].ended == c.returned
 }
 
 // continues reports whether an attempt asks for the rest of another attempt's body before

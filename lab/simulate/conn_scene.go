@@ -34,8 +34,11 @@ func newWireScene(d dice) *scene {
 
 // wires returns the connections of the scene's host.
 func (s *scene) wires(d dice) *wiring {
-	if s.kind == oneOfMany {
+	switch s.kind {
+	case oneOfMany:
 		return s.oneWires(d)
+	case hanging:
+		return s.lateWires(d)
 	}
 	w := &wiring{untold: d.chance(20), streams: 100, percent: s.percent, fate: dies}
 	if s.kind == overload {

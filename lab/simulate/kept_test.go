@@ -145,15 +145,22 @@ var keptAlternates = []keptSeed{
 	{3037136, "a retry started after MaxElapsed, because the lane of the next attempt was refreshed after the limits"},
 }
 
+// keptLate are stories of late hedges.
+var keptLate = []keptSeed{
+	{10003980, "a late hedge failed, and the caller got its error, although the first attempt was answered later"},
+	{10005416, "the oracle did not know that a late hedge does not go if a hook panics that is told of it"},
+	{10005302, "the oracle did not know that a request for the rest of a body may have a hedge of its own"},
+}
+
 // TestKeptSeeds plays the kept stories. make test plays every fourth, because the race
 // detector makes them slow, and make simulate plays all.
 func TestKeptSeeds(t *testing.T) {
-	plans := []func(uint64) *plan{basicPlan, wiredPlan, loyalPlan, newPlan}
+	plans := []func(uint64) *plan{basicPlan, wiredPlan, loyalPlan, timelyPlan, newPlan}
 	step := soak.Size(4, 1)
 	if os.Getenv("APLOMB_SEEDS") != "" {
 		step = 1
 	}
-	for own, group := range [][]keptSeed{keptBasic, kept, keptFleets, keptAlternates} {
+	for own, group := range [][]keptSeed{keptBasic, kept, keptFleets, keptAlternates, keptLate} {
 		for i := 0; i < len(group); i += step {
 			k := group[i]
 			t.Run(fmt.Sprint(k.seed), func(t *testing.T) {

@@ -34,6 +34,7 @@ const (
 	Another   Oracle = "a bad connection costs little"
 	Few       Oracle = "new connections are few"
 	Cut       Oracle = "nothing under way is closed"
+	Beside    Oracle = "a hedge goes only where hedges may"
 	Asked     Oracle = "a host that is well asks no fleet"                // 16
 	Answered  Oracle = "an answer of the fleet is awaited for a moment"   // 16
 	Hearsay   Oracle = "what others were told fails no request"           // 16
@@ -50,6 +51,6 @@ const (
 // oracles lists all promises.
 var oracles = []Oracle{
 	Request, Closed, Outcome, ActedOnce, Stored, TooOften, Early, Hold, Futile, Prompt,
-	OneReader, Discarded, Writer, HeldBack, Spliced, Budget, Leak, Nested, Secret, Told, Patience, Innocent, Spared, Room, Another, Few, Cut,
+	OneReader, Discarded, Writer, HeldBack, Spliced, Budget, Leak, Nested, Secret, Told, Patience, Innocent, Spared, Room, Another, Few, Cut, Beside,
 	Asked, Answered, Hearsay, Stopped, Longer, Rated, Probed, Strayed, Home, Costs, Panics,
 }

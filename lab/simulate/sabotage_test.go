@@ -405,6 +405,24 @@ var sabotage = []defect{
 		}
 		return aTransport(p, c)
 	}},
+	{"attempts are sent twice at once", Beside, func(p *plan, c transport.Config) (Client, error) {
+		base := c.Base
+		c.Base = rt(func(req *http.Request) (*http.Response, error) {
+			if req.Body != nil {
+				return base.RoundTrip(req)
+			}
+			var other sync.WaitGroup
+			defer other.Wait()
+			other.Go(func() {
+				defer func() { _ = recover() }() // the base panics twice
+				if resp, _ := base.RoundTrip(req); resp != nil {
+					_ = resp.Body.Close()
+				}
+			})
+			return base.RoundTrip(req)
+		})
+		return aTransport(p, c)
+	}},
 	{"connections are closed at the first timeout", Cut, func(p *plan, c transport.Config) (Client, error) {
 		c.Base = &closer{RoundTripper: c.Base}
 		return aTransport(p, c)
