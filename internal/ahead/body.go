@@ -83,7 +83,7 @@ func Fill(ctx context.Context, of *flight.Alarms, resp *http.Response, most int6
 	now := of.Now()
 	b := &Body{
 		base: resp.Body, length: resp.ContentLength, most: most, bare: len(resp.Trailer) == 0,
-		pool: pool, running: true, end: now + wholeTime, alarms: of, alarm: of.Take(now),
+		pool: pool, running: true, end: now + wholeTime, alarms: of, alarm: of.TakeFor(resp.Body, now),
 	}
 	resp.Body, b.came = b, b.alarm.Wake
 	b.alarm.Set(b, now, pauseTime)

@@ -3,6 +3,7 @@
 package flight
 
 import (
+	"io"
 	"sync"
 	"time"
 )
@@ -113,6 +114,21 @@ func (s *Alarms) Take(now time.Duration) *Alarm {
 	s.free = l.next
 	s.n--
 	return l
+}
+
+// TakeFor returns the alarm of the attempt whose body it is. The attempt takes another if it needs one
+// after its response. If it has none, TakeFor returns one that nobody has.
+func (s *Alarms) TakeFor(body io.ReadCloser, now time.Duration) *Alarm {
+	if b, ok := body.(*attemptBody); ok {
+		b.ctx.mu.Lock()
+		l := b.ctx.alarm
+		b.ctx.alarm = nil
+		b.ctx.mu.Unlock()
+		if l != nil {
+			return l
+		}
+	}
+	return s.Take(now)
 }
 
 // Give stops an alarm, and lets others have it. The alarm is nil if it was never set.
