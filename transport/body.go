@@ -12,7 +12,7 @@ import (
 
 // keepBody prepares the body for later attempts, if there may be any.
 func (x *exchange) keepBody() {
-	if !x.isSingle() {
+	if x.Req.Body != nil && !x.isSingle() {
 		x.body = replay.New(x.Req, x.Rule.Policy.Upload.Memory, x.t.kept)
 	}
 }

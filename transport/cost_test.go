@@ -77,7 +77,7 @@ var allocations = map[string]struct{ get, post, twoFailures float64 }{
 	"functions":  {get: 0, post: 0, twoFailures: 4},
 	"API":        {get: 1, post: 4, twoFailures: 10},
 	"timeouts":   {get: 1, post: 5, twoFailures: 10},
-	"everything": {get: 2, post: 6, twoFailures: 12},
+	"everything": {get: 1, post: 5, twoFailures: 12},
 }
 
 // TestAllocationsOfCommonSettings pins the allocations of a call. The floor is the same

@@ -10,7 +10,7 @@
 //	RoundTrip
 //	  ruleFor   find the rule of the host, and its state in a table
 //	  findRule  find the rule of the path and of the request, if there is one
-//	  tryLight  if there is no limit to ask and nobody to tell, send the request
+//	  tryLight  if no limit makes it wait and there is nobody to tell, send the request
 //	            and return a success at once; everything else goes to the loop
 //	  loop      for attempt 1, 2, …
 //	    admit     ask the limits of the host: wait, or refuse at once; wait for a

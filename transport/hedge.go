@@ -282,9 +282,7 @@ func (t *lightHedger) Begin(first *flight.Hanging, h flight.Hedge) func() {
 	x.sent, x.start = 1, time.Now().Add(-h.After)
 	x.report.began = x.start
 	x.trip = trip{number: 1, way: lanes.Way{Lane: first.Lane(), Heard: h.Heard}, timing: timing{kind: KindFirst, start: x.start}}
-	if x.Req.Body != nil {
-		x.keepBody()
-	}
+	x.keepBody()
 	return x.Begin(first, h)
 }
 

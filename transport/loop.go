@@ -61,40 +61,40 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.newExchange()
 }
 
-// isLight reports whether the fast path applies: no limit to ask, no body to keep and
+// isLight reports whether the fast path applies: nothing to wait for, no body to keep and
 // nobody to tell. Nearly every request takes it.
 func (c *call) isLight() bool {
-	// If only Request.Cancel can end the wait of a classifier for the body, somebody has to watch it.
-	// http.Client.Timeout sets Cancel and a deadline, which ends that wait as well.
+	// If only Request.Cancel can end a wait for a limit, or that of a classifier for the body, somebody
+	// has to watch it. http.Client.Timeout sets Cancel and a deadline, which ends those waits as well.
 	//lint:ignore SA1019 old callers still set Request.Cancel
-	if c.Req.Cancel != nil && c.Rule.Peeks {
+	if c.Req.Cancel != nil && (c.Rule.Peeks || c.Rule.Limited) {
 		if _, ok := c.Ctx.Deadline(); !ok {
 			return false
 		}
 	}
-	return !c.Rule.Limited && c.t.trace == nil && !c.inside && (c.options == nil || c.options.isPlain()) &&
+	return !c.Rule.Loops && c.t.trace == nil && !c.inside && (c.options == nil || c.options.isPlain()) &&
 		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm() && (c.Rule.Age == 0 || !c.t.pools.IsOld(&c.Request))
 }
 
 // tryLight is the fast path. It makes the first attempt, and returns the response if it
-// is a success. Any other outcome goes on in the loop.
+// is a success. Any other outcome goes on in the loop, and so does a request that a limit makes wait.
 func (c *call) tryLight() (resp *http.Response, err error) {
 	start := notTimed
 	// A Logger needs it if it takes warnings, which have the highest level of our lines.
-	if c.Rule.Policy.MaxElapsed > 0 || c.t.logger != nil && c.t.logger.Enabled(c.Ctx, slog.LevelWarn) {
+	if c.Rule.Limited || c.Rule.Policy.MaxElapsed > 0 || c.t.logger != nil && c.t.logger.Enabled(c.Ctx, slog.LevelWarn) {
 		start = c.Ground.Now()
 	}
 	var w lanes.Way
 	if c.Rule.Noted || c.t.counted || c.State.MachinesMade() != nil {
 		w = c.t.pools.FirstWay(&c.Request)
 	}
-	var out *flight.Outgoing // of an attempt that is timed
-	counts := false          // its time says when an attempt hangs
-	if c.Rule.Timed {
+	var a *attempt  // nil: the base gets the request as it is
+	counts := false // its time says when an attempt hangs
+	if c.Rule.Timed || c.Rule.Limited {
 		if c.provesConnection() {
 			w.Link = new(flight.Link)
 		}
-		var a attempt
+		a = new(attempt)
 		c.equip(&a.Flight, 1)
 		a.Base, a.Lane, a.Link = c.t.pools.Of(w.Lane), w.Lane, w.Link
 		if c.Rule.Late {
@@ -102,27 +102,29 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 			after, counts = c.hangs()
 			a.Hedged(flight.Hedge{After: after, By: (*lightHedger)(c.t), Req: c.Req, State: c.State, Rule: c.Rule, Options: c.options, Heard: w.Heard})
 		}
-		out = a.prepare()
-		resp, err = a.flyCopy(out)
-		if h := out.Hanging(); h != nil {
-			return h.Race.(*exchange).afterRace(&a, w, resp, err)
+		if c.Rule.Limited && !c.Pass(start, &a.Slot) {
+			return c.newExchange()
+		}
+		resp, err = a.fly()
+		if h := a.out.Hanging(); h != nil {
+			return h.Race.(*exchange).afterRace(a, w, resp, err)
 		}
 	} else {
 		resp, err = flight.CheckResponse(c.t.pools.Of(w.Lane).RoundTrip(c.Req))
 	}
-	if err != nil || visit.TellsToWait(resp.StatusCode) {
-		return c.exchangeAfter(start, w, resp, err, earlyVerdict{}) // the limits hear of the wait before a classifier reads the body
+	if err != nil || visit.TellsToWait(resp.StatusCode) || c.Rule.Limited && c.HearsMore(&a.Flight, resp) {
+		return c.exchangeAfter(a, start, w, resp, err, earlyVerdict{}) // the limits hear of the wait before a classifier reads the body
 	}
 	verdict := c.judgeResponse(resp)
 	made := c.State.MachinesMade()
 	if retryable(verdict) || made != nil && !made.Cooldown.Quiet() || c.t.lines != nil && deniesAccess(resp.StatusCode) {
-		return c.exchangeAfter(start, w, resp, err, earlyVerdict{verdict, true})
+		return c.exchangeAfter(a, start, w, resp, err, earlyVerdict{verdict, true})
 	}
 	if made != nil {
 		made.Budget.Succeeded()
 		if counts {
 			now := c.Ground.Now()
-			made.Tail.Record(now, now.Sub(c.Ground.InstantOf(out.Began())))
+			made.Tail.Record(now, now.Sub(c.Ground.InstantOf(a.out.Began())))
 		}
 		if change, moved := lanes.NoteGood(&c.Request, w, resp.ProtoMajor); moved {
 			c.Tells(change)()
@@ -130,7 +132,7 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 	}
 	if c.Rule.Policy.Download.Memory > 0 && c.awaitsFirstBody(resp) {
 		if short, err := c.awaitBody(resp); err != nil {
-			return c.exchangeAfter(start, w, short, err, verdictOfBody(err))
+			return c.exchangeAfter(a, start, w, short, err, verdictOfBody(err))
 		}
 	}
 	c.resumeBody(series{sent: 1}, w.Lane, resp)
@@ -180,8 +182,8 @@ func (c *call) newExchange() (*http.Response, error) {
 	return x.makeAttempts()
 }
 
-// exchangeAfter continues after a light first attempt.
-func (c *call) exchangeAfter(start instant.Instant, w lanes.Way, resp *http.Response, err error, verdict earlyVerdict) (*http.Response, error) {
+// exchangeAfter continues after a light first attempt. a is nil if its request went as it was.
+func (c *call) exchangeAfter(a *attempt, start instant.Instant, w lanes.Way, resp *http.Response, err error, verdict earlyVerdict) (*http.Response, error) {
 	x := new(exchange)
 	defer x.begin(c)()
 	defer x.releaseUnused()
@@ -190,14 +192,16 @@ func (c *call) exchangeAfter(start instant.Instant, w lanes.Way, resp *http.Resp
 	if err != nil {
 		x.short, x.resp = resp, nil
 	}
+	if c.Rule.Limited {
+		x.trip.sent = visit.Sent{At: start, Came: a.Came}
+		x.limits.Slot, x.limits.Refused = a.Slot, a.Refused
+	}
 	x.timing.kind = KindFirst
 	if start != notTimed {
 		x.start = c.Ground.TimeOf(start)
 		x.report.began, x.timing.start, x.timing.took = x.start, x.start, c.Ground.Now().Sub(start)
 	}
-	if x.Req.Body != nil {
-		x.keepBody()
-	}
+	x.keepBody()
 	return x.loop()
 }
 
@@ -208,9 +212,7 @@ func (x *exchange) makeAttempts() (*http.Response, error) {
 	if !x.segment && len(x.Rule.Alternates) > 0 {
 		x.findPlaces(x.Req)
 	}
-	if x.Req.Body != nil {
-		x.keepBody()
-	}
+	x.keepBody()
 	no := x.admit(x.sent == 0)
 	if no == nil {
 		x.send()
@@ -394,7 +396,14 @@ func (x *exchange) judge(d *decision) {
 		d.Verdict = classify.Refused
 	}
 	f := x.facts(d)
-	to := x.chooseNext(&f, d)
+	d.reason, d.Wait = decide(f)
+	to := x.place
+	if x.places != nil {
+		to = x.choosePlace(&f, d)
+	}
+	if d.reason.isLimit() {
+		d.limit = f.withheldBy(d.reason)
+	}
 	x.road.SetOut(&over, d.reason == ReasonRetry && to == x.place, d.Hint > 0)
 	if d.reason == ReasonRetry && !x.anew {
 		d.drain = f.within(d.Wait, flight.DrainTime)
@@ -447,19 +456,6 @@ func (x *exchange) forLimits(e *entry, u float64) visit.Ending {
 		Sent: x.trip.sent, Resp: x.resp, Status: e.Status, Err: x.err, Again: retryable(x.verdict),
 		Retry: x.timing.kind > KindFirst, Addr: e.Addr, U: u,
 	}
-}
-
-// chooseNext decides about the outcome at hand, and chooses the place of the next attempt.
-func (x *exchange) chooseNext(f *facts, d *decision) (to *place) {
-	d.reason, d.Wait = decide(*f)
-	to = x.place
-	if x.places != nil {
-		to = x.choosePlace(f, d)
-	}
-	if d.reason.isLimit() {
-		d.limit = f.withheldBy(d.reason)
-	}
-	return to
 }
 
 // bodyErr returns the error of an attempt that is not retried because of the

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -17,7 +18,8 @@ type attempt struct {
 	flight.Flight
 	trip
 	watch  watch
-	judged earlyVerdict // on the response of a late hedge
+	out    *flight.Outgoing // nil: it is the caller's own request
+	judged earlyVerdict     // on the response of a late hedge
 }
 
 // prepare makes the copy that is sent. If it panics, it releases the slot and closes the body.
@@ -42,7 +44,8 @@ func (a *attempt) fly() (*http.Response, error) {
 	if a.Light() {
 		return a.SendLight()
 	}
-	return a.flyCopy(a.prepare())
+	a.out = a.prepare()
+	return a.flyCopy(a.out)
 }
 
 // flyCopy sends a copy of the request.
@@ -138,10 +141,7 @@ func (c *call) provesConnection() bool {
 // parentContext returns the context that the attempts begin with: the caller's, or the one
 // that RequestStart returned.
 func (c *call) parentContext() context.Context {
-	if c.spanned != nil {
-		return c.spanned
-	}
-	return c.Req.Context()
+	return cmp.Or(c.spanned, c.Req.Context())
 }
 
 // takeQueued returns the time in queues before the attempt that goes or is refused now.

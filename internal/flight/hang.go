@@ -48,5 +48,10 @@ type Hanging struct {
 // Lane returns the lane of the attempt.
 func (h *Hanging) Lane() *lane.Lane { return h.lane }
 
-// Hanging returns the attempt if it hangs, or else nil.
-func (o *Outgoing) Hanging() *Hanging { return o.Ctx.hangs }
+// Hanging returns the attempt if it hangs, or else nil. A nil copy was not sent.
+func (o *Outgoing) Hanging() *Hanging {
+	if o == nil {
+		return nil
+	}
+	return o.Ctx.hangs
+}

@@ -70,6 +70,7 @@ type Resolved struct {
 	Gate    bool
 	Hedge   bool          // by After or Percentile
 	Limited bool          // any of them
+	Loops   bool          // its requests may need the loop before their first attempt has ended
 	Vouches bool          // Idempotent is not the default, so somebody has thought about this host
 	Peeks   bool          // its classifier or hint may wait for the body of a response
 	Late    bool          // an attempt that hangs gets another beside it
@@ -286,6 +287,7 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	r.Late = rule.Hedge.Late == policy.On && rule.Attempts > 1 && !r.Hedge
 	r.Vouches = !sameFunc(rule.Idempotent, classify.Idempotent)
 	r.Limited = r.Rate || r.Pacing || r.Gate || r.Hedge
+	r.Loops = r.Hedge || r.Limited && (r.Late || rule.Cost != nil)
 	own := !sameFunc[classify.Func](rule.Classify, classify.Default)
 	r.Peeks = own || !sameFunc[classify.Hint](rule.Hint, classify.DefaultHint)
 	switch keys := rule.IdempotencyKey != nil; {
@@ -507,7 +509,7 @@ func (set *Ruleset) addAlternates(r *Resolved) {
 	}
 	if len(all) > 0 {
 		for _, r := range []*Resolved{r, r.Reconnect} {
-			r.Alternates, r.Limited = all, true // so the loop always runs
+			r.Alternates, r.Limited, r.Loops = all, true, true
 		}
 	}
 }

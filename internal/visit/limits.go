@@ -5,8 +5,10 @@ package visit
 
 import (
 	"hash/maphash"
+	"net/http"
 	"time"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
@@ -203,6 +205,35 @@ func (l *Limits) admitByRate() (waited bool, no *Refusal) {
 		return true, &Refusal{Err: err, Limit: LimitRate}
 	}
 	return true, nil
+}
+
+// Pass asks the limits for a first attempt that nothing makes wait, and takes its token and its
+// slot. If it reports false, it has taken nothing, and Admit has to be asked. The host is calm.
+func (r *Request) Pass(now instant.Instant, s *flight.Slot) bool {
+	m, conf := r.State.Machines(), r.Rule.Settings.Gate
+	if r.Ground.Fleet != nil || r.Background || r.Rule.Pacing && !m.Pacing().Quiet() || m.OutageMade() != nil {
+		return false
+	}
+	if r.Rule.Rate {
+		conf.Rate = m.Rate(r.Rule.Settings.Rate)
+	}
+	if !r.Rule.Gate {
+		return conf.Rate == nil || conf.Rate.Queue() == 0 && conf.Rate.Take(now, 1)
+	}
+	at := flight.Slot{Home: r.Ground, Host: r.State.Name(), Gate: m.Gate()}
+	if at.Gate.Enter(now, &at.At, nil, conf).Verb != queue.Go {
+		return false
+	}
+	*s = at
+	return true
+}
+
+// HearsMore reports whether the limits have to hear of a good response to an attempt that Pass let
+// go. Of most of them they need to know nothing.
+func (r *Request) HearsMore(f *flight.Flight, resp *http.Response) bool {
+	return f.Slot.Gate != nil || f.Refused != nil || // the response is no success
+		r.Rule.Rate && r.State.Machines().Rate(r.Rule.Settings.Rate).Lowered() ||
+		r.Rule.Pacing && len(classify.Quotas(r.OutcomeOf(resp, nil))) > 0
 }
 
 // AdmitHedge asks the limits for a hedge, which never waits.

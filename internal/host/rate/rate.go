@@ -333,6 +333,9 @@ func (r *Rate) Succeeded(now instant.Instant) {
 	}
 }
 
+// Lowered reports whether a success raises the rate.
+func (r *Rate) Lowered() bool { return r.lowered.Load() }
+
 // PerSecond returns the present rate.
 func (r *Rate) PerSecond() float64 {
 	r.mu.Lock()
