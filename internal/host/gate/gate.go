@@ -87,8 +87,8 @@ func (c Config) ForMember(members int) Config {
 //     time twice as many requests as the limit have succeeded (compare RFC 5681).
 //   - The first threshold is 100. After every 10 s without a cut the limit moves
 //     halfway towards the number of slots that were in use, but not below the
-//     start, and the threshold becomes twice the limit. After a cut the threshold stays
-//     as long as the limit is used up, because the server failed not far above it. So
+//     start. If the limit is not used up then, it also becomes the threshold, which is at
+//     least twice the start. Nobody knows how much more the server takes before it fails. So
 //     the limit of a healthy host stays near its real concurrency. When the host
 //     freezes, no more than that many requests are in its queue.
 //   - After the first such 10 s the limit has to be used up for 2 s before it

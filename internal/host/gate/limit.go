@@ -16,10 +16,9 @@ const (
 	start = 10
 
 	// room is how many times the start the slow start of a new gate may
-	// reach. double is how many times the present limit the slow start may
-	// reach when the gate has been open for a window. Without these bounds the
-	// queue that forms while a server hangs would double the limit until the
-	// server falls over when it wakes up.
+	// reach. double is how many times the start it may reach from a limit that was
+	// not used up of late. Without these bounds the queue that forms while a server hangs would
+	// double the limit until the server falls over when it wakes up.
 	room   = 10
 	double = 2
 
@@ -81,7 +80,6 @@ type growth struct {
 	grown     int32           // successes towards the next step of the linear growth
 	full      bool            // the limit was reached, and each slot that came free was taken again
 	cut       bool            // the gate was cut in this window
-	wary      bool            // the gate was cut, and the limit was used up in each window since
 	calm      bool            // there was no cut in the last whole window
 	fullAt    instant.Instant // since when the gate is full
 	freeAt    instant.Instant // when the first of the free slots came free
@@ -133,8 +131,8 @@ func (l *growth) review(now instant.Instant, closed bool, start, within int) (li
 	}
 	if !closed && !l.cut {
 		l.limit = max(l.limit, start)
-		if l.wary = l.wary && l.full; !l.wary {
-			l.threshold = double * l.limit
+		if !l.full {
+			l.threshold = max(l.limit, double*start)
 		}
 	}
 	l.calm = !l.cut
@@ -146,7 +144,7 @@ func (l *growth) review(now instant.Instant, closed bool, start, within int) (li
 func (l *growth) cutDown() {
 	l.threshold = max(l.limit/2, 2)
 	l.limit, l.grown = 1, 0
-	l.cut, l.full, l.calm, l.wary = true, false, false, true
+	l.cut, l.full, l.calm = true, false, false
 }
 
 // A pulse is how a host succeeds.

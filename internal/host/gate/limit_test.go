@@ -84,6 +84,22 @@ func TestGateGrowsLinearlyWhileABacklogLasts(t *testing.T) {
 	assert.Greater(t, g.State().Limit, 2*low, "limit")
 }
 
+// A healthy gate does not double a large limit when a backlog forms. The server may collapse
+// before that, and only failures would show it.
+func TestGateGrowsLinearlyAboveAUsualLimit(t *testing.T) {
+	g := calmGate(t)
+	g.growth.limit, g.growth.peak = 100, 90
+	now := instant.At(2 * useWindow)
+	fill(t, g, now, 1)[0].end(now, Success)
+	usual := g.State().Limit
+	for range 9 {
+		round(t, g, now)
+		now = now.Add(time.Second)
+	}
+	assert.Greater(t, g.State().Limit, usual, "limit")
+	assert.Less(t, g.State().Limit, usual*5/4, "limit")
+}
+
 func TestGateCutsOncePerRound(t *testing.T) {
 	var g Gate
 	fill(t, &g, 0, 1)[0].end(0, Success)
