@@ -32,7 +32,8 @@ func API() Rule {
 // Service returns a rule for calls between services of one data centre, while a
 // caller waits. It has at most three attempts of 1 s each, with waits of 50 to
 // 100 ms and 100 to 150 ms between them, or up to 450 ms after a timeout. No retry
-// starts later than 3 s after the first attempt. An attempt that hangs gets another beside it
+// starts later than 3 s after the first attempt. Up to 20 retries are saved up, so that a short
+// downtime of a busy host gets few (see [Budget]). An attempt that hangs gets another beside it
 // over another connection (see [Hedge]).
 //
 // The other fields are zero and inherit. A Rule is a value, so change the fields
@@ -43,6 +44,7 @@ func Service() Rule {
 		Backoff:        backoff.Exponential{Base: 50 * time.Millisecond, Jitter: 50 * time.Millisecond, Max: time.Second},
 		AttemptTimeout: time.Second,
 		MaxElapsed:     3 * time.Second,
+		Budget:         Budget{Burst: 20},
 		Hedge:          Hedge{Late: On},
 	}
 }

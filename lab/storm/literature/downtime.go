@@ -74,8 +74,6 @@ func downtime() *Model {
 		"two retries, circuit breaker at 10 %":        {0, 0, 0, 0, 0},
 		"two retries, circuit breaker at 50 %":        {0, 0, 0, 0, 0},
 	})
-	m.Why = []Reason{{Arm: "aplomb, Service", Text: "Service has 1.12 times the load in the half second in which all fail. It may have sent 58 retries by the time that it " +
-		"knows that they do not help, because 20 have failed in a row, and they are few only in a longer downtime. The default and API wait 1 s before a retry, and the gate sends nearly nothing."}}
 	return m
 }
 
