@@ -106,6 +106,7 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 			return c.newExchange()
 		}
 		resp, err = a.fly()
+		w.Came = a.Came
 		if h := a.out.Hanging(); h != nil {
 			return h.Race.(*exchange).afterRace(a, w, resp, err)
 		}
@@ -123,8 +124,8 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 	if made != nil {
 		made.Budget.Succeeded()
 		if counts {
-			now := c.Ground.Now()
-			made.Tail.Record(now, now.Sub(c.Ground.InstantOf(a.out.Began())))
+			w.Came = c.Ground.Now()
+			made.Tail.Record(w.Came, w.Came.Sub(c.Ground.InstantOf(a.out.Began())))
 		}
 		if change, moved := lanes.NoteGood(&c.Request, w, resp.ProtoMajor); moved {
 			c.Tells(change)()

@@ -188,8 +188,11 @@ func (b *slotBody) ended() {
 }
 
 func (b *slotBody) Read(p []byte) (n int, err error) {
-	s, returned := &b.slot, false
-	s.Gate.Reading(s.Home.Now(), &s.At, b.noLength)
+	s, now, returned := &b.slot, instant.Instant(0), false
+	if b.noLength {
+		now = s.Home.Now()
+	}
+	s.Gate.Reading(now, &s.At, b.noLength)
 	defer func() {
 		if !returned || err != nil { // a body that panics has no more to give
 			b.ended()

@@ -99,7 +99,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := b.attemptBody.Read(p)
-	if stalled := b.end(n); stalled != nil && err != nil && err != io.EOF {
+	if stalled := b.end(n, err); stalled != nil && err != nil && err != io.EOF {
 		err = stalled
 	}
 	return n, err
@@ -139,14 +139,18 @@ func (b *watchedBody) wait() time.Duration {
 	return wait
 }
 
-// end stops the clock. It returns an error if the Read was cut.
-func (b *watchedBody) end(n int) error {
+// end stops the clock. It returns an error if the Read was cut. After the end of the body nobody
+// asks for the time.
+func (b *watchedBody) end(n int, err error) error {
 	b.ctx.mu.Lock()
 	defer b.ctx.mu.Unlock()
 	b.reading = false
 	b.ctx.alarm.stop()
 	if b.fired != nil {
 		return b.stalled()
+	}
+	if err == io.EOF {
+		return nil
 	}
 	took := b.ctx.Alarms.Now() - b.began
 	if b.quiet += took; n > 0 {

@@ -53,6 +53,7 @@ type Way struct {
 	Lane  *lane.Lane      // nil: the base transport of a host that had no trouble so far
 	Heard instant.Instant // when something had come over the lane last before the attempt
 	Link  *flight.Link    // nil: nobody needs to know
+	Came  instant.Instant // when a light first attempt had its response; 0: not known
 
 	instead lane.Instead
 	other   instant.Instant // when something had come over the lane that the attempt takes if this one gets no connection
@@ -123,7 +124,13 @@ const staleWait = time.Millisecond
 // NoteGood notes a good first response over a way. change is set if the host has moved to the lane.
 func NoteGood(r *visit.Request, w Way, proto int) (change visit.Change, moved bool) {
 	lanes := r.State.LanesMade()
-	if lanes == nil || noteResponse(lanes, r.Ground.Now(), &w, proto, lane.Good) == nil || !r.Ground.Watched {
+	if lanes == nil {
+		return change, false
+	}
+	if w.Came == 0 {
+		w.Came = r.Ground.Now()
+	}
+	if noteResponse(lanes, w.Came, &w, proto, lane.Good) == nil || !r.Ground.Watched {
 		return change, false
 	}
 	return better(lanes), true

@@ -63,8 +63,8 @@ const (
 	contentMD5
 	etag
 	lastModified
-	date
 	acceptRanges
+	date
 	numFields
 
 	alwaysSame = etag // those before it are the same in a second response
@@ -72,7 +72,7 @@ const (
 
 var fieldNames = [numFields]string{
 	"Content-Type", "Content-Encoding", "Content-Range", "Repr-Digest", "Content-Digest", "Digest", "Content-Md5",
-	"Etag", "Last-Modified", "Date", "Accept-Ranges",
+	"Etag", "Last-Modified", "Accept-Ranges", "Date",
 }
 
 // Fields are the values of those fields. They are taken before the caller has the response. From
@@ -81,8 +81,11 @@ type fields [numFields][]string
 
 func (f *fields) take(h http.Header) {
 	if len(h) > 4 { // so that looking for each is faster
-		for i, name := range fieldNames {
+		for i, name := range fieldNames[:date] {
 			f[i] = h[name]
+		}
+		if f[lastModified] != nil {
+			f[date] = h[fieldNames[date]]
 		}
 		return
 	}

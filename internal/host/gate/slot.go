@@ -130,7 +130,7 @@ func (g *Gate) back(s *Slot) {
 
 // Reading reports that the caller began to read from the response's body. The
 // slot counts for as long as that takes. If the body has no length, the slot no longer
-// counts from 500 ms on.
+// counts from 500 ms on. For any other body now does not matter.
 func (g *Gate) Reading(now instant.Instant, s *Slot, noLength bool) {
 	g.mu.Lock()
 	var next *queue.Waiter
