@@ -143,11 +143,10 @@ func (x *exchange) secondAttempt(hangs bool) (a attempt, ok bool) {
 
 // pickRacer returns the racer whose response counts. If a response would be retried, the
 // other racer gets its chance. The limits hear of such a response at once, and its
-// connection becomes free, however long the other racer takes. An error of a late hedge
-// never counts, because the attempt that hung has ended by then, maybe with a success.
+// connection becomes free, however long the other racer takes.
 func (x *exchange) pickRacer(came *racer) *racer {
 	switch {
-	case retryable(x.classifyRacer(came)), x.Rule.Late && came == x.racers.Second && came.Err != nil:
+	case retryable(x.classifyRacer(came)):
 		return x.discardAndWait(came)
 	case !flight.IsSafe(x.Req) && came.Rejected():
 		return x.waitForBetter(came)
@@ -191,7 +190,7 @@ func (x *exchange) waitForBetter(came *racer) *racer {
 
 // discardAndWait discards a response that would be retried, and waits for the other racer.
 func (x *exchange) discardAndWait(came *racer) *racer {
-	x.recordOutrun(came, came.Err, classify.Ambiguous)
+	x.recordOutrun(came, came.Err, x.verdict)
 	// The other response does not wait for this drain, which ends with the race.
 	defer flight.DiscardAside(x.Ctx, came.Resp)()
 	came.Resp = nil
@@ -203,13 +202,13 @@ func (x *exchange) discardAndWait(came *racer) *racer {
 func (x *exchange) recordOutrun(r *racer, err error, v classify.Verdict) {
 	r.TellOutrun()
 	x.outcome = outcome{trip: r.Of.trip}
-	if v == classify.Ambiguous { // else it may be under way
+	if retryable(v) { // else it may be under way
 		x.outcome = outcomeOf(r)
 	}
 	var e entry
 	x.fill(&e, x.resp, err)
 	e.Verdict, e.reason = v, ReasonOutrun
-	if v == classify.Ambiguous {
+	if retryable(v) {
 		x.bindToPlace(v)
 		x.verdict = v
 		over := x.forRoad(&e)
@@ -241,7 +240,8 @@ func (x *exchange) Begin(first *flight.Hanging, _ flight.Hedge) func() {
 }
 
 // prepareHedge prepares the second attempt, beside one that hangs. isGood asks the rule for a
-// verdict on its response.
+// verdict on its response. If that would be retried, or if there is an error, the limits hear of it
+// at once, and the first attempt goes on alone.
 func (x *exchange) prepareHedge(s *racer) (out *flight.Outgoing, isGood func() bool) {
 	a, ok := x.secondAttempt(true)
 	if !ok {
@@ -251,14 +251,16 @@ func (x *exchange) prepareHedge(s *racer) (out *flight.Outgoing, isGood func() b
 	*s.Of = a
 	out = s.Of.prepare()
 	x.tellHedge()
-	o, rule, safe := x.OutcomeOf(nil, nil), x.Rule, flight.IsSafe(x.Req)
+	r, o, rule, safe := x.racers, x.OutcomeOf(nil, nil), x.Rule, flight.IsSafe(x.Req)
 	return out, func() bool {
-		if s.Err != nil || !safe && s.Rejected() {
-			return false
+		if s.Err == nil {
+			o.Response = s.Resp
+			if s.Of.judged = (earlyVerdict{rule.Classify(o), true}); !retryable(s.Of.judged.verdict) {
+				return safe || !s.Rejected()
+			}
 		}
-		o.Response = s.Resp
-		s.Of.judged = earlyVerdict{rule.Classify(o), true}
-		return !retryable(s.Of.judged.verdict)
+		r.LeaveOut(s, func() { x.recordOutrun(s, s.Err, x.classifyRacer(s)) })
+		return false
 	}
 }
 

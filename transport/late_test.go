@@ -251,6 +251,30 @@ func TestLateHedge(t *testing.T) {
 	}
 }
 
+// A 429 to a late hedge holds the others at once, although the first attempt is still under way, and
+// the hedge gives its slot back.
+func TestLateHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
+	bothPaths(t, func(t *testing.T, light bool) {
+		var rule policy.Rule
+		if !light {
+			rule.Gate.Start = 5
+		}
+		tr, _ := learned(t, light, transport.Config{Rule: rule}, status(200).Delay(3*time.Second), status(429, "Retry-After: 30"))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
+		}()
+		time.Sleep(time.Second)
+		now := stateOf(t, tr)
+		assert.Equal(t, 1, now.HeldScopes)
+		if !light {
+			assert.Equal(t, 1, now.GateSlots)
+		}
+		<-done
+	})
+}
+
 // A panic of the base, of a hook or of the classifier reaches the caller, and nothing stays behind.
 func TestLateHedgeAndPanics(t *testing.T) {
 	panics := func(*http.Request) (*http.Response, error) { panic("base") }

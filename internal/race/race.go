@@ -78,6 +78,19 @@ func (r *Race[A]) prepare(s *Racer[A], prepare func(*Racer[A]) (*flight.Outgoing
 	return out, isGood
 }
 
+// LeaveOut ends the second attempt, whose outcome does not count, if the first is still under way.
+// note may use what the request has.
+func (r *Race[A]) LeaveOut(s *Racer[A], note func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.over {
+		s.Tell(time.Since(s.Of.Began()), s.Resp, s.Err)
+		note()
+		r.Second = nil
+		s.cut()
+	}
+}
+
 // Land notes how the first attempt ended, in the goroutine of the request.
 func (r *Race[A]) Land(resp *http.Response, refused *flight.Slot, err error) {
 	f := r.First
