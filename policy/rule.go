@@ -46,8 +46,9 @@ type Rule struct {
 	// most 32 s. With backoff.Constant(0) there is no wait unless the server asks
 	// for one. After an attempt that timed out, a Transport waits for a random time
 	// from there to the wait before the fourth retry, because a silent server piles
-	// up what it is sent. The attempt keeps half of the time that MaxElapsed and the
-	// deadline leave.
+	// up what it is sent. This wait is random even if the formula has no jitter,
+	// unless its waits are all the same. The attempt keeps half of the time that
+	// MaxElapsed and the deadline leave.
 	Backoff Backoff
 
 	// Classify is asked first about each outcome. If it answers

@@ -23,5 +23,8 @@
 // Unless Literal is set, the maximum is a true upper bound at which the waits
 // still differ, so that clients that have reached it do not come back in step.
 //
+// A negative Jitter turns off the random part of a formula alone. After a timeout a Transport
+// waits for a random time that begins at the wait of the formula (see Backoff in policy.Rule).
+//
 // Bounds describes the waits of a formula in numbers, for tables and plots.
 package backoff
