@@ -255,8 +255,8 @@ func (c *call) checkResponse() {
 	if c.world.plan.nested {
 		most *= 2 // each of the two reads the body
 	}
-	if s.succeeded() && c.written().Classify == nil && c.returned-s.ended > most && !c.isDeaf(s) { // a classifier may read the body
-		c.complain(HeldBack, "the response came %v after its headers", c.returned-s.ended)
+	if s.succeeded() && c.written().Classify == nil && c.returned-c.taken(s) > most { // a classifier may read the body
+		c.complain(HeldBack, "the response came %v after its headers", c.returned-c.taken(s))
 	}
 	c.checkSettled(s)
 	_, writes := c.resp.Body.(io.Writer)
@@ -265,11 +265,13 @@ func (c *call) checkResponse() {
 	}
 }
 
-// isDeaf reports whether the first attempt did not notice until the return that its late hedge had a
-// response. The caller waits for it.
-func (c *call) isDeaf(s *attempt) bool {
-	_, late := c.hedges(s.host)
-	return late && s.number == 2 && c.attempts[0].ended == c.returned
+// taken returns when the caller could have the response of an attempt. The first attempt may notice
+// late that its late hedge has a response, and the caller waits for it.
+func (c *call) taken(s *attempt) time.Duration {
+	if _, late := c.hedges(s.host); late && s.number == 2 && c.attempts[0].ended < never {
+		return max(s.ended, c.attempts[0].ended)
+	}
+	return s.ended
 }
 
 // continues reports whether an attempt asks for the rest of another attempt's body before

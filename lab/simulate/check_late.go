@@ -5,6 +5,7 @@ package simulate
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/aplomb-go/aplomb/transport"
@@ -99,23 +100,51 @@ func (c *call) unhedged() bool {
 // checkLate judges the scene in which attempts hang. Each GET gets its response as soon as a late
 // hedge brings it, or as its own slow attempt does.
 func (w *world) checkLate(h *host, s *scene) {
-	hang := max(hangsLeast, thriceAsLong*(s.trip+dialTime))
-	most := hang + 2*dialTime + s.trip
-	if s.slowly > 0 {
+	most := max(hangsLeast, thriceAsLong*(s.trip+dialTime)) + 2*dialTime + s.trip
+	switch {
+	case s.slowly > 0:
 		most = s.slow + 2*dialTime
+	case h.wires.untold:
+		most += s.trip // the first attempt over a new lane shows by its response that there is a connection
 	}
+	before := 0
 	for _, c := range w.calls {
 		if c.plan.host != h.id || c.last || c.plan.method != http.MethodGet {
 			continue
 		}
 		w.checkPair(c)
+		if c.plan.at < s.begin {
+			before++
+		}
+		if before < successes {
+			continue // a shortened story says nothing about attempts that hang
+		}
 		switch {
 		case c.resp == nil || c.resp.StatusCode != http.StatusOK:
 			w.complain(Another, c, "the request failed, although a late hedge would have been answered: %s", c.outcome())
 		case c.returned-c.plan.at > most:
 			w.complain(Another, c, "the request took %v beside attempts that hang; it may take %v", c.returned-c.plan.at, most)
+		case h.http2 && s.percent == 100 && w.isNoticed(h, c.plan.at, most) && len(c.attempts) > 1:
+			w.complain(Another, c, "the request met a dead connection, although a late hedge was answered before")
 		}
 	}
+}
+
+// isNoticed reports whether the last strike of a host before a time was noticed by then, and the next
+// is far away. A GET that began after the strike notices it within a time.
+func (w *world) isNoticed(h *host, at, within time.Duration) bool {
+	last := never
+	for _, strike := range h.wires.strikes {
+		switch {
+		case strike <= at:
+			last = strike
+		case strike <= at+within:
+			return false
+		}
+	}
+	return slices.ContainsFunc(w.attempts, func(a *attempt) bool {
+		return a.host == h && a.call.plan.method == http.MethodGet && last <= a.began && a.began < at-within
+	})
 }
 
 // checkPair checks that a late hedge takes another connection, and that the first response counts.

@@ -148,8 +148,12 @@ var keptAlternates = []keptSeed{
 // keptLate are stories of late hedges.
 var keptLate = []keptSeed{
 	{10003980, "a late hedge failed, and the caller got its error, although the first attempt was answered later"},
+	{10011535, "a 429 to a late hedge held nobody as long as the first attempt was under way"},
+	{10016149, "the same"},
 	{10005416, "the oracle did not know that a late hedge does not go if a hook panics that is told of it"},
 	{10005302, "the oracle did not know that a request for the rest of a body may have a hedge of its own"},
+	{10016851, "the oracle did not know that the caller waits for a first attempt which does not notice that its hedge has a response"},
+	{10013430, "the oracle did not know how a late hedge learns of a connection if the base calls no hooks"},
 }
 
 // TestKeptSeeds plays the kept stories. make test plays every fourth, because the race
