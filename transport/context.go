@@ -29,11 +29,6 @@ type options struct {
 	background bool
 }
 
-// isPlain reports whether the options leave the first attempt as it is.
-func (o *options) isPlain() bool {
-	return o.trace.empty()
-}
-
 // sending says how often a request may be sent, whatever its method.
 type sending uint8
 
@@ -108,7 +103,7 @@ func WithTrace(ctx context.Context, trace *Trace) context.Context {
 	if trace == nil {
 		return ctx
 	}
-	return withOptions(ctx, func(o *options) { o.trace = trace.joinedWith(o.trace) })
+	return withOptions(ctx, func(o *options) { o.trace = JoinTraces(trace, o.trace) })
 }
 
 // AttemptNumber returns the number of an attempt from its context: 1 for the first

@@ -268,8 +268,8 @@ func (x *exchange) awaitReconnect() error {
 		x.report.record(nil, &d.entry)
 		x.retried = true
 	}
-	if err := x.SleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
-		return x.refuse(&visit.Refusal{Err: err})
+	if no := x.pause(&d); no != nil {
+		return x.refuse(no)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -10,11 +11,9 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/race"
 	"github.com/aplomb-go/aplomb/internal/replay"
-	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
@@ -33,13 +32,8 @@ type call struct {
 // takeOptions takes the options of the request. They may be nil.
 func (c *call) takeOptions(o *options) { c.options, c.Background = o, o != nil && o.background }
 
-// caller returns the caller's request and the state of its host, wherever attempts go.
-func (c *call) caller() (*http.Request, *host.State[rules.Resolved]) {
-	if c.home != nil {
-		return c.home.Req, c.home.State
-	}
-	return c.Req, c.State
-}
+// caller returns the call as its caller made it, wherever attempts go.
+func (c *call) caller() *call { return cmp.Or(c.home, c) }
 
 // isSingle reports whether at most one attempt is allowed.
 func (c *call) isSingle() bool {

@@ -4,6 +4,7 @@ package transport
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -72,7 +73,7 @@ func (c *call) isLight() bool {
 			return false
 		}
 	}
-	return !c.Rule.Loops && c.t.trace == nil && !c.inside && (c.options == nil || c.options.isPlain()) &&
+	return !c.Rule.Loops && c.t.trace == nil && !c.inside && (c.options == nil || c.options.trace.empty()) &&
 		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm() && (c.Rule.Age == 0 || !c.t.pools.IsOld(&c.Request))
 }
 
@@ -147,7 +148,7 @@ const notTimed instant.Instant = -1
 // panics.
 func (c *call) judgeResponse(resp *http.Response) (v classify.Verdict) {
 	classified := false
-	defer c.closeResponseUnless(&classified, resp)
+	defer closeUnless(c.Ctx, &classified, resp)
 	v = c.Rule.Classify(c.OutcomeOf(resp, nil))
 	classified = true
 	return v
@@ -156,16 +157,16 @@ func (c *call) judgeResponse(resp *http.Response) (v classify.Verdict) {
 // awaitsFirstBody is awaitsBody. It closes the body if an Idempotent of the user's panics.
 func (c *call) awaitsFirstBody(resp *http.Response) (yes bool) {
 	asked := false
-	defer c.closeResponseUnless(&asked, resp)
+	defer closeUnless(c.Ctx, &asked, resp)
 	yes = c.awaitsBody(resp)
 	asked = true
 	return yes
 }
 
-// closeResponseUnless closes a response that nobody gets because a function of the user's panicked.
-func (c *call) closeResponseUnless(returned *bool, resp *http.Response) {
+// closeUnless closes a response that nobody gets because a function of the user's panicked.
+func closeUnless(ctx context.Context, returned *bool, resp *http.Response) {
 	if !*returned {
-		flight.Dismiss(c.Ctx, resp)
+		flight.Dismiss(ctx, resp)
 	}
 }
 
@@ -320,11 +321,7 @@ func (x *exchange) admitHere(first bool) *visit.Refusal {
 
 // pause sleeps as long as was decided.
 func (x *exchange) pause(d *decision) *visit.Refusal {
-	wait := d.Wait
-	if wait > 0 {
-		wait = time.Until(d.Time.Add(wait))
-	}
-	if err := x.SleepOr(wait, nil); err != nil {
+	if err := x.SleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
 		return &visit.Refusal{Err: err}
 	}
 	return nil

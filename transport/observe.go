@@ -11,7 +11,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // asksAddress reports whether a Trace wants to know the address of each attempt.
@@ -56,10 +55,10 @@ func (x *exchange) requestStart() {
 // requestEnd calls the hooks RequestEnd.
 func (x *exchange) requestEnd(resp *http.Response, err error, bodied bool) {
 	told := false
-	defer closeUnless(&told, resp)
-	req, state := x.caller()
+	defer closeUnless(x.Ctx, &told, resp)
+	own := x.caller()
 	e := RequestEnd{
-		Request: req, Host: visit.SafeName(state), Response: resp, Err: err,
+		Request: own.Req, Host: own.HostName(), Response: resp, Err: err,
 		Reason: x.report.reason, Start: x.report.began, Duration: time.Since(x.report.began),
 		Attempts: x.sent, Retries: max(x.sent-1-x.hedges, 0), Hedges: x.hedges,
 		Queued: x.queued, BodyEnds: bodied,
@@ -70,13 +69,6 @@ func (x *exchange) requestEnd(resp *http.Response, err error, bodied bool) {
 		}
 	}
 	told = true
-}
-
-// closeUnless closes a response that nobody gets because a hook panicked.
-func closeUnless(told *bool, resp *http.Response) {
-	if !*told && resp != nil && resp.Body != nil {
-		_ = resp.Body.Close()
-	}
 }
 
 // A watch tells the hooks about one attempt. The request's goroutine uses it. It is a
@@ -96,9 +88,9 @@ func (x *exchange) watchAttempt(a *attempt) {
 		return
 	}
 	a.watch.on, a.watch.traces = true, all
-	req, state := x.caller()
+	own := x.caller()
 	a.watch.about = AttemptStart{
-		Request: req, Host: visit.SafeName(state), Alternate: x.alternateName(), Number: a.Number, Kind: a.timing.kind,
+		Request: own.Req, Host: own.HostName(), Alternate: x.alternateName(), Number: a.Number, Kind: a.timing.kind,
 		Offset: x.report.offset, Start: a.timing.start, Deadline: x.attemptDeadline(a.timing.start), Queued: a.timing.queued,
 	}
 }
@@ -137,7 +129,7 @@ func (w *watch) tellEnd(over lanes.Way, took time.Duration, resp *http.Response,
 	}
 	w.begun = false
 	told := false
-	defer closeUnless(&told, resp)
+	defer closeUnless(w.ctx, &told, resp)
 	e := AttemptEnd{AttemptStart: w.about, Addr: over.Link.Addr(), Lane: over.Number(), Duration: took, Response: resp, Err: err}
 	for _, t := range w.traces {
 		if t != nil && t.AttemptEnd != nil {
@@ -156,8 +148,8 @@ func (x *exchange) observeBody(resp *http.Response) bool {
 	if !all[0].wantsBody() && !all[1].wantsBody() {
 		return false
 	}
-	req, state := x.caller()
-	w := &bodyWatch{traces: all, ctx: x.spanned, req: req, host: visit.SafeName(state), download: x.download, began: time.Now()}
+	own := x.caller()
+	w := &bodyWatch{traces: all, ctx: x.spanned, req: own.Req, host: own.HostName(), download: x.download, began: time.Now()}
 	w.body.Wrap(resp, w)
 	return true
 }

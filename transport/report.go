@@ -60,16 +60,15 @@ func (r *report) tellObservers(resp *http.Response, d *entry) {
 }
 
 func (r *report) eventOf(resp *http.Response, d *entry) Event {
-	req, state := r.caller()
-	a := d.Attempt
+	own, a := r.caller(), d.Attempt
 	if a.Err != nil {
-		a.Err = withoutSecrets(a.Err, req.URL.String())
+		a.Err = withoutSecrets(a.Err, own.Req.URL.String())
 	}
 	return Event{
 		Attempt:  a,
 		Context:  r.parentContext(),
-		Request:  req,
-		Host:     visit.SafeName(state),
+		Request:  own.Req,
+		Host:     own.HostName(),
 		Response: resp,
 		Offset:   r.offset,
 		Reason:   d.reason,
@@ -116,13 +115,9 @@ func (r *report) logEntry(d *entry) {
 	if what == "" || !r.t.lines.Enabled(r.Ctx, level) {
 		return
 	}
-	req, state := r.caller()
-	host, url := r.HostName(), req.URL.String()
-	if r.home != nil {
-		host = visit.SafeName(state)
-	}
-	host = cmp.Or(d.Alternate, host) // the line is about the endpoint
-	why, cause := r.causesOf(d, url)
+	own := r.caller()
+	req, host := own.Req, cmp.Or(d.Alternate, own.HostName()) // the line is about the endpoint
+	why, cause := r.causesOf(d, req.URL.String())
 	addr := cmp.Or(d.Addr, redact.Addr(d.Err))
 	all := logbook.Attrs{
 		slog.String("host", host),
@@ -208,18 +203,10 @@ func (r *report) causesOf(d *entry, url string) (why, cause string) {
 	if e, ok := d.Err.(*ResumeError); ok {
 		why = causeOf(e.Err, url)
 	}
-	if last := r.lastOutcome(); d.limit != "" && d.Kind == KindNone && last != nil {
-		why = causeOfAttempt(last, url) // the error names the limit, as the reason does
+	if n := len(r.history); d.limit != "" && d.Kind == KindNone && n > 0 {
+		why = causeOfAttempt(&r.history[n-1], url) // the error names the limit, as the reason does
 	}
 	return why, cause
-}
-
-// lastOutcome returns the last attempt that was recorded, or nil.
-func (r *report) lastOutcome() *Attempt {
-	if n := len(r.history); n > 0 {
-		return &r.history[n-1]
-	}
-	return nil
 }
 
 // logChange writes a line about a change of a host's state.
@@ -249,7 +236,7 @@ func (t *Transport) logChange(h HostChange) {
 
 // newError returns the error of a call that ends without a response.
 func (r *report) newError(reason Reason, err error) *Error {
-	req, _ := r.caller()
+	req := r.caller().Req
 	return &Error{
 		Reason:   reason,
 		Limit:    r.limit,

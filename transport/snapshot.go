@@ -124,6 +124,7 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 		Host:       visit.SafeName(s),
 		Requests:   s.Requests(),
 		InFlight:   s.InFlight(),
+		Down:       m.OutageMade().Down(),
 		HangsAfter: m.Tail.Hangs().Seconds(),
 	}
 	r := s.Resolved.Load()
@@ -138,9 +139,6 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 	}
 	if lanes := s.LanesMade(); lanes != nil {
 		h.Lane, h.Lanes = lanes.Current().Number, lanes.Opened()
-	}
-	if o := m.OutageMade(); o != nil {
-		h.Down = o.Down()
 	}
 	gate, rate := m.Made()
 	if gate != nil && r != nil && r.Gate {
@@ -181,8 +179,8 @@ type FleetState struct {
 // not say how it is. A Fleet does so if it has a method FleetState that returns a FleetState.
 func (t *Transport) FleetState() (s FleetState, ok bool) {
 	f, ok := t.ground.Fleet.(interface{ FleetState() FleetState })
-	if !ok {
-		return s, false
+	if ok {
+		s = f.FleetState()
 	}
-	return f.FleetState(), true
+	return s, ok
 }

@@ -303,32 +303,19 @@ func (t *Trace) hasHooks() bool {
 func JoinTraces(traces ...*Trace) *Trace {
 	all := &Trace{}
 	for _, t := range traces {
-		if t != nil {
-			all = all.joinedWith(t)
+		if t == nil {
+			continue
 		}
+		all.Event = callBoth(all.Event, t.Event)
+		all.HostChanged = callBoth(all.HostChanged, t.HostChanged)
+		all.RequestStart = startBoth(all.RequestStart, t.RequestStart)
+		all.AttemptStart = startBoth(all.AttemptStart, t.AttemptStart)
+		all.AttemptEnd = callBothEnds(all.AttemptEnd, t.AttemptEnd)
+		all.RequestEnd = callBothEnds(all.RequestEnd, t.RequestEnd)
+		all.BodyEnd = callBothEnds(all.BodyEnd, t.BodyEnd)
+		all.Addresses = all.Addresses || t.Addresses
 	}
 	return all
-}
-
-// joinedWith returns a Trace that calls the functions of t and then those of next.
-func (t *Trace) joinedWith(next *Trace) *Trace {
-	switch {
-	case next.empty():
-		trace := *t
-		return &trace
-	case t.empty():
-		return next
-	}
-	return &Trace{
-		Event:        callBoth(t.Event, next.Event),
-		HostChanged:  callBoth(t.HostChanged, next.HostChanged),
-		RequestStart: startBoth(t.RequestStart, next.RequestStart),
-		AttemptStart: startBoth(t.AttemptStart, next.AttemptStart),
-		AttemptEnd:   callBothEnds(t.AttemptEnd, next.AttemptEnd),
-		RequestEnd:   callBothEnds(t.RequestEnd, next.RequestEnd),
-		BodyEnd:      callBothEnds(t.BodyEnd, next.BodyEnd),
-		Addresses:    t.Addresses || next.Addresses,
-	}
 }
 
 // callBoth returns a function that calls first and then next.

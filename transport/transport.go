@@ -161,12 +161,9 @@ func New(c Config) (*Transport, error) {
 	if replay.IsNil(c.Fleet) {
 		faults = append(faults, &policy.FieldError{Field: "Fleet", Value: c.Fleet, Reason: "is a nil pointer"})
 	}
-	if !c.Trace.empty() {
-		t.hostChanged = c.Trace.HostChanged
-		if c.Trace.Event != nil || c.Trace.hasHooks() {
-			trace := *c.Trace
-			t.trace = &trace
-		}
+	trace := JoinTraces(c.Trace)
+	if t.hostChanged = trace.HostChanged; trace.Event != nil || trace.hasHooks() {
+		t.trace = trace
 	}
 	if t.logger != nil {
 		t.lines = logbook.New[lineKey](t.logger)
