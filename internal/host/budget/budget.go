@@ -29,7 +29,7 @@ type Config struct {
 	// Complete fills in the fields below, too.
 	off     bool    // nothing limits retries
 	earned  float64 // by a request, in units
-	size    int64   // of the bucket, in units
+	size    int64   // of the bucket, in units; 0: Complete was not called
 	kept    int64   // the part of size that is for others, in units
 	members int     // that share the budget; 0: one
 
@@ -172,7 +172,10 @@ func (b *Budget) CountTo(total uint64) {
 // Take reserves a retry or hedge. It returns nil if none is left. Take is the
 // last question before a retry, and comes before the wait.
 func (b *Budget) Take(now instant.Instant, c Config) *Charge {
-	if c = c.Complete(); c.off {
+	if c.size == 0 {
+		c = c.Complete()
+	}
+	if c.off {
 		return noCharge
 	}
 	b.mu.Lock()
@@ -202,7 +205,9 @@ func (b *Budget) Release(now instant.Instant, c Config, taken *Charge) {
 	if taken == noCharge {
 		return
 	}
-	c = c.Complete()
+	if c.size == 0 {
+		c = c.Complete()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now, &c)
@@ -302,7 +307,8 @@ func (c Config) ForBackground() Config {
 	return c
 }
 
-// Complete returns the config with all its defaults.
+// Complete returns the config with all its defaults. Callers that ask a Budget often
+// pass it a complete config, so that the defaults are not found anew each time.
 func (c Config) Complete() Config {
 	if c.Ratio == 0 {
 		c.Ratio = 0.2
