@@ -23,14 +23,11 @@ func RetryInfo(o Outcome) (wait time.Duration, ok bool) {
 	if !bytes.Contains(body, []byte("google.rpc.RetryInfo")) {
 		return 0, false
 	}
-	var answers []googleError
-	if body[0] == '[' { // the response of a streaming method is a list
-		ok = json.Unmarshal(body, &answers) == nil
-	} else {
-		answers = make([]googleError, 1)
-		ok = json.Unmarshal(body, &answers[0]) == nil
+	if body[0] != '[' { // the response of a streaming method is a list
+		body = slices.Concat([]byte{'['}, body, []byte{']'})
 	}
-	if !ok {
+	var answers []googleError
+	if json.Unmarshal(body, &answers) != nil {
 		return 0, false
 	}
 	return retryDelay(answers)

@@ -69,21 +69,15 @@ func New(c Config) (*Telemetry, error) {
 		meter:         cmp.Or(c.MeterProvider, otel.GetMeterProvider()).Meter(scope),
 		peers:         peers{known: map[peerKey]*peer{}},
 	}
-	var err error
-	if t.counts, err = newInstruments(t.meter); err != nil {
+	var errs [4]error
+	t.counts, errs[0] = newInstruments(t.meter)
+	t.changes, errs[1] = t.meter.Int64Counter("aplomb.host.changes", metric.WithUnit("{change}"), metric.WithDescription("Hosts that began or ceased to do badly, by the condition."))
+	t.hosts, errs[2] = newFigures(t.meter, "aplomb.host.", hostFigures)
+	t.fleet, errs[3] = newFigures(t.meter, "aplomb.fleet.", fleetFigures)
+	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
-	t.changes, err = t.meter.Int64Counter("aplomb.host.changes", metric.WithUnit("{change}"), metric.WithDescription("Hosts that began or ceased to do badly, by the condition."))
-	if err != nil {
-		return nil, err
-	}
-	if t.hosts, err = newFigures(t.meter, "aplomb.host.", hostFigures); err != nil {
-		return nil, err
-	}
-	if t.fleet, err = newFigures(t.meter, "aplomb.fleet.", fleetFigures); err != nil {
-		return nil, err
-	}
-	if err = t.counts.report(t.meter, &t.peers); err != nil {
+	if err := t.counts.report(t.meter, &t.peers); err != nil {
 		return nil, err
 	}
 	return t, nil

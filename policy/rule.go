@@ -524,20 +524,10 @@ func showFields(v reflect.Value) string {
 	return "{" + strings.Join(list, ", ") + "}"
 }
 
-// isOff reports whether v is a negative number or duration. A back-off that is a
-// number has a type of its own and is not meant.
+// isOff reports whether v is a negative number or duration. The types with words of their own are
+// smaller, and a back-off that is a number is in an interface.
 func isOff(v reflect.Value) bool {
-	switch n := v.Interface().(type) {
-	case int:
-		return n < 0
-	case int64:
-		return n < 0
-	case float64:
-		return n < 0
-	case time.Duration:
-		return n < 0
-	}
-	return false
+	return v.CanFloat() && v.Float() < 0 || v.CanInt() && v.Kind() != reflect.Int8 && v.Int() < 0
 }
 
 // show prints a value on one line. It does not follow pointers. So it ends even if

@@ -63,7 +63,7 @@ var leaveTimes = [...]time.Duration{50 * time.Millisecond, time.Second, lane.Idl
 
 // NewPools returns the pools of a base transport. make is Config.Lane.
 func NewPools(base http.RoundTripper, make func(host string) http.RoundTripper, dialer *dial.Dialer, now func() instant.Instant, each func(func(*lane.Lanes))) *Pools {
-	p := &Pools{first: base, make: make, each: each, now: now, late: rand.Float64()}
+	p := &Pools{first: base, make: make, each: each, now: now, late: rand.Float64(), left: map[*lane.Lane]leaving{}, kept: map[*lane.Lanes]time.Time{}}
 	if runtime.GOOS == "js" {
 		p.make = nil // the browser chooses the connections
 		return p
@@ -235,9 +235,6 @@ func (p *Pools) Leave(l *lane.Lane) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.left == nil {
-		p.left = map[*lane.Lane]leaving{}
-	}
 	p.left[l] = leaving{due: time.Now().Add(leaveTimes[0])}
 	p.wake(p.left[l].due)
 }
@@ -246,9 +243,6 @@ func (p *Pools) Leave(l *lane.Lane) {
 func (p *Pools) keep(lanes *lane.Lanes) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.kept == nil {
-		p.kept = map[*lane.Lanes]time.Time{}
-	}
 	p.kept[lanes] = time.Now().Add(time.Second)
 	p.wake(p.kept[lanes])
 }

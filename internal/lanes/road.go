@@ -244,7 +244,8 @@ func (r *Road) spareBeside(first Way, hangs bool) *lane.Lane {
 	if r.lanes = r.State.LanesMade(); r.lanes == nil || !r.Rule.Lanes || !r.Pools.Can(r.Req) || r.lanes.Protocol() == 1 && !hangs {
 		return nil
 	}
-	to, left := r.lanes.Beside(r.Ground.Now(), first.Lane, r.opener(first.Link.Addr() == ""))
+	d := lane.Detour{Beside: true, Doubted: true, New: true, Urgent: true}
+	to, left := r.lanes.Detour(r.Ground.Now(), first.Lane, d, r.opener(first.Link.Addr() == ""))
 	r.Pools.Leave(left)
 	return to
 }

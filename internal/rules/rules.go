@@ -447,24 +447,14 @@ func (p pattern) wider() (all []pattern) {
 
 // compare orders patterns. The most specific comes first.
 func (p pattern) compare(q pattern) int {
+	number := map[bool]int{true: 1}
 	return cmp.Or(
-		compareBool(!p.wildcard, !q.wildcard),
+		cmp.Compare(number[p.wildcard], number[q.wildcard]),
 		cmp.Compare(len(q.name), len(p.name)),
-		compareBool(p.port != "", q.port != ""),
+		cmp.Compare(number[p.port == ""], number[q.port == ""]),
 		cmp.Compare(p.name, q.name),
 		cmp.Compare(p.port, q.port),
 	)
-}
-
-// compareBool puts true first.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
 }
 
 // ReconnectTimeout bounds each attempt of a reconnect, up to the headers of its

@@ -9,7 +9,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/rules"
 )
@@ -75,10 +74,7 @@ func (g *Ground) RuleFor(s *host.State[rules.Resolved], set *rules.Ruleset) *rul
 	return r
 }
 
-// TellGate and AskProbe are called by flights.
-
-func (g *Ground) TellGate(host string, gate *gate.Gate) { g.tellGate(host, gate) }
-
+// AskProbe asks the fleet for a permit to probe a host.
 func (g *Ground) AskProbe(host string) {
 	g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 }

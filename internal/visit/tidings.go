@@ -119,8 +119,8 @@ func (g *Ground) cooldown(rule *rules.Resolved, wait time.Duration) cooldown.Con
 	return rule.Settings.Cooldown.ForMember(g.members(), wait)
 }
 
-// tellGate tells the fleet the news of a gate.
-func (g *Ground) tellGate(host string, gate *gate.Gate) {
+// TellGate tells the fleet the news of a gate.
+func (g *Ground) TellGate(host string, gate *gate.Gate) {
 	switch n := gate.News(); {
 	case n.Working:
 		g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})

@@ -72,7 +72,7 @@ func (tr *traffic) detour(l *Lane, d Detour) *Lane {
 }
 
 func (tr *traffic) beside(l *Lane) *Lane {
-	to, _ := tr.Beside(tr.now, l, tr.open)
+	to, _ := tr.Detour(tr.now, l, Detour{Beside: true, Doubted: true, New: true, Urgent: true}, tr.open)
 	to.Connected()
 	return to
 }

@@ -290,6 +290,7 @@ type Detour struct {
 	Doubted bool // also a lane that has failed itself
 	New     bool // also a lane that is opened for it
 	Urgent  bool // even if others were opened just before, because the name has other addresses
+	Beside  bool // the attempt goes beside the other, which is no reason to doubt the lane either
 
 	// Since is set after a timeout. If nothing came over the spare since then, it may be
 	// dead as well, and a new lane is better.
@@ -302,14 +303,14 @@ func (l *Lanes) Detour(now instant.Instant, used *Lane, d Detour, open Opener) (
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	used = cmp.Or(used, &l.first)
-	if !d.Sick || used == l.spare.Load() && !used.proven.Load() {
+	if !d.Beside && (!d.Sick || used == l.spare.Load() && !used.proven.Load()) {
 		used.doubted.Store(true)
 	}
 	spare, current := l.spare.Load(), l.Current()
 	switch {
 	case spare != nil && spare != used && !spare.doubted.Load() && (d.Since == 0 || spare.alive(d.Since)):
 		return spare, nil
-	case current != used && !current.doubted.Load():
+	case current != used && (d.Beside || !current.doubted.Load()):
 		return current, nil
 	}
 	if d.New && l.may(now, d.Urgent, used) {
@@ -321,27 +322,6 @@ func (l *Lanes) Detour(now instant.Instant, used *Lane, d Detour, open Opener) (
 		return spare, nil
 	}
 	return nil, nil
-}
-
-// Beside returns the lane for an attempt beside another that goes over used. It returns
-// nil if there is none. left is as for Detour.
-func (l *Lanes) Beside(now instant.Instant, used *Lane, open Opener) (to, left *Lane) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	used = cmp.Or(used, &l.first)
-	spare := l.spare.Load()
-	switch {
-	case spare != nil && spare != used && !spare.doubted.Load():
-		return spare, nil
-	case l.Current() != used:
-		return l.Current(), nil
-	}
-	if l.may(now, true, used) {
-		if to, left = l.open(now, false, open); to != nil {
-			return to, left
-		}
-	}
-	return spare, nil
 }
 
 // IsOld reports whether the current lane is older than it may become, and no other was tried
