@@ -523,3 +523,22 @@ func TestRequestRefusedByTheGateTakesNoToken(t *testing.T) {
 		assert.Equal(t, start, time.Now())
 	})
 }
+
+// A failure that the rule calls final gives its slot back, although no retry follows.
+func TestSlotOfAFinalFailure(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		bubble(t, func(t *testing.T) {
+			tr := over(t, transport.Config{Rule: policy.Rule{
+				AttemptTimeout: timeout,
+				Gate:           policy.Gate{Max: 1},
+				Classify:       func(classify.Outcome) classify.Verdict { return classify.Final },
+			}}, script(status(500), status(500), status(200)))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for range 3 {
+				_, err := fetch(t, tr, ctx, "http://h.test/")
+				assert.NoError(t, err, "timeout %v", timeout)
+			}
+		})
+	}
+}

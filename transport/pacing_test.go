@@ -255,6 +255,21 @@ func TestOneWrongQuota(t *testing.T) {
 	}
 }
 
+// Successes that wait for nothing raise a lowered rate, too.
+func TestAdaptiveRateOfALoneCaller(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 100, Adaptive: policy.On}, Attempts: 1}},
+			script(status(429), status(200)))
+		_, _ = send(t, tr, http.MethodGet, "http://h.test/")
+		assert.Less(t, stateOf(t, tr).RatePerSecond, 100.)
+		for range 40 {
+			time.Sleep(time.Second)
+			responds(t, tr, http.MethodGet, "http://h.test/")
+		}
+		assert.Equal(t, 100., stateOf(t, tr).RatePerSecond)
+	})
+}
+
 // An adaptive rate that is set too high finds the rate of the server. A burst of refusals does not bring it down to the floor.
 func TestAdaptiveRateFindsTheServersRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
