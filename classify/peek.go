@@ -87,16 +87,15 @@ func (o Outcome) cancelable() (ctx context.Context, stop func()) {
 	select {
 	case <-canceled:
 		cancel()
-		return ctx, cancel
 	default:
+		go func() {
+			select {
+			case <-canceled:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
 	}
-	go func() {
-		select {
-		case <-canceled:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	return ctx, cancel
 }
 

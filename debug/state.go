@@ -88,14 +88,9 @@ func (d *Debug) state(t *transport.Transport) state {
 // choose leaves out the hosts that are too many, and sorts the others by name.
 func (s *state) choose() {
 	if s.More = max(0, len(s.Hosts)-maxHosts); s.More > 0 {
-		rank := func(h *host) int {
-			if h.trouble() {
-				return 0
-			}
-			return 1
-		}
+		last := map[bool]int{true: 1}
 		slices.SortFunc(s.Hosts, func(a, b host) int {
-			return cmp.Or(rank(&a)-rank(&b), cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Host, b.Host))
+			return cmp.Or(last[!a.trouble()]-last[!b.trouble()], cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Host, b.Host))
 		})
 		s.Hosts = s.Hosts[:maxHosts]
 	}

@@ -166,7 +166,7 @@ var hostFigures = []figure[transport.HostState]{
 	{whole, "gate.limit", "{attempt}", "Attempts that the gate lets be in flight.", func(s *transport.HostState) float64 { return ofGate(s, s.GateLimit) }},
 	{whole, "gate.slots", "{attempt}", "Slots of the gate in use.", func(s *transport.HostState) float64 { return ofGate(s, s.GateSlots) }},
 	{whole, "gate.queue", "{attempt}", "Attempts that wait for a slot of the gate.", func(s *transport.HostState) float64 { return ofGate(s, s.GateQueue) }},
-	{whole, "gate.closed", "{gate}", "1 while the gate is closed.", func(s *transport.HostState) float64 { return ofGate(s, oneIf(s.GateClosed)) }},
+	{whole, "gate.closed", "{gate}", "1 while the gate is closed.", func(s *transport.HostState) float64 { return ofGate(s, oneIf[s.GateClosed]) }},
 	{broken, "budget", "{attempt}", "Retries that could be sent at once.", func(s *transport.HostState) float64 { return s.BudgetLeft }},
 	{broken, "rate", "{attempt}/s", "The limit of attempts per second.", func(s *transport.HostState) float64 { return cmp.Or(s.RatePerSecond, -1) }},
 }
@@ -178,17 +178,12 @@ func ofGate(s *transport.HostState, n int) float64 {
 	return float64(n)
 }
 
-func oneIf(yes bool) int {
-	if yes {
-		return 1
-	}
-	return 0
-}
+var oneIf = map[bool]int{true: 1}
 
 // fleetFigures show the state of the fleet. They are those of transport.FleetState, so that this
 // module needs no backend. Before the first heartbeat it has no age.
 var fleetFigures = []figure[transport.FleetState]{
-	{whole, "connected", "{fleet}", "1 while the backend answers.", func(s *transport.FleetState) float64 { return float64(oneIf(s.Connected)) }},
+	{whole, "connected", "{fleet}", "1 while the backend answers.", func(s *transport.FleetState) float64 { return float64(oneIf[s.Connected]) }},
 	{whole, "members", "{member}", "Members of the fleet, as far as is known.", func(s *transport.FleetState) float64 { return float64(s.Members) }},
 	{broken, "heartbeat.age", "s", "Time since the last heartbeat that succeeded.", func(s *transport.FleetState) float64 { return s.HeartbeatAge }},
 	{total, "commands", "{command}", "Commands to the backend.", func(s *transport.FleetState) float64 { return float64(s.Commands) }},

@@ -32,7 +32,7 @@ type request struct {
 	// is room for those of an attempt. It is nil until a span is recorded.
 	all []attribute.KeyValue
 	// last has the attributes of the request's own span, which gets them when it ends.
-	last []attribute.KeyValue
+	last list
 
 	sent    int    // attempts so far
 	status  int    // of the last outcome
@@ -148,23 +148,15 @@ func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
 	t.counts.duration.Record(ctx, a.Duration.Seconds(), all.record...)
 	span := trace.SpanFromContext(ctx)
 	if span.IsRecording() {
-		own := append(make([]attribute.KeyValue, 0, 8), kindKey.String(a.Kind.String()))
+		own := append(make(list, 0, 8), kindKey.String(a.Kind.String()))
 		own = withPeer(own, a.Addr)
-		if a.Lane > 0 {
-			own = append(own, laneKey.Int(a.Lane))
-		}
-		if a.Alternate != "" {
-			own = append(own, alternateKey.String(a.Alternate))
-		}
-		if q := a.Queued.Total(); q > 0 {
-			own = append(own, queuedKey.Float64(q.Seconds()))
-		}
-		if a.Offset > 0 {
-			own = append(own, offsetKey.Int64(a.Offset))
-		}
-		if outrun {
-			own = append(own, outrunKey.Bool(true))
-		} else {
+		queued := a.Queued.Total()
+		own.add(a.Lane > 0, laneKey.Int(a.Lane))
+		own.add(a.Alternate != "", alternateKey.String(a.Alternate))
+		own.add(queued > 0, queuedKey.Float64(queued.Seconds()))
+		own.add(a.Offset > 0, offsetKey.Int64(a.Offset))
+		own.add(outrun, outrunKey.Bool(true))
+		if !outrun {
 			own = withResult(own, status, failure)
 			fail(span, a.Request, failure, a.Err)
 		}
@@ -194,20 +186,12 @@ func (r *request) decided(e *transport.Event) {
 	default:
 		return
 	}
-	attrs := []attribute.KeyValue{numberKey.Int(e.Number)}
-	if e.Wait > 0 {
-		attrs = append(attrs, waitKey.Float64(e.Wait.Seconds()))
-	}
-	if e.Offset > 0 {
-		attrs = append(attrs, offsetKey.Int64(e.Offset))
-	}
-	if e.Status != 0 {
-		attrs = append(attrs, statusKey.Int(e.Status))
-	}
-	if e.Err != nil {
-		attrs = append(attrs, errorKey.String(typeOf(e.Err)))
-	}
-	r.span.AddEvent(e.Reason.String(), trace.WithTimestamp(e.Time), trace.WithAttributes(attrs...))
+	all := list{numberKey.Int(e.Number)}
+	all.add(e.Wait > 0, waitKey.Float64(e.Wait.Seconds()))
+	all.add(e.Offset > 0, offsetKey.Int64(e.Offset))
+	all.add(e.Status != 0, statusKey.Int(e.Status))
+	all.add(e.Err != nil, errorKey.String(typeOf(e.Err)))
+	r.span.AddEvent(e.Reason.String(), trace.WithTimestamp(e.Time), trace.WithAttributes(all...))
 }
 
 // requestEnd counts a request, and ends its span if no body follows.
@@ -220,9 +204,8 @@ func (t *Telemetry) requestEnd(ctx context.Context, e transport.RequestEnd) {
 	}
 	if r.all != nil {
 		r.last = append(r.all[room:], reasonKey.String(e.Reason.String()), attemptsKey.Int(e.Attempts))
-		if q := e.Queued.Total(); q > 0 {
-			r.last = append(r.last, queuedKey.Float64(q.Seconds()))
-		}
+		queued := e.Queued.Total()
+		r.last.add(queued > 0, queuedKey.Float64(queued.Seconds()))
 		r.last = withResult(r.last, status, failure)
 		fail(r.span, e.Request, failure, e.Err)
 	}
@@ -246,9 +229,7 @@ func (t *Telemetry) bodyEnd(ctx context.Context, e transport.BodyEnd) {
 	}
 	if r.last != nil {
 		r.last = append(r.last, sizeKey.Int64(e.Bytes))
-		if e.Resumes > 0 {
-			r.last = append(r.last, resumesKey.Int(e.Resumes))
-		}
+		r.last.add(e.Resumes > 0, resumesKey.Int(e.Resumes))
 		if e.Err != nil {
 			r.last = withResult(r.last, 0, typeOf(e.Err))
 			fail(r.span, e.Request, typeOf(e.Err), e.Err)
@@ -263,15 +244,21 @@ func (r *request) end() {
 	r.span.End()
 }
 
+// A list has the attributes of a span, an event or a measurement.
+type list []attribute.KeyValue
+
+// add adds an attribute that is set.
+func (l *list) add(set bool, attr attribute.KeyValue) {
+	if set {
+		*l = append(*l, attr)
+	}
+}
+
 // withResult appends the result of an attempt or a request.
-func withResult(attrs []attribute.KeyValue, status int, failure string) []attribute.KeyValue {
-	if status != 0 {
-		attrs = append(attrs, statusKey.Int(status))
-	}
-	if failure != "" {
-		attrs = append(attrs, errorKey.String(failure))
-	}
-	return attrs
+func withResult(all list, status int, failure string) list {
+	all.add(status != 0, statusKey.Int(status))
+	all.add(failure != "", errorKey.String(failure))
+	return all
 }
 
 // fail gives a span the status of a failure. failure is empty after a success.

@@ -151,7 +151,10 @@ func (x *exchange) pickRacer(came *racer) *racer {
 	case !flight.IsSafe(x.Req) && came.Rejected():
 		return x.waitForBetter(came)
 	}
-	other := x.racers.Other(came)
+	other := x.racers.First
+	if other == came {
+		other = x.racers.Second
+	}
 	other.Abandon()
 	x.recordOutrun(other, ErrOutrun, classify.Unknown)
 	return came

@@ -136,14 +136,6 @@ func (r *Race[A]) StillSlow(ctx context.Context, d time.Duration, ready <-chan s
 	return true
 }
 
-// Other returns the racer beside this one.
-func (r *Race[A]) Other(than *Racer[A]) *Racer[A] {
-	if than == r.First {
-		return r.Second
-	}
-	return r.First
-}
-
 // AbandonLosers abandons all racers but the winner, also if a hook or a classifier panics. The
 // hooks hear of it when all are abandoned, because they may panic themselves.
 func (r *Race[A]) AbandonLosers() {

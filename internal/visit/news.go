@@ -147,8 +147,7 @@ func (l *Limits) isOver(m *host.Machines, now instant.Instant, r news.Record) bo
 		m.Budget.CountTo(l.State.Requests())
 		return m.Budget.Left(now, l.budgetConfig()) >= max(l.budgetConfig().Burst/2, 1)
 	case conditionDown:
-		o := m.OutageMade()
-		return !l.Rule.Gate && (!r.Open || !o.Down())
+		return !l.Rule.Gate && (!r.Open || !m.OutageMade().Down())
 	case conditionCrowded:
 		g := m.Gate().State()
 		return !l.Rule.Gate || !g.Closed && g.Waiting == 0

@@ -52,16 +52,15 @@ func (r *Request) ObeyCancel() (stop func()) {
 	select {
 	case <-canceled:
 		cancel(flight.ErrRequestCanceled)
-		return func() {}
 	default:
+		go func() {
+			select {
+			case <-canceled:
+				cancel(flight.ErrRequestCanceled)
+			case <-ctx.Done():
+			}
+		}()
 	}
-	go func() {
-		select {
-		case <-canceled:
-			cancel(flight.ErrRequestCanceled)
-		case <-ctx.Done():
-		}
-	}()
 	return func() { cancel(nil) }
 }
 

@@ -122,8 +122,8 @@ func (c *Cooldown) HoldForFleet(now instant.Instant, key uint64, r Refusal, conf
 }
 
 // note notes a refusal in the hold of a scope by a function that reports whether it is news. It
-// returns when the hold ends. Only a hold of a value below that makes room.
-func (c *Cooldown) note(now instant.Instant, key uint64, r Refusal, below value, note func(*hold) (news bool)) (open instant.Instant) {
+// returns when the hold ends. Only a hold of a class below that makes room.
+func (c *Cooldown) note(now instant.Instant, key uint64, r Refusal, below int, note func(*hold) (news bool)) (open instant.Instant) {
 	if r.Wait <= 0 {
 		return now
 	}
@@ -345,14 +345,14 @@ func (c *Cooldown) find(now instant.Instant, key uint64) *hold {
 // holdFor returns the hold of a scope, and makes it if there is none; the lock is held.
 // If another hold had to go for it, evicted is the first waiter of that hold. It
 // goes and wakes the next. If there is no room, holdFor returns nil. ended is how many
-// requests to the host have ended. Only a hold of a value below that makes room.
-func (c *Cooldown) holdFor(now instant.Instant, key, ended uint64, below value) (h *hold, evicted *queue.Waiter) {
+// requests to the host have ended. Only a hold of a class below that makes room.
+func (c *Cooldown) holdFor(now instant.Instant, key, ended uint64, below int) (h *hold, evicted *queue.Waiter) {
 	c.tidy(now)
 	if h = c.find(now, key); h != nil {
 		return h, nil
 	}
 	if len(c.holds) >= queue.MaxScopes {
-		victim, found := queue.Spare(&c.kept.spares, now, c.holds, int(below), func(h *hold) queue.Worth { return h.worth(now) })
+		victim, found := queue.Spare(&c.kept.spares, now, c.holds, below, func(h *hold) queue.Worth { return h.worth(now) })
 		if !found {
 			return nil, nil
 		}

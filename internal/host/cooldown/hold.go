@@ -300,34 +300,28 @@ func (h *hold) holding(now instant.Instant) (held [codes]bool) {
 	return held
 }
 
-// A value says how much is lost if a hold is forgotten.
-type value uint8
-
+// The classes of holds say how much is lost if one is forgotten.
 const (
-	overNow     value = iota // nobody waits
-	forgettable              // the fleet brought it, and nobody waits
-	ownHold                  // nobody waits
-	returning                // it is over, and waiters come back in its ramp
-	waitedFor                // it is never forgotten
+	overNow     = iota // nobody waits
+	forgettable        // the fleet brought it, and nobody waits
+	ownHold            // nobody waits
+	returning          // it is over, and waiters come back in its ramp
+	waitedFor          // it is never forgotten
 )
 
-// worth returns how much the hold is missed if it is forgotten.
+// worth returns how much is lost if the hold is forgotten. The waiters of a forgotten hold are no
+// longer spread by its ramp.
 func (h *hold) worth(now instant.Instant) queue.Worth {
-	return queue.Worth{Class: int(h.value(now)), End: h.open}
-}
-
-// value returns how much is lost if the hold is forgotten. The waiters of a forgotten hold
-// are no longer spread by its ramp.
-func (h *hold) value(now instant.Instant) value {
+	w := queue.Worth{Class: ownHold, End: h.open}
 	switch over, waits := now >= h.open, h.queue.Len() > 0; {
 	case over && waits:
-		return returning
+		w.Class = returning
 	case waits:
-		return waitedFor
+		w.Class = waitedFor
 	case over:
-		return overNow
+		w.Class = overNow
 	case now >= h.ownEnd():
-		return forgettable
+		w.Class = forgettable
 	}
-	return ownHold
+	return w
 }
