@@ -223,10 +223,3 @@ func (f *fleet) probeFails() {
 		f.fails(f.row, f.began)
 	}
 }
-
-// asksNow lets the gate ask for a permit now.
-func (f *fleet) asksNow(now instant.Instant) {
-	if f != nil {
-		f.next = min(f.next, now)
-	}
-}

@@ -87,10 +87,14 @@ func (c Config) ForMember(members int) Config {
 //     time twice as many requests as the limit have succeeded (compare RFC 5681).
 //   - The first threshold is 100. After every 10 s without a cut the limit moves
 //     halfway towards the number of slots that were in use, but not below the
-//     start. If the limit is not used up then, it also becomes the threshold, which is at
-//     least twice the start. Nobody knows how much more the server takes before it fails. So
+//     start. If the limit is not used up then, it is also the threshold. So
 //     the limit of a healthy host stays near its real concurrency. When the host
 //     freezes, no more than that many requests are in its queue.
+//   - After the first such 10 s a success counts as 16 if its response took no longer than before
+//     the limit was used up, a 16th more at most. So the limit grows by a fifth per round. A
+//     server that gets slower may soon collapse, and failures would show that too late. After
+//     a cut this begins when the limit is no longer used up, because the server failed not
+//     far above it.
 //   - After the first such 10 s the limit has to be used up for 2 s before it
 //     grows. A burst is no reason to grow, and neither is a queue that is slow to
 //     take free slots.
@@ -251,10 +255,7 @@ func (g *Gate) Wants() int {
 		room = max(1, g.growth.limit-g.slots.used())
 	}
 	cost := g.queue.Ahead(true)
-	if room >= waiters {
-		return cost
-	}
-	return max(g.queue.First().Costs(), int(int64(cost)*int64(room)/int64(waiters)))
+	return max(g.queue.First().Costs(), int(int64(cost)*int64(min(room, waiters))/int64(waiters)))
 }
 
 // State returns a snapshot.

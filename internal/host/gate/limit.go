@@ -16,11 +16,9 @@ const (
 	start = 10
 
 	// room is how many times the start the slow start of a new gate may
-	// reach. double is how many times the start it may reach from a limit that was
-	// not used up of late. Without these bounds the queue that forms while a server hangs would
+	// reach. Without this bound the queue that forms while a server hangs would
 	// double the limit until the server falls over when it wakes up.
-	room   = 10
-	double = 2
+	room = 10
 
 	// rounds times the limit is how many requests must succeed for a step of
 	// growth above the threshold. TCP needs one round. One round is too few here,
@@ -32,6 +30,10 @@ const (
 	// that is more than 1. With steps of 1 a host that takes thousands of
 	// requests at a time would need minutes to come back.
 	share = 32
+
+	// A success counts as swift ones if it took no longer than usual, a swift-th part more at
+	// most. With that the limit grows by a fifth per round.
+	swift = 16
 
 	// pressTime is how long the limit of a healthy gate must have been used up
 	// before it grows. The successes of requests that are sent after that time
@@ -80,18 +82,23 @@ type growth struct {
 	grown     int32           // successes towards the next step of the linear growth
 	full      bool            // the limit was reached, and each slot that came free was taken again
 	cut       bool            // the gate was cut in this window
+	wary      bool            // the gate was cut, and the limit was used up in each window since
 	calm      bool            // there was no cut in the last whole window
 	fullAt    instant.Instant // since when the gate is full
+	usual     time.Duration   // from a send to its success before that
 	freeAt    instant.Instant // when the first of the free slots came free
 	window    instant.Instant // when this window began
 	peak      int             // the most slots in use in this window
 }
 
 // grow raises the limit for a success, to most at the most.
-func (l *growth) grow(most int) {
+func (l *growth) grow(most int, took time.Duration) {
 	step := 1
 	if l.limit >= l.threshold {
-		if l.grown++; int(l.grown) < rounds*l.limit {
+		if l.grown++; l.calm && !l.wary && took <= l.usual+l.usual/swift {
+			l.grown += swift - 1
+		}
+		if int(l.grown) < rounds*l.limit {
 			return
 		}
 		l.grown = 0
@@ -102,10 +109,10 @@ func (l *growth) grow(most int) {
 
 // use notes that a request goes. within are the requests that count against the limit, and used is
 // how much of the limit is used up.
-func (l *growth) use(now instant.Instant, within, used int) {
+func (l *growth) use(now instant.Instant, within, used int, trip time.Duration) {
 	l.peak = max(l.peak, within)
 	if !l.full && used >= l.limit {
-		l.full, l.fullAt = true, now
+		l.full, l.fullAt, l.usual = true, now, trip
 	}
 }
 
@@ -131,8 +138,8 @@ func (l *growth) review(now instant.Instant, closed bool, start, within int) (li
 	}
 	if !closed && !l.cut {
 		l.limit = max(l.limit, start)
-		if !l.full {
-			l.threshold = max(l.limit, double*start)
+		if l.wary = l.wary && l.full; !l.full {
+			l.threshold = l.limit
 		}
 	}
 	l.calm = !l.cut
@@ -144,7 +151,7 @@ func (l *growth) review(now instant.Instant, closed bool, start, within int) (li
 func (l *growth) cutDown() {
 	l.threshold = max(l.limit/2, 2)
 	l.limit, l.grown = 1, 0
-	l.cut, l.full, l.calm = true, false, false
+	l.cut, l.full, l.calm, l.wary = true, false, false, true
 }
 
 // A pulse is how a host succeeds.
@@ -215,7 +222,7 @@ func (g *Gate) succeed(now instant.Instant, s *Slot) {
 		if g.slots.used() >= g.growth.limit {
 			g.growth.freeAt = now
 		}
-		g.growth.grow(g.conf.Max)
+		g.growth.grow(g.conf.Max, now.Sub(s.sent))
 	}
 }
 
@@ -231,7 +238,9 @@ func (g *Gate) beforeCut(now instant.Instant, s *Slot) {
 		// next probe. If that probe fails, the server only finishes old requests.
 		g.outage.hasty = true
 		g.outage.probe = min(g.outage.probe, now)
-		g.fleet.asksNow(now)
+		if f := g.fleet; f != nil {
+			f.next = min(f.next, now) // the gate may ask for a permit now
+		}
 	}
 }
 

@@ -84,20 +84,31 @@ func TestGateGrowsLinearlyWhileABacklogLasts(t *testing.T) {
 	assert.Greater(t, g.State().Limit, 2*low, "limit")
 }
 
-// A healthy gate does not double a large limit when a backlog forms. The server may collapse
-// before that, and only failures would show it.
-func TestGateGrowsLinearlyAboveAUsualLimit(t *testing.T) {
-	g := calmGate(t)
-	g.growth.limit, g.growth.peak = 100, 90
-	now := instant.At(2 * useWindow)
-	fill(t, g, now, 1)[0].end(now, Success)
-	usual := g.State().Limit
-	for range 9 {
-		round(t, g, now)
-		now = now.Add(time.Second)
+// A healthy gate whose limit is used up grows for as long as responses come as soon as before.
+// If they take longer, it grows slowly, because a server that gets slower may soon collapse, and
+// failures would show that too late.
+func TestGateGrowsSlowlyWhileResponsesTakeLonger(t *testing.T) {
+	grown := func(took time.Duration) float64 {
+		g := calmGate(t)
+		g.growth.limit, g.growth.peak, g.pulse.trip = 100, 90, 100*ms
+		now := instant.At(2 * useWindow)
+		fill(t, g, now, 1)[0].end(now.Add(100*ms), Success)
+		before := g.State().Limit
+		for range 9 {
+			in := fill(t, g, now, g.State().Limit)
+			next := visit(t, g) // a request always waits
+			next.enter(now)
+			for _, v := range in {
+				v.end(now.Add(took), Success)
+			}
+			g.Leave(next.w)
+			now = now.Add(time.Second)
+		}
+		return float64(g.State().Limit) / float64(before)
 	}
-	assert.Greater(t, g.State().Limit, usual, "limit")
-	assert.Less(t, g.State().Limit, usual*5/4, "limit")
+	assert.Greater(t, grown(100*ms), 2., "as before")
+	assert.Greater(t, grown(110*ms), 1., "longer")
+	assert.Less(t, grown(110*ms), 1.2, "longer")
 }
 
 func TestGateCutsOncePerRound(t *testing.T) {

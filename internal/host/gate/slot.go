@@ -168,7 +168,7 @@ func (g *Gate) take(now instant.Instant, s *Slot) {
 		g.slots.beside++ // see admits
 	}
 	g.slots.inFlight++
-	g.growth.use(now, g.slots.within(), g.slots.used())
+	g.growth.use(now, g.slots.within(), g.slots.used(), g.pulse.trip)
 	*s = Slot{sent: now, epoch: g.slots.epoch, held: true}
 	if g.outage.closed {
 		g.outage.probe = instant.After(now, probeTime)
