@@ -217,24 +217,17 @@ func (r *Road) NextWay(wanted bool) (w Way) {
 		wanted = wanted || r.lanes.Suspected()
 	}
 	if r.seeks != nil || wanted {
-		w.Link = &flight.Link{Seeks: r.seek()}
+		w.Link = new(flight.Link)
+	}
+	if r.seeks != nil {
+		seek := &flight.Seek{Lane: r.seeks, Patience: r.patience(time.Now())}
+		if w.Link.Seeks = seek; r.trouble != isElsewhere { // what it does if it finds no connection
+			seek.Else = r.made().Current()
+			seek.Base = r.Pools.Of(seek.Else)
+		}
 	}
 	r.via, r.seeks, r.trouble = nil, nil, noTrouble
 	return w
-}
-
-// seek returns what the next attempt does if it finds no connection. It is nil if the attempt
-// seeks none.
-func (r *Road) seek() *flight.Seek {
-	if r.seeks == nil {
-		return nil
-	}
-	s := &flight.Seek{Lane: r.seeks, Patience: r.patience(time.Now())}
-	if r.trouble != isElsewhere {
-		s.Else = r.made().Current()
-		s.Base = r.Pools.Of(s.Else)
-	}
-	return s
 }
 
 // spareBeside returns the lane for a hedge, or nil if it takes the current lane. The pool of HTTP/2
