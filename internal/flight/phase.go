@@ -65,6 +65,9 @@ func (a *attemptContext) on(e event, why error) bool {
 	if to == untimed {
 		return false
 	}
+	if why != nil {
+		a.derive() // it keeps the cause
+	}
 	a.phase = to
 	switch after := a.rings(); {
 	case e == setsOut && after > 0:
@@ -78,7 +81,7 @@ func (a *attemptContext) on(e event, why error) bool {
 	}
 	if to >= late {
 		a.alarm.Give()
-		a.alarm, a.cause = nil, why
+		a.alarm = nil
 		if a.done != nil {
 			close(a.done)
 		}

@@ -73,9 +73,8 @@ type attemptContext struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // is closed when it is cancelled; nil: own has that, or nobody has asked
 	child  func()        // is told when it is cancelled; nil: there is none, or it is another's of own
-	full   bool          // it has had a child
-	cause  error         // why it was cancelled
 	phase  phase
+	full   bool         // it has had a child
 	linked bool         // it had a connection, or needs no bound for the search
 	alarm  *Alarm       // for the end of the phase, or of a Read of the response's body; nil: it was not set
 	hangs  *Hanging     // the attempt if it hangs
@@ -163,7 +162,7 @@ func (a *attemptContext) Err() error {
 	defer a.mu.Unlock()
 	switch {
 	case a.phase < late:
-	case a.done != nil && a.cause == nil:
+	case a.done != nil && a.own == nil:
 		return context.Canceled
 	default:
 		a.derive()
@@ -181,7 +180,7 @@ func (a *attemptContext) derive() {
 	}
 	a.own, a.cancel = context.WithCancelCause(a.Context)
 	if a.phase >= late {
-		a.cancel(a.cause)
+		a.cancel(nil)
 	}
 }
 
@@ -276,7 +275,7 @@ func (a *attemptContext) outcome(resp *http.Response) (tooLate error) {
 	defer a.unlock()
 	switch {
 	case a.phase == late:
-		return a.cause
+		return context.Cause(a.own)
 	case resp == nil:
 		a.on(leaves, nil)
 	default:
