@@ -46,6 +46,11 @@ func (p *plan) drawLate(d dice, h *host) {
 		return
 	}
 	every, takes := d.between(100*time.Microsecond, 20*time.Millisecond), d.between(time.Millisecond, 200*time.Millisecond)
+	for _, r := range p.rulesOf(h) {
+		if r.AttemptTimeout > 0 {
+			takes = min(takes, r.AttemptTimeout/2) // otherwise they would fail for ever
+		}
+	}
 	for i := range 100 + d.IntN(30) {
 		c := &callPlan{
 			id: len(p.calls), at: (time.Duration(i) * every).Truncate(time.Microsecond), host: h.id,
