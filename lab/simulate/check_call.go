@@ -306,6 +306,7 @@ func (c *call) checkError() {
 			c.complain(Outcome, "Timeout() is %v and was %v: %v", timeout(c.err), timeout(last), c.err)
 		}
 	case c.anyAttempt(func(s *attempt) bool { return s.script.outcome == says0 }): // an error of the Transport itself
+	case errors.Is(c.err, policy.ErrAttemptTimeout) && c.anyAttempt(func(s *attempt) bool { return errors.Is(s.cause, policy.ErrAttemptTimeout) && c.countsAtLast(s) }):
 	case c.gone() && !(isOwn && refusedByLimit(own) && c.returned == c.ends): // both came in the same instant
 		c.checkContextError()
 	case c.rule.AttemptTimeout > 0 && errors.Is(c.err, policy.ErrAttemptTimeout):

@@ -153,6 +153,7 @@ var keptLate = []keptSeed{
 	{10005416, "the oracle did not know that a late hedge does not go if a hook panics that is told of it"},
 	{10005302, "the oracle did not know that a request for the rest of a body may have a hedge of its own"},
 	{10016851, "the oracle did not know that the caller waits for a first attempt which does not notice that its hedge has a response"},
+	{10082272, "the oracle did not know that the timeout of the host counts if the context ends while the body of the alternate is drained"},
 	{10013430, "the oracle did not know how a late hedge learns of a connection if the base calls no hooks"},
 }
 
