@@ -41,6 +41,7 @@ func (p *plan) drawLate(d dice, h *host) {
 		default:
 			r.Hedge.Late = policy.Off
 		}
+		r.Budget = h.rule.Budget // of the first rule, as newUpdate keeps it
 	}
 	if !d.chance(70) {
 		return
