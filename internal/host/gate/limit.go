@@ -31,9 +31,10 @@ const (
 	// requests at a time would need minutes to come back.
 	share = 32
 
-	// A success counts as swift ones if it took no longer than usual, a swift-th part more at
-	// most. With that the limit grows by a fifth per round.
-	swift = 16
+	// A success counts as swift ones while responses take no longer than usual, a swift-th part more
+	// at most. With that the limit grows by a fifth per round, to double the threshold at most.
+	swift  = 16
+	double = 2
 
 	// pressTime is how long the limit of a healthy gate must have been used up
 	// before it grows. The successes of requests that are sent after that time
@@ -91,11 +92,15 @@ type growth struct {
 	peak      int             // the most slots in use in this window
 }
 
-// grow raises the limit for a success, to most at the most.
-func (l *growth) grow(most int, took time.Duration) {
+// grow raises the limit for a success, to most at the most. trip is the present mean of the time from a
+// send to its success. That of a single one says nothing if some responses are always fast.
+func (l *growth) grow(most int, trip time.Duration) {
+	if !l.calm { // the limit may have been used up from the first request on
+		l.usual = trip
+	}
 	step := 1
 	if l.limit >= l.threshold {
-		if l.grown++; l.calm && !l.wary && took <= l.usual+l.usual/swift {
+		if l.grown++; l.calm && !l.wary && l.limit < double*l.threshold && trip <= l.usual+l.usual/swift {
 			l.grown += swift - 1
 		}
 		if int(l.grown) < rounds*l.limit {
@@ -138,7 +143,7 @@ func (l *growth) review(now instant.Instant, closed bool, start, within int) (li
 	}
 	if !closed && !l.cut {
 		l.limit = max(l.limit, start)
-		if l.wary = l.wary && l.full; !l.full {
+		if l.wary = l.wary && l.full; !l.wary {
 			l.threshold = l.limit
 		}
 	}
@@ -222,7 +227,7 @@ func (g *Gate) succeed(now instant.Instant, s *Slot) {
 		if g.slots.used() >= g.growth.limit {
 			g.growth.freeAt = now
 		}
-		g.growth.grow(g.conf.Max, now.Sub(s.sent))
+		g.growth.grow(g.conf.Max, g.pulse.trip)
 	}
 }
 

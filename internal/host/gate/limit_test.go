@@ -95,20 +95,70 @@ func TestGateGrowsSlowlyWhileResponsesTakeLonger(t *testing.T) {
 		fill(t, g, now, 1)[0].end(now.Add(100*ms), Success)
 		before := g.State().Limit
 		for range 9 {
-			in := fill(t, g, now, g.State().Limit)
-			next := visit(t, g) // a request always waits
-			next.enter(now)
-			for _, v := range in {
-				v.end(now.Add(took), Success)
-			}
-			g.Leave(next.w)
-			now = now.Add(time.Second)
+			now = backlog(t, g, now, took)
 		}
 		return float64(g.State().Limit) / float64(before)
 	}
 	assert.Greater(t, grown(100*ms), 2., "as before")
 	assert.Greater(t, grown(110*ms), 1., "longer")
 	assert.Less(t, grown(110*ms), 1.2, "longer")
+}
+
+// backlog plays a second in which a request always waits. The responses take a time.
+func backlog(t *testing.T, g *Gate, now instant.Instant, took time.Duration) instant.Instant {
+	in := fill(t, g, now, 1) // may begin a window, which moves the limit
+	in = append(in, fill(t, g, now, g.State().Limit-1)...)
+	next := visit(t, g)
+	next.enter(now)
+	for _, v := range in {
+		v.end(now.Add(took), Success)
+	}
+	g.Leave(next.w)
+	return now.Add(time.Second)
+}
+
+// A gate whose limit was used up before its first calm window ended grows as well.
+func TestGateGrowsFromAFullStart(t *testing.T) {
+	g := calmGate(t)
+	g.growth.limit, g.growth.threshold, g.growth.calm = 100, 100, false
+	now := instant.At(useWindow)
+	g.growth.window = now
+	for now < instant.At(2*useWindow) {
+		now = backlog(t, g, now, 300*ms)
+	}
+	early := g.State().Limit
+	for range 9 {
+		now = backlog(t, g, now, 300*ms)
+	}
+	assert.Greater(t, g.State().Limit, 2*early, "limit")
+}
+
+// The limit at most doubles in a window before it grows linearly, however fast some responses are.
+func TestGateDoublesOnce(t *testing.T) {
+	g := calmGate(t)
+	g.growth.limit, g.growth.peak, g.pulse.trip = 100, 90, 155*ms
+	now := instant.At(2 * useWindow)
+	fill(t, g, now, 1)[0].end(now.Add(155*ms), Success)
+	before := g.State().Limit
+	ends := map[*visitor]instant.Instant{}
+	for n := 0; now < instant.At(3*useWindow-time.Second); {
+		for ; len(ends) < g.State().Limit; n++ {
+			ends[fill(t, g, now, 1)[0]] = now.Add([]time.Duration{10 * ms, 400 * ms}[n%2])
+		}
+		next := visit(t, g) // a request always waits
+		next.enter(now)
+		var first *visitor
+		for v, at := range ends {
+			if first == nil || at < ends[first] {
+				first = v
+			}
+		}
+		now = max(now, ends[first])
+		first.end(now, Success)
+		delete(ends, first)
+		g.Leave(next.w)
+	}
+	assert.Less(t, g.State().Limit, 4*before, "limit")
 }
 
 func TestGateCutsOncePerRound(t *testing.T) {
