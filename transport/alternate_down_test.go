@@ -479,3 +479,27 @@ func TestAlternateThatAnswersTooLate(t *testing.T) {
 		})
 	}
 }
+
+// TestSuccessesOfAnAlternateAreSeen: a host that is an alternate of another is not down while most of
+// the requests that go to it directly are answered.
+func TestSuccessesOfAnAlternateAreSeen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := over(t, transport.Config{Hosts: map[string]policy.Rule{
+			"a.test": {Alternates: policy.Alternates{Bases: []string{"http://b.test"}}},
+		}}, rt(func(req *http.Request) (*http.Response, error) {
+			if req.URL.Host == "a.test" || req.Method == http.MethodPost {
+				return newResponse(req, 500, http.NoBody), nil
+			}
+			return newResponse(req, 200, http.NoBody), nil
+		}))
+		succeeds(t, tr, http.MethodGet, "http://a.test/")
+		for range 7 {
+			for range 100 {
+				assert.True(t, succeeds(t, tr, http.MethodGet, "http://b.test/"))
+			}
+			succeeds(t, tr, http.MethodPost, "http://b.test/")
+			s, _ := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "b.test"})
+			assert.False(t, s.Down)
+		}
+	})
+}

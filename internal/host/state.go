@@ -69,7 +69,8 @@ func (s *State[R]) Quiet() bool {
 	return m.Cooldown.Quiet() && (n == nil || n.Quiet())
 }
 
-// Calm reports whether nothing is held on the host, and whether its lanes are in order. If nothing has ever failed, Calm is a single atomic load.
+// Calm reports whether nothing is held on the host, whether nobody asks if it is down, and whether its
+// lanes are in order. If nothing has ever failed, Calm is a single atomic load.
 func (s *State[R]) Calm() bool {
 	m := s.machines.Load()
 	return m == nil || m.calm()
@@ -77,7 +78,7 @@ func (s *State[R]) Calm() bool {
 
 func (m *Machines) calm() bool {
 	lanes := m.lanes.Load()
-	return m.Cooldown.Quiet() && m.news.Load().Quiet() && !m.outage.Load().Down() && (lanes == nil || lanes.Calm())
+	return m.Cooldown.Quiet() && m.news.Load().Quiet() && m.outage.Load() == nil && (lanes == nil || lanes.Calm())
 }
 
 // Machines returns the host's machines. The first call makes them.

@@ -211,7 +211,7 @@ func (l *Limits) admitByRate() (waited bool, no *Refusal) {
 // slot. If it reports false, it has taken nothing, and Admit has to be asked. The host is calm.
 func (r *Request) Pass(now instant.Instant, s *flight.Slot) bool {
 	m, conf := r.State.Machines(), r.Rule.Settings.Gate
-	if r.Ground.Fleet != nil || r.Background || r.Rule.Pacing && !m.Pacing().Quiet() || m.OutageMade() != nil {
+	if r.Ground.Fleet != nil || r.Background || r.Rule.Pacing && !m.Pacing().Quiet() {
 		return false
 	}
 	if r.Rule.Rate {
