@@ -257,6 +257,7 @@ func (x *exchange) prepareHedge(s *racer) (out *flight.Outgoing, isGood func() b
 	r, o, rule, safe := x.racers, x.OutcomeOf(nil, nil), x.Rule, flight.IsSafe(x.Req)
 	return out, func() bool {
 		if s.Err == nil {
+			r.Use(func() { x.limits.HearHeaders(s.Resp, s.Of.sent) }) // the classifier may wait for the body
 			o.Response = s.Resp
 			if s.Of.judged = (earlyVerdict{rule.Classify(o), true}); !retryable(s.Of.judged.verdict) {
 				return safe || !s.Rejected()

@@ -275,6 +275,24 @@ func TestLateHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 	})
 }
 
+// The others are held as soon as the headers of a 429 to a late hedge have come, also if the classifier
+// waits for its body.
+func TestLateHedgeHoldsTheScopeByItsHeaders(t *testing.T) {
+	bothPaths(t, func(t *testing.T, light bool) {
+		rule := policy.Rule{Classify: classify.OnBodyText(classify.Ambiguous, "later")}
+		told := faults.Status(429).RetryAfter(30 * time.Second).Body("not yet, but later").StallAt(3)
+		tr, _ := learned(t, light, transport.Config{Rule: rule}, status(200).Delay(3*time.Second), told)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
+		}()
+		time.Sleep(time.Second)
+		assert.Equal(t, 1, stateOf(t, tr).HeldScopes)
+		<-done
+	})
+}
+
 // A panic of the base, of a hook or of the classifier reaches the caller, and nothing stays behind.
 func TestLateHedgeAndPanics(t *testing.T) {
 	panics := func(*http.Request) (*http.Response, error) { panic("base") }

@@ -201,7 +201,7 @@ func (c *call) exchangeAfter(a *attempt, start instant.Instant, w lanes.Way, res
 	x.timing.kind = KindFirst
 	if start != notTimed {
 		x.start = c.Ground.TimeOf(start)
-		x.report.began, x.timing.start, x.timing.took = x.start, x.start, c.Ground.Now().Sub(start)
+		x.report.began, x.timing.start, x.timing.took = x.start, x.start, cmp.Or(w.Came, c.Ground.Now()).Sub(start)
 	}
 	x.keepBody()
 	return x.loop()

@@ -78,17 +78,24 @@ func (r *Race[A]) prepare(s *Racer[A], prepare func(*Racer[A]) (*flight.Outgoing
 	return out, isGood
 }
 
-// LeaveOut ends the second attempt, whose outcome does not count, if the first is still under way.
-// note may use what the request has.
-func (r *Race[A]) LeaveOut(s *Racer[A], note func()) {
+// Use calls a function that uses what the request has, if the first attempt is still under way.
+func (r *Race[A]) Use(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.over {
+		f()
+	}
+}
+
+// LeaveOut ends the second attempt, whose outcome does not count, if the first is still under way.
+// note may use what the request has.
+func (r *Race[A]) LeaveOut(s *Racer[A], note func()) {
+	r.Use(func() {
 		s.Tell(time.Since(s.Of.Began()), s.Resp, s.Err)
 		note()
 		r.Second = nil
 		s.cut()
-	}
+	})
 }
 
 // Land notes how the first attempt ended, in the goroutine of the request.
