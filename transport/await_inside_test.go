@@ -150,3 +150,22 @@ func TestAConnectionIsNotAwaited(t *testing.T) {
 	resp := mustRoundTrip(t, tr, req.WithContext(transport.Repeatable(t.Context())))
 	assert.Same(t, conn, resp.Body)
 }
+
+// TestAwaitedBodyOfAnotherTransport: a body that pauses is handed over in time, also if it is one of a
+// Transport below, whose rules were made later.
+func TestAwaitedBodyOfAnotherTransport(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var below http.RoundTripper
+		tr := over(t, transport.Config{Rule: policy.Rule{Download: policy.Download{Memory: 1 << 20}}},
+			rt(func(req *http.Request) (*http.Response, error) { return below.RoundTrip(req) }))
+		time.Sleep(3 * time.Second)
+		pauses, w := io.Pipe()
+		below = over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Hour, Resume: policy.Resume{Max: policy.Off}}},
+			rt(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, pauses), nil }))
+		start := time.Now()
+		resp := mustGet(t, tr)
+		assert.Equal(t, 100*time.Millisecond, time.Since(start))
+		_ = w.Close()
+		assert.Empty(t, mustRead(t, resp))
+	})
+}

@@ -117,9 +117,10 @@ func (s *Alarms) Take(now time.Duration) *Alarm {
 }
 
 // TakeFor returns the alarm of the attempt whose body it is. The attempt takes another if it needs one
-// after its response. If it has none, TakeFor returns one that nobody has.
+// after its response. If it has none, or if it is an attempt of another Transport, whose clock is
+// another, TakeFor returns one that nobody has.
 func (s *Alarms) TakeFor(body io.ReadCloser, now time.Duration) *Alarm {
-	if b, ok := body.(*attemptBody); ok {
+	if b, ok := body.(*attemptBody); ok && b.ctx.Alarms == s {
 		b.ctx.mu.Lock()
 		l := b.ctx.alarm
 		b.ctx.alarm = nil
