@@ -263,7 +263,11 @@ func (x *exchange) prepareHedge(s *racer) (out *flight.Outgoing, isGood func() b
 				return safe || !s.Rejected()
 			}
 		}
-		r.LeaveOut(s, func() { x.recordOutrun(s, s.Err, x.classifyRacer(s)) })
+		r.LeaveOut(s, func() {
+			first := x.outcome
+			x.recordOutrun(s, s.Err, x.classifyRacer(s))
+			x.outcome = first
+		})
 		return false
 	}
 }

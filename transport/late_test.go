@@ -4,6 +4,7 @@ package transport_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -290,6 +291,29 @@ func TestLateHedgeHoldsTheScopeByItsHeaders(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Equal(t, 1, stateOf(t, tr).HeldScopes)
 		<-done
+	})
+}
+
+// A hook is told the end of a late hedge that does not count while the first attempt is under way. A
+// slow hook only delays the request, and what the hedge got is nothing that the first attempt got.
+func TestLateHedgeIsToldWhileTheFirstIsUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var told []string
+		trace := &transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
+			if time.Sleep(time.Second); e.Response != nil {
+				told = append(told, fmt.Sprintf("%d: %d", e.Number, e.Response.StatusCode))
+			} else {
+				told = append(told, fmt.Sprintf("%d: %v", e.Number, e.Err))
+			}
+		}}
+		tr, _ := learned(t, false, transport.Config{Trace: trace}, status(200).Delay(500*time.Millisecond), status(503),
+			deafly(5*time.Second, func(*http.Request) (*http.Response, error) { panic("base") }), status(503))
+		told = nil
+		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
+		assert.Equal(t, []string{"2: 503", "1: 200"}, told)
+		told = nil
+		assert.PanicsWithValue(t, "base", func() { _, _ = get(t, tr, t.Context()) })
+		assert.Equal(t, []string{"2: 503", "1: <nil>"}, told)
 	})
 }
 

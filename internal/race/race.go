@@ -5,7 +5,6 @@ package race
 import (
 	"context"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
@@ -16,13 +15,13 @@ type Race[A attempt] struct {
 	First, Second, Winner *Racer[A]
 	done                  chan *Racer[A] // has room for both
 
-	mu   sync.Mutex // guards what the request has, as long as the first attempt is under way in its goroutine, and over
-	over bool       // it is not any more
+	turn chan struct{} // holds one who uses what the request has, as long as the first attempt is under way in its goroutine, or over
+	over bool          // it is not any more
 }
 
 // New returns a race. The first attempt may be under way already.
 func New[A attempt](first *Racer[A]) *Race[A] {
-	return &Race[A]{First: first, done: make(chan *Racer[A], 2)}
+	return &Race[A]{First: first, done: make(chan *Racer[A], 2), turn: make(chan struct{}, 1)}
 }
 
 // Launch sends an attempt in a goroutine of its own.
@@ -57,8 +56,8 @@ func (r *Race[A]) Hedge(of A, prepare func(*Racer[A]) (out *flight.Outgoing, isG
 
 // prepare calls a function of the request's if the first attempt is still under way.
 func (r *Race[A]) prepare(s *Racer[A], prepare func(*Racer[A]) (*flight.Outgoing, func() bool)) (out *flight.Outgoing, isGood func() bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
 	if r.over {
 		return nil, nil
 	}
@@ -80,8 +79,8 @@ func (r *Race[A]) prepare(s *Racer[A], prepare func(*Racer[A]) (*flight.Outgoing
 
 // Use calls a function that uses what the request has, if the first attempt is still under way.
 func (r *Race[A]) Use(f func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
 	if !r.over {
 		f()
 	}
@@ -111,8 +110,8 @@ func (r *Race[A]) Land(resp *http.Response, refused *flight.Slot, err error) {
 
 // Leave gives what the request has back to its goroutine.
 func (r *Race[A]) Leave() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
 	r.over = true
 }
 
