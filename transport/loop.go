@@ -4,7 +4,6 @@ package transport
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -161,13 +160,6 @@ func (c *call) awaitsFirstBody(resp *http.Response) (yes bool) {
 	yes = c.awaitsBody(resp)
 	asked = true
 	return yes
-}
-
-// closeUnless closes a response that nobody gets because a function of the user's panicked.
-func closeUnless(ctx context.Context, returned *bool, resp *http.Response) {
-	if !*returned {
-		flight.Dismiss(ctx, resp)
-	}
 }
 
 // exchange and exchangeAfter are functions of their own, so that a light request

@@ -179,3 +179,10 @@ func (w *bodyWatch) BodyEnded(bytes int64, err error) {
 		}
 	}
 }
+
+// closeUnless closes a response that nobody gets because a function of the user's panicked.
+func closeUnless(ctx context.Context, returned *bool, resp *http.Response) {
+	if !*returned {
+		flight.Dismiss(ctx, resp)
+	}
+}
