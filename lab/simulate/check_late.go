@@ -105,7 +105,11 @@ func (w *world) checkLate(h *host, s *scene) {
 	case s.slowly > 0:
 		most = s.slow + 2*dialTime
 	case h.wires.untold:
-		most += s.trip // the first attempt over a new lane shows by its response that there is a connection
+		// The first attempt over a new lane shows by its response that there is a connection. If that
+		// request is lost, others wait for the lane until its late hedge is answered, and for 1 s at most.
+		if most += s.trip; s.lost > 0 {
+			most += min(most, time.Second)
+		}
 	}
 	before := 0
 	for _, c := range w.calls {

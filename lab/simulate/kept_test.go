@@ -155,6 +155,7 @@ var keptLate = []keptSeed{
 	{10016851, "the oracle did not know that the caller waits for a first attempt which does not notice that its hedge has a response"},
 	{10082272, "the oracle did not know that the timeout of the host counts if the context ends while the body of the alternate is drained"},
 	{10013430, "the oracle did not know how a late hedge learns of a connection if the base calls no hooks"},
+	{8401436, "the oracle did not know how long a late hedge waits for a connection if the request that seeks it is lost, too"},
 }
 
 // TestKeptSeeds plays the kept stories. make test plays every fourth, because the race
