@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// An Alarm tells its owner when a time is over. To set and to stop it is only a note: its timer
+// An Alarm tells its owner when a time is over. To set it and to give it away is only a note: its timer
 // runs on, and when the timer fires, the alarm looks at the note. So nearly no attempt needs a
 // timer to be started and stopped, which costs more than most of an attempt.
 type Alarm struct {
@@ -25,8 +25,8 @@ type Alarm struct {
 	hedge Hedge // for the owner, who may leave it
 }
 
-// An Owner has an alarm. Ring is called when its time may be over. The owner may have stopped the
-// alarm in the same moment, or set it again, so Ring asks [Alarm.Due].
+// An Owner has an alarm. Ring is called when its time may be over. The owner may have given the alarm
+// away in the same moment, or set it again, so Ring asks [Alarm.Due].
 type Owner interface{ Ring() }
 
 // Set makes the alarm ring for its owner when d is over.
@@ -36,15 +36,6 @@ func (l *Alarm) Set(of Owner, now, d time.Duration) {
 	if l.of, l.due = of, now+d; l.fires == 0 || l.due < l.fires {
 		l.fires = l.due
 		l.timer.Reset(d)
-	}
-}
-
-// stop stops the alarm, which is nil if it was never set.
-func (l *Alarm) stop() {
-	if l != nil {
-		l.mu.Lock()
-		l.of = nil
-		l.mu.Unlock()
 	}
 }
 
@@ -134,9 +125,12 @@ func (s *Alarms) TakeFor(body io.ReadCloser, now time.Duration) *Alarm {
 
 // Give stops an alarm, and lets others have it. The alarm is nil if it was never set.
 func (l *Alarm) Give() {
-	if l.stop(); l == nil {
+	if l == nil {
 		return
 	}
+	l.mu.Lock()
+	l.of = nil
+	l.mu.Unlock()
 	s := l.from
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -58,7 +58,8 @@ var transitions = [over + 1][leaves + 1]phase{
 	over:       {},
 }
 
-// on lets an event change the phase, and sets the timer for the next phase. why is the cause if
+// on lets an event change the phase, and sets the alarm if the time of the next phase is bounded.
+// Otherwise the alarm of the phase before may still ring, which changes nothing. why is the cause if
 // the next phase cancels the context. It reports whether the event counts; the lock is held.
 func (a *attemptContext) on(e event, why error) bool {
 	to := transitions[a.phase][e]
@@ -76,8 +77,6 @@ func (a *attemptContext) on(e event, why error) bool {
 		a.set(a.Alarms.Now(), a.left(after))
 	case after > 0:
 		a.set(a.Alarms.Now(), after)
-	case a.body == nil: // otherwise the alarm is for a Read
-		a.alarm.stop()
 	}
 	if to >= late {
 		a.alarm.Give()

@@ -73,8 +73,11 @@ func checkCell(t *testing.T, from phase, e event, to string) {
 	}
 	after, _ := a.bound()
 	runs := a.alarm != nil && a.alarm.of != nil
-	if runs != (after > 0) {
+	if after > 0 && (!runs || a.alarm.due != a.Alarms.Now()+after) || ends && runs {
 		t.Errorf("the timer runs: %v; the phase may take %v", runs, after)
+	}
+	if time.Sleep(2 * time.Hour); after <= 0 && phases[a.phase] != to {
+		t.Errorf("the time of the phase before was over, and the phase is %v", phases[a.phase])
 	}
 }
 

@@ -69,8 +69,8 @@ func (b *attemptBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// A watchedBody is an attemptBody that also ends when it stalls. The timer of the attempt
-// runs only during a Read. When it fires, it cancels the attempt's context to end a Read
+// A watchedBody is an attemptBody that also ends when it stalls. The alarm of the attempt
+// is for its Reads. When it rings during one that takes too long, it cancels the attempt's context to end a Read
 // that blocks in the base transport. It also closes the body, because a base transport
 // may ignore the context.
 type watchedBody struct {
@@ -139,13 +139,12 @@ func (b *watchedBody) wait() time.Duration {
 	return wait
 }
 
-// end stops the clock. It returns an error if the Read was cut. After the end of the body nobody
-// asks for the time.
+// end notes the end of a Read, so that the alarm cuts nothing if it still rings. It returns an error
+// if the Read was cut. After the end of the body nobody asks for the time.
 func (b *watchedBody) end(n int, err error) error {
 	b.ctx.mu.Lock()
 	defer b.ctx.mu.Unlock()
 	b.reading = false
-	b.ctx.alarm.stop()
 	if b.fired != nil {
 		return b.stalled()
 	}
@@ -202,11 +201,10 @@ func (b *watchedBody) closeCut() {
 	_ = b.close()
 }
 
-// Close stops the timer, closes the body and frees the attempt's context.
+// Close closes the body and frees the attempt's context.
 func (b *watchedBody) Close() error {
 	b.ctx.mu.Lock()
 	b.closed = true
-	b.ctx.alarm.stop()
 	b.ctx.mu.Unlock()
 	return b.close()
 }

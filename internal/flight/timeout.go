@@ -209,7 +209,7 @@ func (a *attemptContext) start(t *Timeouts, detached bool, l *Alarm) {
 		a.own, a.cancel = own, cancel
 		a.unlink = context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
 	}
-	a.happens(setsOut, nil)
+	a.on(setsOut, nil) // without the lock: the alarm is set last, and rings only after that
 }
 
 // Began returns when the attempt began, if it is timed.
