@@ -43,7 +43,7 @@ const (
 )
 
 // What each event makes of a phase. An event that a phase does not name changes nothing: the
-// base transport may call its hooks late, and the timer may fire as it is stopped.
+// base transport may call its hooks late, and the alarm of a phase may ring after that.
 var transitions = [over + 1][leaves + 1]phase{
 	untimed:    {setsOut: waiting},
 	waiting:    {seeksConnection: connecting, seeksFirst: seeking, readsUpload: reading, responds: answered, timeIsUp: late, leaves: over},

@@ -71,12 +71,17 @@ func checkCell(t *testing.T, from phase, e event, to string) {
 	if (a.Err() != nil) != ends || unlinked != ends || ends && context.Cause(a) != why {
 		t.Errorf("the context has the error %v and the cause %v; it is unlinked: %v", a.Err(), context.Cause(a), unlinked)
 	}
+	a.mu.Lock() // the alarm may ring later
 	after, _ := a.bound()
 	runs := a.alarm != nil && a.alarm.of != nil
 	if after > 0 && (!runs || a.alarm.due != a.Alarms.Now()+after) || ends && runs {
 		t.Errorf("the timer runs: %v; the phase may take %v", runs, after)
 	}
-	if time.Sleep(2 * time.Hour); after <= 0 && phases[a.phase] != to {
+	a.mu.Unlock()
+	time.Sleep(2 * time.Hour)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if after <= 0 && phases[a.phase] != to {
 		t.Errorf("the time of the phase before was over, and the phase is %v", phases[a.phase])
 	}
 }
