@@ -238,8 +238,9 @@ type Hedge struct {
 	// Late hedges attempts that hang. The second attempt goes when the first has taken three
 	// times as long as 99.9 % of the host's own recent successes did, and at least 250 ms. If
 	// there were fewer than 2,000, the longest of them counts, and nothing is hedged before
-	// there were 100. The second attempt takes another connection. Nothing is cut, so a slow
-	// success stays a success. With After or Percentile it does nothing. [API] and [Service]
+	// there were 100. The second attempt takes another connection, but over HTTP/2 only if the
+	// host may have another lane (see Rule.Lanes). Nothing is cut, so a slow success stays a
+	// success. With After, Percentile or a single attempt Late does nothing. [API] and [Service]
 	// turn it on. Default Off.
 	Late Switch
 }

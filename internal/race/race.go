@@ -56,24 +56,21 @@ func (r *Race[A]) Hedge(of A, prepare func(*Racer[A]) (out *flight.Outgoing, isG
 
 // prepare calls a function of the request's if the first attempt is still under way.
 func (r *Race[A]) prepare(s *Racer[A], prepare func(*Racer[A]) (*flight.Outgoing, func() bool)) (out *flight.Outgoing, isGood func() bool) {
-	r.turn <- struct{}{}
-	defer func() { <-r.turn }()
-	if r.over {
-		return nil, nil
-	}
-	r.Second = s
-	returned := false
-	defer func() {
-		if !returned { // a hook has panicked
-			s.Of.Abort()
+	r.Use(func() {
+		r.Second = s
+		returned := false
+		defer func() {
+			if !returned { // a hook has panicked
+				s.Of.Abort()
+			}
+		}()
+		if out, isGood = prepare(s); out != nil {
+			s.Ctx = &out.Ctx
+		} else {
+			r.Second = nil
 		}
-	}()
-	if out, isGood = prepare(s); out != nil {
-		s.Ctx = &out.Ctx
-	} else {
-		r.Second = nil
-	}
-	returned = true
+		returned = true
+	})
 	return out, isGood
 }
 
