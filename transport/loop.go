@@ -100,7 +100,7 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 		if c.Rule.Late {
 			var after time.Duration
 			after, counts = c.hangs()
-			a.Hedged(flight.Hedge{After: after, By: (*lightHedger)(c.t), Req: c.Req, State: c.State, Rule: c.Rule, Options: c.options, Heard: w.Heard})
+			a.Late = flight.Hedge{After: after, By: (*lightHedger)(c.t), Req: c.Req, State: c.State, Rule: c.Rule, Options: c.options, Heard: w.Heard}
 		}
 		if c.Rule.Limited && !c.Pass(start, &a.Slot) {
 			return c.newExchange()

@@ -79,7 +79,7 @@ func (x *exchange) send() {
 	x.newAttempt(&a, kind)
 	if x.Rule.Late && kind == KindFirst {
 		after, _ := x.hangs()
-		a.Hedged(flight.Hedge{After: after, By: x})
+		a.Late = flight.Hedge{After: after, By: x}
 	}
 	raced := false
 	defer func() { // also if the base transport panics

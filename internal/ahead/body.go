@@ -83,10 +83,12 @@ func Fill(ctx context.Context, of *flight.Alarms, resp *http.Response, most int6
 	now := of.Now()
 	b := &Body{
 		base: resp.Body, length: resp.ContentLength, most: most, bare: len(resp.Trailer) == 0,
-		pool: pool, running: true, end: now + wholeTime, alarms: of, alarm: of.TakeFor(resp.Body, now),
+		pool: pool, running: true, end: now + wholeTime, alarms: of,
 	}
+	b.mu.Lock()
+	of.TakeFor(resp.Body, &b.alarm, b, now, pauseTime)
 	resp.Body, b.came = b, b.alarm.Wake
-	b.alarm.Set(b, now, pauseTime)
+	b.mu.Unlock()
 	go b.run()
 	if done := ctx.Done(); done == nil {
 		<-b.came
@@ -192,7 +194,7 @@ func (b *Body) goesOn(data []byte) bool {
 	}
 	now := b.alarms.Now()
 	b.data = data
-	b.alarm.Set(b, now, min(pauseTime, b.end-now))
+	b.alarm.Set(now, min(pauseTime, b.end-now))
 	return true
 }
 

@@ -4,61 +4,71 @@ package flight
 
 import (
 	"io"
+	"math"
 	"sync"
 	"time"
 )
 
-// An Alarm tells its owner when a time is over. To set it and to give it away is only a note: its timer
-// runs on, and when the timer fires, the alarm looks at the note. So nearly no attempt needs a
-// timer to be started and stopped, which costs more than most of an attempt.
+// An Alarm tells its owner when a time is over. Its timer runs on if the owner sets a later time, or
+// gives the alarm away, so it may ring early or in vain. Then the owner finds that the time is not
+// over. So nearly no attempt needs a timer to be started and stopped, which costs more than most of
+// an attempt.
 type Alarm struct {
-	Wake chan struct{} // with room for one, for the owner, who leaves it empty
-	from *Alarms
-	next *Alarm // in the list of those that nobody has
-
-	mu    sync.Mutex // guards the fields below
+	Wake  chan struct{} // with room for one, for the owner, who leaves it empty
+	from  *Alarms
+	next  *Alarm // in the list of those that nobody has
 	timer *time.Timer
-	of    Owner         // nil: the alarm is stopped
-	due   time.Duration // the end of the time
-	fires time.Duration // when the timer fires; 0: it does not run
 
-	hedge Hedge // for the owner, who may leave it
+	// The lock of the owner guards these fields.
+	due   time.Duration // the end of the time
+	rings time.Duration // it rings at this time or earlier
+	hedge Hedge         // for the owner, who may leave it
+
+	// The lock of the list guards these fields.
+	of    Owner         // nil: nobody has the alarm
+	fires time.Duration // when the timer fires; 0: it does not run
 }
 
 // An Owner has an alarm. Ring is called when its time may be over. The owner may have given the alarm
 // away in the same moment, or set it again, so Ring asks [Alarm.Due].
 type Owner interface{ Ring() }
 
-// Set makes the alarm ring for its owner when d is over.
-func (l *Alarm) Set(of Owner, now, d time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.of, l.due = of, now+d; l.fires == 0 || l.due < l.fires {
+// never is later than all times.
+const never = time.Duration(math.MaxInt64)
+
+// Set makes the alarm ring when d is over.
+func (l *Alarm) Set(now, d time.Duration) {
+	if l.due = now + d; l.due < l.rings {
+		l.from.mu.Lock()
+		l.set(l.of, d)
+		l.from.mu.Unlock()
+	}
+}
+
+// set makes the alarm ring for its owner in d; the lock of the list is held.
+func (l *Alarm) set(of Owner, d time.Duration) {
+	if l.of, l.rings = of, l.due; l.fires == 0 || l.due < l.fires {
 		l.fires = l.due
 		l.timer.Reset(d)
 	}
 }
 
-// Due reports whether the time is over, and stops the alarm then.
+// Due reports whether the time is over. If it is not, the alarm rings again.
 func (l *Alarm) Due() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	due := l.of != nil && l.from.Now() >= l.due
-	if due {
-		l.of = nil
+	l.rings = never
+	left := l.due - l.from.Now()
+	if left > 0 {
+		l.Set(l.due-left, left)
 	}
-	return due
+	return left <= 0
 }
 
 // fire runs when the timer fires.
 func (l *Alarm) fire() {
-	l.mu.Lock()
-	of, left := l.of, l.due-l.from.Now()
-	if l.fires = 0; of != nil && left > 0 {
-		of, l.fires = nil, l.due
-		l.timer.Reset(left)
-	}
-	l.mu.Unlock()
+	l.from.mu.Lock()
+	of := l.of
+	l.fires = 0
+	l.from.mu.Unlock()
 	if of != nil {
 		of.Ring()
 	}
@@ -88,8 +98,11 @@ func NewAlarms() *Alarms { return &Alarms{made: time.Now()} }
 // Now returns the time since the rules were made.
 func (s *Alarms) Now() time.Duration { return time.Since(s.made) }
 
-// Take returns an alarm that nobody has.
-func (s *Alarms) Take(now time.Duration) *Alarm {
+// Take gives an owner an alarm that nobody has, and sets it. The alarm is where the owner looks for
+// it before it can ring.
+func (s *Alarms) Take(to **Alarm, of Owner, now, d time.Duration) { s.take(to, of, now, d, &Hedge{}) }
+
+func (s *Alarms) take(to **Alarm, of Owner, now, d time.Duration, h *Hedge) {
 	if now < 0 || now > lifetime {
 		s = &Alarms{made: s.made}
 	}
@@ -100,27 +113,34 @@ func (s *Alarms) Take(now time.Duration) *Alarm {
 		l = &Alarm{from: s, Wake: make(chan struct{}, 1)}
 		l.timer = time.AfterFunc(lifetime, l.fire)
 		l.timer.Stop() // until it is set
-		return l
+	} else {
+		s.free = l.next
+		s.n--
 	}
-	s.free = l.next
-	s.n--
-	return l
+	if *to, l.due = l, now+d; h.After > 0 {
+		l.hedge = *h
+	}
+	l.set(of, d)
 }
 
-// TakeFor returns the alarm of the attempt whose body it is. The attempt takes another if it needs one
-// after its response. If it has none, or if it is an attempt of another Transport, whose clock is
-// another, TakeFor returns one that nobody has.
-func (s *Alarms) TakeFor(body io.ReadCloser, now time.Duration) *Alarm {
+// TakeFor is Take with the alarm of the attempt whose body it is. The attempt takes another if it
+// needs one after its response. If it has none, or if it is an attempt of another Transport, whose
+// clock is another, the owner gets one that nobody has.
+func (s *Alarms) TakeFor(body io.ReadCloser, to **Alarm, of Owner, now, d time.Duration) {
+	var l *Alarm
 	if b, ok := body.(*attemptBody); ok && b.ctx.Alarms == s {
 		b.ctx.mu.Lock()
-		l := b.ctx.alarm
-		b.ctx.alarm = nil
+		l, b.ctx.alarm = b.ctx.alarm, nil
 		b.ctx.mu.Unlock()
-		if l != nil {
-			return l
-		}
 	}
-	return s.Take(now)
+	if l == nil {
+		s.Take(to, of, now, d)
+		return
+	}
+	l.from.mu.Lock()
+	defer l.from.mu.Unlock()
+	*to, l.due = l, now+d
+	l.set(of, d)
 }
 
 // Give stops an alarm, and lets others have it. The alarm is nil if it was never set.
@@ -128,18 +148,15 @@ func (l *Alarm) Give() {
 	if l == nil {
 		return
 	}
-	l.mu.Lock()
-	l.of = nil
-	l.mu.Unlock()
+	if l.hedge.After > 0 {
+		l.hedge = Hedge{}
+	}
 	s := l.from
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.n == mostFree {
+	if l.of = nil; s.n == mostFree {
 		l.timer.Stop()
 		return
-	}
-	if l.hedge.After > 0 {
-		l.hedge = Hedge{}
 	}
 	l.next, s.free = s.free, l
 	s.n++

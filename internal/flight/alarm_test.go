@@ -71,7 +71,9 @@ func TestAlarmIsUsedAgain(t *testing.T) {
 	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour}, NewAlarms())
 	a := attemptOf(t, &timeouts)
 	first := a.alarm
-	a.Abandon()
+	if a.Abandon(); first.of != nil {
+		t.Error("an alarm that nobody has keeps its last owner in memory")
+	}
 	if a = attemptOf(t, &timeouts); a.alarm != first {
 		t.Error("the second attempt has another alarm")
 	}
@@ -92,7 +94,7 @@ func TestAlarmIsUsedAgain(t *testing.T) {
 // attemptOf starts an attempt.
 func attemptOf(t *testing.T, timeouts *Timeouts) *attemptContext {
 	a := &attemptContext{Context: t.Context(), home: clock{}}
-	a.start(timeouts, false, nil)
+	a.start(timeouts, false, &Hedge{})
 	return a
 }
 

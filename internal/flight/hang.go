@@ -19,17 +19,6 @@ type Hedge struct {
 	Req                  *http.Request // the caller's
 	State, Rule, Options any
 	Heard                instant.Instant // when something had come over the lane last before the attempt
-
-	began time.Duration // when the attempt began, on the clock of the alarms
-}
-
-// Hedged makes a hedge go beside the flight, if it hangs.
-func (f *Flight) Hedged(h Hedge) {
-	if h.After > 0 {
-		h.began = f.Timeouts.Alarms.Now()
-		f.alarm = f.Timeouts.Alarms.Take(h.began)
-		f.alarm.hedge = h
-	}
 }
 
 // A hedger is told that an attempt hangs. Begin must not block, because the attempt is locked. If

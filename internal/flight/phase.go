@@ -29,8 +29,7 @@ const (
 type event uint8
 
 const (
-	setsOut         event = iota // the attempt begins
-	seeksConnection              // the base transport seeks a connection
+	seeksConnection event = iota // the base transport seeks a connection
 	seeksFirst                   // it seeks the first connection of a lane
 	hasConnection                // it has one
 	readsUpload                  // it reads the request's body
@@ -45,7 +44,7 @@ const (
 // What each event makes of a phase. An event that a phase does not name changes nothing: the
 // base transport may call its hooks late, and the alarm of a phase may ring after that.
 var transitions = [over + 1][leaves + 1]phase{
-	untimed:    {setsOut: waiting},
+	untimed:    {},
 	waiting:    {seeksConnection: connecting, seeksFirst: seeking, readsUpload: reading, responds: answered, timeIsUp: late, leaves: over},
 	connecting: {hasConnection: waiting, readsUpload: reading, responds: answered, timeIsUp: late, leaves: over},
 	seeking:    {hasConnection: waiting, readsUpload: reading, responds: answered, leaves: over},
@@ -71,8 +70,6 @@ func (a *attemptContext) on(e event, why error) bool {
 	}
 	a.phase = to
 	switch after := a.rings(); {
-	case e == setsOut && after > 0:
-		a.set(a.began, after)
 	case e == hasConnection && after > 0:
 		a.set(a.Alarms.Now(), a.left(after))
 	case after > 0:
@@ -122,8 +119,16 @@ func (a *attemptContext) bound() (d time.Duration, tooLate error) {
 // not positive, it does not; the lock is held.
 func (a *attemptContext) rings() time.Duration {
 	d, _ := a.bound()
-	if l := a.alarm; l != nil && l.hedge.After > 0 && a.phase == waiting && (d <= 0 || l.hedge.After < d) {
-		return l.hedge.After
+	if a.alarm != nil && a.phase == waiting {
+		return sooner(d, a.alarm.hedge.After)
+	}
+	return d
+}
+
+// sooner returns the smaller of two times, of which those that are not positive do not count.
+func sooner(d, hedge time.Duration) time.Duration {
+	if hedge > 0 && (d <= 0 || hedge < d) {
+		return hedge
 	}
 	return d
 }
@@ -157,9 +162,10 @@ func (a *attemptContext) Ring() {
 // set makes the alarm ring d after now; the lock is held.
 func (a *attemptContext) set(now, d time.Duration) {
 	if a.alarm == nil {
-		a.alarm = a.Alarms.Take(now)
+		a.Alarms.Take(&a.alarm, a, now, d)
+	} else {
+		a.alarm.Set(now, d)
 	}
-	a.alarm.Set(a, now, d)
 }
 
 // seekConnection bounds the time until the attempt has a connection, unless the attempt ends

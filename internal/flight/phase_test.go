@@ -16,24 +16,24 @@ import (
 // phases and events name what the table of transitions has.
 var (
 	phases = strings.Fields("untimed waiting connecting seeking reading sending early answered lingering late over")
-	events = strings.Fields("setsOut seeksConnection seeksFirst hasConnection readsUpload hasPiece uploadEnds responds bodyEnds timeIsUp leaves")
+	events = strings.Fields("seeksConnection seeksFirst hasConnection readsUpload hasPiece uploadEnds responds bodyEnds timeIsUp leaves")
 )
 
 // TestEachEventInEachPhase compares all cells of the table with what they have to be, and looks
 // at what each change of the phase does. A dot is an event that changes nothing.
 func TestEachEventInEachPhase(t *testing.T) {
 	want := map[string]string{ // in the order of events
-		"untimed":    "waiting .          .       .       .       .       .        .        .         .    .",
-		"waiting":    ".       connecting seeking .       reading .       .        answered .         late over",
-		"connecting": ".       .          .       waiting reading .       .        answered .         late over",
-		"seeking":    ".       .          .       waiting reading .       .        answered .         .    over",
-		"reading":    ".       .          .       .       reading sending waiting  early    .         .    over",
-		"sending":    ".       .          .       .       reading .       waiting  early    .         late over",
-		"early":      ".       .          .       .       .       .       answered .        lingering .    over",
-		"answered":   ".       .          .       .       early   .       .        .        over      .    over",
-		"lingering":  ".       .          .       .       .       .       over     .        .         .    over",
-		"late":       ".       .          .       .       .       .       .        .        .         .    .",
-		"over":       ".       .          .       .       .       .       .        .        .         .    .",
+		"untimed":    ".          .       .       .       .       .        .        .         .    .",
+		"waiting":    "connecting seeking .       reading .       .        answered .         late over",
+		"connecting": ".          .       waiting reading .       .        answered .         late over",
+		"seeking":    ".          .       waiting reading .       .        answered .         .    over",
+		"reading":    ".          .       .       reading sending waiting  early    .         .    over",
+		"sending":    ".          .       .       reading .       waiting  early    .         late over",
+		"early":      ".          .       .       .       .       answered .        lingering .    over",
+		"answered":   ".          .       .       early   .       .        .        over      .    over",
+		"lingering":  ".          .       .       .       .       over     .        .         .    over",
+		"late":       ".          .       .       .       .       .        .        .         .    .",
+		"over":       ".          .       .       .       .       .        .        .         .    .",
 	}
 	for p, from := range phases {
 		for e, to := range strings.Fields(want[from]) {
@@ -73,7 +73,7 @@ func checkCell(t *testing.T, from phase, e event, to string) {
 	}
 	a.mu.Lock() // the alarm may ring later
 	after, _ := a.bound()
-	runs := a.alarm != nil && a.alarm.of != nil
+	runs := a.alarm != nil
 	if after > 0 && (!runs || a.alarm.due != a.Alarms.Now()+after) || ends && runs {
 		t.Errorf("the timer runs: %v; the phase may take %v", runs, after)
 	}
@@ -119,7 +119,7 @@ func TestStoriesOfAnAttempt(t *testing.T) {
 func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.Duration) {
 	timeouts, body := TimeoutsOf(rule, NewAlarms()), &timedBody{ReadCloser: io.NopCloser(strings.NewReader(""))}
 	a := &attemptContext{Context: t.Context(), home: clock{}}
-	a.start(&timeouts, false, nil)
+	a.start(&timeouts, false, &Hedge{})
 	began := time.Now()
 	happen := map[string]func(){
 		".":       func() {},
@@ -158,7 +158,7 @@ func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.
 func TestPanicOfTheBaseEndsTheContext(t *testing.T) {
 	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour}, NewAlarms())
 	a := &attemptContext{Context: t.Context()}
-	a.start(&timeouts, true, nil)
+	a.start(&timeouts, true, &Hedge{})
 	if err := a.outcome(nil); err != nil || a.Err() != context.Canceled {
 		t.Errorf("the outcome is %v, and the context has %v", err, a.Err())
 	}

@@ -197,19 +197,18 @@ func (a *attemptContext) String() string {
 // not be cancelled if its connection goes over to the caller (101, CONNECT). So the
 // context of a request that may upgrade is detached from its parent. AfterFunc links the
 // two until the response.
-func (a *attemptContext) start(t *Timeouts, detached bool, l *Alarm) {
-	if a.Timeouts, a.alarm = t, l; l != nil {
-		a.began = l.hedge.began
-	} else {
-		a.began = t.Alarms.Now()
-	}
+func (a *attemptContext) start(t *Timeouts, detached bool, h *Hedge) {
+	a.Timeouts, a.began, a.phase = t, t.Alarms.Now(), waiting
 	if detached {
 		parent := a.Context
 		own, cancel := context.WithCancelCause(context.WithoutCancel(parent))
 		a.own, a.cancel = own, cancel
 		a.unlink = context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
 	}
-	a.on(setsOut, nil) // without the lock: the alarm is set last, and rings only after that
+	d, _ := t.Headers()
+	if d = sooner(d, h.After); d > 0 {
+		t.Alarms.take(&a.alarm, a, a.began, d, h) // last, because the alarm may ring at once
+	}
 }
 
 // Began returns when the attempt began, if it is timed.
