@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -427,4 +428,47 @@ func TestRuleOf(t *testing.T) {
 	rule, patterns = new(transport.Transport).RuleOf("", nil)
 	require.Equal(t, 6, rule.Attempts)
 	require.Empty(t, patterns)
+}
+
+// TestTheLongestTimes sets each time of a rule to the longest that there is, as users do for "never". It
+// does not run over, so everything is as if it were a long time.
+func TestTheLongestTimes(t *testing.T) {
+	base := policy.API()
+	base.ConnectTimeout, base.AttemptTimeout, base.FirstEventTimeout, base.Backoff = 5*time.Second, 10*time.Second, 10*time.Second, backoff.Constant(0)
+	for field, change := range map[string]func(*policy.Rule, time.Duration){
+		"AttemptTimeout":    func(r *policy.Rule, d time.Duration) { r.AttemptTimeout = d },
+		"ConnectTimeout":    func(r *policy.Rule, d time.Duration) { r.ConnectTimeout = d },
+		"FirstEventTimeout": func(r *policy.Rule, d time.Duration) { r.FirstEventTimeout = d },
+		"ConnectionAge":     func(r *policy.Rule, d time.Duration) { r.ConnectionAge = d },
+		"MaxElapsed":        func(r *policy.Rule, d time.Duration) { r.MaxElapsed = d },
+		"Budget.Window":     func(r *policy.Rule, d time.Duration) { r.Budget.Window = d },
+		"Hedge.After":       func(r *policy.Rule, d time.Duration) { r.Hedge.After = d },
+		"RetryAfter.Max":    func(r *policy.Rule, d time.Duration) { r.RetryAfter.Max = d },
+		"Stall.Timeout":     func(r *policy.Rule, d time.Duration) { r.Stall.Timeout = d },
+		"Stall.window":      func(r *policy.Rule, d time.Duration) { r.Stall = policy.Stall{Timeout: d, MinBytesPerSecond: 1} },
+	} {
+		inMemory(t, []protocol{{field, ts.Config{}}}, func(t *testing.T, cfg ts.Config) {
+			rule := base
+			change(&rule, math.MaxInt64)
+			if faults := rule.Validate(); faults != nil {
+				t.Skip(faults)
+			}
+			s := set(t, cfg, rule, ts.Status(503).Header("Retry-After", "1"), ts.Bytes(8).Drip(2, time.Second),
+				ts.OK("data: x\n\n").Header("Content-Type", "text/event-stream").Drip(2, time.Second), ts.Bytes(8).Drip(2, 3*time.Second))
+			time.Sleep(time.Second) // the sum of a clock that is not at zero and such a time is too large
+			r := s.send(http.MethodGet, nil)
+			assert.NoError(t, r.err)
+			assert.Equal(t, 200, r.status)
+			assert.Len(t, r.body, 8)
+			assert.Equal(t, 2, s.Arrivals())
+			r = s.send(http.MethodGet, nil)
+			assert.NoError(t, r.err)
+			assert.Len(t, r.body, 9)
+			r = s.send(http.MethodGet, nil)
+			assert.NoError(t, r.err)
+			assert.Len(t, r.body, 8)
+			assert.Less(t, r.elapsed, time.Second, "the body pauses, so its reader gets it")
+			assert.Equal(t, 4, s.Arrivals())
+		})
+	}
 }

@@ -31,7 +31,7 @@ type stallLimits struct {
 
 // stallLimitsOf returns the limits of a rule for stalls.
 func stallLimitsOf(r *policy.Rule) stallLimits {
-	l := stallLimits{quiet: r.Stall.Timeout, rate: r.Stall.MinBytesPerSecond, window: throughputWindow}
+	l := stallLimits{quiet: min(r.Stall.Timeout, lifetime), rate: r.Stall.MinBytesPerSecond, window: throughputWindow}
 	if l.quiet > 0 {
 		l.window = l.quiet
 	}

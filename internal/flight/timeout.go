@@ -34,11 +34,11 @@ type Timeouts struct {
 // TimeoutsOf returns the timeouts of a rule, which take their alarms from a list.
 func TimeoutsOf(r *policy.Rule, alarms *Alarms) Timeouts {
 	return Timeouts{
-		After: r.AttemptTimeout,
+		After: min(r.AttemptTimeout, lifetime), // so that no sum with a time on the clock is too large
 		late:  &TimeoutError{"transport: no response within the attempt's %v", r.AttemptTimeout, policy.ErrAttemptTimeout},
 		Stall: stallLimitsOf(r),
 
-		Connect:     r.ConnectTimeout,
+		Connect:     min(r.ConnectTimeout, lifetime),
 		unconnected: &net.OpError{Op: "dial", Net: "tcp", Err: &TimeoutError{"no connection within %v", r.ConnectTimeout, errUnconnected}},
 
 		event:     r.FirstEventTimeout,
