@@ -103,15 +103,17 @@ func (p *Pools) FirstWay(r *visit.Request) (w Way) {
 	return w
 }
 
-// refresh closes the idle connections of a stale lane, and reports whether it waited for that.
+// refresh closes the idle connections of a stale lane, and reports whether it waited for that. All
+// who wait close them, because none may go on before that.
 func (p *Pools) refresh(r *visit.Request, l *lane.Lane) (waited bool) {
 	since := l.Stale()
 	if since == 0 {
 		return false
 	}
 	r.Sleeper.Sleep(r.Ctx, since.Add(staleWait).Sub(r.Ground.Now()), nil)
-	if l.Refresh() {
+	if l.Stale() == since {
 		closeIdle(p.Of(l))
+		l.Refreshed(since)
 	}
 	return true
 }

@@ -166,8 +166,8 @@ func (l *Lane) Stale() instant.Instant {
 	return instant.Instant(l.stale.Load())
 }
 
-// Refresh ends that state. It reports whether the caller is the one to close the connections.
-func (l *Lane) Refresh() bool { return l.stale.Swap(0) != 0 }
+// Refreshed ends that state, because the connections that were idle then are closed.
+func (l *Lane) Refreshed(since instant.Instant) { l.stale.CompareAndSwap(int64(since), 0) }
 
 // alive reports whether something came over the lane since then.
 func (l *Lane) alive(since instant.Instant) bool { return l != nil && l.Heard() > since }

@@ -126,7 +126,8 @@ func TestLanes(t *testing.T) {
 			for range 100 {
 				tr.leave(tr.Current())
 				tr.leave(tr.Current())
-				if tr.Current().Stale() != 0 && tr.Current().Refresh() {
+				if since := tr.Current().Stale(); since != 0 {
+					tr.Current().Refreshed(since)
 					closed++
 				}
 			}
