@@ -211,6 +211,18 @@ func TestBackgroundFindsTheWayBack(t *testing.T) {
 	}
 }
 
+// The story of a request says which of its attempts went to an alternate.
+func TestExplainNamesTheAlternate(t *testing.T) {
+	inBubble(t, "refused", func(t *testing.T) {
+		r := newRegions()
+		r.set("a.test", refuses)
+		resp := mustRoundTrip(t, r.transport(t, policy.Rule{}), newRequest(t, http.MethodGet, "http://a.test/x", nil))
+		_ = resp.Body.Close()
+		assert.Equal(t, "GET http://b.test/x\n  attempt 1, at 0s: connection refused after 5ms\n  attempt 2, at 5ms: 200 after 5ms at the alternate http://b.test\n  status 200, the caller has it",
+			transport.Explain(resp, nil))
+	})
+}
+
 // Without alternates the same 64 requests wait for the host, or fail.
 func TestWithoutAlternatesAnOutageShows(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -86,6 +86,7 @@ func (s *account) outcomeText(a *Attempt) string {
 	took, held := redact.Rough(a.Duration), a.Queued.queuedText()
 	b.Add(took > 0, " after %v", took)
 	b.Add(a.Addr != "", " from %s", a.Addr)
+	b.Add(a.Alternate != "", " at the alternate %s", a.Alternate)
 	b.Add(held != "", ", had waited %s", held)
 	b.Add(a.Kind == KindHedge, ", a hedge")
 	b.Add(a.Hint > 0, ", asks to wait %v", redact.Rough(a.Hint))
