@@ -68,6 +68,12 @@ func TestFaultsOfTheMergedRule(t *testing.T) {
 	assert.ErrorContains(t, err, `Hosts["h.test"].Rate.Burst: -1 would let nothing through`)
 }
 
+// A scheme makes no path of a host, so its rule may have limits.
+func TestTheRuleUnderASchemeIsThatOfAHost(t *testing.T) {
+	_, err := transport.New(transport.Config{Hosts: map[string]policy.Rule{"https://h.test": {Gate: policy.Gate{Max: 5}, Attempts: 5000}}})
+	assert.EqualError(t, err, "Hosts[\"https://h.test\"].Attempts: 5000 is more than 1000 attempts\nHosts[\"https://h.test\"]: \"https://h.test\" has a scheme; leave it out")
+}
+
 // TestBadPatterns: each says what is wrong with it.
 func TestBadPatterns(t *testing.T) {
 	for pattern, why := range map[string]string{

@@ -133,7 +133,11 @@ func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*
 			faults = append(faults, &policy.FieldError{Field: e.field() + ".Alternates.Bases", Reason: "stand in the rule of a pattern with a wildcard; other hosts serve something else, so write an entry for each host"})
 		}
 		if e.path != "" {
-			faults = append(faults, faultsOf(e.rule.ValidateRequest(), e.field()+".")...)
+			validate := e.rule.ValidateRequest
+			if strings.Contains(e.key, "://") { // a fault, but no path
+				validate = e.rule.Validate
+			}
+			faults = append(faults, faultsOf(validate(), e.field()+".")...)
 			if why == "" {
 				paths[e.pattern] = append(paths[e.pattern], e)
 			}

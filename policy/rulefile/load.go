@@ -244,7 +244,7 @@ func (l *loader) rule(n *node, to *Part) {
 		to.Rule = l.over(n, to.Keys, to.Base)
 	}
 	validate := to.Rule.Validate
-	if n.up.named && strings.Contains(n.key, "/") { // the rule of a path
+	if n.up.named && strings.Contains(n.key, "/") && !strings.Contains(n.key, "://") { // the rule of a path
 		validate = to.Rule.ValidateRequest
 	}
 	invalid, _ := errors.AsType[policy.Errors](validate())
