@@ -13,6 +13,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/cmd/internal/waits"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/rulefile"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -114,6 +115,9 @@ func notes(rule policy.Rule, deadline time.Duration) []string {
 	}
 	if n := rule.Attempts - 1; n > mostWaits {
 		all = append(all, fmt.Sprintf("The table has the first %d of %d retries.", mostWaits, n))
+	}
+	if b := backoff.Bounds(rule.Backoff, 4); len(b) == 4 && b[3].Highest > b[0].Highest {
+		all = append(all, "After a timeout a wait that is shorter in the table may last up to "+waits.Short(b[3].Highest)+".")
 	}
 	longest := waits.Short(rule.RetryAfter.Max)
 	switch {
