@@ -17,9 +17,9 @@ import (
 //go:embed page.html
 var page []byte
 
-// A Debug keeps the last decisions of a Transport and the changes of its hosts, and shows them. Make it with [New], one for
-// each Transport, and set its fields before the call of Handler. Its methods are safe for
-// concurrent use.
+// A Debug keeps the last decisions of a Transport and the changes of its hosts, and shows
+// them. Make it with [New], one for each Transport, and set its fields before the call of
+// Handler. Its methods are safe for concurrent use.
 type Debug struct {
 	// Title is the heading of the page. Default "aplomb".
 	Title string

@@ -24,8 +24,8 @@
 // # What it costs
 //
 // With a Trace, a success on the first try costs a few allocations and a lock. The last 100
-// decisions, as many changes of hosts, and the counts of up to 1024 hosts are kept. The page has up to 100 hosts. Those in
-// trouble come before those with many requests.
+// decisions, as many changes of hosts, and the counts of up to 1024 hosts are kept. The
+// page has up to 100 hosts. Those in trouble come before those with many requests.
 //
 // The files, in the order in which a decision meets them:
 //

@@ -593,7 +593,8 @@ func trialShortInterruptions(t *testing.T, name string) {
 	}
 	slices.Sort(shares)
 	t.Logf("%.3f times the rate", shares)
-	// If a loaded machine takes more than 10 ms for an answer, members are silent without an interruption.
+	// If a loaded machine takes more than 10 ms for an answer, members are silent
+	// without an interruption.
 	require.LessOrEqual(t, shares[len(shares)/2], soak.Size(1.3, 1.05))
 }
 

@@ -70,12 +70,13 @@
 //	aplomb.fleet.dropped           counter of the news and questions that were not sent or answered in time
 //
 // Those of the fleet have no attributes, and are there if the Transport has a Fleet that says how
-// it is (transport.FleetState). All others have server.address and server.port. These are of the host as the Transport
-// counts it, in lower case and without userinfo. If a name is longer than 320 bytes, a hash
-// stands for its beginning. The metrics about attempts, retries and waits are those of the endpoint, which may be an
-// alternate. Those about requests and bodies are those of the request's own host. The counters of attempts and requests
-// also have http.request.method, http.response.status_code and error.type. A request that
-// the retry budget refused a retry is in aplomb.client.withheld with the reason budget.
+// it is (transport.FleetState). All others have server.address and server.port. These are of the
+// host as the Transport counts it, in lower case and without userinfo. If a name is longer than
+// 320 bytes, a hash stands for its beginning. The metrics about attempts, retries and waits are
+// those of the endpoint, which may be an alternate. Those about requests and bodies are those of
+// the request's own host. The counters of attempts and requests also have http.request.method,
+// http.response.status_code and error.type. A request that the retry budget refused a retry is in
+// aplomb.client.withheld with the reason budget.
 //
 // The counters are observable counters. They are read when metrics are collected, so that
 // a request only adds to numbers in memory. They have no exemplars. The histograms have

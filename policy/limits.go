@@ -138,9 +138,10 @@ type Resume struct {
 	// Checksums checks bodies against the checksums of object stores, as they are always
 	// checked against the digests of RFC 9530: the CRC32C of x-goog-hash, and the CRC32C,
 	// CRC32 or CRC64NVME of x-amz-checksum-*. If the checksum differs, the body ends with
-	// a transport.IntegrityError, or the request is retried if Download applies. A range that the caller asked for, a body that was
-	// decompressed on the way, and a checksum that is made of those of parts are not
-	// checked. Default Off. The profiles of AWS and of Google Cloud turn it on.
+	// a transport.IntegrityError, or the request is retried if Download applies. A range
+	// that the caller asked for, a body that was decompressed on the way, and a checksum
+	// that is made of those of parts are not checked. Default Off. The profiles of AWS
+	// and of Google Cloud turn it on.
 	Checksums Switch
 }
 

@@ -103,12 +103,12 @@ type Rule struct {
 	FirstEventTimeout time.Duration
 
 	// Lanes lets a host have more than one pool of connections. If a connection dies
-	// without a word, an HTTP/2 pool keeps it, and every attempt would go over it. So
-	// if an attempt timed out and nothing came from the host meanwhile, the next
-	// attempts try a new connection, and go over the old ones if they get none. A retry
-	// after a 421, 502, 503 or 504, after a timeout, or to a name with several addresses
-	// takes other connections as well, and so do a hedge over HTTP/2 and a late hedge. What is under way
-	// on the old connections goes on. New pools are limited in number.
+	// without a word, an HTTP/2 pool keeps it, and every attempt would go over it. So if
+	// an attempt timed out and nothing came from the host meanwhile, the next attempts
+	// try a new connection, and go over the old ones if they get none. A retry after a
+	// 421, 502, 503 or 504, after a timeout, or to a name with several addresses takes
+	// other connections as well, and so do a hedge over HTTP/2 and a late hedge. What is
+	// under way on the old connections goes on. New pools are limited in number.
 	//
 	// The pools are copies of an *http.Transport, or come from Config.Lane. Requests with
 	// a protocol that was registered with the base transport (RegisterProtocol) have one

@@ -412,7 +412,8 @@ func TestSourceUnderConcurrency(t *testing.T) {
 	})
 }
 
-// A body that is kept for retries is closed even if the base transport panics before it closes the body.
+// A body that is kept for retries is closed even if the base transport panics
+// before it closes the body.
 func TestBaseThatPanicsClosesTheKeptBody(t *testing.T) {
 	b := oneShot("text")
 	tr := over(t, transport.Config{Rule: quick}, rt(func(*http.Request) (*http.Response, error) { panic("base") }))

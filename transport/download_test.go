@@ -993,8 +993,8 @@ func TestSizeOfABodyThatCanBeContinued(t *testing.T) {
 	assert.LessOrEqual(t, unsafe.Sizeof(transport.Download{}), uintptr(256))
 }
 
-// BenchmarkMemoryOfManyBodies: 10,000 bodies under way cost what a body that may be fetched again takes, and 10,000
-// event streams nothing.
+// BenchmarkMemoryOfManyBodies: 10,000 bodies under way cost what a body that may be
+// fetched again takes, and 10,000 event streams nothing.
 func BenchmarkMemoryOfManyBodies(t *testing.B) {
 	const n = 10_000
 	perBody := func(mediaType string, again int64) float64 {

@@ -771,7 +771,8 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 	}
 }
 
-// An attempt that was outrun shares nothing with the caller's request, which may change when the response is closed.
+// An attempt that was outrun shares nothing with the caller's request, which may
+// change when the response is closed.
 func TestOutrunAttemptSharesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		gone := make(chan struct{})
@@ -844,7 +845,8 @@ func TestHedgeAfterAHighPercentile(t *testing.T) {
 	})
 }
 
-// A response of a race that would be retried is closed and releases its slot at once, however long the other attempt takes.
+// A response of a race that would be retried is closed and releases its slot at
+// once, however long the other attempt takes.
 func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := oneShot("x")

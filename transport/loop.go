@@ -573,9 +573,10 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 	return nil, x.report.newError(d.reason, cmp.Or(d.Err, err))
 }
 
-// discard drains the response at hand within bounds, and closes it. The caller's GetBody may still have to be
-// called, and may fail. In that case discard returns the response with the rest of
-// its body, if the rest fits within the bounds of the drain.
+// discard drains the response at hand within bounds, and closes it. The caller's
+// GetBody may still have to be called, and may fail. In that case discard returns
+// the response with the rest of its body, if the rest fits within the bounds of the
+// drain.
 func (x *exchange) discard(d *decision) (left *http.Response) {
 	until := d.Time.Add(d.drain)
 	if x.short != nil {

@@ -270,7 +270,8 @@ func TestAdaptiveRateOfALoneCaller(t *testing.T) {
 	})
 }
 
-// An adaptive rate that is set too high finds the rate of the server. A burst of refusals does not bring it down to the floor.
+// An adaptive rate that is set too high finds the rate of the server. A burst of
+// refusals does not bring it down to the floor.
 func TestAdaptiveRateFindsTheServersRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const burst, perSecond = 5., 50.

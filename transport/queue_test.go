@@ -242,7 +242,8 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 	})
 }
 
-// A request whose turn by the rate comes after its deadline is refused at once, with and without a gate.
+// A request whose turn by the rate comes after its deadline is refused at once,
+// with and without a gate.
 func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
 	for name, mode := range map[string]policy.GateMode{"rate": policy.Off, "rate and gate": policy.GateWait} {
 		inBubble(t, name, func(t *testing.T) {

@@ -30,15 +30,15 @@ import (
 // To count attempts, count the calls of AttemptStart, or the events whose Kind is not
 // [KindNone].
 type Trace struct {
-	// Event is called once after each attempt, when the next step is decided and
-	// before a wait begins. It is called once for a request that is refused
-	// without an attempt, and once when a hedge goes out ([ReasonHedged]). When the
-	// body of a response is cut and resumed, it is called for the cut
-	// ([ReasonResume]) and for each attempt to continue, from the goroutine that
-	// reads the body. If a body ends with an error for its reader, it is called once with
-	// the reason, whatever the request, unless the reader has closed the body. If a retry was decided and is not made after all, it is called
-	// again with the reason. If the base transport panics, there is no event for the
-	// attempts under way.
+	// Event is called once after each attempt, when the next step is decided and before a
+	// wait begins. It is called once for a request that is refused without an attempt,
+	// and once when a hedge goes out ([ReasonHedged]). When the body of a response is cut
+	// and resumed, it is called for the cut ([ReasonResume]) and for each attempt to
+	// continue, from the goroutine that reads the body. If a body ends with an error for
+	// its reader, it is called once with the reason, whatever the request, unless the
+	// reader has closed the body. If a retry was decided and is not made after all, it is
+	// called again with the reason. If the base transport panics, there is no event for
+	// the attempts under way.
 	Event func(Event)
 
 	// RequestStart is called once when a request begins, before it waits for

@@ -97,9 +97,10 @@ func (s *Slot) renew() (stop func()) {
 	}
 }
 
-// Landed tells the gate the result of the attempt that has just ended, and ends the slot unless the
-// response is no success, or its body takes the slot over. It returns the time, or 0 without a gate. If there is neither a response nor an error, the
-// base transport has panicked or ended its goroutine. into may be nil. Otherwise it is
+// Landed tells the gate the result of the attempt that has just ended, and ends the
+// slot unless the response is no success, or its body takes the slot over. It returns
+// the time, or 0 without a gate. If there is neither a response nor an error, the base
+// transport has panicked or ended its goroutine. into may be nil. Otherwise it is
 // memory for the response's body, and may have the slot already.
 func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Response, err error, into *slotBody) (now instant.Instant) {
 	if s.Gate == nil {

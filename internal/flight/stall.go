@@ -70,9 +70,9 @@ func (b *attemptBody) Close() error {
 }
 
 // A watchedBody is an attemptBody that also ends when it stalls. The alarm of the attempt
-// is for its Reads. When it rings during one that takes too long, it cancels the attempt's context to end a Read
-// that blocks in the base transport. It also closes the body, because a base transport
-// may ignore the context.
+// is for its Reads. When it rings during one that takes too long, it cancels the
+// attempt's context to end a Read that blocks in the base transport. It also closes the
+// body, because a base transport may ignore the context.
 type watchedBody struct {
 	attemptBody
 

@@ -106,9 +106,9 @@ func (c *crowd) settle(now instant.Instant, most int) (asked, gone int) {
 	return asked, gone
 }
 
-// With 100,000 waiters, or 10,000 in make test, no event wakes more than two of them, and none touches more of
-// them than a heap is deep, on the way up or down. The waiters that are woken in turn
-// are those that go or are refused, and the next two.
+// With 100,000 waiters, or 10,000 in make test, no event wakes more than two of them,
+// and none touches more of them than a heap is deep, on the way up or down. The
+// waiters that are woken in turn are those that go or are refused, and the next two.
 func TestCrowd(t *testing.T) {
 	n := soak.Size(10_000, 100_000)
 	deep := bits.Len(uint(n))

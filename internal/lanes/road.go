@@ -119,8 +119,8 @@ func (p *Pools) refresh(r *visit.Request, l *lane.Lane) (waited bool) {
 }
 
 // staleWait is the time from the silence of an only lane to the closing of its idle
-// connections, for which the attempts wait. Over HTTP/2 the stream of an attempt that was given up ends a moment later, and its
-// connection is not idle until then.
+// connections, for which the attempts wait. Over HTTP/2 the stream of an attempt
+// that was given up ends a moment later, and its connection is not idle until then.
 const staleWait = time.Millisecond
 
 // NoteGood notes a good first response over a way. change is set if the host has moved to the lane.

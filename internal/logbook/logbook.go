@@ -47,8 +47,8 @@ type Line[K comparable] struct {
 	Attrs []slog.Attr
 }
 
-// A Book has the lines of a Transport. It is safe for concurrent use. It knows neither the Transport nor its requests, so
-// its timer keeps little in memory.
+// A Book has the lines of a Transport. It is safe for concurrent use. It knows
+// neither the Transport nor its requests, so its timer keeps little in memory.
 type Book[K comparable] struct {
 	logger *slog.Logger
 

@@ -180,8 +180,9 @@ func (e *hostEntry) parse() (why string) {
 }
 
 // addPaths adds the entries that have paths, by the patterns of their hosts, and returns
-// the faults of rules that are wrong together. A pattern that has paths only takes the rule of its hosts from a less
-// specific pattern. So an entry for a path changes nothing for the other paths.
+// the faults of rules that are wrong together. A pattern that has paths only takes the
+// rule of its hosts from a less specific pattern. So an entry for a path changes nothing
+// for the other paths.
 func (set *Ruleset) addPaths(paths map[pattern][]*hostEntry) (faults policy.Errors) {
 	named, ports := maps.Clone(set.hosts), map[pattern][]string{}
 	for p := range named {

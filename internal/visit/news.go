@@ -103,9 +103,9 @@ func (l *Limits) changeOf(c condition, r news.Record) Change {
 	return h
 }
 
-// ReviewConditions tells those who watch what the fleet said, and which conditions have begun or ended meanwhile. The
-// machines have no timers, so each request does this that has to ask them anyway. o is the
-// outcome of an attempt, or nil before it.
+// ReviewConditions tells those who watch what the fleet said, and which conditions have
+// begun or ended meanwhile. The machines have no timers, so each request does this that
+// has to ask them anyway. o is the outcome of an attempt, or nil before it.
 func (l *Limits) ReviewConditions(o *Ending) {
 	if !l.Ground.Watched {
 		return

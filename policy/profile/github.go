@@ -12,10 +12,10 @@ import (
 // GitHub returns a rule for api.github.com and for GitHub Enterprise.
 //
 //   - A refusal has status 429, or 403 with a Retry-After, an x-ratelimit-remaining of 0, or
-//     "secondary rate limit" in the first 64 KiB of its body. Retry-After is in seconds. If it is missing and
-//     x-ratelimit-remaining is 0, the wait ends at x-ratelimit-reset, a Unix time in
-//     seconds. If the response names no wait, the wait is one minute, the shortest that
-//     GitHub asks for.
+//     "secondary rate limit" in the first 64 KiB of its body. Retry-After is in seconds. If
+//     it is missing and x-ratelimit-remaining is 0, the wait ends at x-ratelimit-reset, a
+//     Unix time in seconds. If the response names no wait, the wait is one minute, the
+//     shortest that GitHub asks for.
 //   - Any other 403 is final. GitHub sends it when a permission is missing, for example.
 //   - A POST is sent again after a refusal. It is not sent again after a 5xx.
 //   - Requests share a scope if they have the same token and count against the same quota.

@@ -37,12 +37,13 @@ type Names struct {
 // Load reads a default rule and the rules of hosts and paths, as transport.Config and
 // Transport.Update take them. The package comment describes the format.
 //
-// If the input has faults, the error is [Errors] with all of them, or with only
-// one if the input is not JSON. These are faults: unknown keys, a key that is
-// there twice, values of the wrong type, unknown names, and everything that
-// [policy.Rule.Validate] finds, or [policy.Rule.ValidateRequest] in the rule of a path.
-// Load does not check the patterns of hosts and paths. If r returns an error, Load returns that error wrapped. Input longer than 1 MiB is an
-// error as well. With an error, Load returns no rules.
+// If the input has faults, the error is [Errors] with all of them, or with only one if
+// the input is not JSON. These are faults: unknown keys, a key that is there twice,
+// values of the wrong type, unknown names, and everything that [policy.Rule.Validate]
+// finds, or [policy.Rule.ValidateRequest] in the rule of a path. Load does not check
+// the patterns of hosts and paths. If r returns an error, Load returns that error
+// wrapped. Input longer than 1 MiB is an error as well. With an error, Load returns no
+// rules.
 func Load(r io.Reader, names Names) (policy.Rule, map[string]policy.Rule, error) {
 	f, err := Parse(r, names)
 	if err != nil {

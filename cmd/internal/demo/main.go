@@ -1,7 +1,7 @@
-// Package demo is the command aplomb demo. It shows seven faults. It sends the same requests through a plain
-// http.Client and through a client with aplomb's transport. It prints the
-// results of both clients and the number of requests that arrived at the
-// server.
+// Package demo is the command aplomb demo. It shows seven faults. It sends the same
+// requests through a plain http.Client and through a client with aplomb's
+// transport. It prints the results of both clients and the number of requests that
+// arrived at the server.
 //
 // The table is 79 columns wide. It takes about five seconds and needs only the loopback
 // interface. The exit status is 1 if a result is not as promised.

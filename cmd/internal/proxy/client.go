@@ -13,9 +13,10 @@ import (
 )
 
 // A downstream bounds how long the client of a request may take for each piece of the
-// request's body, and, with twice that time, to read each piece of the response. A client that sends or reads
-// nothing would otherwise keep the upstream busy for ever. There is no bound for the
-// whole, because an upload may be large and an event stream may last for days.
+// request's body, and, with twice that time, to read each piece of the response. A
+// client that sends or reads nothing would otherwise keep the upstream busy for ever.
+// There is no bound for the whole, because an upload may be large and an event stream
+// may last for days.
 type downstream struct {
 	http.ResponseWriter
 	conn    *http.ResponseController

@@ -32,7 +32,8 @@ func aboutTheWay(name string) bool {
 func isSettings(name string) bool { return asRead(name) == "Http2-Settings" }
 
 // upgradesToHTTP reports whether a version of HTTP is among the protocols of an Upgrade field, or
-// TLS, which is HTTP over TLS (RFC 2817). After such an upgrade the connection would carry requests that the proxy does not see.
+// TLS, which is HTTP over TLS (RFC 2817). After such an upgrade the connection would carry
+// requests that the proxy does not see.
 func upgradesToHTTP(values []string) bool {
 	protocols := strings.FieldsFunc(strings.ToLower(strings.Join(values, ",")), func(c rune) bool {
 		return c <= ' ' || strings.ContainsRune(",;/\"", c) // also for a server that reads the field loosely

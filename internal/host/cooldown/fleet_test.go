@@ -283,7 +283,8 @@ func TestCooldownFree(t *testing.T) {
 	}
 }
 
-// When a success elsewhere ends a hold, the waiters come back in a ramp. After a 503 the ramp goes on that the hold has interrupted.
+// When a success elsewhere ends a hold, the waiters come back in a ramp. After a
+// 503 the ramp goes on that the hold has interrupted.
 func TestCooldownFreeIsSpread(t *testing.T) {
 	var c Cooldown
 	c.HoldForFleet(0, 1, Refusal{Code: TooMany, Wait: 10 * sec}, Config{Jitter: 2 * sec}, 0.5)

@@ -354,8 +354,9 @@ func (l *Lanes) Renew(now instant.Instant, most, idle time.Duration, open Opener
 	return l.open(now, true, open)
 }
 
-// open makes a lane the spare, and returns it with the spare of before; the lock is held. The Opener runs
-// without the lock. Attempts that want to leave their lane meanwhile wait for the new one.
+// open makes a lane the spare, and returns it with the spare of before; the lock is held.
+// The Opener runs without the lock. Attempts that want to leave their lane meanwhile wait
+// for the new one.
 func (l *Lanes) open(now instant.Instant, moves bool, open Opener) (to, left *Lane) {
 	held := 0 // connections that the lanes with a Room may have; those that are left have what is open
 	l.bound = slices.DeleteFunc(l.bound, func(b *Lane) bool {

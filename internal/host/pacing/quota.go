@@ -127,8 +127,8 @@ func (q *quota) passes(now instant.Instant, w *queue.Waiter, c Config) bool {
 	return true
 }
 
-// until returns when w, which is the first, may go as far as is known, and whether it may be sooner for a fleet's
-// word.
+// until returns when w, which is the first, may go as far as is known, and whether
+// it may be sooner for a fleet's word.
 func (q *quota) until(now instant.Instant, w *queue.Waiter, c Config) (at instant.Instant, slowed bool) {
 	at = now
 	for _, v := range q.windows {

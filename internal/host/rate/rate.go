@@ -195,8 +195,9 @@ func (r *Rate) reserve(now instant.Instant, cost int) (at, ask instant.Instant, 
 	return instant.After(now, wait), 0, true
 }
 
-// owe takes tokens that are not there yet; the lock is held. A member of a fleet that does not answer has a part
-// of the bucket only, and waits for the rest of what it took afterwards.
+// owe takes tokens that are not there yet; the lock is held. A member of a fleet
+// that does not answer has a part of the bucket only, and waits for the rest of
+// what it took afterwards.
 func (r *Rate) owe(now instant.Instant, n int) {
 	for n > 0 {
 		some := min(n, r.part)
@@ -351,8 +352,8 @@ func (r *Rate) apply(now instant.Instant, perSecond float64) {
 }
 
 // count counts the tokens of a send, to measure the real rate and the tokens to ask a fleet for;
-// the lock is held. A cut starts from the real rate, because lowering a limit that is far above it would change
-// nothing.
+// the lock is held. A cut starts from the real rate, because lowering a limit that is far above
+// it would change nothing.
 func (r *Rate) count(now instant.Instant, tokens int) {
 	if s := r.shared; s != nil {
 		s.used += tokens
