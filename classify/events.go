@@ -37,10 +37,9 @@ func IsEventStream(resp *http.Response) bool {
 //
 // PeekWait does not bound FirstEvent, see [Outcome.Await].
 //
-// ok is false if there is no event to see: the response is no event stream, its body has
-// ended or cannot be read ahead, the event does not end within the first 64 KiB, or the 5 s
-// are over. If the body fails or the context ends before the event, ok is false and err says
-// why.
+// ok is false if the response is no event stream, if its body has ended or cannot be read
+// ahead, if the event does not end within the first 64 KiB, or if the 5 s are over. If the
+// body fails or the context ends before the event, ok is false and err says why.
 func (o Outcome) FirstEvent(skip func(Event) bool) (e Event, ok bool, err error) {
 	if !IsEventStream(o.Response) {
 		return Event{}, false, nil

@@ -189,10 +189,11 @@ func trim(s string) string {
 	return strings.Trim(s, " \t")
 }
 
-// dateForms are the forms of a date with a year of four digits: those of RFC 9110
-// §5.6.7, of which asctime is in GMT without saying so, and of RFC 3339, which the
-// RFC does not allow. In all of them the day may have one digit and the zone may
-// be an offset. If such a date was ignored, the request would come back too early.
+// dateForms are the forms of a date with a year of four digits. The first two are
+// in RFC 9110 §5.6.7. The second of them, asctime, is in GMT without saying so.
+// The others are those of RFC 3339, which RFC 9110 does not allow. In all of them
+// the day may have one digit and the zone may be an offset. If such a date was
+// ignored, the request would come back too early.
 var dateForms = [...]string{
 	"Mon, 2 Jan 2006 15:04:05 -0700",
 	"Mon Jan _2 15:04:05 2006",

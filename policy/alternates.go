@@ -16,11 +16,14 @@ const maxAlternates = 8
 // host is down, first attempts go there as well, and one request per second that may be
 // repeated tries the host. When that succeeds, all first attempts are back at the host.
 //
-// Path, query, header and body travel to the alternate, so it has to be trusted like the
-// host. A request stays at its host if something in it is meant for that host alone: a
-// credential, unless Credentials is on, a Range or a validator, unless Validators is on, a Host
-// other than that of the URL, and an Idempotency-Key that the caller made, unless the request
-// may be repeated without it. An https request never goes to an http alternate.
+// Path, query, header and body travel to the alternate, so it has to be trusted like the host.
+// An https request never goes to an http alternate. A request stays at its host if it has
+// something that is meant for that host alone:
+//
+//   - a credential, unless Credentials is on
+//   - a Range or a validator, unless Validators is on
+//   - an Idempotency-Key that the caller made, unless the request may be repeated without it
+//   - a Host other than that of the URL
 //
 // An alternate that cannot be reached, or that answers 401, 403, 404, 405, 410 or 501, is left
 // out, because that proves nothing. If no other has the answer, the caller gets the outcome of
@@ -48,9 +51,9 @@ type Alternates struct {
 	// Default Off.
 	Validators Switch
 
-	// Credentials lets requests go to the alternates that have Authorization, Cookie,
-	// Proxy-Authorization, a header or a query parameter that is named like a key or looks
-	// like one, or a user in the URL. The alternates learn these. Default Off.
+	// Credentials lets requests with credentials go to the alternates, which learn them.
+	// Credentials are Authorization, Cookie, Proxy-Authorization, a user in the URL, and a
+	// header or query parameter that is named like a key or looks like one. Default Off.
 	Credentials Switch
 }
 

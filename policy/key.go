@@ -9,8 +9,8 @@ import (
 )
 
 // UUIDKey is a Rule.IdempotencyKey. It returns a random UUID (RFC 9562 §5.4) for a POST and
-// for a PATCH, and "" for other methods, whose repetition does no harm or is not protected
-// by a key. It is safe for concurrent use.
+// for a PATCH, and "" for other methods. To repeat those does no harm, or a key does not
+// protect it. It is safe for concurrent use.
 //
 // The value has no quotes, as providers such as Stripe document it. The draft of the field
 // makes it a string of structured fields. A server that insists on that needs a function

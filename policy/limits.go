@@ -108,14 +108,14 @@ type Download struct {
 // Resume continues the body of a response when its connection is cut. It is off if
 // Attempts is 1 or Off.
 //
-// If a GET without a body of its own has a response with a strong ETag or, without any
-// ETag, a Last-Modified a minute or more before its Date, the rest is asked for with
-// Range and If-Range (RFC 9110 §8.8.2.2, §13.1.5, §14.2). A reconnect after progress
-// counts as a request. A reconnect without progress is a retry, for which the whole rule
-// applies. Reconnects after progress are spaced out while segments are shorter than
-// 1 MiB. The first comes at once. From then on the time between two of them is 1 s, 2 s,
-// 4 s, and at most 8 s, including the time that the segment took. A longer segment starts
-// that anew.
+// The rest of a GET without a body of its own is asked for with Range and If-Range (RFC
+// 9110 §13.1.5, §14.2). For that the response needs a strong ETag. If it has no ETag at
+// all, it needs a Last-Modified that is a minute or more before its Date (§8.8.2.2). A
+// reconnect after progress counts as a request. A reconnect without progress is a retry,
+// for which the whole rule applies. Reconnects after progress are spaced out while
+// segments are shorter than 1 MiB. The first comes at once. From then on the time between
+// two of them is 1 s, 2 s, 4 s, and at most 8 s, including the time that the segment
+// took. A longer segment starts that anew.
 //
 // If there is no rest to ask for, the request is sent again as a retry. Then the bytes
 // that the reader has are compared with those of the second response, and dropped. The
@@ -126,7 +126,7 @@ type Download struct {
 // Each attempt of a reconnect has 30 s for the headers of its response, unless
 // AttemptTimeout or Stall.Timeout is set. A base transport that delivers other bytes than
 // the server's, decrypted ones for instance, has to set Response.Uncompressed or remove
-// the validator, because the rest would not fit.
+// the validator. Otherwise the rest would not fit.
 type Resume struct {
 	// Max is how many reconnects in a row may fail to bring 64 KiB of progress.
 	// Default 5. Off turns resuming off.
@@ -135,10 +135,10 @@ type Resume struct {
 	// for this body together, as the reader gets them. The digest of what the reader
 	// has stops there. Default 1 MiB, at most 1 GiB. Off leaves only the rest by Range.
 	Again int64
-	// Checksums checks bodies against the checksums of object stores, as they are always
-	// checked against the digests of RFC 9530: the CRC32C of x-goog-hash, and the CRC32C,
-	// CRC32 or CRC64NVME of x-amz-checksum-*. If the checksum differs, the body ends with
-	// a transport.IntegrityError, or the request is retried if Download applies. A range
+	// Checksums checks bodies against the checksums of object stores: the CRC32C of
+	// x-goog-hash, and the CRC32C, CRC32 or CRC64NVME of x-amz-checksum-*. The digests of
+	// RFC 9530 are always checked. If the checksum differs, the body ends with a
+	// transport.IntegrityError, or the request is retried if Download applies. A range
 	// that the caller asked for, a body that was decompressed on the way, and a checksum
 	// that is made of those of parts are not checked. Default Off. The profiles of AWS
 	// and of Google Cloud turn it on.
@@ -154,9 +154,9 @@ type Resume struct {
 // happen.
 //
 // If 20 retries in a row have failed and no attempt has succeeded meanwhile, retries do not
-// help, and the budget rests. Then 50 requests earn a retry, and so does a minute, and one can be
-// saved up. Smaller values of Ratio and PerSecond stay. The first success of any attempt ends the
-// rest. A 429, or a 503 that names a wait, is neither a success nor a failure.
+// help, and the budget rests. Then 50 requests earn a retry, and so does a minute, and one can
+// be saved up. If Ratio or PerSecond is less than that, it stays. The first success of any
+// attempt ends the rest. A 429, or a 503 that names a wait, is neither a success nor a failure.
 //
 // A zero field inherits. [Off] in Burst turns the whole budget off.
 type Budget struct {

@@ -45,10 +45,10 @@ type Rule struct {
 	// Default backoff.Exponential{}: 1 s, 2 s, 4 s … plus up to 1 s at random, at
 	// most 32 s. With backoff.Constant(0) there is no wait unless the server asks
 	// for one. After an attempt that timed out, a Transport waits for a random time
-	// from there to the wait before the fourth retry, because a silent server piles
-	// up what it is sent. This wait is random even if the formula has no jitter,
-	// unless its waits are all the same. The attempt keeps half of the time that
-	// MaxElapsed and the deadline leave.
+	// between this wait and the wait before the fourth retry, because a silent
+	// server piles up what it is sent. The time is random even if the formula has
+	// no jitter, unless its waits are all the same. The attempt keeps half of the
+	// time that MaxElapsed and the deadline leave.
 	Backoff Backoff
 
 	// Classify is asked first about each outcome. If it answers
@@ -105,9 +105,9 @@ type Rule struct {
 	// Lanes lets a host have more than one pool of connections. If a connection dies
 	// without a word, an HTTP/2 pool keeps it, and every attempt would go over it. So if
 	// an attempt timed out and nothing came from the host meanwhile, the next attempts
-	// try a new connection, and go over the old ones if they get none. A retry after a
+	// try a new connection. If they get none, they go over the old ones. A retry after a
 	// 421, 502, 503 or 504, after a timeout, or to a name with several addresses takes
-	// other connections as well, and so do a hedge over HTTP/2 and a late hedge. What is
+	// other connections as well. So do a hedge over HTTP/2 and a late hedge. What is
 	// under way on the old connections goes on. New pools are limited in number.
 	//
 	// The pools are copies of an *http.Transport, or come from Config.Lane. Requests with

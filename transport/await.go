@@ -16,8 +16,8 @@ import (
 )
 
 // awaitsBody reports whether the body of a response is read before the caller gets the
-// response. A second DELETE would find nothing, so an idempotent method does not suffice: the
-// request has to be safe, or to have a key, or somebody has to vouch for it.
+// response. A second DELETE would find nothing, so an idempotent method does not suffice. The
+// request has to be safe or to have a key, or somebody has to vouch for it.
 func (c *call) awaitsBody(resp *http.Response) bool {
 	most := c.Rule.Policy.Download.Memory
 	return most > 0 && resume.Likely(resp) && resp.ContentLength <= most && !c.isSingle() &&

@@ -198,15 +198,15 @@ type History struct {
 	Attempts []Attempt
 }
 
-// HistoryOf returns the history of a response. It says which attempts were made if
-// there was more than one or if a limit held the first, also if the last is a success. If the response
+// HistoryOf returns the history of a response. It says which attempts were made if there was
+// more than one or if a limit held the first, even if the last is a success. If the response
 // called for a retry, it says why there was none. Either the retry was not safe
-// ([ReasonNotIdempotent], [ReasonNotReplayable], [ReasonBodyBusy]), or a limit withheld
-// it (attempts, time, the deadline, the longest wait allowed, the budget …).
+// ([ReasonNotIdempotent], [ReasonNotReplayable], [ReasonBodyBusy]), or a limit withheld it
+// (attempts, time, the deadline, the longest wait allowed, the budget …).
 //
-// For every other response the History is zero: for a success or another final
-// response of a single attempt that did not wait, for a request that was to be sent once, and for a
-// response of another transport.
+// The History of every other response is zero. That is a success or another final response of
+// a single attempt that did not wait, a response to a request that was to be sent once, or
+// one of another transport.
 func HistoryOf(resp *http.Response) History {
 	if resp == nil || resp.Request == nil {
 		return History{}

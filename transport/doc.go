@@ -53,9 +53,9 @@
 // A lane is a pool of connections to a host. At first it is the base transport itself. If
 // nothing comes over it while an attempt times out, the next attempts try another lane, which
 // is a copy of an *http.Transport or comes from Config.Lane. The host moves when that has a
-// connection, and what is under way goes on. A retry after a 421, 502, 503 or 504, a retry to
-// a name with several addresses, a hedge over HTTP/2, and a late hedge take another lane,
-// too, and the host moves if it does better there. docs/network.md has the rules.
+// connection, and what is under way goes on. Another lane also serves a retry after a 421,
+// 502, 503 or 504, a retry to a name with several addresses, a hedge over HTTP/2, and a late
+// hedge. The host moves if it does better there. docs/network.md has the rules.
 //
 // # Alternates
 //

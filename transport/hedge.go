@@ -20,8 +20,8 @@ import (
 
 // hedgeable reports whether the first attempt may be hedged. Its request must be
 // idempotent. If the request has a body, a second body must be possible without touching
-// the first. A request with a trailer is not hedged, because the trailer is filled in while
-// the body is read, in the caller's request, and an attempt has only a copy of it.
+// the first. A request with a trailer is not hedged. The trailer of the caller's request is
+// filled in while the body is read, and an attempt has only a copy of the trailer.
 //
 // The effect of PUT and DELETE is idempotent, but their status is not. The second
 // attempt finds the work of the first attempt done and fails. So only safe methods

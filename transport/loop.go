@@ -281,9 +281,9 @@ func (x *exchange) admit(first bool) *visit.Refusal {
 
 // admitHere waits until the limits let an attempt go, and its lane is connected. If the
 // server asks for a wait meanwhile, the limits are asked again. Nothing is sent for a caller
-// who has gone, although the limits may let a request go that they did not have to stop, nor
-// later than the rule allows. The decision left time enough, but a base transport whose body
-// ignores Close, a GetBody, a new lane, or a busy machine can use it up.
+// who has gone, even if no limit had to stop the request. Nothing is sent later than the
+// rule allows. The decision left time enough, but a base transport whose body ignores Close,
+// a GetBody, a new lane, or a busy machine can use it up.
 func (x *exchange) admitHere(first bool) *visit.Refusal {
 	var latest time.Time // of a retry; zero: nothing bounds it
 	if limit := x.Rule.Policy.MaxElapsed; limit > 0 && x.sent > 0 {

@@ -23,14 +23,14 @@ import (
 // Config says how a Transport sends requests. The zero Config is complete. It
 // applies the default rule to every host, over a pooled transport of its own.
 type Config struct {
-	// Base sends each attempt. Default cleanhttp.DefaultPooledTransport(), which
-	// has its own pool, keep-alive, HTTP/2, and timeouts for dialling and for the
-	// TLS handshake. The default also dials the addresses of a name with the families
-	// in turn and 250 ms apart (RFC 8305), tries addresses that failed within the last
-	// minute after the others, and closes an HTTP/2 connection that is silent for 30 s
-	// and then leaves a PING unanswered for 15 s. Authentication, tracing and caches may go here, below the
-	// retries, or around the Transport, above them. Under js/wasm use an
-	// &http.Transport{}, because only a transport without a dialer uses Fetch.
+	// Base sends each attempt. Default cleanhttp.DefaultPooledTransport(), which has its own
+	// pool, keep-alive, HTTP/2, and timeouts for dialling and for the TLS handshake. The
+	// default also dials the addresses of a name 250 ms apart, the families in turn (RFC 8305).
+	// Addresses that failed within the last minute come last. It closes an HTTP/2 connection
+	// that is silent for 30 s and then leaves a PING unanswered for 15 s. Authentication,
+	// tracing and caches may go here, below the retries, or around the Transport, above them.
+	// Under js/wasm use an &http.Transport{}, because only a transport without a dialer uses
+	// Fetch.
 	Base http.RoundTripper
 
 	// Rule applies to every host. Its zero fields take policy.Defaults.
@@ -61,9 +61,9 @@ type Config struct {
 
 	// Lane returns a transport like Base, with connections of its own. It is called when
 	// the connections of a host seem dead or its server bad, at most a few times per
-	// minute for each host (see policy.Rule.Lanes), and when they are older than
-	// policy.Rule.ConnectionAge. host is that of the URL. If Lane
-	// returns nil, the host keeps the connections that it has. If the transport has
+	// minute for each host (see policy.Rule.Lanes). It is also called when the
+	// connections are older than policy.Rule.ConnectionAge. host is that of the URL. If
+	// Lane returns nil, the host keeps the connections that it has. If the transport has
 	// CloseIdleConnections, it is called when the transport is no longer needed.
 	//
 	// It must be safe for concurrent use, and must not use the Transport that calls it.
@@ -92,15 +92,14 @@ type Config struct {
 	//	       once, that the base has one lane
 	//	Debug  a caller who hung up; an attempt that another attempt outran
 	//
-	// The message of each line names the host, the cause and what happens next, in at most
-	// 120 characters. Lines with the same host, reason, and status or classify.Kind are
-	// summed up: after the first line there is one per second, and fewer while they go on,
-	// down to one per minute. Their number is the attribute count, and within is the time
-	// between the first and the last of them. A host with more than four such kinds of lines
-	// has one line for the rest. It has at most four lines per minute that say whether it is
-	// down, and four about the rest of its state. Beyond that the last state is told, and
-	// skipped is the number of the lines that are left out. What is held back when the
-	// process ends is lost.
+	// The message of each line names the host, the cause and what happens next, in at most 120
+	// characters. Lines with the same host, reason, and status or classify.Kind are summed up.
+	// After the first line there is one per second. If they go on, there are fewer, down to one
+	// per minute. Their number is the attribute count, and within is the time between the first
+	// and the last of them. A host with more than four such kinds of lines has one line for the
+	// rest. It has at most four lines per minute that say whether it is down, and four about
+	// the rest of its state. Beyond that the last state is told, and skipped is the number of
+	// the lines that are left out. What is held back when the process ends is lost.
 	//
 	// A line about a request has the attributes host, method, url and reason, and attempt
 	// (its number) or attempts (how many). If they are known, it has alternate, limit, status,
