@@ -255,8 +255,9 @@ func aboutAHost(err error) bool {
 	return !slices.ContainsFunc(missingRights[:], func(text string) bool { return strings.Contains(reply.Error(), text) })
 }
 
-// missingRights are in the errors of scripts whose user may not do what they need to: of
-// Redis up to 7.0, and of Valkey and later Redis. Such an error is about all hosts.
+// missingRights are in the error of a script whose user lacks a right. Redis up to 7.0
+// has the first text, and later Redis and Valkey have the second. Such an error is about
+// all hosts.
 var missingRights = [...]string{"The user executing the script", "ACL failure in script"}
 
 // pause returns how long to wait before the next attempt.

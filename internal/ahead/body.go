@@ -73,9 +73,9 @@ type Body struct {
 }
 
 // Fill puts a Body in the place of the response's body, and reads up to most bytes of it. It
-// returns when the body has ended, and when the caller is to have it: if nothing has come for
-// 100 ms, after 1 s, after most bytes, or if there is no more memory. It returns the error of
-// a body that was cut, and that of a context that has ended. The time is that of an alarm.
+// returns when the body has ended, when nothing has come for 100 ms, after 1 s, after most
+// bytes, or when there is no more memory. It returns the error of a body that was cut, and
+// that of a context that has ended. The time is that of an alarm.
 //
 // A goroutine reads, because the body may pause for ever, and a base transport may not look
 // at its context. The goroutine ends when the base transport's Read does.

@@ -1,6 +1,6 @@
-// Package flight has one attempt: the copy of the request that it sends, its context and timers,
-// its slot at the gate, its connection, and its response until the loop has it. A flight knows
-// of no other attempt.
+// Package flight is one attempt of a request. A Flight has the copy of the request, its context
+// and timers, its slot at the gate, its connection, and its response until the loop takes that.
+// It knows of no other attempt.
 package flight
 
 import (
@@ -137,10 +137,11 @@ func (f *Flight) SendLight() (resp *http.Response, err error) {
 	return CheckResponse(f.Base.RoundTrip(f.Req))
 }
 
-// Copied makes the copy that is sent. It has a header of its own only if the header changes, or if
-// an attempt that took too long may still be writing the old header while the base transport changes
-// the new one. An attempt beside another may still run when the caller has its response and
-// changes the request. So it shares nothing with the caller's request.
+// Copied makes the copy that is sent. It has a header of its own only if the header changes, or
+// if an attempt before it had a timeout. The base transport may still be writing the header of
+// that attempt while it changes the new one. An attempt beside another may still run when the
+// caller has its response and changes the request. So it shares nothing with the caller's
+// request.
 func (f *Flight) Copied() (out *Outgoing) {
 	own := f.Number > 1 && (f.Timed || f.Header != "" || f.Plain) || f.Watched // a header of its own
 	out, room := newOutgoing(f.Link, f.Timeouts.Stall.On() || f.Slot.Gate != nil, own && len(f.Req.Header) > 0)

@@ -18,12 +18,12 @@
 // of one host alone. If more hosts have lanes than the base's MaxIdleConns, the lanes that were used
 // longest ago close their idle connections.
 //
-// All lanes of a host keep to the base's MaxConnsPerHost. Nobody can count the connections of the
-// base. So with a MaxConnsPerHost a host gets a new lane only if it leaves the old one, which counts
-// as one connection over HTTP/2, and over HTTP/1.1 as one for each request in flight. Bodies that
-// are still being read are not counted. If a base has one lane and a host would need another, the
-// idle connections of an *http.Transport are closed before the next attempt. That heals a dead
-// connection as soon as no other stream is under way on it.
+// All lanes of a host keep to the base's MaxConnsPerHost. Nobody can count the connections of
+// the base. So with a MaxConnsPerHost a host gets a new lane only if it leaves the old one.
+// Over HTTP/2 the old lane counts as one connection, and over HTTP/1.1 as one for each request
+// in flight. Bodies that are still being read are not counted. If a base has one lane and a
+// host would need another, the idle connections of an *http.Transport are closed before the
+// next attempt. That heals a dead connection as soon as no other stream is under way on it.
 package lanes
 
 import (
@@ -455,9 +455,9 @@ func (r *Road) opener(guess bool) lane.Opener {
 // keep to the MaxConnsPerHost of the base. It is 0 if that is not bounded. held are the
 // connections of the lanes besides the base.
 //
-// Nobody knows how many the base has, and it may get more, so there is a new lane only if requests
-// no longer take the base. Then it has at most as many as there are requests, because Open closes
-// those that are idle, and over HTTP/2 it counts for one, unless that is full.
+// Nobody knows how many the base has, and it may get more, so there is a new lane only if
+// requests no longer take the base. Then the base has at most as many as there are requests,
+// because Open closes those that are idle. Over HTTP/2 it counts for one, unless that is full.
 func (r *Road) roomForLane(held int, moves bool) (room int, ok bool) {
 	most := r.Pools.Most()
 	switch {
@@ -513,9 +513,9 @@ func hostPort(req *http.Request) string {
 // attempt may seek for both. After that it goes over the lane that the host has.
 const connectWait = time.Second
 
-// patience returns how long the next attempt waits for the first connection of a lane: a quarter
-// of the time that its caller has at most, so that enough is left for the other lane. No attempt
-// starts after latest.
+// patience returns how long the next attempt waits for the first connection of a lane. This is
+// at most a quarter of the time that its caller has, so that enough is left for the other lane.
+// No attempt starts after latest.
 func (r *Road) patience(now time.Time) time.Duration {
 	d := connectWait
 	if until, ok := r.Ctx.Deadline(); ok {
@@ -571,9 +571,9 @@ func (r *Road) AwaitBeside(first Way, hangs bool, wait func(d time.Duration, rea
 	return ok
 }
 
-// choose makes the next attempt take the lane that a function returns, or the current one if it
-// returns nil, or if the lane gets no connection in time. wait waits for that, and reports
-// whether the function is to be asked again.
+// choose makes the next attempt take the lane that a function returns. If the function returns
+// nil, or if its lane gets no connection in time, the attempt takes the current lane. wait
+// waits for the connection, and reports whether the function is to be asked again.
 func (r *Road) choose(next func() *lane.Lane, wait func(d time.Duration, ready <-chan struct{}) bool) {
 	until := time.Now()
 	until = until.Add(r.patience(until))

@@ -1,8 +1,8 @@
-// Package ledger is what a fleet knows of a host: whether it is down, who may probe it,
-// and who may take which tokens of a rate. A backend of a fleet keeps one ledger for all
-// members. This package is the plain form of its rules. The scripts of the module fleet
-// do the same inside Redis, and a test compares the two. The simulations use this package
-// as it is.
+// Package ledger is what a fleet knows of a host. It says whether the host is down, which
+// member may probe it, and which tokens of a rate a member may take. A backend of a fleet
+// keeps one ledger for all members. This package is the plain form of its rules. The
+// scripts of the module fleet do the same inside Redis, and a test compares the two. The
+// simulations use this package as it is.
 //
 // Nothing in it sleeps or reads a clock. Times count from any epoch that the caller
 // chooses, and are not negative. A ledger is not safe for concurrent use.

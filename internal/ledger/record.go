@@ -284,8 +284,9 @@ func (r *Record) hold(now instant.Instant, member int64, m fleetmsg.Message) (ne
 	return true
 }
 
-// room makes room for one more in a list that is full. What is over goes, or else what was told
-// longest ago. about returns the mark of an element, and whether it still counts.
+// room makes room for one more in a list that is full. All elements that are over go. If there
+// are none, the one that was told longest ago goes. about returns the mark of an element, and
+// whether it still counts.
 func room[E any](r *Record, list []E, about func(*E) (Mark, bool)) []E {
 	if len(list) < MaxScopes {
 		return list
@@ -388,8 +389,9 @@ func (r *Record) Expires() instant.Instant {
 	return end
 }
 
-// Sane reports whether a Record that was read from a file can be believed: it is not from
-// the future by more than slack, and nothing in it is further ahead than the rules allow.
+// Sane reports whether a Record that was read from a file can be believed. It must not be
+// from the future by more than slack, and nothing in it may be further ahead than the
+// rules allow.
 func (r *Record) Sane(now instant.Instant, slack time.Duration) bool {
 	most, soon := now.Add(MaxWait+slack), now.Add(slack)
 	g := &r.Gate

@@ -1,5 +1,6 @@
-// Package race lets an attempt of a request run beside another. It knows who ends first, who closes
-// the response that nobody gets, and who may use what the two share.
+// Package race lets an attempt of a request run beside another. It knows which of them ends
+// first. It closes the response that nobody gets, and says which of them may use what they
+// share.
 package race
 
 import (
@@ -15,8 +16,8 @@ type Race[A attempt] struct {
 	First, Second, Winner *Racer[A]
 	done                  chan *Racer[A] // has room for both
 
-	turn chan struct{} // holds one who uses what the request has, as long as the first attempt is under way in its goroutine, or over
-	over bool          // it is not any more
+	turn chan struct{} // a lock: its holder may use what the request has, unless the race is over
+	over bool          // the first attempt is no longer under way in its goroutine; guarded by turn
 }
 
 // New returns a race. The first attempt may be under way already.

@@ -68,8 +68,9 @@ func climbs(path string) bool {
 	return strings.ContainsFunc(path, unicode.IsControl) || strings.Contains(strings.ReplaceAll(path, `\`, "/"), "/..")
 }
 
-// holdsKey reports whether a value holds something that looks like a credential: a JSON Web
-// Token, what follows a scheme of Authorization, or a URL that has one of these.
+// holdsKey reports whether a value looks like a credential or has one in it. That is a JSON
+// Web Token, a scheme of Authorization with more behind it, or a URL with a user or with a
+// parameter that is a credential.
 func holdsKey(v string) bool {
 	fields := strings.Fields(v)
 	_, query, _ := strings.Cut(v, "?")

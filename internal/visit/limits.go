@@ -1,6 +1,6 @@
-// Package visit has what one request does at one host: it passes the limits of the host before
-// an attempt, and tells them what the outcome says. It also tells who watches the host, and the
-// other members of a fleet.
+// Package visit is the part of a request at one host. Before an attempt the request passes the
+// limits of the host. After the attempt it tells them what the outcome says. It also tells
+// those who watch the host, and the other members of a fleet.
 package visit
 
 import (

@@ -10,8 +10,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/news"
 )
 
-// crowdedWait is how long a request has to wait at an open gate for the host to count as
-// crowded, and crowdedTime how long that stays so if no other request waits as long.
+// A host counts as crowded when a request has waited for crowdedWait at an open gate. It
+// no longer does if no other request waits as long within crowdedTime.
 const (
 	crowdedWait = time.Second
 	crowdedTime = 10 * time.Second

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// A downstream bounds how long the client of a request may take for each piece of the
-// request's body, and, with twice that time, to read each piece of the response. A
-// client that sends or reads nothing would otherwise keep the upstream busy for ever.
-// There is no bound for the whole, because an upload may be large and an event stream
-// may last for days.
+// A downstream bounds how long the client of a request may take. It has the timeout
+// for each piece of the request's body, and twice as long to read each piece of the
+// response. A client that sends or reads nothing would otherwise keep the upstream
+// busy for ever. There is no bound for the whole, because an upload may be large and
+// an event stream may last for days.
 type downstream struct {
 	http.ResponseWriter
 	conn    *http.ResponseController

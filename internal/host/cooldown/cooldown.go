@@ -76,8 +76,9 @@ const sweepEvery = time.Second
 //     goes after half of that time.
 //
 // At most 256 scopes are kept for each host. If there are more, a hold for which nobody waits
-// makes room: one that is over, else one that a fleet brought, else the one that ends first. If
-// requests wait for all of them, the new hold is not kept. So scopes never hold each other.
+// makes room. First choice is a hold that is over, then one that a fleet brought, and then the
+// one that ends first. If requests wait for all of them, the new hold is not kept. So scopes
+// never hold each other.
 //
 // The zero Cooldown is ready. All methods are safe for concurrent use.
 type Cooldown struct {

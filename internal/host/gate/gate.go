@@ -91,10 +91,11 @@ func (c Config) ForMember(members int) Config {
 //     limit is used up, because the server failed not far above it. So
 //     the limit of a healthy host stays near its real concurrency. When the host
 //     freezes, no more than that many requests are in its queue.
-//   - After the first such 10 s a success counts as 16 while responses take no longer in the mean than
-//     before the limit was used up, a 16th more at most. So the limit grows by a fifth per round, up
-//     to twice the threshold. A server that gets slower may soon collapse, and failures would show
-//     that too late. After a cut this begins when the limit is no longer used up.
+//   - After the first such 10 s a success counts as 16, as long as the mean time of responses
+//     is at most a 16th above that before the limit was used up. So the limit grows by a fifth
+//     per round, up to twice the threshold. A server that gets slower may soon collapse, and
+//     failures would show that too late. After a cut this begins when the limit is no longer
+//     used up.
 //   - After the first such 10 s the limit has to be used up for 2 s before it
 //     grows. A burst is no reason to grow, and neither is a queue that is slow to
 //     take free slots.

@@ -20,10 +20,10 @@ const (
 	// double the limit until the server falls over when it wakes up.
 	room = 10
 
-	// rounds times the limit is how many requests must succeed for a step of
-	// growth above the threshold. TCP needs one round. One round is too few here,
-	// because the queue of an outage would drive the limit past what the server can
-	// take before the queue is worked off.
+	// rounds times the limit is how many requests must succeed for a step of growth
+	// above the threshold. TCP needs one round. One round is too few here. While
+	// the queue of an outage is worked off, the limit would grow past what the
+	// server can take.
 	rounds = 2
 
 	// The limit divided by share is the step by which it grows, if

@@ -227,10 +227,10 @@ type Suspicion struct {
 
 // Suspect makes a host leave the lane over which an attempt failed that is not sent again, or
 // which was silent. It takes the spare if something came over that one since the attempt began,
-// and otherwise a lane that open makes, because all connections may have died at once. If
-// there can be none, it takes the spare in any case, or it returns to the first, whose
-// connections may be new by now. left is a lane whose idle connections are to be closed,
-// because attempts no longer take it or because it is the only one, or nil.
+// and otherwise a lane that open makes, because all connections may have died at once. If there
+// can be none, it takes the spare in any case, or it returns to the first, whose connections
+// may be new by now. left is nil or a lane whose idle connections are to be closed, because
+// attempts no longer take it or because it is the only one.
 func (l *Lanes) Suspect(now instant.Instant, s Suspicion, open Opener) (left *Lane) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -96,7 +96,7 @@ func (o *Outage) Try(now instant.Instant, again, waits bool) bool {
 }
 
 // Spares reports whether a request keeps away from a host whose gate has been closed since a
-// time, because it must not be repeated and others will try the host.
+// time. A request does if it must not be repeated, as long as others will try the host.
 func (o *Outage) Spares(now, since instant.Instant, again bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
