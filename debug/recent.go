@@ -36,8 +36,8 @@ type row[T any] interface {
 	same(*T) bool
 }
 
-// put appends a row. If the list has a row that is the same and began within the time, that
-// row is taken out, and the new one stands for it as well.
+// put appends a row. If a row of the list says the same and began within the time, the new
+// row replaces it and counts for both.
 func put[T any, P row[T]](all []T, n T, within time.Duration) []T {
 	h := P(&n).head()
 	for i := len(all) - 1; i >= 0; i-- {

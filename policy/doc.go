@@ -10,13 +10,13 @@
 //
 // The files:
 //
-//	rule.go     Rule, with Or and Validate
-//	limits.go   Off, and the groups of a Rule's fields
+//	rule.go        Rule, with Or and Validate
+//	limits.go      Off, and the groups of a Rule's fields
 //	alternates.go  other base URLs that serve the same as a host
-//	enum.go     the words of the modes
-//	backoff.go  the interface Backoff
-//	key.go      UUIDKey
-//	errors.go   FieldError and Errors
-//	preset.go   rules for JSON APIs and for calls between services
-//	do.go       Do and DoValue
+//	enum.go        the words of the modes
+//	backoff.go     the interface Backoff
+//	key.go         UUIDKey
+//	errors.go      FieldError and Errors
+//	preset.go      rules for JSON APIs and for calls between services
+//	do.go          Do and DoValue
 package policy

@@ -357,8 +357,8 @@ func (f *Fleet) news(k *known, record ledger.Record, file fs.FileInfo) {
 	k.record, k.file, k.heard = record, file, record.Last()
 }
 
-// spared reports whether news need not be written now: the file says the same of a hold, or
-// this member told of a quota a moment ago, and tells the rest later.
+// spared reports whether news need not be written now. Either the file says the same of a
+// hold, or this member told of a quota a moment ago. Then it tells the rest later.
 func (f *Fleet) spared(m fleetmsg.Message) bool {
 	f.mu.Lock()
 	k := f.find(m.Host)

@@ -27,12 +27,12 @@ import (
 // response owns it. Each owner takes over the value itself. From the send on the
 // value is at its last place, because the gate may know its address.
 //
-// An error, a success without a body, an event stream and a connection that is handed over
-// end the slot at once. A response that is no success hands the slot back to the limits, which
-// end it, and tell the gate its result, once they know of the hold that the response may ask
-// for. Otherwise the next request would get the slot, and go before the hold. The body of any
-// other success keeps the slot until the body has ended or is closed, or the request's context
-// has ended. If nobody reads from the body for a minute, it keeps the slot no longer (see
+// An error, a success without a body, an event stream and a connection that is handed over end
+// the slot at once. A response that is no success hands the slot back to the limits. They end
+// it and tell the gate its result when they know of the hold that the response may ask for.
+// Otherwise the next request would get the slot, and go before the hold. The body of any other
+// success keeps the slot until the body has ended or is closed, or the request's context has
+// ended. If nobody reads from the body for a minute, it keeps the slot no longer (see
 // [gate.Gate.Idle]). The same holds if the body has no length and a Read waits for 500 ms (see
 // [gate.Gate.Reading]). While the attempt waits for the caller's body, its slot does not count
 // (see [gate.Gate.Await]).
