@@ -395,7 +395,8 @@ func TestSlowConfigLane(t *testing.T) {
 			return ts.OK("well")
 		}
 		s := ts.Start(t, cfg)
-		tr := mustNew(t, transport.Config{Base: rt(s.Transport().RoundTrip), Rule: quick, Lane: func(string) http.RoundTripper {
+		patient := policy.Rule{Attempts: 20}.Or(quick) // the others retry over the bad connection
+		tr := mustNew(t, transport.Config{Base: rt(s.Transport().RoundTrip), Rule: patient, Lane: func(string) http.RoundTripper {
 			time.Sleep(3 * time.Second)
 			return s.Transport()
 		}})
