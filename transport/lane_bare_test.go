@@ -190,7 +190,7 @@ func TestSlowResponseWhileNothingConnects(t *testing.T) {
 func TestBodyOfAnAttemptThatFoundNoConnection(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		cfg.Routes = map[string]ts.Script{"/slow": {ts.Hang()}}
-		cfg.Handler = well
+		cfg.Handler = func(*ts.Received) ts.Step { return ts.OK("well").Delay(time.Millisecond) } // so that each has a connection
 		s := ts.Start(t, cfg)
 		base := s.Transport()
 		dial, refuses := base.DialContext, false
