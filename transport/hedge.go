@@ -255,6 +255,7 @@ func (x *exchange) prepareHedge(s *racer) (out *flight.Outgoing, isGood func() b
 	out = s.Of.prepare()
 	x.tellHedge()
 	r, o, rule, safe := x.racers, x.OutcomeOf(nil, nil), x.Rule, flight.IsSafe(x.Req)
+	o.Request = out.Req.WithContext(x.Ctx) // the caller may have changed its own by then
 	return out, func() bool {
 		if s.Err == nil {
 			r.Use(func() { x.limits.HearHeaders(s.Resp, s.Of.sent) }) // the classifier may wait for the body

@@ -317,6 +317,26 @@ func TestLateHedgeIsToldWhileTheFirstIsUnderWay(t *testing.T) {
 	})
 }
 
+// The caller may use its request again when it has the response, also if a late hedge is judged after
+// that (seen with -race).
+func TestLateHedgeLeavesTheRequestAloneAfterTheResponse(t *testing.T) {
+	bothPaths(t, func(t *testing.T, light bool) {
+		var judged atomic.Value
+		rule := policy.Rule{Classify: func(o classify.Outcome) classify.Verdict {
+			judged.Store(o.Request.Method + o.Request.Header.Get("X-Reused"))
+			return classify.Unknown
+		}}
+		tr, _ := learned(t, light, transport.Config{Rule: rule}, status(200).Delay(310*time.Millisecond), deaf(20*time.Millisecond))
+		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+		resp := mustRoundTrip(t, tr, req)
+		_ = resp.Body.Close()
+		req.Method = http.MethodHead
+		req.Header.Set("X-Reused", "1")
+		time.Sleep(time.Second)
+		assert.Equal(t, "GET", judged.Load())
+	})
+}
+
 // A panic of the base, of a hook or of the classifier reaches the caller, and nothing stays behind.
 func TestLateHedgeAndPanics(t *testing.T) {
 	panics := func(*http.Request) (*http.Response, error) { panic("base") }
