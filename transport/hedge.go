@@ -290,7 +290,7 @@ func (t *lightHedger) Begin(first *flight.Hanging, h flight.Hedge) func() {
 	c.takeOptions(h.Options.(*options))
 	x := new(exchange)
 	x.stop = x.begin(&c)
-	x.sent, x.start = 1, time.Now().Add(-h.After)
+	x.sent, x.start = 1, first.Began()
 	x.report.began = x.start
 	x.trip = trip{number: 1, way: lanes.Way{Lane: first.Lane(), Heard: h.Heard}, timing: timing{kind: KindFirst, start: x.start}}
 	x.keepBody()

@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -334,6 +335,30 @@ func TestLateHedgeLeavesTheRequestAloneAfterTheResponse(t *testing.T) {
 		req.Header.Set("X-Reused", "1")
 		time.Sleep(time.Second)
 		assert.Equal(t, "GET", judged.Load())
+	})
+}
+
+// An attempt that had its connection after its hedge was due has no more time than others.
+func TestLateHedgeAfterALateConnection(t *testing.T) {
+	bothPaths(t, func(t *testing.T, light bool) {
+		rule := policy.Rule{Attempts: 2, AttemptTimeout: 5 * time.Second, ConnectTimeout: 3 * time.Second}.Or(quick)
+		connects := rt(func(req *http.Request) (*http.Response, error) {
+			trace := httptrace.ContextClientTrace(req.Context())
+			trace.GetConn("h.test:80")
+			time.Sleep(2 * time.Second)
+			trace.GotConn(httptrace.GotConnInfo{})
+			return play(req, faults.Hang())
+		})
+		tr, _ := learned(t, light, transport.Config{Rule: rule}, connects, faults.Hang())
+		start := time.Now()
+		_, err := get(t, tr, t.Context())
+		failed, ok := err.(*transport.Error)
+		require.True(t, ok, err)
+		var times []string
+		for _, a := range failed.Attempts {
+			times = append(times, fmt.Sprint(a.Kind, a.Start.Sub(start), a.Duration))
+		}
+		assert.Equal(t, []string{"first 0s 5s", "hedge 2s 5s"}, times)
 	})
 }
 

@@ -125,7 +125,7 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 		made.Budget.Succeeded()
 		if counts {
 			w.Came = c.Ground.Now()
-			made.Tail.Record(w.Came, w.Came.Sub(c.Ground.InstantOf(a.out.Began())))
+			made.Tail.Record(w.Came, w.Came.Sub(c.Ground.InstantOf(a.out.Ctx.Began())))
 		}
 		if change, moved := lanes.NoteGood(&c.Request, w, resp.ProtoMajor); moved {
 			c.Tells(change)()

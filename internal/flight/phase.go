@@ -145,8 +145,9 @@ func (a *attemptContext) Ring() {
 		}
 	case a.rings() != d:
 		h := a.alarm.hedge
-		if a.alarm.hedge = (Hedge{}); d > 0 {
-			a.set(a.Alarms.Now(), d-h.After)
+		if a.alarm.hedge = (Hedge{}); d > 0 { // the attempt may have had its connection later than the hedge was due
+			now := a.Alarms.Now()
+			a.set(now, a.alarm.due-h.After+d-now)
 		}
 		a.hangs = &Hanging{attemptContext: a}
 		then = h.By.Begin(a.hangs, h)

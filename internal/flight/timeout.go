@@ -212,7 +212,7 @@ func (a *attemptContext) start(t *Timeouts, detached bool, h *Hedge) {
 }
 
 // Began returns when the attempt began, if it is timed.
-func (o *Outgoing) Began() time.Time { return o.Ctx.Alarms.made.Add(o.Ctx.began) }
+func (a *attemptContext) Began() time.Time { return a.Alarms.made.Add(a.began) }
 
 // Abandon ends the attempt because nobody needs its response any more.
 func (a *attemptContext) Abandon() { a.happens(leaves, ErrOutrun) }
