@@ -238,8 +238,9 @@ func (c *call) hangs() (after time.Duration, counts bool) {
 // timer, and so does the function that it returns.
 func (x *exchange) Begin(first *flight.Hanging, _ flight.Hedge) func() {
 	first.Race = x
-	x.racers = race.New(&racer{Of: &attempt{trip: x.trip}, Ctx: first})
-	return func() { x.racers.Hedge(new(attempt), x.prepareHedge) }
+	r := race.New(&racer{Of: &attempt{trip: x.trip}, Ctx: first})
+	x.racers = r // until the race is over, which may be before the function runs
+	return func() { r.Hedge(new(attempt), x.prepareHedge) }
 }
 
 // prepareHedge prepares the second attempt, beside one that hangs. isGood asks the rule for a

@@ -362,6 +362,23 @@ func TestLateHedgeAfterALateConnection(t *testing.T) {
 	})
 }
 
+// The first attempt fails in the moment in which it gets another beside it (seen with -race).
+func TestLateHedgeInTheMomentOfAFailure(t *testing.T) {
+	bothPaths(t, func(t *testing.T, light bool) {
+		tr, _ := learned(t, light, transport.Config{}, faults.Fail(io.ErrNoProgress).Delay(300*time.Millisecond))
+		for range 50 {
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() {
+					_, err := get(t, tr, t.Context())
+					assert.ErrorIs(t, err, io.ErrNoProgress)
+				})
+			}
+			all.Wait()
+		}
+	})
+}
+
 // A panic of the base, of a hook or of the classifier reaches the caller, and nothing stays behind.
 func TestLateHedgeAndPanics(t *testing.T) {
 	panics := func(*http.Request) (*http.Response, error) { panic("base") }
