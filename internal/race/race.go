@@ -50,7 +50,7 @@ func (r *Race[A]) Hedge(of A, prepare func(*Racer[A]) (out *flight.Outgoing, isG
 		}
 		r.done <- s
 		if good || s.failed() {
-			r.First.cut()
+			r.First.cut(running)
 		}
 	})
 }
@@ -91,7 +91,7 @@ func (r *Race[A]) LeaveOut(s *Racer[A], note func()) {
 		s.Tell(time.Since(s.Of.Began()), s.Resp, s.Err)
 		note()
 		r.Second = nil
-		s.cut()
+		s.cut(running)
 	})
 }
 

@@ -29,7 +29,7 @@ type flown interface {
 // change the state from running, and the second to do so closes the response.
 type Racer[A attempt] struct {
 	Of    A
-	Ctx   flown         // nil: it has none yet
+	Ctx   flown         // nil: it has none yet, and no response
 	state atomic.Uint32 // running, ended or abandoned
 
 	// set before the state is ended
@@ -82,20 +82,19 @@ func (r *Racer[A]) end() bool {
 // later. A base transport leaves the goroutine as soon as the context has ended. Abandon may be
 // called again.
 func (r *Racer[A]) Abandon() {
-	if !r.cut() && r.state.CompareAndSwap(ended, abandoned) {
-		if r.Ctx != nil {
-			r.Ctx.Abandon()
-		}
+	if !r.cut(running) && r.cut(ended) {
 		r.close()
 	}
 }
 
-// cut abandons a racer that has not ended, and reports whether it did.
-func (r *Racer[A]) cut() bool {
-	if !r.state.CompareAndSwap(running, abandoned) {
+// cut abandons a racer that is in a state, and reports whether it was.
+func (r *Racer[A]) cut(from uint32) bool {
+	if !r.state.CompareAndSwap(from, abandoned) {
 		return false
 	}
-	r.Ctx.Abandon()
+	if r.Ctx != nil {
+		r.Ctx.Abandon()
+	}
 	return true
 }
 
@@ -103,9 +102,7 @@ func (r *Racer[A]) cut() bool {
 // would end the process here, and a Close that blocks would hold up the winner.
 func (r *Racer[A]) close() {
 	r.Refused.Release()
-	if r.Ctx != nil {
-		flight.Dismiss(r.Ctx, r.Resp)
-	}
+	flight.Dismiss(r.Ctx, r.Resp)
 }
 
 // Tell tells how long the attempt took, and how it ended. Only the first call counts.
