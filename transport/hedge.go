@@ -308,8 +308,8 @@ func (x *exchange) afterRace(a *attempt, w lanes.Way, resp *http.Response, err e
 	return x.loop()
 }
 
-// Desert ends the race, because the base transport has panicked.
-func (x *exchange) Desert() {
+// desert ends the race, because the base transport has panicked.
+func (x *exchange) desert() {
 	x.racers.Leave()
 	if x.stop != nil { // it was light
 		defer x.stop()

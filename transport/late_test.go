@@ -388,6 +388,7 @@ func TestLateHedgeAndPanics(t *testing.T) {
 	}{
 		"the first, alone":           {[]answer{panics}, transport.Config{}},
 		"the first, beside a second": {[]answer{deafly(2*time.Second, panics), faults.Hang()}, transport.Config{}},
+		"an error's method":          {[]answer{deafly(2*time.Second, faults.Fail(badError{})), faults.Hang()}, transport.Config{}},
 		"the second":                 {[]answer{faults.Hang(), panics}, transport.Config{}},
 		"the second, later":          {[]answer{faults.Hang(), deafly(2*time.Second, panics)}, transport.Config{}},
 		"the hook": {[]answer{faults.Hang(), faults.Hang()}, transport.Config{Trace: &transport.Trace{Event: func(e transport.Event) {

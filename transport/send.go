@@ -45,7 +45,15 @@ func (a *attempt) fly() (*http.Response, error) {
 		return a.SendLight()
 	}
 	a.out = a.prepare()
-	return a.flyCopy(a.out)
+	returned := false
+	defer func() {
+		if h := a.out.Hanging(); h != nil && !returned { // the base transport has panicked, or a method of its error
+			h.Race.(*exchange).desert()
+		}
+	}()
+	resp, err := a.flyCopy(a.out)
+	returned = true
+	return resp, err
 }
 
 // flyCopy sends a copy of the request.

@@ -451,8 +451,8 @@ func (b panickyBackoff) Delay(int, time.Duration) time.Duration { b(); return 0 
 type badError struct{}
 
 func (badError) Error() string { return "bad" }
-func (badError) Timeout() bool { panic("error") }
-func (badError) Is(error) bool { panic("error") }
+func (badError) Timeout() bool { panic("base") }
+func (badError) Is(error) bool { panic("base") }
 
 // A badContext breaks when its deadline is read while a request waits.
 type badContext struct {

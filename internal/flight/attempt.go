@@ -249,9 +249,6 @@ func (f *Flight) SendCopy(out *Outgoing) (resp *http.Response, err error) {
 	defer func() {
 		if resp == nil && err == nil { // the base transport has panicked or ended its goroutine
 			_ = out.Ctx.outcome(nil)
-			if h := out.Ctx.hangs; h != nil {
-				h.Race.Desert()
-			}
 			if f.Body != nil {
 				_ = f.Body.Close()
 			}

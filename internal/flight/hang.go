@@ -31,7 +31,7 @@ type hedger interface {
 // A Hanging is an attempt that hangs.
 type Hanging struct {
 	*attemptContext
-	Race interface{ Desert() } // is told if the base transport panics
+	Race any // for the hedger
 }
 
 // Lane returns the lane of the attempt.
