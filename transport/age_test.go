@@ -104,13 +104,7 @@ func TestAgeWithoutANewConnection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 				cfg.Handler = well
-				w := wireTo(t, ts.Start(t, cfg), cfg.Net, aged, func(base *http.Transport) {
-					base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-						ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-						defer cancel()
-						return cfg.Net.DialContext(ctx, network, addr)
-					}
-				})
+				w := wireTo(t, ts.Start(t, cfg), cfg.Net, aged, impatientDial)
 				w.ok(w.get(), 0)
 				w.net.Fail("fault.test", fault)
 				slow, sent := 0, 300

@@ -477,6 +477,16 @@ func lateDial(by time.Duration) func(*http.Transport) {
 	}
 }
 
+// impatientDial gives up after 5 s.
+func impatientDial(base *http.Transport) {
+	dial := base.DialContext
+	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		return dial(ctx, network, addr)
+	}
+}
+
 // New connections under the first trouble are made once, and shared.
 func TestRequestsWaitForOneHandshake(t *testing.T) {
 	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
@@ -486,6 +496,34 @@ func TestRequestsWaitForOneHandshake(t *testing.T) {
 		w.die()
 		together(64, func(_ int) { w.ok(w.get(), attemptTime+120*time.Millisecond) })
 		assert.Equal(t, 1, w.Conns()-before)
+	})
+}
+
+// A hook ends the context of the attempt that was to seek the connection of a new lane. The lane has
+// none then, so the next attempt that finds none goes over the old lane.
+func TestAttemptWithoutTimeLeavesTheLaneUnconnected(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		var fails atomic.Bool
+		cfg.Handler = func(*ts.Received) ts.Step {
+			if fails.Swap(false) {
+				return ts.Status(503)
+			}
+			return ts.OK("well")
+		}
+		w := wireTo(t, ts.Start(t, cfg), cfg.Net, policy.Rule{AttemptTimeout: time.Minute}.Or(hasty), impatientDial)
+		w.ok(w.get(), 0)
+		fails.Store(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ctx = transport.WithTrace(ctx, &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
+			when(a.Kind == transport.KindRetry, cancel)
+			return ctx
+		}})
+		assert.ErrorIs(t, do(w.tr, newRequest(t, http.MethodGet, w.URL+"/", nil).WithContext(ctx)).err, context.Canceled)
+		w.net.Fail("fault.test", ts.ErrBlackhole) // drops SYNs
+		fails.Store(true)
+		w.ok(w.get(), 2*time.Second)
+		time.Sleep(time.Minute) // the dial ends
 	})
 }
 

@@ -39,8 +39,13 @@ func (f *Flight) seek(out *Outgoing) (*http.Response, error) {
 	if req.Body != nil && req.Body != http.NoBody && s.Base != nil && !replay.SmallInMemory(req.Body) {
 		req.Body = &unsentBody{req.Body, link}
 	}
+	gone := out.Ctx.Err() != nil
 	resp, err := CheckResponse(f.Base.RoundTrip(req))
-	if over = true; resp != nil || !link.Unsent() {
+	switch over = true; {
+	case gone && resp == nil: // the base does not seek a connection then
+		s.Lane.Quit()
+		return nil, err
+	case resp != nil || !link.Unsent():
 		s.Lane.Connected()
 		return ofCopy(resp, req, out), err
 	}
