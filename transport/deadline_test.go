@@ -34,6 +34,7 @@ func TestDeadlineOfAnAttempt(t *testing.T) {
 			{"a stall after the attempt's end", time.Second, 0, time.Minute, nil, []time.Duration{time.Second, time.Second}},
 			{"a stall and a streamed body", 0, 0, 200 * time.Millisecond, io.MultiReader(strings.NewReader("x")), []time.Duration{-1, -1}},
 			{"small body", time.Second, 0, 0, strings.NewReader("x"), []time.Duration{time.Second, time.Second}},
+			{"large body", time.Second, 0, 0, strings.NewReader(strings.Repeat("x", 65<<10)), []time.Duration{-1, -1}},
 			{"streamed body", time.Second, 0, 0, io.MultiReader(strings.NewReader("x")), []time.Duration{-1, -1}},
 			{"streamed body with a caller", time.Second, 5 * time.Second, 0, io.MultiReader(strings.NewReader("x")), []time.Duration{5 * time.Second, 4 * time.Second}},
 		} {

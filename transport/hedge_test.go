@@ -889,6 +889,27 @@ func TestHedgeLeavesTheRequestAloneAfterTheResponse(t *testing.T) {
 	})
 }
 
+// The deadline of a hedge is found out while the first attempt reads the body (seen with -race).
+func TestHedgeLeavesTheBodyToTheFirst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		trace := &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
+			assert.Equal(t, time.Second, a.Deadline.Sub(a.Start))
+			return ctx
+		}}
+		rule := policy.Rule{AttemptTimeout: time.Second, Hedge: policy.Hedge{After: time.Millisecond}}.Or(quick)
+		tr := over(t, transport.Config{Rule: rule, Trace: trace}, rt(func(req *http.Request) (*http.Response, error) {
+			if transport.AttemptNumber(req.Context()) == 1 {
+				time.Sleep(time.Millisecond)
+			}
+			_, _ = io.Copy(io.Discard, req.Body)
+			return play(req, status(200).Delay(time.Millisecond))
+		}))
+		for range 50 {
+			assert.Equal(t, 200, do(tr, newRequest(t, http.MethodGet, "http://h.test/", strings.NewReader("x"))).status)
+		}
+	})
+}
+
 // The caller's body fills in a trailer in the caller's request.
 func TestTrailerWhenHedgingIsOn(t *testing.T) {
 	for name, hedge := range map[string]policy.Hedge{"off": policy.Hedge{After: policy.Off}, "on": {After: time.Minute}} {

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -74,7 +75,6 @@ func (x *exchange) requestEnd(resp *http.Response, err error, bodied bool) {
 // A watch tells the hooks about one attempt. The request's goroutine uses it. It is a
 // part of the attempt, so that it needs no allocation.
 type watch struct {
-	on     bool // a hook observes attempts
 	begun  bool // AttemptStart was called, and AttemptEnd not yet
 	traces [2]*Trace
 	ctx    context.Context
@@ -87,21 +87,22 @@ func (x *exchange) watchAttempt(a *attempt) {
 	if !all[0].wantsAttempts() && !all[1].wantsAttempts() {
 		return
 	}
-	a.watch.on, a.watch.traces = true, all
+	a.Watched, a.watch.traces = true, all
 	own := x.caller()
 	a.watch.about = AttemptStart{
 		Request: own.Req, Host: own.HostName(), Alternate: x.alternateName(), Number: a.Number, Kind: a.timing.kind,
-		Offset: x.report.offset, Start: a.timing.start, Deadline: x.attemptDeadline(a.timing.start), Queued: a.timing.queued,
+		Offset: x.report.offset, Start: a.timing.start, Deadline: x.attemptDeadline(a), Queued: a.timing.queued,
 	}
 }
 
 // attemptDeadline returns when nobody waits for the headers of an attempt any more that starts now.
-func (x *exchange) attemptDeadline(start time.Time) time.Time {
+// Another attempt may read the caller's own body meanwhile, or has read it.
+func (x *exchange) attemptDeadline(a *attempt) time.Time {
 	until, _ := x.Ctx.Deadline()
-	body := x.Req.Body
+	body := cmp.Or(a.Body, x.Req.Body)
 	after, _ := x.Rule.Timeouts.Headers()
 	timed := after > 0 && (body == nil || body == http.NoBody || replay.SmallInMemory(body))
-	if end := start.Add(after); timed && (until.IsZero() || end.Before(until)) {
+	if end := a.timing.start.Add(after); timed && (until.IsZero() || end.Before(until)) {
 		return end
 	}
 	return until

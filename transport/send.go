@@ -31,7 +31,7 @@ func (a *attempt) prepare() *flight.Outgoing {
 		}
 	}()
 	out := a.Copied()
-	if a.watch.on {
+	if a.Watched {
 		a.Ctx = a.watch.tellStart(a.Ctx, out.Req.Header)
 	}
 	a.Arm(out)
@@ -102,7 +102,7 @@ func (x *exchange) send() {
 			a.way.Went(a.Lane, a.Link)
 		}
 		x.trip = a.trip
-		if a.watch.on {
+		if a.Watched {
 			a.watch.tellEnd(a.way, a.timing.took, x.resp, x.err)
 		}
 	}()
@@ -129,13 +129,13 @@ func (x *exchange) newAttempt(a *attempt, kind Kind) {
 	x.equip(&a.Flight, x.sent)
 	a.number, a.timing = x.sent, timing{kind: kind, start: now, queued: x.takeQueued()}
 	a.Ctx, a.Inside, a.Plain = x.parentContext(), x.inside, x.course.Plain != nil
-	x.watchAttempt(a)
 	a.way = x.road.NextWay(a.number > 1 && (x.road.HasLanes() || x.hearsAttempts()) || x.asksAddress() || proves)
-	a.Watched, a.Lane, a.Link = a.watch.on, a.way.Lane, a.way.Link
+	a.Lane, a.Link = a.way.Lane, a.way.Link
 	a.Base = x.t.pools.Of(a.way.Lane)
 	if x.body != nil {
 		a.Body, a.GetBody = x.nextBody()
 	}
+	x.watchAttempt(a)
 	a.Slot, a.sent = x.limits.TakeOff(now)
 	x.outcome = outcome{trip: a.trip}
 }
