@@ -350,3 +350,24 @@ func shareOfAThird(t *testing.T, cfg ts.Config, rule policy.Rule) float64 {
 	assert.Equal(t, clients, all)
 	return float64(cfg.Net.Open("c")) / float64(all)
 }
+
+// An attempt finds no new connection, goes over the old one, and that is dead. A late hedge beside it
+// goes elsewhere.
+func TestLateHedgeBesideAnAttemptThatFoundNoNewConnection(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wireTo(t, ts.Start(t, cfg, ts.OK("well")), cfg.Net, policy.Rule{ConnectionAge: time.Minute}.Or(policy.API()), func(*http.Transport) {})
+		for range 120 {
+			w.ok(w.get(), 0)
+		}
+		for range 3 { // one takes a new connection
+			time.Sleep(oldest / 2)
+			w.ok(w.get(), 0)
+		}
+		assert.Equal(t, 0.25, w.tr.Snapshot()[0].HangsAfter)
+		time.Sleep(oldest / 2)
+		w.die()
+		w.net.Fail("fault.test", errors.New("refused"))
+		time.AfterFunc(100*time.Millisecond, func() { w.net.Fail("fault.test", nil) })
+		w.ok(w.get(), 1300*time.Millisecond) // over HTTP/2 another connection is sought after 1 s
+	})
+}

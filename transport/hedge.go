@@ -238,6 +238,9 @@ func (c *call) hangs() (after time.Duration, counts bool) {
 // timer, and so does the function that it returns.
 func (x *exchange) Begin(first *flight.Hanging, _ flight.Hedge) func() {
 	first.Race = x
+	if over := first.Lane(); over != x.way.Lane { // it found no connection on its own
+		x.way.Went(over, nil)
+	}
 	r := race.New(&racer{Of: &attempt{trip: x.trip}, Ctx: first})
 	x.racers = r // until the race is over, which may be before the function runs
 	return func() { r.Hedge(new(attempt), x.prepareHedge) }

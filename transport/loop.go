@@ -412,9 +412,9 @@ func (x *exchange) tellOutcome(over *lanes.Outcome, d *decision) {
 	e := x.forLimits(&d.entry, d.u)
 	hint := x.limits.NoteOutcome(&e)
 	d.u = e.U
-	if x.Rule.Late && x.err == nil && over.Took > 0 && !retryable(x.verdict) {
+	if x.Rule.Late && x.err == nil && d.Kind != KindNone && !retryable(x.verdict) {
 		if _, counts := x.hangs(); counts {
-			x.State.Machines().Tail.Record(over.At, over.Took)
+			x.State.Machines().Tail.Record(over.At, x.timing.took)
 		}
 	}
 	if d.Kind != KindNone && (x.places != nil || len(x.Rule.Alternates) > 0 || x.State.Machines().OutageMade() != nil) {

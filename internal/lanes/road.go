@@ -550,30 +550,36 @@ func (r *Road) Await(latest time.Time) (waited bool) {
 		}
 		return to
 	}, func(d time.Duration, ready <-chan struct{}) bool {
-		if d > 0 {
-			r.Sleeper.Sleep(r.Ctx, d, ready)
-			waited = true
+		if d <= 0 || ready == nil {
+			return false
 		}
-		return d > 0 && r.Ctx.Err() == nil
+		r.Sleeper.Sleep(r.Ctx, d, ready)
+		waited = true
+		return r.Ctx.Err() == nil
 	})
 	return r.Pools.refresh(r.Request, r.lanes.Current()) || waited // now, because NextWay is too late to ask the limits again
 }
 
 // AwaitBeside chooses the lane of a hedge, and waits by a function until it has its first
-// connection, if another attempt seeks that. It reports whether the function did.
+// connection, if another attempt seeks that. If the other attempt hangs, it also waits until a
+// lane that found none may try again. It reports whether the function did.
 func (r *Road) AwaitBeside(first Way, hangs bool, wait func(d time.Duration, ready <-chan struct{}) bool) (ok bool) {
 	to := r.spareBeside(first, hangs)
 	ok, r.instead = true, lane.OfBad
 	r.choose(func() *lane.Lane { return to }, func(d time.Duration, ready <-chan struct{}) bool {
-		ok = d <= 0 || wait(d, ready)
-		return ok && d > 0
+		if d <= 0 || ready == nil && !hangs {
+			return false
+		}
+		ok = wait(d, ready)
+		return ok
 	})
 	return ok
 }
 
 // choose makes the next attempt take the lane that a function returns. If the function returns
 // nil, or if its lane gets no connection in time, the attempt takes the current lane. wait
-// waits for the connection, and reports whether the function is to be asked again.
+// waits for the connection, and reports whether the function is to be asked again. It gets a nil
+// channel if nobody seeks a connection.
 func (r *Road) choose(next func() *lane.Lane, wait func(d time.Duration, ready <-chan struct{}) bool) {
 	until := time.Now()
 	until = until.Add(r.patience(until))
@@ -593,7 +599,7 @@ func (r *Road) choose(next func() *lane.Lane, wait func(d time.Duration, ready <
 		case entry == lane.Seek:
 			r.seeks = to
 			r.Pools.keep(r.made())
-		case entry == lane.Wait && wait(time.Until(until), ready):
+		case entry != lane.Go && wait(time.Until(until), ready):
 			continue
 		case entry != lane.Go && r.trouble != isElsewhere:
 			r.via = nil
