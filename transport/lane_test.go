@@ -725,7 +725,8 @@ func TestSilentOnlyLaneWithDeadlines(t *testing.T) {
 	})
 }
 
-// A base whose HTTP/2 is not that of net/http has one lane, and the log says so once.
+// A base whose HTTP/2 is not that of net/http has one lane, and the log says so once. If it can
+// close its idle connections, it leaves a dead connection.
 func TestOneLaneOnly(t *testing.T) {
 	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
 		for name, change := range map[string]func(*http.Transport) http.RoundTripper{
@@ -733,7 +734,8 @@ func TestOneLaneOnly(t *testing.T) {
 				b.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{"other": nil}
 				return b
 			},
-			"wrapped": func(b *http.Transport) http.RoundTripper { return rt(b.RoundTrip) },
+			"wrapped":                            func(b *http.Transport) http.RoundTripper { return rt(b.RoundTrip) },
+			"wrapped, with its idle connections": func(b *http.Transport) http.RoundTripper { return struct{ *http.Transport }{b} },
 		} {
 			cfg.Net = ts.NewNet()
 			s := ts.Start(t, cfg, ts.OK("well"))

@@ -34,6 +34,7 @@ type Pools struct {
 	Own   func() *dial.Dialer                 // of the lanes; nil: they dial names like the base
 	Log   *slog.Logger                        // nil: none
 
+	closes bool        // the base can close its idle connections
 	single atomic.Bool // the base has one lane only, as far as is known
 	told   sync.Once   // the log knows it
 
@@ -68,6 +69,7 @@ func NewPools(base http.RoundTripper, make func(host string) http.RoundTripper, 
 		p.make = nil // the browser chooses the connections
 		return p
 	}
+	_, p.closes = base.(interface{ CloseIdleConnections() })
 	if t, ok := base.(*http.Transport); ok && p.make == nil {
 		p.base = t
 		p.Own = sync.OnceValue(func() *dial.Dialer {

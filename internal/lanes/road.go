@@ -22,8 +22,9 @@
 // the base. So with a MaxConnsPerHost a host gets a new lane only if it leaves the old one.
 // Over HTTP/2 the old lane counts as one connection, and over HTTP/1.1 as one for each request
 // in flight. Bodies that are still being read are not counted. If a base has one lane and a
-// host would need another, the idle connections of an *http.Transport are closed before the
-// next attempt. That heals a dead connection as soon as no other stream is under way on it.
+// host would need another, the idle connections of a base that has CloseIdleConnections are
+// closed before the next attempt. That heals a dead connection as soon as no other stream is
+// under way on it.
 package lanes
 
 import (
@@ -92,7 +93,7 @@ func (p *Pools) FirstWay(r *visit.Request) (w Way) {
 	}
 	lanes := r.State.LanesMade()
 	if lanes == nil {
-		if !r.Rule.Noted && p.Most() == 0 || !p.Can(r.Req) {
+		if !r.Rule.Noted && p.Most() == 0 || !p.closes && !p.Can(r.Req) {
 			return w
 		}
 		lanes = r.State.Machines().Lanes()
@@ -287,7 +288,7 @@ func (r *Road) Note(o *Outcome) {
 		return
 	case r.trouble != isSilent:
 		return
-	case r.more || r.Pools.isCopied(r.Req):
+	case r.more || r.Pools.closes:
 		r.leaveLane(o)
 	}
 	if r.more = r.Pools.Can(r.Req); !r.more { // leaveLane may have found out

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -63,10 +64,10 @@ type attempt struct {
 	cause    error         // why it ended
 }
 
-// CloseIdleConnections must never be called if the host has no other connections, because
-// the connections are shared.
+// CloseIdleConnections must never be called if the host has no other connections and no attempt
+// ended early, because the connections are shared.
 func (b *base) CloseIdleConnections() {
-	if !b.world.plan.wired() {
+	if !b.world.plan.wired() && !b.world.hadCut() {
 		b.world.violate(Discarded, nil, "the pool's idle connections were closed")
 	}
 	b.mu.Lock()
@@ -76,6 +77,13 @@ func (b *base) CloseIdleConnections() {
 			c.closed = true
 		}
 	}
+}
+
+// hadCut reports whether the context of an attempt ended before its response.
+func (w *world) hadCut() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.attempts, func(a *attempt) bool { return a.cut < never })
 }
 
 // RoundTrip sends a request according to the script of the attempt.

@@ -22,8 +22,8 @@ func onePlan(seed uint64, f fate, http2 bool) *plan {
 	return p
 }
 
-// TestOneBadConnection plays the scene with each fate. Without lanes the check complains.
-// Over HTTP/1 an attempt that is given up closes its connection, so that lanes matter only
+// TestOneBadConnection plays the scene with each fate. Without lanes the check complains, unless
+// closing the idle connections helps, as it does against a dead one. Over HTTP/1 an attempt that is given up closes its connection, so that lanes matter only
 // if the server answers. make test plays little of it, because the race detector makes it
 // slow, and make simulate plays it whole.
 func TestOneBadConnection(t *testing.T) {
@@ -53,7 +53,7 @@ func TestOneBadConnection(t *testing.T) {
 						}
 					}
 				}
-				if http2 || f == sick || f == strays {
+				if http2 && f != dies || f == sick || f == strays {
 					assert.NotZero(t, complaints)
 				}
 			})
