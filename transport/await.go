@@ -30,8 +30,9 @@ func (x *exchange) awaitFinalBody() {
 	if x.err != nil || retryable(x.verdict) || x.segment || x.places != nil && x.isNoAnswer() || !x.awaitsBody(x.resp) {
 		return
 	}
-	if short, err := x.awaitBody(x.resp); err != nil {
-		x.short, x.resp, x.err, x.judged = short, nil, err, verdictOfBody(err)
+	resp, err := x.awaitBody(x.resp)
+	if x.resp = resp; err != nil {
+		x.short, x.resp, x.err, x.judged = resp, nil, err, verdictOfBody(err)
 		x.askRule()
 	}
 }
@@ -50,10 +51,11 @@ func (x *exchange) deliverShort(reason Reason) *http.Response {
 	return x.report.markResponse(x.short, x.Req, reason)
 }
 
-// awaitBody reads the body of a response, and puts what was read in its place. It returns the
-// error of a body that was cut, with the response, or that is not as the server announced it. If
-// a Transport below has given up on the body, or if its rest can be had, the cut is the reader's.
-func (c *call) awaitBody(resp *http.Response) (short *http.Response, err error) {
+// awaitBody reads the body of a response, and returns the response for the caller, with what was
+// read in its place. It returns the error of a body that was cut, with the response, or without it
+// that of a body that is not as the server announced it. If a Transport below has given up on the
+// body, or if its rest can be had, the cut is the reader's.
+func (c *call) awaitBody(resp *http.Response) (*http.Response, error) {
 	closes, ctx := true, c.Ctx
 	defer func() { // also if the base transport panics
 		if closes {
@@ -77,9 +79,12 @@ func (c *call) awaitBody(resp *http.Response) (short *http.Response, err error) 
 	case body.ResumeTried(), c.restIsNear(resp, data):
 		closes, err = false, nil
 	default:
-		closes, short = false, resp
+		closes = false
 	}
-	return short, err
+	if closes {
+		return nil, err
+	}
+	return body.Resp, err
 }
 
 // restIsNear reports whether the rest of a body that was cut can be asked for, and so much came

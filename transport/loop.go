@@ -132,8 +132,8 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 		}
 	}
 	if c.Rule.Policy.Download.Memory > 0 && c.awaitsFirstBody(resp) {
-		if short, err := c.awaitBody(resp); err != nil {
-			return c.exchangeAfter(a, start, w, short, err, verdictOfBody(err))
+		if resp, err = c.awaitBody(resp); err != nil {
+			return c.exchangeAfter(a, start, w, resp, err, verdictOfBody(err))
 		}
 	}
 	c.resumeBody(series{sent: 1}, w.Lane, resp)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"runtime"
 	"sync"
@@ -50,6 +51,8 @@ func (h *holding) free() { h.pool.Free(h.held.Swap(0)) }
 // response. It is the caller's body then. Read belongs to one goroutine. Close may come from
 // another, also during a Read.
 type Body struct {
+	Resp   *http.Response // is for the caller
+	from   *http.Response // that of the base, which sets its trailer; often the same
 	base   io.ReadCloser
 	length int64 // that was announced, or negative
 	most   int64 // bytes that are read before
@@ -81,13 +84,15 @@ type Body struct {
 // at its context. The goroutine ends when the base transport's Read does.
 func Fill(ctx context.Context, of *flight.Alarms, resp *http.Response, most int64, pool *replay.Pool) (*Body, error) {
 	now := of.Now()
+	early := *resp // as long as nobody changes it
+	early.Trailer = maps.Clone(resp.Trailer)
 	b := &Body{
-		base: resp.Body, length: resp.ContentLength, most: most, bare: len(resp.Trailer) == 0,
+		Resp: resp, from: resp, base: resp.Body, length: resp.ContentLength, most: most, bare: len(resp.Trailer) == 0,
 		pool: pool, running: true, end: now + wholeTime, alarms: of,
 	}
 	b.mu.Lock()
 	of.TakeFor(resp.Body, &b.alarm, b, now, pauseTime)
-	resp.Body, b.came = b, b.alarm.Wake
+	resp.Body, early.Body, b.came = b, b, b.alarm.Wake
 	b.mu.Unlock()
 	go b.run()
 	if done := ctx.Done(); done == nil {
@@ -115,6 +120,7 @@ func Fill(ctx context.Context, of *flight.Alarms, resp *http.Response, most int6
 	case !b.running:
 		return b, b.err
 	}
+	b.Resp = new(early) // the Read may set the trailer while the caller looks at the response
 	return b, nil
 }
 
@@ -231,11 +237,23 @@ func (b *Body) Read(p []byte) (int, error) {
 			panic(panicked)
 		case running:
 			<-b.came
-		case err != nil:
-			return 0, err
-		default:
-			return b.base.Read(p)
+			continue
+		case err == nil:
+			n, err = b.base.Read(p)
 		}
+		if err == io.EOF && b.Resp != b.from {
+			b.setTrailer()
+		}
+		return n, err
+	}
+}
+
+// setTrailer gives the caller the trailer, as net/http does: in the same map if there is one.
+func (b *Body) setTrailer() {
+	if b.Resp.Trailer == nil {
+		b.Resp.Trailer = b.from.Trailer
+	} else {
+		maps.Copy(b.Resp.Trailer, b.from.Trailer)
 	}
 }
 
