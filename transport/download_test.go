@@ -653,11 +653,24 @@ func TestResumeUnderADate(t *testing.T) {
 				modified, "Date: Mon, 06 Jan 2025 10:05:00 GMT"), nil
 		}
 		assert.Equal(t, "Mon, 06 Jan 2025 10:00:00 GMT", req.Header.Get("If-Range"))
-		return newResponse(req, 206, io.NopCloser(strings.NewReader("te")), modified, "Content-Range: bytes 2-3/4"), nil
+		return newResponse(req, 206, io.NopCloser(strings.NewReader("te")), modified, "Date: Mon, 06 Jan 2025 10:06:00 GMT", "Content-Range: bytes 2-3/4"), nil
 	})
 	resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "date", mustRead(t, resp))
+}
+
+// A date proves nothing for a response that has a tag. A weak tag says that the bytes may be others.
+func TestRestThatHasATag(t *testing.T) {
+	old := []string{"Last-Modified: Mon, 06 Jan 2025 10:00:00 GMT", "Date: Mon, 06 Jan 2025 10:05:00 GMT"}
+	for _, tag := range []string{`W/"v1"`, `"v1"`} {
+		base := script(cutWith(io.ErrUnexpectedEOF, "da", old...), func(req *http.Request) (*http.Response, error) {
+			return newResponse(req, 206, testkit.CutAt("TE", io.EOF), append(old, "Content-Range: bytes 2-3/4", "ETag: "+tag)...), nil
+		})
+		got := do(over(t, transport.Config{Rule: quick}, base), newRequest(t, http.MethodGet, "http://h.test/", nil))
+		assert.Equal(t, io.ErrUnexpectedEOF, got.err, tag)
+		assert.Equal(t, "da", got.body)
+	}
 }
 
 func TestDigestMismatch(t *testing.T) {

@@ -208,8 +208,9 @@ func (f *fields) sameKind(validator string) []string {
 	return f[lastModified]
 }
 
-// has reports whether a response has the validator, and no other of its kind.
+// has reports whether the validator identifies the representation of a response as well. A date
+// does not if there is a tag now.
 func (f *fields) has(validator string) bool {
-	values := f.sameKind(validator)
-	return len(values) == 1 && values[0] == validator
+	v, strong := f.validator()
+	return strong && v == validator
 }
