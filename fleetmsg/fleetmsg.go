@@ -84,7 +84,7 @@ const (
 	Members Kind = iota + 64
 
 	// Down says that Host has been down for the fleet for Wait: several members fail, and
-	// none has told of a success. If a request of this member succeeded that was sent after
+	// none has told of a success. Below 2 s counts as 2 s. If a request of this member succeeded that was sent after
 	// the failures began, the member does not obey. It tells Working instead. So members
 	// that cannot reach a host never stop a member that can. Otherwise the member closes its
 	// gate, until Up, or until a probe of its own succeeds.

@@ -66,10 +66,10 @@ func TestQuotaThatComesDuringTheWait(t *testing.T) {
 }
 
 // If Update turns on a limit that a fleet shares, the member asks what the fleet knows.
+// TestFleetAnswersAtOnce does so with a gate.
 func TestUpdateAsksTheFleet(t *testing.T) {
 	hold := fleetmsg.Message{Kind: fleetmsg.Hold, Status: 429, Wait: time.Minute}
 	quota := fleetmsg.Message{Kind: fleetmsg.Quota, Limit: 100, Wait: 50 * time.Second}
-	down := fleetmsg.Message{Kind: fleetmsg.Down}
 	off := policy.Rule{Cooldown: policy.Off, Pacing: policy.Off}
 	for name, row := range map[string]struct {
 		knows   fleetmsg.Message
@@ -78,7 +78,6 @@ func TestUpdateAsksTheFleet(t *testing.T) {
 	}{
 		"cooldown": {hold, policy.Rule{Pacing: policy.Off, Cooldown: policy.On}, 50 * time.Millisecond}, // then it sends a probe
 		"pacing":   {quota, policy.Rule{Cooldown: policy.Off, Pacing: policy.On}, 49 * time.Second},
-		"gate":     {down, policy.Rule{Cooldown: policy.Off, Gate: policy.Gate{Mode: policy.GateWait}}, 200 * time.Millisecond},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			tr, _ := aMember(t, off, status(200), row.knows, 1)
@@ -147,6 +146,23 @@ func TestFalseQuota(t *testing.T) {
 			}
 			assert.GreaterOrEqual(t, *sent, 50)
 			time.Sleep(time.Minute)
+		})
+	}
+}
+
+// A fleet whose clock jumps back says that the host is down since now. A member with a success every
+// second does not obey.
+func TestFalseOutage(t *testing.T) {
+	for _, mode := range []policy.GateMode{policy.GateWait, policy.GateRefuse} {
+		inBubble(t, fmt.Sprint(mode), func(t *testing.T) {
+			rule := policy.Rule{Gate: policy.Gate{Mode: mode, Start: 10}}
+			tr, _ := aMember(t, rule, status(200), fleetmsg.Message{Kind: fleetmsg.Down}, 60)
+			for range 65 {
+				time.Sleep(time.Second)
+				begin := time.Now()
+				assert.NoError(t, closing(get(t, tr, t.Context())))
+				assert.Zero(t, time.Since(begin))
+			}
 		})
 	}
 }

@@ -20,8 +20,13 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// maxMembers bounds the size of a fleet. A larger number can only be a mistake.
-const maxMembers = 1 << 24
+const (
+	// maxMembers bounds the size of a fleet. A larger number can only be a mistake.
+	maxMembers = 1 << 24
+	// leastOutage is how long members fail before a host is down for the fleet. So a member that
+	// has successes does not obey, whatever the fleet says.
+	leastOutage = 2 * time.Second
+)
 
 // Hear takes a message of the fleet. News of a host that this Transport does not know is
 // dropped. News about a setting that the rule of the host turns off has no effect.
@@ -63,7 +68,7 @@ func (g *Ground) Hear(m fleetmsg.Message) {
 			}
 		}
 	case fleetmsg.Down:
-		if rule.Gate && s.Machines().Gate().Down(now, now.Add(-max(m.Wait, 0))) {
+		if rule.Gate && s.Machines().Gate().Down(now, now.Add(-max(m.Wait, leastOutage))) {
 			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: m.Host})
 		}
 	case fleetmsg.Up:
