@@ -39,6 +39,8 @@ const (
 //   - If there is no answer within 10 ms, the fleet is silent. The member then uses its
 //     part of the rate. An answer in time ends this. The tokens of an answer that comes late
 //     are not used.
+//   - If the fleet names no token that can be used soon for 2 s, or for four times as long as it takes
+//     until each member could have one, it counts as silent as well.
 //   - When the member asks again, it says how many tokens it used by itself, so that the fleet
 //     takes them from the rate. Tokens of the fleet that it dropped pay for the first of them.
 //   - Other members may have other rules. The fleet then gives each of them tokens, and
@@ -57,6 +59,7 @@ type shared struct {
 	since   instant.Instant // when the first question was asked that got no answer, if silent
 	spent   int             // tokens used since then, less those of the fleet that were dropped
 	told    int             // tokens of spent that the last question told of
+	hungry  instant.Instant // since when all answers are without tokens; 0: the last had some, or was late
 	own     instant.Instant // no token of this member before this time
 }
 
@@ -160,16 +163,27 @@ func (r *Rate) Grant(now instant.Instant, n int, at instant.Instant, every time.
 		r.mu.Unlock()
 		return // too late
 	}
+	far := max(tokenLife, 2*interval(r.current))
+	n = min(n, s.want)
+	feeds := n > 0 && at <= instant.After(now, far)
+	switch {
+	case feeds:
+		s.hungry = 0
+	case s.hungry == 0:
+		s.hungry = now
+	}
+	starves := !feeds && now > instant.After(s.hungry, max(2*tokenLife, interval(r.current/(4*r.parts()))))
 	inTime := now < instant.After(s.asked, AnswerTime)
 	// If the answer is late, the fleet is silent from now on, also if no request has looked
 	// since. Otherwise a fleet that always takes a little too long would stop the rate.
-	r.fromFleet(now)
+	if r.fromFleet(now) && starves {
+		r.hearNothing(now)
+	}
 	s.asking = false
-	s.spent = max(s.spent-s.told-min(n, s.want), -s.want)
-	if inTime {
+	s.spent = max(s.spent-s.told-n, -s.want)
+	if inTime && !starves {
 		s.silent = false
-		far := max(tokenLife, 2*interval(r.current))
-		if n = min(n, s.want); n > 0 && at <= instant.After(now, far) {
+		if feeds {
 			least := interval(r.conf.PerSecond)
 			every = min(max(every, least), max(far, least))
 			saved := min(float64(r.conf.Burst-1)*float64(least), float64(instant.Forever/4))
@@ -306,13 +320,20 @@ func (r *Rate) fromFleet(now instant.Instant) bool {
 		return false
 	}
 	if s.asking && !s.silent && now >= instant.After(s.asked, AnswerTime) {
-		s.silent, s.since, s.spent, s.leases = true, s.asked, -s.left(), nil
-		// No burst: what this member saved up while the fleet answered is not its own.
-		if saved := int(r.lim.TokensAt(clockTime(now))); saved > 1 {
-			r.lim.AllowN(clockTime(now), saved-1)
-		}
+		s.hungry = 0
+		r.hearNothing(now)
 	}
 	return !s.silent
+}
+
+// hearNothing makes the fleet count as silent since the last question; the lock is held.
+func (r *Rate) hearNothing(now instant.Instant) {
+	s := r.shared
+	s.silent, s.since, s.spent, s.leases = true, s.asked, -s.left(), nil
+	// No burst: what this member saved up while the fleet answered is not its own.
+	if saved := int(r.lim.TokensAt(clockTime(now))); saved > 1 {
+		r.lim.AllowN(clockTime(now), saved-1)
+	}
 }
 
 // expire drops the tokens that are too old; the lock is held. A request that needs many tokens

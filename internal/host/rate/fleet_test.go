@@ -215,6 +215,29 @@ func TestRateWithASlowFleet(t *testing.T) {
 	assert.GreaterOrEqual(t, sent, 20, "sent in a second")
 }
 
+// A fleet that answers in time and never has a token stops the rate for three seconds at most. Then the
+// member uses its part until there is a token.
+func TestRateWithAStingyFleet(t *testing.T) {
+	for name, far := range map[string]time.Duration{"none": 0, "in an hour": time.Hour} {
+		r := sharedRate()
+		w := queue.NewWaiter()
+		sent := make(map[bool]int) // by whether two seconds are over
+		for now := instant.At(sec); now < 13*sec; now += ms {
+			if r.Enter(now, w).Verb == queue.Go {
+				sent[now > 3*sec]++
+			}
+			if _, ok := r.AskTokens(now, 1, 0.5); ok {
+				r.Grant(now, int(min(far, 1)), now.Add(far), 0, instant.Never)
+			}
+		}
+		assert.Zero(t, sent[false], name)
+		assert.InDelta(t, 225, sent[true], 5, "%s: a quarter of the rate for nine seconds", name)
+		require.True(t, mayAsk(r, 14*sec, 1), name)
+		r.Grant(14*sec, 1, 14*sec, 0, 0)
+		assert.Equal(t, 1, taken(r, 14*sec), "%s: tokens of the fleet", name)
+	}
+}
+
 // An absurd answer neither lets a process exceed the rate for long nor stops it.
 func TestRateAnswersAtTheLimits(t *testing.T) {
 	for name, grant := range map[string]func(r *Rate, now instant.Instant){
