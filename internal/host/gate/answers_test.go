@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
@@ -184,6 +185,22 @@ func TestGateRefusedForLong(t *testing.T) {
 		assert.NotEqual(t, lent, g.fleet.permit, "with a permit")
 		v.end(now+sec, Lost)
 		now = now.Add(time.Minute)
+	}
+}
+
+// A fleet that says in turn that the host works and that it is down keeps the gate closed for no longer
+// than one that refuses permits.
+func TestGateOfAConfusedFleet(t *testing.T) {
+	g := closedInFleet(t, cutAt)
+	v := member(t, g)
+	v.enter(cutAt)
+	for now := askAt; v.enter(now).Verb == queue.Wait; now += 50 * ms {
+		require.Less(t, now, askAt.Add(2*refusalTime), "no probe")
+		g.Up(now, instant.Never)
+		g.Down(now, now.Add(-2*sec))
+		if g.AskPermit(now) {
+			g.Permit(now, false, sec)
+		}
 	}
 }
 

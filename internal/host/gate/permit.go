@@ -211,9 +211,13 @@ func (f *fleet) wanted() {
 	}
 }
 
-// withdraw gives up the permit of the next probe, because the gate opens soon.
+// withdraw gives up the permit of the next probe, because the gate opens soon. If the fleet changes its
+// mind before that, its refusals count on.
 func (f *fleet) withdraw() {
-	if f.unused(); f.asking() {
+	switch {
+	case f.permit == ready:
+		f.permit, f.news.ProbeFailed = none, true
+	case f.asking():
 		f.permit = none
 	}
 }
