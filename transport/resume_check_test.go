@@ -135,6 +135,7 @@ func TestDigestInTrailers(t *testing.T) {
 		first, second http.Header // trailers; second not nil: the first answer is cut at 4
 		partial       bool        // the caller asked for the range 0-9 of 20
 		again         bool        // there is no validator, and the second response is a whole
+		twice         bool        // the first answer comes twice
 		bad           bool
 	}{
 		{name: "Repr-Digest", first: trailer("Repr-Digest", field256(text))},
@@ -153,6 +154,7 @@ func TestDigestInTrailers(t *testing.T) {
 		{name: "of a range", first: trailer("Content-Digest", field256("x")), partial: true, bad: true},
 		{name: "fetched again", first: trailer("Content-Digest", ""), second: trailer("Content-Digest", field256(text)), again: true},
 		{name: "fetched again, wrong", first: trailer("Content-Digest", ""), second: trailer("Content-Digest", field256("x")), again: true, bad: true},
+		{name: "fetched again twice, wrong", first: trailer("Content-Digest", ""), second: trailer("Content-Digest", field256("x")), again: true, twice: true, bad: true},
 		{name: "Repr-Digest, fetched again, wrong", first: trailer("Repr-Digest", ""), second: trailer("Repr-Digest", field256("x")), again: true, bad: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -174,6 +176,9 @@ func TestDigestInTrailers(t *testing.T) {
 				}
 				return withTrailer(req, 206, strings.NewReader(text[4:]), row.second, `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
 			}}
+			if row.twice {
+				responses = append(responses[:1], responses...)
+			}
 			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 			if row.partial {
 				req.Header.Set("Range", "bytes=0-9")

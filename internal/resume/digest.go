@@ -191,6 +191,7 @@ type sums struct {
 	wholeLate   *lateSum // for a digest in the trailer
 	segment     *sum     // of the current segment
 	segmentLate *lateSum
+	rest        bool // the current segment has not all of the body
 }
 
 // firstSums returns the sums for the first response. Content-Digest covers the bytes of that
@@ -232,18 +233,17 @@ func Verify(req *http.Request, resp *http.Response, data []byte, stores bool) (n
 	return d.name, d.want, d.got
 }
 
-// after returns the sums after a reconnect. resp brings the next segment, and last
-// brought the segment before, or is nil if that was the first. whole says that resp
-// brings all of the body again. Then the sums of the first response go on, because what
-// they cover comes from resp as well.
-func (s *sums) after(last, resp *http.Response, whole bool) *sums {
-	if whole && (s == nil || last == nil) {
+// after returns the sums after a reconnect. resp brings the next segment. whole says that it
+// brings all of the body again. If all responses before it did so, the sums of the first go on,
+// because what they cover comes from resp as well.
+func (s *sums) after(resp *http.Response, whole bool) *sums {
+	if whole && (s == nil || !s.rest) {
 		return s
 	}
 	if s == nil {
 		s = new(sums)
 	}
-	s.segment, s.segmentLate = nil, nil
+	s.segment, s.segmentLate, s.rest = nil, nil, !whole
 	if !whole {
 		s.segment = newSum(digestOf(resp.Header["Content-Digest"]))
 		s.segmentLate = newLateSum(resp, "Content-Digest")

@@ -120,7 +120,7 @@ func (b *Body) attach(ctx context.Context, cut error, resp *http.Response) error
 	}
 	b.total, b.end, b.stop = c.total, c.end, c.stop
 	x := b.extra
-	x.sums = x.sums.after(x.last, resp, c.skip > 0 || b.compares())
+	x.sums = x.sums.after(resp, c.skip > 0 || b.compares())
 	x.last = resp
 	if b.away && !b.compares() {
 		var f fields
