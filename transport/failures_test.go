@@ -27,7 +27,7 @@ func TestSingleFaults(t *testing.T) {
 					const requests = 500
 					var first, good atomic.Int64
 					base := faults.New(nil, func(req *http.Request) faults.Step {
-						if req.Header.Get("Attempt") == "1" && first.Add(1)%10 == 0 {
+						if req.Header.Get("Attempt") == "" && first.Add(1)%10 == 0 {
 							return fault
 						}
 						good.Add(1)
@@ -35,6 +35,7 @@ func TestSingleFaults(t *testing.T) {
 					})
 					tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{AttemptTimeout: time.Second, AttemptHeader: "Attempt"}})
 					steady(t, tr, every, requests*every, "http://api.test")
+					assert.EqualValues(t, requests, first.Load(), "first attempts")
 					assert.EqualValues(t, requests, good.Load(), "requests that succeeded")
 				})
 			})
