@@ -35,14 +35,16 @@ func TestTailHasALeastTime(t *testing.T) {
 
 // The longest counts while there are few samples. Later two of 2,000 may be longer.
 func TestTailRanks(t *testing.T) {
-	for longer, want := range map[int]time.Duration{0: 300, 2: 300, 3: 3000} {
+	for longer, want := range map[int]time.Duration{0: 300, 1: 300, 2: 300, 3: 3000} {
 		var tail latency.Tail
 		now := record(&tail, 0, longer, time.Millisecond, time.Second)
-		now = record(&tail, now, 1000-longer, time.Millisecond, 100*time.Millisecond)
+		now = record(&tail, now, 1999-longer, time.Millisecond, 100*time.Millisecond)
 		if longer > 0 {
 			assert.Equal(t, 3*time.Second, tail.Hangs())
 		}
-		record(&tail, now, 1000, time.Millisecond, 100*time.Millisecond)
+		now = record(&tail, now, 1, time.Millisecond, 100*time.Millisecond)
+		assert.Equal(t, want*time.Millisecond, tail.Hangs(), longer)
+		record(&tail, now, 900, time.Millisecond, 100*time.Millisecond)
 		assert.Equal(t, want*time.Millisecond, tail.Hangs(), longer)
 	}
 }
