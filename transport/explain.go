@@ -63,11 +63,13 @@ func (s *account) String() string {
 	var b redact.Sentence
 	b.WriteString(cmp.Or(s.known.request, "a request"))
 	var start time.Time
+	for i := range s.known.Attempts { // a hedge may have ended before the first attempt
+		if at := s.known.Attempts[i].sentAt(); i == 0 || at.Before(start) {
+			start = at
+		}
+	}
 	for i := range s.known.Attempts {
 		a := &s.known.Attempts[i]
-		if i == 0 {
-			start = a.sentAt()
-		}
 		fmt.Fprintf(&b, "\n  attempt %d, at %v: %s", a.Number, redact.Rough(a.sentAt().Sub(start)), s.outcomeText(a))
 	}
 	held := s.known.queued.queuedText()

@@ -468,6 +468,11 @@ func TestExplain(t *testing.T) {
 			assert.Equal(t, strings.ReplaceAll(row.want, "%s", safe), transport.Explain(resp, err))
 		})
 	}
+	inBubble(t, "a hedge that ends before the first attempt", func(t *testing.T) {
+		base := script(faults.Status(200).Delay(time.Second), faults.Status(503))
+		resp := mustFetch(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: 300 * time.Millisecond}}}, base), t.Context(), "http://h.test/")
+		assert.Equal(t, "GET http://h.test/\n  attempt 2, at 300ms: 503, a hedge\n  attempt 1, at 0s: 200 after 1s\n  status 200, the caller has it", transport.Explain(resp, nil))
+	})
 	assert.Equal(t, "no request", transport.Explain(nil, nil))
 	for _, raw := range []string{"http://someone:SECRET@h.test/%zz?key=SECRET", "http://h.test:port/?key=SECRET#SECRET"} {
 		resp, err := http.Get(raw)
