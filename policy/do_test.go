@@ -262,6 +262,19 @@ func TestDoWaitEndsWithTheContext(t *testing.T) {
 	})
 }
 
+// What Service sets for hosts is ignored, and what the caller sets is not.
+func TestDoWithService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDiary()
+		assert.ErrorIs(t, Do(t.Context(), Service(), nil, d.busy), errBusy)
+		assert.Len(t, d.at, 3)
+		rule := Service()
+		rule.Budget.Burst = 7
+		assert.ErrorContains(t, Do(t.Context(), rule, nil, d.busy), "Budget: is for requests to HTTP hosts")
+		assert.Len(t, d.at, 3)
+	})
+}
+
 // Where the wait and the context end together, select would choose either.
 func TestSleepPrefersTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
