@@ -15,6 +15,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -132,4 +133,32 @@ func TestOtherPathsPreventARest(t *testing.T) {
 		assert.Zero(t, failed.Load(), "requests that a retry would have healed")
 		assert.Greater(t, broken.Load(), int64(200), "the broken path keeps its retries")
 	})
+}
+
+// TestAnswersThatAskToWait: a server that asks for a wait is alive. Its answers begin no rest, and
+// they end none.
+func TestAnswersThatAskToWait(t *testing.T) {
+	rule := policy.Rule{Attempts: 2, Backoff: backoff.Constant(0), Cooldown: policy.Off, Budget: policy.Budget{Burst: 1000}}
+	for name, told := range map[string]faults.Step{"429": status(429), "503 that names a wait": status(503, "Retry-After: 1")} {
+		inBubble(t, name, func(t *testing.T) {
+			var answer faults.Step
+			var sent int
+			tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+				sent++
+				return play(req, answer)
+			}))
+			sends := func(n int, step faults.Step) int {
+				answer, sent = step, 0
+				for range n {
+					_ = responds(t, tr, http.MethodGet, "http://api.test/")
+				}
+				return sent
+			}
+			assert.Equal(t, 60, sends(30, told))
+			assert.Equal(t, 1, sends(1, status(200)))
+			assert.Equal(t, 50, sends(30, status(500)), "a rest")
+			assert.Equal(t, 1, sends(1, told))
+			assert.Equal(t, 1, sends(1, status(500)), "the rest lasts")
+		})
+	}
 }
