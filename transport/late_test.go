@@ -60,6 +60,39 @@ func TestGETOverASilentConnection(t *testing.T) {
 	}
 }
 
+// A request that hangs while others are answered over its lane is slow by itself, so the host stays
+// when the late hedge is answered. If nothing comes over the lane meanwhile, the host leaves it.
+func TestLateHedgeAndTheLane(t *testing.T) {
+	for name, others := range map[string]bool{"others are answered": true, "alone": false} {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+				var slow atomic.Int32
+				w := wire(t, cfg, policy.API(), func(r *ts.Received) ts.Step {
+					if r.Path == "/slow" && slow.Add(1) == 1 {
+						return ts.OK("well").Delay(20 * time.Second)
+					}
+					return ts.OK("well").Delay(10 * time.Millisecond)
+				})
+				for range 100 {
+					w.ok(w.get(), 10*time.Millisecond)
+				}
+				if others {
+					go func() {
+						for range 100 {
+							w.ok(w.get(), 10*time.Millisecond)
+						}
+					}()
+				}
+				w.ok(do(w.tr, newRequest(t, http.MethodGet, w.URL+"/slow", nil)), 260*time.Millisecond)
+				time.Sleep(5 * time.Second)
+				w.ok(w.get(), 10*time.Millisecond)
+				assert.EqualValues(t, 2, slow.Load())
+				assert.Equal(t, others, w.tr.Snapshot()[0].Lane == 0)
+			})
+		})
+	}
+}
+
 // lognormal returns times with a median.
 func lognormal(seed uint64, median time.Duration, sigma float64) func() time.Duration {
 	rng := rand.New(rand.NewPCG(seed, 1))
