@@ -1064,3 +1064,31 @@ func TestDeadlineWhileBytesComeAgain(t *testing.T) {
 		}
 	})
 }
+
+// The first response has a body with WriteTo, and the rest comes with one whose Read counts too much.
+func TestWriteToOfABodyThatOvercounts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		sent := 0
+		tr := mustNew(t, transport.Config{Rule: quick, Base: rt(func(req *http.Request) (*http.Response, error) {
+			resp := &http.Response{StatusCode: 200, Request: req, ContentLength: 9, Header: http.Header{"Etag": {`"v1"`}}}
+			if sent++; sent == 1 {
+				resp.Body = &writerTo{"abc", io.ErrUnexpectedEOF}
+				return resp, nil
+			}
+			resp.StatusCode, resp.ContentLength, resp.Body = 206, 6, overcounting{}
+			resp.Header.Set("Content-Range", "bytes 3-8/9")
+			return resp, nil
+		})})
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test", nil))
+		var got strings.Builder
+		_, err := io.Copy(&got, resp.Body)
+		assert.Error(t, err)
+		assert.Equal(t, "abc", got.String())
+		_ = resp.Body.Close()
+	})
+}
+
+type overcounting struct{}
+
+func (overcounting) Read(p []byte) (int, error) { return len(p) + 1, nil }
+func (overcounting) Close() error               { return nil }

@@ -725,6 +725,31 @@ func TestSilentOnlyLaneWithDeadlines(t *testing.T) {
 	})
 }
 
+// A limit of a Transport below refuses a request that has little time. That says nothing about a
+// connection, so no idle connections are closed.
+func TestRefusalBelowClosesNoConnections(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := &countsCloses{}
+		below := mustNew(t, transport.Config{Base: base})
+		tr := mustNew(t, transport.Config{Base: below})
+		_, err := fetch(t, below, t.Context(), "http://a.test") // holds the host
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = fetch(t, tr, ctx, "http://a.test")
+		require.Error(t, err)
+		time.Sleep(time.Minute)
+		assert.Zero(t, base.closes.Load())
+	})
+}
+
+type countsCloses struct{ closes atomic.Int32 }
+
+func (*countsCloses) RoundTrip(req *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: 429, Body: http.NoBody, Header: http.Header{"Retry-After": {"30"}}, Request: req}, nil
+}
+func (b *countsCloses) CloseIdleConnections() { b.closes.Add(1) }
+
 // A base whose HTTP/2 is not that of net/http has one lane, and the log says so once. If it can
 // close its idle connections, it leaves a dead connection.
 func TestOneLaneOnly(t *testing.T) {

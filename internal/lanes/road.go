@@ -175,6 +175,7 @@ type Outcome struct {
 	Err  error
 	Bad  bool            // it calls for a retry
 	Cut  bool            // it is the cut of a body
+	Held bool            // a limit of a Transport below withheld the attempt or its retry
 	Took time.Duration   // 0: not known
 	At   instant.Instant // when it was known
 }
@@ -299,8 +300,8 @@ func (r *Road) Note(o *Outcome) {
 // troubleOf returns what an outcome says about the way of its attempt.
 func (r *Road) troubleOf(o *Outcome) trouble {
 	switch {
-	case o.Err != nil && errors.Is(r.Ctx.Err(), context.Canceled):
-		return noTrouble // the caller left
+	case o.Held, o.Err != nil && errors.Is(r.Ctx.Err(), context.Canceled):
+		return noTrouble // it says nothing about a connection, or the caller left
 	case o.Err != nil && flight.IsLate(r.Ctx, o.Err):
 		switch {
 		case o.Cut:

@@ -2,7 +2,11 @@
 
 package resume
 
-import "io"
+import (
+	"io"
+
+	"github.com/aplomb-go/aplomb/internal/counted"
+)
 
 // A copier is a Body that has WriteTo.
 type copier Body
@@ -47,9 +51,14 @@ func (t *taker) from(body io.Reader) error {
 		_, err := from.WriteTo(t)
 		return err
 	}
-	_, err := io.Copy(t, body)
+	_, err := io.Copy(t, countedReader{body})
 	return err
 }
+
+// A countedReader is a reader whose Read may return a wrong count.
+type countedReader struct{ io.Reader }
+
+func (r countedReader) Read(p []byte) (int, error) { return counted.Read(r.Reader, p) }
 
 func (t *taker) Write(p []byte) (int, error) {
 	if t.err != nil {
