@@ -459,24 +459,29 @@ func TestAlternateThatAnswersTooLate(t *testing.T) {
 			resp.Body, resp.ContentLength = body, 10
 		},
 	} {
-		inBubble(t, name, func(t *testing.T) {
-			r := newRegions()
-			tr := r.transport(t, policy.Rule{Attempts: 2, Backoff: backoff.Constant(0)})
-			r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
+		for first, outcome := range map[string]func(*http.Request) (*http.Response, error){
+			"status": func(req *http.Request) (*http.Response, error) {
 				resp, err := play(req, status(503))
 				resp.Body, resp.ContentLength = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)), 10
 				return resp, err
-			}))
-			r.set("b.test", rt(func(req *http.Request) (*http.Response, error) {
-				resp, err := play(req, status(404))
-				answer(resp)
-				return resp, err
-			}))
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			defer cancel()
-			_, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx))
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-		})
+			},
+			"error": func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF },
+		} {
+			inBubble(t, name+" after "+first, func(t *testing.T) {
+				r := newRegions()
+				tr := r.transport(t, policy.Rule{Attempts: 2, Backoff: backoff.Constant(0)})
+				r.set("a.test", rt(outcome))
+				r.set("b.test", rt(func(req *http.Request) (*http.Response, error) {
+					resp, err := play(req, status(404))
+					answer(resp)
+					return resp, err
+				}))
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				defer cancel()
+				_, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx))
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			})
+		}
 	}
 }
 

@@ -620,10 +620,10 @@ func (x *exchange) deliverKept(k *kept, reason Reason) (*http.Response, error) {
 	switch {
 	case k.resp != nil:
 		return x.report.markResponse(k.resp, x.own.Req, reason), nil
-	case k.err != nil:
-		return nil, x.report.newError(reason, k.err)
 	case x.Ctx.Err() != nil: // it may have ended just now
 		return nil, x.report.newError(x.reasonGone(), flight.ContextErr(x.Ctx))
+	case k.err != nil:
+		return nil, x.report.newError(reason, k.err)
 	}
 	return nil, x.report.newError(reason, fmt.Errorf("transport: the response of the host itself has status %d", k.status))
 }

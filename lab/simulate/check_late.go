@@ -106,9 +106,9 @@ func (w *world) checkLate(h *host, s *scene) {
 		most = s.slow + 2*dialTime
 	case h.wires.untold:
 		// The first attempt over a new lane shows by its response that there is a connection. If that
-		// request is lost, others wait for the lane until its late hedge is answered, and for 1 s at most.
+		// request is lost, the attempts of others and their hedges wait for the lane for 1 s each.
 		if most += s.trip; s.lost > 0 {
-			most += min(most, time.Second)
+			most += 2 * time.Second
 		}
 	}
 	before := 0

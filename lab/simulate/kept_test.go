@@ -31,6 +31,9 @@ var keptBasic = []keptSeed{
 
 // kept know everything but fleets.
 var kept = []keptSeed{
+	{30009177, "the error of the host came, although the context had ended when the alternate answered"},
+	{30010175, "a Transport took a refusal of the one below it for silence, and closed idle connections"},
+	{30018248, "the rest of a body whose first part had WriteTo was copied, although its Read counted too much"},
 	{11580, "a 503 with a date in the past counted as a refusal, and a POST was sent again"},
 	{61640, "the same"},
 	{303440, "the same"},
@@ -156,6 +159,7 @@ var keptLate = []keptSeed{
 	{10082272, "the oracle did not know that the timeout of the host counts if the context ends while the body of the alternate is drained"},
 	{10013430, "the oracle did not know how a late hedge learns of a connection if the base calls no hooks"},
 	{8401436, "the oracle did not know how long a late hedge waits for a connection if the request that seeks it is lost, too"},
+	{30008214, "the same, and the request that seeks it is a late hedge"},
 }
 
 // TestKeptSeeds plays the kept stories. make test plays every fourth, because the race
