@@ -449,7 +449,7 @@ func TestOutageOfAnAlternateIsTold(t *testing.T) {
 }
 
 // TestAlternateThatAnswersTooLate: a base that does not notice the end of the context brings a 404
-// of the alternate after it. The body of the host's own response was cut, so nothing is left but
+// of the alternate after it. The host had an error, or its response was cut, so nothing is left but
 // the error of the context.
 func TestAlternateThatAnswersTooLate(t *testing.T) {
 	for name, answer := range map[string]func(*http.Response){
