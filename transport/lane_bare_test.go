@@ -3,6 +3,8 @@
 package transport_test
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -123,6 +125,93 @@ func trusting(s *httptest.Server) *http.Transport {
 	base.TLSClientConfig.RootCAs = x509.NewCertPool()
 	base.TLSClientConfig.RootCAs.AddCert(s.Certificate())
 	return base
+}
+
+// A server serves one connection at a time, and every second response is a 503. The retry takes
+// another connection, which the server does not look at as long as the old one is open. So does
+// the first attempt after the age of the connections.
+func TestServerOfOneConnection(t *testing.T) {
+	serve := func(l net.Listener) {
+		for served := 0; ; {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			for r := bufio.NewReader(conn); ; served++ {
+				if _, err := http.ReadRequest(r); err != nil {
+					break
+				}
+				_, _ = fmt.Fprintf(conn, "HTTP/1.1 %d -\r\nContent-Length: 0\r\n\r\n", [...]int{503, 200}[served%2])
+			}
+			_ = conn.Close()
+		}
+	}
+	for name, rule := range map[string]policy.Rule{
+		"default": {}, "API": policy.API(), "Service": policy.Service(), "age": {ConnectionAge: 30 * time.Second},
+	} {
+		for _, deadline := range []time.Duration{5 * time.Second, time.Hour} {
+			inBubble(t, fmt.Sprint(name, "/", deadline), func(t *testing.T) {
+				n := ts.NewNet()
+				l, err := n.Listen("one.test:80")
+				require.NoError(t, err)
+				go serve(l)
+				tr := mustNew(t, transport.Config{Base: &http.Transport{DialContext: n.DialContext}, Rule: rule})
+				for range 20 {
+					ctx, cancel := context.WithTimeout(t.Context(), deadline)
+					start := time.Now()
+					resp, err := fetch(t, tr, ctx, "http://one.test/")
+					cancel()
+					if assert.NoError(t, err) {
+						assert.Equal(t, http.StatusOK, resp.StatusCode)
+						assert.Less(t, time.Since(start), cmp.Or(min(rule.AttemptTimeout, 13*time.Second), 13*time.Second))
+					}
+				}
+				tr.CloseIdleConnections()
+				_ = l.Close()
+			})
+		}
+	}
+}
+
+// The connections stay open if a retry gets none of its own because the server drains, if it takes
+// long over HTTP/2 or over the lane that the host has, and if its caller leaves.
+func TestConnectionsBesideARetry(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		slow, well := ts.OK("report").Delay(time.Minute), ts.OK("well")
+		for name, script := range map[string]ts.Script{
+			"drains": {ts.Status(503), slow, well}, "slow": {ts.Status(503), slow, well}, "again": {ts.Status(503), ts.Status(503), slow, well},
+			"canceled": {ts.Status(503), ts.Hang(), well},
+		} {
+			if name == "slow" && !cfg.HTTP2 {
+				continue // closes them
+			}
+			cfg.Net, cfg.Routes = ts.NewNet(), map[string]ts.Script{"/": script}
+			s := ts.Start(t, cfg)
+			base := s.Transport()
+			dial, dials := base.DialContext, 0
+			base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if dials++; dials > 1 && name == "drains" {
+					return nil, errors.New("refused")
+				}
+				return dial(ctx, network, addr)
+			}
+			tr := mustNew(t, transport.Config{Base: base})
+			for range 3 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if name == "canceled" {
+					time.AfterFunc(4*time.Second, cancel)
+				}
+				if resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, s.URL, nil).WithContext(ctx)); err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+				} else {
+					assert.Equal(t, "canceled", name)
+				}
+				cancel()
+				time.Sleep(10 * time.Second)
+			}
+			assert.Equal(t, 2, dials, name)
+		}
+	})
 }
 
 // A server drains: it refuses new connections, and serves those that it has. A slow response

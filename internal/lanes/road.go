@@ -13,6 +13,10 @@
 // lane then, and the others go over the old lane without a wait. The host moves when the new lane
 // has brought a good response.
 //
+// A server of HTTP/1 may serve few connections at a time, and look at a new one only when an old
+// one ends. So if nothing comes over another lane than the current one for a while, both close their
+// idle connections. This moves no host, and nothing more is sent.
+//
 // A lane that is left is not closed. Its idle connections are closed a moment later. If the lane is
 // the base, these are the idle connections of other hosts, too, because net/http cannot close those
 // of one host alone. If more hosts have lanes than the base's MaxIdleConns, the lanes that were used
@@ -230,8 +234,33 @@ func (r *Road) NextWay(wanted bool) (w Way) {
 			seek.Base = r.Pools.Of(seek.Else)
 		}
 	}
+	if r.via != nil && r.via != r.lanes.Current() && r.lanes.Protocol() == 1 {
+		r.makeRoom(w)
+	}
 	r.via, r.seeks, r.trouble = nil, nil, noTrouble
 	return w
+}
+
+// roomAfter is how long nothing comes over another lane until the current lane makes room for it.
+const roomAfter = 5 * time.Second
+
+// makeRoom closes the idle connections of the current lane if nothing comes over the other lane that
+// an attempt takes. A server that serves few connections at a time may not look at a new one before
+// an old one ends.
+func (r *Road) makeRoom(w Way) {
+	d, ctx, p, current := roomAfter, r.Ctx, r.Pools, r.lanes.Current()
+	if until, ok := ctx.Deadline(); ok {
+		d = min(d, time.Until(until)/2)
+	}
+	if after := r.Rule.Timeouts.After; after > 0 {
+		d = min(d, after/2)
+	}
+	time.AfterFunc(d, func() {
+		if ctx.Err() == nil && !w.Link.Unsent() && w.Lane.Silent(w.Heard) {
+			closeIdle(p.Of(current))
+			closeIdle(p.Of(w.Lane)) // so that the connection does not stay idle, and the next request has room
+		}
+	})
 }
 
 // spareBeside returns the lane for a hedge, or nil if it takes the current lane. The pool of HTTP/2

@@ -35,6 +35,7 @@ type Lane struct {
 	proven  atomic.Bool  // it has brought a good response
 	doubted atomic.Bool  // the last that is known of its connections is a failure
 	stale   atomic.Int64 // see Stale
+	silent  atomic.Int64 // since when it was silent when Silent last said so, plus one; 0: never
 	open    atomic.Bool  // it has had a connection
 	born    atomic.Int64 // when its age began; 0: it has not
 
@@ -168,6 +169,12 @@ func (l *Lane) Stale() instant.Instant {
 
 // Refreshed ends that state, because the connections that were idle then are closed.
 func (l *Lane) Refreshed(since instant.Instant) { l.stale.CompareAndSwap(int64(since), 0) }
+
+// Silent reports whether nothing came over the lane since then. It says so once, until something
+// comes.
+func (l *Lane) Silent(since instant.Instant) bool {
+	return l.Heard() == since && l.silent.Swap(int64(since)+1) != int64(since)+1
+}
 
 // alive reports whether something came over the lane since then.
 func (l *Lane) alive(since instant.Instant) bool { return l != nil && l.Heard() > since }

@@ -499,6 +499,18 @@ func TestLaneIsConnectedOnce(t *testing.T) {
 	assert.True(t, new(Lanes).Current().IsOpen())
 }
 
+// A lane is silent once, until something comes over it.
+func TestLaneIsSilentOnce(t *testing.T) {
+	l := New(nil)
+	for range 2 {
+		heard := l.Heard()
+		assert.True(t, l.Silent(heard))
+		assert.False(t, l.Silent(heard))
+		l.Hear(heard.Add(time.Second))
+		assert.False(t, l.Silent(heard))
+	}
+}
+
 // No lock is held while a lane is made, and nobody makes another meanwhile.
 func TestNoLockWhileALaneIsMade(t *testing.T) {
 	tr := &traffic{now: instant.At(time.Hour)}
