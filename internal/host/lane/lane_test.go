@@ -124,6 +124,7 @@ func TestLanes(t *testing.T) {
 			tr.failed = true
 			closed := 0
 			for range 100 {
+				tr.good(nil)
 				tr.leave(tr.Current())
 				tr.leave(tr.Current())
 				if since := tr.Current().Stale(); since != 0 {
@@ -132,6 +133,20 @@ func TestLanes(t *testing.T) {
 				}
 			}
 			assert.Equal(t, burst, closed)
+		}, 0, -1, 0},
+		{"they are closed ever more rarely, if that does not help", func(tr *traffic) {
+			tr.failed = true
+			var closed [60]int // in each minute
+			for n := range 600 * len(closed) {
+				tr.leave(tr.Current())
+				if since := tr.Current().Stale(); since != 0 {
+					tr.Current().Refreshed(since)
+					closed[n/600]++
+				}
+				tr.wait(100 * time.Millisecond)
+			}
+			assert.Equal(t, []int{4, 1, 1}, closed[:3])
+			assert.Equal(t, 1, closed[len(closed)-1])
 		}, 0, -1, 0},
 		{"a lane that brought nothing is left after 1 s", func(tr *traffic) {
 			tr.leave(nil)

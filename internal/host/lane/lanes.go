@@ -52,6 +52,7 @@ type Lanes struct {
 	last   *Lane           // that was opened
 	at     instant.Instant // when it was
 	streak int             // lanes in a row that have brought no good response
+	vain   int             // times in a row that the first was stale and brought no good response before
 	debt   instant.Instant // falls with time, and rises with each lane
 	bound  []*Lane         // lanes with a Room, as long as they may have connections
 }
@@ -270,11 +271,16 @@ func (l *Lanes) Suspect(now instant.Instant, s Suspicion, open Opener) (left *La
 }
 
 // stale notes that the first lane was silent, and that there can be no other; the lock is held.
+// Other hosts lose their idle connections as well. So as long as that brings no good response, it
+// is done ever more rarely.
 func (l *Lanes) stale(now instant.Instant) (left *Lane) {
 	if l.first.stale.Swap(int64(max(now, 1))) != 0 {
 		return nil // another attempt was first
 	}
-	l.debt = max(l.debt, now).Add(cost)
+	if l.vain++; l.first.proven.Swap(false) {
+		l.vain = 0
+	}
+	l.debt = max(l.debt, now).Add(min(cost<<min(l.vain, 10), most))
 	return &l.first
 }
 
