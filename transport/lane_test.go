@@ -776,6 +776,27 @@ func TestOneLaneOnly(t *testing.T) {
 	})
 }
 
+// A brittle base cannot close its idle connections although it has the method.
+type brittle struct {
+	rt
+	*http.Transport // nil
+}
+
+func (b brittle) RoundTrip(req *http.Request) (*http.Response, error) { return b.rt(req) }
+
+func TestCloseIdleConnectionsThatPanics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := script(status(200).Delay(time.Hour), status(200))
+		tr := mustNew(t, transport.Config{Base: brittle{rt: server.RoundTrip}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := get(t, tr, ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
+		time.Sleep(time.Minute)
+	})
+}
+
 // Config.Lane makes the lanes of a base that is not an *http.Transport.
 func TestLanesOfAnotherBase(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {

@@ -353,8 +353,10 @@ func (p *Pools) isCopied(req *http.Request) bool {
 	return p.base != nil && (req.URL.Scheme == "http" || req.URL.Scheme == "https")
 }
 
-// closeIdle closes the idle connections of a base transport, if it can.
+// closeIdle closes the idle connections of a base transport, if it can. A timer may call it, where
+// a panic would end the process.
 func closeIdle(base http.RoundTripper) {
+	defer func() { _ = recover() }()
 	if c, ok := base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
