@@ -193,10 +193,11 @@ func (f *Flight) Arm(out *Outgoing) {
 }
 
 // Abort releases the slot and closes the body of a flight that does not go. They have no
-// other owner.
+// other owner. A second call only closes the body again.
 func (f *Flight) Abort() {
 	if f.Link != nil && f.Link.Seeks != nil {
 		f.Link.Seeks.Lane.Quit()
+		f.Link.Seeks = nil // another may seek a connection from now on
 	}
 	f.Slot.Release()
 	f.closeBody()

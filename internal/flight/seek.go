@@ -44,16 +44,16 @@ func (f *Flight) seek(out *Outgoing) (*http.Response, error) {
 	switch over = true; {
 	case gone && resp == nil: // the base does not seek a connection then
 		s.Lane.Quit()
-		return nil, err
 	case resp != nil || !link.Unsent():
 		s.Lane.Connected()
 		return ofCopy(resp, req, out), err
+	default:
+		s.Lane.Missed(f.Home.Now())
+		if s.Base != nil && out.Ctx.Err() == nil && !isCanceled(&out.Req) {
+			return f.goElsewhere(out)
+		}
 	}
-	s.Lane.Missed(f.Home.Now())
-	if s.Base != nil && out.Ctx.Err() == nil && !isCanceled(f.Req) {
-		return f.goElsewhere(out)
-	}
-	if out.Req.Body != nil {
+	if out.Req.Body != nil && link.Unsent() { // else the base has closed it
 		_ = out.Req.Body.Close()
 	}
 	return nil, err
