@@ -564,20 +564,22 @@ func BenchmarkDownloadMemory(b *testing.B) {
 	}
 }
 
-// TestTrailerComesWithTheEnd: the trailer of a body that pauses before its end has no values until
-// the caller reads that end, although a goroutine reads it before.
+// TestTrailerComesWithTheEnd: the trailer has no values until the caller reads the end of the body,
+// although a goroutine reads it before.
 func TestTrailerComesWithTheEnd(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		late := readFunc(func([]byte) (int, error) { time.Sleep(time.Second); return 0, io.EOF })
-		tr := over(t, transport.Config{Rule: awaiting}, rt(func(req *http.Request) (*http.Response, error) {
-			return withTrailer(req, 200, io.MultiReader(strings.NewReader("text"), late), http.Header{"X-Sum": {"1"}}), nil
-		}))
-		resp := mustGet(t, tr)
-		copied := *resp
-		time.Sleep(2 * time.Second)
-		assert.Equal(t, http.Header{"X-Sum": nil}, resp.Trailer)
-		assert.Equal(t, "text", mustRead(t, resp))
-		assert.Equal(t, http.Header{"X-Sum": {"1"}}, resp.Trailer)
-		assert.Equal(t, resp.Trailer, copied.Trailer, "a RoundTripper around it may have copied the response")
-	})
+	for name, pause := range map[string]time.Duration{"whole": 0, "pauses": time.Second} {
+		inBubble(t, name, func(t *testing.T) {
+			late := readFunc(func([]byte) (int, error) { time.Sleep(pause); return 0, io.EOF })
+			tr := over(t, transport.Config{Rule: awaiting}, rt(func(req *http.Request) (*http.Response, error) {
+				return withTrailer(req, 200, io.MultiReader(strings.NewReader("text"), late), http.Header{"X-Sum": {"1"}}), nil
+			}))
+			resp := mustGet(t, tr)
+			copied := *resp
+			time.Sleep(2 * time.Second)
+			assert.Equal(t, http.Header{"X-Sum": nil}, resp.Trailer)
+			assert.Equal(t, "text", mustRead(t, resp))
+			assert.Equal(t, http.Header{"X-Sum": {"1"}}, resp.Trailer)
+			assert.Equal(t, resp.Trailer, copied.Trailer, "a RoundTripper around it may have copied the response")
+		})
+	}
 }

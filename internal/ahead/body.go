@@ -114,6 +114,9 @@ func Fill(ctx context.Context, of *flight.Alarms, resp *http.Response, most int6
 	case b.panic != nil:
 		panic(b.panic)
 	case !b.running && b.err == io.EOF:
+		if len(resp.Trailer) > 0 {
+			b.Resp = new(early) // the trailer is for those who have read the body
+		}
 		return b, nil
 	case ctx.Err() != nil:
 		return b, flight.ContextErr(ctx)
