@@ -200,17 +200,17 @@ func (f *fields) validator() (string, bool) {
 	return modified[0], err1 == nil && err2 == nil && d.Sub(m) >= clockSlack
 }
 
-// sameKind returns the values of the field that has a validator.
+// sameKind returns the values of the field that has a validator. A date is none beside a tag.
 func (f *fields) sameKind(validator string) []string {
-	if validator[0] == '"' {
+	if validator[0] == '"' || len(f[etag]) > 0 {
 		return f[etag]
 	}
 	return f[lastModified]
 }
 
-// has reports whether the validator identifies the representation of a response as well. A date
-// does not if there is a tag now.
+// has reports whether a response has the validator, and no other of its kind. If the date of the
+// first response was strong, the same date needs no Date beside it.
 func (f *fields) has(validator string) bool {
-	v, strong := f.validator()
-	return strong && v == validator
+	values := f.sameKind(validator)
+	return len(values) == 1 && values[0] == validator
 }
