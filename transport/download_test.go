@@ -900,6 +900,17 @@ func TestEndDuringADiscard(t *testing.T) {
 	}
 }
 
+// A body that was read and closed has an error, as in net/http, and no clean end.
+func TestReadAfterTheEndAndClose(t *testing.T) {
+	for _, header := range []string{`ETag: "v1"`, "X: without a validator"} {
+		resp := mustGet(t, over(t, transport.Config{Rule: quick}, script(cutWith(io.EOF, "text", header))))
+		require.Equal(t, "text", mustRead(t, resp))
+		require.NoError(t, resp.Body.Close())
+		_, err := resp.Body.Read(make([]byte, 1))
+		assert.Equal(t, http.ErrBodyReadAfterClose, err, header)
+	}
+}
+
 // Close may come at any moment and leaves nothing behind. A goroutine that stays
 // would fail the bubble.
 func TestCloseAtAnyMoment(t *testing.T) {

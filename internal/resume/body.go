@@ -188,7 +188,9 @@ func (b *Body) ResumeTried() bool { return b.tried }
 // Read reads the next bytes and reconnects as often as needed.
 func (b *Body) Read(p []byte) (int, error) {
 	for {
-		if err := b.ready(); err != nil {
+		if err := b.ready(); err == io.EOF && b.isClosed() {
+			return 0, http.ErrBodyReadAfterClose
+		} else if err != nil {
 			return 0, err
 		}
 		n, err := counted.Read(b.body, p)
