@@ -527,25 +527,13 @@ func mostConnections(t *testing.T, cfg ts.Config) (worst int) {
 	base := s.Transport()
 	base.MaxConnsPerHost = 4
 	w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: quick})}
-	over := make(chan struct{})
-	go func() { // net/http dials a moment before it closes, so one look says nothing
-		for last := 0; ; {
-			select {
-			case <-over:
-				return
-			case <-time.After(time.Millisecond / 2):
-				now := cfg.Net.Open("fault.test")
-				worst, last = max(worst, min(now, last)), now
-			}
-		}
-	}()
+	mostOpen := watchOpen(cfg.Net)
 	together(8, func(int) {
 		for range 20 {
 			_ = w.get()
 		}
 	})
-	close(over)
-	synctest.Wait()
+	worst = mostOpen()
 	w.tr.CloseIdleConnections()
 	return worst
 }
