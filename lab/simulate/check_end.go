@@ -221,7 +221,7 @@ func (w *world) checkHolds(h *host) {
 	if w.plan.fleet != nil {
 		most++ // after the success of another member
 	}
-	told, arrived := make(map[who][]span), make(map[who][]time.Duration)
+	told, refused, arrived := make(map[who][]span), make(map[who][]*attempt), make(map[who][]time.Duration)
 	for _, s := range w.attempts {
 		if mood, _ := h.moodAt(s.began); s.host != h || mood != exhausted || s.unsent {
 			continue
@@ -234,15 +234,16 @@ func (w *world) checkHolds(h *host) {
 		}
 		if wait > 0 && !s.dead && s.call.plan.hook == "" {
 			told[scope] = append(told[scope], span{s.ended, s.ended + wait})
+			refused[scope] = append(refused[scope], s)
 		}
 	}
-	for _, s := range w.attempts { // a success ends a hold if it was sent later than the refusal
+	for _, s := range w.attempts { // a success ends a hold if it was sent later than what was refused
 		if s.host != h || s.status == 0 || s.status == 429 || s.status >= 500 {
 			continue
 		}
 		of := told[s.who()]
 		for i, hold := range of {
-			if hold.from <= s.began && s.ended < hold.until {
+			if refused[s.who()][i].began <= s.began && hold.from <= s.ended && s.ended < hold.until {
 				of[i].until = s.ended
 			}
 		}
