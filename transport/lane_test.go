@@ -732,27 +732,34 @@ func TestSilentOnlyLaneWithDeadlines(t *testing.T) {
 	})
 }
 
-// A limit of a Transport below refuses a request that has little time. That says nothing about a
-// connection, so no idle connections are closed.
-func TestRefusalBelowClosesNoConnections(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		base := &countsCloses{}
-		below := mustNew(t, transport.Config{Base: base})
-		tr := mustNew(t, transport.Config{Base: below})
-		_, err := fetch(t, below, t.Context(), "http://a.test") // holds the host
-		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err = fetch(t, tr, ctx, "http://a.test")
-		require.Error(t, err)
-		time.Sleep(time.Minute)
-		assert.Zero(t, base.closes.Load())
-	})
+// A limit of a Transport below refuses a request that has little time, or lets it wait for too long.
+// That says nothing about a connection, so no idle connections are closed.
+func TestLimitsBelowCloseNoConnections(t *testing.T) {
+	for name, rule := range map[string]policy.Rule{"refuses": {}, "lets it wait": {Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}} {
+		inBubble(t, name, func(t *testing.T) {
+			base := &countsCloses{}
+			below := mustNew(t, transport.Config{Base: base, Rule: rule})
+			tr := mustNew(t, transport.Config{Base: below})
+			go func() { _ = within(t, below, http.MethodGet, "http://a.test/"+strings.Fields(name)[0], time.Minute) }() // holds the host, or keeps the slot
+			time.Sleep(time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := fetch(t, tr, ctx, "http://a.test/")
+			require.Error(t, err)
+			time.Sleep(30 * time.Second)
+			assert.Zero(t, base.closes.Load())
+			time.Sleep(time.Minute) // the first ends
+		})
+	}
 }
 
 type countsCloses struct{ closes atomic.Int32 }
 
 func (*countsCloses) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Path != "/refuses" {
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	}
 	return &http.Response{StatusCode: 429, Body: http.NoBody, Header: http.Header{"Retry-After": {"30"}}, Request: req}, nil
 }
 func (b *countsCloses) CloseIdleConnections() { b.closes.Add(1) }

@@ -4,6 +4,7 @@ package transport
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -437,8 +438,8 @@ func (x *exchange) forRoad(e *entry) lanes.Outcome {
 	if at == 0 {
 		at = x.Ground.InstantOf(e.Time)
 	}
-	return lanes.Outcome{Way: x.way, Resp: x.resp, Err: x.err, Bad: retryable(x.verdict), Cut: x.timing.kind == KindNone, Took: x.timing.took, At: at,
-		Held: x.err != nil && gaveUpBelow(x.Req, nil, x.err)}
+	_, below := errors.AsType[*Error](x.err)
+	return lanes.Outcome{Way: x.way, Resp: x.resp, Err: x.err, Below: below, Bad: retryable(x.verdict), Cut: x.timing.kind == KindNone, Took: x.timing.took, At: at}
 }
 
 // forLimits returns what the limits hear of the outcome at hand. u is random, in [0,1).

@@ -174,14 +174,14 @@ type Road struct {
 
 // An Outcome is what a Road hears of the end of an attempt.
 type Outcome struct {
-	Way  Way
-	Resp *http.Response // nil: an error
-	Err  error
-	Bad  bool            // it calls for a retry
-	Cut  bool            // it is the cut of a body
-	Held bool            // a limit of a Transport below withheld the attempt or its retry
-	Took time.Duration   // 0: not known
-	At   instant.Instant // when it was known
+	Way   Way
+	Resp  *http.Response // nil: an error
+	Err   error
+	Below bool            // a Transport below has made the error, and looks after its own lanes
+	Bad   bool            // it calls for a retry
+	Cut   bool            // it is the cut of a body
+	Took  time.Duration   // 0: not known
+	At    instant.Instant // when it was known
 }
 
 // A trouble is what an outcome says about the way of its attempt.
@@ -329,8 +329,8 @@ func (r *Road) Note(o *Outcome) {
 // troubleOf returns what an outcome says about the way of its attempt.
 func (r *Road) troubleOf(o *Outcome) trouble {
 	switch {
-	case o.Held, o.Err != nil && errors.Is(r.Ctx.Err(), context.Canceled):
-		return noTrouble // it says nothing about a connection, or the caller left
+	case o.Below, o.Err != nil && errors.Is(r.Ctx.Err(), context.Canceled):
+		return noTrouble // of this road, or the caller left
 	case o.Err != nil && flight.IsLate(r.Ctx, o.Err):
 		switch {
 		case o.Cut:

@@ -34,6 +34,7 @@ var kept = []keptSeed{
 	{40002919, "the oracle did not know that a success ends a hold that was sent before the refusal came, and after what was refused"},
 	{30009177, "the error of the host came, although the context had ended when the alternate answered"},
 	{30010175, "a Transport took a refusal of the one below it for silence, and closed idle connections"},
+	{40007201, "the same, when the one below let the request wait for too long"},
 	{30018248, "the rest of a body whose first part had WriteTo was copied, although its Read counted too much"},
 	{11580, "a 503 with a date in the past counted as a refusal, and a POST was sent again"},
 	{61640, "the same"},
