@@ -40,7 +40,8 @@ const (
 //     part of the rate. An answer in time ends this. The tokens of an answer that comes late
 //     are not used.
 //   - If the fleet names no token that can be used soon for 2 s, or for four times as long as it takes
-//     until each member could have one, it counts as silent as well.
+//     until each member could have one, it counts as silent as well. A random time is added, up to
+//     as much. Otherwise all members that became hungry together would send together.
 //   - When the member asks again, it says how many tokens it used by itself, so that the fleet
 //     takes them from the rate. Tokens of the fleet that it dropped pay for the first of them.
 //   - Other members may have other rules. The fleet then gives each of them tokens, and
@@ -60,6 +61,7 @@ type shared struct {
 	spent   int             // tokens used since then, less those of the fleet that were dropped
 	told    int             // tokens of spent that the last question told of
 	hungry  instant.Instant // since when all answers are without tokens; 0: the last had some, or was late
+	luck    float64         // random, in [0,1), as long as it is hungry
 	own     instant.Instant // no token of this member before this time
 }
 
@@ -125,6 +127,9 @@ func (r *Rate) AskTokens(now instant.Instant, waiting int, u float64) (ask Ask, 
 		ask.Silence, ask.Spent = instant.After(s.asked, AnswerTime).Sub(s.since), max(0, s.spent)
 	}
 	s.asking, s.asked, s.want, s.used, s.told = true, now, want, 0, ask.Spent
+	if s.hungry == 0 {
+		s.luck = u
+	}
 	s.due = max(s.due, now).Add(askEvery + time.Duration(u*float64(askJitter)))
 	r.askAt.Store(int64(s.due.Add(-(askBurst - 1) * askEvery)))
 	return ask, true
@@ -172,7 +177,8 @@ func (r *Rate) Grant(now instant.Instant, n int, at instant.Instant, every time.
 	case s.hungry == 0:
 		s.hungry = now
 	}
-	starves := !feeds && now > instant.After(s.hungry, max(2*tokenLife, interval(r.current/(4*r.parts()))))
+	endures := (1 + s.luck) * float64(max(2*tokenLife, interval(r.current/(4*r.parts()))))
+	starves := !feeds && now > instant.After(s.hungry, time.Duration(endures))
 	inTime := now < instant.After(s.asked, AnswerTime)
 	// If the answer is late, the fleet is silent from now on, also if no request has looked
 	// since. Otherwise a fleet that always takes a little too long would stop the rate.

@@ -2,6 +2,8 @@ package rate
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -221,10 +223,10 @@ func TestRateWithAStingyFleet(t *testing.T) {
 	for name, far := range map[string]time.Duration{"none": 0, "in an hour": time.Hour} {
 		r := sharedRate()
 		w := queue.NewWaiter()
-		sent := make(map[bool]int) // by whether two seconds are over
-		for now := instant.At(sec); now < 13*sec; now += ms {
+		sent := make(map[bool]int) // by whether three seconds are over
+		for now := instant.At(sec); now < 14*sec; now += ms {
 			if r.Enter(now, w).Verb == queue.Go {
-				sent[now > 3*sec]++
+				sent[now > 4*sec]++
 			}
 			if _, ok := r.AskTokens(now, 1, 0.5); ok {
 				r.Grant(now, int(min(far, 1)), now.Add(far), 0, instant.Never)
@@ -232,10 +234,31 @@ func TestRateWithAStingyFleet(t *testing.T) {
 		}
 		assert.Zero(t, sent[false], name)
 		assert.InDelta(t, 225, sent[true], 5, "%s: a quarter of the rate for nine seconds", name)
-		require.True(t, mayAsk(r, 14*sec, 1), name)
-		r.Grant(14*sec, 1, 14*sec, 0, 0)
-		assert.Equal(t, 1, taken(r, 14*sec), "%s: tokens of the fleet", name)
+		require.True(t, mayAsk(r, 15*sec, 1), name)
+		r.Grant(15*sec, 1, 15*sec, 0, 0)
+		assert.Equal(t, 1, taken(r, 15*sec), "%s: tokens of the fleet", name)
 	}
+}
+
+// The members of a fleet that gives none of them a token don't go on without it at the same time.
+func TestMembersOfAStingyFleetKeepTheRate(t *testing.T) {
+	const members = 50
+	rng := rand.New(rand.NewPCG(1, 1))
+	var sent [50]int // in 10 s, for which the rate is 10
+	for range members {
+		r, w := New(Config{PerSecond: 1, Burst: 1}), queue.NewWaiter()
+		r.Share(0, members)
+		for now := instant.At(sec); now < 500*sec; now += 100 * ms {
+			if r.Enter(now, w).Verb == queue.Go {
+				sent[now.Since()/(10*sec)]++
+				w = queue.NewWaiter()
+			}
+			if _, ok := r.AskTokens(now, 1, rng.Float64()); ok {
+				r.Grant(now, 0, 0, 0, now.Add(sec))
+			}
+		}
+	}
+	assert.LessOrEqual(t, slices.Max(sent[:]), 25)
 }
 
 // An absurd answer neither lets a process exceed the rate for long nor stops it.
