@@ -245,6 +245,27 @@ func bothPaths(t *testing.T, test func(t *testing.T, light bool)) {
 	inBubble(t, "loop", func(t *testing.T) { test(t, false) })
 }
 
+// A hold that begins while light requests are under way does not hide how long they take.
+func TestLateHedgesKnowTheTimesDuringAHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := over(t, transport.Config{Rule: policy.API()}, rt(func(req *http.Request) (*http.Response, error) {
+			if req.URL.Path == "/busy" {
+				return play(req, status(429, "Retry-After: 3600"))
+			}
+			return play(req, status(200).Delay(time.Second))
+		}))
+		together(101, func(i int) {
+			if i == 100 {
+				time.Sleep(time.Second / 2)
+				assert.Equal(t, 429, responds(t, tr, http.MethodGet, "http://h.test/busy"))
+				return
+			}
+			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
+		})
+		assert.InDelta(t, 3, stateOf(t, tr).HangsAfter, 0.1)
+	})
+}
+
 func TestLateHedge(t *testing.T) {
 	const ms = time.Millisecond
 	for name, row := range map[string]struct {

@@ -192,6 +192,9 @@ func (c *call) exchangeAfter(a *attempt, start instant.Instant, w lanes.Way, res
 		x.limits.Slot, x.limits.Refused = a.Slot, a.Refused
 	}
 	x.timing.kind = KindFirst
+	if start == notTimed && c.Rule.Timed {
+		start = c.Ground.InstantOf(a.out.Ctx.Began())
+	}
 	if start != notTimed {
 		x.start = c.Ground.TimeOf(start)
 		x.report.began, x.timing.start, x.timing.took = x.start, x.start, cmp.Or(w.Came, c.Ground.Now()).Sub(start)
