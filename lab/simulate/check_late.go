@@ -75,11 +75,11 @@ func (w *world) checkHang(s, first *attempt) {
 }
 
 // checkOutrun checks that a hedge cuts no attempt whose response comes first. A late hedge ends the
-// first attempt only by a response.
+// first attempt only by a response. If the first had one that was discarded, it is not under way.
 func (w *world) checkOutrun(s *attempt) {
 	c := s.call
 	_, late := c.hedges(s.host)
-	if !late || s.number != 1 || !errors.Is(s.cause, transport.ErrOutrun) {
+	if !late || s.number != 1 || !errors.Is(s.cause, transport.ErrOutrun) || s.status > 0 && s.ended < s.cut {
 		return
 	}
 	for _, other := range c.attempts {

@@ -31,11 +31,6 @@ var keptBasic = []keptSeed{
 
 // kept know everything but fleets.
 var kept = []keptSeed{
-	{40002919, "the oracle did not know that a success ends a hold that was sent before the refusal came, and after what was refused"},
-	{30009177, "the error of the host came, although the context had ended when the alternate answered"},
-	{30010175, "a Transport took a refusal of the one below it for silence, and closed idle connections"},
-	{40007201, "the same, when the one below let the request wait for too long"},
-	{30018248, "the rest of a body whose first part had WriteTo was copied, although its Read counted too much"},
 	{11580, "a 503 with a date in the past counted as a refusal, and a POST was sent again"},
 	{61640, "the same"},
 	{303440, "the same"},
@@ -162,6 +157,12 @@ var keptLate = []keptSeed{
 	{10013430, "the oracle did not know how a late hedge learns of a connection if the base calls no hooks"},
 	{8401436, "the oracle did not know how long a late hedge waits for a connection if the request that seeks it is lost, too"},
 	{30008214, "the same, and the request that seeks it is a late hedge"},
+	{30009177, "the error of the host came, although the context had ended when the alternate answered"},
+	{30010175, "a Transport took a refusal of the one below it for silence, and closed idle connections"},
+	{40007201, "the same, when the one below let the request wait for too long"},
+	{30018248, "the rest of a body whose first part had WriteTo was copied, although its Read counted too much"},
+	{40002919, "the oracle did not know that a success ends a hold that was sent before the refusal came, and after what was refused"},
+	{50035175, "the oracle did not know that a late hedge may fail after the first attempt has, whose response was discarded"},
 }
 
 // TestKeptSeeds plays the kept stories. make test plays every fourth, because the race
