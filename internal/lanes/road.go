@@ -115,7 +115,8 @@ func (p *Pools) refresh(r *visit.Request, l *lane.Lane) (waited bool) {
 	if since == 0 {
 		return false
 	}
-	r.Sleeper.Sleep(r.Ctx, since.Add(staleWait).Sub(r.Ground.Now()), nil)
+	//lint:ignore SA1019 old callers still set Request.Cancel, which a light attempt has nobody to watch
+	r.Sleeper.Sleep(r.Ctx, since.Add(staleWait).Sub(r.Ground.Now()), r.Req.Cancel)
 	if l.Stale() == since {
 		closeIdle(p.Of(l))
 		l.Refreshed(since)

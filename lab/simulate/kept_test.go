@@ -162,6 +162,7 @@ var keptLate = []keptSeed{
 	{40007201, "the same, when the one below let the request wait for too long"},
 	{30018248, "the rest of a body whose first part had WriteTo was copied, although its Read counted too much"},
 	{40002919, "the oracle did not know that a success ends a hold that was sent before the refusal came, and after what was refused"},
+	{70053830, "a first try did not see Request.Cancel while it waited for a stale lane"},
 	{50035175, "the oracle did not know that a late hedge may fail after the first attempt has, whose response was discarded"},
 }
 
