@@ -114,16 +114,17 @@ func Fill(ctx context.Context, of *flight.Alarms, resp *http.Response, most int6
 	case b.panic != nil:
 		panic(b.panic)
 	case !b.running && b.err == io.EOF:
-		if len(resp.Trailer) > 0 {
-			b.Resp = new(early) // the trailer is for those who have read the body
+		if len(resp.Trailer) == 0 {
+			return b, nil
 		}
-		return b, nil
 	case ctx.Err() != nil:
 		return b, flight.ContextErr(ctx)
 	case !b.running:
 		return b, b.err
 	}
-	b.Resp = new(early) // the Read may set the trailer while the caller looks at the response
+	// The trailer is for those who have read the body. A Read that goes on may set it while the caller
+	// looks at the response.
+	b.Resp = new(early)
 	return b, nil
 }
 

@@ -40,17 +40,24 @@ const never = time.Duration(math.MaxInt64)
 func (l *Alarm) Set(now, d time.Duration) {
 	if l.due = now + d; l.due < l.rings {
 		l.from.mu.Lock()
-		l.set(l.of, d)
+		l.set(d)
 		l.from.mu.Unlock()
 	}
 }
 
-// set makes the alarm ring for its owner in d; the lock of the list is held.
-func (l *Alarm) set(of Owner, d time.Duration) {
-	if l.of, l.rings = of, l.due; l.fires == 0 || l.due < l.fires {
+// set makes the timer fire in d, or earlier; the lock of the list is held.
+func (l *Alarm) set(d time.Duration) {
+	if l.rings = l.due; l.fires == 0 || l.due < l.fires {
 		l.fires = l.due
 		l.timer.Reset(d)
 	}
+}
+
+// give makes the alarm that of an owner, and sets it; the lock of the list is held. The alarm is where
+// the owner looks for it before it can ring.
+func (l *Alarm) give(to **Alarm, of Owner, now, d time.Duration) {
+	*to, l.of, l.due = l, of, now+d
+	l.set(d)
 }
 
 // Due reports whether the time is over. If it is not, the alarm rings again.
@@ -98,10 +105,7 @@ func NewAlarms() *Alarms { return &Alarms{made: time.Now()} }
 // Now returns the time since the rules were made.
 func (s *Alarms) Now() time.Duration { return time.Since(s.made) }
 
-// Take gives an owner an alarm that nobody has, and sets it. The alarm is where the owner looks for
-// it before it can ring.
-func (s *Alarms) Take(to **Alarm, of Owner, now, d time.Duration) { s.take(to, of, now, d, &Hedge{}) }
-
+// take gives an owner an alarm that nobody has, and sets it. It may have a hedge for the owner.
 func (s *Alarms) take(to **Alarm, of Owner, now, d time.Duration, h *Hedge) {
 	if now < 0 || now > lifetime {
 		s = &Alarms{made: s.made}
@@ -117,15 +121,15 @@ func (s *Alarms) take(to **Alarm, of Owner, now, d time.Duration, h *Hedge) {
 		s.free = l.next
 		s.n--
 	}
-	if *to, l.due = l, now+d; h.After > 0 {
+	if h != nil && h.After > 0 {
 		l.hedge = *h
 	}
-	l.set(of, d)
+	l.give(to, of, now, d)
 }
 
-// TakeFor is Take with the alarm of the attempt whose body it is. The attempt takes another if it
-// needs one after its response. If it has none, or if it is an attempt of another Transport, whose
-// clock is another, the owner gets one that nobody has.
+// TakeFor gives an owner the alarm of the attempt whose body it is, and sets it. The attempt takes
+// another if it needs one after its response. If it has none, or if it is an attempt of another
+// Transport, whose clock is another, the owner gets one that nobody has.
 func (s *Alarms) TakeFor(body io.ReadCloser, to **Alarm, of Owner, now, d time.Duration) {
 	var l *Alarm
 	if b, ok := body.(*attemptBody); ok && b.ctx.Alarms == s {
@@ -134,13 +138,12 @@ func (s *Alarms) TakeFor(body io.ReadCloser, to **Alarm, of Owner, now, d time.D
 		b.ctx.mu.Unlock()
 	}
 	if l == nil {
-		s.Take(to, of, now, d)
+		s.take(to, of, now, d, nil)
 		return
 	}
 	l.from.mu.Lock()
 	defer l.from.mu.Unlock()
-	*to, l.due = l, now+d
-	l.set(of, d)
+	l.give(to, of, now, d)
 }
 
 // Give stops an alarm, and lets others have it. The alarm is nil if it was never set.

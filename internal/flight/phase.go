@@ -163,7 +163,7 @@ func (a *attemptContext) Ring() {
 // set makes the alarm ring d after now; the lock is held.
 func (a *attemptContext) set(now, d time.Duration) {
 	if a.alarm == nil {
-		a.Alarms.Take(&a.alarm, a, now, d)
+		a.Alarms.take(&a.alarm, a, now, d, nil)
 	} else {
 		a.alarm.Set(now, d)
 	}
