@@ -115,26 +115,6 @@ type Rule struct {
 	// pool, because a copy does not have the protocol. Default On.
 	Lanes Switch
 
-	// ConnectionAge is how old the connections of a host become. Connections that live for
-	// long keep a client on the servers that it met first, although a balancer would choose
-	// others by now. So the first request after this time, plus up to a quarter at random,
-	// goes over a new pool of connections. If there it gets a good response, the host moves to
-	// the new pool. What is under way on the old connections goes on, and they are closed when
-	// they are idle. A host without requests makes no connection.
-	//
-	// The request waits for the new connection as in Lanes, for 1 s at most and for a quarter
-	// of the time to its deadline. If there is none by then, the same attempt goes over the
-	// old connections, even if it is a POST. The next try comes after a quarter of the age
-	// or later. Once the host has moved, requests dial if the new pool has no idle connection,
-	// as in any pool. For a moment a host has up to twice its connections.
-	//
-	// It needs Lanes, and a base transport that can have a second pool: an *http.Transport
-	// without MaxConnsPerHost, or Config.Lane. Any other base is an error of transport.New.
-	// The transports of Config.Lane must call the hooks GetConn and GotConn of
-	// net/http/httptrace. Otherwise an attempt that gets no connection there fails like any
-	// other. Default off.
-	ConnectionAge time.Duration
-
 	// MaxElapsed bounds the time from the first attempt to the start of the last
 	// retry. Default off.
 	MaxElapsed time.Duration
@@ -284,9 +264,6 @@ func (r Rule) Validate() error {
 	bad.checkTime("ConnectTimeout", r.ConnectTimeout)
 	bad.checkTime("FirstEventTimeout", r.FirstEventTimeout)
 	checkMode(&bad, "Lanes", r.Lanes, switchWords)
-	if bad.checkTime("ConnectionAge", r.ConnectionAge); r.ConnectionAge > 0 && r.Lanes == Off {
-		bad.add("ConnectionAge", r.ConnectionAge, "needs Lanes, which are off")
-	}
 	bad.checkTime("Stall.Timeout", r.Stall.Timeout)
 	bad.checkTime("MaxElapsed", r.MaxElapsed)
 	bad.checkTime("RetryAfter.Max", r.RetryAfter.Max)
@@ -315,8 +292,8 @@ func (r Rule) Validate() error {
 // ValidateRequest is like Validate, for a rule that applies to some of the requests to
 // a host: the rule of a path in transport.Config.Hosts, and the rule of a request
 // (transport.WithRule). A limit that all requests to a host share is a fault there. These
-// limits are Lanes, ConnectionAge, RetryAfter, Rate, Budget, Cooldown, Scope, Pacing, Gate
-// and Hedge.Percentile.
+// limits are Lanes, RetryAfter, Rate, Budget, Cooldown, Scope, Pacing, Gate and
+// Hedge.Percentile.
 func (r Rule) ValidateRequest() error {
 	var bad Errors
 	if err := r.Validate(); err != nil {
@@ -327,7 +304,6 @@ func (r Rule) ValidateRequest() error {
 		value any
 	}{
 		{"Lanes", r.Lanes},
-		{"ConnectionAge", r.ConnectionAge},
 		{"RetryAfter", r.RetryAfter}, // bounds the holds and the pacing of all requests
 		{"Rate", r.Rate},
 		{"Budget", r.Budget},

@@ -178,9 +178,6 @@ func TestValidate(t *testing.T) {
 		{"rate +Inf", Rule{Rate: Rate{PerSecond: math.Inf(1)}}, "Rate.PerSecond: +Inf is not a number of requests per second"},
 		{"rate -Inf", Rule{Rate: Rate{PerSecond: math.Inf(-1)}}, "Rate.PerSecond: -Inf is not a number of requests per second"},
 		{"rate huge", Rule{Rate: Rate{PerSecond: 1e300}}, "Rate.PerSecond: 1e+300 is more than 1e+09 requests per second"},
-		{"an age without lanes", Rule{ConnectionAge: time.Minute, Lanes: Off}, "ConnectionAge: 1m0s needs Lanes, which are off"},
-		{"no age without lanes", Rule{ConnectionAge: Off, Lanes: Off}, ""},
-		{"an age without its unit", Rule{ConnectionAge: 5}, "ConnectionAge: 5ns is less than a microsecond; did you mean 5s (5 * time.Second)?"},
 		{"burst", Rule{Rate: Rate{PerSecond: 1, Burst: -1}}, "Rate.Burst: -1 would let nothing through; turn PerSecond off, or leave Burst at 0 for PerSecond rounded up"},
 		{"buffer", Rule{Upload: Upload{Memory: 64<<20 + 1}}, "Upload.Memory: 67108865 is more than 64 MiB (67108864 bytes)"},
 		{"excess", Rule{RetryAfter: RetryAfter{Beyond: 4}}, "RetryAfter.Beyond: Beyond(4) is none of stop, cap and wait"},
@@ -315,7 +312,7 @@ func TestEveryFieldCanBePrinted(t *testing.T) {
 // Each field belongs to the host or may differ between its requests. A new field has to be
 // listed, and if it belongs to the host, ValidateRequest has to know it.
 func TestFieldsOfTheHostAndOfTheRequest(t *testing.T) {
-	host := []string{"Lanes", "ConnectionAge", "RetryAfter", "Rate", "Budget", "Cooldown", "Scope", "Pacing", "Gate", "Hedge.Percentile"}
+	host := []string{"Lanes", "RetryAfter", "Rate", "Budget", "Cooldown", "Scope", "Pacing", "Gate", "Hedge.Percentile"}
 	request := []string{
 		"Attempts", "Backoff", "Classify", "Hint", "Idempotent", "IdempotencyKey", "AttemptTimeout", "ConnectTimeout", "FirstEventTimeout",
 		"MaxElapsed", "Stall", "Cost", "Hedge.After", "Upload", "Download", "Resume", "Alternates", "AttemptHeader",

@@ -33,8 +33,7 @@ const (
 	// named, so requests are spread over the rest of its window.
 	ConditionLowQuota
 	// ConditionLane means that requests take other connections. It does not last. Over
-	// says that the other connections proved better, and not that the old failed. It is
-	// not told if the old connections were just older than Rule.ConnectionAge.
+	// says that the other connections proved better, and not that the old failed.
 	ConditionLane
 
 	conditions // how many there are

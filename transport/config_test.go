@@ -445,7 +445,6 @@ func TestTheLongestTimes(t *testing.T) {
 		"AttemptTimeout":    func(r *policy.Rule, d time.Duration) { r.AttemptTimeout = d },
 		"ConnectTimeout":    func(r *policy.Rule, d time.Duration) { r.ConnectTimeout = d },
 		"FirstEventTimeout": func(r *policy.Rule, d time.Duration) { r.FirstEventTimeout = d },
-		"ConnectionAge":     func(r *policy.Rule, d time.Duration) { r.ConnectionAge = d },
 		"MaxElapsed":        func(r *policy.Rule, d time.Duration) { r.MaxElapsed = d },
 		"Budget.Window":     func(r *policy.Rule, d time.Duration) { r.Budget.Window = d },
 		"Hedge.After":       func(r *policy.Rule, d time.Duration) { r.Hedge.After = d },

@@ -205,38 +205,6 @@ func Example_connectTimeout() {
 	// Output: 201 after 2 attempts
 }
 
-// The first request after the age takes new connections. They brought a good response, so the next
-// requests take them as well.
-func Example_connectionAge() {
-	pool := func(name string) http.RoundTripper {
-		base := faults.New(nil, faults.Always(faults.Status(200)))
-		return rt(func(req *http.Request) (*http.Response, error) {
-			fmt.Println("->", name)
-			return base.RoundTrip(req)
-		})
-	}
-	tr, err := transport.New(transport.Config{
-		Base: pool("the base"),
-		Lane: func(string) http.RoundTripper { return pool("new connections") },
-		Rule: policy.Rule{ConnectionAge: 20 * time.Millisecond}, // some minutes in a program
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	for range 3 {
-		resp, err := tr.RoundTrip(getOf("https://api.example.com/things"))
-		if err != nil {
-			log.Fatal(err)
-		}
-		resp.Body.Close()
-		time.Sleep(30 * time.Millisecond)
-	}
-	// Output:
-	// -> the base
-	// -> new connections
-	// -> new connections
-}
-
 // The first event stream is silent. The second has an event, and that comes with the response.
 func Example_firstEventTimeout() {
 	base := faults.New(nil, faults.Script(

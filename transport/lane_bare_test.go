@@ -128,8 +128,7 @@ func trusting(s *httptest.Server) *http.Transport {
 }
 
 // A server serves one connection at a time, and every second response is a 503. The retry takes
-// another connection, which the server does not look at as long as the old one is open. So does
-// the first attempt after the age of the connections.
+// another connection, which the server does not look at as long as the old one is open.
 func TestServerOfOneConnection(t *testing.T) {
 	serve := func(l net.Listener) {
 		for served := 0; ; {
@@ -146,9 +145,7 @@ func TestServerOfOneConnection(t *testing.T) {
 			_ = conn.Close()
 		}
 	}
-	for name, rule := range map[string]policy.Rule{
-		"default": {}, "API": policy.API(), "Service": policy.Service(), "age": {ConnectionAge: 30 * time.Second},
-	} {
+	for name, rule := range map[string]policy.Rule{"default": {}, "API": policy.API(), "Service": policy.Service()} {
 		for _, deadline := range []time.Duration{5 * time.Second, time.Hour} {
 			inBubble(t, fmt.Sprint(name, "/", deadline), func(t *testing.T) {
 				n := ts.NewNet()

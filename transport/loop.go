@@ -74,7 +74,7 @@ func (c *call) isLight() bool {
 		}
 	}
 	return !c.Rule.Loops && c.t.trace == nil && !c.inside && (c.options == nil || c.options.trace.empty()) &&
-		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm() && (c.Rule.Age == 0 || !c.t.pools.IsOld(&c.Request))
+		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm()
 }
 
 // tryLight is the fast path. It makes the first attempt, and returns the response if it

@@ -51,7 +51,7 @@ type HostState struct {
 	GateClosed bool `json:"gate_closed"`
 	// Lane is the number of the pool of connections over which attempts go, and Lanes is
 	// how many the host has opened besides the base transport. Lane is 0 while that is
-	// the base transport itself (see policy.Rule.Lanes and ConnectionAge).
+	// the base transport itself (see policy.Rule.Lanes).
 	Lane  int `json:"lane,omitzero"`
 	Lanes int `json:"lanes,omitzero"`
 	// Down reports that the host is down for the requests that can go to an alternate (see

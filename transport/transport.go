@@ -61,9 +61,8 @@ type Config struct {
 
 	// Lane returns a transport like Base, with connections of its own. It is called when
 	// the connections of a host seem dead or its server bad, at most a few times per
-	// minute for each host (see policy.Rule.Lanes). It is also called when the
-	// connections are older than policy.Rule.ConnectionAge. host is that of the URL. If
-	// Lane returns nil, the host keeps the connections that it has. If the transport has
+	// minute for each host (see policy.Rule.Lanes). host is that of the URL. If Lane
+	// returns nil, the host keeps the connections that it has. If the transport has
 	// CloseIdleConnections, it is called when the transport is no longer needed.
 	//
 	// It must be safe for concurrent use, and must not use the Transport that calls it.
@@ -169,7 +168,7 @@ func New(c Config) (*Transport, error) {
 	}
 	t.ground.Watched = t.logger != nil || t.hostChanged != nil
 	t.pools = lanes.NewPools(t.base, c.Lane, dialer, t.ground.Now, t.eachLanes)
-	set, more := rules.NewRuleset(c.Rule, c.Hosts, &rules.Owner{OneLane: t.pools.HasOne()})
+	set, more := rules.NewRuleset(c.Rule, c.Hosts, new(rules.Owner))
 	if faults = append(faults, more...); len(faults) > 0 {
 		return nil, faults
 	}

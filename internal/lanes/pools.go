@@ -7,7 +7,6 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"runtime"
@@ -20,14 +19,12 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/replay"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // Pools make further lanes, and close the connections of lanes that nobody needs.
 type Pools struct {
 	first http.RoundTripper       // the lane of all hosts
 	each  func(func(*lane.Lanes)) // calls a function for the lanes of each host
-	late  float64                 // which part of a quarter is added to the age of connections; random, in [0,1)
 	now   func() instant.Instant
 	base  *http.Transport                     // is copied for a lane; nil: it cannot be
 	make  func(host string) http.RoundTripper // Config.Lane; nil: base is copied
@@ -64,7 +61,7 @@ var leaveTimes = [...]time.Duration{50 * time.Millisecond, time.Second, lane.Idl
 
 // NewPools returns the pools of a base transport. make is Config.Lane.
 func NewPools(base http.RoundTripper, make func(host string) http.RoundTripper, dialer *dial.Dialer, now func() instant.Instant, each func(func(*lane.Lanes))) *Pools {
-	p := &Pools{first: base, make: make, each: each, now: now, late: rand.Float64(), left: map[*lane.Lane]leaving{}, kept: map[*lane.Lanes]time.Time{}}
+	p := &Pools{first: base, make: make, each: each, now: now, left: map[*lane.Lane]leaving{}, kept: map[*lane.Lanes]time.Time{}}
 	if runtime.GOOS == "js" {
 		p.make = nil // the browser chooses the connections
 		return p
@@ -89,28 +86,6 @@ func (p *Pools) Most() int {
 		return 0
 	}
 	return max(p.base.MaxConnsPerHost, 0)
-}
-
-// HasOne reports whether a host cannot have a second pool of connections beside the base, as far
-// as is known before the first.
-func (p *Pools) HasOne() bool { return p.make == nil && p.base == nil || p.Most() > 0 }
-
-// IsOld reports whether the host of a request should take a new lane, because its rule bounds the
-// age of connections.
-func (p *Pools) IsOld(r *visit.Request) bool {
-	if !p.Can(r.Req) {
-		return false
-	}
-	most, idle := p.lives(r.Rule.Age)
-	return r.State.Machines().Lanes().IsOld(r.Ground.Now(), most, idle)
-}
-
-// lives returns how old connections become, and how long idle ones stay in the base.
-func (p *Pools) lives(age time.Duration) (most, idle time.Duration) {
-	if p.base != nil {
-		idle = p.base.IdleConnTimeout
-	}
-	return age + time.Duration(p.late*float64(age/4)), idle
 }
 
 // hasOwnTLS reports whether the base makes the connections of TLS in a way of its own.

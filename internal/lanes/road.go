@@ -9,10 +9,6 @@
 // 1 s, 2 s, 4 s and so on up to 1 min, or when the dial has ended. A response over the old lane
 // ends that.
 //
-// A rule may bound the age of connections (policy.Rule.ConnectionAge). One attempt seeks the new
-// lane then, and the others go over the old lane without a wait. The host moves when the new lane
-// has brought a good response.
-//
 // A server of HTTP/1 may serve few connections at a time, and look at a new one only when an old
 // one ends. So if nothing comes over another lane than the current one for a while, both close their
 // idle connections. This moves no host, and nothing more is sent.
@@ -138,23 +134,19 @@ func NoteGood(r *visit.Request, w Way, proto int) (change visit.Change, moved bo
 	if w.Came == 0 {
 		w.Came = r.Ground.Now()
 	}
-	if noteResponse(lanes, w.Came, &w, proto, lane.Good) == nil || !r.Ground.Watched {
-		return change, false
-	}
-	return better(lanes), true
+	change, moved = noteResponse(lanes, w.Came, &w, proto, lane.Good)
+	return change, moved && r.Ground.Watched
 }
 
-// better is the change that a host makes if its spare did better.
-func better(lanes *lane.Lanes) visit.Change {
-	return visit.Change{Condition: visit.ConditionLane, Lane: lanes.Current().Number, Over: true}
-}
-
-func noteResponse(lanes *lane.Lanes, now instant.Instant, w *Way, proto int, v lane.Verdict) (left *lane.Lane) {
+func noteResponse(lanes *lane.Lanes, now instant.Instant, w *Way, proto int, v lane.Verdict) (change visit.Change, moved bool) {
 	resp := lane.Response{From: w.Lane, Major: proto, Verdict: v, Instead: w.instead}
 	if v == lane.Sick || w.instead == lane.OfSick {
 		resp.Addr = w.Link.Ip()
 	}
-	return lanes.Answered(now, resp)
+	if !lanes.Answered(now, resp) {
+		return change, false
+	}
+	return visit.Change{Condition: visit.ConditionLane, Lane: lanes.Current().Number, Over: true}, true
 }
 
 // A Road is how the attempts of one request go to one host. Its Request and its Pools must be
@@ -299,16 +291,9 @@ func (r *Road) Note(o *Outcome) {
 		default:
 			v = lane.Bad
 		}
-		switch left := noteResponse(r.lanes, o.At, &o.Way, o.Resp.ProtoMajor, v); {
-		case left == nil:
-		case o.Way.instead == lane.OfAge:
-			r.Pools.Leave(left)
-		case r.Ground.Watched:
-			r.Teller.Tells(better(r.lanes))()
+		if c, moved := noteResponse(r.lanes, o.At, &o.Way, o.Resp.ProtoMajor, v); moved && r.Ground.Watched {
+			r.Teller.Tells(c)()
 		}
-	}
-	if o.Way.instead == lane.OfAge && (o.Err != nil || o.Bad) {
-		o.Way.Lane.Doubt() // another is tried later
 	}
 	if r.more && r.trouble != isLate {
 		r.avoidAddress(o)
@@ -323,7 +308,7 @@ func (r *Road) Note(o *Outcome) {
 		r.leaveLane(o)
 	}
 	if r.more = r.Pools.Can(r.Req); !r.more { // leaveLane may have found out
-		r.Pools.tellSingle(r.Ctx, visit.SafeName(r.State), "is silent")
+		r.Pools.tellSingle(r.Ctx, visit.SafeName(r.State))
 	}
 }
 
@@ -455,23 +440,6 @@ func (r *Road) detour(from Way, d lane.Detour) {
 	r.via = to
 }
 
-// renew prepares a new lane for the next attempt if that of the host is old. If the attempt gets
-// no connection, it goes over the old lane. Other attempts do so anyway.
-func (r *Road) renew() {
-	if r.via != nil || !r.Pools.IsOld(r.Request) {
-		return
-	}
-	most, idle := r.Pools.lives(r.Rule.Age)
-	to, left := r.made().Renew(r.Ground.Now(), most, idle, r.opener(false))
-	r.Pools.Leave(left)
-	switch {
-	case to != nil:
-		r.via, r.instead = to, lane.OfAge
-	case !r.Pools.Can(r.Req): // Renew has found out
-		r.Pools.tellSingle(r.Ctx, visit.SafeName(r.State), "keeps its old connections")
-	}
-}
-
 // opener returns a function that makes a lane for the host. guess is as for Open.
 func (r *Road) opener(guess bool) lane.Opener {
 	return func(held int, moves bool) *lane.Lane {
@@ -563,9 +531,6 @@ func (r *Road) patience(now time.Time) time.Duration {
 // that lane, it waits for it, until latest at most, if that is not zero. It reports whether it
 // waited. Nothing is sent meanwhile, and no timeout of an attempt runs.
 func (r *Road) Await(latest time.Time) (waited bool) {
-	if r.Rule.Age > 0 {
-		r.renew()
-	}
 	if r.lanes = r.State.LanesMade(); r.lanes == nil || !r.Rule.Lanes {
 		return false
 	}
@@ -648,15 +613,14 @@ func (r *Road) Leave() {
 	r.via, r.seeks, r.trouble = nil, nil, noTrouble
 }
 
-// tellSingle logs once that the base has one lane only, when a host would need another. why is
-// the predicate of the sentence.
-func (p *Pools) tellSingle(ctx context.Context, name, why string) {
+// tellSingle logs once that the base has one lane only, when a host would need another.
+func (p *Pools) tellSingle(ctx context.Context, name string) {
 	if p.Log == nil {
 		return
 	}
 	p.told.Do(func() {
 		p.Log.LogAttrs(ctx, slog.LevelInfo, redact.Fit(name, "", func(name, _ string) string {
-			return name + " " + why + ", and the base has one lane only: set Config.Lane"
+			return name + " is silent, and the base has one lane only: set Config.Lane"
 		}), slog.String("host", name))
 	})
 }

@@ -36,19 +36,7 @@ type Ruleset struct {
 
 // An Owner tells the rulesets of one Transport from those of others. It keeps nothing
 // else in memory.
-type Owner struct {
-	OneLane bool // hosts can have no lane beside the base
-}
-
-// validate returns the faults of a rule, also those that come of the base transport.
-func (o *Owner) validate(r policy.Rule, path string) policy.Errors {
-	faults := faultsOf(r.Validate(), path)
-	if r.ConnectionAge > 0 && o.OneLane {
-		faults = append(faults, &policy.FieldError{Field: path + "ConnectionAge", Value: r.ConnectionAge,
-			Reason: "needs a second pool of connections, and Base is no *http.Transport or has MaxConnsPerHost; set Config.Lane"})
-	}
-	return faults
-}
+type Owner struct{ _ byte }
 
 type hostRule struct {
 	key  string // of Config.Hosts, whose rule it is; "": Config.Rule
@@ -68,17 +56,16 @@ type Resolved struct {
 	Rate    bool
 	Pacing  bool
 	Gate    bool
-	Hedge   bool          // by After or Percentile
-	Limited bool          // any of them
-	Loops   bool          // its requests may need the loop before their first attempt has ended
-	Vouches bool          // Idempotent is not the default, so somebody has thought about this host
-	Peeks   bool          // its classifier or hint may wait for the body of a response
-	Late    bool          // an attempt that hangs gets another beside it
-	Timed   bool          // attempts have a context of their own
-	Lanes   bool          // the host may have more than one lane
-	Noted   bool          // its lanes note what comes from the beginning
-	Age     time.Duration // after which the host takes a new lane; 0: never
-	Resumes bool          // the body of a response may be resumed
+	Hedge   bool // by After or Percentile
+	Limited bool // any of them
+	Loops   bool // its requests may need the loop before their first attempt has ended
+	Vouches bool // Idempotent is not the default, so somebody has thought about this host
+	Peeks   bool // its classifier or hint may wait for the body of a response
+	Late    bool // an attempt that hangs gets another beside it
+	Timed   bool // attempts have a context of their own
+	Lanes   bool // the host may have more than one lane
+	Noted   bool // its lanes note what comes from the beginning
+	Resumes bool // the body of a response may be resumed
 
 	Paths *paths // the rules of the paths of the host; nil: none
 
@@ -117,7 +104,7 @@ func (e *hostEntry) field() string { return "Hosts[" + strconv.Quote(e.key) + "]
 
 // NewRuleset makes a ruleset, and returns all faults. With a fault the ruleset is of no use.
 func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*Ruleset, policy.Errors) {
-	faults := owner.validate(rule, "Rule.")
+	faults := faultsOf(rule.Validate(), "Rule.")
 	sound := len(faults) == 0
 	if rule.Alternates.Enabled() {
 		faults = append(faults, &policy.FieldError{Field: "Rule.Alternates.Bases", Reason: "stand in the rule of all hosts; other hosts serve something else, so write them into Hosts"})
@@ -143,7 +130,7 @@ func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*
 			}
 		} else {
 			merged := e.rule.Or(set.standard.Policy)
-			own := owner.validate(e.rule, e.field()+".")
+			own := faultsOf(e.rule.Validate(), e.field()+".")
 			if len(own) == 0 && sound {
 				own = faultsOf(merged.Validate(), e.field()+".") // two valid rules can be wrong together
 			}
@@ -309,8 +296,7 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		r.AttemptHeader = rule.AttemptHeader
 	}
 	r.Lanes = rule.Lanes == policy.On
-	r.Age = max(rule.ConnectionAge, 0)
-	r.Noted = r.Lanes && (r.Timed || r.Hedge || r.Age > 0)
+	r.Noted = r.Lanes && (r.Timed || r.Hedge)
 	r.PeekWait = min(max(rule.AttemptTimeout, 0), time.Second)
 	r.Resumes = rule.Resume.Max >= 0 && rule.Attempts > 1
 	r.Reconnect = r
@@ -495,8 +481,7 @@ func (set *Ruleset) addAlternates(r *Resolved) {
 		own, _ := set.ForHost(host.KeyOf(base))
 		mixed, limits := r.Policy, own.Policy
 		mixed.Rate, mixed.Budget, mixed.Cooldown, mixed.Scope = limits.Rate, limits.Budget, limits.Cooldown, limits.Scope
-		mixed.Pacing, mixed.Gate, mixed.Hedge.Percentile = limits.Pacing, limits.Gate, limits.Hedge.Percentile
-		mixed.Lanes, mixed.ConnectionAge = limits.Lanes, limits.ConnectionAge
+		mixed.Pacing, mixed.Gate, mixed.Lanes, mixed.Hedge.Percentile = limits.Pacing, limits.Gate, limits.Lanes, limits.Hedge.Percentile
 		mixed.Alternates = policy.Alternates{}
 		rule := set.resolve(mixed)
 		rule.Settings, rule.Reconnect.Settings = own.Settings, own.Settings

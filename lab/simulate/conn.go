@@ -87,12 +87,8 @@ func (p *plan) drawWireRules(d dice, h *host) {
 	for i := range p.updates {
 		rules = append(rules, &p.updates[i].rules[h.id])
 	}
-	for i, r := range rules {
+	for _, r := range rules {
 		r.Lanes = one(d, 0, 0, 0, 0, policy.On, policy.Off)
-		own := roll(p.seed, ofAge, uint64(h.id), uint64(i)) // dice of its own, so that the other settings stay
-		if r.Lanes != policy.Off && !p.nested && own.chance(40) {
-			r.ConnectionAge = own.between(100*time.Millisecond, time.Minute)
-		}
 		if p.nested {
 			continue // the outer Transport would end an attempt of the inner one
 		}

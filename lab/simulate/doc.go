@@ -21,8 +21,7 @@
 // regular times.
 //
 // Some hosts have connections. Each lane of such a host is a pool of its own, over HTTP/1 or
-// HTTP/2. A connection may die without a word, become slow, or lead to a bad server. Some rules bound
-// the age of connections.
+// HTTP/2. A connection may die without a word, become slow, or lead to a bad server.
 //
 // In every fifth story or so, the callers belong to several Transports, which are a fleet. They
 // are spread over processes that die, with and without a word, stand still for a while and go

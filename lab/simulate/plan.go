@@ -30,7 +30,6 @@ const (
 	ofFleet
 	ofMessage
 	ofAlternate
-	ofAge
 	ofLate
 )
 

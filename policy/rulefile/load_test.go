@@ -43,7 +43,6 @@ var samples = map[string]struct {
 
 	"first_event_timeout": {`"5m"`, 5 * time.Minute},
 	"lanes":               {`"off"`, policy.Switch(policy.Off)},
-	"connection_age":      {`"5m"`, 5 * time.Minute},
 	"max_elapsed":         {`"1m30s"`, 90 * time.Second},
 	"retry_after":         {`{"max": "2m", "beyond": "cap"}`, policy.RetryAfter{Max: 2 * time.Minute, Beyond: policy.BeyondCap}},
 	"stall":               {`{"timeout": "20s", "min_bytes_per_second": "64KiB"}`, policy.Stall{Timeout: 20 * time.Second, MinBytesPerSecond: 64 << 10}},
@@ -202,10 +201,10 @@ func TestLoadFaults(t *testing.T) {
 
 		// Keys.
 		{"unknown", "{\n  \"hosts\": {\n    \"*.example.com\": {\"attemps\": 3}\n  }\n}",
-			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, connection_age, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, download, resume, alternates, attempt_header`},
+			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, download, resume, alternates, attempt_header`},
 		{"column counts characters", `{"hosts": {"bücher.example": {"räte": 1}}}`,
-			`line 1, column 31: hosts["bücher.example"]["räte"]: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, connection_age, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, download, resume, alternates, attempt_header`},
-		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, connection_age, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, download, resume, alternates, attempt_header`},
+			`line 1, column 31: hosts["bücher.example"]["räte"]: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, download, resume, alternates, attempt_header`},
+		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, download, resume, alternates, attempt_header`},
 		{"one level too high", `{"attempts": 3}`, `line 1, column 2: attempts: unknown key; it belongs inside "rule" or inside a host of "hosts"`},
 		{"nothing like it", `{"rule": {"backoff": {"type": "full_jitter", "colour": "red"}}}`,
 			`line 1, column 46: rule.backoff.colour: unknown key; the keys here are type, base, max`},

@@ -31,13 +31,13 @@ type Lane struct {
 	Room  int
 	Conns atomic.Int32
 
-	heard   atomic.Int64 // when something came over it last; 0: never
-	proven  atomic.Bool  // it has brought a good response
-	doubted atomic.Bool  // the last that is known of its connections is a failure
-	stale   atomic.Int64 // see Stale
-	silent  atomic.Int64 // since when it was silent when Silent last said so, plus one; 0: never
-	open    atomic.Bool  // it has had a connection
-	born    atomic.Int64 // when its age began; 0: it has not
+	heard   atomic.Int64    // when something came over it last; 0: never
+	proven  atomic.Bool     // it has brought a good response
+	doubted atomic.Bool     // the last that is known of its connections is a failure
+	stale   atomic.Int64    // see Stale
+	silent  atomic.Int64    // since when it was silent when Silent last said so, plus one; 0: never
+	open    atomic.Bool     // it has had a connection
+	born    instant.Instant // when it was opened; 0: the first
 
 	mu      sync.Mutex      // guards the fields below
 	seeking chan struct{}   // closed when the attempt that seeks a connection is done; nil: none does
@@ -130,9 +130,7 @@ func (l *Lane) quit() {
 }
 
 // unused returns for how long nothing came over the lane.
-func (l *Lane) unused(now instant.Instant) time.Duration {
-	return now.Sub(max(l.Heard(), instant.Instant(l.born.Load())))
-}
+func (l *Lane) unused(now instant.Instant) time.Duration { return now.Sub(max(l.Heard(), l.born)) }
 
 // rest makes the lane one without a connection again. It reports whether it had any.
 func (l *Lane) rest() bool { return l.Number > 0 && l.open.Swap(false) }
@@ -207,5 +205,4 @@ const (
 	Not    Instead = iota // it was not
 	OfSick                // several 5xx over the current lane
 	OfBad                 // another failure, after which one good response moves the host
-	OfAge                 // the current lane is old, and one good response moves the host
 )

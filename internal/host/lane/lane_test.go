@@ -31,7 +31,7 @@ func (tr *traffic) good(l *Lane) bool { return tr.answer(l, Good, OfBad) }
 
 func (tr *traffic) answer(l *Lane, v Verdict, why Instead) bool {
 	l.Connected()
-	return tr.Answered(tr.now, Response{From: l, Verdict: v, Instead: why, Addr: tr.addr}) != nil
+	return tr.Answered(tr.now, Response{From: l, Verdict: v, Instead: why, Addr: tr.addr})
 }
 
 // suspect is a silence.
@@ -74,14 +74,6 @@ func (tr *traffic) detour(l *Lane, d Detour) *Lane {
 func (tr *traffic) beside(l *Lane) *Lane {
 	to, _ := tr.Detour(tr.now, l, Detour{Beside: true, Doubted: true, New: true, Urgent: true}, tr.open)
 	to.Connected()
-	return to
-}
-
-// age is how old lanes become.
-const age = 20 * time.Second
-
-func (tr *traffic) renew() *Lane {
-	to, _ := tr.Renew(tr.now, age, Idle, tr.open)
 	return to
 }
 
@@ -419,67 +411,6 @@ func TestLanes(t *testing.T) {
 			idle, again := tr.Sweep(tr.now.Add(again))
 			assert.Len(t, idle, 2, "the base as well, because it failed")
 			assert.Zero(t, again)
-		}, 0, -1, 1},
-
-		{"a lane that is old gives way when a new one has brought a good response", func(tr *traffic) {
-			assert.Nil(t, tr.renew(), "its age begins")
-			tr.wait(age - 1)
-			assert.Nil(t, tr.renew())
-			tr.wait(1)
-			young := tr.renew()
-			assert.Nil(t, tr.renew(), "another attempt is about to")
-			tr.wait(age)
-			assert.Nil(t, tr.renew(), "it is still under way")
-			assert.True(t, tr.answer(young, Good, OfAge))
-			assert.Nil(t, tr.renew())
-		}, 1, 0, 1},
-		{"a lane that is old stays if the new one is bad, and another is tried later", func(tr *traffic) {
-			tr.renew()
-			tr.wait(age)
-			young := tr.renew()
-			assert.False(t, tr.answer(young, Sick, OfAge))
-			young.Doubt()
-			tr.wait(age/4 - 1)
-			assert.Nil(t, tr.renew())
-			tr.wait(1)
-			assert.NotNil(t, tr.renew())
-		}, 0, 2, 2},
-		{"a lane that is old stays if the new one gets no connection", func(tr *traffic) {
-			tr.renew()
-			tr.wait(age)
-			young := tr.renew()
-			young.Enter(tr.now)
-			young.Missed(tr.now)
-			assert.False(t, tr.answer(tr.Current(), Good, Not))
-			tr.wait(age / 4)
-			assert.NotNil(t, tr.renew())
-		}, 0, 2, 2},
-		{"a host in trouble has no time for the age", func(tr *traffic) {
-			tr.renew()
-			tr.wait(age)
-			tr.answer(nil, Sick, Not)
-			assert.Nil(t, tr.renew())
-			tr.wait(age / 4)
-			tr.good(nil)
-			assert.NotNil(t, tr.renew())
-		}, 0, 1, 1},
-		{"the connections of an idle lane are new", func(tr *traffic) {
-			tr.renew()
-			tr.good(nil)
-			tr.wait(Idle)
-			assert.Nil(t, tr.renew())
-			tr.wait(age - 1)
-			assert.Nil(t, tr.renew())
-		}, 0, -1, 0},
-		{"a host that returned to the base has new connections", func(tr *traffic) {
-			tr.renew()
-			tr.wait(age)
-			assert.True(t, tr.answer(tr.renew(), Good, OfAge))
-			tr.Sweep(tr.now.Add(Idle))
-			tr.wait(Idle)
-			assert.Nil(t, tr.renew())
-			tr.wait(age - 1)
-			assert.Nil(t, tr.renew())
 		}, 0, -1, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {

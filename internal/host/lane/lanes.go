@@ -22,8 +22,6 @@ import (
 //	a good response to it                         the two change places: after a 5xx only if there were several in a row
 //	several 5xx in a row without a retry          the next attempt takes the spare, as if it were such a retry
 //	several 5xx in a row to such retries          the next of them takes a new spare
-//	the current lane is old                       Renew opens a spare, which the next attempt takes
-//	a good response to it                         the two change places
 //	nothing came over the spare for 2 s           Sweep closes its idle connections
 //	nothing came over a lane for 90 s             Sweep gives it up, and the host returns to the first
 //
@@ -42,7 +40,6 @@ type Lanes struct {
 	leaving atomic.Bool          // the host moves to the spare as soon as that has a connection
 	pending atomic.Pointer[Lane] // stands for the lane that an Opener makes; nil: none does
 	sick    atomic.Int32         // responses in a row over the current lane that say that the server cannot
-	renewed atomic.Int64         // when Renew was called last; 0: never
 
 	mu     sync.Mutex // guards the fields below, and all changes of those above
 	cause  any        // why the host is leaving
@@ -145,10 +142,9 @@ func (l *Lanes) settle(current, spare *Lane) {
 }
 
 // Answered notes a response. If it is good and the attempt was sent over the spare instead of
-// the current lane, the spare did better, and the two change places. left is the lane that was
-// current if they did. A single 5xx is no reason for that, because a healthy server may answer
-// so now and then.
-func (l *Lanes) Answered(now instant.Instant, r Response) (left *Lane) {
+// the current lane, the spare did better, and the two change places. moved reports that they
+// did. A single 5xx is no reason for that, because a healthy server may answer so now and then.
+func (l *Lanes) Answered(now instant.Instant, r Response) (moved bool) {
 	if l.proto.Load() != int32(r.Major) {
 		l.proto.Store(int32(r.Major))
 	}
@@ -168,9 +164,9 @@ func (l *Lanes) Answered(now instant.Instant, r Response) (left *Lane) {
 			}
 		}
 		l.mu.Unlock()
-		return nil
+		return false
 	case r.Verdict == Bad:
-		return nil
+		return false
 	}
 	spare := l.spare.Load()
 	if from.doubted.Load() && (r.Instead != Not || from != spare) {
@@ -182,14 +178,14 @@ func (l *Lanes) Answered(now instant.Instant, r Response) (left *Lane) {
 	switch {
 	case from == l.Current():
 		l.recover(spare)
-		return nil
+		return false
 	case r.Instead == Not || from != spare:
-		return nil
+		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if from != l.spare.Load() {
-		return nil
+		return false
 	}
 	l.worse = 0
 	enough := int32(row) // 5xx in a row, to move to this lane
@@ -197,14 +193,12 @@ func (l *Lanes) Answered(now instant.Instant, r Response) (left *Lane) {
 		enough = fewRow
 	}
 	if r.Instead == OfSick && l.sick.Load() < enough {
-		return nil
+		return false
 	}
 	old := l.Current()
-	if r.Instead != OfAge {
-		old.doubted.Store(true) // it still has the bad connection, however well its others are
-	}
+	old.doubted.Store(true) // it still has the bad connection, however well its others are
 	l.settle(from, old)
-	return old
+	return true
 }
 
 // recover notes a good response over the current lane. A host that wanted to leave it stays if
@@ -330,36 +324,6 @@ func (l *Lanes) Detour(now instant.Instant, used *Lane, d Detour, open Opener) (
 	return nil, nil
 }
 
-// IsOld reports whether the current lane is older than it may become, and no other was tried
-// just before. idle is the time after which the base closes idle connections, or 0. A lane that
-// was idle for so long begins its age anew.
-func (l *Lanes) IsOld(now instant.Instant, most, idle time.Duration) bool {
-	c := l.Current()
-	if born := c.born.Load(); born == 0 || idle > 0 && c.unused(now) >= idle {
-		c.born.Store(int64(max(now, 1)))
-		return false
-	}
-	tried := instant.Instant(l.renewed.Load())
-	return now.Sub(instant.Instant(c.born.Load())) >= most && (tried == 0 || now.Sub(tried) >= most/4)
-}
-
-// Renew returns a new lane for the next attempt, if the current lane is old. It returns nil if
-// another attempt was first, or if there can be none. left is as for Detour.
-func (l *Lanes) Renew(now instant.Instant, most, idle time.Duration, open Opener) (to, left *Lane) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.IsOld(now, most, idle) {
-		return nil, nil
-	}
-	l.renewed.Store(int64(now))
-	s := l.spare.Load()
-	underWay := s != nil && s == l.last && !s.proven.Load() && !s.doubted.Load() && !s.hasMissed()
-	if underWay || !l.Calm() || !l.may(now, false, l.Current()) {
-		return nil, nil
-	}
-	return l.open(now, true, open)
-}
-
 // open makes a lane the spare, and returns it with the spare of before; the lock is held.
 // The Opener runs without the lock. Attempts that want to leave their lane meanwhile wait
 // for the new one.
@@ -393,7 +357,7 @@ func (l *Lanes) open(now instant.Instant, moves bool, open Opener) (to, left *La
 	}
 	l.opened++
 	to.Number = l.opened
-	to.born.Store(int64(now))
+	to.born = now
 	l.last, l.at = to, now
 	l.streak++
 	l.debt = max(l.debt, now).Add(cost)
@@ -457,7 +421,6 @@ func (l *Lanes) Sweep(now instant.Instant) (idle []*Lane, again time.Duration) {
 		l.spare.Store(nil)
 	}
 	l.settle(&l.first, l.spare.Load())
-	l.first.born.Store(0) // its connections were closed meanwhile
 	idle = append(idle, current)
 	if l.first.doubted.Load() {
 		idle = append(idle, &l.first) // may have dead connections yet
