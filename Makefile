@@ -131,7 +131,6 @@ examples: ## run every example program; the output of the short ones fits 80 col
 	@echo "== lab/waits"; $(GO) -C lab run ./waits -out ../bin/waits
 	@$(GO) -C cmd build -o ../bin/aplomb ./aplomb
 	@for c in waits demo; do echo "== aplomb $$c"; $(FITS) bin/aplomb $$c || exit 1; done
-	@echo "== aplomb proxy -demo"; timeout 60 bin/aplomb proxy -demo
 	@echo "== lab/storm"; timeout 120 $(GO) -C lab run ./storm -sim -out ''
 
 browser: ## install headless Chromium with apt-get, for the test of the debug page

@@ -2,7 +2,7 @@
 // users have reported a fault, and with other transports above and below it. The servers have the
 // names of the providers, run in memory and misbehave (internal/testserver). Time is virtual there,
 // so an hour of a rate limit costs nothing, and the figures of docs/clients.md are the same on each
-// machine. The tests in http3_test.go and goproxy_test.go need the network of this machine.
+// machine. The tests in http3_test.go need the network of this machine.
 //
 // The files:
 //
@@ -13,6 +13,5 @@
 //	issues_test.go      reports of users of other libraries, each before and after
 //	order_test.go       the order of transports that go around each other
 //	http3_test.go       HTTP/3 with a way back to HTTP/2
-//	goproxy_test.go     aplomb proxy between the go command and a module proxy
 //	recipes_test.go     the code of docs/recipes.md that needs a client of a provider
 package clients

@@ -74,11 +74,6 @@ func issues() []issue {
 		"aplomb as `oauth2.HTTPClient`; `Idempotent`, unless refresh tokens rotate",
 		virtual(refresh),
 	}, {
-		"golang/go#28194",
-		"a module proxy sends 503, reset, half a zip",
-		"`GOPROXY` is `aplomb proxy`",
-		goModDownload,
-	}, {
 		"modelcontextprotocol/go-sdk#683",
 		"one 429 ends a session (v1.1.0)",
 		"`HTTPClient: aplomb` in `mcp.StreamableClientTransport`; `policy.API()`",

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/tally"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -32,13 +31,8 @@ type Debug struct {
 	// from. It is called once a second for each viewer. Default none.
 	Notes func() []Note
 
-	// Labels returns what the page says about hosts, by their scheme and host as in
-	// "https://api.example.com". A host with a label is shown before its first request. It is
-	// called once a second for each viewer. Default none.
-	Labels func() map[string]string
-
 	began  time.Time
-	counts *tally.Tally
+	counts tally
 	recent recent
 }
 
@@ -61,14 +55,14 @@ const (
 )
 
 // New returns a Debug without decisions.
-func New() *Debug { return &Debug{began: time.Now(), counts: tally.New()} }
+func New() *Debug { return &Debug{began: time.Now()} }
 
 // Trace returns the Trace for transport.Config. Use transport.JoinTraces if there is another
 // Trace as well.
 func (d *Debug) Trace() *transport.Trace {
 	return &transport.Trace{
 		Event: func(e transport.Event) {
-			d.counts.Add(&e)
+			d.counts.add(&e)
 			d.recent.add(&e)
 		},
 		HostChanged: d.recent.change,
@@ -83,12 +77,15 @@ func (d *Debug) Handler(t *transport.Transport) http.Handler {
 	if t == nil {
 		panic("debug: Handler of a nil Transport")
 	}
-	return Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	names := slices.Clone(d.Names)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		switch {
+		case !isOurs(r.Host, names):
+			http.Error(w, "debug: this page is only for localhost, for IP addresses and for the names that the program allows", http.StatusForbidden)
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			h.Set("Allow", "GET, HEAD")
 			http.Error(w, "debug: only GET and HEAD", http.StatusMethodNotAllowed)
@@ -101,20 +98,6 @@ func (d *Debug) Handler(t *transport.Transport) http.Handler {
 			h.Set("Referrer-Policy", "no-referrer")
 			_, _ = w.Write(page) // the reader has gone
 		}
-	}), d.Names...)
-}
-
-// Guard returns a handler that hands requests to h if their Host is localhost, an IP address, or
-// one of the names, with any port. Any other request gets a 403. It keeps web pages from reading
-// a page by DNS rebinding. It is no access control, because a client can send any Host.
-func Guard(h http.Handler, names ...string) http.Handler {
-	names = slices.Clone(names)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isOurs(r.Host, names) {
-			http.Error(w, "debug: this page is only for localhost, for IP addresses and for the names that the program allows", http.StatusForbidden)
-			return
-		}
-		h.ServeHTTP(w, r)
 	})
 }
 

@@ -18,8 +18,8 @@
 //
 // A web page can make its own name lead to this machine, and then read the page in the browser
 // of a person who may see it (DNS rebinding). So the page is only served if the Host of the
-// request is localhost, an IP address, or one of Debug.Names. [Guard] does the same for other
-// handlers.
+// request is localhost, an IP address, or one of Debug.Names. This is no access control, because
+// a client can send any Host.
 //
 // # What it costs
 //
@@ -29,7 +29,8 @@
 //
 // The files, in the order in which a decision meets them:
 //
-//	debug.go   Debug, its Trace and its Handler, and Guard
+//	debug.go   Debug, its Trace and its Handler
+//	counts.go  counts of attempts and requests by host
 //	recent.go  the last decisions, and the last changes of hosts
 //	state.go   what the page shows, in JSON
 //	rules.go   the rule of a host, with the source of each setting

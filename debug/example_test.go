@@ -44,26 +44,9 @@ func ExampleDebug() {
 	d.Notes = func() []debug.Note {
 		return []debug.Note{{Level: debug.Good, Title: "v1.2.3", Text: "Ask the team orders."}}
 	}
-	d.Labels = func() map[string]string {
-		return map[string]string{"https://api.example.com": "the warehouse"}
-	}
 	h := d.Handler(transport.Default())
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://debug.internal/", nil))
 	fmt.Println(w.Code)
 	// Output: 200
-}
-
-// Metrics on the same listener should be guarded as well.
-func ExampleGuard() {
-	h := debug.Guard(http.NotFoundHandler(), "metrics.internal")
-	for _, host := range []string{"127.0.0.1:6060", "metrics.internal", "evil.example"} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://"+host+"/", nil))
-		fmt.Println(host, w.Code)
-	}
-	// Output:
-	// 127.0.0.1:6060 404
-	// metrics.internal 404
-	// evil.example 403
 }

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -88,12 +89,6 @@ func newScene(t *testing.T) *scene {
 	s.note.Store(&Note{Level: Good, Title: "rules in force", Text: "rules.json since 12:00:00."})
 	s.debug.Title = "a title"
 	s.debug.Notes = func() []Note { return []Note{*s.note.Load()} }
-	s.debug.Labels = func() map[string]string {
-		return map[string]string{
-			s.fine: "the host of the fine requests",
-			idle:   "gets /a-service-with-a-name-that-is-much-longer-than-a-telephone-is-wide-and-has-no-space/",
-		}
-	}
 	s.page = httptest.NewServer(s.debug.Handler(tr))
 	t.Cleanup(s.page.Close)
 
@@ -113,6 +108,13 @@ func newScene(t *testing.T) *scene {
 		told.Response = &http.Response{StatusCode: told.Status}
 		s.debug.Trace().Event(told)
 	}
+	// A request that has ended before it is sent.
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	req, err := http.NewRequestWithContext(late, http.MethodGet, idle, nil)
+	require.NoError(t, err)
+	_, err = tr.RoundTrip(req)
+	require.ErrorIs(t, err, context.Canceled)
 	var hanging sync.WaitGroup
 	t.Cleanup(hanging.Wait)
 	ctx := t.Context()
@@ -170,8 +172,8 @@ func TestPage(t *testing.T) {
 				checkTexts(t, b)
 
 				// The page shows new requests without being loaded again, and keeps a rule open.
-				const card = `[...document.querySelectorAll("article")].find(a => a.querySelector(".routes").textContent === "the host of the fine requests")`
-				const count = `Number(` + card + `.querySelector("dd").textContent.split(" ")[0])`
+				card := `[...document.querySelectorAll("article")].find(a => a.querySelector("h3").textContent === "` + s.fine + `")`
+				count := `Number(` + card + `.querySelector("dd").textContent.split(" ")[0])`
 				var before int
 				b.eval(count, &before)
 				s.get(s.fine)

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/tally"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -91,8 +90,8 @@ func (r *recent) add(e *transport.Event) {
 		return
 	}
 	d := decision{
-		counted: once(e.Time), Method: method(e.Request), Host: tally.Endpoint(e), Kind: e.Kind.String(), Number: e.Number,
-		Outcome: tally.Outcome(e), Reason: e.Reason.String(), Limit: e.Limit, Addr: e.Addr,
+		counted: once(e.Time), Method: method(e.Request), Host: endpoint(e), Kind: e.Kind.String(), Number: e.Number,
+		Outcome: outcome(e), Reason: e.Reason.String(), Limit: e.Limit, Addr: e.Addr,
 		Hint: e.Hint.Seconds(), Wait: e.Wait.Seconds(), Queued: e.Queued.Total().Seconds(),
 	}
 	r.mu.Lock()
@@ -125,7 +124,7 @@ func (c *change) same(o *change) bool {
 // change keeps the change of a host. The kind of its error stands for the error.
 func (r *recent) change(c transport.HostChange) {
 	if c.Err != nil {
-		c.Err = errors.New(strings.ReplaceAll(tally.KindOf(c.Err), "_", " "))
+		c.Err = errors.New(strings.ReplaceAll(kindOf(c.Err), "_", " "))
 	}
 	n := change{counted: once(c.Time), Condition: c.Condition.String(), Better: c.Over, Text: c.String(), host: c.Host}
 	r.mu.Lock()

@@ -3,10 +3,8 @@ package debug
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/tally"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -38,9 +36,8 @@ type total struct {
 // A host is the state of a host, its counts, and its rule.
 type host struct {
 	transport.HostState
-	tally.Counts
-	Label string    `json:"label,omitempty"`
-	Rule  []section `json:"rule"`
+	counts
+	Rule []section `json:"rule"`
 }
 
 // trouble reports whether a person should look at the host.
@@ -58,24 +55,14 @@ func (d *Debug) state(t *transport.Transport) state {
 	if f, ok := t.FleetState(); ok {
 		s.Fleet = &f
 	}
-	counts := d.counts.All()
-	labels := map[string]string{}
-	if d.Labels != nil {
-		for name, label := range d.Labels() {
-			labels[strings.ToLower(name)] = label
-		}
-	}
+	all := d.counts.all()
 	for _, h := range t.Snapshot() {
-		s.Hosts = append(s.Hosts, host{HostState: h, Counts: counts[h.Host], Label: labels[h.Host]})
+		s.Hosts = append(s.Hosts, host{HostState: h, counts: all[h.Host]})
 		s.Total.Requests += h.Requests
 		s.Total.InFlight += h.InFlight
-		delete(labels, h.Host)
 	}
-	for name, label := range labels {
-		s.Hosts = append(s.Hosts, host{HostState: transport.HostState{Host: name}, Counts: counts[name], Label: label})
-	}
-	for _, c := range counts {
-		s.Total.Retries += c.Retries()
+	for _, c := range all {
+		s.Total.Retries += c.retries()
 		s.Total.Failed += c.Failed
 	}
 	s.choose()

@@ -1,5 +1,5 @@
-// Aplomb is a tool for HTTP over networks and servers that fail now and then. It forwards
-// requests, and explains how the library of the same name retries.
+// Aplomb is a tool for HTTP over networks and servers that fail now and then. It explains how the
+// library of the same name retries.
 //
 //	go install github.com/aplomb-go/aplomb/cmd/aplomb@latest
 //	aplomb -h
@@ -18,7 +18,6 @@ import (
 	"syscall"
 
 	"github.com/aplomb-go/aplomb/cmd/internal/demo"
-	"github.com/aplomb-go/aplomb/cmd/internal/proxy"
 	"github.com/aplomb-go/aplomb/cmd/internal/rules"
 	"github.com/aplomb-go/aplomb/cmd/internal/waits"
 	"github.com/aplomb-go/aplomb/internal/terminal"
@@ -27,7 +26,6 @@ import (
 const usage = `Usage: aplomb COMMAND [ARGUMENT]...
 
 Commands:
-  proxy   forward requests, with retries and limits for each upstream
   rules   check a file of rules, show the rule of a URL, or judge a response
   waits   show how long each back-off waits
   demo    show seven faults, met by a plain client and by a client with aplomb
@@ -62,8 +60,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	name, args := f.Arg(0), f.Args()[1:]
 	switch name {
-	case "proxy":
-		return proxy.Run(ctx, args, stdout, stderr)
 	case "rules":
 		return rules.Run(ctx, args, os.Stdin, stdout, stderr)
 	case "waits":

@@ -35,7 +35,7 @@ func TestHelp(t *testing.T) {
 }
 
 // commands is how many commands there are.
-const commands = 4
+const commands = 3
 
 func TestWrongCommandLine(t *testing.T) {
 	for _, args := range [][]string{{}, {"nonsense"}, {"-nonsense"}, {"-nonsense", "demo"}, {"-nonsense\x1b[31m"}, {"\x1b[31m"}} {
@@ -49,7 +49,7 @@ func TestWrongCommandLine(t *testing.T) {
 
 // TestCommandsKeepTheirStatus: a wrong command line has the exit status of the command.
 func TestCommandsKeepTheirStatus(t *testing.T) {
-	for name, want := range map[string]int{"proxy": 2, "rules": 2, "waits": 1, "demo": 2} {
+	for name, want := range map[string]int{"rules": 2, "waits": 1, "demo": 2} {
 		code, stdout, stderr := call(t, name, "-nonsense")
 		assert.Equal(t, want, code, name)
 		assert.Empty(t, stdout, name)

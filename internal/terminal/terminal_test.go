@@ -80,8 +80,8 @@ func TestURL(t *testing.T) {
 
 func TestMisused(t *testing.T) {
 	var out bytes.Buffer
-	assert.Equal(t, 0, terminal.Misused(&out, "aplomb proxy", fmt.Errorf("proxy: %w", flag.ErrHelp)))
+	assert.Equal(t, 0, terminal.Misused(&out, "aplomb rules", fmt.Errorf("rules: %w", flag.ErrHelp)))
 	assert.Empty(t, out.String())
-	assert.Equal(t, 2, terminal.Misused(&out, "aplomb proxy", errors.New("no URL \x1b[2K")))
-	assert.Equal(t, "aplomb proxy: no URL ?[2K\naplomb proxy -h explains.\n", out.String())
+	assert.Equal(t, 2, terminal.Misused(&out, "aplomb rules", errors.New("no URL \x1b[2K")))
+	assert.Equal(t, "aplomb rules: no URL ?[2K\naplomb rules -h explains.\n", out.String())
 }

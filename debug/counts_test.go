@@ -1,4 +1,4 @@
-package tally
+package debug
 
 import (
 	"errors"
@@ -25,7 +25,7 @@ func event(host string, kind transport.Kind, status int, reason transport.Reason
 }
 
 func TestCounts(t *testing.T) {
-	tally := New()
+	var counts tally
 	for _, e := range []*transport.Event{
 		event("h", transport.KindFirst, 200, transport.ReasonFinal),
 		event("h", transport.KindFirst, 503, transport.ReasonRetry),
@@ -36,62 +36,62 @@ func TestCounts(t *testing.T) {
 		event("h", transport.KindHedge, 0, transport.ReasonOutrun),
 		event("h", transport.KindFirst, 429, transport.ReasonMaxRetryAfter),
 	} {
-		tally.Add(e)
+		counts.add(e)
 	}
-	c := tally.All()["h"]
+	c := counts.all()["h"]
 	assert.Equal(t, map[string]uint64{"first": 5, "retry": 1, "hedge": 1}, c.Kinds)
 	assert.Equal(t, map[string]uint64{"200": 1, "503": 1, "429": 1, "connection_refused": 4}, c.Outcomes)
-	assert.EqualValues(t, 2, c.Retries())
+	assert.EqualValues(t, 2, c.retries())
 	assert.EqualValues(t, 3, c.Failed)
 	assert.EqualValues(t, 4, c.Failing)
 	assert.Equal(t, 8.0, c.Waited)
 	c.Kinds["first"] = 99 // it is a copy
-	assert.EqualValues(t, 5, tally.All()["h"].Kinds["first"])
-	tally.Add(event("h", transport.KindFirst, 404, transport.ReasonFinal))
-	assert.Zero(t, tally.All()["h"].Failing)
+	assert.EqualValues(t, 5, counts.all()["h"].Kinds["first"])
+	counts.add(event("h", transport.KindFirst, 404, transport.ReasonFinal))
+	assert.Zero(t, counts.all()["h"].Failing)
 }
 
 // An attempt counts at the endpoint that it went to, and the end of its request at the request's
 // own host. So a host that is down does not have the successes of its alternate.
 func TestAlternates(t *testing.T) {
-	tally := New()
+	var counts tally
 	for range 5 {
-		tally.Add(event("home", transport.KindFirst, 0, transport.ReasonRetry))
+		counts.add(event("home", transport.KindFirst, 0, transport.ReasonRetry))
 		e := event("home", transport.KindRetry, 200, transport.ReasonFinal)
 		e.Alternate = "away"
 		e.Queued.Gate = time.Second
-		tally.Add(e)
+		counts.add(e)
 	}
-	home, away := tally.All()["home"], tally.All()["away"]
+	home, away := counts.all()["home"], counts.all()["away"]
 	assert.Equal(t, map[string]uint64{"connection_refused": 5}, home.Outcomes)
 	assert.Equal(t, map[string]uint64{"200": 5}, away.Outcomes)
 	assert.EqualValues(t, 5, home.Failing)
 	assert.Zero(t, away.Failing)
-	assert.Equal(t, map[string]uint64{"retry": 5, "final": 5}, home.Decisions)
 	assert.Equal(t, 5.0, away.Queued["gate"])
 	assert.Zero(t, home.Queued["gate"])
 	failed := event("home", transport.KindRetry, 0, transport.ReasonAttempts)
 	failed.Alternate = "away"
-	tally.Add(failed)
-	assert.EqualValues(t, 1, tally.All()["home"].Failed)
-	assert.Zero(t, tally.All()["away"].Failed)
+	counts.add(failed)
+	assert.EqualValues(t, 1, counts.all()["home"].Failed)
+	assert.Zero(t, counts.all()["away"].Failed)
 }
 
 // The host without an event for the longest time makes room.
 func TestHostsAreBounded(t *testing.T) {
-	tally, now := New(), time.Now()
-	for i := range MaxHosts + 5 {
+	var counts tally
+	now := time.Now()
+	for i := range maxCounted + 5 {
 		for _, host := range []string{"busy", fmt.Sprint("h", i)} {
 			e := event(host, transport.KindFirst, 200, transport.ReasonFinal)
 			e.Time = now.Add(time.Duration(i) * time.Second)
-			tally.Add(e)
+			counts.add(e)
 		}
 	}
-	all := tally.All()
-	assert.Len(t, all, MaxHosts)
-	assert.EqualValues(t, MaxHosts+5, all["busy"].Kinds["first"])
+	all := counts.all()
+	assert.Len(t, all, maxCounted)
+	assert.EqualValues(t, maxCounted+5, all["busy"].Kinds["first"])
 	assert.NotContains(t, all, "h0")
-	assert.Contains(t, all, fmt.Sprint("h", MaxHosts+4))
+	assert.Contains(t, all, fmt.Sprint("h", maxCounted+4))
 }
 
 func TestOutcome(t *testing.T) {
@@ -102,6 +102,6 @@ func TestOutcome(t *testing.T) {
 		"connection_refused": {Attempt: transport.Attempt{Err: fmt.Errorf("no: %w", syscall.ECONNREFUSED)}},
 		"other":              {Attempt: transport.Attempt{Err: errors.New("no")}},
 	} {
-		assert.Equal(t, want, Outcome(e))
+		assert.Equal(t, want, outcome(e))
 	}
 }

@@ -1,0 +1,160 @@
+package debug
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// maxCounted is how many hosts are counted. A further host takes the place of the host without
+// an event for the longest time.
+const maxCounted = 1024
+
+// counts are the counts of a host. Times are in seconds.
+type counts struct {
+	Kinds    map[string]uint64  `json:"kinds"`    // attempts, by why they were made
+	Outcomes map[string]uint64  `json:"outcomes"` // attempts, by status or kind of error
+	Queued   map[string]float64 `json:"queued"`   // time in queues, by limit
+	Waited   float64            `json:"waited"`   // time of waits before retries
+	Failing  uint64             `json:"failing"`  // attempts without success, since the last success
+	Failed   uint64             `json:"failed"`   // requests that ended with an error, a 429 or a 5xx
+
+	latest time.Time
+}
+
+// retries returns how many attempts were not the first of their request.
+func (c *counts) retries() (n uint64) {
+	for kind, of := range c.Kinds {
+		if kind != transport.KindFirst.String() {
+			n += of
+		}
+	}
+	return n
+}
+
+// A tally has the counts of all hosts. Its zero value is ready to use.
+type tally struct {
+	mu    sync.Mutex // guards the hosts and their counts
+	hosts map[string]*counts
+}
+
+// add counts an event: the decision at the host of its request, and the attempt at the endpoint
+// that it went to.
+func (t *tally) add(e *transport.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	failed := e.Response == nil || e.Status >= 500 || e.Status == http.StatusTooManyRequests
+	t.of(e.Host, e.Time).addDecision(e, failed)
+	t.of(endpoint(e), e.Time).addAttempt(e, failed)
+}
+
+// endpoint returns the scheme and host of the endpoint that an attempt went to.
+func endpoint(e *transport.Event) string { return cmp.Or(e.Alternate, e.Host) }
+
+// of returns the counts of a host that has an event now; the lock is held.
+func (t *tally) of(host string, now time.Time) *counts {
+	c := t.hosts[host]
+	if c == nil {
+		if len(t.hosts) >= maxCounted {
+			t.forget()
+		}
+		c = &counts{Kinds: map[string]uint64{}, Outcomes: map[string]uint64{}, Queued: map[string]float64{}}
+		if t.hosts == nil {
+			t.hosts = map[string]*counts{}
+		}
+		t.hosts[host] = c
+	}
+	c.latest = now
+	return c
+}
+
+// forget forgets the host without an event for the longest time; the lock is held.
+func (t *tally) forget() {
+	oldest := ""
+	for name, c := range t.hosts {
+		if oldest == "" || c.latest.Before(t.hosts[oldest].latest) {
+			oldest = name
+		}
+	}
+	delete(t.hosts, oldest)
+}
+
+// all returns a copy of all counts by host.
+func (t *tally) all() map[string]counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make(map[string]counts, len(t.hosts))
+	for host, c := range t.hosts {
+		all[host] = c.clone()
+	}
+	return all
+}
+
+func (c *counts) addDecision(e *transport.Event, failed bool) {
+	c.Waited += e.Wait.Seconds()
+	if failed && last(e.Reason) && e.Reason != transport.ReasonCanceled {
+		c.Failed++
+	}
+}
+
+func (c *counts) addAttempt(e *transport.Event, failed bool) {
+	c.Queued["cooldown"] += e.Queued.Cooldown.Seconds()
+	c.Queued["pacing"] += e.Queued.Pacing.Seconds()
+	c.Queued["gate"] += e.Queued.Gate.Seconds()
+	c.Queued["rate"] += e.Queued.Rate.Seconds()
+	if e.Kind == transport.KindNone {
+		return // not the outcome of an attempt
+	}
+	c.Kinds[e.Kind.String()]++
+	c.Outcomes[outcome(e)]++
+	switch {
+	case !failed:
+		c.Failing = 0
+	case e.Reason != transport.ReasonOutrun && e.Reason != transport.ReasonCanceled:
+		c.Failing++
+	}
+}
+
+// last reports whether a reason ends a request.
+func last(r transport.Reason) bool {
+	switch r {
+	case transport.ReasonRetry, transport.ReasonResume, transport.ReasonHedged, transport.ReasonOutrun:
+		return false
+	}
+	return true
+}
+
+func (c *counts) clone() counts {
+	copied := *c
+	copied.Kinds, copied.Outcomes, copied.Queued = maps.Clone(c.Kinds), maps.Clone(c.Outcomes), maps.Clone(c.Queued)
+	return copied
+}
+
+// outcome names the outcome of an attempt in a word: the status, or the kind of the error.
+func outcome(e *transport.Event) string {
+	if e.Response != nil {
+		return fmt.Sprint(e.Status)
+	}
+	return kindOf(e.Err)
+}
+
+// kindOf names the kind of an error in a word.
+func kindOf(err error) string {
+	switch {
+	case err == nil:
+		return "none"
+	case errors.Is(err, transport.ErrCooldown), errors.Is(err, transport.ErrGateFull), errors.Is(err, transport.ErrOverDeadline):
+		return "not_sent"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection_refused"
+	}
+	return classify.KindOf(err).String()
+}
