@@ -164,7 +164,7 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 	}
 	if h2c {
 		rule.Gate.Mode = policy.GateWait
-		rule.Rate = policy.Rate{PerSecond: 2000, Adaptive: policy.On}
+		rule.Rate = policy.Rate{PerSecond: 2000}
 	}
 	tr, err := transport.New(transport.Config{
 		Base: s,

@@ -33,10 +33,9 @@ func ExampleHedge() {
 	// Output: {Hedge: Hedge{After: 200ms, Percentile: 98}} <nil>
 }
 
-// A rate that starts at 10 requests per second and becomes lower when the server
-// responds with 429.
+// At most 10 requests per second, of which 5 may go at once.
 func ExampleRate() {
-	rule := policy.Rule{Rate: policy.Rate{PerSecond: 10, Burst: 5, Adaptive: policy.On}}
+	rule := policy.Rule{Rate: policy.Rate{PerSecond: 10, Burst: 5}}
 	fmt.Println(rule, rule.Validate())
-	// Output: {Rate: Rate{PerSecond: 10, Burst: 5, Adaptive: on}} <nil>
+	// Output: {Rate: Rate{PerSecond: 10, Burst: 5}} <nil>
 }

@@ -67,9 +67,6 @@ type Rate struct {
 	// Burst is how many attempts may go at once. Default PerSecond rounded up. It
 	// has no effect without PerSecond.
 	Burst int
-	// Adaptive lowers the rate on a 429, to 0.7 of it, at most once per round trip and
-	// per 100 ms. Successes raise it again, back to PerSecond within 30 s. Default off.
-	Adaptive Switch
 }
 
 // Upload says where the body of a request is kept for a retry, if the body can

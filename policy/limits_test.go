@@ -23,7 +23,6 @@ func TestLimitsAreChecked(t *testing.T) {
 		{Rule{Budget: Budget{Window: -1}}, "Budget.Window: -1ns is negative"},
 		{Rule{Cooldown: 3}, "Cooldown: Switch(3) is none of off and on"},
 		{Rule{Pacing: 3}, "Pacing: Switch(3) is none of off and on"},
-		{Rule{Rate: Rate{Adaptive: 3}}, "Rate.Adaptive: Switch(3) is none of off and on"},
 		{Rule{Gate: Gate{Mode: 4}}, "Gate.Mode: GateMode(4) is none of off, wait and refuse"},
 		{Rule{Gate: Gate{Start: -1}}, "Gate.Start: -1 is negative; Mode: policy.Off turns the gate off"},
 		{Rule{Gate: Gate{Max: -1}}, "Gate.Max: -1 is negative; Mode: policy.Off turns the gate off"},
@@ -55,7 +54,7 @@ func TestLimitsAreChecked(t *testing.T) {
 	}
 	for _, good := range []Rule{
 		{Budget: Budget{Burst: Off}}, {Hedge: Hedge{After: Off}}, {Hedge: Hedge{Percentile: 98}}, {Hedge: Hedge{After: time.Second}},
-		{Gate: Gate{Mode: GateWait}}, {Gate: Gate{Start: 5, Max: 5}}, {Cooldown: Off, Pacing: On, Rate: Rate{Adaptive: On}},
+		{Gate: Gate{Mode: GateWait}}, {Gate: Gate{Start: 5, Max: 5}}, {Cooldown: Off, Pacing: On},
 		{Budget: Budget{Ratio: 1}}, {Hedge: Hedge{Percentile: 1.5}}, {Hedge: Hedge{Percentile: 99.9}},
 		{AttemptTimeout: time.Microsecond, Stall: Stall{Timeout: -1}, MaxElapsed: math.MaxInt64, RetryAfter: RetryAfter{Max: math.MaxInt64}},
 		{Backoff: backoff.Constant(0)}, {Backoff: backoff.Constant(time.Microsecond)}, {Backoff: backoff.Constant(time.Nanosecond)},

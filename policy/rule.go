@@ -217,7 +217,6 @@ func Defaults() Rule {
 		Hint:       classify.DefaultHint,
 		Idempotent: classify.Idempotent,
 		RetryAfter: RetryAfter{Max: time.Minute, Beyond: BeyondStop},
-		Rate:       Rate{Adaptive: Off},
 		Budget:     Budget{Ratio: 0.2, PerSecond: 3, Window: 10 * time.Second},
 		Lanes:      On,
 		Cooldown:   On,
@@ -332,7 +331,6 @@ func (r *Rule) checkRate(bad *Errors) {
 	case r.Rate.PerSecond > 0 && r.Rate.Burst < 0:
 		bad.add("Rate.Burst", r.Rate.Burst, "would let nothing through; turn PerSecond off, or leave Burst at 0 for PerSecond rounded up")
 	}
-	checkMode(bad, "Rate.Adaptive", r.Rate.Adaptive, switchWords)
 }
 
 // checkMost refuses a value above most. text says how much that is.

@@ -46,7 +46,7 @@ func costSettings() map[string]policy.Rule {
 			Classify:       classify.Refusals,
 			Upload:         policy.Upload{Memory: 16 << 20},
 			AttemptHeader:  "X-Attempt",
-			Rate:           policy.Rate{PerSecond: 1e6, Burst: 1e6, Adaptive: policy.On},
+			Rate:           policy.Rate{PerSecond: 1e6, Burst: 1e6},
 			Cooldown:       policy.On,
 			Pacing:         policy.On,
 			Gate:           policy.Gate{Mode: policy.GateWait},

@@ -711,9 +711,6 @@ func TestFleetChaos(t *testing.T) {
 			if rng.IntN(3) == 0 {
 				rule.Gate.Mode = policy.GateRefuse
 			}
-			if rng.IntN(3) == 0 {
-				rule.Rate.Adaptive = policy.On
-			}
 			tr := mustNew(t, transport.Config{Rule: rule, Fleet: f, Base: rt(func(req *http.Request) (*http.Response, error) {
 				time.Sleep(10 * time.Millisecond)
 				if !well() {

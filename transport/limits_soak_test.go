@@ -92,9 +92,6 @@ func (r *riot) rule() policy.Rule {
 	if r.oneIn(3) {
 		rule.Rate.PerSecond, rule.Rate.Burst = float64(1+r.n(50)), 1+r.n(5)
 	}
-	if rule.Rate.PerSecond > 0 && r.oneIn(2) {
-		rule.Rate.Adaptive = policy.On
-	}
 	if r.oneIn(3) {
 		rule.Pacing = policy.On
 	}

@@ -20,7 +20,7 @@ var generous = policy.Rule{
 	Stall:          policy.Stall{Timeout: 30 * time.Second, MinBytesPerSecond: 1 << 10},
 	MaxElapsed:     time.Minute,
 	Classify:       classify.Refusals,
-	Rate:           policy.Rate{PerSecond: 1e6, Burst: 1e6, Adaptive: policy.On},
+	Rate:           policy.Rate{PerSecond: 1e6, Burst: 1e6},
 	Pacing:         policy.On,
 	Gate:           policy.Gate{Mode: policy.GateWait, Start: 2000},
 }

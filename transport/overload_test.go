@@ -65,7 +65,7 @@ func (e *entry) Close() error {
 // everything turns every limit on.
 var everything = policy.Rule{
 	Attempts: 4, Backoff: backoff.Exponential{}, AttemptTimeout: 2 * time.Second,
-	Rate:   policy.Rate{PerSecond: 2000, Burst: 200, Adaptive: policy.On},
+	Rate:   policy.Rate{PerSecond: 2000, Burst: 200},
 	Pacing: policy.On, Cooldown: policy.On,
 	Gate:  policy.Gate{Start: 20},
 	Hedge: policy.Hedge{After: 300 * time.Millisecond, Percentile: 95},

@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -139,78 +137,6 @@ func TestPacingIsPerScope(t *testing.T) {
 	})
 }
 
-// TestAdaptiveRate: a 429 lowers the rate, but only once for the attempts in flight.
-// Successes bring the rate back within 30 s.
-func TestAdaptiveRate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		told := false
-		var mu sync.Mutex
-		server := script()
-		server.serve = func(req *http.Request) (*http.Response, error) {
-			mu.Lock()
-			code := 200
-			if told {
-				code = 429
-			}
-			mu.Unlock()
-			time.Sleep(50 * time.Millisecond)
-			return play(req, status(code))
-		}
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 10, Adaptive: policy.On}, Attempts: 1}})
-		run := func(d time.Duration) {
-			end := time.Now().Add(d)
-			together(20, func(int) {
-				for time.Now().Before(end) {
-					responds(t, tr, http.MethodGet, "http://h.test/")
-				}
-			})
-		}
-		set := func(v bool) {
-			mu.Lock()
-			defer mu.Unlock()
-			told = v
-		}
-		run(5 * time.Second)
-		assert.Equal(t, 100., stateOf(t, tr).RatePerSecond)
-		assert.LessOrEqual(t, server.between(time.Second, 2*time.Second), 101)
-		assert.GreaterOrEqual(t, server.between(time.Second, 2*time.Second), 99)
-
-		set(true)
-		together(10, func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
-		first := stateOf(t, tr).RatePerSecond
-		// The last of the ten were sent after the first had its response.
-		assert.Less(t, first, 75.)
-		assert.GreaterOrEqual(t, first, 40., "cut once or twice")
-		run(5 * time.Second)
-		low := stateOf(t, tr).RatePerSecond
-		assert.Less(t, low, 15.)
-		t.Logf("after one round of 429 %.1f/s, after 5 s of them %.1f/s", first, low)
-
-		set(false)
-		last, from := low, time.Now()
-		for last < 100 {
-			run(time.Second)
-			now, passed := stateOf(t, tr).RatePerSecond, time.Since(from)
-			assert.GreaterOrEqual(t, now, last)
-			assert.LessOrEqual(t, now, low+100*passed.Seconds()/30+1e-6, "no faster than in 30 s")
-			last = now
-			require.Less(t, passed, 2*time.Minute)
-		}
-		t.Logf("back after %v", time.Since(from))
-	})
-}
-
-// TestFixedRate: a fixed rate is not lowered.
-func TestFixedRate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		tr := mustNew(t, transport.Config{Base: script(status(429)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 100}, Attempts: 1}})
-		for range 50 {
-			responds(t, tr, http.MethodGet, "http://h.test/")
-		}
-		assert.Equal(t, 100., stateOf(t, tr).RatePerSecond)
-	})
-}
-
 // TestOneWrongQuota: a wrong quota slows a host down until the next response, and no
 // longer.
 func TestOneWrongQuota(t *testing.T) {
@@ -253,48 +179,4 @@ func TestOneWrongQuota(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Successes that wait for nothing raise a lowered rate, too.
-func TestAdaptiveRateOfALoneCaller(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 100, Adaptive: policy.On}, Attempts: 1}},
-			script(status(429), status(200)))
-		_, _ = send(t, tr, http.MethodGet, "http://h.test/")
-		assert.Less(t, stateOf(t, tr).RatePerSecond, 100.)
-		for range 40 {
-			time.Sleep(time.Second)
-			responds(t, tr, http.MethodGet, "http://h.test/")
-		}
-		assert.Equal(t, 100., stateOf(t, tr).RatePerSecond)
-	})
-}
-
-// An adaptive rate that is set too high finds the rate of the server. A burst of
-// refusals does not bring it down to the floor.
-func TestAdaptiveRateFindsTheServersRate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		const burst, perSecond = 5., 50.
-		served, refused := 0, 0
-		tokens, last := burst, time.Now()
-		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 200, Adaptive: policy.On}, Attempts: 1}},
-			rt(func(req *http.Request) (*http.Response, error) {
-				time.Sleep(time.Millisecond)
-				tokens = min(burst, tokens+perSecond*time.Since(last).Seconds())
-				last = time.Now()
-				if tokens < 1 {
-					refused++
-					return play(req, faults.Status(429))
-				}
-				tokens--
-				served++
-				return play(req, faults.Status(200))
-			}))
-		for start := time.Now(); time.Since(start) < 3*time.Second; {
-			mustGet(t, tr)
-		}
-		t.Logf("served %d, refused %d, the rate is %.1f/s", served, refused, stateOf(t, tr).RatePerSecond)
-		assert.Greater(t, served, 100, "of the 150 that the server would take")
-		assert.Less(t, refused, served)
-	})
 }

@@ -60,53 +60,6 @@ func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 	})
 }
 
-// TestAdaptiveRateKeepsToItsBound: the bound also holds while the rate rises and requests
-// from the time of the low rate are in the queue.
-func TestAdaptiveRateKeepsToItsBound(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		start := time.Now()
-		var mu sync.Mutex
-		var at []time.Duration
-		n := 0
-		base := rt(func(req *http.Request) (*http.Response, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			n++
-			at = append(at, time.Since(start))
-			if n <= 6 {
-				return newResponse(req, 429, http.NoBody), nil
-			}
-			return newResponse(req, 200, http.NoBody), nil
-		})
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 10, Burst: 1, Adaptive: policy.On}}})
-		get := func() {
-			responds(t, tr, http.MethodGet, "http://h.test/")
-		}
-		for range 6 {
-			get()
-		}
-		var wg sync.WaitGroup
-		for range 20 { // they wait
-			wg.Go(get)
-		}
-		synctest.Wait()
-		at = nil
-		began := time.Since(start)
-		for range 400 { // and another comes every 100 ms
-			time.Sleep(100 * time.Millisecond)
-			wg.Go(get)
-		}
-		wg.Wait()
-		for i := range at {
-			for j := i + 1; j < len(at); j++ {
-				if float64(j-i) > 1.2+10*(at[j]-at[i]).Seconds() {
-					t.Fatalf("%d attempts in %v at %v", j-i+1, at[j]-at[i], at[i]-began)
-				}
-			}
-		}
-	})
-}
-
 // TestUpdateReachesTheRate: an Update also reaches the requests in the queue.
 func TestUpdateReachesTheRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {

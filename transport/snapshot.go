@@ -60,7 +60,7 @@ type HostState struct {
 	Down bool `json:"down,omitzero"`
 	// PacingQueue is the number of requests that wait because a quota is nearly used up.
 	PacingQueue int `json:"pacing_queue,omitzero"`
-	// RatePerSecond is the present limit of attempts per second. With Config.Fleet it is
+	// RatePerSecond is the limit of attempts per second. With Config.Fleet it is
 	// that of all members together. RateQueue is the number of requests that wait for it.
 	RatePerSecond float64 `json:"rate_per_second"`
 	RateQueue     int     `json:"rate_queue,omitzero"`
@@ -146,7 +146,7 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 		h.GateLimit, h.GateSlots, h.GateQueue, h.GateClosed = g.Limit, g.InFlight, g.Waiting, g.Closed
 	}
 	if rate != nil && r != nil && r.Rate {
-		h.RatePerSecond, h.RateQueue = rate.PerSecond(), rate.Queue()
+		h.RatePerSecond, h.RateQueue = r.Settings.Rate.PerSecond, rate.Queue()
 	}
 	if r != nil && r.Pacing {
 		h.PacingQueue = m.PacingMade().Waiting()

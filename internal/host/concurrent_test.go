@@ -55,7 +55,7 @@ func TestThousandGoroutines(t *testing.T) {
 		var (
 			start  = time.Now()
 			m      host.Machines
-			limit  = m.Rate(rate.Config{PerSecond: 200, Burst: 10, Adaptive: true})
+			limit  = m.Rate(rate.Config{PerSecond: 200, Burst: 10})
 			sent   atomic.Int64
 			most   atomic.Int64
 			inside atomic.Int64
@@ -144,11 +144,9 @@ func TestThousandGoroutines(t *testing.T) {
 				switch result {
 				case gate.Success, gate.Neutral:
 					m.Cooldown.Answered(now, key, at, true)
-					limit.Succeeded(now)
 					return
 				case gate.Failed:
 					m.Cooldown.Hold(now, key, cooldown.Refusal{Code: cooldown.Code(rng.IntN(2)), Wait: time.Duration(rng.IntN(2000)) * ms}, cooldown.Config{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
-					limit.Throttled(now, at)
 				}
 				if n == 3 {
 					return

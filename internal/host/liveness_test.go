@@ -156,7 +156,7 @@ func pacingRig(rng *rand.Rand) rig {
 func rateRig(rng *rand.Rand) rig { return newRateRig(rng, true) }
 
 func newRateRig(rng *rand.Rand, mayShare bool) rig {
-	conf := rate.Config{PerSecond: []float64{0.2, 1, 20}[rng.IntN(3)], Burst: 1 + rng.IntN(3), Adaptive: rng.IntN(2) == 0}
+	conf := rate.Config{PerSecond: []float64{0.2, 1, 20}[rng.IntN(3)], Burst: 1 + rng.IntN(3)}
 	r := rate.New(conf)
 	shared := rng.IntN(2) == 0 && mayShare
 	event := func(now instant.Instant) {
@@ -172,14 +172,9 @@ func newRateRig(rng *rand.Rand, mayShare bool) rig {
 			}
 			return
 		}
-		switch rng.IntN(4) {
-		case 0:
-			r.Throttled(now, now-ms)
-		case 1:
+		if rng.IntN(4) == 0 {
 			conf.PerSecond = []float64{0.2, 1, 20}[rng.IntN(3)]
 			r.Set(now, conf)
-		default:
-			r.Succeeded(now)
 		}
 	}
 	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {

@@ -317,7 +317,6 @@ func settingsOf(r *policy.Rule) settings {
 		Rate: rate.Config{
 			PerSecond: r.Rate.PerSecond,
 			Burst:     r.Rate.Burst,
-			Adaptive:  r.Rate.Adaptive == policy.On,
 		},
 		Budget: budget.Config{
 			Ratio:     r.Budget.Ratio,

@@ -40,13 +40,10 @@ func (l *Limits) HearHeaders(resp *http.Response, of Sent) {
 	}
 	now := of.Came
 	waits := l.Rule.Peeks && TellsToWait(resp.StatusCode) && l.Rule.Policy.Cooldown == policy.On
-	if now == 0 && (l.Rule.Rate || l.Rule.Pacing || waits) {
+	if now == 0 && (l.Rule.Pacing || waits) {
 		now = l.Ground.Now()
 	}
 	l.heard[0], l.heard[1] = hearing{resp: resp, at: now}, l.heard[0]
-	if l.Rule.Rate {
-		l.noteRate(now, resp.StatusCode, of.At)
-	}
 	if l.Rule.Pacing {
 		l.hearQuotas(now, resp, of)
 	}
@@ -244,17 +241,5 @@ func (l *Limits) noteQuotas(now instant.Instant, all []classify.Quota, status in
 		l.beginCondition(conditionLowQuota, news.Record{Key: key, Since: now, Until: instant.After(now, low.Reset), Status: status, Room: int(min(low.Remaining, math.MaxInt))}, cause{})
 	case named && !l.State.Machines().NewsMade().Quiet():
 		l.endCondition(key)
-	}
-}
-
-// noteRate lowers an adaptive rate on a 429 and raises it on a success. sent is when the
-// request of the response was sent.
-func (l *Limits) noteRate(now instant.Instant, status int, sent instant.Instant) {
-	r := l.State.Machines().Rate(l.Rule.Settings.Rate)
-	switch {
-	case status == http.StatusTooManyRequests:
-		r.Throttled(now, sent)
-	case status < 500:
-		r.Succeeded(now)
 	}
 }

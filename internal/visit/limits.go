@@ -232,7 +232,6 @@ func (r *Request) Pass(now instant.Instant, s *flight.Slot) bool {
 // go. Of most of them they need to know nothing.
 func (r *Request) HearsMore(f *flight.Flight, resp *http.Response) bool {
 	return f.Slot.Gate != nil || f.Refused != nil || // the response is no success
-		r.Rule.Rate && r.State.Machines().Rate(r.Rule.Settings.Rate).Lowered() ||
 		r.Rule.Pacing && len(classify.Quotas(r.OutcomeOf(resp, nil))) > 0
 }
 

@@ -37,7 +37,7 @@ func everything() policy.Rule {
 		Classify:      classify.Refusals,
 		Upload:        policy.Upload{Memory: 16 << 20},
 		AttemptHeader: "X-Attempt",
-		Rate:          policy.Rate{PerSecond: 1e6, Burst: 1e6, Adaptive: policy.On},
+		Rate:          policy.Rate{PerSecond: 1e6, Burst: 1e6},
 
 		Cooldown: policy.On,
 		Pacing:   policy.On,

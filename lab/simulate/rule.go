@@ -85,7 +85,6 @@ func drawLimits(d dice, r *policy.Rule) {
 	if d.chance(20) {
 		r.Rate.PerSecond = float64(d.between(1, 200))
 		r.Rate.Burst = d.IntN(5)
-		r.Rate.Adaptive = one(d, 0, policy.Off, policy.On)
 	}
 	if d.chance(30) {
 		r.Pacing = policy.On

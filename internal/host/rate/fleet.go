@@ -122,7 +122,7 @@ func (r *Rate) AskTokens(now instant.Instant, waiting int, u float64) (ask Ask, 
 	if want <= 0 {
 		return Ask{}, false
 	}
-	ask = Ask{PerSecond: r.current, Burst: r.conf.Burst, Want: want}
+	ask = Ask{PerSecond: r.conf.PerSecond, Burst: r.conf.Burst, Want: want}
 	if s.silent {
 		ask.Silence, ask.Spent = instant.After(s.asked, AnswerTime).Sub(s.since), max(0, s.spent)
 	}
@@ -144,7 +144,7 @@ func (r *Rate) GiveBack(now instant.Instant) (unused Ask) {
 		return Ask{}
 	}
 	s.expire(now)
-	unused = Ask{PerSecond: r.current, Burst: r.conf.Burst, Want: s.left()}
+	unused = Ask{PerSecond: r.conf.PerSecond, Burst: r.conf.Burst, Want: s.left()}
 	s.leases = nil
 	return unused
 }
@@ -168,7 +168,7 @@ func (r *Rate) Grant(now instant.Instant, n int, at instant.Instant, every time.
 		r.mu.Unlock()
 		return // too late
 	}
-	far := max(tokenLife, 2*interval(r.current))
+	far := max(tokenLife, 2*interval(r.conf.PerSecond))
 	n = min(n, s.want)
 	feeds := n > 0 && at <= instant.After(now, far)
 	switch {
@@ -177,7 +177,7 @@ func (r *Rate) Grant(now instant.Instant, n int, at instant.Instant, every time.
 	case s.hungry == 0:
 		s.hungry = now
 	}
-	endures := (1 + s.luck) * float64(max(2*tokenLife, interval(r.current/(4*r.parts()))))
+	endures := (1 + s.luck) * float64(max(2*tokenLife, interval(r.conf.PerSecond/(4*r.parts()))))
 	starves := !feeds && now > instant.After(s.hungry, time.Duration(endures))
 	inTime := now < instant.After(s.asked, AnswerTime)
 	// If the answer is late, the fleet is silent from now on, also if no request has looked
@@ -191,7 +191,7 @@ func (r *Rate) Grant(now instant.Instant, n int, at instant.Instant, every time.
 		s.silent = false
 		if feeds {
 			least := interval(r.conf.PerSecond)
-			every = min(max(every, least), max(far, least))
+			every = min(max(every, least), far)
 			saved := min(float64(r.conf.Burst-1)*float64(least), float64(instant.Forever/4))
 			at = max(at, s.own, now.Add(-time.Duration(saved)))
 			s.own = instant.After(at, time.Duration(n)*every)
@@ -216,8 +216,7 @@ func (s *shared) lease(now instant.Instant, n int, at instant.Instant, every tim
 	}
 }
 
-// parts returns how many members share the rate; the lock is held. Each of them sees only its
-// own sends.
+// parts returns how many members share the rate; the lock is held.
 func (r *Rate) parts() float64 {
 	if r.shared == nil {
 		return 1
@@ -277,7 +276,7 @@ func (r *Rate) reserveLeased(now instant.Instant, ahead time.Duration, n int) (a
 	}
 	s.need = 0
 	s.spend(n)
-	r.count(now, n)
+	r.count(n)
 	return max(at, now), 0, true, true
 }
 
@@ -371,7 +370,7 @@ func (s *shared) expire(now instant.Instant) {
 // limit sets the member's own limit: the rate, or its part of it in a fleet; the lock is
 // held.
 func (r *Rate) limit(now instant.Instant) {
-	perSecond := r.current / r.parts()
+	perSecond := r.conf.PerSecond / r.parts()
 	r.part = max(1, int(math.Round(float64(r.conf.Burst)/r.parts())))
 	r.lim.SetLimitAt(clockTime(now), xrate.Limit(perSecond))
 	r.lim.SetBurstAt(clockTime(now), r.part)

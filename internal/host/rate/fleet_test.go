@@ -96,27 +96,6 @@ func TestRateKeepsToItself(t *testing.T) {
 	assert.Equal(t, 10, used, "sends in 10 s")
 }
 
-// A 429 lowers the rate of all processes together. The sends of one of them say only a
-// part of it.
-func TestRateOfAFleetAdapts(t *testing.T) {
-	for members, want := range map[int]float64{1: 0.7 * 25, 4: 0.7 * 100, 8: 0.7 * 100} {
-		r := New(Config{PerSecond: 100, Burst: 1, Adaptive: true})
-		r.Share(0, members)
-		now := instant.At(sec)
-		for range 100 { // 25 per second
-			now += 40 * ms
-			if _, ok := r.AskTokens(now, 1, 0); ok {
-				r.Grant(now, 3, now, 40*ms, 0)
-			}
-			taken(r, now)
-		}
-		r.Throttled(now, now)
-		if got := r.PerSecond(); math.Abs(got-want) > want/10 { // the measure is smoothed
-			t.Errorf("%d processes: %.1f per second, want %.1f", members, got, want)
-		}
-	}
-}
-
 // There are ten questions in a second at most, and none if enough tokens are there.
 func TestRateAsksSeldom(t *testing.T) {
 	r := sharedRate()

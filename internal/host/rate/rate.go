@@ -17,33 +17,11 @@ import (
 )
 
 const (
-	// A 429 multiplies the rate by cutFactor. CUBIC (RFC 9438 §4.6) and AWS's
-	// adaptive mode use the same factor.
-	cutFactor = 0.7
-
-	// cutGap is the least time between two cuts. A client that sends
-	// a single request at a time would otherwise cut its rate with every 429.
-	cutGap = 100 * time.Millisecond
-
-	// recovery is the time in which successes raise the rate from nothing to
-	// the configured rate.
-	recovery = 30 * time.Second
-
-	// The lower of floor per second and floorShare of the configured rate
-	// is the lowest rate that cuts can reach.
-	floor      = 0.5
-	floorShare = 0.1
-
 	// ahead is how long before its time the first waiter takes its token.
 	// Timers are late by up to about a millisecond. If each waiter set its timer
 	// only when the waiter before it went, no more than a thousand per second
 	// would go without a burst.
 	ahead = 10 * time.Millisecond
-
-	// sampleTime is the time over which the real rate is measured. A sample that
-	// took staleTime contains a pause, so it says nothing about the rate.
-	sampleTime = 500 * time.Millisecond
-	staleTime  = 2 * time.Second
 )
 
 // A Config bounds the sends to a host. PerSecond must be positive.
@@ -52,21 +30,10 @@ type Config struct {
 	// Burst is how many sends may come at once. The default is PerSecond rounded
 	// up. A request that costs more takes a full bucket.
 	Burst int
-	// Adaptive makes a 429 lower the rate, and successes raise it again.
-	Adaptive bool
 }
 
 // A Rate is a limit of sends per second, retries included, or of their costs. It is a token bucket
 // from golang.org/x/time/rate, which is used without its sleeps.
-//
-// In adaptive mode:
-//
-//   - A 429 sets the rate to 0.7 times the present rate, or 0.7 times the rate
-//     of real sends if that is less. Saved tokens are dropped.
-//   - There is at most one cut per 100 ms. A 429 to a request that was sent
-//     before the last cut does not count.
-//   - Successes raise the rate evenly. From nothing to the configured rate it
-//     takes 30 s.
 //
 // If the host has a gate, one queue serves both limits, so that a request takes
 // token and slot at the same moment (see gate.Config). Otherwise requests wait in
@@ -76,45 +43,27 @@ type Config struct {
 type Rate struct {
 	lim *xrate.Limiter
 
-	lowered atomic.Bool // current is below the configured rate; written with the lock
-
 	askAt atomic.Int64 // no question for the fleet's tokens before this time; written with the lock
 
 	turns sync.Mutex // guards the queue and every waiter in it; taken after the lock of a gate, and before mu
 	queue queue.Queue
 
-	mu      sync.Mutex // the lock, if a comment says that it is held; guards everything below; taken last
-	conf    Config
-	part    int             // of the burst that is this member's own
-	current float64         // the rate per second
-	cut     instant.Instant // the last 429 that lowered the rate
-	raised  instant.Instant // successes are credited up to this time
-
-	sample   instant.Instant // when this sample of the real rate began
-	sent     int             // sends in this sample
-	measured float64         // sends per second, smoothed; zero means unknown
-
+	mu     sync.Mutex // the lock, if a comment says that it is held; guards everything below; taken last
+	conf   Config
+	part   int     // of the burst that is this member's own
 	shared *shared // nil: the tokens do not come from a fleet
 }
 
 // New returns a limit with a full bucket.
 func New(c Config) *Rate {
 	c = c.withDefaults()
-	return &Rate{
-		lim:     xrate.NewLimiter(xrate.Limit(c.PerSecond), c.Burst),
-		conf:    c,
-		part:    c.Burst,
-		current: c.PerSecond,
-		cut:     instant.At(-time.Hour), // never
-		raised:  instant.At(-time.Hour),
-		sample:  instant.At(-time.Hour),
-	}
+	return &Rate{lim: xrate.NewLimiter(xrate.Limit(c.PerSecond), c.Burst), conf: c, part: c.Burst}
 }
 
 // clockTime returns now as x/time needs it. The date does not matter.
 func clockTime(now instant.Instant) time.Time { return time.Unix(0, 0).Add(now.Since()) }
 
-// Set changes the configuration. A rate that a 429 lowered stays lowered.
+// Set changes the configuration.
 func (r *Rate) Set(now instant.Instant, c Config) {
 	c = c.withDefaults()
 	defer r.wakeFirst() // when mu is unlocked
@@ -127,10 +76,7 @@ func (r *Rate) Set(now instant.Instant, c Config) {
 		r.forget(now)
 	}
 	r.conf = c
-	if !c.Adaptive || !r.lowered.Load() {
-		r.current = c.PerSecond
-	}
-	r.apply(now, min(r.current, c.PerSecond))
+	r.limit(now)
 }
 
 // Enter asks for a token. With Go, Until is when to send, which is now or at
@@ -191,7 +137,7 @@ func (r *Rate) reserve(now instant.Instant, cost int) (at, ask instant.Instant, 
 	from := clockTime(now)
 	wait = r.lim.ReserveN(from, some).DelayFrom(from).Round(time.Microsecond) // x/time's floats lose a nanosecond
 	r.owe(now, n-some)
-	r.count(now, n)
+	r.count(n)
 	return instant.After(now, wait), 0, true
 }
 
@@ -249,7 +195,7 @@ func (r *Rate) Take(now instant.Instant, cost int) bool {
 		return false
 	}
 	r.owe(now, n-some)
-	r.count(now, n)
+	r.count(n)
 	return true
 }
 
@@ -296,85 +242,14 @@ func (r *Rate) own(now instant.Instant, n int) time.Duration {
 	return time.Duration(ns)
 }
 
-// Throttled is told of a 429 to a request that was sent at that time. A request
-// that was sent before the last cut does not lower the rate again.
-func (r *Rate) Throttled(now, sent instant.Instant) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.conf.Adaptive || sent <= r.cut || now.Sub(r.cut) < cutGap {
-		return
-	}
-	// The server refuses more than the rate, and saved tokens are more than the
-	// rate. If they stayed, the burst would go on after the cut and cause the
-	// next cut.
-	if saved := int(r.lim.TokensAt(clockTime(now))); saved > 0 {
-		r.lim.AllowN(clockTime(now), saved)
-	}
-	base := r.current
-	if r.measured > 0 {
-		base = min(base, r.measured*r.parts())
-	}
-	r.cut, r.raised = now, now
-	// After an Update the rate may be below the new floor. A 429 must not raise it.
-	r.apply(now, min(r.current, max(base*cutFactor, min(floor, r.conf.PerSecond*floorShare))))
-}
-
-// Succeeded is told of a success, which raises a lowered rate. A pause without
-// successes counts for a second at most.
-func (r *Rate) Succeeded(now instant.Instant) {
-	if !r.lowered.Load() {
-		return
-	}
-	defer r.wakeFirst() // when mu is unlocked
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if passed := min(now.Sub(r.raised), time.Second); passed > 0 && r.lowered.Load() {
-		r.raised = now
-		r.apply(now, min(r.conf.PerSecond, r.current+r.conf.PerSecond*float64(passed)/float64(recovery)))
-	}
-}
-
-// Lowered reports whether a success raises the rate.
-func (r *Rate) Lowered() bool { return r.lowered.Load() }
-
-// PerSecond returns the present rate.
-func (r *Rate) PerSecond() float64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.current
-}
-
-// apply sets the present rate; the lock is held.
-func (r *Rate) apply(now instant.Instant, perSecond float64) {
-	r.current = perSecond
-	r.lowered.Store(perSecond < r.conf.PerSecond)
-	r.limit(now)
-}
-
-// count counts the tokens of a send, to measure the real rate and the tokens to ask a fleet for;
-// the lock is held. A cut starts from the real rate, because lowering a limit that is far above
-// it would change nothing.
-func (r *Rate) count(now instant.Instant, tokens int) {
+// count counts the tokens of a send, to know for how many to ask a fleet; the lock is held.
+func (r *Rate) count(tokens int) {
 	if s := r.shared; s != nil {
 		s.used += tokens
 		if s.silent {
 			s.spent += tokens
 		}
 	}
-	if !r.conf.Adaptive {
-		return
-	}
-	switch passed := now.Sub(r.sample); {
-	case passed >= staleTime:
-		r.measured, r.sent, r.sample = 0, 0, now
-	case passed >= sampleTime:
-		perSecond := float64(r.sent) / passed.Seconds()
-		if r.measured > 0 {
-			perSecond = 0.8*perSecond + 0.2*r.measured
-		}
-		r.measured, r.sent, r.sample = perSecond, 0, now
-	}
-	r.sent += tokens
 }
 
 // Bucket returns how many tokens a full bucket has.
