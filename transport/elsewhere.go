@@ -1,0 +1,118 @@
+// Whether a request may go to another server.
+
+package transport
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/visit"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// MayGoElsewhere reports whether a request that failed at one server may be sent to another
+// server that serves the same. resp and err are the outcome that by returned for req. If by is
+// a *Transport, its rule says which responses are failures and which requests are idempotent,
+// and each of its attempts counts. Otherwise classify.Default and classify.Idempotent say so.
+//
+// It returns true if the outcome is an error or a failure of the server, and in one of these
+// cases:
+//
+//   - Nobody can have acted on the request: each attempt was refused, or never left.
+//   - The request may be acted on twice, by [Repeatable] or because it is idempotent.
+//
+// A 4xx is about the request or its client, so it is no failure of the server. After [Once] a
+// request may go elsewhere only if by did not send it at all. It may go nowhere if its context
+// has ended, or if it is no HTTP request. A request counts as not sent if err is an [Error]
+// without Attempts.
+//
+// An Idempotency-Key makes a request idempotent only for servers that know the key. So if
+// keysShared is false, it does not count. A request that only its key makes idempotent then
+// stays also if it was refused, because its caller may have sent it before. keysShared says that
+// both servers know the keys that either has seen.
+//
+// Whether the body of the request can be made again, and whether the other server may see its
+// credentials, is for the caller to find out. MayGoElsewhere may read the beginning of the body
+// of a response, as the Classify of a rule does, and the body can still be read whole.
+func MayGoElsewhere(by http.RoundTripper, req *http.Request, resp *http.Response, err error, keysShared bool) bool {
+	c, known := callBy(by, req)
+	if !known || c.Ctx.Err() != nil {
+		return false
+	}
+	sent, acted, failed := c.whatHappened(resp, err)
+	if !failed || sent && c.options != nil && c.options.sending == sendOnce {
+		return false
+	}
+	bare := rules.Keyless(req)
+	if !keysShared {
+		c.Req = bare
+	}
+	return c.isIdempotent() || !acted && (keysShared || bare == req)
+}
+
+// callBy returns the call of a request that a RoundTripper has sent. known is false if the
+// request has a rule with faults, so that it was not sent.
+func callBy(by http.RoundTripper, req *http.Request) (c call, known bool) {
+	ctx := req.Context()
+	c = call{Request: visit.Request{Req: req, Ctx: ctx}, options: optionsOf(ctx)}
+	if t, ok := by.(*Transport); ok && t != nil && req.URL != nil {
+		if set := t.ground.Rules.Load(); set != nil {
+			c.Rule, _ = set.ForHost(host.KeyOf(req.URL))
+			return c, c.findRule() == nil
+		}
+	}
+	c.Rule = &rules.Resolved{Policy: policy.Rule{Idempotent: classify.Idempotent}, Classify: classify.Default}
+	return c, true
+}
+
+// whatHappened says what an outcome means: whether the request was sent, whether a server may
+// have acted on it, and whether the server has failed.
+func (c *call) whatHappened(resp *http.Response, err error) (sent, acted, failed bool) {
+	if err == nil {
+		if resp == nil || resp.StatusCode/100 == 4 {
+			return true, true, false
+		}
+		if h := HistoryOf(resp); len(h.Attempts) > 0 {
+			return true, mayHaveActed(h.Attempts), h.Reason != ReasonFinal
+		}
+		v := c.Rule.Classify(c.OutcomeOf(resp, nil))
+		return true, v != classify.Refused, retryable(v)
+	}
+	v, byDefault := c.Rule.Classify(c.OutcomeOf(nil, err)), classify.Default(c.OutcomeOf(nil, err))
+	// An error that is final for one server, such as a wrong certificate, says nothing of
+	// another. Only the rule's own word that it is final counts, and a request that is not HTTP.
+	failed = retryable(v) || !retryable(byDefault) && classify.KindOf(err) != classify.Protocol
+	if e, ok := errors.AsType[*Error](err); ok {
+		return len(e.Attempts) > 0, mayHaveActed(e.Attempts), failed
+	}
+	return true, isActed(v, err), failed
+}
+
+// mayHaveActed reports whether a server may have acted on one of the attempts.
+func mayHaveActed(attempts []Attempt) bool {
+	for i := range attempts {
+		if isActed(attempts[i].Verdict, attempts[i].Err) {
+			return true
+		}
+	}
+	return false
+}
+
+// isActed reports whether a server may have acted on an attempt. It looks at each attempt of a
+// Transport below.
+func isActed(v classify.Verdict, err error) bool {
+	if below, ok := errors.AsType[*Error](err); ok {
+		return mayHaveActed(below.Attempts)
+	}
+	switch v {
+	case classify.Refused:
+		return false
+	case classify.Final: // the name or the address is wrong
+		kind := classify.KindOf(err)
+		return kind != classify.DNS && kind != classify.Dial
+	}
+	return true
+}
