@@ -126,7 +126,7 @@ func TestCacheAndOldCopies(t *testing.T) {
 func TestCacheAndCutBodies(t *testing.T) {
 	for _, above := range []bool{true, false} {
 		inMemory(t, func(t *testing.T) {
-			text := strings.Repeat("text ", 500_000) // more than is read ahead
+			text := strings.Repeat("text ", 500_000)
 			whole := ts.Content([]byte(text), `"v1"`).Header("Cache-Control", "max-age=3600")
 			s := newSite(t, ts.Config{Routes: map[string]ts.Script{"/": {whole.CutAt(1_500_000, ts.Reset), whole}}})
 			rt := cached(t, above, s.Transport())

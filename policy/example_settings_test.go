@@ -62,13 +62,6 @@ func ExampleUpload() {
 	// Output: {Upload: Upload{Memory: 4194304}} <nil>
 }
 
-// A cut of a response of up to 1 MiB is retried, even if the content changes.
-func ExampleDownload() {
-	rule := policy.Rule{Download: policy.Download{Memory: 1 << 20}}
-	fmt.Println(rule, rule.Validate())
-	// Output: {Download: Download{Memory: 1048576}} <nil>
-}
-
 // A player would rather skip than wait, so it does not continue a cut body.
 func ExampleResume() {
 	rule := policy.Rule{Resume: policy.Resume{Max: policy.Off}}

@@ -73,32 +73,9 @@ type Rate struct {
 // neither be made anew (GetBody) nor be rewound (Seek).
 type Upload struct {
 	// Memory is how many bytes of such a body are kept in memory. Default 1 MiB, at
-	// most 64 MiB. All bodies of a Transport together may take 64 MiB. The first
+	// most 64 MiB. All such bodies of a Transport together may take 64 MiB. The first
 	// 64 KiB of each body do not count, and are always kept. A larger body is sent
 	// once. Write it to a file first, which can be rewound, or send it in parts.
-	Memory int64
-}
-
-// Download says which bodies of responses are read before the caller gets the response.
-type Download struct {
-	// Memory is how many bytes of such a body are read. A cut meanwhile is the outcome of the
-	// attempt, and so is a digest that differs. So the request is retried, which also helps if
-	// the content differs at each request. [Resume] cannot heal that. If no attempt is left
-	// after a cut, the caller gets the last response with what came, and the error at its end.
-	// If 64 KiB or more came and the rest can be asked for, Resume goes on instead.
-	//
-	// The caller gets the response when its body has ended, when nothing has come for 100 ms,
-	// 1 s after its headers, or when Memory bytes have come. From then on the body is as
-	// without the setting. Bodies with a greater Content-Length and streams are not read
-	// ahead.
-	//
-	// It holds for requests with a safe method, with a key for idempotency, or for which
-	// transport.Repeatable or an Idempotent of the rule's own vouches. A second DELETE or PUT
-	// may have another response, so that an idempotent method does not suffice.
-	//
-	// All bodies of a Transport, of requests and responses, together hold at most 64 MiB. If
-	// that is reached, the caller gets the response at once. The first 4 KiB of a body do not
-	// count. Default off, at most 64 MiB.
 	Memory int64
 }
 
@@ -135,10 +112,9 @@ type Resume struct {
 	// Checksums checks bodies against the checksums of object stores: the CRC32C of
 	// x-goog-hash, and the CRC32C, CRC32 or CRC64NVME of x-amz-checksum-*. The digests of
 	// RFC 9530 are always checked. If the checksum differs, the body ends with a
-	// transport.IntegrityError, or the request is retried if Download applies. A range
-	// that the caller asked for, a body that was decompressed on the way, and a checksum
-	// that is made of those of parts are not checked. Default Off. The profiles of AWS
-	// and of Google Cloud turn it on.
+	// transport.IntegrityError. A range that the caller asked for, a body that was
+	// decompressed on the way, and a checksum that is made of those of parts are not
+	// checked. Default Off. The profiles of AWS and of Google Cloud turn it on.
 	Checksums Switch
 }
 

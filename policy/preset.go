@@ -13,9 +13,8 @@ import (
 // headers do not arrive within 30 s is given up and retried. A 429, and a 503
 // that names a wait, mean that the server did not act, so a POST is retried after
 // them ([classify.Refusals]). Request bodies of up to 16 MiB are kept for a
-// retry, because many SDKs hide that theirs can be read again. Responses of up to 1 MiB
-// are read before the caller gets them, so that a cut is retried. An attempt that hangs gets
-// another beside it over another connection (see [Hedge]).
+// retry, because many SDKs hide that theirs can be read again. An attempt that hangs gets another
+// beside it over another connection (see [Hedge]).
 //
 // The other fields are zero and inherit. A Rule is a value, so change the fields
 // that do not suit.
@@ -24,7 +23,6 @@ func API() Rule {
 		AttemptTimeout: 30 * time.Second,
 		Classify:       classify.Refusals,
 		Upload:         Upload{Memory: 16 << 20},
-		Download:       Download{Memory: 1 << 20},
 		Hedge:          Hedge{Late: On},
 	}
 }

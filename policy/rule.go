@@ -191,9 +191,6 @@ type Rule struct {
 	// neither be made anew (GetBody) nor be rewound.
 	Upload Upload
 
-	// Download reads small responses before the caller gets them. Default off.
-	Download Download
-
 	// Resume continues the body of a response when its connection is cut. Default
 	// on.
 	Resume Resume
@@ -274,7 +271,6 @@ func (r Rule) Validate() error {
 	r.Gate.check(&bad)
 	r.Hedge.check(&bad)
 	checkMost(&bad, "Upload.Memory", r.Upload.Memory, maxMemory, "64 MiB (%d bytes)")
-	checkMost(&bad, "Download.Memory", r.Download.Memory, maxMemory, "64 MiB (%d bytes)")
 	checkMost(&bad, "Resume.Max", r.Resume.Max, maxResumes, "%d reconnects")
 	checkMost(&bad, "Resume.Again", r.Resume.Again, maxAgain, "1 GiB (%d bytes)")
 	checkMode(&bad, "Resume.Checksums", r.Resume.Checksums, switchWords)

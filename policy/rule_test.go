@@ -315,7 +315,7 @@ func TestFieldsOfTheHostAndOfTheRequest(t *testing.T) {
 	host := []string{"Lanes", "RetryAfter", "Rate", "Budget", "Cooldown", "Scope", "Pacing", "Gate", "Hedge.Percentile"}
 	request := []string{
 		"Attempts", "Backoff", "Classify", "Hint", "Idempotent", "IdempotencyKey", "AttemptTimeout", "ConnectTimeout", "FirstEventTimeout",
-		"MaxElapsed", "Stall", "Cost", "Hedge.After", "Upload", "Download", "Resume", "Alternates", "AttemptHeader",
+		"MaxElapsed", "Stall", "Cost", "Hedge.After", "Upload", "Resume", "Alternates", "AttemptHeader",
 	}
 	typ := reflect.TypeFor[Rule]()
 	for i := range typ.NumField() {

@@ -63,7 +63,7 @@ func TestACutAnswerIsFetchedAgain(t *testing.T) {
 								}
 							}
 							for _, again := range []int64{policy.Off, 0} {
-								rule.Resume.Again, rule.Download.Memory = again, policy.Off
+								rule.Resume.Again = again
 								s := set(t, cfg, rule, whole.CutAt(cut, ts.Reset), whole)
 								got := s.send(http.MethodGet, nil)
 								if again == policy.Off {

@@ -305,7 +305,7 @@ func TestAlternateThatDoesNotHaveIt(t *testing.T) {
 		} {
 			inBubble(t, fmt.Sprint(not, ": ", name), func(t *testing.T) {
 				r := newRegions()
-				rule := policy.Rule{Attempts: cmp.Or(row.attempts, 4), Backoff: backoff.Constant(100 * time.Millisecond), Download: policy.Download{Memory: 1 << 10}}
+				rule := policy.Rule{Attempts: cmp.Or(row.attempts, 4), Backoff: backoff.Constant(100 * time.Millisecond)}
 				tr := r.transport(t, rule, row.others...)
 				if row.down {
 					r.set("a.test", refuses)

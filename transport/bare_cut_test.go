@@ -87,6 +87,12 @@ func TestErrorOfACutIsTheBasesOwn(t *testing.T) {
 	}
 }
 
+// stuck is a body whose Read and Close wait for a second.
+type stuck struct{}
+
+func (stuck) Read([]byte) (int, error) { time.Sleep(time.Second); return 0, io.ErrUnexpectedEOF }
+func (stuck) Close() error             { time.Sleep(time.Second); return nil }
+
 // If the caller's context ended meanwhile, the error of the context and its cause are seen, and
 // the error is a net.Error. This is so at any moment: before the reconnect, in its wait, in its
 // attempt, and while its response is read.
@@ -100,7 +106,7 @@ func TestErrorOfACutTellsOfTheContext(t *testing.T) {
 		"in the wait":    {status(200), 500 * time.Millisecond},
 		"in the attempt": {faults.Hang(), 1500 * time.Millisecond},
 		"in the body": {func(req *http.Request) (*http.Response, error) {
-			return newResponse(req, 200, new(stuck)), nil
+			return newResponse(req, 200, stuck{}), nil
 		}, 1500 * time.Millisecond},
 	} {
 		for _, passes := range []bool{false, true} {
@@ -151,21 +157,16 @@ func TestErrorOfACutTellsOfTheContext(t *testing.T) {
 	}
 }
 
-// A Transport around another sees at the body that the other gave up, also if it reads the body
-// before its caller does. It does not start again.
+// A Transport around another sees at the body that the other gave up, and does not start again.
 func TestPairOfTransportsAtACut(t *testing.T) {
 	for _, header := range []string{"X: y", `ETag: "v1"`} {
-		for _, memory := range [][2]int64{{0, 0}, {1 << 20, 0}, {0, 1 << 20}, {1 << 20, 1 << 20}} { // inner, outer
-			inBubble(t, fmt.Sprint(header, memory), func(t *testing.T) {
-				base := script(cutWith(io.ErrUnexpectedEOF, "ab", header))
-				c := transport.Config{Rule: policy.Rule{Attempts: 2, Download: policy.Download{Memory: memory[0]}}.Or(quick)}
-				inner := over(t, c, base)
-				c.Rule.Download.Memory = memory[1]
-				got := do(over(t, c, inner), newRequest(t, http.MethodGet, "http://h.test/", nil))
-				assert.Equal(t, "ab", got.body)
-				assert.True(t, got.err == io.ErrUnexpectedEOF, "%T: %[1]v", got.err)
-				assert.Equal(t, 2, base.attempts())
-			})
-		}
+		inBubble(t, header, func(t *testing.T) {
+			base := script(cutWith(io.ErrUnexpectedEOF, "ab", header))
+			c := transport.Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}
+			got := do(over(t, c, over(t, c, base)), newRequest(t, http.MethodGet, "http://h.test/", nil))
+			assert.Equal(t, "ab", got.body)
+			assert.True(t, got.err == io.ErrUnexpectedEOF, "%T: %[1]v", got.err)
+			assert.Equal(t, 2, base.attempts())
+		})
 	}
 }

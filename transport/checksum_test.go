@@ -62,7 +62,6 @@ func TestChecksumsOfObjectStores(t *testing.T) {
 				// S3 may send the checksum of a part with a range.
 				return newResponse(req, 206, io.NopCloser(strings.NewReader("ht!")), etag, "Content-Range: bytes 3-5/6", amazon+crc32cOf("ht!")), nil
 			}
-			tt.rule.Download.Memory = policy.Off
 			req := newRequest(t, http.MethodGet, "http://example.test/", nil)
 			if tt.header != "" {
 				req.Header.Set("Range", tt.header)
@@ -81,88 +80,6 @@ func TestChecksumsOfObjectStores(t *testing.T) {
 	}
 }
 
-// A body that is read whole before the caller gets it is checked as well. If a digest
-// differs, the request is retried.
-func TestDigestsOfAwaitedBodies(t *testing.T) {
-	const right, google = "right!", "X-Goog-Hash: crc32c="
-	for name, tt := range map[string]struct {
-		rule     policy.Rule
-		header   string // of the answer
-		trailer  string // of which text it has the digest
-		field    string // of the trailer
-		unzipped bool
-		put      bool // with a key
-		retried  bool
-	}{
-		"no digest":                     {},
-		"the digest agrees":             {header: "Repr-Digest: " + field256(right)},
-		"Repr-Digest":                   {header: "Repr-Digest: " + field256("wrong!"), retried: true},
-		"Content-Digest":                {header: "Content-Digest: " + field512("wrong!"), retried: true},
-		"in a trailer":                  {trailer: "wrong!", field: "Repr-Digest", retried: true},
-		"Content-Digest in a trailer":   {trailer: "wrong!", field: "Content-Digest", retried: true},
-		"in a trailer, and it agrees":   {trailer: right, field: "Repr-Digest"},
-		"decompressed":                  {header: "Repr-Digest: " + field256("wrong!"), unzipped: true},
-		"of an object store":            {rule: profile.GoogleCloud(), header: google + crc32cOf("wrong!"), retried: true},
-		"of an object store, unnamed":   {header: google + crc32cOf("wrong!")},
-		"of an object store, and right": {rule: profile.GoogleCloud(), header: google + crc32cOf(right)},
-		"of the object that was copied": {put: true, rule: profile.AWS(), header: "X-Amz-Checksum-Crc32c: " + crc32cOf("object")},
-		"Repr-Digest of what was put":   {put: true, header: "Repr-Digest: " + field256("object")},
-		"in a trailer, after a PUT":     {put: true, trailer: "object", field: "Repr-Digest"},
-		"Content-Digest after a PUT":    {put: true, header: "Content-Digest: " + field512("wrong!"), retried: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for _, length := range []int64{-1, int64(len(right))} {
-				for _, attempts := range []int{1, 3} {
-					bubble(t, func(t *testing.T) {
-						answer := func(header, trailer string) answer {
-							return func(req *http.Request) (*http.Response, error) {
-								resp := newResponse(req, 200, nil)
-								if name, value, ok := strings.Cut(header, ": "); ok {
-									resp.Header.Set(name, value)
-								}
-								if trailer != "" {
-									resp.Trailer = http.Header{tt.field: nil}
-								}
-								resp.ContentLength, resp.Uncompressed = length, tt.unzipped
-								resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(right), readFunc(func([]byte) (int, error) {
-									if trailer != "" {
-										resp.Trailer.Set(tt.field, field256(trailer))
-									}
-									return 0, io.EOF
-								})))
-								return resp, nil
-							}
-						}
-						bad, good := answer(tt.header, tt.trailer), answer("", "")
-						base := script(bad, bad, good)
-						tt.rule.Attempts = attempts + 1
-						tt.rule.Download.Memory = 1 << 10
-						req := newRequest(t, http.MethodGet, "http://example.test/", nil)
-						if tt.put {
-							req.Method = http.MethodPut
-							req.Header.Set("Idempotency-Key", "k1")
-						}
-						resp, err := over(t, transport.Config{Rule: tt.rule}, base).RoundTrip(req)
-						switch {
-						case !tt.retried:
-							assert.Equal(t, 1, base.attempts())
-						case attempts == 1:
-							require.ErrorAs(t, err, new(*transport.IntegrityError))
-							assert.Equal(t, 2, base.attempts())
-							return
-						default:
-							assert.Equal(t, 3, base.attempts())
-							assert.Len(t, transport.HistoryOf(resp).Attempts, 3)
-						}
-						require.NoError(t, err)
-						assert.Equal(t, right, mustRead(t, resp))
-					})
-				}
-			}
-		})
-	}
-}
-
 // A base transport may have a body in memory that nothing can cut.
 func TestDigestOfABodyInMemory(t *testing.T) {
 	for text, bad := range map[string]bool{"right!": false, "wrong!": true} {
@@ -173,25 +90,6 @@ func TestDigestOfABodyInMemory(t *testing.T) {
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
 		assert.Equal(t, bad, errors.As(err, new(*transport.IntegrityError)))
-	}
-}
-
-// A cut after the last byte loses the trailer, if there is one.
-func TestTrailerOfAnAwaitedBody(t *testing.T) {
-	for _, trailer := range []bool{false, true} {
-		bubble(t, func(t *testing.T) {
-			base := script(func(req *http.Request) (*http.Response, error) {
-				resp := newResponse(req, 200, testkit.CutAt("right!", io.ErrUnexpectedEOF))
-				resp.ContentLength = 6
-				if trailer {
-					resp.Trailer = http.Header{"X-Status": nil}
-				}
-				return resp, nil
-			}, status(200))
-			_, err := get(t, over(t, transport.Config{Rule: policy.Rule{Download: policy.Download{Memory: 1 << 10}}}, base), t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, trailer, base.attempts() == 2)
-		})
 	}
 }
 

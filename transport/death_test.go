@@ -22,31 +22,27 @@ import (
 // another lane and goes on.
 func TestDeathInABodyWithoutValidator(t *testing.T) {
 	content := text(100_000)
-	for name, rule := range map[string]policy.Rule{
-		"fetched again": {Stall: policy.Stall{Timeout: attemptTime}},
-		"read before":   {Stall: policy.Stall{Timeout: attemptTime}, Download: policy.Download{Memory: 1 << 20}},
-	} {
-		for _, length := range []bool{true, false} {
-			inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-				w := wire(t, cfg, rule.Or(hasty), func(*ts.Received) ts.Step {
-					return jsonStep(content, length, false).Drip(10_000, 10*time.Millisecond)
-				})
-				w.ok(w.get(), time.Minute, name)
-				for range 3 {
-					go func() {
-						time.Sleep(55 * time.Millisecond)
-						w.die()
-					}()
-					start := time.Now()
-					got := w.get()
-					w.ok(got, time.Minute, name)
-					assert.True(t, got.body == content, name)
-					assert.LessOrEqual(t, time.Since(start), time.Second, name)
-					time.Sleep(5 * time.Second) // a host opens one lane in 4 s
-				}
-				w.tr.CloseIdleConnections()
+	rule := policy.Rule{Stall: policy.Stall{Timeout: attemptTime}}.Or(hasty)
+	for _, length := range []bool{true, false} {
+		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+			w := wire(t, cfg, rule, func(*ts.Received) ts.Step {
+				return jsonStep(content, length, false).Drip(10_000, 10*time.Millisecond)
 			})
-		}
+			w.ok(w.get(), time.Minute)
+			for range 3 {
+				go func() {
+					time.Sleep(55 * time.Millisecond)
+					w.die()
+				}()
+				start := time.Now()
+				got := w.get()
+				w.ok(got, time.Minute)
+				assert.True(t, got.body == content)
+				assert.LessOrEqual(t, time.Since(start), time.Second)
+				time.Sleep(5 * time.Second) // a host opens one lane in 4 s
+			}
+			w.tr.CloseIdleConnections()
+		})
 	}
 }
 

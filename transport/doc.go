@@ -17,7 +17,7 @@
 //	              connection that another attempt makes
 //	    send      send the caller's own request if nothing has to watch the attempt,
 //	              and else a copy; perhaps another copy beside it, as a hedge
-//	    askRule   ask the rule what happened, with Rule.Download also to the body
+//	    askRule   ask the rule what happened
 //	    judge     tell the limits, and decide: final, retry after a wait, or give up
 //	    commit    take a retry from the budget, take the body back
 //	    record    one event: outcome, verdict, reason, wait
@@ -135,9 +135,6 @@
 // reader has with those of the second response, and goes on after them if they are the
 // same. So the reader gets exactly the body of the second response. If they differ, the
 // body ends with the error of the cut. Streams of events are never continued.
-//
-// With Rule.Download a small response is read before the caller gets it, for a second at most.
-// A cut of its body is then an outcome of the attempt.
 //
 // With Rule.Stall a silent connection counts as cut.
 //

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/ahead"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/lanes"
@@ -55,11 +54,6 @@ type past struct {
 func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *download {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 || flight.HandsOver(c.Req, resp) {
 		return nil
-	}
-	if read, ok := resp.Body.(*ahead.Body); ok {
-		if _, whole := read.Whole(); whole {
-			return nil // it was checked, and nothing can cut it
-		}
 	}
 	var plan resume.Plan
 	var why error = resume.ErrOff

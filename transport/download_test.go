@@ -877,7 +877,7 @@ func TestEndDuringADiscard(t *testing.T) {
 				return newResponse(req, 200, testkit.CutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
 			}
 			second := func(req *http.Request) (*http.Response, error) {
-				return newResponse(req, 206, new(stuck), `ETag: "v2"`, "Content-Range: bytes 2-9/10"), nil
+				return newResponse(req, 206, stuck{}, `ETag: "v2"`, "Content-Range: bytes 2-9/10"), nil
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

@@ -80,7 +80,6 @@ type exchange struct {
 	anew     bool                 // the cut at hand came after progress, so the reconnect counts as a request and not as a retry
 	apart    time.Duration        // until the reconnects of the body are far enough apart
 	judged   earlyVerdict         // the verdict on the light first attempt, or on the cut
-	short    *http.Response       // its body was cut, and the cut is the outcome at hand
 	racers   *race.Race[*attempt] // nil: no attempt ran beside the first
 	stop     func()               // ends the exchange of a light attempt that hangs
 	download *download            // the body that the response got; nil: it does not resume

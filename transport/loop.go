@@ -132,11 +132,6 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 			c.Tells(change)()
 		}
 	}
-	if c.Rule.Policy.Download.Memory > 0 && c.awaitsFirstBody(resp) {
-		if resp, err = c.awaitBody(resp); err != nil {
-			return c.exchangeAfter(a, start, w, resp, err, verdictOfBody(err))
-		}
-	}
 	c.resumeBody(series{sent: 1}, w.Lane, resp)
 	return resp, nil
 }
@@ -152,15 +147,6 @@ func (c *call) judgeResponse(resp *http.Response) (v classify.Verdict) {
 	v = c.Rule.Classify(c.OutcomeOf(resp, nil))
 	classified = true
 	return v
-}
-
-// awaitsFirstBody is awaitsBody. It closes the body if an Idempotent of the user's panics.
-func (c *call) awaitsFirstBody(resp *http.Response) (yes bool) {
-	asked := false
-	defer closeUnless(c.Ctx, &asked, resp)
-	yes = c.awaitsBody(resp)
-	asked = true
-	return yes
 }
 
 // exchange and exchangeAfter are functions of their own, so that a light request
@@ -184,9 +170,6 @@ func (c *call) exchangeAfter(a *attempt, start instant.Instant, w lanes.Way, res
 	defer x.releaseUnused()
 	x.sent, x.judged = 1, verdict
 	x.outcome = outcome{trip: trip{number: 1, way: w}, resp: resp, err: err}
-	if err != nil {
-		x.short, x.resp = resp, nil
-	}
 	if c.Rule.Limited {
 		x.trip.sent = visit.Sent{At: start, Came: a.Came}
 		x.limits.Slot, x.limits.Refused = a.Slot, a.Refused
@@ -231,12 +214,11 @@ func (x *exchange) loop() (*http.Response, error) {
 	delivered := false
 	defer func() { // for a classifier, hint or trace that panics
 		if !delivered {
-			flight.Dismiss(x.Ctx, cmp.Or(x.resp, x.short))
+			flight.Dismiss(x.Ctx, x.resp)
 		}
 	}()
 	for {
 		x.askRule()
-		x.awaitFinalBody()
 		var d decision
 		x.judge(&d)
 		d.body = x.segment
@@ -502,7 +484,7 @@ func (x *exchange) facts(d *decision) facts {
 		return f // a request has a time of its own, and asks the limits when it goes
 	}
 	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
-	if f.verdict == classify.Ambiguous && d.Kind != KindNone && x.short == nil && flight.IsLate(x.Ctx, x.err) {
+	if f.verdict == classify.Ambiguous && d.Kind != KindNone && flight.IsLate(x.Ctx, x.err) {
 		f.silence = rule.Backoff.Delay(3, f.backoff)
 	}
 	if f.elapsedMax = rule.MaxElapsed; f.elapsedMax > 0 {
@@ -553,8 +535,6 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 		x.body.Leave(x.Ctx)
 	}
 	switch {
-	case x.short != nil:
-		return x.deliverShort(d.reason), nil
 	case err == nil && (d.reason.isLimit() || d.reason == ReasonNotIdempotent || d.reason == ReasonNotReplayable || d.reason == ReasonBodyBusy ||
 		d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1): // see gaveUpBelow
 		return x.report.markResponse(resp, x.Req, d.reason), nil
@@ -584,10 +564,6 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 // drain.
 func (x *exchange) discard(d *decision) (left *http.Response) {
 	until := d.Time.Add(d.drain)
-	if x.short != nil {
-		flight.Dismiss(x.Ctx, x.short)
-		x.short = nil
-	}
 	keeps := x.places != nil && !x.segment && d.Alternate == ""
 	if d.renews || keeps {
 		left = flight.KeepWithin(x.Ctx, x.resp, until, &x.Sleeper)

@@ -59,9 +59,7 @@ func (e *ResumeError) GaveUp() bool { return e.Reason.isLimit() || e.Reason == R
 // can be resumed are checked. A digest in a trailer is checked if the response's
 // Trailer header announced it.
 //
-// A body that was read whole before the caller gets it (Rule.Download) is checked as well.
-// Then the IntegrityError is the error of an attempt, and the request is retried. A Repr-Digest
-// and the checksum of an object store are read in responses to a GET only.
+// A Repr-Digest and the checksum of an object store are read in responses to a GET only.
 type IntegrityError struct {
 	// Field names the value that differs. It is "sha-256" or "sha-512" for a
 	// Repr-Digest or Content-Digest (RFC 9530), "crc32c", "crc32" or "crc64nvme" for a

@@ -122,7 +122,7 @@ type Config struct {
 // its base.
 type Transport struct {
 	base    http.RoundTripper
-	kept    *replay.Pool // of all bodies; it has to be apart, because cleanups of bodies refer to it
+	kept    *replay.Pool // of all requests' bodies; it has to be apart, because cleanups of bodies refer to it
 	pools   *lanes.Pools // make the lanes
 	ground  visit.Ground // that all requests stand on
 	counted bool         // the connections of a host are bounded

@@ -3,81 +3,68 @@
 package flight
 
 import (
-	"io"
 	"math"
 	"sync"
 	"time"
 )
 
-// An Alarm tells its owner when a time is over. Its timer runs on if the owner sets a later time, or
-// gives the alarm away, so it may ring early or in vain. Then the owner finds that the time is not
+// An alarm tells its attempt when a time is over. Its timer runs on if the attempt sets a later time, or
+// gives the alarm away, so it may ring early or in vain. Then the attempt finds that the time is not
 // over. So nearly no attempt needs a timer to be started and stopped, which costs more than most of
 // an attempt.
-type Alarm struct {
-	Wake  chan struct{} // with room for one, for the owner, who leaves it empty
+type alarm struct {
 	from  *Alarms
-	next  *Alarm // in the list of those that nobody has
+	next  *alarm // in the list of those that nobody has
 	timer *time.Timer
 
-	// The lock of the owner guards these fields.
+	// The lock of the attempt guards these fields.
 	due   time.Duration // the end of the time
 	rings time.Duration // it rings at this time or earlier
-	hedge Hedge         // for the owner, who may leave it
+	hedge Hedge         // for the attempt, which may leave it
 
 	// The lock of the list guards these fields.
-	of    Owner         // nil: nobody has the alarm
-	fires time.Duration // when the timer fires; 0: it does not run
+	of    *attemptContext // nil: nobody has the alarm
+	fires time.Duration   // when the timer fires; 0: it does not run
 }
-
-// An Owner has an alarm. Ring is called when its time may be over. The owner may have given the alarm
-// away in the same moment, or set it again, so Ring asks [Alarm.Due].
-type Owner interface{ Ring() }
 
 // never is later than all times.
 const never = time.Duration(math.MaxInt64)
 
-// Set makes the alarm ring when d is over.
-func (l *Alarm) Set(now, d time.Duration) {
+// set makes the alarm ring when d is over.
+func (l *alarm) set(now, d time.Duration) {
 	if l.due = now + d; l.due < l.rings {
 		l.from.mu.Lock()
-		l.set(d)
+		l.start(d)
 		l.from.mu.Unlock()
 	}
 }
 
-// set makes the timer fire in d, or earlier; the lock of the list is held.
-func (l *Alarm) set(d time.Duration) {
+// start makes the timer fire in d, or earlier; the lock of the list is held.
+func (l *alarm) start(d time.Duration) {
 	if l.rings = l.due; l.fires == 0 || l.due < l.fires {
 		l.fires = l.due
 		l.timer.Reset(d)
 	}
 }
 
-// give makes the alarm that of an owner, and sets it; the lock of the list is held. The alarm is where
-// the owner looks for it before it can ring.
-func (l *Alarm) give(to **Alarm, of Owner, now, d time.Duration) {
-	*to, l.of, l.due = l, of, now+d
-	l.set(d)
-}
-
-// Due reports whether the time is over. If it is not, the alarm rings again.
-func (l *Alarm) Due() bool {
+// isOver reports whether the time is over. If it is not, the alarm rings again.
+func (l *alarm) isOver() bool {
 	l.rings = never
 	left := l.due - l.from.Now()
 	if left > 0 {
-		l.Set(l.due-left, left)
+		l.set(l.due-left, left)
 	}
 	return left <= 0
 }
 
 // fire runs when the timer fires.
-func (l *Alarm) fire() {
+func (l *alarm) fire() {
 	l.from.mu.Lock()
 	of := l.of
 	l.fires = 0
 	l.from.mu.Unlock()
 	if of != nil {
-		of.Ring()
+		of.ring()
 	}
 }
 
@@ -88,7 +75,7 @@ type Alarms struct {
 	made time.Time // when the rules were
 
 	mu   sync.Mutex // guards the fields below
-	free *Alarm     // a list
+	free *alarm     // a list
 	n    int        // how many are in it
 }
 
@@ -105,8 +92,8 @@ func NewAlarms() *Alarms { return &Alarms{made: time.Now()} }
 // Now returns the time since the rules were made.
 func (s *Alarms) Now() time.Duration { return time.Since(s.made) }
 
-// take gives an owner an alarm that nobody has, and sets it. It may have a hedge for the owner.
-func (s *Alarms) take(to **Alarm, of Owner, now, d time.Duration, h *Hedge) {
+// take gives an attempt an alarm that nobody has, and sets it. It may have a hedge for the attempt.
+func (s *Alarms) take(of *attemptContext, now, d time.Duration, h *Hedge) {
 	if now < 0 || now > lifetime {
 		s = &Alarms{made: s.made}
 	}
@@ -114,7 +101,7 @@ func (s *Alarms) take(to **Alarm, of Owner, now, d time.Duration, h *Hedge) {
 	defer s.mu.Unlock()
 	l := s.free
 	if l == nil {
-		l = &Alarm{from: s, Wake: make(chan struct{}, 1)}
+		l = &alarm{from: s}
 		l.timer = time.AfterFunc(lifetime, l.fire)
 		l.timer.Stop() // until it is set
 	} else {
@@ -124,30 +111,12 @@ func (s *Alarms) take(to **Alarm, of Owner, now, d time.Duration, h *Hedge) {
 	if h != nil && h.After > 0 {
 		l.hedge = *h
 	}
-	l.give(to, of, now, d)
+	of.alarm, l.of, l.due = l, of, now+d
+	l.start(d) // last, because it may ring at once
 }
 
-// TakeFor gives an owner the alarm of the attempt whose body it is, and sets it. The attempt takes
-// another if it needs one after its response. If it has none, or if it is an attempt of another
-// Transport, whose clock is another, the owner gets one that nobody has.
-func (s *Alarms) TakeFor(body io.ReadCloser, to **Alarm, of Owner, now, d time.Duration) {
-	var l *Alarm
-	if b, ok := body.(*attemptBody); ok && b.ctx.Alarms == s {
-		b.ctx.mu.Lock()
-		l, b.ctx.alarm = b.ctx.alarm, nil
-		b.ctx.mu.Unlock()
-	}
-	if l == nil {
-		s.take(to, of, now, d, nil)
-		return
-	}
-	l.from.mu.Lock()
-	defer l.from.mu.Unlock()
-	l.give(to, of, now, d)
-}
-
-// Give stops an alarm, and lets others have it. The alarm is nil if it was never set.
-func (l *Alarm) Give() {
+// give stops an alarm, and lets others have it. The alarm is nil if it was never set.
+func (l *alarm) give() {
 	if l == nil {
 		return
 	}

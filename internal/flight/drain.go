@@ -118,8 +118,6 @@ func InMemory(body io.ReadCloser) bool {
 		body = b.ReadCloser
 	case *slotBody:
 		return InMemory(b.ReadCloser)
-	case interface{ InMemory() bool }:
-		return b.InMemory()
 	}
 	return replay.SmallInMemory(body)
 }

@@ -76,7 +76,7 @@ func (a *attemptContext) on(e event, why error) bool {
 		a.set(a.Alarms.Now(), after)
 	}
 	if to >= late {
-		a.alarm.Give()
+		a.alarm.give()
 		a.alarm = nil
 		if a.done != nil {
 			close(a.done)
@@ -133,12 +133,13 @@ func sooner(d, hedge time.Duration) time.Duration {
 	return d
 }
 
-// Ring starts a hedge, ends the attempt or cuts its body if the time is over.
-func (a *attemptContext) Ring() {
+// ring starts a hedge, ends the attempt or cuts its body if the time is over. The attempt may have given
+// the alarm away in the same moment, or set it again.
+func (a *attemptContext) ring() {
 	var then func()
 	a.mu.Lock()
 	switch d, tooLate := a.bound(); {
-	case a.alarm == nil || !a.alarm.Due():
+	case a.alarm == nil || !a.alarm.isOver():
 	case a.body != nil:
 		if a.body.cut() {
 			then = a.body.closeCut
@@ -163,9 +164,9 @@ func (a *attemptContext) Ring() {
 // set makes the alarm ring d after now; the lock is held.
 func (a *attemptContext) set(now, d time.Duration) {
 	if a.alarm == nil {
-		a.Alarms.take(&a.alarm, a, now, d, nil)
+		a.Alarms.take(a, now, d, nil)
 	} else {
-		a.alarm.Set(now, d)
+		a.alarm.set(now, d)
 	}
 }
 

@@ -76,7 +76,7 @@ type attemptContext struct {
 	phase  phase
 	full   bool         // it has had a child
 	linked bool         // it had a connection, or needs no bound for the search
-	alarm  *Alarm       // for the end of the phase, or of a Read of the response's body; nil: it was not set
+	alarm  *alarm       // for the end of the phase, or of a Read of the response's body; nil: it was not set
 	hangs  *Hanging     // the attempt if it hangs
 	upload *timedBody   // the request's body that is being sent
 	body   *watchedBody // the response's body, if it may stall
@@ -207,7 +207,7 @@ func (a *attemptContext) start(t *Timeouts, detached bool, h *Hedge) {
 	}
 	d, _ := t.Headers()
 	if d = sooner(d, h.After); d > 0 {
-		t.Alarms.take(&a.alarm, a, a.began, d, h) // last, because the alarm may ring at once
+		t.Alarms.take(a, a.began, d, h) // last, because the alarm may ring at once
 	}
 }
 

@@ -6,25 +6,24 @@ import (
 	"sync/atomic"
 )
 
-// A Pool counts the bytes that all bodies of a Transport keep. The first [Small] bytes
-// of a request's body do not count and are always kept. So large uploads cannot
+// A Pool counts the bytes that all requests' bodies of a Transport keep. The first [Small]
+// bytes of a body do not count and are always kept. So large uploads cannot
 // take the retries from small requests. A Pool also hands the memory of finished bodies
 // to new bodies. The zero Pool is ready for use, and safe for concurrent use.
 type Pool struct {
 	Memory atomic.Int64 // bytes in memory that count
 
 	chunks [chunkSizes]sync.Pool // of *chunk, by capacity
-	First  sync.Pool             // of the first memory of responses' bodies, which package ahead reads
 }
 
 // MaxMemory is how many bytes of all bodies a Pool lets be kept in memory.
 const MaxMemory = 64 << 20
 
-// beyondSmall returns how many of the n bytes that a request's body holds count in the pool.
+// beyondSmall returns how many of the n bytes that a body holds count in the pool.
 func beyondSmall(n int64) int64 { return max(n-Small, 0) }
 
-// Hold lets a body hold n bytes more that count, if there is room.
-func (p *Pool) Hold(n int64) bool {
+// hold lets a body hold n bytes more that count, if there is room.
+func (p *Pool) hold(n int64) bool {
 	if p.Memory.Add(n) <= MaxMemory {
 		return true
 	}
@@ -32,8 +31,8 @@ func (p *Pool) Hold(n int64) bool {
 	return false
 }
 
-// Free takes n bytes back that counted.
-func (p *Pool) Free(n int64) { p.Memory.Add(-n) }
+// free takes n bytes back that counted.
+func (p *Pool) free(n int64) { p.Memory.Add(-n) }
 
 // Chunks have the capacities from minChunk to maxChunk that are powers of two.
 const (
@@ -108,7 +107,7 @@ func (b *buffer) grow(limit int64, pool *Pool) bool {
 		return true
 	}
 	n := min(max(minChunk, b.size), maxChunk, limit-b.held)
-	if n <= 0 || !pool.Hold(beyondSmall(b.held+n)-beyondSmall(b.held)) {
+	if n <= 0 || !pool.hold(beyondSmall(b.held+n)-beyondSmall(b.held)) {
 		return false
 	}
 	b.held += n
@@ -136,7 +135,7 @@ func (b *buffer) readAt(p []byte, at int64) int {
 
 // drop forgets all bytes and gives their memory to the pool.
 func (b *buffer) drop(pool *Pool) {
-	pool.Free(beyondSmall(b.held))
+	pool.free(beyondSmall(b.held))
 	for c := b.first; c != nil; {
 		next := c.next
 		pool.recycle(c)

@@ -146,7 +146,7 @@ func (o *original) keep(p []byte) {
 func (o *original) countUntilLost() {
 	pool := o.pool
 	o.counted = new(int64)
-	runtime.AddCleanup(o, func(held *int64) { pool.Free(beyondSmall(*held)) }, o.counted)
+	runtime.AddCleanup(o, func(held *int64) { pool.free(beyondSmall(*held)) }, o.counted)
 }
 
 // memoryFull says which limit the body has reached, and which fields of the rule would

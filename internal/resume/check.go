@@ -17,10 +17,6 @@ func HasBody(resp *http.Response) bool {
 	return resp.Body != nil && resp.Body != http.NoBody && resp.ContentLength != 0
 }
 
-// Likely reports whether the response is a success with a body that can be cut. A response
-// that is an error may ask for a wait, so it is not fetched again at once.
-func Likely(resp *http.Response) bool { return resp.StatusCode/100 == 2 && HasBody(resp) }
-
 // Terms say what the rule and the caller allow.
 type Terms struct {
 	Max        int   // reconnects in a row without progress

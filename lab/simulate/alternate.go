@@ -90,7 +90,7 @@ func (p *plan) addAlternates() {
 	}
 	if d.chance(60) { // so that bodies are continued
 		for _, r := range p.rulesOf(main) {
-			r.Attempts, r.Resume, r.Download.Memory, r.Stall = 4, policy.Resume{}, 0, policy.Stall{}
+			r.Attempts, r.Resume, r.Stall = 4, policy.Resume{}, policy.Stall{}
 		}
 	}
 	for range 10 + d.IntN(30) {

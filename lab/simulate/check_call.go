@@ -47,7 +47,7 @@ func (w *world) checkArrival(s *attempt) {
 	if c.actsAnew() && slices.ContainsFunc(c.attempts[:s.number-1], func(earlier *attempt) bool { return earlier.succeeded() && earlier.ended < s.began }) {
 		w.complain(TooOften, c, "attempt %d of a %s after its response", s.number, c.plan.method)
 	}
-	if most := max(1, c.rule.Attempts); s.number-c.reconnects() > most {
+	if most := max(1, c.rule.Attempts); s.number > most {
 		o := TooOften
 		if w.plan.nested {
 			o = Nested
@@ -61,17 +61,6 @@ func (w *world) checkArrival(s *attempt) {
 	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedge && s.set-c.attempts[0].began > limit+1+s.host.mayWait() { // the timer may wait until the time is over
 		w.complain(Futile, c, "a retry %v after the first attempt; the rule allows %v", s.set-c.attempts[0].began, limit)
 	}
-}
-
-// reconnects counts the attempts for the rest of a body before the caller has the response. In a
-// pair, the inner Transport makes them while the outer one reads the body.
-func (c *call) reconnects() (n int) {
-	for _, s := range c.attempts {
-		if c.world.plan.nested && c.rule.Download.Memory > 0 && s.rng != c.plan.rng {
-			n++
-		}
-	}
-	return n
 }
 
 // besides reports whether an attempt began in the instant in which the other
@@ -248,14 +237,10 @@ func (c *call) checkResponse() {
 		c.complain(Outcome, "status %d instead of %d", c.resp.StatusCode, s.status)
 	case c.resp.Body == nil, c.resp.Request == nil:
 		c.complain(Outcome, "a response without a body or a request")
-	case !c.countsAtLast(s) && c.anyAttempt(func(later *attempt) bool { return later.set > s.ended && !later.continues(s) }):
+	case !c.countsAtLast(s) && c.anyAttempt(func(later *attempt) bool { return later.set > s.ended }):
 		c.complain(Outcome, "the response of attempt %d of %d", s.number, len(c.attempts))
 	}
-	most := time.Second
-	if c.world.plan.nested {
-		most *= 2 // each of the two reads the body
-	}
-	if s.succeeded() && c.written().Classify == nil && c.returned-c.taken(s) > most { // a classifier may read the body
+	if s.succeeded() && c.written().Classify == nil && c.returned > c.taken(s) { // a classifier may read the body
 		c.complain(HeldBack, "the response came %v after its headers", c.returned-c.taken(s))
 	}
 	c.checkSettled(s)
@@ -272,17 +257,6 @@ func (c *call) taken(s *attempt) time.Duration {
 		return max(s.ended, c.attempts[0].ended)
 	}
 	return s.ended
-}
-
-// continues reports whether an attempt asks for the rest of another attempt's body before
-// the caller has the response. In a pair, the inner Transport reconnects while the outer
-// one reads the body.
-func (s *attempt) continues(other *attempt) bool {
-	if !s.world.plan.nested || s.call.rule.Download.Memory <= 0 || other.body == nil {
-		return false
-	}
-	failed, _ := other.body.failure()
-	return failed <= s.began
 }
 
 // mayStall reports whether a body may be cut because it stalls. That includes a
@@ -382,10 +356,6 @@ func timeout(err error) bool {
 // sleep stands between the last response and the next attempt.
 func (c *call) checkFutile() {
 	if c.plan.deadline == 0 || c.returned != c.plan.at+c.plan.deadline || len(c.attempts) == 0 {
-		return
-	}
-	rule := c.rule
-	if rule.Download.Memory > 0 { // the body may have kept it waiting
 		return
 	}
 	if f := c.world.plan.fleet; f != nil && !f.members[c.plan.member].awake(c.plan.at, c.returned) {

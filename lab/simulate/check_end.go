@@ -125,7 +125,6 @@ func (w *world) checkDiscarded(s *attempt) {
 		}
 	case open:
 		w.complain(Discarded, c, "the response of attempt %d was never closed", s.number)
-	case c.rule.Download.Memory > 0 && b.read <= c.rule.Download.Memory: // it was read whole, or until it was cut
 	case b.read > drainBytes:
 		w.complain(Discarded, c, "%d bytes were read of the response of attempt %d, which nobody got", b.read, s.number)
 	case b.closedAt < never && b.closedAt-s.needed() > drainTime:

@@ -125,8 +125,6 @@ var keptAlternates = []keptSeed{
 	{1090303, "a reconnect that discarded a response did not see that the caller closed Request.Cancel"},
 	{37432, "the oracle did not know that a request counts at its own host until it goes elsewhere"},
 	{47712, "the oracle did not know that a request may wait elsewhere and come back"},
-	{3011686, "a Transport around another fetched a response again that it read ahead, after the inner one had given up"},
-	{6005025, "the same"},
 	{8001583, "the oracle took a hedge that found no connection on a new lane, and went over another, for a retry"},
 	{9034039, "the oracle counted an attempt that went over another lane twice, beside its hedge"},
 	{8077593, "the same, if it is a reconnect"},

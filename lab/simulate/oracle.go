@@ -20,7 +20,7 @@ const (
 	OneReader Oracle = "one attempt reads the body"             // 7
 	Discarded Oracle = "responses are discarded within bounds"  // 8
 	Writer    Oracle = "a tunnel can be written to"             // 9
-	HeldBack  Oracle = "a response is held back for a second"   // 9
+	HeldBack  Oracle = "a response is held back"                // 9
 	Spliced   Oracle = "one representation, whole"              // 10
 	Budget    Oracle = "retries keep to the budget"             // 11
 	Leak      Oracle = "nothing is left behind"                 // 12

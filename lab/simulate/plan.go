@@ -336,11 +336,10 @@ func (p *plan) addManners() {
 	}
 }
 
-// addReading makes some rules read responses whole, and bounds what they fetch again.
+// addReading bounds what some rules fetch again.
 func (p *plan) addReading() {
 	d := roll(p.seed, ofReading)
 	for _, h := range p.hosts {
-		h.rule.Download.Memory = one[int64](d, 0, 0, -1, 1<<10, 100<<10, 1<<20)
 		h.rule.Resume.Again = one[int64](d, 0, 0, 0, -1, 1<<10)
 	}
 }

@@ -50,10 +50,9 @@ func AWS() policy.Rule {
 			given(classify.Refused, http.StatusServiceUnavailable, ofS3),
 			given(classify.Refused, http.StatusInternalServerError, s3Incomplete),
 		),
-		Hint:     hintInside(s3Inside, classify.DefaultHint),
-		Resume:   policy.Resume{Checksums: policy.On},
-		Upload:   policy.Upload{Memory: memory},
-		Download: policy.Download{Memory: whole},
+		Hint:   hintInside(s3Inside, classify.DefaultHint),
+		Resume: policy.Resume{Checksums: policy.On},
+		Upload: policy.Upload{Memory: memory},
 	}
 }
 

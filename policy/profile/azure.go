@@ -44,9 +44,8 @@ func Azure() policy.Rule {
 			classify.OnStatus(classify.Refused, retryWith),
 			given(classify.Refused, http.StatusServiceUnavailable, ofCosmos),
 		),
-		Hint:     classify.DefaultHint,
-		Upload:   policy.Upload{Memory: memory},
-		Download: policy.Download{Memory: whole},
+		Hint:   classify.DefaultHint,
+		Upload: policy.Upload{Memory: memory},
 	}
 }
 

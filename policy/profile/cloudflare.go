@@ -36,8 +36,7 @@ func Cloudflare() policy.Rule {
 			classify.OnStatus(classify.Refused, serverDown, serverUnreachable, handshakeFailed),
 			classify.OnStatus(classify.Final, invalidCertificate),
 		),
-		Hint:     classify.DefaultHint,
-		Pacing:   policy.On,
-		Download: policy.Download{Memory: whole},
+		Hint:   classify.DefaultHint,
+		Pacing: policy.On,
 	}
 }

@@ -33,7 +33,6 @@ func Discord() policy.Rule {
 		Scope:    func(req *http.Request) string { return withToken(req, req.Method+" "+discordRoute(urlOf(req).Path)) },
 		Rate:     policy.Rate{PerSecond: 50, Burst: 1},
 		Pacing:   policy.On,
-		Download: policy.Download{Memory: whole},
 	}
 }
 

@@ -34,7 +34,6 @@ func GitHub() policy.Rule {
 		Hint:       classify.FirstHint(classify.DefaultHint, githubMinute),
 		Scope:      func(req *http.Request) string { return withToken(req, githubQuota(urlOf(req).Path)) },
 		RetryAfter: policy.RetryAfter{Max: 2 * time.Minute},
-		Download:   policy.Download{Memory: whole},
 	}
 }
 

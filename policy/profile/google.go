@@ -48,7 +48,6 @@ func GoogleCloud() policy.Rule {
 		Idempotent: googleIdempotent,
 		Resume:     policy.Resume{Checksums: policy.On},
 		Upload:     policy.Upload{Memory: memory},
-		Download:   policy.Download{Memory: whole},
 	}
 }
 

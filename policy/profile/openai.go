@@ -46,8 +46,7 @@ func OpenAI() policy.Rule {
 				`"project_spend_limit_exceeded"`, `"organization_usage_limit_exceeded"`),
 			onWords(classify.Refused, http.StatusServiceUnavailable, `"slow_down"`, "overloaded"),
 		),
-		Hint:     hintInside(inside, classify.FirstHint(classify.DefaultHint, classify.ResetDurations)),
-		Download: policy.Download{Memory: whole},
+		Hint: hintInside(inside, classify.FirstHint(classify.DefaultHint, classify.ResetDurations)),
 	}
 }
 

@@ -88,7 +88,3 @@ func withToken(req *http.Request, part string) string {
 // wholeHost is the scope if the provider counts clients by something that is not in the
 // request, such as their address.
 func wholeHost(*http.Request) string { return "" }
-
-// whole is the Download.Memory of all profiles. Their APIs respond with JSON or XML, which
-// is of no use before it is whole.
-const whole = 1 << 20

@@ -60,7 +60,6 @@ func Registry() policy.Rule {
 		Classify: judge(unavailable()),
 		Hint:     classify.DefaultHint,
 		Scope:    wholeHost,
-		Download: policy.Download{Memory: whole},
 	}
 }
 

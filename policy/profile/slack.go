@@ -25,6 +25,5 @@ func Slack() policy.Rule {
 		Classify: judge(),
 		Hint:     classify.DefaultHint,
 		Scope:    func(req *http.Request) string { return withToken(req, urlOf(req).Path) },
-		Download: policy.Download{Memory: whole},
 	}
 }

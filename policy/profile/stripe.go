@@ -39,7 +39,6 @@ func Stripe() policy.Rule {
 		Scope: func(req *http.Request) string {
 			return withToken(req, req.Header.Get("Stripe-Account")+"\n"+req.Header.Get("Stripe-Context"))
 		},
-		Download: policy.Download{Memory: whole},
 	}
 }
 

@@ -209,7 +209,6 @@ var groups = map[reflect.Type]struct {
 	reflect.TypeFor[policy.Gate]():       {policy.Gate{Mode: policy.Off}, `{"mode": "wait"}`},
 	reflect.TypeFor[policy.Hedge]():      {policy.Hedge{After: policy.Off, Late: policy.Off}, `{"percentile": 98}`},
 	reflect.TypeFor[policy.Upload]():     {policy.Upload{Memory: policy.Off}, `{"memory": "16MiB"}`},
-	reflect.TypeFor[policy.Download]():   {policy.Download{Memory: policy.Off}, `{"memory": "1MiB"}`},
 	reflect.TypeFor[policy.Resume]():     {policy.Resume{Max: policy.Off}, `{"max": 5}`},
 	reflect.TypeFor[policy.Alternates](): {policy.Alternates{Bases: []string{}}, `{"bases": ["https://eu.example.com"]}`},
 }

@@ -55,7 +55,6 @@ var bounds = map[string]object{
 	"Budget.Burst":     {"maximum": 1e6},
 	"Hedge.Percentile": {"exclusiveMinimum": 1, "maximum": 99.9},
 	"Upload.Memory":    {"maximum": 64 << 20},
-	"Download.Memory":  {"maximum": 64 << 20},
 	"Resume.Max":       {"maximum": 1000},
 	"Resume.Again":     {"maximum": 1 << 30},
 
