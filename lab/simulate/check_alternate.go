@@ -187,7 +187,7 @@ func (c *call) takenAt(h *host) (all []time.Duration) {
 		at := min(e.at, c.world.timeOf(e.Time))
 		switch delay := c.rule.Hedge; {
 		case !hedge || h.wires == nil:
-		case delay.Percentile > 0 || delay.After <= 0:
+		case delay.Percentile > 0:
 			continue // it may have waited for its connection since nobody knows when
 		default:
 			at = min(at, c.attempts[0].set+delay.After)

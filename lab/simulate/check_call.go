@@ -68,7 +68,7 @@ func (w *world) checkArrival(s *attempt) {
 // A hedge may also have waited for the connection that another attempt makes.
 func (s *attempt) besides(other *attempt) bool {
 	wait := s.host.mayWait()
-	if has, _ := hedges(s.call.rule); !has {
+	if !hedges(s.call.rule) {
 		wait = 0
 	}
 	return s.began >= other.ended && s.began <= other.ended+wait && s.number == 2
@@ -240,23 +240,14 @@ func (c *call) checkResponse() {
 	case !c.countsAtLast(s) && c.anyAttempt(func(later *attempt) bool { return later.set > s.ended }):
 		c.complain(Outcome, "the response of attempt %d of %d", s.number, len(c.attempts))
 	}
-	if s.succeeded() && c.written().Classify == nil && c.returned > c.taken(s) { // a classifier may read the body
-		c.complain(HeldBack, "the response came %v after its headers", c.returned-c.taken(s))
+	if s.succeeded() && c.written().Classify == nil && c.returned > s.ended { // a classifier may read the body
+		c.complain(HeldBack, "the response came %v after its headers", c.returned-s.ended)
 	}
 	c.checkSettled(s)
 	_, writes := c.resp.Body.(io.Writer)
 	if s.status == http.StatusSwitchingProtocols && !writes {
 		c.complain(Writer, "the body of a 101 is no io.Writer: %T", c.resp.Body)
 	}
-}
-
-// taken returns when the caller could have the response of an attempt. The first attempt may notice
-// late that its late hedge has a response, and the caller waits for it.
-func (c *call) taken(s *attempt) time.Duration {
-	if _, late := c.hedges(s.host); late && s.number == 2 && c.attempts[0].ended < never {
-		return max(s.ended, c.attempts[0].ended)
-	}
-	return s.ended
 }
 
 // mayStall reports whether a body may be cut because it stalls. That includes a

@@ -44,7 +44,6 @@ func (w *world) checkCut(s *attempt) {
 	if c.plan.appetite == closesMeanwhile && s.cut >= c.returned+c.plan.pause {
 		return // Close ends a reconnect as well
 	}
-	w.checkOutrun(s)
 	for _, own := range []error{policy.ErrAttemptTimeout, transport.ErrStalled, transport.ErrOutrun, context.DeadlineExceeded} {
 		if errors.Is(s.cause, own) {
 			return

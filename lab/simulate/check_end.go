@@ -99,7 +99,7 @@ func (w *world) checkCall(c *call) {
 		w.checkCut(s)
 	}
 	w.checkTold(c)
-	if n := len(c.attempts); w.plan.traced && !w.plan.nested && (c.begun != n || c.ended != n) && !c.unhedged() {
+	if n := len(c.attempts); w.plan.traced && !w.plan.nested && (c.begun != n || c.ended != n) {
 		w.complain(Told, c, "the server got %d attempts; the Trace was told %d beginnings and %d ends", n, c.begun, c.ended)
 	}
 }

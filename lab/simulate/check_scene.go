@@ -15,8 +15,6 @@ func (w *world) checkScene(h *host) {
 		w.checkWires(h, s)
 	case oneOfMany:
 		w.checkOne(h, s)
-	case hanging:
-		w.checkLate(h, s)
 	case refusals:
 		w.checkInnocent(h, s)
 	case outage:

@@ -34,11 +34,8 @@ func newWireScene(d dice) *scene {
 
 // wires returns the connections of the scene's host.
 func (s *scene) wires(d dice) *wiring {
-	switch s.kind {
-	case oneOfMany:
+	if s.kind == oneOfMany {
 		return s.oneWires(d)
-	case hanging:
-		return s.lateWires(d)
 	}
 	w := &wiring{untold: d.chance(20), streams: 100, percent: s.percent, fate: dies}
 	if s.kind == overload {

@@ -38,11 +38,6 @@
 // A mirror has a rule and moods of its own. It may have changes later than the host, or other
 // bytes under the same tags. Requests carry credentials or not. Some rules have a Cost.
 //
-// In every fourth story or so, some rules have a late hedge. Before the other callers more than a
-// hundred forerunners get their responses soon, so that the Transport knows when an attempt hangs.
-// In a scene of its own, attempts hang because connections die or the server loses requests, and
-// others are only slow.
-//
 //	make simulate SEEDS=1000                 # stories 1 to 1000
 //	make simulate SEED=42 TIMES=20           # one story, again and again
 //	make simulate SEEDS=5000 ONLY=fleets     # only the stories of fleets
@@ -75,7 +70,6 @@
 //	scene.go           a crowd of callers at a host of their own
 //	conn_scene.go      a crowd whose connections turn bad
 //	conn_one.go        crowds of which one connection turns bad, and their check
-//	late.go            late hedges, forerunners, and a scene in which attempts hang
 //	fleet_scene.go     a crowd for each member of a fleet
 //	fault.go           the errors of attempts
 //	hint.go            the waits that servers ask for
@@ -86,11 +80,11 @@
 //	check_call.go      checks when an attempt arrives and when a call returns
 //	check_end.go       checks at the end of the story
 //	check_conn.go      checks of connections and lanes
+//	check_hedge.go     the check of hedges
 //	check_room.go      the check that no request waits for a host that has nothing to do
 //	check_scene.go     the checks of the figures of a scene
 //	check_fleet.go     the checks of fleets
 //	check_alternate.go the checks of alternates and costs
-//	check_late.go      the checks of hedges
 //
 // sabotage_test.go shows that each oracle complains if its promise is broken.
 package simulate

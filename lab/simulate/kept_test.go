@@ -141,38 +141,24 @@ var keptAlternates = []keptSeed{
 	{8061646, "a reconnect went to an alternate that had said before that it does not have the body"},
 	{9037657, "the oracle took an attempt that went over another lane, beside its hedge, for one after the hedge"},
 	{3037136, "a retry started after MaxElapsed, because the lane of the next attempt was refreshed after the limits"},
-}
-
-// keptLate are stories of late hedges.
-var keptLate = []keptSeed{
-	{10003980, "a late hedge failed, and the caller got its error, although the first attempt was answered later"},
-	{10011535, "a 429 to a late hedge held nobody as long as the first attempt was under way"},
-	{10016149, "the same"},
-	{10005416, "the oracle did not know that a late hedge does not go if a hook panics that is told of it"},
 	{10005302, "the oracle did not know that a request for the rest of a body may have a hedge of its own"},
-	{10016851, "the oracle did not know that the caller waits for a first attempt which does not notice that its hedge has a response"},
-	{10082272, "the oracle did not know that the timeout of the host counts if the context ends while the body of the alternate is drained"},
-	{10013430, "the oracle did not know how a late hedge learns of a connection if the base calls no hooks"},
-	{8401436, "the oracle did not know how long a late hedge waits for a connection if the request that seeks it is lost, too"},
-	{30008214, "the same, and the request that seeks it is a late hedge"},
 	{30009177, "the error of the host came, although the context had ended when the alternate answered"},
 	{30010175, "a Transport took a refusal of the one below it for silence, and closed idle connections"},
 	{40007201, "the same, when the one below let the request wait for too long"},
 	{30018248, "the rest of a body whose first part had WriteTo was copied, although its Read counted too much"},
 	{40002919, "the oracle did not know that a success ends a hold that was sent before the refusal came, and after what was refused"},
 	{70053830, "a first try did not see Request.Cancel while it waited for a stale lane"},
-	{50035175, "the oracle did not know that a late hedge may fail after the first attempt has, whose response was discarded"},
 }
 
 // TestKeptSeeds plays the kept stories. make test plays every fourth, because the race
 // detector makes them slow, and make simulate plays all.
 func TestKeptSeeds(t *testing.T) {
-	plans := []func(uint64) *plan{basicPlan, wiredPlan, loyalPlan, timelyPlan, newPlan}
+	plans := []func(uint64) *plan{basicPlan, wiredPlan, loyalPlan, newPlan}
 	step := soak.Size(4, 1)
 	if os.Getenv("APLOMB_SEEDS") != "" {
 		step = 1
 	}
-	for own, group := range [][]keptSeed{keptBasic, kept, keptFleets, keptAlternates, keptLate} {
+	for own, group := range [][]keptSeed{keptBasic, kept, keptFleets, keptAlternates} {
 		for i := 0; i < len(group); i += step {
 			k := group[i]
 			t.Run(fmt.Sprint(k.seed), func(t *testing.T) {

@@ -30,7 +30,6 @@ const (
 	ofFleet
 	ofMessage
 	ofAlternate
-	ofLate
 )
 
 // A plan describes a story. It has the hosts with their rules and moods, the
@@ -169,18 +168,10 @@ type callPlan struct {
 	member   int    // of the fleet
 	load     load
 	cost     int
-	takes    time.Duration // of an attempt of a forerunner
 }
 
 // newPlan returns the plan of a seed.
 func newPlan(seed uint64) *plan {
-	p := timelyPlan(seed)
-	p.addLate()
-	return p
-}
-
-// timelyPlan returns the plan of a seed without late hedges.
-func timelyPlan(seed uint64) *plan {
 	p := loyalPlan(seed)
 	p.addAlternates()
 	return p

@@ -30,7 +30,6 @@ const (
 	wireKinds
 
 	oneOfMany // one connection of several turns bad
-	hanging   // attempts hang, and late hedges go
 	connKinds
 
 	// These are drawn with a fleet.
@@ -46,18 +45,17 @@ const (
 func (k sceneKind) String() string {
 	return [...]string{"no scene", "scattered refusals", "an outage with late successes", "slow uploads", "streams",
 		"", "deaths of connections", "sick connections", "an overload",
-		"", "one bad connection of several", "attempts that hang", "", "peace", "a rate that is far away", "a shared rate", "an outage for a fleet", "sick members", "a wait for all members"}[k]
+		"", "one bad connection of several", "", "peace", "a rate that is far away", "a shared rate", "an outage for a fleet", "sick members", "a wait for all members"}[k]
 }
 
 // A role is the part of a caller in a scene.
 type role uint8
 
 const (
-	ordinary   role = iota // a GET that gets its response after a round trip
-	latecomer              // a GET of before the outage that gets its response in it
-	uploader               // a PUT with a slow body
-	listener               // a GET that gets a body without an end
-	forerunner             // without a scene: a GET of before the others, which gets its response soon
+	ordinary  role = iota // a GET that gets its response after a round trip
+	latecomer             // a GET of before the outage that gets its response in it
+	uploader              // a PUT with a slow body
+	listener              // a GET that gets a body without an end
 )
 
 // A scene describes the crowd of a host. The ordinary callers come at regular times from
@@ -78,11 +76,6 @@ type scene struct {
 	deadline bool          // its callers have deadlines of that length instead
 	crowd    int           // callers who come together
 
-	preset policy.Rule   // of a scene in which attempts hang
-	lost   int           // percent of its requests get no response
-	slowly int           // percent of its requests take long
-	slow   time.Duration // how long they take
-
 	fleet     *fleetPlan // of a scene of a fleet; the fields below are of such scenes, too
 	perSecond float64    // the rate
 	burst     int
@@ -100,8 +93,6 @@ func (s *scene) String() string {
 		fmt.Fprintf(&b, ", %d %% refused", s.percent)
 	case outage:
 		fmt.Fprintf(&b, ", resets %v", s.resets)
-	case hanging:
-		fmt.Fprintf(&b, ", %d %% lost, %d %% after %v", s.lost, s.slowly, s.slow)
 	default:
 		fmt.Fprintf(&b, ", a piece each %v, typed %v", s.tick, s.typed)
 	}
@@ -180,8 +171,6 @@ func (s *scene) rule(d dice) policy.Rule {
 		return s.wireRule()
 	case oneOfMany:
 		return s.oneRule()
-	case hanging:
-		return s.preset
 	case refusals:
 		return policy.Rule{Cooldown: policy.On}
 	case outage:
@@ -206,9 +195,6 @@ func (s *scene) cast(d dice, p *plan, h *host) {
 	switch {
 	case s.kind == oneOfMany:
 		s.oneCast(add)
-		return
-	case s.kind == hanging:
-		s.lateCast(add)
 		return
 	case s.fleet != nil:
 		s.fleetCast(d, add)
@@ -245,16 +231,14 @@ func (s *scene) cast(d dice, p *plan, h *host) {
 	}
 }
 
-// script returns the script of the n-th attempt of a call of a scene. began is when the attempt arrives.
-func (s *scene) script(d dice, c *callPlan, n int, began time.Duration) *script {
+// script returns the script of an attempt of a scene. began is when the attempt arrives.
+func (s *scene) script(d dice, c *callPlan, began time.Duration) *script {
 	sc := &script{outcome: responds, status: 200, takes: s.trip, piece: 1 << 10, length: true, tagged: 2, page: 100, quota: -1}
 	on := s.begin <= began && began < s.end
 	switch {
 	case s.fleet != nil:
 		s.fleetScript(sc, c, began)
 		return sc
-	case s.kind == hanging:
-		s.lateScript(d, sc, n == 1, on)
 	case s.kind > sceneKinds:
 		s.wireScript(d, sc, on)
 	}

@@ -164,13 +164,10 @@ func (w *world) arrive(req *http.Request) *attempt {
 	if h.scene == nil {
 		s.script = newScript(w.plan.seed, h, mood, c.plan.id, s.number)
 	} else {
-		s.script = h.scene.script(roll(w.plan.seed, ofAttempt, uint64(c.plan.id), uint64(s.number)), c.plan, s.number, s.began)
+		s.script = h.scene.script(roll(w.plan.seed, ofAttempt, uint64(c.plan.id), uint64(s.number)), c.plan, s.began)
 	}
 	if mood == torn {
 		s.script.tear(roll(w.plan.seed, ofAlternate, uint64(c.plan.id), uint64(s.number)), c.returned < never)
-	}
-	if c.plan.role == forerunner && mood != exhausted {
-		s.script = c.plan.firstScript()
 	}
 	if c.last {
 		s.script = &script{outcome: responds, status: 200, takes: time.Millisecond, piece: 1 << 10, quota: -1}
