@@ -25,10 +25,9 @@ import (
 //   - AttemptTimeout bounds the context of each call. That context ends when the
 //     call returns, so do not use it after that.
 //
-// Hedge.Late is ignored, and so is the Budget of [Service]. All other fields are about HTTP or
-// about the state of hosts. If the rule sets one of them, or if [Rule.Validate] finds a fault,
-// Do returns [Errors] with all faults and does not call f. A nil ctx and a nil f are errors as
-// well.
+// The Budget of [Service] is ignored. All other fields are about HTTP or about the state of
+// hosts. If the rule sets one of them, or if [Rule.Validate] finds a fault, Do returns [Errors]
+// with all faults and does not call f. A nil ctx and a nil f are errors as well.
 //
 // An error is retried if retryable returns true for it. A nil retryable retries
 // all errors except those with a method GaveUp that returns true, such as
@@ -208,7 +207,6 @@ func (r *run) gaveUp(reason string, last error, timedOut bool) error {
 // that are allowed, so a new field of Rule is refused until Do supports it.
 func forDo(rule Rule) (Rule, error) {
 	var bad Errors
-	rule.Hedge.Late = 0 // presets set it
 	if rule.Budget == Service().Budget {
 		rule.Budget = Budget{}
 	}

@@ -204,25 +204,15 @@ type Gate struct {
 type Hedge struct {
 	// After is how long to wait for the first response. If Percentile is set,
 	// After counts until enough responses were seen, and zero means that nothing
-	// is hedged until then. Off turns Percentile off as well.
+	// is hedged until then. Off turns hedging off.
 	After time.Duration
 	// Percentile, above 1 and at most 99.9, hedges requests that take longer than
 	// so many percent of the host's own recent responses. 98 sends about 2 % more.
 	Percentile float64
-	// Late hedges attempts that hang. The second attempt goes when the first has taken three
-	// times as long as 99.9 % of the host's own recent successes did, and at least 250 ms. If
-	// there were fewer than 2,000, the longest of them counts, and nothing is hedged before
-	// there were 100. The second attempt takes another connection, but over HTTP/2 only if the
-	// host may have another lane (see Rule.Lanes). Nothing is cut, so a slow success stays a
-	// success. With After, Percentile or a single attempt Late does nothing. [API] and [Service]
-	// turn it on. Default Off.
-	Late Switch
 }
 
 // Enabled reports whether the Hedge does anything.
-func (h Hedge) Enabled() bool {
-	return h.After > 0 || h.After == 0 && h.Percentile > 0 || h.Late == On
-}
+func (h Hedge) Enabled() bool { return h.After > 0 || h.After == 0 && h.Percentile > 0 }
 
 // Enabled reports whether the Gate does anything.
 func (g Gate) Enabled() bool { return g != (Gate{}) && g.Mode != Off }
@@ -270,7 +260,6 @@ func (g Gate) check(bad *Errors) {
 
 func (h Hedge) check(bad *Errors) {
 	bad.checkTime("Hedge.After", h.After)
-	checkMode(bad, "Hedge.Late", h.Late, switchWords)
 	switch {
 	case h.Percentile == 0:
 	case !(h.Percentile > 0 && h.Percentile <= 99.9):

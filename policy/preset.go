@@ -13,8 +13,7 @@ import (
 // headers do not arrive within 30 s is given up and retried. A 429, and a 503
 // that names a wait, mean that the server did not act, so a POST is retried after
 // them ([classify.Refusals]). Request bodies of up to 16 MiB are kept for a
-// retry, because many SDKs hide that theirs can be read again. An attempt that hangs gets another
-// beside it over another connection (see [Hedge]).
+// retry, because many SDKs hide that theirs can be read again.
 //
 // The other fields are zero and inherit. A Rule is a value, so change the fields
 // that do not suit.
@@ -23,7 +22,6 @@ func API() Rule {
 		AttemptTimeout: 30 * time.Second,
 		Classify:       classify.Refusals,
 		Upload:         Upload{Memory: 16 << 20},
-		Hedge:          Hedge{Late: On},
 	}
 }
 
@@ -31,8 +29,7 @@ func API() Rule {
 // caller waits. It has at most three attempts of 1 s each, with waits of 50 to
 // 100 ms and 100 to 150 ms between them, or up to 450 ms after a timeout. No retry
 // starts later than 3 s after the first attempt. Up to 20 retries are saved up, so that a short
-// downtime of a busy host gets few (see [Budget]). An attempt that hangs gets another beside it
-// over another connection (see [Hedge]).
+// downtime of a busy host gets few (see [Budget]).
 //
 // The other fields are zero and inherit. A Rule is a value, so change the fields
 // that do not suit.
@@ -43,6 +40,5 @@ func Service() Rule {
 		AttemptTimeout: time.Second,
 		MaxElapsed:     3 * time.Second,
 		Budget:         Budget{Burst: 20},
-		Hedge:          Hedge{Late: On},
 	}
 }

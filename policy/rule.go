@@ -107,8 +107,8 @@ type Rule struct {
 	// an attempt timed out and nothing came from the host meanwhile, the next attempts
 	// try a new connection. If they get none, they go over the old ones. A retry after a
 	// 421, 502, 503 or 504, after a timeout, or to a name with several addresses takes
-	// other connections as well. So do a hedge over HTTP/2 and a late hedge. What is
-	// under way on the old connections goes on. New pools are limited in number.
+	// other connections as well, and so does a hedge over HTTP/2. What is under way on
+	// the old connections goes on. New pools are limited in number.
 	//
 	// The pools are copies of an *http.Transport, or come from Config.Lane. Requests with
 	// a protocol that was registered with the base transport (RegisterProtocol) have one
@@ -218,7 +218,6 @@ func Defaults() Rule {
 		Lanes:      On,
 		Cooldown:   On,
 		Pacing:     Off,
-		Hedge:      Hedge{Late: Off},
 		Upload:     Upload{Memory: 1 << 20},
 		Resume:     Resume{Max: 5, Again: 1 << 20, Checksums: Off},
 		Alternates: Alternates{Validators: Off, Credentials: Off},

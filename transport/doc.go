@@ -54,8 +54,8 @@
 // nothing comes over it while an attempt times out, the next attempts try another lane, which
 // is a copy of an *http.Transport or comes from Config.Lane. The host moves when that has a
 // connection, and what is under way goes on. Another lane also serves a retry after a 421,
-// 502, 503 or 504, a retry to a name with several addresses, a hedge over HTTP/2, and a late
-// hedge. The host moves if it does better there. docs/network.md has the rules.
+// 502, 503 or 504, a retry to a name with several addresses, and a hedge over HTTP/2. The
+// host moves if it does better there. docs/network.md has the rules.
 //
 // # Alternates
 //

@@ -148,45 +148,6 @@ func Example_percentile() {
 	// Output: 200 responses
 }
 
-// The connection of a hundred requests dies without a word. The next request hangs on it, and is
-// answered by another attempt over another connection.
-func Example_lateHedge() {
-	var dead atomic.Value // the client's address of the connection that died
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.RemoteAddr == dead.Load() {
-			<-r.Context().Done() // until the client gives it up
-			return
-		}
-		fmt.Fprint(w, r.RemoteAddr)
-	}))
-	defer server.Close()
-	base := new(http.Transport)
-	defer base.CloseIdleConnections()
-	tr, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{Late: policy.On}}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	get := func() string {
-		resp, err := tr.RoundTrip(getOf(server.URL))
-		if err != nil {
-			log.Fatal(err)
-		}
-		defer resp.Body.Close()
-		address, err := io.ReadAll(resp.Body)
-		if err != nil {
-			log.Fatal(err)
-		}
-		return string(address)
-	}
-	var first string
-	for range 100 { // then it is known how long a success takes
-		first = get()
-	}
-	dead.Store(first)
-	fmt.Println("over another connection:", get() != first)
-	// Output: over another connection: true
-}
-
 // The first connection is never made. The attempt that waits for it has sent nothing, so even a
 // POST is sent again. Once there is a connection, the response has half a minute.
 func Example_connectTimeout() {

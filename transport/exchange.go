@@ -12,7 +12,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/lanes"
-	"github.com/aplomb-go/aplomb/internal/race"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
@@ -71,18 +70,16 @@ type exchange struct {
 	own      place // the request's own host
 	course   visit.Course
 	report   report
-	places   *places              // nil: the request has no alternates
-	body     replay.Body          // nil: none, or it is sent once only
-	queued   Queued               // by all attempts
-	hedges   int                  // attempts that were hedges
-	retried  bool                 // the loop has retried; a hedge is no retry
-	segment  bool                 // this continues the body of a response
-	anew     bool                 // the cut at hand came after progress, so the reconnect counts as a request and not as a retry
-	apart    time.Duration        // until the reconnects of the body are far enough apart
-	judged   earlyVerdict         // the verdict on the light first attempt, or on the cut
-	racers   *race.Race[*attempt] // nil: no attempt ran beside the first
-	stop     func()               // ends the exchange of a light attempt that hangs
-	download *download            // the body that the response got; nil: it does not resume
+	places   *places       // nil: the request has no alternates
+	body     replay.Body   // nil: none, or it is sent once only
+	queued   Queued        // by all attempts
+	hedges   int           // attempts that were hedges
+	retried  bool          // the loop has retried; a hedge is no retry
+	segment  bool          // this continues the body of a response
+	anew     bool          // the cut at hand came after progress, so the reconnect counts as a request and not as a retry
+	apart    time.Duration // until the reconnects of the body are far enough apart
+	judged   earlyVerdict  // the verdict on the light first attempt, or on the cut
+	download *download     // the body that the response got; nil: it does not resume
 }
 
 // An outcome is how an attempt ended, or how the body of its response was cut.

@@ -10,12 +10,8 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
-	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
-	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/race"
-	"github.com/aplomb-go/aplomb/internal/rules"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // hedgeable reports whether the first attempt may be hedged. Its request must be
@@ -31,7 +27,10 @@ func (x *exchange) hedgeable() bool {
 		(flight.IsSafe(x.Req) || x.isVouchedFor()) && !flight.Upgrades(x.Req)
 }
 
-type racer = race.Racer[*attempt]
+type (
+	racer  = race.Racer[*attempt]
+	racers = race.Race[*attempt]
+)
 
 // Began returns when the attempt was sent.
 func (a *attempt) Began() time.Time { return a.timing.start }
@@ -47,9 +46,9 @@ func (a *attempt) Ended(took time.Duration, resp *http.Response, err error) {
 
 // launch sends the attempt. Each racer has a context of its own, so that ending the
 // loser does not touch the winner, whose context ends with its body.
-func (x *exchange) launch(a attempt) *racer {
+func launch(r *racers, a attempt) *racer {
 	a.Beside = true
-	return x.racers.Launch(&a, a.prepare()) // prepared now, because the caller may change its request as soon as it has a response
+	return r.Launch(&a, a.prepare()) // prepared now, because the caller may change its request as soon as it has a response
 }
 
 // Fly sends the copy.
@@ -61,29 +60,22 @@ func (a *attempt) Fly(out *flight.Outgoing) (*http.Response, *flight.Slot, error
 // race makes an attempt and, if its response takes long, a second attempt beside
 // it. The first response that is worth having wins.
 func (x *exchange) race() {
-	x.racers = race.New[*attempt](nil)
-	defer x.racers.AbandonLosers()
+	r := race.New[*attempt]()
+	defer r.AbandonLosers()
 	var first attempt
 	x.newAttempt(&first, KindFirst)
-	x.racers.First = x.launch(first)
-	if delay := x.hedgeDelay(); delay > 0 && x.racers.StillSlow(x.Ctx, delay, nil) {
-		if a, ok := x.secondAttempt(false); ok {
-			x.racers.Second = x.launch(a)
-			x.tellHedge()
+	r.First = launch(r, first)
+	if delay := x.hedgeDelay(); delay > 0 && r.StillSlow(x.Ctx, delay, nil) {
+		if a, ok := x.secondAttempt(r); ok {
+			x.hedges++
+			r.Second = launch(r, a)
+			x.report.tellObservers(nil, &entry{Attempt: Attempt{Number: 1, Time: time.Now()}, sent: x.sent, reason: ReasonHedged})
 		}
 	}
-	x.endRace()
-}
-
-// endRace waits for the outcome of a race.
-func (x *exchange) endRace() {
-	r := x.racers
-	defer r.AbandonLosers()
 	came := r.Await()
 	if r.Second != nil {
-		came = x.pickRacer(came)
+		came = x.pickRacer(r, came)
 	}
-	x.racers = nil
 	if came == r.Second {
 		came.Of.way.Outran(&r.First.Of.way)
 	}
@@ -94,12 +86,6 @@ func (x *exchange) endRace() {
 		// sooner. A failure says nothing about how long responses take.
 		x.State.Machines().Latency().Record(time.Since(r.First.Of.timing.start))
 	}
-}
-
-// tellHedge counts and tells that a second attempt goes.
-func (x *exchange) tellHedge() {
-	x.hedges++
-	x.report.tellObservers(nil, &entry{Attempt: Attempt{Number: 1, Time: time.Now()}, sent: x.sent, reason: ReasonHedged})
 }
 
 // hedgeDelay returns when a second attempt is due, or a time that is not positive.
@@ -119,8 +105,8 @@ func (x *exchange) hedgeDelay() time.Duration {
 // secondAttempt takes everything that a second attempt needs: the budget, its connection,
 // the host's limits, and the request's body. It waits for nothing but a connection that
 // another attempt makes.
-func (x *exchange) secondAttempt(hangs bool) (a attempt, ok bool) {
-	if x.Ctx.Err() != nil || hangs && !x.hedgeable() {
+func (x *exchange) secondAttempt(r *racers) (a attempt, ok bool) {
+	if x.Ctx.Err() != nil {
 		return a, false
 	}
 	// The budget comes first, because it can be released exactly. A token of the
@@ -134,7 +120,7 @@ func (x *exchange) secondAttempt(hangs bool) (a attempt, ok bool) {
 			x.road.Leave()
 		}
 	}()
-	if !x.road.AwaitBeside(x.way, hangs, func(d time.Duration, ready <-chan struct{}) bool { return x.racers.StillSlow(x.Ctx, d, ready) }) || !x.limits.AdmitHedge() || !x.bodyBeside() {
+	if !x.road.AwaitBeside(x.way, func(d time.Duration, ready <-chan struct{}) bool { return r.StillSlow(x.Ctx, d, ready) }) || !x.limits.AdmitHedge() || !x.bodyBeside() {
 		return a, false
 	}
 	x.newAttempt(&a, KindHedge)
@@ -144,16 +130,16 @@ func (x *exchange) secondAttempt(hangs bool) (a attempt, ok bool) {
 // pickRacer returns the racer whose response counts. If a response would be retried, the
 // other racer gets its chance. The limits hear of such a response at once, and its
 // connection becomes free, however long the other racer takes.
-func (x *exchange) pickRacer(came *racer) *racer {
+func (x *exchange) pickRacer(r *racers, came *racer) *racer {
 	switch {
 	case retryable(x.classifyRacer(came)):
-		return x.discardAndWait(came)
+		return x.discardAndWait(r, came)
 	case !flight.IsSafe(x.Req) && came.Rejected():
-		return x.waitForBetter(came)
+		return x.waitForBetter(r, came)
 	}
-	other := x.racers.First
+	other := r.First
 	if other == came {
-		other = x.racers.Second
+		other = r.Second
 	}
 	other.Abandon()
 	x.recordOutrun(other, ErrOutrun, classify.Unknown)
@@ -165,7 +151,7 @@ func outcomeOf(r *racer) outcome { return outcome{trip: r.Of.trip, resp: r.Resp,
 
 // classifyRacer asks the rule for a verdict on a racer's outcome.
 func (x *exchange) classifyRacer(r *racer) classify.Verdict {
-	x.outcome, x.judged = outcomeOf(r), r.Of.judged
+	x.outcome = outcomeOf(r)
 	x.askRule()
 	return x.verdict
 }
@@ -174,8 +160,8 @@ func (x *exchange) classifyRacer(r *racer) classify.Verdict {
 // under way. The server may have refused this attempt because it acts on the other.
 // Then the response of the other is the true response. The 4xx counts if the other
 // attempt gets a 4xx as well, or nothing that is final.
-func (x *exchange) waitForBetter(came *racer) *racer {
-	other := x.racers.Await()
+func (x *exchange) waitForBetter(r *racers, came *racer) *racer {
+	other := r.Await()
 	again := retryable(x.classifyRacer(other))
 	switch {
 	case x.Ctx.Err() != nil: // nobody knows what the server would have said to the other
@@ -192,12 +178,12 @@ func (x *exchange) waitForBetter(came *racer) *racer {
 }
 
 // discardAndWait discards a response that would be retried, and waits for the other racer.
-func (x *exchange) discardAndWait(came *racer) *racer {
+func (x *exchange) discardAndWait(r *racers, came *racer) *racer {
 	x.recordOutrun(came, came.Err, x.verdict)
 	// The other response does not wait for this drain, which ends with the race.
 	defer flight.DiscardAside(x.Ctx, came.Resp)()
 	came.Resp = nil
-	return x.racers.Await()
+	return r.Await()
 }
 
 // recordOutrun records the attempt whose outcome does not count. Its response may still
@@ -222,101 +208,4 @@ func (x *exchange) recordOutrun(r *racer, err error, v classify.Verdict) {
 		x.wait = e.Time.Add(e.Hint)
 	}
 	x.report.record(nil, &e)
-}
-
-// hangs returns after what time the first attempt gets another beside it because it hangs, or 0 if
-// it does not. counts reports whether the time of a success says something about that: if a hedge
-// may go for the request.
-func (c *call) hangs() (after time.Duration, counts bool) {
-	if !c.Rule.Late || !flight.IsSafe(c.Req) && !c.isVouchedFor() {
-		return 0, false
-	}
-	return c.State.Machines().Tail.Hangs(), true
-}
-
-// Begin makes the race of a first attempt that hangs. It runs in the goroutine of the attempt's
-// timer, and so does the function that it returns.
-func (x *exchange) Begin(first *flight.Hanging, _ flight.Hedge) func() {
-	first.Race = x
-	if over := first.Lane(); over != x.way.Lane { // it found no connection on its own
-		x.way.Went(over, nil)
-	}
-	r := race.New(&racer{Of: &attempt{trip: x.trip}, Ctx: first})
-	x.racers = r // until the race is over, which may be before the function runs
-	return func() { r.Hedge(new(attempt), x.prepareHedge) }
-}
-
-// prepareHedge prepares the second attempt, beside one that hangs. isGood asks the rule for a
-// verdict on its response. If that would be retried, or if there is an error, the limits hear of it
-// at once, and the first attempt goes on alone.
-func (x *exchange) prepareHedge(s *racer) (out *flight.Outgoing, isGood func() bool) {
-	a, ok := x.secondAttempt(true)
-	if !ok {
-		return nil, nil
-	}
-	a.Beside = true
-	*s.Of = a
-	out = s.Of.prepare()
-	x.tellHedge()
-	r, o, rule, safe := x.racers, x.OutcomeOf(nil, nil), x.Rule, flight.IsSafe(x.Req)
-	o.Request = out.Req.WithContext(x.Ctx) // the caller may have changed its own by then
-	return out, func() bool {
-		if s.Err == nil {
-			r.Use(func() { x.limits.HearHeaders(s.Resp, s.Of.sent) }) // the classifier may wait for the body
-			o.Response = s.Resp
-			if s.Of.judged = (earlyVerdict{rule.Classify(o), true}); !retryable(s.Of.judged.verdict) {
-				return safe || !s.Rejected()
-			}
-		}
-		r.LeaveOut(s, func() {
-			first := x.outcome
-			x.recordOutrun(s, s.Err, x.classifyRacer(s))
-			x.outcome = first
-		})
-		return false
-	}
-}
-
-// land ends a race whose first attempt ran in the goroutine of the request.
-func (x *exchange) land(a *attempt, resp *http.Response, err error) {
-	*x.racers.First.Of = *a
-	x.racers.Land(resp, a.Refused, err)
-	x.endRace()
-}
-
-// A lightHedger is the Transport of a light attempt.
-type lightHedger Transport
-
-// Begin begins the exchange of a light attempt that hangs.
-func (t *lightHedger) Begin(first *flight.Hanging, h flight.Hedge) func() {
-	c := call{t: (*Transport)(t), Request: visit.Request{Ground: &t.ground, Req: h.Req, Ctx: h.Req.Context()}}
-	c.State, c.Rule = h.State.(*host.State[rules.Resolved]), h.Rule.(*rules.Resolved)
-	c.takeOptions(h.Options.(*options))
-	x := new(exchange)
-	x.stop = x.begin(&c)
-	x.sent, x.start = 1, first.Began()
-	x.report.began = x.start
-	x.trip = trip{number: 1, way: lanes.Way{Lane: first.Lane(), Heard: h.Heard}, timing: timing{kind: KindFirst, start: x.start}}
-	x.keepBody()
-	return x.Begin(first, h)
-}
-
-// afterRace continues after a light first attempt that got another beside it.
-func (x *exchange) afterRace(a *attempt, w lanes.Way, resp *http.Response, err error) (*http.Response, error) {
-	defer x.stop()
-	defer x.releaseUnused()
-	a.trip = x.racers.First.Of.trip
-	a.way = w
-	x.land(a, resp, err)
-	return x.loop()
-}
-
-// desert ends the race, because the base transport has panicked.
-func (x *exchange) desert() {
-	x.racers.Leave()
-	if x.stop != nil { // it was light
-		defer x.stop()
-		defer x.releaseUnused()
-	}
-	x.racers.AbandonLosers()
 }

@@ -35,6 +35,17 @@ func TestHistoryOfALateSuccess(t *testing.T) {
 	}
 }
 
+// An attempt that is timed knows when it began and how long it took, although nobody observes it.
+func TestHistoryKnowsTheTimeOfATimedAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		start := time.Now()
+		_, err := get(t, over(t, transport.Config{Rule: policy.Rule{Attempts: 2, AttemptTimeout: 10 * time.Second}}, script(faults.Hang())), t.Context())
+		first := errorAs[*transport.Error](t, err).Attempts[0]
+		assert.Equal(t, start, first.Start)
+		assert.Equal(t, 10*time.Second, first.Duration)
+	})
+}
+
 // A response of a single attempt has none, and keeps the caller's request.
 func TestNoHistoryOfAFirstSuccess(t *testing.T) {
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)

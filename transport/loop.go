@@ -89,8 +89,7 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 	if c.Rule.Noted || c.t.counted || c.State.MachinesMade() != nil {
 		w = c.t.pools.FirstWay(&c.Request)
 	}
-	var a *attempt  // nil: the base gets the request as it is
-	counts := false // its time says when an attempt hangs
+	var a *attempt // nil: the base gets the request as it is
 	if c.Rule.Timed || c.Rule.Limited {
 		if c.provesConnection() {
 			w.Link = new(flight.Link)
@@ -98,19 +97,11 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 		a = new(attempt)
 		c.equip(&a.Flight, 1)
 		a.Base, a.Lane, a.Link = c.t.pools.Of(w.Lane), w.Lane, w.Link
-		if c.Rule.Late {
-			var after time.Duration
-			after, counts = c.hangs()
-			a.Late = flight.Hedge{After: after, By: (*lightHedger)(c.t), Req: c.Req, State: c.State, Rule: c.Rule, Options: c.options, Heard: w.Heard}
-		}
 		if c.Rule.Limited && !c.Pass(start, &a.Slot) {
 			return c.newExchange()
 		}
 		resp, err = a.fly()
 		w.Came = a.Came
-		if h := a.out.Hanging(); h != nil {
-			return h.Race.(*exchange).afterRace(a, w, resp, err)
-		}
 	} else {
 		resp, err = flight.CheckResponse(c.t.pools.Of(w.Lane).RoundTrip(c.Req))
 	}
@@ -124,10 +115,6 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 	}
 	if made != nil {
 		made.Budget.Succeeded()
-		if counts {
-			w.Came = c.Ground.Now()
-			made.Tail.Record(w.Came, w.Came.Sub(c.Ground.InstantOf(a.out.Ctx.Began())))
-		}
 		if change, moved := lanes.NoteGood(&c.Request, w, resp.ProtoMajor); moved {
 			c.Tells(change)()
 		}
@@ -398,11 +385,6 @@ func (x *exchange) tellOutcome(over *lanes.Outcome, d *decision) {
 	e := x.forLimits(&d.entry, d.u)
 	hint := x.limits.NoteOutcome(&e)
 	d.u = e.U
-	if x.Rule.Late && x.err == nil && d.Kind != KindNone && !retryable(x.verdict) {
-		if _, counts := x.hangs(); counts {
-			x.State.Machines().Tail.Record(over.At, x.timing.took)
-		}
-	}
 	if d.Kind != KindNone && (x.places != nil || len(x.Rule.Alternates) > 0 || x.State.Machines().OutageMade() != nil) {
 		if x.limits.NoteOutage(&e, x.timing.took, hint) && x.places != nil {
 			x.limits.TellOutage(x.nameOfOther(), &e)

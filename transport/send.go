@@ -17,9 +17,8 @@ import (
 type attempt struct {
 	flight.Flight
 	trip
-	watch  watch
-	out    *flight.Outgoing // nil: it is the caller's own request
-	judged earlyVerdict     // on the response of a late hedge
+	watch watch
+	out   *flight.Outgoing // nil: it is the caller's own request
 }
 
 // prepare makes the copy that is sent. If it panics, it releases the slot and closes the body.
@@ -45,15 +44,7 @@ func (a *attempt) fly() (*http.Response, error) {
 		return a.SendLight()
 	}
 	a.out = a.prepare()
-	returned := false
-	defer func() {
-		if h := a.out.Hanging(); h != nil && !returned { // the base transport has panicked, or a method of its error
-			h.Race.(*exchange).desert()
-		}
-	}()
-	resp, err := a.flyCopy(a.out)
-	returned = true
-	return resp, err
+	return a.flyCopy(a.out)
 }
 
 // flyCopy sends a copy of the request.
@@ -85,15 +76,7 @@ func (x *exchange) send() {
 	}
 	var a attempt
 	x.newAttempt(&a, kind)
-	if x.Rule.Late && kind == KindFirst {
-		after, _ := x.hangs()
-		a.Late = flight.Hedge{After: after, By: x}
-	}
-	raced := false
 	defer func() { // also if the base transport panics
-		if raced {
-			return
-		}
 		if a.sent.Came = a.Came; a.Came == 0 {
 			a.sent.Came = x.Ground.Now()
 		}
@@ -106,12 +89,7 @@ func (x *exchange) send() {
 			a.watch.tellEnd(a.way, a.timing.took, x.resp, x.err)
 		}
 	}()
-	resp, err := a.fly()
-	if raced = x.racers != nil; raced {
-		x.land(&a, resp, err)
-		return
-	}
-	x.resp, x.err = resp, err
+	x.resp, x.err = a.fly()
 	x.limits.Slot, x.limits.Refused = a.Slot, a.Refused
 }
 

@@ -64,9 +64,6 @@ type HostState struct {
 	// that of all members together. RateQueue is the number of requests that wait for it.
 	RatePerSecond float64 `json:"rate_per_second"`
 	RateQueue     int     `json:"rate_queue,omitzero"`
-	// HangsAfter is the time, in seconds, after which an attempt hangs (see policy.Hedge.Late). It
-	// is 0 if that is not known.
-	HangsAfter float64 `json:"hangs_after,omitzero"`
 }
 
 // String returns the state in a single line of text, without fields that are zero.
@@ -85,7 +82,6 @@ func (s HostState) String() string {
 	b.Add(s.PacingQueue > 0, ", %d waiting for a quota", s.PacingQueue)
 	b.Add(s.RatePerSecond > 0, ", %.1f attempts/s", s.RatePerSecond)
 	b.Add(s.RateQueue > 0, " with %d waiting", s.RateQueue)
-	b.Add(s.HangsAfter > 0, ", an attempt hangs after %.1f s", s.HangsAfter)
 	return b.String()
 }
 
@@ -121,11 +117,10 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 		m = &host.Machines{} // no request has needed a machine yet
 	}
 	h := HostState{
-		Host:       visit.SafeName(s),
-		Requests:   s.Requests(),
-		InFlight:   s.InFlight(),
-		Down:       m.OutageMade().Down(),
-		HangsAfter: m.Tail.Hangs().Seconds(),
+		Host:     visit.SafeName(s),
+		Requests: s.Requests(),
+		InFlight: s.InFlight(),
+		Down:     m.OutageMade().Down(),
 	}
 	r := s.Resolved.Load()
 	if r != nil {

@@ -142,8 +142,9 @@ type Attempt struct {
 	// attempt.
 	Wait time.Duration
 	// Start is when the attempt was sent, and Duration is the time until the base
-	// transport returned the headers of the response or an error. Both are zero for
-	// the first attempt of a request that neither a Trace nor a Logger observes.
+	// transport returned the headers of the response or an error. Both may be zero for
+	// the first attempt of a request without timeouts that neither a Trace nor a Logger
+	// observes.
 	Start    time.Time
 	Duration time.Duration
 	// Queued is the time that the attempt spent in queues before it was sent. If the

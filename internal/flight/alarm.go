@@ -20,7 +20,6 @@ type alarm struct {
 	// The lock of the attempt guards these fields.
 	due   time.Duration // the end of the time
 	rings time.Duration // it rings at this time or earlier
-	hedge Hedge         // for the attempt, which may leave it
 
 	// The lock of the list guards these fields.
 	of    *attemptContext // nil: nobody has the alarm
@@ -92,8 +91,8 @@ func NewAlarms() *Alarms { return &Alarms{made: time.Now()} }
 // Now returns the time since the rules were made.
 func (s *Alarms) Now() time.Duration { return time.Since(s.made) }
 
-// take gives an attempt an alarm that nobody has, and sets it. It may have a hedge for the attempt.
-func (s *Alarms) take(of *attemptContext, now, d time.Duration, h *Hedge) {
+// take gives an attempt an alarm that nobody has, and sets it.
+func (s *Alarms) take(of *attemptContext, now, d time.Duration) {
 	if now < 0 || now > lifetime {
 		s = &Alarms{made: s.made}
 	}
@@ -108,9 +107,6 @@ func (s *Alarms) take(of *attemptContext, now, d time.Duration, h *Hedge) {
 		s.free = l.next
 		s.n--
 	}
-	if h != nil && h.After > 0 {
-		l.hedge = *h
-	}
 	of.alarm, l.of, l.due = l, of, now+d
 	l.start(d) // last, because it may ring at once
 }
@@ -119,9 +115,6 @@ func (s *Alarms) take(of *attemptContext, now, d time.Duration, h *Hedge) {
 func (l *alarm) give() {
 	if l == nil {
 		return
-	}
-	if l.hedge.After > 0 {
-		l.hedge = Hedge{}
 	}
 	s := l.from
 	s.mu.Lock()

@@ -94,7 +94,7 @@ func TestAlarmIsUsedAgain(t *testing.T) {
 // attemptOf starts an attempt.
 func attemptOf(t *testing.T, timeouts *Timeouts) *attemptContext {
 	a := &attemptContext{Context: t.Context(), home: clock{}}
-	a.start(timeouts, false, &Hedge{})
+	a.start(timeouts, false)
 	return a
 }
 

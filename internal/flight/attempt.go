@@ -41,7 +41,6 @@ type Flight struct {
 	Beside   bool            // runs beside another attempt, and may outlive the call
 	Plain    bool            // is sent without Expect
 	Below    error           // the error that the end of its time hides; nil: none
-	Late     Hedge           // starts another attempt beside it, if it hangs
 }
 
 // A home is whose slots and lanes the flights have.
@@ -174,7 +173,7 @@ func (f *Flight) Arm(out *Outgoing) {
 		out.Ctx.carried.Number = f.Number // for AttemptNumber
 	}
 	if f.Beside || f.Timed || seeks {
-		out.Ctx.start(f.Timeouts, Upgrades(f.Req), &f.Late)
+		out.Ctx.start(f.Timeouts, Upgrades(f.Req))
 	}
 	if f.Body != nil {
 		req.Body = f.Body

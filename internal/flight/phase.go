@@ -69,7 +69,7 @@ func (a *attemptContext) on(e event, why error) bool {
 		a.derive() // it keeps the cause
 	}
 	a.phase = to
-	switch after := a.rings(); {
+	switch after, _ := a.bound(); {
 	case e == hasConnection && after > 0:
 		a.set(a.Alarms.Now(), a.left(after))
 	case after > 0:
@@ -115,26 +115,8 @@ func (a *attemptContext) bound() (d time.Duration, tooLate error) {
 	return 0, nil
 }
 
-// rings returns when the alarm of a phase rings: at its bound, or when a hedge is due. If the time is
-// not positive, it does not; the lock is held.
-func (a *attemptContext) rings() time.Duration {
-	d, _ := a.bound()
-	if a.alarm != nil && a.phase == waiting {
-		return sooner(d, a.alarm.hedge.After)
-	}
-	return d
-}
-
-// sooner returns the smaller of two times, of which those that are not positive do not count.
-func sooner(d, hedge time.Duration) time.Duration {
-	if hedge > 0 && (d <= 0 || hedge < d) {
-		return hedge
-	}
-	return d
-}
-
-// ring starts a hedge, ends the attempt or cuts its body if the time is over. The attempt may have given
-// the alarm away in the same moment, or set it again.
+// ring ends the attempt or cuts its body if the time is over. The attempt may have given the alarm away
+// in the same moment, or set it again.
 func (a *attemptContext) ring() {
 	var then func()
 	a.mu.Lock()
@@ -144,14 +126,6 @@ func (a *attemptContext) ring() {
 		if a.body.cut() {
 			then = a.body.closeCut
 		}
-	case a.rings() != d:
-		h := a.alarm.hedge
-		if a.alarm.hedge = (Hedge{}); d > 0 { // the attempt may have had its connection later than the hedge was due
-			now := a.Alarms.Now()
-			a.set(now, a.alarm.due-h.After+d-now)
-		}
-		a.hangs = &Hanging{attemptContext: a}
-		then = h.By.Begin(a.hangs, h)
 	case d > 0:
 		a.on(timeIsUp, tooLate)
 	}
@@ -164,7 +138,7 @@ func (a *attemptContext) ring() {
 // set makes the alarm ring d after now; the lock is held.
 func (a *attemptContext) set(now, d time.Duration) {
 	if a.alarm == nil {
-		a.Alarms.take(a, now, d, nil)
+		a.Alarms.take(a, now, d)
 	} else {
 		a.alarm.set(now, d)
 	}

@@ -119,7 +119,7 @@ func TestStoriesOfAnAttempt(t *testing.T) {
 func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.Duration) {
 	timeouts, body := TimeoutsOf(rule, NewAlarms()), &timedBody{ReadCloser: io.NopCloser(strings.NewReader(""))}
 	a := &attemptContext{Context: t.Context(), home: clock{}}
-	a.start(&timeouts, false, &Hedge{})
+	a.start(&timeouts, false)
 	began := time.Now()
 	happen := map[string]func(){
 		".":       func() {},
@@ -158,7 +158,7 @@ func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.
 func TestPanicOfTheBaseEndsTheContext(t *testing.T) {
 	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour}, NewAlarms())
 	a := &attemptContext{Context: t.Context()}
-	a.start(&timeouts, true, &Hedge{})
+	a.start(&timeouts, true)
 	if err := a.outcome(nil); err != nil || a.Err() != context.Canceled {
 		t.Errorf("the outcome is %v, and the context has %v", err, a.Err())
 	}

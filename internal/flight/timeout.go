@@ -77,7 +77,6 @@ type attemptContext struct {
 	full   bool         // it has had a child
 	linked bool         // it had a connection, or needs no bound for the search
 	alarm  *alarm       // for the end of the phase, or of a Read of the response's body; nil: it was not set
-	hangs  *Hanging     // the attempt if it hangs
 	upload *timedBody   // the request's body that is being sent
 	body   *watchedBody // the response's body, if it may stall
 }
@@ -197,7 +196,7 @@ func (a *attemptContext) String() string {
 // not be cancelled if its connection goes over to the caller (101, CONNECT). So the
 // context of a request that may upgrade is detached from its parent. AfterFunc links the
 // two until the response.
-func (a *attemptContext) start(t *Timeouts, detached bool, h *Hedge) {
+func (a *attemptContext) start(t *Timeouts, detached bool) {
 	a.Timeouts, a.began, a.phase = t, t.Alarms.Now(), waiting
 	if detached {
 		parent := a.Context
@@ -205,9 +204,8 @@ func (a *attemptContext) start(t *Timeouts, detached bool, h *Hedge) {
 		a.own, a.cancel = own, cancel
 		a.unlink = context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
 	}
-	d, _ := t.Headers()
-	if d = sooner(d, h.After); d > 0 {
-		t.Alarms.take(a, a.began, d, h) // last, because the alarm may ring at once
+	if d, _ := t.Headers(); d > 0 {
+		t.Alarms.take(a, a.began, d) // last, because the alarm may ring at once
 	}
 }
 

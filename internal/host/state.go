@@ -47,7 +47,6 @@ type State[R any] struct {
 type Machines struct {
 	Cooldown cooldown.Cooldown
 	Budget   budget.Budget
-	Tail     latency.Tail // of its successes
 
 	gate    atomic.Pointer[gate.Gate]
 	latency atomic.Pointer[latency.Latency]

@@ -51,18 +51,18 @@ import (
 
 // A Way is the lane of an attempt, and what is known of its connection.
 type Way struct {
-	Lane  *lane.Lane      // nil: the base transport of a host that had no trouble so far
-	Heard instant.Instant // when something had come over the lane last before the attempt
-	Link  *flight.Link    // nil: nobody needs to know
-	Came  instant.Instant // when a light first attempt had its response; 0: not known
+	Lane *lane.Lane      // nil: the base transport of a host that had no trouble so far
+	Link *flight.Link    // nil: nobody needs to know
+	Came instant.Instant // when a light first attempt had its response; 0: not known
 
+	heard   instant.Instant // when something had come over the lane last before the attempt
 	instead lane.Instead
 	other   instant.Instant // when something had come over the lane that the attempt takes if this one gets no connection
 }
 
 // Went notes over which other lane and connection the attempt went in the end.
 func (w *Way) Went(over *lane.Lane, link *flight.Link) {
-	*w = Way{Lane: over, Heard: w.other, Link: link}
+	*w = Way{Lane: over, heard: w.other, Link: link}
 }
 
 // Number returns the number of the lane.
@@ -78,7 +78,7 @@ func (w *Way) Number() int {
 func (w *Way) Outran(other *Way) {
 	switch {
 	case other.Lane == nil:
-	case other.Lane.Heard() == other.Heard:
+	case other.Lane.Heard() == other.heard:
 		other.Lane.Doubt()
 	default:
 		w.instead = lane.Not
@@ -99,7 +99,7 @@ func (p *Pools) FirstWay(r *visit.Request) (w Way) {
 		lanes = r.State.Machines().Lanes()
 	}
 	w.Lane = lanes.Current()
-	w.Heard = w.Lane.Heard()
+	w.heard = w.Lane.Heard()
 	p.refresh(r, w.Lane)
 	return w
 }
@@ -210,10 +210,10 @@ func (r *Road) NextWay(wanted bool) (w Way) {
 		w = r.Pools.FirstWay(r.Request)
 	case r.Rule.Lanes:
 		w.Lane = r.lanes.Current()
-		w.Heard = w.Lane.Heard()
-		w.other = w.Heard
+		w.heard = w.Lane.Heard()
+		w.other = w.heard
 		if r.via != nil {
-			w.Lane, w.Heard, w.instead = r.via, r.via.Heard(), r.instead
+			w.Lane, w.heard, w.instead = r.via, r.via.Heard(), r.instead
 		}
 		wanted = wanted || r.lanes.Suspected()
 	}
@@ -249,7 +249,7 @@ func (r *Road) makeRoom(w Way) {
 		d = min(d, after/2)
 	}
 	time.AfterFunc(d, func() {
-		if ctx.Err() == nil && !w.Link.Unsent() && w.Lane.Silent(w.Heard) {
+		if ctx.Err() == nil && !w.Link.Unsent() && w.Lane.Silent(w.heard) {
 			closeIdle(p.Of(current))
 			closeIdle(p.Of(w.Lane)) // so that the connection does not stay idle, and the next request has room
 		}
@@ -257,10 +257,9 @@ func (r *Road) makeRoom(w Way) {
 }
 
 // spareBeside returns the lane for a hedge, or nil if it takes the current lane. The pool of HTTP/2
-// would send the hedge over the connection on which the other attempt waits. If the other hangs, the
-// idle connections of a pool of HTTP/1 may be dead as well.
-func (r *Road) spareBeside(first Way, hangs bool) *lane.Lane {
-	if r.lanes = r.State.LanesMade(); r.lanes == nil || !r.Rule.Lanes || !r.Pools.Can(r.Req) || r.lanes.Protocol() == 1 && !hangs {
+// would send the hedge over the connection on which the other attempt waits.
+func (r *Road) spareBeside(first Way) *lane.Lane {
+	if r.lanes = r.State.LanesMade(); r.lanes == nil || !r.Rule.Lanes || !r.Pools.Can(r.Req) || r.lanes.Protocol() == 1 {
 		return nil
 	}
 	d := lane.Detour{Beside: true, Doubted: true, New: true, Urgent: true}
@@ -347,7 +346,7 @@ func (r *Road) troubleOf(o *Outcome) trouble {
 // second half of the time counts, if it is known how long the attempt took.
 func (r *Road) isSilent(o *Outcome) bool {
 	heard := o.Way.Lane.Heard()
-	return heard == o.Way.Heard || o.Took > 0 && o.At.Sub(heard) > o.Took/2
+	return heard == o.Way.heard || o.Took > 0 && o.At.Sub(heard) > o.Took/2
 }
 
 // leaveLane makes the host leave the lane of the attempt.
@@ -547,9 +546,6 @@ func (r *Road) Await(latest time.Time) (waited bool) {
 		}
 		return to
 	}, func(d time.Duration, ready <-chan struct{}) bool {
-		if d <= 0 || ready == nil {
-			return false
-		}
 		r.Sleeper.Sleep(r.Ctx, d, ready)
 		waited = true
 		return r.Ctx.Err() == nil
@@ -558,15 +554,11 @@ func (r *Road) Await(latest time.Time) (waited bool) {
 }
 
 // AwaitBeside chooses the lane of a hedge, and waits by a function until it has its first
-// connection, if another attempt seeks that. If the other attempt hangs, it also waits until a
-// lane that found none may try again. It reports whether the function did.
-func (r *Road) AwaitBeside(first Way, hangs bool, wait func(d time.Duration, ready <-chan struct{}) bool) (ok bool) {
-	to := r.spareBeside(first, hangs)
+// connection, if another attempt seeks that. It reports whether the function did.
+func (r *Road) AwaitBeside(first Way, wait func(d time.Duration, ready <-chan struct{}) bool) (ok bool) {
+	to := r.spareBeside(first)
 	ok, r.instead = true, lane.OfBad
 	r.choose(func() *lane.Lane { return to }, func(d time.Duration, ready <-chan struct{}) bool {
-		if d <= 0 || ready == nil && !hangs {
-			return false
-		}
 		ok = wait(d, ready)
 		return ok
 	})
@@ -575,8 +567,8 @@ func (r *Road) AwaitBeside(first Way, hangs bool, wait func(d time.Duration, rea
 
 // choose makes the next attempt take the lane that a function returns. If the function returns
 // nil, or if its lane gets no connection in time, the attempt takes the current lane. wait
-// waits for the connection, and reports whether the function is to be asked again. It gets a nil
-// channel if nobody seeks a connection.
+// waits for the connection that another attempt seeks, and reports whether the function is to be
+// asked again.
 func (r *Road) choose(next func() *lane.Lane, wait func(d time.Duration, ready <-chan struct{}) bool) {
 	until := time.Now()
 	until = until.Add(r.patience(until))
@@ -592,11 +584,12 @@ func (r *Road) choose(next func() *lane.Lane, wait func(d time.Duration, ready <
 		if to.IsOpen() {
 			return
 		}
-		switch entry, ready := to.Enter(r.Ground.Now()); {
+		entry, ready := to.Enter(r.Ground.Now())
+		switch left := time.Until(until); {
 		case entry == lane.Seek:
 			r.seeks = to
 			r.Pools.keep(r.made())
-		case entry != lane.Go && wait(time.Until(until), ready):
+		case entry == lane.Wait && left > 0 && wait(left, ready):
 			continue
 		case entry != lane.Go && r.trouble != isElsewhere:
 			r.via = nil

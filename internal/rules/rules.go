@@ -56,12 +56,11 @@ type Resolved struct {
 	Rate    bool
 	Pacing  bool
 	Gate    bool
-	Hedge   bool // by After or Percentile
+	Hedge   bool
 	Limited bool // any of them
 	Loops   bool // its requests may need the loop before their first attempt has ended
 	Vouches bool // Idempotent is not the default, so somebody has thought about this host
 	Peeks   bool // its classifier or hint may wait for the body of a response
-	Late    bool // an attempt that hangs gets another beside it
 	Timed   bool // attempts have a context of their own
 	Lanes   bool // the host may have more than one lane
 	Noted   bool // its lanes note what comes from the beginning
@@ -273,13 +272,12 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		Rate:     rule.Rate.PerSecond > 0,
 		Pacing:   rule.Pacing == policy.On,
 		Gate:     rule.Gate.Enabled(),
-		Hedge:    policy.Hedge{After: rule.Hedge.After, Percentile: rule.Hedge.Percentile}.Enabled(),
+		Hedge:    rule.Hedge.Enabled(),
 		Settings: settingsOf(&rule),
 	}
-	r.Late = rule.Hedge.Late == policy.On && rule.Attempts > 1 && !r.Hedge
 	r.Vouches = !sameFunc(rule.Idempotent, classify.Idempotent)
 	r.Limited = r.Rate || r.Pacing || r.Gate || r.Hedge
-	r.Loops = r.Hedge || r.Limited && (r.Late || rule.Cost != nil)
+	r.Loops = r.Hedge || r.Limited && rule.Cost != nil
 	own := !sameFunc[classify.Func](rule.Classify, classify.Default)
 	r.Peeks = own || !sameFunc[classify.Hint](rule.Hint, classify.DefaultHint)
 	switch keys := rule.IdempotencyKey != nil; {
@@ -291,7 +289,7 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		r.Classify = classify.First(inProgress, classify.Default)
 	}
 	r.Timeouts = flight.TimeoutsOf(&rule, set.alarms)
-	r.Timed = r.Timeouts.On() || r.Late
+	r.Timed = r.Timeouts.On()
 	if rule.AttemptHeader != "off" {
 		r.AttemptHeader = rule.AttemptHeader
 	}

@@ -207,7 +207,7 @@ var groups = map[reflect.Type]struct {
 	reflect.TypeFor[policy.Rate]():       {policy.Rate{PerSecond: policy.Off}, `{"per_second": 10}`},
 	reflect.TypeFor[policy.Budget]():     {policy.Budget{Burst: policy.Off}, `{"ratio": 0.2}`},
 	reflect.TypeFor[policy.Gate]():       {policy.Gate{Mode: policy.Off}, `{"mode": "wait"}`},
-	reflect.TypeFor[policy.Hedge]():      {policy.Hedge{After: policy.Off, Late: policy.Off}, `{"percentile": 98}`},
+	reflect.TypeFor[policy.Hedge]():      {policy.Hedge{After: policy.Off}, `{"percentile": 98}`},
 	reflect.TypeFor[policy.Upload]():     {policy.Upload{Memory: policy.Off}, `{"memory": "16MiB"}`},
 	reflect.TypeFor[policy.Resume]():     {policy.Resume{Max: policy.Off}, `{"max": 5}`},
 	reflect.TypeFor[policy.Alternates](): {policy.Alternates{Bases: []string{}}, `{"bases": ["https://eu.example.com"]}`},
