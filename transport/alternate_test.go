@@ -179,9 +179,9 @@ func TestAlternateServesAnOutage(t *testing.T) {
 	}
 }
 
-// Background requests do not wait at a closed gate if there is an alternate, so they are probes
-// like all others. Nobody else may be there to find out that the host is back.
-func TestBackgroundFindsTheWayBack(t *testing.T) {
+// Requests with a cost do not wait at a closed gate if there is an alternate. They find out that the
+// host is back like all others.
+func TestCostsFindTheWayBack(t *testing.T) {
 	for name, rule := range map[string]policy.Rule{
 		"each counts": {Gate: policy.Gate{Mode: policy.GateWait}},
 		"costs count": {Gate: policy.Gate{Mode: policy.GateWait}, Rate: policy.Rate{PerSecond: 1000}, Cost: func(*http.Request) int { return 5 }},
@@ -190,7 +190,7 @@ func TestBackgroundFindsTheWayBack(t *testing.T) {
 			r := newRegions()
 			tr := r.transport(t, rule)
 			from := func() string {
-				resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(transport.Background(t.Context())))
+				resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/", nil))
 				_ = resp.Body.Close()
 				return resp.Header.Get("X-From")
 			}

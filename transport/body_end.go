@@ -39,9 +39,7 @@ func bodyOriginOf(c *call) bodyOrigin {
 
 // callFor returns the call for req, the caller's request or the request for the rest.
 func (s *bodyOrigin) callFor(req *http.Request) call {
-	c := call{t: s.t, Request: visit.Request{Ground: &s.t.ground, Req: req, Ctx: req.Context(), Rule: s.rule}}
-	c.takeOptions(optionsOf(req.Context()))
-	return c
+	return call{t: s.t, Request: visit.Request{Ground: &s.t.ground, Req: req, Ctx: req.Context(), Rule: s.rule}, options: optionsOf(req.Context())}
 }
 
 // hearsOfCuts reports whether a trace or a logger is told of a body that is not continued.

@@ -172,22 +172,6 @@ func TestChangeOfABudget(t *testing.T) {
 	})
 }
 
-// TestChangeOfABudgetForBackground: the retries that are left to other requests are not used up.
-func TestChangeOfABudgetForBackground(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var seen changes
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Budget: policy.Budget{Burst: 6, PerSecond: 0.5}, Attempts: 2}.Or(quick), Trace: seen.trace(), Base: script(faults.Status(503))})
-		for range 10 {
-			mustFetch(t, tr, transport.Background(t.Context()), "http://h.test/")
-		}
-		assert.Empty(t, seen.told())
-		for range 10 {
-			mustFetch(t, tr, t.Context(), "http://h.test/")
-		}
-		assert.Equal(t, []string{"no_retries"}, seen.told())
-	})
-}
-
 // TestChangeOfAQuota: a quota of which a fifth is left is told, and the end of its window.
 func TestChangeOfAQuota(t *testing.T) {
 	bubble(t, func(t *testing.T) {

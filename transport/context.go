@@ -25,8 +25,6 @@ type options struct {
 	sending sending
 	trace   *Trace
 	rule    *rules.RequestRule // of WithRule; nil: none
-
-	background bool
 }
 
 // sending says how often a request may be sent, whatever its method.
@@ -51,25 +49,6 @@ func Repeatable(ctx context.Context) context.Context {
 // kept connection that turned out to be closed.
 func Once(ctx context.Context) context.Context {
 	return withOptions(ctx, func(o *options) { o.sending = sendOnce })
-}
-
-// Background returns a context whose requests let others go first, such as a prefetch or a
-// nightly export beside the requests of users.
-//
-//   - While it waits for a limit (cooldown, pacing, rate, gate), such a request comes after the
-//     requests that are no background work. Requests of a kind go in the order of their
-//     arrival. When a background request has waited for 10 s for an attempt, it counts as
-//     others do. From then on such requests take every second turn, so that a large number of
-//     them does not hold up the others.
-//   - While the gate is closed, it is no probe until it has waited for 10 s.
-//   - Its retries and hedges leave the last third of the host's budget to other requests,
-//     rounded down to whole retries.
-//
-// A request that does not have to wait for a limit goes at once, and nothing that is under way
-// is stopped. So without a Rate, Pacing or a Gate, a Background request differs from others
-// only in its retries and after a server's "try later". docs/limits.md says more.
-func Background(ctx context.Context) context.Context {
-	return withOptions(ctx, func(o *options) { o.background = true })
 }
 
 // WithRule returns a context whose requests follow rule in the fields that it sets. They

@@ -35,7 +35,6 @@
 // waits for one limit at a time, in the order of arrival, until its context ends. If
 // its turn would come after its deadline, it is refused at once. If a hold begins
 // while a request waits for another limit, the request goes back to the cooldown.
-// The requests of [Background] come after the others.
 //
 // The budget is asked for a retry or a hedge that would otherwise happen, before
 // the sleep. If the retry does not go, the budget gets it back. A hedge never

@@ -28,9 +28,6 @@ type call struct {
 	home    *call           // the call as its caller made it; nil: this is it
 }
 
-// takeOptions takes the options of the request. They may be nil.
-func (c *call) takeOptions(o *options) { c.options, c.Background = o, o != nil && o.background }
-
 // caller returns the call as its caller made it, wherever attempts go.
 func (c *call) caller() *call { return cmp.Or(c.home, c) }
 

@@ -760,19 +760,22 @@ func TestFleetChaos(t *testing.T) {
 // A closed gate asks its fleet for a permit, so a gate that refuses has none for the first
 // request after an idle time. The next request is sent.
 func TestFirstRequestAfterAnIdleOutage(t *testing.T) {
+	two := func(*http.Request) int { return 2 }
 	for name, row := range map[string]struct {
 		mode  policy.GateMode
+		cost  func(*http.Request) int
 		fleet bool
 		want  []error
 	}{
-		"waits":             {policy.GateWait, true, []error{nil, nil}},
-		"refuses":           {policy.GateRefuse, true, []error{transport.ErrGateFull, nil}},
-		"refuses, no fleet": {policy.GateRefuse, false, []error{nil, nil}},
+		"waits":             {policy.GateWait, nil, true, []error{nil, nil}},
+		"refuses":           {policy.GateRefuse, nil, true, []error{transport.ErrGateFull, nil}},
+		"refuses, a cost":   {policy.GateRefuse, two, true, []error{transport.ErrGateFull, nil}},
+		"refuses, no fleet": {policy.GateRefuse, nil, false, []error{nil, nil}},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			var code atomic.Int32
 			code.Store(503)
-			c := transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: row.mode}, Attempts: 1},
+			c := transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: row.mode}, Rate: policy.Rate{PerSecond: 1000}, Cost: row.cost, Attempts: 1},
 				Base: rt(func(req *http.Request) (*http.Response, error) { return play(req, status(int(code.Load()))) })}
 			if row.fleet {
 				c.Fleet = newMemFleet(time.Millisecond).member()

@@ -42,8 +42,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer h.Release()
 	c := call{t: t, Request: visit.Request{Ground: &t.ground, Req: req, Ctx: req.Context(), State: h, Rule: t.ruleFor(h, set)}}
 	if all := flight.CarriedBy(c.Ctx); all != nil {
-		o, _ := all.Options.(*options)
-		c.takeOptions(o)
+		c.options, _ = all.Options.(*options)
 		c.inside = all.Number > 0
 	}
 	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {

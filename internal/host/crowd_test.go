@@ -46,17 +46,9 @@ type crowd struct {
 
 var crowds = map[string]func(testing.TB) *crowd{"gate": gateCrowd, "closed gate": closedCrowd, "shared rate": sharedCrowd, "cooldown": cooldownCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
 
-// ranks makes waiters background requests, by their number.
-var ranks = map[string]func(i int, w *queue.Waiter){
-	"none in background":      func(int, *queue.Waiter) {},
-	"all in background":       func(_ int, w *queue.Waiter) { w.Background, w.From = true, instant.At(time.Hour) },
-	"half in background":      func(i int, w *queue.Waiter) { w.Background, w.From = i%2 == 0, instant.At(time.Hour) },
-	"half in background, old": func(i int, w *queue.Waiter) { w.Background, w.From = i%2 == 0, instant.At(-time.Hour) },
-}
-
 // newCrowd returns a machine with so many waiters. Waiters with a deadline wait as long
 // as others.
-func newCrowd(t testing.TB, machine string, n int, dated bool, rank func(int, *queue.Waiter)) *crowd {
+func newCrowd(t testing.TB, machine string, n int, dated bool) *crowd {
 	c := crowds[machine](t)
 	wake := func(w *queue.Waiter) { c.woken = append(c.woken, w) }
 	c.ws, c.before = make([]queue.Waiter, n), make([]memo, n)
@@ -65,7 +57,6 @@ func newCrowd(t testing.TB, machine string, n int, dated bool, rank func(int, *q
 		if dated {
 			c.ws[i].By = instant.At(time.Hour + time.Duration(i*7919%n))
 		}
-		rank(i, &c.ws[i])
 		c.enter(sec, &c.ws[i])
 	}
 	c.woken = nil
@@ -113,21 +104,17 @@ func TestCrowd(t *testing.T) {
 	n := soak.Size(10_000, 100_000)
 	deep := bits.Len(uint(n))
 	type kind struct {
-		name, rank string
-		dated      bool
+		name  string
+		dated bool
 	}
-	kinds := []kind{{"cooldown", "none in background", true}} // only the cooldown looks at deadlines
-	for rank := range ranks {
-		for name := range crowds {
-			if name != "closed gate" || rank != "all in background" { // else there is nothing to ask of a fleet
-				kinds = append(kinds, kind{name, rank, false})
-			}
-		}
+	kinds := []kind{{"cooldown", true}} // only the cooldown looks at deadlines
+	for name := range crowds {
+		kinds = append(kinds, kind{name, false})
 	}
 	for _, k := range kinds {
 		name, dated := k.name, k.dated
-		t.Run(name+", "+k.rank, func(t *testing.T) {
-			c := newCrowd(t, name, n, dated, ranks[k.rank])
+		t.Run(fmt.Sprintf("%s, deadlines %v", name, dated), func(t *testing.T) {
+			c := newCrowd(t, name, n, dated)
 			now := instant.At(2 * sec)
 			check := func(what string, event func()) {
 				t.Helper()
@@ -157,7 +144,7 @@ func TestCrowd(t *testing.T) {
 // the others, which give up.
 func TestCrowdHeldLonger(t *testing.T) {
 	const n = 100_000
-	c := newCrowd(t, "cooldown", n, true, ranks["none in background"])
+	c := newCrowd(t, "cooldown", n, true)
 	for i := range c.ws {
 		w := &c.ws[i]
 		c.leave(w)
@@ -210,21 +197,19 @@ func TestCrowdOfAnEvictedHold(t *testing.T) {
 
 // BenchmarkCrowd is the time of an event with few and with many waiters.
 func BenchmarkCrowd(b *testing.B) {
-	for _, rank := range []string{"none in background", "half in background"} {
-		for _, machine := range []string{"gate", "cooldown", "pacing", "rate"} {
-			for _, n := range []int{10, 100_000} {
-				c := newCrowd(b, machine, n, true, ranks[rank])
-				rejoin := func(i int) { c.leave(&c.ws[i]); c.enter(2*sec, &c.ws[i]) }
-				b.Run(fmt.Sprintf("%s/waiters=%d/%s/leave-and-join", machine, n, rank), func(b *testing.B) {
-					for i := 0; b.Loop(); i++ {
-						rejoin(i * 7919 % n)
-					}
-				})
-			}
+	for _, machine := range []string{"gate", "cooldown", "pacing", "rate"} {
+		for _, n := range []int{10, 100_000} {
+			c := newCrowd(b, machine, n, true)
+			rejoin := func(i int) { c.leave(&c.ws[i]); c.enter(2*sec, &c.ws[i]) }
+			b.Run(fmt.Sprintf("%s/waiters=%d/leave-and-join", machine, n), func(b *testing.B) {
+				for i := 0; b.Loop(); i++ {
+					rejoin(i * 7919 % n)
+				}
+			})
 		}
 	}
 	for _, n := range []int{10, 100_000} {
-		c := newCrowd(b, "cooldown", n, true, ranks["none in background"])
+		c := newCrowd(b, "cooldown", n, true)
 		b.Run(fmt.Sprintf("cooldown/waiters=%d/longer", n), func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				c.events[0].tell(instant.At(2*sec + time.Duration(i)))

@@ -172,7 +172,7 @@ func rateCrowd(t testing.TB) *crowd {
 		leave: r.Leave,
 		events: []occurrence{
 			{"an update", func(now instant.Instant) { r.Set(now, rate.Config{PerSecond: 0.4, Burst: 1}) }},
-			{"a look", func(now instant.Instant) { r.Peek(now, false, 1) }},
+			{"a look", func(now instant.Instant) { r.Peek(now, 1) }},
 		},
 	}
 }

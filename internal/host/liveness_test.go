@@ -2,7 +2,6 @@ package host_test
 
 import (
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -153,12 +152,10 @@ func pacingRig(rng *rand.Rand) rig {
 	return rig{enter, func(w *queue.Waiter) { p.Leave(1, w) }, event}
 }
 
-func rateRig(rng *rand.Rand) rig { return newRateRig(rng, true) }
-
-func newRateRig(rng *rand.Rand, mayShare bool) rig {
+func rateRig(rng *rand.Rand) rig {
 	conf := rate.Config{PerSecond: []float64{0.2, 1, 20}[rng.IntN(3)], Burst: 1 + rng.IntN(3)}
 	r := rate.New(conf)
-	shared := rng.IntN(2) == 0 && mayShare
+	shared := rng.IntN(2) == 0
 	event := func(now instant.Instant) {
 		if shared && rng.IntN(2) == 0 {
 			wait := time.Duration(rng.Int64N(int64(sec)))
@@ -196,8 +193,8 @@ type stander struct {
 }
 
 // stir uses a machine at random, and returns the first waiter after that, or nil if
-// there is none. If the levels are mixed, some waiters are background requests.
-func stir(t *testing.T, rng *rand.Rand, r rig, steps int, mixed bool) (now instant.Instant, first *stander) {
+// there is none.
+func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now instant.Instant, first *stander) {
 	waits := map[*queue.Waiter]*stander{}
 	var all []*stander // in order of their coming, for the same choice in every run
 	now = sec
@@ -226,7 +223,7 @@ func stir(t *testing.T, rng *rand.Rand, r rig, steps int, mixed bool) (now insta
 		switch op := rng.IntN(10); {
 		case op < 3 && len(waiting) < 8:
 			s := &stander{}
-			s.w = &queue.Waiter{Woken: func(*queue.Waiter) { s.woken = true; s.wakes++ }, From: now, Background: mixed && rng.IntN(3) == 0}
+			s.w = &queue.Waiter{Woken: func(*queue.Waiter) { s.woken = true; s.wakes++ }, From: now}
 			waits[s.w] = s
 			all = append(all, s)
 			ask(s)
@@ -246,19 +243,12 @@ func stir(t *testing.T, rng *rand.Rand, r rig, steps int, mixed bool) (now insta
 		}
 		require.LessOrEqual(t, wakes, 40, "wakes for one event")
 	}
-	for _, s := range all { // the first of those that still wait
-		switch {
-		case waits[s.w] == nil:
-		case first == nil || first.w.Background && !s.w.Background:
-			first = s
+	for _, s := range all {
+		if waits[s.w] != nil {
+			return now, s
 		}
 	}
-	for _, s := range all { // a background request that waited for long may have come before it
-		if waits[s.w] != nil && first != s && s.w.Background && !first.w.Background {
-			r.leave(s.w)
-		}
-	}
-	return now, first
+	return now, nil
 }
 
 // Whatever has happened before, let nothing more happen. Then the first waiter, which
@@ -271,10 +261,7 @@ func TestNobodyWaitsForNothing(t *testing.T) {
 	slack := map[string]time.Duration{"rate": 6500 * ms}
 	for name, build := range map[string]func(*rand.Rand) rig{
 		"gate": gateRig, "cooldown": cooldownRig, "pacing": pacingRig, "rate": rateRig,
-		"gate, mixed": gateRig, "cooldown, mixed": cooldownRig, "pacing, mixed": pacingRig,
-		"rate, mixed": func(rng *rand.Rand) rig { return newRateRig(rng, false) },
 	} {
-		mixed := strings.HasSuffix(name, "mixed")
 		t.Run(name, func(t *testing.T) {
 			waited := 0
 			seeds := soak.Size[uint64](300, 2000)
@@ -283,7 +270,7 @@ func TestNobodyWaitsForNothing(t *testing.T) {
 				for told := range at {
 					rng := rand.New(rand.NewPCG(seed, 1))
 					r := build(rng)
-					start, s := stir(t, rng, r, 20+rng.IntN(100), mixed)
+					start, s := stir(t, rng, r, 20+rng.IntN(100))
 					if s == nil {
 						break
 					}

@@ -132,7 +132,7 @@ func (l *Limits) admitByServer(arrives bool) *Refusal {
 		return nil
 	}
 	l.refusals = l.State.Machines().Cooldown.Refusals()
-	if arrives && l.State.Machines().Cooldown.Arrive(l.since, l.scopeKey(), l.Background) {
+	if arrives && l.State.Machines().Cooldown.Arrive(l.since, l.scopeKey()) {
 		return nil
 	}
 	_, _, no := l.waitInQueue(cooldownQueue{l}, &l.Queued.Cooldown)
@@ -211,7 +211,7 @@ func (l *Limits) admitByRate() (waited bool, no *Refusal) {
 // slot. If it reports false, it has taken nothing, and Admit has to be asked. The host is calm.
 func (r *Request) Pass(now instant.Instant, s *flight.Slot) bool {
 	m, conf := r.State.Machines(), r.Rule.Settings.Gate
-	if r.Ground.Fleet != nil || r.Background || r.Rule.Pacing && !m.Pacing().Quiet() {
+	if r.Ground.Fleet != nil || r.Rule.Pacing && !m.Pacing().Quiet() {
 		return false
 	}
 	if r.Rule.Rate {
@@ -279,7 +279,7 @@ func (l *Limits) IsHeldAgain() bool {
 // requests.
 func (l *Limits) NextTurn(now time.Time) (turn time.Duration, limit string, refused bool) {
 	if l.Rule.Rate {
-		turn, limit = l.State.Machines().Rate(l.Rule.Settings.Rate).Peek(l.Ground.InstantOf(now), l.Background, l.askCost()), LimitRate
+		turn, limit = l.State.Machines().Rate(l.Rule.Settings.Rate).Peek(l.Ground.InstantOf(now), l.askCost()), LimitRate
 	}
 	if !l.mayBeHeld() {
 		return turn, limit, false
@@ -306,13 +306,10 @@ func (l *Limits) ReserveRetry(now time.Time) bool {
 	return l.reserved != nil
 }
 
-// TellUsedUp tells that no request gets a retry from the budget. A background request may get
-// none although there are some for others. o is the outcome that got none, or nil if it came
-// from another host.
+// TellUsedUp tells that no request gets a retry from the budget. o is the outcome that got none,
+// or nil if it came from another host.
 func (l *Limits) TellUsedUp(o *Ending) {
-	if !l.Background || l.State.Machines().Budget.Left(l.Ground.Now(), l.budgetConfig()) < 1 {
-		l.beginCondition(conditionNoRetries, news.Record{Since: l.Ground.Now()}, o.cause())
-	}
+	l.beginCondition(conditionNoRetries, news.Record{Since: l.Ground.Now()}, o.cause())
 }
 
 // budgetConfig returns the settings of the budget. In a fleet each member has its part.
@@ -320,9 +317,6 @@ func (l *Limits) budgetConfig() budget.Config {
 	c := l.Rule.Settings.Budget
 	if l.Ground.Fleet != nil {
 		c = c.ForMember(l.Ground.members())
-	}
-	if l.Background {
-		c = c.ForBackground()
 	}
 	return c
 }

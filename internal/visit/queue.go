@@ -165,14 +165,14 @@ func (l *Limits) waitInQueue(q hostQueue, sum *time.Duration) (a queue.Answer, w
 // newWaiter returns a waiter for the request.
 func (l *Limits) newWaiter(cost int) *queue.Waiter {
 	w := queue.NewWaiter()
-	w.By, w.From, w.Background, w.Cost = l.sendAtLatest(), l.since, l.Background, cost
+	w.By, w.From, w.Cost = l.sendAtLatest(), l.since, cost
 	return w
 }
 
 // earlyWaiter returns the waiter that a machine has to see at its first question, or nil if there
 // is no need for one.
 func (l *Limits) earlyWaiter(cost int) *queue.Waiter {
-	if cost == 1 && !l.Background {
+	if cost == 1 {
 		return nil
 	}
 	return l.newWaiter(cost)

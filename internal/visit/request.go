@@ -17,16 +17,15 @@ import (
 // A Request goes to a host under a rule. Once attempts go, only its course changes, and the
 // sleeper. One goroutine uses it.
 type Request struct {
-	Teller     Teller // of changes of the host; set once the limits begin
-	Ground     *Ground
-	Req        *http.Request   // the caller's, or the same for an alternate
-	Ctx        context.Context // the caller's, or one that ends with Request.Cancel as well
-	Linked     bool            // Request.Cancel ends Ctx, too
-	Background bool            // it lets others go first
-	State      *host.State[rules.Resolved]
-	Rule       *rules.Resolved
-	Course     *Course // nil: its attempts need none
-	Sleeper    flight.Sleeper
+	Teller  Teller // of changes of the host; set once the limits begin
+	Ground  *Ground
+	Req     *http.Request   // the caller's, or the same for an alternate
+	Ctx     context.Context // the caller's, or one that ends with Request.Cancel as well
+	Linked  bool            // Request.Cancel ends Ctx, too
+	State   *host.State[rules.Resolved]
+	Rule    *rules.Resolved
+	Course  *Course // nil: its attempts need none
+	Sleeper flight.Sleeper
 }
 
 // A Course is what the attempts of a request share, wherever they go.

@@ -151,9 +151,6 @@ func (c *call) patience(ctx context.Context, horizon time.Duration) (context.Con
 	case 2:
 		ctx = transport.Once(ctx)
 	}
-	if c.plan.background() {
-		ctx = transport.Background(ctx)
-	}
 	stop := func() {}
 	if c.plan.deadline > 0 {
 		ctx, stop = context.WithDeadlineCause(ctx, c.world.start.Add(c.plan.at+c.plan.deadline), errPatience)

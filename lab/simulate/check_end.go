@@ -391,16 +391,13 @@ func (w *world) checkSlots(calls []*call) {
 	}
 }
 
-// backgroundAge is how long a background request waits until it counts as others do.
-const backgroundAge = 10*time.Second + permitAnswer
-
 // checkFresh sends requests two hours later, when nothing should hold them.
 func (w *world) checkFresh(h *host, member int) {
 	n := 3
 	if w.plan.fleet != nil {
 		n = 1 // the others send requests as well
 	}
-	mayWait, gated := time.Duration(0), false
+	mayWait := time.Duration(0)
 	for at := range 1 + len(w.plan.updates) {
 		rule := h.rule
 		if at > 0 {
@@ -412,7 +409,6 @@ func (w *world) checkFresh(h *host, member int) {
 		if rule.Rate.PerSecond > 0 || rule.Pacing == policy.On {
 			n = 1
 		}
-		gated = gated || rule.Gate.Enabled()
 		if w.plan.fleet != nil {
 			mayWait = max(mayWait, waitsForFleet(rule)+w.holdsOn(h, rule))
 		}
@@ -422,18 +418,10 @@ func (w *world) checkFresh(h *host, member int) {
 		if h.rule.Alternates.Enabled() {
 			plan.load = unladen
 		}
-		if plan.background() && gated {
-			age := backgroundAge // it is no probe before
-			if w.plan.nested {
-				age *= 2 // nor is it one for the Transport below
-			}
-			mayWait = max(mayWait, age)
-		}
 		w.tell(plan.id, "%v", w.client(member).Snapshot())
 		c := w.beginLast(plan)
 		<-c.done
-		leaves := gated && plan.background() && len(c.attempts) > 0 && c.attempts[0].away() // because the gate closed in this moment
-		for asks := 0; asks < 2 && (w.asksFirst(c) || leaves && asks == 0); asks++ {        // for tokens and for a permit
+		for asks := 0; asks < 2 && w.asksFirst(c); asks++ { // for tokens and for a permit
 			time.Sleep(time.Second)
 			plan.at = w.now()
 			c = w.beginLast(plan)

@@ -52,10 +52,6 @@ func (w *world) checkIdle(h *host) {
 		if len(c.attempts) > 0 {
 			until = c.attempts[0].began
 		}
-		longest := longest
-		if c.plan.background() {
-			longest = max(longest, backgroundAge) // it is no probe before
-		}
 		if at, idle := longestGap(busy, span{c.plan.at, until}); idle > longest {
 			w.complain(Room, c, "the request waited when the host had nothing to do for %v from %v on", idle, at)
 		}

@@ -433,10 +433,6 @@ func (p *plan) String() string {
 	return b.String()
 }
 
-// background reports whether the request lets others go first. It follows from the number, so
-// that stories that were kept stay as they were in all else.
-func (c *callPlan) background() bool { return c.id%5 == 3 }
-
 // String describes the call for the printed story.
 func (c *callPlan) String() string {
 	var b strings.Builder
@@ -457,7 +453,6 @@ func (c *callPlan) String() string {
 		{c.member > 0, "by member " + strconv.Itoa(c.member)},
 		{c.sending == 1, "repeatable"},
 		{c.sending == 2, "once"},
-		{c.background(), "background"},
 		{c.load != loaded, "carrying " + c.load.String()},
 		{c.cost > 0, "at a cost of " + strconv.Itoa(c.cost)},
 		{c.hook != "", "panics in " + c.hook},

@@ -30,7 +30,6 @@ type Config struct {
 	off     bool    // nothing limits retries
 	earned  float64 // by a request, in units
 	size    int64   // of the bucket, in units; 0: Complete was not called
-	kept    int64   // the part of size that is for others, in units
 	members int     // that share the budget; 0: one
 
 	restEarned    float64 // by a request while the budget rests, in units
@@ -181,7 +180,7 @@ func (b *Budget) Take(now instant.Instant, c Config) *Charge {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now, &c)
-	if b.used+unit > c.size-c.kept || b.rests && b.rested < unit {
+	if b.used+unit > c.size || b.rests && b.rested < unit {
 		return nil
 	}
 	b.used += unit
@@ -297,14 +296,6 @@ func (c Config) ForMember(members int) Config {
 		c.Burst = max(c.Burst/float64(members), min(c.Burst, 10))
 	}
 	return c.Complete()
-}
-
-// ForBackground returns a complete config for a background request. It leaves the last third of
-// the retries to other requests, rounded down to whole retries. So with a Burst of 1 or 2
-// nothing is left to them alone.
-func (c Config) ForBackground() Config {
-	c.kept = c.size / 3 / unit * unit
-	return c
 }
 
 // Complete returns the config with all its defaults. Callers that ask a Budget often

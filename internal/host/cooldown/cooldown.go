@@ -212,14 +212,13 @@ func (c *Cooldown) Answered(now instant.Instant, key uint64, sent instant.Instan
 // Arrive reports whether a request that comes now for the first time goes at
 // once. It does if nothing is held, or if the time that the server named is over.
 // Such a request joins no queue. The jitter and the ramp only spread requests
-// that were held. A caller that obeyed the server by itself does not wait again. A
-// background request joins the queue if others are in it.
-func (c *Cooldown) Arrive(now instant.Instant, key uint64, background bool) bool {
+// that were held. A caller that obeyed the server by itself does not wait again.
+func (c *Cooldown) Arrive(now instant.Instant, key uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tidy(now)
 	h := c.find(now, key)
-	return h == nil || now >= h.named() && !(background && h.queue.Len() > 0)
+	return h == nil || now >= h.named()
 }
 
 // Refusals returns how many refusals there were. It is a single atomic load.

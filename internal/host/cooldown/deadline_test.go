@@ -150,19 +150,19 @@ func TestCooldownRampEnds(t *testing.T) {
 // that were held are spread.
 func TestCooldownArrive(t *testing.T) {
 	var c Cooldown
-	assert.True(t, c.Arrive(0, 1, false), "nothing is held")
+	assert.True(t, c.Arrive(0, 1), "nothing is held")
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0.9) // open at 1450 ms
 	w, v := queue.NewWaiter(), queue.NewWaiter()
 	mustHold(t, &c, 0, 1, w, sec)
 	mustHold(t, &c, 0, 1, v, sec)
-	assert.False(t, c.Arrive(sec-1, 1, false), "passed during the hold")
+	assert.False(t, c.Arrive(sec-1, 1), "passed during the hold")
 	for range 5 {
-		assert.True(t, c.Arrive(sec, 1, false), "held after the time that was named")
+		assert.True(t, c.Arrive(sec, 1), "held after the time that was named")
 	}
 	mustHold(t, &c, sec, 1, w, sec)
 	mustPass(t, &c, 1450*ms, 1, w)
 	assert.Equal(t, queue.Wait, c.Enter(1450*ms, 1, v).Verb, "the ramp lets one go")
-	assert.True(t, c.Arrive(1450*ms, 1, false), "held by the ramp")
+	assert.True(t, c.Arrive(1450*ms, 1), "held by the ramp")
 }
 
 // The jitter takes at most half of what a deadline leaves after the time that

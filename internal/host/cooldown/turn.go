@@ -75,8 +75,8 @@ func (h *hold) passes(now instant.Instant, w *queue.Waiter) bool {
 	case own < h.open && now >= own:
 		return true // its deadline leaves no time to wait for longer
 	case now < h.named():
-		return w != nil && h.queue.Turn(now, w) && h.probe(now)
-	case now < h.open || !h.queue.Turn(now, w):
+		return w != nil && h.queue.Turn(w) && h.probe(now)
+	case now < h.open || !h.queue.Turn(w):
 		return false
 	case now >= h.next:
 		// Turns that nobody used are not saved up. A turn that was used a little
@@ -94,14 +94,14 @@ func (h *hold) passes(now instant.Instant, w *queue.Waiter) bool {
 
 // wait puts w in the queue and tells it when to ask again.
 func (h *hold) wait(now instant.Instant, w *queue.Waiter) queue.Answer {
-	h.join(now, w)
+	h.join(w)
 	// A waiter that is not first is woken when its turn comes. The end of the
 	// ramp is for the case that a waiter before it neither asks nor leaves.
 	a := queue.Answer{Verb: queue.Wait, Ask: instant.After(h.open, rampTime), Until: h.named()}
 	if now < h.open {
 		a.Open = h.open
 	}
-	first := h.queue.Turn(now, w)
+	first := h.queue.Turn(w)
 	if first {
 		a.Ask = max(h.open, min(h.next, a.Ask))
 		if now >= h.open {
@@ -136,11 +136,11 @@ func (h *hold) wait(now instant.Instant, w *queue.Waiter) queue.Answer {
 }
 
 // join puts w in the queue. If w is nil or in the queue already, join does nothing.
-func (h *hold) join(now instant.Instant, w *queue.Waiter) {
+func (h *hold) join(w *queue.Waiter) {
 	if w == nil || h.queue.Has(w) {
 		return
 	}
-	h.queue.Join(now, w)
+	h.queue.Join(w)
 	if w.By <= 0 {
 		return
 	}

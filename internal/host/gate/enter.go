@@ -34,11 +34,11 @@ func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a
 		g.close(g.outageAt())
 		next = g.queue.First() // does not know yet when the first probe may go
 	}
-	turn, behind := g.queue.Turn(now, w), 0
+	turn, behind := g.queue.Turn(w), 0
 	if !w.Waits() {
-		behind = w.Costs() + g.queue.Ahead(w != nil && w.Background)
+		behind = w.Costs() + g.queue.Cost()
 	}
-	admits := turn && g.admits(now, w)
+	admits := turn && g.admits(now)
 	noToken := turn && !admits && c.Rate != nil && c.Rate.ReadyIn(now, w.Costs()) > 0
 	if admits {
 		if c.Rate == nil || c.Rate.Take(now, w.Costs()) {
@@ -54,18 +54,18 @@ func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a
 		noToken = true
 	}
 	if w != nil {
-		g.queue.Join(now, w)
-	}
-	if turn && g.queue.Len() > 0 {
-		g.front.waitForRate(now, noToken)
+		g.queue.Join(w)
+		if turn {
+			g.front.waitForRate(now, noToken)
+		}
 	}
 	if noToken {
 		g.growth.full = false
 		at := instant.After(now, c.Rate.ReadyIn(now, w.Costs()))
-		g.tells(w, at)
+		g.front.told = at
 		return queue.Answer{Verb: queue.Wait, Ask: at, Until: at, ForRate: admits, NoToken: true}, next
 	}
-	return g.wait(now, w, behind, c.Rate), next
+	return g.wait(now, turn, behind, c.Rate), next
 }
 
 // A front is how the first waiter waits, and with it all others.
@@ -91,34 +91,10 @@ func (f *front) rateTime(now instant.Instant) time.Duration {
 	return f.rated
 }
 
-// tells notes when the first waiter asks again, if w is not a newcomer that goes before it;
-// the lock is held.
-func (g *Gate) tells(w *queue.Waiter, at instant.Instant) {
-	if g.queue.First() == w {
-		g.front.told = at
-	}
-}
-
-// young reports whether w leaves the probes of a closed gate to others; the lock is held.
-func (g *Gate) young(now instant.Instant, w *queue.Waiter) bool {
-	return !g.conf.Refuses && w.Young(now)
-}
-
-// onlyYoung reports whether all waiters leave the probes to others; the lock is held.
-func (g *Gate) onlyYoung() bool { return !g.conf.Refuses && g.queue.Young() }
-
-// probers returns how many waiters may become probes of a closed gate; the lock is held.
-func (g *Gate) probers() int {
-	if g.onlyYoung() {
-		return 0
-	}
-	return g.queue.Len()
-}
-
-// admits reports whether w may go; the lock is held.
-func (g *Gate) admits(now instant.Instant, w *queue.Waiter) bool {
+// admits reports whether the request whose turn it is may go; the lock is held.
+func (g *Gate) admits(now instant.Instant) bool {
 	if g.outage.closed {
-		return g.slots.inFlight == 0 && now >= g.outage.probe && !g.young(now, w) && g.permitted(now)
+		return g.slots.inFlight == 0 && now >= g.outage.probe && g.permitted(now)
 	}
 	if g.slots.used() < g.growth.limit {
 		return true
@@ -131,9 +107,9 @@ func (g *Gate) admits(now instant.Instant, w *queue.Waiter) bool {
 	return g.slots.streaming() && g.slots.inFlight < g.conf.Max
 }
 
-// wait tells w when to ask again for a slot; the lock is held. behind is how many tokens a
-// newcomer and those before it need. For others it is 0.
-func (g *Gate) wait(now instant.Instant, w *queue.Waiter, behind int, r *rate.Rate) queue.Answer {
+// wait tells a request when to ask again for a slot; the lock is held. turn says that no other
+// is before it. behind is how many tokens a newcomer and those before it need. For others it is 0.
+func (g *Gate) wait(now instant.Instant, turn bool, behind int, r *rate.Rate) queue.Answer {
 	a := queue.Answer{Verb: queue.Wait, Ask: instant.Never}
 	if g.outage.closed && g.slots.inFlight == 0 {
 		a.Until = g.outage.probe
@@ -141,12 +117,12 @@ func (g *Gate) wait(now instant.Instant, w *queue.Waiter, behind int, r *rate.Ra
 			a.Until = f.at
 		}
 	}
-	if g.outage.closed && !g.young(now, w) {
+	if g.outage.closed {
 		g.fleet.wanted()
 	}
-	if g.queue.Turn(now, w) {
+	if turn {
 		a.Ask = g.nextChange(now)
-		g.tells(w, a.Ask)
+		g.front.told = a.Ask
 	}
 	if r != nil {
 		a.NoToken = g.front.forRate
@@ -162,9 +138,6 @@ func (g *Gate) wait(now instant.Instant, w *queue.Waiter, behind int, r *rate.Ra
 // happens until then; the lock is held.
 func (g *Gate) nextChange(now instant.Instant) instant.Instant {
 	if g.outage.closed && g.slots.inFlight == 0 {
-		if first := g.queue.First(); g.young(now, first) {
-			return min(g.opening(), max(g.nextProbe(now), first.Ages()))
-		}
 		return g.nextProbe(now)
 	}
 	if g.outage.closed {

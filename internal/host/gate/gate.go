@@ -34,8 +34,8 @@ type Config struct {
 	Rate *rate.Rate
 	// Fleet makes a closed gate ask the fleet before it lets a probe through.
 	Fleet bool
-	// Refuses says that the request does not wait at a closed gate. Then a background request
-	// is a probe like any other, because it would never become old enough.
+	// Refuses says that the request does not wait at a closed gate. Then the gate keeps its
+	// permit to probe for the next request, although nobody waits.
 	Refuses bool
 }
 
@@ -112,8 +112,7 @@ func (c Config) ForMember(members int) Config {
 //     former limit. This is a cut. Only requests that are sent after the cut
 //     count from then on, so requests that were sent together cause a single cut at
 //     most.
-//   - While the gate is closed, a single probe is under way at a time. A background request
-//     is no probe before it has waited for 10 s. The next probe
+//   - While the gate is closed, a single probe is under way at a time. The next probe
 //     may go 0.5 s after the end of a failed probe, or when a probe has had no
 //     response for 10 s.
 //   - The first success of a request that was sent after the cut opens the gate,
@@ -170,9 +169,9 @@ func (g *Gate) Leave(w *queue.Waiter) (news bool) {
 	next := g.queue.Leave(w)
 	if g.queue.Len() == 0 {
 		g.front.waitForRate(0, false) // nobody is left who looks at the time
-	}
-	if g.probers() == 0 && !g.conf.Refuses { // else the permit is for the next request
-		g.fleet.unused()
+		if !g.conf.Refuses {          // else the permit is for the next request
+			g.fleet.unused()
+		}
 	}
 	return g.unlock(next)
 }
@@ -184,7 +183,7 @@ func (g *Gate) Release(now instant.Instant, s *Slot) (news bool) {
 	if s.held {
 		if g.outage.closed && s.epoch == g.slots.epoch {
 			g.outage.probe = now // another probe may go instead
-			g.fleet.passOn(g.probers())
+			g.fleet.passOn(g.queue.Len())
 		}
 		g.free(now, s)
 		g.growth.full = false
@@ -255,8 +254,7 @@ func (g *Gate) Wants() int {
 	if !g.outage.closed {
 		room = max(1, g.growth.limit-g.slots.used())
 	}
-	cost := g.queue.Ahead(true)
-	return max(g.queue.First().Costs(), int(int64(cost)*int64(min(room, waiters))/int64(waiters)))
+	return max(g.queue.First().Costs(), int(int64(g.queue.Cost())*int64(min(room, waiters))/int64(waiters)))
 }
 
 // State returns a snapshot.

@@ -72,7 +72,7 @@ func (g *Gate) AskPermit(now instant.Instant) bool {
 func (g *Gate) Permit(now instant.Instant, granted bool, wait time.Duration) (used bool) {
 	g.mu.Lock()
 	f := g.inFleet()
-	waited, unwanted := f.asking(), f.permit == orphaned && g.probers() == 0
+	waited, unwanted := f.asking(), f.permit == orphaned && g.queue.Len() == 0
 	if f.silent = false; waited {
 		f.permit = none
 	}
@@ -116,7 +116,7 @@ func (g *Gate) Renew() bool {
 // wantsPermit reports whether the fleet has to be asked for a permit now; the lock is held.
 func (g *Gate) wantsPermit(now instant.Instant) bool {
 	f := g.fleet
-	return g.outage.closed && g.conf.Fleet && g.slots.inFlight == 0 && !g.front.forRate && !g.onlyYoung() && !f.asking() && f.permit != ready && !f.returns && now >= g.question()
+	return g.outage.closed && g.conf.Fleet && g.slots.inFlight == 0 && !g.front.forRate && !f.asking() && f.permit != ready && !f.returns && now >= g.question()
 }
 
 // question returns when the gate asks for a permit for its next probe; the lock is held.

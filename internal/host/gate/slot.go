@@ -111,7 +111,7 @@ func (g *Gate) leave(now instant.Instant, s *Slot) {
 	g.growth.free(now, g.slots.used(), g.queue.Len() > 0)
 	if g.outage.closed {
 		g.outage.probe = min(g.outage.probe, now) // another probe may go instead
-		g.fleet.passOn(g.probers())
+		g.fleet.passOn(g.queue.Len())
 	}
 }
 

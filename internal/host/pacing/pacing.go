@@ -238,14 +238,14 @@ func (p *Pacing) enter(now instant.Instant, key uint64, w *queue.Waiter, c Confi
 		}
 		return queue.Answer{}, q.queue.First()
 	}
-	if (q.queue.Turn(now, w) || q.overtakes(now, w)) && q.passes(now, w, c) {
+	if (q.queue.Turn(w) || q.overtakes(now, w)) && q.passes(now, w, c) {
 		q.queue.Leave(w)
 		return queue.Answer{Mark: q.passed, Spent: q.spent}, q.queue.First()
 	}
 	if w != nil {
-		q.queue.Join(now, w)
+		q.queue.Join(w)
 	}
-	if q.queue.Turn(now, w) {
+	if q.queue.Turn(w) {
 		at, slowed := q.until(now, w, c)
 		if w == nil && slowed { // its deadline is not known, and may be nearer
 			return queue.Answer{Verb: queue.Wait, Ask: at}, nil

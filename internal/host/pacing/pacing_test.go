@@ -194,7 +194,7 @@ func TestPacingNobodyWaitsWhenNothingIsKnown(t *testing.T) {
 	}
 	require.Equal(t, queue.Answer{}, p.Enter(20*sec, 1, first, Config{}))
 	require.True(t, hosttest.Woken(second))
-	assert.Equal(t, queue.Answer{}, p.Enter(20*sec, 1, &queue.Waiter{Cost: 2, Background: true}, Config{}))
+	assert.Equal(t, queue.Answer{}, p.Enter(20*sec, 1, &queue.Waiter{Cost: 2}, Config{}))
 	assert.Equal(t, queue.Answer{}, p.Enter(20*sec, 1, nil, Config{}))
 	assert.Equal(t, queue.Answer{}, p.Enter(20*sec, 1, second, Config{}))
 	assert.True(t, p.Quiet())

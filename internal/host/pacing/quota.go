@@ -111,7 +111,7 @@ func (q *quota) roll(now instant.Instant) (running bool) {
 
 // passes reports whether w may go, and counts it.
 func (q *quota) passes(now instant.Instant, w *queue.Waiter, c Config) bool {
-	turn := q.queue.Turn(now, w)
+	turn := q.queue.Turn(w)
 	for _, v := range q.windows {
 		if now < v.until(now, w, turn, c) {
 			return false

@@ -74,8 +74,8 @@ type Answer struct {
 // asks again when it is told to or woken. A wake-up promises nothing, so a
 // needless wake-up is harmless. A request that stops waiting must call Leave on
 // the machine, because a waiter that neither asks nor leaves blocks all behind
-// it. A request that is in the background or has a cost has a Waiter from its first
-// question on, although it may not have to wait.
+// it. A request that has a cost has a Waiter from its first question on, although it may not
+// have to wait.
 //
 // Exactly one of Ready and Woken is set before the first use and not changed
 // afterwards. No machine holds a lock while it wakes a waiter.
@@ -94,8 +94,6 @@ type Waiter struct {
 	// From is when the request began to wait for the limits. It is set before the
 	// first use.
 	From instant.Instant
-	// Background lets other requests go first. It is set before the first use.
-	Background bool
 	// Cost is how many tokens of a rate the request needs, and how much it takes from a
 	// quota that does not count requests. Below 1 counts as 1. It is set before the first use.
 	Cost int
@@ -140,67 +138,30 @@ func (w *Waiter) Wake() {
 	}
 }
 
-// A Queue holds waiters in two levels, each in the order of their arrival. A waiter can
-// leave from the middle in constant time. Only the first waiter is told a time or woken,
-// and a waiter that passes wakes the next. So a hundred waiters cost a single timer,
-// and a free slot lets a single waiter go.
-//
-// Background requests come after all others, until the first of them has waited for [Aging].
-// From then on such a request takes every second turn. If it were a request like the others
-// in all respects, a large crowd of background requests would hold up the others for as long
-// as it lasts.
+// A Queue holds waiters in the order of their arrival. A waiter can leave from the middle
+// in constant time. Only the first waiter is told a time or woken, and a waiter that passes
+// wakes the next. So a hundred waiters cost a single timer, and a free slot lets a single
+// waiter go.
 type Queue struct {
-	level
-	back *background // nil: no background request has waited here
-}
-
-// A level is the waiters of a queue that have the same rank.
-type level struct {
 	first, last *Waiter
 	n           int
 	cost        int64 // of all of them
 }
 
-// background is the second level of a queue.
-type background struct {
-	level
-	now  instant.Instant // the latest time that the queue was told
-	turn bool            // the first of this level is the first of the queue, although others wait
-}
-
-// Aging is how long a background request waits before it counts as others do.
-const Aging = 10 * time.Second
-
-// aged reports whether the first background request counts as others do.
-func (b *background) aged() bool { return b != nil && b.first != nil && !b.first.Young(b.now) }
-
-// Young reports whether w is a background request that still comes after all others.
-func (w *Waiter) Young(now instant.Instant) bool {
-	return w != nil && w.Background && now < w.Ages()
-}
-
-// Ages returns when w counts as other requests do, if it is a background request.
-func (w *Waiter) Ages() instant.Instant { return instant.After(w.From, Aging) }
-
-// Join puts w at the end of its level, unless w is in the queue already.
-func (q *Queue) Join(now instant.Instant, w *Waiter) {
+// Join puts w at the end, unless w is in the queue already.
+func (q *Queue) Join(w *Waiter) {
 	if w.in == q {
 		return
 	}
-	w.in = q
-	switch {
-	case w.Background:
-		if q.back == nil {
-			q.back = new(background)
-		}
-		q.tell(now)
-		q.back.push(w)
-		return
-	case q.back != nil && q.first == nil:
-		q.tell(now)
-		q.back.turn = q.back.aged()
+	w.in, w.prev, w.next = q, q.last, nil
+	if q.last != nil {
+		q.last.next = w
+	} else {
+		q.first = w
 	}
-	q.push(w)
+	q.last = w
+	q.n++
+	q.cost += int64(w.Costs())
 }
 
 // Leave takes w out. If w was first, Leave returns the new first waiter. The
@@ -209,103 +170,37 @@ func (q *Queue) Leave(w *Waiter) (next *Waiter) {
 	if w == nil || w.in != q {
 		return nil
 	}
-	first := q.First() == w
-	if w.Background {
-		q.back.remove(w)
-	} else {
-		q.remove(w)
-	}
-	if !first {
-		return nil
-	}
-	if q.back != nil {
-		q.back.turn = !w.Background && q.back.aged()
-	}
-	return q.First()
-}
-
-// Turn reports whether no other waiter is before w. A newcomer comes after all waiters of
-// its level. A nil w is a newcomer that is no background request.
-func (q *Queue) Turn(now instant.Instant, w *Waiter) bool {
-	q.tell(now)
-	first := q.First()
-	switch {
-	case first == nil || first == w:
-		return true
-	case q.Has(w) || w != nil && w.Background:
-		return false
-	}
-	return first.Background && q.first == nil && !q.back.aged()
-}
-
-// tell tells the queue the time.
-func (q *Queue) tell(now instant.Instant) {
-	if q.back != nil {
-		q.back.now = max(q.back.now, now)
-	}
-}
-
-// Len returns the number of waiters.
-func (q *Queue) Len() int {
-	if q.back == nil {
-		return q.n
-	}
-	return q.n + q.back.n
-}
-
-// Ahead returns the cost of the waiters that surely come before a newcomer.
-func (q *Queue) Ahead(background bool) int {
-	cost := q.cost
-	if background && q.back != nil {
-		cost += q.back.cost
-	}
-	return int(min(cost, math.MaxInt32))
-}
-
-// First returns the first waiter, or nil if there is none.
-func (q *Queue) First() *Waiter {
-	if b := q.back; b != nil && b.first != nil && (b.turn || q.first == nil) {
-		return b.first
-	}
-	return q.first
-}
-
-// Young reports whether the first waiter is a background request that still comes after all
-// others. So no other waits.
-func (q *Queue) Young() bool { return q.back != nil && q.First().Young(q.back.now) }
-
-// Has reports whether w is in the queue.
-func (q *Queue) Has(w *Waiter) bool { return w != nil && w.in == q }
-
-// push puts w at the end.
-func (l *level) push(w *Waiter) {
-	w.prev, w.next = l.last, nil
-	if l.last != nil {
-		l.last.next = w
-	} else {
-		l.first = w
-	}
-	l.last = w
-	l.n++
-	l.cost += int64(w.Costs())
-}
-
-// remove takes w out.
-func (l *level) remove(w *Waiter) {
 	if w.prev == nil {
-		l.first = w.next
+		q.first, next = w.next, w.next
 	} else {
 		w.prev.next = w.next
 	}
 	if w.next == nil {
-		l.last = w.prev
+		q.last = w.prev
 	} else {
 		w.next.prev = w.prev
 	}
 	w.in, w.prev, w.next = nil, nil, nil
-	l.n--
-	l.cost -= int64(w.Costs())
+	q.n--
+	q.cost -= int64(w.Costs())
+	return next
 }
+
+// Turn reports whether no other waiter is before w. A newcomer, which may be nil, comes
+// after all waiters.
+func (q *Queue) Turn(w *Waiter) bool { return q.first == nil || q.first == w }
+
+// Len returns the number of waiters.
+func (q *Queue) Len() int { return q.n }
+
+// Cost returns the cost of all waiters.
+func (q *Queue) Cost() int { return int(min(q.cost, math.MaxInt32)) }
+
+// First returns the first waiter, or nil if there is none.
+func (q *Queue) First() *Waiter { return q.first }
+
+// Has reports whether w is in the queue.
+func (q *Queue) Has(w *Waiter) bool { return w != nil && w.in == q }
 
 // Waits reports whether w is in any queue.
 func (w *Waiter) Waits() bool { return w != nil && w.in != nil }

@@ -87,10 +87,10 @@ func (r *Rate) Set(now instant.Instant, c Config) {
 func (r *Rate) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 	r.turns.Lock()
 	var next *queue.Waiter
-	if !r.queue.Turn(now, w) {
+	if !r.queue.Turn(w) {
 		a = queue.Answer{Verb: queue.Wait, Ask: instant.Never}
 		if !w.Waits() {
-			a.Until = instant.After(now, r.WaitFor(now, r.queue.Ahead(w != nil && w.Background)+r.Tokens(w.Costs())))
+			a.Until = instant.After(now, r.WaitFor(now, r.queue.Cost()+r.Tokens(w.Costs())))
 		}
 	} else if at, ask, ok := r.reserve(now, w.Costs()); ok {
 		r.queue.Leave(w)
@@ -99,7 +99,7 @@ func (r *Rate) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 		a = queue.Answer{Verb: queue.Wait, Ask: ask, Until: at}
 	}
 	if a.Verb == queue.Wait && w != nil {
-		r.queue.Join(now, w)
+		r.queue.Join(w)
 	}
 	r.turns.Unlock()
 	next.Wake()
@@ -164,7 +164,7 @@ func (r *Rate) Leave(w *queue.Waiter) {
 func (r *Rate) Waiting() int {
 	r.turns.Lock()
 	defer r.turns.Unlock()
-	return r.queue.Ahead(true)
+	return r.queue.Cost()
 }
 
 // Queue returns how many requests wait.
@@ -213,10 +213,10 @@ func (r *Rate) ReadyIn(now instant.Instant, cost int) time.Duration {
 
 // Peek estimates how long a request that comes now would wait behind the
 // waiters. It takes no token. A now in the future is allowed.
-func (r *Rate) Peek(now instant.Instant, background bool, cost int) time.Duration {
+func (r *Rate) Peek(now instant.Instant, cost int) time.Duration {
 	r.turns.Lock()
 	defer r.turns.Unlock()
-	return r.WaitFor(now, r.queue.Ahead(background)+r.Tokens(cost))
+	return r.WaitFor(now, r.queue.Cost()+r.Tokens(cost))
 }
 
 // WaitFor returns how long it takes until there are n tokens, as far as is known.

@@ -25,7 +25,7 @@ func TestRateQueue(t *testing.T) {
 		{Verb: queue.Wait, Ask: 90 * ms, Until: 100 * ms},
 		{Verb: queue.Wait, Ask: instant.Never, Until: 200 * ms},
 	} {
-		assert.Equal(t, want.Until, instant.At(r.Peek(0, false, 1)), "peek %d", i)
+		assert.Equal(t, want.Until, instant.At(r.Peek(0, 1)), "peek %d", i)
 		assert.Equal(t, want, r.Enter(0, queue.NewWaiter()), "request %d", i)
 	}
 }
@@ -76,7 +76,7 @@ func TestRateCosts(t *testing.T) {
 	r := New(Config{PerSecond: 1e9})
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		r.Enter(0, nil)
-		r.Peek(0, false, 1)
+		r.Peek(0, 1)
 	}), "allocations")
 	assert.LessOrEqual(t, unsafe.Sizeof(*r), uintptr(112), "bytes")
 }

@@ -118,7 +118,7 @@ func (w *world) admitByServer(i int32) bool {
 		return true
 	}
 	c.refusals = h.cooldown.Refusals()
-	if c.sent == 0 && c.state == thinking && h.cooldown.Arrive(w.now, scope, false) {
+	if c.sent == 0 && c.state == thinking && h.cooldown.Arrive(w.now, scope) {
 		c.entered = w.now
 		return true
 	}
