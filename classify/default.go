@@ -5,6 +5,7 @@ package classify
 import (
 	"net/http"
 	"slices"
+	"strings"
 )
 
 // Default is the classifier that decides if no other classifier has an opinion.
@@ -15,8 +16,10 @@ import (
 //   - [Refused]: 421 (RFC 9110 §15.5.20) and 425 (RFC 8470 §5.2). A 413 that
 //     names a wait in Retry-After (§15.5.14). A 417 to a request with
 //     Expect: 100-continue (§15.5.18), which can be sent again without the field.
-//   - [Ambiguous]: 408, 429, and every 5xx except 501, 505 and 511. A server
-//     that failed may have done part of the work.
+//   - [Ambiguous]: 408, 429, and every 5xx except 501, 505, 507, 508 and 511. A
+//     server that failed may have done part of the work. A 504 to a request with
+//     Cache-Control: only-if-cached is [Final], because a cache answers so if it
+//     has nothing stored (RFC 9111 §5.2.1.7).
 //   - [Final]: every other status.
 //
 // Errors:
@@ -28,8 +31,9 @@ import (
 //     timeouts of an attempt, a cancellation that is not the caller's, a malformed
 //     response.
 //   - Final, because the next attempt would fail in the same way: certificate
-//     errors and TLS alerts, a name that does not exist, a bad URL or header,
-//     too many redirects, plain HTTP on an HTTPS port.
+//     errors and most TLS alerts, a name that does not exist, a bad URL or header,
+//     a response header over the limit, too many redirects, plain HTTP on an HTTPS
+//     port, and a server that wants HTTP/1.1 (HTTP_1_1_REQUIRED, RFC 9113 §7).
 //   - Final: every error after the end of the caller's own context, and every
 //     error of the kind [Other]. To send again after those, put
 //     OnError(Ambiguous, Other) in front of Default.
@@ -62,10 +66,28 @@ func byFailure(o Outcome, code int) Verdict {
 	switch code {
 	case http.StatusNotImplemented, // the server does not know the method
 		http.StatusHTTPVersionNotSupported,
+		http.StatusInsufficientStorage,           // RFC 4918 §11.5: not before a user asks again
+		http.StatusLoopDetected,                  // RFC 5842 §7.2: the resource itself has a loop
 		http.StatusNetworkAuthenticationRequired: // RFC 6585 §6: a person has to log in
 		return Final
+	case http.StatusGatewayTimeout:
+		if o.Request != nil && onlyIfCached(o.Request.Header) {
+			return Final
+		}
 	}
 	return Ambiguous
+}
+
+// onlyIfCached reports whether a request asks caches alone.
+func onlyIfCached(h http.Header) bool {
+	for _, v := range h["Cache-Control"] {
+		for directive := range strings.SplitSeq(v, ",") {
+			if strings.EqualFold(strings.TrimSpace(directive), "only-if-cached") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // by4xx is a function of its own, so that the compiler puts byFailure into Default, which

@@ -27,13 +27,28 @@ func TestDefaultStatuses(t *testing.T) {
 		want[code] = Ambiguous
 	}
 	// Pitfall 25: what the next attempt would meet again.
-	want[501], want[505], want[511] = Final, Final, Final
+	for _, code := range []int{501, 505, 507, 508, 511} {
+		want[code] = Final
+	}
 	for code := -1; code < 1000; code++ {
 		v, ok := want[code]
 		if !ok {
 			v = Final
 		}
 		assert.Equal(t, v, Default(response(code)), "status %d", code)
+	}
+}
+
+// A cache that has nothing stored says so by a 504 (RFC 9111 §5.2.1.7).
+func TestDefaultOnlyIfCached(t *testing.T) {
+	for field, want := range map[string]Verdict{
+		"only-if-cached": Final, "max-stale=60, Only-If-Cached": Final, "no-cache": Ambiguous, "": Ambiguous,
+	} {
+		o := response(504)
+		o.Request = &http.Request{Header: http.Header{"Cache-Control": {field}}}
+		assert.Equal(t, want, Default(o), "Cache-Control: %s", field)
+		o.Response.StatusCode = 503
+		assert.Equal(t, Ambiguous, Default(o), "a 503 to Cache-Control: %s", field)
 	}
 }
 

@@ -31,3 +31,21 @@ func TestIdempotent(t *testing.T) {
 	assert.False(t, Idempotent(nil))
 	assert.False(t, Idempotent(&http.Request{Method: "POST"}), "no header at all")
 }
+
+// After a lost response, the second of two conditional requests would meet the effect of the first
+// (RFC 9110 §13.1.1). A condition of a safe method does no harm.
+func TestIdempotentConditions(t *testing.T) {
+	for _, field := range []string{
+		"If", "If-Match", "If-None-Match", "If-Unmodified-Since", "X-Goog-If-Generation-Match", "X-Amz-If-Match-Size", "X-Ms-If-Sequence-Number-Eq",
+	} {
+		for method, want := range map[string]bool{"GET": true, "HEAD": true, "PROPFIND": true, "PUT": false, "DELETE": false, "MOVE": false, "POST": false} {
+			r := &http.Request{Method: method, Header: http.Header{field: {"x"}}}
+			assert.Equal(t, want, Idempotent(r), "%s with %s", method, field)
+			r.Header["Idempotency-Key"] = []string{"k"}
+			assert.True(t, Idempotent(r), "%s with %s and a key", method, field)
+		}
+	}
+	for _, field := range []string{"If-Modified-Since", "If-Range", "X-Amz-Copy-Source-If-Match"} {
+		assert.True(t, Idempotent(&http.Request{Method: "PUT", Header: http.Header{field: {"x"}}}), field)
+	}
+}

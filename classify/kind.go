@@ -34,11 +34,11 @@ const (
 	DNS
 	// Dial means that no connection to the server or the proxy could be made.
 	Dial
-	// TLS means that the handshake failed, a certificate was not accepted, or
-	// an alert ended the connection.
+	// TLS means that the handshake failed, a certificate was not accepted, or an
+	// alert that may belong to a handshake ended the connection.
 	TLS
 	// Reset means that the connection, or the stream of HTTP/2 or HTTP/3, ended
-	// before the response did.
+	// before the response did. A TLS alert about a damaged record belongs here.
 	Reset
 	// Protocol means that the request cannot be sent as HTTP, or that the
 	// response is not HTTP.
@@ -93,14 +93,25 @@ func sort(err error) (Kind, Verdict) {
 	case errors.Is(err, context.Canceled):
 		return Canceled, byCancel(err)
 	case isTLS(err):
+		if endsConnection(err) {
+			return Reset, Ambiguous
+		}
 		return TLS, Final // the next handshake would meet the same certificates
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		return DNS, byDNS(dns)
 	}
 	if stream, ok := errors.AsType[streamError](err); ok {
-		if stream.Code == refusedStream {
+		if stream.Cause != nil { // why this side ended the stream
+			if k, v := byText(stream.Cause); k != NoError {
+				return k, v
+			}
+		}
+		switch stream.Code {
+		case refusedStream:
 			return Reset, Refused
+		case http11Required:
+			return Protocol, Final
 		}
 		return Reset, Ambiguous
 	}
@@ -152,6 +163,20 @@ func isTLS(err error) bool {
 		}
 		return false
 	})
+}
+
+// endsConnection reports whether a TLS alert says that the connection ended, and
+// nothing of certificates or of the two configurations (RFC 8446 §6.2). Alerts about
+// damaged records arise after a handshake. The others can also be the response to a
+// handshake: Go's servers send internal_error if their GetCertificate fails. They count
+// if an error around the alert says that the handshake was over.
+func endsConnection(err error) bool {
+	after, ok := errors.AsType[interface {
+		error
+		HandshakeDone() bool
+	}](err)
+	done := ok && after.HandshakeDone()
+	return wraps(err, func(e error) bool { return byAlert(e.Error(), done) })
 }
 
 // byDNS returns Refused if the resolver says that asking again can help. No
@@ -221,9 +246,14 @@ func (e streamError) Error() string {
 	return fmt.Sprintf("stream %d: error code %d", e.StreamID, e.Code)
 }
 
-// refusedStream is REFUSED_STREAM. The stream ended before any processing (RFC
-// 9113 §8.7). No other code proves that.
-const refusedStream = 0x7
+const (
+	// refusedStream is REFUSED_STREAM. The stream ended before any processing (RFC
+	// 9113 §8.7). No other code proves that.
+	refusedStream = 0x7
+	// http11Required is HTTP_1_1_REQUIRED. Over HTTP/2 the server will say the same
+	// again (RFC 9113 §7).
+	http11Required = 0xd
+)
 
 // wraps reports whether f returns true for err or for any error that it wraps.
 func wraps(err error, f func(error) bool) bool {

@@ -70,7 +70,12 @@ func TestErrors(t *testing.T) {
 		{"another host's certificate", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}, TLS, Final},
 		{"an expired certificate", x509.CertificateInvalidError{Reason: x509.Expired}, TLS, Final},
 		{"an alert received", opError("remote error", tls.AlertError(40)), TLS, Final},
-		{"an alert sent", opError("local error", errors.New("tls: bad record MAC")), TLS, Final},
+		{"an alert sent", opError("local error", errors.New("tls: no application protocol")), TLS, Final},
+		{"an alert about a damaged record, sent", opError("local error", errors.New("tls: bad record MAC")), Reset, Ambiguous},
+		{"an alert about a damaged record, received", opError("remote error", tls.AlertError(22)), Reset, Ambiguous},
+		{"an alert that may belong to a handshake", opError("remote error", tls.AlertError(80)), TLS, Final},
+		{"the same after the handshake", shaken{opError("remote error", tls.AlertError(80))}, Reset, Ambiguous},
+		{"an alert about a certificate after the handshake", shaken{opError("remote error", tls.AlertError(116))}, TLS, Final},
 		{"an alert of QUIC", tls.AlertError(40), TLS, Final},
 		{"not TLS", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, TLS, Final},
 		{"plain HTTP on an HTTPS port", &url.Error{Op: "Get", Err: http.ErrSchemeMismatch}, TLS, Final},
@@ -254,3 +259,9 @@ func TestKindText(t *testing.T) {
 	}
 	assert.Equal(t, "Kind(200)", Kind(200).String())
 }
+
+// shaken is an error after a TLS handshake.
+type shaken struct{ error }
+
+func (shaken) HandshakeDone() bool { return true }
+func (s shaken) Unwrap() error     { return s.error }

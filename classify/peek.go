@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,7 +32,9 @@ const (
 )
 
 // Peek returns up to n bytes from the beginning of the response's body. The
-// body can still be read in full afterwards.
+// body can still be read in full afterwards. If its Content-Encoding is gzip or
+// deflate, Peek reads up to 64 KiB of it, or n bytes if that is more, and returns
+// up to n bytes of the decoded content.
 //
 // Peek returns when it has n bytes, at the end of the body, at a read error, at
 // the end of the Request's context, when its Cancel is closed, or when PeekWait
@@ -71,8 +74,14 @@ func (o Outcome) Peek(n int) []byte {
 	defer timer.Stop()
 	ctx, stop := o.cancelable()
 	defer stop()
-	body.fill(ctx, n, body.until, timer.C, nil)
-	return body.leading(n)
+	decode, coded := decoders[strings.ToLower(trim(o.Response.Header.Get("Content-Encoding")))]
+	if !coded {
+		body.fill(ctx, n, body.until, timer.C, nil)
+		return body.leading(n)
+	}
+	limit := max(n, bodyLimit)
+	body.fill(ctx, limit, body.until, timer.C, nil)
+	return decoded(body.leading(limit), n, decode)
 }
 
 // cancelable returns the context of the request. It also ends when Request.Cancel is closed.

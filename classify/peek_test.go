@@ -1,6 +1,10 @@
 package classify
 
 import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
 	"context"
 	"errors"
 	"io"
@@ -432,4 +436,43 @@ func TestPeekOfARealBody(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		assert.Zero(t, time.Since(start))
 	})
+}
+
+// A coded body is peeked decoded, and read as it came.
+func TestPeekDecodes(t *testing.T) {
+	text := `{"error":{"code":"insufficient_quota"}}` + strings.Repeat(" ", 100<<10)
+	code := func(w func(io.Writer) io.WriteCloser) string {
+		var b bytes.Buffer
+		z := w(&b)
+		_, _ = io.WriteString(z, text)
+		_ = z.Close()
+		return b.String()
+	}
+	gzipped := code(func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) })
+	for name, tt := range map[string]struct{ coding, body, want string }{
+		"gzip":                     {"gzip", gzipped, text},
+		"gzip, by its old name":    {"X-GZIP", gzipped, text},
+		"gzip, cut":                {"gzip", gzipped[:64], text},
+		"deflate":                  {"deflate", code(func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) }), text},
+		"deflate without a frame":  {"deflate", code(func(w io.Writer) io.WriteCloser { z, _ := flate.NewWriter(w, 9); return z }), text},
+		"not coded as it says":     {"gzip", text, text},
+		"a coding that is unknown": {"br", gzipped, gzipped},
+		"none":                     {"", text, text},
+	} {
+		for _, n := range []int{10, 64 << 10} {
+			src := &source{Reader: iotest.HalfReader(strings.NewReader(tt.body))}
+			o := outcomeOf(src)
+			o.Response.Header = http.Header{"Content-Encoding": {tt.coding}}
+			got := string(o.Peek(n))
+			assert.LessOrEqual(t, len(got), n, name)
+			assert.True(t, strings.HasPrefix(tt.want, got), "%s: %d bytes", name, len(got))
+			assert.GreaterOrEqual(t, len(got), min(n, len(tt.want), 39), name)
+			rest, err := io.ReadAll(o.Response.Body)
+			require.NoError(t, err, name)
+			assert.Equal(t, tt.body, string(rest), name)
+		}
+	}
+	assert.Equal(t, Final, Signals(Outcome{Response: &http.Response{
+		StatusCode: 429, Header: http.Header{"Content-Encoding": {"gzip"}}, Body: io.NopCloser(strings.NewReader(gzipped)),
+	}}), "a classifier of bodies")
 }

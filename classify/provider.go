@@ -96,37 +96,28 @@ func BodyRetryAfter(o Outcome) (time.Duration, bool) {
 // ResetDurations is a [Hint] for OpenAI. It reads x-ratelimit-reset-requests
 // and x-ratelimit-reset-tokens in responses of status 429. They are durations
 // such as "6m0s" or "20ms". A field counts only if its x-ratelimit-remaining-…
-// is 0, and the longer wait counts. A duration that is too long for a
-// [time.Duration] is ignored.
-func ResetDurations(o Outcome) (time.Duration, bool) {
-	return resets(o, openAIFields, duration)
-}
+// is 0, and the longer wait counts, which is a day at most.
+func ResetDurations(o Outcome) (time.Duration, bool) { return resets(o, openAIFields) }
 
 // ResetTimes is a [Hint] for Anthropic. It reads anthropic-ratelimit-…-reset in
 // responses of status 429, for requests, tokens, input tokens and output
 // tokens. They are instants in the form of RFC 3339. A field counts only if its
 // anthropic-ratelimit-…-remaining is 0, and the latest instant counts. The wait
 // is measured from the response's Date.
-func ResetTimes(o Outcome) (time.Duration, bool) {
-	var ref time.Time // read only once, and only if there is an instant
-	return resets(o, anthropicFields, func(v string) (time.Duration, bool) {
-		if ref.IsZero() {
-			ref = received(o.Response.Header)
-		}
-		return timestamp(v, ref)
-	})
-}
+func ResetTimes(o Outcome) (time.Duration, bool) { return resets(o, anthropicFields) }
 
 // resets returns the longest reset of the fields with nothing remaining.
-func resets(o Outcome, fields []unitFields, parse func(string) (time.Duration, bool)) (wait time.Duration, ok bool) {
+func resets(o Outcome, fields []unitFields) (wait time.Duration, ok bool) {
 	if o.Response == nil || o.Response.StatusCode != http.StatusTooManyRequests {
 		return 0, false
 	}
+	ref := received(o.Response.Header)
 	for _, f := range fields {
 		if !usedUp(o.Response.Header, f.remaining) {
 			continue
 		}
-		if d, found := longest(o.Response.Header[f.reset], parse); found {
+		d, found := longest(o.Response.Header[f.reset], func(v string) (time.Duration, bool) { return f.wait(v, ref) })
+		if found {
 			wait, ok = max(wait, d), true
 		}
 	}
@@ -143,8 +134,8 @@ func usedUp(h http.Header, key string) bool {
 
 // duration reads a duration in Go's form, without a sign.
 func duration(s string) (time.Duration, bool) {
-	d, err := time.ParseDuration(trim(s))
-	if err != nil || d < 0 || strings.HasPrefix(trim(s), "+") {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 || strings.HasPrefix(s, "+") {
 		return 0, false
 	}
 	return d, true

@@ -30,14 +30,14 @@ type plainFields struct {
 
 var (
 	openAIFields = []unitFields{
-		{"", plainFields{"X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests", "X-Ratelimit-Limit-Requests", durationOrSeconds}},
-		{"tokens", plainFields{"X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens", "X-Ratelimit-Limit-Tokens", durationOrSeconds}},
+		{"", plainFields{"X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests", "X-Ratelimit-Limit-Requests", reset}},
+		{"tokens", plainFields{"X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens", "X-Ratelimit-Limit-Tokens", reset}},
 	}
 	anthropicFields = []unitFields{
-		{"", plainFields{"Anthropic-Ratelimit-Requests-Remaining", "Anthropic-Ratelimit-Requests-Reset", "Anthropic-Ratelimit-Requests-Limit", timestamp}},
-		{"tokens", plainFields{"Anthropic-Ratelimit-Tokens-Remaining", "Anthropic-Ratelimit-Tokens-Reset", "Anthropic-Ratelimit-Tokens-Limit", timestamp}},
-		{"input-tokens", plainFields{"Anthropic-Ratelimit-Input-Tokens-Remaining", "Anthropic-Ratelimit-Input-Tokens-Reset", "Anthropic-Ratelimit-Input-Tokens-Limit", timestamp}},
-		{"output-tokens", plainFields{"Anthropic-Ratelimit-Output-Tokens-Remaining", "Anthropic-Ratelimit-Output-Tokens-Reset", "Anthropic-Ratelimit-Output-Tokens-Limit", timestamp}},
+		{"", plainFields{"Anthropic-Ratelimit-Requests-Remaining", "Anthropic-Ratelimit-Requests-Reset", "Anthropic-Ratelimit-Requests-Limit", instant}},
+		{"tokens", plainFields{"Anthropic-Ratelimit-Tokens-Remaining", "Anthropic-Ratelimit-Tokens-Reset", "Anthropic-Ratelimit-Tokens-Limit", instant}},
+		{"input-tokens", plainFields{"Anthropic-Ratelimit-Input-Tokens-Remaining", "Anthropic-Ratelimit-Input-Tokens-Reset", "Anthropic-Ratelimit-Input-Tokens-Limit", instant}},
+		{"output-tokens", plainFields{"Anthropic-Ratelimit-Output-Tokens-Remaining", "Anthropic-Ratelimit-Output-Tokens-Reset", "Anthropic-Ratelimit-Output-Tokens-Limit", instant}},
 	}
 )
 
@@ -70,7 +70,7 @@ var quotaGroups = [...]quotaGroup{
 	}},
 	{own: true, units: []unitFields{{"", plainFields{remaining: "X-Shopify-Shop-Api-Call-Limit"}}}, read: shopifyQuota},
 	{units: []unitFields{{"", plainFields{remaining: "Ratelimit"}}}, read: draftQuotas},
-	{units: []unitFields{{"", plainFields{"Ratelimit-Remaining", "Ratelimit-Reset", "Ratelimit-Limit", secondsOrInstant}}}},
+	{units: []unitFields{{"", plainFields{"Ratelimit-Remaining", "Ratelimit-Reset", "Ratelimit-Limit", reset}}}},
 	{units: []unitFields{{"", plainFields{"X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Limit", reset}}}},
 	{units: []unitFields{{"", plainFields{"X-Rate-Limit-Remaining", "X-Rate-Limit-Reset", "X-Rate-Limit-Limit", instant}}}},
 }
@@ -155,21 +155,4 @@ func shopifyQuota(h http.Header) []Quota {
 		return nil
 	}
 	return []Quota{{Remaining: limit - n, Limit: limit, Reset: time.Duration(float64(n) / float64(limit) * float64(shopifyEmpty))}}
-}
-
-// durationOrSeconds reads a duration in Go's form, or a number of seconds.
-func durationOrSeconds(s string, _ time.Time) (time.Duration, bool) {
-	if d, ok := duration(s); ok {
-		return d, true
-	}
-	return seconds(s)
-}
-
-// timestamp reads an instant in the form of RFC 3339.
-func timestamp(s string, ref time.Time) (time.Duration, bool) {
-	at, err := time.Parse(time.RFC3339, trim(s))
-	if err != nil {
-		return 0, false
-	}
-	return max(at.Sub(ref), 0), true
 }

@@ -102,10 +102,10 @@ func Quotas(o Outcome) []Quota {
 // again. ok is false if no quota is used up.
 //
 // Depending on the server, RateLimit-Reset and X-RateLimit-Reset are a number
-// of seconds or a Unix time. RateLimitReset tells the two apart as [RetryAfter]
-// does. X-RateLimit-Reset may also be a Unix time in milliseconds.
-// X-Rate-Limit-Reset counts only if it is a Unix time, in seconds or
-// milliseconds, because servers disagree about any other number there.
+// of seconds, a Unix time or a date. RateLimitReset tells them apart as [RetryAfter]
+// does, but a number of seconds counts as a day at most. X-Rate-Limit-Reset counts
+// only if it is a Unix time or a date, because servers disagree about any other
+// number there.
 //
 // [Default] says that a 403 is final. For a retry, a classifier that knows the
 // server has to say otherwise, as [Signals] does for GitHub.
@@ -135,24 +135,16 @@ const (
 	unitConcurrent = "concurrent-requests"
 )
 
-// reset reads seconds from now, or a Unix time in seconds or milliseconds.
+// longestReset bounds a reset that is no date, because a wrong number may be any number.
+const longestReset = 24 * time.Hour
+
+// reset reads a date, a Unix time, or a time from now.
 func reset(s string, ref time.Time) (time.Duration, bool) {
 	if wait, ok := instant(s, ref); ok {
 		return wait, true
 	}
-	return secondsOrInstant(s, ref)
-}
-
-// instant reads a Unix time in seconds or milliseconds.
-func instant(s string, ref time.Time) (time.Duration, bool) {
-	whole, nanos, ok := number(trim(s))
-	if !ok {
-		return 0, false
-	}
-	if whole >= oldestMilli && whole <= latestMilli {
-		whole, nanos = whole/1000, whole%1000*1_000_000+nanos/1000
-	}
-	return untilInstant(whole, nanos, ref)
+	wait, ok := span(s)
+	return min(wait, longestReset), ok
 }
 
 // age returns the time that a response has spent in caches (RFC 9111 §5.1). It
@@ -211,7 +203,7 @@ func draftQuotas(h http.Header) []Quota {
 		case !named || !known || hasReset && !timed:
 			return nil
 		case timed:
-			q := Quota{Remaining: remaining, Reset: scale(reset, 0, time.Second)}
+			q := Quota{Remaining: remaining, Reset: min(scale(reset, 0, time.Second), longestReset)}
 			q.describe(policies, name)
 			all = append(all, q)
 		}
@@ -248,7 +240,7 @@ func seventhDraft(field []string) []Quota {
 		return nil
 	}
 	limit, _ := entry(dict, "limit")
-	return []Quota{{Remaining: remaining, Reset: scale(reset, 0, time.Second), Limit: limit}}
+	return []Quota{{Remaining: remaining, Reset: min(scale(reset, 0, time.Second), longestReset), Limit: limit}}
 }
 
 // read reads the group from a header. Of several remaining quotas the smallest

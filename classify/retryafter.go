@@ -15,15 +15,19 @@ import (
 //   - A number of seconds. A fraction such as "2.0" is accepted, because Shopify
 //     sends it, although the RFC allows whole seconds only. If it were ignored,
 //     the request would come back too early.
-//   - A date in any of the three forms of RFC 9110 §5.6.7, or in the form of RFC
-//     3339, which some servers send. The day may have one digit, and the zone
-//     may be GMT, UTC or an offset. The wait is measured from the response's Date
-//     field plus its Age, or from the local clock if there is no Date. A date in
-//     the past is a wait of zero.
+//   - A time with a unit, such as "30s", "1m30s" or "30 seconds". Some servers send
+//     it, although the RFC does not allow it. Quotes around any value are ignored.
+//   - A date in any of the three forms of RFC 9110 §5.6.7, or in a form of RFC
+//     3339 or ISO 8601, which some servers send. The day may have one digit, the
+//     seconds may be missing, and the zone may be GMT, UTC, an offset, or missing,
+//     which means UTC. The wait is measured from the response's Date field plus its
+//     Age, or from the local clock if there is no Date. A date in the past is a wait
+//     of zero.
 //   - A Unix time. Some servers send it, although the RFC does not allow it. A
 //     number of 500,000,000 or more is taken for a Unix time, because as a
 //     number of seconds it would be a wait of sixteen years. If that time is
 //     more than a day before the Date, the number is taken for seconds after all.
+//     A Unix time in milliseconds counts if it is within the next ten years.
 //
 // If there are several fields, or several numbers that a gateway has joined by
 // commas, the longest wait counts.
@@ -56,24 +60,29 @@ func RetryAfterMillis(o Outcome) (time.Duration, bool) {
 }
 
 func retryAfter(s string, ref time.Time) (time.Duration, bool) {
-	s = trim(s)
-	if wait, ok := secondsOrInstant(s, ref); ok {
+	s = unquote(trim(s))
+	if wait, ok := instantOrSpan(s, ref); ok {
 		return wait, true
-	}
-	if at, ok := httpDate(s, ref); ok {
-		return max(at.Sub(ref), 0), true // Sub stops at the longest Duration
 	}
 	// A gateway may have joined several fields. A date, which contains a comma
 	// itself, was tried before.
 	var wait time.Duration
 	for part := range strings.SplitSeq(s, ",") {
-		d, ok := secondsOrInstant(part, ref)
+		d, ok := instantOrSpan(unquote(trim(part)), ref)
 		if !ok {
 			return 0, false
 		}
 		wait = max(wait, d)
 	}
 	return wait, true
+}
+
+// unquote removes the quotes around a value.
+func unquote(s string) string {
+	if len(s) > 1 && s[0] == '"' && s[len(s)-1] == '"' {
+		return trim(s[1 : len(s)-1])
+	}
+	return s
 }
 
 func millis(s string) (time.Duration, bool) { return decimal(trim(s), time.Millisecond) }
@@ -84,39 +93,68 @@ const (
 	// oldestInstant is the smallest number of seconds that is taken for a Unix
 	// time. It is November 1985, or a wait of sixteen years.
 	oldestInstant = 500_000_000
-	// latestInstant is the end of the year 9999.
+	// latestInstant is the end of the year 9999. A larger number is a Unix time in
+	// milliseconds, or no Unix time.
 	latestInstant = 253_402_300_799
-	// oldestMilli and latestMilli bound a Unix time in milliseconds. They are
-	// the years 2001 and 2286, and lie far beyond latestInstant.
-	oldestMilli = 1_000_000_000_000
-	latestMilli = 9_999_999_999_999
+	// latestMillis is how far in the future a Unix time in milliseconds may lie.
+	latestMillis = 10 * 365 * 24 * time.Hour
 	// stale is how far in the past an instant may lie and still be taken for a
 	// Unix time.
 	stale = 24 * time.Hour
 )
 
-// secondsOrInstant reads seconds from now or a Unix time, as [RetryAfter]
-// describes.
-func secondsOrInstant(s string, ref time.Time) (time.Duration, bool) {
-	s = trim(s)
-	whole, nanos, ok := number(s)
-	if !ok {
-		return 0, false
-	}
-	if wait, ok := untilInstant(whole, nanos, ref); ok {
+// instantOrSpan reads an instant or a time from now, as [RetryAfter] describes.
+func instantOrSpan(s string, ref time.Time) (time.Duration, bool) {
+	if wait, ok := instant(s, ref); ok {
 		return wait, true
 	}
-	return scale(whole, nanos, time.Second), true
+	return span(s)
 }
 
-// untilInstant returns the time until a Unix time. ok is false if the number
-// cannot be a Unix time.
-func untilInstant(whole, nanos int64, ref time.Time) (time.Duration, bool) {
-	if whole < oldestInstant || whole > latestInstant {
-		return 0, false
+// instant reads a Unix time or a date.
+func instant(s string, ref time.Time) (time.Duration, bool) {
+	s = trim(s)
+	if whole, nanos, ok := number(s); ok {
+		return untilUnixTime(whole, nanos, ref)
 	}
-	wait := time.Unix(whole, nanos).Sub(ref)
-	return max(wait, 0), wait >= -stale
+	return untilDate(s, ref)
+}
+
+// untilUnixTime returns the time until a Unix time in seconds or milliseconds. ok is
+// false if the number cannot be a Unix time.
+func untilUnixTime(whole, billionths int64, ref time.Time) (time.Duration, bool) {
+	switch {
+	case whole < oldestInstant:
+		return 0, false
+	case whole <= latestInstant:
+		wait := time.Unix(whole, billionths).Sub(ref) // Sub stops at the longest Duration
+		return max(wait, 0), wait >= -stale
+	}
+	wait := time.UnixMilli(whole).Add(scale(0, billionths, time.Millisecond)).Sub(ref)
+	return max(wait, 0), wait >= -stale && wait <= latestMillis
+}
+
+// untilDate returns the time until a date.
+func untilDate(s string, ref time.Time) (time.Duration, bool) {
+	at, ok := httpDate(s, ref)
+	return max(at.Sub(ref), 0), ok
+}
+
+// span reads a time from now: a number of seconds, or numbers with units.
+func span(s string) (time.Duration, bool) {
+	s = trim(s)
+	if wait, ok := decimal(s, time.Second); ok {
+		return wait, true
+	}
+	if wait, ok := duration(s); ok {
+		return wait, true
+	}
+	for _, unit := range [...]string{"seconds", "second", "secs", "sec"} {
+		if n := len(s) - len(unit); n > 0 && strings.EqualFold(s[n:], unit) {
+			return seconds(s[:n])
+		}
+	}
+	return 0, false
 }
 
 // decimal reads digits, with or without a fraction, as a number of units. It
@@ -191,15 +229,23 @@ func trim(s string) string {
 
 // dateForms are the forms of a date with a year of four digits. The first two are
 // in RFC 9110 §5.6.7. The second of them, asctime, is in GMT without saying so.
-// The others are those of RFC 3339, which RFC 9110 does not allow. In all of them
-// the day may have one digit and the zone may be an offset. If such a date was
-// ignored, the request would come back too early.
+// The others are those of RFC 3339 and ISO 8601, which RFC 9110 does not allow. Their
+// T may be a space, their seconds and their zone may be missing, and no zone means UTC.
+// In all of them the day may have one digit and the zone may be an offset. If such a
+// date was ignored, the request would come back too early.
 var dateForms = [...]string{
 	"Mon, 2 Jan 2006 15:04:05 -0700",
 	"Mon Jan _2 15:04:05 2006",
 	"2006-01-02T15:04:05Z07:00",
-	"2006-01-02 15:04:05Z07:00",
-	"2006-01-02 15:04:05 -0700",
+	"2006-01-02T15:04:05Z0700",
+	"2006-01-02T15:04:05Z07",
+	"2006-01-02T15:04:05",
+	"2006-01-02T15:04Z07:00",
+	"2006-01-02T15:04Z0700",
+	"2006-01-02T15:04Z07",
+	"2006-01-02T15:04",
+	"20060102T150405Z0700",
+	"20060102T1504Z0700",
 }
 
 // rfc850 is the obsolete form with a year of two digits.
@@ -218,6 +264,9 @@ func httpDate(s string, ref time.Time) (time.Time, bool) {
 			s = date + " +0000" // the time package takes the name of any zone for GMT
 			break
 		}
+	}
+	if len(s) > 10 && s[4] == '-' && s[10] == ' ' { // ISO 8601 with a space instead of a T, and perhaps one before the zone
+		s = s[:10] + "T" + strings.Replace(s[11:], " ", "", 1)
 	}
 	for _, form := range dateForms {
 		if t, err := time.Parse(form, s); err == nil {

@@ -62,6 +62,9 @@ var phrases = []phrase{
 	// The response is not HTTP: net/http/response.go, ReadResponse, and
 	// net/http/transfer.go, parseTransferEncoding, fixLength,
 	// parseContentLength.
+	// The first is a TLS alert, which a server sends to a plain HTTP request on an
+	// HTTPS port: the type of the record and the first byte of its version (RFC 8446 §5.1).
+	{`malformed HTTP response "\x15\x03`, true, TLS, Final},
 	{"malformed HTTP response ", true, Protocol, Ambiguous},
 	{"malformed HTTP status code ", true, Protocol, Ambiguous},
 	{"malformed HTTP version ", true, Protocol, Ambiguous},
@@ -70,9 +73,12 @@ var phrases = []phrase{
 	{"http: message cannot contain multiple Content-Length headers; ", true, Protocol, Ambiguous},
 	{"invalid empty Content-Length ", true, Protocol, Ambiguous},
 	{"bad Content-Length ", true, Protocol, Ambiguous},
-	// net/http/transport.go, persistConn.readLoop.
-	{"net/http: server response headers exceeded ", true, Protocol, Ambiguous},
+	// net/http/transport.go, persistConn.readLoop, and net/http/h2_bundle.go,
+	// http2errResponseHeaderListSize: the next response will not be smaller.
+	{"net/http: server response headers exceeded ", true, Protocol, Final},
+	{"http2: response header list larger than advertised limit", false, Protocol, Final},
 	// net/http/h2_bundle.go, http2ConnectionError.Error, http2ErrFrameTooLarge.
+	{"connection error: HTTP_1_1_REQUIRED", false, Protocol, Final},
 	{"connection error: ", true, Protocol, Ambiguous},
 	{"http2: frame too large", false, Protocol, Ambiguous},
 
@@ -127,6 +133,9 @@ var phrases = []phrase{
 	// http2errClientConnForceClosed.
 	{"http2: client connection lost", false, Reset, Ambiguous},
 	{"http2: client connection force closed via ClientConn.Close", false, Reset, Ambiguous},
+	// net/http/h2_bundle.go, http2ClientConn.setGoAway and http2ErrCode.String: the
+	// server wants HTTP/1.1 (RFC 9113 §7).
+	{"http2: Transport received GOAWAY from server ErrCode:HTTP_1_1_REQUIRED", false, Protocol, Final},
 	// net/http/h2_bundle.go, http2GoAwayError.Error: the GOAWAY said that the
 	// stream was processed, and then the connection ended.
 	{"http2: server sent GOAWAY and closed the connection; ", true, Reset, Ambiguous},
@@ -212,9 +221,29 @@ func byStreamText(text string) (Kind, Verdict) {
 		return NoError, Unknown
 	}
 	_, rest, _ = strings.Cut(rest, "; ")
-	code, _, _ := strings.Cut(rest, "; ")
-	if code == "REFUSED_STREAM" {
+	code, cause, _ := strings.Cut(rest, "; ")
+	if kind, is := byPhrase(cause); kind != NoError {
+		return kind, is
+	}
+	switch code {
+	case "REFUSED_STREAM":
 		return Reset, Refused
+	case "HTTP_1_1_REQUIRED":
+		return Protocol, Final
 	}
 	return Reset, Ambiguous
+}
+
+// byAlert reports whether a text is that of a TLS alert that ends a connection. done says
+// that the handshake was over. The texts are those of crypto/tls/alert.go, alertText. Their
+// type is not exported, and errors.As finds no crypto/tls.AlertError in them.
+func byAlert(text string, done bool) bool {
+	switch text {
+	case "tls: bad record MAC", "tls: decryption failed", "tls: record overflow", "tls: decompression failure":
+		return true
+	case "tls: unexpected message", "tls: error decoding message", "tls: error decrypting message", "tls: illegal parameter",
+		"tls: internal error", "tls: user canceled":
+		return done
+	}
+	return false
 }

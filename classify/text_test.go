@@ -137,6 +137,7 @@ var phraseTests = []struct {
 	{"Gateway Timeout", byProxy("504 Gateway Timeout")},
 	{"Gateway Time-out", byProxy("504 Gateway Time-out")},
 
+	{`malformed HTTP response "\x15\x03`, raw("\x15\x03\x03\x00\x02\x02\x0a")},
 	{"malformed HTTP response ", raw("ICY\r\n\r\n")},
 	{"malformed HTTP status code ", raw("HTTP/1.1 2xx OK\r\n\r\n")},
 	{"malformed HTTP version ", raw("HTTP/one 200 OK\r\n\r\n")},
@@ -151,6 +152,22 @@ var phraseTests = []struct {
 		target := listen(t, says11("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 10_000)+"\r\n\r\n"))
 		return send(tr, request(t, "GET", target, nil))
 	}},
+	{"http2: response header list larger than advertised limit", func(t *testing.T) error {
+		target := listen(t, func(c net.Conn) {
+			if h2 := serveHTTP2(c); h2.headers() {
+				fields := []byte{0x88} // :status: 200
+				for range 100 {
+					fields = append(append(fields, 0, 1, 'x', 100), strings.Repeat("x", 100)...)
+				}
+				h2.write(frameHeaders, flagEndHeaders|flagEndStream, h2.stream, fields...)
+				discard(c)
+			}
+		})
+		tr := transportHTTP2(t)
+		tr.MaxResponseHeaderBytes = 8000
+		return send(tr, request(t, "GET", target, nil))
+	}},
+	{"connection error: HTTP_1_1_REQUIRED", func(t *testing.T) error { return errors.New("connection error: HTTP_1_1_REQUIRED") }},
 	{"connection error: ", func(t *testing.T) error {
 		return http2Error(t, "GET", nil, func(h2 *http2Server) { h2.write(frameSettings, 0, h2.stream) })
 	}},
@@ -255,6 +272,12 @@ var phraseTests = []struct {
 		})
 		return send(cc, request(t, "GET", "http://127.0.0.1/", nil))
 	}},
+	{"http2: Transport received GOAWAY from server ErrCode:HTTP_1_1_REQUIRED", func(t *testing.T) error {
+		return http2Error(t, "GET", nil, func(h2 *http2Server) {
+			h2.goAway(0, http11Required)
+			discard(h2.conn)
+		})
+	}},
 	{"http2: Transport received GOAWAY from server ErrCode:", func(t *testing.T) error {
 		return http2Error(t, "GET", nil, func(h2 *http2Server) {
 			h2.goAway(0, 11) // ENHANCE_YOUR_CALM
@@ -320,8 +343,12 @@ func TestHTTP2Streams(t *testing.T) {
 		"REFUSED_STREAM":    {7, Refused},
 		"CANCEL":            {8, Ambiguous},
 		"ENHANCE_YOUR_CALM": {11, Ambiguous},
-		"HTTP_1_1_REQUIRED": {13, Ambiguous},
+		"HTTP_1_1_REQUIRED": {13, Final},
 	} {
+		kind := Reset
+		if tt.want == Final {
+			kind = Protocol
+		}
 		t.Run(name, func(t *testing.T) {
 			cc := clientConnHTTP2(t, func(c net.Conn) {
 				h2 := serveHTTP2(c)
@@ -333,15 +360,15 @@ func TestHTTP2Streams(t *testing.T) {
 			stream, ok := errors.AsType[streamError](err)
 			require.True(t, ok, "%T", err)
 			assert.EqualValues(t, tt.code, stream.Code)
-			assertJudged(t, err, Reset, tt.want)
+			assertJudged(t, err, kind, tt.want)
 		})
 		t.Run(name+" after the body", func(t *testing.T) {
 			err := http2Error(t, "POST", unknownLength("abc"), reset(tt.code))
 			require.ErrorContains(t, err, name)
-			assertJudged(t, err, Reset, tt.want)
+			assertJudged(t, err, kind, tt.want)
 		})
 		t.Run(name+" without the As method", func(t *testing.T) {
-			assertJudged(t, errors.New("stream error: stream ID 5; "+name+"; received from peer"), Reset, tt.want)
+			assertJudged(t, errors.New("stream error: stream ID 5; "+name+"; received from peer"), kind, tt.want)
 		})
 	}
 	t.Run("graceful GOAWAY after the body", func(t *testing.T) {
@@ -661,7 +688,7 @@ func serveHTTP2(c net.Conn, settings ...byte) *http2Server {
 }
 
 func (h2 *http2Server) write(kind, flags, stream byte, payload ...byte) {
-	frame := []byte{0, 0, byte(len(payload)), kind, flags, 0, 0, 0, stream}
+	frame := []byte{0, byte(len(payload) >> 8), byte(len(payload)), kind, flags, 0, 0, 0, stream}
 	_, _ = h2.conn.Write(append(frame, payload...))
 }
 

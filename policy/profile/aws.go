@@ -15,8 +15,8 @@ import (
 
 // AWS returns a rule for the services of AWS, S3 included.
 //
-//   - A refusal has an error code of throttling, in x-amzn-errortype or in a JSON or XML
-//     body. It may have status 400. The unit of x-amz-retry-after is a millisecond, and
+//   - A refusal has an error code of throttling, in x-amzn-errortype or in a JSON, XML or
+//     CBOR body. It may have status 400. The unit of x-amz-retry-after is a millisecond, and
 //     that of Retry-After is a second.
 //   - If a service quota is used up (ServiceQuotaExceededException), the response is final
 //     whatever its status. So is every 4xx that is no refusal.
@@ -95,6 +95,9 @@ func codeInBody(o classify.Outcome) string {
 	if code, ok := codeInXML(body); ok {
 		return code
 	}
+	if code, ok := codeInCBOR(body); ok {
+		return code
+	}
 	var answer struct {
 		Type string `json:"__type"`
 		Code string `json:"code"`
@@ -103,6 +106,27 @@ func codeInBody(o classify.Outcome) string {
 		return ""
 	}
 	return cmp.Or(answer.Type, answer.Code)
+}
+
+// codeInCBOR returns the error code of a body in CBOR (RFC 8949), in which a map has it under
+// "__type" (Smithy RPC v2). A text string begins with its length.
+func codeInCBOR(body []byte) (code string, ok bool) {
+	const text = 0x60 // the major type of a text string; the low five bits are a length up to 23
+	if len(body) == 0 || body[0]>>5 != 5 {
+		return "", false // no map
+	}
+	_, value, ok := bytes.Cut(body, []byte("\x66__type"))
+	if !ok || len(value) < 2 {
+		return "", false
+	}
+	head, length := 1, int(value[0])-text
+	if length == 24 { // the length is in the next byte
+		head, length = 2, int(value[1])
+	}
+	if length < 0 || value[0] > text+24 || len(value) < head+length {
+		return "", false
+	}
+	return string(value[head : head+length]), true
 }
 
 // ofS3 recognises a response of S3.

@@ -19,8 +19,10 @@ import (
 //     protects it, it is sent again after every failure that may pass. Such a condition is
 //     the parameter ifGenerationMatch or ifMetagenerationMatch of Cloud Storage, its
 //     header x-goog-if-generation-match or x-goog-if-metageneration-match, or the
-//     parameter requestId of Compute Engine. If the first attempt had its effect, Cloud
-//     Storage answers the second attempt with 412. If the rule has Hedge as well, all
+//     parameter requestId of Compute Engine. Google documents this for any method, a PUT or
+//     DELETE with such a header included, although classify.Idempotent takes a condition for
+//     a reason not to. If the first attempt had its effect, Cloud Storage answers the
+//     second attempt with 412. If the rule has Hedge as well, all
 //     idempotent requests can be hedged, see policy.Rule.
 //   - Requests share a scope if they have the same credentials, or the same key in
 //     x-goog-api-key. A key in the query is not seen.

@@ -19,7 +19,8 @@ import (
 //   - If x-should-retry is false, the response is final. A 429 is final if the credit is
 //     used up or a limit of spending is reached (insufficient_quota,
 //     credit_balance_exhausted, organization_spend_limit_exceeded,
-//     project_spend_limit_exceeded, organization_usage_limit_exceeded).
+//     project_spend_limit_exceeded, organization_usage_limit_exceeded), or if the request
+//     alone is larger than the limit ("Request too large").
 //   - A POST is sent again after any other 429, and after a 503 that says that the servers
 //     are overloaded or that the client should slow down. After a 500 it is not sent again,
 //     even if x-should-retry is true, because the response may have been generated and
@@ -43,7 +44,7 @@ func OpenAI() policy.Rule {
 		Classify: judgeInside(inside,
 			// classify.Signals knows insufficient_quota.
 			onWords(classify.Final, http.StatusTooManyRequests, `"credit_balance_exhausted"`, `"organization_spend_limit_exceeded"`,
-				`"project_spend_limit_exceeded"`, `"organization_usage_limit_exceeded"`),
+				`"project_spend_limit_exceeded"`, `"organization_usage_limit_exceeded"`, "Request too large"),
 			onWords(classify.Refused, http.StatusServiceUnavailable, `"slow_down"`, "overloaded"),
 		),
 		Hint: hintInside(inside, classify.FirstHint(classify.DefaultHint, classify.ResetDurations)),

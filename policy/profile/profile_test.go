@@ -2,6 +2,8 @@ package profile_test
 
 import (
 	"bufio"
+	"compress/gzip"
+	"compress/zlib"
 	"errors"
 	"fmt"
 	"io"
@@ -317,6 +319,44 @@ func TestOddOutcomes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A coded body is judged as its content, and reaches the caller as it came.
+func TestCodedBodies(t *testing.T) {
+	for name, p := range providers {
+		rule := p.rule()
+		for kind, responses := range map[string]map[string]string{"refused": p.refused, "ambiguous": p.ambiguous, "final": p.final} {
+			for title, text := range responses {
+				head, body, _ := strings.Cut(text, "\n\n")
+				if strings.HasPrefix(head, "200") || body == "" {
+					continue // nobody looks into the body of a success that is coded
+				}
+				req := request(t, "POST "+p.at())
+				want := rule.Classify(classify.Outcome{Request: req, Response: parse(t, text, req)})
+				wait, named := rule.Hint(classify.Outcome{Request: req, Response: parse(t, text, req)})
+				for coding, coded := range map[string]string{"gzip": zip(t, gzip.NewWriter, body), "deflate": zip(t, zlib.NewWriter, body)} {
+					o := classify.Outcome{Request: req, Response: parse(t, head+"\nContent-Encoding: "+coding+"\n\n"+coded, req)}
+					assert.Equal(t, want, rule.Classify(o), "%s: %s: %s in %s", name, kind, title, coding)
+					got, ok := rule.Hint(o)
+					assert.Equal(t, named, ok, "%s: %s: %s in %s", name, kind, title, coding)
+					assert.InDelta(t, wait, got, float64(time.Second), "%s: %s: %s in %s", name, kind, title, coding)
+					rest, err := io.ReadAll(o.Response.Body)
+					require.NoError(t, err)
+					assert.Equal(t, coded, string(rest), "%s: %s: %s in %s", name, kind, title, coding)
+				}
+			}
+		}
+	}
+}
+
+func zip[W io.WriteCloser](t *testing.T, writer func(io.Writer) W, text string) string {
+	t.Helper()
+	var b strings.Builder
+	w := writer(&b)
+	_, err := io.WriteString(w, text)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.String()
 }
 
 // A quota that is refilled too late gives the caller the response at once. Further

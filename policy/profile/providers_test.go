@@ -100,7 +100,9 @@ var providers = map[string]provider{
 	"aws": {
 		rule: profile.AWS,
 		refused: map[string]string{
-			"json":           awsThrottled,
+			"json": awsThrottled,
+			"cbor": "400 Bad Request\nSmithy-Protocol: rpc-v2-cbor\nContent-Type: application/cbor\n\n" +
+				"\xbf\x67message\x69Too fast.\x66__type\x78\x2ecom.amazonaws.example#TooManyRequestsException\xff",
 			"header":         "400 Bad Request\nX-Amzn-Errortype: ThrottlingException:http://internal.amazon.com/coral/\n\n{}",
 			"query":          "400 Bad Request\n\n<ErrorResponse><Error><Type>Sender</Type><Code>Throttling</Code></Error></ErrorResponse>",
 			"ec2":            "503 Service Unavailable\n\n<Response><Errors><Error><Code>RequestLimitExceeded</Code></Error></Errors></Response>",
@@ -143,12 +145,14 @@ var providers = map[string]provider{
 			"bad gateway":            "502 Bad Gateway\nServer: cloudflare\n\n<html>",
 		},
 		final: map[string]string{
-			"quota":          openAILimit("insufficient_quota", "insufficient_quota"),
-			"credit":         openAILimit("billing", "credit_balance_exhausted"),
-			"organization":   openAILimit("billing", "organization_spend_limit_exceeded"),
-			"project":        openAILimit("billing", "project_spend_limit_exceeded"),
-			"usage":          openAILimit("billing", "organization_usage_limit_exceeded"),
-			"a no":           "429 Too Many Requests\nX-Should-Retry: false\nRetry-After: 1\n\n{}",
+			"quota":        openAILimit("insufficient_quota", "insufficient_quota"),
+			"credit":       openAILimit("billing", "credit_balance_exhausted"),
+			"organization": openAILimit("billing", "organization_spend_limit_exceeded"),
+			"project":      openAILimit("billing", "project_spend_limit_exceeded"),
+			"usage":        openAILimit("billing", "organization_usage_limit_exceeded"),
+			"a no":         "429 Too Many Requests\nX-Should-Retry: false\nRetry-After: 1\n\n{}",
+			"too large for the limit": "429 Too Many Requests\n\n" +
+				`{"error": {"message": "Request too large for gpt-4 on tokens per min (TPM): Limit 10000, Requested 12000.", "type": "tokens", "code": "rate_limit_exceeded"}}`,
 			"a no and a 503": "503 Service Unavailable\nX-Should-Retry: false\n\n" + `{"error": {"code": "slow_down"}}`,
 			"bad request":    "400 Bad Request\n\n{}",
 		},
