@@ -5,6 +5,7 @@ package testserver
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -40,6 +41,9 @@ type wire interface {
 	// pause waits for d, or for ever if d is negative. It returns early with an
 	// error if the client leaves.
 	pause(d time.Duration) error
+	// presence returns a context that ends when the client leaves or the server closes.
+	// Nothing else may be called until stop has been called.
+	presence() (ctx context.Context, stop func())
 	// idle waits for ever and reads nothing from the client.
 	idle() error
 	// h2 returns the stream over HTTP/2, and nil over HTTP/1.1.
@@ -110,14 +114,18 @@ func (x *exchange) handle(w wire, r io.Reader) (end End, left bool) {
 
 // play runs the phases of the step.
 func (x *exchange) play() error {
-	if x.st.kind == ranged {
-		x.st = x.st.forRange(x.req)
-	}
-	if text := x.mismatch(); text != "" {
-		x.st = Status(http.StatusInternalServerError).Body(text)
-	}
+	x.settle()
 	if err := x.upload(); err != nil {
 		return err
+	}
+	if after := x.st.after; after != nil {
+		ctx, stop := x.w.presence()
+		x.st = after(ctx)
+		left := ctx.Err() != nil
+		if stop(); left {
+			return errLeft
+		}
+		x.settle()
 	}
 	for _, i := range x.st.infos {
 		if err := x.w.inform(i.code, i.header); err != nil {
@@ -133,6 +141,16 @@ func (x *exchange) play() error {
 		return err
 	}
 	return x.afterwards()
+}
+
+// settle looks at the request's range, and whether the protocol can express the step.
+func (x *exchange) settle() {
+	if x.st.kind == ranged {
+		x.st = x.st.forRange(x.req)
+	}
+	if text := x.mismatch(); text != "" {
+		x.st = Status(http.StatusInternalServerError).Body(text)
+	}
 }
 
 // mismatch returns an error text if the protocol cannot express the step.

@@ -5,6 +5,7 @@ package testserver
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -110,7 +111,7 @@ func (w *h1) pause(d time.Duration) error {
 	var gone chan struct{}
 	if w.body.ended {
 		gone = make(chan struct{})
-		defer w.watch(gone)()
+		defer w.watch(func() { close(gone) })()
 	}
 	select {
 	case <-over:
@@ -122,16 +123,26 @@ func (w *h1) pause(d time.Duration) error {
 	}
 }
 
-// watch closes gone when the client closes the connection. It returns a function
+// presence notices that the client leaves under the same condition as pause.
+func (w *h1) presence() (context.Context, func()) {
+	ctx, cancel := context.WithCancel(w.c.s.ctx)
+	if !w.body.ended {
+		return ctx, cancel
+	}
+	unwatch := w.watch(cancel)
+	return ctx, func() { unwatch(); cancel() }
+}
+
+// watch calls gone when the client closes the connection. It returns a function
 // that stops the watch. The start of a next request also stops the watch. Its
 // bytes stay in the buffer.
-func (w *h1) watch(gone chan<- struct{}) func() {
+func (w *h1) watch(gone func()) func() {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		_, err := w.c.br.Peek(1)
 		if err != nil && !isTimeout(err) {
-			close(gone)
+			gone()
 		}
 	}()
 	return func() {

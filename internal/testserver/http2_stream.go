@@ -186,6 +186,8 @@ func (st *h2stream) pause(d time.Duration) error {
 	}
 }
 
+func (st *h2stream) presence() (context.Context, func()) { return st.ctx, func() {} }
+
 func (st *h2stream) idle() error { return st.pause(-1) }
 
 // reset sends RST_STREAM. That ends the exchange but not the connection.

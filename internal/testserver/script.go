@@ -3,6 +3,7 @@
 package testserver
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"time"
@@ -36,6 +37,7 @@ type Step struct {
 	framing framing
 	gzip    bool
 	etag    string // for ranged
+	after   func(context.Context) Step
 
 	delay      time.Duration
 	dripBytes  int
@@ -126,6 +128,11 @@ func Endless() Step { return Bytes(-1) }
 func Content(body []byte, etag string) Step {
 	return Step{kind: ranged, code: http.StatusOK, body: body, etag: etag}
 }
+
+// After reads the request, and then plays the step that f returns. f may wait, so it can
+// play a queue or a lock. Its context ends when the client leaves, as far as the server
+// can notice that, or when the server closes. Then nothing is answered.
+func After(f func(context.Context) Step) Step { return Step{after: f} }
 
 // Hang reads the request and does not answer. It ends when the client leaves or
 // the server closes.

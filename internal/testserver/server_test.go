@@ -465,3 +465,36 @@ func (zeros) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil
 }
+
+// TestAfter plays a step that is chosen while the request waits.
+func TestAfter(t *testing.T) {
+	at(t, both, func(t *testing.T, cfg ts.Config) {
+		left, more := make(chan struct{}), make(chan struct{})
+		cfg.Handler = func(r *ts.Received) ts.Step {
+			return ts.After(func(ctx context.Context) ts.Step {
+				if r.Path == "/content" {
+					<-more
+					return ts.Content([]byte("hello"), `"v1"`)
+				}
+				<-ctx.Done()
+				close(left)
+				return ts.OK("too late")
+			})
+		}
+		s := ts.Start(t, cfg)
+		c, cancel := context.WithCancel(ctx(t))
+		wait := request(t, "GET", s.URL+"/wait", nil).WithContext(c)
+		go func() { _ = s.Wait(c, 1); cancel() }()
+		require.ErrorIs(t, do(s, wait).err, context.Canceled)
+		<-left
+		go close(more)
+		req := request(t, "PUT", s.URL+"/content", strings.NewReader("body"))
+		req.Header.Set("Range", "bytes=1-2")
+		o := do(s, req)
+		require.NoError(t, o.err)
+		assert.Equal(t, 206, o.resp.StatusCode)
+		assert.Equal(t, "el", o.body)
+		require.NoError(t, s.WaitUntil(ctx(t), func() bool { return !s.Log()[0].Done.IsZero() }))
+		assert.True(t, s.Log()[0].Left)
+	})
+}

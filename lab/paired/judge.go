@@ -1,0 +1,499 @@
+// The judge of a pair: the same plan over net/http alone, and over aplomb.
+
+package paired
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// What aplomb may take longer than net/http.
+const (
+	lateOne   = 1100 * time.Millisecond // for one request
+	lateMost  = 50 * time.Millisecond   // at a quantile, or a tenth
+	lateBody  = 10 * time.Second        // for a body after a cut
+	lateTry   = 2 * time.Minute         // for each attempt after the first, until its headers
+	manyGood  = 500                     // so many good answers have a p99
+	tolerance = 20 * time.Millisecond   // of what is compared with a sum of documented times
+)
+
+// The clauses of the judge.
+const (
+	asGood    = 1 + iota // a good answer stays one, and comes as early
+	soon                 // a failure is told soon
+	oneAnswer            // what is delivered is one response
+	asked                // extra arrivals are retries within the budget
+	actsOnce             // a POST is acted upon no more often
+	clauses
+)
+
+// A violation is a broken clause.
+type violation struct {
+	clause int
+	kind   string // the client
+	what   string // without figures, so that violations of the same cause have the same text
+	call   int    // -1: nobody's
+	text   string // with figures
+	soft   bool   // arrivals that affect each other may explain it
+}
+
+// A tally says how many requests a clause has judged.
+type tally struct{ judged, healed, excused int }
+
+// A judgement is what the judge says about one play of aplomb.
+type judgement struct {
+	plan    *plan
+	kind    kind
+	refs    []*result // of net/http
+	r       *result
+	of      map[int][]*arrival // of calls
+	tallies [clauses]tally
+	found   []violation
+}
+
+// judge compares a play with those of net/http alone. The first of these has no extra arrivals,
+// and the starts of the plan.
+func judge(p *plan, refs []*result, r *result) *judgement {
+	j := &judgement{plan: p, kind: r.kind, refs: refs, r: r, of: r.byCall()}
+	if p.coupled {
+		j.byGroup()
+	} else {
+		j.byRequest()
+	}
+	for _, c := range p.calls {
+		j.oneResponse(c)
+		j.extras(c)
+	}
+	j.ends()
+	j.budget()
+	j.useful()
+	j.acts()
+	return j
+}
+
+// byCall sorts the arrivals.
+func (r *result) byCall() map[int][]*arrival {
+	of := map[int][]*arrival{}
+	for _, a := range r.arrivals {
+		if !a.ghost {
+			of[a.call.id] = append(of[a.call.id], a)
+		}
+	}
+	return of
+}
+
+func (j *judgement) violate(clause int, c *call, soft bool, what, text string, args ...any) {
+	v := violation{clause: clause, kind: j.kind.name, what: what, call: -1, text: fmt.Sprintf(text, args...), soft: soft}
+	if c != nil {
+		v.call = c.id
+	}
+	j.found = append(j.found, v)
+}
+
+// retried reports whether README's table retries a status.
+func retried(status int, waits bool) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusMisdirectedRequest, http.StatusTooEarly:
+		return true
+	case http.StatusRequestEntityTooLarge:
+		return waits
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported, http.StatusNetworkAuthenticationRequired:
+		return false
+	}
+	return status >= 500
+}
+
+// good reports whether the caller has a good answer.
+func (o *outcome) good() bool {
+	return o.err == nil && !retried(o.status, o.header.Get("Retry-After") != "")
+}
+
+// same describes an outcome without figures but its status.
+func (o *outcome) same() string {
+	switch {
+	case o.endless:
+		return "no end"
+	case o.late:
+		return "deadline"
+	case o.source:
+		return "error of the source"
+	case o.ofBody:
+		return fmt.Sprint(o.status, " and an error of its body")
+	case o.err != nil:
+		return "error"
+	}
+	return strconv.Itoa(o.status)
+}
+
+// of returns the outcome of a call in a play of net/http, as a timeout until the headers would have
+// made it.
+func (j *judgement) ref(r *result, c *call) outcome {
+	o := r.outcomes[c.id]
+	limit := j.kind.rule.AttemptTimeout
+	if limit <= 0 || r.kind.timeout > 0 || o.head != never && o.head-o.began < limit || o.head == never && o.took() < limit {
+		return o
+	}
+	return outcome{began: o.began, head: never, first: never, ended: o.began + limit, err: errTime}
+}
+
+// byRequest compares each call with itself.
+func (j *judgement) byRequest() {
+	var theirs, ours, theirFirst, ourFirst []time.Duration
+	for _, c := range j.plan.calls {
+		b, o := j.ref(j.refs[0], c), j.r.outcomes[c.id]
+		if !b.good() {
+			continue
+		}
+		j.tallies[asGood].judged++
+		where := fmt.Sprintf("%s %s", c.route.method, c.route.path)
+		switch late := o.took() - b.took(); {
+		case !o.good() || o.status != b.status:
+			j.violate(asGood, c, false, fmt.Sprintf("%d became %s, %s", b.status, o.same(), where), "%d after %v became %s after %v: %v", b.status, b.took(), o.same(), o.took(), o.err)
+			continue
+		case late > lateOne:
+			j.violate(asGood, c, false, "late, "+where, "%v instead of %v", o.took(), b.took())
+		}
+		theirs, ours = append(theirs, b.took()), append(ours, o.took())
+		if c.route.doc.stream && b.first < never && o.first < never {
+			theirFirst, ourFirst = append(theirFirst, b.first-b.began), append(ourFirst, o.first-o.began)
+		}
+	}
+	for _, c := range j.plan.calls { // the first bytes of streams that break later
+		if b, o := j.refs[0].outcomes[c.id], j.r.outcomes[c.id]; c.route.doc.stream && !b.good() && b.first < never && o.first < never {
+			theirFirst, ourFirst = append(theirFirst, b.first-b.began), append(ourFirst, o.first-o.began)
+		}
+	}
+	j.quantile("p50", .5, [][]time.Duration{theirs}, ours)
+	j.quantile("p50 of the first byte", .5, [][]time.Duration{theirFirst}, ourFirst)
+	if len(theirs) >= manyGood {
+		j.quantile("p99", .99, [][]time.Duration{theirs}, ours)
+	}
+}
+
+// quantile compares a quantile with the worst of the references.
+func (j *judgement) quantile(name string, q float64, refs [][]time.Duration, ours []time.Duration) {
+	if len(ours) < 5 {
+		return
+	}
+	least, most := time.Duration(math.MaxInt64), time.Duration(0)
+	for _, r := range refs {
+		if len(r) > 0 {
+			slices.Sort(r)
+			x := r[int(float64(len(r)-1)*q)]
+			least, most = min(least, x), max(most, x)
+		}
+	}
+	slices.Sort(ours)
+	if x := ours[int(float64(len(ours)-1)*q)]; most > 0 && x > most+max(lateMost, most/10)+most-least {
+		j.violate(asGood, nil, true, name, "%s is %v instead of %v of %d", name, x, most, len(ours))
+	}
+}
+
+// byGroup compares the calls of each route and tenant by count and quantile.
+func (j *judgement) byGroup() {
+	type group struct {
+		route  *route
+		tenant int
+	}
+	groups := map[group][]*call{}
+	var order []group
+	for _, c := range j.plan.calls {
+		g := group{c.route, c.tenant}
+		if groups[g] == nil {
+			order = append(order, g)
+		}
+		groups[g] = append(groups[g], c)
+	}
+	for _, g := range order {
+		least, most, longest := math.MaxInt, 0, time.Duration(0)
+		var theirs [][]time.Duration
+		for _, r := range j.refs {
+			good := 0
+			var times []time.Duration
+			for _, c := range groups[g] {
+				if b := j.ref(r, c); b.good() {
+					good++
+					times = append(times, b.took())
+					longest = max(longest, b.took())
+				}
+			}
+			least, most = min(least, good), max(most, good)
+			theirs = append(theirs, times)
+		}
+		ours, good := []time.Duration{}, 0
+		for _, c := range groups[g] {
+			o := j.r.outcomes[c.id]
+			if !o.good() {
+				continue
+			}
+			good++
+			if len(j.of[c.id]) == 1 {
+				ours = append(ours, o.took())
+			}
+		}
+		j.tallies[asGood].judged += most
+		where := fmt.Sprintf("%s %s", g.route.method, g.route.path)
+		if spread := max(1, most-least); good < least-spread {
+			j.violate(asGood, nil, true, "fewer good answers, "+where, "%s of tenant %d: %d good answers instead of %d to %d of %d", where, g.tenant, good, least, most, len(groups[g]))
+		}
+		j.quantile("p50, "+where, .5, theirs, ours)
+		if len(ours) > 0 && longest > 0 {
+			if x := slices.Max(ours); x > longest+max(lateOne, longest/10) {
+				j.violate(asGood, nil, true, "late, "+where, "%s of tenant %d: the slowest takes %v instead of %v", where, g.tenant, x, longest)
+			}
+		}
+	}
+}
+
+// ends checks that failures are told soon, and that no body is waited for too long.
+func (j *judgement) ends() {
+	for _, c := range j.plan.calls {
+		b, o := j.ref(j.refs[0], c), j.r.outcomes[c.id]
+		if b.good() && o.good() || b.endless {
+			continue
+		}
+		if !b.good() {
+			j.tallies[soon].judged++
+			if o.good() {
+				j.tallies[soon].healed++
+			}
+		}
+		where := fmt.Sprintf("%s %s after %s", c.route.method, c.route.path, b.same())
+		most, gap := j.latest(c, b)
+		switch {
+		case o.endless:
+			j.violate(soon, c, false, "no end, "+where, "net/http failed after %v, and aplomb not within %v", b.took(), o.took())
+		case o.took() > most:
+			j.violate(soon, c, false, "ends late, "+where, "%s after %v, and at %v by the schedule; net/http %s after %v", o.same(), o.took(), most, b.same(), b.took())
+		case o.gap > gap:
+			j.violate(soon, c, false, "the reader waits, "+where, "a Read took %v, with net/http %v", o.gap, b.gap)
+		}
+	}
+}
+
+// latest returns how long a call may take by the documents, and how long one of its Reads.
+func (j *judgement) latest(c *call, b outcome) (all, gap time.Duration) {
+	gap = b.gap + lateBody + tolerance
+	longest := b.took()
+	if j.plan.coupled {
+		for _, r := range j.refs {
+			for i := range r.outcomes {
+				if o := &r.outcomes[i]; o.good() {
+					longest, gap = max(longest, o.took()), max(gap, o.gap+lateBody+tolerance)
+				}
+			}
+		}
+	}
+	doc := c.route.doc
+	size := time.Duration(0)
+	if doc.piece > 0 {
+		size = time.Duration(doc.size/doc.piece+1) * doc.every
+	}
+	all = max(longest, j.kind.rule.AttemptTimeout) + lateBody*time.Duration(1+doc.size/(64<<10)) + size
+	try := lateTry
+	if limit := j.kind.rule.AttemptTimeout; limit > 0 {
+		try = limit
+	}
+	told := time.Duration(0)
+	for _, a := range j.of[c.id] {
+		if wait := time.Duration(a.wait) * time.Second; wait <= max(j.kind.rule.RetryAfter.Max, 0) {
+			told += wait + time.Second
+		}
+	}
+	for _, wait := range j.kind.waits() {
+		all += wait + try
+	}
+	reading := time.Duration(0) // of a slow reader, whose deadline passes meanwhile
+	if c.reads == readsSlowly {
+		reading = time.Duration(doc.size/4096+10) * pauseOfReader
+	}
+	if all += told; c.deadline > 0 {
+		all = min(all, c.deadline)
+	}
+	return max(all, b.took()) + reading + tolerance, gap
+}
+
+// oneResponse checks that what was delivered is one response.
+func (j *judgement) oneResponse(c *call) {
+	o := j.r.outcomes[c.id]
+	if o.status == 0 {
+		return
+	}
+	j.tallies[oneAnswer].judged++
+	if o.status != http.StatusOK {
+		if o.header.Get("X-Status") != strconv.Itoa(o.status) || !bytes.HasPrefix([]byte(problem(o.status)), o.body) || o.err == nil && len(o.body) != len(problem(o.status)) {
+			j.violate(oneAnswer, c, false, "no response of the server", "status %d, fields %v, body %q", o.status, o.header, o.body)
+		}
+		return
+	}
+	clean := o.err == nil && (c.reads == readsAll || c.reads == readsSlowly)
+	var first *arrival
+	fields := false
+	for _, a := range j.of[c.id] {
+		if a.rep == nil {
+			continue
+		}
+		if first == nil {
+			first = a
+		}
+		same := a.rep.etag == o.header.Get("ETag")
+		for _, name := range []string{"Content-Type", "Content-Encoding", "X-Next-Cursor"} {
+			same = same && a.rep.fields.Get(name) == o.header.Get(name)
+		}
+		fields = fields || same
+		if !same || !bytes.HasPrefix(a.rep.body, o.body) || clean && len(o.body) != len(a.rep.body) {
+			continue
+		}
+		if a.rep.from == nil || a == first && (!clean || a.failed == never) {
+			return
+		}
+	}
+	what := "spliced body"
+	switch {
+	case !fields:
+		what = "header of no response"
+	case c.route.doc.stream:
+		what = "stream of two responses"
+	}
+	j.violate(oneAnswer, c, false, what, "%s of %s: header and body (%d bytes, error %v) are of no response of the server", what, c.route.doc.media, len(o.body), o.err)
+}
+
+// extras checks that each arrival after the first is a retry of a failure.
+func (j *judgement) extras(c *call) {
+	all := j.of[c.id]
+	bare := len(j.refs[0].byCallOnce()[c.id])
+	for i, a := range all {
+		if i == 0 {
+			continue
+		}
+		j.tallies[asked].judged++
+		if j.r.outcomes[c.id].source && len(all) > bare {
+			j.violate(asked, c, false, "sent again after its own source failed", "%d arrivals, %d of net/http", len(all), bare)
+			return
+		}
+		for _, b := range all[:i] {
+			if b.failed <= a.at || b.left <= a.at {
+				continue
+			}
+			what := "an attempt beside another that runs"
+			if b.over <= a.at {
+				what = "an attempt after a good answer"
+			}
+			j.violate(asked, c, false, what, "arrival %d at %v, %v after arrival %d, which the server has not failed (%v)", i+1, a.at, a.at-b.at, b.n, b.fate)
+			return
+		}
+	}
+}
+
+// byCallOnce is byCall, remembered.
+func (r *result) byCallOnce() map[int][]*arrival {
+	if r.calls == nil {
+		r.calls = r.byCall()
+	}
+	return r.calls
+}
+
+// budget checks the documented bound of retries in every window.
+func (j *judgement) budget() {
+	type event struct {
+		at    time.Duration
+		extra bool
+	}
+	rule := j.kind.rule.Budget
+	burst := rule.Burst
+	if burst == 0 {
+		burst = rule.PerSecond * rule.Window.Seconds()
+	}
+	for _, h := range j.plan.hosts {
+		var events []event
+		for _, c := range j.plan.calls {
+			if c.route.host != h {
+				continue
+			}
+			events = append(events, event{j.r.outcomes[c.id].began, false})
+			all := j.of[c.id]
+			for i, a := range all {
+				if i > 0 && !a.rest && !resent(all[i-1], a) {
+					events = append(events, event{a.at, true})
+				}
+			}
+		}
+		slices.SortStableFunc(events, func(a, b event) int { return int(a.at - b.at) })
+		// The window with the most retries beyond its share ends at some retry, and begins at one.
+		sum, last, begin := 0.0, time.Duration(0), time.Duration(0)
+		for _, e := range events {
+			sum -= rule.PerSecond * (e.at - last).Seconds()
+			last = e.at
+			if !e.extra {
+				sum -= rule.Ratio
+				continue
+			}
+			if sum <= 0 {
+				sum, begin = 0, e.at
+			}
+			if sum++; sum > burst+1.001 {
+				j.violate(asked, nil, false, "more retries than the budget has", "from %v to %v there are %.1f more retries than the budget has at %s", begin, e.at, sum-burst, h.name)
+				break
+			}
+		}
+	}
+}
+
+// resent reports whether net/http itself has sent a request again, which no budget knows.
+func resent(before, a *arrival) bool {
+	switch before.fate {
+	case resets, closes, refuses, goesAway:
+	default:
+		return false
+	}
+	return a.at-before.failed < 5*time.Millisecond
+}
+
+// useful checks that the servers' work is not wasted.
+func (j *judgement) useful() {
+	count := func(r *result) (good int) {
+		for _, c := range j.plan.calls {
+			if o := j.ref(r, c); o.good() {
+				good++
+			}
+		}
+		return good
+	}
+	least := math.MaxInt
+	for _, r := range j.refs {
+		least = min(least, count(r))
+	}
+	if ours := count(j.r); float64(ours) < 0.98*float64(least)-1 {
+		j.violate(asked, nil, true, "less useful work", "%d good answers instead of %d", ours, least)
+	}
+}
+
+// acts checks that a POST is acted upon no more often than over net/http.
+func (j *judgement) acts() {
+	count := func(all []*arrival) (n int) {
+		for _, a := range all {
+			if a.acted {
+				n++
+			}
+		}
+		return n
+	}
+	for _, c := range j.plan.calls {
+		if c.route.method != http.MethodPost {
+			continue
+		}
+		j.tallies[actsOnce].judged++
+		most := 1
+		for _, r := range j.refs {
+			most = max(most, count(r.byCallOnce()[c.id]))
+		}
+		if n := count(j.of[c.id]); n > most {
+			j.violate(actsOnce, c, false, "acted twice", "the server acted %d times", n)
+		}
+	}
+}

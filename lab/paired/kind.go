@@ -1,0 +1,149 @@
+// What plays a plan: net/http alone, or aplomb with a rule.
+
+package paired
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/netip"
+	"reflect"
+	"time"
+	"unsafe"
+
+	"github.com/aplomb-go/aplomb/internal/dial"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/profile"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A kind is a client.
+type kind struct {
+	name    string
+	rule    policy.Rule // with its defaults; zero: net/http alone
+	own     policy.Rule // as its user writes it
+	timeout time.Duration
+	spoil   func(*http.Transport) http.RoundTripper // not nil: sabotage over net/http
+}
+
+// bare is net/http alone. With a timeout it is the reference of a rule with that timeout.
+func bare(timeout time.Duration) kind { return kind{name: "net/http", timeout: timeout} }
+
+func aplomb(name string, rule policy.Rule) kind {
+	return kind{name: name, rule: rule.Or(policy.Defaults()), own: rule}
+}
+
+// providers are the profiles whose providers' documented limits are played.
+var providers = map[string]func() policy.Rule{
+	"GitHub": profile.GitHub, "Slack": profile.Slack, "Discord": profile.Discord,
+	"OpenAI": profile.OpenAI, "Anthropic": profile.Anthropic, "Stripe": profile.Stripe,
+}
+
+// kinds returns the clients that a plan is played with, beside net/http alone.
+func (p *plan) kinds() []kind {
+	all := []kind{aplomb("default", policy.Rule{}), aplomb("API", policy.API()), aplomb("Service", policy.Service())}
+	if p.profile != "" {
+		all = append(all, aplomb(p.profile, providers[p.profile]()))
+	}
+	if p.only > 0 {
+		first := int(p.seed) % len(all)
+		all = append(all[first:], all[:first]...)[:p.only]
+	}
+	return all
+}
+
+// client makes the client of a world, and returns what closes its idle connections.
+func (k kind) client(w *world) (http.RoundTripper, func()) {
+	if k.spoil != nil || k.rule.Attempts == 0 {
+		t := &http.Transport{DialContext: w.dialName, MaxIdleConns: 100, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second, ExpectContinueTimeout: time.Second}
+		w.base(t)
+		if k.spoil != nil {
+			return k.spoil(t), t.CloseIdleConnections
+		}
+		return t, t.CloseIdleConnections
+	}
+	c := transport.Config{Rule: k.own}
+	if w.plan.wrapped {
+		t := &http.Transport{DialContext: w.dialName, MaxIdleConns: 100, IdleConnTimeout: 90 * time.Second}
+		w.base(t)
+		c.Base = struct{ hides }{hides{t}}
+	}
+	t := transport.MustNew(c)
+	if !w.plan.wrapped {
+		rewire(t, w)
+	}
+	return t, t.CloseIdleConnections
+}
+
+// hides is a base that nobody knows as an *http.Transport.
+type hides struct{ t *http.Transport }
+
+func (h hides) RoundTrip(r *http.Request) (*http.Response, error) { return h.t.RoundTrip(r) }
+func (h hides) CloseIdleConnections()                             { h.t.CloseIdleConnections() }
+
+// rewire puts a Transport with its default base into a world: its own dialer gets the world's
+// name server and network, and its base the protocols and the pool of the world. The public API
+// cannot do that, because a base with a DialContext of the user's is dialled by name.
+func rewire(t *transport.Transport, w *world) {
+	base := find[*http.Transport](reflect.ValueOf(t).Elem(), 3)
+	dialer := find[*dial.Dialer](reflect.ValueOf(t).Elem(), 3)
+	if dialer == nil {
+		if own := find[func() *dial.Dialer](reflect.ValueOf(t).Elem(), 3); own != nil {
+			dialer = own()
+		}
+	}
+	if base == nil || dialer == nil {
+		panic("the default base and its dialer were not found in the Transport")
+	}
+	w.base(base)
+	made := dial.With(
+		func(ctx context.Context, network, addr string) (net.Conn, error) { return w.dial(ctx, network, addr) },
+		func(ctx context.Context, network, addr string) ([]netip.Addr, error) {
+			return w.lookup(ctx, network, addr)
+		},
+	)
+	reflect.ValueOf(dialer).Elem().Set(reflect.ValueOf(made).Elem())
+}
+
+// find returns the first value of type T within a struct, also in fields that are not exported.
+func find[T any](v reflect.Value, depth int) (found T) {
+	for i := range v.NumField() {
+		f := v.Field(i)
+		f = reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem()
+		for f.Kind() == reflect.Interface && !f.IsNil() {
+			f = f.Elem()
+		}
+		if x, ok := f.Interface().(T); ok && !f.IsNil() {
+			return x
+		}
+		if f.Kind() == reflect.Pointer && !f.IsNil() && f.Elem().Kind() == reflect.Struct {
+			f = f.Elem()
+		}
+		if f.Kind() == reflect.Struct && f.CanAddr() && depth > 0 {
+			if x := find[T](f, depth-1); !reflect.ValueOf(x).IsNil() {
+				return x
+			}
+		}
+	}
+	return found
+}
+
+// trusting is the configuration of TLS of all clients.
+func trusting() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
+
+// waits returns the longest documented back-offs of a rule.
+func (k kind) waits() (all []time.Duration) {
+	afterSilence := time.Duration(0) // a retry after a timeout may come as late as the fourth
+	for i, b := range backoff.Bounds(k.rule.Backoff, max(k.rule.Attempts-1, 4)) {
+		if i == 3 {
+			afterSilence = b.Highest
+		}
+		all = append(all, b.Highest)
+	}
+	for i := range all {
+		all[i] = max(all[i], afterSilence)
+	}
+	return all[:k.rule.Attempts-1]
+}

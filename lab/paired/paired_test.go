@@ -1,0 +1,159 @@
+package paired
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// net/http's client logs some faults.
+func TestMain(m *testing.M) {
+	log.SetOutput(io.Discard)
+	m.Run()
+}
+
+// env returns a number from the environment.
+func env(name string, other int) int {
+	if n, err := strconv.Atoi(os.Getenv("APLOMB_" + name)); err == nil {
+		return n
+	}
+	return other
+}
+
+// A cause is what violations have in common.
+type cause struct {
+	clause int
+	theme  string
+	what   string
+}
+
+// A case is a cause with its violations.
+type found struct {
+	first string // the description of the first
+	seed  uint64
+	kinds map[string]int
+	seeds []uint64
+	again int // of six replays, how many show it
+}
+
+// TestNeverWorse plays SEEDS pairs of stories, beginning with SEED.
+func TestNeverWorse(t *testing.T) {
+	if os.Getenv("APLOMB_SEEDS") == "" {
+		t.Skip("make never-worse plays the stories")
+	}
+	first, seeds, only := env("SEED", 1), env("SEEDS", 1), os.Getenv("APLOMB_ONLY")
+	var next, played, requests, plays atomic.Int64
+	var mu sync.Mutex // guards the following
+	causes := map[cause]*found{}
+	tallies := map[string]*[clauses]tally{}
+	themes := map[string]time.Duration{}
+	begin := time.Now()
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= seeds {
+					return
+				}
+				p := newPlan(uint64(first + i))
+				if only != "" && only != p.theme {
+					continue
+				}
+				at := time.Now()
+				kinds := p.kinds()
+				if os.Getenv("APLOMB_ITSELF") != "" {
+					kinds = []kind{itself}
+				}
+				s := tell(t, p, kinds)
+				played.Add(1)
+				requests.Add(int64(s.requests))
+				plays.Add(int64(s.plays))
+				if s.requests > mostRequests {
+					t.Errorf("seed %d: %d requests", p.seed, s.requests)
+				}
+				mu.Lock()
+				themes[p.theme] += time.Since(at)
+				for _, j := range s.judged {
+					sum := tallies[j.kind.name]
+					if sum == nil {
+						sum = new([clauses]tally)
+						tallies[j.kind.name] = sum
+					}
+					for c := range j.tallies {
+						sum[c].judged += j.tallies[c].judged
+						sum[c].healed += j.tallies[c].healed
+						sum[c].excused += j.tallies[c].excused
+					}
+				}
+				for _, v := range s.violations() {
+					key := cause{v.clause, p.theme, v.what}
+					f := causes[key]
+					if f == nil {
+						f = &found{first: s.describe(v), seed: p.seed, kinds: map[string]int{}}
+						causes[key] = f
+					}
+					if f.kinds[v.kind]++; !slices.Contains(f.seeds, p.seed) {
+						f.seeds = append(f.seeds, p.seed)
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	order := slices.SortedFunc(maps.Keys(causes), func(a, b cause) int {
+		return cmp.Or(cmp.Compare(a.clause, b.clause), cmp.Compare(a.theme, b.theme), cmp.Compare(a.what, b.what))
+	})
+	for _, c := range order {
+		f := causes[c]
+		f.again = again(t, f.seed, c)
+		t.Errorf("%s\n  again in %d of 6 replays\n  again: make never-worse SEED=%d", f.first, f.again, f.seed)
+	}
+	for _, c := range order {
+		f := causes[c]
+		t.Logf("clause %d, %s: %s: %d seeds, %v; again in %d of 6: %v", c.clause, c.theme, c.what, len(f.seeds), f.kinds, f.again, f.seeds[:min(len(f.seeds), 8)])
+	}
+	for _, k := range slices.Sorted(maps.Keys(tallies)) {
+		line := ""
+		for c := asGood; c < clauses; c++ {
+			x := tallies[k][c]
+			line += fmt.Sprintf("  %d: %d judged, %d healed, %d excused;", c, x.judged, x.healed, x.excused)
+			if x.excused*50 > x.judged+x.excused || x.judged == 0 && seeds >= 100 {
+				t.Errorf("%s, clause %d: %d judged, %d excused", k, c, x.judged, x.excused)
+			}
+		}
+		t.Log(k + line)
+	}
+	t.Logf("%d stories with %d plays and %d requests, %d kinds of violations, %v each; by theme: %v", played.Load(), plays.Load(), requests.Load(), len(causes), time.Since(begin)/time.Duration(max(played.Load(), 1)), themes)
+}
+
+// itself is net/http in the place of aplomb.
+var itself = kind{name: "itself", rule: policy.Defaults(), spoil: func(t *http.Transport) http.RoundTripper { return t }}
+
+// again plays a story six times more, and counts how often it shows the cause.
+func again(t *testing.T, seed uint64, c cause) (times int) {
+	for range env("AGAIN", 6) {
+		p := newPlan(seed)
+		for _, v := range tell(t, p, p.kinds()).violations() {
+			if v.clause == c.clause && v.what == c.what {
+				times++
+				break
+			}
+		}
+	}
+	return times
+}

@@ -1,0 +1,139 @@
+// A story: the plays of a plan, and what the judge says.
+
+package paired
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// mostRequests bounds the requests of a story over all plays.
+const mostRequests = 2000
+
+// A story is a plan that was played in pairs.
+type story struct {
+	plan      *plan
+	judged    []*judgement
+	requests  int
+	plays     int
+	bareTimes map[time.Duration]*result
+}
+
+// tell plays a plan over net/http alone and over each client, and judges the pairs. If arrivals
+// that affect each other may explain what the judge finds, net/http plays again with the extra
+// arrivals of aplomb, and with other starts.
+func tell(t *testing.T, p *plan, kinds []kind) *story {
+	s := &story{plan: p, bareTimes: map[time.Duration]*result{}}
+	alone := s.play(t, bare(0), nil, 0, 0)
+	s.bareTimes[0] = alone
+	for i, k := range kinds {
+		ref := s.reference(t, alone, k)
+		r := s.play(t, k, nil, 0, 0)
+		j := judge(p, []*result{ref}, r)
+		if j.isSoft() {
+			extra := r.ghosts()
+			refs := []*result{ref}
+			others := len(kinds) - i - 1 // each may need a reference, too
+			share := (mostRequests - s.requests - 2*others*len(p.calls)) / (others + 1)
+			for n := range min(4, max(share/(len(p.calls)+len(extra)), 1)) {
+				move := 5 * time.Millisecond
+				if n == 0 {
+					move = 0
+				}
+				refs = append(refs, s.play(t, bare(ref.kind.timeout), extra, move, uint64(n)))
+			}
+			j = judge(p, refs, r)
+		}
+		s.judged = append(s.judged, j)
+	}
+	return s
+}
+
+func (s *story) play(t *testing.T, k kind, ghosts []ghost, move time.Duration, nth uint64) *result {
+	r := play(t, s.plan, k, ghosts, move, nth)
+	s.requests += r.requests
+	s.plays++
+	return r
+}
+
+// reference returns the play of net/http for a client. If the client gives up attempts, so does
+// its reference, where that makes a difference for others.
+func (s *story) reference(t *testing.T, alone *result, k kind) *result {
+	limit := k.rule.AttemptTimeout
+	if limit <= 0 || !s.plan.coupled {
+		return alone
+	}
+	if known := s.bareTimes[limit]; known != nil {
+		return known
+	}
+	for _, o := range alone.outcomes {
+		if o.head == never && o.took() >= limit || o.head != never && o.head-o.began >= limit {
+			s.bareTimes[limit] = s.play(t, bare(limit), nil, 0, 0)
+			return s.bareTimes[limit]
+		}
+	}
+	return alone
+}
+
+// ghosts returns the arrivals after the first of each call.
+func (r *result) ghosts() (all []ghost) {
+	for _, of := range r.byCall() {
+		for i, a := range of {
+			if i > 0 && !a.rest && !resent(of[i-1], a) {
+				all = append(all, ghost{a.call, a.n, a.at, a.left})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b ghost) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.call.id, b.call.id)) })
+	return all
+}
+
+func (j *judgement) isSoft() bool {
+	for _, v := range j.found {
+		if v.soft {
+			return true
+		}
+	}
+	return false
+}
+
+// violations returns those of all pairs.
+func (s *story) violations() (all []violation) {
+	for _, j := range s.judged {
+		all = append(all, j.found...)
+	}
+	return all
+}
+
+// describe tells a violation, with what became of its call.
+func (s *story) describe(v violation) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d, %s, clause %d: %s\n    %s\n  %v", s.plan.seed, v.kind, v.clause, v.what, v.text, s.plan)
+	for _, j := range s.judged {
+		if j.kind.name != v.kind || v.call < 0 {
+			continue
+		}
+		c := s.plan.calls[v.call]
+		fmt.Fprintf(&b, "  call %d, tenant %d, deadline %v, reading %d, source fails at %d, guilty %v\n", c.id, c.tenant, c.deadline, c.reads, c.fails, c.guilty)
+		for _, r := range []*result{j.refs[0], j.r} {
+			o := r.outcomes[v.call]
+			fmt.Fprintf(&b, "    %s: at %v %s after %v, headers after %v, %d bytes, longest Read %v, error %v\n", r.kind.name, o.began, o.same(), o.took(), o.head-o.began, len(o.body), o.gap, o.err)
+			for _, a := range r.byCall()[v.call] {
+				fmt.Fprintf(&b, "      %v: %d over connection %d of %v, %v, status %d, wait %d s, failed %v, left %v, acted %v, for a part %v\n", a.at, a.n, a.conn, a.site.ip, a.fate, a.status, a.wait, is(a.failed), is(a.left), a.acted, a.rest)
+			}
+		}
+	}
+	return b.String()
+}
+
+// is returns a time, or a dash.
+func is(d time.Duration) string {
+	if d == never {
+		return "–"
+	}
+	return d.String()
+}

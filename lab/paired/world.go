@@ -1,0 +1,354 @@
+// A play of a plan: its servers, its network and its clock.
+
+package paired
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/testserver"
+)
+
+// A world is a plan that is being played. It lives in a bubble of testing/synctest.
+type world struct {
+	plan  *plan
+	kind  kind
+	start time.Time
+	net   *testserver.Net
+	sites []*site
+	asked atomic.Int32 // requests of callers and ghosts
+
+	mu       sync.Mutex // guards the following, and all arrivals
+	arrivals []*arrival
+	counts   []int          // arrivals of each call
+	haunts   map[[2]int]int // arrivals of each ghost
+	running  map[tenant]*running
+	used     map[string]*usage
+	queues   []*queue
+	outcomes []outcome
+}
+
+// A site is a server at an address of a host.
+type site struct {
+	*testserver.Server
+	host     *host
+	ip       netip.Addr
+	bad      badness
+	poisoned int // connections up to this number are
+}
+
+// An arrival is a request as a server sees it.
+type arrival struct {
+	call   *call
+	n      int  // counts the arrivals of the call
+	ghost  bool // it is the repetition of an arrival of another play
+	site   *site
+	conn   int
+	rest   bool // it asks for a part of a document
+	at     time.Duration
+	left   time.Duration // when the client left; never: it did not, as far as the server knows
+	failed time.Duration // when the server, or the connection, failed it
+	over   time.Duration // when its response ended
+	fate   fateKind
+	status int
+	wait   int // seconds of Retry-After
+	acted  bool
+	rep    *rep
+}
+
+// A result is what a play has shown.
+type result struct {
+	kind     kind
+	outcomes []outcome // of the calls
+	arrivals []*arrival
+	requests int
+	calls    map[int][]*arrival // nil: not sorted yet
+}
+
+// A ghost is an arrival that is played again: it belongs to no caller.
+type ghost struct {
+	call   *call
+	n      int
+	at     time.Duration
+	leaves time.Duration
+}
+
+// play plays a plan in a bubble of its own. The ghosts come beside the callers, and the lines
+// begin later by up to move.
+func play(t *testing.T, p *plan, k kind, ghosts []ghost, move time.Duration, nth uint64) (r *result) {
+	stuck := time.AfterFunc(2*time.Minute, func() {
+		panic("seed " + strconv.FormatUint(p.seed, 10) + ", " + k.name + ": two minutes of real time have passed")
+	})
+	defer stuck.Stop()
+	synctest.Test(t, func(*testing.T) {
+		w := newWorld(p, k)
+		r = w.run(ghosts, move, roll(p.seed, ofMove, nth))
+	})
+	return r
+}
+
+func newWorld(p *plan, k kind) *world {
+	w := &world{
+		plan: p, kind: k, start: time.Now(), net: testserver.NewNet(), counts: make([]int, len(p.calls)), haunts: map[[2]int]int{},
+		running: map[tenant]*running{}, used: map[string]*usage{}, outcomes: make([]outcome, len(p.calls)),
+	}
+	for _, h := range p.hosts {
+		w.queues = append(w.queues, &queue{free: h.workers})
+		for i, ip := range h.ips {
+			s := &site{host: h, ip: ip}
+			if i == 0 {
+				s.bad = h.bad
+			}
+			c := testserver.Config{Net: w.net, Host: ip.String(), HTTP2: p.http2, Streams: h.streams, Refusing: s.bad == refusing, Handler: func(r *testserver.Received) testserver.Step { return w.receive(s, r) }}
+			if p.tls {
+				c.TLS = testserver.Trusted
+			}
+			server, err := testserver.New(c)
+			if err != nil {
+				panic(err)
+			}
+			s.Server = server
+			w.sites = append(w.sites, s)
+			switch s.bad {
+			case unreachable:
+				w.net.Fail(ip.String(), testserver.ErrBlackhole)
+			case silent:
+				w.net.Mute(ip.String(), true)
+			}
+		}
+	}
+	return w
+}
+
+// run plays the lines until all have ended, or until the horizon.
+func (w *world) run(ghosts []ghost, move time.Duration, d dice) *result {
+	client, closeIdle := w.kind.client(w)
+	ctx, cancel := context.WithDeadline(context.Background(), w.start.Add(w.plan.horizon()))
+	var lines, others sync.WaitGroup
+	for _, l := range w.plan.lines {
+		late := time.Duration(d.Float64() * float64(move))
+		lines.Go(func() {
+			time.Sleep(l.at + late)
+			for i, c := range l.calls {
+				if i > 0 {
+					time.Sleep(c.think)
+				}
+				w.outcomes[c.id] = w.ask(ctx, client, c, 0)
+			}
+		})
+	}
+	for _, g := range ghosts {
+		others.Go(func() {
+			time.Sleep(g.at)
+			ctx, cancel := ctx, context.CancelFunc(func() {})
+			if g.leaves < never {
+				ctx, cancel = context.WithDeadline(ctx, w.start.Add(g.leaves))
+			}
+			defer cancel()
+			w.ask(ctx, client, g.call, g.n)
+		})
+	}
+	for _, s := range w.plan.strikes {
+		if s.at < never {
+			others.Go(func() {
+				time.Sleep(s.at)
+				w.strike(s)
+			})
+		}
+	}
+	lines.Wait()
+	cancel()
+	closeIdle()
+	others.Wait()
+	time.Sleep(10 * time.Minute) // what is discarded ends
+	closeIdle()
+	for _, s := range w.sites {
+		s.Close()
+	}
+	time.Sleep(10 * time.Minute)
+	return &result{w.kind, w.outcomes, w.arrivals, int(w.asked.Load()), nil}
+}
+
+func (w *world) now() time.Duration { return time.Since(w.start) }
+
+// with calls f under the lock.
+func (w *world) with(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+// hostOf returns the host of "name:port".
+func (w *world) hostOf(addr string) *host {
+	name, _, _ := net.SplitHostPort(addr)
+	for _, h := range w.plan.hosts {
+		if h.name == name {
+			return h
+		}
+	}
+	return nil
+}
+
+// lookup is the name server of the world.
+func (w *world) lookup(ctx context.Context, _, addr string) ([]netip.Addr, error) {
+	h := w.hostOf(addr)
+	if h == nil {
+		return nil, &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true}
+	}
+	if err := sleep(ctx, h.lookup); err != nil {
+		return nil, err
+	}
+	ips := slices.Clone(h.ips)
+	if h.turns > 0 {
+		first := int(w.now()/h.turns) % len(ips)
+		ips = append(ips[first:], ips[:first]...)
+	}
+	return ips, nil
+}
+
+// dial connects to an address.
+func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // as in http.DefaultTransport
+	defer cancel()
+	ip := netip.MustParseAddrPort(addr).Addr()
+	var h *host
+	for _, s := range w.sites {
+		if s.ip == ip {
+			h = s.host
+		}
+	}
+	if err := sleep(ctx, h.dial); err != nil {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
+	}
+	c, err := w.net.DialContext(ctx, network, addr)
+	if err != nil || !h.deaf {
+		return c, err
+	}
+	return deaf{c}, nil
+}
+
+// A deaf is a connection to a server that gets no PING.
+type deaf struct{ net.Conn }
+
+// Write loses a PING, which net/http writes by itself.
+func (d deaf) Write(p []byte) (int, error) {
+	if len(p) == 17 && p[2] == 8 && p[3] == 6 { // a frame of 8 bytes of type 6
+		return len(p), nil
+	}
+	return d.Conn.Write(p)
+}
+
+// dialName connects to a name as a net.Dialer does: it gives each address a part of the time.
+func (w *world) dialName(ctx context.Context, network, addr string) (net.Conn, error) {
+	ips, err := w.lookup(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var first error
+	for i, ip := range ips {
+		deadline, _ := ctx.Deadline()
+		part, stop := context.WithTimeout(ctx, max(time.Until(deadline)/time.Duration(len(ips)-i), min(2*time.Second, time.Until(deadline))))
+		c, err := w.dial(part, network, net.JoinHostPort(ip.String(), port))
+		stop()
+		if err == nil {
+			return c, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+// base sets the fields that all transports of the world have.
+func (w *world) base(t *http.Transport) {
+	t.MaxIdleConnsPerHost, t.MaxConnsPerHost = w.plan.idle, w.plan.most
+	switch {
+	case w.plan.tls:
+		t.TLSClientConfig = trusting()
+		t.ForceAttemptHTTP2 = w.plan.http2
+	default:
+		t.Protocols = new(http.Protocols)
+		t.Protocols.SetHTTP1(!w.plan.http2)
+		t.Protocols.SetUnencryptedHTTP2(w.plan.http2)
+	}
+}
+
+// strike plays a fault of connections.
+func (w *world) strike(s *strike) {
+	for _, to := range w.sites {
+		if to.host != s.host {
+			continue
+		}
+		ip := to.ip.String()
+		switch s.kind {
+		case silences:
+			w.net.Silence(ip)
+		case mutes:
+			w.net.Silence(ip)
+			w.net.Mute(ip, true)
+		case resetsAll:
+			to.ResetAll()
+		case restarts:
+			_ = to.Refuse()
+			to.ResetAll()
+		case poisons:
+			w.with(func() { to.poisoned = to.Conns() })
+		}
+		if s.kind == poisons {
+			continue
+		}
+		w.with(func() {
+			for _, a := range w.arrivals {
+				if a.site == to {
+					a.fail(w.now())
+				}
+			}
+		})
+	}
+	if s.kind != mutes && s.kind != restarts {
+		return
+	}
+	time.Sleep(s.lasts)
+	for _, to := range w.sites {
+		if to.host == s.host && to.bad == sound {
+			w.net.Mute(to.ip.String(), false)
+			_ = to.Listen()
+		}
+	}
+}
+
+// fail notes that the server or the connection has failed an arrival that is under way; the lock
+// of the world is held.
+func (a *arrival) fail(now time.Duration) {
+	if a.over > now && a.failed > now {
+		a.failed = now
+	}
+}
+
+// sleep waits for d, or until the context ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
