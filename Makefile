@@ -47,7 +47,7 @@ API    := $(PUBLIC) $(filter-out . cmd,$(RELEASED)) fleet/dir
 SYSTEMS := windows/amd64 darwin/arm64 js/wasm
 BUILDS  := freebsd/amd64 openbsd/amd64 netbsd/amd64
 
-.PHONY: help demo fleet test test-rest lint tidy words api cross bench compare fuzz simulate soak uploads clients e2e examples browser redis storm storm-fleet storm-literature version release-check ci
+.PHONY: help demo fleet test test-rest lint tidy words api cross bench compare fuzz simulate never-worse soak uploads clients e2e examples browser redis storm storm-fleet storm-literature version release-check ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -102,6 +102,9 @@ fuzz: ## every fuzz target for a short time (FUZZ)
 
 simulate: ## random rules, callers, servers, fleets and alternates in virtual time (SEEDS, SEED, TIMES, ONLY=fleets)
 	@APLOMB_ONLY=$(ONLY) APLOMB_SEED=$(SEED) APLOMB_SEEDS=$(SEEDS) APLOMB_TIMES=$(TIMES) $(GO) -C lab test -count 1 -run '^Test((Kept)?Seeds|OneBadConnection)$$' -v -timeout 3h ./simulate
+
+never-worse: ## the same random story over net/http alone and over aplomb, compared in virtual time (SEEDS, SEED, ONLY=theme)
+	@APLOMB_ONLY=$(ONLY) APLOMB_SEED=$(SEED) APLOMB_SEEDS=$(SEEDS) $(GO) -C lab test -count 1 -run '^TestNeverWorse$$' -v -timeout 3h ./paired
 
 soak: TIMEOUT = 3h
 soak uploads: RACE = -race

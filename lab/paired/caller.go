@@ -27,6 +27,7 @@ type outcome struct {
 	ofBody  bool  // err is that of the body
 	endless bool  // it had not ended at the horizon
 	late    bool  // its deadline has passed
+	skipped bool  // its caller's call before it had not ended at the horizon
 	source  bool  // the source of the request's body failed
 }
 
@@ -59,6 +60,9 @@ const pauseOfReader = 50 * time.Millisecond
 
 // ask makes a call. If n is set, it is the ghost of its nth arrival.
 func (w *world) ask(ctx context.Context, client http.RoundTripper, c *call, n int) (o outcome) {
+	if ctx.Err() != nil {
+		return outcome{skipped: true, err: ctx.Err(), head: never, first: never}
+	}
 	w.asked.Add(1)
 	horizon := ctx
 	if c.deadline > 0 {

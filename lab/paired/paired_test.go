@@ -6,7 +6,6 @@ import (
 	"io"
 	"log"
 	"maps"
-	"net/http"
 	"os"
 	"runtime"
 	"slices"
@@ -15,8 +14,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/aplomb-go/aplomb/policy"
 )
 
 // net/http's client logs some faults.
@@ -74,11 +71,7 @@ func TestNeverWorse(t *testing.T) {
 					continue
 				}
 				at := time.Now()
-				kinds := p.kinds()
-				if os.Getenv("APLOMB_ITSELF") != "" {
-					kinds = []kind{itself}
-				}
-				s := tell(t, p, kinds)
+				s := tell(t, p, p.kinds())
 				played.Add(1)
 				requests.Add(int64(s.requests))
 				plays.Add(int64(s.plays))
@@ -140,9 +133,6 @@ func TestNeverWorse(t *testing.T) {
 	}
 	t.Logf("%d stories with %d plays and %d requests, %d kinds of violations, %v each; by theme: %v", played.Load(), plays.Load(), requests.Load(), len(causes), time.Since(begin)/time.Duration(max(played.Load(), 1)), themes)
 }
-
-// itself is net/http in the place of aplomb.
-var itself = kind{name: "itself", rule: policy.Defaults(), spoil: func(t *http.Transport) http.RoundTripper { return t }}
 
 // again plays a story six times more, and counts how often it shows the cause.
 func again(t *testing.T, seed uint64, c cause) (times int) {

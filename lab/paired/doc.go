@@ -1,0 +1,52 @@
+// Package paired plays the same random story twice in virtual time, over net/http alone and over
+// aplomb, and compares what the callers get. What is on by default, and what a preset or a
+// profile turns on, must never be worse than net/http alone.
+//
+//	make never-worse SEEDS=1000          # stories 1 to 1000
+//	make never-worse SEED=42             # one story
+//	make never-worse SEEDS=5000 ONLY=queue # only the stories of one theme
+//
+// A seed draws a world and its callers. The world has hosts with routes, limits, workers, slow
+// reports, documents, streams and connections. Each play has servers, a network in memory and
+// real http.Transports of its own. aplomb has its default base there, with its own dialer, which
+// gets the world's name server and network.
+//
+// What becomes of an arrival is drawn by its call and by how many arrivals the call had before.
+// So a fate does not depend on the order of other requests. Faults of connections are triggered
+// by the time, or by the arrival of a named call.
+//
+// # The judge
+//
+//  1. If net/http gave its caller a good answer, so does aplomb, with the same status, and not
+//     later than judge.go allows for one request and at the quantiles. A good answer is whole,
+//     and README's table does not retry its status. If a rule gives attempts a timeout, net/http
+//     has the same timeout and one attempt.
+//  2. If net/http failed, the caller of aplomb has the final outcome within the schedule of
+//     retries, and within 10 s after the last byte of a cut body.
+//  3. What is delivered is one response.
+//  4. Extra arrivals are retries of failures, within the budget, and the servers do the same
+//     useful work.
+//  5. A POST is acted upon no more often than over net/http.
+//
+// If arrivals affect each other, as in queues and limits, the calls of a route and tenant are
+// compared by count and quantile. Then net/http also plays with aplomb's extra arrivals at their
+// times, and with other starts, and the worst of these plays is the reference.
+//
+// A run prints the first story of each kind of violation, how often six replays show it again,
+// and how many requests each clause has judged, healed and excused.
+//
+// The files, in the order in which a story uses them:
+//
+//	dice.go    random choices that depend on the seed alone
+//	plan.go    the choices of a seed
+//	theme.go   the kinds of worlds
+//	fate.go    what becomes of an arrival
+//	kind.go    the clients: net/http alone, and aplomb
+//	world.go   a play: servers, network, clock
+//	answer.go  the servers
+//	caller.go  the callers
+//	judge.go   the judge
+//	story.go   the plays of a plan
+//
+// sabotage_test.go shows that the judge sees clients that misbehave.
+package paired
