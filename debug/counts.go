@@ -1,7 +1,6 @@
 package debug
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -46,18 +45,12 @@ type tally struct {
 	hosts map[string]*counts
 }
 
-// add counts an event: the decision at the host of its request, and the attempt at the endpoint
-// that it went to.
+// add counts an event at the host of its request.
 func (t *tally) add(e *transport.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	failed := e.Response == nil || e.Status >= 500 || e.Status == http.StatusTooManyRequests
-	t.of(e.Host, e.Time).addDecision(e, failed)
-	t.of(endpoint(e), e.Time).addAttempt(e, failed)
+	t.of(e.Host, e.Time).add(e)
 }
-
-// endpoint returns the scheme and host of the endpoint that an attempt went to.
-func endpoint(e *transport.Event) string { return cmp.Or(e.Alternate, e.Host) }
 
 // of returns the counts of a host that has an event now; the lock is held.
 func (t *tally) of(host string, now time.Time) *counts {
@@ -98,14 +91,12 @@ func (t *tally) all() map[string]counts {
 	return all
 }
 
-func (c *counts) addDecision(e *transport.Event, failed bool) {
+func (c *counts) add(e *transport.Event) {
+	failed := e.Response == nil || e.Status >= 500 || e.Status == http.StatusTooManyRequests
 	c.Waited += e.Wait.Seconds()
 	if failed && last(e.Reason) && e.Reason != transport.ReasonCanceled {
 		c.Failed++
 	}
-}
-
-func (c *counts) addAttempt(e *transport.Event, failed bool) {
 	c.Queued["cooldown"] += e.Queued.Cooldown.Seconds()
 	c.Queued["pacing"] += e.Queued.Pacing.Seconds()
 	c.Queued["gate"] += e.Queued.Gate.Seconds()

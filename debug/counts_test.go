@@ -51,31 +51,6 @@ func TestCounts(t *testing.T) {
 	assert.Zero(t, counts.all()["h"].Failing)
 }
 
-// An attempt counts at the endpoint that it went to, and the end of its request at the request's
-// own host. So a host that is down does not have the successes of its alternate.
-func TestAlternates(t *testing.T) {
-	var counts tally
-	for range 5 {
-		counts.add(event("home", transport.KindFirst, 0, transport.ReasonRetry))
-		e := event("home", transport.KindRetry, 200, transport.ReasonFinal)
-		e.Alternate = "away"
-		e.Queued.Gate = time.Second
-		counts.add(e)
-	}
-	home, away := counts.all()["home"], counts.all()["away"]
-	assert.Equal(t, map[string]uint64{"connection_refused": 5}, home.Outcomes)
-	assert.Equal(t, map[string]uint64{"200": 5}, away.Outcomes)
-	assert.EqualValues(t, 5, home.Failing)
-	assert.Zero(t, away.Failing)
-	assert.Equal(t, 5.0, away.Queued["gate"])
-	assert.Zero(t, home.Queued["gate"])
-	failed := event("home", transport.KindRetry, 0, transport.ReasonAttempts)
-	failed.Alternate = "away"
-	counts.add(failed)
-	assert.EqualValues(t, 1, counts.all()["home"].Failed)
-	assert.Zero(t, counts.all()["away"].Failed)
-}
-
 // The host without an event for the longest time makes room.
 func TestHostsAreBounded(t *testing.T) {
 	var counts tally

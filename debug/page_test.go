@@ -26,8 +26,8 @@ import (
 // idle is a host without requests.
 const idle = "https://an-upstream-with-a-long-name.internal.eu-central-1.compute.example.com:8443"
 
-// A scene is a Transport whose hosts are in all kinds of states: fine, asked to wait, down with
-// and without an alternate, behind a gate, short of a rate that a fleet shares, and without requests.
+// A scene is a Transport whose hosts are in all kinds of states: fine, asked to wait, down, behind
+// a gate, short of a rate that a fleet shares, and without requests.
 type scene struct {
 	debug *Debug
 	page  *httptest.Server
@@ -58,10 +58,8 @@ func newScene(t *testing.T) *scene {
 		w.Header().Set("X-RateLimit-Remaining", "0")
 		w.Header().Set("X-RateLimit-Reset", "300")
 	})
-	closed, away := httptest.NewServer(http.NotFoundHandler()), httptest.NewServer(http.NotFoundHandler())
+	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
-	away.Close()
-	mirror := server(func(http.ResponseWriter, *http.Request) {})
 	rated := server(func(http.ResponseWriter, *http.Request) {})
 	hung := server(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	memory := fleettest.NewMemory()
@@ -75,8 +73,7 @@ func newScene(t *testing.T) *scene {
 			Gate: policy.Gate{Mode: policy.GateWait, Start: 2, Max: 2},
 			Rate: policy.Rate{PerSecond: 50, Burst: 10},
 		}, strings.TrimPrefix(paced, "http://"): {Pacing: policy.On},
-			strings.TrimPrefix(rated, "http://"):    {Rate: policy.Rate{PerSecond: 1. / 3600, Burst: 1}},
-			strings.TrimPrefix(away.URL, "http://"): {Alternates: policy.Alternates{Bases: []string{mirror}}}},
+			strings.TrimPrefix(rated, "http://"): {Rate: policy.Rate{PerSecond: 1. / 3600, Burst: 1}}},
 	})
 	require.NoError(t, err)
 	client := &http.Client{Transport: tr}
@@ -98,9 +95,6 @@ func newScene(t *testing.T) *scene {
 	for range 3 {
 		s.get(held)
 		s.get(closed.URL)
-	}
-	for range 20 {
-		s.get(away.URL)
 	}
 	told := transport.Event{Host: idle, Request: httptest.NewRequest(http.MethodPost, "/", nil), Reason: transport.ReasonMaxRetryAfter, Limit: "gate"}
 	for i := range 30 { // too many for the rows that are shown at first
@@ -164,7 +158,7 @@ func TestPage(t *testing.T) {
 			t.Run(fmt.Sprint(width, " ", scheme), func(t *testing.T) {
 				b.t = t
 				b.open(s.page.URL+"/any/path", width, 844, scheme)
-				b.until("document.querySelectorAll('article').length === 9 && document.getElementById('live').textContent === 'live'")
+				b.until("document.querySelectorAll('article').length === 7 && document.getElementById('live').textContent === 'live'")
 				b.eval("document.querySelectorAll('details').forEach(e => e.open = true)", nil)
 				b.eval("document.getElementById('all').click()", nil)
 				checkLayout(t, b, width)
@@ -247,7 +241,7 @@ func checkTexts(t *testing.T, b *browser) {
 	b.eval("document.body.innerText", &text)
 	for _, want := range []string{
 		"a title", "rules in force", "rules.json since", "asked to wait", "3 in the queue", "2 of 2 slots", "no requests yet", "fine", "failures in a row",
-		"connection refused", "at most 50 per second, for 2 members together", "at most one in 1 h 0 min, for 2 members together", "1 request waits for the rate", "down, requests go elsewhere", "is down (connection refused): its requests go to ", "2 requests wait for a quota", "the top is ", "attempts", "time in queues", "Config.Hosts[", "Rate{PerSecond: 50", "Config.Rule", "Backoff: backoff.Constant(5ms)", "show fewer", "asked for 1 h", "fleet connected", "held", "asks for a pause (429): requests are refused", "2 members, last heartbeat 0 s ago",
+		"connection refused", "at most 50 per second, for 2 members together", "at most one in 1 h 0 min, for 2 members together", "1 request waits for the rate", "2 requests wait for a quota", "the top is ", "attempts", "time in queues", "Config.Hosts[", "Rate{PerSecond: 50", "Config.Rule", "Backoff: backoff.Constant(5ms)", "show fewer", "asked for 1 h", "fleet connected", "held", "asks for a pause (429): requests are refused", "2 members, last heartbeat 0 s ago",
 	} {
 		assert.True(t, strings.Contains(text, want), want)
 	}

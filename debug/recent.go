@@ -90,7 +90,7 @@ func (r *recent) add(e *transport.Event) {
 		return
 	}
 	d := decision{
-		counted: once(e.Time), Method: method(e.Request), Host: endpoint(e), Kind: e.Kind.String(), Number: e.Number,
+		counted: once(e.Time), Method: method(e.Request), Host: e.Host, Kind: e.Kind.String(), Number: e.Number,
 		Outcome: outcome(e), Reason: e.Reason.String(), Limit: e.Limit, Addr: e.Addr,
 		Hint: e.Hint.Seconds(), Wait: e.Wait.Seconds(), Queued: e.Queued.Total().Seconds(),
 	}

@@ -24,7 +24,6 @@
 //	aplomb.attempt.kind         first, retry, hedge or reconnect
 //	network.peer.address, network.peer.port   of the connection, if it is known
 //	aplomb.lane                 the number of the host's pool of connections, if it is not the base
-//	aplomb.alternate            the scheme and host of the alternate that the attempt went to
 //	aplomb.attempt.outrun       true if another attempt had its response first
 //	aplomb.queued               seconds in the queues of the host's limits
 //	aplomb.offset               where a reconnect continues a body
@@ -72,11 +71,9 @@
 // Those of the fleet have no attributes, and are there if the Transport has a Fleet that says how
 // it is (transport.FleetState). All others have server.address and server.port. These are of the
 // host as the Transport counts it, in lower case and without userinfo. If a name is longer than
-// 320 bytes, a hash stands for its beginning. The metrics about attempts, retries and waits are
-// those of the endpoint, which may be an alternate. Those about requests and bodies are those of
-// the request's own host. The counters of attempts and requests also have http.request.method,
-// http.response.status_code and error.type. A request that the retry budget refused a retry is in
-// aplomb.client.withheld with the reason budget.
+// 320 bytes, a hash stands for its beginning. The counters of attempts and requests also have
+// http.request.method, http.response.status_code and error.type. A request that the retry budget
+// refused a retry is in aplomb.client.withheld with the reason budget.
 //
 // The counters are observable counters. They are read when metrics are collected, so that
 // a request only adds to numbers in memory. They have no exemplars. The histograms have

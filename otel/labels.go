@@ -31,7 +31,6 @@ const (
 	attemptsKey  = attribute.Key("aplomb.attempts")
 	conditionKey = attribute.Key("aplomb.condition")
 	laneKey      = attribute.Key("aplomb.lane")
-	alternateKey = attribute.Key("aplomb.alternate")
 	peerIPKey    = attribute.Key("network.peer.address")
 	peerPortKey  = attribute.Key("network.peer.port")
 	kindKey      = attribute.Key("aplomb.attempt.kind")
@@ -154,12 +153,9 @@ type peerKey struct {
 }
 
 // of returns the peer of a request.
-func (p *peers) of(req *http.Request) *peer { return p.at(keyOf(req.URL), req) }
-
-// at returns the peer of a request at an endpoint.
-func (p *peers) at(endpoint host.Key, req *http.Request) *peer {
+func (p *peers) of(req *http.Request) *peer {
 	method, own := methodOf(req)
-	key := peerKey{endpoint, method}
+	key := peerKey{keyOf(req.URL), method}
 	p.mu.RLock()
 	known := p.known[key] // a sync.Map would allocate for the key
 	p.mu.RUnlock()

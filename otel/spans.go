@@ -98,15 +98,6 @@ func (r *request) next() (before int, failed string) {
 	return before, failed
 }
 
-// endpointOf returns the peer that an attempt of a request counts for: that of the alternate, or
-// of the request's own host if alternate is "".
-func (t *Telemetry) endpointOf(r *request, req *http.Request, alternate string) *peer {
-	if alternate == "" {
-		return r.peer
-	}
-	return t.peers.at(hostKey(alternate), req)
-}
-
 // requestStart begins the span of a request.
 func (t *Telemetry) requestStart(ctx context.Context, req *http.Request) context.Context {
 	r := &request{Context: ctx, own: !t.noRequestSpan, peer: t.peers.of(req)}
@@ -126,7 +117,7 @@ func (t *Telemetry) requestStart(ctx context.Context, req *http.Request) context
 func (t *Telemetry) attemptStart(ctx context.Context, a transport.AttemptStart) context.Context {
 	r := t.requestOf(ctx, a.Request)
 	resent, failed := r.next()
-	t.endpointOf(r, a.Request, a.Alternate).attemptStart(a.Kind, failed)
+	r.peer.attemptStart(a.Kind, failed)
 	ctx, span := t.tracer.Start(ctx, r.peer.name, t.client...)
 	if resent > 0 {
 		span.SetAttributes(resendKey.Int(resent))
@@ -143,7 +134,7 @@ func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
 	if !outrun {
 		r.status, r.failure = status, failure
 	}
-	all := t.endpointOf(r, a.Request, a.Alternate).set(labels{of: attempts, status: status, failure: failure, value: a.Kind.String()})
+	all := r.peer.set(labels{of: attempts, status: status, failure: failure, value: a.Kind.String()})
 	all.count.Add(1)
 	t.counts.duration.Record(ctx, a.Duration.Seconds(), all.record...)
 	span := trace.SpanFromContext(ctx)
@@ -152,7 +143,6 @@ func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
 		own = withPeer(own, a.Addr)
 		queued := a.Queued.Total()
 		own.add(a.Lane > 0, laneKey.Int(a.Lane))
-		own.add(a.Alternate != "", alternateKey.String(a.Alternate))
 		own.add(queued > 0, queuedKey.Float64(queued.Seconds()))
 		own.add(a.Offset > 0, offsetKey.Int64(a.Offset))
 		own.add(outrun, outrunKey.Bool(true))
@@ -172,7 +162,7 @@ func (t *Telemetry) event(e transport.Event) {
 		return // nearly every event
 	}
 	r := t.requestOf(e.Context, e.Request)
-	t.counts.event(t.endpointOf(r, e.Request, e.Alternate), &e)
+	t.counts.event(r.peer, &e)
 	if r.span.IsRecording() {
 		r.decided(&e)
 	}

@@ -229,43 +229,6 @@ func TestSpans(t *testing.T) {
 	})
 }
 
-// TestSpansOfAnAlternate: the spans of attempts at an alternate name it. Their other attributes are
-// those of the request's own host. An attempt counts at the endpoint that it went to.
-func TestSpansOfAnAlternate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKit(t)
-		rule := quick
-		rule.Alternates.Bases = []string{"https://eu.example.com:8443/pub"}
-		tr := k.transport(transport.Config{Hosts: map[string]policy.Rule{"us.example.com": rule}, Base: base(func(req *http.Request) (*http.Response, error) {
-			if req.URL.Host == "us.example.com" {
-				return nil, syscall.ECONNREFUSED
-			}
-			return response(req, 200, strings.NewReader("text")), nil
-		})})
-		_, err := get(t.Context(), tr, "https://us.example.com/a?b=SECRET")
-		require.NoError(t, err)
-		spans := k.spans.Ended()
-		require.Len(t, spans, 3)
-		assert.NotContains(t, attrs(spans[0]), "aplomb.alternate")
-		assert.Equal(t, "https://eu.example.com:8443", attrs(spans[1])["aplomb.alternate"])
-		assert.NotContains(t, attrs(spans[2]), "aplomb.alternate")
-		for _, s := range spans {
-			assert.Equal(t, "us.example.com", attrs(s)["server.address"])
-			assert.Equal(t, "https://us.example.com/a?b=xxxxx", attrs(s)["url.full"])
-			assert.NotContains(t, fmt.Sprint(s.Attributes(), s.Status(), s.Events()), "SECRET")
-		}
-		home, away := attribute.String("server.address", "us.example.com"), attribute.String("server.address", "eu.example.com")
-		for _, name := range []string{"aplomb.client.attempts", "aplomb.client.attempt.duration"} {
-			assert.EqualValues(t, 1, k.sum(name, home), name)
-			assert.Zero(t, k.sum(name, home, attribute.Int("http.response.status_code", 200)), name)
-			assert.EqualValues(t, 1, k.sum(name, away, attribute.Int("http.response.status_code", 200), attribute.Int("server.port", 8443)), name)
-		}
-		assert.EqualValues(t, 1, k.sum("aplomb.client.retries", away))
-		assert.EqualValues(t, 1, k.sum("aplomb.client.requests", home))
-		assert.Zero(t, k.sum("aplomb.client.requests", away))
-	})
-}
-
 // TestSpanOfABody: the request's span ends with the body, and the reconnects are below it.
 func TestSpanOfABody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,6 @@
 //
 //	rule.go        Rule, with Or and Validate
 //	limits.go      Off, and the groups of a Rule's fields
-//	alternates.go  other base URLs that serve the same as a host
 //	enum.go        the words of the modes
 //	backoff.go     the interface Backoff
 //	key.go         UUIDKey

@@ -195,9 +195,6 @@ type Rule struct {
 	// on.
 	Resume Resume
 
-	// Alternates are other base URLs that serve the same as the host. Default none.
-	Alternates Alternates
-
 	// AttemptHeader names a request header that tells the server which retry this
 	// is. Its value is "1" on the second attempt, and the header is absent on the
 	// first. Default none. "off" turns an inherited name off.
@@ -220,7 +217,6 @@ func Defaults() Rule {
 		Pacing:     Off,
 		Upload:     Upload{Memory: 1 << 20},
 		Resume:     Resume{Max: 5, Again: 1 << 20, Checksums: Off},
-		Alternates: Alternates{Validators: Off, Credentials: Off},
 	}
 }
 
@@ -273,7 +269,6 @@ func (r Rule) Validate() error {
 	checkMost(&bad, "Resume.Max", r.Resume.Max, maxResumes, "%d reconnects")
 	checkMost(&bad, "Resume.Again", r.Resume.Again, maxAgain, "1 GiB (%d bytes)")
 	checkMode(&bad, "Resume.Checksums", r.Resume.Checksums, switchWords)
-	r.Alternates.check(&bad)
 	if reason := badAttemptHeader(r.AttemptHeader); reason != "" {
 		bad.add("AttemptHeader", r.AttemptHeader, "%s", reason)
 	}

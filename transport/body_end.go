@@ -23,19 +23,7 @@ type bodyOrigin struct {
 	spanned context.Context // what RequestStart returned; nil: no hook
 }
 
-// A serving says which attempt the bytes of a body come from.
-type serving struct {
-	sent int    // attempts until then
-	from string // the alternate that they come from, or ""
-}
-
-func bodyOriginOf(c *call) bodyOrigin {
-	s := bodyOrigin{c.t, c.Req, c.Rule, c.spanned}
-	if c.home != nil {
-		s.req, s.rule = c.home.Req, c.home.Rule
-	}
-	return s
-}
+func bodyOriginOf(c *call) bodyOrigin { return bodyOrigin{c.t, c.Req, c.Rule, c.spanned} }
 
 // callFor returns the call for req, the caller's request or the request for the rest.
 func (s *bodyOrigin) callFor(req *http.Request) call {
@@ -53,26 +41,26 @@ func (c *call) hearsOfCuts() bool {
 type endingBody struct {
 	body flight.ObservedBody
 	bodyOrigin
-	serving
-	why error
+	sent int // attempts until the response
+	why  error
 }
 
 // tellEndOf makes the body of a response tell of a bad end.
 func (c *call) tellEndOf(sent int, resp *http.Response, why error) {
-	b := &endingBody{bodyOrigin: bodyOriginOf(c), serving: serving{sent, c.alternateName()}, why: why}
+	b := &endingBody{bodyOrigin: bodyOriginOf(c), sent: sent, why: why}
 	b.body.Wrap(resp, b)
 }
 
 // BodyEnded tells of a bad end.
 func (b *endingBody) BodyEnded(bytes int64, err error) {
 	if err != nil && err != io.EOF {
-		b.tellFailed(b.serving, bytes, err, b.why, resume.Tried(b.body.ReadCloser))
+		b.tellFailed(b.sent, bytes, err, b.why, resume.Tried(b.body.ReadCloser))
 	}
 }
 
 // tellFailed tells that a body ended with err at offset, and that nothing continues it. why
 // says the reason, unless the caller's context has ended, or a Transport below gave up.
-func (s *bodyOrigin) tellFailed(by serving, offset int64, err, why error, below bool) {
+func (s *bodyOrigin) tellFailed(sent int, offset int64, err, why error, below bool) {
 	c := s.callFor(s.req)
 	defer c.ObeyCancel()()
 	e := &ResumeError{Offset: offset, Reason: ReasonNotResumable, Err: err, Cause: why, url: s.req.URL.String()}
@@ -82,7 +70,7 @@ func (s *bodyOrigin) tellFailed(by serving, offset int64, err, why error, below 
 	case below || gaveUpBelow(s.req, nil, err):
 		e.Reason, e.Cause = ReasonNested, resume.ErrBelow
 	}
-	s.tellEnd(by, e)
+	s.tellEnd(sent, e)
 }
 
 // reasonOf returns the Reason for a cause that does not come from the loop.
@@ -100,17 +88,17 @@ func (s *bodyOrigin) reasonOf(cause error) Reason {
 	return ReasonMismatch
 }
 
-// tellEnd reports the end of a body to the observers.
-func (s *bodyOrigin) tellEnd(by serving, e *ResumeError) {
+// tellEnd reports the end of a body to the observers. It took sent attempts until its last bytes.
+func (s *bodyOrigin) tellEnd(sent int, e *ResumeError) {
 	h := s.t.ground.Hosts.Acquire(s.req.URL)
 	defer h.Release()
 	h.ReleaseCount() // no request is sent
 	c := s.callFor(s.req)
 	c.State, c.spanned = h, s.spanned
 	(&report{call: &c, offset: e.Offset}).tellObservers(nil, &entry{
-		Attempt: Attempt{Number: by.sent, Err: e, Alternate: by.from, Time: time.Now()},
+		Attempt: Attempt{Number: sent, Err: e, Time: time.Now()},
 		reason:  e.Reason,
-		sent:    by.sent,
+		sent:    sent,
 		body:    true,
 	})
 }

@@ -20,8 +20,7 @@ type Condition uint8
 const (
 	// ConditionHeld means that the server asked the requests of a scope to wait.
 	ConditionHeld Condition = iota
-	// ConditionDown means that the host fails wholesale, and that its gate is closed or that
-	// its requests go to an alternate.
+	// ConditionDown means that the host fails wholesale, and that its gate is closed.
 	ConditionDown
 	// ConditionCrowded means that requests wait at the gate for a second or longer, or
 	// are refused there, because the host is slower than its load.
@@ -59,7 +58,7 @@ func (c Condition) String() string {
 
 // limit returns the name of the limit that acts, as in [Event]. It is "" if there is none.
 func (c HostChange) limit() string {
-	if c.Condition < conditions && !c.open {
+	if c.Condition < conditions {
 		return conditionNames[c.Condition][1]
 	}
 	return ""
@@ -114,12 +113,8 @@ type HostChange struct {
 	// the connection that failed, if it is known.
 	Lane int
 	Addr string
-	// Alternate is where the requests go, for ConditionDown of a host without a gate: a
-	// scheme and host. It is "" if there is a gate, or if all alternates were down as well.
-	Alternate string
 
-	url  string // of the request, with its secrets, which String hides in the text of Err
-	open bool   // a host without a gate is down
+	url string // of the request, with its secrets, which String hides in the text of Err
 }
 
 // String says in at most 120 characters what happened to which host, why, and what happens
@@ -144,12 +139,6 @@ func (c HostChange) beginning(why string, left time.Duration) string {
 		}
 		return fmt.Sprintf(" asks for a pause (%s): requests %s for %v", why, verb, left)
 	case ConditionDown:
-		switch {
-		case c.Alternate != "":
-			return fmt.Sprintf(" is down (%s): its requests go to %s", why, c.Alternate)
-		case c.open:
-			return fmt.Sprintf(" is down (%s): so are the others that serve the same", why)
-		}
 		return fmt.Sprintf(" is down (%s): one request at a time tries it, %s", why, waiting(c.Waiting))
 	case ConditionCrowded:
 		return fmt.Sprintf(" is slower than its load (%s): %d go at a time, %s", why, c.Room, waiting(c.Waiting))
@@ -169,9 +158,6 @@ func (c HostChange) endText(lasted time.Duration) string {
 	case ConditionHeld:
 		return fmt.Sprintf(" takes requests again after a pause of %v: they go one after the other, %s", lasted, waiting(c.Waiting))
 	case ConditionDown:
-		if c.open {
-			return fmt.Sprintf(" is back after %v: its requests go there again", lasted)
-		}
 		if c.Room == 0 { // Update turned the gate off
 			return fmt.Sprintf(" has no gate any more after %v: requests go at once", lasted)
 		}

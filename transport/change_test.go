@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -263,30 +262,6 @@ func TestChangesInOrder(t *testing.T) {
 	assert.Greater(t, changes, 100)
 }
 
-// TestCauseOfNoRetries: the retries of a host are used up by its own failures, not by those of
-// the endpoint that the request was at before.
-func TestCauseOfNoRetries(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var seen changes
-		rule := policy.Rule{Attempts: 6, Budget: policy.Budget{Burst: 1, PerSecond: 0.01}}.Or(quick)
-		away := policy.Rule{Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}
-		tr := mustNew(t, transport.Config{Rule: rule, Hosts: map[string]policy.Rule{"a.test": away}, Trace: seen.trace(),
-			Base: rt(func(req *http.Request) (*http.Response, error) {
-				code := map[string]int{"a.test": 503, "b.test": 502}[req.URL.Host]
-				return &http.Response{StatusCode: code, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
-			})})
-		for range 5 {
-			mustFetch(t, tr, t.Context(), "http://a.test/")
-		}
-		require.NotEmpty(t, seen.all)
-		for _, h := range seen.all {
-			assert.NotEqual(t, map[string]int{"http://a.test": 502, "http://b.test": 503}[h.Host], h.Status, h.String())
-		}
-		assert.Equal(t, "http://b.test is down (502): so are the others that serve the same", seen.all[len(seen.all)-1].String())
-		assert.Equal(t, []string{"no_retries", "down", "down"}, seen.told(), "less than one retry is no retry")
-	})
-}
-
 // TestCauseOfAFleet: the word of a fleet is the cause, and not what this process saw an hour ago.
 func TestCauseOfAFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -366,35 +341,6 @@ func TestHookThatSends(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		assert.Greater(t, depth.Load(), int64(3))
-	})
-}
-
-// TestDownUntilASuccess: the first success ends an outage, also of a request that has no
-// alternates, such as after an Update.
-func TestDownUntilASuccess(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var well atomic.Bool
-		away := policy.Rule{Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}.Or(quick)
-		tr := mustNew(t, transport.Config{Rule: quick, Hosts: map[string]policy.Rule{"a.test": away}, Base: rt(func(req *http.Request) (*http.Response, error) {
-			resp := &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}
-			if req.URL.Host == "a.test" && !well.Load() {
-				resp.StatusCode = 503
-			}
-			return resp, nil
-		})})
-		isDown := func() bool {
-			mustFetch(t, tr, t.Context(), "http://a.test/")
-			s, ok := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "a.test"})
-			return ok && s.Down
-		}
-		for range 9 {
-			isDown()
-		}
-		require.True(t, isDown())
-		require.NoError(t, tr.Update(quick, nil))
-		assert.True(t, isDown())
-		well.Store(true)
-		assert.False(t, isDown())
 	})
 }
 

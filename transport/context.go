@@ -54,8 +54,7 @@ func Once(ctx context.Context) context.Context {
 // WithRule returns a context whose requests follow rule in the fields that it sets. They
 // take the other fields from an earlier WithRule, and then from the rule of their path,
 // from that of their host, and from Config.Rule. It holds for each Transport that such a
-// request goes through, and for the requests of redirects. Its Alternates are those of the
-// first host, so they do not hold after a redirect to another host.
+// request goes through, and for the requests of redirects.
 //
 // The limits that all requests to a host share cannot be set here
 // (policy.Rule.ValidateRequest). If something is wrong with the rule, RoundTrip sends
@@ -70,7 +69,6 @@ func WithRule(ctx context.Context, rule policy.Rule) context.Context {
 		if o.rule != nil {
 			rule = rule.Or(o.rule.Policy)
 		}
-		rule.Alternates.Bases = slices.Clone(rule.Alternates.Bases) // the caller may change its own
 		o.rule = &rules.RequestRule{Policy: rule}
 	})
 }

@@ -174,36 +174,3 @@ func TestExplainTellsOfABodyThatWasCut(t *testing.T) {
 		assert.Equal(t, "GET http://h.test/\n  status 200 at the first attempt, and its body failed (limit of the base)", story)
 	})
 }
-
-// The end of a body is told of the endpoint that the body came from.
-func TestABadEndOfABodyAtAnAlternate(t *testing.T) {
-	for name, method := range map[string]string{"that goes on": http.MethodGet, "that does not": http.MethodPut} {
-		inBubble(t, name, func(t *testing.T) {
-			var log journal
-			var seen recorder
-			cut := faults.Status(200, "ETag", `"v1"`).Body("twelve bytes").CutAt(5)
-			tr := mustNew(t, transport.Config{
-				Logger: log.logger(), Trace: seen.trace(), Rule: exact,
-				Hosts: map[string]policy.Rule{"a.test": {Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}},
-				Base: rt(func(req *http.Request) (*http.Response, error) {
-					switch {
-					case req.URL.Host == "a.test":
-						return play(req, status(503))
-					case req.Header.Get("Range") != "":
-						return play(req, status(404))
-					}
-					return play(req, cut)
-				}),
-			})
-			resp, err := tr.RoundTrip(newRequest(t, method, "http://a.test/", nil))
-			require.NoError(t, err)
-			_, err = io.ReadAll(resp.Body)
-			require.Error(t, err)
-			last := seen.events()[len(seen.events())-1]
-			assert.Equal(t, transport.KindNone, last.Kind)
-			assert.Equal(t, []string{"http://a.test", "http://b.test"}, []string{last.Host, last.Alternate})
-			line := log.records()[len(log.records())-1]
-			assert.Contains(t, line.Message, "http://b.test failed in its body (")
-		})
-	}
-}

@@ -56,15 +56,6 @@
 // 502, 503 or 504, a retry to a name with several addresses, and a hedge over HTTP/2. The
 // host moves if it does better there. docs/network.md has the rules.
 //
-// # Alternates
-//
-// With Rule.Alternates a host has other base URLs that serve the same. If the host fails, the
-// next attempt goes to an alternate at once. If the host is down, first attempts go there
-// until one of the requests that try the host succeeds. Each endpoint has its own limits,
-// and the first attempt of a request at an endpoint counts there as a request. A request
-// with a credential or a validator stays at its host unless the rule says otherwise.
-// docs/network.md has the rules.
-//
 // # Many processes
 //
 // The limits know the requests of one Transport. With Config.Fleet the Transports of

@@ -28,7 +28,6 @@ type download struct {
 	lane *lane.Lane // over which the body comes
 
 	resumes atomic.Int32 // reconnects that continued the body
-	at, to  int8         // the places that the bytes so far come from, and that the last reconnect went to
 	price   int32        // that of the request; 0: Cost was not asked yet
 	began   uint32       // the second in which the header came; 0: the body has a length
 }
@@ -41,12 +40,7 @@ type past struct {
 	cutAt   time.Time    // when the last reconnect began
 	cut     earlyVerdict // the verdict on the cut, from Cut to Reconnect
 	first   error        // of the first cut, or of the last if the body was continued
-	wait    time.Time    // until when the last host asked to wait
-	from    string       // the alternate that the bytes so far come from, or ""
-	to      string       // the alternate that the last reconnect went to, or ""
-	been    uint16       // the places to which attempts went, as bits
-	waits   []time.Time  // until when they asked to wait; nil: there were no alternates
-	astray  uint16       // those that did not have the body or its rest
+	wait    time.Time    // until when the host asked to wait
 }
 
 // resumeBody makes the response's body continue after a cut. If the body cannot be
@@ -60,7 +54,7 @@ func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *downl
 	settings := &c.Rule.Policy.Resume
 	may := resume.Terms{
 		Max: settings.Max, Again: settings.Again, Repeatable: c.options != nil && c.options.sending == sendRepeatable,
-		Elsewhere: c.home != nil && c.home.Rule.Policy.Alternates.Validators != policy.On, Checksums: settings.Checksums == policy.On,
+		Checksums: settings.Checksums == policy.On,
 	}
 	if c.Rule.Resumes && !c.isSingle() {
 		plan, why = resume.Check(c.Req, resp, &may)
@@ -74,15 +68,9 @@ func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *downl
 		}
 		return nil
 	}
-	d := &download{bodyOrigin: bodyOriginOf(c), lane: lane, at: c.at}
-	if c.Course != nil {
-		d.price = c.Course.Price
-	}
-	if c.at > 0 || s != (series{sent: 1}) {
+	d := &download{bodyOrigin: bodyOriginOf(c), lane: lane, price: c.Price}
+	if s != (series{sent: 1}) {
 		d.past = &past{series: s}
-	}
-	if c.at > 0 {
-		d.past.from = c.alternateName()
 	}
 	if plan.Compares && resp.ContentLength < 0 {
 		d.began = d.secondNow()
@@ -111,7 +99,7 @@ const (
 
 // isOld reports whether the body may be a stream. If so, it is not fetched again.
 func (d *download) isOld() bool {
-	return d.began > 0 && d.body.Bridge() == resume.BridgeWhole && d.secondNow()-d.began > uint32(againWithin/time.Second)
+	return d.began > 0 && d.secondNow()-d.began > uint32(againWithin/time.Second)
 }
 
 // secondNow counts from 1. A body lives for less than a century.
@@ -125,13 +113,9 @@ func (d *download) Skipping(body io.Closer) (late func() bool) {
 // Continued counts and logs a reconnect that continues the body at offset.
 func (d *download) Continued(offset int64) {
 	d.resumes.Add(1)
-	d.at, d.past.from = d.to, d.past.to
 	c := d.callFor(d.req)
 	(&report{call: &c, offset: offset}).resumed(d.past.series.sent, time.Since(d.past.cutAt))
 }
-
-// Astray notes that the endpoint of the last reconnect does not have the rest.
-func (d *download) Astray() { d.past.astray |= 1 << d.to }
 
 // countResumes returns how many reconnects have continued the body.
 func (d *download) countResumes() int {
@@ -190,30 +174,28 @@ func (d *download) Altered(field, want, got string) error {
 // apart from the jitter, the spacing and a wait that the server asked for. Without
 // progress it is a retry. Then cut is the outcome of the last attempt of the
 // series, and rule, back-off and budget decide.
-func (d *download) Reconnect(req *http.Request, offset int64, cut error, progressed bool) (resp *http.Response, elsewhere bool, err error) {
+func (d *download) Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error) {
 	if d.isOld() {
-		return nil, false, resume.ErrOld
+		return nil, resume.ErrOld
 	}
 	h := d.t.ground.Hosts.Acquire(req.URL)
 	defer h.Release()
 	h.ReleaseCount() // a request for the rest earns no retry before it goes
 	c := d.callFor(req)
-	c.State, c.Rule = h, d.rule.Reconnect
+	c.State, c.Rule, c.Price = h, d.rule.Reconnect, d.price
 	x := new(exchange)
 	defer x.begin(&c)()
-	x.course.Price = d.price
 	x.report.offset, x.report.began = offset, time.Now()
 	defer d.noteReconnect(x)
 	d.prepareReconnect(x, cut, progressed)
 	if err := x.awaitReconnect(); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if progressed && x.places == nil {
-		h.Count() // otherwise its attempt counts where it goes
+	if progressed {
+		h.Count()
 	}
 	d.past.spacing.Last, d.past.spacing.From = time.Now(), offset
-	resp, err = x.sendForRest()
-	return resp, x.at != d.at && d.rule.Policy.Alternates.Validators != policy.On, err
+	return x.sendForRest()
 }
 
 // prepareReconnect lays a cut before the loop, as the outcome at hand, with what the
@@ -227,22 +209,12 @@ func (d *download) prepareReconnect(x *exchange, cut error, progressed bool) {
 	if progressed {
 		x.anew, x.apart, x.series = true, apart, series{sent: x.sent}
 	}
-	if len(x.Rule.Alternates) > 0 {
-		x.findPlacesForSegment(d, progressed)
-	}
 }
 
 // noteReconnect notes what the next reconnect has to know of this one.
 func (d *download) noteReconnect(x *exchange) {
-	d.past.series, d.past.wait, d.past.to = x.series, x.wait, x.alternateName()
-	d.lane, d.to, d.price = x.way.Lane, x.at, x.course.Price
-	if d.to != d.at {
-		d.lane = nil // until the body goes on there
-	}
-	if x.places != nil {
-		x.notePlaces(d.past)
-		x.releasePlaces()
-	}
+	d.past.series, d.past.wait = x.series, x.wait
+	d.lane, d.price = x.way.Lane, x.Price
 }
 
 // awaitReconnect decides about a cut, and waits until the reconnect is due.
@@ -284,15 +256,15 @@ func (x *exchange) sendForRest() (*http.Response, error) {
 
 // Failed tells that the body ended with an error against which no reconnect helps.
 func (d *download) Failed(offset int64, err error, below bool) {
-	d.tellFailed(d.serving(), offset, err, resume.ErrFinal, below)
+	d.tellFailed(d.sent(), offset, err, resume.ErrFinal, below)
 }
 
-// serving returns which attempt the last bytes come from.
-func (d *download) serving() serving {
+// sent returns how many attempts it took until the last bytes.
+func (d *download) sent() int {
 	if d.past == nil {
-		return serving{sent: 1}
+		return 1
 	}
-	return serving{d.past.series.sent, d.past.from}
+	return d.past.series.sent
 }
 
 // Stopped returns the error for a body that nothing continues, and reports it
@@ -314,7 +286,7 @@ func (d *download) Stopped(offset int64, cut, cause error, continued bool) error
 		e.Reason = d.reasonOf(cause)
 	}
 	if !told || last.Reason == ReasonFinal {
-		d.tellEnd(d.serving(), e)
+		d.tellEnd(d.sent(), e)
 	}
 	if !continued && gone == nil {
 		return d.past.first

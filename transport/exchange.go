@@ -3,11 +3,9 @@
 package transport
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -16,20 +14,14 @@ import (
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
-// A call is a request as it goes to one host, with what its caller said. One goroutine uses it.
+// A call is a request with what its caller said. One goroutine uses it.
 type call struct {
 	visit.Request
 	t       *Transport
 	options *options        // nil: none
 	inside  bool            // the context belongs to an attempt of another Transport
-	keyed   bool            // the rule made the key of the request
-	at      int8            // the number of the alternate; 0: the request's own host
 	spanned context.Context // what RequestStart returned; nil: no hook
-	home    *call           // the call as its caller made it; nil: this is it
 }
-
-// caller returns the call as its caller made it, wherever attempts go.
-func (c *call) caller() *call { return cmp.Or(c.home, c) }
 
 // isSingle reports whether at most one attempt is allowed.
 func (c *call) isSingle() bool {
@@ -60,14 +52,14 @@ func (c *call) reasonGone() Reason {
 // An exchange is one call of RoundTrip with all its attempts. One goroutine uses
 // it.
 type exchange struct {
-	*place  // where the attempt at hand went, or where the next goes
+	call
 	outcome // at hand
 	series
 
-	own      place // the request's own host
-	course   visit.Course
+	limits   visit.Limits // of the host
+	road     lanes.Road   // to the host
+	wait     time.Time    // until then a response has asked to wait, or one of a Transport below
 	report   report
-	places   *places       // nil: the request has no alternates
 	body     replay.Body   // nil: none, or it is sent once only
 	queued   Queued        // by all attempts
 	hedges   int           // attempts that were hedges
@@ -103,10 +95,10 @@ type series struct {
 
 // begin sets up the exchange. The caller defers the function that it returns.
 func (x *exchange) begin(c *call) (stop func()) {
-	x.own.call, x.place = *c, &x.own
-	x.own.Course = &x.course
-	x.own.begin()
-	x.report.call = &x.own.call
+	x.call = *c
+	x.Teller, x.report.call = &x.call, &x.call
+	x.limits.Request = &x.Request
+	x.road.Request, x.road.Pools = &x.Request, x.t.pools
 	return x.ObeyCancel()
 }
 
@@ -118,27 +110,6 @@ type decision struct {
 	ended  error         // the end of the caller's context, if it ended a wait for the body
 	u      float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
 	stuck  bool          // a 421, and there is no other connection
-}
-
-// A place is where attempts of a call may go, with all that the call knows about it.
-type place struct {
-	call                // the request as it goes there; without a state as long as it is not needed
-	limits visit.Limits // of the host
-	base   *url.URL     // nil: the request's own host
-
-	road lanes.Road // to the host
-
-	wait    time.Time // until then a response has asked to wait, or one of a Transport below
-	tried   bool      // the call has been here
-	refused bool      // its limits refused the attempt that is due
-	barred  bool      // it is left out: nothing proves that it has the rest of the body, or it gave no answer
-}
-
-// begin makes the limits and the road those of the call.
-func (p *place) begin() {
-	p.Teller = &p.call
-	p.limits.Request = &p.call.Request
-	p.road.Request, p.road.Pools = &p.call.Request, p.t.pools
 }
 
 // A trip is the record of an attempt. It is zero but for its number and way if the body of a
@@ -173,18 +144,9 @@ func (x *exchange) fill(e *entry, resp *http.Response, err error) {
 	t := &x.timing
 	e.sent, e.Attempt = x.sent, Attempt{
 		Number: x.number, Kind: t.kind, Start: t.start, Duration: t.took, Queued: t.queued, Err: err, Time: time.Now(),
-		Alternate: x.alternateName(), Addr: x.way.Link.Addr(), Lane: x.way.Number(),
+		Addr: x.way.Link.Addr(), Lane: x.way.Number(),
 	}
 	if resp != nil {
 		e.Status = resp.StatusCode
 	}
-}
-
-// alternateName names the alternate to which attempts go. It is "" if they go to the request's
-// own host.
-func (c *call) alternateName() string {
-	if c.at == 0 {
-		return ""
-	}
-	return c.HostName()
 }

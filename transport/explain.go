@@ -88,7 +88,6 @@ func (s *account) outcomeText(a *Attempt) string {
 	took, held := redact.Rough(a.Duration), a.Queued.queuedText()
 	b.Add(took > 0, " after %v", took)
 	b.Add(a.Addr != "", " from %s", a.Addr)
-	b.Add(a.Alternate != "", " at the alternate %s", a.Alternate)
 	b.Add(held != "", ", had waited %s", held)
 	b.Add(a.Kind == KindHedge, ", a hedge")
 	b.Add(a.Hint > 0, ", asks to wait %v", redact.Rough(a.Hint))
@@ -190,7 +189,6 @@ func (e *Event) eventText(host, why string) string {
 		b.WriteString(method(e.Request) + " to ")
 	}
 	b.WriteString(host)
-	b.Add(e.Alternate != "", ", at %s", e.Alternate)
 	b.Add(e.Kind != KindNone, ", attempt %d", e.Number)
 	b.Add(e.Kind == KindHedge, ", a hedge")
 	b.Add(e.Kind == KindReconnect, ", a reconnect")

@@ -40,8 +40,6 @@ var (
 	ErrOverElapsed     = errOverElapsed
 	ErrRequestCanceled = flight.ErrRequestCanceled
 	IsTimeout          = isTimeout
-	Joined             = rules.Joined
-	MayTravel          = rules.MayTravel
 	Nested             = gaveUpBelow
 	SafeName           = visit.SafeName
 	SafeText           = safeText

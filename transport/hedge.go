@@ -198,7 +198,6 @@ func (x *exchange) recordOutrun(r *racer, err error, v classify.Verdict) {
 	x.fill(&e, x.resp, err)
 	e.Verdict, e.reason = v, ReasonOutrun
 	if retryable(v) {
-		x.bindToPlace(v)
 		x.verdict = v
 		over := x.forRoad(&e)
 		x.road.Note(&over)

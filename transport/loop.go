@@ -5,7 +5,6 @@ package transport
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -176,9 +175,6 @@ func (c *call) exchangeAfter(a *attempt, start instant.Instant, w lanes.Way, res
 // the first attempt on.
 func (x *exchange) makeAttempts() (*http.Response, error) {
 	defer x.releaseUnused()
-	if !x.segment && len(x.Rule.Alternates) > 0 {
-		x.findPlaces(x.Req)
-	}
 	x.keepBody()
 	no := x.admit(x.sent == 0)
 	if no == nil {
@@ -186,7 +182,7 @@ func (x *exchange) makeAttempts() (*http.Response, error) {
 		return x.loop()
 	}
 	if x.sent == 0 {
-		x.takeBackCount() // a refused request does not reach the host and earns no retry
+		x.State.ReleaseCount() // a refused request does not reach the host and earns no retry
 	}
 	if e := x.refuse(no); !e.isOfContext() {
 		return nil, e
@@ -242,21 +238,12 @@ func (x *exchange) renew(d *decision) error {
 	return x.body.Renew(x.Ctx)
 }
 
-// admit waits until the next attempt may go. If the call has alternates, the attempt may go
-// to another endpoint than was decided.
-func (x *exchange) admit(first bool) *visit.Refusal {
-	if x.places != nil {
-		return x.admitSomewhere(first)
-	}
-	return x.admitHere(first)
-}
-
-// admitHere waits until the limits let an attempt go, and its lane is connected. If the
+// admit waits until the limits let an attempt go, and its lane is connected. If the
 // server asks for a wait meanwhile, the limits are asked again. Nothing is sent for a caller
 // who has gone, even if no limit had to stop the request. Nothing is sent later than the
 // rule allows. The decision left time enough, but a base transport whose body ignores Close,
 // a GetBody, a new lane, or a busy machine can use it up.
-func (x *exchange) admitHere(first bool) *visit.Refusal {
+func (x *exchange) admit(first bool) *visit.Refusal {
 	var latest time.Time // of a retry; zero: nothing bounds it
 	if limit := x.Rule.Policy.MaxElapsed; limit > 0 && x.sent > 0 {
 		latest = x.start.Add(limit)
@@ -313,9 +300,6 @@ func (x *exchange) refuse(no *visit.Refusal) *Error {
 func (x *exchange) releaseUnused() {
 	x.limits.Release()
 	x.road.Leave()
-	if x.places != nil {
-		x.releasePlaces()
-	}
 	if x.body != nil {
 		x.body.Finish()
 	} else if x.sent == 0 {
@@ -354,22 +338,15 @@ func (x *exchange) judge(d *decision) {
 	over := x.forRoad(&d.entry)
 	x.tellOutcome(&over, d)
 	d.stuck = d.Status == http.StatusMisdirectedRequest && retryable(d.Verdict) && x.road.LeaveConnection(&over)
-	if x.places != nil && x.isNoAnswer() && x.leaveOut() {
-		d.Verdict = classify.Refused
-	}
 	f := x.facts(d)
 	d.reason, d.Wait = decide(f)
-	to := x.place
-	if x.places != nil {
-		to = x.choosePlace(&f, d)
-	}
 	if d.reason.isLimit() {
 		d.limit = f.withheldBy(d.reason)
 	}
-	x.road.SetOut(&over, d.reason == ReasonRetry && to == x.place, d.Hint > 0)
+	x.road.SetOut(&over, d.reason == ReasonRetry, d.Hint > 0)
 	if d.reason == ReasonRetry && !x.anew {
 		d.drain = f.within(d.Wait, flight.DrainTime)
-		x.commit(to, d, f.backoff, f.within(d.Wait, replay.MaxBusy))
+		x.commit(d, f.backoff, f.within(d.Wait, replay.MaxBusy))
 	}
 	if d.reason == ReasonNotReplayable || d.reason == ReasonBodyBusy {
 		d.Err = x.bodyErr(d.reason, x.err)
@@ -384,11 +361,6 @@ func (x *exchange) tellOutcome(over *lanes.Outcome, d *decision) {
 	e := x.forLimits(&d.entry, d.u)
 	hint := x.limits.NoteOutcome(&e)
 	d.u = e.U
-	if d.Kind != KindNone && (x.places != nil || len(x.Rule.Alternates) > 0 || x.State.Machines().OutageMade() != nil) {
-		if x.limits.NoteOutage(&e, x.timing.took, hint) && x.places != nil {
-			x.limits.TellOutage(x.nameOfOther(), &e)
-		}
-	}
 	if x.err != nil {
 		if until := heldUntil(x.err); until.After(x.wait) {
 			x.wait = until
@@ -479,18 +451,15 @@ func (x *exchange) facts(d *decision) facts {
 // host's budget, then the request's body. Until here nothing was taken from the
 // attempt at hand. So if commit refuses, the caller still gets the whole response.
 // busy is how long a Read of the body under way may be waited for.
-func (x *exchange) commit(to *place, d *decision, backoff, busy time.Duration) {
+func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 	reason := ReasonRetry
-	if (x.places == nil || to.tried) && !to.limits.ReserveRetry(d.Time) {
+	if !x.limits.ReserveRetry(d.Time) {
 		reason, d.limit = ReasonBudget, visit.LimitBudget
-		if e := x.forLimits(&d.entry, d.u); to == x.place {
-			to.limits.TellUsedUp(&e)
-		} else {
-			to.limits.TellUsedUp(nil) // the attempt was elsewhere
-		}
+		e := x.forLimits(&d.entry, d.u)
+		x.limits.TellUsedUp(&e)
 	} else if x.body != nil {
 		if reason = x.takeBack(d, busy); reason != ReasonRetry {
-			to.limits.ReleaseBudget()
+			x.limits.ReleaseBudget()
 		}
 	}
 	if reason != ReasonRetry {
@@ -501,16 +470,10 @@ func (x *exchange) commit(to *place, d *decision, backoff, busy time.Duration) {
 		return
 	}
 	x.prev = backoff
-	if to != x.place {
-		x.moveTo(to)
-	}
 }
 
 // deliver gives the last outcome to the caller.
 func (x *exchange) deliver(d *decision) (*http.Response, error) {
-	if x.barred && x.at > 0 && x.places.first != nil {
-		return x.deliverKept(x.places.first, d.reason)
-	}
 	resp, err := x.resp, x.err
 	if x.body != nil && resp != nil && (resp.StatusCode == http.StatusTemporaryRedirect || resp.StatusCode == http.StatusPermanentRedirect) {
 		x.body.Leave(x.Ctx)
@@ -522,9 +485,7 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 	case err == nil:
 		if !x.segment { // a segment does not resume by itself, but its body does
 			if x.download = x.resumeBody(x.series, x.way.Lane, resp); x.download != nil && x.download.past != nil {
-				if x.download.past.wait = x.wait; x.places != nil {
-					x.notePlaces(x.download.past)
-				}
+				x.download.past.wait = x.wait
 			}
 		}
 		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !x.segment && !gaveUpBelow(x.Req, resp, nil) {
@@ -545,13 +506,8 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 // drain.
 func (x *exchange) discard(d *decision) (left *http.Response) {
 	until := d.Time.Add(d.drain)
-	keeps := x.places != nil && !x.segment && d.Alternate == ""
-	if d.renews || keeps {
-		left = flight.KeepWithin(x.Ctx, x.resp, until, &x.Sleeper)
-		if keeps {
-			x.places.first = &kept{left, d.Err, d.Status}
-		}
-		return left
+	if d.renews {
+		return flight.KeepWithin(x.Ctx, x.resp, until, &x.Sleeper)
 	}
 	flight.DrainWithin(x.Ctx, x.resp, until, io.Discard, &x.Sleeper)
 	return nil
@@ -572,21 +528,6 @@ func (x *exchange) endWithoutBody(left *http.Response, d *decision, why error) (
 		return x.report.markResponse(left, x.Req, ReasonNotReplayable), nil
 	}
 	return nil, x.report.newError(ReasonNotReplayable, failed)
-}
-
-// deliverKept gives the caller the outcome of the request's own host, because that at hand is no
-// answer.
-func (x *exchange) deliverKept(k *kept, reason Reason) (*http.Response, error) {
-	flight.Discard(x.Ctx, x.resp)
-	switch {
-	case k.resp != nil:
-		return x.report.markResponse(k.resp, x.own.Req, reason), nil
-	case x.Ctx.Err() != nil: // it may have ended just now
-		return nil, x.report.newError(x.reasonGone(), flight.ContextErr(x.Ctx))
-	case k.err != nil:
-		return nil, x.report.newError(reason, k.err)
-	}
-	return nil, x.report.newError(reason, fmt.Errorf("transport: the response of the host itself has status %d", k.status))
 }
 
 // runObserved makes an exchange whose traces have hooks.

@@ -57,9 +57,8 @@ func (x *exchange) requestStart() {
 func (x *exchange) requestEnd(resp *http.Response, err error, bodied bool) {
 	told := false
 	defer closeUnless(x.Ctx, &told, resp)
-	own := x.caller()
 	e := RequestEnd{
-		Request: own.Req, Host: own.HostName(), Response: resp, Err: err,
+		Request: x.Req, Host: x.HostName(), Response: resp, Err: err,
 		Reason: x.report.reason, Start: x.report.began, Duration: time.Since(x.report.began),
 		Attempts: x.sent, Retries: max(x.sent-1-x.hedges, 0), Hedges: x.hedges,
 		Queued: x.queued, BodyEnds: bodied,
@@ -88,9 +87,8 @@ func (x *exchange) watchAttempt(a *attempt) {
 		return
 	}
 	a.Watched, a.watch.traces = true, all
-	own := x.caller()
 	a.watch.about = AttemptStart{
-		Request: own.Req, Host: own.HostName(), Alternate: x.alternateName(), Number: a.Number, Kind: a.timing.kind,
+		Request: x.Req, Host: x.HostName(), Number: a.Number, Kind: a.timing.kind,
 		Offset: x.report.offset, Start: a.timing.start, Deadline: x.attemptDeadline(a), Queued: a.timing.queued,
 	}
 }
@@ -149,8 +147,7 @@ func (x *exchange) observeBody(resp *http.Response) bool {
 	if !all[0].wantsBody() && !all[1].wantsBody() {
 		return false
 	}
-	own := x.caller()
-	w := &bodyWatch{traces: all, ctx: x.spanned, req: own.Req, host: own.HostName(), download: x.download, began: time.Now()}
+	w := &bodyWatch{traces: all, ctx: x.spanned, req: x.Req, host: x.HostName(), download: x.download, began: time.Now()}
 	w.body.Wrap(resp, w)
 	return true
 }

@@ -306,14 +306,14 @@ func TestCostPanics(t *testing.T) {
 func TestCostIsAskedOnceForABody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		asked := 0
-		body := content(100<<10, 0, 1)
-		m := &mirrors{by: map[string]*mirror{"a.test": {version: version{body: body, etag: `"1"`}, cuts: []int{60 << 10, 10 << 10}}}}
+		body := text(100 << 10)
+		base := cutter(body, 60<<10, 10<<10)
 		rule := policy.Rule{Cost: func(*http.Request) int { asked++; return 10 }, Rate: policy.Rate{PerSecond: 10, Burst: 10}}
-		tr := over(t, transport.Config{Rule: rule}, m)
+		tr := over(t, transport.Config{Rule: rule}, base)
 		from := time.Now()
 		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/", nil))
-		assert.Equal(t, string(body), mustRead(t, resp))
-		assert.Len(t, m.reqs, 3)
+		assert.Equal(t, body, mustRead(t, resp))
+		assert.Len(t, base.reqs, 3)
 		assert.Equal(t, 1, asked)
 		assert.GreaterOrEqual(t, time.Since(from), 2*time.Second, "each reconnect costs as much")
 	})

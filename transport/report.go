@@ -60,15 +60,15 @@ func (r *report) tellObservers(resp *http.Response, d *entry) {
 }
 
 func (r *report) eventOf(resp *http.Response, d *entry) Event {
-	own, a := r.caller(), d.Attempt
+	a := d.Attempt
 	if a.Err != nil {
-		a.Err = withoutSecrets(a.Err, own.Req.URL.String())
+		a.Err = withoutSecrets(a.Err, r.Req.URL.String())
 	}
 	return Event{
 		Attempt:  a,
 		Context:  r.parentContext(),
-		Request:  own.Req,
-		Host:     own.HostName(),
+		Request:  r.Req,
+		Host:     r.HostName(),
 		Response: resp,
 		Offset:   r.offset,
 		Reason:   d.reason,
@@ -115,8 +115,7 @@ func (r *report) logEntry(d *entry) {
 	if what == "" || !r.t.lines.Enabled(r.Ctx, level) {
 		return
 	}
-	own := r.caller()
-	req, host := own.Req, cmp.Or(d.Alternate, own.HostName()) // the line is about the endpoint
+	req, host := r.Req, r.HostName()
 	why, cause := r.causesOf(d, req.URL.String())
 	addr := cmp.Or(d.Addr, redact.Addr(d.Err))
 	all := logbook.Attrs{
@@ -133,7 +132,6 @@ func (r *report) logEntry(d *entry) {
 		sent = max(sent, 1) // a reconnect after progress counts from 1 again
 	}
 	all.Add(!goes && !aside, slog.Int("attempts", sent))
-	all.Add(d.Alternate != "", slog.String("alternate", d.Alternate))
 	all.Add(d.limit != "", slog.String("limit", d.limit))
 	all.Add(d.Status != 0, slog.Int("status", d.Status))
 	all.Add(d.Err != nil, slog.String("error", cause))
@@ -225,7 +223,6 @@ func (t *Transport) logChange(h HostChange) {
 	all.Add(h.Status != 0, slog.Int("status", h.Status))
 	all.Add(h.Err != nil, slog.String("error", h.causeText()))
 	all.Add(h.Addr != "", slog.String("addr", h.Addr))
-	all.Add(h.Alternate != "", slog.String("alternate", h.Alternate))
 	all.Add(h.Fleet, slog.Bool("fleet", true))
 	all.Add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
 	all.Add(h.Waiting > 0, slog.Int("waiting", h.Waiting))
@@ -236,15 +233,14 @@ func (t *Transport) logChange(h HostChange) {
 
 // newError returns the error of a call that ends without a response.
 func (r *report) newError(reason Reason, err error) *Error {
-	req := r.caller().Req
 	return &Error{
 		Reason:   reason,
 		Limit:    r.limit,
 		Attempts: slices.Clip(r.history),
 		Err:      err,
-		request:  method(req) + " " + redact.URL(req.URL),
+		request:  method(r.Req) + " " + redact.URL(r.Req.URL),
 		queued:   r.queued,
-		url:      req.URL.String(),
+		url:      r.Req.URL.String(),
 		ended:    r.Ctx.Err(),
 	}
 }
@@ -277,7 +273,7 @@ func (r *report) resumed(attempt int, took time.Duration) {
 func (c *call) Tells(v visit.Change) func() {
 	h := HostChange{
 		Condition: Condition(v.Condition), Over: v.Over, Scope: v.Scope, Status: v.Status, Err: v.Err, Addr: v.Addr,
-		Fleet: v.Fleet, Since: v.Since, Until: v.Until, Waiting: v.Waiting, Refused: v.Refused, Room: v.Room, Lane: v.Lane, Alternate: v.To, open: v.Open,
+		Fleet: v.Fleet, Since: v.Since, Until: v.Until, Waiting: v.Waiting, Refused: v.Refused, Room: v.Room, Lane: v.Lane,
 	}
 	h.Context, h.Host, h.url = c.parentContext(), c.HostName(), c.Req.URL.String()
 	h.Err, h.Time = withoutSecrets(h.Err, h.url), time.Now()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
-	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
 // An attempt is a flight of an exchange, with its record.
@@ -58,11 +57,6 @@ func (a *attempt) flyCopy(out *flight.Outgoing) (*http.Response, error) {
 
 // send makes the next attempt.
 func (x *exchange) send() {
-	defer func() {
-		if x.at > 0 && x.resp != nil {
-			rules.LocalizeResponse(x.resp, x.Req.URL)
-		}
-	}()
 	if x.Rule.Hedge && x.sent == 0 && x.hedgeable() {
 		x.race()
 		return
@@ -97,16 +91,13 @@ func (x *exchange) send() {
 func (x *exchange) newAttempt(a *attempt, kind Kind) {
 	proves := x.provesConnection() // may panic, and nothing is sent then
 	x.sent++
-	if x.places != nil {
-		x.noteDeparture()
-	}
 	now := time.Now()
 	if x.sent == 1 && x.Rule.Policy.MaxElapsed > 0 {
 		x.start = now
 	}
 	x.equip(&a.Flight, x.sent)
 	a.number, a.timing = x.sent, timing{kind: kind, start: now, queued: x.takeQueued()}
-	a.Ctx, a.Inside, a.Plain = x.parentContext(), x.inside, x.course.Plain != nil
+	a.Ctx, a.Inside, a.Plain = x.parentContext(), x.inside, x.Plain != nil
 	a.way = x.road.NextWay(a.number > 1 && (x.road.HasLanes() || x.hearsAttempts()) || x.asksAddress() || proves)
 	a.Lane, a.Link = a.way.Lane, a.way.Link
 	a.Base = x.t.pools.Of(a.way.Lane)
@@ -121,7 +112,7 @@ func (x *exchange) newAttempt(a *attempt, kind Kind) {
 // provesConnection reports whether it may matter that an attempt had no connection. A request that
 // is idempotent is sent again in any case.
 func (c *call) provesConnection() bool {
-	return c.Rule.Timeouts.Connect > 0 || c.home != nil && !flight.IsSafe(c.Req) || c.Rule.Timed && !c.isIdempotent()
+	return c.Rule.Timeouts.Connect > 0 || c.Rule.Timed && !c.isIdempotent()
 }
 
 // parentContext returns the context that the attempts begin with: the caller's, or the one

@@ -54,10 +54,6 @@ type HostState struct {
 	// the base transport itself (see policy.Rule.Lanes).
 	Lane  int `json:"lane,omitzero"`
 	Lanes int `json:"lanes,omitzero"`
-	// Down reports that the host is down for the requests that can go to an alternate (see
-	// policy.Rule.Alternates). One request per second tries it. A host with a gate is down
-	// for them as well while GateClosed is true.
-	Down bool `json:"down,omitzero"`
 	// PacingQueue is the number of requests that wait because a quota is nearly used up.
 	PacingQueue int `json:"pacing_queue,omitzero"`
 	// RatePerSecond is the limit of attempts per second. With Config.Fleet it is
@@ -78,7 +74,6 @@ func (s HostState) String() string {
 	b.Add(s.HeldScopes > 0, ", %d held until %s", s.HeldScopes, s.HeldUntil.UTC().Format(time.RFC3339))
 	b.Add(s.GateLimit > 0, ", gate %s at %d with %d slots in use and %d waiting", gate, s.GateLimit, s.GateSlots, s.GateQueue)
 	b.Add(s.Lanes > 0, ", lane %d of %d", s.Lane, s.Lanes)
-	b.Add(s.Down, ", down")
 	b.Add(s.PacingQueue > 0, ", %d waiting for a quota", s.PacingQueue)
 	b.Add(s.RatePerSecond > 0, ", %.1f attempts/s", s.RatePerSecond)
 	b.Add(s.RateQueue > 0, " with %d waiting", s.RateQueue)
@@ -120,7 +115,6 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 		Host:     visit.SafeName(s),
 		Requests: s.Requests(),
 		InFlight: s.InFlight(),
-		Down:     m.OutageMade().Down(),
 	}
 	r := s.Resolved.Load()
 	if r != nil {

@@ -133,9 +133,6 @@ type Attempt struct {
 	// itself, and more for the pools that were made because a connection of an earlier
 	// pool seemed dead or its server bad (see Rule.Lanes).
 	Lane int
-	// Alternate is the scheme and host of the alternate that the attempt went to (see
-	// policy.Rule.Alternates). It is "" if the attempt went to the request's own host.
-	Alternate string
 	// Hint is how long the server asked to wait, or 0 if it did not ask.
 	Hint time.Duration
 	// Wait is the time from this outcome to the next attempt, or 0 after the last
@@ -215,8 +212,6 @@ type AttemptStart struct {
 	Kind   Kind
 	// Offset is the offset at which a reconnect continues the body, or 0.
 	Offset int64
-	// Alternate is that of the [Attempt].
-	Alternate string
 	// Start is when the attempt is sent.
 	Start time.Time
 	// Deadline is when nobody waits for the headers of its response any more. It is the end

@@ -101,10 +101,10 @@ type Config struct {
 	// the lines that are left out. What is held back when the process ends is lost.
 	//
 	// A line about a request has the attributes host, method, url and reason, and attempt
-	// (its number) or attempts (how many). If they are known, it has alternate, limit, status,
+	// (its number) or attempts (how many). If they are known, it has limit, status,
 	// error, addr, offset, wait, until, duration, queued.cooldown, queued.pacing, queued.rate,
 	// queued.gate, and elapsed, the time since the beginning of the request. A line about a
-	// host has condition, and over, limit, scope, status, error, addr, alternate, fleet,
+	// host has condition, and over, limit, scope, status, error, addr, fleet,
 	// until, waiting, room and lane. URLs in log lines carry no userinfo, no query values and
 	// no fragments.
 	//

@@ -111,7 +111,7 @@ func TestHostsInTrouble(t *testing.T) {
 		}
 	}
 	assert.ElementsMatch(t, []string{
-		"away.test down", "awaygated.test down", "gated.test down", "down.test no_retries", "gated.test no_retries",
+		"gated.test down", "down.test no_retries", "gated.test no_retries",
 		"held.test held", "slow.test crowded",
 	}, during)
 }
@@ -185,10 +185,10 @@ func TestAlerts(t *testing.T) {
 		hosts []string
 		soon  time.Duration // after the beginning of the trouble
 	}{
-		"AplombHostDown":     {[]string{"away.test", "awaygated.test", "down.test", "gated.test"}, 8 * time.Minute},
+		"AplombHostDown":     {[]string{"down.test", "gated.test"}, 8 * time.Minute},
 		"AplombBudgetUsedUp": {[]string{"down.test", "gated.test"}, 8 * time.Minute},
 		"AplombHeld":         {[]string{"held.test"}, 16 * time.Minute},
-		"AplombRetries":      {[]string{"away.test", "awaygated.test", "flaky.test"}, 16 * time.Minute},
+		"AplombRetries":      {[]string{"flaky.test"}, 16 * time.Minute},
 		"AplombFleetLost":    {[]string{"10.0.0.1:8080"}, 3 * time.Minute},
 	}
 	runbook, err := os.ReadFile(docs + "observability.md")

@@ -37,20 +37,16 @@ const (
 
 // servers are the hosts of the story, each with its behaviour in trouble. n counts its attempts.
 var servers = map[string]func(req *http.Request, n int64) (*http.Response, error){
-	"well.test":  func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 200) },
-	"down.test":  func(*http.Request, int64) (*http.Response, error) { return nil, syscall.ECONNREFUSED },
-	"gated.test": func(*http.Request, int64) (*http.Response, error) { return nil, syscall.ECONNREFUSED },
-	// The requests of these two go to spare.test meanwhile.
-	"away.test":      func(*http.Request, int64) (*http.Response, error) { return nil, syscall.ECONNREFUSED },
-	"awaygated.test": func(*http.Request, int64) (*http.Response, error) { return nil, syscall.ECONNREFUSED },
-	"spare.test":     func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 200) },
-	"held.test":      held,
-	"left.test":      held, // no more requests come when it is held
-	"flaky.test":     func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%5/4)) },
-	"fair.test":      func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%20/19)) },
-	"stuck.test":     func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 503) }, // over the first lane
-	"slow.test":      slow,
-	"cutter.test":    cut,
+	"well.test":   func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 200) },
+	"down.test":   func(*http.Request, int64) (*http.Response, error) { return nil, syscall.ECONNREFUSED },
+	"gated.test":  func(*http.Request, int64) (*http.Response, error) { return nil, syscall.ECONNREFUSED },
+	"held.test":   held,
+	"left.test":   held, // no more requests come when it is held
+	"flaky.test":  func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%5/4)) },
+	"fair.test":   func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%20/19)) },
+	"stuck.test":  func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 503) }, // over the first lane
+	"slow.test":   slow,
+	"cutter.test": cut,
 	"hasty.test": func(req *http.Request, n int64) (*http.Response, error) { // for a hedge
 		if n%20 == 0 {
 			time.Sleep(2 * time.Second)
@@ -63,13 +59,11 @@ var servers = map[string]func(req *http.Request, n int64) (*http.Response, error
 
 // rules are the rules of the hosts that need one.
 var rules = map[string]policy.Rule{
-	"gated.test":     {Gate: policy.Gate{Mode: policy.GateWait}},
-	"away.test":      {Alternates: policy.Alternates{Bases: []string{"http://spare.test"}}},
-	"awaygated.test": {Gate: policy.Gate{Mode: policy.GateWait}, Alternates: policy.Alternates{Bases: []string{"http://spare.test"}}},
-	"slow.test":      {Gate: policy.Gate{Mode: policy.GateWait, Start: 2, Max: 2}},
-	"hasty.test":     {Hedge: policy.Hedge{After: 200 * time.Millisecond}},
-	"paced.test":     {Rate: policy.Rate{PerSecond: 0.9, Burst: 1}},
-	"fleet.test":     {Rate: policy.Rate{PerSecond: 5}},
+	"gated.test": {Gate: policy.Gate{Mode: policy.GateWait}},
+	"slow.test":  {Gate: policy.Gate{Mode: policy.GateWait, Start: 2, Max: 2}},
+	"hasty.test": {Hedge: policy.Hedge{After: 200 * time.Millisecond}},
+	"paced.test": {Rate: policy.Rate{PerSecond: 0.9, Burst: 1}},
+	"fleet.test": {Rate: policy.Rate{PerSecond: 5}},
 }
 
 func answer(req *http.Request, status int, header ...string) (*http.Response, error) {

@@ -9,7 +9,7 @@ import (
 
 func newOpenAI(client *http.Client) openai.Client {
 	return openai.NewClient(
-		option.WithBaseURL("https://us.llm.example.com/v1/"),
+		option.WithBaseURL("https://llm.example.com/v1/"),
 		option.WithHTTPClient(client),
 		option.WithMaxRetries(0), // 2 by default
 	)

@@ -18,7 +18,6 @@
 //	pacing     the server's quota, spread over its window
 //	rate       how many requests per second this client may send, alone or in a fleet
 //	gate       how many requests may be in flight: slots, the limit and the probes
-//	outage     whether a host without a gate is down, for requests that have alternates
 //	latency    how long responses took lately
 //	budget     whether another retry may be sent
 //	news       which changes of the others were told
@@ -29,5 +28,5 @@
 //
 //	instant ◀── queue ◀── news, cooldown, pacing, rate ◀── gate
 //	   ▲
-//	   └── budget, lane, outage
+//	   └── budget, lane
 package host

@@ -12,7 +12,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/host/latency"
 	"github.com/aplomb-go/aplomb/internal/host/news"
-	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
@@ -54,7 +53,6 @@ type Machines struct {
 	rate    atomic.Pointer[rate.Rate]
 	lanes   atomic.Pointer[lane.Lanes]
 	news    atomic.Pointer[news.News]
-	outage  atomic.Pointer[outage.Outage]
 }
 
 // Quiet reports whether nothing is held on the host, and nothing is to be told about it. If
@@ -68,8 +66,7 @@ func (s *State[R]) Quiet() bool {
 	return m.Cooldown.Quiet() && (n == nil || n.Quiet())
 }
 
-// Calm reports whether nothing is held on the host, whether nobody asks if it is down, and whether its
-// lanes are in order. If nothing has ever failed, Calm is a single atomic load.
+// Calm reports whether nothing is held on the host, and whether its lanes are in order. If nothing has ever failed, Calm is a single atomic load.
 func (s *State[R]) Calm() bool {
 	m := s.machines.Load()
 	return m == nil || m.calm()
@@ -77,7 +74,7 @@ func (s *State[R]) Calm() bool {
 
 func (m *Machines) calm() bool {
 	lanes := m.lanes.Load()
-	return m.Cooldown.Quiet() && m.news.Load().Quiet() && m.outage.Load() == nil && (lanes == nil || lanes.Calm())
+	return m.Cooldown.Quiet() && m.news.Load().Quiet() && (lanes == nil || lanes.Calm())
 }
 
 // Machines returns the host's machines. The first call makes them.
@@ -88,12 +85,6 @@ func (s *State[R]) MachinesMade() *Machines { return s.machines.Load() }
 
 // Gate returns the host's gate.
 func (m *Machines) Gate() *gate.Gate { return made(&m.gate) }
-
-// Outage returns the host's outage.
-func (m *Machines) Outage() *outage.Outage { return made(&m.outage) }
-
-// OutageMade returns the host's outage, or nil if nobody asked for it yet.
-func (m *Machines) OutageMade() *outage.Outage { return m.outage.Load() }
 
 // Latency returns the host's latencies.
 func (m *Machines) Latency() *latency.Latency { return made(&m.latency) }

@@ -44,19 +44,13 @@ type Sender interface {
 	// Reconnect sends req, which asks for the bytes from offset on, and returns
 	// the final response. cut is the error that ended the previous segment.
 	// progressed reports whether that segment had MinProgress bytes or more.
-	// elsewhere reports whether the response comes from another origin than that
-	// segment, whose validator then proves nothing. Reconnect ends at once when the
-	// context of req does.
-	Reconnect(req *http.Request, offset int64, cut error, progressed bool) (resp *http.Response, elsewhere bool, err error)
+	// Reconnect ends at once when the context of req does.
+	Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error)
 
 	// Skipping is called before the bytes that the reader has are read from the body of
 	// a second response. If that takes too long, the sender closes the body. The
 	// function that Skipping returns ends this, and reports whether it took too long.
 	Skipping(body io.Closer) (late func() bool)
-
-	// Astray is called if a response from elsewhere does not continue the body. The body
-	// then asks the first origin again.
-	Astray()
 
 	// Continued is called when a reconnect has brought the rest from offset on, or a
 	// part of it.
@@ -118,7 +112,6 @@ type Body struct {
 	partial bool // the caller asked for a range and got it
 	tried   bool // the body has asked for its rest
 	grown   bool // a byte came from a reconnect
-	away    bool // the response to the last reconnect comes from another origin
 	closed  bool // guarded by mu
 
 	mu   sync.Mutex    // guards closed and the fields below

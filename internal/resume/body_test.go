@@ -73,7 +73,6 @@ func (*teller) Altered(field, want, got string) error {
 	return fmt.Errorf("%s is %s, announced was %s", field, got, want)
 }
 func (*teller) Continued(int64)                {}
-func (*teller) Astray()                        {}
 func (*teller) Failed(int64, error, bool)      {}
 func (*teller) Drop(body io.ReadCloser)        { _ = body.Close() }
 func (*teller) Skipping(io.Closer) func() bool { return func() bool { return false } }
@@ -90,9 +89,8 @@ type onceMore struct {
 }
 
 func (*onceMore) Cut(error, bool) error { return nil }
-func (s *onceMore) Reconnect(req *http.Request, _ int64, _ error, _ bool) (*http.Response, bool, error) {
-	resp, err := s.send(req)
-	return resp, false, err
+func (s *onceMore) Reconnect(req *http.Request, _ int64, _ error, _ bool) (*http.Response, error) {
+	return s.send(req)
 }
 
 // wrapped returns resp with a body that resumes through s, if it can.
@@ -131,18 +129,17 @@ func (w *world) Cut(err error, _ bool) error {
 	return err
 }
 
-func (w *world) Reconnect(req *http.Request, offset int64, _ error, _ bool) (resp *http.Response, elsewhere bool, err error) {
+func (w *world) Reconnect(req *http.Request, offset int64, _ error, _ bool) (*http.Response, error) {
 	var first, last int
 	last = len(w.truth) - 1
 	_, _ = fmt.Sscanf(req.Header.Get("Range"), "bytes=%d-%d", &first, &last)
 	if req.Header.Get("If-Range") != `"v1"` || int64(first) != offset {
-		return nil, false, fmt.Errorf("a wrong request: %v", req.Header)
+		return nil, fmt.Errorf("a wrong request: %v", req.Header)
 	}
 	if first >= len(w.truth) {
-		return response(w.from, 416, w.cut(nil), "Content-Range: bytes */"+w.name(len(w.truth))), false, nil
+		return response(w.from, 416, w.cut(nil), "Content-Range: bytes */"+w.name(len(w.truth))), nil
 	}
-	resp, err = w.response(first, last)
-	return resp, false, err
+	return w.response(first, last)
 }
 
 // response returns one of many honest and dishonest responses.

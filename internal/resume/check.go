@@ -22,7 +22,6 @@ type Terms struct {
 	Max        int   // reconnects in a row without progress
 	Again      int64 // bytes that are fetched a second time; not positive: none
 	Repeatable bool  // the request may be sent again, whatever its method
-	Elsewhere  bool  // the body may go on at another origin, where it is compared
 	Checksums  bool  // those of object stores are checked
 }
 
@@ -93,7 +92,7 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (plan Plan, err e
 	default:
 		return plan, ErrNoValidator
 	}
-	plan.keeps = may.Again > 0 && (plan.Compares || resp.StatusCode == http.StatusOK && (may.Elsewhere || says != "bytes"))
+	plan.keeps = may.Again > 0 && (plan.Compares || resp.StatusCode == http.StatusOK && says != "bytes")
 	plan.prints = printsOf(resp, &f)
 	if may.Checksums || f[contentDigest] != nil || f[reprDigest] != nil || len(resp.Trailer) > 0 {
 		plan.sums = firstSums(req, resp, &f, may.Checksums)
@@ -107,7 +106,6 @@ type continuation struct {
 	end, total int64 // of the body and the representation, as far as they are known now
 	stop       int64 // where the segment ends
 	skip       int64 // bytes at its beginning that the reader has
-	same       bool  // they are the same, and not compared
 }
 
 // continuation checks whether resp continues the body. If not, the error says why. The
@@ -116,8 +114,6 @@ func (b *Body) continuation(resp *http.Response) (continuation, error) {
 	var f fields
 	f.take(resp.Header)
 	switch {
-	case b.away && !b.compares():
-		return b.elsewhere(resp, &f)
 	case !b.compares() && resp.StatusCode == http.StatusOK:
 		return b.whole(resp, &f)
 	case !b.compares():
@@ -212,7 +208,7 @@ func (b *Body) continuationBy(resp *http.Response, f *fields) (continuation, err
 // (RFC 9110 §13.1.5). A 416 proves nothing if an end was promised that is not
 // reached, or if announced trailers are lost.
 func (b *Body) complete(resp *http.Response) bool {
-	if b.compares() || b.away || resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
+	if b.compares() || resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
 		return false
 	}
 	var f fields
@@ -220,6 +216,15 @@ func (b *Body) complete(resp *http.Response) bool {
 	total, ok := f.unsatisfiedTotal()
 	return ok && total == b.pos && b.end == unknown && len(b.resp.Trailer) == 0 &&
 		(len(f.sameKind(b.validator)) == 0 || f.has(b.validator))
+}
+
+// knownDigest returns the digest or the checksum of the whole body that the first header
+// announced. It is nil if there was none.
+func (b *Body) knownDigest() *digest {
+	if b.extra == nil || b.extra.sums == nil || b.extra.sums.whole == nil {
+		return nil
+	}
+	return &b.extra.sums.whole.digest
 }
 
 // otherDigest reports whether a header contradicts the digest that the whole body

@@ -95,30 +95,20 @@ func (b *Body) match(r io.Reader) (read int64, err error) {
 func (b *Body) matchPart(r io.Reader, from, to int64, sum uint64) (read int64, err error) {
 	var h maphash.Hash
 	h.SetSeed(seed)
-	same, at := b.marks, from
-	read, err = skip(r, to-from, func(p []byte) (differs bool) {
-		same.add(&h, p, at)
-		at += int64(len(p))
-		return same != b.marks
-	})
-	if err == nil && h.Sum64() != sum {
-		err = errDiffers
-	}
-	return read, err
-}
-
-// skip reads n bytes, until differs says that they are others. A nil function says that of none.
-func skip(r io.Reader, n int64, differs func([]byte) bool) (read int64, err error) {
-	buf := make([]byte, min(n, matchBuffer))
-	for read < n {
-		m, err := counted.Read(r, buf[:min(int64(len(buf)), n-read)])
-		read += int64(m)
+	same, buf := b.marks, make([]byte, min(to-from, matchBuffer))
+	for read < to-from {
+		n, err := counted.Read(r, buf[:min(int64(len(buf)), to-from-read)])
+		same.add(&h, buf[:n], from+read)
+		read += int64(n)
 		switch {
-		case differs != nil && differs(buf[:m]), err == io.EOF && read < n:
+		case same != b.marks, err == io.EOF && read < to-from:
 			return read, errDiffers
-		case err != nil && read < n:
+		case err != nil && read < to-from:
 			return read, err
 		}
+	}
+	if h.Sum64() != sum {
+		return read, errDiffers
 	}
 	return read, nil
 }

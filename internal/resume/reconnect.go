@@ -26,11 +26,6 @@ func (b *Body) resume() {
 		b.err = http.ErrBodyReadAfterClose
 		return
 	}
-	if resp != nil && b.away {
-		b.sender.Astray()
-		b.extra.cut = cut
-		return
-	}
 	b.err = b.sender.Stopped(b.pos, cut, err, b.grown)
 }
 
@@ -78,8 +73,7 @@ func (b *Body) reconnect(ctx context.Context, cut error) (resp *http.Response, e
 			return nil, err
 		}
 	}
-	resp, b.away, err = b.sender.Reconnect(req, b.pos, cut, progressed)
-	return resp, err
+	return b.sender.Reconnect(req, b.pos, cut, progressed)
 }
 
 // restRange returns the Range header for the rest. If the caller asked for a range,
@@ -114,7 +108,7 @@ func (b *Body) attach(ctx context.Context, cut error, resp *http.Response) error
 		b.first = b.pos
 	}
 	if c.skip > 0 {
-		if err := b.skip(resp, c); err != nil {
+		if err := b.skip(resp); err != nil {
 			return b.skipFailed(ctx, resp, err)
 		}
 	}
@@ -122,13 +116,6 @@ func (b *Body) attach(ctx context.Context, cut error, resp *http.Response) error
 	x := b.extra
 	x.sums = x.sums.after(resp, c.skip > 0 || b.compares())
 	x.last = resp
-	if b.away && !b.compares() {
-		var f fields
-		f.take(resp.Header)
-		if v, strong := f.validator(); strong {
-			b.validator = v // further ranges come from that origin
-		}
-	}
 	b.sender.Continued(b.pos)
 	return nil
 }
@@ -149,14 +136,9 @@ func (b *Body) put(resp *http.Response) bool {
 }
 
 // skip reads the bytes that the reader has from a response that brings everything again.
-func (b *Body) skip(resp *http.Response, c continuation) (err error) {
+func (b *Body) skip(resp *http.Response) error {
 	late := b.sender.Skipping(resp.Body)
-	var read int64
-	if c.same {
-		read, err = skip(resp.Body, c.skip, nil)
-	} else {
-		read, err = b.match(resp.Body)
-	}
+	read, err := b.match(resp.Body)
 	b.left -= int32(read)
 	if late() { // and the body is closed, even if the bytes came at the last moment
 		return errLate

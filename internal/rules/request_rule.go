@@ -73,7 +73,5 @@ func (r *RequestRule) complete(base *Resolved) completed {
 	if len(faults) > 0 {
 		return completed{base, base, fmt.Errorf("transport: %w", faults)}
 	}
-	rule := base.Set.resolve(merged)
-	base.Set.addAlternates(rule)
-	return completed{base: base, rule: rule}
+	return completed{base: base, rule: base.Set.resolve(merged)}
 }

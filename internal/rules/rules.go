@@ -1,5 +1,4 @@
-// Package rules finds the complete rule of a host, of a path and of a request, and says which
-// requests may travel to an alternate. It keeps no state but rules that it has completed.
+// Package rules finds the complete rule of a host, of a path and of a request. It keeps no state but rules that it has completed.
 package rules
 
 import (
@@ -7,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -68,8 +66,6 @@ type Resolved struct {
 
 	Paths *paths // the rules of the paths of the host; nil: none
 
-	Alternates []alternate // other places that serve the same
-
 	Timeouts      flight.Timeouts
 	PeekWait      time.Duration // how long a classifier waits for the body of a response
 	AttemptHeader string        // empty: none
@@ -105,19 +101,12 @@ func (e *hostEntry) field() string { return "Hosts[" + strconv.Quote(e.key) + "]
 func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*Ruleset, policy.Errors) {
 	faults := faultsOf(rule.Validate(), "Rule.")
 	sound := len(faults) == 0
-	if rule.Alternates.Enabled() {
-		faults = append(faults, &policy.FieldError{Field: "Rule.Alternates.Bases", Reason: "stand in the rule of all hosts; other hosts serve something else, so write them into Hosts"})
-		sound = false
-	}
 	set := &Ruleset{Owner: owner, hosts: map[pattern]hostRule{}, alarms: flight.NewAlarms()}
 	set.standard = set.resolve(rule.Or(policy.Defaults()))
 	paths := map[pattern][]*hostEntry{}
 	for _, key := range slices.Sorted(maps.Keys(hosts)) {
 		e := &hostEntry{key: key, rule: hosts[key]}
 		why := e.parse()
-		if why == "" && e.pattern.wildcard && e.rule.Alternates.Enabled() {
-			faults = append(faults, &policy.FieldError{Field: e.field() + ".Alternates.Bases", Reason: "stand in the rule of a pattern with a wildcard; other hosts serve something else, so write an entry for each host"})
-		}
 		if e.path != "" {
 			validate := e.rule.ValidateRequest
 			if strings.Contains(e.key, "://") { // a fault, but no path
@@ -148,9 +137,6 @@ func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*
 	}
 	if len(faults) == 0 {
 		faults = set.addPaths(paths)
-		for _, h := range set.hosts {
-			set.addAlternates(h.rule)
-		}
 	}
 	return set, faults
 }
@@ -216,9 +202,7 @@ func (set *Ruleset) addTo(p pattern, named map[pattern]hostRule, entries []*host
 	for _, e := range entries {
 		merged := e.rule.Or(base.rule.Policy)
 		faults = append(faults, faultsOf(merged.Validate(), e.field()+".")...)
-		r := set.resolve(merged)
-		set.addAlternates(r)
-		base.rule.Paths.add(e, r)
+		base.rule.Paths.add(e, set.resolve(merged))
 	}
 	base.rule.Paths.sort()
 	return faults
@@ -458,35 +442,4 @@ func (r *Resolved) RateUnit() string {
 		return "cost"
 	}
 	return ""
-}
-
-// An alternate is an alternate of a rule. Its rule is that rule with the limits of the
-// alternate's host.
-type alternate struct {
-	Base *url.URL
-	Rule *Resolved
-}
-
-// addAlternates prepares the alternates of a rule. All rules of hosts are known.
-func (set *Ruleset) addAlternates(r *Resolved) {
-	var all []alternate
-	for _, text := range r.Policy.Alternates.Bases {
-		base, err := url.Parse(text)
-		if err != nil {
-			continue // Validate has refused it
-		}
-		own, _ := set.ForHost(host.KeyOf(base))
-		mixed, limits := r.Policy, own.Policy
-		mixed.Rate, mixed.Budget, mixed.Cooldown, mixed.Scope = limits.Rate, limits.Budget, limits.Cooldown, limits.Scope
-		mixed.Pacing, mixed.Gate, mixed.Lanes, mixed.Hedge.Percentile = limits.Pacing, limits.Gate, limits.Lanes, limits.Hedge.Percentile
-		mixed.Alternates = policy.Alternates{}
-		rule := set.resolve(mixed)
-		rule.Settings, rule.Reconnect.Settings = own.Settings, own.Settings
-		all = append(all, alternate{base, rule})
-	}
-	if len(all) > 0 {
-		for _, r := range []*Resolved{r, r.Reconnect} {
-			r.Alternates, r.Limited, r.Loops = all, true, true
-		}
-	}
 }

@@ -96,13 +96,8 @@ type Ending struct {
 	U      float64 // random, in [0,1): for the jitter of a hold; NoteOutcome sets that of a hold that HearHeaders has begun
 }
 
-// cause returns the ending as the cause of a change. The nil ending is none.
-func (o *Ending) cause() cause {
-	if o == nil {
-		return cause{}
-	}
-	return cause{o.Status, o.Err, o.Addr}
-}
+// cause returns the ending as the cause of a change.
+func (o *Ending) cause() cause { return cause{o.Status, o.Err, o.Addr} }
 
 // NoteOutcome tells the cooldown the outcome of an attempt, and returns how long the
 // server asked to wait. It is called once for each outcome, whether there is a
@@ -178,8 +173,8 @@ func speaksForAll(status int) bool {
 func (r *Request) OutcomeOf(resp *http.Response, err error) classify.Outcome {
 	o := classify.Outcome{Request: r.Req, Response: resp, Err: err, PeekWait: r.Rule.PeekWait}
 	switch {
-	case r.Course != nil && r.Course.Plain != nil:
-		o.Request = r.Course.Plain
+	case r.Plain != nil:
+		o.Request = r.Plain
 	case r.Linked:
 		o.Request = r.Req.WithContext(r.Ctx)
 	}

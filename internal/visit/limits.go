@@ -38,7 +38,6 @@ type Limits struct {
 	refusals uint32          // that the cooldown knew of when it let the attempt go; 0 if nothing was held
 	scoped   bool
 	crowded  bool // the attempt waited for long at an open gate, which is to be told
-	Leaves   bool // the attempt may go elsewhere, so it does not wait at a closed gate
 }
 
 // A Teller tells of the changes of a host.
@@ -306,8 +305,7 @@ func (l *Limits) ReserveRetry(now time.Time) bool {
 	return l.reserved != nil
 }
 
-// TellUsedUp tells that no request gets a retry from the budget. o is the outcome that got none,
-// or nil if it came from another host.
+// TellUsedUp tells that no request gets a retry from the budget. o is the outcome that got none.
 func (l *Limits) TellUsedUp(o *Ending) {
 	l.beginCondition(conditionNoRetries, news.Record{Since: l.Ground.Now()}, o.cause())
 }

@@ -22,7 +22,7 @@ type condition uint8
 
 const (
 	conditionHeld      condition = iota // the server asked the requests of a scope to wait
-	conditionDown                       // the gate is closed, or the requests go elsewhere
+	conditionDown                       // the gate is closed
 	conditionCrowded                    // requests wait for long at an open gate
 	conditionNoRetries                  // the budget is used up
 	conditionLowQuota                   // a fifth or less is left of a quota
@@ -47,9 +47,7 @@ type Change struct {
 	Waiting      int
 	Refused      bool
 	Room         int
-	Lane         int    // that requests take now
-	Open         bool   // a host without a gate is down
-	To           string // where its requests go now; "": nobody knows
+	Lane         int // that requests take now
 }
 
 // beginCondition notes that a condition of the host lasts, and tells it if that is new. A zero until
@@ -79,7 +77,7 @@ func (l *Limits) endCondition(k news.Key) {
 
 // changeOf describes a condition.
 func (l *Limits) changeOf(c condition, r news.Record) Change {
-	h := Change{Condition: c, Scope: r.Scope, cause: cause{Status: r.Status}, Since: l.Ground.TimeOf(r.Since), Room: r.Room, Open: r.Open, To: r.To}
+	h := Change{Condition: c, Scope: r.Scope, cause: cause{Status: r.Status}, Since: l.Ground.TimeOf(r.Since), Room: r.Room}
 	switch m := l.State.Machines(); c {
 	case conditionHeld, conditionLowQuota:
 		h.Until = l.Ground.TimeOf(r.Until)
@@ -92,9 +90,6 @@ func (l *Limits) changeOf(c condition, r news.Record) Change {
 			}
 		}
 	case conditionDown, conditionCrowded:
-		if r.Open {
-			break
-		}
 		g := m.Gate().State()
 		if h.Waiting, h.Room, h.Fleet = g.Waiting, g.Limit, g.Fleet && c == conditionDown; !l.Rule.Gate {
 			h.Room = 0
@@ -147,20 +142,12 @@ func (l *Limits) isOver(m *host.Machines, now instant.Instant, r news.Record) bo
 		m.Budget.CountTo(l.State.Requests())
 		return m.Budget.Left(now, l.budgetConfig()) >= max(l.budgetConfig().Burst/2, 1)
 	case conditionDown:
-		return !l.Rule.Gate && (!r.Open || !m.OutageMade().Down())
+		return !l.Rule.Gate
 	case conditionCrowded:
 		g := m.Gate().State()
 		return !l.Rule.Gate || !g.Closed && g.Waiting == 0
 	}
 	return true
-}
-
-// TellOutage tells that a host without a gate is down after an outcome, if it is. to is where its
-// requests go meanwhile.
-func (l *Limits) TellOutage(to string, o *Ending) {
-	if since, down := l.State.Machines().Outage().Since(); down {
-		l.beginCondition(conditionDown, news.Record{Since: since, Open: true, To: to}, o.cause())
-	}
 }
 
 // reviewGate tells whether the host is down, and whether it is crowded.

@@ -75,7 +75,6 @@ func (q gateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bo
 		conf = conf.ForMember(q.Ground.members())
 		conf.Fleet = true
 	}
-	conf.Refuses = conf.Refuses || q.Leaves // the request would go to an alternate
 	if q.Rule.Rate {
 		conf.Rate = q.State.Machines().Rate(q.Rule.Settings.Rate)
 	}
@@ -140,7 +139,7 @@ func (l *Limits) waitInQueue(q hostQueue, sum *time.Duration) (a queue.Answer, w
 			return a, waited, nil
 		case a.Verb == queue.Refuse:
 			return a, waited, &Refusal{Why: WhyHeld, Until: l.Ground.TimeOf(a.Until)}
-		case !mayWait, l.Leaves && l.Rule.Gate && l.State.Machines().Gate().State().Closed:
+		case !mayWait:
 			return a, waited, &Refusal{Why: WhyFull, Limit: LimitGate}
 		}
 		if no := l.tooLate(l.Ground.TimeOf(now), l.Ground.TimeOf(a.Until)); no != nil {

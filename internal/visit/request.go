@@ -1,4 +1,4 @@
-// A request as it goes to one host.
+// A request as it goes to its host.
 
 package visit
 
@@ -14,24 +14,19 @@ import (
 	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
-// A Request goes to a host under a rule. Once attempts go, only its course changes, and the
-// sleeper. One goroutine uses it.
+// A Request goes to a host under a rule. Once attempts go, only its price changes, its plain
+// request and the sleeper. One goroutine uses it.
 type Request struct {
 	Teller  Teller // of changes of the host; set once the limits begin
 	Ground  *Ground
-	Req     *http.Request   // the caller's, or the same for an alternate
+	Req     *http.Request   // the caller's, or a copy with the key that its rule makes
 	Ctx     context.Context // the caller's, or one that ends with Request.Cancel as well
 	Linked  bool            // Request.Cancel ends Ctx, too
 	State   *host.State[rules.Resolved]
 	Rule    *rules.Resolved
-	Course  *Course // nil: its attempts need none
+	Plain   *http.Request // the request without its Expect, after a 417; nil: its attempts go with it
+	Price   int32         // see askCost; 0: Cost was not asked yet
 	Sleeper flight.Sleeper
-}
-
-// A Course is what the attempts of a request share, wherever they go.
-type Course struct {
-	Price int32         // see askCost; 0: Cost was not asked yet
-	Plain *http.Request // the request without its Expect, after a 417; nil: they go with it
 }
 
 // ObeyCancel makes the closing of Request.Cancel end r.Ctx, so that every wait of
@@ -66,22 +61,22 @@ func (r *Request) ObeyCancel() (stop func()) {
 // askCost returns what the request costs. The rule is asked once per request. A reconnect of the
 // body costs as much.
 func (r *Request) askCost() int {
-	if r.Course.Price == 0 {
-		r.Course.Price = 1
+	if r.Price == 0 {
+		r.Price = 1
 		if own := r.Rule.Policy.Cost; own != nil {
-			r.Course.Price = int32(min(max(own(r.Req), 1), math.MaxInt32))
+			r.Price = int32(min(max(own(r.Req), 1), math.MaxInt32))
 		}
 	}
-	return int(r.Course.Price)
+	return int(r.Price)
 }
 
 // Unexpect makes the next attempts leave Expect out. A server that cannot meet an
 // expectation has not acted, and may act on the same request without it (RFC 9110
 // §10.1.1).
 func (r *Request) Unexpect() {
-	r.Course.Plain = r.Req.WithContext(r.Ctx)
-	r.Course.Plain.Header = r.Req.Header.Clone()
-	delete(r.Course.Plain.Header, "Expect")
+	r.Plain = r.Req.WithContext(r.Ctx)
+	r.Plain.Header = r.Req.Header.Clone()
+	delete(r.Plain.Header, "Expect")
 }
 
 // SleepOr waits until d is over or ready receives something. It ends at once when the

@@ -79,8 +79,6 @@ var features = []feature{
 	{name: "takes a new HTTP/2 connection after a timeout", ours: yes, shown: []string{"transport.TestDeathUnderLoad", "transport.TestDeathOverSockets"}, probe: leaves, setups: boundSetups},
 	{name: "tries another address of the host", ours: yes, shown: []string{"transport.TestOneAddressIsBad"}, probe: detours},
 	{name: "checks the health of HTTP/2 connections by default", ours: yes, shown: []string{"transport.TestDefaultBaseChecksTheHealthOfConnections"}, probe: checksHealth},
-	{name: "goes to another endpoint while a host is down", ours: yes, shown: []string{"transport.TestAlternateServesAnOutage", "transport.TestAlternatesNeverMixAndNeverLeak"},
-		absent: regexp.MustCompile(`(?i)failover|alternate|secondaryhost`)},
 	{name: "has a retry budget", ours: yes, shown: []string{"transport.TestBudgetInEveryWindow"}, probe: limitsRetries, setups: budgetSetups,
 		names: map[string]string{"failsafehttp": "retrypolicy.WithBudget"}},
 	{name: "hedges", ours: yes, shown: []string{"transport.TestHedgeCutsTheTail"}, probe: hedges, setups: hedgeSetups,

@@ -71,7 +71,7 @@ func (c call) by(client int) call { c.client = client; return c }
 func (c call) besides() call      { c.beside = true; return c }
 
 const (
-	us     = "https://us.llm.example.com/v1/responses"
+	model  = "https://llm.example.com/v1/responses"
 	issues = "https://api.github.com/repos/golang/go/issues"
 	pods   = "https://10.0.0.1/api/v1/pods"
 	charge = "https://api.stripe.com/v1/charges"
@@ -115,16 +115,13 @@ func workers(t *testing.T, log *slog.Logger, base http.RoundTripper) (all []http
 }
 
 var situations = []situation{
-	{"llm", of(llm), server{
-		"us.llm.example.com": {
-			faults.Status(200, "x-ratelimit-limit-tokens", "90000", "x-ratelimit-remaining-tokens", "9000", "x-ratelimit-reset-tokens", "30s"),
-			faults.Status(429, "Retry-After", "20"),
-			faults.Status(200),
-			faults.Status(200, "Content-Type", "text/event-stream").Body("event").StallAt(1),
-			faults.Status(503, "Retry-After", "30"),
-		},
-		"eu.llm.example.com": {},
-	}, []call{post(us), post(us), post(us).at(time.Minute), post(us), post(us).at(time.Minute)}},
+	{"llm", of(llm), server{"llm.example.com": {
+		faults.Status(200, "x-ratelimit-limit-tokens", "90000", "x-ratelimit-remaining-tokens", "9000", "x-ratelimit-reset-tokens", "30s"),
+		faults.Status(429, "Retry-After", "20"),
+		faults.Status(200),
+		faults.Status(200, "Content-Type", "text/event-stream").Body("event").StallAt(1),
+		faults.Status(503, "Retry-After", "30"),
+	}}, []call{post(model), post(model), post(model).at(time.Minute)}},
 	{"github", of(github), server{"api.github.com": {
 		faults.Status(200, "x-ratelimit-limit", "5000", "x-ratelimit-remaining", "900", "x-ratelimit-reset", "946687200"),
 		faults.Status(403, "Retry-After", "60"),

@@ -12,7 +12,6 @@ import (
 
 func llm(log *slog.Logger) transport.Config {
 	rule := profile.OpenAI()                 // or profile.Anthropic()
-	rule.Attempts = 4                        // two for each region
 	rule.Stall.Timeout = 5 * time.Minute     // no headers, or no more of the body
 	rule.FirstEventTimeout = 2 * time.Minute // a stream has begun and says nothing
 	// A second answer costs its tokens, and does no other harm.
@@ -20,14 +19,5 @@ func llm(log *slog.Logger) transport.Config {
 	// The last fifth of a quota is spread over its window.
 	rule.Pacing = policy.On
 	rule.Cost = func(req *http.Request) int { return int(req.ContentLength/4) + 1000 } // tokens of question and answer
-
-	second := rule
-	rule.Alternates = policy.Alternates{
-		Bases:       []string{"https://eu.llm.example.com"},
-		Credentials: policy.On, // both regions may learn the key
-	}
-	return transport.Config{
-		Logger: log,
-		Hosts:  map[string]policy.Rule{"us.llm.example.com": rule, "eu.llm.example.com": second},
-	}
+	return transport.Config{Logger: log, Hosts: map[string]policy.Rule{"llm.example.com": rule}}
 }

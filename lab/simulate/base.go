@@ -51,7 +51,6 @@ type attempt struct {
 
 	status   int
 	told     time.Duration // the wait that the response asked for; 0: none
-	location string        // that the response leads to
 	err      error
 	acted    bool
 	exited   bool // ended by a panic or together with its goroutine
@@ -184,7 +183,7 @@ func (s *attempt) acts() bool {
 		return sc.acts
 	case sc.status < 300:
 		return true
-	case s.away() && isForeign(sc.status), sc.status == 421, sc.status == 425, sc.status == 429, sc.status == 503 && sc.told.wait > 0:
+	case sc.status == 421, sc.status == 425, sc.status == 429, sc.status == 503 && sc.told.wait > 0:
 		return false
 	}
 	return sc.acts && sc.status >= 400
@@ -482,19 +481,12 @@ func (s *attempt) response(up *upload) *http.Response {
 	page := s.represent(resp)
 	resp.Status = strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode)
 	resp.Header.Set("X-Sim-Attempt", strconv.Itoa(s.id))
-	told, location := s.ask(resp), ""
-	if s.world.plan.mirrored() {
-		resp.Header.Set("Set-Cookie", "from="+s.host.name)
-		if resp.StatusCode == http.StatusMovedPermanently {
-			location = "/elsewhere"
-			resp.Header.Set("Location", location)
-		}
-	}
+	told := s.ask(resp)
 	// The lock is needed because the oracles look at all attempts of a call,
 	// also at an attempt that nobody waits for.
 	s.world.mu.Lock()
 	defer s.world.mu.Unlock()
-	s.page, s.status, s.told, s.location = page, resp.StatusCode, told, location
+	s.page, s.status, s.told = page, resp.StatusCode, told
 	s.attach(resp, up)
 	return resp
 }

@@ -54,15 +54,14 @@ type call struct {
 	closed   bool
 
 	// These are guarded by world.mu.
-	returned   time.Duration // from RoundTrip; never, while it has not
-	attempts   []*attempt
-	acts       []*attempt
-	events     []event
-	begun      int      // attempts that a Trace was told to begin
-	alternates []string // of these attempts
-	ended      int      // attempts that a Trace was told to end
-	progress   int64    // bytes that the reconnects brought
-	dry        int
+	returned time.Duration // from RoundTrip; never, while it has not
+	attempts []*attempt
+	acts     []*attempt
+	events   []event
+	begun    int   // attempts that a Trace was told to begin
+	ended    int   // attempts that a Trace was told to end
+	progress int64 // bytes that the reconnects brought
+	dry      int
 
 	ends time.Duration // when the caller's patience does
 
@@ -113,7 +112,7 @@ func (w *world) begin(ctx context.Context, plan *callPlan) {
 func (c *call) live(ctx context.Context, horizon time.Duration) {
 	w := c.world
 	c.plan.at = max(c.plan.at, w.now())
-	c.rule = w.plan.hosts[c.plan.host].narrow(w.plan.ruleOf(c.plan.host, c.plan.at), c.plan.method)
+	c.rule = w.plan.ruleOf(c.plan.host, c.plan.at)
 	ctx, stop := c.patience(ctx, horizon)
 	defer stop()
 	c.newRequest(ctx)
@@ -177,18 +176,13 @@ func (c *call) newRequest(ctx context.Context) {
 	if err != nil {
 		panic(err)
 	}
-	if u.RawQuery = "a=b&c=" + secret; p.load == loaded {
-		u.User = url.UserPassword("user", secret)
-		u.RawQuery = [...]string{"", "token=" + secret, "a=b&c=" + secret}[p.id%3]
-	}
+	u.User = url.UserPassword("user", secret)
+	u.RawQuery = [...]string{"", "token=" + secret, "a=b&c=" + secret}[p.id%3]
 	req := (&http.Request{
 		Method: p.method, URL: u, Header: make(http.Header), Host: u.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx)
-	if p.load == loaded {
-		req.Header.Set("Authorization", "Bearer "+strconv.Itoa(p.user))
-	}
-	p.load.add(req, strconv.Itoa(p.user), secret)
+	req.Header.Set("Authorization", "Bearer "+strconv.Itoa(p.user))
 	if p.key {
 		req.Header.Set("Idempotency-Key", strconv.Itoa(p.id))
 	}

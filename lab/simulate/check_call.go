@@ -21,7 +21,9 @@ import (
 // checkArrival judges an attempt when it arrives at the server; the lock is held.
 func (w *world) checkArrival(s *attempt) {
 	c := s.call
-	w.checkPlace(s)
+	if u, own := s.req.URL, c.req.URL; u.String() != own.String() || s.req.Host != c.req.Host {
+		w.complain(Request, c, "attempt %d asks for %s of %q, the caller wants %s", s.number, u, s.req.Host, own)
+	}
 	if s.number == 1 {
 		return
 	}
@@ -33,7 +35,7 @@ func (w *world) checkArrival(s *attempt) {
 	}
 	for _, earlier := range c.attempts[:s.number-1] {
 		underWay := s.moved && s.set < earlier.ended // it sought a connection, and goes over the old lane as the same attempt
-		if wait := earlier.mustWait(); s.host == earlier.host && s.began < earlier.ended+wait && wait > 0 && !s.besides(earlier) && !underWay {
+		if wait := earlier.mustWait(); s.began < earlier.ended+wait && wait > 0 && !s.besides(earlier) && !underWay {
 			w.complain(Early, c, "attempt %d came %v after a response that asked for %v", s.number, s.began-earlier.ended, wait)
 		}
 	}
@@ -98,23 +100,18 @@ func (w *world) checkReconnect(s *attempt) {
 	if again && !c.idempotent() {
 		w.complain(TooOften, c, "the response to a %s was cut, and it was sent again", c.plan.method)
 	}
-	elsewhere := len(c.places()) > 1 // then the rest of a body may be compared as well
-	if most := max(1, c.rule.Attempts); again && !w.plan.nested && !elsewhere && s.number > most {
+	if most := max(1, c.rule.Attempts); again && !w.plan.nested && s.number > most {
 		w.complain(TooOften, c, "attempt %d for the whole of a cut body, the rule allows %d", s.number, most)
 	}
 	offset, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(strings.Split(s.rng+"-", "-")[0], "bytes="), "-"), 10, 64)
-	switch {
-	case again && elsewhere:
-		offset = c.progress
-	case err != nil:
+	if err != nil {
 		return
 	}
 	if offset-c.progress >= 64<<10 {
 		c.progress, c.dry = offset, 0
 	}
 	c.dry++
-	// An endpoint that turns out not to have the rest costs an attempt more.
-	if most := max(c.rule.Resume.Max, 0) + max(c.rule.Attempts, 1) + len(c.places()) - 1; c.dry > most {
+	if most := max(c.rule.Resume.Max, 0) + max(c.rule.Attempts, 1); c.dry > most {
 		w.complain(TooOften, c, "%d reconnects without 64 KiB of progress; the rule allows %d", c.dry, c.rule.Resume.Max)
 	}
 }
@@ -237,13 +234,12 @@ func (c *call) checkResponse() {
 		c.complain(Outcome, "status %d instead of %d", c.resp.StatusCode, s.status)
 	case c.resp.Body == nil, c.resp.Request == nil:
 		c.complain(Outcome, "a response without a body or a request")
-	case !c.countsAtLast(s) && c.anyAttempt(func(later *attempt) bool { return later.set > s.ended }):
+	case c.anyAttempt(func(later *attempt) bool { return later.set > s.ended }):
 		c.complain(Outcome, "the response of attempt %d of %d", s.number, len(c.attempts))
 	}
 	if s.succeeded() && c.written().Classify == nil && c.returned > s.ended { // a classifier may read the body
 		c.complain(HeldBack, "the response came %v after its headers", c.returned-s.ended)
 	}
-	c.checkSettled(s)
 	_, writes := c.resp.Body.(io.Writer)
 	if s.status == http.StatusSwitchingProtocols && !writes {
 		c.complain(Writer, "the body of a 101 is no io.Writer: %T", c.resp.Body)
@@ -271,7 +267,6 @@ func (c *call) checkError() {
 			c.complain(Outcome, "Timeout() is %v and was %v: %v", timeout(c.err), timeout(last), c.err)
 		}
 	case c.anyAttempt(func(s *attempt) bool { return s.script.outcome == says0 }): // an error of the Transport itself
-	case errors.Is(c.err, policy.ErrAttemptTimeout) && c.anyAttempt(func(s *attempt) bool { return errors.Is(s.cause, policy.ErrAttemptTimeout) && c.countsAtLast(s) }):
 	case c.gone() && !(isOwn && refusedByLimit(own) && c.returned == c.ends): // both came in the same instant
 		c.checkContextError()
 	case c.rule.AttemptTimeout > 0 && errors.Is(c.err, policy.ErrAttemptTimeout):
@@ -279,7 +274,6 @@ func (c *call) checkError() {
 	case c.mayStall() && errors.Is(c.err, transport.ErrStalled):
 	case c.plan.shape == noGetBody && isOwn && own.Reason == transport.ReasonNotReplayable && errors.Is(c.err, errBody):
 	case isOwn && refusedByLimit(own):
-	case isOwn && c.anyAttempt(func(s *attempt) bool { return s.status > 0 && c.countsAtLast(s) }): // its body could not be kept
 	default:
 		c.complain(Outcome, "an error from nowhere: %v", c.err)
 	}
@@ -324,7 +318,7 @@ func (c *call) checkContextError() {
 func (c *call) lastFault() *fault {
 	for i := len(c.attempts) - 1; i >= 0; i-- {
 		s := c.attempts[i]
-		if f, ok := s.err.(*fault); ok && errors.Is(c.err, f) && (c.countsAtLast(s) || !c.anyAttempt(func(later *attempt) bool { return later.began > s.ended })) {
+		if f, ok := s.err.(*fault); ok && errors.Is(c.err, f) && !c.anyAttempt(func(later *attempt) bool { return later.began > s.ended }) {
 			return f
 		}
 	}
@@ -349,24 +343,22 @@ func (c *call) checkFutile() {
 	if c.plan.deadline == 0 || c.returned != c.plan.at+c.plan.deadline || len(c.attempts) == 0 {
 		return
 	}
+	rule, h := c.rule, c.world.plan.hosts[c.plan.host]
 	if f := c.world.plan.fleet; f != nil && !f.members[c.plan.member].awake(c.plan.at, c.returned) {
 		return // the process stood still when the next attempt was due
 	}
 	if c.plan.shape > inMemory || c.world.plan.nested {
 		return
 	}
-	for _, h := range c.places() {
-		if h.wires != nil {
-			return // it may wait for a connection that another attempt makes
-		}
-		limits := c.world.plan.ruleOf(h.id, c.plan.at)
-		if limitedBy(limits) {
-			return
-		}
-		for _, s := range c.world.attempts {
-			if s.host == h && s.told > 0 && limits.Cooldown != policy.Off && (s.call != c || c.hasCompany(s.ended)) {
-				return // there may be a hold, or a ramp after it, in which the requests that came before go first
-			}
+	if h.wires != nil {
+		return // it may wait for a connection that another attempt makes
+	}
+	if rule.Gate.Enabled() || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On {
+		return
+	}
+	for _, s := range c.world.attempts {
+		if s.host == h && s.told > 0 && rule.Cooldown != policy.Off && (s.call != c || c.hasCompany(s.ended)) {
+			return // there may be a hold, or a ramp after it, in which the requests that came before go first
 		}
 	}
 	if !c.anyAttempt(func(s *attempt) bool { return s.ended >= c.returned }) {

@@ -80,8 +80,6 @@ func (w *world) checkCall(c *call) {
 	if len(c.acts) > 1 && !c.idempotent() {
 		w.complain(ActedOnce, c, "the server acted %d times on a %s", len(c.acts), c.plan.method)
 	}
-	w.checkApart(c)
-	w.checkNamed(c)
 	w.checkAsked(c)
 	for _, b := range c.bodies {
 		if b.closes.Load() == 0 {
@@ -156,19 +154,16 @@ func (w *world) checkBudget(h *host, member int) {
 	b.Ratio, b.PerSecond = max(b.Ratio, 0), max(b.PerSecond, 0)
 	var requests, takes, attempts []time.Duration
 	for _, c := range w.calls {
-		if c.plan.member != member {
+		if c.plan.member != member || c.plan.host != h.id {
 			continue
 		}
-		if c.plan.host == h.id { // it counts until it goes elsewhere, and may be settled by then
-			requests = append(requests, c.plan.at)
-		}
-		takes = append(takes, c.takenAt(h)...)
+		requests = append(requests, c.plan.at)
+		takes = append(takes, c.takenAt()...)
 		for _, s := range c.attempts {
 			switch {
-			case s.host != h:
-			case s.began > c.returned, !s.counts(h) && (s.number > 1 || s.away() || s.began > c.plan.at && len(c.places()) > 1):
-				requests = append(requests, s.set) // a reconnect, or the first attempt there, which may have waited elsewhere
-			case s.counts(h):
+			case s.began > c.returned: // a reconnect
+				requests = append(requests, s.set)
+			case s.number > 1:
 				attempts = append(attempts, s.set)
 			}
 		}
@@ -195,6 +190,33 @@ func (w *world) checkBudget(h *host, member int) {
 			}
 		}
 	}
+}
+
+// takenAt returns the times at which retries and hedges of a call were taken from the budget. The
+// event of a retry may come later, because the attempt before it may still read the caller's body.
+// That of a hedge comes when it has waited for its connection.
+func (c *call) takenAt() (all []time.Duration) {
+	wired := c.world.plan.hosts[c.plan.host].wires != nil
+	for _, e := range c.events {
+		hedge := e.Reason == transport.ReasonHedged
+		if e.Offset > 0 || !hedge && e.Reason != transport.ReasonRetry {
+			continue
+		}
+		went := c.anyAttempt(func(s *attempt) bool { return s.began >= e.at && s.number > e.Number && s.began <= c.returned })
+		if !went && !hedge {
+			continue
+		}
+		at := min(e.at, c.world.timeOf(e.Time))
+		switch delay := c.rule.Hedge; {
+		case !hedge || !wired:
+		case delay.Percentile > 0:
+			continue // it may have waited for its connection since nobody knows when
+		default:
+			at = min(at, c.attempts[0].set+delay.After)
+		}
+		all = append(all, at)
+	}
+	return all
 }
 
 // maxArrivals is how many requests a server may get from a scope that it told
@@ -283,26 +305,15 @@ func (s *attempt) who() who {
 	if s.host.rule.Scope != nil {
 		return who{s.call.plan.member, s.req.URL.Path}
 	}
-	return who{s.call.plan.member, s.call.credentials()}
+	return who{s.call.plan.member, strconv.Itoa(s.call.plan.user)}
 }
 
-// scope returns the scope of a call at its own host.
+// scope returns the scope of a call.
 func (c *call) scope() string {
 	if c.rule.Scope != nil {
 		return c.plan.path
 	}
-	return c.credentials()
-}
-
-// credentials returns what tells the request from those of others. Only headers do.
-func (c *call) credentials() string {
-	switch c.plan.load {
-	case loaded:
-		return strconv.Itoa(c.plan.user)
-	case apiKey:
-		return "key " + strconv.Itoa(c.plan.user)
-	}
-	return ""
+	return strconv.Itoa(c.plan.user)
 }
 
 // checkBack checks that a closed gate lets a request pass within a minute if
@@ -367,9 +378,7 @@ func (w *world) checkSlots(calls []*call) {
 	forgotten := make(map[string]int)
 	for _, c := range calls {
 		if c.resp != nil && !c.closed && c.resp.StatusCode < 400 {
-			for origin := range c.forgottenAt() {
-				forgotten[origin]++
-			}
+			forgotten[w.plan.hosts[c.plan.host].origin]++
 		}
 	}
 	for _, h := range w.states() {
@@ -415,9 +424,6 @@ func (w *world) checkFresh(h *host, member int) {
 	}
 	for range n {
 		plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, member: member, method: "GET", path: "/doc/0", deadline: time.Minute}
-		if h.rule.Alternates.Enabled() {
-			plan.load = unladen
-		}
 		w.tell(plan.id, "%v", w.client(member).Snapshot())
 		c := w.beginLast(plan)
 		<-c.done
@@ -428,7 +434,6 @@ func (w *world) checkFresh(h *host, member int) {
 			<-c.done
 		}
 		w.mu.Lock()
-		w.checkHome(h, c)
 		switch {
 		case c.resp == nil || c.resp.StatusCode != 200:
 			w.complain(Leak, c, "two hours later a request fails: %s", c.outcome())

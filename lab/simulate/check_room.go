@@ -45,7 +45,7 @@ func (w *world) checkIdle(h *host) {
 	}
 	busy = merged(busy)
 	for _, c := range w.calls {
-		if c.plan.host != h.id || c.last || len(c.places()) > 1 { // it may wait for another host
+		if c.plan.host != h.id || c.last {
 			continue
 		}
 		until := c.returned

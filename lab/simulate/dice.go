@@ -47,9 +47,7 @@ func one[T any](d dice, of ...T) T { return of[d.IntN(len(of))] }
 // A text is a sequence of bytes that depends on its key. No part of a text
 // looks like another part of it or like a part of a text with another key.
 type text struct {
-	key  uint64
-	tail uint64 // the key from turn on
-	turn int64  // 0: there is no tail; eight divides it
+	key uint64
 }
 
 // other returns a text that nowhere looks like this one.
@@ -67,11 +65,7 @@ func (t text) fill(p []byte, off int64) {
 // word returns the eight bytes of the text around an offset. The first of them has an
 // offset that eight divides.
 func (t text) word(off int64) (word [8]byte) {
-	key := t.key
-	if t.turn > 0 && off >= t.turn {
-		key = t.tail
-	}
-	binary.LittleEndian.PutUint64(word[:], mix(key+uint64(off>>3)))
+	binary.LittleEndian.PutUint64(word[:], mix(t.key+uint64(off>>3)))
 	return word
 }
 

@@ -34,14 +34,11 @@
 // far away, an outage, members that the host refuses while it serves others, or a wait that it
 // tells all of them.
 //
-// In every seventh story or so, a host has one or two mirrors, which are alternates of its rules.
-// A mirror has a rule and moods of its own. It may have changes later than the host, or other
-// bytes under the same tags. Requests carry credentials or not. Some rules have a Cost.
+// In every seventh story or so, some rules have a Cost.
 //
 //	make simulate SEEDS=1000                 # stories 1 to 1000
 //	make simulate SEED=42 TIMES=20           # one story, again and again
 //	make simulate SEEDS=5000 ONLY=fleets     # only the stories of fleets
-//	make simulate SEEDS=5000 ONLY=alternates # only those of alternates and costs
 //
 // The first bad story of each kind is printed, and at the end the seeds of all kinds. A long
 // range of seeds is played fastest in one process for each core, with GOMAXPROCS=1 and
@@ -55,36 +52,35 @@
 //
 // The files, in the order in which a story uses them:
 //
-//	dice.go            random choices that depend on the seed alone
-//	plan.go            the choices of a seed before time begins
-//	rule.go            random rules
-//	alternate.go       mirrors of a host, and what requests carry
-//	fleet.go           the processes of a fleet, and what happens to them
-//	world.go           a running story and its record
-//	link.go            the network between a member and its fleet
-//	caller.go          a caller and its request
-//	reqbody.go         request bodies
-//	base.go            the base transport
-//	script.go          how one attempt is going to end
-//	conn.go            the connections of an attempt's host, in pools
-//	scene.go           a crowd of callers at a host of their own
-//	conn_scene.go      a crowd whose connections turn bad
-//	conn_one.go        crowds of which one connection turns bad, and their check
-//	fleet_scene.go     a crowd for each member of a fleet
-//	fault.go           the errors of attempts
-//	hint.go            the waits that servers ask for
-//	resource.go        the representations of a server
-//	respbody.go        response bodies
-//	logger.go          a log that is searched for secrets
-//	oracle.go          the promises
-//	check_call.go      checks when an attempt arrives and when a call returns
-//	check_end.go       checks at the end of the story
-//	check_conn.go      checks of connections and lanes
-//	check_hedge.go     the check of hedges
-//	check_room.go      the check that no request waits for a host that has nothing to do
-//	check_scene.go     the checks of the figures of a scene
-//	check_fleet.go     the checks of fleets
-//	check_alternate.go the checks of alternates and costs
+//	dice.go         random choices that depend on the seed alone
+//	plan.go         the choices of a seed before time begins
+//	rule.go         random rules
+//	cost.go         rates that count costs, and their checks
+//	fleet.go        the processes of a fleet, and what happens to them
+//	world.go        a running story and its record
+//	link.go         the network between a member and its fleet
+//	caller.go       a caller and its request
+//	reqbody.go      request bodies
+//	base.go         the base transport
+//	script.go       how one attempt is going to end
+//	conn.go         the connections of an attempt's host, in pools
+//	scene.go        a crowd of callers at a host of their own
+//	conn_scene.go   a crowd whose connections turn bad
+//	conn_one.go     crowds of which one connection turns bad, and their check
+//	fleet_scene.go  a crowd for each member of a fleet
+//	fault.go        the errors of attempts
+//	hint.go         the waits that servers ask for
+//	resource.go     the representations of a server
+//	respbody.go     response bodies
+//	logger.go       a log that is searched for secrets
+//	oracle.go       the promises
+//	check_call.go   checks when an attempt arrives and when a call returns
+//	check_end.go    checks at the end of the story
+//	check_conn.go   checks of connections and lanes
+//	check_hedge.go  the check of hedges
+//	check_room.go   the check that no request waits for a host that has nothing to do
+//	check_scene.go  the checks of the figures of a scene
+//	check_fleet.go  the checks of fleets
 //
 // sabotage_test.go shows that each oracle complains if its promise is broken.
 package simulate

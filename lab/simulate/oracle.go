@@ -42,8 +42,6 @@ const (
 	Longer    Oracle = "no hold lasts longer than told"                   // 16
 	Rated     Oracle = "all members together keep to the rate"            // 16
 	Probed    Oracle = "one member probes at a time"                      // 16
-	Strayed   Oracle = "nothing goes where it must not"                   // 18
-	Home      Oracle = "requests are back when their host is"             // 18
 	Costs     Oracle = "costs keep to the rate"
 	Panics    Oracle = "no panic of our own"
 )
@@ -52,5 +50,5 @@ const (
 var oracles = []Oracle{
 	Request, Closed, Outcome, ActedOnce, Stored, TooOften, Early, Hold, Futile, Prompt,
 	OneReader, Discarded, Writer, HeldBack, Spliced, Budget, Leak, Nested, Secret, Told, Patience, Innocent, Spared, Room, Another, Few, Cut, Beside,
-	Asked, Answered, Hearsay, Stopped, Longer, Rated, Probed, Strayed, Home, Costs, Panics,
+	Asked, Answered, Hearsay, Stopped, Longer, Rated, Probed, Costs, Panics,
 }

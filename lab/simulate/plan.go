@@ -29,7 +29,7 @@ const (
 	ofStrike
 	ofFleet
 	ofMessage
-	ofAlternate
+	ofCost
 )
 
 // A plan describes a story. It has the hosts with their rules and moods, the
@@ -66,8 +66,6 @@ type host struct {
 	lingers bool            // some of its responses arrive in a later phase
 	scene   *scene          // nil: none
 	wires   *wiring         // its connections; nil: it has none that anybody sees
-	mirror  *mirror         // nil: what it has is its own
-	reads   bool            // only its GETs have alternates
 }
 
 // A mood is how a host mostly behaves.
@@ -81,12 +79,10 @@ const (
 	exhausted // a quota is used up until the end of the phase
 	frozen
 	scattered // some requests are refused at random
-	gone      // nobody can connect
-	torn      // bodies are cut, and often nobody can connect for the rest
 )
 
 func (m mood) String() string {
-	return [...]string{"fine", "flaky", "failing", "throttling", "exhausted", "frozen", "scattered", "gone", "torn"}[m]
+	return [...]string{"fine", "flaky", "failing", "throttling", "exhausted", "frozen", "scattered"}[m]
 }
 
 // A phase is a mood that lasts until a time.
@@ -166,18 +162,17 @@ type callPlan struct {
 	hookAt   int    // in which call of that callback, from 1
 	role     role   // in the scene of its host
 	member   int    // of the fleet
-	load     load
 	cost     int
 }
 
 // newPlan returns the plan of a seed.
 func newPlan(seed uint64) *plan {
 	p := loyalPlan(seed)
-	p.addAlternates()
+	p.addCosts()
 	return p
 }
 
-// loyalPlan returns the plan of a seed without alternates.
+// loyalPlan returns the plan of a seed without costs.
 func loyalPlan(seed uint64) *plan {
 	p := wiredPlan(seed)
 	p.addFleet()
@@ -382,15 +377,20 @@ func (p *plan) rawRuleOf(hostID int, at time.Duration) policy.Rule {
 	return r
 }
 
+// rulesOf returns all rules of a host.
+func (p *plan) rulesOf(h *host) []*policy.Rule {
+	rules := []*policy.Rule{&h.rule}
+	for i := range p.updates {
+		rules = append(rules, &p.updates[i].rules[h.id])
+	}
+	return rules
+}
+
 // rules returns the rules of all hosts in the form of Config.Hosts.
 func (p *plan) rules(of func(*host) policy.Rule) map[string]policy.Rule {
 	m := make(map[string]policy.Rule)
 	for _, h := range p.hosts {
-		r := of(h)
-		if h.reads {
-			m["GET "+h.name+"/"] = policy.Rule{Alternates: r.Alternates}
-		}
-		m[h.name] = h.narrow(r, "any other")
+		m[h.name] = of(h)
 	}
 	return m
 }
@@ -413,12 +413,6 @@ func (p *plan) String() string {
 		}
 		if h.scene != nil {
 			fmt.Fprintf(&b, "    %v\n", h.scene)
-		}
-		if m := h.mirror; m != nil {
-			fmt.Fprintf(&b, "    a mirror of %s at %q, late by %v, other bytes from %d on, %d more\n", m.of.name, m.path, m.late, m.from, m.more)
-		}
-		if h.reads {
-			b.WriteString("    its alternates are for GETs\n")
 		}
 	}
 	for _, u := range p.updates {
@@ -453,7 +447,6 @@ func (c *callPlan) String() string {
 		{c.member > 0, "by member " + strconv.Itoa(c.member)},
 		{c.sending == 1, "repeatable"},
 		{c.sending == 2, "once"},
-		{c.load != loaded, "carrying " + c.load.String()},
 		{c.cost > 0, "at a cost of " + strconv.Itoa(c.cost)},
 		{c.hook != "", "panics in " + c.hook},
 	} {

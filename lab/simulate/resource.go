@@ -66,21 +66,13 @@ func (h *host) version(now time.Duration) (n int, since time.Duration) {
 
 // document responds to a GET or HEAD request with a representation or a range of it.
 func (s *attempt) document(resp *http.Response) page {
-	from, now, path := s.host, s.began, s.call.plan.path
-	if m := from.mirror; m != nil {
-		from, now = m.of, now-m.late
-	}
-	n, since := from.version(now)
-	d := roll(s.world.plan.seed, ofHost, uint64(from.id), uint64(len(path)), uint64(path[len(path)-1]), uint64(n))
+	path := s.call.plan.path
+	n, since := s.host.version(s.began)
+	d := roll(s.world.plan.seed, ofHost, uint64(s.host.id), uint64(len(path)), uint64(path[len(path)-1]), uint64(n))
 	key := text{key: d.Uint64()}
 	total := int64(d.between(1, 8<<10))
 	if d.chance(25) {
 		total = int64(d.between(8<<10, 400<<10))
-	}
-	if m := s.host.mirror; m != nil && m.from == 0 {
-		key, total = text{key: mix(key.key + uint64(s.host.id))}, total+m.more
-	} else if m != nil && m.from > 0 && m.from < total {
-		key.tail, key.turn, total = mix(key.key+uint64(s.host.id)), m.from, total+m.more
 	}
 	doc := pageOf(key, 0, total, total)
 	tag := fmt.Sprintf(`"v%d"`, n)

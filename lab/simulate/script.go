@@ -170,7 +170,7 @@ func (s *script) drawLength(d dice, h *host) {
 
 // drawMood draws whether the attempt succeeds.
 func (s *script) drawMood(d dice, m mood) {
-	bad := [...]int{fine: 1, scattered: 10, flaky: 25, failing: 95, throttling: 90, exhausted: 100, frozen: 95, gone: 100, torn: 0}[m]
+	bad := [...]int{fine: 1, scattered: 10, flaky: 25, failing: 95, throttling: 90, exhausted: 100, frozen: 95}[m]
 	if !d.chance(bad) {
 		s.status = one(d, 200, 200, 200, 200, 200, 200, 204, 404, 301)
 		if d.chance(5) {
@@ -186,8 +186,6 @@ func (s *script) drawMood(d dice, m mood) {
 		s.told.form = 1 + s.told.form%(badHints-1) // the phase decides how long
 	case m == frozen:
 		s.outcome = hangs
-	case m == gone:
-		s.outcome = cannotDial
 	case m == throttling:
 		s.status, s.told = one(d, 429, 429, 503), newTold(d)
 	case d.chance(40):

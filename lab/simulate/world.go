@@ -143,11 +143,7 @@ func (w *world) arrive(req *http.Request) *attempt {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h := w.plan.hostOf(req.URL)
-	if h == nil {
-		w.complain(Request, c, "an attempt at %s, which nobody named", req.URL.Host)
-		return nil
-	}
+	h := w.plan.hosts[c.plan.host]
 	s := &attempt{
 		world: w, call: c, host: h, id: len(w.attempts), number: len(c.attempts) + 1,
 		hedge: c.anyAttempt(func(s *attempt) bool { return s.ended >= w.now() }),
@@ -165,9 +161,6 @@ func (w *world) arrive(req *http.Request) *attempt {
 		s.script = newScript(w.plan.seed, h, mood, c.plan.id, s.number)
 	} else {
 		s.script = h.scene.script(roll(w.plan.seed, ofAttempt, uint64(c.plan.id), uint64(s.number)), c.plan, s.began)
-	}
-	if mood == torn {
-		s.script.tear(roll(w.plan.seed, ofAlternate, uint64(c.plan.id), uint64(s.number)), c.returned < never)
 	}
 	if c.last {
 		s.script = &script{outcome: responds, status: 200, takes: time.Millisecond, piece: 1 << 10, quota: -1}
@@ -356,7 +349,7 @@ func (w *world) config(l *link) transport.Config {
 		c.Trace = &transport.Trace{
 			Event: w.event,
 			AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
-				w.told(a.Request, func(c *call) { c.begun, c.alternates = c.begun+1, append(c.alternates, a.Alternate) })
+				w.told(a.Request, func(c *call) { c.begun++ })
 				return ctx
 			},
 			AttemptEnd: func(_ context.Context, a transport.AttemptEnd) { w.told(a.Request, func(c *call) { c.ended++ }) },

@@ -65,7 +65,7 @@ func TestLocate(t *testing.T) {
 func TestSettings(t *testing.T) {
 	f := parsed(t, `{
 	  "rule": {"backoff": {"type": "constant", "delay": "2s"}, "profile": "aws", "stall": "off", "gate": {"max": 7}},
-	  "hosts": {"h": {"hint": ["retry_info"], "profile": "github", "upload": {"memory": 1000}, "budget": {"per_second": "off"}, "rate": {"per_second": 0.5}, "alternates": {"bases": ["https://b.test", "https://c.test"]}}}
+	  "hosts": {"h": {"hint": ["retry_info"], "profile": "github", "upload": {"memory": 1000}, "budget": {"per_second": "off"}, "rate": {"per_second": 0.5}}}
 	}`)
 	for pattern, want := range map[string]map[string][2]string{
 		"": {
@@ -77,8 +77,6 @@ func TestSettings(t *testing.T) {
 			"gate.mode":     {"wait", "default"},
 			"gate.max":      {"7", "rule"},
 			"budget.burst":  {"30", "default"},
-
-			"alternates.bases": {"off", "default"},
 		},
 		"h": {
 			"classify":      {"of the profile", `profile "github" of host "h"`},
@@ -87,9 +85,6 @@ func TestSettings(t *testing.T) {
 			"budget.burst":  {"10", "default"},
 			"rate.burst":    {"1", "default"},
 			"gate.max":      {"7", "rule"},
-
-			"alternates.bases":       {"https://b.test, https://c.test", `host "h"`},
-			"alternates.credentials": {"off", "default"},
 		},
 	} {
 		got := map[string][2]string{}

@@ -166,10 +166,6 @@ func (l *loader) field(n *node, to reflect.Value, off bool) {
 		l.mode(n, to)
 	case *bool:
 		l.flag(n, to)
-	case *[]string:
-		for _, item := range l.items(n) {
-			*to = append(*to, l.text(item, "a string"))
-		}
 	case *string:
 		*to = l.text(n, "a string")
 	case *time.Duration:
@@ -210,7 +206,6 @@ var groups = map[reflect.Type]struct {
 	reflect.TypeFor[policy.Hedge]():      {policy.Hedge{After: policy.Off}, `{"percentile": 98}`},
 	reflect.TypeFor[policy.Upload]():     {policy.Upload{Memory: policy.Off}, `{"memory": "16MiB"}`},
 	reflect.TypeFor[policy.Resume]():     {policy.Resume{Max: policy.Off}, `{"max": 5}`},
-	reflect.TypeFor[policy.Alternates](): {policy.Alternates{Bases: []string{}}, `{"bases": ["https://eu.example.com"]}`},
 }
 
 // group reads a group of fields, or "off". An empty object would look like a

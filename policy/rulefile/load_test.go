@@ -57,7 +57,6 @@ var samples = map[string]struct {
 	"hedge":               {`{"after": "50ms", "percentile": 98}`, policy.Hedge{After: 50 * time.Millisecond, Percentile: 98}},
 	"upload":              {`{"memory": "2MiB"}`, policy.Upload{Memory: 2 << 20}},
 	"resume":              {`{"max": 3, "again": "2MiB", "checksums": "on"}`, policy.Resume{Max: 3, Again: 2 << 20, Checksums: policy.On}},
-	"alternates":          {`{"bases": ["https://eu.example.com", "https://mirror.example.com/pub"], "validators": "on", "credentials": "on"}`, policy.Alternates{Bases: []string{"https://eu.example.com", "https://mirror.example.com/pub"}, Validators: policy.On, Credentials: policy.On}},
 	"attempt_header":      {`"X-Retry"`, "X-Retry"},
 }
 
@@ -200,10 +199,10 @@ func TestLoadFaults(t *testing.T) {
 
 		// Keys.
 		{"unknown", "{\n  \"hosts\": {\n    \"*.example.com\": {\"attemps\": 3}\n  }\n}",
-			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume, alternates, attempt_header`},
+			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume, attempt_header`},
 		{"column counts characters", `{"hosts": {"bücher.example": {"räte": 1}}}`,
-			`line 1, column 31: hosts["bücher.example"]["räte"]: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume, alternates, attempt_header`},
-		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume, alternates, attempt_header`},
+			`line 1, column 31: hosts["bücher.example"]["räte"]: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume, attempt_header`},
+		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume, attempt_header`},
 		{"one level too high", `{"attempts": 3}`, `line 1, column 2: attempts: unknown key; it belongs inside "rule" or inside a host of "hosts"`},
 		{"nothing like it", `{"rule": {"backoff": {"type": "full_jitter", "colour": "red"}}}`,
 			`line 1, column 46: rule.backoff.colour: unknown key; the keys here are type, base, max`},

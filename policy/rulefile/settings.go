@@ -4,7 +4,6 @@ package rulefile
 
 import (
 	"bytes"
-	"cmp"
 	"encoding"
 	"encoding/json"
 	"fmt"
@@ -125,8 +124,6 @@ func (f *File) value(key string, whole policy.Rule, v reflect.Value) string {
 		return orOff(v)
 	case string:
 		return v
-	case []string:
-		return cmp.Or(strings.Join(v, ", "), "off")
 	}
 	return ""
 }

@@ -76,29 +76,13 @@ func (l *Latency) Quantile(q float64) (d time.Duration, ok bool) {
 	if l.total < 20 || beyond < 2-1e-9 {
 		return 0, false
 	}
-	return l.exceededBy(int(beyond + 1e-9)), true
-}
-
-// Median returns a duration that half of the recent samples did not exceed, with the error of
-// Quantile. ok is false if there are no samples.
-func (l *Latency) Median() (d time.Duration, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.total == 0 {
-		return 0, false
-	}
-	return l.exceededBy(int(l.total / 2)), true
-}
-
-// exceededBy returns the bound that at most so many samples exceed; the lock is held.
-func (l *Latency) exceededBy(most int) time.Duration {
-	longer := 0
+	most, longer := int(beyond+1e-9), 0
 	for i := l.top; i > 0; i-- {
 		if longer += int(l.counts[i]); longer > most {
-			return bounds[i]
+			return bounds[i], true
 		}
 	}
-	return bounds[0]
+	return bounds[0], true
 }
 
 // forget halves all counts; the lock is held. An odd remainder is carried to the next

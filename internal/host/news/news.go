@@ -26,8 +26,6 @@ type Record struct {
 	Until  instant.Instant // not over before this time
 	Status int             // of the response that caused it; 0: none
 	Room   int             // how many requests go
-	Open   bool            // no gate has noticed it, so requests may go
-	To     string          // where they go meanwhile; "": nobody knows
 	Fleet  bool            // a fleet told of it
 }
 
