@@ -40,7 +40,7 @@ TEST = printf '%s\n' $(1) | GORACE=atexit_sleep_ms=100 CGO_ENABLED=$(if $(RACE),
 # The packages that users import. API has those of the other released modules, too, and
 # docs/api lists their exported names.
 PUBLIC := classify debug faults fleetmsg fleettest policy policy/backoff policy/profile policy/rulefile transport
-API    := $(PUBLIC) $(filter-out . cmd,$(RELEASED)) fleet/dir
+API    := $(PUBLIC) $(filter-out . cmd,$(RELEASED))
 
 # The systems that everything is checked for, and those that the packages are built for.
 # The tests run on Linux.
@@ -59,7 +59,7 @@ fleet: ## three worker processes share a quota, alone and as a fleet over Redis
 	@$(GO) -C lab run ./fleet
 
 test: ## the tests of the released modules and 50 random stories, in random order (RACE)
-	@command -v "$${APLOMB_REDIS_SERVER:-redis-server}" >/dev/null || echo "no redis-server found: testing fleets over memory and a directory only"
+	@command -v "$${APLOMB_REDIS_SERVER:-redis-server}" >/dev/null || echo "no redis-server found: testing fleets over memory only"
 	@$(call TEST,$(TESTED))
 
 test-rest: ## the tests of the experiments, the comparisons, the larger examples and the tools
@@ -87,7 +87,6 @@ api: ## write the exported API to docs/api
 
 cross: ## go vet for other systems, tests included, but no cmd for js; the packages alone for the BSDs
 	@for s in $(SYSTEMS); do echo "$$s"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) vet ./... || exit 1; done
-	@for s in $(SYSTEMS); do echo "$$s: fleet/dir"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) -C fleet vet ./dir || exit 1; done
 	@for s in $(filter-out js/%,$(SYSTEMS)); do echo "$$s: cmd"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) -C cmd vet ./... || exit 1; done
 	@for s in $(BUILDS); do echo "$$s"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) build $(addprefix ./,$(PUBLIC)) || exit 1; done
 

@@ -61,7 +61,6 @@ require (
 	github.com/GoogleCloudPlatform/opentelemetry-operations-go/detectors/gcp v1.35.0 // indirect
 	github.com/GoogleCloudPlatform/opentelemetry-operations-go/exporter/metric v0.57.0 // indirect
 	github.com/GoogleCloudPlatform/opentelemetry-operations-go/internal/resourcemapping v0.57.0 // indirect
-	github.com/aplomb-go/aplomb/fleet v0.0.0
 	github.com/aplomb-go/aplomb/otel v0.0.0
 	github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream v1.7.26 // indirect
 	github.com/aws/aws-sdk-go-v2/internal/configsources v1.5.10 // indirect
@@ -159,4 +158,3 @@ replace github.com/aplomb-go/aplomb => ..
 
 replace github.com/aplomb-go/aplomb/otel => ../otel
 
-replace github.com/aplomb-go/aplomb/fleet => ../fleet

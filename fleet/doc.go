@@ -1,5 +1,5 @@
 // Package fleet lets the Transports of several processes behave like one client, by way
-// of Redis. Package dir does so for the processes of one machine, by way of a directory.
+// of Redis.
 //
 //	f, err := fleet.New(fleet.Config{
 //		Redis: &redis.UniversalOptions{Addrs: []string{"redis.internal:6379"}},
@@ -88,7 +88,7 @@
 //	store.go    the commands, and the node that each goes to
 //	link.go     whether Redis can be used, and connections to it
 //	replies.go  the bounds of what Redis replies
-//	secrets.go  what is not printed
+//	secrets.go  the hash of credentials, and what is not printed
 //	journal.go  the log
 //	scripts.go  the scripts, which change the state inside Redis
 //	message.go  the messages to all members

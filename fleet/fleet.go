@@ -13,7 +13,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/aplomb-go/aplomb/fleet/internal/keyed"
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/transport"
@@ -82,7 +81,7 @@ type Fleet struct {
 
 // A self is a member and the Transport that it serves.
 type self struct {
-	hash    keyed.Hash    // of credentials
+	hash    hash          // of credentials
 	returns time.Duration // Config.Return
 	member  atomic.Pointer[func(fleetmsg.Message)]
 }
@@ -118,7 +117,7 @@ func New(c Config) (*Fleet, error) {
 		return nil, err
 	}
 	f := &Fleet{
-		self: self{hash: keyed.New(c.Key), returns: c.Return},
+		self: self{hash: newHash(c.Key), returns: c.Return},
 		news: news{out: newOutbox(), met: newLRU[struct{}](), down: newLRU[time.Time]()},
 		desk: desk{asks: make(chan ask, maxAsks), buckets: buckets{}},
 		life: life{early: make(chan struct{}, 1), wake: make(chan struct{}, 1), done: make(chan struct{}), told: make(chan struct{})},
@@ -200,7 +199,7 @@ func (s *self) hear(m fleetmsg.Message) {
 }
 
 // Scope returns the first 64 bits of the HMAC-SHA256 of a text, and 0 for no text.
-func (f *Fleet) Scope(text string) uint64 { return f.self.hash.Scope(text) }
+func (f *Fleet) Scope(text string) uint64 { return f.self.hash.scope(text) }
 
 // Tell takes news and questions.
 func (f *Fleet) Tell(m fleetmsg.Message) {

@@ -2,6 +2,9 @@ package fleet
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +16,28 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/terminal"
 )
+
+// A hash returns the HMAC-SHA256 of a text. It is a closure and the only thing that knows the
+// key, so that no format prints the key.
+type hash func(text string) []byte
+
+// newHash returns the hash with a key.
+func newHash(key []byte) hash {
+	key = append([]byte(nil), key...)
+	return func(text string) []byte {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(text))
+		return mac.Sum(nil)
+	}
+}
+
+// scope returns the first 64 bits of the hash of a text, and 0 for no text.
+func (h hash) scope(text string) uint64 {
+	if text == "" {
+		return 0
+	}
+	return max(1, binary.BigEndian.Uint64(h(text)))
+}
 
 // Format prints a Config without its secrets.
 func (c Config) Format(s fmt.State, _ rune) {

@@ -264,7 +264,7 @@ func testScopes(t *testing.T, newMember func() transport.Fleet) {
 	for i := range uint64(maxScopes + more) {
 		all[0].tell(fleetmsg.Message{Kind: fleetmsg.Quota, Scope: 1 + i, Amount: 5, Limit: 100, Wait: time.Hour})
 		all[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Scope: 1 + i, Status: 429, Wait: time.Hour})
-		if i%20 == 19 { // a Fleet may drop news that comes faster than its disk
+		if i%20 == 19 { // a Fleet may drop news that comes faster than it can send
 			all[1].await("the hold of a scope", func(m fleetmsg.Message) bool { return is(fleetmsg.Hold)(m) && m.Scope == 1+i })
 		}
 	}

@@ -9,7 +9,7 @@
 //		})
 //	}
 //
-// [Hang] runs those for a backend whose server or disk does not answer.
+// [Hang] runs those for a backend whose server does not answer.
 //
 // Some points about a backend are easy to miss. News goes into a bounded queue, because Tell
 // must not wait for the network, and newer news of the same host and scope replaces older

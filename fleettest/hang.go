@@ -18,9 +18,9 @@ const (
 	tooLong   = 4 * time.Second
 )
 
-// Hang runs the tests that a backend should pass while its server or its disk does not answer.
-// newFleet is as for [Run], and returns a second function. From its call on until the end of the
-// test the server or the disk answers no member.
+// Hang runs the tests that a backend should pass while its server does not answer. newFleet is as
+// for [Run], and returns a second function. From its call on until the end of the test the server
+// answers no member.
 func Hang(t *testing.T, newFleet func(t *testing.T) (newMember func() transport.Fleet, hang func())) {
 	for _, test := range []struct {
 		name string

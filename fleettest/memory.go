@@ -38,14 +38,13 @@ func NewMemory() *Memory {
 
 // Member returns a Fleet for one further Transport. It becomes a member when the Transport
 // is made.
-func (f *Memory) Member() *Member { return &Member{fleet: f, heard: map[string]instant.Instant{}} }
+func (f *Memory) Member() *Member { return &Member{fleet: f} }
 
 // A Member is a transport.Fleet. It is the place of one Transport in a [Memory].
 type Member struct {
 	fleet *Memory
 	id    int64 // 0: nobody has joined
 	hear  func(fleetmsg.Message)
-	heard map[string]instant.Instant // the mark of the last news of each host
 	box   mailbox.Box[fleetmsg.Message]
 	told  uint64
 	lost  uint64 // scopes that made room for later ones
@@ -116,14 +115,11 @@ func (m *Member) FleetState() transport.FleetState {
 func (f *Memory) forget() {
 	oldest := ""
 	for host, r := range f.hosts {
-		if oldest == "" || r.At < f.hosts[oldest].At {
+		if oldest == "" || r.Told < f.hosts[oldest].Told {
 			oldest = host
 		}
 	}
 	delete(f.hosts, oldest)
-	for _, m := range f.members {
-		delete(m.heard, oldest)
-	}
 }
 
 // tell returns the answers to a Meet. Others hear of the rest.
@@ -144,16 +140,16 @@ func (m *Member) tell(msg fleetmsg.Message) (answers []fleetmsg.Message) {
 		f.hosts[msg.Host] = r
 	}
 	now := instant.At(time.Since(f.begun) + 2*ledger.MaxWait) // no time is before the epoch
-	answers, _ = r.Tell(now, m.id, len(f.members), msg)
+	answers, news := r.Tell(now, m.id, len(f.members), msg)
 	m.lost, r.Dropped = m.lost+r.Dropped, 0
 	if msg.Kind == fleetmsg.Meet {
-		m.heard[msg.Host] = r.Last()
 		return answers
 	}
 	m.box.Put(m.hear, answers...)
 	for _, o := range f.members {
-		o.box.Put(o.hear, r.News(now, o.id, len(f.members), o.heard[msg.Host])...)
-		o.heard[msg.Host] = r.Last()
+		if o != m {
+			o.box.Put(o.hear, news...)
+		}
 	}
 	return nil
 }

@@ -33,9 +33,8 @@ type Fleet interface {
 	// returns an error if there is a member already.
 	Join(hear func(fleetmsg.Message)) error
 
-	// Tell takes a piece of news or a question. It does not wait for a network. It may wait
-	// for a file, for a Meet and a Hold, for 10 ms at most, and not again until the disk has
-	// answered. A Fleet ignores kinds that it does not know.
+	// Tell takes a piece of news or a question. It does not wait for a network. A Fleet
+	// ignores kinds that it does not know.
 	Tell(m fleetmsg.Message)
 
 	// Scope returns a number for the credentials of a request, or for the value of the

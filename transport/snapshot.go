@@ -152,15 +152,13 @@ type FleetState struct {
 	// Members is how many members the fleet has, as far as is known. It is 0 before the
 	// first heartbeat.
 	Members int `json:"members"`
-	// Commands counts what was sent to the backend. For a directory it counts how often a
-	// file was looked at, read or locked.
+	// Commands counts what was sent to the backend.
 	Commands uint64 `json:"commands"`
 	// Dropped counts the news and questions that were not sent or not answered in time, and the
-	// scopes of a host that made room for later ones. A directory also counts news that it put off.
+	// scopes of a host that made room for later ones.
 	Dropped uint64 `json:"dropped"`
 	// HeartbeatAge is the time since the last heartbeat that succeeded, in seconds. It is -1
-	// before the first. The heartbeats tell the members how many they are. A directory sends
-	// them only while a host is in use.
+	// before the first. The heartbeats tell the members how many they are.
 	HeartbeatAge float64 `json:"heartbeat_age"`
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,12 +13,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	exporter "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
 
-	"github.com/aplomb-go/aplomb/fleet/dir"
+	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/fleettest"
 	aplombotel "github.com/aplomb-go/aplomb/otel"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -129,34 +127,30 @@ func (b otherLane) RoundTrip(req *http.Request) (*http.Response, error) {
 	return b.base.RoundTrip(req)
 }
 
-// inFleet returns a fleet over a directory that is away in trouble. A file stands in its place
-// then, because the fleet makes a directory anew that is gone.
-func inFleet(t *testing.T, ctx context.Context) *dir.Fleet {
-	path := filepath.Join(t.TempDir(), "fleet")
-	f, err := dir.New(dir.Config{Path: path})
-	require.NoError(t, err)
-	leaves := func() {
-		assert.Eventually(t, func() bool { // the fleet may be faster
-			return os.RemoveAll(path) == nil && os.WriteFile(path, nil, 0o600) == nil
-		}, time.Minute, time.Millisecond)
+// A lostFleet is a member of a fleet that is away in trouble.
+type lostFleet struct {
+	*fleettest.Member
+	began time.Time
+	lost  atomic.Uint64 // what was told in vain
+}
+
+func (f *lostFleet) away() bool { return time.Since(f.began) >= trouble && time.Since(f.began) < well }
+
+func (f *lostFleet) Tell(m fleetmsg.Message) {
+	if f.away() {
+		f.lost.Add(1)
+		return
 	}
-	returns := func() { assert.NoError(t, os.Remove(path)) }
-	go func() {
-		defer f.Close()
-		for _, move := range []struct {
-			at time.Duration
-			do func()
-		}{{trouble, leaves}, {well - trouble, returns}} {
-			select {
-			case <-time.After(move.at):
-				move.do()
-			case <-ctx.Done():
-				return
-			}
-		}
-		<-ctx.Done()
-	}()
-	return f
+	f.Member.Tell(m)
+}
+
+func (f *lostFleet) FleetState() transport.FleetState {
+	s := f.Member.FleetState()
+	s.Dropped += f.lost.Load()
+	if f.away() {
+		s.Connected, s.HeartbeatAge = false, (time.Since(f.began) - trouble).Seconds()
+	}
+	return s
 }
 
 // play returns the metrics of the story, as a Prometheus would have read them.
@@ -182,7 +176,7 @@ func play(t *testing.T) (all *samples) {
 		}
 		alone, err := transport.New(c)
 		require.NoError(t, err)
-		c.Fleet = inFleet(t, ctx)
+		c.Fleet = &lostFleet{Member: fleettest.NewMemory().Member(), began: b.began}
 		shared, err := transport.New(c)
 		require.NoError(t, err)
 		for _, tr := range []*transport.Transport{alone, shared} {

@@ -95,16 +95,11 @@ type Host struct {
 	others  instant.Instant // until then a member is expected to ask that is not in tried
 }
 
-// fields returns the fields of a Host, to keep it in a file.
-func (h *Host) fields() []any {
-	return []any{&h.down, &h.since, &h.fresh, &h.quiet, &h.worked, &h.prober, &h.probing, &h.free, &h.failing, &h.turn, &h.tried, &h.others}
-}
-
 // A report is what a member said of its failures.
 type report struct {
-	Member    int64
-	Failures  int
-	Since, At instant.Instant
+	member    int64
+	failures  int
+	since, at instant.Instant
 }
 
 // Failing takes a member's report: failures in a row, the first of them at since. It
@@ -114,14 +109,14 @@ func (h *Host) Failing(now instant.Instant, member int64, failures int, since in
 	if h.IsDown(now) || now < h.quiet || h.worked > 0 && since <= h.worked {
 		return false, 0
 	}
-	h.failing = slices.DeleteFunc(h.failing, func(r report) bool { return r.Member == member || now.Sub(r.At) > ReportTime })
+	h.failing = slices.DeleteFunc(h.failing, func(r report) bool { return r.member == member || now.Sub(r.at) > ReportTime })
 	if len(h.failing) < MaxReports {
 		h.failing = append(h.failing, report{member, failures, since, now})
 	}
 	rows, sum, last := 0, 0, instant.Instant(0)
 	for _, r := range h.failing {
-		if now.Sub(r.Since) >= MinTime {
-			rows, sum, last = rows+1, sum+min(max(r.Failures, 0), MinFailures), max(last, r.Since)
+		if now.Sub(r.since) >= MinTime {
+			rows, sum, last = rows+1, sum+min(max(r.failures, 0), MinFailures), max(last, r.since)
 		}
 	}
 	if rows < max(2, min(Quorum, members)) || sum < MinFailures {

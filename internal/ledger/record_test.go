@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"encoding/json"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -12,47 +11,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/soak"
 )
-
-// chance tells a Record something at random.
-func chance(r *Record, rng *rand.Rand, now instant.Instant) {
-	kinds := []fleetmsg.Kind{fleetmsg.Hold, fleetmsg.Quota, fleetmsg.AskTokens, fleetmsg.AskProbe, fleetmsg.ProbeFailed, fleetmsg.Failing, fleetmsg.Failing, fleetmsg.Failing, fleetmsg.Failing}
-	m := fleetmsg.Message{
-		Kind: kinds[rng.IntN(len(kinds))], Host: "http://h.test", Scope: rng.Uint64N(3), Status: 429 + 74*rng.IntN(2),
-		Wait: time.Duration(rng.Int64N(int64(time.Minute))) * time.Duration(rng.IntN(2)), Failures: 1 + rng.IntN(9),
-		Amount: float64(1 + rng.IntN(50)), Limit: 100, PerSecond: 10, Burst: 5, Again: rng.IntN(4) == 0,
-	}
-	if rng.IntN(40) == 0 {
-		m.Kind = fleetmsg.Working
-	}
-	r.Tell(now, 1+rng.Int64N(4), 4, m)
-}
-
-// A Record that was kept as JSON after each step goes on like one that was not.
-func TestRecordIsKept(t *testing.T) {
-	outages := 0
-	for seed := range soak.Size[uint64](10, 50) {
-		var plain, kept Record
-		one, two := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 1))
-		now := instant.At(2 * MaxWait)
-		for step := range 200 {
-			now = now.Add(time.Duration(rand.New(rand.NewPCG(seed, uint64(step))).Int64N(int64(2 * time.Second))))
-			chance(&plain, one, now)
-			chance(&kept, two, now)
-			b, err := json.Marshal(&kept)
-			require.NoError(t, err)
-			kept = Record{}
-			require.NoError(t, json.Unmarshal(b, &kept))
-			require.True(t, kept.Sane(now, 0), "seed %d, step %d: not sane: %s", seed, step, b)
-			want, _ := json.Marshal(&plain)
-			require.Equal(t, string(b), string(want), "seed %d, step %d: %s\nwant %s", seed, step, b, want)
-		}
-		outages += min(1, int(plain.Outage.Told))
-		assert.True(t, len(plain.Holds) != 0 && len(plain.Quotas) != 0 && len(plain.Rates) != 0, "seed %d: nothing happened: %+v", seed, plain)
-	}
-	assert.GreaterOrEqual(t, outages, soak.Size(4, 20), "outages")
-}
 
 // The scopes, users and units of a host are bounded, also if a Fleet is told of more.
 func TestRecordIsBounded(t *testing.T) {
@@ -67,14 +26,14 @@ func TestRecordIsBounded(t *testing.T) {
 		r.Tell(now, int64(i), 1, fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "h", Unit: time.Duration(i).String(), PerSecond: 1, Burst: 1, Amount: 1})
 	}
 	users := 0
-	for _, q := range r.Quotas {
-		users = max(users, len(q.Users))
+	for _, q := range r.quotas {
+		users = max(users, len(q.users))
 	}
-	if len(r.Holds) != MaxScopes || len(r.Quotas) != MaxScopes || len(r.Rates) != maxUnits || users != MaxUsers {
-		t.Errorf("%d holds, %d quotas, %d rates, %d users", len(r.Holds), len(r.Quotas), len(r.Rates), users)
+	if len(r.holds) != MaxScopes || len(r.quotas) != MaxScopes || len(r.rates) != maxUnits || users != maxUsers {
+		t.Errorf("%d holds, %d quotas, %d rates, %d users", len(r.holds), len(r.quotas), len(r.rates), users)
 	}
 	has := func(scope uint64) bool {
-		return slices.ContainsFunc(r.Holds, func(h Hold) bool { return h.Scope == scope }) && slices.ContainsFunc(r.Quotas, func(q Quota) bool { return q.Scope == scope })
+		return slices.ContainsFunc(r.holds, func(h hold) bool { return h.scope == scope }) && slices.ContainsFunc(r.quotas, func(q quota) bool { return q.scope == scope })
 	}
 	assert.True(t, has(1999) && has(2000-MaxScopes+1) && !has(2000-MaxScopes-1), "what was told longest ago goes")
 	assert.EqualValues(t, 2*2000-2*MaxScopes, r.Dropped, "those that made room are counted")
@@ -82,49 +41,75 @@ func TestRecordIsBounded(t *testing.T) {
 	later := now.Add(2 * time.Hour)
 	r.Tell(later, 1, 1, fleetmsg.Message{Kind: fleetmsg.Hold, Host: "h", Scope: 5000, Wait: time.Hour})
 	r.Tell(later, 1, 1, fleetmsg.Message{Kind: fleetmsg.Quota, Host: "h", Scope: 5000, Amount: 1, Wait: time.Hour})
-	assert.True(t, len(r.Holds) == 1 && len(r.Quotas) == 1, "%d holds, %d quotas", len(r.Holds), len(r.Quotas))
+	assert.True(t, len(r.holds) == 1 && len(r.quotas) == 1, "%d holds, %d quotas", len(r.holds), len(r.quotas))
 }
 
-// A Record counts until its buckets are full again. A bucket that was lost is a full bucket.
-func TestRecordExpiresWhenItsBucketsAreFull(t *testing.T) {
-	now := instant.At(2 * MaxWait)
-	for burst, full := range map[float64]time.Duration{20: 20 * 100 * time.Second, 1e9: MaxWait} {
-		var r Record
-		ask := fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "h", PerSecond: 0.01, Burst: burst, Amount: burst}
-		r.Tell(now, 1, 1, ask)
-		ask.Unit, ask.PerSecond = "points", 100
-		r.Tell(now, 1, 1, ask)
-		assert.InDelta(t, full, r.Expires().Sub(now), float64(100*time.Second))
-		assert.True(t, r.Sane(now, 0))
-	}
-}
-
-// No member hears of a hold for longer than it was told, and none hears the same twice.
+// No member hears of a hold for longer than it was told, and none hears of its own when it meets
+// the host.
 func TestRecordTellsNoMoreThanItWasTold(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		var r Record
 		now := instant.At(2 * MaxWait)
-		heard := map[int64]instant.Instant{}
 		ends := map[uint64]instant.Instant{} // the latest end that anybody was told
+		last := map[uint64]int64{}           // who told the last news
+		heard := 0
 		for range 300 {
 			now = now.Add(time.Duration(rng.Int64N(int64(300 * time.Millisecond))))
-			if rng.IntN(2) == 0 {
-				m := fleetmsg.Message{Kind: fleetmsg.Hold, Host: "h", Scope: rng.Uint64N(3), Status: 429, Wait: time.Duration(rng.Int64N(int64(5 * time.Second)))}
-				r.Tell(now, 1+rng.Int64N(4), 4, m)
-				ends[m.Scope] = max(ends[m.Scope], now.Add(m.Wait))
-				continue
-			}
+			m := fleetmsg.Message{Kind: fleetmsg.Hold, Host: "h", Scope: rng.Uint64N(3), Status: 429, Wait: time.Duration(rng.Int64N(int64(5 * time.Second)))}
 			member := 1 + rng.Int64N(4)
-			for _, m := range r.News(now, member, 4, heard[member]) {
-				if now.Add(m.Wait) > ends[m.Scope] {
-					t.Fatalf("seed %d: a hold of %v, %v are left", seed, m.Wait, ends[m.Scope].Sub(now))
-				}
+			if rng.IntN(2) == 0 {
+				m.Kind = fleetmsg.Meet
+			} else {
+				ends[m.Scope] = max(ends[m.Scope], now.Add(m.Wait))
 			}
-			heard[member] = r.Last()
-			require.LessOrEqual(t, len(r.News(now, member, 4, heard[member])), 0, "seed %d: heard twice", seed)
+			answers, news := r.Tell(now, member, 4, m)
+			if len(news) > 0 {
+				last[m.Scope] = member
+			}
+			for _, a := range answers {
+				require.NotEqual(t, member, last[a.Scope], "seed %d: a member hears of its own hold", seed)
+			}
+			for _, a := range append(answers, news...) {
+				heard++
+				require.LessOrEqual(t, now.Add(a.Wait), ends[a.Scope], "seed %d: a hold of %v", seed, a.Wait)
+			}
 		}
+		require.Greater(t, heard, 50)
 	}
+}
+
+// A hold that is hardly longer is no news, and neither is a quota that was told a moment ago.
+func TestRecordTellsNothingTwice(t *testing.T) {
+	var r Record
+	now := instant.At(2 * MaxWait)
+	tell := func(m fleetmsg.Message) int {
+		m.Host = "h"
+		_, news := r.Tell(now, 1, 4, m)
+		return len(news)
+	}
+	hold := fleetmsg.Message{Kind: fleetmsg.Hold, Wait: time.Minute}
+	assert.Equal(t, 1, tell(hold))
+	hold.Wait += HoldSlack
+	assert.Equal(t, 0, tell(hold))
+	hold.Wait++
+	assert.Equal(t, 1, tell(hold))
+	hold.Again = true
+	assert.Equal(t, 1, tell(hold), "a probe was refused")
+	over := fleetmsg.Message{Kind: fleetmsg.Hold}
+	assert.Equal(t, 1, tell(over))
+	assert.Equal(t, 0, tell(over))
+	assert.Equal(t, 1, tell(hold))
+	assert.Equal(t, 0, tell(over), "within a gap")
+	now = now.Add(Gap)
+	assert.Equal(t, 1, tell(over))
+
+	quota := fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 10, Wait: time.Minute}
+	assert.Equal(t, 1, tell(quota))
+	now = now.Add(Gap - 1)
+	assert.Equal(t, 0, tell(quota))
+	now = now.Add(1)
+	assert.Equal(t, 1, tell(quota))
 }
 
 // A member that was not answered used tokens by itself. They are taken from the bucket, so that
@@ -173,7 +158,7 @@ func TestRepay(t *testing.T) {
 		now = now.Add(time.Hour)
 		take(row.spent, each)
 		take(0, 0)
-		if debt := r.Rates[0].Tokens.debt; debt > 0 {
+		if debt := r.rates[0].tokens.debt; debt > 0 {
 			t.Errorf("%v spent: a debt of %v is left", row.spent, debt)
 		}
 	}

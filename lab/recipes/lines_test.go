@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/fleettest"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -101,13 +102,13 @@ func of(recipe func(*slog.Logger) transport.Config) func(*testing.T, *slog.Logge
 	}
 }
 
-// workers returns two processes of a machine.
+// workers returns two processes. Their fleet is in memory, where time is virtual.
 func workers(t *testing.T, log *slog.Logger, base http.RoundTripper) (all []http.RoundTripper) {
-	path := t.TempDir()
+	memory := fleettest.NewMemory()
 	for range 2 {
-		c, done, err := worker(path, log)
-		require.NoError(t, err)
-		t.Cleanup(done)
+		f := memory.Member()
+		t.Cleanup(f.Close)
+		c := worker(f, log)
 		c.Base = base
 		all = append(all, transport.MustNew(c))
 	}
@@ -185,6 +186,13 @@ func send(t *testing.T, rt http.RoundTripper, c call) {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 	}
+}
+
+// A fleet without its secret is a mistake.
+func TestFleetNeedsItsKey(t *testing.T) {
+	t.Setenv("FLEET_KEY", "")
+	_, err := newFleet(nil)
+	assert.ErrorContains(t, err, "Key has 0 bytes")
 }
 
 // A request that a long wait refuses says when to ask again.

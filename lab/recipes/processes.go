@@ -2,18 +2,25 @@ package recipes
 
 import (
 	"log/slog"
+	"os"
 	"time"
 
-	"github.com/aplomb-go/aplomb/fleet/dir"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/aplomb-go/aplomb/fleet"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-func worker(path string, log *slog.Logger) (c transport.Config, closeFleet func(), err error) {
-	f, err := dir.New(dir.Config{Path: path, Logger: log})
-	if err != nil {
-		return transport.Config{}, nil, err
-	}
+func newFleet(log *slog.Logger) (*fleet.Fleet, error) {
+	return fleet.New(fleet.Config{
+		Redis:  &redis.UniversalOptions{Addrs: []string{"redis.internal:6379"}},
+		Key:    []byte(os.Getenv("FLEET_KEY")), // the same in all processes, as of openssl rand -hex 32
+		Logger: log,
+	})
+}
+
+func worker(f transport.Fleet, log *slog.Logger) transport.Config {
 	rule := policy.API()
 	rule.AttemptTimeout = 10 * time.Second
 	rule.Gate = policy.Gate{Max: 20}                 // all learn that the host is down
@@ -23,5 +30,5 @@ func worker(path string, log *slog.Logger) (c transport.Config, closeFleet func(
 		Logger: log,
 		Fleet:  f,
 		Hosts:  map[string]policy.Rule{"api.example.com": rule},
-	}, f.Close, nil
+	}
 }
