@@ -14,6 +14,7 @@ import (
 )
 
 func TestRedisKeepsTheContract(t *testing.T) {
+	t.Parallel()
 	addr := sharedServer(t).Addr
 	fleettest.Run(t, func(t *testing.T) func() transport.Fleet {
 		c := options(t, addr)

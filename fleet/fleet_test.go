@@ -250,6 +250,7 @@ func TestDatabasesShareNothing(t *testing.T) {
 }
 
 func TestSizeFollowsJoinAndClose(t *testing.T) {
+	t.Parallel()
 	c := options(t, sharedServer(t).Addr)
 	fleets, members := started(t, 5, c)
 	fleets[4].Close()

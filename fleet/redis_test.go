@@ -3,10 +3,13 @@ package fleet
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"runtime/pprof"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +21,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/redisserver"
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
@@ -33,6 +37,10 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	// The parallel tests mostly wait, so there can be more of them than the machine has cores.
+	if err := flag.Set("test.parallel", strconv.Itoa(soak.Size(6, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if shared.server != nil {
 		shared.server.Stop()

@@ -576,7 +576,7 @@ func trialInterruption(t *testing.T, name string) {
 	worst, window := worstWindow(c.sends(0, time.Hour), perSecond, burst)
 	t.Logf("%.0f per second in the 3 s around each return; %d sent in all; the busiest window of %v has %.2f times the rate with one burst",
 		after, len(c.sends(0, time.Hour)), window.Round(10*time.Millisecond), worst)
-	require.LessOrEqual(t, worst, 1.1)
+	require.LessOrEqual(t, worst, soak.Size(1.3, 1.1)) // see trialShortInterruptions
 }
 
 // Redis refuses all writes, or answers nothing, for 1.2 s, seven times in 20 s. The members

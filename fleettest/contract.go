@@ -345,6 +345,7 @@ func testObjection(t *testing.T, newMember func() transport.Fleet) {
 		}
 	}
 	all[3].mu.Unlock()
+	settled(all...) // else the answer to a Meet may be late, and say that the host is down
 	for _, w := range all[:3] {
 		w.tell(failing)
 	}
