@@ -14,8 +14,8 @@ import (
 // The documents of users have at most so many words. maxProse are those outside of tables and
 // code. maxWay are those of README, a recipe, and the longest page that the recipe links to.
 const (
-	maxWords = 22_263
-	maxProse = 13_486
+	maxWords = 21_978
+	maxProse = 13_250
 	maxWay   = 5_000
 )
 
