@@ -106,16 +106,9 @@ type Resume struct {
 	// Default 5. Off turns resuming off.
 	Max int
 	// Again is how many bytes of a body may be fetched a second time, by all requests
-	// for this body together, as the reader gets them. The digest of what the reader
-	// has stops there. Default 1 MiB, at most 1 GiB. Off leaves only the rest by Range.
+	// for this body together, as the reader gets them. The hash of what the reader has
+	// stops there. Default 1 MiB, at most 1 GiB. Off leaves only the rest by Range.
 	Again int64
-	// Checksums checks bodies against the checksums of object stores: the CRC32C of
-	// x-goog-hash, and the CRC32C, CRC32 or CRC64NVME of x-amz-checksum-*. The digests of
-	// RFC 9530 are always checked. If the checksum differs, the body ends with a
-	// transport.IntegrityError. A range that the caller asked for, a body that was
-	// decompressed on the way, and a checksum that is made of those of parts are not
-	// checked. Default Off. The profiles of AWS and of Google Cloud turn it on.
-	Checksums Switch
 }
 
 // A Budget bounds the retries and hedges to one host over time:

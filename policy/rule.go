@@ -216,7 +216,7 @@ func Defaults() Rule {
 		Cooldown:   On,
 		Pacing:     Off,
 		Upload:     Upload{Memory: 1 << 20},
-		Resume:     Resume{Max: 5, Again: 1 << 20, Checksums: Off},
+		Resume:     Resume{Max: 5, Again: 1 << 20},
 	}
 }
 
@@ -268,7 +268,6 @@ func (r Rule) Validate() error {
 	checkMost(&bad, "Upload.Memory", r.Upload.Memory, maxMemory, "64 MiB (%d bytes)")
 	checkMost(&bad, "Resume.Max", r.Resume.Max, maxResumes, "%d reconnects")
 	checkMost(&bad, "Resume.Again", r.Resume.Again, maxAgain, "1 GiB (%d bytes)")
-	checkMode(&bad, "Resume.Checksums", r.Resume.Checksums, switchWords)
 	if reason := badAttemptHeader(r.AttemptHeader); reason != "" {
 		bad.add("AttemptHeader", r.AttemptHeader, "%s", reason)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/visit"
-	"github.com/aplomb-go/aplomb/policy"
 )
 
 // A download is a response's body that asks for its rest after a cut, with the call that
@@ -54,13 +53,12 @@ func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *downl
 	settings := &c.Rule.Policy.Resume
 	may := resume.Terms{
 		Max: settings.Max, Again: settings.Again, Repeatable: c.options != nil && c.options.sending == sendRepeatable,
-		Checksums: settings.Checksums == policy.On,
 	}
 	if c.Rule.Resumes && !c.isSingle() {
 		plan, why = resume.Check(c.Req, resp, &may)
 	}
 	switch {
-	case (why != nil || plan.Compares && !plan.Checks) && flight.InMemory(resp.Body):
+	case (why != nil || plan.Compares) && flight.InMemory(resp.Body):
 		return nil // nothing can cut it
 	case why != nil:
 		if c.hearsOfCuts() {
@@ -162,11 +160,6 @@ func (d *download) Discard(ctx context.Context, resp *http.Response) {
 // Drop closes the body of a segment that was cut.
 func (d *download) Drop(body io.ReadCloser) {
 	flight.Dismiss(context.Background(), &http.Response{Body: body})
-}
-
-// Altered returns an IntegrityError.
-func (d *download) Altered(field, want, got string) error {
-	return &IntegrityError{Field: field, Want: want, Got: got}
 }
 
 // Reconnect sends the request for the rest through the loop. After progress it

@@ -1,4 +1,4 @@
-// The errors of a response's body that was cut or altered.
+// The error of a response's body that was cut.
 
 package transport
 
@@ -53,24 +53,3 @@ func (e *ResumeError) Temporary() bool { return isTemporary(e.Err) || isTemporar
 // did, neither a Transport around this Transport nor policy.Do starts again. After a
 // [ReasonMismatch] a new request for the whole body may make sense.
 func (e *ResumeError) GaveUp() bool { return e.Reason.isLimit() || e.Reason == ReasonNested }
-
-// An IntegrityError ends a response's body in the place of io.EOF if the body is not
-// as the server announced it. The delivered bytes cannot be trusted. Only bodies that
-// can be resumed are checked. A digest in a trailer is checked if the response's
-// Trailer header announced it.
-//
-// A Repr-Digest and the checksum of an object store are read in responses to a GET only.
-type IntegrityError struct {
-	// Field names the value that differs. It is "sha-256" or "sha-512" for a
-	// Repr-Digest or Content-Digest (RFC 9530), "crc32c", "crc32" or "crc64nvme" for a
-	// checksum of an object store (Resume.Checksums), or "length" for the length.
-	Field string
-	// Want is the value that the server announced. Got is the value of the body that
-	// arrived. Digests are hexadecimal. A length is in bytes.
-	Want, Got string
-}
-
-// Error names the field and both values.
-func (e *IntegrityError) Error() string {
-	return "transport: response body: " + e.Field + " is " + e.Got + ", announced was " + e.Want
-}

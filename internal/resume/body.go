@@ -8,7 +8,6 @@ import (
 	"hash/maphash"
 	"io"
 	"net/http"
-	"strconv"
 	"sync"
 
 	"github.com/aplomb-go/aplomb/internal/counted"
@@ -28,6 +27,7 @@ var (
 	errDiffers = errors.New("transport: the second response is another one: its first bytes differ")
 	errHeader  = errors.New("transport: the second response is another one: its status or its header differs")
 	errLate    = errors.New("transport: the second response took too long to come to the cut")
+	errLong    = errors.New("transport: the response body is longer than announced")
 )
 
 // A Sender is the transport as a Body sees it. Each Body has its own Sender. The
@@ -75,10 +75,6 @@ type Sender interface {
 	// cause says why no further segment follows. continued reports whether a byte came
 	// from an earlier reconnect. Stopped returns the reader's error.
 	Stopped(offset int64, cut, cause error, continued bool) error
-
-	// Altered returns the reader's error for a body that differs from the server's
-	// own announcement. field is "length", or the name of a digest's algorithm.
-	Altered(field, want, got string) error
 }
 
 // A Body is a response's body that reconnects. Wrap must be called before
@@ -118,20 +114,19 @@ type Body struct {
 	body io.ReadCloser // the current segment; only the reader sets it, and so may read it unlocked
 }
 
-// An extra is what a body needs if more than two Reads bring it, if it is cut, or if it has a
-// digest. The reader alone uses all but cancel.
+// An extra is what a body needs if more than two Reads bring it, or if it is cut. The reader alone
+// uses all but cancel.
 type extra struct {
 	hash   maphash.Hash       // of the bytes that were delivered after the first Read
 	from   int64              // how many bytes the first Read brought; 0: the hash is not in use
-	sums   *sums              // the digests that are checked; nil: none
 	cut    error              // the error that ended the current segment, if a reconnect is due
 	last   *http.Response     // to the last reconnect; nil before it
 	cancel context.CancelFunc // ends the last reconnect and its response; nil: none; guarded by mu
 }
 
 // Wrap makes the body of resp continue after a cut. plan is the result of Check for resp
-// under these terms. The wrapped body has WriteTo if the original body has it. Wrap allocates
-// only if there is a digest to check.
+// under these terms. The wrapped body has WriteTo if the original body has it. Wrap does not
+// allocate.
 func (b *Body) Wrap(s Sender, resp *http.Response, plan *Plan, may *Terms) {
 	b.sender, b.limit, b.left = s, int16(may.Max), int32(max(may.Again, 0))
 	b.resp, b.body, b.validator = resp, resp.Body, plan.validator
@@ -143,9 +138,6 @@ func (b *Body) Wrap(s Sender, resp *http.Response, plan *Plan, may *Terms) {
 		b.end++
 	}
 	b.stop = b.end
-	if plan.sums != nil {
-		b.extra = &extra{sums: plan.sums}
-	}
 	if _, ok := resp.Body.(io.WriterTo); ok {
 		resp.Body = (*copier)(b)
 	} else {
@@ -212,17 +204,13 @@ func (b *Body) ready() error {
 func (b *Body) take(p []byte, err error) int {
 	if room := b.stop - b.pos; int64(len(p)) > room {
 		p = p[:room]
-		b.err = b.sender.Altered("length", strconv.FormatInt(b.stop-b.first, 10), "more")
+		b.err = errLong
 	}
 	if len(p) == 0 {
 		return 0
 	}
 	b.pos += int64(len(p))
-	x := b.extra
-	b.grown = b.grown || x != nil && x.last != nil
-	if x != nil && x.sums != nil {
-		x.sums.add(p)
-	}
+	b.grown = b.grown || b.extra != nil && b.extra.last != nil
 	switch {
 	case !b.keeps:
 	case b.isWhole():
@@ -241,12 +229,8 @@ func (b *Body) isWhole() bool { return b.pos == b.end || b.pos == b.total }
 func (b *Body) segmentEnded(err error) {
 	switch {
 	case b.err != nil:
-	case err == io.EOF && b.end == unknown:
-		b.finish(err)
-	case b.isWhole() && (err == io.EOF || b.needless()):
-		b.finish(err)
-	case b.pos == b.stop && b.segmentDiffers(err) != nil:
-		b.err = b.segmentDiffers(err)
+	case err == io.EOF && b.end == unknown, b.isWhole() && (err == io.EOF || b.needless()):
+		b.finish()
 	case err == io.EOF:
 		b.cutBy(io.ErrUnexpectedEOF)
 	default:
@@ -288,46 +272,12 @@ func (b *Body) cutBy(err error) {
 	}
 }
 
-// finish ends a complete body: with io.EOF, or with an error if a digest differs.
-// err is the error that ended the last segment.
-func (b *Body) finish(err error) {
+// finish ends a complete body.
+func (b *Body) finish() {
 	b.err = io.EOF
-	x := b.extra
-	if x == nil {
-		return
-	}
-	if d := x.sums.checkWhole(b.latest(), err == io.EOF); d != nil {
-		b.err = b.altered(d)
-	} else if differs := b.segmentDiffers(err); differs != nil {
-		b.err = differs
-	}
-	if x.last != nil {
+	if x := b.extra; x != nil && x.last != nil {
 		b.resp.Trailer = x.last.Trailer
 	}
-}
-
-// latest returns the response that carries the current segment.
-func (b *Body) latest() *http.Response {
-	if b.extra.last != nil {
-		return b.extra.last
-	}
-	return b.resp
-}
-
-// segmentDiffers returns an error if a segment that ended with err differs from its digests.
-func (b *Body) segmentDiffers(err error) error {
-	if b.extra == nil {
-		return nil
-	}
-	if d := b.extra.sums.checkSegment(b.latest(), err == io.EOF); d != nil {
-		return b.altered(d)
-	}
-	return nil
-}
-
-// altered returns the reader's error for a digest that differs.
-func (b *Body) altered(d *difference) error {
-	return b.sender.Altered(d.name, d.want, d.got)
 }
 
 // Close ends the body and a Read or reconnect under way. It does not wait for

@@ -69,9 +69,6 @@ func (s *teller) Stopped(offset int64, cut, cause error, continued bool) error {
 	s.told = &ended{offset, cut, cause, continued}
 	return s.told
 }
-func (*teller) Altered(field, want, got string) error {
-	return fmt.Errorf("%s is %s, announced was %s", field, got, want)
-}
 func (*teller) Continued(int64)                {}
 func (*teller) Failed(int64, error, bool)      {}
 func (*teller) Drop(body io.ReadCloser)        { _ = body.Close() }
@@ -296,7 +293,7 @@ func download(t *testing.T, seed uint64, size uint32, flags uint8) (finished boo
 		header = append(header, fmt.Sprintf("Content-Range: bytes %d-%d/%s", first, last, size))
 	}
 	if flags&4 != 0 && code == 200 {
-		header = append(header, "Repr-Digest: "+field256(string(w.truth)))
+		header = append(header, "Repr-Digest: sha-256=:AAAA:")
 	}
 	first := w.cut(want)
 	resp := response(req, code, first, header...)
@@ -305,9 +302,6 @@ func download(t *testing.T, seed uint64, size uint32, flags uint8) (finished boo
 	} else if code == 200 && clean(first) {
 		// Without a length a clean end is the end: the server's own word.
 		want = remaining(first)
-		if flags&4 != 0 {
-			resp.Header.Set("Repr-Digest", field256(string(want)))
-		}
 	} else if code == 200 {
 		promised = false
 	}
@@ -404,7 +398,8 @@ func TestResumeForgedResponses(t *testing.T) {
 		{name: "decompressed", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/1000")}, flaws: "decompressed",
 			change: func(r *http.Response) { r.Uncompressed = true }},
 		{name: "another length", code: 206, body: truth[400:999], header: []string{tag, part("bytes 400-999/1000")}, length: 599, flaws: "Content-Length is 599"},
-		{name: "another digest", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/1000"), "Repr-Digest: " + field256(wrong)}, flaws: "Repr-Digest"},
+		{name: "another digest", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/1000"), "Repr-Digest: sha-256=:BBBB:"}, flaws: "Repr-Digest"},
+		{name: "the same digest", code: 206, body: truth[400:], header: []string{tag, part("bytes 400-999/1000"), "Repr-Digest: sha-256=:AAAA:"}},
 		{name: "the rest of what had no length", code: 206, body: truth[400:], header: []string{tag, part("bytes 400-999/1000")}, total: -1},
 		{name: "no total at all", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/*")}, total: -1, flaws: "where the whole ends"},
 		{name: "no body", code: 206, header: []string{tag, part("bytes 400-999/1000")}, flaws: "no body",
@@ -425,7 +420,7 @@ func TestResumeForgedResponses(t *testing.T) {
 				return resp, nil
 			}}
 			first := response(req, 200, testkit.CutAt(truth[:400], io.ErrUnexpectedEOF),
-				tag, "Repr-Digest: "+field256(truth))
+				tag, "Repr-Digest: sha-256=:AAAA:", "Content-Digest: sha-256=:AAAA:")
 			first.ContentLength = cmp.Or(row.total, 1000)
 			got, err := io.ReadAll(wrapped(s, req, first, 5).Body)
 			require.Equal(t, 1, attempts)

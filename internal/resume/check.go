@@ -22,19 +22,16 @@ type Terms struct {
 	Max        int   // reconnects in a row without progress
 	Again      int64 // bytes that are fetched a second time; not positive: none
 	Repeatable bool  // the request may be sent again, whatever its method
-	Checksums  bool  // those of object stores are checked
 }
 
 // A Plan says how a body can be continued, with all that is needed of the header for it.
 type Plan struct {
 	Compares bool // everything is fetched again, and compared
-	Checks   bool // the body has a digest to check
 
 	span      byteRange // of the representation; last and total may be unknown
 	validator string    // sent in If-Range: an entity tag or a date; "": the body is compared
 	keeps     bool      // a second response may bring the first bytes again, which are compared
 	prints    prints
-	sums      *sums
 }
 
 // An Impossible says why nothing can continue a body.
@@ -58,8 +55,8 @@ const (
 func (i Impossible) Error() string { return string(i) }
 
 // Check reports whether the body of resp, the response to req, can be continued after a
-// cut, and how. There is a body. If it cannot, the error says why. Check allocates only if there
-// is a digest to check.
+// cut, and how. There is a body. If it cannot, the error says why. Check does not
+// allocate.
 func Check(req *http.Request, resp *http.Response, may *Terms) (plan Plan, err error) {
 	bare := req.Body == nil || req.Body == http.NoBody
 	get := req.Method == http.MethodGet || req.Method == ""
@@ -94,10 +91,6 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (plan Plan, err e
 	}
 	plan.keeps = may.Again > 0 && (plan.Compares || resp.StatusCode == http.StatusOK && says != "bytes")
 	plan.prints = printsOf(resp, &f)
-	if may.Checksums || f[contentDigest] != nil || f[reprDigest] != nil || len(resp.Trailer) > 0 {
-		plan.sums = firstSums(req, resp, &f, may.Checksums)
-		plan.Checks = plan.sums != nil
-	}
 	return plan, nil
 }
 
@@ -120,7 +113,7 @@ func (b *Body) continuation(resp *http.Response) (continuation, error) {
 		return b.rest(resp, &f)
 	case resp.Body == nil:
 		return unfit("it has no body")
-	case !b.prints.agrees(printsOf(resp, &f)), b.otherDigest(resp, &f):
+	case !b.prints.agrees(printsOf(resp, &f)):
 		return continuation{}, errHeader
 	}
 	return continuation{end: b.end, total: b.total, stop: b.stop, skip: b.size()}, nil
@@ -136,7 +129,7 @@ func (b *Body) isSameCoding(resp *http.Response, f *fields) bool {
 // may have a validator that never changes.
 func (b *Body) whole(resp *http.Response, f *fields) (continuation, error) {
 	switch {
-	case resp.Body == nil, b.partial, !b.isSameCoding(resp, f), lengthOf(resp) != b.end, !f.has(b.validator), b.otherDigest(resp, f):
+	case resp.Body == nil, b.partial, !b.isSameCoding(resp, f), lengthOf(resp) != b.end, !f.has(b.validator):
 		return unfit("its status is %d", resp.StatusCode)
 	case !b.keeps:
 		return unfit("its status is 200, and the bytes that the reader has were not kept")
@@ -164,8 +157,8 @@ func (b *Body) rest(resp *http.Response, f *fields) (continuation, error) {
 		return unfit("its Content-Encoding is another one: %q", f[contentEncoding])
 	case !f.has(b.validator):
 		return unfit("it does not have the validator %s", b.validator)
-	case b.otherDigest(resp, f):
-		return unfit("its Repr-Digest is another one")
+	case b.prints.digest != 0 && f[reprDigest] != nil && b.prints.digest != printOf(f[reprDigest]):
+		return unfit("its Repr-Digest is another one: %q", f[reprDigest]) // of the whole, also with a part (RFC 9530 §3)
 	}
 	return b.continuationBy(resp, f)
 }
@@ -216,32 +209,6 @@ func (b *Body) complete(resp *http.Response) bool {
 	total, ok := f.unsatisfiedTotal()
 	return ok && total == b.pos && b.end == unknown && len(b.resp.Trailer) == 0 &&
 		(len(f.sameKind(b.validator)) == 0 || f.has(b.validator))
-}
-
-// knownDigest returns the digest or the checksum of the whole body that the first header
-// announced. It is nil if there was none.
-func (b *Body) knownDigest() *digest {
-	if b.extra == nil || b.extra.sums == nil || b.extra.sums.whole == nil {
-		return nil
-	}
-	return &b.extra.sums.whole.digest
-}
-
-// otherDigest reports whether a header contradicts the digest that the whole body
-// is checked against.
-func (b *Body) otherDigest(resp *http.Response, f *fields) bool {
-	first := b.knownDigest()
-	if first == nil || b.partial {
-		return false
-	}
-	d := digestOf(f[reprDigest])
-	if first.isChecksum() {
-		if resp.StatusCode == http.StatusPartialContent {
-			return false // S3 may send the checksum of a part of the object
-		}
-		d = storeDigest(resp.Header)
-	}
-	return d.name == first.name && d.want != first.want
 }
 
 func unfit(format string, args ...any) (continuation, error) {

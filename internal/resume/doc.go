@@ -27,7 +27,6 @@
 //	check.go      whether a body can be continued, and whether a response continues it
 //	range.go      the fields of a header: ranges, validators and encodings
 //	stream.go     responses that are streams
-//	digest.go     digests in headers and trailers
 //	prefix.go     the hash of the bytes that the reader has, and of the header
 //	body.go       the body that the caller reads
 //	reconnect.go  the request for the rest, or for everything again

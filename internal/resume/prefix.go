@@ -115,8 +115,9 @@ func (b *Body) matchPart(r io.Reader, from, to int64, sum uint64) (read int64, e
 
 // Prints are keyed hashes of the parts of a response that have to be the same in a second one.
 type prints struct {
-	head     uint32 // of the status, the length, and the fields before alwaysSame
+	head     uint32 // of the status, the length, and the fields that are always the same
 	coding   uint32 // of the Content-Encoding; 0: none
+	digest   uint32 // of the Repr-Digest; 0: none
 	tag      uint32 // of the ETag; 0: none
 	modified uint32 // of the Last-Modified; 0: none
 }
@@ -127,12 +128,12 @@ func printsOf(resp *http.Response, f *fields) prints {
 	if resp.Uncompressed {
 		sum ^= 1 << 47
 	}
-	for _, values := range f[:alwaysSame] {
-		if sum = bits.RotateLeft64(sum, 7); values != nil {
+	for i, values := range f {
+		if sum = bits.RotateLeft64(sum, 7); values != nil && (i < alwaysSame || i >= checksums) {
 			sum ^= uint64(printOf(values))
 		}
 	}
-	return prints{uint32(sum ^ sum>>32), printOf(f[contentEncoding]), printOf(f[etag]), printOf(f[lastModified])}
+	return prints{uint32(sum ^ sum>>32), printOf(f[contentEncoding]), printOf(f[reprDigest]), printOf(f[etag]), printOf(f[lastModified])}
 }
 
 // printOf returns 0 if there are no values.

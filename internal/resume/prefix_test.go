@@ -51,6 +51,25 @@ func TestPrefixAgrees(t *testing.T) {
 	}
 }
 
+// The checksums of an object store have to agree as well, however many fields there are.
+func TestChecksumsAgree(t *testing.T) {
+	for _, name := range fieldNames[checksums:] {
+		for _, others := range []int{0, 10} {
+			printed := func(sum string) prints {
+				h := http.Header{"Last-Modified": {"Mon, 06 Jan 2025 10:00:00 GMT"}, name: {sum}}
+				for i := range others {
+					h[string(rune('A'+i))] = []string{"x"}
+				}
+				var f fields
+				f.take(h)
+				return printsOf(&http.Response{StatusCode: 200, Header: h}, &f)
+			}
+			assert.True(t, printed("1").agrees(printed("1")), name)
+			assert.False(t, printed("1").agrees(printed("2")), name)
+		}
+	}
+}
+
 // delivered returns a body that has delivered data in Reads of so many bytes.
 func delivered(data []byte, read int, again int32) *Body {
 	b := &Body{end: unknown, total: unknown, stop: unknown, left: again, keeps: true}

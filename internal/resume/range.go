@@ -65,14 +65,16 @@ const (
 	lastModified
 	acceptRanges
 	date
-	numFields
+	checksums // of object stores; they come with a Last-Modified
+	numFields = checksums + 6
 
-	alwaysSame = etag // those before it are the same in a second response
+	alwaysSame = etag // those before it, and the checksums, are the same in a second response
 )
 
 var fieldNames = [numFields]string{
 	"Content-Type", "Content-Encoding", "Content-Range", "Repr-Digest", "Content-Digest", "Digest", "Content-Md5",
 	"Etag", "Last-Modified", "Accept-Ranges", "Date",
+	"X-Goog-Hash", "X-Amz-Checksum-Crc32", "X-Amz-Checksum-Crc32c", "X-Amz-Checksum-Crc64nvme", "X-Amz-Checksum-Sha1", "X-Amz-Checksum-Sha256",
 }
 
 // Fields are the values of those fields. They are taken before the caller has the response. From
@@ -85,7 +87,9 @@ func (f *fields) take(h http.Header) {
 			f[i] = h[name]
 		}
 		if f[lastModified] != nil {
-			f[date] = h[fieldNames[date]]
+			for i := date; i < numFields; i++ {
+				f[i] = h[fieldNames[i]]
+			}
 		}
 		return
 	}

@@ -16,7 +16,7 @@ func (b *Body) resume() {
 	}
 	resp, err := b.reconnect(ctx, cut)
 	if err == nil {
-		err = b.attach(ctx, cut, resp)
+		err = b.attach(ctx, resp)
 	}
 	if err == nil {
 		return
@@ -89,10 +89,10 @@ func (b *Body) restRange() string {
 // attach makes a response the next segment if it continues the body. If the response
 // proves that no byte is missing, attach ends the body. Otherwise it discards the
 // response and returns the reason.
-func (b *Body) attach(ctx context.Context, cut error, resp *http.Response) error {
+func (b *Body) attach(ctx context.Context, resp *http.Response) error {
 	if b.complete(resp) {
 		b.sender.Discard(ctx, resp)
-		b.finish(cut)
+		b.finish()
 		b.ended()
 		return nil
 	}
@@ -113,9 +113,7 @@ func (b *Body) attach(ctx context.Context, cut error, resp *http.Response) error
 		}
 	}
 	b.total, b.end, b.stop = c.total, c.end, c.stop
-	x := b.extra
-	x.sums = x.sums.after(resp, c.skip > 0 || b.compares())
-	x.last = resp
+	b.extra.last = resp
 	b.sender.Continued(b.pos)
 	return nil
 }

@@ -458,7 +458,7 @@ func (c *call) readEnded(err error) error {
 	}
 	c.checkSecret(err.Error())
 	known := c.anyAttempt(func(s *attempt) bool { return s.explains(err) })
-	if known || c.closed || c.gone() || errors.Is(err, transport.ErrStalled) || errors.As(err, new(*transport.IntegrityError)) {
+	if known || c.closed || c.gone() || errors.Is(err, transport.ErrStalled) {
 		return err
 	}
 	c.complain(Outcome, "the body ends with an error from nowhere: %v", err)

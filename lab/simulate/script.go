@@ -93,9 +93,9 @@ type script struct {
 	cutAt   int64 // of the response's body
 	piece   int64 // of the response's body, per Read
 	pause   time.Duration
-	length  bool // Content-Length is announced
-	tagged  int  // 0: a strong ETag, 1: weak, 2: none, 3: a date
-	digest  bool
+	length  bool  // Content-Length is announced
+	tagged  int   // 0: a strong ETag, 1: weak, 2: none, 3: a date
+	digest  bool  // it announces the digest of the whole
 	page    int64 // size of an error page
 	unpacks bool  // the base transport, as net/http does with gzip
 	writes  bool  // the body has a WriteTo

@@ -32,8 +32,6 @@ import (
 //     other two are PUTs and are idempotent. No other 200 is looked at.
 //   - Requests share a scope if their signatures have the same access key. The service, the
 //     region and often the bucket are in the name of the host.
-//   - If S3 sends a checksum of the whole object, a GET is checked against it. It sends one
-//     if the request has x-amz-checksum-mode.
 //   - Request bodies of up to 16 MiB are kept, because the SDK sends the parts of an upload
 //     without GetBody.
 //
@@ -51,7 +49,6 @@ func AWS() policy.Rule {
 			given(classify.Refused, http.StatusInternalServerError, s3Incomplete),
 		),
 		Hint:   hintInside(s3Inside, classify.DefaultHint),
-		Resume: policy.Resume{Checksums: policy.On},
 		Upload: policy.Upload{Memory: memory},
 	}
 }

@@ -26,8 +26,6 @@ import (
 //     idempotent requests can be hedged, see policy.Rule.
 //   - Requests share a scope if they have the same credentials, or the same key in
 //     x-goog-api-key. A key in the query is not seen.
-//   - A GET of a whole object of Cloud Storage is checked against the CRC32C of x-goog-hash,
-//     unless the object was decompressed on the way.
 //   - Request bodies of up to 16 MiB are kept, because the SDK sends its parts without
 //     GetBody. The default back-off is Google's formula already.
 //
@@ -48,7 +46,6 @@ func GoogleCloud() policy.Rule {
 		),
 		Hint:       classify.FirstHint(classify.DefaultHint, classify.RetryInfo),
 		Idempotent: googleIdempotent,
-		Resume:     policy.Resume{Checksums: policy.On},
 		Upload:     policy.Upload{Memory: memory},
 	}
 }

@@ -56,7 +56,7 @@ var samples = map[string]struct {
 	"gate":                {`{"mode": "refuse", "start": 5, "max": 50}`, policy.Gate{Mode: policy.GateRefuse, Start: 5, Max: 50}},
 	"hedge":               {`{"after": "50ms", "percentile": 98}`, policy.Hedge{After: 50 * time.Millisecond, Percentile: 98}},
 	"upload":              {`{"memory": "2MiB"}`, policy.Upload{Memory: 2 << 20}},
-	"resume":              {`{"max": 3, "again": "2MiB", "checksums": "on"}`, policy.Resume{Max: 3, Again: 2 << 20, Checksums: policy.On}},
+	"resume":              {`{"max": 3, "again": "2MiB"}`, policy.Resume{Max: 3, Again: 2 << 20}},
 	"attempt_header":      {`"X-Retry"`, "X-Retry"},
 }
 
