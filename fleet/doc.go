@@ -55,7 +55,8 @@
 // # Sizing
 //
 // A process has two connections, and a third while it asks for probes or tokens. It sends
-// a heartbeat every 2 s. From 400 members on, all heartbeats together are 200 per second.
+// a heartbeat every 2 s, and when another member comes or goes. All heartbeats together are 200
+// per second at most.
 // A healthy host without a rate costs one command, when the process first uses it. A rate
 // costs up to 10 commands per second, process and host.
 //

@@ -94,7 +94,7 @@ type desk struct {
 
 // A life has the goroutines of a Fleet, and what wakes them.
 type life struct {
-	beatNow atomic.Bool   // the next heartbeat should not wait
+	beatNow atomic.Bool   // the next heartbeat should come soon
 	early   chan struct{} // there may be a reason for an early heartbeat
 	wake    chan struct{} // there may be news to send, or a reason to do something else
 	done    chan struct{} // closed by Close
@@ -102,7 +102,7 @@ type life struct {
 	group   sync.WaitGroup
 }
 
-// beatSoon lets the next heartbeat go at once.
+// beatSoon lets the next heartbeat go as soon as the gap allows.
 func (l *life) beatSoon() {
 	l.beatNow.Store(true)
 	nudge(l.early)

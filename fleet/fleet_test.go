@@ -164,6 +164,9 @@ func TestOutageProbeAndReturn(t *testing.T) {
 	late, m := start(t, c)
 	late.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	eventually(t, func() bool { return get(m, func() bool { return len(m.downs) > 0 }) }, "no outage for a newcomer")
+	for i, m := range members {
+		eventually(t, func() bool { return m.lastSize() == 5 }, "%d does not know the newcomer", i)
+	}
 
 	for i, f := range fleets {
 		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})

@@ -169,10 +169,7 @@ func (f *Fleet) receiveMessage(text string) {
 		f.news.setUp(news.Host)
 		f.hearUp(news.Host)
 	case fleetmsg.Members:
-		if news.Members > 0 && !stale {
-			f.roster.setSize(news.Members, m.at, f.store.link.breaks())
-			nudge(f.life.wake)
-		}
+		f.life.beatSoon() // Redis says how many there are
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 //	1 q time member scope remaining limit reset members host      a quota
 //	1 d time member since host                                    a host is down
 //	1 u time member host                                          a host works again
-//	1 s time member size                                          the number of members
+//	1 s time member                                               a member came or went
 //
 // Times and durations are in microseconds. Members and scopes are hexadecimal. The scope of a
 // quota is followed by a colon and the unit, escaped as in a query, unless it counts requests.
@@ -62,7 +62,7 @@ func parse(text string) (m message, err error) {
 	case "u":
 		m.news = fleetmsg.Message{Kind: fleetmsg.Up, Host: f.host()}
 	case "s":
-		m.news = fleetmsg.Message{Kind: fleetmsg.Members, Members: int(f.number(maxSize))}
+		m.news = fleetmsg.Message{Kind: fleetmsg.Members}
 	default:
 		return m, fmt.Errorf("%w: unknown kind %q", errMessage, kind)
 	}

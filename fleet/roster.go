@@ -13,7 +13,6 @@ type roster struct {
 
 	mu    sync.Mutex // guards the fields below
 	told  int        // the size that the Transport was told
-	said  int64      // when Redis said the size, by its clock
 	held  heldSize
 	clock clock
 	keys  int64 // how many different keys the members have
@@ -27,16 +26,16 @@ func (r *roster) beatEvery() time.Duration {
 	return min(max(beatEach, time.Duration(r.size.Load())*beatSize), beatMost)
 }
 
-// setSize notes the number of members that Redis said at a time by its clock, and how often
-// Redis was lost. The reply to a heartbeat and a message may overtake each other. So an older
-// number counts only if it is so much older that the clock must have gone back.
-func (r *roster) setSize(n int, at int64, lost uint64) {
+// beatGap returns the least time between two heartbeats.
+func (r *roster) beatGap() time.Duration {
+	return min(max(minGap, time.Duration(r.size.Load())*beatSize), beatMost)
+}
+
+// setSize notes the number of members in the reply to a heartbeat, and how often Redis was lost.
+func (r *roster) setSize(n int, lost uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at >= r.said || r.said-at > staleTime.Microseconds() {
-		r.said = at
-		r.size.Store(int64(r.held.hear(time.Now(), n, r.beatEvery(), lost)))
-	}
+	r.size.Store(int64(r.held.hear(time.Now(), n, r.beatEvery(), lost)))
 }
 
 // toTell returns the size if the Transport has to hear it.

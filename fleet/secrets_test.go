@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
@@ -88,11 +90,29 @@ func TestReasonIsPrintable(t *testing.T) {
 	require.Equal(t, "ERR a?[2K??fleet: Redis is back?31m", h.reason(err))
 }
 
-// A size that somebody has forged mutes no topic for long.
+// Forged messages that members come and go change no size, and bring few heartbeats.
 func TestForgedSize(t *testing.T) {
+	fleets, members := started(t, 2, options(t, sharedServer(t).Addr))
+	admin := connect(t, sharedServer(t).Addr)
+	begin, before := time.Now(), fleets[0].FleetState().Commands
+	for time.Since(begin) < time.Second {
+		for _, size := range []string{"", " 1", " 16777216"} {
+			require.NoError(t, admin.Publish(t.Context(), fleets[0].store.channel, "1 s 5 ab"+size).Err())
+		}
+	}
+	beats, took := fleets[0].FleetState().Commands-before, time.Since(begin)
+	assert.LessOrEqual(t, beats, 2+uint64(took/minGap))
+	assert.GreaterOrEqual(t, beats, uint64(1))
+	for _, m := range members {
+		assert.Equal(t, 2, slices.Max(get(m, func() []int { return m.sizes })))
+		assert.Equal(t, 2, m.lastSize())
+	}
+}
+
+// A fleet that is very large mutes no topic for long.
+func TestGapsAreBounded(t *testing.T) {
 	f, _ := start(t, options(t, "127.0.0.1:1"))
-	f.receiveMessage("1 s 5 ab 16777216")
-	require.Equal(t, maxSize, f.FleetState().Members)
+	f.roster.setSize(maxSize, 0)
 	for k := fleetmsg.Meet; k <= fleetmsg.Leave; k++ {
 		for range 20 {
 			require.LessOrEqual(t, f.gap(k), 11*time.Second, k)

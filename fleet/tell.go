@@ -62,11 +62,14 @@ func (f *Fleet) wakeTime() time.Time {
 // that does not answer the heartbeat does not hold up the news for other nodes.
 func (f *Fleet) beatLoop() {
 	defer f.store.stop()
-	due := time.Now()
+	var due, soonest time.Time // of the next heartbeat
 	for {
-		if now := time.Now(); f.life.beatNow.Swap(false) || !now.Before(due) {
+		if f.life.beatNow.Swap(false) && soonest.Before(due) {
+			due = soonest
+		}
+		if !time.Now().Before(due) {
 			wait := f.sendHeartbeat(f.store.ctx)
-			due = time.Now().Add(wait)
+			due, soonest = time.Now().Add(wait), time.Now().Add(f.roster.beatGap())
 		}
 		if f.store.link.faulty() && time.Until(due) > 2*retryEach {
 			due = time.Now().Add(pause())
@@ -106,7 +109,7 @@ func (f *Fleet) sendHeartbeat(ctx context.Context) time.Duration {
 	if f.roster.setClock(start, time.Now(), at) {
 		f.meetAgain() // messages may have been taken for old ones
 	}
-	f.roster.setSize(n, at, f.store.link.breaks())
+	f.roster.setSize(n, f.store.link.breaks())
 	if f.roster.setKeys(keys) {
 		f.store.journal.add(slog.LevelWarn, "fleet: members have different values of Key, so they do not share holds and quotas of requests with credentials",
 			"keys", keys, "key_of_this_member", f.keyID())

@@ -12,7 +12,7 @@ else
 end
 changed = changed + redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', num(now))
 local n = redis.call('ZCARD', KEYS[1])
-if changed > 0 and n <= most then tell('s', num(n)) end
+if changed > 0 and n <= most then tell('s', '') end
 local function ids()
   if life > 0 then
     redis.call('ZADD', KEYS[2], num(now + life), id)
