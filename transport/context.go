@@ -143,9 +143,10 @@ func markOf(ctx context.Context) *mark {
 // markResponse returns resp with its history. Its Request becomes
 // a copy whose context carries the mark, for [HistoryOf]. If the reason is a
 // limit, a Transport around this one that sees the mark does not start again.
-func (r *report) markResponse(resp *http.Response, req *http.Request, reason Reason) *http.Response {
-	if resp.Request != nil {
-		req = resp.Request
+func (r *report) markResponse(resp *http.Response, reason Reason) *http.Response {
+	req := resp.Request
+	if req == nil {
+		req = r.Req
 	}
 	m := r.mark
 	if m == nil {

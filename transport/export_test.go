@@ -49,7 +49,7 @@ type Download = download
 
 // Marked returns a response that a Transport below has marked.
 func Marked(resp *http.Response, reason Reason) *http.Response {
-	return new(report).markResponse(resp, resp.Request, reason)
+	return new(report).markResponse(resp, reason)
 }
 
 func ContextError(err, cause error) error { return &flight.ContextError{Err: err, Cause: cause} }

@@ -481,7 +481,7 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 	switch {
 	case err == nil && (d.reason.isLimit() || d.reason == ReasonNotIdempotent || d.reason == ReasonNotReplayable || d.reason == ReasonBodyBusy ||
 		d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1): // see gaveUpBelow
-		return x.report.markResponse(resp, x.Req, d.reason), nil
+		return x.report.markResponse(resp, d.reason), nil
 	case err == nil:
 		if !x.segment { // a segment does not resume by itself, but its body does
 			if x.download = x.resumeBody(x.series, x.way.Lane, resp); x.download != nil && x.download.past != nil {
@@ -489,7 +489,7 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 			}
 		}
 		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !x.segment && !gaveUpBelow(x.Req, resp, nil) {
-			return x.report.markResponse(resp, x.Req, d.reason), nil
+			return x.report.markResponse(resp, d.reason), nil
 		}
 		return resp, nil // if a Transport below gave up, the response keeps its mark
 	case d.ended != nil:
@@ -525,7 +525,7 @@ func (x *exchange) endWithoutBody(left *http.Response, d *decision, why error) (
 	last.Kind = KindNone // the outcome of the attempt was told before
 	x.report.tellObservers(left, &last)
 	if left != nil {
-		return x.report.markResponse(left, x.Req, ReasonNotReplayable), nil
+		return x.report.markResponse(left, ReasonNotReplayable), nil
 	}
 	return nil, x.report.newError(ReasonNotReplayable, failed)
 }

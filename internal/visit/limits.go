@@ -32,7 +32,7 @@ type Limits struct {
 	Refused  *flight.Slot    // that of such a response, if a copy was sent; nil: none
 	pass     pacing.Pass     // the pacing's numbers of the attempt; zero if no quota was known
 	since    instant.Instant // when the attempt began to wait for the limits
-	Queued   queued          // by the next attempt so far
+	queued   queued          // by the next attempt so far
 	heard    [2]hearing      // of the responses' headers, the latest first; a hedged request has two
 	scope    uint64          // the scope's key, once scoped
 	refusals uint32          // that the cooldown knew of when it let the attempt go; 0 if nothing was held
@@ -107,7 +107,7 @@ func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 		if no := l.admitByServer(arrives); no != nil {
 			return no
 		}
-		if l.Queued.Cooldown > 0 {
+		if l.queued.Cooldown > 0 {
 			l.ReviewConditions(nil) // the hold may be over, and there is no slot yet
 		}
 		waited, no := l.admitByRule()
@@ -134,7 +134,7 @@ func (l *Limits) admitByServer(arrives bool) *Refusal {
 	if arrives && l.State.Machines().Cooldown.Arrive(l.since, l.scopeKey()) {
 		return nil
 	}
-	_, _, no := l.waitInQueue(cooldownQueue{l}, &l.Queued.Cooldown)
+	_, _, no := l.waitInQueue(cooldownQueue{l}, &l.queued.Cooldown)
 	return no
 }
 
@@ -149,7 +149,7 @@ func (l *Limits) admitByRule() (waited bool, no *Refusal) {
 		l.pass = pacing.Pass{}
 		if !m.Pacing().Quiet() {
 			var a queue.Answer
-			if a, waited, no = l.waitInQueue(pacingQueue{l}, &l.Queued.Pacing); no != nil {
+			if a, waited, no = l.waitInQueue(pacingQueue{l}, &l.queued.Pacing); no != nil {
 				return waited, no
 			}
 			l.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
@@ -173,8 +173,8 @@ func (l *Limits) admitByRule() (waited bool, no *Refusal) {
 func (l *Limits) admitByGate(gate *gate.Gate) (waited bool, no *Refusal) {
 	l.Slot = flight.Slot{Home: l.Ground, Host: l.State.Name(), Gate: gate}
 	turns := gate.Turns()
-	a, waited, no := l.waitInQueue(gateQueue{l}, &l.Queued.Gate)
-	l.crowded = gate.Turns() == turns && !gate.Closed() && l.Queued.Gate >= crowdedWait || no != nil && no.Why == WhyFull
+	a, waited, no := l.waitInQueue(gateQueue{l}, &l.queued.Gate)
+	l.crowded = gate.Turns() == turns && !gate.Closed() && l.queued.Gate >= crowdedWait || no != nil && no.Why == WhyFull
 	if no == nil && waited {
 		due := l.Ground.TimeOf(a.Until)
 		if until, ok := l.Ctx.Deadline(); ok && !due.Before(until) {
@@ -189,7 +189,7 @@ func (l *Limits) admitByGate(gate *gate.Gate) (waited bool, no *Refusal) {
 
 // admitByRate takes a token of the rate.
 func (l *Limits) admitByRate() (waited bool, no *Refusal) {
-	a, waited, no := l.waitInQueue(rateQueue{l}, &l.Queued.Rate)
+	a, waited, no := l.waitInQueue(rateQueue{l}, &l.queued.Rate)
 	early := a.Until.Sub(l.Ground.Now())
 	if no != nil || early <= 0 {
 		return waited, no
@@ -199,7 +199,7 @@ func (l *Limits) admitByRate() (waited bool, no *Refusal) {
 		no.Limit = LimitRate
 		return true, no
 	}
-	defer func() { l.Queued.Rate += time.Since(now) }()
+	defer func() { l.queued.Rate += time.Since(now) }()
 	if err := l.SleepOr(early, nil); err != nil {
 		return true, &Refusal{Err: err, Limit: LimitRate}
 	}

@@ -113,7 +113,7 @@ func (l *Limits) waitInQueue(q hostQueue, sum *time.Duration) (a queue.Answer, w
 		if waited {
 			now := l.Ground.Now()
 			rated = q.rateTime(now) - rated
-			l.Queued.Rate += rated
+			l.queued.Rate += rated
 			*sum += now.Sub(since) - rated
 		}
 		if w != nil {
@@ -124,7 +124,7 @@ func (l *Limits) waitInQueue(q hostQueue, sum *time.Duration) (a queue.Answer, w
 		}
 	}()
 	now := l.since
-	if l.Queued != (queued{}) { // it has waited since then
+	if l.queued != (queued{}) { // it has waited since then
 		now = l.Ground.Now()
 	}
 	for ; ; now = l.Ground.Now() {
@@ -224,6 +224,6 @@ func (l *Limits) tooLate(now, turn time.Time) *Refusal {
 
 // TakeWaited returns the time in queues before the attempt that goes or is refused now, once.
 func (l *Limits) TakeWaited() (q queued) {
-	q, l.Queued = l.Queued, queued{}
+	q, l.queued = l.queued, queued{}
 	return q
 }
