@@ -34,17 +34,15 @@ func ExampleRule_Or() {
 // Validate reports all faults at once.
 func ExampleRule_Validate() {
 	rule := policy.Rule{
-		Attempts:      1_000_000,
-		Backoff:       backoff.Exponential{Max: 500 * time.Millisecond, Jitter: -1},
-		Rate:          policy.Rate{PerSecond: math.NaN()},
-		AttemptHeader: "Content-Length",
+		Attempts: 1_000_000,
+		Backoff:  backoff.Exponential{Max: 500 * time.Millisecond, Jitter: -1},
+		Rate:     policy.Rate{PerSecond: math.NaN()},
 	}
 	fmt.Println(rule.Validate())
 	// Output:
 	// Attempts: 1000000 is more than 1000 attempts
 	// Backoff.Max: 500ms is less than Base (1s)
 	// Rate.PerSecond: NaN is not a number of requests per second
-	// AttemptHeader: "Content-Length" has a meaning of its own; the number of an attempt must not replace it
 }
 
 // The rule of a path or of a request has no limits that all requests to the host share.

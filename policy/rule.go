@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"net/textproto"
 	"reflect"
 	"strconv"
 	"strings"
@@ -194,11 +193,6 @@ type Rule struct {
 	// Resume continues the body of a response when its connection is cut. Default
 	// on.
 	Resume Resume
-
-	// AttemptHeader names a request header that tells the server which retry this
-	// is. Its value is "1" on the second attempt, and the header is absent on the
-	// first. Default none. "off" turns an inherited name off.
-	AttemptHeader string
 }
 
 // Defaults returns the full default rule. The settings that are zero in it are
@@ -268,9 +262,6 @@ func (r Rule) Validate() error {
 	checkMost(&bad, "Upload.Memory", r.Upload.Memory, maxMemory, "64 MiB (%d bytes)")
 	checkMost(&bad, "Resume.Max", r.Resume.Max, maxResumes, "%d reconnects")
 	checkMost(&bad, "Resume.Again", r.Resume.Again, maxAgain, "1 GiB (%d bytes)")
-	if reason := badAttemptHeader(r.AttemptHeader); reason != "" {
-		bad.add("AttemptHeader", r.AttemptHeader, "%s", reason)
-	}
 	if bad == nil {
 		return nil // an empty Errors in the interface would not be nil
 	}
@@ -419,48 +410,6 @@ func backoffErrors(b Backoff, err error) Errors {
 		return all
 	}
 	return Errors{{Field: "Backoff", Value: b, Reason: strings.TrimPrefix(err.Error(), "policy: "), Err: err}}
-}
-
-// reservedHeaders are request headers that the number of an attempt must not
-// replace. Some frame the message or belong to the connection. Others change the
-// meaning of the request.
-var reservedHeaders = map[string]bool{
-	"Host": true, "Content-Length": true, "Transfer-Encoding": true,
-	"Connection": true, "Keep-Alive": true, "Proxy-Connection": true,
-	"Te": true, "Trailer": true, "Upgrade": true, "Expect": true,
-	"Authorization": true, "Proxy-Authorization": true, "Cookie": true,
-	"Content-Type": true, "Content-Encoding": true, "Content-Range": true,
-	"Range": true, "Idempotency-Key": true,
-}
-
-// badAttemptHeader returns the reason why the header cannot carry the number of an
-// attempt. It returns "" if the header can.
-func badAttemptHeader(name string) string {
-	switch {
-	case name == "", name == "off":
-		return ""
-	case name == "-":
-		return `is not a header field name; "off" turns an inherited name off`
-	case !isToken(name):
-		return "is not a header field name (RFC 9110 §5.1)"
-	case reservedHeaders[textproto.CanonicalMIMEHeaderKey(name)]:
-		return "has a meaning of its own; the number of an attempt must not replace it"
-	}
-	return ""
-}
-
-// isToken reports whether s is a token of RFC 9110 §5.6.2.
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return s != ""
 }
 
 // String lists the fields that are not zero on one line, for logs. A setting that

@@ -165,7 +165,7 @@ func TestValidate(t *testing.T) {
 		want string // "" where nothing is wrong
 	}{
 		{"zero", Rule{}, ""},
-		{"off", Rule{Attempts: -1, AttemptTimeout: -1, MaxElapsed: -1, RetryAfter: RetryAfter{Max: -1}, Rate: Rate{PerSecond: -1}, Upload: Upload{Memory: -1}, AttemptHeader: "off"}, ""},
+		{"off", Rule{Attempts: -1, AttemptTimeout: -1, MaxElapsed: -1, RetryAfter: RetryAfter{Max: -1}, Rate: Rate{PerSecond: -1}, Upload: Upload{Memory: -1}}, ""},
 		{"at the bounds", Rule{Attempts: 1000, Rate: Rate{PerSecond: 1e9}, Upload: Upload{Memory: 64 << 20}, RetryAfter: RetryAfter{Beyond: BeyondWait}}, ""},
 		{"burst of one", Rule{Rate: Rate{PerSecond: 1, Burst: 1}}, ""},
 		{"burst without rate", Rule{Rate: Rate{Burst: -1}}, ""},
@@ -178,12 +178,6 @@ func TestValidate(t *testing.T) {
 		{"burst", Rule{Rate: Rate{PerSecond: 1, Burst: -1}}, "Rate.Burst: -1 would let nothing through; turn PerSecond off, or leave Burst at 0 for PerSecond rounded up"},
 		{"buffer", Rule{Upload: Upload{Memory: 64<<20 + 1}}, "Upload.Memory: 67108865 is more than 64 MiB (67108864 bytes)"},
 		{"excess", Rule{RetryAfter: RetryAfter{Beyond: 4}}, "RetryAfter.Beyond: Beyond(4) is none of stop, cap and wait"},
-		{"header with space", Rule{AttemptHeader: "X Retry"}, `AttemptHeader: "X Retry" is not a header field name (RFC 9110 §5.1)`},
-		{"header of HTTP/2", Rule{AttemptHeader: ":path"}, `AttemptHeader: ":path" is not a header field name (RFC 9110 §5.1)`},
-		{"header with umlaut", Rule{AttemptHeader: "X-Zähler"}, `AttemptHeader: "X-Zähler" is not a header field name (RFC 9110 §5.1)`},
-		{"header with newline", Rule{AttemptHeader: "X\r\nHost"}, `AttemptHeader: "X\r\nHost" is not a header field name (RFC 9110 §5.1)`},
-		{"header of the connection", Rule{AttemptHeader: "transfer-ENCODING"},
-			`AttemptHeader: "transfer-ENCODING" has a meaning of its own; the number of an attempt must not replace it`},
 
 		{"back-off", Rule{Backoff: new(numberedBackoff)}, ""},
 		{"nil pointer", Rule{Backoff: (*numberedBackoff)(nil)},
@@ -203,14 +197,13 @@ func TestValidate(t *testing.T) {
 		{"back-off with words around errors", Rule{Backoff: complainsBackoff{fmt.Errorf("both %w and %w", plain, plain)}},
 			"Backoff: both policy: the moon is full and policy: the moon is full"},
 
-		{"everything", Rule{Attempts: 5000, Backoff: backoff.Exponential{Base: -1, Max: -1}, RetryAfter: RetryAfter{Beyond: 9}, Rate: Rate{PerSecond: math.NaN()}, Upload: Upload{Memory: 1 << 40}, AttemptHeader: "host"},
+		{"everything", Rule{Attempts: 5000, Backoff: backoff.Exponential{Base: -1, Max: -1}, RetryAfter: RetryAfter{Beyond: 9}, Rate: Rate{PerSecond: math.NaN()}, Upload: Upload{Memory: 1 << 40}},
 			`Attempts: 5000 is more than 1000 attempts
 Backoff.Base: -1ns is negative
 Backoff.Max: -1ns is negative
 RetryAfter.Beyond: Beyond(9) is none of stop, cap and wait
 Rate.PerSecond: NaN is not a number of requests per second
-Upload.Memory: 1099511627776 is more than 64 MiB (67108864 bytes)
-AttemptHeader: "host" has a meaning of its own; the number of an attempt must not replace it`},
+Upload.Memory: 1099511627776 is more than 64 MiB (67108864 bytes)`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := tt.rule.Validate()
@@ -242,17 +235,6 @@ func TestErrorsAt(t *testing.T) {
 	assert.EqualError(t, moved,
 		"Hosts[\"*.x\"].Attempts: 5000 is more than 1000 attempts\nHosts[\"*.x\"].RetryAfter.Beyond: Beyond(9) is none of stop, cap and wait")
 	assert.Equal(t, "Attempts", bad[0].Field, "At copies")
-}
-
-func TestReservedHeadersInAnyCase(t *testing.T) {
-	for name := range reservedHeaders {
-		for _, spelt := range []string{name, strings.ToLower(name), strings.ToUpper(name)} {
-			assert.Error(t, Rule{AttemptHeader: spelt}.Validate(), spelt)
-		}
-	}
-	for _, name := range []string{"X-Retry", "grpc-previous-rpc-attempts", "x-stainless-retry-count", "!#$%&'*+-.^_`|~0"} {
-		assert.NoError(t, Rule{AttemptHeader: name}.Validate(), name)
-	}
 }
 
 func TestBeyondText(t *testing.T) {
@@ -290,8 +272,8 @@ func TestRuleString(t *testing.T) {
 		"{Backoff: func}":                                    {Backoff: functionBackoff(func(int) time.Duration { return 0 })},
 		"{Backoff: as I please}":                             {Backoff: wordyBackoff{}},
 		"{Backoff: complainsBackoff{}}":                      {Backoff: complainsBackoff{errors.New("x")}},
-		"{Classify: func, RetryAfter: RetryAfter{Beyond: cap}, Rate: Rate{PerSecond: 0.5, Burst: 2}, AttemptHeader: \"A\"}": {Classify: classify.Default, RetryAfter: RetryAfter{Beyond: BeyondCap}, Rate: Rate{PerSecond: 0.5, Burst: 2}, AttemptHeader: "A"},
-		"{RetryAfter: RetryAfter{Beyond: Beyond(9)}, Rate: Rate{PerSecond: NaN}}":                                           {RetryAfter: RetryAfter{Beyond: 9}, Rate: Rate{PerSecond: math.NaN()}},
+		"{Classify: func, RetryAfter: RetryAfter{Beyond: cap}, Rate: Rate{PerSecond: 0.5, Burst: 2}}": {Classify: classify.Default, RetryAfter: RetryAfter{Beyond: BeyondCap}, Rate: Rate{PerSecond: 0.5, Burst: 2}},
+		"{RetryAfter: RetryAfter{Beyond: Beyond(9)}, Rate: Rate{PerSecond: NaN}}":                     {RetryAfter: RetryAfter{Beyond: 9}, Rate: Rate{PerSecond: math.NaN()}},
 	} {
 		assert.Equal(t, want, rule.String())
 		assert.Equal(t, want, fmt.Sprint(rule))
@@ -312,7 +294,7 @@ func TestFieldsOfTheHostAndOfTheRequest(t *testing.T) {
 	host := []string{"Lanes", "RetryAfter", "Rate", "Budget", "Cooldown", "Scope", "Pacing", "Gate", "Hedge.Percentile"}
 	request := []string{
 		"Attempts", "Backoff", "Classify", "Hint", "Idempotent", "IdempotencyKey", "AttemptTimeout", "ConnectTimeout", "FirstEventTimeout",
-		"MaxElapsed", "Stall", "Cost", "Hedge.After", "Upload", "Resume", "AttemptHeader",
+		"MaxElapsed", "Stall", "Cost", "Hedge.After", "Upload", "Resume",
 	}
 	typ := reflect.TypeFor[Rule]()
 	for i := range typ.NumField() {

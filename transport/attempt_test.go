@@ -138,9 +138,8 @@ func TestHeaderOfARetry(t *testing.T) {
 		rule policy.Rule
 		own  bool
 	}{
-		"default":            {policy.Rule{}, false},
-		"number in a header": {policy.Rule{AttemptHeader: "X-Attempt"}, true},
-		"attempt timeout":    {policy.Rule{AttemptTimeout: time.Hour}, true},
+		"default":         {policy.Rule{}, false},
+		"attempt timeout": {policy.Rule{AttemptTimeout: time.Hour}, true},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			var sent []http.Header

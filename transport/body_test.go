@@ -60,9 +60,8 @@ func TestResendsAreWhole(t *testing.T) {
 		for _, part := range []int{0, 1, 1000, len(text) - 1, len(text)} {
 			inBubble(t, fmt.Sprint(name, "/", part), func(t *testing.T) {
 				var got []string
-				tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+				tr := over(t, transport.Config{Rule: quick}, numbered(func(req *http.Request, n int) (*http.Response, error) {
 					defer func() { _ = req.Body.Close() }()
-					n := transport.AttemptNumber(req.Context())
 					if n < 4 { // reads a part, more at each attempt, and fails
 						_, err := io.CopyN(io.Discard, req.Body, int64(min(part*n, len(text))))
 						assert.NoError(t, err)
@@ -204,8 +203,8 @@ func TestEarlyResponseWhileReading(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const text = "0123456789"
 		late := make(chan string, 1)
-		tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-			if transport.AttemptNumber(req.Context()) > 1 {
+		tr := over(t, transport.Config{Rule: quick}, numbered(func(req *http.Request, n int) (*http.Response, error) {
+			if n > 1 {
 				all, err := io.ReadAll(req.Body)
 				assert.NoError(t, err)
 				assert.Equal(t, text, string(all))
@@ -393,8 +392,8 @@ func TestSourceUnderConcurrency(t *testing.T) {
 			runtime.Gosched()
 			reading.Unlock()
 		}
-		tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-			if transport.AttemptNumber(req.Context()) < 4 {
+		tr := over(t, transport.Config{Rule: quick}, numbered(func(req *http.Request, n int) (*http.Response, error) {
+			if n < 4 {
 				go func() { _, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{req.Body}, make([]byte, 100)) }()
 				go func() { _ = req.Body.Close() }()
 				return play(req, status(503))

@@ -25,7 +25,7 @@ import (
 // TestEveryFaultAtOnce: each bad field of each host, with its path, from New
 // and from Update.
 func TestEveryFaultAtOnce(t *testing.T) {
-	rule := policy.Rule{Attempts: 1 << 20, Rate: policy.Rate{PerSecond: math.NaN()}, AttemptHeader: "not a name"}
+	rule := policy.Rule{Attempts: 1 << 20, Rate: policy.Rate{PerSecond: math.NaN()}, Pacing: 9}
 	hosts := map[string]policy.Rule{
 		"api.example.com":  {Upload: policy.Upload{Memory: 1 << 40}, RetryAfter: policy.RetryAfter{Beyond: 99}},
 		"*.x":              {Attempts: 1001},
@@ -34,7 +34,7 @@ func TestEveryFaultAtOnce(t *testing.T) {
 		"slow.example.com": {Backoff: backoff.Exponential{Max: -time.Second}},
 	}
 	want := []string{
-		"Rule.Attempts", "Rule.Rate.PerSecond", "Rule.AttemptHeader",
+		"Rule.Attempts", "Rule.Rate.PerSecond", "Rule.Pacing",
 		`Hosts["*.x"].Attempts`,
 		`Hosts["api.example.com"].RetryAfter.Beyond`, `Hosts["api.example.com"].Upload.Memory`,
 		`Hosts["https://h.test"]`,

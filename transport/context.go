@@ -12,12 +12,14 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-type markKey struct{}
+type (
+	optionsKey struct{}
+	markKey    struct{}
+)
 
 // options are the settings in the context of a request. They never change once they
 // are in a context.
@@ -83,35 +85,18 @@ func WithTrace(ctx context.Context, trace *Trace) context.Context {
 	return withOptions(ctx, func(o *options) { o.trace = JoinTraces(trace, o.trace) })
 }
 
-// AttemptNumber returns the number of an attempt from its context: 1 for the first
-// attempt, 2 for the first retry. It is 1 for any other context. It is for base
-// transports that label or sign each attempt.
-func AttemptNumber(ctx context.Context) int {
-	if c := flight.CarriedBy(ctx); c != nil && c.Number > 0 {
-		return c.Number
-	}
-	return 1
-}
-
 func withOptions(ctx context.Context, change func(*options)) context.Context {
 	var o options
 	if old := optionsOf(ctx); old != nil {
 		o = *old
 	}
 	change(&o)
-	all := flight.Carried{Options: &o}
-	if old := flight.CarriedBy(ctx); old != nil {
-		all.Number = old.Number
-	}
-	return context.WithValue(ctx, flight.CarriedKey{}, &all)
+	return context.WithValue(ctx, optionsKey{}, &o)
 }
 
 func optionsOf(ctx context.Context) *options {
-	if c := flight.CarriedBy(ctx); c != nil {
-		o, _ := c.Options.(*options)
-		return o
-	}
-	return nil
+	o, _ := ctx.Value(optionsKey{}).(*options)
+	return o
 }
 
 // A mark is the history of a response that called for a retry and was not retried, or

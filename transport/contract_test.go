@@ -31,7 +31,7 @@ var configs = map[string]transport.Config{
 	"no wait":         {Rule: quick},
 	"no retries":      {Rule: policy.Rule{Attempts: -1}},
 	"attempt timeout": {Rule: policy.Rule{AttemptTimeout: 5 * time.Second, Backoff: backoff.Constant(time.Second)}},
-	"limits":          {Rule: policy.Rule{MaxElapsed: time.Minute, Rate: policy.Rate{PerSecond: 100, Burst: 3}, AttemptHeader: "X-Attempt"}},
+	"limits":          {Rule: policy.Rule{MaxElapsed: time.Minute, Rate: policy.Rate{PerSecond: 100, Burst: 3}}},
 	"no buffer":       {Rule: policy.Rule{Upload: policy.Upload{Memory: -1}}},
 	"custom":          {Rule: policy.Rule{Classify: classify.Refusals, Backoff: backoff.Constant(time.Millisecond)}, Trace: &transport.Trace{Event: func(transport.Event) {}}},
 	"host rule":       {Hosts: map[string]policy.Rule{"*.test": quick}},

@@ -45,7 +45,6 @@ func costSettings() map[string]policy.Rule {
 			MaxElapsed:     time.Minute,
 			Classify:       classify.Refusals,
 			Upload:         policy.Upload{Memory: 16 << 20},
-			AttemptHeader:  "X-Attempt",
 			Rate:           policy.Rate{PerSecond: 1e6, Burst: 1e6},
 			Cooldown:       policy.On,
 			Pacing:         policy.On,

@@ -127,8 +127,8 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		assert.Equal(t, 51, base.attempts())
 		assert.LessOrEqual(t, time.Since(start), 50*(transport.MaxGap+transport.ResumeJitter))
 		assert.Equal(t, transport.ReasonResume, seen.reasons()[1])
-		for _, req := range base.reqs {
-			assert.Equal(t, 1, transport.AttemptNumber(req.Context()))
+		for _, e := range seen.all {
+			assert.Equal(t, 1, e.Number)
 		}
 	})
 }

@@ -85,8 +85,8 @@ func TestErrorsTellHowAWaitEnded(t *testing.T) {
 		// The base returns the response at the instant of the deadline.
 		ctx, stop := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer stop()
-		slow := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}}, rt(func(req *http.Request) (*http.Response, error) {
-			if transport.AttemptNumber(req.Context()) > 1 {
+		slow := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}}, numbered(func(req *http.Request, n int) (*http.Response, error) {
+			if n > 1 {
 				<-req.Context().Done()
 				return nil, req.Context().Err()
 			}

@@ -202,33 +202,3 @@ func ExampleError() {
 	// 2 0 read tcp: read: connection reset by peer
 	// true
 }
-
-// A base transport that tells the server which attempt this is. Request headers
-// belong to the caller, so they are changed in a copy.
-func ExampleAttemptNumber() {
-	next := server(503, 200)
-	labels := rt(func(req *http.Request) (*http.Response, error) {
-		req = req.Clone(req.Context())
-		req.Header.Set("X-Attempt", fmt.Sprint(transport.AttemptNumber(req.Context())))
-		fmt.Println(req.Header)
-		return next.RoundTrip(req)
-	})
-	tr, err := transport.New(transport.Config{Base: labels, Rule: policy.Rule{Backoff: atOnce}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	req, err := http.NewRequest(http.MethodGet, "https://api.example.com", nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	resp, err := tr.RoundTrip(req)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer resp.Body.Close()
-	// Output:
-	// map[X-Attempt:[1]]
-	// -> GET https://api.example.com
-	// map[X-Attempt:[2]]
-	// -> GET https://api.example.com
-}

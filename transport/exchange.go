@@ -19,7 +19,6 @@ type call struct {
 	visit.Request
 	t       *Transport
 	options *options        // nil: none
-	inside  bool            // the context belongs to an attempt of another Transport
 	spanned context.Context // what RequestStart returned; nil: no hook
 }
 

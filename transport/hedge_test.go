@@ -95,8 +95,7 @@ func TestHedge(t *testing.T) {
 			var l ledger
 			var contexts [2]context.Context
 			server := script()
-			server.serve = func(req *http.Request) (*http.Response, error) {
-				n := transport.AttemptNumber(req.Context())
+			server.serve = numbered(func(req *http.Request, n int) (*http.Response, error) {
 				contexts[n-1] = req.Context()
 				if row.deaf {
 					time.Sleep(row.takes[n-1])
@@ -104,7 +103,7 @@ func TestHedge(t *testing.T) {
 					return nil, err
 				}
 				return newResponse(req, 200, l.body(req.Context(), strings.Repeat("x", n*1000))), nil
-			}
+			})
 			ev := &recorder{}
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: after}}})
 			resp, err := get(t, tr, ev.on(t.Context()))
@@ -409,10 +408,10 @@ func TestBothRespondAtOnce(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			var l ledger
 			server := script()
-			server.serve = func(req *http.Request) (*http.Response, error) {
-				time.Sleep(100*time.Millisecond - time.Duration(transport.AttemptNumber(req.Context())-1)*50*time.Millisecond)
+			server.serve = numbered(func(req *http.Request, n int) (*http.Response, error) {
+				time.Sleep(100*time.Millisecond - time.Duration(n-1)*50*time.Millisecond)
 				return newResponse(req, 200, l.body(req.Context(), "text")), nil
-			}
+			})
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
 			resp := mustGet(t, tr)
 			synctest.Wait()
@@ -503,13 +502,13 @@ func TestHedgeGoexit(t *testing.T) {
 			runtime.Goexit()
 			return nil, nil
 		},
-		"in the hedge": func(req *http.Request) (*http.Response, error) {
-			if transport.AttemptNumber(req.Context()) == 1 {
+		"in the hedge": numbered(func(req *http.Request, n int) (*http.Response, error) {
+			if n == 1 {
 				return nil, pause(req, time.Minute)
 			}
 			runtime.Goexit()
 			return nil, nil
-		},
+		}),
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}})
@@ -777,8 +776,8 @@ func TestOutrunAttemptSharesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		gone := make(chan struct{})
 		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}},
-			rt(func(req *http.Request) (*http.Response, error) {
-				if transport.AttemptNumber(req.Context()) > 1 {
+			numbered(func(req *http.Request, n int) (*http.Response, error) {
+				if n > 1 {
 					return play(req, status(200))
 				}
 				defer close(gone)
@@ -870,8 +869,8 @@ func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 // The caller may use the request again when it has a response (seen with -race).
 func TestHedgeLeavesTheRequestAloneAfterTheResponse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Millisecond}}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
-			if transport.AttemptNumber(req.Context()) == 1 {
+		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Millisecond}}.Or(quick)}, numbered(func(req *http.Request, n int) (*http.Response, error) {
+			if n%2 == 1 { // a first attempt
 				time.Sleep(3 * time.Millisecond)
 				return play(req, status(200))
 			}
@@ -897,8 +896,8 @@ func TestHedgeLeavesTheBodyToTheFirst(t *testing.T) {
 			return ctx
 		}}
 		rule := policy.Rule{AttemptTimeout: time.Second, Hedge: policy.Hedge{After: time.Millisecond}}.Or(quick)
-		tr := over(t, transport.Config{Rule: rule, Trace: trace}, rt(func(req *http.Request) (*http.Response, error) {
-			if transport.AttemptNumber(req.Context()) == 1 {
+		tr := over(t, transport.Config{Rule: rule, Trace: trace}, numbered(func(req *http.Request, n int) (*http.Response, error) {
+			if n%2 == 1 { // a first attempt
 				time.Sleep(time.Millisecond)
 			}
 			_, _ = io.Copy(io.Discard, req.Body)

@@ -54,6 +54,12 @@ type rt func(*http.Request) (*http.Response, error)
 
 func (f rt) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
+// numbered returns a base that is told how many attempts it has had with this one.
+func numbered(serve func(req *http.Request, n int) (*http.Response, error)) rt {
+	var n atomic.Int64
+	return func(req *http.Request) (*http.Response, error) { return serve(req, int(n.Add(1))) }
+}
+
 // get sends a GET, closes the response, and returns the results of RoundTrip.
 func fetch(t testing.TB, tr http.RoundTripper, ctx context.Context, url string) (*http.Response, error) {
 	t.Helper()

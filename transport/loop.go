@@ -40,10 +40,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	h := t.ground.Hosts.Acquire(req.URL)
 	defer h.Release()
 	c := call{t: t, Request: visit.Request{Ground: &t.ground, Req: req, Ctx: req.Context(), State: h, Rule: t.ruleFor(h, set)}}
-	if all := flight.CarriedBy(c.Ctx); all != nil {
-		c.options, _ = all.Options.(*options)
-		c.inside = all.Number > 0
-	}
+	c.options = optionsOf(c.Ctx)
 	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {
 		if err := c.findRule(); err != nil {
 			h.ReleaseCount() // a request that is not sent earns no retry
@@ -71,7 +68,7 @@ func (c *call) isLight() bool {
 			return false
 		}
 	}
-	return !c.Rule.Loops && c.t.trace == nil && !c.inside && (c.options == nil || c.options.trace.empty()) &&
+	return !c.Rule.Loops && c.t.trace == nil && (c.options == nil || c.options.trace.empty()) &&
 		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm()
 }
 

@@ -434,7 +434,7 @@ func TestAttemptTimeout(t *testing.T) {
 	inBubble(t, "does not run while the request's body is sent", func(t *testing.T) {
 		var seen recorder
 		start := time.Now()
-		tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: rule}, numbered(func(req *http.Request, n int) (*http.Response, error) {
 			for { // an upload of 10 s, then a response that takes too long once
 				if _, err := req.Body.Read(make([]byte, 1)); err != nil {
 					break
@@ -446,7 +446,7 @@ func TestAttemptTimeout(t *testing.T) {
 				}
 			}
 			_ = req.Body.Close()
-			if transport.AttemptNumber(req.Context()) == 1 {
+			if n == 1 {
 				return hang(req)
 			}
 			return play(req, status(200))
@@ -597,25 +597,6 @@ func TestPlainBodiesAreNotWrapped(t *testing.T) {
 			assert.Same(t, own, resp.Body)
 		})
 	}
-}
-
-func TestAttemptNumberAndHeader(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		base := script(status(503), status(503), status(200))
-		rule := policy.Rule{AttemptHeader: "X-Resend"}.Or(quick)
-		_, err := get(t, over(t, transport.Config{Rule: rule}, base), t.Context())
-		require.NoError(t, err)
-		for i, want := range []string{"", "1", "2"} {
-			assert.Equal(t, want, base.reqs[i].Header.Get("X-Resend"))
-			assert.Equal(t, i+1, transport.AttemptNumber(base.reqs[i].Context()))
-		}
-	})
-	bubble(t, func(t *testing.T) {
-		base := script(status(503), status(200))
-		tr := over(t, transport.Config{Rule: policy.Rule{AttemptHeader: "X-Resend"}.Or(quick), Hosts: map[string]policy.Rule{"h.test": {AttemptHeader: "off"}}}, base)
-		mustGet(t, tr)
-		assert.Empty(t, base.reqs[1].Header.Get("X-Resend"))
-	})
 }
 
 // Retries are not multiplied, whichever way the inner outcome comes.
@@ -852,8 +833,8 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 		left *= time.Millisecond
 		inBubble(t, "the retry has most of "+left.String(), func(t *testing.T) {
 			tr := mustNew(t, transport.Config{
-				Base: rt(func(req *http.Request) (*http.Response, error) {
-					if transport.AttemptNumber(req.Context()) == 1 {
+				Base: numbered(func(req *http.Request, n int) (*http.Response, error) {
+					if n == 1 {
 						return newResponse(req, 503, newStalledBody()), nil
 					}
 					return play(req, status(200).Delay(left/2))
@@ -1020,7 +1001,7 @@ func story(t *testing.T, rule policy.Rule, trace *transport.Trace, first answer,
 			sent = string(all)
 		}
 		time.Sleep(300 * time.Millisecond)
-		fmt.Fprintln(&text, "attempt", n, transport.AttemptNumber(req.Context()), sent, req.Header, req.GetBody != nil)
+		fmt.Fprintln(&text, "attempt", n, sent, req.Header, req.GetBody != nil)
 		answer := first
 		if n%2 == 0 {
 			answer = status(200)

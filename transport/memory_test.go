@@ -51,8 +51,7 @@ func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
 	} {
 		for name, change := range requests {
 			inBubble(t, rule+"/"+name, func(t *testing.T) {
-				tr := over(t, transport.Config{Rule: r.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
-					attempts := transport.AttemptNumber(req.Context())
+				tr := over(t, transport.Config{Rule: r.Or(quick)}, numbered(func(req *http.Request, attempts int) (*http.Response, error) {
 					assert.True(t, replay.SmallInMemory(req.Body), "attempt %d has a %T", attempts, req.Body)
 					if req.GetBody != nil {
 						again, err := req.GetBody()

@@ -149,9 +149,9 @@ func TestHooks(t *testing.T) {
 	text := strings.Repeat("x", 1000)
 	hedged := policy.Rule{Hedge: policy.Hedge{After: s}}.Or(exact)
 	byNumber := func(answers ...answer) rt {
-		return func(req *http.Request) (*http.Response, error) {
-			return play(req, answers[min(transport.AttemptNumber(req.Context()), len(answers))-1])
-		}
+		return numbered(func(req *http.Request, n int) (*http.Response, error) {
+			return play(req, answers[min(n, len(answers))-1])
+		})
 	}
 	after := func(d time.Duration, a answer) rt {
 		return func(req *http.Request) (*http.Response, error) {

@@ -258,26 +258,6 @@ func TestTunnelOfAPlainBase(t *testing.T) {
 	assert.True(t, ok, "%T", resp.Body)
 }
 
-// TestAttemptNumberOfAnotherRequest: a request that a base sends for an attempt
-// (for a token, say), with that attempt's context and through a Transport of
-// its own, begins to count anew.
-func TestAttemptNumberOfAnotherRequest(t *testing.T) {
-	var numbers []int
-	tokens := mustNew(t, transport.Config{Rule: quick, Base: rt(func(req *http.Request) (*http.Response, error) {
-		numbers = append(numbers, transport.AttemptNumber(req.Context()))
-		return script(faults.Status(200)).RoundTrip(req)
-	})})
-	next := script(faults.Status(503), faults.Status(200))
-	tr := mustNew(t, transport.Config{Rule: quick, Base: rt(func(req *http.Request) (*http.Response, error) {
-		if _, err := fetch(t, tokens, req.Context(), "http://tokens.test/"); err != nil {
-			return nil, err
-		}
-		return next.RoundTrip(req)
-	})})
-	mustFetch(t, tr, t.Context(), "http://h.test/")
-	assert.Equal(t, []int{1, 1}, numbers)
-}
-
 // TestOtherConnectionsAreLeftAlone: a host's failures cost no other host its
 // connections.
 func TestOtherConnectionsAreLeftAlone(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -23,37 +24,38 @@ import (
 func TestRulesAreInherited(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(503))
+		asked := ""
+		hint := func(name string) classify.Hint {
+			return func(classify.Outcome) (time.Duration, bool) { asked = name; return 0, false }
+		}
 		tr := mustNew(t, transport.Config{
 			Base: base,
-			Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(time.Second), AttemptHeader: "X-Config"},
+			Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(time.Second), Hint: hint("config")},
 			Hosts: map[string]policy.Rule{
 				"h.test":     {Attempts: 3, Backoff: backoff.Constant(2 * time.Second)},
 				"h.test/v1/": {Attempts: 4},
 			},
 		})
-		outer := transport.WithRule(t.Context(), policy.Rule{Attempts: 5, AttemptHeader: "X-Outer"})
+		outer := transport.WithRule(t.Context(), policy.Rule{Attempts: 5, Hint: hint("outer")})
 		for _, row := range []struct {
-			name, url, header string
-			ctx               context.Context
-			attempts          int
-			wait              time.Duration
+			name, url, hint string
+			ctx             context.Context
+			attempts        int
+			wait            time.Duration
 		}{
-			{"config", "http://other.test/", "X-Config", t.Context(), 2, time.Second},
-			{"host", "http://h.test/", "X-Config", t.Context(), 3, 2 * time.Second},
-			{"path", "http://h.test/v1/", "X-Config", t.Context(), 4, 2 * time.Second},
-			{"request", "http://h.test/v1/", "X-Outer", outer, 5, 2 * time.Second},
-			{"request to another host", "http://other.test/", "X-Outer", outer, 5, time.Second},
-			{"inner", "http://h.test/v1/", "X-Outer", transport.WithRule(transport.Repeatable(outer), policy.Rule{Attempts: 6}), 6, 2 * time.Second},
-			{"off", "http://h.test/v1/", "", transport.WithRule(outer, policy.Rule{Attempts: policy.Off, AttemptHeader: "off"}), 1, 0},
+			{"config", "http://other.test/", "config", t.Context(), 2, time.Second},
+			{"host", "http://h.test/", "config", t.Context(), 3, 2 * time.Second},
+			{"path", "http://h.test/v1/", "config", t.Context(), 4, 2 * time.Second},
+			{"request", "http://h.test/v1/", "outer", outer, 5, 2 * time.Second},
+			{"request to another host", "http://other.test/", "outer", outer, 5, time.Second},
+			{"inner", "http://h.test/v1/", "outer", transport.WithRule(transport.Repeatable(outer), policy.Rule{Attempts: 6}), 6, 2 * time.Second},
+			{"off", "http://h.test/v1/", "outer", transport.WithRule(outer, policy.Rule{Attempts: policy.Off}), 1, 0},
 		} {
 			before, start := base.attempts(), time.Now()
 			finish(tr.RoundTrip(getRequest(t, row.url).WithContext(row.ctx)))
-			sent := base.reqs[before:]
-			assert.Len(t, sent, row.attempts, row.name)
+			assert.Len(t, base.reqs[before:], row.attempts, row.name)
 			assert.Equal(t, time.Duration(row.attempts-1)*row.wait, time.Since(start), row.name)
-			if row.header != "" {
-				assert.Equal(t, "1", sent[1].Header.Get(row.header), row.name)
-			}
+			assert.Equal(t, row.hint, asked, row.name)
 		}
 	})
 }
@@ -152,7 +154,7 @@ func TestAContextKeepsFewRules(t *testing.T) {
 // Requests with a rule of their own go on while Update replaces the rules.
 func TestWithRuleDuringUpdates(t *testing.T) {
 	tr := mustNew(t, transport.Config{Base: newNoop()})
-	ctx := transport.WithRule(t.Context(), policy.Rule{AttemptHeader: "X-Attempt"})
+	ctx := transport.WithRule(t.Context(), policy.Rule{MaxElapsed: time.Minute})
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {

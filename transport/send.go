@@ -97,7 +97,7 @@ func (x *exchange) newAttempt(a *attempt, kind Kind) {
 	}
 	x.equip(&a.Flight, x.sent)
 	a.number, a.timing = x.sent, timing{kind: kind, start: now, queued: x.takeQueued()}
-	a.Ctx, a.Inside, a.Plain = x.parentContext(), x.inside, x.Plain != nil
+	a.Ctx, a.Plain = x.parentContext(), x.Plain != nil
 	a.way = x.road.NextWay(a.number > 1 && (x.road.HasLanes() || x.hearsAttempts()) || x.asksAddress() || proves)
 	a.Lane, a.Link = a.way.Lane, a.way.Link
 	a.Base = x.t.pools.Of(a.way.Lane)
@@ -133,7 +133,7 @@ func (x *exchange) takeQueued() Queued {
 // equip makes f a flight of the call.
 func (c *call) equip(f *flight.Flight, number int) {
 	f.Req, f.Ctx, f.Number, f.Home = c.Req, c.Ctx, number, c.Ground
-	f.Timeouts, f.Timed, f.Header = &c.Rule.Timeouts, c.Rule.Timed, c.Rule.AttemptHeader
+	f.Timeouts, f.Timed = &c.Rule.Timeouts, c.Rule.Timed
 }
 
 // withHold adds the wait that err tells of to the error of a timer.

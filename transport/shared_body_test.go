@@ -285,8 +285,8 @@ func TestGetBodyWaitsForARead(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			var seen recorder
 			reads := make(chan error, 1)
-			tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-				if transport.AttemptNumber(req.Context()) > 1 {
+			tr := over(t, transport.Config{Rule: quick}, numbered(func(req *http.Request, n int) (*http.Response, error) {
+				if n > 1 {
 					_, _ = io.ReadAll(req.Body)
 					_ = req.Body.Close()
 					return play(req, status(200))
@@ -481,8 +481,8 @@ func TestOneReaderUnderConcurrency(t *testing.T) {
 		shared := strings.NewReader(text)
 		b := &body{Reader: shared, onRead: use}
 		var late sync.WaitGroup
-		tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-			if transport.AttemptNumber(req.Context()) < 5 {
+		tr := over(t, transport.Config{Rule: quick}, numbered(func(req *http.Request, n int) (*http.Response, error) {
+			if n < 5 {
 				late.Go(func() { _, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{req.Body}, make([]byte, 100)) })
 				late.Go(func() { _ = req.Body.Close() })
 				late.Go(func() {

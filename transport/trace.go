@@ -204,8 +204,8 @@ type AttemptStart struct {
 	// Host is the scheme and host whose rule applies.
 	Host string
 	// Header is the header that the attempt sends. The function may change it, for
-	// instance to add the identity of a span. The caller's request and other attempts
-	// do not see the change.
+	// instance to add the number of the attempt or the identity of a span. The caller's
+	// request and other attempts do not see the change.
 	Header http.Header
 	// Number and Kind are those of the [Attempt].
 	Number int

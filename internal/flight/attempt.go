@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
@@ -28,15 +27,13 @@ type Flight struct {
 	Body     io.ReadCloser                 // nil: the caller's own, as it is
 	GetBody  func() (io.ReadCloser, error) // for the base transport; nil: the caller's own
 	Timeouts *Timeouts
-	Timed    bool   // it has a context of its own
-	Header   string // that tells the server which retry this is; empty: none
+	Timed    bool // it has a context of its own
 	Slot     Slot
 	Came     instant.Instant // when the gate heard of the response or the error; 0: it did not
 	Refused  *Slot           // of a response to the copy that is no success; nil: none
 	Home     home            // of the lane, and of its clock
 	Lane     *lane.Lane      // hears what comes; nil: nobody needs to know
 	Link     *Link           // nil: nobody needs to know
-	Inside   bool            // the caller's context belongs to an attempt of another Transport
 	Watched  bool            // a hook sees its header
 	Beside   bool            // runs beside another attempt, and may outlive the call
 	Plain    bool            // is sent without Expect
@@ -48,21 +45,6 @@ type home interface {
 	Now() instant.Instant
 	TellGate(host string, g *gate.Gate)
 	AskProbe(host string)
-}
-
-// CarriedKey is the key of a *Carried in a context.
-type CarriedKey struct{}
-
-// A Carried is what the context of a request carries. It never changes once it is in a context.
-type Carried struct {
-	Number  int // of an attempt; 0 in the context of a caller
-	Options any // what the caller asked for
-}
-
-// CarriedBy returns what a context carries, or nil if that is nothing.
-func CarriedBy(ctx context.Context) *Carried {
-	c, _ := ctx.Value(CarriedKey{}).(*Carried)
-	return c
 }
 
 // An Outgoing is the copy of a request that an attempt sends, with its context and the
@@ -123,7 +105,7 @@ func newOutgoing(link *Link, withMore, withValues bool) (out *Outgoing, room []s
 func (f *Flight) Light() bool {
 	watched := f.Timed || f.Watched || f.Slot.Probe ||
 		f.Slot.Gate != nil && f.Req.Body != nil && f.Req.Body != http.NoBody
-	return f.Number == 1 && f.Body == nil && !watched && !f.Inside && f.Link == nil
+	return f.Number == 1 && f.Body == nil && !watched && f.Link == nil
 }
 
 // SendLight sends the caller's own request.
@@ -142,7 +124,7 @@ func (f *Flight) SendLight() (resp *http.Response, err error) {
 // caller has its response and changes the request. So it shares nothing with the caller's
 // request.
 func (f *Flight) Copied() (out *Outgoing) {
-	own := f.Number > 1 && (f.Timed || f.Header != "" || f.Plain) || f.Watched // a header of its own
+	own := f.Number > 1 && (f.Timed || f.Plain) || f.Watched // a header of its own
 	out, room := newOutgoing(f.Link, f.Timeouts.Stall.On() || f.Slot.Gate != nil, own && len(f.Req.Header) > 0)
 	if f.Beside {
 		out.Req = *f.Req.Clone(&out.Ctx)
@@ -166,12 +148,6 @@ func (f *Flight) Arm(out *Outgoing) {
 		}
 	}
 	out.Ctx.Context, out.Ctx.lane, out.Ctx.home = f.Ctx, f.Lane, f.Home
-	if f.Number > 1 || f.Inside {
-		if c := CarriedBy(f.Ctx); c != nil {
-			out.Ctx.carried = *c
-		}
-		out.Ctx.carried.Number = f.Number // for AttemptNumber
-	}
 	if f.Beside || f.Timed || seeks {
 		out.Ctx.start(f.Timeouts, Upgrades(f.Req))
 	}
@@ -181,13 +157,8 @@ func (f *Flight) Arm(out *Outgoing) {
 	if f.GetBody != nil {
 		req.GetBody = f.GetBody
 	}
-	if f.Number > 1 {
-		if f.Header != "" {
-			req.Header.Set(f.Header, strconv.Itoa(f.Number-1))
-		}
-		if f.Plain {
-			delete(req.Header, "Expect")
-		}
+	if f.Number > 1 && f.Plain {
+		delete(req.Header, "Expect")
 	}
 }
 

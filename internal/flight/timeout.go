@@ -51,17 +51,16 @@ func TimeoutsOf(r *policy.Rule, alarms *Alarms) Timeouts {
 // On reports whether attempts are timed, so that they need a context of their own.
 func (t *Timeouts) On() bool { return t.After > 0 || t.Connect > 0 || t.event > 0 || t.Stall.On() }
 
-// An attemptContext is the context of one attempt. It knows the number of the attempt. It may
-// be cancelled without the caller's context if the attempt is timed or runs beside another.
-// Package context makes the context that is cancelled then, and only when somebody asks for
-// its end. A base transport that answers from memory never does. If the caller's context never
-// ends, a channel and the function of one child are enough, because nothing else ends the attempt.
+// An attemptContext is the context of one attempt. It may be cancelled without the caller's
+// context if the attempt is timed or runs beside another. Package context makes the context
+// that is cancelled then, and only when somebody asks for its end. A base transport that answers
+// from memory never does. If the caller's context never ends, a channel and the function of one
+// child are enough, because nothing else ends the attempt.
 //
 // The time of each phase of a timed attempt is bounded (see phase.go). Later the same timer
 // watches over the Reads of the response's body (see [watchedBody]).
 type attemptContext struct {
 	context.Context               // the caller's
-	carried         Carried       // with the number of the attempt; 0: what the caller carries applies
 	*Timeouts                     // nil: it ends with the caller's context only
 	unlink          func() bool   // not nil: it is linked to the caller's by AfterFunc, not derived from it
 	lane            *lane.Lane    // hears what comes; nil: nobody needs to know
@@ -82,9 +81,6 @@ type attemptContext struct {
 }
 
 func (a *attemptContext) Value(key any) any {
-	if key == (CarriedKey{}) && a.carried.Number > 0 {
-		return &a.carried
-	}
 	if a.Timeouts != nil {
 		a.mu.Lock()
 		own := a.own

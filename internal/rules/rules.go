@@ -66,10 +66,9 @@ type Resolved struct {
 
 	Paths *paths // the rules of the paths of the host; nil: none
 
-	Timeouts      flight.Timeouts
-	PeekWait      time.Duration // how long a classifier waits for the body of a response
-	AttemptHeader string        // empty: none
-	Reconnect     *Resolved     // the rule for the reconnects of a body, in which every attempt is timed
+	Timeouts  flight.Timeouts
+	PeekWait  time.Duration // how long a classifier waits for the body of a response
+	Reconnect *Resolved     // the rule for the reconnects of a body, in which every attempt is timed
 }
 
 // settings are the settings of the limits of a host.
@@ -274,9 +273,6 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	}
 	r.Timeouts = flight.TimeoutsOf(&rule, set.alarms)
 	r.Timed = r.Timeouts.On()
-	if rule.AttemptHeader != "off" {
-		r.AttemptHeader = rule.AttemptHeader
-	}
 	r.Lanes = rule.Lanes == policy.On
 	r.Noted = r.Lanes && (r.Timed || r.Hedge)
 	r.PeekWait = min(max(rule.AttemptTimeout, 0), time.Second)

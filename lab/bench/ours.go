@@ -33,11 +33,10 @@ func everything() policy.Rule {
 		AttemptTimeout: 10 * time.Second,
 		Stall:          policy.Stall{Timeout: 30 * time.Second, MinBytesPerSecond: 1 << 10},
 
-		MaxElapsed:    time.Minute,
-		Classify:      classify.Refusals,
-		Upload:        policy.Upload{Memory: 16 << 20},
-		AttemptHeader: "X-Attempt",
-		Rate:          policy.Rate{PerSecond: 1e6, Burst: 1e6},
+		MaxElapsed: time.Minute,
+		Classify:   classify.Refusals,
+		Upload:     policy.Upload{Memory: 16 << 20},
+		Rate:       policy.Rate{PerSecond: 1e6, Burst: 1e6},
 
 		Cooldown: policy.On,
 		Pacing:   policy.On,

@@ -23,11 +23,10 @@ func newRule(d dice, nested bool) policy.Rule {
 		Backoff:    newBackoff(d),
 		RetryAfter: policy.RetryAfter{Max: one(d, 0, 0, 0, 500*time.Millisecond, 5*time.Second, 2*time.Minute, -1), Beyond: one(d, 0, 0, policy.BeyondStop, policy.BeyondCap, policy.BeyondWait)},
 
-		Budget:        newBudget(d),
-		Cooldown:      one[policy.Switch](d, 0, policy.On, policy.Off),
-		Upload:        policy.Upload{Memory: one[int64](d, 0, 0, 0, -1, 100, 10<<10)},
-		Resume:        policy.Resume{Max: one(d, 0, 0, 0, -1, 1, 2)},
-		AttemptHeader: one(d, "", "", "X-Resend"),
+		Budget:   newBudget(d),
+		Cooldown: one[policy.Switch](d, 0, policy.On, policy.Off),
+		Upload:   policy.Upload{Memory: one[int64](d, 0, 0, 0, -1, 100, 10<<10)},
+		Resume:   policy.Resume{Max: one(d, 0, 0, 0, -1, 1, 2)},
 	}
 	if d.chance(30) {
 		r.MaxElapsed = d.between(20*time.Millisecond, time.Minute)

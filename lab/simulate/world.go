@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -149,7 +151,7 @@ func (w *world) arrive(req *http.Request) *attempt {
 		hedge: c.anyAttempt(func(s *attempt) bool { return s.ended >= w.now() }),
 		req:   req, rng: req.Header.Get("Range"), set: w.now(), began: w.now(), ended: never, cut: never,
 	}
-	if i := c.unsent(transport.AttemptNumber(req.Context())); i >= 0 {
+	if i := c.unsent(req); i >= 0 && goesElsewhere() {
 		c.attempts[i].unsent = true
 		s.moved, s.number, s.hedge, s.set = true, c.attempts[i].number, c.attempts[i].hedge, c.attempts[i].set
 		c.attempts[i] = s
@@ -180,13 +182,25 @@ func (w *world) arrive(req *http.Request) *attempt {
 	return s
 }
 
-// unsent returns the index of the attempt of this number that found no connection on a new lane, and
-// goes over another lane now, or -1; the lock is held.
-func (c *call) unsent(number int) int {
+// unsent returns the index of the attempt that has just found no connection on a new lane, if it may
+// be this one, or -1; the lock is held. The two ways of an attempt share their header.
+func (c *call) unsent(req *http.Request) int {
 	return slices.IndexFunc(c.attempts, func(s *attempt) bool {
 		ended := s.err != nil && s.ended == c.world.now() // its other fields are written until then
-		return ended && s.lane > 0 && s.conn == nil && transport.AttemptNumber(s.req.Context()) == number
+		return ended && s.lane > 0 && s.conn == nil && reflect.ValueOf(s.req.Header).Pointer() == reflect.ValueOf(req.Header).Pointer()
 	})
+}
+
+// goesElsewhere reports whether the attempt that arrives was sent over another lane before. Only the
+// stack tells it from a retry in the same instant.
+func goesElsewhere() bool {
+	var pcs [8]uintptr
+	for frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])]); ; {
+		f, more := frames.Next()
+		if found := strings.HasSuffix(f.Function, ".goElsewhere"); found || !more {
+			return found
+		}
+	}
 }
 
 // moodAt returns the host's mood and when it ends. After the last phase the

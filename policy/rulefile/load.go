@@ -166,8 +166,6 @@ func (l *loader) field(n *node, to reflect.Value, off bool) {
 		l.mode(n, to)
 	case *bool:
 		l.flag(n, to)
-	case *string:
-		*to = l.text(n, "a string")
 	case *time.Duration:
 		readNumber(l, n, to, off, l.duration)
 	case *int:

@@ -57,7 +57,6 @@ var samples = map[string]struct {
 	"hedge":               {`{"after": "50ms", "percentile": 98}`, policy.Hedge{After: 50 * time.Millisecond, Percentile: 98}},
 	"upload":              {`{"memory": "2MiB"}`, policy.Upload{Memory: 2 << 20}},
 	"resume":              {`{"max": 3, "again": "2MiB"}`, policy.Resume{Max: 3, Again: 2 << 20}},
-	"attempt_header":      {`"X-Retry"`, "X-Retry"},
 }
 
 func TestLoadReadsEveryField(t *testing.T) {
@@ -91,7 +90,7 @@ func TestLoad(t *testing.T) {
 	  "rule": {"attempts": 4, "backoff": "geometric", "max_elapsed": "1m", "retry_after": {"max": "off"}},
 	  "hosts": {
 	    "api.example.com": {"attempts": "off", "attempt_timeout": "off", "max_elapsed": "off", "rate": "off",
-	                        "upload": {"memory": "off"}, "attempt_header": "off", "backoff": "none", "gate": {"mode": "off"}},
+	                        "upload": {"memory": "off"}, "backoff": "none", "gate": {"mode": "off"}},
 	    "*.example.com": {"rate": {"per_second": 10, "burst": 5}, "upload": {"memory": 1048576}, "retry_after": {"beyond": "wait"}},
 	    "localhost:8080": {}
 	  }
@@ -100,7 +99,7 @@ func TestLoad(t *testing.T) {
 	assert.Equal(t, policy.Rule{Attempts: 4, Backoff: backoff.Geometric{}, MaxElapsed: time.Minute, RetryAfter: policy.RetryAfter{Max: -1}}, rule)
 	assert.Equal(t, map[string]policy.Rule{
 		"api.example.com": {Attempts: -1, AttemptTimeout: -1, MaxElapsed: -1, Rate: policy.Rate{PerSecond: -1}, Upload: policy.Upload{Memory: -1},
-			AttemptHeader: "off", Backoff: backoff.Constant(0), Gate: policy.Gate{Mode: policy.Off}},
+			Backoff: backoff.Constant(0), Gate: policy.Gate{Mode: policy.Off}},
 		"*.example.com":  {Rate: policy.Rate{PerSecond: 10, Burst: 5}, Upload: policy.Upload{Memory: 1 << 20}, RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait}},
 		"localhost:8080": {},
 	}, hosts)
@@ -199,10 +198,10 @@ func TestLoadFaults(t *testing.T) {
 
 		// Keys.
 		{"unknown", "{\n  \"hosts\": {\n    \"*.example.com\": {\"attemps\": 3}\n  }\n}",
-			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume, attempt_header`},
+			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume`},
 		{"column counts characters", `{"hosts": {"bücher.example": {"räte": 1}}}`,
-			`line 1, column 31: hosts["bücher.example"]["räte"]: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume, attempt_header`},
-		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume, attempt_header`},
+			`line 1, column 31: hosts["bücher.example"]["räte"]: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume`},
+		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume`},
 		{"one level too high", `{"attempts": 3}`, `line 1, column 2: attempts: unknown key; it belongs inside "rule" or inside a host of "hosts"`},
 		{"nothing like it", `{"rule": {"backoff": {"type": "full_jitter", "colour": "red"}}}`,
 			`line 1, column 46: rule.backoff.colour: unknown key; the keys here are type, base, max`},
@@ -233,13 +232,12 @@ func TestLoadFaults(t *testing.T) {
 		{"size", `{"rule": {"upload": {"memory": "1 MeB"}}}`, `line 1, column 32: rule.upload.memory: "1 MeB" is not a size; write it in bytes or like "64KiB" or "1MiB"`},
 		{"size too large for a number", `{"rule": {"upload": {"memory": "9999999999GiB"}}}`, `line 1, column 32: rule.upload.memory: "9999999999GiB" is not a size; write it in bytes or like "64KiB" or "1MiB"`},
 		{"mode", `{"rule": {"retry_after": {"beyond": "Stop"}}}`, `line 1, column 37: rule.retry_after.beyond: "Stop" is none of stop, cap and wait`},
-		{"empty string", `{"rule": {"attempt_header": ""}}`, `line 1, column 29: rule.attempt_header: the string is empty`},
+		{"empty string", `{"$schema": ""}`, `line 1, column 13: ["$schema"]: the string is empty`},
 		{"flag", `{"rule": {"backoff": {"type": "exponential", "literal": "yes"}}}`, `line 1, column 57: rule.backoff.literal: the string "yes" where true or false is wanted`},
 
 		// What Validate finds, at the field.
 		{"invalid", "{\"rule\": {\n\"attempts\": 1001}}", `line 2, column 13: rule.attempts: 1001 is more than 1000 attempts`},
 		{"invalid in a host", `{"hosts": {"a": {"upload": {"memory": "65MiB"}}}}`, `line 1, column 39: hosts["a"].upload.memory: 68157440 is more than 64 MiB (67108864 bytes)`},
-		{"invalid header", `{"rule": {"attempt_header": "host"}}`, `line 1, column 29: rule.attempt_header: "host" has a meaning of its own; the number of an attempt must not replace it`},
 		{"invalid back-off", `{"rule": {"backoff": {"type": "normal", "factor": 0.5}}}`,
 			`line 1, column 51: rule.backoff.factor: 0.5 is not a finite number of at least 1`},
 		{"invalid back-off by name", `{"rule": {"backoff": "broken"}}`, `line 1, column 22: rule.backoff: Base: -1ns is negative`},
@@ -462,7 +460,7 @@ func TestLoadHints(t *testing.T) {
 func TestLoadOff(t *testing.T) {
 	for _, key := range []string{
 		"attempts", "attempt_timeout", "max_elapsed", "stall", "rate", "budget", "cooldown",
-		"pacing", "gate", "hedge", "upload", "resume", "attempt_header",
+		"pacing", "gate", "hedge", "upload", "resume",
 	} {
 		rule, _, err := Load(strings.NewReader(fmt.Sprintf(`{"rule": {%q: "off"}}`, key)), Names{})
 		if assert.NoError(t, err, key) {

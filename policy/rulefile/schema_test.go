@@ -210,8 +210,6 @@ func (s *schemer) field(typ reflect.Type, i int) object {
 		return object{"enum": modeWords(to)}
 	case *bool:
 		return object{"type": "boolean"}
-	case *string:
-		return object{"type": "string", "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", "not": object{"const": "-"}}
 	case *time.Duration:
 		return orWord(canBeOff(typ, i), object{"$ref": "#/$defs/positive"})
 	case *int:
