@@ -38,10 +38,11 @@ const (
 // Config configures a Fleet.
 type Config struct {
 	// Redis says where Redis is: a server, a cluster (several Addrs or IsClusterMode), or
-	// a master that sentinels know (MasterName). Addrs, the credentials, TLSConfig, DB,
-	// Dialer, OnConnect and the fields of clusters and sentinels count. The Fleet makes a
-	// client of its own from them, with its own timeouts, without retries, with two
-	// connections and a third for messages. Close closes it. Required.
+	// a master that sentinels know (MasterName). Addrs are host:port, or paths of sockets.
+	// They, the credentials, TLSConfig, DB, Dialer, OnConnect and the fields of clusters and
+	// sentinels count. The Fleet makes a client of its own from them, with its own timeouts,
+	// without retries, with two connections and a third for messages. Close closes it.
+	// Required.
 	Redis *redis.UniversalOptions
 
 	// Key is the secret for the hash of credentials. All members need the same Key, or
@@ -143,6 +144,12 @@ func (c *Config) validate() error {
 		fault("Redis is nil")
 	case len(c.Redis.Addrs) == 0:
 		fault("Redis.Addrs is empty")
+	default:
+		for i, addr := range c.Redis.Addrs {
+			if !isAddress(addr) { // and may have a password
+				fault("Redis.Addrs[%d] is neither host:port nor the path of a socket", i)
+			}
+		}
 	}
 	if len(c.Key) < minKey {
 		fault("Key has %d bytes, and needs at least %d", len(c.Key), minKey)
@@ -154,6 +161,11 @@ func (c *Config) validate() error {
 		fault("Return %v is longer than an hour", c.Return)
 	}
 	return errors.Join(faults...)
+}
+
+// isAddress reports whether a text can be the address of a server. A URL can't.
+func isAddress(text string) bool {
+	return !strings.Contains(text, "@") && strings.Index(text, "/") <= 0
 }
 
 // Close gives back the tokens of rates that this member has not used, sends the last news, leaves

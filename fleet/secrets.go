@@ -50,7 +50,12 @@ func (c Config) Format(s fmt.State, _ rune) {
 func (c Config) LogValue() slog.Value {
 	var addrs []string
 	if c.Redis != nil {
-		addrs = c.Redis.Addrs
+		for _, addr := range c.Redis.Addrs {
+			if !isAddress(addr) {
+				addr = "…"
+			}
+			addrs = append(addrs, addr)
+		}
 	}
 	return slog.GroupValue(slog.Any("Addrs", addrs), slog.String("Prefix", c.Prefix), slog.Duration("Return", c.Return))
 }

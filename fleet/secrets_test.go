@@ -42,6 +42,25 @@ func TestNoSecretsInPrints(t *testing.T) {
 	}
 }
 
+// Somebody may take an address for a URL, whose userinfo is a secret.
+func TestAddressesAreNoURLs(t *testing.T) {
+	for addr, good := range map[string]bool{
+		"redis:6379": true, "[::1]:6379": true, "/run/redis/redis.sock": true,
+		"redis://:the-password@redis:6379": false, "rediss://redis:6379?password=the-password": false, ":the-password@redis:6379": false,
+		"redis:6379/the-password": false, "//:the-password@redis": false,
+	} {
+		c := options(t, addr)
+		c.Redis.Addrs = []string{"redis:6379", addr}
+		require.NotContains(t, fmt.Sprint(c), "the-password")
+		if good {
+			start(t, c)
+			continue
+		}
+		_, err := New(c)
+		require.EqualError(t, err, "fleet: Redis.Addrs[1] is neither host:port nor the path of a socket")
+	}
+}
+
 // A server repeats the arguments of a command that it does not know. None of them reaches the
 // log, wherever the password came from.
 func TestNoPasswordInTheLog(t *testing.T) {
