@@ -10,12 +10,19 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// keepBody prepares the body for later attempts, if there may be any.
+// keepBody prepares the body for later attempts. A body that is sent once only is watched as
+// well, because its Read may fail.
 func (x *exchange) keepBody() {
-	if x.Req.Body != nil && !x.isSingle() {
-		x.body = replay.New(x.Req, x.Rule.Policy.Upload.Memory, x.t.kept)
+	keep := x.Rule.Policy.Upload.Memory
+	if x.isSingle() {
+		keep = 0
 	}
+	x.body = replay.New(x.Req, keep, x.t.kept)
 }
+
+// sourceBroke reports whether the request's own body failed. Neither the host nor the network
+// is at fault then, and the next attempt would meet the same.
+func (x *exchange) sourceBroke() bool { return x.body != nil && x.body.Broke() }
 
 // takeBack takes the body from the last attempt, for a retry. If it fails, it returns
 // the Reason why there is no retry. busy is how long it may wait for a Read of the body.

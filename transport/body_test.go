@@ -421,8 +421,8 @@ func TestBaseThatPanicsClosesTheKeptBody(t *testing.T) {
 	assert.Equal(t, 1, b.closed())
 }
 
-// The body of a POST may fail to connect to its own source. The error is then an
-// error of a dial although the request has left, so the POST is not sent twice.
+// The body of a request may fail to connect to its own source. The error is then an
+// error of a dial although the request has left, and the host is not to blame, so it is not sent twice.
 func TestBodyThatCannotConnect(t *testing.T) {
 	refused := errRefused
 	for name, row := range map[string]struct {
@@ -435,7 +435,7 @@ func TestBodyThatCannotConnect(t *testing.T) {
 		"POST":                       {method: http.MethodPost, wrap: custom, body: refused, attempts: 1},
 		"POST, in a NopCloser":       {method: http.MethodPost, wrap: io.NopCloser, body: refused, attempts: 1},
 		"POST, with WriteTo":         {method: http.MethodPost, wrap: buffered, body: refused, attempts: 1},
-		"PUT":                        {method: http.MethodPut, wrap: custom, body: refused, attempts: 2},
+		"PUT":                        {method: http.MethodPut, wrap: custom, body: refused, attempts: 1},
 		"POST that never left":       {method: http.MethodPost, wrap: custom, attempts: 2},
 		"POST, closed before a Read": {method: http.MethodPost, wrap: custom, body: refused, attempts: 2, closed: true},
 	} {

@@ -299,8 +299,6 @@ func (x *exchange) releaseUnused() {
 	x.road.Leave()
 	if x.body != nil {
 		x.body.Finish()
-	} else if x.sent == 0 {
-		flight.CloseBody(x.Req)
 	}
 }
 
@@ -310,6 +308,10 @@ func (x *exchange) askRule() {
 	x.limits.HearHeaders(x.resp, x.trip.sent)
 	if x.judged.ok {
 		x.verdict, x.judged = x.judged.verdict, earlyVerdict{}
+		return
+	}
+	if x.err != nil && x.sourceBroke() {
+		x.verdict = classify.Final
 		return
 	}
 	x.verdict = x.Rule.Classify(x.OutcomeOf(x.resp, x.err))
@@ -373,14 +375,14 @@ func (x *exchange) forRoad(e *entry) lanes.Outcome {
 	if at == 0 {
 		at = x.Ground.InstantOf(e.Time)
 	}
-	_, below := errors.AsType[*Error](x.err)
-	return lanes.Outcome{Way: x.way, Resp: x.resp, Err: x.err, Below: below, Bad: retryable(x.verdict), Cut: x.timing.kind == KindNone, Took: x.timing.took, At: at}
+	_, other := errors.AsType[*Error](x.err) // a Transport below looks after its own lanes
+	return lanes.Outcome{Way: x.way, Resp: x.resp, Err: x.err, Other: other || x.sourceBroke(), Bad: retryable(x.verdict), Cut: x.timing.kind == KindNone, Took: x.timing.took, At: at}
 }
 
 // forLimits returns what the limits hear of the outcome at hand. u is random, in [0,1).
 func (x *exchange) forLimits(e *entry, u float64) visit.Ending {
 	return visit.Ending{
-		Sent: x.trip.sent, Resp: x.resp, Status: e.Status, Err: x.err, Again: retryable(x.verdict),
+		Sent: x.trip.sent, Resp: x.resp, Status: e.Status, Err: x.err, Again: retryable(x.verdict) && !x.sourceBroke(),
 		Retry: x.timing.kind > KindFirst, Addr: e.Addr, U: u,
 	}
 }
@@ -407,7 +409,6 @@ func (x *exchange) facts(d *decision) facts {
 		expired:       x.Ctx.Err() != nil && x.reasonGone() == ReasonTimeout,
 		nested:        gaveUpBelow(x.Req, x.resp, d.Err),
 		once:          x.options != nil && x.options.sending == sendOnce,
-		replayable:    true,
 		misdirected:   d.stuck,
 		sent:          x.sent,
 		attempts:      rule.Attempts,
@@ -421,11 +422,7 @@ func (x *exchange) facts(d *decision) facts {
 		return f // nothing below is asked
 	}
 	f.idempotent = f.verdict == classify.Refused || x.isIdempotent()
-	if x.body != nil {
-		replayable, broke := x.body.Known()
-		// If the body broke, the error that looks like a refusal may be the body's own.
-		f.replayable = replayable && (!broke || x.isIdempotent())
-	}
+	f.replayable = x.body == nil || x.body.Replayable() && !x.body.Broke()
 	if until, ok := x.Ctx.Deadline(); ok {
 		f.room, f.deadline = until.Sub(d.Time), true
 	}

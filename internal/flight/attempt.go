@@ -111,7 +111,7 @@ func (f *Flight) Light() bool {
 // SendLight sends the caller's own request.
 func (f *Flight) SendLight() (resp *http.Response, err error) {
 	defer func() { // also if the base transport panics
-		if f.Came = f.Slot.Landed(f.Ctx, f.Req, resp, err, nil); !f.Slot.refused {
+		if f.Came = f.Slot.Landed(f, f.Req, resp, err, nil); !f.Slot.refused {
 			f.Slot = Slot{}
 		}
 	}()
@@ -212,7 +212,7 @@ func (f *Flight) SendCopy(out *Outgoing) (resp *http.Response, err error) {
 		kept.slot, f.Slot = f.Slot, Slot{}
 		held = &kept.slot
 		defer func() {
-			if f.Came = held.Landed(f.Ctx, req, resp, err, kept); held.refused {
+			if f.Came = held.Landed(f, req, resp, err, kept); held.refused {
 				f.Refused = held
 			}
 		}()

@@ -15,6 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
@@ -100,9 +101,9 @@ func (s *Slot) renew() (stop func()) {
 // Landed tells the gate the result of the attempt that has just ended, and ends the
 // slot unless the response is no success, or its body takes the slot over. It returns
 // the time, or 0 without a gate. If there is neither a response nor an error, the base
-// transport has panicked or ended its goroutine. into may be nil. Otherwise it is
+// transport has panicked or ended its goroutine. req is what was sent. into may be nil. Otherwise it is
 // memory for the response's body, and may have the slot already.
-func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Response, err error, into *slotBody) (now instant.Instant) {
+func (s *Slot) Landed(f *Flight, req *http.Request, resp *http.Response, err error, into *slotBody) (now instant.Instant) {
 	if s.Gate == nil {
 		return 0
 	}
@@ -116,7 +117,10 @@ func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Respons
 	if resp == nil && err == nil {
 		return now
 	}
-	switch result = ResultOf(ctx, resp, err); {
+	if result = ResultOf(f.Ctx, resp, err); result != gate.Success && replay.Broke(f.Body) {
+		result = gate.Neutral
+	}
+	switch {
 	case resp != nil && result != gate.Success:
 		kept, s.refused, s.result = true, true, result
 	case result == gate.Success && keeps(req, resp):
@@ -127,7 +131,7 @@ func (s *Slot) Landed(ctx context.Context, req *http.Request, resp *http.Respons
 		if s != &into.slot {
 			into.slot = *s
 		}
-		into.keep(ctx, now, resp)
+		into.keep(f.Ctx, now, resp)
 	}
 	return now
 }

@@ -170,7 +170,7 @@ type Outcome struct {
 	Way   Way
 	Resp  *http.Response // nil: an error
 	Err   error
-	Below bool            // a Transport below has made the error, and looks after its own lanes
+	Other bool            // it says nothing of the lane: it is of a Transport below, or of the request's own body
 	Bad   bool            // it calls for a retry
 	Cut   bool            // it is the cut of a body
 	Took  time.Duration   // 0: not known
@@ -314,7 +314,7 @@ func (r *Road) Note(o *Outcome) {
 // troubleOf returns what an outcome says about the way of its attempt.
 func (r *Road) troubleOf(o *Outcome) trouble {
 	switch {
-	case o.Below, o.Err != nil && errors.Is(r.Ctx.Err(), context.Canceled):
+	case o.Other, o.Err != nil && errors.Is(r.Ctx.Err(), context.Canceled):
 		return noTrouble // of this road, or the caller left
 	case o.Err != nil && flight.IsLate(r.Ctx, o.Err):
 		switch {

@@ -38,13 +38,15 @@ type Body interface {
 	// the caller's GetBody. It is nil if the caller's own GetBody needs no guard.
 	Next(ctx context.Context, n int) (body io.ReadCloser, getBody func() (io.ReadCloser, error))
 
-	// Known reports whether the body can be produced again, as far as is known now.
+	// Broke reports whether reading or closing a body of the caller's failed. The server is not
+	// at fault then. net/http returns that error, at times inside another error, so only the
+	// body itself knows whose error it is. If a body comes from another server and failed
+	// to connect there, its error looks like the error of a request that never left.
+	Broke() bool
+
+	// Replayable reports whether the body can be produced again, as far as is known now.
 	// TakeBack and Renew may still fail.
-	//
-	// broke reports whether reading or closing a body failed. net/http returns that
-	// error as it is. If a body comes from another server and failed to connect
-	// there, its error looks like the error of a request that never left.
-	Known() (replayable, broke bool)
+	Replayable() bool
 
 	// Why returns why the body cannot be produced again, nil if nothing is known.
 	Why() error
@@ -112,12 +114,19 @@ func (c copies) Next(_ context.Context, n int) (io.ReadCloser, func() (io.ReadCl
 
 func (copies) TakeBack(context.Context, time.Duration) (renew bool, err error) { return false, nil }
 
-func (copies) Known() (replayable, broke bool) { return true, false }
-func (copies) Why() error                      { return nil }
-func (copies) Concurrent() bool                { return true }
-func (copies) Renew(context.Context) error     { return nil }
-func (copies) Leave(context.Context)           {}
-func (copies) Finish()                         {}
+func (copies) Broke() bool                 { return false }
+func (copies) Replayable() bool            { return true }
+func (copies) Why() error                  { return nil }
+func (copies) Concurrent() bool            { return true }
+func (copies) Renew(context.Context) error { return nil }
+func (copies) Leave(context.Context)       {}
+func (copies) Finish()                     {}
+
+// Broke reports whether the body that an attempt has failed to be read or closed (see [Body]).
+func Broke(body io.ReadCloser) bool {
+	b, ok := body.(interface{ Broke() bool })
+	return ok && b.Broke()
+}
 
 // checked checks the results of a GetBody.
 func checked(body io.ReadCloser, err error) (io.ReadCloser, error) {

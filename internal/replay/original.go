@@ -28,6 +28,7 @@ type original struct {
 	kept    buffer // the first bytes of the body, as long as all its bytes can be kept
 	counted *int64 // how many bytes of kept the pool gets back if the body is lost; nil while kept is small
 	end     error  // how the body ended, once it did
+	broke   bool   // its Read failed
 	moved   bool   // a seekable body was read since it was at start
 	sent    int64  // the most bytes that an attempt had
 	holder  *view  // the reader of the attempt under way, nil if there is none
@@ -116,6 +117,7 @@ func (v *view) readBody(p []byte) (n int, err error) {
 	if err != nil {
 		o.end = err
 		if !errors.Is(err, io.EOF) {
+			o.broke = o.broke || !v.closed && !o.closed // a Close during the Read makes it fail
 			o.lose(fmt.Errorf("its Read failed: %w", err))
 		}
 	}
@@ -264,9 +266,16 @@ func (o *original) TakeBack(ctx context.Context, limit time.Duration) (renew boo
 	return false, o.why
 }
 
-// Known reports that the body is not replayable if a reason is known. If reading the
-// body failed, that is a reason.
-func (o *original) Known() (replayable, broke bool) { return o.Why() == nil, false }
+func (o *original) Broke() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.broke
+}
+
+func (v *view) Broke() bool { return v.o.Broke() }
+
+// Replayable reports that the body is not replayable if a reason is known.
+func (o *original) Replayable() bool { return o.Why() == nil }
 
 func (o *original) Why() error {
 	o.mu.Lock()

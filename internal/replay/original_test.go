@@ -50,11 +50,6 @@ func takeBack(b Body) error {
 	return err
 }
 
-func replayable(b Body) bool {
-	replayable, _ := b.Known()
-	return replayable
-}
-
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
@@ -110,7 +105,7 @@ func TestCloseEndsABlockedRead(t *testing.T) {
 			start := time.Now()
 			_, err := v.Read(make([]byte, 10))
 			assert.Equal(t, min(takes, MaxBusy), time.Since(start))
-			assert.Equal(t, kept, replayable(b))
+			assert.Equal(t, kept, b.Replayable())
 			if kept {
 				assert.NoError(t, err)
 				assert.NoError(t, takeBack(b))
@@ -167,7 +162,7 @@ func FuzzOriginal(f *testing.F) {
 				_ = v.Close()
 			}
 			switch err := takeBack(b); {
-			case !replayable(b):
+			case !b.Replayable():
 				require.True(t, !seek && want > int(limit), "given up after %d bytes with room for %d", want, limit)
 				b.Finish()
 				_ = v.Close()

@@ -270,12 +270,16 @@ func (r *remade) Finish() {
 	}
 }
 
-// Known reports that the body is replayable, because only GetBody itself can tell.
-func (r *remade) Known() (replayable, broke bool) {
+func (r *remade) Broke() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return true, r.failed != nil
+	return r.failed != nil
 }
+
+func (e *edition) Broke() bool { return e.r.Broke() }
+
+// Replayable reports that the body is replayable, because only GetBody itself can tell.
+func (r *remade) Replayable() bool { return true }
 
 func (r *remade) Why() error {
 	r.mu.Lock()
