@@ -23,8 +23,8 @@ RELEASED := . otel fleet cmd
 
 # The directories that make test tests, and those that make test-rest tests. make clients and
 # make e2e test the others.
-TESTED := $(RELEASED) lab/simulate
-REST   := $(filter-out clients e2e lab $(RELEASED),$(MODULES)) e2e/http3 e2e/recipes $(filter-out lab/simulate,$(patsubst %/,%,$(wildcard lab/*/)))
+TESTED := $(RELEASED) lab/simulate lab/page
+REST   := $(filter-out clients e2e lab $(RELEASED),$(MODULES)) e2e/http3 e2e/recipes $(filter-out lab/simulate lab/page,$(patsubst %/,%,$(wildcard lab/*/)))
 
 # TIDY runs go mod tidy in all MODULES, with the flags $(1). It does not read cmd/go.work, so
 # for cmd it gets copies of go.mod and go.sum in which the root is replaced.
@@ -58,7 +58,7 @@ demo: ## seven faults, with a plain client and with aplomb
 fleet: ## three worker processes share a quota, alone and as a fleet over Redis
 	@$(GO) -C lab run ./fleet
 
-test: ## the tests of the released modules and 50 random stories, in random order (RACE)
+test: ## the tests of the released modules, of the debug page, and 50 random stories, in random order (RACE)
 	@command -v "$${APLOMB_REDIS_SERVER:-redis-server}" >/dev/null || echo "no redis-server found: testing fleets over memory only"
 	@$(call TEST,$(TESTED))
 

@@ -157,4 +157,3 @@ require (
 replace github.com/aplomb-go/aplomb => ..
 
 replace github.com/aplomb-go/aplomb/otel => ../otel
-

@@ -1,4 +1,4 @@
-// The random stories, the experiments, the comparisons, and the examples that need more modules than the library.
+// The random stories, the experiments, the comparisons, and the tests and examples that need more modules than the library.
 module github.com/aplomb-go/aplomb/lab
 
 go 1.26.0
@@ -10,6 +10,8 @@ require (
 	github.com/aplomb-go/aplomb/fleet v0.0.0
 	github.com/aplomb-go/aplomb/otel v0.0.0
 	github.com/cenkalti/backoff/v5 v5.0.3
+	github.com/chromedp/cdproto v0.159.0
+	github.com/chromedp/chromedp v0.23.0
 	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/go-resty/resty/v2 v2.17.2
 	github.com/gojek/heimdall/v7 v7.0.3
@@ -36,6 +38,7 @@ require (
 	github.com/bits-and-blooms/bitset v1.24.4 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dunglas/httpsfv v1.1.2 // indirect
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/gojek/valkyrie v0.0.0-20180215180059-6aee720afcdf // indirect

@@ -1,4 +1,4 @@
-package debug
+package page
 
 import (
 	"context"
@@ -14,9 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/debug"
 	"github.com/aplomb-go/aplomb/fleettest"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -29,11 +31,11 @@ const idle = "https://an-upstream-with-a-long-name.internal.eu-central-1.compute
 // A scene is a Transport whose hosts are in all kinds of states: fine, asked to wait, down, behind
 // a gate, short of a rate that a fleet shares, and without requests.
 type scene struct {
-	debug *Debug
+	debug *debug.Debug
 	page  *httptest.Server
 	fine  string // the URL of a host
 	get   func(url string)
-	note  atomic.Pointer[Note]
+	note  atomic.Pointer[debug.Note]
 }
 
 func newScene(t *testing.T) *scene {
@@ -43,7 +45,7 @@ func newScene(t *testing.T) *scene {
 		return s.URL
 	}
 	var n atomic.Int64
-	s := &scene{debug: New()}
+	s := &scene{debug: debug.New()}
 	s.fine = server(func(w http.ResponseWriter, _ *http.Request) {
 		if n.Add(1)%3 == 0 {
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -83,9 +85,9 @@ func newScene(t *testing.T) *scene {
 			_ = resp.Body.Close()
 		}
 	}
-	s.note.Store(&Note{Level: Good, Title: "rules in force", Text: "rules.json since 12:00:00."})
+	s.note.Store(&debug.Note{Level: debug.Good, Title: "rules in force", Text: "rules.json since 12:00:00."})
 	s.debug.Title = "a title"
-	s.debug.Notes = func() []Note { return []Note{*s.note.Load()} }
+	s.debug.Notes = func() []debug.Note { return []debug.Note{*s.note.Load()} }
 	s.page = httptest.NewServer(s.debug.Handler(tr))
 	t.Cleanup(s.page.Close)
 
@@ -151,16 +153,15 @@ func newScene(t *testing.T) *scene {
 
 // With APLOMB_PICTURES the test writes pictures into that directory.
 func TestPage(t *testing.T) {
-	b := openBrowser(t)
+	browser := openBrowser(t)
 	s := newScene(t)
-	for _, width := range []int{1280, 390} {
+	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
 			t.Run(fmt.Sprint(width, " ", scheme), func(t *testing.T) {
-				b.t = t
-				b.open(s.page.URL+"/any/path", width, 844, scheme)
+				b := open(t, browser, s.page.URL+"/any/path", width, 844, scheme)
 				b.until("document.querySelectorAll('article').length === 7 && document.getElementById('live').textContent === 'live'")
-				b.eval("document.querySelectorAll('details').forEach(e => e.open = true)", nil)
-				b.eval("document.getElementById('all').click()", nil)
+				eval[chromedp.Void](b, "document.querySelectorAll('details').forEach(e => e.open = true)")
+				eval[chromedp.Void](b, "document.getElementById('all').click()")
 				checkLayout(t, b, width)
 				checkColours(t, b, scheme)
 				checkTexts(t, b)
@@ -168,8 +169,7 @@ func TestPage(t *testing.T) {
 				// The page shows new requests without being loaded again, and keeps a rule open.
 				card := `[...document.querySelectorAll("article")].find(a => a.querySelector("h3").textContent === "` + s.fine + `")`
 				count := `Number(` + card + `.querySelector("dd").textContent.split(" ")[0])`
-				var before int
-				b.eval(count, &before)
+				before := eval[int](b, count)
 				s.get(s.fine)
 				b.until(fmt.Sprintf("%s === %d", count, before+1))
 				b.until(card + ".querySelector('details').open")
@@ -177,13 +177,14 @@ func TestPage(t *testing.T) {
 					b.until("document.querySelector('article path').getAttribute('d').length > 60")
 					b.shoot(filepath.Join(dir, fmt.Sprintf("debug-%d-%s.png", width, scheme)))
 				}
-				assert.Empty(t, b.console)
+				assert.Empty(t, b.errors())
 			})
 		}
 	}
 	t.Run("a note becomes bad, and the program ends", func(t *testing.T) {
-		b.t = t
-		s.note.Store(&Note{Level: Bad, Title: "old rules", Text: strings.Repeat("many", 50)})
+		b := open(t, browser, s.page.URL, 390, 844, "dark")
+		b.until("document.getElementById('live').textContent === 'live'")
+		s.note.Store(&debug.Note{Level: debug.Bad, Title: "old rules", Text: strings.Repeat("many", 50)})
 		b.until("document.getElementById('notes').textContent.includes('many')")
 		checkLayout(t, b, 390)
 		s.page.CloseClientConnections()
@@ -191,54 +192,48 @@ func TestPage(t *testing.T) {
 		b.until("document.getElementById('live').textContent.startsWith('no connection since')")
 		checkLayout(t, b, 390)
 	})
-	b.t = t
 }
 
 // checkLayout checks that nothing is wider than the window, or cut off in its box.
-func checkLayout(t *testing.T, b *browser, width int) {
+func checkLayout(t *testing.T, b *tab, width int64) {
 	t.Helper()
-	var size struct{ Page, Window float64 }
-	b.eval("({page: document.documentElement.scrollWidth, window: innerWidth})", &size)
-	assert.EqualValues(t, width, size.Window)
-	assert.LessOrEqual(t, size.Page, size.Window)
-	var wide []string
-	b.eval(`[...document.body.querySelectorAll("*")].filter(e => {
+	window := eval[int64](b, "innerWidth")
+	assert.Equal(t, width, window)
+	assert.LessOrEqual(t, eval[int64](b, "document.documentElement.scrollWidth"), window)
+	wide := eval[[]string](b, `[...document.body.querySelectorAll("*")].filter(e => {
 		const box = e.getBoundingClientRect();
 		return box.width > 0 && !e.closest("svg") && (box.right > innerWidth + 0.5 || box.left < -0.5 || e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0);
-	}).map(e => e.outerHTML.slice(0, 200))`, &wide)
+	}).map(e => e.outerHTML.slice(0, 200))`)
 	assert.Empty(t, wide)
 }
 
 // checkColours checks the colour scheme, and that each text can be read on its ground.
 // WCAG 2 asks for a contrast of 4.5.
-func checkColours(t *testing.T, b *browser, scheme string) {
+func checkColours(t *testing.T, b *tab, scheme string) {
 	t.Helper()
 	const light = `const light = c => {
 		const [r, g, b] = c.match(/[\d.]+/g).map(v => (v = v / 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
 		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 	};
 	const ground = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if (!/, 0\)$/.test(c)) return light(c); } };`
-	var brightness float64
-	b.eval("(() => {"+light+" return ground(document.body); })()", &brightness)
+	brightness := eval[float64](b, "(() => {"+light+" return ground(document.body); })()")
 	if scheme == "light" {
 		assert.Greater(t, brightness, 0.8)
 	} else {
 		assert.Less(t, brightness, 0.05)
 	}
-	var pale []string
-	b.eval("(() => {"+light+` return [...document.body.querySelectorAll("*")].filter(e => {
+	pale := eval[[]string](b, "(() => {"+light+` return [...document.body.querySelectorAll("*")].filter(e => {
 		if (e.closest("script") || ![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())) return false;
 		const [a, b] = [light(getComputedStyle(e).color), ground(e)].sort((x, y) => y - x);
 		return (a + 0.05) / (b + 0.05) < 4.5;
-	}).map(e => e.outerHTML.slice(0, 200)); })()`, &pale)
+	}).map(e => e.outerHTML.slice(0, 200)); })()`)
 	assert.Empty(t, pale)
 }
 
 // checkTexts checks that the page shows the state of each host.
-func checkTexts(t *testing.T, b *browser) {
+func checkTexts(t *testing.T, b *tab) {
 	t.Helper()
-	var text string
-	b.eval("document.body.innerText", &text)
+	text := eval[string](b, "document.body.innerText")
 	for _, want := range []string{
 		"a title", "rules in force", "rules.json since", "asked to wait", "3 in the queue", "2 of 2 slots", "no requests yet", "fine", "failures in a row",
 		"connection refused", "at most 50 per second, for 2 members together", "at most one in 1 h 0 min, for 2 members together", "1 request waits for the rate", "2 requests wait for a quota", "the top is ", "attempts", "time in queues", "Config.Hosts[", "Rate{PerSecond: 50", "Config.Rule", "Backoff: backoff.Constant(5ms)", "show fewer", "asked for 1 h", "fleet connected", "held", "asks for a pause (429): requests are refused", "2 members, last heartbeat 0 s ago",
