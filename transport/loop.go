@@ -446,22 +446,21 @@ func (x *exchange) facts(d *decision) facts {
 // attempt at hand. So if commit refuses, the caller still gets the whole response.
 // busy is how long a Read of the body under way may be waited for.
 func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
-	reason := ReasonRetry
 	if !x.limits.ReserveRetry(d.Time) {
-		reason, d.limit = ReasonBudget, visit.LimitBudget
+		d.reason, d.Wait, d.limit = ReasonBudget, 0, visit.LimitBudget
 		e := x.forLimits(&d.entry, d.u)
 		x.limits.TellUsedUp(&e)
-	} else if x.body != nil {
-		if reason = x.takeBack(d, busy); reason != ReasonRetry {
-			x.limits.ReleaseBudget()
-		}
-	}
-	if reason != ReasonRetry {
-		d.reason, d.Wait = reason, 0
-		if reason == ReasonCanceled || reason == ReasonTimeout {
-			d.ended = flight.ContextErr(x.Ctx)
-		}
 		return
+	}
+	if x.body != nil {
+		if reason := x.takeBack(d, busy); reason != ReasonRetry {
+			x.limits.ReleaseBudget()
+			d.reason, d.Wait = reason, 0
+			if reason == ReasonCanceled || reason == ReasonTimeout {
+				d.ended = flight.ContextErr(x.Ctx)
+			}
+			return
+		}
 	}
 	x.prev = backoff
 }
