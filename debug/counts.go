@@ -23,7 +23,6 @@ type counts struct {
 	Outcomes map[string]uint64  `json:"outcomes"` // attempts, by status or kind of error
 	Queued   map[string]float64 `json:"queued"`   // time in queues, by limit
 	Waited   float64            `json:"waited"`   // time of waits before retries
-	Failing  uint64             `json:"failing"`  // attempts without success, since the last success
 	Failed   uint64             `json:"failed"`   // requests that ended with an error, a 429 or a 5xx
 
 	latest time.Time
@@ -106,12 +105,6 @@ func (c *counts) add(e *transport.Event) {
 	}
 	c.Kinds[e.Kind.String()]++
 	c.Outcomes[outcome(e)]++
-	switch {
-	case !failed:
-		c.Failing = 0
-	case e.Reason != transport.ReasonOutrun && e.Reason != transport.ReasonCanceled:
-		c.Failing++
-	}
 }
 
 // last reports whether a reason ends a request.

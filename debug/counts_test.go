@@ -43,12 +43,10 @@ func TestCounts(t *testing.T) {
 	assert.Equal(t, map[string]uint64{"200": 1, "503": 1, "429": 1, "connection_refused": 4}, c.Outcomes)
 	assert.EqualValues(t, 2, c.retries())
 	assert.EqualValues(t, 3, c.Failed)
-	assert.EqualValues(t, 4, c.Failing)
 	assert.Equal(t, 8.0, c.Waited)
 	c.Kinds["first"] = 99 // it is a copy
 	assert.EqualValues(t, 5, counts.all()["h"].Kinds["first"])
 	counts.add(event("h", transport.KindFirst, 404, transport.ReasonFinal))
-	assert.Zero(t, counts.all()["h"].Failing)
 }
 
 // The host without an event for the longest time makes room.

@@ -42,7 +42,7 @@ type host struct {
 
 // trouble reports whether a person should look at the host.
 func (h *host) trouble() bool {
-	return h.HeldScopes > 0 || h.GateClosed || h.GateQueue+h.PacingQueue+h.RateQueue > 0 || h.Failing >= 3 || h.Requests > 0 && h.BudgetLeft >= 0 && h.BudgetLeft < 1
+	return h.HeldScopes > 0 || h.GateClosed || h.Down || h.GateQueue+h.PacingQueue+h.RateQueue > 0 || h.Requests > 0 && h.BudgetLeft >= 0 && h.BudgetLeft < 1
 }
 
 // state returns the state of everything now.

@@ -5,7 +5,6 @@ package transport
 import (
 	"context"
 	"io"
-	"log/slog"
 	"net/http"
 	"time"
 
@@ -30,10 +29,10 @@ func (s *bodyOrigin) callFor(req *http.Request) call {
 	return call{t: s.t, Request: visit.Request{Ground: &s.t.ground, Req: req, Ctx: req.Context(), Rule: s.rule}, options: optionsOf(req.Context())}
 }
 
-// hearsOfCuts reports whether a trace or a logger is told of a body that is not continued.
+// hearsOfCuts reports whether a trace is told of a body that is not continued.
 func (c *call) hearsOfCuts() bool {
-	return c.t.lines.Enabled(c.Ctx, slog.LevelWarn) || c.t.trace != nil && c.t.trace.Event != nil ||
-		c.options != nil && c.options.trace != nil && c.options.trace.Event != nil
+	all := c.traces()
+	return all[0] != nil && all[0].Event != nil || all[1] != nil && all[1].Event != nil
 }
 
 // An endingBody tells of a bad end. Nothing continues it, and why says the reason. It is a

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/logbook"
+	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
@@ -18,39 +18,42 @@ import (
 type Condition uint8
 
 const (
+	// ConditionDown means that the host fails wholesale, and that its gate is closed. Without
+	// a gate it means that five attempts in a row failed.
+	ConditionDown Condition = news.Down
 	// ConditionHeld means that the server asked the requests of a scope to wait.
-	ConditionHeld Condition = iota
-	// ConditionDown means that the host fails wholesale, and that its gate is closed.
-	ConditionDown
-	// ConditionCrowded means that requests wait at the gate for a second or longer, or
-	// are refused there, because the host is slower than its load.
-	ConditionCrowded
+	ConditionHeld Condition = news.Held
 	// ConditionNoRetries means that the retry budget is used up, so failures reach the
 	// callers. It is over when half of the budget is there again.
-	ConditionNoRetries
+	ConditionNoRetries Condition = news.NoRetries
 	// ConditionLowQuota means that a fifth or less is left of the quota that the server
 	// named, so requests are spread over the rest of its window.
-	ConditionLowQuota
+	ConditionLowQuota Condition = news.LowQuota
+	// ConditionCrowded means that requests wait at the gate for longer than a second, or
+	// are refused there, because the host is slower than its load.
+	ConditionCrowded Condition = news.Crowded
+	// ConditionRateLimited means that requests wait for Rule.Rate for longer than a second, or
+	// are refused because they would have to.
+	ConditionRateLimited Condition = news.RateLimited
 	// ConditionLane means that requests take other connections. It does not last. Over
 	// says that the other connections proved better, and not that the old failed.
-	ConditionLane
-
-	conditions // how many there are
+	ConditionLane Condition = news.Lane
 )
 
 // conditionNames has the name of each condition, and the limit that acts.
 var conditionNames = [...][2]string{
-	ConditionHeld:      {"held", visit.LimitCooldown},
-	ConditionDown:      {"down", visit.LimitGate},
-	ConditionCrowded:   {"crowded", visit.LimitGate},
-	ConditionNoRetries: {"no_retries", visit.LimitBudget},
-	ConditionLowQuota:  {"low_quota", visit.LimitPacing},
-	ConditionLane:      {"lane", ""},
+	ConditionDown:        {"down", visit.LimitGate},
+	ConditionHeld:        {"held", visit.LimitCooldown},
+	ConditionNoRetries:   {"no_retries", visit.LimitBudget},
+	ConditionLowQuota:    {"low_quota", visit.LimitPacing},
+	ConditionCrowded:     {"crowded", visit.LimitGate},
+	ConditionRateLimited: {"rate_limited", visit.LimitRate},
+	ConditionLane:        {"lane", ""},
 }
 
 // String returns the condition in snake case.
 func (c Condition) String() string {
-	if c < conditions {
+	if int(c) < len(conditionNames) {
 		return conditionNames[c][0]
 	}
 	return "Condition(" + strconv.Itoa(int(c)) + ")"
@@ -58,18 +61,10 @@ func (c Condition) String() string {
 
 // limit returns the name of the limit that acts, as in [Event]. It is "" if there is none.
 func (c HostChange) limit() string {
-	if c.Condition < conditions {
+	if int(c.Condition) < len(conditionNames) && (c.Condition != ConditionDown || c.Room > 0) {
 		return conditionNames[c.Condition][1]
 	}
 	return ""
-}
-
-// rank returns the rank of the log lines about the condition.
-func (c Condition) rank() logbook.Rank {
-	if c == ConditionDown {
-		return logbook.RankDown
-	}
-	return logbook.RankOther
 }
 
 // A HostChange says that a condition of a host began or is over. The limits have no timers.
@@ -107,30 +102,25 @@ type HostChange struct {
 	// asked for more than Rule.RetryAfter.Max.
 	Refused bool
 	// Room is how many requests the limit lets go: the gate's limit, or what is left of
-	// the quota. It is 0 for the other conditions.
+	// the quota. It is 0 for the other conditions, and for a host without a gate.
 	Room int
 	// Lane is the lane that attempts take now, for ConditionLane. Addr is the address of
 	// the connection that failed, if it is known.
 	Lane int
 	Addr string
-
-	url string // of the request, with its secrets, which String hides in the text of Err
 }
 
-// String says in at most 120 characters what happened to which host, why, and what happens
-// next. It has no secrets.
+// String says what happened to which host, why, and what happens next. It has no secrets.
 func (c HostChange) String() string {
-	lasted, left := redact.Rough(c.Time.Sub(c.Since)), redact.Rough(c.Until.Sub(c.Time))
-	return redact.Fit(c.Host, c.causeText(), func(host, why string) string {
-		if c.Over {
-			return host + c.endText(lasted)
-		}
-		return host + c.beginning(why, left)
-	})
+	if c.Over {
+		return redact.Printable(c.Host + c.endText())
+	}
+	return redact.Printable(c.Host + c.beginning())
 }
 
 // beginning says what began.
-func (c HostChange) beginning(why string, left time.Duration) string {
+func (c HostChange) beginning() string {
+	why, lasted, left := c.causeText(), redact.Rough(c.Time.Sub(c.Since)), redact.Rough(c.Until.Sub(c.Time))
 	switch c.Condition {
 	case ConditionHeld:
 		verb := "wait"
@@ -139,9 +129,18 @@ func (c HostChange) beginning(why string, left time.Duration) string {
 		}
 		return fmt.Sprintf(" asks for a pause (%s): requests %s for %v", why, verb, left)
 	case ConditionDown:
+		if c.Room == 0 {
+			return fmt.Sprintf(" is down (%s): its last five attempts failed, and requests still go", why)
+		}
 		return fmt.Sprintf(" is down (%s): one request at a time tries it, %s", why, waiting(c.Waiting))
 	case ConditionCrowded:
 		return fmt.Sprintf(" is slower than its load (%s): %d go at a time, %s", why, c.Room, waiting(c.Waiting))
+	case ConditionRateLimited:
+		held := "they would wait for too long"
+		if lasted > 0 {
+			held = fmt.Sprintf("they had to wait for %v", lasted)
+		}
+		return fmt.Sprintf(" has more requests than the rule lets go (%s): %s, %s", why, held, waiting(c.Waiting))
 	case ConditionNoRetries:
 		return fmt.Sprintf(" has used up its retries (%s): failures go to the callers", why)
 	case ConditionLowQuota:
@@ -153,13 +152,14 @@ func (c HostChange) beginning(why string, left time.Duration) string {
 }
 
 // endText says what is over.
-func (c HostChange) endText(lasted time.Duration) string {
+func (c HostChange) endText() string {
+	lasted := redact.Rough(c.Time.Sub(c.Since))
 	switch c.Condition {
 	case ConditionHeld:
 		return fmt.Sprintf(" takes requests again after a pause of %v: they go one after the other, %s", lasted, waiting(c.Waiting))
 	case ConditionDown:
-		if c.Room == 0 { // Update turned the gate off
-			return fmt.Sprintf(" has no gate any more after %v: requests go at once", lasted)
+		if c.Room == 0 {
+			return fmt.Sprintf(" is back after %v: an attempt succeeded", lasted)
 		}
 		says := ""
 		if c.Fleet {
@@ -168,6 +168,8 @@ func (c HostChange) endText(lasted time.Duration) string {
 		return fmt.Sprintf(" is back after %v%s: %d go at a time at first, %s", lasted, says, c.Room, waiting(c.Waiting))
 	case ConditionCrowded:
 		return fmt.Sprintf(" keeps up with its load again after %v: requests go at once", lasted)
+	case ConditionRateLimited:
+		return fmt.Sprintf(" has no more requests than the rule lets go after %v: they go at once", lasted)
 	case ConditionNoRetries:
 		return fmt.Sprintf(" has retries again after %v: failures are retried", lasted)
 	case ConditionLowQuota:
@@ -195,11 +197,13 @@ func (c HostChange) causeText() string {
 	case c.Fleet:
 		return "says the fleet"
 	case c.Err != nil:
-		return causeOf(c.Err, c.url)
+		return causeOf(c.Err)
 	case c.Status != 0:
 		return strconv.Itoa(c.Status)
 	case c.Condition == ConditionCrowded:
 		return "slow"
+	case c.Condition == ConditionRateLimited:
+		return "own rate"
 	}
 	return "a failure"
 }

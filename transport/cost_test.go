@@ -104,7 +104,7 @@ func TestAllocationsOfCommonSettings(t *testing.T) {
 }
 
 // A body that may be cut costs one allocation if somebody can hear of the cut: a reader of a GET
-// gets the rest, and a Logger or a Trace is told of any other body.
+// gets the rest, and a Trace is told of any other body.
 func TestAllocationsOfABody(t *testing.T) {
 	base := rt(func(req *http.Request) (*http.Response, error) {
 		if req.Body != nil {
@@ -113,18 +113,17 @@ func TestAllocationsOfABody(t *testing.T) {
 		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: reader(strings.NewReader("it is not empty")), ContentLength: 15, Request: req}, nil
 	})
 	get, post := getRequest(t, "https://api.example.com/v1/things"), postRequest(t, "https://api.example.com/v1/things")
-	off := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError}))
 	for name, row := range map[string]struct {
 		config transport.Config
 		req    *http.Request
 		most   float64
 	}{
-		"a GET":                          {transport.Config{}, get, 1},
-		"a GET, and a Logger":            {transport.Config{Logger: slog.New(slog.DiscardHandler)}, get, 1},
-		"a GET without its rest":         {transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: -1}}}, get, 0},
-		"a POST":                         {transport.Config{}, post, 0},
-		"a POST, and a Logger":           {transport.Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, post, 1},
-		"a POST, and a Logger of errors": {transport.Config{Logger: off}, post, 0},
+		"a GET":                  {transport.Config{}, get, 1},
+		"a GET, and a Logger":    {transport.Config{Logger: slog.New(slog.DiscardHandler)}, get, 1},
+		"a GET without its rest": {transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: -1}}}, get, 0},
+		"a POST":                 {transport.Config{}, post, 0},
+		"a POST, and a Logger":   {transport.Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, post, 0},
+		"a POST, and a Trace":    {transport.Config{Trace: &transport.Trace{Event: func(transport.Event) {}}}, post, 6},
 	} {
 		of := func(base http.RoundTripper) float64 {
 			return testing.AllocsPerRun(200, func() { finish(base.RoundTrip(row.req)) })
@@ -306,9 +305,9 @@ func BenchmarkServer(b *testing.B) {
 	}
 }
 
-// The first attempt reads the clock for a Logger only if the Logger takes lines.
+// The first attempt reads the clock for a Logger only if the Logger takes the lines of attempts.
 func TestLoggerThatIsOffReadsNoClock(t *testing.T) {
-	for level, timed := range map[slog.Level]bool{slog.LevelWarn: true, slog.LevelError: false} {
+	for level, timed := range map[slog.Level]bool{slog.LevelDebug: true, slog.LevelInfo: false} {
 		log := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: level}))
 		resp, err := mustNew(t, transport.Config{Base: script(status(503)), Logger: log}).RoundTrip(postRequest(t, "http://h.test/"))
 		require.NoError(t, err)

@@ -112,7 +112,7 @@ func (d *download) Skipping(body io.Closer) (late func() bool) {
 func (d *download) Continued(offset int64) {
 	d.resumes.Add(1)
 	c := d.callFor(d.req)
-	(&report{call: &c, offset: offset}).resumed(d.past.series.sent, time.Since(d.past.cutAt))
+	(&report{call: &c, offset: offset}).logContinued(d.past.series.sent, time.Since(d.past.cutAt))
 }
 
 // countResumes returns how many reconnects have continued the body.
@@ -178,7 +178,7 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	c.State, c.Rule, c.Price = h, d.rule.Reconnect, d.price
 	x := new(exchange)
 	defer x.begin(&c)()
-	x.report.offset, x.report.began = offset, time.Now()
+	x.report.offset = offset
 	defer d.noteReconnect(x)
 	d.prepareReconnect(x, cut, progressed)
 	if err := x.awaitReconnect(); err != nil {
@@ -194,7 +194,7 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 // prepareReconnect lays a cut before the loop, as the outcome at hand, with what the
 // download knows of earlier attempts.
 func (d *download) prepareReconnect(x *exchange, cut error, progressed bool) {
-	past, now := d.makePast(), x.report.began
+	past, now := d.makePast(), time.Now()
 	past.cutAt = now
 	x.segment, x.judged, x.wait, x.series = true, past.cut, past.wait, past.series
 	x.outcome = outcome{trip: trip{number: x.sent, way: lanes.Way{Lane: d.lane}}, err: cut}

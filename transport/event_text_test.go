@@ -1,15 +1,11 @@
 package transport_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
-	"syscall"
 	"testing"
 	"time"
 
@@ -87,84 +83,35 @@ func TestTextsOfEvents(t *testing.T) {
 	})
 }
 
-// TestLinesSayWhatFailed: the line of a refused retry names the failure before it and says the reason
-// once, and a response whose content is an error says so.
-func TestLinesSayWhatFailed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var log journal
-		start := time.Now()
-		tr := mustNew(t, transport.Config{
-			Rule: policy.Rule{Attempts: 3, Budget: policy.Budget{Burst: policy.Off}, Gate: policy.Gate{Start: 10}}.Or(exact), Logger: log.logger(),
-			Base: rt(func(*http.Request) (*http.Response, error) {
-				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-			}),
-		})
-		for time.Since(start) < 2*time.Minute {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-			go func() {
-				defer cancel()
-				_, _ = fetch(t, tr, ctx, "http://h.test/")
-			}()
-			time.Sleep(103 * time.Millisecond)
-		}
-		found := 0
-		for _, r := range log.records() {
-			if attr(r, "limit") == "gate" && attr(r, "reason") == "deadline" && attr(r, "attempts") != int64(0) {
-				assert.Equal(t, "http://h.test failed (connection refused): no retry, its turn would come after the caller's deadline", r.Message)
-				found++
-			}
-		}
-		assert.NotZero(t, found)
-	})
+// An event names a failure inside a good response, and the events of a body that cannot go on say
+// why.
+func TestEventsSayWhatFailed(t *testing.T) {
+	texts := func(t *testing.T, c transport.Config) (all []string) {
+		c.Trace = &transport.Trace{Event: func(e transport.Event) { all = append(all, e.String()) }}
+		resp, err := mustNew(t, c).RoundTrip(getRequest(t, "http://h.test/"))
+		require.NoError(t, err)
+		_, _ = io.ReadAll(resp.Body)
+		return all
+	}
 	inBubble(t, "an error inside", func(t *testing.T) {
-		var log journal
 		inside := func(o classify.Outcome) classify.Verdict {
 			if o.Response != nil && o.Response.Header.Get("X-Error") != "" {
 				return classify.Refused
 			}
 			return classify.Unknown
 		}
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 2, Classify: inside}.Or(exact), Logger: log.logger(), Base: script(faults.Status(200, "X-Error", "overloaded"))})
-		resp, err := tr.RoundTrip(getRequest(t, "http://h.test/"))
-		require.NoError(t, err)
-		assert.Equal(t, "http://h.test failed (200 with an error inside): attempt 2 follows in 1s", log.records()[0].Message)
-		assert.Contains(t, transport.Explain(resp, nil), "attempt 1, at 0s: 200 with an error inside, retry after 1s")
+		all := texts(t, transport.Config{Rule: policy.Rule{Attempts: 2, Classify: inside}.Or(exact), Base: script(faults.Status(200, "X-Error", "overloaded"))})
+		assert.Equal(t, "GET to http://h.test, attempt 1: 200 with an error inside, retry after 1s", all[0])
 	})
-	inBubble(t, "a body that cannot go on", func(t *testing.T) {
-		var log journal
-		step := faults.Status(200, "ETag", `"v1"`).Body("twelve bytes").CutAt(5)
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: 2}}.Or(exact), Logger: log.logger(), Base: script(step, faults.Status(503))})
-		resp, err := tr.RoundTrip(getRequest(t, "http://h.test/"))
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
-		require.Error(t, err)
-		time.Sleep(time.Minute)
-		var warnings []string
-		for _, r := range log.records() {
-			if r.Level == slog.LevelWarn {
-				warnings = append(warnings, r.Message)
-				assert.NotEqual(t, int64(0), attr(r, "attempts"))
-			}
-		}
-		assert.Equal(t, []string{"http://h.test failed in its body (503): the reader gets the error, all attempts are used up"}, warnings)
-	})
-	for _, code := range []int{403, 404} {
-		inBubble(t, fmt.Sprintf("a %d for the rest", code), func(t *testing.T) {
-			var log journal
-			step := faults.Status(200, "ETag", `"v1"`).Body("twelve bytes").CutAt(5)
-			tr := mustNew(t, transport.Config{Rule: exact, Logger: log.logger(), Base: script(step, faults.Status(code))})
-			resp, err := tr.RoundTrip(getRequest(t, "http://h.test/"))
-			require.NoError(t, err)
-			_, err = io.ReadAll(resp.Body)
-			require.Error(t, err)
-			time.Sleep(time.Minute)
-			var warnings []string
-			for _, r := range log.records() {
-				if r.Level == slog.LevelWarn {
-					warnings = append(warnings, r.Message)
-				}
-			}
-			assert.Equal(t, []string{"http://h.test failed in its body (unexpected EOF): the reader gets the error, the rest is not of the same body"}, warnings)
+	cut := faults.Status(200, "ETag", `"v1"`).Body("twelve bytes").CutAt(5)
+	for status, last := range map[int]string{
+		503: "GET to http://h.test, attempt 6, a reconnect: 503 at byte 5 of the body, all attempts are used up",
+		403: "GET to http://h.test: unexpected EOF at byte 5 of the body, the rest is not of the same body",
+		404: "GET to http://h.test: unexpected EOF at byte 5 of the body, the rest is not of the same body",
+	} {
+		inBubble(t, fmt.Sprintf("a %d for the rest", status), func(t *testing.T) {
+			all := texts(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: 2}}.Or(exact), Base: script(cut, faults.Status(status))})
+			assert.Equal(t, last, all[len(all)-1])
 		})
 	}
 }

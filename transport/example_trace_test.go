@@ -32,10 +32,10 @@ func (s *tired) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 // withoutTimes keeps the log the same in each run.
 func withoutTimes(_ []string, a slog.Attr) slog.Attr {
 	switch a.Key {
-	case slog.TimeKey, "host", "url", "addr", "duration", "elapsed":
+	case slog.TimeKey, "host", "url", "addr", "duration", "lane":
 		return slog.Attr{}
 	case slog.MessageKey:
-		return slog.String(a.Key, regexp.MustCompile("http://[0-9.:]+[0-9]").ReplaceAllString(a.Value.String(), "HOST"))
+		return slog.String(a.Key, regexp.MustCompile(` to http://[0-9.:]+[0-9]| after [0-9]+ms(, )`).ReplaceAllString(a.Value.String(), "$1"))
 	}
 	return a
 }
@@ -47,7 +47,7 @@ func ExampleWithTrace() {
 
 	tr, err := transport.New(transport.Config{
 		Rule:   policy.Rule{Backoff: backoff.Constant(time.Millisecond)},
-		Logger: slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTimes})),
+		Logger: slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: withoutTimes})),
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -68,9 +68,9 @@ func ExampleWithTrace() {
 	defer resp.Body.Close()
 	// Output:
 	// 1: status 0, error EOF, ambiguous: retry
-	// level=INFO msg="HOST failed (EOF): attempt 2 follows in 1ms" method=GET reason=retry attempt=1 error=EOF wait=1ms
+	// level=DEBUG msg="GET, attempt 1: EOF, retry after 1ms" method=GET attempt=1 kind=first reason=retry error=EOF wait=1ms
 	// 2: status 503, error <nil>, ambiguous: retry
-	// level=INFO msg="HOST failed (503): attempt 3 follows in 1ms" method=GET reason=retry attempt=2 status=503 wait=1ms
+	// level=DEBUG msg="GET, attempt 2: 503, retry after 1ms" method=GET attempt=2 kind=retry reason=retry status=503 wait=1ms
 	// 3: status 200, error <nil>, final: final
-	// level=INFO msg="HOST answered after 3 attempts (200): the caller gets it" method=GET reason=final attempts=3 status=200
+	// level=DEBUG msg="GET, attempt 3: 200, the caller gets it" method=GET attempt=3 kind=retry reason=final status=200
 }

@@ -169,7 +169,7 @@ func (s *account) failure() string {
 	return causeOf(err, s.known.url)
 }
 
-// String says in at most 120 characters what happened, and what follows. It has no secrets.
+// String says what happened, and what follows. It has no secrets.
 func (e Event) String() string {
 	known := ""
 	if e.Request != nil && e.Request.URL != nil {
@@ -179,16 +179,11 @@ func (e Event) String() string {
 	if body, ok := errors.AsType[*ResumeError](e.Err); ok {
 		why = causeOf(body.Err, known)
 	}
-	return redact.Fit(e.Host, why, e.eventText)
-}
-
-// eventText is String for a host and a cause.
-func (e *Event) eventText(host, why string) string {
 	var b redact.Sentence
 	if e.Request != nil {
 		b.WriteString(method(e.Request) + " to ")
 	}
-	b.WriteString(host)
+	b.WriteString(e.Host)
 	b.Add(e.Kind != KindNone, ", attempt %d", e.Number)
 	b.Add(e.Kind == KindHedge, ", a hedge")
 	b.Add(e.Kind == KindReconnect, ", a reconnect")
@@ -205,5 +200,5 @@ func (e *Event) eventText(host, why string) string {
 		b.WriteString(", " + textOf(e.Reason))
 	}
 	b.Add(e.Limit != "", " (%s)", e.Limit)
-	return b.String()
+	return redact.Printable(b.String())
 }

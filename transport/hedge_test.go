@@ -720,7 +720,7 @@ func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 	})
 }
 
-// An attempt that another attempt outran is not logged as giving up.
+// Both attempts of a hedged request have a line.
 func TestLogOfAHedge(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var out testkit.Text
@@ -729,9 +729,9 @@ func TestLogOfAHedge(t *testing.T) {
 			Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}, script(faults.Hang(), status(200)))
 		responds(t, tr, http.MethodGet, "http://h.test/")
-		assert.Contains(t, out.String(), "a second attempt goes beside the first")
-		assert.Contains(t, out.String(), "another attempt has the response")
-		assert.NotContains(t, out.String(), "level=WARN")
+		assert.Contains(t, out.String(), "attempt=1 kind=first reason=outrun")
+		assert.Contains(t, out.String(), "attempt=2 kind=hedge reason=final status=200")
+		assert.Equal(t, 2, strings.Count(out.String(), "\n"))
 	})
 }
 

@@ -885,10 +885,9 @@ func TestMoveAfterSeveralFailuresIsTold(t *testing.T) {
 		for range 3 {
 			w.ok(w.post(), time.Second)
 		}
-		require.Len(t, seen.all, 1)
-		h := seen.all[0]
-		assert.Equal(t, transport.ConditionLane, h.Condition)
-		assert.True(t, h.Over)
+		require.Len(t, seen.all, 3)
+		h := seen.all[1]
+		assert.Equal(t, []string{"down", "no longer lane", "no longer down"}, seen.told())
 		assert.Equal(t, 1, h.Lane)
 		tr.CloseIdleConnections()
 	})

@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,14 +54,6 @@ func attr(r slog.Record, key string) (v any) {
 	return v
 }
 
-// count returns how many lines a record stands for.
-func count(r slog.Record) int {
-	if n, ok := attr(r, "count").(int64); ok {
-		return int(n)
-	}
-	return 1
-}
-
 // records returns the records so far.
 func (j *journal) records() []slog.Record {
 	j.mu.Lock()
@@ -70,312 +61,428 @@ func (j *journal) records() []slog.Record {
 	return slices.Clone(j.all)
 }
 
-// busiest returns the most lines in any second.
-func (j *journal) busiest() (most int) {
-	all := j.records()
-	for i := range all {
-		n := 0
-		for _, r := range all[i:] {
-			if r.Time.Sub(all[i].Time) < time.Second {
-				n++
-			}
-		}
-		most = max(most, n)
+// lines returns the levels and messages so far, and forgets them.
+func (j *journal) lines() (all []string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, r := range j.all {
+		all = append(all, r.Level.String()+" "+r.Message)
 	}
-	return most
+	j.all = nil
+	return all
 }
 
-// TestLinesOfAStorm: a host that fails 1000 requests per second in many ways has at most 5
-// lines in any second, also about its state, and the numbers are exact.
-func TestLinesOfAStorm(t *testing.T) {
-	for name, kinds := range map[string]int{"one kind": 1, "some kinds": 3, "many kinds": 40} {
-		inBubble(t, name, func(t *testing.T) {
-			var log journal
-			var requests, events atomic.Int64
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 2}.Or(exact), Logger: log.logger(),
-				Trace: &transport.Trace{Event: func(e transport.Event) {
-					if e.Number > 1 || e.Reason != transport.ReasonFinal {
-						events.Add(1)
-					}
-				}},
-				Base: rt(func(req *http.Request) (*http.Response, error) {
-					return &http.Response{StatusCode: 500 + int(requests.Add(1))%kinds, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
-				})})
-			const storm = 3000
-			for range storm {
-				go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
-				time.Sleep(time.Millisecond)
-			}
-			time.Sleep(2 * time.Minute)
-			assert.LessOrEqual(t, log.busiest(), 5)
-			lines, changes := 0, 0
-			for _, r := range log.records() {
-				if attr(r, "condition") == nil {
-					lines += count(r)
-					continue
+// above returns a logger that takes no lines below a level.
+func (j *journal) above(level slog.Level) *slog.Logger {
+	return slog.New(leveled{j.logger().Handler(), level})
+}
+
+type leveled struct {
+	slog.Handler
+	least slog.Level
+}
+
+func (l leveled) Enabled(_ context.Context, level slog.Level) bool { return level >= l.least }
+
+// A switched base fails as long as it is told to.
+type switched struct {
+	down atomic.Bool
+	fail error
+}
+
+func (s *switched) RoundTrip(req *http.Request) (*http.Response, error) {
+	if s.down.Load() {
+		return nil, s.fail
+	}
+	return play(req, faults.Status(200))
+}
+
+// TestConditionsInTheLog: each condition has one line when it begins, and one when it is over. No
+// request has a line.
+func TestConditionsInTheLog(t *testing.T) {
+	send := func(t *testing.T, tr *transport.Transport, n int) {
+		together(n, func(int) { _, _ = fetch(t, tr, t.Context(), "http://h.test/") })
+	}
+	quota := func(left string) faults.Step {
+		return faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", left, "X-RateLimit-Reset", "60")
+	}
+	for _, row := range []struct {
+		name      string
+		rule      policy.Rule
+		base      http.RoundTripper
+		play      func(t *testing.T, tr *transport.Transport)
+		want      []string
+		condition string
+		limit     any
+	}{
+		{"down without a gate", policy.Rule{Attempts: -1}, script(faults.Fail(errRefused), faults.Fail(errRefused), faults.Fail(errRefused), faults.Fail(errRefused), faults.Status(502), faults.Status(200)),
+			func(t *testing.T, tr *transport.Transport) {
+				for range 10 {
+					send(t, tr, 1)
+					time.Sleep(time.Second)
 				}
-				changes++
+			},
+			[]string{"WARN http://h.test is down (502): its last five attempts failed, and requests still go", "INFO http://h.test is back after 5s: an attempt succeeded"}, "down", nil},
+		{"down with a gate", policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
+			func(t *testing.T, tr *transport.Transport) {
+				for range 40 {
+					send(t, tr, 1)
+					time.Sleep(600 * time.Millisecond)
+				}
+			},
+			[]string{"WARN http://h.test is down (connection refused): one request at a time tries it, none waits", "INFO http://h.test is back after 12s: 2 go at a time at first, none waits"}, "down", "gate"},
+		{"down with a gate that refuses", policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10, Mode: policy.GateRefuse}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
+			func(t *testing.T, tr *transport.Transport) {
+				for range 100 {
+					send(t, tr, 2)
+					time.Sleep(250 * time.Millisecond)
+				}
+			},
+			[]string{"WARN http://h.test is down (connection refused): one request at a time tries it, none waits", "INFO http://h.test is back after 6.5s: 2 go at a time at first, none waits"}, "down", "gate"},
+		{"asks for a pause", policy.Rule{Attempts: -1}, script(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
+			func(t *testing.T, tr *transport.Transport) {
+				send(t, tr, 1)
+				time.Sleep(time.Minute)
+				send(t, tr, 2)
+			},
+			[]string{"WARN http://h.test asks for a pause (429): requests wait for 30s", "INFO http://h.test takes requests again after a pause of 1m0s: they go one after the other, none waits"}, "held", "cooldown"},
+		{"no retries left", policy.Rule{Attempts: 2, Budget: policy.Budget{Burst: 1, PerSecond: 0.1}}.Or(quick), script(status(500), status(500), status(500), status(200)),
+			func(t *testing.T, tr *transport.Transport) {
+				send(t, tr, 1)
+				send(t, tr, 1)
+				time.Sleep(time.Minute)
+				send(t, tr, 1)
+			},
+			[]string{"WARN http://h.test has used up its retries (500): failures go to the callers", "INFO http://h.test has retries again after 1m0s: failures are retried"}, "no_retries", "budget"},
+		{"a quota is low", policy.Rule{Pacing: policy.On}, script(quota("12"), quota("100")),
+			func(t *testing.T, tr *transport.Transport) {
+				send(t, tr, 1)
+				time.Sleep(30 * time.Second)
+				send(t, tr, 1)
+			},
+			[]string{"WARN http://h.test has a quota of 12 left (200): requests are spread over 1m0s", "INFO http://h.test has quota again after 30s: requests go at once"}, "low_quota", "pacing"},
+		{"its own gate", policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}, script(faults.Status(200).Delay(700 * time.Millisecond)),
+			func(t *testing.T, tr *transport.Transport) {
+				send(t, tr, 3)
+				time.Sleep(time.Minute)
+				send(t, tr, 1)
+			},
+			[]string{"WARN http://h.test is slower than its load (slow): 1 go at a time, none waits", "INFO http://h.test keeps up with its load again after 1m2s: requests go at once"}, "crowded", "gate"},
+		{"its own rate", policy.Rule{Rate: policy.Rate{PerSecond: 1 / 2.6, Burst: 1}}, script(faults.Status(200)),
+			func(t *testing.T, tr *transport.Transport) {
+				send(t, tr, 2)
+				time.Sleep(time.Minute)
+				send(t, tr, 1)
+			},
+			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they had to wait for 2.6s, none waits", "INFO http://h.test has no more requests than the rule lets go after 1m3s: they go at once"}, "rate_limited", "rate"},
+		{"its own rate, with a gate", policy.Rule{Rate: policy.Rate{PerSecond: 1 / 2.6, Burst: 1}, Gate: policy.Gate{Start: 10}}, script(faults.Status(200)),
+			func(t *testing.T, tr *transport.Transport) {
+				send(t, tr, 3)
+				time.Sleep(time.Minute)
+				send(t, tr, 1)
+			},
+			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they had to wait for 2.6s, 1 request waits", "INFO http://h.test has no more requests than the rule lets go after 1m5s: they go at once"}, "rate_limited", "rate"},
+		{"its own rate, too late for the caller", policy.Rule{Rate: policy.Rate{PerSecond: 0.1, Burst: 1}}, script(faults.Status(200)),
+			func(t *testing.T, tr *transport.Transport) {
+				send(t, tr, 1)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				_, err := fetch(t, tr, ctx, "http://h.test/")
+				require.ErrorIs(t, err, transport.ErrOverDeadline)
+				time.Sleep(time.Minute)
+				send(t, tr, 1)
+			},
+			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they would wait for too long, none waits", "INFO http://h.test has no more requests than the rule lets go after 1m0s: they go at once"}, "rate_limited", "rate"},
+	} {
+		inBubble(t, row.name, func(t *testing.T) {
+			var log journal
+			tr := mustNew(t, transport.Config{Rule: row.rule, Base: row.base, Logger: log.above(slog.LevelInfo)})
+			row.play(t, tr)
+			for _, r := range log.records() {
+				assert.Equal(t, "http://h.test", attr(r, "host"))
+				assert.Equal(t, row.condition, attr(r, "condition"))
+				assert.Equal(t, row.limit, attr(r, "limit"))
+				assert.Equal(t, r.Level == slog.LevelInfo, attr(r, "over") != nil)
 			}
-			assert.EqualValues(t, events.Load(), lines)
-			assert.Greater(t, lines, storm/2)
-			assert.Positive(t, changes)
-			assert.Less(t, len(log.records()), 70)
+			assert.Equal(t, row.want, log.lines())
 		})
 	}
 }
 
-// TestLinesOfAnHour: an hour of an outage can be read. The requests wait behind the gate, and
-// most callers hang up.
-func TestLinesOfAnHour(t *testing.T) {
+// TestUploadsOfANight: 20 uploads that fail have their lines at once, so that nothing is lost when
+// the process ends. The failure of each is its caller's to log.
+func TestUploadsOfANight(t *testing.T) {
+	for level, least := range map[slog.Level]int{slog.LevelInfo: 0, slog.LevelDebug: 1} {
+		inBubble(t, level.String(), func(t *testing.T) {
+			var log journal
+			tr := mustNew(t, transport.Config{Base: script(faults.Fail(&net.OpError{Op: "write", Net: "tcp", Err: syscall.ECONNRESET})), Logger: log.above(level)})
+			var warnings []string
+			for i := range 20 {
+				_, err := tr.RoundTrip(newRequest(t, http.MethodPost, "https://api.example.com/uploads", strings.NewReader("x")))
+				require.Error(t, err)
+				attempts := 0
+				for _, line := range log.lines() { // no time has passed
+					if strings.HasPrefix(line, "DEBUG") {
+						assert.Equal(t, "DEBUG POST to https://api.example.com, attempt 1: connection reset by peer, the server may have acted, and it could do harm to act twice", line)
+						attempts++
+					} else {
+						warnings = append(warnings, fmt.Sprint(i+1, " ", line))
+					}
+				}
+				assert.Equal(t, least, attempts, "lines of upload %d", i+1)
+			}
+			assert.Equal(t, []string{"5 WARN https://api.example.com is down (connection reset by peer): its last five attempts failed, and requests still go"}, warnings)
+		})
+	}
+}
+
+// TestDownWithoutAGate: a host is down after five failures in a row. A success in between, or a
+// caller who hangs up, says nothing.
+func TestDownWithoutAGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log journal
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Start: 10}}, Logger: log.logger(),
-			Base: rt(func(req *http.Request) (*http.Response, error) {
-				<-req.Context().Done()
-				return nil, req.Context().Err()
-			})})
-		var all sync.WaitGroup
-		for i := range 3600 * 2 {
-			all.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				if i%2 == 0 {
-					ctx, cancel = context.WithCancel(t.Context())
-					time.AfterFunc(10*time.Second, cancel)
-				}
-				defer cancel()
-				_, _ = fetch(t, tr, ctx, "http://h.test/")
-			})
-			time.Sleep(500 * time.Millisecond)
-		}
-		all.Wait()
-		time.Sleep(2 * time.Minute)
-		levels := map[slog.Level]int{}
-		sum := 0
-		for _, r := range log.records() {
-			levels[r.Level]++
-			if attr(r, "reason") != nil {
-				n := count(r)
-				sum += n
-				if within, _ := attr(r, "within").(time.Duration); n > 1 { // a second between two of a kind
-					assert.InDelta(t, n-1, within.Seconds(), 2, "%d lines within %v", n, within)
-				}
-			} else {
-				t.Log(r.Time.Format(time.TimeOnly), r.Level, r.Message)
+		fail, well := faults.Fail(errRefused), faults.Status(404)
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.above(slog.LevelInfo),
+			Base: script(fail, fail, fail, fail, well, fail, fail, fail, fail, faults.Hang(), status(429), fail, well)})
+		send := func(n int) {
+			for range n {
+				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 			}
 		}
-		t.Log("an hour makes", levels)
-		assert.Equal(t, 7200, sum)
-		assert.Less(t, levels[slog.LevelWarn], 400)
+		state := func() bool { return stateOf(t, tr).Down }
+		send(9)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		_, err := fetch(t, tr, ctx, "http://h.test/")
+		require.ErrorIs(t, err, context.Canceled)
+		send(1)
+		assert.Empty(t, log.lines())
+		assert.False(t, state())
+		send(1)
+		assert.Len(t, log.lines(), 1)
+		assert.True(t, state())
+		send(1)
+		assert.Len(t, log.lines(), 1)
+		assert.False(t, state())
 	})
 }
 
-// TestLinesOfManyHosts: hosts do not share their lines, and what is kept is bounded.
-func TestLinesOfManyHosts(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var log journal
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.logger(), Base: script(faults.Fail(errors.New("no")))})
-		for i := range 3000 {
-			_, _ = fetch(t, tr, t.Context(), fmt.Sprintf("http://h%d.test/", i))
-		}
-		first := len(log.records())
-		assert.GreaterOrEqual(t, first, 1000)
-		assert.Less(t, first, 1100)
-		time.Sleep(time.Minute)
-		sum := 0
-		for _, r := range log.records() {
-			sum += count(r)
-		}
-		assert.Equal(t, 3000, sum)
-		for i := range 10 { // the others are forgotten by then
-			_, _ = fetch(t, tr, t.Context(), fmt.Sprintf("http://again%d.test/", i))
-		}
-		assert.Equal(t, first+1+10, len(log.records()))
-	})
-}
-
-// TestChangesPerMinute: a host has four lines per minute about its state. The last change is
-// written, with the number of those that are not.
-func TestChangesPerMinute(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var log journal
-		var seen changes
-		refuses := true
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.logger(), Trace: seen.trace(),
-			Base: rt(func(req *http.Request) (*http.Response, error) {
-				h, code := http.Header{}, 200
-				if refuses {
-					h.Set("Retry-After", "2")
-					code = 503
+// TestSixLinesPerMinute: a host that is down again and again has six lines within any minute. The
+// first request after that minute tells how it is then.
+func TestSixLinesPerMinute(t *testing.T) {
+	for name, row := range map[string]struct {
+		downAtLast bool
+		state      string
+	}{
+		"back": {false, "INFO http://h.test changed often: nothing is wrong with it now"},
+		"down": {true, "WARN http://h.test changed often: now it is down (connection refused): its last five attempts failed, and requests still go"},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			var log journal
+			var seen changes
+			base := switched{fail: errRefused}
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.above(slog.LevelInfo), Trace: seen.trace(), Base: &base})
+			send := func(down bool) {
+				base.down.Store(down)
+				for range 5 {
+					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 				}
-				refuses = !refuses
-				return &http.Response{StatusCode: code, Body: http.NoBody, Header: h, Request: req}, nil
-			})})
-		for range 10 {
+			}
+			start := time.Now()
+			for time.Since(start) < 50*time.Second {
+				send(true)
+				time.Sleep(time.Second)
+				send(false)
+				time.Sleep(time.Second)
+			}
+			send(row.downAtLast)
+			assert.GreaterOrEqual(t, len(seen.told()), 50, "the hook hears of each")
+			assert.Len(t, log.lines(), 6)
+			time.Sleep(time.Until(start.Add(time.Minute - time.Second)))
 			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-			time.Sleep(5 * time.Second)
+			assert.Empty(t, log.lines(), "within the minute")
+			time.Sleep(time.Second)
 			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-		}
-		told := len(seen.told())
-		assert.Equal(t, 20, told)
-		time.Sleep(2 * time.Minute)
-		lines, skipped := 0, 0
-		for _, r := range log.records() {
-			if attr(r, "condition") != nil {
-				lines++
-				if n, ok := attr(r, "skipped").(int64); ok {
-					skipped += int(n)
-				}
+			r := log.records()
+			assert.Equal(t, []string{row.state}, log.lines())
+			assert.Equal(t, true, attr(r[0], "unlogged"))
+			assert.Equal(t, "http://h.test", attr(r[0], "host"))
+			if row.downAtLast {
+				assert.Equal(t, "connection refused", attr(r[0], "error"))
+				assert.Equal(t, start.Add(50*time.Second), attr(r[0], "since"))
 			}
-		}
-		assert.Equal(t, told, lines+skipped)
-		assert.LessOrEqual(t, lines, 8)
-		last := log.records()[len(log.records())-1]
-		assert.Equal(t, true, attr(last, "over"), "the last line says how it is now: %s", last.Message)
-	})
+			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+			assert.Empty(t, log.lines(), "it is told once")
+			time.Sleep(time.Minute)
+			send(!row.downAtLast)
+			assert.Len(t, log.lines(), 1, "later changes have their lines again")
+		})
+	}
 }
 
-// TestAnOutageIsToldAmongOtherChanges: lines about a quota that comes and goes take no line from
-// an outage.
-func TestAnOutageIsToldAmongOtherChanges(t *testing.T) {
+// TestLinesOfAHostThatFlaps: no minute has more than six lines about a host, and an outage of another
+// host is told meanwhile.
+func TestLinesOfAHostThatFlaps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log journal
-		var seen changes
-		start, left := time.Now(), 12
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Pacing: policy.On, Gate: policy.Gate{Start: 10}}, Logger: log.logger(), Trace: seen.trace(),
-			Base: rt(func(req *http.Request) (*http.Response, error) {
-				if at := time.Since(start); at > 30*time.Second && at < 55*time.Second {
-					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-				}
-				left = 112 - left
-				h := http.Header{"X-Ratelimit-Limit": {"100"}, "X-Ratelimit-Remaining": {strconv.Itoa(left)}, "X-Ratelimit-Reset": {"3"}}
-				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: h, Request: req}, nil
-			})})
-		for range 200 {
-			go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
-			time.Sleep(300 * time.Millisecond)
-		}
-		time.Sleep(10 * time.Minute)
-		assert.Subset(t, seen.told(), []string{"down", "no longer down"})
-		var about []string
-		for _, r := range log.records() {
-			if attr(r, "condition") == "down" {
-				about = append(about, r.Message)
-				assert.Nil(t, attr(r, "skipped"))
+		n := 0
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
+			if n++; req.URL.Host == "flaps.test" && n%14 < 7 || req.URL.Host == "h.test" && n > 2000 {
+				return nil, errRefused
 			}
-		}
-		require.Len(t, about, 2)
-		assert.Contains(t, about[0], "http://h.test is down (connection refused)")
-		assert.Contains(t, about[1], "http://h.test is back after")
-	})
-}
-
-// TestAHostThatFlaps: of a host that is down again and again the last state is told, with the
-// number of the lines that are left out.
-func TestAHostThatFlaps(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var log journal
-		var seen changes
-		var down atomic.Bool
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, Logger: log.logger(), Trace: seen.trace(),
-			Base: rt(func(req *http.Request) (*http.Response, error) {
-				if down.Load() {
-					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-				}
-				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
-			})})
-		for i := range 1200 {
-			down.Store(i/40%2 == 0)
-			go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
+			return play(req, faults.Status(200))
+		})})
+		for range 3000 {
+			_, _ = fetch(t, tr, t.Context(), "http://flaps.test/")
+			if n%10 == 0 {
+				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		time.Sleep(10 * time.Minute)
-		told := len(seen.told())
-		require.Greater(t, told, 4)
-		var lines []slog.Record
-		skipped := 0
+		var flaps []time.Time
+		about := 0
 		for _, r := range log.records() {
-			if attr(r, "condition") == "down" {
-				n, _ := attr(r, "skipped").(int64)
-				lines, skipped = append(lines, r), skipped+int(n)
+			if attr(r, "host") == "http://h.test" {
+				about++
+				continue
 			}
+			flaps = append(flaps, r.Time)
 		}
-		assert.Equal(t, told, len(lines)+skipped)
-		assert.NotZero(t, skipped)
-		for i := 4; i < len(lines); i++ {
-			assert.GreaterOrEqual(t, lines[i].Time.Sub(lines[i-4].Time), time.Minute)
+		assert.Equal(t, 1, about)
+		assert.Greater(t, len(flaps), 20)
+		for i := 6; i < len(flaps); i++ {
+			assert.GreaterOrEqual(t, flaps[i].Sub(flaps[i-6]), time.Minute)
 		}
-		assert.Contains(t, lines[len(lines)-1].Message, " is back after ")
 	})
 }
 
-// TestHandlerThatBlocks: a handler that blocks holds up its own request only, and nothing is
-// lost meanwhile.
+// TestStateOfSeveralConditions: the line says all that lasts, each condition once.
+func TestStateOfSeveralConditions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log journal
+		base := switched{fail: errRefused}
+		held := false
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
+			if held {
+				return play(req, faults.Status(503, "Retry-After", "60"))
+			}
+			return base.RoundTrip(req)
+		})})
+		send := func(user string, n int) {
+			for range n {
+				req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+				req.Header.Set("Authorization", "Bearer "+user)
+				_ = closing(tr.RoundTrip(req))
+			}
+		}
+		for i := range 8 {
+			base.down.Store(i%2 == 0)
+			send("a", 5)
+		}
+		base.down.Store(true)
+		send("a", 5)
+		held = true
+		time.Sleep(30 * time.Second)
+		send("a", 1)
+		send("b", 1)
+		assert.Len(t, log.lines(), 6)
+		time.Sleep(30 * time.Second)
+		held = false
+		send("c", 1)
+		lines := log.lines()
+		require.Len(t, lines, 1)
+		assert.Regexp(t, `^WARN http://h\.test changed often: now it is down \(connection refused\): its last five attempts failed, and requests still go; it asks for a pause \(503\): requests wait for \S+$`, lines[0])
+	})
+}
+
+// TestALineIsWhole: the message has the host and the cause, however long they are.
+func TestALineIsWhole(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log journal
+		host := "https://" + strings.Repeat("long.", 48) + "example.com:8443"
+		cause := strings.Repeat("the disk is on fire, ", 100) + "and so is the backup"
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Classify: always}, Logger: log.logger(), Base: script(faults.Fail(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New(cause)}))})
+		for range 5 {
+			_, _ = fetch(t, tr, t.Context(), host+"/")
+		}
+		all := log.records()
+		require.Len(t, all, 6)
+		for _, r := range all {
+			assert.Contains(t, r.Message, host)
+			assert.Contains(t, r.Message, cause)
+			assert.Equal(t, host, attr(r, "host"))
+			assert.Equal(t, cause, attr(r, "error"))
+		}
+	})
+}
+
+// TestLinesOfAttempts: a log for debugging has a line for each attempt, also of a request that goes
+// well at once, and one for each body that goes on.
+func TestLinesOfAttempts(t *testing.T) {
+	const whole = "twelve bytes"
+	cut := faults.Status(200, "ETag", `"v1"`).Body(whole).CutAt(5)
+	rest := faults.Status(206, "ETag", `"v1"`, "Content-Range", "bytes 5-11/12").Body(whole[5:])
+	for name, row := range map[string]struct {
+		rule policy.Rule
+		base []answer
+		want []string
+	}{
+		"a success": {exact, []answer{faults.Status(200).Delay(20 * time.Millisecond)}, []string{
+			"DEBUG GET to http://h.test, attempt 1: 200 after 20ms, the caller gets it"}},
+		"a 401": {exact, []answer{faults.Status(401)}, []string{
+			"DEBUG GET to http://h.test, attempt 1: 401, the caller gets it"}},
+		"a retry": {exact, []answer{faults.Status(503), faults.Status(200)}, []string{
+			"DEBUG GET to http://h.test, attempt 1: 503, retry after 1s",
+			"DEBUG GET to http://h.test, attempt 2: 200, the caller gets it"}},
+		"an error": {policy.Rule{Attempts: 2}.Or(exact), []answer{faults.Fail(io.ErrUnexpectedEOF)}, []string{
+			"DEBUG GET to http://h.test, attempt 1: unexpected EOF, retry after 1s",
+			"DEBUG GET to http://h.test, attempt 2: unexpected EOF, all attempts are used up"}},
+		"a hedge": {policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(exact), []answer{faults.Status(200).Delay(3 * time.Second), faults.Status(200).Delay(time.Second)}, []string{
+			"DEBUG GET to http://h.test, attempt 1: another attempt of the request got a response first after 2s, another attempt was faster",
+			"DEBUG GET to http://h.test, attempt 2, a hedge: 200 after 1s, the caller gets it"}},
+		"a body that goes on": {exact, []answer{cut, rest}, []string{
+			"DEBUG GET to http://h.test, attempt 1: 200, the caller gets it",
+			"DEBUG GET to http://h.test, attempt 2, a reconnect: 206 at byte 5 of the body, the caller gets it",
+			"DEBUG GET to http://h.test: the body goes on at byte 5"}},
+		"a body that does not": {exact, []answer{cut, faults.Status(404)}, []string{
+			"DEBUG GET to http://h.test, attempt 1: 200, the caller gets it",
+			"DEBUG GET to http://h.test, attempt 2, a reconnect: 404 at byte 5 of the body, the caller gets it"}},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			for level, want := range map[slog.Level][]string{slog.LevelDebug: row.want, slog.LevelInfo: nil} {
+				var log journal
+				tr := over(t, transport.Config{Rule: row.rule, Logger: log.above(level)}, script(row.base...))
+				if resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil)); err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+				}
+				assert.Equal(t, want, log.lines())
+			}
+		})
+	}
+}
+
+// TestHandlerThatBlocks: a handler that blocks holds up its own request only.
 func TestHandlerThatBlocks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var mu sync.Mutex
-		sum, calls := 0, 0
-		logger := slog.New(handler(func(r slog.Record) {
-			mu.Lock()
-			calls++
-			mu.Unlock()
+		var calls atomic.Int64
+		logger := slog.New(handler(func(slog.Record) {
+			calls.Add(1)
 			time.Sleep(10 * time.Second)
-			mu.Lock()
-			sum += count(r)
-			mu.Unlock()
 		}))
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: logger, Base: script(faults.Fail(errors.New("no")))})
+		var log journal
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: slog.New(leveled{logger.Handler(), slog.LevelInfo}), Base: script(faults.Fail(errRefused))})
 		for range 100 {
 			go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
 		}
 		time.Sleep(100 * time.Millisecond)
+		assert.EqualValues(t, 1, calls.Load())
 		start := time.Now()
 		_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 		assert.Zero(t, time.Since(start))
-		time.Sleep(3 * time.Minute)
-		mu.Lock()
-		defer mu.Unlock()
-		assert.Equal(t, 101, sum)
-		assert.Equal(t, 2, calls)
-	})
-}
-
-// TestHandlerThatPanics: a panic in the goroutine of the timer does not end the process.
-func TestHandlerThatPanics(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var calls atomic.Int64
-		logger := slog.New(handler(func(slog.Record) {
-			if calls.Add(1) > 1 {
-				panic("handler")
-			}
-		}))
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: logger, Base: script(faults.Fail(errors.New("no")))})
-		for range 3 {
-			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-		}
+		assert.Empty(t, log.lines())
 		time.Sleep(time.Minute)
-		assert.EqualValues(t, 2, calls.Load())
 	})
-}
-
-// TestForgottenWithLines: lines that are held back keep neither the Transport nor its requests
-// in memory.
-func TestForgottenWithLines(t *testing.T) {
-	type kept struct{ http.RoundTripper }
-	lost := func() weak.Pointer[kept] {
-		b := &kept{script(faults.Fail(errors.New("no")))}
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Base: b, Logger: slog.New(handler(func(slog.Record) {}))})
-		for range 3 {
-			_, _ = fetch(t, tr, context.WithValue(t.Context(), b, b), "http://h.test/")
-		}
-		return weak.Make(b)
-	}()
-	for range 1000 {
-		if runtime.GC(); lost.Value() == nil {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Error("the Transport is still there")
 }
 
 // TestForgottenAfterAChange: a line about a host that was written keeps no request in memory.
@@ -398,24 +505,23 @@ func TestForgottenAfterAChange(t *testing.T) {
 	runtime.KeepAlive(tr)
 }
 
-// TestReasonsOfAnEnd: a deadline that passed is a warning, and a caller who hung up is not.
+// TestReasonsOfAnEnd: a deadline that passed is told from a caller who hung up.
 func TestReasonsOfAnEnd(t *testing.T) {
 	for name, row := range map[string]struct {
 		begin  func(context.Context) (context.Context, context.CancelFunc)
 		reason transport.Reason
-		level  slog.Level
 	}{
 		"a deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Second)
-		}, transport.ReasonTimeout, slog.LevelWarn},
+		}, transport.ReasonTimeout},
 		"a deadline with a cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeoutCause(ctx, time.Second, errors.New("enough"))
-		}, transport.ReasonTimeout, slog.LevelWarn},
+		}, transport.ReasonTimeout},
 		"a caller": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
 			time.AfterFunc(time.Second, cancel)
 			return ctx, cancel
-		}, transport.ReasonCanceled, slog.LevelDebug},
+		}, transport.ReasonCanceled},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			var log journal
@@ -429,7 +535,6 @@ func TestReasonsOfAnEnd(t *testing.T) {
 			assert.Equal(t, row.reason, last.Reason)
 			require.NotEmpty(t, log.records())
 			line := log.records()[len(log.records())-1] // the first is about the lanes
-			assert.Equal(t, row.level, line.Level)
 			assert.Equal(t, row.reason.String(), attr(line, "reason"))
 		})
 	}

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -68,7 +67,7 @@ func (c *call) isLight() bool {
 			return false
 		}
 	}
-	return !c.Rule.Loops && c.t.trace == nil && (c.options == nil || c.options.trace.empty()) &&
+	return !c.Rule.Loops && c.t.trace == nil && (c.t.logger == nil || !c.logsAttempts()) && (c.options == nil || c.options.trace.empty()) &&
 		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm()
 }
 
@@ -76,8 +75,7 @@ func (c *call) isLight() bool {
 // is a success. Any other outcome goes on in the loop, and so does a request that a limit makes wait.
 func (c *call) tryLight() (resp *http.Response, err error) {
 	start := notTimed
-	// A Logger needs it if it takes warnings, which have the highest level of our lines.
-	if c.Rule.Limited || c.Rule.Policy.MaxElapsed > 0 || c.t.logger != nil && c.t.logger.Enabled(c.Ctx, slog.LevelWarn) {
+	if c.Rule.Limited || c.Rule.Policy.MaxElapsed > 0 {
 		start = c.Ground.Now()
 	}
 	var w lanes.Way
@@ -105,11 +103,11 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 	}
 	verdict := c.judgeResponse(resp)
 	made := c.State.MachinesMade()
-	if retryable(verdict) || made != nil && !made.Cooldown.Quiet() || c.t.lines != nil && deniesAccess(resp.StatusCode) {
+	if retryable(verdict) || made != nil && !made.Cooldown.Quiet() {
 		return c.exchangeAfter(a, start, w, resp, err, earlyVerdict{verdict, true})
 	}
 	if made != nil {
-		made.Budget.Succeeded()
+		made.Failures.Succeeded()
 		if change, moved := lanes.NoteGood(&c.Request, w, resp.ProtoMajor); moved {
 			c.Tells(change)()
 		}
@@ -137,10 +135,8 @@ func (c *call) judgeResponse(resp *http.Response) (v classify.Verdict) {
 func (c *call) newExchange() (*http.Response, error) {
 	x := new(exchange)
 	defer x.begin(c)()
-	if hooks := x.hasHooks(); hooks || c.t.lines != nil {
-		if x.report.began = time.Now(); hooks {
-			return x.runObserved()
-		}
+	if x.hasHooks() {
+		return x.runObserved()
 	}
 	return x.makeAttempts()
 }
@@ -162,7 +158,7 @@ func (c *call) exchangeAfter(a *attempt, start instant.Instant, w lanes.Way, res
 	}
 	if start != notTimed {
 		x.start = c.Ground.TimeOf(start)
-		x.report.began, x.timing.start, x.timing.took = x.start, x.start, cmp.Or(w.Came, c.Ground.Now()).Sub(start)
+		x.timing.start, x.timing.took = x.start, cmp.Or(w.Came, c.Ground.Now()).Sub(start)
 	}
 	x.keepBody()
 	return x.loop()
@@ -383,7 +379,7 @@ func (x *exchange) forRoad(e *entry) lanes.Outcome {
 func (x *exchange) forLimits(e *entry, u float64) visit.Ending {
 	return visit.Ending{
 		Sent: x.trip.sent, Resp: x.resp, Status: e.Status, Err: x.err, Again: retryable(x.verdict) && !x.sourceBroke(),
-		Retry: x.timing.kind > KindFirst, Addr: e.Addr, U: u,
+		Retry: x.timing.kind > KindFirst, Addr: e.Addr, NotHost: x.timing.kind == KindNone || x.sourceBroke(), U: u,
 	}
 }
 
@@ -525,9 +521,9 @@ func (x *exchange) endWithoutBody(left *http.Response, d *decision, why error) (
 
 // runObserved makes an exchange whose traces have hooks.
 func (x *exchange) runObserved() (resp *http.Response, err error) {
-	bodied := false
+	bodied, began := false, time.Now()
 	x.requestStart()
-	defer func() { x.requestEnd(resp, err, bodied) }()
+	defer func() { x.requestEnd(began, resp, err, bodied) }()
 	resp, err = x.makeAttempts()
 	bodied = x.observeBody(resp)
 	return resp, err

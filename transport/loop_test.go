@@ -1017,10 +1017,10 @@ func story(t *testing.T, rule policy.Rule, trace *transport.Trace, first answer,
 		return resp, err
 	})
 	c := transport.Config{Rule: rule, Trace: trace, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{
-		Level: slog.LevelDebug,
+		Level: slog.LevelInfo, // a log for debugging takes the loop
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			switch a.Key {
-			case slog.TimeKey, "wait", "elapsed", "queued.cooldown", "until": // waits have jitter
+			case slog.TimeKey, "since", "until": // waits have jitter
 				return slog.Attr{}
 			case slog.MessageKey:
 				return slog.String(a.Key, waits.ReplaceAllString(a.Value.String(), "some time"))

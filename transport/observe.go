@@ -54,12 +54,12 @@ func (x *exchange) requestStart() {
 }
 
 // requestEnd calls the hooks RequestEnd.
-func (x *exchange) requestEnd(resp *http.Response, err error, bodied bool) {
+func (x *exchange) requestEnd(began time.Time, resp *http.Response, err error, bodied bool) {
 	told := false
 	defer closeUnless(x.Ctx, &told, resp)
 	e := RequestEnd{
 		Request: x.Req, Host: x.HostName(), Response: resp, Err: err,
-		Reason: x.report.reason, Start: x.report.began, Duration: time.Since(x.report.began),
+		Reason: x.report.reason, Start: began, Duration: time.Since(began),
 		Attempts: x.sent, Retries: max(x.sent-1-x.hedges, 0), Hedges: x.hedges,
 		Queued: x.queued, BodyEnds: bodied,
 	}

@@ -11,10 +11,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/logbook"
+	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/redact"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // A report records the attempts of a call and tells the traces and the log about
@@ -23,7 +21,6 @@ type report struct {
 	*call
 	history []Attempt // empty after a success on the first attempt
 	mark    *mark     // with room for the history, which callers get without the exchange; nil: there is none
-	began   time.Time // of the call; zero if the light path was taken and nobody observes
 	reason  Reason    // of the last decision
 	limit   string    // that it names
 	queued  Queued    // before the request was refused
@@ -54,8 +51,8 @@ func (r *report) tellObservers(resp *http.Response, d *entry) {
 			t.Event(r.eventOf(resp, d))
 		}
 	}
-	if r.t.lines != nil {
-		r.logEntry(d)
+	if r.t.logger != nil && d.Kind != KindNone && r.logsAttempts() {
+		r.logAttempt(resp, d)
 	}
 }
 
@@ -76,159 +73,70 @@ func (r *report) eventOf(resp *http.Response, d *entry) Event {
 	}
 }
 
-// logLevelOf returns the level of an event's log line, and a word for what happened. Events with
-// an empty word are not logged. A success on the first attempt is such an event.
-func logLevelOf(d *entry) (slog.Level, string) {
-	switch d.reason {
-	case ReasonRetry:
-		return slog.LevelInfo, "retry"
-	case ReasonResume:
-		return slog.LevelInfo, "resume"
-	case ReasonHedged:
-		return slog.LevelInfo, "hedge"
-	case ReasonOutrun:
-		return slog.LevelDebug, "outrun"
-	case ReasonCanceled:
-		return slog.LevelDebug, "canceled"
-	case ReasonFinal:
-		switch {
-		case d.Kind == KindReconnect && (d.Err != nil || d.Status/100 != 2):
-			return 0, "" // the end of the body is told
-		case d.Err != nil || deniesAccess(d.Status):
-			return slog.LevelWarn, "failed"
-		case d.sent > 1:
-			return slog.LevelInfo, "answered"
-		}
-		return 0, ""
-	}
-	return slog.LevelWarn, "failed"
-}
+// logsAttempts reports whether the logger takes a line for each attempt.
+func (c *call) logsAttempts() bool { return c.t.logger.Enabled(c.Ctx, slog.LevelDebug) }
 
-// deniesAccess reports whether a status is logged although it is final. It mostly means
-// that credentials have expired, which is about all requests.
-func deniesAccess(status int) bool {
-	return status == http.StatusUnauthorized || status == http.StatusForbidden
-}
-
-func (r *report) logEntry(d *entry) {
-	level, what := logLevelOf(d)
-	if what == "" || !r.t.lines.Enabled(r.Ctx, level) {
-		return
-	}
-	req, host := r.Req, r.HostName()
-	why, cause := r.causesOf(d, req.URL.String())
+// logAttempt writes the line of an attempt.
+func (r *report) logAttempt(resp *http.Response, d *entry) {
+	e := r.eventOf(resp, d)
+	url := e.Request.URL.String()
 	addr := cmp.Or(d.Addr, redact.Addr(d.Err))
-	all := logbook.Attrs{
-		slog.String("host", host),
-		slog.String("method", method(req)),
-		slog.String("url", redact.URL(req.URL)),
+	all := attrs{
+		slog.String("host", e.Host),
+		slog.String("method", method(e.Request)),
+		slog.String("url", redact.URL(e.Request.URL)),
+		slog.Int("attempt", d.Number),
+		slog.String("kind", d.Kind.String()),
 		slog.String("reason", d.reason.String()),
 	}
-	goes := d.reason == ReasonRetry || d.reason == ReasonResume
-	aside := d.reason == ReasonHedged || d.reason == ReasonOutrun
-	all.Add(goes || aside, slog.Int("attempt", d.Number))
-	sent := d.sent
-	if d.body {
-		sent = max(sent, 1) // a reconnect after progress counts from 1 again
-	}
-	all.Add(!goes && !aside, slog.Int("attempts", sent))
-	all.Add(d.limit != "", slog.String("limit", d.limit))
-	all.Add(d.Status != 0, slog.Int("status", d.Status))
-	all.Add(d.Err != nil, slog.String("error", cause))
-	all.Add(addr != "", slog.String("addr", addr))
-	all.Add(r.offset > 0, slog.Int64("offset", r.offset))
-	switch {
-	case goes:
-		all.Add(true, slog.Duration("wait", d.Wait.Round(time.Millisecond)))
-	case d.Hint > 0 && d.reason != ReasonOutrun:
-		all.Add(true, slog.Time("until", d.Time.Add(d.Hint).Round(time.Second)))
-	default:
-		all.Add(!d.until.IsZero(), slog.Time("until", d.until.Round(time.Second)))
-	}
-	all.AddTime("duration", d.Duration)
-	all.AddTime("queued.cooldown", d.Queued.Cooldown)
-	all.AddTime("queued.pacing", d.Queued.Pacing)
-	all.AddTime("queued.rate", d.Queued.Rate)
-	all.AddTime("queued.gate", d.Queued.Gate)
-	if !goes && !aside && !r.began.IsZero() { // the call has ended
-		all.AddTime("elapsed", d.Time.Sub(r.began))
-	}
-	r.t.lines.Write(logbook.Line[lineKey]{
-		Ctx: r.Ctx, Level: level, Host: host,
-		Key:   lineKey{what, d.reason, d.Status, classify.KindOf(d.Err)},
-		Text:  redact.Fit(host, why, func(host, why string) string { return r.message(d, what, host, why) }),
-		Attrs: all,
-	})
-}
-
-// message names the host, the cause and what happens next.
-func (r *report) message(d *entry, what, host, why string) string {
-	switch {
-	case what == "retry":
-		return fmt.Sprintf("%s failed (%s): attempt %d follows in %v", host, why, d.sent+1, redact.Rough(d.Wait))
-	case what == "resume":
-		return fmt.Sprintf("%s cut a body (%s): the rest is asked for in %v", host, why, redact.Rough(d.Wait))
-	case what == "hedge":
-		return host + " is slow: a second attempt goes beside the first"
-	case what == "outrun":
-		return host + " was slow: another attempt has the response"
-	case what == "answered" && r.offset > 0:
-		return fmt.Sprintf("%s answered after %d attempts (%s): the body goes on", host, d.sent, why)
-	case what == "answered":
-		return fmt.Sprintf("%s answered after %d attempts (%s): the caller gets it", host, d.sent, why)
-	case d.body && what == "canceled":
-		return host + " has not sent its body yet: the caller hung up"
-	case d.body:
-		return fmt.Sprintf("%s failed in its body (%s): the reader gets the error, %s", host, why, textOf(d.reason))
-	case what == "canceled":
-		return host + " has not answered yet: the caller hung up"
-	case deniesAccess(d.Status) && d.reason == ReasonFinal:
-		return fmt.Sprintf("%s denies access (%s): the caller gets it, no retry helps", host, why)
-	case d.sent == 0:
-		return fmt.Sprintf("%s gets no request (%s): %s", host, cmp.Or(d.limit, why), textOf(d.reason))
-	case d.reason == ReasonMaxRetryAfter:
-		return fmt.Sprintf("%s asks to wait %v (%s): no retry, that is more than the rule allows", host, redact.Rough(d.Hint), why)
-	}
-	return fmt.Sprintf("%s failed (%s): no retry, %s", host, why, textOf(d.reason))
-}
-
-// causesOf says in a few words what failed, for the message, and what the error of an entry is.
-func (r *report) causesOf(d *entry, url string) (why, cause string) {
-	why = causeOfAttempt(&d.Attempt, url)
+	all.add(d.limit != "", slog.String("limit", d.limit))
+	all.add(d.Status != 0, slog.Int("status", d.Status))
 	if d.Err != nil {
-		cause = why
+		all.add(true, slog.String("error", causeOf(d.Err, url)))
 	}
-	if e, ok := d.Err.(*ResumeError); ok {
-		why = causeOf(e.Err, url)
-	}
-	if n := len(r.history); d.limit != "" && d.Kind == KindNone && n > 0 {
-		why = causeOfAttempt(&r.history[n-1], url) // the error names the limit, as the reason does
-	}
-	return why, cause
+	all.add(addr != "", slog.String("addr", addr))
+	all.add(d.Lane > 0, slog.Int("lane", d.Lane))
+	all.add(r.offset > 0, slog.Int64("offset", r.offset))
+	all.addTime("hint", d.Hint)
+	all.addTime("wait", d.Wait)
+	all.addTime("duration", d.Duration)
+	all.addTime("queued.cooldown", d.Queued.Cooldown)
+	all.addTime("queued.pacing", d.Queued.Pacing)
+	all.addTime("queued.rate", d.Queued.Rate)
+	all.addTime("queued.gate", d.Queued.Gate)
+	r.t.logger.LogAttrs(r.Ctx, slog.LevelDebug, e.String(), all...)
 }
 
-// logChange writes a line about a change of a host's state.
-func (t *Transport) logChange(h HostChange) {
-	level := slog.LevelWarn
-	if h.Over || h.Condition == ConditionLane { // other connections are a remedy
-		level = slog.LevelInfo
-	}
-	if !t.lines.Enabled(h.Context, level) {
+// logContinued writes the line of a body that a reconnect continues. took is the time since the cut.
+func (r *report) logContinued(attempt int, took time.Duration) {
+	if r.t.logger == nil || !r.logsAttempts() {
 		return
 	}
-	all := logbook.Attrs{slog.String("host", h.Host), slog.String("condition", h.Condition.String())}
-	all.Add(h.Over, slog.Bool("over", true))
-	all.Add(h.limit() != "", slog.String("limit", h.limit()))
-	all.Add(h.Scope != 0, slog.String("scope", strconv.FormatUint(h.Scope, 16)))
-	all.Add(h.Status != 0, slog.Int("status", h.Status))
-	all.Add(h.Err != nil, slog.String("error", h.causeText()))
-	all.Add(h.Addr != "", slog.String("addr", h.Addr))
-	all.Add(h.Fleet, slog.Bool("fleet", true))
-	all.Add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
-	all.Add(h.Waiting > 0, slog.Int("waiting", h.Waiting))
-	all.Add(h.Room > 0, slog.Int("room", h.Room))
-	all.Add(h.Lane > 0, slog.Int("lane", h.Lane))
-	t.lines.WriteChange(logbook.Line[lineKey]{Ctx: h.Context, Level: level, Host: h.Host, Rank: h.Condition.rank(), Text: h.String(), Attrs: all})
+	host := r.HostName()
+	r.t.logger.LogAttrs(r.Ctx, slog.LevelDebug, redact.Printable(fmt.Sprintf("%s to %s: the body goes on at byte %d", method(r.Req), host, r.offset)),
+		slog.String("host", host),
+		slog.String("method", method(r.Req)),
+		slog.String("url", redact.URL(r.Req.URL)),
+		slog.Int("attempt", attempt),
+		slog.Int64("offset", r.offset),
+		slog.Duration("duration", took.Round(time.Millisecond)),
+	)
+}
+
+// attrs are the attributes of a log line.
+type attrs []slog.Attr
+
+// add adds an attribute if it is set.
+func (all *attrs) add(set bool, attr slog.Attr) {
+	if set {
+		*all = append(*all, attr)
+	}
+}
+
+// addTime adds a time, unless it is not known or zero.
+func (all *attrs) addTime(key string, d time.Duration) {
+	d = d.Round(time.Millisecond)
+	all.add(d > 0, slog.Duration(key, d))
 }
 
 // newError returns the error of a call that ends without a response.
@@ -245,44 +153,80 @@ func (r *report) newError(reason Reason, err error) *Error {
 	}
 }
 
-// resumed logs that a reconnect continues a body. took is the time since the cut.
-func (r *report) resumed(attempt int, took time.Duration) {
-	if !r.t.lines.Enabled(r.Ctx, slog.LevelInfo) {
-		return
-	}
-	host := r.HostName()
-	r.t.lines.Write(logbook.Line[lineKey]{
-		Ctx: r.Ctx, Level: slog.LevelInfo, Host: host, Key: lineKey{what: "resumed"},
-		Text: redact.Fit(host, "", func(host, _ string) string {
-			return fmt.Sprintf("%s goes on with a body at byte %d: its reader notices nothing", host, r.offset)
-		}),
-		Attrs: []slog.Attr{
-			slog.String("host", host),
-			slog.String("method", method(r.Req)),
-			slog.String("url", redact.URL(r.Req.URL)),
-			slog.Int("attempt", attempt),
-			slog.Int64("offset", r.offset),
-			slog.Duration("duration", took.Round(time.Millisecond)),
-		},
-	})
-}
-
 // Tells returns a function that tells the Trace and the log about a change. No lock is held
 // meanwhile, because a hook or a log handler may block, or send a request over the same
 // Transport. If the change came with a response, the request still has its slot of the gate.
-func (c *call) Tells(v visit.Change) func() {
-	h := HostChange{
-		Condition: Condition(v.Condition), Over: v.Over, Scope: v.Scope, Status: v.Status, Err: v.Err, Addr: v.Addr,
-		Fleet: v.Fleet, Since: v.Since, Until: v.Until, Waiting: v.Waiting, Refused: v.Refused, Room: v.Room, Lane: v.Lane,
-	}
-	h.Context, h.Host, h.url = c.parentContext(), c.HostName(), c.Req.URL.String()
-	h.Err, h.Time = withoutSecrets(h.Err, h.url), time.Now()
-	h.Since = cmp.Or(h.Since, h.Time)
-	t := c.t
+func (c *call) Tells(v news.Change) func() {
+	h, t, all := c.hostChange(v), c.t, c.State.Machines().News()
 	return func() {
 		if t.hostChanged != nil {
 			t.hostChanged(h)
 		}
-		t.logChange(h)
+		if level := h.level(); t.logger != nil && t.logger.Enabled(h.Context, level) && all.TakeLine(t.ground.Now()) {
+			t.logger.LogAttrs(h.Context, level, h.String(), h.attrs()...)
+		}
 	}
+}
+
+// LogsState returns a function that tells the log what lasts, after more changes than it has lines
+// for.
+func (c *call) LogsState(lasting []news.Change) func() {
+	logger, ctx, host := c.t.logger, c.parentContext(), c.HostName()
+	level, text, all := slog.LevelInfo, " changed often: nothing is wrong with it now", attrs{slog.String("host", host)}
+	for i, v := range lasting {
+		h := c.hostChange(v)
+		switch {
+		case i == 0:
+			level, text, all = slog.LevelWarn, " changed often: now it"+h.beginning(), h.attrs()
+		case v.Condition != lasting[i-1].Condition: // several scopes may be held
+			text += "; it" + h.beginning()
+		}
+	}
+	all.add(true, slog.Bool("unlogged", true))
+	return func() { logger.LogAttrs(ctx, level, redact.Printable(host+text), all...) }
+}
+
+// Safe returns an error that prints without the secrets of URLs.
+func (c *call) Safe(err error) error { return withoutSecrets(err, c.Req.URL.String()) }
+
+// hostChange returns a change as others see it.
+func (c *call) hostChange(v news.Change) HostChange {
+	h := HostChange{
+		Context: c.parentContext(), Host: c.HostName(), Condition: Condition(v.Condition), Over: v.Over, Scope: v.Scope,
+		Status: v.Status, Err: v.Err, Addr: v.Addr, Fleet: v.Fleet, Time: time.Now(), Waiting: v.Waiting,
+		Refused: v.Refused, Room: v.Room, Lane: v.Lane,
+	}
+	if h.Since = h.Time; v.Since > 0 {
+		h.Since = c.Ground.TimeOf(v.Since)
+	}
+	if v.Until > 0 {
+		h.Until = c.Ground.TimeOf(v.Until)
+	}
+	return h
+}
+
+// level returns the level of the log line about a change. Other connections are a remedy.
+func (c HostChange) level() slog.Level {
+	if c.Over || c.Condition == ConditionLane {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
+}
+
+// attrs returns the attributes of the log line about a change.
+func (c HostChange) attrs() (all attrs) {
+	all = attrs{slog.String("host", c.Host), slog.String("condition", c.Condition.String())}
+	all.add(c.Over, slog.Bool("over", true))
+	all.add(c.limit() != "", slog.String("limit", c.limit()))
+	all.add(c.Scope != 0, slog.String("scope", strconv.FormatUint(c.Scope, 16)))
+	all.add(c.Status != 0, slog.Int("status", c.Status))
+	all.add(c.Err != nil, slog.String("error", c.causeText()))
+	all.add(c.Addr != "", slog.String("addr", c.Addr))
+	all.add(c.Fleet, slog.Bool("fleet", true))
+	all.add(c.Condition != ConditionLane, slog.Time("since", c.Since.Round(time.Second)))
+	all.add(!c.Until.IsZero(), slog.Time("until", c.Until.Round(time.Second)))
+	all.add(c.Waiting > 0, slog.Int("waiting", c.Waiting))
+	all.add(c.Room > 0, slog.Int("room", c.Room))
+	all.add(c.Lane > 0, slog.Int("lane", c.Lane))
+	return all
 }

@@ -54,6 +54,9 @@ type HostState struct {
 	// the base transport itself (see policy.Rule.Lanes).
 	Lane  int `json:"lane,omitzero"`
 	Lanes int `json:"lanes,omitzero"`
+	// Down reports that the last five attempts or more failed. It stops no request, unlike a gate
+	// that is closed.
+	Down bool `json:"down,omitzero"`
 	// PacingQueue is the number of requests that wait because a quota is nearly used up.
 	PacingQueue int `json:"pacing_queue,omitzero"`
 	// RatePerSecond is the limit of attempts per second. With Config.Fleet it is
@@ -74,6 +77,7 @@ func (s HostState) String() string {
 	b.Add(s.HeldScopes > 0, ", %d held until %s", s.HeldScopes, s.HeldUntil.UTC().Format(time.RFC3339))
 	b.Add(s.GateLimit > 0, ", gate %s at %d with %d slots in use and %d waiting", gate, s.GateLimit, s.GateSlots, s.GateQueue)
 	b.Add(s.Lanes > 0, ", lane %d of %d", s.Lane, s.Lanes)
+	b.Add(s.Down, ", down")
 	b.Add(s.PacingQueue > 0, ", %d waiting for a quota", s.PacingQueue)
 	b.Add(s.RatePerSecond > 0, ", %.1f attempts/s", s.RatePerSecond)
 	b.Add(s.RateQueue > 0, " with %d waiting", s.RateQueue)
@@ -116,10 +120,13 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 		Requests: s.Requests(),
 		InFlight: s.InFlight(),
 	}
+	_, h.Down = m.Failures.Down()
 	r := s.Resolved.Load()
 	if r != nil {
 		m.Budget.CountTo(s.Requests())
-		if h.BudgetLeft = m.Budget.Left(now, r.Settings.Budget); math.IsInf(h.BudgetLeft, 1) {
+		budget := r.Settings.Budget
+		budget.Rests = m.Failures.Helpless()
+		if h.BudgetLeft = m.Budget.Left(now, budget); math.IsInf(h.BudgetLeft, 1) {
 			h.BudgetLeft = -1
 		}
 	}

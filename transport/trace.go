@@ -140,8 +140,8 @@ type Attempt struct {
 	Wait time.Duration
 	// Start is when the attempt was sent, and Duration is the time until the base
 	// transport returned the headers of the response or an error. Both may be zero for
-	// the first attempt of a request without timeouts that neither a Trace nor a Logger
-	// observes.
+	// the first attempt of a request without timeouts that no Trace observes, nor a Logger of
+	// debug lines.
 	Start    time.Time
 	Duration time.Duration
 	// Queued is the time that the attempt spent in queues before it was sent. If the

@@ -172,14 +172,11 @@ func logTo(t *testing.T, level slog.Level) (*slog.Logger, func() []logLine) {
 	}
 }
 
-// TestLog: a request that goes well at once writes no log line. Any other request does.
+// TestLog: the attributes of the lines.
 func TestLog(t *testing.T) {
 	const second = float64(time.Second)
-	common := func(l logLine) logLine {
-		l["host"] = "http://h.test"
-		if l["condition"] == nil {
-			l["method"], l["url"] = "GET", "http://h.test/things?page=xxxxx"
-		}
+	attempt := func(l logLine) logLine {
+		l["level"], l["host"], l["method"], l["url"] = "DEBUG", "http://h.test", "GET", "http://h.test/things?page=xxxxx"
 		return l
 	}
 	for _, row := range []struct {
@@ -188,45 +185,29 @@ func TestLog(t *testing.T) {
 		base  http.RoundTripper
 		lines []logLine
 	}{
-		{"a success on the first try", exact, script(faults.Status(200)), nil},
-		{"a final response on the first try", exact, script(faults.Status(404)), nil},
-		{"a retry and its response", exact, script(faults.Status(503), faults.Status(200)), []logLine{
-			{"level": "INFO", "msg": "http://h.test failed (503): attempt 2 follows in 1s", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
-			{"level": "INFO", "msg": "http://h.test answered after 2 attempts (200): the caller gets it", "attempts": 2., "reason": "final", "status": 200., "elapsed": second},
+		{"a success on the first try", exact, script(faults.Status(200)), []logLine{
+			attempt(logLine{"msg": "GET to http://h.test, attempt 1: 200, the caller gets it", "attempt": 1., "kind": "first", "reason": "final", "status": 200.}),
 		}},
-		{"giving up on a response", policy.Rule{Attempts: 2}.Or(exact), script(faults.Status(503)), []logLine{
-			{"level": "INFO", "msg": "http://h.test failed (503): attempt 2 follows in 1s", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
-			{"level": "WARN", "msg": "http://h.test failed (503): no retry, all attempts are used up", "attempts": 2., "reason": "attempts", "status": 503., "elapsed": second},
+		{"a retry and its response", exact, script(faults.Status(503).Delay(time.Second), faults.Status(200)), []logLine{
+			attempt(logLine{"msg": "GET to http://h.test, attempt 1: 503 after 1s, retry after 1s", "attempt": 1., "kind": "first", "reason": "retry", "status": 503., "wait": second, "duration": second}),
+			attempt(logLine{"msg": "GET to http://h.test, attempt 2: 200, the caller gets it", "attempt": 2., "kind": "retry", "reason": "final", "status": 200.}),
 		}},
 		{"giving up on an error", policy.Rule{Attempts: 2}.Or(exact), script(faults.Fail(io.ErrUnexpectedEOF)), []logLine{
-			{"level": "INFO", "msg": "http://h.test failed (unexpected EOF): attempt 2 follows in 1s", "attempt": 1., "reason": "retry", "error": "unexpected EOF", "wait": second},
-			{"level": "WARN", "msg": "http://h.test failed (unexpected EOF): no retry, all attempts are used up", "attempts": 2., "reason": "attempts", "error": "unexpected EOF", "elapsed": second},
+			attempt(logLine{"msg": "GET to http://h.test, attempt 1: unexpected EOF, retry after 1s", "attempt": 1., "kind": "first", "reason": "retry", "error": "unexpected EOF", "wait": second}),
+			attempt(logLine{"msg": "GET to http://h.test, attempt 2: unexpected EOF, all attempts are used up", "attempt": 2., "kind": "retry", "reason": "attempts", "error": "unexpected EOF"}),
 		}},
 		{"a wait that is too long", exact, script(faults.Status(503, "Retry-After", "3600")), []logLine{
-			{"level": "WARN", "msg": "http://h.test asks for a pause (503): requests are refused for 1m0s", "condition": "held", "limit": "cooldown", "status": 503., "until": "2000-01-01T00:01:00Z"},
-			{"level": "WARN", "msg": "http://h.test asks to wait 1h0m0s (503): no retry, that is more than the rule allows", "attempts": 1., "reason": "max_retry_after", "status": 503., "until": "2000-01-01T01:00:00Z"},
-		}},
-		{"a final error", exact, script(faults.Fail(errors.New("no idea"))), []logLine{
-			{"level": "WARN", "msg": "http://h.test failed (no idea): no retry, another attempt would not change it", "attempts": 1., "reason": "final", "error": "no idea"},
+			{"level": "WARN", "host": "http://h.test", "msg": "http://h.test asks for a pause (503): requests are refused for 1m0s", "condition": "held", "limit": "cooldown", "status": 503., "since": "2000-01-01T00:00:00Z", "until": "2000-01-01T00:01:00Z"},
+			attempt(logLine{"msg": "GET to http://h.test, attempt 1: 503, the wait is longer than the rule allows", "attempt": 1., "kind": "first", "reason": "max_retry_after", "status": 503., "hint": 3600 * second}),
 		}},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
-			logger, lines := logTo(t, slog.LevelInfo)
+			logger, lines := logTo(t, slog.LevelDebug)
 			tr := mustNew(t, transport.Config{Base: row.base, Rule: row.rule, Logger: logger})
 			_, _ = fetch(t, tr, t.Context(), "http://h.test/things?page=2")
-			var want []logLine
-			for _, l := range row.lines {
-				want = append(want, common(l))
-			}
-			assert.Equal(t, want, lines())
+			assert.Equal(t, row.lines, lines())
 		})
 	}
-	t.Run("the level is the handler's", func(t *testing.T) {
-		logger, lines := logTo(t, slog.LevelWarn)
-		tr := mustNew(t, transport.Config{Base: script(faults.Status(503), faults.Status(200)), Rule: quick, Logger: logger})
-		mustFetch(t, tr, t.Context(), "http://h.test/")
-		assert.Empty(t, lines())
-	})
 }
 
 // TestNoSecretsInLogsAndErrors: URLs in both are without passwords and without
@@ -295,8 +276,8 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 		require.Error(t, err)
 		assert.NotContains(t, err.Error(), "SECRET")
 		all := lines()
-		require.Len(t, all, 1)
-		assert.Equal(t, "WARN", all[0]["level"])
+		require.Len(t, all, 2, "the attempt, and the rate")
+		assert.Equal(t, "WARN", all[1]["level"])
 		assert.NotContains(t, fmt.Sprint(all), "SECRET")
 	})
 }

@@ -8,12 +8,10 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/lanes"
-	"github.com/aplomb-go/aplomb/internal/logbook"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/visit"
@@ -84,34 +82,24 @@ type Config struct {
 
 	// Logger gets log lines. Default none.
 	//
-	//	Warn   a request that failed for its caller, and a 401 or 403; a body that failed
-	//	       for its reader; a host that changed for the worse (see HostChange)
-	//	Info   a retry, a hedge, a cut body, a resumed body, a response after more than one
-	//	       attempt; a host that changed for the better, or takes other connections;
-	//	       once, that the base has one lane
-	//	Debug  a caller who hung up; an attempt that another attempt outran
+	//	Warn   a condition of a host began (see Condition)
+	//	Info   it is over; requests take other connections; once, that the base has one lane
+	//	Debug  an attempt, with its outcome and what follows; a body that goes on after a cut
 	//
-	// The message of each line names the host, the cause and what happens next, in at most 120
-	// characters. Lines with the same host, reason, and status or classify.Kind are summed up.
-	// After the first line there is one per second. If they go on, there are fewer, down to one
-	// per minute. Their number is the attribute count, and within is the time between the first
-	// and the last of them. A host with more than four such kinds of lines has one line for the
-	// rest. It has at most four lines per minute that say whether it is down, and four about
-	// the rest of its state. Beyond that the last state is told, and skipped is the number of
-	// the lines that are left out. What is held back when the process ends is lost.
+	// A request or a body that failed has no line of its own. Whoever called logs the error,
+	// which tells everything (see Explain).
 	//
-	// A line about a request has the attributes host, method, url and reason, and attempt
-	// (its number) or attempts (how many). If they are known, it has limit, status,
-	// error, addr, offset, wait, until, duration, queued.cooldown, queued.pacing, queued.rate,
-	// queued.gate, and elapsed, the time since the beginning of the request. A line about a
-	// host has condition, and over, limit, scope, status, error, addr, fleet,
-	// until, waiting, room and lane. URLs in log lines carry no userinfo, no query values and
-	// no fragments.
+	// A host gets at most six lines of Warn and Info within a minute. Further changes have no
+	// line. The first request after that minute writes a line that says what lasts. Each line
+	// is written when it happens, so none is lost if the process ends.
+	//
+	// The message names the host and the cause. The attributes are listed in
+	// docs/observability.md. URLs in log lines carry no userinfo, no query values and no
+	// fragments.
 	//
 	// The request whose line is written waits for the handler, and still has its slot of the
 	// gate. No other request waits for it, and no lock is held. So a handler may send
 	// requests over the same Transport, which may have to wait for slots at the same host.
-	// What is summed up comes from a goroutine of its own, without a request's context.
 	Logger *slog.Logger
 }
 
@@ -127,9 +115,8 @@ type Transport struct {
 	ground  visit.Ground // that all requests stand on
 	counted bool         // the connections of a host are bounded
 	trace   *Trace       // nil: nobody observes
-	logger  *slog.Logger
+	logger  *slog.Logger // nil: there is none
 
-	lines       *logbook.Book[lineKey] // of the logger; nil: there is none
 	hostChanged func(HostChange)
 }
 
@@ -162,9 +149,6 @@ func New(c Config) (*Transport, error) {
 	trace := JoinTraces(c.Trace)
 	if t.hostChanged = trace.HostChanged; trace.Event != nil || trace.hasHooks() {
 		t.trace = trace
-	}
-	if t.logger != nil {
-		t.lines = logbook.New[lineKey](t.logger)
 	}
 	t.ground.Watched = t.logger != nil || t.hostChanged != nil
 	t.pools = lanes.NewPools(t.base, c.Lane, dialer, t.ground.Now, t.eachLanes)
@@ -234,14 +218,6 @@ func (t *Transport) eachLanes(f func(*lane.Lanes)) {
 			f(lanes)
 		}
 	})
-}
-
-// A lineKey says which log lines of a host are alike.
-type lineKey struct {
-	what   string
-	reason Reason
-	status int
-	kind   classify.Kind
 }
 
 var errNotMade = errors.New("transport: a zero Transport; make one with New or Default")

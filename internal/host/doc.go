@@ -19,8 +19,16 @@
 //	rate       how many requests per second this client may send, alone or in a fleet
 //	gate       how many requests may be in flight: slots, the limit and the probes
 //	latency    how long responses took lately
+//	failures   how many attempts failed in a row
 //	budget     whether another retry may be sent
 //	news       which changes of the others were told
+//
+// Two of them say that a host fails. The gate closes, which stops requests. It weighs how long the
+// failures last and how often the host succeeds otherwise. Without a gate nothing stops requests,
+// so a plain run of failures is enough for what is told (a host is down after five) and for the
+// budget (retries do not help after twenty). A gate cannot take its place, because it is only there
+// if a rule has one, and it needs slots. A lane that is left, and an address that comes last, are no
+// more notions of that: they say that some connections fail.
 //
 // They stand on two packages. The package instant has points in time. The package queue has
 // the queues in which requests wait, the answers of the machines, the order of the locks,
@@ -28,5 +36,5 @@
 //
 //	instant ◀── queue ◀── news, cooldown, pacing, rate ◀── gate
 //	   ▲
-//	   └── budget, lane
+//	   └── failures, budget, lane
 package host

@@ -7,6 +7,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
+	"github.com/aplomb-go/aplomb/internal/host/failures"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
@@ -46,6 +47,7 @@ type State[R any] struct {
 type Machines struct {
 	Cooldown cooldown.Cooldown
 	Budget   budget.Budget
+	Failures failures.Run // in a row
 
 	gate    atomic.Pointer[gate.Gate]
 	latency atomic.Pointer[latency.Latency]

@@ -45,6 +45,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
+	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
@@ -126,7 +127,7 @@ func (p *Pools) refresh(r *visit.Request, l *lane.Lane) (waited bool) {
 const staleWait = time.Millisecond
 
 // NoteGood notes a good first response over a way. change is set if the host has moved to the lane.
-func NoteGood(r *visit.Request, w Way, proto int) (change visit.Change, moved bool) {
+func NoteGood(r *visit.Request, w Way, proto int) (change news.Change, moved bool) {
 	lanes := r.State.LanesMade()
 	if lanes == nil {
 		return change, false
@@ -138,7 +139,7 @@ func NoteGood(r *visit.Request, w Way, proto int) (change visit.Change, moved bo
 	return change, moved && r.Ground.Watched
 }
 
-func noteResponse(lanes *lane.Lanes, now instant.Instant, w *Way, proto int, v lane.Verdict) (change visit.Change, moved bool) {
+func noteResponse(lanes *lane.Lanes, now instant.Instant, w *Way, proto int, v lane.Verdict) (change news.Change, moved bool) {
 	resp := lane.Response{From: w.Lane, Major: proto, Verdict: v, Instead: w.instead}
 	if v == lane.Sick || w.instead == lane.OfSick {
 		resp.Addr = w.Link.Ip()
@@ -146,7 +147,7 @@ func noteResponse(lanes *lane.Lanes, now instant.Instant, w *Way, proto int, v l
 	if !lanes.Answered(now, resp) {
 		return change, false
 	}
-	return visit.Change{Condition: visit.ConditionLane, Lane: lanes.Current().Number, Over: true}, true
+	return news.Change{Key: news.Key{Condition: news.Lane}, Lane: lanes.Current().Number, Over: true}, true
 }
 
 // A Road is how the attempts of one request go to one host. Its Request and its Pools must be
@@ -351,8 +352,7 @@ func (r *Road) isSilent(o *Outcome) bool {
 
 // leaveLane makes the host leave the lane of the attempt.
 func (r *Road) leaveLane(o *Outcome) {
-	why := visit.Change{Condition: visit.ConditionLane}
-	why.Err, why.Addr = o.Err, o.Way.Link.Addr()
+	why := news.Change{Key: news.Key{Condition: news.Lane}, Cause: news.Cause{Err: r.Teller.Safe(o.Err), Addr: o.Way.Link.Addr()}}
 	s := lane.Suspicion{Used: o.Way.Lane, Silent: r.trouble == isSilent || o.Way.Lane.Many(), Since: o.At.Add(-o.Took), Cause: why}
 	r.Pools.Leave(r.made().Suspect(o.At, s, r.opener(o.Way.Link.Addr() == "")))
 	r.move()
@@ -369,7 +369,7 @@ func (r *Road) move() {
 		return
 	}
 	r.Pools.Leave(left)
-	if c, ok := why.(visit.Change); ok && r.Ground.Watched {
+	if c, ok := why.(news.Change); ok && r.Ground.Watched {
 		c.Lane = r.lanes.Current().Number
 		r.Teller.Tells(c)()
 	}
@@ -612,9 +612,7 @@ func (p *Pools) tellSingle(ctx context.Context, name string) {
 		return
 	}
 	p.told.Do(func() {
-		p.Log.LogAttrs(ctx, slog.LevelInfo, redact.Fit(name, "", func(name, _ string) string {
-			return name + " is silent, and the base has one lane only: set Config.Lane"
-		}), slog.String("host", name))
+		p.Log.LogAttrs(ctx, slog.LevelInfo, redact.Printable(name+" is silent, and the base has one lane only: set Config.Lane"), slog.String("host", name))
 	})
 }
 

@@ -1,4 +1,4 @@
-// Errors in a few words, and texts that keep to a length.
+// Errors in a few words.
 
 package redact
 
@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/aplomb-go/aplomb/classify"
 )
@@ -20,7 +19,7 @@ import (
 // expired, and leaves out what a log line says elsewhere: the method, the URL and the
 // address. It hides the secrets of the URLs that are known. The text is a line that can be
 // printed.
-func Cause(err error, known ...string) string { return printable(causeIn(err, known)) }
+func Cause(err error, known ...string) string { return Printable(causeIn(err, known)) }
 
 func causeIn(err error, known []string) string {
 	if text := certificate(err); text != "" {
@@ -74,11 +73,11 @@ func certificate(err error) string {
 	return ""
 }
 
-// printable replaces what cannot be printed: line breaks, escape sequences of terminals, and
+// Printable replaces what cannot be printed: line breaks, escape sequences of terminals, and
 // what changes the direction of a text. A server chooses the names in its certificate, and
 // Go reports them before it has checked who signed it. So a server could write lines of its
 // own into a log that prints messages as they are.
-func printable(s string) string {
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsPrint(r):
@@ -98,23 +97,6 @@ func innermost(err error) error {
 	return err
 }
 
-// longest is the most characters that a message has.
-const longest = 120
-
-// Fit returns a message about a host and a cause. If it would be too long, it shortens
-// the cause first, and then the host. The message can be printed.
-func Fit(host, why string, message func(host, why string) string) string {
-	text := message(host, why)
-	if over := utf8.RuneCountInString(text) - longest; over > 0 {
-		why = clip(why, max(utf8.RuneCountInString(why)-over, 20))
-		text = message(host, why)
-	}
-	if over := utf8.RuneCountInString(text) - longest; over > 0 {
-		text = message(clip(host, max(utf8.RuneCountInString(host)-over, 20)), why)
-	}
-	return printable(clip(text, longest))
-}
-
 // A Sentence is a text of several parts.
 type Sentence struct{ strings.Builder }
 
@@ -123,16 +105,6 @@ func (s *Sentence) Add(said bool, format string, args ...any) {
 	if said {
 		fmt.Fprintf(s, format, args...)
 	}
-}
-
-// clip cuts the middle out of a text that has more than n characters.
-func clip(s string, n int) string {
-	all := []rune(s)
-	if len(all) <= n {
-		return s
-	}
-	head := n / 2
-	return string(all[:head]) + "…" + string(all[len(all)-(n-head-1):])
 }
 
 // Rough rounds a time for people.

@@ -3,6 +3,7 @@
 package visit
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"math"
@@ -11,7 +12,9 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
@@ -87,17 +90,16 @@ func (l *Limits) headersHint(resp *http.Response) (time.Duration, bool) {
 // An Ending is what the limits hear of the end of an attempt.
 type Ending struct {
 	Sent
-	Resp   *http.Response
-	Status int // of it; 0: an error
-	Err    error
-	Again  bool    // it calls for a retry
-	Retry  bool    // the attempt was a retry or a hedge
-	Addr   string  // of the connection; empty: not known
-	U      float64 // random, in [0,1): for the jitter of a hold; NoteOutcome sets that of a hold that HearHeaders has begun
+	Resp    *http.Response
+	Status  int // of it; 0: an error
+	Err     error
+	Again   bool    // it calls for a retry
+	Retry   bool    // the attempt was a retry or a hedge
+	Addr    string  // of the connection; empty: not known
+	NotHost bool    // no failure of the host: the body of an earlier response was cut, or the request's own failed
+	failed  bool    // it is a failure of the host; NoteOutcome sets it
+	U       float64 // random, in [0,1): for the jitter of a hold; NoteOutcome sets that of a hold that HearHeaders has begun
 }
-
-// cause returns the ending as the cause of a change.
-func (o *Ending) cause() cause { return cause{o.Status, o.Err, o.Addr} }
 
 // NoteOutcome tells the cooldown the outcome of an attempt, and returns how long the
 // server asked to wait. It is called once for each outcome, whether there is a
@@ -114,7 +116,7 @@ func (l *Limits) NoteOutcome(o *Ending) (hint time.Duration) {
 			hint = max(wait, 0)
 		}
 	}
-	l.noteBudget(o, hint)
+	l.noteResult(o, hint)
 	told = told || o.Again && speaksForAll(o.Status)
 	if l.Rule.Policy.Cooldown == policy.On {
 		l.noteCooldown(o, told, hint)
@@ -126,19 +128,20 @@ func (l *Limits) NoteOutcome(o *Ending) (hint time.Duration) {
 	return hint
 }
 
-// noteBudget tells the budget whether retries help. A server that asks for a wait is alive, so
-// its answer is neither a success nor a failure.
-func (l *Limits) noteBudget(o *Ending, hint time.Duration) {
-	if o.Status == http.StatusTooManyRequests || hint > 0 && TellsToWait(o.Status) {
-		return
+// noteResult notes whether the attempt failed, and whether a retry helped. A server that asks for a
+// wait is alive, so for retries its answer is neither.
+func (l *Limits) noteResult(o *Ending, hint time.Duration) {
+	m := l.State.Machines()
+	if result := flight.ResultOf(l.Ctx, o.Resp, o.Err); !o.NotHost && (result == gate.Failed || result == gate.Lost) {
+		o.failed = true
+		m.Failures.Failed(cmp.Or(o.At, l.Ground.Now()))
 	}
-	switch {
+	switch waits := o.Status == http.StatusTooManyRequests || hint > 0 && TellsToWait(o.Status); {
+	case waits:
 	case o.Again && o.Retry:
-		l.State.Machines().Budget.Failed()
+		m.Failures.RetryFailed()
 	case !o.Again && o.Err == nil:
-		if m := l.State.MachinesMade(); m != nil {
-			m.Budget.Succeeded()
-		}
+		m.Failures.Succeeded()
 	}
 }
 
@@ -211,7 +214,7 @@ func (l *Limits) holdScope(sent instant.Instant, status int, wait time.Duration,
 	open, again := l.State.Machines().Cooldown.Hold(l.Ground.Now(), l.scopeKey(), r, l.Ground.cooldown(l.Rule, wait), u)
 	l.tellHold(status, wait, again)
 	if now := l.Ground.Now(); open > now {
-		l.beginCondition(conditionHeld, news.Record{Key: news.Key{Scope: l.scopeKey()}, Since: now, Until: open, Status: status}, cause{})
+		l.beginCondition(news.Change{Key: news.Key{Condition: news.Held, Scope: l.scopeKey()}, Cause: news.Cause{Status: status}, Since: now, Until: open})
 	}
 }
 
@@ -221,7 +224,7 @@ func (l *Limits) noteQuotas(now instant.Instant, all []classify.Quota, status in
 	if !l.Ground.Watched {
 		return
 	}
-	key := news.Key{Kind: uint8(conditionLowQuota), Scope: l.scopeKey()}
+	key := news.Key{Condition: news.LowQuota, Scope: l.scopeKey()}
 	var low *classify.Quota
 	named := false
 	for i := range all {
@@ -233,7 +236,7 @@ func (l *Limits) noteQuotas(now instant.Instant, all []classify.Quota, status in
 	}
 	switch {
 	case low != nil:
-		l.beginCondition(conditionLowQuota, news.Record{Key: key, Since: now, Until: instant.After(now, low.Reset), Status: status, Room: int(min(low.Remaining, math.MaxInt))}, cause{})
+		l.beginCondition(news.Change{Key: key, Cause: news.Cause{Status: status}, Since: now, Until: instant.After(now, low.Reset), Room: int(min(low.Remaining, math.MaxInt))})
 	case named && !l.State.Machines().NewsMade().Quiet():
 		l.endCondition(key)
 	}

@@ -38,12 +38,8 @@ type Limits struct {
 	refusals uint32          // that the cooldown knew of when it let the attempt go; 0 if nothing was held
 	scoped   bool
 	crowded  bool // the attempt waited for long at an open gate, which is to be told
-}
-
-// A Teller tells of the changes of a host.
-type Teller interface {
-	// Tells returns a function that tells of a change.
-	Tells(Change) func()
+	rated    bool // it waited for long for the rate, or would have to, which is to be told
+	Leaves   bool // the attempt may go elsewhere, so it does not wait at a closed gate
 }
 
 // queued is how long a request has waited at each limit.
@@ -111,10 +107,14 @@ func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 			l.ReviewConditions(nil) // the hold may be over, and there is no slot yet
 		}
 		waited, no := l.admitByRule()
+		l.rated = l.queued.Rate > longWait || no != nil && no.Limit == LimitRate && time.Until(no.Until) > longWait
 		if no != nil {
 			return no
 		}
 		if !waited || !l.IsHeldAgain() && l.askPacingAgain() {
+			if l.crowded || l.rated {
+				l.ReviewConditions(nil)
+			}
 			return nil
 		}
 		// While this request waited for its turn, the server asked for a wait, or
@@ -174,7 +174,7 @@ func (l *Limits) admitByGate(gate *gate.Gate) (waited bool, no *Refusal) {
 	l.Slot = flight.Slot{Home: l.Ground, Host: l.State.Name(), Gate: gate}
 	turns := gate.Turns()
 	a, waited, no := l.waitInQueue(gateQueue{l}, &l.queued.Gate)
-	l.crowded = gate.Turns() == turns && !gate.Closed() && l.queued.Gate >= crowdedWait || no != nil && no.Why == WhyFull
+	l.crowded = gate.Turns() == turns && !gate.Closed() && l.queued.Gate > longWait || no != nil && no.Why == WhyFull
 	if no == nil && waited {
 		due := l.Ground.TimeOf(a.Until)
 		if until, ok := l.Ctx.Deadline(); ok && !due.Before(until) {
@@ -307,12 +307,13 @@ func (l *Limits) ReserveRetry(now time.Time) bool {
 
 // TellUsedUp tells that no request gets a retry from the budget. o is the outcome that got none.
 func (l *Limits) TellUsedUp(o *Ending) {
-	l.beginCondition(conditionNoRetries, news.Record{Since: l.Ground.Now()}, o.cause())
+	l.beginCondition(news.Change{Key: news.Key{Condition: news.NoRetries}, Cause: l.causeOf(o), Since: l.Ground.Now()})
 }
 
 // budgetConfig returns the settings of the budget. In a fleet each member has its part.
 func (l *Limits) budgetConfig() budget.Config {
 	c := l.Rule.Settings.Budget
+	c.Rests = l.State.Machines().Failures.Helpless()
 	if l.Ground.Fleet != nil {
 		c = c.ForMember(l.Ground.members())
 	}

@@ -10,92 +10,80 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/news"
 )
 
-// A host counts as crowded when a request has waited for crowdedWait at an open gate. It
-// no longer does if no other request waits as long within crowdedTime.
+// A limit of the rule holds requests when one has waited for longer than longWait at an open gate or for
+// the rate. It no longer does if no other request waits as long within calmTime.
 const (
-	crowdedWait = time.Second
-	crowdedTime = 10 * time.Second
+	longWait = time.Second
+	calmTime = 10 * time.Second
 )
 
-// A condition keeps requests from a host, or the host is short of something.
-type condition uint8
-
-const (
-	conditionHeld      condition = iota // the server asked the requests of a scope to wait
-	conditionDown                       // the gate is closed
-	conditionCrowded                    // requests wait for long at an open gate
-	conditionNoRetries                  // the budget is used up
-	conditionLowQuota                   // a fifth or less is left of a quota
-	ConditionLane                       // requests take another lane
-)
-
-// A cause is the response or the error that caused a change, if it is known.
-type cause struct {
-	Status int
-	Err    error
-	Addr   string
+// A Teller tells of the changes of a host.
+type Teller interface {
+	// Tells returns a function that tells of a change.
+	Tells(news.Change) func()
+	// LogsState returns a function that tells the log what lasts, after more changes than it has
+	// lines for.
+	LogsState(lasting []news.Change) func()
+	// Safe returns an error that prints without secrets.
+	Safe(error) error
 }
 
-// A Change says that a condition began, or is over.
-type Change struct {
-	cause
-	Condition    condition
-	Over         bool
-	Scope        uint64
-	Fleet        bool // another member of the fleet told of it
-	Since, Until time.Time
-	Waiting      int
-	Refused      bool
-	Room         int
-	Lane         int // that requests take now
-}
-
-// beginCondition notes that a condition of the host lasts, and tells it if that is new. A zero until
-// means that nobody knows the end. why is what caused it.
-func (l *Limits) beginCondition(c condition, r news.Record, why cause) {
+// beginCondition notes that a condition of the host lasts, and tells it if that is new.
+func (l *Limits) beginCondition(c news.Change) {
 	if !l.Ground.Watched {
 		return
 	}
-	r.Kind = uint8(c)
-	r.Since = max(r.Since, 1)
-	h := l.changeOf(c, r)
-	if h.Fleet = h.Fleet || r.Fleet; why != (cause{}) && !h.Fleet {
-		h.cause = why
-	}
-	l.State.Machines().News().Begin(r, l.Teller.Tells(h))
+	c.Since = max(c.Since, 1)
+	l.State.Machines().News().Begin(c, l.Teller.Tells(l.present(c)))
 }
 
 // endCondition notes that a condition is over, and tells it if it lasted until now.
 func (l *Limits) endCondition(k news.Key) {
 	n := l.State.Machines().News()
-	if r, lasts := n.Lasts(k); lasts {
-		h := l.changeOf(condition(k.Kind), r)
-		h.Over, h.Status, h.Until = true, 0, time.Time{}
-		n.End(k, l.Teller.Tells(h))
+	if c, lasts := n.Lasts(k); lasts {
+		c.Cause = news.Cause{}
+		c = l.present(c)
+		c.Over, c.Until = true, 0
+		n.End(k, l.Teller.Tells(c))
 	}
 }
 
-// changeOf describes a condition.
-func (l *Limits) changeOf(c condition, r news.Record) Change {
-	h := Change{Condition: c, Scope: r.Scope, cause: cause{Status: r.Status}, Since: l.Ground.TimeOf(r.Since), Room: r.Room}
-	switch m := l.State.Machines(); c {
-	case conditionHeld, conditionLowQuota:
-		h.Until = l.Ground.TimeOf(r.Until)
-		if c == conditionHeld {
-			h.Waiting = m.Cooldown.Waiting(r.Scope)
-			now := l.Ground.Now()
-			_, h.Refused = m.Cooldown.Held(now, r.Scope)
-			if named := m.Cooldown.Named(now, r.Scope); named > 0 {
-				h.Until = l.Ground.TimeOf(named) // without the jitter of this process
-			}
+// present returns a change with the present figures of the limit that it is about.
+func (l *Limits) present(c news.Change) news.Change {
+	switch m := l.State.Machines(); c.Condition {
+	case news.Held:
+		c.Waiting = m.Cooldown.Waiting(c.Scope)
+		now := l.Ground.Now()
+		_, c.Refused = m.Cooldown.Held(now, c.Scope)
+		if named := m.Cooldown.Named(now, c.Scope); named > 0 {
+			c.Until = named // without the jitter of this process
 		}
-	case conditionDown, conditionCrowded:
+	case news.Down, news.Crowded:
+		c.Until, c.Room = 0, 0
+		if !l.Rule.Gate {
+			break
+		}
 		g := m.Gate().State()
-		if h.Waiting, h.Room, h.Fleet = g.Waiting, g.Limit, g.Fleet && c == conditionDown; !l.Rule.Gate {
-			h.Room = 0
+		c.Waiting, c.Room = g.Waiting, g.Limit
+		if c.Condition == news.Down && g.Fleet {
+			c.Fleet, c.Cause = true, news.Cause{}
 		}
+	case news.RateLimited:
+		c.Until, c.Waiting = 0, l.waitingForRate(m)
 	}
-	return h
+	return c
+}
+
+// waitingForRate returns how many requests wait for the rate. With a gate they wait in its queue.
+func (l *Limits) waitingForRate(m *host.Machines) int {
+	g, r := m.Made()
+	switch {
+	case !l.Rule.Rate || r == nil:
+		return 0
+	case l.Rule.Gate:
+		return g.State().ForRate
+	}
+	return r.Queue()
 }
 
 // ReviewConditions tells those who watch what the fleet said, and which conditions have
@@ -109,72 +97,94 @@ func (l *Limits) ReviewConditions(o *Ending) {
 	if m == nil {
 		return
 	}
-	l.reviewGate(m, o)
-	if m.NewsMade().Quiet() {
+	l.reviewDown(m, o)
+	l.reviewWaits(m)
+	n := m.NewsMade()
+	if n.Quiet() {
 		return
 	}
 	now := l.Ground.Now()
-	for _, r := range m.News().Heard() {
-		if now < r.Until {
-			l.beginCondition(condition(r.Kind), r, cause{})
+	for _, c := range n.Heard() {
+		if now < c.Until {
+			l.beginCondition(c)
 		}
 	}
 	if !l.Rule.Pacing {
-		l.endCondition(news.Key{Kind: uint8(conditionLowQuota), Scope: l.scopeKey()}) // an Update turned the pacing off
+		l.endCondition(news.Key{Condition: news.LowQuota, Scope: l.scopeKey()}) // an Update turned the pacing off
 	}
-	for _, r := range m.News().Due(now, news.Key{Kind: uint8(conditionHeld), Scope: l.scopeKey()}) {
-		if l.isOver(m, now, r) {
-			l.endCondition(r.Key)
+	for _, c := range n.Due(now, news.Key{Condition: news.Held, Scope: l.scopeKey()}) {
+		if l.isOver(m, now, c) {
+			l.endCondition(c.Key)
 		}
+	}
+	if lasting, ok := n.TakeState(now); ok {
+		for i, c := range lasting {
+			lasting[i] = l.present(c)
+		}
+		n.Tell(l.Teller.LogsState(lasting))
 	}
 }
 
 // isOver reports whether a condition is over whose time has come.
-func (l *Limits) isOver(m *host.Machines, now instant.Instant, r news.Record) bool {
-	switch condition(r.Kind) {
-	case conditionHeld:
-		until, _ := m.Cooldown.Held(now, r.Scope)
-		if until > r.Until {
-			m.News().Extend(r.Key, until) // it was asked again
+func (l *Limits) isOver(m *host.Machines, now instant.Instant, c news.Change) bool {
+	switch c.Condition {
+	case news.Held:
+		until, _ := m.Cooldown.Held(now, c.Scope)
+		if until > c.Until {
+			m.News().Extend(c.Key, until) // it was asked again
 		}
 		return until == 0
-	case conditionNoRetries:
+	case news.NoRetries:
 		m.Budget.CountTo(l.State.Requests())
 		return m.Budget.Left(now, l.budgetConfig()) >= max(l.budgetConfig().Burst/2, 1)
-	case conditionDown:
-		return !l.Rule.Gate
-	case conditionCrowded:
+	case news.Down:
+		return false // reviewDown knows
+	case news.Crowded:
 		g := m.Gate().State()
 		return !l.Rule.Gate || !g.Closed && g.Waiting == 0
+	case news.RateLimited:
+		return l.waitingForRate(m) == 0
 	}
 	return true
 }
 
-// reviewGate tells whether the host is down, and whether it is crowded.
-func (l *Limits) reviewGate(m *host.Machines, o *Ending) {
-	if !l.Rule.Gate {
+// reviewDown tells whether the host is down. A gate knows that by itself. Without a gate the host is
+// down after five failures in a row.
+func (l *Limits) reviewDown(m *host.Machines, o *Ending) {
+	if o != nil && o.failed {
+		m.News().Failed(l.causeOf(o))
+	}
+	since, down := m.Failures.Down()
+	if g, _ := m.Made(); l.Rule.Gate && g != nil {
+		since, down = g.State().Since, g.Closed()
+	}
+	key := news.Key{Condition: news.Down}
+	switch {
+	case down:
+		if _, lasts := m.News().Lasts(key); !lasts {
+			l.beginCondition(news.Change{Key: key, Cause: m.News().Failure(), Since: since})
+		}
+	case !m.NewsMade().Quiet():
+		l.endCondition(key)
+	}
+}
+
+// reviewWaits tells that a limit of the rule held the request for long.
+func (l *Limits) reviewWaits(m *host.Machines) {
+	if !l.crowded && !l.rated {
 		return
 	}
-	switch {
-	case o == nil:
-	case o.Err != nil || o.Status >= 500:
-		m.News().Outcome(o.Status, o.Err)
-	case m.NewsMade() != nil:
-		m.News().Outcome(0, nil)
+	now := l.Ground.Now()
+	if l.crowded && !m.Gate().Closed() {
+		l.beginCondition(news.Change{Key: news.Key{Condition: news.Crowded}, Since: now.Add(-l.queued.Gate), Until: now.Add(calmTime)})
 	}
-	g, down := m.Gate(), news.Key{Kind: uint8(conditionDown)}
-	closed := g.Closed()
-	if closed {
-		if _, lasts := m.News().Lasts(down); !lasts {
-			status, err := m.News().Failure()
-			l.beginCondition(conditionDown, news.Record{Since: g.State().Since}, cause{Status: status, Err: err}) // an Update may turn the gate off
-		}
-	} else if !m.NewsMade().Quiet() {
-		l.endCondition(down)
+	if l.rated {
+		l.beginCondition(news.Change{Key: news.Key{Condition: news.RateLimited}, Since: now.Add(-l.queued.Rate), Until: now.Add(calmTime)})
 	}
-	if l.crowded && !closed {
-		l.crowded = false
-		now := l.Ground.Now()
-		l.beginCondition(conditionCrowded, news.Record{Since: now.Add(-crowdedWait), Until: now.Add(crowdedTime)}, cause{})
-	}
+	l.crowded, l.rated = false, false
+}
+
+// causeOf returns an outcome as the cause of a change.
+func (l *Limits) causeOf(o *Ending) news.Cause {
+	return news.Cause{Status: o.Status, Err: l.Teller.Safe(o.Err), Addr: o.Addr}
 }

@@ -64,7 +64,8 @@ func (g *Ground) Hear(m fleetmsg.Message) {
 			named := pacing.Named{Unit: m.Unit, Remaining: wholeUnits(m.Amount), Limit: wholeUnits(m.Limit), Reset: m.Wait}
 			s.Machines().Pacing().NoteForFleet(now, m.Scope, named, members, rule.Settings.Pacing)
 			if pacing.Low(named.Remaining, named.Limit) {
-				g.hearCondition(s.Machines(), conditionLowQuota, m.Scope, now, instant.After(now, m.Wait), 0, int(min(named.Remaining, math.MaxInt)))
+				g.hearCondition(s.Machines(), news.Change{Key: news.Key{Condition: news.LowQuota, Scope: m.Scope},
+					Since: now, Until: instant.After(now, m.Wait), Room: int(min(named.Remaining, math.MaxInt))})
 			}
 		}
 	case fleetmsg.Down:
@@ -104,7 +105,8 @@ func (g *Ground) hearHold(s *host.State[rules.Resolved], rule *rules.Resolved, m
 	r := cooldown.Refusal{Code: holdCodeOf(m.Status), Wait: m.Wait, Again: m.Again, Ended: s.Ended()}
 	holds.HoldForFleet(now, m.Scope, r, g.cooldown(rule, m.Wait), rand.Float64())
 	until, _ := holds.Held(now, m.Scope)
-	g.hearCondition(s.Machines(), conditionHeld, m.Scope, now, until, m.Status, 0)
+	g.hearCondition(s.Machines(), news.Change{Key: news.Key{Condition: news.Held, Scope: m.Scope},
+		Cause: news.Cause{Status: m.Status}, Since: now, Until: until})
 }
 
 // wholeUnits returns how many whole units an amount has. It is bounded, because an amount of a
@@ -225,8 +227,9 @@ var statusOf = [...]int{cooldown.TooMany: http.StatusTooManyRequests, cooldown.U
 
 // hearCondition notes what the fleet says about a scope, if it has an effect. The next request
 // tells it, because the goroutine that reads the messages of the fleet calls no hook.
-func (g *Ground) hearCondition(m *host.Machines, c condition, scope uint64, now, until instant.Instant, status, room int) {
-	if g.Watched && until > now {
-		m.News().Hear(news.Record{Key: news.Key{Kind: uint8(c), Scope: scope}, Since: now, Until: until, Status: status, Room: room, Fleet: true})
+func (g *Ground) hearCondition(m *host.Machines, c news.Change) {
+	if g.Watched && c.Until > c.Since {
+		c.Fleet = true
+		m.News().Hear(c)
 	}
 }

@@ -87,6 +87,7 @@ var down = faults.Refuse()
 // A situation is what a recipe meets.
 type situation struct {
 	name    string
+	debug   bool // the log has a line for each attempt
 	clients func(t *testing.T, log *slog.Logger, base http.RoundTripper) []http.RoundTripper
 	server  server
 	calls   []call
@@ -116,34 +117,34 @@ func workers(t *testing.T, log *slog.Logger, base http.RoundTripper) (all []http
 }
 
 var situations = []situation{
-	{"llm", of(llm), server{"llm.example.com": {
+	{"llm", false, of(llm), server{"llm.example.com": {
 		faults.Status(200, "x-ratelimit-limit-tokens", "90000", "x-ratelimit-remaining-tokens", "9000", "x-ratelimit-reset-tokens", "30s"),
 		faults.Status(429, "Retry-After", "20"),
 		faults.Status(200),
 		faults.Status(200, "Content-Type", "text/event-stream").Body("event").StallAt(1),
 		faults.Status(503, "Retry-After", "30"),
 	}}, []call{post(model), post(model), post(model).at(time.Minute)}},
-	{"github", of(github), server{"api.github.com": {
+	{"github", false, of(github), server{"api.github.com": {
 		faults.Status(200, "x-ratelimit-limit", "5000", "x-ratelimit-remaining", "900", "x-ratelimit-reset", "946687200"),
 		faults.Status(403, "Retry-After", "60"),
 		faults.Status(200),
 		faults.Status(403, "x-ratelimit-remaining", "0", "x-ratelimit-reset", "946687200"),
 	}}, []call{get(issues), post(issues), get(issues), get(issues)}},
-	{"kubernetes", func(_ *testing.T, log *slog.Logger, base http.RoundTripper) []http.RoundTripper {
+	{"kubernetes", true, func(_ *testing.T, log *slog.Logger, base http.RoundTripper) []http.RoundTripper {
 		return []http.RoundTripper{kube(log)(base)}
 	}, server{"10.0.0.1": {faults.Status(429, "Retry-After", "1"), faults.Status(200), down, down, faults.Status(200), faults.Hang()}},
 		[]call{post(pods), get(pods).at(time.Minute), get(pods).at(time.Minute)}},
-	{"payments", of(payments), server{"api.stripe.com": {
+	{"payments", true, of(payments), server{"api.stripe.com": {
 		faults.Reset(), faults.Status(409), faults.Status(200), faults.Hang(), faults.Hang(), faults.Hang(),
 	}}, []call{post(charge), post(charge)}},
-	{"internal", of(internal), server{"orders.internal": {
+	{"internal", true, of(internal), server{"orders.internal": {
 		faults.Hang(), faults.Status(200), faults.Reset(), faults.Status(503), faults.Status(200),
 	}}, []call{post(quotes), post(quotes)}},
-	{"crawler", of(crawler), server{
+	{"crawler", false, of(crawler), server{
 		"www.example.org":  {faults.Status(429, "Retry-After", "300")},
 		"dead.example.net": slices.Repeat([]faults.Step{down}, 20),
 	}, append(slices.Repeat([]call{get(dead)}, 6), get(page), get(page), get(page).at(5*time.Minute))},
-	{"processes", workers, server{"api.example.com": {
+	{"processes", false, workers, server{"api.example.com": {
 		faults.Status(200), faults.Status(200), faults.Status(429, "Retry-After", "5"),
 	}}, []call{get(jobs), get(jobs).by(1), get(jobs).besides(), get(jobs).by(1).at(time.Second)}},
 }
@@ -151,8 +152,8 @@ var situations = []situation{
 // lines plays a situation and returns what the log says.
 func lines(t *testing.T, s situation) string {
 	log := new(journal)
-	if s.name == "crawler" {
-		log.least = slog.LevelWarn
+	if s.debug {
+		log.least = slog.LevelDebug
 	}
 	synctest.Test(t, func(t *testing.T) {
 		log.start = time.Now()

@@ -25,6 +25,8 @@ type Config struct {
 	// Burst is how many retries can be saved up, and so be sent at once. The
 	// default is PerSecond × Window, or 10 if PerSecond is off. It is at least 1.
 	Burst float64
+	// Rests says that retries do not help: the last 20 in a row have failed.
+	Rests bool
 
 	// Complete fills in the fields below, too.
 	off     bool    // nothing limits retries
@@ -85,7 +87,8 @@ type Config struct {
 // # Rest
 //
 // When 20 retries in a row have failed, and no attempt has succeeded meanwhile, retries do not
-// help. Then the Budget rests until the next success of any attempt. While it rests, a retry
+// help. The owner says so in the Config. Then the Budget rests until the next success of any
+// attempt. While it rests, a retry
 // needs room in a second bucket, too. That bucket has the size 1 and is empty when the rest
 // begins. Each request puts 0.02 into it, and each minute puts 1, or what Ratio and PerSecond
 // are if they are less. So within a rest, in every window,
@@ -107,15 +110,14 @@ type Budget struct {
 	// requests never goes back. The number of new requests is found by a
 	// comparison, so that counting a request is a single atomic addition.
 	requests atomic.Uint64
-	failed   atomic.Int32 // retries in a row, without a success meanwhile
-	rests    bool         // guarded by mu, as everything below
 
-	mu      sync.Mutex // guards every Charge in the queue, too
+	mu      sync.Mutex // guards everything below, and every Charge in the queue
 	settled uint64     // requests that are in the bucket
 	at      instant.Instant
 	used    int64   // in units; 0 is a full bucket
 	oldest  *Charge // the first in a ring of all debts; nil if used is 0
 
+	rests  bool
 	rested int64   // what the bucket of the rest has, in units
 	last   *Charge // the last retry that was taken from it
 }
@@ -133,24 +135,6 @@ var noCharge = new(Charge)
 // unit is the cost of a retry. In billionths the usual ratios are exact. A rate per
 // second times nanoseconds gives units, so sums of them do not drift.
 const unit = 1_000_000_000
-
-// restAfter is how many retries in a row fail before a Budget rests.
-const restAfter = 20
-
-// Failed notes that a retry has failed. The owner does not call it if the server asked for a
-// wait, because that is an answer.
-func (b *Budget) Failed() {
-	if b.failed.Load() < restAfter {
-		b.failed.Add(1)
-	}
-}
-
-// Succeeded notes that an attempt has succeeded, be it a retry or not. It ends a rest.
-func (b *Budget) Succeeded() {
-	if b.failed.Load() != 0 {
-		b.failed.Store(0)
-	}
-}
 
 // Request counts a request on its first try. It is a single atomic addition.
 func (b *Budget) Request() { b.requests.Add(1) }
@@ -240,10 +224,10 @@ func (b *Budget) settle(now instant.Instant, c *Config) {
 	n := b.requests.Load()
 	requests, passed := n-b.settled, max(0, now.Sub(b.at)) // concurrent callers may bring their times out of order
 	b.settled, b.at = n, max(b.at, now)
-	switch rests := b.failed.Load() >= restAfter; {
-	case rests != b.rests:
-		b.rests, b.rested, b.last = rests, 0, nil
-	case rests:
+	switch {
+	case c.Rests != b.rests:
+		b.rests, b.rested, b.last = c.Rests, 0, nil
+	case c.Rests:
 		b.rested = min(unit, b.rested+int64(float64(requests)*c.restEarned+float64(passed)*c.restPerSecond))
 	}
 	if b.used == 0 {

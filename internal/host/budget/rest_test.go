@@ -9,21 +9,34 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/host/failures"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
+// An owned Budget has an owner that counts the failures.
+type owned struct {
+	Budget
+	run failures.Run
+}
+
 // fail lets so many retries in a row fail.
-func (b *Budget) fail(n int) {
+func (b *owned) fail(n int) {
 	for range n {
-		b.Failed()
+		b.run.RetryFailed()
 	}
 }
 
+// known completes a config by what the owner knows.
+func (b *owned) known(c Config) Config {
+	c.Rests = b.run.Helpless()
+	return c
+}
+
 // takes returns how many of n retries are granted.
-func (b *Budget) takes(now instant.Instant, c Config, n int) (granted int) {
+func (b *owned) takes(now instant.Instant, c Config, n int) (granted int) {
 	for range n {
-		if b.Take(now, c) != nil {
+		if b.Take(now, b.known(c)) != nil {
 			granted++
 		}
 	}
@@ -33,12 +46,12 @@ func (b *Budget) takes(now instant.Instant, c Config, n int) (granted int) {
 func TestRest(t *testing.T) {
 	after := instant.At
 	t.Run("19 failures are none", func(t *testing.T) {
-		var b Budget
+		var b owned
 		b.fail(19)
 		assert.Equal(t, 30, b.takes(0, Config{}, 40))
 	})
 	t.Run("a rest begins with nothing, and a minute earns one", func(t *testing.T) {
-		var b Budget
+		var b owned
 		b.fail(20)
 		assert.Zero(t, b.takes(0, Config{}, 40))
 		assert.Zero(t, b.takes(after(59*time.Second), Config{}, 1))
@@ -46,7 +59,7 @@ func TestRest(t *testing.T) {
 		assert.Equal(t, 1, b.takes(after(time.Hour), Config{}, 40), "it has room for one")
 	})
 	t.Run("fifty requests earn one", func(t *testing.T) {
-		var b Budget
+		var b owned
 		b.fail(20)
 		require.Zero(t, b.takes(0, Config{}, 1))
 		for range 49 {
@@ -57,21 +70,21 @@ func TestRest(t *testing.T) {
 		assert.Equal(t, 1, b.takes(0, Config{}, 2))
 	})
 	t.Run("a success restores everything", func(t *testing.T) {
-		var b Budget
+		var b owned
 		b.fail(20)
 		require.Zero(t, b.takes(0, Config{}, 1))
-		b.Succeeded()
+		b.run.Succeeded()
 		assert.Equal(t, 30, b.takes(0, Config{}, 40))
 	})
 	t.Run("a success in between begins the count anew", func(t *testing.T) {
-		var b Budget
+		var b owned
 		b.fail(19)
-		b.Succeeded()
+		b.run.Succeeded()
 		b.fail(19)
 		assert.Equal(t, 30, b.takes(0, Config{}, 40))
 	})
 	t.Run("smaller values stay", func(t *testing.T) {
-		var b Budget
+		var b owned
 		small := Config{Ratio: -1, PerSecond: 1. / 3600, Burst: 5}
 		b.fail(20)
 		require.Zero(t, b.takes(0, small, 1))
@@ -79,7 +92,7 @@ func TestRest(t *testing.T) {
 		assert.Equal(t, 1, b.takes(after(61*time.Minute), small, 9))
 	})
 	t.Run("the members of a fleet share the minute", func(t *testing.T) {
-		var b Budget
+		var b owned
 		b.fail(20)
 		part := Config{}.Complete().ForMember(10)
 		require.Zero(t, b.takes(0, part, 1))
@@ -87,27 +100,27 @@ func TestRest(t *testing.T) {
 		assert.Equal(t, 1, b.takes(after(601*time.Second), part, 9))
 	})
 	t.Run("a budget that is off does not rest", func(t *testing.T) {
-		var b Budget
+		var b owned
 		b.fail(20)
 		assert.Equal(t, 40, b.takes(0, Config{Ratio: -1, PerSecond: -1}, 40))
 	})
 	t.Run("a release gives the retry of a rest back", func(t *testing.T) {
-		var b Budget
+		var b owned
 		b.fail(20)
 		require.Zero(t, b.takes(0, Config{}, 1))
-		first := b.Take(after(time.Minute+time.Second), Config{})
+		first := b.Take(after(time.Minute+time.Second), b.known(Config{}))
 		require.NotNil(t, first)
-		b.Release(after(time.Minute+time.Second), Config{}, first)
-		second := b.Take(after(time.Minute+time.Second), Config{})
+		b.Release(after(time.Minute+time.Second), b.known(Config{}), first)
+		second := b.Take(after(time.Minute+time.Second), b.known(Config{}))
 		require.NotNil(t, second)
-		b.Release(after(time.Minute+time.Second), Config{}, first)
-		assert.Nil(t, b.Take(after(time.Minute+time.Second), Config{}), "the first was released already")
+		b.Release(after(time.Minute+time.Second), b.known(Config{}), first)
+		assert.Nil(t, b.Take(after(time.Minute+time.Second), b.known(Config{})), "the first was released already")
 	})
 	t.Run("what is left", func(t *testing.T) {
-		var b Budget
+		var b owned
 		b.fail(20)
-		assert.Zero(t, b.Left(0, Config{}))
-		assert.InDelta(t, 0.5, b.Left(after(30*time.Second), Config{}), 1e-6)
+		assert.Zero(t, b.Left(0, b.known(Config{})))
+		assert.InDelta(t, 0.5, b.Left(after(30*time.Second), b.known(Config{})), 1e-6)
 	})
 }
 
@@ -123,7 +136,7 @@ func TestRestHoldsInEveryWindow(t *testing.T) {
 	rested := 0
 	for range soak.Size(40, 400) {
 		var (
-			b     Budget
+			b     owned
 			now   instant.Instant
 			trace []entry
 		)
@@ -134,8 +147,8 @@ func TestRestHoldsInEveryWindow(t *testing.T) {
 				b.Request()
 				e.request = true
 			case 2, 3, 4:
-				e.retry = b.Take(now, Config{}) != nil
-				if b.Failed(); e.retry && b.rests {
+				e.retry = b.Take(now, b.known(Config{})) != nil
+				if b.fail(1); e.retry && b.rests {
 					rested++
 				}
 			case 5:
@@ -146,7 +159,7 @@ func TestRestHoldsInEveryWindow(t *testing.T) {
 				continue
 			default:
 				if rng.IntN(20) == 0 {
-					b.Succeeded()
+					b.run.Succeeded()
 				}
 				continue
 			}

@@ -138,6 +138,7 @@ type Gate struct {
 // A State is a snapshot of a gate.
 type State struct {
 	Limit, InFlight, Waiting int
+	ForRate                  int // requests in the queue while its first waits for the rate
 	Closed                   bool
 	Since                    instant.Instant // while closed: when the failures began
 	Fleet                    bool            // others said that it is closed, or open
@@ -269,6 +270,7 @@ func (g *Gate) State() State {
 		Limit:    g.growth.limit,
 		InFlight: g.slots.inFlight + int(g.slots.old+g.slots.away),
 		Waiting:  g.waiting(),
+		ForRate:  g.queue.Len() - g.waiting(),
 		Closed:   g.outage.closed,
 		Since:    since,
 		Fleet:    fleet,

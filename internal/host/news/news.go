@@ -1,59 +1,106 @@
 // Package news remembers which conditions of a host last, so that the beginning and the
-// end of each are told once.
+// end of each are told once. It also counts the lines that the log has of them.
 package news
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
-// A Key names a condition. Its owner chooses the kinds.
+// A Condition keeps requests from a host, or the host is short of something.
+type Condition uint8
+
+// The conditions have no type, because package transport has its own for its users.
+const (
+	Down        = iota // its gate is closed, or without a gate five attempts in a row failed
+	Held               // the server asked the requests of a scope to wait
+	NoRetries          // the budget is used up
+	LowQuota           // a fifth or less is left of a quota
+	Crowded            // requests wait for long at an open gate
+	RateLimited        // requests wait for long for the rate
+	Lane               // requests take another lane, which does not last
+)
+
+// A Key names a condition.
 type Key struct {
-	Kind  uint8
-	Scope uint64
+	Condition Condition
+	Scope     uint64 // 0 if it does not differ by scope
 }
 
-// most is how many conditions are kept: as many as a host has scopes, and some more.
-const most = 2*queue.MaxScopes + 8
+// A Cause is the response or the error that caused a change. It is zero if it is not known.
+type Cause struct {
+	Status int
+	Err    error // without secrets
+	Addr   string
+}
 
-// A Record says since when and until when a condition lasts.
-type Record struct {
+// A Change says that a condition began and lasts, or that it is over.
+type Change struct {
 	Key
-	Since  instant.Instant
-	Until  instant.Instant // not over before this time
-	Status int             // of the response that caused it; 0: none
-	Room   int             // how many requests go
-	Fleet  bool            // a fleet told of it
+	Cause
+	Over    bool
+	Since   instant.Instant
+	Until   instant.Instant // not over before this time; 0: not known
+	Fleet   bool            // a fleet told of it
+	Waiting int             // requests at the limit
+	Refused bool            // requests are refused instead of waiting
+	Room    int             // how many requests go
+	Lane    int             // that requests take now
 }
+
+const (
+	// most is how many conditions are kept: as many as a host has scopes, and some more.
+	most = 2*queue.MaxScopes + 8
+	// lines is how many lines the log has about a host within linesTime.
+	lines     = 6
+	linesTime = time.Minute
+)
 
 // News are the conditions of a host. The zero News is ready. All methods are safe for
 // concurrent use.
 type News struct {
-	n atomic.Int32 // what lasts or was heard, to be read without the lock
+	n atomic.Int32 // what lasts, was heard or is not in the log, to be read without the lock
 
 	mu      sync.Mutex // guards everything below; nothing is told while it is held
-	lasting map[Key]Record
-	heard   map[Key]Record  // of a fleet, for the next request
+	lasting map[Key]Change
+	heard   map[Key]Change  // of a fleet, for the next request
 	next    instant.Instant // the earliest Until
-	status  int             // of the last attempt, if it failed
-	err     error           // of the last attempt
+	failure Cause           // of the last attempt that failed
 	queue   []func()        // what is to be told, in order; a hook that blocks for ever loses the rest
 	telling bool            // a goroutine is telling it
+
+	logged   int                    // lines in the log
+	written  [lines]instant.Instant // when it had the last of them, in a ring
+	unlogged bool                   // a change got no line, so a line has to say what lasts
 }
 
-// Quiet reports whether nothing lasts and nothing was heard. It is a single atomic load.
+// Quiet reports whether nothing lasts, nothing was heard, and the log has all changes. It is a
+// single atomic load.
 func (n *News) Quiet() bool { return n == nil || n.n.Load() == 0 }
+
+// count makes Quiet right again; the lock is held.
+func (n *News) count() {
+	c := len(n.lasting) + len(n.heard)
+	if n.unlogged {
+		c++
+	}
+	n.n.Store(int32(c))
+}
 
 // Begin notes that a condition lasts. If that is new, it calls tell. All beginnings and ends
 // are told in their order, one at a time. So tell may be called by a goroutine that tells
 // something else at the moment, and Begin does not wait for that.
-func (n *News) Begin(r Record, tell func()) {
+func (n *News) Begin(c Change, tell func()) {
 	n.mu.Lock()
-	if old, lasts := n.lasting[r.Key]; lasts {
-		r.Since = old.Since
+	if old, lasts := n.lasting[c.Key]; lasts {
+		c.Since = old.Since
 	} else if len(n.lasting) < most && len(n.queue) < most {
 		n.queue = append(n.queue, tell)
 	} else {
@@ -61,20 +108,20 @@ func (n *News) Begin(r Record, tell func()) {
 		return
 	}
 	if n.lasting == nil {
-		n.lasting = make(map[Key]Record)
+		n.lasting = make(map[Key]Change)
 	}
-	n.lasting[r.Key] = r
-	n.next = min(n.next, r.Until)
-	n.empty()
+	n.lasting[c.Key] = c
+	n.next = min(n.next, c.Until)
+	n.tell()
 }
 
 // Extend notes that a condition is not over before a time.
 func (n *News) Extend(k Key, until instant.Instant) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if r, lasts := n.lasting[k]; lasts {
-		r.Until = until
-		n.lasting[k] = r
+	if c, lasts := n.lasting[k]; lasts {
+		c.Until = until
+		n.lasting[k] = c
 	}
 }
 
@@ -87,13 +134,13 @@ func (n *News) End(k Key, tell func()) {
 			n.queue = append(n.queue, tell)
 		}
 	}
-	n.empty()
+	n.tell()
 }
 
-// empty tells what is queued, and gives the lock back. A panic of whoever is told leaves the
+// tell tells what is queued, and gives the lock back. A panic of whoever is told leaves the
 // rest to the next call.
-func (n *News) empty() {
-	n.n.Store(int32(len(n.lasting) + len(n.heard)))
+func (n *News) tell() {
+	n.count()
 	defer n.mu.Unlock()
 	if n.telling {
 		return
@@ -112,67 +159,114 @@ func (n *News) empty() {
 	}
 }
 
-// Outcome notes the outcome of an attempt, which may be the cause of what is found later. A
-// success has neither a status nor an error.
-func (n *News) Outcome(status int, err error) {
+// TakeLine reports whether the log gets a line about a change. If a change got none, the next
+// line says what lasts.
+func (n *News) TakeLine(now instant.Instant) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.status, n.err = status, err
+	if !n.unlogged && n.takeLine(now) {
+		return true
+	}
+	n.unlogged = true
+	n.count()
+	return false
 }
 
-// Failure returns the last outcome.
-func (n *News) Failure() (status int, err error) {
+// TakeState reports whether the log gets a line about what lasts, because a change got none. It
+// returns all that lasts.
+func (n *News) TakeState(now instant.Instant) (all []Change, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.status, n.err
+	if !n.unlogged || !n.takeLine(now) {
+		return nil, false
+	}
+	n.unlogged = false
+	n.count()
+	return slices.SortedFunc(maps.Values(n.lasting), func(a, b Change) int {
+		return cmp.Or(cmp.Compare(a.Condition, b.Condition), cmp.Compare(a.Since, b.Since))
+	}), true
+}
+
+// Tell calls tell in its turn, as Begin does.
+func (n *News) Tell(tell func()) {
+	n.mu.Lock()
+	if len(n.queue) < most {
+		n.queue = append(n.queue, tell)
+	}
+	n.tell()
+}
+
+// takeLine takes one of the lines of the present minute, if there is one left; the lock is held.
+func (n *News) takeLine(now instant.Instant) bool {
+	oldest := &n.written[n.logged%lines]
+	if n.logged >= lines && now.Sub(*oldest) < linesTime {
+		return false
+	}
+	*oldest = now
+	n.logged++
+	return true
+}
+
+// Failed notes the failure of an attempt, which may be the cause of what is found later.
+func (n *News) Failed(c Cause) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.failure = c
+}
+
+// Failure returns the last failure.
+func (n *News) Failure() Cause {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.failure
 }
 
 // Hear notes what a fleet says, for the next request.
-func (n *News) Hear(r Record) {
+func (n *News) Hear(c Change) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.heard == nil {
-		n.heard = make(map[Key]Record)
+		n.heard = make(map[Key]Change)
 	}
-	if _, again := n.heard[r.Key]; again || len(n.heard) < most {
-		n.heard[r.Key] = r
-		n.n.Store(int32(len(n.lasting) + len(n.heard)))
+	if _, again := n.heard[c.Key]; again || len(n.heard) < most {
+		n.heard[c.Key] = c
+		n.count()
 	}
 }
 
 // Heard returns what a fleet said, once.
-func (n *News) Heard() (all map[Key]Record) {
+func (n *News) Heard() (all map[Key]Change) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	all, n.heard = n.heard, nil
-	n.n.Store(int32(len(n.lasting)))
+	n.count()
 	return all
 }
 
 // Lasts returns a condition, and whether it lasts.
-func (n *News) Lasts(k Key) (r Record, ok bool) {
+func (n *News) Lasts(k Key) (c Change, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	r, ok = n.lasting[k]
-	return r, ok
+	c, ok = n.lasting[k]
+	return c, ok
 }
 
 // Due returns the conditions that may be over: own, and those whose time has come.
-func (n *News) Due(now instant.Instant, own Key) (all []Record) {
+func (n *News) Due(now instant.Instant, own Key) (all []Change) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if now < n.next {
-		if r, ok := n.lasting[own]; ok {
-			all = append(all, r)
+		if c, ok := n.lasting[own]; ok {
+			all = append(all, c)
 		}
 		return all
 	}
 	n.next = instant.Never
-	for k, r := range n.lasting {
-		if k == own || now >= r.Until {
-			all = append(all, r)
+	for k, c := range n.lasting {
+		if k == own || now >= c.Until {
+			all = append(all, c)
 		}
-		n.next = min(n.next, r.Until)
+		n.next = min(n.next, c.Until)
 	}
 	return all
 }

@@ -3,9 +3,12 @@ package news
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // The end of a condition is told after its beginning, although whoever tells the beginning is
@@ -15,10 +18,10 @@ func TestOrder(t *testing.T) {
 		var n News
 		var told []string
 		slow := make(chan struct{})
-		go n.Begin(Record{}, func() { <-slow; told = append(told, "begins") })
+		go n.Begin(Change{}, func() { <-slow; told = append(told, "begins") })
 		synctest.Wait()
 		n.End(Key{}, func() { told = append(told, "ends") })
-		n.Begin(Record{}, func() { told = append(told, "begins again") })
+		n.Begin(Change{}, func() { told = append(told, "begins again") })
 		assert.Empty(t, told)
 		close(slow)
 		synctest.Wait()
@@ -32,12 +35,12 @@ func TestOnce(t *testing.T) {
 	var n News
 	var began, ended int
 	for range 2 {
-		n.Begin(Record{Until: 5}, func() { began++ })
+		n.Begin(Change{Until: 5}, func() { began++ })
 	}
 	assert.Equal(t, 1, began)
 	n.Extend(Key{}, 10)
-	assert.Empty(t, n.Due(9, Key{Kind: 1}))
-	assert.Equal(t, []Record{{Until: 10}}, n.Due(10, Key{Kind: 1}))
+	assert.Empty(t, n.Due(9, Key{Scope: 1}))
+	assert.Equal(t, []Change{{Until: 10}}, n.Due(10, Key{Scope: 1}))
 	for range 2 {
 		n.End(Key{}, func() { ended++ })
 	}
@@ -50,7 +53,7 @@ func TestOnce(t *testing.T) {
 // A hook that panics keeps nobody else from being told.
 func TestPanic(t *testing.T) {
 	var n News
-	assert.Panics(t, func() { n.Begin(Record{}, func() { panic("hook") }) })
+	assert.Panics(t, func() { n.Begin(Change{}, func() { panic("hook") }) })
 	told := false
 	n.End(Key{}, func() { told = true })
 	assert.True(t, told)
@@ -61,8 +64,8 @@ func TestBounds(t *testing.T) {
 	var n News
 	told := 0
 	for i := range uint64(2 * most) {
-		n.Hear(Record{Key: Key{Scope: i}})
-		n.Begin(Record{Key: Key{Scope: i}}, func() { told++ })
+		n.Hear(Change{Key: Key{Scope: i}})
+		n.Begin(Change{Key: Key{Scope: i}}, func() { told++ })
 	}
 	assert.Equal(t, most, told)
 	require.Len(t, n.Heard(), most)
@@ -74,11 +77,53 @@ func TestBounds(t *testing.T) {
 func TestWhoeverIsToldMayBlock(t *testing.T) {
 	var n News
 	told := 0
-	n.Begin(Record{Key: Key{Kind: 1}}, func() {
+	n.Begin(Change{Key: Key{Scope: 1}}, func() {
 		for range 10_000 { // nothing of it is told before this returns
-			n.Begin(Record{Key: Key{Kind: 2}}, func() { told++ })
-			n.End(Key{Kind: 2}, func() { told++ })
+			n.Begin(Change{Key: Key{Scope: 2}}, func() { told++ })
+			n.End(Key{Scope: 2}, func() { told++ })
 		}
 	})
 	assert.True(t, told != 0 && told <= 2*most, "%d changes are told", told)
+}
+
+// The log has six lines within any minute. After a change without a line it has one that says what
+// lasts, and no other before that.
+func TestLines(t *testing.T) {
+	var n News
+	at := func(s int) instant.Instant { return instant.At(time.Duration(s) * time.Second) }
+	for i := range 6 {
+		assert.True(t, n.TakeLine(at(i)), i)
+	}
+	_, ok := n.TakeState(at(6))
+	assert.False(t, ok, "the log has all changes")
+	assert.True(t, n.Quiet())
+	n.Begin(Change{Key: Key{Condition: Held, Scope: 1}, Since: at(7)}, func() { assert.False(t, n.TakeLine(at(7))) })
+	n.Begin(Change{Key: Key{Condition: Held, Scope: 2}, Since: at(6)}, func() { assert.False(t, n.TakeLine(at(7))) })
+	n.Begin(Change{Key: Key{Condition: Down}, Since: at(8)}, func() { assert.False(t, n.TakeLine(at(59))) })
+	_, ok = n.TakeState(at(59))
+	assert.False(t, ok)
+	assert.False(t, n.TakeLine(at(60)), "the state comes first")
+	all, ok := n.TakeState(at(60))
+	assert.True(t, ok)
+	assert.Equal(t, []Key{{Condition: Down}, {Condition: Held, Scope: 2}, {Condition: Held, Scope: 1}}, []Key{all[0].Key, all[1].Key, all[2].Key})
+	assert.False(t, n.TakeLine(at(60)), "the line of second 1 counts until 61")
+	for k := range n.lasting {
+		n.End(k, func() {})
+	}
+	assert.False(t, n.Quiet(), "until the state is told")
+	all, ok = n.TakeState(at(61))
+	assert.True(t, ok)
+	assert.Empty(t, all)
+	assert.True(t, n.Quiet())
+}
+
+// What is to be told of the state comes in its turn.
+func TestTellInOrder(t *testing.T) {
+	var n News
+	var told []string
+	n.Begin(Change{}, func() {
+		n.Tell(func() { told = append(told, "state") })
+		told = append(told, "begins")
+	})
+	assert.Equal(t, []string{"begins", "state"}, told)
 }

@@ -163,7 +163,7 @@ func (w *world) answered(a answer) {
 	}
 	h := w.host(a.client)
 	w.result(a.client, gate.Success)
-	h.budget.Succeeded()
+	h.failures.Succeeded()
 	if w.conf.cools && !h.cooldown.Quiet() {
 		if h.cooldown.Answered(w.now, scope, c.entered, true)[cooldown.Unavailable] {
 			w.hold(a.client, 0)
@@ -194,7 +194,7 @@ func (w *world) failed(i int32, r gate.Result, hint time.Duration) {
 	c, h := &w.clients[i], w.host(i)
 	w.result(i, r)
 	if c.sent > 1 && hint == 0 {
-		h.budget.Failed()
+		h.failures.RetryFailed()
 	}
 	u := rand.Float64()
 	if hint > 0 && w.conf.cools {
@@ -202,7 +202,9 @@ func (w *world) failed(i int32, r gate.Result, hint time.Duration) {
 		w.hold(i, hint)
 	}
 	wait, ok := w.decide(c, hint, u)
-	ok = ok && h.budget.Take(w.now, w.conf.budget) != nil
+	budget := w.conf.budget
+	budget.Rests = h.failures.Helpless()
+	ok = ok && h.budget.Take(w.now, budget) != nil
 	w.landed(i)
 	if !ok {
 		w.lose(i)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
+	"github.com/aplomb-go/aplomb/internal/host/failures"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -50,6 +51,7 @@ type world struct {
 // machines are the state machines that a Transport keeps per host.
 type machines struct {
 	budget   budget.Budget
+	failures failures.Run
 	cooldown cooldown.Cooldown
 	gate     gate.Gate
 	ended    uint64 // requests
