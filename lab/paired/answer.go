@@ -61,9 +61,6 @@ func (w *world) receive(s *site, r *testserver.Received) testserver.Step {
 // answer returns what a server does about an arrival, when it does it.
 func (w *world) answer(ctx context.Context, a *arrival, r *testserver.Received) testserver.Step {
 	c, route := a.call, a.call.route
-	if c.strike != nil && a.n == 1 {
-		go w.strike(c.strike)
-	}
 	switch a.site.bad {
 	case unwell:
 		return w.refuse(a, http.StatusServiceUnavailable, 0)

@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -37,9 +40,18 @@ func (o *outcome) took() time.Duration { return o.ended - o.began }
 // errSource is the error of a broken source.
 var errSource = errors.New("the source of the body is broken")
 
+// brokenBy are what sources of bodies fail with. Some look like errors of a connection.
+var brokenBy = [...]error{
+	errSource,
+	fmt.Errorf("%w: %w", errSource, io.ErrUnexpectedEOF),
+	&net.OpError{Op: "read", Net: "tcp", Err: fmt.Errorf("%w: %w", errSource, syscall.ECONNRESET)},
+	fmt.Errorf("%w: %w", errSource, os.ErrDeadlineExceeded),
+}
+
 // A source is a body that fails after some bytes.
 type source struct {
 	r      io.Reader
+	by     error
 	failed *bool
 }
 
@@ -47,7 +59,7 @@ func (s *source) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
 	if err == io.EOF {
 		*s.failed = true
-		return n, errSource
+		return n, s.by
 	}
 	return n, err
 }
@@ -64,6 +76,9 @@ func (w *world) ask(ctx context.Context, client http.RoundTripper, c *call, n in
 		return outcome{skipped: true, err: ctx.Err(), head: never, first: never}
 	}
 	w.asked.Add(1)
+	if c.strike != nil && n == 0 { // in the middle of the call
+		time.AfterFunc(w.plan.takes(c, 1)/2, func() { w.strike(c.strike) })
+	}
 	horizon := ctx
 	if c.deadline > 0 {
 		var cancel context.CancelFunc
@@ -108,7 +123,7 @@ func (w *world) request(ctx context.Context, c *call, n int, failed *bool) *http
 	if c.route.size > 0 {
 		body = bytes.NewReader(text(c.route.size, w.plan.seed, uint64(c.id)))
 		if c.fails > 0 && n == 0 {
-			body = &source{io.LimitReader(body, int64(c.fails)), failed}
+			body = &source{io.LimitReader(body, int64(c.fails)), brokenBy[c.id/2%len(brokenBy)], failed}
 		}
 	}
 	req, err := http.NewRequestWithContext(ctx, c.route.method, w.plan.url(c), body)
@@ -120,7 +135,7 @@ func (w *world) request(ctx context.Context, c *call, n int, failed *bool) *http
 		if c.id%2 == 0 {
 			req.GetBody = func() (io.ReadCloser, error) {
 				again := bytes.NewReader(text(c.route.size, w.plan.seed, uint64(c.id)))
-				return io.NopCloser(&source{io.LimitReader(again, int64(c.fails)), failed}), nil
+				return io.NopCloser(&source{io.LimitReader(again, int64(c.fails)), brokenBy[c.id/2%len(brokenBy)], failed}), nil
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"reflect"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -22,9 +23,10 @@ import (
 // A kind is a client.
 type kind struct {
 	name    string
-	rule    policy.Rule // with its defaults; zero: net/http alone
-	own     policy.Rule // as its user writes it
-	timeout time.Duration
+	rule    policy.Rule                             // with its defaults; zero: net/http alone
+	own     policy.Rule                             // as its user writes it
+	waits   []time.Duration                         // the longest documented back-offs
+	timeout time.Duration                           // of net/http until the headers
 	spoil   func(*http.Transport) http.RoundTripper // not nil: sabotage over net/http
 }
 
@@ -32,7 +34,8 @@ type kind struct {
 func bare(timeout time.Duration) kind { return kind{name: "net/http", timeout: timeout} }
 
 func aplomb(name string, rule policy.Rule) kind {
-	return kind{name: name, rule: rule.Or(policy.Defaults()), own: rule}
+	whole := rule.Or(policy.Defaults())
+	return kind{name: name, rule: whole, own: rule, waits: longest(whole)}
 }
 
 // providers are the profiles whose providers' documented limits are played.
@@ -41,9 +44,14 @@ var providers = map[string]func() policy.Rule{
 	"OpenAI": profile.OpenAI, "Anthropic": profile.Anthropic, "Stripe": profile.Stripe,
 }
 
+// presets returns the clients that every plan is played with.
+func presets() []kind {
+	return []kind{aplomb("default", policy.Rule{}), aplomb("API", policy.API()), aplomb("Service", policy.Service())}
+}
+
 // kinds returns the clients that a plan is played with, beside net/http alone.
-func (p *plan) kinds() []kind {
-	all := []kind{aplomb("default", policy.Rule{}), aplomb("API", policy.API()), aplomb("Service", policy.Service())}
+func (p *plan) kinds(presets []kind) []kind {
+	all := slices.Clone(presets)
 	if p.profile != "" {
 		all = append(all, aplomb(p.profile, providers[p.profile]()))
 	}
@@ -133,17 +141,12 @@ func find[T any](v reflect.Value, depth int) (found T) {
 // trusting is the configuration of TLS of all clients.
 func trusting() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 
-// waits returns the longest documented back-offs of a rule.
-func (k kind) waits() (all []time.Duration) {
-	afterSilence := time.Duration(0) // a retry after a timeout may come as late as the fourth
-	for i, b := range backoff.Bounds(k.rule.Backoff, max(k.rule.Attempts-1, 4)) {
-		if i == 3 {
-			afterSilence = b.Highest
-		}
-		all = append(all, b.Highest)
+// longest returns the longest documented back-offs of a rule. After a timeout a retry may come as
+// late as the fourth.
+func longest(rule policy.Rule) (all []time.Duration) {
+	bounds := backoff.Bounds(rule.Backoff, max(rule.Attempts-1, 4))
+	for _, b := range bounds[:rule.Attempts-1] {
+		all = append(all, max(b.Highest, bounds[3].Highest))
 	}
-	for i := range all {
-		all[i] = max(all[i], afterSilence)
-	}
-	return all[:k.rule.Attempts-1]
+	return all
 }

@@ -151,9 +151,9 @@ const (
 	leaves  // closes after a part
 )
 
-// A strike is a fault of connections. It is triggered by the time, or by the arrival of a call.
+// A strike is a fault of connections. It is triggered by the time, or by a call.
 type strike struct {
-	at    time.Duration // never: when its call arrives
+	at    time.Duration // never: in the middle of its call
 	host  *host
 	kind  strikeKind
 	lasts time.Duration

@@ -17,7 +17,9 @@ import (
 
 // spoilt is net/http with something around it, judged as if it were aplomb.
 func spoilt(name string, spoil func(*http.Transport) http.RoundTripper) kind {
-	return kind{name: name, rule: policy.Defaults(), spoil: spoil}
+	k := aplomb(name, policy.Rule{})
+	k.spoil = spoil
+	return k
 }
 
 // itself is net/http in the place of aplomb.

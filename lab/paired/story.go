@@ -35,7 +35,7 @@ func tell(t *testing.T, p *plan, kinds []kind) *story {
 		r := s.play(t, k, nil, 0, 0)
 		j := judge(p, []*result{ref}, r)
 		if j.isSoft() {
-			extra := r.ghosts()
+			extra := r.ghosts(ref)
 			refs := []*result{ref}
 			others := len(kinds) - i - 1 // each may need a reference, too
 			share := (mostRequests - s.requests - 2*others*len(p.calls)) / (others + 1)
@@ -79,11 +79,15 @@ func (s *story) reference(t *testing.T, alone *result, k kind) *result {
 	return alone
 }
 
-// ghosts returns the arrivals after the first of each call.
-func (r *result) ghosts() (all []ghost) {
-	for _, of := range r.byCall() {
+// ghosts returns the arrivals that net/http does not have: those after the first of each call, and
+// the first if it comes late.
+func (r *result) ghosts(ref *result) (all []ghost) {
+	theirs := ref.byCall()
+	for id, of := range r.byCall() {
 		for i, a := range of {
-			if i > 0 && !a.rest && !resent(of[i-1], a) {
+			extra := i > 0 && !a.rest && !resent(of[i-1], a)
+			late := i == 0 && len(theirs[id]) > 0 && a.at-r.outcomes[id].began > theirs[id][0].at-ref.outcomes[id].began+lateMost
+			if late || extra {
 				all = append(all, ghost{a.call, a.n, a.at, a.left})
 			}
 		}

@@ -107,12 +107,17 @@ func (p *plan) quota(d dice) {
 	rate := one(d, 0.5, 2, 10, 50)
 	deadline := deadlines(d)
 	by := one(d, "host", "route", "tenant")
-	for i := range d.among(1, 3) {
+	routes := d.among(1, 3)
+	for i := range routes {
 		r := p.ofRoute(h, one(d, "GET", "GET", "POST"), string(rune('a'+i)), 5*ms, 40*ms)
 		r.tenant = one(d, "token", "body", "query")
 		window := d.between(2*time.Second, 90*time.Second)
-		r.limit = &limit{by: by, window: window, n: max(1, int(rate*window.Seconds()*d.Float64())), bucket: d.chance(40), status: one(d, 429, 429, 503), silent: d.chance(20)}
-		if i > 0 && by == "host" {
+		asked := rate / 2 * window.Seconds() * map[string]float64{"host": float64(routes), "route": 1, "tenant": float64(routes) / 2}[by]
+		r.limit = &limit{by: by, window: window, n: int(asked*(0.4+d.Float64())) + 1, bucket: d.chance(40), status: one(d, 429, 429, 503), silent: d.chance(20)}
+		if !r.limit.bucket && d.chance(25) { // most are refused, and are told the same time
+			r.limit.n = r.limit.n/5 + 1
+		}
+		if i > 0 && by != "route" {
 			r.limit = p.routes[0].limit
 		}
 		p.load(d, r, 30, rate/2, func(c *call) {
@@ -179,11 +184,15 @@ func (p *plan) beside(d dice) {
 		report.lo = one(d, 2*time.Second, 25*time.Second)
 		report.hi, report.alone.status = report.lo, 409
 	}
-	p.closed(d, report, 1, d.among(3, 8), d.between(50*ms, 3*time.Second), from, nil)
+	think := d.between(50*ms, 3*time.Second)
+	if !h.drops { // a server that works on for a client that has given up is free again by the next call
+		think += report.hi * 2
+	}
+	p.closed(d, report, 1, d.among(3, 8), think, from, nil)
 	beside := d.among(5, 20)
 	p.open(d, fast, beside, one(d, 0.5, 2, 10), from, nil)
 	if d.chance(30) {
-		p.closed(d, report, 1, 3, time.Second, from, func(c *call) { c.tenant = 1 })
+		p.closed(d, report, 1, 3, think, from, func(c *call) { c.tenant = 1 })
 	}
 }
 
@@ -195,7 +204,6 @@ func (p *plan) queue(d dice) {
 	load := float64(d.among(30, 95)) / 100
 	quick := d.between(2*ms, 100*ms)
 	fast := p.ofRoute(h, one(d, "GET", "GET", "POST"), "quick", quick, quick)
-	n := 60
 	from := time.Duration(0)
 	rate := min(max(load*float64(h.workers)/quick.Seconds(), 0.05), 500)
 	deadline := deadlines(d)
@@ -203,19 +211,18 @@ func (p *plan) queue(d dice) {
 		deadline = max(deadline, 20*quick)
 	}
 	each := func(c *call) { c.deadline = deadline }
-	if d.chance(50) { // reports take half of the load
+	switch {
+	case d.chance(50): // reports are the load, and quick requests come between them
 		from = p.open(d, fast, 105, rate/2, 0, each)
-		n = 20
 		slow := d.between(max(300*ms, 3*quick), max(8*time.Second, 20*quick))
-		report := p.ofRoute(h, "GET", "report", slow, slow)
-		p.open(d, report, d.among(10, 20), load*float64(h.workers)/slow.Seconds()/2, from, each)
-		rate /= 2
-	}
-	if d.chance(50) {
-		p.open(d, fast, n, rate, from, each)
-	} else {
+		report, count, often := p.ofRoute(h, "GET", "report", slow, slow), d.among(10, 25), load*float64(h.workers)/slow.Seconds()
+		p.open(d, report, count, often, from, each)
+		p.open(d, fast, 25, 25/float64(count)*often, from, each)
+	case d.chance(50):
+		p.open(d, fast, 60, rate, 0, each)
+	default:
 		callers := h.workers * d.among(1, 3)
-		p.closed(d, fast, callers, max(n/callers, 2), quick, from, each)
+		p.closed(d, fast, callers, max(60/callers, 2), quick, 0, each)
 	}
 	if d.chance(40) {
 		at := from + d.between(100*ms, 5*time.Second)
@@ -381,8 +388,8 @@ func (p *plan) struck(d dice) {
 			kinds = append(kinds, poisons, poisons)
 		}
 		s := &strike{host: h, kind: one(d, kinds...), lasts: d.between(500*ms, 20*time.Second), at: never}
-		if c := p.calls[d.IntN(len(p.calls))]; d.chance(50) {
-			c.strike = s
+		if l := p.lines[d.IntN(len(p.lines))]; d.chance(50) {
+			l.calls[0].strike = s
 		} else {
 			s.at = time.Duration(d.Float64() * float64(p.horizon()-2*time.Hour))
 		}
