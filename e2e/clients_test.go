@@ -108,7 +108,6 @@ type fault struct {
 	name   string
 	toxics func(size int) []toxic // nil: nobody listens
 	inBody bool                   // it strikes within the body of the response
-	large  bool                   // it strikes only large bodies
 	rule   policy.Rule            // notices the fault
 }
 
@@ -130,8 +129,6 @@ var faults = []fault{
 	{name: "slow_close", inBody: true, toxics: func(size int) []toxic {
 		return append(cutAfter(down, size), newToxic("slow_close", down, "delay", never))
 	}, rule: policy.Rule{Stall: policy.Stall{Timeout: patient}}},
-	{name: "bandwidth", inBody: true, large: true, toxics: func(int) []toxic { return []toxic{newToxic("bandwidth", down, "rate", 32)} },
-		rule: policy.Rule{Stall: policy.Stall{Timeout: patient, MinBytesPerSecond: 128 << 10}}},
 }
 
 // A row has the results of the tests about a client.
@@ -167,10 +164,7 @@ func measure(t *testing.T, c client) *row {
 	t.Run("early 503", func(t *testing.T) { early503(t, c) })
 	t.Run("faults", func(t *testing.T) {
 		for _, f := range faults {
-			switch {
-			case f.large && c.size < 1<<20:
-				continue
-			case f.inBody && c.upgrades:
+			if f.inBody && c.upgrades {
 				t.Run(f.name, func(t *testing.T) { t.Parallel(); lostBody(t, c, f) })
 				continue
 			}

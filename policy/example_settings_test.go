@@ -47,12 +47,11 @@ func ExampleRetryAfter() {
 	// Output: {RetryAfter: RetryAfter{Max: 10m0s, Beyond: cap}} <nil>
 }
 
-// A connection counts as lost if nothing arrives for 30 s, or if a body comes with less
-// than 1 KiB/s.
+// A connection counts as lost if nothing arrives for 30 s.
 func ExampleStall() {
-	rule := policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second, MinBytesPerSecond: 1 << 10}}
+	rule := policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}
 	fmt.Println(rule, rule.Validate())
-	// Output: {Stall: Stall{Timeout: 30s, MinBytesPerSecond: 1024}} <nil>
+	// Output: {Stall: Stall{Timeout: 30s}} <nil>
 }
 
 // Bodies that come from a pipe can be sent again up to 4 MiB.

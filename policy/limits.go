@@ -53,10 +53,6 @@ type Stall struct {
 	// server: for the headers of the response, for the server to take more of the
 	// request's body, and in a Read of the response's body. Default off.
 	Timeout time.Duration
-	// MinBytesPerSecond is the lowest throughput of a response's body while it is
-	// being read. It is averaged over Timeout, or over 30 s if Timeout is off.
-	// Default off.
-	MinBytesPerSecond int64
 }
 
 // Rate limits the attempts per second to one host, retries included. With

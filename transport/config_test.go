@@ -450,7 +450,6 @@ func TestTheLongestTimes(t *testing.T) {
 		"Hedge.After":       func(r *policy.Rule, d time.Duration) { r.Hedge.After = d },
 		"RetryAfter.Max":    func(r *policy.Rule, d time.Duration) { r.RetryAfter.Max = d },
 		"Stall.Timeout":     func(r *policy.Rule, d time.Duration) { r.Stall.Timeout = d },
-		"Stall.window":      func(r *policy.Rule, d time.Duration) { r.Stall = policy.Stall{Timeout: d, MinBytesPerSecond: 1} },
 	} {
 		inMemory(t, []protocol{{field, ts.Config{}}}, func(t *testing.T, cfg ts.Config) {
 			rule := base

@@ -37,11 +37,11 @@ func costSettings() map[string]policy.Rule {
 		"API": policy.API(),
 		"timeouts": {
 			AttemptTimeout: 10 * time.Second,
-			Stall:          policy.Stall{Timeout: 30 * time.Second, MinBytesPerSecond: 1 << 10},
+			Stall:          policy.Stall{Timeout: 30 * time.Second},
 		},
 		"everything": {
 			AttemptTimeout: 10 * time.Second,
-			Stall:          policy.Stall{Timeout: 30 * time.Second, MinBytesPerSecond: 1 << 10},
+			Stall:          policy.Stall{Timeout: 30 * time.Second},
 			MaxElapsed:     time.Minute,
 			Classify:       classify.Refusals,
 			Upload:         policy.Upload{Memory: 16 << 20},

@@ -282,7 +282,6 @@ func TestReconnectIsBounded(t *testing.T) {
 		{"an attempt timeout", policy.Rule{AttemptTimeout: time.Minute}, 4, time.Minute},
 		{"a stall timeout", policy.Rule{Stall: policy.Stall{Timeout: 45 * time.Second}}, 4, 45 * time.Second},
 		{"an attempt timeout that is off", policy.Rule{AttemptTimeout: -1}, 4, transport.ReconnectTimeout},
-		{"throughput", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, 4, transport.ReconnectTimeout},
 		{"hedged", policy.Rule{Hedge: policy.Hedge{After: time.Hour}}, resume.MinProgress, transport.ReconnectTimeout},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {

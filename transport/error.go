@@ -38,9 +38,8 @@ var (
 	ErrOutrun = flight.ErrOutrun
 
 	// ErrStalled is in the error of an attempt or of a response's body that made no progress
-	// for Rule.Stall.Timeout, or that was slower than Rule.Stall.MinBytesPerSecond.
-	// errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as for the timeouts of
-	// net/http.
+	// for Rule.Stall.Timeout. errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as
+	// for the timeouts of net/http.
 	ErrStalled = flight.ErrStalled
 
 	errOverElapsed = errors.New("transport: its turn would come later than the rule allows")

@@ -17,7 +17,7 @@ import (
 // generous turns on every limit, with values that hold nothing back.
 var generous = policy.Rule{
 	AttemptTimeout: 10 * time.Second,
-	Stall:          policy.Stall{Timeout: 30 * time.Second, MinBytesPerSecond: 1 << 10},
+	Stall:          policy.Stall{Timeout: 30 * time.Second},
 	MaxElapsed:     time.Minute,
 	Classify:       classify.Refusals,
 	Rate:           policy.Rate{PerSecond: 1e6, Burst: 1e6},

@@ -39,7 +39,6 @@ func TestLongPollUnderTimeouts(t *testing.T) {
 		{"API with a longer timeout", policy.Rule{AttemptTimeout: 90 * time.Second}.Or(policy.API()), poll, 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 		{"Service", policy.Service(), poll, 3, [2]time.Duration{3150 * time.Millisecond, 3900 * time.Millisecond}, policy.ErrAttemptTimeout},
 		{"Stall", policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, poll, 6, [2]time.Duration{211 * time.Second, (180 + 3*9 + 9 + 17) * time.Second}, transport.ErrStalled},
-		{"least throughput", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, poll, 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 		{"MaxElapsed", policy.Rule{MaxElapsed: 50 * time.Second}, faults.Status(503).Delay(55 * time.Second), 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 		{"Hedge", policy.Rule{Hedge: policy.Hedge{After: 10 * time.Second}}, poll, 2, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 	} {
@@ -73,7 +72,6 @@ func TestStreamUnderTimeouts(t *testing.T) {
 		{"MaxElapsed", 0, policy.Rule{MaxElapsed: time.Minute}, time.Hour, nil},
 		{"Stall that is longer than the pauses", 0, policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, time.Hour, nil},
 		{"Stall that is shorter", 0, policy.Rule{Stall: policy.Stall{Timeout: 15 * time.Second}}, 15 * time.Second, transport.ErrStalled},
-		{"least throughput", 0, policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, 30 * time.Second, transport.ErrStalled},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			server := script(eventStream)

@@ -92,37 +92,6 @@ func TestSlowBodyIsNoStall(t *testing.T) {
 	})
 }
 
-func TestMinThroughput(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		rule  policy.Rule
-		every time.Duration // for each piece of 10 bytes
-		end   time.Duration // 0: the body arrives
-	}{
-		{"enough", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 9}}, time.Second, 0},
-		{"too little", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 11}}, time.Second, 30 * time.Second},
-		{"too little in a window of one's own", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 11, Timeout: 5 * time.Second}}, time.Second, 5 * time.Second},
-		{"nothing", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, time.Hour, 30 * time.Second},
-		{"pieces that are rare, but large enough", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, 9 * time.Second, 0},
-	} {
-		inBubble(t, row.name, func(t *testing.T) {
-			slow := faults.New(nil, faults.Always(faults.Status(200).Body(strings.Repeat("x", 2000)).Drip(10, row.every)))
-			row.rule.Resume.Max = policy.Off
-			start := time.Now()
-			resp, err := get(t, over(t, transport.Config{Rule: row.rule}, slow), t.Context())
-			require.NoError(t, err)
-			_, err = io.Copy(io.Discard, resp.Body)
-			if row.end == 0 {
-				require.NoError(t, err)
-			} else {
-				assert.ErrorIs(t, err, transport.ErrStalled)
-				assert.Equal(t, row.end, time.Since(start))
-			}
-			require.NoError(t, resp.Body.Close())
-		})
-	}
-}
-
 func TestStalledHeadersAreRetried(t *testing.T) {
 	for name, config := range protocols {
 		inBubble(t, name, func(t *testing.T) {

@@ -155,7 +155,6 @@ func TestAttemptLeavesNothingInItsContext(t *testing.T) {
 	rules := map[string]policy.Rule{
 		"attempt timeout": {AttemptTimeout: time.Minute},
 		"stall":           {AttemptTimeout: -1, Stall: policy.Stall{Timeout: time.Minute}},
-		"throughput":      {AttemptTimeout: -1, Stall: policy.Stall{MinBytesPerSecond: 1}},
 		"hedge":           {AttemptTimeout: -1, Hedge: policy.Hedge{After: time.Second}},
 	}
 	for name, row := range rows {

@@ -125,7 +125,7 @@ func (f *Flight) SendLight() (resp *http.Response, err error) {
 // request.
 func (f *Flight) Copied() (out *Outgoing) {
 	own := f.Number > 1 && (f.Timed || f.Plain) || f.Watched // a header of its own
-	out, room := newOutgoing(f.Link, f.Timeouts.Stall.On() || f.Slot.Gate != nil, own && len(f.Req.Header) > 0)
+	out, room := newOutgoing(f.Link, f.Timeouts.quiet > 0 || f.Slot.Gate != nil, own && len(f.Req.Header) > 0)
 	if f.Beside {
 		out.Req = *f.Req.Clone(&out.Ctx)
 	} else {

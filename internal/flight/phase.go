@@ -95,8 +95,8 @@ func (a *attemptContext) on(e event, why error) bool {
 // body that takes time to send, and the error if it takes longer. If the time is not positive,
 // there is no bound.
 func (t *Timeouts) Headers() (d time.Duration, tooLate error) {
-	if quiet := t.Stall.quiet; quiet > 0 && (t.After <= 0 || quiet < t.After) {
-		return quiet, t.Stall.silent
+	if t.quiet > 0 && (t.After <= 0 || t.quiet < t.After) {
+		return t.quiet, t.silent
 	}
 	return t.After, t.late
 }
@@ -108,7 +108,7 @@ func (a *attemptContext) bound() (d time.Duration, tooLate error) {
 	case connecting:
 		return a.Connect, a.unconnected
 	case sending:
-		return a.Stall.quiet, a.Stall.silent
+		return a.quiet, a.silent
 	case waiting:
 		return a.Headers()
 	}

@@ -1,4 +1,4 @@
-// Timeouts for the body of a response that makes no progress.
+// The timeout for the body of a response that makes no progress.
 //
 // Time counts only during a Read of the body, when the reader waits for the server. It
 // does not count between Reads, when the caller is busy.
@@ -11,37 +11,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/resume"
-	"github.com/aplomb-go/aplomb/policy"
 )
-
-// throughputWindow is the time over which the throughput is averaged if the rule has no
-// Stall.Timeout.
-const throughputWindow = 30 * time.Second
-
-// stallLimits are the limits of a rule for stalls, with their errors. The zero value is
-// off.
-type stallLimits struct {
-	quiet  time.Duration // the longest wait for a byte; not positive: off
-	rate   int64         // the least bytes per second; not positive: off
-	window time.Duration // the time over which the throughput is averaged
-	need   int64         // the bytes that have to arrive in the window
-	silent error         // there was no byte for too long
-	slow   error         // there were too few bytes in the window
-}
-
-// stallLimitsOf returns the limits of a rule for stalls.
-func stallLimitsOf(r *policy.Rule) stallLimits {
-	l := stallLimits{quiet: min(r.Stall.Timeout, lifetime), rate: r.Stall.MinBytesPerSecond, window: throughputWindow}
-	if l.quiet > 0 {
-		l.window = l.quiet
-	}
-	l.need = max(1, int64(float64(l.rate)*l.window.Seconds()))
-	l.silent = &TimeoutError{"transport: no progress for %v", l.quiet, ErrStalled}
-	l.slow = &TimeoutError{"transport: less than the demanded throughput for %v", l.window, ErrStalled}
-	return l
-}
-
-func (l *stallLimits) On() bool { return l.quiet > 0 || l.rate > 0 }
 
 // An attemptBody is the body of the response to a timed attempt. It frees the attempt's
 // context when the body has ended or is closed.
@@ -85,12 +55,8 @@ type watchedBody struct {
 	reading bool
 	closed  bool
 	began   time.Duration // when the present Read began, on the clock of the alarms
-	late    error         // the error if the present Read is cut
-	fired   error         // not nil: a Read was cut
-
-	quiet time.Duration // the wait for the next byte in earlier Reads
-	spent time.Duration // the time used of the window
-	got   int64         // the bytes in the window
+	waited  time.Duration // for the next byte, in earlier Reads
+	fired   bool          // a Read was cut
 }
 
 // Read reads from the body and fails if the body stalls.
@@ -99,7 +65,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := b.attemptBody.Read(p)
-	if stalled := b.end(n, err); stalled != nil && err != nil && err != io.EOF {
+	if stalled := b.end(n); stalled != nil && err != nil && err != io.EOF {
 		err = stalled
 	}
 	return n, err
@@ -110,69 +76,29 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 func (b *watchedBody) begin() error {
 	b.ctx.mu.Lock()
 	defer b.ctx.mu.Unlock()
-	if b.fired != nil {
+	if b.fired {
 		return b.stalled()
 	}
 	b.began, b.reading = b.ctx.Alarms.Now(), true
-	b.ctx.set(b.began, b.wait())
+	b.ctx.set(b.began, b.ctx.quiet-b.waited)
 	return nil
 }
 
-// wait returns how long the Read may take, and sets late. Both are known when the Read
-// begins, because no byte counts before the Read returns; the lock is held.
-func (b *watchedBody) wait() time.Duration {
-	wait, limits := time.Duration(-1), &b.ctx.Stall
-	if limits.quiet > 0 {
-		wait = limits.quiet - b.quiet
-		b.late = limits.silent
-	}
-	if limits.rate > 0 {
-		left := limits.window - b.spent
-		if b.got >= limits.need {
-			left += limits.window // this window has enough bytes, so the next window decides
-		}
-		if wait < 0 || left < wait {
-			wait = left
-			b.late = limits.slow
-		}
-	}
-	return wait
-}
-
-// end notes the end of a Read, so that the alarm cuts nothing if it still rings. It returns an error
-// if the Read was cut. After the end of the body nobody asks for the time.
-func (b *watchedBody) end(n int, err error) error {
+// end notes the end of a Read that returned n bytes, so that the alarm cuts nothing if it still rings.
+// It returns an error if the Read was cut.
+func (b *watchedBody) end(n int) error {
 	b.ctx.mu.Lock()
 	defer b.ctx.mu.Unlock()
 	b.reading = false
-	if b.fired != nil {
+	switch {
+	case b.fired:
 		return b.stalled()
-	}
-	if err == io.EOF {
-		return nil
-	}
-	took := b.ctx.Alarms.Now() - b.began
-	if b.quiet += took; n > 0 {
-		b.quiet = 0
-	}
-	if b.ctx.Stall.rate > 0 {
-		b.count(int64(max(n, 0)), took)
+	case n > 0:
+		b.waited = 0
+	default:
+		b.waited += b.ctx.Alarms.Now() - b.began
 	}
 	return nil
-}
-
-// count adds the bytes and the time of a Read to the window; the lock is held.
-func (b *watchedBody) count(n int64, took time.Duration) {
-	limits := &b.ctx.Stall
-	if b.spent += took; b.spent < limits.window {
-		b.got += n
-		return
-	}
-	if b.got+n < limits.need { // the timer was stopped before it could fire
-		b.fired = limits.slow
-	}
-	b.spent %= limits.window
-	b.got = n
 }
 
 // stalled returns the error of a body that was cut. If the caller's context has ended,
@@ -181,16 +107,16 @@ func (b *watchedBody) stalled() error {
 	if b.ctx.Context.Err() != nil {
 		return ContextErr(b.ctx.Context)
 	}
-	return b.fired
+	return b.ctx.silent
 }
 
 // cut cancels the attempt if a Read takes too long, and reports whether it does. The lock is held.
 func (b *watchedBody) cut() bool {
-	if !b.reading || b.closed || b.fired != nil {
+	if !b.reading || b.closed || b.fired {
 		return false
 	}
-	b.fired = b.late
-	b.ctx.on(leaves, b.late)
+	b.fired = true
+	b.ctx.on(leaves, b.ctx.silent)
 	return true
 }
 

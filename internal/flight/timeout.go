@@ -20,7 +20,9 @@ import (
 type Timeouts struct {
 	After time.Duration // from the start of an attempt to the headers; not positive: off
 	late  error         // if that takes longer
-	Stall stallLimits
+
+	quiet  time.Duration // without progress; not positive: off
+	silent error         // if that takes longer
 
 	Connect     time.Duration // until the attempt has a connection; not positive: off
 	unconnected error         // if that takes longer
@@ -36,7 +38,9 @@ func TimeoutsOf(r *policy.Rule, alarms *Alarms) Timeouts {
 	return Timeouts{
 		After: min(r.AttemptTimeout, lifetime), // so that no sum with a time on the clock is too large
 		late:  &TimeoutError{"transport: no response within the attempt's %v", r.AttemptTimeout, policy.ErrAttemptTimeout},
-		Stall: stallLimitsOf(r),
+
+		quiet:  min(r.Stall.Timeout, lifetime),
+		silent: &TimeoutError{"transport: no progress for %v", r.Stall.Timeout, ErrStalled},
 
 		Connect:     min(r.ConnectTimeout, lifetime),
 		unconnected: &net.OpError{Op: "dial", Net: "tcp", Err: &TimeoutError{"no connection within %v", r.ConnectTimeout, errUnconnected}},
@@ -49,7 +53,7 @@ func TimeoutsOf(r *policy.Rule, alarms *Alarms) Timeouts {
 }
 
 // On reports whether attempts are timed, so that they need a context of their own.
-func (t *Timeouts) On() bool { return t.After > 0 || t.Connect > 0 || t.event > 0 || t.Stall.On() }
+func (t *Timeouts) On() bool { return t.After > 0 || t.Connect > 0 || t.event > 0 || t.quiet > 0 }
 
 // An attemptContext is the context of one attempt. It may be cancelled without the caller's
 // context if the attempt is timed or runs beside another. Package context makes the context
@@ -248,7 +252,7 @@ func (o *Outgoing) end(resp *http.Response, err error) (got *http.Response, _, b
 			o.body = attemptBody{resp.Body, a}
 			resp.Body = &o.body
 		}
-	case a.Stall.On():
+	case a.quiet > 0:
 		o.more.body.attemptBody = attemptBody{resp.Body, a}
 		resp.Body = &o.more.body
 		a.mu.Lock()

@@ -46,7 +46,7 @@ type timedBody struct {
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	timed := b.ctx.Timeouts != nil
-	stall := timed && b.ctx.Stall.quiet > 0
+	stall := timed && b.ctx.quiet > 0
 	if timed && !b.begun || stall {
 		b.begun = true
 		b.ctx.uploads(b, readsUpload)

@@ -31,7 +31,7 @@ func withTimeout() policy.Rule {
 func everything() policy.Rule {
 	return policy.Rule{
 		AttemptTimeout: 10 * time.Second,
-		Stall:          policy.Stall{Timeout: 30 * time.Second, MinBytesPerSecond: 1 << 10},
+		Stall:          policy.Stall{Timeout: 30 * time.Second},
 
 		MaxElapsed: time.Minute,
 		Classify:   classify.Refusals,

@@ -18,7 +18,7 @@ func crawler(log *slog.Logger) transport.Config {
 			Attempts:       3,
 			ConnectTimeout: 5 * time.Second,
 			AttemptTimeout: 20 * time.Second, // until the headers
-			Stall:          policy.Stall{Timeout: 20 * time.Second, MinBytesPerSecond: 1000},
+			Stall:          policy.Stall{Timeout: 20 * time.Second},
 			MaxElapsed:     time.Minute,
 			RetryAfter:     policy.RetryAfter{Max: time.Hour},            // a page with a nearer deadline fails at once
 			Rate:           policy.Rate{PerSecond: 1, Burst: 1},          // for each host

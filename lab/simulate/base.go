@@ -421,7 +421,7 @@ func (s *attempt) checkTimeout(u *upload) {
 	case end == explodes: // a body that panics has no more to give
 	case !responded && errors.Is(cause, policy.ErrAttemptTimeout):
 		limit = rule.AttemptTimeout
-	case errors.Is(cause, transport.ErrStalled) && (!responded || rule.Stall.MinBytesPerSecond <= 0):
+	case errors.Is(cause, transport.ErrStalled):
 		limit = rule.Stall.Timeout
 	}
 	if quiet < limit-s.host.mayWait() {

@@ -248,7 +248,7 @@ func (c *call) checkResponse() {
 
 // mayStall reports whether a body may be cut because it stalls. That includes a
 // body that a classifier reads.
-func (c *call) mayStall() bool { return c.rule.Stall.Timeout > 0 || c.rule.Stall.MinBytesPerSecond > 0 }
+func (c *call) mayStall() bool { return c.rule.Stall.Timeout > 0 }
 
 // checkError checks that the error is that of the last attempt, or says why
 // there was no attempt.

@@ -103,9 +103,6 @@ func drawTimers(d dice, r *policy.Rule) {
 	if d.chance(25) {
 		r.Stall.Timeout = d.between(50*time.Millisecond, 20*time.Second)
 	}
-	if d.chance(5) {
-		r.Stall.MinBytesPerSecond = int64(d.between(1, 10<<10))
-	}
 	if d.chance(30) {
 		r.Hedge.After = d.between(time.Millisecond, 2*time.Second)
 		if d.chance(30) {

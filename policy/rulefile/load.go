@@ -197,7 +197,7 @@ var groups = map[reflect.Type]struct {
 	example string
 }{
 	reflect.TypeFor[policy.RetryAfter](): {nil, `{"max": "2m"}`},
-	reflect.TypeFor[policy.Stall]():      {policy.Stall{Timeout: policy.Off, MinBytesPerSecond: policy.Off}, `{"timeout": "30s"}`},
+	reflect.TypeFor[policy.Stall]():      {policy.Stall{Timeout: policy.Off}, `{"timeout": "30s"}`},
 	reflect.TypeFor[policy.Rate]():       {policy.Rate{PerSecond: policy.Off}, `{"per_second": 10}`},
 	reflect.TypeFor[policy.Budget]():     {policy.Budget{Burst: policy.Off}, `{"ratio": 0.2}`},
 	reflect.TypeFor[policy.Gate]():       {policy.Gate{Mode: policy.Off}, `{"mode": "wait"}`},

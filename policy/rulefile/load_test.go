@@ -45,7 +45,7 @@ var samples = map[string]struct {
 	"lanes":               {`"off"`, policy.Switch(policy.Off)},
 	"max_elapsed":         {`"1m30s"`, 90 * time.Second},
 	"retry_after":         {`{"max": "2m", "beyond": "cap"}`, policy.RetryAfter{Max: 2 * time.Minute, Beyond: policy.BeyondCap}},
-	"stall":               {`{"timeout": "20s", "min_bytes_per_second": "64KiB"}`, policy.Stall{Timeout: 20 * time.Second, MinBytesPerSecond: 64 << 10}},
+	"stall":               {`{"timeout": "20s"}`, policy.Stall{Timeout: 20 * time.Second}},
 	"rate":                {`{"per_second": 2.5, "burst": 5}`, policy.Rate{PerSecond: 2.5, Burst: 5}},
 	"budget":              {`{"ratio": 0.1, "per_second": "off", "window": "1m", "burst": 5}`, policy.Budget{Ratio: 0.1, PerSecond: -1, Window: time.Minute, Burst: 5}},
 	"cooldown":            {`"off"`, policy.Switch(policy.Off)},
