@@ -92,6 +92,25 @@ func TestSlowBodyIsNoStall(t *testing.T) {
 	})
 }
 
+// Reads that bring nothing are no progress.
+func TestEmptyReadsStall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := rt(func(req *http.Request) (*http.Response, error) {
+			return newResponse(req, 200, io.NopCloser(readFunc(func([]byte) (int, error) { time.Sleep(8 * time.Second); return 0, nil }))), nil
+		})
+		rule := policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}, Resume: policy.Resume{Max: policy.Off}}
+		resp := mustGet(t, over(t, transport.Config{Rule: rule}, base))
+		start := time.Now()
+		var err error
+		for i := 0; i < 9 && err == nil; i++ {
+			_, err = resp.Body.Read(make([]byte, 1))
+		}
+		assert.ErrorIs(t, err, transport.ErrStalled)
+		assert.Equal(t, 24*time.Second, time.Since(start), "at the end of the third Read")
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
 func TestStalledHeadersAreRetried(t *testing.T) {
 	for name, config := range protocols {
 		inBubble(t, name, func(t *testing.T) {
