@@ -1041,14 +1041,14 @@ func TestDeadlineWhileBytesComeAgain(t *testing.T) {
 	})
 }
 
-// The first response has a body with WriteTo, and the rest comes with one whose Read counts too much.
-func TestWriteToOfABodyThatOvercounts(t *testing.T) {
+// The rest comes with a body whose Read counts too much.
+func TestRestThatOvercounts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		sent := 0
 		tr := mustNew(t, transport.Config{Rule: quick, Base: rt(func(req *http.Request) (*http.Response, error) {
 			resp := &http.Response{StatusCode: 200, Request: req, ContentLength: 9, Header: http.Header{"Etag": {`"v1"`}}}
 			if sent++; sent == 1 {
-				resp.Body = &writerTo{"abc", io.ErrUnexpectedEOF}
+				resp.Body = testkit.CutAt("abc", io.ErrUnexpectedEOF)
 				return resp, nil
 			}
 			resp.StatusCode, resp.ContentLength, resp.Body = 206, 6, overcounting{}

@@ -3,7 +3,6 @@
 package flight
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -19,8 +18,7 @@ type BodyObserver interface{ BodyEnded(bytes int64, err error) }
 // Close may come from another goroutine during a Read.
 type ObservedBody struct {
 	io.ReadCloser
-	by     BodyObserver
-	copier observedCopier // of the body itself, if it has WriteTo
+	by BodyObserver
 
 	mu     sync.Mutex // guards the fields below
 	bytes  int64
@@ -28,20 +26,16 @@ type ObservedBody struct {
 	ended  bool
 }
 
-// Wrap makes the body of a response tell its end. What has WriteTo keeps it.
+// Wrap makes the body of a response tell its end.
 func (b *ObservedBody) Wrap(resp *http.Response, by BodyObserver) {
-	b.ReadCloser, b.by = resp.Body, by
-	if _, ok := resp.Body.(io.WriterTo); ok {
-		b.copier.ObservedBody = b
-		resp.Body = &b.copier
-	} else {
-		resp.Body = b
-	}
+	b.ReadCloser, b.by, resp.Body = resp.Body, by, b
 }
 
 func (b *ObservedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.count(n)
+	b.mu.Lock()
+	b.bytes += int64(max(n, 0))
+	b.mu.Unlock()
 	if err != nil {
 		b.end(err)
 	}
@@ -62,12 +56,6 @@ func (b *ObservedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-func (b *ObservedBody) count(n int) {
-	b.mu.Lock()
-	b.bytes += int64(max(n, 0))
-	b.mu.Unlock()
-}
-
 // end tells the end, once.
 func (b *ObservedBody) end(err error) {
 	b.mu.Lock()
@@ -80,35 +68,4 @@ func (b *ObservedBody) end(err error) {
 	if !ended {
 		b.by.BodyEnded(n, err)
 	}
-}
-
-// An observedCopier is an ObservedBody that has WriteTo.
-type observedCopier struct{ *ObservedBody }
-
-// WriteTo counts what the writer takes. An error of the writer does not end the body.
-func (c *observedCopier) WriteTo(w io.Writer) (int64, error) {
-	to := &countingWriter{w: w, b: c.ObservedBody}
-	n, err := c.ReadCloser.(io.WriterTo).WriteTo(to)
-	switch {
-	case err == nil:
-		c.end(io.EOF)
-	case to.err == nil || !errors.Is(err, to.err):
-		c.end(err)
-	}
-	return n, err
-}
-
-type countingWriter struct {
-	w   io.Writer
-	b   *ObservedBody
-	err error
-}
-
-func (w *countingWriter) Write(p []byte) (int, error) {
-	n, err := w.w.Write(p)
-	w.b.count(n)
-	if w.err = err; err == nil && n < len(p) {
-		w.err = io.ErrShortWrite
-	}
-	return n, err
 }

@@ -78,7 +78,7 @@ type Sender interface {
 }
 
 // A Body is a response's body that reconnects. Wrap must be called before
-// anything else. Read and WriteTo belong to one goroutine, as with any reader.
+// anything else. Read belongs to one goroutine, as with any reader.
 // Close may come from another goroutine, also during a Read. A Body starts no
 // goroutine. It is as small as possible, because there is one for nearly every response.
 type Body struct {
@@ -125,8 +125,7 @@ type extra struct {
 }
 
 // Wrap makes the body of resp continue after a cut. plan is the result of Check for resp
-// under these terms. The wrapped body has WriteTo if the original body has it. Wrap does not
-// allocate.
+// under these terms. Wrap does not allocate.
 func (b *Body) Wrap(s Sender, resp *http.Response, plan *Plan, may *Terms) {
 	b.sender, b.limit, b.left = s, int16(may.Max), int32(max(may.Again, 0))
 	b.resp, b.body, b.validator = resp, resp.Body, plan.validator
@@ -138,11 +137,7 @@ func (b *Body) Wrap(s Sender, resp *http.Response, plan *Plan, may *Terms) {
 		b.end++
 	}
 	b.stop = b.end
-	if _, ok := resp.Body.(io.WriterTo); ok {
-		resp.Body = (*copier)(b)
-	} else {
-		resp.Body = b
-	}
+	resp.Body = b
 }
 
 // compares reports whether everything is fetched again after a cut, because there is no
@@ -173,10 +168,14 @@ func (b *Body) ResumeTried() bool { return b.tried }
 // Read reads the next bytes and reconnects as often as needed.
 func (b *Body) Read(p []byte) (int, error) {
 	for {
-		if err := b.ready(); err == io.EOF && b.isClosed() {
+		for b.err == nil && b.extra != nil && b.extra.cut != nil {
+			b.resume()
+		}
+		switch {
+		case b.err == io.EOF && b.isClosed():
 			return 0, http.ErrBodyReadAfterClose
-		} else if err != nil {
-			return 0, err
+		case b.err != nil:
+			return 0, b.err
 		}
 		n, err := counted.Read(b.body, p)
 		n = b.take(p[:n], err)
@@ -187,15 +186,6 @@ func (b *Body) Read(p []byte) (int, error) {
 			return n, b.err
 		}
 	}
-}
-
-// ready reconnects if that is due. It returns the error that ended the body, or
-// nil if there is a segment to read.
-func (b *Body) ready() error {
-	for b.err == nil && b.extra != nil && b.extra.cut != nil {
-		b.resume()
-	}
-	return b.err
 }
 
 // take counts the bytes p that arrived with err, and returns how many of them belong to

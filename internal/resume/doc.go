@@ -30,5 +30,4 @@
 //	prefix.go     the hash of the bytes that the reader has, and of the header
 //	body.go       the body that the caller reads
 //	reconnect.go  the request for the rest, or for everything again
-//	writeto.go    WriteTo, for a base transport whose bodies have it
 package resume

@@ -524,7 +524,5 @@ func (s *attempt) attach(resp *http.Response, up *upload) {
 		return
 	}
 	s.body = newRespBody(s, up)
-	if resp.Body = s.body; s.script.writes {
-		resp.Body = copier{s.body}
-	}
+	resp.Body = s.body
 }

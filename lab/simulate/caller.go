@@ -253,26 +253,11 @@ func (c *call) consume() {
 		limit = c.plan.part
 	case dawdles:
 		pause = c.plan.pause / 10
-	case copies:
-		c.readErr = c.copy(body)
-		close()
-		return
 	}
 	c.readErr = c.readUpTo(body, limit, pause)
 	if c.plan.appetite != forgets {
 		close()
 	}
-}
-
-// copy reads by WriteTo if the body has it, as io.Copy does.
-func (c *call) copy(body io.Reader) error {
-	from, ok := body.(io.WriterTo)
-	if !ok {
-		return c.readUpTo(body, 1<<20, 0)
-	}
-	c.reading = c.world.now()
-	_, err := from.WriteTo(&checker{c})
-	return c.readEnded(err)
 }
 
 // isOver reports whether the story is over. That ends even the slowest reader.
@@ -283,14 +268,6 @@ func (c *call) isOver() bool {
 	default:
 		return false
 	}
-}
-
-// A checker compares the bytes that it is given with the bytes of the server.
-type checker struct{ *call }
-
-func (c *checker) Write(p []byte) (int, error) {
-	c.take(p)
-	return len(p), nil
 }
 
 // readUpTo reads limit bytes, or fewer if the body ends before.

@@ -86,7 +86,6 @@ var kept = []keptSeed{
 	{9037657, "the oracle took an attempt that went over another lane, beside its hedge, for one after the hedge"},
 	{30010175, "a Transport took a refusal of the one below it for silence, and closed idle connections"},
 	{40007201, "the same, when the one below let the request wait for too long"},
-	{30018248, "the rest of a body whose first part had WriteTo was copied, although its Read counted too much"},
 	{40002919, "the oracle did not know that a success ends a hold that was sent before the refusal came, and after what was refused"},
 	{70053830, "a first try did not see Request.Cancel while it waited for a stale lane"},
 }

@@ -125,7 +125,6 @@ type appetite uint8
 
 const (
 	readsAll appetite = iota
-	copies            // by io.Copy
 	dawdles           // with pauses between the reads
 	readsPart
 	closesAtOnce

@@ -200,28 +200,6 @@ func (b *respBody) Close() error {
 	return nil
 }
 
-// A copier is a respBody with a WriteTo method, like the bodies of some base
-// transports.
-type copier struct{ *respBody }
-
-func (c copier) WriteTo(w io.Writer) (n int64, err error) {
-	buf := make([]byte, 4<<10)
-	for {
-		k, err := c.Read(buf)
-		if k > len(buf) {
-			return n, errCount
-		}
-		_, _ = w.Write(buf[:k])
-		n += int64(k)
-		if err == io.EOF {
-			return n, nil
-		}
-		if err != nil {
-			return n, err
-		}
-	}
-}
-
 // A tunnel is the body of a 101 response, which is a connection.
 type tunnel struct{ *respBody }
 

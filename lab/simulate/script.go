@@ -98,7 +98,6 @@ type script struct {
 	digest  bool  // it announces the digest of the whole
 	page    int64 // size of an error page
 	unpacks bool  // the base transport, as net/http does with gzip
-	writes  bool  // the body has a WriteTo
 	quota   int64 // the remaining quota that the server names; negative: it names none
 	reset   time.Duration
 	stream  bool // the body has no length, and its pieces may come far apart
@@ -223,7 +222,7 @@ func (s *script) drawManners(d dice, m mood) {
 			s.end = one(d, explodes, overcounts)
 		}
 	}
-	s.unpacks, s.writes = d.chance(3), d.chance(20)
+	s.unpacks = d.chance(3)
 	if d.chance(25) {
 		s.lie = lie(d.IntN(int(lies)))
 	}
