@@ -79,7 +79,7 @@ func TestCluster(t *testing.T) {
 		client := connect(t, s.Addr)
 		eventually(t, func() bool {
 			list, err := client.ClientList(context.Background()).Result()
-			return err == nil && !strings.Contains(list, "cmd=subscribe")
+			return err == nil && !strings.Contains(list, " sub=1 ")
 		}, "connections are left")
 	}
 }
@@ -280,7 +280,7 @@ func TestClusterLosesTheNodeOfTheChannel(t *testing.T) {
 	subscribed := func() (addr string) {
 		for _, s := range nodes {
 			list, err := connect(t, s.Addr).ClientList(context.Background()).Result()
-			if err == nil && strings.Contains(list, "cmd=subscribe") {
+			if err == nil && strings.Contains(list, " sub=1 ") {
 				addr = s.Addr
 			}
 		}

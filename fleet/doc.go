@@ -49,7 +49,8 @@
 // nodes are shared as before. An error about the keys of a host is no lost Redis. If
 // somebody else has written such a key, the scripts forget it.
 //
-// The Logger gets one log line when Redis is lost, and one when it is back. No wrong
+// The Logger gets one log line when Redis is lost, or can't be used for its password, its
+// rights or another reason, and one when it is back. FleetState has the reason. No wrong
 // clock of a process has any effect, because no time of day is used.
 //
 // # Sizing

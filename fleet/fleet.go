@@ -61,10 +61,10 @@ type Config struct {
 	// all members return at once.
 	Return time.Duration
 
-	// Logger gets a log line when Redis is lost, and another when it is back. It gets one
-	// per minute at most if news or questions are dropped because there are too many, or if
-	// Redis refuses the news of a host. It gets one if another member has another Key. A
-	// handler that blocks holds up nothing but the log. Default none.
+	// Logger gets a log line when Redis is lost or can't be used, and another when it is back.
+	// It gets one per minute at most if news or questions are dropped because there are too
+	// many, or if Redis refuses the news of a host. It gets one if another member has another
+	// Key. A handler that blocks holds up nothing but the log. Default none.
 	Logger *slog.Logger
 }
 
@@ -353,6 +353,9 @@ func (f *Fleet) FleetState() transport.FleetState {
 		Commands:     f.store.commands.Load(),
 		Dropped:      f.store.dropped.Load(),
 		HeartbeatAge: -1,
+	}
+	if !s.Connected && !closed {
+		s.Err = f.store.link.lastReason()
 	}
 	if at := f.roster.beaten.Load(); at != nil {
 		s.HeartbeatAge = time.Since(*at).Seconds()

@@ -39,8 +39,10 @@ type link struct {
 	// node.
 	lostNodes  map[string]string
 	subscribed bool
-	bad        bool // the log says that Redis is lost
-	losses     int  // log lines since the last calm minute
+	bad        bool   // the log says that Redis is lost
+	refused    bool   // the log says that Redis can't be used
+	reason     string // of the last failure
+	losses     int    // log lines since the last calm minute
 	since      time.Time
 	lastBad    time.Time
 	gone       time.Time     // since when nothing of Redis answers; zero: it answers
@@ -76,11 +78,11 @@ func (l *link) breaks() uint64 {
 	return l.broken
 }
 
-// faulty reports whether any node is lost.
+// faulty reports whether any node is lost, or no heartbeat has succeeded yet.
 func (l *link) faulty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.lostNodes) > 0
+	return !l.began || len(l.lostNodes) > 0
 }
 
 // toTry returns a host of each lost node that no heartbeat tries.
@@ -96,10 +98,18 @@ func (l *link) toTry() map[string]string {
 	return hosts
 }
 
+// connected reports whether all of Redis answers, and messages arrive.
 func (l *link) connected() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.began && len(l.lostNodes) == 0 && l.subscribed
+}
+
+// lastReason returns why something failed last.
+func (l *link) lastReason() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reason
 }
 
 // usable reports whether at least a part of Redis answers, and messages arrive.
@@ -216,30 +226,54 @@ func (l *link) unsubscribed(err error) {
 	l.note(err, "")
 }
 
-// note writes the log line that Redis is lost; the lock is held.
+// note writes the log line that Redis is lost, or that it can't be used; the lock is held.
 func (l *link) note(err error, node string) {
-	l.since, l.lastBad = time.Time{}, time.Now()
-	if l.bad {
+	l.since, l.lastBad, l.reason = time.Time{}, time.Now(), l.hidden.reason(err)
+	refused := isRefusal(err)
+	if l.bad && (l.refused || !refused) {
 		return
 	}
-	l.bad = true
-	l.losses++
-	if node == "" {
-		l.journal.add(slog.LevelWarn, lostText("Redis", l.hidden.reason(err)), "err", l.hidden.reason(err))
-		return
+	if !l.bad {
+		l.losses++
 	}
-	l.journal.add(slog.LevelWarn, lostText("a node of Redis", l.hidden.reason(err)), "node", node, "err", l.hidden.reason(err))
+	l.bad, l.refused = true, refused
+	what, args := "Redis", []any{"err", l.reason}
+	if node != "" {
+		what, args = "a node of Redis", []any{"node", node, "err", l.reason}
+	}
+	l.journal.add(slog.LevelWarn, lostText(what, l.reason, refused), args...)
 }
 
 // backText says that Redis is back, and what happens next.
 const backText = "fleet: Redis is back: the processes share holds, quotas and outages again"
 
-// lostText says what is lost, why, and what happens next, in about 120 characters.
-func lostText(what, why string) string {
-	if len(why) > 40 {
+// lostText says what is lost or can't be used, why, and what happens next, in about 120
+// characters.
+func lostText(what, why string, refused bool) string {
+	state := " is lost ("
+	if refused {
+		state = " can't be used ("
+	}
+	switch {
+	case len(why) <= 40:
+	case refused:
+		why = strings.ToValidUTF8(why[:40], "") + "…"
+	default:
 		why = "…" + strings.ToValidUTF8(why[len(why)-40:], "") // the end says most
 	}
-	return "fleet: " + what + " is lost (" + why + "): this process goes on with its own knowledge"
+	return "fleet: " + what + state + why + "): this process goes on with its own knowledge"
+}
+
+// isRefusal reports whether Redis answers and does not do what a Fleet needs, such as for a wrong
+// password or a missing right, or if something else answers. Other errors pass, also that Redis is
+// loading, full or read only.
+func isRefusal(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return errors.Is(err, errReply)
+	}
+	code, _, _ := strings.Cut(reply.Error(), " ")
+	return slices.Contains([]string{"ERR", "NOAUTH", "NOPERM", "WRONGPASS"}, code)
 }
 
 // aboutAHost reports whether an error says something about the keys of a host, and nothing

@@ -75,8 +75,10 @@ func TestAway(t *testing.T) {
 func TestLinesInTheDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/observability.md")
 	require.NoError(t, err)
-	for _, line := range []string{"WARN " + lostText("Redis", "connection refused"), "INFO " + backText} {
+	for _, line := range []string{"WARN " + lostText("Redis", "connection refused", false), "WARN " + lostText("Redis", "NOAUTH Authentication required.", true), "INFO " + backText} {
 		assert.Contains(t, string(text), "`"+line+"`")
 	}
-	assert.LessOrEqual(t, len([]rune(lostText("Redis", strings.Repeat("x", 1000)))), 120)
+	for _, refused := range []bool{false, true} {
+		assert.LessOrEqual(t, len([]rune(lostText("Redis", strings.Repeat("x", 1000), refused))), 120)
+	}
 }

@@ -109,7 +109,7 @@ func (f *Fleet) listen(last string) (node string, err error) {
 	f.ear.listen(node, func() { _ = subscription.Close() }) // see below
 	// Close of a PubSub only says that it was closed before.
 	defer func() { _ = subscription.Close() }()
-	wait, pinged := timeout, true // the first message says that the subscription is made
+	wait, pinged, joined := timeout, true, false // the first message says that the subscription is made
 	for {
 		v, err := subscription.ReceiveTimeout(f.store.ctx, wait)
 		var n net.Error
@@ -128,6 +128,15 @@ func (f *Fleet) listen(last string) (node string, err error) {
 		wait, pinged = quietTime, false
 		switch v := v.(type) {
 		case *redis.Subscription:
+			if err := subscription.Ping(f.store.ctx); err != nil {
+				return node, err
+			}
+			wait, pinged = pongTime, true
+		case *redis.Pong:
+			if joined {
+				continue
+			}
+			joined = true
 			f.store.link.joined()
 			f.meetAgain()
 			// Members that joined since the last heartbeat were told to nobody here.

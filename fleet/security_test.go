@@ -14,6 +14,8 @@ import (
 	"go/token"
 	"math/big"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
@@ -95,6 +99,62 @@ func TestACL(t *testing.T) {
 	for field := range strings.FieldsSeq(strings.ReplaceAll(acl, "PREFIX", "aplomb")) {
 		require.Contains(t, string(doc), field)
 	}
+}
+
+// A Fleet that Redis refuses says so in one line and in its state, and is never connected
+// meanwhile. That includes a user with a right too few.
+func TestUnusableFleet(t *testing.T) {
+	server := ownServer(t, "--requirepass", "right")
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr, Password: "right"})
+	defer func() { require.NoError(t, admin.Close()) }()
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	type row struct {
+		name, reason string
+		set          func(*redis.UniversalOptions)
+	}
+	rows := []row{
+		{"wrong password", "WRONGPASS", func(o *redis.UniversalOptions) { o.Password = "wrong" }},
+		{"no password", "uthenticat", func(o *redis.UniversalOptions) { o.Password = "" }},
+		{"no such database", "out of range", func(o *redis.UniversalOptions) { o.DB = 99 }},
+		{"no cluster", "cluster support disabled", func(o *redis.UniversalOptions) { o.IsClusterMode = true }},
+		{"no Redis", "malformed", func(o *redis.UniversalOptions) { o.Addrs = []string{web.Listener.Addr().String()} }},
+	}
+	rights := strings.Fields(strings.ReplaceAll(acl, "PREFIX", t.Name()))
+	for i, right := range rights[3:] {
+		name := "without" + right
+		user := []any{"acl", "setuser", name, "on", ">secret"}
+		for j, r := range rights {
+			if j != i+3 {
+				user = append(user, r)
+			}
+		}
+		require.NoError(t, admin.Do(t.Context(), user...).Err())
+		if right != "+eval" { // the script is known
+			rows = append(rows, row{name, "", func(o *redis.UniversalOptions) { o.Username, o.Password = name, "secret" }})
+		}
+	}
+	atOnce(t, len(rows), rows, func(r row) string { return r.name }, func(t *testing.T, r row) {
+		c := options(t, server.Addr)
+		c.Prefix, c.Redis.Password = "TestUnusableFleet", "right"
+		r.set(c.Redis)
+		lines := &logLines{}
+		c.Logger = lines.logger()
+		f, _ := start(t, c)
+		eventually(t, func() bool { return lines.count("can't be used") > 0 }, "it says nothing")
+		for begin := time.Now(); time.Since(begin) < 2500*time.Millisecond; time.Sleep(10 * time.Millisecond) {
+			callAll(f)
+			s := f.FleetState()
+			assert.False(t, s.Connected)
+			assert.NotEmpty(t, s.Err)
+			assert.Contains(t, s.Err, r.reason)
+		}
+		assert.Equal(t, 1, lines.count("\n"), "%v", lines)
+	})
+	c := options(t, server.Addr)
+	c.Redis.Password = "right"
+	fleets, _ := started(t, 1, c)
+	require.Empty(t, fleets[0].FleetState().Err)
 }
 
 // Keys and messages have the names of hosts, and no credentials.

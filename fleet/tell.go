@@ -144,7 +144,8 @@ func (f *Fleet) keyID() string {
 
 func (f *Fleet) beatCommand(life time.Duration) command {
 	key := f.store.prefix + ":{members}"
-	return command{beatScript, "", []string{key, key + ":keys"}, []any{life.Microseconds(), tellSize, f.keyID()}}
+	proves := life > 0 && f.store.link.faulty()
+	return command{beatScript, "", []string{key, key + ":keys", key + ":proof"}, []any{life.Microseconds(), tellSize, f.keyID(), proves}}
 }
 
 func beatReply(r *redis.Cmd) (n int, at, keys int64, err error) {

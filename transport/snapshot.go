@@ -156,6 +156,8 @@ type FleetState struct {
 	// Connected reports that the backend answers. A Transport whose Fleet is not connected
 	// goes on with its own knowledge.
 	Connected bool `json:"connected"`
+	// Err says why the Fleet is not connected, without secrets.
+	Err string `json:"err,omitempty"`
 	// Members is how many members the fleet has, as far as is known. It is 0 before the
 	// first heartbeat.
 	Members int `json:"members"`
