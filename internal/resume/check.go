@@ -44,6 +44,7 @@ const (
 	ErrMethod      Impossible = "transport: only a GET, or a request that may be repeated, is sent again for it"
 	ErrFinal       Impossible = "transport: another request would not help"
 	ErrBelow       Impossible = "transport: a Transport below has asked for the rest"
+	ErrRange       Impossible = "transport: the response has a Content-Range, and its status is not 206"
 	ErrStream      Impossible = "transport: the response is a stream"
 	ErrNoRanges    Impossible = "transport: the server says Accept-Ranges: none, and the request is not sent again whole"
 	ErrNoValidator Impossible = "transport: the response has no strong validator, and the request is not sent again whole"
@@ -70,6 +71,9 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (plan Plan, err e
 	}
 	var f fields
 	f.take(resp.Header)
+	if f[contentRange] != nil && resp.StatusCode != http.StatusPartialContent {
+		return plan, ErrRange
+	}
 	ranged := repeats && plan.byRange(req, resp, &f) // ranges are defined for GET and QUERY only (RFC 9110 §14.2, RFC 10008)
 	says := strings.Join(f[acceptRanges], ",")       // RFC 9110 §14.3
 	none := says == "none"
@@ -155,6 +159,10 @@ func (b *Body) rest(resp *http.Response, f *fields) (continuation, error) {
 		// But some servers compress only whole responses, under the same tag. The
 		// two cases look alike.
 		return unfit("its Content-Encoding is another one: %q", f[contentEncoding])
+	case f.isCoded() && resp.ContentLength < 0:
+		// A compressor that stands in front of a file server leaves Content-Range as it
+		// was, and takes Content-Length away. So the range may count the plain bytes.
+		return unfit("it is coded, and has no Content-Length")
 	case !f.has(b.validator):
 		return unfit("it does not have the validator %s", b.validator)
 	case b.prints.digest != 0 && f[reprDigest] != nil && b.prints.digest != printOf(f[reprDigest]):

@@ -135,6 +135,12 @@ func (f *fields) isMultipart() bool {
 	return false
 }
 
+// isCoded reports whether the body is compressed, or coded in another way.
+func (f *fields) isCoded() bool {
+	v := f[contentEncoding]
+	return len(v) > 0 && !strings.EqualFold(v[0], "identity")
+}
+
 // lengthOf returns the length of a response's body, or unknown.
 func lengthOf(resp *http.Response) int64 {
 	if resp.ContentLength < 0 {
@@ -153,6 +159,10 @@ func (p *Plan) byRange(req *http.Request, resp *http.Response, f *fields) (ok bo
 		return false // the caller's offsets are not those of the representation
 	case len(f[contentEncoding]) > 1:
 		return false
+	case f.isCoded() && resp.ContentLength < 0:
+		return false // see rest
+	case resp.StatusCode == http.StatusOK && len(req.Header["Range"]) > 0:
+		return false // some servers send the range with this status, so the offsets are not known
 	}
 	if p.validator, ok = f.validator(); !ok {
 		return false
