@@ -21,9 +21,6 @@ type Quota struct {
 	Remaining int64
 	// Reset is the time from the response until the quota is full again.
 	Reset time.Duration
-	// Window is the time that the quota is for. Zero means that the server did
-	// not say.
-	Window time.Duration
 	// Limit is the whole quota. Zero means that the server did not say.
 	Limit int64
 }
@@ -211,14 +208,11 @@ func draftQuotas(h http.Header) []Quota {
 	return all
 }
 
-// describe takes the limit (q), the window (w) and the unit (qu) from the policy with the name of
-// the quota.
+// describe takes the limit (q) and the unit (qu) from the policy with the name of the quota.
 func (q *Quota) describe(policies []httpsfv.Item, name string) {
 	for _, p := range policies {
 		if n, ok := quotaName(p); ok && n == name {
 			q.Limit, _ = param(p, "q")
-			w, _ := param(p, "w")
-			q.Window = scale(w, 0, time.Second)
 			if unit, _ := p.Params.Get("qu"); unit != unitRequests {
 				q.Unit, _ = unit.(string)
 			}
@@ -258,30 +252,17 @@ func (f *plainFields) read(h http.Header) (q Quota, ok bool) {
 	}
 	ref := received(h)
 	q.Reset, ok = longest(h[f.reset], func(v string) (time.Duration, bool) { return f.wait(v, ref) })
-	q.Limit, q.Window = plainLimit(h[f.limit])
+	q.Limit = plainLimit(h[f.limit])
 	return q, ok
 }
 
 // plainLimit reads a limit such as "100", or "100, 100;w=60" of the older
 // drafts.
-func plainLimit(field []string) (limit int64, window time.Duration) {
+func plainLimit(field []string) (limit int64) {
 	if len(field) == 1 && len(field[0]) <= 15 && digits(field[0]) { // nearly every limit is a plain number
 		limit, _, _ = number(field[0])
-		return limit, 0
+	} else if items, ok := parseList(field); ok && len(items) > 0 {
+		limit, _ = natural(items[0].Value)
 	}
-	items, ok := parseList(field)
-	if !ok || len(items) == 0 {
-		return 0, 0
-	}
-	limit, ok = natural(items[0].Value)
-	if !ok {
-		return 0, 0
-	}
-	for _, item := range items {
-		w, timed := param(item, "w")
-		if n, ok := natural(item.Value); ok && timed && n == limit {
-			return limit, scale(w, 0, time.Second)
-		}
-	}
-	return limit, 0
+	return limit
 }

@@ -98,6 +98,5 @@ func (s *bodyOrigin) tellEnd(sent int, e *ResumeError) {
 		Attempt: Attempt{Number: sent, Err: e, Time: time.Now()},
 		reason:  e.Reason,
 		sent:    sent,
-		body:    true,
 	})
 }

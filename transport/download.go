@@ -216,7 +216,6 @@ func (x *exchange) awaitReconnect() error {
 	var d decision
 	x.judge(&d)
 	if d.reason != ReasonRetry {
-		d.body = true
 		x.report.record(nil, &d.entry)
 		return x.report.newError(d.reason, nil)
 	}

@@ -61,7 +61,6 @@ type exchange struct {
 	report   report
 	body     replay.Body   // nil: none, or it is sent once only
 	queued   Queued        // by all attempts
-	hedges   int           // attempts that were hedges
 	retried  bool          // the loop has retried; a hedge is no retry
 	segment  bool          // this continues the body of a response
 	anew     bool          // the cut at hand came after progress, so the reconnect counts as a request and not as a retry
@@ -132,10 +131,8 @@ type timing struct {
 type entry struct {
 	Attempt
 	reason Reason
-	limit  string    // of the host, that stood in the way; empty: none
-	sent   int       // attempts so far
-	body   bool      // it is about the body of a response; without a further attempt the body ends badly
-	until  time.Time // when a new request makes sense; zero: not known
+	limit  string // of the host, that stood in the way; empty: none
+	sent   int    // attempts so far
 }
 
 // fill makes e the entry of the attempt at hand.

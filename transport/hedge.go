@@ -67,7 +67,6 @@ func (x *exchange) race() {
 	r.First = launch(r, first)
 	if delay := x.hedgeDelay(); delay > 0 && r.StillSlow(x.Ctx, delay, nil) {
 		if a, ok := x.secondAttempt(r); ok {
-			x.hedges++
 			r.Second = launch(r, a)
 			x.report.tellObservers(nil, &entry{Attempt: Attempt{Number: 1, Time: time.Now()}, sent: x.sent, reason: ReasonHedged})
 		}

@@ -196,7 +196,6 @@ func (x *exchange) loop() (*http.Response, error) {
 		x.askRule()
 		var d decision
 		x.judge(&d)
-		d.body = x.segment
 		x.report.record(x.resp, &d.entry)
 		if d.reason != ReasonRetry {
 			delivered = true
@@ -281,8 +280,6 @@ func (x *exchange) refuse(no *visit.Refusal) *Error {
 		reason:  reason,
 		limit:   no.Limit,
 		sent:    x.sent,
-		body:    x.segment,
-		until:   no.Until,
 	})
 	e := x.report.newError(reason, err)
 	e.Until = no.Until

@@ -60,8 +60,7 @@ func (x *exchange) requestEnd(began time.Time, resp *http.Response, err error, b
 	e := RequestEnd{
 		Request: x.Req, Host: x.HostName(), Response: resp, Err: err,
 		Reason: x.report.reason, Start: began, Duration: time.Since(began),
-		Attempts: x.sent, Retries: max(x.sent-1-x.hedges, 0), Hedges: x.hedges,
-		Queued: x.queued, BodyEnds: bodied,
+		Attempts: x.sent, Queued: x.queued, BodyEnds: bodied,
 	}
 	for _, t := range x.traces() {
 		if t != nil && t.RequestEnd != nil {

@@ -255,9 +255,8 @@ type RequestEnd struct {
 	// Start is when RoundTrip began, and Duration is the time until its end.
 	Start    time.Time
 	Duration time.Duration
-	// Attempts counts the attempts. Retries and Hedges count the attempts of these
-	// kinds.
-	Attempts, Retries, Hedges int
+	// Attempts counts the attempts, hedges included.
+	Attempts int
 	// Queued is the time in queues before all attempts together.
 	Queued Queued
 	// BodyEnds reports that a BodyEnd follows. It is false if there is no body, and

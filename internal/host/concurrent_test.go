@@ -59,6 +59,7 @@ func TestThousandGoroutines(t *testing.T) {
 			sent   atomic.Int64
 			most   atomic.Int64
 			inside atomic.Int64
+			begun  atomic.Uint64
 			gaveUp atomic.Int64
 			wg     sync.WaitGroup
 		)
@@ -105,7 +106,7 @@ func TestThousandGoroutines(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(100+rng.IntN(60_000))*ms)
 			defer cancel()
 			w := queue.NewWaiter()
-			m.Budget.Request()
+			m.Budget.CountTo(begun.Add(1))
 			var slot gate.Slot
 			var mark uint64
 			for n := range 4 {
@@ -231,7 +232,7 @@ func TestFirstTryCosts(t *testing.T) {
 		h    = http.Header{"Authorization": {"Bearer abc"}}
 	)
 	if n := testing.AllocsPerRun(100, func() {
-		b.Request()
+		b.CountTo(1)
 		assert.True(t, c.Quiet() && p.Quiet(), "not quiet")
 		host.ScopeKey(seed, h)
 	}); n != 0 {

@@ -53,9 +53,6 @@ func shortened(s string, most int) string {
 	return hash + "~" + s[len(s)-(most-len(hash)-1):]
 }
 
-// String returns scheme://host.
-func (k Key) String() string { return k.Scheme + "://" + k.Host }
-
 // Canonical returns host in canonical form for scheme. host is as in url.URL.Host,
 // with or without a port.
 func Canonical(scheme, host string) string {

@@ -49,6 +49,7 @@ type storm struct {
 	stalls  []span // in order
 	gate    gate.Gate
 	budget  budget.Budget
+	begun   uint64        // requests
 	waiting []*simRequest // by Waiter.ID
 	unused  []int
 
@@ -103,7 +104,8 @@ func (s *storm) arrive() {
 
 // begin starts a request.
 func (s *storm) begin(client bool) {
-	s.budget.Request()
+	s.begun++
+	s.budget.CountTo(s.begun)
 	r := &simRequest{client: client}
 	s.enter(r)
 }

@@ -124,7 +124,7 @@ func safeSegment(s string, authority bool) string {
 	if lower := strings.ToLower(s); strings.Contains(lower, "%40") && (strings.Contains(lower, "%3a") || strings.Contains(lower, ":")) {
 		return Hidden
 	}
-	if user, name, ok := cutLast(s, "@"); ok && (authority || strings.Contains(user, ":")) {
+	if user, name, ok := cutUser(s); ok && (authority || strings.Contains(user, ":")) {
 		s = Hidden + "@" + name
 	}
 	parts := strings.Split(s, ";")
@@ -199,10 +199,10 @@ func withoutAuthority(text, known string) string {
 	if err != nil || isHost(whole) {
 		return text
 	}
-	if user, _, ok := cutLast(whole, "@"); ok && user != "" {
+	if user, _, ok := cutUser(whole); ok && user != "" {
 		text = replaced(text, user+"@", Hidden+"@")
 	}
-	_, whole, _ = cutLast("@"+whole, "@")
+	_, whole, _ = cutUser("@" + whole)
 	name, _ := host.SplitPort(whole) // a lookup is about the name alone
 	for _, s := range []string{whole, name} {
 		if safe := Host(s); safe != "" && safe != s {
@@ -435,7 +435,7 @@ func (h *hider) reference(s string) string {
 
 // safeWord hides the secrets of a text that is not a whole URL.
 func safeWord(s string) string {
-	if user, name, ok := cutLast(s, "@"); ok && strings.Contains(user, ":") {
+	if user, name, ok := cutUser(s); ok && strings.Contains(user, ":") {
 		s = Hidden + "@" + name
 	}
 	s, _, _ = strings.Cut(s, "#")
@@ -448,10 +448,10 @@ func safeWord(s string) string {
 // isScheme reports whether s can stand before "://".
 func isScheme(s string) bool { return s != "" && strings.Trim(s, schemeChars) == "" }
 
-// cutLast is strings.Cut around the last sep.
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
+// cutUser is strings.Cut around the last @.
+func cutUser(s string) (user, rest string, found bool) {
+	if i := strings.LastIndexByte(s, '@'); i >= 0 {
+		return s[:i], s[i+1:], true
 	}
 	return s, "", false
 }

@@ -21,12 +21,8 @@ var streamTypes = [...]string{
 	"application/grpc",          // and application/grpc-web, application/grpc+proto
 }
 
-// IsStream reports whether a response is a stream. A second request would bring other
-// events, so a stream is never fetched again.
-func IsStream(req *http.Request, resp *http.Response) bool {
-	return isStream(req, resp, resp.Header["Content-Type"])
-}
-
+// isStream reports whether a response with these values of Content-Type is a stream. A second
+// request would bring other events, so a stream is never fetched again.
 func isStream(req *http.Request, resp *http.Response, values []string) bool {
 	if len(values) == 0 {
 		return false

@@ -39,7 +39,6 @@ type Limits struct {
 	scoped   bool
 	crowded  bool // the attempt waited for long at an open gate, which is to be told
 	rated    bool // it waited for long for the rate, or would have to, which is to be told
-	Leaves   bool // the attempt may go elsewhere, so it does not wait at a closed gate
 }
 
 // queued is how long a request has waited at each limit.

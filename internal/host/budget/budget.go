@@ -136,12 +136,8 @@ var noCharge = new(Charge)
 // second times nanoseconds gives units, so sums of them do not drift.
 const unit = 1_000_000_000
 
-// Request counts a request on its first try. It is a single atomic addition.
-func (b *Budget) Request() { b.requests.Add(1) }
-
-// CountTo is for an owner that counts requests itself and knows the lowest 40 bits
-// of the count. CountTo counts the requests that are missing to total. Totals that
-// arrive out of order do no harm.
+// CountTo counts the requests that are missing to total. The owner counts them, and knows the
+// lowest 40 bits of the count. Totals that arrive out of order do no harm.
 func (b *Budget) CountTo(total uint64) {
 	for {
 		n := b.requests.Load()

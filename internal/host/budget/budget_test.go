@@ -106,7 +106,7 @@ func TestBudget(t *testing.T) {
 			var taken []*Charge
 			for i, s := range tt.steps {
 				for range s.requests {
-					b.Request()
+					b.requests.Add(1)
 				}
 				got := 0
 				for range s.take {
@@ -129,7 +129,7 @@ func TestBudgetLeft(t *testing.T) {
 	var b Budget
 	assert.EqualValues(t, 30, b.Left(0, Config{}), "new")
 	b.Take(0, Config{})
-	b.Request()
+	b.requests.Add(1)
 	assert.Equal(t, 29.2, b.Left(0, Config{}), "after one retry and one request")
 	if got := b.Left(0, Config{Ratio: -1, PerSecond: -1}); !math.IsInf(got, 1) {
 		t.Errorf("off: %v", got)
@@ -204,12 +204,12 @@ func TestBudgetInAnOutage(t *testing.T) {
 		}
 		if parallel {
 			for range 1000 {
-				b.Request()
+				b.requests.Add(1)
 			}
 		}
 		for range 1000 {
 			if !parallel {
-				b.Request()
+				b.requests.Add(1)
 			}
 			retries()
 		}
@@ -226,7 +226,7 @@ func TestBudgetConcurrently(t *testing.T) {
 		wg.Go(func() {
 			n := 0
 			for j := range 10 {
-				b.Request()
+				b.requests.Add(1)
 				if b.Take(instant.At(time.Duration(i*j)*time.Microsecond), Config{}) != nil {
 					n++
 				}
@@ -244,7 +244,7 @@ func TestBudgetConcurrently(t *testing.T) {
 
 func TestBudgetCosts(t *testing.T) {
 	var b Budget
-	assert.Zero(t, testing.AllocsPerRun(100, func() { b.Request() }), "allocations for a request")
+	assert.Zero(t, testing.AllocsPerRun(100, func() { b.CountTo(b.requests.Load() + 1) }), "allocations for a request")
 	for range 100 {
 		b.Take(0, Config{})
 	}
@@ -253,13 +253,6 @@ func TestBudgetCosts(t *testing.T) {
 		t.Errorf("%d bytes for a retry that is owed", n)
 	}
 	assert.LessOrEqual(t, unsafe.Sizeof(b), uintptr(72), "bytes")
-}
-
-func BenchmarkBudgetRequest(b *testing.B) {
-	var budget Budget
-	for b.Loop() {
-		budget.Request()
-	}
 }
 
 // All processes of a fleet together earn what a single process earns per second. Each keeps

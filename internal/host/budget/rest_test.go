@@ -63,10 +63,10 @@ func TestRest(t *testing.T) {
 		b.fail(20)
 		require.Zero(t, b.takes(0, Config{}, 1))
 		for range 49 {
-			b.Request()
+			b.requests.Add(1)
 		}
 		assert.Zero(t, b.takes(0, Config{}, 1))
-		b.Request()
+		b.requests.Add(1)
 		assert.Equal(t, 1, b.takes(0, Config{}, 2))
 	})
 	t.Run("a success restores everything", func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestRestHoldsInEveryWindow(t *testing.T) {
 			e := entry{at: now}
 			switch rng.IntN(8) {
 			case 0, 1:
-				b.Request()
+				b.requests.Add(1)
 				e.request = true
 			case 2, 3, 4:
 				e.retry = b.Take(now, b.known(Config{})) != nil

@@ -62,7 +62,7 @@ func runBudget(t *testing.T, steps []byte) []budgetEntry {
 		switch s & 7 {
 		case 0:
 			for range n {
-				b.Request()
+				b.requests.Add(1)
 			}
 			trace = append(trace, budgetEntry{at: now, requests: n})
 		case 1, 2:

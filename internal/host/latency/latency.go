@@ -8,13 +8,11 @@ import (
 )
 
 const (
-	// Durations outside lowest and highest count as the first and the
-	// last bucket.
-	lowest  = 10 * time.Microsecond
-	highest = 2 * time.Minute
+	// A duration below lowest counts in the first bucket.
+	lowest = 10 * time.Microsecond
 
-	// buckets is the number of steps of a twentieth from lowest to
-	// highest.
+	// buckets is the number of steps of a twentieth from lowest to two minutes. A longer
+	// duration counts in the last.
 	buckets = 336
 
 	// All counts are halved when there are full samples. So the last two

@@ -55,7 +55,9 @@ func (w *world) due(i int32) {
 		if w.strategy.FromThink {
 			c.prev = c.thought
 		}
-		w.host(i).budget.Request()
+		h := w.host(i)
+		h.begun++
+		h.budget.CountTo(h.begun)
 		w.run.At(w.now.Since()).Begun++
 		w.admit(i)
 	case held, queued, resting:

@@ -54,7 +54,8 @@ type machines struct {
 	failures failures.Run
 	cooldown cooldown.Cooldown
 	gate     gate.Gate
-	ended    uint64 // requests
+	begun    uint64 // requests
+	ended    uint64
 }
 
 // configs are the values of the rule in the form that the machines need.
