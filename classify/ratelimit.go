@@ -41,7 +41,8 @@ type Quota struct {
 // slowest pace, which is Reset divided by Remaining.
 //
 // A quota of content-bytes or of concurrent-requests, which the parameter qu of RateLimit-Policy
-// names, is left out. No client can count in advance how much a request takes of it.
+// names, is left out. No client can count in advance how much a request takes of it. So is a
+// quota whose unit has more than 64 bytes.
 //
 // ok is false if no group has both a remaining quota and a reset. It is also
 // false if the response comes from a cache (its Age is above 0), because its
@@ -81,7 +82,7 @@ func Quotas(o Outcome) []Quota {
 	found := readQuotas(o.Response.Header, true)
 	all := found[:0]
 	for _, q := range found {
-		if q.Unit == unitBytes || q.Unit == unitConcurrent {
+		if q.Unit == unitBytes || q.Unit == unitConcurrent || len(q.Unit) > longestUnit {
 			continue
 		}
 		switch i := slices.IndexFunc(all, func(other Quota) bool { return other.Unit == q.Unit }); {
@@ -130,6 +131,10 @@ const (
 	unitRequests   = "requests"
 	unitBytes      = "content-bytes"
 	unitConcurrent = "concurrent-requests"
+
+	// longestUnit is the length of the longest unit that is read. Somebody has to keep
+	// each unit.
+	longestUnit = 64
 )
 
 // longestReset bounds a reset that is no date, because a wrong number may be any number.

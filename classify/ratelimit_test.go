@@ -220,3 +220,12 @@ func FuzzStructuredList(f *testing.F) {
 		require.Equal(t, append(first, second...), both)
 	})
 }
+
+// Somebody has to keep each unit, so an overlong one is not read.
+func TestOverlongUnits(t *testing.T) {
+	for n, want := range map[int]int{64: 1, 65: 0, 3000: 0} {
+		unit := strings.Repeat("u", n)
+		o := response(200, "RateLimit", `"a";r=1;t=30`, "RateLimit-Policy", `"a";q=10;w=60;qu="`+unit+`"`)
+		assert.Len(t, Quotas(o), want, "a unit of %d bytes", n)
+	}
+}

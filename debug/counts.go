@@ -1,13 +1,13 @@
 package debug
 
 import (
+	"container/list"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/transport"
@@ -25,7 +25,7 @@ type counts struct {
 	Waited   float64            `json:"waited"`   // time of waits before retries
 	Failed   uint64             `json:"failed"`   // requests that ended with an error, a 429 or a 5xx
 
-	latest time.Time
+	host string
 }
 
 // retries returns how many attempts were not the first of their request.
@@ -40,43 +40,33 @@ func (c *counts) retries() (n uint64) {
 
 // A tally has the counts of all hosts. Its zero value is ready to use.
 type tally struct {
-	mu    sync.Mutex // guards the hosts and their counts
-	hosts map[string]*counts
+	mu    sync.Mutex               // guards the hosts and their counts
+	hosts map[string]*list.Element // of order
+	order list.List                // of *counts; the host with the latest event is the first
 }
 
 // add counts an event at the host of its request.
 func (t *tally) add(e *transport.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.of(e.Host, e.Time).add(e)
+	t.of(e.Host).add(e)
 }
 
 // of returns the counts of a host that has an event now; the lock is held.
-func (t *tally) of(host string, now time.Time) *counts {
-	c := t.hosts[host]
-	if c == nil {
-		if len(t.hosts) >= maxCounted {
-			t.forget()
-		}
-		c = &counts{Kinds: map[string]uint64{}, Outcomes: map[string]uint64{}, Queued: map[string]float64{}}
-		if t.hosts == nil {
-			t.hosts = map[string]*counts{}
-		}
-		t.hosts[host] = c
+func (t *tally) of(host string) *counts {
+	if at := t.hosts[host]; at != nil {
+		t.order.MoveToFront(at)
+		return at.Value.(*counts)
 	}
-	c.latest = now
+	if len(t.hosts) >= maxCounted {
+		delete(t.hosts, t.order.Remove(t.order.Back()).(*counts).host)
+	}
+	c := &counts{Kinds: map[string]uint64{}, Outcomes: map[string]uint64{}, Queued: map[string]float64{}, host: host}
+	if t.hosts == nil {
+		t.hosts = map[string]*list.Element{}
+	}
+	t.hosts[host] = t.order.PushFront(c)
 	return c
-}
-
-// forget forgets the host without an event for the longest time; the lock is held.
-func (t *tally) forget() {
-	oldest := ""
-	for name, c := range t.hosts {
-		if oldest == "" || c.latest.Before(t.hosts[oldest].latest) {
-			oldest = name
-		}
-	}
-	delete(t.hosts, oldest)
 }
 
 // all returns a copy of all counts by host.
@@ -84,8 +74,8 @@ func (t *tally) all() map[string]counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := make(map[string]counts, len(t.hosts))
-	for host, c := range t.hosts {
-		all[host] = c.clone()
+	for host, at := range t.hosts {
+		all[host] = at.Value.(*counts).clone()
 	}
 	return all
 }

@@ -162,7 +162,7 @@ const (
 //
 // A failure counts as in flight until its headers or its error arrive. A success
 // counts until its body has ended or is closed, or the request's context has
-// ended. If nobody reads from a body for a minute, because its caller has
+// ended. If nobody reads from a body for ten seconds, because its caller has
 // forgotten it, it no longer counts. An attempt without a response counts until
 // it ends, so set AttemptTimeout together with a gate.
 type Gate struct {

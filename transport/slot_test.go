@@ -58,12 +58,12 @@ func TestForgottenBodies(t *testing.T) {
 		"200, its context has ended":         {response: status(200), ends: true},
 		"200, read a little, context ended":  {response: status(200), ends: true, read: 1},
 		"404, its context has ended":         {response: status(404), ends: true},
-		"200, nobody ever reads it":          {response: status(200), after: time.Minute},
-		"200, nobody reads it to its end":    {response: status(200), read: 1, after: time.Minute},
-		"404, nobody ever reads it":          {response: status(404), after: time.Minute},
+		"200, nobody ever reads it":          {response: status(200), after: 10 * time.Second},
+		"200, nobody reads it to its end":    {response: status(200), read: 1, after: 10 * time.Second},
+		"404, nobody ever reads it":          {response: status(404), after: 10 * time.Second},
 		"200, its Read panics":               {response: broken(func() { panic("body") }), read: 1},
 		"200, its Read ends its goroutine":   {response: broken(runtime.Goexit), read: 1},
-		"200, its Close hangs":               {response: stuckResponse, read: -1, after: time.Minute},
+		"200, its Close hangs":               {response: stuckResponse, read: -1, after: 10 * time.Second},
 		"200, its Close panics in goroutine": {response: broken(func() { panic("body") }), read: -1},
 	}
 	for name, row := range rows {

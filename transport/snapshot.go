@@ -41,7 +41,7 @@ type HostState struct {
 	// the verdict on the response or with its error. A success ends its slot when
 	// its body has been read or closed, or when the request's context has ended.
 	// A body that nobody reads stays in GateSlots for as long, although it no longer
-	// counts against the limit after a minute. So does a body without a length that
+	// counts against the limit after ten seconds. So does a body without a length that
 	// turned out to be a stream, and an attempt that waits for the caller's body.
 	GateSlots int `json:"gate_slots"`
 	// GateQueue is the number of attempts that wait for a slot.

@@ -15,6 +15,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/aplomb-go/aplomb/cmd/internal/demo"
@@ -30,7 +32,7 @@ Commands:
   waits   show how long each back-off waits
   demo    show seven faults, met by a plain client and by a client with aplomb
 
-aplomb COMMAND -h explains a command.
+aplomb COMMAND -h explains a command, and aplomb version tells the version.
 `
 
 // exitUsage is the exit status if the command line is wrong.
@@ -66,8 +68,25 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return waits.Run(args, stdout, stderr)
 	case "demo":
 		return demo.Run(ctx, args, stdout, stderr)
+	case "help":
+		return run(ctx, append(args, "-h"), stdout, stderr)
+	case "version":
+		if len(args) > 0 {
+			return complain(stderr, errors.New("version takes no arguments"))
+		}
+		_, _ = fmt.Fprint(stdout, version())
+		return 0
 	}
 	return complain(stderr, fmt.Errorf("there is no command %s", name))
+}
+
+// version returns the version of the module from which the program was built, and that of Go.
+func version() string {
+	module := "(unknown)"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		module = info.Main.Version
+	}
+	return fmt.Sprintf("aplomb %s %s\n", module, runtime.Version())
 }
 
 func complain(w io.Writer, err error) int {

@@ -32,6 +32,24 @@ func TestHelp(t *testing.T) {
 		n++
 	}
 	assert.Equal(t, commands, n)
+
+	code, stdout, stderr := call(t, "help")
+	assert.Zero(t, code)
+	assert.Equal(t, all, stdout)
+	assert.Empty(t, stderr)
+	_, want, _ := call(t, "rules", "-h")
+	_, stdout, _ = call(t, "help", "rules")
+	assert.Equal(t, want, stdout)
+}
+
+func TestVersion(t *testing.T) {
+	code, stdout, stderr := call(t, "version")
+	assert.Zero(t, code)
+	assert.Regexp(t, `^aplomb \S+ go1\.\S+\n$`, stdout)
+	assert.Empty(t, stderr)
+	code, stdout, _ = call(t, "version", "please")
+	assert.Equal(t, 2, code)
+	assert.Empty(t, stdout)
 }
 
 // commands is how many commands there are.
@@ -49,10 +67,18 @@ func TestWrongCommandLine(t *testing.T) {
 
 // TestCommandsKeepTheirStatus: a wrong command line has the exit status of the command.
 func TestCommandsKeepTheirStatus(t *testing.T) {
-	for name, want := range map[string]int{"rules": 2, "waits": 1, "demo": 2} {
+	for name, want := range map[string]int{"rules": 2, "waits": 2, "demo": 2} {
 		code, stdout, stderr := call(t, name, "-nonsense")
 		assert.Equal(t, want, code, name)
 		assert.Empty(t, stdout, name)
 		assert.Contains(t, stderr, "aplomb "+name+": ")
+		code, stdout, stderr = call(t, name, "-n=https://me:secret@host.example/", "https://me:secret@host.example/", "too", "many")
+		assert.Equal(t, 2, code, name)
+		assert.Empty(t, stdout, name)
+		assert.NotContains(t, stderr, "secret", name)
+		code, stdout, stderr = call(t, name, "https://me:secret@host.example/", "https://me:secret@host.example/", "too many")
+		assert.NotZero(t, code, name)
+		assert.Empty(t, stdout, name)
+		assert.NotContains(t, stderr, "secret", name)
 	}
 }

@@ -33,7 +33,7 @@ import (
 // it and tell the gate its result when they know of the hold that the response may ask for.
 // Otherwise the next request would get the slot, and go before the hold. The body of any other
 // success keeps the slot until the body has ended or is closed, or the request's context has
-// ended. If nobody reads from the body for a minute, it keeps the slot no longer (see
+// ended. If nobody reads from the body for ten seconds, it keeps the slot no longer (see
 // [gate.Gate.Idle]). The same holds if the body has no length and a Read waits for 500 ms (see
 // [gate.Gate.Reading]). While the attempt waits for the caller's body, its slot does not count
 // (see [gate.Gate.Await]).

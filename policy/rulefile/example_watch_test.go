@@ -34,7 +34,13 @@ func ExampleWatch() {
 		fmt.Println("in force:", rule)
 		return nil
 	}
-	report := func(err error) { fmt.Println("not in force:", err) }
+	report := func(err error) {
+		if err == nil {
+			fmt.Println("the file is good again")
+			return
+		}
+		fmt.Println("not in force:", err)
+	}
 	w, err := rulefile.Watch(ctx, path, time.Hour, update, report)
 	if err != nil {
 		log.Fatal(err)
@@ -49,4 +55,5 @@ func ExampleWatch() {
 	// in force: {Attempts: 4}
 	// not in force: line 1, column 23: rule.attempts: the string "many" where a whole number is wanted
 	// in force: {Attempts: 2}
+	// the file is good again
 }

@@ -16,6 +16,7 @@ import (
 	"unicode"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
 )
@@ -40,8 +41,8 @@ type Names struct {
 // If the input has faults, the error is [Errors] with all of them, or with only one if
 // the input is not JSON. These are faults: unknown keys, a key that is there twice,
 // values of the wrong type, unknown names, and everything that [policy.Rule.Validate]
-// finds, or [policy.Rule.ValidateRequest] in the rule of a path. Load does not check
-// the patterns of hosts and paths. If r returns an error, Load returns that error
+// finds, or [policy.Rule.ValidateRequest] in the rule of a path. Load checks the patterns of
+// hosts and paths only if there is another fault, because transport.New checks them. If r returns an error, Load returns that error
 // wrapped. Input longer than 1 MiB is an error as well. With an error, Load returns no
 // rules.
 func Load(r io.Reader, names Names) (policy.Rule, map[string]policy.Rule, error) {
@@ -80,10 +81,28 @@ func Parse(r io.Reader, names Names) (*File, error) {
 	if root != nil {
 		l.object(root, reflect.ValueOf(&all).Elem())
 	}
+	f := &File{Rule: all.Rule, Hosts: all.Hosts, data: l.data, root: root}
+	if len(l.faults) > 0 && root != nil {
+		l.compile(f)
+	}
 	if err := l.err(); err != nil {
 		return nil, err
 	}
-	return &File{Rule: all.Rule, Hosts: all.Hosts, data: l.data, root: root}, nil
+	return f, nil
+}
+
+// compile notes the faults that a Transport would find in a file that has others: wrong patterns,
+// and rules that are wrong together. In a file without other faults the Transport finds them.
+func (l *loader) compile(f *File) {
+	rule, hosts := f.rules()
+	_, faults := rules.NewRuleset(rule, hosts, nil)
+	for _, fault := range faults {
+		known := l.faults
+		l.locate(f.root, fault)
+		if n := len(known); len(l.faults) > n && slices.ContainsFunc(known, func(e *Error) bool { return e.Error() == l.faults[n].Error() }) {
+			l.faults = known
+		}
+	}
 }
 
 // A file is the whole input.

@@ -199,8 +199,13 @@ func TestLoadFaults(t *testing.T) {
 		// Keys.
 		{"unknown", "{\n  \"hosts\": {\n    \"*.example.com\": {\"attemps\": 3}\n  }\n}",
 			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume`},
-		{"column counts characters", `{"hosts": {"bücher.example": {"räte": 1}}}`,
-			`line 1, column 31: hosts["bücher.example"]["räte"]: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume`},
+		{"a pattern beside another fault", `{"rule": {"attempts": -1}, "hosts": {"https://h": {}, "a.example": {"gate": {"max": 5, "start": 9}}, "A.example": {}}}`,
+			"line 1, column 23: rule.attempts: the number -1 is negative; write \"off\" to turn it off\n" +
+				"line 1, column 38: hosts[\"https://h\"]: \"https://h\" has a scheme; leave it out\n" +
+				"line 1, column 55: hosts[\"a.example\"]: \"a.example\" means the same hosts as \"A.example\"\n" +
+				"line 1, column 97: hosts[\"a.example\"].gate.start: 9 is more than Max (5)"},
+		{"column counts characters", `{"$schema": "ü", "rule": {"räte": 1}}`,
+			`line 1, column 27: rule["räte"]: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume`},
 		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume`},
 		{"one level too high", `{"attempts": 3}`, `line 1, column 2: attempts: unknown key; it belongs inside "rule" or inside a host of "hosts"`},
 		{"nothing like it", `{"rule": {"backoff": {"type": "full_jitter", "colour": "red"}}}`,

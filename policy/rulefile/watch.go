@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -35,13 +36,14 @@ type Watcher struct {
 //
 // apply puts rules in force. It is usually the method Update of a transport.Transport. If it
 // returns an error, the rules are not in force. The first rules are applied before Watch
-// returns. If that fails, Watch returns the error, and watches nothing.
+// returns. If that fails, Watch returns the error, and watches nothing. But if there is no file
+// (fs.ErrNotExist), Watch returns a Watcher besides the error, which waits for the file.
 //
 // report is told why a later content of the file is not in force. The last good rules stay
 // in force then. A file that is just being written or replaced is missing or bad for a
 // moment. So a fault is reported only if it is the same in two readings in a row, and once.
 // Half a file is never taken, because the beginning of a JSON object is no valid JSON.
-// report(nil) means that the file has the rules in force again. report may be nil.
+// report(nil) means that a fault is over: the rules of the file are in force. report may be nil.
 //
 // Watch compares the content of the file, because a file can change without a change of its
 // size or time. It opens nothing but a regular file. apply and report are called one at a
@@ -64,13 +66,17 @@ func Watch(ctx context.Context, path string, every time.Duration, apply func(pol
 	if err == nil {
 		err = w.put(data)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
+	}
+	if err != nil {
+		w.suspect = "error: " + err.Error()
+		w.judged = w.suspect // the caller knows
 	}
 	if every > 0 {
 		go w.watch(ctx, every)
 	}
-	return w, nil
+	return w, err
 }
 
 // watch reads the file again at each tick, until ctx ends.
@@ -98,8 +104,8 @@ func (w *Watcher) check(asked bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	data, err := w.read()
-	if err == nil && bytes.Equal(data, w.data) {
-		told := w.judged != ""
+	told := w.judged != ""
+	if err == nil && w.data != nil && bytes.Equal(data, w.data) {
 		w.suspect, w.judged = "", ""
 		if asked || told {
 			w.report(nil)
@@ -116,6 +122,9 @@ func (w *Watcher) check(asked bool) error {
 	}
 	if err == nil {
 		if err = w.put(data); err == nil {
+			if told {
+				w.report(nil)
+			}
 			return nil
 		}
 	}

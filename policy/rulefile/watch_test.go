@@ -3,6 +3,7 @@ package rulefile
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,17 +92,38 @@ func TestWatchABadFile(t *testing.T) {
 			assert.NoError(t, f.check(false))
 			assert.NoError(t, f.check(false))
 			assert.Equal(t, policy.Rule{Attempts: 3}, f.inForce)
-			assert.Len(t, f.told, 2)
+			assert.Len(t, f.told, 3, "the first good content ends the fault")
+			assert.NoError(t, f.last())
 			assert.NoError(t, f.Check())
-			assert.Len(t, f.told, 3)
+			assert.Len(t, f.told, 4)
 			assert.NoError(t, f.last())
 
 			require.NoError(t, os.Remove(f.path))
 			require.NoError(t, bad.make(f.path))
-			_, err := Watch(t.Context(), f.path, time.Hour, f.apply, nil)
+			w, err := Watch(t.Context(), f.path, time.Hour, f.apply, nil)
 			assert.ErrorContains(t, err, bad.reason)
+			assert.Equal(t, errors.Is(err, fs.ErrNotExist), w != nil, "a Watcher waits for a missing file alone")
 		})
 	}
+}
+
+// A program can start before its file is there.
+func TestWatchAMissingFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "rules.json")
+		var f watched
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		_, err := Watch(ctx, path, time.Second, f.apply, func(err error) { f.told = append(f.told, err) })
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		time.Sleep(5 * time.Second)
+		assert.Empty(t, f.told, "the caller knows")
+		require.NoError(t, os.WriteFile(path, []byte(`{"rule": {"attempts": 3}}`), 0o600))
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		assert.Equal(t, policy.Rule{Attempts: 3}, f.inForce)
+		assert.Equal(t, []error{nil}, f.told, "the fault is over")
+	})
 }
 
 // A fault that is not there in two readings in a row is not reported, also if the faults come by

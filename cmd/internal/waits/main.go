@@ -16,33 +16,44 @@ import (
 	"io"
 )
 
-// Run runs the command with its arguments, and returns the exit status.
-func Run(args []string, stdout, stderr io.Writer) int {
-	err := run(args, stdout, stderr)
-	if err == nil || errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
-	_, _ = fmt.Fprintln(stderr, "aplomb waits:", err)
-	return 1
-}
+const usage = `Usage: aplomb waits [FLAGS]
 
-func run(args []string, stdout, stderr io.Writer) error {
+Prints how long each back-off waits.
+
+Flags:
+`
+
+// exitUsage is the exit status if the command line is wrong.
+const exitUsage = 2
+
+// Run runs the command with its arguments, and returns the exit status. Its errors do not repeat
+// the arguments, in which a secret may stand.
+func Run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("waits", flag.ContinueOnError)
-	flags.SetOutput(stderr)
+	flags.SetOutput(io.Discard)
 	all := flags.Bool("all", false, "print the lowest, mean and highest waits of each back-off as well")
 	n := flags.Int("n", 12, "how many `retries` to show, 1 to 100")
-	flags.Usage = func() {
-		_, _ = fmt.Fprint(stderr, "Usage: aplomb waits [FLAGS]\n\nPrints how long each back-off waits.\n\n")
-		flags.PrintDefaults()
-	}
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
+	err := flags.Parse(args)
 	switch {
+	case errors.Is(err, flag.ErrHelp):
+		_, _ = fmt.Fprint(stdout, usage)
+		flags.SetOutput(stdout)
+		flags.PrintDefaults()
+		return 0
+	case err != nil:
+		err = errors.New("there are no flags but -all and -n, and -n takes a number")
 	case flags.NArg() > 0:
-		return fmt.Errorf("%q: there are no arguments, only flags; see -h", flags.Arg(0))
+		err = errors.New("there are no arguments, only flags; aplomb rules shows the waits for a URL")
 	case *n < 1 || *n > 100:
-		return fmt.Errorf("-n %d: must be 1 to 100", *n)
+		err = fmt.Errorf("-n %d: must be 1 to 100", *n)
 	}
-	return tables(stdout, *n, *all)
+	if err != nil {
+		_, _ = fmt.Fprintf(stderr, "aplomb waits: %s\naplomb waits -h explains.\n", err)
+		return exitUsage
+	}
+	if err := tables(stdout, *n, *all); err != nil {
+		_, _ = fmt.Fprintln(stderr, "aplomb waits:", err)
+		return 1
+	}
+	return 0
 }

@@ -17,7 +17,7 @@ import (
 
 func TestTables(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, run([]string{"-n", "4", "-all"}, &out, &out))
+	require.Zero(t, Run([]string{"-n", "4", "-all"}, &out, &out))
 	for _, c := range append(curves.All(), curves.Article()...) {
 		assert.Contains(t, out.String(), c.Name+"\n"+c.About, "no table of %s", c.Name)
 	}
@@ -28,7 +28,7 @@ func TestTables(t *testing.T) {
 func TestOverviewTable(t *testing.T) {
 	for _, n := range soak.Size([]string{"1", "100"}, []string{"1", "2", "12", "100"}) {
 		var out bytes.Buffer
-		require.NoError(t, run([]string{"-n", n}, &out, &out))
+		require.Zero(t, Run([]string{"-n", n}, &out, &out))
 		for line := range strings.Lines(out.String()) {
 			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), 80, "-n %s columns: %s", n, line)
 		}

@@ -63,7 +63,7 @@ func (c Config) ForMember(members int) Config {
 //   - If all requests in flight have their responses, and only the bodies are
 //     being read, another request may go beside the limit. Max holds for these
 //     requests as well.
-//   - A response body that nobody has read from for a minute no longer counts.
+//   - A response body that nobody has read from for ten seconds no longer counts.
 //     The caller may have forgotten to close it.
 //   - A response body without a length no longer counts when a Read of it has waited
 //     for 500 ms. It is a stream, and the server does not work on it.

@@ -28,7 +28,7 @@ const (
 	probeTime = 10 * time.Second
 
 	// bodyTime is how long a body that nobody reads keeps its slot.
-	bodyTime = time.Minute
+	bodyTime = 10 * time.Second
 
 	// streamTime is how long a Read of a body without a length waits before the
 	// body counts as a stream and loses its slot.
@@ -142,7 +142,7 @@ func (g *Gate) Reading(now instant.Instant, s *Slot, noLength bool) {
 }
 
 // Idle reports that the caller does not read from the body for now. If there is
-// no Reading within a minute, the slot no longer counts.
+// no Reading within ten seconds, the slot no longer counts.
 func (g *Gate) Idle(now instant.Instant, s *Slot) {
 	g.mu.Lock()
 	var next *queue.Waiter

@@ -20,6 +20,7 @@ func TestGateOldRequests(t *testing.T) {
 	streams := fill(t, &g, 0, 3)
 	for _, v := range streams {
 		g.Result(0, &v.slot, Success)
+		g.Reading(0, &v.slot, false)
 	}
 	slow := visit(t, &g)
 	slow.mustGo(instant.At(time.Millisecond))
