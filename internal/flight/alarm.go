@@ -46,14 +46,14 @@ func (l *alarm) start(d time.Duration) {
 	}
 }
 
-// isOver reports whether the time is over. If it is not, the alarm rings again.
-func (l *alarm) isOver() bool {
+// rearm makes an alarm that has rung before its time ring again, and reports whether it has.
+func (l *alarm) rearm() (early bool) {
 	l.rings = never
-	left := l.due - l.from.Now()
+	left := l.due - l.from.now()
 	if left > 0 {
 		l.set(l.due-left, left)
 	}
-	return left <= 0
+	return left > 0
 }
 
 // fire runs when the timer fires.
@@ -88,8 +88,8 @@ const (
 // NewAlarms returns alarms for rules that are made now.
 func NewAlarms() *Alarms { return &Alarms{made: time.Now()} }
 
-// Now returns the time since the rules were made.
-func (s *Alarms) Now() time.Duration { return time.Since(s.made) }
+// now returns the time since the rules were made.
+func (s *Alarms) now() time.Duration { return time.Since(s.made) }
 
 // take gives an attempt an alarm that nobody has, and sets it.
 func (s *Alarms) take(of *attemptContext, now, d time.Duration) {

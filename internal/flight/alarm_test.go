@@ -53,7 +53,7 @@ func TestAlarmThatFiresAsItIsSet(t *testing.T) {
 		timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Second}, NewAlarms())
 		for range 100 {
 			a := attemptOf(t, &timeouts)
-			firing(a, func() { a.set(a.Alarms.Now(), time.Second) })
+			firing(a, func() { a.set(a.alarms.now(), time.Second) })
 			time.Sleep(time.Second - 1)
 			if phaseOf(a) != "waiting" {
 				t.Fatal("a call that came too late has ended the attempt")
@@ -86,7 +86,7 @@ func TestAlarmIsUsedAgain(t *testing.T) {
 			t.Error("an attempt that has ended keeps its alarm")
 		}
 	}
-	if n := timeouts.Alarms.n; n != mostFree {
+	if n := timeouts.alarms.n; n != mostFree {
 		t.Errorf("%d alarms are kept, want %d", n, mostFree)
 	}
 }

@@ -71,9 +71,9 @@ func (a *attemptContext) on(e event, why error) bool {
 	a.phase = to
 	switch after, _ := a.bound(); {
 	case e == hasConnection && after > 0:
-		a.set(a.Alarms.Now(), a.left(after))
+		a.set(a.alarms.now(), a.left(after))
 	case after > 0:
-		a.set(a.Alarms.Now(), after)
+		a.set(a.alarms.now(), after)
 	}
 	if to >= late {
 		a.alarm.give()
@@ -121,7 +121,7 @@ func (a *attemptContext) ring() {
 	var then func()
 	a.mu.Lock()
 	switch d, tooLate := a.bound(); {
-	case a.alarm == nil || !a.alarm.isOver():
+	case a.alarm == nil || a.alarm.rearm():
 	case a.body != nil:
 		if a.body.cut() {
 			then = a.body.closeCut
@@ -138,7 +138,7 @@ func (a *attemptContext) ring() {
 // set makes the alarm ring d after now; the lock is held.
 func (a *attemptContext) set(now, d time.Duration) {
 	if a.alarm == nil {
-		a.Alarms.take(a, now, d)
+		a.alarms.take(a, now, d)
 	} else {
 		a.alarm.set(now, d)
 	}
@@ -175,5 +175,5 @@ func (a *attemptContext) connect() {
 
 // left returns what is left of the time that an attempt has since it began; the lock is held.
 func (a *attemptContext) left(of time.Duration) time.Duration {
-	return a.began + of - a.Alarms.Now()
+	return a.began + of - a.alarms.now()
 }

@@ -114,7 +114,7 @@ func (f *Flight) goElsewhere(out *Outgoing) (*http.Response, error) {
 func (a *attemptContext) takeOff() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.began = a.Alarms.Now()
+	a.began = a.alarms.now()
 	a.on(hasConnection, nil)
 	a.linked = true
 }

@@ -30,7 +30,7 @@ type Timeouts struct {
 	event     time.Duration // from the headers of an event stream to its first event; not positive: off
 	eventless error         // if that takes longer
 
-	Alarms *Alarms // for all attempts, and for their bodies
+	alarms *Alarms // for all attempts, and for their bodies
 }
 
 // TimeoutsOf returns the timeouts of a rule, which take their alarms from a list.
@@ -48,7 +48,7 @@ func TimeoutsOf(r *policy.Rule, alarms *Alarms) Timeouts {
 		event:     r.FirstEventTimeout,
 		eventless: &TimeoutError{"transport: no event within %v after the headers", r.FirstEventTimeout, policy.ErrAttemptTimeout},
 
-		Alarms: alarms,
+		alarms: alarms,
 	}
 }
 
@@ -197,7 +197,7 @@ func (a *attemptContext) String() string {
 // context of a request that may upgrade is detached from its parent. AfterFunc links the
 // two until the response.
 func (a *attemptContext) start(t *Timeouts, detached bool) {
-	a.Timeouts, a.began, a.phase = t, t.Alarms.Now(), waiting
+	a.Timeouts, a.began, a.phase = t, t.alarms.now(), waiting
 	if detached {
 		parent := a.Context
 		own, cancel := context.WithCancelCause(context.WithoutCancel(parent))
@@ -205,12 +205,12 @@ func (a *attemptContext) start(t *Timeouts, detached bool) {
 		a.unlink = context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
 	}
 	if d, _ := t.Headers(); d > 0 {
-		t.Alarms.take(a, a.began, d) // last, because the alarm may ring at once
+		t.alarms.take(a, a.began, d) // last, because the alarm may ring at once
 	}
 }
 
 // Began returns when the attempt began, if it is timed.
-func (a *attemptContext) Began() time.Time { return a.Alarms.made.Add(a.began) }
+func (a *attemptContext) Began() time.Time { return a.alarms.made.Add(a.began) }
 
 // Abandon ends the attempt because nobody needs its response any more.
 func (a *attemptContext) Abandon() { a.happens(leaves, ErrOutrun) }
