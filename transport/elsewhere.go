@@ -78,15 +78,23 @@ func (c *call) whatHappened(resp *http.Response, err error) (sent, acted, failed
 		if h := HistoryOf(resp); len(h.Attempts) > 0 {
 			return true, mayHaveActed(h.Attempts), h.Reason != ReasonFinal
 		}
+		if !c.isSingle() {
+			return true, true, false // it is final, because others have a history
+		}
 		v := c.Rule.Classify(c.OutcomeOf(resp, nil))
 		return true, v != classify.Refused, retryable(v)
 	}
-	v, byDefault := c.Rule.Classify(c.OutcomeOf(nil, err)), classify.Default(c.OutcomeOf(nil, err))
+	e, known := errors.AsType[*Error](err)
+	if known && len(e.Attempts) == 0 {
+		return false, false, true
+	}
+	o := c.OutcomeOf(nil, err)
+	v := c.Rule.Classify(o)
 	// An error that is final for one server, such as a wrong certificate, says nothing of
 	// another. Only the rule's own word that it is final counts, and a request that is not HTTP.
-	failed = retryable(v) || !retryable(byDefault) && classify.KindOf(err) != classify.Protocol
-	if e, ok := errors.AsType[*Error](err); ok {
-		return len(e.Attempts) > 0, mayHaveActed(e.Attempts), failed
+	failed = retryable(v) || !retryable(classify.Default(o)) && classify.KindOf(err) != classify.Protocol
+	if known {
+		return true, mayHaveActed(e.Attempts), failed
 	}
 	return true, isActed(v, err), failed
 }

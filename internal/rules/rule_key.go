@@ -3,7 +3,6 @@
 package rules
 
 import (
-	"maps"
 	"net/http"
 	"strings"
 
@@ -49,12 +48,27 @@ func WithKey(req *http.Request, key string) *http.Request {
 // Keyless returns a copy of a request without what names a key for idempotency. It is the
 // request itself if there is no such field.
 func Keyless(req *http.Request) *http.Request {
-	bare := req.Header.Clone()
-	maps.DeleteFunc(bare, func(name string, _ []string) bool { return strings.Contains(strings.ToLower(name), "idempoten") })
-	if len(bare) == len(req.Header) {
-		return req
+	bare := req
+	for name := range req.Header {
+		if !namesKey(name) {
+			continue
+		}
+		if bare == req {
+			bare = req.WithContext(req.Context())
+			bare.Header = req.Header.Clone()
+		}
+		delete(bare.Header, name)
 	}
-	own := req.WithContext(req.Context())
-	own.Header = bare
-	return own
+	return bare
+}
+
+// namesKey reports whether a field is named like a key for idempotency.
+func namesKey(name string) bool {
+	const part = "idempoten"
+	for i := range len(name) - len(part) + 1 {
+		if strings.EqualFold(name[i:i+len(part)], part) {
+			return true
+		}
+	}
+	return false
 }
