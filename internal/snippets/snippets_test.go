@@ -56,7 +56,7 @@ func snippetsOf(file, text string) (all []snippet) {
 
 // packages are the packages that a snippet without imports may use.
 var packages = map[string]string{
-	"classify": "github.com/aplomb-go/aplomb/classify", "debug": "github.com/aplomb-go/aplomb/debug", "policy": "github.com/aplomb-go/aplomb/policy",
+	"classify": "github.com/aplomb-go/aplomb/classify", "debug": "github.com/aplomb-go/aplomb/debug", "failover": "github.com/aplomb-go/aplomb/failover", "policy": "github.com/aplomb-go/aplomb/policy",
 	"transport": "github.com/aplomb-go/aplomb/transport", "profile": "github.com/aplomb-go/aplomb/policy/profile",
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "io": "io", "log": "log",
 	"os": "os", "slog": "log/slog", "strings": "strings", "sync": "sync", "time": "time", "url": "net/url",

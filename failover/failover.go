@@ -1,0 +1,457 @@
+// Endpoints, and the way of a request from one to another.
+
+package failover
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+const (
+	defaultTimeout = 5 * time.Second
+	downAfter      = 5                      // failures in a row
+	probePause     = time.Second            // between two requests that find out whether an endpoint is back
+	riskPause      = 9 * time.Second        // is added, if such a request could not go on
+	smallBody      = 64 << 10               // takes next to no time to send or to receive
+	drainTime      = 250 * time.Millisecond // for a response that nobody gets
+)
+
+var errDown = &transport.Error{Err: errors.New("failover: the endpoint is down")}
+
+// An Endpoint is a base URL that serves the same as the others, with the RoundTripper that sends
+// requests to it.
+type Endpoint struct {
+	// URL is the scheme, the host and perhaps a path, as in "https://eu.example.com/api". If that of
+	// the first endpoint is https, those of the others are, too.
+	URL string
+
+	// Transport sends the requests of the endpoint. It has to close the body of each request, as
+	// http.RoundTripper says, because the next endpoint gets none before that. Endpoints may share one.
+	Transport http.RoundTripper
+
+	// Timeout bounds the time until the headers of a response if there is another endpoint that is not
+	// down. It is cut to half of what is left to the deadline of the request. A transport.Transport sees
+	// its end as a deadline, so it starts no wait beyond that. Default 5 s. policy.Off turns it off.
+	//
+	// A request that could not go on after a silence has no such bound: it must not be acted on twice,
+	// or GetBody does not make its body again. Set the ConnectTimeout of the rule for such requests.
+	// Neither has a request whose body is larger than 64 KiB, because nobody knows how long it takes to
+	// send that.
+	Timeout time.Duration
+
+	// Allow lists by name what a request may have if it goes here and not to the first endpoint. A
+	// request that has something else of this kind stays with the first:
+	//
+	//   - a credential: Authorization (or a user in the URL), Cookie, and each header, trailer and
+	//     query parameter that is named like a credential or has a value that looks like one
+	//   - Range, If-Match, If-None-Match, Last-Event-ID and the like. Allow them if the endpoints
+	//     give the same validators to the same bytes only (RFC 9110 §8.8.1).
+	//   - Upgrade, and a Host that is not that of the URL
+	//
+	// Nothing is stripped. "Idempotency-Key" says that the endpoint and the first know each other's keys.
+	// If one of the other endpoints does not allow it, a request that only its key makes idempotent stays.
+	// Case makes no difference. The Allow of the first endpoint has no meaning. Default none.
+	Allow []string
+}
+
+// A Transport is an http.RoundTripper over several endpoints. It is safe for concurrent use. Make it
+// once and share it, because it knows which endpoints are down. It holds no goroutine and needs no
+// closing.
+type Transport struct {
+	endpoints  []*endpoint
+	sharesKeys bool // for idempotency
+}
+
+// An endpoint is an Endpoint with its state.
+type endpoint struct {
+	Endpoint
+	base  *url.URL
+	first bool
+
+	born    time.Time
+	failed  atomic.Int64 // requests in a row
+	probing atomic.Bool  // a request finds out whether the endpoint is back
+	due     atomic.Int64 // when the next request may do so, since it was born
+}
+
+// New returns a Transport over the endpoints, which are tried in this order. If something in them is
+// wrong, it returns all faults at once, as [policy.Errors].
+func New(endpoints ...Endpoint) (*Transport, error) {
+	t := &Transport{sharesKeys: true}
+	var faults policy.Errors
+	wrong := func(field string, value any, why string) {
+		faults = append(faults, &policy.FieldError{Field: field, Value: value, Reason: why})
+	}
+	if len(endpoints) == 0 {
+		wrong("endpoints", nil, "are none")
+	}
+	for i, e := range endpoints {
+		at := fmt.Sprintf("endpoints[%d].", i)
+		base, text, why := parseBase(e.URL, endpoints[0].URL)
+		if why != "" {
+			wrong(at+"URL", text, why)
+		}
+		if e.Transport == nil || isNil(e.Transport) {
+			wrong(at+"Transport", e.Transport, "is nil")
+		}
+		e.Allow = slices.Clone(e.Allow)
+		t.endpoints = append(t.endpoints, &endpoint{Endpoint: e, base: base, first: i == 0, born: time.Now()})
+		t.sharesKeys = t.sharesKeys && (i == 0 || e.allows("Idempotency-Key"))
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return t, nil
+}
+
+// isNil reports whether an interface holds a nil pointer or the like.
+func isNil(v any) bool {
+	r, nils := reflect.ValueOf(v), []reflect.Kind{reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan}
+	return slices.Contains(nils, r.Kind()) && r.IsNil()
+}
+
+// RoundTrip sends a request to the first endpoint that is not down, and to the next if that fails
+// and the request may go there. It keeps to the contract of http.RoundTripper.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if len(t.endpoints) == 0 {
+		_ = cmp.Or[io.ReadCloser](req.Body, http.NoBody).Close()
+		return nil, errors.New("failover: a zero Transport; make one with New")
+	}
+	home := t.endpoints[0]
+	if req == nil || req.URL == nil || req.Header == nil || isNil(req.Body) || !home.serves(req.URL) {
+		return home.Transport.RoundTrip(req) // which also says what is wrong with it
+	}
+	o := (&call{Transport: t, req: req}).run()
+	if o.resp != nil && !o.first {
+		localize(o.resp, o.req.URL, req.URL)
+	}
+	return o.resp, o.err
+}
+
+// CloseIdleConnections closes the idle connections of each endpoint's Transport, if that has such a
+// method. If endpoints share a Transport, it is called once.
+func (t *Transport) CloseIdleConnections() {
+	for i, e := range t.endpoints {
+		closer, ok := e.Transport.(interface{ CloseIdleConnections() })
+		same := func(o *endpoint) bool { return o.Transport == e.Transport }
+		known := reflect.ValueOf(e.Transport).Comparable() && slices.ContainsFunc(t.endpoints[:i], same)
+		if ok && !known {
+			closer.CloseIdleConnections()
+		}
+	}
+}
+
+// up reports whether the endpoint is not known to be down.
+func (e *endpoint) up() bool { return e.failed.Load() < downAfter }
+
+// probe reports whether a request is the one that finds out whether the endpoint is back. If it could not go on
+// from there, others go before it.
+func (e *endpoint) probe(risks bool) bool {
+	wait := time.Duration(e.due.Load()) - time.Since(e.born)
+	if risks {
+		wait += riskPause
+	}
+	return wait <= 0 && e.probing.CompareAndSwap(false, true)
+}
+
+// note notes what a request has shown: that the endpoint is up (1), that it fails (-1), or nothing.
+func (e *endpoint) note(sign int, probed bool, took time.Duration) {
+	switch {
+	case sign > 0:
+		e.failed.Store(0)
+	case sign < 0 && (e.failed.Add(1) == downAfter || probed):
+		e.due.Store(int64(time.Since(e.born) + max(probePause, took)))
+	}
+	if probed {
+		e.probing.Store(false)
+	}
+}
+
+// A call is a request on its way. One goroutine uses it.
+type call struct {
+	*Transport
+	req   *http.Request // the caller's
+	route []*endpoint   // those that it may go to, in their order
+	all   bool          // all of them are down, so that this does not matter
+}
+
+// An outcome is how a request ended at an endpoint.
+type outcome struct {
+	*endpoint
+	source
+	req  *http.Request // as the endpoint got it, with the caller's context
+	resp *http.Response
+	err  error
+}
+
+// run sends the request to one endpoint after another, until one has the outcome for the caller.
+func (c *call) run() *outcome {
+	names, free := ties(c.req)
+	free = free && c.mayGo(&outcome{endpoint: c.endpoints[0], req: c.req, err: errDown})
+	c.route = slices.DeleteFunc(slices.Clone(c.endpoints), func(e *endpoint) bool { return !e.first && !(free && e.allows(names...)) })
+	c.all = !slices.ContainsFunc(c.route, (*endpoint).up)
+	var kept, last *outcome // of the first endpoint that was asked, and of the last
+	for i, e := range c.route {
+		probes := !c.all && !e.up()
+		if probes && !e.probe(!c.mayGoAfterSilence(e)) {
+			continue
+		}
+		o := c.ask(i, probes, last)
+		if last = o; o == nil {
+			break
+		}
+		foreign := !e.first && last.resp != nil && isForeign(last.resp.StatusCode)
+		switch {
+		case last.broken.Load() || !foreign && !c.mayGo(last):
+			kept.discard()
+			return last
+		case kept == nil && !foreign:
+			kept = last
+			continue
+		case kept == nil:
+			kept = &outcome{endpoint: e, err: fmt.Errorf("failover: %s is down, and %s answered %d", c.endpoints[0].URL, e.URL, last.resp.StatusCode)}
+		}
+		if last.discard(); foreign {
+			break
+		}
+	}
+	if kept == nil { // the last that was up went down just now
+		return c.run()
+	}
+	return kept
+}
+
+// mayGo reports whether an endpoint has failed and the request may go to another one.
+func (c *call) mayGo(o *outcome) bool {
+	return len(c.endpoints) > 1 && transport.MayGoElsewhere(o.Transport, o.req, o.resp, o.err, c.sharesKeys)
+}
+
+// mayGoAfterSilence reports whether the request could go on from an endpoint that does not answer. Nobody knows how
+// long it takes to send a body that is not small.
+func (c *call) mayGoAfterSilence(e *endpoint) bool {
+	n, none := c.req.ContentLength, c.req.Body == nil || c.req.Body == http.NoBody
+	return (none || c.req.GetBody != nil && 0 < n && n <= smallBody) &&
+		c.mayGo(&outcome{endpoint: e, req: e.at(c.req, c.endpoints[0]), err: context.DeadlineExceeded})
+}
+
+// ask sends the request to an endpoint. It returns nil if there is no body for it.
+func (c *call) ask(i int, probes bool, last *outcome) *outcome {
+	o := &outcome{endpoint: c.route[i], req: c.route[i].at(c.req, c.endpoints[0])}
+	defer func(began time.Time) { o.note(c.sign(o), probes, time.Since(began)) }(time.Now()) // also after a panic
+	body, err := c.bodyAfter(last)
+	if err != nil {
+		return nil
+	}
+	sent, next := o.req, slices.ContainsFunc(c.route[i+1:], func(to *endpoint) bool { return c.all || to.up() })
+	var s *span
+	if bound := cmp.Or(o.Timeout, defaultTimeout); next && bound > 0 && c.mayGoAfterSilence(o.endpoint) {
+		s = newSpan(c.req.Context(), bound)
+		sent = sent.WithContext(s)
+	}
+	if _, seeks := body.(io.Seeker); body != nil && body != http.NoBody && (!seeks || sent.GetBody != nil) {
+		sent = sent.WithContext(sent.Context())
+		o.lendTo(sent, body)
+	}
+	o.resp, o.err = o.Transport.RoundTrip(sent)
+	if o.resp != nil && o.resp.Request == sent {
+		o.resp.Request = o.req
+	}
+	s.settle(o)
+	return o
+}
+
+// sign returns what an outcome shows of its endpoint: 1 if it is up, -1 if it fails, and 0 if its caller is at fault,
+// who may have had too little time.
+func (c *call) sign(o *outcome) int {
+	kind, ctx := classify.KindOf(o.err), c.req.Context()
+	deadline, hurries := ctx.Deadline()
+	hurries = hurries && kind == classify.Timeout && time.Until(deadline) < min(cmp.Or(o.Timeout, defaultTimeout), probePause)
+	switch {
+	case o.resp != nil && !slices.Contains([]int{502, 503, 504}, o.resp.StatusCode):
+		return 1
+	case o.resp == nil && (kind == classify.NoError || kind == classify.Canceled || hurries || o.broken.Load() || ctx.Err() != nil),
+		kind == classify.Protocol && classify.Default(classify.Outcome{Err: o.err}) == classify.Final:
+		return 0
+	}
+	return -1
+}
+
+// bodyAfter returns the body for the next endpoint, once the last has closed its own.
+func (c *call) bodyAfter(last *outcome) (io.ReadCloser, error) {
+	switch {
+	case last == nil || c.req.Body == nil || c.req.Body == http.NoBody:
+		return c.req.Body, nil
+	case c.req.GetBody == nil || !last.take(c.req.Context()):
+		return nil, http.ErrBodyReadAfterClose
+	}
+	return c.req.GetBody()
+}
+
+// discard reads the rest of a response that nobody gets, so that its connection can be used again, and closes it.
+func (o *outcome) discard() {
+	if o == nil || o.resp == nil || o.resp.Body == nil {
+		return
+	}
+	defer o.resp.Body.Close()
+	defer time.AfterFunc(drainTime, func() { _ = o.resp.Body.Close() }).Stop() // ends a Read that blocks
+	_, _ = io.CopyN(io.Discard, o.resp.Body, smallBody)
+}
+
+// A span is the context of a request that has a bounded time. Its deadline counts until the headers of the response
+// have come. It ends with the body of the response, because the caller's context refers to it until then.
+type span struct {
+	context.Context // derived from the caller's
+	end             context.CancelCauseFunc
+	until           time.Time
+	timer           *time.Timer
+	over            atomic.Bool // the outcome is there
+}
+
+func newSpan(ctx context.Context, bound time.Duration) *span {
+	if deadline, ok := ctx.Deadline(); ok {
+		bound = min(bound, time.Until(deadline)/2)
+	}
+	s := &span{until: time.Now().Add(bound)}
+	s.Context, s.end = context.WithCancelCause(ctx)
+	s.timer = time.AfterFunc(bound, func() { s.end(context.DeadlineExceeded) }) // also if the endpoint panics
+	return s
+}
+
+func (s *span) Deadline() (time.Time, bool) {
+	if s.over.Load() {
+		return s.Context.Deadline()
+	}
+	return s.until, true
+}
+
+func (s *span) String() string { return "failover.span" } // keeps package fmt from reading the fields
+
+// settle ends the time with an outcome. A response that comes when the time is over is too late.
+func (s *span) settle(o *outcome) {
+	if s == nil {
+		return
+	}
+	s.over.Store(true)
+	if !s.timer.Stop() {
+		o.discard()
+		if o.resp = nil; o.err == nil || errors.Is(o.err, context.Canceled) {
+			o.err = context.DeadlineExceeded
+		}
+		o.err = &net.OpError{Op: "no response in time from", Net: o.URL, Err: o.err}
+	}
+	if o.resp == nil || o.resp.Body == nil {
+		s.end(nil)
+		return
+	}
+	b := &body{o.resp.Body, s.end}
+	o.resp.Body = b
+	if w, ok := b.ReadCloser.(io.Writer); ok {
+		o.resp.Body = duplex{b, w}
+	}
+}
+
+// A body ends a span when it has been read to its end or closed.
+type body struct {
+	io.ReadCloser
+	end context.CancelCauseFunc
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.end(nil)
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	defer b.end(nil)
+	return b.ReadCloser.Close()
+}
+
+// A duplex is the body of a 101, which can be written to.
+type duplex struct {
+	*body
+	io.Writer
+}
+
+// A source lends the body of a request to one endpoint. It knows when the endpoint has closed each body that it had,
+// because many a GetBody returns the same reader again.
+type source struct {
+	users  sync.RWMutex // readers: the bodies that are not closed, and what is under way with them; writer: the next endpoint
+	broken atomic.Bool  // a Read failed
+}
+
+// lendTo gives a copy of a request its body.
+func (s *source) lendTo(req *http.Request, b io.ReadCloser) {
+	req.Body, _ = s.lend(b, nil)
+	if getBody := req.GetBody; getBody != nil {
+		req.GetBody = func() (io.ReadCloser, error) {
+			if !s.users.TryRLock() {
+				return nil, http.ErrBodyReadAfterClose
+			}
+			defer s.users.RUnlock()
+			return s.lend(getBody())
+		}
+	}
+}
+
+func (s *source) lend(b io.ReadCloser, err error) (io.ReadCloser, error) {
+	if b == nil || err != nil || !s.users.TryRLock() {
+		return b, err
+	}
+	return &lent{ReadCloser: b, source: s}, nil
+}
+
+// take takes the body from the endpoint, and reports whether that has closed it within a second.
+func (s *source) take(ctx context.Context) bool {
+	for i := 0; !s.users.TryLock(); i++ {
+		if i == 100 || ctx.Err() != nil {
+			return false
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return true
+}
+
+// A lent body is one that an endpoint has.
+type lent struct {
+	io.ReadCloser
+	*source
+	closed atomic.Bool
+}
+
+func (l *lent) Read(p []byte) (int, error) {
+	if l.closed.Load() || !l.users.TryRLock() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	defer l.users.RUnlock()
+	n, err := l.ReadCloser.Read(p)
+	if err != nil && err != io.EOF && !l.closed.Load() { // a Close may end a Read
+		l.broken.Store(true)
+	}
+	return n, err
+}
+
+func (l *lent) Close() error {
+	if l.closed.Swap(true) {
+		return nil
+	}
+	defer l.users.RUnlock()
+	return l.ReadCloser.Close()
+}
