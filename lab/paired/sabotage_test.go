@@ -1,9 +1,11 @@
 package paired
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"sync"
@@ -33,6 +35,63 @@ func TestItself(t *testing.T) {
 			t.Errorf("seed %d: %v", seed, v)
 		}
 	}
+}
+
+// TestHonest checks that a client that retries with measure is not worse than net/http, whatever
+// else its arrivals change.
+func TestHonest(t *testing.T) {
+	for seed := range uint64(env("ITSELF", 60)) {
+		p := newPlan(seed)
+		for _, v := range tell(t, p, []kind{spoilt("honest", honest)}).violations() {
+			t.Errorf("seed %d, %s: %v", seed, p.theme, v)
+		}
+	}
+}
+
+// honest retries what has no body, obeys the wait that a request was told, keeps to the budget when
+// it sends, and gives each retry two minutes.
+func honest(base *http.Transport) http.RoundTripper {
+	var mu sync.Mutex
+	left, at := 30.0, time.Now()
+	earn := func(n float64) bool { // a negative n spends
+		mu.Lock()
+		defer mu.Unlock()
+		now := time.Now()
+		left, at = min(30, left+3*now.Sub(at).Seconds()), now
+		if left+n < 0 {
+			return false
+		}
+		left = min(30, left+n)
+		return true
+	}
+	return trip(func(r *http.Request) (*http.Response, error) {
+		earn(0.2)
+		resp, err := base.RoundTrip(r)
+		for i := range 5 {
+			if r.Body != nil || r.Method == http.MethodPost || !failed(resp, err) || r.Context().Err() != nil {
+				break
+			}
+			wait := time.Second<<i + time.Duration(rand.Int64N(int64(time.Second)))
+			if resp != nil {
+				told, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+				if wait = max(wait, time.Duration(told)*time.Second+time.Duration(rand.Int64N(int64(time.Second)))); told > 60 {
+					break
+				}
+				body, _ := io.ReadAll(resp.Body)
+				closeBody(resp)
+				resp.Body = io.NopCloser(bytes.NewReader(body))
+			}
+			if deadline, ok := r.Context().Deadline(); ok && time.Until(deadline) < wait || sleep(r.Context(), wait) != nil || !earn(-1) {
+				break
+			}
+			ctx, cancel := context.WithCancel(r.Context())
+			timer := time.AfterFunc(2*time.Minute, cancel)
+			resp, err = base.RoundTrip(r.WithContext(ctx))
+			timer.Stop()
+			context.AfterFunc(r.Context(), cancel)
+		}
+		return resp, err
+	})
 }
 
 type trip func(*http.Request) (*http.Response, error)
