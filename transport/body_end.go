@@ -97,6 +97,5 @@ func (s *bodyOrigin) tellEnd(sent int, e *ResumeError) {
 	(&report{call: &c, offset: e.Offset}).tellObservers(nil, &entry{
 		Attempt: Attempt{Number: sent, Err: e, Time: time.Now()},
 		reason:  e.Reason,
-		sent:    sent,
 	})
 }

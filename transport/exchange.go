@@ -132,13 +132,12 @@ type entry struct {
 	Attempt
 	reason Reason
 	limit  string // of the host, that stood in the way; empty: none
-	sent   int    // attempts so far
 }
 
 // fill makes e the entry of the attempt at hand.
 func (x *exchange) fill(e *entry, resp *http.Response, err error) {
 	t := &x.timing
-	e.sent, e.Attempt = x.sent, Attempt{
+	e.Attempt = Attempt{
 		Number: x.number, Kind: t.kind, Start: t.start, Duration: t.took, Queued: t.queued, Err: err, Time: time.Now(),
 		Addr: x.way.Link.Addr(), Lane: x.way.Number(),
 	}

@@ -68,7 +68,7 @@ func (x *exchange) race() {
 	if delay := x.hedgeDelay(); delay > 0 && r.StillSlow(x.Ctx, delay, nil) {
 		if a, ok := x.secondAttempt(r); ok {
 			r.Second = launch(r, a)
-			x.report.tellObservers(nil, &entry{Attempt: Attempt{Number: 1, Time: time.Now()}, sent: x.sent, reason: ReasonHedged})
+			x.report.tellObservers(nil, &entry{Attempt: Attempt{Number: 1, Time: time.Now()}, reason: ReasonHedged})
 		}
 	}
 	came := r.Await()

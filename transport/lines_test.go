@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 	"unicode"
 	"weak"
@@ -175,6 +176,20 @@ func TestConditionsInTheLog(t *testing.T) {
 				send(t, tr, 1)
 			},
 			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they had to wait for 2.6s, none waits", "INFO http://h.test has no more requests than the rule lets go after 1m3s: they go at once"}, "rate_limited", "rate"},
+		{"its own rate, while others still wait", policy.Rule{Rate: policy.Rate{PerSecond: 1. / 30, Burst: 1}}, script(faults.Status(200)),
+			func(t *testing.T, tr *transport.Transport) {
+				all := make(chan struct{})
+				go func() { defer close(all); send(t, tr, 3) }()
+				time.Sleep(45 * time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := fetch(t, tr, ctx, "http://h.test/") // looks whether it is over
+				require.ErrorIs(t, err, transport.ErrOverDeadline)
+				<-all
+				time.Sleep(time.Minute)
+				send(t, tr, 1)
+			},
+			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they had to wait for 30s, 1 request waits", "INFO http://h.test has no more requests than the rule lets go after 2m0s: they go at once"}, "rate_limited", "rate"},
 		{"its own rate, with a gate", policy.Rule{Rate: policy.Rate{PerSecond: 1 / 2.6, Burst: 1}, Gate: policy.Gate{Start: 10}}, script(faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 3)
@@ -236,14 +251,20 @@ func TestUploadsOfANight(t *testing.T) {
 	}
 }
 
-// TestDownWithoutAGate: a host is down after five failures in a row. A success in between, or a
-// caller who hangs up, says nothing.
+// TestDownWithoutAGate: a host is down after five failures in a row. A success begins the count anew.
+// A caller who hangs up, a 429, and a request whose own body fails say nothing.
 func TestDownWithoutAGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log journal
 		fail, well := faults.Fail(errRefused), faults.Status(404)
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.above(slog.LevelInfo),
-			Base: script(fail, fail, fail, fail, well, fail, fail, fail, fail, faults.Hang(), status(429), fail, well)})
+		steps := script(fail, fail, fail, fail, well, fail, fail, fail, fail, faults.Hang(), status(429), fail, well)
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
+			if req.Method == http.MethodPost {
+				_, err := io.Copy(io.Discard, req.Body)
+				return nil, &net.OpError{Op: "readfrom", Net: "tcp", Err: err}
+			}
+			return steps.RoundTrip(req)
+		})})
 		send := func(n int) {
 			for range n {
 				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
@@ -256,6 +277,8 @@ func TestDownWithoutAGate(t *testing.T) {
 		_, err := fetch(t, tr, ctx, "http://h.test/")
 		require.ErrorIs(t, err, context.Canceled)
 		send(1)
+		_, err = tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", iotest.ErrReader(syscall.ECONNRESET)))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
 		assert.Empty(t, log.lines())
 		assert.False(t, state())
 		send(1)
@@ -392,6 +415,27 @@ func TestStateOfSeveralConditions(t *testing.T) {
 		lines := log.lines()
 		require.Len(t, lines, 1)
 		assert.Regexp(t, `^WARN http://h\.test changed often: now it is down \(connection refused\): its last five attempts failed, and requests still go; it asks for a pause \(503\): requests wait for \S+$`, lines[0])
+	})
+}
+
+// TestStateBehindAGate: the state is that of the gate.
+func TestStateBehindAGate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log journal
+		base := switched{fail: errRefused}
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10, Mode: policy.GateRefuse}}, Logger: log.above(slog.LevelInfo), Base: &base})
+		start := time.Now()
+		for i := range 9 {
+			base.down.Store(i%2 == 0)
+			for range 50 {
+				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		assert.Len(t, log.lines(), 6)
+		time.Sleep(time.Until(start.Add(62 * time.Second)))
+		_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+		assert.Equal(t, []string{"WARN http://h.test changed often: now it is down (connection refused): one request at a time tries it, none waits"}, log.lines())
 	})
 }
 

@@ -279,7 +279,6 @@ func (x *exchange) refuse(no *visit.Refusal) *Error {
 		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now(), Queued: x.takeQueued()},
 		reason:  reason,
 		limit:   no.Limit,
-		sent:    x.sent,
 	})
 	e := x.report.newError(reason, err)
 	e.Until = no.Until
@@ -505,7 +504,7 @@ func (x *exchange) discard(d *decision) (left *http.Response) {
 func (x *exchange) endWithoutBody(left *http.Response, d *decision, why error) (*http.Response, error) {
 	x.limits.ReleaseBudget()
 	failed := &bodyError{last: d.Err, why: why, status: d.Status}
-	last := entry{Attempt: d.Attempt, sent: d.sent, reason: ReasonNotReplayable}
+	last := entry{Attempt: d.Attempt, reason: ReasonNotReplayable}
 	last.Err, last.Wait = failed, 0
 	x.report.history[len(x.report.history)-1] = last.Attempt
 	last.Kind = KindNone // the outcome of the attempt was told before

@@ -30,7 +30,7 @@ type report struct {
 // record adds an attempt to the history and tells the observers. A success on the
 // first attempt that did not wait is not recorded, because nobody will ask how it came.
 func (r *report) record(resp *http.Response, d *entry) {
-	if d.sent > 1 || d.Err != nil || d.reason != ReasonFinal || d.Queued != (Queued{}) {
+	if len(r.history) > 0 || d.Number > 1 || d.Err != nil || d.reason != ReasonFinal || d.Queued != (Queued{}) {
 		if r.mark == nil {
 			r.mark = new(mark)
 			r.history = r.mark.few[:0]
@@ -215,7 +215,7 @@ func (c HostChange) level() slog.Level {
 
 // attrs returns the attributes of the log line about a change.
 func (c HostChange) attrs() (all attrs) {
-	all = attrs{slog.String("host", c.Host), slog.String("condition", c.Condition.String())}
+	all = attrs{slog.String("host", c.Host), slog.String("condition", c.Condition.String()), slog.Time("since", c.Since.Round(time.Second))}
 	all.add(c.Over, slog.Bool("over", true))
 	all.add(c.limit() != "", slog.String("limit", c.limit()))
 	all.add(c.Scope != 0, slog.String("scope", strconv.FormatUint(c.Scope, 16)))
@@ -223,7 +223,6 @@ func (c HostChange) attrs() (all attrs) {
 	all.add(c.Err != nil, slog.String("error", c.causeText()))
 	all.add(c.Addr != "", slog.String("addr", c.Addr))
 	all.add(c.Fleet, slog.Bool("fleet", true))
-	all.add(c.Condition != ConditionLane, slog.Time("since", c.Since.Round(time.Second)))
 	all.add(!c.Until.IsZero(), slog.Time("until", c.Until.Round(time.Second)))
 	all.add(c.Waiting > 0, slog.Int("waiting", c.Waiting))
 	all.add(c.Room > 0, slog.Int("room", c.Room))

@@ -111,7 +111,7 @@ func TestHostsInTrouble(t *testing.T) {
 		}
 	}
 	assert.ElementsMatch(t, []string{
-		"gated.test down", "down.test no_retries", "gated.test no_retries",
+		"gated.test down", "down.test down", "down.test no_retries", "gated.test no_retries",
 		"held.test held", "slow.test crowded",
 	}, during)
 }
