@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -108,6 +109,7 @@ func withPeer(attrs []attribute.KeyValue, addr string) []attribute.KeyValue {
 // A peer is a server and a method. It has the attributes and the counts of its requests.
 type peer struct {
 	all               *peers
+	room              int                  // how many sets of a measure may be kept if it gets another
 	kept              bool                 // it is found again
 	attrs             []attribute.KeyValue // the method and the server
 	name, requestName string               // of the spans
@@ -136,11 +138,16 @@ type labels struct {
 // counter is then just within the default limit of the SDK, which is 2,000 sets.
 const most = 1999
 
+// mostUnnamed is how many of them hosts may have that no rule names. A site that redirects a client
+// to any number of hosts thus leaves room for the others.
+const mostUnnamed = most - 200
+
 // peers are the peers of a Telemetry, with all counts.
 type peers struct {
 	overflow [counters]atomic.Int64 // the counts of the sets that are not kept
 
-	mu    sync.RWMutex // guards the fields below, and the sets of the peers
+	mu      sync.RWMutex // guards the fields below, and the sets of the peers
+	watched []*transport.Transport
 	known map[peerKey]*peer
 	// kept is in the order in which the sets were made. So if the limit of the SDK is
 	// lower, the same sets are above it in each collection.
@@ -175,10 +182,36 @@ func (p *peers) of(req *http.Request) *peer {
 	}
 	made.requestName = "aplomb " + made.name
 	made.attrs = server([]attribute.KeyValue{methodKey.String(method)}, key.host)
-	if made.kept = len(p.known) < most; made.kept {
+	made.room = mostUnnamed
+	if p.isNamed(method, req.URL) {
+		made.room = most
+	}
+	if made.kept = len(p.known) < made.room; made.kept {
 		p.known[key] = made
 	}
 	return made
+}
+
+// isNamed reports whether a rule of a watched Transport names the host of a URL; the lock is held.
+func (p *peers) isNamed(method string, u *url.URL) bool {
+	return slices.ContainsFunc(p.watched, func(tr *transport.Transport) bool {
+		_, patterns := tr.RuleOf(method, u)
+		return len(patterns) > 0
+	})
+}
+
+// watch adds a Transport to those whose rules name hosts, and returns a function that removes it.
+func (p *peers) watch(tr *transport.Transport) (stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watched = append(p.watched, tr)
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if i := slices.Index(p.watched, tr); i >= 0 {
+			p.watched = slices.Delete(p.watched, i, i+1)
+		}
+	}
 }
 
 // set returns the set with the labels. It is the same each time, so that no count is lost.
@@ -209,7 +242,7 @@ func (p *peer) find(l labels) *set {
 	}
 	made := p.newSet(l)
 	switch {
-	case p.kept && len(all.kept[l.of]) < most:
+	case p.kept && len(all.kept[l.of]) < p.room:
 		made.count = new(atomic.Int64)
 		all.kept[l.of] = append(all.kept[l.of], made)
 		p.sets[l] = made

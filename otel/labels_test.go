@@ -9,25 +9,55 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/aplomb-go/aplomb/internal/testkit"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // TestPeersAreBounded: a program that calls any number of servers does not fill the memory.
 func TestPeersAreBounded(t *testing.T) {
 	p := &peers{known: map[peerKey]*peer{}}
-	for i := range most + 10 {
+	for i := range mostUnnamed + 10 {
 		req := httptest.NewRequest(http.MethodGet, fmt.Sprintf("http://h%d.test/", i), nil)
 		p.of(req).set(labels{of: requests}).count.Add(1)
 		p.of(req).set(labels{of: requests, status: 200}).count.Add(1)
 	}
-	assert.Len(t, p.known, most)
-	assert.Len(t, p.kept[requests], most)
+	assert.Len(t, p.known, mostUnnamed)
+	assert.Len(t, p.kept[requests], mostUnnamed)
 	total := int64(0)
 	p.observe(func(_ measure, count int64, _ metric.MeasurementOption) { total += count })
-	assert.EqualValues(t, 2*(most+10), total)
-	assert.EqualValues(t, most+2*10, p.overflow[requests].Load())
+	assert.EqualValues(t, 2*(mostUnnamed+10), total)
+	assert.EqualValues(t, mostUnnamed+2*10, p.overflow[requests].Load())
+}
+
+// TestNamedHostsHaveAPlace: a site that redirects a client to any number of hosts does not hide
+// the hosts that the rules name.
+func TestNamedHostsHaveAPlace(t *testing.T) {
+	tr, err := transport.New(transport.Config{Hosts: map[string]policy.Rule{"api.example.com": {}, "*.example.org": {}}})
+	require.NoError(t, err)
+	tel, err := New(Config{})
+	require.NoError(t, err)
+	stop, err := tel.Watch(tr)
+	require.NoError(t, err)
+	p := &tel.peers
+	visit := func(host string) *peer {
+		peer := p.of(httptest.NewRequest(http.MethodGet, "http://"+host+"/", nil))
+		peer.set(labels{of: requests}).count.Add(1)
+		return peer
+	}
+	for i := range most + 10 {
+		visit(fmt.Sprintf("h%d.test", i))
+	}
+	for _, host := range []string{"api.example.com", "a.example.org", "b.example.org"} {
+		assert.True(t, visit(host).kept, host)
+	}
+	assert.False(t, visit("another.test").kept)
+	assert.Len(t, p.kept[requests], mostUnnamed+3)
+	require.NoError(t, stop())
+	assert.False(t, visit("c.example.org").kept, "nobody names it any more")
 }
 
 // TestPeersAreSmall: a peer is kept for good. A server can redirect a client to hosts with

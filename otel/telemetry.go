@@ -100,7 +100,7 @@ func (t *Telemetry) Trace() *transport.Trace {
 // Watch reports the state of the hosts of tr, and of its fleet, whenever metrics are collected.
 // stop ends that. If several Transports are watched that have a fleet, the counters of their
 // fleets are added up, and each gauge is that of one of them. A Transport that is watched is
-// kept in memory.
+// kept in memory. 200 sets of attributes are reserved for the hosts that its rules name.
 func (t *Telemetry) Watch(tr *transport.Transport) (stop func() error, err error) {
 	if tr == nil {
 		return nil, errors.New("aplombotel: a nil Transport cannot be watched")
@@ -118,5 +118,6 @@ func (t *Telemetry) Watch(tr *transport.Transport) (stop func() error, err error
 	if err != nil {
 		return nil, err
 	}
-	return r.Unregister, nil
+	forget := t.peers.watch(tr)
+	return func() error { forget(); return r.Unregister() }, nil
 }

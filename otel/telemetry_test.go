@@ -795,7 +795,7 @@ func TestBodiesThatAreNeverClosed(t *testing.T) {
 func TestManyServers(t *testing.T) {
 	k := newKit(t)
 	tr := k.transport(transport.Config{Base: base(func(req *http.Request) (*http.Response, error) { return response(req, 200, http.NoBody), nil })})
-	const servers, kept = 2010, 1999
+	const servers, kept = 2010, 1799
 	for range 2 {
 		for i := range servers {
 			_, err := get(t.Context(), tr, fmt.Sprintf("http://h%d.test/", i))

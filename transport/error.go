@@ -86,6 +86,11 @@ func (e *bodyError) Error() string {
 	return text
 }
 
+// GoString returns the text of the error for %#v, which would print secrets otherwise.
+func (e *bodyError) GoString() string { return goString(e) }
+
+func goString(e error) string { return fmt.Sprintf("%T(%q)", e, e.Error()) }
+
 func (e *bodyError) Unwrap() []error {
 	if e.last == nil {
 		return []error{e.why}
@@ -123,6 +128,9 @@ type Error struct {
 	queued  Queued // before a request was refused, for Explain
 	ended   error  // the end of the caller's context; nil: it has not ended
 }
+
+// GoString returns the text of Error for %#v, because the fields have secrets.
+func (e *Error) GoString() string { return goString(e) }
 
 // Error names the number of attempts, the status of the last response, the reason and the
 // last error. http.Client puts the method and the URL before it. Error hides userinfo, query values and fragments in the

@@ -40,7 +40,8 @@ func written(t testing.TB, u *url.URL, err error) string {
 	req := &http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}
 	_, got := tr.RoundTrip(req.WithContext(t.Context()))
 	require.Error(t, got)
-	return fmt.Sprintln(got, log.String(), hosts, tr.Snapshot(), (&transport.ResumeError{Err: got, Cause: err}).Of(u.String()))
+	resume := (&transport.ResumeError{Err: got, Cause: err}).Of(u.String())
+	return fmt.Sprintln(got, log.String(), hosts, tr.Snapshot(), resume) + fmt.Sprintf("%#v %#v", got, resume)
 }
 
 // secretURLs hold the marker in each part of a URL that may be secret.

@@ -37,6 +37,9 @@ func (e *ResumeError) Error() string {
 		safeText(e.Err, e.url) + "; not resumed: " + strings.TrimPrefix(safeText(e.Cause, e.url), "transport: ")
 }
 
+// GoString returns the text of Error for %#v, because the fields have secrets.
+func (e *ResumeError) GoString() string { return goString(e) }
+
 // Unwrap returns Err and Cause.
 func (e *ResumeError) Unwrap() []error { return []error{e.Err, e.Cause} }
 
