@@ -148,7 +148,7 @@ type peers struct {
 
 	mu      sync.RWMutex // guards the fields below, and the sets of the peers
 	watched []*transport.Transport
-	known map[peerKey]*peer
+	known   map[peerKey]*peer
 	// kept is in the order in which the sets were made. So if the limit of the SDK is
 	// lower, the same sets are above it in each collection.
 	kept [measures][]*set
