@@ -2,8 +2,8 @@
 // aplomb, and compares what the callers get. What is on by default, and what a preset or a
 // profile turns on, must never be worse than net/http alone.
 //
-//	make never-worse SEEDS=1000          # stories 1 to 1000
-//	make never-worse SEED=42             # one story
+//	make never-worse SEEDS=1000            # stories 1 to 1000
+//	make never-worse SEED=42               # one story
 //	make never-worse SEEDS=5000 ONLY=queue # only the stories of one theme
 //
 // A seed draws a world and its callers. The world has hosts with routes, limits, workers, slow
@@ -48,5 +48,8 @@
 //	judge.go   the judge
 //	story.go   the plays of a plan
 //
-// sabotage_test.go shows that the judge sees clients that misbehave.
+// sabotage_test.go shows that the judge sees clients that misbehave, and blames neither net/http nor
+// a client that retries with measure. ITSELF=3000 plays more stories for that:
+//
+//	APLOMB_ITSELF=3000 go -C lab test -run 'TestItself|TestHonest' ./paired
 package paired

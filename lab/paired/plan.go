@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
 const never = time.Duration(1<<63 - 1)
@@ -303,9 +301,4 @@ func (p *plan) String() string {
 		fmt.Fprintf(&b, "  %s %v at %v for %v\n", s.host.name, s.kind, s.at, s.lasts)
 	}
 	return b.String()
-}
-
-// ends returns the ways in which a connection ends in the middle of a body.
-func (p *plan) ends() []testserver.End {
-	return []testserver.End{testserver.Close, testserver.Reset, testserver.Stall}
 }
