@@ -88,9 +88,9 @@ type Upload struct {
 // took. A longer segment starts that anew.
 //
 // If there is no rest to ask for, the request is sent again as a retry. Then the bytes
-// that the reader has are compared with those of the second response, and dropped. The
-// reader gets exactly the body of the second response. If the two differ, the body ends
-// with the error of the cut. This also serves requests that transport.Repeatable allows
+// that the reader has are compared with those of the second response, and dropped, and so
+// are the headers, but for fields such as Date and X-Request-Id. The reader gets exactly the
+// body of the second response. If the two differ, the body ends with the error of the cut. This also serves requests that transport.Repeatable allows
 // to be sent again and that have no body or one in memory. It never serves a stream.
 //
 // Each attempt of a reconnect has 30 s for the headers of its response, unless

@@ -165,18 +165,37 @@ func TestASecondAnswerThatDiffers(t *testing.T) {
 	}
 }
 
-// At offset 0 there is nothing to compare, but the headers already belong to the caller.
-func TestHeadersAreComparedAtTheStart(t *testing.T) {
-	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-		whole := jsonStep(text(1000), true, false)
-		s := set(t, cfg, policy.Rule{}, whole.CutAt(0, ts.Reset), whole.Header("Last-Modified", "a"))
-		got := s.send(http.MethodGet, nil)
-		require.NoError(t, got.err, "the first answer had no Last-Modified")
-		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "other.test"}, policy.Rule{}, whole.CutAt(0, ts.Reset), ts.OK(text(1000)).Header("Content-Type", "text/html"))
-		got = s.send(http.MethodGet, nil)
-		require.Error(t, got.err)
-		assert.Empty(t, got.body)
-	})
+// Even if the reader has no byte, the header is already the caller's, and belongs to one body. It may
+// have what identifies this page and the next. A few fields may differ, because they tell of one
+// response, such as its date.
+func TestHeaderAndBodyAreOfOneResponse(t *testing.T) {
+	page := func(step ts.Step, n string) ts.Step {
+		return step.Header("X-Request-Id", n).Header("X-RateLimit-Remaining", n).Header("Set-Cookie", "a="+n)
+	}
+	for name, row := range map[string]struct {
+		field string // that the second response has as well, with another value
+		ok    bool
+	}{
+		"the same page":   {"X-Served-By", true},
+		"another type":    {"Content-Type", false},
+		"another cursor":  {"X-Next-Cursor", false},
+		"another link":    {"Link", false},
+		"another date":    {"Last-Modified", false},
+		"another version": {"X-Amz-Version-Id", false},
+	} {
+		for _, at := range []int64{0, 600} {
+			t.Run(fmt.Sprintf("%s/at %d", name, at), func(t *testing.T) {
+				inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+					whole := jsonStep(text(1000), true, false)
+					s := set(t, cfg, quick, page(whole.Header(row.field, "a/b"), "1").CutAt(at, ts.Reset), page(whole.Header(row.field, "a/c"), "2"))
+					got := s.send(http.MethodGet, nil)
+					assert.Equal(t, row.ok, got.err == nil, "%v", got.err)
+					assert.True(t, got.body == text(1000)[:map[bool]int64{true: 1000, false: at}[row.ok]])
+					s.base.CloseIdleConnections()
+				})
+			})
+		}
+	}
 }
 
 // TestAgainIsBounded: no more than Resume.Again bytes are fetched a second time.

@@ -69,17 +69,16 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (plan Plan, err e
 	case !repeats && !again:
 		return plan, ErrMethod
 	}
-	var f fields
-	f.take(resp.Header)
-	if f[contentRange] != nil && resp.StatusCode != http.StatusPartialContent {
+	f := fields(resp.Header)
+	if f["Content-Range"] != nil && resp.StatusCode != http.StatusPartialContent {
 		return plan, ErrRange
 	}
-	ranged := repeats && plan.byRange(req, resp, &f) // ranges are defined for GET and QUERY only (RFC 9110 §14.2, RFC 10008)
-	says := strings.Join(f[acceptRanges], ",")       // RFC 9110 §14.3
+	ranged := repeats && plan.byRange(req, resp, f) // ranges are defined for GET and QUERY only (RFC 9110 §14.2, RFC 10008)
+	says := strings.Join(f["Accept-Ranges"], ",")   // RFC 9110 §14.3
 	none := says == "none"
 	switch {
 	case ranged && !none && plan.span.last != unknown: // a file, whatever its type
-	case isStream(req, resp, f[contentType]):
+	case isStream(req, resp, f["Content-Type"]):
 		return plan, ErrStream
 	case ranged && !none:
 	case again: // its end is where the base transport says it is, whatever length was announced
@@ -94,7 +93,9 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (plan Plan, err e
 		return plan, ErrNoValidator
 	}
 	plan.keeps = may.Again > 0 && (plan.Compares || resp.StatusCode == http.StatusOK && says != "bytes")
-	plan.prints = printsOf(resp, &f)
+	if plan.prints = (prints{coding: printOf(f["Content-Encoding"]), digest: printOf(f["Repr-Digest"])}); plan.keeps {
+		plan.prints.head = headOf(resp)
+	}
 	return plan, nil
 }
 
@@ -108,30 +109,29 @@ type continuation struct {
 // continuation checks whether resp continues the body. If not, the error says why. The
 // body of resp has not been read yet.
 func (b *Body) continuation(resp *http.Response) (continuation, error) {
-	var f fields
-	f.take(resp.Header)
+	f := fields(resp.Header)
 	switch {
 	case !b.compares() && resp.StatusCode == http.StatusOK:
-		return b.whole(resp, &f)
+		return b.whole(resp, f)
 	case !b.compares():
-		return b.rest(resp, &f)
+		return b.rest(resp, f)
 	case resp.Body == nil:
 		return unfit("it has no body")
-	case !b.prints.agrees(printsOf(resp, &f)):
+	case b.prints.head != headOf(resp):
 		return continuation{}, errHeader
 	}
 	return continuation{end: b.end, total: b.total, stop: b.stop, skip: b.size()}, nil
 }
 
 // isSameCoding reports whether the body of a second response is encoded as that of the first.
-func (b *Body) isSameCoding(resp *http.Response, f *fields) bool {
-	return !resp.Uncompressed && len(f[contentEncoding]) <= 1 && printOf(f[contentEncoding]) == b.prints.coding
+func (b *Body) isSameCoding(resp *http.Response, f fields) bool {
+	return !resp.Uncompressed && len(f["Content-Encoding"]) <= 1 && printOf(f["Content-Encoding"]) == b.prints.coding
 }
 
 // whole checks whether resp, a 200, brings the whole representation again, although the
 // rest was asked for. Its first bytes have to be those that the reader has, because a stream
 // may have a validator that never changes.
-func (b *Body) whole(resp *http.Response, f *fields) (continuation, error) {
+func (b *Body) whole(resp *http.Response, f fields) (continuation, error) {
 	switch {
 	case resp.Body == nil, b.partial, !b.isSameCoding(resp, f), lengthOf(resp) != b.end, !f.has(b.validator):
 		return unfit("its status is %d", resp.StatusCode)
@@ -139,14 +139,14 @@ func (b *Body) whole(resp *http.Response, f *fields) (continuation, error) {
 		return unfit("its status is 200, and the bytes that the reader has were not kept")
 	case !b.mayMatch():
 		return continuation{}, ErrAgain
-	case !b.prints.agrees(printsOf(resp, f)):
+	case b.prints.head != headOf(resp):
 		return continuation{}, errHeader
 	}
 	return continuation{end: b.end, total: b.total, stop: b.end, skip: b.pos}, nil
 }
 
 // rest checks whether resp carries the rest of the body.
-func (b *Body) rest(resp *http.Response, f *fields) (continuation, error) {
+func (b *Body) rest(resp *http.Response, f fields) (continuation, error) {
 	switch {
 	case resp.StatusCode != http.StatusPartialContent:
 		return unfit("its status is %d", resp.StatusCode)
@@ -158,27 +158,27 @@ func (b *Body) rest(resp *http.Response, f *fields) (continuation, error) {
 		// RFC 9110 §15.3.7 lets a 206 omit the field if the request had If-Range.
 		// But some servers compress only whole responses, under the same tag. The
 		// two cases look alike.
-		return unfit("its Content-Encoding is another one: %q", f[contentEncoding])
+		return unfit("its Content-Encoding is another one: %q", f["Content-Encoding"])
 	case f.isCoded() && resp.ContentLength < 0:
 		// A compressor that stands in front of a file server leaves Content-Range as it
 		// was, and takes Content-Length away. So the range may count the plain bytes.
 		return unfit("it is coded, and has no Content-Length")
 	case !f.has(b.validator):
 		return unfit("it does not have the validator %s", b.validator)
-	case b.prints.digest != 0 && f[reprDigest] != nil && b.prints.digest != printOf(f[reprDigest]):
-		return unfit("its Repr-Digest is another one: %q", f[reprDigest]) // of the whole, also with a part (RFC 9530 §3)
+	case b.prints.digest != 0 && f["Repr-Digest"] != nil && b.prints.digest != printOf(f["Repr-Digest"]):
+		return unfit("its Repr-Digest is another one: %q", f["Repr-Digest"]) // of the whole, also with a part (RFC 9530 §3)
 	}
 	return b.continuationBy(resp, f)
 }
 
 // continuationBy checks the range of a response that has passed all other checks.
-func (b *Body) continuationBy(resp *http.Response, f *fields) (continuation, error) {
+func (b *Body) continuationBy(resp *http.Response, f fields) (continuation, error) {
 	r, ok := f.rangeOf()
 	switch {
 	case f.isMultipart():
 		return unfit("it has several parts")
 	case !ok:
-		return unfit("its Content-Range is %q", f[contentRange])
+		return unfit("its Content-Range is %q", f["Content-Range"])
 	case r.first != b.pos:
 		return unfit("it begins at %d instead of %d", r.first, b.pos)
 	case b.total != unknown && r.total == unknown && r.last != b.end-1:
@@ -212,8 +212,7 @@ func (b *Body) complete(resp *http.Response) bool {
 	if b.compares() || resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
 		return false
 	}
-	var f fields
-	f.take(resp.Header)
+	f := fields(resp.Header)
 	total, ok := f.unsatisfiedTotal()
 	return ok && total == b.pos && b.end == unknown && len(b.resp.Trailer) == 0 &&
 		(len(f.sameKind(b.validator)) == 0 || f.has(b.validator))

@@ -39,9 +39,8 @@ func TestAWholeResponseForTheRest(t *testing.T) {
 		if name == "neither has one" {
 			length = -1
 		}
-		var f fields
-		f.take(http.Header{"Etag": {`"v1"`}, "Repr-Digest": {"sha-256=:AAAA:"}})
-		b.prints = printsOf(&http.Response{StatusCode: 200, ContentLength: length}, &f)
+		first := &http.Response{StatusCode: 200, ContentLength: length, Header: http.Header{"Etag": {`"v1"`}, "Repr-Digest": {"sha-256=:AAAA:"}}}
+		b.prints.head = headOf(first)
 		second := &http.Response{StatusCode: 200, ContentLength: 10, Body: http.NoBody, Header: http.Header{"Etag": {`"v1"`}, "Repr-Digest": {"sha-256=:AAAA:"}}}
 		if tt.body != nil {
 			tt.body(b)

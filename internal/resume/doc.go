@@ -7,7 +7,7 @@
 // If the response has a strong validator, the request asks for the rest. Its response is
 // used only if it provably carries the rest of the same representation. Otherwise the
 // request is the caller's own once more. Its response is used only if it agrees with the
-// first in its headers and in all bytes that the reader has. If a check fails, the body
+// first in its header and in all bytes that the reader has. If a check fails, the body
 // ends with an error. No byte is delivered twice, and a body with bytes missing never
 // ends cleanly.
 //
@@ -27,7 +27,8 @@
 //	check.go      whether a body can be continued, and whether a response continues it
 //	range.go      the fields of a header: ranges, validators and encodings
 //	stream.go     responses that are streams
-//	prefix.go     the hash of the bytes that the reader has, and of the header
+//	prefix.go     the hash of the bytes that the reader has
+//	header.go     the hash of the header, and the fields that are not in it
 //	body.go       the body that the caller reads
 //	reconnect.go  the request for the rest, or for everything again
 package resume

@@ -6,8 +6,6 @@ package resume
 import (
 	"hash/maphash"
 	"io"
-	"math/bits"
-	"net/http"
 
 	"github.com/aplomb-go/aplomb/internal/counted"
 )
@@ -111,43 +109,4 @@ func (b *Body) matchPart(r io.Reader, from, to int64, sum uint64) (read int64, e
 		return read, errDiffers
 	}
 	return read, nil
-}
-
-// Prints are keyed hashes of the parts of a response that have to be the same in a second one.
-type prints struct {
-	head     uint32 // of the status, the length, and the fields that are always the same
-	coding   uint32 // of the Content-Encoding; 0: none
-	digest   uint32 // of the Repr-Digest; 0: none
-	tag      uint32 // of the ETag; 0: none
-	modified uint32 // of the Last-Modified; 0: none
-}
-
-// printsOf returns the prints of a response with these fields.
-func printsOf(resp *http.Response, f *fields) prints {
-	sum := uint64(resp.StatusCode)<<48 ^ uint64(resp.ContentLength)
-	if resp.Uncompressed {
-		sum ^= 1 << 47
-	}
-	for i, values := range f {
-		if sum = bits.RotateLeft64(sum, 7); values != nil && (i < alwaysSame || i >= checksums) {
-			sum ^= uint64(printOf(values))
-		}
-	}
-	return prints{uint32(sum ^ sum>>32), printOf(f[contentEncoding]), printOf(f[reprDigest]), printOf(f[etag]), printOf(f[lastModified])}
-}
-
-// printOf returns 0 if there are no values.
-func printOf(values []string) uint32 {
-	var sum uint64
-	for _, v := range values {
-		sum = bits.RotateLeft64(sum, 7) ^ maphash.String(seed, v)
-	}
-	return uint32(sum ^ sum>>32)
-}
-
-// agrees reports whether a second response fits the header of the first. The caller has the
-// first header, so that of the second must say the same. Its ETag and its Last-Modified have to
-// agree as well if the first response had them.
-func (p prints) agrees(second prints) bool {
-	return p.head == second.head && (p.tag == 0 || p.tag == second.tag) && (p.modified == 0 || p.modified == second.modified)
 }

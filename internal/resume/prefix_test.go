@@ -3,72 +3,11 @@ package resume
 import (
 	"bytes"
 	"io"
-	"net/http"
 	"testing"
 	"testing/iotest"
 
 	"github.com/stretchr/testify/assert"
 )
-
-// A second response has to agree in all that the caller has seen of the first.
-func TestPrefixAgrees(t *testing.T) {
-	first := func() *http.Response {
-		return &http.Response{StatusCode: 200, ContentLength: 100, Header: http.Header{
-			"Content-Type": {"a/b"}, "Content-Encoding": {"br"}, "Content-Range": {"bytes 0-99/200"}, "Repr-Digest": {"a"},
-			"Content-Digest": {"b"}, "Digest": {"c"}, "Content-Md5": {"d"}, "Etag": {"W/e"}, "Last-Modified": {"f"}, "Date": {"g"},
-		}}
-	}
-	printed := func(r *http.Response) prints {
-		var f fields
-		f.take(r.Header)
-		return printsOf(r, &f)
-	}
-	p := printed(first())
-	assert.True(t, p.agrees(printed(first())))
-	for name := range first().Header {
-		for change, values := range map[string][]string{"another": {"x"}, "absent": nil, "two": {first().Header[name][0], "x"}} {
-			second := first()
-			second.Header[name] = values
-			assert.Equal(t, name == "Date", p.agrees(printed(second)), "%s: %s", name, change)
-
-			bare := first()
-			delete(bare.Header, name)
-			without := printed(bare)
-			mayCome := name == "Date" || name == "Etag" || name == "Last-Modified" || values == nil
-			assert.Equal(t, mayCome, without.agrees(printed(second)), "%s comes: %s", name, change)
-		}
-	}
-	for name, change := range map[string]func(*http.Response){
-		"status":       func(r *http.Response) { r.StatusCode = 203 },
-		"length":       func(r *http.Response) { r.ContentLength = 101 },
-		"no length":    func(r *http.Response) { r.ContentLength = -1 },
-		"decompressed": func(r *http.Response) { r.Uncompressed = true },
-		"swapped":      func(r *http.Response) { r.Header["Digest"], r.Header["Content-Md5"] = []string{"d"}, []string{"c"} },
-	} {
-		second := first()
-		change(second)
-		assert.False(t, p.agrees(printed(second)), name)
-	}
-}
-
-// The checksums of an object store have to agree as well, however many fields there are.
-func TestChecksumsAgree(t *testing.T) {
-	for _, name := range fieldNames[checksums:] {
-		for _, others := range []int{0, 10} {
-			printed := func(sum string) prints {
-				h := http.Header{"Last-Modified": {"Mon, 06 Jan 2025 10:00:00 GMT"}, name: {sum}}
-				for i := range others {
-					h[string(rune('A'+i))] = []string{"x"}
-				}
-				var f fields
-				f.take(h)
-				return printsOf(&http.Response{StatusCode: 200, Header: h}, &f)
-			}
-			assert.True(t, printed("1").agrees(printed("1")), name)
-			assert.False(t, printed("1").agrees(printed("2")), name)
-		}
-	}
-}
 
 // delivered returns a body that has delivered data in Reads of so many bytes.
 func delivered(data []byte, read int, again int32) *Body {

@@ -6,7 +6,6 @@ package resume
 import (
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,58 +51,14 @@ func parseOffset(s string) (int64, bool) {
 	return int64(n), err == nil && n < unknown
 }
 
-// The fields of a response that matter here, by their places in fields.
-const (
-	contentType = iota
-	contentEncoding
-	contentRange
-	reprDigest
-	contentDigest
-	oldDigest
-	contentMD5
-	etag
-	lastModified
-	acceptRanges
-	date
-	checksums // of object stores; they come with a Last-Modified
-	numFields = checksums + 6
-
-	alwaysSame = etag // those before it, and the checksums, are the same in a second response
-)
-
-var fieldNames = [numFields]string{
-	"Content-Type", "Content-Encoding", "Content-Range", "Repr-Digest", "Content-Digest", "Digest", "Content-Md5",
-	"Etag", "Last-Modified", "Accept-Ranges", "Date",
-	"X-Goog-Hash", "X-Amz-Checksum-Crc32", "X-Amz-Checksum-Crc32c", "X-Amz-Checksum-Crc64nvme", "X-Amz-Checksum-Sha1", "X-Amz-Checksum-Sha256",
-}
-
-// Fields are the values of those fields. They are taken before the caller has the response. From
-// then on its header is the caller's, who may change it while the body is read.
-type fields [numFields][]string
-
-func (f *fields) take(h http.Header) {
-	if len(h) > 4 { // so that looking for each is faster
-		for i, name := range fieldNames[:date] {
-			f[i] = h[name]
-		}
-		if f[lastModified] != nil {
-			for i := date; i < numFields; i++ {
-				f[i] = h[fieldNames[i]]
-			}
-		}
-		return
-	}
-	for name, values := range h {
-		if i := slices.Index(fieldNames[:], name); i >= 0 {
-			f[i] = values
-		}
-	}
-}
+// Fields are those of a response. Its header is read before the caller has the response. From then
+// on it is the caller's, who may change it while the body is read.
+type fields http.Header
 
 // rangeOf returns the range of a 206. It reports false if there are two ranges, or
 // if the body has several parts with ranges of their own.
-func (f *fields) rangeOf() (byteRange, bool) {
-	if values := f[contentRange]; len(values) == 1 && !f.isMultipart() {
+func (f fields) rangeOf() (byteRange, bool) {
+	if values := f["Content-Range"]; len(values) == 1 && !f.isMultipart() {
 		return parseContentRange(values[0])
 	}
 	return byteRange{}, false
@@ -111,8 +66,8 @@ func (f *fields) rangeOf() (byteRange, bool) {
 
 // unsatisfiedTotal returns the total that a 416 names with "bytes */total"
 // (RFC 9110 §14.4).
-func (f *fields) unsatisfiedTotal() (int64, bool) {
-	values := f[contentRange]
+func (f fields) unsatisfiedTotal() (int64, bool) {
+	values := f["Content-Range"]
 	if len(values) != 1 {
 		return 0, false
 	}
@@ -124,9 +79,9 @@ func (f *fields) unsatisfiedTotal() (int64, bool) {
 
 // isMultipart reports whether the body holds several ranges with headers between
 // them (RFC 9110 §15.3.7.2). Such a body is not a run of the representation's bytes.
-func (f *fields) isMultipart() bool {
+func (f fields) isMultipart() bool {
 	const multipart = "multipart/byteranges"
-	for _, v := range f[contentType] {
+	for _, v := range f["Content-Type"] {
 		v = strings.TrimLeft(v, " \t")
 		if len(v) >= len(multipart) && strings.EqualFold(v[:len(multipart)], multipart) {
 			return true
@@ -136,8 +91,8 @@ func (f *fields) isMultipart() bool {
 }
 
 // isCoded reports whether the body is compressed, or coded in another way.
-func (f *fields) isCoded() bool {
-	v := f[contentEncoding]
+func (f fields) isCoded() bool {
+	v := f["Content-Encoding"]
 	return len(v) > 0 && !strings.EqualFold(v[0], "identity")
 }
 
@@ -151,13 +106,13 @@ func lengthOf(resp *http.Response) int64 {
 
 // byRange reports whether the rest of a body can be asked for with a Range, unless the server
 // says that it has none. It sets the plan.
-func (p *Plan) byRange(req *http.Request, resp *http.Response, f *fields) (ok bool) {
+func (p *Plan) byRange(req *http.Request, resp *http.Response, f fields) (ok bool) {
 	switch {
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent:
 		return false // no other status carries a representation of the target
 	case resp.Uncompressed:
 		return false // the caller's offsets are not those of the representation
-	case len(f[contentEncoding]) > 1:
+	case len(f["Content-Encoding"]) > 1:
 		return false
 	case f.isCoded() && resp.ContentLength < 0:
 		return false // see rest
@@ -192,8 +147,8 @@ const clockSlack = time.Minute
 // tag. A weak tag rules the date out as well, because with a weak tag the server
 // does not promise equal bytes. The grammar (§8.8.3) allows an empty tag, but an empty
 // tag identifies nothing.
-func (f *fields) validator() (string, bool) {
-	if tags := f[etag]; len(tags) > 0 {
+func (f fields) validator() (string, bool) {
+	if tags := f["Etag"]; len(tags) > 0 {
 		tag := tags[0]
 		if len(tags) > 1 || len(tag) < 3 || tag[0] != '"' || tag[len(tag)-1] != '"' {
 			return "", false
@@ -205,7 +160,7 @@ func (f *fields) validator() (string, bool) {
 		}
 		return tag, true
 	}
-	modified, sent := f[lastModified], f[date]
+	modified, sent := f["Last-Modified"], f["Date"]
 	if len(modified) != 1 || len(sent) != 1 {
 		return "", false
 	}
@@ -215,16 +170,16 @@ func (f *fields) validator() (string, bool) {
 }
 
 // sameKind returns the values of the field that has a validator. A date is none beside a tag.
-func (f *fields) sameKind(validator string) []string {
-	if validator[0] == '"' || len(f[etag]) > 0 {
-		return f[etag]
+func (f fields) sameKind(validator string) []string {
+	if validator[0] == '"' || len(f["Etag"]) > 0 {
+		return f["Etag"]
 	}
-	return f[lastModified]
+	return f["Last-Modified"]
 }
 
 // has reports whether a response has the validator, and no other of its kind. If the date of the
 // first response was strong, the same date needs no Date beside it.
-func (f *fields) has(validator string) bool {
+func (f fields) has(validator string) bool {
 	values := f.sameKind(validator)
 	return len(values) == 1 && values[0] == validator
 }

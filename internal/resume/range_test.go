@@ -96,14 +96,13 @@ func TestStrongValidator(t *testing.T) {
 		{"no date", http.Header{"Last-Modified": {"yesterday"}, "Date": {late}}, ""},
 		{"two dates", http.Header{"Last-Modified": {old, old}, "Date": {late}}, ""},
 	} {
-		var f fields
-		f.take(row.header)
+		f := fields(row.header)
 		got, ok := f.validator()
 		assert.Equal(t, row.want != "", ok, row.name)
 		if ok {
 			assert.Equal(t, row.want, got, row.name)
 			assert.True(t, f.has(got), row.name)
-			assert.False(t, new(fields).has(got), row.name)
+			assert.False(t, fields(nil).has(got), row.name)
 		}
 	}
 }

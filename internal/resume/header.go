@@ -1,0 +1,75 @@
+// What a body keeps of its header, to find it again in a second response.
+
+package resume
+
+import (
+	"hash/maphash"
+	"math/bits"
+	"net/http"
+	"strings"
+)
+
+// Prints are keyed hashes of the parts of a header that a second response has to repeat.
+type prints struct {
+	head   uint64 // of the status, the length and nearly all fields; 0: nothing is compared
+	coding uint32 // of the Content-Encoding; 0: none
+	digest uint32 // of the Repr-Digest; 0: none
+}
+
+// headOf returns the hash that two responses have in common if their headers agree. The caller has
+// the header of the first response and will have the body of the second, so all fields must be the
+// same. The exceptions say nothing of the body.
+func headOf(resp *http.Response) uint64 {
+	sum := uint64(resp.StatusCode)<<48 ^ uint64(resp.ContentLength)
+	if resp.Uncompressed {
+		sum ^= 1 << 47
+	}
+	for name, values := range resp.Header {
+		if !tellsOfOne(name) {
+			field := maphash.String(seed, name)
+			for _, v := range values {
+				field = bits.RotateLeft64(field, 7) * (maphash.String(seed, v) | 1)
+			}
+			sum += field // in any order, as a map has none
+		}
+	}
+	return sum
+}
+
+// tellsOfOne reports whether a field may differ between two responses with the same body. Such a
+// field tells how one response was made and how it came here.
+func tellsOfOne(name string) bool {
+	switch name {
+	case "Date", "Age", "Expires", // when it was made, and until when a cache may keep it
+		"Set-Cookie",                                   // of the session that the caller now has
+		"Connection", "Keep-Alive", "Via", "X-Varnish", // the way that it came
+		"X-Cache", "X-Cache-Hits", "X-Timer", "Cache-Status", "Cf-Cache-Status", "X-Amz-Cf-Pop",
+		"X-Served-By", "X-Server", "X-Backend", "X-Backend-Server", // which server of many made it
+		"Server-Timing", "X-Runtime", "X-Response-Time", "X-Envoy-Upstream-Service-Time", // how long that took
+		"X-Envoy-Attempt-Count", "Openai-Processing-Ms", "X-Ms-Request-Duration-Ms",
+		"Cf-Ray", "Cf-Auditlog-Id", "Audit-Id", "X-Amz-Id-2", "X-Amz-Cf-Id", "X-Amz-Apigw-Id", // its number in a log or a trace
+		"X-Guploader-Uploadid", "X-Ms-Activity-Id", "X-Ms-Operation-Identifier", "X-Msedge-Ref", "X-Slack-Unique-Id",
+		"X-Cloud-Trace-Context", "Traceparent", "Tracestate", "X-B3-Spanid",
+		"Nel", "Report-To", "Reporting-Endpoints": // where a browser reports faults; the address has a token
+		return true
+	}
+	switch { // what is left of a quota
+	case strings.HasPrefix(name, "X-"):
+		if strings.HasPrefix(name, "X-Ratelimit") || strings.HasPrefix(name, "X-Rate-Limit") || strings.HasPrefix(name, "X-Ms-Ratelimit") {
+			return true
+		}
+	case strings.HasPrefix(name, "Ratelimit"), strings.HasPrefix(name, "Anthropic-Ratelimit"):
+		return true
+	}
+	return strings.HasSuffix(name, "d") && (strings.HasSuffix(name, "Request-Id") || strings.HasSuffix(name, "Requestid") ||
+		strings.HasSuffix(name, "Req-Id") || strings.HasSuffix(name, "Trace-Id") || strings.HasSuffix(name, "Traceid") || strings.HasSuffix(name, "Correlation-Id"))
+}
+
+// printOf returns 0 if there are no values.
+func printOf(values []string) uint32 {
+	var sum uint64
+	for _, v := range values {
+		sum = bits.RotateLeft64(sum, 7) ^ maphash.String(seed, v)
+	}
+	return uint32(sum ^ sum>>32)
+}
