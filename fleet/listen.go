@@ -175,7 +175,7 @@ func (f *Fleet) receiveMessage(text string) {
 			f.hearDown(news.Host, news.Wait+age)
 		}
 	case fleetmsg.Up:
-		f.news.setUp(news.Host)
+		f.news.setUp(news.Host, time.Now())
 		f.hearUp(news.Host)
 	case fleetmsg.Members:
 		f.life.beatSoon() // Redis says how many there are
@@ -221,8 +221,8 @@ func (f *Fleet) hearUp(host string) {
 	f.self.hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: host, Wait: f.returnTime()})
 }
 
-// hearHost hands over what the fleet knows of a host.
-func (f *Fleet) hearHost(host string, r *redis.Cmd) {
+// hearHost hands over what the fleet knew of a host when it was asked, or later.
+func (f *Fleet) hearHost(host string, asked time.Time, r *redis.Cmd) {
 	v, err := r.Slice()
 	if err != nil || len(v) != 3 {
 		return
@@ -230,7 +230,7 @@ func (f *Fleet) hearHost(host string, r *redis.Cmd) {
 	if lasts, ok := micros(v[0]); ok && lasts >= 0 {
 		f.hearDown(host, lasts)
 	} else {
-		was := f.news.setUp(host)
+		was := f.news.setUp(host, asked)
 		// A Redis that has lost its memory knows nothing of the host. Then this process
 		// finds out by itself.
 		if was && lasts == -time.Microsecond {

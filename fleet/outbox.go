@@ -37,11 +37,15 @@ func (n *news) setDown(host string) {
 	}
 }
 
-// setUp notes that a host is not down. It reports whether it was.
-func (n *news) setUp(host string) (was bool) {
+// setUp notes that a host was not down at a time. It reports whether it was down before. What
+// this member has heard since then counts more.
+func (n *news) setUp(host string, at time.Time) (was bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_, was = n.down.get(host)
+	said, was := n.down.get(host)
+	if was && said.After(at) {
+		return false
+	}
 	n.down.delete(host)
 	return was
 }

@@ -199,7 +199,7 @@ func (f *Fleet) sendNews(ctx context.Context, due time.Time) bool {
 	}
 	replies := f.store.run(ctx, commands)
 	for i, it := range items {
-		f.noteSent(it, replies[i])
+		f.noteSent(it, now, replies[i])
 	}
 	return true
 }
@@ -235,8 +235,8 @@ func (f *Fleet) meetCommand(host string) command {
 	return command{meetScript, host, []string{f.store.keyOf(host, "gate"), f.store.keyOf(host, "holds"), f.store.keyOf(host, "quotas")}, nil}
 }
 
-// noteSent notes that the news of an item was sent, and hands the reply to the Transport.
-func (f *Fleet) noteSent(it *item, r *redis.Cmd) {
+// noteSent notes that the news of an item was sent at a time, and hands the reply to the Transport.
+func (f *Fleet) noteSent(it *item, sent time.Time, r *redis.Cmd) {
 	now := time.Now()
 	f.news.mu.Lock()
 	f.news.out.done(it, now, f.gap(it.kind))
@@ -253,7 +253,7 @@ func (f *Fleet) noteSent(it *item, r *redis.Cmd) {
 			f.store.dropped.Add(uint64(max(0, n-1)))
 		}
 	case fleetmsg.Meet:
-		f.hearHost(it.host, r)
+		f.hearHost(it.host, sent, r)
 	case fleetmsg.Quota:
 		f.noteUsers(it, r)
 	case fleetmsg.Failing:
