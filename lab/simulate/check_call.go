@@ -356,6 +356,9 @@ func (c *call) checkFutile() {
 	if rule.Gate.Enabled() || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On {
 		return
 	}
+	if c.written().Classify != nil && c.anyAttempt(func(s *attempt) bool { return s.status >= http.StatusBadRequest }) {
+		return // the classifier may wait for the body, while a hedge fails beside it
+	}
 	for _, s := range c.world.attempts {
 		if s.host == h && s.told > 0 && rule.Cooldown != policy.Off && (s.call != c || c.hasCompany(s.ended)) {
 			return // there may be a hold, or a ramp after it, in which the requests that came before go first

@@ -88,6 +88,7 @@ var kept = []keptSeed{
 	{40007201, "the same, when the one below let the request wait for too long"},
 	{40002919, "the oracle did not know that a success ends a hold that was sent before the refusal came, and after what was refused"},
 	{70053830, "a first try did not see Request.Cancel while it waited for a stale lane"},
+	{90002333, "the oracle did not know that a classifier may wait for a body while a hedge fails beside it"},
 }
 
 // keptFleets are stories of fleets.
