@@ -60,6 +60,7 @@ func TestMayGoElsewhere(t *testing.T) {
 		{method: post, what: faults.Fail(errors.New("boom"))},
 		{method: post, what: refusedDial, want: true, shared: true},
 		{method: post, what: faults.Fail(&net.DNSError{Err: "no such host", IsNotFound: true}), want: true, shared: true},
+		{method: post, what: faults.Fail(&net.OpError{Op: "dial", Err: &net.AddrError{Err: "missing port"}}), want: true, shared: true},
 		{method: post, what: status(503), ctx: transport.Repeatable, want: true, shared: true},
 		{method: post, what: refusedDial, ctx: transport.Once},
 
@@ -125,6 +126,26 @@ func TestMayGoElsewhereAfterSeveralAttempts(t *testing.T) {
 				assert.Equal(t, row.want, transport.MayGoElsewhere(by, req, resp, err, true), "%T", by)
 				_ = closing(resp, err)
 			}
+		})
+	}
+}
+
+// An attempt may be all attempts of a Transport below, of which the last was refused.
+func TestMayGoElsewhereAfterAttemptsBelow(t *testing.T) {
+	for name, row := range map[string]struct {
+		below []answer
+		want  bool
+	}{
+		"lost":    {[]answer{faults.Reset(), refusedDial}, false},
+		"refused": {[]answer{refusedDial, refusedDial}, true},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			below := mustNew(t, transport.Config{Base: script(row.below...), Rule: policy.Rule{IdempotencyKey: policy.UUIDKey, Attempts: 2}})
+			by := mustNew(t, transport.Config{Base: script(refusedDial, below)})
+			req := newRequest(t, http.MethodPost, "http://a.test/", nil)
+			resp, err := by.RoundTrip(req)
+			assert.Error(t, err)
+			assert.Equal(t, row.want, transport.MayGoElsewhere(by, req, resp, err, false))
 		})
 	}
 }
@@ -207,6 +228,22 @@ func TestMayGoElsewhereUnsent(t *testing.T) {
 			assert.Equal(t, row.want, transport.MayGoElsewhere(by, req, resp, err, false), "%+v", row)
 		})
 	}
+}
+
+// The classifier of a Transport that retries has said that its response is final, so it is not asked again.
+func TestMayGoElsewhereAsksOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		asked := 0
+		by := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{Classify: func(classify.Outcome) classify.Verdict {
+			asked++
+			return classify.Unknown
+		}}})
+		req := newRequest(t, http.MethodGet, "http://a.test/", nil)
+		resp := mustRoundTrip(t, by, req)
+		_ = resp.Body.Close()
+		assert.False(t, transport.MayGoElsewhere(by, req, resp, nil, false))
+		assert.Equal(t, 1, asked)
+	})
 }
 
 // The body of a response can still be read whole.
