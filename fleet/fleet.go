@@ -27,7 +27,7 @@ const (
 	maxBatch = 64   // commands in a round trip
 
 	timeout  = time.Second            // of a command
-	askLife  = 100 * time.Millisecond // an older question is not sent
+	askLife  = 250 * time.Millisecond // an older question is not sent, because no Transport waits for longer
 	leaving  = 500 * time.Millisecond // Close waits so long for the last news
 	remember = time.Minute            // a hold that others know is told again after it
 	minKey   = 16

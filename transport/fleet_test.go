@@ -519,8 +519,83 @@ func TestFleetRateBurst(t *testing.T) {
 	}
 }
 
-// A fleet that does not answer costs 10 ms at most, and each member falls back to its
-// part of the rate.
+// A newcomer has no connection to the fleet for a while, and does not hear how many members
+// there are.
+type newcomer struct {
+	*memMember
+	connected time.Time
+}
+
+func (m newcomer) Join(hear func(fleetmsg.Message)) error {
+	return m.memMember.Join(func(msg fleetmsg.Message) {
+		if msg.Kind != fleetmsg.Members {
+			hear(msg)
+		}
+	})
+}
+
+func (m newcomer) Tell(msg fleetmsg.Message) {
+	time.AfterFunc(max(0, time.Until(m.connected)), func() { m.memMember.Tell(msg) })
+}
+
+// Members that start together wait for their first answer, and keep the rate from the first
+// second on.
+func TestFleetRateOfNewcomers(t *testing.T) {
+	const members, perSecond = 60, 50
+	for _, gate := range []policy.Gate{{}, {Mode: policy.GateWait}} {
+		inBubble(t, fmt.Sprint("gate ", gate.Enabled()), func(t *testing.T) {
+			f := newMemFleet(2 * time.Millisecond)
+			var sent atomic.Int64
+			ctx := endsAfter(t, time.Second)
+			var all sync.WaitGroup
+			for range members {
+				tr := mustNew(t, transport.Config{
+					Fleet: newcomer{f.member(), time.Now().Add(200 * time.Millisecond)},
+					Rule:  policy.Rule{Rate: policy.Rate{PerSecond: perSecond}, Gate: gate},
+					Base:  rt(func(req *http.Request) (*http.Response, error) { sent.Add(1); return play(req, status(200)) }),
+				})
+				sendAll(ctx, tr, &all, 4)
+			}
+			all.Wait()
+			assert.InDelta(t, 2*perSecond, sent.Load(), perSecond, "the burst and a second")
+		})
+	}
+}
+
+// The first 250 ms of a fleet that is away cost no request more than its time, and later ones
+// cost 10 ms.
+func TestFleetAwayAtTheStart(t *testing.T) {
+	for _, gate := range []policy.Gate{{}, {Mode: policy.GateWait}} {
+		inBubble(t, fmt.Sprint("gate ", gate.Enabled()), func(t *testing.T) {
+			f := newMemFleet(2 * time.Millisecond)
+			f.away = true
+			c := newCrew(t, 1, f, policy.Rule{Rate: policy.Rate{PerSecond: 1000}, Gate: gate}, func(_ int, req *http.Request) (*http.Response, error) {
+				return play(req, status(200))
+			})
+			get := func(host string, within time.Duration) (took time.Duration) {
+				ctx, cancel := context.WithTimeout(t.Context(), within)
+				defer cancel()
+				began := time.Now()
+				resp, err := c.transports[0].RoundTrip(newRequest(t, http.MethodGet, host, nil).WithContext(ctx))
+				assert.NoError(t, closing(resp, err), within)
+				return time.Since(began)
+			}
+			var all sync.WaitGroup
+			all.Go(func() { assert.Equal(t, 250*time.Millisecond, get("http://a.test/", time.Hour)) })
+			for _, within := range []time.Duration{time.Hour, 100 * time.Millisecond, 20 * time.Millisecond} {
+				all.Go(func() {
+					time.Sleep(time.Millisecond)
+					assert.LessOrEqual(t, get("http://b.test/", within), within*3/4+3*time.Millisecond)
+				})
+			}
+			all.Wait()
+			assert.LessOrEqual(t, get("http://c.test/", time.Hour), 10*time.Millisecond)
+		})
+	}
+}
+
+// A fleet that does not answer costs 250 ms once, and then 10 ms at most. Each member falls
+// back to its part of the rate.
 func TestFleetAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newMemFleet(2 * time.Millisecond)
@@ -529,7 +604,7 @@ func TestFleetAway(t *testing.T) {
 		c := newCrew(t, 4, f, rule, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(200)) })
 		began := time.Now()
 		assert.Equal(t, 200, c.get(t, 0))
-		assert.LessOrEqual(t, time.Since(began), 10*time.Millisecond)
+		assert.LessOrEqual(t, time.Since(began), 250*time.Millisecond)
 		began = time.Now()
 		for range 20 {
 			assert.Equal(t, 200, c.get(t, 0))

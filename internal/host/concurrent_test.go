@@ -72,7 +72,7 @@ func TestThousandGoroutines(t *testing.T) {
 				})
 			}
 			limit.Share(now, 4)
-			if ask, ok := limit.AskTokens(now, m.Gate().Wants(), u); ok && u < 0.8 {
+			if ask, ok := limit.AskTokens(now, m.Gate().Wants(), rate.AnswerTime, u); ok && u < 0.8 {
 				time.AfterFunc(time.Duration(u*float64(20*ms)), func() {
 					now := instant.At(time.Since(start))
 					limit.Grant(now, ask.Want, now, 5*ms, now)

@@ -90,7 +90,7 @@ func sharedCrowd(t testing.TB) *crowd {
 	r.Share(0, 10)
 	ask := func(now instant.Instant, waiting int) {
 		t.Helper()
-		if _, ok := r.AskTokens(now, waiting, 0); !ok {
+		if _, ok := r.AskTokens(now, waiting, rate.AnswerTime, 0); !ok {
 			t.Errorf("nothing to ask at %v", now)
 		}
 	}

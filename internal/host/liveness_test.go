@@ -178,7 +178,7 @@ func rateRig(rng *rand.Rand) rig {
 		a := r.Enter(now, w)
 		if shared {
 			r.Share(now, 3)
-			r.AskTokens(now, r.Waiting(), 0.5) // the owner asks the fleet after the rate
+			r.AskTokens(now, r.Waiting(), rate.AnswerTime, 0.5) // the owner asks the fleet after the rate
 		}
 		return a
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
@@ -19,6 +20,7 @@ type Ground struct {
 	Rules   atomic.Pointer[rules.Ruleset]
 	Fleet   fellows      // nil: none
 	Size    atomic.Int32 // of the fleet; 0 counts as 1
+	firstBy atomic.Int64 // FirstTime after the fleet was asked for tokens first; 0: it was not
 	Watched bool         // somebody is told about the state of the hosts
 	epoch   time.Time    // the time of the limits counts from here
 	Seed    maphash.Seed // for the hashes of credentials
@@ -56,10 +58,10 @@ func (g *Ground) RuleFor(s *host.State[rules.Resolved], set *rules.Ruleset) *rul
 	if r.Rate {
 		// Used tokens of the rate stay used. An Update must not allow another burst.
 		m := s.Machines()
-		rate := m.Rate(r.Settings.Rate)
-		rate.Set(g.Now(), r.Settings.Rate)
+		limit := m.Rate(r.Settings.Rate)
+		limit.Set(g.Now(), r.Settings.Rate)
 		if g.Fleet != nil {
-			rate.Share(g.Now(), g.members())
+			limit.Share(g.Now(), g.members())
 		}
 		if gate, _ := m.Made(); gate != nil {
 			gate.WakeFirst() // the first request in that queue may wait for the rate
@@ -72,6 +74,17 @@ func (g *Ground) RuleFor(s *host.State[rules.Resolved], set *rules.Ruleset) *rul
 	}
 	s.Resolved.Store(r)
 	return r
+}
+
+// answerTime returns how long a request waits for the fleet's answer if it has to go by a time, and
+// as long as it likes if the time is 0.
+func (g *Ground) answerTime(now, by instant.Instant) time.Duration {
+	g.firstBy.CompareAndSwap(0, int64(instant.After(now, rate.FirstTime)))
+	wait := instant.Instant(g.firstBy.Load()).Sub(now)
+	if by != 0 {
+		wait = min(wait, by.Sub(now)*3/4)
+	}
+	return max(wait, rate.AnswerTime)
 }
 
 // AskProbe asks the fleet for a permit to probe a host.

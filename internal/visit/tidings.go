@@ -165,7 +165,7 @@ func (l *Limits) askFleet(now instant.Instant, short bool) {
 		waiting = max(waiting, 1)
 	}
 	r.Share(now, l.Ground.members())
-	if ask, ok := r.AskTokens(now, waiting, rand.Float64()); ok {
+	if ask, ok := r.AskTokens(now, waiting, l.Ground.answerTime(now, l.sendAtLatest()), rand.Float64()); ok {
 		l.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: l.State.Name(), Unit: l.State.Resolved.Load().RateUnit(),
 			PerSecond: ask.PerSecond, Burst: float64(ask.Burst), Amount: float64(ask.Want), Wait: ask.Silence, Spent: float64(ask.Spent)})
 	}

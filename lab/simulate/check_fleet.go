@@ -15,6 +15,7 @@ import (
 // A member waits for answers of its fleet for that long.
 const (
 	tokenAnswer  = 10 * time.Millisecond
+	firstAnswer  = 250 * time.Millisecond // after the first question for tokens
 	permitAnswer = 250 * time.Millisecond
 )
 
@@ -24,7 +25,7 @@ func waitsForFleet(rule policy.Rule) (wait time.Duration) {
 		wait += permitAnswer
 	}
 	if rule.Rate.PerSecond > 0 {
-		wait += tokenAnswer
+		wait += firstAnswer
 	}
 	return wait
 }
@@ -142,23 +143,32 @@ func (w *world) checkPeace(h *host) {
 		}
 		met[m.member] = true
 	}
-	w.checkWaits(h, Asked, 0)
+	w.checkWaits(h, Asked, func(*call) time.Duration { return 0 })
 }
 
 // checkPlenty checks that a request waits for an answer for a moment only.
 func (w *world) checkPlenty(h *host) {
-	if !w.plan.fleet.lied() {
-		w.checkWaits(h, Answered, tokenAnswer)
+	if w.plan.fleet.lied() {
+		return
 	}
+	first := make(map[int]time.Duration) // question of each member
+	for _, m := range slices.Backward(w.said) {
+		if m.Kind == fleetmsg.AskTokens {
+			first[m.member] = m.at
+		}
+	}
+	w.checkWaits(h, Answered, func(c *call) time.Duration {
+		return tokenAnswer + max(0, first[c.plan.member]+firstAnswer-c.plan.at) // without an answer there is no burst
+	})
 }
 
 // checkWaits checks that no ordinary request of a host waits for longer.
-func (w *world) checkWaits(h *host, o Oracle, most time.Duration) {
+func (w *world) checkWaits(h *host, o Oracle, most func(*call) time.Duration) {
 	for _, c := range w.calls {
 		if c.plan.host != h.id || c.last {
 			continue
 		}
-		if wait, ok := c.waitOf(); ok && wait > most {
+		if wait, ok := c.waitOf(); ok && wait > most(c) {
 			w.complain(o, c, "the request waited for %v", wait)
 			return
 		}

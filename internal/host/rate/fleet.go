@@ -16,6 +16,10 @@ const (
 	// AnswerTime is how long a member waits for an answer of the fleet. Then it goes on
 	// by its own knowledge. So a fleet that does not answer stops nobody.
 	AnswerTime = 10 * time.Millisecond
+	// FirstTime is how long after its first question of all a member waits for answers. It has
+	// no connection yet, and does not know how many share the rate. If many members start
+	// together, each of them would send as much as all may.
+	FirstTime = 250 * time.Millisecond
 
 	// askEvery is the mean time between two questions for tokens, at least. A random time
 	// up to askJitter is added. Two members that always asked in the same order would
@@ -36,9 +40,9 @@ const (
 //   - The member asks for as many tokens as requests wait, and for twice as many as it
 //     used since it asked last. It asks ten times in a second at most. So a client that
 //     sends one request after the other is soon at its full speed.
-//   - If there is no answer within 10 ms, the fleet is silent. The member then uses its
-//     part of the rate. An answer in time ends this. The tokens of an answer that comes late
-//     are not used.
+//   - If there is no answer within 10 ms, or within 250 ms after the first question of all, the
+//     fleet is silent. The member then uses its part of the rate. An answer in time ends this.
+//     The tokens of an answer that comes late are not used.
 //   - If the fleet names no token that can be used soon for 2 s, or for four times as long as it takes
 //     until each member could have one, it counts as silent as well. A random time is added, up to
 //     as much. Otherwise all members that became hungry together would send together.
@@ -50,6 +54,7 @@ type shared struct {
 	leases  []lease
 	asking  bool
 	asked   instant.Instant
+	until   instant.Instant // when the fleet is silent if there is no answer
 	due     instant.Instant // when to ask next without a burst
 	want    int             // tokens that the last question asked for
 	used    int             // tokens used since the last question
@@ -108,12 +113,17 @@ func (r *Rate) share(now instant.Instant, members int) bool {
 func (r *Rate) MayAsk(now instant.Instant) bool { return int64(now) >= r.askAt.Load() }
 
 // AskTokens returns what the owner has to ask the fleet for now, while so many requests
-// wait. ok is false if there is nothing to ask. u in [0,1) draws the jitter.
-func (r *Rate) AskTokens(now instant.Instant, waiting int, u float64) (ask Ask, ok bool) {
+// wait. ok is false if there is nothing to ask. patience is how long the request that asks, or
+// that comes while an answer is awaited, can wait for it. u in [0,1) draws the jitter.
+func (r *Rate) AskTokens(now instant.Instant, waiting int, patience time.Duration, u float64) (ask Ask, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.shared
-	if s == nil || s.asking && now < instant.After(s.asked, AnswerTime) || !r.MayAsk(now) {
+	s, until := r.shared, instant.After(now, patience)
+	if s == nil || !r.MayAsk(now) {
+		return Ask{}, false
+	}
+	if s.asking && now < s.until {
+		s.until = min(s.until, until)
 		return Ask{}, false
 	}
 	r.fromFleet(now)
@@ -124,9 +134,9 @@ func (r *Rate) AskTokens(now instant.Instant, waiting int, u float64) (ask Ask, 
 	}
 	ask = Ask{PerSecond: r.conf.PerSecond, Burst: r.conf.Burst, Want: want}
 	if s.silent {
-		ask.Silence, ask.Spent = instant.After(s.asked, AnswerTime).Sub(s.since), max(0, s.spent)
+		ask.Silence, ask.Spent = s.until.Sub(s.since), max(0, s.spent)
 	}
-	s.asking, s.asked, s.want, s.used, s.told = true, now, want, 0, ask.Spent
+	s.asking, s.asked, s.until, s.want, s.used, s.told = true, now, until, want, 0, ask.Spent
 	if s.hungry == 0 {
 		s.luck = u
 	}
@@ -179,7 +189,7 @@ func (r *Rate) Grant(now instant.Instant, n int, at instant.Instant, every time.
 	}
 	endures := (1 + s.luck) * float64(max(2*tokenLife, interval(r.conf.PerSecond/(4*r.parts()))))
 	starves := !feeds && now > instant.After(s.hungry, time.Duration(endures))
-	inTime := now < instant.After(s.asked, AnswerTime)
+	inTime := now < s.until
 	// If the answer is late, the fleet is silent from now on, also if no request has looked
 	// since. Otherwise a fleet that always takes a little too long would stop the rate.
 	if r.fromFleet(now) && starves {
@@ -310,10 +320,11 @@ func (s *shared) spend(n int) {
 	}
 }
 
-// answer returns when the fleet has answered a question, or is silent; the lock is held.
+// answer returns when the fleet has answered a question, or is silent; the lock is held. If it
+// takes longer, nobody is refused for that, and it is asked about again.
 func (r *Rate) answer(now instant.Instant) instant.Instant {
 	if s := r.shared; s.asking {
-		return instant.After(s.asked, AnswerTime)
+		return min(s.until, instant.After(now, AnswerTime))
 	}
 	return instant.After(max(now, instant.Instant(r.askAt.Load())), AnswerTime)
 }
@@ -324,7 +335,7 @@ func (r *Rate) fromFleet(now instant.Instant) bool {
 	if s == nil {
 		return false
 	}
-	if s.asking && !s.silent && now >= instant.After(s.asked, AnswerTime) {
+	if s.asking && !s.silent && now >= s.until {
 		s.hungry = 0
 		r.hearNothing(now)
 	}

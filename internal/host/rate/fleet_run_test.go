@@ -39,7 +39,7 @@ func TestRateOfAFleet(t *testing.T) {
 						return
 					}
 					a := r.Enter(cl.Now, w)
-					if q, ok := r.AskTokens(cl.Now, r.Waiting(), rng.Float64()); ok {
+					if q, ok := r.AskTokens(cl.Now, r.Waiting(), AnswerTime, rng.Float64()); ok {
 						cl.At(cl.Now.Add(time.Duration(rng.Int64N(int64(4*ms)))), func() {
 							n, first, every, again := tokens.Take(cl.Now, q.PerSecond, q.Burst, q.Want)
 							asked := cl.Now
@@ -99,7 +99,7 @@ func TestRateBoundsTheFleet(t *testing.T) {
 	assert.Equal(t, 10, taken(r, 20*sec), "tokens at once, not the burst")
 	n := 0
 	for now := instant.At(21 * sec); now < 81*sec; now += 50 * ms {
-		if ask, ok := r.AskTokens(now, 5, 0); ok {
+		if ask, ok := r.AskTokens(now, 5, AnswerTime, 0); ok {
 			r.Grant(now, ask.Want, now.Add(-time.Duration(n%3)*sec), 0, 0)
 		}
 		n += taken(r, now)

@@ -24,13 +24,13 @@ func sharedRate() *Rate {
 }
 
 func mayAsk(r *Rate, now instant.Instant, waiting int) bool {
-	_, ok := r.AskTokens(now, waiting, 0)
+	_, ok := r.AskTokens(now, waiting, AnswerTime, 0)
 	return ok
 }
 
 func mustAskFor(t *testing.T, r *Rate, now instant.Instant, waiting, want int) {
 	t.Helper()
-	if ask, ok := r.AskTokens(now, waiting, 0); !ok || ask != (Ask{PerSecond: 100, Burst: 10, Want: want}) {
+	if ask, ok := r.AskTokens(now, waiting, AnswerTime, 0); !ok || ask != (Ask{PerSecond: 100, Burst: 10, Want: want}) {
 		t.Fatalf("at %v: asks for %+v, %v; want %d tokens", now, ask, ok, want)
 	}
 	require.False(t, mayAsk(r, now, waiting), "at %v: asks twice", now)
@@ -72,7 +72,7 @@ func TestRateForgetsTheTokensOfAnotherRate(t *testing.T) {
 	r := New(Config{PerSecond: 1.0 / 60, Burst: 1})
 	r.Share(0, 4)
 	for _, n := range []int{1, 0} { // a token a minute ahead, then none for a minute
-		r.AskTokens(sec, 5, 0)
+		r.AskTokens(sec, 5, AnswerTime, 0)
 		r.Grant(sec, n, 61*sec, 60*sec, 61*sec)
 		r.Set(sec, Config{PerSecond: 100, Burst: 10})
 		mustAskFor(t, r, sec, 5, 5)
@@ -88,7 +88,7 @@ func TestRateKeepsToItself(t *testing.T) {
 	r.Share(0, 4)
 	used := 0
 	for now := instant.At(sec); now < 11*sec; now += 10 * ms {
-		if _, ok := r.AskTokens(now, 3, 0); ok {
+		if _, ok := r.AskTokens(now, 3, AnswerTime, 0); ok {
 			r.Grant(now, 1, now, sec, 0) // others with a faster rate have let it in
 		}
 		used += taken(r, now)
@@ -105,7 +105,7 @@ func TestRateAsksSeldom(t *testing.T) {
 			continue // a pause
 		}
 		may := r.MayAsk(now)
-		if _, ok := r.AskTokens(now, 5, 0); ok {
+		if _, ok := r.AskTokens(now, 5, AnswerTime, 0); ok {
 			asks = append(asks, now.Since())
 			r.Grant(now, 1, now, 0, 0)
 			require.True(t, may, "MayAsk said no")
@@ -154,7 +154,7 @@ func TestRateWithASilentFleet(t *testing.T) {
 func TestRateOfAPart(t *testing.T) {
 	r := New(Config{PerSecond: 1, Burst: 1})
 	r.Share(0, 100)
-	r.AskTokens(0, 1, 0)
+	r.AskTokens(0, 1, AnswerTime, 0)
 	r.Take(instant.At(AnswerTime), 1)
 	w := queue.NewWaiter()
 	before := r.Enter(instant.At(AnswerTime), w)
@@ -188,7 +188,7 @@ func TestRateWithASlowFleet(t *testing.T) {
 		if a := r.Enter(now, w); a.Verb == queue.Go {
 			sent++
 		}
-		_, ok := r.AskTokens(now, 1, 0)
+		_, ok := r.AskTokens(now, 1, AnswerTime, 0)
 		if now = now.Add(AnswerTime); ok {
 			r.Grant(now, 1, now, 0, 0) // before the request looks
 		}
@@ -207,7 +207,7 @@ func TestRateWithAStingyFleet(t *testing.T) {
 			if r.Enter(now, w).Verb == queue.Go {
 				sent[now > 4*sec]++
 			}
-			if _, ok := r.AskTokens(now, 1, 0.5); ok {
+			if _, ok := r.AskTokens(now, 1, AnswerTime, 0.5); ok {
 				r.Grant(now, int(min(far, 1)), now.Add(far), 0, instant.Never)
 			}
 		}
@@ -232,7 +232,7 @@ func TestMembersOfAStingyFleetKeepTheRate(t *testing.T) {
 				sent[now.Since()/(10*sec)]++
 				w = queue.NewWaiter()
 			}
-			if _, ok := r.AskTokens(now, 1, rng.Float64()); ok {
+			if _, ok := r.AskTokens(now, 1, AnswerTime, rng.Float64()); ok {
 				r.Grant(now, 0, 0, 0, now.Add(sec))
 			}
 		}
@@ -265,7 +265,7 @@ func TestRateAnswersAtTheLimits(t *testing.T) {
 				if a.Verb == queue.Go {
 					return
 				}
-				if _, ok := r.AskTokens(now, 1, 0.5); ok {
+				if _, ok := r.AskTokens(now, 1, AnswerTime, 0.5); ok {
 					if r.Grant(now, 1, now, 0, 0); a.Ask == instant.Never {
 						t.Fatal("asks for tokens and never looks again")
 					}
