@@ -112,7 +112,7 @@ var features = []feature{
 	{name: "has OpenTelemetry", ours: yes, shown: []string{"otel.TestSpans", "lab/metrics"},
 		names: map[string]string{"azcore": "policy.TracingProvider"}, absent: regexp.MustCompile(`(?i)otel|telemetry|trac(e|ing)`),
 		but: []string{"resty.EnableTrace", "resty.DisableTrace", "resty.TraceInfo"}}, // times of net/http/httptrace
-	{name: "shows the state of its hosts on a page", ours: yes, shown: []string{"debug.TestPage", "debug.TestNoSecrets"},
+	{name: "shows the state of its hosts on a page", ours: yes, shown: []string{"lab/page.TestPage", "debug.TestNoSecrets"},
 		absent: regexp.MustCompile(`(?i)debugpage|dashboard`)},
 	{name: "plays faults for tests", ours: yes, shown: []string{"faults.TestWaitsOfARule"},
 		names: map[string]string{"azcore": "fake.ErrorResponder"}, absent: regexp.MustCompile(`(?i)\.fault|fake`)},
