@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -341,6 +342,24 @@ func TestSixLinesPerMinute(t *testing.T) {
 			assert.Len(t, log.lines(), 1, "later changes have their lines again")
 		})
 	}
+}
+
+// An Update may turn a gate on while requests wait for the rate alone.
+func TestGateIsTurnedOnWhileTheRateHolds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log testkit.Text
+		slow := policy.Rule{Rate: policy.Rate{PerSecond: 0.5}}
+		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: slow, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for range 3 {
+			_ = mustGet(t, tr).Body.Close()
+		}
+		require.Contains(t, log.String(), "more requests than the rule lets go")
+		gated := policy.Rule{Gate: policy.Gate{Max: 5}}.Or(slow)
+		require.NoError(t, tr.Update(gated, nil))
+		time.Sleep(2 * time.Minute)
+		assert.NotPanics(t, func() { _ = mustGet(t, tr).Body.Close() })
+		assert.Contains(t, log.String(), "no more requests than the rule lets go")
+	})
 }
 
 // TestLinesOfAHostThatFlaps: no minute has more than six lines about a host, and an outage of another

@@ -80,7 +80,7 @@ func (l *Limits) waitingForRate(m *host.Machines) int {
 	switch {
 	case !l.Rule.Rate || r == nil:
 		return 0
-	case l.Rule.Gate:
+	case l.Rule.Gate && g != nil: // else an Update has just turned the gate on
 		return g.State().ForRate
 	}
 	return r.Queue()
