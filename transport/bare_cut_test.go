@@ -127,14 +127,14 @@ func TestErrorOfACutTellsOfTheContext(t *testing.T) {
 					cancel(cause)
 				}
 				first := func(req *http.Request) (*http.Response, error) {
-					both := iotest.DataErrReader(io.MultiReader(strings.NewReader("ab"), iotest.ErrReader(io.ErrUnexpectedEOF)))
+					both := iotest.DataErrReader(io.MultiReader(strings.NewReader(strings.Repeat("ab", 256)), iotest.ErrReader(io.ErrUnexpectedEOF)))
 					return newResponse(req, 200, io.NopCloser(both)), nil
 				}
 				tr := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}}, script(first, row.then))
 				resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://h.test/", nil).WithContext(ctx))
-				n, err := resp.Body.Read(make([]byte, 10))
+				n, err := resp.Body.Read(make([]byte, 600))
 				require.NoError(t, err)
-				require.Equal(t, 2, n)
+				require.Equal(t, 512, n)
 				if row.when == 0 {
 					end()
 				} else {
@@ -161,10 +161,11 @@ func TestErrorOfACutTellsOfTheContext(t *testing.T) {
 func TestPairOfTransportsAtACut(t *testing.T) {
 	for _, header := range []string{"X: y", `ETag: "v1"`} {
 		inBubble(t, header, func(t *testing.T) {
-			base := script(cutWith(io.ErrUnexpectedEOF, "ab", header))
+			text := strings.Repeat("ab", 256)
+			base := script(cutWith(io.ErrUnexpectedEOF, text, header))
 			c := transport.Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}
 			got := do(over(t, c, over(t, c, base)), newRequest(t, http.MethodGet, "http://h.test/", nil))
-			assert.Equal(t, "ab", got.body)
+			assert.Equal(t, text, got.body)
 			assert.True(t, got.err == io.ErrUnexpectedEOF, "%T: %[1]v", got.err)
 			assert.Equal(t, 2, base.attempts())
 		})

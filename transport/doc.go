@@ -123,7 +123,7 @@
 // GET again as a retry, up to Rule.Resume.Again bytes. It compares the bytes that the
 // reader has with those of the second response, and goes on after them if they are the
 // same. So the reader gets exactly the body of the second response. If they differ, the
-// body ends with the error of the cut. Streams of events are never continued.
+// body ends with the error of the cut. A response that may be a stream is never fetched again.
 //
 // With Rule.Stall a silent connection counts as cut.
 //

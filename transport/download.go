@@ -28,7 +28,6 @@ type download struct {
 
 	resumes atomic.Int32 // reconnects that continued the body
 	price   int32        // that of the request; 0: Cost was not asked yet
-	began   uint32       // the second in which the header came; 0: the body has a length
 }
 
 // A past is the state that a reconnect takes over from earlier attempts. Most bodies
@@ -70,9 +69,6 @@ func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *downl
 	if s != (series{sent: 1}) {
 		d.past = &past{series: s}
 	}
-	if plan.Compares && resp.ContentLength < 0 {
-		d.began = d.secondNow()
-	}
 	d.body.Wrap(d, resp, &plan, &may)
 	return d
 }
@@ -86,22 +82,12 @@ func (d *download) Request() *http.Request {
 	return d.req.WithContext(d.spanned)
 }
 
-const (
-	// againWithin bounds how long after its header a body without a length may be
-	// fetched again. A body that goes on for longer is a stream in all likelihood.
-	againWithin = 30 * time.Second
-	// againTime bounds how long a second response may take to come to the cut. It may be
-	// a stream that begins with silence.
-	againTime = 10 * time.Second
-)
+// Now returns the time since the Transport was made.
+func (d *download) Now() time.Duration { return d.t.ground.Now().Since() }
 
-// isOld reports whether the body may be a stream. If so, it is not fetched again.
-func (d *download) isOld() bool {
-	return d.began > 0 && d.secondNow()-d.began > uint32(againWithin/time.Second)
-}
-
-// secondNow counts from 1. A body lives for less than a century.
-func (d *download) secondNow() uint32 { return uint32(d.t.ground.Now().Since()/time.Second) + 1 }
+// againTime bounds how long a second response may take to come to the cut. It may be
+// a stream that begins with silence.
+const againTime = 10 * time.Second
 
 // Skipping closes the body if the reader's bytes take too long to come.
 func (d *download) Skipping(body io.Closer) (late func() bool) {
@@ -168,9 +154,6 @@ func (d *download) Drop(body io.ReadCloser) {
 // progress it is a retry. Then cut is the outcome of the last attempt of the
 // series, and rule, back-off and budget decide.
 func (d *download) Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error) {
-	if d.isOld() {
-		return nil, resume.ErrOld
-	}
 	h := d.t.ground.Hosts.Acquire(req.URL)
 	defer h.Release()
 	h.ReleaseCount() // a request for the rest earns no retry before it goes

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/aplomb-go/aplomb/internal/counted"
 )
@@ -35,6 +36,9 @@ var (
 type Sender interface {
 	// Request returns the caller's request, with the context of all requests for the body.
 	Request() *http.Request
+
+	// Now returns the time since some moment.
+	Now() time.Duration
 
 	// Cut returns nil if err, from a Read of a segment, means that the connection was
 	// lost and that the request may be sent again. Otherwise it returns the reader's
@@ -105,6 +109,7 @@ type Body struct {
 	dry   int16 // reconnects in a row without progress
 
 	keeps   bool // what was delivered is hashed, because a second response may bring it again
+	paused  bool // bytes came after a pause
 	partial bool // the caller asked for a range and got it
 	tried   bool // the body has asked for its rest
 	grown   bool // a byte came from a reconnect
@@ -177,7 +182,15 @@ func (b *Body) Read(p []byte) (int, error) {
 		case b.err != nil:
 			return 0, b.err
 		}
+		var began time.Duration
+		timed := b.keeps && !b.paused && b.lacksLength() && b.size() <= int64(b.left)
+		if timed {
+			began = b.sender.Now()
+		}
 		n, err := counted.Read(b.body, p)
+		if timed && n > 0 { // a silence before an error says nothing
+			b.paused = b.sender.Now()-began > pause
+		}
 		n = b.take(p[:n], err)
 		if err != nil || b.err != nil {
 			b.segmentEnded(err)

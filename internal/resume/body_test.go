@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -58,6 +59,7 @@ func (s *teller) Stopped(offset int64, cut, cause error, continued bool) error {
 	s.told = &ended{offset, cut, cause, continued}
 	return s.told
 }
+func (*teller) Now() time.Duration             { return 0 }
 func (*teller) Continued(int64)                {}
 func (*teller) Failed(int64, error, bool)      {}
 func (*teller) Drop(body io.ReadCloser)        { _ = body.Close() }

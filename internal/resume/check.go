@@ -49,7 +49,7 @@ const (
 	ErrNoRanges    Impossible = "transport: the server says Accept-Ranges: none, and the request is not sent again whole"
 	ErrNoValidator Impossible = "transport: the response has no strong validator, and the request is not sent again whole"
 	ErrAgain       Impossible = "transport: there is no rest to ask for, and too many bytes to fetch them again (Resume.Again)"
-	ErrOld         Impossible = "transport: there is no rest to ask for, and a body without a length is not fetched again after 30 s"
+	ErrMayStream   Impossible = "transport: a body without a length may be a stream if it has fewer than 512 bytes or came with a pause, so it is not fetched again"
 )
 
 // Error returns the reason.
@@ -137,12 +137,10 @@ func (b *Body) whole(resp *http.Response, f fields) (continuation, error) {
 		return unfit("its status is %d", resp.StatusCode)
 	case !b.keeps:
 		return unfit("its status is 200, and the bytes that the reader has were not kept")
-	case !b.mayMatch():
-		return continuation{}, ErrAgain
 	case b.prints.head != headOf(resp):
 		return continuation{}, errHeader
 	}
-	return continuation{end: b.end, total: b.total, stop: b.end, skip: b.pos}, nil
+	return continuation{end: b.end, total: b.total, stop: b.end, skip: b.pos}, b.unmatched()
 }
 
 // rest checks whether resp carries the rest of the body.

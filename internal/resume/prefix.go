@@ -69,8 +69,16 @@ func (b *Body) size() int64 {
 	return b.pos
 }
 
-// mayMatch reports whether a second response can be compared with the prefix.
-func (b *Body) mayMatch() bool { return b.keeps && b.size() <= int64(b.left) }
+// unmatched returns why no second response can be compared with the prefix, or nil.
+func (b *Body) unmatched() error {
+	switch {
+	case b.lacksLength() && (b.paused || b.size() < firstMark):
+		return ErrMayStream // a heartbeat is often the same
+	case !b.keeps || b.size() > int64(b.left):
+		return ErrAgain
+	}
+	return nil
+}
 
 // match reads the prefix from a second response, and compares it on the way. It returns
 // how many bytes it has read, errDiffers if they are others, and otherwise the error of

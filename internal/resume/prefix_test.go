@@ -23,13 +23,13 @@ func delivered(data []byte, read int, again int32) *Body {
 // A prefix above the limit is of no use from then on.
 func TestPrefixThatIsTooLong(t *testing.T) {
 	b := delivered(make([]byte, 1000), 600, 1000)
-	assert.True(t, b.mayMatch())
+	assert.True(t, b.unmatched() == nil)
 	b.take(make([]byte, 1), nil)
-	assert.False(t, b.mayMatch())
+	assert.False(t, b.unmatched() == nil)
 	b.take(make([]byte, 1), nil)
-	assert.False(t, b.mayMatch())
+	assert.False(t, b.unmatched() == nil)
 	b = delivered(make([]byte, 1001), 1001, 1000)
-	assert.False(t, b.mayMatch())
+	assert.False(t, b.unmatched() == nil)
 }
 
 // The first Read that leaves something to come needs no memory, and the last Read is not hashed.
@@ -45,7 +45,7 @@ func TestPrefixIsKeptForWhatIsToCome(t *testing.T) {
 		"nobody compares":   {end: unknown, total: unknown, stop: unknown, left: 1 << 20},
 	} {
 		b.take(part, nil)
-		assert.True(t, b.sum == 0 && b.extra == nil && !b.mayMatch(), name)
+		assert.True(t, b.sum == 0 && b.extra == nil && b.unmatched() != nil, name)
 	}
 	ended := &Body{end: unknown, total: unknown, stop: unknown, left: 1 << 20, keeps: true}
 	ended.take(part, io.EOF)

@@ -60,8 +60,10 @@ func (b *Body) reconnect(ctx context.Context, cut error) (resp *http.Response, e
 	} else if b.dry++; b.dry > b.limit {
 		return nil, ErrLimit
 	}
-	if b.compares() && !b.mayMatch() {
-		return nil, ErrAgain
+	if b.compares() {
+		if err := b.unmatched(); err != nil {
+			return nil, err
+		}
 	}
 	req := b.sender.Request().Clone(ctx)
 	if !b.compares() {

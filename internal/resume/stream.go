@@ -6,19 +6,31 @@ package resume
 import (
 	"net/http"
 	"strings"
+	"time"
 )
+
+// pause is the time without bytes after which a body without a length may be a stream.
+const pause = 200 * time.Millisecond
+
+// lacksLength reports whether no header has said where the body ends.
+func (b *Body) lacksLength() bool { return b.end == unknown && b.total == unknown }
 
 // streamTypes are the media types of streams.
 var streamTypes = [...]string{
 	"text/event-stream",         // WHATWG HTML, "Server-sent events"
 	"application/x-ndjson",      // JSON texts in lines
 	"application/ndjson",        //
-	"application/jsonl",         //
+	"application/jsonl",         // and application/jsonlines
 	"application/x-jsonlines",   //
 	"application/stream+json",   //
 	"application/json-seq",      // RFC 7464
 	"multipart/x-mixed-replace", // pictures of a camera
 	"application/grpc",          // and application/grpc-web, application/grpc+proto
+	"application/connect+",      // streams of the Connect protocol
+
+	"application/vnd.amazon.eventstream",
+	"application/vnd.docker.raw-stream", // the output of a container
+	"application/vnd.docker.multiplexed-stream",
 }
 
 // isStream reports whether a response with these values of Content-Type is a stream. A second
