@@ -96,8 +96,8 @@ const (
 	// latestInstant is the end of the year 9999. A larger number is a Unix time in
 	// milliseconds, or no Unix time.
 	latestInstant = 253_402_300_799
-	// latestMillis is how far in the future a Unix time in milliseconds may lie.
-	latestMillis = 10 * 365 * 24 * time.Hour
+	// farthest is how far in the future a Unix time in milliseconds may lie.
+	farthest = 10 * 365 * 24 * time.Hour
 	// stale is how far in the past an instant may lie and still be taken for a
 	// Unix time.
 	stale = 24 * time.Hour
@@ -131,7 +131,7 @@ func untilUnixTime(whole, billionths int64, ref time.Time) (time.Duration, bool)
 		return max(wait, 0), wait >= -stale
 	}
 	wait := time.UnixMilli(whole).Add(scale(0, billionths, time.Millisecond)).Sub(ref)
-	return max(wait, 0), wait >= -stale && wait <= latestMillis
+	return max(wait, 0), wait >= -stale && wait <= farthest
 }
 
 // untilDate returns the time until a date.

@@ -99,7 +99,7 @@ func (b *base) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 		if resp == nil {
 			up.halt()
 		}
-		s.leave(resp, err)
+		s.leave(err)
 		if resp == nil || s.body == nil {
 			s.release(resp != nil)
 			stop() // otherwise the context may end because the body stalls

@@ -423,7 +423,7 @@ func (c *call) follow(p []byte) bool {
 func (s *attempt) explains(err error) bool {
 	var failed error // of the body's last Read
 	if s.body != nil {
-		_, failed = s.body.failure()
+		failed = s.body.failure()
 	}
 	switch {
 	case s.err != nil && errors.Is(err, s.err), failed != nil && errors.Is(err, failed):

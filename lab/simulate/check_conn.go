@@ -58,7 +58,7 @@ func (w *world) checkCut(s *attempt) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_, failed := b.failure()
+	failed := b.failure()
 	if failed != nil && errors.Is(failed, s.cause) || !b.ended && failed == nil && s.script.end != overcounts && s.script.end != explodes && b.closedAt > s.cut {
 		w.complain(Cut, c, "the response of attempt %d was being read and ended by %v", s.number, s.cause)
 	}

@@ -359,8 +359,7 @@ func (c *callPlan) drawReading(d dice) {
 	c.pause = d.between(time.Millisecond, 2*time.Second)
 }
 
-// ruleOf returns the complete rule that is in force for a host at a time. It
-// also reports whether the host keeps that rule for the whole story.
+// ruleOf returns the complete rule that is in force for a host at a time.
 func (p *plan) ruleOf(hostID int, at time.Duration) policy.Rule {
 	return p.rawRuleOf(hostID, at).Or(policy.Defaults())
 }
@@ -462,5 +461,5 @@ func (f bodyFault) String() string {
 }
 
 func (a appetite) String() string {
-	return [...]string{"all", "by io.Copy", "slowly", "a part", "nothing", "until another goroutine closes", "never closes"}[a]
+	return [...]string{"all", "slowly", "a part", "nothing", "until another goroutine closes", "never closes"}[a]
 }

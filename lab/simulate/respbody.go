@@ -26,9 +26,9 @@ type respBody struct {
 	using   atomic.Int32
 	closed  chan struct{}
 	once    sync.Once
-	free    sync.Once                   // gives the connection back
-	idle    chan struct{}               // full during a Read, if Close waits for it
-	failed  atomic.Pointer[bodyFailure] // the last; the oracles read it under other locks
+	free    sync.Once             // gives the connection back
+	idle    chan struct{}         // full during a Read, if Close waits for it
+	failed  atomic.Pointer[error] // of a Read, the last; the oracles read it under other locks
 
 	mu       sync.Mutex // guards the fields below
 	pos      int64
@@ -41,18 +41,12 @@ type respBody struct {
 	over     time.Duration // when the body had ended or was closed; never before
 }
 
-// A bodyFailure is an error of a Read.
-type bodyFailure struct {
-	err error
-	at  time.Duration
-}
-
-// failure returns when a Read failed last, and its error: never and nil, if none failed.
-func (b *respBody) failure() (at time.Duration, err error) {
-	if f := b.failed.Load(); f != nil {
-		return f.at, f.err
+// failure returns the error of the last Read that failed, or nil.
+func (b *respBody) failure() error {
+	if err := b.failed.Load(); err != nil {
+		return *err
 	}
-	return never, nil
+	return nil
 }
 
 func newRespBody(s *attempt, up *upload) *respBody {
@@ -89,7 +83,7 @@ func (b *respBody) Read(p []byte) (int, error) {
 	b.pos += int64(n)
 	b.read += int64(n)
 	if err != nil && err != io.EOF && err != errClosed {
-		b.failed.Store(&bodyFailure{err, b.attempt.world.now()})
+		b.failed.Store(&err)
 	}
 	if err != nil && !b.ended {
 		b.ended = true

@@ -215,7 +215,7 @@ func (h *host) moodAt(now time.Duration) (mood, time.Duration) {
 }
 
 // leave notes the result of the base transport.
-func (s *attempt) leave(resp *http.Response, err error) {
+func (s *attempt) leave(err error) {
 	w := s.world
 	dead := s.req.Context().Err() != nil
 	w.mu.Lock()
