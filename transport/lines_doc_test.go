@@ -278,7 +278,7 @@ var (
 	// random finds the times that have jitter.
 	random = regexp.MustCompile(`(a pause of|\(says the fleet\): requests wait for) [0-9.]+s`)
 	// numbers finds the numbers that depend on the order in which goroutines run.
-	numbers = regexp.MustCompile(`none waits|1 request waits|[0-9]+ requests wait|[0-9]+ go|attempt [0-9] follows in [0-9.]+s|again after [0-9.]+s`)
+	numbers = regexp.MustCompile(`none waits|1 request waits|[0-9]+ requests wait|[0-9]+ go|again after [0-9.]+s`)
 )
 
 // bubbles is when the time of each bubble begins.
