@@ -143,19 +143,6 @@ func TestLinesInTheDocs(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				once(t, tr, url)
 			}},
-		{name: "1000 requests per second get a 503, for 2 s", busy: true, rule: exact,
-			base: rt(func(req *http.Request) (*http.Response, error) {
-				status := http.StatusServiceUnavailable
-				if time.Since(bubbles) >= 10*time.Second {
-					status = http.StatusOK
-				}
-				return &http.Response{StatusCode: status, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
-			}),
-			play: func(t *testing.T, tr *transport.Transport, url string) {
-				many(2000, 1037*time.Microsecond)(t, tr, url)
-				time.Sleep(time.Until(bubbles.Add(12 * time.Second)))
-				once(t, tr, url)
-			}},
 		{name: "the retries of a host are used up, and come back", rule: policy.Rule{Budget: policy.Budget{Burst: 4, PerSecond: 0.2}}.Or(quick), base: script(faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)

@@ -14,8 +14,8 @@ import (
 // The documents of users have at most so many words. maxProse are those outside of tables and
 // code. maxWay are those of README, a recipe, and the longest page that the recipe links to.
 const (
-	maxWords = 21_006
-	maxProse = 12_797
+	maxWords = 20_000
+	maxProse = 10_400
 	maxWay   = 5_000
 )
 
