@@ -65,7 +65,7 @@ type Rate struct {
 	Burst int
 }
 
-// Upload says where the body of a request is kept for a retry, if the body can
+// Upload bounds what is kept of the body of a request for a retry, if the body can
 // neither be made anew (GetBody) nor be rewound (Seek).
 type Upload struct {
 	// Memory is how many bytes of such a body are kept in memory. Default 1 MiB, at
@@ -88,11 +88,12 @@ type Upload struct {
 // took. A longer segment starts that anew.
 //
 // If there is no rest to ask for, the request is sent again as a retry. Then the bytes
-// that the reader has are compared with those of the second response, and dropped, and so
-// are the headers, but for fields such as Date and X-Request-Id. The reader gets exactly the
-// body of the second response. If the two differ, the body ends with the error of the cut.
-// This also serves requests that transport.Repeatable allows to be sent again and that have
-// no body or one in memory. It never serves a response that may be a stream.
+// that the reader has are compared with those of the second response, and dropped. The
+// headers are compared as well, but for fields such as Date and X-Request-Id. The reader
+// gets exactly the body of the second response. If the two differ, the body ends with the
+// error of the cut. This also serves requests that transport.Repeatable allows to be sent
+// again and that have no body or one in memory. It never serves a response that may be a
+// stream.
 //
 // Each attempt of a reconnect has 30 s for the headers of its response, unless
 // AttemptTimeout or Stall.Timeout is set. A base transport that delivers other bytes than

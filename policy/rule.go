@@ -186,7 +186,7 @@ type Rule struct {
 	// Hedge sends slow requests a second time. Default off.
 	Hedge Hedge
 
-	// Upload says where the body of a request is kept for a retry, if the body can
+	// Upload bounds what is kept of the body of a request for a retry, if the body can
 	// neither be made anew (GetBody) nor be rewound.
 	Upload Upload
 
