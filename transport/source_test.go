@@ -77,7 +77,7 @@ func TestSourceOfAnUploadFails(t *testing.T) {
 func TestSourceIsClosedByTheBase(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		pr, pw := io.Pipe()
-		defer pw.Close()
+		defer func() { _ = pw.Close() }()
 		base := script(status(200))
 		broken := rt(func(req *http.Request) (*http.Response, error) {
 			if base.attempts() > 0 {

@@ -339,9 +339,7 @@ func (l *Limits) TakeOff(now time.Time) (flight.Slot, Sent) {
 
 // Release releases everything that no attempt has taken over.
 func (l *Limits) Release() {
-	if l.reserved != nil {
-		l.ReleaseBudget()
-	}
+	l.ReleaseBudget()
 	if l.Rule.Gate {
 		l.Slot.Release()
 		l.Refused.Release()
