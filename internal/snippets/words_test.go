@@ -15,7 +15,7 @@ import (
 // code. maxWay are those of README, a recipe, and the longest page that the recipe links to.
 const (
 	maxWords = 20_000
-	maxProse = 10_400
+	maxProse = 10_500
 	maxWay   = 5_000
 )
 
