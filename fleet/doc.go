@@ -45,10 +45,10 @@
 // until their end, and 250 ms for the right to probe a host that is down. Nothing else waits
 // for Redis. A command takes a second at most. If a command fails, Redis counts as lost. News
 // and questions are dropped then. A heartbeat every second finds out when Redis is back. Then
-// the process asks again about up to 1024 hosts that it used. In a Redis Cluster this holds for
-// each node alone, so the hosts of the other nodes are shared as before. An error about the
-// keys of a host is no lost Redis. If somebody else has written such a key, the scripts forget
-// it.
+// the process asks again about up to 1024 hosts that it used, all members together 500 times
+// per second, or within 10 minutes. In a Redis Cluster this holds for each node alone, so the
+// hosts of the other nodes are shared as before. An error about the keys of a host is no lost
+// Redis. If somebody else has written such a key, the scripts forget it.
 //
 // The Logger gets one log line when Redis is lost, or can't be used for its password, its
 // rights or another reason, and one when it is back. FleetState has the reason. No wrong

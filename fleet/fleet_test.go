@@ -369,6 +369,28 @@ func TestMeetAsksAgain(t *testing.T) {
 	}
 }
 
+// What the members ask again after an interruption is spread by their number and that of the
+// hosts, so that it does not cut them off once more.
+func TestMeetAgainIsSpread(t *testing.T) {
+	fleets, _ := started(t, 1, options(t, sharedServer(t).Addr))
+	f := fleets[0]
+	f.roster.setSize(50, f.store.link.breaks())
+	for i := range 100 {
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name(i)})
+	}
+	due := func() []*item {
+		f.news.mu.Lock()
+		defer f.news.mu.Unlock()
+		return slices.Clone(f.news.out.trays[meetTray].due)
+	}
+	eventually(t, func() bool { return len(due()) == 0 }, "not asked")
+	begin := time.Now()
+	f.meetAgain()
+	list := due()
+	require.Greater(t, list[len(list)/2].due.Sub(begin), 2*time.Second)
+	require.LessOrEqual(t, list[len(list)-1].due.Sub(begin), time.Since(begin)+10*time.Second)
+}
+
 // All members hear of a probe that was refused, even if the hold ends no later than they
 // know. The hold does not become shorter.
 func TestRefusedProbesAreTold(t *testing.T) {

@@ -27,6 +27,9 @@ const (
 	beatMost = time.Minute
 	beatSize = 5 * time.Millisecond // for each member
 	tellSize = 64                   // a larger fleet learns its size by heartbeats alone
+
+	meetEach = 2 * time.Millisecond // for each member and host that it asks again about
+	meetMost = 10 * time.Minute     // what Redis knows of a host may be over then
 )
 
 // tellLoop sends the news, until Close.
@@ -289,8 +292,8 @@ func (f *Fleet) returnTime() time.Duration {
 	return max(0, f.self.returns)
 }
 
-// meetAgain asks again about the hosts that were met, because news may have been lost. In a
-// large fleet the members do this at random times.
+// meetAgain asks again about the hosts that were met, because news may have been lost. The
+// members do this at random times, so that a slow Redis is not lost once more.
 func (f *Fleet) meetAgain() {
 	if !f.store.link.usable() {
 		return
@@ -298,7 +301,7 @@ func (f *Fleet) meetAgain() {
 	f.news.mu.Lock()
 	defer f.news.mu.Unlock()
 	now := time.Now()
-	within := min(time.Duration(f.roster.members())*time.Millisecond, 10*time.Second)
+	within := min(time.Duration(f.roster.members()*len(f.news.met.at))*meetEach, meetMost)
 	for host := range f.news.met.at {
 		if it := f.news.out.find(topic{kind: fleetmsg.Meet, host: host}, now); it != nil && !f.news.closed {
 			f.news.out.push(it, now.Add(rand.N(within)))

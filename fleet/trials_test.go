@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -687,6 +688,50 @@ func TestTrialRestarts(t *testing.T) {
 	require.LessOrEqual(t, most, 1.2)
 	require.Greater(t, least, 1)
 	require.Positive(t, beats)
+}
+
+// A Redis that gets a hundredth of a processor restarts. What the members ask it again about their
+// hosts does not cut them off once more.
+func TestTrialSlowRestart(t *testing.T) {
+	if soak.Size(true, false) {
+		t.Skip("it needs a machine with nothing else to do: make soak")
+	}
+	const members, hosts = 100, 200
+	server := ownServer(t)
+	fleets, _ := started(t, members, options(t, server.Addr))
+	for i := range hosts {
+		for _, f := range fleets {
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name(i)})
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	server.Kill()
+	time.Sleep(1500 * time.Millisecond)
+	require.NoError(t, server.Restart())
+	var slow sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	slow.Go(func() {
+		for ctx.Err() == nil {
+			assert.NoError(t, server.Process().Signal(syscall.SIGSTOP))
+			time.Sleep(190 * time.Millisecond)
+			assert.NoError(t, server.Process().Signal(syscall.SIGCONT))
+			time.Sleep(2 * time.Millisecond)
+		}
+	})
+	breaks := func() (n uint64) {
+		for _, f := range fleets {
+			n += f.store.link.breaks()
+		}
+		return n
+	}
+	time.Sleep(4 * time.Second)
+	before, commands := breaks(), answered(fleets)
+	time.Sleep(20 * time.Second)
+	again := breaks() - before
+	cancel()
+	slow.Wait()
+	t.Logf("%d commands in 20 s; Redis was lost %d times more", answered(fleets)-commands, again)
+	require.LessOrEqual(t, again, uint64(members)) // other work may hold Redis up as well
 }
 
 // answered returns how many commands Redis answered.
