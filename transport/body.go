@@ -13,11 +13,11 @@ import (
 // keepBody prepares the body for later attempts. A body that is sent once only is watched as
 // well, because its Read may fail.
 func (x *exchange) keepBody() {
-	keep := x.Rule.Policy.Upload.Memory
 	if x.isSingle() {
-		keep = 0
+		x.body = replay.Once(x.Req, x.t.kept)
+		return
 	}
-	x.body = replay.New(x.Req, keep, x.t.kept)
+	x.body = replay.New(x.Req, x.Rule.Policy.Upload.Memory, x.t.kept)
 }
 
 // sourceBroke reports whether the request's own body failed. Neither the host nor the network

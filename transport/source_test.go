@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -103,4 +105,40 @@ func TestSourceIsClosedByTheBase(t *testing.T) {
 		assert.NoError(t, resp.Body.Close())
 		assert.Equal(t, []transport.Reason{transport.ReasonRetry, transport.ReasonFinal}, seen.reasons())
 	})
+}
+
+// The base transport may close the body during a Read and wait for its end, as net/http does if a
+// stream of HTTP/2 is reset. A request that is sent once only is not held up by that.
+func TestCloseEndsTheReadOfASingleAttempt(t *testing.T) {
+	for name, ctx := range map[string]func(context.Context) context.Context{
+		"one attempt": func(ctx context.Context) context.Context { return ctx },
+		"Once":        transport.Once,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				source, w := io.Pipe()
+				defer w.Close()
+				base := rt(func(req *http.Request) (*http.Response, error) {
+					read := make(chan struct{})
+					go func() {
+						defer close(read)
+						_, _ = io.Copy(io.Discard, req.Body)
+					}()
+					synctest.Wait()
+					_ = req.Body.Close()
+					<-read
+					return nil, io.ErrUnexpectedEOF
+				})
+				rule := policy.Rule{}
+				if name == "one attempt" {
+					rule.Attempts = 1
+				}
+				req := newRequest(t, http.MethodPut, "http://example.com/", source)
+				start := time.Now()
+				_, err := mustNew(t, transport.Config{Base: base, Rule: rule}).RoundTrip(req.WithContext(ctx(req.Context())))
+				assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				assert.Zero(t, time.Since(start))
+			})
+		})
+	}
 }

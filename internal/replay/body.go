@@ -99,6 +99,16 @@ func New(req *http.Request, limit int64, pool *Pool) Body {
 	return newOriginal(req.Body, limit, pool)
 }
 
+// Once returns the body of a request that is sent once only. When the base transport closes it, the
+// caller's body is closed at once.
+func Once(req *http.Request, pool *Pool) Body {
+	b := New(req, 0, pool)
+	if o, ok := b.(*original); ok {
+		o.finished = true
+	}
+	return b
+}
+
 // copies is a Body in memory. The function makes a copy of it that shares no state with
 // other copies, and does not fail. The first attempt has the caller's body itself. The
 // Close of a body in memory does nothing, so nothing need be closed in the end.
