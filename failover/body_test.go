@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -228,6 +229,13 @@ func TestGetBodyFails(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, "503 a.test", result)
 
+		for _, none := range []io.ReadCloser{nil, http.NoBody, (*os.File)(nil)} {
+			req.Body, req.GetBody = io.NopCloser(strings.NewReader("body")), func() (io.ReadCloser, error) { return none, nil }
+			result, err = do(tr, req)
+			assert.NoError(t, err)
+			assert.Equal(t, "503 a.test", result, "%T", none)
+		}
+
 		req = newRequest(t, http.MethodPut, "http://a.test/", strings.NewReader("body"))
 		req.GetBody = func() (io.ReadCloser, error) { panic("GetBody") }
 		assert.PanicsWithValue(t, "GetBody", func() { _, _ = do(tr, req) })
@@ -238,7 +246,7 @@ func TestGetBodyFails(t *testing.T) {
 // If the source of an upload fails, its caller gets that, and it says nothing about the endpoint.
 func TestBrokenSource(t *testing.T) {
 	errSource := errors.New("disk failure")
-	for name, again := range map[string]bool{"with GetBody": true, "without": false} {
+	for name, again := range map[string]bool{"with GetBody": true, "without": false, "that seeks": false} {
 		bubble(t, name, func(t *testing.T) {
 			r := newRegions()
 			tr := r.transport(t, "a.test", "b.test")
@@ -249,6 +257,12 @@ func TestBrokenSource(t *testing.T) {
 				req := newRequest(t, http.MethodPut, "http://a.test/", nil)
 				if req.Body, _ = broken(); again {
 					req.GetBody = broken
+				}
+				if name == "that seeks" {
+					req.Body = struct {
+						io.ReadCloser
+						io.Seeker
+					}{req.Body, strings.NewReader("")}
 				}
 				_, err := do(tr, req)
 				assert.ErrorIs(t, err, errSource)

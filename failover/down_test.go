@@ -102,6 +102,14 @@ func TestWhatCounts(t *testing.T) {
 		_, err := do(tr, newRequest(t, http.MethodPost, "http://a.test/", nil).WithContext(ctx))
 		assert.ErrorContains(t, err, "enough")
 	}
+	cancels := func(t *testing.T, tr http.RoundTripper) {
+		req, canceled := newRequest(t, http.MethodGet, "http://a.test/", nil), make(chan struct{})
+		//lint:ignore SA1019 old callers still set Request.Cancel
+		req.Cancel = canceled
+		close(canceled)
+		_, err := do(tr, req)
+		assert.ErrorContains(t, err, "request canceled")
+	}
 	plain := func(t *testing.T, tr http.RoundTripper) { get(t, tr, "http://a.test/") }
 	post := func(t *testing.T, tr http.RoundTripper) {
 		_, _ = do(tr, newRequest(t, http.MethodPost, "http://a.test/", strings.NewReader("body")))
@@ -126,6 +134,7 @@ func TestWhatCounts(t *testing.T) {
 		"the caller's time":   {hangs, short, false},
 		"the caller leaves":   {hangs, leaves, false},
 		"the caller's cause":  {hangs, causes, false},
+		"Request.Cancel":      {fail(errors.New("net/http: request canceled")), cancels, false},
 		"canceled below":      {fail(context.Canceled), plain, false},
 		"one success between": {sequence(refuses, refuses, refuses, refuses, status(404), refuses, refuses, refuses, refuses, status(200)), plain, false},
 	} {
@@ -141,6 +150,9 @@ func TestWhatCounts(t *testing.T) {
 					for range 4 {
 						row.send(t, tr)
 					}
+				}
+				if name == "Request.Cancel" {
+					assert.Empty(t, r.at("b.test", 0))
 				}
 				before := len(r.at("a.test", 0))
 				get(t, tr, "http://a.test/")

@@ -263,7 +263,7 @@ func (c *call) ask(i int, probes bool, last *outcome) *outcome {
 		s = newSpan(c.req.Context(), bound)
 		sent = sent.WithContext(s)
 	}
-	if _, seeks := body.(io.Seeker); body != nil && body != http.NoBody && (!seeks || sent.GetBody != nil) {
+	if body != nil && body != http.NoBody {
 		sent = sent.WithContext(sent.Context())
 		o.lendTo(sent, body)
 	}
@@ -278,17 +278,28 @@ func (c *call) ask(i int, probes bool, last *outcome) *outcome {
 // sign returns what an outcome shows of its endpoint: 1 if it is up, -1 if it fails, and 0 if its caller is at fault,
 // who may have had too little time.
 func (c *call) sign(o *outcome) int {
-	kind, ctx := classify.KindOf(o.err), c.req.Context()
-	deadline, hurries := ctx.Deadline()
+	kind := classify.KindOf(o.err)
+	deadline, hurries := c.req.Context().Deadline()
 	hurries = hurries && kind == classify.Timeout && time.Until(deadline) < min(cmp.Or(o.Timeout, defaultTimeout), probePause)
 	switch {
 	case o.resp != nil && !slices.Contains([]int{502, 503, 504}, o.resp.StatusCode):
 		return 1
-	case o.resp == nil && (kind == classify.NoError || kind == classify.Canceled || hurries || o.broken.Load() || ctx.Err() != nil),
+	case o.resp == nil && (kind == classify.NoError || kind == classify.Canceled || hurries || o.broken.Load() || hasLeft(c.req)),
 		kind == classify.Protocol && classify.Default(classify.Outcome{Err: o.err}) == classify.Final:
 		return 0
 	}
 	return -1
+}
+
+// hasLeft reports whether the caller of a request no longer waits for it.
+func hasLeft(req *http.Request) bool {
+	select {
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	case <-req.Cancel:
+		return true
+	default:
+		return req.Context().Err() != nil
+	}
 }
 
 // bodyAfter returns the body for the next endpoint, once the last has closed its own.
@@ -299,7 +310,11 @@ func (c *call) bodyAfter(last *outcome) (io.ReadCloser, error) {
 	case c.req.GetBody == nil || !last.take(c.req.Context()):
 		return nil, http.ErrBodyReadAfterClose
 	}
-	return c.req.GetBody()
+	body, err := c.req.GetBody()
+	if err == nil && (body == nil || body == http.NoBody || isNil(body)) {
+		return nil, errors.New("failover: GetBody returned no body")
+	}
+	return body, err
 }
 
 // discard reads the rest of a response that nobody gets, so that its connection can be used again, and closes it.
@@ -400,7 +415,14 @@ type source struct {
 // lendTo gives a copy of a request its body.
 func (s *source) lendTo(req *http.Request, b io.ReadCloser) {
 	req.Body, _ = s.lend(b, nil)
-	if getBody := req.GetBody; getBody != nil {
+	getBody := req.GetBody
+	if seeker, ok := b.(io.Seeker); ok && getBody == nil {
+		req.Body = struct { // a Transport sends it again by Seek
+			io.ReadCloser
+			io.Seeker
+		}{req.Body, seeker}
+	}
+	if getBody != nil {
 		req.GetBody = func() (io.ReadCloser, error) {
 			if !s.users.TryRLock() {
 				return nil, http.ErrBodyReadAfterClose

@@ -26,7 +26,7 @@ import (
 //
 // A 4xx is about the request or its client, so it is no failure of the server. After [Once] a
 // request may go elsewhere only if by did not send it at all. It may go nowhere if its context
-// has ended, or if it is no HTTP request. A request counts as not sent if err is an [Error]
+// has ended or its Cancel is closed, or if it is no HTTP request. A request counts as not sent if err is an [Error]
 // without Attempts.
 //
 // An Idempotency-Key makes a request idempotent only for servers that know the key. So if
@@ -41,6 +41,12 @@ func MayGoElsewhere(by http.RoundTripper, req *http.Request, resp *http.Response
 	c, known := callBy(by, req)
 	if !known || c.Ctx.Err() != nil {
 		return false
+	}
+	select {
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	case <-req.Cancel:
+		return false
+	default:
 	}
 	sent, acted, failed := c.whatHappened(resp, err)
 	if !failed || sent && c.options != nil && c.options.sending == sendOnce {
