@@ -72,7 +72,8 @@ type Rule struct {
 	// To set it says that the host honours keys. A request with a key may be sent again
 	// although the server may have acted on it (see Idempotent). If the server responds 409
 	// because it still works on the same key, the request is retried if the response has
-	// Retry-After, or if Classify recognises it. A 422 is final. [UUIDKey] gives POST and
+	// Retry-After, if an earlier attempt may have reached the server and had a key of this
+	// function, or if Classify recognises it. A 422 is final. [UUIDKey] gives POST and
 	// PATCH a random key. Default none.
 	IdempotencyKey func(*http.Request) string
 

@@ -20,6 +20,7 @@ type call struct {
 	t       *Transport
 	options *options        // nil: none
 	spanned context.Context // what RequestStart returned; nil: no hook
+	keyed   bool            // the rule made the request's Idempotency-Key
 }
 
 // isSingle reports whether at most one attempt is allowed.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -118,7 +119,7 @@ func TestIdempotencyKey(t *testing.T) {
 	})
 }
 
-// A 409 is retried only if it names a wait or if the rule knows it, and only for a request
+// A 409 to the first attempt is retried only if it names a wait or if the rule knows it, and only for a request
 // with a key to a host that honours keys. A 422 is final.
 func TestStatusesOfAKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -161,6 +162,46 @@ func TestStatusesOfAKey(t *testing.T) {
 			assert.Zero(t, state.HeldScopes, "%s: no other request waits", row.name)
 		}
 	})
+}
+
+// A 409 to the retry of a lost attempt says that the server still works on it under the same key,
+// if the key is the rule's. So the first response can be had. If the caller made the key, it may
+// have been used before, and a rule that knows the status is asked first.
+func TestConflictAfterALostAttempt(t *testing.T) {
+	lost := faults.Reset()
+	keyed := policy.Rule{IdempotencyKey: policy.UUIDKey}.Or(quick)
+	knows := keyed
+	knows.Classify = classify.OnStatus(classify.Final, 409)
+	for name, row := range map[string]struct {
+		rule   policy.Rule
+		method string
+		key    string // the caller's
+		steps  []answer
+		status int
+		sent   int
+	}{
+		"after a lost attempt":      {keyed, "POST", "", []answer{lost, status(409), status(201)}, 201, 3},
+		"twice":                     {keyed, "POST", "", []answer{lost, status(409), status(409), status(201)}, 201, 4},
+		"after a 500":               {keyed, "POST", "", []answer{status(500), status(409), status(201)}, 201, 3},
+		"after a refusal":           {keyed, "POST", "", []answer{faults.Fail(syscall.ECONNREFUSED), status(409), status(201)}, 409, 2},
+		"to the first attempt":      {keyed, "POST", "", []answer{status(409), status(201)}, 409, 1},
+		"under the caller's key":    {keyed, "POST", "mine", []answer{lost, status(409), status(201)}, 409, 2},
+		"without a key":             {keyed, "PUT", "", []answer{lost, status(409), status(201)}, 409, 2},
+		"that the rule calls final": {knows, "POST", "", []answer{lost, status(409), status(201)}, 409, 2},
+		"another status":            {keyed, "POST", "", []answer{lost, status(422), status(201)}, 422, 2},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			base := script(row.steps...)
+			req := newRequest(t, row.method, "http://h.test/", strings.NewReader("9"))
+			if row.key != "" {
+				req.Header.Set("Idempotency-Key", row.key)
+			}
+			resp := mustRoundTrip(t, over(t, transport.Config{Rule: row.rule}, base), req)
+			assert.Equal(t, row.status, resp.StatusCode)
+			assert.Equal(t, row.sent, base.attempts())
+			finish(resp, nil)
+		})
+	}
 }
 
 // A redirect is another request. Its key is another one.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -306,7 +307,11 @@ func (x *exchange) askRule() {
 		x.verdict = classify.Final
 		return
 	}
-	x.verdict = x.Rule.Classify(x.OutcomeOf(x.resp, x.err))
+	o, ask := x.OutcomeOf(x.resp, x.err), x.Rule.Classify
+	if x.keyed && slices.ContainsFunc(x.report.history, func(a Attempt) bool { return a.Verdict == classify.Ambiguous }) {
+		ask = x.Rule.KeyInUse
+	}
+	x.verdict = ask(o)
 	switch link := x.way.Link; {
 	case x.verdict == classify.Ambiguous && x.err != nil && (link.Unsent() || lanes.RefusedByProxy(x.t.base, x.Req, x.err)):
 		x.verdict = classify.Refused

@@ -44,7 +44,7 @@ func (c *call) addKey() {
 	defer flight.CloseBodyUnless(&asked, c.Req)
 	key := c.Rule.Policy.IdempotencyKey(c.Req)
 	if asked = true; key != "" {
-		c.Req = rules.WithKey(c.Req, key)
+		c.Req, c.keyed = rules.WithKey(c.Req, key), true
 	}
 }
 

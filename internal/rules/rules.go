@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -47,6 +48,7 @@ type Resolved struct {
 	Set      *Ruleset
 	Policy   policy.Rule
 	Classify classify.Func // asks rule.Classify, then classify.Default
+	KeyInUse classify.Func // in its place if an earlier attempt may be in progress under a key that IdempotencyKey made
 	Settings settings
 
 	// The limits that the rule turns on. If it turns none on, a request only looks
@@ -261,15 +263,16 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	r.Vouches = !sameFunc(rule.Idempotent, classify.Idempotent)
 	r.Limited = r.Rate || r.Pacing || r.Gate || r.Hedge
 	r.Loops = r.Hedge || r.Limited && rule.Cost != nil
-	own := !sameFunc[classify.Func](rule.Classify, classify.Default)
-	r.Peeks = own || !sameFunc[classify.Hint](rule.Hint, classify.DefaultHint)
-	switch keys := rule.IdempotencyKey != nil; {
-	case own && keys:
-		r.Classify = classify.First(rule.Classify, inProgress, classify.Default)
-	case own:
-		r.Classify = classify.First(rule.Classify, classify.Default)
-	case keys:
-		r.Classify = classify.First(inProgress, classify.Default)
+	own := rule.Classify
+	if sameFunc[classify.Func](own, classify.Default) {
+		own = nil
+	}
+	r.Peeks = own != nil || !sameFunc[classify.Hint](rule.Hint, classify.DefaultHint)
+	if rule.IdempotencyKey != nil {
+		r.Classify = classify.First(own, inProgress, classify.Default)
+		r.KeyInUse = classify.First(own, classify.OnStatus(classify.Ambiguous, http.StatusConflict), classify.Default)
+	} else if own != nil {
+		r.Classify = classify.First(own, classify.Default)
 	}
 	r.Timeouts = flight.TimeoutsOf(&rule, set.alarms)
 	r.Timed = r.Timeouts.On()
