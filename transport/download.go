@@ -116,7 +116,7 @@ func (d *download) Cut(err error, continued bool) (end error) {
 	if c.Ctx.Err() != nil {
 		return err
 	}
-	past, verdict := d.makePast(), c.Rule.Classify(c.OutcomeOf(nil, err))
+	past, verdict := d.makePast(), c.Rule.Classify(c.OutcomeOf(nil, afterHandshake(err)))
 	if past.first == nil || continued {
 		past.first = err
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/visit"
@@ -248,4 +249,20 @@ func isTimeout(err error) bool {
 func isTemporary(err error) bool {
 	var t interface{ Temporary() bool }
 	return errors.As(err, &t) && t.Temporary()
+}
+
+// A shaken error arose after the handshake of its connection. So a TLS alert in it ended a
+// connection that had been made (RFC 8446 §6.2). Only classifiers see it, with
+// classify.KindOf.
+type shaken struct{ error }
+
+func (shaken) HandshakeDone() bool { return true }
+func (e shaken) Unwrap() error     { return e.error }
+
+// afterHandshake returns err as a classifier sees it if there was a connection.
+func afterHandshake(err error) error {
+	if classify.KindOf(err) != classify.TLS {
+		return err
+	}
+	return shaken{err}
 }

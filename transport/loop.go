@@ -308,6 +308,9 @@ func (x *exchange) askRule() {
 		return
 	}
 	o, ask := x.OutcomeOf(x.resp, x.err), x.Rule.Classify
+	if x.err != nil && x.way.Link.Connected() {
+		o.Err = afterHandshake(x.err)
+	}
 	if x.keyed && slices.ContainsFunc(x.report.history, func(a Attempt) bool { return a.Verdict == classify.Ambiguous }) {
 		ask = x.Rule.KeyInUse
 	}

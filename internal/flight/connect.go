@@ -72,6 +72,9 @@ func (l *Link) gotConn(info httptrace.GotConnInfo) {
 	l.ctx.connect()
 }
 
+// Connected reports whether the attempt surely had a connection.
+func (l *Link) Connected() bool { return l != nil && l.got.Load() }
+
 // Unsent reports whether the attempt surely never had a connection. That a connection was
 // there and no byte was written would prove nothing: over HTTP/2 the hooks that say so may
 // come after the server has acted.
@@ -81,7 +84,7 @@ func (l *Link) Unsent() bool { return l != nil && l.asked.Load() && !l.got.Load(
 // none in time. The base transport may send a request over a connection that comes in the
 // same moment as the end of the context.
 func (l *Link) ConnectedLate(err error) bool {
-	return l != nil && l.got.Load() && errors.Is(err, errUnconnected)
+	return l.Connected() && errors.Is(err, errUnconnected)
 }
 
 // Addr returns the address of the server or the proxy, or "" if it is not known.
