@@ -117,7 +117,7 @@ func TestCloseEndsTheReadOfASingleAttempt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				source, w := io.Pipe()
-				defer w.Close()
+				defer func() { _ = w.Close() }()
 				base := rt(func(req *http.Request) (*http.Response, error) {
 					read := make(chan struct{})
 					go func() {
