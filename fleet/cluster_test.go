@@ -323,3 +323,26 @@ func clusterNode(t *testing.T) *redisserver.Server {
 		return s
 	}
 }
+
+// A node of a cluster is no single server. It refuses the hosts of other nodes.
+func TestNodeTakenForAServer(t *testing.T) {
+	t.Parallel()
+	_, c := newCluster(t, 0)
+	whole, _ := start(t, c)
+	lines := &logLines{}
+	beats := whole.store.nodeOf(t.Context(), whole.beatCommand(0)) // it takes the heartbeats
+	c.Logger, c.Redis = lines.logger(), &redis.UniversalOptions{Addrs: []string{beats}}
+	f, _ := start(t, c)
+	use := func() {
+		for i := range 20 {
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name(i), Status: 429, Wait: time.Hour})
+		}
+	}
+	eventually(t, func() bool { use(); return lines.count("can't be used (MOVED") > 0 }, "%v", lines)
+	for begin := time.Now(); time.Since(begin) < 2500*time.Millisecond; time.Sleep(10 * time.Millisecond) {
+		use()
+		require.False(t, f.FleetState().Connected)
+		require.Contains(t, f.FleetState().Err, "MOVED")
+	}
+	require.Equal(t, 1, lines.count("\n"), "%v", lines)
+}

@@ -35,8 +35,8 @@ type link struct {
 	mu    sync.Mutex // guards the fields below
 	began bool       // a heartbeat has succeeded
 	// lostNodes has a host of each node that is lost. The node is tried with a question about
-	// it. If the heartbeat has failed there, the host is empty, and the next heartbeat tries the
-	// node.
+	// the host. If the heartbeat has failed there, the host is empty, and the next heartbeat
+	// tries the node.
 	lostNodes  map[string]string
 	subscribed bool
 	bad        bool   // the log says that Redis is lost
@@ -91,7 +91,7 @@ func (l *link) toTry() map[string]string {
 	defer l.mu.Unlock()
 	hosts := map[string]string{}
 	for node, host := range l.lostNodes {
-		if host != "" && l.cluster && node != "" {
+		if host != "" {
 			hosts[node] = host
 		}
 	}
@@ -142,7 +142,7 @@ func (l *link) good() (back bool) {
 	l.began = true
 	for node, host := range l.lostNodes {
 		// The key of the members may have moved from the node where the heartbeat failed.
-		if host == "" || node == "" {
+		if host == "" {
 			l.regained(node)
 			back = true
 		}
@@ -151,11 +151,14 @@ func (l *link) good() (back bool) {
 	return back
 }
 
-// served says that the question about the host of a lost node was answered.
+// served says that the question about the host of a lost node was answered. If a heartbeat has
+// failed there since, that proves too little.
 func (l *link) served(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.regained(node)
+	if l.lostNodes[node] != "" {
+		l.regained(node)
+	}
 	l.settle()
 }
 
@@ -265,15 +268,15 @@ func lostText(what, why string, refused bool) string {
 }
 
 // isRefusal reports whether Redis answers and does not do what a Fleet needs, such as for a wrong
-// password or a missing right, or if something else answers. Other errors pass, also that Redis is
-// loading, full or read only.
+// password or a missing right, or if something else or a node of a cluster answers. Other errors
+// pass, also that Redis is loading, full or read only.
 func isRefusal(err error) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		return errors.Is(err, errReply)
 	}
 	code, _, _ := strings.Cut(reply.Error(), " ")
-	return slices.Contains([]string{"ERR", "NOAUTH", "NOPERM", "WRONGPASS"}, code)
+	return slices.Contains([]string{"ERR", "MOVED", "NOAUTH", "NOPERM", "WRONGPASS"}, code)
 }
 
 // aboutAHost reports whether an error says something about the keys of a host, and nothing

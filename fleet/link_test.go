@@ -65,6 +65,12 @@ func TestAway(t *testing.T) {
 			time.Sleep(time.Second)
 			l.good()
 		}
+		l.failed(lost, "", "h")
+		l.failed(lost, "", "") // the heartbeat fails, and then the question is answered
+		l.served("")
+		require.True(t, l.lost(""))
+		l.good()
+		require.False(t, l.lost(""))
 		l.failed(lost, "a node", "h") // the hosts of the other nodes are shared
 		time.Sleep(time.Minute)
 		require.Equal(t, 9*time.Second, l.away())
