@@ -31,8 +31,8 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// replies follows the replies on a connection, in version 2 of the protocol. The zero value is
-// before the first reply.
+// replies follows the replies on a connection. Sentinels speak version 3 of the protocol, of
+// which attributes and streams are not known. The zero value is before the first reply.
 type replies struct {
 	bad  bool
 	line []byte // the line that has begun; not more than maxWord bytes
@@ -75,10 +75,10 @@ func (r *replies) pass(p []byte) bool {
 // begin reads the line that begins a reply or an element of it.
 func (r *replies) begin() {
 	switch r.line[0] {
-	case '+', '-', ':':
+	case '+', '-', ':', '_', '#', ',', '(':
 		r.element()
 		return
-	case '$', '*':
+	case '$', '=', '!', '*', '~', '>', '%':
 	default:
 		r.bad = true
 		return
@@ -87,10 +87,13 @@ func (r *replies) begin() {
 	switch {
 	case err != nil || n < -1 || n > maxReply:
 		r.bad = true
-	case r.line[0] == '$' && n >= 0:
+	case bytes.IndexByte([]byte("$=!"), r.line[0]) >= 0 && n >= 0:
 		r.size += n
 		r.skip = n + 2
 	case n > 0:
+		if r.line[0] == '%' { // of pairs
+			n *= 2
+		}
 		r.size += 16 * n
 		r.left = max(r.left, 1) + n
 		r.element()

@@ -25,7 +25,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	for name, text := range map[string]string{
 		"status": "+OK\r\n", "error": "-ERR no\r\n", "number": ":5\r\n", "nil": "$-1\r\n", "nil list": "*-1\r\n",
 		"text": "$5\r\na\r\nbc\r\n", "empty": "$0\r\n\r\n", "no elements": "*0\r\n",
-		"nested": "*3\r\n$1\r\na\r\n*2\r\n:1\r\n*1\r\n$1\r\nb\r\n$1\r\nc\r\n", "many": many, "long": "$4000000\r\n" + strings.Repeat("x", 4000000) + "\r\n",
+		"nested": "*3\r\n$1\r\na\r\n*2\r\n:1\r\n*1\r\n$1\r\nb\r\n$1\r\nc\r\n", "map": "%2\r\n+a\r\n:1\r\n+b\r\n*1\r\n_\r\n", "push": ">2\r\n$1\r\na\r\n#t\r\n", "many": many, "long": "$4000000\r\n" + strings.Repeat("x", 4000000) + "\r\n",
 	} {
 		var whole, bytewise replies
 		for range 3 { // the bound is for a single reply
