@@ -94,6 +94,7 @@ func stripeClient() client {
 		off:   "`MaxNetworkRetries: stripe.Int64(0)`",
 		needs: "`profile.Stripe()`. Its POSTs have keys, so they are repeated", rule: profile.Stripe(),
 		keyed:   true,
+		endsCut: true, // each of its requests has a body, a GET an empty one
 		host:    "api.stripe.com",
 		trouble: `{"error":{"type":"api_error","message":"busy"}}`,
 		good:    always(`{"id":"pi_1","object":"payment_intent"}`),
@@ -128,6 +129,7 @@ func slackClient() client {
 		name:  "slack-go",
 		off:   "off by default",
 		needs: "`profile.Slack()` with an `Idempotent` for methods that read, because all calls are POSTs", rule: rule,
+		endsCut: true, // all its requests are POSTs
 		host:    "slack.com",
 		trouble: `{"ok":false,"error":"fatal_error"}`,
 		good:    always(`{"ok":true,"ts":"1.0","channel":"C1","channels":[{"id":"C1"}]}`),

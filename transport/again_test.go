@@ -325,13 +325,14 @@ type paced struct {
 	parts []string
 	pause time.Duration
 	quiet time.Duration // before the end
+	late  string        // bytes that come together with the end, as from a decompressor
 	end   error
 }
 
 func (b *paced) Read(p []byte) (int, error) {
 	if len(b.parts) == 0 {
 		time.Sleep(b.quiet)
-		return 0, b.end
+		return copy(p, b.late), b.end
 	}
 	time.Sleep(b.pause)
 	n := copy(p, b.parts[0])
@@ -356,23 +357,24 @@ func TestWhatMayBeAStreamIsNotFetchedAgain(t *testing.T) {
 		reader time.Duration // between two Reads
 		again  bool
 	}{
-		"few bytes":                        {body: paced{parts: []string{many[:511]}}},
-		"enough bytes":                     {body: paced{parts: []string{many[:512]}}, again: true},
-		"a heartbeat":                      {body: paced{parts: []string{event}}},
-		"few bytes, and a length":          {body: paced{parts: []string{event}}, length: true, again: true},
-		"few bytes under a constant tag":   {body: paced{parts: []string{event}}, header: []string{`ETag: "v1"`}},
-		"a pause":                          {body: paced{parts: []string{many[:300], many[300:600]}, pause: 201 * time.Millisecond}},
-		"a pause before the first byte":    {body: paced{parts: []string{many[:600]}, pause: 201 * time.Millisecond}},
-		"a pause under a constant tag":     {body: paced{parts: []string{many[:600]}, pause: time.Second}, header: []string{`ETag: "v1"`}},
-		"short pauses":                     {body: paced{parts: []string{many[:300], many[300:600]}, pause: 200 * time.Millisecond}, again: true},
-		"pauses, and a length":             {body: paced{parts: []string{many[:300]}, pause: time.Second}, length: true, again: true},
-		"silence before the cut":           {body: paced{parts: []string{many[:600]}, quiet: time.Minute}, again: true},
-		"a slow reader":                    {body: paced{parts: []string{many[:300], many[300:600]}}, reader: time.Second, again: true},
-		"lines of JSON":                    {body: paced{parts: []string{many[:600]}}, header: []string{"Content-Type: application/x-ndjson"}},
-		"lines of JSON, and a length":      {body: paced{parts: []string{many[:600]}}, header: []string{"Content-Type: application/jsonlines"}, length: true},
-		"events of AWS":                    {body: paced{parts: []string{many[:600]}}, header: []string{"Content-Type: application/vnd.amazon.eventstream"}},
-		"the output of a container":        {body: paced{parts: []string{many[:600]}}, header: []string{"Content-Type: application/vnd.docker.raw-stream"}},
-		"a stream of the Connect protocol": {body: paced{parts: []string{many[:600]}}, header: []string{"Content-Type: application/connect+json"}},
+		"few bytes":                         {body: paced{parts: []string{many[:511]}}},
+		"enough bytes":                      {body: paced{parts: []string{many[:512]}}, again: true},
+		"a heartbeat":                       {body: paced{parts: []string{event}}},
+		"few bytes, and a length":           {body: paced{parts: []string{event}}, length: true, again: true},
+		"few bytes under a constant tag":    {body: paced{parts: []string{event}}, header: []string{`ETag: "v1"`}},
+		"a pause":                           {body: paced{parts: []string{many[:300], many[300:600]}, pause: 201 * time.Millisecond}},
+		"a pause before the first byte":     {body: paced{parts: []string{many[:600]}, pause: 201 * time.Millisecond}},
+		"a pause under a constant tag":      {body: paced{parts: []string{many[:600]}, pause: time.Second}, header: []string{`ETag: "v1"`}},
+		"short pauses":                      {body: paced{parts: []string{many[:300], many[300:600]}, pause: 200 * time.Millisecond}, again: true},
+		"pauses, and a length":              {body: paced{parts: []string{many[:300]}, pause: time.Second}, length: true, again: true},
+		"silence before the cut":            {body: paced{parts: []string{many[:600]}, quiet: time.Minute}, again: true},
+		"silence before bytes with the cut": {body: paced{parts: []string{many[:600]}, quiet: time.Minute, late: many[600:601]}, again: true},
+		"a slow reader":                     {body: paced{parts: []string{many[:300], many[300:600]}}, reader: time.Second, again: true},
+		"lines of JSON":                     {body: paced{parts: []string{many[:600]}}, header: []string{"Content-Type: application/x-ndjson"}},
+		"lines of JSON, and a length":       {body: paced{parts: []string{many[:600]}}, header: []string{"Content-Type: application/jsonlines"}, length: true},
+		"events of AWS":                     {body: paced{parts: []string{many[:600]}}, header: []string{"Content-Type: application/vnd.amazon.eventstream"}},
+		"the output of a container":         {body: paced{parts: []string{many[:600]}}, header: []string{"Content-Type: application/vnd.docker.raw-stream"}},
+		"a stream of the Connect protocol":  {body: paced{parts: []string{many[:600]}}, header: []string{"Content-Type: application/connect+json"}},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			serve := func(body *paced) answer {

@@ -188,7 +188,7 @@ func (b *Body) Read(p []byte) (int, error) {
 			began = b.sender.Now()
 		}
 		n, err := counted.Read(b.body, p)
-		if timed && n > 0 { // a silence before an error says nothing
+		if timed && n > 0 && err == nil { // a silence before an error says nothing, also if a decompressor had bytes left
 			b.paused = b.sender.Now()-began > pause
 		}
 		n = b.take(p[:n], err)
