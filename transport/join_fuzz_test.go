@@ -173,7 +173,7 @@ func (c *changing) fill(resp *http.Response) (body string, counted, own bool) {
 		resp.Header.Set("Content-Range", fmt.Sprintf("bytes */%d", len(stored)))
 		return "", true, false
 	case asked && way == 3: // a part that says nothing of it
-		return stored[min(first, len(stored)):], true, own
+		return stored[min(first, len(stored)):], true, own || first == 0
 	case first <= last && way == 4: // a part with the wrong status
 		resp.Header.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(file)))
 		return coded(plain[min(first, len(plain)):], c.coding), true, own
