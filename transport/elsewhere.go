@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/visit"
@@ -26,8 +27,8 @@ import (
 //
 // A 4xx is about the request or its client, so it is no failure of the server. After [Once] a
 // request may go elsewhere only if by did not send it at all. It may go nowhere if its context
-// has ended or its Cancel is closed, or if it is no HTTP request. A request counts as not sent if err is an [Error]
-// without Attempts.
+// has ended or its Cancel is closed, or if it is no HTTP request. A request counts as not sent
+// if err is an [Error] without Attempts.
 //
 // An Idempotency-Key makes a request idempotent only for servers that know the key. So if
 // keysShared is false, it does not count. A request that only its key makes idempotent then
@@ -39,14 +40,8 @@ import (
 // of a response, as the Classify of a rule does, and the body can still be read whole.
 func MayGoElsewhere(by http.RoundTripper, req *http.Request, resp *http.Response, err error, keysShared bool) bool {
 	c, known := callBy(by, req)
-	if !known || c.Ctx.Err() != nil {
+	if !known || c.Ctx.Err() != nil || flight.IsCanceled(req) {
 		return false
-	}
-	select {
-	//lint:ignore SA1019 old callers still set Request.Cancel
-	case <-req.Cancel:
-		return false
-	default:
 	}
 	sent, acted, failed := c.whatHappened(resp, err)
 	if !failed || sent && c.options != nil && c.options.sending == sendOnce {

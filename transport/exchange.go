@@ -60,7 +60,7 @@ type exchange struct {
 	road     lanes.Road   // to the host
 	wait     time.Time    // until then a response has asked to wait, or one of a Transport below
 	report   report
-	body     replay.Body   // nil: none, or it is sent once only
+	body     replay.Body   // nil: none
 	queued   Queued        // by all attempts
 	retried  bool          // the loop has retried; a hedge is no retry
 	segment  bool          // this continues the body of a response

@@ -422,7 +422,7 @@ func (x *exchange) facts(d *decision) facts {
 		return f // nothing below is asked
 	}
 	f.idempotent = f.verdict == classify.Refused || x.isIdempotent()
-	f.replayable = x.body == nil || x.body.Replayable() && !x.body.Broke()
+	f.replayable = x.body == nil || x.body.Replayable()
 	if until, ok := x.Ctx.Deadline(); ok {
 		f.room, f.deadline = until.Sub(d.Time), true
 	}

@@ -35,9 +35,6 @@ Commands:
 aplomb COMMAND -h explains a command, and aplomb version tells the version.
 `
 
-// exitUsage is the exit status if the command line is wrong.
-const exitUsage = 2
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal ends a command in good order. A second signal ends the program.
@@ -58,7 +55,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = errors.New("no command")
 	}
 	if err != nil {
-		return complain(stderr, err)
+		return terminal.Misused(stderr, "aplomb", err)
 	}
 	name, args := f.Arg(0), f.Args()[1:]
 	switch name {
@@ -72,12 +69,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return run(ctx, append(args, "-h"), stdout, stderr)
 	case "version":
 		if len(args) > 0 {
-			return complain(stderr, errors.New("version takes no arguments"))
+			return terminal.Misused(stderr, "aplomb", errors.New("version takes no arguments"))
 		}
 		_, _ = fmt.Fprint(stdout, version())
 		return 0
 	}
-	return complain(stderr, fmt.Errorf("there is no command %s", name))
+	return terminal.Misused(stderr, "aplomb", fmt.Errorf("there is no command %s", name))
 }
 
 // version returns the version of the module from which the program was built, and that of Go.
@@ -87,9 +84,4 @@ func version() string {
 		module = info.Main.Version
 	}
 	return fmt.Sprintf("aplomb %s %s\n", module, runtime.Version())
-}
-
-func complain(w io.Writer, err error) int {
-	_, _ = fmt.Fprintf(w, "aplomb: %s\naplomb -h explains.\n", terminal.Error(err))
-	return exitUsage
 }

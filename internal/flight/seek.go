@@ -49,7 +49,7 @@ func (f *Flight) seek(out *Outgoing) (*http.Response, error) {
 		return ofCopy(resp, req, out), err
 	default:
 		s.Lane.Missed(f.Home.Now())
-		if s.Base != nil && out.Ctx.Err() == nil && !isCanceled(&out.Req) {
+		if s.Base != nil && out.Ctx.Err() == nil && !IsCanceled(&out.Req) {
 			return f.goElsewhere(out)
 		}
 	}
@@ -59,8 +59,8 @@ func (f *Flight) seek(out *Outgoing) (*http.Response, error) {
 	return nil, err
 }
 
-// isCanceled reports whether the caller has gone without ending its context.
-func isCanceled(req *http.Request) bool {
+// IsCanceled reports whether the caller has gone without ending its context.
+func IsCanceled(req *http.Request) bool {
 	select {
 	//lint:ignore SA1019 old callers still set Request.Cancel
 	case <-req.Cancel:

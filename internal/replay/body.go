@@ -44,7 +44,8 @@ type Body interface {
 	// to connect there, its error looks like the error of a request that never left.
 	Broke() bool
 
-	// Replayable reports whether the body can be produced again, as far as is known now.
+	// Replayable reports whether the body can be produced again, as far as is known now. A body
+	// that broke cannot.
 	// TakeBack and Renew may still fail.
 	Replayable() bool
 

@@ -278,8 +278,9 @@ func (r *remade) Broke() bool {
 
 func (e *edition) Broke() bool { return e.r.Broke() }
 
-// Replayable reports that the body is replayable, because only GetBody itself can tell.
-func (r *remade) Replayable() bool { return true }
+// Replayable reports that the body is replayable unless it broke, because only GetBody itself can
+// tell more.
+func (r *remade) Replayable() bool { return !r.Broke() }
 
 func (r *remade) Why() error {
 	r.mu.Lock()

@@ -156,7 +156,9 @@ func (l *Limits) reviewDown(m *host.Machines, o *Ending) {
 	}
 	since, down := m.Failures.Down()
 	if g, _ := m.Made(); l.Rule.Gate && g != nil {
-		since, down = g.State().Since, g.Closed()
+		if down = g.Closed(); down {
+			since = g.State().Since
+		}
 	}
 	key := news.Key{Condition: news.Down}
 	switch {

@@ -14,6 +14,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+
+	"github.com/aplomb-go/aplomb/internal/terminal"
 )
 
 const usage = `Usage: aplomb waits [FLAGS]
@@ -22,9 +24,6 @@ Prints how long each back-off waits.
 
 Flags:
 `
-
-// exitUsage is the exit status if the command line is wrong.
-const exitUsage = 2
 
 // Run runs the command with its arguments, and returns the exit status. Its errors do not repeat
 // the arguments, in which a secret may stand.
@@ -48,8 +47,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		err = fmt.Errorf("-n %d: must be 1 to 100", *n)
 	}
 	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "aplomb waits: %s\naplomb waits -h explains.\n", err)
-		return exitUsage
+		return terminal.Misused(stderr, "aplomb waits", err)
 	}
 	if err := tables(stdout, *n, *all); err != nil {
 		_, _ = fmt.Fprintln(stderr, "aplomb waits:", err)
