@@ -70,11 +70,15 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (plan Plan, err e
 		return plan, ErrMethod
 	}
 	f := fields(resp.Header)
-	if f["Content-Range"] != nil && resp.StatusCode != http.StatusPartialContent {
+	if resp.StatusCode != http.StatusPartialContent && f["Content-Range"] != nil {
 		return plan, ErrRange
 	}
+	var says string
 	ranged := repeats && plan.byRange(req, resp, f) // ranges are defined for GET and QUERY only (RFC 9110 §14.2, RFC 10008)
-	says := strings.Join(f["Accept-Ranges"], ",")   // RFC 9110 §14.3
+	if ranged {
+		says = strings.Join(f["Accept-Ranges"], ",") // RFC 9110 §14.3
+		plan.prints.coding, plan.prints.digest = printOf(f["Content-Encoding"]), printOf(f["Repr-Digest"])
+	}
 	none := says == "none"
 	switch {
 	case ranged && !none && plan.span.last != unknown: // a file, whatever its type
@@ -93,7 +97,7 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (plan Plan, err e
 		return plan, ErrNoValidator
 	}
 	plan.keeps = may.Again > 0 && (plan.Compares || resp.StatusCode == http.StatusOK && says != "bytes")
-	if plan.prints = (prints{coding: printOf(f["Content-Encoding"]), digest: printOf(f["Repr-Digest"])}); plan.keeps {
+	if plan.keeps {
 		plan.prints.head = headOf(resp)
 	}
 	return plan, nil

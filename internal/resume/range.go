@@ -112,15 +112,11 @@ func (p *Plan) byRange(req *http.Request, resp *http.Response, f fields) (ok boo
 		return false // no other status carries a representation of the target
 	case resp.Uncompressed:
 		return false // the caller's offsets are not those of the representation
-	case len(f["Content-Encoding"]) > 1:
-		return false
-	case f.isCoded() && resp.ContentLength < 0:
-		return false // see rest
 	case resp.StatusCode == http.StatusOK && len(req.Header["Range"]) > 0:
 		return false // some servers send the range with this status, so the offsets are not known
 	}
-	if p.validator, ok = f.validator(); !ok {
-		return false
+	if p.validator, ok = f.validator(); !ok || len(f["Content-Encoding"]) > 1 || resp.ContentLength < 0 && f.isCoded() {
+		return false // for the last of these see rest
 	}
 	// The span has all of the representation for a 200, and a range for a 206. A 206 to a request
 	// without a Range has no span.
@@ -160,12 +156,12 @@ func (f fields) validator() (string, bool) {
 		}
 		return tag, true
 	}
-	modified, sent := f["Last-Modified"], f["Date"]
-	if len(modified) != 1 || len(sent) != 1 {
+	modified := f["Last-Modified"]
+	if len(modified) != 1 || len(f["Date"]) != 1 {
 		return "", false
 	}
 	m, err1 := http.ParseTime(modified[0])
-	d, err2 := http.ParseTime(sent[0])
+	d, err2 := http.ParseTime(f["Date"][0])
 	return modified[0], err1 == nil && err2 == nil && d.Sub(m) >= clockSlack
 }
 
