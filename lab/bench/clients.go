@@ -7,7 +7,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 )
@@ -157,41 +156,40 @@ func (l *library) shape() shape {
 	return do
 }
 
-// caller makes a function whose i-th call sends the i-th of the targets' requests
-// through a new client, and starts again after the last. It is for one
-// goroutine.
-func (l *library) caller(s shape, t terms, method string, to targets) func(i int) error {
+// caller makes a function that sends a request to the target through a new client. It is for
+// one goroutine.
+func (l *library) caller(s shape, t terms, method string, to target) func() error {
 	ctx := context.Background()
 	if s == build && l.native != nil {
 		native := l.native(t)
-		return func(i int) error { return native(ctx, method, to.texts[i%len(to.texts)], to.body) }
+		return func() error { return native(ctx, method, to.url, to.body) }
 	}
 	if s == build {
 		client := l.newClient(t)
-		return func(i int) error {
-			req, err := http.NewRequestWithContext(ctx, method, to.texts[i%len(to.texts)], reader(to.body))
+		return func() error {
+			req, err := to.request(ctx, method)
 			if err != nil {
 				return err
 			}
 			return finish(client.Do(req))
 		}
 	}
-	send := http.RoundTripper.RoundTrip
 	var via http.RoundTripper
 	if s == roundTrip {
 		via = l.wrap(t)
 	} else {
 		via = doing{l.newClient(t)}
 	}
-	req := to.request(ctx, method)
-	return func(i int) error {
-		req.URL = to.urls[i%len(to.urls)]
-		req.Host = req.URL.Host
+	req, err := to.request(ctx, method)
+	if err != nil {
+		panic(err) // the URLs and methods are this program's
+	}
+	return func() error {
 		if req.GetBody != nil {
 			// Some libraries replace the caller's body.
 			req.Body = io.NopCloser(bytes.NewReader(to.body))
 		}
-		return finish(send(via, req))
+		return finish(via.RoundTrip(req))
 	}
 }
 
@@ -210,38 +208,17 @@ func finish(resp *http.Response, err error) error {
 	return err
 }
 
-// Targets are the URLs and the body of a caller's requests.
-type targets struct {
-	urls  []*url.URL
-	texts []string
-	body  []byte // nil for none
+// A target is the URL and the body of a caller's requests.
+type target struct {
+	url  string
+	body []byte // nil for none
 }
 
-func target(body []byte, texts ...string) targets {
-	to := targets{texts: texts, body: body}
-	for _, text := range texts {
-		u, err := url.Parse(text)
-		if err != nil {
-			panic(err) // the URLs are made by this program
-		}
-		to.urls = append(to.urls, u)
+// request makes a request.
+func (to target) request(ctx context.Context, method string) (*http.Request, error) {
+	var body io.Reader // of a kind that net/http knows
+	if to.body != nil {
+		body = bytes.NewReader(to.body)
 	}
-	return to
-}
-
-// request makes the request that a caller sends again and again.
-func (to targets) request(ctx context.Context, method string) *http.Request {
-	req, err := http.NewRequestWithContext(ctx, method, to.texts[0], reader(to.body))
-	if err != nil {
-		panic(err) // the URLs and methods are this program's
-	}
-	return req
-}
-
-// reader returns a reader of a kind that net/http knows, nil for no body.
-func reader(body []byte) io.Reader {
-	if body == nil {
-		return nil
-	}
-	return bytes.NewReader(body)
+	return http.NewRequestWithContext(ctx, method, to.url, body)
 }

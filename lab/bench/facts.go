@@ -79,7 +79,7 @@ func behaviour(s scale, libs []library) (*table, error) {
 		}
 		t.add(append([]string{f.name}, cells...)...)
 	}
-	t.note = fmt.Sprintf("The delay between tries is %s if the server asks for no wait; HTTP/1.1 over loopback.", units(shortDelay))
+	t.note = fmt.Sprintf("The delay between tries is %v if the server asks for no wait; HTTP/1.1 over loopback.", shortDelay)
 	return t, nil
 }
 
@@ -216,7 +216,7 @@ func upgrade(l *library) (string, error) {
 // uploadCost describes what an upload costs in memory.
 func uploadCost(from kind) func(*library) (string, error) {
 	return func(l *library) (string, error) {
-		u, err := upload(l, full.upload, from)
+		u, err := upload(l, 64<<20, from)
 		return fmt.Sprintf("%d; %.1f MiB", u.before, mebi(u.peak)), err
 	}
 }

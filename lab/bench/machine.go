@@ -21,7 +21,7 @@ func describe(out io.Writer, s scale, libs []library) {
 	fmt.Fprintf(out, "- Time: %s%s.\n", time.Now().UTC().Format("2006-01-02 15:04 UTC"),
 		firstLine(", load at the start ", "/proc/loadavg"))
 	fmt.Fprintf(out, "- %s; aplomb at %s.\n", runtime.Version(), revision())
-	fmt.Fprintf(out, "- Times are medians of %d rounds in random order, with batches of about %s.\n", s.rounds, units(s.batch))
+	fmt.Fprintf(out, "- Times are medians of %d rounds in random order, with batches of about %v.\n", s.rounds, s.batch)
 	versions := dependencies()
 	for i := range libs {
 		l := &libs[i]

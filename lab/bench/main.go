@@ -2,7 +2,7 @@
 // table for each question.
 //
 //	go -C lab/bench run .                  # all questions, about 3 minutes
-//	go -C lab/bench run . -only outage     # the questions whose names match
+//	go -C lab/bench run . -only retry      # the questions whose names match
 //	go -C lab/bench run . -quick           # a few of everything: does it work?
 //
 // From the top of the repository, make compare does the first.
@@ -14,7 +14,7 @@
 // in four settings. The output begins with all set-ups, the versions and the
 // machine.
 //
-// There are three kinds of question:
+// There are two kinds of question:
 //
 //   - Cost. The base transport is a stub that responds at once, so that the time
 //     is the library's. Calls are timed in short batches, in rounds of random
@@ -24,10 +24,9 @@
 //     called in the most direct way that it offers, and its floor is called in
 //     the same way (see shape in clients.go). Allocations are counted over the
 //     same floor.
-//   - Traffic. Real requests go over loopback to a server in this process, which
-//     counts what arrives. Time figures are medians over rounds in random order.
 //   - Behaviour. Each fact is one request, or a few, that meet a server with a
-//     fault. README.md has these facts.
+//     fault. Real requests go over loopback to a server in this process. README.md
+//     has these facts.
 //
 // Time figures are only shown. The tests assert that each client really retries,
 // by counting attempts at a server, and that each question is answered for each
@@ -42,10 +41,8 @@
 //	timing.go    measuring time on a machine that does other things as well
 //	stub.go      servers that need no network
 //	cost.go      the cost of a library when no network is involved
-//	upload.go    the cost of a large upload that cannot be read a second time
-//	traffic.go   connections and the rate of traffic
-//	crowd.go     many requests that fail at the same time
 //	facts.go     the behaviour of the clients when something goes wrong
+//	upload.go    the cost of a large upload
 //	exchange.go  one request that meets a faulty server
 //	table.go     printing tables
 //	machine.go   the machine, the versions and the settings of a run
@@ -74,13 +71,6 @@ var questions = []question{
 	{"large", "First try of a GET whose response has 256 KiB", compared, withBody(256 << 10)},
 	{"post", "First try of a POST with 1 KiB", compared, firstPost},
 	{"retry", "A GET with two failures, then success, without waits", compared, twoFailures},
-	{"upload", "Upload of 64 MiB from a reader that cannot go back", compared, uploads},
-	{"connections", "Connections used for 200 requests that get two 503s each", compared, connectionsUsed},
-	{"throughput", "Throughput over loopback", compared, throughput},
-	{"hosts", "First tries that go to 100,000 hosts in turn", compared, manyHosts},
-	{"waits", "10,000 waits that are cancelled", compared, canceledWaits},
-	{"outage", "Attempts per request in a lasting outage", compared, lastingOutage},
-	{"cut", "A response of 8 MiB that is cut after each MiB", compared, cutBodies},
 	{"facts", "Behaviour", described, behaviour},
 }
 
@@ -89,42 +79,14 @@ type scale struct {
 	rounds    int           // of timed calls
 	batch     time.Duration // of one call in a round
 	allocRuns int
-
-	uploads   int   // rounds of uploads
-	upload    int64 // bytes of one
-	requests  int   // of the question about connections
-	transfers int   // rounds of the question about throughput
-	gets      int   // small requests in a round
-	download  int64 // bytes of the large response
-	hosts     int
-	waits     int
-	wait      time.Duration // that is cancelled
-	outage    time.Duration
-	perTick   int // requests each 10 ms in an outage
 	facts     int // how many, from the first
 }
 
-// full is what the titles of the questions say.
-var full = scale{
-	rounds: 101, batch: 3 * time.Millisecond, allocRuns: 200,
-	uploads: 3, upload: 64 << 20,
-	requests:  200,
-	transfers: 15, gets: 600, download: 16 << 20,
-	hosts: 100_000, waits: 10_000, wait: 2 * time.Second,
-	outage: 3 * time.Second, perTick: 10,
-	facts: 1000,
-}
+// full is what the tables of README.md have.
+var full = scale{rounds: 101, batch: 3 * time.Millisecond, allocRuns: 200, facts: 1000}
 
 // quick shows whether everything works. Its figures mean nothing.
-var quick = scale{
-	rounds: 3, batch: 100 * time.Microsecond, allocRuns: 5,
-	uploads: 1, upload: 256 << 10,
-	requests:  5,
-	transfers: 1, gets: 20, download: 256 << 10,
-	hosts: 100, waits: 50, wait: 300 * time.Millisecond,
-	outage: 100 * time.Millisecond, perTick: 2,
-	facts: 2,
-}
+var quick = scale{rounds: 3, batch: 100 * time.Microsecond, allocRuns: 5, facts: 2}
 
 // longest is how long a run may take. A longer run is stuck.
 const longest = 10 * time.Minute

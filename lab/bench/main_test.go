@@ -84,13 +84,13 @@ func TestUpload(t *testing.T) {
 // TestNaiveLoop: the floor of a retry sends a body again, gives up after three
 // retries, and returns the last response.
 func TestNaiveLoop(t *testing.T) {
-	base := &outage{}
-	rt := naive.wrap(terms{base: base})
-	to := target([]byte("order"), anyURL)
-	resp, err := rt.RoundTrip(to.request(t.Context(), http.MethodPost))
+	base := &flaky{failures: 9}
+	req, err := target{anyURL, []byte("order")}.request(t.Context(), http.MethodPost)
+	require.NoError(t, err)
+	resp, err := naive.wrap(terms{base: base}).RoundTrip(req)
 	if err != nil || resp.StatusCode != http.StatusServiceUnavailable {
 		t.Fatal(resp, err)
 	}
 	resp.Body.Close()
-	assert.EqualValues(t, 4, base.sent.Load(), "attempts")
+	assert.Equal(t, 4, base.sent, "attempts")
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync/atomic"
 )
 
 // fields are the header of each response. Nobody writes to them.
@@ -65,24 +64,4 @@ func (f *flaky) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.ContentLength = int64(len(f.body))
 	}
 	return resp, nil
-}
-
-// An outage responds to everything with 503 and counts.
-type outage struct {
-	sent atomic.Int64
-	hold chan struct{} // if not nil, no response comes before it is closed
-}
-
-func (o *outage) RoundTrip(req *http.Request) (*http.Response, error) {
-	o.sent.Add(1)
-	if o.hold != nil {
-		select {
-		case <-o.hold:
-		case <-req.Context().Done():
-		}
-	}
-	if err := req.Context().Err(); err != nil {
-		return nil, err
-	}
-	return respond(req, http.StatusServiceUnavailable), nil
 }

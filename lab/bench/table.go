@@ -18,15 +18,6 @@ type table struct {
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// addRows adds a row for each library that has cells.
-func (t *table) addRows(libs []library, cells [][]string) {
-	for i := range cells {
-		if cells[i] != nil {
-			t.add(append([]string{libs[i].name}, cells[i]...)...)
-		}
-	}
-}
-
 // markdown prints the table. Tables that are not too wide are padded, so that
 // they can be read in a terminal as well.
 func (t *table) markdown(out io.Writer) {

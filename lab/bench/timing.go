@@ -23,10 +23,9 @@ import (
 // A contender is a call that is timed against the others.
 type contender struct {
 	name  string
-	call  func(i int) error
+	call  func() error
 	floor int // index of the contender whose cost is subtracted; its own for a floor
 
-	next  int // the i of the next call
 	batch int // calls in a round
 	times []float64
 	used  []float64 // nanoseconds of a processor, by this whole process
@@ -37,10 +36,9 @@ type contender struct {
 func (c *contender) run(n int) (float64, error) {
 	start := time.Now()
 	for range n {
-		if err := c.call(c.next); err != nil {
+		if err := c.call(); err != nil {
 			return 0, fmt.Errorf("%s: %w", c.name, err)
 		}
-		c.next++
 	}
 	return float64(time.Since(start)) / float64(n), nil
 }
@@ -98,15 +96,6 @@ func differences(times, of []float64) []float64 {
 	return d
 }
 
-// ratios returns how many times of[i] each times[i] is.
-func ratios(times, of []float64) []float64 {
-	r := make([]float64, len(times))
-	for i := range times {
-		r[i] = times[i] / of[i]
-	}
-	return r
-}
-
 // quartiles returns the bounds of the lower quarter, the half and the upper
 // quarter of the values, of which there is at least one.
 func quartiles(values []float64) (low, median, high float64) {
@@ -144,12 +133,4 @@ func whole(f float64) string {
 func middleHalf(values []float64) string {
 	low, _, high := quartiles(values)
 	return whole(low) + " to " + whole(high)
-}
-
-// units writes a duration with a space before its unit.
-func units(d time.Duration) string {
-	if d < time.Second {
-		return fmt.Sprintf("%v ms", float64(d)/1e6)
-	}
-	return fmt.Sprintf("%v s", d.Seconds())
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -30,9 +29,6 @@ func TestDifferencesArePaired(t *testing.T) {
 	if d := differences(call, floor); d[0] != 30 || d[1] != 30 || d[2] != 30 {
 		t.Errorf("differences %v", d)
 	}
-	if r := ratios([]float64{50, 450}, floor[:2]); r[0] != 0.5 || r[1] != 0.5 {
-		t.Errorf("ratios %v", r)
-	}
 }
 
 func TestWhole(t *testing.T) {
@@ -43,26 +39,18 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-func TestUnits(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		100 * time.Microsecond: "0.1 ms", 10 * time.Millisecond: "10 ms", 1500 * time.Millisecond: "1.5 s",
-	} {
-		assert.Equal(t, want, units(d), "%v", d)
-	}
-}
-
 // TestTimedCountsEverything: each contender has a time for each round, and its
 // allocations. A call that fails ends the run.
 func TestTimedCountsEverything(t *testing.T) {
-	allocates := func(int) error { sink = new([64]byte); return nil }
-	idle := func(int) error { return nil }
+	allocates := func() error { sink = new([64]byte); return nil }
+	idle := func() error { return nil }
 	cs := []*contender{{call: idle}, {call: allocates}}
 	require.NoError(t, timed(cs, quick))
 	for i, c := range cs {
 		assert.True(t, len(c.times) == quick.rounds && len(c.used) == quick.rounds && c.alloc == float64(i), "contender %d: %v, %v allocations", i, c.times, c.alloc)
 	}
 	failed := errors.New("refused")
-	assert.ErrorIs(t, timed([]*contender{{call: func(int) error { return failed }}}, quick), failed, "error")
+	assert.ErrorIs(t, timed([]*contender{{call: func() error { return failed }}}, quick), failed, "error")
 }
 
 var sink *[64]byte

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -19,27 +18,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
-
-// uploads posts a large body from a pipe through each client in turn.
-func uploads(s scale, libs []library) (*table, error) {
-	before, peaks := make([]int64, len(libs)), make([][]float64, len(libs))
-	for range s.uploads {
-		for _, i := range rand.Perm(len(libs)) {
-			u, err := upload(&libs[i], s.upload, fromPipe)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", libs[i].name, err)
-			}
-			before[i] = max(before[i], u.before)
-			peaks[i] = append(peaks[i], mebi(u.peak))
-		}
-	}
-	t := &table{heads: []string{"client", "bytes read before the first is sent", "peak growth of the heap, MiB"}}
-	for i := range libs {
-		t.add(libs[i].name, whole(float64(before[i])), fmt.Sprintf("%.1f", median(peaks[i])))
-	}
-	t.note = "The heap is that of client and server together, with what the garbage collector has not freed yet."
-	return t, nil
-}
 
 // An uploaded is the measured cost of an upload.
 type uploaded struct {
