@@ -93,7 +93,7 @@ cross: ## go vet for other systems, tests included, but no cmd for js; the packa
 bench: bin/benchstat ## benchmarks, summed up by benchstat (BENCH, COUNT)
 	@$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./... | tee bin/bench.txt | grep -v '^ok\|no test files' && bin/benchstat bin/bench.txt
 
-compare: ## aplomb beside other clients that retry, 2 min, as Markdown (ONLY: a regular expression of questions)
+compare: ## aplomb beside other clients that retry, 45 s, as Markdown (ONLY: a regular expression of questions)
 	@$(GO) -C lab run ./bench -only '$(ONLY)'
 
 fuzz: ## every fuzz target for a short time (FUZZ)

@@ -1,7 +1,7 @@
 // Bench compares aplomb with other clients that retry, and prints one Markdown
 // table for each question.
 //
-//	go -C lab/bench run .                  # all questions, about 3 minutes
+//	go -C lab/bench run .                  # all questions, 45 s
 //	go -C lab/bench run . -only retry      # the questions whose names match
 //	go -C lab/bench run . -quick           # a few of everything: does it work?
 //
