@@ -141,7 +141,7 @@ browser: ## install headless Chromium with apt-get, for the test of the debug pa
 redis: ## install redis-server with apt-get, for the tests of fleet and for make fleet
 	@command -v redis-server >/dev/null || { apt-get -q update && apt-get -qy install --no-install-recommends redis-server; }
 
-storm: ## the experiment about retry storms, 110 s, with a report in pictures
+storm: ## the experiment about retry storms, 110 s, with a picture
 	@$(GO) -C lab run ./storm
 
 storm-fleet: ## the same with 50 processes, alone and in a fleet over Redis, 5 times in 6 min

@@ -96,30 +96,11 @@ func (c *campaign) play(ctx context.Context) error {
 		}
 		all.Go(func() { p.live(ctx) })
 	}
-	if c.strategy.Shared && c.strategy.Rule.Gate.Enabled() {
-		all.Go(func() { c.watchGate(ctx, shared) })
-	}
 	all.Wait()
 	for _, base := range c.bases {
 		base.CloseIdleConnections()
 	}
 	return nil
-}
-
-// watchGate notes the gate's limit and the length of its queue.
-func (c *campaign) watchGate(ctx context.Context, t *transport.Transport) {
-	tick := time.NewTicker(time.Duration(float64(record.Step) / c.speed))
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if s, ok := t.SnapshotOf(&server); ok {
-			c.note(func(r *record.Run, now time.Duration) { r.At(now).Limit, r.At(now).Waiting = s.GateLimit, s.GateQueue })
-		}
-	}
 }
 
 // transport makes a Transport that has its own pool of connections.

@@ -16,7 +16,6 @@
 //	main.go          flags
 //	check.go         checks of the system before the start
 //	real.go          the real experiment: servers, clients and the clock
-//	live.go          the display while it runs
 //	campaign.go      the clients of one strategy
 //	child.go         the processes of clients
 //	redis.go         the backend of fleets
@@ -63,8 +62,8 @@ const usage = `Usage: storm [flags]
 
 Freezes a server for 20 s under 1000 clients, and shows after which time it is
 back, by how the clients retry. Each strategy has a server and clients of its
-own, and all run at the same time, for 110 s. The report is a page with
-pictures.
+own, and all run at the same time, for 110 s. The report is a table and a
+picture.
 
 Flags:
 `
@@ -175,17 +174,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return tell(stdout, "The report, with pictures", files[0])
+	return tell(stdout, files[0])
 }
 
-// tell says where a file is. The program may run in another directory than its caller, as
+// tell says where the picture is. The program may run in another directory than its caller, as
 // by go -C. An absolute path is right for both.
-func tell(stdout io.Writer, file, path string) error {
+func tell(stdout io.Writer, path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "\n%s: %s\n", file, path)
+	_, err = fmt.Fprintf(stdout, "\nThe picture: %s\n", path)
 	return err
 }
 
@@ -250,7 +249,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	flags.IntVar(&o.runs, "runs", 0, "run `N` times; the figures are the medians (default 5 with -sim, 1\nwithout)")
 	flags.BoolVar(&o.details, "details", false, "print all figures, and the clients' rules")
 	flags.BoolVar(&o.byHand, "by-hand", howFrozen != "SIGSTOP", "let the server freeze itself instead of stopping its process")
-	flags.StringVar(&o.out, "out", "storm-report", "write the report into this `directory`; empty: the table\nonly")
+	flags.StringVar(&o.out, "out", "storm-report", "write the picture into this `directory`; empty: the table\nonly")
 	usual, others := keys(model.Strategies(0)), keys(model.Others(0))
 	fleets := keys(model.Fleets(0))
 	chosen := flags.String("strategies", "", "which strategies, a `list` of "+usual+" (default),\nwith -processes of "+fleets+" (default); all: also\n"+strings.NewReplacer(",google-base2", ",\ngoogle-base2", ",full,", ",\nfull,").Replace(others))

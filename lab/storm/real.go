@@ -123,7 +123,7 @@ func play(ctx context.Context, o options, campaigns []*campaign, servers []*remo
 	}
 	defer clients.Wait()
 	defer end()
-	l := newLive(progress, o.scenario, campaigns)
+	_, _ = fmt.Fprintln(progress, "Requests that succeed, per second:")
 	for _, stage := range []struct {
 		until time.Duration
 		name  string
@@ -133,7 +133,7 @@ func play(ctx context.Context, o options, campaigns []*campaign, servers []*remo
 		{o.scenario.Resume(), "the servers are frozen", (*remote).resume},
 		{o.scenario.End(), "the servers run again", nil},
 	} {
-		if err := pass(ctx, stage.until, stage.name, o, campaigns, failed, l); err != nil {
+		if err := pass(ctx, stage.until, stage.name, o, campaigns, failed, progress); err != nil {
 			return err
 		}
 		for _, s := range servers {
@@ -149,8 +149,8 @@ func play(ctx context.Context, o options, campaigns []*campaign, servers []*remo
 }
 
 // pass lets time pass and shows the progress.
-func pass(ctx context.Context, until time.Duration, stage string, o options, campaigns []*campaign, failed <-chan error, l live) error {
-	tick := time.NewTicker(l.every())
+func pass(ctx context.Context, until time.Duration, stage string, o options, campaigns []*campaign, failed <-chan error, progress io.Writer) error {
+	tick := time.NewTicker(shown)
 	defer tick.Stop()
 	timer := time.NewTimer(time.Duration(float64(until-campaigns[0].now()) / o.speed))
 	defer timer.Stop()
@@ -163,7 +163,26 @@ func pass(ctx context.Context, until time.Duration, stage string, o options, cam
 		case <-timer.C:
 			return nil
 		case <-tick.C:
-			l.show(campaigns[0].now(), stage)
+			show(progress, campaigns, stage)
 		}
 	}
+}
+
+// shown is the time between two lines of the progress.
+const shown = 5 * time.Second
+
+// show writes a line of the progress.
+func show(progress io.Writer, campaigns []*campaign, stage string) {
+	now := campaigns[0].now()
+	text := fmt.Sprintf("%3.0f of %.0f s, %s:", now.Seconds(), campaigns[0].scenario.End().Seconds(), stage)
+	for _, c := range campaigns {
+		good := 0
+		c.note(func(r *record.Run, now time.Duration) {
+			for at := max(now-shown, 0); at < now; at += record.Step {
+				good += r.At(at).Good
+			}
+		})
+		text += fmt.Sprintf(" %s %.0f", c.strategy.Key, float64(good)/min(shown, now).Seconds())
+	}
+	_, _ = fmt.Fprintln(progress, text)
 }

@@ -78,7 +78,7 @@ func sweep(ctx context.Context, o options, stdout, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return tell(stdout, "The picture", files[0])
+	return tell(stdout, files[0])
 }
 
 // longest prints, for each strategy, the longest freeze from which the server

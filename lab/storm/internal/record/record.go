@@ -19,8 +19,6 @@ type Sample struct {
 	Good    int // requests that succeeded
 	Lost    int // requests that were given up
 	Busy    int // the most requests in progress at the server; negative: not reported
-	Limit   int // the limit of the gate; 0: no gate, or not known
-	Waiting int // requests that wait for the gate
 	Ops     int // operations of the fleet's backend
 }
 
@@ -139,8 +137,6 @@ func (r *Run) Add(p Part) {
 		s.Sends += add.Sends
 		s.Good += add.Good
 		s.Lost += add.Lost
-		s.Limit += add.Limit
-		s.Waiting += add.Waiting
 		s.Ops += add.Ops
 	}
 	r.Latency = append(r.Latency, p.Latency...)

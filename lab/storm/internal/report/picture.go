@@ -11,7 +11,6 @@ import (
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
@@ -32,19 +31,16 @@ const (
 )
 
 // roles hold the colours of each role on light and on dark paper.
-var roles = [...]struct {
-	name        string
-	light, dark uint32
-}{
-	paper:     {"paper", 0xfffffe, 0x15181c},
-	ink:       {"ink", 0x1f2328, 0xe6e8ea},
-	faint:     {"faint", 0x59636e, 0xa2abb4},
-	rule:      {"rule", 0xd1d5da, 0x3d444d},
-	shade:     {"shade", 0xe8ebee, 0x2a3038},
-	other:     {"other", 0x6e7781, 0x98a1ab},
-	otherFill: {"other-fill", 0xced3d8, 0x474f59},
-	ours:      {"ours", 0x0068b5, 0x5cb2ff},
-	oursFill:  {"ours-fill", 0x9ccbf0, 0x1f5687},
+var roles = [...]struct{ light, dark uint32 }{
+	paper:     {0xfffffe, 0x15181c},
+	ink:       {0x1f2328, 0xe6e8ea},
+	faint:     {0x59636e, 0xa2abb4},
+	rule:      {0xd1d5da, 0x3d444d},
+	shade:     {0xe8ebee, 0x2a3038},
+	other:     {0x6e7781, 0x98a1ab},
+	otherFill: {0xced3d8, 0x474f59},
+	ours:      {0x0068b5, 0x5cb2ff},
+	oursFill:  {0x9ccbf0, 0x1f5687},
 }
 
 func (r role) color() color.NRGBA {
@@ -175,13 +171,13 @@ func (s sheet) draw(c draw.Canvas) {
 		if i == 0 {
 			usual := s.style(9, false, faint)
 			usual.XAlign, usual.YAlign = draw.XRight, draw.YBottom
-			c.FillText(usual, vg.Point{X: x(1), Y: top - panelHigh + vg.Length(s.chart.y(s.chart.level))*panelHigh + 2}, fmt.Sprintf("usual: %.0f/s", p.run.Rate))
+			c.FillText(usual, vg.Point{X: x(1), Y: top - panelHigh + vg.Length(s.chart.usual/s.chart.top)*panelHigh + 2}, fmt.Sprintf("usual: %.0f/s", p.run.Rate))
 		}
 		top -= panelHigh + rowGap
 	}
 }
 
-// panel draws the curves of a run.
+// panel draws the curve of a run.
 func (s sheet) panel(c draw.Canvas, p panel, x func(float64) vg.Length, bottom vg.Length) {
 	y := func(share float64) vg.Length { return bottom + vg.Length(share)*panelHigh }
 	line, area := p.hues()
@@ -189,19 +185,15 @@ func (s sheet) panel(c draw.Canvas, p panel, x func(float64) vg.Length, bottom v
 	for _, t := range s.chart.times {
 		c.StrokeLine2(stroke(rule, 0.5), x(t.at), bottom, x(t.at), bottom+panelHigh)
 	}
-	if s.chart.level > 0 {
-		style := stroke(faint, 0.6)
-		style.Dashes = []vg.Length{1.5, 2}
-		c.StrokeLine2(style, x(0), y(s.chart.y(s.chart.level)), x(1), y(s.chart.y(s.chart.level)))
+	usual := stroke(faint, 0.6)
+	usual.Dashes = []vg.Length{1.5, 2}
+	c.StrokeLine2(usual, x(0), y(s.chart.usual/s.chart.top), x(1), y(s.chart.usual/s.chart.top))
+	points := make([]vg.Point, 0, len(p.curve)+2)
+	for _, at := range p.curve {
+		points = append(points, vg.Point{X: x(at.x), Y: y(at.y)})
 	}
-	for _, curve := range p.curves {
-		points := make([]vg.Point, 0, len(curve)+2)
-		for _, at := range curve {
-			points = append(points, vg.Point{X: x(at.x), Y: y(at.y)})
-		}
-		c.FillPolygon(area.color(), append([]vg.Point{{X: points[0].X, Y: bottom}}, append(points, vg.Point{X: points[len(points)-1].X, Y: bottom})...))
-		c.StrokeLines(stroke(line, 1.2), points)
-	}
+	c.FillPolygon(area.color(), append([]vg.Point{{X: points[0].X, Y: bottom}}, append(points, vg.Point{X: points[len(points)-1].X, Y: bottom})...))
+	c.StrokeLines(stroke(line, 1.2), points)
 	c.StrokeLine2(stroke(rule, 0.7), x(0), bottom, x(1), bottom)
 	c.StrokeLine2(stroke(ink, 1), x(s.chart.woken), bottom, x(s.chart.woken), bottom+panelHigh)
 }
@@ -220,8 +212,8 @@ type drawing interface {
 	draw(c draw.Canvas)
 }
 
-// svg returns a picture in the colours of a theme.
-func svg(d drawing, theme func(role) string) ([]byte, error) {
+// svg returns a picture in light or dark colours.
+func svg(d drawing, dark bool) ([]byte, error) {
 	canvas := vgsvg.New(wide, d.high())
 	d.draw(draw.New(canvas))
 	var b bytes.Buffer
@@ -229,20 +221,11 @@ func svg(d drawing, theme func(role) string) ([]byte, error) {
 		return nil, err
 	}
 	out := b.Bytes()
-	for r := range roles {
-		out = bytes.ReplaceAll(out, fmt.Appendf(nil, "#%06X", roles[r].light), []byte(theme(role(r))))
+	for _, r := range roles {
+		if dark {
+			out = bytes.ReplaceAll(out, fmt.Appendf(nil, "#%06X", r.light), fmt.Appendf(nil, "#%06X", r.dark))
+		}
 	}
 	// If the reader's system lacks the font, it takes the next of the same kind.
 	return bytes.ReplaceAll(out, []byte("font-family:Liberation Sans"), []byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif")), nil
 }
-
-func png(d drawing) ([]byte, error) {
-	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(wide, d.high()), vgimg.UseDPI(144))}
-	d.draw(draw.New(canvas))
-	var b bytes.Buffer
-	_, err := canvas.WriteTo(&b)
-	return b.Bytes(), err
-}
-
-func light(r role) string { return fmt.Sprintf("#%06X", roles[r].light) }
-func dark(r role) string  { return fmt.Sprintf("#%06X", roles[r].dark) }

@@ -105,11 +105,7 @@ func WriteSweep(dir string, points []Point) ([]string, error) {
 	first := points[0].Runs[0]
 	about := fmt.Sprintf("A server is frozen for %s. Large: the most processes with which it is back within %s. Dots: the time until it is back, by the number of processes.",
 		Seconds(first.Resume-first.Stop), Seconds(inTime))
-	pictures, err := render("storm-fleet", sweepSheet{newHeading(sweepFinding(points), about), points})
-	if err != nil {
-		return nil, err
-	}
-	return save(dir, pictures)
+	return save(dir, "storm-fleet", sweepSheet{newHeading(sweepFinding(points), about), points})
 }
 
 // A sweepSheet is the picture of a sweep: a panel for each run, with the time until the

@@ -174,11 +174,6 @@ func (w *world) step() {
 	w.run.Busy(w.now.Since(), w.server.busy)
 	w.run.Arrive(w.now.Since(), w.server.came)
 	w.server.came = 0
-	if w.strategy.Shared && w.conf.gated && w.ms%100 == 0 {
-		s := w.run.At(w.now.Since())
-		state := w.hosts[0].gate.State()
-		s.Limit, s.Waiting = state.Limit, state.Waiting
-	}
 }
 
 func (w *world) host(i int32) *machines {
