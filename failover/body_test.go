@@ -102,9 +102,7 @@ func TestBodyIsClosedBeforeTheNext(t *testing.T) {
 				return status(503).RoundTrip(req)
 			})
 			req, s := sharedRequest(t, http.MethodPut)
-			result, err := do(mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: base}, failover.Endpoint{URL: "http://b.test", Transport: base}), req)
-			assert.NoError(t, err)
-			assert.Equal(t, row.want, result)
+			assert.Equal(t, row.want, ask(pair(t, base, base), req))
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
 			assert.Equal(t, []int{1, 0}, []int{s.most, s.open})
@@ -123,9 +121,7 @@ func TestBodyOfAttempts(t *testing.T) {
 		ours, err := transport.New(transport.Config{Base: r, Rule: policy.Rule{Attempts: 3, Backoff: backoff.Constant(time.Millisecond)}})
 		require.NoError(t, err)
 		req, s := sharedRequest(t, http.MethodPut)
-		result, err := do(mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: ours}, failover.Endpoint{URL: "http://b.test", Transport: ours}), req)
-		assert.NoError(t, err)
-		assert.Equal(t, "200 b.test", result)
+		assert.Equal(t, "200 b.test", ask(pair(t, ours, ours), req))
 		for _, a := range append(r.at("a.test", 0), r.at("b.test", 0)...) {
 			assert.Equal(t, "body", a.body)
 		}
@@ -163,9 +159,7 @@ func TestBodyOfGetBodyIsClosedBeforeTheNext(t *testing.T) {
 			return nil, syscall.ECONNREFUSED
 		})
 		req, _ := sharedRequest(t, http.MethodPut) // which checks it
-		result, err := do(mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: base}, failover.Endpoint{URL: "http://b.test", Transport: base}), req)
-		assert.NoError(t, err)
-		assert.Equal(t, "200 b.test", result)
+		assert.Equal(t, "200 b.test", ask(pair(t, base, base), req))
 		assert.GreaterOrEqual(t, r.at("b.test", 0)[0].at, 500*time.Millisecond)
 	})
 }
@@ -197,7 +191,7 @@ func TestBodyWithoutGetBody(t *testing.T) {
 		}
 
 		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{Attempts: 2, Upload: policy.Upload{Memory: policy.Off}}})
-		tr = mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: ours}, failover.Endpoint{URL: "http://b.test", Transport: ours})
+		tr = pair(t, ours, ours)
 		r.set("a.test", sequence(status(503), status(200)))
 		assert.Equal(t, "200 a.test", put(file{strings.NewReader("body")}))
 	})
@@ -225,20 +219,21 @@ func TestGetBodyFails(t *testing.T) {
 		r.set("b.test", nil)
 		req := newRequest(t, http.MethodPut, "http://a.test/", strings.NewReader("body"))
 		req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("no body") }
-		result, err := do(tr, req)
-		assert.NoError(t, err)
-		assert.Equal(t, "503 a.test", result)
+		assert.Equal(t, "503 a.test", ask(tr, req))
 
 		for _, none := range []io.ReadCloser{nil, http.NoBody, (*os.File)(nil)} {
 			req.Body, req.GetBody = io.NopCloser(strings.NewReader("body")), func() (io.ReadCloser, error) { return none, nil }
-			result, err = do(tr, req)
-			assert.NoError(t, err)
-			assert.Equal(t, "503 a.test", result, "%T", none)
+			assert.Equal(t, "503 a.test", ask(tr, req), "%T", none)
 		}
 
+		page := &closer{Reader: strings.NewReader("page")}
+		r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 503, Header: http.Header{}, Body: page, Request: req}, nil
+		}))
 		req = newRequest(t, http.MethodPut, "http://a.test/", strings.NewReader("body"))
 		req.GetBody = func() (io.ReadCloser, error) { panic("GetBody") }
 		assert.PanicsWithValue(t, "GetBody", func() { _, _ = do(tr, req) })
+		assert.True(t, page.closed.Load(), "the response of the first")
 		assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
 	})
 }
@@ -291,9 +286,7 @@ func TestBrokenSource(t *testing.T) {
 		req := newRequest(t, http.MethodPut, "http://a.test/", nil)
 		req.Body = newStalled()
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("body")), nil }
-		result, err := do(mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: base}, failover.Endpoint{URL: "http://b.test", Transport: base}), req)
-		assert.NoError(t, err)
-		assert.Equal(t, "200 b.test", result)
+		assert.Equal(t, "200 b.test", ask(pair(t, base, base), req))
 	})
 }
 

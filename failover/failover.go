@@ -24,14 +24,12 @@ import (
 
 const (
 	defaultTimeout = 5 * time.Second
-	downAfter      = 5                      // failures in a row
-	probePause     = time.Second            // between two requests that find out whether an endpoint is back
-	riskPause      = 9 * time.Second        // is added, if such a request could not go on
-	smallBody      = 64 << 10               // takes next to no time to send or to receive
-	drainTime      = 250 * time.Millisecond // for a response that nobody gets
+	downAfter      = 5                     // failures in a row
+	probePause     = time.Second           // between two requests that find out whether an endpoint is back
+	riskPause      = 9 * time.Second       // is added, if such a request could not go on
+	smallBody      = 64 << 10              // takes next to no time to send or to receive
+	drainTime      = 10 * time.Millisecond // for a response that nobody gets
 )
-
-var errDown = &transport.Error{Err: errors.New("failover: the endpoint is down")}
 
 // An Endpoint is a base URL that serves the same as the others, with the RoundTripper that sends
 // requests to it.
@@ -42,6 +40,8 @@ type Endpoint struct {
 
 	// Transport sends the requests of the endpoint. It has to close the body of each request, as
 	// http.RoundTripper says, because the next endpoint gets none before that. Endpoints may share one.
+	// The rule of a transport.Transport counts only if nothing is around it: within another
+	// RoundTripper nobody sees its Classify and its Idempotent. Put the other one below, as its Base.
 	Transport http.RoundTripper
 
 	// Timeout bounds the time until the headers of a response if there is another endpoint that is not
@@ -200,34 +200,36 @@ type outcome struct {
 }
 
 // run sends the request to one endpoint after another, until one has the outcome for the caller.
-func (c *call) run() *outcome {
+func (c *call) run() (won *outcome) {
 	names, free := ties(c.req)
-	free = free && c.mayGo(&outcome{endpoint: c.endpoints[0], req: c.req, err: errDown})
+	free = free && c.mayGo(&outcome{endpoint: c.endpoints[0], req: c.req, err: new(transport.Error)}) // if it was not sent
 	c.route = slices.DeleteFunc(slices.Clone(c.endpoints), func(e *endpoint) bool { return !e.first && !(free && e.allows(names...)) })
 	c.all = !slices.ContainsFunc(c.route, (*endpoint).up)
 	var kept, last *outcome // of the first endpoint that was asked, and of the last
+	defer func() {
+		if kept != won { // also after a panic
+			kept.discard()
+		}
+	}()
 	for i, e := range c.route {
 		probes := !c.all && !e.up()
 		if probes && !e.probe(!c.mayGoAfterSilence(e)) {
 			continue
 		}
-		o := c.ask(i, probes, last)
-		if last = o; o == nil {
-			break
+		if last = c.ask(i, probes, last); last == nil {
+			return kept
 		}
-		foreign := !e.first && last.resp != nil && isForeign(last.resp.StatusCode)
-		switch {
+		switch foreign := !e.first && last.resp != nil && isForeign(last.resp.StatusCode); {
 		case last.broken.Load() || !foreign && !c.mayGo(last):
-			kept.discard()
 			return last
-		case kept == nil && !foreign:
-			kept = last
-			continue
+		case foreign:
+			last.discard()
+			why := fmt.Errorf("failover: %s is down, and %s answered %d", c.endpoints[0].URL, e.URL, last.resp.StatusCode)
+			return cmp.Or(kept, &outcome{endpoint: e, err: why})
 		case kept == nil:
-			kept = &outcome{endpoint: e, err: fmt.Errorf("failover: %s is down, and %s answered %d", c.endpoints[0].URL, e.URL, last.resp.StatusCode)}
-		}
-		if last.discard(); foreign {
-			break
+			kept = last
+		default:
+			last.discard()
 		}
 	}
 	if kept == nil { // the last that was up went down just now
@@ -238,7 +240,7 @@ func (c *call) run() *outcome {
 
 // mayGo reports whether an endpoint has failed and the request may go to another one.
 func (c *call) mayGo(o *outcome) bool {
-	return len(c.endpoints) > 1 && transport.MayGoElsewhere(o.Transport, o.req, o.resp, o.err, c.sharesKeys)
+	return transport.MayGoElsewhere(o.Transport, o.req, o.resp, o.err, c.sharesKeys)
 }
 
 // mayGoAfterSilence reports whether the request could go on from an endpoint that does not answer. Nobody knows how
@@ -253,8 +255,8 @@ func (c *call) mayGoAfterSilence(e *endpoint) bool {
 func (c *call) ask(i int, probes bool, last *outcome) *outcome {
 	o := &outcome{endpoint: c.route[i], req: c.route[i].at(c.req, c.endpoints[0])}
 	defer func(began time.Time) { o.note(c.sign(o), probes, time.Since(began)) }(time.Now()) // also after a panic
-	body, err := c.bodyAfter(last)
-	if err != nil {
+	body, ok := c.bodyAfter(last)
+	if !ok {
 		return nil
 	}
 	sent, next := o.req, slices.ContainsFunc(c.route[i+1:], func(to *endpoint) bool { return c.all || to.up() })
@@ -284,40 +286,27 @@ func (c *call) sign(o *outcome) int {
 	switch {
 	case o.resp != nil && !slices.Contains([]int{502, 503, 504}, o.resp.StatusCode):
 		return 1
-	case o.resp == nil && (kind == classify.NoError || kind == classify.Canceled || hurries || o.broken.Load() || hasLeft(c.req)),
+	case o.resp == nil && (kind == classify.NoError || kind == classify.Canceled || hurries || o.broken.Load() || c.req.Context().Err() != nil),
 		kind == classify.Protocol && classify.Default(classify.Outcome{Err: o.err}) == classify.Final:
 		return 0
 	}
 	return -1
 }
 
-// hasLeft reports whether the caller of a request no longer waits for it.
-func hasLeft(req *http.Request) bool {
-	select {
-	//lint:ignore SA1019 old callers still set Request.Cancel
-	case <-req.Cancel:
-		return true
-	default:
-		return req.Context().Err() != nil
-	}
-}
-
-// bodyAfter returns the body for the next endpoint, once the last has closed its own.
-func (c *call) bodyAfter(last *outcome) (io.ReadCloser, error) {
+// bodyAfter returns the body for the next endpoint, once the last has closed its own. It is false if there is none.
+func (c *call) bodyAfter(last *outcome) (io.ReadCloser, bool) {
 	switch {
 	case last == nil || c.req.Body == nil || c.req.Body == http.NoBody:
-		return c.req.Body, nil
+		return c.req.Body, true
 	case c.req.GetBody == nil || !last.take(c.req.Context()):
-		return nil, http.ErrBodyReadAfterClose
+		return nil, false
 	}
 	body, err := c.req.GetBody()
-	if err == nil && (body == nil || body == http.NoBody || isNil(body)) {
-		return nil, errors.New("failover: GetBody returned no body")
-	}
-	return body, err
+	return body, err == nil && body != nil && body != http.NoBody && !isNil(body)
 }
 
-// discard reads the rest of a response that nobody gets, so that its connection can be used again, and closes it.
+// discard reads the rest of a response that nobody gets, so that its connection can be used again, and closes it. A
+// success may wait for that, so a server has little time for it.
 func (o *outcome) discard() {
 	if o == nil || o.resp == nil || o.resp.Body == nil {
 		return
@@ -371,12 +360,8 @@ func (s *span) settle(o *outcome) {
 	}
 	if o.resp == nil || o.resp.Body == nil {
 		s.end(nil)
-		return
-	}
-	b := &body{o.resp.Body, s.end}
-	o.resp.Body = b
-	if w, ok := b.ReadCloser.(io.Writer); ok {
-		o.resp.Body = duplex{b, w}
+	} else if _, ok := o.resp.Body.(io.Writer); !ok { // a 101 is a connection, which lasts as long as the caller's context
+		o.resp.Body = &body{o.resp.Body, s.end}
 	}
 }
 
@@ -399,12 +384,6 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// A duplex is the body of a 101, which can be written to.
-type duplex struct {
-	*body
-	io.Writer
-}
-
 // A source lends the body of a request to one endpoint. It knows when the endpoint has closed each body that it had,
 // because many a GetBody returns the same reader again.
 type source struct {
@@ -414,8 +393,8 @@ type source struct {
 
 // lendTo gives a copy of a request its body.
 func (s *source) lendTo(req *http.Request, b io.ReadCloser) {
-	req.Body, _ = s.lend(b, nil)
 	getBody := req.GetBody
+	req.Body, _ = s.lend(func() (io.ReadCloser, error) { return b, nil })
 	if seeker, ok := b.(io.Seeker); ok && getBody == nil {
 		req.Body = struct { // a Transport sends it again by Seek
 			io.ReadCloser
@@ -423,18 +402,18 @@ func (s *source) lendTo(req *http.Request, b io.ReadCloser) {
 		}{req.Body, seeker}
 	}
 	if getBody != nil {
-		req.GetBody = func() (io.ReadCloser, error) {
-			if !s.users.TryRLock() {
-				return nil, http.ErrBodyReadAfterClose
-			}
-			defer s.users.RUnlock()
-			return s.lend(getBody())
-		}
+		req.GetBody = func() (io.ReadCloser, error) { return s.lend(getBody) }
 	}
 }
 
-func (s *source) lend(b io.ReadCloser, err error) (io.ReadCloser, error) {
-	if b == nil || err != nil || !s.users.TryRLock() {
+// lend lends a new body, unless the next endpoint has the source.
+func (s *source) lend(getBody func() (io.ReadCloser, error)) (io.ReadCloser, error) {
+	if !s.users.TryRLock() {
+		return nil, http.ErrBodyReadAfterClose
+	}
+	b, err := getBody()
+	if b == nil || err != nil {
+		s.users.RUnlock()
 		return b, err
 	}
 	return &lent{ReadCloser: b, source: s}, nil

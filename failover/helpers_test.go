@@ -98,6 +98,12 @@ func (r *regions) transport(t testing.TB, hosts ...string) *failover.Transport {
 	return mustNew(t, all...)
 }
 
+// pair returns a Transport over http://a.test and http://b.test.
+func pair(t testing.TB, a, b http.RoundTripper) *failover.Transport {
+	t.Helper()
+	return mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: a}, failover.Endpoint{URL: "http://b.test", Transport: b})
+}
+
 func mustNew(t testing.TB, endpoints ...failover.Endpoint) *failover.Transport {
 	t.Helper()
 	tr, err := failover.New(endpoints...)
@@ -166,14 +172,19 @@ func do(tr http.RoundTripper, req *http.Request) (result string, err error) {
 	return fmt.Sprint(resp.StatusCode, " ", string(text)), nil
 }
 
-// get sends a GET, and returns the outcome in a few words.
-func get(t testing.TB, tr http.RoundTripper, url string) string {
-	t.Helper()
-	result, err := do(tr, newRequest(t, http.MethodGet, url, nil))
+// ask sends a request, and returns the outcome in a few words.
+func ask(tr http.RoundTripper, req *http.Request) string {
+	result, err := do(tr, req)
 	if err != nil {
 		return err.Error()
 	}
 	return result
+}
+
+// get sends a GET, and returns the outcome in a few words.
+func get(t testing.TB, tr http.RoundTripper, url string) string {
+	t.Helper()
+	return ask(tr, newRequest(t, http.MethodGet, url, nil))
 }
 
 func bubble(t *testing.T, name string, test func(*testing.T)) {

@@ -80,7 +80,7 @@ func TestErrorOfASilentEndpoint(t *testing.T) {
 			r := newRegions()
 			r.set("a.test", hangs)
 			r.set("b.test", refuses)
-			tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: base(r)}, failover.Endpoint{URL: "http://b.test", Transport: r})
+			tr := pair(t, base(r), r)
 			_, err := do(tr, newRequest(t, http.MethodGet, "http://a.test/?q=secret", nil))
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.NotErrorIs(t, err, context.Canceled)
@@ -130,9 +130,7 @@ func TestUnbounded(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			r := newRegions()
 			r.set("a.test", slow)
-			result, err := do(r.transport(t, "a.test", "b.test"), row.req(t))
-			assert.NoError(t, err)
-			assert.Equal(t, row.want, result)
+			assert.Equal(t, row.want, ask(r.transport(t, "a.test", "b.test"), row.req(t)))
 		})
 	}
 	bubble(t, "the other is down", func(t *testing.T) {
@@ -156,7 +154,7 @@ func TestDeadlineIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegions()
 		ours := transport.MustNew(transport.Config{Base: r})
-		tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: ours}, failover.Endpoint{URL: "http://b.test", Transport: ours})
+		tr := pair(t, ours, ours)
 		r.set("a.test", status(503, "Retry-After: 30"))
 		assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
 		assert.Equal(t, 10*time.Millisecond, r.now())
@@ -177,7 +175,7 @@ func TestDeadlineIsSeen(t *testing.T) {
 				assert.Equal(t, 5*time.Second, time.Until(until))
 				return status(200).RoundTrip(req)
 			})
-			tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: base}, failover.Endpoint{URL: "http://b.test", Transport: base})
+			tr := pair(t, base, base)
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx))
 			require.NoError(t, err)
 			time.Sleep(time.Minute)
@@ -222,7 +220,7 @@ func TestContextEndsWithTheBody(t *testing.T) {
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: base}, failover.Endpoint{URL: "http://b.test", Transport: base})
+			tr := pair(t, base, base)
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx))
 			require.NoError(t, err)
 			_, _ = resp.Body.Read(make([]byte, 1))
@@ -253,7 +251,7 @@ func TestContextEndsWithoutABody(t *testing.T) {
 				context.AfterFunc(req.Context(), func() { ended.Store(true) })
 				return answer.RoundTrip(req)
 			})
-			tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: base}, failover.Endpoint{URL: "http://b.test", Transport: base})
+			tr := pair(t, base, base)
 			func() {
 				defer func() { _ = recover() }()
 				_, _ = tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil))
@@ -267,11 +265,14 @@ func TestContextEndsWithoutABody(t *testing.T) {
 	}
 }
 
-// The body of a 101 is a connection, which can be written to when there is nothing to read any more.
+// The body of a 101 is a connection, which can be written to when there is nothing to read any more. Its context is not
+// ended.
 func TestUpgrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &duplex{Buffer: bytes.NewBufferString("hello")}
+		var got context.Context
 		base := rt(func(req *http.Request) (*http.Response, error) {
+			got = req.Context()
 			resp := &http.Response{StatusCode: http.StatusSwitchingProtocols, Header: http.Header{}, Request: req}
 			resp.Body = conn
 			return resp, nil
@@ -281,6 +282,8 @@ func TestUpgrade(t *testing.T) {
 		req.Header.Set("Upgrade", "echo")
 		resp, err := tr.RoundTrip(req)
 		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		assert.NoError(t, got.Err())
 		w, ok := resp.Body.(io.ReadWriteCloser)
 		require.True(t, ok)
 		_, err = w.Write([]byte(", world"))
@@ -323,9 +326,7 @@ func TestDeadlinesOfCallers(t *testing.T) {
 			r.set("a.test", hangs)
 			for range 5 {
 				ctx, cancel := context.WithTimeout(t.Context(), deadline)
-				result, err := do(tr, newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx))
-				assert.NoError(t, err)
-				assert.Equal(t, "200 b.test", result)
+				assert.Equal(t, "200 b.test", ask(tr, newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx)))
 				cancel()
 			}
 			before := len(r.at("a.test", 0))
