@@ -180,7 +180,7 @@ func (c *callPlan) die(p *process) {
 }
 
 // alive reports whether the process exists at a time.
-func (p *process) alive(at time.Duration) bool { return (p.born == 0 || p.born < at) && at < p.dies }
+func (p *process) alive(at time.Duration) bool { return p.born <= at && at < p.dies }
 
 // resumes returns when a process that does something at a time can do it.
 func (p *process) resumes(at time.Duration) time.Duration {

@@ -116,6 +116,7 @@ var keptFleets = []keptSeed{
 	{8177523, "the oracle did not know that a hold which is told twice puts off who would doubt it"},
 	{9053985, "the oracle did not know that a limit may refuse a request in the moment in which its context ends"},
 	{10005302, "the oracle did not know that a request for the rest of a body may have a hedge of its own"},
+	{90037452, "a member whose process began late was not told of the others, and used the whole rate when it was cut off"},
 }
 
 // TestKeptSeeds plays the kept stories. make test plays every fourth, because the race
