@@ -37,8 +37,8 @@
 //
 // The files, in the order in which a story uses them:
 //
-//	dice.go    random choices that depend on the seed alone
 //	plan.go    the choices of a seed
+//	text.go    bytes that depend on a key
 //	theme.go   the kinds of worlds
 //	fate.go    what becomes of an arrival
 //	kind.go    the clients: net/http alone, and aplomb

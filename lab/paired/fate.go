@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 )
 
 // A fateKind is a kind of answer.
@@ -55,17 +56,17 @@ type fate struct {
 func (p *plan) fate(c *call, n int) (f fate) {
 	version := 0
 	for i := 1; i <= n; i++ {
-		d, r := roll(p.seed, ofFate, uint64(c.id), uint64(i)), c.route
+		d, r := dice.Roll(p.seed, ofFate, uint64(c.id), uint64(i)), c.route
 		percent, kinds := r.fail, r.firsts
 		if i > 1 {
 			percent, kinds = r.again, r.seconds
 		}
-		f = fate{acts: d.chance(50), place: d.Float64(), wait: one(d, 1, 1, 2, 5, 30, 100)}
-		if d.chance(15) {
-			f.place = one(d, 0, 0.02, 0.999)
+		f = fate{acts: d.Chance(50), place: d.Float64(), wait: dice.One(d, 1, 1, 2, 5, 30, 100)}
+		if d.Chance(15) {
+			f.place = dice.One(d, 0, 0.02, 0.999)
 		}
-		if d.chance(percent) && len(kinds) > 0 {
-			f.kind = one(d, kinds...)
+		if d.Chance(percent) && len(kinds) > 0 {
+			f.kind = dice.One(d, kinds...)
 		}
 		if f.kind == changes {
 			version++

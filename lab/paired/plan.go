@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 )
 
 const never = time.Duration(1<<63 - 1)
@@ -181,8 +183,8 @@ type rep struct {
 }
 
 // ofHost adds a host.
-func (p *plan) ofHost(d dice) *host {
-	h := &host{id: len(p.hosts), name: string(rune('a'+len(p.hosts))) + ".test", dial: d.between(time.Millisecond, 200*time.Millisecond)}
+func (p *plan) ofHost(d dice.Dice) *host {
+	h := &host{id: len(p.hosts), name: string(rune('a'+len(p.hosts))) + ".test", dial: d.Between(time.Millisecond, 200*time.Millisecond)}
 	h.ips = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(10*h.id + 1)})}
 	p.hosts = append(p.hosts, h)
 	return h
@@ -215,7 +217,7 @@ func (p *plan) then(l *line, r *route, think time.Duration) *call {
 }
 
 // open adds an open loop of n calls from a time on. each may change a call.
-func (p *plan) open(d dice, r *route, n int, perSecond float64, from time.Duration, each func(*call)) (end time.Duration) {
+func (p *plan) open(d dice.Dice, r *route, n int, perSecond float64, from time.Duration, each func(*call)) (end time.Duration) {
 	for i := range n {
 		end = from + time.Duration((float64(i)+d.Float64())/perSecond*float64(time.Second))
 		if c := p.later(end, r); each != nil {
@@ -226,7 +228,7 @@ func (p *plan) open(d dice, r *route, n int, perSecond float64, from time.Durati
 }
 
 // closed adds callers with n calls each.
-func (p *plan) closed(d dice, r *route, callers, n int, think, from time.Duration, each func(*call)) {
+func (p *plan) closed(d dice.Dice, r *route, callers, n int, think, from time.Duration, each func(*call)) {
 	for range callers {
 		var l *line
 		for i := range n {
@@ -261,7 +263,7 @@ func (p *plan) horizon() time.Duration {
 // takes returns how long an arrival takes.
 func (p *plan) takes(c *call, n int) time.Duration {
 	if r := c.route; r.lo < r.hi {
-		return roll(p.seed, ofTime, uint64(c.id), uint64(n)).between(r.lo, r.hi)
+		return dice.Roll(p.seed, ofTime, uint64(c.id), uint64(n)).Between(r.lo, r.hi)
 	}
 	return c.route.lo
 }

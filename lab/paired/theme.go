@@ -6,12 +6,14 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 )
 
 // A theme makes a plan.
 type theme struct {
 	name string
-	make func(*plan, dice)
+	make func(*plan, dice.Dice)
 }
 
 var themes = []theme{
@@ -32,8 +34,8 @@ var themes = []theme{
 
 // newPlan draws the plan of a seed.
 func newPlan(seed uint64) *plan {
-	d := roll(seed, ofPlan)
-	p := &plan{seed: seed, http2: d.chance(50), idle: one(d, 2, 3, 100, 100), tls: d.chance(8), wrapped: d.chance(10)}
+	d := dice.Roll(seed, ofPlan)
+	p := &plan{seed: seed, http2: d.Chance(50), idle: dice.One(d, 2, 3, 100, 100), tls: d.Chance(8), wrapped: d.Chance(10)}
 	t := themes[d.IntN(len(themes))]
 	p.theme = t.name
 	t.make(p, d)
@@ -43,29 +45,29 @@ func newPlan(seed uint64) *plan {
 const ms = time.Millisecond
 
 // deadlines returns a deadline that callers may have.
-func deadlines(d dice) time.Duration {
-	return one(d, 0, 0, 2*time.Second, 5*time.Second, 10*time.Second, time.Minute)
+func deadlines(d dice.Dice) time.Duration {
+	return dice.One(d, 0, 0, 2*time.Second, 5*time.Second, 10*time.Second, time.Minute)
 }
 
 // refused has routes, tenants and tokens with limits of their own that refuse always, beside
 // others that are well.
-func (p *plan) refused(d dice) {
+func (p *plan) refused(d dice.Dice) {
 	h := p.ofHost(d)
-	status, wait := one(d, 429, 429, 503), one(d, 0, 1, 1, 5, 30, 30, 120, 3600)
-	takes := d.between(2*ms, 50*ms)
+	status, wait := dice.One(d, 429, 429, 503), dice.One(d, 0, 1, 1, 5, 30, 30, 120, 3600)
+	takes := d.Between(2*ms, 50*ms)
 	deadline := deadlines(d)
-	method := one(d, "GET", "GET", "POST", "PUT")
-	goodPart, r := one(d, "checkout", "api/v1/checkout", "graphql", "users/7/orders"), (*route)(nil)
+	method := dice.One(d, "GET", "GET", "POST", "PUT")
+	goodPart, r := dice.One(d, "checkout", "api/v1/checkout", "graphql", "users/7/orders"), (*route)(nil)
 	inn := p.ofRoute(h, method, goodPart, takes, takes)
-	inn.tenant = one(d, "token", "body", "query")
+	inn.tenant = dice.One(d, "token", "body", "query")
 	limit := &limit{status: status, wait: wait}
-	n, rate := d.among(30, 60), one(d, 0.3, 1, 5, 20, 100)
-	bad := n * d.among(10, 100) / 100
-	perTenant, each := d.chance(40), func(c *call) { c.deadline = deadline }
+	n, rate := d.Among(30, 60), dice.One(d, 0.3, 1, 5, 20, 100)
+	bad := n * d.Among(10, 100) / 100
+	perTenant, each := d.Chance(40), func(c *call) { c.deadline = deadline }
 	if perTenant {
 		r, inn.limit = inn, limit
 	} else {
-		r = p.ofRoute(h, one(d, method, "GET", "POST"), one(d, "search", "api/v1/search", "export"), takes, takes)
+		r = p.ofRoute(h, dice.One(d, method, "GET", "POST"), dice.One(d, "search", "api/v1/search", "export"), takes, takes)
 		r.limit = limit
 	}
 	guilty := func(c *call) {
@@ -76,24 +78,24 @@ func (p *plan) refused(d dice) {
 		}
 	}
 	switch {
-	case d.chance(30): // a line that renews a lease, beside loops that are refused
+	case d.Chance(30): // a line that renews a lease, beside loops that are refused
 		lease := p.ofRoute(h, "PUT", "lease", takes, takes)
 		p.closed(d, lease, 1, 20, time.Second, 0, func(c *call) { c.deadline = 5 * time.Second })
-		p.closed(d, r, d.among(2, 5), 4, 300*ms, 0, guilty)
+		p.closed(d, r, d.Among(2, 5), 4, 300*ms, 0, guilty)
 		fallthrough
-	case d.chance(50):
+	case d.Chance(50):
 		p.open(d, inn, n, rate, 0, each)
 		p.open(d, r, bad/2+1, rate*float64(bad)/float64(2*n)+0.01, 0, guilty)
 	default:
-		p.closed(d, inn, d.among(1, 10), max(n/10, 1), time.Duration(float64(5*time.Second)/rate), 0, each)
-		p.closed(d, r, d.among(1, 5), max(bad/10, 1), time.Duration(float64(5*time.Second)/rate), 0, guilty)
+		p.closed(d, inn, d.Among(1, 10), max(n/10, 1), time.Duration(float64(5*time.Second)/rate), 0, each)
+		p.closed(d, r, d.Among(1, 5), max(bad/10, 1), time.Duration(float64(5*time.Second)/rate), 0, guilty)
 	}
 }
 
 // load adds 60 to 100 calls in closed or open loops.
-func (p *plan) load(d dice, r *route, n int, perSecond float64, each func(*call)) {
-	if d.chance(50) {
-		callers := d.among(2, 20)
+func (p *plan) load(d dice.Dice, r *route, n int, perSecond float64, each func(*call)) {
+	if d.Chance(50) {
+		callers := d.Among(2, 20)
 		p.closed(d, r, callers, max(n/callers, 1), time.Duration(float64(callers)/perSecond*float64(time.Second)), 0, each)
 		return
 	}
@@ -101,20 +103,20 @@ func (p *plan) load(d dice, r *route, n int, perSecond float64, each func(*call)
 }
 
 // quota has limits that are really used up.
-func (p *plan) quota(d dice) {
+func (p *plan) quota(d dice.Dice) {
 	p.coupled = true
 	h := p.ofHost(d)
-	rate := one(d, 0.5, 2, 10, 50)
+	rate := dice.One(d, 0.5, 2, 10, 50)
 	deadline := deadlines(d)
-	by := one(d, "host", "route", "tenant")
-	routes := d.among(1, 3)
+	by := dice.One(d, "host", "route", "tenant")
+	routes := d.Among(1, 3)
 	for i := range routes {
-		r := p.ofRoute(h, one(d, "GET", "GET", "POST"), string(rune('a'+i)), 5*ms, 40*ms)
-		r.tenant = one(d, "token", "body", "query")
-		window := d.between(2*time.Second, 90*time.Second)
+		r := p.ofRoute(h, dice.One(d, "GET", "GET", "POST"), string(rune('a'+i)), 5*ms, 40*ms)
+		r.tenant = dice.One(d, "token", "body", "query")
+		window := d.Between(2*time.Second, 90*time.Second)
 		asked := rate / 2 * window.Seconds() * map[string]float64{"host": float64(routes), "route": 1, "tenant": float64(routes) / 2}[by]
-		r.limit = &limit{by: by, window: window, n: int(asked*(0.4+d.Float64())) + 1, bucket: d.chance(40), status: one(d, 429, 429, 503), silent: d.chance(20)}
-		if !r.limit.bucket && d.chance(25) { // most are refused, and are told the same time
+		r.limit = &limit{by: by, window: window, n: int(asked*(0.4+d.Float64())) + 1, bucket: d.Chance(40), status: dice.One(d, 429, 429, 503), silent: d.Chance(20)}
+		if !r.limit.bucket && d.Chance(25) { // most are refused, and are told the same time
 			r.limit.n = r.limit.n/5 + 1
 		}
 		if i > 0 && by != "route" {
@@ -128,12 +130,12 @@ func (p *plan) quota(d dice) {
 }
 
 // provider has the documented limits of a provider, and other requests with the same token.
-func (p *plan) provider(d dice) {
+func (p *plan) provider(d dice.Dice) {
 	p.coupled = true
-	p.profile = one(d, "GitHub", "Slack", "Discord", "OpenAI", "Anthropic", "Stripe")
+	p.profile = dice.One(d, "GitHub", "Slack", "Discord", "OpenAI", "Anthropic", "Stripe")
 	h := p.ofHost(d)
-	rate := one(d, 1.0, 5, 20)
-	window := one(d, 2*time.Second, 10*time.Second, 60*time.Second)
+	rate := dice.One(d, 1.0, 5, 20)
+	window := dice.One(d, 2*time.Second, 10*time.Second, 60*time.Second)
 	n := max(2, int(rate*window.Seconds()*d.Float64()))
 	limited := func(method, path, by string) *route {
 		r := p.ofRoute(h, method, path, 20*ms, 300*ms)
@@ -159,7 +161,7 @@ func (p *plan) provider(d dice) {
 		bound = []*route{limited("POST", "v1/charges", "tenant")}
 		bound[0].limit.silent = true
 	}
-	deadline := one(d, 0, 0, 30*time.Second, 2*time.Minute)
+	deadline := dice.One(d, 0, 0, 30*time.Second, 2*time.Minute)
 	for _, r := range bound {
 		p.load(d, r, 50, rate, func(c *call) { c.deadline, c.tenant = deadline, c.id%2 })
 	}
@@ -169,41 +171,41 @@ func (p *plan) provider(d dice) {
 }
 
 // beside has reports and polls that exclude each other, beside quick requests.
-func (p *plan) beside(d dice) {
+func (p *plan) beside(d dice.Dice) {
 	h := p.ofHost(d)
-	h.drops = d.chance(50)
-	quick := d.between(2*ms, 30*ms)
+	h.drops = d.Chance(50)
+	quick := d.Between(2*ms, 30*ms)
 	fast := p.ofRoute(h, "GET", "quick", quick, quick*2)
-	from := p.open(d, fast, d.among(105, 125), one(d, 20.0, 100), 0, nil)
-	report := p.ofRoute(h, one(d, "GET", "GET", "GET", "POST", "PUT", "DELETE"), "report", 300*ms, d.between(500*ms, 25*time.Second))
-	report.alone = &alone{replaces: d.chance(40), status: one(d, 409, 423, 403, 404, 429, 503)}
+	from := p.open(d, fast, d.Among(105, 125), dice.One(d, 20.0, 100), 0, nil)
+	report := p.ofRoute(h, dice.One(d, "GET", "GET", "GET", "POST", "PUT", "DELETE"), "report", 300*ms, d.Between(500*ms, 25*time.Second))
+	report.alone = &alone{replaces: d.Chance(40), status: dice.One(d, 409, 423, 403, 404, 429, 503)}
 	if report.alone.status == 429 || report.alone.status == 503 {
-		report.alone.wait = one(d, 0, 1, 20, 100)
+		report.alone.wait = dice.One(d, 0, 1, 20, 100)
 	}
 	if report.alone.replaces { // a long poll
-		report.lo = one(d, 2*time.Second, 25*time.Second)
+		report.lo = dice.One(d, 2*time.Second, 25*time.Second)
 		report.hi, report.alone.status = report.lo, 409
 	}
-	think := d.between(50*ms, 3*time.Second)
+	think := d.Between(50*ms, 3*time.Second)
 	if !h.drops { // a server that works on for a client that has given up is free again by the next call
 		think += report.hi * 2
 	}
-	p.closed(d, report, 1, d.among(3, 8), think, from, nil)
-	beside := d.among(5, 20)
-	p.open(d, fast, beside, one(d, 0.5, 2, 10), from, nil)
-	if d.chance(30) {
+	p.closed(d, report, 1, d.Among(3, 8), think, from, nil)
+	beside := d.Among(5, 20)
+	p.open(d, fast, beside, dice.One(d, 0.5, 2, 10), from, nil)
+	if d.Chance(30) {
 		p.closed(d, report, 1, 3, think, from, func(c *call) { c.tenant = 1 })
 	}
 }
 
 // queue has workers that are nearly all busy, a freeze, a cold start.
-func (p *plan) queue(d dice) {
+func (p *plan) queue(d dice.Dice) {
 	p.coupled = true
 	h := p.ofHost(d)
-	h.workers, h.drops = d.among(1, 6), d.chance(50)
-	load := float64(d.among(30, 95)) / 100
-	quick := d.between(2*ms, 100*ms)
-	fast := p.ofRoute(h, one(d, "GET", "GET", "POST"), "quick", quick, quick)
+	h.workers, h.drops = d.Among(1, 6), d.Chance(50)
+	load := float64(d.Among(30, 95)) / 100
+	quick := d.Between(2*ms, 100*ms)
+	fast := p.ofRoute(h, dice.One(d, "GET", "GET", "POST"), "quick", quick, quick)
 	from := time.Duration(0)
 	rate := min(max(load*float64(h.workers)/quick.Seconds(), 0.05), 500)
 	deadline := deadlines(d)
@@ -212,36 +214,36 @@ func (p *plan) queue(d dice) {
 	}
 	each := func(c *call) { c.deadline = deadline }
 	switch {
-	case d.chance(50): // reports are the load, and quick requests come between them
+	case d.Chance(50): // reports are the load, and quick requests come between them
 		from = p.open(d, fast, 105, rate/2, 0, each)
-		slow := d.between(max(300*ms, 3*quick), max(8*time.Second, 20*quick))
-		report, count, often := p.ofRoute(h, "GET", "report", slow, slow), d.among(10, 25), load*float64(h.workers)/slow.Seconds()
+		slow := d.Between(max(300*ms, 3*quick), max(8*time.Second, 20*quick))
+		report, count, often := p.ofRoute(h, "GET", "report", slow, slow), d.Among(10, 25), load*float64(h.workers)/slow.Seconds()
 		p.open(d, report, count, often, from, each)
 		p.open(d, fast, 25, 25/float64(count)*often, from, each)
-	case d.chance(50):
+	case d.Chance(50):
 		p.open(d, fast, 60, rate, 0, each)
 	default:
-		callers := h.workers * d.among(1, 3)
+		callers := h.workers * d.Among(1, 3)
 		p.closed(d, fast, callers, max(60/callers, 2), quick, 0, each)
 	}
-	if d.chance(40) {
-		at := from + d.between(100*ms, 5*time.Second)
-		h.freezes = []span{{at, at + d.between(300*ms, 20*time.Second)}}
+	if d.Chance(40) {
+		at := from + d.Between(100*ms, 5*time.Second)
+		h.freezes = []span{{at, at + d.Between(300*ms, 20*time.Second)}}
 	}
-	if d.chance(20) {
-		h.cold = from + d.between(100*ms, 10*time.Second)
+	if d.Chance(20) {
+		h.cold = from + d.Between(100*ms, 10*time.Second)
 	}
 }
 
 // faults has requests that fail before their headers, and fail again.
-func (p *plan) faults(d dice) {
-	for range d.among(1, 2) {
-		p.ofHost(d).deaf = d.chance(30)
+func (p *plan) faults(d dice.Dice) {
+	for range d.Among(1, 2) {
+		p.ofHost(d).deaf = d.Chance(30)
 	}
 	for _, h := range p.hosts {
-		for i := range d.among(1, 3) {
-			r := p.ofRoute(h, one(d, "GET", "GET", "POST", "PUT", "DELETE"), string(rune('a'+i)), 2*ms, d.between(10*ms, 2*time.Second))
-			if h.deaf && d.chance(40) {
+		for i := range d.Among(1, 3) {
+			r := p.ofRoute(h, dice.One(d, "GET", "GET", "POST", "PUT", "DELETE"), string(rune('a'+i)), 2*ms, d.Between(10*ms, 2*time.Second))
+			if h.deaf && d.Chance(40) {
 				r.lo, r.hi = 40*time.Second, 70*time.Second
 			}
 			deadline := deadlines(d)
@@ -249,146 +251,146 @@ func (p *plan) faults(d dice) {
 			if !p.http2 {
 				failures = slices.DeleteFunc(failures, func(f fateKind) bool { return f >= refuses })
 			}
-			r.fail, r.firsts = d.among(5, 60), some(d, failures...)
-			if deadline > 0 && d.chance(30) {
+			r.fail, r.firsts = d.Among(5, 60), some(d, failures...)
+			if deadline > 0 && d.Chance(30) {
 				r.firsts = append(r.firsts, hangs)
 			}
-			r.again, r.seconds = d.among(0, 100), append(some(d, failures...), one(d, hangs, hangs, isSlow, says503))
-			p.load(d, r, d.among(8, 16), one(d, 0.05, 1, 10), func(c *call) { c.deadline = deadline })
+			r.again, r.seconds = d.Among(0, 100), append(some(d, failures...), dice.One(d, hangs, hangs, isSlow, says503))
+			p.load(d, r, d.Among(8, 16), dice.One(d, 0.05, 1, 10), func(c *call) { c.deadline = deadline })
 		}
 	}
 }
 
 // documents has bodies that are cut in each place, and what follows.
-func (p *plan) documents(d dice) {
+func (p *plan) documents(d dice.Dice) {
 	h := p.ofHost(d)
-	for i := range d.among(1, 3) {
-		r := p.ofRoute(h, "GET", string(rune('a'+i)), 2*ms, d.between(10*ms, 500*ms))
-		size := one(d, 30, 300, 3000, 40_000)
-		if d.chance(5) {
+	for i := range d.Among(1, 3) {
+		r := p.ofRoute(h, "GET", string(rune('a'+i)), 2*ms, d.Between(10*ms, 500*ms))
+		size := dice.One(d, 30, 300, 3000, 40_000)
+		if d.Chance(5) {
 			size = 300_000
 		}
-		r.doc = &document{media: one(d, "application/json", "application/octet-stream", "text/html"), size: size, tagged: d.chance(50), chunked: d.chance(50), marked: d.chance(60), late: d.chance(50)}
-		r.doc.coded = r.doc.size < 4000 && d.chance(20)
-		if d.chance(30) {
-			r.doc.piece, r.doc.every = max(r.doc.size/d.among(2, 20), 1), d.between(ms, 300*ms)
+		r.doc = &document{media: dice.One(d, "application/json", "application/octet-stream", "text/html"), size: size, tagged: d.Chance(50), chunked: d.Chance(50), marked: d.Chance(60), late: d.Chance(50)}
+		r.doc.coded = r.doc.size < 4000 && d.Chance(20)
+		if d.Chance(30) {
+			r.doc.piece, r.doc.every = max(r.doc.size/d.Among(2, 20), 1), d.Between(ms, 300*ms)
 		}
 		deadline := deadlines(d)
-		r.fail, r.firsts = d.among(20, 80), some(d, cutClosed, cutReset, cutClosed, unended)
-		if deadline > 0 && d.chance(30) {
+		r.fail, r.firsts = d.Among(20, 80), some(d, cutClosed, cutReset, cutClosed, unended)
+		if deadline > 0 && d.Chance(30) {
 			r.firsts = append(r.firsts, cutSilent)
 		}
-		r.again, r.seconds = d.among(20, 100), some(d, hangs, hangs, cutSilent, says503, says404, saysBusy, changes, changes, codes, lies, cutClosed, cutReset, resets, isSlow)
+		r.again, r.seconds = d.Among(20, 100), some(d, hangs, hangs, cutSilent, says503, says404, saysBusy, changes, changes, codes, lies, cutClosed, cutReset, resets, isSlow)
 		if slices.Contains(r.firsts, unended) {
 			r.doc.chunked, r.again, r.seconds = true, 100, append(r.seconds, unended, unended)
 		}
-		reads := one(d, readsAll, readsAll, readsSlowly, decodes, leaves)
-		p.load(d, r, d.among(6, 14), one(d, 0.2, 2, 10), func(c *call) { c.deadline, c.reads = deadline, reads })
+		reads := dice.One(d, readsAll, readsAll, readsSlowly, decodes, leaves)
+		p.load(d, r, d.Among(6, 14), dice.One(d, 0.2, 2, 10), func(c *call) { c.deadline, c.reads = deadline, reads })
 	}
 }
 
 // streams has streams of events and of lines, some with a heartbeat.
-func (p *plan) streams(d dice) {
+func (p *plan) streams(d dice.Dice) {
 	h := p.ofHost(d)
-	for i := range d.among(1, 3) {
+	for i := range d.Among(1, 3) {
 		r := p.ofRoute(h, "GET", string(rune('a'+i)), 2*ms, 50*ms)
-		piece := one(d, 45, 45, 100, 600)
-		r.doc = &document{media: one(d, "text/event-stream", "application/json", "application/json", "application/x-ndjson", "text/plain"), piece: piece,
-			size: piece * d.among(3, 20), every: d.between(10*ms, 5*time.Second), chunked: true, stream: true, beats: d.chance(60)}
-		r.fail, r.firsts = d.among(20, 90), some(d, cutClosed, cutReset, unended)
-		r.again, r.seconds = d.among(0, 60), some(d, cutClosed, cutReset, says503, hangs)
-		p.load(d, r, d.among(5, 10), one(d, 0.2, 2), nil)
+		piece := dice.One(d, 45, 45, 100, 600)
+		r.doc = &document{media: dice.One(d, "text/event-stream", "application/json", "application/json", "application/x-ndjson", "text/plain"), piece: piece,
+			size: piece * d.Among(3, 20), every: d.Between(10*ms, 5*time.Second), chunked: true, stream: true, beats: d.Chance(60)}
+		r.fail, r.firsts = d.Among(20, 90), some(d, cutClosed, cutReset, unended)
+		r.again, r.seconds = d.Among(0, 60), some(d, cutClosed, cutReset, says503, hangs)
+		p.load(d, r, d.Among(5, 10), dice.One(d, 0.2, 2), nil)
 	}
 }
 
 // uploads has requests whose own bodies fail, and others that need a retry.
-func (p *plan) uploads(d dice) {
+func (p *plan) uploads(d dice.Dice) {
 	h := p.ofHost(d)
-	size := one(d, 100, 5000, 100_000)
-	r := p.ofRoute(h, one(d, "PUT", "PUT", "POST"), "up", 5*ms, 50*ms)
+	size := dice.One(d, 100, 5000, 100_000)
+	r := p.ofRoute(h, dice.One(d, "PUT", "PUT", "POST"), "up", 5*ms, 50*ms)
 	r.size = size
-	r.broken = d.among(20, 100)
+	r.broken = d.Among(20, 100)
 	deadline := deadlines(d)
-	r.fail, r.firsts = d.among(0, 30), some(d, says503, says500, says429)
-	p.load(d, r, d.among(10, 40), one(d, 1.0, 10), func(c *call) {
-		if c.deadline = deadline; d.chance(r.broken) {
-			c.fails = d.among(1, size-1)
+	r.fail, r.firsts = d.Among(0, 30), some(d, says503, says500, says429)
+	p.load(d, r, d.Among(10, 40), dice.One(d, 1.0, 10), func(c *call) {
+		if c.deadline = deadline; d.Chance(r.broken) {
+			c.fails = d.Among(1, size-1)
 		}
 	})
 	other := p.ofRoute(h, "GET", "other", 5*ms, 50*ms)
-	other.fail, other.firsts = d.among(0, 50), []fateKind{says503}
-	p.load(d, other, d.among(10, 40), one(d, 1.0, 10), func(c *call) { c.deadline = deadline })
+	other.fail, other.firsts = d.Among(0, 50), []fateKind{says503}
+	p.load(d, other, d.Among(10, 40), dice.One(d, 1.0, 10), func(c *call) { c.deadline = deadline })
 }
 
 // bursts has a busy host whose callers come together, and a route that takes longer than its
 // callers wait.
-func (p *plan) bursts(d dice) {
+func (p *plan) bursts(d dice.Dice) {
 	h := p.ofHost(d)
-	h.dial, p.idle = d.between(30*ms, 200*ms), 100
-	takes := d.between(5*ms, 50*ms)
+	h.dial, p.idle = d.Between(30*ms, 200*ms), 100
+	takes := d.Between(5*ms, 50*ms)
 	r := p.ofRoute(h, "GET", "quick", takes, takes)
-	if d.chance(30) {
-		r.fail, r.firsts = d.among(3, 15), []fateKind{one(d, says503, says502, says500)}
+	if d.Chance(30) {
+		r.fail, r.firsts = d.Among(3, 15), []fateKind{dice.One(d, says503, says502, says500)}
 	}
-	slow := p.ofRoute(h, one(d, "GET", "GET", "POST"), "slow", 5*time.Second, 5*time.Second)
-	size, rounds := d.among(5, 12), d.among(4, 8)
-	every := d.between(3*time.Second, 15*time.Second)
-	deadline := one(d, 300*ms, 800*ms, 2*time.Second)
+	slow := p.ofRoute(h, dice.One(d, "GET", "GET", "POST"), "slow", 5*time.Second, 5*time.Second)
+	size, rounds := d.Among(5, 12), d.Among(4, 8)
+	every := d.Between(3*time.Second, 15*time.Second)
+	deadline := dice.One(d, 300*ms, 800*ms, 2*time.Second)
 	for i := range rounds {
 		at := time.Duration(i) * every
 		for range size {
 			p.later(at+time.Duration(d.IntN(int(5*ms))), r)
 		}
-		for range d.among(1, 3) {
+		for range d.Among(1, 3) {
 			p.later(at+500*ms+time.Duration(d.IntN(int(every/4))), slow).deadline = deadline
 		}
 	}
-	if d.chance(30) { // an innocent host
+	if d.Chance(30) { // an innocent host
 		other := p.ofRoute(p.ofHost(d), "GET", "other", takes, takes)
 		p.open(d, other, 20, 20/(time.Duration(rounds)*every).Seconds(), 0, nil)
 	}
 }
 
 // crowd has so many calls that there is a p99.
-func (p *plan) crowd(d dice) {
+func (p *plan) crowd(d dice.Dice) {
 	p.only = 1
 	h := p.ofHost(d)
 	p.idle = 100
-	takes := d.between(2*ms, 30*ms)
+	takes := d.Between(2*ms, 30*ms)
 	r := p.ofRoute(h, "GET", "quick", takes, takes)
-	n, rate := 520, one(d, 20.0, 100)
-	callers := d.among(10, 26)
+	n, rate := 520, dice.One(d, 20.0, 100)
+	callers := d.Among(10, 26)
 	p.closed(d, r, callers, n/callers+1, time.Duration(float64(callers)/rate*float64(time.Second)), 0, nil)
 	slow := p.ofRoute(h, "GET", "slow", 5*time.Second, 5*time.Second)
-	for i := range d.among(1, 5) {
-		p.later(time.Duration(i+1)*time.Duration(float64(n)/rate/6*float64(time.Second)), slow).deadline = one(d, 300*ms, 800*ms)
+	for i := range d.Among(1, 5) {
+		p.later(time.Duration(i+1)*time.Duration(float64(n)/rate/6*float64(time.Second)), slow).deadline = dice.One(d, 300*ms, 800*ms)
 	}
-	if d.chance(30) {
-		r.fail, r.firsts = 1, []fateKind{one(d, says503, says502)}
+	if d.Chance(30) {
+		r.fail, r.firsts = 1, []fateKind{dice.One(d, says503, says502)}
 	}
 }
 
 // struck has faults of connections.
-func (p *plan) struck(d dice) {
+func (p *plan) struck(d dice.Dice) {
 	p.coupled = true
 	h := p.ofHost(d)
-	h.deaf = d.chance(20)
-	p.most = one(d, 0, 0, 0, 5, 10)
-	takes := d.between(5*ms, 300*ms)
-	r := p.ofRoute(h, one(d, "GET", "GET", "POST"), "a", takes, takes*2)
-	deadline := one(d, time.Second, 2*time.Second, 5*time.Second, time.Minute)
+	h.deaf = d.Chance(20)
+	p.most = dice.One(d, 0, 0, 0, 5, 10)
+	takes := d.Between(5*ms, 300*ms)
+	r := p.ofRoute(h, dice.One(d, "GET", "GET", "POST"), "a", takes, takes*2)
+	deadline := dice.One(d, time.Second, 2*time.Second, 5*time.Second, time.Minute)
 	each := func(c *call) { c.deadline = deadline }
-	p.load(d, r, 50, one(d, 1.0, 5, 20), each)
-	if d.chance(40) {
+	p.load(d, r, 50, dice.One(d, 1.0, 5, 20), each)
+	if d.Chance(40) {
 		p.load(d, p.ofRoute(h, "GET", "b", takes, takes), 25, 2, each)
 	}
-	for range d.among(1, 3) {
+	for range d.Among(1, 3) {
 		kinds := []strikeKind{silences, mutes, resetsAll, restarts}
 		if p.http2 {
 			kinds = append(kinds, poisons, poisons)
 		}
-		s := &strike{host: h, kind: one(d, kinds...), lasts: d.between(500*ms, 20*time.Second), at: never}
-		if l := p.lines[d.IntN(len(p.lines))]; d.chance(50) {
+		s := &strike{host: h, kind: dice.One(d, kinds...), lasts: d.Between(500*ms, 20*time.Second), at: never}
+		if l := p.lines[d.IntN(len(p.lines))]; d.Chance(50) {
 			l.calls[0].strike = s
 		} else {
 			s.at = time.Duration(d.Float64() * float64(p.horizon()-2*time.Hour))
@@ -398,17 +400,17 @@ func (p *plan) struck(d dice) {
 }
 
 // addresses has a name with three addresses, one of which is bad.
-func (p *plan) addresses(d dice) {
+func (p *plan) addresses(d dice.Dice) {
 	p.coupled = true
 	h := p.ofHost(d)
 	for i := range 2 {
 		h.ips = append(h.ips, netip.AddrFrom4([4]byte{192, 0, 2, byte(10*h.id + 2 + i)}))
 	}
-	h.bad = one(d, refusing, unreachable, unwell, unwell, resetting, silent)
-	h.lookup = one(d, 0, 5*ms, 200*ms)
-	h.turns = one(d, 0, time.Second, 10*time.Second)
-	p.most = one(d, 0, 0, 5)
-	takes := d.between(5*ms, 100*ms)
-	deadline := one(d, 2*time.Second, 5*time.Second, time.Minute)
-	p.load(d, p.ofRoute(h, one(d, "GET", "GET", "POST"), "a", takes, takes*2), 60, one(d, 0.2, 2, 10), func(c *call) { c.deadline = deadline })
+	h.bad = dice.One(d, refusing, unreachable, unwell, unwell, resetting, silent)
+	h.lookup = dice.One(d, 0, 5*ms, 200*ms)
+	h.turns = dice.One(d, 0, time.Second, 10*time.Second)
+	p.most = dice.One(d, 0, 0, 5)
+	takes := d.Between(5*ms, 100*ms)
+	deadline := dice.One(d, 2*time.Second, 5*time.Second, time.Minute)
+	p.load(d, p.ofRoute(h, dice.One(d, "GET", "GET", "POST"), "a", takes, takes*2), 60, dice.One(d, 0.2, 2, 10), func(c *call) { c.deadline = deadline })
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 )
 
 // A world is a plan that is being played. It lives in a bubble of testing/synctest.
@@ -91,7 +92,7 @@ func play(t *testing.T, p *plan, k kind, ghosts []ghost, move time.Duration, nth
 	defer stuck.Stop()
 	synctest.Test(t, func(*testing.T) {
 		w := newWorld(p, k)
-		r = w.run(ghosts, move, roll(p.seed, ofMove, nth))
+		r = w.run(ghosts, move, dice.Roll(p.seed, ofMove, nth))
 	})
 	return r
 }
@@ -130,7 +131,7 @@ func newWorld(p *plan, k kind) *world {
 }
 
 // run plays the lines until all have ended, or until the horizon.
-func (w *world) run(ghosts []ghost, move time.Duration, d dice) *result {
+func (w *world) run(ghosts []ghost, move time.Duration, d dice.Dice) *result {
 	client, closeIdle := w.kind.client(w)
 	ctx, cancel := context.WithDeadline(context.Background(), w.start.Add(w.plan.horizon()))
 	var lines, others sync.WaitGroup

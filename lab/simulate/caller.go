@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -89,7 +90,7 @@ func (c *call) hook(where string) {
 
 func (w *world) newCall(plan *callPlan) *call {
 	c := &call{
-		world: w, plan: plan, content: text{key: mix(w.plan.seed + uint64(plan.id))},
+		world: w, plan: plan, content: text{key: dice.Mix(w.plan.seed + uint64(plan.id))},
 		done: make(chan struct{}), returned: never, hooked: make(map[string]int),
 	}
 	w.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -55,17 +56,17 @@ func (w *wiring) String() string {
 // addWires gives some hosts connections, and some plans a scene about connections. It has
 // dice of its own, so it does not change other plans.
 func (p *plan) addWires() {
-	d := roll(p.seed, ofConn)
+	d := dice.Roll(p.seed, ofConn)
 	switch {
-	case d.chance(8) && !p.nested:
+	case d.Chance(8) && !p.nested:
 		s := newWireScene(d)
-		if one := roll(p.seed, ofStrike); one.chance(30) { // dice of their own, so that the other scenes stay
+		if one := dice.Roll(p.seed, ofStrike); one.Chance(30) { // dice of their own, so that the other scenes stay
 			s, d = newOneScene(one), one
 		}
 		s.add(p, d)
-	case d.chance(20):
+	case d.Chance(20):
 		for _, h := range p.hosts {
-			if h.scene == nil && d.chance(70) {
+			if h.scene == nil && d.Chance(70) {
 				h.wires = newWiring(d)
 				p.drawWireRules(d, h)
 			}
@@ -74,29 +75,29 @@ func (p *plan) addWires() {
 }
 
 // newWiring draws connections with random fates.
-func newWiring(d dice) *wiring {
+func newWiring(d dice.Dice) *wiring {
 	return &wiring{
-		untold: d.chance(15), alone: d.chance(10), streams: one(d, 2, 100, 100, 1000),
-		bad: one(d, 0, 10, 40, 80), undone: one(d, 0, 0, 5, 30),
+		untold: d.Chance(15), alone: d.Chance(10), streams: dice.One(d, 2, 100, 100, 1000),
+		bad: dice.One(d, 0, 10, 40, 80), undone: dice.One(d, 0, 0, 5, 30),
 	}
 }
 
 // drawWireRules draws the settings that matter for connections.
-func (p *plan) drawWireRules(d dice, h *host) {
+func (p *plan) drawWireRules(d dice.Dice, h *host) {
 	rules := []*policy.Rule{&h.rule}
 	for i := range p.updates {
 		rules = append(rules, &p.updates[i].rules[h.id])
 	}
 	for _, r := range rules {
-		r.Lanes = one(d, 0, 0, 0, 0, policy.On, policy.Off)
+		r.Lanes = dice.One(d, 0, 0, 0, 0, policy.On, policy.Off)
 		if p.nested {
 			continue // the outer Transport would end an attempt of the inner one
 		}
-		if d.chance(50) {
-			r.AttemptTimeout = d.between(10*time.Millisecond, 20*time.Second)
+		if d.Chance(50) {
+			r.AttemptTimeout = d.Between(10*time.Millisecond, 20*time.Second)
 		}
-		if d.chance(30) {
-			r.ConnectTimeout = d.between(time.Millisecond, 10*time.Second)
+		if d.Chance(30) {
+			r.ConnectTimeout = d.Between(time.Millisecond, 10*time.Second)
 		}
 	}
 }
@@ -231,8 +232,8 @@ func (b *base) dial(s *attempt) (*conn, error) {
 	b.world.dials[h] = append(b.world.dials[h], b.world.now())
 	id := len(b.world.dials[h])
 	b.world.mu.Unlock()
-	d := roll(b.world.plan.seed, ofConn, uint64(h.id), uint64(id))
-	takes, fails, hangs := d.between(100*time.Microsecond, 50*time.Millisecond), d.chance(w.undone), d.chance(50)
+	d := dice.Roll(b.world.plan.seed, ofConn, uint64(h.id), uint64(id))
+	takes, fails, hangs := d.Between(100*time.Microsecond, 50*time.Millisecond), d.Chance(w.undone), d.Chance(50)
 	switch {
 	case s.call.last:
 		takes, fails = 0, false
@@ -267,16 +268,16 @@ func (b *base) dial(s *attempt) (*conn, error) {
 }
 
 // drawFate draws what becomes of a connection, and when.
-func (c *conn) drawFate(d dice, w *wiring, now time.Duration) {
-	if d.chance(w.bad) {
-		own := &doom{one(d, dies, dies, dies, drags, sick, strays), now}
-		if d.chance(80) {
-			own.turns += d.between(time.Millisecond, time.Minute)
+func (c *conn) drawFate(d dice.Dice, w *wiring, now time.Duration) {
+	if d.Chance(w.bad) {
+		own := &doom{dice.One(d, dies, dies, dies, drags, sick, strays), now}
+		if d.Chance(80) {
+			own.turns += d.Between(time.Millisecond, time.Minute)
 		}
 		c.doom.Store(own)
 	}
 	for _, at := range w.strikes {
-		if now <= at && d.chance(w.percent) {
+		if now <= at && d.Chance(w.percent) {
 			c.doom.Store(&doom{w.fate, at})
 			return
 		}

@@ -6,26 +6,27 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // newOneScene draws a scene whose callers come in crowds, so that the host has several
 // connections. Each strike hits one of them, in a way of its own.
-func newOneScene(d dice) *scene {
+func newOneScene(d dice.Dice) *scene {
 	s := &scene{kind: oneOfMany, warm: time.Second, begin: 10 * time.Second, end: 10*time.Second + 3*strikeEach}
-	s.timeout = d.between(200*time.Millisecond, time.Second)
-	s.trip = d.between(5*time.Millisecond, s.timeout/5)
-	s.every = d.between(time.Second, 5*time.Second)
-	s.tick = d.between(time.Second, 10*time.Second)
+	s.timeout = d.Between(200*time.Millisecond, time.Second)
+	s.trip = d.Between(5*time.Millisecond, s.timeout/5)
+	s.every = d.Between(time.Second, 5*time.Second)
+	s.tick = d.Between(time.Second, 10*time.Second)
 	s.crowd = 3 + d.IntN(8)
 	return s
 }
 
 // oneWires returns the connections of the scene's host. A connection has few streams, so
 // that a crowd needs several of HTTP/2, too.
-func (s *scene) oneWires(d dice) *wiring {
-	w := &wiring{untold: d.chance(20), streams: one(d, 2+s.crowd/4, s.crowd-1), single: true, fate: one(d, dies, drags, sick, strays)}
+func (s *scene) oneWires(d dice.Dice) *wiring {
+	w := &wiring{untold: d.Chance(20), streams: dice.One(d, 2+s.crowd/4, s.crowd-1), single: true, fate: dice.One(d, dies, drags, sick, strays)}
 	for at := s.begin; at < s.end; at += strikeEach {
 		w.strikes = append(w.strikes, at)
 	}
@@ -73,7 +74,7 @@ func (b *base) strike(h *host) {
 		}
 	}
 	if len(all) > 1 { // the only connection would be another scene
-		c := all[roll(w.plan.seed, ofStrike, uint64(h.id), uint64(n)).IntN(len(all))]
+		c := all[dice.Roll(w.plan.seed, ofStrike, uint64(h.id), uint64(n)).IntN(len(all))]
 		c.doom.Store(&doom{h.wires.fate, w.now()})
 	}
 }

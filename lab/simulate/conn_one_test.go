@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
 // onePlan returns a plan of a scene with one bad connection, and nothing else.
 func onePlan(seed uint64, f fate, http2 bool) *plan {
 	p := &plan{seed: seed}
-	d := roll(seed, ofStrike)
+	d := dice.Roll(seed, ofStrike)
 	s := newOneScene(d)
 	s.add(p, d)
 	p.hosts[0].http2, p.hosts[0].wires.fate = http2, f

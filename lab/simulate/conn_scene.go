@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -18,14 +19,14 @@ const (
 )
 
 // newWireScene draws a scene about connections.
-func newWireScene(d dice) *scene {
+func newWireScene(d dice.Dice) *scene {
 	s := &scene{kind: sceneKinds + 1 + sceneKind(d.IntN(int(wireKinds-sceneKinds-1))), warm: time.Second, begin: 10 * time.Second}
-	s.timeout = d.between(200*time.Millisecond, 2*time.Second)
-	s.trip = d.between(5*time.Millisecond, s.timeout/5)
-	s.every = max(s.timeout/time.Duration(one(d, 1, 2, 5, 10)), 20*time.Millisecond)
-	s.percent = one(d, 100, 100, 50)
-	s.deadline = s.kind == deaths && d.chance(20)
-	s.tick = d.between(time.Second, 10*time.Second)
+	s.timeout = d.Between(200*time.Millisecond, 2*time.Second)
+	s.trip = d.Between(5*time.Millisecond, s.timeout/5)
+	s.every = max(s.timeout/time.Duration(dice.One(d, 1, 2, 5, 10)), 20*time.Millisecond)
+	s.percent = dice.One(d, 100, 100, 50)
+	s.deadline = s.kind == deaths && d.Chance(20)
+	s.tick = d.Between(time.Second, 10*time.Second)
 	if s.end = s.begin + 3*strikeEach; s.kind == overload {
 		s.end = s.begin + 4*time.Second
 	}
@@ -33,11 +34,11 @@ func newWireScene(d dice) *scene {
 }
 
 // wires returns the connections of the scene's host.
-func (s *scene) wires(d dice) *wiring {
+func (s *scene) wires(d dice.Dice) *wiring {
 	if s.kind == oneOfMany {
 		return s.oneWires(d)
 	}
-	w := &wiring{untold: d.chance(20), streams: 100, percent: s.percent, fate: dies}
+	w := &wiring{untold: d.Chance(20), streams: 100, percent: s.percent, fate: dies}
 	if s.kind == overload {
 		return w
 	}
@@ -78,9 +79,9 @@ func (s *scene) wireCast(add func(time.Duration, callPlan)) {
 }
 
 // wireScript changes the script of an attempt in a scene about connections.
-func (s *scene) wireScript(d dice, sc *script, on bool) {
+func (s *scene) wireScript(d dice.Dice, sc *script, on bool) {
 	if s.kind == overload && on {
 		sc.takes = time.Minute
 	}
-	sc.acts = d.chance(50)
+	sc.acts = d.Chance(50)
 }

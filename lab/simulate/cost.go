@@ -9,14 +9,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
 // addCosts gives some hosts of some plans a rate that counts costs, and their callers costs. It
 // has dice of its own, so it does not change other plans.
 func (p *plan) addCosts() {
-	d := roll(p.seed, ofCost)
-	if !d.chance(20) || p.nested || p.fleet != nil {
+	d := dice.Roll(p.seed, ofCost)
+	if !d.Chance(20) || p.nested || p.fleet != nil {
 		return
 	}
 	for _, h := range p.hosts {
@@ -28,19 +29,19 @@ func (p *plan) addCosts() {
 		if p.hosts[c.host].scene != nil {
 			continue
 		}
-		if c.cost = one(d, 0, 1, d.IntN(10), d.IntN(100)); d.chance(2) {
+		if c.cost = dice.One(d, 0, 1, d.IntN(10), d.IntN(100)); d.Chance(2) {
 			c.hook, c.hookAt = "cost", 1
 		}
 	}
 }
 
 // drawCosts gives some rules of a host a rate that counts costs.
-func (p *plan) drawCosts(d dice, h *host) {
+func (p *plan) drawCosts(d dice.Dice, h *host) {
 	for _, r := range p.rulesOf(h) {
-		if d.chance(30) {
-			r.Rate = policy.Rate{PerSecond: float64(d.between(1, 200)), Burst: one(d, 0, 1, 5, 50)}
+		if d.Chance(30) {
+			r.Rate = policy.Rate{PerSecond: float64(d.Between(1, 200)), Burst: dice.One(d, 0, 1, 5, 50)}
 		}
-		if d.chance(40) {
+		if d.Chance(40) {
 			r.Cost = func(req *http.Request) int {
 				c := callOf(req.Context())
 				c.hook("cost")

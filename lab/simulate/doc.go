@@ -52,7 +52,6 @@
 //
 // The files, in the order in which a story uses them:
 //
-//	dice.go         random choices that depend on the seed alone
 //	plan.go         the choices of a seed before time begins
 //	rule.go         random rules
 //	cost.go         rates that count costs, and their checks
@@ -70,6 +69,7 @@
 //	fleet_scene.go  a crowd for each member of a fleet
 //	fault.go        the errors of attempts
 //	hint.go         the waits that servers ask for
+//	text.go         bytes that depend on a key
 //	resource.go     the representations of a server
 //	respbody.go     response bodies
 //	logger.go       a log that is searched for secrets

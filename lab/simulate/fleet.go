@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 )
 
 // A fleetPlan describes the fleet of a story.
@@ -51,14 +53,14 @@ const deadTime = 6 * time.Second
 // It has dice of its own, so it does not change other plans. Plans with a scene or with
 // connections have promises that hold for a single Transport.
 func (p *plan) addFleet() {
-	d := roll(p.seed, ofFleet)
-	if !d.chance(30) || p.nested || p.wired() || slices.ContainsFunc(p.hosts, func(h *host) bool { return h.scene != nil }) {
+	d := dice.Roll(p.seed, ofFleet)
+	if !d.Chance(30) || p.nested || p.wired() || slices.ContainsFunc(p.hosts, func(h *host) bool { return h.scene != nil }) {
 		return
 	}
-	f := &fleetPlan{calm: d.chance(30), direct: d.chance(50)}
+	f := &fleetPlan{calm: d.Chance(30), direct: d.Chance(50)}
 	p.fleet = f
-	for i := range 2 + d.IntN(one(d, 2, 4, 8)) {
-		f.add(newProcess(d, i, f.calm), 1+d.IntN(one(d, 1, 1, 3)))
+	for i := range 2 + d.IntN(dice.One(d, 2, 4, 8)) {
+		f.add(newProcess(d, i, f.calm), 1+d.IntN(dice.One(d, 1, 1, 3)))
 	}
 	if !f.calm {
 		f.trouble(d)
@@ -66,7 +68,7 @@ func (p *plan) addFleet() {
 	for _, c := range p.calls {
 		f.hire(d, c)
 	}
-	if d.chance(60) {
+	if d.Chance(60) {
 		newFleetScene(d, f).add(p, d)
 	}
 }
@@ -80,58 +82,58 @@ func (f *fleetPlan) add(p *process, members int) {
 }
 
 // newProcess draws what happens to a process.
-func newProcess(d dice, id int, calm bool) *process {
+func newProcess(d dice.Dice, id int, calm bool) *process {
 	p := &process{id: id, dies: never}
 	if calm {
-		p.net = []air{{until: never, delay: one(d, 0, time.Millisecond, 2*time.Millisecond)}}
+		p.net = []air{{until: never, delay: dice.One(d, 0, time.Millisecond, 2*time.Millisecond)}}
 		return p
 	}
-	if id > 0 && d.chance(25) { // so that there is always a member
-		p.dies, p.closes = d.between(time.Second, time.Minute), d.chance(50)
+	if id > 0 && d.Chance(25) { // so that there is always a member
+		p.dies, p.closes = d.Between(time.Second, time.Minute), d.Chance(50)
 	}
-	if id > 0 && d.chance(15) {
-		p.born = d.between(time.Second, 20*time.Second)
+	if id > 0 && d.Chance(15) {
+		p.born = d.Between(time.Second, 20*time.Second)
 		p.dies += p.born
 	}
-	for range d.IntN(one(d, 1, 1, 3)) {
-		from := d.between(time.Second, time.Minute)
-		p.stops = append(p.stops, span{from, from + d.between(50*time.Millisecond, 20*time.Second)})
+	for range d.IntN(dice.One(d, 1, 1, 3)) {
+		from := d.Between(time.Second, time.Minute)
+		p.stops = append(p.stops, span{from, from + d.Between(50*time.Millisecond, 20*time.Second)})
 	}
 	p.stops = merged(p.stops)
 	for at := time.Duration(0); at < 10*time.Minute; {
-		at += d.between(500*time.Millisecond, time.Minute)
+		at += d.Between(500*time.Millisecond, time.Minute)
 		p.net = append(p.net, newAir(d, at))
 	}
-	if d.chance(15) { // it never reaches the fleet
+	if d.Chance(15) { // it never reaches the fleet
 		p.net = []air{{until: 10 * time.Minute, lost: 100}}
 	}
 	return p
 }
 
-func newAir(d dice, until time.Duration) air {
-	a := air{until: until, delay: one(d, 0, time.Millisecond, 3*time.Millisecond, 20*time.Millisecond, 400*time.Millisecond, 5*time.Second)}
-	a.lost, a.double = one(d, 0, 0, 0, 10, 60, 100), one(d, 0, 0, 10, 50)
+func newAir(d dice.Dice, until time.Duration) air {
+	a := air{until: until, delay: dice.One(d, 0, time.Millisecond, 3*time.Millisecond, 20*time.Millisecond, 400*time.Millisecond, 5*time.Second)}
+	a.lost, a.double = dice.One(d, 0, 0, 0, 10, 60, 100), dice.One(d, 0, 0, 10, 50)
 	return a
 }
 
 // trouble draws what happens to all members together.
-func (f *fleetPlan) trouble(d dice) {
-	if d.chance(20) { // half of the members are cut off together
-		from := d.between(time.Second, 30*time.Second)
-		until := from + d.between(time.Second, 30*time.Second)
+func (f *fleetPlan) trouble(d dice.Dice) {
+	if d.Chance(20) { // half of the members are cut off together
+		from := d.Between(time.Second, 30*time.Second)
+		until := from + d.Between(time.Second, 30*time.Second)
 		for _, p := range f.processes[len(f.processes)/2:] {
 			p.cutOff(from, until)
 		}
 	}
-	if d.chance(20) {
+	if d.Chance(20) {
 		for range 1 + d.IntN(3) {
-			f.forgets = append(f.forgets, d.between(time.Second, time.Minute))
+			f.forgets = append(f.forgets, d.Between(time.Second, time.Minute))
 		}
 		slices.Sort(f.forgets)
 	}
-	if d.chance(25) {
-		for range 1 + d.IntN(one(d, 3, 100)) {
-			f.lies = append(f.lies, lieTold{d.between(time.Second, 2*time.Minute), d.IntN(len(f.members))})
+	if d.Chance(25) {
+		for range 1 + d.IntN(dice.One(d, 3, 100)) {
+			f.lies = append(f.lies, lieTold{d.Between(time.Second, 2*time.Minute), d.IntN(len(f.members))})
 		}
 		slices.SortFunc(f.lies, func(a, b lieTold) int { return int(a.at - b.at) })
 	}
@@ -156,7 +158,7 @@ func (p *process) cutOff(from, until time.Duration) {
 
 // hire gives a call to a member that lives when the call begins. A call ends with its
 // process, and does not begin while the process stands still.
-func (f *fleetPlan) hire(d dice, c *callPlan) {
+func (f *fleetPlan) hire(d dice.Dice, c *callPlan) {
 	for {
 		c.member = d.IntN(len(f.members))
 		p := f.members[c.member]

@@ -8,32 +8,33 @@ import (
 	"slices"
 	"time"
 
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // newFleetScene draws a scene of a fleet. All callers together send some tens of requests
 // per second.
-func newFleetScene(d dice, f *fleetPlan) *scene {
+func newFleetScene(d dice.Dice, f *fleetPlan) *scene {
 	n := len(f.members)
 	s := &scene{kind: connKinds + 1 + sceneKind(d.IntN(int(fleetKinds-connKinds-1))), warm: time.Second, fleet: f}
-	s.trip, s.every = d.between(5*time.Millisecond, 100*time.Millisecond), time.Duration(n)*50*time.Millisecond
-	s.begin = d.between(5*time.Second, 10*time.Second).Truncate(time.Second)
+	s.trip, s.every = d.Between(5*time.Millisecond, 100*time.Millisecond), time.Duration(n)*50*time.Millisecond
+	s.begin = d.Between(5*time.Second, 10*time.Second).Truncate(time.Second)
 	s.end = s.begin + 15*time.Second
 	switch s.kind {
 	case rated:
-		s.perSecond, s.burst = float64(one(d, 5, 10, 20)), one(d, 1, 5, 20)
+		s.perSecond, s.burst = float64(dice.One(d, 5, 10, 20)), dice.One(d, 1, 5, 20)
 		s.every = time.Duration(float64(n) / s.perSecond / 2 * float64(time.Second))
 	case blackout:
 		s.every = time.Duration(n) * 100 * time.Millisecond
-		s.status, s.fails = one(d, 0, 503), d.between(time.Millisecond, 2*time.Second)
+		s.status, s.fails = dice.One(d, 0, 503), d.Between(time.Millisecond, 2*time.Second)
 		s.end += 10 * time.Second
 	case neighbour:
-		s.status, s.wait = one(d, 0, 429, 429, 503), one(d, time.Second, 5*time.Second, 15*time.Second, time.Minute)
+		s.status, s.wait = dice.One(d, 0, 429, 429, 503), dice.One(d, time.Second, 5*time.Second, 15*time.Second, time.Minute)
 		s.sick = d.Perm(n)[:1+d.IntN(n-1)]
 	case refusedAll:
-		s.status = one(d, 429, 503)
-		s.end = s.begin + d.between(2*time.Second, 20*time.Second).Truncate(time.Second)
+		s.status = dice.One(d, 429, 503)
+		s.end = s.begin + d.Between(2*time.Second, 20*time.Second).Truncate(time.Second)
 	}
 	return s
 }
@@ -44,10 +45,10 @@ func (s *scene) describe() string {
 }
 
 // fleetRule returns the rule of the scene's host.
-func (s *scene) fleetRule(d dice) policy.Rule {
+func (s *scene) fleetRule(d dice.Dice) policy.Rule {
 	switch s.kind {
 	case peace:
-		return policy.Rule{Pacing: policy.On, Gate: policy.Gate{Mode: one(d, policy.GateWait, policy.GateRefuse)}}
+		return policy.Rule{Pacing: policy.On, Gate: policy.Gate{Mode: dice.One(d, policy.GateWait, policy.GateRefuse)}}
 	case plenty:
 		return policy.Rule{Rate: policy.Rate{PerSecond: 10000}}
 	case rated:
@@ -56,14 +57,14 @@ func (s *scene) fleetRule(d dice) policy.Rule {
 		return policy.Rule{Backoff: backoff.FullJitter{Base: 100 * time.Millisecond, Max: 2 * time.Second}, Gate: policy.Gate{Mode: policy.GateWait}}
 	}
 	r := policy.Rule{}
-	if s.kind == neighbour && d.chance(50) {
+	if s.kind == neighbour && d.Chance(50) {
 		r.Gate = policy.Gate{Mode: policy.GateWait, Start: 50 * len(s.fleet.members)}
 	}
 	return r
 }
 
 // fleetCast adds the callers of all members to the plan.
-func (s *scene) fleetCast(d dice, add func(time.Duration, callPlan)) {
+func (s *scene) fleetCast(d dice.Dice, add func(time.Duration, callPlan)) {
 	last := s.end
 	if s.kind == blackout || s.kind == refusedAll {
 		last += 15 * time.Second
@@ -78,8 +79,8 @@ func (s *scene) fleetCast(d dice, add func(time.Duration, callPlan)) {
 			switch {
 			case s.kind == blackout, s.kind == rated:
 				c.deadline = 5 * time.Second // so that the queue does not grow for ever
-			case s.kind >= neighbour && d.chance(30):
-				c.deadline = d.between(500*time.Millisecond, 10*time.Second)
+			case s.kind >= neighbour && d.Chance(30):
+				c.deadline = d.Between(500*time.Millisecond, 10*time.Second)
 			}
 			c.at = at
 			c.die(p)

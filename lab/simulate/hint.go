@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 )
 
 // A told is a wait that a server asks for. The wait is drawn first and then
@@ -43,14 +45,14 @@ func (f hintForm) String() string {
 }
 
 // newTold draws a wait, or a malformed hint.
-func newTold(d dice) told {
-	if d.chance(20) {
+func newTold(d dice.Dice) told {
+	if d.Chance(20) {
 		return told{form: badHints + hintForm(d.IntN(int(hintForms-badHints)))}
 	}
 	t := told{form: 1 + hintForm(d.IntN(int(badHints-1)))}
-	t.wait = d.between(time.Second, 90*time.Second)
-	if d.chance(10) {
-		t.wait = d.between(time.Minute, 3*time.Hour)
+	t.wait = d.Between(time.Second, 90*time.Second)
+	if d.Chance(10) {
+		t.wait = d.Between(time.Minute, 3*time.Hour)
 	}
 	t.wait = t.wait.Truncate(time.Second) // as most forms do
 	return t

@@ -9,6 +9,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/fleettest"
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 )
 
 // A link is the transport.Fleet of a member. It loses, delays and doubles messages.
@@ -153,10 +154,10 @@ func (l *link) carry(arrive func()) {
 	w, now := l.world, l.world.now()
 	l.mu.Lock()
 	l.sent++
-	d := roll(w.plan.seed, ofMessage, uint64(l.id), l.sent)
+	d := dice.Roll(w.plan.seed, ofMessage, uint64(l.id), l.sent)
 	l.mu.Unlock()
 	a := l.process.air(now)
-	if d.chance(a.lost) {
+	if d.Chance(a.lost) {
 		return
 	}
 	takes := func() time.Duration {
@@ -166,7 +167,7 @@ func (l *link) carry(arrive func()) {
 		}
 		return l.process.resumes(now+delay) - now
 	}
-	again := d.chance(a.double)
+	again := d.Chance(a.double)
 	if first := takes(); first == 0 && w.plan.fleet.direct {
 		arrive()
 	} else {
@@ -228,7 +229,7 @@ func (w *world) liveFleet() {
 	}
 	for i, lie := range f.lies {
 		l := w.links[lie.member]
-		time.AfterFunc(lie.at, func() { l.lie(roll(w.plan.seed, ofMessage, uint64(len(w.links)), uint64(i))) })
+		time.AfterFunc(lie.at, func() { l.lie(dice.Roll(w.plan.seed, ofMessage, uint64(len(w.links)), uint64(i))) })
 	}
 }
 
@@ -269,23 +270,23 @@ func (l *link) setMute(mute bool) {
 }
 
 // lie tells the member something that is not so.
-func (l *link) lie(d dice) {
+func (l *link) lie(d dice.Dice) {
 	l.mu.Lock()
 	if len(l.met) == 0 || l.hear == nil {
 		l.mu.Unlock()
 		return
 	}
-	m := fleetmsg.Message{Host: one(d, l.met...), Status: one(d, 429, 503), Wait: d.between(time.Millisecond, 30*24*time.Hour)}
+	m := fleetmsg.Message{Host: dice.One(d, l.met...), Status: dice.One(d, 429, 503), Wait: d.Between(time.Millisecond, 30*24*time.Hour)}
 	if len(l.scopes) > 0 {
-		m.Scope = one(d, l.scopes...)
+		m.Scope = dice.One(d, l.scopes...)
 	}
 	l.mu.Unlock()
-	if d.chance(30) {
+	if d.Chance(30) {
 		m.Wait = 0
 	}
-	m.Kind = one(d, fleetmsg.Hold, fleetmsg.Hold, fleetmsg.Quota, fleetmsg.Down, fleetmsg.Up, fleetmsg.Probe, fleetmsg.Tokens, fleetmsg.Members)
-	m.Amount, m.Limit, m.Members = float64(d.IntN(5)), one(d, 0, 100.0), one(d, 0, 1, 1<<20)
-	m.Granted, m.Again = d.chance(50), d.chance(50)
-	m.First, m.Every = d.between(1, time.Minute), d.between(1, time.Minute)
+	m.Kind = dice.One(d, fleetmsg.Hold, fleetmsg.Hold, fleetmsg.Quota, fleetmsg.Down, fleetmsg.Up, fleetmsg.Probe, fleetmsg.Tokens, fleetmsg.Members)
+	m.Amount, m.Limit, m.Members = float64(d.IntN(5)), dice.One(d, 0, 100.0), dice.One(d, 0, 1, 1<<20)
+	m.Granted, m.Again = d.Chance(50), d.Chance(50)
+	m.First, m.Every = d.Between(1, time.Minute), d.Between(1, time.Minute)
 	l.deliver(m, "hears a lie")
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -25,7 +26,6 @@ const (
 	ofScene
 	ofManner
 	ofConn
-	ofReading
 	ofStrike
 	ofFleet
 	ofMessage
@@ -166,76 +166,50 @@ type callPlan struct {
 
 // newPlan returns the plan of a seed.
 func newPlan(seed uint64) *plan {
-	p := loyalPlan(seed)
-	p.addCosts()
-	return p
-}
-
-// loyalPlan returns the plan of a seed without costs.
-func loyalPlan(seed uint64) *plan {
-	p := wiredPlan(seed)
-	p.addFleet()
-	return p
-}
-
-// wiredPlan returns the plan of a seed without a fleet.
-func wiredPlan(seed uint64) *plan {
-	p := plainPlan(seed)
-	p.addWires()
-	return p
-}
-
-// plainPlan returns the plan of a seed without connections.
-func plainPlan(seed uint64) *plan {
-	p := basicPlan(seed)
-	p.addManners()
-	p.addReading()
-	p.addScene()
-	return p
-}
-
-// basicPlan returns the plan of a seed without a scene, and without slow callers, streams,
-// scattered refusals and late successes.
-func basicPlan(seed uint64) *plan {
-	d := roll(seed, ofPlan)
-	p := &plan{seed: seed, nested: d.chance(8), traced: d.chance(75), logged: d.chance(50)}
-	span := d.between(time.Second, 5*time.Minute)
+	d := dice.Roll(seed, ofPlan)
+	p := &plan{seed: seed, nested: d.Chance(8), traced: d.Chance(75), logged: d.Chance(50)}
+	span := d.Between(time.Second, 5*time.Minute)
 	for i := range 1 + d.IntN(3) {
 		p.hosts = append(p.hosts, newHost(seed, i, span, p.nested))
 	}
 	n := 3 + d.IntN(30)
-	if d.chance(10) {
+	if d.Chance(10) {
 		n += 100
 	}
 	for i := range n {
 		p.calls = append(p.calls, newCall(seed, i, p.hosts, span))
 	}
-	if !p.nested && d.chance(30) { // two Transports would hear of it at different times of a request
+	if !p.nested && d.Chance(30) { // two Transports would hear of it at different times of a request
 		for i := range 1 + d.IntN(3) {
 			p.updates = append(p.updates, newUpdate(seed, i, p, span))
 		}
 		slices.SortFunc(p.updates, func(a, b update) int { return int(a.at - b.at) })
 	}
 	p.horizon = 3*span + 5*time.Minute
+	p.addManners()
+	p.addScene()
+	p.addWires()
+	p.addFleet()
+	p.addCosts()
 	return p
 }
 
 func newHost(seed uint64, id int, span time.Duration, nested bool) *host {
-	d := roll(seed, ofHost, uint64(id))
+	d := dice.Roll(seed, ofHost, uint64(id))
 	name := fmt.Sprintf("h%d.sim", id)
 	h := &host{
 		id:     id,
 		name:   name,
-		origin: one(d, "http://", "https://") + name + one(d, "", ":8080"),
-		http2:  d.chance(50),
-		wild:   d.chance(15),
+		origin: dice.One(d, "http://", "https://") + name + dice.One(d, "", ":8080"),
+		http2:  d.Chance(50),
+		wild:   d.Chance(15),
 	}
 	h.rule = newRule(d, nested)
 	for at := time.Duration(0); at < 2*span; {
-		at += d.between(span/20, span).Truncate(time.Millisecond)
-		h.weather = append(h.weather, phase{at, one(d, fine, flaky, flaky, failing, throttling, exhausted, frozen)})
+		at += d.Between(span/20, span).Truncate(time.Millisecond)
+		h.weather = append(h.weather, phase{at, dice.One(d, fine, flaky, flaky, failing, throttling, exhausted, frozen)})
 	}
-	if d.chance(40) {
+	if d.Chance(40) {
 		for range 1 + d.IntN(4) {
 			h.changes = append(h.changes, time.Duration(d.Int64N(int64(span))))
 		}
@@ -247,7 +221,7 @@ func newHost(seed uint64, id int, span time.Duration, nested bool) *host {
 // newUpdate draws new rules. The budget does not change, because its limit is
 // checked over the whole story.
 func newUpdate(seed uint64, id int, p *plan, span time.Duration) update {
-	d := roll(seed, ofUpdate, uint64(id))
+	d := dice.Roll(seed, ofUpdate, uint64(id))
 	// No call begins in the second half of a microsecond (see newCall), so the
 	// rules change between two calls.
 	u := update{at: time.Duration(d.Int64N(int64(span))).Truncate(time.Microsecond) + 700}
@@ -260,38 +234,38 @@ func newUpdate(seed uint64, id int, p *plan, span time.Duration) update {
 }
 
 func newCall(seed uint64, id int, hosts []*host, span time.Duration) *callPlan {
-	d := roll(seed, ofCall, uint64(id))
+	d := dice.Roll(seed, ofCall, uint64(id))
 	c := &callPlan{
 		id:     id,
 		at:     time.Duration(d.Int64N(int64(span))).Truncate(time.Microsecond),
 		host:   d.IntN(len(hosts)),
-		method: one(d, "GET", "GET", "GET", "GET", "HEAD", "POST", "POST", "PUT", "PUT", "DELETE", ""),
+		method: dice.One(d, "GET", "GET", "GET", "GET", "HEAD", "POST", "POST", "PUT", "PUT", "DELETE", ""),
 		path:   fmt.Sprintf("/doc/%d", d.IntN(4)),
 		user:   d.IntN(3),
-		key:    d.chance(5),
+		key:    d.Chance(5),
 	}
-	if d.chance(30) { // in step with others
+	if d.Chance(30) { // in step with others
 		c.at = c.at.Truncate(span / 4)
 	}
-	if d.chance(40) {
-		c.deadline = d.between(time.Millisecond, 2*time.Minute)
+	if d.Chance(40) {
+		c.deadline = d.Between(time.Millisecond, 2*time.Minute)
 	}
-	if d.chance(25) {
-		c.cancel, c.oldStyle = d.between(time.Microsecond, time.Minute), d.chance(10)
+	if d.Chance(25) {
+		c.cancel, c.oldStyle = d.Between(time.Microsecond, time.Minute), d.Chance(10)
 	}
-	c.sending = one(d, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2)
+	c.sending = dice.One(d, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2)
 	c.drawBody(d)
 	c.drawReading(d)
 	if c.shape == noBody && c.method == "GET" {
 		switch {
-		case d.chance(10):
-			c.rng = one(d, "bytes=100-", "bytes=0-499", "bytes=10-")
-		case d.chance(3):
+		case d.Chance(10):
+			c.rng = dice.One(d, "bytes=100-", "bytes=0-499", "bytes=10-")
+		case d.Chance(3):
 			c.upgrade = true
 		}
 	}
-	if d.chance(4) {
-		c.hook, c.hookAt = one(d, hooks[:]...), 1+d.IntN(3)
+	if d.Chance(4) {
+		c.hook, c.hookAt = dice.One(d, hooks[:]...), 1+d.IntN(3)
 	}
 	return c
 }
@@ -299,64 +273,56 @@ func newCall(seed uint64, id int, hosts []*host, span time.Duration) *callPlan {
 // addManners makes some callers slow, some hosts stream or linger, and some phases a time
 // of scattered refusals. It has dice of its own, so it does not change the rest of the plan.
 func (p *plan) addManners() {
-	d := roll(p.seed, ofManner)
-	if d.chance(50) {
+	d := dice.Roll(p.seed, ofManner)
+	if d.Chance(50) {
 		return
 	}
 	for _, h := range p.hosts {
-		h.streams, h.lingers = d.chance(30), d.chance(30)
+		h.streams, h.lingers = d.Chance(30), d.Chance(30)
 		for i := range h.weather {
-			if d.chance(15) {
+			if d.Chance(15) {
 				h.weather[i].mood = scattered
 			}
 		}
 	}
 	for _, c := range p.calls {
-		if c.shape > inMemory && d.chance(20) {
-			c.slow = d.between(10*time.Millisecond, 20*time.Second)
+		if c.shape > inMemory && d.Chance(20) {
+			c.slow = d.Between(10*time.Millisecond, 20*time.Second)
 		}
-		if d.chance(10) {
-			c.appetite, c.pause = dawdles, d.between(time.Second, 5*time.Minute)
+		if d.Chance(10) {
+			c.appetite, c.pause = dawdles, d.Between(time.Second, 5*time.Minute)
 		}
-	}
-}
-
-// addReading bounds what some rules fetch again.
-func (p *plan) addReading() {
-	d := roll(p.seed, ofReading)
-	for _, h := range p.hosts {
-		h.rule.Resume.Again = one[int64](d, 0, 0, 0, -1, 1<<10)
 	}
 }
 
 // hooks are the callbacks in which the caller's code may panic.
 var hooks = [...]string{"classify", "hint", "idempotent", "scope", "trace", "getbody"}
 
-func (c *callPlan) drawBody(d dice) {
+func (c *callPlan) drawBody(d dice.Dice) {
 	if c.method != http.MethodPost && c.method != http.MethodPut {
 		return
 	}
 	c.shape = bodyShape(d.IntN(int(shapes)))
-	c.size = int64(d.between(1, 40<<10))
-	if d.chance(5) {
-		c.size = int64(d.between(64<<10, 1<<20))
+	c.size = int64(d.Between(1, 40<<10))
+	if d.Chance(5) {
+		c.size = int64(d.Between(64<<10, 1<<20))
 	}
-	c.chunked = d.chance(25)
-	if c.shape > inMemory && d.chance(10) {
-		c.fault, c.faultAt = one(d, fails, panics, blocks), d.Int64N(c.size)
+	c.chunked = d.Chance(25)
+	if c.shape > inMemory && d.Chance(10) {
+		c.fault, c.faultAt = dice.One(d, fails, panics, blocks), d.Int64N(c.size)
 	}
-	if c.shape > inMemory && d.chance(30) {
-		c.slow = d.between(time.Microsecond, 50*time.Millisecond)
+	if c.shape > inMemory && d.Chance(30) {
+		c.slow = d.Between(time.Microsecond, 50*time.Millisecond)
 	}
 }
 
-func (c *callPlan) drawReading(d dice) {
+func (c *callPlan) drawReading(d dice.Dice) {
 	c.appetite = readsAll
-	if d.chance(40) {
+	if d.Chance(40) {
 		c.appetite = appetite(d.IntN(int(appetites)))
 	}
-	c.part = int64(d.between(1, 100<<10)) - 1
-	c.pause = d.between(time.Millisecond, 2*time.Second)
+	c.part = int64(d.Between(1, 100<<10)) - 1
+	c.pause = d.Between(time.Millisecond, 2*time.Second)
 }
 
 // ruleOf returns the complete rule that is in force for a host at a time.

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 )
 
 // endless is the size of a stream.
@@ -35,7 +37,7 @@ func pageOf(t text, first, until, total int64) page {
 func (s *attempt) represent(resp *http.Response) page {
 	sc, method := s.script, s.req.Method
 	resp.StatusCode = sc.status
-	own := pageOf(text{key: mix(uint64(s.id))}, 0, sc.page, sc.page)
+	own := pageOf(text{key: dice.Mix(uint64(s.id))}, 0, sc.page, sc.page)
 	switch {
 	case sc.status == 204:
 		return page{}
@@ -68,11 +70,11 @@ func (h *host) version(now time.Duration) (n int, since time.Duration) {
 func (s *attempt) document(resp *http.Response) page {
 	path := s.call.plan.path
 	n, since := s.host.version(s.began)
-	d := roll(s.world.plan.seed, ofHost, uint64(s.host.id), uint64(len(path)), uint64(path[len(path)-1]), uint64(n))
+	d := dice.Roll(s.world.plan.seed, ofHost, uint64(s.host.id), uint64(len(path)), uint64(path[len(path)-1]), uint64(n))
 	key := text{key: d.Uint64()}
-	total := int64(d.between(1, 8<<10))
-	if d.chance(25) {
-		total = int64(d.between(8<<10, 400<<10))
+	total := int64(d.Between(1, 8<<10))
+	if d.Chance(25) {
+		total = int64(d.Between(8<<10, 400<<10))
 	}
 	doc := pageOf(key, 0, total, total)
 	tag := fmt.Sprintf(`"v%d"`, n)

@@ -8,30 +8,31 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // newRule draws a rule. A nested rule has no settings with which the outer
 // Transport would end an attempt of the inner one and start again.
-func newRule(d dice, nested bool) policy.Rule {
-	if d.chance(15) {
+func newRule(d dice.Dice, nested bool) policy.Rule {
+	if d.Chance(15) {
 		return policy.Rule{}
 	}
 	r := policy.Rule{
-		Attempts:   one(d, 0, 0, 0, -1, 1, 2, 3, 4, 9),
+		Attempts:   dice.One(d, 0, 0, 0, -1, 1, 2, 3, 4, 9),
 		Backoff:    newBackoff(d),
-		RetryAfter: policy.RetryAfter{Max: one(d, 0, 0, 0, 500*time.Millisecond, 5*time.Second, 2*time.Minute, -1), Beyond: one(d, 0, 0, policy.BeyondStop, policy.BeyondCap, policy.BeyondWait)},
+		RetryAfter: policy.RetryAfter{Max: dice.One(d, 0, 0, 0, 500*time.Millisecond, 5*time.Second, 2*time.Minute, -1), Beyond: dice.One(d, 0, 0, policy.BeyondStop, policy.BeyondCap, policy.BeyondWait)},
 
 		Budget:   newBudget(d),
-		Cooldown: one[policy.Switch](d, 0, policy.On, policy.Off),
-		Upload:   policy.Upload{Memory: one[int64](d, 0, 0, 0, -1, 100, 10<<10)},
-		Resume:   policy.Resume{Max: one(d, 0, 0, 0, -1, 1, 2)},
+		Cooldown: dice.One[policy.Switch](d, 0, policy.On, policy.Off),
+		Upload:   policy.Upload{Memory: dice.One[int64](d, 0, 0, 0, -1, 100, 10<<10)},
+		Resume:   policy.Resume{Max: dice.One(d, 0, 0, 0, -1, 1, 2), Again: dice.One[int64](d, 0, 0, 0, -1, 1<<10)},
 	}
-	if d.chance(30) {
-		r.MaxElapsed = d.between(20*time.Millisecond, time.Minute)
+	if d.Chance(30) {
+		r.MaxElapsed = d.Between(20*time.Millisecond, time.Minute)
 	}
-	if d.chance(20) {
+	if d.Chance(20) {
 		r.Upload.Memory = 64 << 10
 	}
 	drawLimits(d, &r)
@@ -42,16 +43,16 @@ func newRule(d dice, nested bool) policy.Rule {
 	return r
 }
 
-func newBackoff(d dice) policy.Backoff {
+func newBackoff(d dice.Dice) policy.Backoff {
 	switch d.IntN(7) {
 	case 0:
 		return backoff.Constant(0)
 	case 1:
-		return backoff.Constant(d.between(time.Millisecond, 10*time.Second))
+		return backoff.Constant(d.Between(time.Millisecond, 10*time.Second))
 	case 2:
-		return backoff.FullJitter{Base: d.between(time.Millisecond, time.Second)}
+		return backoff.FullJitter{Base: d.Between(time.Millisecond, time.Second)}
 	case 3:
-		return backoff.Decorrelated{Base: d.between(time.Millisecond, time.Second)}
+		return backoff.Decorrelated{Base: d.Between(time.Millisecond, time.Second)}
 	case 4:
 		return stopping(d.IntN(4))
 	}
@@ -68,7 +69,7 @@ func (s stopping) Delay(n int, _ time.Duration) time.Duration {
 	return 10 * time.Millisecond
 }
 
-func newBudget(d dice) policy.Budget {
+func newBudget(d dice.Dice) policy.Budget {
 	switch d.IntN(5) {
 	case 0:
 		return policy.Budget{Burst: policy.Off}
@@ -80,61 +81,61 @@ func newBudget(d dice) policy.Budget {
 	return policy.Budget{}
 }
 
-func drawLimits(d dice, r *policy.Rule) {
-	if d.chance(20) {
-		r.Rate.PerSecond = float64(d.between(1, 200))
+func drawLimits(d dice.Dice, r *policy.Rule) {
+	if d.Chance(20) {
+		r.Rate.PerSecond = float64(d.Between(1, 200))
 		r.Rate.Burst = d.IntN(5)
 	}
-	if d.chance(30) {
+	if d.Chance(30) {
 		r.Pacing = policy.On
 	}
-	if d.chance(35) {
-		r.Gate = policy.Gate{Mode: one(d, policy.GateWait, policy.GateWait, policy.GateRefuse), Start: 1 + d.IntN(5)}
-		if d.chance(50) {
+	if d.Chance(35) {
+		r.Gate = policy.Gate{Mode: dice.One(d, policy.GateWait, policy.GateWait, policy.GateRefuse), Start: 1 + d.IntN(5)}
+		if d.Chance(50) {
 			r.Gate.Max = r.Gate.Start + d.IntN(10)
 		}
 	}
 }
 
-func drawTimers(d dice, r *policy.Rule) {
-	if d.chance(35) {
-		r.AttemptTimeout = d.between(10*time.Millisecond, 20*time.Second)
+func drawTimers(d dice.Dice, r *policy.Rule) {
+	if d.Chance(35) {
+		r.AttemptTimeout = d.Between(10*time.Millisecond, 20*time.Second)
 	}
-	if d.chance(25) {
-		r.Stall.Timeout = d.between(50*time.Millisecond, 20*time.Second)
+	if d.Chance(25) {
+		r.Stall.Timeout = d.Between(50*time.Millisecond, 20*time.Second)
 	}
-	if d.chance(30) {
-		r.Hedge.After = d.between(time.Millisecond, 2*time.Second)
-		if d.chance(30) {
-			r.Hedge.Percentile = one(d, 50.0, 90, 98)
+	if d.Chance(30) {
+		r.Hedge.After = d.Between(time.Millisecond, 2*time.Second)
+		if d.Chance(30) {
+			r.Hedge.Percentile = dice.One(d, 50.0, 90, 98)
 		}
 	}
 }
 
 // drawHooks draws the functions of a rule. Each of them calls the caller's
 // hook, which may panic.
-func drawHooks(d dice, r *policy.Rule) {
-	if d.chance(30) {
-		inner := one(d, classify.Refusals, classify.Signals, classify.First(classify.Signals, classify.Refusals),
+func drawHooks(d dice.Dice, r *policy.Rule) {
+	if d.Chance(30) {
+		inner := dice.One(d, classify.Refusals, classify.Signals, classify.First(classify.Signals, classify.Refusals),
 			classify.OnBodyText(classify.Ambiguous, "queue capacity"), classify.OnError(classify.Ambiguous, classify.Other))
 		r.Classify = func(o classify.Outcome) classify.Verdict {
 			callOf(o.Request.Context()).hook("classify")
 			return inner(o)
 		}
 	}
-	if d.chance(20) {
+	if d.Chance(20) {
 		r.Hint = func(o classify.Outcome) (time.Duration, bool) {
 			callOf(o.Request.Context()).hook("hint")
 			return classify.DefaultHint(o)
 		}
 	}
-	if d.chance(20) {
+	if d.Chance(20) {
 		r.Idempotent = func(req *http.Request) bool {
 			callOf(req.Context()).hook("idempotent")
 			return classify.Idempotent(req)
 		}
 	}
-	if d.chance(20) {
+	if d.Chance(20) {
 		r.Scope = func(req *http.Request) string {
 			callOf(req.Context()).hook("scope")
 			return req.URL.Path

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -105,20 +106,20 @@ func (s *scene) String() string {
 // addScene adds a scene to some plans. The scene has a host and callers of its own, so it
 // does not change the rest of the plan.
 func (p *plan) addScene() {
-	d := roll(p.seed, ofScene)
-	if p.nested || !d.chance(8) { // two gates would count every request twice
+	d := dice.Roll(p.seed, ofScene)
+	if p.nested || !d.Chance(8) { // two gates would count every request twice
 		return
 	}
 	newScene(d).add(p, d)
 }
 
 // add adds the host and the callers of the scene to the plan.
-func (s *scene) add(p *plan, d dice) {
+func (s *scene) add(p *plan, d dice.Dice) {
 	id := len(p.hosts)
 	name := fmt.Sprintf("h%d.sim", id)
 	h := &host{id: id, name: name, origin: "http://" + name, http2: true, scene: s}
 	if h.rule = s.rule(d); s.kind > sceneKinds && s.fleet == nil {
-		h.http2, h.wires = d.chance(60), s.wires(d)
+		h.http2, h.wires = d.Chance(60), s.wires(d)
 	}
 	p.hosts = append(p.hosts, h)
 	for i := range p.updates {
@@ -128,23 +129,23 @@ func (s *scene) add(p *plan, d dice) {
 }
 
 // newScene draws a scene.
-func newScene(d dice) *scene {
+func newScene(d dice.Dice) *scene {
 	s := &scene{kind: 1 + sceneKind(d.IntN(int(sceneKinds-1))), trip: 20 * time.Millisecond, warm: time.Second}
 	switch s.kind {
 	case refusals:
-		s.every = time.Second / time.Duration(one(d, 5, 40, 100, 200))
-		s.percent = one(d, 2, 5, 10)
+		s.every = time.Second / time.Duration(dice.One(d, 5, 40, 100, 200))
+		s.percent = dice.One(d, 2, 5, 10)
 		s.begin = s.warm + max(20*s.every, time.Second)
 		s.end = s.begin + 250*s.every
 	case outage:
 		s.every = 100 * time.Millisecond
-		s.resets = d.chance(50)
+		s.resets = d.Chance(50)
 		s.begin = s.warm + 8*time.Second
 		s.end = s.begin + 20*time.Second
 	default:
 		s.every = 200 * time.Millisecond
-		s.tick = d.between(time.Second, time.Minute)
-		s.typed = d.chance(50)
+		s.tick = d.Between(time.Second, time.Minute)
+		s.typed = d.Chance(50)
 		s.begin = s.warm + 5*time.Second
 		s.end = s.begin + 15*time.Second
 	}
@@ -162,7 +163,7 @@ const (
 const slowCallers = 5
 
 // rule returns the rule of the scene's host.
-func (s *scene) rule(d dice) policy.Rule {
+func (s *scene) rule(d dice.Dice) policy.Rule {
 	if s.fleet != nil {
 		return s.fleetRule(d)
 	}
@@ -177,17 +178,17 @@ func (s *scene) rule(d dice) policy.Rule {
 		return policy.Rule{Backoff: backoff.FullJitter{Base: 100 * time.Millisecond, Max: 2 * time.Second}, Gate: policy.Gate{Mode: policy.GateWait}}
 	}
 	r := policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Start: slowCallers, Max: slowCallers}}
-	if d.chance(50) {
+	if d.Chance(50) {
 		r.AttemptTimeout = 5 * time.Second
 	}
-	if d.chance(50) && s.kind == slowUploads {
+	if d.Chance(50) && s.kind == slowUploads {
 		r.Stall.Timeout = 5 * time.Second
 	}
 	return r
 }
 
 // cast adds the callers of the scene to the plan.
-func (s *scene) cast(d dice, p *plan, h *host) {
+func (s *scene) cast(d dice.Dice, p *plan, h *host) {
 	add := func(at time.Duration, c callPlan) {
 		c.id, c.at, c.host, c.path = len(p.calls), at, h.id, "/doc/0"
 		p.calls = append(p.calls, &c)
@@ -232,7 +233,7 @@ func (s *scene) cast(d dice, p *plan, h *host) {
 }
 
 // script returns the script of an attempt of a scene. began is when the attempt arrives.
-func (s *scene) script(d dice, c *callPlan, began time.Duration) *script {
+func (s *scene) script(d dice.Dice, c *callPlan, began time.Duration) *script {
 	sc := &script{outcome: responds, status: 200, takes: s.trip, piece: 1 << 10, length: true, tagged: 2, page: 100, quota: -1}
 	on := s.begin <= began && began < s.end
 	switch {
@@ -243,7 +244,7 @@ func (s *scene) script(d dice, c *callPlan, began time.Duration) *script {
 		s.wireScript(d, sc, on)
 	}
 	switch {
-	case s.kind == refusals && on && d.chance(s.percent):
+	case s.kind == refusals && on && d.Chance(s.percent):
 		sc.status, sc.told = 429, told{wait: time.Second, form: plainSeconds}
 	case c.role == latecomer && began < s.begin:
 		sc.takes = s.begin + time.Second + time.Duration(c.part)*lateEach - began

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 )
 
 // An outcome is how an attempt ends, up to the header of the response.
@@ -127,108 +129,108 @@ func (s script) String() string {
 // newScript draws the script of the n-th attempt of a call. A host tells the
 // truth: if it returns 421, 425 or 429, or 503 with a wait, it has not acted.
 func newScript(seed uint64, h *host, m mood, callID, n int) *script {
-	d := roll(seed, ofAttempt, uint64(callID), uint64(n))
+	d := dice.Roll(seed, ofAttempt, uint64(callID), uint64(n))
 	s := &script{
 		outcome: responds,
 		status:  200,
-		takes:   d.between(100*time.Microsecond, 300*time.Millisecond),
-		piece:   int64(d.between(16, 32<<10)),
-		length:  d.chance(70),
-		tagged:  one(d, 0, 0, 0, 0, 0, 1, 2, 3),
-		digest:  d.chance(15),
-		acts:    d.chance(50),
-		page:    int64(d.between(1, 4<<10)),
+		takes:   d.Between(100*time.Microsecond, 300*time.Millisecond),
+		piece:   int64(d.Between(16, 32<<10)),
+		length:  d.Chance(70),
+		tagged:  dice.One(d, 0, 0, 0, 0, 0, 1, 2, 3),
+		digest:  d.Chance(15),
+		acts:    d.Chance(50),
+		page:    int64(d.Between(1, 4<<10)),
 		quota:   -1,
 	}
-	if d.chance(10) {
-		s.takes = d.between(time.Second, time.Minute)
+	if d.Chance(10) {
+		s.takes = d.Between(time.Second, time.Minute)
 	}
-	if d.chance(10) {
-		s.page = int64(d.between(4<<10, 300<<10))
+	if d.Chance(10) {
+		s.page = int64(d.Between(4<<10, 300<<10))
 	}
 	s.drawMood(d, m)
 	s.drawManners(d, m)
-	if h.wild && d.chance(10) {
-		s.outcome = one(d, blowsUp, exits, says0, says2)
+	if h.wild && d.Chance(10) {
+		s.outcome = dice.One(d, blowsUp, exits, says0, says2)
 	}
-	s.drawLength(roll(seed, ofManner, uint64(callID), uint64(n)), h)
+	s.drawLength(dice.Roll(seed, ofManner, uint64(callID), uint64(n)), h)
 	return s
 }
 
 // drawLength draws whether the body is a stream and whether the response takes until a
 // later phase. Streams come to an end, so that the story does.
-func (s *script) drawLength(d dice, h *host) {
-	if h.streams && s.status == 200 && d.chance(40) {
-		s.stream, s.typed, s.length, s.unpacks, s.pause = true, d.chance(50), false, false, d.between(10*time.Millisecond, 40*time.Second)
+func (s *script) drawLength(d dice.Dice, h *host) {
+	if h.streams && s.status == 200 && d.Chance(40) {
+		s.stream, s.typed, s.length, s.unpacks, s.pause = true, d.Chance(50), false, false, d.Between(10*time.Millisecond, 40*time.Second)
 		s.piece = max(s.piece, 4<<10)
 	}
-	if h.lingers && s.outcome == responds && d.chance(15) {
-		s.takes = d.between(time.Second, 2*time.Minute)
+	if h.lingers && s.outcome == responds && d.Chance(15) {
+		s.takes = d.Between(time.Second, 2*time.Minute)
 	}
 }
 
 // drawMood draws whether the attempt succeeds.
-func (s *script) drawMood(d dice, m mood) {
+func (s *script) drawMood(d dice.Dice, m mood) {
 	bad := [...]int{fine: 1, scattered: 10, flaky: 25, failing: 95, throttling: 90, exhausted: 100, frozen: 95}[m]
-	if !d.chance(bad) {
-		s.status = one(d, 200, 200, 200, 200, 200, 200, 204, 404, 301)
-		if d.chance(5) {
+	if !d.Chance(bad) {
+		s.status = dice.One(d, 200, 200, 200, 200, 200, 200, 204, 404, 301)
+		if d.Chance(5) {
 			s.told = newTold(d) // has no meaning for this status
 		}
 		return
 	}
 	switch {
 	case m == scattered:
-		s.status, s.told = 429, told{wait: d.between(time.Second, 10*time.Second).Truncate(time.Second), form: plainSeconds}
+		s.status, s.told = 429, told{wait: d.Between(time.Second, 10*time.Second).Truncate(time.Second), form: plainSeconds}
 	case m == exhausted:
 		s.status, s.told = 429, newTold(d)
 		s.told.form = 1 + s.told.form%(badHints-1) // the phase decides how long
 	case m == frozen:
 		s.outcome = hangs
 	case m == throttling:
-		s.status, s.told = one(d, 429, 429, 503), newTold(d)
-	case d.chance(40):
-		s.status = one(d, 500, 502, 503, 503, 504, 408, 421, 425, 429, 501)
-		if d.chance(30) {
+		s.status, s.told = dice.One(d, 429, 429, 503), newTold(d)
+	case d.Chance(40):
+		s.status = dice.One(d, 500, 502, 503, 503, 504, 408, 421, 425, 429, 501)
+		if d.Chance(30) {
 			s.told = newTold(d)
 		}
 	default:
-		s.outcome = one(d, cannotDial, cannotDial, refuses, resets, resets, resets, resets, talksNonsense, distrusts, unknown, hangs)
+		s.outcome = dice.One(d, cannotDial, cannotDial, refuses, resets, resets, resets, resets, talksNonsense, distrusts, unknown, hangs)
 	}
 }
 
 // drawManners draws how the base transport treats the bodies.
-func (s *script) drawManners(d dice, m mood) {
-	s.early = d.chance(20)
-	if d.chance(15) {
-		s.deaf = d.between(time.Millisecond, 3*time.Second)
+func (s *script) drawManners(d dice.Dice, m mood) {
+	s.early = d.Chance(20)
+	if d.Chance(15) {
+		s.deaf = d.Between(time.Millisecond, 3*time.Second)
 	}
-	if d.chance(30) {
-		s.late = d.between(time.Microsecond, 2*time.Second)
+	if d.Chance(30) {
+		s.late = d.Between(time.Microsecond, 2*time.Second)
 	}
-	if d.chance(30) {
-		s.gap = d.between(time.Microsecond, 20*time.Millisecond)
+	if d.Chance(30) {
+		s.gap = d.Between(time.Microsecond, 20*time.Millisecond)
 	}
-	if d.chance(20) {
-		s.pause = d.between(time.Microsecond, time.Second)
+	if d.Chance(20) {
+		s.pause = d.Between(time.Microsecond, time.Second)
 	}
-	if d.chance(5) {
-		s.blocks = d.between(time.Millisecond, 5*time.Second)
+	if d.Chance(5) {
+		s.blocks = d.Between(time.Millisecond, 5*time.Second)
 	}
-	s.cutAt = int64(d.between(1, 200<<10)) - 1
-	if m != fine && d.chance(40) {
-		s.end = one(d, cut, cut, cut, stalls)
-		if d.chance(10) {
-			s.end = one(d, explodes, overcounts)
+	s.cutAt = int64(d.Between(1, 200<<10)) - 1
+	if m != fine && d.Chance(40) {
+		s.end = dice.One(d, cut, cut, cut, stalls)
+		if d.Chance(10) {
+			s.end = dice.One(d, explodes, overcounts)
 		}
 	}
-	s.unpacks = d.chance(3)
-	if d.chance(25) {
+	s.unpacks = d.Chance(3)
+	if d.Chance(25) {
 		s.lie = lie(d.IntN(int(lies)))
 	}
-	if d.chance(20) {
-		s.quota, s.reset = int64(d.IntN(100)), d.between(time.Second, 2*time.Minute).Truncate(time.Second)
-		if d.chance(5) {
+	if d.Chance(20) {
+		s.quota, s.reset = int64(d.IntN(100)), d.Between(time.Second, 2*time.Minute).Truncate(time.Second)
+		if d.Chance(5) {
 			s.reset = 24 * time.Hour
 		}
 	}

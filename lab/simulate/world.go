@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/fleettest"
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -162,7 +163,7 @@ func (w *world) arrive(req *http.Request) *attempt {
 	if h.scene == nil {
 		s.script = newScript(w.plan.seed, h, mood, c.plan.id, s.number)
 	} else {
-		s.script = h.scene.script(roll(w.plan.seed, ofAttempt, uint64(c.plan.id), uint64(s.number)), c.plan, s.began)
+		s.script = h.scene.script(dice.Roll(w.plan.seed, ofAttempt, uint64(c.plan.id), uint64(s.number)), c.plan, s.began)
 	}
 	if c.last {
 		s.script = &script{outcome: responds, status: 200, takes: time.Millisecond, piece: 1 << 10, quota: -1}
