@@ -8,6 +8,5 @@
 // saw. They measure the behaviours that change. They compare the document with the code,
 // and the names in its tables with those of the libraries.
 //
-// The files NAME_before.go and NAME_after.go belong to a library. client.go makes the
-// client of those that had none of their own.
+// newClient makes the client of those that had none of their own.
 package migrating

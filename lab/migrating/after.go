@@ -1,0 +1,142 @@
+// The programs with aplomb.
+
+package migrating
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-resty/resty/v2"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+func retryablehttpAfter(base http.RoundTripper) *http.Client {
+	t := transport.MustNew(transport.Config{
+		Base: base,
+		Rule: policy.Rule{
+			Attempts: 5, // RetryMax and the first attempt
+			Backoff:  backoff.Geometric{First: 100 * time.Millisecond, Max: 2 * time.Second},
+		},
+	})
+	return &http.Client{Transport: t}
+}
+
+var errClosed = errors.New("the shop is closed")
+
+// handled goes around a transport.Transport.
+type handled struct{ next http.RoundTripper }
+
+func isClosed(o classify.Outcome) classify.Verdict {
+	if o.Response != nil && o.Response.Header.Get("X-Shop") == "closed" {
+		return classify.Final
+	}
+	return classify.Unknown
+}
+
+func (h handled) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := h.next.RoundTrip(req)
+	if err != nil {
+		return nil, fmt.Errorf("no order: %w", err)
+	}
+	past := transport.HistoryOf(resp)
+	switch {
+	case isClosed(classify.Outcome{Response: resp}) == classify.Final:
+		err = errClosed
+	case past.Reason != transport.ReasonFinal: // it gave up
+		err = fmt.Errorf("no order after %d attempts: %s, %v", len(past.Attempts), resp.Status, past.Reason)
+	default:
+		return resp, nil
+	}
+	_ = resp.Body.Close()
+	return nil, err
+}
+
+func rehttpAfter(base http.RoundTripper) *http.Client {
+	t := transport.MustNew(transport.Config{
+		Base: base,
+		Rule: policy.Rule{
+			Attempts: 5, // RetryMaxRetries and the first attempt
+			Backoff:  backoff.FullJitter{Base: 100 * time.Millisecond, Max: 2 * time.Second},
+		},
+	})
+	return &http.Client{Transport: t}
+}
+
+func failsafeAfter(base http.RoundTripper) *http.Client {
+	t := transport.MustNew(transport.Config{
+		Base: base,
+		Rule: policy.Rule{
+			Attempts: 5, // MaxRetries and the first attempt
+			Backoff:  backoff.Geometric{First: 100 * time.Millisecond, Max: 2 * time.Second},
+		},
+	})
+	return &http.Client{Transport: t}
+}
+
+func heimdallAfter(base http.RoundTripper) *http.Client {
+	t := transport.MustNew(transport.Config{
+		Base: base,
+		Rule: policy.Rule{
+			Attempts:       5, // the retry count and the first attempt
+			AttemptTimeout: 10 * time.Second,
+			Backoff: backoff.Exponential{
+				Base: 100 * time.Millisecond, Max: 2 * time.Second, Jitter: 50 * time.Millisecond},
+		},
+	})
+	return &http.Client{Transport: t}
+}
+
+func restyAfter(base http.RoundTripper) *resty.Client {
+	t := transport.MustNew(transport.Config{
+		Base: base,
+		Rule: policy.Rule{
+			Attempts: 5, // the retry count and the first attempt
+			Backoff:  backoff.EqualJitter{Base: 100 * time.Millisecond, Max: 2 * time.Second},
+		},
+	})
+	return resty.New().SetTransport(t) // without a retry count resty does not retry
+}
+
+func backoffAfter(ctx context.Context, client *http.Client, method, url string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req) // of newClient
+	if err == nil && resp.StatusCode >= 500 {
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("%s %s: %s", method, url, resp.Status)
+	}
+	return resp, err
+}
+
+func pingAfter(ctx context.Context, ping func(context.Context) error) error {
+	return policy.Do(ctx, policy.Rule{Attempts: 5, Backoff: backoff.Randomized{}}, nil, ping)
+}
+
+func loopAfter(ctx context.Context, client *http.Client, method, url string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	return client.Do(req) // of newClient
+}
+
+func newClient(base http.RoundTripper) *http.Client {
+	t := transport.MustNew(transport.Config{
+		Base: base,
+		Rule: policy.Rule{
+			Attempts: 5,
+			Backoff:  backoff.Randomized{Interval: 100 * time.Millisecond, MaxInterval: 2 * time.Second},
+		},
+	})
+	return &http.Client{Transport: t}
+}
