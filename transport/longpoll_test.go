@@ -1,11 +1,17 @@
+// Callers that poll: for long, for events, again and again at a dead host, and at slow hosts.
+
 package transport_test
 
 import (
 	"context"
+	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -118,5 +124,262 @@ func TestLongPollsAtTheGate(t *testing.T) {
 			}
 			all.Wait()
 		})
+	}
+}
+
+// stream returns a stream whose pieces come a minute apart, and then its end.
+func streamed(req *http.Request, end error, pieces ...string) *http.Response {
+	r, w := io.Pipe()
+	go func() {
+		for _, p := range pieces {
+			time.Sleep(time.Minute)
+			_, _ = io.WriteString(w, p)
+		}
+		time.Sleep(time.Minute)
+		_ = w.CloseWithError(end)
+	}()
+	resp := newResponse(req, 200, r, "Content-Type: text/event-stream")
+	resp.ContentLength = -1
+	return resp
+}
+
+func TestFirstEventTimeout(t *testing.T) {
+	const event = "data: {}\n\n"
+	for name, tt := range map[string]struct {
+		method string
+		first  []string
+		end    error
+		rule   policy.Rule
+		sent   int
+		took   time.Duration
+		err    error
+	}{
+		"in time":             {http.MethodGet, []string{": a\n\n", event}, nil, policy.Rule{}, 1, 2 * time.Minute, nil},
+		"late":                {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{}, 2, 150*time.Second + time.Minute, nil},
+		"late, POST":          {http.MethodPost, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{}, 1, 150 * time.Second, policy.ErrAttemptTimeout},
+		"cut":                 {http.MethodGet, []string{": a\n\n"}, io.ErrUnexpectedEOF, policy.Rule{}, 2, 3 * time.Minute, nil},
+		"cut, POST":           {http.MethodPost, []string{": a\n\n"}, io.ErrUnexpectedEOF, policy.Rule{}, 1, 2 * time.Minute, io.ErrUnexpectedEOF},
+		"ends":                {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{}, 1, 2 * time.Minute, nil},
+		"with other timeouts": {http.MethodGet, []string{event}, nil, policy.Rule{AttemptTimeout: time.Second, Stall: policy.Stall{Timeout: 100 * time.Second}}, 1, time.Minute, nil},
+		"stalls":              {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, 2, 30*time.Second + time.Minute, transport.ErrStalled},
+		"with a gate":         {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{Gate: policy.Gate{Max: 1, Start: 1}}, 2, 150*time.Second + time.Minute, nil},
+		"off":                 {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{FirstEventTimeout: policy.Off}, 1, 0, nil},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			defer time.Sleep(time.Hour) // for the streams that nobody reads
+			sent := 0
+			base := rt(func(req *http.Request) (*http.Response, error) {
+				if sent++; sent == 1 {
+					return streamed(req, tt.end, tt.first...), nil
+				}
+				return streamed(req, nil, event), nil
+			})
+			rule := tt.rule.Or(quick).Or(policy.Rule{FirstEventTimeout: 150 * time.Second})
+			if name == "stalls" {
+				rule.Attempts = 2
+			}
+			start := time.Now()
+			resp, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(newRequest(t, tt.method, "http://example.test/", nil))
+			assert.Equal(t, tt.sent, sent, "attempts")
+			if tt.err != nil {
+				assert.ErrorIs(t, err, tt.err)
+				assert.Nil(t, resp)
+				return
+			}
+			require.NoError(t, err)
+			assert.InDelta(t, tt.took, time.Since(start), float64(time.Second))
+			whole := mustRead(t, resp)
+			require.NoError(t, resp.Body.Close())
+			want := strings.Join(tt.first, "")
+			if tt.sent == 2 {
+				want = event
+			}
+			assert.Equal(t, want, string(whole))
+		})
+	}
+}
+
+// The end of the caller's context ends the wait, with its own error. Other responses
+// are not awaited.
+func TestFirstEventTimeoutAndItsCaller(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		gone := errors.New("gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(30*time.Second, func() { cancel(gone) })
+		sent := 0
+		tr := over(t, transport.Config{Rule: policy.Rule{FirstEventTimeout: time.Hour}}, rt(func(req *http.Request) (*http.Response, error) {
+			if sent++; sent == 1 {
+				return streamed(req, nil, "data: a\n\n"), nil
+			}
+			resp := streamed(req, nil, "data: a\n\n")
+			resp.Header.Set("Content-Type", "application/json")
+			return resp, nil
+		}))
+		_, err := get(t, tr, ctx)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, 1, sent)
+
+		start := time.Now()
+		resp := mustGet(t, tr)
+		assert.Equal(t, start, time.Now(), "no reader waits for JSON")
+		require.NoError(t, resp.Body.Close())
+		time.Sleep(time.Hour)
+	})
+}
+
+// A crowd counts what callers do to a host that answers each request with a 503 after
+// 20 ms.
+type crowd struct {
+	tr       *transport.Transport
+	delays   bool // holds a failure back when the budget is used up, as some clients do
+	sends    atomic.Int64
+	calls    atomic.Int64
+	withheld atomic.Int64 // the calls that the budget ended
+	running  atomic.Int64
+}
+
+func newCrowd(t *testing.T, rule policy.Rule) *crowd {
+	c := new(crowd)
+	c.tr = over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+		c.sends.Add(1)
+		time.Sleep(20 * time.Millisecond)
+		return play(req, faults.Status(503))
+	}))
+	return c
+}
+
+func (c *crowd) call(t *testing.T) {
+	c.running.Add(1)
+	defer c.running.Add(-1)
+	resp, err := get(t, c.tr, t.Context())
+	c.calls.Add(1)
+	if err == nil {
+		_ = resp.Body.Close()
+		if transport.HistoryOf(resp).Reason == transport.ReasonBudget {
+			c.withheld.Add(1)
+			if c.delays {
+				time.Sleep(time.Second + rand.N(time.Second))
+			}
+		}
+	}
+}
+
+// TestPollersOfADeadHost has the figures of lab/figures.md about callers that ask again as
+// soon as a call has failed. The budget rests, because no retry helps. So each call is a single
+// request, as that of a plain client. A gate makes the pollers wait.
+func TestPollersOfADeadHost(t *testing.T) {
+	const span = 2 * time.Minute
+	for _, row := range []struct {
+		name     string
+		rule     policy.Rule
+		delays   bool
+		pollers  int
+		most     float64 // requests per second
+		withheld bool
+	}{
+		{"default", policy.Rule{}, false, 1, 0.25, false},
+		{"default", policy.Rule{}, false, 10, 500, true},
+		{"default", policy.Rule{}, false, 100, 5000, true},
+		{"failures held back", policy.Rule{}, true, 100, 100, true},
+		{"no budget", policy.Rule{Budget: policy.Budget{Burst: policy.Off}}, false, 100, 25, false},
+		{"gate", policy.Rule{Gate: policy.Gate{Max: 50}}, false, 100, 4, true},
+	} {
+		bubble(t, func(t *testing.T) {
+			c := newCrowd(t, row.rule)
+			c.delays = row.delays
+			end := time.Now().Add(span)
+			var wg sync.WaitGroup
+			for range row.pollers {
+				wg.Go(func() {
+					for time.Now().Before(end) {
+						c.call(t)
+					}
+				})
+			}
+			time.Sleep(span)
+			perSecond := float64(c.sends.Load()) / span.Seconds()
+			t.Logf("%s, %d pollers: %.1f requests/s, the budget ended %d of %d calls", row.name, row.pollers, perSecond, c.withheld.Load(), c.calls.Load())
+			assert.LessOrEqual(t, perSecond, row.most, row.name)
+			assert.Equal(t, row.withheld, c.withheld.Load() > 0, row.name)
+			wg.Wait()
+		})
+	}
+}
+
+// TestArrivalsAtADeadHost has the figures about a host that gets 200 calls per second,
+// however the calls end. To hold a failure back would not lower the load, and more calls
+// would be under way.
+func TestArrivalsAtADeadHost(t *testing.T) {
+	const span, rate = 30 * time.Second, 200
+	underWay := map[bool]float64{}
+	for _, delays := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			c := newCrowd(t, policy.Rule{})
+			c.delays = delays
+			var wg sync.WaitGroup
+			for range int(span.Seconds() * rate) {
+				wg.Go(func() { c.call(t) })
+				time.Sleep(time.Second / rate)
+				underWay[delays] += float64(c.running.Load()) / span.Seconds() / rate
+			}
+			t.Logf("failures held back %v: %.0f requests/s, %.0f calls under way", delays, float64(c.sends.Load())/span.Seconds(), underWay[delays])
+			assert.InDelta(t, 1.05*rate, float64(c.sends.Load())/span.Seconds(), 0.05*rate)
+			wg.Wait()
+		})
+	}
+	assert.Greater(t, underWay[true], 1.5*underWay[false])
+}
+
+// Nobody has asked for hedges, so a slow request is sent once, however quick the host is otherwise.
+// Whatever the server would answer to a second request beside it, the caller gets the response to the
+// first.
+func TestSlowRequestIsSentOnce(t *testing.T) {
+	rules := map[string]policy.Rule{"default": {}, "API": policy.API(), "Service": policy.Service()}
+	seconds := map[string]answer{
+		"200": status(200), "404": status(404), "409": status(409), "429": status(429, "Retry-After: 30"), "503": status(503),
+		"a reset": faults.Fail(syscall.ECONNRESET), "nothing": faults.Hang(),
+		"a body that is cut": faults.Status(200).Body("second").CutAt(3), "a body that stalls": faults.Status(200).Body("second").StallAt(3),
+	}
+	for name, rule := range rules {
+		slow := 29 * time.Second
+		if rule.AttemptTimeout > 0 {
+			slow = rule.AttemptTimeout - time.Millisecond
+		}
+		for answers, second := range seconds {
+			inBubble(t, name+", a second is answered with "+answers, func(t *testing.T) {
+				var sent atomic.Int32
+				tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+					switch {
+					case req.URL.Path == "/":
+						return play(req, status(200).Delay(5*time.Millisecond))
+					case sent.Add(1) == 1:
+						return play(req, faults.Status(200).Body("first").Delay(slow))
+					}
+					return play(req, second)
+				}))
+				quick := func() { assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/")) }
+				for range 300 {
+					quick()
+				}
+				var beside sync.WaitGroup
+				defer beside.Wait()
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				beside.Go(func() {
+					for ctx.Err() == nil {
+						quick()
+						time.Sleep(50 * time.Millisecond)
+					}
+				})
+				start := time.Now()
+				resp, err := fetch(t, tr, t.Context(), "http://h.test/report")
+				if assert.NoError(t, err) {
+					assert.Equal(t, 200, resp.StatusCode)
+					assert.Equal(t, "first", mustRead(t, resp))
+				}
+				assert.Equal(t, slow, time.Since(start))
+				assert.EqualValues(t, 1, sent.Load(), "sent")
+			})
+		}
 	}
 }

@@ -1,18 +1,28 @@
+// Request bodies whose readers are shared, that fail, or that are made again: shorter, late or never.
+
 package transport_test
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -22,7 +32,7 @@ import (
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/soak"
-	"github.com/aplomb-go/aplomb/internal/testserver"
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -386,8 +396,8 @@ func TestGetBodyThatFails(t *testing.T) {
 func TestGetBodyOfTheBase(t *testing.T) {
 	const text = "0123456789"
 	t.Run("net/http's resend", func(t *testing.T) {
-		server := testserver.Start(t, testserver.Config{HTTP2: true, TLS: testserver.Trusted},
-			testserver.RefuseStream(), testserver.Status(503), testserver.RefuseStream(), testserver.OK("ok"))
+		server := ts.Start(t, ts.Config{HTTP2: true, TLS: ts.Trusted},
+			ts.RefuseStream(), ts.Status(503), ts.RefuseStream(), ts.OK("ok"))
 		tr := over(t, transport.Config{Rule: quick}, server.Transport())
 		t.Cleanup(tr.CloseIdleConnections)
 		req, b := strictRequest(t, text)
@@ -507,5 +517,366 @@ func TestOneReaderUnderConcurrency(t *testing.T) {
 			assert.Equal(t, 200, resp.StatusCode)
 		}
 		late.Wait()
+	})
+}
+
+// A request whose own body fails is sent once, and its caller gets that error. The host, its
+// gate, its connections and its budget are not to blame, whatever the error looks like.
+func TestSourceOfAnUploadFails(t *testing.T) {
+	gated := policy.Gate{Max: 100, Start: 100}
+	rules := map[string]policy.Rule{
+		"default":     {Gate: gated},
+		"API":         policy.Rule{Gate: gated}.Or(policy.API()),
+		"Service":     policy.Rule{Gate: gated}.Or(policy.Service()),
+		"one attempt": {Gate: gated, Attempts: 1},
+	}
+	causes := map[string]error{
+		"an error of its own": errors.New("disk error"),
+		"unexpected EOF":      io.ErrUnexpectedEOF,
+		"reset":               &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET},
+		"refused":             &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
+		"timeout":             os.ErrDeadlineExceeded,
+	}
+	for name, rule := range rules {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, slices.Concat(http1, http2), func(t *testing.T, cfg ts.Config) {
+				for what, cause := range causes {
+					cfg.Net = ts.NewNet()
+					s := set(t, cfg, rule, ts.OK("hello"))
+					source := func() (io.ReadCloser, error) {
+						return io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", 2000)), iotest.ErrReader(cause))), nil
+					}
+					for i := range 40 {
+						method := []string{http.MethodPut, http.MethodPost}[i%2]
+						body, _ := source()
+						req := s.request(method, body)
+						if req.ContentLength = 100_000; i%4 > 1 {
+							req.GetBody = source
+						}
+						got := s.do(req)
+						require.ErrorIs(t, got.err, cause, "%s: %s %d", what, method, i)
+						assert.Equal(t, transport.ReasonFinal, s.seen.last(), "%s: %s %d", what, method, i)
+						time.Sleep(75 * time.Millisecond)
+					}
+					state := s.tr.Snapshot()[0]
+					assert.False(t, state.GateClosed, what)
+					assert.Zero(t, state.Lanes, what)
+					assert.EqualValues(t, 40, state.Requests, what)
+					for _, e := range s.seen.events() {
+						assert.Equal(t, 1, e.Attempt.Number, "%s: an attempt after the source had failed", what)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A body of an earlier attempt that fails when its connection breaks was closed by the base
+// transport, so it is the connection that failed.
+func TestSourceIsClosedByTheBase(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		pr, pw := io.Pipe()
+		defer func() { _ = pw.Close() }()
+		base := script(status(200))
+		broken := rt(func(req *http.Request) (*http.Response, error) {
+			if base.attempts() > 0 {
+				return base.RoundTrip(req)
+			}
+			_, _ = base.RoundTrip(newRequest(t, http.MethodGet, "http://example.com/", nil))
+			read := make(chan struct{})
+			go func() {
+				defer close(read)
+				_, _ = io.Copy(io.Discard, req.Body)
+			}()
+			time.Sleep(time.Second)
+			_ = req.Body.Close()
+			<-read
+			return nil, &net.OpError{Op: "write", Net: "tcp", Err: syscall.ECONNRESET}
+		})
+		seen := &recorder{}
+		tr := mustNew(t, transport.Config{Base: broken, Trace: seen.trace()})
+		req := newRequest(t, http.MethodPut, "http://example.com/", pr)
+		req.GetBody = func() (io.ReadCloser, error) { return oneShot("again"), nil }
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		assert.NoError(t, resp.Body.Close())
+		assert.Equal(t, []transport.Reason{transport.ReasonRetry, transport.ReasonFinal}, seen.reasons())
+	})
+}
+
+// The base transport may close the body during a Read and wait for its end, as net/http does if a
+// stream of HTTP/2 is reset. A request that is sent once only is not held up by that.
+func TestCloseEndsTheReadOfASingleAttempt(t *testing.T) {
+	for name, ctx := range map[string]func(context.Context) context.Context{
+		"one attempt": func(ctx context.Context) context.Context { return ctx },
+		"Once":        transport.Once,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				source, w := io.Pipe()
+				defer func() { _ = w.Close() }()
+				base := rt(func(req *http.Request) (*http.Response, error) {
+					read := make(chan struct{})
+					go func() {
+						defer close(read)
+						_, _ = io.Copy(io.Discard, req.Body)
+					}()
+					synctest.Wait()
+					_ = req.Body.Close()
+					<-read
+					return nil, io.ErrUnexpectedEOF
+				})
+				rule := policy.Rule{}
+				if name == "one attempt" {
+					rule.Attempts = 1
+				}
+				req := newRequest(t, http.MethodPut, "http://example.com/", source)
+				start := time.Now()
+				_, err := mustNew(t, transport.Config{Base: base, Rule: rule}).RoundTrip(req.WithContext(ctx(req.Context())))
+				assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				assert.Zero(t, time.Since(start))
+			})
+		})
+	}
+}
+
+// Given an upload without a length, when the body of the retry ends before a byte that an
+// earlier attempt had sent, then the server cannot know that it is not whole. So the attempt
+// fails, and no other follows.
+func TestRetriedUploadThatEndsEarly(t *testing.T) {
+	text := "twelve bytes"
+	for name, second := range map[string]func(n int) io.ReadCloser{
+		"a reader":  func(n int) io.ReadCloser { return reader(strings.NewReader(text[:n])) },
+		"in memory": func(n int) io.ReadCloser { return io.NopCloser(strings.NewReader(text[:n])) },
+		"a file":    nil,
+	} {
+		for _, n := range []int{0, 5, len(text)} {
+			t.Run(name, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "body")
+				require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+				file, err := os.Open(path)
+				require.NoError(t, err)
+				req := newRequest(t, http.MethodPut, "http://h.test/", file)
+				if second != nil {
+					req.GetBody = func() (io.ReadCloser, error) { return second(n), nil }
+					req.Body = reader(strings.NewReader(text))
+				}
+				base := script(func(req *http.Request) (*http.Response, error) {
+					return play(req, status(503))
+				}, status(200))
+				base.serve = shortens(t, base.serve, path, n)
+				resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
+				assert.Equal(t, 2, len(base.bodies))
+				if n == len(text) {
+					require.NoError(t, closing(resp, err))
+					assert.Equal(t, []string{text, text}, base.bodies)
+					return
+				}
+				require.Error(t, closing(resp, err))
+				assert.ErrorContains(t, err, "and an earlier attempt had sent 12")
+			})
+		}
+	}
+}
+
+// shortens is an answer that makes a file n bytes long at the first request.
+func shortens(t *testing.T, serve answer, path string, n int) answer {
+	return func(req *http.Request) (*http.Response, error) {
+		assert.NoError(t, os.Truncate(path, int64(n)))
+		return play(req, serve)
+	}
+}
+
+// A GetBody that blocks ends with the context. It is not called again meanwhile, also if the
+// base transport of an earlier attempt asks for it, and the body that it makes late is closed.
+func TestGetBodyThatBlocks(t *testing.T) {
+	cause := errors.New("the job is over")
+	for name, end := range map[string]func(*http.Request) (*http.Request, error, error){
+		"deadline": func(req *http.Request) (*http.Request, error, error) {
+			ctx, cancel := context.WithTimeout(req.Context(), 5*time.Second)
+			t.Cleanup(cancel)
+			return req.WithContext(ctx), context.DeadlineExceeded, context.DeadlineExceeded
+		},
+		"cause": func(req *http.Request) (*http.Request, error, error) {
+			ctx, cancel := context.WithCancelCause(req.Context())
+			time.AfterFunc(5*time.Second, func() { cancel(cause) })
+			return req.WithContext(ctx), context.Canceled, cause
+		},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			late := oneShot("text")
+			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+			req.Body = oneShot("text")
+			req, wantErr, wantCause := end(req)
+			var calls atomic.Int32
+			req.GetBody = func() (io.ReadCloser, error) {
+				calls.Add(1)
+				time.Sleep(10 * time.Minute)
+				return late, nil
+			}
+			var getBody func() (io.ReadCloser, error)
+			base := script(func(req *http.Request) (*http.Response, error) {
+				getBody = req.GetBody
+				return play(req, status(503))
+			})
+			start := time.Now()
+			_, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
+			assert.Equal(t, 5*time.Second, time.Since(start))
+			assert.ErrorIs(t, err, wantErr)
+			assert.ErrorIs(t, err, wantCause)
+			_, err = getBody()
+			assert.Error(t, err)
+			time.Sleep(time.Hour)
+			assert.Equal(t, 1, base.attempts())
+			assert.EqualValues(t, 1, calls.Load())
+			assert.Equal(t, 1, late.closed())
+		})
+	}
+}
+
+// The GetBody of a base transport that sends again by itself ends with the context, too.
+func TestGetBodyOfTheBaseThatBlocks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		late := oneShot("text")
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		req := newRequest(t, http.MethodPut, "http://h.test/", nil).WithContext(ctx)
+		req.Body = oneShot("text")
+		req.GetBody = func() (io.ReadCloser, error) {
+			time.Sleep(10 * time.Minute)
+			return late, nil
+		}
+		start := time.Now()
+		_, err := over(t, transport.Config{Rule: policy.Rule{}}, rt(func(req *http.Request) (*http.Response, error) {
+			_, err := req.GetBody()
+			return nil, err
+		})).RoundTrip(req)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 5*time.Second, time.Since(start))
+		time.Sleep(time.Hour)
+		assert.Equal(t, 1, late.closed())
+	})
+}
+
+// A panic of GetBody reaches the caller of RoundTrip. If it comes when nobody waits any more,
+// the process goes on.
+func TestGetBodyThatPanics(t *testing.T) {
+	for name, takes := range map[string]time.Duration{"at once": 0, "late": time.Hour} {
+		inBubble(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			req := newRequest(t, http.MethodPut, "http://h.test/", nil).WithContext(ctx)
+			req.Body = oneShot("text")
+			req.GetBody = func() (io.ReadCloser, error) {
+				time.Sleep(takes)
+				panic("of the caller")
+			}
+			tr := over(t, transport.Config{Rule: quick}, script(status(503)))
+			send := func() { _, _ = tr.RoundTrip(req) }
+			if takes == 0 {
+				assert.PanicsWithValue(t, "of the caller", send)
+			} else {
+				assert.NotPanics(t, send)
+			}
+			time.Sleep(2 * time.Hour)
+		})
+	}
+}
+
+// Given many uploads at once whose bytes are kept, when the server responds before it
+// has the whole body, and so net/http reads on during the retry, then no request brings
+// a byte of another request.
+func TestKeptBodiesAreNotMixed(t *testing.T) {
+	for _, p := range []protocol{http1[0], http2[1]} {
+		t.Run(p.name, func(t *testing.T) {
+			var mu sync.Mutex
+			attempts := map[string]int{}
+			cfg := p.cfg
+			cfg.Handler = func(r *ts.Received) ts.Step {
+				mu.Lock()
+				defer mu.Unlock()
+				attempts[r.Target]++
+				if n := attempts[r.Target]; n < 3 {
+					return ts.Status(503).Early(int64(n * 30_000))
+				}
+				return ts.OK("ok")
+			}
+			server := ts.Start(t, cfg)
+			tr := mustNew(t, transport.Config{Base: server.Transport(), Rule: quick})
+			t.Cleanup(tr.CloseIdleConnections)
+			text := func(id int) []byte { return bytes.Repeat([]byte{byte('a' + id)}, 100_000+id) }
+			var uploads sync.WaitGroup
+			var whole atomic.Int32
+			for id := range 8 {
+				uploads.Go(func() {
+					for i := range 3 {
+						req := newRequest(t, http.MethodPut, fmt.Sprintf("%s/%d/%d", server.URL, id, i), reader(bytes.NewReader(text(id))))
+						resp, err := tr.RoundTrip(req)
+						if !assert.NoError(t, err) {
+							return
+						}
+						if _ = resp.Body.Close(); resp.StatusCode == http.StatusOK {
+							whole.Add(1)
+						}
+					}
+				})
+			}
+			uploads.Wait()
+			assert.NotZero(t, whole.Load())
+			for _, a := range server.Log() {
+				var id, i int
+				_, err := fmt.Sscanf(strings.TrimPrefix(a.Target, "/"), "%d/%d", &id, &i)
+				assert.NoError(t, err)
+				want := text(id)[:a.BodyLength]
+				assert.Equal(t, ts.Hash(want), a.BodySHA256, a.Target)
+			}
+		})
+	}
+}
+
+// RFC 9110 §10.1.1: a request that gets a 417 is repeated once without its expectation,
+// whatever its method.
+func TestExpectationFailed(t *testing.T) {
+	bodies := map[string]func() io.Reader{
+		"in memory": func() io.Reader { return strings.NewReader("text") },
+		"one-shot":  func() io.Reader { return oneShot("text") },
+	}
+	for name, body := range bodies {
+		for _, rule := range []policy.Rule{{}, policy.Service()} {
+			inBubble(t, name, func(t *testing.T) {
+				base := script(status(417), status(503), status(200))
+				req := newRequest(t, http.MethodPost, "http://h.test/", body())
+				req.Header["Expect"] = []string{"100-continue"}
+				var seen recorder
+				resp, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(req.WithContext(transport.Repeatable(seen.on(t.Context()))))
+				require.NoError(t, err)
+				_ = resp.Body.Close()
+				assert.Equal(t, 200, resp.StatusCode)
+				require.Equal(t, 3, base.attempts())
+				assert.Equal(t, []string{"100-continue"}, base.reqs[0].Header["Expect"])
+				assert.NotContains(t, base.reqs[1].Header, "Expect")
+				assert.NotContains(t, base.reqs[2].Header, "Expect", "and it stays away")
+				assert.Equal(t, []string{"text", "text", "text"}, base.bodies)
+				assert.Equal(t, []string{"100-continue"}, req.Header["Expect"], "the caller's own header is left alone")
+			})
+		}
+	}
+	inBubble(t, "a POST, twice refused", func(t *testing.T) {
+		base := script(status(417))
+		req := newRequest(t, http.MethodPost, "http://h.test/", strings.NewReader("text"))
+		req.Header.Set("Expect", "100-continue")
+		resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		assert.Equal(t, 417, resp.StatusCode)
+		assert.Equal(t, 2, base.attempts(), "without the expectation a 417 is final")
+	})
+	inBubble(t, "without an expectation", func(t *testing.T) {
+		base := script(status(417), status(200))
+		resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		assert.Equal(t, 417, resp.StatusCode)
+		assert.Equal(t, 1, base.attempts())
 	})
 }

@@ -1,0 +1,166 @@
+// Waits before a retry: after silence, up to MaxElapsed, and what a hook hears of the deadline.
+
+package transport_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// No retry starts later than MaxElapsed after the first attempt, although the GetBody of the
+// caller takes the time that the decision had left.
+func TestNoRetryStartsAfterMaxElapsed(t *testing.T) {
+	for takes, attempts := range map[time.Duration]int{49 * time.Millisecond: 2, 51 * time.Millisecond: 1} {
+		inBubble(t, takes.String(), func(t *testing.T) {
+			base := script(faults.Fail(errRefused))
+			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+			req.Body = oneShot("text")
+			req.GetBody = func() (io.ReadCloser, error) {
+				time.Sleep(takes)
+				return oneShot("text"), nil
+			}
+			rule := policy.Rule{MaxElapsed: 100 * time.Millisecond, Attempts: 2, Backoff: backoff.Constant(50 * time.Millisecond)}
+			_, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(req)
+			if e := errorAs[*transport.Error](t, err); attempts == 1 {
+				assert.Equal(t, transport.ReasonMaxElapsed, e.Reason)
+			}
+			assert.Equal(t, attempts, base.attempts())
+		})
+	}
+}
+
+// The same holds if the retry waits for the connections of a silent lane to be closed.
+func TestNoRetryOverAStaleLaneStartsAfterMaxElapsed(t *testing.T) {
+	for most, attempts := range map[time.Duration]int{52 * time.Millisecond: 2, 50500 * time.Microsecond: 1} {
+		inBubble(t, most.String(), func(t *testing.T) {
+			var start time.Time
+			base := rt(func(req *http.Request) (*http.Response, error) {
+				if start.IsZero() {
+					start = time.Now()
+				} else {
+					assert.LessOrEqual(t, time.Since(start), most)
+				}
+				<-req.Context().Done()
+				return nil, req.Context().Err()
+			})
+			rule := policy.Rule{MaxElapsed: most, Attempts: 2, AttemptTimeout: 50 * time.Millisecond, Backoff: backoff.Constant(0)}
+			none := func(string) http.RoundTripper { return nil }
+			_, err := over(t, transport.Config{Rule: rule, Lane: none}, base).RoundTrip(getRequest(t, "http://h.test/"))
+			assert.Len(t, errorAs[*transport.Error](t, err).Attempts, attempts)
+		})
+	}
+}
+
+// TestWaitAfterSilence: after a timeout the retry comes at a random time up to the wait before the
+// fourth retry. After anything else it comes as soon as the back-off says.
+func TestWaitAfterSilence(t *testing.T) {
+	rule := policy.Rule{AttemptTimeout: 2 * time.Second}.Or(exact) // 1 s before the second attempt
+	for _, row := range []struct {
+		name   string
+		step   faults.Step
+		took   time.Duration // by the first attempt
+		longer bool
+	}{
+		{"no answer", faults.Hang(), 2 * time.Second, true},
+		{"the base's own timeout", faults.Fail(os.ErrDeadlineExceeded), 0, true},
+		{"503", faults.Status(503), 0, false},
+		{"a late 504", faults.Status(504).Delay(time.Second), time.Second, false},
+		{"a reset", faults.Reset(), 0, false},
+		{"refused", faults.Fail(syscall.ECONNREFUSED), 0, false},
+	} {
+		inBubble(t, row.name, func(t *testing.T) {
+			var least, most time.Duration = time.Hour, 0
+			for range 50 {
+				server := script(row.step, faults.Status(200))
+				resp, err := get(t, over(t, transport.Config{Rule: rule}, server), t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, http.StatusOK, resp.StatusCode)
+				at := server.arrivals()
+				require.Len(t, at, 2)
+				wait := at[1] - at[0] - row.took
+				least, most = min(least, wait), max(most, wait)
+			}
+			assert.GreaterOrEqual(t, least, time.Second)
+			assert.LessOrEqual(t, most, 8*time.Second)
+			if row.longer {
+				assert.Less(t, least, 3*time.Second, "the times are spread")
+				assert.Greater(t, most, 6*time.Second, "the times are spread")
+			} else {
+				assert.Equal(t, time.Second, most)
+			}
+		})
+	}
+}
+
+// TestSilenceAndTheDeadline: the time that is added after silence costs no attempt, and leaves each
+// half of the time.
+func TestSilenceAndTheDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for range 50 {
+			server := script(faults.Hang(), faults.Status(200).Delay(1400*time.Millisecond))
+			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+			rule := policy.Rule{AttemptTimeout: 2 * time.Second}.Or(exact)
+			_, err := get(t, over(t, transport.Config{Rule: rule}, server), ctx)
+			assert.NoError(t, err) // after 2 s and the back-off of 1 s, 3 s are left
+			cancel()
+		}
+	})
+}
+
+// A hook knows the deadline of each attempt.
+func TestDeadlineOfAnAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, row := range []struct {
+			name            string
+			attempt, caller time.Duration // 0: none
+			stall           time.Duration // 0: none
+			body            io.Reader
+			want            []time.Duration // from the start of each attempt; -1: none
+		}{
+			{"none", 0, 0, 0, nil, []time.Duration{-1, -1}},
+			{"attempt", time.Second, 0, 0, nil, []time.Duration{time.Second, time.Second}},
+			{"caller", 0, 5 * time.Second, 0, nil, []time.Duration{5 * time.Second, 4 * time.Second}},
+			{"the earlier", 3 * time.Second, 3500 * time.Millisecond, 0, nil, []time.Duration{3 * time.Second, 2500 * time.Millisecond}},
+			{"a stall", 0, 0, 200 * time.Millisecond, nil, []time.Duration{200 * time.Millisecond, 200 * time.Millisecond}},
+			{"a stall before the attempt's end", 1200 * time.Millisecond, 0, 200 * time.Millisecond, nil, []time.Duration{200 * time.Millisecond, 200 * time.Millisecond}},
+			{"a stall after the attempt's end", time.Second, 0, time.Minute, nil, []time.Duration{time.Second, time.Second}},
+			{"a stall and a streamed body", 0, 0, 200 * time.Millisecond, io.MultiReader(strings.NewReader("x")), []time.Duration{-1, -1}},
+			{"small body", time.Second, 0, 0, strings.NewReader("x"), []time.Duration{time.Second, time.Second}},
+			{"large body", time.Second, 0, 0, strings.NewReader(strings.Repeat("x", 65<<10)), []time.Duration{-1, -1}},
+			{"streamed body", time.Second, 0, 0, io.MultiReader(strings.NewReader("x")), []time.Duration{-1, -1}},
+			{"streamed body with a caller", time.Second, 5 * time.Second, 0, io.MultiReader(strings.NewReader("x")), []time.Duration{5 * time.Second, 4 * time.Second}},
+		} {
+			var got []time.Duration
+			trace := &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
+				left := time.Duration(-1)
+				if !a.Deadline.IsZero() {
+					left = a.Deadline.Sub(a.Start)
+				}
+				got = append(got, left)
+				return ctx
+			}}
+			tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Trace: trace, Rule: policy.Rule{AttemptTimeout: row.attempt, Stall: policy.Stall{Timeout: row.stall}, Backoff: backoff.Constant(time.Second)}})
+			ctx, cancel := t.Context(), context.CancelFunc(func() {})
+			if row.caller > 0 {
+				ctx, cancel = context.WithTimeout(ctx, row.caller)
+			}
+			finish(tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", row.body).WithContext(ctx)))
+			cancel()
+			assert.Equal(t, row.want, got, row.name)
+		}
+	})
+}
