@@ -1,13 +1,16 @@
 package classify
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"log"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var discardLog = log.New(io.Discard, "", 0)
@@ -126,4 +129,218 @@ func BenchmarkDefaultOnSuccess(b *testing.B) {
 	for b.Loop() {
 		Default(o)
 	}
+}
+
+func withBody(code int, text string, header ...string) Outcome {
+	o := response(code, header...)
+	o.Response.Body = io.NopCloser(strings.NewReader(text))
+	return o
+}
+
+func TestVerdictText(t *testing.T) {
+	for v, want := range []string{"unknown", "final", "refused", "ambiguous"} {
+		assert.Equal(t, want, Verdict(v).String())
+	}
+	assert.Equal(t, "Verdict(9)", Verdict(9).String())
+	var zero Verdict
+	assert.Equal(t, Unknown, zero)
+}
+
+func TestFirst(t *testing.T) {
+	is := func(v Verdict) Func { return func(Outcome) Verdict { return v } }
+	for name, tt := range map[string]struct {
+		f    Func
+		want Verdict
+	}{
+		"no function is asked": {First(), Unknown},
+		"nil":                  {First(nil, nil), Unknown},
+		"no opinion":           {First(is(Unknown), nil, is(Unknown)), Unknown},
+		"the first opinion":    {First(is(Unknown), nil, is(Refused), is(Final)), Refused},
+		"one within another":   {First(First(nil), First(is(Ambiguous))), Ambiguous},
+	} {
+		assert.Equal(t, tt.want, tt.f(Outcome{}), name)
+	}
+
+	funcs := []Func{is(Final)}
+	f := First(funcs...)
+	funcs[0] = is(Refused)
+	assert.Equal(t, Final, f(Outcome{}), "the caller's slice is the caller's")
+}
+
+func TestStatus(t *testing.T) {
+	codes := []int{409, 503}
+	f := OnStatus(Refused, codes...)
+	codes[0] = 200
+	assert.Equal(t, Refused, f(response(409)))
+	assert.Equal(t, Refused, f(response(503)))
+	assert.Equal(t, Unknown, f(response(200)))
+	assert.Equal(t, Unknown, f(Outcome{}))
+	assert.Equal(t, Unknown, f(Outcome{Err: io.EOF}))
+	assert.Equal(t, Unknown, OnStatus(Final)(response(200)))
+}
+
+func TestError(t *testing.T) {
+	f := OnError(Final, Reset, Dial)
+	assert.Equal(t, Final, f(Outcome{Err: io.EOF}))
+	assert.Equal(t, Unknown, f(Outcome{Err: http.ErrSchemeMismatch}))
+	assert.Equal(t, Unknown, f(response(500)))
+	assert.Equal(t, Unknown, f(Outcome{}))
+	assert.Equal(t, Unknown, OnError(Final, NoError)(response(200)), "no error is of no kind")
+	assert.Equal(t, Unknown, OnError(Final)(Outcome{Err: io.EOF}))
+}
+
+func TestBody(t *testing.T) {
+	const text = `{"reason":"queue capacity reached"}`
+	for name, tt := range map[string]struct {
+		f    Func
+		o    Outcome
+		want Verdict
+	}{
+		"found":                       {OnBodyText(Refused, "queue capacity"), withBody(500, text), Refused},
+		"found at 400":                {OnBodyText(Refused, "queue capacity"), withBody(400, text), Refused},
+		"the text is not in the body": {OnBodyText(Refused, "Queue Capacity"), withBody(500, text), Unknown},
+		"success is not looked at":    {OnBodyText(Refused, "queue capacity"), withBody(200, text), Unknown},
+		"success is looked at if its code is asked for":   {OnBodyText(Refused, "queue capacity", 200), withBody(200, text), Refused},
+		"only the codes that are asked for are looked at": {OnBodyText(Refused, "queue capacity", 200), withBody(500, text), Unknown},
+		"an empty text":           {OnBodyText(Refused, ""), withBody(500, text), Unknown},
+		"beyond 64 KiB":           {OnBodyText(Refused, "END"), withBody(500, strings.Repeat("x", 64<<10)+"END"), Unknown},
+		"just within 64 KiB":      {OnBodyText(Refused, "END"), withBody(500, strings.Repeat("x", 64<<10-3)+"END"), Refused},
+		"beyond a limit":          {OnBody(Refused, 10, contains("queue")), withBody(500, text+text), Unknown},
+		"within a limit":          {OnBody(Refused, 17, contains("queue")), withBody(500, text), Refused},
+		"no limit means 64 KiB":   {OnBody(Refused, 0, contains("queue")), withBody(500, text), Refused},
+		"no match function":       {OnBody(Refused, 10, nil), withBody(500, text), Unknown},
+		"an empty body is a body": {OnBody(Refused, 10, func(b []byte) bool { return len(b) == 0 }), withBody(500, ""), Refused},
+		"a response without a body has none to look at": {OnBody(Refused, 10, func(b []byte) bool { return len(b) == 0 }), response(500), Unknown},
+		"an error":                   {OnBodyText(Refused, "EOF"), Outcome{Err: io.EOF}, Unknown},
+		"neither response nor error": {OnBodyText(Refused, "EOF"), Outcome{}, Unknown},
+		"a body that was looked at":  {First(OnBodyText(Final, "nothing"), OnBodyText(Refused, "queue")), withBody(500, text), Refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var whole []byte
+			if tt.o.Response != nil && tt.o.Response.Body != nil {
+				whole, _ = io.ReadAll(tt.o.Response.Body)
+				tt.o.Response.Body = io.NopCloser(bytes.NewReader(whole))
+			}
+			assert.Equal(t, tt.want, tt.f(tt.o))
+			if whole != nil {
+				after, err := io.ReadAll(tt.o.Response.Body)
+				require.NoError(t, err)
+				assert.Equal(t, whole, after, "pitfall 32: the body is there for the caller")
+			}
+		})
+	}
+}
+
+func contains(s string) func([]byte) bool {
+	return func(b []byte) bool { return bytes.Contains(b, []byte(s)) }
+}
+
+func TestIdempotent(t *testing.T) {
+	for method, want := range map[string]bool{
+		"": true, "get": false, "propfind": false, "X": false, "*": false, "PRI": false,
+		// IANA's registry of HTTP methods, read on 22 November 2026.
+		"ACL": true, "BASELINE-CONTROL": true, "BIND": true, "CHECKIN": true, "CHECKOUT": true,
+		"CONNECT": false, "COPY": true, "DELETE": true, "GET": true, "HEAD": true, "LABEL": true,
+		"LINK": true, "LOCK": false, "MERGE": true, "MKACTIVITY": true, "MKCALENDAR": true,
+		"MKCOL": true, "MKREDIRECTREF": true, "MKWORKSPACE": true, "MOVE": true, "OPTIONS": true,
+		"ORDERPATCH": true, "PATCH": false, "POST": false, "PROPFIND": true, "PROPPATCH": true,
+		"PUT": true, "QUERY": true, "REBIND": true, "REPORT": true, "SEARCH": true, "TRACE": true,
+		"UNBIND": true, "UNCHECKOUT": true, "UNLINK": true, "UNLOCK": true, "UPDATE": true,
+		"UPDATEREDIRECTREF": true, "VERSION-CONTROL": true,
+	} {
+		assert.Equal(t, want, Idempotent(&http.Request{Method: method}), "pitfall 22: method %q", method)
+	}
+	for key, want := range map[string]bool{
+		"Idempotency-Key": true, "X-Idempotency-Key": true, "Idempotency": false,
+	} {
+		assert.Equal(t, want, Idempotent(&http.Request{Method: "POST", Header: http.Header{key: {"k"}}}), key)
+		assert.Equal(t, want, Idempotent(&http.Request{Method: "POST", Header: http.Header{key: nil}}), "%s, not sent", key)
+	}
+	assert.False(t, Idempotent(nil))
+	assert.False(t, Idempotent(&http.Request{Method: "POST"}), "no header at all")
+}
+
+// After a lost response, the second of two conditional requests would meet the effect of the first
+// (RFC 9110 §13.1.1). A condition of a safe method does no harm.
+func TestIdempotentConditions(t *testing.T) {
+	for _, field := range []string{
+		"If", "If-Match", "If-None-Match", "If-Unmodified-Since", "X-Goog-If-Generation-Match", "X-Amz-If-Match-Size", "X-Ms-If-Sequence-Number-Eq",
+	} {
+		for method, want := range map[string]bool{"GET": true, "HEAD": true, "PROPFIND": true, "PUT": false, "DELETE": false, "MOVE": false, "POST": false} {
+			r := &http.Request{Method: method, Header: http.Header{field: {"x"}}}
+			assert.Equal(t, want, Idempotent(r), "%s with %s", method, field)
+			r.Header["Idempotency-Key"] = []string{"k"}
+			assert.True(t, Idempotent(r), "%s with %s and a key", method, field)
+		}
+	}
+	for _, field := range []string{"If-Modified-Since", "If-Range", "X-Amz-Copy-Source-If-Match"} {
+		assert.True(t, Idempotent(&http.Request{Method: "PUT", Header: http.Header{field: {"x"}}}), field)
+	}
+}
+
+func TestSignals(t *testing.T) {
+	const quota = `{"error":{"code":"insufficient_quota","message":"You exceeded your current quota"}}`
+	for _, tt := range []struct {
+		name string
+		o    Outcome
+		want Verdict
+	}{
+		{"no signal", response(503), Unknown},
+		{"an error", Outcome{Err: io.EOF}, Unknown},
+		{"nothing", Outcome{}, Unknown},
+
+		{"OpenAI forbids", response(500, "X-Should-Retry", "false"), Final},
+		{"OpenAI forbids, in other letters", response(429, "X-Should-Retry", " False"), Final},
+		{"Stripe forbids", response(409, "Stripe-Should-Retry", "false"), Final},
+		{"OpenAI asks", response(409, "X-Should-Retry", "true"), Ambiguous},
+		{"Stripe asks", response(409, "Stripe-Should-Retry", "true"), Ambiguous},
+		{"whatever the status", response(501, "X-Should-Retry", "true"), Ambiguous},
+		{"a server error too", response(500, "X-Should-Retry", "true"), Ambiguous},
+		{"on success there is nothing to ask for", response(200, "X-Should-Retry", "true"), Unknown},
+		{"nor to forbid", response(200, "X-Should-Retry", "false"), Unknown},
+		{"another word", response(500, "X-Should-Retry", "maybe"), Unknown},
+		{"both words", response(500, "X-Should-Retry", "true", "X-Should-Retry", "false"), Final},
+		{"two servers' words", response(500, "X-Should-Retry", "true", "Stripe-Should-Retry", "false"), Final},
+		{"a stronger fact is left alone: 421", response(421, "X-Should-Retry", "true"), Unknown},
+		{"a stronger fact is left alone: 413", response(413, "X-Should-Retry", "true", "Retry-After", "1"), Unknown},
+		{"a stronger fact is left alone: 429", response(429, "X-Should-Retry", "true"), Unknown},
+		{"a stronger fact is left alone: 503", response(503, "X-Should-Retry", "true", "Retry-After", "1"), Unknown},
+
+		{"Finagle", response(503, "Finagle-Http-Nonretryable-Nack", "true"), Final},
+		{"Envoy", response(503, "X-Envoy-Overloaded", "true"), Final},
+		{"gRPC, negative", response(503, "Grpc-Retry-Pushback-Ms", "-1"), Final},
+		{"gRPC, malformed", response(503, "Grpc-Retry-Pushback-Ms", "soon"), Final},
+		{"gRPC, beyond int32", response(503, "Grpc-Retry-Pushback-Ms", "2147483648"), Final},
+		{"gRPC, two waits", response(503, "Grpc-Retry-Pushback-Ms", "5", "Grpc-Retry-Pushback-Ms", "7"), Final},
+		{"gRPC, the same wait twice", response(503, "Grpc-Retry-Pushback-Ms", "5", "Grpc-Retry-Pushback-Ms", "5"), Final},
+		{"gRPC, two waits in a field", response(503, "Grpc-Retry-Pushback-Ms", "5, 7"), Final},
+		{"gRPC, a wait", response(503, "Grpc-Retry-Pushback-Ms", "2147483647"), Unknown},
+
+		{"GitHub, with a wait", response(403, "X-GitHub-Request-Id", "1", "Retry-After", "5"), Refused},
+		{"GitHub, nothing left", response(403, "X-GitHub-Request-Id", "1", "X-RateLimit-Remaining", "0"), Refused},
+		{"GitHub, the secondary limit", withBody(403, `{"message":"You have exceeded a secondary rate limit."}`, "X-GitHub-Request-Id", "1"), Refused},
+		{"GitHub, something left", response(403, "X-GitHub-Request-Id", "1", "X-RateLimit-Remaining", "7"), Unknown},
+		{"GitHub, not allowed", withBody(403, `{"message":"Resource not accessible"}`, "X-GitHub-Request-Id", "1"), Unknown},
+		{"another server's 403", response(403, "Retry-After", "5"), Unknown},
+		{"GitHub, another status", response(404, "X-GitHub-Request-Id", "1", "Retry-After", "5"), Unknown},
+		{"GitHub, forbidden", response(403, "X-GitHub-Request-Id", "1", "Retry-After", "5", "X-Should-Retry", "false"), Final},
+
+		{"pitfall 39: a quota used up", withBody(429, quota), Final},
+		{"pitfall 39: whatever else it says", withBody(429, quota, "X-Should-Retry", "true", "Retry-After", "1"), Final},
+		{"the words in prose", withBody(429, "insufficient_quota"), Unknown},
+		{"another status", withBody(500, quota), Unknown},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			assert.Equal(t, tt.want.String(), Signals(tt.o).String())
+		})
+	}
+
+	t.Run("with Refusals", func(t *testing.T) {
+		f := First(Signals, Refusals, Default)
+		assert.Equal(t, Refused, f(response(429, "X-Should-Retry", "true")))
+		assert.Equal(t, Final, f(withBody(429, quota)))
+		assert.Equal(t, Refused, f(response(503, "X-Should-Retry", "true", "Retry-After", "1")))
+		assert.Equal(t, Ambiguous, f(response(503, "X-Should-Retry", "true")))
+		assert.Equal(t, Refused, f(response(421, "X-Should-Retry", "true")))
+	})
 }

@@ -1,6 +1,7 @@
 package classify
 
 import (
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 // TestRateLimitReset is the table of the fields that name a used-up quota.
@@ -228,4 +231,248 @@ func TestOverlongUnits(t *testing.T) {
 		o := response(200, "RateLimit", `"a";r=1;t=30`, "RateLimit-Policy", `"a";q=10;w=60;qu="`+unit+`"`)
 		assert.Len(t, Quotas(o), want, "a unit of %d bytes", n)
 	}
+}
+
+func TestQuotas(t *testing.T) {
+	const date = "Sun, 22 Nov 2026 08:00:00 GMT"
+	for _, tt := range []struct {
+		name   string
+		header []string
+		want   []Quota
+	}{
+		{"nothing", nil, nil},
+		{
+			"OpenAI",
+			[]string{
+				"X-Ratelimit-Limit-Requests", "60", "X-Ratelimit-Remaining-Requests", "59", "X-Ratelimit-Reset-Requests", "12ms",
+				"X-Ratelimit-Limit-Tokens", "150000", "X-Ratelimit-Remaining-Tokens", "149984", "X-Ratelimit-Reset-Tokens", "6m0s",
+			},
+			[]Quota{{Remaining: 59, Limit: 60, Reset: 12 * time.Millisecond}, {Unit: "tokens", Remaining: 149984, Limit: 150000, Reset: 6 * time.Minute}},
+		},
+		{
+			"Azure, in seconds",
+			[]string{"X-Ratelimit-Remaining-Tokens", "5", "X-Ratelimit-Reset-Tokens", "10"},
+			[]Quota{{Unit: "tokens", Remaining: 5, Reset: 10 * time.Second}},
+		},
+		{
+			"Azure, no limit",
+			[]string{"X-Ratelimit-Limit-Tokens", "-1", "X-Ratelimit-Remaining-Tokens", "-1", "X-Ratelimit-Reset-Tokens", "0"},
+			nil,
+		},
+		{
+			"Anthropic",
+			[]string{
+				"Date", date,
+				"Anthropic-Ratelimit-Requests-Limit", "1000", "Anthropic-Ratelimit-Requests-Remaining", "999", "Anthropic-Ratelimit-Requests-Reset", "2026-11-22T08:00:01Z",
+				"Anthropic-Ratelimit-Tokens-Limit", "96000", "Anthropic-Ratelimit-Tokens-Remaining", "9000", "Anthropic-Ratelimit-Tokens-Reset", "2026-11-22T08:00:30Z",
+				"Anthropic-Ratelimit-Input-Tokens-Limit", "80000", "Anthropic-Ratelimit-Input-Tokens-Remaining", "80000", "Anthropic-Ratelimit-Input-Tokens-Reset", "2026-11-22T07:59:59Z",
+				"Anthropic-Ratelimit-Output-Tokens-Limit", "16000", "Anthropic-Ratelimit-Output-Tokens-Remaining", "1000", "Anthropic-Ratelimit-Output-Tokens-Reset", "2026-11-22T08:01:00Z",
+			},
+			[]Quota{
+				{Remaining: 999, Limit: 1000, Reset: time.Second},
+				{Unit: "tokens", Remaining: 9000, Limit: 96000, Reset: 30 * time.Second},
+				{Unit: "output-tokens", Remaining: 1000, Limit: 16000, Reset: time.Minute},
+			},
+		},
+		{
+			"Linear",
+			[]string{
+				"Date", date,
+				"X-Ratelimit-Requests-Limit", "5000", "X-Ratelimit-Requests-Remaining", "4999", "X-Ratelimit-Requests-Reset", "1795338000000",
+				"X-Ratelimit-Complexity-Limit", "250000", "X-Ratelimit-Complexity-Remaining", "7", "X-Ratelimit-Complexity-Reset", "1795334460500",
+			},
+			[]Quota{{Remaining: 4999, Limit: 5000, Reset: time.Hour}, {Unit: "complexity", Remaining: 7, Limit: 250000, Reset: time.Minute + 500*time.Millisecond}},
+		},
+		{
+			"HubSpot",
+			[]string{"X-Hubspot-Ratelimit-Max", "190", "X-Hubspot-Ratelimit-Remaining", "189", "X-Hubspot-Ratelimit-Interval-Milliseconds", "10000", "X-Hubspot-Ratelimit-Daily-Remaining", "1"},
+			[]Quota{{Remaining: 189, Limit: 190, Reset: 10 * time.Second}},
+		},
+		{"Shopify", []string{"X-Shopify-Shop-Api-Call-Limit", "32/40"}, []Quota{{Remaining: 8, Limit: 40, Reset: 16 * time.Second}}},
+		{"Shopify, used up", []string{"X-Shopify-Shop-Api-Call-Limit", "40/40"}, []Quota{{Remaining: 0, Limit: 40, Reset: 20 * time.Second}}},
+		{"Shopify, malformed", []string{"X-Shopify-Shop-Api-Call-Limit", "41/40"}, nil},
+		{"Shopify, no size", []string{"X-Shopify-Shop-Api-Call-Limit", "0/0"}, nil},
+		{
+			"GitHub's points",
+			[]string{"Date", date, "X-Ratelimit-Limit", "5000", "X-Ratelimit-Remaining", "12", "X-Ratelimit-Reset", "1795334460", "X-Ratelimit-Resource", "graphql"},
+			[]Quota{{Unit: "points", Remaining: 12, Limit: 5000, Reset: time.Minute}},
+		},
+		{
+			"GitHub's requests",
+			[]string{"Date", date, "X-Ratelimit-Remaining", "12", "X-Ratelimit-Reset", "1795334460", "X-Ratelimit-Resource", "core"},
+			[]Quota{{Remaining: 12, Reset: time.Minute}},
+		},
+		{
+			"several quotas of a unit",
+			[]string{"Ratelimit", `"day";r=1000;t=3600, "minute";r=2;t=30`},
+			[]Quota{{Remaining: 2, Reset: 30 * time.Second}},
+		},
+		{"from a cache", []string{"X-Ratelimit-Remaining-Tokens", "5", "X-Ratelimit-Reset-Tokens", "10s", "Age", "3"}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := response(200, tt.header...)
+			assert.Equal(t, len(tt.want), len(Quotas(o)))
+			for i, q := range Quotas(o) {
+				assert.Equal(t, tt.want[i], q)
+			}
+			_, ok := QuotaOf(o)
+			assert.Equal(t, len(tt.want) > 0, ok)
+		})
+	}
+	assert.Nil(t, Quotas(Outcome{}))
+}
+
+// The look at the fields finds each group of the table by each of its units, and no group in a
+// header that names no quota.
+func TestQuotaGroupsAreFound(t *testing.T) {
+	none := http.Header{"Age": {"0"}, "Content-Type": {"text/plain"}, "X-Ratelimit": {"1"}, "X-Ratelimit-Resource": {"graphql"}}
+	for i, group := range quotaGroups {
+		require.NotEmpty(t, group.units)
+		for _, unit := range group.units {
+			assert.Equal(t, http.CanonicalHeaderKey(unit.remaining), unit.remaining)
+			assert.Equal(t, uint(1)<<i, quotaGroupsIn(http.Header{"Date": {""}, unit.remaining: {"5"}}), unit.remaining)
+			none[unit.reset], none[unit.limit] = []string{"5"}, []string{"5"}
+		}
+	}
+	assert.Zero(t, quotaGroupsIn(none))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { Quotas(Outcome{Response: &http.Response{Header: none}}) }))
+}
+
+// A wait after a 429 is not read from the fields of units. The hints of single providers do
+// that.
+func TestUnitsAreNoHint(t *testing.T) {
+	_, ok := RateLimitReset(response(429, "X-Ratelimit-Remaining-Tokens", "0", "X-Ratelimit-Reset-Tokens", "10s"))
+	assert.False(t, ok)
+}
+
+// FuzzUnitQuotas checks that no field causes a panic or a negative result.
+func FuzzUnitQuotas(f *testing.F) {
+	f.Add("5", "6m0s", "32/40", "10")
+	f.Add("99999999999999999999", "2026-11-22T08:00:00Z", "1/9223372036854775807", "1e9")
+	f.Add("0", "1795338000000", "/", "-1")
+	f.Fuzz(func(t *testing.T, remaining, reset, bucket, limit string) {
+		o := dated(200)
+		h := o.Response.Header
+		h["X-Shopify-Shop-Api-Call-Limit"] = []string{bucket}
+		for _, group := range quotaGroups {
+			for _, unit := range group.units {
+				h[unit.remaining], h[unit.reset], h[unit.limit] = []string{remaining}, []string{reset}, []string{limit}
+			}
+			units := map[string]bool{}
+			for _, q := range Quotas(o) {
+				require.False(t, units[q.Unit])
+				units[q.Unit] = true
+				require.GreaterOrEqual(t, min(q.Remaining, q.Limit, int64(q.Reset)), int64(0))
+			}
+			for _, unit := range group.units {
+				delete(h, unit.remaining)
+			}
+		}
+		for _, q := range Quotas(o) {
+			require.GreaterOrEqual(t, min(q.Remaining, q.Limit, int64(q.Reset)), int64(0))
+		}
+	})
+}
+
+// A display string is UTF-8 (RFC 9651 §4.2.10). A field with any other display
+// string is ignored as a whole.
+func TestDisplayStrings(t *testing.T) {
+	for text, want := range map[string]bool{
+		`%"plain"`:                   true,
+		`%""`:                        true,
+		`%"f%c3%bc"`:                 true,
+		`%"%f0%9f%99%82"`:            true,
+		`%"%00%7f%22%25"`:            true,
+		`%"%c3"`:                     false, // the first of two bytes
+		`%"%c3 %bc"`:                 false,
+		`%"%bc"`:                     false,
+		`%"%ff"`:                     false,
+		`%"%c0%80"`:                  false, // longer than needed
+		`%"%ed%a0%80"`:               false, // half of a surrogate pair
+		`%"%f4%90%80%80"`:            false, // beyond the last character
+		`%"%C3%BC"`:                  false, // hexadecimal is lower case
+		`%"%c"`:                      false,
+		`%"` + "\xc3\xbc" + `"`:      false, // not ASCII
+		`%"no end`:                   false,
+		`%"` + "a\nb" + `"`:          false,
+		`"a";q=5;name=%"f%c3%bc", 1`: true,
+		`"a";q=5;name=%"%c3", 1`:     false,
+	} {
+		_, ok := parseList([]string{text})
+		assert.Equal(t, want, ok, "%q", text)
+	}
+}
+
+func TestByteSequencesHaveNoLineBreaks(t *testing.T) {
+	_, ok := parseList([]string{":Zm9v:"})
+	assert.True(t, ok)
+	for _, text := range []string{":Zm\n9v:", ":Zm\r9v:", ":Zm9v\r\n:"} {
+		_, ok = parseList([]string{text})
+		assert.False(t, ok, "%q", text)
+	}
+}
+
+// The transport asks for the quota and the hint of every response, so a response
+// without such fields must cost nothing.
+func TestNoAllocationWithoutRateLimitFields(t *testing.T) {
+	ok, limited := response(200, "Content-Type", "text/plain"), response(429, "Content-Type", "text/plain")
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		QuotaOf(ok)
+		QuotaOf(limited)
+		RateLimitReset(limited)
+	}))
+}
+
+// The parser allocates for each member and parameter, so a hostile field is
+// refused before it is parsed.
+func TestHostileFieldsAreNotParsed(t *testing.T) {
+	for _, text := range []string{
+		strings.Repeat("a,", fieldLimit/2-2) + "a",
+		"a" + strings.Repeat(";b", fieldLimit/2-2),
+		strings.Repeat("a;b,", fieldLimit/4-2) + "a",
+		strings.Repeat(",", memberLimit),
+	} {
+		lines := []string{text}
+		assert.Zero(t, testing.AllocsPerRun(10, func() { parseList(lines) }), "%.20s…", text)
+		assert.Zero(t, testing.AllocsPerRun(10, func() { parseDictionary(lines) }), "%.20s…", text)
+	}
+}
+
+// A field of megabytes is not read. No honest server sends such a field, and a
+// hostile server would take a second of CPU time per response. A field of a few
+// KiB is still read.
+func TestLongFieldsAreNoHints(t *testing.T) {
+	size := soak.Size(1<<20, 9<<20)
+	for _, long := range []string{
+		strings.Repeat("1,", size/2) + "1",
+		strings.Repeat("0", size) + "1",
+		"1." + strings.Repeat("0", size),
+		strings.Repeat(" ", size) + "1",
+		"Tue, 06 May 2031 08:49:37 GMT" + strings.Repeat(" ", size),
+		strings.Repeat("1h", size/2),
+	} {
+		for _, key := range []string{
+			"Retry-After", "Retry-After-Ms", "Ratelimit", "X-Ratelimit-Reset", "X-Ratelimit-Reset-After",
+			"X-Ratelimit-Reset-Requests", "Anthropic-Ratelimit-Tokens-Reset", "Grpc-Retry-Pushback-Ms",
+		} {
+			o := response(429, "X-Ratelimit-Remaining", "0", "X-Ratelimit-Remaining-Requests", "0", "Anthropic-Ratelimit-Tokens-Remaining", "0")
+			o.Response.Header[key] = []string{long}
+			o.Response.Header["Date"], o.Response.Header["Age"] = []string{long}, []string{long}
+			for _, h := range []Hint{DefaultHint, RetryAfter, RetryAfterMillis, RateLimitReset, ResetAfter, ResetDurations, ResetTimes, Pushback} {
+				_, ok := h(o)
+				assert.False(t, ok, "%s: %.20s…", key, long)
+			}
+			_, ok := QuotaOf(o)
+			assert.False(t, ok, "%s: %.20s…", key, long)
+		}
+	}
+	many := response(503)
+	for range 1 << 20 {
+		many.Response.Header["Retry-After"] = append(many.Response.Header["Retry-After"], "1")
+	}
+	_, ok := RetryAfter(many)
+	assert.False(t, ok, "a million lines")
+
+	_, ok = RetryAfter(response(503, "Retry-After", strings.Repeat("1,", 1000)+"5"))
+	assert.True(t, ok, "two thousand characters")
 }

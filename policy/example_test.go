@@ -1,0 +1,166 @@
+package policy_test
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+)
+
+// A rule for one service. Fields that are not set have the values of Defaults.
+func ExampleRule() {
+	rule := policy.Rule{
+		Attempts:       4,
+		Backoff:        backoff.FullJitter{Base: 200 * time.Millisecond},
+		AttemptTimeout: 5 * time.Second,
+		Cooldown:       policy.Off,
+	}
+	fmt.Println(rule)
+	// Output: {Attempts: 4, Backoff: backoff.FullJitter{Base: 200ms}, AttemptTimeout: 5s, Cooldown: off}
+}
+
+// A rule names only the settings that differ. It inherits the others.
+func ExampleRule_Or() {
+	house := policy.Rule{Attempts: 4, AttemptTimeout: 10 * time.Second}
+	uploads := policy.Rule{AttemptTimeout: policy.Off} // an upload may take long
+
+	fmt.Println(uploads.Or(house))
+	// Output:
+	// {Attempts: 4, AttemptTimeout: off}
+}
+
+// Validate reports all faults at once.
+func ExampleRule_Validate() {
+	rule := policy.Rule{
+		Attempts: 1_000_000,
+		Backoff:  backoff.Exponential{Max: 500 * time.Millisecond, Jitter: -1},
+		Rate:     policy.Rate{PerSecond: math.NaN()},
+	}
+	fmt.Println(rule.Validate())
+	// Output:
+	// Attempts: 1000000 is more than 1000 attempts
+	// Backoff.Max: 500ms is less than Base (1s)
+	// Rate.PerSecond: NaN is not a number of requests per second
+}
+
+// The rule of a path or of a request has no limits that all requests to the host share.
+func ExampleRule_ValidateRequest() {
+	reports := policy.Rule{AttemptTimeout: 30 * time.Second, Rate: policy.Rate{PerSecond: 5}}
+	fmt.Println(reports.Validate())
+	fmt.Println(reports.ValidateRequest())
+	// Output:
+	// <nil>
+	// Rate: Rate{PerSecond: 5} is a limit of the host, which all its requests share; set it in the rule of the host or in the rule for all hosts
+}
+
+// The defaults are a rule, too, so a program can print them beside its own.
+func ExampleDefaults() {
+	defaults := policy.Defaults()
+	fmt.Println(defaults.Attempts, "attempts, at most", defaults.RetryAfter.Max, "as the server asks")
+	// Output: 6 attempts, at most 1m0s as the server asks
+}
+
+// stairs is a back-off of the program itself: three quick retries, and then a long wait
+// before each.
+type stairs struct{}
+
+func (stairs) Delay(n int, _ time.Duration) time.Duration {
+	if n < 3 {
+		return 200 * time.Millisecond
+	}
+	return 10 * time.Second
+}
+
+// Every type with this method is a Backoff. Clients that all wait for the same time come
+// back together, so most back-offs add a random part.
+func ExampleBackoff() {
+	var backoff policy.Backoff = stairs{}
+	for n := range 4 {
+		fmt.Println(backoff.Delay(n, 0))
+	}
+	// Output:
+	// 200ms
+	// 200ms
+	// 200ms
+	// 10s
+}
+
+// A batch job may wait for long. If the server asks for more than ten minutes, the job
+// comes back after ten minutes.
+func ExampleRetryAfter() {
+	rule := policy.Rule{RetryAfter: policy.RetryAfter{Max: 10 * time.Minute, Beyond: policy.BeyondCap}}
+	fmt.Println(rule, rule.Validate())
+	// Output: {RetryAfter: RetryAfter{Max: 10m0s, Beyond: cap}} <nil>
+}
+
+// A connection counts as lost if nothing arrives for 30 s.
+func ExampleStall() {
+	rule := policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}
+	fmt.Println(rule, rule.Validate())
+	// Output: {Stall: Stall{Timeout: 30s}} <nil>
+}
+
+// Bodies that come from a pipe can be sent again up to 4 MiB.
+func ExampleUpload() {
+	rule := policy.Rule{Upload: policy.Upload{Memory: 4 << 20}}
+	fmt.Println(rule, rule.Validate())
+	// Output: {Upload: Upload{Memory: 4194304}} <nil>
+}
+
+// A player would rather skip than wait, so it does not continue a cut body.
+func ExampleResume() {
+	rule := policy.Rule{Resume: policy.Resume{Max: policy.Off}}
+	fmt.Println(rule, rule.Validate())
+	// Output: {Resume: Resume{Max: off}} <nil>
+}
+
+// A stricter budget: a tenth of the requests, and one retry per second.
+func ExampleBudget() {
+	rule := policy.Rule{Budget: policy.Budget{Ratio: 0.1, PerSecond: 1}}
+	fmt.Println(rule, rule.Validate())
+	// Output: {Budget: Budget{Ratio: 0.1, PerSecond: 1}} <nil>
+}
+
+// This gate refuses requests instead of letting them wait. An attempt that hangs
+// would keep its slot for ever, so AttemptTimeout bounds the attempts.
+func ExampleGate() {
+	rule := policy.Rule{
+		Gate:           policy.Gate{Mode: policy.GateRefuse, Max: 100},
+		AttemptTimeout: 5 * time.Second,
+	}
+	fmt.Println(rule, rule.Validate())
+	// Output: {AttemptTimeout: 5s, Gate: Gate{Mode: refuse, Max: 100}} <nil>
+}
+
+// A request that takes longer than 98 % of the host's recent responses is sent a
+// second time. Until enough responses were seen, the limit is 200 ms.
+func ExampleHedge() {
+	rule := policy.Rule{Hedge: policy.Hedge{Percentile: 98, After: 200 * time.Millisecond}}
+	fmt.Println(rule, rule.Validate())
+	// Output: {Hedge: Hedge{After: 200ms, Percentile: 98}} <nil>
+}
+
+// At most 10 requests per second, of which 5 may go at once.
+func ExampleRate() {
+	rule := policy.Rule{Rate: policy.Rate{PerSecond: 10, Burst: 5}}
+	fmt.Println(rule, rule.Validate())
+	// Output: {Rate: Rate{PerSecond: 10, Burst: 5}} <nil>
+}
+
+// A language model that counts tokens: four bytes are about a token, and the answer has up to
+// 500. The rate is 1000 tokens per second, and pacing obeys what the provider says is left.
+func ExampleRule_cost() {
+	rule := policy.Rule{
+		Pacing: policy.On,
+		Rate:   policy.Rate{PerSecond: 1000, Burst: 10_000},
+		Cost:   func(req *http.Request) int { return int(req.ContentLength/4) + 500 },
+	}
+	fmt.Println(rule.Validate())
+	fmt.Println(rule.Cost(&http.Request{ContentLength: 2000}))
+	// Output:
+	// <nil>
+	// 1000
+}

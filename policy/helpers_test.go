@@ -1,8 +1,0 @@
-package policy
-
-import "time"
-
-const (
-	ms  = time.Millisecond
-	sec = time.Second
-)
