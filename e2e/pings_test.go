@@ -46,7 +46,7 @@ func TestPingsThatAreCounted(t *testing.T) {
 				base := &http.Transport{
 					DialContext: n.DialContext,
 					Protocols:   new(http.Protocols),
-					HTTP2:       &http.HTTP2Config{SendPingTimeout: row.period, PingTimeout: 15 * time.Second},
+					HTTP2:       &http.HTTP2Config{SendPingTimeout: row.period, PingTimeout: time.Minute},
 				}
 				base.Protocols.SetUnencryptedHTTP2(true)
 

@@ -39,6 +39,35 @@ func (w deadWire) Close() error {
 	return w.Conn.Close()
 }
 
+// A deafWire is a connection to a server that gets no PING of HTTP/2.
+type deafWire struct{ net.Conn }
+
+func (w deafWire) Write(p []byte) (int, error) {
+	if len(p) == 17 && p[2] == 8 && p[3] == 6 { // a frame of 8 bytes of type 6
+		return len(p), nil
+	}
+	return w.Conn.Write(p)
+}
+
+// A server that computes for a minute, and answers no PING meanwhile, answers a POST.
+func TestASlowServerThatAnswersNoPing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := testserver.NewNet()
+		s := testserver.Start(t, testserver.Config{Net: n, HTTP2: true}, testserver.OK("made").Delay(time.Minute))
+		base := transport.DefaultBase()
+		base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := n.DialContext(ctx, network, addr)
+			return deafWire{conn}, err
+		}
+		base.Protocols = new(http.Protocols)
+		base.Protocols.SetUnencryptedHTTP2(true)
+		defer base.CloseIdleConnections()
+		resp, err := over(t, transport.Config{}, base).RoundTrip(newRequest(t, http.MethodPost, s.URL, nil))
+		require.NoError(t, err)
+		assert.Equal(t, "made", mustRead(t, resp))
+	})
+}
+
 // A stream that waits on an HTTP/2 connection that died ends when the health check of the
 // default base has failed. Without the check it waits for ever. A connection that is only
 // silent stays.

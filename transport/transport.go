@@ -25,7 +25,7 @@ type Config struct {
 	// pool, keep-alive, HTTP/2, and timeouts for dialling and for the TLS handshake. The
 	// default also dials the addresses of a name 250 ms apart, the families in turn (RFC 8305).
 	// Addresses that failed within the last minute come last. It closes an HTTP/2 connection
-	// that is silent for 30 s and then leaves a PING unanswered for 15 s. Authentication,
+	// that is silent for 30 s and then leaves a PING unanswered for a minute. Authentication,
 	// tracing and caches may go here, below the retries, or around the Transport, above them.
 	// Under js/wasm use an &http.Transport{}, because only a transport without a dialer uses
 	// Fetch.

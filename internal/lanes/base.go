@@ -20,10 +20,11 @@ import (
 // The default base sends a PING over an HTTP/2 connection from which nothing came for
 // PingAfter, and closes the connection if no answer comes within PingTimeout. Some servers
 // count pings to a connection that is silent, and close it after the fourth (gRPC's
-// enforcement policy), so a silent stream lives for two minutes there.
+// enforcement policy), so a silent stream lives for two minutes there. Some answer no PING
+// while they compute a response, and have PingAfter + PingTimeout for it.
 const (
 	PingAfter   = 30 * time.Second
-	PingTimeout = 15 * time.Second
+	PingTimeout = time.Minute
 )
 
 // DefaultBase returns the default base transport. If a proxy answers CONNECT with a
