@@ -81,7 +81,8 @@ type Rule struct {
 	// attempt to the first read of the request's body, and from the body's end to
 	// the response's headers. It does not run while the body is sent, unless the
 	// body is in memory and has at most 64 KiB. It never cuts a response's body.
-	// Default off.
+	// Default off. Without it, an attempt after the first has 2 min if the caller has no
+	// deadline. Set it for polls that take longer.
 	AttemptTimeout time.Duration
 
 	// ConnectTimeout bounds the time in which an attempt gets a connection. It covers

@@ -135,17 +135,22 @@ func TestTunnelLeavesNothingInItsContext(t *testing.T) {
 // may still be writing the old one.
 func TestHeaderOfARetry(t *testing.T) {
 	for name, row := range map[string]struct {
-		rule policy.Rule
-		own  bool
+		rule  policy.Rule
+		first faults.Step
+		own   bool
 	}{
-		"default":         {policy.Rule{}, false},
-		"attempt timeout": {policy.Rule{AttemptTimeout: time.Hour}, true},
+		"default":           {policy.Rule{}, faults.Status(503), false},
+		"default, an error": {policy.Rule{}, faults.Reset(), true},
+		"attempt timeout":   {policy.Rule{AttemptTimeout: time.Hour}, faults.Status(503), true},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			var sent []http.Header
 			tr := over(t, transport.Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
 				sent = append(sent, req.Header)
-				return play(req, faults.Status(503-303*(len(sent)/2)))
+				if len(sent) == 1 {
+					return play(req, row.first)
+				}
+				return play(req, faults.Status(200))
 			}))
 			req := headed(t, http.MethodGet, "http://h.test/", "Accept: */*")
 			mustRoundTrip(t, tr, req)

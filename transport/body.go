@@ -4,6 +4,7 @@ package transport
 
 import (
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
@@ -13,11 +14,13 @@ import (
 // keepBody prepares the body for later attempts. A body that is sent once only is watched as
 // well, because its Read may fail.
 func (x *exchange) keepBody() {
-	if x.isSingle() {
+	switch {
+	case x.Req.Body == nil || x.Req.Body == http.NoBody:
+	case x.isSingle():
 		x.body = replay.Once(x.Req, x.t.kept)
-		return
+	default:
+		x.body = replay.New(x.Req, x.Rule.Policy.Upload.Memory, x.t.kept)
 	}
-	x.body = replay.New(x.Req, x.Rule.Policy.Upload.Memory, x.t.kept)
 }
 
 // sourceBroke reports whether the request's own body failed. Neither the host nor the network

@@ -151,7 +151,7 @@ type facts struct {
 	sent, attempts int // made so far, and allowed to one request
 
 	backoff       time.Duration // before a retry, negative: stop; or until the reconnects of a body are far enough apart
-	silence       time.Duration // if the attempt timed out: the wait is a random time from the back-off to this
+	silence       time.Duration // if the attempt timed out: the wait is a random time from the back-off to this, because what a silent server has not answered piles up there
 	hint          time.Duration // how long the server asked to wait; not positive: it did not
 	maxRetryAfter time.Duration // negative: no bound
 	beyond        policy.Beyond
@@ -207,7 +207,11 @@ func decide(f facts) (Reason, time.Duration) {
 	if asked < 0 {
 		return ReasonMaxRetryAfter, 0
 	}
-	wait := max(f.afterSilence(), asked)
+	backoff := f.backoff
+	if f.silence > backoff { // it is longer by a random time; half of the time that is left stays for the attempt
+		backoff += time.Duration(f.u * float64(min(f.silence-backoff, max(f.left()-backoff, 0)/2)))
+	}
+	wait := max(backoff, asked)
 	start := max(wait, f.turn)
 	switch {
 	case f.refused:
@@ -253,13 +257,6 @@ func (f facts) asked() time.Duration {
 		return f.hint
 	}
 	return -1
-}
-
-// afterSilence returns the back-off. After silence it is longer by a random time, because what a
-// silent server has not answered piles up there. Half of the time that is left stays for the
-// attempt.
-func (f facts) afterSilence() time.Duration {
-	return f.backoff + time.Duration(f.u*float64(min(max(f.silence, f.backoff)-f.backoff, max(f.left()-f.backoff, 0)/2)))
 }
 
 // left returns how long the rule and the caller go on.

@@ -63,6 +63,7 @@ type exchange struct {
 	body     replay.Body   // nil: none
 	queued   Queued        // by all attempts
 	retried  bool          // the loop has retried; a hedge is no retry
+	broke    bool          // an attempt ended with an error
 	segment  bool          // this continues the body of a response
 	anew     bool          // the cut at hand came after progress, so the reconnect counts as a request and not as a retry
 	apart    time.Duration // until the reconnects of the body are far enough apart

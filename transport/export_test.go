@@ -24,6 +24,7 @@ const (
 	DrainBytes       = flight.DrainBytes
 	DrainTime        = flight.DrainTime
 	FirstGap         = resume.FirstGap
+	LaterTimeout     = rules.LaterTimeout
 	LongSegment      = resume.LongSegment
 	MaxCompleted     = rules.MaxCompleted
 	MaxGap           = resume.MaxGap

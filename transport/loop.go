@@ -431,7 +431,7 @@ func (x *exchange) facts(d *decision) facts {
 		return f // a request has a time of its own, and asks the limits when it goes
 	}
 	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
-	if f.verdict == classify.Ambiguous && d.Kind != KindNone && flight.IsLate(x.Ctx, x.err) {
+	if f.verdict == classify.Ambiguous && x.err != nil && d.Kind != KindNone && flight.IsLate(x.Ctx, x.err) {
 		f.silence = rule.Backoff.Delay(3, f.backoff)
 	}
 	if f.elapsedMax = rule.MaxElapsed; f.elapsedMax > 0 {

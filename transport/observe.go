@@ -14,10 +14,16 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// asksAddress reports whether a Trace wants to know the address of each attempt.
-func (c *call) asksAddress() bool {
-	all := c.traces()
-	return all[0] != nil && all[0].Addresses || all[1] != nil && all[1].Addresses
+// asksConnection reports whether somebody wants to know the connection of the next attempt: a Trace
+// that asks for addresses, or all observers and the lanes if it is a retry.
+func (x *exchange) asksConnection() bool {
+	hears := x.t.logger != nil
+	for _, t := range x.traces() {
+		if hears = hears || t != nil; t != nil && t.Addresses {
+			return true
+		}
+	}
+	return x.sent > 1 && (hears || x.road.HasLanes())
 }
 
 // traces returns the observers of a call: first that of the Transport, then that of the
@@ -29,9 +35,6 @@ func (c *call) traces() [2]*Trace {
 	}
 	return all
 }
-
-// hearsAttempts reports whether somebody hears of each attempt.
-func (c *call) hearsAttempts() bool { return c.traces() != [2]*Trace{} || c.t.logger != nil }
 
 // hasHooks reports whether a trace has a hook besides Event.
 func (c *call) hasHooks() bool {
@@ -81,11 +84,13 @@ type watch struct {
 
 // watchAttempt makes the hooks observe an attempt, if there are hooks for attempts.
 func (x *exchange) watchAttempt(a *attempt) {
-	all := x.traces()
-	if !all[0].wantsAttempts() && !all[1].wantsAttempts() {
+	a.watch.traces = x.traces()
+	for _, t := range a.watch.traces {
+		a.Watched = a.Watched || t != nil && (t.AttemptStart != nil || t.AttemptEnd != nil)
+	}
+	if !a.Watched {
 		return
 	}
-	a.Watched, a.watch.traces = true, all
 	a.watch.about = AttemptStart{
 		Request: x.Req, Host: x.HostName(), Number: a.Number, Kind: a.timing.kind,
 		Offset: x.report.offset, Start: a.timing.start, Deadline: x.attemptDeadline(a), Queued: a.timing.queued,
@@ -97,16 +102,12 @@ func (x *exchange) watchAttempt(a *attempt) {
 func (x *exchange) attemptDeadline(a *attempt) time.Time {
 	until, _ := x.Ctx.Deadline()
 	body := cmp.Or(a.Body, x.Req.Body)
-	after, _ := x.Rule.Timeouts.Headers()
+	after := a.Timeouts.After
 	timed := after > 0 && (body == nil || body == http.NoBody || replay.SmallInMemory(body))
 	if end := a.timing.start.Add(after); timed && (until.IsZero() || end.Before(until)) {
 		return end
 	}
 	return until
-}
-
-func (t *Trace) wantsAttempts() bool {
-	return t != nil && (t.AttemptStart != nil || t.AttemptEnd != nil)
 }
 
 // tellStart calls the hooks AttemptStart. header is the attempt's own.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // An attempt is a flight of an exchange, with its record.
@@ -96,9 +97,11 @@ func (x *exchange) newAttempt(a *attempt, kind Kind) {
 		x.start = now
 	}
 	x.equip(&a.Flight, x.sent)
+	x.broke = x.broke || x.err != nil
+	a.Own = x.sent > 1 && (x.Rule.Timed || x.broke)
 	a.number, a.timing = x.sent, timing{kind: kind, start: now, queued: x.takeQueued()}
 	a.Ctx, a.Plain = x.parentContext(), x.Plain != nil
-	a.way = x.road.NextWay(a.number > 1 && (x.road.HasLanes() || x.hearsAttempts()) || x.asksAddress() || proves)
+	a.way = x.road.NextWay(x.asksConnection() || proves)
 	a.Lane, a.Link = a.way.Lane, a.way.Link
 	a.Base = x.t.pools.Of(a.way.Lane)
 	if x.body != nil {
@@ -123,7 +126,8 @@ func (c *call) parentContext() context.Context {
 
 // takeQueued returns the time in queues before the attempt that goes or is refused now.
 func (x *exchange) takeQueued() Queued {
-	q := Queued(x.limits.TakeWaited())
+	q := Queued(x.limits.Queued)
+	x.limits.Queued = visit.Queued{}
 	if q != (Queued{}) {
 		x.queued.add(q)
 	}
@@ -134,6 +138,12 @@ func (x *exchange) takeQueued() Queued {
 func (c *call) equip(f *flight.Flight, number int) {
 	f.Req, f.Ctx, f.Number, f.Home = c.Req, c.Ctx, number, c.Ground
 	f.Timeouts, f.Timed = &c.Rule.Timeouts, c.Rule.Timed
+	if number == 1 {
+		return
+	}
+	if _, ok := c.Ctx.Deadline(); !ok {
+		f.Timeouts, f.Timed = &c.Rule.Later, true
+	}
 }
 
 // withHold adds the wait that err tells of to the error of a timer.

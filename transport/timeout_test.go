@@ -25,6 +25,85 @@ import (
 
 var timed = policy.Rule{AttemptTimeout: time.Minute, Attempts: 1}
 
+// Where net/http alone fails at once, a retry that meets silence ends, too. The first attempt is not
+// bounded, and neither is the time of an upload or of a response's body.
+func TestRetryIntoSilenceIsBounded(t *testing.T) {
+	const each = transport.LaterTimeout
+	hang, late := faults.Hang(), func(d time.Duration) faults.Step { return faults.Status(200).Body("news").Delay(d) }
+	for _, row := range []struct {
+		name     string
+		rule     policy.Rule
+		deadline time.Duration
+		steps    []answer
+		took     time.Duration // that the base has the request
+		attempts int
+		err      bool
+	}{
+		{"three attempts", policy.Rule{}, 0, []answer{faults.Reset(), hang}, 2 * each, 3, true},
+		{"an answer in time", policy.Rule{}, 0, []answer{faults.Reset(), late(each - 1)}, each - 1, 2, false},
+		{"an answer too late, and then one in time", policy.Rule{}, 0, []answer{faults.Reset(), late(each + 1), late(time.Second)}, each + time.Second, 3, false},
+		{"the first attempt", policy.Rule{}, 0, []answer{late(time.Hour)}, time.Hour, 1, false},
+		{"a deadline", policy.Rule{}, time.Hour, []answer{faults.Reset(), hang}, time.Hour, 2, true},
+		{"AttemptTimeout", policy.Rule{AttemptTimeout: time.Hour}, 0, []answer{faults.Reset(), hang}, 2 * time.Hour, 3, true},
+		{"AttemptTimeout off", policy.Rule{AttemptTimeout: policy.Off}, 0, []answer{faults.Reset(), hang}, 2 * each, 3, true},
+		{"ConnectTimeout", policy.Rule{ConnectTimeout: time.Second}, 0, []answer{faults.Reset(), hang}, 2 * each, 3, true},
+		{"Stall", policy.Rule{Stall: policy.Stall{Timeout: time.Minute}}, 0, []answer{faults.Reset(), hang}, 2 * time.Minute, 3, true},
+		{"a slow body", policy.Rule{}, 0, []answer{faults.Reset(), faults.Status(200).Body("news").Drip(1, each)}, 4 * each, 2, false},
+	} {
+		inBubble(t, row.name, func(t *testing.T) {
+			ctx := t.Context()
+			if row.deadline > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, row.deadline)
+				defer cancel()
+			}
+			server, start := script(row.steps...), time.Now()
+			resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Attempts: 3}.Or(row.rule).Or(quick)}, server), ctx)
+			if !row.err {
+				require.NoError(t, err)
+				assert.Equal(t, "news", mustRead(t, resp))
+			} else {
+				assert.True(t, transport.IsTimeout(err), err)
+			}
+			assert.InDelta(t, float64(row.took), float64(time.Since(start)), float64(time.Second))
+			assert.Equal(t, row.attempts, server.attempts())
+		})
+	}
+}
+
+// The bound of a retry does not run while its upload is sent, and hooks know it.
+func TestBoundOfARetryLeavesTimeForTheUpload(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var deadlines []time.Time
+		start := time.Now()
+		server := script(faults.Reset(), func(req *http.Request) (*http.Response, error) {
+			_, err := io.Copy(io.Discard, req.Body)
+			require.NoError(t, err)
+			return play(req, status(200))
+		})
+		trace := &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
+			deadlines = append(deadlines, a.Deadline)
+			return ctx
+		}}
+		req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+		req.GetBody = func() (io.ReadCloser, error) {
+			return io.NopCloser(readFunc(func([]byte) (int, error) {
+				time.Sleep(time.Hour)
+				return 0, io.EOF
+			})), nil
+		}
+		req.Body, _ = req.GetBody()
+		tr := over(t, transport.Config{Rule: quick, Trace: trace}, server)
+		assert.Equal(t, http.StatusOK, mustRoundTrip(t, tr, req).StatusCode)
+		assert.Equal(t, 2*time.Hour, time.Since(start), "by each attempt")
+		assert.Equal(t, make([]time.Time, 2), deadlines, "nobody knows how long the upload takes")
+
+		deadlines, start = nil, time.Now()
+		_ = mustGet(t, over(t, transport.Config{Rule: quick, Trace: trace}, script(faults.Reset(), status(200))))
+		assert.Equal(t, []time.Time{{}, start.Add(transport.LaterTimeout)}, deadlines)
+	})
+}
+
 // A context has the same error each time after its first, also if nobody has asked for
 // its end.
 func TestAttemptContextKeepsItsError(t *testing.T) {

@@ -131,7 +131,7 @@ func TestDeadlineOfAnAttempt(t *testing.T) {
 			body            io.Reader
 			want            []time.Duration // from the start of each attempt; -1: none
 		}{
-			{"none", 0, 0, 0, nil, []time.Duration{-1, -1}},
+			{"none", 0, 0, 0, nil, []time.Duration{-1, transport.LaterTimeout}},
 			{"attempt", time.Second, 0, 0, nil, []time.Duration{time.Second, time.Second}},
 			{"caller", 0, 5 * time.Second, 0, nil, []time.Duration{5 * time.Second, 4 * time.Second}},
 			{"the earlier", 3 * time.Second, 3500 * time.Millisecond, 0, nil, []time.Duration{3 * time.Second, 2500 * time.Millisecond}},

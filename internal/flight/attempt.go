@@ -28,6 +28,7 @@ type Flight struct {
 	GetBody  func() (io.ReadCloser, error) // for the base transport; nil: the caller's own
 	Timeouts *Timeouts
 	Timed    bool // it has a context of its own
+	Own      bool // it has a header of its own
 	Slot     Slot
 	Came     instant.Instant // when the gate heard of the response or the error; 0: it did not
 	Refused  *Slot           // of a response to the copy that is no success; nil: none
@@ -118,13 +119,13 @@ func (f *Flight) SendLight() (resp *http.Response, err error) {
 	return CheckResponse(f.Base.RoundTrip(f.Req))
 }
 
-// Copied makes the copy that is sent. It has a header of its own only if the header changes, or
-// if an attempt before it had a timeout. The base transport may still be writing the header of
-// that attempt while it changes the new one. An attempt beside another may still run when the
+// Copied makes the copy that is sent. It has a header of its own only if the header changes, or if
+// an attempt before it may have ended too early. The base transport may still be writing the header
+// of that attempt while it changes the new one. An attempt beside another may still run when the
 // caller has its response and changes the request. So it shares nothing with the caller's
 // request.
 func (f *Flight) Copied() (out *Outgoing) {
-	own := f.Number > 1 && (f.Timed || f.Plain) || f.Watched // a header of its own
+	own := f.Own || f.Number > 1 && f.Plain || f.Watched // a header of its own
 	out, room := newOutgoing(f.Link, f.Timeouts.quiet > 0 || f.Slot.Gate != nil, own && len(f.Req.Header) > 0)
 	if f.Beside {
 		out.Req = *f.Req.Clone(&out.Ctx)
@@ -225,7 +226,7 @@ func (f *Flight) SendCopy(out *Outgoing) (resp *http.Response, err error) {
 			}
 		}
 	}()
-	if out.Ctx.Timeouts != nil || held != nil {
+	if req.Body != nil && req.Body != http.NoBody && (out.Ctx.Timeouts != nil || held != nil) {
 		out.Ctx.watch(req, held)
 	}
 	if held != nil && held.Probe {

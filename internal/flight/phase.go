@@ -71,9 +71,9 @@ func (a *attemptContext) on(e event, why error) bool {
 	a.phase = to
 	switch after, _ := a.bound(); {
 	case e == hasConnection && after > 0:
-		a.set(a.alarms.now(), a.left(after))
+		a.set(time.Since(a.alarms.made), a.left(after))
 	case after > 0:
-		a.set(a.alarms.now(), after)
+		a.set(time.Since(a.alarms.made), after)
 	}
 	if to >= late {
 		a.alarm.give()
@@ -91,16 +91,6 @@ func (a *attemptContext) on(e event, why error) bool {
 	return true
 }
 
-// Headers returns how long an attempt waits for its headers, from its start or from the end of a
-// body that takes time to send, and the error if it takes longer. If the time is not positive,
-// there is no bound.
-func (t *Timeouts) Headers() (d time.Duration, tooLate error) {
-	if t.quiet > 0 && (t.After <= 0 || t.quiet < t.After) {
-		return t.quiet, t.silent
-	}
-	return t.After, t.late
-}
-
 // bound returns how long the phase may take, and the error if it takes longer. If the time
 // is not positive, there is no bound; the lock is held.
 func (a *attemptContext) bound() (d time.Duration, tooLate error) {
@@ -110,7 +100,7 @@ func (a *attemptContext) bound() (d time.Duration, tooLate error) {
 	case sending:
 		return a.quiet, a.silent
 	case waiting:
-		return a.Headers()
+		return a.After, a.late
 	}
 	return 0, nil
 }
@@ -175,5 +165,5 @@ func (a *attemptContext) connect() {
 
 // left returns what is left of the time that an attempt has since it began; the lock is held.
 func (a *attemptContext) left(of time.Duration) time.Duration {
-	return a.began + of - a.alarms.now()
+	return a.began + of - time.Since(a.alarms.made)
 }

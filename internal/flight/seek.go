@@ -114,7 +114,7 @@ func (f *Flight) goElsewhere(out *Outgoing) (*http.Response, error) {
 func (a *attemptContext) takeOff() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.began = a.alarms.now()
+	a.began = time.Since(a.alarms.made)
 	a.on(hasConnection, nil)
 	a.linked = true
 }

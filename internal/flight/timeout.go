@@ -18,7 +18,7 @@ import (
 
 // Timeouts are the timeouts of a rule, with their errors. They are made once for a rule.
 type Timeouts struct {
-	After time.Duration // from the start of an attempt to the headers; not positive: off
+	After time.Duration // for the headers, from the start of an attempt or from the end of a body that takes time to send; not positive: off
 	late  error         // if that takes longer
 
 	quiet  time.Duration // without progress; not positive: off
@@ -35,7 +35,7 @@ type Timeouts struct {
 
 // TimeoutsOf returns the timeouts of a rule, which take their alarms from a list.
 func TimeoutsOf(r *policy.Rule, alarms *Alarms) Timeouts {
-	return Timeouts{
+	t := Timeouts{
 		After: min(r.AttemptTimeout, lifetime), // so that no sum with a time on the clock is too large
 		late:  &TimeoutError{"transport: no response within the attempt's %v", r.AttemptTimeout, policy.ErrAttemptTimeout},
 
@@ -50,10 +50,14 @@ func TimeoutsOf(r *policy.Rule, alarms *Alarms) Timeouts {
 
 		alarms: alarms,
 	}
+	if t.quiet > 0 && (t.After <= 0 || t.quiet < t.After) {
+		t.After, t.late = t.quiet, t.silent
+	}
+	return t
 }
 
 // On reports whether attempts are timed, so that they need a context of their own.
-func (t *Timeouts) On() bool { return t.After > 0 || t.Connect > 0 || t.event > 0 || t.quiet > 0 }
+func (t *Timeouts) On() bool { return t.After > 0 || t.Connect > 0 || t.event > 0 }
 
 // An attemptContext is the context of one attempt. It may be cancelled without the caller's
 // context if the attempt is timed or runs beside another. Package context makes the context
@@ -197,15 +201,15 @@ func (a *attemptContext) String() string {
 // context of a request that may upgrade is detached from its parent. AfterFunc links the
 // two until the response.
 func (a *attemptContext) start(t *Timeouts, detached bool) {
-	a.Timeouts, a.began, a.phase = t, t.alarms.now(), waiting
+	a.Timeouts, a.began, a.phase = t, time.Since(t.alarms.made), waiting
 	if detached {
 		parent := a.Context
 		own, cancel := context.WithCancelCause(context.WithoutCancel(parent))
 		a.own, a.cancel = own, cancel
 		a.unlink = context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
 	}
-	if d, _ := t.Headers(); d > 0 {
-		t.alarms.take(a, a.began, d) // last, because the alarm may ring at once
+	if t.After > 0 {
+		t.alarms.take(a, a.began, t.After) // last, because the alarm may ring at once
 	}
 }
 

@@ -16,9 +16,6 @@ import (
 // net/http sends such a body together with the headers, and returns only when it no
 // longer needs the body. For that it has to see the type of the body.
 func (a *attemptContext) watch(req *http.Request, held *Slot) {
-	if req.Body == nil || req.Body == http.NoBody {
-		return
-	}
 	small := replay.SmallInMemory(req.Body)
 	if !small {
 		req.Body = &timedBody{ReadCloser: req.Body, ctx: a, slot: held}

@@ -82,13 +82,10 @@ type Body interface {
 	Finish()
 }
 
-// New returns the body of a request that may be sent again. It returns nil if there
-// is no body. It reads nothing. limit is how many bytes are kept of a body that can
+// New returns the body of a request that may be sent again. The request has one. New reads nothing. limit is how many bytes are kept of a body that can
 // neither be made anew nor sought, none if it is not positive.
 func New(req *http.Request, limit int64, pool *Pool) Body {
 	switch {
-	case req.Body == nil || req.Body == http.NoBody:
-		return nil
 	case Independent(req):
 		return copies(req.GetBody)
 	case req.GetBody != nil:

@@ -69,8 +69,9 @@ type Resolved struct {
 	Paths *paths // the rules of the paths of the host; nil: none
 
 	Timeouts  flight.Timeouts
-	PeekWait  time.Duration // how long a classifier waits for the body of a response
-	Reconnect *Resolved     // the rule for the reconnects of a body, in which every attempt is timed
+	Later     flight.Timeouts // of attempts after the first, if there is no deadline
+	PeekWait  time.Duration   // how long a classifier waits for the body of a response
+	Reconnect *Resolved       // the rule for the reconnects of a body, in which every attempt is timed
 }
 
 // settings are the settings of the limits of a host.
@@ -275,6 +276,11 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		r.Classify = classify.First(own, classify.Default)
 	}
 	r.Timeouts = flight.TimeoutsOf(&rule, set.alarms)
+	later := rule
+	if later.AttemptTimeout <= 0 {
+		later.AttemptTimeout = LaterTimeout
+	}
+	r.Later = flight.TimeoutsOf(&later, set.alarms)
 	r.Timed = r.Timeouts.On()
 	r.Lanes = rule.Lanes == policy.On
 	r.Noted = r.Lanes && (r.Timed || r.Hedge)
@@ -285,6 +291,7 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		bounded := *r
 		bounded.Policy.AttemptTimeout = ReconnectTimeout
 		bounded.Timeouts, bounded.Timed, bounded.Noted = flight.TimeoutsOf(&bounded.Policy, set.alarms), true, r.Lanes
+		bounded.Later = bounded.Timeouts
 		bounded.PeekWait = time.Second
 		bounded.Reconnect = &bounded
 		r.Reconnect = &bounded
@@ -427,6 +434,11 @@ func (p pattern) compare(q pattern) int {
 		cmp.Compare(p.port, q.port),
 	)
 }
+
+// LaterTimeout bounds an attempt after the first, up to the headers of its response, if there is neither
+// a deadline nor an AttemptTimeout. Without the retry the caller would know of the failure by then, so it
+// must not wait for ever for a server that accepts a request and does not answer.
+const LaterTimeout = 2 * time.Minute
 
 // ReconnectTimeout bounds each attempt of a reconnect, up to the headers of its
 // response, if the rule has neither an AttemptTimeout nor a Stall.Timeout. Without

@@ -32,7 +32,7 @@ type Limits struct {
 	Refused  *flight.Slot    // that of such a response, if a copy was sent; nil: none
 	pass     pacing.Pass     // the pacing's numbers of the attempt; zero if no quota was known
 	since    instant.Instant // when the attempt began to wait for the limits
-	queued   queued          // by the next attempt so far
+	Queued   Queued          // by the next attempt so far; who takes it sets it to zero
 	heard    [2]hearing      // of the responses' headers, the latest first; a hedged request has two
 	scope    uint64          // the scope's key, once scoped
 	refusals uint32          // that the cooldown knew of when it let the attempt go; 0 if nothing was held
@@ -41,8 +41,8 @@ type Limits struct {
 	rated    bool // it waited for long for the rate, or would have to, which is to be told
 }
 
-// queued is how long a request has waited at each limit.
-type queued struct{ Cooldown, Pacing, Gate, Rate time.Duration }
+// Queued is how long a request has waited at each limit.
+type Queued struct{ Cooldown, Pacing, Gate, Rate time.Duration }
 
 // A Sent says when an attempt was sent, with which numbers of the pacing, and when it ended. It is
 // zero if that is not known.
@@ -102,11 +102,11 @@ func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 		if no := l.admitByServer(arrives); no != nil {
 			return no
 		}
-		if l.queued.Cooldown > 0 {
+		if l.Queued.Cooldown > 0 {
 			l.ReviewConditions(nil) // the hold may be over, and there is no slot yet
 		}
 		waited, no := l.admitByRule()
-		l.rated = l.queued.Rate > longWait || no != nil && no.Limit == LimitRate && time.Until(no.Until) > longWait
+		l.rated = l.Queued.Rate > longWait || no != nil && no.Limit == LimitRate && time.Until(no.Until) > longWait
 		if no != nil {
 			return no
 		}
@@ -133,7 +133,7 @@ func (l *Limits) admitByServer(arrives bool) *Refusal {
 	if arrives && l.State.Machines().Cooldown.Arrive(l.since, l.scopeKey()) {
 		return nil
 	}
-	_, _, no := l.waitInQueue(cooldownQueue{l}, &l.queued.Cooldown)
+	_, _, no := l.waitInQueue(cooldownQueue{l}, &l.Queued.Cooldown)
 	return no
 }
 
@@ -148,7 +148,7 @@ func (l *Limits) admitByRule() (waited bool, no *Refusal) {
 		l.pass = pacing.Pass{}
 		if !m.Pacing().Quiet() {
 			var a queue.Answer
-			if a, waited, no = l.waitInQueue(pacingQueue{l}, &l.queued.Pacing); no != nil {
+			if a, waited, no = l.waitInQueue(pacingQueue{l}, &l.Queued.Pacing); no != nil {
 				return waited, no
 			}
 			l.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
@@ -172,8 +172,8 @@ func (l *Limits) admitByRule() (waited bool, no *Refusal) {
 func (l *Limits) admitByGate(gate *gate.Gate) (waited bool, no *Refusal) {
 	l.Slot = flight.Slot{Home: l.Ground, Host: l.State.Name(), Gate: gate}
 	turns := gate.Turns()
-	a, waited, no := l.waitInQueue(gateQueue{l}, &l.queued.Gate)
-	l.crowded = gate.Turns() == turns && !gate.Closed() && l.queued.Gate > longWait || no != nil && no.Why == WhyFull
+	a, waited, no := l.waitInQueue(gateQueue{l}, &l.Queued.Gate)
+	l.crowded = gate.Turns() == turns && !gate.Closed() && l.Queued.Gate > longWait || no != nil && no.Why == WhyFull
 	if no == nil && waited {
 		due := l.Ground.TimeOf(a.Until)
 		if until, ok := l.Ctx.Deadline(); ok && !due.Before(until) {
@@ -188,7 +188,7 @@ func (l *Limits) admitByGate(gate *gate.Gate) (waited bool, no *Refusal) {
 
 // admitByRate takes a token of the rate.
 func (l *Limits) admitByRate() (waited bool, no *Refusal) {
-	a, waited, no := l.waitInQueue(rateQueue{l}, &l.queued.Rate)
+	a, waited, no := l.waitInQueue(rateQueue{l}, &l.Queued.Rate)
 	early := a.Until.Sub(l.Ground.Now())
 	if no != nil || early <= 0 {
 		return waited, no
@@ -198,7 +198,7 @@ func (l *Limits) admitByRate() (waited bool, no *Refusal) {
 		no.Limit = LimitRate
 		return true, no
 	}
-	defer func() { l.queued.Rate += time.Since(now) }()
+	defer func() { l.Queued.Rate += time.Since(now) }()
 	if err := l.SleepOr(early, nil); err != nil {
 		return true, &Refusal{Err: err, Limit: LimitRate}
 	}

@@ -178,10 +178,10 @@ func (l *Limits) reviewWaits(m *host.Machines) {
 	}
 	now := l.Ground.Now()
 	if l.crowded && !m.Gate().Closed() {
-		l.beginCondition(news.Change{Key: news.Key{Condition: news.Crowded}, Since: now.Add(-l.queued.Gate), Until: now.Add(calmTime)})
+		l.beginCondition(news.Change{Key: news.Key{Condition: news.Crowded}, Since: now.Add(-l.Queued.Gate), Until: now.Add(calmTime)})
 	}
 	if l.rated {
-		l.beginCondition(news.Change{Key: news.Key{Condition: news.RateLimited}, Since: now.Add(-l.queued.Rate), Until: now.Add(calmTime)})
+		l.beginCondition(news.Change{Key: news.Key{Condition: news.RateLimited}, Since: now.Add(-l.Queued.Rate), Until: now.Add(calmTime)})
 	}
 	l.crowded, l.rated = false, false
 }

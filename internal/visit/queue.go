@@ -113,7 +113,7 @@ func (l *Limits) waitInQueue(q hostQueue, sum *time.Duration) (a queue.Answer, w
 		if waited {
 			now := l.Ground.Now()
 			rated = q.rateTime(now) - rated
-			l.queued.Rate += rated
+			l.Queued.Rate += rated
 			*sum += now.Sub(since) - rated
 		}
 		if w != nil {
@@ -124,7 +124,7 @@ func (l *Limits) waitInQueue(q hostQueue, sum *time.Duration) (a queue.Answer, w
 		}
 	}()
 	now := l.since
-	if l.queued != (queued{}) { // it has waited since then
+	if l.Queued != (Queued{}) { // it has waited since then
 		now = l.Ground.Now()
 	}
 	for ; ; now = l.Ground.Now() {
@@ -220,10 +220,4 @@ func (l *Limits) tooLate(now, turn time.Time) *Refusal {
 		return &Refusal{Why: WhyOverdue, Until: turn}
 	}
 	return nil
-}
-
-// TakeWaited returns the time in queues before the attempt that goes or is refused now, once.
-func (l *Limits) TakeWaited() (q queued) {
-	q, l.queued = l.queued, queued{}
-	return q
 }
