@@ -3,7 +3,6 @@ package fleet
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -24,7 +23,6 @@ import (
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
-	"github.com/aplomb-go/aplomb/transport"
 )
 
 // The section "When Redis forgets" of lab/fleet/README.md has the figures that these
@@ -376,152 +374,6 @@ func TestTrialWrongKey(t *testing.T) {
 	}
 }
 
-// 200 members send 2000 requests per second in all to a host with a rate.
-func TestTrialLoad(t *testing.T) {
-	if soak.Size(true, false) {
-		t.Skip("it loads the machine: make soak")
-	}
-	const members, each, seconds = 200, 10, 20
-	server := ownServer(t, "--slowlog-log-slower-than", "1000", "--slowlog-max-len", "1000")
-	admin := connect(t, server.Addr)
-	c := crewOf(t, at(t, members, server.Addr), policy.Rule{Rate: policy.Rate{PerSecond: 2500, Burst: 100}, Gate: policy.Gate{Max: 50}}, fine)
-	work := func(seconds int) (times []time.Duration) {
-		var mu sync.Mutex
-		together(members, func(i int) {
-			time.Sleep(time.Duration(i) * time.Second / each / members)
-			tick := time.NewTicker(time.Second / each)
-			defer tick.Stop()
-			for range seconds * each {
-				<-tick.C
-				begin := time.Now()
-				assert.Equal(t, 200, c.get(t, i), "a request failed")
-				mu.Lock()
-				times = append(times, time.Since(begin))
-				mu.Unlock()
-			}
-		})
-		return times
-	}
-	work(2)
-	numbers := func() (scripts, cpu, dropped float64) {
-		for _, f := range c.fleets {
-			scripts += float64(f.FleetState().Commands)
-			dropped += float64(f.FleetState().Dropped)
-		}
-		return scripts, info(t, admin, "used_cpu_user") + info(t, admin, "used_cpu_sys"), dropped
-	}
-	require.NoError(t, admin.Do(t.Context(), "slowlog", "reset").Err())
-	commands, cpu, dropped := numbers()
-	all := info(t, admin, "total_commands_processed")
-	begin := time.Now()
-	times := work(seconds)
-	took := time.Since(begin).Seconds()
-	commands1, cpu1, dropped1 := numbers()
-	all1 := info(t, admin, "total_commands_processed")
-	slow, err := admin.SlowLogGet(t.Context(), 1000).Result()
-	require.NoError(t, err)
-	longest := time.Duration(0)
-	for _, entry := range slow {
-		longest = max(longest, entry.Duration)
-	}
-	t.Logf("%.0f requests per second by %d members: %.0f scripts per second, %.0f operations per second in Redis, %.0f %% of a core, %d commands in %d s took 1 ms or more, the longest %v, memory %.1f MB, %.0f questions dropped",
-		float64(len(times))/took, members, (commands1-commands)/took, (all1-all)/took, 100*(cpu1-cpu)/took, len(slow), seconds, longest, info(t, admin, "used_memory")/1e6, dropped1-dropped)
-	t.Logf("a request takes %v at the median, %v at p99, %v at most", percentile(times, 50), percentile(times, 99), percentile(times, 100))
-}
-
-// The slowest and the fastest rates that somebody may want.
-func TestTrialExtremeRates(t *testing.T) {
-	t.Parallel()
-	t.Run("0.01", func(t *testing.T) {
-		t.Parallel()
-		window := time.Duration(soak.Size(3, 210)) * time.Second
-		c := newCrew(t, 3, policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}}, fine)
-		ctx, cancel := context.WithTimeout(t.Context(), window)
-		defer cancel()
-		var refused atomic.Int64
-		together(len(c.tr), func(i int) {
-			for ctx.Err() == nil {
-				short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-				req, err := http.NewRequestWithContext(short, http.MethodGet, host, nil)
-				assert.NoError(t, err)
-				if _, err := c.tr[i].RoundTrip(req); errors.Is(err, transport.ErrOverDeadline) {
-					refused.Add(1)
-				}
-				cancel()
-				time.Sleep(50 * time.Millisecond)
-			}
-		})
-		var at []string
-		for _, s := range c.sends(0, time.Hour) {
-			at = append(at, s.at.Round(100*time.Millisecond).String())
-		}
-		t.Logf("0.01 per second, burst 1, %v: sent at %v; %d requests with a deadline of 0.5 s were refused at once; %d commands", window, at, refused.Load(), c.commands())
-		// If a loaded machine takes more than 10 ms for an answer, each member has a burst of its own,
-		// and one of them gets a token as well.
-		require.LessOrEqual(t, len(at), soak.Size(len(c.tr)+1, 1+int(window/(100*time.Second))))
-		require.NotEmpty(t, at)
-	})
-	t.Run("1e6", func(t *testing.T) {
-		if soak.Size(true, false) {
-			t.Skip("it loads the machine: make soak")
-		}
-		for name, rule := range map[string]policy.Rule{"without a rate": {}, "1e6 per second": {Rate: policy.Rate{PerSecond: 1e6, Burst: 1e6}}, "1e6 per second, burst 1": {Rate: policy.Rate{PerSecond: 1e6, Burst: 1}}} {
-			c := newCrew(t, 3, rule, fine)
-			from := time.Since(c.begun)
-			commands := c.commands()
-			c.run(t, from+3*time.Second, unpaused)
-			t.Logf("%s: %.0f requests per second by three members, %.0f commands per second", name, float64(len(c.sends(from, time.Hour)))/3, float64(c.commands()-commands)/3)
-		}
-	})
-}
-
-// One member wants a hundred times as much as another.
-func TestTrialFairness(t *testing.T) {
-	t.Parallel()
-	const perSecond = 50
-	window := time.Duration(soak.Size(3, 20)) * time.Second
-	for _, row := range []struct {
-		name  string
-		pause time.Duration // between two requests of the small member
-	}{{"one at a time", 0}, {"two per second", 500 * time.Millisecond}} {
-		t.Run(row.name, func(t *testing.T) {
-			c := newCrew(t, 2, policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: 1}}, fine)
-			ctx, cancel := context.WithCancel(t.Context())
-			var group sync.WaitGroup
-			for range 100 {
-				group.Go(func() {
-					for ctx.Err() == nil {
-						req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
-						if err == nil {
-							_, _ = c.tr[0].RoundTrip(req)
-						}
-					}
-				})
-			}
-			time.Sleep(500 * time.Millisecond)
-			var times []time.Duration
-			from := time.Since(c.begun)
-			for time.Since(c.begun) < from+window {
-				begin := time.Now()
-				require.Equal(t, 200, c.get(t, 1))
-				times = append(times, time.Since(begin))
-				time.Sleep(row.pause)
-			}
-			spent := time.Since(c.begun) - from
-			by := [2]float64{}
-			for _, s := range c.sends(from, from+spent) {
-				by[s.member]++
-			}
-			cancel()
-			group.Wait()
-			t.Logf("100 at a time get %.1f per second, the other member %.1f; it waits for %v at the median, %v at p99, %v at most",
-				by[0]/spent.Seconds(), by[1]/spent.Seconds(), percentile(times, 50).Round(time.Millisecond), percentile(times, 99).Round(time.Millisecond), percentile(times, 100).Round(time.Millisecond))
-			require.Less(t, percentile(times, 50), soak.Size(10*time.Second, 2*time.Second))
-			require.LessOrEqual(t, (by[0]+by[1])/spent.Seconds(), perSecond*1.2)
-		})
-	}
-}
-
 // Redis is cut off from all members twice, or it dies and comes back empty. One member of four
 // sends nothing while it is away.
 func TestTrialInterruptions(t *testing.T) {
@@ -740,78 +592,4 @@ func answered(fleets []*Fleet) (n uint64) {
 		n += f.store.commands.Load() - f.store.failed.Load()
 	}
 	return n
-}
-
-// The host is down, and the member that has the permit to probe is killed just before the host
-// comes back.
-func TestTrialKilledProber(t *testing.T) {
-	t.Parallel()
-	storms := make([]int, soak.Size(2, 10))
-	for i := range storms {
-		storms[i] = i
-	}
-	atOnce(t, 5, storms, strconv.Itoa, killedProber)
-}
-
-func killedProber(t *testing.T, _ int) {
-	const members = 8
-	server := ownServer(t)
-	configs := at(t, members, server.Addr)
-	wires := make([]*proxy, members)
-	for i := range wires {
-		wires[i] = newProxy(t, server.Addr)
-		configs[i].Redis = &redis.UniversalOptions{Addrs: []string{wires[i].addr}}
-	}
-	var frozen, kill atomic.Bool
-	var killed, back atomic.Int64
-	killed.Store(-1)
-	c := crewOf(t, configs, policy.Rule{Attempts: 1, Gate: policy.Gate{Max: 20}}, func(member int, at time.Duration) (int, string) {
-		switch {
-		case int64(member) == killed.Load():
-			<-t.Context().Done()
-			return 0, ""
-		case frozen.Load() && kill.CompareAndSwap(true, false):
-			killed.Store(int64(member))
-			wires[member].cut()
-			<-t.Context().Done()
-			return 0, ""
-		case frozen.Load():
-			time.Sleep(200 * time.Millisecond)
-			return 0, ""
-		}
-		back.CompareAndSwap(0, int64(at))
-		return 200, ""
-	})
-	var group sync.WaitGroup
-	ctx, cancel := context.WithCancel(t.Context())
-	for i := range members {
-		group.Go(func() {
-			for ctx.Err() == nil {
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
-				if err == nil && int64(i) != killed.Load() {
-					_, _ = c.tr[i].RoundTrip(req)
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
-		})
-	}
-	time.Sleep(time.Second)
-	frozen.Store(true)
-	time.Sleep(8 * time.Second)
-	down := len(c.sends(time.Since(c.begun)-2*time.Second, time.Hour))
-	kill.Store(true)
-	eventually(t, func() bool { return killed.Load() >= 0 }, "nobody probed")
-	back.Store(0)
-	frozen.Store(false)
-	thaw := time.Since(c.begun)
-	eventually(t, func() bool { return back.Load() > 0 }, "nobody came back")
-	took := time.Duration(back.Load()) - thaw
-	cancel()
-	for _, w := range wires {
-		w.close()
-	}
-	t.Logf("%d requests in the 2 s before the thaw; the first success came %v after it", down, took.Round(10*time.Millisecond))
-	// On a loaded machine members lose Redis, and then each of them probes by itself.
-	require.LessOrEqual(t, down, soak.Size(40, 10)) // probes, one after the other
-	require.LessOrEqual(t, took, soak.Size(8*time.Second, 2*time.Second))
 }
