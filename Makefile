@@ -130,7 +130,6 @@ FITS = sh -c 'mkdir -p bin; timeout 120 "$$@" >bin/example.txt; code=$$?; cat bi
 examples: ## run every example program; the output of the short ones fits 80 columns
 	@for d in $$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./examples/...); do echo "== examples/$${d##*/}"; $(FITS) $(GO) run $$d || exit 1; done
 	@for d in metrics fleet; do echo "== lab/$$d"; $(FITS) $(GO) -C lab run ./$$d || exit 1; done
-	@echo "== lab/waits"; $(GO) -C lab run ./waits -out ../bin/waits
 	@$(GO) -C cmd build -o ../bin/aplomb ./aplomb
 	@for c in waits demo; do echo "== aplomb $$c"; $(FITS) bin/aplomb $$c || exit 1; done
 	@echo "== lab/storm"; timeout 120 $(GO) -C lab run ./storm -sim -out ''

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/internal/curves"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -18,8 +17,8 @@ import (
 func TestTables(t *testing.T) {
 	var out bytes.Buffer
 	require.Zero(t, Run([]string{"-n", "4", "-all"}, &out, &out))
-	for _, c := range append(curves.All(), curves.Article()...) {
-		assert.Contains(t, out.String(), c.Name+"\n"+c.About, "no table of %s", c.Name)
+	for _, c := range append(allCurves(), articleCurves()...) {
+		assert.Contains(t, out.String(), c.name+"\n"+c.about, "no table of %s", c.name)
 	}
 }
 
@@ -32,10 +31,10 @@ func TestOverviewTable(t *testing.T) {
 		for line := range strings.Lines(out.String()) {
 			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), 80, "-n %s columns: %s", n, line)
 		}
-		for _, c := range curves.All() {
-			bounds := backoff.Bounds(c.Backoff, 1)
-			assert.Equal(t, 2, strings.Count(out.String(), c.Name+"  "), "-n %s rows for %s", n, c.Name)
-			assert.False(t, n == "1" && !strings.Contains(out.String(), Short(bounds[0].Mean)), "the mean of %s is missing", c.Name)
+		for _, c := range allCurves() {
+			bounds := backoff.Bounds(c.backoff, 1)
+			assert.Equal(t, 2, strings.Count(out.String(), c.name+"  "), "-n %s rows for %s", n, c.name)
+			assert.False(t, n == "1" && !strings.Contains(out.String(), Short(bounds[0].Mean)), "the mean of %s is missing", c.name)
 		}
 	}
 }

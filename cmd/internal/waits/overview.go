@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"text/tabwriter"
 
-	"github.com/aplomb-go/aplomb/internal/curves"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
@@ -21,14 +20,14 @@ func tables(w io.Writer, n int, all bool) error {
 		_, _ = fmt.Fprintln(out, "\n-all prints the lowest and highest waits as well.")
 		return out.Flush()
 	}
-	for _, c := range curves.All() {
+	for _, c := range allCurves() {
 		heading(out, c)
-		Print(out, Table(c.Backoff, n))
+		Print(out, Table(c.backoff, n))
 	}
 	_, _ = fmt.Fprintln(out, "\nThe two curves of the article on the storm")
-	for _, c := range curves.Article() {
+	for _, c := range articleCurves() {
 		heading(out, c)
-		Print(out, Table(c.Backoff, n))
+		Print(out, Table(c.backoff, n))
 	}
 	comparison(out)
 	return out.Flush() // which keeps the first error
@@ -38,8 +37,8 @@ func tables(w io.Writer, n int, all bool) error {
 func overviewTable(w io.Writer, n int) {
 	_, _ = fmt.Fprint(w, "A back-off says how long to wait before each retry. These are the back-offs of\n"+
 		"package policy/backoff, with their defaults:\n\n")
-	for _, c := range curves.All() {
-		_, _ = fmt.Fprintf(w, "%-21s %s\n", c.Name, c.About)
+	for _, c := range allCurves() {
+		_, _ = fmt.Fprintf(w, "%-21s %s\n", c.name, c.about)
 	}
 	_, _ = fmt.Fprint(w, "\nTheir mean waits before some of the retries, and the sum of the means:\n\n")
 	shown := picked(n)
@@ -52,9 +51,9 @@ func overviewTable(w io.Writer, n int) {
 		_, _ = fmt.Fprintf(t, "%s\t\n", sum)
 	}
 	row("retry", strconv.Itoa, fmt.Sprintf("1 to %d", n))
-	for _, c := range curves.All() {
-		bounds := backoff.Bounds(c.Backoff, n)
-		row(c.Name, func(retry int) string { return Short(bounds[retry-1].Mean) }, Short(bounds[len(bounds)-1].Cumulated))
+	for _, c := range allCurves() {
+		bounds := backoff.Bounds(c.backoff, n)
+		row(c.name, func(retry int) string { return Short(bounds[retry-1].Mean) }, Short(bounds[len(bounds)-1].Cumulated))
 	}
 	_ = t.Flush()
 }
@@ -69,7 +68,7 @@ func picked(n int) (list []int) {
 	return append(list, n)
 }
 
-func heading(w io.Writer, c curves.Curve) { _, _ = fmt.Fprintf(w, "\n%s\n%s\n", c.Name, c.About) }
+func heading(w io.Writer, c curve) { _, _ = fmt.Fprintf(w, "\n%s\n%s\n", c.name, c.about) }
 
 // comparison prints the original's published table beside ours.
 func comparison(w io.Writer) {

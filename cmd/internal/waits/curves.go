@@ -1,5 +1,6 @@
-// Package curves lists the back-offs that tables and pictures of waits show.
-package curves
+// The back-offs that the tables show.
+
+package waits
 
 import (
 	"time"
@@ -8,16 +9,15 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// A Curve is a back-off with its name and its formula.
-type Curve struct {
-	Name    string
-	About   string
-	Backoff policy.Backoff
+// A curve is a back-off with its name and its formula.
+type curve struct {
+	name, about string
+	backoff     policy.Backoff
 }
 
-// All returns all back-offs of package policy/backoff, each with its defaults.
-func All() []Curve {
-	return []Curve{
+// allCurves returns all back-offs of package policy/backoff, each with its defaults.
+func allCurves() []curve {
+	return []curve{
 		{"Exponential", "Google's 2ⁿ s + up to 1 s, at most 32 s, the default", backoff.Exponential{}},
 		{"Exponential, Literal", "the same as printed by Google: not random at the cap", backoff.Exponential{Literal: true}},
 		{"FullJitter", "random from 0 to 100 ms · 2ⁿ, at most 20 s", backoff.FullJitter{}},
@@ -30,11 +30,11 @@ func All() []Curve {
 	}
 }
 
-// Article returns the two curves of the article whose experiment lab/storm repeats, as its
+// articleCurves returns the two curves of the article whose experiment lab/storm repeats, as its
 // pseudo-code computes them. It adds the jitter after the cap, so a wait can be 1.3 times
 // as long as the cap.
-func Article() []Curve {
-	return []Curve{
+func articleCurves() []curve {
+	return []curve{
 		{"100 ms · 2.7ⁿ, at most 10 min before jitter", "jitter 0.1 after the cap, so at most 13 min", backoff.Normal{
 			MinDelay: 100 * time.Millisecond, Factor: 2.7, Jitter: 0.1, MaxDelay: 10 * time.Minute, Literal: true}},
 		{"1 s · 1.5ⁿ, at most 5 min before jitter", "jitter 0.1 after the cap, so at most 6.5 min", backoff.Normal{
