@@ -100,7 +100,7 @@ fuzz: ## every fuzz target for a short time (FUZZ)
 	@for m in $(RELEASED); do for p in $$($(GO) -C $$m list ./...); do for f in $$($(GO) -C $$m test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) -C $$m test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) -fuzzminimizetime 10x $$p || exit 1; done; done; done
 
 simulate: ## random rules, callers, servers and fleets in virtual time (SEEDS, SEED, TIMES, ONLY=fleets)
-	@APLOMB_ONLY=$(ONLY) APLOMB_SEED=$(SEED) APLOMB_SEEDS=$(SEEDS) APLOMB_TIMES=$(TIMES) $(GO) -C lab test -count 1 -run '^Test(Seeds|OneBadConnection)$$' -v -timeout 3h ./simulate
+	@APLOMB_ONLY=$(ONLY) APLOMB_SEED=$(SEED) APLOMB_SEEDS=$(SEEDS) APLOMB_TIMES=$(TIMES) $(GO) -C lab test -count 1 -run '^TestSeeds$$' -v -timeout 3h ./simulate
 
 never-worse: ## the same random story over net/http alone and over aplomb, compared in virtual time (SEEDS, SEED, ONLY=theme)
 	@APLOMB_ONLY=$(ONLY) APLOMB_SEED=$(SEED) APLOMB_SEEDS=$(SEEDS) $(GO) -C lab test -count 1 -run '^TestNeverWorse$$' -v -timeout 3h ./paired

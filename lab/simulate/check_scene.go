@@ -11,10 +11,6 @@ import (
 // checkScene judges the scene of a host; the lock is held.
 func (w *world) checkScene(h *host) {
 	switch s := h.scene; s.kind {
-	case deaths, sickness, overload:
-		w.checkWires(h, s)
-	case oneOfMany:
-		w.checkOne(h, s)
 	case refusals:
 		w.checkInnocent(h, s)
 	case outage:

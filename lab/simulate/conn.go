@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/lab/internal/dice"
@@ -38,38 +37,23 @@ type wiring struct {
 	streams int  // that a connection of HTTP/2 has at most
 	bad     int  // percent of the connections have a fate, some time after they were made
 	undone  int  // percent of the dials hang or are refused
-
-	// The connections that are open at these times have this fate from then on, or this
-	// percentage of them. The connections that are made later are sound.
-	strikes []time.Duration
-	fate    fate
-	percent int
-	single  bool // one alone of those that are open
 }
 
 // String describes the connections for the printed story.
 func (w *wiring) String() string {
-	return fmt.Sprintf("no hooks %v, one lane %v, %d streams, %d %% bad, %d %% of dials fail, %d %% %v at %v, one only %v",
-		w.untold, w.alone, w.streams, w.bad, w.undone, w.percent, w.fate, w.strikes, w.single)
+	return fmt.Sprintf("no hooks %v, one lane %v, %d streams, %d %% bad, %d %% of dials fail", w.untold, w.alone, w.streams, w.bad, w.undone)
 }
 
-// addWires gives some hosts connections, and some plans a scene about connections. It has
-// dice of its own, so it does not change other plans.
+// addWires gives some hosts connections. It has dice of its own, so it does not change other plans.
 func (p *plan) addWires() {
 	d := dice.Roll(p.seed, ofConn)
-	switch {
-	case d.Chance(8) && !p.nested:
-		s := newWireScene(d)
-		if one := dice.Roll(p.seed, ofStrike); one.Chance(30) { // dice of their own, so that the other scenes stay
-			s, d = newOneScene(one), one
-		}
-		s.add(p, d)
-	case d.Chance(20):
-		for _, h := range p.hosts {
-			if h.scene == nil && d.Chance(70) {
-				h.wires = newWiring(d)
-				p.drawWireRules(d, h)
-			}
+	if !d.Chance(20) {
+		return
+	}
+	for _, h := range p.hosts {
+		if h.scene == nil && d.Chance(70) {
+			h.wires = newWiring(d)
+			p.drawWireRules(d, h)
 		}
 	}
 }
@@ -109,37 +93,19 @@ type conn struct {
 	host     *host
 	id       int // counts the connections of the host
 	addr     net.TCPAddr
-	doom     atomic.Pointer[doom] // nil: it is well
-	streams  int                  // attempts under way
-	zombies  int                  // attempts that were given up after it had died
-	idle     time.Duration        // since when there is no attempt under way
+	fate     fate          // what becomes of it
+	turns    time.Duration // when that happens
+	streams  int           // attempts under way
+	zombies  int           // attempts that were given up after it had died
+	idle     time.Duration // since when there is no attempt under way
 	closed   bool
 }
 
 func (c *conn) RemoteAddr() net.Addr { return &c.addr }
 
-// A doom is what becomes of a connection, and when. Readers of bodies look at it without
-// the lock.
-type doom struct {
-	fate  fate
-	turns time.Duration
-}
-
-// dooms returns what becomes of the connection.
-func (c *conn) dooms() doom {
-	if d := c.doom.Load(); d != nil {
-		return *d
-	}
-	return doom{}
-}
-
 // is reports whether the connection has this fate by now.
 func (c *conn) is(f fate) bool {
-	if c == nil {
-		return false
-	}
-	d := c.dooms()
-	return d.fate == f && c.pool.world.now() >= d.turns
+	return c != nil && c.fate == f && c.pool.world.now() >= c.turns
 }
 
 // idleTime is the time after which a pool closes an idle connection.
@@ -182,9 +148,6 @@ func (b *base) connect(s *attempt) error {
 	}
 	if s.script.outcome == cannotDial || s.script.outcome == distrusts {
 		return nil // exchange makes the error
-	}
-	if s.host.wires.single {
-		b.strike(s.host)
 	}
 	c := b.pooled(s)
 	reused := c != nil
@@ -229,16 +192,13 @@ func (b *base) pooled(s *attempt) *conn {
 func (b *base) dial(s *attempt) (*conn, error) {
 	h, w := s.host, s.host.wires
 	b.world.mu.Lock()
-	b.world.dials[h] = append(b.world.dials[h], b.world.now())
-	id := len(b.world.dials[h])
+	b.world.dials[h]++
+	id := b.world.dials[h]
 	b.world.mu.Unlock()
 	d := dice.Roll(b.world.plan.seed, ofConn, uint64(h.id), uint64(id))
 	takes, fails, hangs := d.Between(100*time.Microsecond, 50*time.Millisecond), d.Chance(w.undone), d.Chance(50)
-	switch {
-	case s.call.last:
+	if s.call.last {
 		takes, fails = 0, false
-	case h.scene != nil:
-		takes = dialTime
 	}
 	if fails && hangs {
 		takes = never
@@ -252,9 +212,11 @@ func (b *base) dial(s *attempt) (*conn, error) {
 		return nil, s.fault(errorOf(cannotDial))
 	}
 	c := &conn{pool: b, host: h, id: id, streams: 1, addr: net.TCPAddr{IP: net.IPv4(127, 0, byte(b.lane), byte(id)), Port: 80}}
-	c.drawFate(d, w, b.world.now())
-	if s.call.last {
-		c.doom.Store(nil)
+	if d.Chance(w.bad) && !s.call.last {
+		c.fate, c.turns = dice.One(d, dies, dies, dies, drags, sick, strays), b.world.now()
+		if d.Chance(80) {
+			c.turns += d.Between(time.Millisecond, time.Minute)
+		}
 	}
 	if h.http2 {
 		if other := b.pooled(s); other != nil {
@@ -265,23 +227,6 @@ func (b *base) dial(s *attempt) (*conn, error) {
 	defer b.mu.Unlock()
 	b.conns = append(b.conns, c)
 	return c, nil
-}
-
-// drawFate draws what becomes of a connection, and when.
-func (c *conn) drawFate(d dice.Dice, w *wiring, now time.Duration) {
-	if d.Chance(w.bad) {
-		own := &doom{dice.One(d, dies, dies, dies, drags, sick, strays), now}
-		if d.Chance(80) {
-			own.turns += d.Between(time.Millisecond, time.Minute)
-		}
-		c.doom.Store(own)
-	}
-	for _, at := range w.strikes {
-		if now <= at && d.Chance(w.percent) {
-			c.doom.Store(&doom{w.fate, at})
-			return
-		}
-	}
 }
 
 // connected gives the attempt its connection. A bad server answers in its own way.

@@ -64,8 +64,6 @@
 //	script.go       how one attempt is going to end
 //	conn.go         the connections of an attempt's host, in pools
 //	scene.go        a crowd of callers at a host of their own
-//	conn_scene.go   a crowd whose connections turn bad
-//	conn_one.go     crowds of which one connection turns bad, and their check
 //	fleet_scene.go  a crowd for each member of a fleet
 //	fault.go        the errors of attempts
 //	hint.go         the waits that servers ask for

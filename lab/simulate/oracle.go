@@ -31,7 +31,6 @@ const (
 	Innocent  Oracle = "scattered refusals hold nobody for long"
 	Spared    Oracle = "a host that is down is spared"
 	Room      Oracle = "slow callers and streams take no room"
-	Another   Oracle = "a bad connection costs little"
 	Few       Oracle = "new connections are few"
 	Cut       Oracle = "nothing under way is closed"
 	Beside    Oracle = "a hedge goes only where hedges may"
@@ -49,6 +48,6 @@ const (
 // oracles lists all promises.
 var oracles = []Oracle{
 	Request, Closed, Outcome, ActedOnce, Stored, TooOften, Early, Hold, Futile, Prompt,
-	OneReader, Discarded, Writer, HeldBack, Spliced, Budget, Leak, Nested, Secret, Told, Patience, Innocent, Spared, Room, Another, Few, Cut, Beside,
+	OneReader, Discarded, Writer, HeldBack, Spliced, Budget, Leak, Nested, Secret, Told, Patience, Innocent, Spared, Room, Few, Cut, Beside,
 	Asked, Answered, Hearsay, Stopped, Longer, Rated, Probed, Costs, Panics,
 }

@@ -26,7 +26,6 @@ const (
 	ofScene
 	ofManner
 	ofConn
-	ofStrike
 	ofFleet
 	ofMessage
 	ofCost

@@ -383,10 +383,6 @@ var sabotage = []defect{
 			return next.RoundTrip(req)
 		}}, err
 	}},
-	{"no other lanes", Another, func(p *plan, c transport.Config) (Client, error) {
-		c.Lane = nil
-		return aTransport(p, c)
-	}},
 	{"lanes are opened as often as asked", Few, func(p *plan, c transport.Config) (Client, error) {
 		if open := c.Lane; open != nil {
 			c.Lane = func(host string) (lane http.RoundTripper) {
@@ -576,8 +572,6 @@ func (o Oracle) matters(p *plan, wires bool) bool {
 		return scene(outage)
 	case Room:
 		return scene(slowUploads, streaming)
-	case Another:
-		return scene(deaths, sickness)
 	case Asked:
 		return scene(peace)
 	case Answered:

@@ -24,15 +24,6 @@ const (
 	streaming             // some callers listen to event streams, or to bodies without a length
 	sceneKinds
 
-	// These are drawn apart from the others.
-	deaths   // connections die without a word, and new ones work
-	sickness // connections lead to a server that answers 503, and new ones do not
-	overload // the host is slow over all connections
-	wireKinds
-
-	oneOfMany // one connection of several turns bad
-	connKinds
-
 	// These are drawn with a fleet.
 	peace      // the host is well
 	plenty     // there is a rate that is far away
@@ -45,8 +36,7 @@ const (
 
 func (k sceneKind) String() string {
 	return [...]string{"no scene", "scattered refusals", "an outage with late successes", "slow uploads", "streams",
-		"", "deaths of connections", "sick connections", "an overload",
-		"", "one bad connection of several", "", "peace", "a rate that is far away", "a shared rate", "an outage for a fleet", "sick members", "a wait for all members"}[k]
+		"", "peace", "a rate that is far away", "a shared rate", "an outage for a fleet", "sick members", "a wait for all members"}[k]
 }
 
 // A role is the part of a caller in a scene.
@@ -72,10 +62,6 @@ type scene struct {
 	resets  bool          // the outage resets connections; otherwise it responds with 503
 	tick    time.Duration // between two pieces of a slow body
 	typed   bool          // the streams have the type of event streams
-
-	timeout  time.Duration // in a scene about connections: the AttemptTimeout
-	deadline bool          // its callers have deadlines of that length instead
-	crowd    int           // callers who come together
 
 	fleet     *fleetPlan // of a scene of a fleet; the fields below are of such scenes, too
 	perSecond float64    // the rate
@@ -117,10 +103,7 @@ func (p *plan) addScene() {
 func (s *scene) add(p *plan, d dice.Dice) {
 	id := len(p.hosts)
 	name := fmt.Sprintf("h%d.sim", id)
-	h := &host{id: id, name: name, origin: "http://" + name, http2: true, scene: s}
-	if h.rule = s.rule(d); s.kind > sceneKinds && s.fleet == nil {
-		h.http2, h.wires = d.Chance(60), s.wires(d)
-	}
+	h := &host{id: id, name: name, origin: "http://" + name, http2: true, scene: s, rule: s.rule(d)}
 	p.hosts = append(p.hosts, h)
 	for i := range p.updates {
 		p.updates[i].rules = append(p.updates[i].rules, h.rule)
@@ -168,10 +151,6 @@ func (s *scene) rule(d dice.Dice) policy.Rule {
 		return s.fleetRule(d)
 	}
 	switch s.kind {
-	case deaths, sickness, overload:
-		return s.wireRule()
-	case oneOfMany:
-		return s.oneRule()
 	case refusals:
 		return policy.Rule{Cooldown: policy.On}
 	case outage:
@@ -193,15 +172,8 @@ func (s *scene) cast(d dice.Dice, p *plan, h *host) {
 		c.id, c.at, c.host, c.path = len(p.calls), at, h.id, "/doc/0"
 		p.calls = append(p.calls, &c)
 	}
-	switch {
-	case s.kind == oneOfMany:
-		s.oneCast(add)
-		return
-	case s.fleet != nil:
+	if s.fleet != nil {
 		s.fleetCast(d, add)
-		return
-	case s.kind > sceneKinds:
-		s.wireCast(add)
 		return
 	}
 	ordinaryFrom := s.warm
@@ -236,12 +208,9 @@ func (s *scene) cast(d dice.Dice, p *plan, h *host) {
 func (s *scene) script(d dice.Dice, c *callPlan, began time.Duration) *script {
 	sc := &script{outcome: responds, status: 200, takes: s.trip, piece: 1 << 10, length: true, tagged: 2, page: 100, quota: -1}
 	on := s.begin <= began && began < s.end
-	switch {
-	case s.fleet != nil:
+	if s.fleet != nil {
 		s.fleetScript(sc, c, began)
 		return sc
-	case s.kind > sceneKinds:
-		s.wireScript(d, sc, on)
 	}
 	switch {
 	case s.kind == refusals && on && d.Chance(s.percent):

@@ -86,8 +86,7 @@ type world struct {
 	story      []entry
 	violations []Violation
 	lanes      map[*host][]time.Duration // when lanes were opened
-	dials      map[*host][]time.Duration // when connections were dialled
-	struck     map[*host]int             // strikes that hit one connection
+	dials      map[*host]int             // connections
 	backend    *fleettest.Memory         // of the fleet
 	said       []said                    // by and to members
 }
@@ -252,7 +251,7 @@ type Report struct {
 // calls. run must be called in a bubble. It is a defect if anything of the
 // story is left when run returns.
 func run(p *plan, client maker, keep func(call int) bool) (r Report) {
-	w := &world{plan: p, start: time.Now(), over: make(chan struct{}), secret: fmt.Sprintf("SECRET%d", p.seed), lanes: make(map[*host][]time.Duration), dials: make(map[*host][]time.Duration), struck: make(map[*host]int)}
+	w := &world{plan: p, start: time.Now(), over: make(chan struct{}), secret: fmt.Sprintf("SECRET%d", p.seed), lanes: make(map[*host][]time.Duration), dials: make(map[*host]int)}
 	if !w.people(client) {
 		return w.report()
 	}
