@@ -269,7 +269,7 @@ func (c *call) checkError() {
 	case c.anyAttempt(func(s *attempt) bool { return s.script.outcome == says0 }): // an error of the Transport itself
 	case c.gone() && !(isOwn && refusedByLimit(own) && c.returned == c.ends): // both came in the same instant
 		c.checkContextError()
-	case c.rule.AttemptTimeout > 0 && errors.Is(c.err, policy.ErrAttemptTimeout):
+	case (c.rule.AttemptTimeout > 0 || len(c.attempts) > 1) && errors.Is(c.err, policy.ErrAttemptTimeout): // an attempt after the first always has a timeout
 	case c.rule.ConnectTimeout > 0 && c.world.plan.wired() && dialTimedOut(c.err):
 	case c.mayStall() && errors.Is(c.err, transport.ErrStalled):
 	case c.plan.shape == noGetBody && isOwn && own.Reason == transport.ReasonNotReplayable && errors.Is(c.err, errBody):
