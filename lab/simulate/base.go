@@ -56,7 +56,6 @@ type attempt struct {
 	exited   bool // ended by a panic or together with its goroutine
 	body     *respBody
 	page     page
-	promised bool          // the response says where its body ends
 	events   bool          // the response has the type of an event stream
 	supplied []span        // the Reads of the request's body that took long
 	cut      time.Duration // when its context ended; never, while it has not
@@ -518,7 +517,7 @@ func (s *attempt) attach(resp *http.Response, up *upload) {
 		resp.Body = &tunnel{s.body}
 		return
 	}
-	if s.status == 204 || s.req.Method == http.MethodHead || s.page.size == 0 {
+	if s.status == 204 || s.req.Method == http.MethodHead || s.page.size() == 0 {
 		resp.Body = http.NoBody
 		up.halt()
 		return

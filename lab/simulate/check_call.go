@@ -417,25 +417,14 @@ func (c *call) follow(p []byte) bool {
 }
 
 // explains reports whether the error of a response's body comes from this
-// attempt. It may be the attempt's own error. It may also be the Transport's
-// error for an invalid Read, or for a segment that ends properly before its
-// end. A total that is too large looks like such a segment if nobody knew the total.
+// attempt. It may be the attempt's own error, or the Transport's error for an
+// invalid Read.
 func (s *attempt) explains(err error) bool {
 	var failed error // of the body's last Read
 	if s.body != nil {
 		failed = s.body.failure()
 	}
-	switch {
-	case s.err != nil && errors.Is(err, s.err), failed != nil && errors.Is(err, failed):
-		return true
-	case s.script.end == overcounts:
-		return true
-	}
-	switch s.script.lie {
-	case promisesMore, wrongLength, early, otherTotal:
-		return errors.Is(err, io.ErrUnexpectedEOF)
-	}
-	return false
+	return s.err != nil && errors.Is(err, s.err) || failed != nil && errors.Is(err, failed) || s.script.end == overcounts
 }
 
 // readEnded judges the end of a response's body. A nil error means a proper

@@ -11,7 +11,7 @@
 // judge.
 //
 // The stories have a script of their own and not the steps of package faults. An attempt here
-// draws an outcome, a fate of its request's body, a lie about a range and an end of its body
+// draws an outcome, a fate of its request's body and an end of its response's body
 // at the same time. Its outcomes break the contract of http.RoundTripper as well, which package
 // faults keeps: they panic, end the goroutine, or return a response and an error. The script
 // also says whether the server acted, which the oracles have to know.

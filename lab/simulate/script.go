@@ -46,36 +46,8 @@ const (
 	overcounts // its Read returns too large a count
 )
 
-// A lie is a wrong response to a range request. Each can be detected by the
-// header or the length.
-type lie uint8
-
-const (
-	truth lie = iota
-	everything
-	shifted
-	otherTotal
-	shorterTotal
-	noTotal
-	noContentRange
-	otherTag
-	weakTag
-	multipart
-	wrongLength
-	promisesMore // announces more bytes than it sends
-	unpacked     // decompressed by the base transport, so that offsets have another meaning
-	otherCoding
-	early // a part that ends before the end, which is allowed
-	lies
-)
-
 func (e bodyEnd) String() string {
 	return [...]string{"whole", "cut", "stalls", "explodes", "overcounts"}[e]
-}
-
-func (l lie) String() string {
-	return [...]string{"truth", "everything", "shifted", "other total", "shorter total", "no total", "no Content-Range", "other tag", "weak tag",
-		"multipart", "wrong length", "promises more", "unpacked", "other coding", "early end"}[l]
 }
 
 // A script describes one attempt before it begins.
@@ -90,14 +62,12 @@ type script struct {
 	late    time.Duration // for how long the request's body is read after the end of the response
 	gap     time.Duration // between two pieces of the request's body
 	blocks  time.Duration // for how long Close waits for a Read of the response's body
-	lie     lie
 	end     bodyEnd
 	cutAt   int64 // of the response's body
 	piece   int64 // of the response's body, per Read
 	pause   time.Duration
 	length  bool  // Content-Length is announced
 	tagged  int   // 0: a strong ETag, 1: weak, 2: none, 3: a date
-	digest  bool  // it announces the digest of the whole
 	page    int64 // size of an error page
 	unpacks bool  // the base transport, as net/http does with gzip
 	quota   int64 // the remaining quota that the server names; negative: it names none
@@ -117,9 +87,6 @@ func (s script) String() string {
 	if s.told.form != noHint {
 		fmt.Fprintf(&b, ", hint %v", s.told.form)
 	}
-	if s.lie != truth {
-		fmt.Fprintf(&b, ", to a range %v", s.lie)
-	}
 	if s.end != whole {
 		fmt.Fprintf(&b, ", body %v at %d", s.end, s.cutAt)
 	}
@@ -137,7 +104,6 @@ func newScript(seed uint64, h *host, m mood, callID, n int) *script {
 		piece:   int64(d.Between(16, 32<<10)),
 		length:  d.Chance(70),
 		tagged:  dice.One(d, 0, 0, 0, 0, 0, 1, 2, 3),
-		digest:  d.Chance(15),
 		acts:    d.Chance(50),
 		page:    int64(d.Between(1, 4<<10)),
 		quota:   -1,
@@ -225,9 +191,6 @@ func (s *script) drawManners(d dice.Dice, m mood) {
 		}
 	}
 	s.unpacks = d.Chance(3)
-	if d.Chance(25) {
-		s.lie = lie(d.IntN(int(lies)))
-	}
 	if d.Chance(20) {
 		s.quota, s.reset = int64(d.IntN(100)), d.Between(time.Second, 2*time.Minute).Truncate(time.Second)
 		if d.Chance(5) {

@@ -14,9 +14,6 @@ type text struct {
 	key uint64
 }
 
-// other returns a text that nowhere looks like this one.
-func (t text) other() text { return text{key: t.key + 1} }
-
 // fill writes the bytes of the text from off on into p.
 func (t text) fill(p []byte, off int64) {
 	for len(p) > 0 {
