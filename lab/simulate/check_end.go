@@ -50,7 +50,7 @@ func (w *world) finish() {
 			case w.plan.fleet != nil:
 				w.checkFleet(h)
 			case h.scene != nil:
-				w.checkScene(h)
+				w.checkInnocent(h, h.scene)
 			}
 			w.mu.Unlock()
 		}

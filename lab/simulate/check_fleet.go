@@ -228,8 +228,9 @@ const (
 	fleetNoticed = 10 * time.Second
 	fleetBack    = 10 * time.Second
 	backWait     = time.Second
-	lateWait     = 30 * time.Second // a probe goes without a permit then
-	manyFailures = 20               // after which a member notices it by itself
+	lateWait     = 30 * time.Second       // a probe goes without a permit then
+	manyFailures = 20                     // after which a member notices it by itself
+	probesEach   = 500 * time.Millisecond // between two probes
 )
 
 // checkBlackout checks that one member probes at a time, and that the members return.

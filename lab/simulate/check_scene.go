@@ -8,23 +8,11 @@ import (
 	"time"
 )
 
-// checkScene judges the scene of a host; the lock is held.
-func (w *world) checkScene(h *host) {
-	switch s := h.scene; s.kind {
-	case refusals:
-		w.checkInnocent(h, s)
-	case outage:
-		w.checkOutage(h, s)
-	case slowUploads, streaming:
-		w.checkRoom(h, s)
-	}
-}
-
 // waitsOf returns how long the calls of the scene that keep allows waited for their first
 // attempt, sorted.
 func (w *world) waitsOf(h *host, s *scene, keep func(*call) bool) (waits []time.Duration) {
 	for _, c := range w.calls {
-		if c.plan.host != h.id || c.last || c.plan.role != ordinary || c.plan.at < s.begin || !keep(c) {
+		if c.plan.host != h.id || c.last || c.plan.at < s.begin || !keep(c) {
 			continue
 		}
 		if len(c.attempts) > 0 {
@@ -110,35 +98,4 @@ func (w *world) confirmed(h *host, s *scene) (holds []span) {
 		}
 	}
 	return holds
-}
-
-// An outage is noticed within this time. Then the gate lets probes through only, at most
-// two in a second.
-const (
-	noticed     = 5 * time.Second
-	probesEach  = 500 * time.Millisecond
-	probesExtra = 15
-)
-
-// checkOutage checks that a host that is down gets little more than probes, although
-// responses to requests of before the outage still arrive.
-func (w *world) checkOutage(h *host, s *scene) {
-	n := 0
-	for _, a := range w.attempts {
-		if a.host == h && a.began >= s.begin+noticed && a.began < s.end {
-			n++
-		}
-	}
-	if most := int((s.end-s.begin-noticed)/probesEach) + probesExtra; n > most {
-		w.complain(Spared, nil, "%d attempts in an outage after %v; probes would be %d", n, noticed, most)
-	}
-}
-
-// checkRoom checks that callers who keep their own attempts waiting, and callers who listen
-// to streams, take no room of the others.
-func (w *world) checkRoom(h *host, s *scene) {
-	waits := w.waitsOf(h, s, func(*call) bool { return true })
-	if n := len(waits); n > 0 && waits[n-1] > time.Second {
-		w.complain(Room, nil, "a request waited for %v beside %v", waits[n-1], s.kind)
-	}
 }

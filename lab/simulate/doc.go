@@ -16,7 +16,7 @@
 // faults keeps: they panic, end the goroutine, or return a response and an error. The script
 // also says whether the server acted, which the oracles have to know.
 //
-// Some promises are about figures, such as how many requests a host gets while it is down.
+// Some promises are about figures, such as how long scattered refusals hold others.
 // For them, some stories have a scene. A scene is a host with a crowd of callers who come at
 // regular times.
 //

@@ -17,7 +17,7 @@ import (
 // per second.
 func newFleetScene(d dice.Dice, f *fleetPlan) *scene {
 	n := len(f.members)
-	s := &scene{kind: sceneKinds + 1 + sceneKind(d.IntN(int(fleetKinds-sceneKinds-1))), warm: time.Second, fleet: f}
+	s := &scene{kind: peace + sceneKind(d.IntN(int(fleetKinds-peace))), warm: time.Second, fleet: f}
 	s.trip, s.every = d.Between(5*time.Millisecond, 100*time.Millisecond), time.Duration(n)*50*time.Millisecond
 	s.begin = d.Between(5*time.Second, 10*time.Second).Truncate(time.Second)
 	s.end = s.begin + 15*time.Second

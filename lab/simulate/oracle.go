@@ -29,8 +29,7 @@ const (
 	Told      Oracle = "each attempt is told once"
 	Patience  Oracle = "the caller's own time does not count"
 	Innocent  Oracle = "scattered refusals hold nobody for long"
-	Spared    Oracle = "a host that is down is spared"
-	Room      Oracle = "slow callers and streams take no room"
+	Room      Oracle = "nobody waits for a host that has nothing to do"
 	Few       Oracle = "new connections are few"
 	Cut       Oracle = "nothing under way is closed"
 	Beside    Oracle = "a hedge goes only where hedges may"
@@ -48,6 +47,6 @@ const (
 // oracles lists all promises.
 var oracles = []Oracle{
 	Request, Closed, Outcome, ActedOnce, Stored, TooOften, Early, Hold, Futile, Prompt,
-	OneReader, Discarded, Writer, HeldBack, Spliced, Budget, Leak, Nested, Secret, Told, Patience, Innocent, Spared, Room, Few, Cut, Beside,
+	OneReader, Discarded, Writer, HeldBack, Spliced, Budget, Leak, Nested, Secret, Told, Patience, Innocent, Room, Few, Cut, Beside,
 	Asked, Answered, Hearsay, Stopped, Longer, Rated, Probed, Costs, Panics,
 }

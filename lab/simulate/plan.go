@@ -158,7 +158,6 @@ type callPlan struct {
 	pause    time.Duration
 	hook     string // in which callback it panics
 	hookAt   int    // in which call of that callback, from 1
-	role     role   // in the scene of its host
 	member   int    // of the fleet
 	cost     int
 }

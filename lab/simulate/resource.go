@@ -13,9 +13,6 @@ import (
 	"github.com/aplomb-go/aplomb/lab/internal/dice"
 )
 
-// endless is the size of a stream.
-const endless = 1 << 40
-
 // A page is the content of a response's body. It is the bytes of a text from
 // first to until.
 type page struct {
@@ -78,9 +75,6 @@ func (s *attempt) document(resp *http.Response) page {
 		s.events = true
 	}
 	s.validate(resp.Header, tag, modified)
-	if s.script.endless {
-		return page{key, 0, endless}
-	}
 	condition := s.req.Header.Get("If-Range")
 	if s.rng != "" && (condition == "" || condition == tag || condition == modified) {
 		return s.part(resp, doc)

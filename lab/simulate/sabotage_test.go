@@ -370,16 +370,10 @@ var sabotage = []defect{
 			return next.RoundTrip(req)
 		}}, err
 	}},
-	{"no gate", Spared, changesRules(func(r *policy.Rule) { r.Gate = policy.Gate{} })},
-	{"slow callers take the room of others", Room, func(p *plan, c transport.Config) (Client, error) {
+	{"requests wait at a gate without need", Room, func(p *plan, c transport.Config) (Client, error) {
 		next, err := aTransport(p, c)
-		room := make(chan struct{}, slowCallers)
 		return &saboteur{Client: next, roundTrip: func(req *http.Request) (*http.Response, error) {
-			select {
-			case room <- struct{}{}:
-				defer func() { <-room }()
-			case <-req.Context().Done():
-			}
+			time.Sleep(fleetIdle + time.Second)
 			return next.RoundTrip(req)
 		}}, err
 	}},
@@ -568,10 +562,8 @@ func (o Oracle) matters(p *plan, wires bool) bool {
 		return p.nested
 	case Innocent:
 		return scene(refusals)
-	case Spared:
-		return scene(outage)
 	case Room:
-		return scene(slowUploads, streaming)
+		return slices.ContainsFunc(p.hosts, func(h *host) bool { return h.rule.Gate.Mode == policy.GateWait })
 	case Asked:
 		return scene(peace)
 	case Answered:

@@ -73,7 +73,6 @@ type script struct {
 	quota   int64 // the remaining quota that the server names; negative: it names none
 	reset   time.Duration
 	stream  bool // the body has no length, and its pieces may come far apart
-	endless bool // it does not end, either
 	typed   bool // it has the type of an event stream
 }
 
