@@ -56,26 +56,23 @@
 //	rule.go         random rules
 //	cost.go         rates that count costs, and their checks
 //	fleet.go        the processes of a fleet, and what happens to them
-//	world.go        a running story and its record
+//	world.go        a running story, its record, and a log that is searched for secrets
 //	link.go         the network between a member and its fleet
 //	caller.go       a caller and its request
 //	reqbody.go      request bodies
 //	base.go         the base transport
-//	script.go       how one attempt is going to end
+//	script.go       how one attempt is going to end, and the errors of attempts
 //	conn.go         the connections of an attempt's host, in pools
 //	scene.go        a crowd of callers at a host of their own
 //	fleet_scene.go  a crowd for each member of a fleet
-//	fault.go        the errors of attempts
 //	hint.go         the waits that servers ask for
 //	text.go         bytes that depend on a key
 //	resource.go     the representations of a server
 //	respbody.go     response bodies
-//	logger.go       a log that is searched for secrets
 //	oracle.go       the promises
-//	check_call.go   checks when an attempt arrives and when a call returns
+//	check_call.go   checks when an attempt arrives and when a call returns, and of hedges
 //	check_end.go    checks at the end of the story
 //	check_conn.go   checks of connections and lanes
-//	check_hedge.go  the check of hedges
 //	check_room.go   the check that no request waits for a host that has nothing to do
 //	check_scene.go  the checks of the figures of a scene
 //	check_fleet.go  the checks of fleets

@@ -1,4 +1,4 @@
-// A story from its beginning to its end, and the record of it.
+// A story from its beginning to its end, the record of it, and a log that is searched for secrets.
 
 package simulate
 
@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"runtime"
@@ -482,3 +483,25 @@ func (w *world) timeOf(t time.Time) time.Duration {
 	}
 	return t.Sub(w.start)
 }
+
+// A searcher is a slog.Handler that reads every log line.
+type searcher struct {
+	slog.Handler
+	world *world
+}
+
+func newLogger(w *world) *slog.Logger {
+	s := &searcher{world: w}
+	s.Handler = slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug})
+	return slog.New(s.Handler)
+}
+
+// Write gets one log line at a time.
+func (s *searcher) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), s.world.secret) {
+		s.world.violate(Secret, nil, "in the log: %s", p)
+	}
+	return len(p), nil
+}
+
+func (s *searcher) Enabled(context.Context, slog.Level) bool { return true }
