@@ -251,8 +251,8 @@ func (r *Road) makeRoom(w Way) {
 	}
 	time.AfterFunc(d, func() {
 		if ctx.Err() == nil && !w.Link.Unsent() && w.Lane.Silent(w.heard) {
+			closeIdle(p.Of(w.Lane)) // first, so that its connection is not kept after the response, and the next request has room
 			closeIdle(p.Of(current))
-			closeIdle(p.Of(w.Lane)) // so that the connection does not stay idle, and the next request has room
 		}
 	})
 }
