@@ -161,7 +161,7 @@ func newCluster(t *testing.T, replicas int) ([]*redisserver.Server, Config) {
 func TestClusterLosesANode(t *testing.T) {
 	t.Parallel()
 	stories := []string{"heartbeats killed", "hosts frozen", "hosts killed", "heartbeats frozen"}
-	atOnce(t, 2, stories[:soak.Size(4, 2)], func(story string) string { return story }, func(t *testing.T, story string) {
+	atOnce(t, 2, stories[:soak.Size(2, 4)], func(story string) string { return story }, func(t *testing.T, story string) {
 		clusterLosesANode(t, strings.Contains(story, "frozen"), strings.Contains(story, "heartbeats"))
 	})
 }

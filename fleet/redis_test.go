@@ -38,7 +38,7 @@ var shared struct {
 
 func TestMain(m *testing.M) {
 	// The parallel tests mostly wait, so there can be more of them than the machine has cores.
-	if err := flag.Set("test.parallel", strconv.Itoa(soak.Size(6, runtime.GOMAXPROCS(0)))); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(soak.Size(8, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err)
 	}
 	code := m.Run()
