@@ -62,13 +62,14 @@ func get(t *testing.T, rt http.RoundTripper, url string) got {
 
 // cached puts a cache above a Transport, or below it.
 func cached(t *testing.T, above bool, base http.RoundTripper) http.RoundTripper {
+	rule := policy.Rule{Cooldown: policy.On}.Or(policy.API())
 	cache := httpcache.NewTransport(httpcache.NewMemoryCache())
 	if above {
-		cache.Transport = over(t, base, policy.API())
+		cache.Transport = over(t, base, rule)
 		return cache
 	}
 	cache.Transport = base
-	return over(t, cache, policy.API())
+	return over(t, cache, rule)
 }
 
 // A cache above the Transport answers at once while a host refuses requests. Below, what it has

@@ -125,7 +125,7 @@ func kindOf(err error) string {
 	switch {
 	case err == nil:
 		return "none"
-	case errors.Is(err, transport.ErrCooldown), errors.Is(err, transport.ErrGateFull), errors.Is(err, transport.ErrOverDeadline):
+	case errors.Is(err, transport.ErrGateFull), errors.Is(err, transport.ErrOverDeadline):
 		return "not_sent"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection_refused"

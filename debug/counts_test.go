@@ -71,7 +71,7 @@ func TestOutcome(t *testing.T) {
 	for want, e := range map[string]*transport.Event{
 		"503":                {Attempt: transport.Attempt{Status: 503}, Response: &http.Response{}},
 		"none":               {},
-		"not_sent":           {Attempt: transport.Attempt{Err: fmt.Errorf("no: %w", transport.ErrCooldown)}},
+		"not_sent":           {Attempt: transport.Attempt{Err: fmt.Errorf("no: %w", transport.ErrOverDeadline)}},
 		"connection_refused": {Attempt: transport.Attempt{Err: fmt.Errorf("no: %w", syscall.ECONNREFUSED)}},
 		"other":              {Attempt: transport.Attempt{Err: errors.New("no")}},
 	} {

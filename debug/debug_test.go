@@ -161,7 +161,7 @@ func TestDecisions(t *testing.T) {
 func TestChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, down := New(), true
-		tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{Attempts: 1}, Base: base(func(*http.Request) (*http.Response, error) {
+		tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{Attempts: 1, Cooldown: policy.On}, Base: base(func(*http.Request) (*http.Response, error) {
 			if down {
 				return status(429, "Retry-After", "30")
 			}
@@ -193,7 +193,7 @@ func TestChanges(t *testing.T) {
 // Hosts in trouble come before those with many requests, and the rest is left out.
 func TestManyHosts(t *testing.T) {
 	d := New()
-	tr := newTransport(t, transport.Config{Trace: d.Trace(), Base: base(func(req *http.Request) (*http.Response, error) {
+	tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{Cooldown: policy.On}, Base: base(func(req *http.Request) (*http.Response, error) {
 		if req.URL.Host == "h777.test" {
 			return status(429, "Retry-After", "3600")
 		}
@@ -234,7 +234,7 @@ func TestRulesHaveSources(t *testing.T) {
 	assert.Equal(t, section{`Config.Hosts["*.example.com"]`, []string{"Classify: classify.Refusals", "AttemptTimeout: 1s", "MaxElapsed: off"}}, own[0])
 	assert.Equal(t, section{"Config.Rule", []string{"Attempts: 3"}}, own[1])
 	assert.Equal(t, "default", own[2].Source)
-	assert.Contains(t, own[2].Settings, "Cooldown: on")
+	assert.Contains(t, own[2].Settings, "Cooldown: off")
 	require.Len(t, other, 2)
 	assert.Equal(t, section{"Config.Rule", []string{"Attempts: 3", "MaxElapsed: 1m0s"}}, other[0])
 }

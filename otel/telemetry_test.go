@@ -521,7 +521,7 @@ func TestGauges(t *testing.T) {
 		require.NoError(t, err)
 		tr, err := transport.New(transport.Config{
 			Trace: telemetry.Trace(),
-			Rule:  policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 2}}.Or(quick),
+			Rule:  policy.Rule{Cooldown: policy.On, Gate: policy.Gate{Mode: policy.GateWait, Max: 2}}.Or(quick),
 			Base: base(func(req *http.Request) (*http.Response, error) {
 				time.Sleep(time.Minute)
 				return response(req, 429, strings.NewReader(""), "Retry-After: 3600"), nil

@@ -10,7 +10,7 @@ import (
 
 // Off turns a setting off. It is a value for numbers, durations, sizes and modes:
 //
-//	policy.Rule{Attempts: policy.Off, Cooldown: policy.Off, Budget: policy.Budget{Burst: policy.Off}}
+//	policy.Rule{Attempts: policy.Off, Lanes: policy.Off, Budget: policy.Budget{Burst: policy.Off}}
 const Off = -1
 
 // A Switch is [On] or [Off]. The zero Switch inherits.
@@ -120,7 +120,11 @@ type Resume struct {
 // If 20 retries in a row have failed and no attempt has succeeded meanwhile, retries do not
 // help, and the budget rests. Then 50 requests earn a retry, and so does a minute, and one can
 // be saved up. If Ratio or PerSecond is less than that, it stays. The first success of any
-// attempt ends the rest. A 429, or a 503 that names a wait, is neither a success nor a failure.
+// attempt ends the rest. A 429, or a 503 that names a wait, is no success. To a first attempt it
+// is no failure either.
+//
+// A retry after a wait that the server named belongs to the window in which it will be sent. If the
+// budget has nothing left then, the caller gets the refusal at once.
 //
 // A zero field inherits. [Off] in Burst turns the whole budget off.
 type Budget struct {

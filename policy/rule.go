@@ -136,17 +136,16 @@ type Rule struct {
 
 	// Cooldown shares the waits that servers ask for. After a 429 or a 503 that
 	// names a wait, all requests of the same Scope wait, not only the request that
-	// was refused. The same holds for another 4xx that names a wait, if Classify
-	// lets it be retried. A 408, 409, 413, 421 or 425 is about one request or
-	// its connection, so only that request waits. Default On.
+	// was refused. Turn it on if they share one limit, so that they would be refused as
+	// well. Default Off: a request obeys only the waits that it was told itself.
 	//
-	// A wait is at most RetryAfter.Max for one response. If the server asks for more
-	// and RetryAfter.Beyond is BeyondStop, requests of the scope fail at once with
-	// transport.ErrCooldown for RetryAfter.Max.
+	// Another 4xx that names a wait counts as well, if Classify lets it be retried. A 408,
+	// 409, 413, 421 or 425 is about one request or its connection, so only that request waits.
 	//
-	// A success can end the wait early, if most responses of the scope are successes
-	// or if the refusal was a 503. Up to two requests are sent during a wait to find
-	// out. After the wait, jitter and a ramp spread the requests that waited.
+	// A response holds the scope for RetryAfter.Max at most, and nothing ends a hold early.
+	// After it, jitter and a ramp spread the requests that waited. A request waits for the
+	// holds of others for RetryAfter.Max in all, and then it goes. If its deadline comes
+	// first, it fails at once with transport.ErrOverDeadline.
 	Cooldown Switch
 
 	// Scope returns a name for the requests to a host that share a quota or a wait,
@@ -160,6 +159,7 @@ type Rule struct {
 	//
 	// Set Scope if clients differ by a cookie, by a key in the URL, by a signature, or
 	// by credentials that a transport below adds. The default does not see these.
+	// [RouteScope] tells routes apart as well.
 	Scope func(*http.Request) string
 
 	// Pacing spreads requests over the rest of a quota's window when the server's
@@ -209,7 +209,7 @@ func Defaults() Rule {
 		RetryAfter: RetryAfter{Max: time.Minute, Beyond: BeyondStop},
 		Budget:     Budget{Ratio: 0.2, PerSecond: 3, Window: 10 * time.Second},
 		Lanes:      On,
-		Cooldown:   On,
+		Cooldown:   Off,
 		Pacing:     Off,
 		Upload:     Upload{Memory: 1 << 20},
 		Resume:     Resume{Max: 5, Again: 1 << 20},

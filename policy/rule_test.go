@@ -137,7 +137,7 @@ func TestDefaults(t *testing.T) {
 	assert.Equal(t,
 		"{Attempts: 6, Backoff: backoff.Exponential{}, Classify: func, Hint: func, Idempotent: func, Lanes: on, "+
 			"RetryAfter: RetryAfter{Max: 1m0s, Beyond: stop}, "+
-			"Budget: Budget{Ratio: 0.2, PerSecond: 3, Window: 10s}, Cooldown: on, Pacing: off, "+
+			"Budget: Budget{Ratio: 0.2, PerSecond: 3, Window: 10s}, Cooldown: off, Pacing: off, "+
 			"Upload: Upload{Memory: 1048576}, Resume: Resume{Max: 5, Again: 1048576}}",
 		d.String())
 	get, _ := http.NewRequest(http.MethodGet, "http://a.test/", nil)

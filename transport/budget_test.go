@@ -198,12 +198,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 			_, err := get(t, tr, ctx)
 			assert.ErrorIs(t, err, context.Canceled)
 		}},
-		"the cooldown refuses": {ends: transport.ReasonCooldown, run: func(t *testing.T, tr *transport.Transport) {
-			time.AfterFunc(5*time.Second, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/told") })
-			_, err := get(t, tr, t.Context())
-			assert.ErrorIs(t, err, transport.ErrCooldown)
-		}},
-		"its turn is past the deadline": {ends: transport.ReasonDeadline, run: func(t *testing.T, tr *transport.Transport) {
+		"its turn is past the deadline": {ends: transport.ReasonDeadline, rule: sharing, run: func(t *testing.T, tr *transport.Transport) {
 			time.AfterFunc(5*time.Second, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/minute") })
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
@@ -285,7 +280,7 @@ func TestLateRefunds(t *testing.T) {
 				return play(req, status(503, "Retry-After: 70", "Date: "))
 			})
 			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{
-				Backoff: backoff.Constant(time.Millisecond), RetryAfter: policy.RetryAfter{Max: -1}, Cooldown: policy.Off,
+				Backoff: backoff.Constant(time.Millisecond), RetryAfter: policy.RetryAfter{Max: -1},
 			}})
 			ctx, cancel := context.WithCancel(t.Context())
 			waiting := make(chan struct{})

@@ -98,9 +98,6 @@ type HostChange struct {
 	Until time.Time
 	// Waiting is how many requests wait at the limit.
 	Waiting int
-	// Refused reports that requests are refused instead of waiting, because the server
-	// asked for more than Rule.RetryAfter.Max.
-	Refused bool
 	// Room is how many requests the limit lets go: the gate's limit, or what is left of
 	// the quota. It is 0 for the other conditions, and for a host without a gate.
 	Room int
@@ -123,11 +120,7 @@ func (c HostChange) beginning() string {
 	why, lasted, left := c.causeText(), redact.Rough(c.Time.Sub(c.Since)), redact.Rough(c.Until.Sub(c.Time))
 	switch c.Condition {
 	case ConditionHeld:
-		verb := "wait"
-		if c.Refused {
-			verb = "are refused"
-		}
-		return fmt.Sprintf(" asks for a pause (%s): requests %s for %v", why, verb, left)
+		return fmt.Sprintf(" asks for a pause (%s): requests wait for %v", why, left)
 	case ConditionDown:
 		if c.Room == 0 {
 			return fmt.Sprintf(" is down (%s): its last five attempts failed, and requests still go", why)

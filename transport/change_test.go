@@ -56,7 +56,7 @@ func (c *changes) told() (all []string) {
 func TestChangeOfAHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Cooldown: policy.On}, Trace: seen.trace(),
 			Base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
 		start := time.Now()
 		mustFetch(t, tr, t.Context(), "http://h.test/")
@@ -93,7 +93,7 @@ func TestChangeOfAHold(t *testing.T) {
 func TestChangeOfAHoldThatNobodyWaitsFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Cooldown: policy.On}, Trace: seen.trace(),
 			Base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		req.Header.Set("Authorization", "Bearer SECRET")

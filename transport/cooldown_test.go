@@ -46,15 +46,11 @@ func newStrict(code int, until, takes time.Duration) *strict {
 }
 
 // followRamp fails if the arrivals are ahead of the documented ramp. The ramp lets a
-// request go when the hold opens, another every 100 ms, and two for each response. It
-// ends 10 s after the hold.
+// request go when the hold opens, another every 100 ms, and two for each response.
 func followRamp(t *testing.T, arrivals []time.Duration, opens, takes time.Duration) {
 	t.Helper()
 	slices.Sort(arrivals)
 	for k, at := range arrivals {
-		if at >= opens+10*time.Second {
-			return
-		}
 		responded := 0
 		for _, a := range arrivals[:k] {
 			if a+takes <= at {
@@ -125,7 +121,7 @@ func TestRampWithoutResponses(t *testing.T) {
 			}
 			return nil, pause(req, time.Hour)
 		})
-		tr := mustNew(t, transport.Config{Base: server})
+		tr := mustNew(t, transport.Config{Base: server, Rule: sharing})
 		responds(t, tr, http.MethodPost, "http://h.test/")
 		opens := stateOf(t, tr).HeldUntil.Sub(server.start)
 		ctx, cancel := context.WithTimeout(t.Context(), opens+30*time.Second)
@@ -134,9 +130,7 @@ func TestRampWithoutResponses(t *testing.T) {
 		all := server.arrivals()[1:]
 		assert.Len(t, all, 200)
 		followRamp(t, all, opens, time.Hour*2)
-		// The ramp lets a request go every 100 ms for 10 s.
-		assert.Equal(t, 100, server.between(opens, opens+10*time.Second))
-		assert.Equal(t, 100, server.between(opens+10*time.Second, opens+10*time.Second+1))
+		assert.Equal(t, 100, server.between(opens, opens+10*time.Second), "one every 100 ms")
 	})
 }
 
@@ -148,7 +142,7 @@ func TestInFlightJoinTheCooldown(t *testing.T) {
 		takes := 100 * time.Millisecond
 		server := newStrict(429, 2*time.Second, takes)
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-			Backoff: backoff.Constant(time.Millisecond), Budget: policy.Budget{Burst: policy.Off},
+			Cooldown: policy.On, Backoff: backoff.Constant(time.Millisecond), Budget: policy.Budget{Burst: policy.Off},
 		}})
 		var told, again [n]time.Duration
 		opened := make(chan time.Duration, 1)
@@ -199,7 +193,7 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 				}
 				return play(req, status(200, "X-RateLimit-Remaining: 1", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 9"))
 			})
-			tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
+			tr := mustNew(t, transport.Config{Base: server, Rule: sharing.Or(row.rule)})
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
@@ -253,7 +247,7 @@ func TestSlotOfARefusal(t *testing.T) {
 					return play(req, status(code, "Retry-After: 20"))
 				})
 				row.rule.Hint, row.rule.Gate = slow, policy.Gate{Start: 1, Max: 1}
-				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
+				tr := mustNew(t, transport.Config{Base: server, Rule: sharing.Or(row.rule)})
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
@@ -278,75 +272,34 @@ func TestSlotOfARefusal(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfAYear: a bad response stops a host for RetryAfter.Max and no longer.
+// TestRetryAfterOfAYear: a bad response holds its scope for RetryAfter.Max and no longer, whatever the
+// rule does with its own wait.
 func TestRetryAfterOfAYear(t *testing.T) {
-	const year = 365 * 24 * time.Hour
-	for _, code := range []int{429, 503} {
-		inBubble(t, fmt.Sprint(code), func(t *testing.T) {
-			server := script()
-			bad := status(code, fmt.Sprintf("Retry-After: %d", year/time.Second))
-			server.serve = bad
-			tr := mustNew(t, transport.Config{Base: server})
-			resp := mustGet(t, tr)
-			reason, _, ok := unretried(resp)
-			assert.True(t, ok)
-			assert.Equal(t, transport.ReasonMaxRetryAfter, reason)
-			named := server.start.Add(year)
-
-			for range 60 { // every request of the first minute is refused at once
-				before := time.Now()
-				_, err := get(t, tr, t.Context())
-				assert.Equal(t, before, time.Now(), "at once")
-				require.ErrorIs(t, err, transport.ErrCooldown)
-				e := errorAs[*transport.Error](t, err)
-				assert.Equal(t, transport.ReasonCooldown, e.Reason)
-				assert.True(t, e.GaveUp())
-				assert.Equal(t, named, e.Until)
-				assert.Empty(t, e.Attempts)
-				time.Sleep(time.Second)
-			}
-			assert.Equal(t, 1, server.attempts())
-
-			// Then a request goes. Its response begins a new hold.
-			first := time.Now()
-			resp = mustGet(t, tr)
-			assert.Equal(t, code, resp.StatusCode)
-			assert.LessOrEqual(t, time.Since(first), time.Second, "jitter")
-			_, err := get(t, tr, t.Context())
-			assert.ErrorIs(t, err, transport.ErrCooldown)
-			assert.Equal(t, 2, server.attempts())
-
-			server.serve = status(200)
-			time.Sleep(time.Minute)
-			for range 100 {
-				assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
-			}
-			assert.LessOrEqual(t, time.Since(first), 63*time.Second)
+	for beyond, told := range map[policy.Beyond]int{policy.BeyondStop: 429, policy.BeyondCap: 200} {
+		inBubble(t, fmt.Sprint(beyond), func(t *testing.T) {
+			server := script(status(429, "Retry-After: 31536000"), status(200))
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
+				Cooldown: policy.On, RetryAfter: policy.RetryAfter{Beyond: beyond, Max: 30 * time.Second}}})
+			together(10, func(i int) {
+				time.Sleep(time.Duration(i) * time.Second)
+				want := 200
+				if i == 0 {
+					want = told
+				}
+				assert.Equal(t, want, responds(t, tr, http.MethodGet, "http://h.test/"))
+			})
+			all := server.arrivals()
+			assert.GreaterOrEqual(t, all[1], 30*time.Second)
+			assert.LessOrEqual(t, all[len(all)-1], 33*time.Second)
 		})
 	}
-}
-
-// TestRetryAfterOfAYearCapped: with BeyondCap requests wait instead.
-func TestRetryAfterOfAYearCapped(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		server := script(status(429, "Retry-After: 31536000"), status(200))
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondCap, Max: 30 * time.Second}}})
-		together(10, func(i int) {
-			time.Sleep(time.Duration(i) * time.Second)
-			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
-		})
-		all := server.arrivals()
-		require.Len(t, all, 11)
-		assert.GreaterOrEqual(t, all[1], 30*time.Second)
-		assert.LessOrEqual(t, all[10], 33*time.Second)
-	})
 }
 
 // TestPOSTSpeaksForAll: a POST is not retried, but its response holds other requests.
 func TestPOSTSpeaksForAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(status(429, "Retry-After: 2"), status(200))
-		tr := mustNew(t, transport.Config{Base: server})
+		tr := mustNew(t, transport.Config{Base: server, Rule: sharing})
 		assert.Equal(t, 429, responds(t, tr, http.MethodPost, "http://h.test/"))
 		responds(t, tr, http.MethodPost, "http://h.test/")
 		assert.GreaterOrEqual(t, server.arrivals()[1], 2*time.Second)
@@ -374,7 +327,7 @@ func TestScopes(t *testing.T) {
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {
 			server := script(status(429, "Retry-After: 10"), status(200))
-			tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
+			tr := mustNew(t, transport.Config{Base: server, Rule: sharing.Or(row.rule)})
 			for _, what := range []string{row.told, row.other} {
 				url, header := "http://h.test/", what
 				if what[0] == '/' {
@@ -408,7 +361,7 @@ func TestCredentialsOfEveryRequest(t *testing.T) {
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {
 			server := faults.Always(status(429, "Retry-After: 30", "X-RateLimit-Remaining: 5", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 30"))
-			tr := mustNew(t, transport.Config{Base: faults.New(nil, server), Rule: policy.Rule{Attempts: 1, Pacing: policy.On}})
+			tr := mustNew(t, transport.Config{Base: faults.New(nil, server), Rule: policy.Rule{Attempts: 1, Cooldown: policy.On, Pacing: policy.On}})
 			before := testkit.Heap()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a held request is refused at once
 			defer cancel()
@@ -428,7 +381,7 @@ func TestCredentialsOfEveryRequest(t *testing.T) {
 func TestHeldRequestsLeaveNothingBehind(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(status(429, "Retry-After: 5"), status(200))
-		tr := mustNew(t, transport.Config{Base: server})
+		tr := mustNew(t, transport.Config{Base: server, Rule: sharing})
 		responds(t, tr, http.MethodPost, "http://h.test/")
 		together(100, func(i int) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -454,54 +407,18 @@ func TestHeldRequestsLeaveNothingBehind(t *testing.T) {
 	})
 }
 
-// TestUnavailableEndsEarly: a success of a request that was sent after a 503 ends the hold
-// of the 503. A hold of a 429 lasts until its time is over. Under a hold no request is
-// sent, so only a request that went at the instant of the 503 can succeed. The test
-// reports such a success directly.
-func TestUnavailableEndsEarly(t *testing.T) {
-	for code, early := range map[int]bool{503: true, 429: false} {
-		inBubble(t, fmt.Sprint(code), func(t *testing.T) {
-			server := script(status(code, "Retry-After: 30"), status(200))
-			tr := mustNew(t, transport.Config{Base: server})
-			responds(t, tr, http.MethodPost, "http://h.test/")
-			time.Sleep(2 * time.Second)
-			state := tr.Hosts().Peek(newRequest(t, http.MethodGet, "http://h.test/", nil).URL)
-			state.Machines().Cooldown.Answered(tr.Now(), 0, tr.Now().Add(-time.Second), true)
-			responds(t, tr, http.MethodGet, "http://h.test/")
-			assert.Equal(t, early, server.arrivals()[1] < 30*time.Second)
-		})
-	}
-}
-
 // TestWaitsStaySpread: many clients that are told the same wait come back spread over the
-// second of the jitter, even if the success of another request has ended the hold of their
-// 503 meanwhile.
+// second of the jitter, with a hold and without one.
 func TestWaitsStaySpread(t *testing.T) {
-	for name, success := range map[string]bool{"hold to its end": false, "hold ended by a success": true} {
-		inBubble(t, name, func(t *testing.T) {
+	for _, rule := range []policy.Rule{{}, sharing} {
+		inBubble(t, rule.String(), func(t *testing.T) {
 			const clients, asked = 30, 3 * time.Second
 			resent := make([]time.Duration, clients)
 			together(clients, func(i int) {
-				server := script()
-				attempts := 0
-				server.serve = func(req *http.Request) (*http.Response, error) {
-					if req.URL.Path == "/slow" {
-						return play(req, status(200).Delay(time.Second))
-					}
-					if attempts++; attempts == 1 {
-						return play(req, status(503, "Retry-After: 3", "Date: "))
-					}
-					resent[i] = time.Since(server.start)
-					return play(req, status(200))
-				}
-				tr := mustNew(t, transport.Config{Base: server})
-				both := 1
-				if success {
-					both = 2
-				}
-				together(both, func(which int) {
-					assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"+[]string{"", "slow"}[which]))
-				})
+				server := script(status(503, "Retry-After: 3", "Date: "), status(200))
+				tr := mustNew(t, transport.Config{Base: server, Rule: rule})
+				assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
+				resent[i] = server.arrivals()[1]
 			})
 			slices.Sort(resent)
 			assert.GreaterOrEqual(t, resent[0], asked)
@@ -523,7 +440,7 @@ func TestHoldByAnotherStatus(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			server := script(status(403, "X-Github-Request-Id: 1", "Retry-After: 10"), status(200))
 			row.rule.Attempts = 1
-			tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
+			tr := mustNew(t, transport.Config{Base: server, Rule: sharing.Or(row.rule)})
 			for range 2 {
 				responds(t, tr, http.MethodGet, "http://h.test/")
 			}
@@ -539,7 +456,7 @@ func TestNoHoldByTheConnectionsStatus(t *testing.T) {
 		for _, wait := range []string{"10", "31536000"} {
 			inBubble(t, fmt.Sprint(code, " for ", wait), func(t *testing.T) {
 				server := script(status(code, "Retry-After: "+wait), status(200))
-				tr := mustNew(t, transport.Config{Base: server})
+				tr := mustNew(t, transport.Config{Base: server, Rule: sharing})
 				var own int
 				done := make(chan struct{})
 				go func() {
@@ -595,7 +512,7 @@ func TestHoldBeforeTheBody(t *testing.T) {
 				})
 				return resp, err
 			})
-			tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
+			tr := mustNew(t, transport.Config{Base: server, Rule: sharing.Or(row.rule)})
 			together(20, func(i int) {
 				time.Sleep(time.Duration(i) * 50 * time.Millisecond)
 				assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
@@ -604,52 +521,6 @@ func TestHoldBeforeTheBody(t *testing.T) {
 			assert.Zero(t, server.between(heard+1, heard+5*time.Second))
 			assert.Zero(t, server.between(heard+1, heard+row.holds))
 			assert.NotZero(t, server.between(heard+row.holds, heard+row.holds+2*time.Second), "and no longer than that")
-		})
-	}
-}
-
-// TestObedientCallers: a caller that itself waited for the time that the server named goes
-// at once. It is not refused for a deadline after that time.
-func TestObedientCallers(t *testing.T) {
-	for name, row := range map[string]struct {
-		rule     policy.Rule
-		together bool
-	}{
-		"one after the other": {},
-		"retries off":         {rule: policy.Rule{Attempts: 1}},
-		"all at once":         {together: true},
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			const callers, asked, timeout = 40, 2 * time.Second, 400 * time.Millisecond
-			server := script(func(req *http.Request) (*http.Response, error) {
-				if err := pause(req, 10*time.Millisecond); err != nil {
-					return nil, err
-				}
-				if req.URL.Path == "/first" {
-					return play(req, status(429, "Retry-After: 2", "Date: "))
-				}
-				return play(req, status(200))
-			})
-			tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
-			caller := func(int) {
-				assert.Equal(t, 429, responds(t, tr, http.MethodPost, "http://h.test/first"))
-				time.Sleep(asked)
-				ctx, cancel := context.WithTimeout(t.Context(), timeout)
-				defer cancel()
-				before := time.Now()
-				resp, err := get(t, tr, ctx)
-				if assert.NoError(t, err) {
-					assert.Equal(t, 10*time.Millisecond, time.Since(before), "at once")
-					_ = resp.Body.Close()
-				}
-			}
-			if row.together {
-				together(callers, caller)
-				return
-			}
-			for i := range callers {
-				caller(i)
-			}
 		})
 	}
 }
@@ -663,7 +534,7 @@ func TestDeadlineBehindTheNamedTime(t *testing.T) {
 			for range 20 {
 				bubble(t, func(t *testing.T) {
 					server := script(status(429, "Retry-After: 10", "Date: "), status(200))
-					tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Backoff: backoff.Constant(0)}})
+					tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Cooldown: policy.On, Backoff: backoff.Constant(0)}})
 					try := func(timeout time.Duration) error {
 						ctx, cancel := context.WithTimeout(t.Context(), timeout)
 						defer cancel()
@@ -707,7 +578,7 @@ func TestManyTenants(t *testing.T) {
 				}
 				return play(req, status(200))
 			})
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{RetryAfter: policy.RetryAfter{Max: -1}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Cooldown: policy.On, RetryAfter: policy.RetryAfter{Max: -1}}})
 			together(tenants, func(i int) {
 				responds(t, tr, http.MethodPost, "http://h.test/", fmt.Sprintf("Authorization: Bearer %d", i), "X-Told: 3600")
 			})
@@ -742,7 +613,7 @@ func TestHedgesKeepToTheRamp(t *testing.T) {
 		const each = time.Second
 		base := script(status(429, "Retry-After: 10"), status(200).Delay(each))
 		tr := over(t, transport.Config{Rule: policy.Rule{
-			Hedge: policy.Hedge{After: 20 * time.Millisecond}, Budget: policy.Budget{Burst: policy.Off},
+			Cooldown: policy.On, Hedge: policy.Hedge{After: 20 * time.Millisecond}, Budget: policy.Budget{Burst: policy.Off},
 		}}, base)
 		responds(t, tr, http.MethodPost, "http://h.test/")
 		opens := stateOf(t, tr).HeldUntil.Sub(base.start)
@@ -756,36 +627,11 @@ func TestHedgesKeepToTheRamp(t *testing.T) {
 func TestFinal429DoesNotRaiseTheRamp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(429, "Retry-After: 10"), deafly(20*time.Millisecond, status(429)))
-		tr := over(t, transport.Config{Rule: policy.Rule{Classify: classify.OnStatus(classify.Final, 429)}}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{Cooldown: policy.On, Classify: classify.OnStatus(classify.Final, 429)}}, base)
 		responds(t, tr, http.MethodGet, "http://h.test/")
 		opens := stateOf(t, tr).HeldUntil.Sub(base.start)
 		together(50, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
 		assert.Equal(t, 51, base.attempts())
 		followRamp(t, base.arrivals()[1:], opens, time.Hour) // as if there were no responses
-	})
-}
-
-// A success ends the hold of a 503. If the shorter hold of a 429 is left, the
-// waiting requests learn of it.
-func TestShorterHoldIsTold(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		tr := over(t, transport.Config{}, rt(func(req *http.Request) (*http.Response, error) {
-			switch req.URL.Path {
-			case "/429":
-				return play(req, deafly(10*time.Millisecond, status(429, "Retry-After: 2")))
-			case "/503":
-				return play(req, deafly(20*time.Millisecond, status(503, "Retry-After: 50")))
-			case "/slow":
-				return play(req, deaf(time.Second))
-			}
-			return play(req, status(200))
-		}))
-		start := time.Now()
-		for _, path := range []string{"slow", "429", "503"} {
-			go func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/"+path) }()
-		}
-		time.Sleep(100 * time.Millisecond)
-		responds(t, tr, http.MethodGet, "http://h.test/")
-		assert.Less(t, time.Since(start), 5*time.Second)
 	})
 }

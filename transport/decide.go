@@ -55,9 +55,6 @@ const (
 	ReasonMaxRetryAfter
 	// ReasonBackoffStop means that the rule's Backoff ended the retries.
 	ReasonBackoffStop
-	// ReasonCooldown means that the host asked all requests for a longer wait than
-	// Rule.RetryAfter.Max allows. Requests are refused for RetryAfter.Max.
-	ReasonCooldown
 	// ReasonBudget means that the host's retry budget is used up.
 	ReasonBudget
 	// ReasonGateFull means that the gate was full, and that its mode is to refuse
@@ -105,7 +102,6 @@ var reasonNames = [...][2]string{
 	ReasonDeadline:      {"deadline", "its turn would come after the caller's deadline"},
 	ReasonMaxRetryAfter: {"max_retry_after", "the wait is longer than the rule allows"},
 	ReasonBackoffStop:   {"backoff_stop", "the back-off ends here"},
-	ReasonCooldown:      {"cooldown", "the host asked for a longer wait than the rule allows"},
 	ReasonBudget:        {"budget", "the host's retry budget is used up"},
 	ReasonGateFull:      {"gate_full", "too many requests are in flight"},
 	ReasonHedged:        {"hedged", "a second attempt goes beside it"},
@@ -130,7 +126,7 @@ func (r Reason) String() string {
 // whether the request is idempotent or replayable.
 func (r Reason) isLimit() bool {
 	switch r {
-	case ReasonAttempts, ReasonMaxElapsed, ReasonDeadline, ReasonMaxRetryAfter, ReasonBackoffStop, ReasonCooldown, ReasonBudget, ReasonGateFull, ReasonResumeMax:
+	case ReasonAttempts, ReasonMaxElapsed, ReasonDeadline, ReasonMaxRetryAfter, ReasonBackoffStop, ReasonBudget, ReasonGateFull, ReasonResumeMax:
 		return true
 	}
 	return false
@@ -162,7 +158,6 @@ type facts struct {
 	deadline            bool
 	turn                time.Duration // until the limits let another attempt go, as far as is known
 	limit               string        // that takes so long
-	refused             bool          // the cooldown refuses requests instead of letting them wait
 }
 
 // maxJitter bounds the jitter that is added to a wait that a server asked for. Without
@@ -214,8 +209,6 @@ func decide(f facts) (Reason, time.Duration) {
 	wait := max(backoff, asked)
 	start := max(wait, f.turn)
 	switch {
-	case f.refused:
-		return ReasonCooldown, 0 // it would be refused when its wait is over
 	case f.deadline && start >= f.room:
 		return ReasonDeadline, 0 // a sleep that cannot end in an attempt
 	case f.elapsedMax > 0 && start > f.elapsedMax-f.elapsed:
@@ -230,14 +223,10 @@ func decide(f facts) (Reason, time.Duration) {
 // withheldBy returns the limit that withheld a retry for this reason. It is empty if
 // there would be no retry without the limit either.
 func (f facts) withheldBy(reason Reason) string {
-	switch reason {
-	case ReasonCooldown:
-		return f.limit
-	case ReasonDeadline, ReasonMaxElapsed:
-		limit := f.limit
+	if reason == ReasonDeadline || reason == ReasonMaxElapsed {
 		f.turn = 0
 		if alone, _ := decide(f); alone == ReasonRetry {
-			return limit
+			return f.limit
 		}
 	}
 	return ""

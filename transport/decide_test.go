@@ -88,7 +88,6 @@ func TestDecide(t *testing.T) {
 		{"jitter does not pass MaxElapsed", func(f *facts) {
 			f.elapsed, f.elapsedMax, f.hint, f.u = time.Second, 11*time.Second, 10*time.Second, 0.9
 		}, ReasonRetry, 10 * time.Second},
-		{"the cooldown refuses requests", func(f *facts) { f.refused = true }, ReasonCooldown, 0},
 
 		{"a request for a rest after progress needs no attempt that is left", func(f *facts) { f.anew, f.sent = true, 6 }, ReasonRetry, 2 * time.Second},
 		{"a request for a rest is not sent if the rule allows one attempt", func(f *facts) { f.anew, f.attempts = true, 1 }, ReasonRetriesOff, 0},
@@ -166,7 +165,7 @@ func TestReasonsHaveNames(t *testing.T) {
 		ReasonSentOnce: "sent_once", ReasonRetriesOff: "retries_off", ReasonNested: "nested",
 		ReasonCanceled: "canceled", ReasonTimeout: "timeout", ReasonAttempts: "attempts", ReasonMaxElapsed: "max_elapsed",
 		ReasonDeadline: "deadline", ReasonMaxRetryAfter: "max_retry_after",
-		ReasonBackoffStop: "backoff_stop", ReasonCooldown: "cooldown", ReasonBudget: "budget",
+		ReasonBackoffStop: "backoff_stop", ReasonBudget: "budget",
 		ReasonGateFull: "gate_full", ReasonHedged: "hedged", ReasonOutrun: "outrun",
 		ReasonResume: "resume", ReasonResumeMax: "resume_max", ReasonMismatch: "mismatch",
 		ReasonNotResumable: "not_resumable",

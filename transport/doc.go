@@ -28,8 +28,8 @@
 //
 // # How the limits of a host act together
 //
-// An attempt passes the limits in this order. The cooldown holds it if the host
-// asked for a wait. Pacing holds it if the server's quota is nearly used up. The
+// An attempt passes the limits in this order. The cooldown holds it if the rule shares
+// waits and the host asked its scope for one. Pacing holds it if the server's quota is nearly used up. The
 // rate holds it if it has no token. The gate comes last, and holds it if too many
 // requests are in flight. Token and slot are taken at the same moment. A request
 // waits for one limit at a time, in the order of arrival, until its context ends. If
@@ -45,7 +45,7 @@
 //	              │                                    └▶ hedge    ▼
 //	              └──────────── sleep ◀─────────────────────────  budget
 //
-// By default the cooldown and the budget are on, and the others are off.
+// By default the budget is on, and the others are off.
 //
 // # Connections
 //
@@ -59,8 +59,8 @@
 // # Many processes
 //
 // The limits know the requests of one Transport. With Config.Fleet the Transports of
-// several processes share what servers tell them, and act like one client. A hold that
-// one of them is told binds all. A rate is for all of them together. If a host goes down,
+// several processes share what servers tell them, and act like one client. If the rule
+// shares waits, a hold that one of them is told binds all. A rate is for all of them together. If a host goes down,
 // they send it one probe at a time, and return one after the other. The first try at a
 // healthy host asks nobody, and a Fleet that does not answer stops nobody (see [Fleet]).
 //

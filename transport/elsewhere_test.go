@@ -200,12 +200,14 @@ func TestMayGoElsewhereByTheRule(t *testing.T) {
 // layer above allowed is over, and the caller still waits.
 func TestMayGoElsewhereUnsent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		by := mustNew(t, transport.Config{Base: script(status(503, "Retry-After: 600"))})
+		by := mustNew(t, transport.Config{Rule: sharing, Base: script(status(503, "Retry-After: 600"))})
+		soon, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
 		_ = closing(by.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil))) // begins a hold
-		for _, ctx := range []context.Context{t.Context(), transport.Once(t.Context())} {
+		for _, ctx := range []context.Context{soon, transport.Once(soon)} {
 			req := newRequest(t, http.MethodPost, "http://a.test/", nil).WithContext(ctx)
 			resp, err := by.RoundTrip(req)
-			assert.ErrorIs(t, err, transport.ErrCooldown)
+			assert.ErrorIs(t, err, transport.ErrOverDeadline)
 			assert.True(t, transport.MayGoElsewhere(by, req, resp, err, false))
 		}
 	})

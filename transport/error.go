@@ -24,12 +24,6 @@ var (
 	// deadline has not passed yet.
 	ErrOverDeadline error = &flight.TimeoutError{Text: "transport: its turn would come after the deadline"}
 
-	// ErrCooldown is in the error of a request that was refused because the host
-	// asked for a longer wait than Rule.RetryAfter.Max. Error.Until is the time that
-	// the host named. Requests are refused for RetryAfter.Max and may be sent again
-	// then.
-	ErrCooldown = errors.New("transport: the host asked for no requests until later")
-
 	// ErrGateFull is in the error of a request that was refused because the
 	// host's gate was full and its mode is policy.GateRefuse.
 	ErrGateFull = errors.New("transport: too many requests in flight to the host")
@@ -60,8 +54,6 @@ func (c *call) reasonFor(no *visit.Refusal) (Reason, error) {
 			return ReasonMaxElapsed, errOverElapsed
 		}
 		return ReasonMaxElapsed, fmt.Errorf("%w (%s)", errOverElapsed, no.Limit)
-	case visit.WhyHeld:
-		return ReasonCooldown, ErrCooldown
 	case visit.WhyFull:
 		return ReasonGateFull, ErrGateFull
 	}

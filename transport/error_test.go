@@ -57,7 +57,6 @@ func TestErrorTexts(t *testing.T) {
 		{transport.Error{Reason: transport.ReasonTimeout, Attempts: sent(503, io.ErrClosedPipe), Err: io.ErrClosedPipe}.Ended(context.DeadlineExceeded), "gave up after 2 attempts, last status 503 (deadline exceeded): io: read/write on closed pipe"},
 		{transport.Error{Reason: transport.ReasonTimeout, Limit: "gate", Err: context.DeadlineExceeded}, "not sent while it waited for its turn (gate): context deadline exceeded"},
 		{transport.Error{Reason: transport.ReasonDeadline, Limit: "rate", Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503 (deadline, rate): connection reset by peer"},
-		{transport.Error{Reason: transport.ReasonCooldown, Limit: "cooldown", Attempts: sent(reset), Err: reset}, "gave up after 1 attempt (cooldown): connection reset by peer"},
 		{transport.Error{Reason: transport.ReasonDeadline, Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503 (deadline): connection reset by peer"},
 		{transport.Error{Reason: transport.ReasonDeadline, Attempts: sent(503), Err: transport.ErrOverDeadline}, "gave up after 1 attempt, last status 503: its turn would come after the deadline"},
 		{transport.Error{Reason: transport.ReasonDeadline, Err: transport.ErrOverDeadline}, "not sent: its turn would come after the deadline"},
@@ -65,7 +64,7 @@ func TestErrorTexts(t *testing.T) {
 		{transport.Error{Reason: transport.ReasonBudget, Attempts: sent(reset), Err: reset}, "gave up after 1 attempt (budget): connection reset by peer"},
 		{transport.Error{Reason: transport.ReasonNotIdempotent, Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503 (not idempotent): connection reset by peer"},
 		{transport.Error{Reason: transport.ReasonFinal, Attempts: sent(503, io.EOF), Err: io.EOF}, "gave up after 2 attempts, last status 503: EOF"},
-		{transport.Error{Reason: transport.ReasonCooldown, Err: transport.ErrCooldown, Until: time.Unix(0, 0)}, "not sent, try again at 1970-01-01T00:00:00Z: the host asked for no requests until later"},
+		{transport.Error{Reason: transport.ReasonDeadline, Err: transport.ErrOverDeadline, Until: time.Unix(0, 0)}, "not sent, try again at 1970-01-01T00:00:00Z: its turn would come after the deadline"},
 		{transport.Error{Reason: transport.ReasonMaxElapsed, Attempts: sent(503)}, "gave up after 1 attempt, last status 503 (max elapsed)"},
 	} {
 		assert.Equal(t, "transport: "+row.want, row.e.Error())

@@ -21,7 +21,7 @@ func ExampleFleet() {
 	client := func(s faults.Step) *transport.Transport {
 		tr, err := transport.New(transport.Config{
 			Base:  faults.New(nil, faults.Always(s)),
-			Rule:  policy.Rule{Attempts: 1, RetryAfter: policy.RetryAfter{Max: time.Second}},
+			Rule:  policy.Rule{Cooldown: policy.On, Attempts: 1, RetryAfter: policy.RetryAfter{Max: time.Second}},
 			Fleet: fleet.Member(),
 		})
 		if err != nil {

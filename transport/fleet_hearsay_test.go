@@ -70,14 +70,14 @@ func TestQuotaThatComesDuringTheWait(t *testing.T) {
 func TestUpdateAsksTheFleet(t *testing.T) {
 	hold := fleetmsg.Message{Kind: fleetmsg.Hold, Status: 429, Wait: time.Minute}
 	quota := fleetmsg.Message{Kind: fleetmsg.Quota, Limit: 100, Wait: 50 * time.Second}
-	off := policy.Rule{Cooldown: policy.Off, Pacing: policy.Off}
+	off := policy.Rule{}
 	for name, row := range map[string]struct {
 		knows   fleetmsg.Message
 		on      policy.Rule
 		atLeast time.Duration
 	}{
-		"cooldown": {hold, policy.Rule{Pacing: policy.Off, Cooldown: policy.On}, 50 * time.Millisecond}, // then it sends a probe
-		"pacing":   {quota, policy.Rule{Cooldown: policy.Off, Pacing: policy.On}, 49 * time.Second},
+		"cooldown": {hold, policy.Rule{Cooldown: policy.On}, 59 * time.Second},
+		"pacing":   {quota, policy.Rule{Pacing: policy.On}, 49 * time.Second},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			tr, _ := aMember(t, off, status(200), row.knows, 1)
@@ -109,7 +109,7 @@ func TestHearsayRefusesNothing(t *testing.T) {
 	} {
 		for _, most := range []time.Duration{0, -1} {
 			inBubble(t, fmt.Sprint(name, most), func(t *testing.T) {
-				rule := policy.Rule{Pacing: policy.On, RetryAfter: policy.RetryAfter{Max: most}}
+				rule := policy.Rule{Cooldown: policy.On, Pacing: policy.On, RetryAfter: policy.RetryAfter{Max: most}}
 				tr, sent := aMember(t, rule, status(503), knows, 1)
 				for range 4 {
 					begin := time.Now()

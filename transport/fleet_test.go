@@ -252,7 +252,7 @@ func TestFleetHold(t *testing.T) {
 			var told time.Time
 			var during int
 			back := map[int]int{} // tenths of a second after the hold
-			c := newCrew(t, members, f, policy.Rule{}, func(i int, req *http.Request) (*http.Response, error) {
+			c := newCrew(t, members, f, sharing, func(i int, req *http.Request) (*http.Response, error) {
 				time.Sleep(10 * time.Millisecond)
 				mu.Lock()
 				defer mu.Unlock()
@@ -909,15 +909,15 @@ func TestFleetAnswersAtOnce(t *testing.T) {
 		knows fleetmsg.Message
 		least time.Duration
 	}{
-		{"a hold keeps the first requests back", policy.Rule{}, hold, 2 * time.Second},
-		{"an outage keeps the first requests back", policy.Rule{Cooldown: policy.Off, Gate: policy.Gate{Mode: policy.GateWait}}, down, 200 * time.Millisecond},
+		{"a hold keeps the first requests back", sharing, hold, 2 * time.Second},
+		{"an outage keeps the first requests back", policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}}, down, 200 * time.Millisecond},
 	} {
 		for _, updated := range []bool{false, true} {
 			inBubble(t, fmt.Sprint(row.name, ", updated ", updated), func(t *testing.T) {
 				begun := time.Now()
 				rule := row.rule
 				if updated {
-					rule = policy.Rule{Cooldown: policy.Off}
+					rule = policy.Rule{}
 				}
 				tr := mustNew(t, transport.Config{Rule: rule, Fleet: slowFleet{newMemFleet(0).member(), row.knows}, Base: rt(func(req *http.Request) (*http.Response, error) {
 					assert.GreaterOrEqual(t, time.Since(begun), row.least)

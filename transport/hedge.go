@@ -110,7 +110,7 @@ func (x *exchange) secondAttempt(r *racers) (a attempt, ok bool) {
 	}
 	// The budget comes first, because it can be released exactly. A token of the
 	// rate and a share of the server's quota cannot.
-	if !x.limits.ReserveRetry(time.Now()) {
+	if !x.limits.ReserveRetry(time.Now(), 0) {
 		return a, false
 	}
 	defer func() { // also if GetBody panics

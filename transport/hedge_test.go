@@ -237,10 +237,10 @@ func TestWhatIsNotHedged(t *testing.T) {
 		"gate with room": {req: get, rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}, hedged: true},
 		"rate used":      {req: get, rule: limits(func(r *policy.Rule) { r.Rate.PerSecond, r.Rate.Burst = 0.1, 1 })},
 		"rate left":      {req: get, rule: limits(func(r *policy.Rule) { r.Rate.PerSecond, r.Rate.Burst = 0.1, 2 }), hedged: true},
-		"during a hold": {req: get, prepare: func(t *testing.T, tr *transport.Transport) {
+		"during a hold": {req: get, rule: limits(func(r *policy.Rule) { r.Cooldown = policy.On }), prepare: func(t *testing.T, tr *transport.Transport) {
 			time.AfterFunc(20*time.Millisecond, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/told") })
 		}},
-		"during another scope's hold": {req: get, hedged: true, prepare: func(t *testing.T, tr *transport.Transport) {
+		"during another scope's hold": {req: get, rule: limits(func(r *policy.Rule) { r.Cooldown = policy.On }), hedged: true, prepare: func(t *testing.T, tr *transport.Transport) {
 			time.AfterFunc(20*time.Millisecond, func() {
 				_, _ = send(t, tr, http.MethodPost, "http://h.test/told", "Authorization: Bearer x")
 			})
@@ -707,7 +707,7 @@ func TestTraceThatPanicsAtAHedgeEndsBothAttempts(t *testing.T) {
 // A 429 to a hedge holds the scope, even if the response of the hedge does not count.
 func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}},
+		tr := over(t, transport.Config{Rule: policy.Rule{Cooldown: policy.On, Hedge: policy.Hedge{After: time.Second}}},
 			script(status(200).Delay(3*time.Second), status(429, "Retry-After: 30")))
 		done := make(chan struct{})
 		go func() {

@@ -573,7 +573,7 @@ func TestHoldDuringTheWaitForAHandshake(t *testing.T) {
 			}
 			return dial(ctx, network, addr)
 		}
-		rule := policy.Rule{Attempts: 2, Backoff: backoff.Constant(0)}
+		rule := policy.Rule{Cooldown: policy.On, Attempts: 2, Backoff: backoff.Constant(0)}
 		w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: rule})}
 		var wg sync.WaitGroup
 		wg.Go(func() { w.ok(w.get(), time.Second) })
@@ -735,7 +735,7 @@ func TestSilentOnlyLaneWithDeadlines(t *testing.T) {
 // A limit of a Transport below refuses a request that has little time, or lets it wait for too long.
 // That says nothing about a connection, so no idle connections are closed.
 func TestLimitsBelowCloseNoConnections(t *testing.T) {
-	for name, rule := range map[string]policy.Rule{"refuses": {}, "lets it wait": {Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}} {
+	for name, rule := range map[string]policy.Rule{"refuses": {Cooldown: policy.On}, "lets it wait": {Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}} {
 		inBubble(t, name, func(t *testing.T) {
 			base := &countsCloses{}
 			below := mustNew(t, transport.Config{Base: base, Rule: rule})

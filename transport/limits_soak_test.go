@@ -27,6 +27,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
+	credentials "github.com/aplomb-go/aplomb/internal/scope"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -74,6 +75,7 @@ func (r *riot) rule() policy.Rule {
 	rule := policy.Rule{
 		Gate:     policy.Gate{Mode: policy.GateWait, Start: 1 + r.n(4)},
 		Attempts: 1 + r.n(4),
+		Cooldown: policy.On,
 		Backoff:  backoff.Constant(time.Duration(1+r.n(2000)) * time.Millisecond),
 		Scope:    func(req *http.Request) string { r.slip(); return req.Header.Get("Authorization") },
 		Idempotent: func(req *http.Request) bool {
@@ -315,7 +317,7 @@ func lost(t *testing.T, tr *transport.Transport) (complaints []string) {
 		"rate":   {Rate: policy.Rate{PerSecond: 10, Burst: 1}},
 		"pacing": {Pacing: policy.On, Gate: policy.Gate{Start: 4}},
 	} {
-		require.NoError(t, tr.Update(rule, nil))
+		require.NoError(t, tr.Update(sharing.Or(rule), nil))
 		if name == "gate" {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			if resp, err := get(t, tr, ctx); err != nil { // so that the new rule is in force
@@ -339,11 +341,11 @@ func holdAndSend(t *testing.T, tr *transport.Transport, complain func(error)) {
 	state := tr.Hosts().Acquire(&url.URL{Scheme: "http", Host: "h.test"})
 	scopes := []string{"", "Bearer a", "Bearer b"}
 	for _, scope := range scopes {
-		key := host.ScopeKey(tr.Seed(), http.Header{"Authorization": {scope}})
+		key := credentials.Key(tr.Seed(), http.Header{"Authorization": {scope}})
 		if scope == "" {
-			key = host.ScopeKey(tr.Seed(), http.Header{})
+			key = credentials.Key(tr.Seed(), http.Header{})
 		}
-		state.Machines().Cooldown.Hold(tr.Now(), key, cooldown.Refusal{Code: cooldown.TooMany, Wait: time.Second}, cooldown.Config{Max: time.Minute}, 0)
+		state.Machines().Cooldown.Hold(tr.Now(), key, time.Second, cooldown.Config{Max: time.Minute}, 0)
 	}
 	state.Release()
 	var mu sync.Mutex
@@ -396,7 +398,7 @@ func TestNoSlotTokenOrWaiterIsLost(t *testing.T) {
 // TestWhatIsLostIsFound: the oracle of the test above complains of each kind of
 // loss.
 func TestWhatIsLostIsFound(t *testing.T) {
-	scope := func(tr *transport.Transport) uint64 { return host.ScopeKey(tr.Seed(), http.Header{}) }
+	scope := func(tr *transport.Transport) uint64 { return credentials.Key(tr.Seed(), http.Header{}) }
 	rows := map[string]func(tr *transport.Transport, m *host.Machines){
 		"a slot": func(tr *transport.Transport, m *host.Machines) {
 			m.Gate().Enter(tr.Now(), new(gate.Slot), nil, gate.Config{Start: 4, Max: 4})
@@ -409,7 +411,7 @@ func TestWhatIsLostIsFound(t *testing.T) {
 			m.Gate().Done(tr.Now(), &full[0])
 		},
 		"a waiter at the cooldown": func(tr *transport.Transport, m *host.Machines) {
-			m.Cooldown.Hold(tr.Now(), scope(tr), cooldown.Refusal{Code: cooldown.TooMany, Wait: time.Second}, cooldown.Config{Max: time.Minute}, 0)
+			m.Cooldown.Hold(tr.Now(), scope(tr), time.Second, cooldown.Config{Max: time.Minute}, 0)
 			m.Cooldown.Enter(tr.Now(), scope(tr), queue.NewWaiter())
 		},
 		"a waiter at the rate": func(tr *transport.Transport, m *host.Machines) {
@@ -425,7 +427,7 @@ func TestWhatIsLostIsFound(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			r := &riot{}
 			r.calm.Store(true)
-			r.tr = mustNew(t, transport.Config{Base: r})
+			r.tr = mustNew(t, transport.Config{Base: r, Rule: sharing})
 			state := r.tr.Hosts().Acquire(&url.URL{Scheme: "http", Host: "h.test"})
 			state.Release()
 			require.Empty(t, lost(t, r.tr))

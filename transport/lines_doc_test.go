@@ -129,13 +129,11 @@ func TestLinesInTheDocs(t *testing.T) {
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				_, _ = io.ReadAll(mustRoundTrip(t, tr, newRequest(t, http.MethodGet, url, nil)).Body)
 			}},
-		{name: "four GETs, the first gets a 429 with `Retry-After: 30`", rule: single, base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
+		{name: "four GETs, the first gets a 429 with `Retry-After: 30`, `Cooldown` on", rule: sharing.Or(single), base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				together(3, func(_ int) { once(t, tr, url) })
 			}},
-		{name: "a 429 with `Retry-After: 3600`, and two GETs", base: script(faults.Status(429, "Retry-After", "3600")),
-			play: func(t *testing.T, tr *transport.Transport, url string) { once(t, tr, url); once(t, tr, url) }},
 		{name: "a quota is nearly used up", rule: policy.Rule{Pacing: policy.On}, base: script(quota("50"), quota("12"), quota("100")),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
@@ -177,7 +175,7 @@ func TestLinesInTheDocs(t *testing.T) {
 				}
 				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
 			}), play: many(620, 100*time.Millisecond)},
-		{name: "another process of a fleet gets a 429 with `Retry-After: 5`", rule: single, base: script(faults.Status(200)),
+		{name: "another process of a fleet gets a 429 with `Retry-After: 5`, `Cooldown` on", rule: sharing.Or(single), base: script(faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				hear := <-heard

@@ -141,7 +141,7 @@ func TestConditionsInTheLog(t *testing.T) {
 				}
 			},
 			[]string{"WARN http://h.test is down (connection refused): one request at a time tries it, none waits", "INFO http://h.test is back after 6.5s: 2 go at a time at first, none waits"}, "down", "gate"},
-		{"asks for a pause", policy.Rule{Attempts: -1}, script(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
+		{"asks for a pause", policy.Rule{Attempts: -1, Cooldown: policy.On}, script(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 1)
 				time.Sleep(time.Minute)
@@ -404,7 +404,7 @@ func TestStateOfSeveralConditions(t *testing.T) {
 		var log journal
 		base := switched{fail: errRefused}
 		held := false
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Cooldown: policy.On}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
 			if held {
 				return play(req, faults.Status(503, "Retry-After", "60"))
 			}

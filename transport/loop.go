@@ -170,7 +170,7 @@ func (c *call) exchangeAfter(a *attempt, start instant.Instant, w lanes.Way, res
 func (x *exchange) makeAttempts() (*http.Response, error) {
 	defer x.releaseUnused()
 	x.keepBody()
-	no := x.admit(x.sent == 0)
+	no := x.admit()
 	if no == nil {
 		x.send()
 		return x.loop()
@@ -215,7 +215,7 @@ func (x *exchange) loop() (*http.Response, error) {
 		} else if why != nil {
 			return x.endWithoutBody(left, &d, why)
 		}
-		if no := x.admit(false); no != nil {
+		if no := x.admit(); no != nil {
 			return nil, x.refuse(no)
 		}
 		x.retried = true
@@ -236,7 +236,7 @@ func (x *exchange) renew(d *decision) error {
 // who has gone, even if no limit had to stop the request. Nothing is sent later than the
 // rule allows. The decision left time enough, but a base transport whose body ignores Close,
 // a GetBody, a new lane, or a busy machine can use it up.
-func (x *exchange) admit(first bool) *visit.Refusal {
+func (x *exchange) admit() *visit.Refusal {
 	var latest time.Time // of a retry; zero: nothing bounds it
 	if limit := x.Rule.Policy.MaxElapsed; limit > 0 && x.sent > 0 {
 		latest = x.start.Add(limit)
@@ -245,14 +245,13 @@ func (x *exchange) admit(first bool) *visit.Refusal {
 		x.road.LookAround(x.way) // now, because it may take a while, and nothing is held yet
 	}
 	for x.Ctx.Err() == nil {
-		if no := x.limits.Admit(first, latest); no != nil {
+		if no := x.limits.Admit(latest); no != nil {
 			return no
 		}
 		if x.Ctx.Err() == nil && (!x.road.Await(latest) || !x.limits.IsHeldAgain()) {
 			break
 		}
 		x.limits.Slot.Release()
-		first = false
 	}
 	if x.Ctx.Err() != nil {
 		return &visit.Refusal{Err: flight.ContextErr(x.Ctx)}
@@ -437,7 +436,7 @@ func (x *exchange) facts(d *decision) facts {
 	if f.elapsedMax = rule.MaxElapsed; f.elapsedMax > 0 {
 		f.elapsed = d.Time.Sub(x.start)
 	}
-	f.turn, f.limit, f.refused = x.limits.NextTurn(d.Time)
+	f.turn, f.limit = x.limits.NextTurn(d.Time)
 	return f
 }
 
@@ -446,7 +445,11 @@ func (x *exchange) facts(d *decision) facts {
 // attempt at hand. So if commit refuses, the caller still gets the whole response.
 // busy is how long a Read of the body under way may be waited for.
 func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
-	if !x.limits.ReserveRetry(d.Time) {
+	var later time.Duration // many responses may name the same time to come back
+	if d.Hint > 0 {
+		later = d.Wait
+	}
+	if !x.limits.ReserveRetry(d.Time, later) {
 		d.reason, d.Wait, d.limit = ReasonBudget, 0, visit.LimitBudget
 		e := x.forLimits(&d.entry, d.u)
 		x.limits.TellUsedUp(&e)

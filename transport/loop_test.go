@@ -644,14 +644,13 @@ func TestNestedTransports(t *testing.T) {
 		assert.True(t, e.GaveUp())
 	})
 	inBubble(t, "the wait of an attempt that the outer one ended is kept", func(t *testing.T) {
-		rule := policy.Rule{Cooldown: policy.Off}.Or(quick)
 		base := script(status(429, "Retry-After: 20"), status(200))
 		start, again := time.Now(), time.Duration(0)
-		inner := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+		inner := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
 			again = time.Since(start)
 			return base.RoundTrip(req)
 		}))
-		rule.AttemptTimeout = 5 * time.Second
+		rule := policy.Rule{AttemptTimeout: 5 * time.Second}.Or(quick)
 		var seen recorder
 		resp, err := get(t, over(t, transport.Config{Rule: rule, Trace: seen.trace()}, inner), t.Context())
 		require.NoError(t, err)
@@ -855,7 +854,7 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 func TestMaxElapsedCountsFromTheFirstAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(429, "Retry-After: 10"), status(503), status(200))
-		tr := over(t, transport.Config{Rule: policy.Rule{MaxElapsed: 5 * time.Second}.Or(exact)}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{Cooldown: policy.On, MaxElapsed: 5 * time.Second}.Or(exact)}, base)
 		resp, err := get(t, tr, transport.Once(t.Context())) // begins a hold
 		require.NoError(t, err)
 		_ = resp.Body.Close()
@@ -948,7 +947,7 @@ func TestFastPathAndLoopAgree(t *testing.T) {
 		"short":   {MaxElapsed: 1200 * time.Millisecond}, // less than an attempt and the first wait take
 		"elapsed": {MaxElapsed: 1400 * time.Millisecond}, // more
 		"stall":   {Stall: policy.Stall{Timeout: time.Minute}},
-		"no hold": {Cooldown: policy.Switch(policy.Off)},
+		"hold":    {Cooldown: policy.On},
 		"patient": {RetryAfter: policy.RetryAfter{Max: 2 * time.Hour}},
 	}
 	options := map[string]func(context.Context) context.Context{
@@ -1066,8 +1065,8 @@ func TestLongestHintEndsWithTheRequest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(429))
 		tr := over(t, transport.Config{Rule: policy.Rule{
-			RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait}, Cooldown: policy.Off,
-			Hint: func(classify.Outcome) (time.Duration, bool) { return math.MaxInt64, true },
+			RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait},
+			Hint:       func(classify.Outcome) (time.Duration, bool) { return math.MaxInt64, true },
 		}}, base)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Hour, cancel)

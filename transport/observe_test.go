@@ -306,7 +306,7 @@ func TestQueued(t *testing.T) {
 		first answer
 		want  func(transport.Queued) time.Duration
 	}{
-		"cooldown": {policy.Rule{Attempts: 1}, status(429, "Retry-After: 4"), func(q transport.Queued) time.Duration { return q.Cooldown }},
+		"cooldown": {policy.Rule{Attempts: 1, Cooldown: policy.On}, status(429, "Retry-After: 4"), func(q transport.Queued) time.Duration { return q.Cooldown }},
 		"pacing":   {policy.Rule{Pacing: policy.On}, status(200, quota...), func(q transport.Queued) time.Duration { return q.Pacing }},
 		"rate":     {policy.Rule{Rate: policy.Rate{PerSecond: 0.25}}, status(200), func(q transport.Queued) time.Duration { return q.Rate }},
 	} {

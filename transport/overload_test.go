@@ -251,7 +251,7 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 		rule    policy.Rule
 		prepare func(t *testing.T, tr *transport.Transport) (release func())
 	}{
-		"cooldown": {policy.Rule{}, func(t *testing.T, tr *transport.Transport) func() {
+		"cooldown": {sharing, func(t *testing.T, tr *transport.Transport) func() {
 			require.Equal(t, 429, responds(t, tr, http.MethodPost, "http://h.test/told"))
 			return func() { time.Sleep(time.Minute) }
 		}},
@@ -317,7 +317,7 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 func TestRefusedForTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(429, "Retry-After: 10"), status(200))
-		tr := mustNew(t, transport.Config{Base: base})
+		tr := mustNew(t, transport.Config{Base: base, Rule: sharing})
 		responds(t, tr, http.MethodPost, "http://h.test/")
 		until := stateOf(t, tr).HeldUntil
 

@@ -349,7 +349,7 @@ func TestPathsHaveNoLimitsOfTheHost(t *testing.T) {
 var hostLimits = map[string]policy.Rule{
 	"Rate":             {Rate: policy.Rate{PerSecond: 1}},
 	"Budget":           {Budget: policy.Budget{Burst: policy.Off}},
-	"Cooldown":         {Cooldown: policy.Off},
+	"Cooldown":         {Cooldown: policy.On},
 	"Pacing":           {Pacing: policy.On},
 	"Gate":             {Gate: policy.Gate{Mode: policy.GateWait}},
 	"Scope":            {Scope: func(*http.Request) string { return "" }},

@@ -49,7 +49,7 @@ func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 			reset := (k+1)*10 - int(time.Since(start)/time.Second)
 			return newResponse(req, code, http.NoBody, "RateLimit-Limit: 20", "RateLimit-Remaining: "+strconv.Itoa(max(0, left)), "RateLimit-Reset: "+strconv.Itoa(reset)), nil
 		})
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: -1, Pacing: policy.On, Cooldown: policy.Off, Gate: policy.Gate{Start: 4, Max: 4}}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: -1, Pacing: policy.On, Gate: policy.Gate{Start: 4, Max: 4}}})
 		together(60, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
 		t.Log(sent, over, time.Since(start))
 		if over > 4 { // requests that were under way when the server first said so
@@ -244,10 +244,8 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.05}}, text: "its turn would come after the deadline (rate)"},
 		"rate with a gate": {limit: "rate", base: faults.Status(200), first: hold, reason: transport.ReasonDeadline,
 			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.05}, Gate: policy.Gate{Max: 5}}, text: "its turn would come after the deadline (rate)"},
-		"cooldown": {limit: "cooldown", base: status(429, "Retry-After: 20"), first: hold, reason: transport.ReasonDeadline,
+		"cooldown": {limit: "cooldown", base: status(429, "Retry-After: 20"), first: hold, reason: transport.ReasonDeadline, rule: sharing,
 			text: "its turn would come after the deadline (cooldown)"},
-		"cooldown that refuses": {limit: "cooldown", base: status(429, "Retry-After: 3600"), first: hold, reason: transport.ReasonCooldown,
-			text: "the host asked for no requests"},
 		"pacing": {limit: "pacing", base: status(200, "RateLimit-Limit: 100", "RateLimit-Remaining: 1", "RateLimit-Reset: 50"), reason: transport.ReasonDeadline,
 			rule: policy.Rule{Pacing: policy.On}, text: "its turn would come after the deadline (pacing)",
 			first: func(t *testing.T, tr *transport.Transport) {

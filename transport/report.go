@@ -194,7 +194,7 @@ func (c *call) hostChange(v news.Change) HostChange {
 	h := HostChange{
 		Context: c.parentContext(), Host: c.HostName(), Condition: Condition(v.Condition), Over: v.Over, Scope: v.Scope,
 		Status: v.Status, Err: v.Err, Addr: v.Addr, Fleet: v.Fleet, Time: time.Now(), Waiting: v.Waiting,
-		Refused: v.Refused, Room: v.Room, Lane: v.Lane,
+		Room: v.Room, Lane: v.Lane,
 	}
 	if h.Since = h.Time; v.Since > 0 {
 		h.Since = c.Ground.TimeOf(v.Since)

@@ -74,7 +74,7 @@ func TestForgottenBodies(t *testing.T) {
 					return play(req, status(200))
 				}
 				return play(req, row.response)
-			}), Rule: policy.Rule{Gate: policy.Gate{Start: slots, Max: slots}, Attempts: 1, Cooldown: policy.Off}})
+			}), Rule: policy.Rule{Gate: policy.Gate{Start: slots, Max: slots}, Attempts: 1}})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var kept []*http.Response // nobody closes them, and they are not garbage
@@ -357,9 +357,11 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 		}},
 		"Scope, after a wait at the gate": {waits: true, rule: func(r *policy.Rule, f func()) {
 			r.Rate = policy.Rate{PerSecond: 0.5, Burst: 1} // so that the hold is known for sure when the wait is over
+			r.Cooldown = policy.On
 			r.Scope = func(req *http.Request) string { when(mine(req), f); return req.URL.Path }
 		}},
 		"Scope, after a 429": {response: status(429, "Retry-After: 1"), rule: func(r *policy.Rule, f func()) {
+			r.Cooldown = policy.On
 			r.Scope = func(req *http.Request) string { when(mine(req), f); return req.URL.Path }
 		}},
 		"Classify": {rule: func(r *policy.Rule, f func()) {

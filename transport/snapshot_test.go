@@ -32,7 +32,7 @@ func TestSnapshot(t *testing.T) {
 			return play(req, status(200))
 		})
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-			Backoff: backoff.Constant(0), Attempts: 3, Rate: policy.Rate{PerSecond: 50}, Gate: policy.Gate{Start: 2, Max: 2},
+			Cooldown: policy.On, Backoff: backoff.Constant(0), Attempts: 3, Rate: policy.Rate{PerSecond: 50}, Gate: policy.Gate{Start: 2, Max: 2},
 		}, Hosts: map[string]policy.Rule{
 			"plain.test": {Budget: policy.Budget{Burst: policy.Off}, Rate: policy.Rate{PerSecond: -1}, Gate: policy.Gate{Mode: policy.Off}},
 		}})

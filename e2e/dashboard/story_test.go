@@ -58,6 +58,8 @@ var servers = map[string]func(req *http.Request, n int64) (*http.Response, error
 // rules are the rules of the hosts that need one.
 var rules = map[string]policy.Rule{
 	"gated.test": {Gate: policy.Gate{Mode: policy.GateWait}},
+	"held.test":  {Cooldown: policy.On},
+	"left.test":  {Cooldown: policy.On},
 	"slow.test":  {Gate: policy.Gate{Mode: policy.GateWait, Start: 2, Max: 2}},
 	"hasty.test": {Hedge: policy.Hedge{After: 200 * time.Millisecond}},
 	"paced.test": {Rate: policy.Rate{PerSecond: 0.9, Burst: 1}},

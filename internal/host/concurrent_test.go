@@ -21,10 +21,11 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
+	"github.com/aplomb-go/aplomb/internal/scope"
 )
 
-// waitAt does the part of the transport's loop: it asks until the request may go, is
-// refused or gives up.
+// waitAt does the part of the transport's loop: it asks until the request may go
+// or gives up.
 func waitAt(ctx context.Context, start time.Time, w *queue.Waiter, ask func(now instant.Instant) queue.Answer, leave func()) queue.Verb {
 	for {
 		now := instant.At(time.Since(start))
@@ -43,7 +44,7 @@ func waitAt(ctx context.Context, start time.Time, w *queue.Waiter, ask func(now 
 		case <-alarm:
 		case <-ctx.Done():
 			leave()
-			return queue.Refuse
+			return queue.Wait
 		}
 	}
 }
@@ -86,16 +87,14 @@ func TestThousandGoroutines(t *testing.T) {
 			for !over.Load() {
 				time.Sleep(time.Duration(rng.IntN(200)) * ms)
 				now, key, wait := instant.At(time.Since(start)), uint64(rng.IntN(7)), time.Duration(rng.IntN(2000))*ms
-				switch rng.IntN(6) {
+				switch rng.IntN(5) {
 				case 0:
-					m.Cooldown.HoldForFleet(now, key, cooldown.Refusal{Code: cooldown.Code(rng.IntN(2)), Wait: wait}, cooldown.Config{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
+					m.Cooldown.HoldForFleet(now, key, wait, cooldown.Config{Max: sec}, rng.Float64())
 				case 1:
-					m.Cooldown.Free(now, key, 0)
-				case 2:
 					m.Pacing().NoteForFleet(now, key, pacing.Named{Remaining: int64(rng.IntN(100)), Limit: 100, Reset: wait}, 1+rng.IntN(5), pacing.Config{})
-				case 3:
+				case 2:
 					m.Gate().Down(now, now.Add(-wait))
-				case 4:
+				case 3:
 					m.Gate().Up(now, now.Add(wait))
 				default:
 					m.Gate().News()
@@ -110,7 +109,7 @@ func TestThousandGoroutines(t *testing.T) {
 			var slot gate.Slot
 			var mark uint64
 			for n := range 4 {
-				in := waitAt(ctx, start, w, func(now instant.Instant) queue.Answer { return m.Cooldown.Enter(now, key, w) }, func() { m.Cooldown.Leave(key, w) }) == queue.Go &&
+				in := waitAt(ctx, start, w, func(now instant.Instant) queue.Answer { return m.Cooldown.Enter(now, key, w) }, func() { m.Cooldown.Leave(w) }) == queue.Go &&
 					waitAt(ctx, start, w, func(now instant.Instant) queue.Answer {
 						a := m.Pacing().Enter(now, key, w, pacing.Config{})
 						mark = a.Mark
@@ -144,15 +143,15 @@ func TestThousandGoroutines(t *testing.T) {
 				m.Gate().Done(now, &slot)
 				switch result {
 				case gate.Success, gate.Neutral:
-					m.Cooldown.Answered(now, key, at, true)
+					m.Cooldown.Answered(now, key, at)
 					return
 				case gate.Failed:
-					m.Cooldown.Hold(now, key, cooldown.Refusal{Code: cooldown.Code(rng.IntN(2)), Wait: time.Duration(rng.IntN(2000)) * ms}, cooldown.Config{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
+					m.Cooldown.Hold(now, key, time.Duration(rng.IntN(2000))*ms, cooldown.Config{Max: sec}, rng.Float64())
 				}
 				if n == 3 {
 					return
 				}
-				taken := m.Budget.Take(now, budget.Config{})
+				taken := m.Budget.Take(now, now, budget.Config{})
 				if taken == nil {
 					return
 				}
@@ -202,7 +201,7 @@ func TestCooldownWithGoroutines(t *testing.T) {
 			at    []instant.Instant
 			wg    sync.WaitGroup
 		)
-		open, _ := c.Hold(0, 1, cooldown.Refusal{Code: cooldown.TooMany, Wait: sec}, cooldown.Config{}, 0.5)
+		open := c.Hold(0, 1, sec, cooldown.Config{}, 0.5)
 		for range 50 {
 			wg.Go(func() {
 				w := queue.NewWaiter()
@@ -212,7 +211,7 @@ func TestCooldownWithGoroutines(t *testing.T) {
 				at = append(at, now)
 				mu.Unlock()
 				time.Sleep(20 * ms)
-				c.Answered(instant.At(time.Since(start)), 1, now, true)
+				c.Answered(instant.At(time.Since(start)), 1, now)
 			})
 		}
 		wg.Wait()
@@ -234,7 +233,7 @@ func TestFirstTryCosts(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		b.CountTo(1)
 		assert.True(t, c.Quiet() && p.Quiet(), "not quiet")
-		host.ScopeKey(seed, h)
+		scope.Key(seed, h)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -108,33 +108,22 @@ func sharedCrowd(t testing.TB) *crowd {
 	}
 }
 
-func cooldownCrowd(t testing.TB) *crowd {
+func cooldownCrowd(testing.TB) *crowd {
 	c := new(cooldown.Cooldown)
-	hold := func(code cooldown.Code, wait time.Duration) func(instant.Instant) {
-		return func(now instant.Instant) { c.Hold(now, 1, cooldown.Refusal{Code: code, Wait: wait}, exact, 0) }
+	hold := func(wait time.Duration) func(instant.Instant) {
+		return func(now instant.Instant) { c.Hold(now, 1, wait, exact, 0) }
 	}
-	c.Hold(0, 1, cooldown.Refusal{Code: cooldown.Unavailable, Wait: 20 * sec}, exact, 0)
+	hold(20 * sec)(0)
 	return &crowd{
 		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer { return c.Enter(now, 1, w) },
-		leave: func(w *queue.Waiter) { c.Leave(1, w) },
+		leave: c.Leave,
 		events: []occurrence{
-			{"a longer 503", hold(cooldown.Unavailable, 30*sec)},
-			{"a longer 429", hold(cooldown.TooMany, 40*sec)},
-			{"a shorter 429", hold(cooldown.TooMany, sec)},
-			{"a 404", func(now instant.Instant) { c.Answered(now, 1, 0, false) }},
-			{"another scope", func(now instant.Instant) {
-				c.Hold(now, 2, cooldown.Refusal{Code: cooldown.TooMany, Wait: sec}, exact, 0)
-			}},
-			{"a 429 of the fleet", func(now instant.Instant) {
-				c.HoldForFleet(now, 1, cooldown.Refusal{Code: cooldown.TooMany, Wait: 41 * sec}, exact, 0)
-			}},
-			{"a success in the fleet", func(now instant.Instant) { c.Free(now, 1, 0) }},
+			{"a longer hold", hold(30 * sec)},
+			{"a shorter hold", hold(sec)},
+			{"an answer", func(now instant.Instant) { c.Answered(now, 1, 0) }},
+			{"another scope", func(now instant.Instant) { c.Hold(now, 2, sec, exact, 0) }},
+			{"a hold of the fleet", func(now instant.Instant) { c.HoldForFleet(now, 1, 41*sec, exact, 0) }},
 			{"a snapshot", func(now instant.Instant) { c.Holds(now); c.Holding(now); c.Held(now, 1); c.Named(now, 1) }},
-			{"an early end of the 503", func(now instant.Instant) { c.Answered(now, 1, 0, true) }},
-			{"a success", func(now instant.Instant) { c.Answered(now, 1, 0, true) }},
-			{"a refusal", func(now instant.Instant) {
-				c.Hold(now, 1, cooldown.Refusal{Code: cooldown.TooMany, Wait: 2 * time.Minute}, cooldown.Config{Stop: true}, 0)
-			}},
 		},
 	}
 }

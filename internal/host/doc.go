@@ -12,7 +12,6 @@
 //	key.go     the key of a request's host
 //	table.go   the state of that host, found without a lock, and eviction
 //	state.go   the state and its machines
-//	scope.go   the scope of a request: its credentials, as a hash
 //	lane       over which connections its attempts go
 //	cooldown   which requests wait after a server said "try later", and how they return
 //	pacing     the server's quota, spread over its window

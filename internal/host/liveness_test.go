@@ -117,20 +117,17 @@ func cooldownRig(rng *rand.Rand) rig {
 	}
 	event := func(now instant.Instant) {
 		if len(sent) > 0 && rng.IntN(3) > 0 {
-			c.Answered(now, 1, sent[rng.IntN(len(sent))], rng.IntN(4) > 0)
+			c.Answered(now, 1, sent[rng.IntN(len(sent))])
 			return
 		}
-		code, wait, conf := cooldown.Code(rng.IntN(2)), time.Duration(rng.Int64N(int64(5*sec))), cooldown.Config{Max: 3 * sec, Stop: rng.IntN(4) == 0}
-		switch rng.IntN(4) {
-		case 0:
-			c.HoldForFleet(now, 1, cooldown.Refusal{Code: code, Wait: wait}, conf, rng.Float64())
-		case 1:
-			c.Free(now, 1, 0)
-		default:
-			c.Hold(now, 1, cooldown.Refusal{Code: code, Wait: wait}, conf, rng.Float64())
+		wait, conf := time.Duration(rng.Int64N(int64(5*sec))), cooldown.Config{Max: 3 * sec}
+		if rng.IntN(4) == 0 {
+			c.HoldForFleet(now, 1, wait, conf, rng.Float64())
+		} else {
+			c.Hold(now, 1, wait, conf, rng.Float64())
 		}
 	}
-	return rig{enter, func(w *queue.Waiter) { c.Leave(1, w) }, event}
+	return rig{enter, func(w *queue.Waiter) { c.Leave(w) }, event}
 }
 
 func pacingRig(rng *rand.Rand) rig {

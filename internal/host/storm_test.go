@@ -260,7 +260,7 @@ func (s *storm) abandon(x *simAttempt, why gate.Result) {
 	switch {
 	case s.fixed:
 		s.At(s.Now.Add(100*time.Millisecond), func() { s.enter(r) })
-	case r.attempt < 6 && s.budget.Take(s.Now, budget.Config{}) != nil:
+	case r.attempt < 6 && s.budget.Take(s.Now, s.Now, budget.Config{}) != nil:
 		wait := time.Duration(min(math.Pow(2, float64(r.attempt-1)), 31)*1e9 + s.rng.Float64()*1e9)
 		s.At(s.Now.Add(wait), func() { s.enter(r) })
 	default:

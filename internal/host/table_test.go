@@ -107,7 +107,7 @@ func TestTableForgetsHoldsThatAreOver(t *testing.T) {
 			table.Now = func() instant.Instant { return row.now }
 			for i := range 50 {
 				s := table.Acquire(urlOf(fmt.Sprintf("http://dead-%d", i)))
-				s.Machines().Cooldown.Hold(0, 1, cooldown.Refusal{Code: cooldown.TooMany, Wait: 30 * hosttest.Sec}, cooldown.Config{Jitter: -1}, 0)
+				s.Machines().Cooldown.Hold(0, 1, 30*hosttest.Sec, cooldown.Config{Jitter: -1}, 0)
 				s.Release()
 			}
 			for i := range 1000 {
@@ -142,7 +142,7 @@ func TestTableEvictsHostsInFlightLast(t *testing.T) {
 	}
 	for i := range 300 {
 		s := table.Acquire(urlOf(fmt.Sprintf("http://held-%d", i)))
-		s.Machines().Cooldown.Hold(0, 1, cooldown.Refusal{Code: cooldown.TooMany, Wait: 30 * hosttest.Sec}, cooldown.Config{Jitter: -1}, 0)
+		s.Machines().Cooldown.Hold(0, 1, 30*hosttest.Sec, cooldown.Config{Jitter: -1}, 0)
 		s.Release()
 	}
 	for i, s := range flying {

@@ -312,7 +312,7 @@ func settingsOf(r *policy.Rule) settings {
 			Window:    r.Budget.Window,
 			Burst:     r.Budget.Burst,
 		},
-		Cooldown: cooldown.Config{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
+		Cooldown: cooldown.Config{Max: r.RetryAfter.Max},
 		Pacing:   pacing.Config{MaxWait: r.RetryAfter.Max},
 		Gate:     gate.Config{Start: r.Gate.Start, Max: r.Gate.Max, Refuses: r.Gate.Mode == policy.GateRefuse},
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
-	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
@@ -55,7 +54,7 @@ func (l *Limits) HearHeaders(resp *http.Response, of Sent) {
 	}
 	if hint, ok := l.headersHint(resp); ok && hint > 0 {
 		l.heard[0].hint, l.heard[0].u = hint, rand.Float64()
-		l.holdScope(of.At, resp.StatusCode, hint, l.heard[0].u)
+		l.holdScope(resp.StatusCode, hint, l.heard[0].u)
 	}
 }
 
@@ -129,7 +128,7 @@ func (l *Limits) NoteOutcome(o *Ending) (hint time.Duration) {
 }
 
 // noteResult notes whether the attempt failed, and whether a retry helped. A server that asks for a
-// wait is alive, so for retries its answer is neither.
+// wait is alive, so a first refusal is neither. If it refuses a retry, the retry did not help.
 func (l *Limits) noteResult(o *Ending, hint time.Duration) {
 	m := l.State.Machines()
 	if result := flight.ResultOf(l.Ctx, o.Resp, o.Err); !o.NotHost && (result == gate.Failed || result == gate.Lost) {
@@ -137,9 +136,9 @@ func (l *Limits) noteResult(o *Ending, hint time.Duration) {
 		m.Failures.Failed(cmp.Or(o.At, l.Ground.Now()))
 	}
 	switch waits := o.Status == http.StatusTooManyRequests || hint > 0 && TellsToWait(o.Status); {
-	case waits:
 	case o.Again && o.Retry:
 		m.Failures.RetryFailed()
+	case waits:
 	case !o.Again && o.Err == nil:
 		m.Failures.Succeeded()
 	}
@@ -195,24 +194,18 @@ func (l *Limits) noteCooldown(o *Ending, told bool, hint time.Duration) {
 			}
 			hint -= l.Ground.Now().Sub(heard.at) // the body asks for more than the headers did
 		}
-		l.holdScope(o.At, o.Status, hint, o.U)
+		l.holdScope(o.Status, hint, o.U)
 	case TellsToWait(o.Status):
 		// Even if it is final, it does not show that the host takes more.
 	case o.Err == nil && !o.Again && !l.State.Quiet():
-		ended := l.State.Machines().Cooldown.Answered(l.Ground.Now(), l.scopeKey(), o.At, o.Status < 500)
-		for code, over := range ended {
-			if over {
-				l.tellHold(statusOf[code], 0, false)
-			}
-		}
+		l.State.Machines().Cooldown.Answered(l.Ground.Now(), l.scopeKey(), o.At)
 	}
 }
 
 // holdScope holds the scope.
-func (l *Limits) holdScope(sent instant.Instant, status int, wait time.Duration, u float64) {
-	r := cooldown.Refusal{Code: holdCodeOf(status), Wait: wait, Sent: sent, Ended: l.State.Ended()}
-	open, again := l.State.Machines().Cooldown.Hold(l.Ground.Now(), l.scopeKey(), r, l.Ground.cooldown(l.Rule, wait), u)
-	l.tellHold(status, wait, again)
+func (l *Limits) holdScope(status int, wait time.Duration, u float64) {
+	open := l.State.Machines().Cooldown.Hold(l.Ground.Now(), l.scopeKey(), wait, l.Ground.cooldown(l.Rule, wait), u)
+	l.tellHold(status, wait)
 	if now := l.Ground.Now(); open > now {
 		l.beginCondition(news.Change{Key: news.Key{Condition: news.Held, Scope: l.scopeKey()}, Cause: news.Cause{Status: status}, Since: now, Until: open})
 	}

@@ -10,13 +10,13 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
-	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/scope"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -33,6 +33,7 @@ type Limits struct {
 	pass     pacing.Pass     // the pacing's numbers of the attempt; zero if no quota was known
 	since    instant.Instant // when the attempt began to wait for the limits
 	Queued   Queued          // by the next attempt so far; who takes it sets it to zero
+	held     time.Duration   // for how long holds have made all attempts wait
 	heard    [2]hearing      // of the responses' headers, the latest first; a hedged request has two
 	scope    uint64          // the scope's key, once scoped
 	refusals uint32          // that the cooldown knew of when it let the attempt go; 0 if nothing was held
@@ -68,7 +69,6 @@ const (
 	whyGone    why = iota // the caller's context has ended
 	WhyLate               // its turn would come after the caller's deadline
 	WhyOverdue            // its turn would come later than the rule allows
-	WhyHeld               // the host asked for a longer wait than the rule allows
 	WhyFull               // at the gate, whose mode is to refuse requests
 )
 
@@ -86,7 +86,7 @@ const (
 // keeps a slot while it waits for another limit. If the turn of the request would
 // come too late, Admit refuses it at once. latest is the time after which a retry
 // may not start. It is zero for the first attempt, and if nothing bounds it.
-func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
+func (l *Limits) Admit(latest time.Time) *Refusal {
 	if l.latest = 0; !latest.IsZero() {
 		l.latest = l.Ground.InstantOf(latest)
 	}
@@ -98,8 +98,8 @@ func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 		l.askCost() // now, because nothing is held yet if it panics
 	}
 	l.since = l.Ground.Now()
-	for arrives := first; ; arrives = false {
-		if no := l.admitByServer(arrives); no != nil {
+	for {
+		if no := l.admitByServer(); no != nil {
 			return no
 		}
 		if l.Queued.Cooldown > 0 {
@@ -122,18 +122,14 @@ func (l *Limits) Admit(first bool, latest time.Time) *Refusal {
 	}
 }
 
-// admitByServer waits for the end of a hold of the scope. A request that arrives
-// after the time that the server named, and that was not held back before, goes
-// at once.
-func (l *Limits) admitByServer(arrives bool) *Refusal {
+// admitByServer waits for the end of a hold of the scope, and for its turn in the ramp.
+func (l *Limits) admitByServer() *Refusal {
 	if l.refusals = 0; !l.mayBeHeld() {
 		return nil
 	}
-	l.refusals = l.State.Machines().Cooldown.Refusals()
-	if arrives && l.State.Machines().Cooldown.Arrive(l.since, l.scopeKey()) {
-		return nil
-	}
+	before := l.Queued.Cooldown
 	_, _, no := l.waitInQueue(cooldownQueue{l}, &l.Queued.Cooldown)
+	l.held += l.Queued.Cooldown - before
 	return no
 }
 
@@ -273,34 +269,29 @@ func (l *Limits) IsHeldAgain() bool {
 }
 
 // NextTurn returns when the limits would let the next attempt go, as far as is known,
-// counted from now, and the limit that takes longest. refused means that a hold refuses
-// requests.
-func (l *Limits) NextTurn(now time.Time) (turn time.Duration, limit string, refused bool) {
+// counted from now, and the limit that takes longest.
+func (l *Limits) NextTurn(now time.Time) (turn time.Duration, limit string) {
 	if l.Rule.Rate {
 		turn, limit = l.State.Machines().Rate(l.Rule.Settings.Rate).Peek(l.Ground.InstantOf(now), l.askCost()), LimitRate
 	}
-	if !l.mayBeHeld() {
-		return turn, limit, false
+	if l.mayBeHeld() {
+		// The request's own wait keeps its own jitter although the hold has jitter as well.
+		at := l.Ground.Now()
+		named := min(l.State.Machines().Cooldown.Named(at, l.scopeKey()).Sub(at), l.Rule.Settings.Cooldown.Longest()-l.held)
+		if named > turn {
+			turn, limit = named, LimitCooldown
+		}
 	}
-	at, cooldown := l.Ground.Now(), &l.State.Machines().Cooldown
-	if _, refused = cooldown.Held(at, l.scopeKey()); refused {
-		return turn, LimitCooldown, true
-	}
-	// The request's own wait keeps its own jitter although the hold has jitter as
-	// well. A success of another request may end the hold before its time.
-	if named := cooldown.Named(at, l.scopeKey()).Sub(at); named > turn {
-		turn, limit = named, LimitCooldown
-	}
-	return turn, limit, false
+	return turn, limit
 }
 
-// ReserveRetry takes one retry or hedge from the host's budget. It reports false if
-// none is left.
-func (l *Limits) ReserveRetry(now time.Time) bool {
+// ReserveRetry takes one retry or hedge that counts after some time from the host's budget. It
+// reports false if none is left then.
+func (l *Limits) ReserveRetry(now time.Time, later time.Duration) bool {
 	settings, at := l.budgetConfig(), l.Ground.InstantOf(now)
 	budget := &l.State.Machines().Budget
 	budget.CountTo(l.State.Requests())
-	l.reserved = budget.Take(at, settings)
+	l.reserved = budget.Take(at, l.Ground.InstantOf(now.Add(later)), settings)
 	return l.reserved != nil
 }
 
@@ -358,7 +349,7 @@ func (l *Limits) scopeKey() uint64 {
 		case own != nil:
 			l.scope = maphash.String(l.Ground.Seed, own(l.Req))
 		default:
-			l.scope = host.ScopeKey(l.Ground.Seed, l.Req.Header)
+			l.scope = scope.Key(l.Ground.Seed, l.Req.Header)
 		}
 	}
 	return l.scope

@@ -53,9 +53,7 @@ func (l *Limits) present(c news.Change) news.Change {
 	switch m := l.State.Machines(); c.Condition {
 	case news.Held:
 		c.Waiting = m.Cooldown.Waiting(c.Scope)
-		now := l.Ground.Now()
-		_, c.Refused = m.Cooldown.Held(now, c.Scope)
-		if named := m.Cooldown.Named(now, c.Scope); named > 0 {
+		if named := m.Cooldown.Named(l.Ground.Now(), c.Scope); named > 0 {
 			c.Until = named // without the jitter of this process
 		}
 	case news.Down, news.Crowded:
@@ -129,7 +127,7 @@ func (l *Limits) ReviewConditions(o *Ending) {
 func (l *Limits) isOver(m *host.Machines, now instant.Instant, c news.Change) bool {
 	switch c.Condition {
 	case news.Held:
-		until, _ := m.Cooldown.Held(now, c.Scope)
+		until := m.Cooldown.Held(now, c.Scope)
 		if until > c.Until {
 			m.News().Extend(c.Key, until) // it was asked again
 		}

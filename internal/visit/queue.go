@@ -40,7 +40,8 @@ func (q cooldownQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer
 	q.refusals = c.Refusals()
 	return c.Enter(now, q.scopeKey(), w), true
 }
-func (q cooldownQueue) leave(w *queue.Waiter)   { q.State.Machines().Cooldown.Leave(q.scopeKey(), w) }
+func (q cooldownQueue) leave(w *queue.Waiter)   { q.State.Machines().Cooldown.Leave(w) }
+func (cooldownQueue) takes() int                { return 0 } // nothing; a hold sees the waiter from the first question on
 func (cooldownQueue) limit(queue.Answer) string { return LimitCooldown }
 
 type pacingQueue struct{ *Limits }
@@ -137,8 +138,6 @@ func (l *Limits) waitInQueue(q hostQueue, sum *time.Duration) (a queue.Answer, w
 		switch {
 		case a.Verb == queue.Go:
 			return a, waited, nil
-		case a.Verb == queue.Refuse:
-			return a, waited, &Refusal{Why: WhyHeld, Until: l.Ground.TimeOf(a.Until)}
 		case !mayWait:
 			return a, waited, &Refusal{Why: WhyFull, Limit: LimitGate}
 		}
@@ -165,6 +164,7 @@ func (l *Limits) waitInQueue(q hostQueue, sum *time.Duration) (a queue.Answer, w
 func (l *Limits) newWaiter(cost int) *queue.Waiter {
 	w := queue.NewWaiter()
 	w.By, w.From, w.Cost = l.sendAtLatest(), l.since, cost
+	w.Until = instant.After(l.Ground.Now(), l.Rule.Settings.Cooldown.Longest()-l.held)
 	return w
 }
 

@@ -5,7 +5,6 @@ package visit
 import (
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -17,6 +16,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/scope"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -92,21 +92,15 @@ func (g *Ground) Hear(m fleetmsg.Message) {
 	}
 }
 
-// hearHold holds a scope as another member was told to, or ends its hold.
+// hearHold holds a scope as another member was told to.
 func (g *Ground) hearHold(s *host.State[rules.Resolved], rule *rules.Resolved, m fleetmsg.Message, now instant.Instant) {
 	if rule.Policy.Cooldown != policy.On {
 		return
 	}
 	holds := &s.Machines().Cooldown
-	if m.Wait <= 0 {
-		holds.Free(now, m.Scope, now.Add(time.Duration(rand.Float64()*float64(cooldown.ReturnTime(g.members())))))
-		return
-	}
-	r := cooldown.Refusal{Code: holdCodeOf(m.Status), Wait: m.Wait, Again: m.Again, Ended: s.Ended()}
-	holds.HoldForFleet(now, m.Scope, r, g.cooldown(rule, m.Wait), rand.Float64())
-	until, _ := holds.Held(now, m.Scope)
+	holds.HoldForFleet(now, m.Scope, m.Wait, g.cooldown(rule, m.Wait), rand.Float64())
 	g.hearCondition(s.Machines(), news.Change{Key: news.Key{Condition: news.Held, Scope: m.Scope},
-		Cause: news.Cause{Status: m.Status}, Since: now, Until: until})
+		Cause: news.Cause{Status: m.Status}, Since: now, Until: holds.Held(now, m.Scope)})
 }
 
 // wholeUnits returns how many whole units an amount has. It is bounded, because an amount of a
@@ -190,18 +184,16 @@ func (l *Limits) fleetScope() uint64 {
 	text := ""
 	if own := l.Rule.Policy.Scope; own != nil {
 		text = "scope\x00" + own(l.Req)
-	} else if text = host.ScopeText(l.Req.Header); text == "" {
+	} else if text = scope.Text(l.Req.Header); text == "" {
 		return 0
 	}
 	return l.Ground.Fleet.Scope(text)
 }
 
-// tellHold tells the fleet that a server asked to wait. A zero wait says that a response
-// with this status ended the hold. again says that the request was sent although the hold
-// was known.
-func (l *Limits) tellHold(status int, wait time.Duration, again bool) {
+// tellHold tells the fleet that a server asked to wait.
+func (l *Limits) tellHold(status int, wait time.Duration) {
 	if l.Ground.Fleet != nil {
-		l.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: l.State.Name(), Scope: l.scopeKey(), Status: status, Wait: wait, Again: again})
+		l.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: l.State.Name(), Scope: l.scopeKey(), Status: status, Wait: wait})
 	}
 }
 
@@ -213,17 +205,6 @@ func (l *Limits) tellQuota(q classify.Quota) {
 			Amount: float64(q.Remaining), Limit: float64(q.Limit), Wait: q.Reset})
 	}
 }
-
-// holdCodeOf returns the kind of hold that a status begins.
-func holdCodeOf(status int) cooldown.Code {
-	if status == http.StatusServiceUnavailable {
-		return cooldown.Unavailable
-	}
-	return cooldown.TooMany
-}
-
-// statusOf has the status of each kind of hold.
-var statusOf = [...]int{cooldown.TooMany: http.StatusTooManyRequests, cooldown.Unavailable: http.StatusServiceUnavailable}
 
 // hearCondition notes what the fleet says about a scope, if it has an effect. The next request
 // tells it, because the goroutine that reads the messages of the fleet calls no hook.

@@ -59,7 +59,7 @@ var features = []feature{
 	{name: "sends a GET again after a 503", ours: yes, shown: []string{"transport.TestRetriesWithTheFormulasWaits", "examples/default"}, probe: sendsAgain},
 	{name: "sends a POST once if the server may have acted", ours: yes, shown: []string{"transport.TestPOST", "cmd/internal/demo"}, probe: sendsOnce},
 	{name: "never comes back before the time in Retry-After", ours: yes, shown: []string{"transport.TestServersWait"}, probe: obeys},
-	{name: "holds other requests back for that time", ours: yes, shown: []string{"transport.TestOneIsToldAndAllWait"}, probe: holdsOthers},
+	{name: "holds the other requests of a shared limit back for that time", ours: yes, shown: []string{"transport.TestOneIsToldAndAllWait"}, probe: holdsOthers, setups: sharingSetups},
 	{name: "gives up at once if the wait would pass the deadline", ours: yes, shown: []string{"transport.TestDeadlineIsSeenBeforeTheSleep"}, probe: foresees},
 	{name: "ends its wait with the context", ours: yes, shown: []string{"transport.TestCancelDuringTheWait"}, probe: endsWaits},
 	{name: "returns the last response when it gives up", ours: yes, shown: []string{"transport.TestGivesUpWithTheLastResponse"}, probe: returnsTheLast},

@@ -88,6 +88,8 @@ var breakerSetups = map[string]func(terms) doer{
 	}),
 }
 
+var sharingSetups = map[string]func(terms) doer{"aplomb": aplombWith(policy.Rule{Cooldown: policy.On}, nil)}
+
 // fleetSetups: the clients of aplomb are members of a fleet in memory.
 var fleetSetups = map[string]func(terms) doer{"aplomb": new(switchboard).client}
 
@@ -258,7 +260,7 @@ type switchboard struct {
 
 func (m *switchboard) client(t terms) doer {
 	s := &seat{all: m}
-	rt, err := transport.New(transport.Config{Base: t.base, Fleet: s})
+	rt, err := transport.New(transport.Config{Base: t.base, Fleet: s, Rule: policy.Rule{Cooldown: policy.On}})
 	if err != nil {
 		panic(err) // the settings are this test's
 	}

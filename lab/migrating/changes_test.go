@@ -42,7 +42,6 @@ var changes = []struct {
 }{
 	{"POST, 503", "1", postBefore, postAfter},
 	{"back after", "10 s", waitBefore, waitAfter},
-	{"others meanwhile", "wait", meanwhileBefore, meanwhileAfter},
 	{"told 1 h", "response", hourBefore, hourAfter},
 	{"gives up with", "response", gaveUpBefore, gaveUpAfter},
 	{"100 requests", "at most 156", outageBefore, outageAfter},
@@ -113,20 +112,6 @@ func waitAfter(t *testing.T, p pair) error {
 		if back, _ := told(t, p.after); back < 10*time.Second || back > 11*time.Second {
 			return fmt.Errorf("came back after %v", back)
 		}
-	}
-	return nil
-}
-
-func meanwhileBefore(t *testing.T, p pair) string {
-	if _, other := told(t, p.before); other < 10*time.Second {
-		return "are sent"
-	}
-	return "wait"
-}
-
-func meanwhileAfter(t *testing.T, p pair) error {
-	if _, other := told(t, p.after); other < 10*time.Second {
-		return fmt.Errorf("the other request was sent after %v", other)
 	}
 	return nil
 }
@@ -305,7 +290,7 @@ func TestWaysBack(t *testing.T) {
 		})
 	})
 	t.Run("Cooldown", func(t *testing.T) {
-		if back, other := told(t, with(policy.Rule{Cooldown: policy.Off})); back < 10*time.Second || other != time.Second {
+		if back, other := told(t, with(policy.Rule{Cooldown: policy.On})); back < 10*time.Second || other < 10*time.Second {
 			t.Errorf("back after %v, the other request after %v", back, other)
 		}
 	})

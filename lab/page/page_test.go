@@ -70,7 +70,7 @@ func newScene(t *testing.T) *scene {
 	tr, err := transport.New(transport.Config{
 		Trace: s.debug.Trace(),
 		Fleet: memory.Member(),
-		Rule:  policy.Rule{Attempts: 4, RetryAfter: policy.RetryAfter{Max: 10 * time.Minute}, Backoff: backoff.Constant(5 * time.Millisecond)},
+		Rule:  policy.Rule{Attempts: 4, Cooldown: policy.On, RetryAfter: policy.RetryAfter{Max: 10 * time.Minute}, Backoff: backoff.Constant(5 * time.Millisecond)},
 		Hosts: map[string]policy.Rule{strings.TrimPrefix(hung, "http://"): {
 			Gate: policy.Gate{Mode: policy.GateWait, Start: 2, Max: 2},
 			Rate: policy.Rate{PerSecond: 50, Burst: 10},
@@ -94,8 +94,8 @@ func newScene(t *testing.T) *scene {
 	for range 60 {
 		s.get(s.fine)
 	}
+	s.get(held)
 	for range 3 {
-		s.get(held)
 		s.get(closed.URL)
 	}
 	told := transport.Event{Host: idle, Request: httptest.NewRequest(http.MethodPost, "/", nil), Reason: transport.ReasonMaxRetryAfter, Limit: "gate"}
@@ -236,7 +236,7 @@ func checkTexts(t *testing.T, b *tab) {
 	text := eval[string](b, "document.body.innerText")
 	for _, want := range []string{
 		"a title", "rules in force", "rules.json since", "asked to wait", "3 in the queue", "2 of 2 slots", "no requests yet", "fine", "failures in a row",
-		"connection refused", "at most 50 per second, for 2 members together", "at most one in 1 h 0 min, for 2 members together", "1 request waits for the rate", "2 requests wait for a quota", "the top is ", "attempts", "time in queues", "Config.Hosts[", "Rate{PerSecond: 50", "Config.Rule", "Backoff: backoff.Constant(5ms)", "show fewer", "asked for 1 h", "fleet connected", "held", "asks for a pause (429): requests are refused", "2 members, last heartbeat 0 s ago",
+		"connection refused", "at most 50 per second, for 2 members together", "at most one in 1 h 0 min, for 2 members together", "1 request waits for the rate", "2 requests wait for a quota", "the top is ", "attempts", "time in queues", "Config.Hosts[", "Rate{PerSecond: 50", "Config.Rule", "Backoff: backoff.Constant(5ms)", "show fewer", "asked for 1 h", "fleet connected", "held", "asks for a pause (429): requests wait", "2 members, last heartbeat 0 s ago",
 	} {
 		assert.True(t, strings.Contains(text, want), want)
 	}

@@ -20,6 +20,7 @@ func crawler(log *slog.Logger) transport.Config {
 			AttemptTimeout: 20 * time.Second, // until the headers
 			Stall:          policy.Stall{Timeout: 20 * time.Second},
 			MaxElapsed:     time.Minute,
+			Cooldown:       policy.On,                                    // a site counts all requests of the crawler
 			RetryAfter:     policy.RetryAfter{Max: time.Hour},            // a page with a nearer deadline fails at once
 			Rate:           policy.Rate{PerSecond: 1, Burst: 1},          // for each host
 			Gate:           policy.Gate{Mode: policy.GateRefuse, Max: 4}, // a host that is down costs no time

@@ -282,7 +282,7 @@ func (c *call) checkError() {
 // refusedByLimit reports whether a limit refused the next attempt.
 func refusedByLimit(e *transport.Error) bool {
 	switch e.Reason {
-	case transport.ReasonDeadline, transport.ReasonMaxElapsed, transport.ReasonCooldown, transport.ReasonGateFull:
+	case transport.ReasonDeadline, transport.ReasonMaxElapsed, transport.ReasonGateFull:
 		return true
 	}
 	return false
@@ -360,7 +360,7 @@ func (c *call) checkFutile() {
 		return // the classifier may wait for the body, while a hedge fails beside it
 	}
 	for _, s := range c.world.attempts {
-		if s.host == h && s.told > 0 && rule.Cooldown != policy.Off && (s.call != c || c.hasCompany(s.ended)) {
+		if s.host == h && s.told > 0 && rule.Cooldown == policy.On && (s.call != c || c.hasCompany(s.ended)) {
 			return // there may be a hold, or a ramp after it, in which the requests that came before go first
 		}
 	}

@@ -143,8 +143,9 @@ func (s *attempt) needed() time.Duration {
 }
 
 // checkBudget checks that retries and hedges keep to the budget in every window
-// of time. A retry counts when it is taken, before its wait. Without a Trace
-// that time is unknown, so only the windows from the beginning are checked.
+// of time. A retry counts when it is taken, before its wait, or at the end of a wait that the
+// server named. Without a Trace that time is unknown, so only the windows from the beginning are
+// checked.
 func (w *world) checkBudget(h *host, member int) {
 	rule := h.rule.Or(policy.Defaults())
 	b := budgetOf(rule.Budget)
@@ -192,7 +193,7 @@ func (w *world) checkBudget(h *host, member int) {
 	}
 }
 
-// takenAt returns the times at which retries and hedges of a call were taken from the budget. The
+// takenAt returns the times to which retries and hedges of a call belong in the budget. The
 // event of a retry may come later, because the attempt before it may still read the caller's body.
 // That of a hedge comes when it has waited for its connection.
 func (c *call) takenAt() (all []time.Duration) {
@@ -207,6 +208,9 @@ func (c *call) takenAt() (all []time.Duration) {
 			continue
 		}
 		at := min(e.at, c.world.timeOf(e.Time))
+		if e.Hint > 0 && !hedge {
+			at += e.Wait
+		}
 		switch delay := c.rule.Hedge; {
 		case !hedge || !wired:
 		case delay.Percentile > 0:
@@ -218,11 +222,6 @@ func (c *call) takenAt() (all []time.Duration) {
 	}
 	return all
 }
-
-// maxArrivals is how many requests a server may get from a scope that it told
-// to wait. A client has to find out whether all requests are turned away or
-// only some.
-const maxArrivals = 2
 
 // A who is the requests of a member with a scope.
 type who struct {
@@ -238,35 +237,22 @@ func (w *world) checkHolds(h *host) {
 	if rule.Cooldown != policy.On || len(w.plan.updates) > 0 || w.plan.fleet.lied() {
 		return
 	}
-	most := maxArrivals
-	if w.plan.fleet != nil {
-		most++ // after the success of another member
-	}
-	told, refused, arrived := make(map[who][]span), make(map[who][]*attempt), make(map[who][]time.Duration)
+	told, arrived := make(map[who][]span), make(map[who][]time.Duration)
 	for _, s := range w.attempts {
 		if mood, _ := h.moodAt(s.began); s.host != h || mood != exhausted || s.unsent {
 			continue
 		}
-		scope := s.who()
-		arrived[scope] = append(arrived[scope], s.began)
-		wait := s.told
-		if rule.RetryAfter.Max >= 0 {
-			wait = min(wait, rule.RetryAfter.Max)
+		scope, wait := s.who(), s.told
+		if most := rule.RetryAfter.Max; most < 0 {
+			arrived[scope] = append(arrived[scope], s.began)
+		} else {
+			wait = min(wait, most)
+			if s.began-s.call.plan.at < most { // else its patience may be over
+				arrived[scope] = append(arrived[scope], s.began)
+			}
 		}
 		if wait > 0 && !s.dead && s.call.plan.hook == "" {
 			told[scope] = append(told[scope], span{s.ended, s.ended + wait})
-			refused[scope] = append(refused[scope], s)
-		}
-	}
-	for _, s := range w.attempts { // a success ends a hold if it was sent later than what was refused
-		if s.host != h || s.status == 0 || s.status == 429 || s.status >= 500 {
-			continue
-		}
-		of := told[s.who()]
-		for i, hold := range of {
-			if refused[s.who()][i].began <= s.began && hold.from <= s.ended && s.ended < hold.until {
-				of[i].until = s.ended
-			}
 		}
 	}
 	for scope := range told {
@@ -277,7 +263,7 @@ func (w *world) checkHolds(h *host) {
 					n++
 				}
 			}
-			if n > most {
+			if n > 0 {
 				w.complain(Hold, nil, "%d requests of scope %v at %s from %v to %v, when all were to wait", n, scope, h.name, hold.from, hold.until)
 			}
 		}

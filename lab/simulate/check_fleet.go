@@ -297,38 +297,12 @@ const (
 	falseWait   = 11 * time.Second // a return that was only told comes within 10 s
 )
 
-// fewSuccesses is how many successes a member needs to doubt what others were told. A member
-// without them obeys.
-const fewSuccesses = 4
-
-// successes returns how many requests of a member to a host had succeeded at a time.
-func (w *world) successes(h *host, member int, at time.Duration) (n int) {
-	for _, s := range w.attempts {
-		if s.host == h && s.call.plan.member == member && s.ended < at && s.status == 200 {
-			n++
-		}
-	}
-	return n
-}
-
-// strangest returns for how long a member may wait because of what others were told.
-func (w *world) strangest(s *scene, member int) time.Duration {
-	longest, f := strangeWait, w.plan.fleet
-	if f.lied() {
-		longest = falseWait
-	}
-	unclear := func(a air) bool { return a.lost > 0 || a.double > 0 || a.delay > 100*time.Millisecond }
-	if 2*len(s.sick) > len(w.clients) || f.members[member].meets(span{0, s.end}, unclear) {
-		// Each refused probe of the many puts the probes of the few off. A member may be told
-		// of a hold twice, which looks like a probe, and may miss the success of another, or
-		// hear late of it. But the others are refused for a while only.
-		longest += s.end - s.begin + s.wait
-	}
-	return longest
-}
-
 // checkNeighbour checks that members whose requests succeed are not stopped by others.
 func (w *world) checkNeighbour(h *host, s *scene) {
+	longest := strangeWait
+	if w.plan.fleet.lied() {
+		longest = falseWait
+	}
 	all, waited := make([]int, len(w.clients)), make([]int, len(w.clients))
 	for _, c := range w.calls {
 		m := c.plan.member
@@ -336,15 +310,14 @@ func (w *world) checkNeighbour(h *host, s *scene) {
 			continue
 		}
 		wait, ok := c.waitOf()
-		if !ok || w.successes(h, m, c.plan.at) < fewSuccesses {
+		if !ok {
 			continue
 		}
-		longest := w.strangest(s, m)
 		if wait == never && w.plan.fleet.lied() && c.plan.deadline > 0 && c.plan.deadline < longest {
 			continue // it was told at once that it would have to wait
 		}
 		if wait > longest {
-			w.complain(Stopped, c, "the request waited for %v, while the member's requests succeeded", wait)
+			w.complain(Stopped, c, "the request waited for %v, while only others were in trouble", wait)
 			return
 		}
 		if all[m]++; wait > s.trip {
@@ -352,14 +325,14 @@ func (w *world) checkNeighbour(h *host, s *scene) {
 		}
 	}
 	for m := range all {
-		if all[m] >= 30 && waited[m]*100 > all[m]*strangePart && w.strangest(s, m) == strangeWait {
-			w.complain(Stopped, nil, "%d of %d requests of member %d waited, while its requests succeeded", waited[m], all[m], m)
+		if all[m] >= 30 && waited[m]*100 > all[m]*strangePart && longest == strangeWait {
+			w.complain(Stopped, nil, "%d of %d requests of member %d waited, while only others were in trouble", waited[m], all[m], m)
 		}
 	}
 }
 
 // checkRefused checks that a server which refuses all members gets few requests. Each member
-// may send one probe, and the member that was told first two.
+// may send one before it hears of the hold.
 func (w *world) checkRefused(h *host, s *scene) {
 	f := w.plan.fleet
 	if !f.steady(span{0, s.end}) {
@@ -374,7 +347,7 @@ func (w *world) checkRefused(h *host, s *scene) {
 			n++
 		}
 	}
-	if most := len(f.members) + 1; n > most {
+	if most := len(f.members); n > most {
 		w.complain(Hold, nil, "%d requests from %v to %v, when all members were to wait", n, known, s.end)
 	}
 }

@@ -57,7 +57,10 @@ func (s *scene) fleetRule(d dice.Dice) policy.Rule {
 		return policy.Rule{Backoff: backoff.FullJitter{Base: 100 * time.Millisecond, Max: 2 * time.Second}, Gate: policy.Gate{Mode: policy.GateWait}}
 	}
 	r := policy.Rule{}
-	if s.kind == neighbour && d.Chance(50) {
+	switch {
+	case s.kind == refusedAll:
+		r.Cooldown = policy.On
+	case s.kind == neighbour && d.Chance(50):
 		r.Gate = policy.Gate{Mode: policy.GateWait, Start: 50 * len(s.fleet.members)}
 	}
 	return r

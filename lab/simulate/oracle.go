@@ -28,7 +28,7 @@ const (
 	Secret    Oracle = "no secrets in logs and errors"          // 15
 	Told      Oracle = "each attempt is told once"
 	Patience  Oracle = "the caller's own time does not count"
-	Innocent  Oracle = "scattered refusals hold nobody for long"
+	Innocent  Oracle = "scattered refusals hold nobody"
 	Room      Oracle = "nobody waits for a host that has nothing to do"
 	Few       Oracle = "new connections are few"
 	Cut       Oracle = "nothing under way is closed"

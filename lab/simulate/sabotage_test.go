@@ -449,7 +449,7 @@ var sabotage = []defect{
 	{"members refuse what others were told to wait for", Hearsay, inFleet(func(f *broken, _ transport.Config, next Client) rt {
 		return func(req *http.Request) (*http.Response, error) {
 			if f.held() > 0 {
-				return nil, &transport.Error{Reason: transport.ReasonCooldown, Limit: "cooldown", Err: transport.ErrCooldown}
+				return nil, &transport.Error{Reason: transport.ReasonDeadline, Limit: "cooldown", Err: transport.ErrOverDeadline}
 			}
 			return next.RoundTrip(req)
 		}
@@ -575,7 +575,7 @@ func (o Oracle) matters(p *plan, wires bool) bool {
 	case Stopped:
 		return scene(neighbour)
 	case Hearsay, Longer:
-		return scene(neighbour, refusedAll)
+		return scene(refusedAll)
 	case Costs:
 		return slices.ContainsFunc(p.hosts, func(h *host) bool { return h.rule.Cost != nil })
 	}

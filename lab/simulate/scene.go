@@ -102,7 +102,7 @@ func (s *scene) rule(d dice.Dice) policy.Rule {
 	if s.fleet != nil {
 		return s.fleetRule(d)
 	}
-	return policy.Rule{Cooldown: policy.On}
+	return policy.Rule{}
 }
 
 // cast adds the callers of the scene to the plan.

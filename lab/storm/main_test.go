@@ -91,7 +91,7 @@ func TestFlags(t *testing.T) {
 func TestSweepRuns(t *testing.T) {
 	var out strings.Builder
 	err := run(t.Context(), []string{"-sim", "-runs", "1", "-processes", "1,40", "-clients", "30", "-watched", "10s", "-out", t.TempDir()}, &out, io.Discard)
-	if err != nil || !strings.Contains(out.String(), "processes  clients  alone  holds  probe  fleet  shared") || !strings.Contains(out.String(), "       40       40") {
+	if err != nil || !strings.Contains(out.String(), "processes  clients  alone  probe  fleet  shared") || !strings.Contains(out.String(), "       40       40") {
 		t.Errorf("%v, %s", err, &out)
 	}
 }

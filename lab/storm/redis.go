@@ -69,9 +69,7 @@ func (p *partOf) passes(k fleetmsg.Kind) bool {
 	switch k {
 	case fleetmsg.Meet:
 		return true
-	case fleetmsg.Hold:
-		return p.shares.Holds
-	case fleetmsg.Quota, fleetmsg.AskTokens, fleetmsg.Tokens: // no strategy shares them
+	case fleetmsg.Hold, fleetmsg.Quota, fleetmsg.AskTokens, fleetmsg.Tokens: // no strategy shares them
 		return false
 	}
 	return p.shares.Probe

@@ -16,7 +16,9 @@ import (
 //     401, 403 and 429.
 //   - A POST is sent again after a 429. After a 5xx or a lost response it is not sent again,
 //     because the message may have been posted.
-//   - Requests share a scope if they have the same token and the same route. A route is the
+//   - Requests share a scope and its waits if they have the same token and the same route:
+//     "Limits are applied to individual bots and users both on a per-route basis and
+//     globally." A route is the
 //     method and the path, without the version of the API. Of the ids in the path only
 //     those of channels, guilds and webhooks count. If Discord counts several routes
 //     together (X-RateLimit-Bucket), each of them learns of the limit by a response of its
@@ -30,6 +32,7 @@ func Discord() policy.Rule {
 	return policy.Rule{
 		Classify: judge(),
 		Hint:     classify.FirstHint(classify.RetryAfter, classify.BodyRetryAfter, classify.ResetAfter),
+		Cooldown: policy.On,
 		Scope:    func(req *http.Request) string { return withToken(req, req.Method+" "+discordRoute(urlOf(req).Path)) },
 		Rate:     policy.Rate{PerSecond: 50, Burst: 1},
 		Pacing:   policy.On,

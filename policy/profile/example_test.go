@@ -63,5 +63,5 @@ func Example() {
 func ExampleDiscord() {
 	fmt.Println(profile.Discord())
 	// Output:
-	// {Classify: func, Hint: func, Rate: Rate{PerSecond: 50, Burst: 1}, Scope: func, Pacing: on}
+	// {Classify: func, Hint: func, Rate: Rate{PerSecond: 50, Burst: 1}, Cooldown: on, Scope: func, Pacing: on}
 }

@@ -20,10 +20,11 @@ import (
 //   - A POST is sent again after a refusal. It is not sent again after a 5xx.
 //   - Requests share a scope if they have the same token and count against the same quota.
 //     The path tells the quotas of search, of code search, of GraphQL and of all the rest
-//     apart. A secondary limit holds only the scope in which it was met.
+//     apart. They share their waits: "If you receive a rate limit error, you should stop
+//     making requests temporarily." A secondary limit holds only the scope in which it was met.
 //   - RetryAfter.Max is two minutes, because many waits are a minute and some seconds. If
 //     the quota of an hour is used up, the wait is longer. Then the caller gets the
-//     response at once, and further requests of the scope fail without being sent.
+//     response at once, and further requests of the scope wait for two minutes.
 //
 // The sources were read on 2026-11-22.
 // https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api and
@@ -32,6 +33,7 @@ func GitHub() policy.Rule {
 	return policy.Rule{
 		Classify:   judge(githubLimit),
 		Hint:       classify.FirstHint(classify.DefaultHint, githubMinute),
+		Cooldown:   policy.On,
 		Scope:      func(req *http.Request) string { return withToken(req, githubQuota(urlOf(req).Path)) },
 		RetryAfter: policy.RetryAfter{Max: 2 * time.Minute},
 	}

@@ -219,13 +219,13 @@ func (p provider) waitsLong(t *testing.T) {
 	}
 }
 
-// scopes tests which requests share a wait. The first request is told to wait. A
-// second later the other request comes.
+// scopes tests which requests share a wait, if the rule shares waits. The first request is told
+// to wait. A second later the other request comes.
 func (p provider) scopes(t *testing.T) {
 	for kind, pairs := range map[string]map[string][2]string{"together": p.together, "apart": p.apart} {
 		for name, pair := range pairs {
 			inBubble(t, kind+"/"+name, func(t *testing.T) {
-				tr := newTransport(t, &script{t: t, texts: []string{p.limit}}, p.rule())
+				tr := newTransport(t, &script{t: t, texts: []string{p.limit}}, policy.Rule{Cooldown: policy.On}.Or(p.rule()))
 				done := make(chan error)
 				go func() {
 					resp, err := tr.RoundTrip(request(t, pair[0]))
@@ -248,19 +248,27 @@ func (p provider) scopes(t *testing.T) {
 	}
 }
 
+// By itself a profile shares waits only if the provider's documentation says that they are shared.
+func TestProfilesThatShareWaits(t *testing.T) {
+	for name, rule := range profile.All() {
+		shares := slices.Contains([]string{"github", "slack", "discord"}, name)
+		assert.Equal(t, shares, rule.Cooldown == policy.On, name)
+	}
+}
+
 // A profile sets only the fields that depend on the provider, and reads responses whole.
 func TestFieldsOfProfiles(t *testing.T) {
 	const kept = "Upload: Upload{Memory: 16777216}"
 	want := map[string]string{
-		"github":       "{Classify: func, Hint: func, RetryAfter: RetryAfter{Max: 2m0s}, Scope: func}",
+		"github":       "{Classify: func, Hint: func, RetryAfter: RetryAfter{Max: 2m0s}, Cooldown: on, Scope: func}",
 		"aws":          "{Classify: func, Hint: func, " + kept + "}",
 		"azure":        "{Classify: func, Hint: func, " + kept + "}",
 		"google_cloud": "{Classify: func, Hint: func, Idempotent: func, " + kept + "}",
 		"openai":       "{Classify: func, Hint: func}",
 		"anthropic":    "{Classify: func, Hint: func}",
 		"stripe":       "{Classify: func, Hint: func, Scope: func}",
-		"slack":        "{Classify: func, Hint: func, Scope: func}",
-		"discord":      "{Classify: func, Hint: func, Rate: Rate{PerSecond: 50, Burst: 1}, Scope: func, Pacing: on}",
+		"slack":        "{Classify: func, Hint: func, Cooldown: on, Scope: func}",
+		"discord":      "{Classify: func, Hint: func, Rate: Rate{PerSecond: 50, Burst: 1}, Cooldown: on, Scope: func, Pacing: on}",
 		"cloudflare":   "{Classify: func, Hint: func, Pacing: on}",
 		"docker_hub":   "{Classify: func, Hint: func, Scope: func}",
 		"registry":     "{Classify: func, Hint: func, Scope: func}",
@@ -356,7 +364,7 @@ func zip[W io.WriteCloser](t *testing.T, writer func(io.Writer) W, text string) 
 }
 
 // A quota that is refilled too late gives the caller the response at once. Further
-// requests of the scope are refused unsent.
+// requests of the scope wait as long as the profile waits, and then they go.
 func TestGitHubStopsAtAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &script{t: t, texts: []string{githubPrimary(3000)}}
@@ -365,12 +373,14 @@ func TestGitHubStopsAtAnHour(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, http.StatusForbidden, status)
 		assert.Zero(t, waited)
-		_, _, err = send(t, tr, "GET /repos/a/c")
-		assert.ErrorIs(t, err, transport.ErrCooldown)
-		assert.Equal(t, 1, base.sent)
-		status, _, err = send(t, tr, "GET /search/issues")
+		status, waited, err = send(t, tr, "GET /search/issues")
 		require.NoError(t, err)
 		assert.Equal(t, http.StatusOK, status, "another quota")
+		assert.Zero(t, waited)
+		_, waited, err = send(t, tr, "GET /repos/a/c")
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, waited, 2*time.Minute)
+		assert.Equal(t, 3, base.sent)
 	})
 }
 

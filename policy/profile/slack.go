@@ -15,15 +15,16 @@ import (
 //     "ok": false.
 //   - A POST is sent again after a 429. After a 5xx or a lost response it is not sent again,
 //     because the message may have been posted.
-//   - Requests share a scope if they have the same token and the same path. Slack counts
-//     requests per method, workspace and app. The path of an incoming webhook is its
-//     credentials.
+//   - Requests share a scope and its waits if they have the same token and the same path,
+//     because limits are "applied on a 'per API method per workspace/team per app' basis".
+//     The path of an incoming webhook is its credentials.
 //
 // The source was read on 2026-11-22. https://docs.slack.dev/apis/web-api/rate-limits.
 func Slack() policy.Rule {
 	return policy.Rule{
 		Classify: judge(),
 		Hint:     classify.DefaultHint,
+		Cooldown: policy.On,
 		Scope:    func(req *http.Request) string { return withToken(req, urlOf(req).Path) },
 	}
 }

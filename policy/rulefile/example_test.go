@@ -77,8 +77,8 @@ func ExampleLoad_profile() {
 	}}`), rulefile.Names{})
 	fmt.Println(err)
 	// Output:
-	// {Attempts: 4, Classify: func, Hint: func, RetryAfter: RetryAfter{Max: 2m0s}, Scope: func} <nil>
-	// {Classify: func, Hint: func, Rate: Rate{PerSecond: 50, Burst: 1}, Scope: func, Pacing: off}
+	// {Attempts: 4, Classify: func, Hint: func, RetryAfter: RetryAfter{Max: 2m0s}, Cooldown: on, Scope: func} <nil>
+	// {Classify: func, Hint: func, Rate: Rate{PerSecond: 50, Burst: 1}, Cooldown: on, Scope: func, Pacing: off}
 	// line 2, column 51: hosts["api.github.com"].hint: "none" contradicts the profile "github", which reads the waits that the server asks for; leave "hint" out
 	// line 3, column 33: hosts["api.gitlab.com"].profile: "gitlab" is not the name of a profile; known are anthropic, aws, azure, cloudflare, discord, docker_hub, github, google_cloud, openai, registry, slack, stripe
 }
@@ -118,5 +118,5 @@ func ExampleParse() {
 	// attempts: 3 (rule)
 	// attempt_timeout: 5s (host "api.github.com")
 	// retry_after.max: 2m (profile "github" of host "api.github.com")
-	// cooldown: on (default)
+	// cooldown: on (profile "github" of host "api.github.com")
 }

@@ -43,7 +43,8 @@ var (
 		"all":     func(*http.Request) bool { return true },
 	}
 	scopes = map[string]func(*http.Request) string{
-		"host": func(*http.Request) string { return "" },
+		"host":  func(*http.Request) string { return "" },
+		"route": policy.RouteScope,
 	}
 	keys = map[string]func(*http.Request) string{
 		"none": func(*http.Request) string { return "" },

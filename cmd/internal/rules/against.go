@@ -163,7 +163,6 @@ var reasons = map[string]string{
 	"max_elapsed":     "the retry would start later than max_elapsed allows",
 	"deadline":        "the wait would pass the deadline",
 	"max_retry_after": "the server asks for a longer wait than retry_after.max",
-	"cooldown":        "the server asks for a longer wait than retry_after.max",
 	"canceled":        "the request was ended before it had an outcome",
 }
 

@@ -3,6 +3,7 @@ package budget
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,7 +49,7 @@ type Config struct {
 //
 //	retries ≤ Ratio × requests in it + PerSecond × its length + Burst
 //
-// where retries are those that were taken and not released in the window. The
+// where retries are those that belong to the window and were not released. The
 // Budget is a token bucket of size Burst. Each request puts Ratio into the bucket,
 // and each second puts PerSecond into it.
 //
@@ -59,16 +60,24 @@ type Config struct {
 // Credit cannot pile up beyond Burst, which time alone restores within Window.
 // Nothing older than that is remembered.
 //
+// # Later retries
+//
+// A retry is reserved before its wait. If the server named the wait, the retry belongs to the
+// window in which it will be sent. So its unit is taken from the bucket at that time. Until then the
+// Budget plans with it: a retry is only reserved if the bucket will have a unit for it and for all
+// retries that are planned after it, even if no further request comes. Without this, a server that
+// names the same end of a wait to many requests would get all of their retries in one moment. A
+// back-off spreads the retries by itself, so they belong to the window before it. Otherwise the
+// requests that come during the back-off would earn nothing for them.
+//
 // # Late settlement
 //
 // Requests are counted without a look at the clock. They are put into the bucket
 // when a retry is asked for. This changes nothing. While nobody takes, used only
 // shrinks, down to 0, and max(0, max(0, used−a)−b) = max(0, used−a−b). So a late
-// settlement ends at the same value as many early settlements.
-//
-// A retry is taken before its back-off and sent after it. The rule bounds the
-// taking in every window. Counted from the first use of the Budget, it bounds the
-// sends as well.
+// settlement ends at the same value as many early settlements. If planned retries were due
+// since the last settlement, all requests are put in before them. Then used is never less
+// than with the true order.
 //
 // # Release
 //
@@ -114,8 +123,9 @@ type Budget struct {
 	mu      sync.Mutex // guards everything below, and every Charge in the queue
 	settled uint64     // requests that are in the bucket
 	at      instant.Instant
-	used    int64   // in units; 0 is a full bucket
-	oldest  *Charge // the first in a ring of all debts; nil if used is 0
+	used    int64     // in units; 0 is a full bucket
+	oldest  *Charge   // the first in a ring of all debts; nil if used is 0
+	planned []*Charge // not taken from the bucket yet, from the first to the last
 
 	rests  bool
 	rested int64   // what the bucket of the rest has, in units
@@ -125,8 +135,9 @@ type Budget struct {
 // A Charge is the cost of a retry. The owner passes it to Release if the retry is
 // not sent, and forgets it otherwise.
 type Charge struct {
-	owed       int64   // in units; 0 means repaid or released, and not in the ring
-	prev, next *Charge // in the ring, from the oldest to the newest
+	at         instant.Instant // to which the retry belongs
+	owed       int64           // in units; 0 means planned, repaid or released, and not in the ring
+	prev, next *Charge         // in the ring, from the oldest to the newest
 }
 
 // noCharge is the charge of a budget that is off. It is never changed.
@@ -148,9 +159,8 @@ func (b *Budget) CountTo(total uint64) {
 	}
 }
 
-// Take reserves a retry or hedge. It returns nil if none is left. Take is the
-// last question before a retry, and comes before the wait.
-func (b *Budget) Take(now instant.Instant, c Config) *Charge {
+// Take reserves a retry or hedge that belongs to a time. It returns nil if none is left then. Take is the last question before a retry, and comes before the wait.
+func (b *Budget) Take(now, at instant.Instant, c Config) *Charge {
 	if c.size == 0 {
 		c = c.Complete()
 	}
@@ -160,22 +170,35 @@ func (b *Budget) Take(now instant.Instant, c Config) *Charge {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now, &c)
-	if b.used+unit > c.size || b.rests && b.rested < unit {
-		return nil
+	at = max(at, now)
+	i := len(b.planned) // where it belongs
+	for i > 0 && b.planned[i-1].at > at {
+		i--
 	}
-	b.used += unit
-	owed := &Charge{owed: unit} // at the end of the ring
+	used, last := float64(b.used), now
+	for j := range len(b.planned) + 1 { // the planned retries, and this one
+		next := at
+		switch {
+		case j < i:
+			next = b.planned[j].at
+		case j > i:
+			next = b.planned[j-1].at
+		}
+		used = max(0, used-float64(next.Sub(last))*max(c.PerSecond, 0)) + unit
+		if last = next; j >= i && used > float64(c.size) {
+			return nil
+		}
+	}
+	taken := &Charge{at: at}
 	if b.rests {
-		b.rested, b.last = b.rested-unit, owed
+		if b.rested < unit {
+			return nil
+		}
+		b.rested, b.last = b.rested-unit, taken
 	}
-	if b.oldest == nil {
-		owed.prev, owed.next = owed, owed
-		b.oldest = owed
-		return owed
-	}
-	owed.prev, owed.next = b.oldest.prev, b.oldest
-	owed.prev.next, owed.next.prev = owed, owed
-	return owed
+	b.planned = slices.Insert(b.planned, i, taken)
+	b.settle(now, &c) // it may be due
+	return taken
 }
 
 // Release gives back a retry that is not sent after all, except for the part that
@@ -193,6 +216,9 @@ func (b *Budget) Release(now instant.Instant, c Config, taken *Charge) {
 	if taken == b.last { // the bucket of the rest has room for one retry, so older ones are repaid
 		b.rested, b.last = unit, nil
 	}
+	if i := slices.Index(b.planned, taken); i >= 0 {
+		b.planned = slices.Delete(b.planned, i, i+1)
+	}
 	b.used -= taken.owed
 	b.forgive(taken)
 }
@@ -207,6 +233,10 @@ func (b *Budget) Left(now instant.Instant, c Config) float64 {
 	defer b.mu.Unlock()
 	b.settle(now, &c)
 	left := c.size - b.used
+	for i, p := range b.planned {
+		earned := min(float64(p.at.Sub(now))*max(c.PerSecond, 0), math.MaxInt64/4)
+		left = min(left, c.size-b.used-int64(i+1)*unit+int64(earned))
+	}
 	if b.rests {
 		left = min(left, b.rested)
 	}
@@ -218,19 +248,33 @@ func (b *Budget) Left(now instant.Instant, c Config) float64 {
 // earned.
 func (b *Budget) settle(now instant.Instant, c *Config) {
 	n := b.requests.Load()
-	requests, passed := n-b.settled, max(0, now.Sub(b.at)) // concurrent callers may bring their times out of order
-	b.settled, b.at = n, max(b.at, now)
+	requests := n - b.settled
+	b.settled = n
 	switch {
 	case c.Rests != b.rests:
 		b.rests, b.rested, b.last = c.Rests, 0, nil
 	case c.Rests:
-		b.rested = min(unit, b.rested+int64(float64(requests)*c.restEarned+float64(passed)*c.restPerSecond))
-	}
-	if b.used == 0 {
-		return // the bucket is full
+		b.rested = min(unit, b.rested+int64(float64(requests)*c.restEarned+float64(max(0, now.Sub(b.at)))*c.restPerSecond))
 	}
 	b.earn(float64(requests) * c.earned)
-	b.earn(float64(passed) * max(c.PerSecond, 0))
+	due := 0
+	for ; due < len(b.planned) && b.planned[due].at <= now; due++ {
+		p := b.planned[due]
+		b.earn(float64(max(0, p.at.Sub(b.at))) * max(c.PerSecond, 0))
+		b.at = max(b.at, p.at)
+		b.used += unit
+		p.owed = unit
+		if b.oldest == nil {
+			p.prev, p.next = p, p
+			b.oldest = p
+			continue
+		}
+		p.prev, p.next = b.oldest.prev, b.oldest // at the end of the ring
+		p.prev.next, p.next.prev = p, p
+	}
+	b.planned = slices.Delete(b.planned, 0, due)
+	b.earn(float64(max(0, now.Sub(b.at))) * max(c.PerSecond, 0)) // concurrent callers may bring their times out of order
+	b.at = max(b.at, now)
 }
 
 // earn repays the oldest retries first; the lock is held.

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -110,7 +111,7 @@ func TestBudget(t *testing.T) {
 				}
 				got := 0
 				for range s.take {
-					if c := b.Take(s.at, tt.conf); c != nil {
+					if c := b.Take(s.at, s.at, tt.conf); c != nil {
 						got++
 						taken = append(taken, c)
 					}
@@ -125,10 +126,39 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// A retry belongs to the window in which it will be sent. Many that end their waits together
+// are refused, and those that end one after the other go.
+func TestRetriesAreChargedWhenTheyGo(t *testing.T) {
+	take := func(b *Budget, at func(i int) time.Duration) (got int) {
+		for i := range 500 {
+			if b.Take(0, instant.At(at(i)), Config{}) != nil {
+				got++
+			}
+		}
+		return got
+	}
+	var together, apart Budget
+	assert.Equal(t, 30, take(&together, func(int) time.Duration { return time.Minute }))
+	assert.EqualValues(t, 30, together.Left(0, Config{}), "those that go now have their own window")
+	assert.Equal(t, 30+180, take(&apart, func(i int) time.Duration { return time.Minute * time.Duration(i%250) / 249 }))
+
+	var b Budget
+	later := b.Take(0, instant.At(time.Minute), Config{})
+	assert.EqualValues(t, 30, b.Left(0, Config{}), "time will have earned it")
+	for range 29 {
+		require.NotNil(t, b.Take(0, instant.At(time.Minute), Config{}))
+	}
+	require.Nil(t, b.Take(0, instant.At(time.Minute), Config{}))
+	b.Release(instant.At(time.Second), Config{}, later)
+	require.NotNil(t, b.Take(0, instant.At(time.Minute), Config{}), "one was given back")
+	assert.EqualValues(t, 0, b.Left(instant.At(time.Minute), Config{}))
+	assert.EqualValues(t, 3, b.Left(instant.At(time.Minute+time.Second), Config{}))
+}
+
 func TestBudgetLeft(t *testing.T) {
 	var b Budget
 	assert.EqualValues(t, 30, b.Left(0, Config{}), "new")
-	b.Take(0, Config{})
+	b.Take(0, 0, Config{})
 	b.requests.Add(1)
 	assert.Equal(t, 29.2, b.Left(0, Config{}), "after one retry and one request")
 	if got := b.Left(0, Config{Ratio: -1, PerSecond: -1}); !math.IsInf(got, 1) {
@@ -164,18 +194,18 @@ func TestBudgetRefundsWhatIsStillOwed(t *testing.T) {
 				var b Budget
 				var old [30]*Charge
 				for i := range old {
-					old[i] = b.Take(0, Config{})
+					old[i] = b.Take(0, 0, Config{})
 				}
 				// When others have taken what time gave back meanwhile, refunds
 				// return what time has not.
-				for b.Take(instant.At(after), Config{}) != nil {
+				for b.Take(instant.At(after), instant.At(after), Config{}) != nil {
 				}
 				for i := range old {
 					b.Release(instant.At(after), Config{}, old[order(i)])
 					b.Release(instant.At(after), Config{}, old[order(i)]) // twice is once
 				}
 				again := 0
-				for b.Take(instant.At(after), Config{}) != nil {
+				for b.Take(instant.At(after), instant.At(after), Config{}) != nil {
 					again++
 				}
 				assert.Equal(t, want, again, "more")
@@ -193,7 +223,7 @@ func TestBudgetInAnOutage(t *testing.T) {
 		attempts := 1000
 		retries := func() {
 			for range 4 {
-				if b.Take(now, Config{}) == nil {
+				if b.Take(now, now, Config{}) == nil {
 					return
 				}
 				attempts++
@@ -227,7 +257,7 @@ func TestBudgetConcurrently(t *testing.T) {
 			n := 0
 			for j := range 10 {
 				b.requests.Add(1)
-				if b.Take(instant.At(time.Duration(i*j)*time.Microsecond), Config{}) != nil {
+				if b.Take(instant.At(time.Duration(i*j)*time.Microsecond), instant.At(time.Duration(i*j)*time.Microsecond), Config{}) != nil {
 					n++
 				}
 			}
@@ -246,13 +276,13 @@ func TestBudgetCosts(t *testing.T) {
 	var b Budget
 	assert.Zero(t, testing.AllocsPerRun(100, func() { b.CountTo(b.requests.Load() + 1) }), "allocations for a request")
 	for range 100 {
-		b.Take(0, Config{})
+		b.Take(0, 0, Config{})
 	}
-	assert.Zero(t, testing.AllocsPerRun(100, func() { b.Take(0, Config{}) }), "allocations for a retry that is refused")
-	if n := unsafe.Sizeof(Charge{}); n > 24 {
+	assert.Zero(t, testing.AllocsPerRun(100, func() { b.Take(0, 0, Config{}) }), "allocations for a retry that is refused")
+	if n := unsafe.Sizeof(Charge{}); n > 32 {
 		t.Errorf("%d bytes for a retry that is owed", n)
 	}
-	assert.LessOrEqual(t, unsafe.Sizeof(b), uintptr(72), "bytes")
+	assert.LessOrEqual(t, unsafe.Sizeof(b), uintptr(96), "bytes")
 }
 
 // All processes of a fleet together earn what a single process earns per second. Each keeps
@@ -286,7 +316,7 @@ func TestBudgetPart(t *testing.T) {
 	for range 50 {
 		var b Budget
 		for now := instant.Instant(0); now < 1000*sec; now += sec {
-			for b.Take(now, conf) != nil {
+			for b.Take(now, now, conf) != nil {
 				taken++
 			}
 		}
@@ -302,10 +332,10 @@ func TestBudgetKeepsItsDebts(t *testing.T) {
 	one, many := Config{}.Complete(), Config{}.Complete().ForMember(1000)
 	n := 0
 	for range 10 {
-		for b.Take(0, one) != nil {
+		for b.Take(0, 0, one) != nil {
 			n++
 		}
-		for b.Take(0, many) != nil {
+		for b.Take(0, 0, many) != nil {
 			n++
 		}
 	}

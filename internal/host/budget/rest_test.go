@@ -36,7 +36,7 @@ func (b *owned) known(c Config) Config {
 // takes returns how many of n retries are granted.
 func (b *owned) takes(now instant.Instant, c Config, n int) (granted int) {
 	for range n {
-		if b.Take(now, b.known(c)) != nil {
+		if b.Take(now, now, b.known(c)) != nil {
 			granted++
 		}
 	}
@@ -108,13 +108,13 @@ func TestRest(t *testing.T) {
 		var b owned
 		b.fail(20)
 		require.Zero(t, b.takes(0, Config{}, 1))
-		first := b.Take(after(time.Minute+time.Second), b.known(Config{}))
+		first := b.Take(after(time.Minute+time.Second), after(time.Minute+time.Second), b.known(Config{}))
 		require.NotNil(t, first)
 		b.Release(after(time.Minute+time.Second), b.known(Config{}), first)
-		second := b.Take(after(time.Minute+time.Second), b.known(Config{}))
+		second := b.Take(after(time.Minute+time.Second), after(time.Minute+time.Second), b.known(Config{}))
 		require.NotNil(t, second)
 		b.Release(after(time.Minute+time.Second), b.known(Config{}), first)
-		assert.Nil(t, b.Take(after(time.Minute+time.Second), b.known(Config{})), "the first was released already")
+		assert.Nil(t, b.Take(after(time.Minute+time.Second), after(time.Minute+time.Second), b.known(Config{})), "the first was released already")
 	})
 	t.Run("what is left", func(t *testing.T) {
 		var b owned
@@ -147,7 +147,7 @@ func TestRestHoldsInEveryWindow(t *testing.T) {
 				b.requests.Add(1)
 				e.request = true
 			case 2, 3, 4:
-				e.retry = b.Take(now, b.known(Config{})) != nil
+				e.retry = b.Take(now, now, b.known(Config{})) != nil
 				if b.fail(1); e.retry && b.rests {
 					rested++
 				}

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -12,27 +13,29 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
-// A budgetEntry is an event: requests began, or a retry was taken. If the retry is
-// released later, the entry has the index of the release.
+// A budgetEntry is an event: requests began, or a retry was to be sent. If the retry is
+// released, the entry has the release.
 type budgetEntry struct {
 	at       instant.Instant
 	requests int
 	retry    bool
-	refunded int
+	refunded *budgetEntry
 }
 
 // checkBudget looks at all windows that begin and end with an entry, which include
-// the worst windows. The retries that were taken in a window and not released by its
+// the worst windows. The retries that were to be sent in a window and not released by its
 // end must keep the rule. The check knows nothing of buckets.
-func checkBudget(t *testing.T, trace []budgetEntry) {
+func checkBudget(t *testing.T, trace []*budgetEntry) {
 	t.Helper()
+	trace = slices.DeleteFunc(trace, func(e *budgetEntry) bool { return e.refunded != nil && e.refunded.at < e.at })
+	slices.SortStableFunc(trace, func(a, b *budgetEntry) int { return cmp.Compare(a.at, b.at) })
 	for i := range trace {
 		requests, retries := 0, 0
-		back := map[int]int{} // retries of this window that an entry refunds
+		back := map[*budgetEntry]int{} // retries of this window that an entry refunds
 		for j := i; j < len(trace); j++ {
 			e := trace[j]
 			requests += e.requests
-			if retries -= back[j]; e.retry {
+			if retries -= back[e]; e.retry {
 				retries++
 				back[e.refunded]++
 			}
@@ -45,15 +48,15 @@ func checkBudget(t *testing.T, trace []budgetEntry) {
 }
 
 // runBudget replays a trace, one byte per step, and returns what happened.
-func runBudget(t *testing.T, steps []byte) []budgetEntry {
+func runBudget(t *testing.T, steps []byte) []*budgetEntry {
 	type owner struct {
 		*Charge
-		entry int
+		entry *budgetEntry
 	}
 	var (
 		b      Budget
 		now    instant.Instant
-		trace  []budgetEntry
+		trace  []*budgetEntry
 		owners []owner // of retries that are neither sent nor refunded
 	)
 	drop := func(i int) { owners = slices.Delete(owners, i, i+1) }
@@ -64,15 +67,20 @@ func runBudget(t *testing.T, steps []byte) []budgetEntry {
 			for range n {
 				b.requests.Add(1)
 			}
-			trace = append(trace, budgetEntry{at: now, requests: n})
+			trace = append(trace, &budgetEntry{at: now, requests: n})
 		case 1, 2:
-			for range n {
-				c := b.Take(now, Config{})
+			for i := range n {
+				at := now
+				if s&7 == 2 { // after a wait, short or long
+					at = now.Add(time.Duration(i*i%7) * time.Duration(n) * 30 * time.Millisecond)
+				}
+				c := b.Take(now, at, Config{})
 				if c == nil {
 					break
 				}
-				owners = append(owners, owner{c, len(trace)})
-				trace = append(trace, budgetEntry{at: now, retry: true})
+				e := &budgetEntry{at: at, retry: true}
+				owners = append(owners, owner{c, e})
+				trace = append(trace, e)
 			}
 		case 3: // some are sent
 			for range min(n, len(owners)) {
@@ -81,8 +89,9 @@ func runBudget(t *testing.T, steps []byte) []budgetEntry {
 		case 4, 5: // some are given back, in any order
 			for k := range min(n, len(owners)) {
 				i := (n*7 + k*13) % len(owners)
-				trace[owners[i].entry].refunded = len(trace)
-				trace = append(trace, budgetEntry{at: now})
+				e := &budgetEntry{at: now}
+				owners[i].entry.refunded = e
+				trace = append(trace, e)
 				b.Release(now, Config{}, owners[i].Charge)
 				drop(i)
 			}
@@ -92,6 +101,7 @@ func runBudget(t *testing.T, steps []byte) []budgetEntry {
 			now = now.Add(time.Duration(n*n) * 11 * time.Millisecond)
 		}
 		require.Equal(t, b.used, b.queue(), "owed")
+		require.True(t, slices.IsSortedFunc(b.planned, func(x, y *Charge) int { return cmp.Compare(x.at, y.at) }))
 	}
 	return trace
 }

@@ -50,7 +50,6 @@ type Change struct {
 	Until   instant.Instant // not over before this time; 0: not known
 	Fleet   bool            // a fleet told of it
 	Waiting int             // requests at the limit
-	Refused bool            // requests are refused instead of waiting
 	Room    int             // how many requests go
 	Lane    int             // that requests take now
 }

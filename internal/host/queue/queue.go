@@ -14,7 +14,6 @@
 package queue
 
 import (
-	"container/heap"
 	"math"
 	"time"
 
@@ -39,8 +38,6 @@ const (
 	// Wait makes the request ask again later with the same Waiter. The request
 	// asks at Answer.Ask or when it is woken, whichever comes first.
 	Wait
-	// Refuse turns the request away. Answer.Until is when that ends.
-	Refuse
 )
 
 // An Answer is a machine's answer to a request that asks to pass. Times count
@@ -50,8 +47,8 @@ type Answer struct {
 	// Ask is, with Wait, when to ask again if there is no wake-up before.
 	Ask instant.Instant
 	// Until is, with Wait, the earliest time at which the request can pass as
-	// far as is known. A request with a nearer deadline can give up at once. With
-	// Refuse it is the time that the server named. Zero means unknown.
+	// far as is known. A request with a nearer deadline can give up at once. Zero means
+	// unknown.
 	Until instant.Instant
 	// Mark and Spent are, with Go, the numbers under which a pacing wants to hear of the
 	// response.
@@ -94,6 +91,9 @@ type Waiter struct {
 	// From is when the request began to wait for the limits. It is set before the
 	// first use.
 	From instant.Instant
+	// Until is how long the request waits for the holds of others. Zero means no bound. It is
+	// set before the first use.
+	Until instant.Instant
 	// Cost is how many tokens of a rate the request needs, and how much it takes from a
 	// quota that does not count requests. Below 1 counts as 1. It is set before the first use.
 	Cost int
@@ -101,10 +101,6 @@ type Waiter struct {
 	// The lock of the machine that owns the queue guards these fields.
 	in         *Queue
 	prev, next *Waiter
-	place      int // the index in a byDeadline
-
-	// Told is when the waiter asks again. It is for the machine that owns the queue.
-	Told instant.Instant
 }
 
 // NewWaiter returns a waiter that is woken through Ready.
@@ -207,48 +203,6 @@ func (w *Waiter) Waits() bool { return w != nil && w.in != nil }
 
 // Leave takes w out of the queue that it is in, and returns the waiter to wake next.
 func (w *Waiter) Leave() (next *Waiter) { return w.in.Leave(w) }
-
-// Deadlines are the waiters of a queue that have a deadline. The lock of the machine that
-// owns the queue guards them.
-type Deadlines struct{ waiters byDeadline }
-
-// Add adds a waiter that has a deadline.
-func (d *Deadlines) Add(w *Waiter) { heap.Push(&d.waiters, w) }
-
-// Remove takes out a waiter that was added.
-func (d *Deadlines) Remove(w *Waiter) { heap.Remove(&d.waiters, w.place) }
-
-// Nearest returns the waiter with the nearest deadline, or nil if there is none.
-func (d *Deadlines) Nearest() *Waiter {
-	if d == nil || len(d.waiters) == 0 {
-		return nil
-	}
-	return d.waiters[0]
-}
-
-// A byDeadline is a heap of waiters that have a deadline. The nearest comes first.
-type byDeadline []*Waiter
-
-func (h byDeadline) Len() int           { return len(h) }
-func (h byDeadline) Less(i, j int) bool { return h[i].By < h[j].By }
-func (h byDeadline) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
-}
-
-// Push and Pop are for package heap.
-func (h *byDeadline) Push(w any) {
-	w.(*Waiter).place = len(*h)
-	*h = append(*h, w.(*Waiter))
-}
-
-func (h *byDeadline) Pop() any {
-	last := len(*h) - 1
-	w := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return w
-}
 
 // A Pair is two waiters to wake after an event. Each may be nil.
 type Pair [2]*Waiter

@@ -52,34 +52,6 @@ func TestQueueIsFirstInFirstOut(t *testing.T) {
 	}
 }
 
-// The nearest deadline is found, also after waiters have gone from anywhere.
-func TestDeadlines(t *testing.T) {
-	var none *Deadlines
-	assert.Nil(t, none.Nearest())
-	for seed := range uint64(100) {
-		rng := rand.New(rand.NewPCG(seed, 2))
-		var d Deadlines
-		var in []*Waiter
-		for range 100 {
-			if len(in) == 0 || rng.IntN(2) == 0 {
-				w := &Waiter{By: instant.Instant(1 + rng.IntN(1000))}
-				d.Add(w)
-				in = append(in, w)
-			} else {
-				i := rng.IntN(len(in))
-				d.Remove(in[i])
-				in = slices.Delete(in, i, i+1)
-			}
-			nearest := d.Nearest()
-			if len(in) == 0 {
-				require.Nil(t, nearest)
-				continue
-			}
-			require.Equal(t, slices.MinFunc(in, func(a, b *Waiter) int { return int(a.By - b.By) }).By, nearest.By)
-		}
-	}
-}
-
 // A waiter that is woken twice before it looks asks once.
 func TestWake(t *testing.T) {
 	w := NewWaiter()

@@ -7,7 +7,7 @@ import (
 )
 
 // Faster returns the rule with its times divided by speed. The times of the gate
-// and of the cooldown are constants of the transport and stay the same.
+// are constants of the transport and stay the same.
 func Faster(r policy.Rule, speed float64) policy.Rule {
 	if speed == 1 {
 		return r

@@ -26,8 +26,7 @@ type Strategy struct {
 
 // A Fleet lists the parts that the members of a fleet share.
 type Fleet struct {
-	Holds  bool
-	Probe  bool // also that the host is down, and the number of processes
+	Probe  bool // that the host is down, and the number of processes
 	Spread bool // the members return spread over a while
 }
 
@@ -81,11 +80,9 @@ func Fleets(timeout time.Duration) []Strategy {
 	return []Strategy{
 		{Key: "alone", Name: "nothing shared", Rule: rule,
 			Words: "aplomb with the gate, a Transport for each process"},
-		{Key: "holds", Name: "holds", Rule: rule, Fleet: Fleet{Holds: true},
-			Words: "the processes share the waits that the server asks for"},
-		{Key: "probe", Name: "holds and probe", Rule: rule, Fleet: Fleet{Holds: true, Probe: true},
-			Words: "they also share that the server is down, send one probe at a time for all, and divide the first limit of the gate"},
-		{Key: "fleet", Name: "holds, probe and spread return", Rule: rule, Fleet: Fleet{Holds: true, Probe: true, Spread: true},
+		{Key: "probe", Name: "probe", Rule: rule, Fleet: Fleet{Probe: true},
+			Words: "the processes share that the server is down, send one probe at a time for all, and divide the first limit of the gate"},
+		{Key: "fleet", Name: "probe and spread return", Rule: rule, Fleet: Fleet{Probe: true, Spread: true},
 			Words: "they share all that, and return one after the other"},
 		{Key: "shared", Name: "one Transport", Shared: true, Rule: rule,
 			Words: "all clients are in one process, for comparison"},
@@ -99,8 +96,6 @@ func Others(timeout time.Duration) []Strategy {
 		{Key: "thrifty", Name: "aplomb, each on its own, thrifty", Words: "aplomb's default, with a budget of 0.02 retries per second and 5 saved up", Rule: policy.Rule{
 			AttemptTimeout: timeout, Budget: policy.Budget{PerSecond: 0.02, Burst: 5}}},
 		{Key: "ungated", Name: "one Transport, no gate", Words: "aplomb's default, in one Transport that all clients share", Shared: true, Rule: policy.Rule{AttemptTimeout: timeout}},
-		{Key: "uncooled", Name: "one Transport, no cooldown", Words: "one Transport with the gate, and without the cooldown", Shared: true, Rule: policy.Rule{
-			AttemptTimeout: timeout, Gate: policy.Gate{Mode: policy.GateWait}, Cooldown: policy.Off}},
 	}
 	for _, b := range []struct {
 		key, name, words string
@@ -150,7 +145,7 @@ func plain(timeout time.Duration, b policy.Backoff) policy.Rule {
 	}
 	return policy.Rule{
 		Attempts: 1000, AttemptTimeout: timeout, Backoff: b, Classify: refused,
-		Budget: policy.Budget{Burst: policy.Off}, Cooldown: policy.Off,
+		Budget: policy.Budget{Burst: policy.Off},
 	}
 }
 

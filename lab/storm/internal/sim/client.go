@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -15,29 +14,24 @@ import (
 
 // A client thinks, sends a request, waits for its response, and thinks again.
 type client struct {
-	state    state
-	sent     uint16 // attempts of this request
-	attempt  uint32 // counts all attempts, so that late responses can be recognised
-	began    instant.Instant
-	prev     time.Duration   // the last back-off
-	entered  instant.Instant // when the cooldown let the attempt pass; 0: it was quiet
-	refusals uint32          // that the cooldown knew of then
-	thought  time.Duration   // how long it thought before this request
-	slot     gate.Slot
-	waiter   queue.Waiter
+	state   state
+	sent    uint16 // attempts of this request
+	attempt uint32 // counts all attempts, so that late responses can be recognised
+	began   instant.Instant
+	prev    time.Duration // the last back-off
+	thought time.Duration // how long it thought before this request
+	slot    gate.Slot
+	waiter  queue.Waiter
 }
 
 type state uint8
 
 const (
 	thinking state = iota
-	held           // waits in the queue of the cooldown
 	queued         // waits in the queue of the gate
 	flying         // an attempt is under way
 	resting        // waits for its back-off
 )
-
-const scope = 0 // all clients have the same credentials: none
 
 func (w *world) think(i int32) {
 	c := &w.clients[i]
@@ -60,7 +54,7 @@ func (w *world) due(i int32) {
 		h.budget.CountTo(h.begun)
 		w.run.At(w.now.Since()).Begun++
 		w.admit(i)
-	case held, queued, resting:
+	case queued, resting:
 		w.admit(i)
 	case flying: // the attempt's timeout
 		w.failed(i, gate.Lost, 0)
@@ -72,7 +66,7 @@ func (w *world) askAgain() {
 	for len(w.woken) > 0 {
 		i := w.woken[0]
 		w.woken = w.woken[1:]
-		if s := w.clients[i].state; s == held || s == queued {
+		if w.clients[i].state == queued {
 			w.wheel.clear(i)
 			w.admit(i)
 		}
@@ -80,66 +74,20 @@ func (w *world) askAgain() {
 	w.woken = w.woken[:0]
 }
 
-// admit asks the limits in the order of the transport: first the cooldown, then the
-// gate. A request that waited for the gate while a hold began goes back to the
-// cooldown.
+// admit asks the gate. The clients share no waits, so the transport's other limits are off.
 func (w *world) admit(i int32) {
 	c, h := &w.clients[i], w.host(i)
-	waited := c.state == queued
-	for {
-		if !waited && !w.admitByServer(i) {
-			return
-		}
-		if !w.conf.gated {
-			break
-		}
+	if w.conf.gated {
 		if a := h.gate.Enter(w.now, &c.slot, &c.waiter, w.conf.gate); a.Verb != queue.Go {
 			w.askFleet(i)
-			w.wait(i, queued, a)
+			c.state = queued
+			w.until(i, a.Ask)
 			return
 		} else if a.Probe {
 			w.renewLater(w.process(i))
 		}
-		if !waited || !w.conf.cools {
-			break
-		}
-		if !h.cooldown.HeldSince(w.now, scope, c.refusals) {
-			break
-		}
-		w.tell(i, h.gate.Release(w.now, &c.slot))
-		waited = false
 	}
 	w.send(i)
-}
-
-// admitByServer asks the cooldown and reports whether the request may go on.
-func (w *world) admitByServer(i int32) bool {
-	c, h := &w.clients[i], w.host(i)
-	c.entered, c.refusals = 0, 0
-	if !w.conf.cools || h.cooldown.Quiet() {
-		return true
-	}
-	c.refusals = h.cooldown.Refusals()
-	if c.sent == 0 && c.state == thinking && h.cooldown.Arrive(w.now, scope) {
-		c.entered = w.now
-		return true
-	}
-	if a := h.cooldown.Enter(w.now, scope, &c.waiter); a.Verb != queue.Go {
-		w.wait(i, held, a)
-		return false
-	}
-	c.entered = w.now
-	return true
-}
-
-// wait makes the client ask again at the time that it was told, or when it is woken.
-func (w *world) wait(i int32, s state, a queue.Answer) {
-	if a.Verb == queue.Refuse {
-		w.lose(i)
-		return
-	}
-	w.clients[i].state = s
-	w.until(i, a.Ask)
 }
 
 func (w *world) send(i int32) {
@@ -166,14 +114,8 @@ func (w *world) answered(a answer) {
 	h := w.host(a.client)
 	w.result(a.client, gate.Success)
 	h.failures.Succeeded()
-	if w.conf.cools && !h.cooldown.Quiet() {
-		if h.cooldown.Answered(w.now, scope, c.entered, true)[cooldown.Unavailable] {
-			w.hold(a.client, 0)
-		}
-	}
 	w.landed(a.client)
 	w.run.Success(c.began.Since(), w.now.Since())
-	h.ended++
 	w.think(a.client)
 }
 
@@ -195,18 +137,18 @@ func (w *world) landed(i int32) {
 func (w *world) failed(i int32, r gate.Result, hint time.Duration) {
 	c, h := &w.clients[i], w.host(i)
 	w.result(i, r)
-	if c.sent > 1 && hint == 0 {
+	if c.sent > 1 {
 		h.failures.RetryFailed()
 	}
 	u := rand.Float64()
-	if hint > 0 && w.conf.cools {
-		h.cooldown.Hold(w.now, scope, cooldown.Refusal{Code: cooldown.Unavailable, Wait: hint, Sent: c.entered, Ended: h.ended}, w.cooldown(hint), u)
-		w.hold(i, hint)
-	}
 	wait, ok := w.decide(c, hint, u)
 	budget := w.conf.budget
 	budget.Rests = h.failures.Helpless()
-	ok = ok && h.budget.Take(w.now, budget) != nil
+	at := w.now
+	if hint > 0 {
+		at = at.Add(wait)
+	}
+	ok = ok && h.budget.Take(w.now, at, budget) != nil
 	w.landed(i)
 	if !ok {
 		w.lose(i)
@@ -239,6 +181,5 @@ func (w *world) decide(c *client, hint time.Duration, u float64) (wait time.Dura
 // lose ends a request without an answer.
 func (w *world) lose(i int32) {
 	w.run.At(w.now.Since()).Lost++
-	w.host(i).ended++
 	w.think(i)
 }

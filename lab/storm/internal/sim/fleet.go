@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
@@ -166,35 +165,4 @@ func (w *world) working(p int32) {
 		}
 		w.toAll(func(m *machines) { m.gate.Up(w.now, w.now.Add(time.Duration(rand.Float64()*float64(spread)))) })
 	})
-}
-
-// hold tells all processes that the server asked one of them to wait. A zero wait says
-// that the hold is over.
-func (w *world) hold(i int32, wait time.Duration) {
-	if !w.fleet.shares.Holds {
-		return
-	}
-	from := w.process(i)
-	w.ask(func() {
-		w.post(func() {
-			for p := range w.hosts {
-				m := &w.hosts[p]
-				switch c := &m.cooldown; {
-				case int32(p) == from:
-				case wait > 0:
-					c.HoldForFleet(w.now, scope, cooldown.Refusal{Code: cooldown.Unavailable, Wait: wait, Ended: m.ended}, w.cooldown(wait), rand.Float64())
-				default:
-					c.Free(w.now, scope, w.now.Add(time.Duration(rand.Float64()*float64(cooldown.ReturnTime(len(w.hosts))))))
-				}
-			}
-		})
-	})
-}
-
-// cooldown returns the settings of a hold.
-func (w *world) cooldown(wait time.Duration) cooldown.Config {
-	if !w.fleet.shares.Holds {
-		return w.conf.cooldown
-	}
-	return w.conf.cooldown.ForMember(len(w.hosts), wait)
 }

@@ -1,5 +1,5 @@
 // Package sim runs the experiment in virtual time, for up to millions of clients.
-// The back-offs of package policy and the machines of internal/host (budget, cooldown,
+// The back-offs of package policy and the machines of internal/host (budget,
 // gate) are the real ones. Only the server is a model.
 //
 // The simulation repeats the order of the transport's calls in client.go. The files:
@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/budget"
-	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/failures"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -52,18 +51,15 @@ type world struct {
 type machines struct {
 	budget   budget.Budget
 	failures failures.Run
-	cooldown cooldown.Cooldown
 	gate     gate.Gate
 	begun    uint64 // requests
-	ended    uint64
 }
 
 // configs are the values of the rule in the form that the machines need.
 type configs struct {
 	budget         budget.Config
-	cooldown       cooldown.Config
 	gate           gate.Config
-	cools, gated   bool
+	gated          bool
 	attempts       int
 	elapsed, asked time.Duration
 }
@@ -140,9 +136,7 @@ func configsOf(r policy.Rule) configs {
 	}
 	return configs{
 		budget:   budget.Config{Ratio: b.Ratio, PerSecond: b.PerSecond, Window: b.Window, Burst: b.Burst}.Complete(),
-		cooldown: cooldown.Config{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
 		gate:     gate.Config{Start: r.Gate.Start, Max: r.Gate.Max},
-		cools:    r.Cooldown == policy.On,
 		gated:    r.Gate.Enabled(),
 		attempts: r.Attempts,
 		elapsed:  r.MaxElapsed,

@@ -229,8 +229,8 @@ func TestRetryAfter(t *testing.T) {
 }
 
 // The same server, and a Transport that all clients share. While the server responds
-// 503 it works on thirty requests. The 503 must not hold all clients although these
-// thirty succeed. Whatever wait the server asks for, the load comes back.
+// 503 it works on thirty requests. Whatever wait the server asks for, the load comes back, because
+// the clients share no waits.
 func TestRetryAfterShared(t *testing.T) {
 	sc := model.DefaultScenario()
 	for _, key := range []string{"shared", "ungated"} {

@@ -1,4 +1,4 @@
-package host
+package scope
 
 import (
 	"hash/maphash"
@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestScopeKey(t *testing.T) {
+func TestKey(t *testing.T) {
 	const (
 		aws1    = "AWS4-HMAC-SHA256 Credential=AKIDONE/20250101/eu-west-1/s3/aws4_request, SignedHeaders=host;x-amz-date, Signature=aa"
 		aws2    = "AWS4-HMAC-SHA256 Credential=AKIDONE/20250102/us-east-1/sqs/aws4_request,SignedHeaders=host,Signature=bb"
@@ -79,12 +79,12 @@ func TestScopeKey(t *testing.T) {
 	seed := maphash.MakeSeed()
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			assert.Equal(t, tt.same, ScopeKey(seed, tt.a) == ScopeKey(seed, tt.b), "the same scope")
-			if got := ScopeText(tt.a) == ScopeText(tt.b); got != tt.same {
-				t.Errorf("the same text: %v, want %v; %q and %q", got, tt.same, ScopeText(tt.a), ScopeText(tt.b))
+			assert.Equal(t, tt.same, Key(seed, tt.a) == Key(seed, tt.b), "the same scope")
+			if got := Text(tt.a) == Text(tt.b); got != tt.same {
+				t.Errorf("the same text: %v, want %v; %q and %q", got, tt.same, Text(tt.a), Text(tt.b))
 			}
-			if (ScopeText(tt.a) == "") != (ScopeKey(seed, tt.a) == 0) {
-				t.Errorf("the text is %q", ScopeText(tt.a))
+			if (Text(tt.a) == "") != (Key(seed, tt.a) == 0) {
+				t.Errorf("the text is %q", Text(tt.a))
 			}
 		})
 	}
@@ -93,20 +93,20 @@ func TestScopeKey(t *testing.T) {
 	}
 	for _, v := range []string{aws1, digest1, "Bearer a.b.c", "Hawk x", "abc"} {
 		h := auth(v)
-		assert.Zero(t, testing.AllocsPerRun(100, func() { ScopeKey(seed, h) }), "%s allocations", v)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { Key(seed, h) }), "%s allocations", v)
 	}
 }
 
 // Whatever a header holds, the same header is the same scope, and nothing
 // panics.
-func FuzzScopeKey(f *testing.F) {
+func FuzzKey(f *testing.F) {
 	f.Add(`Digest username="a\"b", x=y`)
 	f.Add("AWS4-HMAC-SHA256 Credential=")
 	f.Add("=,=\"\\")
 	seed := maphash.MakeSeed()
 	f.Fuzz(func(t *testing.T, v string) {
 		h := http.Header{"Authorization": {v}}
-		assert.Equal(t, ScopeKey(seed, h.Clone()), ScopeKey(seed, h), "two scopes")
-		assert.True(t, ScopeText(h) == ScopeText(h.Clone()) && (ScopeText(h) == "") == (ScopeKey(seed, h) == 0), "the text says something else")
+		assert.Equal(t, Key(seed, h.Clone()), Key(seed, h), "two scopes")
+		assert.True(t, Text(h) == Text(h.Clone()) && (Text(h) == "") == (Key(seed, h) == 0), "the text says something else")
 	})
 }

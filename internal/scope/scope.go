@@ -1,6 +1,6 @@
-// A scope is the requests to which a server's "try later" applies.
-
-package host
+// Package scope tells the scopes of requests apart: by their credentials, to which a server's
+// "try later" applies.
+package scope
 
 import (
 	"hash/maphash"
@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// ScopeKey returns a number for the credentials in a request's header. Servers keep
+// Key returns a number for the credentials in a request's header. Servers keep
 // rate limits per client, so a wait that they ask for applies to a single client.
-// Credentials are not stored but hashed with the owner's seed. ScopeKey allocates
+// Credentials are not stored but hashed with the owner's seed. Key allocates
 // nothing. The rules:
 //
 //   - Authorization counts whole, unless its scheme is known to change its value
@@ -25,7 +25,7 @@ import (
 //
 // Cookies and keys in the URL do not count. Headers that a layer below adds are not
 // seen.
-func ScopeKey(seed maphash.Seed, h http.Header) uint64 {
+func Key(seed maphash.Seed, h http.Header) uint64 {
 	kind, value := credentials(h)
 	if kind == "" {
 		return 0
@@ -33,9 +33,9 @@ func ScopeKey(seed maphash.Seed, h http.Header) uint64 {
 	return hash(seed, kind, value)
 }
 
-// ScopeText returns the part of the credentials that counts for ScopeKey, as a text. It is
-// empty if ScopeKey is zero. It is a secret.
-func ScopeText(h http.Header) string {
+// Text returns the part of the credentials that counts for Key, as a text. It is
+// empty if Key is zero. It is a secret.
+func Text(h http.Header) string {
 	kind, value := credentials(h)
 	if kind == "" {
 		return ""

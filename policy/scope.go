@@ -1,0 +1,27 @@
+// Which requests share a limit of the server?
+
+package policy
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+
+	"github.com/aplomb-go/aplomb/internal/scope"
+)
+
+// RouteScope is a Rule.Scope for servers that count the requests of each route. It returns the
+// credentials that the default scope sees, the method, and the path without its ids. An id is
+// a part of the path that has a digit, unless it is a version such as v1. It is safe for
+// concurrent use.
+func RouteScope(req *http.Request) string {
+	parts := strings.Split(req.URL.Path, "/")
+	for i, part := range parts {
+		if strings.ContainsAny(part, digits) && strings.Trim(part, digits) != "v" {
+			parts[i] = "*"
+		}
+	}
+	return scope.Text(req.Header) + "\n" + cmp.Or(req.Method, http.MethodGet) + " " + strings.Join(parts, "/")
+}
+
+const digits = "0123456789"
