@@ -82,10 +82,8 @@ type Upload struct {
 // 9110 §13.1.5, §14.2). For that the response needs a strong ETag. If it has no ETag at
 // all, it needs a Last-Modified that is a minute or more before its Date (§8.8.2.2). A
 // reconnect after progress counts as a request. A reconnect without progress is a retry,
-// for which the whole rule applies. Reconnects after progress are spaced out while
-// segments are shorter than 1 MiB. The first comes at once. From then on the time between
-// two of them is 1 s, 2 s, 4 s, and at most 8 s, including the time that the segment
-// took. A longer segment starts that anew.
+// for which the whole rule applies. Between two reconnects after less than 1 MiB there is
+// at least 1 s, including the time that the segment took.
 //
 // If there is no rest to ask for, the request is sent again as a retry. Then the bytes
 // that the reader has are compared with those of the second response, and dropped. The
@@ -95,10 +93,12 @@ type Upload struct {
 // again and that have no body or one in memory. It never serves a response that may be a
 // stream.
 //
-// Each attempt of a reconnect has 30 s for the headers of its response, unless
-// AttemptTimeout or Stall.Timeout is set. A base transport that delivers other bytes than
-// the server's, decrypted ones for instance, has to set Response.Uncompressed or remove
-// the validator. Otherwise the rest would not fit.
+// After a cut the reader waits for at most 10 s in all until a new byte comes. Then, or if
+// no attempt can come in that time, it gets the error of the cut.
+//
+// A base transport that delivers other bytes than the server's, decrypted ones for
+// instance, has to set Response.Uncompressed or remove the validator. Otherwise the rest
+// would not fit.
 type Resume struct {
 	// Max is how many reconnects in a row may fail to bring 64 KiB of progress.
 	// Default 5. Off turns resuming off.

@@ -80,6 +80,8 @@ func (s *bodyOrigin) reasonOf(cause error) Reason {
 		return c.reasonGone()
 	case cause == resume.ErrLimit:
 		return ReasonResumeMax
+	case cause == resume.ErrLate:
+		return ReasonTimeout
 	}
 	if _, ok := cause.(resume.Impossible); ok {
 		return ReasonNotResumable

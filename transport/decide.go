@@ -40,7 +40,8 @@ const (
 	ReasonNested
 	// ReasonCanceled means that the caller hung up: its context was canceled.
 	ReasonCanceled
-	// ReasonTimeout means that the deadline of the caller's context passed.
+	// ReasonTimeout means that the deadline of the caller's context passed, or that the reader
+	// of a cut body waited for 10 s.
 	ReasonTimeout
 	// ReasonAttempts means that the request had Rule.Attempts attempts.
 	ReasonAttempts
@@ -48,7 +49,7 @@ const (
 	// Rule.MaxElapsed allows.
 	ReasonMaxElapsed
 	// ReasonDeadline means that the wait before the next attempt would pass the
-	// deadline of the caller's context.
+	// deadline of the caller's context, or the 10 s of the reader of a cut body.
 	ReasonDeadline
 	// ReasonMaxRetryAfter means that the server asked for a longer wait than
 	// Rule.RetryAfter.Max allows.
@@ -99,7 +100,7 @@ var reasonNames = [...][2]string{
 	ReasonTimeout:       {"timeout", "the caller's time is up"},
 	ReasonAttempts:      {"attempts", "all attempts are used up"},
 	ReasonMaxElapsed:    {"max_elapsed", "the rule's time for retries is over"},
-	ReasonDeadline:      {"deadline", "its turn would come after the caller's deadline"},
+	ReasonDeadline:      {"deadline", "its turn would come too late for the caller"},
 	ReasonMaxRetryAfter: {"max_retry_after", "the wait is longer than the rule allows"},
 	ReasonBackoffStop:   {"backoff_stop", "the back-off ends here"},
 	ReasonBudget:        {"budget", "the host's retry budget is used up"},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/resume"
@@ -23,8 +24,9 @@ import (
 type download struct {
 	body resume.Body
 	bodyOrigin
-	past *past      // nil: a single attempt, and no reconnect
-	lane *lane.Lane // over which the body comes
+	past  *past           // nil: a single attempt, and no reconnect
+	lane  *lane.Lane      // over which the body comes
+	start instant.Instant // of the first attempt since the last progress, if the rule has a MaxElapsed
 
 	resumes atomic.Int32 // reconnects that continued the body
 	price   int32        // that of the request; 0: Cost was not asked yet
@@ -33,17 +35,25 @@ type download struct {
 // A past is the state that a reconnect takes over from earlier attempts. Most bodies
 // come whole from the first attempt, and have none.
 type past struct {
-	series  series
-	spacing resume.Spacing
-	cutAt   time.Time    // when the last reconnect began
-	cut     earlyVerdict // the verdict on the cut, from Cut to Reconnect
-	first   error        // of the first cut, or of the last if the body was continued
-	wait    time.Time    // until when the host asked to wait
+	series series
+	sentAt time.Time    // when the last reconnect was sent; zero before the first
+	offset int64        // of the last reconnect
+	cutAt  time.Time    // when the last reconnect began
+	cut    earlyVerdict // the verdict on the cut, from Cut to Reconnect
+	first  error        // of the first cut, or of the last if the body was continued
+	wait   time.Time    // until when the host asked to wait
 }
+
+// A server that cuts a body again and again gets reconnectGap between two reconnects, unless the
+// segment between them had longSegment bytes. The time that the segment took counts towards the gap.
+const (
+	longSegment  = 1 << 20
+	reconnectGap = time.Second
+)
 
 // resumeBody makes the response's body continue after a cut. If the body cannot be
 // continued, resumeBody returns nil, and the body tells of a bad end if somebody hears of it.
-func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *download {
+func (c *call) resumeBody(s series, start instant.Instant, lane *lane.Lane, resp *http.Response) *download {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 || flight.HandsOver(c.Req, resp) {
 		return nil
 	}
@@ -65,7 +75,7 @@ func (c *call) resumeBody(s series, lane *lane.Lane, resp *http.Response) *downl
 		}
 		return nil
 	}
-	d := &download{bodyOrigin: bodyOriginOf(c), lane: lane, price: c.Price}
+	d := &download{bodyOrigin: bodyOriginOf(c), lane: lane, start: start, price: c.Price}
 	if s != (series{sent: 1}) {
 		d.past = &past{series: s}
 	}
@@ -84,15 +94,6 @@ func (d *download) Request() *http.Request {
 
 // Now returns the time since the Transport was made.
 func (d *download) Now() time.Duration { return d.t.ground.Now().Since() }
-
-// againTime bounds how long a second response may take to come to the cut. It may be
-// a stream that begins with silence.
-const againTime = 10 * time.Second
-
-// Skipping closes the body if the reader's bytes take too long to come.
-func (d *download) Skipping(body io.Closer) (late func() bool) {
-	return flight.CloseAfter(againTime, body)
-}
 
 // Continued counts and logs a reconnect that continues the body at offset.
 func (d *download) Continued(offset int64) {
@@ -150,7 +151,7 @@ func (d *download) Drop(body io.ReadCloser) {
 
 // Reconnect sends the request for the rest through the loop. After progress it
 // counts as a request and starts a new series. Its first attempt follows at once,
-// apart from the jitter, the spacing and a wait that the server asked for. Without
+// apart from the jitter, the gap and a wait that the server asked for. Without
 // progress it is a retry. Then cut is the outcome of the last attempt of the
 // series, and rule, back-off and budget decide.
 func (d *download) Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error) {
@@ -158,7 +159,7 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	defer h.Release()
 	h.ReleaseCount() // a request for the rest earns no retry before it goes
 	c := d.callFor(req)
-	c.State, c.Rule, c.Price = h, d.rule.Reconnect, d.price
+	c.State, c.Rule, c.Price = h, d.rule, d.price
 	x := new(exchange)
 	defer x.begin(&c)()
 	x.report.offset = offset
@@ -170,7 +171,7 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	if progressed {
 		h.Count()
 	}
-	d.past.spacing.Last, d.past.spacing.From = time.Now(), offset
+	d.past.sentAt, d.past.offset = time.Now(), offset
 	return x.sendForRest()
 }
 
@@ -179,18 +180,21 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 func (d *download) prepareReconnect(x *exchange, cut error, progressed bool) {
 	past, now := d.makePast(), time.Now()
 	past.cutAt = now
-	x.segment, x.judged, x.wait, x.series = true, past.cut, past.wait, past.series
+	x.segment, x.judged, x.wait, x.series, x.start = true, past.cut, past.wait, past.series, d.t.ground.TimeOf(d.start)
 	x.outcome = outcome{trip: trip{number: x.sent, way: lanes.Way{Lane: d.lane}}, err: cut}
-	apart := past.spacing.Turn(now, x.report.offset)
-	if progressed {
-		x.anew, x.apart, x.series = true, apart, series{sent: x.sent}
+	if !progressed {
+		return
+	}
+	x.anew, x.series = true, series{sent: x.sent}
+	if !past.sentAt.IsZero() && x.report.offset-past.offset < longSegment {
+		x.apart = max(reconnectGap-now.Sub(past.sentAt), 0)
 	}
 }
 
 // noteReconnect notes what the next reconnect has to know of this one.
 func (d *download) noteReconnect(x *exchange) {
 	d.past.series, d.past.wait = x.series, x.wait
-	d.lane, d.price = x.way.Lane, x.Price
+	d.lane, d.start, d.price = x.way.Lane, x.Ground.InstantOf(x.start), x.Price
 }
 
 // awaitReconnect decides about a cut, and waits until the reconnect is due.

@@ -125,7 +125,7 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, text, mustRead(t, resp))
 		assert.Equal(t, 51, base.attempts())
-		assert.LessOrEqual(t, time.Since(start), 50*(transport.MaxGap+transport.ResumeJitter))
+		assert.LessOrEqual(t, time.Since(start), 50*(transport.ReconnectGap+transport.ResumeJitter))
 		assert.Equal(t, transport.ReasonResume, seen.reasons()[1])
 		for _, e := range seen.all {
 			assert.Equal(t, 1, e.Number)
@@ -172,8 +172,7 @@ func reconnectsAt(t *testing.T, base *origin, rule policy.Rule, want string) (at
 	return at
 }
 
-// Given a server that cuts after every 64 KiB, reconnects are spaced out. The time
-// between two reconnects doubles up to maxGap.
+// Given a server that cuts after every 64 KiB, there is a pause between two reconnects.
 func TestShortSegmentsAreSpacedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		text := strings.Repeat("0123456789abcdef", 8<<20/16)
@@ -184,28 +183,21 @@ func TestShortSegmentsAreSpacedOut(t *testing.T) {
 		at := reconnectsAt(t, cutter(text, cuts...), policy.Rule{}, text)
 		require.Len(t, at, 127)
 		assert.LessOrEqual(t, at[0], transport.ResumeJitter, "the first one waits for nothing")
-		soon := 0
 		for i := 1; i < len(at); i++ {
-			gap := min(transport.FirstGap<<min(i-1, 20), transport.MaxGap)
-			assert.GreaterOrEqual(t, at[i]-at[i-1], gap)
-			assert.LessOrEqual(t, at[i]-at[i-1], gap+transport.ResumeJitter)
-			if at[i] < 6*time.Second {
-				soon++
-			}
+			assert.GreaterOrEqual(t, at[i]-at[i-1], transport.ReconnectGap)
+			assert.LessOrEqual(t, at[i]-at[i-1], transport.ReconnectGap+transport.ResumeJitter)
 		}
-		assert.LessOrEqual(t, soon, 3)
 	})
 }
 
-// Given segments of 1 MiB, reconnects come at once. Such a segment between short
-// segments starts the spacing anew.
+// Given segments of 1 MiB, reconnects come at once.
 func TestLongSegmentsAreNotSpacedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const short, long = resume.MinProgress, transport.LongSegment
 		text := strings.Repeat("0123456789abcdef", 16<<20/16)
 		at := reconnectsAt(t, cutter(text, long, long, long, short, short, short, long, short, long), policy.Rule{}, text)
 		require.Len(t, at, 9)
-		for i, want := range []time.Duration{0, 0, transport.FirstGap, 2 * transport.FirstGap, 4 * transport.FirstGap, 0, transport.FirstGap, 0} {
+		for i, want := range []time.Duration{0, 0, transport.ReconnectGap, transport.ReconnectGap, transport.ReconnectGap, 0, transport.ReconnectGap, 0} {
 			assert.GreaterOrEqual(t, at[i+1]-at[i], want, i)
 			assert.LessOrEqual(t, at[i+1]-at[i], want+transport.ResumeJitter, i)
 		}
@@ -230,7 +222,7 @@ func TestSlowSegmentsAreNotSpacedOut(t *testing.T) {
 			resp.Body = io.NopCloser(readFunc(func(p []byte) (int, error) {
 				if !slow {
 					slow = true
-					time.Sleep(20 * time.Second)
+					time.Sleep(9 * time.Second)
 				}
 				return body.Read(p)
 			}))
@@ -238,7 +230,7 @@ func TestSlowSegmentsAreNotSpacedOut(t *testing.T) {
 		}
 		at := reconnectsAt(t, played, policy.Rule{}, text)
 		for i := 1; i < len(at); i++ {
-			assert.LessOrEqual(t, at[i]-at[i-1], 20*time.Second+transport.ResumeJitter)
+			assert.LessOrEqual(t, at[i]-at[i-1], 9*time.Second+transport.ResumeJitter)
 		}
 	})
 }
@@ -248,7 +240,7 @@ func TestNoSpacingPastTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		text := strings.Repeat("0123456789abcdef", 8<<20/16)
 		base := cutter(text, resume.MinProgress, resume.MinProgress, resume.MinProgress, resume.MinProgress, resume.MinProgress)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
 		defer cancel()
 		start := time.Now()
 		tr := over(t, transport.Config{}, base)
@@ -259,46 +251,151 @@ func TestNoSpacingPastTheDeadline(t *testing.T) {
 		assert.Equal(t, transport.ReasonDeadline, e.Reason)
 		assert.True(t, e.GaveUp())
 		assert.Equal(t, 4, base.attempts())
-		assert.Less(t, time.Since(start), 4*time.Second)
+		assert.Less(t, time.Since(start), 2400*time.Millisecond)
 		assert.EqualValues(t, 4, tr.Hosts().Peek(base.reqs[0].URL).Requests(), "a reconnect that is not sent is no request")
 	})
 }
 
-// Given a server that accepts a reconnect and never responds, each attempt has a
-// bound, and the reader gets its error.
-func TestReconnectIsBounded(t *testing.T) {
-	hang := func(req *http.Request) (*http.Response, error) {
-		<-req.Context().Done()
-		return nil, context.Cause(req.Context())
+// After a cut the reader waits for at most 10 s until a new byte comes or it gets the error of the
+// cut, however many reconnects that takes and whatever they meet.
+func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
+	const most = 10 * time.Second
+	hang := faults.Hang()
+	cut := func(req *http.Request) (*http.Response, error) { // a second response, cut before a new byte
+		return newResponse(req, 206, testkit.CutAt("", io.ErrUnexpectedEOF), `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
 	}
+	silent := func(code int, text string, header ...string) answer { // what does not end by its context
+		return func(req *http.Request) (*http.Response, error) {
+			r, w := io.Pipe()
+			go func() { _, _ = io.WriteString(w, text) }()
+			resp := newResponse(req, code, r, header...)
+			resp.ContentLength = 10
+			if code == 206 {
+				resp.ContentLength = 6
+			}
+			return resp, nil
+		}
+	}
+	late := func(d time.Duration, a answer) answer {
+		return func(req *http.Request) (*http.Response, error) {
+			if err := pause(req, d); err != nil {
+				return nil, err
+			}
+			return play(req, a)
+		}
+	}
+	tag := []string{`ETag: "v1"`}
 	for _, row := range []struct {
-		name string
-		rule policy.Rule
-		size int
-		each time.Duration
+		name   string
+		rule   policy.Rule
+		header []string // of the first response
+		then   []answer
+		took   time.Duration
+		reason transport.Reason
 	}{
-		{"without progress", policy.Rule{}, 4, transport.ReconnectTimeout},
-		{"after progress", policy.Rule{}, resume.MinProgress, transport.ReconnectTimeout},
-		{"an attempt timeout", policy.Rule{AttemptTimeout: time.Minute}, 4, time.Minute},
-		{"a stall timeout", policy.Rule{Stall: policy.Stall{Timeout: 45 * time.Second}}, 4, 45 * time.Second},
-		{"an attempt timeout that is off", policy.Rule{AttemptTimeout: -1}, 4, transport.ReconnectTimeout},
-		{"hedged", policy.Rule{Hedge: policy.Hedge{After: time.Hour}}, resume.MinProgress, transport.ReconnectTimeout},
+		{"silence", policy.Rule{}, tag, []answer{hang}, most, transport.ReasonTimeout},
+		{"silence, with a timeout", policy.Rule{AttemptTimeout: 4 * time.Second}, tag, []answer{hang}, most, transport.ReasonTimeout},
+		{"silence, with a longer timeout", policy.Rule{AttemptTimeout: time.Minute}, tag, []answer{hang}, most, transport.ReasonTimeout},
+		{"silence, with hedges", policy.Rule{Hedge: policy.Hedge{After: time.Second}}, tag, []answer{hang}, most, transport.ReasonTimeout},
+		{"headers, and then silence", policy.Rule{}, tag, []answer{silent(206, "", `ETag: "v1"`, "Content-Range: bytes 4-9/10")}, most, transport.ReasonTimeout},
+		{"everything again, and then silence", policy.Rule{}, nil, []answer{silent(200, "0123")}, most, transport.ReasonTimeout},
+		{"everything again, too slowly", policy.Rule{}, nil, []answer{silent(200, "01")}, most, transport.ReasonTimeout},
+		{"headers too late, and then silence", policy.Rule{}, tag, []answer{func(req *http.Request) (*http.Response, error) {
+			time.Sleep(most + time.Second) // whatever the context says
+			return play(req, silent(206, "", `ETag: "v1"`, "Content-Range: bytes 4-9/10"))
+		}}, most + time.Second, transport.ReasonTimeout},
+		{"404", policy.Rule{}, tag, []answer{status(404)}, 0, transport.ReasonMismatch},
+		{"late 404", policy.Rule{}, tag, []answer{late(5*time.Second, status(404))}, 5 * time.Second, transport.ReasonMismatch},
+		{"503, and no attempt left", policy.Rule{Attempts: 2}, tag, []answer{status(503)}, 0, transport.ReasonAttempts},
+		{"503 for a longer time", policy.Rule{}, tag, []answer{status(503, "Retry-After: 11")}, 0, transport.ReasonDeadline},
+		{"503 after some time", policy.Rule{}, tag, []answer{late(5*time.Second, status(503, "Retry-After: 6"))}, 5 * time.Second, transport.ReasonDeadline},
+		{"cuts without a byte", policy.Rule{Resume: policy.Resume{Max: 100}, Attempts: 100}, tag, []answer{late(3*time.Second, cut)}, most, transport.ReasonTimeout},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			first := func(req *http.Request) (*http.Response, error) {
-				return newResponse(req, 200, testkit.CutAt(strings.Repeat("x", row.size), io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+				resp := newResponse(req, 200, testkit.CutAt("0123", io.ErrUnexpectedEOF), row.header...)
+				resp.ContentLength = 10
+				return resp, nil
 			}
-			base := script(first, hang)
-			tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 3}.Or(row.rule).Or(quick)}, base)
-			resp := mustGet(t, tr)
+			var seen recorder
+			resp, err := get(t, over(t, transport.Config{Rule: row.rule.Or(quick)}, script(append([]answer{first}, row.then...)...)), seen.on(t.Context()))
+			require.NoError(t, err)
 			start := time.Now()
-			_, err := io.ReadAll(resp.Body)
-			assert.Equal(t, io.ErrUnexpectedEOF, err)
-			reconnects := time.Duration(base.attempts() - 1)
-			assert.Greater(t, reconnects, time.Duration(1))
-			assert.InDelta(t, float64(reconnects*row.each), float64(time.Since(start)), float64(transport.ResumeJitter))
+			got, err := io.ReadAll(resp.Body)
+			assert.Equal(t, "0123", string(got))
+			assert.Equal(t, io.ErrUnexpectedEOF, err, "the error of the cut as it was")
+			assert.Equal(t, row.took, time.Since(start))
+			assert.Equal(t, row.reason, seen.last())
+			require.NoError(t, resp.Body.Close())
 		})
 	}
+}
+
+// MaxElapsed bounds the reconnects of a body without progress, counted from the first attempt, whether
+// somebody observes them or not.
+func TestMaxElapsedOfAReconnect(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		cut     time.Duration // after the first attempt
+		rule    policy.Rule
+		goes    bool
+		attempt int
+	}{
+		{"in time", 1900 * time.Millisecond, policy.Rule{MaxElapsed: 3 * time.Second}, true, 2},
+		{"in time, with a timeout", 1900 * time.Millisecond, policy.Rule{MaxElapsed: 3 * time.Second, AttemptTimeout: time.Minute}, true, 2},
+		{"later", 2100 * time.Millisecond, policy.Rule{MaxElapsed: 3 * time.Second}, false, 1},
+	} {
+		for name, trace := range map[string]*transport.Trace{"nobody": nil, "a trace": {Event: func(transport.Event) {}}} {
+			inBubble(t, row.name+"/"+name, func(t *testing.T) {
+				base := script(func(req *http.Request) (*http.Response, error) {
+					body, cut := testkit.CutAt("0123", io.ErrUnexpectedEOF), time.Now().Add(row.cut)
+					slow := readFunc(func(p []byte) (int, error) {
+						time.Sleep(time.Until(cut))
+						return body.Read(p)
+					})
+					return newResponse(req, 200, io.NopCloser(slow), `ETag: "v1"`), nil
+				}, func(req *http.Request) (*http.Response, error) {
+					return newResponse(req, 206, testkit.CutAt("456789", io.EOF), `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
+				})
+				tr := over(t, transport.Config{Rule: row.rule.Or(exact), Trace: trace}, base)
+				time.Sleep(time.Minute)
+				resp := mustGet(t, tr)
+				got, err := io.ReadAll(resp.Body)
+				if row.goes {
+					require.NoError(t, err)
+					assert.Equal(t, "0123456789", string(got))
+				} else {
+					assert.Equal(t, io.ErrUnexpectedEOF, err)
+				}
+				assert.Equal(t, row.attempt, base.attempts())
+			})
+		}
+	}
+}
+
+// Each new byte gives the reader of a cut body another 10 s, and a body whose last byte came at the
+// end of its 10 s is whole.
+func TestANewByteEndsTheWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		segment := func(from int, text string) answer {
+			return func(req *http.Request) (*http.Response, error) {
+				if err := pause(req, 9*time.Second); err != nil {
+					return nil, err
+				}
+				resp := newResponse(req, 206, testkit.CutAt(text, io.ErrUnexpectedEOF), `ETag: "v1"`, fmt.Sprintf("Content-Range: bytes %d-9/10", from))
+				resp.ContentLength = int64(10 - from)
+				return resp, nil
+			}
+		}
+		first := func(req *http.Request) (*http.Response, error) {
+			return newResponse(req, 200, testkit.CutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+		}
+		resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, segment(4, "45"), segment(6, "6"), segment(7, "789"))), t.Context())
+		require.NoError(t, err)
+		start := time.Now()
+		assert.Equal(t, "0123456789", mustRead(t, resp))
+		assert.Equal(t, 27*time.Second, time.Since(start))
+	})
 }
 
 // Given a response to a reconnect, the bound ends with its headers. Its body may
@@ -336,10 +433,12 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 		deadline time.Duration
 		reason   transport.Reason // Resume: it is continued
 	}{
-		{"without progress", 4, "20", time.Hour, transport.ReasonResume},
-		{"after progress", resume.MinProgress, "20", time.Hour, transport.ReasonResume},
-		{"without progress, past the deadline", 4, "20", 10 * time.Second, transport.ReasonDeadline},
-		{"after progress, past the deadline", resume.MinProgress, "20", 10 * time.Second, transport.ReasonDeadline},
+		{"without progress", 4, "9", time.Hour, transport.ReasonResume},
+		{"after progress", resume.MinProgress, "9", time.Hour, transport.ReasonResume},
+		{"without progress, past the deadline", 4, "9", 10 * time.Second, transport.ReasonDeadline},
+		{"after progress, past the deadline", resume.MinProgress, "9", 10 * time.Second, transport.ReasonDeadline},
+		{"without progress, past 10 s", 4, "12", time.Hour, transport.ReasonDeadline},
+		{"after progress, past 10 s", resume.MinProgress, "12", time.Hour, transport.ReasonDeadline},
 		{"without progress, too long", 4, "100", time.Hour, transport.ReasonMaxRetryAfter},
 		{"after progress, too long", resume.MinProgress, "100", time.Hour, transport.ReasonMaxRetryAfter},
 	} {
@@ -371,8 +470,8 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 				require.NoError(t, err)
 				assert.True(t, string(got) == text)
 				require.Len(t, at, 1)
-				assert.GreaterOrEqual(t, at[0], 22*time.Second)
-				assert.LessOrEqual(t, at[0], 23*time.Second+transport.ResumeJitter)
+				assert.GreaterOrEqual(t, at[0], 11*time.Second)
+				assert.LessOrEqual(t, at[0], 12*time.Second+transport.ResumeJitter)
 				return
 			}
 			assert.Equal(t, io.ErrUnexpectedEOF, err)
@@ -798,7 +897,7 @@ func TestEndDuringReconnect(t *testing.T) {
 				first := func(req *http.Request) (*http.Response, error) {
 					return newResponse(req, 200, testkit.CutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
 				}
-				rule := policy.Rule{Backoff: backoff.Constant(time.Hour)}
+				rule := policy.Rule{Backoff: backoff.Constant(9 * time.Second)}
 				if name != "during the wait" {
 					rule.Backoff = backoff.Constant(time.Second)
 				}

@@ -58,6 +58,7 @@ type exchange struct {
 
 	limits   visit.Limits // of the host
 	road     lanes.Road   // to the host
+	start    time.Time    // of the first attempt of the series; of no meaning if the rule does not need it
 	wait     time.Time    // until then a response has asked to wait, or one of a Transport below
 	report   report
 	body     replay.Body   // nil: none
@@ -88,9 +89,8 @@ type earlyVerdict struct {
 // A series is the state that the attempts of a call share. For the body of a response
 // these are the attempts since the last progress.
 type series struct {
-	sent  int           // attempts so far
-	prev  time.Duration // the previous value of the back-off
-	start time.Time     // of the first attempt; zero if the rule does not need it
+	sent int           // attempts so far
+	prev time.Duration // the previous value of the back-off
 }
 
 // begin sets up the exchange. The caller defers the function that it returns.

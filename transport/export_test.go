@@ -14,24 +14,21 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
-	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 const (
-	CloseTime        = flight.CloseTime
-	DrainBytes       = flight.DrainBytes
-	DrainTime        = flight.DrainTime
-	FirstGap         = resume.FirstGap
-	LaterTimeout     = rules.LaterTimeout
-	LongSegment      = resume.LongSegment
-	MaxCompleted     = rules.MaxCompleted
-	MaxGap           = resume.MaxGap
-	PingAfter        = lanes.PingAfter
-	PingTimeout      = lanes.PingTimeout
-	ReconnectTimeout = rules.ReconnectTimeout
-	ResumeJitter     = resumeJitter
+	CloseTime    = flight.CloseTime
+	DrainBytes   = flight.DrainBytes
+	DrainTime    = flight.DrainTime
+	LaterTimeout = rules.LaterTimeout
+	LongSegment  = longSegment
+	MaxCompleted = rules.MaxCompleted
+	ReconnectGap = reconnectGap
+	PingAfter    = lanes.PingAfter
+	PingTimeout  = lanes.PingTimeout
+	ResumeJitter = resumeJitter
 )
 
 var (

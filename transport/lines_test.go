@@ -655,7 +655,7 @@ func TestExplain(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := fetch(t, tr, ctx, "http://h.test/")
-		assert.Equal(t, "GET http://h.test/\n  not sent: its turn would come after the caller's deadline (rate), try again at 2000-01-01T00:00:04Z", transport.Explain(nil, err))
+		assert.Equal(t, "GET http://h.test/\n  not sent: its turn would come too late for the caller (rate), try again at 2000-01-01T00:00:04Z", transport.Explain(nil, err))
 	})
 }
 

@@ -113,7 +113,7 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 			c.Tells(change)()
 		}
 	}
-	c.resumeBody(series{sent: 1}, w.Lane, resp)
+	c.resumeBody(series{sent: 1}, start, w.Lane, resp)
 	return resp, nil
 }
 
@@ -480,7 +480,7 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 		return x.report.markResponse(resp, d.reason), nil
 	case err == nil:
 		if !x.segment { // a segment does not resume by itself, but its body does
-			if x.download = x.resumeBody(x.series, x.way.Lane, resp); x.download != nil && x.download.past != nil {
+			if x.download = x.resumeBody(x.series, x.Ground.InstantOf(x.start), x.way.Lane, resp); x.download != nil && x.download.past != nil {
 				x.download.past.wait = x.wait
 			}
 		}

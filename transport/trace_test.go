@@ -397,7 +397,7 @@ func TestEventsSayWhatFailed(t *testing.T) {
 	})
 	cut := faults.Status(200, "ETag", `"v1"`).Body("twelve bytes").CutAt(5)
 	for status, last := range map[int]string{
-		503: "GET to http://h.test, attempt 6, a reconnect: 503 at byte 5 of the body, all attempts are used up",
+		503: "GET to http://h.test, attempt 4, a reconnect: 503 at byte 5 of the body, its turn would come too late for the caller",
 		403: "GET to http://h.test: unexpected EOF at byte 5 of the body, the rest is not of the same body",
 		404: "GET to http://h.test: unexpected EOF at byte 5 of the body, the rest is not of the same body",
 	} {

@@ -177,13 +177,3 @@ func (d *Drain) Close() {
 	defer func() { _ = recover() }()
 	_ = d.Body.Close()
 }
-
-// CloseAfter closes a body when d is over. The function that it returns prevents that, and
-// reports whether it came too late.
-func CloseAfter(d time.Duration, body io.Closer) (late func() bool) {
-	timer := time.AfterFunc(d, func() {
-		defer func() { _ = recover() }()
-		_ = body.Close()
-	})
-	return func() bool { return !timer.Stop() }
-}

@@ -24,10 +24,11 @@ var (
 	// ErrLimit is the cause of a body that ends because too many reconnects in a
 	// row made no progress.
 	ErrLimit = errors.New("transport: too many reconnects in a row without progress")
+	// ErrLate is the cause of a body that ends because its reader has waited for too long.
+	ErrLate = errors.New("transport: no new byte came within 10 s")
 
 	errDiffers = errors.New("transport: the second response is another one: its first bytes differ")
 	errHeader  = errors.New("transport: the second response is another one: its status or its header differs")
-	errLate    = errors.New("transport: the second response took too long to come to the cut")
 	errLong    = errors.New("transport: the response body is longer than announced")
 )
 
@@ -48,13 +49,9 @@ type Sender interface {
 	// Reconnect sends req, which asks for the bytes from offset on, and returns
 	// the final response. cut is the error that ended the previous segment.
 	// progressed reports whether that segment had MinProgress bytes or more.
-	// Reconnect ends at once when the context of req does.
+	// Reconnect ends at once when the context of req does. That has the deadline of the
+	// reader's wait, and lives on if a new byte comes before it.
 	Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error)
-
-	// Skipping is called before the bytes that the reader has are read from the body of
-	// a second response. If that takes too long, the sender closes the body. The
-	// function that Skipping returns ends this, and reports whether it took too long.
-	Skipping(body io.Closer) (late func() bool)
 
 	// Continued is called when a reconnect has brought the rest from offset on, or a
 	// part of it.
@@ -120,13 +117,15 @@ type Body struct {
 }
 
 // An extra is what a body needs if more than two Reads bring it, or if it is cut. The reader alone
-// uses all but cancel.
+// uses all but cancel and late, and sets wait under mu.
 type extra struct {
-	hash   maphash.Hash       // of the bytes that were delivered after the first Read
-	from   int64              // how many bytes the first Read brought; 0: the hash is not in use
-	cut    error              // the error that ended the current segment, if a reconnect is due
-	last   *http.Response     // to the last reconnect; nil before it
-	cancel context.CancelFunc // ends the last reconnect and its response; nil: none; guarded by mu
+	hash   maphash.Hash            // of the bytes that were delivered after the first Read
+	from   int64                   // how many bytes the first Read brought; 0: the hash is not in use
+	cut    error                   // the error that ended the current segment, if a reconnect is due
+	last   *http.Response          // to the last reconnect; nil before it
+	cancel context.CancelCauseFunc // ends the last reconnect and its response; nil: none; guarded by mu
+	wait   *wait                   // for a new byte; nil: none is waited for
+	late   bool                    // it took too long; guarded by mu
 }
 
 // Wrap makes the body of resp continue after a cut. plan is the result of Check for resp
@@ -212,6 +211,7 @@ func (b *Body) take(p []byte, err error) int {
 	if len(p) == 0 {
 		return 0
 	}
+	b.stopWaiting()
 	b.pos += int64(len(p))
 	b.grown = b.grown || b.extra != nil && b.extra.last != nil
 	switch {
@@ -232,6 +232,10 @@ func (b *Body) isWhole() bool { return b.pos == b.end || b.pos == b.total }
 func (b *Body) segmentEnded(err error) {
 	switch {
 	case b.err != nil:
+	case !b.isWhole() && b.isLate(): // so the error is that of a body which we closed
+		b.release()
+		b.err = b.sender.Stopped(b.pos, b.extra.wait.cut, ErrLate, b.grown)
+		return
 	case err == io.EOF && b.end == unknown, b.isWhole() && (err == io.EOF || b.needless()):
 		b.finish()
 	case err == io.EOF:
@@ -297,14 +301,17 @@ func (b *Body) Close() error {
 	return err
 }
 
-// release frees the context of the last reconnect.
+// release frees the context of the last reconnect, and ends the wait for a new byte.
 func (b *Body) release() {
 	b.mu.Lock()
 	cancel := b.extra.cancel
 	b.extra.cancel = nil
+	if w := b.extra.wait; w != nil {
+		w.timer.Stop()
+	}
 	b.mu.Unlock()
 	if cancel != nil {
-		cancel()
+		cancel(nil)
 	}
 }
 

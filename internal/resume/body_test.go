@@ -59,11 +59,10 @@ func (s *teller) Stopped(offset int64, cut, cause error, continued bool) error {
 	s.told = &ended{offset, cut, cause, continued}
 	return s.told
 }
-func (*teller) Now() time.Duration             { return 0 }
-func (*teller) Continued(int64)                {}
-func (*teller) Failed(int64, error, bool)      {}
-func (*teller) Drop(body io.ReadCloser)        { _ = body.Close() }
-func (*teller) Skipping(io.Closer) func() bool { return func() bool { return false } }
+func (*teller) Now() time.Duration        { return 0 }
+func (*teller) Continued(int64)           {}
+func (*teller) Failed(int64, error, bool) {}
+func (*teller) Drop(body io.ReadCloser)   { _ = body.Close() }
 func (*teller) Discard(_ context.Context, resp *http.Response) {
 	if resp.Body != nil {
 		_ = resp.Body.Close()

@@ -19,8 +19,8 @@
 //	prefix     the bytes that the reader has
 //	reconnect  the attempt to get the rest, or everything again
 //
-// The package does not sleep and does not read a clock. The Sender decides when a
-// reconnect is sent.
+// The Sender decides when a reconnect is sent. The package itself only bounds how long a
+// reader waits for a new byte after a cut.
 //
 // The files:
 //
@@ -31,4 +31,5 @@
 //	header.go     the hash of the header, and the fields that are not in it
 //	body.go       the body that the caller reads
 //	reconnect.go  the request for the rest, or for everything again
+//	wait.go       how long the reader waits after a cut
 package resume

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"time"
 )
 
 // resume makes one reconnect. It sets err if the body ends here.
@@ -41,15 +42,18 @@ func (b *Body) detach() (ctx context.Context, cut error) {
 		b.err = http.ErrBodyReadAfterClose
 		return nil, cut
 	}
-	ctx, cancel := context.WithCancel(b.sender.Request().Context())
+	if x.wait == nil {
+		x.wait = &wait{cut: cut, until: time.Now().Add(patience), timer: time.AfterFunc(patience, b.giveUp)}
+	}
+	ctx, cancel := context.WithCancelCause(b.sender.Request().Context())
 	old, release := b.body, x.cancel
 	b.body, x.cancel = http.NoBody, cancel
 	b.mu.Unlock()
 	b.sender.Drop(old)
 	if release != nil {
-		release()
+		release(nil)
 	}
-	return ctx, cut
+	return &waiting{ctx, x.wait.until}, cut
 }
 
 // reconnect asks for the rest, or for everything again.
@@ -104,7 +108,7 @@ func (b *Body) attach(ctx context.Context, resp *http.Response) error {
 		return err
 	}
 	if !b.put(resp) {
-		return http.ErrBodyReadAfterClose
+		return ErrLate
 	}
 	if !b.compares() {
 		b.first = b.pos
@@ -120,11 +124,11 @@ func (b *Body) attach(ctx context.Context, resp *http.Response) error {
 	return nil
 }
 
-// put makes the body of resp the current segment. After Close it closes that body and
-// reports false.
+// put makes the body of resp the current segment. After Close, or if it comes too late, it closes
+// that body and reports false.
 func (b *Body) put(resp *http.Response) bool {
 	b.mu.Lock()
-	closed := b.closed
+	closed := b.closed || b.extra.late
 	if !closed {
 		b.body = resp.Body
 	}
@@ -137,11 +141,10 @@ func (b *Body) put(resp *http.Response) bool {
 
 // skip reads the bytes that the reader has from a response that brings everything again.
 func (b *Body) skip(resp *http.Response) error {
-	late := b.sender.Skipping(resp.Body)
 	read, err := b.match(resp.Body)
 	b.left -= int32(read)
-	if late() { // and the body is closed, even if the bytes came at the last moment
-		return errLate
+	if b.isLate() { // and the body is closed, even if the bytes came at the last moment
+		return ErrLate
 	}
 	return err
 }
@@ -149,7 +152,7 @@ func (b *Body) skip(resp *http.Response) error {
 // skipFailed ends a segment that did not come to the bytes that are missing. If its
 // connection was lost as well, the next reconnect is due.
 func (b *Body) skipFailed(ctx context.Context, resp *http.Response, err error) error {
-	if err != errDiffers && err != errLate && !b.isClosed() && b.sender.Cut(err, b.grown) == nil {
+	if err != errDiffers && err != ErrLate && !b.isClosed() && b.sender.Cut(err, b.grown) == nil {
 		b.extra.cut = err
 		return nil
 	}

@@ -68,10 +68,9 @@ type Resolved struct {
 
 	Paths *paths // the rules of the paths of the host; nil: none
 
-	Timeouts  flight.Timeouts
-	Later     flight.Timeouts // of attempts after the first, if there is no deadline
-	PeekWait  time.Duration   // how long a classifier waits for the body of a response
-	Reconnect *Resolved       // the rule for the reconnects of a body, in which every attempt is timed
+	Timeouts flight.Timeouts
+	Later    flight.Timeouts // of attempts after the first, if there is no deadline
+	PeekWait time.Duration   // how long a classifier waits for the body of a response
 }
 
 // settings are the settings of the limits of a host.
@@ -286,16 +285,6 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	r.Noted = r.Lanes && (r.Timed || r.Hedge)
 	r.PeekWait = min(max(rule.AttemptTimeout, 0), time.Second)
 	r.Resumes = rule.Resume.Max >= 0 && rule.Attempts > 1
-	r.Reconnect = r
-	if rule.AttemptTimeout <= 0 && rule.Stall.Timeout <= 0 && r.Resumes {
-		bounded := *r
-		bounded.Policy.AttemptTimeout = ReconnectTimeout
-		bounded.Timeouts, bounded.Timed, bounded.Noted = flight.TimeoutsOf(&bounded.Policy, set.alarms), true, r.Lanes
-		bounded.Later = bounded.Timeouts
-		bounded.PeekWait = time.Second
-		bounded.Reconnect = &bounded
-		r.Reconnect = &bounded
-	}
 	return r
 }
 
@@ -439,12 +428,6 @@ func (p pattern) compare(q pattern) int {
 // a deadline nor an AttemptTimeout. Without the retry the caller would know of the failure by then, so it
 // must not wait for ever for a server that accepts a request and does not answer.
 const LaterTimeout = 2 * time.Minute
-
-// ReconnectTimeout bounds each attempt of a reconnect, up to the headers of its
-// response, if the rule has neither an AttemptTimeout nor a Stall.Timeout. Without
-// resuming, the reader would have its error by then. So the reader must not wait
-// for ever for a server that accepts a request and does not answer.
-const ReconnectTimeout = 30 * time.Second
 
 // RateUnit returns what the rate of a host counts, for the fleet. Members whose rules have a Cost share
 // no tokens with members whose rules have none.
