@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -79,7 +80,7 @@ func ExampleWithRule() {
 	}
 	_, err = client.Do(req) // nothing is sent
 	fmt.Println(err)
-	ctx = transport.WithRule(ctx, policy.Rule{Attempts: 2, AttemptTimeout: 30 * time.Second})
+	ctx = transport.WithRule(ctx, policy.Rule{Attempts: 2, Backoff: backoff.Constant(10 * time.Millisecond)})
 	resp, err := client.Do(req.WithContext(ctx))
 	if err != nil {
 		log.Fatal(err)

@@ -78,14 +78,14 @@ func TestLanesOfAPlainBaseSpeakHTTP2(t *testing.T) {
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	t.Cleanup(s.Close)
-	for _, path := range []string{"/slow", "/sick"} {
+	for path, deadline := range map[string]time.Duration{"/slow": 50 * time.Millisecond, "/sick": 2 * time.Second} {
 		base := &http.Transport{MaxIdleConnsPerHost: 100}
 		base.Clone() // net/http decides about HTTP/2 before the certificate is here
 		base.TLSClientConfig.RootCAs = x509.NewCertPool()
 		base.TLSClientConfig.RootCAs.AddCert(s.Certificate())
 		tr := mustNew(t, transport.Config{Base: base})
 		for range 10 {
-			err := within(t, tr, http.MethodPost, s.URL+path, 300*time.Millisecond)
+			err := within(t, tr, http.MethodPost, s.URL+path, deadline)
 			assert.Equal(t, path == "/slow", err != nil)
 		}
 		assert.Zero(t, failures(t, tr, http.MethodGet, s.URL, 2*time.Second), path)
@@ -223,7 +223,7 @@ func TestSlowResponseOfAServerThatDrains(t *testing.T) {
 			require.NoError(t, within(t, tr, http.MethodGet, s.URL, deadline))
 			require.NoError(t, s.Listener.Close())
 			for range 3 {
-				assert.Error(t, within(t, tr, http.MethodGet, s.URL+"/slow", 300*time.Millisecond))
+				assert.Error(t, within(t, tr, http.MethodGet, s.URL+"/slow", 100*time.Millisecond))
 				assert.Zero(t, failures(t, tr, http.MethodGet, s.URL, deadline))
 				assert.Zero(t, failures(t, tr, http.MethodPost, s.URL, deadline))
 			}

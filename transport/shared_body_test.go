@@ -127,27 +127,31 @@ func TestUploadsOfOneReader(t *testing.T) {
 	text := string(noisy(8 << 20)) // more than the buffers of a connection hold
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
 	n := uploads()
+	var group sync.WaitGroup // an upload mostly waits for the rest of an early response
+	defer group.Wait()
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		for name, body := range sharedBodies {
 			for _, hedge := range []policy.Hedge{policy.Hedge{After: policy.Off}, {After: 2 * time.Millisecond}} {
-				t.Run(fmt.Sprintf("%s/%s/hedge %v", proto, name, hedge.Enabled()), func(t *testing.T) {
-					server := storing(t, proto)
-					tr := over(t, transport.Config{Rule: policy.Rule{Hedge: hedge}.Or(quick)}, server.Client().Transport)
-					right := 0
-					for i := range n {
-						req := newRequest(t, http.MethodPut, fmt.Sprint(server.URL, "/", i), nil)
-						body(req, text)
-						resp, err := tr.RoundTrip(req.WithContext(transport.Repeatable(req.Context())))
-						if !assert.NoError(t, err) {
-							continue
+				group.Go(func() {
+					t.Run(fmt.Sprintf("%s/%s/hedge %v", proto, name, hedge.Enabled()), func(t *testing.T) {
+						server := storing(t, proto)
+						tr := over(t, transport.Config{Rule: policy.Rule{Hedge: hedge}.Or(quick)}, server.Client().Transport)
+						right := 0
+						for i := range n {
+							req := newRequest(t, http.MethodPut, fmt.Sprint(server.URL, "/", i), nil)
+							body(req, text)
+							resp, err := tr.RoundTrip(req.WithContext(transport.Repeatable(req.Context())))
+							if !assert.NoError(t, err) {
+								continue
+							}
+							got, err := io.ReadAll(resp.Body)
+							_ = resp.Body.Close()
+							if assert.NoError(t, err) && assert.Equal(t, sum, string(got)) {
+								right++
+							}
 						}
-						got, err := io.ReadAll(resp.Body)
-						_ = resp.Body.Close()
-						if assert.NoError(t, err) && assert.Equal(t, sum, string(got)) {
-							right++
-						}
-					}
-					t.Logf("%d of %d uploads right", right, n)
+						t.Logf("%d of %d uploads right", right, n)
+					})
 				})
 			}
 		}
