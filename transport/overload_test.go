@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -28,7 +24,7 @@ import (
 
 // A ledger counts the bodies that are open.
 type ledger struct {
-	made, open, twice atomic.Int64
+	made, open atomic.Int64
 }
 
 // An entry is a body that the ledger counts. Its Reads fail when ctx ends, as the Reads
@@ -56,8 +52,6 @@ func (e *entry) Read(p []byte) (int, error) {
 func (e *entry) Close() error {
 	if e.closes.Add(1) == 1 {
 		e.l.open.Add(-1)
-	} else {
-		e.l.twice.Add(1)
 	}
 	return nil
 }
@@ -69,145 +63,6 @@ var everything = policy.Rule{
 	Pacing: policy.On, Cooldown: policy.On,
 	Gate:  policy.Gate{Start: 20},
 	Hedge: policy.Hedge{After: 300 * time.Millisecond, Percentile: 95},
-}
-
-// A chaos is a server that does anything, at random.
-type chaos struct {
-	responses, requests ledger
-	attempts            atomic.Int64
-}
-
-func (c *chaos) RoundTrip(req *http.Request) (*http.Response, error) {
-	c.attempts.Add(1)
-	if req.Body != nil {
-		defer func() { _ = req.Body.Close() }()
-		if rand.IntN(4) > 0 {
-			_, _ = io.Copy(io.Discard, req.Body)
-		}
-	}
-	wait := time.Duration(rand.IntN(40)) * time.Millisecond
-	if rand.IntN(50) == 0 {
-		wait = time.Duration(rand.IntN(5000)) * time.Millisecond
-	}
-	if err := pause(req, wait); err != nil {
-		return nil, err
-	}
-	var header []string
-	if rand.IntN(3) == 0 {
-		header = append(header, "X-RateLimit-Limit: 5000", fmt.Sprintf("X-RateLimit-Remaining: %d", rand.IntN(5000)), "X-RateLimit-Reset: 1")
-	}
-	code := 200
-	switch rand.IntN(20) {
-	case 0:
-		return nil, syscall.ECONNRESET
-	case 1:
-		return nil, syscall.ECONNREFUSED
-	case 2, 3:
-		code = 503
-	case 4:
-		code, header = 429, append(header, "Retry-After: 1")
-	case 5:
-		code = 500
-	case 6:
-		code = 404
-	}
-	if rand.IntN(5) == 0 {
-		return newResponse(req, code, http.NoBody, header...), nil
-	}
-	return newResponse(req, code, c.responses.body(req.Context(), "a response"), header...), nil
-}
-
-// TestEverythingAtOnce: hundreds of callers with all limits on use a base that does
-// anything at random. Some callers leave early, and some read half of the body.
-func TestEverythingAtOnce(t *testing.T) {
-	callers, each := soak.Size(300, 1000), 10
-	rule := everything
-	rule.Budget.Burst = soak.Size(5., 0) // so that even fewer requests use it up
-	bubble(t, func(t *testing.T) {
-		base := &chaos{}
-		tr := mustNew(t, transport.Config{Base: base, Rule: rule})
-		start := time.Now()
-		var requests, succeeded atomic.Int64
-		var mu sync.Mutex
-		reasons := map[transport.Reason]int{}
-		trace := &transport.Trace{Event: func(e transport.Event) {
-			mu.Lock()
-			defer mu.Unlock()
-			reasons[e.Reason]++
-		}}
-		together(callers, func(i int) {
-			for range each {
-				host := fmt.Sprintf("http://h%d.test/", i%3)
-				if rand.IntN(soak.Size(3, 10)) == 0 {
-					host = "http://calm.test/" // where there is room for hedges
-				}
-				time.Sleep(time.Duration(rand.IntN(2000)) * time.Millisecond)
-				ctx, cancel := context.WithTimeout(transport.WithTrace(t.Context(), trace), time.Minute)
-				switch rand.IntN(10) {
-				case 0:
-					ctx, cancel = context.WithTimeout(ctx, time.Duration(rand.IntN(3000))*time.Millisecond)
-				case 1:
-					time.AfterFunc(time.Duration(rand.IntN(3000))*time.Millisecond, cancel)
-				}
-				req := randomRequest(ctx, &base.requests, host)
-				requests.Add(1)
-				resp, err := tr.RoundTrip(req)
-				if err == nil {
-					if resp.StatusCode == 200 {
-						succeeded.Add(1)
-					}
-					if rand.IntN(3) > 0 {
-						time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
-						if _, err := io.Copy(io.Discard, resp.Body); err != nil && ctx.Err() == nil {
-							t.Errorf("a response is cut: %v", err)
-						}
-					}
-					_ = resp.Body.Close()
-				}
-				cancel()
-			}
-		})
-		synctest.Wait() // for the losers
-		var sum transport.HostState
-		for _, s := range tr.Snapshot() {
-			t.Log(s)
-			sum.InFlight += s.InFlight
-			sum.GateSlots += s.GateSlots
-			sum.GateQueue += s.GateQueue
-		}
-		elapsed := time.Since(start).Seconds()
-		t.Logf("%d requests, %d attempts in %.0f s, %d succeeded; %v", requests.Load(), base.attempts.Load(), elapsed, succeeded.Load(), reasons)
-		assert.Zero(t, sum.InFlight)
-		assert.Zero(t, sum.GateSlots)
-		assert.Zero(t, sum.GateQueue)
-		assert.Zero(t, base.responses.open.Load(), "responses left open, of %d", base.responses.made.Load())
-		assert.Zero(t, base.requests.open.Load(), "request bodies left open, of %d", base.requests.made.Load())
-		assert.Zero(t, base.requests.twice.Load(), "request bodies closed twice")
-		assert.LessOrEqual(t, float64(base.attempts.Load()), 1.2*float64(requests.Load())+4*(30+3*elapsed), "four hosts")
-		assert.Greater(t, succeeded.Load(), int64(callers*each/2))
-		for _, r := range []transport.Reason{transport.ReasonRetry, transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonCanceled, transport.ReasonBudget} {
-			assert.NotZero(t, reasons[r], "%v", r)
-		}
-	})
-}
-
-// randomRequest returns a request without a body, with a body that has GetBody, or with
-// a body that can be read once.
-func randomRequest(ctx context.Context, l *ledger, url string) *http.Request {
-	method := []string{http.MethodGet, http.MethodPut, http.MethodPut, http.MethodPost}[rand.IntN(4)]
-	req, err := http.NewRequestWithContext(ctx, method, url, nil)
-	if err != nil {
-		panic(err)
-	}
-	req.Header.Set("Authorization", fmt.Sprintf("Bearer %d", rand.IntN(3)))
-	if method == http.MethodGet {
-		return req
-	}
-	req.Body = l.body(context.Background(), "a request's body")
-	if rand.IntN(2) == 0 {
-		req.GetBody = func() (io.ReadCloser, error) { return l.body(context.Background(), "a request's body"), nil }
-	}
-	return req
 }
 
 // TestManyHostsWithEverythingOn: the state of hosts is bounded in number and size.
