@@ -20,8 +20,7 @@
 //	child.go         the processes of clients
 //	redis.go         the backend of fleets
 //	remote.go        a server process as its starter sees it
-//	server.go        a server
-//	deadline.go      how clients tell the server their deadlines
+//	server.go        a server, and how clients tell it their deadlines
 //	process_*.go     how to stop a process, and its limits
 //	simulate.go      the experiment in virtual time
 //	internal/model   the model of the server, and the strategies

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -164,4 +167,111 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	assert.Equal(t, exitFailed, status(errors.New("x"), io.Discard), "status")
+}
+
+// A system that does not allow the experiment is told before it begins.
+func TestCheck(t *testing.T) {
+	o, err := parse(nil, io.Discard)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		files        uint64
+		queue, ports int
+		want         string // in the error, or in the notes if it begins with "note"
+	}{
+		"all is well":        {1 << 20, 4096, 28232, ""},
+		"nothing is known":   {1 << 20, 0, 0, ""},
+		"few files":          {64, 4096, 28232, "ulimit -n 6700"},
+		"some files":         {20_000, 4096, 28232, "note: a server may open 20000 files"},
+		"a short queue":      {1 << 20, 10, 28232, "net.core.somaxconn"},
+		"a rather short one": {1 << 20, 512, 28232, "note: the queues"},
+		"few ports":          {1 << 20, 4096, 100, "ip_local_port_range"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := limits{files: func(want uint64) uint64 { return min(want, c.files) }, queue: c.queue, ports: c.ports, demand: demandOf(o.scenario)}
+			var notes strings.Builder
+			err := l.check(o, &notes)
+			switch {
+			case c.want == "" && (err != nil || notes.Len() > 0):
+				t.Errorf("%v, %s", err, &notes)
+			case strings.HasPrefix(c.want, "note"):
+				assert.True(t, err == nil && strings.HasPrefix(notes.String(), c.want), "%v, %q", err, &notes)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestWritable(t *testing.T) {
+	dir := t.TempDir()
+	assert.NoError(t, writable(filepath.Join(dir, "a", "b")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	for _, sim := range []string{"-sim", "-speed=1"} {
+		err := run(t.Context(), []string{sim, "-out", filepath.Join(dir, "file", "x")}, io.Discard, io.Discard)
+		if err == nil || !strings.HasPrefix(err.Error(), "-out: ") || status(err, io.Discard) != exitFailed {
+			t.Errorf("%s into a file: %v", sim, err)
+		}
+	}
+	left, err := os.ReadDir(filepath.Join(dir, "a", "b"))
+	assert.True(t, err == nil && len(left) == 0, "left %v, %v", left, err)
+}
+
+// The server drops a request before or after its beginning, if it knows that the client
+// has left.
+func TestServerDrops(t *testing.T) {
+	now := time.Now()
+	soon, past := now.Add(time.Second), now.Add(-time.Second)
+	for _, c := range []struct {
+		drop          model.Drop
+		until         time.Time
+		begun, looked bool // dropped then
+	}{
+		{model.DropNothing, past, false, false},
+		{model.DropQueued, past, true, false},
+		{model.DropQueued, soon, false, false},
+		{model.DropBegun, past, false, true},
+		{model.DropBegun, soon, false, true},
+		{model.DropBoth, past, true, false},
+		{model.DropBoth, soon, false, true},
+		{model.DropBoth, time.Time{}, false, false},
+	} {
+		m := model.DefaultServer()
+		m.Drop, m.Base = c.drop, time.Minute
+		w := &works{model: m, added: make(chan struct{}, 1)}
+		x := w.begin(now, c.until)
+		begun := x.dropped
+		w.look(now.Add(2 * time.Second))
+		if looked := x.dropped && !begun; begun != c.begun || looked != c.looked {
+			t.Errorf("%q, %v: dropped at the beginning: %v, later: %v", c.drop, c.until.Sub(now), begun, looked)
+		}
+		assert.Equal(t, begun || x.dropped, w.busy == 0, "%q, %v: %d in progress", c.drop, c.until.Sub(now), w.busy)
+	}
+}
+
+// The clients' hook and the server understand each other. Without -drop nothing is told.
+func TestDeadlineTravels(t *testing.T) {
+	const wait = time.Hour
+	for _, drop := range []model.Drop{model.DropNothing, model.DropQueued, model.DropBegun, model.DropBoth} {
+		heard := make(chan time.Time, 1)
+		srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+			heard <- deadlineOf(req.Header, time.Now())
+		}))
+		defer srv.Close()
+		o, err := parse([]string{"-drop", string(drop), "-timeout", wait.String(), "-strategies", "own"}, io.Discard)
+		require.NoError(t, err)
+		c := newCampaign(o.scenario, o.strategies[0], 1)
+		c.addrs = []string{srv.Listener.Addr().String()}
+		c.began = time.Now()
+		tr, err := c.transport(nil)
+		require.NoError(t, err)
+		require.NoError(t, (&person{campaign: c, transport: tr}).ask(t.Context()))
+		until := <-heard
+		if drop == model.DropNothing {
+			assert.True(t, until.IsZero(), "told %v", until)
+			continue
+		}
+		if left := until.Sub(c.began); left < wait-time.Minute || left > wait+time.Minute {
+			t.Errorf("%q: the client waits for %v, want %v", drop, left, wait)
+		}
+	}
 }

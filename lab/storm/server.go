@@ -1,10 +1,10 @@
-// The server is this program, started again. It is as slow as the model says, and
-// goes on working for clients that have left.
+// A server, and how clients tell it their deadlines.
 
 package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // doors is the number of ports that the server listens on. Connections between two
@@ -234,4 +235,41 @@ func (d *door) Accept() (net.Conn, error) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+const (
+	// headerLeft has how many milliseconds the client waits from now on. The server counts
+	// them from the moment at which it reads the request.
+	headerLeft = "X-Envoy-Expected-Rq-Timeout-Ms"
+	// headerUntil has the time of day at which the client leaves. The clients and the
+	// server need the same clock.
+	headerUntil = "X-Deadline"
+)
+
+// tellDeadline returns the hook that writes what such a server needs. It returns nil if the server
+// does not look at deadlines.
+func tellDeadline(d model.Drop) *transport.Trace {
+	if d == model.DropNothing {
+		return nil
+	}
+	return &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
+		if d == model.DropBegun {
+			a.Header.Set(headerLeft, strconv.FormatInt(a.Deadline.Sub(a.Start).Milliseconds(), 10))
+		} else {
+			a.Header.Set(headerUntil, a.Deadline.Format(time.RFC3339Nano))
+		}
+		return ctx
+	}}
+}
+
+// deadlineOf returns when the client leaves, as far as the header tells. It returns the zero time
+// otherwise.
+func deadlineOf(h http.Header, now time.Time) time.Time {
+	if until, err := time.Parse(time.RFC3339Nano, h.Get(headerUntil)); err == nil {
+		return until
+	}
+	if left, err := strconv.Atoi(h.Get(headerLeft)); err == nil {
+		return now.Add(time.Duration(left) * time.Millisecond)
+	}
+	return time.Time{}
 }
