@@ -12,7 +12,6 @@
 //	s3_test.go …     a client each
 //	silence_test.go  clients whose connection dies without a word
 //	nginx_test.go    nginx as the server
-//	httpbin_test.go  go-httpbin as the server
 //	soak_test.go     many workers while the faults change
 //	http3            tests over quic-go's http3.Transport
 //	dashboard        tests of the dashboard and the alerts, with Prometheus' own packages

@@ -19,7 +19,6 @@ require (
 	github.com/google/go-github/v88 v88.0.0
 	github.com/googleapis/gax-go/v2 v2.26.2
 	github.com/johannesboyne/gofakes3 v1.2.0
-	github.com/mccutchen/go-httpbin/v2 v2.26.0
 	github.com/modelcontextprotocol/go-sdk v1.4.1
 	github.com/openai/openai-go v1.12.0
 	github.com/prometheus/prometheus v0.315.0
