@@ -4,7 +4,6 @@ package transport
 
 import (
 	"context"
-	"hash/maphash"
 	"net/http"
 
 	"github.com/aplomb-go/aplomb/internal/dial"
@@ -70,7 +69,6 @@ func (h Hosts) Len() (n int) {
 }
 func (t *Transport) Kept() *replay.Pool   { return t.kept }
 func (t *Transport) Now() instant.Instant { return t.ground.Now() }
-func (t *Transport) Seed() maphash.Seed   { return t.ground.Seed }
 
 // Alone makes a Transport believe that its fleet has no other members.
 func (t *Transport) Alone() { t.ground.Size.Store(1) }
