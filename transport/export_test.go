@@ -70,9 +70,6 @@ func (h Hosts) Len() (n int) {
 func (t *Transport) Kept() *replay.Pool   { return t.kept }
 func (t *Transport) Now() instant.Instant { return t.ground.Now() }
 
-// Alone makes a Transport believe that its fleet has no other members.
-func (t *Transport) Alone() { t.ground.Size.Store(1) }
-
 // DialWith makes the connections of the default base with d.
 func (t *Transport) DialWith(d *dial.Dialer) { t.pools.Own = func() *dial.Dialer { return d } }
 
