@@ -63,14 +63,30 @@ func (k *kit) config() aplombotel.Config {
 
 // transport makes a Transport that is observed.
 func (k *kit) transport(c transport.Config) *transport.Transport {
-	telemetry, err := aplombotel.New(k.config())
-	require.NoError(k.t, err)
+	tr, stop := k.watched(c)
+	k.t.Cleanup(func() { assert.NoError(k.t, stop()) })
+	return tr
+}
+
+// watched is transport with the function that ends the watch.
+func (k *kit) watched(c transport.Config) (tr *transport.Transport, stop func() error) {
+	telemetry := mustObserve(k.t, k.config())
 	c.Trace = telemetry.Trace()
-	tr, err := transport.New(c)
-	require.NoError(k.t, err)
+	tr = mustNew(k.t, c)
 	stop, err := telemetry.Watch(tr)
 	require.NoError(k.t, err)
-	k.t.Cleanup(func() { assert.NoError(k.t, stop()) })
+	return tr, stop
+}
+
+func mustObserve(t testing.TB, c aplombotel.Config) *aplombotel.Telemetry {
+	telemetry, err := aplombotel.New(c)
+	require.NoError(t, err)
+	return telemetry
+}
+
+func mustNew(t testing.TB, c transport.Config) *transport.Transport {
+	tr, err := transport.New(c)
+	require.NoError(t, err)
 	return tr
 }
 
@@ -103,23 +119,11 @@ func (k *kit) sum(name string, where ...attribute.KeyValue) (total float64) {
 			}
 			switch d := m.Data.(type) {
 			case metricdata.Sum[int64]:
-				for _, p := range d.DataPoints {
-					if match(p.Attributes) {
-						total += float64(p.Value)
-					}
-				}
+				total += sumOf(d.DataPoints, match)
 			case metricdata.Gauge[int64]:
-				for _, p := range d.DataPoints {
-					if match(p.Attributes) {
-						total += float64(p.Value)
-					}
-				}
+				total += sumOf(d.DataPoints, match)
 			case metricdata.Gauge[float64]:
-				for _, p := range d.DataPoints {
-					if match(p.Attributes) {
-						total += p.Value
-					}
-				}
+				total += sumOf(d.DataPoints, match)
 			case metricdata.Histogram[float64]: // the number of values
 				for _, p := range d.DataPoints {
 					if match(p.Attributes) {
@@ -129,6 +133,15 @@ func (k *kit) sum(name string, where ...attribute.KeyValue) (total float64) {
 			default:
 				k.t.Fatalf("%s is a %T", name, d)
 			}
+		}
+	}
+	return total
+}
+
+func sumOf[N int64 | float64](points []metricdata.DataPoint[N], match func(attribute.Set) bool) (total float64) {
+	for _, p := range points {
+		if match(p.Attributes) {
+			total += float64(p.Value)
 		}
 	}
 	return total
@@ -265,13 +278,10 @@ func TestSpanOfABody(t *testing.T) {
 // TestBodyFails: a body whose end the caller does not get is counted.
 func TestBodyFails(t *testing.T) {
 	k := newKit(t)
-	telemetry, err := aplombotel.New(k.config())
-	require.NoError(t, err)
-	tr, err := transport.New(transport.Config{Trace: telemetry.Trace(), Rule: policy.Rule{Resume: policy.Resume{Max: -1}}, Base: base(func(req *http.Request) (*http.Response, error) {
+	tr := k.transport(transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: -1}}, Base: base(func(req *http.Request) (*http.Response, error) {
 		return response(req, 200, io.MultiReader(strings.NewReader("01234"), broken{})), nil
 	})})
-	require.NoError(t, err)
-	_, err = get(t.Context(), tr, "http://h.test/")
+	_, err := get(t.Context(), tr, "http://h.test/")
 	require.Error(t, err)
 	assert.EqualValues(t, 1, k.sum("aplomb.client.body.failures"))
 	assert.EqualValues(t, 5, k.sum("aplomb.client.body.size"))
@@ -517,19 +527,13 @@ func TestWithheld(t *testing.T) {
 func TestGauges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t)
-		telemetry, err := aplombotel.New(k.config())
-		require.NoError(t, err)
-		tr, err := transport.New(transport.Config{
-			Trace: telemetry.Trace(),
-			Rule:  policy.Rule{Cooldown: policy.On, Gate: policy.Gate{Mode: policy.GateWait, Max: 2}}.Or(quick),
+		tr, stop := k.watched(transport.Config{
+			Rule: policy.Rule{Cooldown: policy.On, Gate: policy.Gate{Mode: policy.GateWait, Max: 2}}.Or(quick),
 			Base: base(func(req *http.Request) (*http.Response, error) {
 				time.Sleep(time.Minute)
 				return response(req, 429, strings.NewReader(""), "Retry-After: 3600"), nil
 			}),
 		})
-		require.NoError(t, err)
-		stop, err := telemetry.Watch(tr)
-		require.NoError(t, err)
 		for range 5 {
 			go func() { _, _ = get(t.Context(), tr, "http://h.test:8080/") }()
 		}
@@ -564,12 +568,7 @@ func TestFleet(t *testing.T) {
 	names := []string{"connected", "members", "heartbeat.age", "commands", "dropped"}
 	figures := func(f transport.Fleet) (all []float64) {
 		k := newKit(t)
-		telemetry, err := aplombotel.New(k.config())
-		require.NoError(t, err)
-		tr, err := transport.New(transport.Config{Trace: telemetry.Trace(), Fleet: f})
-		require.NoError(t, err)
-		_, err = telemetry.Watch(tr)
-		require.NoError(t, err)
+		k.transport(transport.Config{Fleet: f})
 		for _, name := range names {
 			all = append(all, k.sum("aplomb.fleet."+name))
 		}
@@ -625,15 +624,12 @@ func TestWithOtelhttp(t *testing.T) {
 			}
 			conf := k.config()
 			conf.NoRequestSpan = row.none
-			telemetry, err := aplombotel.New(conf)
-			require.NoError(t, err)
-			tr, err := transport.New(transport.Config{Base: below, Trace: telemetry.Trace(), Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
-			require.NoError(t, err)
+			tr := mustNew(t, transport.Config{Base: below, Trace: mustObserve(t, conf).Trace(), Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
 			var top http.RoundTripper = tr
 			if row.above {
 				top = layer(tr, "above")
 			}
-			_, err = get(t.Context(), top, srv.URL)
+			_, err := get(t.Context(), top, srv.URL)
 			require.NoError(t, err)
 
 			byID := map[trace.SpanID]sdktrace.ReadOnlySpan{}
@@ -692,17 +688,15 @@ func (k keeperProvider) Tracer(string, ...trace.TracerOption) trace.Tracer {
 func TestAttributesAreLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got [][2][]attribute.KeyValue
-		telemetry, err := aplombotel.New(aplombotel.Config{TracerProvider: keeperProvider{keeper: keeper{got: &got}}})
-		require.NoError(t, err)
+		telemetry := mustObserve(t, aplombotel.Config{TracerProvider: keeperProvider{keeper: keeper{got: &got}}})
 		n := 0
-		tr, err := transport.New(transport.Config{Rule: quick, Trace: telemetry.Trace(), Base: base(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: quick, Trace: telemetry.Trace(), Base: base(func(req *http.Request) (*http.Response, error) {
 			if n++; n < 3 {
 				return nil, syscall.ECONNRESET
 			}
 			return response(req, 200, strings.NewReader("text")), nil
 		})})
-		require.NoError(t, err)
-		_, err = get(t.Context(), tr, "http://h.test/")
+		_, err := get(t.Context(), tr, "http://h.test/")
 		require.NoError(t, err)
 		require.Len(t, got, 2+4, "two attempts are counted as resent, and four spans end")
 		for _, kv := range got {
@@ -826,17 +820,14 @@ func TestTwoTelemetries(t *testing.T) {
 // together any more, but everything is counted.
 func TestForeignContext(t *testing.T) {
 	k := newKit(t)
-	telemetry, err := aplombotel.New(k.config())
-	require.NoError(t, err)
 	foreign := &transport.Trace{RequestStart: func(context.Context, *http.Request) context.Context { return context.Background() }}
-	tr, err := transport.New(transport.Config{
-		Trace: transport.JoinTraces(telemetry.Trace(), foreign),
+	tr := mustNew(t, transport.Config{
+		Trace: transport.JoinTraces(mustObserve(t, k.config()).Trace(), foreign),
 		Base: base(func(req *http.Request) (*http.Response, error) {
 			return response(req, 200, strings.NewReader("text")), nil
 		}),
 	})
-	require.NoError(t, err)
-	_, err = get(t.Context(), tr, "http://h.test/")
+	_, err := get(t.Context(), tr, "http://h.test/")
 	require.NoError(t, err)
 	for _, name := range []string{"attempts", "requests", "attempt.duration"} {
 		assert.EqualValues(t, 1, k.sum("aplomb.client."+name), name)
@@ -846,9 +837,7 @@ func TestForeignContext(t *testing.T) {
 
 // TestNew: everything that is wrong is told, and the zero Config is complete.
 func TestNew(t *testing.T) {
-	telemetry, err := aplombotel.New(aplombotel.Config{})
-	require.NoError(t, err)
-	_, err = telemetry.Watch(nil)
+	_, err := mustObserve(t, aplombotel.Config{}).Watch(nil)
 	assert.ErrorContains(t, err, "nil Transport")
 
 	_, err = aplombotel.New(aplombotel.Config{TracerProvider: (*sdktrace.TracerProvider)(nil), MeterProvider: (*sdkmetric.MeterProvider)(nil)})
@@ -916,11 +905,8 @@ func (f *firstTry) calls(t testing.TB) [layers]func() {
 	t.Cleanup(func() { _ = tracers.Shutdown(context.Background()) })
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
 	observed := func(none bool) http.RoundTripper {
-		telemetry, err := aplombotel.New(aplombotel.Config{TracerProvider: tracers, MeterProvider: meters, Propagator: propagation.TraceContext{}, NoRequestSpan: none})
-		require.NoError(t, err)
-		tr, err := transport.New(transport.Config{Base: stub, Trace: telemetry.Trace()})
-		require.NoError(t, err)
-		return tr
+		telemetry := mustObserve(t, aplombotel.Config{TracerProvider: tracers, MeterProvider: meters, Propagator: propagation.TraceContext{}, NoRequestSpan: none})
+		return mustNew(t, transport.Config{Base: stub, Trace: telemetry.Trace()})
 	}
 	buf := make([]byte, 4<<10)
 	call := func(rt http.RoundTripper) func() {
