@@ -118,8 +118,7 @@ func TestBodyOfAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegions()
 		r.set("a.test", status(503))
-		ours, err := transport.New(transport.Config{Base: r, Rule: policy.Rule{Attempts: 3, Backoff: backoff.Constant(time.Millisecond)}})
-		require.NoError(t, err)
+		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{Attempts: 3, Backoff: backoff.Constant(time.Millisecond)}})
 		req, s := sharedRequest(t, http.MethodPut)
 		assert.Equal(t, "200 b.test", ask(pair(t, ours, ours), req))
 		for _, a := range append(r.at("a.test", 0), r.at("b.test", 0)...) {
@@ -168,9 +167,7 @@ func TestBodyOfGetBodyIsClosedBeforeTheNext(t *testing.T) {
 // still be sought by its Transport.
 func TestBodyWithoutGetBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegions()
-		r.set("a.test", refuses)
-		tr := r.transport(t, "a.test", "b.test")
+		r, tr := two(t, refuses, nil)
 		put := func(body io.ReadCloser) string {
 			req := newRequest(t, http.MethodPut, "http://a.test/", nil)
 			req.Body, req.ContentLength = body, -1
@@ -205,9 +202,7 @@ func (file) Close() error { return nil }
 // the next request, also after a panic.
 func TestGetBodyFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegions()
-		tr := r.transport(t, "a.test", "b.test")
-		r.set("b.test", refuses)
+		r, tr := two(t, nil, refuses)
 		for range 5 { // B is down, and A is not
 			r.set("a.test", status(503))
 			get(t, tr, "http://a.test/")
@@ -243,8 +238,7 @@ func TestBrokenSource(t *testing.T) {
 	errSource := errors.New("disk failure")
 	for name, again := range map[string]bool{"with GetBody": true, "without": false, "that seeks": false} {
 		bubble(t, name, func(t *testing.T) {
-			r := newRegions()
-			tr := r.transport(t, "a.test", "b.test")
+			r, tr := two(t, nil, nil)
 			for range 5 {
 				broken := func() (io.ReadCloser, error) {
 					return io.NopCloser(io.MultiReader(strings.NewReader("bo"), readerFunc(func([]byte) (int, error) { return 0, errSource }))), nil

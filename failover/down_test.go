@@ -31,8 +31,7 @@ func TestOutage(t *testing.T) {
 		"silent":  {hangs, 5 * time.Second},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			r := newRegions()
-			tr := r.transport(t, "a.test", "b.test")
+			r, tr := two(t, nil, nil)
 			for range 20 {
 				assert.Equal(t, "200 a.test", get(t, tr, "http://a.test/"))
 			}
@@ -140,9 +139,7 @@ func TestWhatCounts(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			for n := 4; n <= 5; n++ {
-				r := newRegions()
-				tr := r.transport(t, "a.test", "b.test")
-				r.set("a.test", row.a)
+				r, tr := two(t, row.a, nil)
 				for range n {
 					row.send(t, tr)
 				}
@@ -165,9 +162,7 @@ func TestWhatCounts(t *testing.T) {
 // A probe whose caller leaves proves nothing, so the next request is a probe at once.
 func TestProbeWhoseCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegions()
-		tr := r.transport(t, "a.test", "b.test")
-		r.set("a.test", refuses)
+		r, tr := two(t, refuses, nil)
 		for range 5 {
 			get(t, tr, "http://a.test/")
 		}
@@ -186,9 +181,7 @@ func TestProbeWhoseCallerLeaves(t *testing.T) {
 func TestPostsProbeRarely(t *testing.T) {
 	for name, others := range map[string]bool{"among others": true, "alone": false} {
 		bubble(t, name, func(t *testing.T) {
-			r := newRegions()
-			tr := r.transport(t, "a.test", "b.test")
-			r.set("a.test", status(503))
+			r, tr := two(t, status(503), nil)
 			for range 5 {
 				get(t, tr, "http://a.test/")
 			}
@@ -217,10 +210,7 @@ func TestPostsProbeRarely(t *testing.T) {
 // If all endpoints are down, requests go to them as if none were.
 func TestAllDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegions()
-		tr := r.transport(t, "a.test", "b.test")
-		r.set("a.test", status(503))
-		r.set("b.test", refuses)
+		r, tr := two(t, status(503), refuses)
 		for range 10 {
 			assert.Equal(t, "503 a.test", get(t, tr, "http://a.test/"))
 		}
@@ -239,9 +229,7 @@ func TestAllDown(t *testing.T) {
 // A request that stays goes to its endpoint also if that is down, and its success ends the outage.
 func TestWhoStaysEndsTheOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegions()
-		tr := r.transport(t, "a.test", "b.test")
-		r.set("a.test", status(503))
+		r, tr := two(t, status(503), nil)
 		for range 5 {
 			get(t, tr, "http://a.test/?token=x")
 		}
@@ -258,10 +246,7 @@ func TestWhoStaysEndsTheOutage(t *testing.T) {
 // nothing. Before the outage the caller gets the 503 of the first, and later an error.
 func TestForeignAnswerDuringAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegions()
-		tr := r.transport(t, "a.test", "b.test")
-		r.set("a.test", status(503))
-		r.set("b.test", status(404))
+		r, tr := two(t, status(503), status(404))
 		for range 5 {
 			assert.Equal(t, "503 a.test", get(t, tr, "http://a.test/"))
 		}
@@ -292,9 +277,7 @@ func TestThirdEndpoint(t *testing.T) {
 // A request that is to be sent once is not sent to an endpoint that is down, so it goes to the next.
 func TestOnceDuringAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegions()
-		tr := r.transport(t, "a.test", "b.test")
-		r.set("a.test", refuses)
+		_, tr := two(t, refuses, nil)
 		for range 5 {
 			get(t, tr, "http://a.test/")
 		}

@@ -107,9 +107,7 @@ func TestGoesOn(t *testing.T) {
 		{method: post, a: refuses, ctx: transport.Once, want: "connection refused"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRegions()
-			r.set("a.test", row.a)
-			tr := r.transport(t, "a.test", "b.test")
+			r, tr := two(t, row.a, nil)
 			req := newRequest(t, row.method, "http://a.test/x", strings.NewReader("body"))
 			if row.method == get {
 				req = newRequest(t, row.method, "http://a.test/x", nil)
@@ -147,8 +145,7 @@ func TestGoesOnFromOurs(t *testing.T) {
 			r.set("a.test", row.a)
 			rule := row.rule
 			rule.Attempts, rule.Backoff = 2, backoff.Constant(time.Second)
-			ours, err := transport.New(transport.Config{Base: r, Rule: rule})
-			require.NoError(t, err)
+			ours := transport.MustNew(transport.Config{Base: r, Rule: rule})
 			tr := pair(t, ours, ours)
 			assert.Contains(t, ask(tr, newRequest(t, http.MethodPost, "http://a.test/x", strings.NewReader("body"))), row.want)
 		})
@@ -361,9 +358,7 @@ func TestDiscardsTheNext(t *testing.T) {
 	for _, code := range []int{404, 503} {
 		for _, down := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRegions()
-				r.set("a.test", refuses)
-				tr := r.transport(t, "a.test", "b.test")
+				r, tr := two(t, refuses, nil)
 				for range 5 {
 					if down {
 						get(t, tr, "http://a.test/")
@@ -430,8 +425,7 @@ func TestResponseOfAnotherEndpoint(t *testing.T) {
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegions()
-		ours, err := transport.New(transport.Config{Base: r, Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(time.Second)}})
-		require.NoError(t, err)
+		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(time.Second)}})
 		tr := pair(t, ours, ours)
 		r.set("a.test", refuses)
 		r.set("b.test", sequence(status(503), status(200)))
@@ -488,9 +482,7 @@ func (idlerFunc) RoundTrip(*http.Request) (*http.Response, error) { return nil, 
 // A RoundTripper that panics or breaks its contract leaves nothing behind.
 func TestBrokenRoundTripper(t *testing.T) {
 	bubble(t, "panics", func(t *testing.T) {
-		r := newRegions()
-		tr := r.transport(t, "a.test", "b.test")
-		r.set("a.test", refuses)
+		r, tr := two(t, refuses, nil)
 		for range 5 {
 			assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
 		}
@@ -524,8 +516,7 @@ func TestBrokenRoundTripper(t *testing.T) {
 func TestConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegions()
-		ours, err := transport.New(transport.Config{Base: r, Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(10 * time.Millisecond)}})
-		require.NoError(t, err)
+		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(10 * time.Millisecond)}})
 		tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: ours, Timeout: 50 * time.Millisecond},
 			failover.Endpoint{URL: "http://b.test", Transport: r, Timeout: 50 * time.Millisecond}, failover.Endpoint{URL: "http://c.test", Transport: ours})
 		var all sync.WaitGroup

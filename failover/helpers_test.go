@@ -89,6 +89,15 @@ func (r *regions) at(host string, from time.Duration) (all []arrival) {
 
 func (r *regions) now() time.Duration { return time.Since(r.start) }
 
+// two returns regions in which a.test and b.test answer so, and a Transport over both.
+func two(t testing.TB, a, b http.RoundTripper) (*regions, *failover.Transport) {
+	t.Helper()
+	r := newRegions()
+	r.set("a.test", a)
+	r.set("b.test", b)
+	return r, r.transport(t, "a.test", "b.test")
+}
+
 // transport returns a Transport over http://a.test, http://b.test and so on.
 func (r *regions) transport(t testing.TB, hosts ...string) *failover.Transport {
 	var all []failover.Endpoint

@@ -134,9 +134,7 @@ func TestUnbounded(t *testing.T) {
 		})
 	}
 	bubble(t, "the other is down", func(t *testing.T) {
-		r := newRegions()
-		tr := r.transport(t, "a.test", "b.test")
-		r.set("b.test", refuses)
+		r, tr := two(t, nil, refuses)
 		for range 5 {
 			r.set("a.test", resets)
 			get(t, tr, "http://a.test/")
@@ -321,9 +319,7 @@ func TestLateResponse(t *testing.T) {
 func TestDeadlinesOfCallers(t *testing.T) {
 	for deadline, down := range map[time.Duration]bool{20 * time.Millisecond: false, 1900 * time.Millisecond: false, 2100 * time.Millisecond: true, time.Minute: true} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRegions()
-			tr := r.transport(t, "a.test", "b.test")
-			r.set("a.test", hangs)
+			r, tr := two(t, hangs, nil)
 			for range 5 {
 				ctx, cancel := context.WithTimeout(t.Context(), deadline)
 				assert.Equal(t, "200 b.test", ask(tr, newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx)))
