@@ -131,8 +131,11 @@
 //
 // net/http resends some requests by itself: an idempotent request on a kept
 // connection that turned out to be closed, a request of which no byte was written,
-// and over HTTP/2 a refused request, up to seven times. An attempt is one call of
-// the base transport, so these resends do not count.
+// and over HTTP/2 a refused request, up to seven times. If a server ends each new
+// connection of HTTP/2 with GOAWAY before it looks at the request, net/http makes
+// another connection at once, without an end. An attempt is one call of the base
+// transport, so these resends do not count. The deadline and the AttemptTimeout end
+// them. Without both, the first attempt goes on as it does over net/http alone.
 //
 // When http.Client.Timeout fires, net/http replaces the error by a text of its own.
 // Use a [Trace] for the history in that case.

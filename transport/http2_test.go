@@ -58,7 +58,7 @@ func TestHTTP2Retries(t *testing.T) {
 // when net/http, which repeats such requests by itself, has given up, or cannot
 // because the body is gone.
 func TestHTTP2Refused(t *testing.T) {
-	const hidden = 8 // what net/http sends for one attempt at most
+	const hidden = 8 // what net/http sends for one attempt at most, over one connection
 	for _, row := range []struct {
 		name  string
 		step  ts.Step
@@ -89,6 +89,20 @@ func TestHTTP2Refused(t *testing.T) {
 			})
 		}
 	}
+}
+
+// If a server ends each new connection with GOAWAY, net/http makes the next one at once, and does not
+// count. Package documentation says so.
+func TestGoAwayOfEachConnection(t *testing.T) {
+	const times = 500
+	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, quick, repeat(times, ts.GoAway(ts.NoError), ts.OK("done"))...)
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.Equal(t, "done", got.body)
+		assert.Equal(t, times+1, s.Arrivals())
+		assert.Equal(t, []transport.Reason{transport.ReasonFinal}, s.seen.reasons(), "it is one attempt")
+	})
 }
 
 // TestHTTP2Ambiguous: an end that says nothing about what was done before it. A
