@@ -93,8 +93,8 @@ type Upload struct {
 // again and that have no body or one in memory. It never serves a response that may be a
 // stream.
 //
-// After a cut the reader waits for at most 10 s in all until a new byte comes. Then, or if
-// no attempt can come in that time, it gets the error of the cut.
+// From the first cut on, a Read takes at most 10 s, however many reconnects it needs. Then,
+// or if no attempt can come in that time, the body ends with the error of the cut.
 //
 // A base transport that delivers other bytes than the server's, decrypted ones for
 // instance, has to set Response.Uncompressed or remove the validator. Otherwise the rest

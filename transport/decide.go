@@ -40,8 +40,8 @@ const (
 	ReasonNested
 	// ReasonCanceled means that the caller hung up: its context was canceled.
 	ReasonCanceled
-	// ReasonTimeout means that the deadline of the caller's context passed, or that the reader
-	// of a cut body waited for 10 s.
+	// ReasonTimeout means that the deadline of the caller's context passed, or that a Read
+	// of a body that was cut took 10 s.
 	ReasonTimeout
 	// ReasonAttempts means that the request had Rule.Attempts attempts.
 	ReasonAttempts
@@ -49,7 +49,7 @@ const (
 	// Rule.MaxElapsed allows.
 	ReasonMaxElapsed
 	// ReasonDeadline means that the wait before the next attempt would pass the
-	// deadline of the caller's context, or the 10 s of the reader of a cut body.
+	// deadline of the caller's context, or the 10 s of a Read of a body that was cut.
 	ReasonDeadline
 	// ReasonMaxRetryAfter means that the server asked for a longer wait than
 	// Rule.RetryAfter.Max allows.

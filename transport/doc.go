@@ -125,6 +125,9 @@
 // same. So the reader gets exactly the body of the second response. If they differ, the
 // body ends with the error of the cut. A response that may be a stream is never fetched again.
 //
+// Over net/http alone the reader has its error at once. So from the first cut on, a Read of the
+// body takes at most 10 s, with all of its requests.
+//
 // With Rule.Stall a silent connection counts as cut.
 //
 // # What is not counted

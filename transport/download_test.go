@@ -398,29 +398,45 @@ func TestANewByteEndsTheWait(t *testing.T) {
 	})
 }
 
-// Given a response to a reconnect, the bound ends with its headers. Its body may
-// take any time.
-func TestReconnectsBodyIsNotBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		first := func(req *http.Request) (*http.Response, error) {
-			return newResponse(req, 200, testkit.CutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
-		}
-		second := func(req *http.Request) (*http.Response, error) {
-			slow := readFunc(func([]byte) (int, error) {
-				select {
-				case <-time.After(time.Hour):
-					return 0, io.EOF
-				case <-req.Context().Done():
-					return 0, req.Context().Err()
-				}
-			})
-			return newResponse(req, 206, io.NopCloser(io.MultiReader(strings.NewReader("45"), slow, strings.NewReader("6789"))),
-				`ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
-		}
-		resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, second)), t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, "0123456789", mustRead(t, resp))
-	})
+// A Read of the rest is bounded as well. The time between two Reads is the reader's own.
+func TestReadsOfTheRestAreBounded(t *testing.T) {
+	for pause, whole := range map[time.Duration]bool{9 * time.Second: true, 11 * time.Second: false} {
+		inBubble(t, pause.String(), func(t *testing.T) {
+			first := func(req *http.Request) (*http.Response, error) {
+				return newResponse(req, 200, testkit.CutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+			}
+			second := func(req *http.Request) (*http.Response, error) {
+				slow := readFunc(func([]byte) (int, error) {
+					select {
+					case <-time.After(pause):
+						return 0, io.EOF
+					case <-req.Context().Done():
+						return 0, req.Context().Err()
+					}
+				})
+				return newResponse(req, 206, io.NopCloser(io.MultiReader(strings.NewReader("45"), slow, strings.NewReader("6789"))),
+					`ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
+			}
+			resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, second)), t.Context())
+			require.NoError(t, err)
+			got := make([]byte, 6)
+			_, err = io.ReadFull(resp.Body, got)
+			require.NoError(t, err)
+			time.Sleep(time.Hour)
+			start := time.Now()
+			rest, err := io.ReadAll(resp.Body)
+			if whole {
+				require.NoError(t, err)
+				assert.Equal(t, "0123456789", string(got)+string(rest))
+				return
+			}
+			assert.Equal(t, 10*time.Second, time.Since(start))
+			assert.ErrorIs(t, err, io.ErrUnexpectedEOF, "the error of the cut")
+			e := errorAs[*transport.ResumeError](t, err)
+			assert.Equal(t, transport.ReasonTimeout, e.Reason)
+			assert.EqualValues(t, 6, e.Offset)
+		})
+	}
 }
 
 // Given a hedge that was told to wait, when the first attempt wins and its body is

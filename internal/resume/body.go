@@ -5,6 +5,7 @@ package resume
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"io"
 	"net/http"
@@ -24,8 +25,8 @@ var (
 	// ErrLimit is the cause of a body that ends because too many reconnects in a
 	// row made no progress.
 	ErrLimit = errors.New("transport: too many reconnects in a row without progress")
-	// ErrLate is the cause of a body that ends because its reader has waited for too long.
-	ErrLate = errors.New("transport: no new byte came within 10 s")
+	// ErrLate is the cause of a body that ends because a Read took too long after a cut.
+	ErrLate = fmt.Errorf("transport: no new byte came within %v: %w", patience, context.DeadlineExceeded)
 
 	errDiffers = errors.New("transport: the second response is another one: its first bytes differ")
 	errHeader  = errors.New("transport: the second response is another one: its status or its header differs")
@@ -50,7 +51,7 @@ type Sender interface {
 	// the final response. cut is the error that ended the previous segment.
 	// progressed reports whether that segment had MinProgress bytes or more.
 	// Reconnect ends at once when the context of req does. That has the deadline of the
-	// reader's wait, and lives on if a new byte comes before it.
+	// Read, and lives on if the Read ends before it.
 	Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error)
 
 	// Continued is called when a reconnect has brought the rest from offset on, or a
@@ -117,14 +118,14 @@ type Body struct {
 }
 
 // An extra is what a body needs if more than two Reads bring it, or if it is cut. The reader alone
-// uses all but cancel and late, and sets wait under mu.
+// uses all but cancel and late.
 type extra struct {
 	hash   maphash.Hash            // of the bytes that were delivered after the first Read
 	from   int64                   // how many bytes the first Read brought; 0: the hash is not in use
 	cut    error                   // the error that ended the current segment, if a reconnect is due
 	last   *http.Response          // to the last reconnect; nil before it
 	cancel context.CancelCauseFunc // ends the last reconnect and its response; nil: none; guarded by mu
-	wait   *wait                   // for a new byte; nil: none is waited for
+	wait   *wait                   // for the next byte; nil: the body was not cut
 	late   bool                    // it took too long; guarded by mu
 }
 
@@ -170,7 +171,18 @@ func Tried(body io.ReadCloser) bool {
 func (b *Body) ResumeTried() bool { return b.tried }
 
 // Read reads the next bytes and reconnects as often as needed.
-func (b *Body) Read(p []byte) (int, error) {
+func (b *Body) Read(p []byte) (n int, err error) {
+	if b.extra != nil && b.extra.wait != nil {
+		b.extra.wait.begin()
+	}
+	n, err = b.read(p)
+	if b.extra != nil && b.extra.wait != nil {
+		b.extra.wait.timer.Stop()
+	}
+	return n, err
+}
+
+func (b *Body) read(p []byte) (int, error) {
 	for {
 		for b.err == nil && b.extra != nil && b.extra.cut != nil {
 			b.resume()
@@ -211,7 +223,6 @@ func (b *Body) take(p []byte, err error) int {
 	if len(p) == 0 {
 		return 0
 	}
-	b.stopWaiting()
 	b.pos += int64(len(p))
 	b.grown = b.grown || b.extra != nil && b.extra.last != nil
 	switch {

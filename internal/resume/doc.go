@@ -19,8 +19,8 @@
 //	prefix     the bytes that the reader has
 //	reconnect  the attempt to get the rest, or everything again
 //
-// The Sender decides when a reconnect is sent. The package itself only bounds how long a
-// reader waits for a new byte after a cut.
+// The Sender decides when a reconnect is sent. The package itself only bounds the Reads
+// after a cut.
 //
 // The files:
 //
@@ -31,5 +31,5 @@
 //	header.go     the hash of the header, and the fields that are not in it
 //	body.go       the body that the caller reads
 //	reconnect.go  the request for the rest, or for everything again
-//	wait.go       how long the reader waits after a cut
+//	wait.go       how long a Read may take after a cut
 package resume

@@ -43,8 +43,9 @@ func (b *Body) detach() (ctx context.Context, cut error) {
 		return nil, cut
 	}
 	if x.wait == nil {
-		x.wait = &wait{cut: cut, until: time.Now().Add(patience), timer: time.AfterFunc(patience, b.giveUp)}
+		x.wait = &wait{until: time.Now().Add(patience), timer: time.AfterFunc(patience, b.giveUp)}
 	}
+	x.wait.cut = cut
 	ctx, cancel := context.WithCancelCause(b.sender.Request().Context())
 	old, release := b.body, x.cancel
 	b.body, x.cancel = http.NoBody, cancel
@@ -124,7 +125,7 @@ func (b *Body) attach(ctx context.Context, resp *http.Response) error {
 	return nil
 }
 
-// put makes the body of resp the current segment. After Close, or if it comes too late, it closes
+// put makes the body of resp the current segment. After Close, or if resp comes too late, it closes
 // that body and reports false.
 func (b *Body) put(resp *http.Response) bool {
 	b.mu.Lock()

@@ -1,4 +1,4 @@
-// How long the reader of a cut body waits.
+// How long a Read may take after a cut.
 
 package resume
 
@@ -7,36 +7,40 @@ import (
 	"time"
 )
 
-// patience is how long a reader waits for a new byte after a cut, however many reconnects that
-// takes. Without them it would have its error at once. A second response may also be a stream that
-// begins with silence.
+// patience is how long a Read of a body that was cut takes at most, however many reconnects it
+// makes. Without them the reader would have its error by then. A second response may also be a
+// stream that begins with silence.
 const patience = 10 * time.Second
 
-// A wait is that for the next byte after a cut.
+// A wait is that of a Read for the next byte of a body that was cut.
 type wait struct {
-	cut   error // the error of the cut
-	until time.Time
-	timer *time.Timer // is stopped when the byte comes, or when the body ends
+	cut   error     // the error of the last cut
+	until time.Time // when the Read ends at the latest
+	timer *time.Timer
+}
+
+// begin begins the wait of another Read.
+func (w *wait) begin() {
+	w.until = time.Now().Add(patience)
+	w.timer.Reset(patience)
 }
 
 // giveUp ends a wait that took too long. It closes the body as well, because a base transport may
 // ignore the context.
 func (b *Body) giveUp() {
 	b.mu.Lock()
-	x := b.extra
-	if x.wait == nil || x.cancel == nil {
-		b.mu.Unlock()
-		return // the byte came, or the body ended, in the same moment
-	}
-	x.late = true
-	body, cancel := b.body, x.cancel
+	body, cancel := b.body, b.extra.cancel
+	b.extra.late = true
 	b.mu.Unlock()
+	if cancel == nil {
+		return // the body ended in the same moment
+	}
 	cancel(ErrLate)
 	defer func() { _ = recover() }() // a panic would end the process here
 	_ = body.Close()
 }
 
-// isLate reports whether the reader has waited for too long.
+// isLate reports whether a Read has taken too long.
 func (b *Body) isLate() bool {
 	if b.extra == nil {
 		return false
@@ -46,22 +50,8 @@ func (b *Body) isLate() bool {
 	return b.extra.late
 }
 
-// stopWaiting ends the wait when a new byte has come.
-func (b *Body) stopWaiting() {
-	x := b.extra
-	if x == nil || x.wait == nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !x.late {
-		x.wait.timer.Stop()
-		x.wait = nil
-	}
-}
-
-// A waiting is the context of a reconnect. It has the deadline of the reader's wait. If a new byte
-// comes before that, the deadline no longer matters.
+// A waiting is the context of a reconnect. It has the deadline of the Read. The body of the response
+// may be read later than that.
 type waiting struct {
 	context.Context
 	until time.Time

@@ -133,7 +133,8 @@ func newWorld(p *plan, k kind) *world {
 // run plays the lines until all have ended, or until the horizon.
 func (w *world) run(ghosts []ghost, move time.Duration, d dice.Dice) *result {
 	client, closeIdle := w.kind.client(w)
-	ctx, cancel := context.WithDeadline(context.Background(), w.start.Add(w.plan.horizon()))
+	ctx, cancel := context.WithCancel(context.Background()) // a deadline would be the callers'
+	defer time.AfterFunc(w.plan.horizon(), cancel).Stop()
 	var lines, others sync.WaitGroup
 	for _, l := range w.plan.lines {
 		late := time.Duration(d.Float64() * float64(move))
