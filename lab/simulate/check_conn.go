@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -42,7 +43,7 @@ func (w *world) checkCut(s *attempt) {
 	if c.plan.appetite == closesMeanwhile && s.cut >= c.returned+c.plan.pause {
 		return // Close ends a reconnect as well
 	}
-	for _, own := range []error{policy.ErrAttemptTimeout, transport.ErrStalled, transport.ErrOutrun, context.DeadlineExceeded} {
+	for _, own := range []error{policy.ErrAttemptTimeout, transport.ErrStalled, transport.ErrOutrun, resume.ErrLate, context.DeadlineExceeded} {
 		if errors.Is(s.cause, own) {
 			return
 		}
