@@ -40,7 +40,7 @@ func TestDamagedKeys(t *testing.T) {
 		"gate with bad reports":   {"{H}:gate", text(pack(`{0,0,0,0,-1,"",0,0,{{},"x",5},0,{{}},0}`))},
 		"gate with garbage":       {"{H}:gate", text("\xc1\xff\x00")},
 		"holds of another type":   {"{H}:holds", text("x")},
-		"holds with garbage":      {"{H}:holds", fields("0 429", "x", "over", "x", "x", "y")},
+		"holds with garbage":      {"{H}:holds", fields("0 429", "x", "x", "y")},
 		"quotas of another type":  {"{H}:quotas", list},
 		"quotas with texts":       {"{H}:quotas", fields("0", pack(`{"x","x","x","x","x","x","x","x"}`))},
 		"quotas with garbage":     {"{H}:quotas", fields("0", "x")},

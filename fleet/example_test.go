@@ -27,7 +27,7 @@ func Example() {
 	defer f.Close()
 	tr, err := transport.New(transport.Config{
 		Fleet: f,
-		Rule:  policy.Rule{Gate: policy.Gate{Max: 50}, Pacing: policy.On},
+		Rule:  policy.Rule{Cooldown: policy.On, Gate: policy.Gate{Max: 50}, Pacing: policy.On},
 		Hosts: map[string]policy.Rule{"api.example.com": {Rate: policy.Rate{PerSecond: 100, Burst: 1}}},
 	})
 	if err != nil {

@@ -309,7 +309,7 @@ func index(b bool) int {
 // in memory that always succeeds.
 func newWorker(t *testing.T, f *Fleet) *worker {
 	c := transport.Config{
-		Rule:  policy.Rule{Gate: policy.Gate{Max: 50}, Pacing: policy.On},
+		Rule:  policy.Rule{Cooldown: policy.On, Gate: policy.Gate{Max: 50}, Pacing: policy.On},
 		Hosts: map[string]policy.Rule{"rate.example.com": {Rate: policy.Rate{PerSecond: 2000, Burst: 200}}},
 		Base: roundTrip(func(req *http.Request) (*http.Response, error) {
 			h := http.Header{"X-Ratelimit-Remaining": {"1000000"}, "X-Ratelimit-Reset": {"60"}}

@@ -255,18 +255,8 @@ func always(*item, time.Time) bool { return true }
 // putHold tells the fleet of a hold, unless all members know it; the lock is held.
 func (f *Fleet) putHold(m fleetmsg.Message) {
 	f.putNews(topic{fleetmsg.Hold, m.Host, m.Scope, ledger.HoldStatus(m.Status), ""}, func(it *item, now time.Time) bool {
-		if m.Wait == 0 {
-			it.until = time.Time{}
-			// If the item is new, this member may have forgotten what it told.
-			if now.Before(it.knownTo) || it.sending || !it.pending && it.sent.IsZero() {
-				return true
-			}
-			f.news.out.withdraw(it) // nobody knows of the hold
-			return false
-		}
 		it.until = now.Add(min(m.Wait, ledger.MaxWait))
-		it.refused = it.refused || m.Again
-		return it.refused || it.until.Sub(it.knownTo) > ledger.HoldSlack || !now.Before(it.forget)
+		return it.until.Sub(it.knownTo) > ledger.HoldSlack || !now.Before(it.forget)
 	})
 }
 

@@ -158,13 +158,9 @@ func (f *Fleet) receiveMessage(text string) {
 	stale := age > staleTime
 	switch news := m.news; news.Kind {
 	case fleetmsg.Hold:
-		if news.Wait > 0 {
-			news.Wait -= age
-			if news.Wait <= 0 {
-				return
-			}
+		if news.Wait -= age; news.Wait > 0 {
+			f.hearHold(news)
 		}
-		f.hearHold(news)
 	case fleetmsg.Quota:
 		news.Wait -= age
 		if !stale && news.Wait > 0 {
@@ -196,7 +192,7 @@ func (f *Fleet) hearHold(h fleetmsg.Message) {
 func (f *Fleet) rememberHold(t topic, wait time.Duration, now time.Time) {
 	it := f.news.out.get(t)
 	if it == nil {
-		if _, met := f.news.met.get(t.host); !met || wait == 0 {
+		if _, met := f.news.met.get(t.host); !met {
 			return
 		}
 		if it = f.news.out.find(t, now); it == nil {
@@ -204,9 +200,6 @@ func (f *Fleet) rememberHold(t topic, wait time.Duration, now time.Time) {
 		}
 	}
 	it.knownTo, it.forget = now.Add(wait), now.Add(remember)
-	if wait == 0 {
-		it.knownTo = time.Time{}
-	}
 	f.news.out.touch(it)
 }
 

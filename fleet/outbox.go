@@ -69,7 +69,7 @@ type item struct {
 	rest    *list.Element // in the list of the tray, if it only remembers
 	ofHost  *list.Element // in the list of the host, if it only remembers
 
-	until     time.Time        // hold: its end. The zero time says that it is over
+	until     time.Time        // hold: its end
 	quota     fleetmsg.Message // quota, and unused tokens
 	resets    time.Time        // quota
 	failures  int
@@ -77,7 +77,6 @@ type item struct {
 	knownTo   time.Time // hold: its end as all members know it
 	forget    time.Time // hold: when this member tells it again all the same
 	sent      time.Time // hold: its end as it was sent
-	refused   bool      // hold: a probe was refused, which all members have to hear
 	period    string    // quota: the period in which this member was counted
 	counted   time.Time // quota: the period is over then
 	members   int       // quota: as the Transport was told

@@ -214,11 +214,9 @@ func (f *Fleet) commandOf(it *item, now time.Time) command {
 	case fleetmsg.Meet:
 		return f.meetCommand(it.host)
 	case fleetmsg.Hold:
-		wait := max(0, it.until.Sub(now))
-		refused := it.refused
-		it.sent, it.refused = it.until, false
+		it.sent = it.until
 		return command{holdScript, it.host, []string{f.store.keyOf(it.host, "holds")},
-			[]any{it.host, hex(it.scope), it.status, wait.Microseconds(), f.gap(fleetmsg.Hold).Microseconds(), ledger.MaxScopes, refused}}
+			[]any{it.host, hex(it.scope), it.status, max(1, it.until.Sub(now).Microseconds()), f.gap(fleetmsg.Hold).Microseconds(), ledger.MaxScopes}}
 	case fleetmsg.Quota:
 		return command{quotaScript, it.host, []string{f.store.keyOf(it.host, "quotas")},
 			[]any{it.host, scopeText(it.scope, it.unit), int64(it.quota.Amount), int64(it.quota.Limit), max(1, it.resets.Sub(now).Microseconds()),

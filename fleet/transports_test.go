@@ -133,7 +133,7 @@ func TestAllObeyAHold(t *testing.T) {
 	var mu sync.Mutex
 	var told time.Duration
 	ready := false
-	c := newCrew(t, members, policy.Rule{}, func(member int, at time.Duration) (int, string) {
+	c := newCrew(t, members, policy.Rule{Cooldown: policy.On}, func(member int, at time.Duration) (int, string) {
 		mu.Lock()
 		defer mu.Unlock()
 		if ready && told == 0 && member == 0 {

@@ -336,7 +336,7 @@ func TestTrialWrongKey(t *testing.T) {
 			configs[members-1].Key = []byte("not the secret of all the others")
 			var mu sync.Mutex
 			var told time.Duration
-			c := crewOf(t, configs, policy.Rule{}, func(_ int, at time.Duration) (int, string) {
+			c := crewOf(t, configs, policy.Rule{Cooldown: policy.On}, func(_ int, at time.Duration) (int, string) {
 				mu.Lock()
 				defer mu.Unlock()
 				if left := told + wait - at; told > 0 && left > 0 {

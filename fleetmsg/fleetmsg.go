@@ -29,10 +29,7 @@ const (
 
 	// Hold says that a server asked to wait. Scope is whose requests are held, and Status
 	// is 503 if the hold is of a 503, else 429. Wait is how long the server asked to wait,
-	// without jitter. It is 0 if a success has shown that the hold is over before its time.
-	// Again says that the request was sent although the hold was known. It was a probe, and
-	// each other member that plans one waits for longer now. So a Fleet tells the members
-	// even if the hold ends no later than they know. A member obeys its own RetryAfter.Max.
+	// without jitter. A member obeys its own RetryAfter.Max.
 	Hold
 
 	// Quota says which quota a server named. Scope is whose quota it is. Amount of Unit is
@@ -145,7 +142,6 @@ type Message struct {
 	Spent            float64 // AskTokens: used without the fleet; in Units
 
 	Granted bool // Probe: one may go
-	Again   bool // Hold: the request was a probe
 	Busy    bool // Use: a request is under way
 }
 
@@ -174,7 +170,6 @@ func (m Message) String() string {
 	field("burst", m.Burst, m.Burst == 0)
 	field("spent", m.Spent, m.Spent == 0)
 	field("granted", m.Granted, !m.Granted)
-	field("again", m.Again, !m.Again)
 	field("busy", m.Busy, !m.Busy)
 	return b.String()
 }

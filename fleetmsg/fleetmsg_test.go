@@ -12,8 +12,8 @@ func TestMessageIsPrinted(t *testing.T) {
 	for want, m := range map[string]Message{
 		"kind 0":                  {},
 		"meet host=http://h.test": {Kind: Meet, Host: "http://h.test"},
-		"hold host=http://h.test scope=1f status=429 wait=2s again=true": {
-			Kind: Hold, Host: "http://h.test", Scope: 0x1f, Status: 429, Wait: 2 * time.Second, Again: true},
+		"hold host=http://h.test scope=1f status=429 wait=2s": {
+			Kind: Hold, Host: "http://h.test", Scope: 0x1f, Status: 429, Wait: 2 * time.Second},
 		`quota host=http://h.test unit="input tokens" wait=1m0s members=3 amount=2.5 limit=10`: {
 			Kind: Quota, Host: "http://h.test", Unit: "input tokens", Amount: 2.5, Limit: 10, Wait: time.Minute, Members: 3},
 	} {

@@ -33,8 +33,6 @@ func Run(t *testing.T, newFleet func(t *testing.T) (newMember func() transport.F
 		{"a scope is the same for all members", testScope},
 		{"a hold reaches the others and newcomers", testHold},
 		{"a hold becomes longer and not shorter", testHoldLasts},
-		{"the end of a hold is told", testHoldEnds},
-		{"a refused probe is told", testAgain},
 		{"scopes, statuses and hosts are apart", testApart},
 		{"a quota reaches the others with its users", testQuota},
 		{"the latest scopes of a host are kept", testScopes},
@@ -164,40 +162,6 @@ func testHoldLasts(t *testing.T, newMember func() transport.Fleet) {
 	}
 }
 
-func testHoldEnds(t *testing.T, newMember func() transport.Fleet) {
-	all := crew(t, 3, newMember)
-	over := func(m fleetmsg.Message) bool { return is(fleetmsg.Hold)(m) && m.Wait <= 0 }
-	all[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Status: 503, Wait: time.Minute})
-	for _, w := range all[1:] {
-		w.await("the hold", is(fleetmsg.Hold))
-	}
-	all[1].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Status: 503})
-	all[0].await("the end of the hold", over)
-	all[2].await("the end of the hold", over)
-	late := join(t, newMember())
-	settled(append(all, late)...)
-	if found := late.find(is(fleetmsg.Hold)); len(found) > 0 {
-		t.Errorf("a newcomer hears of a hold that is over: %v", found)
-	}
-}
-
-func testAgain(t *testing.T, newMember func() transport.Fleet) {
-	all := crew(t, 3, newMember)
-	all[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Status: 429, Wait: time.Minute})
-	all[1].await("the hold", is(fleetmsg.Hold))
-	all[2].await("the hold", is(fleetmsg.Hold))
-	time.Sleep(120 * time.Millisecond)
-	all[1].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Status: 429, Wait: 10 * time.Second, Again: true})
-	for start := time.Now(); len(all[2].find(is(fleetmsg.Hold))) < 2; time.Sleep(time.Millisecond) {
-		if time.Since(start) > patience() {
-			t.Fatal("a refused probe is not told")
-		}
-	}
-	if n := all[2].find(is(fleetmsg.Hold))[1]; n.Wait < 20*time.Second {
-		t.Errorf("the hold of a minute has become one of %v", n.Wait)
-	}
-}
-
 func testApart(t *testing.T, newMember func() transport.Fleet) {
 	all := crew(t, 2, newMember)
 	other := "http://other.test"
@@ -211,7 +175,6 @@ func testApart(t *testing.T, newMember func() transport.Fleet) {
 	for _, m := range told {
 		all[0].tell(m)
 	}
-	all[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: 3, Status: 429}) // nobody holds it
 	for _, m := range told {
 		n := all[1].await(m.String(), func(h fleetmsg.Message) bool {
 			return h.Kind == m.Kind && h.Host == m.Host && h.Scope == m.Scope && h.Status == m.Status

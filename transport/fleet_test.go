@@ -683,7 +683,7 @@ func TestFleetNonsense(t *testing.T) {
 							for _, unit := range []string{"", "x"} {
 								hear(fleetmsg.Message{
 									Kind: kind, Host: host, Scope: uint64(n), Status: n, Unit: unit, Wait: d, First: d, Every: d,
-									Members: n, Failures: n, Amount: x, Limit: -x, PerSecond: x, Burst: x, Granted: n > 0, Again: n > 0,
+									Members: n, Failures: n, Amount: x, Limit: -x, PerSecond: x, Burst: x, Granted: n > 0,
 								})
 							}
 						}

@@ -1,6 +1,5 @@
--- ARGV: host, scope, status, wait in microseconds (0: over), the least time between two
--- messages that holds are over, the greatest number of holds kept, and 1 if a probe was
--- refused, so that all members hear of it.
+-- ARGV: host, scope, status, wait in microseconds, the least time between two messages about
+-- a hold, and the greatest number of holds kept.
 -- A field of the hash is a scope and a status. Its value is the end and the wait.
 -- Returns 0 if nobody was told, else 1 and the number of holds that made room.
 local host, scope, status = ARGV[4], ARGV[5], ARGV[6]
@@ -11,27 +10,14 @@ local function rest(value)
   return e and math.min(tonumber(e) - now, tonumber(w)) or 0
 end
 local left = rest(redis.call('HGET', KEYS[1], field))
-if wait == 0 then
-  if left <= 0 then return 0 end
-  -- A server that refuses at random makes many holds that end early. The field "over"
-  -- bounds how often all members hear of this.
-  local last = tonumber(redis.call('HGET', KEYS[1], 'over') or nil)
-  if last and last <= now and now - last < gap then return 0 end
-  redis.call('HDEL', KEYS[1], field)
-  redis.call('HSET', KEYS[1], 'over', num(now))
-  keep(KEYS[1], gap / 1000)
-  tell('h', scope .. ' ' .. status .. ' 0 ' .. host)
-  return 1
-end
 -- A hold that ends little later than they know is not told again.
 local little = math.max(HOLD_SLACK, math.min(gap, wait / 4))
-if left > 0 and wait <= left + little and ARGV[10] ~= '1' then return 0 end
+if left > 0 and wait <= left + little then return 0 end
 wait = math.max(wait, left)
 local gone = 0
 if left == 0 then
   -- A hold was told its wait before its end.
   gone = room(KEYS[1], most, function(name, value)
-    if name == 'over' then return nil end
     local e, w = string.match(value, '^(%d+) (%d+)$')
     if rest(value) <= 0 then return 0 end
     return math.min(now, tonumber(e) - tonumber(w))

@@ -23,7 +23,7 @@ const (
 	MaxAmount = 1 << 53
 
 	// A hold that ends only HoldSlack later than all members know is not told again, and
-	// news of a quota, or that holds are over, is told once in a Gap.
+	// news of a quota is told once in a Gap.
 	HoldSlack = 100 * time.Millisecond
 	Gap       = 100 * time.Millisecond
 
@@ -40,7 +40,6 @@ type Record struct {
 	Dropped uint64
 
 	gate   Host
-	ended  instant.Instant // when a hold was over before its time
 	holds  []hold
 	quotas []quota
 	rates  []rate
@@ -53,8 +52,6 @@ type hold struct {
 	told   instant.Instant // the last time that it was news
 	by     int64           // the member that told it
 	until  instant.Instant
-	over   bool // before its time
-	again  bool // a probe was refused
 }
 
 // A quota is a quota that a server named.
@@ -125,7 +122,7 @@ func Valid(m fleetmsg.Message) bool {
 	}
 	switch m.Kind {
 	case fleetmsg.Hold:
-		return m.Wait >= 0
+		return m.Wait > 0
 	case fleetmsg.Quota:
 		return m.Amount >= 0 && m.Limit >= 0 && m.Wait > 0
 	case fleetmsg.Failing:
@@ -142,7 +139,7 @@ func Valid(m fleetmsg.Message) bool {
 // what it has told itself.
 func (r *Record) meet(now instant.Instant, member int64, host string) (all []fleetmsg.Message) {
 	for i := range r.holds {
-		if h := &r.holds[i]; h.by != member && h.lasts(now) {
+		if h := &r.holds[i]; h.by != member && h.until > now {
 			all = append(all, h.message(now, host))
 		}
 	}
@@ -176,19 +173,13 @@ func (r *Record) down(now instant.Instant, host string) fleetmsg.Message {
 }
 
 func (h *hold) message(now instant.Instant, host string) fleetmsg.Message {
-	m := fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: h.scope, Status: h.status, Again: h.again}
-	if !h.over {
-		m.Wait = h.until.Sub(now)
-	}
-	return m
+	return fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: h.scope, Status: h.status, Wait: h.until.Sub(now)}
 }
 
 func (q *quota) message(now instant.Instant, host string) fleetmsg.Message {
 	return fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: q.scope, Unit: q.unit, Amount: q.amount, Limit: q.limit,
 		Wait: q.until.Sub(now), Members: q.count(now)}
 }
-
-func (h *hold) lasts(now instant.Instant) bool { return !h.over && h.until > now }
 
 // HoldStatus returns 503 for 503, else 429.
 func HoldStatus(status int) int {
@@ -198,33 +189,20 @@ func HoldStatus(status int) int {
 	return 429
 }
 
-// hold notes a hold, and returns the news. A hold only becomes longer, or is over.
+// hold notes a hold, and returns the news. A hold only becomes longer.
 func (r *Record) hold(now instant.Instant, member int64, m fleetmsg.Message) []fleetmsg.Message {
 	i := slices.IndexFunc(r.holds, func(h hold) bool { return h.scope == m.Scope && h.status == HoldStatus(m.Status) })
-	wait := min(m.Wait, MaxWait)
-	lasts := i >= 0 && r.holds[i].lasts(now)
-	switch {
-	case m.Wait == 0:
-		// A server that refuses at random makes many holds that end early.
-		if !lasts || r.ended > 0 && now.Sub(r.ended) < Gap {
-			return nil
-		}
-		r.ended, r.holds[i].over = now, true
-	case lasts && !m.Again && now.Add(wait).Sub(r.holds[i].until) <= HoldSlack:
-		return nil
-	case i < 0:
+	until := now.Add(min(m.Wait, MaxWait))
+	if i < 0 {
 		r.holds = room(r, r.holds, func(h *hold) (told, until instant.Instant) { return h.told, h.until }, now)
 		r.holds = append(r.holds, hold{scope: m.Scope, status: HoldStatus(m.Status)})
 		i = len(r.holds) - 1
 	}
 	h := &r.holds[i]
-	h.told, h.by = now, member
-	if m.Wait > 0 {
-		if !lasts {
-			h.until, h.over = 0, false
-		}
-		h.until, h.again = max(h.until, now.Add(wait)), m.Again
+	if h.until > now && until.Sub(h.until) <= HoldSlack {
+		return nil
 	}
+	h.told, h.by, h.until = now, member, max(h.until, until)
 	return []fleetmsg.Message{h.message(now, m.Host)}
 }
 

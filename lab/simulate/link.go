@@ -286,7 +286,7 @@ func (l *link) lie(d dice.Dice) {
 	}
 	m.Kind = dice.One(d, fleetmsg.Hold, fleetmsg.Hold, fleetmsg.Quota, fleetmsg.Down, fleetmsg.Up, fleetmsg.Probe, fleetmsg.Tokens, fleetmsg.Members)
 	m.Amount, m.Limit, m.Members = float64(d.IntN(5)), dice.One(d, 0, 100.0), dice.One(d, 0, 1, 1<<20)
-	m.Granted, m.Again = d.Chance(50), d.Chance(50)
+	m.Granted = d.Chance(50)
 	m.First, m.Every = d.Between(1, time.Minute), d.Between(1, time.Minute)
 	l.deliver(m, "hears a lie")
 }
