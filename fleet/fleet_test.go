@@ -42,11 +42,6 @@ func TestScopeIsAKeyedHash(t *testing.T) {
 	require.NotEqual(t, a.Scope("Bearer abc"), other.Scope("Bearer abc"))
 }
 
-func TestJoinTakesOneMember(t *testing.T) {
-	f, _ := start(t, options(t, "127.0.0.1:1"))
-	require.ErrorContains(t, f.Join(func(fleetmsg.Message) {}), "another already")
-}
-
 func TestHoldReachesTheOthers(t *testing.T) {
 	c := options(t, sharedServer(t).Addr)
 	fleets, members := started(t, 3, c)
@@ -112,116 +107,6 @@ func TestNewsIsCoalesced(t *testing.T) {
 	}, "the latest hold is missing")
 	took := time.Since(begin)
 	require.LessOrEqual(t, get(members[1], func() int { return len(members[1].holds) }), 2+int(took/minGap))
-}
-
-func TestQuotaSaysHowManyUseIt(t *testing.T) {
-	fleets, members := started(t, 3, options(t, sharedServer(t).Addr))
-	q := fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: 7, Amount: 40, Limit: 100, Wait: 20 * time.Second}
-	latest := func(member int) (last fleetmsg.Message) {
-		if list := get(members[member], func() []fleetmsg.Message { return members[member].quotas }); len(list) > 0 {
-			last = list[len(list)-1]
-		}
-		return last
-	}
-	for i, f := range fleets {
-		q.Amount--
-		f.Tell(q)
-		eventually(t, func() bool { return latest((i+1)%3).Amount == q.Amount }, "no quota")
-		time.Sleep(110 * time.Millisecond) // Redis sends the quota of a scope every 100 ms
-	}
-	last := latest(0)
-	require.EqualValues(t, 37, last.Amount)
-	require.EqualValues(t, 100, last.Limit)
-	require.EqualValues(t, 7, last.Scope)
-	require.Equal(t, 3, last.Members)
-	require.InDelta(t, 20*time.Second, last.Wait, float64(2*time.Second))
-	// The third member learns by its own report that there are three.
-	eventually(t, func() bool { return latest(2).Members == 3 }, "the reporter does not know")
-	// More reports of the same members do not count them twice.
-	q.Amount = 20
-	fleets[0].Tell(q)
-	eventually(t, func() bool { return latest(1).Amount == 20 }, "no quota")
-	require.Equal(t, 3, latest(1).Members)
-}
-
-func TestOutageProbeAndReturn(t *testing.T) {
-	c := options(t, sharedServer(t).Addr)
-	fleets, members := started(t, 4, c)
-	for _, f := range fleets[:3] {
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 4, Wait: 3 * time.Second})
-	}
-	for _, m := range members { // also the members that reported, and the member that did not
-		eventually(t, func() bool { return get(m, func() bool { return len(m.downs) > 0 }) }, "no outage")
-	}
-	late, m := start(t, c)
-	late.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
-	eventually(t, func() bool { return get(m, func() bool { return len(m.downs) > 0 }) }, "no outage for a newcomer")
-	for i, m := range members {
-		eventually(t, func() bool { return m.lastSize() == 5 }, "%d does not know the newcomer", i)
-	}
-
-	for i, f := range fleets {
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
-		eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].probes) > 0 }) }, "no answer")
-		require.Equal(t, i == 0, members[i].probes[0])
-	}
-	require.Positive(t, members[1].waits[0])
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
-	for i, m := range members[1:] {
-		eventually(t, func() bool { return get(m, func() bool { return len(m.ups) > 0 }) }, "%d: no return", i)
-		require.Equal(t, 500*time.Millisecond, m.ups[0]) // 5 members
-	}
-	require.Empty(t, members[0].ups)
-}
-
-// A member that had a success ends the outage, and members that fail do not get another
-// for a while.
-func TestOneMemberObjects(t *testing.T) {
-	fleets, members := started(t, 4, options(t, sharedServer(t).Addr))
-	members[3].onDown = func(host string) { fleets[3].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host}) }
-	for range 3 {
-		for _, f := range fleets[:3] {
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10, Wait: 5 * time.Second})
-		}
-		time.Sleep(300 * time.Millisecond)
-	}
-	for _, m := range members {
-		require.LessOrEqual(t, get(m, func() int { return len(m.downs) }), 2) // by message, and by the reply to a report
-	}
-	require.Len(t, get(members[3], func() []string { return members[3].downs }), 1)
-	for _, m := range members[:3] {
-		require.Len(t, get(m, func() []time.Duration { return m.ups }), 1)
-	}
-}
-
-// One sick member can do nothing, however often it reports.
-func TestOneSickMemberMakesNoOutage(t *testing.T) {
-	fleets, members := started(t, 3, options(t, sharedServer(t).Addr))
-	for i := range 20 {
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10 * (i + 1), Wait: 10 * time.Second})
-		time.Sleep(20 * time.Millisecond)
-	}
-	for _, m := range members {
-		require.Empty(t, get(m, func() []string { return m.downs }))
-	}
-}
-
-func TestTokensAreSharedOut(t *testing.T) {
-	fleets, members := started(t, 3, options(t, sharedServer(t).Addr))
-	for i, f := range fleets {
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 5})
-		eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].grants) > 0 }) }, "no answer")
-	}
-	total := 0.0
-	for i, m := range members {
-		g := m.grants[0]
-		total += g.Amount
-		require.Equal(t, time.Second, g.Every, i)
-		if g.Amount == 0 {
-			require.Positive(t, g.Wait)
-		}
-	}
-	require.Equal(t, 2.0, total) // one for now, and one for the next second
 }
 
 // Redis sends a message to the subscribers of all databases. Members in different databases

@@ -150,14 +150,13 @@ type witness struct {
 	ups    []time.Duration
 	upOf   []string // the hosts of ups
 	probes []bool
-	waits  []time.Duration
 	grants []fleetmsg.Message
 	last   time.Time // of the last hold
-	onDown func(host string)
 }
 
 func (w *witness) hear(m fleetmsg.Message) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	switch m.Kind {
 	case fleetmsg.Members:
 		w.sizes = append(w.sizes, m.Members)
@@ -170,14 +169,9 @@ func (w *witness) hear(m fleetmsg.Message) {
 	case fleetmsg.Up:
 		w.ups, w.upOf = append(w.ups, m.Wait), append(w.upOf, m.Host)
 	case fleetmsg.Probe:
-		w.probes, w.waits = append(w.probes, m.Granted), append(w.waits, m.Wait)
+		w.probes = append(w.probes, m.Granted)
 	case fleetmsg.Tokens:
 		w.grants = append(w.grants, m)
-	}
-	do := w.onDown
-	w.mu.Unlock()
-	if m.Kind == fleetmsg.Down && do != nil {
-		do(m.Host)
 	}
 }
 

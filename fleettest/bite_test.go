@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -212,14 +213,20 @@ func TestBroken(t *testing.T) {
 
 // Each defect is found by its test.
 func TestContractBites(t *testing.T) {
+	var group sync.WaitGroup
+	defer group.Wait()
+	turns := make(chan struct{}, 8) // most of the time the processes wait
 	for _, b := range bites {
-		t.Run(b.name, func(t *testing.T) {
-			t.Parallel()
-			cmd := exec.Command(os.Args[0], "-test.run", "^TestBroken$/^"+b.finds+"$", "-test.v", "-test.timeout", "1m")
-			cmd.Env = append(os.Environ(), "APLOMB_BITE="+b.name, "APLOMB_PATIENCE=1s", "GORACE=atexit_sleep_ms=0")
-			out, err := cmd.CombinedOutput()
-			assert.Error(t, err)
-			assert.Contains(t, string(out), "--- FAIL: TestBroken/"+b.finds)
+		group.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			t.Run(b.name, func(t *testing.T) {
+				cmd := exec.Command(os.Args[0], "-test.run", "^TestBroken$/^"+b.finds+"$", "-test.v", "-test.timeout", "1m")
+				cmd.Env = append(os.Environ(), "APLOMB_BITE="+b.name, "APLOMB_PATIENCE=1s", "GORACE=atexit_sleep_ms=0")
+				out, err := cmd.CombinedOutput()
+				assert.Error(t, err)
+				assert.Contains(t, string(out), "--- FAIL: TestBroken/"+b.finds)
+			})
 		})
 	}
 }
