@@ -1,14 +1,19 @@
 package transport_test
 
 import (
+	"context"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -179,4 +184,305 @@ func TestOneWrongQuota(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A tokenServer has a quota of tokens in each window, and says so in OpenAI's fields.
+type tokenServer struct {
+	window time.Duration
+	quota  int
+
+	start time.Time
+	mu    sync.Mutex
+	used  []int // in each window
+	ok    int
+	over  int // responses with status 429
+}
+
+func (s *tokenServer) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := pause(req, 20*time.Millisecond); err != nil {
+		return nil, err
+	}
+	resp := s.answer(req)
+	if err := pause(req, 80*time.Millisecond); err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+func (s *tokenServer) answer(req *http.Request) *http.Response {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	since := time.Since(s.start)
+	at := int(since / s.window)
+	for len(s.used) <= at {
+		s.used = append(s.used, 0)
+	}
+	status := 200
+	if cost := headerCost(req); s.used[at]+cost > s.quota {
+		status = 429
+		s.over++
+	} else {
+		s.used[at] += cost
+		s.ok++
+	}
+	reset := time.Duration(at+1)*s.window - since - 80*time.Millisecond // when the response arrives
+	return newResponse(req, status, http.NoBody,
+		"X-Ratelimit-Limit-Tokens: "+strconv.Itoa(s.quota),
+		"X-Ratelimit-Remaining-Tokens: "+strconv.Itoa(s.quota-s.used[at]),
+		"X-Ratelimit-Reset-Tokens: "+fmt.Sprint(max(reset, 0)),
+		"X-Ratelimit-Limit-Requests: 30000",
+		"X-Ratelimit-Remaining-Requests: 29999",
+		"X-Ratelimit-Reset-Requests: 2ms")
+}
+
+func headerCost(req *http.Request) int {
+	n, _ := strconv.Atoi(req.Header.Get("Cost"))
+	return n
+}
+
+// offer lets 8 workers offer three times the quota of a server, in costs of 1 to 100, for 20
+// windows.
+func offer(t *testing.T, rule policy.Rule, f *memFleet) *tokenServer {
+	s := &tokenServer{window: 3 * time.Second, quota: 3000, start: time.Now()}
+	tr := over(t, transport.Config{Rule: rule}, s)
+	var all sync.WaitGroup
+	for worker := range 8 {
+		tr := tr
+		if f != nil {
+			tr = over(t, transport.Config{Rule: rule, Fleet: f.member()}, s)
+		}
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(worker), 7))
+			for time.Since(s.start) < 20*s.window {
+				cost := 1 + rng.IntN(100)
+				resp, err := tr.RoundTrip(headed(t, "GET", "http://h.test/", "Cost: "+strconv.Itoa(cost)))
+				if assert.NoError(t, err) {
+					_ = resp.Body.Close()
+				}
+				time.Sleep(time.Duration(rng.IntN(67)) * time.Millisecond) // 7.5 requests per second and worker
+			}
+		})
+	}
+	all.Wait()
+	return s
+}
+
+// With a Cost hardly a request is refused, and each window is used. Without it the client
+// learns of the costs too late.
+func TestQuotaInTokens(t *testing.T) {
+	share := func(t *testing.T, cost func(*http.Request) int) float64 {
+		s := offer(t, policy.Rule{Pacing: policy.On, Cost: cost, Attempts: 3}, nil)
+		refused := float64(s.over) / float64(s.over+s.ok)
+		least := s.quota
+		for _, used := range s.used[:20] {
+			least = min(least, used)
+		}
+		t.Logf("%d served, %d refused (%.1f %%), least use of a window %.1f %%", s.ok, s.over, 100*refused, 100*float64(least)/float64(s.quota))
+		if cost != nil {
+			assert.GreaterOrEqual(t, least, s.quota*95/100)
+		}
+		return refused
+	}
+	bubble(t, func(t *testing.T) { assert.LessOrEqual(t, share(t, headerCost), 0.01) })
+	bubble(t, func(t *testing.T) { assert.Greater(t, share(t, nil), 0.10) })
+	require.False(t, t.Failed())
+}
+
+// Eight members of a fleet with a worker each share the quota.
+func TestFleetQuotaInTokens(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := offer(t, policy.Rule{Pacing: policy.On, Cost: headerCost, Attempts: 3}, newMemFleet(2*time.Millisecond))
+		refused, total := float64(s.over)/float64(s.over+s.ok), 0
+		for _, used := range s.used[:20] {
+			total += used
+		}
+		t.Logf("%d served, %d refused (%.1f %%), mean use of a window %.1f %%", s.ok, s.over, 100*refused, float64(total)/20/float64(s.quota)*100)
+		assert.LessOrEqual(t, refused, 0.06)
+		assert.GreaterOrEqual(t, total, 20*s.quota*80/100)
+	})
+}
+
+// Members of a fleet share a rate of costs, also if a request needs tokens of more than one
+// answer.
+func TestFleetRateOfCosts(t *testing.T) {
+	for name, gate := range map[string]policy.Gate{"rate": {}, "rate and gate": {Start: 100}} {
+		inBubble(t, name, func(t *testing.T) {
+			f := newMemFleet(2 * time.Millisecond)
+			var mu sync.Mutex
+			total := 0
+			var members []*transport.Transport
+			for range 5 {
+				members = append(members, over(t, transport.Config{Fleet: f.member(), Rule: policy.Rule{Cost: headerCost, Gate: gate, Rate: policy.Rate{PerSecond: 100, Burst: 100}}},
+					rt(func(req *http.Request) (*http.Response, error) {
+						mu.Lock()
+						total += headerCost(req)
+						mu.Unlock()
+						return newResponse(req, 200, http.NoBody), nil
+					})))
+			}
+			ctx, stop := context.WithTimeout(t.Context(), 60*time.Second)
+			defer stop()
+			var all sync.WaitGroup
+			for i, tr := range members {
+				for range 3 {
+					all.Go(func() {
+						rng := rand.New(rand.NewPCG(uint64(i), 8))
+						for ctx.Err() == nil {
+							req := headed(t, "GET", "http://h.test/", "Cost: "+strconv.Itoa(1+rng.IntN(100)))
+							if _, err := tr.RoundTrip(req.WithContext(ctx)); err != nil {
+								return // its turn would come after the end
+							}
+						}
+					})
+				}
+			}
+			time.Sleep(5 * time.Second)
+			mu.Lock()
+			before := total
+			mu.Unlock()
+			all.Wait()
+			t.Logf("%d in 5 s, then %d in 55 s", before, total-before)
+			assert.LessOrEqual(t, total-before, 5500+200)
+			assert.GreaterOrEqual(t, total-before, 5500-500)
+			assert.LessOrEqual(t, before, 700)
+		})
+	}
+}
+
+// A rate counts costs. A cost above the burst takes a full bucket.
+func TestRateCountsCosts(t *testing.T) {
+	for name, gate := range map[string]policy.Gate{"rate": {}, "rate and gate": {Start: 5}} {
+		inBubble(t, name, func(t *testing.T) {
+			base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
+			tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, Gate: gate, Rate: policy.Rate{PerSecond: 10, Burst: 20}}}, base)
+			for _, cost := range []string{"15", "10", "1", "100", "1000000000", "1"} {
+				responds(t, tr, "GET", "http://h.test/", "Cost: "+cost)
+			}
+			ms := time.Millisecond
+			want := []time.Duration{0, 500 * ms, 600 * ms, 2600 * ms, 4600 * ms, 4700 * ms}
+			for i, at := range base.arrivals() {
+				assert.InDelta(t, want[i], at, float64(ms), "request %d", i)
+			}
+		})
+	}
+}
+
+// A cost below 1 counts as 1.
+func TestCostBelowOne(t *testing.T) {
+	for _, cost := range []int{0, -1, math.MinInt} {
+		bubble(t, func(t *testing.T) {
+			base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
+			tr := over(t, transport.Config{Rule: policy.Rule{Cost: func(*http.Request) int { return cost }, Rate: policy.Rate{PerSecond: 10, Burst: 1}}}, base)
+			for range 3 {
+				mustGet(t, tr)
+			}
+			assert.Equal(t, []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond}, base.arrivals())
+		})
+	}
+}
+
+// Requests that wait keep their order, whatever they cost, and give up at once if their
+// deadline comes before their tokens.
+func TestCostsInOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var order []string
+		tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, Rate: policy.Rate{PerSecond: 10, Burst: 10}}}, rt(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, req.Header.Get("Cost"))
+			return newResponse(req, 200, http.NoBody), nil
+		}))
+		var all sync.WaitGroup
+		for _, cost := range []string{"10", "9", "1", "8", "2"} {
+			all.Go(func() {
+				responds(t, tr, "GET", "http://h.test/", "Cost: "+cost)
+			})
+			time.Sleep(time.Millisecond)
+		}
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 1900*time.Millisecond) // the others need 2 s
+		defer cancel()
+		_, err := get(t, tr, ctx)
+		require.ErrorIs(t, err, transport.ErrOverDeadline)
+		assert.Equal(t, begin, time.Now(), "at once")
+		all.Wait()
+		assert.Equal(t, []string{"10", "9", "1", "8", "2"}, order)
+	})
+}
+
+// Cost is called once per request, also with retries, hedges and waits, and not without a
+// limit that needs it.
+func TestCostIsAskedOnce(t *testing.T) {
+	for name, row := range map[string]struct {
+		rule policy.Rule
+		want int
+	}{
+		"rate":     {policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}}, 1},
+		"pacing":   {policy.Rule{Pacing: policy.On}, 1},
+		"hedge":    {policy.Rule{Pacing: policy.On, Hedge: policy.Hedge{After: time.Millisecond}}, 1},
+		"gate":     {policy.Rule{Gate: policy.Gate{Start: 1}}, 0},
+		"no limit": {policy.Rule{}, 0},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			asked := 0
+			row.rule.Cost = func(*http.Request) int { asked++; return 3 }
+			play := script(status(503), status(503), status(200))
+			tr := over(t, transport.Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
+				if err := pause(req, 10*time.Millisecond); err != nil {
+					return nil, err
+				}
+				return play.RoundTrip(req)
+			}))
+			resp := mustGet(t, tr)
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.Equal(t, row.want, asked)
+		})
+	}
+}
+
+// If Cost panics, the body of the request is closed, nothing is held, and the next request
+// goes.
+func TestCostPanics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		panics := true
+		tr := over(t, transport.Config{Rule: policy.Rule{
+			Cost: func(*http.Request) int {
+				if panics {
+					panic("cost")
+				}
+				return 1
+			},
+			Rate: policy.Rate{PerSecond: 1, Burst: 1}, Gate: policy.Gate{Start: 1, Max: 1}, Pacing: policy.On,
+		}}, script(status(200)))
+		body := oneShot("text")
+		req := newRequest(t, "POST", "http://h.test/", nil)
+		req.Body = body
+		assert.PanicsWithValue(t, "cost", func() { _, _ = tr.RoundTrip(req) })
+		assert.Equal(t, 1, body.closed())
+		s := stateOf(t, tr)
+		assert.Zero(t, s.InFlight+s.GateSlots+s.GateQueue)
+		panics = false
+		begin := time.Now()
+		resp := mustGet(t, tr)
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, begin, time.Now(), "the token is still there")
+	})
+}
+
+// A reconnect costs what the request costs, without another question.
+func TestCostIsAskedOnceForABody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		asked := 0
+		body := text(100 << 10)
+		base := cutter(body, 60<<10, 10<<10)
+		rule := policy.Rule{Cost: func(*http.Request) int { asked++; return 10 }, Rate: policy.Rate{PerSecond: 10, Burst: 10}}
+		tr := over(t, transport.Config{Rule: rule}, base)
+		from := time.Now()
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/", nil))
+		assert.Equal(t, body, mustRead(t, resp))
+		assert.Len(t, base.reqs, 3)
+		assert.Equal(t, 1, asked)
+		assert.GreaterOrEqual(t, time.Since(from), 2*time.Second, "each reconnect costs as much")
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 
@@ -105,4 +106,16 @@ func TestKeyIsBounded(t *testing.T) {
 	assert.Len(t, keys, 5)
 	name := strings.Repeat("a.", 150)
 	assert.Equal(t, name+"test", KeyOf(&url.URL{Scheme: "http", Host: name + "test"}).Host, "no shorter name is touched")
+}
+
+func TestStateFillsOneCacheLine(t *testing.T) {
+	assert.EqualValues(t, 64, unsafe.Sizeof(State[int]{}))
+}
+
+func TestStateKnowsItsKey(t *testing.T) {
+	table := NewTable[int](0)
+	for _, u := range []string{"http://a.test:81", "https://a.test", "ftp://a.test", "x://[::1]:5"} {
+		key := table.Acquire(urlOf(u)).Key()
+		assert.Equal(t, u, key.Scheme+"://"+key.Host)
+	}
 }

@@ -83,12 +83,10 @@
 //	reserve_other.go the same for systems that cannot reserve a port
 //	server.go        configuration, listening, routes, Close
 //	tls.go           certificates
-//	conn_serve.go    an accepted connection, from its first byte to its end
-//	http1.go         HTTP/1.1
+//	http1.go         an accepted connection, and HTTP/1.1
 //	http2.go         HTTP/2 connections
 //	http2_stream.go  an HTTP/2 request and its answer
-//	script.go        the steps
+//	script.go        the steps, and Content's answers to Range
 //	exchange.go      playing a step over either protocol
-//	ranges.go        Content's answers to Range
 //	log.go           the log of requests
 package testserver

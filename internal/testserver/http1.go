@@ -1,15 +1,20 @@
-// HTTP/1.1. The answers are written by hand, because net/http's server cannot
+// An accepted connection, and HTTP/1.1. The answers are written by hand, because net/http's server cannot
 // reset a connection, write malformed responses or respond before an upload ends.
 
 package testserver
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // An h1 is the wire of an HTTP/1.1 answer.
@@ -157,4 +162,91 @@ func (w *h1) watch(gone func()) func() {
 func isTimeout(err error) bool {
 	t, ok := err.(interface{ Timeout() bool })
 	return ok && t.Timeout()
+}
+
+// A conn is a connection that the server accepted. The goroutine that runs serve
+// owns it. Other goroutines call only reset and raw.Close.
+type conn struct {
+	s   *Server
+	id  int
+	raw net.Conn // the transport connection
+	c   net.Conn // raw itself, or TLS over raw
+	br  *bufio.Reader
+}
+
+// serve serves the connection and closes it.
+func (c *conn) serve() {
+	defer c.s.dismiss(c)
+	defer c.raw.Close()
+	if !c.handshake() {
+		return
+	}
+	c.br = bufio.NewReader(c.c)
+	// Four bytes are enough to recognize HTTP/2, because PRI is no method.
+	if first, _ := c.br.Peek(4); string(first) == http2.ClientPreface[:4] {
+		c.finish(serveH2(c))
+		return
+	}
+	c.finish(serveH1(c))
+}
+
+// handshake plays the handshake that Config.TLS chooses. It returns false if the
+// connection cannot serve requests.
+func (c *conn) handshake() bool {
+	c.c = c.raw
+	switch c.s.cfg.TLS {
+	case NoTLS:
+		return true
+	case HangingHandshake:
+		_, _ = io.Copy(io.Discard, c.raw)
+		return false
+	case PlainAnswer:
+		// Close with unread bytes would send a reset and lose the answer. So read
+		// before the answer, and until the client closes.
+		_, _ = c.raw.Read(make([]byte, 4096))
+		_, _ = io.WriteString(c.raw, "HTTP/1.0 400 Bad Request\r\n\r\nplain HTTP only\n")
+		c.c, c.br = c.raw, bufio.NewReader(c.raw)
+		c.finish(HalfClose)
+		return false
+	}
+	cfg := c.s.certs.server.Clone()
+	cfg.NextProtos = []string{"http/1.1"}
+	if c.s.cfg.HTTP2 {
+		cfg.NextProtos = []string{"h2", "http/1.1"}
+	}
+	t := tls.Server(c.raw, cfg)
+	c.c = t
+	return t.HandshakeContext(c.s.ctx) == nil
+}
+
+// finish ends the connection as end says.
+func (c *conn) finish(end End) {
+	switch end {
+	case Reset:
+		c.reset()
+	case HalfClose:
+		if w, ok := c.c.(interface{ CloseWrite() error }); ok {
+			_ = w.CloseWrite()
+		}
+		_, _ = io.Copy(io.Discard, c.br)
+		_ = c.c.Close()
+	default:
+		_ = c.c.Close()
+	}
+}
+
+// reset closes the connection with an RST.
+func (c *conn) reset() {
+	if l, ok := c.raw.(interface{ SetLinger(int) error }); ok {
+		_ = l.SetLinger(0)
+	}
+	_ = c.raw.Close()
+}
+
+// received describes an HTTP/1.1 request.
+func (c *conn) received(r *http.Request) *Received {
+	return &Received{
+		Conn: c.id, Proto: r.Proto, Method: r.Method, Target: r.RequestURI,
+		Path: r.URL.Path, Host: r.Host, Header: r.Header, ContentLength: r.ContentLength,
+	}
 }

@@ -39,13 +39,11 @@
 //	ours.go      the set-ups of aplomb; no other file uses its API
 //	peers.go     the set-ups of the other libraries
 //	timing.go    measuring time on a machine that does other things as well
-//	stub.go      servers that need no network
-//	cost.go      the cost of a library when no network is involved
+//	cost.go      the cost of a library when no network is involved, with servers that need none
 //	facts.go     the behaviour of the clients when something goes wrong
 //	upload.go    the cost of a large upload
 //	exchange.go  one request that meets a faulty server
-//	table.go     printing tables
-//	machine.go   the machine, the versions and the settings of a run
+//	table.go     printing tables, and the machine, the versions and the settings of a run
 package main
 
 import (

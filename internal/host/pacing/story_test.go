@@ -1,10 +1,12 @@
 package pacing
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
@@ -105,4 +107,111 @@ func FuzzPacing(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Left returns how much of a scope's quota is believed to be left in a unit, and when its
+// window ends. ok is false if nothing is known.
+func (p *Pacing) Left(now instant.Instant, key uint64, unit string) (left int64, end instant.Instant, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if q := p.quotas[key]; q != nil {
+		for _, v := range q.windows {
+			if v.unit == unit && now < v.end {
+				return v.left, v.end, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+func left(p *Pacing, now instant.Instant, unit string) int64 {
+	n, _, _ := p.Left(now, 1, unit)
+	return n
+}
+
+// A quota of requests counts 1, and another counts the cost. Only what is said of a unit
+// corrects it.
+func TestUnits(t *testing.T) {
+	var p Pacing
+	p.Note(0, 1, Pass{}, Named{Remaining: 50, Limit: 50, Reset: 10 * sec}, Config{})
+	p.Note(0, 1, Pass{}, Named{Unit: "tokens", Remaining: 1000, Limit: 1000, Reset: 10 * sec}, Config{})
+	first := p.Enter(ms, 1, &queue.Waiter{Cost: 30}, Config{})
+	second := p.Enter(ms, 1, &queue.Waiter{Cost: 20}, Config{})
+	assert.Equal(t, queue.Answer{Mark: 1, Spent: 30}, first)
+	assert.Equal(t, queue.Answer{Mark: 2, Spent: 50}, second)
+	assert.EqualValues(t, 48, left(&p, ms, ""))
+	assert.EqualValues(t, 950, left(&p, ms, "tokens"))
+	// The first request took 100 in truth. The second, which passed since, is subtracted.
+	p.Note(2*ms, 1, Pass{first.Mark, first.Spent}, Named{Unit: "tokens", Remaining: 900, Limit: 1000, Reset: 10 * sec}, Config{})
+	assert.EqualValues(t, 880, left(&p, 2*ms, "tokens"))
+	assert.EqualValues(t, 48, left(&p, 2*ms, ""))
+}
+
+// A request waits for all windows, and for the end of a window in which too little is left. A
+// cost above the limit takes all of it.
+func TestCostsOfWaiters(t *testing.T) {
+	for _, tt := range []struct {
+		requests, tokens int64
+		cost             int
+		conf             Config
+		want             instant.Instant
+	}{
+		{50, 500, 100, Config{}, 0},
+		{0, 500, 100, Config{}, instant.At(10 * time.Second)},
+		{50, 99, 100, Config{}, instant.At(20 * time.Second)},
+		{50, 99, 99, Config{}, 0},
+		{50, 99, 100, Config{MaxWait: 5 * time.Second}, instant.At(5 * time.Second)},
+		{50, 500, 9999, Config{}, instant.At(20 * time.Second)},
+		{50, 1000, 9999, Config{}, 0},
+	} {
+		var p Pacing
+		p.Note(0, 1, Pass{}, Named{Remaining: tt.requests, Limit: 50, Reset: 10 * time.Second}, tt.conf)
+		p.Note(0, 1, Pass{}, Named{Unit: "tokens", Remaining: tt.tokens, Limit: 1000, Reset: 20 * time.Second}, tt.conf)
+		w := queue.NewWaiter()
+		w.Cost = tt.cost
+		a := p.Enter(0, 1, w, tt.conf)
+		if tt.want == 0 {
+			assert.Equal(t, queue.Go, a.Verb, "%+v", tt)
+			continue
+		}
+		if assert.Equal(t, queue.Wait, a.Verb, "%+v", tt) {
+			assert.Equal(t, tt.want, a.Until, "%+v", tt)
+		}
+		assert.Equal(t, queue.Go, p.Enter(a.Ask, 1, w, tt.conf).Verb, "%+v", tt)
+	}
+}
+
+// The last fifth is spread by the costs: after a large request the next waits for longer.
+func TestCostsAreSpread(t *testing.T) {
+	wait := func(cost int) time.Duration {
+		var p Pacing
+		p.Note(0, 1, Pass{}, Named{Unit: "tokens", Remaining: 100, Limit: 1000, Reset: 10 * time.Second}, Config{})
+		first, next := queue.NewWaiter(), queue.NewWaiter()
+		first.Cost, next.Cost = cost, 1
+		a := p.Enter(0, 1, first, Config{})
+		if a.Verb == queue.Wait {
+			a = p.Enter(a.Ask, 1, first, Config{})
+		}
+		p.Note(sec, 1, Pass{a.Mark, a.Spent}, Named{Unit: "tokens", Remaining: 100 - int64(cost), Limit: 1000, Reset: 9 * time.Second}, Config{})
+		return p.Enter(sec, 1, next, Config{}).Until.Since()
+	}
+	assert.Greater(t, wait(50), 5*wait(5))
+	assert.Less(t, wait(50), 10*time.Second)
+}
+
+// What only a fleet says of a unit is forgotten when a response names other units. The number
+// of units is bounded.
+func TestUnitsOfAFleet(t *testing.T) {
+	var p Pacing
+	p.NoteForFleet(0, 1, Named{Unit: "tokens", Remaining: 500, Limit: 500, Reset: 10 * time.Second}, 2, Config{})
+	a := p.Enter(ms, 1, nil, Config{})
+	p.Note(2*ms, 1, Pass{a.Mark, a.Spent}, Named{Remaining: 5, Limit: 50, Reset: 10 * time.Second}, Config{})
+	p.Unnamed(2*ms, 1, a.Mark, "")
+	_, _, ok := p.Left(2*ms, 1, "tokens")
+	assert.False(t, ok)
+	assert.EqualValues(t, 5, left(&p, 2*ms, ""))
+	for i := range 100 {
+		p.Note(sec, 1, Pass{}, Named{Unit: fmt.Sprint(i), Remaining: 5, Limit: 50, Reset: 10 * time.Second}, Config{})
+	}
+	assert.Len(t, p.quotas[1].windows, maxUnits)
 }

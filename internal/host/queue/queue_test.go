@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -72,4 +73,66 @@ func TestWake(t *testing.T) {
 func TestHalf(t *testing.T) {
 	assert.Equal(t, instant.Instant(15), (&Waiter{From: 10, By: 20}).Half())
 	assert.Equal(t, instant.Instant(25), (&Waiter{From: 10, By: 30}).Late())
+}
+
+// Of the scopes that are new or have changed, the one that is missed least makes room, as if all
+// were looked at each time.
+func TestSpareIsMissedLeast(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		draw := func() Worth { return Worth{Class: rng.IntN(4), End: instant.Instant(rng.IntN(1000))} }
+		scopes := map[uint64]Worth{}
+		for len(scopes) < MaxScopes {
+			scopes[rng.Uint64()] = draw()
+		}
+		var s Spares
+		for range 1000 {
+			least, below := Worth{Class: 9}, rng.IntN(5)
+			for _, w := range scopes {
+				if w.less(least) {
+					least = w
+				}
+			}
+			key, found := Spare(&s, 0, scopes, below, func(w Worth) Worth { return w })
+			require.Equal(t, least.Class < below, found)
+			if !found {
+				key = s.list[rng.IntN(len(s.list))].key // changes, and is not new
+			} else {
+				require.Equal(t, least, scopes[key])
+				delete(scopes, key)
+				key = rng.Uint64()
+			}
+			scopes[key] = draw()
+			s.Note(key, scopes[key])
+		}
+	}
+}
+
+// A new scope costs about ten looks at a scope, and not one at each. What changes by itself is
+// seen after 10 ms.
+func TestSpareLooksSeldom(t *testing.T) {
+	scopes, looks := map[uint64]Worth{}, 0
+	for key := range uint64(MaxScopes) {
+		scopes[key] = Worth{Class: 1, End: instant.At(time.Duration(key))}
+	}
+	worth := func(w Worth) Worth { looks++; return w }
+	var s Spares
+	for i := range uint64(10_000) {
+		key, found := Spare(&s, 0, scopes, 2, worth)
+		require.Equal(t, i, key)
+		require.True(t, found)
+		delete(scopes, key)
+		scopes[MaxScopes+i] = Worth{Class: 1, End: instant.At(time.Duration(MaxScopes + i))}
+		s.Note(MaxScopes+i, scopes[MaxScopes+i])
+	}
+	assert.Less(t, looks, 100_000)
+	looks = 0
+	for range 1000 {
+		_, found := Spare(&s, 0, scopes, 1, worth)
+		require.False(t, found)
+	}
+	assert.LessOrEqual(t, looks, 1000+MaxScopes)
+	scopes[10_200] = Worth{}
+	key, found := Spare(&s, instant.At(spareTime), scopes, 1, worth)
+	assert.True(t, found && key == 10_200)
 }

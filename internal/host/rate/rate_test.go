@@ -1,7 +1,11 @@
 package rate
 
 import (
+	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -79,4 +83,269 @@ func TestRateCosts(t *testing.T) {
 		r.Peek(0, 1)
 	}), "allocations")
 	assert.LessOrEqual(t, unsafe.Sizeof(*r), uintptr(112), "bytes")
+}
+
+// sharedRate returns a rate of 100 per second, with a burst of 10, whose tokens come from
+// a fleet of four.
+func sharedRate() *Rate {
+	r := New(Config{PerSecond: 100, Burst: 10})
+	r.Share(0, 4)
+	return r
+}
+
+func mayAsk(r *Rate, now instant.Instant, waiting int) bool {
+	_, ok := r.AskTokens(now, waiting, AnswerTime, 0)
+	return ok
+}
+
+func mustAskFor(t *testing.T, r *Rate, now instant.Instant, waiting, want int) {
+	t.Helper()
+	if ask, ok := r.AskTokens(now, waiting, AnswerTime, 0); !ok || ask != (Ask{PerSecond: 100, Burst: 10, Want: want}) {
+		t.Fatalf("at %v: asks for %+v, %v; want %d tokens", now, ask, ok, want)
+	}
+	require.False(t, mayAsk(r, now, waiting), "at %v: asks twice", now)
+}
+
+// taken returns how many tokens can be used now.
+func taken(r *Rate, now instant.Instant) (n int) {
+	for n < 1000 && r.Take(now, 1) {
+		n++
+	}
+	return n
+}
+
+// A request waits for the fleet's answer, and uses its token at its time.
+func TestRateFromFleet(t *testing.T) {
+	r := sharedRate()
+	first, second := queue.NewWaiter(), queue.NewWaiter()
+	if a := r.Enter(sec, first); a != (queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + AnswerTime), Until: instant.At(sec + AnswerTime)}) {
+		t.Errorf("%+v", a)
+	}
+	r.Enter(sec, second)
+	mustAskFor(t, r, sec, 2, 2)
+	r.Grant(sec+ms, 2, sec+50*ms, 30*ms, 0)
+	assert.True(t, hosttest.Woken(first) && !hosttest.Woken(second), "the first waiter was not woken, or not alone")
+	assert.Equal(t, (queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + 50*ms - ahead), Until: sec + 50*ms}), r.Enter(sec+ms, first))
+	if got := r.Peek(sec+ms, 1); got != AnswerTime { // behind the waiters, with the next question
+		t.Errorf("peek %v", got)
+	}
+	if a := r.Enter(instant.At(sec+50*ms-ahead), first); a != (queue.Answer{Until: sec + 50*ms}) || !hosttest.Woken(second) {
+		t.Errorf("%+v", a)
+	}
+	assert.Equal(t, queue.Answer{Until: sec + 80*ms}, r.Enter(sec+80*ms, second))
+	// It asks for what it used as well, because as many requests may come again.
+	mustAskFor(t, r, instant.At(sec+askEvery), 1, 5)
+}
+
+// A new rate does not wait for the tokens of the rate before it.
+func TestRateForgetsTheTokensOfAnotherRate(t *testing.T) {
+	r := New(Config{PerSecond: 1.0 / 60, Burst: 1})
+	r.Share(0, 4)
+	for _, n := range []int{1, 0} { // a token a minute ahead, then none for a minute
+		r.AskTokens(sec, 5, AnswerTime, 0)
+		r.Grant(sec, n, 61*sec, 60*sec, 61*sec)
+		r.Set(sec, Config{PerSecond: 100, Burst: 10})
+		mustAskFor(t, r, sec, 5, 5)
+		r.Grant(sec, 5, sec, 10*ms, 0)
+		assert.Equal(t, 5, taken(r, sec+40*ms), "took")
+		r.Set(sec, Config{PerSecond: 1.0 / 60, Burst: 1})
+	}
+}
+
+// If the processes have different rates, none of them is faster than its own rate.
+func TestRateKeepsToItself(t *testing.T) {
+	r := New(Config{PerSecond: 1, Burst: 1})
+	r.Share(0, 4)
+	used := 0
+	for now := instant.At(sec); now < 11*sec; now += 10 * ms {
+		if _, ok := r.AskTokens(now, 3, AnswerTime, 0); ok {
+			r.Grant(now, 1, now, sec, 0) // others with a faster rate have let it in
+		}
+		used += taken(r, now)
+	}
+	assert.Equal(t, 10, used, "sends in 10 s")
+}
+
+// There are ten questions in a second at most, and none if enough tokens are there.
+func TestRateAsksSeldom(t *testing.T) {
+	r := sharedRate()
+	var asks []time.Duration
+	for now := instant.Instant(0); now < 5*sec; now += ms {
+		if now > sec && now < 2*sec {
+			continue // a pause
+		}
+		may := r.MayAsk(now)
+		if _, ok := r.AskTokens(now, 5, AnswerTime, 0); ok {
+			asks = append(asks, now.Since())
+			r.Grant(now, 1, now, 0, 0)
+			require.True(t, may, "MayAsk said no")
+		}
+		r.Take(now, 1)
+	}
+	for i := range asks {
+		if i >= 10 && asks[i]-asks[i-10] < sec {
+			t.Errorf("11 questions within %v", asks[i]-asks[i-10])
+		}
+	}
+	assert.GreaterOrEqual(t, len(asks), 28, "questions in four seconds")
+	r = sharedRate()
+	assert.False(t, mayAsk(r, 0, 0), "asks for nothing")
+	mustAskFor(t, r, 0, 5, 5)
+	r.Grant(0, 5, 900*ms, ms, 0)
+	assert.False(t, mayAsk(r, 500*ms, 5), "asks for tokens that it has")
+	mustAskFor(t, r, 500*ms, 6, 1)
+	r.Grant(500*ms, 0, 0, 0, 800*ms)
+	assert.False(t, mayAsk(r, 800*ms-1, 6), "asks before it was told to")
+	assert.False(t, mayAsk(New(Config{PerSecond: 1}), 0, 5), "asks without a fleet")
+}
+
+// If there is no answer within 10 ms, the process uses its part of the rate, without a
+// burst. A late answer counts for nothing. An answer in time ends this.
+func TestRateWithASilentFleet(t *testing.T) {
+	r := sharedRate()
+	w := queue.NewWaiter()
+	r.Enter(sec, w)
+	mustAskFor(t, r, sec, 1, 1)
+	assert.False(t, r.Take(instant.At(sec+AnswerTime-1), 1), "does not wait for the answer")
+	r.Grant(instant.At(sec+AnswerTime), 10, 0, 0, 0) // too late
+	assert.Equal(t, queue.Go, r.Enter(instant.At(sec+AnswerTime), w).Verb)
+	assert.Zero(t, taken(r, instant.At(sec+AnswerTime)), "more tokens at once")
+	n := 0
+	for now := instant.At(sec).Add(AnswerTime); now < instant.At(3*sec+AnswerTime); now += ms {
+		n += taken(r, now)
+	}
+	assert.True(t, n >= 48 && n <= 50, "%d tokens in 2 s, want a quarter of 200", n)
+	assert.True(t, mayAsk(r, 4*sec, 1), "asks no more")
+	r.Grant(4*sec, 3, 4*sec-20*ms, 10*ms, 0)
+	assert.Equal(t, 3, taken(r, 4*sec), "tokens, not those of the fleet")
+}
+
+// The part follows the size of the fleet. Waiters hear of it.
+func TestRateOfAPart(t *testing.T) {
+	r := New(Config{PerSecond: 1, Burst: 1})
+	r.Share(0, 100)
+	r.AskTokens(0, 1, AnswerTime, 0)
+	r.Take(instant.At(AnswerTime), 1)
+	w := queue.NewWaiter()
+	before := r.Enter(instant.At(AnswerTime), w)
+	r.Share(20*ms, 1)
+	require.True(t, hosttest.Woken(w), "not woken")
+	if a := r.Enter(20*ms, w); a.Ask >= before.Ask || a.Until > 2*sec {
+		t.Errorf("%+v, before %+v", a, before)
+	}
+	r.Share(30*ms, 1)
+	assert.False(t, hosttest.Woken(w), "woken without a reason")
+	r.Share(30*ms, -5)
+}
+
+// A token can be used for a second.
+func TestRateTokensExpire(t *testing.T) {
+	r := sharedRate()
+	mustAskFor(t, r, 0, 10, 10)
+	r.Grant(0, 10, 0, 100*ms, 0)
+	assert.Equal(t, 5, taken(r, instant.At(tokenLife+449*ms)), "tokens")
+	mustAskFor(t, r, 2*sec, 5, 15)
+	r.Grant(2*sec, 10, 2*sec, 0, 0)
+	assert.Zero(t, taken(r, 3*sec+100*ms), "tokens that are too old")
+}
+
+// A fleet that always takes a little too long does not stop the rate.
+func TestRateWithASlowFleet(t *testing.T) {
+	r := sharedRate()
+	w := queue.NewWaiter()
+	now, sent := instant.At(sec), 0
+	for range 100 {
+		if a := r.Enter(now, w); a.Verb == queue.Go {
+			sent++
+		}
+		_, ok := r.AskTokens(now, 1, AnswerTime, 0)
+		if now = now.Add(AnswerTime); ok {
+			r.Grant(now, 1, now, 0, 0) // before the request looks
+		}
+	}
+	assert.GreaterOrEqual(t, sent, 20, "sent in a second")
+}
+
+// A fleet that answers in time and never has a token stops the rate for three seconds at most. Then the
+// member uses its part until there is a token.
+func TestRateWithAStingyFleet(t *testing.T) {
+	for name, far := range map[string]time.Duration{"none": 0, "in an hour": time.Hour} {
+		r := sharedRate()
+		w := queue.NewWaiter()
+		sent := make(map[bool]int) // by whether three seconds are over
+		for now := instant.At(sec); now < 14*sec; now += ms {
+			if r.Enter(now, w).Verb == queue.Go {
+				sent[now > 4*sec]++
+			}
+			if _, ok := r.AskTokens(now, 1, AnswerTime, 0.5); ok {
+				r.Grant(now, int(min(far, 1)), now.Add(far), 0, instant.Never)
+			}
+		}
+		assert.Zero(t, sent[false], name)
+		assert.InDelta(t, 225, sent[true], 5, "%s: a quarter of the rate for nine seconds", name)
+		require.True(t, mayAsk(r, 15*sec, 1), name)
+		r.Grant(15*sec, 1, 15*sec, 0, 0)
+		assert.Equal(t, 1, taken(r, 15*sec), "%s: tokens of the fleet", name)
+	}
+}
+
+// The members of a fleet that gives none of them a token don't go on without it at the same time.
+func TestMembersOfAStingyFleetKeepTheRate(t *testing.T) {
+	const members = 50
+	rng := rand.New(rand.NewPCG(1, 1))
+	var sent [50]int // in 10 s, for which the rate is 10
+	for range members {
+		r, w := New(Config{PerSecond: 1, Burst: 1}), queue.NewWaiter()
+		r.Share(0, members)
+		for now := instant.At(sec); now < 500*sec; now += 100 * ms {
+			if r.Enter(now, w).Verb == queue.Go {
+				sent[now.Since()/(10*sec)]++
+				w = queue.NewWaiter()
+			}
+			if _, ok := r.AskTokens(now, 1, AnswerTime, rng.Float64()); ok {
+				r.Grant(now, 0, 0, 0, now.Add(sec))
+			}
+		}
+	}
+	assert.LessOrEqual(t, slices.Max(sent[:]), 25)
+}
+
+// An absurd answer neither lets a process exceed the rate for long nor stops it.
+func TestRateAnswersAtTheLimits(t *testing.T) {
+	for name, grant := range map[string]func(r *Rate, now instant.Instant){
+		"too many":        func(r *Rate, now instant.Instant) { r.Grant(now, math.MaxInt, now, 0, 0) },
+		"fewer than none": func(r *Rate, now instant.Instant) { r.Grant(now, math.MinInt, now, 0, 0) },
+		"far away":        func(r *Rate, now instant.Instant) { r.Grant(now, 5, instant.Never, ms, 0) },
+		"long ago":        func(r *Rate, now instant.Instant) { r.Grant(now, 5, math.MinInt64/2, ms, 0) },
+		"far apart":       func(r *Rate, now instant.Instant) { r.Grant(now, 5, now, instant.Forever, 0) },
+		"backwards":       func(r *Rate, now instant.Instant) { r.Grant(now, 5, now, math.MinInt64, 0) },
+		"never again":     func(r *Rate, now instant.Instant) { r.Grant(now, 0, 0, 0, instant.Never) },
+		"unasked":         func(r *Rate, now instant.Instant) { r.Grant(now-1, 0, 0, 0, 0); r.Grant(now, 5, now, 0, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := sharedRate()
+			mustAskFor(t, r, sec, 5, 5)
+			grant(r, sec)
+			require.LessOrEqual(t, taken(r, sec), 5, "tokens")
+			// Two seconds later it has asked again, and a good answer counts.
+			w := queue.NewWaiter()
+			now := instant.At(sec)
+			for range 100 {
+				a := r.Enter(now, w)
+				if a.Verb == queue.Go {
+					return
+				}
+				if _, ok := r.AskTokens(now, 1, AnswerTime, 0.5); ok {
+					if r.Grant(now, 1, now, 0, 0); a.Ask == instant.Never {
+						t.Fatal("asks for tokens and never looks again")
+					}
+					continue
+				}
+				if now = a.Ask; now > 5*sec {
+					t.Fatalf("waits until %v", now)
+				}
+			}
+			t.Fatal("asks without end")
+		})
+	}
 }
