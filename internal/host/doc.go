@@ -3,7 +3,7 @@
 // a lock, a clock or an allocation.
 //
 // Nothing in this package sleeps, starts a goroutine or reads a clock. A method
-// takes now and answers go, wait until, or refuse. Only the Transport waits. So a
+// takes now and answers go or wait until. Only the Transport waits. So a
 // simulation can drive the same machines in virtual time.
 //
 // Each machine is a package of its own. This package finds the machines of a host. The
