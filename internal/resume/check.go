@@ -113,38 +113,19 @@ type continuation struct {
 // continuation checks whether resp continues the body. If not, the error says why. The
 // body of resp has not been read yet.
 func (b *Body) continuation(resp *http.Response) (continuation, error) {
-	f := fields(resp.Header)
 	switch {
-	case !b.compares() && resp.StatusCode == http.StatusOK:
-		return b.whole(resp, f)
-	case !b.compares():
-		return b.rest(resp, f)
+	case !b.compares() && resp.StatusCode != http.StatusOK:
+		return b.rest(resp, fields(resp.Header))
+	case !b.keeps:
+		return unfit("its status is 200, and the bytes that the reader has were not kept")
 	case resp.Body == nil:
 		return unfit("it has no body")
 	case b.prints.head != headOf(resp):
 		return continuation{}, errHeader
 	}
-	return continuation{end: b.end, total: b.total, stop: b.stop, skip: b.size()}, nil
-}
-
-// isSameCoding reports whether the body of a second response is encoded as that of the first.
-func (b *Body) isSameCoding(resp *http.Response, f fields) bool {
-	return !resp.Uncompressed && len(f["Content-Encoding"]) <= 1 && printOf(f["Content-Encoding"]) == b.prints.coding
-}
-
-// whole checks whether resp, a 200, brings the whole representation again, although the
-// rest was asked for. Its first bytes have to be those that the reader has, because a stream
-// may have a validator that never changes.
-func (b *Body) whole(resp *http.Response, f fields) (continuation, error) {
-	switch {
-	case resp.Body == nil, b.partial, !b.isSameCoding(resp, f), lengthOf(resp) != b.end, !f.has(b.validator):
-		return unfit("its status is %d", resp.StatusCode)
-	case !b.keeps:
-		return unfit("its status is 200, and the bytes that the reader has were not kept")
-	case b.prints.head != headOf(resp):
-		return continuation{}, errHeader
-	}
-	return continuation{end: b.end, total: b.total, stop: b.end, skip: b.pos}, b.unmatched()
+	// The response brings everything again, perhaps although the rest was asked for. Its first bytes
+	// have to be those that the reader has, because a stream may have a validator that never changes.
+	return continuation{end: b.end, total: b.total, stop: b.end, skip: b.size()}, b.unmatched()
 }
 
 // rest checks whether resp carries the rest of the body.
@@ -156,7 +137,7 @@ func (b *Body) rest(resp *http.Response, f fields) (continuation, error) {
 		return unfit("it has no body")
 	case resp.Uncompressed:
 		return unfit("it was decompressed on the way")
-	case !b.isSameCoding(resp, f):
+	case len(f["Content-Encoding"]) > 1, printOf(f["Content-Encoding"]) != b.prints.coding:
 		// RFC 9110 §15.3.7 lets a 206 omit the field if the request had If-Range.
 		// But some servers compress only whole responses, under the same tag. The
 		// two cases look alike.

@@ -96,14 +96,6 @@ func (f fields) isCoded() bool {
 	return len(v) > 0 && !strings.EqualFold(v[0], "identity")
 }
 
-// lengthOf returns the length of a response's body, or unknown.
-func lengthOf(resp *http.Response) int64 {
-	if resp.ContentLength < 0 {
-		return unknown
-	}
-	return resp.ContentLength
-}
-
 // byRange reports whether the rest of a body can be asked for with a Range, unless the server
 // says that it has none. It sets the plan.
 func (p *Plan) byRange(req *http.Request, resp *http.Response, f fields) (ok bool) {
