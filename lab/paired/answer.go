@@ -51,6 +51,8 @@ func (w *world) receive(s *site, r *testserver.Received) testserver.Step {
 	return testserver.After(func(ctx context.Context) testserver.Step {
 		stop := context.AfterFunc(ctx, func() { w.with(func() { a.left = min(a.left, w.now()) }) })
 		defer stop()
+		w.with(func() { w.busy[s.host]++ })
+		defer w.with(func() { w.busy[s.host]-- })
 		if poisoned {
 			return w.failing(a, testserver.RSTStream(testserver.InternalError), !w.plan.http2)
 		}

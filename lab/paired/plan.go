@@ -50,7 +50,7 @@ type host struct {
 	cold    time.Duration // until then everything takes longer
 	freezes []span        // in which nothing is worked on
 	streams int           // of a connection of HTTP/2
-	deaf    bool          // answers no PING
+	deaf    bool          // answers no PING while it computes a response
 }
 
 // A span is a part of the world's time.

@@ -35,6 +35,7 @@ type world struct {
 	running  map[tenant]*running
 	used     map[string]*usage
 	queues   []*queue
+	busy     map[*host]int // responses that are computed
 	outcomes []outcome
 }
 
@@ -100,7 +101,7 @@ func play(t *testing.T, p *plan, k kind, ghosts []ghost, move time.Duration, nth
 func newWorld(p *plan, k kind) *world {
 	w := &world{
 		plan: p, kind: k, start: time.Now(), net: testserver.NewNet(), counts: make([]int, len(p.calls)), haunts: map[[2]int]int{},
-		running: map[tenant]*running{}, used: map[string]*usage{}, outcomes: make([]outcome, len(p.calls)),
+		running: map[tenant]*running{}, used: map[string]*usage{}, busy: map[*host]int{}, outcomes: make([]outcome, len(p.calls)),
 	}
 	for _, h := range p.hosts {
 		w.queues = append(w.queues, &queue{free: h.workers})
@@ -235,18 +236,51 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 	if err != nil || !h.deaf {
 		return c, err
 	}
-	return deaf{c}, nil
+	return &deaf{Conn: c, computes: func() (yes bool) {
+		w.with(func() { yes = w.busy[h] > 0 })
+		return yes
+	}}, nil
 }
 
-// A deaf is a connection to a server that gets no PING.
-type deaf struct{ net.Conn }
+// A deaf is a connection to a server that looks at no PING while it computes a response.
+type deaf struct {
+	net.Conn
+	computes func() bool
+	mu       sync.Mutex // guards held, and the Writes
+	held     []byte     // PINGs
+}
 
-// Write loses a PING, which net/http writes by itself.
-func (d deaf) Write(p []byte) (int, error) {
+// Write holds a PING back, which net/http writes by itself.
+func (d *deaf) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if len(p) == 17 && p[2] == 8 && p[3] == 6 { // a frame of 8 bytes of type 6
+		d.held = append(d.held, p...)
+		go func() {
+			for d.computes() {
+				time.Sleep(100 * time.Millisecond)
+			}
+			d.hear()
+		}()
 		return len(p), nil
 	}
 	return d.Conn.Write(p)
+}
+
+// Read reads what the server says, which hears the PINGs then.
+func (d *deaf) Read(p []byte) (int, error) {
+	n, err := d.Conn.Read(p)
+	d.hear()
+	return n, err
+}
+
+func (d *deaf) hear() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.held) > 0 {
+		_, _ = d.Conn.Write(d.held)
+		d.held = nil
+	}
 }
 
 // dialName connects to a name as a net.Dialer does: it gives each address a part of the time.
