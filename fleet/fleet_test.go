@@ -42,29 +42,6 @@ func TestScopeIsAKeyedHash(t *testing.T) {
 	require.NotEqual(t, a.Scope("Bearer abc"), other.Scope("Bearer abc"))
 }
 
-func TestHoldReachesTheOthers(t *testing.T) {
-	c := options(t, sharedServer(t).Addr)
-	fleets, members := started(t, 3, c)
-	scope := fleets[0].Scope("Bearer abc")
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: scope, Status: 429, Wait: 5 * time.Second})
-	for _, m := range members[1:] {
-		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) >= 1 }, "no hold")
-		h := m.holds[0]
-		require.InDelta(t, 5*time.Second, h.Wait, float64(2*time.Second))
-		h.Wait = 0
-		require.Equal(t, fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: scope, Status: 429}, h)
-	}
-	// A newcomer learns the rest of it.
-	late, m := start(t, c)
-	time.Sleep(50 * time.Millisecond)
-	late.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
-	eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) >= 1 }, "no hold")
-	require.Less(t, m.holds[0].Wait, 5*time.Second-50*time.Millisecond)
-	require.Greater(t, m.holds[0].Wait, time.Duration(0))
-	// The sender hears nothing of its own.
-	require.Empty(t, get(members[0], func() []fleetmsg.Message { return members[0].holds }))
-}
-
 // If all members know of a hold, those who are told the same say nothing.
 func TestHoldsThatAreKnownAreNotSent(t *testing.T) {
 	fleets, members := started(t, 4, options(t, sharedServer(t).Addr))
