@@ -168,17 +168,11 @@ func TestRealErrors(t *testing.T) {
 			return send(transport(t), request(t, "GET", strings.Replace(target, "http:", "https:", 1), nil))
 		}, Reset, Ambiguous},
 
-		{"the end instead of a response", func(t *testing.T) error {
-			target := listen(t, func(c net.Conn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
-			return send(transport(t), request(t, "GET", target, nil))
-		}, Reset, Ambiguous},
-		{"a reset instead of a response", func(t *testing.T) error {
-			target := listen(t, func(c net.Conn) {
-				_, _ = c.Read(make([]byte, 1))
-				_ = c.(*net.TCPConn).SetLinger(0)
-			})
-			return send(transport(t), request(t, "GET", target, nil))
-		}, Reset, Ambiguous},
+		{"the end instead of a response", by(func(c net.Conn) { _, _ = http.ReadRequest(bufio.NewReader(c)) }), Reset, Ambiguous},
+		{"a reset instead of a response", by(func(c net.Conn) {
+			_, _ = c.Read(make([]byte, 1))
+			_ = c.(*net.TCPConn).SetLinger(0)
+		}), Reset, Ambiguous},
 		{"a malformed field", raw("HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), Protocol, Ambiguous},
 
 		{"no headers in time", func(t *testing.T) (err error) {
@@ -232,22 +226,16 @@ func TestCallerEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := request(t, "GET", "http://127.0.0.1/", nil).WithContext(ctx)
 	all := []Kind{Canceled, Timeout, DNS, Dial, TLS, Reset, Protocol, Other}
-	for name, err := range map[string]error{
-		"pitfall 20: a timeout": context.DeadlineExceeded,
-		"a refusal":             &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
-		"the caller's cause":    errors.New("user pressed a key"),
-	} {
-		o := Outcome{Request: r, Err: err}
-		before := First(OnError(Ambiguous, all...), Default)(o)
-		assert.NotEqual(t, Final, before, name)
+	outcomes := map[string]Outcome{
+		"pitfall 20: a timeout": {Request: r, Err: context.DeadlineExceeded},
+		"a refusal":             {Request: r, Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}},
+		"the caller's cause":    {Request: r, Err: errors.New("user pressed a key")},
+	}
+	for name, o := range outcomes {
+		assert.NotEqual(t, Final, First(OnError(Ambiguous, all...), Default)(o), name)
 	}
 	cancel()
-	for name, err := range map[string]error{
-		"a timeout":          context.DeadlineExceeded,
-		"a refusal":          &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
-		"the caller's cause": errors.New("user pressed a key"),
-	} {
-		o := Outcome{Request: r, Err: err}
+	for name, o := range outcomes {
 		assert.Equal(t, Final, Default(o), name)
 		assert.Equal(t, Final, First(OnError(Ambiguous, all...), Default)(o), name)
 	}

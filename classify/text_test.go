@@ -168,14 +168,10 @@ var phraseTests = []struct {
 		return send(tr, request(t, "GET", target, nil))
 	}},
 	{"connection error: HTTP_1_1_REQUIRED", func(t *testing.T) error { return errors.New("connection error: HTTP_1_1_REQUIRED") }},
-	{"connection error: ", func(t *testing.T) error {
-		return http2Error(t, "GET", nil, func(h2 *http2Server) { h2.write(frameSettings, 0, h2.stream) })
-	}},
-	{"http2: frame too large", func(t *testing.T) error {
-		return http2Error(t, "GET", nil, func(h2 *http2Server) {
-			_, _ = h2.conn.Write([]byte{0xff, 0xff, 0xff, frameHeaders, 0, 0, 0, 0, 1})
-		})
-	}},
+	{"connection error: ", byHTTP2(func(h2 *http2Server) { h2.write(frameSettings, 0, h2.stream) })},
+	{"http2: frame too large", byHTTP2(func(h2 *http2Server) {
+		_, _ = h2.conn.Write([]byte{0xff, 0xff, 0xff, frameHeaders, 0, 0, 0, 0, 1})
+	})},
 
 	{"net/http: request canceled while waiting for connection", func(t *testing.T) error {
 		cancel := make(chan struct{})
@@ -216,18 +212,10 @@ var phraseTests = []struct {
 		return err
 	}},
 
-	{"no acceptable authentication methods", func(t *testing.T) error {
-		return throughSOCKS(t, nil, "\x05\xff")
-	}},
-	{"invalid username/password", func(t *testing.T) error {
-		return throughSOCKS(t, url.UserPassword("", "secret"), "\x05\x02")
-	}},
-	{"username/password authentication failed", func(t *testing.T) error {
-		return throughSOCKS(t, url.UserPassword("me", "secret"), "\x05\x02", "\x01\x01")
-	}},
-	{"unknown error connection not allowed by ruleset", func(t *testing.T) error {
-		return throughSOCKS(t, nil, "\x05\x00", "\x05\x02\x00\x01\x00\x00\x00\x00\x00\x00")
-	}},
+	{"no acceptable authentication methods", throughSOCKS(nil, "\x05\xff")},
+	{"invalid username/password", throughSOCKS(url.UserPassword("", "secret"), "\x05\x02")},
+	{"username/password authentication failed", throughSOCKS(url.UserPassword("me", "secret"), "\x05\x02", "\x01\x01")},
+	{"unknown error connection not allowed by ruleset", throughSOCKS(nil, "\x05\x00", "\x05\x02\x00\x01\x00\x00\x00\x00\x00\x00")},
 
 	{"http: server closed idle connection", closedIdle},
 	{"net/http: cannot rewind body after connection loss", func(t *testing.T) error {
@@ -260,9 +248,7 @@ var phraseTests = []struct {
 		}()
 		return send(cc, request(t, "GET", "http://127.0.0.1/", nil))
 	}},
-	{"http2: server sent GOAWAY and closed the connection; ", func(t *testing.T) error {
-		return http2Error(t, "GET", nil, func(h2 *http2Server) { h2.goAway(h2.stream, 0) })
-	}},
+	{"http2: server sent GOAWAY and closed the connection; ", byHTTP2(func(h2 *http2Server) { h2.goAway(h2.stream, 0) })},
 	{"http2: Transport received Server's graceful shutdown GOAWAY", func(t *testing.T) error {
 		cc := clientConnHTTP2(t, func(c net.Conn) {
 			h2 := serveHTTP2(c)
@@ -272,18 +258,14 @@ var phraseTests = []struct {
 		})
 		return send(cc, request(t, "GET", "http://127.0.0.1/", nil))
 	}},
-	{"http2: Transport received GOAWAY from server ErrCode:HTTP_1_1_REQUIRED", func(t *testing.T) error {
-		return http2Error(t, "GET", nil, func(h2 *http2Server) {
-			h2.goAway(0, http11Required)
-			discard(h2.conn)
-		})
-	}},
-	{"http2: Transport received GOAWAY from server ErrCode:", func(t *testing.T) error {
-		return http2Error(t, "GET", nil, func(h2 *http2Server) {
-			h2.goAway(0, 11) // ENHANCE_YOUR_CALM
-			discard(h2.conn)
-		})
-	}},
+	{"http2: Transport received GOAWAY from server ErrCode:HTTP_1_1_REQUIRED", byHTTP2(func(h2 *http2Server) {
+		h2.goAway(0, http11Required)
+		discard(h2.conn)
+	})},
+	{"http2: Transport received GOAWAY from server ErrCode:", byHTTP2(func(h2 *http2Server) {
+		h2.goAway(0, 11) // ENHANCE_YOUR_CALM
+		discard(h2.conn)
+	})},
 	{"http2: client conn not usable", func(t *testing.T) error {
 		cc := clientConnHTTP2(t, func(c net.Conn) {
 			h2 := serveHTTP2(c)
@@ -577,10 +559,16 @@ func says11(response string) func(net.Conn) {
 	}
 }
 
-func raw(response string) func(*testing.T) error {
-	return func(t *testing.T) error {
-		return send(transport(t), request(t, "GET", listen(t, says11(response)), nil))
-	}
+// by provokes the error of a server.
+func by(serve func(net.Conn)) func(*testing.T) error {
+	return func(t *testing.T) error { return send(transport(t), request(t, "GET", listen(t, serve), nil)) }
+}
+
+func raw(response string) func(*testing.T) error { return by(says11(response)) }
+
+// byHTTP2 provokes the error of a server of HTTP/2 that has got a request.
+func byHTTP2(serve func(*http2Server)) func(*testing.T) error {
+	return func(t *testing.T) error { return http2Error(t, "GET", nil, serve) }
 }
 
 func clientConn(t *testing.T) *http.ClientConn {
@@ -621,23 +609,25 @@ func byProxy(status string) func(*testing.T) error {
 
 // throughSOCKS sends through a SOCKS proxy that responds to each message with the
 // next of the given ones.
-func throughSOCKS(t *testing.T, user *url.Userinfo, replies ...string) error {
-	proxy := listen(t, func(c net.Conn) {
-		buf := make([]byte, 1<<10)
-		for _, reply := range replies {
-			if _, err := c.Read(buf); err != nil {
-				return
+func throughSOCKS(user *url.Userinfo, replies ...string) func(*testing.T) error {
+	return func(t *testing.T) error {
+		proxy := listen(t, func(c net.Conn) {
+			buf := make([]byte, 1<<10)
+			for _, reply := range replies {
+				if _, err := c.Read(buf); err != nil {
+					return
+				}
+				_, _ = io.WriteString(c, reply)
 			}
-			_, _ = io.WriteString(c, reply)
-		}
-		discard(c)
-	})
-	u, err := url.Parse(proxy)
-	require.NoError(t, err)
-	u.Scheme, u.User = "socks5", user
-	tr := transport(t)
-	tr.Proxy = http.ProxyURL(u)
-	return send(tr, request(t, "GET", "http://host.invalid/", nil))
+			discard(c)
+		})
+		u, err := url.Parse(proxy)
+		require.NoError(t, err)
+		u.Scheme, u.User = "socks5", user
+		tr := transport(t)
+		tr.Proxy = http.ProxyURL(u)
+		return send(tr, request(t, "GET", "http://host.invalid/", nil))
+	}
 }
 
 // A watchedConn tells when it is closed, and can fail to write.
