@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
 )
@@ -115,14 +114,12 @@ func TestLoadIdempotent(t *testing.T) {
 		{`["PURGE", "none"]`, []string{"PURGE"}},
 		{`"POST"`, []string{"", "GET", "HEAD", "PUT", "DELETE"}},
 	} {
-		rule, _, err := Load(strings.NewReader(`{"rule": {"idempotent": `+row.text+`}}`), names)
-		require.NoError(t, err, row.text)
+		rule := load(t, `"idempotent": `+row.text, names)
 		for _, method := range methods {
 			req := &http.Request{Method: method, Header: http.Header{}}
 			assert.Equal(t, slices.Contains(row.want, method), rule.Idempotent(req), "%s and %q", row.text, method)
 		}
 	}
-	rule, _, err := Load(strings.NewReader(`{"rule": {"idempotent": ["POST"]}}`), Names{})
-	require.NoError(t, err)
+	rule := load(t, `"idempotent": ["POST"]`, Names{})
 	assert.True(t, rule.Idempotent(&http.Request{Method: "POST"}))
 }

@@ -66,9 +66,7 @@ func TestLoadReadsEveryField(t *testing.T) {
 		key := snake(typ.Field(i).Name)
 		t.Run(key, func(t *testing.T) {
 			require.Contains(t, samples, key, "the test needs a sample")
-			rule, _, err := Load(strings.NewReader(fmt.Sprintf(`{"rule": {%q: %s}}`, key, samples[key].json)), Names{})
-			require.NoError(t, err)
-			got := reflect.ValueOf(rule)
+			got := reflect.ValueOf(load(t, fmt.Sprintf("%q: %s", key, samples[key].json), Names{}))
 			for j := range typ.NumField() {
 				assert.Equal(t, i != j, got.Field(j).IsZero(), "%s is set", typ.Field(j).Name)
 			}
@@ -151,9 +149,12 @@ func write(t *testing.T, name string, b policy.Backoff) string {
 }
 
 func TestLoadEveryBackoff(t *testing.T) {
+	types := map[reflect.Type]bool{} // each has a name
 	for _, name := range formulaNames {
 		require.Contains(t, written, name, "the test needs a sample")
+		types[reflect.TypeOf(written[name])] = true
 	}
+	assert.Len(t, types, len(formulaNames))
 	for name, b := range written {
 		t.Run(name, func(t *testing.T) {
 			rule, _, err := Load(strings.NewReader(write(t, name, b)), Names{})
@@ -163,24 +164,13 @@ func TestLoadEveryBackoff(t *testing.T) {
 				return
 			}
 			for _, short := range []string{`"` + name + `"`, `{"name": "` + name + `"}`, `{"type": "` + name + `"}`} {
-				rule, _, err := Load(strings.NewReader(`{"rule": {"backoff": `+short+`}}`), Names{})
-				require.NoError(t, err, short)
+				rule := load(t, `"backoff": `+short, Names{})
 				assert.Equal(t, reflect.Zero(reflect.TypeOf(b)).Interface(), rule.Backoff, short)
 			}
 		})
 	}
-	rule, _, err := Load(strings.NewReader(`{"rule": {"backoff": {"type": "constant", "delay": "0s"}}}`), Names{})
-	require.NoError(t, err)
+	rule := load(t, `"backoff": {"type": "constant", "delay": "0s"}`, Names{})
 	assert.Equal(t, backoff.Constant(0), rule.Backoff)
-}
-
-// Each formula of package backoff can be loaded.
-func TestEveryBackoffHasAType(t *testing.T) {
-	known := map[reflect.Type]bool{}
-	for _, b := range written {
-		known[reflect.TypeOf(b)] = true
-	}
-	assert.Len(t, known, len(formulaNames))
 }
 
 func TestLoadFaults(t *testing.T) {
@@ -416,8 +406,7 @@ func TestLoadClassify(t *testing.T) {
 		{`[{"status": 500, "verdict": "final"}, {"status": [500, 501], "verdict": "refused"}]`, response(500, ""), classify.Final},
 		{`[{"status": 500, "verdict": "final"}, {"status": [500, 501], "verdict": "refused"}]`, response(501, ""), classify.Refused},
 	} {
-		rule, _, err := Load(strings.NewReader(`{"rule": {"classify": `+tt.json+`}}`), names)
-		require.NoError(t, err, tt.json)
+		rule := load(t, `"classify": `+tt.json, names)
 		assert.Equal(t, tt.want, rule.Classify(tt.outcome), "%s", tt.json)
 	}
 }
@@ -434,8 +423,7 @@ func TestLoadNames(t *testing.T) {
 	assert.True(t, rule.Idempotent(response(503, "").Request))
 	assert.Equal(t, backoff.Constant(time.Minute), rule.Backoff)
 
-	rule, _, err = Load(strings.NewReader(`{"rule": {"hint": "none", "idempotent": "none"}}`), Names{})
-	require.NoError(t, err)
+	rule = load(t, `"hint": "none", "idempotent": "none"`, Names{})
 	_, ok := rule.Hint(response(503, ""))
 	assert.False(t, ok)
 	get, _ := http.NewRequest(http.MethodGet, "http://a.test/", nil)
@@ -452,8 +440,7 @@ func TestLoadHints(t *testing.T) {
 		`["retry_after", "hour"]`:           7 * time.Second,
 		`["pushback", "hour"]`:              time.Hour,
 	} {
-		rule, _, err := Load(strings.NewReader(`{"rule": {"hint": `+text+`}}`), names)
-		require.NoError(t, err, text)
+		rule := load(t, `"hint": `+text, names)
 		wait, ok := rule.Hint(late)
 		assert.True(t, ok, text)
 		assert.Equal(t, want, wait, text)
