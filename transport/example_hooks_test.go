@@ -8,6 +8,7 @@ import (
 	"log"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/aplomb-go/aplomb/faults"
@@ -116,4 +117,104 @@ func ExampleSafeError() {
 	// Output:
 	// Get "http://api.test/v1/items?token=secret": no route
 	// Get "http://api.test/v1/items?token=xxxxx": no route
+}
+
+// shop stands for a host whose charges hang and whose reports take a while.
+type shop struct{}
+
+func (shop) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		req.Body.Close()
+	}
+	wait := time.Hour
+	if strings.HasPrefix(req.URL.Path, "/v1/reports/") {
+		wait = 50 * time.Millisecond
+	}
+	select {
+	case <-time.After(wait):
+		return &http.Response{StatusCode: 200, Status: "200 OK", Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
+}
+
+// One Transport has a short timeout for charges and a long timeout for reports. It replaces
+// two Transports, which would have shared neither the rate of the host nor its budget.
+func ExampleConfig_paths() {
+	tr := transport.MustNew(transport.Config{
+		Base: shop{},
+		Hosts: map[string]policy.Rule{
+			"api.example.com":              {Rate: policy.Rate{PerSecond: 100}}, // of all its requests together
+			"api.example.com/v1/reports/":  {AttemptTimeout: 30 * time.Second},  // and everything below it
+			"POST api.example.com/charges": {AttemptTimeout: 5 * time.Millisecond, Attempts: policy.Off},
+		},
+	})
+	client := &http.Client{Transport: tr}
+	resp, err := client.Get("https://api.example.com/v1/reports/2026")
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp.Body.Close()
+	fmt.Println(resp.Status)
+	_, err = client.Post("https://api.example.com/charges", "text/plain", strings.NewReader("9 €"))
+	fmt.Println(err)
+	for _, host := range tr.Snapshot() {
+		fmt.Printf("%s: %d requests, %v attempts/s\n", host.Host, host.Requests, host.RatePerSecond)
+	}
+	// Output:
+	// 200 OK
+	// Post "https://api.example.com/charges": transport: no response within the attempt's 5ms
+	// https://api.example.com: 2 requests, 100 attempts/s
+}
+
+// A request can have a rule of its own. The fields that it leaves open come from the rule of
+// its path or host.
+func ExampleWithRule() {
+	tr, err := transport.New(transport.Config{
+		Base:  tooMany{},
+		Hosts: map[string]policy.Rule{"api.example.com": {Attempts: 1}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := &http.Client{Transport: tr}
+	ctx := transport.WithRule(context.Background(), policy.Rule{Attempts: 5000})
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com/report", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = client.Do(req) // nothing is sent
+	fmt.Println(err)
+	ctx = transport.WithRule(ctx, policy.Rule{Attempts: 2, Backoff: backoff.Constant(10 * time.Millisecond)})
+	resp, err := client.Do(req.WithContext(ctx))
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp.Body.Close()
+	// Output:
+	// Get "https://api.example.com/report": transport: WithRule.Attempts: 5000 is more than 1000 attempts
+	// -> GET https://api.example.com/report
+	// -> GET https://api.example.com/report
+}
+
+// RuleOf says which rules apply, for tests of a configuration.
+func ExampleTransport_RuleOf() {
+	tr, err := transport.New(transport.Config{Hosts: map[string]policy.Rule{
+		"*.example.com":                    {Attempts: 3},
+		"POST api.example.com/v1/charges/": {AttemptTimeout: 500 * time.Millisecond},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	u, err := url.Parse("https://api.example.com/v1/charges/17")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, method := range []string{"GET", "POST"} {
+		rule, patterns := tr.RuleOf(method, u)
+		fmt.Println(method, rule.Attempts, rule.AttemptTimeout, patterns)
+	}
+	// Output:
+	// GET 3 0s [*.example.com]
+	// POST 3 500ms [POST api.example.com/v1/charges/ *.example.com]
 }

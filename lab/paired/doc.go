@@ -37,8 +37,7 @@
 //
 // The files, in the order in which a story uses them:
 //
-//	plan.go    the choices of a seed
-//	text.go    bytes that depend on a key
+//	plan.go    the choices of a seed, and texts
 //	theme.go   the kinds of worlds
 //	fate.go    what becomes of an arrival
 //	kind.go    the clients: net/http alone, and aplomb

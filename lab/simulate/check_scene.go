@@ -1,10 +1,12 @@
-// Checks of the figures of a scene.
+// Checks of the figures of a scene, and that no request waits for a host that has nothing to do.
 
 package simulate
 
 import (
 	"slices"
 	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
 )
 
 // waitsOf returns how long the calls of the scene that keep allows waited for their first
@@ -30,4 +32,95 @@ func (w *world) checkInnocent(h *host, s *scene) {
 	if n := len(waits); n > 0 && waits[n-1] > s.trip {
 		w.complain(Innocent, nil, "a request that was not refused waited for %v, with %d %% refused", waits[n-1], s.percent)
 	}
+}
+
+// longestIdle is for how long a gate may hold a request back although its host has nothing
+// to do. A slot that was lost comes back within a second, and the next probe goes half a
+// second after a probe that failed.
+const longestIdle = 1500 * time.Millisecond
+
+// fleetIdle is the same in a fleet, which may refuse permits to probe for half a minute.
+const fleetIdle = 45 * time.Second
+
+// checkIdle checks that no request waits at the gate while its host has nothing to do. It
+// judges only hosts at which nothing else makes a first attempt wait.
+func (w *world) checkIdle(h *host) {
+	rule := h.rule.Or(policy.Defaults())
+	if rule.Gate.Mode != policy.GateWait || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || len(w.plan.updates) > 0 {
+		return
+	}
+	longest := longestIdle
+	if w.plan.fleet != nil {
+		longest = fleetIdle
+	}
+	if w.plan.fleet.lied() && rule.Cooldown == policy.On {
+		if rule.RetryAfter.Max < 0 {
+			return // a hold that was made up may last for hours
+		}
+		longest += 2 * rule.RetryAfter.Max // and its jitter
+	}
+	var busy []span
+	for _, s := range w.attempts {
+		if s.host != h {
+			continue
+		}
+		if s.told > 0 && rule.Cooldown == policy.On {
+			return
+		}
+		busy = append(busy, s.work()...)
+	}
+	busy = merged(busy)
+	for _, c := range w.calls {
+		if c.plan.host != h.id || c.last {
+			continue
+		}
+		until := c.returned
+		if len(c.attempts) > 0 {
+			until = c.attempts[0].began
+		}
+		if at, idle := longestGap(busy, span{c.plan.at, until}); idle > longest {
+			w.complain(Room, c, "the request waited when the host had nothing to do for %v from %v on", idle, at)
+		}
+	}
+}
+
+// work returns the times in which the server works on the attempt. It does not work while
+// the caller supplies a piece of the request's body, nor for the body of an event stream.
+// Any other body counts until it has ended, because a gate does not see whether the server
+// or the reader is slow.
+func (s *attempt) work() (all []span) {
+	from := s.began
+	for _, r := range s.supplied {
+		all = append(all, span{from, r.from})
+		from = r.until
+	}
+	all = append(all, span{from, max(from, s.ended)})
+	if b := s.body; b != nil && s.status < 500 && !s.events {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		all = append(all, span{s.ended, b.over})
+	}
+	return all
+}
+
+// longestGap returns the longest time within a span in which no other span lies. The spans
+// must be sorted and apart.
+func longestGap(busy []span, within span) (at, gap time.Duration) {
+	from := within.from
+	look := func(until time.Duration) {
+		if until = min(until, within.until); until-from > gap {
+			at, gap = from, until-from
+		}
+	}
+	for _, b := range busy {
+		if b.until <= from {
+			continue
+		}
+		look(b.from)
+		if from = max(from, b.until); from >= within.until {
+			return at, gap
+		}
+	}
+	look(within.until)
+	return at, gap
 }

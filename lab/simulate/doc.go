@@ -66,15 +66,13 @@
 //	scene.go        a crowd of callers at a host of their own
 //	fleet_scene.go  a crowd for each member of a fleet
 //	hint.go         the waits that servers ask for
-//	text.go         bytes that depend on a key
-//	resource.go     the representations of a server
+//	resource.go     the representations of a server, and their bytes
 //	respbody.go     response bodies
 //	oracle.go       the promises
 //	check_call.go   checks when an attempt arrives and when a call returns, and of hedges
 //	check_end.go    checks at the end of the story
 //	check_conn.go   checks of connections and lanes
-//	check_room.go   the check that no request waits for a host that has nothing to do
-//	check_scene.go  the checks of the figures of a scene
+//	check_scene.go  the checks of the figures of a scene, and of waits for a host that has nothing to do
 //	check_fleet.go  the checks of fleets
 //
 // sabotage_test.go shows that each oracle complains if its promise is broken.
