@@ -33,7 +33,8 @@ import (
 //   - Final, because the next attempt would fail in the same way: certificate
 //     errors and most TLS alerts, a name that does not exist, a bad URL or header,
 //     a response header over the limit, too many redirects, plain HTTP on an HTTPS
-//     port, and a server that wants HTTP/1.1 (HTTP_1_1_REQUIRED, RFC 9113 §7).
+//     port, and a server that wants HTTP/1.1 (HTTP_1_1_REQUIRED, RFC 9113 §7), unless
+//     package transport has a pool without HTTP/2.
 //   - Final: every error after the end of the caller's own context, and every
 //     error of the kind [Other]. To send again after those, put
 //     OnError(Ambiguous, Other) in front of Default.

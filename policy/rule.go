@@ -105,15 +105,15 @@ type Rule struct {
 
 	// Lanes lets a host have more than one pool of connections. If a connection dies
 	// without a word, an HTTP/2 pool keeps it, and every attempt would go over it. So if
-	// an attempt timed out and nothing came from the host meanwhile, the next attempts
-	// try a new connection. If they get none, they go over the old ones. A retry after a
-	// 421, 502, 503 or 504, after a timeout, or to a name with several addresses takes
-	// other connections as well, and so does a hedge over HTTP/2. What is under way on
-	// the old connections goes on. New pools are limited in number.
+	// the connections have proven bad, as by silence or by several failures in a row, the
+	// next attempts try new ones, and the host moves to them if they do better. If attempts
+	// get no connection, they go over the old ones. A retry of a single request takes other
+	// connections after a timeout, after a stream error, or after two failures. So does a
+	// hedge over HTTP/2. What is under way on the old connections goes on.
 	//
-	// The pools are copies of an *http.Transport, or come from Config.Lane. Requests with
-	// a protocol that was registered with the base transport (RegisterProtocol) have one
-	// pool, because a copy does not have the protocol. Default On.
+	// The pools are copies of an *http.Transport without MaxConnsPerHost, or come from
+	// Config.Lane. Requests with a protocol that was registered with the base transport
+	// (RegisterProtocol) have one pool, because a copy does not have the protocol. Default On.
 	Lanes Switch
 
 	// MaxElapsed bounds the time from the first attempt to the start of the last

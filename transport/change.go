@@ -101,7 +101,7 @@ type HostChange struct {
 	// Room is how many requests the limit lets go: the gate's limit, or what is left of
 	// the quota. It is 0 for the other conditions, and for a host without a gate.
 	Room int
-	// Lane is the lane that attempts take now, for ConditionLane. Addr is the address of
+	// Lane is the number of the pool that attempts take now, for ConditionLane. Addr is the address of
 	// the connection that failed, if it is known.
 	Lane int
 	Addr string

@@ -167,14 +167,15 @@ func TestAttemptsKnowTheirConnections(t *testing.T) {
 			}
 			return ts.OK("well")
 		}
-		w := wire(t, cfg, policy.Rule{Attempts: 2}.Or(quick), bad)
+		w := wire(t, cfg, policy.Rule{Attempts: 3}.Or(quick), bad)
 		resp := mustRoundTrip(t, w.tr, newRequest(t, http.MethodGet, w.URL, nil))
 		all := transport.HistoryOf(resp).Attempts
-		require.Len(t, all, 2)
+		require.Len(t, all, 3)
 		assert.Equal(t, "", all[0].Addr)
 		assert.Equal(t, w.Addr, all[1].Addr)
 		assert.Equal(t, 0, all[0].Lane)
-		assert.Equal(t, 1, all[1].Lane)
+		assert.Equal(t, 0, all[1].Lane)
+		assert.Equal(t, 1, all[2].Lane)
 
 		var ends []transport.AttemptEnd
 		ctx := transport.WithTrace(t.Context(), &transport.Trace{Addresses: true, AttemptEnd: func(_ context.Context, e transport.AttemptEnd) { ends = append(ends, e) }})

@@ -19,7 +19,7 @@ import (
 )
 
 // A connection dies while a body without a validator comes. The body is fetched again over
-// another lane and goes on.
+// another pool and goes on.
 func TestDeathInABodyWithoutValidator(t *testing.T) {
 	content := text(100_000)
 	rule := policy.Rule{Stall: policy.Stall{Timeout: attemptTime}}.Or(hasty)
@@ -39,7 +39,7 @@ func TestDeathInABodyWithoutValidator(t *testing.T) {
 				w.ok(got, time.Minute)
 				assert.True(t, got.body == content)
 				assert.LessOrEqual(t, time.Since(start), time.Second)
-				time.Sleep(5 * time.Second) // a host opens one lane in 4 s
+				time.Sleep(10 * time.Second) // a host gets one new pool in 10 s
 			}
 			w.tr.CloseIdleConnections()
 		})
@@ -47,7 +47,7 @@ func TestDeathInABodyWithoutValidator(t *testing.T) {
 }
 
 // A connection takes the requests, and no response comes back. No POST arrives twice, and
-// every later request takes another connection.
+// after two of them the later requests take another connection.
 func TestHalfDeadConnection(t *testing.T) {
 	for name, rule := range map[string]policy.Rule{"timeouts": hasty, "ConnectTimeout": policy.Rule{ConnectTimeout: 100 * time.Millisecond}.Or(hasty)} {
 		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
@@ -79,13 +79,16 @@ func TestHalfDeadConnection(t *testing.T) {
 			for range 3 {
 				w.ok(w.get(), 0, name)
 				deafen()
-				before := w.Arrivals()
-				assert.Error(t, w.post().err, name)
-				assert.Equal(t, 1, w.Arrivals()-before, name)
+				for i := range 2 {
+					before := w.Arrivals()
+					assert.True(t, w.post().err != nil || i > 0 && !cfg.HTTP2, name)
+					assert.Equal(t, 1, w.Arrivals()-before, name)
+				}
 				w.ok(w.post(), 0, name)
 				deafen()
 				w.ok(w.get(), attemptTime+20*time.Millisecond, name)
-				time.Sleep(10 * time.Second) // a host opens one lane in 4 s
+				w.ok(w.get(), attemptTime+20*time.Millisecond, name)
+				time.Sleep(20 * time.Second) // a host gets one new pool in 10 s
 			}
 			time.Sleep(2 * time.Minute)
 			w.tr.CloseIdleConnections()
@@ -123,8 +126,9 @@ func TestDeathDuringAnUpload(t *testing.T) {
 		content := ts.Pattern(4 << 20)
 		w := wire(t, cfg, policy.Rule{Stall: policy.Stall{Timeout: attemptTime}}.Or(hasty), well)
 		for range 3 {
-			w.ok(w.get(), 0)
+			w.ok(w.get(), attemptTime+20*time.Millisecond)
 			w.die()
+			time.Sleep(10 * time.Second)
 			got := do(w.tr, newRequest(t, http.MethodPut, w.URL+"/", bytes.NewReader(content)))
 			w.ok(got, 3*attemptTime)
 			log := w.Log()
@@ -151,12 +155,12 @@ func TestDeathAndUpdates(t *testing.T) {
 		}
 		every(17*time.Millisecond, func() { w.tr.CloseIdleConnections() })
 		every(23*time.Millisecond, func() { assert.NoError(t, w.tr.Update(hasty, nil)) })
-		every(2*time.Second, w.die)
+		every(11*time.Second, w.die)
 		for range 8 {
 			workers.Go(func() {
 				for range 400 {
 					w.ok(w.get(), attemptTime+50*time.Millisecond)
-					time.Sleep(20 * time.Millisecond)
+					time.Sleep(200 * time.Millisecond)
 				}
 			})
 		}

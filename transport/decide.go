@@ -139,7 +139,7 @@ type facts struct {
 	canceled    bool // the caller's context has ended, and there is no final response
 	expired     bool // it ended because its deadline passed
 	nested      bool // a Transport below gave up
-	misdirected bool // a 421, and there is no other connection
+	misdirected bool // the server wants the request over another connection, and there is none
 	once        bool // the caller allowed one attempt only
 	idempotent  bool // only asked if the verdict is Ambiguous
 	replayable  bool // the body can be produced again, as far as is known
@@ -184,7 +184,7 @@ func decide(f facts) (Reason, time.Duration) {
 	case f.verdict != classify.Refused && f.verdict != classify.Ambiguous:
 		return ReasonFinal, 0 // nothing says that another attempt would help
 	case f.misdirected:
-		return ReasonFinal, 0 // RFC 9110 §15.5.20: it would go over the same connection
+		return ReasonFinal, 0 // RFC 9110 §15.5.20, RFC 9113 §7: it would go over the same connection
 	case f.once:
 		return ReasonSentOnce, 0
 	case f.attempts <= 1:

@@ -49,12 +49,11 @@
 //
 // # Connections
 //
-// A lane is a pool of connections to a host. At first it is the base transport itself. If
-// nothing comes over it while an attempt times out, the next attempts try another lane, which
-// is a copy of an *http.Transport or comes from Config.Lane. The host moves when that has a
-// connection, and what is under way goes on. Another lane also serves a retry after a 421,
-// 502, 503 or 504, a retry to a name with several addresses, and a hedge over HTTP/2. The
-// host moves if it does better there. docs/network.md has the rules.
+// A host has one pool of connections, at first the base transport itself. If that has proven bad,
+// the next attempts try another pool, which is a copy of an *http.Transport or comes from
+// Config.Lane. The host moves with the first good response there, and what is under way goes on.
+// A retry also takes another pool after a timeout, after a stream error, or after two failures of
+// its request over the same pool. So does a hedge over HTTP/2. docs/network.md has the rules.
 //
 // # Many processes
 //

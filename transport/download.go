@@ -13,9 +13,9 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/host/lane"
-	"github.com/aplomb-go/aplomb/internal/lanes"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
@@ -25,7 +25,7 @@ type download struct {
 	body resume.Body
 	bodyOrigin
 	past  *past           // nil: a single attempt, and no reconnect
-	lane  *lane.Lane      // over which the body comes
+	pool  *pool.Pool      // over which the body comes
 	start instant.Instant // of the first attempt since the last progress, if the rule has a MaxElapsed
 
 	resumes atomic.Int32 // reconnects that continued the body
@@ -53,7 +53,7 @@ const (
 
 // resumeBody makes the response's body continue after a cut. If the body cannot be
 // continued, resumeBody returns nil, and the body tells of a bad end if somebody hears of it.
-func (c *call) resumeBody(s series, start instant.Instant, lane *lane.Lane, resp *http.Response) *download {
+func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp *http.Response) *download {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 || flight.HandsOver(c.Req, resp) {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (c *call) resumeBody(s series, start instant.Instant, lane *lane.Lane, resp
 		}
 		return nil
 	}
-	d := &download{bodyOrigin: bodyOriginOf(c), lane: lane, start: start, price: c.Price}
+	d := &download{bodyOrigin: bodyOriginOf(c), pool: over, start: start, price: c.Price}
 	if s != (series{sent: 1}) {
 		d.past = &past{series: s}
 	}
@@ -181,7 +181,7 @@ func (d *download) prepareReconnect(x *exchange, cut error, progressed bool) {
 	past, now := d.makePast(), time.Now()
 	past.cutAt = now
 	x.segment, x.judged, x.wait, x.series, x.start = true, past.cut, past.wait, past.series, d.t.ground.TimeOf(d.start)
-	x.outcome = outcome{trip: trip{number: x.sent, way: lanes.Way{Lane: d.lane}}, err: cut}
+	x.outcome = outcome{trip: trip{number: x.sent, route: route.Route{Pool: d.pool}}, err: cut}
 	if !progressed {
 		return
 	}
@@ -194,7 +194,7 @@ func (d *download) prepareReconnect(x *exchange, cut error, progressed bool) {
 // noteReconnect notes what the next reconnect has to know of this one.
 func (d *download) noteReconnect(x *exchange) {
 	d.past.series, d.past.wait = x.series, x.wait
-	d.lane, d.start, d.price = x.way.Lane, x.Ground.InstantOf(x.start), x.Price
+	d.pool, d.start, d.price = x.route.Over(), x.Ground.InstantOf(x.start), x.Price
 }
 
 // awaitReconnect decides about a cut, and waits until the reconnect is due.

@@ -42,7 +42,7 @@ func getOf(url string) *http.Request {
 	return req
 }
 
-// A retry after a 503 takes other connections, because a balancer may lead these to a healthy
+// A retry after two 503s takes other connections, because a balancer may lead these to a healthy
 // server. Lanes turns that off for a server that takes only one connection of each client.
 func Example_lanes() {
 	pool := func(name string, code int) http.RoundTripper {
@@ -56,7 +56,7 @@ func Example_lanes() {
 		tr, err := transport.New(transport.Config{
 			Base: pool("the base", 503),
 			Lane: func(string) http.RoundTripper { return pool("other connections", 200) },
-			Rule: policy.Rule{Attempts: 2, Backoff: atOnce, Lanes: lanes},
+			Rule: policy.Rule{Attempts: 3, Backoff: atOnce, Lanes: lanes},
 		})
 		if err != nil {
 			log.Fatal(err)
@@ -70,8 +70,10 @@ func Example_lanes() {
 	}
 	// Output:
 	// -> the base
+	// -> the base
 	// -> other connections
 	// on 200
+	// -> the base
 	// -> the base
 	// -> the base
 	// off 503

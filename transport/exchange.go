@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
@@ -56,10 +56,10 @@ type exchange struct {
 	outcome // at hand
 	series
 
-	limits   visit.Limits // of the host
-	road     lanes.Road   // to the host
-	start    time.Time    // of the first attempt of the series; of no meaning if the rule does not need it
-	wait     time.Time    // until then a response has asked to wait, or one of a Transport below
+	limits   visit.Limits  // of the host
+	planner  route.Planner // of the routes to the host
+	start    time.Time     // of the first attempt of the series; of no meaning if the rule does not need it
+	wait     time.Time     // until then a response has asked to wait, or one of a Transport below
 	report   report
 	body     replay.Body   // nil: none
 	queued   Queued        // by all attempts
@@ -98,7 +98,7 @@ func (x *exchange) begin(c *call) (stop func()) {
 	x.call = *c
 	x.Teller, x.report.call = &x.call, &x.call
 	x.limits.Request = &x.Request
-	x.road.Request, x.road.Pools = &x.Request, x.t.pools
+	x.planner.Request, x.planner.Maker = &x.Request, x.t.pools
 	return x.ObeyCancel()
 }
 
@@ -109,15 +109,15 @@ type decision struct {
 	renews bool          // before the retry, the caller's GetBody is to be called
 	ended  error         // the end of the caller's context, if it ended a wait for the body
 	u      float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
-	stuck  bool          // a 421, and there is no other connection
+	stuck  bool          // the server wants the request over another connection, and there is none
 }
 
-// A trip is the record of an attempt. It is zero but for its number and way if the body of a
+// A trip is the record of an attempt. It is zero but for its number and route if the body of a
 // response was cut.
 type trip struct {
 	number int
 	timing timing
-	way    lanes.Way
+	route  route.Route
 	sent   visit.Sent
 }
 
@@ -141,7 +141,7 @@ func (x *exchange) fill(e *entry, resp *http.Response, err error) {
 	t := &x.timing
 	e.Attempt = Attempt{
 		Number: x.number, Kind: t.kind, Start: t.start, Duration: t.took, Queued: t.queued, Err: err, Time: time.Now(),
-		Addr: x.way.Link.Addr(), Lane: x.way.Number(),
+		Addr: x.route.Link.Addr(), Lane: x.route.Number(),
 	}
 	if resp != nil {
 		e.Status = resp.StatusCode

@@ -11,8 +11,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
@@ -25,13 +25,13 @@ const (
 	LongSegment  = longSegment
 	MaxCompleted = rules.MaxCompleted
 	ReconnectGap = reconnectGap
-	PingAfter    = lanes.PingAfter
-	PingTimeout  = lanes.PingTimeout
+	PingAfter    = route.PingAfter
+	PingTimeout  = route.PingTimeout
 	ResumeJitter = resumeJitter
 )
 
 var (
-	DefaultBase        = lanes.DefaultBase
+	DefaultBase        = route.DefaultBase
 	Discard            = flight.Discard
 	Encodes            = rules.Encodes
 	ErrOverElapsed     = errOverElapsed
@@ -73,7 +73,7 @@ func (t *Transport) Now() instant.Instant { return t.ground.Now() }
 // DialWith makes the connections of the default base with d.
 func (t *Transport) DialWith(d *dial.Dialer) { t.pools.Own = func() *dial.Dialer { return d } }
 
-// Evict does with the lanes of a host what the eviction of the host does.
+// Evict does with the pools of a host what the eviction of the host does.
 func (t *Transport) Evict(url string) {
 	t.ground.Hosts.All(func(s *host.State[rules.Resolved]) {
 		if s.Name() == url {
@@ -84,7 +84,7 @@ func (t *Transport) Evict(url string) {
 
 // RefusedByProxy says whether err is the refusal of a proxy, before a request was sent.
 func (t *Transport) RefusedByProxy(req *http.Request, err error) bool {
-	return lanes.RefusedByProxy(t.base, req, err)
+	return route.RefusedByProxy(t.base, req, err)
 }
 
 // Landed lets the body of a response take over a slot of g.

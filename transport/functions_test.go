@@ -33,7 +33,7 @@ func TestFunctionsOfARetry(t *testing.T) {
 	const module = "github.com/aplomb-go/aplomb"
 	var packages []string // that a Transport is made of
 	for _, p := range []string{"transport", "classify", "policy/...", "internal/host/...", "internal/replay", "internal/resume", "internal/dial",
-		"internal/flight", "internal/lanes", "internal/redact", "internal/rules", "internal/visit"} {
+		"internal/flight", "internal/route", "internal/redact", "internal/rules", "internal/visit"} {
 		packages = append(packages, module+"/"+p)
 	}
 	dir := t.TempDir()

@@ -37,11 +37,8 @@ func (a *attempt) Began() time.Time { return a.timing.start }
 
 // Ended notes how long the attempt took, and tells the hooks its end.
 func (a *attempt) Ended(took time.Duration, resp *http.Response, err error) {
-	if err != ErrOutrun && a.Link != a.way.Link { // else it may be under way
-		a.way.Went(a.Lane, a.Link)
-	}
 	a.timing.took = took
-	a.watch.tellEnd(a.way, took, resp, err)
+	a.watch.tellEnd(a.route, took, resp, err)
 }
 
 // launch sends the attempt. Each racer has a context of its own, so that ending the
@@ -66,7 +63,7 @@ func (x *exchange) race() {
 	x.newAttempt(&first, KindFirst)
 	r.First = launch(r, first)
 	if delay := x.hedgeDelay(); delay > 0 && r.StillSlow(x.Ctx, delay, nil) {
-		if a, ok := x.secondAttempt(r); ok {
+		if a, ok := x.secondAttempt(); ok {
 			r.Second = launch(r, a)
 			x.report.tellObservers(nil, &entry{Attempt: Attempt{Number: 1, Time: time.Now()}, reason: ReasonHedged})
 		}
@@ -74,9 +71,6 @@ func (x *exchange) race() {
 	came := r.Await()
 	if r.Second != nil {
 		came = x.pickRacer(r, came)
-	}
-	if came == r.Second {
-		came.Of.way.Outran(&r.First.Of.way)
 	}
 	r.Winner, x.outcome, x.limits.Refused = came, outcomeOf(came), came.Refused
 	if x.Rule.Policy.Hedge.Percentile > 0 && flight.ResultOf(x.Ctx, x.resp, x.err) == gate.Success {
@@ -101,10 +95,9 @@ func (x *exchange) hedgeDelay() time.Duration {
 	return delay
 }
 
-// secondAttempt takes everything that a second attempt needs: the budget, its connection,
-// the host's limits, and the request's body. It waits for nothing but a connection that
-// another attempt makes.
-func (x *exchange) secondAttempt(r *racers) (a attempt, ok bool) {
+// secondAttempt takes everything that a second attempt needs: the budget, the host's limits,
+// and the request's body. It waits for nothing.
+func (x *exchange) secondAttempt() (a attempt, ok bool) {
 	if x.Ctx.Err() != nil {
 		return a, false
 	}
@@ -116,12 +109,12 @@ func (x *exchange) secondAttempt(r *racers) (a attempt, ok bool) {
 	defer func() { // also if GetBody panics
 		if !ok {
 			x.limits.Release()
-			x.road.Leave()
 		}
 	}()
-	if !x.road.AwaitBeside(x.way, func(d time.Duration, ready <-chan struct{}) bool { return r.StillSlow(x.Ctx, d, ready) }) || !x.limits.AdmitHedge() || !x.bodyBeside() {
+	if !x.limits.AdmitHedge() || !x.bodyBeside() {
 		return a, false
 	}
+	x.planner.Beside(&x.route)
 	x.newAttempt(&a, KindHedge)
 	return a, true
 }
@@ -198,8 +191,8 @@ func (x *exchange) recordOutrun(r *racer, err error, v classify.Verdict) {
 	e.Verdict, e.reason = v, ReasonOutrun
 	if retryable(v) {
 		x.verdict = v
-		over := x.forRoad(&e)
-		x.road.Note(&over)
+		over := x.forPlanner(&e)
+		x.planner.Note(&over)
 		told := x.forLimits(&e, rand.Float64())
 		e.Hint = x.limits.NoteOutcome(&told)
 		r.Refused.Release()

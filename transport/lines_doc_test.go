@@ -40,7 +40,7 @@ type situation struct {
 	rule policy.Rule
 	tls  ts.TLS            // of a server, if there is no base
 	base http.RoundTripper // nil: a server with faulty TLS
-	lane http.RoundTripper // of other connections; nil: the base has one lane only
+	lane http.RoundTripper // of other connections; nil: the base has one pool only
 	play func(*testing.T, *transport.Transport, string)
 	busy bool // many requests at a time: only the first line of each kind is shown, without numbers
 
@@ -50,7 +50,7 @@ type situation struct {
 // TestAttributesInTheDocs: docs/observability.md lists the attributes of all log lines.
 func TestAttributesInTheDocs(t *testing.T) {
 	written := map[string]bool{}
-	for _, path := range []string{"report.go", "../internal/lanes/road.go"} {
+	for _, path := range []string{"report.go", "../internal/route/maker.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 		require.NoError(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -147,7 +147,11 @@ func TestLinesInTheDocs(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				once(t, tr, url)
 			}},
-		{name: "connections die without a word", rule: policy.Rule{AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second)}, base: script(faults.Hang()), lane: script(faults.Status(200)), play: once},
+		{name: "connections die without a word", rule: policy.Rule{AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second)}, base: script(faults.Hang()), lane: script(faults.Status(200)),
+			play: func(t *testing.T, tr *transport.Transport, url string) {
+				once(t, tr, url)
+				once(t, tr, url)
+			}},
 		{name: "one of the servers behind a balancer is bad", rule: policy.Rule{Backoff: backoff.Constant(10 * time.Millisecond)}.Or(exact), base: script(faults.Status(503)), lane: script(faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				for range 9 {
@@ -229,8 +233,8 @@ func TestLinesInTheDocs(t *testing.T) {
 			var cells []string
 			kinds := map[string]bool{}
 			for _, r := range log.records() {
-				if strings.Contains(r.Message, "one lane only") {
-					continue // the base of this test has no lanes
+				if strings.Contains(r.Message, "one pool only") {
+					continue // the base of this test has one pool
 				}
 				text := fmt.Sprintf("%v %s", r.Level, random.ReplaceAllString(r.Message, "$1 …"))
 				if s.busy {

@@ -14,8 +14,8 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
@@ -79,41 +79,36 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 	if c.Rule.Limited || c.Rule.Policy.MaxElapsed > 0 {
 		start = c.Ground.Now()
 	}
-	var w lanes.Way
-	if c.Rule.Noted || c.t.counted || c.State.MachinesMade() != nil {
-		w = c.t.pools.FirstWay(&c.Request)
-	}
+	over := route.First(&c.Request)
 	var a *attempt // nil: the base gets the request as it is
 	if c.Rule.Timed || c.Rule.Limited {
 		if c.provesConnection() {
-			w.Link = new(flight.Link)
+			over.Link = new(flight.Link)
 		}
 		a = new(attempt)
 		c.equip(&a.Flight, 1)
-		a.Base, a.Lane, a.Link = c.t.pools.Of(w.Lane), w.Lane, w.Link
+		a.Base, a.Pool, a.Link = c.t.pools.Base(&over), over.Pool, over.Link
 		if c.Rule.Limited && !c.Pass(start, &a.Slot) {
 			return c.newExchange()
 		}
 		resp, err = a.fly()
-		w.Came = a.Came
+		over.Came = a.Came
 	} else {
-		resp, err = flight.CheckResponse(c.t.pools.Of(w.Lane).RoundTrip(c.Req))
+		resp, err = flight.CheckResponse(c.t.pools.Base(&over).RoundTrip(c.Req))
 	}
 	if err != nil || visit.TellsToWait(resp.StatusCode) || c.Rule.Limited && c.HearsMore(&a.Flight, resp) {
-		return c.exchangeAfter(a, start, w, resp, err, earlyVerdict{}) // the limits hear of the wait before a classifier reads the body
+		return c.exchangeAfter(a, start, over, resp, err, earlyVerdict{}) // the limits hear of the wait before a classifier reads the body
 	}
 	verdict := c.judgeResponse(resp)
 	made := c.State.MachinesMade()
 	if retryable(verdict) || made != nil && !made.Cooldown.Quiet() {
-		return c.exchangeAfter(a, start, w, resp, err, earlyVerdict{verdict, true})
+		return c.exchangeAfter(a, start, over, resp, err, earlyVerdict{verdict, true})
 	}
 	if made != nil {
 		made.Failures.Succeeded()
-		if change, moved := lanes.NoteGood(&c.Request, w, resp.ProtoMajor); moved {
-			c.Tells(change)()
-		}
+		route.NoteGood(&c.Request, &over, resp.ProtoMajor)
 	}
-	c.resumeBody(series{sent: 1}, start, w.Lane, resp)
+	c.resumeBody(series{sent: 1}, start, over.Pool, resp)
 	return resp, nil
 }
 
@@ -143,12 +138,12 @@ func (c *call) newExchange() (*http.Response, error) {
 }
 
 // exchangeAfter continues after a light first attempt. a is nil if its request went as it was.
-func (c *call) exchangeAfter(a *attempt, start instant.Instant, w lanes.Way, resp *http.Response, err error, verdict earlyVerdict) (*http.Response, error) {
+func (c *call) exchangeAfter(a *attempt, start instant.Instant, over route.Route, resp *http.Response, err error, verdict earlyVerdict) (*http.Response, error) {
 	x := new(exchange)
 	defer x.begin(c)()
 	defer x.releaseUnused()
 	x.sent, x.judged = 1, verdict
-	x.outcome = outcome{trip: trip{number: 1, way: w}, resp: resp, err: err}
+	x.outcome = outcome{trip: trip{number: 1, route: over}, resp: resp, err: err}
 	if c.Rule.Limited {
 		x.trip.sent = visit.Sent{At: start, Came: a.Came}
 		x.limits.Slot, x.limits.Refused = a.Slot, a.Refused
@@ -159,7 +154,7 @@ func (c *call) exchangeAfter(a *attempt, start instant.Instant, w lanes.Way, res
 	}
 	if start != notTimed {
 		x.start = c.Ground.TimeOf(start)
-		x.timing.start, x.timing.took = x.start, cmp.Or(w.Came, c.Ground.Now()).Sub(start)
+		x.timing.start, x.timing.took = x.start, cmp.Or(over.Came, c.Ground.Now()).Sub(start)
 	}
 	x.keepBody()
 	return x.loop()
@@ -231,27 +226,20 @@ func (x *exchange) renew(d *decision) error {
 	return x.body.Renew(x.Ctx)
 }
 
-// admit waits until the limits let an attempt go, and its lane is connected. If the
-// server asks for a wait meanwhile, the limits are asked again. Nothing is sent for a caller
-// who has gone, even if no limit had to stop the request. Nothing is sent later than the
-// rule allows. The decision left time enough, but a base transport whose body ignores Close,
-// a GetBody, a new lane, or a busy machine can use it up.
+// admit waits until the limits let an attempt go. Nothing is sent for a caller who has gone,
+// even if no limit had to stop the request. Nothing is sent later than the rule allows. The
+// decision left time enough, but a base transport whose body ignores Close, a GetBody, or a
+// busy machine can use it up.
 func (x *exchange) admit() *visit.Refusal {
 	var latest time.Time // of a retry; zero: nothing bounds it
 	if limit := x.Rule.Policy.MaxElapsed; limit > 0 && x.sent > 0 {
 		latest = x.start.Add(limit)
 	}
-	if x.Ctx.Err() == nil {
-		x.road.LookAround(x.way) // now, because it may take a while, and nothing is held yet
-	}
-	for x.Ctx.Err() == nil {
+	x.planner.Await()
+	if x.planner.Latest = latest; x.Ctx.Err() == nil {
 		if no := x.limits.Admit(latest); no != nil {
 			return no
 		}
-		if x.Ctx.Err() == nil && (!x.road.Await(latest) || !x.limits.IsHeldAgain()) {
-			break
-		}
-		x.limits.Slot.Release()
 	}
 	if x.Ctx.Err() != nil {
 		return &visit.Refusal{Err: flight.ContextErr(x.Ctx)}
@@ -288,7 +276,6 @@ func (x *exchange) refuse(no *visit.Refusal) *Error {
 // releaseUnused releases and closes everything that no attempt has taken over.
 func (x *exchange) releaseUnused() {
 	x.limits.Release()
-	x.road.Leave()
 	if x.body != nil {
 		x.body.Finish()
 	}
@@ -307,17 +294,19 @@ func (x *exchange) askRule() {
 		return
 	}
 	o, ask := x.OutcomeOf(x.resp, x.err), x.Rule.Classify
-	if x.err != nil && x.way.Link.Connected() {
+	if x.err != nil && x.route.Link.Connected() {
 		o.Err = afterHandshake(x.err)
 	}
 	if x.keyed && slices.ContainsFunc(x.report.history, func(a Attempt) bool { return a.Verdict == classify.Ambiguous }) {
 		ask = x.Rule.KeyInUse
 	}
 	x.verdict = ask(o)
-	switch link := x.way.Link; {
-	case x.verdict == classify.Ambiguous && x.err != nil && (link.Unsent() || lanes.RefusedByProxy(x.t.base, x.Req, x.err)):
+	switch link := x.route.Link; {
+	case x.verdict == classify.Ambiguous && x.err != nil && (link.Unsent() || route.RefusedByProxy(x.t.base, x.Req, x.err)):
 		x.verdict = classify.Refused
 	case x.verdict == classify.Refused && link.ConnectedLate(x.err):
+		x.verdict = classify.Ambiguous
+	case x.verdict == classify.Final && x.err != nil && x.planner.TakesHTTP1(x.err):
 		x.verdict = classify.Ambiguous
 	}
 }
@@ -333,15 +322,15 @@ func (x *exchange) judge(d *decision) {
 	x.fill(&d.entry, x.resp, x.err)
 	d.u = rand.Float64()
 	d.Verdict = x.verdict
-	over := x.forRoad(&d.entry)
+	over := x.forPlanner(&d.entry)
 	x.tellOutcome(&over, d)
-	d.stuck = d.Status == http.StatusMisdirectedRequest && retryable(d.Verdict) && x.road.LeaveConnection(&over)
+	misdirected := d.Status == http.StatusMisdirectedRequest || d.Err != nil && route.WantsHTTP1(d.Err)
+	d.stuck = misdirected && retryable(d.Verdict) && x.planner.IsStuck(&over)
 	f := x.facts(d)
 	d.reason, d.Wait = decide(f)
 	if d.reason.isLimit() {
 		d.limit = f.withheldBy(d.reason)
 	}
-	x.road.SetOut(&over, d.reason == ReasonRetry, d.Hint > 0)
 	if d.reason == ReasonRetry && !x.anew {
 		d.drain = f.within(d.Wait, flight.DrainTime)
 		x.commit(d, f.backoff, f.within(d.Wait, replay.MaxBusy))
@@ -351,11 +340,11 @@ func (x *exchange) judge(d *decision) {
 	}
 }
 
-// tellOutcome tells the lanes and the limits of the host about the outcome at hand, and finds
+// tellOutcome tells the planner and the limits of the host about the outcome at hand, and finds
 // out how long the server asked to wait. Four may have asked: this response, an attempt that
 // lost a race, a Transport below, and a body that was cut.
-func (x *exchange) tellOutcome(over *lanes.Outcome, d *decision) {
-	x.road.Note(over)
+func (x *exchange) tellOutcome(over *route.Outcome, d *decision) {
+	x.planner.Note(over)
 	e := x.forLimits(&d.entry, d.u)
 	hint := x.limits.NoteOutcome(&e)
 	d.u = e.U
@@ -368,14 +357,14 @@ func (x *exchange) tellOutcome(over *lanes.Outcome, d *decision) {
 	x.limits.ReviewConditions(&e)
 }
 
-// forRoad returns what the road hears of the outcome at hand.
-func (x *exchange) forRoad(e *entry) lanes.Outcome {
+// forPlanner returns what the planner hears of the outcome at hand.
+func (x *exchange) forPlanner(e *entry) route.Outcome {
 	at := x.trip.sent.Came
 	if at == 0 {
 		at = x.Ground.InstantOf(e.Time)
 	}
-	_, other := errors.AsType[*Error](x.err) // a Transport below looks after its own lanes
-	return lanes.Outcome{Way: x.way, Resp: x.resp, Err: x.err, Other: other || x.sourceBroke(), Bad: retryable(x.verdict), Cut: x.timing.kind == KindNone, Took: x.timing.took, At: at}
+	_, other := errors.AsType[*Error](x.err) // a Transport below looks after its own pools
+	return route.Outcome{Route: x.route, Resp: x.resp, Err: x.err, Other: other || x.sourceBroke(), Bad: retryable(x.verdict), Refused: x.verdict == classify.Refused, Cut: x.timing.kind == KindNone, Took: x.timing.took, At: at}
 }
 
 // forLimits returns what the limits hear of the outcome at hand. u is random, in [0,1).
@@ -480,7 +469,7 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 		return x.report.markResponse(resp, d.reason), nil
 	case err == nil:
 		if !x.segment { // a segment does not resume by itself, but its body does
-			if x.download = x.resumeBody(x.series, x.Ground.InstantOf(x.start), x.way.Lane, resp); x.download != nil && x.download.past != nil {
+			if x.download = x.resumeBody(x.series, x.Ground.InstantOf(x.start), x.route.Over(), resp); x.download != nil && x.download.past != nil {
 				x.download.past.wait = x.wait
 			}
 		}

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
-	"github.com/aplomb-go/aplomb/internal/lanes"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/route"
 )
 
 // asksConnection reports whether somebody wants to know the connection of the next attempt: a Trace
-// that asks for addresses, or all observers and the lanes if it is a retry.
+// that asks for addresses, or all observers and the planner of the routes if it is a retry.
 func (x *exchange) asksConnection() bool {
 	hears := x.t.logger != nil
 	for _, t := range x.traces() {
@@ -23,7 +23,7 @@ func (x *exchange) asksConnection() bool {
 			return true
 		}
 	}
-	return x.sent > 1 && (hears || x.road.HasLanes())
+	return x.sent > 1 && (hears || x.planner.MayLeave())
 }
 
 // traces returns the observers of a call: first that of the Transport, then that of the
@@ -122,7 +122,7 @@ func (w *watch) tellStart(ctx context.Context, header http.Header) context.Conte
 }
 
 // tellEnd calls the hooks AttemptEnd, once. over is the way of the attempt.
-func (w *watch) tellEnd(over lanes.Way, took time.Duration, resp *http.Response, err error) {
+func (w *watch) tellEnd(over route.Route, took time.Duration, resp *http.Response, err error) {
 	if !w.begun {
 		return
 	}

@@ -34,6 +34,9 @@ func (a *attempt) prepare() *flight.Outgoing {
 		a.Ctx = a.watch.tellStart(a.Ctx, out.Req.Header)
 	}
 	a.Arm(out)
+	if a.route.Trial != nil {
+		a.route.Trial.Restart = out.Restart
+	}
 	prepared = true
 	return out
 }
@@ -76,12 +79,9 @@ func (x *exchange) send() {
 			a.sent.Came = x.Ground.Now()
 		}
 		a.timing.took = a.sent.Came.Sub(a.sent.At)
-		if a.Link != a.way.Link {
-			a.way.Went(a.Lane, a.Link)
-		}
 		x.trip = a.trip
 		if a.Watched {
-			a.watch.tellEnd(a.way, a.timing.took, x.resp, x.err)
+			a.watch.tellEnd(a.route, a.timing.took, x.resp, x.err)
 		}
 	}()
 	x.resp, x.err = a.fly()
@@ -101,9 +101,9 @@ func (x *exchange) newAttempt(a *attempt, kind Kind) {
 	a.Own = x.sent > 1 && (x.Rule.Timed || x.broke)
 	a.number, a.timing = x.sent, timing{kind: kind, start: now, queued: x.takeQueued()}
 	a.Ctx, a.Plain = x.parentContext(), x.Plain != nil
-	a.way = x.road.NextWay(x.asksConnection() || proves)
-	a.Lane, a.Link = a.way.Lane, a.way.Link
-	a.Base = x.t.pools.Of(a.way.Lane)
+	a.route = x.planner.Next(x.asksConnection() || proves)
+	a.Pool, a.Link = a.route.Pool, a.route.Link
+	a.Base, a.Timed = x.t.pools.Base(&a.route), a.Timed || a.route.Trial != nil
 	if x.body != nil {
 		a.Body, a.GetBody = x.nextBody()
 	}

@@ -133,8 +133,8 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 	if n, until := m.Cooldown.Holds(now); n > 0 {
 		h.HeldScopes, h.HeldUntil = n, t.ground.TimeOf(until)
 	}
-	if lanes := s.LanesMade(); lanes != nil {
-		h.Lane, h.Lanes = lanes.Current().Number, lanes.Opened()
+	if pools := s.PoolsMade(); pools != nil {
+		h.Lane, h.Lanes = pools.Current().Number, pools.Opened()
 	}
 	gate, rate := m.Made()
 	if gate != nil && r != nil && r.Gate {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/internal/host/lane"
-	"github.com/aplomb-go/aplomb/internal/lanes"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/visit"
 	"github.com/aplomb-go/aplomb/policy"
@@ -58,15 +58,16 @@ type Config struct {
 	Hosts map[string]policy.Rule
 
 	// Lane returns a transport like Base, with connections of its own. It is called when
-	// the connections of a host seem dead or its server bad, at most a few times per
-	// minute for each host (see policy.Rule.Lanes). host is that of the URL. If Lane
-	// returns nil, the host keeps the connections that it has. If the transport has
-	// CloseIdleConnections, it is called when the transport is no longer needed.
+	// the connections of a host have proven bad or have failed a request, for each host
+	// twice at once and then once in 10 s (see policy.Rule.Lanes). host is that of the URL.
+	// If Lane returns nil, the host keeps the connections that it has. The
+	// CloseIdleConnections of the transport, if it has one, is called when attempts no
+	// longer take it.
 	//
 	// It must be safe for concurrent use, and must not use the Transport that calls it.
-	// Default: copies of Base if that is an *http.Transport without HTTP/2 of its own
-	// (TLSNextProto), and otherwise none. Set it if Base wraps an *http.Transport, or for
-	// HTTP/3.
+	// Default: copies of Base if that is an *http.Transport without MaxConnsPerHost and
+	// without HTTP/2 of its own (TLSNextProto), and otherwise none. Set it if Base wraps an
+	// *http.Transport, or for HTTP/3.
 	Lane func(host string) http.RoundTripper
 
 	// Fleet connects the Transport with those of other processes, so that they share
@@ -83,7 +84,7 @@ type Config struct {
 	// Logger gets log lines. Default none.
 	//
 	//	Warn   a condition of a host began (see Condition)
-	//	Info   it is over; requests take other connections; once, that the base has one lane
+	//	Info   it is over; requests take other connections; once, that the base has one pool
 	//	Debug  an attempt, with its outcome and what follows; a body that goes on after a cut
 	//
 	// A request or a body that failed has no line of its own. Whoever called logs the error,
@@ -109,13 +110,12 @@ type Config struct {
 // and needs no closing. [Transport.CloseIdleConnections] closes the connections of
 // its base.
 type Transport struct {
-	base    http.RoundTripper
-	kept    *replay.Pool // of all requests' bodies; it has to be apart, because cleanups of bodies refer to it
-	pools   *lanes.Pools // make the lanes
-	ground  visit.Ground // that all requests stand on
-	counted bool         // the connections of a host are bounded
-	trace   *Trace       // nil: nobody observes
-	logger  *slog.Logger // nil: there is none
+	base   http.RoundTripper
+	kept   *replay.Pool // of all requests' bodies; it has to be apart, because cleanups of bodies refer to it
+	pools  *route.Maker // of connections
+	ground visit.Ground // that all requests stand on
+	trace  *Trace       // nil: nobody observes
+	logger *slog.Logger // nil: there is none
 
 	hostChanged func(HostChange)
 }
@@ -130,12 +130,12 @@ func New(c Config) (*Transport, error) {
 		kept:   new(replay.Pool),
 		logger: c.Logger,
 	}
-	t.ground.Prepare(func(s *host.State[rules.Resolved]) { t.pools.LeaveAll(s.LanesMade()) })
+	t.ground.Prepare(func(s *host.State[rules.Resolved]) { t.pools.LeaveAll(s.PoolsMade()) })
 	var faults policy.Errors
 	var dialer *dial.Dialer // of the default base
 	switch {
 	case t.base == nil:
-		base := lanes.DefaultBase()
+		base := route.DefaultBase()
 		if dialer = dial.New(base); dialer != nil {
 			base.DialContext = dialer.DialContext
 		}
@@ -151,13 +151,12 @@ func New(c Config) (*Transport, error) {
 		t.trace = trace
 	}
 	t.ground.Watched = t.logger != nil || t.hostChanged != nil
-	t.pools = lanes.NewPools(t.base, c.Lane, dialer, t.ground.Now, t.eachLanes)
+	t.pools = route.NewMaker(t.base, c.Lane, dialer, t.eachHost)
 	set, more := rules.NewRuleset(c.Rule, c.Hosts, new(rules.Owner))
 	if faults = append(faults, more...); len(faults) > 0 {
 		return nil, faults
 	}
 	t.pools.Log = t.logger
-	t.counted = t.pools.Most() > 0
 	t.ground.Rules.Store(set)
 	if c.Fleet != nil {
 		t.ground.Fleet = c.Fleet
@@ -211,11 +210,11 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// eachLanes calls a function for the lanes of each host that has some.
-func (t *Transport) eachLanes(f func(*lane.Lanes)) {
+// eachHost calls a function for the pools of each host that has some.
+func (t *Transport) eachHost(f func(*pool.Pools)) {
 	t.ground.Hosts.All(func(s *host.State[rules.Resolved]) {
-		if lanes := s.LanesMade(); lanes != nil {
-			f(lanes)
+		if pools := s.PoolsMade(); pools != nil {
+			f(pools)
 		}
 	})
 }

@@ -43,8 +43,8 @@ func TestNoRetryStartsAfterMaxElapsed(t *testing.T) {
 	}
 }
 
-// The same holds if the retry waits for the connections of a silent lane to be closed.
-func TestNoRetryOverAStaleLaneStartsAfterMaxElapsed(t *testing.T) {
+// The same holds if the retry waits for the idle connections of a silent base to be closed.
+func TestNoRetryOverASilentBaseStartsAfterMaxElapsed(t *testing.T) {
 	for most, attempts := range map[time.Duration]int{52 * time.Millisecond: 2, 50500 * time.Microsecond: 1} {
 		inBubble(t, most.String(), func(t *testing.T) {
 			var start time.Time
@@ -58,8 +58,7 @@ func TestNoRetryOverAStaleLaneStartsAfterMaxElapsed(t *testing.T) {
 				return nil, req.Context().Err()
 			})
 			rule := policy.Rule{MaxElapsed: most, Attempts: 2, AttemptTimeout: 50 * time.Millisecond, Backoff: backoff.Constant(0)}
-			none := func(string) http.RoundTripper { return nil }
-			_, err := over(t, transport.Config{Rule: rule, Lane: none}, base).RoundTrip(getRequest(t, "http://h.test/"))
+			_, err := over(t, transport.Config{Rule: rule}, brittle{rt: base}).RoundTrip(getRequest(t, "http://h.test/"))
 			assert.Len(t, errorAs[*transport.Error](t, err).Attempts, attempts)
 		})
 	}

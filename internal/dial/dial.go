@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"reflect"
 	"runtime"
-	"time"
 )
 
 // A Func dials. It has the type of http.Transport.DialContext.
@@ -83,30 +82,21 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 func (d *Dialer) Failed(addr string, ip netip.Addr) { d.memory.fail(addr, ip) }
 
 // Addrs returns the addresses of the name in addr, which is "name:port", in the order
-// in which the next dial would try them. If they were looked up less than age ago, Addrs
-// does not look them up again. It returns nil if the name has none, or if addr has a
-// literal address.
-func (d *Dialer) Addrs(ctx context.Context, addr string, age time.Duration) []netip.Addr {
+// in which the next dial would try them. If they are known, Addrs does not look them up again. It
+// returns nil if the name has none, or if addr has a literal address.
+func (d *Dialer) Addrs(ctx context.Context, addr string) []netip.Addr {
 	name, _, err := net.SplitHostPort(addr)
 	if err != nil || name == "" || isLiteral(name) {
 		return nil
 	}
-	ips, at := d.memory.known(addr)
-	if len(ips) == 0 || time.Since(at) >= age {
+	ips := d.memory.known(addr)
+	if len(ips) == 0 {
 		if ips, err = d.lookup(ctx, "tcp", addr); err != nil || len(ips) == 0 {
 			return nil
 		}
 		d.memory.found(addr, ips)
 	}
 	return d.memory.order(addr, ips)
-}
-
-// Single reports whether addr, which is "name:port", has a literal address, or whether the
-// last look-up of the name found one address only.
-func (d *Dialer) Single(addr string) bool {
-	ips, _ := d.memory.known(addr)
-	name, _, err := net.SplitHostPort(addr)
-	return len(ips) == 1 || err != nil || isLiteral(name)
 }
 
 func isLiteral(name string) bool {

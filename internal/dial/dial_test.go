@@ -181,7 +181,7 @@ func TestTheContextEndsADial(t *testing.T) {
 		require.Error(t, err)
 		assert.Equal(t, 100*time.Millisecond, took)
 		assert.Equal(t, []string{"192.0.2.2"}, w.dialed)
-		assert.Equal(t, "192.0.2.2", w.d.Addrs(t.Context(), "api.test:443", time.Hour)[0].String(), "100 ms say nothing about an address")
+		assert.Equal(t, "192.0.2.2", w.d.Addrs(t.Context(), "api.test:443")[0].String(), "100 ms say nothing about an address")
 	})
 }
 
@@ -222,16 +222,12 @@ func TestAConnectionThatComesLateIsClosed(t *testing.T) {
 func TestAddrs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "192.0.2.1", "192.0.2.2")
-		addrs := func(age time.Duration) []netip.Addr { return w.d.Addrs(t.Context(), "api.test:443", age) }
-		assert.Len(t, addrs(time.Second), 2)
-		assert.Equal(t, 1, w.asked)
-		w.ips = w.ips[:1]
-		assert.Len(t, addrs(time.Second), 2, "fresh enough")
-		time.Sleep(time.Second)
-		assert.Len(t, addrs(time.Second), 1)
-		assert.Equal(t, 2, w.asked)
-		assert.Nil(t, w.d.Addrs(t.Context(), "192.0.2.1:443", 0))
-		assert.Equal(t, 2, w.asked, "nothing to look up")
+		addrs := func() []netip.Addr { return w.d.Addrs(t.Context(), "api.test:443") }
+		assert.Len(t, addrs(), 2)
+		assert.Len(t, addrs(), 2)
+		assert.Equal(t, 1, w.asked, "they are known")
+		assert.Nil(t, w.d.Addrs(t.Context(), "192.0.2.1:443"))
+		assert.Equal(t, 1, w.asked, "nothing to look up")
 	})
 }
 
@@ -369,7 +365,7 @@ func TestNetDialer(t *testing.T) {
 	assert.Equal(t, []string{"127.0.0.2:" + port, "127.0.0.1:" + port}, controlled)
 	assert.Equal(t, []string{"found", "connected", "connected"}, hooks, "a trace of the request sees what it saw before")
 
-	addrs := d.Addrs(t.Context(), "api.example:"+port, time.Hour)
+	addrs := d.Addrs(t.Context(), "api.example:"+port)
 	assert.Equal(t, "127.0.0.1 127.0.0.2", strings.Trim(strings.Join(textOf(addrs), " "), "[]"), "the address that failed comes last")
 	_, err = d.DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
 	assert.NoError(t, err, "a literal address")

@@ -26,7 +26,6 @@ type memory struct {
 
 type name struct {
 	ips    []netip.Addr
-	at     time.Time // of the look-up
 	failed []failure // the oldest first
 }
 
@@ -59,17 +58,17 @@ func (m *memory) found(addr string, ips []netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.of(addr)
-	n.ips, n.at = ips, time.Now()
+	n.ips = ips
 }
 
-// known returns the addresses that the last look-up found, and its time.
-func (m *memory) known(addr string) ([]netip.Addr, time.Time) {
+// known returns the addresses that the last look-up found.
+func (m *memory) known(addr string) []netip.Addr {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := m.names[addr]; n != nil {
-		return n.ips, n.at
+		return n.ips
 	}
-	return nil, time.Time{}
+	return nil
 }
 
 func (m *memory) fail(addr string, ip netip.Addr) {

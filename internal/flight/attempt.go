@@ -13,7 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/host/lane"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
@@ -32,8 +32,8 @@ type Flight struct {
 	Slot     Slot
 	Came     instant.Instant // when the gate heard of the response or the error; 0: it did not
 	Refused  *Slot           // of a response to the copy that is no success; nil: none
-	Home     home            // of the lane, and of its clock
-	Lane     *lane.Lane      // hears what comes; nil: nobody needs to know
+	Home     home            // of the pool, and of its clock
+	Pool     *pool.Pool      // hears what comes; nil: nobody needs to know
 	Link     *Link           // nil: nobody needs to know
 	Watched  bool            // a hook sees its header
 	Beside   bool            // runs beside another attempt, and may outlive the call
@@ -41,7 +41,7 @@ type Flight struct {
 	Below    error           // the error that the end of its time hides; nil: none
 }
 
-// A home is whose slots and lanes the flights have.
+// A home is whose slots and pools the flights have.
 type home interface {
 	Now() instant.Instant
 	TellGate(host string, g *gate.Gate)
@@ -141,15 +141,12 @@ func (f *Flight) Copied() (out *Outgoing) {
 // Arm gives the copy its context and its body.
 func (f *Flight) Arm(out *Outgoing) {
 	req := &out.Req
-	seeks := false
 	if f.Link != nil {
 		f.Link.ctx = &out.Ctx
-		if seeks = f.Link.Seeks != nil; !seeks {
-			f.Ctx = f.Link.hook(f.Ctx)
-		}
+		f.Ctx = f.Link.hook(f.Ctx)
 	}
-	out.Ctx.Context, out.Ctx.lane, out.Ctx.home = f.Ctx, f.Lane, f.Home
-	if f.Beside || f.Timed || seeks {
+	out.Ctx.Context, out.Ctx.pool, out.Ctx.home = f.Ctx, f.Pool, f.Home
+	if f.Beside || f.Timed {
 		out.Ctx.start(f.Timeouts, Upgrades(f.Req))
 	}
 	if f.Body != nil {
@@ -166,10 +163,6 @@ func (f *Flight) Arm(out *Outgoing) {
 // Abort releases the slot and closes the body of a flight that does not go. They have no
 // other owner. A second call only closes the body again.
 func (f *Flight) Abort() {
-	if f.Link != nil && f.Link.Seeks != nil {
-		f.Link.Seeks.Lane.Quit()
-		f.Link.Seeks = nil // another may seek a connection from now on
-	}
 	f.Slot.Release()
 	f.closeBody()
 }
@@ -232,11 +225,7 @@ func (f *Flight) SendCopy(out *Outgoing) (resp *http.Response, err error) {
 	if held != nil && held.Probe {
 		defer held.renew()()
 	}
-	if f.Link != nil && f.Link.Seeks != nil {
-		resp, err = f.seek(out)
-	} else {
-		resp, err = CheckResponse(f.Base.RoundTrip(req))
-	}
+	resp, err = CheckResponse(f.Base.RoundTrip(req))
 	if resp != nil && resp.Request == req {
 		resp.Request = f.Req // as a plain transport would
 	}
@@ -324,6 +313,17 @@ func Upgrades(req *http.Request) bool {
 func HandsOver(req *http.Request, resp *http.Response) bool {
 	return resp.StatusCode == http.StatusSwitchingProtocols ||
 		req.Method == http.MethodConnect && resp.StatusCode/100 == 2
+}
+
+// IsCanceled reports whether the caller has gone without ending its context.
+func IsCanceled(req *http.Request) bool {
+	select {
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	case <-req.Cancel:
+		return true
+	default:
+		return false
+	}
 }
 
 // CloseBody closes the body of a request that is not sent.

@@ -4,7 +4,6 @@ package flight
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/http/httptrace"
@@ -21,7 +20,6 @@ type Link struct {
 	out   Outgoing // the copy that the attempt sends
 	trace httptrace.ClientTrace
 	ctx   *attemptContext
-	Seeks *Seek // the attempt seeks the first connection of a lane; nil: of none
 
 	asked atomic.Bool // a connection is wanted
 	got   atomic.Bool // there was one, so the server may have seen the request
@@ -33,22 +31,11 @@ type Link struct {
 // hook returns a context with which the base transport tells about the attempt.
 func (l *Link) hook(ctx context.Context) context.Context {
 	l.trace.GetConn, l.trace.GotConn = l.getConn, l.gotConn
-	if l.Seeks != nil {
-		// Not GotConn: net/http offers a new connection of HTTP/2 to other requests a
-		// little later.
-		l.trace.WroteHeaders = l.Seeks.Lane.Connected
-		l.trace.ConnectDone = func(_, _ string, err error) { l.Seeks.dialled(err) }
-		l.trace.TLSHandshakeDone = func(_ tls.ConnectionState, err error) { l.Seeks.dialled(err) }
-	}
 	return httptrace.WithClientTrace(ctx, &l.trace)
 }
 
 func (l *Link) getConn(string) {
 	l.asked.Store(true)
-	if l.Seeks != nil {
-		l.ctx.happens(seeksFirst, nil)
-		return
-	}
 	l.ctx.seekConnection()
 }
 
@@ -64,10 +51,6 @@ func (l *Link) gotConn(info httptrace.GotConnInfo) {
 			l.remote = remote
 			l.mu.Unlock()
 		}()
-	}
-	if l.Seeks != nil {
-		l.ctx.takeOff()
-		return
 	}
 	l.ctx.connect()
 }

@@ -15,7 +15,6 @@ const (
 	untimed    phase = iota // in the table: nothing changes
 	waiting                 // for the headers of the response
 	connecting              // the base transport seeks a connection, and time for that is bounded
-	seeking                 // it seeks the first connection of a lane, which bounds the time for that
 	reading                 // the base transport reads the request's body, and its caller may be slow
 	sending                 // it has a piece of that body and has to come back for the next
 	early                   // there is a response, and the request's body is still being sent
@@ -30,7 +29,6 @@ type event uint8
 
 const (
 	seeksConnection event = iota // the base transport seeks a connection
-	seeksFirst                   // it seeks the first connection of a lane
 	hasConnection                // it has one
 	readsUpload                  // it reads the request's body
 	hasPiece                     // it has read a piece of that body, and stalls count
@@ -45,9 +43,8 @@ const (
 // base transport may call its hooks late, and the alarm of a phase may ring after that.
 var transitions = [over + 1][leaves + 1]phase{
 	untimed:    {},
-	waiting:    {seeksConnection: connecting, seeksFirst: seeking, readsUpload: reading, responds: answered, timeIsUp: late, leaves: over},
+	waiting:    {seeksConnection: connecting, readsUpload: reading, responds: answered, timeIsUp: late, leaves: over},
 	connecting: {hasConnection: waiting, readsUpload: reading, responds: answered, timeIsUp: late, leaves: over},
-	seeking:    {hasConnection: waiting, readsUpload: reading, responds: answered, leaves: over},
 	reading:    {readsUpload: reading, hasPiece: sending, uploadEnds: waiting, responds: early, leaves: over},
 	sending:    {readsUpload: reading, uploadEnds: waiting, responds: early, timeIsUp: late, leaves: over},
 	early:      {uploadEnds: answered, bodyEnds: lingering, leaves: over},

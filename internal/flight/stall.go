@@ -22,8 +22,8 @@ type attemptBody struct {
 
 func (b *attemptBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if n > 0 && b.ctx.lane != nil {
-		b.ctx.lane.Hear(b.ctx.home.Now())
+	if n > 0 && b.ctx.pool != nil {
+		b.ctx.pool.Hear(b.ctx.home.Now())
 	}
 	if err != nil {
 		b.ctx.happens(bodyEnds, nil)

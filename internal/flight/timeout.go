@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/host/lane"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -71,9 +71,9 @@ type attemptContext struct {
 	context.Context               // the caller's
 	*Timeouts                     // nil: it ends with the caller's context only
 	unlink          func() bool   // not nil: it is linked to the caller's by AfterFunc, not derived from it
-	lane            *lane.Lane    // hears what comes; nil: nobody needs to know
-	home            home          // whose clock the lane goes by
-	began           time.Duration // when the attempt began, on the clock of the alarms, without the search for the first connection of a lane
+	pool            *pool.Pool    // hears what comes; nil: nobody needs to know
+	home            home          // whose clock the pool goes by
+	began           time.Duration // when the attempt began, on the clock of the alarms
 
 	mu     sync.Mutex      // guards the fields below, and those of the response's body
 	own    context.Context // nil: nobody has asked for its end
@@ -210,6 +210,22 @@ func (a *attemptContext) start(t *Timeouts, detached bool) {
 	}
 	if t.After > 0 {
 		t.alarms.take(a, a.began, t.After) // last, because the alarm may ring at once
+	}
+}
+
+// Restart begins the time of the attempt anew, because it has waited for a connection of a pool, or
+// goes over another.
+func (o *Outgoing) Restart(over *pool.Pool) {
+	a := &o.Ctx
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pool = over
+	if a.phase != waiting && a.phase != connecting {
+		return
+	}
+	a.phase, a.began = waiting, time.Since(a.alarms.made)
+	if d, _ := a.bound(); d > 0 {
+		a.set(a.began, d)
 	}
 }
 

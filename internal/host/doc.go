@@ -12,7 +12,7 @@
 //	key.go     the key of a request's host
 //	table.go   the state of that host, found without a lock, and eviction
 //	state.go   the state and its machines
-//	lane       over which connections its attempts go
+//	pool       over which connections its attempts go
 //	cooldown   which requests wait after a server said "try later", and how they return
 //	pacing     the server's quota, spread over its window
 //	rate       how many requests per second this client may send, alone or in a fleet
@@ -26,7 +26,7 @@
 // failures last and how often the host succeeds otherwise. Without a gate nothing stops requests,
 // so a plain run of failures is enough for what is told (a host is down after five) and for the
 // budget (retries do not help after twenty). A gate cannot take its place, because it is only there
-// if a rule has one, and it needs slots. A lane that is left, and an address that comes last, are no
+// if a rule has one, and it needs slots. A pool that is left, and an address that comes last, are no
 // more notions of that: they say that some connections fail.
 //
 // They stand on two packages. The package instant has points in time. The package queue has
@@ -35,5 +35,5 @@
 //
 //	instant ◀── queue ◀── news, cooldown, pacing, rate ◀── gate
 //	   ▲
-//	   └── failures, budget, lane
+//	   └── failures, budget, pool
 package host

@@ -10,10 +10,10 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/failures"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/host/latency"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
 
@@ -53,7 +53,7 @@ type Machines struct {
 	latency atomic.Pointer[latency.Latency]
 	pacing  atomic.Pointer[pacing.Pacing]
 	rate    atomic.Pointer[rate.Rate]
-	lanes   atomic.Pointer[lane.Lanes]
+	pools   atomic.Pointer[pool.Pools]
 	news    atomic.Pointer[news.News]
 }
 
@@ -68,15 +68,16 @@ func (s *State[R]) Quiet() bool {
 	return m.Cooldown.Quiet() && (n == nil || n.Quiet())
 }
 
-// Calm reports whether nothing is held on the host, and whether its lanes are in order. If nothing has ever failed, Calm is a single atomic load.
+// Calm reports whether nothing is held on the host, and whether its connections are not bad.
+// If nothing has ever failed, Calm is a single atomic load.
 func (s *State[R]) Calm() bool {
 	m := s.machines.Load()
 	return m == nil || m.calm()
 }
 
 func (m *Machines) calm() bool {
-	lanes := m.lanes.Load()
-	return m.Cooldown.Quiet() && m.news.Load().Quiet() && (lanes == nil || lanes.Calm())
+	pools := m.pools.Load()
+	return m.Cooldown.Quiet() && m.news.Load().Quiet() && (pools == nil || pools.Calm())
 }
 
 // Machines returns the host's machines. The first call makes them.
@@ -97,8 +98,8 @@ func (m *Machines) Pacing() *pacing.Pacing { return made(&m.pacing) }
 // PacingMade returns the host's pacing, or nil if nobody asked for it yet.
 func (m *Machines) PacingMade() *pacing.Pacing { return m.pacing.Load() }
 
-// Lanes returns the host's lanes. They are made when something has to be noted about them.
-func (m *Machines) Lanes() *lane.Lanes { return made(&m.lanes) }
+// Pools returns the host's pools. They are made when something has to be noted about them.
+func (m *Machines) Pools() *pool.Pools { return made(&m.pools) }
 
 // News returns what was told about the host.
 func (m *Machines) News() *news.News { return made(&m.news) }
@@ -106,10 +107,10 @@ func (m *Machines) News() *news.News { return made(&m.news) }
 // NewsMade returns what was told about the host, or nil if nothing was.
 func (m *Machines) NewsMade() *news.News { return m.news.Load() }
 
-// LanesMade returns the host's lanes, or nil if it had no trouble yet.
-func (s *State[R]) LanesMade() *lane.Lanes {
+// PoolsMade returns the host's pools, or nil if it had no trouble yet.
+func (s *State[R]) PoolsMade() *pool.Pools {
 	if m := s.machines.Load(); m != nil {
-		return m.lanes.Load()
+		return m.pools.Load()
 	}
 	return nil
 }

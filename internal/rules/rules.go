@@ -62,8 +62,7 @@ type Resolved struct {
 	Vouches bool // Idempotent is not the default, so somebody has thought about this host
 	Peeks   bool // its classifier or hint may wait for the body of a response
 	Timed   bool // attempts have a context of their own
-	Lanes   bool // the host may have more than one lane
-	Noted   bool // its lanes note what comes from the beginning
+	Lanes   bool // the host may have more than one pool of connections
 	Resumes bool // the body of a response may be resumed
 
 	Paths *paths // the rules of the paths of the host; nil: none
@@ -282,7 +281,6 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	r.Later = flight.TimeoutsOf(&later, set.alarms)
 	r.Timed = r.Timeouts.On()
 	r.Lanes = rule.Lanes == policy.On
-	r.Noted = r.Lanes && (r.Timed || r.Hedge)
 	r.PeekWait = min(max(rule.AttemptTimeout, 0), time.Second)
 	r.Resumes = rule.Resume.Max >= 0 && rule.Attempts > 1
 	return r

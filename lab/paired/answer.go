@@ -36,7 +36,7 @@ func (w *world) receive(s *site, r *testserver.Received) testserver.Step {
 	if err != nil || id >= len(w.plan.calls) {
 		return testserver.Status(http.StatusBadRequest)
 	}
-	a := &arrival{call: w.plan.calls[id], site: s, conn: r.Conn, rest: r.Header.Get("Range") != "", at: w.now(), left: never, failed: never, over: never}
+	a := &arrival{call: w.plan.calls[id], site: s, conn: r.Conn, http2: r.Proto == "HTTP/2.0", rest: r.Header.Get("Range") != "", at: w.now(), left: never, failed: never, over: never}
 	w.mu.Lock()
 	if n, err := strconv.Atoi(r.Header.Get(ghostField)); err == nil {
 		a.n, a.ghost = n+w.haunts[[2]int{id, n}], true
@@ -54,7 +54,7 @@ func (w *world) receive(s *site, r *testserver.Received) testserver.Step {
 		w.with(func() { w.busy[s.host]++ })
 		defer w.with(func() { w.busy[s.host]-- })
 		if poisoned {
-			return w.failing(a, testserver.RSTStream(testserver.InternalError), !w.plan.http2)
+			return w.failing(a, testserver.RSTStream(testserver.InternalError), !a.http2)
 		}
 		return w.answer(ctx, a, r)
 	})
@@ -74,9 +74,12 @@ func (w *world) answer(ctx context.Context, a *arrival, r *testserver.Received) 
 	}
 	f := w.plan.fate(c, a.n)
 	a.fate = f.kind
+	if f.kind == wants11 && w.plan.http2 && !a.http2 {
+		f.kind, a.fate = well, well // as it wanted
+	}
 	if f.kind == refuses || f.kind == goesAway || f.kind == wants11 {
-		step, _ := f.kind.step(w.plan.http2)
-		return w.failing(a, step, !w.plan.http2)
+		step, _ := f.kind.step(a.http2)
+		return w.failing(a, step, !a.http2)
 	}
 	takes := w.plan.takes(c, a.n)
 	if f.kind == isSlow {
@@ -154,7 +157,7 @@ func (w *world) failing(a *arrival, step testserver.Step, whole bool) testserver
 			}
 		}
 	})
-	if !w.plan.http2 && whole && a.site.bad != resetting {
+	if !a.http2 && whole && a.site.bad != resetting {
 		if a.fate == well { // a poisoned connection of HTTP/1.1
 			return testserver.ResetBeforeHeaders()
 		}
@@ -173,7 +176,7 @@ func (w *world) deliver(a *arrival, f fate, r *testserver.Received) testserver.S
 		}
 		return w.refuse(a, status, wait)
 	}
-	if step, ok := f.kind.step(w.plan.http2); ok {
+	if step, ok := f.kind.step(a.http2); ok {
 		w.with(func() { a.acted = f.acts })
 		return w.failing(a, step, false)
 	}
@@ -219,7 +222,7 @@ func (w *world) document(a *arrival, f fate, r *testserver.Received) testserver.
 			sent = min(int(f.place*float64(left)), max(left-1, 0))
 		}
 		end := map[fateKind]testserver.End{cutClosed: testserver.Close, cutReset: testserver.Reset, cutSilent: testserver.Stall, unended: testserver.Close}[f.kind]
-		if w.plan.http2 && end != testserver.Stall {
+		if a.http2 && end != testserver.Stall {
 			step = step.RSTAt(int64(sent), testserver.InternalError)
 		} else {
 			step = step.CutAt(int64(sent), end)

@@ -55,6 +55,7 @@ type arrival struct {
 	ghost  bool // it is the repetition of an arrival of another play
 	site   *site
 	conn   int
+	http2  bool // else HTTP/1.1, which an HTTP_1_1_REQUIRED asks for
 	rest   bool // it asks for a part of a document
 	at     time.Duration
 	left   time.Duration // when the client left; never: it did not, as far as the server knows

@@ -15,8 +15,8 @@ import (
 
 // A host opens this many lanes at once at most, and one more for each laneEach.
 const (
-	lanesAtOnce = 5
-	laneEach    = 4 * time.Second
+	lanesAtOnce = 2
+	laneEach    = 10 * time.Second
 )
 
 // checkLanes checks that lanes are opened seldom; the lock is held, here and in all

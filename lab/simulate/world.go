@@ -198,7 +198,7 @@ func goesElsewhere() bool {
 	var pcs [8]uintptr
 	for frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])]); ; {
 		f, more := frames.Next()
-		if found := strings.HasSuffix(f.Function, ".goElsewhere"); found || !more {
+		if found := strings.HasSuffix(f.Function, ".goBack"); found || !more {
 			return found
 		}
 	}

@@ -1,4 +1,4 @@
-package lanes_test
+package route
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -16,8 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 
-	"github.com/aplomb-go/aplomb/internal/host/lane"
-	"github.com/aplomb-go/aplomb/internal/lanes"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
 )
 
 // The bases that people make. A base gets the certificates of the servers.
@@ -35,7 +35,7 @@ var bases = map[string]func(*x509.CertPool) *http.Transport{
 		return trusting(http.DefaultTransport.(*http.Transport).Clone(), roots)
 	},
 	"the default base": func(roots *x509.CertPool) *http.Transport {
-		return trusting(lanes.DefaultBase(), roots)
+		return trusting(DefaultBase(), roots)
 	},
 	"TLSClientConfig": func(roots *x509.CertPool) *http.Transport {
 		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
@@ -47,10 +47,10 @@ var bases = map[string]func(*x509.CertPool) *http.Transport{
 		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}}}
 	},
 	"DialContext": func(roots *x509.CertPool) *http.Transport {
-		return trusting(&http.Transport{DialContext: dial}, roots)
+		return trusting(&http.Transport{DialContext: dialTCP}, roots)
 	},
 	"DialContext and ForceAttemptHTTP2": func(roots *x509.CertPool) *http.Transport {
-		return trusting(&http.Transport{DialContext: dial, ForceAttemptHTTP2: true}, roots)
+		return trusting(&http.Transport{DialContext: dialTCP, ForceAttemptHTTP2: true}, roots)
 	},
 	"Dial": func(roots *x509.CertPool) *http.Transport {
 		//lint:ignore SA1019 old transports still set Dial
@@ -118,7 +118,7 @@ func trusting(t *http.Transport, roots *x509.CertPool) *http.Transport {
 	return t
 }
 
-func dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func dialTCP(ctx context.Context, network, addr string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, network, addr)
 }
 
@@ -155,8 +155,9 @@ var servers = map[string]func(*httptest.Server){
 	"HTTP/1.1 and HTTP/2": func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() },
 }
 
-// A lane speaks what the base speaks with each server, or there is no lane.
-func TestLanesSpeakAsTheirBase(t *testing.T) {
+// A pool speaks what the base speaks with each server, or there is no pool. If the server wants
+// HTTP/1.1, it speaks that.
+func TestPoolsSpeakAsTheirBase(t *testing.T) {
 	for spoken, start := range servers {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		s.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -170,24 +171,30 @@ func TestLanesSpeakAsTheirBase(t *testing.T) {
 			t.Run(name+" to "+spoken, func(t *testing.T) {
 				for _, used := range []bool{true, false} {
 					base := make(roots)
-					p := lanes.NewPools(base, nil, nil, nil, func(func(*lane.Lanes)) {})
+					m := NewMaker(base, nil, nil, func(func(*pool.Pools)) {})
 					req, err := http.NewRequest(http.MethodGet, s.URL, nil)
 					require.NoError(t, err)
 					if used {
 						_ = speaks(base, req)
 					}
-					if l := p.Open(req, false, 0); l != nil {
-						assert.Equal(t, speaks(base, req), speaks(l.Base, req))
-						l.Base.(*http.Transport).CloseIdleConnections()
+					if m.can(req) {
+						speaksLike(t, m.open(req, netip.Addr{}, false), speaks(base, req), req)
+						if m.canHTTP1(req) && speaks(base, req) != "an error" && strings.HasPrefix(spoken, "HTTP/1.1") {
+							speaksLike(t, m.open(req, netip.Addr{}, true), "HTTP/1.1", req)
+						}
 					} else {
 						assert.Contains(t, "HTTP/2 of golang.org/x/net, https of its own, http of its own, Protocols and an empty TLSNextProto", name)
-						assert.False(t, p.Can(req))
 					}
 					base.CloseIdleConnections()
 				}
 			})
 		}
 	}
+}
+
+func speaksLike(t *testing.T, base http.RoundTripper, want string, req *http.Request) {
+	assert.Equal(t, want, speaks(base, req))
+	base.(*http.Transport).CloseIdleConnections()
 }
 
 // speaks returns the protocol of a response, or "an error".
@@ -201,11 +208,17 @@ func speaks(base http.RoundTripper, req *http.Request) string {
 	return resp.Proto
 }
 
-// A scheme of its own is registered with the base only, so it has no lanes.
-func TestNoLanesForASchemeOfItsOwn(t *testing.T) {
-	p := lanes.NewPools(new(http.Transport), nil, nil, nil, func(func(*lane.Lanes)) {})
-	req, err := http.NewRequest(http.MethodGet, "http+unix://socket/", strings.NewReader(""))
-	require.NoError(t, err)
-	assert.False(t, p.Can(req))
-	assert.Nil(t, p.Open(req, false, 0))
+// A scheme of its own is registered with the base only, and a copy could pass MaxConnsPerHost, so there
+// are no further pools.
+func TestBasesWithOnePool(t *testing.T) {
+	for url, base := range map[string]http.RoundTripper{
+		"http+unix://socket/": new(http.Transport),
+		"http://h.test/":      &http.Transport{MaxConnsPerHost: 5},
+		"https://h.test/":     answering{},
+	} {
+		m := NewMaker(base, nil, nil, func(func(*pool.Pools)) {})
+		req, err := http.NewRequest(http.MethodGet, url, nil)
+		require.NoError(t, err)
+		assert.False(t, m.can(req), url)
+	}
 }

@@ -116,7 +116,7 @@ func TestDeathUnderLoad(t *testing.T) {
 }
 
 // Connections die beside one that is well. Streams go on over that one meanwhile, so the
-// lane is not silent. But a retry over the same lane could meet a dead connection again.
+// host is not silent, and the requests may be slow by themselves. Each retry takes another pool.
 func TestDeathBesideStreams(t *testing.T) {
 	hedged := policy.Rule{Hedge: policy.Hedge{After: time.Hour}} // so that what comes is noted from the beginning
 	for name, rule := range map[string]policy.Rule{"timeouts": hasty, "deadlines": hedged} {
@@ -173,13 +173,14 @@ func testDeathBesideStreams(t *testing.T, rule policy.Rule) {
 			}
 			cancel()
 		}
-		assert.Equal(t, 1, slow)
+		assert.LessOrEqual(t, slow, 5)
 		streams.Wait()
 		w.tr.CloseIdleConnections()
 	})
 }
 
-// Only the caller has a deadline. The request that meets the death fails, and no other.
+// Only the caller has a deadline. The request that meets the death fails, which may be its own fault,
+// and the next. Two new pools come at once, and then one in 10 s.
 func TestDeathWithDeadlineOnly(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		w := wire(t, cfg, policy.Rule{}, well)
@@ -197,7 +198,8 @@ func TestDeathWithDeadlineOnly(t *testing.T) {
 				}
 				cancel()
 			}
-			assert.LessOrEqual(t, failed, 1)
+			assert.LessOrEqual(t, failed, 2)
+			time.Sleep(10 * time.Second)
 		}
 	})
 }
@@ -211,6 +213,7 @@ func TestDeathWithHedges(t *testing.T) {
 				w.ok(w.get(), 55*time.Millisecond, i)
 			}
 			w.die()
+			time.Sleep(10 * time.Second)
 		}
 		w.tr.CloseIdleConnections()
 	})
@@ -238,19 +241,23 @@ func testDeathOfAPool(t *testing.T, cause error) {
 				}
 				cancel()
 			}
-			assert.LessOrEqual(t, failed, 1)
+			assert.LessOrEqual(t, failed, 2)
+			time.Sleep(10 * time.Second)
 		}
 	})
 }
 
-// Connections die one after the other.
+// Connections die one after the other. A single request that times out proves nothing, so the second
+// is slow as well.
 func TestDeathAfterDeath(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		w := wire(t, cfg, hasty, well)
 		for range 4 {
 			w.ok(w.get(), attemptTime+20*time.Millisecond)
+			w.ok(w.get(), attemptTime+20*time.Millisecond)
 			w.ok(w.get(), 0)
 			w.die()
+			time.Sleep(10 * time.Second)
 		}
 	})
 }
@@ -266,6 +273,7 @@ func TestSlowConnection(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		w := wire(t, cfg, hasty, slow)
 		w.ok(w.get(), attemptTime+20*time.Millisecond, "the retry takes another connection")
+		w.ok(w.get(), attemptTime+20*time.Millisecond, "the host may leave the first after two")
 		for range 20 {
 			w.ok(w.get(), 0)
 		}
@@ -297,7 +305,7 @@ func TestBadServerOnOneConnection(t *testing.T) {
 			for i := range 21 {
 				w.ok(w.get(), 0, code, i)
 			}
-			most := 8 // in a row, before the host moves
+			most := 5 // in a row, before the host moves
 			if code == 421 {
 				most = 1
 			}
@@ -307,7 +315,7 @@ func TestBadServerOnOneConnection(t *testing.T) {
 	}
 }
 
-// A POST is not repeated after a 503. After eight in a row the next one takes another connection,
+// A POST is not repeated after a 503. After five in a row the next one takes another connection,
 // and the host stays there because it does better.
 func TestBadServerOnOneConnectionOfPOSTs(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
@@ -317,18 +325,18 @@ func TestBadServerOnOneConnectionOfPOSTs(t *testing.T) {
 			}
 			return ts.OK("well")
 		})
-		for range 8 {
+		for range 5 {
 			assert.Equal(t, 503, w.post().status)
 		}
 		for range 20 {
 			w.ok(w.post(), 0)
 		}
-		assert.Equal(t, 28, w.Arrivals())
+		assert.Equal(t, 25, w.Arrivals())
 		assert.LessOrEqual(t, w.Conns(), twoConns(cfg))
 	})
 }
 
-// twoConns is the most connections of two lanes. net/http may dial one more for HTTP/2, because
+// twoConns is the most connections of two pools. net/http may dial one more for HTTP/2, because
 // it offers a new connection to other requests a little later than to the first.
 func twoConns(cfg ts.Config) int {
 	if cfg.HTTP2 {
@@ -343,7 +351,7 @@ func TestMisdirectedBelow(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		w := wire(t, cfg, quick, func(*ts.Received) ts.Step { return ts.Status(421) })
 		w.tr = mustNew(t, transport.Config{Base: w.tr, Rule: quick})
-		for range 2 { // the second request finds that no lane may be opened
+		for range 2 { // the second request finds no other pool
 			before := len(w.Log())
 			got := w.get()
 			require.NoError(t, got.err)
@@ -403,7 +411,7 @@ func TestOverloadCostsFewConnections(t *testing.T) {
 			if name == "503 with a wait" {
 				assert.Equal(t, 1, w.Conns(), name)
 			}
-			assert.LessOrEqual(t, w.Conns(), 1+6, name)
+			assert.LessOrEqual(t, w.Conns(), 1+2, name)
 		})
 	}
 }
@@ -499,9 +507,9 @@ func TestRequestsWaitForOneHandshake(t *testing.T) {
 	})
 }
 
-// A hook ends the context of the attempt that was to seek the connection of a new lane. The lane has
-// none then, so the next attempt that finds none goes over the old lane.
-func TestAttemptWithoutTimeLeavesTheLaneUnconnected(t *testing.T) {
+// A hook ends the context of the attempt that was to make the connection of a new pool. The pool has
+// none then, so the next attempt that finds none goes over the old pool.
+func TestAttemptWithoutTimeLeavesThePoolUnconnected(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		var fails atomic.Bool
 		cfg.Handler = func(*ts.Received) ts.Step {
@@ -553,69 +561,36 @@ func TestCancelEndsTheWaitForAHandshake(t *testing.T) {
 	})
 }
 
-// A request that waits for the connection of another obeys a hold that begins meanwhile.
-func TestHoldDuringTheWaitForAHandshake(t *testing.T) {
-	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
-		cfg.Routes = map[string]ts.Script{"/refused": {ts.Status(429).Header("Retry-After", "10")}}
-		cfg.Handler = func(r *ts.Received) ts.Step {
-			if r.Conn == 1 {
-				return ts.Status(503)
-			}
-			return ts.OK("well")
-		}
-		s := ts.Start(t, cfg)
-		base := s.Transport()
-		dial := base.DialContext
-		var dials atomic.Int32
-		base.DialContext = func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
-			if dials.Add(1) > 1 {
-				time.Sleep(500 * time.Millisecond)
-			}
-			return dial(ctx, network, addr)
-		}
-		rule := policy.Rule{Cooldown: policy.On, Attempts: 2, Backoff: backoff.Constant(0)}
-		w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: rule})}
-		var wg sync.WaitGroup
-		wg.Go(func() { w.ok(w.get(), time.Second) })
-		time.Sleep(10 * time.Millisecond)
-		wg.Go(func() {
-			got := w.get()
-			w.ok(got, time.Minute)
-			assert.GreaterOrEqual(t, got.elapsed, 9*time.Second)
-		})
-		time.Sleep(10 * time.Millisecond)
-		assert.Equal(t, 429, do(w.tr, newRequest(t, http.MethodGet, s.URL+"/refused", nil).WithContext(transport.Once(t.Context()))).status)
-		wg.Wait()
+// kill makes the connections die. Over HTTP/2 the host then moves to a new pool.
+func (w *wired) kill() {
+	w.t.Helper()
+	w.die()
+	for range 2 {
+		w.ok(w.get(), attemptTime+20*time.Millisecond)
+	}
+}
+
+// The connections of further pools do not stay idle for ever, although the base keeps its own, and
+// over HTTP/2 its dead one.
+func TestIdleConnectionsGoAway(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, hasty, well)
+		w.ok(w.get(), 0)
+		w.kill()
+		w.ok(w.get(), 0)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		assert.Equal(t, 1, w.net.Open("fault.test"), "that of the base")
 		w.tr.CloseIdleConnections()
 	})
 }
 
-// Lanes that are not used any more go away, and so do the dead connections of the base.
-func TestIdleLanesGoAway(t *testing.T) {
+// A client closes the connections of all pools.
+func TestCloseIdleConnectionsOfPools(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		w := wire(t, cfg, hasty, well)
 		w.ok(w.get(), 0)
-		w.die()
-		w.ok(w.get(), attemptTime+20*time.Millisecond)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		assert.Equal(t, 1, w.net.Open("fault.test"), "the dead connection is closed")
-		assert.Equal(t, 1, w.tr.Snapshot()[0].Lane)
-		time.Sleep(5 * time.Minute)
-		synctest.Wait()
-		assert.Zero(t, w.net.Open("fault.test"))
-		assert.Zero(t, w.tr.Snapshot()[0].Lane, "the host is back on the base")
-		w.ok(w.get(), 0)
-	})
-}
-
-// A client closes the connections of all lanes.
-func TestCloseIdleConnectionsOfLanes(t *testing.T) {
-	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, hasty, well)
-		w.ok(w.get(), 0)
-		w.die()
-		w.ok(w.get(), attemptTime+20*time.Millisecond)
+		w.kill()
 		synctest.Wait() // the streams have ended
 		w.tr.CloseIdleConnections()
 		time.Sleep(time.Second)
@@ -645,8 +620,9 @@ func watchOpen(net *ts.Net) (most func() int) {
 	}
 }
 
-// All lanes of a host together keep to the MaxConnsPerHost of the base.
-func TestLanesKeepToMaxConnsPerHost(t *testing.T) {
+// A host keeps to the MaxConnsPerHost of the base, so it has one pool. net/http leaves a connection of
+// HTTP/1.1 that has died, and aplomb one of HTTP/2 only when no stream is under way.
+func TestOnePoolKeepsToMaxConnsPerHost(t *testing.T) {
 	each := soak.Size(60, 200)
 	for _, most := range []int{1, 2, 4} {
 		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
@@ -681,15 +657,17 @@ func TestLanesKeepToMaxConnsPerHost(t *testing.T) {
 			worst := mostOpen()
 			if most > 1 || !cfg.HTTP2 {
 				assert.LessOrEqual(t, worst, most) // net/http alone has 2 of HTTP/2 if 1 is allowed
+			}
+			if !cfg.HTTP2 {
 				assert.Equal(t, 8*each, ok, "at most %d", most)
 			}
 		})
 	}
 }
 
-// A base that has one lane keeps no dead connection for ever. Its idle connections are
+// A base that has one pool keeps no dead connection for ever. Its idle connections are
 // closed before the retry.
-func TestSilentOnlyLane(t *testing.T) {
+func TestSilentOnlyPool(t *testing.T) {
 	for name, change := range map[string]func(*http.Transport){
 		"one connection": func(b *http.Transport) { b.MaxConnsPerHost = 1 },
 		"own HTTP/2": func(b *http.Transport) {
@@ -702,15 +680,16 @@ func TestSilentOnlyLane(t *testing.T) {
 				w.ok(w.get(), attemptTime+20*time.Millisecond, name)
 				w.ok(w.get(), 0, name)
 				w.die()
+				time.Sleep(10 * time.Second)
 			}
 			w.tr.CloseIdleConnections()
 		})
 	}
 }
 
-// Only the callers have deadlines. The next request comes before the stream of the one that
-// failed has ended, so a moment has to pass until the connection is idle.
-func TestSilentOnlyLaneWithDeadlines(t *testing.T) {
+// Only the callers have deadlines. The stream of a request that failed ends a moment later, so that
+// its connection is idle and is closed. Nobody waits for that.
+func TestSilentOnlyPoolWithDeadlines(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		w := wireTo(t, ts.Start(t, cfg, ts.OK("well")), cfg.Net, policy.Rule{}, func(base *http.Transport) { base.MaxConnsPerHost = 1 })
 		for range 4 {
@@ -722,11 +701,14 @@ func TestSilentOnlyLaneWithDeadlines(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), attemptTime)
 					if _, err := fetch(t, w.tr, ctx, w.URL); err != nil {
 						failed++
+						assert.Zero(t, time.Until(deadlineOf(ctx)))
+						time.Sleep(10 * time.Millisecond)
 					}
 					cancel()
 				}
-				assert.LessOrEqual(t, failed, 1)
+				assert.LessOrEqual(t, failed, 2)
 			})
+			time.Sleep(10 * time.Second)
 		}
 		w.tr.CloseIdleConnections()
 	})
@@ -764,9 +746,15 @@ func (*countsCloses) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 func (b *countsCloses) CloseIdleConnections() { b.closes.Add(1) }
 
-// A base whose HTTP/2 is not that of net/http has one lane, and the log says so once. If it can
+// deadlineOf returns the deadline of a context that has one.
+func deadlineOf(ctx context.Context) time.Time {
+	until, _ := ctx.Deadline()
+	return until
+}
+
+// A base whose HTTP/2 is not that of net/http has one pool, and the log says so once. If it can
 // close its idle connections, it leaves a dead connection.
-func TestOneLaneOnly(t *testing.T) {
+func TestOnePoolOnly(t *testing.T) {
 	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
 		for name, change := range map[string]func(*http.Transport) http.RoundTripper{
 			"TLSNextProto": func(b *http.Transport) http.RoundTripper {
@@ -785,7 +773,7 @@ func TestOneLaneOnly(t *testing.T) {
 			for range 2 {
 				assert.Equal(t, name == "wrapped", do(tr, newRequest(t, http.MethodGet, s.URL, nil)).err != nil, name)
 			}
-			assert.Equal(t, 1, strings.Count(log.String(), `msg="http://fault.test is silent, and the base has one lane only: set Config.Lane"`), name)
+			assert.Equal(t, 1, strings.Count(log.String(), `msg="http://fault.test is silent, and the base has one pool only: set Config.Lane"`), name)
 		}
 	})
 }
@@ -811,8 +799,9 @@ func TestCloseIdleConnectionsThatPanics(t *testing.T) {
 	})
 }
 
-// Config.Lane makes the lanes of a base that is not an *http.Transport.
-func TestLanesOfAnotherBase(t *testing.T) {
+// Config.Lane makes the pools of a base that is not an *http.Transport. If it makes none, it is asked
+// again later.
+func TestPoolsOfAnotherBase(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.OK("well"))
 		made := 0
@@ -830,24 +819,29 @@ func TestLanesOfAnotherBase(t *testing.T) {
 		w := &wired{Server: s, t: t, net: cfg.Net, tr: tr}
 		w.ok(w.get(), 0)
 		w.die()
-		w.ok(w.get(), 2*attemptTime+25*time.Millisecond)
+		if cfg.HTTP2 {
+			assert.Error(t, w.get().err)
+			assert.Equal(t, 1, made)
+			time.Sleep(10 * time.Second)
+		} else {
+			w.ok(w.get(), attemptTime+20*time.Millisecond)
+		}
+		w.ok(w.get(), attemptTime+25*time.Millisecond)
 		w.ok(w.get(), 0)
 		tr.CloseIdleConnections()
 	})
 }
 
 // The log says when a host leaves silent connections.
-func TestLanesAreLogged(t *testing.T) {
+func TestMovesAreLogged(t *testing.T) {
 	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.OK("well"))
 		var log testkit.Text
 		tr := mustNew(t, transport.Config{Base: s.Transport(), Rule: hasty, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		w := &wired{Server: s, t: t, net: cfg.Net, tr: tr}
 		w.ok(w.get(), 0)
-		w.die()
-		w.ok(w.get(), attemptTime+20*time.Millisecond)
-		w.die()
-		w.ok(w.send(http.MethodPut), attemptTime+20*time.Millisecond)
+		w.kill()
+		w.kill()
 		const text = `level=INFO msg="http://fault.test: its requests take other connections (no response within the attempt's 300ms)"`
 		assert.Equal(t, 2, strings.Count(log.String(), text), log.String())
 		assert.Contains(t, log.String(), " lane=1\n")
@@ -879,7 +873,7 @@ func TestMoveAfterSeveralFailuresIsTold(t *testing.T) {
 		bad = true
 		assert.Empty(t, seen.all)
 		assert.NotContains(t, log.String(), "lane")
-		for range 8 {
+		for range 5 {
 			assert.Equal(t, http.StatusBadGateway, w.post().status)
 		}
 		for range 3 {
@@ -893,22 +887,22 @@ func TestMoveAfterSeveralFailuresIsTold(t *testing.T) {
 	})
 }
 
-// The lanes of a host that is forgotten are closed.
-func TestLanesOfEvictedHosts(t *testing.T) {
+// The connections of a host that is forgotten are closed, but not those of the base.
+func TestPoolsOfEvictedHosts(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		w := wire(t, cfg, hasty, well)
 		w.ok(w.get(), 0)
-		w.die()
-		w.ok(w.get(), attemptTime+20*time.Millisecond)
+		w.kill()
+		before := w.net.Open("fault.test")
 		w.tr.Evict(w.URL)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		assert.Zero(t, w.net.Open("fault.test"))
+		assert.Equal(t, before-1, w.net.Open("fault.test"))
+		w.tr.CloseIdleConnections()
 	})
 }
 
-// Requests with a scheme of their own, and requests under a rule without lanes, take the
-// base.
+// Requests under a rule without lanes take the base.
 func TestLanesOff(t *testing.T) {
 	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
 		w := wire(t, cfg, policy.Rule{Lanes: policy.Off}.Or(hasty), well)
@@ -965,9 +959,12 @@ func TestTunnelDies(t *testing.T) {
 			base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test:3128"})
 		})
 		for range 3 {
-			w.ok(w.get(), attemptTime+20*time.Millisecond)
+			for range 2 {
+				w.ok(w.get(), attemptTime+20*time.Millisecond)
+			}
 			w.ok(w.get(), 0)
 			cfg.Net.Silence("proxy.test")
+			time.Sleep(10 * time.Second)
 		}
 		assert.NotZero(t, w.Arrivals())
 		w.tr.CloseIdleConnections()
@@ -1011,7 +1008,7 @@ func TestRollingRestart(t *testing.T) {
 }
 
 // Servers that end connections and refuse streams in the ways of HTTP/2 cost nobody a
-// request, and no POST arrives twice. They are no reason for a lane.
+// request, and no POST arrives twice. They are no reason for a new pool.
 func TestServersThatEndConnections(t *testing.T) {
 	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
 		var mu sync.Mutex

@@ -1,6 +1,6 @@
 // The default base transport, and what net/http tells of proxies.
 
-package lanes
+package route
 
 import (
 	"context"

@@ -1,0 +1,233 @@
+// Package pool knows the pools of connections of a host: over which of them its attempts go.
+package pool
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+)
+
+// A Pool is a pool of connections to a host. The first pool of a host is the base transport
+// itself, which other hosts share. Further pools belong to one host. A Pool is safe for
+// concurrent use.
+type Pool struct {
+	Number int           // counts the pools of the host; 0: the first
+	Turn   chan struct{} // a lock: its holder makes the first connection
+
+	base   atomic.Pointer[http.RoundTripper] // sends the attempts; nil: it is not made yet, or it is that of all hosts
+	open   atomic.Bool                       // it has had a connection
+	due    atomic.Int64                      // when an attempt may seek its first connection
+	used   atomic.Int64                      // when an attempt went over it last, while it was not the current pool
+	heard  atomic.Int64                      // when something came over it last; 0: never
+	faults atomic.Int32                      // what the failures in a row weigh
+}
+
+// Base returns the transport that sends the attempts. It is nil for the first pool, and before Make.
+func (p *Pool) Base() http.RoundTripper {
+	if base := p.base.Load(); base != nil {
+		return *base
+	}
+	return nil
+}
+
+// Make sets the transport that sends the attempts. The caller has the Turn.
+func (p *Pool) Make(base http.RoundTripper) { p.base.Store(&base) }
+
+// Hear notes that something came over the pool.
+func (p *Pool) Hear(now instant.Instant) { p.heard.Store(int64(max(now, 1))) }
+
+// Heard returns when something came over the pool last, or 0 if nothing ever did.
+func (p *Pool) Heard() instant.Instant { return instant.Instant(p.heard.Load()) }
+
+// IsOpen reports whether the pool has had a connection.
+func (p *Pool) IsOpen() bool { return p.open.Load() }
+
+// Connected notes that the pool has a connection.
+func (p *Pool) Connected() {
+	p.due.Store(0)
+	p.open.Store(true)
+}
+
+// Use notes that an attempt went over another pool than the current.
+func (p *Pool) Use(now instant.Instant) { p.used.Store(int64(now)) }
+
+// Missed notes that an attempt found no connection in time. The next seeks one after a while.
+func (p *Pool) Missed(now instant.Instant) { p.due.Store(int64(now.Add(cost))) }
+
+// Dialled notes that a dial has ended well. The attempt for which it began may not wait for it any
+// more. The next finds its connection.
+func (p *Pool) Dialled() { p.due.Store(0) }
+
+// IsDue reports whether an attempt may seek a connection.
+func (p *Pool) IsDue(now instant.Instant) bool { return int64(now) >= p.due.Load() }
+
+// The weights of a failure. A pool is bad as soon as its failures in a row weigh as much as a Proof.
+const (
+	Weak  = 2  // a response that says that the server cannot, or none in time while others came
+	Half  = 5  // an error, or silence that nobody else has heard
+	Proof = 10 // the connections are bad
+)
+
+// cost is the time after which a host may have one new pool more. It may have two at once.
+const cost = 10 * time.Second
+
+// Rest is the time after which another pool than the current closes its idle connections, if no
+// attempt has gone over it. They may die with those of the current pool.
+const Rest = 2 * time.Second
+
+// keeps bounds how many pools of before are known.
+const keeps = 3
+
+// Pools says over which pool the attempts to a host go: over the current pool, and over another
+// while that is bad. The zero Pools is ready. Pools is safe for concurrent use.
+//
+//	what happens                                  what follows
+//	failures weigh as much as a proof             the current pool is bad, and attempts try the other
+//	a good response over the other pool           if the current pool is bad, the host moves
+//	a good response over the current pool         it is not bad any more
+//	the other pool is bad as well                 it is given up, and a new pool may take its place
+type Pools struct {
+	HTTP1 atomic.Bool // the server wants HTTP/1.1
+
+	first    Pool
+	current  atomic.Pointer[Pool] // nil: the first
+	protocol atomic.Int32         // the major version of HTTP in the last good response; 0: not known
+
+	mu     sync.Mutex // guards the fields below, and all changes of current
+	other  *Pool      // nil: none
+	opened int
+	debt   instant.Instant // falls with time, and rises with each new pool
+	cause  any             // why the current pool is bad
+	left   []*Pool         // pools of before, the last few
+}
+
+// Current returns the pool over which attempts go.
+func (s *Pools) Current() *Pool { return cmp.Or(s.current.Load(), &s.first) }
+
+// Or returns p, or the first pool if p is nil.
+func (s *Pools) Or(p *Pool) *Pool { return cmp.Or(p, &s.first) }
+
+// Calm reports whether the current pool is not bad.
+func (s *Pools) Calm() bool { return s.Current().faults.Load() < Proof }
+
+// Protocol returns the major version of HTTP in the last good response, or 0 if there was none.
+func (s *Pools) Protocol() int { return int(s.protocol.Load()) }
+
+// Good notes a response that needs no retry. A nil pool is the first. left is the pool that the host leaves because of it,
+// or nil, and cause says why that was bad.
+func (s *Pools) Good(from *Pool, major int) (left *Pool, cause any) {
+	if s.protocol.Load() != int32(major) {
+		s.protocol.Store(int32(major))
+	}
+	from = cmp.Or(from, &s.first)
+	if from.faults.Load() != 0 {
+		from.faults.Store(0)
+	}
+	if from == s.Current() || s.Calm() {
+		return nil, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if from != s.other || s.Calm() {
+		return nil, nil
+	}
+	left = s.Current()
+	s.current.Store(from)
+	s.other = nil
+	s.leave(left)
+	return left, s.cause
+}
+
+// Failed notes a failure of a weight. left is another pool that is given up because of it, or nil.
+func (s *Pools) Failed(from *Pool, weight int32, cause any) (left *Pool) {
+	if from.faults.Add(weight) < Proof {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch from {
+	case s.Current():
+		s.cause = cause
+	case s.other:
+		s.other = nil
+		s.leave(from)
+		return from
+	}
+	return nil
+}
+
+// leave keeps a pool for All; the lock is held.
+func (s *Pools) leave(p *Pool) {
+	if p != &s.first {
+		s.left = append(slices.Clone(s.left[max(len(s.left)-keeps+1, 0):]), p)
+	}
+}
+
+// HasOther reports whether there is another pool than not, or whether there may be a new one.
+func (s *Pools) HasOther(now instant.Instant, not *Pool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.other != nil && s.other != not || s.other == nil && s.debt <= now.Add(cost)
+}
+
+// Other returns another pool than not, which may be a new one, or nil if there is none.
+func (s *Pools) Other(now instant.Instant, not *Pool) *Pool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.other != nil && s.other != not:
+		return s.other
+	case s.other != nil || !s.take(now):
+		return nil
+	}
+	s.opened++
+	s.other = &Pool{Number: s.opened, Turn: make(chan struct{}, 1)}
+	return s.other
+}
+
+// MayRefresh reports whether the idle connections of the first pool may be closed, because the host
+// can have no other. That counts as a new pool.
+func (s *Pools) MayRefresh(now instant.Instant) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.first.faults.Store(0)
+	return s.take(now)
+}
+
+// take reports whether there may be a new pool, and counts it; the lock is held.
+func (s *Pools) take(now instant.Instant) bool {
+	if s.debt > now.Add(cost) {
+		return false
+	}
+	s.debt = max(s.debt, now).Add(cost)
+	return true
+}
+
+// Rests reports whether a pool is not the current one and has had no attempt for a while. It then
+// counts as a pool without a connection.
+func (s *Pools) Rests(p *Pool, now instant.Instant) bool {
+	if p == s.Current() || now.Sub(instant.Instant(p.used.Load())) < Rest {
+		return false
+	}
+	p.open.Store(false)
+	return true
+}
+
+// All returns the pools of the host but the first.
+func (s *Pools) All() []*Pool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(append(slices.Clone(s.left), s.current.Load(), s.other), func(p *Pool) bool { return p == nil })
+}
+
+// Opened returns how many pools the host has had besides the first.
+func (s *Pools) Opened() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.opened
+}

@@ -1,0 +1,114 @@
+package pool
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+)
+
+const start = instant.Instant(time.Hour)
+
+// TestWhenAPoolIsBad says which failures in a row are a proof. g is a good response.
+func TestWhenAPoolIsBad(t *testing.T) {
+	weights := map[rune]int32{'w': Weak, 'h': Half, 'p': Proof}
+	for row, bad := range map[string]bool{
+		"": false, "p": true, "h": false, "hh": true, "hgh": false, "wwww": false, "wwwww": true, "wwwwgw": false, "hww": false, "hwww": true, "pg": false,
+	} {
+		var s Pools
+		for _, c := range row {
+			if c == 'g' {
+				s.Good(nil, 1)
+			} else {
+				s.Failed(s.Current(), weights[c], nil)
+			}
+		}
+		assert.Equal(t, bad, !s.Calm(), row)
+	}
+}
+
+// TestMove plays how a host moves, and how it stays.
+func TestMove(t *testing.T) {
+	var s Pools
+	other := s.Other(start, nil)
+	require.NotNil(t, other)
+	assert.Equal(t, 1, other.Number)
+	left, _ := s.Good(other, 2)
+	assert.Nil(t, left, "nothing was bad")
+	assert.Equal(t, 2, s.Protocol())
+
+	s.Failed(s.Current(), Proof, "silent")
+	s.Good(s.Current(), 2)
+	left, _ = s.Good(other, 2)
+	assert.Nil(t, left, "the suspicion is over")
+
+	s.Failed(s.Current(), Proof, "silent again")
+	assert.Same(t, other, s.Other(start, nil))
+	assert.Nil(t, s.Other(start, other), "there is one other pool at a time")
+	first := s.Current()
+	left, cause := s.Good(other, 2)
+	assert.Same(t, first, left)
+	assert.Equal(t, "silent again", cause)
+	assert.Same(t, other, s.Current())
+	assert.True(t, s.Calm())
+
+	next := s.Other(start, s.Current())
+	require.NotNil(t, next)
+	assert.Nil(t, s.Failed(next, Half, nil))
+	assert.Same(t, next, s.Failed(next, Half, nil), "the other pool is given up")
+	assert.True(t, s.Calm())
+	assert.ElementsMatch(t, []*Pool{other, next}, s.All())
+	assert.Equal(t, 2, s.Opened())
+}
+
+// TestNewPoolsAreLimited: two at once, and then one in 10 s. Closing idle connections counts as one.
+func TestNewPoolsAreLimited(t *testing.T) {
+	var s Pools
+	opens := func(at instant.Instant) bool {
+		had := s.HasOther(at, nil)
+		p := s.Other(at, nil)
+		assert.Equal(t, had, p != nil)
+		if p != nil {
+			s.Failed(p, Proof, nil)
+		}
+		return p != nil
+	}
+	assert.True(t, opens(start))
+	assert.True(t, opens(start))
+	assert.False(t, opens(start))
+	assert.False(t, opens(start.Add(9*time.Second)))
+	assert.True(t, opens(start.Add(10*time.Second)))
+	assert.False(t, s.MayRefresh(start.Add(10*time.Second)))
+	assert.True(t, s.MayRefresh(start.Add(20*time.Second)))
+	assert.False(t, opens(start.Add(20*time.Second)))
+	for range 5 {
+		start := start.Add(time.Hour)
+		_ = opens(start)
+	}
+	assert.Len(t, s.All(), keeps, "not all pools of before are kept")
+}
+
+// TestConnectionOfAPool says when an attempt may seek the first connection of a pool.
+func TestConnectionOfAPool(t *testing.T) {
+	var s Pools
+	p := s.Other(start, nil)
+	assert.True(t, p.IsDue(start))
+	p.Missed(start)
+	assert.False(t, p.IsDue(start.Add(9*time.Second)))
+	assert.True(t, p.IsDue(start.Add(10*time.Second)))
+	p.Dialled()
+	assert.True(t, p.IsDue(start), "the dial has ended after the attempt")
+	p.Missed(start)
+	p.Connected()
+	assert.True(t, p.IsOpen())
+	assert.True(t, p.IsDue(start))
+
+	p.Use(start)
+	assert.False(t, s.Rests(p, start.Add(Rest-1)))
+	assert.True(t, s.Rests(p, start.Add(Rest)))
+	assert.False(t, p.IsOpen())
+	assert.False(t, s.Rests(s.Current(), start.Add(time.Hour)), "the current pool keeps its connections")
+}

@@ -1,0 +1,342 @@
+// Package route has the pools of connections of a Transport, and plans the routes of a request: which
+// pool its next attempt takes, and what an outcome says about that pool. It never changes the base
+// transport of the user.
+//
+// A host has a current pool, which is the base at first. Attempts take another pool if the current
+// pool is bad, or if the last attempts of the same request failed over it. The host moves when the
+// other pool has brought a good response while the current pool is bad.
+package route
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
+	"github.com/aplomb-go/aplomb/internal/visit"
+)
+
+// A Route is the pool of an attempt, and what is known of its connection.
+type Route struct {
+	Pools *pool.Pools     // of the host; nil: it had no trouble so far
+	Pool  *pool.Pool      // nil: the first
+	Heard instant.Instant // when something had come over the pool last before the attempt
+	Link  *flight.Link    // nil: nobody needs to know
+	Came  instant.Instant // when a light first attempt had its response; 0: not known
+	Trial *trial          // sends the attempt, which may go back, and needs a context that ends with it; nil: it takes the pool in any case
+}
+
+// Over returns the pool that the attempt takes.
+func (r *Route) Over() *pool.Pool {
+	if r.Trial != nil {
+		return r.Trial.over.Load()
+	}
+	return r.Pool
+}
+
+// Number returns the number of the pool.
+func (r *Route) Number() int {
+	if p := r.Over(); p != nil {
+		return p.Number
+	}
+	return 0
+}
+
+// Base returns what sends the attempt.
+func (m *Maker) Base(r *Route) http.RoundTripper {
+	switch {
+	case r.Trial != nil:
+		return r.Trial
+	case r.Pool == nil || r.Pool.Number == 0:
+		return m.first
+	}
+	return r.Pool.Base()
+}
+
+// First returns the route of a first attempt over the current pool.
+func First(r *visit.Request) (to Route) {
+	if pools := r.State.PoolsMade(); pools != nil && r.Rule.Lanes {
+		to.Pools, to.Pool = pools, pools.Current()
+		to.Heard = to.Pool.Heard()
+	}
+	return to
+}
+
+// NoteGood notes a good first response over the current pool.
+func NoteGood(r *visit.Request, over *Route, major int) {
+	if pools := r.State.PoolsMade(); pools != nil {
+		pools.Or(over.Pool).Hear(cmp.Or(over.Came, r.Ground.Now()))
+		pools.Good(over.Pool, major)
+	}
+}
+
+// A Planner plans the routes of one request to one host. Its Request and its Maker must be set. One
+// goroutine uses it.
+type Planner struct {
+	*visit.Request
+	Maker  *Maker
+	Latest time.Time // after which the next attempt may not start; zero: it may always
+
+	last   *pool.Pool      // over which the last attempt failed; nil: none did
+	row    int             // attempts in a row that failed over it
+	leaves bool            // the next attempt takes another pool than last
+	failed *pool.Pool      // that the request leaves; nil: none
+	over   Route           // of the last attempt
+	misled bool            // a server has already wanted the request over another connection
+	closed <-chan struct{} // is closed when the idle connections of the base are; nil: they need not be
+}
+
+// An Outcome is what a Planner hears of the end of an attempt.
+type Outcome struct {
+	Route   Route
+	Resp    *http.Response // nil: an error
+	Err     error
+	Other   bool            // it says nothing of the pool: it is of a Transport below, or of the request's own body
+	Bad     bool            // it calls for a retry
+	Refused bool            // the server surely did not act
+	Cut     bool            // it is the cut of a body
+	Took    time.Duration   // 0: not known
+	At      instant.Instant // when it was known
+}
+
+// MayLeave reports whether the host may have further pools, as far as is known.
+func (p *Planner) MayLeave() bool {
+	return p.Rule.Lanes && (p.Maker.make != nil || p.Maker.base != nil)
+}
+
+// Next returns the route of the next attempt. wanted says that somebody wants to know its connection.
+// The base transport then tells it. That costs some allocations, so the first attempt of an
+// idempotent request goes without.
+func (p *Planner) Next(wanted bool) (to Route) {
+	to = First(p.Request)
+	if wanted {
+		to.Link = new(flight.Link)
+	}
+	pools, not := to.Pools, p.last
+	if !p.leaves {
+		not = nil
+	}
+	p.leaves = false
+	if pools == nil || pools.Calm() && p.failed != to.Pool || !p.Maker.can(p.Req) {
+		return to
+	}
+	now := p.Ground.Now()
+	if other := pools.Other(now, not); other != nil && other.IsDue(now) {
+		maker, req, bad := p.Maker, p.Req, p.over.Link.Ip()
+		to.Trial = &trial{ground: p.Ground, maker: maker, pools: pools, to: other, back: to.Pool, patience: p.patience(), waits: not != nil, open: func() http.RoundTripper {
+			return maker.open(req, bad, pools.HTTP1.Load())
+		}}
+		to.Trial.over.Store(other)
+		to.Heard = other.Heard()
+	}
+	return to
+}
+
+// patience returns how long the next attempt waits for the first connection of a pool. This is at
+// most a quarter of its time, so that enough is left for the current pool.
+func (p *Planner) patience() time.Duration {
+	d := time.Second
+	if until, ok := p.Ctx.Deadline(); ok {
+		d = min(d, time.Until(until)/4)
+	}
+	if after := p.Rule.Timeouts.After; after > 0 {
+		d = min(d, after/2)
+	}
+	if connect := p.Rule.Timeouts.Connect; connect > 0 {
+		d = min(d, connect/2)
+	}
+	if !p.Latest.IsZero() {
+		d = min(d, time.Until(p.Latest))
+	}
+	return max(d, 0)
+}
+
+// Beside makes the next attempt one beside another. Over HTTP/1.1 it has another connection in any
+// case.
+func (p *Planner) Beside(first *Route) {
+	if !p.Rule.Lanes {
+		return
+	}
+	if pools := p.State.Machines().Pools(); pools.Protocol() != 1 {
+		p.last, p.leaves, p.over = pools.Or(first.Over()), true, *first
+		p.failed = p.last
+	}
+}
+
+// change returns what is told if the host moves.
+func (p *Planner) change(o *Outcome, better bool) news.Change {
+	c := news.Change{Key: news.Key{Condition: news.Lane}, Over: better}
+	if !better {
+		c.Cause = news.Cause{Err: p.Teller.Safe(o.Err), Addr: o.Route.Link.Addr()}
+	}
+	return c
+}
+
+// Note notes an outcome, and decides about the pool of the next attempt. It is called once for each.
+func (p *Planner) Note(o *Outcome) {
+	if p.leaves = false; !p.Rule.Lanes {
+		return
+	}
+	pools := p.State.PoolsMade()
+	if pools == nil && p.Rule.Hedge {
+		pools = p.State.Machines().Pools() // a hedge needs to know the protocol
+	}
+	if o.Resp != nil && pools != nil {
+		over := pools.Or(o.Route.Over())
+		if over.Hear(o.At); !o.Bad {
+			if left, cause := pools.Good(over, o.Resp.ProtoMajor); left != nil {
+				p.move(left, cause)
+			}
+			return
+		}
+	}
+	weight, leaves := p.weigh(o)
+	switch {
+	case weight == 0:
+		return
+	case !p.Maker.can(p.Req):
+		if o.Resp == nil && flight.IsLate(p.Ctx, o.Err) {
+			p.refresh(o, weight)
+		}
+		return
+	case pools == nil:
+		pools = p.State.Machines().Pools()
+	}
+	over := pools.Or(o.Route.Over())
+	if p.over = o.Route; p.last != over {
+		p.last, p.row = over, 0
+	}
+	p.row++
+	if p.leaves = leaves || p.row > 1; p.leaves && over == pools.Current() {
+		p.failed = over
+	}
+	if o.Err != nil && WantsHTTP1(o.Err) {
+		pools.HTTP1.Store(true)
+	}
+	if left := pools.Failed(over, weight, p.change(o, weight == pool.Weak)); left != nil {
+		p.Maker.leave(left)
+	}
+}
+
+// move leaves a pool, and tells that.
+func (p *Planner) move(left *pool.Pool, cause any) {
+	p.Maker.leave(left)
+	if c, ok := cause.(news.Change); ok && p.Ground.Watched {
+		c.Lane = p.State.PoolsMade().Current().Number
+		p.Teller.Tells(c)()
+	}
+}
+
+// refresh closes the idle connections of a base that is the only pool, after silence. Over HTTP/2
+// the stream of an attempt that was given up ends a moment later, and its connection is not idle
+// until then. A retry waits for that.
+func (p *Planner) refresh(o *Outcome, weight int32) {
+	pools := p.State.Machines().Pools()
+	pools.Failed(pools.Current(), weight, nil)
+	if pools.Calm() && (weight == pool.Weak || p.Ctx.Err() != nil) {
+		return // it may be slow by chance, and there is no retry that would find out
+	}
+	p.Maker.tellSingle(p.Ctx, visit.SafeName(p.State))
+	if !pools.MayRefresh(o.At) || !p.Maker.closes {
+		return
+	}
+	closed := make(chan struct{})
+	time.AfterFunc(time.Millisecond, func() {
+		defer close(closed)
+		closeIdle(p.Maker.first)
+	})
+	p.closed = closed
+}
+
+// Await waits before an attempt until the idle connections of the base are closed, if they are to be.
+func (p *Planner) Await() {
+	if p.closed != nil {
+		p.Sleeper.Sleep(p.Ctx, time.Second, p.closed)
+		p.closed = nil
+	}
+}
+
+// weigh returns what a failure weighs for its pool, or 0 if it says nothing about connections. leaves
+// says that the next attempt takes another pool in any case.
+func (p *Planner) weigh(o *Outcome) (weight int32, leaves bool) {
+	switch {
+	case o.Other, o.Err != nil && errors.Is(p.Ctx.Err(), context.Canceled):
+		return 0, false // of this pool, or the caller left
+	case o.Err != nil && flight.IsLate(p.Ctx, o.Err):
+		return p.weighSilence(o), true // its connection may be dead beside others that are well
+	case !o.Bad:
+		return 0, false
+	case o.Err != nil:
+		return weighError(o)
+	case o.Resp.StatusCode == http.StatusMisdirectedRequest:
+		return pool.Proof, true
+	case o.Resp.StatusCode >= http.StatusInternalServerError && o.Resp.Header.Get("Retry-After") == "":
+		return pool.Weak, false
+	}
+	return 0, false
+}
+
+// weighError returns what an error weighs, and whether the next attempt takes another pool. After a
+// failed dial there is no connection of which it could say anything, a stream that was refused met a
+// limit of the server, and a server that goes away ends its connection.
+func weighError(o *Outcome) (weight int32, leaves bool) {
+	switch {
+	case WantsHTTP1(o.Err):
+		return pool.Proof, true
+	case o.Refused:
+		return 0, false
+	}
+	return pool.Half, strings.Contains(o.Err.Error(), "stream error: stream ID ")
+}
+
+// weighSilence returns what a timeout weighs. If nothing came over the pool in the last half of the
+// attempt, to nobody, its connections are bad. If nobody else has asked, its own request may be slow.
+func (p *Planner) weighSilence(o *Outcome) int32 {
+	over := o.Route.Over()
+	var heard instant.Instant
+	if pools := p.State.PoolsMade(); pools != nil {
+		heard = pools.Or(over).Heard()
+	}
+	took := cmp.Or(o.Took, max(p.Rule.Timeouts.After, 0))
+	silent := heard <= o.Route.Heard || took > 0 && o.At.Sub(heard) > took/2
+	switch {
+	case o.Cut, !silent:
+		return pool.Weak
+	case over != nil && over != p.State.PoolsMade().Current():
+		return pool.Proof // it has yet to show that it is better
+	case p.State.InFlight() < 2:
+		return pool.Half
+	case o.Route.Pools == nil: // nobody listened
+		return pool.Weak
+	}
+	return pool.Proof
+}
+
+// IsStuck reports whether there is no other connection for a retry, after a server wanted the request
+// over another. HTTP/1.1 may use another in the same pool, unlike HTTP/2. If two servers want that,
+// others will, too.
+func (p *Planner) IsStuck(o *Outcome) (stuck bool) {
+	if !p.leaves {
+		return o.Resp == nil || o.Resp.ProtoMajor > 1
+	}
+	stuck = p.misled || !p.State.PoolsMade().HasOther(p.Ground.Now(), p.last)
+	p.misled = true
+	return stuck
+}
+
+// TakesHTTP1 reports whether a server wants HTTP/1.1, and the host may have a pool without HTTP/2.
+func (p *Planner) TakesHTTP1(err error) bool {
+	return WantsHTTP1(err) && p.Rule.Lanes && p.Maker.canHTTP1(p.Req)
+}
+
+// WantsHTTP1 reports whether a server has ended a stream or a connection of HTTP/2 because it wants
+// HTTP/1.1 (RFC 9113 §7).
+func WantsHTTP1(err error) bool {
+	return strings.Contains(err.Error(), "HTTP_1_1_REQUIRED")
+}

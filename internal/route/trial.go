@@ -1,0 +1,179 @@
+// An attempt over a pool that has yet to show that it is better.
+
+package route
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
+	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/visit"
+)
+
+// A trial sends an attempt over the other pool of a host. If there is no connection in time, or if
+// the dial fails, nothing was sent, and it sends the attempt over the current pool.
+//
+// net/http dials once for each request that finds no connection, also over HTTP/2. So one attempt
+// makes the first connection of a pool. A retry of a request that failed over the current pool waits
+// for it. Others go over the current pool meanwhile, which may be well.
+type trial struct {
+	ground   *visit.Ground
+	maker    *Maker
+	pools    *pool.Pools // of the host
+	to, back *pool.Pool
+	patience time.Duration
+	waits    bool                      // for the connection that another attempt makes
+	open     func() http.RoundTripper  // makes the transport of the pool, or returns nil
+	over     atomic.Pointer[pool.Pool] // the pool that the attempt takes
+	Restart  func(*pool.Pool)          // begins the time of the attempt anew, over a pool
+}
+
+// errImpatient is the error of an attempt that had its connection in the moment in which it was to
+// give up. It may have been sent.
+var errImpatient error = &flight.TimeoutError{Text: "transport: the connection came too late"}
+
+func (t *trial) RoundTrip(req *http.Request) (*http.Response, error) {
+	until := time.Now().Add(t.patience)
+	free, ok := t.enter(req)
+	if !ok {
+		return t.goBack(req)
+	}
+	t.Restart(t.to)
+	defer func() { // also if the base panics
+		free()
+		t.to.Use(t.ground.Now())
+		time.AfterFunc(pool.Rest, t.rest)
+	}()
+	if t.to.Base() == nil {
+		base := t.open()
+		if base == nil {
+			t.to.Missed(t.ground.Now())
+			return t.goBack(req)
+		}
+		t.to.Make(base)
+	}
+	var asked, got atomic.Bool
+	ctx, cancel := context.WithCancelCause(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GetConn: func(string) { asked.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
+		// Not GotConn: net/http offers a new connection of HTTP/2 to other requests a little later.
+		WroteHeaders: func() {
+			t.to.Connected()
+			free()
+		},
+		// The dial goes on when the attempt has gone back.
+		ConnectDone: func(_, _ string, err error) {
+			if err == nil && req.URL.Scheme == "http" {
+				t.to.Dialled()
+			}
+		},
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
+			if err == nil {
+				t.to.Dialled()
+			}
+		},
+	}))
+	timer := time.AfterFunc(time.Until(until), func() { // the parent frees the context when it ends with the response
+		if asked.Load() && !got.Load() {
+			cancel(errImpatient)
+		}
+	})
+	defer timer.Stop()
+	sent := req.WithContext(ctx)
+	unsent := func() bool { return asked.Load() && !got.Load() }
+	if req.Body != nil && req.Body != http.NoBody && !replay.SmallInMemory(req.Body) {
+		sent.Body = &unsentBody{req.Body, unsent}
+	}
+	resp, err := flight.CheckResponse(t.to.Base().RoundTrip(sent))
+	switch {
+	case err == nil || !unsent():
+	case req.Context().Err() != nil || flight.IsCanceled(req):
+		if req.Body != nil {
+			_ = req.Body.Close() // an unsentBody is not
+		}
+		return nil, err
+	default:
+		t.to.Missed(t.ground.Now())
+		free()
+		return t.goBack(req)
+	}
+	if t.to.Connected(); resp != nil && resp.Request == sent {
+		resp.Request = req
+	}
+	return resp, err
+}
+
+// enter reports whether the attempt may take the pool, for which it may have to wait. The caller calls
+// free when the pool has a connection, or has none.
+func (t *trial) enter(req *http.Request) (free func(), ok bool) {
+	if t.to.IsOpen() {
+		return func() {}, true
+	}
+	select {
+	case t.to.Turn <- struct{}{}:
+	default:
+		if !t.waits || !t.await(req) {
+			return nil, false
+		}
+	}
+	free = sync.OnceFunc(func() { <-t.to.Turn })
+	if t.to.IsOpen() {
+		free()
+	} else if !t.to.IsDue(t.ground.Now()) { // an attempt has found none just now
+		free()
+		return nil, false
+	}
+	return free, true
+}
+
+// await waits for the turn of the attempt, and reports whether it has come.
+func (t *trial) await(req *http.Request) bool {
+	timer := time.NewTimer(t.patience)
+	defer timer.Stop()
+	select {
+	case t.to.Turn <- struct{}{}:
+		return true
+	case <-timer.C:
+		t.to.Missed(t.ground.Now()) // the base may call no hooks, and the other attempt may hang
+	case <-req.Context().Done():
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	case <-req.Cancel:
+	}
+	return false
+}
+
+// rest closes the idle connections of the pool if no further attempt went over it.
+func (t *trial) rest() {
+	if t.pools.Rests(t.to, t.ground.Now()) {
+		closeIdle(t.to.Base())
+	}
+}
+
+// goBack sends the attempt over the current pool, with all of its time.
+func (t *trial) goBack(req *http.Request) (*http.Response, error) {
+	t.over.Store(t.back)
+	t.Restart(t.back)
+	return t.maker.Base(&Route{Pool: t.back}).RoundTrip(req)
+}
+
+// An unsentBody is not closed as long as nothing can have been sent, because the request then goes
+// over another pool.
+type unsentBody struct {
+	io.ReadCloser
+	unsent func() bool
+}
+
+func (b *unsentBody) Close() error {
+	if b.unsent() {
+		return nil
+	}
+	return b.ReadCloser.Close()
+}

@@ -1,0 +1,97 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
+	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/visit"
+)
+
+// A tripper is a base transport.
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// An upload tells of its Close.
+type upload struct {
+	io.Reader
+	closed bool
+}
+
+func (u *upload) Close() error { u.closed = true; return nil }
+
+// TestTrialWithoutConnection tries a pool that gets no connection: the dial fails, its context ends
+// first, or its caller leaves in another way. Only after a failed dial it goes over the base.
+func TestTrialWithoutConnection(t *testing.T) {
+	for name, back := range map[string]bool{"refused": true, "silent": true, "context": false, "Cancel": false} {
+		synctest.Test(t, func(t *testing.T) {
+			body, sent := &upload{Reader: strings.NewReader("text")}, 0
+			base := tripper(func(req *http.Request) (*http.Response, error) {
+				sent++
+				assert.False(t, body.closed, name)
+				_ = req.Body.Close()
+				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: req}, nil
+			})
+			dialling := tripper(func(req *http.Request) (*http.Response, error) {
+				httptrace.ContextClientTrace(req.Context()).GetConn("h.test:80")
+				defer req.Body.Close()
+				if name == "refused" {
+					return nil, errors.New("connection refused")
+				}
+				select {
+				case <-req.Context().Done():
+				//lint:ignore SA1019 old callers still set Request.Cancel
+				case <-req.Cancel:
+				}
+				return nil, errors.New("no connection")
+			})
+			var pools pool.Pools
+			tr := &trial{
+				ground: new(visit.Ground), maker: NewMaker(base, nil, nil, func(func(*pool.Pools)) {}), pools: &pools, to: pools.Other(0, nil), back: pools.Current(),
+				patience: time.Second, open: func() http.RoundTripper { return dialling }, Restart: func(*pool.Pool) {},
+			}
+			tr.ground.Prepare(func(*host.State[rules.Resolved]) {})
+			tr.over.Store(tr.to)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://h.test/", body)
+			require.NoError(t, err)
+			canceled := make(chan struct{})
+			//lint:ignore SA1019 old callers still set Request.Cancel
+			req.Cancel = canceled
+			if name == "context" || name == "Cancel" {
+				time.AfterFunc(time.Second/2, func() {
+					if name == "Cancel" {
+						close(canceled)
+					} else {
+						cancel()
+					}
+				})
+			}
+			start := time.Now()
+			resp, err := tr.RoundTrip(req)
+			assert.Equal(t, back, err == nil, name)
+			assert.Equal(t, back, sent == 1, name)
+			assert.Equal(t, back, tr.over.Load() == tr.back, name)
+			assert.True(t, body.closed, name)
+			assert.LessOrEqual(t, time.Since(start), time.Second, name)
+			if back {
+				assert.Same(t, req, resp.Request)
+			}
+			time.Sleep(time.Minute)
+		})
+	}
+}
