@@ -430,7 +430,8 @@ func (j *judgement) extras(c *call) {
 	}
 }
 
-// budget checks the documented bound of retries in every window.
+// budget checks the documented bound of retries in every window. A retry after a wait that the server
+// named counts when it is sent, and any other when the attempt before it has ended.
 func (j *judgement) budget() {
 	type event struct {
 		at    time.Duration
@@ -455,7 +456,11 @@ func (j *judgement) budget() {
 			all := j.of[c.id]
 			for i, a := range all {
 				if i > 0 && !a.rest && !resent(all[i-1], a) {
-					events = append(events, event{a.at, true})
+					at := a.at
+					if before := all[i-1]; before.wait == 0 {
+						at = min(at, before.left, before.failed, before.over)
+					}
+					events = append(events, event{at, true})
 				}
 			}
 		}
