@@ -205,7 +205,7 @@ func (j *judgement) quantile(name string, q float64, refs [][]time.Duration, our
 	slices.Sort(ours)
 	chance := 0 // a few requests more that find no idle connection, because a retry has it, move a median
 	if q < .9 {
-		chance = len(ours) / 10
+		chance = (len(ours) + 9) / 10
 	}
 	if x := ours[int(float64(len(ours)-1)*q)-chance]; most > 0 && x > most+max(lateMost, most/10)+most-least {
 		j.violate(asGood, nil, true, name, "%s is %v instead of %v of %d", name, x, most, len(ours))
@@ -487,12 +487,15 @@ func (j *judgement) budget() {
 
 // resent reports whether net/http itself has sent a request again, which no budget knows.
 func resent(before, a *arrival) bool {
+	least := 5 * time.Millisecond
 	switch before.fate {
-	case resets, closes, refuses, goesAway:
+	case resets, closes, refuses:
+	case goesAway:
+		least += a.site.host.dial + a.site.host.lookup // over another connection
 	default:
 		return false
 	}
-	return a.at-before.failed < 5*time.Millisecond
+	return a.at-before.failed < least
 }
 
 // useful checks that the servers' work is not wasted.

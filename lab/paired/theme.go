@@ -244,7 +244,7 @@ func (p *plan) faults(d dice.Dice) {
 		for i := range d.Among(1, 3) {
 			r := p.ofRoute(h, dice.One(d, "GET", "GET", "POST", "PUT", "DELETE"), string(rune('a'+i)), 2*ms, d.Between(10*ms, 2*time.Second))
 			if h.deaf && d.Chance(40) {
-				r.lo, r.hi = 40*time.Second, 70*time.Second
+				r.lo, r.hi = 40*time.Second, 58*time.Second // with the longest wait for a PING
 			}
 			deadline := deadlines(d)
 			failures := []fateKind{says500, says502, says503, says504, saysBusy, says429, resets, closes, halves, refuses, goesAway, wants11, says404}
