@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/profile"
@@ -64,4 +68,126 @@ func ExampleDiscord() {
 	fmt.Println(profile.Discord())
 	// Output:
 	// {Classify: func, Hint: func, Rate: Rate{PerSecond: 50, Burst: 1}, Cooldown: on, Scope: func, Pacing: on}
+}
+
+// say prints how a rule judges a response to a POST, and the wait that it reads from it.
+func say(rule policy.Rule, url string, status int, body string, header ...string) {
+	resp := &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}
+	for i := 0; i < len(header); i += 2 {
+		resp.Header.Set(header[i], header[i+1])
+	}
+	resp.Request = httptest.NewRequest(http.MethodPost, url, nil)
+	outcome := classify.Outcome{Request: resp.Request, Response: resp}
+	rule = rule.Or(policy.Defaults())
+	verdict := classify.First(rule.Classify, classify.Default)(outcome)
+	wait, _ := rule.Hint(outcome)
+	fmt.Println(status, verdict, wait)
+}
+
+// A file of package rulefile can name any of these profiles.
+func ExampleAll() {
+	fmt.Println(slices.Sorted(maps.Keys(profile.All())))
+	// Output:
+	// [anthropic aws azure cloudflare discord docker_hub github google_cloud openai registry slack stripe]
+}
+
+// GitHub sends a 403 for a limit and for a permission that is missing.
+func ExampleGitHub() {
+	url := "https://api.github.com/repos/o/r/issues"
+	say(profile.GitHub(), url, 403, `{"message": "You have exceeded a secondary rate limit."}`, "X-Github-Request-Id", "C0DE")
+	say(profile.GitHub(), url, 403, `{"message": "Resource not accessible by integration"}`, "X-Github-Request-Id", "C0DE")
+	// Output:
+	// 403 refused 1m0s
+	// 403 final 0s
+}
+
+// The code of the error counts, and its status may be 400.
+func ExampleAWS() {
+	url := "https://dynamodb.eu-central-1.amazonaws.com/"
+	say(profile.AWS(), url, 400, `{"__type": "ThrottlingException"}`)
+	say(profile.AWS(), url, 400, `{"__type": "ValidationException"}`)
+	// Output:
+	// 400 refused 0s
+	// 400 final 0s
+}
+
+// A busy server did not act. A paid quota does not come back by waiting.
+func ExampleAzure() {
+	url := "https://account.blob.core.windows.net/container/blob"
+	say(profile.Azure(), url, 503, "", "X-Ms-Error-Code", "ServerBusy")
+	say(profile.Azure(), url, 409, "", "X-Ms-Error-Code", "QuotaExceeded")
+	// Output:
+	// 503 refused 0s
+	// 409 final 0s
+}
+
+// The quota of a day does not come back in time.
+func ExampleGoogleCloud() {
+	url := "https://www.googleapis.com/drive/v3/files"
+	say(profile.GoogleCloud(), url, 403, `{"error": {"errors": [{"reason": "userRateLimitExceeded"}]}}`)
+	say(profile.GoogleCloud(), url, 403, `{"error": {"errors": [{"reason": "dailyLimitExceeded"}]}}`)
+	// Output:
+	// 403 refused 0s
+	// 403 final 0s
+}
+
+// After a 500 the response may have been generated and charged. After a 529 it was not.
+func ExampleAnthropic() {
+	url := "https://api.anthropic.com/v1/messages"
+	say(profile.Anthropic(), url, 529, "")
+	say(profile.Anthropic(), url, 500, "", "X-Should-Retry", "true")
+	// Output:
+	// 529 refused 0s
+	// 500 ambiguous 0s
+}
+
+// Stripe says itself whether to try again.
+func ExampleStripe() {
+	url := "https://api.stripe.com/v1/charges"
+	say(profile.Stripe(), url, 429, "")
+	say(profile.Stripe(), url, 402, "", "Stripe-Should-Retry", "false")
+	// Output:
+	// 429 refused 0s
+	// 402 final 0s
+}
+
+// After a 500 the message may have been posted.
+func ExampleSlack() {
+	url := "https://slack.com/api/chat.postMessage"
+	say(profile.Slack(), url, 429, "", "Retry-After", "30")
+	say(profile.Slack(), url, 500, "")
+	// Output:
+	// 429 refused 30s
+	// 500 ambiguous 0s
+}
+
+// With a 521 Cloudflare had no connection to the server behind it. With a 524 the server
+// may still be at work.
+func ExampleCloudflare() {
+	url := "https://www.example.com/orders"
+	say(profile.Cloudflare(), url, 521, "")
+	say(profile.Cloudflare(), url, 524, "")
+	// Output:
+	// 521 refused 0s
+	// 524 ambiguous 0s
+}
+
+// The quota of pulls is for six hours. The limit against abuse is for a moment.
+func ExampleDockerHub() {
+	url := "https://registry-1.docker.io/v2/library/alpine/blobs/uploads/"
+	say(profile.DockerHub(), url, 429, "You have reached your unauthenticated pull rate limit.")
+	say(profile.DockerHub(), url, 429, "Too Many Requests", "Retry-After", "12")
+	// Output:
+	// 429 final 0s
+	// 429 refused 12s
+}
+
+// A registry sends a 503 before it touches an upload.
+func ExampleRegistry() {
+	url := "https://ghcr.io/v2/owner/image/blobs/uploads/"
+	say(profile.Registry(), url, 503, "")
+	say(profile.Registry(), url, 500, "")
+	// Output:
+	// 503 refused 0s
+	// 500 ambiguous 0s
 }

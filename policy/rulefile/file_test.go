@@ -3,15 +3,19 @@ package rulefile
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 )
 
 func parsed(t *testing.T, text string) *File {
@@ -144,4 +148,113 @@ func TestRulesOfPaths(t *testing.T) {
 	require.Len(t, faults, 1)
 	assert.Equal(t, `hosts["GET h/v1/"].pacing`, faults[0].Path)
 	assert.Contains(t, faults[0].Reason, "is a limit of the host")
+}
+
+// load loads a rule, given as the members of its object.
+func load(t *testing.T, members string, names Names) policy.Rule {
+	t.Helper()
+	rule, _, err := Load(strings.NewReader(`{"rule": {`+members+`}}`), names)
+	require.NoError(t, err, members)
+	return rule
+}
+
+// posted returns the outcome of a POST, with header lines.
+func posted(code int, body string, header ...string) classify.Outcome {
+	o := response(code, body)
+	for _, line := range header {
+		key, value, _ := strings.Cut(line, ": ")
+		o.Response.Header.Set(key, value)
+	}
+	return o
+}
+
+func TestLoadEveryProfile(t *testing.T) {
+	for name, want := range profile.All() {
+		assert.Equal(t, want.String(), load(t, `"profile": "`+name+`"`, Names{}).String())
+		assert.Equal(t, want.String(), load(t, `"profile": {"name": "`+name+`"}`, Names{}).String())
+	}
+}
+
+// The fields of the rule override the profile, one by one.
+func TestFieldsOverrideTheProfile(t *testing.T) {
+	rule := load(t, `"attempts": 4, "profile": "github", "retry_after": {"max": "10m"}, "scope": "host"`, Names{})
+	assert.Equal(t, 4, rule.Attempts)
+	assert.Equal(t, policy.RetryAfter{Max: 10 * time.Minute}, rule.RetryAfter)
+	assert.Empty(t, rule.Scope(&http.Request{Header: http.Header{"Authorization": {"Bearer a"}}}))
+
+	rule = load(t, `"profile": "discord", "rate": "off", "pacing": "off", "idempotent": ["default", "POST"]`, Names{})
+	assert.Equal(t, policy.Rate{PerSecond: policy.Off, Burst: 1}, rule.Rate)
+	assert.Equal(t, policy.Switch(policy.Off), rule.Pacing)
+	assert.True(t, rule.Idempotent(&http.Request{Method: http.MethodPost}))
+}
+
+// Classifiers and hints of the rule are asked before the profile's.
+func TestClassifyAndHintAddToTheProfile(t *testing.T) {
+	rule := load(t, `"profile": "openai", "classify": {"status": [409, 503], "verdict": "ambiguous"}, "hint": "body_retry_after"`, Names{})
+	const slowDown = `{"error": {"code": "slow_down"}}`
+	assert.Equal(t, classify.Ambiguous, rule.Classify(posted(409, "")))
+	assert.Equal(t, classify.Ambiguous, rule.Classify(posted(503, slowDown)), "the rule is asked first")
+	assert.Equal(t, classify.Refused, profile.OpenAI().Classify(posted(503, slowDown)))
+	assert.Equal(t, classify.Final, rule.Classify(posted(429, `{"error": {"type": "insufficient_quota"}}`)), "the profile knows the others")
+
+	for want, o := range map[time.Duration]classify.Outcome{
+		3 * time.Second: posted(429, `{"retry_after": 3}`, "Retry-After: 5"),
+		5 * time.Second: posted(429, ``, "Retry-After: 5"),
+	} {
+		wait, ok := rule.Hint(o)
+		assert.True(t, ok)
+		assert.Equal(t, want, wait)
+	}
+}
+
+// The program can have profiles of its own. Its names come first.
+func TestProfilesOfTheProgram(t *testing.T) {
+	names := Names{
+		Profiles: map[string]policy.Rule{"github": {Attempts: 2}, "house": {Classify: classify.Refusals, Hint: classify.RetryAfter}},
+		Classify: map[string]classify.Func{"default": classify.Signals},
+	}
+	assert.Equal(t, policy.Rule{Attempts: 2}, load(t, `"profile": "github"`, names))
+	assert.Equal(t, 2, load(t, `"profile": "github", "idempotent": "all", "hint": "none", "classify": "default"`, names).Attempts, "it has nothing to contradict")
+	assert.NotNil(t, load(t, `"profile": "house", "classify": "default"`, names).Classify, "a name of the program")
+}
+
+func TestProfileFaults(t *testing.T) {
+	const known = "anthropic, aws, azure, cloudflare, discord, docker_hub, github, gone, google_cloud, openai, registry, slack, stripe"
+	for members, want := range map[string]string{
+		`"profile": "githb"`:             `line 1, column 22: rule.profile: "githb" is not the name of a profile; known are ` + known,
+		`"profile": {"name": "GitHub"}`:  `line 1, column 31: rule.profile.name: "GitHub" is not the name of a profile; known are ` + known,
+		`"profile": ["github", "slack"]`: `line 1, column 22: rule.profile: a list where the name of a profile is wanted`,
+		`"profile": ""`:                  `line 1, column 22: rule.profile: the string is empty`,
+		`"profile": "gone"`:              `line 1, column 22: rule.profile: "gone" is empty in the table of names`,
+		`"provider": "github"`:           `line 1, column 11: rule.provider: unknown key; write "profile", as in "github"`,
+		`"profile": "github", "hint": "none"`: `line 1, column 40: rule.hint: "none" contradicts the profile "github", ` +
+			`which reads the waits that the server asks for; leave "hint" out`,
+		`"profile": {"name": "aws"}, "hint": ["retry_after", {"name": "none"}]`: `line 1, column 72: rule.hint[1].name: "none" contradicts the profile "aws", ` +
+			`which reads the waits that the server asks for; leave "hint" out`,
+		`"classify": ["signals", "default"], "profile": "openai"`: `line 1, column 35: rule.classify[1]: "default" contradicts the profile "openai", ` +
+			`which would never be asked, because "default" decides everything; leave "default" out`,
+		`"profile": "openai", "classify": [{"status": 409, "verdict": "ambiguous"}, "refusals"]`: `line 1, column 86: rule.classify[1]: "refusals" contradicts the profile "openai", ` +
+			`which knows which 429 and 503 are refusals; leave "refusals" out`,
+		`"profile": "stripe", "idempotent": "all"`: `line 1, column 46: rule.idempotent: "all" contradicts the profile "stripe", ` +
+			`which knows when a POST may be sent again; leave "idempotent" out, or write methods, as in ["default", "POST"]`,
+		`"profile": "slack", "attempts": 1001`: `line 1, column 43: rule.attempts: 1001 is more than 1000 attempts`,
+	} {
+		rule, _, err := Load(strings.NewReader(`{"rule": {`+members+`}}`), Names{Profiles: map[string]policy.Rule{"gone": {}}})
+		assert.Zero(t, rule)
+		assert.EqualError(t, err, want, members)
+	}
+}
+
+// All faults are reported at once.
+func TestAllProfileFaultsAtOnce(t *testing.T) {
+	_, _, err := Load(strings.NewReader(`{"hosts": {
+  "a": {"profile": "github", "hint": "none", "idempotent": "all", "attempts": 1001, "classify": "default"},
+  "b": {"profile": "gitlab"}
+}}`), Names{})
+	all := err.(Errors)
+	var paths []string
+	for _, fault := range all {
+		paths = append(paths, fault.Path)
+	}
+	assert.Equal(t, []string{`hosts["a"].hint`, `hosts["a"].idempotent`, `hosts["a"].attempts`, `hosts["a"].classify`, `hosts["b"].profile`}, paths)
 }
