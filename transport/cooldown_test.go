@@ -62,7 +62,7 @@ func followRamp(t *testing.T, arrivals []time.Duration, opens, takes time.Durati
 	}
 }
 
-// TestOneIsToldAndAllWait is the requirement of the shared cooldown. It also shows the
+// TestOneIsToldAndAllWait is the requirement of the cooldown. It also shows the
 // fault without the cooldown.
 func TestOneIsToldAndAllWait(t *testing.T) {
 	const others = 49

@@ -41,9 +41,8 @@ type State[R any] struct {
 	scheme uint8  // the length of the scheme
 }
 
-// Machines are the state machines of a host. The zero values of the first are ready, and
-// Cooldown and Budget are on by default. The other machines are made when they
-// are first asked for.
+// Machines are the state machines of a host. The zero values of the first are ready and small.
+// The other machines are made when they are first asked for.
 type Machines struct {
 	Cooldown cooldown.Cooldown
 	Budget   budget.Budget
