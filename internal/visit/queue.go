@@ -28,7 +28,6 @@ type hostQueue interface {
 }
 
 func (*Limits) rateTime(instant.Instant) time.Duration { return 0 }
-func (*Limits) takes() int                             { return 1 }
 
 // rateCost returns the cost of the request for the rate, which takes a full bucket at most.
 func (l *Limits) rateCost() int { return min(l.askCost(), l.Rule.Settings.Rate.Bucket()) }
