@@ -565,7 +565,7 @@ func TestCancelEndsTheWaitForAHandshake(t *testing.T) {
 func (w *wired) kill() {
 	w.t.Helper()
 	w.die()
-	for range 2 {
+	for range 3 {
 		w.ok(w.get(), attemptTime+20*time.Millisecond)
 	}
 }
@@ -880,8 +880,8 @@ func TestMoveAfterSeveralFailuresIsTold(t *testing.T) {
 			w.ok(w.post(), time.Second)
 		}
 		require.Len(t, seen.all, 3)
-		h := seen.all[1]
-		assert.Equal(t, []string{"down", "no longer lane", "no longer down"}, seen.told())
+		h := seen.all[2]
+		assert.Equal(t, []string{"down", "no longer down", "no longer lane"}, seen.told())
 		assert.Equal(t, 1, h.Lane)
 		tr.CloseIdleConnections()
 	})

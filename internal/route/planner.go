@@ -72,7 +72,7 @@ func First(r *visit.Request) (to Route) {
 func NoteGood(r *visit.Request, over *Route, major int) {
 	if pools := r.State.PoolsMade(); pools != nil {
 		pools.Or(over.Pool).Hear(cmp.Or(over.Came, r.Ground.Now()))
-		pools.Good(over.Pool, major)
+		pools.Good(over.Pool, major, false)
 	}
 }
 
@@ -190,7 +190,7 @@ func (p *Planner) Note(o *Outcome) {
 	if o.Resp != nil && pools != nil {
 		over := pools.Or(o.Route.Over())
 		if over.Hear(o.At); !o.Bad {
-			if left, cause := pools.Good(over, o.Resp.ProtoMajor); left != nil {
+			if left, cause := pools.Good(over, o.Resp.ProtoMajor, p.State.InFlight() < 2); left != nil {
 				p.move(left, cause)
 			}
 			return
@@ -238,6 +238,9 @@ func (p *Planner) move(left *pool.Pool, cause any) {
 // until then. A retry waits for that.
 func (p *Planner) refresh(o *Outcome, weight int32) {
 	pools := p.State.Machines().Pools()
+	if pools.Protocol() == 1 {
+		return // net/http closes such a connection itself, and the others may be well
+	}
 	pools.Failed(pools.Current(), weight, nil)
 	if pools.Calm() && (weight == pool.Weak || p.Ctx.Err() != nil) {
 		return // it may be slow by chance, and there is no retry that would find out

@@ -25,6 +25,7 @@ type Pool struct {
 	used   atomic.Int64                      // when an attempt went over it last, while it was not the current pool
 	heard  atomic.Int64                      // when something came over it last; 0: never
 	faults atomic.Int32                      // what the failures in a row weigh
+	proven atomic.Bool                       // it has brought a good response while the current pool was bad
 }
 
 // Base returns the transport that sends the attempts. It is nil for the first pool, and before Make.
@@ -119,8 +120,9 @@ func (s *Pools) Calm() bool { return s.Current().faults.Load() < Proof }
 func (s *Pools) Protocol() int { return int(s.protocol.Load()) }
 
 // Good notes a response that needs no retry. A nil pool is the first. left is the pool that the host leaves because of it,
-// or nil, and cause says why that was bad.
-func (s *Pools) Good(from *Pool, major int) (left *Pool, cause any) {
+// or nil, and cause says why that was bad. alone says that nobody else asks the host. The current pool
+// could be well then, and nobody finds out, so a second response has to follow.
+func (s *Pools) Good(from *Pool, major int, alone bool) (left *Pool, cause any) {
 	if s.protocol.Load() != int32(major) {
 		s.protocol.Store(int32(major))
 	}
@@ -128,7 +130,7 @@ func (s *Pools) Good(from *Pool, major int) (left *Pool, cause any) {
 	if from.faults.Load() != 0 {
 		from.faults.Store(0)
 	}
-	if from == s.Current() || s.Calm() {
+	if from == s.Current() || s.Calm() || !from.proven.Swap(true) && alone {
 		return nil, nil
 	}
 	s.mu.Lock()

@@ -21,7 +21,7 @@ func TestWhenAPoolIsBad(t *testing.T) {
 		var s Pools
 		for _, c := range row {
 			if c == 'g' {
-				s.Good(nil, 1)
+				s.Good(nil, 1, true)
 			} else {
 				s.Failed(s.Current(), weights[c], nil)
 			}
@@ -36,20 +36,22 @@ func TestMove(t *testing.T) {
 	other := s.Other(start, nil)
 	require.NotNil(t, other)
 	assert.Equal(t, 1, other.Number)
-	left, _ := s.Good(other, 2)
+	left, _ := s.Good(other, 2, false)
 	assert.Nil(t, left, "nothing was bad")
 	assert.Equal(t, 2, s.Protocol())
 
 	s.Failed(s.Current(), Proof, "silent")
-	s.Good(s.Current(), 2)
-	left, _ = s.Good(other, 2)
+	s.Good(s.Current(), 2, true)
+	left, _ = s.Good(other, 2, false)
 	assert.Nil(t, left, "the suspicion is over")
 
 	s.Failed(s.Current(), Proof, "silent again")
 	assert.Same(t, other, s.Other(start, nil))
 	assert.Nil(t, s.Other(start, other), "there is one other pool at a time")
 	first := s.Current()
-	left, cause := s.Good(other, 2)
+	left, _ = s.Good(other, 2, true)
+	assert.Nil(t, left, "one response proves nothing while nobody else asks")
+	left, cause := s.Good(other, 2, true)
 	assert.Same(t, first, left)
 	assert.Equal(t, "silent again", cause)
 	assert.Same(t, other, s.Current())
