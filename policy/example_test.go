@@ -164,3 +164,11 @@ func ExampleRule_cost() {
 	// <nil>
 	// 1000
 }
+
+// If a server counts the requests of each route, a 429 holds the requests of the same route.
+func ExampleRouteScope() {
+	rule := policy.Rule{Cooldown: policy.On, Scope: policy.RouteScope}
+	req, _ := http.NewRequest(http.MethodGet, "https://api.example.com/v1/users/17/orders?page=2", nil)
+	fmt.Printf("%q\n", rule.Scope(req))
+	// Output: "\nGET /v1/users/*/orders"
+}
