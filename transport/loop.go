@@ -79,7 +79,12 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 	if c.Rule.Limited || c.Rule.Policy.MaxElapsed > 0 {
 		start = c.Ground.Now()
 	}
-	over := route.First(&c.Request)
+	var over route.Route
+	base := c.t.base
+	if c.State.MachinesMade() != nil {
+		over = route.First(&c.Request)
+		base = c.t.pools.Base(&over)
+	}
 	var a *attempt // nil: the base gets the request as it is
 	if c.Rule.Timed || c.Rule.Limited {
 		if c.provesConnection() {
@@ -87,14 +92,14 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 		}
 		a = new(attempt)
 		c.equip(&a.Flight, 1)
-		a.Base, a.Pool, a.Link = c.t.pools.Base(&over), over.Pool, over.Link
+		a.Base, a.Pool, a.Link = base, over.Pool, over.Link
 		if c.Rule.Limited && !c.Pass(start, &a.Slot) {
 			return c.newExchange()
 		}
 		resp, err = a.fly()
 		over.Came = a.Came
 	} else {
-		resp, err = flight.CheckResponse(c.t.pools.Base(&over).RoundTrip(c.Req))
+		resp, err = flight.CheckResponse(base.RoundTrip(c.Req))
 	}
 	if err != nil || visit.TellsToWait(resp.StatusCode) || c.Rule.Limited && c.HearsMore(&a.Flight, resp) {
 		return c.exchangeAfter(a, start, over, resp, err, earlyVerdict{}) // the limits hear of the wait before a classifier reads the body
