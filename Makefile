@@ -162,6 +162,7 @@ CI := browser redis lint cross test test-rest clients e2e simulate examples rele
 
 ci: ## what a change must pass, with the race detector
 	@for t in $(CI); do printf '\n== make %s\n' $$t; $(MAKE) --no-print-directory RACE=-race $$t || exit 1; done
+	@printf '\n== make never-worse\n'; $(MAKE) --no-print-directory never-worse SEEDS=500
 
 bin/staticcheck: tools/go.mod
 	@$(GO) -C tools build -o ../$@ honnef.co/go/tools/cmd/staticcheck
