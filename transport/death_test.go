@@ -47,7 +47,7 @@ func TestDeathInABodyWithoutValidator(t *testing.T) {
 }
 
 // A connection takes the requests, and no response comes back. No POST arrives twice, and
-// after two of them the later requests take another connection.
+// after four of them the later requests take another connection.
 func TestHalfDeadConnection(t *testing.T) {
 	for name, rule := range map[string]policy.Rule{"timeouts": hasty, "ConnectTimeout": policy.Rule{ConnectTimeout: 100 * time.Millisecond}.Or(hasty)} {
 		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
@@ -79,7 +79,7 @@ func TestHalfDeadConnection(t *testing.T) {
 			for range 3 {
 				w.ok(w.get(), 0, name)
 				deafen()
-				for i := range 2 {
+				for i := range 4 {
 					before := w.Arrivals()
 					assert.True(t, w.post().err != nil || i > 0 && !cfg.HTTP2, name)
 					assert.Equal(t, 1, w.Arrivals()-before, name)

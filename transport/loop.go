@@ -240,7 +240,7 @@ func (x *exchange) admit() *visit.Refusal {
 	if limit := x.Rule.Policy.MaxElapsed; limit > 0 && x.sent > 0 {
 		latest = x.start.Add(limit)
 	}
-	x.planner.Await()
+	x.planner.Refresh()
 	if x.planner.Latest = latest; x.Ctx.Err() == nil {
 		if no := x.limits.Admit(latest); no != nil {
 			return no

@@ -419,11 +419,14 @@ func TestCloseIdleConnectionsOfPoolsThatWereLeft(t *testing.T) {
 		w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: s.Transport(), Rule: hasty})}
 		w.ok(w.get(), 0)
 		w.kill()
+		for range 3 {
+			w.ok(w.get(), time.Second)
+		}
 		var wg sync.WaitGroup
 		wg.Go(func() { w.ok(do(w.tr, newRequest(t, http.MethodGet, s.URL+"/stream", nil)), time.Second) })
 		time.Sleep(5*time.Second + time.Millisecond)
 		require.Equal(t, 1, w.tr.Snapshot()[0].Lane)
-		for range 2 {
+		for range 4 {
 			assert.Error(t, within(t, w.tr, http.MethodPost, s.URL+"/slow", 200*time.Millisecond))
 		}
 		for range 2 {

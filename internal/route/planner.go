@@ -83,13 +83,14 @@ type Planner struct {
 	Maker  *Maker
 	Latest time.Time // after which the next attempt may not start; zero: it may always
 
-	last   *pool.Pool      // over which the last attempt failed; nil: none did
-	row    int             // attempts in a row that failed over it
-	leaves bool            // the next attempt takes another pool than last
-	failed *pool.Pool      // that the request leaves; nil: none
-	over   Route           // of the last attempt
-	misled bool            // a server has already wanted the request over another connection
-	closed <-chan struct{} // is closed when the idle connections of the base are; nil: they need not be
+	last      *pool.Pool      // over which the last attempt failed; nil: none did
+	row       int             // attempts in a row that failed over it
+	leaves    bool            // the next attempt takes another pool than last
+	failed    *pool.Pool      // that the request leaves; nil: none
+	silence   any             // what is told if the host moves because nothing came over failed in time; nil: something did
+	misled    bool            // a server has already wanted the request over another connection
+	stale     instant.Instant // when nothing came over the base, whose idle connections are to be closed; 0: they need not be
+	refreshed bool            // they were closed once
 }
 
 // An Outcome is what a Planner hears of the end of an attempt.
@@ -128,7 +129,7 @@ func (p *Planner) Next(wanted bool) (to Route) {
 	}
 	now := p.Ground.Now()
 	if other := pools.Other(now, not); other != nil && other.IsDue(now) {
-		maker, req, bad := p.Maker, p.Req, p.over.Link.Ip()
+		maker, req, bad := p.Maker, p.Req, to.Pool.Doubtful()
 		to.Trial = &trial{ground: p.Ground, maker: maker, pools: pools, to: other, back: to.Pool, patience: p.patience(), waits: not != nil, open: func() http.RoundTripper {
 			return maker.open(req, bad, pools.HTTP1.Load())
 		}}
@@ -164,8 +165,9 @@ func (p *Planner) Beside(first *Route) {
 		return
 	}
 	if pools := p.State.Machines().Pools(); pools.Protocol() != 1 {
-		p.last, p.leaves, p.over = pools.Or(first.Over()), true, *first
+		p.last, p.leaves = pools.Or(first.Over()), true
 		p.failed = p.last
+		p.last.Doubt(first.Link.Ip())
 	}
 }
 
@@ -190,6 +192,9 @@ func (p *Planner) Note(o *Outcome) {
 	if o.Resp != nil && pools != nil {
 		over := pools.Or(o.Route.Over())
 		if over.Hear(o.At); !o.Bad {
+			if p.silence != nil && over != p.failed { // so it was not the request that is slow
+				pools.Failed(p.failed, pool.Half-pool.Alone, p.silence)
+			}
 			if left, cause := pools.Good(over, o.Resp.ProtoMajor, p.State.InFlight() < 2); left != nil {
 				p.move(left, cause)
 			}
@@ -209,17 +214,21 @@ func (p *Planner) Note(o *Outcome) {
 		pools = p.State.Machines().Pools()
 	}
 	over := pools.Or(o.Route.Over())
-	if p.over = o.Route; p.last != over {
+	if p.last != over {
 		p.last, p.row = over, 0
 	}
 	p.row++
+	over.Doubt(o.Route.Link.Ip())
+	change := p.change(o, weight == pool.Weak)
 	if p.leaves = leaves || p.row > 1; p.leaves && over == pools.Current() {
-		p.failed = over
+		if p.failed, p.silence = over, nil; weight == pool.Alone {
+			p.silence = change
+		}
 	}
 	if o.Err != nil && WantsHTTP1(o.Err) {
 		pools.HTTP1.Store(true)
 	}
-	if left := pools.Failed(over, weight, p.change(o, weight == pool.Weak)); left != nil {
+	if left := pools.Failed(over, weight, change); left != nil {
 		p.Maker.leave(left)
 	}
 }
@@ -233,35 +242,40 @@ func (p *Planner) move(left *pool.Pool, cause any) {
 	}
 }
 
-// refresh closes the idle connections of a base that is the only pool, after silence. Over HTTP/2
-// the stream of an attempt that was given up ends a moment later, and its connection is not idle
-// until then. A retry waits for that.
+// refresh notes silence of a base that is the only pool. Its idle connections are closed before the
+// retry, once for a request, because then even a new connection is silent. Without a retry nobody
+// finds out whether they are dead.
 func (p *Planner) refresh(o *Outcome, weight int32) {
 	pools := p.State.Machines().Pools()
 	if pools.Protocol() == 1 {
 		return // net/http closes such a connection itself, and the others may be well
 	}
 	pools.Failed(pools.Current(), weight, nil)
-	if pools.Calm() && (weight == pool.Weak || p.Ctx.Err() != nil) {
-		return // it may be slow by chance, and there is no retry that would find out
-	}
-	p.Maker.tellSingle(p.Ctx, visit.SafeName(p.State))
-	if !pools.MayRefresh(o.At) || !p.Maker.closes {
+	if pools.Calm() && weight == pool.Weak || p.Ctx.Err() != nil || p.refreshed {
 		return
 	}
-	closed := make(chan struct{})
-	time.AfterFunc(time.Millisecond, func() {
-		defer close(closed)
-		closeIdle(p.Maker.first)
-	})
-	p.closed = closed
+	p.Maker.tellSingle(p.Ctx, visit.SafeName(p.State))
+	if p.Maker.closes {
+		p.stale = o.At
+	}
 }
 
-// Await waits before an attempt until the idle connections of the base are closed, if they are to be.
-func (p *Planner) Await() {
-	if p.closed != nil {
-		p.Sleeper.Sleep(p.Ctx, time.Second, p.closed)
-		p.closed = nil
+// Refresh closes the idle connections of the base before a retry, if they are to be. Over HTTP/2 the
+// stream of an attempt that was given up ends a moment later, and its connection is not idle
+// until then.
+func (p *Planner) Refresh() {
+	if p.stale == 0 {
+		return
+	}
+	idle := p.Ground.TimeOf(p.stale).Add(time.Millisecond)
+	p.stale = 0
+	if until, ok := p.Ctx.Deadline(); ok && !idle.Before(until) {
+		return // nothing could be sent after this sleep
+	}
+	p.Sleeper.Sleep(p.Ctx, time.Until(idle), nil)
+	if p.Ctx.Err() == nil && p.State.Machines().Pools().MayRefresh(p.Ground.Now()) {
+		p.refreshed = true
+		closeIdle(p.Maker.first)
 	}
 }
 
@@ -299,7 +313,8 @@ func weighError(o *Outcome) (weight int32, leaves bool) {
 }
 
 // weighSilence returns what a timeout weighs. If nothing came over the pool in the last half of the
-// attempt, to nobody, its connections are bad. If nobody else has asked, its own request may be slow.
+// attempt, to nobody, its connections are bad. If nobody else has asked, its own request may be slow,
+// unless another pool then brings the response.
 func (p *Planner) weighSilence(o *Outcome) int32 {
 	over := o.Route.Over()
 	var heard instant.Instant
@@ -314,7 +329,7 @@ func (p *Planner) weighSilence(o *Outcome) int32 {
 	case over != nil && over != p.State.PoolsMade().Current():
 		return pool.Proof // it has yet to show that it is better
 	case p.State.InFlight() < 2:
-		return pool.Half
+		return pool.Alone
 	case o.Route.Pools == nil: // nobody listened
 		return pool.Weak
 	}

@@ -162,6 +162,9 @@ func (j *judgement) byRequest() {
 		if worse := !o.good() || o.status != b.status || late > lateOne; worse && len(j.refs[0].byCall()[c.id]) > 1 {
 			j.tallies[asGood].excused++ // net/http sends again at once, by itself, if the connection was an old one
 			continue
+		} else if limit := j.kind.rule.AttemptTimeout; worse && limit > 0 && b.head-b.began > limit-2*c.route.host.dial {
+			j.tallies[asGood].excused++ // with a connection to make, the attempt of net/http would end with its timeout, too
+			continue
 		}
 		j.tallies[asGood].judged++
 		where := fmt.Sprintf("%s %s", c.route.method, c.route.path)

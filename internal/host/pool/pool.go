@@ -4,6 +4,7 @@ package pool
 import (
 	"cmp"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ type Pool struct {
 	used   atomic.Int64                      // when an attempt went over it last, while it was not the current pool
 	heard  atomic.Int64                      // when something came over it last; 0: never
 	faults atomic.Int32                      // what the failures in a row weigh
+	addr   atomic.Pointer[netip.Addr]        // of the last connection in doubt; nil: not known
 	proven atomic.Bool                       // it has brought a good response while the current pool was bad
 }
 
@@ -44,6 +46,21 @@ func (p *Pool) Hear(now instant.Instant) { p.heard.Store(int64(max(now, 1))) }
 
 // Heard returns when something came over the pool last, or 0 if nothing ever did.
 func (p *Pool) Heard() instant.Instant { return instant.Instant(p.heard.Load()) }
+
+// Doubt notes the address of a connection over which an attempt failed or takes long, if it is known.
+func (p *Pool) Doubt(addr netip.Addr) {
+	if addr.IsValid() {
+		p.addr.Store(&addr)
+	}
+}
+
+// Doubtful returns the address that was noted last, or the zero Addr.
+func (p *Pool) Doubtful() (addr netip.Addr) {
+	if known := p.addr.Load(); known != nil {
+		addr = *known
+	}
+	return addr
+}
 
 // IsOpen reports whether the pool has had a connection.
 func (p *Pool) IsOpen() bool { return p.open.Load() }
@@ -70,7 +87,8 @@ func (p *Pool) IsDue(now instant.Instant) bool { return int64(now) >= p.due.Load
 // The weights of a failure. A pool is bad as soon as its failures in a row weigh as much as a Proof.
 const (
 	Weak  = 2  // a response that says that the server cannot, or none in time while others came
-	Half  = 5  // an error, or silence that nobody else has heard
+	Alone = 3  // none in time while nobody else asked
+	Half  = 5  // an error, or none in time until another pool brought one
 	Proof = 10 // the connections are bad
 )
 
