@@ -49,7 +49,7 @@ func (l *alarm) start(d time.Duration) {
 // rearm makes an alarm that has rung before its time ring again, and reports whether it has.
 func (l *alarm) rearm() (early bool) {
 	l.rings = never
-	left := l.due - time.Since(l.from.made)
+	left := l.due - l.from.now()
 	if left > 0 {
 		l.set(l.due-left, left)
 	}
@@ -87,6 +87,9 @@ const (
 
 // NewAlarms returns alarms for rules that are made now.
 func NewAlarms() *Alarms { return &Alarms{made: time.Now()} }
+
+// now returns the time since the rules were made.
+func (s *Alarms) now() time.Duration { return time.Since(s.made) }
 
 // take gives an attempt an alarm that nobody has, and sets it.
 func (s *Alarms) take(of *attemptContext, now, d time.Duration) {

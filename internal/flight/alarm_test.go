@@ -53,7 +53,7 @@ func TestAlarmThatFiresAsItIsSet(t *testing.T) {
 		timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Second}, NewAlarms())
 		for range 100 {
 			a := attemptOf(t, &timeouts)
-			firing(a, func() { a.set(time.Since(a.alarms.made), time.Second) })
+			firing(a, func() { a.set(a.alarms.now(), time.Second) })
 			time.Sleep(time.Second - 1)
 			if phaseOf(a) != "waiting" {
 				t.Fatal("a call that came too late has ended the attempt")

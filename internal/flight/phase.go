@@ -68,9 +68,9 @@ func (a *attemptContext) on(e event, why error) bool {
 	a.phase = to
 	switch after, _ := a.bound(); {
 	case e == hasConnection && after > 0:
-		a.set(time.Since(a.alarms.made), a.left(after))
+		a.set(a.alarms.now(), a.left(after))
 	case after > 0:
-		a.set(time.Since(a.alarms.made), after)
+		a.set(a.alarms.now(), after)
 	}
 	if to >= late {
 		a.alarm.give()
@@ -162,5 +162,5 @@ func (a *attemptContext) connect() {
 
 // left returns what is left of the time that an attempt has since it began; the lock is held.
 func (a *attemptContext) left(of time.Duration) time.Duration {
-	return a.began + of - time.Since(a.alarms.made)
+	return a.began + of - a.alarms.now()
 }

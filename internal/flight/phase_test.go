@@ -55,7 +55,7 @@ func checkCell(t *testing.T, from phase, e event, to string) {
 	a := &attemptContext{Context: t.Context(), Timeouts: &timeouts, home: clock{}, phase: from,
 		unlink: func() bool { unlinked = true; return true }}
 	if before, _ := a.bound(); before > 0 {
-		a.set(time.Since(a.alarms.made), before)
+		a.set(a.alarms.now(), before)
 	}
 	counts := a.on(e, why)
 	switch {
@@ -73,7 +73,7 @@ func checkCell(t *testing.T, from phase, e event, to string) {
 	a.mu.Lock() // the alarm may ring later
 	after, _ := a.bound()
 	runs := a.alarm != nil
-	if after > 0 && (!runs || a.alarm.due != time.Since(a.alarms.made)+after) || ends && runs {
+	if after > 0 && (!runs || a.alarm.due != a.alarms.now()+after) || ends && runs {
 		t.Errorf("the timer runs: %v; the phase may take %v", runs, after)
 	}
 	a.mu.Unlock()

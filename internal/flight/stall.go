@@ -79,7 +79,7 @@ func (b *watchedBody) begin() error {
 	if b.fired {
 		return b.stalled()
 	}
-	b.began, b.reading = time.Since(b.ctx.alarms.made), true
+	b.began, b.reading = b.ctx.alarms.now(), true
 	b.ctx.set(b.began, b.ctx.quiet-b.waited)
 	return nil
 }
@@ -96,7 +96,7 @@ func (b *watchedBody) end(n int) error {
 	case n > 0:
 		b.waited = 0
 	default:
-		b.waited += time.Since(b.ctx.alarms.made) - b.began
+		b.waited += b.ctx.alarms.now() - b.began
 	}
 	return nil
 }

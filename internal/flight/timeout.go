@@ -201,7 +201,7 @@ func (a *attemptContext) String() string {
 // context of a request that may upgrade is detached from its parent. AfterFunc links the
 // two until the response.
 func (a *attemptContext) start(t *Timeouts, detached bool) {
-	a.Timeouts, a.began, a.phase = t, time.Since(t.alarms.made), waiting
+	a.Timeouts, a.began, a.phase = t, t.alarms.now(), waiting
 	if detached {
 		parent := a.Context
 		own, cancel := context.WithCancelCause(context.WithoutCancel(parent))
@@ -223,7 +223,7 @@ func (o *Outgoing) Restart(over *pool.Pool) {
 	if a.phase != waiting && a.phase != connecting {
 		return
 	}
-	a.phase, a.began = waiting, time.Since(a.alarms.made)
+	a.phase, a.began = waiting, a.alarms.now()
 	if d, _ := a.bound(); d > 0 {
 		a.set(a.began, d)
 	}
