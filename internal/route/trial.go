@@ -81,14 +81,14 @@ func (t *trial) RoundTrip(req *http.Request) (*http.Response, error) {
 			}
 		},
 	}))
+	unsent := func() bool { return asked.Load() && !got.Load() }
 	timer := time.AfterFunc(time.Until(until), func() { // the parent frees the context when it ends with the response
-		if asked.Load() && !got.Load() {
+		if unsent() {
 			cancel(errImpatient)
 		}
 	})
 	defer timer.Stop()
 	sent := req.WithContext(ctx)
-	unsent := func() bool { return asked.Load() && !got.Load() }
 	if req.Body != nil && req.Body != http.NoBody && !replay.SmallInMemory(req.Body) {
 		sent.Body = &unsentBody{req.Body, unsent}
 	}

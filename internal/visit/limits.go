@@ -110,7 +110,7 @@ func (l *Limits) Admit(latest time.Time) *Refusal {
 		if no != nil {
 			return no
 		}
-		if !waited || !l.IsHeldAgain() && l.askPacingAgain() {
+		if !waited || !l.isHeldAgain() && l.askPacingAgain() {
 			if l.crowded || l.rated {
 				l.ReviewConditions(nil)
 			}
@@ -262,9 +262,9 @@ func (l *Limits) askPacingAgain() bool {
 	return !asks || l.askPacing(l.Ground.Now())
 }
 
-// IsHeldAgain reports whether the server asked for a wait since the cooldown let the request
+// isHeldAgain reports whether the server asked for a wait since the cooldown let the request
 // go, and the wait is not over.
-func (l *Limits) IsHeldAgain() bool {
+func (l *Limits) isHeldAgain() bool {
 	return l.mayBeHeld() && l.State.Machines().Cooldown.HeldSince(l.Ground.Now(), l.scopeKey(), l.refusals)
 }
 

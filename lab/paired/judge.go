@@ -159,11 +159,8 @@ func (j *judgement) byRequest() {
 			continue
 		}
 		late := o.took() - b.took()
-		if worse := !o.good() || o.status != b.status || late > lateOne; worse && len(j.refs[0].byCall()[c.id]) > 1 {
-			j.tallies[asGood].excused++ // net/http sends again at once, by itself, if the connection was an old one
-			continue
-		} else if limit := j.kind.rule.AttemptTimeout; worse && limit > 0 && b.head-b.began > limit-2*c.route.host.dial {
-			j.tallies[asGood].excused++ // with a connection to make, the attempt of net/http would end with its timeout, too
+		if worse := !o.good() || o.status != b.status || late > lateOne; worse && j.isExcused(c, b) {
+			j.tallies[asGood].excused++
 			continue
 		}
 		j.tallies[asGood].judged++
@@ -190,6 +187,13 @@ func (j *judgement) byRequest() {
 	if len(theirs) >= manyGood {
 		j.quantile("p99", .99, [][]time.Duration{theirs}, ours)
 	}
+}
+
+// isExcused reports whether a call of net/http had luck. net/http sends again at once, by itself, if the
+// connection was an old one. With a connection to make, its attempt would end with its timeout, too.
+func (j *judgement) isExcused(c *call, b outcome) bool {
+	limit := j.kind.rule.AttemptTimeout
+	return len(j.refs[0].byCall()[c.id]) > 1 || limit > 0 && b.head-b.began > limit-2*c.route.host.dial
 }
 
 // quantile compares a quantile with the worst of the references.

@@ -159,7 +159,8 @@ func (b *Budget) CountTo(total uint64) {
 	}
 }
 
-// Take reserves a retry or hedge that belongs to a time. It returns nil if none is left then. Take is the last question before a retry, and comes before the wait.
+// Take reserves a retry or hedge that belongs to a time. It returns nil if none is left then. Take
+// is the last question before a retry, and comes before the wait.
 func (b *Budget) Take(now, at instant.Instant, c Config) *Charge {
 	if c.size == 0 {
 		c = c.Complete()
@@ -184,7 +185,7 @@ func (b *Budget) Take(now, at instant.Instant, c Config) *Charge {
 		case j > i:
 			next = b.planned[j-1].at
 		}
-		used = max(0, used-float64(next.Sub(last))*max(c.PerSecond, 0)) + unit
+		used = max(0, used-c.earnedIn(next.Sub(last))) + unit
 		if last = next; j >= i && used > float64(c.size) {
 			return nil
 		}
@@ -234,7 +235,7 @@ func (b *Budget) Left(now instant.Instant, c Config) float64 {
 	b.settle(now, &c)
 	left := c.size - b.used
 	for i, p := range b.planned {
-		earned := min(float64(p.at.Sub(now))*max(c.PerSecond, 0), math.MaxInt64/4)
+		earned := min(c.earnedIn(p.at.Sub(now)), math.MaxInt64/4)
 		left = min(left, c.size-b.used-int64(i+1)*unit+int64(earned))
 	}
 	if b.rests {
@@ -260,8 +261,7 @@ func (b *Budget) settle(now instant.Instant, c *Config) {
 	due := 0
 	for ; due < len(b.planned) && b.planned[due].at <= now; due++ {
 		p := b.planned[due]
-		b.earn(float64(max(0, p.at.Sub(b.at))) * max(c.PerSecond, 0))
-		b.at = max(b.at, p.at)
+		b.pass(p.at, c)
 		b.used += unit
 		p.owed = unit
 		if b.oldest == nil {
@@ -273,9 +273,18 @@ func (b *Budget) settle(now instant.Instant, c *Config) {
 		p.prev.next, p.next.prev = p, p
 	}
 	b.planned = slices.Delete(b.planned, 0, due)
-	b.earn(float64(max(0, now.Sub(b.at))) * max(c.PerSecond, 0)) // concurrent callers may bring their times out of order
+	b.pass(now, c)
+}
+
+// pass puts into the bucket what the time until now has earned; the lock is held. Concurrent callers
+// may bring their times out of order.
+func (b *Budget) pass(now instant.Instant, c *Config) {
+	b.earn(c.earnedIn(max(0, now.Sub(b.at))))
 	b.at = max(b.at, now)
 }
+
+// earnedIn returns the units that a time earns.
+func (c *Config) earnedIn(d time.Duration) float64 { return float64(d) * max(c.PerSecond, 0) }
 
 // earn repays the oldest retries first; the lock is held.
 func (b *Budget) earn(units float64) {
