@@ -121,8 +121,15 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 const notTimed instant.Instant = -1
 
 // judgeResponse classifies a response. It closes the body if a classifier of the user's
-// panics.
+// panics. [classify.Default] calls no success and no redirection a failure, so it is not asked.
 func (c *call) judgeResponse(resp *http.Response) (v classify.Verdict) {
+	if !c.Rule.Peeks && resp.StatusCode < http.StatusBadRequest {
+		return classify.Final
+	}
+	return c.askClassifier(resp)
+}
+
+func (c *call) askClassifier(resp *http.Response) (v classify.Verdict) {
 	classified := false
 	defer closeUnless(c.Ctx, &classified, resp)
 	v = c.Rule.Classify(c.OutcomeOf(resp, nil))
