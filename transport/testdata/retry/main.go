@@ -1,0 +1,61 @@
+// Retry makes a request over the default base, for TestFunctionsOfARequest. Its argument is how many
+// attempts get a 503. The coverage at its exit shows what the request has entered.
+package main
+
+import (
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime/coverage"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+func main() {
+	failures, err := strconv.Atoi(os.Args[1])
+	check(err)
+	var left atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if left.Add(-1) >= 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"hello":"world"}`)
+	}))
+	tr, err := transport.New(transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
+	check(err)
+	get(tr, server.URL) // makes the connection
+	left.Store(int64(failures))
+	check(coverage.ClearCounters())
+	get(tr, server.URL)
+	if left.Load() >= 0 {
+		log.Fatalf("%d failures are left", left.Load()+1)
+	}
+}
+
+func get(tr *transport.Transport, url string) {
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	check(err)
+	resp, err := tr.RoundTrip(req)
+	check(err)
+	if resp.StatusCode != http.StatusOK {
+		log.Fatal(resp.Status)
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	check(err)
+	check(resp.Body.Close())
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
