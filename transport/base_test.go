@@ -4,9 +4,13 @@ package transport_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -120,5 +125,87 @@ func TestDefaultBaseChecksTheHealthOfConnections(t *testing.T) {
 			assert.NotErrorIs(t, err, context.DeadlineExceeded)
 			assert.Positive(t, closed.Load(), "the connection is given up")
 		})
+	}
+}
+
+// setDefaultTransport replaces http.DefaultTransport for a test.
+func setDefaultTransport(t *testing.T, rt http.RoundTripper) {
+	before := http.DefaultTransport
+	http.DefaultTransport = rt
+	t.Cleanup(func() { http.DefaultTransport = before })
+}
+
+// What a program sets in http.DefaultTransport is in force for the default base, also if the Transport
+// was made before.
+func TestTheDefaultBaseIsACopyOfHTTPs(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	defer s.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	get := func(tr *transport.Transport) string {
+		defer tr.CloseIdleConnections()
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, s.URL, nil))
+		require.NoError(t, err)
+		return mustRead(t, resp)
+	}
+	company := http.DefaultTransport.(*http.Transport).Clone()
+	setDefaultTransport(t, company)
+
+	early := transport.Default()
+	company.TLSClientConfig = &tls.Config{RootCAs: roots}
+	assert.Equal(t, "hello", get(early), "made before the certificates were known, and asked for nothing yet")
+	assert.Equal(t, "hello", get(transport.Default()))
+
+	dialled := 0
+	company.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dialled++
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	assert.Equal(t, "hello", get(transport.Default()))
+	assert.Equal(t, 1, dialled, "dials by the program's own function")
+
+	base := transport.Default().Base().(*http.Transport)
+	assert.NotSame(t, company, base)
+	assert.Equal(t, 100, base.MaxIdleConnsPerHost)
+	assert.NotZero(t, base.HTTP2.SendPingTimeout)
+	assert.Nil(t, company.HTTP2, "the original does not change")
+	assert.Zero(t, company.MaxIdleConnsPerHost)
+
+	company.MaxIdleConnsPerHost, company.HTTP2 = 7, &http.HTTP2Config{SendPingTimeout: time.Hour}
+	base = transport.Default().Base().(*http.Transport)
+	assert.Equal(t, 7, base.MaxIdleConnsPerHost)
+	assert.Equal(t, &http.HTTP2Config{SendPingTimeout: time.Hour}, base.HTTP2)
+
+	company.RegisterProtocol("http", script(faults.Status(204)))
+	assert.Same(t, company, transport.Default().Base(), "a copy would not know the protocol")
+}
+
+// around is a RoundTripper around another.
+type around struct{ http.RoundTripper }
+
+// An http.DefaultTransport that is no *http.Transport is the base as it is. If it leads back to the
+// Transport, a request fails at once.
+func TestADefaultTransportOfAnotherType(t *testing.T) {
+	setDefaultTransport(t, script(faults.Status(503), faults.Status(200)))
+	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+	resp, err := mustNew(t, transport.Config{Rule: quick}).RoundTrip(req)
+	require.NoError(t, err)
+	assert.Equal(t, 200, resp.StatusCode)
+	assert.Same(t, req.URL, resp.Request.URL)
+
+	for _, wrap := range []func(http.RoundTripper) http.RoundTripper{
+		func(rt http.RoundTripper) http.RoundTripper { return rt },
+		func(rt http.RoundTripper) http.RoundTripper { return around{rt} },
+	} {
+		tr := mustNew(t, transport.Config{Rule: quick})
+		http.DefaultTransport = wrap(tr)
+		for range 2 {
+			b := oneShot("x")
+			_, err = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", b))
+			require.ErrorContains(t, err, "Config.Base has to be set")
+			assert.Equal(t, 1, b.closed(), "times that the body was closed")
+			var e *transport.Error
+			assert.False(t, errors.As(err, &e), "it is not sent again")
+		}
 	}
 }

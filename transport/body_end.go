@@ -26,7 +26,8 @@ func bodyOriginOf(c *call) bodyOrigin { return bodyOrigin{c.t, c.Req, c.Rule, c.
 
 // callFor returns the call for req, the caller's request or the request for the rest.
 func (s *bodyOrigin) callFor(req *http.Request) call {
-	return call{t: s.t, Request: visit.Request{Ground: &s.t.ground, Req: req, Ctx: req.Context(), Rule: s.rule}, options: optionsOf(req.Context())}
+	base, _ := s.t.pools.Resolve(s.t)
+	return call{t: s.t, base: base, Request: visit.Request{Ground: &s.t.ground, Req: req, Ctx: req.Context(), Rule: s.rule}, options: optionsOf(req.Context())}
 }
 
 // hearsOfCuts reports whether a trace is told of a body that is not continued.

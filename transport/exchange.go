@@ -18,6 +18,7 @@ import (
 type call struct {
 	visit.Request
 	t       *Transport
+	base    http.RoundTripper
 	options *options        // nil: none
 	spanned context.Context // what RequestStart returned; nil: no hook
 	keyed   bool            // the rule made the request's Idempotency-Key

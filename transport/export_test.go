@@ -57,8 +57,11 @@ func (e Error) Ended(err error) Error { e.ended = err; return e }
 // Of returns the error of the body of a URL.
 func (e *ResumeError) Of(url string) *ResumeError { e.url = url; return e }
 
-func (t *Transport) Base() http.RoundTripper { return t.base }
-func (t *Transport) Hosts() Hosts            { return Hosts{t.ground.Hosts} }
+func (t *Transport) Base() http.RoundTripper {
+	base, _ := t.pools.Resolve(t)
+	return base
+}
+func (t *Transport) Hosts() Hosts { return Hosts{t.ground.Hosts} }
 
 type Hosts struct{ *host.Table[rules.Resolved] }
 
@@ -84,7 +87,7 @@ func (t *Transport) Evict(url string) {
 
 // RefusedByProxy says whether err is the refusal of a proxy, before a request was sent.
 func (t *Transport) RefusedByProxy(req *http.Request, err error) bool {
-	return route.RefusedByProxy(t.base, req, err)
+	return route.RefusedByProxy(t.Base(), req, err)
 }
 
 // Landed lets the body of a response take over a slot of g.

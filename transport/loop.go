@@ -37,9 +37,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		flight.CloseBody(req)
 		return nil, errNotMade
 	}
+	base, err := t.pools.Resolve(t)
+	if err != nil {
+		flight.CloseBody(req)
+		return nil, err
+	}
 	h := t.ground.Hosts.Acquire(req.URL)
 	defer h.Release()
-	c := call{t: t, Request: visit.Request{Ground: &t.ground, Req: req, Ctx: req.Context(), State: h, Rule: t.ruleFor(h, set)}}
+	c := call{t: t, base: base, Request: visit.Request{Ground: &t.ground, Req: req, Ctx: req.Context(), State: h, Rule: t.ruleFor(h, set)}}
 	c.options = optionsOf(c.Ctx)
 	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {
 		if err := c.findRule(); err != nil {
@@ -80,7 +85,7 @@ func (c *call) tryLight() (resp *http.Response, err error) {
 		start = c.Ground.Now()
 	}
 	var over route.Route
-	base := c.t.base
+	base := c.base
 	if c.State.MachinesMade() != nil {
 		over = route.First(&c.Request)
 		base = c.t.pools.Base(&over)
@@ -314,7 +319,7 @@ func (x *exchange) askRule() {
 	}
 	x.verdict = ask(o)
 	switch link := x.route.Link; {
-	case x.verdict == classify.Ambiguous && x.err != nil && (link.Unsent() || route.RefusedByProxy(x.t.base, x.Req, x.err)):
+	case x.verdict == classify.Ambiguous && x.err != nil && (link.Unsent() || route.RefusedByProxy(x.base, x.Req, x.err)):
 		x.verdict = classify.Refused
 	case x.verdict == classify.Refused && link.ConnectedLate(x.err):
 		x.verdict = classify.Ambiguous

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/replay"
@@ -21,14 +20,19 @@ import (
 // Config says how a Transport sends requests. The zero Config is complete. It
 // applies the default rule to every host, over a pooled transport of its own.
 type Config struct {
-	// Base sends each attempt. Default cleanhttp.DefaultPooledTransport(), which has its own
-	// pool, keep-alive, HTTP/2, and timeouts for dialling and for the TLS handshake. The
-	// default also dials the addresses of a name 250 ms apart, the families in turn (RFC 8305).
-	// Addresses that failed within the last minute come last. It closes an HTTP/2 connection
-	// that is silent for 30 s and then leaves a PING unanswered for a minute. Authentication,
-	// tracing and caches may go here, below the retries, or around the Transport, above them.
-	// Under js/wasm use an &http.Transport{}, because only a transport without a dialer uses
-	// Fetch.
+	// Base sends each attempt. Default a copy of http.DefaultTransport, as that is at the first
+	// request, so that the certificates, the proxy and the dialer that a program has set there stay
+	// in force. Authentication, tracing and caches may go here, below the retries, or around the
+	// Transport, above them.
+	//
+	// The copy has a pool of its own, and sets what http.DefaultTransport leaves to net/http. It
+	// keeps 100 idle connections for a host. It dials the addresses of a name 250 ms apart, the
+	// families in turn (RFC 8305), and those that failed within the last minute last. It closes an
+	// HTTP/2 connection that is silent for 30 s and then leaves a PING unanswered for a minute. It
+	// knows why a proxy has refused to connect.
+	//
+	// If http.DefaultTransport is no *http.Transport, or has protocols that were registered with it,
+	// it is the base as it is. A request fails if it leads back to this Transport.
 	Base http.RoundTripper
 
 	// Rule applies to every host. Its zero fields take policy.Defaults.
@@ -110,7 +114,6 @@ type Config struct {
 // and needs no closing. [Transport.CloseIdleConnections] closes the connections of
 // its base.
 type Transport struct {
-	base   http.RoundTripper
 	kept   *replay.Pool // of all requests' bodies; it has to be apart, because cleanups of bodies refer to it
 	pools  *route.Maker // of connections
 	ground visit.Ground // that all requests stand on
@@ -126,21 +129,12 @@ type Transport struct {
 // microseconds and some kilobytes for each host and each path of the configuration.
 func New(c Config) (*Transport, error) {
 	t := &Transport{
-		base:   c.Base,
 		kept:   new(replay.Pool),
 		logger: c.Logger,
 	}
 	t.ground.Prepare(func(s *host.State[rules.Resolved]) { t.pools.LeaveAll(s.PoolsMade()) })
 	var faults policy.Errors
-	var dialer *dial.Dialer // of the default base
-	switch {
-	case t.base == nil:
-		base := route.DefaultBase()
-		if dialer = dial.New(base); dialer != nil {
-			base.DialContext = dialer.DialContext
-		}
-		t.base = base
-	case replay.IsNil(t.base):
+	if replay.IsNil(c.Base) {
 		faults = append(faults, &policy.FieldError{Field: "Base", Value: c.Base, Reason: "is a nil pointer"})
 	}
 	if replay.IsNil(c.Fleet) {
@@ -151,7 +145,7 @@ func New(c Config) (*Transport, error) {
 		t.trace = trace
 	}
 	t.ground.Watched = t.logger != nil || t.hostChanged != nil
-	t.pools = route.NewMaker(t.base, c.Lane, dialer, t.eachHost)
+	t.pools = route.NewMaker(c.Base, c.Lane, t.eachHost)
 	set, more := rules.NewRuleset(c.Rule, c.Hosts, new(rules.Owner))
 	if faults = append(faults, more...); len(faults) > 0 {
 		return nil, faults
@@ -170,8 +164,9 @@ func New(c Config) (*Transport, error) {
 // Default returns a Transport with the zero Config. It has no timeout. The Timeout
 // of an http.Client bounds a whole call, and Rule.AttemptTimeout bounds an attempt.
 //
-// Set the Transport of a client rather than http.DefaultTransport. Some libraries
-// assert that http.DefaultTransport is an *http.Transport, and panic if it is not.
+// Set the Transport of a client rather than http.DefaultTransport, of which the Transport
+// sends its requests over a copy. Some libraries assert that http.DefaultTransport is an
+// *http.Transport, and panic if it is not.
 func Default() *Transport { return MustNew(Config{}) }
 
 // MustNew is like [New], and panics with all faults if something is wrong. It is for a

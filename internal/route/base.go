@@ -3,7 +3,9 @@
 package route
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/url"
@@ -27,20 +29,47 @@ const (
 	PingTimeout = time.Minute
 )
 
-// DefaultBase returns the default base transport. If a proxy answers CONNECT with a
-// passing failure, the error says so, because nothing of the request has left then.
+// perHost is how many idle connections the default base keeps for a host. net/http keeps two, so a
+// busy client would make connections time and again.
+const perHost = 100
+
+// DefaultBase returns a copy of http.DefaultTransport for the default base, so that the certificates,
+// the proxy and the dialer that a program has set there stay in force. If there is nothing that can be
+// copied, it begins with go-cleanhttp's.
 func DefaultBase() *http.Transport {
-	base := cleanhttp.DefaultPooledTransport()
-	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: PingAfter, PingTimeout: PingTimeout}
-	base.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, req *http.Request, resp *http.Response) error {
-		if v := classify.Default(classify.Outcome{Request: req, Response: resp}); v == classify.Refused || v == classify.Ambiguous {
-			answer := *resp
-			answer.Body = http.NoBody // the connection is closed
-			return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: &visit.ProxyAnswer{Resp: &answer}}
+	if t, ok := http.DefaultTransport.(*http.Transport); ok && t != nil {
+		if c := clone(t); c != nil {
+			return improved(c)
 		}
-		return nil // net/http returns its own error
 	}
-	return base
+	return improved(cleanhttp.DefaultPooledTransport())
+}
+
+// improved sets what t leaves to net/http: idle connections, pings, and what is known of a proxy's
+// refusal. If a proxy answers CONNECT with a passing failure, the error says so, because nothing of
+// the request has left then.
+func improved(t *http.Transport) *http.Transport {
+	t.MaxIdleConnsPerHost = cmp.Or(t.MaxIdleConnsPerHost, perHost)
+	if t.HTTP2 == nil {
+		t.HTTP2 = new(http.HTTP2Config)
+	}
+	if t.HTTP2.SendPingTimeout == 0 {
+		t.HTTP2.SendPingTimeout, t.HTTP2.PingTimeout = PingAfter, cmp.Or(t.HTTP2.PingTimeout, PingTimeout)
+	}
+	if t.OnProxyConnectResponse == nil {
+		t.OnProxyConnectResponse = tellRefusal
+	}
+	return t
+}
+
+// tellRefusal is an OnProxyConnectResponse.
+func tellRefusal(_ context.Context, _ *url.URL, req *http.Request, resp *http.Response) error {
+	if v := classify.Default(classify.Outcome{Request: req, Response: resp}); v == classify.Refused || v == classify.Ambiguous {
+		answer := *resp
+		answer.Body = http.NoBody // the connection is closed
+		return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: &visit.ProxyAnswer{Resp: &answer}}
+	}
+	return nil // net/http returns its own error
 }
 
 // clone returns a copy of a transport that speaks the same protocols. It returns nil if there
@@ -94,3 +123,26 @@ func RefusedByProxy(base http.RoundTripper, req *http.Request, err error) bool {
 	}
 	return classify.KindOf(err) == classify.Dial
 }
+
+// A foreign base is an http.DefaultTransport that is no *http.Transport. It may be around the very
+// Transport whose base it is. Then a request would go round for ever.
+type foreign struct{ base http.RoundTripper }
+
+var errSelf = errors.New("transport: http.DefaultTransport leads back to this Transport, so Config.Base has to be set")
+
+func (f *foreign) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Context().Value(f) != nil {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return nil, errSelf
+	}
+	sent := req.WithContext(context.WithValue(req.Context(), f, true))
+	resp, err := f.base.RoundTrip(sent)
+	if resp != nil && resp.Request == sent {
+		resp.Request = req
+	}
+	return resp, err
+}
+
+func (f *foreign) CloseIdleConnections() { closeIdle(f.base) }

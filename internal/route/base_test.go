@@ -171,7 +171,7 @@ func TestPoolsSpeakAsTheirBase(t *testing.T) {
 			t.Run(name+" to "+spoken, func(t *testing.T) {
 				for _, used := range []bool{true, false} {
 					base := make(roots)
-					m := NewMaker(base, nil, nil, func(func(*pool.Pools)) {})
+					m := NewMaker(base, nil, func(func(*pool.Pools)) {})
 					req, err := http.NewRequest(http.MethodGet, s.URL, nil)
 					require.NoError(t, err)
 					if used {
@@ -216,7 +216,7 @@ func TestBasesWithOnePool(t *testing.T) {
 		"http://h.test/":      &http.Transport{MaxConnsPerHost: 5},
 		"https://h.test/":     answering{},
 	} {
-		m := NewMaker(base, nil, nil, func(func(*pool.Pools)) {})
+		m := NewMaker(base, nil, func(func(*pool.Pools)) {})
 		req, err := http.NewRequest(http.MethodGet, url, nil)
 		require.NoError(t, err)
 		assert.False(t, m.can(req), url)

@@ -19,7 +19,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// A Maker makes further pools, and closes the connections of pools that nobody needs.
+// A Maker makes further pools, and closes the connections of pools that nobody needs. Before anything
+// else, each request calls Resolve.
 type Maker struct {
 	first http.RoundTripper                   // the first pool of all hosts
 	each  func(func(*pool.Pools))             // calls a function for the pools of each host
@@ -27,6 +28,10 @@ type Maker struct {
 	make  func(host string) http.RoundTripper // Config.Lane; nil: base is copied
 	Own   func() *dial.Dialer                 // of the copies; nil: they dial names like the base
 	Log   *slog.Logger                        // nil: none
+
+	mu       sync.Mutex  // guards what Resolve sets
+	resolved atomic.Bool // the first pool is known
+	err      error       // there is none
 
 	closes  bool        // the base can close its idle connections
 	single  atomic.Bool // the base cannot be copied, as far as is known
@@ -37,16 +42,69 @@ type Maker struct {
 // idle is how long a pool keeps idle connections, if the base keeps them for ever.
 const idle = 90 * time.Second
 
-// NewMaker returns the Maker of a base transport. make is Config.Lane. A copy of a base with
-// MaxConnsPerHost could pass that, so there is none.
-func NewMaker(base http.RoundTripper, make func(host string) http.RoundTripper, dialer *dial.Dialer, each func(func(*pool.Pools))) *Maker {
-	m := &Maker{first: base, make: make, each: each}
+// NewMaker returns the Maker of a base transport. If base is nil, it is found at the first request.
+// make is Config.Lane.
+func NewMaker(base http.RoundTripper, make func(host string) http.RoundTripper, each func(func(*pool.Pools))) *Maker {
+	m := &Maker{make: make, each: each}
 	if runtime.GOOS == "js" {
 		m.make = nil // the browser chooses the connections
-		return m
 	}
+	if base != nil {
+		m.take(base, nil)
+	}
+	return m
+}
+
+// Resolve returns the base of the Transport self. The first request finds it, when a program has set
+// up http.DefaultTransport.
+func (m *Maker) Resolve(self http.RoundTripper) (http.RoundTripper, error) {
+	if !m.resolved.Load() {
+		m.resolve(self)
+	}
+	return m.first, m.err
+}
+
+func (m *Maker) resolve(self http.RoundTripper) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.resolved.Load() {
+		return
+	}
+	switch base := http.DefaultTransport.(type) {
+	case nil:
+		m.takeDefault()
+	case *http.Transport:
+		if base != nil && clone(base) == nil {
+			m.take(base, nil) // as it is, because a copy would not be like it
+		} else {
+			m.takeDefault()
+		}
+	default:
+		if base == self {
+			m.err = errSelf
+			m.resolved.Store(true)
+		} else {
+			m.take(&foreign{base: base}, nil)
+		}
+	}
+}
+
+// takeDefault makes the default base the first pool.
+func (m *Maker) takeDefault() {
+	base := DefaultBase()
+	dialer := dial.New(base)
+	if dialer != nil {
+		base.DialContext = dialer.DialContext
+	}
+	m.take(base, dialer)
+}
+
+// take makes base the first pool. dialer is that of the default base. A copy of a base with
+// MaxConnsPerHost could pass that, so there is none.
+func (m *Maker) take(base http.RoundTripper, dialer *dial.Dialer) {
+	m.first = base
 	_, m.closes = base.(interface{ CloseIdleConnections() })
-	if t, _ := base.(*http.Transport); t != nil && m.make == nil && t.MaxConnsPerHost <= 0 {
+	if t, _ := base.(*http.Transport); t != nil && m.make == nil && t.MaxConnsPerHost <= 0 && runtime.GOOS != "js" {
 		m.base = t
 		m.Own = sync.OnceValue(func() *dial.Dialer {
 			if dialer != nil {
@@ -55,7 +113,7 @@ func NewMaker(base http.RoundTripper, make func(host string) http.RoundTripper, 
 			return dial.New(t)
 		})
 	}
-	return m
+	m.resolved.Store(true)
 }
 
 // can reports whether the host of a request may have further pools. A copy of the base knows no
@@ -146,6 +204,9 @@ func (m *Maker) leave(p *pool.Pool) {
 
 // CloseAll closes the idle connections of all pools.
 func (m *Maker) CloseAll() {
+	if !m.resolved.Load() {
+		return // no request has begun
+	}
 	closeIdle(m.first)
 	m.each(func(pools *pool.Pools) {
 		for _, p := range pools.All() {

@@ -60,7 +60,7 @@ func TestTrialWithoutConnection(t *testing.T) {
 			})
 			var pools pool.Pools
 			tr := &trial{
-				ground: new(visit.Ground), maker: NewMaker(base, nil, nil, func(func(*pool.Pools)) {}), pools: &pools, to: pools.Other(0, nil), back: pools.Current(),
+				ground: new(visit.Ground), maker: NewMaker(base, nil, func(func(*pool.Pools)) {}), pools: &pools, to: pools.Other(0, nil), back: pools.Current(),
 				patience: time.Second, open: func() http.RoundTripper { return dialling }, Restart: func(*pool.Pool) {},
 			}
 			tr.ground.Prepare(func(*host.State[rules.Resolved]) {})
