@@ -213,7 +213,7 @@ func (h *h2conn) takeHeaders(f *http2.MetaHeadersFrame) {
 func h2received(f *http2.MetaHeadersFrame) *Received {
 	r := &Received{
 		Proto: "HTTP/2.0", Method: f.PseudoValue("method"), Target: f.PseudoValue("path"),
-		Host: f.PseudoValue("authority"), Header: http.Header{}, ContentLength: -1, stream: f.StreamID,
+		Host: f.PseudoValue("authority"), Header: http.Header{}, ContentLength: -1, Stream: f.StreamID,
 	}
 	for _, field := range f.RegularFields() {
 		r.Header.Add(field.Name, field.Value)

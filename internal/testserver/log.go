@@ -78,7 +78,7 @@ func (r *record) update(change func()) {
 // arrive logs a request whose headers are complete.
 func (r *record) arrive(req *Received) *entry {
 	e := &entry{Arrival{
-		Time: time.Now(), Conn: req.Conn, Stream: req.stream, Proto: req.Proto,
+		Time: time.Now(), Conn: req.Conn, Stream: req.Stream, Proto: req.Proto,
 		Method: req.Method, Target: req.Target, Host: req.Host, Header: req.Header,
 	}}
 	r.update(func() {

@@ -64,7 +64,7 @@ type Received struct {
 
 	ContentLength int64 // -1 if unknown
 
-	stream uint32
+	Stream uint32 // the HTTP/2 stream, or 0 over HTTP/1.1
 }
 
 // A Server plays scripts. Its methods are safe for concurrent use.

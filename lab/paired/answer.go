@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -36,8 +38,12 @@ func (w *world) receive(s *site, r *testserver.Received) testserver.Step {
 	if err != nil || id >= len(w.plan.calls) {
 		return testserver.Status(http.StatusBadRequest)
 	}
-	a := &arrival{call: w.plan.calls[id], site: s, conn: r.Conn, http2: r.Proto == "HTTP/2.0", rest: r.Header.Get("Range") != "", at: w.now(), left: never, failed: never, over: never}
+	a := &arrival{call: w.plan.calls[id], site: s, conn: r.Conn, stream: r.Stream, http2: r.Proto == "HTTP/2.0", rest: r.Header.Get("Range") != "", at: w.now(), left: never, failed: never, over: never}
 	w.mu.Lock()
+	if first := s.gone[r.Conn]; first > 0 && r.Stream > first {
+		w.mu.Unlock()
+		return testserver.Hang()
+	}
 	if n, err := strconv.Atoi(r.Header.Get(ghostField)); err == nil {
 		a.n, a.ghost = n+w.haunts[[2]int{id, n}], true
 		w.haunts[[2]int{id, n}]++
@@ -49,8 +55,13 @@ func (w *world) receive(s *site, r *testserver.Received) testserver.Step {
 	w.arrivals = append(w.arrivals, a)
 	w.mu.Unlock()
 	return testserver.After(func(ctx context.Context) testserver.Step {
-		stop := context.AfterFunc(ctx, func() { w.with(func() { a.left = min(a.left, w.now()) }) })
-		defer stop()
+		leaves := func() { w.with(func() { a.left = min(a.left, w.now()) }) }
+		stop := context.AfterFunc(ctx, leaves)
+		defer func() {
+			if stop() && ctx.Err() != nil { // what waited for ctx was woken first
+				leaves()
+			}
+		}()
 		w.with(func() { w.busy[s.host]++ })
 		defer w.with(func() { w.busy[s.host]-- })
 		if poisoned {
@@ -78,6 +89,10 @@ func (w *world) answer(ctx context.Context, a *arrival, r *testserver.Received) 
 		f.kind, a.fate = well, well // as it wanted
 	}
 	if f.kind == refuses || f.kind == goesAway || f.kind == wants11 {
+		if f.kind == goesAway && a.http2 {
+			time.Sleep(time.Millisecond) // net/http fails a request that is being written just then
+			w.goAway(a)
+		}
 		step, _ := f.kind.step(a.http2)
 		return w.failing(a, step, !a.http2)
 	}
@@ -105,8 +120,12 @@ func (w *world) answer(ctx context.Context, a *arrival, r *testserver.Received) 
 				delete(w.running, key)
 			}
 		})
-		if w.waits(ctx, a.site.host, takes, mine.replaced) {
+		switch w.waits(ctx, a.site.host, takes, mine.replaced) {
+		case errReplaced:
 			return w.refuse(a, route.alone.status, route.alone.wait)
+		case nil:
+		default:
+			return testserver.Step{}
 		}
 	} else if !w.work(ctx, a.site.host, takes) {
 		return testserver.Step{} // the client has left, and nothing was done
@@ -114,8 +133,12 @@ func (w *world) answer(ctx context.Context, a *arrival, r *testserver.Received) 
 	return w.deliver(a, f, r)
 }
 
-// waits waits for d. It returns true if another request has replaced this one.
-func (w *world) waits(ctx context.Context, h *host, d time.Duration, replaced chan struct{}) bool {
+// errReplaced says that another request has replaced this one.
+var errReplaced = errors.New("replaced")
+
+// waits waits for d. It returns an error if another request has replaced this one, or if the client has
+// left and the server has noticed.
+func (w *world) waits(ctx context.Context, h *host, d time.Duration, replaced chan struct{}) error {
 	if !h.drops {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -124,10 +147,11 @@ func (w *world) waits(ctx context.Context, h *host, d time.Duration, replaced ch
 	select {
 	case <-t.C:
 	case <-ctx.Done():
+		return ctx.Err()
 	case <-replaced:
-		return true
+		return errReplaced
 	}
-	return false
+	return nil
 }
 
 // refuse answers with a status, and has not acted.
@@ -165,8 +189,30 @@ func (w *world) failing(a *arrival, step testserver.Step, whole bool) testserver
 	return step
 }
 
+// goAway notes that the server has looked at no later stream of a connection. net/http sends those
+// requests again by itself. Whether they came just before the GOAWAY or just behind it is chance,
+// so they are no arrivals.
+func (w *world) goAway(a *arrival) {
+	w.with(func() {
+		if first := a.site.gone[a.conn]; first == 0 || a.stream < first {
+			a.site.gone[a.conn] = a.stream
+		}
+		w.arrivals = slices.DeleteFunc(w.arrivals, func(b *arrival) bool {
+			b.undone = b.undone || b.site == a.site && b.conn == a.conn && b.stream > a.stream && b.over > w.now()
+			if b.undone && !b.ghost {
+				w.counts[b.call.id]--
+			}
+			return b.undone
+		})
+	})
+}
+
 // deliver returns the end of an arrival that was worked on.
 func (w *world) deliver(a *arrival, f fate, r *testserver.Received) testserver.Step {
+	undone := false
+	if w.with(func() { undone = a.undone }); undone {
+		return testserver.Hang()
+	}
 	if status := f.kind.status(); status != 0 {
 		wait := 0
 		if f.kind == saysBusy || f.kind == says429 {

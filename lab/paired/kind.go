@@ -64,19 +64,17 @@ func (p *plan) kinds(presets []kind) []kind {
 
 // client makes the client of a world, and returns what closes its idle connections.
 func (k kind) client(w *world) (http.RoundTripper, func()) {
-	if k.spoil != nil || k.rule.Attempts == 0 {
-		t := &http.Transport{DialContext: w.dialName, MaxIdleConns: 100, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second, ExpectContinueTimeout: time.Second}
-		w.base(t)
-		if k.spoil != nil {
-			return k.spoil(t), t.CloseIdleConnections
-		}
-		return t, t.CloseIdleConnections
+	bare := &http.Transport{DialContext: w.dialName, MaxIdleConns: 100, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second, ExpectContinueTimeout: time.Second}
+	w.base(bare)
+	switch {
+	case k.spoil != nil:
+		return k.spoil(bare), bare.CloseIdleConnections
+	case k.rule.Attempts == 0:
+		return bare, bare.CloseIdleConnections
 	}
 	c := transport.Config{Rule: k.own}
 	if w.plan.wrapped {
-		t := &http.Transport{DialContext: w.dialName, MaxIdleConns: 100, IdleConnTimeout: 90 * time.Second}
-		w.base(t)
-		c.Base = struct{ hides }{hides{t}}
+		c.Base = struct{ hides }{hides{bare}}
 	}
 	t := transport.MustNew(c)
 	if !w.plan.wrapped {

@@ -45,7 +45,8 @@ type site struct {
 	host     *host
 	ip       netip.Addr
 	bad      badness
-	poisoned int // connections up to this number are
+	poisoned int            // connections up to this number are
+	gone     map[int]uint32 // the first stream that a GOAWAY excluded, of connections
 }
 
 // An arrival is a request as a server sees it.
@@ -55,6 +56,7 @@ type arrival struct {
 	ghost  bool // it is the repetition of an arrival of another play
 	site   *site
 	conn   int
+	stream uint32
 	http2  bool // else HTTP/1.1, which an HTTP_1_1_REQUIRED asks for
 	rest   bool // it asks for a part of a document
 	at     time.Duration
@@ -65,6 +67,7 @@ type arrival struct {
 	status int
 	wait   int // seconds of Retry-After
 	acted  bool
+	undone bool // a GOAWAY has told that the server did not look at it
 	rep    *rep
 }
 
@@ -107,7 +110,7 @@ func newWorld(p *plan, k kind) *world {
 	for _, h := range p.hosts {
 		w.queues = append(w.queues, &queue{free: h.workers})
 		for i, ip := range h.ips {
-			s := &site{host: h, ip: ip}
+			s := &site{host: h, ip: ip, gone: map[int]uint32{}}
 			if i == 0 {
 				s.bad = h.bad
 			}
