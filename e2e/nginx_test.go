@@ -135,8 +135,8 @@ func newNginx(t *testing.T, server, app string) *nginx {
 	return nil
 }
 
-// start runs nginx until the test ends. If it does not answer, start returns its
-// log.
+// start runs nginx until the test ends. If it does not get its ports, start returns
+// its log.
 func (n *nginx) start(t testing.TB, program, dir string) string {
 	var out bytes.Buffer
 	c := exec.Command(program, "-p", dir, "-c", filepath.Join(dir, "conf"))
@@ -158,14 +158,15 @@ func (n *nginx) start(t testing.TB, program, dir string) string {
 			return out.String()
 		case <-time.After(10 * time.Millisecond):
 		}
-		if conn, err := net.Dial("tcp", n.secure); err == nil {
-			_ = conn.Close()
+		// nginx writes the file when it has all of its ports. While another program has one of
+		// them, nginx listens at the others, and tries again.
+		if _, err := os.Stat(filepath.Join(dir, "pid")); err == nil {
 			t.Cleanup(stop)
 			return ""
 		}
 	}
 	stop()
-	return "no answer: " + out.String()
+	return "not ready: " + out.String()
 }
 
 // freeAddress returns an address that nobody listened at a moment ago.
