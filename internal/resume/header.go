@@ -26,11 +26,9 @@ func headOf(resp *http.Response) uint64 {
 	}
 	for name, values := range resp.Header {
 		if !tellsOfOne(name) {
-			field := maphash.String(seed, name)
-			for _, v := range values {
-				field = bits.RotateLeft64(field, 7) * (maphash.String(seed, v) | 1)
+			for i, value := range values { // the fields in any order, as a map has none
+				sum += bits.RotateLeft64(maphash.Comparable(seed, struct{ name, value string }{name, value}), i)
 			}
-			sum += field // in any order, as a map has none
 		}
 	}
 	return sum
@@ -39,6 +37,10 @@ func headOf(resp *http.Response) uint64 {
 // tellsOfOne reports whether a field may differ between two responses with the same body. Such a
 // field tells how one response was made and how it came here.
 func tellsOfOne(name string) bool {
+	if strings.HasSuffix(name, "d") && (strings.HasSuffix(name, "Request-Id") || strings.HasSuffix(name, "Requestid") ||
+		strings.HasSuffix(name, "Req-Id") || strings.HasSuffix(name, "Trace-Id") || strings.HasSuffix(name, "Traceid") || strings.HasSuffix(name, "Correlation-Id")) {
+		return true
+	}
 	switch name {
 	case "Date", "Age", "Expires", // when it was made, and until when a cache may keep it
 		"Set-Cookie",                                   // of the session that the caller now has
@@ -53,16 +55,14 @@ func tellsOfOne(name string) bool {
 		"Nel", "Report-To", "Reporting-Endpoints": // where a browser reports faults; the address has a token
 		return true
 	}
-	switch { // what is left of a quota
-	case strings.HasPrefix(name, "X-"):
-		if strings.HasPrefix(name, "X-Ratelimit") || strings.HasPrefix(name, "X-Rate-Limit") || strings.HasPrefix(name, "X-Ms-Ratelimit") {
-			return true
-		}
-	case strings.HasPrefix(name, "Ratelimit"), strings.HasPrefix(name, "Anthropic-Ratelimit"):
-		return true
+	name = strings.TrimPrefix(name, "X-")
+	switch { // what is left of a quota; four bytes are quickly compared
+	case strings.HasPrefix(name, "Rate"):
+		return strings.HasPrefix(name, "Ratelimit") || strings.HasPrefix(name, "Rate-Limit")
+	case strings.HasPrefix(name, "Ms-R"), strings.HasPrefix(name, "Anth"):
+		return strings.HasPrefix(name, "Ms-Ratelimit") || strings.HasPrefix(name, "Anthropic-Ratelimit")
 	}
-	return strings.HasSuffix(name, "d") && (strings.HasSuffix(name, "Request-Id") || strings.HasSuffix(name, "Requestid") ||
-		strings.HasSuffix(name, "Req-Id") || strings.HasSuffix(name, "Trace-Id") || strings.HasSuffix(name, "Traceid") || strings.HasSuffix(name, "Correlation-Id"))
+	return false
 }
 
 // printOf returns 0 if there are no values.
