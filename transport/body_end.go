@@ -97,8 +97,8 @@ func (s *bodyOrigin) tellEnd(sent int, e *ResumeError) {
 	h.ReleaseCount() // no request is sent
 	c := s.callFor(s.req)
 	c.State, c.spanned = h, s.spanned
-	(&report{call: &c, offset: e.Offset}).tellObservers(nil, &entry{
+	(&report{call: &c, offset: e.Offset}).tellObservers(&Event{
 		Attempt: Attempt{Number: sent, Err: e, Time: time.Now()},
-		reason:  e.Reason,
+		Reason:  e.Reason,
 	})
 }

@@ -11,11 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/resume"
-	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
@@ -36,12 +36,12 @@ type download struct {
 // come whole from the first attempt, and have none.
 type past struct {
 	series series
-	sentAt time.Time    // when the last reconnect was sent; zero before the first
-	offset int64        // of the last reconnect
-	cutAt  time.Time    // when the last reconnect began
-	cut    earlyVerdict // the verdict on the cut, from Cut to Reconnect
-	first  error        // of the first cut, or of the last if the body was continued
-	wait   time.Time    // until when the host asked to wait
+	sentAt time.Time        // when the last reconnect was sent; zero before the first
+	offset int64            // of the last reconnect
+	cutAt  time.Time        // when the last reconnect began
+	cut    classify.Verdict // on the cut, from Cut to Reconnect
+	first  error            // of the first cut, or of the last if the body was continued
+	wait   time.Time        // until when the host asked to wait
 }
 
 // A server that cuts a body again and again gets reconnectGap between two reconnects, unless the
@@ -124,7 +124,7 @@ func (d *download) Cut(err error, continued bool) (end error) {
 	if !retryable(verdict) || gaveUpBelow(c.Req, nil, err) || !c.isIdempotent() {
 		return past.first
 	}
-	past.cut = earlyVerdict{verdict, true}
+	past.cut = verdict
 	return nil
 }
 
@@ -180,8 +180,8 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 func (d *download) prepareReconnect(x *exchange, cut error, progressed bool) {
 	past, now := d.makePast(), time.Now()
 	past.cutAt = now
-	x.segment, x.judged, x.wait, x.series, x.start = true, past.cut, past.wait, past.series, d.t.ground.TimeOf(d.start)
-	x.outcome = outcome{trip: trip{number: x.sent, route: route.Route{Pool: d.pool}}, err: cut}
+	x.segment, x.wait, x.series, x.start = true, past.wait, past.series, d.start
+	x.last = flight.Outcome{Number: x.sent, Kind: flight.Cut, Pool: d.pool, Err: cut, DoneAt: x.Ground.InstantOf(now), Verdict: past.cut}
 	if !progressed {
 		return
 	}
@@ -194,7 +194,7 @@ func (d *download) prepareReconnect(x *exchange, cut error, progressed bool) {
 // noteReconnect notes what the next reconnect has to know of this one.
 func (d *download) noteReconnect(x *exchange) {
 	d.past.series, d.past.wait = x.series, x.wait
-	d.pool, d.start, d.price = x.route.Over(), x.Ground.InstantOf(x.start), x.Price
+	d.pool, d.start, d.price = x.last.Pool, x.start, x.Price
 }
 
 // awaitReconnect decides about a cut, and waits until the reconnect is due.
@@ -202,15 +202,15 @@ func (x *exchange) awaitReconnect() error {
 	x.askRule()
 	var d decision
 	x.judge(&d)
-	if d.reason != ReasonRetry {
-		x.report.record(nil, &d.entry)
-		return x.report.newError(d.reason, nil)
+	if d.Reason != ReasonRetry {
+		x.report.record(&d.Event)
+		return x.report.newError(d.Reason, nil)
 	}
-	if d.reason = ReasonResume; x.anew {
-		x.report.tellObservers(nil, &d.entry) // the history of a request begins after it
+	if d.Reason = ReasonResume; x.anew {
+		x.report.tellObservers(&d.Event) // the history of a request begins after it
 		x.sent, x.anew = 0, false
 	} else {
-		x.report.record(nil, &d.entry)
+		x.report.record(&d.Event)
 		x.retried = true
 	}
 	if no := x.pause(&d); no != nil {

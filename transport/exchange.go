@@ -8,7 +8,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/visit"
@@ -54,13 +55,13 @@ func (c *call) reasonGone() Reason {
 // it.
 type exchange struct {
 	call
-	outcome // at hand
 	series
 
-	limits   visit.Limits  // of the host
-	planner  route.Planner // of the routes to the host
-	start    time.Time     // of the first attempt of the series; of no meaning if the rule does not need it
-	wait     time.Time     // until then a response has asked to wait, or one of a Transport below
+	last     flight.Outcome  // at hand
+	limits   visit.Limits    // of the host
+	planner  route.Planner   // of the routes to the host
+	start    instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
+	wait     time.Time       // until then a response has asked to wait, or one of a Transport below
 	report   report
 	body     replay.Body   // nil: none
 	queued   Queued        // by all attempts
@@ -69,22 +70,7 @@ type exchange struct {
 	segment  bool          // this continues the body of a response
 	anew     bool          // the cut at hand came after progress, so the reconnect counts as a request and not as a retry
 	apart    time.Duration // until the reconnects of the body are far enough apart
-	judged   earlyVerdict  // the verdict on the light first attempt, or on the cut
 	download *download     // the body that the response got; nil: it does not resume
-}
-
-// An outcome is how an attempt ended, or how the body of its response was cut.
-type outcome struct {
-	trip
-	resp    *http.Response // nil: an error, or it was discarded
-	err     error
-	verdict classify.Verdict
-}
-
-// An earlyVerdict is a verdict, if there is one already. The classifier is not asked again then.
-type earlyVerdict struct {
-	verdict classify.Verdict
-	ok      bool
 }
 
 // A series is the state that the attempts of a call share. For the body of a response
@@ -105,7 +91,7 @@ func (x *exchange) begin(c *call) (stop func()) {
 
 // A decision is the result of judging one attempt.
 type decision struct {
-	entry
+	Event                // of which Context, Request, Host and Offset are not filled in
 	drain  time.Duration // how long after Time the response may be drained before the retry
 	renews bool          // before the retry, the caller's GetBody is to be called
 	ended  error         // the end of the caller's context, if it ended a wait for the body
@@ -113,38 +99,14 @@ type decision struct {
 	stuck  bool          // the server wants the request over another connection, and there is none
 }
 
-// A trip is the record of an attempt. It is zero but for its number and route if the body of a
-// response was cut.
-type trip struct {
-	number int
-	timing timing
-	route  route.Route
-	sent   visit.Sent
-}
-
-// A timing records why and when an attempt was sent, and how long it took.
-type timing struct {
-	kind   Kind
-	start  time.Time
-	took   time.Duration // until the headers or the error
-	queued Queued
-}
-
-// An entry is what a report tells about one attempt, or about the call instead of one.
-type entry struct {
-	Attempt
-	reason Reason
-	limit  string // of the host, that stood in the way; empty: none
-}
-
-// fill makes e the entry of the attempt at hand.
-func (x *exchange) fill(e *entry, resp *http.Response, err error) {
-	t := &x.timing
-	e.Attempt = Attempt{
-		Number: x.number, Kind: t.kind, Start: t.start, Duration: t.took, Queued: t.queued, Err: err, Time: time.Now(),
-		Addr: x.route.Link.Addr(), Lane: x.route.Number(),
+// eventOf returns what is told of an outcome now.
+func (c *call) eventOf(o *flight.Outcome) Event {
+	e := Event{Response: o.Resp, Attempt: Attempt{
+		Number: o.Number, Kind: Kind(o.Kind), Status: o.Status(), Err: o.Err, Verdict: o.Verdict, Addr: o.Link.Addr(), Lane: o.Lane(),
+		Duration: o.Took(), Queued: Queued(o.Queued), Time: time.Now(),
+	}}
+	if o.SentAt != 0 {
+		e.Start = c.Ground.TimeOf(o.SentAt)
 	}
-	if resp != nil {
-		e.Status = resp.StatusCode
-	}
+	return e
 }

@@ -94,7 +94,7 @@ func (t *Transport) RefusedByProxy(req *http.Request, err error) bool {
 func (t *Transport) Landed(g *gate.Gate, ctx context.Context, req *http.Request, resp *http.Response) {
 	s := flight.Slot{Home: &t.ground, Gate: g}
 	g.Enter(t.ground.Now(), &s.At, nil, gate.Config{})
-	s.Landed(&flight.Flight{Ctx: ctx}, req, resp, nil, nil)
+	s.Landed(&flight.Flight{Outcome: flight.Outcome{Resp: resp}, Ctx: ctx}, req, nil)
 }
 
 // Completed returns how many complete rules the rule of a context keeps.

@@ -4,7 +4,6 @@ package transport
 
 import (
 	"cmp"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -32,26 +31,32 @@ type (
 	racers = race.Race[*attempt]
 )
 
-// Began returns when the attempt was sent.
-func (a *attempt) Began() time.Time { return a.timing.start }
+// Elapsed returns how long ago the attempt was sent.
+func (a *attempt) Elapsed() time.Duration { return a.Home.Now().Sub(a.SentAt) }
 
-// Ended notes how long the attempt took, and tells the hooks its end.
+// Ended notes how long the attempt took, and tells the hooks its end. If another attempt was first,
+// this one may be under way.
 func (a *attempt) Ended(took time.Duration, resp *http.Response, err error) {
-	a.timing.took = took
-	a.watch.tellEnd(a.route, took, resp, err)
+	o := a.AsSent()
+	o.Pool, o.Resp, o.Err, o.DoneAt = a.out.Over(), resp, err, o.SentAt.Add(took)
+	a.watch.tellEnd(&o)
 }
 
 // launch sends the attempt. Each racer has a context of its own, so that ending the
 // loser does not touch the winner, whose context ends with its body.
 func launch(r *racers, a attempt) *racer {
 	a.Beside = true
-	return r.Launch(&a, a.prepare()) // prepared now, because the caller may change its request as soon as it has a response
+	a.prepare() // now, because the caller may change its request as soon as it has a response
+	return r.Launch(&a, a.out)
 }
 
 // Fly sends the copy.
-func (a *attempt) Fly(out *flight.Outgoing) (*http.Response, *flight.Slot, error) {
-	resp, err := a.flyCopy(out)
-	return resp, a.Refused, err
+func (a *attempt) Fly(*flight.Outgoing) (*http.Response, *flight.Slot, error) {
+	a.flyCopy()
+	if a.DoneAt == 0 {
+		a.DoneAt = a.Home.Now()
+	}
+	return a.Resp, a.Refused, a.Err
 }
 
 // race makes an attempt and, if its response takes long, a second attempt beside
@@ -60,24 +65,24 @@ func (x *exchange) race() {
 	r := race.New[*attempt]()
 	defer r.AbandonLosers()
 	var first attempt
-	x.newAttempt(&first, KindFirst)
+	x.newAttempt(&first, flight.First)
 	r.First = launch(r, first)
 	if delay := x.hedgeDelay(); delay > 0 && r.StillSlow(x.Ctx, delay, nil) {
-		if a, ok := x.secondAttempt(); ok {
+		if a, ok := x.secondAttempt(&first); ok {
 			r.Second = launch(r, a)
-			x.report.tellObservers(nil, &entry{Attempt: Attempt{Number: 1, Time: time.Now()}, reason: ReasonHedged})
+			x.report.tellObservers(&Event{Attempt: Attempt{Number: 1, Time: time.Now()}, Reason: ReasonHedged})
 		}
 	}
 	came := r.Await()
 	if r.Second != nil {
 		came = x.pickRacer(r, came)
 	}
-	r.Winner, x.outcome, x.limits.Refused = came, outcomeOf(came), came.Refused
-	if x.Rule.Policy.Hedge.Percentile > 0 && flight.ResultOf(x.Ctx, x.resp, x.err) == gate.Success {
+	r.Winner, x.last, x.limits.Refused = came, outcomeOf(came), came.Refused
+	if x.Rule.Policy.Hedge.Percentile > 0 && flight.ResultOf(x.Ctx, x.last.Resp, x.last.Err) == gate.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
 		// sooner. A failure says nothing about how long responses take.
-		x.State.Machines().Latency().Record(time.Since(r.First.Of.timing.start))
+		x.State.Machines().Latency().Record(r.First.Of.Elapsed())
 	}
 }
 
@@ -97,7 +102,7 @@ func (x *exchange) hedgeDelay() time.Duration {
 
 // secondAttempt takes everything that a second attempt needs: the budget, the host's limits,
 // and the request's body. It waits for nothing.
-func (x *exchange) secondAttempt() (a attempt, ok bool) {
+func (x *exchange) secondAttempt(first *attempt) (a attempt, ok bool) {
 	if x.Ctx.Err() != nil {
 		return a, false
 	}
@@ -114,8 +119,8 @@ func (x *exchange) secondAttempt() (a attempt, ok bool) {
 	if !x.limits.AdmitHedge() || !x.bodyBeside() {
 		return a, false
 	}
-	x.planner.Beside(&x.route)
-	x.newAttempt(&a, KindHedge)
+	x.planner.Beside(&first.Outcome)
+	x.newAttempt(&a, flight.Hedge)
 	return a, true
 }
 
@@ -139,13 +144,17 @@ func (x *exchange) pickRacer(r *racers, came *racer) *racer {
 }
 
 // outcomeOf returns how the racer has ended.
-func outcomeOf(r *racer) outcome { return outcome{trip: r.Of.trip, resp: r.Resp, err: r.Err} }
+func outcomeOf(r *racer) flight.Outcome {
+	o := r.Of.Outcome
+	o.Resp, o.Pool = r.Resp, r.Of.out.Over()
+	return o
+}
 
 // classifyRacer asks the rule for a verdict on a racer's outcome.
 func (x *exchange) classifyRacer(r *racer) classify.Verdict {
-	x.outcome = outcomeOf(r)
+	x.last = outcomeOf(r)
 	x.askRule()
-	return x.verdict
+	return x.last.Verdict
 }
 
 // waitForBetter holds a 4xx back while the other attempt of an unsafe request is
@@ -171,7 +180,7 @@ func (x *exchange) waitForBetter(r *racers, came *racer) *racer {
 
 // discardAndWait discards a response that would be retried, and waits for the other racer.
 func (x *exchange) discardAndWait(r *racers, came *racer) *racer {
-	x.recordOutrun(came, came.Err, x.verdict)
+	x.recordOutrun(came, came.Err, x.last.Verdict)
 	// The other response does not wait for this drain, which ends with the race.
 	defer flight.DiscardAside(x.Ctx, came.Resp)()
 	came.Resp = nil
@@ -182,21 +191,23 @@ func (x *exchange) discardAndWait(r *racers, came *racer) *racer {
 // ask for a wait, which the next attempt keeps.
 func (x *exchange) recordOutrun(r *racer, err error, v classify.Verdict) {
 	r.TellOutrun()
-	x.outcome = outcome{trip: r.Of.trip}
-	if retryable(v) { // else it may be under way
-		x.outcome = outcomeOf(r)
+	a := &x.last
+	if *a = r.Of.AsSent(); retryable(v) { // else it may be under way
+		*a = outcomeOf(r)
+	} else {
+		a.DoneAt = x.Ground.Now()
 	}
-	var e entry
-	x.fill(&e, x.resp, err)
-	e.Verdict, e.reason = v, ReasonOutrun
+	a.Verdict = v
+	var hint time.Duration
 	if retryable(v) {
-		x.verdict = v
-		over := x.forPlanner(&e)
-		x.planner.Note(&over)
-		told := x.forLimits(&e, rand.Float64())
-		e.Hint = x.limits.NoteOutcome(&told)
+		x.planner.Note(a)
+		hint, _ = x.limits.NoteOutcome(a)
 		r.Refused.Release()
+	}
+	a.Err = err
+	e := x.eventOf(a)
+	if e.Reason, e.Hint = ReasonOutrun, hint; retryable(v) {
 		x.wait = e.Time.Add(e.Hint)
 	}
-	x.report.record(nil, &e)
+	x.report.record(&e)
 }

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
@@ -79,51 +78,46 @@ func (c *call) isLight() bool {
 
 // tryLight is the fast path. It makes the first attempt, and returns the response if it
 // is a success. Any other outcome goes on in the loop, and so does a request that a limit makes wait.
-func (c *call) tryLight() (resp *http.Response, err error) {
-	start := notTimed
+func (c *call) tryLight() (*http.Response, error) {
+	o := flight.Outcome{Number: 1, Kind: flight.First}
 	if c.Rule.Limited || c.Rule.Policy.MaxElapsed > 0 {
-		start = c.Ground.Now()
+		o.SentAt = c.Ground.Now()
 	}
-	var over route.Route
 	base := c.base
 	if c.State.MachinesMade() != nil {
-		over = route.First(&c.Request)
-		base = c.t.pools.Base(&over)
+		base = c.t.pools.Current(&c.Request, &o)
 	}
 	var a *attempt // nil: the base gets the request as it is
 	if c.Rule.Timed || c.Rule.Limited {
 		if c.provesConnection() {
-			over.Link = new(flight.Link)
+			o.Link = new(flight.Link)
 		}
 		a = new(attempt)
-		c.equip(&a.Flight, 1)
-		a.Base, a.Pool, a.Link = base, over.Pool, over.Link
-		if c.Rule.Limited && !c.Pass(start, &a.Slot) {
+		a.Outcome, a.Base = o, base
+		c.equip(&a.Flight)
+		if c.Rule.Limited && !c.Pass(o.SentAt, &a.Slot) {
 			return c.newExchange()
 		}
-		resp, err = a.fly()
-		over.Came = a.Came
+		a.fly()
+		o = a.Outcome
 	} else {
-		resp, err = flight.CheckResponse(base.RoundTrip(c.Req))
+		o.Resp, o.Err = flight.CheckResponse(base.RoundTrip(c.Req))
 	}
-	if err != nil || visit.TellsToWait(resp.StatusCode) || c.Rule.Limited && c.HearsMore(&a.Flight, resp) {
-		return c.exchangeAfter(a, start, over, resp, err, earlyVerdict{}) // the limits hear of the wait before a classifier reads the body
+	if o.Err != nil || visit.TellsToWait(o.Resp.StatusCode) || c.Rule.Limited && c.HearsMore(&a.Flight) {
+		return c.exchangeAfter(a, &o) // the limits hear of the wait before a classifier reads the body
 	}
-	verdict := c.judgeResponse(resp)
+	o.Verdict = c.judgeResponse(o.Resp)
 	made := c.State.MachinesMade()
-	if retryable(verdict) || made != nil && !made.Cooldown.Quiet() {
-		return c.exchangeAfter(a, start, over, resp, err, earlyVerdict{verdict, true})
+	if o.Failed() || made != nil && !made.Cooldown.Quiet() {
+		return c.exchangeAfter(a, &o)
 	}
 	if made != nil {
 		made.Failures.Succeeded()
-		route.NoteGood(&c.Request, &over, resp.ProtoMajor)
+		route.NoteGood(&c.Request, &o)
 	}
-	c.resumeBody(series{sent: 1}, start, over.Pool, resp)
-	return resp, nil
+	c.resumeBody(series{sent: 1}, o.SentAt, o.Pool, o.Resp)
+	return o.Resp, nil
 }
-
-// notTimed is the start of a first attempt for which no clock was read.
-const notTimed instant.Instant = -1
 
 // judgeResponse classifies a response. It closes the body if a classifier of the user's
 // panics. [classify.Default] calls no success and no redirection a failure, so it is not asked.
@@ -155,24 +149,21 @@ func (c *call) newExchange() (*http.Response, error) {
 }
 
 // exchangeAfter continues after a light first attempt. a is nil if its request went as it was.
-func (c *call) exchangeAfter(a *attempt, start instant.Instant, over route.Route, resp *http.Response, err error, verdict earlyVerdict) (*http.Response, error) {
+func (c *call) exchangeAfter(a *attempt, o *flight.Outcome) (*http.Response, error) {
 	x := new(exchange)
 	defer x.begin(c)()
 	defer x.releaseUnused()
-	x.sent, x.judged = 1, verdict
-	x.outcome = outcome{trip: trip{number: 1, route: over}, resp: resp, err: err}
-	if c.Rule.Limited {
-		x.trip.sent = visit.Sent{At: start, Came: a.Came}
+	x.sent, x.last = 1, *o
+	if x.last.DoneAt == 0 {
+		x.last.DoneAt = c.Ground.Now()
+	}
+	if a != nil {
 		x.limits.Slot, x.limits.Refused = a.Slot, a.Refused
 	}
-	x.timing.kind = KindFirst
-	if start == notTimed && c.Rule.Timed {
-		start = c.Ground.InstantOf(a.out.Ctx.Began())
+	if o.SentAt == 0 && c.Rule.Timed {
+		x.last.SentAt = c.Ground.InstantOf(a.out.Ctx.Began())
 	}
-	if start != notTimed {
-		x.start = c.Ground.TimeOf(start)
-		x.timing.start, x.timing.took = x.start, cmp.Or(over.Came, c.Ground.Now()).Sub(start)
-	}
+	x.start = x.last.SentAt
 	x.keepBody()
 	return x.loop()
 }
@@ -202,15 +193,15 @@ func (x *exchange) loop() (*http.Response, error) {
 	delivered := false
 	defer func() { // for a classifier, hint or trace that panics
 		if !delivered {
-			flight.Dismiss(x.Ctx, x.resp)
+			flight.Dismiss(x.Ctx, x.last.Resp)
 		}
 	}()
 	for {
 		x.askRule()
 		var d decision
 		x.judge(&d)
-		x.report.record(x.resp, &d.entry)
-		if d.reason != ReasonRetry {
+		x.report.record(&d.Event)
+		if d.Reason != ReasonRetry {
 			delivered = true
 			return x.deliver(&d)
 		}
@@ -218,7 +209,7 @@ func (x *exchange) loop() (*http.Response, error) {
 			x.Unexpect()
 		}
 		left := x.discard(&d)
-		x.resp = nil
+		x.last.Resp = nil
 		if no := x.pause(&d); no != nil {
 			return nil, x.refuse(no)
 		}
@@ -248,9 +239,9 @@ func (x *exchange) renew(d *decision) error {
 // decision left time enough, but a base transport whose body ignores Close, a GetBody, or a
 // busy machine can use it up.
 func (x *exchange) admit() *visit.Refusal {
-	var latest time.Time // of a retry; zero: nothing bounds it
+	var latest instant.Instant // of a retry; 0: nothing bounds it
 	if limit := x.Rule.Policy.MaxElapsed; limit > 0 && x.sent > 0 {
-		latest = x.start.Add(limit)
+		latest = instant.After(x.start, limit)
 	}
 	x.planner.Refresh()
 	if x.planner.Latest = latest; x.Ctx.Err() == nil {
@@ -261,7 +252,7 @@ func (x *exchange) admit() *visit.Refusal {
 	if x.Ctx.Err() != nil {
 		return &visit.Refusal{Err: flight.ContextErr(x.Ctx)}
 	}
-	if !latest.IsZero() && time.Now().After(latest) {
+	if latest != 0 && x.Ground.Now() > latest {
 		return &visit.Refusal{Why: visit.WhyOverdue}
 	}
 	return nil
@@ -280,10 +271,10 @@ func (x *exchange) refuse(no *visit.Refusal) *Error {
 	x.limits.ReleaseBudget()
 	x.limits.ReviewConditions(nil)
 	reason, err := x.reasonFor(no)
-	x.report.tellObservers(nil, &entry{
-		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now(), Queued: x.takeQueued()},
-		reason:  reason,
-		limit:   no.Limit,
+	x.report.tellObservers(&Event{
+		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now(), Queued: Queued(x.takeQueued())},
+		Reason:  reason,
+		Limit:   no.Limit,
 	})
 	e := x.report.newError(reason, err)
 	e.Until = no.Until
@@ -299,32 +290,32 @@ func (x *exchange) releaseUnused() {
 }
 
 // askRule tells the limits what the headers say, and then asks the rule for a
-// verdict.
+// verdict, unless there is one already.
 func (x *exchange) askRule() {
-	x.limits.HearHeaders(x.resp, x.trip.sent)
-	if x.judged.ok {
-		x.verdict, x.judged = x.judged.verdict, earlyVerdict{}
+	a := &x.last
+	x.limits.HearHeaders(a)
+	if a.Verdict != classify.Unknown {
 		return
 	}
-	if x.err != nil && x.sourceBroke() {
-		x.verdict = classify.Final
+	if a.Err != nil && x.sourceBroke() {
+		a.Verdict = classify.Final
 		return
 	}
-	o, ask := x.OutcomeOf(x.resp, x.err), x.Rule.Classify
-	if x.err != nil && x.route.Link.Connected() {
-		o.Err = afterHandshake(x.err)
+	o, ask := x.OutcomeOf(a.Resp, a.Err), x.Rule.Classify
+	if a.Err != nil && a.Link.Connected() {
+		o.Err = afterHandshake(a.Err)
 	}
 	if x.keyed && slices.ContainsFunc(x.report.history, func(a Attempt) bool { return a.Verdict == classify.Ambiguous }) {
 		ask = x.Rule.KeyInUse
 	}
-	x.verdict = ask(o)
-	switch link := x.route.Link; {
-	case x.verdict == classify.Ambiguous && x.err != nil && (link.Unsent() || route.RefusedByProxy(x.base, x.Req, x.err)):
-		x.verdict = classify.Refused
-	case x.verdict == classify.Refused && link.ConnectedLate(x.err):
-		x.verdict = classify.Ambiguous
-	case x.verdict == classify.Final && x.err != nil && x.planner.TakesHTTP1(x.err):
-		x.verdict = classify.Ambiguous
+	a.Verdict = ask(o)
+	switch {
+	case a.Verdict == classify.Ambiguous && a.Err != nil && (a.Link.Unsent() || route.RefusedByProxy(x.base, x.Req, a.Err)):
+		a.Verdict = classify.Refused
+	case a.Verdict == classify.Refused && a.Link.ConnectedLate(a.Err):
+		a.Verdict = classify.Ambiguous
+	case a.Verdict == classify.Final && a.Err != nil && x.planner.TakesHTTP1(a.Err):
+		a.Verdict = classify.Ambiguous
 	}
 }
 
@@ -336,60 +327,41 @@ func retryable(v classify.Verdict) bool {
 // judge decides about the outcome at hand, and reserves everything that a retry needs. The
 // outcome may be the cut of a body.
 func (x *exchange) judge(d *decision) {
-	x.fill(&d.entry, x.resp, x.err)
-	d.u = rand.Float64()
-	d.Verdict = x.verdict
-	over := x.forPlanner(&d.entry)
-	x.tellOutcome(&over, d)
+	a := &x.last
+	_, a.Below = errors.AsType[*Error](a.Err)
+	a.BodyBroke = x.sourceBroke()
+	d.Event = x.eventOf(a)
+	x.tellOutcome(d)
 	misdirected := d.Status == http.StatusMisdirectedRequest || d.Err != nil && route.WantsHTTP1(d.Err)
-	d.stuck = misdirected && retryable(d.Verdict) && x.planner.IsStuck(&over)
+	d.stuck = misdirected && a.Failed() && x.planner.IsStuck(a)
 	f := x.facts(d)
-	d.reason, d.Wait = decide(f)
-	if d.reason.isLimit() {
-		d.limit = f.withheldBy(d.reason)
+	d.Reason, d.Wait = decide(f)
+	if d.Reason.isLimit() {
+		d.Limit = f.withheldBy(d.Reason)
 	}
-	if d.reason == ReasonRetry && !x.anew {
+	if d.Reason == ReasonRetry && !x.anew {
 		d.drain = f.within(d.Wait, flight.DrainTime)
 		x.commit(d, f.backoff, f.within(d.Wait, replay.MaxBusy))
 	}
-	if d.reason == ReasonNotReplayable || d.reason == ReasonBodyBusy {
-		d.Err = x.bodyErr(d.reason, x.err)
+	if d.Reason == ReasonNotReplayable || d.Reason == ReasonBodyBusy {
+		d.Err = x.bodyErr(d.Reason, a.Err)
 	}
 }
 
 // tellOutcome tells the planner and the limits of the host about the outcome at hand, and finds
 // out how long the server asked to wait. Four may have asked: this response, an attempt that
 // lost a race, a Transport below, and a body that was cut.
-func (x *exchange) tellOutcome(over *route.Outcome, d *decision) {
-	x.planner.Note(over)
-	e := x.forLimits(&d.entry, d.u)
-	hint := x.limits.NoteOutcome(&e)
-	d.u = e.U
-	if x.err != nil {
-		if until := heldUntil(x.err); until.After(x.wait) {
+func (x *exchange) tellOutcome(d *decision) {
+	x.planner.Note(&x.last)
+	var hint time.Duration
+	hint, d.u = x.limits.NoteOutcome(&x.last)
+	if x.last.Err != nil {
+		if until := heldUntil(x.last.Err); until.After(x.wait) {
 			x.wait = until
 		}
 	}
 	d.Hint = max(hint, x.wait.Sub(d.Time), 0)
-	x.limits.ReviewConditions(&e)
-}
-
-// forPlanner returns what the planner hears of the outcome at hand.
-func (x *exchange) forPlanner(e *entry) route.Outcome {
-	at := x.trip.sent.Came
-	if at == 0 {
-		at = x.Ground.InstantOf(e.Time)
-	}
-	_, other := errors.AsType[*Error](x.err) // a Transport below looks after its own pools
-	return route.Outcome{Route: x.route, Resp: x.resp, Err: x.err, Other: other || x.sourceBroke(), Bad: retryable(x.verdict), Refused: x.verdict == classify.Refused, Cut: x.timing.kind == KindNone, Took: x.timing.took, At: at}
-}
-
-// forLimits returns what the limits hear of the outcome at hand. u is random, in [0,1).
-func (x *exchange) forLimits(e *entry, u float64) visit.Ending {
-	return visit.Ending{
-		Sent: x.trip.sent, Resp: x.resp, Status: e.Status, Err: x.err, Again: retryable(x.verdict) && !x.sourceBroke(),
-		Retry: x.timing.kind > KindFirst, Addr: e.Addr, NotHost: x.timing.kind == KindNone || x.sourceBroke(), U: u,
-	}
+	x.limits.ReviewConditions(&x.last)
 }
 
 // bodyErr returns the error of an attempt that is not retried because of the
@@ -410,9 +382,9 @@ func (x *exchange) facts(d *decision) facts {
 	rule := &x.Rule.Policy
 	f := facts{
 		verdict:       d.Verdict,
-		canceled:      x.Ctx.Err() != nil && (d.Err != nil || retryable(d.Verdict)),
+		canceled:      x.Ctx.Err() != nil && (d.Err != nil || x.last.Failed()),
 		expired:       x.Ctx.Err() != nil && x.reasonGone() == ReasonTimeout,
-		nested:        gaveUpBelow(x.Req, x.resp, d.Err),
+		nested:        gaveUpBelow(x.Req, x.last.Resp, d.Err),
 		once:          x.options != nil && x.options.sending == sendOnce,
 		misdirected:   d.stuck,
 		sent:          x.sent,
@@ -423,7 +395,7 @@ func (x *exchange) facts(d *decision) facts {
 		u:             d.u,
 		anew:          x.anew,
 	}
-	if !retryable(f.verdict) || x.isSingle() {
+	if !x.last.Failed() || x.isSingle() {
 		return f // nothing below is asked
 	}
 	f.idempotent = f.verdict == classify.Refused || x.isIdempotent()
@@ -436,11 +408,11 @@ func (x *exchange) facts(d *decision) facts {
 		return f // a request has a time of its own, and asks the limits when it goes
 	}
 	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
-	if f.verdict == classify.Ambiguous && x.err != nil && d.Kind != KindNone && flight.IsLate(x.Ctx, x.err) {
+	if f.verdict == classify.Ambiguous && x.last.Err != nil && d.Kind != KindNone && flight.IsLate(x.Ctx, x.last.Err) {
 		f.silence = rule.Backoff.Delay(3, f.backoff)
 	}
 	if f.elapsedMax = rule.MaxElapsed; f.elapsedMax > 0 {
-		f.elapsed = d.Time.Sub(x.start)
+		f.elapsed = x.Ground.InstantOf(d.Time).Sub(x.start)
 	}
 	f.turn, f.limit = x.limits.NextTurn(d.Time)
 	return f
@@ -456,15 +428,14 @@ func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 		later = d.Wait
 	}
 	if !x.limits.ReserveRetry(d.Time, later) {
-		d.reason, d.Wait, d.limit = ReasonBudget, 0, visit.LimitBudget
-		e := x.forLimits(&d.entry, d.u)
-		x.limits.TellUsedUp(&e)
+		d.Reason, d.Wait, d.Limit = ReasonBudget, 0, visit.LimitBudget
+		x.limits.TellUsedUp(&x.last)
 		return
 	}
 	if x.body != nil {
 		if reason := x.takeBack(d, busy); reason != ReasonRetry {
 			x.limits.ReleaseBudget()
-			d.reason, d.Wait = reason, 0
+			d.Reason, d.Wait = reason, 0
 			if reason == ReasonCanceled || reason == ReasonTimeout {
 				d.ended = flight.ContextErr(x.Ctx)
 			}
@@ -476,30 +447,30 @@ func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 
 // deliver gives the last outcome to the caller.
 func (x *exchange) deliver(d *decision) (*http.Response, error) {
-	resp, err := x.resp, x.err
+	resp, err := x.last.Resp, x.last.Err
 	if x.body != nil && resp != nil && (resp.StatusCode == http.StatusTemporaryRedirect || resp.StatusCode == http.StatusPermanentRedirect) {
 		x.body.Leave(x.Ctx)
 	}
 	switch {
-	case err == nil && (d.reason.isLimit() || d.reason == ReasonNotIdempotent || d.reason == ReasonNotReplayable || d.reason == ReasonBodyBusy ||
-		d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1): // see gaveUpBelow
-		return x.report.markResponse(resp, d.reason), nil
+	case err == nil && (d.Reason.isLimit() || d.Reason == ReasonNotIdempotent || d.Reason == ReasonNotReplayable || d.Reason == ReasonBodyBusy ||
+		d.stuck && d.Reason == ReasonFinal && len(x.report.history) <= 1): // see gaveUpBelow
+		return x.report.markResponse(resp, d.Reason), nil
 	case err == nil:
 		if !x.segment { // a segment does not resume by itself, but its body does
-			if x.download = x.resumeBody(x.series, x.Ground.InstantOf(x.start), x.route.Over(), resp); x.download != nil && x.download.past != nil {
+			if x.download = x.resumeBody(x.series, x.start, x.last.Pool, resp); x.download != nil && x.download.past != nil {
 				x.download.past.wait = x.wait
 			}
 		}
 		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !x.segment && !gaveUpBelow(x.Req, resp, nil) {
-			return x.report.markResponse(resp, d.reason), nil
+			return x.report.markResponse(resp, d.Reason), nil
 		}
 		return resp, nil // if a Transport below gave up, the response keeps its mark
 	case d.ended != nil:
-		return nil, x.report.newError(d.reason, d.ended)
-	case !x.retried && !d.reason.isLimit():
+		return nil, x.report.newError(d.Reason, d.ended)
+	case !x.retried && !d.Reason.isLimit():
 		return nil, err
 	}
-	return nil, x.report.newError(d.reason, cmp.Or(d.Err, err))
+	return nil, x.report.newError(d.Reason, cmp.Or(d.Err, err))
 }
 
 // discard drains the response at hand within bounds, and closes it. The caller's
@@ -509,9 +480,9 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 func (x *exchange) discard(d *decision) (left *http.Response) {
 	until := d.Time.Add(d.drain)
 	if d.renews {
-		return flight.KeepWithin(x.Ctx, x.resp, until, &x.Sleeper)
+		return flight.KeepWithin(x.Ctx, x.last.Resp, until, &x.Sleeper)
 	}
-	flight.DrainWithin(x.Ctx, x.resp, until, io.Discard, &x.Sleeper)
+	flight.DrainWithin(x.Ctx, x.last.Resp, until, io.Discard, &x.Sleeper)
 	return nil
 }
 
@@ -521,11 +492,11 @@ func (x *exchange) discard(d *decision) (left *http.Response) {
 func (x *exchange) endWithoutBody(left *http.Response, d *decision, why error) (*http.Response, error) {
 	x.limits.ReleaseBudget()
 	failed := &bodyError{last: d.Err, why: why, status: d.Status}
-	last := entry{Attempt: d.Attempt, reason: ReasonNotReplayable}
+	last := Event{Attempt: d.Attempt, Response: left, Reason: ReasonNotReplayable}
 	last.Err, last.Wait = failed, 0
 	x.report.history[len(x.report.history)-1] = last.Attempt
 	last.Kind = KindNone // the outcome of the attempt was told before
-	x.report.tellObservers(left, &last)
+	x.report.tellObservers(&last)
 	if left != nil {
 		return x.report.markResponse(left, ReasonNotReplayable), nil
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/replay"
-	"github.com/aplomb-go/aplomb/internal/route"
 )
 
 // asksConnection reports whether somebody wants to know the connection of the next attempt: a Trace
@@ -92,8 +91,8 @@ func (x *exchange) watchAttempt(a *attempt) {
 		return
 	}
 	a.watch.about = AttemptStart{
-		Request: x.Req, Host: x.HostName(), Number: a.Number, Kind: a.timing.kind,
-		Offset: x.report.offset, Start: a.timing.start, Deadline: x.attemptDeadline(a), Queued: a.timing.queued,
+		Request: x.Req, Host: x.HostName(), Number: a.Number, Kind: Kind(a.Kind),
+		Offset: x.report.offset, Start: x.Ground.TimeOf(a.SentAt), Deadline: x.attemptDeadline(a), Queued: Queued(a.Queued),
 	}
 }
 
@@ -104,7 +103,7 @@ func (x *exchange) attemptDeadline(a *attempt) time.Time {
 	body := cmp.Or(a.Body, x.Req.Body)
 	after := a.Timeouts.After
 	timed := after > 0 && (body == nil || body == http.NoBody || replay.SmallInMemory(body))
-	if end := a.timing.start.Add(after); timed && (until.IsZero() || end.Before(until)) {
+	if end := x.Ground.TimeOf(a.SentAt).Add(after); timed && (until.IsZero() || end.Before(until)) {
 		return end
 	}
 	return until
@@ -121,15 +120,15 @@ func (w *watch) tellStart(ctx context.Context, header http.Header) context.Conte
 	return w.ctx
 }
 
-// tellEnd calls the hooks AttemptEnd, once. over is the way of the attempt.
-func (w *watch) tellEnd(over route.Route, took time.Duration, resp *http.Response, err error) {
+// tellEnd calls the hooks AttemptEnd, once.
+func (w *watch) tellEnd(o *flight.Outcome) {
 	if !w.begun {
 		return
 	}
 	w.begun = false
 	told := false
-	defer closeUnless(w.ctx, &told, resp)
-	e := AttemptEnd{AttemptStart: w.about, Addr: over.Link.Addr(), Lane: over.Number(), Duration: took, Response: resp, Err: err}
+	defer closeUnless(w.ctx, &told, o.Resp)
+	e := AttemptEnd{AttemptStart: w.about, Addr: o.Link.Addr(), Lane: o.Lane(), Duration: o.Took(), Response: o.Resp, Err: o.Err}
 	for _, t := range w.traces {
 		if t != nil && t.AttemptEnd != nil {
 			t.AttemptEnd(w.ctx, e)

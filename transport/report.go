@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -29,56 +28,49 @@ type report struct {
 
 // record adds an attempt to the history and tells the observers. A success on the
 // first attempt that did not wait is not recorded, because nobody will ask how it came.
-func (r *report) record(resp *http.Response, d *entry) {
-	if len(r.history) > 0 || d.Number > 1 || d.Err != nil || d.reason != ReasonFinal || d.Queued != (Queued{}) {
+func (r *report) record(e *Event) {
+	if len(r.history) > 0 || e.Number > 1 || e.Err != nil || e.Reason != ReasonFinal || e.Queued != (Queued{}) {
 		if r.mark == nil {
 			r.mark = new(mark)
 			r.history = r.mark.few[:0]
 		}
-		r.history = append(r.history, d.Attempt)
+		r.history = append(r.history, e.Attempt)
 	}
-	r.tellObservers(resp, d)
+	r.tellObservers(e)
 }
 
 // tellObservers tells the traces and the log.
-func (r *report) tellObservers(resp *http.Response, d *entry) {
-	r.reason, r.limit, r.queued = d.reason, d.limit, Queued{}
-	if d.Kind == KindNone {
-		r.queued = d.Queued
+func (r *report) tellObservers(e *Event) {
+	r.reason, r.limit, r.queued = e.Reason, e.Limit, Queued{}
+	if e.Kind == KindNone {
+		r.queued = e.Queued
 	}
 	for _, t := range r.traces() {
 		if t != nil && t.Event != nil {
-			t.Event(r.eventOf(resp, d))
+			t.Event(r.completed(e))
 		}
 	}
-	if r.t.logger != nil && d.Kind != KindNone && r.logsAttempts() {
-		r.logAttempt(resp, d)
+	if r.t.logger != nil && e.Kind != KindNone && r.logsAttempts() {
+		r.logAttempt(e)
 	}
 }
 
-func (r *report) eventOf(resp *http.Response, d *entry) Event {
-	a := d.Attempt
-	if a.Err != nil {
-		a.Err = withoutSecrets(a.Err, r.Req.URL.String())
+// completed returns an event as others see it.
+func (r *report) completed(e *Event) Event {
+	all := *e
+	if all.Err != nil {
+		all.Err = withoutSecrets(all.Err, r.Req.URL.String())
 	}
-	return Event{
-		Attempt:  a,
-		Context:  r.parentContext(),
-		Request:  r.Req,
-		Host:     r.HostName(),
-		Response: resp,
-		Offset:   r.offset,
-		Reason:   d.reason,
-		Limit:    d.limit,
-	}
+	all.Context, all.Request, all.Host, all.Offset = r.parentContext(), r.Req, r.HostName(), r.offset
+	return all
 }
 
 // logsAttempts reports whether the logger takes a line for each attempt.
 func (c *call) logsAttempts() bool { return c.t.logger.Enabled(c.Ctx, slog.LevelDebug) }
 
 // logAttempt writes the line of an attempt.
-func (r *report) logAttempt(resp *http.Response, d *entry) {
-	e := r.eventOf(resp, d)
+func (r *report) logAttempt(d *Event) {
+	e := r.completed(d)
 	url := e.Request.URL.String()
 	addr := cmp.Or(d.Addr, redact.Addr(d.Err))
 	all := attrs{
@@ -87,9 +79,9 @@ func (r *report) logAttempt(resp *http.Response, d *entry) {
 		slog.String("url", redact.URL(e.Request.URL)),
 		slog.Int("attempt", d.Number),
 		slog.String("kind", d.Kind.String()),
-		slog.String("reason", d.reason.String()),
+		slog.String("reason", d.Reason.String()),
 	}
-	all.add(d.limit != "", slog.String("limit", d.limit))
+	all.add(d.Limit != "", slog.String("limit", d.Limit))
 	all.add(d.Status != 0, slog.Int("status", d.Status))
 	if d.Err != nil {
 		all.add(true, slog.String("error", causeOf(d.Err, url)))

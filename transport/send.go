@@ -6,23 +6,21 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
-	"github.com/aplomb-go/aplomb/internal/visit"
+	"github.com/aplomb-go/aplomb/internal/route"
 )
 
-// An attempt is a flight of an exchange, with its record.
+// An attempt is a flight of an exchange, with those who watch it.
 type attempt struct {
 	flight.Flight
-	trip
 	watch watch
 	out   *flight.Outgoing // nil: it is the caller's own request
 }
 
 // prepare makes the copy that is sent. If it panics, it releases the slot and closes the body.
-func (a *attempt) prepare() *flight.Outgoing {
+func (a *attempt) prepare() {
 	prepared := false
 	defer func() {
 		if !prepared {
@@ -34,29 +32,27 @@ func (a *attempt) prepare() *flight.Outgoing {
 		a.Ctx = a.watch.tellStart(a.Ctx, out.Req.Header)
 	}
 	a.Arm(out)
-	if a.route.Trial != nil {
-		a.route.Trial.Restart = out.Restart
+	if t, ok := a.Base.(*route.Trial); ok {
+		t.Restart = out.Restart
 	}
-	prepared = true
-	return out
+	a.out, prepared = out, true
 }
 
 // fly sends a copy of the request, or the caller's own request if that is possible.
-func (a *attempt) fly() (*http.Response, error) {
+func (a *attempt) fly() {
 	if a.Light() {
-		return a.SendLight()
+		a.SendLight()
+		return
 	}
-	a.out = a.prepare()
-	return a.flyCopy(a.out)
+	a.prepare()
+	a.flyCopy()
 }
 
 // flyCopy sends a copy of the request.
-func (a *attempt) flyCopy(out *flight.Outgoing) (*http.Response, error) {
-	resp, err := a.SendCopy(out)
-	if a.Below != nil {
-		err = withHold(err, a.Below)
+func (a *attempt) flyCopy() {
+	if a.SendCopy(a.out); a.Hidden != nil {
+		a.Err = withHold(a.Err, a.Hidden)
 	}
-	return resp, err
 }
 
 // send makes the next attempt.
@@ -65,51 +61,54 @@ func (x *exchange) send() {
 		x.race()
 		return
 	}
-	kind := KindRetry
+	kind := flight.Retry
 	switch {
 	case x.segment:
-		kind = KindReconnect
+		kind = flight.Reconnect
 	case x.sent == 0:
-		kind = KindFirst
+		kind = flight.First
 	}
 	var a attempt
 	x.newAttempt(&a, kind)
 	defer func() { // also if the base transport panics
-		if a.sent.Came = a.Came; a.Came == 0 {
-			a.sent.Came = x.Ground.Now()
+		if a.DoneAt == 0 {
+			a.DoneAt = x.Ground.Now()
 		}
-		a.timing.took = a.sent.Came.Sub(a.sent.At)
-		x.trip = a.trip
-		if a.Watched {
-			a.watch.tellEnd(a.route, a.timing.took, x.resp, x.err)
+		if _, trial := a.Base.(*route.Trial); trial && a.out != nil {
+			a.Pool = a.out.Over()
+		}
+		if x.last = a.Outcome; a.Watched {
+			a.watch.tellEnd(&a.Outcome)
 		}
 	}()
-	x.resp, x.err = a.fly()
+	a.fly()
 	x.limits.Slot, x.limits.Refused = a.Slot, a.Refused
 }
 
 // newAttempt makes a the next attempt, whose outcome will be at hand.
-func (x *exchange) newAttempt(a *attempt, kind Kind) {
+func (x *exchange) newAttempt(a *attempt, kind flight.Kind) {
 	proves := x.provesConnection() // may panic, and nothing is sent then
 	x.sent++
-	now := time.Now()
-	if x.sent == 1 && x.Rule.Policy.MaxElapsed > 0 {
-		x.start = now
+	a.Number, a.Kind, a.SentAt, a.Queued = x.sent, kind, x.Ground.Now(), x.takeQueued()
+	if x.sent == 1 {
+		x.start = a.SentAt
 	}
-	x.equip(&a.Flight, x.sent)
-	x.broke = x.broke || x.err != nil
+	x.equip(&a.Flight)
+	x.broke = x.broke || x.last.Err != nil
 	a.Own = x.sent > 1 && (x.Rule.Timed || x.broke)
-	a.number, a.timing = x.sent, timing{kind: kind, start: now, queued: x.takeQueued()}
 	a.Ctx, a.Plain = x.parentContext(), x.Plain != nil
-	a.route = x.planner.Next(x.asksConnection() || proves)
-	a.Pool, a.Link = a.route.Pool, a.route.Link
-	a.Base, a.Timed = x.t.pools.Base(&a.route), a.Timed || a.route.Trial != nil
+	a.Base = x.planner.Next(&a.Outcome)
+	if _, trial := a.Base.(*route.Trial); trial {
+		a.Timed = true // it needs a context that ends with it
+	}
+	if proves || x.asksConnection() {
+		a.Link = new(flight.Link)
+	}
 	if x.body != nil {
 		a.Body, a.GetBody = x.nextBody()
 	}
 	x.watchAttempt(a)
-	a.Slot, a.sent = x.limits.TakeOff(now)
-	x.outcome = outcome{trip: a.trip}
+	x.limits.TakeOff(&a.Flight)
 }
 
 // provesConnection reports whether it may matter that an attempt had no connection. A request that
@@ -125,20 +124,19 @@ func (c *call) parentContext() context.Context {
 }
 
 // takeQueued returns the time in queues before the attempt that goes or is refused now.
-func (x *exchange) takeQueued() Queued {
-	q := Queued(x.limits.Queued)
-	x.limits.Queued = visit.Queued{}
-	if q != (Queued{}) {
-		x.queued.add(q)
+func (x *exchange) takeQueued() (q flight.Queued) {
+	if q = x.limits.Queued; q != (flight.Queued{}) {
+		x.limits.Queued = flight.Queued{}
+		x.queued.add(Queued(q))
 	}
 	return q
 }
 
 // equip makes f a flight of the call.
-func (c *call) equip(f *flight.Flight, number int) {
-	f.Req, f.Ctx, f.Number, f.Home = c.Req, c.Ctx, number, c.Ground
+func (c *call) equip(f *flight.Flight) {
+	f.Req, f.Ctx, f.Home = c.Req, c.Ctx, c.Ground
 	f.Timeouts, f.Timed = &c.Rule.Timeouts, c.Rule.Timed
-	if number == 1 {
+	if f.Number == 1 {
 		return
 	}
 	if _, ok := c.Ctx.Deadline(); !ok {

@@ -13,32 +13,28 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
 // A Flight is a send of a request by a base transport. It has everything that it needs, so
 // that it can run beside another.
 type Flight struct {
+	Outcome
 	Base     http.RoundTripper
 	Req      *http.Request // the caller's
 	Ctx      context.Context
-	Number   int                           // counts the attempts of the call from 1
 	Body     io.ReadCloser                 // nil: the caller's own, as it is
 	GetBody  func() (io.ReadCloser, error) // for the base transport; nil: the caller's own
 	Timeouts *Timeouts
 	Timed    bool // it has a context of its own
 	Own      bool // it has a header of its own
 	Slot     Slot
-	Came     instant.Instant // when the gate heard of the response or the error; 0: it did not
-	Refused  *Slot           // of a response to the copy that is no success; nil: none
-	Home     home            // of the pool, and of its clock
-	Pool     *pool.Pool      // hears what comes; nil: nobody needs to know
-	Link     *Link           // nil: nobody needs to know
-	Watched  bool            // a hook sees its header
-	Beside   bool            // runs beside another attempt, and may outlive the call
-	Plain    bool            // is sent without Expect
-	Below    error           // the error that the end of its time hides; nil: none
+	Refused  *Slot // of a response to the copy that is no success; nil: none
+	Home     home  // of the pool, and of its clock
+	Watched  bool  // a hook sees its header
+	Beside   bool  // runs beside another attempt, and may outlive the call
+	Plain    bool  // is sent without Expect
+	Hidden   error // the error that the end of its time hides; nil: none
 }
 
 // A home is whose slots and pools the flights have.
@@ -110,13 +106,13 @@ func (f *Flight) Light() bool {
 }
 
 // SendLight sends the caller's own request.
-func (f *Flight) SendLight() (resp *http.Response, err error) {
+func (f *Flight) SendLight() {
 	defer func() { // also if the base transport panics
-		if f.Came = f.Slot.Landed(f, f.Req, resp, err, nil); !f.Slot.refused {
+		if f.Slot.Landed(f, f.Req, nil); !f.Slot.refused {
 			f.Slot = Slot{}
 		}
 	}()
-	return CheckResponse(f.Base.RoundTrip(f.Req))
+	f.Resp, f.Err = CheckResponse(f.Base.RoundTrip(f.Req))
 }
 
 // Copied makes the copy that is sent. It has a header of its own only if the header changes, or if
@@ -198,7 +194,7 @@ func headerOf(header http.Header, room []string) http.Header {
 }
 
 // SendCopy sends a copy of the request.
-func (f *Flight) SendCopy(out *Outgoing) (resp *http.Response, err error) {
+func (f *Flight) SendCopy(out *Outgoing) {
 	req := &out.Req
 	var held *Slot
 	if f.Slot.Gate != nil {
@@ -206,13 +202,13 @@ func (f *Flight) SendCopy(out *Outgoing) (resp *http.Response, err error) {
 		kept.slot, f.Slot = f.Slot, Slot{}
 		held = &kept.slot
 		defer func() {
-			if f.Came = held.Landed(f, req, resp, err, kept); held.refused {
+			if held.Landed(f, req, kept); held.refused {
 				f.Refused = held
 			}
 		}()
 	}
 	defer func() {
-		if resp == nil && err == nil { // the base transport has panicked or ended its goroutine
+		if f.Resp == nil && f.Err == nil { // the base transport has panicked or ended its goroutine
 			_ = out.Ctx.outcome(nil)
 			if f.Body != nil {
 				_ = f.Body.Close()
@@ -225,18 +221,17 @@ func (f *Flight) SendCopy(out *Outgoing) (resp *http.Response, err error) {
 	if held != nil && held.Probe {
 		defer held.renew()()
 	}
-	resp, err = CheckResponse(f.Base.RoundTrip(req))
-	if resp != nil && resp.Request == req {
-		resp.Request = f.Req // as a plain transport would
+	f.Resp, f.Err = CheckResponse(f.Base.RoundTrip(req))
+	if f.Resp != nil && f.Resp.Request == req {
+		f.Resp.Request = f.Req // as a plain transport would
 	}
 	if out.Ctx.Timeouts == nil {
-		return resp, err
+		return
 	}
-	resp, err, f.Below = out.end(resp, err)
-	if err == nil && out.Ctx.event > 0 && classify.IsEventStream(resp) {
-		return out.awaitEvent(resp)
+	f.Resp, f.Err, f.Hidden = out.end(f.Resp, f.Err)
+	if f.Err == nil && out.Ctx.event > 0 && classify.IsEventStream(f.Resp) {
+		f.Resp, f.Err = out.awaitEvent(f.Resp)
 	}
-	return resp, err
 }
 
 // awaitEvent waits for the first event of a stream. It returns an error if the stream

@@ -99,15 +99,16 @@ func (s *Slot) renew() (stop func()) {
 }
 
 // Landed tells the gate the result of the attempt that has just ended, and ends the
-// slot unless the response is no success, or its body takes the slot over. It returns
-// the time, or 0 without a gate. If there is neither a response nor an error, the base
-// transport has panicked or ended its goroutine. req is what was sent. into may be nil. Otherwise it is
-// memory for the response's body, and may have the slot already.
-func (s *Slot) Landed(f *Flight, req *http.Request, resp *http.Response, err error, into *slotBody) (now instant.Instant) {
+// slot unless the response is no success, or its body takes the slot over. If there is neither a
+// response nor an error, the base transport has panicked or ended its goroutine. req is what was
+// sent. into may be nil. Otherwise it is memory for the response's body, and may have the slot
+// already.
+func (s *Slot) Landed(f *Flight, req *http.Request, into *slotBody) {
 	if s.Gate == nil {
-		return 0
+		return
 	}
-	now = s.Home.Now()
+	now, resp, err := s.Home.Now(), f.Resp, f.Err
+	f.DoneAt = now
 	result, kept := gate.Neutral, false
 	defer func() { // also if a method of the base transport's error panics
 		if !kept {
@@ -115,7 +116,7 @@ func (s *Slot) Landed(f *Flight, req *http.Request, resp *http.Response, err err
 		}
 	}()
 	if resp == nil && err == nil {
-		return now
+		return
 	}
 	if result = ResultOf(f.Ctx, resp, err); result != gate.Success && replay.Broke(f.Body) {
 		result = gate.Neutral
@@ -133,7 +134,6 @@ func (s *Slot) Landed(f *Flight, req *http.Request, resp *http.Response, err err
 		}
 		into.keep(f.Ctx, now, resp)
 	}
-	return now
 }
 
 // keeps reports whether a response has a body that its host may have to work on

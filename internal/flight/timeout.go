@@ -213,6 +213,13 @@ func (a *attemptContext) start(t *Timeouts, detached bool) {
 	}
 }
 
+// Over returns the pool that the attempt takes. A base may have restarted it over another.
+func (o *Outgoing) Over() *pool.Pool {
+	o.Ctx.mu.Lock()
+	defer o.Ctx.mu.Unlock()
+	return o.Ctx.pool
+}
+
 // Restart begins the time of the attempt anew, because it has waited for a connection of a pool, or
 // goes over another.
 func (o *Outgoing) Restart(over *pool.Pool) {

@@ -11,7 +11,7 @@ import (
 
 // An attempt is what a request knows of one.
 type attempt interface {
-	Began() time.Time
+	Elapsed() time.Duration // since it was sent
 	Fly(*flight.Outgoing) (*http.Response, *flight.Slot, error)
 	Ended(took time.Duration, resp *http.Response, err error)
 }
@@ -48,7 +48,7 @@ func (r *Racer[A]) run(done chan<- *Racer[A]) {
 	defer func() {
 		r.panicked = recover() // raise repeats it in the caller's goroutine
 		r.exited = !returned && r.panicked == nil
-		r.took = time.Since(r.Of.Began())
+		r.took = r.Of.Elapsed()
 		if r.state.CompareAndSwap(running, ended) {
 			done <- r
 		} else {
@@ -88,7 +88,7 @@ func (r *Racer[A]) tell(took time.Duration, resp *http.Response, err error) {
 }
 
 // TellOutrun tells that another attempt was first.
-func (r *Racer[A]) TellOutrun() { r.tell(time.Since(r.Of.Began()), nil, flight.ErrOutrun) }
+func (r *Racer[A]) TellOutrun() { r.tell(r.Of.Elapsed(), nil, flight.ErrOutrun) }
 
 // Rejected reports whether the response is a 4xx.
 func (r *Racer[A]) Rejected() bool { return r.Resp != nil && r.Resp.StatusCode/100 == 4 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
@@ -22,57 +23,28 @@ import (
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
-// A Route is the pool of an attempt, and what is known of its connection.
-type Route struct {
-	Pools *pool.Pools     // of the host; nil: it had no trouble so far
-	Pool  *pool.Pool      // nil: the first
-	Heard instant.Instant // when something had come over the pool last before the attempt
-	Link  *flight.Link    // nil: nobody needs to know
-	Came  instant.Instant // when a light first attempt had its response; 0: not known
-	Trial *trial          // sends the attempt, which may go back, and needs a context that ends with it; nil: it takes the pool in any case
-}
-
-// Over returns the pool that the attempt takes.
-func (r *Route) Over() *pool.Pool {
-	if r.Trial != nil {
-		return r.Trial.over.Load()
+// Current makes an attempt take the current pool of the host, and returns its base.
+func (m *Maker) Current(r *visit.Request, o *flight.Outcome) http.RoundTripper {
+	if pools := r.State.PoolsMade(); pools != nil && r.Rule.Lanes {
+		o.Pool = pools.Current()
+		o.Heard = o.Pool.Heard()
 	}
-	return r.Pool
+	return m.over(o.Pool)
 }
 
-// Number returns the number of the pool.
-func (r *Route) Number() int {
-	if p := r.Over(); p != nil {
-		return p.Number
-	}
-	return 0
-}
-
-// Base returns what sends the attempt.
-func (m *Maker) Base(r *Route) http.RoundTripper {
-	switch {
-	case r.Trial != nil:
-		return r.Trial
-	case r.Pool == nil || r.Pool.Number == 0:
+// over returns what sends requests over a pool.
+func (m *Maker) over(p *pool.Pool) http.RoundTripper {
+	if p == nil || p.Number == 0 {
 		return m.first
 	}
-	return r.Pool.Base()
-}
-
-// First returns the route of a first attempt over the current pool.
-func First(r *visit.Request) (to Route) {
-	if pools := r.State.PoolsMade(); pools != nil && r.Rule.Lanes {
-		to.Pools, to.Pool = pools, pools.Current()
-		to.Heard = to.Pool.Heard()
-	}
-	return to
+	return p.Base()
 }
 
 // NoteGood notes a good first response over the current pool.
-func NoteGood(r *visit.Request, over *Route, major int) {
+func NoteGood(r *visit.Request, o *flight.Outcome) {
 	if pools := r.State.PoolsMade(); pools != nil {
-		pools.Or(over.Pool).Hear(cmp.Or(over.Came, r.Ground.Now()))
-		pools.Good(over.Pool, major, false)
+		pools.Or(o.Pool).Hear(cmp.Or(o.DoneAt, r.Ground.Now()))
+		pools.Good(o.Pool, o.Resp.ProtoMajor, false)
 	}
 }
 
@@ -81,7 +53,7 @@ func NoteGood(r *visit.Request, over *Route, major int) {
 type Planner struct {
 	*visit.Request
 	Maker  *Maker
-	Latest time.Time // after which the next attempt may not start; zero: it may always
+	Latest instant.Instant // after which the next attempt may not start; 0: it may always
 
 	last      *pool.Pool      // over which the last attempt failed; nil: none did
 	row       int             // attempts in a row that failed over it
@@ -93,50 +65,33 @@ type Planner struct {
 	refreshed bool            // they were closed once
 }
 
-// An Outcome is what a Planner hears of the end of an attempt.
-type Outcome struct {
-	Route   Route
-	Resp    *http.Response // nil: an error
-	Err     error
-	Other   bool            // it says nothing of the pool: it is of a Transport below, or of the request's own body
-	Bad     bool            // it calls for a retry
-	Refused bool            // the server surely did not act
-	Cut     bool            // it is the cut of a body
-	Took    time.Duration   // 0: not known
-	At      instant.Instant // when it was known
-}
-
 // MayLeave reports whether the host may have further pools, as far as is known.
 func (p *Planner) MayLeave() bool {
 	return p.Rule.Lanes && (p.Maker.make != nil || p.Maker.base != nil)
 }
 
-// Next returns the route of the next attempt. wanted says that somebody wants to know its connection.
-// The base transport then tells it. That costs some allocations, so the first attempt of an
-// idempotent request goes without.
-func (p *Planner) Next(wanted bool) (to Route) {
-	to = First(p.Request)
-	if wanted {
-		to.Link = new(flight.Link)
-	}
-	pools, not := to.Pools, p.last
+// Next gives the next attempt its pool and its base. If the base is a [Trial], the attempt needs a
+// context of its own.
+func (p *Planner) Next(o *flight.Outcome) http.RoundTripper {
+	base, not := p.Maker.Current(p.Request, o), p.last
 	if !p.leaves {
 		not = nil
 	}
 	p.leaves = false
-	if pools == nil || pools.Calm() && p.failed != to.Pool || !p.Maker.can(p.Req) {
-		return to
+	current, pools := o.Pool, p.State.PoolsMade()
+	if current == nil || pools.Calm() && p.failed != current || !p.Maker.can(p.Req) {
+		return base
 	}
 	now := p.Ground.Now()
-	if other := pools.Other(now, not); other != nil && other.IsDue(now) {
-		maker, req, bad := p.Maker, p.Req, to.Pool.Doubtful()
-		to.Trial = &trial{ground: p.Ground, maker: maker, pools: pools, to: other, back: to.Pool, patience: p.patience(), waits: not != nil, open: func() http.RoundTripper {
-			return maker.open(req, bad, pools.HTTP1.Load())
-		}}
-		to.Trial.over.Store(other)
-		to.Heard = other.Heard()
+	other := pools.Other(now, not)
+	if other == nil || !other.IsDue(now) {
+		return base
 	}
-	return to
+	o.Pool, o.Heard = other, other.Heard()
+	maker, req, bad := p.Maker, p.Req, current.Doubtful()
+	return &Trial{ground: p.Ground, maker: maker, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil, open: func() http.RoundTripper {
+		return maker.open(req, bad, pools.HTTP1.Load())
+	}}
 }
 
 // patience returns how long the next attempt waits for the first connection of a pool. This is at
@@ -152,36 +107,36 @@ func (p *Planner) patience() time.Duration {
 	if connect := p.Rule.Timeouts.Connect; connect > 0 {
 		d = min(d, connect/2)
 	}
-	if !p.Latest.IsZero() {
-		d = min(d, time.Until(p.Latest))
+	if p.Latest != 0 {
+		d = min(d, p.Latest.Sub(p.Ground.Now()))
 	}
 	return max(d, 0)
 }
 
 // Beside makes the next attempt one beside another. Over HTTP/1.1 it has another connection in any
 // case.
-func (p *Planner) Beside(first *Route) {
+func (p *Planner) Beside(first *flight.Outcome) {
 	if !p.Rule.Lanes {
 		return
 	}
 	if pools := p.State.Machines().Pools(); pools.Protocol() != 1 {
-		p.last, p.leaves = pools.Or(first.Over()), true
+		p.last, p.leaves = pools.Or(first.Pool), true
 		p.failed = p.last
 		p.last.Doubt(first.Link.Ip())
 	}
 }
 
 // change returns what is told if the host moves.
-func (p *Planner) change(o *Outcome, better bool) news.Change {
+func (p *Planner) change(o *flight.Outcome, better bool) news.Change {
 	c := news.Change{Key: news.Key{Condition: news.Lane}, Over: better}
 	if !better {
-		c.Cause = news.Cause{Err: p.Teller.Safe(o.Err), Addr: o.Route.Link.Addr()}
+		c.Cause = news.Cause{Err: p.Teller.Safe(o.Err), Addr: o.Link.Addr()}
 	}
 	return c
 }
 
 // Note notes an outcome, and decides about the pool of the next attempt. It is called once for each.
-func (p *Planner) Note(o *Outcome) {
+func (p *Planner) Note(o *flight.Outcome) {
 	if p.leaves = false; !p.Rule.Lanes {
 		return
 	}
@@ -190,8 +145,8 @@ func (p *Planner) Note(o *Outcome) {
 		pools = p.State.Machines().Pools() // a hedge needs to know the protocol
 	}
 	if o.Resp != nil && pools != nil {
-		over := pools.Or(o.Route.Over())
-		if over.Hear(o.At); !o.Bad {
+		over := pools.Or(o.Pool)
+		if over.Hear(o.DoneAt); !o.Failed() {
 			if p.silence != nil && over != p.failed { // so it was not the request that is slow
 				pools.Failed(p.failed, pool.Half-pool.Alone, p.silence)
 			}
@@ -213,12 +168,12 @@ func (p *Planner) Note(o *Outcome) {
 	case pools == nil:
 		pools = p.State.Machines().Pools()
 	}
-	over := pools.Or(o.Route.Over())
+	over := pools.Or(o.Pool)
 	if p.last != over {
 		p.last, p.row = over, 0
 	}
 	p.row++
-	over.Doubt(o.Route.Link.Ip())
+	over.Doubt(o.Link.Ip())
 	change := p.change(o, weight == pool.Weak)
 	if p.leaves = leaves || p.row > 1; p.leaves && over == pools.Current() {
 		if p.failed, p.silence = over, nil; weight == pool.Alone {
@@ -245,7 +200,7 @@ func (p *Planner) move(left *pool.Pool, cause any) {
 // refresh notes silence of a base that is the only pool. Its idle connections are closed before the
 // retry, once for a request, because then even a new connection is silent. Without a retry nobody
 // finds out whether they are dead.
-func (p *Planner) refresh(o *Outcome, weight int32) {
+func (p *Planner) refresh(o *flight.Outcome, weight int32) {
 	pools := p.State.Machines().Pools()
 	if pools.Protocol() == 1 {
 		return // net/http closes such a connection itself, and the others may be well
@@ -256,7 +211,7 @@ func (p *Planner) refresh(o *Outcome, weight int32) {
 	}
 	p.Maker.tellSingle(p.Ctx, visit.SafeName(p.State))
 	if p.Maker.closes {
-		p.stale = o.At
+		p.stale = o.DoneAt
 	}
 }
 
@@ -281,13 +236,13 @@ func (p *Planner) Refresh() {
 
 // weigh returns what a failure weighs for its pool, or 0 if it says nothing about connections. leaves
 // says that the next attempt takes another pool in any case.
-func (p *Planner) weigh(o *Outcome) (weight int32, leaves bool) {
+func (p *Planner) weigh(o *flight.Outcome) (weight int32, leaves bool) {
 	switch {
-	case o.Other, o.Err != nil && errors.Is(p.Ctx.Err(), context.Canceled):
+	case o.Below, o.BodyBroke, o.Err != nil && errors.Is(p.Ctx.Err(), context.Canceled):
 		return 0, false // of this pool, or the caller left
 	case o.Err != nil && flight.IsLate(p.Ctx, o.Err):
 		return p.weighSilence(o), true // its connection may be dead beside others that are well
-	case !o.Bad:
+	case !o.Failed():
 		return 0, false
 	case o.Err != nil:
 		return weighError(o)
@@ -302,11 +257,11 @@ func (p *Planner) weigh(o *Outcome) (weight int32, leaves bool) {
 // weighError returns what an error weighs, and whether the next attempt takes another pool. After a
 // failed dial there is no connection of which it could say anything, a stream that was refused met a
 // limit of the server, and a server that goes away ends its connection.
-func weighError(o *Outcome) (weight int32, leaves bool) {
+func weighError(o *flight.Outcome) (weight int32, leaves bool) {
 	switch {
 	case WantsHTTP1(o.Err):
 		return pool.Proof, true
-	case o.Refused:
+	case o.Verdict == classify.Refused:
 		return 0, false
 	}
 	return pool.Half, strings.Contains(o.Err.Error(), "stream error: stream ID ")
@@ -315,22 +270,22 @@ func weighError(o *Outcome) (weight int32, leaves bool) {
 // weighSilence returns what a timeout weighs. If nothing came over the pool in the last half of the
 // attempt, to nobody, its connections are bad. If nobody else has asked, its own request may be slow,
 // unless another pool then brings the response.
-func (p *Planner) weighSilence(o *Outcome) int32 {
-	over := o.Route.Over()
+func (p *Planner) weighSilence(o *flight.Outcome) int32 {
+	over := o.Pool
 	var heard instant.Instant
 	if pools := p.State.PoolsMade(); pools != nil {
 		heard = pools.Or(over).Heard()
 	}
-	took := cmp.Or(o.Took, max(p.Rule.Timeouts.After, 0))
-	silent := heard <= o.Route.Heard || took > 0 && o.At.Sub(heard) > took/2
+	took := cmp.Or(o.Took(), max(p.Rule.Timeouts.After, 0))
+	silent := heard <= o.Heard || took > 0 && o.DoneAt.Sub(heard) > took/2
 	switch {
-	case o.Cut, !silent:
+	case o.Kind == flight.Cut, !silent:
 		return pool.Weak
 	case over != nil && over != p.State.PoolsMade().Current():
 		return pool.Proof // it has yet to show that it is better
 	case p.State.InFlight() < 2:
 		return pool.Alone
-	case o.Route.Pools == nil: // nobody listened
+	case over == nil: // nobody listened
 		return pool.Weak
 	}
 	return pool.Proof
@@ -339,7 +294,7 @@ func (p *Planner) weighSilence(o *Outcome) int32 {
 // IsStuck reports whether there is no other connection for a retry, after a server wanted the request
 // over another. HTTP/1.1 may use another in the same pool, unlike HTTP/2. If two servers want that,
 // others will, too.
-func (p *Planner) IsStuck(o *Outcome) (stuck bool) {
+func (p *Planner) IsStuck(o *flight.Outcome) (stuck bool) {
 	if !p.leaves {
 		return o.Resp == nil || o.Resp.ProtoMajor > 1
 	}

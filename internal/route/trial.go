@@ -18,29 +18,28 @@ import (
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
-// A trial sends an attempt over the other pool of a host. If there is no connection in time, or if
+// A Trial sends an attempt over the other pool of a host. If there is no connection in time, or if
 // the dial fails, nothing was sent, and it sends the attempt over the current pool.
 //
 // net/http dials once for each request that finds no connection, also over HTTP/2. So one attempt
 // makes the first connection of a pool. A retry of a request that failed over the current pool waits
 // for it. Others go over the current pool meanwhile, which may be well.
-type trial struct {
+type Trial struct {
 	ground   *visit.Ground
 	maker    *Maker
 	pools    *pool.Pools // of the host
 	to, back *pool.Pool
 	patience time.Duration
-	waits    bool                      // for the connection that another attempt makes
-	open     func() http.RoundTripper  // makes the transport of the pool, or returns nil
-	over     atomic.Pointer[pool.Pool] // the pool that the attempt takes
-	Restart  func(*pool.Pool)          // begins the time of the attempt anew, over a pool
+	waits    bool                     // for the connection that another attempt makes
+	open     func() http.RoundTripper // makes the transport of the pool, or returns nil
+	Restart  func(*pool.Pool)         // begins the time of the attempt anew, over a pool
 }
 
 // errImpatient is the error of an attempt that had its connection in the moment in which it was to
 // give up. It may have been sent.
 var errImpatient error = &flight.TimeoutError{Text: "transport: the connection came too late"}
 
-func (t *trial) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 	until := time.Now().Add(t.patience)
 	free, ok := t.enter(req)
 	if !ok {
@@ -113,7 +112,7 @@ func (t *trial) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // enter reports whether the attempt may take the pool, for which it may have to wait. The caller calls
 // free when the pool has a connection, or has none.
-func (t *trial) enter(req *http.Request) (free func(), ok bool) {
+func (t *Trial) enter(req *http.Request) (free func(), ok bool) {
 	if t.to.IsOpen() {
 		return func() {}, true
 	}
@@ -135,7 +134,7 @@ func (t *trial) enter(req *http.Request) (free func(), ok bool) {
 }
 
 // await waits for the turn of the attempt, and reports whether it has come.
-func (t *trial) await(req *http.Request) bool {
+func (t *Trial) await(req *http.Request) bool {
 	timer := time.NewTimer(t.patience)
 	defer timer.Stop()
 	select {
@@ -151,17 +150,16 @@ func (t *trial) await(req *http.Request) bool {
 }
 
 // rest closes the idle connections of the pool if no further attempt went over it.
-func (t *trial) rest() {
+func (t *Trial) rest() {
 	if t.pools.Rests(t.to, t.ground.Now()) {
 		closeIdle(t.to.Base())
 	}
 }
 
 // goBack sends the attempt over the current pool, with all of its time.
-func (t *trial) goBack(req *http.Request) (*http.Response, error) {
-	t.over.Store(t.back)
+func (t *Trial) goBack(req *http.Request) (*http.Response, error) {
 	t.Restart(t.back)
-	return t.maker.Base(&Route{Pool: t.back}).RoundTrip(req)
+	return t.maker.over(t.back).RoundTrip(req)
 }
 
 // An unsentBody is not closed as long as nothing can have been sent, because the request then goes

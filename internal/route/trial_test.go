@@ -59,12 +59,12 @@ func TestTrialWithoutConnection(t *testing.T) {
 				return nil, errors.New("no connection")
 			})
 			var pools pool.Pools
-			tr := &trial{
-				ground: new(visit.Ground), maker: NewMaker(base, nil, func(func(*pool.Pools)) {}), pools: &pools, to: pools.Other(0, nil), back: pools.Current(),
-				patience: time.Second, open: func() http.RoundTripper { return dialling }, Restart: func(*pool.Pool) {},
+			over := pools.Other(0, nil)
+			tr := &Trial{
+				ground: new(visit.Ground), maker: NewMaker(base, nil, func(func(*pool.Pools)) {}), pools: &pools, to: over, back: pools.Current(),
+				patience: time.Second, open: func() http.RoundTripper { return dialling }, Restart: func(p *pool.Pool) { over = p },
 			}
 			tr.ground.Prepare(func(*host.State[rules.Resolved]) {})
-			tr.over.Store(tr.to)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://h.test/", body)
@@ -85,7 +85,7 @@ func TestTrialWithoutConnection(t *testing.T) {
 			resp, err := tr.RoundTrip(req)
 			assert.Equal(t, back, err == nil, name)
 			assert.Equal(t, back, sent == 1, name)
-			assert.Equal(t, back, tr.over.Load() == tr.back, name)
+			assert.Equal(t, back, over == tr.back, name)
 			assert.True(t, body.closed, name)
 			assert.LessOrEqual(t, time.Since(start), time.Second, name)
 			if back {

@@ -36,7 +36,7 @@ type fellows interface {
 func (g *Ground) Prepare(evicted func(*host.State[rules.Resolved])) {
 	g.Hosts = host.NewTable[rules.Resolved](host.MaxHosts)
 	g.Hosts.Now, g.Hosts.Evicted = g.Now, evicted
-	g.epoch, g.Seed = time.Now(), maphash.MakeSeed()
+	g.epoch, g.Seed = time.Now().Add(-1), maphash.MakeSeed() // so that no time is 0, which means that it is not known
 }
 
 // Now returns the time as the limits of the hosts count it.
@@ -45,8 +45,12 @@ func (g *Ground) Now() instant.Instant { return instant.Instant(time.Since(g.epo
 // InstantOf returns a time as the limits of the hosts count it.
 func (g *Ground) InstantOf(at time.Time) instant.Instant { return instant.Instant(at.Sub(g.epoch)) }
 
-// TimeOf returns the time of an instant of now.
-func (g *Ground) TimeOf(at instant.Instant) time.Time { return g.epoch.Add(at.Since()) }
+// TimeOf returns the time of an instant by the wall clock of now, which may have been set since the
+// Transport was made.
+func (g *Ground) TimeOf(at instant.Instant) time.Time {
+	now := time.Now()
+	return now.Add(at.Sub(g.InstantOf(now)))
+}
 
 // RuleFor returns the rule for a host. It searches for the rule at the first request
 // and at the first request after an Update. Otherwise it costs one atomic load.

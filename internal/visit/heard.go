@@ -32,7 +32,8 @@ type hearing struct {
 // response is classified. A classifier may wait for the body, and meanwhile other
 // requests would go although the server has just refused them. It may be called
 // again for the same response.
-func (l *Limits) HearHeaders(resp *http.Response, of Sent) {
+func (l *Limits) HearHeaders(o *flight.Outcome) {
+	resp := o.Resp
 	switch {
 	case resp == nil || resp == l.heard[0].resp:
 		return
@@ -40,14 +41,14 @@ func (l *Limits) HearHeaders(resp *http.Response, of Sent) {
 		l.heard[0], l.heard[1] = l.heard[1], l.heard[0]
 		return
 	}
-	now := of.Came
+	now := o.DoneAt
 	waits := l.Rule.Peeks && TellsToWait(resp.StatusCode) && l.Rule.Policy.Cooldown == policy.On
 	if now == 0 && (l.Rule.Pacing || waits) {
 		now = l.Ground.Now()
 	}
 	l.heard[0], l.heard[1] = hearing{resp: resp, at: now}, l.heard[0]
 	if l.Rule.Pacing {
-		l.hearQuotas(now, resp, of)
+		l.hearQuotas(now, o)
 	}
 	if !waits {
 		return // the rest can wait for the verdict, which comes at once
@@ -59,23 +60,23 @@ func (l *Limits) HearHeaders(resp *http.Response, of Sent) {
 }
 
 // hearQuotas tells the pacing which quotas a response names.
-func (l *Limits) hearQuotas(now instant.Instant, resp *http.Response, of Sent) {
-	all := classify.Quotas(l.OutcomeOf(resp, nil))
+func (l *Limits) hearQuotas(now instant.Instant, o *flight.Outcome) {
+	all := classify.Quotas(l.OutcomeOf(o.Resp, nil))
 	machine := l.State.Machines().Pacing()
 	for _, q := range all {
 		named := pacing.Named{Unit: q.Unit, Remaining: q.Remaining, Limit: q.Limit, Reset: q.Reset}
-		machine.Note(now, l.scopeKey(), of.pass, named, l.Rule.Settings.Pacing)
+		machine.Note(now, l.scopeKey(), o.Pass, named, l.Rule.Settings.Pacing)
 		l.tellQuota(q)
 	}
-	l.noteQuotas(now, all, resp.StatusCode)
-	if l.Ground.Fleet == nil || resp.StatusCode >= 400 || !machine.Listens(now) {
+	l.noteQuotas(now, all, o.Status())
+	if l.Ground.Fleet == nil || o.Status() >= 400 || !machine.Listens(now) {
 		return
 	}
 	units := make([]string, len(all))
 	for i := range all {
 		units[i] = all[i].Unit
 	}
-	machine.Unnamed(now, l.scopeKey(), of.pass.Mark, units...)
+	machine.Unnamed(now, l.scopeKey(), o.Pass.Mark, units...)
 }
 
 // headersHint returns the hint of the headers alone. The hint must not wait for the
@@ -86,27 +87,15 @@ func (l *Limits) headersHint(resp *http.Response) (time.Duration, bool) {
 	return l.Rule.Policy.Hint(l.OutcomeOf(resp, nil))
 }
 
-// An Ending is what the limits hear of the end of an attempt.
-type Ending struct {
-	Sent
-	Resp    *http.Response
-	Status  int // of it; 0: an error
-	Err     error
-	Again   bool    // it calls for a retry
-	Retry   bool    // the attempt was a retry or a hedge
-	Addr    string  // of the connection; empty: not known
-	NotHost bool    // no failure of the host: the body of an earlier response was cut, or the request's own failed
-	failed  bool    // it is a failure of the host; NoteOutcome sets it
-	U       float64 // random, in [0,1): for the jitter of a hold; NoteOutcome sets that of a hold that HearHeaders has begun
-}
-
 // NoteOutcome tells the cooldown the outcome of an attempt, and returns how long the
 // server asked to wait. It is called once for each outcome, whether there is a
 // retry or not. If a POST is told to wait, all requests of its scope have to wait. The slot of
-// the response ends after that.
-func (l *Limits) NoteOutcome(o *Ending) (hint time.Duration) {
-	told := TellsToWait(o.Status)
-	if told || o.Again {
+// the response ends after that. u is random, in [0,1), for the jitter of the wait. If there is a
+// hold, it has the same.
+func (l *Limits) NoteOutcome(o *flight.Outcome) (hint time.Duration, u float64) {
+	status, again := o.Status(), o.Failed() && !o.BodyBroke
+	told := TellsToWait(status)
+	if told || again {
 		asked := l.OutcomeOf(o.Resp, o.Err)
 		if proxy, ok := errors.AsType[*ProxyAnswer](o.Err); ok {
 			asked.Response, asked.Err = proxy.Resp, nil // the proxy's wait binds this request alone
@@ -115,31 +104,31 @@ func (l *Limits) NoteOutcome(o *Ending) (hint time.Duration) {
 			hint = max(wait, 0)
 		}
 	}
-	l.noteResult(o, hint)
-	told = told || o.Again && speaksForAll(o.Status)
-	if l.Rule.Policy.Cooldown == policy.On {
-		l.noteCooldown(o, told, hint)
+	l.noteResult(o, again, hint)
+	told = told || again && speaksForAll(status)
+	if u = rand.Float64(); l.Rule.Policy.Cooldown == policy.On {
+		u = l.noteCooldown(o, again, told, hint, u)
 	}
 	if l.Rule.Gate {
 		l.Slot.Release()
 		l.Refused.Release()
 	}
-	return hint
+	return hint, u
 }
 
 // noteResult notes whether the attempt failed, and whether a retry helped. A server that asks for a
 // wait is alive, so a first refusal is neither. If it refuses a retry, the retry did not help.
-func (l *Limits) noteResult(o *Ending, hint time.Duration) {
-	m := l.State.Machines()
-	if result := flight.ResultOf(l.Ctx, o.Resp, o.Err); !o.NotHost && (result == gate.Failed || result == gate.Lost) {
-		o.failed = true
-		m.Failures.Failed(cmp.Or(o.At, l.Ground.Now()))
+func (l *Limits) noteResult(o *flight.Outcome, again bool, hint time.Duration) {
+	m, status := l.State.Machines(), o.Status()
+	result := flight.ResultOf(l.Ctx, o.Resp, o.Err)
+	if l.failed = o.Kind != flight.Cut && !o.BodyBroke && (result == gate.Failed || result == gate.Lost); l.failed {
+		m.Failures.Failed(cmp.Or(o.SentAt, l.Ground.Now()))
 	}
-	switch waits := o.Status == http.StatusTooManyRequests || hint > 0 && TellsToWait(o.Status); {
-	case o.Again && o.Retry:
+	switch waits := status == http.StatusTooManyRequests || hint > 0 && TellsToWait(status); {
+	case again && o.Kind > flight.First:
 		m.Failures.RetryFailed()
 	case waits:
-	case !o.Again && o.Err == nil:
+	case !again && o.Err == nil:
 		m.Failures.Succeeded()
 	}
 }
@@ -183,23 +172,24 @@ func (r *Request) OutcomeOf(resp *http.Response, err error) classify.Outcome {
 	return o
 }
 
-// noteCooldown begins or lengthens a hold, or notes a response during a hold.
-func (l *Limits) noteCooldown(o *Ending, told bool, hint time.Duration) {
+// noteCooldown begins or lengthens a hold, or notes a response during a hold. It returns the jitter
+// of the hold, which is u unless the headers have begun the hold.
+func (l *Limits) noteCooldown(o *flight.Outcome, again, told bool, hint time.Duration, u float64) float64 {
 	switch {
 	case told && hint > 0:
 		if heard := l.heard[0]; heard.hint > 0 && o.Resp == heard.resp {
-			o.U = heard.u
-			if hint <= heard.hint {
-				return // noted already
+			if u = heard.u; hint <= heard.hint {
+				return u // noted already
 			}
 			hint -= l.Ground.Now().Sub(heard.at) // the body asks for more than the headers did
 		}
-		l.holdScope(o.Status, hint, o.U)
-	case TellsToWait(o.Status):
+		l.holdScope(o.Status(), hint, u)
+	case TellsToWait(o.Status()):
 		// Even if it is final, it does not show that the host takes more.
-	case o.Err == nil && !o.Again && !l.State.Quiet():
-		l.State.Machines().Cooldown.Answered(l.Ground.Now(), l.scopeKey(), o.At)
+	case o.Err == nil && !again && !l.State.Quiet():
+		l.State.Machines().Cooldown.Answered(l.Ground.Now(), l.scopeKey(), o.SentAt)
 	}
+	return u
 }
 
 // holdScope holds the scope.

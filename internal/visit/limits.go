@@ -5,7 +5,6 @@ package visit
 
 import (
 	"hash/maphash"
-	"net/http"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -32,7 +31,7 @@ type Limits struct {
 	Refused  *flight.Slot    // that of such a response, if a copy was sent; nil: none
 	pass     pacing.Pass     // the pacing's numbers of the attempt; zero if no quota was known
 	since    instant.Instant // when the attempt began to wait for the limits
-	Queued   Queued          // by the next attempt so far; who takes it sets it to zero
+	Queued   flight.Queued   // by the next attempt so far; who takes it sets it to zero
 	held     time.Duration   // for how long holds have made all attempts wait
 	heard    [2]hearing      // of the responses' headers, the latest first; a hedged request has two
 	scope    uint64          // the scope's key, once scoped
@@ -40,17 +39,7 @@ type Limits struct {
 	scoped   bool
 	crowded  bool // the attempt waited for long at an open gate, which is to be told
 	rated    bool // it waited for long for the rate, or would have to, which is to be told
-}
-
-// Queued is how long a request has waited at each limit.
-type Queued struct{ Cooldown, Pacing, Gate, Rate time.Duration }
-
-// A Sent says when an attempt was sent, with which numbers of the pacing, and when it ended. It is
-// zero if that is not known.
-type Sent struct {
-	At   instant.Instant
-	pass pacing.Pass
-	Came instant.Instant // when it had a response or an error; 0: not known
+	failed   bool // the last outcome was a failure of the host
 }
 
 // A Refusal says why a request does not go, or not again. A nil refusal lets it
@@ -85,12 +74,9 @@ const (
 // first, then the limits of the rule, and last a slot at the gate, so that no request
 // keeps a slot while it waits for another limit. If the turn of the request would
 // come too late, Admit refuses it at once. latest is the time after which a retry
-// may not start. It is zero for the first attempt, and if nothing bounds it.
-func (l *Limits) Admit(latest time.Time) *Refusal {
-	if l.latest = 0; !latest.IsZero() {
-		l.latest = l.Ground.InstantOf(latest)
-	}
-	if !l.Rule.Limited && l.State.Quiet() {
+// may not start. It is 0 for the first attempt, and if nothing bounds it.
+func (l *Limits) Admit(latest instant.Instant) *Refusal {
+	if l.latest = latest; !l.Rule.Limited && l.State.Quiet() {
 		return nil
 	}
 	l.ReviewConditions(nil)
@@ -224,9 +210,9 @@ func (r *Request) Pass(now instant.Instant, s *flight.Slot) bool {
 
 // HearsMore reports whether the limits have to hear of a good response to an attempt that Pass let
 // go. Of most of them they need to know nothing.
-func (r *Request) HearsMore(f *flight.Flight, resp *http.Response) bool {
+func (r *Request) HearsMore(f *flight.Flight) bool {
 	return f.Slot.Gate != nil || f.Refused != nil || // the response is no success
-		r.Rule.Pacing && len(classify.Quotas(r.OutcomeOf(resp, nil))) > 0
+		r.Rule.Pacing && len(classify.Quotas(r.OutcomeOf(f.Resp, nil))) > 0
 }
 
 // AdmitHedge asks the limits for a hedge, which never waits.
@@ -296,7 +282,7 @@ func (l *Limits) ReserveRetry(now time.Time, later time.Duration) bool {
 }
 
 // TellUsedUp tells that no request gets a retry from the budget. o is the outcome that got none.
-func (l *Limits) TellUsedUp(o *Ending) {
+func (l *Limits) TellUsedUp(o *flight.Outcome) {
 	l.beginCondition(news.Change{Key: news.Key{Condition: news.NoRetries}, Cause: l.causeOf(o), Since: l.Ground.Now()})
 }
 
@@ -322,10 +308,9 @@ func (l *Limits) ReleaseBudget() {
 
 // TakeOff notes that an attempt goes now. It uses up the retry of the budget, and
 // hands the slot over to the attempt.
-func (l *Limits) TakeOff(now time.Time) (flight.Slot, Sent) {
-	s := l.Slot
+func (l *Limits) TakeOff(f *flight.Flight) {
+	f.Slot, f.Pass = l.Slot, l.pass
 	l.reserved, l.Slot = nil, flight.Slot{}
-	return s, Sent{At: l.Ground.InstantOf(now), pass: l.pass}
 }
 
 // Release releases everything that no attempt has taken over.

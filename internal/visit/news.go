@@ -5,6 +5,7 @@ package visit
 import (
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
@@ -87,7 +88,7 @@ func (l *Limits) waitingForRate(m *host.Machines) int {
 // ReviewConditions tells those who watch what the fleet said, and which conditions have
 // begun or ended meanwhile. The machines have no timers, so each request does this that
 // has to ask them anyway. o is the outcome of an attempt, or nil before it.
-func (l *Limits) ReviewConditions(o *Ending) {
+func (l *Limits) ReviewConditions(o *flight.Outcome) {
 	if !l.Ground.Watched {
 		return
 	}
@@ -148,8 +149,8 @@ func (l *Limits) isOver(m *host.Machines, now instant.Instant, c news.Change) bo
 
 // reviewDown tells whether the host is down. A gate knows that by itself. Without a gate the host is
 // down after five failures in a row.
-func (l *Limits) reviewDown(m *host.Machines, o *Ending) {
-	if o != nil && o.failed {
+func (l *Limits) reviewDown(m *host.Machines, o *flight.Outcome) {
+	if o != nil && l.failed {
 		m.News().Failed(l.causeOf(o))
 	}
 	since, down := m.Failures.Down()
@@ -185,6 +186,6 @@ func (l *Limits) reviewWaits(m *host.Machines) {
 }
 
 // causeOf returns an outcome as the cause of a change.
-func (l *Limits) causeOf(o *Ending) news.Cause {
-	return news.Cause{Status: o.Status, Err: l.Teller.Safe(o.Err), Addr: o.Addr}
+func (l *Limits) causeOf(o *flight.Outcome) news.Cause {
+	return news.Cause{Status: o.Status(), Err: l.Teller.Safe(o.Err), Addr: o.Link.Addr()}
 }

@@ -5,6 +5,7 @@ package visit
 import (
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
@@ -124,7 +125,7 @@ func (l *Limits) waitInQueue(q hostQueue, sum *time.Duration) (a queue.Answer, w
 		}
 	}()
 	now := l.since
-	if l.Queued != (Queued{}) { // it has waited since then
+	if l.Queued != (flight.Queued{}) { // it has waited since then
 		now = l.Ground.Now()
 	}
 	for ; ; now = l.Ground.Now() {

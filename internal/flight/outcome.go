@@ -1,0 +1,83 @@
+// What an attempt was, and how it ended.
+
+package flight
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
+)
+
+// An Outcome is what an attempt was and how it ended. The cut of a body is one as well, without an
+// attempt. The loop fills in the first fields before the send, the Flight fills in the next, and the
+// loop adds the verdict. The limits, the routes and the observers read all of them.
+type Outcome struct {
+	Number int // counts the attempts of the call from 1
+	Kind   Kind
+	SentAt instant.Instant // 0: not known
+	Queued Queued          // before it was sent
+	Pass   pacing.Pass     // its numbers at the pacing; zero if no quota was known
+	Pool   *pool.Pool      // that it takes, and that hears what comes; nil: the first pool, which nobody listens to
+	Heard  instant.Instant // when something had come over the pool last before it
+	Link   *Link           // its connection; nil: nobody needs to know
+
+	Resp   *http.Response // nil: an error, or it was discarded
+	Err    error
+	DoneAt instant.Instant // when it had a response or an error; 0: not known
+
+	Verdict   classify.Verdict // Unknown: nobody was asked yet
+	BodyBroke bool             // the request's own body failed
+	Below     bool             // a Transport below has the attempts of which Err tells
+}
+
+// A Kind says why an attempt was made.
+type Kind uint8
+
+const (
+	Cut       Kind = iota // there was no attempt, but the body of a response was cut
+	First                 // the first of a request
+	Retry                 // after a failure
+	Hedge                 // beside a slow attempt
+	Reconnect             // for the rest of a cut body
+)
+
+// Queued is how long a request has waited at each limit.
+type Queued struct{ Cooldown, Pacing, Gate, Rate time.Duration }
+
+// Status returns the status of the response, or 0 if there was none.
+func (o *Outcome) Status() int {
+	if o.Resp == nil {
+		return 0
+	}
+	return o.Resp.StatusCode
+}
+
+// Took returns the time until the headers or the error, or 0 if it is not known.
+func (o *Outcome) Took() time.Duration {
+	if o.SentAt == 0 || o.DoneAt == 0 {
+		return 0
+	}
+	return o.DoneAt.Sub(o.SentAt)
+}
+
+// Failed reports whether the outcome calls for a retry.
+func (o *Outcome) Failed() bool {
+	return o.Verdict == classify.Refused || o.Verdict == classify.Ambiguous
+}
+
+// Lane returns the number of the pool.
+func (o *Outcome) Lane() int {
+	if o.Pool == nil {
+		return 0
+	}
+	return o.Pool.Number
+}
+
+// AsSent returns the outcome of an attempt that may be under way still.
+func (o *Outcome) AsSent() Outcome {
+	return Outcome{Number: o.Number, Kind: o.Kind, SentAt: o.SentAt, Queued: o.Queued, Pass: o.Pass, Pool: o.Pool, Heard: o.Heard, Link: o.Link}
+}
