@@ -39,7 +39,6 @@ var (
 	IsTimeout          = isTimeout
 	Nested             = gaveUpBelow
 	SafeName           = visit.SafeName
-	SafeText           = safeText
 )
 
 type Download = download
