@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/aplomb-go/aplomb/internal/dial"
+	connections "github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/profile"
@@ -93,47 +94,31 @@ func (h hides) CloseIdleConnections()                             { h.t.CloseIdl
 // name server and network, and its base the protocols and the pool of the world. The public API
 // cannot do that, because a base with a DialContext of the user's is dialled by name.
 func rewire(t *transport.Transport, w *world) {
-	base := find[*http.Transport](reflect.ValueOf(t).Elem(), 3)
-	dialer := find[*dial.Dialer](reflect.ValueOf(t).Elem(), 3)
-	if dialer == nil {
-		if own := find[func() *dial.Dialer](reflect.ValueOf(t).Elem(), 3); own != nil {
-			dialer = own()
-		}
+	maker := makerOf(t)
+	base, err := maker.Resolve(t)
+	if err != nil {
+		panic(err)
 	}
-	if base == nil || dialer == nil {
-		panic("the default base and its dialer were not found in the Transport")
-	}
-	w.base(base)
+	w.base(base.(*http.Transport))
 	made := dial.With(
 		func(ctx context.Context, network, addr string) (net.Conn, error) { return w.dial(ctx, network, addr) },
 		func(ctx context.Context, network, addr string) ([]netip.Addr, error) {
 			return w.lookup(ctx, network, addr)
 		},
 	)
-	reflect.ValueOf(dialer).Elem().Set(reflect.ValueOf(made).Elem())
+	reflect.ValueOf(maker.Own()).Elem().Set(reflect.ValueOf(made).Elem())
 }
 
-// find returns the first value of type T within a struct, also in fields that are not exported.
-func find[T any](v reflect.Value, depth int) (found T) {
+// makerOf returns what makes the pools of a Transport, from a field that is not exported.
+func makerOf(t *transport.Transport) *connections.Maker {
+	v := reflect.ValueOf(t).Elem()
 	for i := range v.NumField() {
 		f := v.Field(i)
-		f = reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem()
-		for f.Kind() == reflect.Interface && !f.IsNil() {
-			f = f.Elem()
-		}
-		if x, ok := f.Interface().(T); ok && !f.IsNil() {
-			return x
-		}
-		if f.Kind() == reflect.Pointer && !f.IsNil() && f.Elem().Kind() == reflect.Struct {
-			f = f.Elem()
-		}
-		if f.Kind() == reflect.Struct && f.CanAddr() && depth > 0 {
-			if x := find[T](f, depth-1); !reflect.ValueOf(x).IsNil() {
-				return x
-			}
+		if m, ok := reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem().Interface().(*connections.Maker); ok {
+			return m
 		}
 	}
-	return found
+	panic("a Transport has no pools")
 }
 
 // trusting is the configuration of TLS of all clients.
