@@ -1,13 +1,16 @@
-// The examples of the README. Package internal/snippets checks that the README has the
-// same functions.
+// The examples of README.md, docs/settings.md and docs/observability.md. Package
+// internal/snippets checks that these pages have the same functions.
 
 package transport_test
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"regexp"
 	"strings"
 	"time"
@@ -17,6 +20,34 @@ import (
 	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
+
+func main() {
+	client := &http.Client{Transport: transport.Default()}                // make one for the whole program
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // for all attempts, all waits and the body
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, os.Args[1], nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		log.Fatal(transport.Explain(resp, err)) // each attempt, and why there was no other
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(os.Stdout, resp.Body); err != nil { // a download that is cut goes on
+		log.Fatal(err)
+	}
+}
+
+// The first program prints a page.
+func Example_firstProgram() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "the page") }))
+	defer server.Close()
+	defer func(args []string) { os.Args = args }(os.Args)
+	os.Args = []string{"first", server.URL}
+	main()
+	// Output: the page
+}
 
 var hosts = map[string]policy.Rule{
 	"api.stripe.com": profile.Stripe(), // what the provider's documentation says

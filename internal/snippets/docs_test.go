@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -109,11 +110,16 @@ func anchors(text string) (all []string) {
 }
 
 // The documents of users have at most so many words. maxProse are those outside of tables and
-// code. maxWay are those of README, a recipe, and the longest page that the recipe links to.
+// code. maxWay are those of README, a recipe, and the longest page that the recipe links to. The
+// README has its own bounds.
 const (
-	maxWords = 20_000
-	maxProse = 10_500
-	maxWay   = 5_000
+	maxWords = 20_500
+	maxProse = 8_000
+	maxWay   = 4_500
+
+	maxReadme      = 950
+	maxReadmeLines = 110
+	maxReadmeWidth = 120
 )
 
 // The README and the pages of docs stay short, together and on the way of a reader who
@@ -134,6 +140,13 @@ func TestWords(t *testing.T) {
 	t.Logf("%6d %6d in all", words["in all"], prose)
 	assert.LessOrEqual(t, words["in all"], maxWords)
 	assert.LessOrEqual(t, prose, maxProse)
+
+	lines := strings.Split(strings.TrimSpace(readPage(t, filepath.Join(root, "README.md"))), "\n")
+	assert.LessOrEqual(t, words["README.md"], maxReadme)
+	assert.LessOrEqual(t, len(lines), maxReadmeLines)
+	for _, line := range lines {
+		assert.LessOrEqual(t, utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    ")), maxReadmeWidth, line)
+	}
 
 	_, recipes, _ := strings.Cut(readPage(t, filepath.Join(root, "docs", "recipes.md")), "\n## ")
 	for recipe := range strings.SplitSeq(recipes, "\n## ") {

@@ -136,8 +136,8 @@ var others = map[string]string{
 	"recipes.md":   "lab/recipes, e2e/recipes and clients",
 }
 
-// Every Go snippet of the README and of docs compiles. Those that use package fleet are
-// compiled in its module.
+// Every Go snippet of the README and of docs compiles. The one that uses the module otel is
+// compiled in lab/metrics.
 func TestSnippetsCompile(t *testing.T) {
 	files := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}
 	more, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
@@ -151,27 +151,34 @@ func TestSnippetsCompile(t *testing.T) {
 		}
 		all = append(all, snippetsOf(filepath.Base(file), string(text))...)
 	}
-	all = slices.DeleteFunc(all, func(s snippet) bool { return strings.Contains(s.code, "fleet.New(") })
+	all = slices.DeleteFunc(all, func(s snippet) bool { return strings.Contains(s.code, "/aplomb/otel\"") })
 	require.NotEmpty(t, all, "the README has snippets")
 	out, err := check(t, all)
 	assert.NoError(t, err, out)
 }
 
-// The sections of the README that show how something is done have an example that also
-// runs, in transport/example_readme_test.go.
-func TestReadmeExamplesRun(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
-	require.NoError(t, err)
-	examples, err := os.ReadFile(filepath.Join(root, "transport", "example_readme_test.go"))
-	require.NoError(t, err)
-	for _, title := range []string{"POST APIs", "Timeouts", "What it tells"} {
-		_, section, found := strings.Cut(string(readme), "\n## "+title+"\n")
-		require.True(t, found, title)
-		section, _, _ = strings.Cut(section, "\n## ")
-		all := snippetsOf("README.md", section)
-		require.NotEmpty(t, all, title)
+// The sections that show how something is done have an example or a test that also runs.
+func TestExamplesOfDocumentsRun(t *testing.T) {
+	for _, section := range []struct{ page, title, runs string }{
+		{"README.md", "The first program", "transport/example_readme_test.go"},
+		{"docs/settings.md", "Timeouts", "transport/example_readme_test.go"},
+		{"docs/settings.md", "POST APIs", "transport/example_readme_test.go"},
+		{"docs/observability.md", "Why a request failed", "transport/example_readme_test.go"},
+		{"docs/testing.md", "", "faults/testing_test.go"},
+	} {
+		text, runs := readPage(t, filepath.Join(root, section.page)), readPage(t, filepath.Join(root, section.runs))
+		if section.title != "" {
+			_, rest, found := strings.Cut(text, "\n## "+section.title+"\n")
+			require.True(t, found, section.title)
+			text, _, _ = strings.Cut(rest, "\n## ")
+		}
+		all := snippetsOf(section.page, text)
+		require.NotEmpty(t, all, section.title)
 		for _, s := range all {
-			assert.Contains(t, string(examples), "\n\n"+s.code, "%s: the example that runs is another", title)
+			if _, code, found := strings.Cut(s.code, "\n)\n\n"); found {
+				s.code = code // without its imports
+			}
+			assert.Contains(t, runs, "\n\n"+s.code, "%s, %s: the example that runs is another", section.page, section.title)
 		}
 	}
 }

@@ -40,28 +40,14 @@ func main() {
 func run() error {
 	fmt.Print("Requests through a Transport become OpenTelemetry metrics, here as Prometheus\nreads them.\n\n")
 	registry := prometheus.NewRegistry()
-	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo())
-	if err != nil {
-		return err
-	}
-	telemetry, err := aplombotel.New(aplombotel.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
-	if err != nil {
-		return err
-	}
-	tr, err := transport.New(transport.Config{
-		Trace: telemetry.Trace(),
+	tr, err := withMetrics(transport.Config{
 		Fleet: fleettest.NewMemory().Member(), // processes have one of package fleet
 		Rule:  policy.Rule{Backoff: backoff.Constant(10 * time.Millisecond), Gate: policy.Gate{Mode: policy.GateWait}},
-	})
+	}, registry)
 	if err != nil {
 		return err
 	}
 	defer tr.CloseIdleConnections()
-	stop, err := telemetry.Watch(tr)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = stop() }()
 
 	// Every fourth attempt gets a 503.
 	var arrived atomic.Int64
@@ -88,6 +74,25 @@ func run() error {
 	page := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	return show(page.Body, int(arrived.Load()))
+}
+
+// withMetrics returns a Transport whose metrics a registry of Prometheus has. docs/observability.md
+// shows this function.
+func withMetrics(config transport.Config, registry prometheus.Registerer) (*transport.Transport, error) {
+	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo())
+	if err != nil {
+		return nil, err
+	}
+	telemetry, err := aplombotel.New(aplombotel.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	if err != nil {
+		return nil, err
+	}
+	config.Trace = telemetry.Trace()
+	tr, err := transport.New(config)
+	if err == nil {
+		_, err = telemetry.Watch(tr) // for the gauges of the hosts
+	}
+	return tr, err
 }
 
 // show prints the interesting lines of the page, and checks that the page counts as many

@@ -1,0 +1,37 @@
+// The test that docs/testing.md shows. Package internal/snippets compares the two.
+
+package faults_test
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+func TestWaitsAsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := faults.New(nil, faults.Script(
+			faults.Refuse(),
+			faults.Status(429).RetryAfter(time.Minute),
+			faults.Status(200).Body("back"),
+		))
+		client := &http.Client{Transport: transport.MustNew(transport.Config{Base: base, Rule: policy.API()})}
+		start := time.Now()
+		resp, err := client.Get("http://api.test/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if waited := time.Since(start); waited < time.Minute {
+			t.Errorf("came back after %v", waited)
+		}
+		if n := len(base.Records()); n != 3 {
+			t.Errorf("%d requests", n)
+		}
+	})
+}
