@@ -219,6 +219,18 @@ func (b *respBody) lastRead() time.Duration {
 	return b.readEnd
 }
 
+// isRead reports whether a Read of the response was in progress when the caller's patience ended.
+// Before RoundTrip returns, only a classifier reads.
+func (s *attempt) isRead() bool {
+	b := s.body
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.readEnd >= s.call.ends
+}
+
 // checkResponse checks that the response is that of the last attempt,
 // unchanged.
 func (c *call) checkResponse() {
@@ -267,6 +279,7 @@ func (c *call) checkError() {
 			c.complain(Outcome, "Timeout() is %v and was %v: %v", timeout(c.err), timeout(last), c.err)
 		}
 	case c.anyAttempt(func(s *attempt) bool { return s.script.outcome == says0 }): // an error of the Transport itself
+	case errors.Is(c.err, policy.ErrAttemptTimeout) && c.anyAttempt((*attempt).isRead): // it heard only now how another attempt had ended
 	case c.gone() && !(isOwn && refusedByLimit(own) && c.returned == c.ends): // both came in the same instant
 		c.checkContextError()
 	case (c.rule.AttemptTimeout > 0 || len(c.attempts) > 1) && errors.Is(c.err, policy.ErrAttemptTimeout): // an attempt after the first always has a timeout
