@@ -313,7 +313,9 @@ func (w *world) checkNeighbour(h *host, s *scene) {
 		if !ok {
 			continue
 		}
-		if wait == never && w.plan.fleet.lied() && c.plan.deadline > 0 && c.plan.deadline < longest {
+		heard := span{c.plan.at - longest, c.returned}
+		misled := w.plan.fleet.lied() || !w.plan.fleet.members[m].steady(heard) // old news may come after the new
+		if wait == never && misled && c.plan.deadline > 0 && c.plan.deadline < longest {
 			continue // it was told at once that it would have to wait
 		}
 		if wait > longest {
