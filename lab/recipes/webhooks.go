@@ -22,7 +22,6 @@ func webhooks(log *slog.Logger) transport.Config {
 			ConnectTimeout: 5 * time.Second,
 			AttemptTimeout: 10 * time.Second,
 			MaxElapsed:     time.Minute,
-			Gate:           policy.Gate{Mode: policy.GateRefuse, Max: 20}, // a receiver that is down costs no time
 		},
 	}
 }
@@ -30,42 +29,40 @@ func webhooks(log *slog.Logger) transport.Config {
 // A report says how the deliveries to a host went.
 type report struct {
 	delivered int
-	failed    map[string]error // by path
-	again     time.Time        // not before this time, if it is known
+	failed    map[string]error // by URL
 }
 
-// deliver sends an event to all URLs, 500 at a time, and reports by host.
+// deliver sends an event to all URLs, and reports by host. 500 hosts at a time get a request each.
 func deliver(ctx context.Context, client *http.Client, urls []*url.URL, id string, event []byte) map[string]*report {
-	hosts, free := map[string]*report{}, make(chan struct{}, 500)
-	var mu sync.Mutex // guards hosts
-	var all sync.WaitGroup
+	byHost := map[string][]*url.URL{}
 	for _, to := range urls {
+		byHost[to.Host] = append(byHost[to.Host], to)
+	}
+	hosts, free := map[string]*report{}, make(chan struct{}, 500)
+	var all sync.WaitGroup
+	for host, its := range byHost {
+		r := &report{failed: map[string]error{}}
+		hosts[host] = r
 		free <- struct{}{}
 		all.Go(func() {
 			defer func() { <-free }()
-			err := notify(ctx, client, to, id, event)
-			mu.Lock()
-			defer mu.Unlock()
-			r := hosts[to.Host]
-			if r == nil {
-				r = &report{failed: map[string]error{}}
-				hosts[to.Host] = r
+			ctx, cancel := context.WithTimeout(ctx, 3*time.Minute) // for the whole host
+			defer cancel()
+			for _, to := range its {
+				if err := notify(ctx, client, to.String(), id, event); err != nil {
+					r.failed[to.String()] = err
+				} else {
+					r.delivered++
+				}
 			}
-			if err == nil {
-				r.delivered++
-				return
-			}
-			r.failed[to.Path], r.again = err, again(err) // as for the crawler
 		})
 	}
 	all.Wait()
 	return hosts
 }
 
-func notify(ctx context.Context, client *http.Client, to *url.URL, id string, event []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), bytes.NewReader(event))
+func notify(ctx context.Context, client *http.Client, to, id string, event []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(event))
 	if err != nil {
 		return err
 	}
