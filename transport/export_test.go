@@ -23,7 +23,6 @@ const (
 	DrainTime    = flight.DrainTime
 	LaterTimeout = rules.LaterTimeout
 	LongSegment  = longSegment
-	MaxCompleted = rules.MaxCompleted
 	ReconnectGap = reconnectGap
 	PingAfter    = route.PingAfter
 	PingTimeout  = route.PingTimeout
@@ -33,7 +32,6 @@ const (
 var (
 	DefaultBase        = route.DefaultBase
 	Discard            = flight.Discard
-	Encodes            = rules.Encodes
 	ErrOverElapsed     = errOverElapsed
 	ErrRequestCanceled = flight.ErrRequestCanceled
 	IsTimeout          = isTimeout

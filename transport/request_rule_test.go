@@ -142,15 +142,6 @@ func TestARuleIsCompletedOnce(t *testing.T) {
 	assert.Zero(t, times.Load(), "the other Transport has its rule still")
 }
 
-// A context keeps few complete rules.
-func TestAContextKeepsFewRules(t *testing.T) {
-	ctx := transport.WithRule(t.Context(), policy.Rule{Attempts: 2})
-	for range 2 * transport.MaxCompleted {
-		finish(mustNew(t, transport.Config{Base: newNoop()}).RoundTrip(getRequest(t, "http://h.test/").WithContext(ctx)))
-	}
-	assert.Equal(t, transport.MaxCompleted, transport.Completed(ctx))
-}
-
 // Requests with a rule of their own go on while Update replaces the rules.
 func TestWithRuleDuringUpdates(t *testing.T) {
 	tr := mustNew(t, transport.Config{Base: newNoop()})

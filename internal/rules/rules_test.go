@@ -1,0 +1,737 @@
+package rules_test
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+func newRules(rule policy.Rule, hosts map[string]policy.Rule) (*rules.Ruleset, error) {
+	set, faults := rules.NewRuleset(rule, hosts, new(rules.Owner))
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return set, nil
+}
+
+// rulesFor makes a ruleset with a rule for each key.
+func rulesFor(keys []string) (*rules.Ruleset, error) {
+	hosts := map[string]policy.Rule{}
+	for _, key := range keys {
+		hosts[key] = policy.Rule{}
+	}
+	return newRules(policy.Rule{}, hosts)
+}
+
+// ruleOf returns the rule of a request, and the keys of its path and of its host.
+func ruleOf(set *rules.Ruleset, method string, u *url.URL) (rule policy.Rule, keys []string) {
+	r, key := set.ForHost(host.KeyOf(u))
+	if r.Paths != nil {
+		if p := r.Paths.Find(cmp.Or(method, http.MethodGet), u); p != nil {
+			r, keys = p.Rule, append(keys, p.Key)
+		}
+	}
+	if key != "" {
+		keys = append(keys, key)
+	}
+	return r.Policy, keys
+}
+
+// A pathRow is a request, and the key of its rule.
+type pathRow struct{ method, url, want string }
+
+// pathTable compares Config.Hosts with http.ServeMux. Both are defined for each row.
+var pathTable = []struct {
+	keys []string
+	rows []pathRow
+}{
+	{[]string{"h.test/v1/reports/", "h.test/v1/reports/daily", "h.test/v1/", "POST h.test/v1/charges", "h.test/exact"}, []pathRow{
+		{"GET", "http://h.test/v1/reports/", "h.test/v1/reports/"},
+		{"GET", "http://h.test/v1/reports/7/rows", "h.test/v1/reports/"},
+		{"GET", "http://h.test/v1/reports/daily", "h.test/v1/reports/daily"},
+		{"GET", "http://h.test/v1/reports/daily/x", "h.test/v1/reports/"},
+		{"GET", "http://h.test/v1/reports/daily/", "h.test/v1/reports/"},
+		{"GET", "http://h.test/v1/reports", ""}, // redirect
+		{"GET", "http://h.test/v1", ""},         // redirect
+		{"GET", "http://h.test/v1x", ""},
+		{"GET", "http://h.test/v1/", "h.test/v1/"},
+		{"GET", "http://h.test/v1/reportsx", "h.test/v1/"},
+		{"POST", "http://h.test/v1/charges", "POST h.test/v1/charges"},
+		{"PUT", "http://h.test/v1/charges", "h.test/v1/"},
+		{"post", "http://h.test/v1/charges", "h.test/v1/"},
+		{"POST", "http://h.test/v1/charges/", "h.test/v1/"},
+		{"POST", "http://h.test/v1/charges?x=/v1/reports/", "POST h.test/v1/charges"},
+		{"GET", "http://h.test/exact", "h.test/exact"},
+		{"GET", "http://h.test/exact/", ""},
+		{"GET", "http://h.test/Exact", ""},
+		{"GET", "http://h.test/", ""},
+		{"GET", "http://h.test", ""},
+		{"GET", "http://h.test/v1/../exact", ""},
+		{"GET", "http://h.test/v1/./x", ""},
+		{"GET", "http://h.test/v1//x", ""},
+		{"GET", "http://h.test//v1/x", ""},
+		{"GET", "http://h.test/v1/..", ""},
+		{"GET", "http://h.test/v1/.", ""},
+		{"GET", "http://h.test/v1/.x", "h.test/v1/"},
+		{"GET", "http://h.test/v1/...", "h.test/v1/"},
+		{"GET", "http://h.test/v1/..x/", "h.test/v1/"},
+		{"GET", "http://h.test/v1/x//", ""},
+		{"GET", "http://h.test/v1/%2e%2e/exact", "h.test/v1/"},
+		{"GET", "http://h.test/v1%2Fx", ""},
+		{"GET", "http://h.test/%76%31/reports/x", "h.test/v1/reports/"},
+		{"GET", "http://h.test/v1/reports%2Fdaily", "h.test/v1/"},
+		{"GET", "http://h.test:8080/v1/x", "h.test/v1/"},
+	}},
+	{[]string{"h.test/", "h.test/a%20b/", "h.test/%2F/x", "h.test/ü", "h.test/~u/$batch(1)", "h.test/%7Bid%7D", "h.test/a+b/", "h.test/a%2Fb", "GET h.test/verb", "HEAD h.test/verb", "DELETE h.test/verb"}, []pathRow{
+		{"GET", "http://h.test", "h.test/"},
+		{"GET", "http://h.test/", "h.test/"},
+		{"GET", "http://h.test/?q", "h.test/"},
+		{"GET", "http://h.test/a%20b/c", "h.test/a%20b/"},
+		{"GET", "http://h.test/a+b/c", "h.test/a+b/"},
+		{"GET", "http://h.test/a%2Bb/c", "h.test/a+b/"},
+		{"GET", "http://h.test/a%20b", ""}, // redirect
+		{"GET", "http://h.test/%2F/x", "h.test/%2F/x"},
+		{"GET", "http://h.test/%2f/x", "h.test/%2F/x"},
+		{"GET", "http://h.test/%C3%BC", "h.test/ü"},
+		{"GET", "http://h.test/%c3%bc", "h.test/ü"},
+		{"GET", "http://h.test/ü", "h.test/ü"},
+		{"GET", "http://h.test/~u/$batch(1)", "h.test/~u/$batch(1)"},
+		{"GET", "http://h.test/%7Eu/%24batch%281%29", "h.test/~u/$batch(1)"},
+		{"GET", "http://h.test/%7Bid%7D", "h.test/%7Bid%7D"},
+		{"GET", "http://h.test/{id}", "h.test/%7Bid%7D"},
+		{"GET", "http://h.test/17", "h.test/"},
+		{"GET", "http://h.test/a%2fb", "h.test/a%2Fb"},
+		{"GET", "http://h.test/ab", "h.test/"},
+		{"GET", "http://h.test/AZ%5A", "h.test/"},
+		{"GET", "http://h.test/verb", "GET h.test/verb"},
+		{"HEAD", "http://h.test/verb", "HEAD h.test/verb"},
+		{"DELETE", "http://h.test/verb", "DELETE h.test/verb"},
+		{"PUT", "http://h.test/verb", "h.test/"},
+		{"OPTIONS", "http://h.test/x", "h.test/"},
+		{"CONNECT", "http://h.test/a/../b", "h.test/"},
+		{"CONNECT", "http://h.test/rpc", "h.test/"},
+		{"CONNECT", "http://h.test/a%20b", "h.test/"}, // no redirect
+	}},
+	{[]string{"GET h.test/one/", "h.test/two", "h.test/two/", "CONNECT h.test/rpc", "[::1]/v1/", "other.test/v1/"}, []pathRow{
+		{"HEAD", "http://h.test/one/x", "GET h.test/one/"},
+		{"POST", "http://h.test/one/x", ""},
+		{"POST", "http://h.test/one", ""},
+		{"GET", "http://h.test/one", ""}, // redirect
+		{"GET", "http://h.test/two", "h.test/two"},
+		{"GET", "http://h.test/two/", "h.test/two/"},
+		{"GET", "http://h.test/two/three", "h.test/two/"},
+		{"CONNECT", "http://h.test/rpc", "CONNECT h.test/rpc"},
+		{"CONNECT", "http://h.test", ""},
+		{"CONNECT", "http://h.test/two/../rpc", "h.test/two/"},
+		{"GET", "http://[::1]/v1/x", "[::1]/v1/"},
+		{"GET", "http://[::1]/v2/x", ""},
+		{"GET", "http://other.test/v1/x", "other.test/v1/"},
+		{"GET", "http://third.test/v1/x", ""},
+	}},
+}
+
+// The table has 73 rows, so that 60 remain if somebody thins it out.
+func TestPathsAreThoseOfServeMux(t *testing.T) {
+	rows := 0
+	for _, part := range pathTable {
+		set, err := rulesFor(part.keys)
+		require.NoError(t, err)
+		mux, ok := muxOf(part.keys)
+		require.True(t, ok)
+		for _, row := range part.rows {
+			rows++
+			u, err := url.Parse(row.url)
+			require.NoError(t, err, row)
+			_, got := ruleOf(set, row.method, u)
+			assert.Equal(t, row.want, append(got, "")[0], "%v", row)
+			byMux, ok := muxChoice(t, mux, row.method, u)
+			if assert.True(t, ok, "%v", row) {
+				assert.Equal(t, row.want, byMux, "http.ServeMux: %v", row)
+			}
+		}
+	}
+	assert.GreaterOrEqual(t, rows, 60)
+}
+
+// muxOf registers the keys with a ServeMux. ok is false if it refuses one of them.
+func muxOf(keys []string) (mux *http.ServeMux, ok bool) {
+	defer func() { ok = recover() == nil }()
+	mux = http.NewServeMux()
+	for _, key := range keys {
+		mux.HandleFunc(key, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Key", key) })
+	}
+	return mux, true
+}
+
+// muxChoice returns the pattern that a server would choose for a request that a client
+// sends. It is empty if there is none or if the server would redirect.
+func muxChoice(t testing.TB, mux *http.ServeMux, method string, u *url.URL) (key string, ok bool) {
+	t.Helper()
+	req := &http.Request{Method: method, URL: u, Host: u.Host, Header: http.Header{}}
+	var wire bytes.Buffer
+	if req.Write(&wire) != nil {
+		return "", false
+	}
+	got, err := http.ReadRequest(bufio.NewReader(&wire))
+	if err != nil {
+		return "", false
+	}
+	h, _ := mux.Handler(got)
+	w := headers{}
+	h.ServeHTTP(w, got)
+	return http.Header(w).Get("Key"), true
+}
+
+// headers is a ResponseWriter of which only the header counts.
+type headers http.Header
+
+func (h headers) Header() http.Header         { return http.Header(h) }
+func (h headers) Write(p []byte) (int, error) { return len(p), nil }
+func (h headers) WriteHeader(int)             {}
+
+// Things that http.ServeMux does not have, or sees in another way.
+func TestPathsBeyondServeMux(t *testing.T) {
+	set, err := rulesFor([]string{
+		"API.Example.com./v1/", "api.example.com:8443/v1/", "*.example.com/v1/", "*.example.com", "[::1]:8080/", "h.test/v1/", "h.test/v2/",
+	})
+	require.NoError(t, err)
+	for _, row := range []struct {
+		method string
+		u      url.URL
+		want   string
+	}{
+		{"", url.URL{Scheme: "https", Host: "api.EXAMPLE.com.:443", Path: "/v1/x"}, "API.Example.com./v1/"},
+		{"", url.URL{Scheme: "https", Host: "api.example.com:8443", Path: "/v1/x"}, "api.example.com:8443/v1/"},
+		{"", url.URL{Scheme: "https", Host: "api.example.com:8443", Path: "/v2"}, "*.example.com"},
+		{"", url.URL{Scheme: "https", Host: "b.example.com", Path: "/v1/x"}, "*.example.com/v1/"},
+		{"", url.URL{Scheme: "https", Host: "b.example.com", Path: "/V1/x"}, "*.example.com"},
+		{"", url.URL{Scheme: "https", Host: "example.com", Path: "/v1/x"}, ""},
+		{"", url.URL{Scheme: "http", Host: "[::1]:8080"}, "[::1]:8080/"},
+		{"", url.URL{Scheme: "http", Host: "[::1]"}, ""},
+		{"OPTIONS", url.URL{Scheme: "http", Host: "h.test", Path: "*"}, ""},
+		{"OPTIONS", url.URL{Scheme: "http", Host: "h.test", Opaque: "*"}, ""},
+		{"GET", url.URL{Scheme: "http", Host: "h.test", Opaque: "//h.test/v1/x", Path: "/v1/x"}, ""},
+		{"GET", url.URL{Scheme: "http", Host: "h.test", Path: "v1/x"}, ""},
+		{"CONNECT", url.URL{Scheme: "http", Host: "[::1]:8080"}, ""},
+		{"GET", url.URL{Scheme: "http", Host: "h.test", Path: "/v1/x", RawPath: "/v2/x"}, "h.test/v1/"}, // no encoding of the path
+		{"GET", url.URL{Scheme: "http", Host: "h.test", Path: "/v1/a/b", RawPath: "/v1%2Fa/b"}, ""},
+		{"GET", url.URL{Scheme: "http", Host: "h.test", Path: "/v1/a", RawPath: "/v1/%"}, "h.test/v1/"},
+		{"GET", url.URL{Scheme: "http", Host: "h.test", Path: "/" + strings.Repeat("ä", 200), RawPath: "/" + strings.Repeat("%C3%a4", 200)}, ""},
+	} {
+		_, got := ruleOf(set, row.method, &row.u)
+		assert.Equal(t, row.want, append(got, "")[0], "%s %+v", row.method, row.u)
+	}
+}
+
+// The host is chosen first. A pattern with a path takes nothing from the paths of a less
+// specific host, and leaves the rule of its host as it was.
+func TestTheHostIsChosenBeforeThePath(t *testing.T) {
+	set, err := newRules(policy.Rule{Attempts: 9, MaxElapsed: time.Hour}, map[string]policy.Rule{
+		"*.example.com":           {Attempts: 2},
+		"*.example.com:8443":      {Attempts: 3},
+		"*.example.com/v2/":       {AttemptTimeout: 2 * time.Second},
+		"a.example.com/v1/":       {AttemptTimeout: time.Second},
+		"b.example.com":           {Attempts: 4},
+		"b.example.com/v1/":       {AttemptTimeout: time.Second},
+		"c.example.com:8443/v1/":  {AttemptTimeout: time.Second},
+		"POST d.test/v1/x":        {AttemptTimeout: time.Second, Attempts: 5},
+		"*.deep.example.com/v1/":  {AttemptTimeout: time.Second},
+		"x.example.com:9443/last": {AttemptTimeout: time.Second},
+	})
+	require.NoError(t, err)
+	for _, row := range []struct {
+		method, url string
+		attempts    int
+		timeout     time.Duration
+		patterns    []string
+	}{
+		{"GET", "https://a.example.com/v1/x", 2, time.Second, []string{"a.example.com/v1/", "*.example.com"}},
+		{"GET", "https://a.example.com/v2/x", 2, 0, []string{"*.example.com"}},
+		{"GET", "https://a.example.com:8443/v1/x", 3, time.Second, []string{"a.example.com/v1/", "*.example.com:8443"}},
+		{"GET", "https://a.example.com:8443/v2/x", 3, 0, []string{"*.example.com:8443"}},
+		{"GET", "https://z.example.com/v2/x", 2, 2 * time.Second, []string{"*.example.com/v2/", "*.example.com"}},
+		{"GET", "https://z.example.com:8443/v2/x", 3, 0, []string{"*.example.com:8443"}}, // the more specific host has no paths
+		{"GET", "https://b.example.com/v1/x", 4, time.Second, []string{"b.example.com/v1/", "b.example.com"}},
+		{"GET", "https://b.example.com:8443/v1/x", 4, time.Second, []string{"b.example.com/v1/", "b.example.com"}},
+		{"GET", "https://c.example.com:8443/v1/x", 3, time.Second, []string{"c.example.com:8443/v1/", "*.example.com:8443"}},
+		{"GET", "https://c.example.com/v1/x", 2, 0, []string{"*.example.com"}},
+		{"GET", "https://y.deep.example.com/v1/x", 2, time.Second, []string{"*.deep.example.com/v1/", "*.example.com"}},
+		{"GET", "https://y.deep.example.com:8443/v1/x", 3, time.Second, []string{"*.deep.example.com/v1/", "*.example.com:8443"}},
+		{"GET", "https://x.example.com:9443/last", 2, time.Second, []string{"x.example.com:9443/last", "*.example.com"}},
+		{"POST", "https://d.test/v1/x", 5, time.Second, []string{"POST d.test/v1/x"}},
+		{"GET", "https://d.test/v1/x", 9, 0, nil},
+	} {
+		u, err := url.Parse(row.url)
+		require.NoError(t, err)
+		rule, patterns := ruleOf(set, row.method, u)
+		assert.Equal(t, row.attempts, rule.Attempts, row.url)
+		assert.Equal(t, max(row.timeout, 0), max(rule.AttemptTimeout, 0), row.url)
+		assert.Equal(t, time.Hour, rule.MaxElapsed, row.url)
+		assert.Equal(t, row.patterns, patterns, row.url)
+	}
+}
+
+// Keys that http.ServeMux refuses, and keys that can only be mistakes.
+func TestBadPaths(t *testing.T) {
+	for key, why := range map[string]string{
+		"/v1/":                     "has no host",
+		"POST /v1/":                "has no host",
+		" h.test/v1/":              "begins with a space",
+		"h.test/a b":               "has a space in its path",
+		"POST h.test":              `no path; write "POST h.test/"`,
+		"PO(ST h.test/":            "is no token",
+		"get h.test/v1/":           "so write GET",
+		"h.test/v1/{id}":           "has braces",
+		"h.test/{$}":               "has braces",
+		"h.test/v1/*":              `has a "*" in its path`,
+		"h.test/v1?x=1":            "has a query",
+		"h.test/v1#x":              "has a query",
+		"h.test/v1\n":              "control character",
+		"h.test/v1\x7f":            "control character",
+		"h.test//v1":               "matches no request",
+		"h.test/v1/../v2":          "matches no request",
+		"h.test/v1/.":              "matches no request",
+		"CONNECT h.test/a/../b":    "matches no request",
+		"h.test/100%":              "write %25",
+		"GET https://h.test/":      "has a scheme",
+		"10.0.0.0/8":               "range of addresses",
+		"*/v1/":                    "would match every host",
+		"user@h.test/v1":           "is not a host",
+		"api.*.example.com/v1/":    `has a "*" elsewhere`,
+		"(a|b).example.com/v1/":    "regular expression",
+		"h.test:http/v1/":          "has a port",
+		"GET a.test,b.test/v1/":    "names several hosts",
+		"bücher.example/v1/":       "is not ASCII",
+		"https://h.test/v1/{id}/x": "regular expression",
+	} {
+		_, err := rulesFor([]string{key})
+		if assert.Error(t, err, "%q", key) {
+			assert.ErrorContains(t, err, why, "%q", key)
+			assert.ErrorContains(t, err, fmt.Sprintf("Hosts[%q]", key))
+		}
+	}
+}
+
+// Pairs of keys that http.ServeMux refuses are an error of New.
+func TestConflictingPaths(t *testing.T) {
+	for _, row := range []struct{ a, b, why string }{
+		{"POST h.test/v1/", "h.test/v1/x", `conflicts with "POST h.test/v1/": both match POST /v1/x`},
+		{"HEAD h.test/", "GET h.test/v1/x/", `conflicts with "HEAD h.test/": both match HEAD /v1/x/`},
+		{"h.test/v1/x", "h.test/v1/%78", "means the same requests as"},
+		{"GET h.test/v1/x", "GET h.test/v1/%78", "means the same requests as"},
+		{"h.test/v1/", "H.test./v1/", "means the same requests as"},
+		{"GET h.test/v1/", "GET  h.test/v1/", "means the same requests as"},
+		{"GET h.test/v1/", "h.test/v1/", ""},
+		{"GET h.test/v1/", "HEAD h.test/v1/x", ""},
+		{"GET h.test/v1/", "HEAD h.test/v1/", ""},
+		{"POST h.test/v1/", "GET h.test/v1/x", ""},
+		{"POST h.test/v1/", "h.test/v1", ""},
+		{"POST h.test/v1/x", "h.test/v1/", ""},
+		{"POST h.test/v1/", "h.test/v2/", ""},
+		{"POST h.test/v1/", "h.test:8080/v1/x", ""},
+	} {
+		_, err := rulesFor([]string{row.a, row.b})
+		if row.why == "" {
+			assert.NoError(t, err, "%v", row)
+		} else {
+			assert.ErrorContains(t, err, row.why, "%v", row)
+		}
+		if !strings.Contains(row.a+row.b, ":") {
+			_, ok := muxOf([]string{row.a, strings.Replace(row.b, "H.test.", "h.test", 1)})
+			assert.Equal(t, row.why == "", ok, "http.ServeMux: %v", row)
+		}
+	}
+}
+
+// TestBadPatterns: each says what is wrong with it.
+func TestBadPatterns(t *testing.T) {
+	for pattern, why := range map[string]string{
+		"":                        "is empty",
+		"*":                       "would match every host",
+		"https://api.example.com": "has a scheme",
+		"user@api.example.com":    "is not a host",
+		"api.example.com?x":       "is not a host",
+		"api.example.com#x":       "is not a host",
+		"api example.com":         "no path",
+		"api'example.com":         "is not a host",
+		"a%2eexample.com":         "is not a host",
+		"10.0.0.0/8":              "range of addresses",
+		"~^api":                   "looks like a regular expression",
+		"^api\\.example\\.com$":   "looks like a regular expression",
+		"(api|www).example.com":   "looks like a regular expression",
+		"api[0-9].example.com":    "looks like a regular expression",
+		"api{1,2}.example.com":    "looks like a regular expression",
+		"https?://.+":             "looks like a regular expression",
+		"[a-z]":                   "no regular expression",
+		"[1.2.3.4]":               "no IPv6 address",
+		"a.example.com,b.example": "names several hosts",
+		"bücher.example":          "is not ASCII",
+		"api.*.example.com":       `has a "*" elsewhere`,
+		"*api.example.com":        `has a "*" elsewhere`,
+		"*.*.example.com":         `has a "*" elsewhere`,
+		"::1":                     "write [::1]",
+		"2001:db8::1":             "without brackets",
+		"[::1":                    "unpaired bracket",
+		"::1]":                    "without brackets",
+		".example.com":            `empty name; did you mean "*.example.com"?`,
+		"api..example.com":        "empty name",
+		"*.":                      "empty name",
+		".":                       "empty name",
+		":8443":                   "empty name",
+		"api.example.com:":        "has a port that is not",
+		"api.example.com:http":    "has a port that is not",
+		"api.example.com:0":       "has a port that is not",
+		"api.example.com:65536":   "has a port that is not",
+		"api.example.com:-1":      "has a port that is not",
+	} {
+		_, err := newRules(policy.Rule{}, map[string]policy.Rule{pattern: {}})
+		if assert.Error(t, err, "%q", pattern) {
+			assert.ErrorContains(t, err, why, "%q", pattern)
+			assert.ErrorContains(t, err, fmt.Sprintf("Hosts[%q]", pattern))
+		}
+	}
+}
+
+// Two rules that are right and make a wrong one together.
+func TestFaultsOfTheMergedRule(t *testing.T) {
+	_, err := newRules(policy.Rule{Rate: policy.Rate{PerSecond: 5}}, map[string]policy.Rule{"h.test": {Rate: policy.Rate{Burst: -1}}})
+	assert.ErrorContains(t, err, `Hosts["h.test"].Rate.Burst: -1 would let nothing through`)
+}
+
+// A scheme makes no path of a host, so its rule may have limits.
+func TestTheRuleUnderASchemeIsThatOfAHost(t *testing.T) {
+	_, err := newRules(policy.Rule{}, map[string]policy.Rule{"https://h.test": {Gate: policy.Gate{Max: 5}, Attempts: 5000}})
+	assert.EqualError(t, err, "Hosts[\"https://h.test\"].Attempts: 5000 is more than 1000 attempts\nHosts[\"https://h.test\"]: \"https://h.test\" has a scheme; leave it out")
+}
+
+// TestPatternsThatMeanTheSame: case and a trailing dot make no difference; a
+// port does.
+func TestPatternsThatMeanTheSame(t *testing.T) {
+	for _, row := range []struct {
+		a, b string
+		same bool
+	}{
+		{"api.example.com", "API.example.COM", true},
+		{"api.example.com", "api.example.com.", true},
+		{"*.example.com", "*.Example.com.", true},
+		{"api.example.com:8443", "api.example.com.:8443", true},
+		{"[::1]", "[::1]:8080", false},
+		{"[2001:DB8::1]", "[2001:db8::1]", true},
+		{"api.example.com", "api.example.com:443", false},
+		{"api.example.com:80", "api.example.com:443", false},
+		{"*.example.com", "example.com", false},
+	} {
+		hosts := map[string]policy.Rule{row.a: {}, row.b: {}}
+		_, err := newRules(policy.Rule{}, hosts)
+		assert.Equal(t, row.same, err != nil, "%s and %s", row.a, row.b)
+		if row.same && err != nil {
+			assert.ErrorContains(t, err, "means the same hosts as")
+		}
+	}
+}
+
+// compareWithMux compares Config.Hosts with http.ServeMux for a list of keys and a request.
+func compareWithMux(t testing.TB, keys []string, method, target string) {
+	set, err := rulesFor(keys)
+	mux, ok := muxOf(keys)
+	if err != nil || !ok {
+		require.False(t, err == nil && len(keys) > 0, "http.ServeMux refuses %q", keys)
+		return // we refuse a few keys more
+	}
+	u, err := url.Parse("http://h.test" + target)
+	if err != nil || u.Host != "h.test" || u.User != nil {
+		return
+	}
+	want, ok := muxChoice(t, mux, method, u)
+	if !ok {
+		return
+	}
+	_, got := ruleOf(set, method, u)
+	require.Equal(t, want, append(got, "")[0], "%q: %s %q", keys, method, target)
+}
+
+func FuzzPaths(f *testing.F) {
+	for _, part := range pathTable {
+		var own []string
+		for _, key := range part.keys {
+			if method, path, ok := strings.Cut(key, "h.test"); ok {
+				own = append(own, method+path)
+			}
+		}
+		for _, row := range part.rows {
+			if target, ok := strings.CutPrefix(row.url, "http://h.test"); ok {
+				f.Add(strings.Join(own, "\n"), row.method, target)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, list, method, target string) {
+		var keys []string
+		for line := range strings.SplitSeq(list, "\n") {
+			i := strings.IndexByte(line, '/')
+			if i < 0 || len(keys) == 20 {
+				return
+			}
+			keys = append(keys, line[:i]+"h.test"+line[i:])
+		}
+		slices.Sort(keys)
+		compareWithMux(t, slices.Compact(keys), method, target)
+	})
+}
+
+// Random paths of few segments meet each other often.
+func TestRandomPathsAreThoseOfServeMux(t *testing.T) {
+	const seed = 1
+	r := rand.New(rand.NewPCG(seed, seed))
+	segments := []string{"a", "b", "%61", "a%2Fb", "a%252Fb", "..", ".", "", "ü", "a.b"}
+	pick := func(from ...string) string { return from[r.IntN(len(from))] }
+	path := func() (p string) {
+		for range r.IntN(4) {
+			p += "/" + pick(segments...)
+		}
+		return p + pick("", "/")
+	}
+	for range soak.Size(5_000, 200_000) {
+		var keys []string
+		for range 1 + r.IntN(5) {
+			key := pick("", "", "GET ", "HEAD ", "POST ", "CONNECT ") + "h.test" + path()
+			if _, err := rulesFor(append(keys, key)); err == nil && strings.Contains(key, "/") && !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+		compareWithMux(t, keys, pick("GET", "HEAD", "POST", "CONNECT", "PUT"), path())
+	}
+}
+
+// encodes agrees with package net/url about which raw paths count.
+func FuzzRawPath(f *testing.F) {
+	for _, raw := range []string{"/a%2Fb", "/a b", "/%zz", "/%2", "/ü", "/[x]", "/a%20b!$&'()*+,;=:@~-._", "/\"", "a%41"} {
+		path, _ := url.PathUnescape(raw)
+		f.Add(raw, path)
+		f.Add(raw, raw)
+	}
+	f.Fuzz(func(t *testing.T, raw, path string) {
+		u := url.URL{Path: path, RawPath: raw}
+		if raw == "" || path == "*" {
+			return
+		}
+		if got := rules.Encodes(raw, path); got != (u.EscapedPath() == raw) && (got || (&url.URL{Path: path}).EscapedPath() != raw) {
+			t.Errorf("raw %q, path %q: %v, but EscapedPath is %q", raw, path, got, u.EscapedPath())
+		}
+	})
+}
+
+// The cost of a configuration grows with its entries, not with their square. With the square
+// it would take minutes in full length.
+func TestManyPatterns(t *testing.T) {
+	hosts := map[string]policy.Rule{}
+	for i := range soak.Size(1<<10, 1<<15) {
+		hosts[fmt.Sprintf("M%d h.test/a/", i)] = policy.Rule{Attempts: 2}
+		hosts[fmt.Sprintf("GET h.test/a/%d", i)] = policy.Rule{Attempts: 3}
+		hosts[fmt.Sprintf("a%d.test/x", i)] = policy.Rule{Attempts: 4}
+		hosts[fmt.Sprintf("b%d.test", i)] = policy.Rule{Attempts: 5}
+	}
+	set, err := newRules(policy.Rule{}, hosts)
+	require.NoError(t, err)
+	for pattern, want := range map[string]int{"M77 http://h.test/a/b": 2, "GET http://h.test/a/99": 3, "GET http://a99.test/x": 4, "GET http://b99.test/": 5} {
+		method, raw, _ := strings.Cut(pattern, " ")
+		u, err := url.Parse(raw)
+		require.NoError(t, err)
+		rule, _ := ruleOf(set, method, u)
+		assert.Equal(t, want, rule.Attempts, pattern)
+	}
+	for i := range 1000 {
+		hosts[fmt.Sprintf("h.test/a/%d", i)] = policy.Rule{}
+	}
+	_, err = newRules(policy.Rule{}, hosts)
+	faults, ok := errors.AsType[policy.Errors](err)
+	require.True(t, ok)
+	assert.Len(t, faults, 1000)
+	assert.ErrorContains(t, err, `conflicts with "M`)
+}
+
+// The most specific pattern wins, with a port before one without, and a name is below a
+// pattern with a wildcard only if a label stands in front.
+func TestMostSpecificPattern(t *testing.T) {
+	hosts := map[string]policy.Rule{}
+	patterns := []string{"*.test", "*.test:80", "*.a.test", "*.a.test:80", "b.a.test", "b.a.test:80", "[::1]", "[::1]:80", "*.a.test/p", "c.test/p", "b.a.test:80/p"}
+	for _, p := range patterns {
+		hosts[p] = policy.Rule{}
+	}
+	set, err := newRules(policy.Rule{}, hosts)
+	require.NoError(t, err)
+	for raw, want := range map[string]string{
+		"http://test/":            "",
+		"http://.test/":           "",
+		"http://x.test/":          "*.test:80",
+		"http://x.test:81/":       "*.test",
+		"http://a.test/":          "*.test:80",
+		"http://xa.test:81/":      "*.test",
+		"http://x.a.test/":        "*.a.test:80",
+		"http://x.y.a.test:81/":   "*.a.test",
+		"http://b.a.test/":        "b.a.test:80",
+		"http://b.a.test:81/":     "b.a.test",
+		"http://x.b.a.test:81/":   "*.a.test",
+		"http://[::1]/":           "[::1]:80",
+		"http://[::1]:81/":        "[::1]",
+		"http://x.a.test:81/p":    "*.a.test/p *.a.test",
+		"http://x.a.test/p":       "*.a.test:80",
+		"http://c.test/p":         "c.test/p *.test:80",
+		"http://c.test:81/p":      "c.test/p *.test",
+		"http://b.a.test/p":       "b.a.test:80/p b.a.test:80",
+		"http://b.a.test:81/p":    "b.a.test",
+		"http://B.A.TEST.:80/p":   "b.a.test:80/p b.a.test:80",
+		"http://elsewhere.com/p":  "",
+		"https://x.a.test:8443/p": "*.a.test/p *.a.test",
+	} {
+		u, err := url.Parse(raw)
+		require.NoError(t, err)
+		_, patterns := ruleOf(set, http.MethodGet, u)
+		assert.Equal(t, want, strings.Join(patterns, " "), raw)
+	}
+}
+
+// What a complete rule turns on.
+func TestResolved(t *testing.T) {
+	own := func(classify.Outcome) classify.Verdict { return classify.Final }
+	for name, row := range map[string]struct {
+		rule policy.Rule
+		on   string // besides what the zero rule turns on; a minus is in front of what it turns off
+	}{
+		"zero":       {policy.Rule{}, ""},
+		"rate":       {policy.Rule{Rate: policy.Rate{PerSecond: 1}}, "Rate Limited"},
+		"cost":       {policy.Rule{Rate: policy.Rate{PerSecond: 1}, Cost: func(*http.Request) int { return 1 }}, "Rate Limited Loops"},
+		"cost alone": {policy.Rule{Cost: func(*http.Request) int { return 1 }}, ""},
+		"pacing":     {policy.Rule{Pacing: policy.On}, "Pacing Limited"},
+		"gate":       {policy.Rule{Gate: policy.Gate{Start: 1}}, "Gate Limited"},
+		"hedge":      {policy.Rule{Hedge: policy.Hedge{After: time.Second}}, "Hedge Limited Loops"},
+		"idempotent": {policy.Rule{Idempotent: func(*http.Request) bool { return true }}, "Vouches"},
+		"default":    {policy.Rule{Idempotent: classify.Idempotent, Classify: classify.Default, Hint: classify.DefaultHint}, ""},
+		"classify":   {policy.Rule{Classify: own}, "Peeks"},
+		"hint":       {policy.Rule{Hint: classify.NoHint}, "Peeks"},
+		"timeout":    {policy.Rule{AttemptTimeout: time.Second}, "Timed"},
+		"stall":      {policy.Rule{Stall: policy.Stall{Timeout: time.Second}}, "Timed"},
+		"lanes":      {policy.Rule{Lanes: policy.Off}, "-Lanes"},
+		"once":       {policy.Rule{Attempts: 1}, "-Resumes"},
+		"resume":     {policy.Rule{Resume: policy.Resume{Max: policy.Off}}, "-Resumes"},
+	} {
+		var on []string
+		r := reflect.ValueOf(resolve(t, row.rule)).Elem()
+		for i := range r.NumField() {
+			if f := r.Field(i); f.Kind() == reflect.Bool {
+				if name := r.Type().Field(i).Name; name != "Lanes" && name != "Resumes" {
+					on = append(on, map[bool][]string{true: {name}}[f.Bool()]...)
+				} else if !f.Bool() {
+					on = append(on, "-"+name)
+				}
+			}
+		}
+		assert.Equal(t, row.on, strings.Join(on, " "), name)
+	}
+	r := resolve(t, policy.Rule{AttemptTimeout: 300 * time.Millisecond})
+	assert.Equal(t, []time.Duration{300 * time.Millisecond, 300 * time.Millisecond, 300 * time.Millisecond}, []time.Duration{r.Timeouts.After, r.Later.After, r.PeekWait})
+	assert.Equal(t, time.Second, resolve(t, policy.Rule{AttemptTimeout: time.Minute}).PeekWait)
+	r = resolve(t, policy.Rule{AttemptTimeout: policy.Off, Budget: policy.Budget{Burst: policy.Off}})
+	assert.Equal(t, []time.Duration{2 * time.Minute, 0}, []time.Duration{r.Later.After, r.PeekWait})
+	assert.Equal(t, budget.Config{Ratio: -1, PerSecond: -1}.Complete(), r.Settings.Budget)
+	assert.Equal(t, budget.Config{Ratio: 0.5, PerSecond: 3, Window: 10 * time.Second, Burst: 7}.Complete(), resolve(t, policy.Rule{Budget: policy.Budget{Ratio: 0.5, Burst: 7}}).Settings.Budget)
+	assert.Equal(t, "", r.RateUnit())
+	assert.Equal(t, "cost", resolve(t, policy.Rule{Cost: func(*http.Request) int { return 1 }}).RateUnit())
+
+	all, gate := resolve(t, policy.Rule{Cooldown: policy.On, Pacing: policy.On}), resolve(t, policy.Rule{Gate: policy.Gate{Start: 1}})
+	assert.True(t, r.ObeysMore(nil) && all.ObeysMore(r) && gate.ObeysMore(all) && all.ObeysMore(gate) && resolve(t, policy.Rule{Pacing: policy.On}).ObeysMore(r))
+	assert.False(t, r.ObeysMore(all) || r.ObeysMore(r) || all.ObeysMore(all) || gate.ObeysMore(gate))
+}
+
+func resolve(t *testing.T, rule policy.Rule) *rules.Resolved {
+	t.Helper()
+	set, err := newRules(rule, nil)
+	require.NoError(t, err)
+	r, key := set.ForHost(host.Key{Scheme: "http", Host: "h.test"})
+	assert.Empty(t, key)
+	return r
+}
+
+func TestKeys(t *testing.T) {
+	for _, row := range []struct {
+		field, wait string
+		status      int
+		keyed, used classify.Verdict // with a key, and with one that an earlier attempt has used
+	}{
+		{"Idempotency-Key", "1", 409, classify.Ambiguous, classify.Ambiguous},
+		{"X-Idempotency-Key", "1", 409, classify.Ambiguous, classify.Ambiguous},
+		{"Idempotency-Key", "", 409, classify.Final, classify.Ambiguous},
+		{"Other", "1", 409, classify.Final, classify.Ambiguous},
+		{"Idempotency-Key", "1", 422, classify.Final, classify.Final},
+		{"Idempotency-Key", "1", 404, classify.Ambiguous, classify.Ambiguous}, // the rule knows it
+	} {
+		known := classify.OnStatus(classify.Ambiguous, 404)
+		r := resolve(t, policy.Rule{Classify: known, IdempotencyKey: func(*http.Request) string { return "k" }})
+		o := classify.Outcome{Request: &http.Request{Method: "POST", Header: http.Header{row.field: {"k"}}}, Response: &http.Response{StatusCode: row.status, Header: http.Header{}}}
+		if row.wait != "" {
+			o.Response.Header.Set("Retry-After", row.wait)
+		}
+		assert.Equal(t, row.keyed, r.Classify(o), row)
+		assert.Equal(t, row.used, r.KeyInUse(o), row)
+		assert.Equal(t, classify.Ambiguous, r.Classify(classify.Outcome{Request: o.Request, Err: io.ErrUnexpectedEOF}), row)
+		assert.Equal(t, row.status == 404, resolve(t, policy.Rule{Classify: known}).Classify(o) == classify.Ambiguous, row)
+	}
+	req := &http.Request{Header: http.Header{"A": {"b"}}}
+	assert.Same(t, req, rules.Keyless(req))
+	keyed := rules.WithKey(req, "k")
+	assert.Equal(t, []http.Header{{"A": {"b"}}, {"A": {"b"}, "Idempotency-Key": {"k"}}}, []http.Header{req.Header, keyed.Header})
+	for _, name := range []string{"idempotency-key", "X-IDEMPOTENCY-KEY", "My-Idempotent-Token", "Idempoten"} {
+		keyed.Header[name] = []string{"k"}
+	}
+	assert.Equal(t, http.Header{"A": {"b"}}, rules.Keyless(keyed).Header)
+	assert.Len(t, keyed.Header, 6)
+	for name, want := range map[string]bool{"idempotency-KEY": true, "x-idempotency-key": true, "Idempotent": false} {
+		assert.Equal(t, want, rules.HasKey(http.Header{name: {""}}), name)
+	}
+}
+
+// A context completes its rule once for each rule of a host, and keeps few.
+func TestCompleteOver(t *testing.T) {
+	own := &rules.RequestRule{Policy: policy.Rule{Attempts: 3}}
+	set, _ := rules.NewRuleset(policy.Rule{MaxElapsed: time.Minute}, nil, new(rules.Owner))
+	base, _ := set.ForHost(host.Key{})
+	r, err := own.CompleteOver(base)
+	require.NoError(t, err)
+	assert.Equal(t, []any{3, time.Minute}, []any{r.Policy.Attempts, r.Policy.MaxElapsed})
+	again, _ := own.CompleteOver(base)
+	assert.Same(t, r, again)
+	updated, _ := rules.NewRuleset(policy.Rule{}, nil, set.Owner)
+	base, _ = updated.ForHost(host.Key{})
+	other, _ := own.CompleteOver(base)
+	assert.Zero(t, other.Policy.MaxElapsed)
+	assert.Len(t, *own.Made.Load(), 1, "what Update replaced is forgotten")
+	for range 2 * rules.MaxCompleted {
+		_, _ = own.CompleteOver(resolve(t, policy.Rule{}))
+	}
+	assert.Len(t, *own.Made.Load(), rules.MaxCompleted)
+	for range 2 {
+		wrong := &rules.RequestRule{Policy: policy.Rule{Attempts: 5000}}
+		_, err = wrong.CompleteOver(base)
+		assert.ErrorContains(t, err, "WithRule.Attempts: 5000 is more than")
+	}
+}
