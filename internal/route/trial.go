@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -116,14 +115,13 @@ func (t *Trial) enter(req *http.Request) (free func(), ok bool) {
 	if t.to.IsOpen() {
 		return func() {}, true
 	}
-	select {
-	case t.to.Turn <- struct{}{}:
-	default:
-		if !t.waits || !t.await(req) {
-			return nil, false
-		}
+	free, ended := t.to.TakeTurn()
+	if free == nil && t.waits {
+		free = t.await(req, ended)
 	}
-	free = sync.OnceFunc(func() { <-t.to.Turn })
+	if free == nil {
+		return nil, false
+	}
 	if t.to.IsOpen() {
 		free()
 	} else if !t.to.IsDue(t.ground.Now()) { // an attempt has found none just now
@@ -133,20 +131,25 @@ func (t *Trial) enter(req *http.Request) (free func(), ok bool) {
 	return free, true
 }
 
-// await waits for the turn of the attempt, and reports whether it has come.
-func (t *Trial) await(req *http.Request) bool {
+// await waits for the turn of the attempt. It returns nil if the turn does not come in time.
+func (t *Trial) await(req *http.Request, ended <-chan struct{}) (free func()) {
 	timer := time.NewTimer(t.patience)
 	defer timer.Stop()
-	select {
-	case t.to.Turn <- struct{}{}:
-		return true
-	case <-timer.C:
-		t.to.Missed(t.ground.Now()) // the base may call no hooks, and the other attempt may hang
-	case <-req.Context().Done():
-	//lint:ignore SA1019 old callers still set Request.Cancel
-	case <-req.Cancel:
+	for free == nil {
+		select {
+		case <-ended:
+			free, ended = t.to.TakeTurn()
+		case <-timer.C:
+			t.to.Missed(t.ground.Now()) // the base may call no hooks, and the other attempt may hang
+			return nil
+		case <-req.Context().Done():
+			return nil
+		//lint:ignore SA1019 old callers still set Request.Cancel
+		case <-req.Cancel:
+			return nil
+		}
 	}
-	return false
+	return free
 }
 
 // rest closes the idle connections of the pool if no further attempt went over it.

@@ -17,9 +17,9 @@ import (
 // itself, which other hosts share. Further pools belong to one host. A Pool is safe for
 // concurrent use.
 type Pool struct {
-	Number int           // counts the pools of the host; 0: the first
-	Turn   chan struct{} // a lock: its holder makes the first connection
+	Number int // counts the pools of the host; 0: the first
 
+	turn   atomic.Pointer[chan struct{}]     // of the attempt that makes the first connection, closed at its end; nil: none
 	base   atomic.Pointer[http.RoundTripper] // sends the attempts; nil: it is not made yet, or it is that of all hosts
 	open   atomic.Bool                       // it has had a connection
 	due    atomic.Int64                      // when an attempt may seek its first connection
@@ -38,7 +38,24 @@ func (p *Pool) Base() http.RoundTripper {
 	return nil
 }
 
-// Make sets the transport that sends the attempts. The caller has the Turn.
+// TakeTurn lets one attempt make the first connection of the pool, which calls free when it has a
+// connection or has none. If it is the turn of another attempt, free is nil, and ended is closed at the
+// end of that turn. Each turn has its own channel, so that no channel leaves its bubble of
+// testing/synctest.
+func (p *Pool) TakeTurn() (free func(), ended <-chan struct{}) {
+	mine := make(chan struct{})
+	for !p.turn.CompareAndSwap(nil, &mine) {
+		if other := p.turn.Load(); other != nil {
+			return nil, *other
+		}
+	}
+	return sync.OnceFunc(func() {
+		p.turn.Store(nil)
+		close(mine)
+	}), nil
+}
+
+// Make sets the transport that sends the attempts. It is the caller's turn.
 func (p *Pool) Make(base http.RoundTripper) { p.base.Store(&base) }
 
 // Hear notes that something came over the pool.
@@ -206,7 +223,7 @@ func (s *Pools) Other(now instant.Instant, not *Pool) *Pool {
 		return nil
 	}
 	s.opened++
-	s.other = &Pool{Number: s.opened, Turn: make(chan struct{}, 1)}
+	s.other = &Pool{Number: s.opened}
 	return s.other
 }
 
