@@ -3,6 +3,7 @@
 package transport_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -196,6 +197,29 @@ func TestAllocationsUnderAClientTimeout(t *testing.T) {
 		// The goroutines of the client make the count uncertain by one. Outside the
 		// fast path it would be ten more.
 		assert.LessOrEqual(t, of(costOf(t, setting, 0))-floor, allocations[setting].get+2, setting)
+	}
+}
+
+// The timer of an attempt and the context that it ends cost something only if the base waits for the end
+// of the context.
+func TestAllocationsOfATimer(t *testing.T) {
+	var wait func(context.Context)
+	base := rt(func(req *http.Request) (*http.Response, error) {
+		wait(req.Context())
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	})
+	tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{AttemptTimeout: time.Minute}})
+	cancellable, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for _, ctx := range []context.Context{context.Background(), cancellable} {
+		req := getRequest(t, "https://api.example.com/v1/things").WithContext(ctx)
+		of := func(rt http.RoundTripper) float64 {
+			return testing.AllocsPerRun(200, func() { finish(rt.RoundTrip(req)) })
+		}
+		wait = func(context.Context) {}
+		assert.LessOrEqual(t, of(tr)-of(base), 1.0, ctx)
+		wait = func(ctx context.Context) { ctx.Done() }
+		assert.LessOrEqual(t, of(tr)-of(base), 6.0, ctx)
 	}
 }
 

@@ -161,7 +161,7 @@ func (c *call) exchangeAfter(a *attempt, o *flight.Outcome) (*http.Response, err
 		x.limits.Slot, x.limits.Refused = a.Slot, a.Refused
 	}
 	if o.SentAt == 0 && c.Rule.Timed {
-		x.last.SentAt = c.Ground.InstantOf(a.out.Ctx.Began())
+		x.last.SentAt = a.out.Ctx.Began()
 	}
 	x.start = x.last.SentAt
 	x.keepBody()
@@ -480,9 +480,9 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 func (x *exchange) discard(d *decision) (left *http.Response) {
 	until := d.Time.Add(d.drain)
 	if d.renews {
-		return flight.KeepWithin(x.Ctx, x.last.Resp, until, &x.Sleeper)
+		return flight.KeepWithin(x.Ctx, x.last.Resp, until)
 	}
-	flight.DrainWithin(x.Ctx, x.last.Resp, until, io.Discard, &x.Sleeper)
+	flight.DrainWithin(x.Ctx, x.last.Resp, until, io.Discard)
 	return nil
 }
 

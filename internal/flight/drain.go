@@ -36,13 +36,13 @@ var errTooLong = errors.New("transport: the response body is too long to be drai
 // Discard reads the rest of the body within both bounds and closes the body. It
 // returns when that is done, when DrainTime is over, or when ctx ends.
 func Discard(ctx context.Context, resp *http.Response) {
-	DrainWithin(ctx, resp, time.Now().Add(DrainTime), io.Discard, new(Sleeper))
+	DrainWithin(ctx, resp, time.Now().Add(DrainTime), io.Discard)
 }
 
 // Dismiss closes the body of a response that came too late. It does not wait long for the
 // Close, and a panic of the Close goes no further.
 func Dismiss(ctx context.Context, resp *http.Response) {
-	DrainWithin(ctx, resp, time.Time{}, io.Discard, new(Sleeper))
+	DrainWithin(ctx, resp, time.Time{}, io.Discard)
 }
 
 // DiscardAside drains a response, which may be nil, while the caller does something else. The drain
@@ -61,9 +61,9 @@ func DiscardAside(ctx context.Context, resp *http.Response) (over func()) {
 // KeepWithin drains a response that the caller may still get. It returns a copy of
 // the response whose body is in memory. If the body was not whole within the bounds,
 // it returns nil.
-func KeepWithin(ctx context.Context, resp *http.Response, until time.Time, s *Sleeper) *http.Response {
+func KeepWithin(ctx context.Context, resp *http.Response, until time.Time) *http.Response {
 	var rest bytes.Buffer
-	if resp == nil || !DrainWithin(ctx, resp, until, &rest, s) {
+	if resp == nil || !DrainWithin(ctx, resp, until, &rest) {
 		return nil
 	}
 	kept := *resp
@@ -84,7 +84,7 @@ func KeepWithin(ctx context.Context, resp *http.Response, until time.Time, s *Sl
 //
 // A panic in the Read or the Close ends the drain and goes no further, because the
 // caller never gets this body and the retry does not depend on it.
-func DrainWithin(ctx context.Context, resp *http.Response, until time.Time, w io.Writer, s *Sleeper) (whole bool) {
+func DrainWithin(ctx context.Context, resp *http.Response, until time.Time, w io.Writer) (whole bool) {
 	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
 		return true
 	}
@@ -102,7 +102,7 @@ func DrainWithin(ctx context.Context, resp *http.Response, until time.Time, w io
 	if limit <= 0 {
 		limit = CloseTime
 	}
-	if s.Sleep(ctx, limit, d.done) {
+	if Sleep(ctx, limit, d.done) {
 		return d.whole
 	}
 	go d.Close()

@@ -2,7 +2,11 @@
 
 package flight
 
-import "time"
+import (
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+)
 
 // A phase says how far a timed attempt is. The timer bounds the time from the start of an
 // attempt to the first Read of the request's body, and the time from the end of that body to
@@ -20,7 +24,7 @@ const (
 	early                   // there is a response, and the request's body is still being sent
 	answered                // there is a response
 	lingering               // the response's body has ended, and the request's body is still being sent (HTTP/2)
-	late                    // the timer has cancelled the context, and nothing that comes after that counts
+	late                    // its time was over, which has cancelled the context, and nothing that comes after that counts
 	over                    // the context is cancelled
 )
 
@@ -40,23 +44,23 @@ const (
 )
 
 // What each event makes of a phase. An event that a phase does not name changes nothing: the
-// base transport may call its hooks late, and the alarm of a phase may ring after that.
+// base transport may call its hooks late.
 var transitions = [over + 1][leaves + 1]phase{
 	untimed:    {},
 	waiting:    {seeksConnection: connecting, readsUpload: reading, responds: answered, timeIsUp: late, leaves: over},
 	connecting: {hasConnection: waiting, readsUpload: reading, responds: answered, timeIsUp: late, leaves: over},
 	reading:    {readsUpload: reading, hasPiece: sending, uploadEnds: waiting, responds: early, leaves: over},
 	sending:    {readsUpload: reading, uploadEnds: waiting, responds: early, timeIsUp: late, leaves: over},
-	early:      {uploadEnds: answered, bodyEnds: lingering, leaves: over},
-	answered:   {readsUpload: early, bodyEnds: over, leaves: over},
+	early:      {uploadEnds: answered, bodyEnds: lingering, timeIsUp: late, leaves: over},
+	answered:   {readsUpload: early, bodyEnds: over, timeIsUp: late, leaves: over},
 	lingering:  {uploadEnds: over, leaves: over},
 	late:       {},
 	over:       {},
 }
 
-// on lets an event change the phase, and sets the alarm if the time of the next phase is bounded.
-// Otherwise the alarm of the phase before may still ring, which changes nothing. why is the cause if
-// the next phase cancels the context. It reports whether the event counts; the lock is held.
+// on lets an event change the phase, and bounds the time of the next phase. From the response on the
+// time is that of a Read of its body. why is the cause if the next phase cancels the context. on reports
+// whether the event counts; the lock is held.
 func (a *attemptContext) on(e event, why error) bool {
 	to := transitions[a.phase][e]
 	if to == untimed {
@@ -66,69 +70,36 @@ func (a *attemptContext) on(e event, why error) bool {
 		a.derive() // it keeps the cause
 	}
 	a.phase = to
-	switch after, _ := a.bound(); {
-	case e == hasConnection && after > 0:
-		a.set(a.alarms.now(), a.left(after))
-	case after > 0:
-		a.set(a.alarms.now(), after)
+	switch d, _ := a.bound(); {
+	case to >= late || e == responds:
+		a.limit(0, 0)
+	case to >= early:
+	case e == hasConnection:
+		a.limit(a.began, d)
+	default:
+		a.limit(a.home.Now(), d)
 	}
-	if to >= late {
-		a.alarm.give()
-		a.alarm = nil
-		if a.done != nil {
-			close(a.done)
-		}
-		if a.cancel != nil {
-			a.cancel(why)
-		}
-		if a.unlink != nil {
-			a.unlink()
-		}
+	if to >= late && a.cancel != nil {
+		a.cancel(why)
+	}
+	if to >= late && a.unlink != nil {
+		a.unlink()
 	}
 	return true
 }
 
-// bound returns how long the phase may take, and the error if it takes longer. If the time
-// is not positive, there is no bound; the lock is held.
+// bound returns how long the phase may take, and the error if it takes longer. From the response on the
+// time is that of a Read of its body. If the time is not positive, there is no bound; the lock is held.
 func (a *attemptContext) bound() (d time.Duration, tooLate error) {
 	switch a.phase {
 	case connecting:
 		return a.Connect, a.unconnected
-	case sending:
-		return a.quiet, a.silent
 	case waiting:
 		return a.After, a.late
+	case sending, early, answered:
+		return a.quiet, a.silent
 	}
 	return 0, nil
-}
-
-// ring ends the attempt or cuts its body if the time is over. The attempt may have given the alarm away
-// in the same moment, or set it again.
-func (a *attemptContext) ring() {
-	var then func()
-	a.mu.Lock()
-	switch d, tooLate := a.bound(); {
-	case a.alarm == nil || a.alarm.rearm():
-	case a.body != nil:
-		if a.body.cut() {
-			then = a.body.closeCut
-		}
-	case d > 0:
-		a.on(timeIsUp, tooLate)
-	}
-	a.unlock()
-	if then != nil {
-		then()
-	}
-}
-
-// set makes the alarm ring d after now; the lock is held.
-func (a *attemptContext) set(now, d time.Duration) {
-	if a.alarm == nil {
-		a.alarms.take(a, now, d)
-	} else {
-		a.alarm.set(now, d)
-	}
 }
 
 // seekConnection bounds the time until the attempt has a connection, unless the attempt ends
@@ -137,11 +108,11 @@ func (a *attemptContext) seekConnection() {
 	if a.Timeouts == nil || a.Connect <= 0 {
 		return
 	}
-	a.mu.Lock()
+	a.lock()
 	defer a.mu.Unlock()
-	switch d, _ := a.bound(); {
+	switch {
 	case a.phase != waiting || a.linked:
-	case d > 0 && a.left(d) <= a.Connect:
+	case a.After > 0 && instant.After(a.began, a.After).Sub(a.home.Now()) <= a.Connect:
 		a.linked = true
 	default:
 		a.on(seeksConnection, nil)
@@ -153,14 +124,7 @@ func (a *attemptContext) connect() {
 	if a.Timeouts == nil || a.Connect <= 0 {
 		return
 	}
-	a.mu.Lock()
+	a.lock()
 	defer a.mu.Unlock()
-	if a.on(hasConnection, nil) {
-		a.linked = true
-	}
-}
-
-// left returns what is left of the time that an attempt has since it began; the lock is held.
-func (a *attemptContext) left(of time.Duration) time.Duration {
-	return a.began + of - a.alarms.now()
+	a.linked = a.on(hasConnection, nil) || a.linked
 }

@@ -28,8 +28,8 @@ func TestEachEventInEachPhase(t *testing.T) {
 		"connecting": ".          waiting reading .       .       answered .         late over",
 		"reading":    ".          .       reading sending waiting early    .         .    over",
 		"sending":    ".          .       reading .       waiting early    .         late over",
-		"early":      ".          .       .       .       answered .       lingering .    over",
-		"answered":   ".          .       early   .       .       .        over      .    over",
+		"early":      ".          .       .       .       answered .       lingering late over",
+		"answered":   ".          .       early   .       .       .        over      late over",
 		"lingering":  ".          .       .       .       over    .        .         .    over",
 		"late":       ".          .       .       .       .       .        .         .    .",
 		"over":       ".          .       .       .       .       .        .         .    .",
@@ -50,16 +50,18 @@ func (clock) Now() instant.Instant { return instant.Instant(time.Now().UnixNano(
 
 // checkCell lets e happen in a phase.
 func checkCell(t *testing.T, from phase, e event, to string) {
-	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour, ConnectTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}}, NewAlarms())
+	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour, ConnectTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}})
 	unlinked, why := false, errors.New("why")
 	a := &attemptContext{Context: t.Context(), Timeouts: &timeouts, home: clock{}, phase: from,
 		unlink: func() bool { unlinked = true; return true }}
-	if before, _ := a.bound(); before > 0 {
-		a.set(a.alarms.now(), before)
-	}
+	a.began = a.home.Now()
+	a.Done() // somebody waits, so a timer runs
+	d, _ := a.bound()
+	a.limit(a.began, d)
+	before := a.due
 	counts := a.on(e, why)
 	switch {
-	case to == "." && (counts || a.phase != from):
+	case to == "." && (counts || a.phase != from || a.due != before):
 		t.Fatalf("the event counts, and the phase is %v", phases[a.phase])
 	case to == ".":
 		return
@@ -70,18 +72,18 @@ func checkCell(t *testing.T, from phase, e event, to string) {
 	if (a.Err() != nil) != ends || unlinked != ends || ends && context.Cause(a) != why {
 		t.Errorf("the context has the error %v and the cause %v; it is unlinked: %v", a.Err(), context.Cause(a), unlinked)
 	}
-	a.mu.Lock() // the alarm may ring later
-	after, _ := a.bound()
-	runs := a.alarm != nil
-	if after > 0 && (!runs || a.alarm.due != a.alarms.now()+after) || ends && runs {
-		t.Errorf("the timer runs: %v; the phase may take %v", runs, after)
+	var want instant.Instant
+	if d, _ := a.bound(); from >= early && !ends {
+		want = before // that of a Read goes on
+	} else if a.phase < early && d > 0 {
+		want = a.began.Add(d)
 	}
-	a.mu.Unlock()
-	time.Sleep(2 * time.Hour)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if after <= 0 && phases[a.phase] != to {
-		t.Errorf("the time of the phase before was over, and the phase is %v", phases[a.phase])
+	if a.due != want {
+		t.Errorf("the time ends at %v, want %v", a.due, want)
+	}
+	runs := a.timer != nil && a.timer.Stop()
+	if want := want != 0 || to == "late"; runs != want { // then it fires at once
+		t.Errorf("the timer runs: %v", runs)
 	}
 }
 
@@ -116,9 +118,10 @@ func TestStoriesOfAnAttempt(t *testing.T) {
 }
 
 func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.Duration) {
-	timeouts, body := TimeoutsOf(rule, NewAlarms()), &timedBody{ReadCloser: io.NopCloser(strings.NewReader(""))}
+	timeouts, body := TimeoutsOf(rule), &timedBody{ReadCloser: io.NopCloser(strings.NewReader(""))}
 	a := &attemptContext{Context: t.Context(), home: clock{}}
 	a.start(&timeouts, false)
+	a.Done()
 	began := time.Now()
 	happen := map[string]func(){
 		".":       func() {},
@@ -147,7 +150,7 @@ func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.
 			t.Errorf("the phase is %v after %v, want late", phases[a.phase], time.Since(began))
 		}
 	}
-	tooLate := a.phase == late
+	tooLate := phases[a.phase] == "late"
 	if err := a.outcome(nil); (err != nil) != tooLate {
 		t.Errorf("the error is %v", err)
 	}
@@ -155,8 +158,8 @@ func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.
 
 // TestPanicOfTheBaseEndsTheContext has an attempt that ends without a response or an error.
 func TestPanicOfTheBaseEndsTheContext(t *testing.T) {
-	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour}, NewAlarms())
-	a := &attemptContext{Context: t.Context()}
+	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour})
+	a := &attemptContext{Context: t.Context(), home: clock{}}
 	a.start(&timeouts, true)
 	if err := a.outcome(nil); err != nil || a.Err() != context.Canceled {
 		t.Errorf("the outcome is %v, and the context has %v", err, a.Err())

@@ -39,24 +39,17 @@ func (b *attemptBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// A watchedBody is an attemptBody that also ends when it stalls. The alarm of the attempt
-// is for its Reads. When it rings during one that takes too long, it cancels the
-// attempt's context to end a Read that blocks in the base transport. It also closes the
-// body, because a base transport may ignore the context.
+// A watchedBody is an attemptBody that also ends when it stalls. The time of the attempt
+// is that of its Reads. When it is over during a Read, that cancels the attempt's context to end a
+// Read that blocks in the base transport. The timer also closes the body, because a base transport may
+// ignore the context.
 type watchedBody struct {
 	attemptBody
+	left time.Duration // for the next byte; the lock of the attempt's context guards it
 
 	closing  sync.Once // the body is closed once, by the timer or by the caller
 	closeErr error
 	panicked any // the value that the Close panicked with
-
-	// The lock of the attempt's context guards the fields below. It is not held during
-	// a Read.
-	reading bool
-	closed  bool
-	began   time.Duration // when the present Read began, on the clock of the alarms
-	waited  time.Duration // for the next byte, in earlier Reads
-	fired   bool          // a Read was cut
 }
 
 // Read reads from the body and fails if the body stalls.
@@ -71,67 +64,48 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// begin starts the clock. It fails if an earlier Read was cut whose bytes still came at
+// begin bounds the time of a Read. It fails if an earlier Read was cut whose bytes still came at
 // the last moment.
 func (b *watchedBody) begin() error {
-	b.ctx.mu.Lock()
-	defer b.ctx.mu.Unlock()
-	if b.fired {
-		return b.stalled()
+	a := b.ctx
+	a.lock()
+	defer a.mu.Unlock()
+	if d, _ := a.bound(); d > 0 {
+		a.limit(a.home.Now(), b.left)
 	}
-	b.began, b.reading = b.ctx.alarms.now(), true
-	b.ctx.set(b.began, b.ctx.quiet-b.waited)
-	return nil
+	return b.stalled()
 }
 
-// end notes the end of a Read that returned n bytes, so that the alarm cuts nothing if it still rings.
-// It returns an error if the Read was cut.
+// end notes the end of a Read that returned n bytes. It returns an error if the Read was cut.
 func (b *watchedBody) end(n int) error {
-	b.ctx.mu.Lock()
-	defer b.ctx.mu.Unlock()
-	b.reading = false
-	switch {
-	case b.fired:
-		return b.stalled()
-	case n > 0:
-		b.waited = 0
-	default:
-		b.waited += b.ctx.alarms.now() - b.began
+	a := b.ctx
+	a.lock()
+	defer a.mu.Unlock()
+	if b.left = a.quiet; n <= 0 {
+		b.left = max(a.due.Sub(a.home.Now()), 1)
 	}
-	return nil
+	a.limit(0, 0)
+	return b.stalled()
 }
 
 // stalled returns the error of a body that was cut. If the caller's context has ended,
 // the error of the context comes first; the lock is held.
 func (b *watchedBody) stalled() error {
-	if b.ctx.Context.Err() != nil {
-		return ContextErr(b.ctx.Context)
+	switch caller := b.ctx.Context; {
+	case b.ctx.phase != late:
+		return nil
+	case caller.Err() != nil:
+		return ContextErr(caller)
 	}
 	return b.ctx.silent
 }
 
-// cut cancels the attempt if a Read takes too long, and reports whether it does. The lock is held.
-func (b *watchedBody) cut() bool {
-	if !b.reading || b.closed || b.fired {
-		return false
-	}
-	b.fired = true
-	b.ctx.on(leaves, b.ctx.silent)
-	return true
-}
-
-// closeCut closes a body that was cut. It recovers a panic of the base's Close, which would end
-// the process here. The reader's Close raises the panic again.
-func (b *watchedBody) closeCut() {
-	defer func() { _ = recover() }()
-	_ = b.close()
-}
-
-// Close closes the body and frees the attempt's context.
+// Close closes the body and frees the attempt's context. A Read that it ends does not stall.
 func (b *watchedBody) Close() error {
-	b.ctx.mu.Lock()
-	b.closed = true
-	b.ctx.mu.Unlock()
+	a := b.ctx
+	a.lock()
+	a.limit(0, 0)
+	a.mu.Unlock()
 	return b.close()
 }
 

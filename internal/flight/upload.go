@@ -74,8 +74,8 @@ func (b *timedBody) Close() error {
 // uploads notes what happens to a body of the request. If net/http resends the request by
 // itself, it reads a second body. Only that body counts from then on.
 func (a *attemptContext) uploads(body *timedBody, e event) {
-	a.mu.Lock()
-	defer a.unlock()
+	a.lock()
+	defer a.mu.Unlock()
 	if e == readsUpload {
 		a.upload = body
 	}

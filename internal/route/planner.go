@@ -227,7 +227,7 @@ func (p *Planner) Refresh() {
 	if until, ok := p.Ctx.Deadline(); ok && !idle.Before(until) {
 		return // nothing could be sent after this sleep
 	}
-	p.Sleeper.Sleep(p.Ctx, time.Until(idle), nil)
+	flight.Sleep(p.Ctx, time.Until(idle), nil)
 	if p.Ctx.Err() == nil && p.State.Machines().Pools().MayRefresh(p.Ground.Now()) {
 		p.refreshed = true
 		closeIdle(p.Maker.first)

@@ -30,7 +30,6 @@ type Ruleset struct {
 	Owner    *Owner
 	standard *Resolved // for every host that no pattern matches
 	hosts    map[pattern]hostRule
-	alarms   *flight.Alarms // of all rules, also of those that are made for a request
 }
 
 // An Owner tells the rulesets of one Transport from those of others. It keeps nothing
@@ -101,7 +100,7 @@ func (e *hostEntry) field() string { return "Hosts[" + strconv.Quote(e.key) + "]
 func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*Ruleset, policy.Errors) {
 	faults := faultsOf(rule.Validate(), "Rule.")
 	sound := len(faults) == 0
-	set := &Ruleset{Owner: owner, hosts: map[pattern]hostRule{}, alarms: flight.NewAlarms()}
+	set := &Ruleset{Owner: owner, hosts: map[pattern]hostRule{}}
 	set.standard = set.resolve(rule.Or(policy.Defaults()))
 	paths := map[pattern][]*hostEntry{}
 	for _, key := range slices.Sorted(maps.Keys(hosts)) {
@@ -273,12 +272,12 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	} else if own != nil {
 		r.Classify = classify.First(own, classify.Default)
 	}
-	r.Timeouts = flight.TimeoutsOf(&rule, set.alarms)
+	r.Timeouts = flight.TimeoutsOf(&rule)
 	later := rule
 	if later.AttemptTimeout <= 0 {
 		later.AttemptTimeout = LaterTimeout
 	}
-	r.Later = flight.TimeoutsOf(&later, set.alarms)
+	r.Later = flight.TimeoutsOf(&later)
 	r.Timed = r.Timeouts.On()
 	r.Lanes = rule.Lanes == policy.On
 	r.PeekWait = min(max(rule.AttemptTimeout, 0), time.Second)

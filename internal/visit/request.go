@@ -14,19 +14,18 @@ import (
 	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
-// A Request goes to a host under a rule. Once attempts go, only its price changes, its plain
-// request and the sleeper. One goroutine uses it.
+// A Request goes to a host under a rule. Once attempts go, only its price and its
+// plain request change. One goroutine uses it.
 type Request struct {
-	Teller  Teller // of changes of the host; set once the limits begin
-	Ground  *Ground
-	Req     *http.Request   // the caller's, or a copy with the key that its rule makes
-	Ctx     context.Context // the caller's, or one that ends with Request.Cancel as well
-	Linked  bool            // Request.Cancel ends Ctx, too
-	State   *host.State[rules.Resolved]
-	Rule    *rules.Resolved
-	Plain   *http.Request // the request without its Expect, after a 417; nil: its attempts go with it
-	Price   int32         // see askCost; 0: Cost was not asked yet
-	Sleeper flight.Sleeper
+	Teller Teller // of changes of the host; set once the limits begin
+	Ground *Ground
+	Req    *http.Request   // the caller's, or a copy with the key that its rule makes
+	Ctx    context.Context // the caller's, or one that ends with Request.Cancel as well
+	Linked bool            // Request.Cancel ends Ctx, too
+	State  *host.State[rules.Resolved]
+	Rule   *rules.Resolved
+	Plain  *http.Request // the request without its Expect, after a 417; nil: its attempts go with it
+	Price  int32         // see askCost; 0: Cost was not asked yet
 }
 
 // ObeyCancel makes the closing of Request.Cancel end r.Ctx, so that every wait of
@@ -82,7 +81,7 @@ func (r *Request) Unexpect() {
 // SleepOr waits until d is over or ready receives something. It ends at once when the
 // caller's context does.
 func (r *Request) SleepOr(d time.Duration, ready <-chan struct{}) error {
-	if r.Sleeper.Sleep(r.Ctx, d, ready); r.Ctx.Err() != nil {
+	if flight.Sleep(r.Ctx, d, ready); r.Ctx.Err() != nil {
 		return flight.ContextErr(r.Ctx)
 	}
 	return nil

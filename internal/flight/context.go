@@ -1,0 +1,213 @@
+// The context of an attempt, which ends when the attempt takes too long.
+
+package flight
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
+)
+
+// An attemptContext is the context of one attempt. It may be cancelled without the caller's
+// context if the attempt is timed or runs beside another. Package context makes the context
+// that is cancelled then, and only when somebody asks for its end. A base transport that answers
+// from memory never does.
+//
+// The time of each phase of a timed attempt is bounded (see phase.go), and later the time of each
+// Read of the response's body (see [watchedBody]). Whoever locks the context sees whether the time
+// is over. So the attempt has a timer only if somebody waits for the end of the context or for such a
+// Read. The timer belongs to this attempt alone, so it never leaves the attempt's bubble of
+// testing/synctest.
+type attemptContext struct {
+	context.Context             // the caller's
+	*Timeouts                   // nil: it ends with the caller's context only
+	unlink          func() bool // not nil: it is linked to the caller's by AfterFunc, not derived from it
+	pool            *pool.Pool  // hears what comes; nil: nobody needs to know
+	home            home        // whose clock the attempt and the pool go by
+
+	mu     sync.Mutex      // guards the fields below, and some of the response's body
+	own    context.Context // nil: nobody has asked for its end
+	cancel context.CancelCauseFunc
+	phase  phase
+	linked bool            // it had a connection, or needs no bound for the search
+	began  instant.Instant // when the attempt began
+	due    instant.Instant // the end of the time of the phase, or of a Read of the response's body; 0: there is no bound
+	timer  *time.Timer     // nil: nobody has waited for that end
+	upload *timedBody      // the request's body that is being sent
+	body   *watchedBody    // the response's body, if it may stall
+}
+
+// start begins the first phase. A derived context must be cancelled at some time, because its
+// parent keeps it until then. But the context must not be cancelled if its connection goes over
+// to the caller (101, CONNECT). So the context of a request that may upgrade is detached from its
+// parent. AfterFunc links the two until the response.
+func (a *attemptContext) start(t *Timeouts, detached bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.Timeouts = t
+	if detached {
+		parent := a.Context
+		own, cancel := context.WithCancelCause(context.WithoutCancel(parent))
+		a.own, a.cancel = own, cancel
+		a.unlink = context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
+	}
+	a.phase, a.began = waiting, a.home.Now()
+	a.limit(a.began, a.After)
+}
+
+// Over returns the pool that the attempt takes. A base may have restarted it over another.
+func (o *Outgoing) Over() *pool.Pool {
+	o.Ctx.mu.Lock()
+	defer o.Ctx.mu.Unlock()
+	return o.Ctx.pool
+}
+
+// Restart begins the time of the attempt anew, because it has waited for a connection of a pool, or
+// goes over another.
+func (o *Outgoing) Restart(over *pool.Pool) {
+	a := &o.Ctx
+	a.lock()
+	defer a.mu.Unlock()
+	if a.pool = over; a.phase == waiting || a.phase == connecting {
+		a.phase, a.began = waiting, a.home.Now()
+		a.limit(a.began, a.After)
+	}
+}
+
+// Began returns when the attempt began, if it is timed.
+func (a *attemptContext) Began() instant.Instant { return a.began }
+
+// lock locks the context. If the time is over, the attempt ends before anything else happens to it.
+func (a *attemptContext) lock() {
+	a.mu.Lock()
+	if a.due != 0 && a.home.Now() >= a.due {
+		_, tooLate := a.bound()
+		a.on(timeIsUp, tooLate)
+	}
+}
+
+// limit bounds the time to d from a moment on. If d is not positive, there is no bound; the lock is held.
+func (a *attemptContext) limit(from instant.Instant, d time.Duration) {
+	if a.due = 0; d > 0 {
+		a.due = instant.After(from, d)
+	}
+	a.run()
+}
+
+// run makes the timer fire at the end of the time, if somebody waits for that; the lock is held.
+func (a *attemptContext) run() {
+	waits := a.own != nil || a.body != nil
+	switch {
+	case a.phase == late: // the timer fires now, if there is one
+	case a.due == 0 && a.timer != nil:
+		a.timer.Stop()
+	case a.due != 0 && a.timer != nil:
+		a.timer.Reset(a.due.Sub(a.home.Now()))
+	case a.due != 0 && waits:
+		a.timer = time.AfterFunc(a.due.Sub(a.home.Now()), a.ring)
+	}
+}
+
+// ring runs when the timer fires, and closes the body of a response that stalls. The base's Close may
+// panic, which would end the process here. The reader's Close raises the panic again. The attempt may
+// have ended in the same moment, or have more time.
+func (a *attemptContext) ring() {
+	var stalled *watchedBody
+	a.lock()
+	if a.phase == late {
+		stalled = a.body
+	}
+	a.mu.Unlock()
+	if stalled != nil {
+		defer func() { _ = recover() }()
+		_ = stalled.close()
+	}
+}
+
+// state returns the context that has the error of the attempt. When the attempt has ended, the error
+// and its cause must not change any more.
+func (a *attemptContext) state() context.Context {
+	if a.Timeouts == nil {
+		return a.Context
+	}
+	a.lock()
+	defer a.mu.Unlock()
+	if a.phase >= late {
+		a.derive()
+	}
+	if a.own == nil {
+		return a.Context
+	}
+	return a.own
+}
+
+func (a *attemptContext) Err() error { return a.state().Err() }
+
+// Value also serves package context, which looks for its own contexts in this way.
+func (a *attemptContext) Value(key any) any { return a.state().Value(key) }
+
+func (a *attemptContext) Done() <-chan struct{} {
+	if a.Timeouts == nil {
+		return a.Context.Done()
+	}
+	a.lock()
+	defer a.mu.Unlock()
+	if a.own == nil {
+		a.derive()
+		a.run()
+	}
+	return a.own.Done()
+}
+
+// derive makes the context that can be cancelled; the lock is held.
+func (a *attemptContext) derive() {
+	if a.own != nil {
+		return
+	}
+	a.own, a.cancel = context.WithCancelCause(a.Context)
+	if a.phase >= late {
+		a.cancel(nil)
+	}
+}
+
+// String keeps package fmt from reading the fields, which other goroutines may set.
+func (a *attemptContext) String() string {
+	if s, ok := a.Context.(fmt.Stringer); ok {
+		return s.String() + ".Attempt"
+	}
+	return fmt.Sprintf("%T.Attempt", a.Context)
+}
+
+// Abandon ends the attempt because nobody needs its response any more.
+func (a *attemptContext) Abandon() { a.happens(leaves, ErrOutrun) }
+
+// happens lets an event change the phase.
+func (a *attemptContext) happens(e event, why error) {
+	a.lock()
+	defer a.mu.Unlock()
+	a.on(e, why)
+}
+
+// outcome notes that there is a response, or an error if resp is nil. It returns the error of the
+// phase whose time ended the attempt before. The context lives on if there is a body to be read.
+func (a *attemptContext) outcome(resp *http.Response) (tooLate error) {
+	a.lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.phase == late:
+		return context.Cause(a.own)
+	case resp == nil:
+		a.on(leaves, nil)
+	default:
+		a.on(responds, nil)
+		if resp.Body == nil || resp.Body == http.NoBody {
+			a.on(bodyEnds, nil)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,342 @@
+package flight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+const second = time.Second
+
+// attemptOf starts an attempt.
+func attemptOf(ctx context.Context, rule policy.Rule) *attemptContext {
+	timeouts := TimeoutsOf(&rule)
+	a := &attemptContext{Context: ctx, home: clock{}}
+	a.start(&timeouts, false)
+	return a
+}
+
+// phaseOf returns the phase of an attempt when its timer has nothing more to do.
+func phaseOf(a *attemptContext) string {
+	synctest.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return phases[a.phase]
+}
+
+// wantPhase checks the phase of an attempt, and whether its timer runs.
+func wantPhase(t *testing.T, a *attemptContext, phase string, runs bool) {
+	t.Helper()
+	if got := phaseOf(a); got != phase {
+		t.Errorf("the phase is %s, want %s", got, phase)
+	}
+	if got := a.timer != nil && a.timer.Stop(); got != runs {
+		t.Errorf("the timer runs: %v", got)
+	}
+}
+
+// TestTimerThatFiresAsThePhaseChanges lets the timer fire just as the attempt gets its connection, or
+// ends, or has more time. The call that comes too late changes nothing.
+func TestTimerThatFiresAsThePhaseChanges(t *testing.T) {
+	for name, row := range map[string]struct {
+		rule  policy.Rule
+		event func(*attemptContext)
+		phase string
+		after string // a second later
+	}{
+		"it is connected":     {policy.Rule{ConnectTimeout: second}, func(a *attemptContext) { a.on(hasConnection, nil) }, "waiting", "waiting"},
+		"it ends":             {policy.Rule{AttemptTimeout: second}, func(a *attemptContext) { a.on(leaves, nil) }, "over", "over"},
+		"its time begins":     {policy.Rule{AttemptTimeout: second}, func(a *attemptContext) { a.limit(a.home.Now(), a.After) }, "waiting", "late"},
+		"it has its response": {policy.Rule{AttemptTimeout: second}, func(a *attemptContext) { a.on(responds, nil) }, "answered", "answered"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for range 100 {
+					a := attemptOf(t.Context(), row.rule)
+					a.seekConnection()
+					a.Done()
+					a.mu.Lock()
+					time.Sleep(second)
+					row.event(a)
+					a.mu.Unlock()
+					if got := phaseOf(a); got != row.phase {
+						t.Fatalf("the phase is %s, want %s", got, row.phase)
+					}
+					time.Sleep(second - 1)
+					if got := phaseOf(a); got != row.phase {
+						t.Fatalf("the phase is %s before the end of the next second", got)
+					}
+					time.Sleep(1)
+					if got := phaseOf(a); got != row.after {
+						t.Fatalf("the phase is %s after another second, want %s", got, row.after)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestAttemptNeedsATimerOnlyIfSomebodyWaits has an attempt that is too late although nobody has asked
+// for its end. Whoever asks learns it.
+func TestAttemptNeedsATimerOnlyIfSomebodyWaits(t *testing.T) {
+	for name, ask := range map[string]func(a *attemptContext) error{
+		"error": func(a *attemptContext) error {
+			if a.Err() != context.Canceled {
+				return a.Err()
+			}
+			return context.Cause(a)
+		},
+		"cause":    func(a *attemptContext) error { return context.Cause(a) },
+		"end":      func(a *attemptContext) error { <-a.Done(); return context.Cause(a) },
+		"response": func(a *attemptContext) error { return a.outcome(&http.Response{}) },
+		"child": func(a *attemptContext) error {
+			ctx, cancel := context.WithCancel(a)
+			defer cancel()
+			return context.Cause(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := attemptOf(t.Context(), policy.Rule{AttemptTimeout: second})
+				time.Sleep(second - 1)
+				if a.Err() != nil || context.Cause(a) != nil || a.timer != nil {
+					t.Fatalf("the attempt has ended with %v, or has a timer", context.Cause(a))
+				}
+				time.Sleep(1)
+				if err := ask(a); !errors.Is(err, policy.ErrAttemptTimeout) {
+					t.Errorf("the attempt ends with %v", err)
+				}
+				wantPhase(t, a, "late", false)
+			})
+		})
+	}
+}
+
+// TestTimerEndsAnAttempt has somebody who waits for the end. There is no timer any more when the attempt
+// ends earlier.
+func TestTimerEndsAnAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		a := attemptOf(t.Context(), policy.Rule{AttemptTimeout: second})
+		<-a.Done()
+		if d := time.Since(began); d != second || !errors.Is(context.Cause(a), policy.ErrAttemptTimeout) || a.Began() != instant.At(time.Duration(began.UnixNano())) {
+			t.Errorf("the attempt ends after %v with %v", d, context.Cause(a))
+		}
+		for phase, e := range map[string]event{"over": leaves, "answered": responds, "reading": readsUpload} {
+			a = attemptOf(t.Context(), policy.Rule{AttemptTimeout: second})
+			a.Done()
+			a.happens(e, nil)
+			wantPhase(t, a, phase, false)
+		}
+		a = attemptOf(t.Context(), policy.Rule{ConnectTimeout: second})
+		a.Done()
+		wantPhase(t, a, "waiting", false)
+	})
+}
+
+// TestDoneOfAnAttempt asks for the end twice, and after it.
+func TestDoneOfAnAttempt(t *testing.T) {
+	a := attemptOf(t.Context(), policy.Rule{AttemptTimeout: time.Hour})
+	done := a.Done()
+	if a.Done() != done {
+		t.Error("the end has two channels")
+	}
+	if a.Abandon(); a.Err() != context.Canceled || context.Cause(a) != ErrOutrun {
+		t.Errorf("the attempt ends with %v", context.Cause(a))
+	}
+	<-done
+	a = attemptOf(t.Context(), policy.Rule{AttemptTimeout: time.Hour})
+	a.happens(leaves, nil)
+	<-a.Done()
+}
+
+// TestUntimedAttempt is the caller's context in everything.
+func TestUntimedAttempt(t *testing.T) {
+	type key struct{}
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+	a := &attemptContext{Context: ctx}
+	if a.Done() != ctx.Done() || a.Value(key{}) != "value" || a.Err() != nil {
+		t.Error("it is not the caller's context")
+	}
+	if cancel(); a.Err() != context.Canceled {
+		t.Error("it goes on")
+	}
+	if got := a.String(); !strings.HasSuffix(got, ".WithCancel.Attempt") {
+		t.Errorf("its text is %q", got)
+	}
+	if got := (&attemptContext{Context: nameless{ctx}}).String(); got != "flight.nameless.Attempt" {
+		t.Errorf("its text is %q", got)
+	}
+}
+
+// A nameless context has no String.
+type nameless struct{ ctx context.Context }
+
+func (n nameless) Deadline() (time.Time, bool) { return n.ctx.Deadline() }
+func (n nameless) Done() <-chan struct{}       { return n.ctx.Done() }
+func (n nameless) Err() error                  { return n.ctx.Err() }
+func (n nameless) Value(key any) any           { return n.ctx.Value(key) }
+
+// TestAttemptKeepsItsError has a caller whose deadline passes before and after the attempt ends.
+func TestAttemptKeepsItsError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, detached := range []bool{false, true} {
+			ctx, cancel := context.WithTimeout(t.Context(), second)
+			defer cancel()
+			timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour})
+			before, after := &attemptContext{Context: ctx, home: clock{}}, &attemptContext{Context: ctx, home: clock{}}
+			before.start(&timeouts, detached)
+			after.start(&timeouts, detached)
+			before.happens(leaves, nil)
+			if before.Err() != context.Canceled {
+				t.Errorf("the error is %v", before.Err())
+			}
+			time.Sleep(second)
+			synctest.Wait()
+			if before.Err() != context.Canceled || context.Cause(before) != context.Canceled {
+				t.Errorf("the error becomes %v", before.Err())
+			}
+			if got := context.Cause(after); got != context.DeadlineExceeded {
+				t.Errorf("the cause is %v", got)
+			}
+			after.happens(leaves, nil)
+			if got := context.Cause(after); got != context.DeadlineExceeded {
+				t.Errorf("the cause becomes %v", got)
+			}
+		}
+	})
+}
+
+// TestRestartGivesAllOfTheTime restarts an attempt in each phase. Once the base transport reads the
+// request's body or has a response, it is too late for that.
+func TestRestartGivesAllOfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, row := range []struct {
+			rule   policy.Rule
+			events []event
+			left   time.Duration // 0: there is no bound
+		}{
+			{policy.Rule{AttemptTimeout: 5 * second}, nil, 5 * second},
+			{policy.Rule{AttemptTimeout: 5 * second, ConnectTimeout: 2 * second}, []event{seeksConnection}, 5 * second},
+			{policy.Rule{ConnectTimeout: 2 * second}, []event{seeksConnection}, 0},
+			{policy.Rule{AttemptTimeout: 5 * second}, []event{readsUpload}, 0},
+			{policy.Rule{AttemptTimeout: 5 * second, Stall: policy.Stall{Timeout: 5 * second}}, []event{readsUpload, hasPiece}, 4 * second},
+			{policy.Rule{AttemptTimeout: 5 * second}, []event{responds}, 0},
+		} {
+			timeouts, other := TimeoutsOf(&row.rule), new(pool.Pool)
+			o := &Outgoing{Ctx: attemptContext{Context: t.Context(), home: clock{}}}
+			o.Ctx.start(&timeouts, false)
+			o.Ctx.Done()
+			for _, e := range row.events {
+				o.Ctx.happens(e, nil)
+			}
+			time.Sleep(second)
+			o.Restart(other)
+			if o.Ctx.pool != other {
+				t.Error("the attempt does not know its pool")
+			}
+			if row.left == 0 {
+				time.Sleep(time.Hour)
+				if synctest.Wait(); o.Ctx.Err() != nil {
+					t.Errorf("%v: the attempt ends with %v", row.events, context.Cause(&o.Ctx))
+				}
+				continue
+			}
+			time.Sleep(row.left - 1)
+			if synctest.Wait(); o.Ctx.Err() != nil {
+				t.Errorf("%v: the attempt ends before its time", row.events)
+			}
+			time.Sleep(1)
+			if synctest.Wait(); o.Ctx.Err() == nil {
+				t.Errorf("%v: the attempt goes on", row.events)
+			}
+		}
+	})
+}
+
+// TestEndOfAnAttempt tells what becomes of the response and the error of the base transport.
+func TestEndOfAnAttempt(t *testing.T) {
+	below := errors.New("below")
+	body := func() io.ReadCloser { return io.NopCloser(io.LimitReader(strings.NewReader("news"), 4)) }
+	type writer struct {
+		io.ReadCloser
+		io.Writer
+	}
+	for name, row := range map[string]struct {
+		rule    policy.Rule
+		method  string
+		upgrade string
+		resp    *http.Response
+		err     error
+		after   time.Duration
+		caller  time.Duration // its deadline
+		want    error
+		phase   string
+		body    string // its type
+	}{
+		"a response":          {resp: &http.Response{StatusCode: 200, Body: body()}, phase: "answered", body: "*flight.attemptBody"},
+		"one that may stall":  {rule: policy.Rule{Stall: policy.Stall{Timeout: second}}, resp: &http.Response{StatusCode: 200, Body: body()}, phase: "answered", body: "*flight.watchedBody"},
+		"one in memory":       {rule: policy.Rule{Stall: policy.Stall{Timeout: second}}, resp: &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("x"))}, phase: "answered", body: "*flight.attemptBody"},
+		"no body":             {resp: &http.Response{StatusCode: 204, Body: http.NoBody}, phase: "over", body: "http.noBody"},
+		"nil":                 {resp: &http.Response{StatusCode: 204}, phase: "over"},
+		"an upgrade":          {upgrade: "websocket", resp: &http.Response{StatusCode: 101, Body: body()}, phase: "answered", body: "io.nopCloser"},
+		"a tunnel":            {method: http.MethodConnect, resp: &http.Response{StatusCode: 200, Body: body()}, phase: "answered", body: "*flight.attemptBody"},
+		"a tunnel to write":   {method: http.MethodConnect, resp: &http.Response{StatusCode: 200, Body: writer{body(), io.Discard}}, phase: "answered", body: "flight.writer"},
+		"an error":            {err: below, want: below, phase: "over"},
+		"a response too late": {after: second, resp: &http.Response{StatusCode: 200, Body: body()}, want: policy.ErrAttemptTimeout, phase: "late"},
+		"an error too late":   {after: second, err: below, want: policy.ErrAttemptTimeout, phase: "late"},
+		"the caller has gone": {after: second, caller: second / 2, err: below, want: context.DeadlineExceeded, phase: "late"},
+		"the caller of an upgrade has gone": {upgrade: "websocket", after: second / 2, caller: second / 2, err: below,
+			want: context.DeadlineExceeded, phase: "over"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				if row.caller > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, row.caller)
+					defer cancel()
+				}
+				rule := policy.Rule{AttemptTimeout: second}.Or(row.rule)
+				timeouts := TimeoutsOf(&rule)
+				o := &Outgoing{Req: http.Request{Method: row.method, Header: http.Header{"Upgrade": {row.upgrade}}}, more: new(more)}
+				o.Ctx.Context, o.Ctx.home = ctx, clock{}
+				o.Ctx.start(&timeouts, Upgrades(&o.Req))
+				time.Sleep(row.after)
+				synctest.Wait()
+				resp, err, hidden := o.end(row.resp, row.err)
+				if !errors.Is(err, row.want) || (err == nil) != (row.want == nil) || (resp == nil) != (err != nil) {
+					t.Fatalf("the outcome is %v and %v, want %v", resp, err, row.want)
+				}
+				if hides := row.want == policy.ErrAttemptTimeout; hides && hidden != row.err || !hides && hidden != nil {
+					t.Errorf("the timeout hides %v", hidden)
+				}
+				wantPhase(t, &o.Ctx, row.phase, false)
+				if got := typeOf(resp); got != row.body {
+					t.Errorf("the body is a %s, want %s", got, row.body)
+				}
+				cancelled := o.Ctx.Err() != nil
+				if want := row.phase == "over" || row.phase == "late"; cancelled != want {
+					t.Errorf("the context has ended: %v", cancelled)
+				}
+			})
+		})
+	}
+}
+
+func typeOf(resp *http.Response) string {
+	if resp == nil || resp.Body == nil {
+		return ""
+	}
+	return fmt.Sprintf("%T", resp.Body)
+}
