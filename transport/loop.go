@@ -111,6 +111,9 @@ func (c *call) tryLight() (*http.Response, error) {
 	if o.Failed() || made != nil && !made.Cooldown.Quiet() {
 		return c.exchangeAfter(a, &o)
 	}
+	if major := int32(o.Resp.ProtoMajor); c.State.Protocol.Load() != major {
+		c.State.Protocol.Store(major)
+	}
 	if made != nil {
 		made.Failures.Succeeded()
 		route.NoteGood(&c.Request, &o)

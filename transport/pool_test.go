@@ -732,10 +732,35 @@ func TestLimitsBelowCloseNoConnections(t *testing.T) {
 	}
 }
 
-type countsCloses struct{ closes atomic.Int32 }
+// If nothing comes over a base that is the only pool, it closes its idle connections of HTTP/2. A host
+// that has brought no response yet may have none, and net/http would give up those that it is making.
+func TestSilenceOverTheOnlyPool(t *testing.T) {
+	for major, closes := range []int32{0, 0, 1} {
+		bubble(t, func(t *testing.T) {
+			base := &countsCloses{}
+			tr := mustNew(t, transport.Config{Base: base, Rule: hasty})
+			if major > 0 {
+				base.major = major
+				assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://a.test/well"))
+			}
+			_, err := fetch(t, tr, t.Context(), "http://a.test/")
+			require.Error(t, err)
+			assert.Equal(t, closes, base.closes.Load(), major)
+		})
+	}
+}
 
-func (*countsCloses) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Path != "/refuses" {
+type countsCloses struct {
+	major  int // of HTTP
+	closes atomic.Int32
+}
+
+func (b *countsCloses) RoundTrip(req *http.Request) (*http.Response, error) {
+	switch req.URL.Path {
+	case "/refuses":
+	case "/well":
+		return &http.Response{StatusCode: 200, ProtoMajor: b.major, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
+	default:
 		<-req.Context().Done()
 		return nil, req.Context().Err()
 	}

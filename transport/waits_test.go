@@ -49,16 +49,21 @@ func TestNoRetryOverASilentBaseStartsAfterMaxElapsed(t *testing.T) {
 		inBubble(t, most.String(), func(t *testing.T) {
 			var start time.Time
 			base := rt(func(req *http.Request) (*http.Response, error) {
-				if start.IsZero() {
+				switch {
+				case req.URL.Path == "/well":
+					return &http.Response{StatusCode: 200, ProtoMajor: 2, Body: http.NoBody, Request: req}, nil
+				case start.IsZero():
 					start = time.Now()
-				} else {
+				default:
 					assert.LessOrEqual(t, time.Since(start), most)
 				}
 				<-req.Context().Done()
 				return nil, req.Context().Err()
 			})
 			rule := policy.Rule{MaxElapsed: most, Attempts: 2, AttemptTimeout: 50 * time.Millisecond, Backoff: backoff.Constant(0)}
-			_, err := over(t, transport.Config{Rule: rule}, brittle{rt: base}).RoundTrip(getRequest(t, "http://h.test/"))
+			tr := over(t, transport.Config{Rule: rule}, brittle{rt: base})
+			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/well"))
+			_, err := tr.RoundTrip(getRequest(t, "http://h.test/"))
 			assert.Len(t, errorAs[*transport.Error](t, err).Attempts, attempts)
 		})
 	}

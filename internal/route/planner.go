@@ -44,7 +44,7 @@ func (m *Maker) over(p *pool.Pool) http.RoundTripper {
 func NoteGood(r *visit.Request, o *flight.Outcome) {
 	if pools := r.State.PoolsMade(); pools != nil {
 		pools.Or(o.Pool).Hear(cmp.Or(o.DoneAt, r.Ground.Now()))
-		pools.Good(o.Pool, o.Resp.ProtoMajor, false)
+		pools.Good(o.Pool, false)
 	}
 }
 
@@ -119,7 +119,8 @@ func (p *Planner) Beside(first *flight.Outcome) {
 	if !p.Rule.Lanes {
 		return
 	}
-	if pools := p.State.Machines().Pools(); pools.Protocol() != 1 {
+	if p.State.Protocol.Load() != 1 {
+		pools := p.State.Machines().Pools()
 		p.last, p.leaves = pools.Or(first.Pool), true
 		p.failed = p.last
 		p.last.Doubt(first.Link.Ip())
@@ -140,17 +141,17 @@ func (p *Planner) Note(o *flight.Outcome) {
 	if p.leaves = false; !p.Rule.Lanes {
 		return
 	}
-	pools := p.State.PoolsMade()
-	if pools == nil && p.Rule.Hedge {
-		pools = p.State.Machines().Pools() // a hedge needs to know the protocol
+	if o.Resp != nil && !o.Failed() {
+		p.State.Protocol.Store(int32(o.Resp.ProtoMajor))
 	}
+	pools := p.State.PoolsMade()
 	if o.Resp != nil && pools != nil {
 		over := pools.Or(o.Pool)
 		if over.Hear(o.DoneAt); !o.Failed() {
 			if p.silence != nil && over != p.failed { // so it was not the request that is slow
 				pools.Failed(p.failed, pool.Half-pool.Alone, p.silence)
 			}
-			if left, cause := pools.Good(over, o.Resp.ProtoMajor, p.State.InFlight() < 2); left != nil {
+			if left, cause := pools.Good(over, p.State.InFlight() < 2); left != nil {
 				p.move(left, cause)
 			}
 			return
@@ -161,7 +162,7 @@ func (p *Planner) Note(o *flight.Outcome) {
 	case weight == 0:
 		return
 	case !p.Maker.can(p.Req):
-		if o.Resp == nil && flight.IsLate(p.Ctx, o.Err) {
+		if o.Resp == nil && o.Verdict != classify.Refused && flight.IsLate(p.Ctx, o.Err) {
 			p.refresh(o, weight)
 		}
 		return
@@ -199,12 +200,14 @@ func (p *Planner) move(left *pool.Pool, cause any) {
 
 // refresh notes silence of a base that is the only pool. Its idle connections are closed before the
 // retry, once for a request, because then even a new connection is silent. Without a retry nobody
-// finds out whether they are dead.
+// finds out whether they are dead. net/http itself closes a connection of HTTP/1.1, and the others may
+// be well. A host that has brought no good response yet may have no connection, and net/http would
+// give up those that it is making.
 func (p *Planner) refresh(o *flight.Outcome, weight int32) {
-	pools := p.State.Machines().Pools()
-	if pools.Protocol() == 1 {
-		return // net/http closes such a connection itself, and the others may be well
+	if p.State.Protocol.Load() < 2 {
+		return
 	}
+	pools := p.State.Machines().Pools()
 	pools.Failed(pools.Current(), weight, nil)
 	if pools.Calm() && weight == pool.Weak || p.Ctx.Err() != nil || p.refreshed {
 		return

@@ -130,14 +130,14 @@ const keeps = 3
 type Pools struct {
 	HTTP1 atomic.Bool // the server wants HTTP/1.1
 
-	first    Pool
-	current  atomic.Pointer[Pool] // nil: the first
-	protocol atomic.Int32         // the major version of HTTP in the last good response; 0: not known
+	first   Pool
+	current atomic.Pointer[Pool] // nil: the first
 
 	mu     sync.Mutex // guards the fields below, and all changes of current
 	other  *Pool      // nil: none
 	opened int
 	debt   instant.Instant // falls with time, and rises with each new pool
+	closed instant.Instant // when the idle connections of the first pool were closed last; 0: never
 	cause  any             // why the current pool is bad
 	left   []*Pool         // pools of before, the last few
 }
@@ -151,16 +151,10 @@ func (s *Pools) Or(p *Pool) *Pool { return cmp.Or(p, &s.first) }
 // Calm reports whether the current pool is not bad.
 func (s *Pools) Calm() bool { return s.Current().faults.Load() < Proof }
 
-// Protocol returns the major version of HTTP in the last good response, or 0 if there was none.
-func (s *Pools) Protocol() int { return int(s.protocol.Load()) }
-
 // Good notes a response that needs no retry. A nil pool is the first. left is the pool that the host leaves because of it,
 // or nil, and cause says why that was bad. alone says that nobody else asks the host. The current pool
 // could be well then, and nobody finds out, so a second response has to follow.
-func (s *Pools) Good(from *Pool, major int, alone bool) (left *Pool, cause any) {
-	if s.protocol.Load() != int32(major) {
-		s.protocol.Store(int32(major))
-	}
+func (s *Pools) Good(from *Pool, alone bool) (left *Pool, cause any) {
 	from = cmp.Or(from, &s.first)
 	if from.faults.Load() != 0 {
 		from.faults.Store(0)
@@ -228,12 +222,17 @@ func (s *Pools) Other(now instant.Instant, not *Pool) *Pool {
 }
 
 // MayRefresh reports whether the idle connections of the first pool may be closed, because the host
-// can have no other. That counts as a new pool.
+// can have no other. That counts as a new pool. If nothing has come since they were closed last, those
+// that are being made now would be lost.
 func (s *Pools) MayRefresh(now instant.Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.first.faults.Store(0)
-	return s.take(now)
+	if s.closed > s.first.Heard() || !s.take(now) {
+		return false
+	}
+	s.closed = now
+	return true
 }
 
 // take reports whether there may be a new pool, and counts it; the lock is held.

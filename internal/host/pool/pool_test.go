@@ -21,7 +21,7 @@ func TestWhenAPoolIsBad(t *testing.T) {
 		var s Pools
 		for _, c := range row {
 			if c == 'g' {
-				s.Good(nil, 1, true)
+				s.Good(nil, true)
 			} else {
 				s.Failed(s.Current(), weights[c], nil)
 			}
@@ -36,22 +36,21 @@ func TestMove(t *testing.T) {
 	other := s.Other(start, nil)
 	require.NotNil(t, other)
 	assert.Equal(t, 1, other.Number)
-	left, _ := s.Good(other, 2, false)
+	left, _ := s.Good(other, false)
 	assert.Nil(t, left, "nothing was bad")
-	assert.Equal(t, 2, s.Protocol())
 
 	s.Failed(s.Current(), Proof, "silent")
-	s.Good(s.Current(), 2, true)
-	left, _ = s.Good(other, 2, false)
+	s.Good(s.Current(), true)
+	left, _ = s.Good(other, false)
 	assert.Nil(t, left, "the suspicion is over")
 
 	s.Failed(s.Current(), Proof, "silent again")
 	assert.Same(t, other, s.Other(start, nil))
 	assert.Nil(t, s.Other(start, other), "there is one other pool at a time")
 	first := s.Current()
-	left, _ = s.Good(other, 2, true)
+	left, _ = s.Good(other, true)
 	assert.Nil(t, left, "one response proves nothing while nobody else asks")
-	left, cause := s.Good(other, 2, true)
+	left, cause := s.Good(other, true)
 	assert.Same(t, first, left)
 	assert.Equal(t, "silent again", cause)
 	assert.Same(t, other, s.Current())
@@ -85,6 +84,9 @@ func TestNewPoolsAreLimited(t *testing.T) {
 	assert.True(t, opens(start.Add(10*time.Second)))
 	assert.False(t, s.MayRefresh(start.Add(10*time.Second)))
 	assert.True(t, s.MayRefresh(start.Add(20*time.Second)))
+	assert.False(t, s.MayRefresh(start.Add(time.Minute)), "nothing has come since")
+	s.first.Hear(start.Add(time.Minute))
+	assert.True(t, s.MayRefresh(start.Add(time.Minute)))
 	assert.False(t, opens(start.Add(20*time.Second)))
 	for range 5 {
 		start := start.Add(time.Hour)
