@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -217,7 +218,7 @@ func unchanged(t *testing.T, c client) {
 	}
 	want := requests(b.bare(t, true, 0))
 	s, r := b.under(t, policy.Rule{}, true, nil)
-	assert.Equal(t, want, requests(s))
+	testkit.Count(t, want, requests(s), "request sent")
 	assert.Empty(t, r.told())
 }
 
@@ -234,7 +235,7 @@ func givenUp(t *testing.T, c client) (alone, both, off int) {
 		return b.seen()
 	}
 	alone = attempts(b.bare(t, true, 0))
-	assert.Equal(t, 1, attempts(b.bare(t, false, 0)), "without retries")
+	testkit.Count(t, 1, attempts(b.bare(t, false, 0)), "request sent", "without retries")
 	s, _ := b.under(t, policy.Rule{}, true, nil)
 	both = attempts(s)
 	s, _ = b.under(t, policy.Rule{}, false, nil)

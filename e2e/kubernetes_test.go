@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -133,12 +134,12 @@ func TestKubernetesRetries(t *testing.T) {
 		return b.seen()
 	}
 	rule := policy.Rule{Budget: policy.Budget{Burst: policy.Off}}
-	assert.Equal(t, 11, attempts(b.bare(t, true, 0)))
-	assert.Equal(t, 1, attempts(b.bare(t, false, 0)))
+	testkit.Count(t, 11, attempts(b.bare(t, true, 0)), "request sent")
+	testkit.Count(t, 1, attempts(b.bare(t, false, 0)), "request sent")
 	s, _ := b.under(t, rule, true, nil)
-	assert.Equal(t, 66, attempts(s))
+	testkit.Count(t, 66, attempts(s), "request sent")
 	s, _ = b.under(t, rule, false, nil)
-	assert.Equal(t, 6, attempts(s))
+	testkit.Count(t, 6, attempts(s), "request sent")
 
 	s, _ = b.under(t, policy.Rule{}, true, nil)
 	assert.Less(t, attempts(s), 60, "the budget limits both together")

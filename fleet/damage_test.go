@@ -82,7 +82,7 @@ func TestDamagedKeys(t *testing.T) {
 			eventually(t, func() bool { return get(m, func() bool { return len(m.ups) > 0 }) }, "no return")
 			for _, f := range fleets {
 				require.True(t, f.FleetState().Connected)
-				require.Zero(t, f.store.failed.Load())
+				require.Zero(t, f.store.failed.Load(), "questions failed")
 				require.Equal(t, 2, f.FleetState().Members)
 			}
 			require.Empty(t, lines.String())
@@ -102,7 +102,7 @@ func TestRefusedNewsIsNoLostRedis(t *testing.T) {
 	}
 	require.True(t, f.FleetState().Connected)
 	eventually(t, func() bool { return lines.count("refuses the news of a host") == 1 && lines.count("\n") == 1 }, "%v", lines)
-	require.EqualValues(t, 3, f.store.failed.Load())
+	require.EqualValues(t, 3, f.store.failed.Load(), "questions failed")
 	f.store.judge("", host, errorReply(t, "ERR unknown command 'evalsha'"))
 	require.False(t, f.FleetState().Connected)
 }

@@ -153,7 +153,7 @@ func TestLogThatPanics(t *testing.T) {
 		j.add(slog.LevelInfo, "line")
 		j.add(slog.LevelInfo, "line")
 		synctest.Wait()
-		require.Equal(t, 2, calls)
+		require.Equal(t, 2, calls, "calls of the handler")
 		j.close(t.Context())
 	})
 }

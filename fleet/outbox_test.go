@@ -119,7 +119,7 @@ func TestTooManyQuestions(t *testing.T) {
 		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: "http://h"})
 		synctest.Wait()
 		require.Regexp(t, `(?s)too many.* dropped=1 last="ask for tokens" .*too many.* dropped=3 last="ask for a probe"`, lines.String())
-		require.EqualValues(t, 4, f.store.dropped.Load())
+		require.EqualValues(t, 4, f.store.dropped.Load(), "messages dropped")
 	})
 }
 

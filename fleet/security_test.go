@@ -78,7 +78,7 @@ func TestACL(t *testing.T) {
 	eventually(t, func() bool { return get(members[2], func() bool { return len(members[2].ups) > 0 }) }, "no return")
 	for _, f := range fleets {
 		f.Close()
-		require.Zero(t, f.store.failed.Load())
+		require.Zero(t, f.store.failed.Load(), "questions failed")
 	}
 	require.Empty(t, lines.String())
 	// Each command is needed, or the list would be too long.

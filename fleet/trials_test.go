@@ -85,7 +85,7 @@ func TestTrialFlush(t *testing.T) {
 	sent, due := float64(len(c.sends(from, time.Hour))), perSecond*spent+burst
 	t.Logf("rate: %.0f sent in %.1f s, %.0f without a FLUSHALL: %.1f more for each FLUSHALL, with a burst of %d", sent, spent, due, (sent-due)/float64(flushes), burst)
 	require.LessOrEqual(t, sent, due+float64(flushes*(burst+perSecond/2)))
-	require.Zero(t, c.failed.Load())
+	require.Zero(t, c.failed.Load(), "requests failed")
 
 	fleets, heard := started(t, 2, options(t, server.Addr))
 	fleets[1].Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
@@ -145,7 +145,7 @@ func TestTrialEviction(t *testing.T) {
 	t.Logf("%.0f keys evicted in %v; %d sent, %d without evictions; the least size that was seen is %d of %d; %d of 3 keys are left; a newcomer hears of %d holds",
 		evicted, window, sent, due, least, members+1, left, newcomer(t, c.config))
 	require.Positive(t, evicted)
-	require.Zero(t, c.failed.Load())
+	require.Zero(t, c.failed.Load(), "requests failed")
 }
 
 func keyOfMembers(f *Fleet) string { return f.store.prefix + ":{members}" }
@@ -195,7 +195,7 @@ func TestTrialPromotedReplica(t *testing.T) {
 		sent, spent.Seconds(), perSecond*spent.Seconds()+burst, burst, first, (back - killed).Round(10*time.Millisecond),
 		get(heard[1], func() int { return len(heard[1].holds) }), newcomer(t, config))
 	require.LessOrEqual(t, float64(sent), perSecond*spent.Seconds()+2*burst+perSecond)
-	require.Zero(t, c.failed.Load())
+	require.Zero(t, c.failed.Load(), "requests failed")
 }
 
 // Redis closes the connection of a subscriber that reads too slowly. The subscriber comes
@@ -321,7 +321,7 @@ func TestTrialPartition(t *testing.T) {
 	config := configs[members-1]
 	t.Logf("a hold of the cut half: heard by %d of the other half, by %d newcomers after the partition",
 		get(heard[1], func() int { return len(heard[1].holds) }), newcomer(t, config))
-	require.Zero(t, c.failed.Load())
+	require.Zero(t, c.failed.Load(), "requests failed")
 	whole := len(c.sends(begin, begin+cutFor))
 	require.LessOrEqual(t, float64(whole), 1.75*perSecond*cutFor.Seconds()+perSecond)
 }

@@ -203,7 +203,7 @@ func TestADefaultTransportOfAnotherType(t *testing.T) {
 			b := oneShot("x")
 			_, err = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", b))
 			require.ErrorContains(t, err, "Config.Base has to be set")
-			assert.Equal(t, 1, b.closed(), "times that the body was closed")
+			count(t, 1, b.closed(), "body closed")
 			var e *transport.Error
 			assert.False(t, errors.As(err, &e), "it is not sent again")
 		}

@@ -91,7 +91,7 @@ func TestSeekableFromTheMiddle(t *testing.T) {
 		_, err = put(t, over(t, transport.Config{Rule: quick}, base), b)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"456789", "456789"}, base.bodies)
-		assert.Equal(t, 1, b.closed())
+		count(t, 1, b.closed(), "body closed")
 	})
 }
 
@@ -138,7 +138,7 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, row.reason, seen.reasons()[0])
 			if row.reason == transport.ReasonNotReplayable {
-				assert.Equal(t, 1, base.attempts())
+				base.sent(t, 1)
 				text, err := io.ReadAll(resp.Body)
 				assert.NoError(t, err)
 				assert.Equal(t, "body of Service Unavailable", string(text), "the response is whole")
@@ -164,14 +164,14 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 		resp, err := put(t, tr, b)
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
-		assert.Equal(t, 1, b.closed())
+		count(t, 1, b.closed(), "body closed")
 	})
 	inBubble(t, "a body that breaks", func(t *testing.T) {
 		base := script(status(200))
 		b := &body{Reader: io.MultiReader(strings.NewReader("12"), readFunc(func([]byte) (int, error) { return 0, broken }))}
 		_, err := put(t, over(t, transport.Config{Rule: quick}, base), b)
 		assert.Equal(t, broken, err)
-		assert.Equal(t, 1, b.closed())
+		count(t, 1, b.closed(), "body closed")
 	})
 }
 
@@ -223,7 +223,7 @@ func TestEarlyResponseWhileReading(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Equal(t, "012", <-late, "the Read under way when the body was taken back is the last")
-		assert.Equal(t, 1, src.closed())
+		count(t, 1, src.closed(), "body closed")
 	})
 }
 
@@ -260,7 +260,7 @@ func TestBodyBusy(t *testing.T) {
 			assert.Equal(t, "body of Service Unavailable", string(text))
 			close(release)
 			synctest.Wait()
-			assert.Equal(t, 1, b.closed())
+			count(t, 1, b.closed(), "body closed")
 		})
 	}
 }
@@ -416,7 +416,7 @@ func TestBaseThatPanicsClosesTheKeptBody(t *testing.T) {
 	tr := over(t, transport.Config{Rule: quick}, rt(func(*http.Request) (*http.Response, error) { panic("base") }))
 	req := newRequest(t, http.MethodPut, "http://h.test/", b)
 	assert.PanicsWithValue(t, "base", func() { _, _ = tr.RoundTrip(req) })
-	assert.Equal(t, 1, b.closed())
+	count(t, 1, b.closed(), "body closed")
 }
 
 // The body of a request may fail to connect to its own source. The error is then an
@@ -468,7 +468,7 @@ func TestBodyThatCannotConnect(t *testing.T) {
 			req.Body, _ = req.GetBody()
 			req.ContentLength = -1
 			resp, err := tr.RoundTrip(req)
-			assert.Equal(t, row.attempts, attempts)
+			count(t, row.attempts, attempts, "request sent")
 			if row.attempts == 1 {
 				assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 				return
@@ -546,7 +546,7 @@ func TestBodyOfAnInnerResend(t *testing.T) {
 	req.ContentLength = -1
 	_, err := tr.RoundTrip(req)
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
-	assert.Equal(t, 2, made)
+	count(t, 2, made, "GetBody called")
 }
 
 // When a stream of HTTP/2 is reset, net/http waits until its Read of the body has ended. A

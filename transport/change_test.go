@@ -60,7 +60,7 @@ func TestChangeOfAHold(t *testing.T) {
 			Base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
 		start := time.Now()
 		mustFetch(t, tr, t.Context(), "http://h.test/")
-		require.Len(t, seen.all, 1)
+		require.Len(t, seen.all, 1, "events")
 		began := seen.all[0]
 		assert.Equal(t, transport.ConditionHeld, began.Condition)
 		assert.Equal(t, "http://h.test", began.Host)
@@ -80,7 +80,7 @@ func TestChangeOfAHold(t *testing.T) {
 		synctest.Wait()
 		assert.Empty(t, seen.told(), "nobody goes yet")
 		all.Wait()
-		assert.Len(t, seen.all, 1)
+		assert.Len(t, seen.all, 1, "events")
 		assert.Contains(t, seen.all[0].String(), "http://h.test takes requests again after a pause of 3")
 		assert.Equal(t, []string{"no longer held"}, seen.told())
 		mustFetch(t, tr, t.Context(), "http://h.test/")
@@ -104,7 +104,7 @@ func TestChangeOfAHoldThatNobodyWaitsFor(t *testing.T) {
 		assert.Equal(t, []string{"held"}, seen.told(), "another scope is not held")
 		time.Sleep(time.Hour)
 		mustFetch(t, tr, t.Context(), "http://h.test/")
-		require.Len(t, seen.all, 1)
+		require.Len(t, seen.all, 1, "events")
 		assert.Equal(t, held.Scope, seen.all[0].Scope)
 		assert.Equal(t, []string{"no longer held"}, seen.told())
 	})
@@ -162,7 +162,7 @@ func TestChangeOfABudget(t *testing.T) {
 		for range 5 {
 			mustFetch(t, tr, t.Context(), "http://h.test/")
 		}
-		require.Len(t, seen.all, 2)
+		require.Len(t, seen.all, 2, "events")
 		assert.Equal(t, 503, seen.all[1].Status)
 		assert.Equal(t, []string{"down", "no_retries"}, seen.told())
 		time.Sleep(time.Minute)
@@ -226,7 +226,7 @@ func TestChangeOfALargeQuota(t *testing.T) {
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Pacing: policy.On}, Trace: seen.trace(),
 			Base: script(faults.Status(200, "X-RateLimit-Limit", "30000000000", "X-RateLimit-Remaining", "3000000000", "X-RateLimit-Reset", "60"))})
 		mustFetch(t, tr, t.Context(), "http://h.test/")
-		require.Len(t, seen.all, 1)
+		require.Len(t, seen.all, 1, "events")
 		assert.GreaterOrEqual(t, seen.all[0].Room, math.MaxInt32)
 	})
 }
@@ -283,7 +283,7 @@ func TestCauseOfAFleet(t *testing.T) {
 		hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: "http://h.test", Wait: time.Second})
 		time.AfterFunc(time.Second/20, func() { hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: "http://h.test"}) })
 		send()
-		require.Len(t, seen.all, 2)
+		require.Len(t, seen.all, 2, "events")
 		for _, h := range seen.all {
 			assert.True(t, h.Fleet, h.String())
 			assert.Zero(t, h.Status, h.String())

@@ -94,7 +94,7 @@ func TestContractDoesNotInterpret(t *testing.T) {
 		resp, err := over(t, c, base).RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
 		require.NoError(t, err)
 		assert.Equal(t, 302, resp.StatusCode)
-		assert.Equal(t, 1, base.attempts())
+		base.sent(t, 1)
 		assert.Equal(t, "a=b", resp.Header.Get("Set-Cookie"))
 	})
 }
@@ -154,7 +154,7 @@ func TestContractClosesTheBody(t *testing.T) {
 					req.Body = r
 					_ = closing(over(t, c, base).RoundTrip(req))
 					synctest.Wait()
-					assert.Equal(t, 1, b.closed(), "%s %s", method, name)
+					count(t, 1, b.closed(), "body closed", "%s %s", method, name)
 				}
 			}
 		}
@@ -166,7 +166,7 @@ func TestContractClosesTheBody(t *testing.T) {
 			return nil, r.Context().Err()
 		})).RoundTrip(req)
 		assert.ErrorIs(t, err, context.Canceled)
-		assert.Equal(t, 1, b.closed(), "context ended before")
+		count(t, 1, b.closed(), "body closed", "context ended before")
 	})
 }
 
@@ -215,10 +215,10 @@ func TestContractBadRequests(t *testing.T) {
 		b := oneShot("text")
 		_, err = tr.RoundTrip(&http.Request{URL: &url.URL{Scheme: "http", Host: "h"}, Body: b})
 		assert.EqualError(t, err, "transport: nil Request.Header")
-		assert.Equal(t, 1, b.closed())
+		count(t, 1, b.closed(), "body closed")
 		_, err = tr.RoundTrip(&http.Request{Body: b})
 		assert.EqualError(t, err, "transport: nil Request.URL")
-		assert.Equal(t, 2, b.closed())
+		count(t, 2, b.closed(), "body closed")
 
 		req := newRequest(t, http.MethodPut, "http://h.test", nil)
 		req.Body = (*os.File)(nil)
@@ -227,7 +227,7 @@ func TestContractBadRequests(t *testing.T) {
 		req.Body = (*body)(nil)
 		_, err = tr.RoundTrip(req)
 		assert.ErrorContains(t, err, "is a nil *transport_test.body")
-		assert.Zero(t, base.attempts())
+		base.sent(t, 0)
 	})
 }
 
@@ -244,7 +244,7 @@ func TestContractOfTheBase(t *testing.T) {
 		})).RoundTrip(newRequest(t, http.MethodGet, "http://h.test", nil))
 		assert.Nil(t, resp)
 		assert.ErrorContains(t, err, "and an error")
-		assert.Equal(t, 1, both.closed())
+		count(t, 1, both.closed(), "body closed")
 
 		for _, code := range []int{200, 503} { // a response without a Body
 			resp, err = over(t, c, rt(func(req *http.Request) (*http.Response, error) {
@@ -275,7 +275,7 @@ func TestContractOfAnEndedContext(t *testing.T) {
 				_, ours := errors.AsType[*transport.Error](err)
 				assert.False(t, ours, "the error of the context is untouched")
 				assert.Equal(t, ctx.Err() == context.DeadlineExceeded, os.IsTimeout(err))
-				assert.Zero(t, base.attempts())
+				base.sent(t, 0)
 				assert.NotZero(t, text.closed(), "its body is closed")
 			}
 		}
@@ -294,7 +294,7 @@ func TestNoRetryForACallerWhoHasGone(t *testing.T) {
 		}
 		_, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
 		assert.ErrorIs(t, err, context.Canceled)
-		assert.Equal(t, 1, base.attempts())
+		base.sent(t, 1)
 	})
 }
 
@@ -309,7 +309,7 @@ func TestClosedCancelIsSeenAtOnce(t *testing.T) {
 		req.Cancel = canceled
 		_, err := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Max: 5}}}, base).RoundTrip(req)
 		assert.ErrorContains(t, err, "request canceled")
-		assert.Zero(t, base.attempts())
+		base.sent(t, 0)
 	})
 }
 
@@ -337,5 +337,5 @@ func TestZeroTransportIsAnError(t *testing.T) {
 	req := newRequest(t, http.MethodPut, "http://h.test", b)
 	_, err := new(transport.Transport).RoundTrip(req)
 	assert.ErrorContains(t, err, "make one with New or Default")
-	assert.Equal(t, 1, b.closed())
+	count(t, 1, b.closed(), "body closed")
 }

@@ -211,7 +211,7 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, 200, code)
 			<-done
-			require.Equal(t, before+1, server.attempts())
+			require.Equal(t, before+1, server.attempts(), "requests sent")
 			assert.GreaterOrEqual(t, server.arrivals()[before], 21*time.Second)
 			s := stateOf(t, tr)
 			assert.Zero(t, s.GateSlots)
@@ -262,7 +262,7 @@ func TestSlotOfARefusal(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 				responds(t, tr, http.MethodGet, "http://h.test/")
 				<-done
-				assert.Len(t, server.arrivals(), 2)
+				server.sent(t, 2)
 				assert.GreaterOrEqual(t, server.arrivals()[1], 21*time.Second)
 				s := stateOf(t, tr)
 				assert.Zero(t, s.GateSlots)
@@ -553,7 +553,7 @@ func TestDeadlineBehindTheNamedTime(t *testing.T) {
 						require.ErrorIs(t, try(9*time.Second), transport.ErrOverDeadline)
 						require.NoError(t, try(9*time.Second+50*time.Millisecond))
 					}
-					require.Equal(t, 2, server.attempts())
+					require.Equal(t, 2, server.attempts(), "requests sent")
 					at := server.arrivals()[1]
 					assert.GreaterOrEqual(t, at, 10*time.Second)
 					assert.Less(t, at, 10*time.Second+50*time.Millisecond)
@@ -628,7 +628,7 @@ func TestFinal429DoesNotRaiseTheRamp(t *testing.T) {
 		responds(t, tr, http.MethodGet, "http://h.test/")
 		opens := stateOf(t, tr).HeldUntil.Sub(base.start)
 		together(50, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
-		assert.Equal(t, 51, base.attempts())
+		base.sent(t, 51)
 		followRamp(t, base.arrivals()[1:], opens, time.Hour) // as if there were no responses
 	})
 }

@@ -121,7 +121,7 @@ func TestWhoHearsOfABadEndOfABody(t *testing.T) {
 		time.AfterFunc(time.Second, func() { _ = resp.Body.Close() })
 		_, err = io.ReadAll(resp.Body) // Close ends it
 		require.Error(t, err)
-		assert.Len(t, seen.events(), 1)
+		assert.Len(t, seen.events(), 1, "events")
 	})
 }
 
@@ -291,7 +291,7 @@ func TestPairOfTransportsAtACut(t *testing.T) {
 			got := do(over(t, c, over(t, c, base)), newRequest(t, http.MethodGet, "http://h.test/", nil))
 			assert.Equal(t, text, got.body)
 			assert.True(t, got.err == io.ErrUnexpectedEOF, "%T: %[1]v", got.err)
-			assert.Equal(t, 2, base.attempts())
+			base.sent(t, 2)
 		})
 	}
 }
@@ -414,7 +414,7 @@ func TestHeadThroughABaseThatWrapsBodies(t *testing.T) {
 				require.NoError(t, got.err, name)
 				assert.Equal(t, 200, got.status)
 				assert.Empty(t, got.body)
-				assert.Equal(t, 1, base.attempts())
+				base.sent(t, 1)
 			})
 		}
 	}

@@ -154,7 +154,7 @@ func TestClassifierOfABadBody(t *testing.T) {
 		resp, err := get(t, over(t, transport.Config{Rule: rule}, base), t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
-		assert.Equal(t, 2, base.attempts())
+		base.sent(t, 2)
 
 		resp, err = get(t, over(t, transport.Config{Rule: policy.Rule{Attempts: -1}.Or(rule)}, script(bad)), t.Context())
 		require.NoError(t, err)
@@ -168,5 +168,5 @@ func TestDiscardOfNothing(t *testing.T) {
 	transport.Discard(t.Context(), &http.Response{Body: http.NoBody})
 	b := oneShot(strings.Repeat("x", 100))
 	transport.Discard(t.Context(), &http.Response{Body: b, ContentLength: 100})
-	assert.Equal(t, 1, b.closed())
+	count(t, 1, b.closed(), "body closed")
 }

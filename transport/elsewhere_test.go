@@ -244,7 +244,7 @@ func TestMayGoElsewhereAsksOnce(t *testing.T) {
 		resp := mustRoundTrip(t, by, req)
 		_ = resp.Body.Close()
 		assert.False(t, transport.MayGoElsewhere(by, req, resp, nil, false))
-		assert.Equal(t, 1, asked)
+		count(t, 1, asked, "Classify called")
 	})
 }
 

@@ -118,7 +118,7 @@ func TestUploadStreams(t *testing.T) {
 	resp, err := mustNew(t, transport.Config{Base: base}).RoundTrip(newRequest(t, http.MethodPut, "http://h", src))
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
-	assert.Equal(t, 1, src.closed())
+	count(t, 1, src.closed(), "body closed")
 }
 
 type iotestOneByte struct{ r io.Reader }
@@ -286,7 +286,7 @@ func TestSmallUploadIsOneWrite(t *testing.T) {
 		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("text")))
 		assert.Equal(t, 200, resp.StatusCode)
 		_ = resp.Body.Close()
-		assert.EqualValues(t, 1, writes.Load())
+		count(t, 1, writes.Load(), "connection written")
 	})
 }
 
@@ -359,7 +359,7 @@ func TestTimeoutsKeepTheResendOfTheBase(t *testing.T) {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 	}
-	assert.EqualValues(t, 2, dials.Load())
+	count(t, 2, dials.Load(), "connection made")
 }
 
 type secondWriteFails struct {

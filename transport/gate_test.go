@@ -258,7 +258,7 @@ func TestGateRefuse(t *testing.T) {
 		assert.Equal(t, transport.ReasonGateFull, e.Reason)
 		assert.True(t, e.GaveUp())
 		assert.False(t, e.Timeout())
-		assert.Equal(t, 1, b.closed())
+		count(t, 1, b.closed(), "body closed")
 		assert.Equal(t, []transport.Reason{transport.ReasonGateFull}, ev.reasons())
 		_ = first.Body.Close()
 		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))

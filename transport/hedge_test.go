@@ -129,7 +129,7 @@ func TestHedge(t *testing.T) {
 			_ = resp.Body.Close()
 			time.Sleep(time.Minute)
 			assert.Error(t, winner.Err(), "ends with its body")
-			assert.Zero(t, l.open.Load())
+			assert.Zero(t, l.open.Load(), "open bodies")
 			assert.Equal(t, []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}, ev.reasons())
 			assert.ErrorIs(t, ev.all[1].Err, transport.ErrOutrun)
 			assert.Equal(t, 3-row.wins, ev.all[1].Number, "the loser's number")
@@ -278,9 +278,9 @@ func TestWhatIsNotHedged(t *testing.T) {
 			resp := mustRoundTrip(t, tr, row.req(t))
 			_ = resp.Body.Close()
 			if row.hedged {
-				assert.EqualValues(t, 2, slow.Load()-before)
+				count(t, 2, slow.Load()-before, "request sent")
 			} else {
-				assert.EqualValues(t, 1, slow.Load()-before)
+				count(t, 1, slow.Load()-before, "request sent")
 			}
 			for _, text := range bodies {
 				assert.Equal(t, "text", text)
@@ -394,7 +394,7 @@ func TestCancelDuringTheRace(t *testing.T) {
 		_, err := get(t, tr, ctx)
 		assert.ErrorIs(t, err, reason)
 		assert.Equal(t, time.Second, time.Since(server.start))
-		assert.Equal(t, 2, server.attempts())
+		server.sent(t, 2)
 		synctest.Wait()
 		s := stateOf(t, tr)
 		assert.Zero(t, s.GateSlots)
@@ -415,12 +415,12 @@ func TestBothRespondAtOnce(t *testing.T) {
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
 			resp := mustGet(t, tr)
 			synctest.Wait()
-			assert.EqualValues(t, 2, l.made.Load())
-			assert.EqualValues(t, 1, l.open.Load())
+			count(t, 2, l.made.Load(), "body made")
+			assert.EqualValues(t, 1, l.open.Load(), "open bodies")
 			assert.Equal(t, 1, stateOf(t, tr).GateSlots)
 			assert.Equal(t, "text", mustRead(t, resp))
 			_ = resp.Body.Close()
-			assert.Zero(t, l.open.Load())
+			assert.Zero(t, l.open.Load(), "open bodies")
 			assert.Zero(t, stateOf(t, tr).GateSlots)
 		})
 	}
@@ -443,7 +443,7 @@ func TestHedgeAtTheInstantOfTheResponse(t *testing.T) {
 			assert.Equal(t, "text", mustRead(t, resp))
 			_ = resp.Body.Close()
 			synctest.Wait()
-			assert.Zero(t, l.open.Load())
+			assert.Zero(t, l.open.Load(), "open bodies")
 			assert.Zero(t, stateOf(t, tr).GateSlots)
 		})
 	}
@@ -476,12 +476,12 @@ func TestHedgePercentileNeedsSamples(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 90}}})
 		slow.Store(true)
 		responds(t, tr, http.MethodGet, "http://h.test/")
-		assert.Equal(t, 1, server.attempts())
+		server.sent(t, 1)
 		slow.Store(false)
 		for range 40 {
 			responds(t, tr, http.MethodGet, "http://h.test/")
 		}
-		assert.Equal(t, 41, server.attempts())
+		server.sent(t, 41)
 		slow.Store(true)
 		start := time.Since(server.start)
 		responds(t, tr, http.MethodGet, "http://h.test/")
@@ -649,7 +649,7 @@ func TestFinalErrorAfterAHedge(t *testing.T) {
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
 			_, err := get(t, tr, t.Context())
 			assert.True(t, err == final, "%T: %v", err, err)
-			assert.Equal(t, 2, server.attempts())
+			server.sent(t, 2)
 			time.Sleep(time.Second) // for a loser that ignores its context
 		})
 	}
@@ -762,9 +762,9 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 			_ = resp.Body.Close()
 			time.Sleep(time.Minute) // the first attempt does not notice that it was outrun
 			assert.Equal(t, row.hedged, slices.Contains(ev.reasons(), transport.ReasonHedged))
-			assert.Equal(t, 1, first.closed())
+			count(t, 1, first.closed(), "body closed")
 			for i, b := range made {
-				assert.Equal(t, 1, b.closed(), "body %d of %d", i+1, len(made))
+				count(t, 1, b.closed(), "body closed", "body %d of %d", i+1, len(made))
 			}
 		})
 	}
@@ -858,7 +858,7 @@ func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		}()
 		time.Sleep(time.Minute)
-		assert.Equal(t, 1, b.closed())
+		count(t, 1, b.closed(), "body closed")
 		assert.Equal(t, 1, stateOf(t, tr).GateSlots)
 		<-done
 		assert.Zero(t, stateOf(t, tr).GateSlots)
@@ -963,7 +963,7 @@ func TestHintOfTheLoserBindsTheRetry(t *testing.T) {
 			status(200))
 		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(quick)}, server)
 		responds(t, tr, http.MethodGet, "http://h.test/")
-		require.Len(t, server.arrivals(), 3)
+		require.Len(t, server.arrivals(), 3, "requests sent")
 		assert.GreaterOrEqual(t, server.arrivals()[2], 22*time.Second)
 	})
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -438,6 +439,24 @@ func (o *origin) between(from, to time.Duration) (n int) {
 		}
 	}
 	return n
+}
+
+// sent asserts how many requests have arrived.
+func (o *origin) sent(t testing.TB, want int, about ...any) {
+	t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	what := "request"
+	if len(o.reqs) > 0 {
+		what = o.reqs[0].Method
+	}
+	count(t, want, len(o.at), what+" sent", about...)
+}
+
+// count asserts how often something happened. what says what, such as "POST sent".
+func count[N int | int32 | int64](t testing.TB, want int, got N, what string, about ...any) {
+	t.Helper()
+	testkit.Count(t, want, int(got), what, about...)
 }
 
 func (o *origin) attempts() int { return len(o.arrivals()) }

@@ -110,8 +110,8 @@ func TestIdempotencyKey(t *testing.T) {
 			assert.Equal(t, row.want, resp.Request.Header.Get("Idempotency-Key"), row.name)
 			finish(resp, nil)
 			assert.Equal(t, row.header, req.Header, row.name)
-			assert.Equal(t, row.calls, calls, row.name)
-			assert.Len(t, base.reqs, row.sent, row.name)
+			count(t, row.calls, calls, "IdempotencyKey called", row.name)
+			base.sent(t, row.sent, row.name)
 			for _, sent := range base.reqs {
 				assert.Equal(t, row.want, sent.Header.Get("Idempotency-Key"), row.name)
 			}
@@ -154,7 +154,7 @@ func TestStatusesOfAKey(t *testing.T) {
 			tr := mustNew(t, transport.Config{Base: base, Rule: row.rule})
 			start := time.Now()
 			finish(tr.RoundTrip(newRequest(t, row.method, "http://h.test/", nil)))
-			assert.Equal(t, row.sent, base.attempts(), row.name)
+			base.sent(t, row.sent, row.name)
 			if row.name == "409 with a wait" {
 				assert.GreaterOrEqual(t, time.Since(start), time.Second)
 			}
@@ -198,7 +198,7 @@ func TestConflictAfterALostAttempt(t *testing.T) {
 			}
 			resp := mustRoundTrip(t, over(t, transport.Config{Rule: row.rule}, base), req)
 			assert.Equal(t, row.status, resp.StatusCode)
-			assert.Equal(t, row.sent, base.attempts())
+			base.sent(t, row.sent)
 			finish(resp, nil)
 		})
 	}
@@ -209,7 +209,7 @@ func TestKeyOfARedirect(t *testing.T) {
 	base := script(status(307, "Location: /there"), status(200))
 	tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{IdempotencyKey: policy.UUIDKey}})
 	finish((&http.Client{Transport: tr}).Post("http://h.test/", "text/plain", strings.NewReader("x")))
-	require.Len(t, base.reqs, 2)
+	require.Len(t, base.reqs, 2, "requests sent")
 	first, second := base.reqs[0].Header.Get("Idempotency-Key"), base.reqs[1].Header.Get("Idempotency-Key")
 	assert.NotEmpty(t, first)
 	assert.NotEmpty(t, second)
@@ -221,5 +221,5 @@ func TestKeyThatPanics(t *testing.T) {
 	body := oneShot("body")
 	tr := mustNew(t, transport.Config{Base: newNoop(), Rule: policy.Rule{IdempotencyKey: func(*http.Request) string { panic("key") }}})
 	assert.Panics(t, func() { _, _ = tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", body)) })
-	assert.Equal(t, 1, body.closed())
+	count(t, 1, body.closed(), "body closed")
 }

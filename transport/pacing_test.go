@@ -84,7 +84,7 @@ func TestPacing(t *testing.T) {
 				q, took := run(t, policy.On, 0)
 				t.Logf("paced: %d of %d refused, in %v; per window %v", q.refused, q.attempts(), took, q.used)
 				assert.Zero(t, q.refused)
-				assert.Equal(t, 100, q.attempts())
+				q.sent(t, 100)
 				// The last fifth of the quota is spread over the rest of the window.
 				assert.LessOrEqual(t, took, 50*time.Second)
 				// In the first window the requests that were sent before the first
@@ -459,7 +459,7 @@ func TestCostPanics(t *testing.T) {
 		req := newRequest(t, "POST", "http://h.test/", nil)
 		req.Body = body
 		assert.PanicsWithValue(t, "cost", func() { _, _ = tr.RoundTrip(req) })
-		assert.Equal(t, 1, body.closed())
+		count(t, 1, body.closed(), "body closed")
 		s := stateOf(t, tr)
 		assert.Zero(t, s.InFlight+s.GateSlots+s.GateQueue)
 		panics = false
@@ -481,8 +481,8 @@ func TestCostIsAskedOnceForABody(t *testing.T) {
 		from := time.Now()
 		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/", nil))
 		assert.Equal(t, body, mustRead(t, resp))
-		assert.Len(t, base.reqs, 3)
-		assert.Equal(t, 1, asked)
+		base.sent(t, 3)
+		count(t, 1, asked, "Cost called")
 		assert.GreaterOrEqual(t, time.Since(from), 2*time.Second, "each reconnect costs as much")
 	})
 }

@@ -288,7 +288,7 @@ func TestGetBodyIsUsed(t *testing.T) {
 		got := s.do(req)
 		require.NoError(t, got.err)
 		assert.Equal(t, "done", got.body)
-		assert.Equal(t, 2, made, "once for each resend, and not before")
+		count(t, 2, made, "GetBody called", "once for each resend, and not before")
 		s.lastBody("text")
 	})
 }
@@ -309,8 +309,8 @@ func TestBodiesThatAreMadeAreClosed(t *testing.T) {
 		}
 		_, err := mustNew(t, transport.Config{Base: script(faults.Status(503)), Rule: exact}).RoundTrip(req)
 		assert.ErrorIs(t, err, context.Canceled)
-		assert.Equal(t, 2, made)
-		assert.Equal(t, made, closed)
+		count(t, 2, made, "GetBody called")
+		count(t, made, closed, "body closed")
 	})
 }
 
@@ -464,7 +464,7 @@ func TestDoAroundATransport(t *testing.T) {
 			return resp.Body.Close()
 		})
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, 6, attempts)
+		count(t, 6, attempts, "request sent")
 	})
 }
 

@@ -205,7 +205,7 @@ func TestConnectionsBesideARetry(t *testing.T) {
 				cancel()
 				time.Sleep(10 * time.Second)
 			}
-			assert.Equal(t, 2, dials, name)
+			count(t, 2, dials, "connection made", name)
 		}
 	})
 }
@@ -299,7 +299,7 @@ func TestBodyOfAnAttemptThatFoundNoConnection(t *testing.T) {
 			assert.EqualValues(t, len("an order"), log[len(log)-1].BodyLength)
 		}
 		synctest.Wait() // net/http closes a body aside
-		assert.EqualValues(t, 3, closed.Load())
+		count(t, 3, closed.Load(), "body closed")
 		tr.CloseIdleConnections()
 	})
 }
@@ -497,7 +497,7 @@ func TestSlowConfigLane(t *testing.T) {
 		w := &wired{Server: s, t: t, net: cfg.Net, tr: tr}
 		w.ok(w.get(), 0)
 		together(8, func(int) { w.ok(w.get(), 4*time.Second) })
-		assert.EqualValues(t, 1, calls.Load())
+		count(t, 1, calls.Load(), "Lane called")
 		tr.CloseIdleConnections()
 	})
 }
@@ -568,7 +568,7 @@ func TestSuspicionHoldsUpOneRequest(t *testing.T) {
 				late.Add(1)
 			}
 		})
-		assert.EqualValues(t, 1, late.Load())
+		count(t, 1, late.Load(), "GET late")
 		assert.Zero(t, w.tr.Snapshot()[0].Lane)
 		w.tr.CloseIdleConnections()
 	})

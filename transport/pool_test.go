@@ -376,7 +376,7 @@ func TestMisdirectedEverywhere(t *testing.T) {
 				conns[a.Conn]++
 			}
 			for conn, n := range conns {
-				assert.Equal(t, 1, n, "connection %d", conn)
+				count(t, 1, n, "request sent", "connection %d", conn)
 			}
 		}
 	})
@@ -726,7 +726,7 @@ func TestLimitsBelowCloseNoConnections(t *testing.T) {
 			_, err := fetch(t, tr, ctx, "http://a.test/")
 			require.Error(t, err)
 			time.Sleep(30 * time.Second)
-			assert.Zero(t, base.closes.Load())
+			count(t, 0, base.closes.Load(), "connections closed")
 			time.Sleep(time.Minute) // the first ends
 		})
 	}
@@ -837,7 +837,7 @@ func TestPoolsOfAnotherBase(t *testing.T) {
 		w.die()
 		if cfg.HTTP2 {
 			assert.Error(t, w.get().err)
-			assert.Equal(t, 1, made)
+			count(t, 1, made, "lane made")
 			time.Sleep(10 * time.Second)
 		} else {
 			w.ok(w.get(), attemptTime+20*time.Millisecond)
@@ -895,7 +895,7 @@ func TestMoveAfterSeveralFailuresIsTold(t *testing.T) {
 		for range 3 {
 			w.ok(w.post(), time.Second)
 		}
-		require.Len(t, seen.all, 3)
+		require.Len(t, seen.all, 3, "events")
 		h := seen.all[2]
 		assert.Equal(t, []string{"down", "no longer down", "no longer lane"}, seen.told())
 		assert.Equal(t, 1, h.Lane)
@@ -1018,7 +1018,7 @@ func TestRollingRestart(t *testing.T) {
 			}
 		}
 		for path, n := range posts {
-			assert.Equal(t, 1, n, path)
+			count(t, 1, n, "POST sent", path)
 		}
 	})
 }

@@ -64,7 +64,7 @@ func TestProxyRefusesConnect(t *testing.T) {
 			req := newRequest(t, row.method, "https://host.invalid/", strings.NewReader("text"))
 			_, err = tr.RoundTrip(req)
 			require.Error(t, err)
-			assert.EqualValues(t, row.attempts, attempts.Load(), "%v", err)
+			count(t, row.attempts, attempts.Load(), "CONNECT sent", err)
 			assert.ErrorContains(t, err, http.StatusText(row.code))
 		})
 	}

@@ -192,7 +192,7 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 		assert.Equal(t, transport.ReasonMaxElapsed, e.Reason)
 		<-done
 		time.Sleep(time.Minute)
-		assert.Equal(t, 2, base.attempts())
+		base.sent(t, 2)
 		assert.Zero(t, stateOf(t, tr).GateQueue)
 	})
 }
@@ -217,7 +217,7 @@ func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
 				synctest.Wait() // each request finds the request before it in the queue
 			}
 			wg.Wait()
-			assert.Equal(t, 6, base.attempts(), "one per second")
+			base.sent(t, 6, "one per second")
 		})
 	}
 }

@@ -230,7 +230,7 @@ func TestHungProbe(t *testing.T) {
 			}
 			cancel()
 		}
-		assert.Equal(t, 60, sent)
+		count(t, 60, sent, "GET answered")
 		assert.False(t, stateOf(t, tr).GateClosed)
 		release()
 		synctest.Wait()
@@ -488,7 +488,7 @@ func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
 					return newResponse(req, 503, b), nil
 				}))
 				assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
-				assert.Equal(t, 1, b.closed())
+				count(t, 1, b.closed(), "body closed")
 				s := stateOf(t, tr)
 				assert.Zero(t, s.GateSlots)
 				assert.Zero(t, s.InFlight)

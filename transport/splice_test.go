@@ -33,7 +33,7 @@ func TestStreamWithAConstantValidator(t *testing.T) {
 				if strings.HasPrefix(header, "Content-Type") {
 					attempts = 1
 				}
-				assert.Equal(t, attempts, base.attempts(), "a stream is not asked for its rest")
+				base.sent(t, attempts, "a stream is not asked for its rest")
 			})
 		}
 	}
@@ -110,7 +110,7 @@ func TestQueryIsContinued(t *testing.T) {
 			}
 			if len(row.want) == 5 {
 				assert.Equal(t, io.ErrUnexpectedEOF, got.err)
-				assert.Equal(t, 1, base.attempts())
+				base.sent(t, 1)
 			} else {
 				assert.NoError(t, got.err)
 			}
@@ -214,7 +214,7 @@ func TestCodedResponseWithoutALengthProvesNoRange(t *testing.T) {
 		got := do(over(t, transport.Config{Rule: quick}, base), req)
 		assert.NoError(t, got.err)
 		assert.Equal(t, "zzz", got.body)
-		assert.Equal(t, 1, base.attempts())
+		base.sent(t, 1)
 	})
 }
 
@@ -249,7 +249,7 @@ func TestARangeWithStatus200(t *testing.T) {
 			assert.Equal(t, file[4:7], got.body)
 			assert.Equal(t, io.ErrUnexpectedEOF, got.err)
 			if row.again == "none" {
-				assert.Equal(t, 1, base.attempts())
+				base.sent(t, 1)
 			} else {
 				assert.Equal(t, row.again, base.reqs[1].Header.Get("Range"))
 			}

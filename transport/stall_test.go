@@ -236,7 +236,7 @@ func TestStalledBodyIsClosedOnce(t *testing.T) {
 		_, err := io.ReadAll(resp.Body)
 		assert.ErrorIs(t, err, transport.ErrStalled)
 		require.NoError(t, resp.Body.Close())
-		assert.EqualValues(t, 1, src.closes.Load())
+		count(t, 1, src.closes.Load(), "body closed")
 	})
 }
 

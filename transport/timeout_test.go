@@ -66,7 +66,7 @@ func TestRetryIntoSilenceIsBounded(t *testing.T) {
 				assert.True(t, transport.IsTimeout(err), err)
 			}
 			assert.InDelta(t, float64(row.took), float64(time.Since(start)), float64(time.Second))
-			assert.Equal(t, row.attempts, server.attempts())
+			server.sent(t, row.attempts)
 		})
 	}
 }
@@ -195,7 +195,7 @@ func TestDerivedContextsEnd(t *testing.T) {
 					assert.ErrorIs(t, context.Cause(ctx), cause)
 					<-ctx.Done()
 				}
-				assert.EqualValues(t, 3, told.Load())
+				count(t, 3, told.Load(), "AfterFunc called")
 				assert.Zero(t, kept.Load())
 				late, cancel := context.WithCancel(own)
 				defer cancel()

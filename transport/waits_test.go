@@ -38,7 +38,7 @@ func TestNoRetryStartsAfterMaxElapsed(t *testing.T) {
 			if e := errorAs[*transport.Error](t, err); attempts == 1 {
 				assert.Equal(t, transport.ReasonMaxElapsed, e.Reason)
 			}
-			assert.Equal(t, attempts, base.attempts())
+			base.sent(t, attempts)
 		})
 	}
 }

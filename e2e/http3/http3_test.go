@@ -183,7 +183,7 @@ func TestHTTP3ResetStreams(t *testing.T) {
 				body = "text"
 			}
 			_, got, err := s.do(t, row.method, "/", body)
-			assert.Len(t, s.seen(), row.attempts)
+			assert.Len(t, s.seen(), row.attempts, "requests sent")
 			if row.attempts == 1 {
 				assert.Error(t, err)
 				return
@@ -208,7 +208,7 @@ func TestHTTP3RejectedRequests(t *testing.T) {
 	_, got, err := s.do(t, http.MethodPost, "/", "text")
 	require.NoError(t, err)
 	assert.Equal(t, "text", string(got))
-	assert.Len(t, s.seen(), 5)
+	assert.Len(t, s.seen(), 5, "requests sent")
 	for _, e := range s.told()[:2] {
 		assert.Equal(t, classify.Refused, e.Verdict, "%v", e.Err)
 	}
@@ -225,7 +225,7 @@ func TestHTTP3AbortedHandler(t *testing.T) {
 	_, got, err := s.do(t, http.MethodGet, "/", "")
 	require.NoError(t, err)
 	assert.Equal(t, "at last", string(got))
-	assert.Len(t, s.seen(), 3)
+	assert.Len(t, s.seen(), 3, "requests sent")
 }
 
 // A download is continued at the same byte if its stream or its connection is
@@ -396,5 +396,5 @@ func TestHTTP3CancelledByTheCaller(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.client.Do(req)
 	require.ErrorIs(t, err, context.Canceled)
-	assert.Len(t, s.seen(), 1)
+	assert.Len(t, s.seen(), 1, "requests sent")
 }

@@ -3,6 +3,7 @@ package testkit
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"io/fs"
 	"math/rand/v2"
@@ -66,6 +67,26 @@ func Heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// T is a part of testing.TB, so that programs can use this package without package testing.
+type T interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
+// Count asserts how often something happened. what says what, such as "POST sent". The rest says
+// in which case, as the last parameters of package assert do.
+func Count(t T, want, got int, what string, about ...any) {
+	t.Helper()
+	if got == want {
+		return
+	}
+	in := ""
+	if len(about) > 0 {
+		in = fmt.Sprintf(fmt.Sprint(about[0])+": ", about[1:]...)
+	}
+	t.Errorf("%s%s %d times, want %d", in, what, got, want)
 }
 
 // Files reads the files below a directory that a function wants, and calls f for each. It leaves

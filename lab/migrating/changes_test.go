@@ -253,7 +253,7 @@ func TestWaysBack(t *testing.T) {
 	t.Run("Repeatable", func(t *testing.T) {
 		measure(t, with(policy.Rule{}), always, func(t *testing.T, send program, server *faults.Transport) {
 			send(transport.Repeatable(t.Context()), http.MethodPost, url, []byte("an order"))
-			assert.Equal(t, 6, len(server.Records()))
+			assert.Len(t, server.Records(), 6, "requests sent")
 		})
 	})
 	t.Run("Idempotency-Key", func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestWaysBack(t *testing.T) {
 		rule := policy.Rule{Idempotent: func(*http.Request) bool { return true }}
 		measure(t, with(rule), always, func(t *testing.T, send program, server *faults.Transport) {
 			send(t.Context(), http.MethodPost, url, []byte("an order"))
-			assert.Equal(t, 6, len(server.Records()))
+			assert.Len(t, server.Records(), 6, "requests sent")
 		})
 	})
 	t.Run("API", func(t *testing.T) {

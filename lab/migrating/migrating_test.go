@@ -221,7 +221,7 @@ func TestRestyErrorCondition(t *testing.T) {
 	})
 	measure(t, before, faults.Always(faults.Status(404)), func(t *testing.T, send program, server *faults.Transport) {
 		send(t.Context(), http.MethodGet, url, nil)
-		assert.Equal(t, 5, len(server.Records()))
+		assert.Len(t, server.Records(), 5, "requests sent")
 	})
 }
 
