@@ -160,6 +160,30 @@ func TestWords(t *testing.T) {
 	}
 }
 
+// At most one sentence in a hundred is longer than 30 words. An item of a list is a paragraph.
+func TestSentencesAreShort(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	require.NoError(t, err)
+	sentences, long := 0, []string{}
+	for _, page := range append([]string{filepath.Join(root, "README.md"), filepath.Join(root, "SECURITY.md")}, pages...) {
+		text := markdownLink.ReplaceAllString(proseOf(readPage(t, page)), "")
+		text = regexp.MustCompile(`(?m)^ *(-|\d+\.|#+|<!--) `).ReplaceAllString(text, "\n\n")
+		for paragraph := range strings.SplitSeq(text, "\n\n") {
+			for _, s := range regexp.MustCompile(`[.!?](\s+|$)`).Split(strings.TrimSpace(paragraph), -1) {
+				words := len(regexp.MustCompile(`[A-Za-z][A-Za-z'-]*`).FindAllString(s, -1))
+				if words > 0 {
+					sentences++
+				}
+				if words > 30 {
+					long = append(long, s)
+				}
+			}
+		}
+	}
+	t.Logf("%d of %d sentences are long: %q", len(long), sentences, long)
+	assert.LessOrEqual(t, 100*len(long), sentences, strings.Join(long, "\n"))
+}
+
 func readPage(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
