@@ -1,4 +1,4 @@
-// A body that was cut asks for its rest: by an attempt in the loop.
+// A body that continues after a cut, by attempts in the loop.
 
 package transport
 
@@ -19,36 +19,37 @@ import (
 	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
-// A download is a response's body that asks for its rest after a cut, with the call that
-// it came from. It is the Sender of that body. Both are a single allocation.
+// A download is a response's body that continues after a cut, with the call that
+// it came from. It is the Fetcher of that body. Both are a single allocation.
 type download struct {
 	body resume.Body
 	bodyOrigin
-	past  *past           // nil: a single attempt, and no reconnect
+	past  *past           // nil: a single attempt, and no continuation
 	pool  *pool.Pool      // over which the body comes
 	start instant.Instant // of the first attempt since the last progress, if the rule has a MaxElapsed
 
-	resumes atomic.Int32 // reconnects that continued the body
+	resumes atomic.Int32 // how often the body was continued
 	price   int32        // that of the request; 0: Cost was not asked yet
 }
 
-// A past is the state that a reconnect takes over from earlier attempts. Most bodies
+// A past is the state that a continuation takes over from earlier attempts. Most bodies
 // come whole from the first attempt, and have none.
 type past struct {
-	series series
-	sentAt time.Time        // when the last reconnect was sent; zero before the first
-	offset int64            // of the last reconnect
-	cutAt  time.Time        // when the last reconnect began
-	cut    classify.Verdict // on the cut, from Cut to Reconnect
-	first  error            // of the first cut, or of the last if the body was continued
-	wait   time.Time        // until when the host asked to wait
+	series  series
+	sentAt  time.Time        // when the last continuation was sent; zero before the first
+	offset  int64            // of the last continuation
+	cut     classify.Verdict // on the last cut
+	cutAt   time.Time        // when its continuation began
+	first   error            // of the first cut, or of the last if the body was continued
+	resumed int64            // the offset at which the body was continued first
+	wait    time.Time        // until when the host asked to wait
 }
 
-// A server that cuts a body again and again gets reconnectGap between two reconnects, unless the
-// segment between them had longSegment bytes. The time that the segment took counts towards the gap.
+// A server that cuts a body again and again gets continuationGap between two continuations, unless the
+// part between them had longPart bytes. The time that the part took counts towards the gap.
 const (
-	longSegment  = 1 << 20
-	reconnectGap = time.Second
+	longPart        = 1 << 20
+	continuationGap = time.Second
 )
 
 // resumeBody makes the response's body continue after a cut. If the body cannot be
@@ -75,34 +76,24 @@ func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp
 		}
 		return nil
 	}
-	d := &download{bodyOrigin: bodyOriginOf(c), pool: over, start: start, price: c.Price}
+	d := &download{body: resume.Body{Plan: plan}, bodyOrigin: bodyOriginOf(c), pool: over, start: start, price: c.Price}
 	if s != (series{sent: 1}) {
 		d.past = &past{series: s}
 	}
-	d.body.Wrap(d, resp, &plan, &may)
+	d.body.Fetcher, resp.Body = d, &d.body
 	return d
 }
 
-// Request returns the request with the context of its span, to which the reconnects belong as
+// request returns the request with the context of its span, to which the continuations belong as
 // well.
-func (d *download) Request() *http.Request {
+func (d *download) request() *http.Request {
 	if d.spanned == nil {
 		return d.req
 	}
 	return d.req.WithContext(d.spanned)
 }
 
-// Now returns the time since the Transport was made.
-func (d *download) Now() time.Duration { return d.t.ground.Now().Since() }
-
-// Continued counts and logs a reconnect that continues the body at offset.
-func (d *download) Continued(offset int64) {
-	d.resumes.Add(1)
-	c := d.callFor(d.req)
-	(&report{call: &c, offset: offset}).logContinued(d.past.series.sent, time.Since(d.past.cutAt))
-}
-
-// countResumes returns how many reconnects have continued the body.
+// countResumes returns how often the body was continued.
 func (d *download) countResumes() int {
 	if d == nil {
 		return 0
@@ -110,25 +101,54 @@ func (d *download) countResumes() int {
 	return int(d.resumes.Load())
 }
 
-// Cut returns nil if err calls for a retry of a GET.
-func (d *download) Cut(err error, continued bool) (end error) {
+// hasGrown reports whether bytes before offset came from a continuation.
+func (d *download) hasGrown(offset int64) bool {
+	return d.resumes.Load() > 0 && offset > d.past.resumed
+}
+
+// MayFetch reports whether a cut calls for a retry of a GET.
+func (d *download) MayFetch(offset int64, err error) bool {
 	c := d.callFor(d.req)
 	defer c.ObeyCancel()()
 	if c.Ctx.Err() != nil {
-		return err
+		return false
 	}
 	past, verdict := d.makePast(), c.Rule.Classify(c.OutcomeOf(nil, afterHandshake(err)))
-	if past.first == nil || continued {
+	if past.first == nil || d.hasGrown(offset) {
 		past.first = err
 	}
-	if !retryable(verdict) || gaveUpBelow(c.Req, nil, err) || !c.isIdempotent() {
-		return past.first
-	}
 	past.cut = verdict
-	return nil
+	return retryable(verdict) && !gaveUpBelow(c.Req, nil, err) && c.isIdempotent()
 }
 
-// makePast returns the past of the next reconnect. The first call makes it.
+// Fetch makes the continuations of a cut body, until one brings the missing bytes. If a second
+// response is cut while its first bytes are compared, that is another cut.
+func (d *download) Fetch(cut *resume.Cut) error {
+	for {
+		rest, err := cut.Request(d.request())
+		flight.Dismiss(context.Background(), &http.Response{Body: cut.Part})
+		if err != nil {
+			return err
+		}
+		resp, err := d.send(rest, cut)
+		if err != nil {
+			return err
+		}
+		lost, err := cut.Use(resp)
+		if err == nil {
+			d.noteContinued(cut.Offset)
+			return nil
+		}
+		if !lost || !d.MayFetch(cut.Offset, err) {
+			d.discard(rest.Context(), resp)
+			return err
+		}
+		flight.Dismiss(context.Background(), resp)
+		cut.Err = err
+	}
+}
+
+// makePast returns the past of the next continuation. The first call makes it.
 func (d *download) makePast() *past {
 	if d.past == nil {
 		d.past = &past{series: series{sent: 1}}
@@ -136,69 +156,73 @@ func (d *download) makePast() *past {
 	return d.past
 }
 
-// Discard discards the response to a reconnect. It reads for some time, so it sees that
-// Request.Cancel is closed.
-func (d *download) Discard(ctx context.Context, resp *http.Response) {
+// noteContinued counts and logs a continuation at offset.
+func (d *download) noteContinued(offset int64) {
+	if d.resumes.Add(1) == 1 {
+		d.past.resumed = offset
+	}
+	c := d.callFor(d.req)
+	(&report{call: &c, offset: offset}).logContinued(d.past.series.sent, time.Since(d.past.cutAt))
+}
+
+// discard discards a response that does not continue the body. That reads for some time, so it
+// sees that Request.Cancel is closed.
+func (d *download) discard(ctx context.Context, resp *http.Response) {
 	c := call{Request: visit.Request{Req: d.req, Ctx: ctx}}
 	defer c.ObeyCancel()()
 	flight.Discard(c.Ctx, resp)
 }
 
-// Drop closes the body of a segment that was cut.
-func (d *download) Drop(body io.ReadCloser) {
-	flight.Dismiss(context.Background(), &http.Response{Body: body})
-}
-
-// Reconnect sends the request for the rest through the loop. After progress it
+// send sends the request for the missing bytes through the loop. After progress it
 // counts as a request and starts a new series. Its first attempt follows at once,
 // apart from the jitter, the gap and a wait that the server asked for. Without
-// progress it is a retry. Then cut is the outcome of the last attempt of the
+// progress it is a retry. Then the cut is the outcome of the last attempt of the
 // series, and rule, back-off and budget decide.
-func (d *download) Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error) {
-	h := d.t.ground.Hosts.Acquire(req.URL)
+func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, error) {
+	h := d.t.ground.Hosts.Acquire(rest.URL)
 	defer h.Release()
-	h.ReleaseCount() // a request for the rest earns no retry before it goes
-	c := d.callFor(req)
+	h.ReleaseCount() // a continuation earns no retry before it goes
+	c := d.callFor(rest)
 	c.State, c.Rule, c.Price = h, d.rule, d.price
 	x := new(exchange)
 	defer x.begin(&c)()
-	x.report.offset = offset
-	defer d.noteReconnect(x)
-	d.prepareReconnect(x, cut, progressed)
-	if err := x.awaitReconnect(); err != nil {
+	x.report.offset = cut.Offset
+	defer d.noteAttempts(x)
+	d.prepare(x, cut)
+	if err := x.awaitContinuation(); err != nil {
 		return nil, err
 	}
-	if progressed {
+	if cut.Progressed {
 		h.Count()
 	}
-	d.past.sentAt, d.past.offset = time.Now(), offset
-	return x.sendForRest()
+	d.past.sentAt, d.past.offset = time.Now(), cut.Offset
+	return x.sendContinuation()
 }
 
-// prepareReconnect lays a cut before the loop, as the outcome at hand, with what the
+// prepare lays a cut before the loop, as the outcome at hand, with what the
 // download knows of earlier attempts.
-func (d *download) prepareReconnect(x *exchange, cut error, progressed bool) {
-	past, now := d.makePast(), time.Now()
+func (d *download) prepare(x *exchange, cut *resume.Cut) {
+	past, now := d.past, time.Now()
 	past.cutAt = now
-	x.segment, x.wait, x.series, x.start = true, past.wait, past.series, d.start
-	x.last = flight.Outcome{Number: x.sent, Kind: flight.Cut, Pool: d.pool, Err: cut, DoneAt: x.Ground.InstantOf(now), Verdict: past.cut}
-	if !progressed {
+	x.continues, x.wait, x.series, x.start = true, past.wait, past.series, d.start
+	x.last = flight.Outcome{Number: x.sent, Kind: flight.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Ground.InstantOf(now), Verdict: past.cut}
+	if !cut.Progressed {
 		return
 	}
 	x.anew, x.series = true, series{sent: x.sent}
-	if !past.sentAt.IsZero() && x.report.offset-past.offset < longSegment {
-		x.apart = max(reconnectGap-now.Sub(past.sentAt), 0)
+	if !past.sentAt.IsZero() && cut.Offset-past.offset < longPart {
+		x.apart = max(continuationGap-now.Sub(past.sentAt), 0)
 	}
 }
 
-// noteReconnect notes what the next reconnect has to know of this one.
-func (d *download) noteReconnect(x *exchange) {
+// noteAttempts notes what the next continuation has to know of this one.
+func (d *download) noteAttempts(x *exchange) {
 	d.past.series, d.past.wait = x.series, x.wait
 	d.pool, d.start, d.price = x.last.Pool, x.start, x.Price
 }
 
-// awaitReconnect decides about a cut, and waits until the reconnect is due.
-func (x *exchange) awaitReconnect() error {
+// awaitContinuation decides about a cut, and waits until the continuation is due.
+func (x *exchange) awaitContinuation() error {
 	x.askRule()
 	var d decision
 	x.judge(&d)
@@ -219,9 +243,9 @@ func (x *exchange) awaitReconnect() error {
 	return nil
 }
 
-// sendForRest sends the request for the rest. A response that was given up on is an error,
-// because it cannot continue the body.
-func (x *exchange) sendForRest() (*http.Response, error) {
+// sendContinuation sends the request for the missing bytes. A response that was given up on is an
+// error, because it cannot continue the body.
+func (x *exchange) sendContinuation() (*http.Response, error) {
 	resp, err := x.makeAttempts()
 	if reason := HistoryOf(resp).Reason; reason != ReasonFinal {
 		flight.Discard(x.Ctx, resp)
@@ -233,11 +257,6 @@ func (x *exchange) sendForRest() (*http.Response, error) {
 	return resp, err
 }
 
-// Failed tells that the body ended with an error against which no reconnect helps.
-func (d *download) Failed(offset int64, err error, below bool) {
-	d.tellFailed(d.sent(), offset, err, resume.ErrFinal, below)
-}
-
 // sent returns how many attempts it took until the last bytes.
 func (d *download) sent() int {
 	if d.past == nil {
@@ -246,15 +265,28 @@ func (d *download) sent() int {
 	return d.past.series.sent
 }
 
-// Stopped returns the error for a body that nothing continues, and reports it
-// unless the loop has already done so. As long as no byte came from a second response, that
-// error is the base's own for the first cut. But the end of the caller's context has to be
-// seen in it.
-func (d *download) Stopped(offset int64, cut, cause error, continued bool) error {
+// Ended returns the error for a body that nothing continues, and reports it unless the loop has
+// already done so. As long as no byte came from a second response, that error is the base's own for
+// the first cut. But if a continuation was due, the end of the caller's context has to be seen in it.
+func (d *download) Ended(offset int64, err, cause error) error {
+	if cause == nil && d.request().Context().Err() == nil {
+		return io.EOF
+	}
 	c := d.callFor(d.req)
 	defer c.ObeyCancel()()
-	gone := c.Ctx.Err()
-	e := &ResumeError{Offset: offset, Err: cut, Cause: cause, url: d.req.URL.String()}
+	gone, first := c.Ctx.Err(), err
+	if d.past != nil && d.past.first != nil && !d.hasGrown(offset) {
+		first = d.past.first
+	}
+	switch below := cause == resume.ErrBelow; {
+	case cause == nil, below, cause == resume.ErrFinal:
+		if below || gone != nil {
+			first = err
+		}
+		d.tellFailed(d.sent(), offset, first, resume.ErrFinal, below)
+		return first
+	}
+	e := &ResumeError{Offset: offset, Err: err, Cause: cause, url: d.req.URL.String()}
 	if gone != nil && !errors.Is(cause, gone) {
 		e.Cause = flight.ContextErr(c.Ctx)
 	}
@@ -267,8 +299,8 @@ func (d *download) Stopped(offset int64, cut, cause error, continued bool) error
 	if !told || last.Reason == ReasonFinal {
 		d.tellEnd(d.sent(), e)
 	}
-	if !continued && gone == nil {
-		return d.past.first
+	if !d.hasGrown(offset) && gone == nil {
+		return first
 	}
 	return e
 }

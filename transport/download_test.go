@@ -125,7 +125,7 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, text, mustRead(t, resp))
 		base.sent(t, 51)
-		assert.LessOrEqual(t, time.Since(start), 50*(transport.ReconnectGap+transport.ResumeJitter))
+		assert.LessOrEqual(t, time.Since(start), 50*(transport.ContinuationGap+transport.ResumeJitter))
 		assert.Equal(t, transport.ReasonResume, seen.reasons()[1])
 		for _, e := range seen.all {
 			assert.Equal(t, 1, e.Number)
@@ -184,20 +184,20 @@ func TestShortSegmentsAreSpacedOut(t *testing.T) {
 		require.Len(t, at, 127)
 		assert.LessOrEqual(t, at[0], transport.ResumeJitter, "the first one waits for nothing")
 		for i := 1; i < len(at); i++ {
-			assert.GreaterOrEqual(t, at[i]-at[i-1], transport.ReconnectGap)
-			assert.LessOrEqual(t, at[i]-at[i-1], transport.ReconnectGap+transport.ResumeJitter)
+			assert.GreaterOrEqual(t, at[i]-at[i-1], transport.ContinuationGap)
+			assert.LessOrEqual(t, at[i]-at[i-1], transport.ContinuationGap+transport.ResumeJitter)
 		}
 	})
 }
 
 // Given segments of 1 MiB, reconnects come at once.
-func TestLongSegmentsAreNotSpacedOut(t *testing.T) {
+func TestLongPartsAreNotSpacedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const short, long = resume.MinProgress, transport.LongSegment
+		const short, long = resume.MinProgress, transport.LongPart
 		text := strings.Repeat("0123456789abcdef", 16<<20/16)
 		at := reconnectsAt(t, cutter(text, long, long, long, short, short, short, long, short, long), policy.Rule{}, text)
 		require.Len(t, at, 9)
-		for i, want := range []time.Duration{0, 0, transport.ReconnectGap, transport.ReconnectGap, transport.ReconnectGap, 0, transport.ReconnectGap, 0} {
+		for i, want := range []time.Duration{0, 0, transport.ContinuationGap, transport.ContinuationGap, transport.ContinuationGap, 0, transport.ContinuationGap, 0} {
 			assert.GreaterOrEqual(t, at[i+1]-at[i], want, i)
 			assert.LessOrEqual(t, at[i+1]-at[i], want+transport.ResumeJitter, i)
 		}

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	CloseTime    = flight.CloseTime
-	DrainBytes   = flight.DrainBytes
-	DrainTime    = flight.DrainTime
-	LaterTimeout = rules.LaterTimeout
-	LongSegment  = longSegment
-	ReconnectGap = reconnectGap
-	PingAfter    = route.PingAfter
-	PingTimeout  = route.PingTimeout
-	ResumeJitter = resumeJitter
+	CloseTime       = flight.CloseTime
+	DrainBytes      = flight.DrainBytes
+	DrainTime       = flight.DrainTime
+	LaterTimeout    = rules.LaterTimeout
+	LongPart        = longPart
+	ContinuationGap = continuationGap
+	PingAfter       = route.PingAfter
+	PingTimeout     = route.PingTimeout
+	ResumeJitter    = resumeJitter
 )
 
 var (

@@ -38,24 +38,32 @@ func TestFunctionsOfARequest(t *testing.T) {
 	goOut("build", "-cover", "-covermode=atomic", "-coverpkg="+strings.Join(own, ","), "-o", dir+"/retry", "./testdata/retry")
 
 	var names []string
-	for _, row := range []struct{ failures, functions, files int }{{0, 42, 21}, {1, 184, 49}} {
+	for _, row := range []struct {
+		failures         int
+		body             string
+		functions, files int
+	}{{0, "long", 27, 18}, {0, "short", 29, 19}, {1, "short", 171, 47}} {
 		covered := t.TempDir()
-		cmd := exec.Command(dir+"/retry", fmt.Sprint(row.failures))
+		cmd := exec.Command(dir+"/retry", fmt.Sprint(row.failures), row.body)
 		cmd.Env = append(os.Environ(), "GOCOVERDIR="+covered)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, string(out))
 		goOut("tool", "covdata", "textfmt", "-i="+covered, "-o="+covered+"/profile")
 		names = slices.Sorted(maps.Keys(functionsIn(t, covered+"/profile", module)))
 		names = slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "transport/testdata/") })
-		files := map[string]bool{}
+		files, ofResume := map[string]bool{}, 0
 		for _, name := range names {
 			file, _, _ := strings.Cut(name, ":")
 			files[file] = true
+			if strings.HasPrefix(file, "internal/resume/") {
+				ofResume++
+			}
 		}
-		t.Logf("after %d failures: %d functions in %d files:\n%s", row.failures, len(names), len(files), strings.Join(names, "\n"))
+		t.Logf("after %d failures, a %s body: %d functions in %d files:\n%s", row.failures, row.body, len(names), len(files), strings.Join(names, "\n"))
 		assert.NotEmpty(t, names)
 		assert.LessOrEqual(t, len(names), row.functions, "functions after %d failures", row.failures)
 		assert.LessOrEqual(t, len(files), row.files, "files after %d failures", row.failures)
+		assert.LessOrEqual(t, ofResume, 5, "functions of internal/resume for a whole %s body", row.body)
 	}
 	for _, step := range steps(t) {
 		assert.True(t, step == "findRule" || slices.ContainsFunc(names, func(name string) bool {

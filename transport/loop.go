@@ -459,12 +459,12 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 		d.stuck && d.Reason == ReasonFinal && len(x.report.history) <= 1): // see gaveUpBelow
 		return x.report.markResponse(resp, d.Reason), nil
 	case err == nil:
-		if !x.segment { // a segment does not resume by itself, but its body does
+		if !x.continues { // a continuation does not resume by itself, but its body does
 			if x.download = x.resumeBody(x.series, x.start, x.last.Pool, resp); x.download != nil && x.download.past != nil {
 				x.download.past.wait = x.wait
 			}
 		}
-		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !x.segment && !gaveUpBelow(x.Req, resp, nil) {
+		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !x.continues && !gaveUpBelow(x.Req, resp, nil) {
 			return x.report.markResponse(resp, d.Reason), nil
 		}
 		return resp, nil // if a Transport below gave up, the response keeps its mark

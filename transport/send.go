@@ -63,7 +63,7 @@ func (x *exchange) send() {
 	}
 	kind := flight.Retry
 	switch {
-	case x.segment:
+	case x.continues:
 		kind = flight.Reconnect
 	case x.sent == 0:
 		kind = flight.First

@@ -3,7 +3,6 @@ package resume
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -42,57 +40,68 @@ func response(req *http.Request, code int, body io.ReadCloser, header ...string)
 type ended struct {
 	offset     int64
 	cut, cause error
-	continued  bool
 }
 
 func (e *ended) Error() string   { return e.cut.Error() + "; not resumed: " + e.cause.Error() }
 func (e *ended) Unwrap() []error { return []error{e.cut, e.cause} }
 
-// teller is the part of a Sender that all senders here share.
-type teller struct {
-	from *http.Request // the caller's
-	told *ended
+// A sender is a Fetcher that sends each continuation with a function.
+type sender struct {
+	from      *http.Request // the caller's
+	send      func(*http.Request) (*http.Response, error)
+	final     func(error) bool // whether nothing is sent after a cut; nil: never
+	continued int
+	told      *ended
 }
 
-func (s *teller) Request() *http.Request { return s.from }
-func (s *teller) Stopped(offset int64, cut, cause error, continued bool) error {
-	s.told = &ended{offset, cut, cause, continued}
-	return s.told
-}
-func (*teller) Now() time.Duration        { return 0 }
-func (*teller) Continued(int64)           {}
-func (*teller) Failed(int64, error, bool) {}
-func (*teller) Drop(body io.ReadCloser)   { _ = body.Close() }
-func (*teller) Discard(_ context.Context, resp *http.Response) {
-	if resp.Body != nil {
-		_ = resp.Body.Close()
+func (s *sender) MayFetch(_ int64, err error) bool { return s.final == nil || !s.final(err) }
+
+func (s *sender) Fetch(cut *Cut) error {
+	for {
+		rest, err := cut.Request(s.from)
+		_ = cut.Part.Close()
+		if err != nil {
+			return err
+		}
+		resp, err := s.send(rest)
+		if err != nil {
+			return err
+		}
+		lost, err := cut.Use(resp)
+		if err == nil {
+			s.continued++
+			return nil
+		}
+		if resp.Body != nil {
+			_ = resp.Body.Close()
+		}
+		if !lost || !s.MayFetch(cut.Offset, err) {
+			return err
+		}
+		cut.Err = err
 	}
 }
 
-// onceMore is a Sender that is a function.
-type onceMore struct {
-	teller
-	send func(*http.Request) (*http.Response, error)
+func (s *sender) Ended(offset int64, err, cause error) error {
+	if cause == nil {
+		return io.EOF
+	}
+	s.told = &ended{offset, err, cause}
+	return s.told
 }
 
-func (*onceMore) Cut(error, bool) error { return nil }
-func (s *onceMore) Reconnect(req *http.Request, _ int64, _ error, _ bool) (*http.Response, error) {
-	return s.send(req)
-}
-
-// wrapped returns resp with a body that resumes through s, if it can.
-func wrapped(s Sender, req *http.Request, resp *http.Response, limit int) *http.Response {
-	may := &Terms{Max: limit}
-	if plan, err := Check(req, resp, may); err == nil {
-		new(Body).Wrap(s, resp, &plan, may)
+// wrapped returns resp with a body that resumes through f, if it can.
+func wrapped(f Fetcher, req *http.Request, resp *http.Response, limit int) *http.Response {
+	if plan, err := Check(req, resp, &Terms{Max: limit}); err == nil {
+		resp.Body = &Body{Plan: plan, Fetcher: f}
 	}
 	return resp
 }
 
-// A world is a Sender in front of a server with one representation. The server
+// A world is a server with one representation. It
 // mixes honest responses with every kind of dishonest response.
 type world struct {
-	teller
+	from  *http.Request
 	truth []byte // the representation
 	other []byte // what the resource becomes
 	rand  *rand.Rand
@@ -109,18 +118,14 @@ func (w *world) name(total int) string {
 	return fmt.Sprint(total)
 }
 
-func (w *world) Cut(err error, _ bool) error {
-	if errors.Is(err, errCut) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil
-	}
-	return err
-}
+// isFinal reports whether nothing is sent after a cut.
+func isFinal(err error) bool { return !errors.Is(err, errCut) && !errors.Is(err, io.ErrUnexpectedEOF) }
 
-func (w *world) Reconnect(req *http.Request, offset int64, _ error, _ bool) (*http.Response, error) {
+func (w *world) send(req *http.Request) (*http.Response, error) {
 	var first, last int
 	last = len(w.truth) - 1
 	_, _ = fmt.Sscanf(req.Header.Get("Range"), "bytes=%d-%d", &first, &last)
-	if req.Header.Get("If-Range") != `"v1"` || int64(first) != offset {
+	if req.Header.Get("If-Range") != `"v1"` {
 		return nil, fmt.Errorf("a wrong request: %v", req.Header)
 	}
 	if first >= len(w.truth) {
@@ -265,7 +270,7 @@ func download(t *testing.T, seed uint64, size uint32, flags uint8) (finished boo
 	r := rand.New(rand.NewPCG(seed, uint64(size)))
 	n := int(size%400_000) + 1
 	req := getRequest(t, "http://h.test/")
-	w := &world{teller: teller{from: req}, truth: noise(r, n), other: noise(r, n), rand: r, named: map[int]bool{n: true}}
+	w := &world{from: req, truth: noise(r, n), other: noise(r, n), rand: r, named: map[int]bool{n: true}}
 	want, code, promised := w.truth, 200, true
 	header := []string{`ETag: "v1"`}
 	if flags&2 != 0 { // the caller's own range
@@ -292,7 +297,7 @@ func download(t *testing.T, seed uint64, size uint32, flags uint8) (finished boo
 	} else if code == 200 {
 		promised = false
 	}
-	resp = wrapped(w, req, resp, int(flags>>6*3))
+	resp = wrapped(&sender{from: req, send: w.send, final: isFinal}, req, resp, int(flags>>6*3))
 	var got bytes.Buffer
 	_, err := got.ReadFrom(resp.Body)
 	require.True(t, bytes.HasPrefix(want, got.Bytes()), "seed %d: bytes that are not the representation's: %d of %d", seed, got.Len(), len(want))
@@ -376,7 +381,7 @@ func TestResumeForgedResponses(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			req := getRequest(t, "http://h.test/")
 			attempts := 0
-			s := &onceMore{teller: teller{from: req}, send: func(*http.Request) (*http.Response, error) {
+			s := &sender{from: req, send: func(*http.Request) (*http.Response, error) {
 				attempts++
 				resp := response(req, row.code, io.NopCloser(strings.NewReader(row.body)), append(row.header, date)...)
 				if row.length > 0 {
@@ -402,7 +407,7 @@ func TestResumeForgedResponses(t *testing.T) {
 			require.True(t, e != nil && err == e)
 			require.EqualValues(t, 400, e.offset)
 			require.Equal(t, io.ErrUnexpectedEOF, e.cut)
-			require.False(t, e.continued)
+			require.Zero(t, s.continued)
 			require.ErrorContains(t, e.cause, row.flaws)
 			require.ErrorContains(t, e.cause, "transport: the response is not the rest: ")
 		})
@@ -458,7 +463,7 @@ func TestResumeKeepsThePromisedEnd(t *testing.T) {
 				header = append(header, "Content-Range: "+row.first)
 			}
 			n := 0
-			s := &onceMore{teller: teller{from: req}, send: func(*http.Request) (*http.Response, error) {
+			s := &sender{from: req, send: func(*http.Request) (*http.Response, error) {
 				if n == len(row.parts) {
 					return nil, errors.New("no further response")
 				}

@@ -24,55 +24,57 @@ const (
 // another header with the same 64 or 32 bits.
 var seed = maphash.MakeSeed()
 
-// Marks are bits of the hash of a prefix at some offsets. The whole hash decides in the end.
-type marks [numMarks]uint16
+// A prefixHash has hashes of the bytes that were delivered. The whole hash decides in the end.
+type prefixHash struct {
+	first uint64           // of the bytes of the first Read, if there were more to come
+	marks [numMarks]uint16 // bits of the hash at some offsets
+}
 
-// add hashes bytes from offset at on, and sets the marks that they pass.
-func (m *marks) add(h *maphash.Hash, p []byte, at int64) {
-	for i := range m {
+// A laterHash is that of the bytes after the first Read.
+type laterHash struct {
+	hash maphash.Hash
+	from int64 // how many bytes the first Read brought
+}
+
+// keep hashes bytes that were delivered with err. Those of the first Read have a hash of their own,
+// of which only the sum is kept. So a body that a single Read brings needs no memory for a hash.
+func (b *Body) keep(p []byte, err error) {
+	size := b.pos - b.begin
+	at := size - int64(len(p))
+	switch {
+	case err == io.EOF && b.end == unknown, size > int64(b.left): // nothing follows, or they are never compared
+		return
+	case at > 0 && b.later == nil:
+		b.later = &laterHash{from: at}
+		b.later.hash.SetSeed(seed)
+	}
+	var first maphash.Hash
+	h := &first
+	if at == 0 {
+		first.SetSeed(seed)
+	} else {
+		h = &b.later.hash
+	}
+	for i := range b.prefix.marks {
 		if n := firstMark<<(3*i) - at; 0 < n && n <= int64(len(p)) {
 			_, _ = h.Write(p[:n]) // a hash takes everything
-			m[i] = uint16(h.Sum64())
+			b.prefix.marks[i] = uint16(h.Sum64())
 			p, at = p[n:], at+n
 		}
 	}
 	_, _ = h.Write(p)
-}
-
-// keep hashes bytes that were delivered. Those of the first Read have a hash of their own, of
-// which only the sum is kept. So a body that a single Read brings needs no memory for a hash.
-func (b *Body) keep(p []byte) {
-	size := b.size()
-	at := size - int64(len(p))
-	switch {
-	case size > int64(b.left): // so it is never compared
-	case at == 0:
-		var h maphash.Hash
-		h.SetSeed(seed)
-		b.marks.add(&h, p, 0)
-		b.sum = h.Sum64()
-	default:
-		x := b.makeExtra()
-		if x.from == 0 {
-			x.from = at
-			x.hash.SetSeed(seed)
-		}
-		b.marks.add(&x.hash, p, at)
+	if h == &first {
+		b.prefix.first = h.Sum64()
 	}
 }
 
 // size returns the size of the prefix.
-func (b *Body) size() int64 {
-	if b.compares() {
-		return b.pos - b.first // which stays that of the whole body
-	}
-	return b.pos
-}
+func (b *Body) size() int64 { return b.pos - b.begin }
 
 // unmatched returns why no second response can be compared with the prefix, or nil.
 func (b *Body) unmatched() error {
 	switch {
-	case b.lacksLength() && (b.paused || b.size() < firstMark):
+	case b.end == unknown && b.total == unknown && (b.paused || b.size() < firstMark):
 		return ErrMayStream // a heartbeat is often the same
 	case !b.keeps || b.size() > int64(b.left):
 		return ErrAgain
@@ -84,32 +86,38 @@ func (b *Body) unmatched() error {
 // how many bytes it has read, errDiffers if they are others, and otherwise the error of
 // the response.
 func (b *Body) match(r io.Reader) (read int64, err error) {
-	size, from := b.size(), b.size()
-	if x := b.extra; x != nil && x.from > 0 {
-		from = x.from
+	size := b.size()
+	if b.later == nil {
+		return b.matchPart(r, 0, size, b.prefix.first)
 	}
-	read, err = b.matchPart(r, 0, from, b.sum)
-	if err == nil && from < size {
-		var more int64
-		more, err = b.matchPart(r, from, size, b.extra.hash.Sum64())
-		read += more
+	from := b.later.from
+	if read, err = b.matchPart(r, 0, from, b.prefix.first); err != nil {
+		return read, err
 	}
-	return read, err
+	more, err := b.matchPart(r, from, size, b.later.hash.Sum64())
+	return read + more, err
 }
 
-// matchPart is match for a part of the prefix that has a hash of its own.
-func (b *Body) matchPart(r io.Reader, from, to int64, sum uint64) (read int64, err error) {
+// matchPart is match for the bytes between two offsets, which have a hash of their own.
+func (b *Body) matchPart(r io.Reader, at, to int64, sum uint64) (read int64, err error) {
 	var h maphash.Hash
 	h.SetSeed(seed)
-	same, buf := b.marks, make([]byte, min(to-from, matchBuffer))
-	for read < to-from {
-		n, err := counted.Read(r, buf[:min(int64(len(buf)), to-from-read)])
-		same.add(&h, buf[:n], from+read)
-		read += int64(n)
+	buf := make([]byte, min(to-at, matchBuffer))
+	for i := 0; at < to; {
+		for i < numMarks && firstMark<<(3*i) <= at {
+			i++
+		}
+		next := to
+		if i < numMarks {
+			next = min(to, firstMark<<(3*i))
+		}
+		n, err := counted.Read(r, buf[:min(int64(len(buf)), next-at)])
+		_, _ = h.Write(buf[:n])
+		read, at = read+int64(n), at+int64(n)
 		switch {
-		case same != b.marks, err == io.EOF && read < to-from:
+		case i < numMarks && at == firstMark<<(3*i) && uint16(h.Sum64()) != b.prefix.marks[i], err == io.EOF && at < to:
 			return read, errDiffers
-		case err != nil && read < to-from:
+		case err != nil && at < to:
 			return read, err
 		}
 	}

@@ -9,12 +9,20 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
+// deliver tells the body of bytes that a Read delivered with err.
+func (b *Body) deliver(p []byte, err error) {
+	b.pos += int64(len(p))
+	if b.keeps = b.keeps && !b.isWhole(); b.keeps {
+		b.keep(p, err)
+	}
+}
+
 // delivered returns a body that has delivered data in Reads of so many bytes.
 func delivered(data []byte, read int, again int32) *Body {
-	b := &Body{end: unknown, total: unknown, stop: unknown, left: again, keeps: true}
+	b := &Body{Plan: Plan{end: unknown, total: unknown, stop: unknown, left: again, keeps: true}}
 	for len(data) > 0 {
 		n := min(len(data), read)
-		b.take(data[:n], nil)
+		b.deliver(data[:n], nil)
 		data = data[n:]
 	}
 	return b
@@ -24,9 +32,9 @@ func delivered(data []byte, read int, again int32) *Body {
 func TestPrefixThatIsTooLong(t *testing.T) {
 	b := delivered(make([]byte, 1000), 600, 1000)
 	assert.True(t, b.unmatched() == nil)
-	b.take(make([]byte, 1), nil)
+	b.deliver(make([]byte, 1), nil)
 	assert.False(t, b.unmatched() == nil)
-	b.take(make([]byte, 1), nil)
+	b.deliver(make([]byte, 1), nil)
 	assert.False(t, b.unmatched() == nil)
 	b = delivered(make([]byte, 1001), 1001, 1000)
 	assert.False(t, b.unmatched() == nil)
@@ -36,20 +44,20 @@ func TestPrefixThatIsTooLong(t *testing.T) {
 func TestPrefixIsKeptForWhatIsToCome(t *testing.T) {
 	part := make([]byte, 1000)
 	first := delivered(part, 1000, 1<<20)
-	assert.True(t, first.sum != 0 && first.extra == nil)
+	assert.True(t, first.prefix.first != 0 && first.later == nil)
 	second := delivered(part, 600, 1<<20)
-	assert.NotNil(t, second.extra)
+	assert.NotNil(t, second.later)
 	for name, b := range map[string]*Body{
-		"the promised end":  {end: 1000, total: 1000, stop: 1000, left: 1 << 20, keeps: true, validator: `"v1"`},
-		"the announced end": {end: unknown, total: 1000, stop: unknown, left: 1 << 20, keeps: true},
-		"nobody compares":   {end: unknown, total: unknown, stop: unknown, left: 1 << 20},
+		"the promised end":  {Plan: Plan{end: 1000, total: 1000, stop: 1000, left: 1 << 20, keeps: true, validator: `"v1"`}},
+		"the announced end": {Plan: Plan{end: unknown, total: 1000, stop: unknown, left: 1 << 20, keeps: true}},
+		"nobody compares":   {Plan: Plan{end: unknown, total: unknown, stop: unknown, left: 1 << 20}},
 	} {
-		b.take(part, nil)
-		assert.True(t, b.sum == 0 && b.extra == nil && b.unmatched() != nil, name)
+		b.deliver(part, nil)
+		assert.True(t, b.prefix.first == 0 && b.later == nil && b.unmatched() != nil, name)
 	}
-	ended := &Body{end: unknown, total: unknown, stop: unknown, left: 1 << 20, keeps: true}
-	ended.take(part, io.EOF)
-	assert.True(t, ended.sum == 0 && ended.extra == nil)
+	ended := &Body{Plan: Plan{end: unknown, total: unknown, stop: unknown, left: 1 << 20, keeps: true}}
+	ended.deliver(part, io.EOF)
+	assert.True(t, ended.prefix.first == 0 && ended.later == nil)
 }
 
 // match reads just the prefix, and finds each difference as soon as a mark or the end is

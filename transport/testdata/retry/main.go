@@ -1,5 +1,5 @@
-// Retry makes a request over the default base, for TestFunctionsOfARequest. Its argument is how many
-// attempts get a 503. The coverage at its exit shows what the request has entered.
+// Retry makes a request over the default base, for TestFunctionsOfARequest. Its arguments are how many
+// attempts get a 503, and whether the body of the response is short or long. The coverage at its exit shows what the request has entered.
 package main
 
 import (
@@ -28,6 +28,10 @@ func main() {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
+		if os.Args[2] == "long" { // and without a length
+			w.Header().Set("ETag", `"v1"`)
+			_, _ = w.Write(make([]byte, 64<<10))
+		}
 		_, _ = io.WriteString(w, `{"hello":"world"}`)
 	}))
 	tr, err := transport.New(transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})

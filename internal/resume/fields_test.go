@@ -96,13 +96,15 @@ func TestStrongValidator(t *testing.T) {
 		{"no date", http.Header{"Last-Modified": {"yesterday"}, "Date": {late}}, ""},
 		{"two dates", http.Header{"Last-Modified": {old, old}, "Date": {late}}, ""},
 	} {
-		f := fields(row.header)
-		got, ok := f.validator()
-		assert.Equal(t, row.want != "", ok, row.name)
-		if ok {
-			assert.Equal(t, row.want, got, row.name)
-			assert.True(t, f.has(got), row.name)
-			assert.False(t, fields(nil).has(got), row.name)
+		resp := &http.Response{StatusCode: 200, ContentLength: 10, Header: row.header}
+		plan, err := Check(&http.Request{}, resp, new(Terms))
+		if row.want == "" {
+			assert.Equal(t, ErrNoValidator, err, row.name)
+			continue
 		}
+		assert.NoError(t, err, row.name)
+		assert.Equal(t, row.want, plan.validator, row.name)
+		assert.True(t, fields(row.header).has(row.want), row.name)
+		assert.False(t, fields(nil).has(row.want), row.name)
 	}
 }

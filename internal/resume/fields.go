@@ -11,6 +11,10 @@ import (
 	"time"
 )
 
+// multipart is the media type of a body with several ranges and headers between them (RFC 9110
+// §15.3.7.2). It is not a run of the representation's bytes.
+const multipart = "multipart/byteranges"
+
 // unknown stands for an end or a total that no response has named yet. It is above
 // every offset, so comparisons need no extra case for it.
 const unknown = math.MaxInt64
@@ -64,6 +68,17 @@ func (f fields) rangeOf() (byteRange, bool) {
 	return byteRange{}, false
 }
 
+// setSpan takes the range of a 206 as that of the body, whose length is as announced. It reports false
+// if they do not agree.
+func (p *Plan) setSpan(f fields, length int64) bool {
+	r, ok := f.rangeOf()
+	if p.begin = r.first; !ok {
+		return false
+	}
+	p.end, p.total = r.last+1, r.total
+	return length < 0 || length == r.length()
+}
+
 // unsatisfiedTotal returns the total that a 416 names with "bytes */total"
 // (RFC 9110 §14.4).
 func (f fields) unsatisfiedTotal() (int64, bool) {
@@ -77,10 +92,8 @@ func (f fields) unsatisfiedTotal() (int64, bool) {
 	return total, ok && valid && strings.EqualFold(unit, "bytes")
 }
 
-// isMultipart reports whether the body holds several ranges with headers between
-// them (RFC 9110 §15.3.7.2). Such a body is not a run of the representation's bytes.
+// isMultipart reports whether the body has several ranges.
 func (f fields) isMultipart() bool {
-	const multipart = "multipart/byteranges"
 	for _, v := range f["Content-Type"] {
 		v = strings.TrimLeft(v, " \t")
 		if len(v) >= len(multipart) && strings.EqualFold(v[:len(multipart)], multipart) {
@@ -96,65 +109,26 @@ func (f fields) isCoded() bool {
 	return len(v) > 0 && !strings.EqualFold(v[0], "identity")
 }
 
-// byRange reports whether the rest of a body can be asked for with a Range, unless the server
-// says that it has none. It sets the plan.
-func (p *Plan) byRange(req *http.Request, resp *http.Response, f fields) (ok bool) {
-	switch {
-	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent:
-		return false // no other status carries a representation of the target
-	case resp.Uncompressed:
-		return false // the caller's offsets are not those of the representation
-	case resp.StatusCode == http.StatusOK && len(req.Header["Range"]) > 0:
-		return false // some servers send the range with this status, so the offsets are not known
-	}
-	if p.validator, ok = f.validator(); !ok || len(f["Content-Encoding"]) > 1 || resp.ContentLength < 0 && f.isCoded() {
-		return false // for the last of these see rest
-	}
-	// The span has all of the representation for a 200, and a range for a 206. A 206 to a request
-	// without a Range has no span.
-	n := resp.ContentLength
-	if resp.StatusCode == http.StatusPartialContent {
-		p.span, ok = f.rangeOf()
-		return ok && len(req.Header["Range"]) == 1 && (n < 0 || n == p.span.length())
-	}
-	if p.span = (byteRange{0, n - 1, n}); n <= 0 {
-		p.span = byteRange{0, unknown, unknown}
-	}
-	return n > 0 || !f.isMultipart()
-}
-
 // clockSlack is how much older than its Date a response's Last-Modified must be
 // to be strong. RFC 9110 §8.8.2.2 asks for a second if both come from the same
 // clock, and otherwise for enough to make up for the difference of the clocks. A
 // client does not know the clocks, so this is the minute of RFC 7232 §2.2.2.
 const clockSlack = time.Minute
 
-// validator returns the validator that identifies the representation byte by
-// byte. That is a strong entity tag. If there is no tag at all, it is a strong
-// Last-Modified, since RFC 9110 §13.1.5 allows a date only to a client without a
-// tag. A weak tag rules the date out as well, because with a weak tag the server
-// does not promise equal bytes. The grammar (§8.8.3) allows an empty tag, but an empty
-// tag identifies nothing.
-func (f fields) validator() (string, bool) {
-	if tags := f["Etag"]; len(tags) > 0 {
-		tag := tags[0]
-		if len(tags) > 1 || len(tag) < 3 || tag[0] != '"' || tag[len(tag)-1] != '"' {
-			return "", false
-		}
-		for _, c := range []byte(tag[1 : len(tag)-1]) {
-			if c == '"' || c <= ' ' || c == 0x7f {
-				return "", false
-			}
-		}
-		return tag, true
-	}
+// strongDate returns the Last-Modified if it is strong, and else "". It identifies the representation
+// only if there is no entity tag at all, because RFC 9110 §13.1.5 allows a date only to a client
+// without a tag. With a weak tag the server does not promise equal bytes.
+func (f fields) strongDate() string {
 	modified := f["Last-Modified"]
 	if len(modified) != 1 || len(f["Date"]) != 1 {
-		return "", false
+		return ""
 	}
 	m, err1 := http.ParseTime(modified[0])
 	d, err2 := http.ParseTime(f["Date"][0])
-	return modified[0], err1 == nil && err2 == nil && d.Sub(m) >= clockSlack
+	if err1 != nil || err2 != nil || d.Sub(m) < clockSlack {
+		return ""
+	}
+	return modified[0]
 }
 
 // sameKind returns the values of the field that has a validator. A date is none beside a tag.

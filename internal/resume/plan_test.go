@@ -34,13 +34,13 @@ func TestAWholeResponseForTheRest(t *testing.T) {
 		"just enough left":   {body: func(b *Body) { b.left = 4 }},
 		"not enough is left": {body: func(b *Body) { b.left = 3 }, err: "Resume.Again"},
 	} {
-		b := &Body{validator: `"v1"`, pos: 4, end: 10, total: 10, left: 100, keeps: true}
+		b := &Body{Plan: Plan{validator: `"v1"`, pos: 4, end: 10, total: 10, left: 100, keeps: true}}
 		length := int64(10)
 		if name == "neither has one" {
 			length = -1
 		}
 		first := &http.Response{StatusCode: 200, ContentLength: length, Header: http.Header{"Etag": {`"v1"`}, "Repr-Digest": {"sha-256=:AAAA:"}}}
-		b.prints.head = headOf(first)
+		b.fingerprint = fingerprintOf(first, true)
 		second := &http.Response{StatusCode: 200, ContentLength: 10, Body: http.NoBody, Header: http.Header{"Etag": {`"v1"`}, "Repr-Digest": {"sha-256=:AAAA:"}}}
 		if tt.body != nil {
 			tt.body(b)
@@ -48,7 +48,7 @@ func TestAWholeResponseForTheRest(t *testing.T) {
 		if tt.second != nil {
 			tt.second(second)
 		}
-		c, err := b.continuation(second)
+		c, err := b.check(second)
 		if tt.err != "" {
 			assert.ErrorContains(t, err, tt.err, name)
 			continue
@@ -61,9 +61,9 @@ func TestAWholeResponseForTheRest(t *testing.T) {
 // A 416 proves nothing about a body that is fetched again.
 func TestA416ToTheWholeRequest(t *testing.T) {
 	second := &http.Response{StatusCode: 416, Header: http.Header{"Content-Range": {"bytes */4"}}}
-	b := &Body{resp: new(http.Response), pos: 4, end: unknown, total: unknown, validator: `"v1"`}
+	b := &Body{Plan: Plan{resp: new(http.Response), pos: 4, end: unknown, total: unknown, validator: `"v1"`}}
 	assert.True(t, b.complete(second))
-	b.validator = ""
+	b.Compares = true
 	assert.False(t, b.complete(second))
 }
 

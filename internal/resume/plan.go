@@ -1,0 +1,149 @@
+// What is kept of the first header, and whether the body can be continued at all.
+
+package resume
+
+import (
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/aplomb-go/aplomb/internal/replay"
+)
+
+// HasBody reports whether a response has a body that can be cut.
+func HasBody(resp *http.Response) bool {
+	return resp.Body != nil && resp.Body != http.NoBody && resp.ContentLength != 0
+}
+
+// Terms say what the rule and the caller allow.
+type Terms struct {
+	Max        int   // continuations in a row without progress
+	Again      int64 // bytes that are fetched a second time; not positive: none
+	Repeatable bool  // the request may be sent again, whatever its method
+}
+
+// A Plan is what a body keeps of the first response, so that it can be continued. From then on the
+// header is the caller's, who may change it. Offsets count the bytes of the representation.
+type Plan struct {
+	resp      *http.Response // the caller's; it gets the Trailer of the last part
+	part      io.ReadCloser  // the body of the response that is read now
+	validator string         // sent in If-Range: an entity tag or a date; "": everything is fetched again
+	fingerprint
+
+	begin int64 // of the body
+	pos   int64 // of the next byte
+	end   int64 // of the body, or unknown
+	stop  int64 // where the part ends, or unknown
+	total int64 // length of the representation, or unknown; if everything is fetched again, the announced end
+
+	left  int32 // how many bytes may still be fetched a second time
+	limit int16 // of continuations in a row without progress
+	keeps bool  // the bytes are hashed, because a second response may bring them again
+
+	// Compares reports whether everything is fetched again after a cut, because no range can be
+	// asked for. The bytes that the reader has are compared then.
+	Compares bool
+}
+
+// An Impossible says why nothing can continue a body.
+type Impossible string
+
+// The reasons why nothing can continue a body.
+const (
+	ErrOff         Impossible = "transport: the rule or the caller allows no further request"
+	ErrStatus      Impossible = "transport: the response is an error"
+	ErrMethod      Impossible = "transport: only a GET, or a request that may be repeated, is sent again for it"
+	ErrFinal       Impossible = "transport: another request would not help"
+	ErrBelow       Impossible = "transport: a Transport below has asked for the rest"
+	ErrRange       Impossible = "transport: the response has a Content-Range, and its status is not 206"
+	ErrStream      Impossible = "transport: the response is a stream"
+	ErrNoRanges    Impossible = "transport: the server says Accept-Ranges: none, and the request is not sent again whole"
+	ErrNoValidator Impossible = "transport: the response has no strong validator, and the request is not sent again whole"
+	ErrAgain       Impossible = "transport: there is no rest to ask for, and too many bytes to fetch them again (Resume.Again)"
+	ErrMayStream   Impossible = "transport: a body without a length may be a stream if it has fewer than 512 bytes or came with a pause, so it is not fetched again"
+)
+
+// Error returns the reason.
+func (i Impossible) Error() string { return string(i) }
+
+// streamTypes are the media types of streams. They tell events as they happen, and have no end that
+// the reader waits for. Their last letters rule out nearly all other types.
+var streamTypes = [...]string{
+	"text/event-stream",         // WHATWG HTML, "Server-sent events"
+	"application/x-ndjson",      // JSON texts in lines
+	"application/ndjson",        //
+	"application/jsonl",         // and application/jsonlines
+	"application/x-jsonlines",   //
+	"application/stream+json",   //
+	"application/json-seq",      // RFC 7464
+	"multipart/x-mixed-replace", // pictures of a camera
+	"application/grpc",          // and application/grpc-web, application/grpc+proto
+	"application/connect+",      // streams of the Connect protocol
+
+	"application/vnd.amazon.eventstream",
+	"application/vnd.docker.raw-stream", // the output of a container
+	"application/vnd.docker.multiplexed-stream",
+}
+
+// Check reports whether the body of resp, the response to req, can be continued after a cut. There
+// is a body. If it cannot be continued, the error says why. Check does not allocate. It sees nearly
+// every response, and nearly none is cut. So it only looks at the header, and a cut does the rest.
+func Check(req *http.Request, resp *http.Response, may *Terms) (p Plan, err error) {
+	bare, get := req.Body == nil || req.Body == http.NoBody, req.Method == http.MethodGet || req.Method == ""
+	reads := get && bare || req.Method == "QUERY" && (bare || replay.Independent(req)) // it only asks for content
+	again := may.Again > 0 && (reads || may.Repeatable && (bare || replay.Independent(req)))
+	f, length, partial := fields(resp.Header), resp.ContentLength, resp.StatusCode == http.StatusPartialContent
+	switch {
+	case resp.StatusCode/100 != 2:
+		return p, ErrStatus
+	case !reads && !again:
+		return p, ErrMethod
+	case !partial && f["Content-Range"] != nil:
+		return p, ErrRange
+	}
+	p = Plan{resp: resp, part: resp.Body, end: unknown, total: unknown, left: int32(max(may.Again, 0)), limit: int16(may.Max)}
+	located := resp.StatusCode == http.StatusOK && len(req.Header["Range"]) == 0 // some servers send a range with this status
+	switch {
+	case partial:
+		located = p.setSpan(f, length) && len(req.Header["Range"]) == 1
+	case length > 0:
+		p.end, p.total = length, length
+	}
+	media, accepts := strings.TrimSpace(strings.Join(f["Content-Type"], ", ")), strings.Join(f["Accept-Ranges"], ",") // RFC 9110 §14.3
+	tag, coding := strings.Join(f["Etag"], ", "), f["Content-Encoding"]
+	switch opaque := strings.TrimSuffix(strings.TrimPrefix(tag, `"`), `"`); {
+	case !reads || !located || resp.Uncompressed: // ranges are defined for GET and QUERY only (RFC 9110 §14.2, RFC 10008)
+	case len(coding) > 1 || len(coding) == 1 && length < 0 && !strings.EqualFold(coding[0], "identity"): // see checkRange
+	case length < 0 && len(media) >= len(multipart) && strings.EqualFold(media[:len(multipart)], multipart):
+	case len(f["Etag"]) == 0 && len(f["Last-Modified"]) == 1:
+		p.validator = f.strongDate()
+	case opaque != "" && len(opaque) == len(tag)-2 && !strings.ContainsFunc(opaque, func(c rune) bool { return c == '"' || c <= ' ' || c == 0x7f }):
+		p.validator = tag // a strong one; the grammar (RFC 9110 §8.8.3) allows an empty tag, but that identifies nothing
+	}
+	ranged := p.validator != "" && accepts != "none"
+	if !ranged || p.end == unknown { // or else it is a file, whatever its type
+		for _, t := range streamTypes { // a second request would bring other events
+			if end := len(t) - 1; len(media) > end && media[end]|0x20 == t[end] && strings.EqualFold(media[:end], t[:end]) {
+				return p, ErrStream
+			}
+		}
+		if watches := length < 0 && media != "" && req.URL != nil; watches && (strings.Contains(media, "=watch") || strings.Contains(req.URL.RawQuery, "watch=true") || strings.Contains(req.URL.RawQuery, "watch=1")) {
+			return p, ErrStream // a watch of Kubernetes has the media type of any other JSON or protobuf response
+		}
+	}
+	switch {
+	case ranged:
+	case again: // its end is where the base transport says it is, whatever length was announced
+		p.Compares, p.validator, p.end, p.total = true, "", unknown, unknown
+		if length > 0 {
+			p.total = p.begin + length
+		}
+	case p.validator != "":
+		return p, ErrNoRanges
+	default:
+		return p, ErrNoValidator
+	}
+	p.keeps = again && (!ranged || !partial && accepts != "bytes")
+	p.pos, p.stop, p.fingerprint = p.begin, p.end, fingerprintOf(resp, p.keeps)
+	return p, nil
+}
