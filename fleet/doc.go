@@ -42,8 +42,9 @@
 // # Failures of Redis
 //
 // A Transport waits 10 ms for tokens at most, in the 250 ms after its first question for some
-// until their end, and 250 ms for the right to probe a host that is down. Nothing else waits
-// for Redis. A command takes a second at most. If a command fails, Redis counts as lost. News
+// until their end, and 250 ms for the right to probe a host that is down. The first 250 ms are a
+// second if there is a connection to Redis, which may be slow to answer many processes that start
+// together. Nothing else waits for Redis. A command takes a second at most. If a command fails, Redis counts as lost. News
 // and questions are dropped then. A heartbeat every second finds out when Redis is back. Then
 // the process asks again about up to 1024 hosts that it used, all members together 500 times
 // per second, or within 10 minutes. In a Redis Cluster this holds for each node alone, so the

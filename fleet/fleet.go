@@ -27,7 +27,7 @@ const (
 	maxBatch = 64   // commands in a round trip
 
 	timeout  = time.Second            // of a command
-	askLife  = 250 * time.Millisecond // an older question is not sent, because no Transport waits for longer
+	askLife  = time.Second            // an older question is not sent, because no Transport waits for longer
 	leaving  = 500 * time.Millisecond // Close waits so long for the last news
 	remember = time.Minute            // a hold that others know is told again after it
 	minKey   = 16
@@ -124,6 +124,10 @@ func New(c Config) (*Fleet, error) {
 		life: life{early: make(chan struct{}, 1), wake: make(chan struct{}, 1), done: make(chan struct{}), told: make(chan struct{})},
 	}
 	f.store.open(c)
+	f.store.onReach = func() {
+		f.roster.reach()
+		f.tellSize()
+	}
 	f.store.onLoss = func(node string) {
 		nudge(f.life.wake)
 		nudge(f.life.early)

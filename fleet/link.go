@@ -300,10 +300,11 @@ var missingRights = [...]string{"The user executing the script", "ACL failure in
 // pause returns how long to wait before the next attempt.
 func pause() time.Duration { return retryEach*3/4 + rand.N(retryEach/2) }
 
-// newClient returns a client whose connections end with ctx.
-func newClient(ctx context.Context, o redis.UniversalOptions) redis.UniversalClient {
+// newClient returns a client whose connections end with ctx. It calls made after each connection
+// that it makes.
+func newClient(ctx context.Context, o redis.UniversalOptions, made func()) redis.UniversalClient {
 	o.Addrs = append([]string(nil), o.Addrs...)
-	d := &dialer{ctx: ctx, dial: o.Dialer, failures: map[string]failure{}}
+	d := &dialer{ctx: ctx, dial: o.Dialer, made: made, failures: map[string]failure{}}
 	if d.dial == nil {
 		network := &net.Dialer{Timeout: timeout}
 		d.dial = network.DialContext
@@ -333,6 +334,7 @@ func newClient(ctx context.Context, o redis.UniversalOptions) redis.UniversalCli
 type dialer struct {
 	ctx  context.Context
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	made func() // is called after a success
 
 	mu       sync.Mutex // guards failures
 	failures map[string]failure
@@ -351,6 +353,9 @@ func (d *dialer) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 	defer cancel()
 	defer context.AfterFunc(d.ctx, cancel)()
 	c, err := d.dial(ctx, network, addr)
+	if err == nil {
+		d.made()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -22,6 +23,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/fleettest"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
@@ -106,6 +108,32 @@ func TestLinesInTheDocs(t *testing.T) {
 	}
 }
 
+// A Transport hears of its own member as soon as there is a connection, and before that of nobody.
+func TestTransportHearsOfAConnection(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts nothing, so nobody answers
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, l.Close()) }()
+	refused := errors.New("connection refused")
+	for _, connects := range []bool{true, false} {
+		c := options(t, l.Addr().String())
+		if !connects {
+			c.Redis.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, refused }
+		}
+		f, err := New(c)
+		require.NoError(t, err)
+		defer f.Close()
+		heard := make(chan fleetmsg.Message, 10)
+		require.NoError(t, f.Join(func(m fleetmsg.Message) { heard <- m }))
+		if connects {
+			assert.Equal(t, fleetmsg.Message{Kind: fleetmsg.Members, Members: 1}, <-heard)
+			assert.Zero(t, f.FleetState().Members)
+			continue
+		}
+		eventually(t, func() bool { return f.FleetState().Err != "" }, "it connects")
+		assert.Empty(t, heard)
+	}
+}
+
 // Members that start together keep their rate from the first second on. make soak plays them
 // with a process for each:
 //
@@ -113,7 +141,7 @@ func TestLinesInTheDocs(t *testing.T) {
 func TestFirstSecond(t *testing.T) {
 	const members, allowed = 60, 50 + 50 // the rate and its burst
 	var counts []int
-	for range 5 { // on a loaded machine an answer may take longer than 250 ms
+	for range 5 { // on a loaded machine an answer may take longer than a second
 		var mu sync.Mutex
 		var sends []time.Time
 		soak.Size(membersOfAProcess, membersWithProcesses)(t, members, options(t, sharedServer(t).Addr), func(at time.Time) {

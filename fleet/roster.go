@@ -11,11 +11,14 @@ type roster struct {
 	size   atomic.Int64              // how many there are
 	beaten atomic.Pointer[time.Time] // the last heartbeat that succeeded
 
-	mu    sync.Mutex // guards the fields below
-	told  int        // the size that the Transport was told
-	held  heldSize
-	clock clock
-	keys  int64 // how many different keys the members have
+	telling sync.Mutex // is held while the Transport is told the size, so that it hears the last size last
+
+	mu      sync.Mutex // guards the fields below
+	reached bool       // there was a connection to Redis
+	told    int        // the size that the Transport was told
+	held    heldSize
+	clock   clock
+	keys    int64 // how many different keys the members have
 }
 
 // members returns how many members there are, as far as is known.
@@ -38,11 +41,21 @@ func (r *roster) setSize(n int, lost uint64) {
 	r.size.Store(int64(r.held.hear(time.Now(), n, r.beatEvery(), lost)))
 }
 
+// reach notes that there is a connection to Redis. Until Redis has said how many members there
+// are, the Transport hears of this one, so that it waits longer for its first answer.
+func (r *roster) reach() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reached = true
+}
+
 // toTell returns the size if the Transport has to hear it.
 func (r *roster) toTell() (n int, news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n = int(r.size.Load())
+	if n = int(r.size.Load()); r.reached {
+		n = max(n, 1)
+	}
 	news = n > 0 && n != r.told
 	r.told = n
 	return n, news

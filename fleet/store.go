@@ -26,6 +26,7 @@ type store struct {
 	ctx     context.Context
 	stop    context.CancelFunc // ends every connection
 	onLoss  func(node string)  // is called after a command that failed
+	onReach func()             // is called when a connection is made
 
 	mu      sync.Mutex // guards refused
 	refused rarely     // log lines about hosts whose news Redis refuses
@@ -41,7 +42,7 @@ func (s *store) open(c Config) {
 	s.journal.logger = c.Logger
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	options, hidden := withoutSecrets(*c.Redis)
-	s.client = newClient(s.ctx, options)
+	s.client = newClient(s.ctx, options, func() { s.onReach() })
 	_, cluster := s.client.(*redis.ClusterClient)
 	s.link = link{journal: &s.journal, hidden: hidden, cluster: cluster}
 }

@@ -176,6 +176,8 @@ func (f *Fleet) tellSize() {
 	if f.self.member.Load() == nil {
 		return
 	}
+	f.roster.telling.Lock()
+	defer f.roster.telling.Unlock()
 	if n, news := f.roster.toTell(); news {
 		f.self.hear(fleetmsg.Message{Kind: fleetmsg.Members, Members: n})
 	}

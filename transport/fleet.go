@@ -16,8 +16,9 @@ import (
 // at a healthy host without a Rate never calls it.
 //
 // A Fleet need not report its own errors to a Transport. A Transport waits for an answer
-// for 10 ms at most, in the 250 ms after its first question for tokens until their end, and
-// for a permit to probe a host that is down for 250 ms. Then it goes on with its own
+// for 10 ms at most, in the 250 ms after its first question for tokens until their end, or in
+// the first second if it has heard how many members there are, and for a permit to probe a host
+// that is down for 250 ms. Then it goes on with its own
 // knowledge. So a Fleet that is slow or away costs no request. A Fleet may also drop news
 // that comes too often.
 //

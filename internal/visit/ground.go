@@ -20,7 +20,7 @@ type Ground struct {
 	Rules   atomic.Pointer[rules.Ruleset]
 	Fleet   fellows      // nil: none
 	Size    atomic.Int32 // of the fleet; 0 counts as 1
-	firstBy atomic.Int64 // FirstTime after the fleet was asked for tokens first; 0: it was not
+	asked   atomic.Int64 // when the fleet was asked for tokens first; 0: it was not
 	Watched bool         // somebody is told about the state of the hosts
 	epoch   time.Time    // the time of the limits counts from here
 	Seed    maphash.Seed // for the hashes of credentials
@@ -81,10 +81,14 @@ func (g *Ground) RuleFor(s *host.State[rules.Resolved], set *rules.Ruleset) *rul
 }
 
 // answerTime returns how long a request waits for the fleet's answer if it has to go by a time, and
-// as long as it likes if the time is 0.
+// as long as it likes if the time is 0. A request that waits asks again and again.
 func (g *Ground) answerTime(now, by instant.Instant) time.Duration {
-	g.firstBy.CompareAndSwap(0, int64(instant.After(now, rate.FirstTime)))
-	wait := instant.Instant(g.firstBy.Load()).Sub(now)
+	g.asked.CompareAndSwap(0, int64(now))
+	asked := instant.Instant(g.asked.Load())
+	wait := asked.Add(rate.MetTime).Sub(now)
+	if g.Size.Load() == 0 && now >= asked.Add(rate.FirstTime-rate.AnswerTime) {
+		wait = 0
+	}
 	if by != 0 {
 		wait = min(wait, by.Sub(now)*3/4)
 	}

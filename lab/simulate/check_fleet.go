@@ -15,7 +15,7 @@ import (
 // A member waits for answers of its fleet for that long.
 const (
 	tokenAnswer  = 10 * time.Millisecond
-	firstAnswer  = 250 * time.Millisecond // after the first question for tokens
+	firstAnswer  = time.Second // after the first question for tokens, if the fleet said how many members there are
 	permitAnswer = 250 * time.Millisecond
 )
 

@@ -16,10 +16,13 @@ const (
 	// AnswerTime is how long a member waits for an answer of the fleet. Then it goes on
 	// by its own knowledge. So a fleet that does not answer stops nobody.
 	AnswerTime = 10 * time.Millisecond
-	// FirstTime is how long after its first question of all a member waits for answers. It has
-	// no connection yet, and does not know how many share the rate. If many members start
-	// together, each of them would send as much as all may.
+	// FirstTime is how long after its first question of all a member waits for answers. It
+	// does not know yet how many share the rate. If many members start together, each of them
+	// would send as much as all may.
 	FirstTime = 250 * time.Millisecond
+	// MetTime is FirstTime for a member that has heard of the fleet. That so many start
+	// together may be the reason why the answer takes long.
+	MetTime = time.Second
 
 	// askEvery is the mean time between two questions for tokens, at least. A random time
 	// up to askJitter is added. Two members that always asked in the same order would
@@ -40,7 +43,7 @@ const (
 //   - The member asks for as many tokens as requests wait, and for twice as many as it
 //     used since it asked last. It asks ten times in a second at most. So a client that
 //     sends one request after the other is soon at its full speed.
-//   - If there is no answer within 10 ms, or within 250 ms after the first question of all, the
+//   - If there is no answer within 10 ms, or within the first time of all (see [FirstTime]), the
 //     fleet is silent. The member then uses its part of the rate. An answer in time ends this.
 //     The tokens of an answer that comes late are not used.
 //   - If the fleet names no token that can be used soon for 2 s, or for four times as long as it takes
