@@ -3,6 +3,7 @@ package dial
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -114,6 +115,27 @@ func TestAddressesInTurn(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m memory
+		ip := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}) }
+		for i := range maxFailed + 1 {
+			m.fail("a", ip(i))
+		}
+		assert.Equal(t, []netip.Addr{ip(0), ip(1), ip(16)}, m.order("a", []netip.Addr{ip(1), ip(16), ip(0)}), "the oldest of 17 is forgotten")
+		time.Sleep(remembered)
+		m.fail("a", ip(2))
+		assert.Len(t, m.names["a"].failed, 1)
+		for i := range 2 * maxNames {
+			m.found(fmt.Sprint(i), nil)
+		}
+		assert.Len(t, m.names, maxNames)
+		v6 := netip.MustParseAddr("2001:db8::1")
+		assert.Equal(t, []netip.Addr{v6, ip(1), ip(2)}, m.order("new", []netip.Addr{v6, ip(1), ip(2)}))
+		assert.Equal(t, []netip.Addr{ip(1), v6, ip(2)}, m.order("new", []netip.Addr{ip(1), ip(2), v6}))
+	})
 }
 
 func TestAddressesThatFailedComeLast(t *testing.T) {

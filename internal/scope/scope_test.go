@@ -14,7 +14,7 @@ func TestKey(t *testing.T) {
 		aws2    = "AWS4-HMAC-SHA256 Credential=AKIDONE/20250102/us-east-1/sqs/aws4_request,SignedHeaders=host,Signature=bb"
 		aws3    = "AWS4-HMAC-SHA256 Credential=AKIDTWO/20250101/eu-west-1/s3/aws4_request, SignedHeaders=host;x-amz-date, Signature=aa"
 		digest1 = `Digest username="ann", realm="r, username=\"bob\"", nonce="1", response="x"`
-		digest2 = `digest realm="other", nonce="2", username="ann", response="y"`
+		digest2 = `digest realm="o\", username=\"eve", nonce="2", username="ann", response="y"`
 		digest3 = `Digest username="bob", realm="r", nonce="1", response="x"`
 	)
 	header := func(pairs ...string) http.Header {
@@ -64,6 +64,10 @@ func TestKey(t *testing.T) {
 		{"Azure configuration", auth("HMAC-SHA256 Credential=a&SignedHeaders=host&Signature=x"), auth("HMAC-SHA256 Credential=a&SignedHeaders=host&Signature=y"), true},
 		{"Google storage", auth("GOOG4-RSA-SHA256 Credential=a/1/x, Signature=x"), auth("GOOG4-RSA-SHA256 Credential=a/2/x, Signature=y"), true},
 		{"Google storage, another account", auth("GOOG4-RSA-SHA256 Credential=a/1/x, Signature=x"), auth("GOOG4-RSA-SHA256 Credential=b/1/x, Signature=x"), false},
+		{"blanks before the credentials", auth("Basic  x"), auth("Basic x"), true},
+		{"where the scheme ends", auth("ab c"), auth("a bc"), false},
+		{"the end of a name alone", auth("-SHA256 Credential=a/1"), auth("-SHA256 Credential=a/2"), true},
+		{"no name before the date", auth("HMAC-SHA256 Credential=/1"), auth("HMAC-SHA256 Credential=/2"), true},
 		{"a key of Google's", header("X-Goog-Api-Key", "1"), header("X-Goog-Api-Key", "2"), false},
 		{"a key of Azure's", header("Ocp-Apim-Subscription-Key", "1"), header("Ocp-Apim-Subscription-Key", "2"), false},
 		{"a token of OpenStack's", header("X-Auth-Token", "1"), header("X-Auth-Token", "2"), false},

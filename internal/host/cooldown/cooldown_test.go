@@ -150,6 +150,31 @@ func TestCooldownLengthened(t *testing.T) {
 	mustHold(t, &c, sec, 1, first, 5*sec)
 }
 
+// A deadline behind the hold leaves half of the time between them to the jitter. The ramp of a
+// scope that nobody waits for is forgotten at its end.
+func TestCooldownJitterBeforeADeadline(t *testing.T) {
+	var c Cooldown
+	assert.EqualValues(t, sec, c.Hold(sec, 1, 0, exact, 0), "no wait holds nothing")
+	assert.EqualValues(t, 2*sec, c.Hold(0, 1, sec, Config{Jitter: time.Second}, 1))
+	w := queue.NewWaiter()
+	w.By = 1500 * ms
+	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: 1250 * ms, Until: sec, Open: 2 * sec}, c.Enter(0, 1, w))
+	assert.EqualValues(t, 2*sec, c.Enter(0, 1, queue.NewWaiter()).Ask)
+	assert.Equal(t, []int{2, 0}, []int{c.Waiting(1), c.Waiting(2)})
+	assert.EqualValues(t, sec, c.Named(sec-1, 1))
+	assert.Zero(t, c.Named(sec, 1))
+	assert.True(t, c.HeldSince(0, 1, 0))
+	assert.False(t, c.HeldSince(0, 1, c.Refusals()) || c.HeldSince(sec, 1, 0) || c.HeldSince(0, 2, 0))
+
+	var over Cooldown
+	w = queue.NewWaiter()
+	over.Hold(0, 1, sec, exact, 0)
+	mustHold(t, &over, 0, 1, w, sec)
+	mustPass(t, &over, 10500*ms, 2, nil) // looks for what is over
+	mustPass(t, &over, 11*sec, 1, w)
+	assert.True(t, over.Quiet())
+}
+
 // At most 300 requests go in any 100 ms, whatever is answered. Requests that come 10 s after the
 // hold go at once.
 func TestCooldownMost(t *testing.T) {

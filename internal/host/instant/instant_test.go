@@ -15,6 +15,7 @@ func TestAfter(t *testing.T) {
 		want Instant
 	}{
 		"the time is added":            {At(time.Second), time.Minute, At(61 * time.Second)},
+		"the least is added":           {5, 1, 6},
 		"nothing is added":             {At(time.Second), 0, At(time.Second)},
 		"a negative time counts as 0":  {At(time.Second), -time.Minute, At(time.Second)},
 		"the least time, too":          {0, math.MinInt64, 0},

@@ -44,6 +44,19 @@ func TestLatencyNeedsSamples(t *testing.T) {
 	}
 }
 
+// A duration at a bound counts below it. The counts are halved at the 4096th.
+func TestLatencyCounts(t *testing.T) {
+	var l Latency
+	for range 4095 {
+		l.Record(bounds[3])
+	}
+	d, _ := l.Quantile(0.5)
+	assert.Equal(t, bounds[3], d)
+	assert.EqualValues(t, 4095, l.total)
+	l.Record(bounds[3])
+	assert.EqualValues(t, 2048, l.total)
+}
+
 // exactQuantile returns the smallest sample that at most (1−q)·n exceed.
 func exactQuantile(samples []time.Duration, q float64) time.Duration {
 	s := slices.Clone(samples)

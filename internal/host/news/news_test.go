@@ -41,6 +41,14 @@ func TestOnce(t *testing.T) {
 	n.Extend(Key{}, 10)
 	assert.Empty(t, n.Due(9, Key{Scope: 1}))
 	assert.Equal(t, []Change{{Until: 10}}, n.Due(10, Key{Scope: 1}))
+	sooner := Change{Key: Key{Scope: 2}, Until: 8}
+	n.Begin(sooner, func() {})
+	assert.Equal(t, []Change{sooner}, n.Due(9, Key{Scope: 1}))
+	assert.ElementsMatch(t, []Change{{Until: 10}}, n.Due(7, Key{}), "its own comes at any time")
+	n.End(sooner.Key, func() {})
+	got, ok := n.Lasts(Key{})
+	assert.Equal(t, Change{Until: 10}, got)
+	assert.True(t, ok)
 	for range 2 {
 		n.End(Key{}, func() { ended++ })
 	}
@@ -67,7 +75,7 @@ func TestBounds(t *testing.T) {
 		n.Hear(Change{Key: Key{Scope: i}})
 		n.Begin(Change{Key: Key{Scope: i}}, func() { told++ })
 	}
-	assert.Equal(t, most, told)
+	assert.Equal(t, 520, told, "two for each scope, and eight")
 	require.Len(t, n.Heard(), most)
 	assert.Empty(t, n.Heard())
 	assert.Len(t, n.lasting, most)

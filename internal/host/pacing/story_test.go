@@ -129,6 +129,17 @@ func left(p *Pacing, now instant.Instant, unit string) int64 {
 	return n
 }
 
+// A scope has eight units. A fifth is little.
+func TestLimits(t *testing.T) {
+	var p Pacing
+	for i := range int64(9) {
+		p.Note(0, 1, Pass{}, Named{Unit: fmt.Sprint(i), Remaining: 100, Limit: 100, Reset: 10 * sec}, Config{})
+		assert.Equal(t, i < 8, left(&p, ms, fmt.Sprint(i)) == 100, i)
+	}
+	assert.True(t, Low(20, 100) && Low(0, 100) && Low(0, 0))
+	assert.False(t, Low(21, 100) || Low(50, 1))
+}
+
 // A quota of requests counts 1, and another counts the cost. Only what is said of a unit
 // corrects it.
 func TestUnits(t *testing.T) {

@@ -63,6 +63,12 @@ func TestMove(t *testing.T) {
 	assert.True(t, s.Calm())
 	assert.ElementsMatch(t, []*Pool{other, next}, s.All())
 	assert.Equal(t, 2, s.Opened())
+
+	third := s.Other(start.Add(time.Hour), nil)
+	s.Failed(s.Current(), Proof, nil)
+	left, _ = s.Good(third, false)
+	assert.Same(t, other, left)
+	assert.ElementsMatch(t, []*Pool{other, next, third}, s.All(), "the pools of before are kept")
 }
 
 // TestNewPoolsAreLimited: two at once, and then one in 10 s. Closing idle connections counts as one.
@@ -111,8 +117,8 @@ func TestConnectionOfAPool(t *testing.T) {
 	assert.True(t, p.IsDue(start))
 
 	p.Use(start)
-	assert.False(t, s.Rests(p, start.Add(Rest-1)))
-	assert.True(t, s.Rests(p, start.Add(Rest)))
+	assert.False(t, s.Rests(p, start.Add(2*time.Second-1)))
+	assert.True(t, s.Rests(p, start.Add(2*time.Second)))
 	assert.False(t, p.IsOpen())
 	assert.False(t, s.Rests(s.Current(), start.Add(time.Hour)), "the current pool keeps its connections")
 }
