@@ -183,19 +183,26 @@ type Gate struct {
 	Max int
 }
 
-// A Hedge sends a request a second time when its response takes long, and takes
-// the response that comes first. Each hedge counts against the Budget, and no
-// hedge is sent while the host asked to wait. A zero field inherits.
+// A Hedge sends a request a second time when its response takes long. The first
+// response that is no failure counts, and ends the other attempt. A 4xx or 5xx of
+// the second attempt is kept until the first has ended. Each hedge counts against
+// the Budget, and no hedge is sent while the host asked to wait. A zero field
+// inherits.
 //
-// By default only safe methods are hedged, such as GET. The effect of PUT and
-// DELETE is idempotent but their status is not (RFC 9110 §9.2.2). The second
-// attempt finds the work done and gets 404 or 412. Other methods are hedged if
-// the caller allows it with transport.Repeatable, or if Rule.Idempotent is a
-// function other than the default and allows it. Then a 4xx never beats an
-// attempt that is still under way. An Idempotency-Key alone does not suffice,
-// because servers refuse a key that is in use. A request with a body is hedged
-// only if the body is in memory, as are the bodies for which net/http sets
-// GetBody.
+// RoundTrip returns when the base transport has ended the first attempt. net/http
+// does so at once. A base that ignores the context of a request holds up the
+// response of the second attempt.
+//
+// Only safe methods are hedged, such as GET. The effect of PUT and DELETE is
+// idempotent but their status is not (RFC 9110 §9.2.2). The second attempt finds
+// the work done and gets 404 or 412. Other methods are hedged if the caller allows
+// it with transport.Repeatable. Then a 4xx never beats an attempt that is still
+// under way. Rule.Idempotent does not suffice, nor does an Idempotency-Key, because
+// servers refuse a key that is in use. A request with a body is hedged only if the
+// body is in memory, as are the bodies for which net/http sets GetBody. A request
+// with a trailer is not hedged.
+//
+// The hooks of an httptrace.ClientTrace do not hear of the second attempt.
 type Hedge struct {
 	// After is how long to wait for the first response. If Percentile is set,
 	// After counts until enough responses were seen, and zero means that nothing

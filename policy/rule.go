@@ -60,8 +60,7 @@ type Rule struct {
 
 	// Idempotent reports whether a request may be sent again although the server
 	// may have acted on it. Default classify.Idempotent (RFC 9110 §9.2.2 and
-	// Idempotency-Key). If another function says yes, the request may also be
-	// hedged, whatever its method.
+	// Idempotency-Key).
 	Idempotent func(*http.Request) bool
 
 	// IdempotencyKey returns the value of an Idempotency-Key field for a request

@@ -36,12 +36,6 @@ func (c *call) isIdempotent() bool {
 	return c.options != nil && c.options.sending == sendRepeatable || c.Rule.Policy.Idempotent(c.Req)
 }
 
-// isVouchedFor reports whether somebody has allowed to repeat this very request: the
-// caller by Repeatable, or the author of the rule by an Idempotent of its own.
-func (c *call) isVouchedFor() bool {
-	return c.options != nil && c.options.sending == sendRepeatable || c.Rule.Vouches
-}
-
 // reasonGone returns why the caller's context ended. Request.Cancel and the deadline of
 // http.Client.Timeout come at the same time, so a deadline that has passed counts.
 func (c *call) reasonGone() Reason {

@@ -4,85 +4,78 @@ package transport
 
 import (
 	"cmp"
-	"net/http"
+	"runtime"
+	"sync"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
-	"github.com/aplomb-go/aplomb/internal/race"
 )
 
 // hedgeable reports whether the first attempt may be hedged. Its request must be
 // idempotent. If the request has a body, a second body must be possible without touching
 // the first. A request with a trailer is not hedged. The trailer of the caller's request is
-// filled in while the body is read, and an attempt has only a copy of the trailer.
+// filled in while the body is read, and the second attempt has only a copy of the trailer.
 //
 // The effect of PUT and DELETE is idempotent, but their status is not. The second
 // attempt finds the work of the first attempt done and fails. So only safe methods
-// are hedged, and others if the caller or the author of the rule allows it.
+// are hedged, and others if the caller allows it.
 func (x *exchange) hedgeable() bool {
 	return (x.body == nil || x.body.Concurrent()) && !x.isSingle() && len(x.Req.Trailer) == 0 && x.isIdempotent() &&
-		(flight.IsSafe(x.Req) || x.isVouchedFor()) && !flight.Upgrades(x.Req)
+		(flight.IsSafe(x.Req) || x.options != nil && x.options.sending == sendRepeatable) && !flight.Upgrades(x.Req)
 }
 
-type (
-	racer  = race.Racer[*attempt]
-	racers = race.Race[*attempt]
+// A race is the first attempt of a request, and a second attempt beside it if the response takes
+// long. The first attempt runs in the request's goroutine. While it is under way, the goroutines of
+// the timer and of the second attempt use the exchange, one at a time. From its end on only the
+// request's goroutine does.
+type race struct {
+	*exchange
+	first  racer
+	winner *racer        // whose outcome counts; nil: that is not known yet
+	ended  chan struct{} // is closed when the second attempt has ended
+
+	mu     sync.Mutex // guards the fields below, and the exchange while the first attempt is under way
+	second *racer     // nil: there is none
+	raise  func()     // repeats a panic or a runtime.Goexit of another goroutine; nil: there was none
+}
+
+// A racer is an attempt of a race.
+type racer struct {
+	attempt
+	state racerState // guarded by the lock of the race
+}
+
+type racerState uint8
+
+const (
+	underWay  racerState = iota
+	abandoned            // nobody needs the outcome, and the goroutine of the attempt closes a response
+	ended                // there is a response or an error, or else the base transport has panicked
+	won                  // the response of the second attempt has ended the first
 )
 
-// Elapsed returns how long ago the attempt was sent.
-func (a *attempt) Elapsed() time.Duration { return a.Home.Now().Sub(a.SentAt) }
-
-// Ended notes how long the attempt took, and tells the hooks its end. If another attempt was first,
-// this one may be under way.
-func (a *attempt) Ended(took time.Duration, resp *http.Response, err error) {
-	o := a.AsSent()
-	o.Pool, o.Resp, o.Err, o.DoneAt = a.out.Over(), resp, err, o.SentAt.Add(took)
-	a.watch.tellEnd(&o)
-}
-
-// launch sends the attempt. Each racer has a context of its own, so that ending the
-// loser does not touch the winner, whose context ends with its body.
-func launch(r *racers, a attempt) *racer {
-	a.Beside = true
-	a.prepare() // now, because the caller may change its request as soon as it has a response
-	return r.Launch(&a, a.out)
-}
-
-// Fly sends the copy.
-func (a *attempt) Fly(*flight.Outgoing) (*http.Response, *flight.Slot, error) {
-	a.flyCopy()
-	if a.DoneAt == 0 {
-		a.DoneAt = a.Home.Now()
-	}
-	return a.Resp, a.Refused, a.Err
-}
-
-// race makes an attempt and, if its response takes long, a second attempt beside
-// it. The first response that is worth having wins.
+// race makes an attempt and, if its response takes long, a second attempt beside it.
 func (x *exchange) race() {
-	r := race.New[*attempt]()
-	defer r.AbandonLosers()
-	var first attempt
-	x.newAttempt(&first, flight.First)
-	r.First = launch(r, first)
-	if delay := x.hedgeDelay(); delay > 0 && r.StillSlow(x.Ctx, delay, nil) {
-		if a, ok := x.secondAttempt(&first); ok {
-			r.Second = launch(r, a)
-			x.report.tellObservers(&Event{Attempt: Attempt{Number: 1, Time: time.Now()}, Reason: ReasonHedged})
-		}
+	r := &race{exchange: x}
+	first := &r.first
+	x.newAttempt(&first.attempt, flight.First)
+	first.Timed = true // so it has a context of its own, through which the second attempt ends it
+	first.prepare()
+	var timer *time.Timer
+	defer func() { r.finish(timer) }() // also if the base transport, a hook or a classifier panics
+	if delay := x.hedgeDelay(); delay > 0 {
+		timer = time.AfterFunc(delay, func() { r.guard(r.launch) })
 	}
-	came := r.Await()
-	if r.Second != nil {
-		came = x.pickRacer(r, came)
-	}
-	r.Winner, x.last, x.limits.Refused = came, outcomeOf(came), came.Refused
+	first.flyCopy()
+	r.winner = r.land()
+	x.last, x.limits.Refused = r.winner.Outcome, r.winner.Refused
 	if x.Rule.Policy.Hedge.Percentile > 0 && flight.ResultOf(x.Ctx, x.last.Resp, x.last.Err) == gate.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
 		// sooner. A failure says nothing about how long responses take.
-		x.State.Machines().Latency().Record(r.First.Of.Elapsed())
+		x.State.Machines().Latency().Record(x.Ground.Now().Sub(first.SentAt))
 	}
 }
 
@@ -100,114 +93,248 @@ func (x *exchange) hedgeDelay() time.Duration {
 	return delay
 }
 
-// secondAttempt takes everything that a second attempt needs: the budget, the host's limits,
-// and the request's body. It waits for nothing.
-func (x *exchange) secondAttempt(first *attempt) (a attempt, ok bool) {
-	if x.Ctx.Err() != nil {
-		return a, false
-	}
+// launch sends a second attempt if the first is still under way, and everything that it needs is there:
+// the budget, the host's limits, and the request's body. It waits for nothing. The lock is held.
+func (r *race) launch() {
 	// The budget comes first, because it can be released exactly. A token of the
 	// rate and a share of the server's quota cannot.
-	if !x.limits.ReserveRetry(time.Now(), 0) {
-		return a, false
+	if r.first.state != underWay || r.Ctx.Err() != nil || !r.limits.ReserveRetry(time.Now(), 0) {
+		return
 	}
-	defer func() { // also if GetBody panics
-		if !ok {
-			x.limits.Release()
-		}
+	defer r.limits.Release() // what the attempt does not take over, also if GetBody panics
+	if !r.limits.AdmitHedge() || !r.bodyBeside() {
+		return
+	}
+	r.planner.Beside(&r.first.Outcome)
+	s := new(racer)
+	r.newAttempt(&s.attempt, flight.Hedge)
+	s.Beside, s.Ctx = true, flight.Untraced(s.Ctx) // the caller's ClientTrace follows one attempt at a time
+	s.prepare()                                    // now, because the caller may change its request as soon as it has a response
+	r.second, r.ended = s, make(chan struct{})
+	go func() {
+		defer close(r.ended)
+		r.guard(r.fly)
 	}()
-	if !x.limits.AdmitHedge() || !x.bodyBeside() {
-		return a, false
-	}
-	x.planner.Beside(&first.Outcome)
-	x.newAttempt(&a, flight.Hedge)
-	return a, true
+	r.report.tellObservers(&Event{Attempt: Attempt{Number: 1, Time: time.Now()}, Reason: ReasonHedged})
 }
 
-// pickRacer returns the racer whose response counts. If a response would be retried, the
-// other racer gets its chance. The limits hear of such a response at once, and its
-// connection becomes free, however long the other racer takes.
-func (x *exchange) pickRacer(r *racers, came *racer) *racer {
+// fly sends the second attempt, in a goroutine of its own. The lock is held but for the send. If the
+// first attempt is still under way then, a response that is no failure ends it, and so does a final
+// error. A final 4xx or 5xx is kept until the first has ended. If the outcome would be retried, the
+// limits hear of it at once.
+func (r *race) fly() {
+	s := r.second
+	func() {
+		defer func() { // also if the base transport panics
+			if r.mu.Lock(); s.state == abandoned {
+				go s.close() // the winner may need the lock
+			} else {
+				s.end()
+			}
+		}()
+		r.mu.Unlock()
+		s.flyCopy()
+	}()
+	if s.state == abandoned || r.first.state != underWay {
+		return
+	}
+	s.watch.tellEnd(&s.Outcome)
 	switch {
-	case retryable(x.classifyRacer(came)):
-		return x.discardAndWait(r, came)
-	case !flight.IsSafe(x.Req) && came.Rejected():
-		return x.waitForBetter(r, came)
+	case r.classifyRacer(s):
+		r.discardRacer(s)
+		s.state = abandoned
+	case !s.rejected():
+		s.state = won
+		r.first.out.Ctx.Abandon()
 	}
-	other := r.First
-	if other == came {
-		other = r.Second
+}
+
+// guard calls a function under the lock. If it panics or calls runtime.Goexit, the first attempt ends,
+// and the request's goroutine does the same, because without a second attempt that would have happened
+// there.
+func (r *race) guard(f func()) {
+	raise := runtime.Goexit
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer func() {
+		if v := recover(); v != nil {
+			raise = func() { panic(v) }
+		}
+		if raise == nil {
+			return
+		}
+		if r.raise = raise; r.first.state == underWay {
+			r.first.out.Ctx.Abandon()
+		}
+	}()
+	f()
+	raise = nil
+}
+
+// land notes how the first attempt has ended, and returns the attempt whose outcome counts. If the
+// outcome of the first would be retried, the second gets its chance. The limits hear of it at once,
+// and its connection becomes free, however long the second takes.
+func (r *race) land() *racer {
+	first, state := &r.first, abandoned
+	r.mu.Lock()
+	first.end()
+	second, raise := r.second, r.raise
+	if second != nil {
+		state = second.state
 	}
-	other.Abandon()
-	x.recordOutrun(other, ErrOutrun, classify.Unknown)
+	r.mu.Unlock()
+	switch {
+	case raise != nil:
+		raise()
+	case state == won:
+		r.recordOutrun(first, ErrOutrun, classify.Unknown)
+		return second
+	}
+	first.watch.tellEnd(&first.Outcome)
+	switch {
+	case state == abandoned: // there is none, or its outcome would be retried
+		return first
+	case state == ended:
+		return r.better(second, first)
+	case r.classifyRacer(first):
+		r.discardRacer(first)
+		return r.await()
+	case !flight.IsSafe(r.Req) && first.rejected():
+		return r.better(first, r.await())
+	}
+	r.abandon(second)
+	r.recordOutrun(second, ErrOutrun, classify.Unknown)
+	return first
+}
+
+// await waits for the end of the second attempt.
+func (r *race) await() *racer {
+	if <-r.ended; r.raise != nil {
+		r.raise()
+	}
+	r.second.watch.tellEnd(&r.second.Outcome)
+	return r.second
+}
+
+// better returns the attempt whose outcome counts, if the one that came first was refused. The server
+// may have refused it because it acts on the other. Then the response of the other is the true
+// response. The refusal counts if the other is refused as well, or gets nothing that is final. If the
+// caller has gone, nobody knows what the server would have said to the other.
+func (r *race) better(came, other *racer) *racer {
+	again := r.classifyRacer(other)
+	switch {
+	case r.Ctx.Err() != nil, !again && other.Err == nil && !other.rejected():
+		r.recordOutrun(came, ErrOutrun, classify.Unknown)
+		return other
+	case again:
+		r.recordOutrun(other, other.Err, classify.Ambiguous)
+	default:
+		r.recordOutrun(other, cmp.Or(other.Err, ErrOutrun), classify.Unknown)
+	}
 	return came
 }
 
-// outcomeOf returns how the racer has ended.
-func outcomeOf(r *racer) flight.Outcome {
-	o := r.Of.Outcome
-	o.Resp, o.Pool = r.Resp, r.Of.out.Over()
-	return o
-}
-
-// classifyRacer asks the rule for a verdict on a racer's outcome.
-func (x *exchange) classifyRacer(r *racer) classify.Verdict {
-	x.last = outcomeOf(r)
-	x.askRule()
-	return x.last.Verdict
-}
-
-// waitForBetter holds a 4xx back while the other attempt of an unsafe request is
-// under way. The server may have refused this attempt because it acts on the other.
-// Then the response of the other is the true response. The 4xx counts if the other
-// attempt gets a 4xx as well, or nothing that is final.
-func (x *exchange) waitForBetter(r *racers, came *racer) *racer {
-	other := r.Await()
-	again := retryable(x.classifyRacer(other))
-	switch {
-	case x.Ctx.Err() != nil: // nobody knows what the server would have said to the other
-		x.recordOutrun(came, cmp.Or(came.Err, ErrOutrun), classify.Unknown)
-	case again:
-		x.recordOutrun(other, other.Err, classify.Ambiguous)
-		return came
-	case other.Err != nil || other.Rejected():
-		x.recordOutrun(other, cmp.Or(other.Err, ErrOutrun), classify.Unknown)
-		return came
+// finish ends the attempts that do not count. The hooks hear of it when all are ended, because they
+// may panic themselves.
+func (r *race) finish(timer *time.Timer) {
+	if timer != nil {
+		timer.Stop()
 	}
-	x.recordOutrun(came, ErrOutrun, classify.Unknown)
-	return other
+	r.mu.Lock()
+	if r.first.state == underWay { // the base transport has panicked
+		r.first.end()
+	}
+	second := r.second
+	r.mu.Unlock()
+	for _, a := range [...]*racer{&r.first, second} {
+		if a != nil && a != r.winner {
+			o := r.abandon(a)
+			defer a.watch.tellEnd(&o)
+		}
+	}
 }
 
-// discardAndWait discards a response that would be retried, and waits for the other racer.
-func (x *exchange) discardAndWait(r *racers, came *racer) *racer {
-	x.recordOutrun(came, came.Err, x.last.Verdict)
-	// The other response does not wait for this drain, which ends with the race.
-	defer flight.DiscardAside(x.Ctx, came.Resp)()
-	came.Resp = nil
-	return r.Await()
+// abandon ends an attempt that nobody needs any more. The goroutine of the second attempt closes a
+// response that comes later. A base transport leaves the goroutine as soon as the context has ended.
+// abandon returns the outcome of which the hooks hear, if they have not heard of the end yet.
+func (r *race) abandon(a *racer) flight.Outcome {
+	r.mu.Lock()
+	over := a.state >= ended
+	a.state = abandoned
+	r.mu.Unlock()
+	a.out.Ctx.Abandon()
+	if over {
+		a.close()
+	}
+	if over && a.Resp == nil && a.Err == nil {
+		return a.Outcome // the base transport has panicked
+	}
+	return a.outrun()
+}
+
+// classifyRacer asks the rule for a verdict on an outcome.
+func (r *race) classifyRacer(a *racer) (again bool) {
+	r.last = a.Outcome
+	r.askRule()
+	a.Verdict = r.last.Verdict
+	return a.Failed()
+}
+
+// discardRacer discards a response that would be retried. The other attempt does not wait for the
+// drain, which ends with the race.
+func (r *race) discardRacer(a *racer) {
+	r.recordOutrun(a, a.Err, a.Verdict)
+	go flight.Discard(&a.out.Ctx, a.Resp)
+	a.Resp = nil
 }
 
 // recordOutrun records the attempt whose outcome does not count. Its response may still
 // ask for a wait, which the next attempt keeps.
-func (x *exchange) recordOutrun(r *racer, err error, v classify.Verdict) {
-	r.TellOutrun()
-	a := &x.last
-	if *a = r.Of.AsSent(); retryable(v) { // else it may be under way
-		*a = outcomeOf(r)
-	} else {
-		a.DoneAt = x.Ground.Now()
+func (r *race) recordOutrun(a *racer, err error, v classify.Verdict) {
+	last := &r.last
+	if *last = a.outrun(); retryable(v) { // else it may be under way
+		*last = a.Outcome
 	}
-	a.Verdict = v
+	a.watch.tellEnd(last)
+	last.Verdict = v
 	var hint time.Duration
 	if retryable(v) {
-		x.planner.Note(a)
-		hint, _ = x.limits.NoteOutcome(a)
-		r.Refused.Release()
+		r.planner.Note(last)
+		hint, _ = r.limits.NoteOutcome(last)
+		a.Refused.Release()
 	}
-	a.Err = err
-	e := x.eventOf(a)
+	last.Err = err
+	e := r.eventOf(last)
 	if e.Reason, e.Hint = ReasonOutrun, hint; retryable(v) {
-		x.wait = e.Time.Add(e.Hint)
+		r.wait = e.Time.Add(e.Hint)
 	}
-	x.report.record(&e)
+	r.report.record(&e)
+}
+
+// end notes that the attempt has ended.
+func (a *racer) end() {
+	a.state, a.Pool = ended, a.out.Over()
+	if a.DoneAt == 0 {
+		a.DoneAt = a.Home.Now()
+	}
+}
+
+// outrun returns the outcome of an attempt that another was faster than, and that may be under way.
+func (a *racer) outrun() flight.Outcome {
+	o := a.AsSent()
+	o.Pool, o.Err, o.DoneAt = a.out.Over(), ErrOutrun, a.Home.Now()
+	return o
+}
+
+// rejected reports whether the response is a failure.
+func (a *racer) rejected() bool {
+	return a.Resp != nil && a.Resp.StatusCode/100 != 2 && a.Resp.StatusCode/100 != 3
+}
+
+// close closes a response without draining it, because its context has ended. A Close that panics
+// would end the process in the goroutine of the second attempt, and a Close that blocks would hold
+// up the winner.
+func (a *racer) close() {
+	a.Refused.Release()
+	flight.Dismiss(&a.out.Ctx, a.Resp)
 }

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
 	"runtime"
 	"slices"
 	"strings"
@@ -20,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testkit"
@@ -86,7 +89,7 @@ func TestHedge(t *testing.T) {
 		wins  int
 	}{
 		"the second wins":                       {takes: [2]time.Duration{time.Hour, 10 * time.Millisecond}, total: 60 * time.Millisecond, wins: 2},
-		"the second wins, the first comes late": {takes: [2]time.Duration{time.Second, 10 * time.Millisecond}, deaf: true, total: 60 * time.Millisecond, wins: 2},
+		"the second wins, the first comes late": {takes: [2]time.Duration{time.Second, 10 * time.Millisecond}, deaf: true, total: time.Second, wins: 2},
 		"the first wins":                        {takes: [2]time.Duration{80 * time.Millisecond, time.Hour}, total: 80 * time.Millisecond, wins: 1},
 		"the first wins, the second comes late": {takes: [2]time.Duration{80 * time.Millisecond, time.Second}, deaf: true, total: 80 * time.Millisecond, wins: 1},
 	}
@@ -202,7 +205,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 			req := withGetBody(t, http.MethodPut)
 			return req.WithContext(transport.Repeatable(req.Context()))
 		}},
-		"PUT, by the rule's word": {hedged: true, rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }},
+		"PUT, idempotent by the rule's word": {rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }},
 			req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPut) }},
 		"GET, against the rule's word": {req: get, rule: policy.Rule{Idempotent: func(*http.Request) bool { return false }}},
 		"POST":                         {req: func(t *testing.T) *http.Request { return newRequest(t, http.MethodPost, "http://h.test/", nil) }},
@@ -214,6 +217,11 @@ func TestWhatIsNotHedged(t *testing.T) {
 		}},
 		"repeatable POST": {hedged: true, req: func(t *testing.T) *http.Request {
 			req := withGetBody(t, http.MethodPost)
+			return req.WithContext(transport.Repeatable(req.Context()))
+		}},
+		"repeatable POST with a trailer": {req: func(t *testing.T) *http.Request {
+			req := withGetBody(t, http.MethodPost)
+			req.Trailer = http.Header{"X-Sum": nil}
 			return req.WithContext(transport.Repeatable(req.Context()))
 		}},
 		"PUT that is read once": {req: func(t *testing.T) *http.Request {
@@ -567,6 +575,211 @@ func TestLateResponseWithABadBody(t *testing.T) {
 	}
 }
 
+// TestFailureOfAHedge: a final failure of the hedge does not end the first attempt of a safe request.
+// It counts if the first gets nothing better.
+func TestFailureOfAHedge(t *testing.T) {
+	const later = 300 * time.Millisecond
+	rows := map[string]struct {
+		first, second answer
+		want          int
+		at            time.Duration
+	}{
+		"a 404 before a 200":        {status(200).Delay(later), status(404), 200, later},
+		"a 501 before a 200":        {status(200).Delay(later), status(501), 200, later},
+		"a 404 before a 304":        {status(304).Delay(later), status(404), 304, later},
+		"a 404 before a 403":        {status(403).Delay(later), status(404), 404, later},
+		"a 404 before a 503":        {status(503).Delay(later), status(404), 404, later},
+		"a 404 before an error":     {deafly(later, faults.Fail(io.ErrUnexpectedEOF)), status(404), 404, later},
+		"a 304 ends the first":      {status(200).Delay(later), status(304), 304, 50 * time.Millisecond},
+		"a 404 of the first counts": {status(404).Delay(later), faults.Hang(), 404, later},
+	}
+	for name, row := range rows {
+		inBubble(t, name, func(t *testing.T) {
+			server := script(row.first, row.second)
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
+			resp := mustGet(t, tr)
+			assert.Equal(t, row.want, resp.StatusCode)
+			assert.Equal(t, row.at, time.Since(server.start))
+			mustRead(t, resp)
+			_ = resp.Body.Close()
+			synctest.Wait()
+			assert.Equal(t, 2, server.attempts(), "attempts")
+			assert.Zero(t, stateOf(t, tr).GateSlots, "slots")
+		})
+	}
+}
+
+// TestVerdictOnAHedge: a response with the status of a success that a classifier wants to be retried
+// does not end the first attempt. A classifier that panics reaches the caller.
+func TestVerdictOnAHedge(t *testing.T) {
+	second := func(req *http.Request) (*http.Response, error) {
+		resp, err := play(req, status(200))
+		resp.Header.Set("X-Failed", "yes")
+		return resp, err
+	}
+	for name, panics := range map[string]bool{"retried": false, "panics": true} {
+		inBubble(t, name, func(t *testing.T) {
+			server := script(status(200).Delay(time.Second), second)
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
+				Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5},
+				Classify: func(o classify.Outcome) classify.Verdict {
+					switch failed := o.Response != nil && o.Response.Header.Get("X-Failed") != ""; {
+					case failed && panics:
+						panic("classifier")
+					case failed:
+						return classify.Ambiguous
+					}
+					return classify.Unknown
+				},
+			}})
+			if panics {
+				assert.PanicsWithValue(t, "classifier", func() { mustGet(t, tr) })
+			} else {
+				resp := mustGet(t, tr)
+				assert.Empty(t, resp.Header.Get("X-Failed"), "the caller has the response of the first")
+				assert.Equal(t, time.Second, time.Since(server.start))
+				_ = resp.Body.Close()
+			}
+			synctest.Wait()
+			assert.Equal(t, 2, server.attempts(), "attempts")
+			assert.Zero(t, stateOf(t, tr).GateSlots, "slots")
+		})
+	}
+}
+
+// TestShareOfHedges: at a host with a long tail, about as many requests are hedged as take longer
+// than the percentile.
+func TestShareOfHedges(t *testing.T) {
+	const requests = 5000
+	for _, percentile := range []float64{80, 90, 98} {
+		bubble(t, func(t *testing.T) {
+			dice := rand.New(rand.NewPCG(1, 2))
+			server := script()
+			server.serve = func(req *http.Request) (*http.Response, error) {
+				server.mu.Lock()
+				takes := 20*time.Millisecond + time.Duration(dice.ExpFloat64()*float64(30*time.Millisecond))
+				server.mu.Unlock()
+				return play(req, status(200).Delay(takes))
+			}
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Percentile: percentile}, Budget: policy.Budget{Burst: policy.Off}}})
+			for range requests {
+				responds(t, tr, http.MethodGet, "http://h.test/")
+			}
+			share := 100 * float64(server.attempts()-requests) / requests
+			assert.InDelta(t, 100-percentile, share, (100-percentile)/5, "percent of the requests are hedged")
+		})
+	}
+}
+
+// TestFirstAttemptRunsInTheCallersGoroutine: a request whose response comes before the hedge is due
+// costs no goroutine.
+func TestFirstAttemptRunsInTheCallersGoroutine(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		before := runtime.NumGoroutine()
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Minute}}, Base: rt(func(req *http.Request) (*http.Response, error) {
+			assert.Equal(t, before, runtime.NumGoroutine(), "goroutines during the first attempt")
+			return play(req, status(200))
+		})})
+		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
+		time.Sleep(time.Hour)
+		assert.Equal(t, before, runtime.NumGoroutine(), "goroutines after the request")
+	})
+}
+
+// TestCancelAtTheInstantOfTheHedge: the caller goes as the hedge starts, or as its response comes.
+func TestCancelAtTheInstantOfTheHedge(t *testing.T) {
+	for _, after := range []time.Duration{50 * time.Millisecond, 60 * time.Millisecond} {
+		for range 100 {
+			bubble(t, func(t *testing.T) {
+				var l ledger
+				server := script(faults.Hang(), func(req *http.Request) (*http.Response, error) {
+					if err := pause(req, 10*time.Millisecond); err != nil {
+						return nil, err
+					}
+					return newResponse(req, 200, l.body(req.Context(), "text")), nil
+				})
+				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(after, cancel)
+				if resp, err := get(t, tr, ctx); err != nil {
+					assert.ErrorIs(t, err, context.Canceled)
+				} else {
+					_ = resp.Body.Close()
+				}
+				synctest.Wait()
+				assert.Zero(t, l.open.Load(), "bodies")
+				assert.Zero(t, stateOf(t, tr).GateSlots, "slots")
+			})
+		}
+	}
+}
+
+// TestHedgeIsNotTraced: the hooks of the caller's ClientTrace hear of one attempt, and those that a
+// Trace gives the hedge hear of the hedge.
+func TestHedgeIsNotTraced(t *testing.T) {
+	for name, own := range map[string]bool{"no trace of its own": false, "a trace of its own": true} {
+		t.Run(name, func(t *testing.T) {
+			var served, gets, conns, dials, ownDials atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if served.Add(1) == 1 {
+					<-req.Context().Done()
+				}
+			}))
+			defer server.Close()
+			base := &http.Transport{}
+			defer base.CloseIdleConnections()
+			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}}, Trace: &transport.Trace{
+				Addresses: own,
+				AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
+					if !own || a.Kind != transport.KindHedge {
+						return ctx
+					}
+					return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{ConnectStart: func(string, string) { ownDials.Add(1) }})
+				},
+			}})
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+				GetConn:      func(string) { gets.Add(1) },
+				GotConn:      func(httptrace.GotConnInfo) { conns.Add(1) },
+				ConnectStart: func(string, string) { dials.Add(1) },
+			})
+			resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, server.URL, nil).WithContext(ctx))
+			_ = resp.Body.Close()
+			require.EqualValues(t, 2, served.Load(), "requests at the server")
+			assert.EqualValues(t, 1, gets.Load(), "GetConn")
+			assert.EqualValues(t, 1, conns.Load(), "GotConn")
+			assert.EqualValues(t, 1, dials.Load(), "ConnectStart")
+			assert.Equal(t, own, ownDials.Load() == 1, "ConnectStart of the hedge's own trace")
+		})
+	}
+}
+
+// TestRefusedHedgeGivesTheBudgetBack: the retry of the budget that a hedge did not use is there for
+// another request at once.
+func TestRefusedHedgeGivesTheBudgetBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := numbered(func(req *http.Request, n int) (*http.Response, error) {
+			switch n {
+			case 1:
+				return play(req, status(200).Delay(time.Hour))
+			case 2:
+				return play(req, status(503).Delay(2*time.Second))
+			}
+			return play(req, status(200))
+		})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{
+			Rate: policy.Rate{PerSecond: 0.5, Burst: 2}, Budget: one, Backoff: backoff.Constant(0), Hedge: policy.Hedge{After: time.Second},
+		}})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			responds(t, tr, http.MethodGet, "http://h.test/")
+		}()
+		synctest.Wait()
+		assert.Equal(t, 200, responds(t, tr, http.MethodPut, "http://h.test/"), "the PUT is retried")
+		<-done
+	})
+}
+
 // TestHedgeOfAnUnsafeRequest: the server acts on the first attempt and refuses the
 // second. The refusal arrives first. The caller is not told that the request failed.
 func TestHedgeOfAnUnsafeRequest(t *testing.T) {
@@ -594,9 +807,7 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 		"the other response would be retried": {method: http.MethodDelete,
 			responses: []answer{deafly(later, status(503)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 		"a success does not wait": {method: http.MethodDelete,
-			responses: []answer{deafly(later, status(404)), deafly(10*time.Millisecond, status(202))}, want: 202, at: second, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
-		"the 4xx of a safe request does not wait": {method: http.MethodGet,
-			responses: []answer{deafly(later, status(200)), deafly(10*time.Millisecond, status(404))}, want: 404, at: second, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{status(404).Delay(later), deafly(10*time.Millisecond, status(202))}, want: 202, at: second, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 	}
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {
@@ -674,6 +885,25 @@ func TestHedgeAndABaseThatPanics(t *testing.T) {
 			assert.Zero(t, stateOf(t, tr).GateSlots)
 		})
 	}
+}
+
+// A panic in an attempt that nobody waits for any more ends neither the process nor the response that
+// the caller reads.
+func TestHedgeThatPanicsAfterTheRace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := script(status(200).Delay(2*time.Second), deafly(3*time.Second, func(*http.Request) (*http.Response, error) { panic("late") }))
+		first := make(chan context.Context, 2)
+		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5}}}, rt(func(req *http.Request) (*http.Response, error) {
+			first <- req.Context()
+			return server.RoundTrip(req)
+		}))
+		resp := mustGet(t, tr)
+		time.Sleep(time.Minute)
+		assert.NoError(t, (<-first).Err())
+		assert.NotEmpty(t, mustRead(t, resp))
+		_ = resp.Body.Close()
+		assert.Zero(t, stateOf(t, tr).GateSlots)
+	})
 }
 
 // A trace that panics when a request is hedged ends both attempts, and no slot stays in use.

@@ -197,6 +197,8 @@ func TestHooks(t *testing.T) {
 			steps: "request, first, hedge, 1: 503, 0: 503, retry, 2: 200, end: final, body"},
 		{name: "a hedge that panics", rule: hedged, base: byNumber(after(9*s, status(200)), panics),
 			steps: "request, first, hedge, 1: panic, 0: " + transport.ErrOutrun.Error() + ", end: hedged"},
+		{name: "a panic beside a hedge", rule: hedged, base: byNumber(deafly(9*s, panics), faults.Hang()),
+			steps: "request, first, hedge, 1: " + transport.ErrOutrun.Error() + ", 0: panic, end: hedged"},
 		{name: "canceled during a race", rule: hedged, base: byNumber(faults.Hang(), deaf(9*s)), until: 2 * s,
 			steps: "request, first, hedge, 0: context canceled, 1: " + transport.ErrOutrun.Error() + ", end: canceled"},
 		{name: "a resume", rule: exact, base: cutter(text, 400),

@@ -13,7 +13,8 @@ import (
 // A Trace is a set of functions that observe requests. Each function may be nil. It
 // runs in the request's goroutine, which waits for it, and concurrently for
 // concurrent requests. The request's goroutine is the caller of RoundTrip, and later
-// the reader of the response's body. A function must not change its arguments, apart
+// the reader of the response's body. While the first attempt is under way, a hedge has
+// a goroutine that calls the functions, one at a time. A function must not change its arguments, apart
 // from the header in an [AttemptStart], and must not read or close a body.
 //
 // The functions with a context get the context that RequestStart or AttemptStart

@@ -88,3 +88,20 @@ func (l *Link) Ip() netip.Addr {
 	at, _ := netip.ParseAddrPort(l.Addr())
 	return at.Addr().Unmap()
 }
+
+// Untraced returns a context without the caller's ClientTrace. A trace of its own covers the
+// hooks for package net, which have a key that nobody else can name.
+func Untraced(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(untraced{ctx}, &httptrace.ClientTrace{DNSStart: func(httptrace.DNSStartInfo) {}})
+}
+
+// untraced hides a ClientTrace.
+type untraced struct{ context.Context }
+
+func (u untraced) Value(key any) any {
+	v := u.Context.Value(key)
+	if _, ok := v.(*httptrace.ClientTrace); ok {
+		return nil
+	}
+	return v
+}

@@ -45,19 +45,6 @@ func Dismiss(ctx context.Context, resp *http.Response) {
 	DrainWithin(ctx, resp, time.Time{}, io.Discard)
 }
 
-// DiscardAside drains a response, which may be nil, while the caller does something else. The drain
-// ends when over is called.
-func DiscardAside(ctx context.Context, resp *http.Response) (over func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	if resp != nil {
-		go func() {
-			defer func() { _ = recover() }() // nobody else reads this body
-			Discard(ctx, resp)
-		}()
-	}
-	return cancel
-}
-
 // KeepWithin drains a response that the caller may still get. It returns a copy of
 // the response whose body is in memory. If the body was not whole within the bounds,
 // it returns nil.

@@ -58,7 +58,6 @@ type Resolved struct {
 	Hedge   bool
 	Limited bool // any of them
 	Loops   bool // its requests may need the loop before their first attempt has ended
-	Vouches bool // Idempotent is not the default, so somebody has thought about this host
 	Peeks   bool // its classifier or hint may wait for the body of a response
 	Timed   bool // attempts have a context of their own
 	Lanes   bool // the host may have more than one pool of connections
@@ -258,7 +257,6 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		Hedge:    rule.Hedge.Enabled(),
 		Settings: settingsOf(&rule),
 	}
-	r.Vouches = !sameFunc(rule.Idempotent, classify.Idempotent)
 	r.Limited = r.Rate || r.Pacing || r.Gate || r.Hedge
 	r.Loops = r.Hedge || r.Limited && rule.Cost != nil
 	own := rule.Classify

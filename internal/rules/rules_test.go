@@ -625,7 +625,7 @@ func TestResolved(t *testing.T) {
 		"pacing":     {policy.Rule{Pacing: policy.On}, "Pacing Limited"},
 		"gate":       {policy.Rule{Gate: policy.Gate{Start: 1}}, "Gate Limited"},
 		"hedge":      {policy.Rule{Hedge: policy.Hedge{After: time.Second}}, "Hedge Limited Loops"},
-		"idempotent": {policy.Rule{Idempotent: func(*http.Request) bool { return true }}, "Vouches"},
+		"idempotent": {policy.Rule{Idempotent: func(*http.Request) bool { return true }}, ""},
 		"default":    {policy.Rule{Idempotent: classify.Idempotent, Classify: classify.Default, Hint: classify.DefaultHint}, ""},
 		"classify":   {policy.Rule{Classify: own}, "Peeks"},
 		"hint":       {policy.Rule{Hint: classify.NoHint}, "Peeks"},

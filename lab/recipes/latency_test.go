@@ -3,6 +3,7 @@
 package recipes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -70,7 +71,8 @@ type measured struct {
 	sent   int
 }
 
-func measure(t *testing.T, rule policy.Rule) (m measured) {
+// measure sends the requests with a context that mark returns.
+func measure(t *testing.T, rule policy.Rule, mark func(context.Context) context.Context) (m measured) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &orderService{seen: map[string]uint64{}}
 		c := &http.Client{Transport: transport.MustNew(transport.Config{Base: server, Rule: rule})}
@@ -82,7 +84,7 @@ func measure(t *testing.T, rule policy.Rule) (m measured) {
 			time.Sleep(time.Duration(arrivals.ExpFloat64() * float64(5*time.Millisecond)))
 			all.Go(func() {
 				start := time.Now()
-				failed[i] = quote(c, i) != nil
+				failed[i] = quote(mark(t.Context()), c, i) != nil
 				m.took[i] = time.Since(start)
 			})
 		}
@@ -98,8 +100,8 @@ func measure(t *testing.T, rule policy.Rule) (m measured) {
 	return m
 }
 
-func quote(c *http.Client, id int) error {
-	req, err := http.NewRequest(http.MethodPost, "http://orders.internal/quote", strings.NewReader(`{"item": 17}`))
+func quote(ctx context.Context, c *http.Client, id int) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://orders.internal/quote", strings.NewReader(`{"item": 17}`))
 	if err != nil {
 		return err
 	}
@@ -115,19 +117,19 @@ func quote(c *http.Client, id int) error {
 // latencies returns the table. Each row has more settings of the recipe than the row before it.
 func latencies(t *testing.T) string {
 	full := internal(nil).Hosts["orders.internal"]
-	rule := policy.Service()
+	rule, plain := policy.Service(), func(ctx context.Context) context.Context { return ctx }
 	rows := []string{
 		"| rule | p50 | p99 | p99.9 | failed | more attempts |",
 		"|---|---:|---:|---:|---:|---:|",
-		row("`policy.Service()` alone", measure(t, rule)),
+		row("`policy.Service()` alone", measure(t, rule, plain)),
 	}
 	rule.Idempotent, rule.Backoff = full.Idempotent, full.Backoff
-	rows = append(rows, row("and `Idempotent` and `Backoff`", measure(t, rule)))
+	rows = append(rows, row("and `Idempotent` and `Backoff`", measure(t, rule, plain)))
 	rule.AttemptTimeout = full.AttemptTimeout
-	rows = append(rows, row("and `AttemptTimeout`", measure(t, rule)))
-	rows = append(rows, row("and `Hedge`, which is the recipe", measure(t, full)))
+	rows = append(rows, row("and `AttemptTimeout`", measure(t, rule, plain)))
+	rows = append(rows, row("and `Hedge` with `Repeatable`, which is the recipe", measure(t, full, transport.Repeatable)))
 	full.Idempotent = nil
-	rows = append(rows, row("the recipe without `Idempotent`", measure(t, full)))
+	rows = append(rows, row("the recipe without both", measure(t, full, plain)))
 	return strings.Join(rows, "\n") + "\n"
 }
 

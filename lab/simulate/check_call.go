@@ -487,8 +487,8 @@ func (w *world) checkHedge(s *attempt) {
 		w.complain(Beside, c, "a hedge, and no rule has hedges")
 	case c.plan.sending == 2, c.plan.upgrade, c.plan.shape > inMemory:
 		w.complain(Beside, c, "a hedge of a request that cannot be sent twice at once")
-	case c.plan.method != "" && c.plan.method != http.MethodGet && c.plan.method != http.MethodHead && c.plan.sending != 1 && c.written().Idempotent == nil, !c.idempotent():
-		w.complain(Beside, c, "a hedge of a %s for which nobody vouches", c.plan.method)
+	case c.plan.method != "" && c.plan.method != http.MethodGet && c.plan.method != http.MethodHead && c.plan.sending != 1, !c.idempotent():
+		w.complain(Beside, c, "a hedge of a %s that its caller has not allowed", c.plan.method)
 	}
 }
 

@@ -22,8 +22,7 @@ import (
 //     parameter requestId of Compute Engine. Google documents this for any method, a PUT or
 //     DELETE with such a header included, although classify.Idempotent takes a condition for
 //     a reason not to. If the first attempt had its effect, Cloud Storage answers the
-//     second attempt with 412. If the rule has Hedge as well, all
-//     idempotent requests can be hedged, see policy.Rule.
+//     second attempt with 412.
 //   - Requests share a scope if they have the same credentials, or the same key in
 //     x-goog-api-key. A key in the query is not seen.
 //   - Request bodies of up to 16 MiB are kept, because the SDK sends its parts without
