@@ -98,7 +98,9 @@ func (w *world) answer(ctx context.Context, a *arrival, r *testserver.Received) 
 	}
 	takes := w.plan.takes(c, a.n)
 	if f.kind == isSlow {
-		takes *= 20
+		if takes *= 20; a.site.host.deaf {
+			takes = min(takes, longestDeaf)
+		}
 	}
 	if route.alone != nil {
 		key := tenant{route, c.tenant}

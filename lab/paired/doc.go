@@ -18,8 +18,8 @@
 // # The judge
 //
 //  1. If net/http gave its caller a good answer, so does aplomb, with the same status, and not
-//     later than judge.go allows for one request and at the quantiles. A good answer is whole,
-//     and README's table does not retry its status. If a rule gives attempts a timeout, net/http
+//     later than judge.go allows for one request, for half of them, and at p99. A good answer is
+//     whole, and README's table does not retry its status. If a rule gives attempts a timeout, net/http
 //     has the same timeout and one attempt.
 //  2. If net/http failed, the caller of aplomb has the final outcome within the schedule of
 //     retries, and within 10 s after the last byte of a cut body.
@@ -32,7 +32,20 @@
 // compared by count and quantile. Then net/http also plays with aplomb's extra arrivals at their
 // times, and with other starts, and the worst of these plays is the reference.
 //
-// A run prints the first story of each kind of violation, how often six replays show it again,
+// # Chance
+//
+// A client with a violation is played six times more, with starts that are up to 5 ms later. Beside
+// each of these plays net/http plays with the same starts and the client's extra arrivals. Counts,
+// quantiles and the useful work are compared with all plays of net/http, and more than half of the six
+// plays have to be worse than each of these. A smaller part is chance: which request finds
+// something left of a quota, or a worker that is free, changes with each start. Such a story is printed
+// as chance, and the requests that its clause has judged count as excused. Any other violation is
+// one, however few replays show it.
+//
+// The worlds don't leave to chance what it cannot decide for both. The requests that come over a
+// connection of HTTP/2 behind one that gets GOAWAY are no arrivals, because net/http sends them again.
+//
+// A run prints the first story of each kind of violation, how many of the six replays show it,
 // and how many requests each clause has judged, healed and excused.
 //
 // The files, in the order in which a story uses them:

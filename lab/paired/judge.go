@@ -23,6 +23,7 @@ const (
 	lateTry   = 2 * time.Minute         // for each attempt after the first, until its headers
 	manyGood  = 500                     // so many good answers have a p99
 	tolerance = 20 * time.Millisecond   // of what is compared with a sum of documented times
+	fewGood   = 5                       // so many good answers have a p50
 )
 
 // The clauses of the judge.
@@ -42,7 +43,13 @@ type violation struct {
 	what   string // without figures, so that violations of the same cause have the same text
 	call   int    // -1: nobody's
 	text   string // with figures
-	soft   bool   // arrivals that affect each other may explain it
+	soft   bool   // chance may explain it: other starts change what arrivals do to each other
+	again  int    // how many replays show it
+}
+
+// same reports whether two violations have the same cause.
+func (v *violation) same(other violation) bool {
+	return v.clause == other.clause && v.what == other.what
 }
 
 // A tally says how many requests a clause has judged.
@@ -182,8 +189,8 @@ func (j *judgement) byRequest() {
 			theirFirst, ourFirst = append(theirFirst, b.first-b.began), append(ourFirst, o.first-o.began)
 		}
 	}
-	j.quantile("p50", .5, [][]time.Duration{theirs}, ours)
-	j.quantile("p50 of the first byte", .5, [][]time.Duration{theirFirst}, ourFirst)
+	j.half("p50", theirs, ours)
+	j.half("p50 of the first byte", theirFirst, ourFirst)
 	if len(theirs) >= manyGood {
 		j.quantile("p99", .99, [][]time.Duration{theirs}, ours)
 	}
@@ -196,17 +203,29 @@ func (j *judgement) isExcused(c *call, b outcome) bool {
 	return len(j.refs[0].byCall()[c.id]) > 1 || limit > 0 && b.head-b.began > limit-2*c.route.host.dial
 }
 
+// half checks that no more than half of the answers are later than those to the same calls.
+func (j *judgement) half(name string, theirs, ours []time.Duration) {
+	late := 0
+	for i, x := range ours {
+		if x > theirs[i]+max(lateMost, theirs[i]/10) {
+			late++
+		}
+	}
+	if len(ours) >= fewGood && late > len(ours)/2 {
+		j.violate(asGood, nil, true, name, "%s: %d of %d are later", name, late, len(ours))
+	}
+}
+
 // quantile compares a quantile with the worst of the references.
 func (j *judgement) quantile(name string, q float64, refs [][]time.Duration, ours []time.Duration) {
-	if len(ours) < 5 {
+	if len(ours) < fewGood {
 		return
 	}
-	least, most := time.Duration(math.MaxInt64), time.Duration(0)
+	most := time.Duration(0)
 	for _, r := range refs {
 		if len(r) > 0 {
 			slices.Sort(r)
-			x := r[int(float64(len(r)-1)*q)]
-			least, most = min(least, x), max(most, x)
+			most = max(most, r[int(float64(len(r)-1)*q)])
 		}
 	}
 	slices.Sort(ours)
@@ -214,7 +233,7 @@ func (j *judgement) quantile(name string, q float64, refs [][]time.Duration, our
 	if q < .9 {
 		chance = (len(ours) + 9) / 10
 	}
-	if x := ours[int(float64(len(ours)-1)*q)-chance]; most > 0 && x > most+max(lateMost, most/10)+most-least {
+	if x := ours[int(float64(len(ours)-1)*q)-chance]; most > 0 && x > most+max(lateMost, most/10) {
 		j.violate(asGood, nil, true, name, "%s is %v instead of %v of %d", name, x, most, len(ours))
 	}
 }
@@ -262,12 +281,12 @@ func (j *judgement) byGroup() {
 		if g.route.limit != nil {
 			chance *= 2 // which requests find something left of a quota changes with each of them
 		}
-		good, spread := len(ours), max(1+chance, most-least)
+		good, enough := len(ours), least-1-chance
 		slices.Sort(ours)
-		ours = ours[:max(min(good, least-spread), 0)]
+		ours = ours[:max(min(good, enough), 0)]
 		j.tallies[asGood].judged += most
 		where := fmt.Sprintf("%s %s", g.route.method, g.route.path)
-		if good < least-spread {
+		if good < enough {
 			j.violate(asGood, nil, true, "fewer good answers", "%s of tenant %d: %d good answers instead of %d to %d of %d", where, g.tenant, good, least, most, len(groups[g]))
 		}
 		shared := time.Duration(0) // how long the profile's documents let a request wait for what others were told
@@ -515,12 +534,11 @@ func (j *judgement) useful() {
 		}
 		return good
 	}
-	least, most := math.MaxInt, 0
+	least := math.MaxInt
 	for _, r := range j.refs {
-		good := count(r)
-		least, most = min(least, good), max(most, good)
+		least = min(least, count(r))
 	}
-	if ours := count(j.r); float64(ours) < 0.98*float64(least)-float64(max(2, most-least)) {
+	if ours := count(j.r); float64(ours) < 0.98*float64(least)-2 {
 		j.violate(asked, nil, true, "less useful work", "%d good answers instead of %d", ours, least)
 	}
 }

@@ -44,6 +44,10 @@ func newPlan(seed uint64) *plan {
 
 const ms = time.Millisecond
 
+// longestDeaf is how long a server computes that answers no PING meanwhile. With the longest silence
+// before a PING this is less than the time after which the default base closes a connection.
+const longestDeaf = 58 * time.Second
+
 // deadlines returns a deadline that callers may have.
 func deadlines(d dice.Dice) time.Duration {
 	return dice.One(d, 0, 0, 2*time.Second, 5*time.Second, 10*time.Second, time.Minute)
@@ -244,7 +248,7 @@ func (p *plan) faults(d dice.Dice) {
 		for i := range d.Among(1, 3) {
 			r := p.ofRoute(h, dice.One(d, "GET", "GET", "POST", "PUT", "DELETE"), string(rune('a'+i)), 2*ms, d.Between(10*ms, 2*time.Second))
 			if h.deaf && d.Chance(40) {
-				r.lo, r.hi = 40*time.Second, 58*time.Second // with the longest wait for a PING
+				r.lo, r.hi = 40*time.Second, longestDeaf
 			}
 			deadline := deadlines(d)
 			failures := []fateKind{says500, says502, says503, says504, saysBusy, says429, resets, closes, halves, refuses, goesAway, wants11, says404}
