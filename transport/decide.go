@@ -143,11 +143,10 @@ type facts struct {
 	once        bool // the caller allowed one attempt only
 	idempotent  bool // only asked if the verdict is Ambiguous
 	replayable  bool // the body can be produced again, as far as is known
-	anew        bool // a body was cut after progress, so its rest is asked for by a request and not by a retry
 
-	sent, attempts int // made so far, and allowed to one request
+	sent, attempts int // made so far, and allowed to one request; none are made if a body was cut after progress, because its continuation is a request and not a retry
 
-	backoff       time.Duration // before a retry, negative: stop; or until the reconnects of a body are far enough apart
+	backoff       time.Duration // before a retry, negative: stop; or until the continuations of a body are far enough apart
 	silence       time.Duration // if the attempt timed out: the wait is a random time from the back-off to this, because what a silent server has not answered piles up there
 	hint          time.Duration // how long the server asked to wait; not positive: it did not
 	maxRetryAfter time.Duration // negative: no bound
@@ -165,7 +164,7 @@ type facts struct {
 // jitter all clients that were told "in 10 s" would return in the same instant.
 const maxJitter = time.Second
 
-// resumeJitter bounds the random wait before a reconnect after progress. A proxy
+// resumeJitter bounds the random wait before a continuation after progress. A proxy
 // that restarts cuts all its downloads at the same instant.
 const resumeJitter = 100 * time.Millisecond
 
@@ -193,7 +192,6 @@ func decide(f facts) (Reason, time.Duration) {
 		return ReasonNotIdempotent, 0 // RFC 9110 §9.2.2
 	case !f.replayable:
 		return ReasonNotReplayable, 0
-	case f.anew: // a request has all of its attempts
 	case f.sent >= f.attempts:
 		return ReasonAttempts, 0
 	case f.backoff < 0:
@@ -215,7 +213,7 @@ func decide(f facts) (Reason, time.Duration) {
 	case f.elapsedMax > 0 && start > f.elapsedMax-f.elapsed:
 		return ReasonMaxElapsed, 0
 	}
-	if asked > 0 && wait == asked || f.anew { // a wait of the back-off already has jitter
+	if asked > 0 && wait == asked || f.sent == 0 { // a wait of the back-off already has jitter
 		wait += f.jitter(wait, asked)
 	}
 	return ReasonRetry, wait
@@ -270,7 +268,7 @@ func (f facts) jitter(wait, asked time.Duration) time.Duration {
 	if asked > 0 && wait == asked {
 		most = min(wait, maxJitter)
 	}
-	if f.anew {
+	if f.sent == 0 {
 		most = max(most, min(resumeJitter, (f.left()-wait)/2))
 	}
 	return time.Duration(f.u * float64(max(min(most, f.left()-wait-1), 0)))

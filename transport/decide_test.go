@@ -89,20 +89,19 @@ func TestDecide(t *testing.T) {
 			f.elapsed, f.elapsedMax, f.hint, f.u = time.Second, 11*time.Second, 10*time.Second, 0.9
 		}, ReasonRetry, 10 * time.Second},
 
-		{"a request for a rest after progress needs no attempt that is left", func(f *facts) { f.anew, f.sent = true, 6 }, ReasonRetry, 2 * time.Second},
-		{"a request for a rest is not sent if the rule allows one attempt", func(f *facts) { f.anew, f.attempts = true, 1 }, ReasonRetriesOff, 0},
-		{"a request for a rest is not sent if the caller has left", func(f *facts) { f.anew, f.canceled = true, true }, ReasonCanceled, 0},
-		{"a request for a rest has to be idempotent if the cut is ambiguous", func(f *facts) { f.anew, f.idempotent = true, false }, ReasonNotIdempotent, 0},
-		{"a request for a rest waits at random", func(f *facts) { f.anew, f.u = true, 0.5 }, ReasonRetry, 2050 * time.Millisecond},
-		{"a request for a rest waits as the server asked", func(f *facts) { f.anew, f.hint, f.u = true, 10*time.Second, 0.5 }, ReasonRetry, 10500 * time.Millisecond},
-		{"a request for a rest waits at random after a short wait of the server", func(f *facts) {
-			f.anew, f.backoff, f.hint, f.u = true, 0, 10*time.Millisecond, 0.5
+		{"a request for missing bytes is not sent if the rule allows one attempt", func(f *facts) { f.sent, f.attempts = 0, 1 }, ReasonRetriesOff, 0},
+		{"a request for missing bytes is not sent if the caller has left", func(f *facts) { f.sent, f.canceled = 0, true }, ReasonCanceled, 0},
+		{"a request for missing bytes has to be idempotent if the cut is ambiguous", func(f *facts) { f.sent, f.idempotent = 0, false }, ReasonNotIdempotent, 0},
+		{"a request for missing bytes waits at random", func(f *facts) { f.sent, f.u = 0, 0.5 }, ReasonRetry, 2050 * time.Millisecond},
+		{"a request for missing bytes waits as the server asked", func(f *facts) { f.sent, f.hint, f.u = 0, 10*time.Second, 0.5 }, ReasonRetry, 10500 * time.Millisecond},
+		{"a request for missing bytes waits at random after a short wait of the server", func(f *facts) {
+			f.sent, f.backoff, f.hint, f.u = 0, 0, 10*time.Millisecond, 0.5
 		}, ReasonRetry, 60 * time.Millisecond},
-		{"a request for a rest is not sent if the server asks for more than the longest wait", func(f *facts) { f.anew, f.hint = true, time.Hour }, ReasonMaxRetryAfter, 0},
-		{"a request for a rest keeps half of the time to the deadline", func(f *facts) {
-			f.anew, f.deadline, f.room, f.u = true, true, 2*time.Second+40*time.Millisecond, 0.5
+		{"a request for missing bytes is not sent if the server asks for more than the longest wait", func(f *facts) { f.sent, f.hint = 0, time.Hour }, ReasonMaxRetryAfter, 0},
+		{"a request for missing bytes keeps half of the time to the deadline", func(f *facts) {
+			f.sent, f.deadline, f.room, f.u = 0, true, 2*time.Second+40*time.Millisecond, 0.5
 		}, ReasonRetry, 2010 * time.Millisecond},
-		{"the deadline leaves no room for a request for a rest", func(f *facts) { f.anew, f.deadline, f.room = true, true, 2*time.Second }, ReasonDeadline, 0},
+		{"the deadline leaves no room for a request for missing bytes", func(f *facts) { f.sent, f.deadline, f.room = 0, true, 2*time.Second }, ReasonDeadline, 0},
 
 		{"absurd values overflow nothing", func(f *facts) {
 			f.backoff, f.hint, f.maxRetryAfter = 1<<63-1, 1<<63-1, -1
@@ -129,7 +128,7 @@ func FuzzDecide(f *testing.F) {
 		in := facts{
 			verdict:  classify.Verdict(verdict % 5),
 			canceled: bits&1 != 0, nested: bits&2 != 0, once: bits&4 != 0, idempotent: bits&8 != 0,
-			replayable: bits&16 != 0, anew: bits&32 != 0, deadline: bits&64 != 0,
+			replayable: bits&16 != 0, deadline: bits&64 != 0,
 			sent: sent, attempts: attempts, backoff: time.Duration(backoff), hint: time.Duration(hint),
 			maxRetryAfter: time.Duration(longest), beyond: policy.Beyond(beyond % 5), u: u,
 			elapsed: time.Duration(max(elapsed, 0)), elapsedMax: time.Duration(elapsedMax),
@@ -142,7 +141,7 @@ func FuzzDecide(f *testing.F) {
 		}
 		assert.True(t, in.verdict == classify.Refused || in.verdict == classify.Ambiguous && in.idempotent)
 		assert.True(t, in.replayable && !in.canceled && !in.nested && !in.once && in.attempts > 1)
-		assert.True(t, in.anew || in.sent < in.attempts)
+		assert.Less(t, in.sent, in.attempts)
 		assert.GreaterOrEqual(t, wait, in.backoff, "never earlier than the back-off")
 		assert.GreaterOrEqual(t, wait, time.Duration(0))
 		if in.beyond != policy.BeyondCap {

@@ -173,80 +173,32 @@ func (d *download) discard(ctx context.Context, resp *http.Response) {
 	flight.Discard(c.Ctx, resp)
 }
 
-// send sends the request for the missing bytes through the loop. After progress it
-// counts as a request and starts a new series. Its first attempt follows at once,
-// apart from the jitter, the gap and a wait that the server asked for. Without
-// progress it is a retry. Then the cut is the outcome of the last attempt of the
-// series, and rule, back-off and budget decide.
+// send sends the request for the missing bytes through the loop, in which the cut is the outcome at
+// hand. After progress the continuation counts as a request and starts a new series. Its first
+// attempt follows at once, apart from the jitter, the gap and a wait that the server asked for.
+// Without progress it is a retry, about which rule, back-off and budget decide. A response that was
+// given up on is an error, because it cannot continue the body.
 func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, error) {
 	h := d.t.ground.Hosts.Acquire(rest.URL)
 	defer h.Release()
 	h.ReleaseCount() // a continuation earns no retry before it goes
 	c := d.callFor(rest)
 	c.State, c.Rule, c.Price = h, d.rule, d.price
-	x := new(exchange)
+	x, past := new(exchange), d.past
 	defer x.begin(&c)()
-	x.report.offset = cut.Offset
-	defer d.noteAttempts(x)
-	d.prepare(x, cut)
-	if err := x.awaitContinuation(); err != nil {
-		return nil, err
+	defer x.releaseUnused()
+	past.cutAt = time.Now()
+	x.last = flight.Outcome{Number: past.series.sent, Kind: flight.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Ground.InstantOf(past.cutAt), Verdict: past.cut}
+	x.download, x.report.offset, x.wait, x.start = d, cut.Offset, past.wait, d.start
+	if !cut.Progressed { // or it begins a request, of which nothing was sent yet
+		x.series = past.series
 	}
-	if cut.Progressed {
-		h.Count()
-	}
-	d.past.sentAt, d.past.offset = time.Now(), cut.Offset
-	return x.sendContinuation()
-}
-
-// prepare lays a cut before the loop, as the outcome at hand, with what the
-// download knows of earlier attempts.
-func (d *download) prepare(x *exchange, cut *resume.Cut) {
-	past, now := d.past, time.Now()
-	past.cutAt = now
-	x.continues, x.wait, x.series, x.start = true, past.wait, past.series, d.start
-	x.last = flight.Outcome{Number: x.sent, Kind: flight.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Ground.InstantOf(now), Verdict: past.cut}
-	if !cut.Progressed {
-		return
-	}
-	x.anew, x.series = true, series{sent: x.sent}
-	if !past.sentAt.IsZero() && cut.Offset-past.offset < longPart {
-		x.apart = max(continuationGap-now.Sub(past.sentAt), 0)
-	}
-}
-
-// noteAttempts notes what the next continuation has to know of this one.
-func (d *download) noteAttempts(x *exchange) {
-	d.past.series, d.past.wait = x.series, x.wait
-	d.pool, d.start, d.price = x.last.Pool, x.start, x.Price
-}
-
-// awaitContinuation decides about a cut, and waits until the continuation is due.
-func (x *exchange) awaitContinuation() error {
-	x.askRule()
-	var d decision
-	x.judge(&d)
-	if d.Reason != ReasonRetry {
-		x.report.record(&d.Event)
-		return x.report.newError(d.Reason, nil)
-	}
-	if d.Reason = ReasonResume; x.anew {
-		x.report.tellObservers(&d.Event) // the history of a request begins after it
-		x.sent, x.anew = 0, false
-	} else {
-		x.report.record(&d.Event)
-		x.retried = true
-	}
-	if no := x.pause(&d); no != nil {
-		return x.refuse(no)
-	}
-	return nil
-}
-
-// sendContinuation sends the request for the missing bytes. A response that was given up on is an
-// error, because it cannot continue the body.
-func (x *exchange) sendContinuation() (*http.Response, error) {
-	resp, err := x.makeAttempts()
+	defer func() {
+		past.series, past.wait = x.series, x.wait
+		d.pool, d.start, d.price = x.last.Pool, x.start, x.Price
+	}()
+	x.keepBody()
+	resp, err := x.loop()
 	if reason := HistoryOf(resp).Reason; reason != ReasonFinal {
 		flight.Discard(x.Ctx, resp)
 		return nil, x.report.newError(reason, fmt.Errorf("transport: the response has status %d", resp.StatusCode))
@@ -255,6 +207,14 @@ func (x *exchange) sendContinuation() (*http.Response, error) {
 		err = x.report.newError(x.reasonGone(), flight.ContextErr(x.Ctx)) // whatever error the base made of it
 	}
 	return resp, err
+}
+
+// gap returns how long it takes at offset until the continuations are far enough apart.
+func (p *past) gap(offset int64, now time.Time) time.Duration {
+	if p.sentAt.IsZero() || offset-p.offset >= longPart {
+		return 0
+	}
+	return max(continuationGap-now.Sub(p.sentAt), 0)
 }
 
 // sent returns how many attempts it took until the last bytes.

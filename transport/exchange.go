@@ -51,20 +51,17 @@ type exchange struct {
 	call
 	series
 
-	last      flight.Outcome  // at hand
-	limits    visit.Limits    // of the host
-	planner   route.Planner   // of the routes to the host
-	start     instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
-	wait      time.Time       // until then a response has asked to wait, or one of a Transport below
-	report    report
-	body      replay.Body   // nil: none
-	queued    Queued        // by all attempts
-	retried   bool          // the loop has retried; a hedge is no retry
-	broke     bool          // an attempt ended with an error
-	continues bool          // this continues the body of a response
-	anew      bool          // the cut at hand came after progress, so the reconnect counts as a request and not as a retry
-	apart     time.Duration // until the reconnects of the body are far enough apart
-	download  *download     // the body that the response got; nil: it does not resume
+	last     flight.Outcome  // at hand
+	limits   visit.Limits    // of the host
+	planner  route.Planner   // of the routes to the host
+	start    instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
+	wait     time.Time       // until then a response has asked to wait, or one of a Transport below
+	report   report
+	body     replay.Body // nil: none
+	queued   Queued      // by all attempts
+	retried  bool        // the loop has retried; a hedge is no retry
+	broke    bool        // an attempt ended with an error
+	download *download   // the body that this continues, or that the response got; nil: it does not resume
 }
 
 // A series is the state that the attempts of a call share. For the body of a response

@@ -203,8 +203,12 @@ func (x *exchange) loop() (*http.Response, error) {
 		x.askRule()
 		var d decision
 		x.judge(&d)
-		x.report.record(&d.Event)
-		if d.Reason != ReasonRetry {
+		if d.Reason == ReasonResume && x.sent == 0 {
+			x.report.tellObservers(&d.Event) // the history of a request begins after it
+		} else {
+			x.report.record(&d.Event)
+		}
+		if d.Reason != ReasonRetry && d.Reason != ReasonResume {
 			delivered = true
 			return x.deliver(&d)
 		}
@@ -224,7 +228,9 @@ func (x *exchange) loop() (*http.Response, error) {
 		if no := x.admit(); no != nil {
 			return nil, x.refuse(no)
 		}
-		x.retried = true
+		if x.retried = x.sent > 0; !x.retried {
+			x.State.Count()
+		}
 		x.send()
 	}
 }
@@ -342,9 +348,13 @@ func (x *exchange) judge(d *decision) {
 	if d.Reason.isLimit() {
 		d.Limit = f.withheldBy(d.Reason)
 	}
-	if d.Reason == ReasonRetry && !x.anew {
+	if d.Reason == ReasonRetry && x.sent > 0 {
 		d.drain = f.within(d.Wait, flight.DrainTime)
 		x.commit(d, f.backoff, f.within(d.Wait, replay.MaxBusy))
+	}
+	if d.Reason == ReasonRetry && a.Kind == flight.Cut {
+		d.Reason = ReasonResume
+		x.download.past.sentAt, x.download.past.offset = d.Time.Add(d.Wait), x.report.offset
 	}
 	if d.Reason == ReasonNotReplayable || d.Reason == ReasonBodyBusy {
 		d.Err = x.bodyErr(d.Reason, a.Err)
@@ -396,7 +406,6 @@ func (x *exchange) facts(d *decision) facts {
 		beyond:        rule.RetryAfter.Beyond,
 		hint:          d.Hint,
 		u:             d.u,
-		anew:          x.anew,
 	}
 	if !x.last.Failed() || x.isSingle() {
 		return f // nothing below is asked
@@ -406,8 +415,8 @@ func (x *exchange) facts(d *decision) facts {
 	if until, ok := x.Ctx.Deadline(); ok {
 		f.room, f.deadline = until.Sub(d.Time), true
 	}
-	if x.anew {
-		f.backoff = x.apart
+	if x.sent == 0 {
+		f.backoff = x.download.past.gap(x.report.offset, d.Time)
 		return f // a request has a time of its own, and asks the limits when it goes
 	}
 	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
@@ -458,16 +467,18 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 	case err == nil && (d.Reason.isLimit() || d.Reason == ReasonNotIdempotent || d.Reason == ReasonNotReplayable || d.Reason == ReasonBodyBusy ||
 		d.stuck && d.Reason == ReasonFinal && len(x.report.history) <= 1): // see gaveUpBelow
 		return x.report.markResponse(resp, d.Reason), nil
+	case err == nil && x.download != nil: // it continues a body
+		return resp, nil
 	case err == nil:
-		if !x.continues { // a continuation does not resume by itself, but its body does
-			if x.download = x.resumeBody(x.series, x.start, x.last.Pool, resp); x.download != nil && x.download.past != nil {
-				x.download.past.wait = x.wait
-			}
+		if x.download = x.resumeBody(x.series, x.start, x.last.Pool, resp); x.download != nil && x.download.past != nil {
+			x.download.past.wait = x.wait
 		}
-		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !x.continues && !gaveUpBelow(x.Req, resp, nil) {
+		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !gaveUpBelow(x.Req, resp, nil) {
 			return x.report.markResponse(resp, d.Reason), nil
 		}
 		return resp, nil // if a Transport below gave up, the response keeps its mark
+	case x.last.Kind == flight.Cut:
+		return nil, x.report.newError(d.Reason, nil)
 	case d.ended != nil:
 		return nil, x.report.newError(d.Reason, d.ended)
 	case !x.retried && !d.Reason.isLimit():

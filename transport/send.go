@@ -63,7 +63,7 @@ func (x *exchange) send() {
 	}
 	kind := flight.Retry
 	switch {
-	case x.continues:
+	case x.download != nil:
 		kind = flight.Reconnect
 	case x.sent == 0:
 		kind = flight.First
