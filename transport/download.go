@@ -184,9 +184,8 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 	h.ReleaseCount() // a continuation earns no retry before it goes
 	c := d.callFor(rest)
 	c.State, c.Rule, c.Price = h, d.rule, d.price
-	x, past := new(exchange), d.past
-	defer x.begin(&c)()
-	defer x.releaseUnused()
+	x, past := c.newExchange(), d.past
+	defer x.ObeyCancel()()
 	past.cutAt = time.Now()
 	x.last = flight.Outcome{Number: past.series.sent, Kind: flight.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Ground.InstantOf(past.cutAt), Verdict: past.cut}
 	x.download, x.report.offset, x.wait, x.start = d, cut.Offset, past.wait, d.start
@@ -197,7 +196,6 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 		past.series, past.wait = x.series, x.wait
 		d.pool, d.start, d.price = x.last.Pool, x.start, x.Price
 	}()
-	x.keepBody()
 	resp, err := x.loop()
 	if reason := HistoryOf(resp).Reason; reason != ReasonFinal {
 		flight.Discard(x.Ctx, resp)

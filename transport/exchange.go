@@ -52,7 +52,7 @@ type exchange struct {
 	series
 
 	last     flight.Outcome  // at hand
-	limits   visit.Limits    // of the host
+	permit   visit.Permit    // of the attempt at hand, and from the decision on that of the next
 	planner  route.Planner   // of the routes to the host
 	start    instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
 	wait     time.Time       // until then a response has asked to wait, or one of a Transport below
@@ -69,15 +69,6 @@ type exchange struct {
 type series struct {
 	sent int           // attempts so far
 	prev time.Duration // the previous value of the back-off
-}
-
-// begin sets up the exchange. The caller defers the function that it returns.
-func (x *exchange) begin(c *call) (stop func()) {
-	x.call = *c
-	x.Teller, x.report.call = &x.call, &x.call
-	x.limits.Request = &x.Request
-	x.planner.Request, x.planner.Maker = &x.Request, x.t.pools
-	return x.ObeyCancel()
 }
 
 // A decision is the result of judging one attempt.

@@ -115,8 +115,8 @@ func TestStepsAreInTheOrderOfTheDoc(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{"ruleFor", "findRule", "tryLight"}, bodies["RoundTrip"])
-	assert.Equal(t, []string{"admit", "send", "loop"}, bodies["makeAttempts"])
-	assert.Equal(t, []string{"askRule", "judge", "record", "deliver", "discard", "pause", "renew", "admit", "send"}, bodies["loop"])
+	assert.Equal(t, []string{"loop"}, bodies["run"])
+	assert.Equal(t, []string{"admit", "send", "askRule", "judge", "record", "deliver", "discard", "pause", "renew"}, bodies["loop"])
 	assert.Contains(t, bodies["judge"], "commit")
 	assert.Equal(t, []string{"ruleFor", "findRule", "tryLight", "loop", "admit", "send", "askRule", "judge", "commit", "record", "discard", "pause", "renew", "deliver"}, names)
 }

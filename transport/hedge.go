@@ -70,7 +70,7 @@ func (x *exchange) race() {
 	}
 	first.flyCopy()
 	r.winner = r.land()
-	x.last, x.limits.Refused = r.winner.Outcome, r.winner.Refused
+	x.last, x.permit = r.winner.Outcome, r.winner.permit
 	if x.Rule.Policy.Hedge.Percentile > 0 && flight.ResultOf(x.Ctx, x.last.Resp, x.last.Err) == gate.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
@@ -98,11 +98,11 @@ func (x *exchange) hedgeDelay() time.Duration {
 func (r *race) launch() {
 	// The budget comes first, because it can be released exactly. A token of the
 	// rate and a share of the server's quota cannot.
-	if r.first.state != underWay || r.Ctx.Err() != nil || !r.limits.ReserveRetry(time.Now(), 0) {
+	if r.first.state != underWay || r.Ctx.Err() != nil || !r.permit.ReserveRetry(&r.Request, time.Now(), 0, nil) {
 		return
 	}
-	defer r.limits.Release() // what the attempt does not take over, also if GetBody panics
-	if !r.limits.AdmitHedge() || !r.bodyBeside() {
+	defer r.permit.Cancel(&r.Request) // what the attempt does not take over, also if GetBody panics
+	if !r.permit.TryAcquire(&r.Request, r.Ground.Now()) || !r.bodyBeside() {
 		return
 	}
 	r.planner.Beside(&r.first.Outcome)
@@ -274,9 +274,9 @@ func (r *race) abandon(a *racer) flight.Outcome {
 
 // classifyRacer asks the rule for a verdict on an outcome.
 func (r *race) classifyRacer(a *racer) (again bool) {
-	r.last = a.Outcome
+	r.last, r.permit = a.Outcome, a.permit
 	r.askRule()
-	a.Verdict = r.last.Verdict
+	a.Verdict, a.permit = r.last.Verdict, r.permit
 	return a.Failed()
 }
 
@@ -300,8 +300,7 @@ func (r *race) recordOutrun(a *racer, err error, v classify.Verdict) {
 	var hint time.Duration
 	if retryable(v) {
 		r.planner.Note(last)
-		hint, _ = r.limits.NoteOutcome(last)
-		a.Refused.Release()
+		hint, _ = a.permit.Done(&r.Request, last)
 	}
 	last.Err = err
 	e := r.eventOf(last)
@@ -314,6 +313,7 @@ func (r *race) recordOutrun(a *racer, err error, v classify.Verdict) {
 // end notes that the attempt has ended.
 func (a *racer) end() {
 	a.state, a.Pool = ended, a.out.Over()
+	a.permit.Landed(&a.Flight)
 	if a.DoneAt == 0 {
 		a.DoneAt = a.Home.Now()
 	}

@@ -58,7 +58,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if c.isLight() && c.Ctx.Err() == nil {
 		return c.tryLight()
 	}
-	return c.newExchange()
+	return c.run(nil)
 }
 
 // isLight reports whether the fast path applies: nothing to wait for, no body to keep and
@@ -73,7 +73,7 @@ func (c *call) isLight() bool {
 		}
 	}
 	return !c.Rule.Loops && c.t.trace == nil && (c.t.logger == nil || !c.logsAttempts()) && (c.options == nil || c.options.trace.empty()) &&
-		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm()
+		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm() && (!c.Rule.Limited || c.Ground.Fleet == nil)
 }
 
 // tryLight is the fast path. It makes the first attempt, and returns the response if it
@@ -92,34 +92,38 @@ func (c *call) tryLight() (*http.Response, error) {
 		if c.provesConnection() {
 			o.Link = new(flight.Link)
 		}
-		a = new(attempt)
-		a.Outcome, a.Base = o, base
+		a = &attempt{Flight: flight.Flight{Outcome: o, Base: base}}
 		c.equip(&a.Flight)
-		if c.Rule.Limited && !c.Pass(o.SentAt, &a.Slot) {
-			return c.newExchange()
+		if c.Rule.Limited && !a.permit.TryAcquire(&c.Request, o.SentAt) {
+			a.permit.Cancel(&c.Request)
+			return c.run(nil)
 		}
+		a.permit.Start(&a.Flight)
 		a.fly()
 		o = a.Outcome
 	} else {
 		o.Resp, o.Err = flight.CheckResponse(base.RoundTrip(c.Req))
 	}
-	if o.Err != nil || visit.TellsToWait(o.Resp.StatusCode) || c.Rule.Limited && c.HearsMore(&a.Flight) {
-		return c.exchangeAfter(a, &o) // the limits hear of the wait before a classifier reads the body
+	if o.Err == nil && !visit.TellsToWait(o.Resp.StatusCode) && !(c.Rule.Limited && a.permit.HasMore(&c.Request, &o)) {
+		o.Verdict = c.judgeResponse(o.Resp) // else the limits hear of the wait before a classifier reads the body
+		made := c.State.MachinesMade()
+		if !o.Failed() && (made == nil || made.Cooldown.Quiet()) {
+			if major := int32(o.Resp.ProtoMajor); c.State.Protocol.Load() != major {
+				c.State.Protocol.Store(major)
+			}
+			if made != nil {
+				made.Failures.Succeeded()
+				route.NoteGood(&c.Request, &o)
+			}
+			c.resumeBody(series{sent: 1}, o.SentAt, o.Pool, o.Resp)
+			return o.Resp, nil
+		}
 	}
-	o.Verdict = c.judgeResponse(o.Resp)
-	made := c.State.MachinesMade()
-	if o.Failed() || made != nil && !made.Cooldown.Quiet() {
-		return c.exchangeAfter(a, &o)
+	if a == nil {
+		a = new(attempt)
 	}
-	if major := int32(o.Resp.ProtoMajor); c.State.Protocol.Load() != major {
-		c.State.Protocol.Store(major)
-	}
-	if made != nil {
-		made.Failures.Succeeded()
-		route.NoteGood(&c.Request, &o)
-	}
-	c.resumeBody(series{sent: 1}, o.SentAt, o.Pool, o.Resp)
-	return o.Resp, nil
+	a.Outcome = o
+	return c.run(a)
 }
 
 // judgeResponse classifies a response. It closes the body if a classifier of the user's
@@ -139,67 +143,63 @@ func (c *call) askClassifier(resp *http.Response) (v classify.Verdict) {
 	return v
 }
 
-// exchange and exchangeAfter are functions of their own, so that a light request
-// does not pay for an exchange.
-
-func (c *call) newExchange() (*http.Response, error) {
-	x := new(exchange)
-	defer x.begin(c)()
-	if x.hasHooks() {
-		return x.runObserved()
-	}
-	return x.makeAttempts()
+// newExchange returns an exchange for the call.
+func (c *call) newExchange() *exchange {
+	x := &exchange{call: *c}
+	x.Teller, x.report.call = &x.call, &x.call
+	x.planner.Request, x.planner.Maker = &x.Request, x.t.pools
+	return x
 }
 
-// exchangeAfter continues after a light first attempt. a is nil if its request went as it was.
-func (c *call) exchangeAfter(a *attempt, o *flight.Outcome) (*http.Response, error) {
-	x := new(exchange)
-	defer x.begin(c)()
-	defer x.releaseUnused()
-	x.sent, x.last = 1, *o
-	if x.last.DoneAt == 0 {
-		x.last.DoneAt = c.Ground.Now()
+// run makes the attempts of a call. first is the first attempt if it was made already. It is a
+// function of its own, so that a light request does not pay for an exchange.
+func (c *call) run(first *attempt) (resp *http.Response, err error) {
+	x := c.newExchange()
+	defer x.ObeyCancel()()
+	if first == nil && x.hasHooks() {
+		began := time.Now()
+		x.requestStart()
+		defer func() { x.requestEnd(began, resp, err) }()
 	}
-	if a != nil {
-		x.limits.Slot, x.limits.Refused = a.Slot, a.Refused
+	if first != nil {
+		x.sent, x.last, x.permit = 1, first.Outcome, first.permit
+		if x.last.DoneAt == 0 {
+			x.last.DoneAt = x.Ground.Now()
+		}
+		if x.last.SentAt == 0 && first.out != nil {
+			x.last.SentAt = first.out.Ctx.Began()
+		}
+		x.start = x.last.SentAt
 	}
-	if o.SentAt == 0 && c.Rule.Timed {
-		x.last.SentAt = a.out.Ctx.Began()
-	}
-	x.start = x.last.SentAt
-	x.keepBody()
 	return x.loop()
 }
 
-// makeAttempts makes the attempts of a request that needs more than the base transport from
-// the first attempt on.
-func (x *exchange) makeAttempts() (*http.Response, error) {
-	defer x.releaseUnused()
-	x.keepBody()
-	no := x.admit()
-	if no == nil {
-		x.send()
-		return x.loop()
-	}
-	if x.sent == 0 {
-		x.State.ReleaseCount() // a refused request does not reach the host and earns no retry
-	}
-	if e := x.refuse(no); !e.isOfContext() {
-		return nil, e
-	}
-	return nil, no.Err
-}
-
-// loop judges the outcome of an attempt. Then it delivers the outcome, or it
-// discards it, waits, and makes the next attempt.
+// loop makes an attempt, unless there is an outcome at hand, and judges it. Then it delivers the
+// outcome, or it discards it, waits, and makes the next attempt.
 func (x *exchange) loop() (*http.Response, error) {
 	delivered := false
+	defer func() {
+		x.permit.Cancel(&x.Request)
+		if x.body != nil {
+			x.body.Finish()
+		}
+	}()
 	defer func() { // for a classifier, hint or trace that panics
 		if !delivered {
 			flight.Dismiss(x.Ctx, x.last.Resp)
 		}
 	}()
-	for {
+	x.keepBody()
+	for atHand := x.last.Number > 0; ; atHand = false {
+		if !atHand {
+			if no := x.admit(); no != nil {
+				return nil, x.refuse(no)
+			}
+			if x.retried = x.sent > 0; !x.retried && x.download != nil {
+				x.State.Count() // the continuation begins a request
+			}
+			x.send()
+		}
 		x.askRule()
 		var d decision
 		x.judge(&d)
@@ -225,13 +225,6 @@ func (x *exchange) loop() (*http.Response, error) {
 		} else if why != nil {
 			return x.endWithoutBody(left, &d, why)
 		}
-		if no := x.admit(); no != nil {
-			return nil, x.refuse(no)
-		}
-		if x.retried = x.sent > 0; !x.retried {
-			x.State.Count()
-		}
-		x.send()
 	}
 }
 
@@ -254,7 +247,7 @@ func (x *exchange) admit() *visit.Refusal {
 	}
 	x.planner.Refresh()
 	if x.planner.Latest = latest; x.Ctx.Err() == nil {
-		if no := x.limits.Admit(latest); no != nil {
+		if no := x.permit.Acquire(&x.Request, latest); no != nil {
 			return no
 		}
 	}
@@ -276,9 +269,11 @@ func (x *exchange) pause(d *decision) *visit.Refusal {
 }
 
 // refuse ends the call without a further attempt, and tells the observers.
-func (x *exchange) refuse(no *visit.Refusal) *Error {
-	x.limits.ReleaseBudget()
-	x.limits.ReviewConditions(nil)
+func (x *exchange) refuse(no *visit.Refusal) error {
+	if x.sent == 0 && x.download == nil {
+		x.State.ReleaseCount() // a refused request does not reach the host and earns no retry
+	}
+	x.permit.Cancel(&x.Request)
 	reason, err := x.reasonFor(no)
 	x.report.tellObservers(&Event{
 		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now(), Queued: Queued(x.takeQueued())},
@@ -286,23 +281,17 @@ func (x *exchange) refuse(no *visit.Refusal) *Error {
 		Limit:   no.Limit,
 	})
 	e := x.report.newError(reason, err)
-	e.Until = no.Until
-	return e
-}
-
-// releaseUnused releases and closes everything that no attempt has taken over.
-func (x *exchange) releaseUnused() {
-	x.limits.Release()
-	if x.body != nil {
-		x.body.Finish()
+	if e.Until = no.Until; x.download == nil && e.isOfContext() {
+		return no.Err
 	}
+	return e
 }
 
 // askRule tells the limits what the headers say, and then asks the rule for a
 // verdict, unless there is one already.
 func (x *exchange) askRule() {
 	a := &x.last
-	x.limits.HearHeaders(a)
+	x.permit.Headers(&x.Request, a)
 	if a.Verdict != classify.Unknown {
 		return
 	}
@@ -367,14 +356,14 @@ func (x *exchange) judge(d *decision) {
 func (x *exchange) tellOutcome(d *decision) {
 	x.planner.Note(&x.last)
 	var hint time.Duration
-	hint, d.u = x.limits.NoteOutcome(&x.last)
+	hint, d.u = x.permit.Done(&x.Request, &x.last)
+	x.permit = visit.Permit{} // of the next attempt
 	if x.last.Err != nil {
 		if until := heldUntil(x.last.Err); until.After(x.wait) {
 			x.wait = until
 		}
 	}
 	d.Hint = max(hint, x.wait.Sub(d.Time), 0)
-	x.limits.ReviewConditions(&x.last)
 }
 
 // bodyErr returns the error of an attempt that is not retried because of the
@@ -426,7 +415,7 @@ func (x *exchange) facts(d *decision) facts {
 	if f.elapsedMax = rule.MaxElapsed; f.elapsedMax > 0 {
 		f.elapsed = x.Ground.InstantOf(d.Time).Sub(x.start)
 	}
-	f.turn, f.limit = x.limits.NextTurn(d.Time)
+	f.turn, f.limit = x.Forecast(d.Time)
 	return f
 }
 
@@ -439,14 +428,13 @@ func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 	if d.Hint > 0 {
 		later = d.Wait
 	}
-	if !x.limits.ReserveRetry(d.Time, later) {
+	if !x.permit.ReserveRetry(&x.Request, d.Time, later, &x.last) {
 		d.Reason, d.Wait, d.Limit = ReasonBudget, 0, visit.LimitBudget
-		x.limits.TellUsedUp(&x.last)
 		return
 	}
 	if x.body != nil {
 		if reason := x.takeBack(d, busy); reason != ReasonRetry {
-			x.limits.ReleaseBudget()
+			x.permit.Cancel(&x.Request)
 			d.Reason, d.Wait = reason, 0
 			if reason == ReasonCanceled || reason == ReasonTimeout {
 				d.ended = flight.ContextErr(x.Ctx)
@@ -504,7 +492,7 @@ func (x *exchange) discard(d *decision) (left *http.Response) {
 // gets the last response if it is left. Otherwise the caller gets an error that has
 // both the error of GetBody and the last outcome.
 func (x *exchange) endWithoutBody(left *http.Response, d *decision, why error) (*http.Response, error) {
-	x.limits.ReleaseBudget()
+	x.permit.Cancel(&x.Request)
 	failed := &bodyError{last: d.Err, why: why, status: d.Status}
 	last := Event{Attempt: d.Attempt, Response: left, Reason: ReasonNotReplayable}
 	last.Err, last.Wait = failed, 0
@@ -515,14 +503,4 @@ func (x *exchange) endWithoutBody(left *http.Response, d *decision, why error) (
 		return x.report.markResponse(left, ReasonNotReplayable), nil
 	}
 	return nil, x.report.newError(ReasonNotReplayable, failed)
-}
-
-// runObserved makes an exchange whose traces have hooks.
-func (x *exchange) runObserved() (resp *http.Response, err error) {
-	bodied, began := false, time.Now()
-	x.requestStart()
-	defer func() { x.requestEnd(began, resp, err, bodied) }()
-	resp, err = x.makeAttempts()
-	bodied = x.observeBody(resp)
-	return resp, err
 }

@@ -56,8 +56,8 @@ func (x *exchange) requestStart() {
 }
 
 // requestEnd calls the hooks RequestEnd.
-func (x *exchange) requestEnd(began time.Time, resp *http.Response, err error, bodied bool) {
-	told := false
+func (x *exchange) requestEnd(began time.Time, resp *http.Response, err error) {
+	bodied, told := x.observeBody(resp), false
 	defer closeUnless(x.Ctx, &told, resp)
 	e := RequestEnd{
 		Request: x.Req, Host: x.HostName(), Response: resp, Err: err,

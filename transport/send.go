@@ -10,13 +10,15 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/route"
+	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
-// An attempt is a flight of an exchange, with those who watch it.
+// An attempt is a flight of an exchange, with its permit and those who watch it.
 type attempt struct {
 	flight.Flight
-	watch watch
-	out   *flight.Outgoing // nil: it is the caller's own request
+	permit visit.Permit
+	watch  watch
+	out    *flight.Outgoing // nil: it is the caller's own request
 }
 
 // prepare makes the copy that is sent. If it panics, it releases the slot and closes the body.
@@ -42,10 +44,11 @@ func (a *attempt) prepare() {
 func (a *attempt) fly() {
 	if a.Light() {
 		a.SendLight()
-		return
+	} else {
+		a.prepare()
+		a.flyCopy()
 	}
-	a.prepare()
-	a.flyCopy()
+	a.permit.Landed(&a.Flight)
 }
 
 // flyCopy sends a copy of the request.
@@ -82,7 +85,7 @@ func (x *exchange) send() {
 		}
 	}()
 	a.fly()
-	x.limits.Slot, x.limits.Refused = a.Slot, a.Refused
+	x.permit = a.permit
 }
 
 // newAttempt makes a the next attempt, whose outcome will be at hand.
@@ -108,7 +111,8 @@ func (x *exchange) newAttempt(a *attempt, kind flight.Kind) {
 		a.Body, a.GetBody = x.nextBody()
 	}
 	x.watchAttempt(a)
-	x.limits.TakeOff(&a.Flight)
+	a.permit, x.permit = x.permit, visit.Permit{}
+	a.permit.Start(&a.Flight)
 }
 
 // provesConnection reports whether it may matter that an attempt had no connection. A request that
@@ -125,8 +129,7 @@ func (c *call) parentContext() context.Context {
 
 // takeQueued returns the time in queues before the attempt that goes or is refused now.
 func (x *exchange) takeQueued() (q flight.Queued) {
-	if q = x.limits.Queued; q != (flight.Queued{}) {
-		x.limits.Queued = flight.Queued{}
+	if q = x.permit.Queued; q != (flight.Queued{}) {
 		x.queued.add(Queued(q))
 	}
 	return q

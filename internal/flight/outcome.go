@@ -8,7 +8,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 )
 
@@ -20,7 +19,6 @@ type Outcome struct {
 	Kind   Kind
 	SentAt instant.Instant // 0: not known
 	Queued Queued          // before it was sent
-	Pass   pacing.Pass     // its numbers at the pacing; zero if no quota was known
 	Pool   *pool.Pool      // that it takes, and that hears what comes; nil: the first pool, which nobody listens to
 	Heard  instant.Instant // when something had come over the pool last before it
 	Link   *Link           // its connection; nil: nobody needs to know
@@ -79,5 +77,5 @@ func (o *Outcome) Lane() int {
 
 // AsSent returns the outcome of an attempt that may be under way still.
 func (o *Outcome) AsSent() Outcome {
-	return Outcome{Number: o.Number, Kind: o.Kind, SentAt: o.SentAt, Queued: o.Queued, Pass: o.Pass, Pool: o.Pool, Heard: o.Heard, Link: o.Link}
+	return Outcome{Number: o.Number, Kind: o.Kind, SentAt: o.SentAt, Queued: o.Queued, Pool: o.Pool, Heard: o.Heard, Link: o.Link}
 }

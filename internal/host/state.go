@@ -69,7 +69,7 @@ func (s *State[R]) Quiet() bool {
 	return m.Cooldown.Quiet() && (n == nil || n.Quiet())
 }
 
-// Calm reports whether nothing is held on the host, and whether its connections are not bad.
+// Calm reports whether nothing is held on the host, no quota is known, and its connections are not bad.
 // If nothing has ever failed, Calm is a single atomic load.
 func (s *State[R]) Calm() bool {
 	m := s.machines.Load()
@@ -77,8 +77,8 @@ func (s *State[R]) Calm() bool {
 }
 
 func (m *Machines) calm() bool {
-	pools := m.pools.Load()
-	return m.Cooldown.Quiet() && m.news.Load().Quiet() && (pools == nil || pools.Calm())
+	pools, pacing := m.pools.Load(), m.pacing.Load()
+	return m.Cooldown.Quiet() && m.news.Load().Quiet() && (pools == nil || pools.Calm()) && (pacing == nil || pacing.Quiet())
 }
 
 // Machines returns the host's machines. The first call makes them.

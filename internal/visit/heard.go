@@ -20,7 +20,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A hearing records that the limits have heard the headers of one response.
+// A hearing records that the limits have heard the headers of the response.
 type hearing struct {
 	resp *http.Response // nil: no response yet
 	at   instant.Instant
@@ -28,101 +28,95 @@ type hearing struct {
 	u    float64       // the jitter of the hold
 }
 
-// HearHeaders tells the limits what the headers of a response say. It comes before the
+// Headers tells the limits what the headers of a response say. It comes before the
 // response is classified. A classifier may wait for the body, and meanwhile other
 // requests would go although the server has just refused them. It may be called
 // again for the same response.
-func (l *Limits) HearHeaders(o *flight.Outcome) {
+func (p *Permit) Headers(r *Request, o *flight.Outcome) {
 	resp := o.Resp
-	switch {
-	case resp == nil || resp == l.heard[0].resp:
-		return
-	case resp == l.heard[1].resp:
-		l.heard[0], l.heard[1] = l.heard[1], l.heard[0]
+	if resp == nil || resp == p.heard.resp {
 		return
 	}
 	now := o.DoneAt
-	waits := l.Rule.Peeks && TellsToWait(resp.StatusCode) && l.Rule.Policy.Cooldown == policy.On
-	if now == 0 && (l.Rule.Pacing || waits) {
-		now = l.Ground.Now()
+	waits := r.Rule.Peeks && TellsToWait(resp.StatusCode) && r.Rule.Policy.Cooldown == policy.On
+	if now == 0 && (r.Rule.Pacing || waits) {
+		now = r.Ground.Now()
 	}
-	l.heard[0], l.heard[1] = hearing{resp: resp, at: now}, l.heard[0]
-	if l.Rule.Pacing {
-		l.hearQuotas(now, o)
+	p.heard = hearing{resp: resp, at: now}
+	if r.Rule.Pacing {
+		p.hearQuotas(r, now, o)
 	}
 	if !waits {
 		return // the rest can wait for the verdict, which comes at once
 	}
-	if hint, ok := l.headersHint(resp); ok && hint > 0 {
-		l.heard[0].hint, l.heard[0].u = hint, rand.Float64()
-		l.holdScope(resp.StatusCode, hint, l.heard[0].u)
+	if hint, ok := r.headersHint(resp); ok && hint > 0 {
+		p.heard.hint, p.heard.u = hint, rand.Float64()
+		r.holdScope(resp.StatusCode, hint, p.heard.u)
 	}
 }
 
 // hearQuotas tells the pacing which quotas a response names.
-func (l *Limits) hearQuotas(now instant.Instant, o *flight.Outcome) {
-	all := classify.Quotas(l.OutcomeOf(o.Resp, nil))
-	machine := l.State.Machines().Pacing()
+func (p *Permit) hearQuotas(r *Request, now instant.Instant, o *flight.Outcome) {
+	all := classify.Quotas(r.OutcomeOf(o.Resp, nil))
+	machine := r.State.Machines().Pacing()
 	for _, q := range all {
 		named := pacing.Named{Unit: q.Unit, Remaining: q.Remaining, Limit: q.Limit, Reset: q.Reset}
-		machine.Note(now, l.scopeKey(), o.Pass, named, l.Rule.Settings.Pacing)
-		l.tellQuota(q)
+		machine.Note(now, r.scopeKey(), p.pass, named, r.Rule.Settings.Pacing)
+		r.tellQuota(q)
 	}
-	l.noteQuotas(now, all, o.Status())
-	if l.Ground.Fleet == nil || o.Status() >= 400 || !machine.Listens(now) {
+	r.noteQuotas(now, all, o.Status())
+	if r.Ground.Fleet == nil || o.Status() >= 400 || !machine.Listens(now) {
 		return
 	}
 	units := make([]string, len(all))
 	for i := range all {
 		units[i] = all[i].Unit
 	}
-	machine.Unnamed(now, l.scopeKey(), o.Pass.Mark, units...)
+	machine.Unnamed(now, r.scopeKey(), p.pass.Mark, units...)
 }
 
 // headersHint returns the hint of the headers alone. The hint must not wait for the
 // body here, so it does not see the body.
-func (l *Limits) headersHint(resp *http.Response) (time.Duration, bool) {
+func (r *Request) headersHint(resp *http.Response) (time.Duration, bool) {
 	defer func(body io.ReadCloser) { resp.Body = body }(resp.Body)
 	resp.Body = http.NoBody
-	return l.Rule.Policy.Hint(l.OutcomeOf(resp, nil))
+	return r.Rule.Policy.Hint(r.OutcomeOf(resp, nil))
 }
 
-// NoteOutcome tells the cooldown the outcome of an attempt, and returns how long the
+// Done tells the cooldown the outcome of an attempt, and returns how long the
 // server asked to wait. It is called once for each outcome, whether there is a
 // retry or not. If a POST is told to wait, all requests of its scope have to wait. The slot of
 // the response ends after that. u is random, in [0,1), for the jitter of the wait. If there is a
 // hold, it has the same.
-func (l *Limits) NoteOutcome(o *flight.Outcome) (hint time.Duration, u float64) {
+func (p *Permit) Done(r *Request, o *flight.Outcome) (hint time.Duration, u float64) {
 	status, again := o.Status(), o.Failed() && !o.BodyBroke
 	told := TellsToWait(status)
 	if told || again {
-		asked := l.OutcomeOf(o.Resp, o.Err)
+		asked := r.OutcomeOf(o.Resp, o.Err)
 		if proxy, ok := errors.AsType[*ProxyAnswer](o.Err); ok {
 			asked.Response, asked.Err = proxy.Resp, nil // the proxy's wait binds this request alone
 		}
-		if wait, ok := l.Rule.Policy.Hint(asked); ok {
+		if wait, ok := r.Rule.Policy.Hint(asked); ok {
 			hint = max(wait, 0)
 		}
 	}
-	l.noteResult(o, again, hint)
+	p.noteResult(r, o, again, hint)
 	told = told || again && speaksForAll(status)
-	if u = rand.Float64(); l.Rule.Policy.Cooldown == policy.On {
-		u = l.noteCooldown(o, again, told, hint, u)
+	if u = rand.Float64(); r.Rule.Policy.Cooldown == policy.On {
+		u = p.noteCooldown(r, o, again, told, hint, u)
 	}
-	if l.Rule.Gate {
-		l.Slot.Release()
-		l.Refused.Release()
-	}
+	p.releaseSlot(r)
+	p.review(r, o)
 	return hint, u
 }
 
 // noteResult notes whether the attempt failed, and whether a retry helped. A server that asks for a
 // wait is alive, so a first refusal is neither. If it refuses a retry, the retry did not help.
-func (l *Limits) noteResult(o *flight.Outcome, again bool, hint time.Duration) {
-	m, status := l.State.Machines(), o.Status()
-	result := flight.ResultOf(l.Ctx, o.Resp, o.Err)
-	if l.failed = o.Kind != flight.Cut && !o.BodyBroke && (result == gate.Failed || result == gate.Lost); l.failed {
-		m.Failures.Failed(cmp.Or(o.SentAt, l.Ground.Now()))
+func (p *Permit) noteResult(r *Request, o *flight.Outcome, again bool, hint time.Duration) {
+	m, status := r.State.Machines(), o.Status()
+	result := flight.ResultOf(r.Ctx, o.Resp, o.Err)
+	if p.failed = o.Kind != flight.Cut && !o.BodyBroke && (result == gate.Failed || result == gate.Lost); p.failed {
+		m.Failures.Failed(cmp.Or(o.SentAt, r.Ground.Now()))
 	}
 	switch waits := status == http.StatusTooManyRequests || hint > 0 && TellsToWait(status); {
 	case again && o.Kind > flight.First:
@@ -174,40 +168,40 @@ func (r *Request) OutcomeOf(resp *http.Response, err error) classify.Outcome {
 
 // noteCooldown begins or lengthens a hold, or notes a response during a hold. It returns the jitter
 // of the hold, which is u unless the headers have begun the hold.
-func (l *Limits) noteCooldown(o *flight.Outcome, again, told bool, hint time.Duration, u float64) float64 {
+func (p *Permit) noteCooldown(r *Request, o *flight.Outcome, again, told bool, hint time.Duration, u float64) float64 {
 	switch {
 	case told && hint > 0:
-		if heard := l.heard[0]; heard.hint > 0 && o.Resp == heard.resp {
+		if heard := p.heard; heard.hint > 0 && o.Resp == heard.resp {
 			if u = heard.u; hint <= heard.hint {
 				return u // noted already
 			}
-			hint -= l.Ground.Now().Sub(heard.at) // the body asks for more than the headers did
+			hint -= r.Ground.Now().Sub(heard.at) // the body asks for more than the headers did
 		}
-		l.holdScope(o.Status(), hint, u)
+		r.holdScope(o.Status(), hint, u)
 	case TellsToWait(o.Status()):
 		// Even if it is final, it does not show that the host takes more.
-	case o.Err == nil && !again && !l.State.Quiet():
-		l.State.Machines().Cooldown.Answered(l.Ground.Now(), l.scopeKey(), o.SentAt)
+	case o.Err == nil && !again && !r.State.Quiet():
+		r.State.Machines().Cooldown.Answered(r.Ground.Now(), r.scopeKey(), o.SentAt)
 	}
 	return u
 }
 
 // holdScope holds the scope.
-func (l *Limits) holdScope(status int, wait time.Duration, u float64) {
-	open := l.State.Machines().Cooldown.Hold(l.Ground.Now(), l.scopeKey(), wait, l.Ground.cooldown(l.Rule, wait), u)
-	l.tellHold(status, wait)
-	if now := l.Ground.Now(); open > now {
-		l.beginCondition(news.Change{Key: news.Key{Condition: news.Held, Scope: l.scopeKey()}, Cause: news.Cause{Status: status}, Since: now, Until: open})
+func (r *Request) holdScope(status int, wait time.Duration, u float64) {
+	open := r.State.Machines().Cooldown.Hold(r.Ground.Now(), r.scopeKey(), wait, r.Ground.cooldown(r.Rule, wait), u)
+	r.tellHold(status, wait)
+	if now := r.Ground.Now(); open > now {
+		r.beginCondition(news.Change{Key: news.Key{Condition: news.Held, Scope: r.scopeKey()}, Cause: news.Cause{Status: status}, Since: now, Until: open})
 	}
 }
 
 // noteQuotas tells that a quota is nearly used up, or that none is so any longer. Of several the
 // quota counts of which the least is left.
-func (l *Limits) noteQuotas(now instant.Instant, all []classify.Quota, status int) {
-	if !l.Ground.Watched {
+func (r *Request) noteQuotas(now instant.Instant, all []classify.Quota, status int) {
+	if !r.Ground.Watched {
 		return
 	}
-	key := news.Key{Condition: news.LowQuota, Scope: l.scopeKey()}
+	key := news.Key{Condition: news.LowQuota, Scope: r.scopeKey()}
 	var low *classify.Quota
 	named := false
 	for i := range all {
@@ -219,8 +213,8 @@ func (l *Limits) noteQuotas(now instant.Instant, all []classify.Quota, status in
 	}
 	switch {
 	case low != nil:
-		l.beginCondition(news.Change{Key: key, Cause: news.Cause{Status: status}, Since: now, Until: instant.After(now, low.Reset), Room: int(min(low.Remaining, math.MaxInt))})
-	case named && !l.State.Machines().NewsMade().Quiet():
-		l.endCondition(key)
+		r.beginCondition(news.Change{Key: key, Cause: news.Cause{Status: status}, Since: now, Until: instant.After(now, low.Reset), Room: int(min(low.Remaining, math.MaxInt))})
+	case named && !r.State.Machines().NewsMade().Quiet():
+		r.endCondition(key)
 	}
 }

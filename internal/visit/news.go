@@ -30,36 +30,36 @@ type Teller interface {
 }
 
 // beginCondition notes that a condition of the host lasts, and tells it if that is new.
-func (l *Limits) beginCondition(c news.Change) {
-	if !l.Ground.Watched {
+func (r *Request) beginCondition(c news.Change) {
+	if !r.Ground.Watched {
 		return
 	}
 	c.Since = max(c.Since, 1)
-	l.State.Machines().News().Begin(c, l.Teller.Tells(l.present(c)))
+	r.State.Machines().News().Begin(c, r.Teller.Tells(r.present(c)))
 }
 
 // endCondition notes that a condition is over, and tells it if it lasted until now.
-func (l *Limits) endCondition(k news.Key) {
-	n := l.State.Machines().News()
+func (r *Request) endCondition(k news.Key) {
+	n := r.State.Machines().News()
 	if c, lasts := n.Lasts(k); lasts {
 		c.Cause = news.Cause{}
-		c = l.present(c)
+		c = r.present(c)
 		c.Over, c.Until = true, 0
-		n.End(k, l.Teller.Tells(c))
+		n.End(k, r.Teller.Tells(c))
 	}
 }
 
 // present returns a change with the present figures of the limit that it is about.
-func (l *Limits) present(c news.Change) news.Change {
-	switch m := l.State.Machines(); c.Condition {
+func (r *Request) present(c news.Change) news.Change {
+	switch m := r.State.Machines(); c.Condition {
 	case news.Held:
 		c.Waiting = m.Cooldown.Waiting(c.Scope)
-		if named := m.Cooldown.Named(l.Ground.Now(), c.Scope); named > 0 {
+		if named := m.Cooldown.Named(r.Ground.Now(), c.Scope); named > 0 {
 			c.Until = named // without the jitter of this process
 		}
 	case news.Down, news.Crowded:
 		c.Until, c.Room = 0, 0
-		if !l.Rule.Gate {
+		if !r.Rule.Gate {
 			break
 		}
 		g := m.Gate().State()
@@ -68,64 +68,64 @@ func (l *Limits) present(c news.Change) news.Change {
 			c.Fleet, c.Cause = true, news.Cause{}
 		}
 	case news.RateLimited:
-		c.Until, c.Waiting = 0, l.waitingForRate(m)
+		c.Until, c.Waiting = 0, r.waitingForRate(m)
 	}
 	return c
 }
 
 // waitingForRate returns how many requests wait for the rate. With a gate they wait in its queue.
-func (l *Limits) waitingForRate(m *host.Machines) int {
-	g, r := m.Made()
+func (r *Request) waitingForRate(m *host.Machines) int {
+	g, limit := m.Made()
 	switch {
-	case !l.Rule.Rate || r == nil:
+	case !r.Rule.Rate || limit == nil:
 		return 0
-	case l.Rule.Gate && g != nil: // else an Update has just turned the gate on
+	case r.Rule.Gate && g != nil: // else an Update has just turned the gate on
 		return g.State().ForRate
 	}
-	return r.Queue()
+	return limit.Queue()
 }
 
-// ReviewConditions tells those who watch what the fleet said, and which conditions have
+// review tells those who watch what the fleet said, and which conditions have
 // begun or ended meanwhile. The machines have no timers, so each request does this that
 // has to ask them anyway. o is the outcome of an attempt, or nil before it.
-func (l *Limits) ReviewConditions(o *flight.Outcome) {
-	if !l.Ground.Watched {
+func (p *Permit) review(r *Request, o *flight.Outcome) {
+	if !r.Ground.Watched {
 		return
 	}
-	m := l.State.MachinesMade()
+	m := r.State.MachinesMade()
 	if m == nil {
 		return
 	}
-	l.reviewDown(m, o)
-	l.reviewWaits(m)
+	p.reviewDown(r, m, o)
+	p.reviewWaits(r, m)
 	n := m.NewsMade()
 	if n.Quiet() {
 		return
 	}
-	now := l.Ground.Now()
+	now := r.Ground.Now()
 	for _, c := range n.Heard() {
 		if now < c.Until {
-			l.beginCondition(c)
+			r.beginCondition(c)
 		}
 	}
-	if !l.Rule.Pacing {
-		l.endCondition(news.Key{Condition: news.LowQuota, Scope: l.scopeKey()}) // an Update turned the pacing off
+	if !r.Rule.Pacing {
+		r.endCondition(news.Key{Condition: news.LowQuota, Scope: r.scopeKey()}) // an Update turned the pacing off
 	}
-	for _, c := range n.Due(now, news.Key{Condition: news.Held, Scope: l.scopeKey()}) {
-		if l.isOver(m, now, c) {
-			l.endCondition(c.Key)
+	for _, c := range n.Due(now, news.Key{Condition: news.Held, Scope: r.scopeKey()}) {
+		if r.isOver(m, now, c) {
+			r.endCondition(c.Key)
 		}
 	}
 	if lasting, ok := n.TakeState(now); ok {
 		for i, c := range lasting {
-			lasting[i] = l.present(c)
+			lasting[i] = r.present(c)
 		}
-		n.Tell(l.Teller.LogsState(lasting))
+		n.Tell(r.Teller.LogsState(lasting))
 	}
 }
 
 // isOver reports whether a condition is over whose time has come.
-func (l *Limits) isOver(m *host.Machines, now instant.Instant, c news.Change) bool {
+func (r *Request) isOver(m *host.Machines, now instant.Instant, c news.Change) bool {
 	switch c.Condition {
 	case news.Held:
 		until := m.Cooldown.Held(now, c.Scope)
@@ -134,27 +134,27 @@ func (l *Limits) isOver(m *host.Machines, now instant.Instant, c news.Change) bo
 		}
 		return until == 0
 	case news.NoRetries:
-		m.Budget.CountTo(l.State.Requests())
-		return m.Budget.Left(now, l.budgetConfig()) >= max(l.budgetConfig().Burst/2, 1)
+		m.Budget.CountTo(r.State.Requests())
+		return m.Budget.Left(now, r.budgetConfig()) >= max(r.budgetConfig().Burst/2, 1)
 	case news.Down:
 		return false // reviewDown knows
 	case news.Crowded:
 		g := m.Gate().State()
-		return !l.Rule.Gate || !g.Closed && g.Waiting == 0
+		return !r.Rule.Gate || !g.Closed && g.Waiting == 0
 	case news.RateLimited:
-		return l.waitingForRate(m) == 0
+		return r.waitingForRate(m) == 0
 	}
 	return true
 }
 
 // reviewDown tells whether the host is down. A gate knows that by itself. Without a gate the host is
 // down after five failures in a row.
-func (l *Limits) reviewDown(m *host.Machines, o *flight.Outcome) {
-	if o != nil && l.failed {
-		m.News().Failed(l.causeOf(o))
+func (p *Permit) reviewDown(r *Request, m *host.Machines, o *flight.Outcome) {
+	if o != nil && p.failed {
+		m.News().Failed(r.causeOf(o))
 	}
 	since, down := m.Failures.Down()
-	if g, _ := m.Made(); l.Rule.Gate && g != nil {
+	if g, _ := m.Made(); r.Rule.Gate && g != nil {
 		if down = g.Closed(); down {
 			since = g.State().Since
 		}
@@ -163,29 +163,29 @@ func (l *Limits) reviewDown(m *host.Machines, o *flight.Outcome) {
 	switch {
 	case down:
 		if _, lasts := m.News().Lasts(key); !lasts {
-			l.beginCondition(news.Change{Key: key, Cause: m.News().Failure(), Since: since})
+			r.beginCondition(news.Change{Key: key, Cause: m.News().Failure(), Since: since})
 		}
 	case !m.NewsMade().Quiet():
-		l.endCondition(key)
+		r.endCondition(key)
 	}
 }
 
 // reviewWaits tells that a limit of the rule held the request for long.
-func (l *Limits) reviewWaits(m *host.Machines) {
-	if !l.crowded && !l.rated {
+func (p *Permit) reviewWaits(r *Request, m *host.Machines) {
+	if !p.crowded && !p.rated {
 		return
 	}
-	now := l.Ground.Now()
-	if l.crowded && !m.Gate().Closed() {
-		l.beginCondition(news.Change{Key: news.Key{Condition: news.Crowded}, Since: now.Add(-l.Queued.Gate), Until: now.Add(calmTime)})
+	now := r.Ground.Now()
+	if p.crowded && !m.Gate().Closed() {
+		r.beginCondition(news.Change{Key: news.Key{Condition: news.Crowded}, Since: now.Add(-p.Queued.Gate), Until: now.Add(calmTime)})
 	}
-	if l.rated {
-		l.beginCondition(news.Change{Key: news.Key{Condition: news.RateLimited}, Since: now.Add(-l.Queued.Rate), Until: now.Add(calmTime)})
+	if p.rated {
+		r.beginCondition(news.Change{Key: news.Key{Condition: news.RateLimited}, Since: now.Add(-p.Queued.Rate), Until: now.Add(calmTime)})
 	}
-	l.crowded, l.rated = false, false
+	p.crowded, p.rated = false, false
 }
 
 // causeOf returns an outcome as the cause of a change.
-func (l *Limits) causeOf(o *flight.Outcome) news.Cause {
-	return news.Cause{Status: o.Status(), Err: l.Teller.Safe(o.Err), Addr: o.Link.Addr()}
+func (r *Request) causeOf(o *flight.Outcome) news.Cause {
+	return news.Cause{Status: o.Status(), Err: r.Teller.Safe(o.Err), Addr: o.Link.Addr()}
 }

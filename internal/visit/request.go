@@ -4,14 +4,19 @@ package visit
 
 import (
 	"context"
+	"hash/maphash"
 	"math"
 	"net/http"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/scope"
+	"github.com/aplomb-go/aplomb/policy"
 )
 
 // A Request goes to a host under a rule. Once attempts go, only its price and its
@@ -26,6 +31,10 @@ type Request struct {
 	Rule   *rules.Resolved
 	Plain  *http.Request // the request without its Expect, after a 417; nil: its attempts go with it
 	Price  int32         // see askCost; 0: Cost was not asked yet
+	held   time.Duration // for how long holds have made all attempts wait
+	scope  uint64        // the scope's key, once scoped
+	scoped bool
+	latest instant.Instant // no attempt starts later; 0: no bound
 }
 
 // ObeyCancel makes the closing of Request.Cancel end r.Ctx, so that every wait of
@@ -103,4 +112,52 @@ func (r *Request) HostName() string {
 	}
 	k := host.KeyOf(r.Req.URL)
 	return k.Scheme + "://" + redact.Host(k.Host)
+}
+
+// mayBeHeld reports whether the cooldown is on and may hold something.
+func (r *Request) mayBeHeld() bool { return r.Rule.Policy.Cooldown == policy.On && !r.State.Quiet() }
+
+// budgetConfig returns the settings of the budget. In a fleet each member has its part.
+func (r *Request) budgetConfig() budget.Config {
+	c := r.Rule.Settings.Budget
+	c.Rests = r.State.Machines().Failures.Helpless()
+	if r.Ground.Fleet != nil {
+		c = c.ForMember(r.Ground.members())
+	}
+	return c
+}
+
+// scopeKey returns the key of the request's scope. It is computed once, and only
+// if something is held or known of the host.
+func (r *Request) scopeKey() uint64 {
+	if !r.scoped {
+		r.scoped = true
+		own := r.Rule.Policy.Scope
+		switch {
+		case r.Ground.Fleet != nil:
+			r.scope = r.fleetScope()
+		case own != nil:
+			r.scope = maphash.String(r.Ground.Seed, own(r.Req))
+		default:
+			r.scope = scope.Key(r.Ground.Seed, r.Req.Header)
+		}
+	}
+	return r.scope
+}
+
+// Forecast returns when the limits would let the next attempt go, as far as is known,
+// counted from now, and the limit that takes longest.
+func (r *Request) Forecast(now time.Time) (turn time.Duration, limit string) {
+	if r.Rule.Rate {
+		turn, limit = r.State.Machines().Rate(r.Rule.Settings.Rate).Peek(r.Ground.InstantOf(now), r.askCost()), LimitRate
+	}
+	if r.mayBeHeld() {
+		// The request's own wait keeps its own jitter although the hold has jitter as well.
+		at := r.Ground.Now()
+		named := min(r.State.Machines().Cooldown.Named(at, r.scopeKey()).Sub(at), r.Rule.Settings.Cooldown.Longest()-r.held)
+		if named > turn {
+			turn, limit = named, LimitCooldown
+		}
+	}
+	return turn, limit
 }

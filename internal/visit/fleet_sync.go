@@ -139,28 +139,28 @@ func (g *Ground) TellGate(host string, gate *gate.Gate) {
 // says that this request needs a token as well, and is not in the queue. It may be refused
 // because the member's own part of the rate is small. If it asked for nothing, the member
 // would never learn that the fleet is back.
-func (l *Limits) askFleet(now instant.Instant, short bool) {
-	m := l.State.Machines()
-	if l.Rule.Gate && m.Gate().AskPermit(now) {
-		l.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: l.State.Name()})
+func (r *Request) askFleet(now instant.Instant, short bool) {
+	m := r.State.Machines()
+	if r.Rule.Gate && m.Gate().AskPermit(now) {
+		r.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: r.State.Name()})
 	}
-	if !l.Rule.Rate {
+	if !r.Rule.Rate {
 		return
 	}
-	r := m.Rate(l.Rule.Settings.Rate)
-	if !r.MayAsk(now) {
+	limit := m.Rate(r.Rule.Settings.Rate)
+	if !limit.MayAsk(now) {
 		return
 	}
-	waiting := r.Waiting()
-	if l.Rule.Gate {
+	waiting := limit.Waiting()
+	if r.Rule.Gate {
 		waiting = m.Gate().Wants()
 	}
 	if short {
 		waiting = max(waiting, 1)
 	}
-	r.Share(now, l.Ground.members())
-	if ask, ok := r.AskTokens(now, waiting, l.Ground.answerTime(now, l.sendAtLatest()), rand.Float64()); ok {
-		l.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: l.State.Name(), Unit: l.State.Resolved.Load().RateUnit(),
+	limit.Share(now, r.Ground.members())
+	if ask, ok := limit.AskTokens(now, waiting, r.Ground.answerTime(now, r.sendAtLatest()), rand.Float64()); ok {
+		r.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: r.State.Name(), Unit: r.State.Resolved.Load().RateUnit(),
 			PerSecond: ask.PerSecond, Burst: float64(ask.Burst), Amount: float64(ask.Want), Wait: ask.Silence, Spent: float64(ask.Spent)})
 	}
 }
@@ -180,28 +180,28 @@ func (g *Ground) giveBack(s *host.State[rules.Resolved]) {
 }
 
 // fleetScope returns the key of the request's scope in the fleet.
-func (l *Limits) fleetScope() uint64 {
+func (r *Request) fleetScope() uint64 {
 	text := ""
-	if own := l.Rule.Policy.Scope; own != nil {
-		text = "scope\x00" + own(l.Req)
-	} else if text = scope.Text(l.Req.Header); text == "" {
+	if own := r.Rule.Policy.Scope; own != nil {
+		text = "scope\x00" + own(r.Req)
+	} else if text = scope.Text(r.Req.Header); text == "" {
 		return 0
 	}
-	return l.Ground.Fleet.Scope(text)
+	return r.Ground.Fleet.Scope(text)
 }
 
 // tellHold tells the fleet that a server asked to wait.
-func (l *Limits) tellHold(status int, wait time.Duration) {
-	if l.Ground.Fleet != nil {
-		l.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: l.State.Name(), Scope: l.scopeKey(), Status: status, Wait: wait})
+func (r *Request) tellHold(status int, wait time.Duration) {
+	if r.Ground.Fleet != nil {
+		r.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: r.State.Name(), Scope: r.scopeKey(), Status: status, Wait: wait})
 	}
 }
 
 // tellQuota tells the fleet of a quota that is half used up, or whose size is not known.
 // Nobody has to wait before that.
-func (l *Limits) tellQuota(q classify.Quota) {
-	if l.Ground.Fleet != nil && q.Remaining <= q.Limit/2 {
-		l.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: l.State.Name(), Scope: l.scopeKey(), Unit: q.Unit,
+func (r *Request) tellQuota(q classify.Quota) {
+	if r.Ground.Fleet != nil && q.Remaining <= q.Limit/2 {
+		r.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: r.State.Name(), Scope: r.scopeKey(), Unit: q.Unit,
 			Amount: float64(q.Remaining), Limit: float64(q.Limit), Wait: q.Reset})
 	}
 }

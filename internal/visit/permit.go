@@ -1,0 +1,254 @@
+// Package visit is the part of a request at one host. Before an attempt the request passes the
+// limits of the host. After the attempt it tells them what the outcome says. It also tells
+// those who watch the host, and the other members of a fleet.
+package visit
+
+import (
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
+)
+
+// A Permit is what the limits of a host gave to one attempt: a slot, a token, a share of a quota and a
+// retry of the budget. Before the attempt, TryAcquire or Acquire asks all of them. Start hands the
+// slot over to the attempt. After it, Headers and Done tell the limits what the response says (see
+// heard.go). Cancel gives back what no attempt has taken over.
+type Permit struct {
+	Queued flight.Queued // so far
+
+	reserved *budget.Charge  // a retry from the budget that has not gone yet
+	slot     flight.Slot     // at the gate, until an attempt takes it over, and then of a response that is no success
+	refused  *flight.Slot    // that of such a response, if a copy was sent; nil: none
+	pass     pacing.Pass     // the numbers of the attempt at the pacing; zero if no quota was known
+	since    instant.Instant // when the attempt began to wait for the limits
+	heard    hearing         // of the headers of its response
+	refusals uint32          // that the cooldown knew of when it let the attempt go; 0 if nothing was held
+	crowded  bool            // the attempt waited for long at an open gate, which is to be told
+	rated    bool            // it waited for long for the rate, or would have to, which is to be told
+	failed   bool            // its outcome is a failure of the host
+}
+
+// A Refusal says why a request does not go, or not again. A nil refusal lets it
+// go.
+type Refusal struct {
+	Why   why
+	Err   error     // of the caller's context
+	Until time.Time // when a new request makes sense; zero: not known
+	Limit string    // that the request waited for; empty: none
+}
+
+// A why is the kind of a refusal.
+type why uint8
+
+const (
+	whyGone    why = iota // the caller's context has ended
+	WhyLate               // its turn would come after the caller's deadline
+	WhyOverdue            // its turn would come later than the rule allows
+	WhyFull               // at the gate, whose mode is to refuse requests
+)
+
+// The limits of a host by the names that errors, events and log lines have for them.
+const (
+	LimitCooldown = "cooldown"
+	LimitPacing   = "pacing"
+	LimitGate     = "gate"
+	LimitRate     = "rate"
+	LimitBudget   = "budget"
+)
+
+// Acquire waits until the limits let an attempt go. The hold of the server comes
+// first, then the limits of the rule, and last a slot at the gate, so that no request
+// keeps a slot while it waits for another limit. If the turn of the request would
+// come too late, Acquire refuses it at once. latest is the time after which a retry
+// may not start. It is 0 for the first attempt, and if nothing bounds it.
+func (p *Permit) Acquire(r *Request, latest instant.Instant) *Refusal {
+	if r.latest = latest; !r.Rule.Limited && r.State.Quiet() {
+		return nil
+	}
+	p.review(r, nil)
+	if r.Rule.Rate || r.Rule.Pacing {
+		r.askCost() // now, because nothing is held yet if it panics
+	}
+	p.since = r.Ground.Now()
+	for {
+		if no := p.awaitServer(r); no != nil {
+			return no
+		}
+		if p.Queued.Cooldown > 0 {
+			p.review(r, nil) // the hold may be over, and there is no slot yet
+		}
+		waited, no := p.awaitRule(r)
+		p.rated = p.Queued.Rate > longWait || no != nil && no.Limit == LimitRate && time.Until(no.Until) > longWait
+		goes := no == nil && (!waited || !p.isHeldAgain(r) && p.askPacingAgain(r))
+		if no != nil || goes {
+			if p.crowded || p.rated {
+				p.review(r, nil)
+			}
+			return no
+		}
+		// While this request waited for its turn, the server asked for a wait, or
+		// named its quota for the first time, and the request is not yet due.
+		p.slot.Release()
+	}
+}
+
+// awaitServer waits for the end of a hold of the scope, and for its turn in the ramp.
+func (p *Permit) awaitServer(r *Request) *Refusal {
+	if p.refusals = 0; !r.mayBeHeld() {
+		return nil
+	}
+	before := p.Queued.Cooldown
+	_, _, no := p.wait(r, LimitCooldown, &p.Queued.Cooldown)
+	r.held += p.Queued.Cooldown - before
+	return no
+}
+
+// awaitRule waits for the limits that the rule turns on: a share of the server's
+// quota, the rate, and a slot at the gate.
+func (p *Permit) awaitRule(r *Request) (waited bool, no *Refusal) {
+	m := r.State.Machines()
+	if r.Rule.Pacing {
+		p.pass = pacing.Pass{}
+		if !m.Pacing().Quiet() {
+			if _, waited, no = p.wait(r, LimitPacing, &p.Queued.Pacing); no != nil {
+				return waited, no
+			}
+		}
+	}
+	var more bool
+	switch {
+	case r.Rule.Gate:
+		more, no = p.awaitGate(r, m.Gate())
+	case r.Rule.Rate:
+		more, no = p.awaitRate(r)
+	}
+	return waited || more, no
+}
+
+// awaitGate waits for a token of the rate, if the rule has one, and for a slot at the
+// gate. It takes both at the same moment. It refuses
+// a request that waited until its deadline leaves less time than a response takes.
+// The queue is served in order. Behind a closed gate every probe would otherwise be
+// such a request, and no probe would ever succeed.
+func (p *Permit) awaitGate(r *Request, gate *gate.Gate) (waited bool, no *Refusal) {
+	p.slot = flight.Slot{Home: r.Ground, Host: r.State.Name(), Gate: gate}
+	turns := gate.Turns()
+	a, waited, no := p.wait(r, LimitGate, &p.Queued.Gate)
+	p.crowded = gate.Turns() == turns && !gate.Closed() && p.Queued.Gate > longWait || no != nil && no.Why == WhyFull
+	if no == nil && waited {
+		due := r.Ground.TimeOf(a.Until)
+		if until, ok := r.Ctx.Deadline(); ok && !due.Before(until) {
+			no = &Refusal{Why: WhyLate, Until: due, Limit: LimitGate}
+		}
+	}
+	if no != nil {
+		p.slot.Release()
+	}
+	return waited, no
+}
+
+// awaitRate takes a token of the rate.
+func (p *Permit) awaitRate(r *Request) (waited bool, no *Refusal) {
+	a, waited, no := p.wait(r, LimitRate, &p.Queued.Rate)
+	early := a.Until.Sub(r.Ground.Now())
+	if no != nil || early <= 0 {
+		return waited, no
+	}
+	now := time.Now()
+	if no := r.tooLate(now, now.Add(early)); no != nil {
+		no.Limit = LimitRate
+		return true, no
+	}
+	defer func() { p.Queued.Rate += time.Since(now) }()
+	if err := r.SleepOr(early, nil); err != nil {
+		return true, &Refusal{Err: err, Limit: LimitRate}
+	}
+	return true, nil
+}
+
+// TryAcquire asks the limits for an attempt that does not wait. If it reports false, the caller cancels
+// the permit. A share of a quota is lost then, and nothing else is taken.
+func (p *Permit) TryAcquire(r *Request, now instant.Instant) bool {
+	m := r.State.Machines()
+	if r.mayBeHeld() && !p.ask(r, LimitCooldown, now) {
+		return false
+	}
+	if r.Rule.Pacing && !m.Pacing().Quiet() && !p.ask(r, LimitPacing, now) {
+		return false
+	}
+	switch {
+	case r.Rule.Gate:
+		p.slot = flight.Slot{Home: r.Ground, Host: r.State.Name(), Gate: m.Gate()}
+		return p.ask(r, LimitGate, now)
+	case r.Rule.Rate:
+		limit := m.Rate(r.Rule.Settings.Rate)
+		return limit.Queue() == 0 && limit.Take(now, r.askCost())
+	}
+	return true
+}
+
+// HasMore reports whether the limits have to hear of a good response to an attempt that TryAcquire
+// let go. Of most of them they need to know nothing.
+func (p *Permit) HasMore(r *Request, o *flight.Outcome) bool {
+	return p.slot.Gate != nil || p.refused != nil || // the response is no success
+		r.Rule.Pacing && len(classify.Quotas(r.OutcomeOf(o.Resp, nil))) > 0
+}
+
+// askPacingAgain asks the pacing a second time if it let the request pass without a quota and
+// the server has named one since then. It reports whether the request may go.
+func (p *Permit) askPacingAgain(r *Request) bool {
+	asks := r.Rule.Pacing && p.pass == (pacing.Pass{}) && !r.State.Machines().Pacing().Quiet()
+	return !asks || p.ask(r, LimitPacing, r.Ground.Now())
+}
+
+// isHeldAgain reports whether the server asked for a wait since the cooldown let the request
+// go, and the wait is not over.
+func (p *Permit) isHeldAgain(r *Request) bool {
+	return r.mayBeHeld() && r.State.Machines().Cooldown.HeldSince(r.Ground.Now(), r.scopeKey(), p.refusals)
+}
+
+// ReserveRetry takes one retry or hedge that counts after some time from the host's budget. It
+// reports false if none is left then. failed is the outcome that calls for a retry, nil for a hedge.
+func (p *Permit) ReserveRetry(r *Request, now time.Time, later time.Duration, failed *flight.Outcome) bool {
+	budget := &r.State.Machines().Budget
+	budget.CountTo(r.State.Requests())
+	p.reserved = budget.Take(r.Ground.InstantOf(now), r.Ground.InstantOf(now.Add(later)), r.budgetConfig())
+	if p.reserved == nil && failed != nil {
+		r.beginCondition(news.Change{Key: news.Key{Condition: news.NoRetries}, Cause: r.causeOf(failed), Since: r.Ground.Now()})
+	}
+	return p.reserved != nil
+}
+
+// Start notes that an attempt goes now. It uses up the retry of the budget, and
+// hands the slot over to the attempt.
+func (p *Permit) Start(f *flight.Flight) {
+	f.Slot, p.slot, p.reserved = p.slot, flight.Slot{}, nil
+}
+
+// Landed takes the slot back if the response is no success.
+func (p *Permit) Landed(f *flight.Flight) { p.slot, p.refused = f.Slot, f.Refused }
+
+// Cancel gives back everything that no attempt has taken over. A second call does nothing.
+func (p *Permit) Cancel(r *Request) {
+	if p.reserved != nil {
+		budget := &r.State.Machines().Budget
+		budget.CountTo(r.State.Requests())
+		budget.Release(r.Ground.Now(), r.budgetConfig(), p.reserved)
+		p.reserved = nil
+	}
+	p.releaseSlot(r)
+}
+
+// releaseSlot ends the slot of an attempt that did not go, or of a response that is no success.
+func (p *Permit) releaseSlot(r *Request) {
+	if r.Rule.Gate {
+		p.slot.Release()
+		p.refused.Release()
+	}
+}

@@ -1,0 +1,202 @@
+// How a request waits for its turn at one limit of a host.
+
+package visit
+
+import (
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// enter asks a limit. At the gate a request with a rate asks for a token as well, and takes both at once.
+func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.Waiter) (a queue.Answer) {
+	m, settings := r.State.Machines(), &r.Rule.Settings
+	switch limit {
+	case LimitCooldown:
+		p.refusals = m.Cooldown.Refusals()
+		a = m.Cooldown.Enter(now, r.scopeKey(), w)
+	case LimitPacing:
+		a = m.Pacing().Enter(now, r.scopeKey(), w, settings.Pacing)
+		p.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
+	case LimitRate:
+		a = m.Rate(settings.Rate).Enter(now, w)
+	case LimitGate:
+		conf := settings.Gate
+		if r.Ground.Fleet != nil {
+			conf = conf.ForMember(r.Ground.members())
+			conf.Fleet = true
+		}
+		if r.Rule.Rate {
+			conf.Rate = m.Rate(settings.Rate)
+		}
+		a = p.slot.Gate.Enter(now, &p.slot.At, w, conf)
+		p.slot.Probe = a.Probe
+	}
+	return a
+}
+
+// leave takes a waiter out of the queue of a limit.
+func (p *Permit) leave(r *Request, limit string, w *queue.Waiter) {
+	m := r.State.Machines()
+	switch limit {
+	case LimitCooldown:
+		m.Cooldown.Leave(w)
+	case LimitPacing:
+		m.Pacing().Leave(r.scopeKey(), w)
+	case LimitRate:
+		m.Rate(r.Rule.Settings.Rate).Leave(w)
+	case LimitGate:
+		p.slot.Tell(p.slot.Gate.Leave(w))
+	}
+}
+
+// earlyWaiter returns the waiter that a limit has to see at its first question, or nil if a request
+// that need not wait needs none. A hold sees each waiter from the first question on.
+func (p *Permit) earlyWaiter(r *Request, limit string) *queue.Waiter {
+	if limit == LimitCooldown || r.cost(limit) > 1 {
+		return p.newWaiter(r, limit)
+	}
+	return nil
+}
+
+// cost returns the cost of the request for a limit. A rate takes a full bucket at most.
+func (r *Request) cost(limit string) int {
+	switch {
+	case limit == LimitCooldown:
+		return 0
+	case limit == LimitPacing:
+		return r.askCost()
+	case r.Rule.Rate:
+		return min(r.askCost(), r.Rule.Settings.Rate.Bucket())
+	}
+	return 1
+}
+
+// ask asks a limit for an attempt that does not wait, and reports whether it may go.
+func (p *Permit) ask(r *Request, limit string, now instant.Instant) bool {
+	w := p.earlyWaiter(r, limit)
+	a := p.enter(r, limit, now, w)
+	if w != nil {
+		p.leave(r, limit, w)
+	}
+	return a.Verb == queue.Go
+}
+
+// rateTime returns for how long in all the queue of a limit has waited for the rate, if that is not
+// the limit itself.
+func (r *Request) rateTime(limit string, now instant.Instant) time.Duration {
+	if limit == LimitGate {
+		return r.State.Machines().Gate().RateTime(now)
+	}
+	return 0
+}
+
+// wait waits in the queue of a limit until the request may go, and returns the answer that lets
+// it go. A refused request leaves the queue before anybody is told. It also leaves if
+// the caller's context or a Trace panics, because a waiter that nobody drives would
+// stop the requests behind it.
+//
+// The time of the wait is added to sum, apart from the part that is due to the rate.
+func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Answer, waited bool, no *Refusal) {
+	w := p.earlyWaiter(r, limit) // for most requests a waiter is only made if they have to wait
+	var since instant.Instant
+	var rated time.Duration
+	defer func() {
+		if waited {
+			now := r.Ground.Now()
+			rated = r.rateTime(limit, now) - rated
+			p.Queued.Rate += rated
+			*sum += now.Sub(since) - rated
+		}
+		if w != nil {
+			p.leave(r, limit, w)
+		}
+		switch {
+		case no == nil:
+		case limit == LimitGate && a.NoToken && no.Why != WhyFull:
+			no.Limit = LimitRate
+		default:
+			no.Limit = limit
+		}
+	}()
+	now := p.since
+	if p.Queued != (flight.Queued{}) { // it has waited since then
+		now = r.Ground.Now()
+	}
+	for ; ; now = r.Ground.Now() {
+		a = p.enter(r, limit, now, w)
+		if r.Ground.Fleet != nil && (a.Verb != queue.Go || r.Rule.Rate) {
+			short := a.Verb == queue.Wait && w == nil && (a.NoToken || !r.Rule.Gate)
+			r.askFleet(now, short)
+		}
+		switch {
+		case a.Verb == queue.Go:
+			return a, waited, nil
+		case limit == LimitGate && r.Rule.Policy.Gate.Mode == policy.GateRefuse && !a.ForRate: // it may wait for the rate
+			return a, waited, &Refusal{Why: WhyFull}
+		}
+		if no := r.tooLate(r.Ground.TimeOf(now), r.Ground.TimeOf(a.Until)); no != nil {
+			if a.Open > 0 {
+				no.Until = r.Ground.TimeOf(a.Open) // spreads the requests that come back then
+			}
+			return a, waited, no
+		}
+		if !waited {
+			waited, since, rated = true, now, r.rateTime(limit, now)
+		}
+		if w == nil {
+			w = p.newWaiter(r, limit)
+			continue // asks again, and takes its place in the queue
+		}
+		if err := r.SleepOr(min(a.Ask.Sub(now), r.patience()), w.Ready); err != nil {
+			return a, waited, &Refusal{Err: err}
+		}
+	}
+}
+
+// newWaiter returns a waiter for the request at a limit.
+func (p *Permit) newWaiter(r *Request, limit string) *queue.Waiter {
+	w := queue.NewWaiter()
+	w.By, w.From, w.Cost = r.sendAtLatest(), p.since, r.cost(limit)
+	w.Until = instant.After(r.Ground.Now(), r.Rule.Settings.Cooldown.Longest()-r.held)
+	return w
+}
+
+// sendAtLatest returns when the request has to go at the latest, in the time of the host's
+// machines. It is zero if nothing bounds it.
+func (r *Request) sendAtLatest() (at instant.Instant) {
+	if until, ok := r.Ctx.Deadline(); ok {
+		at = r.Ground.InstantOf(until)
+	}
+	if r.latest != 0 && (at == 0 || r.latest < at) {
+		at = r.latest
+	}
+	return at
+}
+
+// patience returns how long the request may wait for its turn.
+func (r *Request) patience() time.Duration {
+	if r.latest == 0 {
+		return instant.Forever
+	}
+	return r.latest.Sub(r.Ground.Now()) + 1
+}
+
+// tooLate refuses a request whose turn comes after the caller's deadline, and a
+// retry whose turn comes later than the rule allows. A zero turn means now.
+func (r *Request) tooLate(now, turn time.Time) *Refusal {
+	if until, ok := r.Ctx.Deadline(); ok && turn.After(now) && !turn.Before(until) {
+		return &Refusal{Why: WhyLate, Until: turn}
+	}
+	if turn.Before(now) {
+		turn = now
+	}
+	if r.latest != 0 && r.Ground.InstantOf(turn) > r.latest {
+		return &Refusal{Why: WhyOverdue, Until: turn}
+	}
+	return nil
+}
