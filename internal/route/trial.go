@@ -54,6 +54,7 @@ func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 		base := t.open()
 		if base == nil {
 			t.to.Missed(t.ground.Now())
+			free()
 			return t.goBack(req)
 		}
 		t.to.Make(base)

@@ -95,3 +95,32 @@ func TestTrialWithoutConnection(t *testing.T) {
 		})
 	}
 }
+
+// TestTrialWithoutTransport tries a pool for which there is no transport. While the attempt is under
+// way over the base, no other attempt waits for a connection of the pool.
+func TestTrialWithoutTransport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pools pool.Pools
+		over := pools.Other(0, nil)
+		ground := new(visit.Ground)
+		ground.Prepare(func(*host.State[rules.Resolved]) {})
+		base := tripper(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(time.Minute)
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: req}, nil
+		})
+		for range 2 {
+			go func() {
+				tr := &Trial{
+					ground: ground, maker: NewMaker(base, nil, func(func(*pool.Pools)) {}), pools: &pools, to: over, back: pools.Current(),
+					patience: time.Second, waits: true, open: func() http.RoundTripper { return nil }, Restart: func(*pool.Pool) {},
+				}
+				start := time.Now()
+				_, err := tr.RoundTrip((&http.Request{}).WithContext(t.Context()))
+				assert.NoError(t, err)
+				assert.Equal(t, time.Minute, time.Since(start))
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(2 * time.Minute)
+	})
+}
