@@ -1,0 +1,330 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
+	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/visit"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A closing base counts how often its idle connections are closed.
+type closing struct {
+	tripper
+	closed int
+}
+
+func (c *closing) CloseIdleConnections() { c.closed++ }
+
+func none(*http.Request) (*http.Response, error) { return nil, errors.New("nothing is sent") }
+
+// A setting is a planner for a request to a host, which may have other requests.
+type setting struct {
+	*Planner
+	first, lane *closing
+	told        []news.Change
+}
+
+func (s *setting) Tells(c news.Change) func()        { return func() { s.told = append(s.told, c) } }
+func (s *setting) LogsState(l []news.Change) func()  { return func() {} }
+func (s *setting) Safe(err error) error              { return err }
+func (s *setting) pools() *pool.Pools                { return s.State.Machines().Pools() }
+func (s *setting) now() instant.Instant              { return s.Ground.Now() }
+func (s *setting) fails(o flight.Outcome, err error) { s.ends(o, classify.Ambiguous, nil, err) }
+func (s *setting) next() (o flight.Outcome, t *Trial) {
+	o.Kind = flight.First
+	t, _ = s.Next(&o).(*Trial)
+	return o, t
+}
+func (s *setting) ends(o flight.Outcome, v classify.Verdict, resp *http.Response, err error) {
+	o.Verdict, o.Resp, o.Err, o.DoneAt = v, resp, err, s.now()
+	s.Note(&o)
+}
+
+func set(t *testing.T, rule policy.Rule, requests int, lanes bool) *setting {
+	t.Helper()
+	s := &setting{first: &closing{tripper: none}, lane: &closing{tripper: none}}
+	ground := &visit.Ground{Watched: true}
+	ground.Prepare(func(*host.State[rules.Resolved]) {})
+	made, faults := rules.NewRuleset(rule, nil, new(rules.Owner))
+	require.Empty(t, faults)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://h.test/", nil)
+	require.NoError(t, err)
+	r := &visit.Request{Teller: s, Ground: ground, Req: req, Ctx: t.Context()}
+	for range requests {
+		r.State = ground.Hosts.Acquire(req.URL)
+	}
+	r.Rule, _ = made.ForHost(host.KeyOf(req.URL))
+	var lane func(string) http.RoundTripper
+	if lanes {
+		lane = func(string) http.RoundTripper { return s.lane }
+	}
+	s.Planner = &Planner{Request: r, Maker: NewMaker(s.first, lane, func(f func(*pool.Pools)) { f(s.pools()) })}
+	return s
+}
+
+func response(code, major int, header ...string) *http.Response {
+	resp := &http.Response{StatusCode: code, ProtoMajor: major, Header: http.Header{}}
+	for range header {
+		resp.Header.Set("Retry-After", "1")
+	}
+	return resp
+}
+
+// What a failure weighs for its pool, and whether the next attempt leaves the pool in any case.
+func TestWeigh(t *testing.T) {
+	late := context.DeadlineExceeded
+	timedOut := flight.Outcome{Err: late, Verdict: classify.Ambiguous, Kind: flight.First, SentAt: 1, DoneAt: instant.At(10 * time.Second)}
+	at := func(o flight.Outcome, change func(*flight.Outcome)) flight.Outcome { change(&o); return o }
+	heard := func(d time.Duration) func(*setting) {
+		return func(s *setting) { s.pools().Current().Hear(instant.At(d)) }
+	}
+	failed := func(err error, v classify.Verdict) flight.Outcome { return flight.Outcome{Err: err, Verdict: v} }
+	answered := func(code int, v classify.Verdict, header ...string) flight.Outcome {
+		return flight.Outcome{Resp: response(code, 1, header...), Verdict: v}
+	}
+	for name, row := range map[string]struct {
+		o        flight.Outcome
+		requests int
+		before   func(*setting)
+		weight   int32
+		leaves   bool
+	}{
+		"a success":                         {answered(200, classify.Final), 1, nil, 0, false},
+		"a final error":                     {failed(syscall.ECONNRESET, classify.Final), 1, nil, 0, false},
+		"a 500":                             {answered(500, classify.Ambiguous), 1, nil, pool.Weak, false},
+		"a 503 with a wait":                 {answered(503, classify.Refused, "1"), 1, nil, 0, false},
+		"a 429":                             {answered(429, classify.Refused), 1, nil, 0, false},
+		"a 421":                             {answered(421, classify.Refused), 1, nil, pool.Proof, true},
+		"a reset":                           {failed(syscall.ECONNRESET, classify.Ambiguous), 1, nil, pool.Half, false},
+		"a stream error":                    {failed(errors.New("stream error: stream ID 5; CANCEL"), classify.Ambiguous), 1, nil, pool.Half, true},
+		"a failed dial":                     {failed(syscall.ECONNREFUSED, classify.Refused), 1, nil, 0, false},
+		"HTTP/1.1 required":                 {failed(errors.New("stream error: HTTP_1_1_REQUIRED"), classify.Refused), 1, nil, pool.Proof, true},
+		"of a Transport below":              {at(timedOut, func(o *flight.Outcome) { o.Below = true }), 1, nil, 0, false},
+		"of the body":                       {at(timedOut, func(o *flight.Outcome) { o.BodyBroke = true }), 1, nil, 0, false},
+		"the caller left":                   {timedOut, 1, func(s *setting) { ctx, cancel := context.WithCancel(s.Ctx); cancel(); s.Ctx = ctx }, 0, false},
+		"silence, alone":                    {timedOut, 1, nil, pool.Alone, true},
+		"silence, beside others":            {timedOut, 2, nil, pool.Weak, true},
+		"silence, beside others, listening": {at(timedOut, func(o *flight.Outcome) { o.Pool = new(pool.Pool) }), 2, func(s *setting) { s.pools() }, pool.Proof, true},
+		"silence of a cut body":             {at(timedOut, func(o *flight.Outcome) { o.Kind = flight.Cut }), 1, nil, pool.Weak, true},
+		"another was answered early":        {timedOut, 1, heard(4 * time.Second), pool.Alone, true},
+		"another was answered late":         {timedOut, 1, heard(6 * time.Second), pool.Weak, true},
+		"another was answered before":       {at(timedOut, func(o *flight.Outcome) { o.Heard = instant.At(6 * time.Second) }), 1, heard(6 * time.Second), pool.Alone, true},
+		"the start is not known":            {at(timedOut, func(o *flight.Outcome) { o.SentAt = 0 }), 1, heard(time.Second), pool.Weak, true},
+	} {
+		s := set(t, policy.Rule{}, row.requests, true)
+		if row.before != nil {
+			row.before(s)
+		}
+		weight, leaves := s.weigh(&row.o)
+		assert.Equal(t, row.weight, weight, name)
+		assert.Equal(t, row.leaves, leaves, name)
+	}
+}
+
+// A request leaves a pool after two failures, and the host moves with a good response.
+func TestPlanner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := set(t, policy.Rule{}, 2, true)
+		o, trial := s.next()
+		assert.Nil(t, trial)
+		s.fails(o, syscall.ECONNRESET)
+		assert.Zero(t, s.State.Protocol.Load(), "a failure tells no protocol")
+		o, trial = s.next()
+		assert.Nil(t, trial, "after one reset")
+		s.fails(o, syscall.ECONNRESET)
+		o, trial = s.next()
+		require.NotNil(t, trial, "after two")
+		assert.Equal(t, 1, o.Lane())
+		assert.Equal(t, time.Second, trial.patience)
+		assert.True(t, trial.waits)
+		assert.Same(t, s.lane, trial.open())
+		o.Pool.Make(s.lane)
+		s.ends(o, classify.Final, response(200, 2), nil)
+		assert.Same(t, o.Pool, s.pools().Current(), "the host moves")
+		assert.EqualValues(t, 2, s.State.Protocol.Load())
+		require.Len(t, s.told, 1, "changes told")
+		assert.Equal(t, news.Change{Key: news.Key{Condition: news.Lane}, Cause: news.Cause{Err: syscall.ECONNRESET}, Lane: 1}, s.told[0])
+		fresh := &Planner{Request: s.Request, Maker: s.Maker}
+		assert.Same(t, s.lane, fresh.Next(&o))
+		assert.Same(t, o.Pool, s.pools().Current())
+
+		fresh.Note(&flight.Outcome{Pool: o.Pool, Verdict: classify.Refused, Resp: response(421, 2), DoneAt: s.now()})
+		again := flight.Outcome{Pool: o.Pool, Resp: response(421, 2)}
+		assert.False(t, fresh.IsStuck(&again), "there is another pool")
+		assert.True(t, fresh.IsStuck(&again), "two servers want that")
+		o, trial = flight.Outcome{}, nil
+		trial, _ = fresh.Next(&o).(*Trial)
+		require.NotNil(t, trial)
+		assert.Equal(t, 2, o.Lane())
+		fresh.Note(&flight.Outcome{Pool: o.Pool, Verdict: classify.Ambiguous, Err: errors.New("HTTP_1_1_REQUIRED"), DoneAt: s.now()})
+		assert.True(t, s.pools().HTTP1.Load())
+		assert.True(t, fresh.leaves)
+		assert.False(t, (&Planner{Request: s.Request, Maker: s.Maker}).IsStuck(&flight.Outcome{Resp: response(421, 1)}))
+		assert.True(t, (&Planner{Request: s.Request, Maker: s.Maker}).IsStuck(&flight.Outcome{Resp: response(421, 2)}))
+		s.lane.closed = 0
+		time.Sleep(2 * time.Minute)
+		assert.Equal(t, 0, s.first.closed, "the base is shared")
+
+		off := set(t, policy.Rule{Lanes: policy.Off}, 1, true)
+		for range 3 {
+			off.fails(flight.Outcome{}, syscall.ECONNRESET)
+		}
+		assert.False(t, off.leaves || off.MayLeave())
+		assert.Nil(t, off.State.PoolsMade())
+		assert.True(t, s.MayLeave())
+		assert.False(t, set(t, policy.Rule{}, 1, false).MayLeave(), "the base is no *http.Transport")
+	})
+}
+
+// A request that was slow over one pool and is answered over another has shown that the first is bad.
+func TestSilenceOfOnePool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := set(t, policy.Rule{}, 1, true)
+		o, _ := s.next()
+		s.fails(o, context.DeadlineExceeded)
+		o, trial := s.next()
+		require.NotNil(t, trial)
+		s.ends(o, classify.Final, response(200, 2), nil)
+		assert.True(t, s.pools().Calm(), "half of a proof")
+		s.fails(flight.Outcome{Kind: flight.First, Pool: s.pools().Current()}, context.DeadlineExceeded)
+		assert.True(t, s.pools().Calm())
+		o, _ = s.next()
+		s.ends(o, classify.Final, response(200, 2), nil)
+		assert.False(t, s.pools().Calm(), "the second time is a proof")
+		s.ends(o, classify.Final, response(200, 2), nil)
+		assert.Same(t, o.Pool, s.pools().Current())
+		assert.Len(t, s.told, 1, "changes told")
+	})
+}
+
+// How long an attempt waits for the first connection of a pool.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, row := range []struct {
+			rule             policy.Rule
+			deadline, latest time.Duration
+			want             time.Duration
+		}{
+			{policy.Rule{}, 0, 0, time.Second},
+			{policy.Rule{}, 2 * time.Second, 0, 500 * time.Millisecond},
+			{policy.Rule{AttemptTimeout: 600 * time.Millisecond}, 0, 0, 300 * time.Millisecond},
+			{policy.Rule{ConnectTimeout: 400 * time.Millisecond}, 0, 0, 200 * time.Millisecond},
+			{policy.Rule{}, 0, 100 * time.Millisecond, 100 * time.Millisecond},
+			{policy.Rule{}, 0, -time.Second, 0},
+		} {
+			s := set(t, row.rule, 1, true)
+			time.Sleep(time.Minute)
+			if row.deadline > 0 {
+				ctx, cancel := context.WithTimeout(s.Ctx, row.deadline)
+				defer cancel()
+				s.Ctx = ctx
+			}
+			if row.latest != 0 {
+				s.Latest = s.now().Add(row.latest)
+			}
+			assert.Equal(t, row.want, s.patience(), "%+v", row)
+		}
+	})
+}
+
+// A hedge leaves the pool of the first attempt unless that is HTTP/1.1.
+func TestBeside(t *testing.T) {
+	for protocol, leaves := range map[int32]bool{0: true, 1: false, 2: true} {
+		s := set(t, policy.Rule{}, 1, true)
+		s.State.Protocol.Store(protocol)
+		s.Beside(&flight.Outcome{})
+		_, trial := s.next()
+		assert.Equal(t, leaves, trial != nil, protocol)
+	}
+	s := set(t, policy.Rule{Lanes: policy.Off}, 1, true)
+	s.Beside(&flight.Outcome{})
+	assert.False(t, s.leaves)
+}
+
+// A silent base without further pools closes its idle connections once, over HTTP/2.
+func TestRefresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, row := range []struct {
+			protocol int32
+			failures int
+			deadline time.Duration
+			want     int
+		}{{2, 4, 0, 1}, {2, 1, 0, 1}, {1, 4, 0, 0}, {0, 4, 0, 0}, {2, 4, time.Nanosecond, 0}} {
+			s := set(t, policy.Rule{}, 1, false)
+			s.State.Protocol.Store(row.protocol)
+			if row.deadline > 0 {
+				ctx, cancel := context.WithTimeout(s.Ctx, row.deadline)
+				defer cancel()
+				s.Ctx = ctx
+			}
+			for range row.failures {
+				s.fails(flight.Outcome{Kind: flight.First}, context.DeadlineExceeded)
+				start := time.Now()
+				s.Refresh()
+				assert.LessOrEqual(t, time.Since(start), time.Millisecond)
+			}
+			assert.Equal(t, row.want, s.first.closed, "%+v", row)
+		}
+	})
+}
+
+// A pool that is left closes its idle connections soon, and when most of what was under way has ended.
+func TestMaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := set(t, policy.Rule{}, 1, true)
+		other := s.pools().Other(s.now(), nil)
+		other.Make(s.lane)
+		s.Maker.LeaveAll(s.pools())
+		s.Maker.LeaveAll(nil)
+		s.Maker.leave(s.pools().Or(nil))
+		for _, row := range []struct {
+			after time.Duration
+			want  int
+		}{{999 * time.Millisecond, 0}, {2 * time.Millisecond, 1}, {88 * time.Second, 1}, {2 * time.Second, 2}} {
+			time.Sleep(row.after)
+			synctest.Wait()
+			assert.Equal(t, row.want, s.lane.closed, "closed")
+		}
+		assert.Zero(t, s.first.closed, "closed")
+		s.Maker.CloseAll()
+		assert.Equal(t, []int{1, 3}, []int{s.first.closed, s.lane.closed}, "closed")
+		new(Maker).CloseAll()
+		assert.NotPanics(t, func() { closeIdle(nil) })
+
+		for lane, want := range map[http.RoundTripper]bool{nil: false, (*closing)(nil): false, s.lane: true} {
+			m := NewMaker(s.first, func(host string) http.RoundTripper {
+				assert.Equal(t, "h.test", host)
+				return lane
+			}, nil)
+			assert.Equal(t, want, m.open(s.Req, other.Doubtful(), false) != nil)
+			assert.True(t, m.can(s.Req))
+			assert.False(t, m.canHTTP1(s.Req))
+		}
+		m := NewMaker(&http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}, nil, nil)
+		assert.NotNil(t, m.dialerFor(s.Req))
+		for _, proxy := range []func(*http.Request) (*url.URL, error){
+			func(req *http.Request) (*url.URL, error) { return req.URL, nil },
+			func(*http.Request) (*url.URL, error) { return nil, errors.New("odd") },
+		} {
+			assert.Nil(t, NewMaker(&http.Transport{Proxy: proxy}, nil, nil).dialerFor(s.Req), "it dials through the proxy")
+		}
+		assert.Equal(t, idle, m.open(s.Req, other.Doubtful(), false).(*http.Transport).IdleConnTimeout)
+	})
+}
