@@ -3,7 +3,9 @@ package route
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"syscall"
 	"testing"
@@ -64,8 +66,7 @@ func set(t *testing.T, rule policy.Rule, requests int, lanes bool) *setting {
 	ground.Prepare(func(*host.State[rules.Resolved]) {})
 	made, faults := rules.NewRuleset(rule, nil, new(rules.Owner))
 	require.Empty(t, faults)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://h.test/", nil)
-	require.NoError(t, err)
+	req := getRequest(t, "http://h.test/")
 	r := &visit.Request{Teller: s, Ground: ground, Req: req, Ctx: t.Context()}
 	for range requests {
 		r.State = ground.Hosts.Acquire(req.URL)
@@ -327,4 +328,115 @@ func TestMaker(t *testing.T) {
 		}
 		assert.Equal(t, idle, m.open(s.Req, other.Doubtful(), false).(*http.Transport).IdleConnTimeout)
 	})
+}
+
+// A trial that gets a connection opens the pool, whose idle connections are closed when it rests.
+func TestTrialWithConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := set(t, policy.Rule{}, 1, true)
+		s.Beside(&flight.Outcome{})
+		o, trial := s.next()
+		over := []*pool.Pool{}
+		trial.Restart = func(p *pool.Pool) { over = append(over, p) }
+		s.first.tripper = func(req *http.Request) (*http.Response, error) { return response(500, 1), nil }
+		s.lane.tripper = func(req *http.Request) (*http.Response, error) {
+			trace := httptrace.ContextClientTrace(req.Context())
+			trace.GetConn("h.test:80")
+			trace.GotConn(httptrace.GotConnInfo{})
+			assert.Equal(t, len(over) > 1, o.Pool.IsOpen())
+			trace.WroteHeaders()
+			return &http.Response{StatusCode: 200, Request: req}, nil
+		}
+		resp, err := trial.RoundTrip(s.Req)
+		require.NoError(t, err)
+		assert.Same(t, s.Req, resp.Request)
+		assert.True(t, o.Pool.IsOpen())
+		time.Sleep(pool.Rest - 1)
+		_, _ = trial.RoundTrip(s.Req)
+		time.Sleep(2)
+		assert.Zero(t, s.lane.closed, "closed")
+		time.Sleep(pool.Rest)
+		assert.Equal(t, 1, s.lane.closed, "closed")
+		assert.False(t, o.Pool.IsOpen())
+
+		*trial = Trial{ground: trial.ground, maker: trial.maker, pools: trial.pools, to: new(pool.Pool), back: trial.back, Restart: trial.Restart, open: func() http.RoundTripper { return nil }}
+		resp, err = trial.RoundTrip(s.Req)
+		require.NoError(t, err)
+		assert.Equal(t, 500, resp.StatusCode, "there is no lane")
+		assert.False(t, trial.to.IsDue(s.now().Add(time.Second)))
+		assert.Equal(t, []*pool.Pool{o.Pool, o.Pool, trial.to, trial.back}, over)
+	})
+}
+
+func TestNoteGood(t *testing.T) {
+	s := set(t, policy.Rule{}, 2, true)
+	NoteGood(s.Request, &flight.Outcome{})
+	assert.Nil(t, s.State.PoolsMade())
+	s.pools().Failed(s.pools().Current(), pool.Proof, nil)
+	NoteGood(s.Request, &flight.Outcome{DoneAt: 7})
+	assert.True(t, s.pools().Calm())
+	assert.EqualValues(t, 7, s.pools().Current().Heard())
+	assert.False(t, s.TakesHTTP1(errors.New("HTTP_1_1_REQUIRED")), "Config.Lane decides")
+	own := &Planner{Request: s.Request, Maker: NewMaker(new(http.Transport), nil, nil)}
+	assert.True(t, own.TakesHTTP1(errors.New("HTTP_1_1_REQUIRED")))
+	assert.False(t, own.TakesHTTP1(errors.New("odd")))
+}
+
+// What the default base sets, and what it leaves as it is.
+func TestDefaultBase(t *testing.T) {
+	b := improved(new(http.Transport))
+	assert.Equal(t, []any{100, 30 * time.Second, time.Minute}, []any{b.MaxIdleConnsPerHost, b.HTTP2.SendPingTimeout, b.HTTP2.PingTimeout})
+	b = improved(&http.Transport{MaxIdleConnsPerHost: 7, HTTP2: &http.HTTP2Config{SendPingTimeout: 1}})
+	assert.Equal(t, []any{7, time.Duration(1), time.Duration(0)}, []any{b.MaxIdleConnsPerHost, b.HTTP2.SendPingTimeout, b.HTTP2.PingTimeout})
+	req := getRequest(t, "https://h.test/")
+	for code, refused := range map[int]bool{503: true, 407: false, 200: false} {
+		err := b.OnProxyConnectResponse(t.Context(), nil, req, response(code, 1))
+		assert.Equal(t, refused, err != nil, code)
+	}
+	refusal, proxied := errors.New("Service Unavailable"), &http.Transport{Proxy: http.ProxyFromEnvironment}
+	assert.True(t, RefusedByProxy(proxied, req, refusal))
+	assert.False(t, RefusedByProxy(new(http.Transport), req, refusal) || RefusedByProxy(&closing{}, req, refusal) ||
+		RefusedByProxy(proxied, getRequest(t, "http://h.test/"), refusal) || RefusedByProxy(proxied, req, fmt.Errorf("x: %w", refusal)) ||
+		RefusedByProxy(proxied, req, errors.New("odd")))
+}
+
+// The base is found at the first request. One that leads back to the Transport is refused.
+func TestResolve(t *testing.T) {
+	defer func(old http.RoundTripper) { http.DefaultTransport = old }(http.DefaultTransport)
+	self := &closing{tripper: none}
+	loops, uncopied := &closing{}, &http.Transport{TLSNextProto: nextProtos{"h2": nil}}
+	for _, of := range []http.RoundTripper{nil, (*http.Transport)(nil), new(http.Transport), uncopied, self, loops} {
+		http.DefaultTransport = of
+		m := NewMaker(nil, nil, nil)
+		base, err := m.Resolve(self)
+		again, _ := m.Resolve(self)
+		assert.Equal(t, of == http.RoundTripper(self), err != nil)
+		assert.True(t, base == again)
+		switch of {
+		default:
+			assert.Equal(t, PingAfter, base.(*http.Transport).HTTP2.SendPingTimeout)
+			assert.False(t, of == base)
+		case self:
+		case uncopied:
+			assert.True(t, of == base)
+		case loops:
+			loops.tripper = base.RoundTrip
+			_, err := base.RoundTrip(getRequest(t, "http://h.test/"))
+			assert.ErrorIs(t, err, errSelf)
+			loops.tripper = func(req *http.Request) (*http.Response, error) { return &http.Response{Request: req}, nil }
+			req := getRequest(t, "http://h.test/")
+			resp, err := base.RoundTrip(req)
+			require.NoError(t, err)
+			assert.Same(t, req, resp.Request)
+			m.first.(*foreign).CloseIdleConnections()
+			assert.Equal(t, 1, loops.closed, "closed")
+		}
+	}
+}
+
+func getRequest(t *testing.T, url string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	return req
 }
