@@ -145,7 +145,10 @@ func TestPlanner(t *testing.T) {
 		s := set(t, policy.Rule{}, 2, true)
 		o, trial := s.next()
 		assert.Nil(t, trial)
+		s.ends(o, classify.Refused, nil, syscall.ECONNREFUSED)
+		assert.Nil(t, s.State.PoolsMade(), "it says nothing about connections")
 		s.fails(o, syscall.ECONNRESET)
+		assert.False(t, s.pools().HTTP1.Load())
 		assert.Zero(t, s.State.Protocol.Load(), "a failure tells no protocol")
 		o, trial = s.next()
 		assert.Nil(t, trial, "after one reset")
@@ -282,6 +285,7 @@ func TestRefresh(t *testing.T) {
 				assert.LessOrEqual(t, time.Since(start), time.Millisecond)
 			}
 			assert.Equal(t, row.want, s.first.closed, "%+v", row)
+			assert.Zero(t, s.stale)
 		}
 	})
 }
@@ -432,6 +436,8 @@ func TestResolve(t *testing.T) {
 			assert.Equal(t, 1, loops.closed, "closed")
 		}
 	}
+	http.DefaultTransport = &http.Transport{MaxIdleConnsPerHost: 9}
+	assert.Equal(t, 9, DefaultBase().MaxIdleConnsPerHost)
 }
 
 func getRequest(t *testing.T, url string) *http.Request {
