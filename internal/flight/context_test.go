@@ -325,6 +325,14 @@ func TestEndOfAnAttempt(t *testing.T) {
 				if got := typeOf(resp); got != row.body {
 					t.Errorf("the body is a %s, want %s", got, row.body)
 				}
+				defer func() {
+					if resp != nil && resp.Body != nil && resp.Body != http.NoBody {
+						text, err := io.ReadAll(resp.Body)
+						if err != nil || len(text) == 0 {
+							t.Errorf("the body is %q, %v", text, err)
+						}
+					}
+				}()
 				cancelled := o.Ctx.Err() != nil
 				if want := row.phase == "over" || row.phase == "late"; cancelled != want {
 					t.Errorf("the context has ended: %v", cancelled)

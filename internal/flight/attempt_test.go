@@ -1,0 +1,460 @@
+package flight
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
+	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// rt is a base transport made of a function.
+type rt func(*http.Request) (*http.Response, error)
+
+func (f rt) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// A tracked body counts its Closes. It is not known to be in memory.
+type tracked struct {
+	io.Reader
+	closes int
+}
+
+func body(text string) *tracked {
+	return &tracked{Reader: struct{ io.Reader }{strings.NewReader(text)}}
+}
+
+func (b *tracked) Close() error { b.closes++; return nil }
+
+// requestOf returns a request.
+func requestOf(t *testing.T, method string, body io.Reader) *http.Request {
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://h.test/", body)
+	require.NoError(t, err)
+	return req
+}
+
+// flightOf returns an attempt over a base.
+func flightOf(req *http.Request, number int, rule policy.Rule, base rt) *Flight {
+	timeouts := TimeoutsOf(&rule)
+	return &Flight{Outcome: Outcome{Number: number}, Base: base, Req: req, Ctx: req.Context(), Timeouts: &timeouts, Timed: timeouts.On(), Home: clock{}}
+}
+
+// send sends a copy.
+func send(f *Flight) *Outgoing {
+	out := f.Copied()
+	f.Arm(out)
+	f.SendCopy(out)
+	return out
+}
+
+func TestLight(t *testing.T) {
+	for name, row := range map[string]struct {
+		change func(*Flight)
+		want   bool
+	}{
+		"a plain first attempt":      {func(*Flight) {}, true},
+		"a retry":                    {func(f *Flight) { f.Number = 2 }, false},
+		"its body is lent":           {func(f *Flight) { f.Body = http.NoBody }, false},
+		"timeouts":                   {func(f *Flight) { f.Timed = true }, false},
+		"a hook":                     {func(f *Flight) { f.Watched = true }, false},
+		"a link":                     {func(f *Flight) { f.Link = new(Link) }, false},
+		"a probe of a fleet":         {func(f *Flight) { f.Slot.Probe = true }, false},
+		"a gate":                     {func(f *Flight) { f.Slot.Gate = new(gate.Gate) }, true},
+		"a gate and an empty body":   {func(f *Flight) { f.Slot.Gate, f.Req.Body = new(gate.Gate), http.NoBody }, true},
+		"a gate and an upload":       {func(f *Flight) { f.Slot.Gate, f.Req.Body = new(gate.Gate), body("x") }, false},
+		"an upload without any gate": {func(f *Flight) { f.Req.Body = body("x") }, true},
+	} {
+		f := flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, nil)
+		row.change(f)
+		assert.Equal(t, row.want, f.Light(), name)
+	}
+}
+
+// The copy shares the caller's header unless that could be seen.
+func TestHeaderOfACopy(t *testing.T) {
+	for name, row := range map[string]struct {
+		change func(*Flight)
+		own    bool
+		expect bool
+	}{
+		"a first attempt":            {func(*Flight) {}, false, true},
+		"a header of its own":        {func(f *Flight) { f.Own = true }, true, true},
+		"a hook":                     {func(f *Flight) { f.Watched = true }, true, true},
+		"a retry":                    {func(f *Flight) { f.Number = 2 }, false, true},
+		"a first one without Expect": {func(f *Flight) { f.Plain = true }, false, true},
+		"a retry without Expect":     {func(f *Flight) { f.Number, f.Plain = 2, true }, true, false},
+		"beside another":             {func(f *Flight) { f.Beside = true }, true, true},
+		"a gate":                     {func(f *Flight) { f.Own, f.Slot = true, slotOf(nil, nil) }, true, true},
+		"a link":                     {func(f *Flight) { f.Own, f.Link = true, new(Link) }, true, true},
+		"a link and a gate":          {func(f *Flight) { f.Own, f.Link, f.Slot = true, new(Link), slotOf(nil, nil) }, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := requestOf(t, "POST", strings.NewReader("news"))
+			req.Header = http.Header{"Expect": {"100-continue"}, "X": {"1", "2"}, "Y": {"3"}, "User-Agent": nil}
+			f := flightOf(req, 1, policy.Rule{}, nil)
+			row.change(f)
+			out := f.Copied()
+			f.Arm(out)
+			own := out.Req.Header
+			assert.Equal(t, row.expect, own.Get("Expect") != "")
+			assert.Equal(t, []string{"1", "2"}, own["X"])
+			agent, ok := own["User-Agent"]
+			assert.True(t, ok && agent == nil, "a nil value means that the field is left out")
+			own["X"] = append(own["X"], "more")
+			own["X"][0] = "changed"
+			own.Set("Z", "new")
+			assert.Equal(t, []string{"3"}, own["Y"])
+			assert.Equal(t, !row.own, req.Header.Get("Z") == "new")
+			assert.Equal(t, !row.own, req.Header["X"][0] == "changed")
+			assert.Equal(t, "100-continue", req.Header.Get("Expect"), "the caller's header")
+			assert.Equal(t, !f.Beside, out.Req.URL == req.URL)
+			assert.Equal(t, f.Link != nil, f.Link != nil && out == &f.Link.out)
+			assert.Equal(t, f.Slot.Gate != nil, out.more != nil)
+		})
+	}
+	assert.Nil(t, headerOf(nil, nil))
+}
+
+// The copy has the context, the body and the GetBody of its attempt.
+func TestArm(t *testing.T) {
+	type key struct{}
+	for _, lent := range []bool{false, true} {
+		for _, timed := range []bool{false, true} {
+			req := requestOf(t, "POST", body("news"))
+			req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("the caller's") }
+			f := flightOf(req, 2, policy.Rule{AttemptTimeout: time.Hour}, nil)
+			f.Timed, f.Pool, f.Ctx = timed, new(pool.Pool), context.WithValue(f.Ctx, key{}, "value")
+			if lent {
+				f.Body, f.GetBody = body("lent"), func() (io.ReadCloser, error) { return nil, errors.New("lent") }
+			}
+			out := f.Copied()
+			f.Arm(out)
+			assert.Equal(t, "value", out.Req.Context().Value(key{}))
+			assert.Same(t, f.Pool, out.Over())
+			assert.Equal(t, timed, out.Ctx.Timeouts != nil)
+			_, err := out.Req.GetBody()
+			text, _ := io.ReadAll(out.Req.Body)
+			if lent {
+				assert.EqualError(t, err, "lent")
+				assert.Equal(t, "lent", string(text))
+			} else {
+				assert.EqualError(t, err, "the caller's")
+				assert.Equal(t, "news", string(text))
+			}
+		}
+	}
+	f := flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, nil)
+	f.Beside = true
+	out := f.Copied()
+	f.Arm(out)
+	out.Ctx.Abandon()
+	assert.Equal(t, ErrOutrun, context.Cause(out.Req.Context()), "an attempt beside another can be abandoned")
+}
+
+// Whoever looks at the request of the response finds the caller's own, unless the base put another there.
+func TestRequestOfTheResponse(t *testing.T) {
+	other := requestOf(t, "GET", nil)
+	for _, replaces := range []bool{false, true} {
+		f := flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, func(req *http.Request) (*http.Response, error) {
+			if replaces {
+				req = other
+			}
+			return &http.Response{StatusCode: 200, Request: req}, nil
+		})
+		send(f)
+		require.NoError(t, f.Err)
+		if replaces {
+			assert.Same(t, other, f.Resp.Request)
+		} else {
+			assert.Same(t, f.Req, f.Resp.Request)
+		}
+	}
+}
+
+// A base sees the small body in memory of a request as it is. Any other body is watched by a timer or a
+// gate, and so is that of net/http's own resend.
+func TestWhoseUploadIsWatched(t *testing.T) {
+	again := func() (io.ReadCloser, error) { return body("news"), nil }
+	for name, row := range map[string]struct {
+		rule    policy.Rule
+		gate    bool
+		body    io.Reader
+		getBody func() (io.ReadCloser, error)
+		watched bool
+		resend  string // the type of the body
+	}{
+		"nothing looks":        {body: body("news"), getBody: again, resend: "*flight.tracked"},
+		"a timeout":            {rule: policy.Rule{AttemptTimeout: time.Hour}, body: body("news"), getBody: again, watched: true, resend: "*flight.timedBody"},
+		"a gate":               {gate: true, body: body("news"), getBody: again, watched: true, resend: "*flight.timedBody"},
+		"in memory":            {gate: true, body: strings.NewReader("news"), resend: "io.nopCloserWriterTo"},
+		"no longer in memory":  {gate: true, body: strings.NewReader("news"), getBody: again, resend: "*flight.timedBody"},
+		"large":                {gate: true, body: bytes.NewReader(make([]byte, replay.Small+1)), watched: true, resend: "*flight.timedBody"},
+		"in memory afterwards": {gate: true, body: body("news"), getBody: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }, watched: true, resend: "io.nopCloserWriterTo"},
+		"empty afterwards":     {gate: true, body: body("news"), getBody: func() (io.ReadCloser, error) { return http.NoBody, nil }, watched: true, resend: "http.noBody"},
+		"no resend":            {gate: true, body: body("news"), watched: true},
+		"empty":                {gate: true, body: http.NoBody},
+		"none":                 {gate: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := requestOf(t, "POST", row.body)
+			if row.getBody != nil {
+				req.GetBody = row.getBody
+			}
+			f := flightOf(req, 1, row.rule, func(req *http.Request) (*http.Response, error) {
+				_, watched := req.Body.(*timedBody)
+				assert.Equal(t, row.watched, watched)
+				if req.GetBody != nil {
+					got, err := req.GetBody()
+					assert.NoError(t, err)
+					assert.Equal(t, row.resend, typeOf(&http.Response{Body: got}))
+				} else {
+					assert.Empty(t, row.resend)
+				}
+				return &http.Response{StatusCode: 200}, nil
+			})
+			if row.gate {
+				f.Slot = slotOf(t, new(gate.Gate))
+			}
+			send(f)
+			assert.NoError(t, f.Err)
+		})
+	}
+	failed := errors.New("no body")
+	req := requestOf(t, "POST", body("news"))
+	req.GetBody = func() (io.ReadCloser, error) { return nil, failed }
+	send(flightOf(req, 1, policy.Rule{AttemptTimeout: time.Hour}, func(req *http.Request) (*http.Response, error) {
+		got, err := req.GetBody()
+		assert.Nil(t, got)
+		assert.Equal(t, failed, err)
+		return &http.Response{StatusCode: 204}, nil
+	}))
+}
+
+// A base that panics leaves neither a context, nor a slot, nor an open body behind.
+func TestPanicOfTheBase(t *testing.T) {
+	g, lent := new(gate.Gate), body("lent")
+	f := flightOf(requestOf(t, "POST", body("news")), 1, policy.Rule{AttemptTimeout: time.Hour}, func(*http.Request) (*http.Response, error) { panic("base") })
+	f.Slot, f.Body = slotOf(t, g), lent
+	out := f.Copied()
+	f.Arm(out)
+	assert.PanicsWithValue(t, "base", func() { f.SendCopy(out) })
+	assert.Equal(t, context.Canceled, out.Ctx.Err())
+	assert.Zero(t, g.State().InFlight)
+	assert.Equal(t, 1, lent.closes)
+
+	f = flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, func(*http.Request) (*http.Response, error) { panic("base") })
+	f.Slot = slotOf(t, g)
+	assert.PanicsWithValue(t, "base", f.SendLight)
+	assert.Zero(t, g.State().InFlight)
+	assert.Nil(t, f.Slot.Gate)
+}
+
+// The slot of a failure stays with the flight until the limits know what it means. That of a success goes
+// over to the body.
+func TestSlotAfterASend(t *testing.T) {
+	for _, status := range []int{200, 503} {
+		base := func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Body: body("x"), Request: req}, nil
+		}
+		g := new(gate.Gate)
+		f := flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, base)
+		f.Slot = slotOf(t, g)
+		f.SendLight()
+		assert.Equal(t, status == 503, f.Slot.Gate != nil)
+		assert.Equal(t, 1, g.State().InFlight)
+
+		f = flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, base)
+		f.Slot = slotOf(t, g)
+		send(f)
+		assert.Nil(t, f.Slot.Gate, "the copy has it")
+		assert.Equal(t, status == 503, f.Refused != nil)
+		assert.Equal(t, 2, g.State().InFlight)
+		f.Refused.Release()
+		_ = f.Resp.Body.Close()
+		assert.Equal(t, 1, g.State().InFlight)
+	}
+}
+
+// Only an attempt that does not go has to close the body that it has, and the first has the caller's.
+func TestAbort(t *testing.T) {
+	for _, row := range []struct {
+		number       int
+		lent         bool
+		body, caller int // Closes
+	}{{1, false, 0, 1}, {2, false, 0, 0}, {1, true, 1, 0}, {2, true, 1, 0}} {
+		g, own, lent := new(gate.Gate), body("own"), body("lent")
+		f := flightOf(requestOf(t, "POST", own), row.number, policy.Rule{}, nil)
+		if f.Slot = slotOf(t, g); row.lent {
+			f.Body = lent
+		}
+		f.Abort()
+		assert.Equal(t, []int{row.body, row.caller}, []int{lent.closes, own.closes}, row)
+		assert.Zero(t, g.State().InFlight)
+	}
+	flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, nil).Abort()
+}
+
+// An event stream has to bring its first event in time. A stream that ends before is the caller's.
+func TestFirstEvent(t *testing.T) {
+	for name, row := range map[string]struct {
+		kind   string
+		after  time.Duration // until the event
+		text   string
+		caller time.Duration
+		want   error
+	}{
+		"in time":             {after: second - 1, text: "data: x\n\n"},
+		"too late":            {after: second + 1, text: "data: x\n\n", want: policy.ErrAttemptTimeout},
+		"the stream ends":     {after: second / 2, text: ""},
+		"the caller has gone": {after: time.Hour, caller: second / 2, want: context.DeadlineExceeded},
+		"another type":        {kind: "text/plain", after: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				req := requestOf(t, "GET", nil)
+				if row.caller > 0 {
+					ctx, cancel := context.WithTimeout(t.Context(), row.caller)
+					defer cancel()
+					req = req.WithContext(ctx)
+				}
+				f := flightOf(req, 1, policy.Rule{FirstEventTimeout: second}, func(req *http.Request) (*http.Response, error) {
+					r, w := io.Pipe()
+					go func() {
+						time.Sleep(row.after)
+						_, _ = io.WriteString(w, row.text)
+						_ = w.Close()
+					}()
+					kind := row.kind
+					if kind == "" {
+						kind = "text/event-stream"
+					}
+					return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {kind}}, Body: r, Request: req}, nil
+				})
+				defer time.Sleep(2 * time.Hour) // the server goes on
+				send(f)
+				if row.want != nil {
+					assert.ErrorIs(t, f.Err, row.want)
+					assert.Nil(t, f.Resp)
+					return
+				}
+				require.NoError(t, f.Err)
+				got, err := io.ReadAll(f.Resp.Body)
+				assert.NoError(t, err)
+				assert.Equal(t, row.text, string(got))
+			})
+		})
+	}
+}
+
+func TestCheckRequest(t *testing.T) {
+	var gone *tracked
+	for want, change := range map[string]func(req *http.Request) *http.Request{
+		"transport: nil request":        func(*http.Request) *http.Request { return nil },
+		"transport: nil Request.URL":    func(req *http.Request) *http.Request { req.URL = nil; return req },
+		"transport: nil Request.Header": func(req *http.Request) *http.Request { req.Header = nil; return req },
+		"transport: Request.Body is a nil *flight.tracked; leave Body nil for a request without a body": func(req *http.Request) *http.Request {
+			req.Body = gone
+			return req
+		},
+	} {
+		assert.EqualError(t, CheckRequest(change(requestOf(t, "GET", nil))), want)
+	}
+	assert.NoError(t, CheckRequest(requestOf(t, "GET", nil)))
+	assert.NoError(t, CheckRequest(requestOf(t, "POST", body("x"))))
+}
+
+func TestCheckResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failed, b := errors.New("failed"), body("x")
+		resp, err := CheckResponse(&http.Response{Body: b}, failed)
+		assert.Nil(t, resp)
+		assert.Equal(t, failed, err)
+		assert.Equal(t, 1, b.closes)
+		_, err = CheckResponse(nil, nil)
+		assert.EqualError(t, err, "transport: the base transport returned neither a response nor an error")
+		good := &http.Response{}
+		resp, err = CheckResponse(good, nil)
+		assert.Same(t, good, resp)
+		assert.NoError(t, err)
+		_, err = CheckResponse(nil, failed)
+		assert.Equal(t, failed, err)
+	})
+}
+
+func TestWhatARequestMayDo(t *testing.T) {
+	for method, want := range map[string]bool{"": true, "GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "QUERY": true,
+		"SEARCH": true, "REPORT": true, "PROPFIND": true, "POST": false, "PUT": false, "DELETE": false, "PATCH": false, "CONNECT": false, "get": false} {
+		assert.Equal(t, want, IsSafe(&http.Request{Method: method}), method)
+	}
+	for _, row := range []struct {
+		method   string
+		upgrade  []string
+		status   int
+		upgrades bool
+		hands    bool
+	}{
+		{"GET", nil, 200, false, false},
+		{"GET", nil, 101, false, true},
+		{"GET", []string{""}, 200, false, false},
+		{"GET", []string{"websocket"}, 200, true, false},
+		{"GET", []string{"websocket"}, 101, true, true},
+		{"CONNECT", nil, 200, true, true},
+		{"CONNECT", nil, 299, true, true},
+		{"CONNECT", nil, 503, true, false},
+	} {
+		req := &http.Request{Method: row.method, Header: http.Header{"Upgrade": row.upgrade}}
+		assert.Equal(t, row.upgrades, Upgrades(req), row)
+		assert.Equal(t, row.hands, HandsOver(req, &http.Response{StatusCode: row.status}), row)
+	}
+	canceled := make(chan struct{})
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	req := &http.Request{Cancel: canceled}
+	assert.False(t, IsCanceled(req))
+	close(canceled)
+	assert.True(t, IsCanceled(req))
+	assert.False(t, IsCanceled(&http.Request{}))
+}
+
+func TestCloseBody(t *testing.T) {
+	b, yes, no := body("x"), true, false
+	CloseBody(&http.Request{})
+	CloseBody(&http.Request{Body: b})
+	CloseBodyUnless(&yes, &http.Request{Body: b})
+	assert.Equal(t, 1, b.closes)
+	CloseBodyUnless(&no, &http.Request{Body: b})
+	assert.Equal(t, 2, b.closes)
+}
+
+// Attempts of one request run beside each other. They share nothing that they change.
+func TestAttemptsBesideEachOther(t *testing.T) {
+	req := requestOf(t, "GET", nil)
+	req.Header = http.Header{"X": {"1"}}
+	base := func(req *http.Request) (*http.Response, error) {
+		req.Header.Set("X", "2")
+		req.URL.Path = "/other"
+		return &http.Response{StatusCode: 204}, nil
+	}
+	var all sync.WaitGroup
+	for range 2 {
+		f := flightOf(req, 1, policy.Rule{}, base)
+		f.Beside = true
+		out := f.Copied()
+		f.Arm(out)
+		all.Go(func() { f.SendCopy(out) })
+	}
+	all.Wait()
+	assert.Equal(t, "1", req.Header.Get("X"))
+	assert.Equal(t, "/", req.URL.Path)
+}

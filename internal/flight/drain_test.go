@@ -1,0 +1,217 @@
+package flight
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/aplomb-go/aplomb/internal/replay"
+)
+
+// A scripted body reads and closes as it is told.
+type scripted struct {
+	read   func(p []byte) (int, error)
+	close  func()
+	closes atomic.Int32
+}
+
+func (b *scripted) Read(p []byte) (int, error) { return b.read(p) }
+func (b *scripted) Close() error {
+	b.closes.Add(1)
+	if b.close != nil {
+		b.close()
+	}
+	return nil
+}
+
+// bytesOf reads n bytes in pieces, the last with the end of the body.
+func bytesOf(n int) func(p []byte) (int, error) {
+	r := io.LimitReader(neverEnds{}, int64(n))
+	return r.Read
+}
+
+type neverEnds struct{}
+
+func (neverEnds) Read(p []byte) (int, error) { return min(len(p), 1000), nil }
+
+// A drain reads a body to its end if it is short enough, and closes it once in any case.
+func TestDrain(t *testing.T) {
+	hang := func() { time.Sleep(time.Hour) }
+	empty := 0
+	for name, row := range map[string]struct {
+		length int64
+		read   func(p []byte) (int, error)
+		close  func()
+		gone   bool // the caller
+		late   bool // there is no time to read
+		whole  int  // bytes; -1: it is not whole
+		took   time.Duration
+	}{
+		"short":                    {length: 10, read: bytesOf(10), whole: 10},
+		"of unknown length":        {length: -1, read: bytesOf(10), whole: 10},
+		"as long as may be":        {length: DrainBytes, read: bytesOf(DrainBytes), whole: DrainBytes},
+		"too long":                 {length: -1, read: bytesOf(DrainBytes + 1), whole: -1},
+		"known to be too long":     {length: DrainBytes + 1, read: func([]byte) (int, error) { panic("it is read") }, whole: -1},
+		"the caller has gone":      {length: 10, read: func([]byte) (int, error) { t.Error("it is read"); return 0, io.EOF }, gone: true, whole: -1},
+		"no time":                  {length: 10, read: func([]byte) (int, error) { t.Error("it is read"); return 0, io.EOF }, late: true, whole: -1},
+		"no time, its Close hangs": {length: 10, read: bytesOf(10), close: hang, late: true, whole: -1, took: CloseTime},
+		"its Read hangs":           {length: 10, read: func([]byte) (int, error) { hang(); return 0, io.EOF }, whole: -1, took: DrainTime},
+		"its Close hangs":          {length: 10, read: bytesOf(10), close: hang, whole: -1, took: DrainTime},
+		"an error":                 {length: 10, read: func([]byte) (int, error) { return 3, io.ErrUnexpectedEOF }, whole: -1},
+		"a panic":                  {length: 10, read: func([]byte) (int, error) { panic("read") }, whole: -1},
+		"a panic of Close":         {length: 10, read: bytesOf(10), close: func() { panic("close") }, whole: 10},
+		"an end of its goroutine":  {length: 10, read: func([]byte) (int, error) { runtime.Goexit(); return 0, nil }, whole: -1},
+		"a bad count":              {length: 10, read: func(p []byte) (int, error) { return len(p) + 1, nil }, whole: -1},
+		"empty Reads for ever":     {length: 10, read: func([]byte) (int, error) { return 0, nil }, whole: -1},
+		"some empty Reads": {length: 10, read: func(p []byte) (int, error) {
+			if empty++; empty%drainEmpty != 0 {
+				return 0, nil
+			}
+			if empty == 2*drainEmpty {
+				return 0, io.EOF
+			}
+			return 1, nil
+		}, whole: 1},
+		"one empty Read too many": {length: 10, read: func() func(p []byte) (int, error) {
+			n := 0
+			return func([]byte) (int, error) {
+				if n++; n > drainEmpty {
+					return 0, io.EOF
+				}
+				return 0, nil
+			}
+		}(), whole: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if row.gone {
+					cancel()
+				}
+				until := time.Now().Add(DrainTime)
+				if row.late {
+					until = time.Now()
+				}
+				b, w, began := &scripted{read: row.read, close: row.close}, new(bytes.Buffer), time.Now()
+				whole := DrainWithin(ctx, &http.Response{Body: b, ContentLength: row.length}, until, w)
+				assert.Equal(t, row.took, time.Since(began))
+				assert.Equal(t, row.whole >= 0, whole)
+				if whole {
+					assert.Equal(t, row.whole, w.Len())
+				}
+				time.Sleep(2 * time.Hour)
+				assert.EqualValues(t, 1, b.closes.Load(), "Closes")
+			})
+		})
+	}
+	for _, resp := range []*http.Response{nil, {}, {Body: http.NoBody}} {
+		assert.True(t, DrainWithin(t.Context(), resp, time.Time{}, io.Discard), "there is nothing to be drained")
+	}
+}
+
+// A body in memory is read without a goroutine, however little time there is.
+func TestDrainOfABodyInMemory(t *testing.T) {
+	small := func() io.ReadCloser { return io.NopCloser(strings.NewReader("news")) }
+	watched := &watchedBody{attemptBody: attemptBody{ReadCloser: small(), ctx: attemptOf(t.Context(), hourly)}}
+	for name, row := range map[string]struct {
+		body io.ReadCloser
+		want bool
+	}{
+		"plain":          {small(), true},
+		"of an attempt":  {&attemptBody{small(), attemptOf(t.Context(), hourly)}, true},
+		"that may stall": {watched, true},
+		"with its slot":  {&slotBody{ReadCloser: &attemptBody{ReadCloser: small()}}, true},
+		"large":          {io.NopCloser(bytes.NewReader(make([]byte, replay.Small+1))), false},
+		"another":        {body("news"), false},
+	} {
+		assert.Equal(t, row.want, InMemory(row.body), name)
+	}
+	var w bytes.Buffer
+	assert.True(t, DrainWithin(t.Context(), &http.Response{Body: small(), ContentLength: -1}, time.Time{}, &w))
+	assert.Equal(t, "news", w.String())
+	a := attemptOf(t.Context(), hourly)
+	assert.True(t, DrainWithin(t.Context(), &http.Response{Body: &attemptBody{small(), a}}, time.Time{}, io.Discard))
+	assert.Error(t, a.Err(), "its body is closed")
+	assert.False(t, DrainWithin(t.Context(), &http.Response{Body: small()}, time.Time{}, full{}))
+}
+
+// A full writer takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("full") }
+
+// A response that the caller may still get is kept whole, or not at all.
+func TestKeepWithin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resp := &http.Response{StatusCode: 503, Body: body("later"), ContentLength: 5}
+		kept := KeepWithin(t.Context(), resp, time.Now().Add(second))
+		text, err := io.ReadAll(kept.Body)
+		assert.NoError(t, err)
+		assert.Equal(t, "later", string(text))
+		assert.Equal(t, 503, kept.StatusCode)
+		assert.NotSame(t, resp, kept)
+		assert.Nil(t, KeepWithin(t.Context(), &http.Response{Body: body("later")}, time.Now()), "there was no time")
+		assert.Nil(t, KeepWithin(t.Context(), nil, time.Now().Add(second)))
+	})
+}
+
+// Discard takes DrainTime at most, and Dismiss only the time of a Close.
+func TestDiscardAndDismiss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := func() *http.Response {
+			return &http.Response{Body: &scripted{read: func([]byte) (int, error) { time.Sleep(time.Hour); return 0, io.EOF }, close: func() { time.Sleep(time.Hour) }}}
+		}
+		began := time.Now()
+		Discard(t.Context(), hangs())
+		assert.Equal(t, DrainTime, time.Since(began))
+		began = time.Now()
+		Dismiss(t.Context(), hangs())
+		assert.Equal(t, CloseTime, time.Since(began))
+		time.Sleep(3 * time.Hour)
+	})
+}
+
+// A sleep ends when its time is over, when it is woken, or with its context.
+func TestSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		ready := make(chan struct{}, 1)
+		for _, row := range []struct {
+			d, took time.Duration
+			wake    time.Duration // 0: nobody does
+			woken   bool
+		}{
+			{-1, 0, 0, false},
+			{0, 0, 0, false},
+			{second, second, 0, false},
+			{second, second / 2, second / 2, true},
+			{2 * time.Hour, time.Hour, 0, false},
+		} {
+			var wake <-chan struct{}
+			if row.wake > 0 {
+				time.AfterFunc(row.wake, func() { ready <- struct{}{} })
+				wake = ready
+			}
+			c, end := context.WithTimeout(ctx, time.Hour)
+			began := time.Now()
+			assert.Equal(t, row.woken, Sleep(c, row.d, wake), row)
+			assert.LessOrEqual(t, time.Since(began), row.took, row)
+			if row.took < time.Hour {
+				assert.Equal(t, row.took, time.Since(began), row)
+			}
+			end()
+		}
+	})
+}

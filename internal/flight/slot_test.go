@@ -1,0 +1,366 @@
+package flight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A yard is a home that counts the news and the questions.
+type yard struct {
+	clock
+	told, asked atomic.Int32
+}
+
+func (y *yard) TellGate(string, *gate.Gate) { y.told.Add(1) }
+func (y *yard) AskProbe(string)             { y.asked.Add(1) }
+
+// slotOf returns a slot at a gate, or at a new gate if it is nil.
+func slotOf(t *testing.T, g *gate.Gate) Slot {
+	if g == nil {
+		g = new(gate.Gate)
+	}
+	s := Slot{Home: &yard{}, Host: "h.test", Gate: g}
+	a := g.Enter(s.Home.Now(), &s.At, nil, gate.Config{Start: 4})
+	if t != nil {
+		require.Equal(t, queue.Go, a.Verb)
+	}
+	return s
+}
+
+func TestResultOfAnOutcome(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	why := errors.New("why")
+	late, cancel := context.WithDeadlineCause(t.Context(), time.Now().Add(-second), why)
+	defer cancel()
+	for _, row := range []struct {
+		ctx    context.Context
+		status int
+		err    error
+		want   gate.Result
+	}{
+		{status: 200, want: gate.Success}, {status: 302, want: gate.Success}, {status: 404, want: gate.Success}, {status: 499, want: gate.Success},
+		{status: 501, want: gate.Success}, {status: 505, want: gate.Success}, {status: 511, want: gate.Success},
+		{status: 408, want: gate.Neutral}, {status: 429, want: gate.Neutral},
+		{status: 500, want: gate.Failed}, {status: 503, want: gate.Failed}, {status: 599, want: gate.Failed},
+		{ctx: ended, status: 200, want: gate.Success},
+		{ctx: ended, err: syscall.ECONNRESET, want: gate.Neutral},
+		{ctx: late, err: why, want: gate.Lost},
+		{ctx: late, err: syscall.ECONNRESET, want: gate.Failed},
+		{err: why, want: gate.Neutral},
+		{err: os.ErrDeadlineExceeded, want: gate.Lost},
+		{err: syscall.ECONNRESET, want: gate.Failed},
+		{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, want: gate.Failed},
+		{err: &net.DNSError{Err: "server misbehaving", IsTemporary: true}, want: gate.Failed},
+	} {
+		ctx, resp := row.ctx, (*http.Response)(nil)
+		if ctx == nil {
+			ctx = t.Context()
+		}
+		if row.status != 0 {
+			resp = &http.Response{StatusCode: row.status}
+		}
+		assert.Equal(t, row.want, ResultOf(ctx, resp, row.err), "%v", row)
+	}
+}
+
+// The slot ends with the attempt, or stays with the body of a success, or with a failure until the limits
+// know of it.
+func TestWhoHasTheSlotAfterwards(t *testing.T) {
+	for name, row := range map[string]struct {
+		method string
+		status int
+		kind   string
+		body   io.ReadCloser
+		err    error
+		keeps  bool // the body does
+		stays  bool // it is that of a failure
+	}{
+		"a success":       {status: 200, body: body("x"), keeps: true},
+		"a 404":           {status: 404, body: body("x"), keeps: true},
+		"no body":         {status: 200, body: http.NoBody},
+		"nil":             {status: 204},
+		"events":          {status: 200, body: body("x"), kind: " Text/Event-Stream ; charset=utf-8"},
+		"no events":       {status: 200, body: body("x"), kind: "text/plain", keeps: true},
+		"a tunnel":        {method: "CONNECT", status: 200, body: body("x")},
+		"a 501":           {status: 501, body: body("x")},
+		"a 503":           {status: 503, body: body("x"), stays: true},
+		"a 429":           {status: 429, body: http.NoBody, stays: true},
+		"an error":        {err: syscall.ECONNRESET},
+		"a panic":         {},
+		"a bad error":     {err: panicky{}},
+		"a bad context":   {status: 200, body: body("x"), kind: "panic"},
+		"in the response": {status: 200, body: body("x"), keeps: true},
+	} {
+		for _, room := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, room), func(t *testing.T) {
+				g := new(gate.Gate)
+				var b *slotBody
+				s := slotOf(t, g)
+				if room {
+					b = &slotBody{slot: s}
+				}
+				slot := &s
+				if room {
+					slot = &b.slot
+				}
+				f := flightOf(&http.Request{Method: row.method}, 1, policy.Rule{}, nil)
+				f.Ctx = t.Context()
+				if row.kind == "panic" {
+					f.Ctx = panicCtx{f.Ctx}
+				}
+				if row.status != 0 {
+					f.Resp = &http.Response{StatusCode: row.status, Header: http.Header{"Content-Type": {row.kind}}, Body: row.body}
+				}
+				f.Err = row.err
+				func() {
+					defer func() { _ = recover() }()
+					slot.Landed(f, f.Req, b)
+				}()
+				kept, _ := typeOrNil(f.Resp)
+				assert.Equal(t, row.keeps, kept)
+				assert.Equal(t, row.stays, slot.refused)
+				assert.Equal(t, row.keeps || row.stays, g.State().InFlight == 1)
+				assert.NotZero(t, f.DoneAt)
+				if row.stays {
+					slot.Release()
+					assert.Zero(t, g.State().InFlight)
+					slot.Release()
+				}
+			})
+		}
+	}
+	f := flightOf(&http.Request{}, 1, policy.Rule{}, nil)
+	new(Slot).Landed(f, f.Req, nil)
+	assert.Zero(t, f.DoneAt, "nobody has asked for the time")
+}
+
+func typeOrNil(resp *http.Response) (kept bool, b *slotBody) {
+	if resp != nil {
+		b, kept = resp.Body.(*slotBody)
+	}
+	return kept, b
+}
+
+// panicky is an error whose methods panic.
+type panicky struct{}
+
+func (panicky) Error() string { panic("error") }
+func (panicky) Is(error) bool { panic("error") }
+
+// A panicCtx panics when it is linked to.
+type panicCtx struct{ context.Context }
+
+func (panicCtx) Done() <-chan struct{} { panic("context") }
+
+// If the caller's own body failed, that says nothing about the host.
+func TestBrokenUploadIsNoFailureOfTheHost(t *testing.T) {
+	for _, broke := range []bool{false, true} {
+		g := new(gate.Gate)
+		for range 100 {
+			s := slotOf(nil, g)
+			f := flightOf(&http.Request{}, 1, policy.Rule{}, nil)
+			f.Ctx, f.Body, f.Err = t.Context(), broken{body("x"), broke}, syscall.ECONNRESET
+			s.Landed(f, f.Req, nil)
+		}
+		s := slotOf(nil, g)
+		g.Result(s.Home.Now(), &s.At, gate.Failed)
+		assert.Equal(t, !broke, g.Closed())
+	}
+}
+
+type broken struct {
+	*tracked
+	broke bool
+}
+
+func (b broken) Broke() bool { return b.broke }
+
+// The body keeps the slot until it has ended, is closed, or nobody can read it any more.
+func TestHowLongABodyKeepsItsSlot(t *testing.T) {
+	for name, row := range map[string]struct {
+		length int64
+		do     func(resp *http.Response, end context.CancelFunc)
+		after  time.Duration
+		freed  bool
+	}{
+		"nothing happens":            {length: 4, do: func(*http.Response, context.CancelFunc) {}},
+		"it is read in part":         {length: 4, do: func(resp *http.Response, _ context.CancelFunc) { _, _ = resp.Body.Read(make([]byte, 1)) }},
+		"it is read to its end":      {length: 4, do: func(resp *http.Response, _ context.CancelFunc) { _, _ = io.ReadAll(resp.Body) }, freed: true},
+		"it is closed":               {length: 4, do: func(resp *http.Response, _ context.CancelFunc) { _ = resp.Body.Close() }, freed: true},
+		"it is closed after its end": {length: 4, do: func(resp *http.Response, _ context.CancelFunc) { _, _ = io.ReadAll(resp.Body); _ = resp.Body.Close() }, freed: true},
+		"the context ends":           {length: 4, do: func(_ *http.Response, end context.CancelFunc) { end() }, freed: true},
+		"its Read panics":            {length: 5, do: func(resp *http.Response, _ context.CancelFunc) { _, _ = resp.Body.Read(nil) }, freed: true},
+		"nobody reads it":            {length: 4, do: func(*http.Response, context.CancelFunc) {}, after: 11 * second, freed: true},
+		"nobody reads on": {length: 4, do: func(resp *http.Response, _ context.CancelFunc) {
+			time.Sleep(9 * second)
+			_, _ = resp.Body.Read(make([]byte, 1))
+		}, after: 9 * second},
+		"a Read waits":                 {length: 6, do: func(resp *http.Response, _ context.CancelFunc) { go func() { _, _ = resp.Body.Read(nil) }() }, after: 20 * second},
+		"a Read waits, without length": {length: -1, do: func(resp *http.Response, _ context.CancelFunc) { go func() { _, _ = resp.Body.Read(nil) }() }, after: second, freed: true},
+		"its Close hangs":              {length: 6, do: func(resp *http.Response, _ context.CancelFunc) { go func() { _ = resp.Body.Close() }() }, after: 11 * second, freed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, end := context.WithCancel(t.Context())
+				defer end()
+				g := new(gate.Gate)
+				s := slotOf(t, g)
+				f := flightOf(&http.Request{}, 1, policy.Rule{}, nil)
+				src := &oddBody{Reader: strings.NewReader("news"), panics: row.length == 5}
+				if row.length == 6 || row.length < 0 {
+					src.hangs = time.Minute
+				}
+				f.Ctx, f.Resp = ctx, &http.Response{StatusCode: 200, Body: src, ContentLength: row.length}
+				s.Landed(f, f.Req, nil)
+				require.Equal(t, 1, g.State().InFlight)
+				func() {
+					defer func() { _ = recover() }()
+					row.do(f.Resp, end)
+				}()
+				synctest.Wait()
+				time.Sleep(row.after)
+				probe := Slot{Home: s.Home, Gate: g}
+				a := g.Enter(probe.Home.Now(), &probe.At, nil, gate.Config{Start: 1, Max: 1})
+				assert.Equal(t, row.freed, a.Verb == queue.Go, "another request may go: %v", a.Verb)
+				time.Sleep(time.Hour)
+			})
+		})
+	}
+}
+
+// An oddBody hangs or panics in its methods.
+type oddBody struct {
+	io.Reader
+	hangs  time.Duration
+	panics bool
+	tried  bool
+}
+
+func (b *oddBody) Read(p []byte) (int, error) {
+	if time.Sleep(b.hangs); b.panics {
+		panic("body")
+	}
+	return b.Reader.Read(p)
+}
+func (b *oddBody) Close() error      { time.Sleep(b.hangs); return nil }
+func (b *oddBody) ResumeTried() bool { return b.tried }
+
+// The bodies tell whether a Transport below has asked for the rest.
+func TestBodiesTellOfAResume(t *testing.T) {
+	for _, tried := range []bool{false, true} {
+		src := &oddBody{tried: tried}
+		assert.Equal(t, tried, (&slotBody{ReadCloser: src}).ResumeTried())
+		assert.Equal(t, tried, (&attemptBody{ReadCloser: src}).ResumeTried())
+		assert.Equal(t, tried, (&ObservedBody{ReadCloser: src}).ResumeTried())
+	}
+}
+
+// A second Release gives nothing back, and so do those of no slot.
+func TestRelease(t *testing.T) {
+	g := new(gate.Gate)
+	a, b := slotOf(t, g), slotOf(t, g)
+	a.Release()
+	a.Release()
+	assert.Equal(t, 1, g.State().InFlight)
+	b.Release()
+	assert.Zero(t, g.State().InFlight)
+	(*Slot)(nil).Release()
+	new(Slot).Release()
+}
+
+// News goes to the fleet.
+func TestTell(t *testing.T) {
+	s := slotOf(t, nil)
+	s.Tell(false)
+	assert.Zero(t, s.Home.(*yard).told.Load())
+	s.Tell(true)
+	assert.EqualValues(t, 1, s.Home.(*yard).told.Load())
+}
+
+// probing returns the slot of a probe whose permit comes from a fleet.
+func probing(t *testing.T) Slot {
+	g, now := new(gate.Gate), clock{}.Now
+	conf := gate.Config{Fleet: true}
+	s, w := Slot{Home: &yard{}, Host: "h.test", Gate: g}, queue.NewWaiter()
+	early := slotOf(t, g)
+	early.Release()
+	g.Down(now(), now())
+	for range 100 {
+		if a := g.Enter(now(), &s.At, w, conf); a.Verb == queue.Go {
+			s.Probe = a.Probe
+			break
+		}
+		if g.AskPermit(now()) {
+			g.Permit(now(), true, 0)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	require.True(t, s.Probe, "the gate is closed: %v", g.Closed())
+	return s
+}
+
+// The permit of a probe is renewed as long as the probe is under way.
+func TestPermitIsRenewed(t *testing.T) {
+	for name, ends := range map[string]func(s *Slot, stop func()){
+		"the attempt ends": func(_ *Slot, stop func()) { stop() },
+		"the slot ends":    func(s *Slot, _ func()) { s.Gate.Done(s.Home.Now(), &s.At) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := probing(t)
+				y := s.Home.(*yard)
+				y.asked.Store(0)
+				stop := s.renew()
+				time.Sleep(3*gate.RenewTime - 1)
+				synctest.Wait()
+				assert.EqualValues(t, 2, y.asked.Load())
+				time.Sleep(1)
+				synctest.Wait()
+				assert.EqualValues(t, 3, y.asked.Load())
+				ends(&s, stop)
+				time.Sleep(10 * gate.RenewTime)
+				synctest.Wait()
+				assert.EqualValues(t, 3, y.asked.Load())
+			})
+		})
+	}
+}
+
+// A send renews the permit of its probe, and only that.
+func TestSendRenewsThePermitOfAProbe(t *testing.T) {
+	for _, probe := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := probing(t)
+			y := s.Home.(*yard)
+			y.asked.Store(0)
+			s.Probe = probe
+			f := flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, func(*http.Request) (*http.Response, error) {
+				time.Sleep(gate.RenewTime + 1)
+				return &http.Response{StatusCode: 204}, nil
+			})
+			f.Slot = s
+			send(f)
+			time.Sleep(time.Minute)
+			assert.Equal(t, probe, y.asked.Load() == 1)
+		})
+	}
+}

@@ -1,0 +1,291 @@
+package flight
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/host/pool"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+var hourly = policy.Rule{AttemptTimeout: time.Hour}
+
+// stalling returns a body that may stall for a second, over another.
+func stalling(t *testing.T, ctx context.Context, src io.ReadCloser) *watchedBody {
+	timeouts := TimeoutsOf(&policy.Rule{Stall: policy.Stall{Timeout: second}})
+	o := &Outgoing{more: new(more)}
+	o.Ctx.Context, o.Ctx.home = ctx, clock{}
+	o.Ctx.start(&timeouts, false)
+	resp, err, _ := o.end(&http.Response{StatusCode: 200, Body: src}, nil)
+	require.NoError(t, err)
+	return resp.Body.(*watchedBody)
+}
+
+// reads returns a body each of whose Reads takes a time, and returns so many bytes. It ends after them.
+func reads(each time.Duration, counts ...int) *scripted {
+	return &scripted{read: func([]byte) (int, error) {
+		if len(counts) == 0 {
+			return 0, io.EOF
+		}
+		time.Sleep(each)
+		n := counts[0]
+		counts = counts[1:]
+		return n, nil
+	}}
+}
+
+// A body stalls if no byte comes for a second in which somebody reads.
+func TestStall(t *testing.T) {
+	for name, row := range map[string]struct {
+		each   time.Duration // a Read takes
+		counts []int         // bytes
+		pause  time.Duration // between Reads
+		stalls int           // the Read that is cut; 0: none
+	}{
+		"it is quick":                    {each: second - 1, counts: []int{1, 1, 1}},
+		"the reader is slow":             {each: second - 1, counts: []int{1, 1, 1}, pause: time.Hour},
+		"a Read is slow":                 {each: second, counts: []int{1, 1}, stalls: 1},
+		"empty Reads count":              {each: 400 * time.Millisecond, counts: []int{0, 0, 0, 0}, pause: time.Hour, stalls: 3},
+		"a byte begins the time anew":    {each: 400 * time.Millisecond, counts: []int{0, 1, 0, 0, 0}, stalls: 5},
+		"two empty Reads are not enough": {each: 499 * time.Millisecond, counts: []int{0, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var err error
+				src, calls := reads(row.each, row.counts...), 0
+				b := stalling(t, t.Context(), src)
+				for err == nil {
+					require.LessOrEqual(t, calls, len(row.counts))
+					_, err = b.Read(make([]byte, 10))
+					calls++
+					time.Sleep(row.pause)
+				}
+				synctest.Wait()
+				if row.stalls > 0 {
+					assert.ErrorIs(t, err, ErrStalled)
+					assert.Equal(t, row.stalls+1, calls, "the Read that was cut has returned its bytes")
+					assert.EqualValues(t, 1, src.closes.Load(), "the timer closes the body")
+					assert.ErrorIs(t, context.Cause(b.ctx), ErrStalled)
+				} else {
+					assert.Equal(t, io.EOF, err)
+					assert.Zero(t, src.closes.Load())
+				}
+				assert.NoError(t, b.Close())
+				assert.EqualValues(t, 1, src.closes.Load())
+				assert.Error(t, b.ctx.Err())
+				assert.False(t, b.ctx.timer.Stop(), "the timer runs on")
+			})
+		})
+	}
+}
+
+// Between two Reads no timer runs.
+func TestTimerRunsDuringReadsOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := stalling(t, t.Context(), reads(second/2, 1, 1))
+		assert.Nil(t, b.ctx.timer)
+		for range 2 {
+			go func() { _, _ = b.Read(make([]byte, 1)) }()
+			time.Sleep(second / 4)
+			b.ctx.mu.Lock()
+			assert.True(t, b.ctx.timer.Reset(3*second/4))
+			b.ctx.mu.Unlock()
+			time.Sleep(second / 2)
+			b.ctx.mu.Lock()
+			assert.False(t, b.ctx.timer.Stop())
+			b.ctx.mu.Unlock()
+		}
+	})
+}
+
+// The error of a body that is cut says that it stalled, or that the caller has gone.
+func TestErrorOfAStall(t *testing.T) {
+	for name, row := range map[string]struct {
+		deaf   bool  // the base ignores its context
+		err    error // of the Read
+		caller time.Duration
+		want   error
+		took   time.Duration
+	}{
+		"its context":                {err: context.Canceled, want: ErrStalled, took: second},
+		"the end":                    {err: io.EOF, want: io.EOF, took: second},
+		"the caller left":            {err: context.Canceled, caller: second / 2, want: context.Canceled, took: second / 2},
+		"the caller left, it stalls": {deaf: true, err: http.ErrBodyReadAfterClose, caller: second / 2, want: context.DeadlineExceeded, took: second},
+		"it stalls":                  {deaf: true, err: http.ErrBodyReadAfterClose, want: ErrStalled, took: second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				if row.caller > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, row.caller)
+					defer cancel()
+				}
+				var b *watchedBody
+				closed := make(chan struct{})
+				b = stalling(t, ctx, &scripted{read: func([]byte) (int, error) {
+					if row.deaf {
+						<-closed
+					} else {
+						<-b.ctx.Done()
+					}
+					return 0, row.err
+				}, close: func() { close(closed) }})
+				began := time.Now()
+				_, err := b.Read(nil)
+				assert.ErrorIs(t, err, row.want)
+				assert.Equal(t, row.want == ErrStalled, errors.Is(err, ErrStalled))
+				assert.Equal(t, row.took, time.Since(began))
+				_ = b.Close()
+			})
+		})
+	}
+}
+
+// Close ends a Read without a stall. A panic of the base's Close reaches the caller, also if the timer
+// called it.
+func TestCloseOfABodyThatMayStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan struct{})
+		src := &scripted{read: func([]byte) (int, error) { <-ended; return 0, http.ErrBodyReadAfterClose }, close: func() {
+			time.Sleep(time.Minute)
+			close(ended)
+		}}
+		b := stalling(t, t.Context(), src)
+		go func() {
+			time.Sleep(second / 2)
+			assert.NoError(t, b.Close())
+		}()
+		_, err := b.Read(nil)
+		assert.Equal(t, http.ErrBodyReadAfterClose, err)
+		assert.NoError(t, b.Close())
+		assert.EqualValues(t, 1, src.closes.Load())
+
+		for _, stalls := range []bool{false, true} {
+			src := &scripted{read: func([]byte) (int, error) { time.Sleep(second); return 0, io.EOF }, close: func() { panic("close") }}
+			if b := stalling(t, t.Context(), src); true {
+				if stalls {
+					_, _ = b.Read(nil)
+					synctest.Wait()
+				}
+				assert.PanicsWithValue(t, "close", func() { _ = b.Close() })
+				assert.PanicsWithValue(t, "close", func() { _ = b.Close() })
+				assert.EqualValues(t, 1, src.closes.Load())
+				assert.Error(t, b.ctx.Err())
+			}
+		}
+		failed := errors.New("failed")
+		b = stalling(t, t.Context(), failing{failed})
+		assert.Equal(t, failed, b.Close())
+		assert.Equal(t, failed, b.Close())
+	})
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+func (f failing) Close() error             { return f.err }
+
+// The body of a timed attempt ends its context, and tells the pool what comes.
+func TestBodyOfAnAttempt(t *testing.T) {
+	for name, row := range map[string]struct {
+		do    func(b *attemptBody)
+		ends  bool
+		hears bool
+	}{
+		"a Read":       {func(b *attemptBody) { _, _ = b.Read(make([]byte, 1)) }, false, true},
+		"an empty one": {func(b *attemptBody) { _, _ = b.Read(nil) }, false, false},
+		"all":          {func(b *attemptBody) { _, _ = io.ReadAll(b) }, true, true},
+		"Close":        {func(b *attemptBody) { _ = b.Close() }, true, false},
+	} {
+		a, p := attemptOf(t.Context(), hourly), new(pool.Pool)
+		assert.NoError(t, a.outcome(&http.Response{Body: body("x")}))
+		a.pool = p
+		row.do(&attemptBody{io.NopCloser(strings.NewReader("news")), a})
+		assert.Equal(t, row.ends, a.Err() != nil, name)
+		assert.Equal(t, row.hears, p.Heard() != 0, name)
+	}
+	a := attemptOf(t.Context(), hourly)
+	_, _ = io.ReadAll(&attemptBody{body("news"), a}) // nobody listens
+	b := &attemptBody{&scripted{close: func() { panic("close") }}, attemptOf(t.Context(), hourly)}
+	assert.Panics(t, func() { _ = b.Close() })
+	assert.Error(t, b.ctx.Err())
+}
+
+// The timer of an upload runs while the base has to come back for the next piece, and after the end. The
+// gate does not count the time in which the caller reads.
+func TestUpload(t *testing.T) {
+	for name, row := range map[string]struct {
+		rule  policy.Rule
+		read  func(b *timedBody)
+		phase string
+	}{
+		"no piece":        {policy.Rule{AttemptTimeout: second}, func(*timedBody) {}, "waiting"},
+		"a piece":         {policy.Rule{AttemptTimeout: second}, func(b *timedBody) { _, _ = b.Read(make([]byte, 1)) }, "reading"},
+		"a piece, stall":  {policy.Rule{Stall: policy.Stall{Timeout: second}}, func(b *timedBody) { _, _ = b.Read(make([]byte, 1)) }, "sending"},
+		"all":             {policy.Rule{AttemptTimeout: second}, func(b *timedBody) { _, _ = io.ReadAll(b) }, "waiting"},
+		"all, stall":      {policy.Rule{Stall: policy.Stall{Timeout: second}}, func(b *timedBody) { _, _ = io.ReadAll(b) }, "waiting"},
+		"it is closed":    {policy.Rule{AttemptTimeout: second}, func(b *timedBody) { _, _ = b.Read(make([]byte, 1)); _ = b.Close() }, "waiting"},
+		"it is not begun": {policy.Rule{AttemptTimeout: second}, func(b *timedBody) { _ = b.Close() }, "waiting"},
+		"another is read": {policy.Rule{AttemptTimeout: second}, func(b *timedBody) {
+			_, _ = b.Read(make([]byte, 1))
+			_ = (&timedBody{ReadCloser: body(""), ctx: b.ctx}).Close()
+		}, "reading"},
+		"the second count": {policy.Rule{AttemptTimeout: second}, func(b *timedBody) {
+			_, _ = b.Read(make([]byte, 1))
+			_, _ = (&timedBody{ReadCloser: body("x"), ctx: b.ctx}).Read(make([]byte, 1))
+			_ = b.Close()
+		}, "reading"},
+		"read twice": {policy.Rule{AttemptTimeout: second}, func(b *timedBody) { _, _ = b.Read(make([]byte, 1)); b.ctx.upload = nil; _, _ = b.Read(make([]byte, 1)) }, "reading"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := attemptOf(t.Context(), row.rule)
+			src := body("news")
+			b := &timedBody{ReadCloser: src, ctx: a}
+			row.read(b)
+			assert.Equal(t, row.phase, phases[a.phase])
+			if row.phase == "waiting" {
+				assert.Nil(t, a.upload)
+			}
+		})
+	}
+	untimed := &timedBody{ReadCloser: body("news"), ctx: &attemptContext{Context: t.Context()}}
+	text, err := io.ReadAll(untimed)
+	assert.NoError(t, err)
+	assert.NoError(t, untimed.Close())
+	assert.Equal(t, "news", string(text))
+	assert.Equal(t, 1, untimed.ReadCloser.(*tracked).closes)
+}
+
+// While the caller reads, its attempt has no slot.
+func TestSlotOfAnUpload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := slotOf(t, nil)
+		b := &timedBody{ReadCloser: &scripted{read: func([]byte) (int, error) {
+			time.Sleep(time.Minute)
+			return 1, nil
+		}}, ctx: &attemptContext{Context: t.Context()}, slot: &s}
+		free := func() bool {
+			other := Slot{Home: s.Home, Gate: s.Gate}
+			goes := s.Gate.Enter(s.Home.Now(), &other.At, nil, gateOfOne).Verb == queue.Go
+			other.Release()
+			return goes
+		}
+		assert.False(t, free())
+		go func() { _, _ = b.Read(make([]byte, 1)) }()
+		time.Sleep(second)
+		assert.True(t, free(), "the caller reads")
+		time.Sleep(time.Minute)
+		assert.False(t, free(), "the server has a piece")
+	})
+}
