@@ -124,7 +124,7 @@ func TestAllocationsOfABody(t *testing.T) {
 	}{
 		"a GET":                  {transport.Config{}, get, 1},
 		"a GET, and a Logger":    {transport.Config{Logger: slog.New(slog.DiscardHandler)}, get, 1},
-		"a GET, and a Hedge":     {transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Hour}}}, get, 6},
+		"a GET, and a Hedge":     {transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Hour}}}, get, 7},
 		"a GET without its rest": {transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: -1}}}, get, 0},
 		"a POST":                 {transport.Config{}, post, 0},
 		"a POST, and a Logger":   {transport.Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, post, 0},

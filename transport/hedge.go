@@ -5,7 +5,6 @@ package transport
 import (
 	"cmp"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -36,9 +35,12 @@ type race struct {
 	winner *racer        // whose outcome counts; nil: that is not known yet
 	ended  chan struct{} // is closed when the second attempt has ended
 
-	mu     sync.Mutex // guards the fields below, and the exchange while the first attempt is under way
-	second *racer     // nil: there is none
-	raise  func()     // repeats a panic or a runtime.Goexit of another goroutine; nil: there was none
+	// turn is a lock that guards the fields below, and the exchange while the first attempt is under
+	// way. It is a channel because its holder may wait in a hook or a classifier, and the time of a
+	// synctest bubble stands still for those who wait for a mutex.
+	turn   chan struct{}
+	second *racer // nil: there is none
+	raise  func() // repeats a panic or a runtime.Goexit of another goroutine; nil: there was none
 }
 
 // A racer is an attempt of a race.
@@ -58,7 +60,7 @@ const (
 
 // race makes an attempt and, if its response takes long, a second attempt beside it.
 func (x *exchange) race() {
-	r := &race{exchange: x}
+	r := &race{exchange: x, turn: make(chan struct{}, 1)}
 	first := &r.first
 	x.newAttempt(&first.attempt, flight.First)
 	first.Timed = true // so it has a context of its own, through which the second attempt ends it
@@ -126,13 +128,13 @@ func (r *race) fly() {
 	s := r.second
 	func() {
 		defer func() { // also if the base transport panics
-			if r.mu.Lock(); s.state == abandoned {
+			if r.turn <- struct{}{}; s.state == abandoned {
 				go s.close() // the winner may need the lock
 			} else {
 				s.end()
 			}
 		}()
-		r.mu.Unlock()
+		<-r.turn
 		s.flyCopy()
 	}()
 	if s.state == abandoned || r.first.state != underWay {
@@ -154,8 +156,8 @@ func (r *race) fly() {
 // there.
 func (r *race) guard(f func()) {
 	raise := runtime.Goexit
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
 	defer func() {
 		if v := recover(); v != nil {
 			raise = func() { panic(v) }
@@ -176,13 +178,13 @@ func (r *race) guard(f func()) {
 // and its connection becomes free, however long the second takes.
 func (r *race) land() *racer {
 	first, state := &r.first, abandoned
-	r.mu.Lock()
+	r.turn <- struct{}{}
 	first.end()
 	second, raise := r.second, r.raise
 	if second != nil {
 		state = second.state
 	}
-	r.mu.Unlock()
+	<-r.turn
 	switch {
 	case raise != nil:
 		raise()
@@ -240,12 +242,12 @@ func (r *race) finish(timer *time.Timer) {
 	if timer != nil {
 		timer.Stop()
 	}
-	r.mu.Lock()
+	r.turn <- struct{}{}
 	if r.first.state == underWay { // the base transport has panicked
 		r.first.end()
 	}
 	second := r.second
-	r.mu.Unlock()
+	<-r.turn
 	for _, a := range [...]*racer{&r.first, second} {
 		if a != nil && a != r.winner {
 			o := r.abandon(a)
@@ -258,10 +260,10 @@ func (r *race) finish(timer *time.Timer) {
 // response that comes later. A base transport leaves the goroutine as soon as the context has ended.
 // abandon returns the outcome of which the hooks hear, if they have not heard of the end yet.
 func (r *race) abandon(a *racer) flight.Outcome {
-	r.mu.Lock()
+	r.turn <- struct{}{}
 	over := a.state >= ended
 	a.state = abandoned
-	r.mu.Unlock()
+	<-r.turn
 	a.out.Ctx.Abandon()
 	if over {
 		a.close()

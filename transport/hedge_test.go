@@ -647,6 +647,29 @@ func TestVerdictOnAHedge(t *testing.T) {
 	}
 }
 
+// TestVerdictOnAHedgeThatTakesTime: the first attempt ends while a classifier looks into the response
+// of the hedge. The first waits for the verdict. The time of a bubble goes on meanwhile.
+func TestVerdictOnAHedgeThatTakesTime(t *testing.T) {
+	for name, status2 := range map[string]int{"a good response": 200, "a failure": 503} {
+		inBubble(t, name, func(t *testing.T) {
+			server := script(status(204).Delay(100*time.Millisecond), status(status2))
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
+				Hedge: policy.Hedge{After: 50 * time.Millisecond},
+				Classify: func(o classify.Outcome) classify.Verdict {
+					if o.Response.StatusCode == status2 {
+						time.Sleep(time.Second)
+					}
+					return classify.Unknown
+				},
+			}})
+			resp := mustGet(t, tr)
+			_ = resp.Body.Close()
+			assert.Equal(t, 1050*time.Millisecond, time.Since(server.start))
+			assert.Equal(t, status2 == 503, resp.StatusCode == 204, "status %d", resp.StatusCode)
+		})
+	}
+}
+
 // TestShareOfHedges: at a host with a long tail, about as many requests are hedged as take longer
 // than the percentile.
 func TestShareOfHedges(t *testing.T) {
