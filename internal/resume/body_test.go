@@ -451,6 +451,8 @@ func TestResumeKeepsThePromisedEnd(t *testing.T) {
 			[]string{"bytes 100-499/*"}, truth[:500], true},
 		{"a total, and then none for a part", "bytes=0-499", "bytes 0-499/1000", -1,
 			[]string{"bytes 100-299/*"}, truth[:100], false},
+		{"more than the range", "bytes=0-499", "bytes 0-499/1000", -1,
+			[]string{"bytes 100-500/1000"}, truth[:100], false},
 		{"a length, and no total for the last part", "", "", 1000,
 			[]string{"bytes 100-199/1000", "bytes 200-999/*"}, truth, true},
 	} {

@@ -87,6 +87,7 @@ func TestStrongValidator(t *testing.T) {
 		{"a single quote as tag", http.Header{"Etag": {`"`}}, ""},
 		{"two tags in one", http.Header{"Etag": {`"v1", "v2"`}}, ""},
 		{"two tags", http.Header{"Etag": {`"v1"`, `"v1"`}}, ""},
+		{"a space in the tag", http.Header{"Etag": {`"v 1"`}}, ""},
 		{"control character", http.Header{"Etag": {"\"v\t1\""}}, ""},
 		{"strong date", http.Header{"Last-Modified": {old}, "Date": {late}}, old},
 		{"RFC 850 date", http.Header{"Last-Modified": {"Monday, 06-Jan-25 10:00:00 GMT"}, "Date": {late}}, "Monday, 06-Jan-25 10:00:00 GMT"},
@@ -106,5 +107,6 @@ func TestStrongValidator(t *testing.T) {
 		assert.Equal(t, row.want, plan.validator, row.name)
 		assert.True(t, fields(row.header).has(row.want), row.name)
 		assert.False(t, fields(nil).has(row.want), row.name)
+		assert.False(t, fields{"Etag": {`"v2"`}, "Last-Modified": {old}}.has(row.want), "%s: another tag", row.name)
 	}
 }

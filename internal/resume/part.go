@@ -42,7 +42,7 @@ func (b *Body) checkRange(resp *http.Response, f fields) (nextPart, error) {
 		return unfit("it has no body")
 	case resp.Uncompressed:
 		return unfit("it was decompressed on the way")
-	case len(f["Content-Encoding"]) > 1, fingerprintOf(resp, false).coding != b.coding:
+	case fingerprintOf(resp, false).coding != b.coding:
 		// RFC 9110 §15.3.7 lets a 206 omit the field if the request had If-Range.
 		// But some servers compress only whole responses, under the same tag. The
 		// two cases look alike.

@@ -119,3 +119,116 @@ type readCloser struct{}
 
 func (readCloser) Read([]byte) (int, error) { return 0, nil }
 func (readCloser) Close() error             { return nil }
+
+// What the status, the length and the header say of the bytes, and of a second response.
+func TestCheckKeepsTheHeader(t *testing.T) {
+	const length, again = 10, 100
+	type kept struct {
+		ranged, keeps           bool
+		begin, end, stop, total int64
+	}
+	for name, row := range map[string]struct {
+		change func(*http.Request, *http.Response)
+		err    error
+		want   kept
+	}{
+		"a tag":             {func(_ *http.Request, r *http.Response) {}, nil, kept{true, true, 0, 10, 10, 10}},
+		"and ranges":        {func(_ *http.Request, r *http.Response) { r.Header.Set("Accept-Ranges", "bytes") }, nil, kept{true, false, 0, 10, 10, 10}},
+		"no ranges":         {func(_ *http.Request, r *http.Response) { r.Header.Set("Accept-Ranges", "none") }, nil, kept{false, true, 0, unknown, unknown, 10}},
+		"no length":         {func(_ *http.Request, r *http.Response) { r.ContentLength = -1 }, nil, kept{true, true, 0, unknown, unknown, unknown}},
+		"no tag, no length": {func(_ *http.Request, r *http.Response) { r.ContentLength = -1; r.Header.Del("Etag") }, nil, kept{false, true, 0, unknown, unknown, unknown}},
+		"a 203":             {func(_ *http.Request, r *http.Response) { r.StatusCode = 203 }, nil, kept{false, true, 0, unknown, unknown, 10}},
+		"a 299":             {func(_ *http.Request, r *http.Response) { r.StatusCode = 299 }, nil, kept{false, true, 0, unknown, unknown, 10}},
+		"a 300":             {func(_ *http.Request, r *http.Response) { r.StatusCode = 300 }, ErrStatus, kept{}},
+		"decompressed":      {func(_ *http.Request, r *http.Response) { r.Uncompressed = true }, nil, kept{false, true, 0, unknown, unknown, 10}},
+		"coded":             {func(_ *http.Request, r *http.Response) { r.Header.Set("Content-Encoding", "br") }, nil, kept{true, true, 0, 10, 10, 10}},
+		"coded, no length":  {func(_ *http.Request, r *http.Response) { r.Header.Set("Content-Encoding", "br"); r.ContentLength = -1 }, nil, kept{false, true, 0, unknown, unknown, unknown}},
+		"not coded, no length": {func(_ *http.Request, r *http.Response) {
+			r.Header.Set("Content-Encoding", "Identity")
+			r.ContentLength = -1
+		}, nil, kept{true, true, 0, unknown, unknown, unknown}},
+		"coded twice": {func(_ *http.Request, r *http.Response) { r.Header["Content-Encoding"] = []string{"br", "br"} }, nil, kept{false, true, 0, unknown, unknown, 10}},
+		"several parts": {func(_ *http.Request, r *http.Response) {
+			r.Header.Set("Content-Type", "Multipart/Byteranges; x")
+			r.ContentLength = -1
+		}, nil, kept{false, true, 0, unknown, unknown, unknown}},
+		"a watch": {func(req *http.Request, r *http.Response) {
+			r.Header.Set("Content-Type", "a/b")
+			r.ContentLength = -1
+			req.URL.RawQuery = "watch=true"
+		}, ErrStream, kept{}},
+		"a watch in short": {func(req *http.Request, r *http.Response) {
+			r.Header.Set("Content-Type", "a/b")
+			r.ContentLength = -1
+			req.URL.RawQuery = "watch=1"
+		}, ErrStream, kept{}},
+		"a watch by its type": {func(_ *http.Request, r *http.Response) {
+			r.Header.Set("Content-Type", "a/b;stream=watch")
+			r.ContentLength = -1
+		}, ErrStream, kept{}},
+		"no watch": {func(_ *http.Request, r *http.Response) { r.Header.Set("Content-Type", "a/b"); r.ContentLength = -1 }, nil, kept{true, true, 0, unknown, unknown, unknown}},
+		"a watch with a length": {func(req *http.Request, r *http.Response) {
+			r.Header.Set("Content-Type", "a/b")
+			r.Header.Del("Etag")
+			req.URL.RawQuery = "watch=1"
+		}, nil, kept{false, true, 0, unknown, unknown, 10}},
+		"a type like a stream": {func(_ *http.Request, r *http.Response) {
+			r.Header.Set("Content-Type", "application/ndjsop")
+			r.ContentLength = -1
+		}, nil, kept{true, true, 0, unknown, unknown, unknown}},
+		"a range as a whole":        {func(req *http.Request, r *http.Response) { req.Header.Set("Range", "bytes=0-4") }, nil, kept{false, true, 0, unknown, unknown, 10}},
+		"a part without a 206":      {func(_ *http.Request, r *http.Response) { r.Header.Set("Content-Range", "bytes 0-9/10") }, ErrRange, kept{}},
+		"a part":                    {partOf("bytes=5-14", "bytes 5-14/100"), nil, kept{true, false, 5, 15, 15, 100}},
+		"a part of some whole":      {partOf("bytes=5-14", "bytes 5-14/*"), nil, kept{true, false, 5, 15, 15, unknown}},
+		"a part that was not asked": {partOf("", "bytes 5-14/100"), nil, kept{false, true, 5, unknown, unknown, 15}},
+		"a part of another length":  {partOf("bytes=5-13", "bytes 5-13/100"), nil, kept{false, true, 5, unknown, unknown, 15}},
+		"a part without a range":    {partOf("bytes=5-14", "bytes */100"), nil, kept{false, true, 0, unknown, unknown, 10}},
+		"many parts": {func(req *http.Request, r *http.Response) {
+			partOf("bytes=5-14", "bytes 5-14/100")(req, r)
+			r.Header.Set("Content-Type", "multipart/byteranges")
+		}, nil, kept{false, true, 0, unknown, unknown, 10}},
+	} {
+		req := getRequest(t, "http://h.test/")
+		resp := response(req, 200, http.NoBody, `ETag: "v1"`)
+		resp.ContentLength = length
+		row.change(req, resp)
+		plan, err := Check(req, resp, &Terms{Again: again})
+		if assert.Equal(t, row.err, err, name); err != nil {
+			continue
+		}
+		assert.Equal(t, row.want, kept{!plan.Compares, plan.keeps, plan.begin, plan.end, plan.stop, plan.total}, name)
+		assert.Equal(t, row.want.ranged, plan.validator != "", name)
+		assert.Equal(t, row.want.keeps, plan.header != 0, name)
+		assert.Equal(t, plan.begin, plan.pos, name)
+		assert.EqualValues(t, again, plan.left, name)
+	}
+}
+
+func partOf(asked, has string) func(*http.Request, *http.Response) {
+	return func(req *http.Request, r *http.Response) {
+		r.StatusCode = 206
+		r.Header.Set("Content-Range", has)
+		if asked != "" {
+			req.Header.Set("Range", asked)
+		}
+	}
+}
+
+// Only GET and QUERY have ranges. Other requests are sent again if they may be.
+func TestCheckOfMethods(t *testing.T) {
+	for method, want := range map[string][2]error{"": {nil, nil}, "GET": {nil, nil}, "QUERY": {nil, nil}, "HEAD": {ErrMethod, nil}, "PUT": {ErrMethod, nil}} {
+		for i, repeatable := range []bool{false, true} {
+			resp := &http.Response{StatusCode: 200, ContentLength: 10, Header: http.Header{"Etag": {`"a"`}}}
+			plan, err := Check(&http.Request{Method: method}, resp, &Terms{Again: 1, Repeatable: repeatable})
+			assert.Equal(t, want[i], err, "%s %v", method, repeatable)
+			assert.Equal(t, want[i] == nil && want[0] != nil, plan.Compares, "%s %v", method, repeatable)
+		}
+		_, err := Check(&http.Request{Method: method}, &http.Response{StatusCode: 200, ContentLength: 10}, &Terms{Repeatable: true})
+		assert.Error(t, err, "%s: nothing is fetched a second time", method)
+	}
+	piped := &http.Request{Method: http.MethodGet, Body: readCloser{}}
+	for _, repeatable := range []bool{false, true} {
+		_, err := Check(piped, &http.Response{StatusCode: 200, ContentLength: 10}, &Terms{Again: 1, Repeatable: repeatable})
+		assert.Equal(t, ErrMethod, err, "its body is not at hand again")
+	}
+}

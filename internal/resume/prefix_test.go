@@ -37,6 +37,7 @@ func TestPrefixThatIsTooLong(t *testing.T) {
 	b.deliver(make([]byte, 1), nil)
 	assert.False(t, b.unmatched() == nil)
 	b = delivered(make([]byte, 1001), 1001, 1000)
+	assert.Zero(t, b.prefix.first, "it is not hashed")
 	assert.False(t, b.unmatched() == nil)
 }
 

@@ -71,18 +71,12 @@ func (b *Body) isLate() bool {
 	return b.recovery.late
 }
 
-// release frees the context of the last request, and ends the wait for a new byte.
+// release frees the context of the last request.
 func (b *Body) release() {
+	var cancel context.CancelCauseFunc
 	b.mu.Lock()
-	r := b.recovery
-	if r == nil {
-		b.mu.Unlock()
-		return
-	}
-	cancel := r.cancel
-	r.cancel = nil
-	if r.timer != nil {
-		r.timer.Stop()
+	if r := b.recovery; r != nil {
+		cancel, r.cancel = r.cancel, nil
 	}
 	b.mu.Unlock()
 	if cancel != nil {
