@@ -27,11 +27,11 @@ func (x *exchange) keepBody() {
 // is at fault then, and the next attempt would meet the same.
 func (x *exchange) sourceBroke() bool { return x.body != nil && x.body.Broke() }
 
-// takeBack takes the body from the last attempt, for a retry. If it fails, it returns
+// rewind takes the body from the last attempt, for a retry. If it fails, it returns
 // the Reason why there is no retry. busy is how long it may wait for a Read of the body.
-func (x *exchange) takeBack(d *decision, busy time.Duration) Reason {
-	renew, err := x.body.TakeBack(x.Ctx, busy)
-	d.renews = renew
+func (x *exchange) rewind(d *decision, busy time.Duration) Reason {
+	getBody, err := x.body.Rewind(x.Ctx, busy)
+	d.getsBody = getBody
 	switch err {
 	case nil:
 		return ReasonRetry
@@ -48,7 +48,7 @@ func (x *exchange) bodyBeside() bool {
 	if x.body == nil {
 		return true
 	}
-	_, err := x.body.TakeBack(x.Ctx, replay.MaxBusy)
+	_, err := x.body.Rewind(x.Ctx, replay.MaxBusy)
 	return err == nil && x.body.Concurrent()
 }
 
@@ -64,7 +64,7 @@ func (x *exchange) nextBody() (body io.ReadCloser, getBody func() (io.ReadCloser
 	return body, func() (io.ReadCloser, error) {
 		body, err := inner()
 		switch err {
-		case nil, replay.ErrLent:
+		case nil, replay.ErrDetached:
 			return body, err
 		case replay.ErrEnded:
 			return nil, flight.ContextErr(ctx)

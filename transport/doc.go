@@ -19,11 +19,11 @@
 //	              and else a copy; perhaps another copy beside it, as a hedge
 //	    askRule   ask the rule what happened
 //	    judge     tell the limits, and decide: final, retry after a wait, or give up
-//	    commit    take a retry from the budget, take the body back
+//	    commit    take a retry from the budget, rewind the body
 //	    record    one event: outcome, verdict, reason, wait
 //	    discard   drain the old response within bounds
 //	    pause     sleep
-//	    renew     call the caller's GetBody, if the body is made that way
+//	    getBody   call the caller's GetBody, if the body is made that way
 //	  deliver   return the last response as it is, or the error
 //
 // # How the limits of a host act together

@@ -73,12 +73,12 @@ type series struct {
 
 // A decision is the result of judging one attempt.
 type decision struct {
-	Event                // of which Context, Request, Host and Offset are not filled in
-	drain  time.Duration // how long after Time the response may be drained before the retry
-	renews bool          // before the retry, the caller's GetBody is to be called
-	ended  error         // the end of the caller's context, if it ended a wait for the body
-	u      float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
-	stuck  bool          // the server wants the request over another connection, and there is none
+	Event                  // of which Context, Request, Host and Offset are not filled in
+	drain    time.Duration // how long after Time the response may be drained before the retry
+	getsBody bool          // before the retry, the caller's GetBody is to be called
+	ended    error         // the end of the caller's context, if it ended a wait for the body
+	u        float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
+	stuck    bool          // the server wants the request over another connection, and there is none
 }
 
 // eventOf returns what is told of an outcome now.

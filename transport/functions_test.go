@@ -116,9 +116,9 @@ func TestStepsAreInTheOrderOfTheDoc(t *testing.T) {
 	}
 	assert.Equal(t, []string{"ruleFor", "findRule", "tryLight"}, bodies["RoundTrip"])
 	assert.Equal(t, []string{"loop"}, bodies["run"])
-	assert.Equal(t, []string{"admit", "send", "askRule", "judge", "record", "deliver", "discard", "pause", "renew"}, bodies["loop"])
+	assert.Equal(t, []string{"admit", "send", "askRule", "judge", "record", "deliver", "discard", "pause", "getBody"}, bodies["loop"])
 	assert.Contains(t, bodies["judge"], "commit")
-	assert.Equal(t, []string{"ruleFor", "findRule", "tryLight", "loop", "admit", "send", "askRule", "judge", "commit", "record", "discard", "pause", "renew", "deliver"}, names)
+	assert.Equal(t, []string{"ruleFor", "findRule", "tryLight", "loop", "admit", "send", "askRule", "judge", "commit", "record", "discard", "pause", "getBody", "deliver"}, names)
 }
 
 // functionsIn returns the functions whose code was entered according to a profile of the

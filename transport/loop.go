@@ -220,7 +220,7 @@ func (x *exchange) loop() (*http.Response, error) {
 		if no := x.pause(&d); no != nil {
 			return nil, x.refuse(no)
 		}
-		if why := x.renew(&d); why == replay.ErrEnded {
+		if why := x.getBody(&d); why == replay.ErrEnded {
 			return nil, x.refuse(&visit.Refusal{Err: flight.ContextErr(x.Ctx)})
 		} else if why != nil {
 			return x.endWithoutBody(left, &d, why)
@@ -228,12 +228,12 @@ func (x *exchange) loop() (*http.Response, error) {
 	}
 }
 
-// renew calls the caller's GetBody, if the body is made that way.
-func (x *exchange) renew(d *decision) error {
-	if !d.renews {
+// getBody calls the caller's GetBody, if the body is made that way.
+func (x *exchange) getBody(d *decision) error {
+	if !d.getsBody {
 		return nil
 	}
-	return x.body.Renew(x.Ctx)
+	return x.body.GetBody(x.Ctx)
 }
 
 // admit waits until the limits let an attempt go. Nothing is sent for a caller who has gone,
@@ -433,7 +433,7 @@ func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 		return
 	}
 	if x.body != nil {
-		if reason := x.takeBack(d, busy); reason != ReasonRetry {
+		if reason := x.rewind(d, busy); reason != ReasonRetry {
 			x.permit.Cancel(&x.Request)
 			d.Reason, d.Wait = reason, 0
 			if reason == ReasonCanceled || reason == ReasonTimeout {
@@ -449,7 +449,7 @@ func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 func (x *exchange) deliver(d *decision) (*http.Response, error) {
 	resp, err := x.last.Resp, x.last.Err
 	if x.body != nil && resp != nil && (resp.StatusCode == http.StatusTemporaryRedirect || resp.StatusCode == http.StatusPermanentRedirect) {
-		x.body.Leave(x.Ctx)
+		x.body.Detach(x.Ctx)
 	}
 	switch {
 	case err == nil && (d.Reason.isLimit() || d.Reason == ReasonNotIdempotent || d.Reason == ReasonNotReplayable || d.Reason == ReasonBodyBusy ||
@@ -481,7 +481,7 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 // drain.
 func (x *exchange) discard(d *decision) (left *http.Response) {
 	until := d.Time.Add(d.drain)
-	if d.renews {
+	if d.getsBody {
 		return flight.KeepWithin(x.Ctx, x.last.Resp, until)
 	}
 	flight.DrainWithin(x.Ctx, x.last.Resp, until, io.Discard)

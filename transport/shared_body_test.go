@@ -251,7 +251,7 @@ func TestGetBodyComesLast(t *testing.T) {
 				for _, late := range old { // while this attempt reads
 					n, err := late.Read(make([]byte, 1))
 					assert.Zero(t, n)
-					assert.ErrorIs(t, err, replay.ErrLent)
+					assert.ErrorIs(t, err, replay.ErrDetached)
 					assert.NoError(t, late.Close())
 				}
 				for _, a := range responses {
@@ -418,14 +418,14 @@ func TestGetBodyOfTheBase(t *testing.T) {
 		tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
 			for _, getBody := range late {
 				_, err := getBody()
-				assert.ErrorIs(t, err, replay.ErrLent)
+				assert.ErrorIs(t, err, replay.ErrDetached)
 			}
 			late = append(late, req.GetBody)
 			first := req.Body
 			second, err := req.GetBody()
 			require.NoError(t, err)
 			_, err = first.Read(make([]byte, 1))
-			assert.ErrorIs(t, err, replay.ErrLent)
+			assert.ErrorIs(t, err, replay.ErrDetached)
 			assert.NoError(t, first.Close())
 			got, err := io.ReadAll(second)
 			assert.NoError(t, err)
@@ -440,7 +440,7 @@ func TestGetBodyOfTheBase(t *testing.T) {
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Len(t, b.made, 5)
 		_, err := late[2]()
-		assert.ErrorIs(t, err, replay.ErrLent, "the request is over")
+		assert.ErrorIs(t, err, replay.ErrDetached, "the request is over")
 		assert.True(t, b.closed)
 	})
 }
@@ -459,7 +459,7 @@ func TestEarlyRedirectOfOneReader(t *testing.T) {
 				return play(req, status(307, "Location: /other"))
 			}
 			_, err := old.Read(make([]byte, 1))
-			assert.ErrorIs(t, err, replay.ErrLent)
+			assert.ErrorIs(t, err, replay.ErrDetached)
 			got, err := io.ReadAll(req.Body)
 			assert.NoError(t, err)
 			assert.Equal(t, text, string(got))

@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	// ErrLent is the error of a Read by an attempt that is over, and of its GetBody.
-	ErrLent = errors.New("transport: read of a request body that is closed or lent to another attempt")
+	// ErrDetached is the error of a Read by an attempt that is over, and of its GetBody.
+	ErrDetached = errors.New("transport: read of a request body that is closed or detached from its attempt")
 
 	// ErrBusy says that the base transport did not stop reading the body in time.
 	ErrBusy = errors.New("the base transport is still reading it")
@@ -34,7 +34,7 @@ type Body interface {
 	// be sent. It is nil if the caller's own body is to be sent as it is.
 	//
 	// getBody is the GetBody for the base transport during that attempt. Its error is
-	// [ErrLent], [ErrEnded] if ctx ends while a Read or GetBody is awaited, or the error of
+	// [ErrDetached], [ErrEnded] if ctx ends while a Read or GetBody is awaited, or the error of
 	// the caller's GetBody. It is nil if the caller's own GetBody needs no guard.
 	Next(ctx context.Context, n int) (body io.ReadCloser, getBody func() (io.ReadCloser, error))
 
@@ -46,7 +46,7 @@ type Body interface {
 
 	// Replayable reports whether the body can be produced again, as far as is known now. A body
 	// that broke cannot.
-	// TakeBack and Renew may still fail.
+	// Rewind and GetBody may still fail.
 	Replayable() bool
 
 	// Why returns why the body cannot be produced again, nil if nothing is known.
@@ -56,26 +56,26 @@ type Body interface {
 	// That is so if each has a copy.
 	Concurrent() bool
 
-	// TakeBack takes the body from the attempt that has it, for another attempt. It
+	// Rewind takes the body from the attempt that has it, for another attempt. It
 	// waits for a Read or Close under way until limit has passed or ctx ends. Its error is
 	// [ErrBusy], [ErrEnded], or the reason why the body cannot be produced again.
 	// After an error the attempt still has the body.
 	//
-	// TakeBack comes before the response at hand is given up. If there is no body for
-	// another attempt, the caller can thus have that response. renew reports whether
-	// Renew must be called before Next.
-	TakeBack(ctx context.Context, limit time.Duration) (renew bool, err error)
+	// Rewind comes before the response at hand is given up. If there is no body for
+	// another attempt, the caller can thus have that response. getBody reports whether
+	// GetBody must be called before Next.
+	Rewind(ctx context.Context, limit time.Duration) (getBody bool, err error)
 
-	// Renew calls the caller's GetBody for an attempt that is about to be sent. By
+	// GetBody calls the caller's GetBody for an attempt that is about to be sent. By
 	// then nothing of the old attempt is left that could read the result of GetBody.
-	// Its body was taken back, its response is discarded, and the wait is over. If ctx
+	// Its body was detached, its response is discarded, and the wait is over. If ctx
 	// ends first, its error is [ErrEnded].
-	Renew(ctx context.Context) error
+	GetBody(ctx context.Context) error
 
-	// Leave takes the body from a base transport that may still be sending it after a
+	// Detach takes the body from a base transport that may still be sending it after a
 	// redirect. http.Client calls the caller's own GetBody then, which may return the
 	// reader that the old attempt has.
-	Leave(ctx context.Context)
+	Detach(ctx context.Context)
 
 	// Finish says that there will be no further attempt. The caller's body is closed
 	// as soon as no attempt has it.
@@ -87,48 +87,25 @@ type Body interface {
 func New(req *http.Request, limit int64, pool *Pool) Body {
 	switch {
 	case Independent(req):
-		return copies(req.GetBody)
+		return memoryBody(req.GetBody)
 	case req.GetBody != nil:
-		return newRemade(req)
+		return newGetBodyBody(req)
 	}
-	if whole := detached(req.Body); whole != nil {
-		return copies(func() (io.ReadCloser, error) { return detached(whole), nil })
+	if whole := copyOf(req.Body); whole != nil {
+		return memoryBody(func() (io.ReadCloser, error) { return copyOf(whole), nil })
 	}
-	return newOriginal(req.Body, limit, pool)
+	return newStreamBody(req.Body, limit, pool)
 }
 
 // Once returns the body of a request that is sent once only. When the base transport closes it, the
 // caller's body is closed at once.
 func Once(req *http.Request, pool *Pool) Body {
 	b := New(req, 0, pool)
-	if o, ok := b.(*original); ok {
-		o.finished = true
+	if s, ok := b.(*streamBody); ok {
+		s.finished = true
 	}
 	return b
 }
-
-// copies is a Body in memory. The function makes a copy of it that shares no state with
-// other copies, and does not fail. The first attempt has the caller's body itself. The
-// Close of a body in memory does nothing, so nothing need be closed in the end.
-type copies func() (io.ReadCloser, error)
-
-func (c copies) Next(_ context.Context, n int) (io.ReadCloser, func() (io.ReadCloser, error)) {
-	if n == 1 {
-		return nil, nil
-	}
-	body, _ := c()
-	return body, nil
-}
-
-func (copies) TakeBack(context.Context, time.Duration) (renew bool, err error) { return false, nil }
-
-func (copies) Broke() bool                 { return false }
-func (copies) Replayable() bool            { return true }
-func (copies) Why() error                  { return nil }
-func (copies) Concurrent() bool            { return true }
-func (copies) Renew(context.Context) error { return nil }
-func (copies) Leave(context.Context)       {}
-func (copies) Finish()                     {}
 
 // Broke reports whether the body that an attempt has failed to be read or closed (see [Body]).
 func Broke(body io.ReadCloser) bool {

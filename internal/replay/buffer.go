@@ -75,7 +75,7 @@ func (p *Pool) recycle(c *chunk) {
 // it together, within the bounds of a chunk. No byte is copied twice, and a small body
 // takes little.
 //
-// The lock of its original guards a buffer. Nobody gets a slice of a chunk: readAt
+// The lock of its streamBody guards a buffer. Nobody gets a slice of a chunk: readAt
 // copies the bytes while the lock is held. So when drop gives the chunks to the pool, no
 // reader of an old attempt can still have one of them.
 type buffer struct {

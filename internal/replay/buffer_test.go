@@ -47,7 +47,7 @@ func TestChunksOfAnAttemptUnderWay(t *testing.T) {
 				old := next(b)
 				_, err := io.Copy(io.Discard, old)
 				require.NoError(t, err)
-				require.NoError(t, takeBack(b))
+				require.NoError(t, rewind(b))
 
 				last := next(b)
 				got := make([]byte, read, size)
@@ -56,7 +56,7 @@ func TestChunksOfAnAttemptUnderWay(t *testing.T) {
 				b.Finish()
 				poison(&pool)
 				_, err = old.Read(make([]byte, 10))
-				assert.Equal(t, ErrLent, err)
+				assert.Equal(t, ErrDetached, err)
 				rest, err := io.ReadAll(last)
 				assert.NoError(t, err)
 				assert.True(t, want == string(append(got, rest...)))
@@ -79,7 +79,7 @@ func TestChunksOfAClosedAttempt(t *testing.T) {
 	b := New(put(t, oneShot(want)), 1<<20, &pool)
 	_, err := io.Copy(io.Discard, next(b))
 	require.NoError(t, err)
-	require.NoError(t, takeBack(b))
+	require.NoError(t, rewind(b))
 	last := next(b)
 	b.Finish()
 	assert.NoError(t, last.Close())
@@ -87,7 +87,7 @@ func TestChunksOfAClosedAttempt(t *testing.T) {
 	poison(&pool)
 	n, err := last.Read(make([]byte, 10))
 	assert.Zero(t, n)
-	assert.Equal(t, ErrLent, err)
+	assert.Equal(t, ErrDetached, err)
 }
 
 // Given many requests at once that share a pool, whose base transports read on after
@@ -114,7 +114,7 @@ func TestChunksUnderConcurrency(t *testing.T) {
 					if r.IntN(2) == 0 {
 						late.Go(func() { _ = attempt.Close() })
 					}
-					assert.NoError(t, takeBack(b))
+					assert.NoError(t, rewind(b))
 				}
 				last := next(b)
 				late.Go(func() { read(last, size) })
@@ -159,7 +159,7 @@ func TestKeptBytesOfALostBody(t *testing.T) {
 		b := New(put(t, oneShot(noisy(300_000))), 1<<20, &pool)
 		_, err := io.Copy(io.Discard, next(b))
 		require.NoError(t, err)
-		require.NoError(t, takeBack(b))
+		require.NoError(t, rewind(b))
 		next(b)
 		b.Finish()
 		assert.Positive(t, pool.Memory.Load())
@@ -263,7 +263,7 @@ func TestCopiesAllocate(t *testing.T) {
 				b := New(row.req, 1<<20, &pool)
 				for n := 1; n <= attempts; n++ {
 					if n > 1 {
-						_, _ = b.TakeBack(context.Background(), MaxBusy)
+						_, _ = b.Rewind(context.Background(), MaxBusy)
 					}
 					b.Next(context.Background(), n)
 				}

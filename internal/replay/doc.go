@@ -1,17 +1,17 @@
 // Package replay lets the body of a request be sent more than once.
 //
 // The caller of [New] hands a request's body over to a [Body]. For each attempt it
-// asks for a reader with Next. Before the next attempt it takes the body back with
-// TakeBack, and calls Renew, if that is due, just before that attempt is sent. Finish
+// asks for a reader with Next. Before the next attempt it takes the body from the last one with
+// Rewind, and calls GetBody, if that is due, just before that attempt is sent. Finish
 // ends it all. A request without a body has a nil Body.
 //
 // There are three kinds of bodies:
 //
-//   - Copies. The body is in memory, and each attempt has a copy that shares no state
+//   - A memoryBody is in memory, and each attempt has a copy that shares no state
 //     with other copies. There is nothing to wait for, to keep or to wrap.
-//   - Remade bodies. The caller's GetBody makes the body anew. Two results may be the
+//   - A getBodyBody is made anew by the caller's GetBody. Two results may be the
 //     same reader, so the old body is closed first.
-//   - Originals. The body has no GetBody. It is sought back, or the bytes that were
+//   - A streamBody has no GetBody. It is sought back, or the bytes that were
 //     read are kept in memory.
 //
 // A single attempt at a time has a body of the last two kinds. A lease guards it, because
@@ -22,11 +22,10 @@
 //
 // The files:
 //
-//	body.go      Body, and bodies that are copies
-//	memory.go    which bodies share no state with their copies
-//	lease.go     a lock on the caller's body, held during a Read
-//	remade.go    a body that GetBody makes anew
-//	making.go    the call of a GetBody that may block
-//	original.go  a body that is sought back, or whose bytes are kept
-//	buffer.go    the bytes in memory, and the pool that bounds them
+//	body.go     Body
+//	memory.go   bodies in memory, and which of them share no state with their copies
+//	lease.go    a lock on the caller's body, held during a Read
+//	getbody.go  a body that GetBody makes anew
+//	stream.go   a body that is sought back, or whose bytes are kept
+//	buffer.go   the bytes in memory, and the pool that bounds them
 package replay

@@ -7,17 +7,17 @@ import (
 )
 
 // A lease lets a single goroutine at a time use the caller's body. To use the body
-// means to read it or to make it anew. A lease is part of each [original] and [remade].
+// means to read it or to make it anew. A lease is part of each [streamBody] and [getBodyBody].
 //
 // The habits of base transports make the rules. Over HTTP/1, net/http may stay in a
 // Read for ever after an early response. Over HTTP/2, it closes the body from another
 // goroutine during a Read. So the Close of an attempt never waits for a Read, and a
-// body is taken back only when neither a Read nor a Close is running.
+// body is detached only when neither a Read nor a Close is running.
 type lease struct {
 	mu       sync.Mutex    // guards the lease and the fields of its owner that are listed after it
 	users    int           // how many goroutines use the body: at most one, and its Close beside it
 	over     chan struct{} // closed when users becomes 0; nil if nobody waits for that
-	wanted   bool          // a goroutine waits to take the body back, and no Read begins meanwhile
+	wanted   bool          // a goroutine waits to detach the body, and no Read begins meanwhile
 	finished bool          // there will be no further attempt
 	why      error         // why the body cannot be produced again, nil if it can
 }

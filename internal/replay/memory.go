@@ -2,10 +2,12 @@ package replay
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"reflect"
 	"strings"
+	"time"
 )
 
 // Small is the size in bytes up to which a body is always kept for another attempt.
@@ -74,10 +76,10 @@ func Independent(req *http.Request) bool {
 	return code == netHTTPGetBody[0] || code == netHTTPGetBody[1] || code == netHTTPGetBody[2]
 }
 
-// detached returns a copy of a body in memory. The copy delivers the bytes that are
+// copyOf returns a copy of a body in memory. The copy delivers the bytes that are
 // left in the body, and shares nothing else with it. If the body is not in memory,
-// detached returns nil.
-func detached(body io.ReadCloser) io.ReadCloser {
+// copyOf returns nil.
+func copyOf(body io.ReadCloser) io.ReadCloser {
 	switch r := memoryReader(body).(type) {
 	case *strings.Reader:
 		own := *r
@@ -90,3 +92,26 @@ func detached(body io.ReadCloser) io.ReadCloser {
 	}
 	return nil
 }
+
+// A memoryBody is a Body in memory. The function makes a copy of it that shares no state with
+// other copies, and does not fail. The first attempt has the caller's body itself. The
+// Close of a body in memory does nothing, so nothing need be closed in the end.
+type memoryBody func() (io.ReadCloser, error)
+
+func (make memoryBody) Next(_ context.Context, n int) (io.ReadCloser, func() (io.ReadCloser, error)) {
+	if n == 1 {
+		return nil, nil
+	}
+	body, _ := make()
+	return body, nil
+}
+
+func (memoryBody) Rewind(context.Context, time.Duration) (getBody bool, err error) { return false, nil }
+
+func (memoryBody) Broke() bool                   { return false }
+func (memoryBody) Replayable() bool              { return true }
+func (memoryBody) Why() error                    { return nil }
+func (memoryBody) Concurrent() bool              { return true }
+func (memoryBody) GetBody(context.Context) error { return nil }
+func (memoryBody) Detach(context.Context)        {}
+func (memoryBody) Finish()                       {}

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// remadeBy returns the Body of a request with a GetBody of the caller's own.
-func remadeBy(t testing.TB, first io.ReadCloser, getBody func() (io.ReadCloser, error)) Body {
+// withGetBody returns the Body of a request with a GetBody of the caller's own.
+func withGetBody(t testing.TB, first io.ReadCloser, getBody func() (io.ReadCloser, error)) Body {
 	req := put(t, first)
 	req.GetBody = getBody
 	return New(req, 0, new(Pool))
@@ -28,33 +28,33 @@ func remadeBy(t testing.TB, first io.ReadCloser, getBody func() (io.ReadCloser, 
 
 // Given a base transport whose call of GetBody is under way, when the request ends,
 // then the new body is closed and the base transport does not get it.
-func TestRemadeAfterTheEnd(t *testing.T) {
+func TestGetBodyAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late, release := oneShot("text"), make(chan struct{})
-		b := remadeBy(t, oneShot("text"), func() (io.ReadCloser, error) { <-release; return late, nil })
+		b := withGetBody(t, oneShot("text"), func() (io.ReadCloser, error) { <-release; return late, nil })
 		result := make(chan error)
 		_, forBase := b.Next(t.Context(), 1)
 		go func() { _, err := forBase(); result <- err }()
 		synctest.Wait()
 		b.Finish()
 		close(release)
-		assert.Equal(t, ErrLent, <-result)
+		assert.Equal(t, ErrDetached, <-result)
 		assert.Equal(t, 1, late.closed())
 	})
 }
 
 // Given a GetBody that panics, then the panic reaches the loop, and the body is
 // neither locked nor taken for good.
-func TestRemadePanics(t *testing.T) {
-	b := remadeBy(t, oneShot("text"), func() (io.ReadCloser, error) { panic("of the caller") })
+func TestGetBodyPanics(t *testing.T) {
+	b := withGetBody(t, oneShot("text"), func() (io.ReadCloser, error) { panic("of the caller") })
 	next(b)
-	renew, err := b.TakeBack(t.Context(), MaxBusy)
+	getBody, err := b.Rewind(t.Context(), MaxBusy)
 	require.NoError(t, err)
-	assert.True(t, renew)
-	assert.Panics(t, func() { _ = b.Renew(t.Context()) })
+	assert.True(t, getBody)
+	assert.Panics(t, func() { _ = b.GetBody(t.Context()) })
 	assert.ErrorContains(t, b.Why(), "panicked")
-	renew, _ = b.TakeBack(t.Context(), MaxBusy)
-	assert.True(t, renew)
+	getBody, _ = b.Rewind(t.Context(), MaxBusy)
+	assert.True(t, getBody)
 	b.Finish()
 }
 
@@ -71,13 +71,13 @@ func (b *slowToClose) Close() error {
 	return nil
 }
 
-// Given an attempt that is closing its body, when the body is taken back, then GetBody
+// Given an attempt that is closing its body, when the body is rewound, then GetBody
 // is called after the Close. If the Close takes too long, the attempt keeps the body.
-func TestRemadeDuringClose(t *testing.T) {
+func TestGetBodyDuringClose(t *testing.T) {
 	for takes, want := range map[time.Duration]error{MaxBusy / 2: nil, 2 * MaxBusy: ErrBusy} {
 		synctest.Test(t, func(t *testing.T) {
 			old := &slowToClose{Reader: strings.NewReader("text"), takes: takes}
-			b := remadeBy(t, old, func() (io.ReadCloser, error) {
+			b := withGetBody(t, old, func() (io.ReadCloser, error) {
 				assert.True(t, old.closed)
 				return oneShot("text"), nil
 			})
@@ -86,12 +86,12 @@ func TestRemadeDuringClose(t *testing.T) {
 			base.Go(func() { _ = attempt.Close() })
 			synctest.Wait()
 			start := time.Now()
-			renew, err := b.TakeBack(t.Context(), MaxBusy)
+			getBody, err := b.Rewind(t.Context(), MaxBusy)
 			assert.Equal(t, min(takes, MaxBusy), time.Since(start))
 			assert.Equal(t, want, err)
-			assert.Equal(t, want == nil, renew)
-			if renew {
-				assert.NoError(t, b.Renew(t.Context()))
+			assert.Equal(t, want == nil, getBody)
+			if getBody {
+				assert.NoError(t, b.GetBody(t.Context()))
 			}
 			b.Finish()
 			base.Wait()
@@ -102,7 +102,7 @@ func TestRemadeDuringClose(t *testing.T) {
 // Given bodies of which some are in memory, when the loop and the base transports of
 // old attempts ask for bodies at the same time, then no two results of GetBody are in
 // use at once, and each attempt reads the body from its beginning.
-func TestRemadeUnderConcurrency(t *testing.T) {
+func TestGetBodyUnderConcurrency(t *testing.T) {
 	text := noisy(3000)
 	for range 200 {
 		var using sync.Mutex
@@ -117,14 +117,14 @@ func TestRemadeUnderConcurrency(t *testing.T) {
 			return &exclusive{Reader: readerFunc(func(p []byte) (int, error) { return r.Read(p[:min(len(p), 100)]) }), using: &using}, nil
 		}
 		first, _ := http.NewRequest(http.MethodPut, "http://h/", strings.NewReader(text))
-		b := remadeBy(t, first.Body, getBody)
+		b := withGetBody(t, first.Body, getBody)
 		var bases sync.WaitGroup
 		for range 4 {
 			attempt, getBody := b.Next(context.Background(), 1)
 			bases.Go(func() {
 				again, err := getBody()
 				if err != nil {
-					assert.Equal(t, ErrLent, err)
+					assert.Equal(t, ErrDetached, err)
 					return
 				}
 				got, _ := io.ReadAll(again)
@@ -132,8 +132,8 @@ func TestRemadeUnderConcurrency(t *testing.T) {
 				_ = again.Close()
 			})
 			_, _ = io.CopyN(io.Discard, attempt, rand.Int64N(3000))
-			require.NoError(t, takeBack(b))
-			require.NoError(t, b.Renew(t.Context()))
+			require.NoError(t, rewind(b))
+			require.NoError(t, b.GetBody(t.Context()))
 		}
 		last := next(b)
 		got, err := io.ReadAll(last)
@@ -185,8 +185,8 @@ func next(b Body) io.ReadCloser {
 	return attempt
 }
 
-func takeBack(b Body) error {
-	_, err := b.TakeBack(context.Background(), MaxBusy)
+func rewind(b Body) error {
+	_, err := b.Rewind(context.Background(), MaxBusy)
 	return err
 }
 
@@ -200,7 +200,7 @@ func noisy(n int) string {
 	return string(text)
 }
 
-// Close never waits for a Read, and the last Close of a view, during a Read,
+// Close never waits for a Read, and the last Close of a reader, during a Read,
 // closes the body itself, which is what ends the Read.
 func TestCloseDuringRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestCloseDuringRead(t *testing.T) {
 		_, err := pw.Write([]byte("x"))
 		assert.ErrorIs(t, err, io.ErrClosedPipe)
 		_, err = v.Read(make([]byte, 1))
-		assert.Equal(t, ErrLent, err)
+		assert.Equal(t, ErrDetached, err)
 		assert.NoError(t, v.Close())
 	})
 }
@@ -248,14 +248,14 @@ func TestCloseEndsABlockedRead(t *testing.T) {
 			assert.Equal(t, kept, b.Replayable())
 			if kept {
 				assert.NoError(t, err)
-				assert.NoError(t, takeBack(b))
+				assert.NoError(t, rewind(b))
 				time.Sleep(2 * MaxBusy) // the body is not closed by the Close of the old attempt
 				text, err := io.ReadAll(next(b))
 				assert.NoError(t, err)
 				assert.Equal(t, "x", string(text))
 			} else {
 				assert.ErrorIs(t, err, io.ErrClosedPipe)
-				assert.Equal(t, errBlocked, takeBack(b))
+				assert.Equal(t, errBlocked, rewind(b))
 			}
 			b.Finish()
 			time.Sleep(time.Hour)
@@ -263,10 +263,10 @@ func TestCloseEndsABlockedRead(t *testing.T) {
 	}
 }
 
-// FuzzOriginal drives a body the way base transports do: attempts that read
+// FuzzStreamBody drives a body the way base transports do: attempts that read
 // some and stop, in pieces of any size, with errors alongside data. What an
 // attempt reads is always the beginning of the one true body.
-func FuzzOriginal(f *testing.F) {
+func FuzzStreamBody(f *testing.F) {
 	f.Add(uint64(1), uint16(5000), uint16(3000), false)
 	f.Add(uint64(2), uint16(5000), uint16(6000), false)
 	f.Add(uint64(3), uint16(100), uint16(0), true)
@@ -301,7 +301,7 @@ func FuzzOriginal(f *testing.F) {
 			if r.IntN(2) == 0 {
 				_ = v.Close()
 			}
-			switch err := takeBack(b); {
+			switch err := rewind(b); {
 			case !b.Replayable():
 				require.True(t, !seek && want > int(limit), "given up after %d bytes with room for %d", want, limit)
 				b.Finish()

@@ -1,0 +1,361 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/counted"
+)
+
+// A getBodyBody is a body that the caller's GetBody makes anew for each attempt.
+//
+// Two results of GetBody may be the same reader, sought back. So GetBody is called
+// only when the previous body is closed and no Read of it is running. An attempt
+// that is over can neither read nor close the body any more.
+//
+// A body of one of net/http's types in memory is never read itself. Each attempt
+// gets a copy that shares no state with it. So net/http sees a type that it knows,
+// and attempts may run beside each other.
+//
+// A body that ends before a byte that an earlier attempt had is not whole. Its Read fails
+// there, because without a length the server could not know.
+type getBodyBody struct {
+	getBody func() (io.ReadCloser, error) // the caller's
+
+	lease                  // its mu guards all below, and the fields of every reader
+	current *getBodyReader // of the latest body
+	first   getBodyReader  // of the request's own body
+	turn    int            // changes when a body that is not in memory is made or detached
+	failed  error          // of reading or closing a body
+	sent    int64          // the most bytes that an attempt had
+}
+
+// A getBodyReader is one body of the caller, and the reader of the attempt that has it.
+type getBodyReader struct {
+	b     *getBodyBody
+	body  io.ReadCloser
+	phase phase
+	end   error // how the body ended, once it did
+	shut  bool  // body is closed
+	at    int64 // how much of it was read
+}
+
+// A phase is where a body is in its life. It only moves forward.
+type phase uint8
+
+const (
+	unused   phase = iota
+	attached       // an attempt has it, or a copy
+	detached       // from its attempt; GetBody is to make the next one
+)
+
+func newGetBodyBody(req *http.Request) *getBodyBody {
+	b := &getBodyBody{getBody: req.GetBody}
+	b.first = getBodyReader{b: b, body: req.Body}
+	b.current = &b.first
+	return b
+}
+
+func (b *getBodyBody) Next(ctx context.Context, _ int) (io.ReadCloser, func() (io.ReadCloser, error)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.attach(), b.forBase(ctx)
+}
+
+// attach returns the body for one attempt; the lock is held.
+func (b *getBodyBody) attach() io.ReadCloser {
+	r := b.current
+	r.phase = attached
+	n, known := length(r.body)
+	if !known || n < b.sent { // r counts what is read
+		return r
+	}
+	b.sent = n // perhaps
+	if r.body == http.NoBody {
+		return http.NoBody
+	}
+	return copyOf(r.body)
+}
+
+func (r *getBodyReader) Read(p []byte) (n int, err error) {
+	b := r.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		switch {
+		case r.phase == detached:
+			return 0, ErrDetached
+		case len(p) == 0:
+			return 0, nil
+		case r.end != nil:
+			return 0, r.end
+		case b.busy():
+			b.wait()
+		case b.wanted:
+			return 0, ErrDetached // the body is about to be detached
+		default:
+			return r.readBody(p)
+		}
+	}
+}
+
+// readBody reads the body, also a closed one, which says so itself; the lock is held.
+func (r *getBodyReader) readBody(p []byte) (n int, err error) {
+	b := r.b
+	b.use(func() { n, err = counted.Read(r.body, p) })
+	r.at += int64(n)
+	b.sent = max(b.sent, r.at)
+	if err == io.EOF && r.at < b.sent {
+		err = endsEarly(r.at, b.sent)
+	}
+	r.end = err
+	// A Close during the Read makes the Read fail. Such an error says nothing.
+	if err != nil && !errors.Is(err, io.EOF) && !r.shut {
+		b.broken("Read", err)
+	}
+	return n, err
+}
+
+// endsEarly returns the error of a body that ends before a byte that an earlier attempt had.
+func endsEarly(at, sent int64) error {
+	return fmt.Errorf("transport: the request's body ends at byte %d, and an earlier attempt had sent %d", at, sent)
+}
+
+// Close closes the body at once, even during a Read, because that is how a blocked
+// Read ends. GetBody is not called before the Close is over.
+func (r *getBodyReader) Close() (err error) {
+	b := r.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r.shut {
+		return nil
+	}
+	r.shut = true
+	b.use(func() { err = r.body.Close() })
+	if err != nil {
+		b.broken("Close", err)
+	}
+	return err
+}
+
+// broken notes that a body failed; the lock is held.
+func (b *getBodyBody) broken(method string, err error) {
+	if b.failed == nil {
+		b.failed = fmt.Errorf("its %s failed: %w", method, err)
+	}
+}
+
+// Rewind makes the replacement of a body in memory itself, because GetBody is not
+// called before a hedge.
+func (b *getBodyBody) Rewind(ctx context.Context, limit time.Duration) (getBody bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err = b.detachWithin(ctx, limit)
+	if err == nil && inMemory(b.current.body) {
+		_, err = b.remake(ctx)
+	}
+	return b.current.phase == detached, err
+}
+
+func (b *getBodyBody) Detach(ctx context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_ = b.detachWithin(ctx, MaxBusy)
+}
+
+// detachWithin waits for a Read under way, and takes the body from the attempt that has it; the
+// lock is held.
+func (b *getBodyBody) detachWithin(ctx context.Context, limit time.Duration) error {
+	if err := b.free(ctx, limit, nil); err != nil {
+		return err
+	}
+	if !inMemory(b.current.body) { // attempts with copies are in nobody's way
+		b.turn++
+	}
+	b.detach()
+	return nil
+}
+
+// detach takes the current body from its attempt, if one has it; the lock is held, and given up
+// while the body is closed. The body is not busy.
+func (b *getBodyBody) detach() {
+	r := b.current
+	if r.phase != attached {
+		return
+	}
+	r.phase = detached
+	if !r.shut {
+		r.shut = true
+		b.use(func() { _ = r.body.Close() }) // its error changes nothing: the attempt is over
+	}
+}
+
+// GetBody makes the body for the next attempt, unless Rewind did.
+func (b *getBodyBody) GetBody(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.busy() {
+		b.wait()
+	}
+	_, err := b.remake(ctx)
+	return err
+}
+
+// remake calls GetBody if the current body is detached, and reports whether there is a
+// new one; the lock is held, and given up meanwhile. The body is not busy.
+func (b *getBodyBody) remake(ctx context.Context) (done bool, err error) {
+	if b.current.phase != detached {
+		return false, nil
+	}
+	body, err := b.callGetBody(ctx)
+	if err != nil {
+		return false, err
+	}
+	r := &getBodyReader{b: b, body: body}
+	b.current = r
+	b.wanted = false     // the old body was
+	if !inMemory(body) { // no base transport of an older attempt may detach it
+		b.turn++
+	}
+	if b.finished { // nobody is to read the body
+		r.shut, r.phase = true, detached
+		b.use(func() { _ = body.Close() })
+		return false, nil
+	}
+	return true, nil
+}
+
+// forBase returns the GetBody for the base transport during the attempt that is about
+// to be sent. net/http calls it when it sends again by itself. It serves no later
+// attempt; the lock is held.
+func (b *getBodyBody) forBase(ctx context.Context) func() (io.ReadCloser, error) {
+	turn := b.turn
+	return func() (io.ReadCloser, error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		current := func() bool { return turn == b.turn && !b.finished }
+		if err := b.free(ctx, MaxBusy, current); err == ErrEnded {
+			return nil, err
+		} else if err != nil {
+			return nil, ErrDetached
+		}
+		b.detach()
+		done, err := b.remake(ctx)
+		turn = b.turn
+		switch {
+		case err != nil:
+			return nil, err
+		case !done: // the loop has made a body for the next attempt
+			return nil, ErrDetached
+		}
+		return b.attach(), nil // mu was held since remake, so the loop cannot have detached it
+	}
+}
+
+// Finish closes the current body, unless an attempt reads it.
+func (b *getBodyBody) Finish() {
+	b.mu.Lock()
+	b.finished = true
+	r := b.current
+	idle := !r.shut && (r.phase != attached || inMemory(r.body) || r.body == http.NoBody)
+	r.shut = r.shut || idle
+	b.mu.Unlock()
+	if idle {
+		_ = r.body.Close()
+	}
+}
+
+func (b *getBodyBody) Broke() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failed != nil
+}
+
+func (r *getBodyReader) Broke() bool { return r.b.Broke() }
+
+// Replayable reports that the body is replayable unless it broke, because only GetBody itself can
+// tell more.
+func (b *getBodyBody) Replayable() bool { return !b.Broke() }
+
+func (b *getBodyBody) Why() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return cmp.Or(b.why, b.failed)
+}
+
+func (b *getBodyBody) Concurrent() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return inMemory(b.current.body)
+}
+
+// A getBodyCall is a call of the caller's GetBody. It runs in a goroutine of its own, because
+// GetBody may block for longer than the context of the request lasts. The lease is in use
+// until somebody has taken its body or closed it, so GetBody is never called beside it.
+type getBodyCall struct {
+	done     chan struct{} // closed when GetBody has returned
+	body     io.ReadCloser
+	err      error
+	panicked any
+	over     bool // GetBody has returned; as left, guarded by the mu of the body
+	left     bool // nobody waits for the body any more
+}
+
+// callGetBody calls GetBody and returns its results, or ErrEnded if ctx ends first; the lock
+// is held, and given up meanwhile. The body is not busy.
+func (b *getBodyBody) callGetBody(ctx context.Context) (io.ReadCloser, error) {
+	if ctx.Err() != nil {
+		return nil, ErrEnded
+	}
+	c := &getBodyCall{done: make(chan struct{}), err: errors.New("Request.GetBody ended its goroutine")}
+	b.users++
+	go b.run(c)
+	b.mu.Unlock()
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	if !c.over {
+		c.left, b.why = true, ErrEnded
+		return nil, ErrEnded
+	}
+	b.leave()
+	if c.panicked != nil {
+		b.why = errors.New("Request.GetBody panicked")
+		panic(c.panicked)
+	}
+	b.why = c.err
+	return c.body, c.err
+}
+
+// run calls GetBody. If it returns late, nobody gets its body or hears of its panic.
+func (b *getBodyBody) run(c *getBodyCall) {
+	defer close(c.done)
+	defer func() {
+		c.panicked = recover()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		c.over = true
+		if c.left {
+			b.mu.Unlock()
+			c.closeLate()
+			b.mu.Lock()
+			b.leave()
+		}
+	}()
+	c.body, c.err = checked(b.getBody())
+}
+
+// closeLate closes a body that nobody waits for. Nobody hears of a panic of its Close either.
+func (c *getBodyCall) closeLate() {
+	defer func() { _ = recover() }()
+	if c.body != nil && c.err == nil {
+		_ = c.body.Close()
+	}
+}
