@@ -1,0 +1,410 @@
+package visit
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A site is a host with the requests to it, who watches it, and its fleet.
+type site struct {
+	ground Ground
+	set    *rules.Ruleset
+	told   []string // changes
+	sent   []fleetmsg.Message
+}
+
+func (s *site) Tells(c news.Change) func() {
+	return func() {
+		s.told = append(s.told, fmt.Sprintf("%d %v %d %v", c.Condition, c.Over, c.Cause.Status, c.Fleet))
+	}
+}
+func (s *site) LogsState([]news.Change) func() { return func() {} }
+func (s *site) Safe(err error) error           { return err }
+func (s *site) Tell(m fleetmsg.Message)        { s.sent = append(s.sent, m) }
+func (s *site) Scope(text string) uint64       { return uint64(len(text)) }
+
+func newSite(t *testing.T, rule policy.Rule) *site {
+	t.Helper()
+	s := &site{}
+	s.ground.Prepare(func(*host.State[rules.Resolved]) {})
+	s.ground.Watched = true
+	set, faults := rules.NewRuleset(rule, nil, new(rules.Owner))
+	require.Empty(t, faults)
+	s.set = set
+	s.ground.Rules.Store(set)
+	time.Sleep(time.Minute)
+	return s
+}
+
+// request begins a request that has some time, or any if that is 0.
+func (s *site) request(t *testing.T, d time.Duration) *Request {
+	t.Helper()
+	ctx := t.Context()
+	if d > 0 {
+		until, cancel := context.WithTimeout(ctx, d)
+		t.Cleanup(cancel)
+		ctx = until
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://h.test/", nil)
+	require.NoError(t, err)
+	state := s.ground.Hosts.Acquire(req.URL)
+	return &Request{Teller: s, Ground: &s.ground, Req: req, Ctx: ctx, State: state, Rule: s.ground.RuleFor(state, s.set)}
+}
+
+// ends notes the response to a request.
+func (s *site) ends(t *testing.T, code int, v classify.Verdict, header ...string) (hint time.Duration) {
+	t.Helper()
+	r, p := s.request(t, 0), new(Permit)
+	o := flight.Outcome{Kind: flight.First, Resp: answer(code, header...), Verdict: v, SentAt: s.ground.Now(), DoneAt: s.ground.Now()}
+	p.Headers(r, &o)
+	hint, _ = p.Done(r, &o)
+	return hint
+}
+
+func answer(code int, header ...string) *http.Response {
+	resp := &http.Response{StatusCode: code, Header: http.Header{}, Body: http.NoBody}
+	for _, h := range header {
+		name, value, _ := strings.Cut(h, ": ")
+		resp.Header.Set(name, value)
+	}
+	return resp
+}
+
+var (
+	holding = policy.Rule{Cooldown: policy.On}
+	rated   = policy.Rule{Rate: policy.Rate{PerSecond: 0.25, Burst: 1}}
+	gated   = policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}
+	paced   = policy.Rule{Pacing: policy.On}
+)
+
+// What makes an attempt wait, and which waits are refused. The first request takes what there is.
+func TestAcquire(t *testing.T) {
+	hold := func(t *testing.T, s *site) { s.ends(t, 429, classify.Ambiguous, "Retry-After: 4") }
+	take := func(t *testing.T, s *site) {
+		r, p, f := s.request(t, 0), new(Permit), new(flight.Flight)
+		require.Nil(t, p.Acquire(r, 0))
+		p.Start(f)
+		time.AfterFunc(4*time.Second, f.Slot.Release)
+	}
+	quota := func(t *testing.T, s *site) {
+		s.ends(t, 200, classify.Final, `Ratelimit: "d";r=0;t=4`, `Ratelimit-Policy: "d";q=100;w=60`)
+	}
+	both, refusing, costly := gated, gated, policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 5}, Cost: func(*http.Request) int { return 3 }}
+	both.Rate, refusing.Gate.Mode = rated.Rate, policy.GateRefuse
+	for name, row := range map[string]struct {
+		rule             policy.Rule
+		before           func(*testing.T, *site)
+		deadline, latest time.Duration
+		why              why
+		limit            string // empty: it goes
+		wait             time.Duration
+		queued           string // where it has waited
+	}{
+		"nothing":               {policy.Rule{}, take, 0, 0, 0, "", 0, ""},
+		"another hold":          {policy.Rule{}, hold, 0, 0, 0, "", 0, ""},
+		"hold":                  {holding, hold, 0, 0, 0, "", 4 * time.Second, "cooldown"},
+		"hold and deadline":     {holding, hold, 3 * time.Second, 0, WhyLate, LimitCooldown, 0, ""},
+		"hold of a retry":       {holding, hold, 0, 3 * time.Second, WhyOverdue, LimitCooldown, 0, ""},
+		"rate":                  {rated, take, 0, 0, 0, "", 4 * time.Second, "rate"},
+		"rate and deadline":     {rated, take, 3 * time.Second, 0, WhyLate, LimitRate, 0, ""},
+		"rate of a retry":       {rated, take, 0, 3 * time.Second, WhyOverdue, LimitRate, 0, ""},
+		"rate of costs":         {costly, take, 0, 0, 0, "", time.Second, "rate"},
+		"gate":                  {gated, take, 0, 0, 0, "", 4 * time.Second, "gate"},
+		"gate and deadline":     {gated, take, 3 * time.Second, 0, 0, LimitGate, 3 * time.Second, "gate"},
+		"gate that refuses":     {refusing, take, 0, 0, WhyFull, LimitGate, 0, ""},
+		"gate and rate":         {both, take, 0, 0, 0, "", 4 * time.Second, "gate rate"},
+		"gate, rate, deadline":  {both, take, 3 * time.Second, 0, WhyLate, LimitRate, 0, ""},
+		"quota":                 {paced, quota, 0, 0, 0, "", 4 * time.Second, "pacing"},
+		"quota and deadline":    {paced, quota, 3 * time.Second, 0, WhyLate, LimitPacing, 0, ""},
+		"quota without a limit": {holding, quota, 0, 0, 0, "", 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t, row.rule)
+				row.before(t, s)
+				r, p, start := s.request(t, row.deadline), new(Permit), time.Now()
+				at := new(Permit)
+				assert.Equal(t, row.wait == 0 && row.limit == "", at.TryAcquire(r, s.ground.Now()), "at once")
+				at.Cancel(r)
+				var latest instant.Instant
+				if row.latest > 0 {
+					latest = s.ground.Now().Add(row.latest)
+				}
+				no := p.Acquire(r, latest)
+				took := time.Since(start)
+				assert.GreaterOrEqual(t, took, row.wait)
+				assert.LessOrEqual(t, took, row.wait+time.Second, "with the jitter of a hold")
+				if row.limit != "" {
+					require.NotNil(t, no)
+					assert.Equal(t, []any{row.why, row.limit, no.Why == whyGone}, []any{no.Why, no.Limit, no.Err != nil})
+				} else {
+					assert.Nil(t, no)
+				}
+				var queued []string
+				for _, q := range []struct {
+					name string
+					d    time.Duration
+				}{{"cooldown", p.Queued.Cooldown}, {"pacing", p.Queued.Pacing}, {"gate", p.Queued.Gate}, {"rate", p.Queued.Rate}} {
+					if q.d > 0 {
+						queued = append(queued, q.name)
+					}
+				}
+				if name != "gate and rate" { // who frees the slot and who the token at the same moment is open
+					assert.Equal(t, row.queued, strings.Join(queued, " "))
+				}
+				p.Cancel(r)
+				p.Cancel(r)
+				time.Sleep(5 * time.Second)
+				again := new(Permit)
+				assert.Nil(t, again.Acquire(s.request(t, 0), 0), "what it held is free again")
+				again.Cancel(r)
+			})
+		})
+	}
+}
+
+// What the outcome of an attempt tells the limits.
+func TestDone(t *testing.T) {
+	const again, refused, final = classify.Ambiguous, classify.Refused, classify.Final
+	for name, row := range map[string]struct {
+		code    int
+		verdict classify.Verdict
+		wait    string
+		err     error
+		hint    time.Duration
+		held    bool
+	}{
+		"success":               {code: 200, verdict: final, wait: "4"},
+		"429":                   {429, again, "4", nil, 4 * time.Second, true},
+		"final 429":             {429, final, "4", nil, 4 * time.Second, true},
+		"503":                   {503, refused, "4", nil, 4 * time.Second, true},
+		"503 without a wait":    {code: 503, verdict: again},
+		"500":                   {500, again, "4", nil, 4 * time.Second, false},
+		"403":                   {403, again, "4", nil, 4 * time.Second, true},
+		"final 403":             {code: 403, verdict: final, wait: "4"},
+		"409":                   {409, again, "4", nil, 4 * time.Second, false},
+		"425":                   {425, refused, "4", nil, 4 * time.Second, false},
+		"an error":              {verdict: again, err: syscall.ECONNRESET},
+		"a proxy that is tired": {verdict: refused, err: &ProxyAnswer{answer(503, "Retry-After: 4")}, hint: 4 * time.Second},
+	} {
+		for _, peeks := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				rule := holding
+				if peeks {
+					rule.Classify = classify.Refusals
+				}
+				s := newSite(t, rule)
+				r, p, o := s.request(t, 0), new(Permit), flight.Outcome{Kind: flight.First, Verdict: row.verdict, Err: row.err}
+				if row.code > 0 {
+					o.Resp = answer(row.code, "Retry-After: "+row.wait)
+				}
+				p.Headers(r, &o)
+				early := s.ground.Hosts.Lookup("http://h.test").Quiet()
+				assert.Equal(t, peeks && row.held && TellsToWait(row.code), !early, name)
+				hint, u := p.Done(r, &o)
+				assert.Equal(t, row.hint, hint, name)
+				assert.True(t, 0 <= u && u < 1)
+				until := r.State.Machines().Cooldown.Held(s.ground.Now(), r.scopeKey())
+				assert.Equal(t, row.held, until > 0, name)
+				if row.held {
+					assert.Contains(t, s.told[0], fmt.Sprint(news.Held, " false ", row.code), name)
+					turn, limit := s.request(t, 0).Forecast(time.Now())
+					assert.Equal(t, []any{4 * time.Second, LimitCooldown}, []any{turn, limit})
+					time.Sleep(16 * time.Second)
+					s.ends(t, 200, classify.Final)
+					assert.Equal(t, fmt.Sprint(news.Held, " true 0 false"), s.told[len(s.told)-1], name)
+				}
+			})
+		}
+	}
+}
+
+// A host is down after five failures in a row, until it answers.
+func TestDownAndUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, policy.Rule{})
+		fail := func(o flight.Outcome) {
+			r, p := s.request(t, 0), new(Permit)
+			o.Verdict = classify.Ambiguous
+			p.Done(r, &o)
+		}
+		for range 4 {
+			fail(flight.Outcome{Kind: flight.First, Err: syscall.ECONNREFUSED})
+			fail(flight.Outcome{Kind: flight.Cut, Err: syscall.ECONNRESET})
+			fail(flight.Outcome{Kind: flight.First, Err: syscall.ECONNRESET, BodyBroke: true})
+		}
+		assert.Empty(t, s.told)
+		fail(flight.Outcome{Kind: flight.Retry, Resp: answer(500)})
+		assert.Equal(t, []string{"0 false 500 false"}, s.told)
+		s.ends(t, 429, classify.Final)
+		assert.Len(t, s.told, 1, "a refusal is no success")
+		s.ends(t, 404, classify.Final)
+		assert.Equal(t, "0 true 0 false", s.told[1])
+		for range 20 {
+			fail(flight.Outcome{Kind: flight.Retry, Resp: answer(503, "Retry-After: 1")})
+		}
+		assert.True(t, s.request(t, 0).budgetConfig().Rests, "retries do not help")
+	})
+}
+
+// The budget withholds a retry, which is told until half of it is back.
+func TestReserveRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, policy.Rule{Budget: policy.Budget{Ratio: policy.Off, PerSecond: 1, Burst: 2, Window: 2 * time.Second}})
+		reserve := func(o *flight.Outcome) (*Permit, bool) {
+			p := new(Permit)
+			return p, p.ReserveRetry(s.request(t, 0), time.Now(), 0, o)
+		}
+		first, ok := reserve(nil)
+		assert.True(t, ok)
+		sent, ok := reserve(nil)
+		assert.True(t, ok)
+		_, ok = reserve(nil)
+		assert.False(t, ok)
+		assert.Empty(t, s.told, "nobody misses a hedge")
+		_, ok = reserve(&flight.Outcome{Resp: answer(503)})
+		assert.False(t, ok)
+		assert.Equal(t, []string{fmt.Sprint(news.NoRetries, " false 503 false")}, s.told)
+		sent.Start(new(flight.Flight))
+		sent.Cancel(s.request(t, 0))
+		first.Cancel(s.request(t, 0))
+		first, ok = reserve(nil)
+		assert.True(t, ok, "what was not used is given back")
+		_, ok = reserve(nil)
+		assert.False(t, ok, "what was used is not")
+		first.Cancel(s.request(t, 0))
+		time.Sleep(2 * time.Second)
+		s.ends(t, 200, classify.Final)
+		assert.Len(t, s.told, 2)
+	})
+}
+
+// What a request tells of itself, and what a fleet changes.
+func TestRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, policy.Rule{Cost: func(*http.Request) int { return 0 }, Scope: func(*http.Request) string { return "ab" }}.Or(rated))
+		r := s.request(t, 0)
+		assert.Equal(t, 1, r.askCost())
+		assert.NotZero(t, r.scopeKey())
+		turn, limit := r.Forecast(time.Now())
+		assert.Equal(t, []any{time.Duration(0), LimitRate}, []any{turn, limit})
+		require.Nil(t, new(Permit).Acquire(r, 0))
+		turn, _ = r.Forecast(time.Now())
+		assert.Equal(t, 4*time.Second, turn)
+		r.Req.Header.Set("Expect", "100-continue")
+		assert.Same(t, r.Req, r.OutcomeOf(nil, nil).Request)
+		r.Unexpect()
+		assert.Empty(t, r.OutcomeOf(nil, nil).Request.Header)
+		assert.Len(t, r.Req.Header, 1)
+		assert.Equal(t, "http://h.test", r.HostName())
+		bare := &Request{Req: r.Req}
+		assert.Equal(t, "http://h.test", bare.HostName())
+		canceled := make(chan struct{})
+		//lint:ignore SA1019 old callers still set Request.Cancel
+		r.Req.Cancel = canceled
+		stop := r.ObeyCancel()
+		defer stop()
+		assert.True(t, r.Linked)
+		assert.Same(t, r.Ctx, (&Request{Req: r.Req, Ctx: r.Ctx, Rule: r.Rule, Linked: true}).OutcomeOf(nil, nil).Request.Context())
+		time.AfterFunc(time.Second, func() { close(canceled) })
+		assert.ErrorIs(t, r.SleepOr(time.Hour, nil), flight.ErrRequestCanceled)
+		defer s.request(t, 0).ObeyCancel()()
+
+		s.ground.Fleet = s
+		own := s.request(t, 0)
+		assert.EqualValues(t, len("scope\x00ab"), own.scopeKey())
+		now := s.ground.Now()
+		assert.Equal(t, time.Second, s.ground.answerTime(now, 0), "the first question")
+		assert.Equal(t, 300*time.Millisecond, s.ground.answerTime(now, now.Add(400*time.Millisecond)), "three quarters of its time")
+
+		s.sent = nil
+		went := false
+		go func() { went = new(Permit).Acquire(own, 0) == nil }()
+		synctest.Wait()
+		require.Len(t, s.sent, 1, "messages")
+		assert.Equal(t, []any{fleetmsg.AskTokens, "cost", 0.25, 1.0, 1.0}, []any{s.sent[0].Kind, s.sent[0].Unit, s.sent[0].PerSecond, s.sent[0].Burst, s.sent[0].Amount})
+		for _, unit := range []string{"", "cost"} {
+			assert.False(t, went)
+			s.ground.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Unit: unit, Wait: time.Minute})
+			synctest.Wait()
+		}
+		assert.True(t, went, "with tokens of its own unit")
+	})
+}
+
+type machines struct {
+	*host.Machines
+	site *site
+	rule *rules.Resolved
+	now  instant.Instant
+}
+
+// What a fleet says, and what is told the fleet.
+func TestHear(t *testing.T) {
+	const name = "http://h.test"
+	for _, row := range []struct {
+		name  string
+		rule  policy.Rule
+		known bool
+		m     fleetmsg.Message
+		sent  fleetmsg.Kind // 0: nothing
+		check func(*machines) bool
+	}{
+		{"hold", holding, true, fleetmsg.Message{Kind: fleetmsg.Hold, Wait: time.Second}, 0, func(h *machines) bool { return h.Cooldown.Held(h.now, 0) > 0 }},
+		{"hold without a cooldown", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Hold, Wait: time.Second}, 0, func(h *machines) bool { return h.Cooldown.Quiet() }},
+		{"quota", paced, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute, Members: 2}, 0, func(h *machines) bool { return !h.Pacing().Quiet() }},
+		{"quota without pacing", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute}, 0, func(h *machines) bool { return h.PacingMade() == nil }},
+		{"down", gated, true, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Minute}, 0, func(h *machines) bool { return h.Gate().Closed() }},
+		{"unknown host", gated, false, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Minute}, 0, nil},
+		{"permit for nobody", gated, false, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
+		{"permit without an outage", gated, true, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
+		{"no permit", gated, true, fleetmsg.Message{Kind: fleetmsg.Probe}, 0, nil},
+		{"use", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.AskUse}, fleetmsg.Use, nil},
+		{"members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 7}, 0, func(h *machines) bool { return h.site.ground.members() == 7 }},
+		{"too many members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 1 << 30}, 0, func(h *machines) bool { return h.site.ground.members() == 1<<24 }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, row.rule)
+			s.ground.Fleet = s
+			h := &machines{site: s}
+			if row.known || row.check != nil {
+				r := s.request(t, 0)
+				h.Machines, h.rule = r.State.Machines(), r.Rule
+			}
+			s.sent = nil
+			row.m.Host = name
+			s.ground.Hear(row.m)
+			if h.now = s.ground.Now(); row.check != nil {
+				assert.True(t, row.check(h), row.name)
+			}
+			var kinds []fleetmsg.Kind
+			for _, m := range s.sent {
+				kinds = append(kinds, m.Kind)
+				assert.Equal(t, name, m.Host)
+			}
+			if row.sent != 0 {
+				assert.Equal(t, []fleetmsg.Kind{row.sent}, kinds, row.name)
+			} else {
+				assert.Empty(t, kinds, row.name)
+			}
+		})
+	}
+}
