@@ -179,7 +179,13 @@ func (j *judgement) byRequest() {
 		case late > lateOne:
 			j.violate(asGood, c, false, "late", where+": %v instead of %v", o.took(), b.took())
 		}
-		theirs, ours = append(theirs, b.took()), append(ours, o.took())
+		most := b.took() // also if the extra arrivals take idle connections
+		for _, r := range j.refs[1:] {
+			if x := j.ref(r, c); x.good() {
+				most = max(most, x.took())
+			}
+		}
+		theirs, ours = append(theirs, most), append(ours, o.took())
 		if c.route.doc.stream && b.first < never && o.first < never {
 			theirFirst, ourFirst = append(theirFirst, b.first-b.began), append(ourFirst, o.first-o.began)
 		}

@@ -170,6 +170,9 @@ const (
 	poisons  // each stream of the open connections is reset from now on
 )
 
+// outlasts reports whether the fault also meets requests that come after its beginning.
+func (k strikeKind) outlasts() bool { return k == mutes || k == restarts }
+
 func (k strikeKind) String() string {
 	return [...]string{"silences", "mutes", "resets", "restarts", "poisons"}[k]
 }
@@ -244,6 +247,22 @@ func (p *plan) closed(d dice.Dice, r *route, callers, n int, think, from time.Du
 			if each != nil {
 				each(c)
 			}
+		}
+	}
+}
+
+// unchain makes each call begin at a time of its own. A caller who waits for a retry makes the next
+// calls later than over net/http alone. If the server is down meanwhile, or was before, other calls
+// meet that.
+func (p *plan) unchain() {
+	chained := p.lines
+	p.lines = nil
+	for _, l := range chained {
+		at := l.at
+		for _, c := range l.calls {
+			at += c.think
+			c.think, c.line = 0, &line{at: at, calls: []*call{c}}
+			p.lines = append(p.lines, c.line)
 		}
 	}
 }

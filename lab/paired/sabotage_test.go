@@ -48,8 +48,8 @@ func TestHonest(t *testing.T) {
 	}
 }
 
-// honest retries what has no body, obeys the wait that a request was told, keeps to the budget when
-// it sends, and gives each retry two minutes.
+// honest retries what has no body, obeys the wait that a request was told, keeps to the budget as it is
+// documented, and gives each retry two minutes.
 func honest(base *http.Transport) http.RoundTripper {
 	var mu sync.Mutex
 	left, at := 30.0, time.Now()
@@ -71,9 +71,9 @@ func honest(base *http.Transport) http.RoundTripper {
 			if r.Body != nil || r.Method == http.MethodPost || !failed(resp, err) || r.Context().Err() != nil {
 				break
 			}
-			wait := time.Second<<i + time.Duration(rand.Int64N(int64(time.Second)))
+			wait, told := time.Second<<i+time.Duration(rand.Int64N(int64(time.Second))), 0
 			if resp != nil {
-				told, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+				told, _ = strconv.Atoi(resp.Header.Get("Retry-After"))
 				if wait = max(wait, time.Duration(told)*time.Second+time.Duration(rand.Int64N(int64(time.Second)))); told > 60 {
 					break
 				}
@@ -81,7 +81,7 @@ func honest(base *http.Transport) http.RoundTripper {
 				closeBody(resp)
 				resp.Body = io.NopCloser(bytes.NewReader(body))
 			}
-			if deadline, ok := r.Context().Deadline(); ok && time.Until(deadline) < wait || sleep(r.Context(), wait) != nil || !earn(-1) {
+			if deadline, ok := r.Context().Deadline(); ok && time.Until(deadline) < wait || told == 0 && !earn(-1) || sleep(r.Context(), wait) != nil || told > 0 && !earn(-1) {
 				break
 			}
 			ctx, cancel := context.WithCancel(r.Context())

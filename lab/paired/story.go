@@ -69,10 +69,10 @@ func (s *story) play(t *testing.T, k kind, ghosts []ghost, move time.Duration, n
 }
 
 // reference returns the play of net/http for a client. If the client gives up attempts, so does
-// its reference, where that makes a difference for others.
+// its reference.
 func (s *story) reference(t *testing.T, alone *result, k kind) *result {
 	limit := k.rule.AttemptTimeout
-	if limit <= 0 || !s.plan.coupled {
+	if limit <= 0 {
 		return alone
 	}
 	if known := s.bareTimes[limit]; known != nil {

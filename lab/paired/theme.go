@@ -401,6 +401,9 @@ func (p *plan) struck(d dice.Dice) {
 		}
 		p.strikes = append(p.strikes, s)
 	}
+	if slices.ContainsFunc(p.strikes, func(s *strike) bool { return s.kind.outlasts() }) {
+		p.unchain()
+	}
 }
 
 // addresses has a name with three addresses, one of which is bad.

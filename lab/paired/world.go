@@ -358,7 +358,7 @@ func (w *world) strike(s *strike) {
 			}
 		})
 	}
-	if s.kind != mutes && s.kind != restarts {
+	if !s.kind.outlasts() {
 		return
 	}
 	time.Sleep(s.lasts)
