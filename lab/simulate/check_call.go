@@ -246,7 +246,7 @@ func (c *call) checkResponse() {
 		c.complain(Outcome, "status %d instead of %d", c.resp.StatusCode, s.status)
 	case c.resp.Body == nil, c.resp.Request == nil:
 		c.complain(Outcome, "a response without a body or a request")
-	case c.anyAttempt(func(later *attempt) bool { return later.set > s.ended }):
+	case c.anyAttempt(func(later *attempt) bool { return later.set > s.ended && !later.besides(s) }):
 		c.complain(Outcome, "the response of attempt %d of %d", s.number, len(c.attempts))
 	}
 	outran := func(first *attempt) bool { // the response of a hedge waits for a base that ignores the context of the first
