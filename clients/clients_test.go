@@ -84,7 +84,7 @@ func TestClients(t *testing.T) {
 			rows[i] = r.String()
 		})
 	}
-	checkTable(t, "clients", "| client | its own retries off | 503 for ever | a 429, alone | rule |\n|---|---|---|---|---|\n", rows)
+	checkTable(t, "../docs/clients.md", "clients", "| client | its own retries off | 503 for ever | a 429, alone | rule |\n|---|---|---|---|---|\n", rows)
 }
 
 // Without faults the server sees the same requests with and without a Transport.

@@ -7,7 +7,7 @@
 // The files:
 //
 //	site_test.go        servers of providers, and their clients with and without a Transport
-//	table_test.go       the tables of docs/clients.md
+//	table_test.go       the tables of docs/clients.md and README.md
 //	clients_test.go     the questions and faults that every client meets
 //	providers_test.go   the clients
 //	issues_test.go      reports of users of other libraries, each before and after

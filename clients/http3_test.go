@@ -42,7 +42,7 @@ func TestHTTP3InTheDocs(t *testing.T) {
 	require.NoError(t, err)
 	_, rest, _ := strings.Cut(string(code), "transport.MustNew(transport.Config{\n")
 	config, _, _ := strings.Cut(rest, "\t})\n")
-	text, err := os.ReadFile(tableFile)
+	text, err := os.ReadFile("../docs/clients.md")
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "```\n"+strings.ReplaceAll("\n"+config, "\n\t\t", "\n")[1:]+"```\n")
 }

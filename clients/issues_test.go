@@ -41,7 +41,7 @@ type issue struct {
 	play func(t *testing.T, healed bool) string
 }
 
-// issues is the order of the rows in docs/clients.md.
+// issues is the order of the rows in README.md.
 func issues() []issue {
 	return []issue{{
 		"kubernetes-sigs/external-dns#5971",
@@ -81,7 +81,7 @@ func issues() []issue {
 	}}
 }
 
-// TestIssues checks docs/clients.md as well. With -update it writes the table.
+// TestIssues checks README.md as well. With -update it writes the table.
 func TestIssues(t *testing.T) {
 	rows := make([]string, len(issues()))
 	for i, issue := range issues() {
@@ -91,7 +91,7 @@ func TestIssues(t *testing.T) {
 			rows[i] = fmt.Sprintf("| %s | %s | %s | %s | %s |\n", issue.name, issue.fault, issue.change, before, after)
 		})
 	}
-	checkTable(t, "issues", "| issue | fault | change | before | after |\n|---|---|---|---|---|\n", rows)
+	checkTable(t, "README.md", "issues", "| issue | fault | change | before | after |\n|---|---|---|---|---|\n", rows)
 }
 
 // virtual plays an issue in virtual time.

@@ -113,7 +113,7 @@ func anchors(text string) (all []string) {
 // code. maxWay are those of README, a recipe, and the longest page that the recipe links to. The
 // README has its own bounds.
 const (
-	maxWords = 20_700
+	maxWords = 20_000
 	maxProse = 8_000
 	maxWay   = 4_500
 

@@ -5,14 +5,12 @@ package migrating
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/go-resty/resty/v2"
 
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -27,36 +25,6 @@ func retryablehttpAfter(base http.RoundTripper) *http.Client {
 		},
 	})
 	return &http.Client{Transport: t}
-}
-
-var errClosed = errors.New("the shop is closed")
-
-// handled goes around a transport.Transport.
-type handled struct{ next http.RoundTripper }
-
-func isClosed(o classify.Outcome) classify.Verdict {
-	if o.Response != nil && o.Response.Header.Get("X-Shop") == "closed" {
-		return classify.Final
-	}
-	return classify.Unknown
-}
-
-func (h handled) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := h.next.RoundTrip(req)
-	if err != nil {
-		return nil, fmt.Errorf("no order: %w", err)
-	}
-	past := transport.HistoryOf(resp)
-	switch {
-	case isClosed(classify.Outcome{Response: resp}) == classify.Final:
-		err = errClosed
-	case past.Reason != transport.ReasonFinal: // it gave up
-		err = fmt.Errorf("no order after %d attempts: %s, %v", len(past.Attempts), resp.Status, past.Reason)
-	default:
-		return resp, nil
-	}
-	_ = resp.Body.Close()
-	return nil, err
 }
 
 func rehttpAfter(base http.RoundTripper) *http.Client {

@@ -5,7 +5,6 @@ package migrating
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -27,23 +26,6 @@ func retryablehttpBefore(base http.RoundTripper) *http.Client {
 	client.RetryWaitMin = 100 * time.Millisecond
 	client.RetryWaitMax = 2 * time.Second
 	return client.StandardClient()
-}
-
-func checkBefore(ctx context.Context, resp *http.Response, err error) (bool, error) {
-	if resp != nil && resp.Header.Get("X-Shop") == "closed" {
-		return false, errClosed
-	}
-	return retryablehttp.DefaultRetryPolicy(ctx, resp, err)
-}
-
-func handlerBefore(resp *http.Response, err error, attempts int) (*http.Response, error) {
-	if resp != nil {
-		_ = resp.Body.Close()
-	}
-	if err == nil {
-		err = errors.New(resp.Status)
-	}
-	return nil, fmt.Errorf("no order after %d attempts: %w", attempts, err)
 }
 
 func rehttpBefore(base http.RoundTripper) *http.Client {

@@ -5,6 +5,7 @@ package migrating
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -38,6 +39,53 @@ func aplomb(rule policy.Rule, set func(*http.Client)) func(*testing.T, http.Roun
 		}
 		return client
 	})
+}
+
+func checkBefore(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	if resp != nil && resp.Header.Get("X-Shop") == "closed" {
+		return false, errClosed
+	}
+	return retryablehttp.DefaultRetryPolicy(ctx, resp, err)
+}
+
+func handlerBefore(resp *http.Response, err error, attempts int) (*http.Response, error) {
+	if resp != nil {
+		_ = resp.Body.Close()
+	}
+	if err == nil {
+		err = errors.New(resp.Status)
+	}
+	return nil, fmt.Errorf("no order after %d attempts: %w", attempts, err)
+}
+
+var errClosed = errors.New("the shop is closed")
+
+// handled goes around a transport.Transport.
+type handled struct{ next http.RoundTripper }
+
+func isClosed(o classify.Outcome) classify.Verdict {
+	if o.Response != nil && o.Response.Header.Get("X-Shop") == "closed" {
+		return classify.Final
+	}
+	return classify.Unknown
+}
+
+func (h handled) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := h.next.RoundTrip(req)
+	if err != nil {
+		return nil, fmt.Errorf("no order: %w", err)
+	}
+	past := transport.HistoryOf(resp)
+	switch {
+	case isClosed(classify.Outcome{Response: resp}) == classify.Final:
+		err = errClosed
+	case past.Reason != transport.ReasonFinal: // it gave up
+		err = fmt.Errorf("no order after %d attempts: %s, %v", len(past.Attempts), resp.Status, past.Reason)
+	default:
+		return resp, nil
+	}
+	_ = resp.Body.Close()
+	return nil, err
 }
 
 // An ErrorHandler and a CheckRetry with an error of its own, and the RoundTripper in their
