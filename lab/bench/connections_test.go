@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,9 +24,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
-	"github.com/aplomb-go/aplomb/transport"
 )
 
 const remote = "shop.example.com"
@@ -149,10 +148,7 @@ func goDefault() *http.Transport { return http.DefaultTransport.(*http.Transport
 
 // defaultBases return the transports that the libraries make.
 var defaultBases = map[string]func() *http.Transport{
-	"aplomb": func() *http.Transport {
-		v := reflect.ValueOf(transport.Default()).Elem().FieldByName("base")
-		return (*http.Transport)(v.Elem().UnsafePointer())
-	},
+	"aplomb":        route.DefaultBase,
 	"retryablehttp": func() *http.Transport { return retryablehttp.NewClient().HTTPClient.Transport.(*http.Transport) },
 	"rehttp":        goDefault,
 	"failsafehttp":  goDefault,

@@ -94,7 +94,7 @@ var features = []feature{
 	{name: "has rules for each host", ours: yes, shown: []string{"transport.TestMostSpecificRule", "examples/hosts"}, probe: distinguishesHosts, setups: hostSetups,
 		names: map[string]string{"retryablehttp": "retryablehttp.CheckRetry", "rehttp": "rehttp.RetryFn", "failsafehttp": "retrypolicy.AbortIf",
 			"resty": "resty.AddRetryCondition", "azcore": "policy.ShouldRetry"}},
-	{name: "has rules for each path, and for a single request", ours: yes, shown: []string{"transport.TestPathsAreThoseOfServeMux", "transport.TestRulesAreInherited"}, probe: distinguishesPaths, setups: hostSetups,
+	{name: "has rules for each path, and for a single request", ours: yes, shown: []string{"internal/rules.TestPathsAreThoseOfServeMux", "transport.TestRulesAreInherited"}, probe: distinguishesPaths, setups: hostSetups,
 		names: map[string]string{"retryablehttp": "retryablehttp.CheckRetry", "rehttp": "rehttp.RetryFn", "failsafehttp": "retrypolicy.AbortIf",
 			"resty": "resty.AddRetryCondition", "azcore": "policy.ShouldRetry"}},
 	{name: "sends an idempotency key, the same on each attempt", ours: yes, shown: []string{"transport.TestOneActionAndOneResponse"},
