@@ -91,24 +91,20 @@ type Ask struct {
 
 // Share makes the tokens come from a fleet with so many members.
 func (r *Rate) Share(now instant.Instant, members int) {
-	if r.share(now, max(1, members)) {
+	members = max(1, members)
+	r.mu.Lock()
+	if r.shared == nil {
+		r.shared = &shared{own: -instant.Never}
+	}
+	changed := r.shared.members != members
+	if changed {
+		r.shared.members = members
+		r.limit(now)
+	}
+	r.mu.Unlock()
+	if changed {
 		r.wakeFirst()
 	}
-}
-
-// share is Share, and reports whether anything changed.
-func (r *Rate) share(now instant.Instant, members int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case r.shared == nil:
-		r.shared = &shared{members: members, own: -instant.Never}
-	case r.shared.members == members:
-		return false
-	}
-	r.shared.members = members
-	r.limit(now)
-	return true
 }
 
 // MayAsk reports whether it may be time to ask the fleet for tokens. It is a single atomic
@@ -190,7 +186,7 @@ func (r *Rate) Grant(now instant.Instant, n int, at instant.Instant, every time.
 	case s.hungry == 0:
 		s.hungry = now
 	}
-	endures := (1 + s.luck) * float64(max(2*tokenLife, interval(r.conf.PerSecond/(4*r.parts()))))
+	endures := (1 + s.luck) * float64(max(2*tokenLife, interval(r.conf.PerSecond/(4*s.parts()))))
 	starves := !feeds && now > instant.After(s.hungry, time.Duration(endures))
 	inTime := now < s.until
 	// If the answer is late, the fleet is silent from now on, also if no request has looked
@@ -229,12 +225,22 @@ func (s *shared) lease(now instant.Instant, n int, at instant.Instant, every tim
 	}
 }
 
-// parts returns how many members share the rate; the lock is held.
-func (r *Rate) parts() float64 {
-	if r.shared == nil {
+// parts returns how many members share the rate.
+func (s *shared) parts() float64 {
+	if s == nil {
 		return 1
 	}
-	return float64(r.shared.members)
+	return float64(s.members)
+}
+
+// count counts the tokens of a send, to know for how many to ask the fleet.
+func (s *shared) count(tokens int) {
+	if s == nil {
+		return
+	}
+	if s.used += tokens; s.silent {
+		s.spent += tokens
+	}
 }
 
 // forget drops the tokens and the waits that the fleet gave for another rate; the lock is held.
@@ -289,7 +295,7 @@ func (r *Rate) reserveLeased(now instant.Instant, ahead time.Duration, n int) (a
 	}
 	s.need = 0
 	s.spend(n)
-	r.count(n)
+	s.count(n)
 	return max(at, now), 0, true, true
 }
 
@@ -384,8 +390,8 @@ func (s *shared) expire(now instant.Instant) {
 // limit sets the member's own limit: the rate, or its part of it in a fleet; the lock is
 // held.
 func (r *Rate) limit(now instant.Instant) {
-	perSecond := r.conf.PerSecond / r.parts()
-	r.part = max(1, int(math.Round(float64(r.conf.Burst)/r.parts())))
+	perSecond := r.conf.PerSecond / r.shared.parts()
+	r.part = max(1, int(math.Round(float64(r.conf.Burst)/r.shared.parts())))
 	r.lim.SetLimitAt(clockTime(now), xrate.Limit(perSecond))
 	r.lim.SetBurstAt(clockTime(now), r.part)
 }

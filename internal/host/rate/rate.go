@@ -113,11 +113,8 @@ func (r *Rate) Tokens(cost int) int {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.tokens(cost)
+	return r.conf.tokens(cost)
 }
-
-// tokens is Tokens; the lock is held.
-func (r *Rate) tokens(cost int) int { return min(max(cost, 1), r.conf.Burst) }
 
 // reserve takes the tokens of a request and returns when to use them, which is in 10 ms at
 // most. If they are not there by then, ok is false, at is when they will be there as far as is
@@ -125,19 +122,19 @@ func (r *Rate) tokens(cost int) int { return min(max(cost, 1), r.conf.Burst) }
 func (r *Rate) reserve(now instant.Instant, cost int) (at, ask instant.Instant, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.tokens(cost)
+	n := r.conf.tokens(cost)
 	if at, ask, got, shared := r.reserveLeased(now, ahead, n); shared {
 		return at, ask, got
 	}
 	some := min(n, r.part)
-	wait := r.own(now, some)
+	wait := waitFor(r.lim, now, some)
 	if wait > ahead+time.Microsecond {
 		return instant.After(now, wait), instant.After(now, (wait - ahead).Truncate(time.Microsecond)), false
 	}
 	from := clockTime(now)
 	wait = r.lim.ReserveN(from, some).DelayFrom(from).Round(time.Microsecond) // x/time's floats lose a nanosecond
 	r.owe(now, n-some)
-	r.count(n)
+	r.shared.count(n)
 	return instant.After(now, wait), 0, true
 }
 
@@ -186,7 +183,7 @@ func (r *Rate) wakeFirst() {
 func (r *Rate) Take(now instant.Instant, cost int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.tokens(cost)
+	n := r.conf.tokens(cost)
 	if _, _, got, shared := r.reserveLeased(now, 0, n); shared {
 		return got
 	}
@@ -195,7 +192,7 @@ func (r *Rate) Take(now instant.Instant, cost int) bool {
 		return false
 	}
 	r.owe(now, n-some)
-	r.count(n)
+	r.shared.count(n)
 	return true
 }
 
@@ -204,11 +201,11 @@ func (r *Rate) Take(now instant.Instant, cost int) bool {
 func (r *Rate) ReadyIn(now instant.Instant, cost int) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.tokens(cost)
+	n := r.conf.tokens(cost)
 	if wait, shared := r.leased(now, n, true); shared {
 		return wait
 	}
-	return r.own(now, min(n, r.part))
+	return waitFor(r.lim, now, min(n, r.part))
 }
 
 // Peek estimates how long a request that comes now would wait behind the
@@ -226,34 +223,27 @@ func (r *Rate) WaitFor(now instant.Instant, n int) time.Duration {
 	if wait, shared := r.leased(now, n, false); shared {
 		return wait
 	}
-	return r.own(now, n)
+	return waitFor(r.lim, now, n)
 }
 
-// own returns how long it takes until there are n tokens, if they do not come from a fleet.
-func (r *Rate) own(now instant.Instant, n int) time.Duration {
-	missing := float64(n) - r.lim.TokensAt(clockTime(now))
+// waitFor returns how long it takes until a limiter has n tokens.
+func waitFor(lim *xrate.Limiter, now instant.Instant, n int) time.Duration {
+	missing := float64(n) - lim.TokensAt(clockTime(now))
 	if missing <= 0 {
 		return 0
 	}
-	ns := math.Ceil(missing / float64(r.lim.Limit()) * float64(time.Second))
+	ns := math.Ceil(missing / float64(lim.Limit()) * float64(time.Second))
 	if ns >= float64(instant.Forever) {
 		return instant.Forever
 	}
 	return time.Duration(ns)
 }
 
-// count counts the tokens of a send, to know for how many to ask a fleet; the lock is held.
-func (r *Rate) count(tokens int) {
-	if s := r.shared; s != nil {
-		s.used += tokens
-		if s.silent {
-			s.spent += tokens
-		}
-	}
-}
-
 // Bucket returns how many tokens a full bucket has.
 func (c Config) Bucket() int { return c.withDefaults().Burst }
+
+// tokens returns how many tokens a request of a cost takes from a complete Config.
+func (c Config) tokens(cost int) int { return min(max(cost, 1), c.Burst) }
 
 func (c Config) withDefaults() Config {
 	if c.Burst <= 0 {
