@@ -51,6 +51,7 @@ func (w *world) receive(s *site, r *testserver.Received) testserver.Step {
 		w.counts[id]++
 		a.n = w.counts[id]
 	}
+	a.reused, s.used[r.Conn] = s.used[r.Conn], true
 	poisoned := r.Conn <= s.poisoned
 	w.arrivals = append(w.arrivals, a)
 	w.mu.Unlock()

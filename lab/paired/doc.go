@@ -30,7 +30,8 @@
 //
 // If arrivals affect each other, as in queues and limits, the calls of a route and tenant are
 // compared by count and quantile. Then net/http also plays with aplomb's extra arrivals at their
-// times, and with other starts, and the worst of these plays is the reference.
+// times, and with other starts, and the worst of these plays is the reference. Attempts that never
+// had a connection are among them, because they hold a place of MaxConnsPerHost.
 //
 // # Chance
 //

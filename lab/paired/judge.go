@@ -326,6 +326,10 @@ func (j *judgement) ends() {
 		if b.good() && o.good() || b.endless || o.skipped {
 			continue
 		}
+		if o.endless && j.goesOn(c) {
+			j.tallies[soon].excused++
+			continue
+		}
 		if !b.good() {
 			j.tallies[soon].judged++
 			if o.good() {
@@ -343,6 +347,19 @@ func (j *judgement) ends() {
 			j.violate(soon, c, false, "the reader waits, "+where, "a Read took %v, with net/http %v", o.gap, b.gap)
 		}
 	}
+}
+
+// goesOn reports whether the first attempt of a call still runs, because net/http itself has sent its
+// request again after an idle connection turned out to be closed. Nothing bounds that over net/http alone, either.
+func (j *judgement) goesOn(c *call) bool {
+	all := j.of[c.id]
+	for i, a := range all[min(1, len(all)):] {
+		before := all[i]
+		if before.http2 || !before.reused || before.fate != resets && before.fate != closes || a.at-before.failed > c.route.host.dial+c.route.host.lookup+tolerance {
+			return false
+		}
+	}
+	return len(all) > 1 && c.deadline == 0 && j.kind.rule.AttemptTimeout <= 0
 }
 
 // latest returns how long a call may take by the documents, and how long one of its Reads.

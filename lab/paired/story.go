@@ -42,7 +42,7 @@ func tell(t *testing.T, p *plan, kinds []kind) *story {
 		r := s.play(t, k, nil, 0, 0)
 		j := judge(p, []*result{ref}, r)
 		if j.isSoft() {
-			extra := r.ghosts(ref)
+			extra := s.ghosts(r, ref)
 			refs := []*result{ref}
 			others := len(kinds) - i - 1 // each may need a reference, too
 			share := (mostRequests - s.requests - 2*others*len(p.calls)) / (others + 1)
@@ -88,8 +88,8 @@ func (s *story) reference(t *testing.T, alone *result, k kind) *result {
 }
 
 // ghosts returns the arrivals that net/http does not have: those after the first of each call, and
-// the first if it comes late.
-func (r *result) ghosts(ref *result) (all []ghost) {
+// the first if it comes late. Tries that found no connection are among them.
+func (s *story) ghosts(r, ref *result) (all []ghost) {
 	theirs := ref.byCall()
 	for id, of := range r.byCall() {
 		for i, a := range of {
@@ -97,6 +97,14 @@ func (r *result) ghosts(ref *result) (all []ghost) {
 			late := i == 0 && len(theirs[id]) > 0 && a.at-r.outcomes[id].began > theirs[id][0].at-ref.outcomes[id].began+lateMost
 			if late || extra {
 				all = append(all, ghost{a.call, a.n, a.at, a.left})
+			}
+		}
+	}
+	for id, of := range r.tries {
+		arrivals := r.byCall()[id]
+		for i, t := range of {
+			if i > 0 && !slices.ContainsFunc(arrivals, func(a *arrival) bool { return t.at <= a.at && a.at <= t.left }) {
+				all = append(all, ghost{s.plan.calls[id], i + 1, t.at, t.left})
 			}
 		}
 	}
@@ -115,7 +123,7 @@ func (s *story) replay(t *testing.T, j *judgement) {
 	for n := range uint64(replays) {
 		r := play(t, s.plan, j.kind, nil, moves, replays+n)
 		plays = append(plays, r)
-		j.refs = append(j.refs, play(t, s.plan, bare(j.refs[0].kind.timeout), r.ghosts(j.refs[0]), moves, replays+n))
+		j.refs = append(j.refs, play(t, s.plan, bare(j.refs[0].kind.timeout), s.ghosts(r, j.refs[0]), moves, replays+n))
 	}
 	for _, r := range plays {
 		found := judge(s.plan, j.refs, r).found

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -30,6 +31,7 @@ type world struct {
 
 	mu       sync.Mutex // guards the following, and all arrivals
 	arrivals []*arrival
+	tries    map[int][]*try // of calls
 	counts   []int          // arrivals of each call
 	haunts   map[[2]int]int // arrivals of each ghost
 	running  map[tenant]*running
@@ -47,6 +49,7 @@ type site struct {
 	bad      badness
 	poisoned int            // connections up to this number are
 	gone     map[int]uint32 // the first stream that a GOAWAY excluded, of connections
+	used     map[int]bool   // connections that have brought a request
 }
 
 // An arrival is a request as a server sees it.
@@ -57,6 +60,7 @@ type arrival struct {
 	site   *site
 	conn   int
 	stream uint32
+	reused bool // it is not the first over its connection
 	http2  bool // else HTTP/1.1, which an HTTP_1_1_REQUIRED asks for
 	rest   bool // it asks for a part of a document
 	at     time.Duration
@@ -71,11 +75,16 @@ type arrival struct {
 	rep    *rep
 }
 
+// A try is a request of a call as the base transport sees it. It may wait for a connection and never
+// arrive.
+type try struct{ at, left time.Duration }
+
 // A result is what a play has shown.
 type result struct {
 	kind     kind
 	outcomes []outcome // of the calls
 	arrivals []*arrival
+	tries    map[int][]*try // of calls
 	requests int
 	calls    map[int][]*arrival // nil: not sorted yet
 }
@@ -105,12 +114,12 @@ func play(t *testing.T, p *plan, k kind, ghosts []ghost, move time.Duration, nth
 func newWorld(p *plan, k kind) *world {
 	w := &world{
 		plan: p, kind: k, start: time.Now(), net: testserver.NewNet(), counts: make([]int, len(p.calls)), haunts: map[[2]int]int{},
-		running: map[tenant]*running{}, used: map[string]*usage{}, busy: map[*host]int{}, outcomes: make([]outcome, len(p.calls)),
+		tries: map[int][]*try{}, running: map[tenant]*running{}, used: map[string]*usage{}, busy: map[*host]int{}, outcomes: make([]outcome, len(p.calls)),
 	}
 	for _, h := range p.hosts {
 		w.queues = append(w.queues, &queue{free: h.workers})
 		for i, ip := range h.ips {
-			s := &site{host: h, ip: ip, gone: map[int]uint32{}}
+			s := &site{host: h, ip: ip, gone: map[int]uint32{}, used: map[int]bool{}}
 			if i == 0 {
 				s.bad = h.bad
 			}
@@ -182,7 +191,7 @@ func (w *world) run(ghosts []ghost, move time.Duration, d dice.Dice) *result {
 		s.Close()
 	}
 	time.Sleep(10 * time.Minute)
-	return &result{w.kind, w.outcomes, w.arrivals, int(w.asked.Load()), nil}
+	return &result{w.kind, w.outcomes, w.arrivals, w.tries, int(w.asked.Load()), nil}
 }
 
 func (w *world) now() time.Duration { return time.Since(w.start) }
@@ -315,6 +324,7 @@ func (w *world) dialName(ctx context.Context, network, addr string) (net.Conn, e
 // base sets the fields that all transports of the world have.
 func (w *world) base(t *http.Transport) {
 	t.MaxIdleConnsPerHost, t.MaxConnsPerHost = w.plan.idle, w.plan.most
+	t.Proxy = w.tried
 	switch {
 	case w.plan.tls:
 		t.TLSClientConfig = trusting()
@@ -324,6 +334,16 @@ func (w *world) base(t *http.Transport) {
 		t.Protocols.SetHTTP1(!w.plan.http2)
 		t.Protocols.SetUnencryptedHTTP2(w.plan.http2)
 	}
+}
+
+// tried notes a try. net/http asks each time for a proxy.
+func (w *world) tried(r *http.Request) (*url.URL, error) {
+	if id, err := strconv.Atoi(r.Header.Get(callField)); err == nil && r.Header.Get(ghostField) == "" {
+		t := &try{at: w.now(), left: never}
+		w.with(func() { w.tries[id] = append(w.tries[id], t) })
+		context.AfterFunc(r.Context(), func() { w.with(func() { t.left = w.now() }) })
+	}
+	return nil, nil
 }
 
 // strike plays a fault of connections.
@@ -363,8 +383,11 @@ func (w *world) strike(s *strike) {
 	}
 	time.Sleep(s.lasts)
 	for _, to := range w.sites {
-		if to.host == s.host && to.bad == sound {
+		switch {
+		case to.host != s.host || to.bad != sound:
+		case s.kind == mutes:
 			w.net.Mute(to.ip.String(), false)
+		default:
 			_ = to.Listen()
 		}
 	}
