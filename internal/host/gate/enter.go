@@ -12,16 +12,16 @@ import (
 )
 
 // waiting returns how many requests wait for a slot. If the first waiter waits for the
-// rate, none does; the lock is held.
-func (g *Gate) waiting() int {
+// rate, none does.
+func (g *locked) waiting() int {
 	if g.front.forRate {
 		return 0
 	}
 	return g.queue.Len()
 }
 
-// enter answers w and returns the waiter to wake next; the lock is held.
-func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a queue.Answer, next *queue.Waiter) {
+// enter answers w and returns the waiter to wake next.
+func (g *locked) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a queue.Answer, next *queue.Waiter) {
 	g.configure(now, c)
 	freed, before := g.settle(now), g.growth.limit
 	if g.growth.review(now, g.outage.closed, g.conf.Start, g.slots.within()) > before || freed {
@@ -31,7 +31,7 @@ func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a
 		// The outage may have been complete long ago, while nobody asked. The
 		// first probe counts its wait from that time and not from now.
 		g.fleet.fails(g.outage.run, g.outage.since)
-		g.close(g.outageAt())
+		g.close(g.outage.due(g.growth.limit, &g.pulse))
 		next = g.queue.First() // does not know yet when the first probe may go
 	}
 	turn, behind := g.queue.Turn(w), 0
@@ -91,10 +91,10 @@ func (f *front) rateTime(now instant.Instant) time.Duration {
 	return f.rated
 }
 
-// admits reports whether the request whose turn it is may go; the lock is held.
-func (g *Gate) admits(now instant.Instant) bool {
+// admits reports whether the request whose turn it is may go.
+func (g *locked) admits(now instant.Instant) bool {
 	if g.outage.closed {
-		return g.slots.inFlight == 0 && now >= g.outage.probe && g.permitted(now)
+		return g.slots.inFlight == 0 && now >= g.outage.probe && (!g.conf.Fleet || g.fleet.permits(now))
 	}
 	if g.slots.used() < g.growth.limit {
 		return true
@@ -107,9 +107,9 @@ func (g *Gate) admits(now instant.Instant) bool {
 	return g.slots.streaming() && g.slots.inFlight < g.conf.Max
 }
 
-// wait tells a request when to ask again for a slot; the lock is held. turn says that no other
+// wait tells a request when to ask again for a slot. turn says that no other
 // is before it. behind is how many tokens a newcomer and those before it need. For others it is 0.
-func (g *Gate) wait(now instant.Instant, turn bool, behind int, r *rate.Rate) queue.Answer {
+func (g *locked) wait(now instant.Instant, turn bool, behind int, r *rate.Rate) queue.Answer {
 	a := queue.Answer{Verb: queue.Wait, Ask: instant.Never}
 	if g.outage.closed && g.slots.inFlight == 0 {
 		a.Until = g.outage.probe
@@ -135,14 +135,14 @@ func (g *Gate) wait(now instant.Instant, turn bool, behind int, r *rate.Rate) qu
 }
 
 // nextChange returns when the gate may admit another request although nothing
-// happens until then; the lock is held.
-func (g *Gate) nextChange(now instant.Instant) instant.Instant {
+// happens until then.
+func (g *locked) nextChange(now instant.Instant) instant.Instant {
 	if g.outage.closed && g.slots.inFlight == 0 {
 		return g.nextProbe(now)
 	}
 	if g.outage.closed {
 		// If the probe under way ends before this time, that wakes the first waiter.
-		return min(g.outage.probe, g.opening(), g.slots.uploads.lapse(callerTime))
+		return min(g.outage.probe, g.fleet.opening(), g.slots.uploads.lapse(callerTime))
 	}
 	at := instant.Never
 	if g.slots.lost > 0 {
@@ -153,16 +153,16 @@ func (g *Gate) nextChange(now instant.Instant) instant.Instant {
 		at = min(at, instant.After(g.growth.window, useWindow))
 	}
 	if g.outage.run >= failRun {
-		at = min(at, g.outageAt())
+		at = min(at, g.outage.due(g.growth.limit, &g.pulse))
 	}
 	return at
 }
 
 // head returns the first waiter if there is news for it: room, or a time at which there
-// may be room; the lock is held. Only the waiter itself knows whether its rule's Max
+// may be room. Only the waiter itself knows whether its rule's Max
 // lets it go beside the streams, because an Update may have raised Max. For the same
 // reason the first waiter hears of everything if the waiters have different rules.
-func (g *Gate) head(now instant.Instant) *queue.Waiter {
+func (g *locked) head(now instant.Instant) *queue.Waiter {
 	if g.queue.First() == nil || g.front.forRate && !g.front.mixed {
 		return nil // if the first waiter waits for the rate, it asks when there is a token
 	}
@@ -173,8 +173,8 @@ func (g *Gate) head(now instant.Instant) *queue.Waiter {
 	return g.queue.First()
 }
 
-// configure takes over the configuration of the request that asks; the lock is held.
-func (g *Gate) configure(now instant.Instant, c Config) {
+// configure takes over the configuration of the request that asks.
+func (g *locked) configure(now instant.Instant, c Config) {
 	if c.Start <= 0 {
 		c.Start = start
 	}

@@ -128,24 +128,24 @@ func (g *Gate) News() (n News) {
 	return n
 }
 
-// inFleet returns the part of the gate that belongs to the fleet; the lock is held.
-func (g *Gate) inFleet() *fleet {
+// inFleet returns the part of the gate that belongs to the fleet.
+func (g *locked) inFleet() *fleet {
 	if g.fleet == nil {
 		g.fleet = new(fleet)
 	}
 	return g.fleet
 }
 
-// opening returns when the gate opens because the fleet said so; the lock is held.
-func (g *Gate) opening() instant.Instant {
-	if f := g.fleet; f != nil && f.returns {
+// opening returns when the gate opens because the fleet said so.
+func (f *fleet) opening() instant.Instant {
+	if f != nil && f.returns {
 		return f.at
 	}
 	return instant.Never
 }
 
-// open opens the gate; the lock is held.
-func (g *Gate) open() {
+// open opens the gate.
+func (g *locked) open() {
 	g.outage.closed = false
 	g.outage.turns.Add(1)
 	if f := g.fleet; f != nil {
@@ -155,9 +155,9 @@ func (g *Gate) open() {
 }
 
 // probeEnded plans the next probe after a failed probe, and notes that the fleet has to
-// hear of it; the lock is held. After a permit the gate waits twice as long, so that other
+// hear of it. After a permit the gate waits twice as long, so that other
 // members have their turn.
-func (g *Gate) probeEnded(now instant.Instant) {
+func (g *locked) probeEnded(now instant.Instant) {
 	f := g.fleet
 	g.outage.probe = instant.After(now, probeGap)
 	if f == nil || !g.conf.Fleet {
@@ -171,22 +171,21 @@ func (g *Gate) probeEnded(now instant.Instant) {
 }
 
 // contradicts reports whether the success of a request from before the cut shows that the
-// host works, although others say that it is down; the lock is held. If this member closed the
+// host works, although others say that it is down. If this member closed the
 // gate by itself, or if the request was sent before the host went down, it may be a
 // response from the pile that a frozen host works off.
-func (g *Gate) contradicts(s *Slot) bool {
-	return g.outage.closed && g.fleet != nil && g.fleet.byOthers && s.sent > instant.After(g.fleet.since, g.pulse.overlap())
+func (f *fleet) contradicts(s *Slot, p *pulse) bool {
+	return f != nil && f.byOthers && s.sent > instant.After(f.since, p.overlap())
 }
 
 // reportFailure reports a failure, if there was no success for some time and the last
-// report is old enough; the lock is held.
-func (g *Gate) reportFailure(now instant.Instant) {
-	f := g.fleet
-	if f == nil || now < f.report || now.Sub(max(g.outage.since, g.pulse.last)) < silentTime && g.outage.run < failRun {
+// report is old enough.
+func (f *fleet) reportFailure(now instant.Instant, o *outage, p *pulse) {
+	if f == nil || now < f.report || now.Sub(max(o.since, p.last)) < silentTime && o.run < failRun {
 		return
 	}
 	f.report = instant.After(now, failingEvery)
-	f.fails(g.outage.run, g.outage.since)
+	f.fails(o.run, o.since)
 }
 
 // fails notes that so many requests in a row failed since then.

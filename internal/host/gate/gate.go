@@ -122,7 +122,12 @@ func (c Config) ForMember(members int) Config {
 //
 // The zero Gate is ready. All methods are safe for concurrent use.
 type Gate struct {
-	mu    sync.Mutex // guards everything below and every waiter in the queue; taken before the locks of a Rate
+	mu sync.Mutex // guards everything below and every waiter in the queue; taken before the locks of a Rate
+	locked
+}
+
+// A locked is a Gate whose lock is held.
+type locked struct {
 	queue queue.Queue
 	front front // how the first of them waits
 	conf  Config
@@ -286,8 +291,8 @@ func (g *Gate) unlock(next *queue.Waiter) (news bool) {
 	return news
 }
 
-// note takes note of how the request of s ended; the lock is held.
-func (g *Gate) note(now instant.Instant, s *Slot, r Result) {
+// note takes note of how the request of s ended.
+func (g *locked) note(now instant.Instant, s *Slot, r Result) {
 	g.back(s) // a server may respond before it has the whole body
 	switch r {
 	case Neutral:

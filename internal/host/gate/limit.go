@@ -204,8 +204,8 @@ type outage struct {
 	probe  instant.Instant // while closed: no probe goes before this time
 }
 
-// succeed takes note of a success; the lock is held.
-func (g *Gate) succeed(now instant.Instant, s *Slot) {
+// succeed takes note of a success.
+func (g *locked) succeed(now instant.Instant, s *Slot) {
 	if !g.outage.closed && g.outage.run > 0 && s.sent < g.outage.since {
 		// The host was working on the request when the failures began, and may only
 		// finish such requests. So the success says nothing about the failures.
@@ -231,11 +231,11 @@ func (g *Gate) succeed(now instant.Instant, s *Slot) {
 	}
 }
 
-// beforeCut takes note of a success of a request that was sent before the cut; the lock is
-// held. It says nothing to the fleet, because the host may have failed since the send.
-func (g *Gate) beforeCut(now instant.Instant, s *Slot) {
+// beforeCut takes note of a success of a request that was sent before the cut. It says nothing
+// to the fleet, because the host may have failed since the send.
+func (g *locked) beforeCut(now instant.Instant, s *Slot) {
 	switch {
-	case g.contradicts(s):
+	case g.outage.closed && g.fleet.contradicts(s, &g.pulse):
 		g.open() // others closed the gate, but the host works for this process
 		g.fleet.works(true)
 	case g.outage.closed && g.slots.inFlight == 0 && !g.outage.hasty:
@@ -250,8 +250,8 @@ func (g *Gate) beforeCut(now instant.Instant, s *Slot) {
 }
 
 // pressed reports whether a success shows that the host takes more than the
-// limit lets through, and that the client has more to send; the lock is held.
-func (g *Gate) pressed(now instant.Instant, s *Slot) bool {
+// limit lets through, and that the client has more to send.
+func (g *locked) pressed(now instant.Instant, s *Slot) bool {
 	if g.conf.Fleet && g.waiting() == 0 {
 		return false // see fleet
 	}
@@ -262,9 +262,9 @@ func (g *Gate) pressed(now instant.Instant, s *Slot) bool {
 }
 
 // fail takes note of a failure, and closes the gate if the host now fails
-// wholesale; the lock is held. A failure of a request that was sent before the last
+// wholesale. A failure of a request that was sent before the last
 // cut does not count, because it belongs to the outage that caused the cut.
-func (g *Gate) fail(now instant.Instant, s *Slot, r Result) {
+func (g *locked) fail(now instant.Instant, s *Slot, r Result) {
 	if s.epoch != g.slots.epoch {
 		return
 	}
@@ -288,35 +288,34 @@ func (g *Gate) fail(now instant.Instant, s *Slot, r Result) {
 	if g.outage.run++; g.outage.run == 1 {
 		g.outage.since = began
 	}
-	g.reportFailure(now)
+	g.fleet.reportFailure(now, &g.outage, &g.pulse)
 	if g.wholesale(now) {
 		g.fleet.fails(g.outage.run, g.outage.since)
 		g.close(now)
 	}
 }
 
-// wholesale reports whether the failures since the last success are an outage;
-// the lock is held.
-func (g *Gate) wholesale(now instant.Instant) bool {
-	return !g.outage.closed && g.outage.run >= failRun && now >= g.outageAt()
+// wholesale reports whether the failures since the last success are an outage.
+func (g *locked) wholesale(now instant.Instant) bool {
+	return !g.outage.closed && g.outage.run >= failRun && now >= g.outage.due(g.growth.limit, &g.pulse)
 }
 
-// outageAt returns the time from which on the failures are an outage, if there are
-// enough of them; the lock is held.
-func (g *Gate) outageAt() instant.Instant {
+// due returns the time from which on the failures are an outage, if there are
+// enough of them.
+func (o *outage) due(limit int, p *pulse) instant.Instant {
 	least := failTime
-	if g.outage.run >= failMany && int(g.outage.run) >= failRounds*g.growth.limit {
+	if o.run >= failMany && int(o.run) >= failRounds*limit {
 		least = 0
 	}
-	gaps := failGaps * g.pulse.gap
-	if g.outage.late { // the successes of requests that were sent since then take a round trip longer
-		gaps += 2 * g.pulse.trip
+	gaps := failGaps * p.gap
+	if o.late { // the successes of requests that were sent since then take a round trip longer
+		gaps += 2 * p.trip
 	}
-	return instant.After(g.outage.since, max(least, gaps))
+	return instant.After(o.since, max(least, gaps))
 }
 
-// close closes the gate as of now, which may be a time in the past; the lock is held.
-func (g *Gate) close(now instant.Instant) {
+// close closes the gate as of now, which may be a time in the past.
+func (g *locked) close(now instant.Instant) {
 	g.growth.cutDown()
 	g.slots.renew()
 	g.slots.lost = 0

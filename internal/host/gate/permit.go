@@ -113,36 +113,36 @@ func (g *Gate) Renew() bool {
 	return g.outage.closed && g.slots.inFlight > 0 && g.fleet != nil && g.fleet.owes()
 }
 
-// wantsPermit reports whether the fleet has to be asked for a permit now; the lock is held.
-func (g *Gate) wantsPermit(now instant.Instant) bool {
+// wantsPermit reports whether the fleet has to be asked for a permit now.
+func (g *locked) wantsPermit(now instant.Instant) bool {
 	f := g.fleet
-	return g.outage.closed && g.conf.Fleet && g.slots.inFlight == 0 && !g.front.forRate && !f.asking() && f.permit != ready && !f.returns && now >= g.question()
+	return g.outage.closed && g.conf.Fleet && g.slots.inFlight == 0 && !g.front.forRate && !f.asking() && f.permit != ready && !f.returns && now >= f.question(g.outage.probe)
 }
 
-// question returns when the gate asks for a permit for its next probe; the lock is held.
-func (g *Gate) question() instant.Instant { return max(g.fleet.next, g.outage.probe.Add(-permitTime)) }
-
-// permitted reports whether a probe may go as far as the fleet is concerned; the lock is held.
-func (g *Gate) permitted(now instant.Instant) bool {
-	f := g.fleet
-	return !g.conf.Fleet || f.permit == ready || !f.returns && f.asking() && now >= instant.After(f.asked, f.patience())
+// question returns when the gate asks for a permit for a probe that is due at a time.
+func (f *fleet) question(probe instant.Instant) instant.Instant {
+	return max(f.next, probe.Add(-permitTime))
 }
 
-// nextProbe returns when a closed gate without a probe under way should be asked again;
-// the lock is held.
-func (g *Gate) nextProbe(now instant.Instant) instant.Instant {
+// permits reports whether a probe may go as far as the fleet is concerned.
+func (f *fleet) permits(now instant.Instant) bool {
+	return f.permit == ready || !f.returns && f.asking() && now >= instant.After(f.asked, f.patience())
+}
+
+// nextProbe returns when a closed gate without a probe under way should be asked again.
+func (g *locked) nextProbe(now instant.Instant) instant.Instant {
 	f := g.fleet
 	switch {
 	case f == nil || !g.conf.Fleet || f.permit == ready:
-		return min(g.outage.probe, g.opening())
+		return min(g.outage.probe, f.opening())
 	case f.returns:
 		return f.at
 	case f.asking():
 		return max(g.outage.probe, instant.After(f.asked, f.patience()))
-	case now >= g.question(): // the owner asks now
+	case now >= f.question(g.outage.probe): // the owner asks now
 		return max(g.outage.probe, instant.After(now, f.patience()))
 	}
-	return g.question()
+	return f.question(g.outage.probe)
 }
 
 // patience returns how long the gate waits for an answer.

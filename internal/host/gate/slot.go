@@ -102,8 +102,8 @@ func (g *Gate) Resume(now instant.Instant, s *Slot) {
 	g.mu.Unlock()
 }
 
-// leave makes a slot that waits for its caller not count; the lock is held.
-func (g *Gate) leave(now instant.Instant, s *Slot) {
+// leave makes a slot that waits for its caller not count.
+func (g *locked) leave(now instant.Instant, s *Slot) {
 	s.unlist()
 	g.slots.inFlight--
 	g.slots.away++
@@ -115,8 +115,8 @@ func (g *Gate) leave(now instant.Instant, s *Slot) {
 	}
 }
 
-// back ends the wait of a slot for its caller; the lock is held.
-func (g *Gate) back(s *Slot) {
+// back ends the wait of a slot for its caller.
+func (g *locked) back(s *Slot) {
 	if s.in == &g.slots.uploads {
 		s.unlist()
 	}
@@ -153,8 +153,8 @@ func (g *Gate) Idle(now instant.Instant, s *Slot) {
 }
 
 // list puts s into a list, in which it counts until lapse is over. It returns the first waiter if
-// that one does not know yet that a slot may come free then; the lock is held.
-func (g *Gate) list(now instant.Instant, s *Slot, l *slotList, lapse time.Duration) *queue.Waiter {
+// that one does not know yet that a slot may come free then.
+func (g *locked) list(now instant.Instant, s *Slot, l *slotList, lapse time.Duration) *queue.Waiter {
 	l.push(s, now)
 	if g.front.told > instant.After(now, lapse) {
 		return g.queue.First()
@@ -162,8 +162,8 @@ func (g *Gate) list(now instant.Instant, s *Slot, l *slotList, lapse time.Durati
 	return nil
 }
 
-// take fills s for a request that is sent now; the lock is held.
-func (g *Gate) take(now instant.Instant, s *Slot) {
+// take fills s for a request that is sent now.
+func (g *locked) take(now instant.Instant, s *Slot) {
 	if !g.outage.closed && g.slots.used() >= g.growth.limit {
 		g.slots.beside++ // see admits
 	}
@@ -176,8 +176,8 @@ func (g *Gate) take(now instant.Instant, s *Slot) {
 	}
 }
 
-// free takes the slot s away; the lock is held.
-func (g *Gate) free(now instant.Instant, s *Slot) {
+// free takes the slot s away.
+func (g *locked) free(now instant.Instant, s *Slot) {
 	g.back(s)
 	if s.epoch != g.slots.epoch {
 		g.slots.old--
@@ -188,10 +188,9 @@ func (g *Gate) free(now instant.Instant, s *Slot) {
 	s.held = false
 }
 
-// settle frees the slots whose time is over, and reports whether it freed any;
-// the lock is held. The outcome depends on the time alone and not on how often
-// somebody asks.
-func (g *Gate) settle(now instant.Instant) (freed bool) {
+// settle frees the slots whose time is over, and reports whether it freed any. The outcome
+// depends on the time alone and not on how often somebody asks.
+func (g *locked) settle(now instant.Instant) (freed bool) {
 	freed = g.slots.settle(now)
 	for g.slots.uploads.first != nil && now >= g.slots.uploads.lapse(callerTime) {
 		g.leave(g.slots.uploads.lapse(callerTime), g.slots.uploads.first)
@@ -202,7 +201,7 @@ func (g *Gate) settle(now instant.Instant) (freed bool) {
 		g.slots.renew() // the probe hangs
 		freed = true
 	}
-	if g.outage.closed && now >= g.opening() {
+	if g.outage.closed && now >= g.fleet.opening() {
 		g.open()
 		g.fleet.byOthers = true
 		g.slots.renew() // a probe that hangs must not fill the limit
