@@ -548,7 +548,6 @@ func TestNoRetryAfterRequestCancel(t *testing.T) {
 	}
 }
 
-// Only a body that could be continued after a cut is wrapped.
 // Given a timed attempt, when the rule's Idempotent panics before it, then the request's body
 // is closed.
 func TestBodyIsClosedIfIdempotentPanics(t *testing.T) {
@@ -560,6 +559,7 @@ func TestBodyIsClosedIfIdempotentPanics(t *testing.T) {
 	count(t, 1, b.closed(), "body closed")
 }
 
+// Only a body that could be continued after a cut is wrapped.
 func TestPlainBodiesAreNotWrapped(t *testing.T) {
 	own := oneShot("text")
 	text := http.Header{"Content-Type": {"text/plain"}}
