@@ -28,18 +28,21 @@ type site struct {
 	ground Ground
 	set    *rules.Ruleset
 	told   []string // changes
+	last   news.Change
+	state  []news.Change // that the log was told
 	sent   []fleetmsg.Message
 }
 
 func (s *site) Tells(c news.Change) func() {
 	return func() {
 		s.told = append(s.told, fmt.Sprintf("%d %v %d %v", c.Condition, c.Over, c.Cause.Status, c.Fleet))
+		s.last = c
 	}
 }
-func (s *site) LogsState([]news.Change) func() { return func() {} }
-func (s *site) Safe(err error) error           { return err }
-func (s *site) Tell(m fleetmsg.Message)        { s.sent = append(s.sent, m) }
-func (s *site) Scope(text string) uint64       { return uint64(len(text)) }
+func (s *site) LogsState(all []news.Change) func() { return func() { s.state = all } }
+func (s *site) Safe(err error) error               { return err }
+func (s *site) Tell(m fleetmsg.Message)            { s.sent = append(s.sent, m) }
+func (s *site) Scope(text string) uint64           { return uint64(len(text)) }
 
 func newSite(t *testing.T, rule policy.Rule) *site {
 	t.Helper()
@@ -407,4 +410,133 @@ func TestHear(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is told of the limits while they hold requests, and what the fleet is told.
+func TestTold(t *testing.T) {
+	in := func(t *testing.T, name string, rule policy.Rule, play func(*testing.T, *site)) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t, rule)
+				s.ground.Fleet = s
+				play(t, s)
+			})
+		})
+	}
+	change := func(k news.Condition, over bool, status int) string { return fmt.Sprint(k, over, status, " false") }
+	quota := func(r, q int) string { return fmt.Sprintf(`"%d";r=%d;t=30`, q, r) }
+	in(t, "quota", paced, func(t *testing.T, s *site) {
+		for _, row := range []struct {
+			left    []int // of 100, and of 10
+			message float64
+			room    int
+			lasts   bool
+		}{{[]int{51, 10}, 0, 0, false}, {[]int{50, 10}, 50, 0, false}, {[]int{15, 1}, 15, 1, true}, {[]int{5, 1}, 5, 5, true}, {[]int{90, 9}, 0, 0, false}} {
+			s.sent = nil
+			s.ends(t, 200, classify.Final, "Ratelimit: "+quota(row.left[0], 100)+", "+quota(row.left[1], 10), `Ratelimit-Policy: "100";q=100;w=60, "10";q=10;w=60;qu="tokens"`)
+			c, lasts := s.request(t, 0).State.Machines().News().Lasts(news.Key{Condition: news.LowQuota})
+			assert.Equal(t, []any{row.lasts, row.room}, []any{lasts, c.Room}, row)
+			var amounts []float64
+			for _, m := range s.sent {
+				if m.Kind == fleetmsg.Quota && m.Limit == 100 {
+					assert.Equal(t, 30*time.Second, m.Wait)
+					amounts = append(amounts, m.Amount)
+				}
+			}
+			if row.message > 0 {
+				assert.Equal(t, []float64{row.message}, amounts, row)
+			} else {
+				assert.Empty(t, amounts, row)
+			}
+		}
+		assert.Equal(t, []string{change(news.LowQuota, false, 200), change(news.LowQuota, true, 0)}, s.told)
+	})
+	in(t, "hold", holding, func(t *testing.T, s *site) {
+		s.ends(t, 503, classify.Ambiguous, "Retry-After: 4")
+		assert.Equal(t, s.ground.Now().Add(4*time.Second), s.last.Until, "without jitter")
+		assert.Equal(t, []fleetmsg.Message{{Kind: fleetmsg.Meet, Host: "http://h.test"}, {Kind: fleetmsg.Hold, Host: "http://h.test", Status: 503, Wait: 4 * time.Second}}, s.sent)
+		s.ends(t, 503, classify.Ambiguous, "Retry-After: 8")
+		time.Sleep(6 * time.Second)
+		s.ends(t, 200, classify.Final)
+		assert.Len(t, s.told, 1, "it is held still")
+	})
+	in(t, "hold of the fleet", holding, func(t *testing.T, s *site) {
+		s.request(t, 0)
+		s.ground.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: 4 * time.Second})
+		assert.Empty(t, s.told)
+		assert.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
+		assert.Equal(t, fmt.Sprint(news.Held, " false 429 true"), s.told[0], "by the next request")
+	})
+	for name, row := range map[string]struct {
+		rule policy.Rule
+		of   news.Condition
+	}{
+		"rate": {policy.Rule{Rate: policy.Rate{PerSecond: 0.5, Burst: 1}}, news.RateLimited}, "gate": {gated, news.Crowded},
+	} {
+		in(t, name, row.rule, func(t *testing.T, s *site) {
+			s.ground.Fleet = nil
+			for i := range 3 {
+				go func() {
+					f, p := new(flight.Flight), new(Permit)
+					assert.Nil(t, p.Acquire(s.request(t, 0), 0))
+					p.Start(f)
+					time.AfterFunc(2*time.Second, f.Slot.Release)
+				}()
+				time.Sleep(time.Duration(i) * time.Millisecond)
+			}
+			time.Sleep(3 * time.Second)
+			assert.Equal(t, []string{change(row.of, false, 0)}, s.told)
+			assert.Equal(t, 1, s.last.Waiting)
+			time.Sleep(12 * time.Second)
+			assert.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
+			assert.Equal(t, change(row.of, true, 0), s.told[len(s.told)-1])
+		})
+	}
+	in(t, "slot", gated, func(t *testing.T, s *site) {
+		r, p, f := s.request(t, 0), new(Permit), new(flight.Flight)
+		require.Nil(t, p.Acquire(r, 0))
+		p.Start(f)
+		p.Landed(f)
+		assert.True(t, p.HasMore(r, &flight.Outcome{Resp: answer(200)}))
+		o := flight.Outcome{Kind: flight.First, Resp: answer(503), Verdict: classify.Ambiguous}
+		p.Done(r, &o)
+		assert.True(t, new(Permit).TryAcquire(s.request(t, 0), s.ground.Now()), "Done frees the slot")
+	})
+	in(t, "log", policy.Rule{}, func(t *testing.T, s *site) {
+		m := s.request(t, 0).State.Machines()
+		for range 7 {
+			m.News().TakeLine(s.ground.Now())
+		}
+		for range 5 {
+			s.ends(t, 500, classify.Ambiguous)
+		}
+		assert.Empty(t, s.state)
+		time.Sleep(time.Minute)
+		s.ends(t, 500, classify.Ambiguous)
+		require.Len(t, s.state, 1, "conditions that last")
+		assert.EqualValues(t, news.Down, s.state[0].Condition)
+	})
+	in(t, "rest of a budget", policy.Rule{Budget: policy.Budget{Ratio: 1, PerSecond: policy.Off, Burst: 4}}, func(t *testing.T, s *site) {
+		s.ground.Fleet = nil
+		r, p := s.request(t, 0), new(Permit)
+		for p.ReserveRetry(r, time.Now(), 0, &flight.Outcome{Resp: answer(500)}) {
+		}
+		require.Len(t, s.told, 1)
+		s.ends(t, 200, classify.Final)
+		assert.Len(t, s.told, 1, "half of it is not back")
+		s.ends(t, 200, classify.Final)
+		assert.Len(t, s.told, 2)
+	})
+	in(t, "tokens that nobody uses", rated, func(t *testing.T, s *site) {
+		s.ground.Hear(fleetmsg.Message{Kind: fleetmsg.Leave})
+		r := s.request(t, 0)
+		go new(Permit).Acquire(r, 0)
+		synctest.Wait()
+		s.ground.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Wait: time.Minute})
+		s.sent = nil
+		s.ground.Hear(fleetmsg.Message{Kind: fleetmsg.Leave})
+		for _, m := range s.sent {
+			assert.Equal(t, []any{fleetmsg.Unused, 0.25, 1.0}, []any{m.Kind, m.PerSecond, m.Burst})
+		}
+	})
 }
