@@ -19,6 +19,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -259,8 +260,8 @@ func TestDownAndUp(t *testing.T) {
 		assert.Equal(t, []string{"0 false 500 false"}, s.told)
 		s.ends(t, 429, classify.Final)
 		assert.Len(t, s.told, 1, "a refusal is no success")
-		s.ends(t, 404, classify.Final)
-		assert.Equal(t, "0 true 0 false", s.told[1])
+		s.ends(t, 503, classify.Final)
+		assert.Equal(t, "0 true 0 false", s.told[1], "it names no wait")
 		for range 20 {
 			fail(flight.Outcome{Kind: flight.Retry, Resp: answer(503, "Retry-After: 1")})
 		}
@@ -337,6 +338,15 @@ func TestRequest(t *testing.T) {
 		now := s.ground.Now()
 		assert.Equal(t, time.Second, s.ground.answerTime(now, 0), "the first question")
 		assert.Equal(t, 300*time.Millisecond, s.ground.answerTime(now, now.Add(400*time.Millisecond)), "three quarters of its time")
+		assert.Equal(t, rate.AnswerTime, s.ground.answerTime(now.Add(rate.FirstTime-rate.AnswerTime), 0), "nobody has ever answered")
+		own.latest = 7
+		assert.EqualValues(t, 7, own.sendAtLatest())
+		own.latest = 0
+		assert.Zero(t, own.sendAtLatest())
+		timed := s.request(t, time.Second)
+		assert.Equal(t, s.ground.Now().Add(time.Second), timed.sendAtLatest())
+		timed.latest = s.ground.Now().Add(time.Minute)
+		assert.Equal(t, s.ground.Now().Add(time.Second), timed.sendAtLatest(), "the deadline is sooner")
 
 		s.sent = nil
 		went := false
@@ -530,13 +540,19 @@ func TestTold(t *testing.T) {
 	in(t, "tokens that nobody uses", rated, func(t *testing.T, s *site) {
 		s.ground.Hear(fleetmsg.Message{Kind: fleetmsg.Leave})
 		r := s.request(t, 0)
+		ctx, cancel := context.WithCancel(r.Ctx)
+		r.Ctx = ctx
 		go new(Permit).Acquire(r, 0)
+		synctest.Wait()
+		cancel()
 		synctest.Wait()
 		s.ground.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Wait: time.Minute})
 		s.sent = nil
-		s.ground.Hear(fleetmsg.Message{Kind: fleetmsg.Leave})
-		for _, m := range s.sent {
-			assert.Equal(t, []any{fleetmsg.Unused, 0.25, 1.0}, []any{m.Kind, m.PerSecond, m.Burst})
+		for range 2 {
+			s.ground.Hear(fleetmsg.Message{Kind: fleetmsg.Leave})
 		}
+		require.Len(t, s.sent, 1, "messages")
+		m := s.sent[0]
+		assert.Equal(t, []any{fleetmsg.Unused, 0.25, 1.0, 1.0}, []any{m.Kind, m.PerSecond, m.Burst, m.Amount})
 	})
 }
