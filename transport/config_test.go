@@ -76,56 +76,6 @@ func counted(attempts *int) rt {
 	}
 }
 
-// TestMostSpecificRule: each rule has another number of attempts.
-func TestMostSpecificRule(t *testing.T) {
-	attempts := 0
-	rules := map[string]int{
-		"example.com":            11,
-		"api.example.com":        12,
-		"api.example.com:8443":   13,
-		"*.example.com":          14,
-		"*.example.com:8443":     15,
-		"*.deep.example.com":     16,
-		"10.0.0.1":               17,
-		"[2001:db8::1]":          18,
-		"[2001:db8::1]:8443":     19,
-		"*.deep.example.com:443": 20,
-		"localhost":              21,
-	}
-	hosts := map[string]policy.Rule{}
-	for pattern, attempts := range rules {
-		hosts[pattern] = policy.Rule{Attempts: attempts}
-	}
-	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: quick, Hosts: hosts})
-	for url, want := range map[string]int{
-		"http://example.com/":              11,
-		"https://example.com:8443/":        11,
-		"https://api.example.com/":         12,
-		"https://API.Example.COM./":        12,
-		"https://api.example.com:443/":     12,
-		"https://api.example.com:8443/":    13,
-		"https://api.example.com.:8443/":   13,
-		"https://other.example.com/":       14,
-		"https://a.b.example.com/":         14,
-		"https://other.example.com:8443/":  15,
-		"http://x.deep.example.com/":       16,
-		"https://x.deep.example.com:8443/": 16,
-		"https://x.deep.example.com/":      20,
-		"https://deep.example.com/":        14,
-		"http://10.0.0.1:9999/":            17,
-		"http://[2001:db8::1]/":            18,
-		"http://[2001:DB8::1]/":            18,
-		"http://[2001:db8::1]:8443/":       19,
-		"http://[2001:db8::2]/":            6,
-		"http://localhost:1234/":           21,
-		"https://notexample.com/":          6,
-		"https://example.com.evil.test/":   6,
-		"https://10.0.0.11/":               6,
-	} {
-		assert.Equal(t, want, attemptsAt(t, tr, &attempts, url), url)
-	}
-}
-
 // The rule of a host comes from the URL, not from the Host header.
 func TestRuleIsOfTheURL(t *testing.T) {
 	attempts := 0

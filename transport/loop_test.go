@@ -6,18 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -25,7 +22,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
-	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -913,151 +909,6 @@ func TestHistoryOfACopiedResponse(t *testing.T) {
 	reason, _, ok := unretried(resp)
 	assert.True(t, ok)
 	assert.Equal(t, transport.ReasonAttempts, reason)
-}
-
-// A request that takes the fast path has the same outcome as in the loop, and the same
-// functions of the caller are called. A Trace keeps requests off the fast path.
-func TestFastPathAndLoopAgree(t *testing.T) {
-	responses := map[string]answer{
-		"success":                    status(200),
-		"validator":                  status(200, `ETag: "x"`),
-		"redirect":                   status(307),
-		"not found":                  status(404),
-		"failure":                    status(500),
-		"unavailable":                status(503),
-		"wait":                       status(503, "Retry-After: 2"),
-		"long wait":                  status(503, "Retry-After: 3600"),
-		"too many":                   status(429, "Retry-After: 2"),
-		"forbidden":                  status(403, "Retry-After: 2"),
-		"no body":                    faults.Status(204),
-		"refused":                    faults.Fail(errRefused),
-		"cut":                        faults.Fail(io.ErrUnexpectedEOF),
-		"canceled":                   faults.Fail(context.Canceled),
-		"neither response nor error": func(*http.Request) (*http.Response, error) { return nil, nil },
-		"response and error":         func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, oneShot("")), io.EOF },
-		"panic":                      func(*http.Request) (*http.Response, error) { panic("base") },
-		"a mark of itself": func(req *http.Request) (*http.Response, error) {
-			return transport.Marked(newResponse(req, 503, oneShot("x")), transport.ReasonAttempts), nil
-		},
-	}
-	rules := map[string]policy.Rule{
-		"default": {},
-		"once":    {Attempts: 1},
-		"timed":   {AttemptTimeout: time.Minute},
-		"short":   {MaxElapsed: 1200 * time.Millisecond}, // less than an attempt and the first wait take
-		"elapsed": {MaxElapsed: 1400 * time.Millisecond}, // more
-		"stall":   {Stall: policy.Stall{Timeout: time.Minute}},
-		"hold":    {Cooldown: policy.On},
-		"patient": {RetryAfter: policy.RetryAfter{Max: 2 * time.Hour}},
-	}
-	options := map[string]func(context.Context) context.Context{
-		"":           func(ctx context.Context) context.Context { return ctx },
-		"once":       transport.Once,
-		"repeatable": transport.Repeatable,
-	}
-	for name, first := range responses {
-		for kind, rule := range rules {
-			for way, option := range options {
-				for _, method := range []string{"GET", "POST"} {
-					inBubble(t, strings.Join([]string{name, kind, way, method}, " "), func(t *testing.T) {
-						fast := story(t, rule, nil, first, option, method)
-						full := story(t, rule, &transport.Trace{Event: func(transport.Event) {}}, first, option, method)
-						assert.Equal(t, full, fast)
-					})
-				}
-			}
-		}
-	}
-}
-
-var waits = regexp.MustCompile(`[0-9.]+m?s`)
-
-// story sends some requests, and tells everything that a caller can see of them.
-func story(t *testing.T, rule policy.Rule, trace *transport.Trace, first answer, option func(context.Context) context.Context, method string) string {
-	var text strings.Builder
-	var log testkit.Text
-	rule = rule.Or(exact)
-	rule.Classify = func(o classify.Outcome) classify.Verdict {
-		fmt.Fprintln(&text, "classify", o.Response != nil, o.Err)
-		return classify.Unknown
-	}
-	rule.Hint = func(o classify.Outcome) (time.Duration, bool) {
-		fmt.Fprintln(&text, "hint", o.Response != nil, o.Err)
-		return classify.DefaultHint(o)
-	}
-	rule.Idempotent = func(req *http.Request) bool {
-		fmt.Fprintln(&text, "idempotent")
-		return classify.Idempotent(req)
-	}
-	var bodies []*body
-	n := 0
-	base := rt(func(req *http.Request) (*http.Response, error) {
-		n++
-		sent := "none"
-		if req.Body != nil {
-			all, _ := io.ReadAll(req.Body)
-			_ = req.Body.Close()
-			sent = string(all)
-		}
-		time.Sleep(300 * time.Millisecond)
-		fmt.Fprintln(&text, "attempt", n, sent, req.Header, req.GetBody != nil)
-		answer := first
-		if n%2 == 0 {
-			answer = status(200)
-		}
-		resp, err := play(req, answer)
-		if resp != nil {
-			b := &body{Reader: resp.Body}
-			bodies = append(bodies, b)
-			if resp.Body != http.NoBody {
-				resp.Body = b
-			}
-		}
-		return resp, err
-	})
-	c := transport.Config{Rule: rule, Trace: trace, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{
-		Level: slog.LevelInfo, // a log for debugging takes the loop
-		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			switch a.Key {
-			case slog.TimeKey, "since", "until": // waits have jitter
-				return slog.Attr{}
-			case slog.MessageKey:
-				return slog.String(a.Key, waits.ReplaceAllString(a.Value.String(), "some time"))
-			}
-			return a
-		},
-	}))}
-	tr := over(t, c, base)
-	for range 3 {
-		func() {
-			defer func() {
-				if p := recover(); p != nil {
-					fmt.Fprintln(&text, "panic", p)
-				}
-			}()
-			var b io.Reader
-			if method != "GET" {
-				b = strings.NewReader("body")
-			}
-			req := newRequest(t, method, "http://h.test/", b)
-			req = req.WithContext(option(req.Context()))
-			resp, err := tr.RoundTrip(req)
-			fmt.Fprintln(&text, "error", err)
-			if err == nil {
-				h := transport.HistoryOf(resp)
-				all, err := io.ReadAll(resp.Body)
-				fmt.Fprintf(&text, "response %d %q %v %v %d %v\n", resp.StatusCode, all, err, h.Reason, len(h.Attempts), resp.Request.Context() == req.Context())
-				fmt.Fprintf(&text, "%v\n", resp.Body.Close())
-			}
-		}()
-		s := stateOf(t, tr)
-		fmt.Fprintln(&text, s.Requests, s.InFlight, s.HeldScopes)
-	}
-	for _, b := range bodies {
-		fmt.Fprintln(&text, "closed", b.closed())
-	}
-	synctest.Wait() // the lines of the last instant are written
-	return text.String() + log.String()
 }
 
 // A server's wait without a sensible end ends with the request.
