@@ -145,6 +145,272 @@ func TestGetBodyUnderConcurrency(t *testing.T) {
 	}
 }
 
+// Each attempt has the result of a GetBody of its own, after the last body was closed.
+func TestGetBodyForEachAttempt(t *testing.T) {
+	bodies := []*body{oneShot("text")}
+	b := withGetBody(t, bodies[0], func() (io.ReadCloser, error) {
+		assert.Equal(t, 1, bodies[len(bodies)-1].closed())
+		bodies = append(bodies, oneShot("text"))
+		return bodies[len(bodies)-1], nil
+	})
+	for n := range 3 {
+		attempt := next(b)
+		_, err := attempt.Read(nil)
+		assert.NoError(t, err)
+		assert.Equal(t, "text", mustRead(t, attempt))
+		assert.False(t, b.Concurrent())
+		getBody, err := b.Rewind(t.Context(), MaxBusy)
+		assert.NoError(t, err)
+		assert.True(t, getBody)
+		_, err = attempt.Read(make([]byte, 1))
+		assert.Equal(t, ErrDetached, err)
+		assert.NoError(t, attempt.Close())
+		assert.Len(t, bodies, n+1, "the body is made when it is needed")
+		require.NoError(t, b.GetBody(t.Context()))
+		require.NoError(t, b.GetBody(t.Context()))
+		assert.Len(t, bodies, n+2, "and once")
+	}
+	getBody, err := b.Rewind(t.Context(), MaxBusy)
+	assert.NoError(t, err)
+	assert.False(t, getBody, "no attempt has had the last body")
+	b.Finish()
+	b.Finish()
+	for i, made := range bodies {
+		assert.Equal(t, 1, made.closed(), "body %d", i)
+	}
+}
+
+// The last attempt closes its body itself, and twice does no harm.
+func TestGetBodyOfTheLastAttempt(t *testing.T) {
+	src := oneShot("text")
+	b := withGetBody(t, src, noBody)
+	attempt := next(b)
+	b.Finish()
+	assert.Zero(t, src.closed(), "the attempt reads it")
+	assert.Equal(t, "text", mustRead(t, attempt))
+	assert.NoError(t, attempt.Close())
+	assert.NoError(t, attempt.Close())
+	b.Finish()
+	assert.Equal(t, 1, src.closed())
+}
+
+func noBody() (io.ReadCloser, error) { return nil, nil }
+
+// The end of a body is not asked for twice.
+func TestGetBodyEndsOnce(t *testing.T) {
+	reads := 0
+	b := withGetBody(t, &body{Reader: readerFunc(func(p []byte) (int, error) {
+		if reads++; reads > 1 {
+			return 0, errors.New("read behind the end")
+		}
+		return copy(p, "text"), io.EOF
+	})}, noBody)
+	attempt := next(b)
+	for _, want := range []string{"text", ""} {
+		assert.Equal(t, want, mustRead(t, attempt))
+	}
+	assert.False(t, b.Broke())
+	assert.NoError(t, b.Why())
+}
+
+// A body that fails to be read or closed is at fault, and not replayable.
+func TestGetBodyThatBreaks(t *testing.T) {
+	failed := errors.New("failed")
+	b := withGetBody(t, &body{Reader: readerFunc(func([]byte) (int, error) { return 0, failed })}, noBody)
+	attempt := next(b)
+	_, err := attempt.Read(make([]byte, 1))
+	assert.Equal(t, failed, err)
+	assert.True(t, b.Broke() && Broke(attempt) && !b.Replayable())
+	assert.EqualError(t, b.Why(), "its Read failed: failed")
+	b = withGetBody(t, failsToClose{strings.NewReader("text"), failed}, noBody)
+	attempt = next(b)
+	assert.False(t, b.Broke() || Broke(attempt) || !b.Replayable())
+	assert.Equal(t, failed, attempt.Close())
+	assert.True(t, b.Broke())
+	assert.EqualError(t, b.Why(), "its Close failed: failed")
+}
+
+type failsToClose struct {
+	io.Reader
+	err error
+}
+
+func (b failsToClose) Close() error { return b.err }
+
+// A body that is shorter than the last one has no clean end, whether it is in memory or not.
+func TestGetBodyThatIsShorter(t *testing.T) {
+	kinds := map[string]func(string) io.ReadCloser{
+		"a stream":  func(text string) io.ReadCloser { return oneShot(text) },
+		"in memory": func(text string) io.ReadCloser { return io.NopCloser(strings.NewReader(text)) },
+		"no body": func(text string) io.ReadCloser {
+			if text == "te" {
+				return http.NoBody
+			}
+			return oneShot(text)
+		},
+	}
+	for first, make1 := range kinds {
+		for second, make2 := range kinds {
+			b := withGetBody(t, make1("text"), func() (io.ReadCloser, error) { return make2("te"), nil })
+			assert.Equal(t, "text", mustRead(t, next(b)))
+			require.NoError(t, rewind(b))
+			require.NoError(t, b.GetBody(t.Context()))
+			_, err := io.ReadAll(next(b))
+			assert.ErrorContains(t, err, "and an earlier attempt had sent 4", "%s, then %s", first, second)
+			assert.True(t, b.Broke(), "%s, then %s", first, second)
+		}
+	}
+	b := withGetBody(t, http.NoBody, noBody)
+	assert.Equal(t, http.NoBody, next(b), "net/http knows it")
+	assert.True(t, inMemory(next(withGetBody(t, io.NopCloser(strings.NewReader("text")), noBody))), "and this")
+}
+
+// A body in memory is made by Rewind, for an attempt beside the last.
+func TestGetBodyInMemory(t *testing.T) {
+	made := 0
+	b := withGetBody(t, io.NopCloser(strings.NewReader("text")), func() (io.ReadCloser, error) {
+		made++
+		return io.NopCloser(strings.NewReader("text")), nil
+	})
+	old := next(b)
+	assert.True(t, b.Concurrent())
+	getBody, err := b.Rewind(t.Context(), MaxBusy)
+	assert.NoError(t, err)
+	assert.False(t, getBody)
+	assert.Equal(t, 1, made)
+	assert.Equal(t, "text", mustRead(t, next(b)))
+	assert.Equal(t, "text", mustRead(t, old), "the old attempt has its own")
+	b.Finish()
+}
+
+// net/http may call GetBody during an attempt, as often as it likes, and never after it.
+func TestGetBodyByTheBase(t *testing.T) {
+	bodies := []*body{oneShot("text")}
+	b := withGetBody(t, bodies[0], func() (io.ReadCloser, error) {
+		bodies = append(bodies, oneShot("text"))
+		return bodies[len(bodies)-1], nil
+	})
+	first, getBody := b.Next(t.Context(), 1)
+	for range 2 {
+		again, err := getBody()
+		require.NoError(t, err)
+		assert.Equal(t, "text", mustRead(t, again))
+		_, err = first.Read(make([]byte, 1))
+		assert.Equal(t, ErrDetached, err)
+		first = again
+	}
+	require.NoError(t, rewind(b))
+	_, err := getBody()
+	assert.Equal(t, ErrDetached, err, "the attempt is over")
+	require.NoError(t, b.GetBody(t.Context()))
+	_, err = getBody()
+	assert.Equal(t, ErrDetached, err, "this body is for the next attempt")
+	_, getBody = b.Next(t.Context(), 2)
+	b.Finish()
+	_, err = getBody()
+	assert.Equal(t, ErrDetached, err, "the request is over")
+	assert.Len(t, bodies, 4)
+
+	b = withGetBody(t, oneShot("text"), noBody)
+	_, getBody = b.Next(t.Context(), 1)
+	_, err = getBody()
+	assert.EqualError(t, err, "Request.GetBody returned no body")
+	b = withGetBody(t, io.NopCloser(strings.NewReader("text")), func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("text")), nil })
+	_, getBody = b.Next(t.Context(), 1)
+	require.NoError(t, rewind(b))
+	_, err = getBody()
+	assert.Equal(t, ErrDetached, err, "the body that Rewind has made is for the next attempt")
+}
+
+// A GetBody that fails says why, until another one has succeeded.
+func TestGetBodyThatFails(t *testing.T) {
+	failed := errors.New("failed")
+	var results []any
+	b := withGetBody(t, oneShot("text"), func() (io.ReadCloser, error) {
+		r := results[0]
+		results = results[1:]
+		if err, ok := r.(error); ok {
+			return nil, err
+		}
+		return r.(*body), nil
+	})
+	next(b)
+	require.NoError(t, rewind(b))
+	results = []any{failed, (*body)(nil), oneShot("text")}
+	for _, want := range []string{"Request.GetBody failed: failed", "Request.GetBody returned no body"} {
+		assert.EqualError(t, b.GetBody(t.Context()), want)
+		assert.EqualError(t, b.Why(), want)
+	}
+	require.NoError(t, b.GetBody(t.Context()))
+	assert.NoError(t, b.Why())
+	assert.Equal(t, "text", mustRead(t, next(b)))
+	b.Finish()
+}
+
+// A GetBody that blocks ends with the context. Its late result is closed, a panic of it is lost, and
+// no other GetBody is called beside it.
+func TestGetBodyThatBlocks(t *testing.T) {
+	for name, closes := range map[string]io.ReadCloser{"a body": oneShot("text"), "a panic": nil, "a panic of Close": panicsAtClose{}} {
+		synctest.Test(t, func(t *testing.T) {
+			calls := 0
+			b := withGetBody(t, oneShot("text"), func() (io.ReadCloser, error) {
+				if calls++; calls > 1 {
+					return oneShot("text"), nil
+				}
+				time.Sleep(time.Minute)
+				if closes == nil {
+					panic("of the caller")
+				}
+				return closes, nil
+			})
+			_, forBase := b.Next(t.Context(), 1)
+			require.NoError(t, rewind(b))
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			assert.Equal(t, ErrEnded, b.GetBody(ended), name)
+			assert.Zero(t, calls, name)
+			short, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			start := time.Now()
+			assert.Equal(t, ErrEnded, b.GetBody(short), name)
+			assert.Equal(t, time.Second, time.Since(start), name)
+			assert.Equal(t, ErrEnded, b.Why(), name)
+			assert.Equal(t, ErrBusy, rewind(b), name)
+			_, err := forBase()
+			assert.Equal(t, ErrDetached, err, name)
+			require.NoError(t, b.GetBody(t.Context()), name)
+			assert.Equal(t, time.Minute, time.Since(start), "%s: the second call waits for the first", name)
+			assert.Equal(t, 2, calls, name)
+			if late, ok := closes.(*body); ok {
+				assert.Equal(t, 1, late.closed(), name)
+			}
+			b.Finish()
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		slow := &body{Reader: readerFunc(func([]byte) (int, error) { time.Sleep(time.Minute); return 0, io.EOF })}
+		b := withGetBody(t, slow, noBody)
+		ctx, cancel := context.WithTimeout(t.Context(), MaxBusy/2)
+		defer cancel()
+		attempt, forBase := b.Next(ctx, 1)
+		go func() { _, _ = attempt.Read(make([]byte, 1)) }()
+		synctest.Wait()
+		_, err := forBase()
+		assert.Equal(t, ErrEnded, err, "while it waits for a Read")
+		b.Detach(t.Context())
+		_, err = attempt.Read(make([]byte, 1))
+		assert.Equal(t, io.EOF, err, "a Read that takes too long leaves the body to its attempt")
+		b.Detach(t.Context())
+		_, err = attempt.Read(make([]byte, 1))
+		assert.Equal(t, ErrDetached, err)
+		assert.Equal(t, 1, slow.closed())
+	})
+}
+
+type panicsAtClose struct{ io.Reader }
+
+func (panicsAtClose) Close() error { panic("of the caller") }
+
 // exclusive is a body that gives a lock back when it is closed.
 type exclusive struct {
 	io.Reader

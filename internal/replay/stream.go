@@ -259,8 +259,7 @@ func (s *streamBody) Rewind(ctx context.Context, limit time.Duration) (getBody b
 			s.end, s.moved = nil, false
 		}
 	}
-	if s.why == nil && s.holder != nil {
-		s.holder.closed = true
+	if s.why == nil {
 		s.holder = nil
 	}
 	return false, s.why
