@@ -13,19 +13,15 @@ import (
 
 // keepBody prepares the body for later attempts. A body that is sent once only is watched as
 // well, because its Read may fail.
-func (x *exchange) keepBody() {
+func (c *call) keepBody() replay.Body {
 	switch {
-	case x.Req.Body == nil || x.Req.Body == http.NoBody:
-	case x.isSingle():
-		x.body = replay.Once(x.Req, x.t.kept)
-	default:
-		x.body = replay.New(x.Req, x.Rule.Policy.Upload.Memory, x.t.kept)
+	case c.Req.Body == nil || c.Req.Body == http.NoBody:
+		return nil
+	case c.isSingle():
+		return replay.Once(c.Req, c.t.kept)
 	}
+	return replay.New(c.Req, c.Rule.Policy.Upload.Memory, c.t.kept)
 }
-
-// sourceBroke reports whether the request's own body failed. Neither the host nor the network
-// is at fault then, and the next attempt would meet the same.
-func (x *exchange) sourceBroke() bool { return x.body != nil && x.body.Broke() }
 
 // rewind takes the body from the last attempt, for a retry. If it fails, it returns
 // the Reason why there is no retry. busy is how long it may wait for a Read of the body.
@@ -41,15 +37,6 @@ func (x *exchange) rewind(d *decision, busy time.Duration) Reason {
 		return x.reasonGone()
 	}
 	return ReasonNotReplayable
-}
-
-// bodyBeside takes what a second attempt beside the first needs of the body.
-func (x *exchange) bodyBeside() bool {
-	if x.body == nil {
-		return true
-	}
-	_, err := x.body.Rewind(x.Ctx, replay.MaxBusy)
-	return err == nil && x.body.Concurrent()
 }
 
 // nextBody returns the body for the next attempt, and the GetBody that the base

@@ -10,6 +10,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
 // hedgeable reports whether the first attempt may be hedged. Its request must be
@@ -82,11 +83,11 @@ func (x *exchange) race() {
 }
 
 // hedgeDelay returns when a second attempt is due, or a time that is not positive.
-func (x *exchange) hedgeDelay() time.Duration {
-	h := x.Rule.Policy.Hedge
+func (c *call) hedgeDelay() time.Duration {
+	h := c.Rule.Policy.Hedge
 	delay := h.After
 	if h.Percentile > 0 {
-		if d, ok := x.State.Machines().Latency().Quantile(h.Percentile / 100); ok {
+		if d, ok := c.State.Machines().Latency().Quantile(h.Percentile / 100); ok {
 			// Strictly after, because a response that takes just as long as the
 			// percentile is not beyond it.
 			delay = d + 1
@@ -118,6 +119,15 @@ func (r *race) launch() {
 		r.guard(r.fly)
 	}()
 	r.report.tellObservers(&Event{Attempt: Attempt{Number: 1, Time: time.Now()}, Reason: ReasonHedged})
+}
+
+// bodyBeside takes what a second attempt beside the first needs of the body.
+func (r *race) bodyBeside() bool {
+	if r.body == nil {
+		return true
+	}
+	_, err := r.body.Rewind(r.Ctx, replay.MaxBusy)
+	return err == nil && r.body.Concurrent()
 }
 
 // fly sends the second attempt, in a goroutine of its own. The lock is held but for the send. If the

@@ -146,7 +146,7 @@ func (c *call) askClassifier(resp *http.Response) (v classify.Verdict) {
 // newExchange returns an exchange for the call.
 func (c *call) newExchange() *exchange {
 	x := &exchange{call: *c}
-	x.Teller, x.report.call = &x.call, &x.call
+	x.Teller, x.report.call = teller{&x.call}, &x.call
 	x.planner.Request, x.planner.Maker = &x.Request, x.t.pools
 	return x
 }
@@ -189,7 +189,7 @@ func (x *exchange) loop() (*http.Response, error) {
 			flight.Dismiss(x.Ctx, x.last.Resp)
 		}
 	}()
-	x.keepBody()
+	x.body = x.keepBody()
 	for atHand := x.last.Number > 0; ; atHand = false {
 		if !atHand {
 			if no := x.admit(); no != nil {
@@ -274,9 +274,10 @@ func (x *exchange) refuse(no *visit.Refusal) error {
 		x.State.ReleaseCount() // a refused request does not reach the host and earns no retry
 	}
 	x.permit.Cancel(&x.Request)
+	x.queued.add(Queued(x.permit.Queued))
 	reason, err := x.reasonFor(no)
 	x.report.tellObservers(&Event{
-		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now(), Queued: Queued(x.takeQueued())},
+		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now(), Queued: Queued(x.permit.Queued)},
 		Reason:  reason,
 		Limit:   no.Limit,
 	})
@@ -295,7 +296,7 @@ func (x *exchange) askRule() {
 	if a.Verdict != classify.Unknown {
 		return
 	}
-	if a.Err != nil && x.sourceBroke() {
+	if a.BodyBroke = x.body != nil && x.body.Broke(); a.BodyBroke && a.Err != nil {
 		a.Verdict = classify.Final
 		return
 	}
@@ -327,9 +328,17 @@ func retryable(v classify.Verdict) bool {
 func (x *exchange) judge(d *decision) {
 	a := &x.last
 	_, a.Below = errors.AsType[*Error](a.Err)
-	a.BodyBroke = x.sourceBroke()
 	d.Event = x.eventOf(a)
-	x.tellOutcome(d)
+	x.planner.Note(a)
+	var hint time.Duration
+	hint, d.u = x.permit.Done(&x.Request, a)
+	x.permit = visit.Permit{} // of the next attempt
+	if a.Err != nil {
+		if until := heldUntil(a.Err); until.After(x.wait) {
+			x.wait = until
+		}
+	}
+	d.Hint = max(hint, x.wait.Sub(d.Time), 0) // four may have asked: this response, one that lost a race, a Transport below, a cut body
 	misdirected := d.Status == http.StatusMisdirectedRequest || d.Err != nil && route.WantsHTTP1(d.Err)
 	d.stuck = misdirected && a.Failed() && x.planner.IsStuck(a)
 	f := x.facts(d)
@@ -346,30 +355,14 @@ func (x *exchange) judge(d *decision) {
 		x.download.past.sentAt, x.download.past.offset = d.Time.Add(d.Wait), x.report.offset
 	}
 	if d.Reason == ReasonNotReplayable || d.Reason == ReasonBodyBusy {
-		d.Err = x.bodyErr(d.Reason, a.Err)
+		d.Err = bodyErr(x.body, d.Reason, a.Err)
 	}
-}
-
-// tellOutcome tells the planner and the limits of the host about the outcome at hand, and finds
-// out how long the server asked to wait. Four may have asked: this response, an attempt that
-// lost a race, a Transport below, and a body that was cut.
-func (x *exchange) tellOutcome(d *decision) {
-	x.planner.Note(&x.last)
-	var hint time.Duration
-	hint, d.u = x.permit.Done(&x.Request, &x.last)
-	x.permit = visit.Permit{} // of the next attempt
-	if x.last.Err != nil {
-		if until := heldUntil(x.last.Err); until.After(x.wait) {
-			x.wait = until
-		}
-	}
-	d.Hint = max(hint, x.wait.Sub(d.Time), 0)
 }
 
 // bodyErr returns the error of an attempt that is not retried because of the
 // request's body. last is the attempt's own error, or nil after a response.
-func (x *exchange) bodyErr(reason Reason, last error) error {
-	why := x.body.Why()
+func bodyErr(body replay.Body, reason Reason, last error) error {
+	why := body.Why()
 	if reason == ReasonBodyBusy {
 		why = replay.ErrBusy
 	}

@@ -145,10 +145,13 @@ func (r *report) newError(reason Reason, err error) *Error {
 	}
 }
 
+// A teller tells of the changes of a host that a call has noticed.
+type teller struct{ *call }
+
 // Tells returns a function that tells the Trace and the log about a change. No lock is held
 // meanwhile, because a hook or a log handler may block, or send a request over the same
 // Transport. If the change came with a response, the request still has its slot of the gate.
-func (c *call) Tells(v news.Change) func() {
+func (c teller) Tells(v news.Change) func() {
 	h, t, all := c.hostChange(v), c.t, c.State.Machines().News()
 	return func() {
 		if t.hostChanged != nil {
@@ -162,7 +165,7 @@ func (c *call) Tells(v news.Change) func() {
 
 // LogsState returns a function that tells the log what lasts, after more changes than it has lines
 // for.
-func (c *call) LogsState(lasting []news.Change) func() {
+func (c teller) LogsState(lasting []news.Change) func() {
 	logger, ctx, host := c.t.logger, c.parentContext(), c.HostName()
 	level, text, all := slog.LevelInfo, " changed often: nothing is wrong with it now", attrs{slog.String("host", host)}
 	for i, v := range lasting {
@@ -179,10 +182,10 @@ func (c *call) LogsState(lasting []news.Change) func() {
 }
 
 // Safe returns an error that prints without the secrets of URLs.
-func (c *call) Safe(err error) error { return withoutSecrets(err, c.Req.URL.String()) }
+func (c teller) Safe(err error) error { return withoutSecrets(err, c.Req.URL.String()) }
 
 // hostChange returns a change as others see it.
-func (c *call) hostChange(v news.Change) HostChange {
+func (c teller) hostChange(v news.Change) HostChange {
 	h := HostChange{
 		Context: c.parentContext(), Host: c.HostName(), Condition: Condition(v.Condition), Over: v.Over, Scope: v.Scope,
 		Status: v.Status, Err: v.Err, Addr: v.Addr, Fleet: v.Fleet, Time: time.Now(), Waiting: v.Waiting,

@@ -92,7 +92,10 @@ func (x *exchange) send() {
 func (x *exchange) newAttempt(a *attempt, kind flight.Kind) {
 	proves := x.provesConnection() // may panic, and nothing is sent then
 	x.sent++
-	a.Number, a.Kind, a.SentAt, a.Queued = x.sent, kind, x.Ground.Now(), x.takeQueued()
+	a.Number, a.Kind, a.SentAt, a.Queued = x.sent, kind, x.Ground.Now(), x.permit.Queued
+	if a.Queued != (flight.Queued{}) {
+		x.queued.add(Queued(a.Queued))
+	}
 	if x.sent == 1 {
 		x.start = a.SentAt
 	}
@@ -125,14 +128,6 @@ func (c *call) provesConnection() bool {
 // that RequestStart returned.
 func (c *call) parentContext() context.Context {
 	return cmp.Or(c.spanned, c.Req.Context())
-}
-
-// takeQueued returns the time in queues before the attempt that goes or is refused now.
-func (x *exchange) takeQueued() (q flight.Queued) {
-	if q = x.permit.Queued; q != (flight.Queued{}) {
-		x.queued.add(Queued(q))
-	}
-	return q
 }
 
 // equip makes f a flight of the call.

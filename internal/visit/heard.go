@@ -100,7 +100,7 @@ func (p *Permit) Done(r *Request, o *flight.Outcome) (hint time.Duration, u floa
 			hint = max(wait, 0)
 		}
 	}
-	p.noteResult(r, o, again, hint)
+	p.failed = r.noteResult(o, again, hint)
 	told = told || again && speaksForAll(status)
 	if u = rand.Float64(); r.Rule.Policy.Cooldown == policy.On {
 		u = p.noteCooldown(r, o, again, told, hint, u)
@@ -110,12 +110,12 @@ func (p *Permit) Done(r *Request, o *flight.Outcome) (hint time.Duration, u floa
 	return hint, u
 }
 
-// noteResult notes whether the attempt failed, and whether a retry helped. A server that asks for a
+// noteResult notes whether the attempt failed, which it returns, and whether a retry helped. A server that asks for a
 // wait is alive, so a first refusal is neither. If it refuses a retry, the retry did not help.
-func (p *Permit) noteResult(r *Request, o *flight.Outcome, again bool, hint time.Duration) {
+func (r *Request) noteResult(o *flight.Outcome, again bool, hint time.Duration) (failed bool) {
 	m, status := r.State.Machines(), o.Status()
 	result := flight.ResultOf(r.Ctx, o.Resp, o.Err)
-	if p.failed = o.Kind != flight.Cut && !o.BodyBroke && (result == gate.Failed || result == gate.Lost); p.failed {
+	if failed = o.Kind != flight.Cut && !o.BodyBroke && (result == gate.Failed || result == gate.Lost); failed {
 		m.Failures.Failed(cmp.Or(o.SentAt, r.Ground.Now()))
 	}
 	switch waits := status == http.StatusTooManyRequests || hint > 0 && TellsToWait(status); {
@@ -125,6 +125,7 @@ func (p *Permit) noteResult(r *Request, o *flight.Outcome, again bool, hint time
 	case !again && o.Err == nil:
 		m.Failures.Succeeded()
 	}
+	return failed
 }
 
 // A ProxyAnswer is the response of a proxy that did not connect. It may ask to wait.
@@ -191,7 +192,7 @@ func (r *Request) holdScope(status int, wait time.Duration, u float64) {
 	open := r.State.Machines().Cooldown.Hold(r.Ground.Now(), r.scopeKey(), wait, r.Ground.cooldown(r.Rule, wait), u)
 	r.tellHold(status, wait)
 	if now := r.Ground.Now(); open > now {
-		r.beginCondition(news.Change{Key: news.Key{Condition: news.Held, Scope: r.scopeKey()}, Cause: news.Cause{Status: status}, Since: now, Until: open})
+		conditions{r}.begin(news.Change{Key: news.Key{Condition: news.Held, Scope: r.scopeKey()}, Cause: news.Cause{Status: status}, Since: now, Until: open})
 	}
 }
 
@@ -213,8 +214,8 @@ func (r *Request) noteQuotas(now instant.Instant, all []classify.Quota, status i
 	}
 	switch {
 	case low != nil:
-		r.beginCondition(news.Change{Key: key, Cause: news.Cause{Status: status}, Since: now, Until: instant.After(now, low.Reset), Room: int(min(low.Remaining, math.MaxInt))})
+		conditions{r}.begin(news.Change{Key: key, Cause: news.Cause{Status: status}, Since: now, Until: instant.After(now, low.Reset), Room: int(min(low.Remaining, math.MaxInt))})
 	case named && !r.State.Machines().NewsMade().Quiet():
-		r.endCondition(key)
+		conditions{r}.end(key)
 	}
 }

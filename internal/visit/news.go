@@ -29,57 +29,60 @@ type Teller interface {
 	Safe(error) error
 }
 
-// beginCondition notes that a condition of the host lasts, and tells it if that is new.
-func (r *Request) beginCondition(c news.Change) {
-	if !r.Ground.Watched {
+// conditions are what lasts at the host of a request, and is told when it begins and ends.
+type conditions struct{ *Request }
+
+// begin notes that a condition of the host lasts, and tells it if that is new.
+func (c conditions) begin(v news.Change) {
+	if !c.Ground.Watched {
 		return
 	}
-	c.Since = max(c.Since, 1)
-	r.State.Machines().News().Begin(c, r.Teller.Tells(r.present(c)))
+	v.Since = max(v.Since, 1)
+	c.State.Machines().News().Begin(v, c.Teller.Tells(c.present(v)))
 }
 
-// endCondition notes that a condition is over, and tells it if it lasted until now.
-func (r *Request) endCondition(k news.Key) {
-	n := r.State.Machines().News()
-	if c, lasts := n.Lasts(k); lasts {
-		c.Cause = news.Cause{}
-		c = r.present(c)
-		c.Over, c.Until = true, 0
-		n.End(k, r.Teller.Tells(c))
+// end notes that a condition is over, and tells it if it lasted until now.
+func (c conditions) end(k news.Key) {
+	n := c.State.Machines().News()
+	if v, lasts := n.Lasts(k); lasts {
+		v.Cause = news.Cause{}
+		v = c.present(v)
+		v.Over, v.Until = true, 0
+		n.End(k, c.Teller.Tells(v))
 	}
 }
 
 // present returns a change with the present figures of the limit that it is about.
-func (r *Request) present(c news.Change) news.Change {
-	switch m := r.State.Machines(); c.Condition {
+func (c conditions) present(v news.Change) news.Change {
+	switch m := c.State.Machines(); v.Condition {
 	case news.Held:
-		c.Waiting = m.Cooldown.Waiting(c.Scope)
-		if named := m.Cooldown.Named(r.Ground.Now(), c.Scope); named > 0 {
-			c.Until = named // without the jitter of this process
+		v.Waiting = m.Cooldown.Waiting(v.Scope)
+		if named := m.Cooldown.Named(c.Ground.Now(), v.Scope); named > 0 {
+			v.Until = named // without the jitter of this process
 		}
 	case news.Down, news.Crowded:
-		c.Until, c.Room = 0, 0
-		if !r.Rule.Gate {
+		v.Until, v.Room = 0, 0
+		if !c.Rule.Gate {
 			break
 		}
 		g := m.Gate().State()
-		c.Waiting, c.Room = g.Waiting, g.Limit
-		if c.Condition == news.Down && g.Fleet {
-			c.Fleet, c.Cause = true, news.Cause{}
+		v.Waiting, v.Room = g.Waiting, g.Limit
+		if v.Condition == news.Down && g.Fleet {
+			v.Fleet, v.Cause = true, news.Cause{}
 		}
 	case news.RateLimited:
-		c.Until, c.Waiting = 0, r.waitingForRate(m)
+		v.Until, v.Waiting = 0, c.waitingForRate(m)
 	}
-	return c
+	return v
 }
 
 // waitingForRate returns how many requests wait for the rate. With a gate they wait in its queue.
-func (r *Request) waitingForRate(m *host.Machines) int {
+func (c conditions) waitingForRate(m *host.Machines) int {
 	g, limit := m.Made()
 	switch {
-	case !r.Rule.Rate || limit == nil:
+	case !c.Rule.Rate || limit == nil:
 		return 0
-	case r.Rule.Gate && g != nil: // else an Update has just turned the gate on
+	case c.Rule.Gate && g != nil: // else an Update has just turned the gate on
 		return g.State().ForRate
 	}
 	return limit.Queue()
@@ -96,65 +99,66 @@ func (p *Permit) review(r *Request, o *flight.Outcome) {
 	if m == nil {
 		return
 	}
-	p.reviewDown(r, m, o)
-	p.reviewWaits(r, m)
+	c := conditions{r}
+	if o != nil && p.failed {
+		m.News().Failed(c.causeOf(o))
+	}
+	c.reviewDown(m)
+	p.reviewWaits(c, m)
 	n := m.NewsMade()
 	if n.Quiet() {
 		return
 	}
 	now := r.Ground.Now()
-	for _, c := range n.Heard() {
-		if now < c.Until {
-			r.beginCondition(c)
+	for _, v := range n.Heard() {
+		if now < v.Until {
+			c.begin(v)
 		}
 	}
 	if !r.Rule.Pacing {
-		r.endCondition(news.Key{Condition: news.LowQuota, Scope: r.scopeKey()}) // an Update turned the pacing off
+		c.end(news.Key{Condition: news.LowQuota, Scope: r.scopeKey()}) // an Update turned the pacing off
 	}
-	for _, c := range n.Due(now, news.Key{Condition: news.Held, Scope: r.scopeKey()}) {
-		if r.isOver(m, now, c) {
-			r.endCondition(c.Key)
+	for _, v := range n.Due(now, news.Key{Condition: news.Held, Scope: r.scopeKey()}) {
+		if c.isOver(m, now, v) {
+			c.end(v.Key)
 		}
 	}
 	if lasting, ok := n.TakeState(now); ok {
-		for i, c := range lasting {
-			lasting[i] = r.present(c)
+		for i, v := range lasting {
+			lasting[i] = c.present(v)
 		}
 		n.Tell(r.Teller.LogsState(lasting))
 	}
 }
 
 // isOver reports whether a condition is over whose time has come.
-func (r *Request) isOver(m *host.Machines, now instant.Instant, c news.Change) bool {
-	switch c.Condition {
+func (c conditions) isOver(m *host.Machines, now instant.Instant, v news.Change) bool {
+	switch v.Condition {
 	case news.Held:
-		until := m.Cooldown.Held(now, c.Scope)
-		if until > c.Until {
-			m.News().Extend(c.Key, until) // it was asked again
+		until := m.Cooldown.Held(now, v.Scope)
+		if until > v.Until {
+			m.News().Extend(v.Key, until) // it was asked again
 		}
 		return until == 0
 	case news.NoRetries:
-		m.Budget.CountTo(r.State.Requests())
-		return m.Budget.Left(now, r.budgetConfig()) >= max(r.budgetConfig().Burst/2, 1)
+		m.Budget.CountTo(c.State.Requests())
+		return m.Budget.Left(now, c.budgetConfig()) >= max(c.budgetConfig().Burst/2, 1)
 	case news.Down:
 		return false // reviewDown knows
 	case news.Crowded:
 		g := m.Gate().State()
-		return !r.Rule.Gate || !g.Closed && g.Waiting == 0
+		return !c.Rule.Gate || !g.Closed && g.Waiting == 0
 	case news.RateLimited:
-		return r.waitingForRate(m) == 0
+		return c.waitingForRate(m) == 0
 	}
 	return true
 }
 
 // reviewDown tells whether the host is down. A gate knows that by itself. Without a gate the host is
 // down after five failures in a row.
-func (p *Permit) reviewDown(r *Request, m *host.Machines, o *flight.Outcome) {
-	if o != nil && p.failed {
-		m.News().Failed(r.causeOf(o))
-	}
+func (c conditions) reviewDown(m *host.Machines) {
 	since, down := m.Failures.Down()
-	if g, _ := m.Made(); r.Rule.Gate && g != nil {
+	if g, _ := m.Made(); c.Rule.Gate && g != nil {
 		if down = g.Closed(); down {
 			since = g.State().Since
 		}
@@ -163,29 +167,29 @@ func (p *Permit) reviewDown(r *Request, m *host.Machines, o *flight.Outcome) {
 	switch {
 	case down:
 		if _, lasts := m.News().Lasts(key); !lasts {
-			r.beginCondition(news.Change{Key: key, Cause: m.News().Failure(), Since: since})
+			c.begin(news.Change{Key: key, Cause: m.News().Failure(), Since: since})
 		}
 	case !m.NewsMade().Quiet():
-		r.endCondition(key)
+		c.end(key)
 	}
 }
 
 // reviewWaits tells that a limit of the rule held the request for long.
-func (p *Permit) reviewWaits(r *Request, m *host.Machines) {
+func (p *Permit) reviewWaits(c conditions, m *host.Machines) {
 	if !p.crowded && !p.rated {
 		return
 	}
-	now := r.Ground.Now()
+	now := c.Ground.Now()
 	if p.crowded && !m.Gate().Closed() {
-		r.beginCondition(news.Change{Key: news.Key{Condition: news.Crowded}, Since: now.Add(-p.Queued.Gate), Until: now.Add(calmTime)})
+		c.begin(news.Change{Key: news.Key{Condition: news.Crowded}, Since: now.Add(-p.Queued.Gate), Until: now.Add(calmTime)})
 	}
 	if p.rated {
-		r.beginCondition(news.Change{Key: news.Key{Condition: news.RateLimited}, Since: now.Add(-p.Queued.Rate), Until: now.Add(calmTime)})
+		c.begin(news.Change{Key: news.Key{Condition: news.RateLimited}, Since: now.Add(-p.Queued.Rate), Until: now.Add(calmTime)})
 	}
 	p.crowded, p.rated = false, false
 }
 
 // causeOf returns an outcome as the cause of a change.
-func (r *Request) causeOf(o *flight.Outcome) news.Cause {
-	return news.Cause{Status: o.Status(), Err: r.Teller.Safe(o.Err), Addr: o.Link.Addr()}
+func (c conditions) causeOf(o *flight.Outcome) news.Cause {
+	return news.Cause{Status: o.Status(), Err: c.Teller.Safe(o.Err), Addr: o.Link.Addr()}
 }

@@ -85,7 +85,7 @@ func (p *Permit) Acquire(r *Request, latest instant.Instant) *Refusal {
 		}
 		waited, no := p.awaitRule(r)
 		p.rated = p.Queued.Rate > longWait || no != nil && no.Limit == LimitRate && time.Until(no.Until) > longWait
-		goes := no == nil && (!waited || !p.isHeldAgain(r) && p.askPacingAgain(r))
+		goes := no == nil && (!waited || !p.isHeldAgain(r))
 		if no != nil || goes {
 			if p.crowded || p.rated {
 				p.review(r, nil)
@@ -200,17 +200,14 @@ func (p *Permit) HasMore(r *Request, o *flight.Outcome) bool {
 		r.Rule.Pacing && len(classify.Quotas(r.OutcomeOf(o.Resp, nil))) > 0
 }
 
-// askPacingAgain asks the pacing a second time if it let the request pass without a quota and
-// the server has named one since then. It reports whether the request may go.
-func (p *Permit) askPacingAgain(r *Request) bool {
-	asks := r.Rule.Pacing && p.pass == (pacing.Pass{}) && !r.State.Machines().Pacing().Quiet()
-	return !asks || p.ask(r, LimitPacing, r.Ground.Now())
-}
-
-// isHeldAgain reports whether the server asked for a wait since the cooldown let the request
-// go, and the wait is not over.
+// isHeldAgain reports whether the server asked for a wait since the cooldown let the request go, which
+// is not over, or named its quota for the first time, under which the request is not due.
 func (p *Permit) isHeldAgain(r *Request) bool {
-	return r.mayBeHeld() && r.State.Machines().Cooldown.HeldSince(r.Ground.Now(), r.scopeKey(), p.refusals)
+	m, now := r.State.Machines(), r.Ground.Now()
+	if r.mayBeHeld() && m.Cooldown.HeldSince(now, r.scopeKey(), p.refusals) {
+		return true
+	}
+	return r.Rule.Pacing && p.pass == (pacing.Pass{}) && !m.Pacing().Quiet() && !p.ask(r, LimitPacing, now)
 }
 
 // ReserveRetry takes one retry or hedge that counts after some time from the host's budget. It
@@ -220,7 +217,7 @@ func (p *Permit) ReserveRetry(r *Request, now time.Time, later time.Duration, fa
 	budget.CountTo(r.State.Requests())
 	p.reserved = budget.Take(r.Ground.InstantOf(now), r.Ground.InstantOf(now.Add(later)), r.budgetConfig())
 	if p.reserved == nil && failed != nil {
-		r.beginCondition(news.Change{Key: news.Key{Condition: news.NoRetries}, Cause: r.causeOf(failed), Since: r.Ground.Now()})
+		conditions{r}.begin(news.Change{Key: news.Key{Condition: news.NoRetries}, Cause: conditions{r}.causeOf(failed), Since: r.Ground.Now()})
 	}
 	return p.reserved != nil
 }
