@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/rules"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // A bodyOrigin is what a body knows of the call that it came from.
@@ -27,7 +27,7 @@ func bodyOriginOf(c *call) bodyOrigin { return bodyOrigin{c.t, c.Req, c.Rule, c.
 // callFor returns the call for req, the caller's request or the request for the rest.
 func (s *bodyOrigin) callFor(req *http.Request) call {
 	base, _ := s.t.pools.Resolve(s.t)
-	return call{t: s.t, base: base, Request: visit.Request{Ground: &s.t.ground, Req: req, Ctx: req.Context(), Rule: s.rule}, options: optionsOf(req.Context())}
+	return call{t: s.t, base: base, Request: limit.Request{Ground: &s.t.ground, Req: req, Ctx: req.Context(), Rule: s.rule}, options: optionsOf(req.Context())}
 }
 
 // hearsOfCuts reports whether a trace is told of a body that is not continued.

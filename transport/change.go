@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/redact"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // A Condition is something that keeps requests from a host, or that a host is short of. Its
@@ -42,12 +42,12 @@ const (
 
 // conditionNames has the name of each condition, and the limit that acts.
 var conditionNames = [...][2]string{
-	ConditionDown:        {"down", visit.LimitGate},
-	ConditionHeld:        {"held", visit.LimitCooldown},
-	ConditionNoRetries:   {"no_retries", visit.LimitBudget},
-	ConditionLowQuota:    {"low_quota", visit.LimitPacing},
-	ConditionCrowded:     {"crowded", visit.LimitGate},
-	ConditionRateLimited: {"rate_limited", visit.LimitRate},
+	ConditionDown:        {"down", limit.LimitGate},
+	ConditionHeld:        {"held", limit.LimitCooldown},
+	ConditionNoRetries:   {"no_retries", limit.LimitBudget},
+	ConditionLowQuota:    {"low_quota", limit.LimitPacing},
+	ConditionCrowded:     {"crowded", limit.LimitGate},
+	ConditionRateLimited: {"rate_limited", limit.LimitRate},
 	ConditionLane:        {"lane", ""},
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
+	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/resume"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // A download is a response's body that continues after a cut, with the call that
@@ -168,7 +168,7 @@ func (d *download) noteContinued(offset int64) {
 // discard discards a response that does not continue the body. That reads for some time, so it
 // sees that Request.Cancel is closed.
 func (d *download) discard(ctx context.Context, resp *http.Response) {
-	c := call{Request: visit.Request{Req: d.req, Ctx: ctx}}
+	c := call{Request: limit.Request{Req: d.req, Ctx: ctx}}
 	defer c.ObeyCancel()()
 	flight.Discard(c.Ctx, resp)
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/redact"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 var (
@@ -42,19 +42,19 @@ var (
 
 // reasonFor returns the Reason and the error of a refusal. The error names the limit if it says
 // nothing of it otherwise.
-func (c *call) reasonFor(no *visit.Refusal) (Reason, error) {
+func (c *call) reasonFor(no *limit.Refusal) (Reason, error) {
 	switch no.Why {
-	case visit.WhyLate:
+	case limit.WhyLate:
 		if no.Limit == "" {
 			return ReasonDeadline, ErrOverDeadline
 		}
 		return ReasonDeadline, &flight.TimeoutError{Text: ErrOverDeadline.Error() + " (" + no.Limit + ")", Same: ErrOverDeadline}
-	case visit.WhyOverdue:
+	case limit.WhyOverdue:
 		if no.Limit == "" {
 			return ReasonMaxElapsed, errOverElapsed
 		}
 		return ReasonMaxElapsed, fmt.Errorf("%w (%s)", errOverElapsed, no.Limit)
-	case visit.WhyFull:
+	case limit.WhyFull:
 		return ReasonGateFull, ErrGateFull
 	}
 	return c.reasonGone(), no.Err

@@ -10,14 +10,14 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // A call is a request with what its caller said. One goroutine uses it.
 type call struct {
-	visit.Request
+	limit.Request
 	t       *Transport
 	base    http.RoundTripper
 	options *options        // nil: none
@@ -52,7 +52,7 @@ type exchange struct {
 	series
 
 	last     flight.Outcome  // at hand
-	permit   visit.Permit    // of the attempt at hand, and from the decision on that of the next
+	permit   limit.Permit    // of the attempt at hand, and from the decision on that of the next
 	planner  route.Planner   // of the routes to the host
 	start    instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
 	wait     time.Time       // until then a response has asked to wait, or one of a Transport below

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/resume"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // Explain tells the story of one request in a few lines of plain text: its method and URL,
@@ -101,7 +101,7 @@ func (q Queued) queuedText() string {
 	for _, part := range [...]struct {
 		limit string
 		took  time.Duration
-	}{{visit.LimitCooldown, q.Cooldown}, {visit.LimitPacing, q.Pacing}, {visit.LimitRate, q.Rate}, {visit.LimitGate, q.Gate}} {
+	}{{limit.LimitCooldown, q.Cooldown}, {limit.LimitPacing, q.Pacing}, {limit.LimitRate, q.Rate}, {limit.LimitGate, q.Gate}} {
 		if took := redact.Rough(part.took); took > 0 {
 			all = append(all, fmt.Sprintf("%v for the %s", took, part.limit))
 		}

@@ -11,10 +11,10 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/rules"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 const (
@@ -36,7 +36,7 @@ var (
 	ErrRequestCanceled = flight.ErrRequestCanceled
 	IsTimeout          = isTimeout
 	Nested             = gaveUpBelow
-	SafeName           = visit.SafeName
+	SafeName           = limit.SafeName
 )
 
 type Download = download

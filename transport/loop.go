@@ -13,9 +13,9 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // RoundTrip sends a request, and retries it if that is safe and makes sense. It
@@ -43,7 +43,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	h := t.ground.Hosts.Acquire(req.URL)
 	defer h.Release()
-	c := call{t: t, base: base, Request: visit.Request{Ground: &t.ground, Req: req, Ctx: req.Context(), State: h, Rule: t.ruleFor(h, set)}}
+	c := call{t: t, base: base, Request: limit.Request{Ground: &t.ground, Req: req, Ctx: req.Context(), State: h, Rule: t.ruleFor(h, set)}}
 	c.options = optionsOf(c.Ctx)
 	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {
 		if err := c.findRule(); err != nil {
@@ -104,7 +104,7 @@ func (c *call) tryLight() (*http.Response, error) {
 	} else {
 		o.Resp, o.Err = flight.CheckResponse(base.RoundTrip(c.Req))
 	}
-	if o.Err == nil && !visit.TellsToWait(o.Resp.StatusCode) && !(c.Rule.Limited && a.permit.HasMore(&c.Request, &o)) {
+	if o.Err == nil && !limit.TellsToWait(o.Resp.StatusCode) && !(c.Rule.Limited && a.permit.HasMore(&c.Request, &o)) {
 		o.Verdict = c.judgeResponse(o.Resp) // else the limits hear of the wait before a classifier reads the body
 		made := c.State.MachinesMade()
 		if !o.Failed() && (made == nil || made.Cooldown.Quiet()) {
@@ -221,7 +221,7 @@ func (x *exchange) loop() (*http.Response, error) {
 			return nil, x.refuse(no)
 		}
 		if why := x.getBody(&d); why == replay.ErrEnded {
-			return nil, x.refuse(&visit.Refusal{Err: flight.ContextErr(x.Ctx)})
+			return nil, x.refuse(&limit.Refusal{Err: flight.ContextErr(x.Ctx)})
 		} else if why != nil {
 			return x.endWithoutBody(left, &d, why)
 		}
@@ -240,7 +240,7 @@ func (x *exchange) getBody(d *decision) error {
 // even if no limit had to stop the request. Nothing is sent later than the rule allows. The
 // decision left time enough, but a base transport whose body ignores Close, a GetBody, or a
 // busy machine can use it up.
-func (x *exchange) admit() *visit.Refusal {
+func (x *exchange) admit() *limit.Refusal {
 	var latest instant.Instant // of a retry; 0: nothing bounds it
 	if limit := x.Rule.Policy.MaxElapsed; limit > 0 && x.sent > 0 {
 		latest = instant.After(x.start, limit)
@@ -252,24 +252,24 @@ func (x *exchange) admit() *visit.Refusal {
 		}
 	}
 	if x.Ctx.Err() != nil {
-		return &visit.Refusal{Err: flight.ContextErr(x.Ctx)}
+		return &limit.Refusal{Err: flight.ContextErr(x.Ctx)}
 	}
 	if latest != 0 && x.Ground.Now() > latest {
-		return &visit.Refusal{Why: visit.WhyOverdue}
+		return &limit.Refusal{Why: limit.WhyOverdue}
 	}
 	return nil
 }
 
 // pause sleeps as long as was decided.
-func (x *exchange) pause(d *decision) *visit.Refusal {
+func (x *exchange) pause(d *decision) *limit.Refusal {
 	if err := x.SleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
-		return &visit.Refusal{Err: err}
+		return &limit.Refusal{Err: err}
 	}
 	return nil
 }
 
 // refuse ends the call without a further attempt, and tells the observers.
-func (x *exchange) refuse(no *visit.Refusal) error {
+func (x *exchange) refuse(no *limit.Refusal) error {
 	if x.sent == 0 && x.download == nil {
 		x.State.ReleaseCount() // a refused request does not reach the host and earns no retry
 	}
@@ -332,7 +332,7 @@ func (x *exchange) judge(d *decision) {
 	x.planner.Note(a)
 	var hint time.Duration
 	hint, d.u = x.permit.Done(&x.Request, a)
-	x.permit = visit.Permit{} // of the next attempt
+	x.permit = limit.Permit{} // of the next attempt
 	if a.Err != nil {
 		if until := heldUntil(a.Err); until.After(x.wait) {
 			x.wait = until
@@ -422,7 +422,7 @@ func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 		later = d.Wait
 	}
 	if !x.permit.ReserveRetry(&x.Request, d.Time, later, &x.last) {
-		d.Reason, d.Wait, d.Limit = ReasonBudget, 0, visit.LimitBudget
+		d.Reason, d.Wait, d.Limit = ReasonBudget, 0, limit.LimitBudget
 		return
 	}
 	if x.body != nil {

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/route"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // An attempt is a flight of an exchange, with its permit and those who watch it.
 type attempt struct {
 	flight.Flight
-	permit visit.Permit
+	permit limit.Permit
 	watch  watch
 	out    *flight.Outgoing // nil: it is the caller's own request
 }
@@ -114,7 +114,7 @@ func (x *exchange) newAttempt(a *attempt, kind flight.Kind) {
 		a.Body, a.GetBody = x.nextBody()
 	}
 	x.watchAttempt(a)
-	a.permit, x.permit = x.permit, visit.Permit{}
+	a.permit, x.permit = x.permit, limit.Permit{}
 	a.permit.Start(&a.Flight)
 }
 

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/rules"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // A HostState is a report of what a Transport knows about a host at a moment. It
@@ -116,7 +116,7 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 		m = &host.Machines{} // no request has needed a machine yet
 	}
 	h := HostState{
-		Host:     visit.SafeName(s),
+		Host:     limit.SafeName(s),
 		Requests: s.Requests(),
 		InFlight: s.InFlight(),
 	}

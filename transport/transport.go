@@ -10,10 +10,10 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
+	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/rules"
-	"github.com/aplomb-go/aplomb/internal/visit"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -116,7 +116,7 @@ type Config struct {
 type Transport struct {
 	kept   *replay.Pool // of all requests' bodies; it has to be apart, because cleanups of bodies refer to it
 	pools  *route.Maker // of connections
-	ground visit.Ground // that all requests stand on
+	ground limit.Ground // that all requests stand on
 	trace  *Trace       // nil: nobody observes
 	logger *slog.Logger // nil: there is none
 

@@ -16,7 +16,7 @@ import (
 	"github.com/hashicorp/go-cleanhttp"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/visit"
+	"github.com/aplomb-go/aplomb/internal/limit"
 )
 
 // The default base sends a PING over an HTTP/2 connection from which nothing came for
@@ -67,7 +67,7 @@ func tellRefusal(_ context.Context, _ *url.URL, req *http.Request, resp *http.Re
 	if v := classify.Default(classify.Outcome{Request: req, Response: resp}); v == classify.Refused || v == classify.Ambiguous {
 		answer := *resp
 		answer.Body = http.NoBody // the connection is closed
-		return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: &visit.ProxyAnswer{Resp: &answer}}
+		return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: &limit.ProxyAnswer{Resp: &answer}}
 	}
 	return nil // net/http returns its own error
 }

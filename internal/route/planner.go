@@ -20,11 +20,11 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
-	"github.com/aplomb-go/aplomb/internal/visit"
+	"github.com/aplomb-go/aplomb/internal/limit"
 )
 
 // Current makes an attempt take the current pool of the host, and returns its base.
-func (m *Maker) Current(r *visit.Request, o *flight.Outcome) http.RoundTripper {
+func (m *Maker) Current(r *limit.Request, o *flight.Outcome) http.RoundTripper {
 	if pools := r.State.PoolsMade(); pools != nil && r.Rule.Lanes {
 		o.Pool = pools.Current()
 		o.Heard = o.Pool.Heard()
@@ -41,7 +41,7 @@ func (m *Maker) over(p *pool.Pool) http.RoundTripper {
 }
 
 // NoteGood notes a good first response over the current pool.
-func NoteGood(r *visit.Request, o *flight.Outcome) {
+func NoteGood(r *limit.Request, o *flight.Outcome) {
 	if pools := r.State.PoolsMade(); pools != nil {
 		pools.Or(o.Pool).Hear(cmp.Or(o.DoneAt, r.Ground.Now()))
 		pools.Good(o.Pool, false)
@@ -51,7 +51,7 @@ func NoteGood(r *visit.Request, o *flight.Outcome) {
 // A Planner plans the routes of one request to one host. Its Request and its Maker must be set. One
 // goroutine uses it.
 type Planner struct {
-	*visit.Request
+	*limit.Request
 	Maker  *Maker
 	Latest instant.Instant // after which the next attempt may not start; 0: it may always
 
@@ -212,7 +212,7 @@ func (p *Planner) refresh(o *flight.Outcome, weight int32) {
 	if pools.Calm() && weight == pool.Weak || p.Ctx.Err() != nil || p.refreshed {
 		return
 	}
-	p.Maker.tellSingle(p.Ctx, visit.SafeName(p.State))
+	p.Maker.tellSingle(p.Ctx, limit.SafeName(p.State))
 	if p.Maker.closes {
 		p.stale = o.DoneAt
 	}

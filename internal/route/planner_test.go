@@ -21,8 +21,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
+	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/rules"
-	"github.com/aplomb-go/aplomb/internal/visit"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -62,12 +62,12 @@ func (s *setting) ends(o flight.Outcome, v classify.Verdict, resp *http.Response
 func set(t *testing.T, rule policy.Rule, requests int, lanes bool) *setting {
 	t.Helper()
 	s := &setting{first: &closing{tripper: none}, lane: &closing{tripper: none}}
-	ground := &visit.Ground{Watched: true}
+	ground := &limit.Ground{Watched: true}
 	ground.Prepare(func(*host.State[rules.Resolved]) {})
 	made, faults := rules.NewRuleset(rule, nil, new(rules.Owner))
 	require.Empty(t, faults)
 	req := getRequest(t, "http://h.test/")
-	r := &visit.Request{Teller: s, Ground: ground, Req: req, Ctx: t.Context()}
+	r := &limit.Request{Teller: s, Ground: ground, Req: req, Ctx: t.Context()}
 	for range requests {
 		r.State = ground.Hosts.Acquire(req.URL)
 	}

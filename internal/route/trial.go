@@ -13,8 +13,8 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
+	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // A Trial sends an attempt over the other pool of a host. If there is no connection in time, or if
@@ -24,7 +24,7 @@ import (
 // makes the first connection of a pool. A retry of a request that failed over the current pool waits
 // for it. Others go over the current pool meanwhile, which may be well.
 type Trial struct {
-	ground   *visit.Ground
+	ground   *limit.Ground
 	maker    *Maker
 	pools    *pool.Pools // of the host
 	to, back *pool.Pool

@@ -16,8 +16,8 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
+	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/rules"
-	"github.com/aplomb-go/aplomb/internal/visit"
 )
 
 // A tripper is a base transport.
@@ -61,7 +61,7 @@ func TestTrialWithoutConnection(t *testing.T) {
 			var pools pool.Pools
 			over := pools.Other(0, nil)
 			tr := &Trial{
-				ground: new(visit.Ground), maker: NewMaker(base, nil, func(func(*pool.Pools)) {}), pools: &pools, to: over, back: pools.Current(),
+				ground: new(limit.Ground), maker: NewMaker(base, nil, func(func(*pool.Pools)) {}), pools: &pools, to: over, back: pools.Current(),
 				patience: time.Second, open: func() http.RoundTripper { return dialling }, Restart: func(p *pool.Pool) { over = p },
 			}
 			tr.ground.Prepare(func(*host.State[rules.Resolved]) {})
@@ -102,7 +102,7 @@ func TestTrialWithoutTransport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pools pool.Pools
 		over := pools.Other(0, nil)
-		ground := new(visit.Ground)
+		ground := new(limit.Ground)
 		ground.Prepare(func(*host.State[rules.Resolved]) {})
 		base := tripper(func(req *http.Request) (*http.Response, error) {
 			time.Sleep(time.Minute)

@@ -1,6 +1,6 @@
 // The limits of a host after an attempt.
 
-package visit
+package limit
 
 import (
 	"cmp"

@@ -1,6 +1,6 @@
 // What all requests of a Transport stand on.
 
-package visit
+package limit
 
 import (
 	"hash/maphash"

@@ -1,6 +1,6 @@
 // What the members of a fleet tell each other about a host.
 
-package visit
+package limit
 
 import (
 	"math"

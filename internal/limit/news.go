@@ -1,6 +1,6 @@
 // Telling the changes of a host: who notices them, and when.
 
-package visit
+package limit
 
 import (
 	"time"

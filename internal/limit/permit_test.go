@@ -1,4 +1,4 @@
-package visit
+package limit
 
 import (
 	"context"

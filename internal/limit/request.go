@@ -1,6 +1,6 @@
 // A request as it goes to its host.
 
-package visit
+package limit
 
 import (
 	"context"

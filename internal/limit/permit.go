@@ -1,7 +1,7 @@
-// Package visit is the part of a request at one host. Before an attempt the request passes the
+// Package limit is the part of a request at one host. Before an attempt the request passes the
 // limits of the host. After the attempt it tells them what the outcome says. It also tells
 // those who watch the host, and the other members of a fleet.
-package visit
+package limit
 
 import (
 	"time"

@@ -1,6 +1,6 @@
 // How a request waits for its turn at one limit of a host.
 
-package visit
+package limit
 
 import (
 	"time"
