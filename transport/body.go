@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
@@ -54,7 +54,7 @@ func (x *exchange) nextBody() (body io.ReadCloser, getBody func() (io.ReadCloser
 		case nil, replay.ErrDetached:
 			return body, err
 		case replay.ErrEnded:
-			return nil, flight.ContextErr(ctx)
+			return nil, attempt.ContextErr(ctx)
 		}
 		return nil, &bodyError{why: err}
 	}

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/rules"
@@ -39,7 +39,7 @@ func (c *call) hearsOfCuts() bool {
 // An endingBody tells of a bad end. Nothing continues it, and why says the reason. It is a
 // single allocation.
 type endingBody struct {
-	body flight.ObservedBody
+	body attempt.ObservedBody
 	bodyOrigin
 	sent int // attempts until the response
 	why  error
@@ -66,7 +66,7 @@ func (s *bodyOrigin) tellFailed(sent int, offset int64, err, why error, below bo
 	e := &ResumeError{Offset: offset, Reason: ReasonNotResumable, Err: err, Cause: why, url: s.req.URL.String()}
 	switch {
 	case c.Ctx.Err() != nil:
-		e.Reason, e.Cause = c.reasonGone(), flight.ContextErr(c.Ctx)
+		e.Reason, e.Cause = c.reasonGone(), attempt.ContextErr(c.Ctx)
 	case below || gaveUpBelow(s.req, nil, err):
 		e.Reason, e.Cause = ReasonNested, resume.ErrBelow
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/limit"
@@ -55,7 +55,7 @@ const (
 // resumeBody makes the response's body continue after a cut. If the body cannot be
 // continued, resumeBody returns nil, and the body tells of a bad end if somebody hears of it.
 func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp *http.Response) *download {
-	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 || flight.HandsOver(c.Req, resp) {
+	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 || attempt.HandsOver(c.Req, resp) {
 		return nil
 	}
 	var plan resume.Plan
@@ -68,7 +68,7 @@ func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp
 		plan, why = resume.Check(c.Req, resp, &may)
 	}
 	switch {
-	case (why != nil || plan.Compares) && flight.InMemory(resp.Body):
+	case (why != nil || plan.Compares) && attempt.InMemory(resp.Body):
 		return nil // nothing can cut it
 	case why != nil:
 		if c.hearsOfCuts() {
@@ -126,7 +126,7 @@ func (d *download) MayFetch(offset int64, err error) bool {
 func (d *download) Fetch(cut *resume.Cut) error {
 	for {
 		rest, err := cut.Request(d.request())
-		flight.Dismiss(context.Background(), &http.Response{Body: cut.Part})
+		attempt.Dismiss(context.Background(), &http.Response{Body: cut.Part})
 		if err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (d *download) Fetch(cut *resume.Cut) error {
 			d.discard(rest.Context(), resp)
 			return err
 		}
-		flight.Dismiss(context.Background(), resp)
+		attempt.Dismiss(context.Background(), resp)
 		cut.Err = err
 	}
 }
@@ -170,7 +170,7 @@ func (d *download) noteContinued(offset int64) {
 func (d *download) discard(ctx context.Context, resp *http.Response) {
 	c := call{Request: limit.Request{Req: d.req, Ctx: ctx}}
 	defer c.ObeyCancel()()
-	flight.Discard(c.Ctx, resp)
+	attempt.Discard(c.Ctx, resp)
 }
 
 // send sends the request for the missing bytes through the loop, in which the cut is the outcome at
@@ -187,7 +187,7 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 	x, past := c.newExchange(), d.past
 	defer x.ObeyCancel()()
 	past.cutAt = time.Now()
-	x.last = flight.Outcome{Number: past.series.sent, Kind: flight.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Ground.InstantOf(past.cutAt), Verdict: past.cut}
+	x.last = attempt.Outcome{Number: past.series.sent, Kind: attempt.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Ground.InstantOf(past.cutAt), Verdict: past.cut}
 	x.download, x.report.offset, x.wait, x.start = d, cut.Offset, past.wait, d.start
 	if !cut.Progressed { // or it begins a request, of which nothing was sent yet
 		x.series = past.series
@@ -198,11 +198,11 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 	}()
 	resp, err := x.loop()
 	if reason := HistoryOf(resp).Reason; reason != ReasonFinal {
-		flight.Discard(x.Ctx, resp)
+		attempt.Discard(x.Ctx, resp)
 		return nil, x.report.newError(reason, fmt.Errorf("transport: the response has status %d", resp.StatusCode))
 	}
 	if err != nil && x.Ctx.Err() != nil {
-		err = x.report.newError(x.reasonGone(), flight.ContextErr(x.Ctx)) // whatever error the base made of it
+		err = x.report.newError(x.reasonGone(), attempt.ContextErr(x.Ctx)) // whatever error the base made of it
 	}
 	return resp, err
 }
@@ -246,7 +246,7 @@ func (d *download) Ended(offset int64, err, cause error) error {
 	}
 	e := &ResumeError{Offset: offset, Err: err, Cause: cause, url: d.req.URL.String()}
 	if gone != nil && !errors.Is(cause, gone) {
-		e.Cause = flight.ContextErr(c.Ctx)
+		e.Cause = attempt.ContextErr(c.Ctx)
 	}
 	last, told := errors.AsType[*Error](cause)
 	if told {

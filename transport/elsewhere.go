@@ -7,7 +7,7 @@ import (
 	"net/http"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/rules"
@@ -40,7 +40,7 @@ import (
 // of a response, as the Classify of a rule does, and the body can still be read whole.
 func MayGoElsewhere(by http.RoundTripper, req *http.Request, resp *http.Response, err error, keysShared bool) bool {
 	c, known := callBy(by, req)
-	if !known || c.Ctx.Err() != nil || flight.IsCanceled(req) {
+	if !known || c.Ctx.Err() != nil || attempt.IsCanceled(req) {
 		return false
 	}
 	sent, acted, failed := c.whatHappened(resp, err)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/redact"
 )
@@ -22,7 +22,7 @@ var (
 	// turn under a limit of the host would come after the deadline of its context.
 	// errors.Is(err, context.DeadlineExceeded) and Timeout() also hold, although the
 	// deadline has not passed yet.
-	ErrOverDeadline error = &flight.TimeoutError{Text: "transport: its turn would come after the deadline"}
+	ErrOverDeadline error = &attempt.TimeoutError{Text: "transport: its turn would come after the deadline"}
 
 	// ErrGateFull is in the error of a request that was refused because the
 	// host's gate was full and its mode is policy.GateRefuse.
@@ -30,12 +30,12 @@ var (
 
 	// ErrOutrun is the error of an attempt if another attempt of the same request got
 	// a response first. It is also the cause of the end of its context.
-	ErrOutrun = flight.ErrOutrun
+	ErrOutrun = attempt.ErrOutrun
 
 	// ErrStalled is in the error of an attempt or of a response's body that made no progress
 	// for Rule.Stall.Timeout. errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as
 	// for the timeouts of net/http.
-	ErrStalled = flight.ErrStalled
+	ErrStalled = attempt.ErrStalled
 
 	errOverElapsed = errors.New("transport: its turn would come later than the rule allows")
 )
@@ -48,7 +48,7 @@ func (c *call) reasonFor(no *limit.Refusal) (Reason, error) {
 		if no.Limit == "" {
 			return ReasonDeadline, ErrOverDeadline
 		}
-		return ReasonDeadline, &flight.TimeoutError{Text: ErrOverDeadline.Error() + " (" + no.Limit + ")", Same: ErrOverDeadline}
+		return ReasonDeadline, &attempt.TimeoutError{Text: ErrOverDeadline.Error() + " (" + no.Limit + ")", Same: ErrOverDeadline}
 	case limit.WhyOverdue:
 		if no.Limit == "" {
 			return ReasonMaxElapsed, errOverElapsed
@@ -200,7 +200,7 @@ func (e *Error) endText() string {
 		return " while it waited for its turn (" + e.Limit + ")"
 	case len(e.Attempts) == 0:
 		return "" // "not sent" says it
-	case errors.Is(e.Err, context.Canceled), errors.Is(e.Err, flight.ErrRequestCanceled):
+	case errors.Is(e.Err, context.Canceled), errors.Is(e.Err, attempt.ErrRequestCanceled):
 		return ""
 	case errors.Is(e.Err, context.DeadlineExceeded) && !errors.Is(e.ended, context.Canceled):
 		return ""

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
@@ -51,7 +51,7 @@ type exchange struct {
 	call
 	series
 
-	last     flight.Outcome  // at hand
+	last     attempt.Outcome // at hand
 	permit   limit.Permit    // of the attempt at hand, and from the decision on that of the next
 	planner  route.Planner   // of the routes to the host
 	start    instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
@@ -82,7 +82,7 @@ type decision struct {
 }
 
 // eventOf returns what is told of an outcome now.
-func (c *call) eventOf(o *flight.Outcome) Event {
+func (c *call) eventOf(o *attempt.Outcome) Event {
 	e := Event{Response: o.Resp, Attempt: Attempt{
 		Number: o.Number, Kind: Kind(o.Kind), Status: o.Status(), Err: o.Err, Verdict: o.Verdict, Addr: o.Link.Addr(), Lane: o.Lane(),
 		Duration: o.Took(), Queued: Queued(o.Queued), Time: time.Now(),

@@ -6,8 +6,8 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/dial"
-	"github.com/aplomb-go/aplomb/internal/flight"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	CloseTime       = flight.CloseTime
-	DrainBytes      = flight.DrainBytes
-	DrainTime       = flight.DrainTime
+	CloseTime       = attempt.CloseTime
+	DrainBytes      = attempt.DrainBytes
+	DrainTime       = attempt.DrainTime
 	LaterTimeout    = rules.LaterTimeout
 	LongPart        = longPart
 	ContinuationGap = continuationGap
@@ -31,9 +31,9 @@ const (
 
 var (
 	DefaultBase        = route.DefaultBase
-	Discard            = flight.Discard
+	Discard            = attempt.Discard
 	ErrOverElapsed     = errOverElapsed
-	ErrRequestCanceled = flight.ErrRequestCanceled
+	ErrRequestCanceled = attempt.ErrRequestCanceled
 	IsTimeout          = isTimeout
 	Nested             = gaveUpBelow
 	SafeName           = limit.SafeName
@@ -46,7 +46,7 @@ func Marked(resp *http.Response, reason Reason) *http.Response {
 	return new(report).markResponse(resp, reason)
 }
 
-func ContextError(err, cause error) error { return &flight.ContextError{Err: err, Cause: cause} }
+func ContextError(err, cause error) error { return &attempt.ContextError{Err: err, Cause: cause} }
 
 // Ended returns the error of a request whose wait a context ended.
 func (e Error) Ended(err error) Error { e.ended = err; return e }
@@ -89,9 +89,9 @@ func (t *Transport) RefusedByProxy(req *http.Request, err error) bool {
 
 // Landed lets the body of a response take over a slot of g.
 func (t *Transport) Landed(g *gate.Gate, ctx context.Context, req *http.Request, resp *http.Response) {
-	s := flight.Slot{Home: &t.ground, Gate: g}
+	s := attempt.Slot{Home: &t.ground, Gate: g}
 	g.Enter(t.ground.Now(), &s.At, nil, gate.Config{})
-	s.Landed(&flight.Flight{Outcome: flight.Outcome{Resp: resp}, Ctx: ctx}, req, nil)
+	s.Landed(&attempt.Attempt{Outcome: attempt.Outcome{Resp: resp}, Ctx: ctx}, req, nil)
 }
 
 // Completed returns how many complete rules the rule of a context keeps.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
@@ -23,7 +23,7 @@ import (
 // are hedged, and others if the caller allows it.
 func (x *exchange) hedgeable() bool {
 	return (x.body == nil || x.body.Concurrent()) && !x.isSingle() && len(x.Req.Trailer) == 0 && x.isIdempotent() &&
-		(flight.IsSafe(x.Req) || x.options != nil && x.options.sending == sendRepeatable) && !flight.Upgrades(x.Req)
+		(attempt.IsSafe(x.Req) || x.options != nil && x.options.sending == sendRepeatable) && !attempt.Upgrades(x.Req)
 }
 
 // A race is the first attempt of a request, and a second attempt beside it if the response takes
@@ -46,7 +46,7 @@ type race struct {
 
 // A racer is an attempt of a race.
 type racer struct {
-	attempt
+	try
 	state racerState // guarded by the lock of the race
 }
 
@@ -63,7 +63,7 @@ const (
 func (x *exchange) race() {
 	r := &race{exchange: x, turn: make(chan struct{}, 1)}
 	first := &r.first
-	x.newAttempt(&first.attempt, flight.First)
+	x.newAttempt(&first.try, attempt.First)
 	first.Timed = true // so it has a context of its own, through which the second attempt ends it
 	first.prepare()
 	var timer *time.Timer
@@ -74,7 +74,7 @@ func (x *exchange) race() {
 	first.flyCopy()
 	r.winner = r.land()
 	x.last, x.permit = r.winner.Outcome, r.winner.permit
-	if x.Rule.Policy.Hedge.Percentile > 0 && flight.ResultOf(x.Ctx, x.last.Resp, x.last.Err) == gate.Success {
+	if x.Rule.Policy.Hedge.Percentile > 0 && attempt.ResultOf(x.Ctx, x.last.Resp, x.last.Err) == gate.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
 		// sooner. A failure says nothing about how long responses take.
@@ -110,9 +110,9 @@ func (r *race) launch() {
 	}
 	r.planner.Beside(&r.first.Outcome)
 	s := new(racer)
-	r.newAttempt(&s.attempt, flight.Hedge)
-	s.Beside, s.Ctx = true, flight.Untraced(s.Ctx) // the caller's ClientTrace follows one attempt at a time
-	s.prepare()                                    // now, because the caller may change its request as soon as it has a response
+	r.newAttempt(&s.try, attempt.Hedge)
+	s.Beside, s.Ctx = true, attempt.Untraced(s.Ctx) // the caller's ClientTrace follows one attempt at a time
+	s.prepare()                                     // now, because the caller may change its request as soon as it has a response
 	r.second, r.ended = s, make(chan struct{})
 	go func() {
 		defer close(r.ended)
@@ -211,7 +211,7 @@ func (r *race) land() *racer {
 	case r.classifyRacer(first):
 		r.discardRacer(first)
 		return r.await()
-	case !flight.IsSafe(r.Req) && first.rejected():
+	case !attempt.IsSafe(r.Req) && first.rejected():
 		return r.better(first, r.await())
 	}
 	r.abandon(second)
@@ -269,7 +269,7 @@ func (r *race) finish(timer *time.Timer) {
 // abandon ends an attempt that nobody needs any more. The goroutine of the second attempt closes a
 // response that comes later. A base transport leaves the goroutine as soon as the context has ended.
 // abandon returns the outcome of which the hooks hear, if they have not heard of the end yet.
-func (r *race) abandon(a *racer) flight.Outcome {
+func (r *race) abandon(a *racer) attempt.Outcome {
 	r.turn <- struct{}{}
 	over := a.state >= ended
 	a.state = abandoned
@@ -296,7 +296,7 @@ func (r *race) classifyRacer(a *racer) (again bool) {
 // drain, which ends with the race.
 func (r *race) discardRacer(a *racer) {
 	r.recordOutrun(a, a.Err, a.Verdict)
-	go flight.Discard(&a.out.Ctx, a.Resp)
+	go attempt.Discard(&a.out.Ctx, a.Resp)
 	a.Resp = nil
 }
 
@@ -325,14 +325,14 @@ func (r *race) recordOutrun(a *racer, err error, v classify.Verdict) {
 // end notes that the attempt has ended.
 func (a *racer) end() {
 	a.state, a.Pool = ended, a.out.Over()
-	a.permit.Landed(&a.Flight)
+	a.permit.Landed(&a.Attempt)
 	if a.DoneAt == 0 {
 		a.DoneAt = a.Home.Now()
 	}
 }
 
 // outrun returns the outcome of an attempt that another was faster than, and that may be under way.
-func (a *racer) outrun() flight.Outcome {
+func (a *racer) outrun() attempt.Outcome {
 	o := a.AsSent()
 	o.Pool, o.Err, o.DoneAt = a.out.Over(), ErrOutrun, a.Home.Now()
 	return o
@@ -348,5 +348,5 @@ func (a *racer) rejected() bool {
 // up the winner.
 func (a *racer) close() {
 	a.Refused.Release()
-	flight.Dismiss(&a.out.Ctx, a.Resp)
+	attempt.Dismiss(&a.out.Ctx, a.Resp)
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
@@ -25,7 +25,7 @@ import (
 // error through which errors.Is and errors.As see the last error (see [Error]).
 // [HistoryOf] tells why a response was not retried.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if err := flight.CheckRequest(req); err != nil {
+	if err := attempt.CheckRequest(req); err != nil {
 		if req != nil && req.Body != nil && !replay.IsNil(req.Body) {
 			_ = req.Body.Close()
 		}
@@ -33,12 +33,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	set := t.ground.Rules.Load()
 	if set == nil {
-		flight.CloseBody(req)
+		attempt.CloseBody(req)
 		return nil, errNotMade
 	}
 	base, err := t.pools.Resolve(t)
 	if err != nil {
-		flight.CloseBody(req)
+		attempt.CloseBody(req)
 		return nil, err
 	}
 	h := t.ground.Hosts.Acquire(req.URL)
@@ -48,7 +48,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {
 		if err := c.findRule(); err != nil {
 			h.ReleaseCount() // a request that is not sent earns no retry
-			flight.CloseBody(req)
+			attempt.CloseBody(req)
 			return nil, err
 		}
 	}
@@ -79,7 +79,7 @@ func (c *call) isLight() bool {
 // tryLight is the fast path. It makes the first attempt, and returns the response if it
 // is a success. Any other outcome goes on in the loop, and so does a request that a limit makes wait.
 func (c *call) tryLight() (*http.Response, error) {
-	o := flight.Outcome{Number: 1, Kind: flight.First}
+	o := attempt.Outcome{Number: 1, Kind: attempt.First}
 	if c.Rule.Limited || c.Rule.Policy.MaxElapsed > 0 {
 		o.SentAt = c.Ground.Now()
 	}
@@ -87,22 +87,22 @@ func (c *call) tryLight() (*http.Response, error) {
 	if c.State.MachinesMade() != nil {
 		base = c.t.pools.Current(&c.Request, &o)
 	}
-	var a *attempt // nil: the base gets the request as it is
+	var a *try // nil: the base gets the request as it is
 	if c.Rule.Timed || c.Rule.Limited {
 		if c.provesConnection() {
-			o.Link = new(flight.Link)
+			o.Link = new(attempt.Link)
 		}
-		a = &attempt{Flight: flight.Flight{Outcome: o, Base: base}}
-		c.equip(&a.Flight)
+		a = &try{Attempt: attempt.Attempt{Outcome: o, Base: base}}
+		c.equip(&a.Attempt)
 		if c.Rule.Limited && !a.permit.TryAcquire(&c.Request, o.SentAt) {
 			a.permit.Cancel(&c.Request)
 			return c.run(nil)
 		}
-		a.permit.Start(&a.Flight)
+		a.permit.Start(&a.Attempt)
 		a.fly()
 		o = a.Outcome
 	} else {
-		o.Resp, o.Err = flight.CheckResponse(base.RoundTrip(c.Req))
+		o.Resp, o.Err = attempt.CheckResponse(base.RoundTrip(c.Req))
 	}
 	if o.Err == nil && !limit.TellsToWait(o.Resp.StatusCode) && !(c.Rule.Limited && a.permit.HasMore(&c.Request, &o)) {
 		o.Verdict = c.judgeResponse(o.Resp) // else the limits hear of the wait before a classifier reads the body
@@ -120,7 +120,7 @@ func (c *call) tryLight() (*http.Response, error) {
 		}
 	}
 	if a == nil {
-		a = new(attempt)
+		a = new(try)
 	}
 	a.Outcome = o
 	return c.run(a)
@@ -153,7 +153,7 @@ func (c *call) newExchange() *exchange {
 
 // run makes the attempts of a call. first is the first attempt if it was made already. It is a
 // function of its own, so that a light request does not pay for an exchange.
-func (c *call) run(first *attempt) (resp *http.Response, err error) {
+func (c *call) run(first *try) (resp *http.Response, err error) {
 	x := c.newExchange()
 	defer x.ObeyCancel()()
 	if first == nil && x.hasHooks() {
@@ -186,7 +186,7 @@ func (x *exchange) loop() (*http.Response, error) {
 	}()
 	defer func() { // for a classifier, hint or trace that panics
 		if !delivered {
-			flight.Dismiss(x.Ctx, x.last.Resp)
+			attempt.Dismiss(x.Ctx, x.last.Resp)
 		}
 	}()
 	x.body = x.keepBody()
@@ -221,7 +221,7 @@ func (x *exchange) loop() (*http.Response, error) {
 			return nil, x.refuse(no)
 		}
 		if why := x.getBody(&d); why == replay.ErrEnded {
-			return nil, x.refuse(&limit.Refusal{Err: flight.ContextErr(x.Ctx)})
+			return nil, x.refuse(&limit.Refusal{Err: attempt.ContextErr(x.Ctx)})
 		} else if why != nil {
 			return x.endWithoutBody(left, &d, why)
 		}
@@ -252,7 +252,7 @@ func (x *exchange) admit() *limit.Refusal {
 		}
 	}
 	if x.Ctx.Err() != nil {
-		return &limit.Refusal{Err: flight.ContextErr(x.Ctx)}
+		return &limit.Refusal{Err: attempt.ContextErr(x.Ctx)}
 	}
 	if latest != 0 && x.Ground.Now() > latest {
 		return &limit.Refusal{Why: limit.WhyOverdue}
@@ -347,10 +347,10 @@ func (x *exchange) judge(d *decision) {
 		d.Limit = f.withheldBy(d.Reason)
 	}
 	if d.Reason == ReasonRetry && x.sent > 0 {
-		d.drain = f.within(d.Wait, flight.DrainTime)
+		d.drain = f.within(d.Wait, attempt.DrainTime)
 		x.commit(d, f.backoff, f.within(d.Wait, replay.MaxBusy))
 	}
-	if d.Reason == ReasonRetry && a.Kind == flight.Cut {
+	if d.Reason == ReasonRetry && a.Kind == attempt.Cut {
 		d.Reason = ReasonResume
 		x.download.past.sentAt, x.download.past.offset = d.Time.Add(d.Wait), x.report.offset
 	}
@@ -402,7 +402,7 @@ func (x *exchange) facts(d *decision) facts {
 		return f // a request has a time of its own, and asks the limits when it goes
 	}
 	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
-	if f.verdict == classify.Ambiguous && x.last.Err != nil && d.Kind != KindNone && flight.IsLate(x.Ctx, x.last.Err) {
+	if f.verdict == classify.Ambiguous && x.last.Err != nil && d.Kind != KindNone && attempt.IsLate(x.Ctx, x.last.Err) {
 		f.silence = rule.Backoff.Delay(3, f.backoff)
 	}
 	if f.elapsedMax = rule.MaxElapsed; f.elapsedMax > 0 {
@@ -430,7 +430,7 @@ func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 			x.permit.Cancel(&x.Request)
 			d.Reason, d.Wait = reason, 0
 			if reason == ReasonCanceled || reason == ReasonTimeout {
-				d.ended = flight.ContextErr(x.Ctx)
+				d.ended = attempt.ContextErr(x.Ctx)
 			}
 			return
 		}
@@ -458,7 +458,7 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 			return x.report.markResponse(resp, d.Reason), nil
 		}
 		return resp, nil // if a Transport below gave up, the response keeps its mark
-	case x.last.Kind == flight.Cut:
+	case x.last.Kind == attempt.Cut:
 		return nil, x.report.newError(d.Reason, nil)
 	case d.ended != nil:
 		return nil, x.report.newError(d.Reason, d.ended)
@@ -475,9 +475,9 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 func (x *exchange) discard(d *decision) (left *http.Response) {
 	until := d.Time.Add(d.drain)
 	if d.getsBody {
-		return flight.KeepWithin(x.Ctx, x.last.Resp, until)
+		return attempt.KeepWithin(x.Ctx, x.last.Resp, until)
 	}
-	flight.DrainWithin(x.Ctx, x.last.Resp, until, io.Discard)
+	attempt.DrainWithin(x.Ctx, x.last.Resp, until, io.Discard)
 	return nil
 }
 

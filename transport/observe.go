@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
@@ -45,7 +45,7 @@ func (c *call) hasHooks() bool {
 // closed.
 func (x *exchange) requestStart() {
 	started := false
-	defer flight.CloseBodyUnless(&started, x.Req)
+	defer attempt.CloseBodyUnless(&started, x.Req)
 	ctx := x.Req.Context()
 	for _, t := range x.traces() {
 		if t != nil {
@@ -82,7 +82,7 @@ type watch struct {
 }
 
 // watchAttempt makes the hooks observe an attempt, if there are hooks for attempts.
-func (x *exchange) watchAttempt(a *attempt) {
+func (x *exchange) watchAttempt(a *try) {
 	a.watch.traces = x.traces()
 	for _, t := range a.watch.traces {
 		a.Watched = a.Watched || t != nil && (t.AttemptStart != nil || t.AttemptEnd != nil)
@@ -98,7 +98,7 @@ func (x *exchange) watchAttempt(a *attempt) {
 
 // attemptDeadline returns when nobody waits for the headers of an attempt any more that starts now.
 // Another attempt may read the caller's own body meanwhile, or has read it.
-func (x *exchange) attemptDeadline(a *attempt) time.Time {
+func (x *exchange) attemptDeadline(a *try) time.Time {
 	until, _ := x.Ctx.Deadline()
 	body := cmp.Or(a.Body, x.Req.Body)
 	after := a.Timeouts.After
@@ -121,7 +121,7 @@ func (w *watch) tellStart(ctx context.Context, header http.Header) context.Conte
 }
 
 // tellEnd calls the hooks AttemptEnd, once.
-func (w *watch) tellEnd(o *flight.Outcome) {
+func (w *watch) tellEnd(o *attempt.Outcome) {
 	if !w.begun {
 		return
 	}
@@ -139,7 +139,7 @@ func (w *watch) tellEnd(o *flight.Outcome) {
 
 // observeBody makes the body of a response tell its end. It reports whether it does.
 func (x *exchange) observeBody(resp *http.Response) bool {
-	if resp == nil || resp.Body == nil || resp.Body == http.NoBody || flight.HandsOver(x.Req, resp) {
+	if resp == nil || resp.Body == nil || resp.Body == http.NoBody || attempt.HandsOver(x.Req, resp) {
 		return false
 	}
 	all := x.traces()
@@ -155,7 +155,7 @@ func (t *Trace) wantsBody() bool { return t != nil && t.BodyEnd != nil }
 
 // A bodyWatch tells the hooks about the end of a response's body.
 type bodyWatch struct {
-	body     flight.ObservedBody
+	body     attempt.ObservedBody
 	traces   [2]*Trace
 	ctx      context.Context
 	req      *http.Request
@@ -180,6 +180,6 @@ func (w *bodyWatch) BodyEnded(bytes int64, err error) {
 // closeUnless closes a response that nobody gets because a function of the user's panicked.
 func closeUnless(ctx context.Context, returned *bool, resp *http.Response) {
 	if !*returned {
-		flight.Dismiss(ctx, resp)
+		attempt.Dismiss(ctx, resp)
 	}
 }

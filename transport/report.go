@@ -100,7 +100,7 @@ func (r *report) logAttempt(d *Event) {
 }
 
 // logContinued writes the line of a body that a reconnect continues. took is the time since the cut.
-func (r *report) logContinued(attempt int, took time.Duration) {
+func (r *report) logContinued(try int, took time.Duration) {
 	if r.t.logger == nil || !r.logsAttempts() {
 		return
 	}
@@ -109,7 +109,7 @@ func (r *report) logContinued(attempt int, took time.Duration) {
 		slog.String("host", host),
 		slog.String("method", method(r.Req)),
 		slog.String("url", redact.URL(r.Req.URL)),
-		slog.Int("attempt", attempt),
+		slog.Int("attempt", try),
 		slog.Int64("offset", r.offset),
 		slog.Duration("duration", took.Round(time.Millisecond)),
 	)

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
@@ -41,7 +41,7 @@ func (c *call) addKey() {
 		return
 	}
 	asked := false
-	defer flight.CloseBodyUnless(&asked, c.Req)
+	defer attempt.CloseBodyUnless(&asked, c.Req)
 	key := c.Rule.Policy.IdempotencyKey(c.Req)
 	if asked = true; key != "" {
 		c.Req, c.keyed = rules.WithKey(c.Req, key), true

@@ -8,21 +8,21 @@ import (
 	"errors"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/route"
 )
 
 // An attempt is a flight of an exchange, with its permit and those who watch it.
-type attempt struct {
-	flight.Flight
+type try struct {
+	attempt.Attempt
 	permit limit.Permit
 	watch  watch
-	out    *flight.Outgoing // nil: it is the caller's own request
+	out    *attempt.Outgoing // nil: it is the caller's own request
 }
 
 // prepare makes the copy that is sent. If it panics, it releases the slot and closes the body.
-func (a *attempt) prepare() {
+func (a *try) prepare() {
 	prepared := false
 	defer func() {
 		if !prepared {
@@ -41,18 +41,18 @@ func (a *attempt) prepare() {
 }
 
 // fly sends a copy of the request, or the caller's own request if that is possible.
-func (a *attempt) fly() {
+func (a *try) fly() {
 	if a.Light() {
 		a.SendLight()
 	} else {
 		a.prepare()
 		a.flyCopy()
 	}
-	a.permit.Landed(&a.Flight)
+	a.permit.Landed(&a.Attempt)
 }
 
 // flyCopy sends a copy of the request.
-func (a *attempt) flyCopy() {
+func (a *try) flyCopy() {
 	if a.SendCopy(a.out); a.Hidden != nil {
 		a.Err = withHold(a.Err, a.Hidden)
 	}
@@ -64,14 +64,14 @@ func (x *exchange) send() {
 		x.race()
 		return
 	}
-	kind := flight.Retry
+	kind := attempt.Retry
 	switch {
 	case x.download != nil:
-		kind = flight.Reconnect
+		kind = attempt.Reconnect
 	case x.sent == 0:
-		kind = flight.First
+		kind = attempt.First
 	}
-	var a attempt
+	var a try
 	x.newAttempt(&a, kind)
 	defer func() { // also if the base transport panics
 		if a.DoneAt == 0 {
@@ -89,17 +89,17 @@ func (x *exchange) send() {
 }
 
 // newAttempt makes a the next attempt, whose outcome will be at hand.
-func (x *exchange) newAttempt(a *attempt, kind flight.Kind) {
+func (x *exchange) newAttempt(a *try, kind attempt.Kind) {
 	proves := x.provesConnection() // may panic, and nothing is sent then
 	x.sent++
 	a.Number, a.Kind, a.SentAt, a.Queued = x.sent, kind, x.Ground.Now(), x.permit.Queued
-	if a.Queued != (flight.Queued{}) {
+	if a.Queued != (attempt.Queued{}) {
 		x.queued.add(Queued(a.Queued))
 	}
 	if x.sent == 1 {
 		x.start = a.SentAt
 	}
-	x.equip(&a.Flight)
+	x.equip(&a.Attempt)
 	x.broke = x.broke || x.last.Err != nil
 	a.Own = x.sent > 1 && (x.Rule.Timed || x.broke)
 	a.Ctx, a.Plain = x.parentContext(), x.Plain != nil
@@ -108,14 +108,14 @@ func (x *exchange) newAttempt(a *attempt, kind flight.Kind) {
 		a.Timed = true // it needs a context that ends with it
 	}
 	if proves || x.asksConnection() {
-		a.Link = new(flight.Link)
+		a.Link = new(attempt.Link)
 	}
 	if x.body != nil {
 		a.Body, a.GetBody = x.nextBody()
 	}
 	x.watchAttempt(a)
 	a.permit, x.permit = x.permit, limit.Permit{}
-	a.permit.Start(&a.Flight)
+	a.permit.Start(&a.Attempt)
 }
 
 // provesConnection reports whether it may matter that an attempt had no connection. A request that
@@ -131,7 +131,7 @@ func (c *call) parentContext() context.Context {
 }
 
 // equip makes f a flight of the call.
-func (c *call) equip(f *flight.Flight) {
+func (c *call) equip(f *attempt.Attempt) {
 	f.Req, f.Ctx, f.Home = c.Req, c.Ctx, c.Ground
 	f.Timeouts, f.Timed = &c.Rule.Timeouts, c.Rule.Timed
 	if f.Number == 1 {
@@ -145,7 +145,7 @@ func (c *call) equip(f *flight.Flight) {
 // withHold adds the wait that err tells of to the error of a timer.
 func withHold(late, err error) error {
 	if until := heldUntil(err); !until.IsZero() {
-		return &flight.HeldBelow{Late: late, Until: until}
+		return &attempt.HeldBelow{Late: late, Until: until}
 	}
 	return late
 }
@@ -153,7 +153,7 @@ func withHold(late, err error) error {
 // heldUntil returns the end of the longest wait that a server asked for in the attempts
 // of a Transport below. It is zero if err does not come from such a Transport.
 func heldUntil(err error) (until time.Time) {
-	if held, ok := errors.AsType[*flight.HeldBelow](err); ok {
+	if held, ok := errors.AsType[*attempt.HeldBelow](err); ok {
 		return held.Until
 	}
 	below, ok := errors.AsType[*Error](err)

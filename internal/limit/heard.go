@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
@@ -32,7 +32,7 @@ type hearing struct {
 // response is classified. A classifier may wait for the body, and meanwhile other
 // requests would go although the server has just refused them. It may be called
 // again for the same response.
-func (p *Permit) Headers(r *Request, o *flight.Outcome) {
+func (p *Permit) Headers(r *Request, o *attempt.Outcome) {
 	resp := o.Resp
 	if resp == nil || resp == p.heard.resp {
 		return
@@ -56,7 +56,7 @@ func (p *Permit) Headers(r *Request, o *flight.Outcome) {
 }
 
 // hearQuotas tells the pacing which quotas a response names.
-func (p *Permit) hearQuotas(r *Request, now instant.Instant, o *flight.Outcome) {
+func (p *Permit) hearQuotas(r *Request, now instant.Instant, o *attempt.Outcome) {
 	all := classify.Quotas(r.OutcomeOf(o.Resp, nil))
 	machine := r.State.Machines().Pacing()
 	for _, q := range all {
@@ -88,7 +88,7 @@ func (r *Request) headersHint(resp *http.Response) (time.Duration, bool) {
 // retry or not. If a POST is told to wait, all requests of its scope have to wait. The slot of
 // the response ends after that. u is random, in [0,1), for the jitter of the wait. If there is a
 // hold, it has the same.
-func (p *Permit) Done(r *Request, o *flight.Outcome) (hint time.Duration, u float64) {
+func (p *Permit) Done(r *Request, o *attempt.Outcome) (hint time.Duration, u float64) {
 	status, again := o.Status(), o.Failed() && !o.BodyBroke
 	told := TellsToWait(status)
 	if told || again {
@@ -112,14 +112,14 @@ func (p *Permit) Done(r *Request, o *flight.Outcome) (hint time.Duration, u floa
 
 // noteResult notes whether the attempt failed, which it returns, and whether a retry helped. A server that asks for a
 // wait is alive, so a first refusal is neither. If it refuses a retry, the retry did not help.
-func (r *Request) noteResult(o *flight.Outcome, again bool, hint time.Duration) (failed bool) {
+func (r *Request) noteResult(o *attempt.Outcome, again bool, hint time.Duration) (failed bool) {
 	m, status := r.State.Machines(), o.Status()
-	result := flight.ResultOf(r.Ctx, o.Resp, o.Err)
-	if failed = o.Kind != flight.Cut && !o.BodyBroke && (result == gate.Failed || result == gate.Lost); failed {
+	result := attempt.ResultOf(r.Ctx, o.Resp, o.Err)
+	if failed = o.Kind != attempt.Cut && !o.BodyBroke && (result == gate.Failed || result == gate.Lost); failed {
 		m.Failures.Failed(cmp.Or(o.SentAt, r.Ground.Now()))
 	}
 	switch waits := status == http.StatusTooManyRequests || hint > 0 && TellsToWait(status); {
-	case again && o.Kind > flight.First:
+	case again && o.Kind > attempt.First:
 		m.Failures.RetryFailed()
 	case waits:
 	case !again && o.Err == nil:
@@ -169,7 +169,7 @@ func (r *Request) OutcomeOf(resp *http.Response, err error) classify.Outcome {
 
 // noteCooldown begins or lengthens a hold, or notes a response during a hold. It returns the jitter
 // of the hold, which is u unless the headers have begun the hold.
-func (p *Permit) noteCooldown(r *Request, o *flight.Outcome, again, told bool, hint time.Duration, u float64) float64 {
+func (p *Permit) noteCooldown(r *Request, o *attempt.Outcome, again, told bool, hint time.Duration, u float64) float64 {
 	switch {
 	case told && hint > 0:
 		if heard := p.heard; heard.hint > 0 && o.Resp == heard.resp {

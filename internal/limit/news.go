@@ -5,7 +5,7 @@ package limit
 import (
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
@@ -91,7 +91,7 @@ func (c conditions) waitingForRate(m *host.Machines) int {
 // review tells those who watch what the fleet said, and which conditions have
 // begun or ended meanwhile. The machines have no timers, so each request does this that
 // has to ask them anyway. o is the outcome of an attempt, or nil before it.
-func (p *Permit) review(r *Request, o *flight.Outcome) {
+func (p *Permit) review(r *Request, o *attempt.Outcome) {
 	if !r.Ground.Watched {
 		return
 	}
@@ -190,6 +190,6 @@ func (p *Permit) reviewWaits(c conditions, m *host.Machines) {
 }
 
 // causeOf returns an outcome as the cause of a change.
-func (c conditions) causeOf(o *flight.Outcome) news.Cause {
+func (c conditions) causeOf(o *attempt.Outcome) news.Cause {
 	return news.Cause{Status: o.Status(), Err: c.Teller.Safe(o.Err), Addr: o.Link.Addr()}
 }

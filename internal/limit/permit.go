@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -20,11 +20,11 @@ import (
 // slot over to the attempt. After it, Headers and Done tell the limits what the response says (see
 // heard.go). Cancel gives back what no attempt has taken over.
 type Permit struct {
-	Queued flight.Queued // so far
+	Queued attempt.Queued // so far
 
 	reserved *budget.Charge  // a retry from the budget that has not gone yet
-	slot     flight.Slot     // at the gate, until an attempt takes it over, and then of a response that is no success
-	refused  *flight.Slot    // that of such a response, if a copy was sent; nil: none
+	slot     attempt.Slot    // at the gate, until an attempt takes it over, and then of a response that is no success
+	refused  *attempt.Slot   // that of such a response, if a copy was sent; nil: none
 	pass     pacing.Pass     // the numbers of the attempt at the pacing; zero if no quota was known
 	since    instant.Instant // when the attempt began to wait for the limits
 	heard    hearing         // of the headers of its response
@@ -137,7 +137,7 @@ func (p *Permit) awaitRule(r *Request) (waited bool, no *Refusal) {
 // The queue is served in order. Behind a closed gate every probe would otherwise be
 // such a request, and no probe would ever succeed.
 func (p *Permit) awaitGate(r *Request, gate *gate.Gate) (waited bool, no *Refusal) {
-	p.slot = flight.Slot{Home: r.Ground, Host: r.State.Name(), Gate: gate}
+	p.slot = attempt.Slot{Home: r.Ground, Host: r.State.Name(), Gate: gate}
 	turns := gate.Turns()
 	a, waited, no := p.wait(r, LimitGate, &p.Queued.Gate)
 	p.crowded = gate.Turns() == turns && !gate.Closed() && p.Queued.Gate > longWait || no != nil && no.Why == WhyFull
@@ -184,7 +184,7 @@ func (p *Permit) TryAcquire(r *Request, now instant.Instant) bool {
 	}
 	switch {
 	case r.Rule.Gate:
-		p.slot = flight.Slot{Home: r.Ground, Host: r.State.Name(), Gate: m.Gate()}
+		p.slot = attempt.Slot{Home: r.Ground, Host: r.State.Name(), Gate: m.Gate()}
 		return p.ask(r, LimitGate, now)
 	case r.Rule.Rate:
 		limit := m.Rate(r.Rule.Settings.Rate)
@@ -195,7 +195,7 @@ func (p *Permit) TryAcquire(r *Request, now instant.Instant) bool {
 
 // HasMore reports whether the limits have to hear of a good response to an attempt that TryAcquire
 // let go. Of most of them they need to know nothing.
-func (p *Permit) HasMore(r *Request, o *flight.Outcome) bool {
+func (p *Permit) HasMore(r *Request, o *attempt.Outcome) bool {
 	return p.slot.Gate != nil || p.refused != nil || // the response is no success
 		r.Rule.Pacing && len(classify.Quotas(r.OutcomeOf(o.Resp, nil))) > 0
 }
@@ -212,7 +212,7 @@ func (p *Permit) isHeldAgain(r *Request) bool {
 
 // ReserveRetry takes one retry or hedge that counts after some time from the host's budget. It
 // reports false if none is left then. failed is the outcome that calls for a retry, nil for a hedge.
-func (p *Permit) ReserveRetry(r *Request, now time.Time, later time.Duration, failed *flight.Outcome) bool {
+func (p *Permit) ReserveRetry(r *Request, now time.Time, later time.Duration, failed *attempt.Outcome) bool {
 	budget := &r.State.Machines().Budget
 	budget.CountTo(r.State.Requests())
 	p.reserved = budget.Take(r.Ground.InstantOf(now), r.Ground.InstantOf(now.Add(later)), r.budgetConfig())
@@ -224,12 +224,12 @@ func (p *Permit) ReserveRetry(r *Request, now time.Time, later time.Duration, fa
 
 // Start notes that an attempt goes now. It uses up the retry of the budget, and
 // hands the slot over to the attempt.
-func (p *Permit) Start(f *flight.Flight) {
-	f.Slot, p.slot, p.reserved = p.slot, flight.Slot{}, nil
+func (p *Permit) Start(f *attempt.Attempt) {
+	f.Slot, p.slot, p.reserved = p.slot, attempt.Slot{}, nil
 }
 
 // Landed takes the slot back if the response is no success.
-func (p *Permit) Landed(f *flight.Flight) { p.slot, p.refused = f.Slot, f.Refused }
+func (p *Permit) Landed(f *attempt.Attempt) { p.slot, p.refused = f.Slot, f.Refused }
 
 // Cancel gives back everything that no attempt has taken over. A second call does nothing.
 func (p *Permit) Cancel(r *Request) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/fleetmsg"
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
@@ -77,7 +77,7 @@ func (s *site) request(t *testing.T, d time.Duration) *Request {
 func (s *site) ends(t *testing.T, code int, v classify.Verdict, header ...string) (hint time.Duration) {
 	t.Helper()
 	r, p := s.request(t, 0), new(Permit)
-	o := flight.Outcome{Kind: flight.First, Resp: answer(code, header...), Verdict: v, SentAt: s.ground.Now(), DoneAt: s.ground.Now()}
+	o := attempt.Outcome{Kind: attempt.First, Resp: answer(code, header...), Verdict: v, SentAt: s.ground.Now(), DoneAt: s.ground.Now()}
 	p.Headers(r, &o)
 	hint, _ = p.Done(r, &o)
 	return hint
@@ -103,7 +103,7 @@ var (
 func TestAcquire(t *testing.T) {
 	hold := func(t *testing.T, s *site) { s.ends(t, 429, classify.Ambiguous, "Retry-After: 4") }
 	take := func(t *testing.T, s *site) {
-		r, p, f := s.request(t, 0), new(Permit), new(flight.Flight)
+		r, p, f := s.request(t, 0), new(Permit), new(attempt.Attempt)
 		require.Nil(t, p.Acquire(r, 0))
 		p.Start(f)
 		time.AfterFunc(4*time.Second, f.Slot.Release)
@@ -216,7 +216,7 @@ func TestDone(t *testing.T) {
 					rule.Classify = classify.Refusals
 				}
 				s := newSite(t, rule)
-				r, p, o := s.request(t, 0), new(Permit), flight.Outcome{Kind: flight.First, Verdict: row.verdict, Err: row.err}
+				r, p, o := s.request(t, 0), new(Permit), attempt.Outcome{Kind: attempt.First, Verdict: row.verdict, Err: row.err}
 				if row.code > 0 {
 					o.Resp = answer(row.code, "Retry-After: "+row.wait)
 				}
@@ -245,25 +245,25 @@ func TestDone(t *testing.T) {
 func TestDownAndUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, policy.Rule{})
-		fail := func(o flight.Outcome) {
+		fail := func(o attempt.Outcome) {
 			r, p := s.request(t, 0), new(Permit)
 			o.Verdict = classify.Ambiguous
 			p.Done(r, &o)
 		}
 		for range 4 {
-			fail(flight.Outcome{Kind: flight.First, Err: syscall.ECONNREFUSED})
-			fail(flight.Outcome{Kind: flight.Cut, Err: syscall.ECONNRESET})
-			fail(flight.Outcome{Kind: flight.First, Err: syscall.ECONNRESET, BodyBroke: true})
+			fail(attempt.Outcome{Kind: attempt.First, Err: syscall.ECONNREFUSED})
+			fail(attempt.Outcome{Kind: attempt.Cut, Err: syscall.ECONNRESET})
+			fail(attempt.Outcome{Kind: attempt.First, Err: syscall.ECONNRESET, BodyBroke: true})
 		}
 		assert.Empty(t, s.told)
-		fail(flight.Outcome{Kind: flight.Retry, Resp: answer(500)})
+		fail(attempt.Outcome{Kind: attempt.Retry, Resp: answer(500)})
 		assert.Equal(t, []string{"0 false 500 false"}, s.told)
 		s.ends(t, 429, classify.Final)
 		assert.Len(t, s.told, 1, "a refusal is no success")
 		s.ends(t, 503, classify.Final)
 		assert.Equal(t, "0 true 0 false", s.told[1], "it names no wait")
 		for range 20 {
-			fail(flight.Outcome{Kind: flight.Retry, Resp: answer(503, "Retry-After: 1")})
+			fail(attempt.Outcome{Kind: attempt.Retry, Resp: answer(503, "Retry-After: 1")})
 		}
 		assert.True(t, s.request(t, 0).budgetConfig().Rests, "retries do not help")
 	})
@@ -273,7 +273,7 @@ func TestDownAndUp(t *testing.T) {
 func TestReserveRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, policy.Rule{Budget: policy.Budget{Ratio: policy.Off, PerSecond: 1, Burst: 2, Window: 2 * time.Second}})
-		reserve := func(o *flight.Outcome) (*Permit, bool) {
+		reserve := func(o *attempt.Outcome) (*Permit, bool) {
 			p := new(Permit)
 			return p, p.ReserveRetry(s.request(t, 0), time.Now(), 0, o)
 		}
@@ -284,10 +284,10 @@ func TestReserveRetry(t *testing.T) {
 		_, ok = reserve(nil)
 		assert.False(t, ok)
 		assert.Empty(t, s.told, "nobody misses a hedge")
-		_, ok = reserve(&flight.Outcome{Resp: answer(503)})
+		_, ok = reserve(&attempt.Outcome{Resp: answer(503)})
 		assert.False(t, ok)
 		assert.Equal(t, []string{fmt.Sprint(news.NoRetries, " false 503 false")}, s.told)
-		sent.Start(new(flight.Flight))
+		sent.Start(new(attempt.Attempt))
 		sent.Cancel(s.request(t, 0))
 		first.Cancel(s.request(t, 0))
 		first, ok = reserve(nil)
@@ -329,7 +329,7 @@ func TestRequest(t *testing.T) {
 		assert.True(t, r.Linked)
 		assert.Same(t, r.Ctx, (&Request{Req: r.Req, Ctx: r.Ctx, Rule: r.Rule, Linked: true}).OutcomeOf(nil, nil).Request.Context())
 		time.AfterFunc(time.Second, func() { close(canceled) })
-		assert.ErrorIs(t, r.SleepOr(time.Hour, nil), flight.ErrRequestCanceled)
+		assert.ErrorIs(t, r.SleepOr(time.Hour, nil), attempt.ErrRequestCanceled)
 		defer s.request(t, 0).ObeyCancel()()
 
 		s.ground.Fleet = s
@@ -487,7 +487,7 @@ func TestTold(t *testing.T) {
 			s.ground.Fleet = nil
 			for i := range 3 {
 				go func() {
-					f, p := new(flight.Flight), new(Permit)
+					f, p := new(attempt.Attempt), new(Permit)
 					assert.Nil(t, p.Acquire(s.request(t, 0), 0))
 					p.Start(f)
 					time.AfterFunc(2*time.Second, f.Slot.Release)
@@ -503,12 +503,12 @@ func TestTold(t *testing.T) {
 		})
 	}
 	in(t, "slot", gated, func(t *testing.T, s *site) {
-		r, p, f := s.request(t, 0), new(Permit), new(flight.Flight)
+		r, p, f := s.request(t, 0), new(Permit), new(attempt.Attempt)
 		require.Nil(t, p.Acquire(r, 0))
 		p.Start(f)
 		p.Landed(f)
-		assert.True(t, p.HasMore(r, &flight.Outcome{Resp: answer(200)}))
-		o := flight.Outcome{Kind: flight.First, Resp: answer(503), Verdict: classify.Ambiguous}
+		assert.True(t, p.HasMore(r, &attempt.Outcome{Resp: answer(200)}))
+		o := attempt.Outcome{Kind: attempt.First, Resp: answer(503), Verdict: classify.Ambiguous}
 		p.Done(r, &o)
 		assert.True(t, new(Permit).TryAcquire(s.request(t, 0), s.ground.Now()), "Done frees the slot")
 	})
@@ -529,7 +529,7 @@ func TestTold(t *testing.T) {
 	in(t, "rest of a budget", policy.Rule{Budget: policy.Budget{Ratio: 1, PerSecond: policy.Off, Burst: 4}}, func(t *testing.T, s *site) {
 		s.ground.Fleet = nil
 		r, p := s.request(t, 0), new(Permit)
-		for p.ReserveRetry(r, time.Now(), 0, &flight.Outcome{Resp: answer(500)}) {
+		for p.ReserveRetry(r, time.Now(), 0, &attempt.Outcome{Resp: answer(500)}) {
 		}
 		require.Len(t, s.told, 1)
 		s.ends(t, 200, classify.Final)

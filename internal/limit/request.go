@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -53,12 +53,12 @@ func (r *Request) ObeyCancel() (stop func()) {
 	r.Ctx, r.Linked = ctx, true
 	select {
 	case <-canceled:
-		cancel(flight.ErrRequestCanceled)
+		cancel(attempt.ErrRequestCanceled)
 	default:
 		go func() {
 			select {
 			case <-canceled:
-				cancel(flight.ErrRequestCanceled)
+				cancel(attempt.ErrRequestCanceled)
 			case <-ctx.Done():
 			}
 		}()
@@ -90,8 +90,8 @@ func (r *Request) Unexpect() {
 // SleepOr waits until d is over or ready receives something. It ends at once when the
 // caller's context does.
 func (r *Request) SleepOr(d time.Duration, ready <-chan struct{}) error {
-	if flight.Sleep(r.Ctx, d, ready); r.Ctx.Err() != nil {
-		return flight.ContextErr(r.Ctx)
+	if attempt.Sleep(r.Ctx, d, ready); r.Ctx.Err() != nil {
+		return attempt.ContextErr(r.Ctx)
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ package limit
 import (
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -124,7 +124,7 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 		}
 	}()
 	now := p.since
-	if p.Queued != (flight.Queued{}) { // it has waited since then
+	if p.Queued != (attempt.Queued{}) { // it has waited since then
 		now = r.Ground.Now()
 	}
 	for ; ; now = r.Ground.Now() {

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
@@ -24,7 +24,7 @@ import (
 )
 
 // Current makes an attempt take the current pool of the host, and returns its base.
-func (m *Maker) Current(r *limit.Request, o *flight.Outcome) http.RoundTripper {
+func (m *Maker) Current(r *limit.Request, o *attempt.Outcome) http.RoundTripper {
 	if pools := r.State.PoolsMade(); pools != nil && r.Rule.Lanes {
 		o.Pool = pools.Current()
 		o.Heard = o.Pool.Heard()
@@ -41,7 +41,7 @@ func (m *Maker) over(p *pool.Pool) http.RoundTripper {
 }
 
 // NoteGood notes a good first response over the current pool.
-func NoteGood(r *limit.Request, o *flight.Outcome) {
+func NoteGood(r *limit.Request, o *attempt.Outcome) {
 	if pools := r.State.PoolsMade(); pools != nil {
 		pools.Or(o.Pool).Hear(cmp.Or(o.DoneAt, r.Ground.Now()))
 		pools.Good(o.Pool, false)
@@ -72,7 +72,7 @@ func (p *Planner) MayLeave() bool {
 
 // Next gives the next attempt its pool and its base. If the base is a [Trial], the attempt needs a
 // context of its own.
-func (p *Planner) Next(o *flight.Outcome) http.RoundTripper {
+func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 	base, not := p.Maker.Current(p.Request, o), p.last
 	if !p.leaves {
 		not = nil
@@ -115,7 +115,7 @@ func (p *Planner) patience() time.Duration {
 
 // Beside makes the next attempt one beside another. Over HTTP/1.1 it has another connection in any
 // case.
-func (p *Planner) Beside(first *flight.Outcome) {
+func (p *Planner) Beside(first *attempt.Outcome) {
 	if !p.Rule.Lanes {
 		return
 	}
@@ -128,7 +128,7 @@ func (p *Planner) Beside(first *flight.Outcome) {
 }
 
 // change returns what is told if the host moves.
-func (p *Planner) change(o *flight.Outcome, better bool) news.Change {
+func (p *Planner) change(o *attempt.Outcome, better bool) news.Change {
 	c := news.Change{Key: news.Key{Condition: news.Lane}, Over: better}
 	if !better {
 		c.Cause = news.Cause{Err: p.Teller.Safe(o.Err), Addr: o.Link.Addr()}
@@ -137,7 +137,7 @@ func (p *Planner) change(o *flight.Outcome, better bool) news.Change {
 }
 
 // Note notes an outcome, and decides about the pool of the next attempt. It is called once for each.
-func (p *Planner) Note(o *flight.Outcome) {
+func (p *Planner) Note(o *attempt.Outcome) {
 	if p.leaves = false; !p.Rule.Lanes {
 		return
 	}
@@ -162,7 +162,7 @@ func (p *Planner) Note(o *flight.Outcome) {
 	case weight == 0:
 		return
 	case !p.Maker.can(p.Req):
-		if o.Resp == nil && o.Verdict != classify.Refused && flight.IsLate(p.Ctx, o.Err) {
+		if o.Resp == nil && o.Verdict != classify.Refused && attempt.IsLate(p.Ctx, o.Err) {
 			p.refresh(o, weight)
 		}
 		return
@@ -203,7 +203,7 @@ func (p *Planner) move(left *pool.Pool, cause any) {
 // finds out whether they are dead. net/http itself closes a connection of HTTP/1.1, and the others may
 // be well. A host that has brought no good response yet may have no connection, and net/http would
 // give up those that it is making.
-func (p *Planner) refresh(o *flight.Outcome, weight int32) {
+func (p *Planner) refresh(o *attempt.Outcome, weight int32) {
 	if p.State.Protocol.Load() < 2 {
 		return
 	}
@@ -230,7 +230,7 @@ func (p *Planner) Refresh() {
 	if until, ok := p.Ctx.Deadline(); ok && !idle.Before(until) {
 		return // nothing could be sent after this sleep
 	}
-	flight.Sleep(p.Ctx, time.Until(idle), nil)
+	attempt.Sleep(p.Ctx, time.Until(idle), nil)
 	if p.Ctx.Err() == nil && p.State.Machines().Pools().MayRefresh(p.Ground.Now()) {
 		p.refreshed = true
 		closeIdle(p.Maker.first)
@@ -239,11 +239,11 @@ func (p *Planner) Refresh() {
 
 // weigh returns what a failure weighs for its pool, or 0 if it says nothing about connections. leaves
 // says that the next attempt takes another pool in any case.
-func (p *Planner) weigh(o *flight.Outcome) (weight int32, leaves bool) {
+func (p *Planner) weigh(o *attempt.Outcome) (weight int32, leaves bool) {
 	switch {
 	case o.Below, o.BodyBroke, o.Err != nil && errors.Is(p.Ctx.Err(), context.Canceled):
 		return 0, false // of this pool, or the caller left
-	case o.Err != nil && flight.IsLate(p.Ctx, o.Err):
+	case o.Err != nil && attempt.IsLate(p.Ctx, o.Err):
 		return p.weighSilence(o), true // its connection may be dead beside others that are well
 	case !o.Failed():
 		return 0, false
@@ -260,7 +260,7 @@ func (p *Planner) weigh(o *flight.Outcome) (weight int32, leaves bool) {
 // weighError returns what an error weighs, and whether the next attempt takes another pool. After a
 // failed dial there is no connection of which it could say anything, a stream that was refused met a
 // limit of the server, and a server that goes away ends its connection.
-func weighError(o *flight.Outcome) (weight int32, leaves bool) {
+func weighError(o *attempt.Outcome) (weight int32, leaves bool) {
 	switch {
 	case WantsHTTP1(o.Err):
 		return pool.Proof, true
@@ -273,7 +273,7 @@ func weighError(o *flight.Outcome) (weight int32, leaves bool) {
 // weighSilence returns what a timeout weighs. If nothing came over the pool in the last half of the
 // attempt, to nobody, its connections are bad. If nobody else has asked, its own request may be slow,
 // unless another pool then brings the response.
-func (p *Planner) weighSilence(o *flight.Outcome) int32 {
+func (p *Planner) weighSilence(o *attempt.Outcome) int32 {
 	over := o.Pool
 	var heard instant.Instant
 	if pools := p.State.PoolsMade(); pools != nil {
@@ -282,7 +282,7 @@ func (p *Planner) weighSilence(o *flight.Outcome) int32 {
 	took := cmp.Or(o.Took(), max(p.Rule.Timeouts.After, 0))
 	silent := heard <= o.Heard || took > 0 && o.DoneAt.Sub(heard) > took/2
 	switch {
-	case o.Kind == flight.Cut, !silent:
+	case o.Kind == attempt.Cut, !silent:
 		return pool.Weak
 	case over != nil && over != p.State.PoolsMade().Current():
 		return pool.Proof // it has yet to show that it is better
@@ -297,7 +297,7 @@ func (p *Planner) weighSilence(o *flight.Outcome) int32 {
 // IsStuck reports whether there is no other connection for a retry, after a server wanted the request
 // over another. HTTP/1.1 may use another in the same pool, unlike HTTP/2. If two servers want that,
 // others will, too.
-func (p *Planner) IsStuck(o *flight.Outcome) (stuck bool) {
+func (p *Planner) IsStuck(o *attempt.Outcome) (stuck bool) {
 	if !p.leaves {
 		return o.Resp == nil || o.Resp.ProtoMajor > 1
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
@@ -43,18 +43,18 @@ type setting struct {
 	told        []news.Change
 }
 
-func (s *setting) Tells(c news.Change) func()        { return func() { s.told = append(s.told, c) } }
-func (s *setting) LogsState(l []news.Change) func()  { return func() {} }
-func (s *setting) Safe(err error) error              { return err }
-func (s *setting) pools() *pool.Pools                { return s.State.Machines().Pools() }
-func (s *setting) now() instant.Instant              { return s.Ground.Now() }
-func (s *setting) fails(o flight.Outcome, err error) { s.ends(o, classify.Ambiguous, nil, err) }
-func (s *setting) next() (o flight.Outcome, t *Trial) {
-	o.Kind = flight.First
+func (s *setting) Tells(c news.Change) func()         { return func() { s.told = append(s.told, c) } }
+func (s *setting) LogsState(l []news.Change) func()   { return func() {} }
+func (s *setting) Safe(err error) error               { return err }
+func (s *setting) pools() *pool.Pools                 { return s.State.Machines().Pools() }
+func (s *setting) now() instant.Instant               { return s.Ground.Now() }
+func (s *setting) fails(o attempt.Outcome, err error) { s.ends(o, classify.Ambiguous, nil, err) }
+func (s *setting) next() (o attempt.Outcome, t *Trial) {
+	o.Kind = attempt.First
 	t, _ = s.Next(&o).(*Trial)
 	return o, t
 }
-func (s *setting) ends(o flight.Outcome, v classify.Verdict, resp *http.Response, err error) {
+func (s *setting) ends(o attempt.Outcome, v classify.Verdict, resp *http.Response, err error) {
 	o.Verdict, o.Resp, o.Err, o.DoneAt = v, resp, err, s.now()
 	s.Note(&o)
 }
@@ -91,17 +91,17 @@ func response(code, major int, header ...string) *http.Response {
 // What a failure weighs for its pool, and whether the next attempt leaves the pool in any case.
 func TestWeigh(t *testing.T) {
 	late := context.DeadlineExceeded
-	timedOut := flight.Outcome{Err: late, Verdict: classify.Ambiguous, Kind: flight.First, SentAt: 1, DoneAt: instant.At(10 * time.Second)}
-	at := func(o flight.Outcome, change func(*flight.Outcome)) flight.Outcome { change(&o); return o }
+	timedOut := attempt.Outcome{Err: late, Verdict: classify.Ambiguous, Kind: attempt.First, SentAt: 1, DoneAt: instant.At(10 * time.Second)}
+	at := func(o attempt.Outcome, change func(*attempt.Outcome)) attempt.Outcome { change(&o); return o }
 	heard := func(d time.Duration) func(*setting) {
 		return func(s *setting) { s.pools().Current().Hear(instant.At(d)) }
 	}
-	failed := func(err error, v classify.Verdict) flight.Outcome { return flight.Outcome{Err: err, Verdict: v} }
-	answered := func(code int, v classify.Verdict, header ...string) flight.Outcome {
-		return flight.Outcome{Resp: response(code, 1, header...), Verdict: v}
+	failed := func(err error, v classify.Verdict) attempt.Outcome { return attempt.Outcome{Err: err, Verdict: v} }
+	answered := func(code int, v classify.Verdict, header ...string) attempt.Outcome {
+		return attempt.Outcome{Resp: response(code, 1, header...), Verdict: v}
 	}
 	for name, row := range map[string]struct {
-		o        flight.Outcome
+		o        attempt.Outcome
 		requests int
 		before   func(*setting)
 		weight   int32
@@ -117,17 +117,17 @@ func TestWeigh(t *testing.T) {
 		"a stream error":                    {failed(errors.New("stream error: stream ID 5; CANCEL"), classify.Ambiguous), 1, nil, pool.Half, true},
 		"a failed dial":                     {failed(syscall.ECONNREFUSED, classify.Refused), 1, nil, 0, false},
 		"HTTP/1.1 required":                 {failed(errors.New("stream error: HTTP_1_1_REQUIRED"), classify.Refused), 1, nil, pool.Proof, true},
-		"of a Transport below":              {at(timedOut, func(o *flight.Outcome) { o.Below = true }), 1, nil, 0, false},
-		"of the body":                       {at(timedOut, func(o *flight.Outcome) { o.BodyBroke = true }), 1, nil, 0, false},
+		"of a Transport below":              {at(timedOut, func(o *attempt.Outcome) { o.Below = true }), 1, nil, 0, false},
+		"of the body":                       {at(timedOut, func(o *attempt.Outcome) { o.BodyBroke = true }), 1, nil, 0, false},
 		"the caller left":                   {timedOut, 1, func(s *setting) { ctx, cancel := context.WithCancel(s.Ctx); cancel(); s.Ctx = ctx }, 0, false},
 		"silence, alone":                    {timedOut, 1, nil, pool.Alone, true},
 		"silence, beside others":            {timedOut, 2, nil, pool.Weak, true},
-		"silence, beside others, listening": {at(timedOut, func(o *flight.Outcome) { o.Pool = new(pool.Pool) }), 2, func(s *setting) { s.pools() }, pool.Proof, true},
-		"silence of a cut body":             {at(timedOut, func(o *flight.Outcome) { o.Kind = flight.Cut }), 1, nil, pool.Weak, true},
+		"silence, beside others, listening": {at(timedOut, func(o *attempt.Outcome) { o.Pool = new(pool.Pool) }), 2, func(s *setting) { s.pools() }, pool.Proof, true},
+		"silence of a cut body":             {at(timedOut, func(o *attempt.Outcome) { o.Kind = attempt.Cut }), 1, nil, pool.Weak, true},
 		"another was answered early":        {timedOut, 1, heard(4 * time.Second), pool.Alone, true},
 		"another was answered late":         {timedOut, 1, heard(6 * time.Second), pool.Weak, true},
-		"another was answered before":       {at(timedOut, func(o *flight.Outcome) { o.Heard = instant.At(6 * time.Second) }), 1, heard(6 * time.Second), pool.Alone, true},
-		"the start is not known":            {at(timedOut, func(o *flight.Outcome) { o.SentAt = 0 }), 1, heard(time.Second), pool.Weak, true},
+		"another was answered before":       {at(timedOut, func(o *attempt.Outcome) { o.Heard = instant.At(6 * time.Second) }), 1, heard(6 * time.Second), pool.Alone, true},
+		"the start is not known":            {at(timedOut, func(o *attempt.Outcome) { o.SentAt = 0 }), 1, heard(time.Second), pool.Weak, true},
 	} {
 		s := set(t, policy.Rule{}, row.requests, true)
 		if row.before != nil {
@@ -169,26 +169,26 @@ func TestPlanner(t *testing.T) {
 		assert.Same(t, s.lane, fresh.Next(&o))
 		assert.Same(t, o.Pool, s.pools().Current())
 
-		fresh.Note(&flight.Outcome{Pool: o.Pool, Verdict: classify.Refused, Resp: response(421, 2), DoneAt: s.now()})
-		again := flight.Outcome{Pool: o.Pool, Resp: response(421, 2)}
+		fresh.Note(&attempt.Outcome{Pool: o.Pool, Verdict: classify.Refused, Resp: response(421, 2), DoneAt: s.now()})
+		again := attempt.Outcome{Pool: o.Pool, Resp: response(421, 2)}
 		assert.False(t, fresh.IsStuck(&again), "there is another pool")
 		assert.True(t, fresh.IsStuck(&again), "two servers want that")
-		o, trial = flight.Outcome{}, nil
+		o, trial = attempt.Outcome{}, nil
 		trial, _ = fresh.Next(&o).(*Trial)
 		require.NotNil(t, trial)
 		assert.Equal(t, 2, o.Lane())
-		fresh.Note(&flight.Outcome{Pool: o.Pool, Verdict: classify.Ambiguous, Err: errors.New("HTTP_1_1_REQUIRED"), DoneAt: s.now()})
+		fresh.Note(&attempt.Outcome{Pool: o.Pool, Verdict: classify.Ambiguous, Err: errors.New("HTTP_1_1_REQUIRED"), DoneAt: s.now()})
 		assert.True(t, s.pools().HTTP1.Load())
 		assert.True(t, fresh.leaves)
-		assert.False(t, (&Planner{Request: s.Request, Maker: s.Maker}).IsStuck(&flight.Outcome{Resp: response(421, 1)}))
-		assert.True(t, (&Planner{Request: s.Request, Maker: s.Maker}).IsStuck(&flight.Outcome{Resp: response(421, 2)}))
+		assert.False(t, (&Planner{Request: s.Request, Maker: s.Maker}).IsStuck(&attempt.Outcome{Resp: response(421, 1)}))
+		assert.True(t, (&Planner{Request: s.Request, Maker: s.Maker}).IsStuck(&attempt.Outcome{Resp: response(421, 2)}))
 		s.lane.closed = 0
 		time.Sleep(2 * time.Minute)
 		assert.Equal(t, 0, s.first.closed, "the base is shared")
 
 		off := set(t, policy.Rule{Lanes: policy.Off}, 1, true)
 		for range 3 {
-			off.fails(flight.Outcome{}, syscall.ECONNRESET)
+			off.fails(attempt.Outcome{}, syscall.ECONNRESET)
 		}
 		assert.False(t, off.leaves || off.MayLeave())
 		assert.Nil(t, off.State.PoolsMade())
@@ -207,7 +207,7 @@ func TestSilenceOfOnePool(t *testing.T) {
 		require.NotNil(t, trial)
 		s.ends(o, classify.Final, response(200, 2), nil)
 		assert.True(t, s.pools().Calm(), "half of a proof")
-		s.fails(flight.Outcome{Kind: flight.First, Pool: s.pools().Current()}, context.DeadlineExceeded)
+		s.fails(attempt.Outcome{Kind: attempt.First, Pool: s.pools().Current()}, context.DeadlineExceeded)
 		assert.True(t, s.pools().Calm())
 		o, _ = s.next()
 		s.ends(o, classify.Final, response(200, 2), nil)
@@ -253,12 +253,12 @@ func TestBeside(t *testing.T) {
 	for protocol, leaves := range map[int32]bool{0: true, 1: false, 2: true} {
 		s := set(t, policy.Rule{}, 1, true)
 		s.State.Protocol.Store(protocol)
-		s.Beside(&flight.Outcome{})
+		s.Beside(&attempt.Outcome{})
 		_, trial := s.next()
 		assert.Equal(t, leaves, trial != nil, protocol)
 	}
 	s := set(t, policy.Rule{Lanes: policy.Off}, 1, true)
-	s.Beside(&flight.Outcome{})
+	s.Beside(&attempt.Outcome{})
 	assert.False(t, s.leaves)
 }
 
@@ -279,7 +279,7 @@ func TestRefresh(t *testing.T) {
 				s.Ctx = ctx
 			}
 			for range row.failures {
-				s.fails(flight.Outcome{Kind: flight.First}, context.DeadlineExceeded)
+				s.fails(attempt.Outcome{Kind: attempt.First}, context.DeadlineExceeded)
 				start := time.Now()
 				s.Refresh()
 				assert.LessOrEqual(t, time.Since(start), time.Millisecond)
@@ -338,7 +338,7 @@ func TestMaker(t *testing.T) {
 func TestTrialWithConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := set(t, policy.Rule{}, 1, true)
-		s.Beside(&flight.Outcome{})
+		s.Beside(&attempt.Outcome{})
 		o, trial := s.next()
 		over := []*pool.Pool{}
 		trial.Restart = func(p *pool.Pool) { over = append(over, p) }
@@ -374,10 +374,10 @@ func TestTrialWithConnection(t *testing.T) {
 
 func TestNoteGood(t *testing.T) {
 	s := set(t, policy.Rule{}, 2, true)
-	NoteGood(s.Request, &flight.Outcome{})
+	NoteGood(s.Request, &attempt.Outcome{})
 	assert.Nil(t, s.State.PoolsMade())
 	s.pools().Failed(s.pools().Current(), pool.Proof, nil)
-	NoteGood(s.Request, &flight.Outcome{DoneAt: 7})
+	NoteGood(s.Request, &attempt.Outcome{DoneAt: 7})
 	assert.True(t, s.pools().Calm())
 	assert.EqualValues(t, 7, s.pools().Current().Heard())
 	assert.False(t, s.TakesHTTP1(errors.New("HTTP_1_1_REQUIRED")), "Config.Lane decides")

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
@@ -36,7 +36,7 @@ type Trial struct {
 
 // errImpatient is the error of an attempt that had its connection in the moment in which it was to
 // give up. It may have been sent.
-var errImpatient error = &flight.TimeoutError{Text: "transport: the connection came too late"}
+var errImpatient error = &attempt.TimeoutError{Text: "transport: the connection came too late"}
 
 func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 	until := time.Now().Add(t.patience)
@@ -91,10 +91,10 @@ func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil && req.Body != http.NoBody && !replay.SmallInMemory(req.Body) {
 		sent.Body = &unsentBody{req.Body, unsent}
 	}
-	resp, err := flight.CheckResponse(t.to.Base().RoundTrip(sent))
+	resp, err := attempt.CheckResponse(t.to.Base().RoundTrip(sent))
 	switch {
 	case err == nil || !unsent():
-	case req.Context().Err() != nil || flight.IsCanceled(req):
+	case req.Context().Err() != nil || attempt.IsCanceled(req):
 		if req.Body != nil {
 			_ = req.Body.Close() // an unsentBody is not
 		}

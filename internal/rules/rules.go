@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/flight"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
@@ -65,9 +65,9 @@ type Resolved struct {
 
 	Paths *paths // the rules of the paths of the host; nil: none
 
-	Timeouts flight.Timeouts
-	Later    flight.Timeouts // of attempts after the first, if there is no deadline
-	PeekWait time.Duration   // how long a classifier waits for the body of a response
+	Timeouts attempt.Timeouts
+	Later    attempt.Timeouts // of attempts after the first, if there is no deadline
+	PeekWait time.Duration    // how long a classifier waits for the body of a response
 }
 
 // settings are the settings of the limits of a host.
@@ -270,12 +270,12 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	} else if own != nil {
 		r.Classify = classify.First(own, classify.Default)
 	}
-	r.Timeouts = flight.TimeoutsOf(&rule)
+	r.Timeouts = attempt.TimeoutsOf(&rule)
 	later := rule
 	if later.AttemptTimeout <= 0 {
 		later.AttemptTimeout = LaterTimeout
 	}
-	r.Later = flight.TimeoutsOf(&later)
+	r.Later = attempt.TimeoutsOf(&later)
 	r.Timed = r.Timeouts.On()
 	r.Lanes = rule.Lanes == policy.On
 	r.PeekWait = min(max(rule.AttemptTimeout, 0), time.Second)

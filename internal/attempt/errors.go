@@ -1,6 +1,6 @@
 // The errors of an attempt that took too long.
 
-package flight
+package attempt
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 // What an attempt was, and how it ended.
 
-package flight
+package attempt
 
 import (
 	"net/http"
@@ -12,7 +12,7 @@ import (
 )
 
 // An Outcome is what an attempt was and how it ended. The cut of a body is one as well, without an
-// attempt. The loop fills in the first fields before the send, the Flight fills in the next, and the
+// attempt. The loop fills in the first fields before the send, the Attempt fills in the next, and the
 // loop adds the verdict. The limits, the routes and the observers read all of them.
 type Outcome struct {
 	Number int // counts the attempts of the call from 1

@@ -1,6 +1,6 @@
 // The body of a request as the timer and the gate see it.
 
-package flight
+package attempt
 
 import (
 	"io"

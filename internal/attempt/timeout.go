@@ -1,6 +1,6 @@
 // The timeouts of attempts.
 
-package flight
+package attempt
 
 import (
 	"errors"

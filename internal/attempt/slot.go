@@ -1,6 +1,6 @@
 // A slot at the gate, and what an outcome says about the host.
 
-package flight
+package attempt
 
 import (
 	"context"
@@ -103,7 +103,7 @@ func (s *Slot) renew() (stop func()) {
 // response nor an error, the base transport has panicked or ended its goroutine. req is what was
 // sent. into may be nil. Otherwise it is memory for the response's body, and may have the slot
 // already.
-func (s *Slot) Landed(f *Flight, req *http.Request, into *slotBody) {
+func (s *Slot) Landed(f *Attempt, req *http.Request, into *slotBody) {
 	if s.Gate == nil {
 		return
 	}

@@ -1,6 +1,6 @@
 // The phases of an attempt that is timed, and how long each may take.
 
-package flight
+package attempt
 
 import (
 	"time"

@@ -1,6 +1,6 @@
 // The context of an attempt, which ends when the attempt takes too long.
 
-package flight
+package attempt
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 // A body that tells its end.
 
-package flight
+package attempt
 
 import (
 	"io"

@@ -3,7 +3,7 @@
 // Time counts only during a Read of the body, when the reader waits for the server. It
 // does not count between Reads, when the caller is busy.
 
-package flight
+package attempt
 
 import (
 	"io"

@@ -1,6 +1,6 @@
 // Waiting.
 
-package flight
+package attempt
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 // How a discarded response is read and closed, so that its connection can be used again.
 
-package flight
+package attempt
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package flight
+package attempt
 
 import (
 	"bytes"
@@ -46,13 +46,13 @@ func requestOf(t *testing.T, method string, body io.Reader) *http.Request {
 }
 
 // flightOf returns an attempt over a base.
-func flightOf(req *http.Request, number int, rule policy.Rule, base rt) *Flight {
+func flightOf(req *http.Request, number int, rule policy.Rule, base rt) *Attempt {
 	timeouts := TimeoutsOf(&rule)
-	return &Flight{Outcome: Outcome{Number: number}, Base: base, Req: req, Ctx: req.Context(), Timeouts: &timeouts, Timed: timeouts.On(), Home: clock{}}
+	return &Attempt{Outcome: Outcome{Number: number}, Base: base, Req: req, Ctx: req.Context(), Timeouts: &timeouts, Timed: timeouts.On(), Home: clock{}}
 }
 
 // send sends a copy.
-func send(f *Flight) *Outgoing {
+func send(f *Attempt) *Outgoing {
 	out := f.Copied()
 	f.Arm(out)
 	f.SendCopy(out)
@@ -61,20 +61,20 @@ func send(f *Flight) *Outgoing {
 
 func TestLight(t *testing.T) {
 	for name, row := range map[string]struct {
-		change func(*Flight)
+		change func(*Attempt)
 		want   bool
 	}{
-		"a plain first attempt":      {func(*Flight) {}, true},
-		"a retry":                    {func(f *Flight) { f.Number = 2 }, false},
-		"its body is lent":           {func(f *Flight) { f.Body = http.NoBody }, false},
-		"timeouts":                   {func(f *Flight) { f.Timed = true }, false},
-		"a hook":                     {func(f *Flight) { f.Watched = true }, false},
-		"a link":                     {func(f *Flight) { f.Link = new(Link) }, false},
-		"a probe of a fleet":         {func(f *Flight) { f.Slot.Probe = true }, false},
-		"a gate":                     {func(f *Flight) { f.Slot.Gate = new(gate.Gate) }, true},
-		"a gate and an empty body":   {func(f *Flight) { f.Slot.Gate, f.Req.Body = new(gate.Gate), http.NoBody }, true},
-		"a gate and an upload":       {func(f *Flight) { f.Slot.Gate, f.Req.Body = new(gate.Gate), body("x") }, false},
-		"an upload without any gate": {func(f *Flight) { f.Req.Body = body("x") }, true},
+		"a plain first attempt":      {func(*Attempt) {}, true},
+		"a retry":                    {func(f *Attempt) { f.Number = 2 }, false},
+		"its body is lent":           {func(f *Attempt) { f.Body = http.NoBody }, false},
+		"timeouts":                   {func(f *Attempt) { f.Timed = true }, false},
+		"a hook":                     {func(f *Attempt) { f.Watched = true }, false},
+		"a link":                     {func(f *Attempt) { f.Link = new(Link) }, false},
+		"a probe of a fleet":         {func(f *Attempt) { f.Slot.Probe = true }, false},
+		"a gate":                     {func(f *Attempt) { f.Slot.Gate = new(gate.Gate) }, true},
+		"a gate and an empty body":   {func(f *Attempt) { f.Slot.Gate, f.Req.Body = new(gate.Gate), http.NoBody }, true},
+		"a gate and an upload":       {func(f *Attempt) { f.Slot.Gate, f.Req.Body = new(gate.Gate), body("x") }, false},
+		"an upload without any gate": {func(f *Attempt) { f.Req.Body = body("x") }, true},
 	} {
 		f := flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, nil)
 		row.change(f)
@@ -85,20 +85,20 @@ func TestLight(t *testing.T) {
 // The copy shares the caller's header unless that could be seen.
 func TestHeaderOfACopy(t *testing.T) {
 	for name, row := range map[string]struct {
-		change func(*Flight)
+		change func(*Attempt)
 		own    bool
 		expect bool
 	}{
-		"a first attempt":            {func(*Flight) {}, false, true},
-		"a header of its own":        {func(f *Flight) { f.Own = true }, true, true},
-		"a hook":                     {func(f *Flight) { f.Watched = true }, true, true},
-		"a retry":                    {func(f *Flight) { f.Number = 2 }, false, true},
-		"a first one without Expect": {func(f *Flight) { f.Plain = true }, false, true},
-		"a retry without Expect":     {func(f *Flight) { f.Number, f.Plain = 2, true }, true, false},
-		"beside another":             {func(f *Flight) { f.Beside = true }, true, true},
-		"a gate":                     {func(f *Flight) { f.Own, f.Slot = true, slotOf(nil, nil) }, true, true},
-		"a link":                     {func(f *Flight) { f.Own, f.Link = true, new(Link) }, true, true},
-		"a link and a gate":          {func(f *Flight) { f.Own, f.Link, f.Slot = true, new(Link), slotOf(nil, nil) }, true, true},
+		"a first attempt":            {func(*Attempt) {}, false, true},
+		"a header of its own":        {func(f *Attempt) { f.Own = true }, true, true},
+		"a hook":                     {func(f *Attempt) { f.Watched = true }, true, true},
+		"a retry":                    {func(f *Attempt) { f.Number = 2 }, false, true},
+		"a first one without Expect": {func(f *Attempt) { f.Plain = true }, false, true},
+		"a retry without Expect":     {func(f *Attempt) { f.Number, f.Plain = 2, true }, true, false},
+		"beside another":             {func(f *Attempt) { f.Beside = true }, true, true},
+		"a gate":                     {func(f *Attempt) { f.Own, f.Slot = true, slotOf(nil, nil) }, true, true},
+		"a link":                     {func(f *Attempt) { f.Own, f.Link = true, new(Link) }, true, true},
+		"a link and a gate":          {func(f *Attempt) { f.Own, f.Link, f.Slot = true, new(Link), slotOf(nil, nil) }, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := requestOf(t, "POST", strings.NewReader("news"))
@@ -195,12 +195,12 @@ func TestWhoseUploadIsWatched(t *testing.T) {
 		watched bool
 		resend  string // the type of the body
 	}{
-		"nothing looks":        {body: body("news"), getBody: again, resend: "*flight.tracked"},
-		"a timeout":            {rule: policy.Rule{AttemptTimeout: time.Hour}, body: body("news"), getBody: again, watched: true, resend: "*flight.timedBody"},
-		"a gate":               {gate: true, body: body("news"), getBody: again, watched: true, resend: "*flight.timedBody"},
+		"nothing looks":        {body: body("news"), getBody: again, resend: "*attempt.tracked"},
+		"a timeout":            {rule: policy.Rule{AttemptTimeout: time.Hour}, body: body("news"), getBody: again, watched: true, resend: "*attempt.timedBody"},
+		"a gate":               {gate: true, body: body("news"), getBody: again, watched: true, resend: "*attempt.timedBody"},
 		"in memory":            {gate: true, body: strings.NewReader("news"), resend: "io.nopCloserWriterTo"},
-		"no longer in memory":  {gate: true, body: strings.NewReader("news"), getBody: again, resend: "*flight.timedBody"},
-		"large":                {gate: true, body: bytes.NewReader(make([]byte, replay.Small+1)), watched: true, resend: "*flight.timedBody"},
+		"no longer in memory":  {gate: true, body: strings.NewReader("news"), getBody: again, resend: "*attempt.timedBody"},
+		"large":                {gate: true, body: bytes.NewReader(make([]byte, replay.Small+1)), watched: true, resend: "*attempt.timedBody"},
 		"in memory afterwards": {gate: true, body: body("news"), getBody: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }, watched: true, resend: "io.nopCloserWriterTo"},
 		"empty afterwards":     {gate: true, body: body("news"), getBody: func() (io.ReadCloser, error) { return http.NoBody, nil }, watched: true, resend: "http.noBody"},
 		"no resend":            {gate: true, body: body("news"), watched: true},
@@ -364,7 +364,7 @@ func TestCheckRequest(t *testing.T) {
 		"transport: nil request":        func(*http.Request) *http.Request { return nil },
 		"transport: nil Request.URL":    func(req *http.Request) *http.Request { req.URL = nil; return req },
 		"transport: nil Request.Header": func(req *http.Request) *http.Request { req.Header = nil; return req },
-		"transport: Request.Body is a nil *flight.tracked; leave Body nil for a request without a body": func(req *http.Request) *http.Request {
+		"transport: Request.Body is a nil *attempt.tracked; leave Body nil for a request without a body": func(req *http.Request) *http.Request {
 			req.Body = gone
 			return req
 		},

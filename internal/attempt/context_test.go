@@ -1,4 +1,4 @@
-package flight
+package attempt
 
 import (
 	"context"
@@ -174,7 +174,7 @@ func TestUntimedAttempt(t *testing.T) {
 	if got := a.String(); !strings.HasSuffix(got, ".WithCancel.Attempt") {
 		t.Errorf("its text is %q", got)
 	}
-	if got := (&attemptContext{Context: nameless{ctx}}).String(); got != "flight.nameless.Attempt" {
+	if got := (&attemptContext{Context: nameless{ctx}}).String(); got != "attempt.nameless.Attempt" {
 		t.Errorf("its text is %q", got)
 	}
 }
@@ -284,14 +284,14 @@ func TestEndOfAnAttempt(t *testing.T) {
 		phase   string
 		body    string // its type
 	}{
-		"a response":          {resp: &http.Response{StatusCode: 200, Body: body()}, phase: "answered", body: "*flight.attemptBody"},
-		"one that may stall":  {rule: policy.Rule{Stall: policy.Stall{Timeout: second}}, resp: &http.Response{StatusCode: 200, Body: body()}, phase: "answered", body: "*flight.watchedBody"},
-		"one in memory":       {rule: policy.Rule{Stall: policy.Stall{Timeout: second}}, resp: &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("x"))}, phase: "answered", body: "*flight.attemptBody"},
+		"a response":          {resp: &http.Response{StatusCode: 200, Body: body()}, phase: "answered", body: "*attempt.attemptBody"},
+		"one that may stall":  {rule: policy.Rule{Stall: policy.Stall{Timeout: second}}, resp: &http.Response{StatusCode: 200, Body: body()}, phase: "answered", body: "*attempt.watchedBody"},
+		"one in memory":       {rule: policy.Rule{Stall: policy.Stall{Timeout: second}}, resp: &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("x"))}, phase: "answered", body: "*attempt.attemptBody"},
 		"no body":             {resp: &http.Response{StatusCode: 204, Body: http.NoBody}, phase: "over", body: "http.noBody"},
 		"nil":                 {resp: &http.Response{StatusCode: 204}, phase: "over"},
 		"an upgrade":          {upgrade: "websocket", resp: &http.Response{StatusCode: 101, Body: body()}, phase: "answered", body: "io.nopCloser"},
-		"a tunnel":            {method: http.MethodConnect, resp: &http.Response{StatusCode: 200, Body: body()}, phase: "answered", body: "*flight.attemptBody"},
-		"a tunnel to write":   {method: http.MethodConnect, resp: &http.Response{StatusCode: 200, Body: writer{body(), io.Discard}}, phase: "answered", body: "flight.writer"},
+		"a tunnel":            {method: http.MethodConnect, resp: &http.Response{StatusCode: 200, Body: body()}, phase: "answered", body: "*attempt.attemptBody"},
+		"a tunnel to write":   {method: http.MethodConnect, resp: &http.Response{StatusCode: 200, Body: writer{body(), io.Discard}}, phase: "answered", body: "attempt.writer"},
 		"an error":            {err: below, want: below, phase: "over"},
 		"a response too late": {after: second, resp: &http.Response{StatusCode: 200, Body: body()}, want: policy.ErrAttemptTimeout, phase: "late"},
 		"an error too late":   {after: second, err: below, want: policy.ErrAttemptTimeout, phase: "late"},

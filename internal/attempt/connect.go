@@ -1,6 +1,6 @@
 // The connection of an attempt, as the base transport tells it.
 
-package flight
+package attempt
 
 import (
 	"context"

@@ -1,7 +1,7 @@
-// Package flight is one attempt of a request. A Flight has the copy of the request, its context
+// Package attempt is one attempt of a request. A Attempt has the copy of the request, its context
 // and timers, its slot at the gate, its connection, and its response until the loop takes that.
 // It knows of no other attempt.
-package flight
+package attempt
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// A Flight is a send of a request by a base transport. It has everything that it needs, so
+// A Attempt is a send of a request by a base transport. It has everything that it needs, so
 // that it can run beside another.
-type Flight struct {
+type Attempt struct {
 	Outcome
 	Base     http.RoundTripper
 	Req      *http.Request // the caller's
@@ -99,14 +99,14 @@ func newOutgoing(link *Link, withMore, withValues bool) (out *Outgoing, room []s
 
 // Light reports whether the caller's own request can go, untouched: this is the first attempt,
 // its body is not lent, and neither a timer nor a gate watches it.
-func (f *Flight) Light() bool {
+func (f *Attempt) Light() bool {
 	watched := f.Timed || f.Watched || f.Slot.Probe ||
 		f.Slot.Gate != nil && f.Req.Body != nil && f.Req.Body != http.NoBody
 	return f.Number == 1 && f.Body == nil && !watched && f.Link == nil
 }
 
 // SendLight sends the caller's own request.
-func (f *Flight) SendLight() {
+func (f *Attempt) SendLight() {
 	defer func() { // also if the base transport panics
 		if f.Slot.Landed(f, f.Req, nil); !f.Slot.refused {
 			f.Slot = Slot{}
@@ -120,7 +120,7 @@ func (f *Flight) SendLight() {
 // of that attempt while it changes the new one. An attempt beside another may still run when the
 // caller has its response and changes the request. So it shares nothing with the caller's
 // request.
-func (f *Flight) Copied() (out *Outgoing) {
+func (f *Attempt) Copied() (out *Outgoing) {
 	own := f.Own || f.Number > 1 && f.Plain || f.Watched // a header of its own
 	out, room := newOutgoing(f.Link, f.Timeouts.quiet > 0 || f.Slot.Gate != nil, own && len(f.Req.Header) > 0)
 	if f.Beside {
@@ -135,7 +135,7 @@ func (f *Flight) Copied() (out *Outgoing) {
 }
 
 // Arm gives the copy its context and its body.
-func (f *Flight) Arm(out *Outgoing) {
+func (f *Attempt) Arm(out *Outgoing) {
 	req := &out.Req
 	if f.Link != nil {
 		f.Link.ctx = &out.Ctx
@@ -158,13 +158,13 @@ func (f *Flight) Arm(out *Outgoing) {
 
 // Abort releases the slot and closes the body of a flight that does not go. They have no
 // other owner. A second call only closes the body again.
-func (f *Flight) Abort() {
+func (f *Attempt) Abort() {
 	f.Slot.Release()
 	f.closeBody()
 }
 
 // closeBody closes the body of a flight that is not sent.
-func (f *Flight) closeBody() {
+func (f *Attempt) closeBody() {
 	switch {
 	case f.Body != nil:
 		_ = f.Body.Close()
@@ -194,7 +194,7 @@ func headerOf(header http.Header, room []string) http.Header {
 }
 
 // SendCopy sends a copy of the request.
-func (f *Flight) SendCopy(out *Outgoing) {
+func (f *Attempt) SendCopy(out *Outgoing) {
 	req := &out.Req
 	var held *Slot
 	if f.Slot.Gate != nil {
