@@ -25,7 +25,7 @@ func (c *call) keepBody() replay.Body {
 
 // rewind takes the body from the last attempt, for a retry. If it fails, it returns
 // the Reason why there is no retry. busy is how long it may wait for a Read of the body.
-func (x *exchange) rewind(d *decision, busy time.Duration) Reason {
+func (x *retrier) rewind(d *decision, busy time.Duration) Reason {
 	getBody, err := x.body.Rewind(x.Ctx, busy)
 	d.getsBody = getBody
 	switch err {
@@ -42,7 +42,7 @@ func (x *exchange) rewind(d *decision, busy time.Duration) Reason {
 // nextBody returns the body for the next attempt, and the GetBody that the base
 // transport may call during it. They are nil if the base transport may have the
 // caller's.
-func (x *exchange) nextBody() (body io.ReadCloser, getBody func() (io.ReadCloser, error)) {
+func (x *retrier) nextBody() (body io.ReadCloser, getBody func() (io.ReadCloser, error)) {
 	ctx := x.Ctx
 	body, inner := x.body.Next(ctx, x.sent)
 	if inner == nil {

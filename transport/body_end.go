@@ -27,7 +27,7 @@ func bodyOriginOf(c *call) bodyOrigin { return bodyOrigin{c.t, c.Req, c.Rule, c.
 // callFor returns the call for req, the caller's request or the request for the rest.
 func (s *bodyOrigin) callFor(req *http.Request) call {
 	base, _ := s.t.pools.Resolve(s.t)
-	return call{t: s.t, base: base, Request: limit.Request{Ground: &s.t.ground, Req: req, Ctx: req.Context(), Rule: s.rule}, options: optionsOf(req.Context())}
+	return call{t: s.t, base: base, Request: limit.Request{Registry: &s.t.registry, Req: req, Ctx: req.Context(), Rule: s.rule}, options: optionsOf(req.Context())}
 }
 
 // hearsOfCuts reports whether a trace is told of a body that is not continued.
@@ -92,7 +92,7 @@ func (s *bodyOrigin) reasonOf(cause error) Reason {
 
 // tellEnd reports the end of a body to the observers. It took sent attempts until its last bytes.
 func (s *bodyOrigin) tellEnd(sent int, e *ResumeError) {
-	h := s.t.ground.Hosts.Acquire(s.req.URL)
+	h := s.t.registry.Hosts.Acquire(s.req.URL)
 	defer h.Release()
 	h.ReleaseCount() // no request is sent
 	c := s.callFor(s.req)

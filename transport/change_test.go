@@ -268,7 +268,7 @@ func TestCauseOfAFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		heard := make(chan func(fleetmsg.Message), 1)
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, Fleet: hearing{heard}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, Fleet: headersSeen{heard}, Trace: seen.trace(),
 			Base: script(faults.Status(502), faults.Status(200))})
 		send := func() {
 			mustFetch(t, tr, t.Context(), "http://h.test/")

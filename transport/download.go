@@ -179,15 +179,15 @@ func (d *download) discard(ctx context.Context, resp *http.Response) {
 // Without progress it is a retry, about which rule, back-off and budget decide. A response that was
 // given up on is an error, because it cannot continue the body.
 func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, error) {
-	h := d.t.ground.Hosts.Acquire(rest.URL)
+	h := d.t.registry.Hosts.Acquire(rest.URL)
 	defer h.Release()
 	h.ReleaseCount() // a continuation earns no retry before it goes
 	c := d.callFor(rest)
 	c.State, c.Rule, c.Price = h, d.rule, d.price
-	x, past := c.newExchange(), d.past
+	x, past := c.newRetrier(), d.past
 	defer x.ObeyCancel()()
 	past.cutAt = time.Now()
-	x.last = attempt.Outcome{Number: past.series.sent, Kind: attempt.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Ground.InstantOf(past.cutAt), Verdict: past.cut}
+	x.last = attempt.Outcome{Number: past.series.sent, Kind: attempt.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Registry.InstantOf(past.cutAt), Verdict: past.cut}
 	x.download, x.report.offset, x.wait, x.start = d, cut.Offset, past.wait, d.start
 	if !cut.Progressed { // or it begins a request, of which nothing was sent yet
 		x.series = past.series

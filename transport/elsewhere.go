@@ -60,7 +60,7 @@ func callBy(by http.RoundTripper, req *http.Request) (c call, known bool) {
 	ctx := req.Context()
 	c = call{Request: limit.Request{Req: req, Ctx: ctx}, options: optionsOf(ctx)}
 	if t, ok := by.(*Transport); ok && t != nil && req.URL != nil {
-		if set := t.ground.Rules.Load(); set != nil {
+		if set := t.registry.Rules.Load(); set != nil {
 			c.Rule, _ = set.ForHost(host.KeyOf(req.URL))
 			return c, c.findRule() == nil
 		}

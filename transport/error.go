@@ -42,7 +42,7 @@ var (
 
 // reasonFor returns the Reason and the error of a refusal. The error names the limit if it says
 // nothing of it otherwise.
-func (c *call) reasonFor(no *limit.Refusal) (Reason, error) {
+func (c *call) reasonFor(no *limit.Rejection) (Reason, error) {
 	switch no.Why {
 	case limit.WhyLate:
 		if no.Limit == "" {

@@ -58,7 +58,7 @@ func (t *Transport) Base() http.RoundTripper {
 	base, _ := t.pools.Resolve(t)
 	return base
 }
-func (t *Transport) Hosts() Hosts { return Hosts{t.ground.Hosts} }
+func (t *Transport) Hosts() Hosts { return Hosts{t.registry.Hosts} }
 
 type Hosts struct{ *host.Table[rules.Resolved] }
 
@@ -68,16 +68,16 @@ func (h Hosts) Len() (n int) {
 	return n
 }
 func (t *Transport) Kept() *replay.Pool   { return t.kept }
-func (t *Transport) Now() instant.Instant { return t.ground.Now() }
+func (t *Transport) Now() instant.Instant { return t.registry.Now() }
 
 // DialWith makes the connections of the default base with d.
 func (t *Transport) DialWith(d *dial.Dialer) { t.pools.Own = func() *dial.Dialer { return d } }
 
 // Evict does with the pools of a host what the eviction of the host does.
 func (t *Transport) Evict(url string) {
-	t.ground.Hosts.All(func(s *host.State[rules.Resolved]) {
+	t.registry.Hosts.All(func(s *host.State[rules.Resolved]) {
 		if s.Name() == url {
-			t.ground.Hosts.Evicted(s)
+			t.registry.Hosts.Evicted(s)
 		}
 	})
 }
@@ -89,8 +89,8 @@ func (t *Transport) RefusedByProxy(req *http.Request, err error) bool {
 
 // Landed lets the body of a response take over a slot of g.
 func (t *Transport) Landed(g *gate.Gate, ctx context.Context, req *http.Request, resp *http.Response) {
-	s := attempt.Slot{Home: &t.ground, Gate: g}
-	g.Enter(t.ground.Now(), &s.At, nil, gate.Config{})
+	s := attempt.Slot{Home: &t.registry, Gate: g}
+	g.Enter(t.registry.Now(), &s.At, nil, gate.Config{})
 	s.Landed(&attempt.Attempt{Outcome: attempt.Outcome{Resp: resp}, Ctx: ctx}, req, nil)
 }
 

@@ -21,22 +21,22 @@ import (
 // The effect of PUT and DELETE is idempotent, but their status is not. The second
 // attempt finds the work of the first attempt done and fails. So only safe methods
 // are hedged, and others if the caller allows it.
-func (x *exchange) hedgeable() bool {
+func (x *retrier) hedgeable() bool {
 	return (x.body == nil || x.body.Concurrent()) && !x.isSingle() && len(x.Req.Trailer) == 0 && x.isIdempotent() &&
 		(attempt.IsSafe(x.Req) || x.options != nil && x.options.sending == sendRepeatable) && !attempt.Upgrades(x.Req)
 }
 
 // A race is the first attempt of a request, and a second attempt beside it if the response takes
 // long. The first attempt runs in the request's goroutine. While it is under way, the goroutines of
-// the timer and of the second attempt use the exchange, one at a time. From its end on only the
+// the timer and of the second attempt use the call, one at a time. From its end on only the
 // request's goroutine does.
 type race struct {
-	*exchange
+	*retrier
 	first  racer
 	winner *racer        // whose outcome counts; nil: that is not known yet
 	ended  chan struct{} // is closed when the second attempt has ended
 
-	// turn is a lock that guards the fields below, and the exchange while the first attempt is under
+	// turn is a lock that guards the fields below, and the call while the first attempt is under
 	// way. It is a channel because its holder may wait in a hook or a classifier, and the time of a
 	// synctest bubble stands still for those who wait for a mutex.
 	turn   chan struct{}
@@ -60,8 +60,8 @@ const (
 )
 
 // race makes an attempt and, if its response takes long, a second attempt beside it.
-func (x *exchange) race() {
-	r := &race{exchange: x, turn: make(chan struct{}, 1)}
+func (x *retrier) race() {
+	r := &race{retrier: x, turn: make(chan struct{}, 1)}
 	first := &r.first
 	x.newAttempt(&first.try, attempt.First)
 	first.Timed = true // so it has a context of its own, through which the second attempt ends it
@@ -78,7 +78,7 @@ func (x *exchange) race() {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
 		// sooner. A failure says nothing about how long responses take.
-		x.State.Machines().Latency().Record(x.Ground.Now().Sub(first.SentAt))
+		x.State.Machines().Latency().Record(x.Registry.Now().Sub(first.SentAt))
 	}
 }
 
@@ -105,7 +105,7 @@ func (r *race) launch() {
 		return
 	}
 	defer r.permit.Cancel(&r.Request) // what the attempt does not take over, also if GetBody panics
-	if !r.permit.TryAcquire(&r.Request, r.Ground.Now()) || !r.bodyBeside() {
+	if !r.permit.TryAcquire(&r.Request, r.Registry.Now()) || !r.bodyBeside() {
 		return
 	}
 	r.planner.Beside(&r.first.Outcome)

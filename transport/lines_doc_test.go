@@ -218,7 +218,7 @@ func TestLinesInTheDocs(t *testing.T) {
 				c.Lane = func(string) http.RoundTripper { return s.lane }
 			}
 			if strings.Contains(s.name, "of a fleet") {
-				c.Fleet = hearing{heard}
+				c.Fleet = headersSeen{heard}
 			}
 			target := url
 			if s.base == nil {
@@ -273,8 +273,8 @@ var (
 var bubbles = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // hearing is a fleet that only gives its hear function away.
-type hearing struct{ to chan func(fleetmsg.Message) }
+type headersSeen struct{ to chan func(fleetmsg.Message) }
 
-func (h hearing) Join(hear func(fleetmsg.Message)) error { h.to <- hear; return nil }
-func (hearing) Tell(fleetmsg.Message)                    {}
-func (hearing) Scope(string) uint64                      { return 1 }
+func (h headersSeen) Join(hear func(fleetmsg.Message)) error { h.to <- hear; return nil }
+func (headersSeen) Tell(fleetmsg.Message)                    {}
+func (headersSeen) Scope(string) uint64                      { return 1 }

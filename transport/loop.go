@@ -31,7 +31,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	set := t.ground.Rules.Load()
+	set := t.registry.Rules.Load()
 	if set == nil {
 		attempt.CloseBody(req)
 		return nil, errNotMade
@@ -41,9 +41,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		attempt.CloseBody(req)
 		return nil, err
 	}
-	h := t.ground.Hosts.Acquire(req.URL)
+	h := t.registry.Hosts.Acquire(req.URL)
 	defer h.Release()
-	c := call{t: t, base: base, Request: limit.Request{Ground: &t.ground, Req: req, Ctx: req.Context(), State: h, Rule: t.ruleFor(h, set)}}
+	c := call{t: t, base: base, Request: limit.Request{Registry: &t.registry, Req: req, Ctx: req.Context(), State: h, Rule: t.ruleFor(h, set)}}
 	c.options = optionsOf(c.Ctx)
 	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {
 		if err := c.findRule(); err != nil {
@@ -73,7 +73,7 @@ func (c *call) isLight() bool {
 		}
 	}
 	return !c.Rule.Loops && c.t.trace == nil && (c.t.logger == nil || !c.logsAttempts()) && (c.options == nil || c.options.trace.empty()) &&
-		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm() && (!c.Rule.Limited || c.Ground.Fleet == nil)
+		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm() && (!c.Rule.Limited || c.Registry.Fleet == nil)
 }
 
 // tryLight is the fast path. It makes the first attempt, and returns the response if it
@@ -81,7 +81,7 @@ func (c *call) isLight() bool {
 func (c *call) tryLight() (*http.Response, error) {
 	o := attempt.Outcome{Number: 1, Kind: attempt.First}
 	if c.Rule.Limited || c.Rule.Policy.MaxElapsed > 0 {
-		o.SentAt = c.Ground.Now()
+		o.SentAt = c.Registry.Now()
 	}
 	base := c.base
 	if c.State.MachinesMade() != nil {
@@ -143,18 +143,18 @@ func (c *call) askClassifier(resp *http.Response) (v classify.Verdict) {
 	return v
 }
 
-// newExchange returns an exchange for the call.
-func (c *call) newExchange() *exchange {
-	x := &exchange{call: *c}
-	x.Teller, x.report.call = teller{&x.call}, &x.call
+// newRetrier returns a retrier for the call.
+func (c *call) newRetrier() *retrier {
+	x := &retrier{call: *c}
+	x.Observer, x.report.call = observer{&x.call}, &x.call
 	x.planner.Request, x.planner.Maker = &x.Request, x.t.pools
 	return x
 }
 
 // run makes the attempts of a call. first is the first attempt if it was made already. It is a
-// function of its own, so that a light request does not pay for an exchange.
+// function of its own, so that a light request does not pay for a call.
 func (c *call) run(first *try) (resp *http.Response, err error) {
-	x := c.newExchange()
+	x := c.newRetrier()
 	defer x.ObeyCancel()()
 	if first == nil && x.hasHooks() {
 		began := time.Now()
@@ -164,7 +164,7 @@ func (c *call) run(first *try) (resp *http.Response, err error) {
 	if first != nil {
 		x.sent, x.last, x.permit = 1, first.Outcome, first.permit
 		if x.last.DoneAt == 0 {
-			x.last.DoneAt = x.Ground.Now()
+			x.last.DoneAt = x.Registry.Now()
 		}
 		if x.last.SentAt == 0 && first.out != nil {
 			x.last.SentAt = first.out.Ctx.Began()
@@ -176,7 +176,7 @@ func (c *call) run(first *try) (resp *http.Response, err error) {
 
 // loop makes an attempt, unless there is an outcome at hand, and judges it. Then it delivers the
 // outcome, or it discards it, waits, and makes the next attempt.
-func (x *exchange) loop() (*http.Response, error) {
+func (x *retrier) loop() (*http.Response, error) {
 	delivered := false
 	defer func() {
 		x.permit.Cancel(&x.Request)
@@ -213,7 +213,7 @@ func (x *exchange) loop() (*http.Response, error) {
 			return x.deliver(&d)
 		}
 		if d.Status == http.StatusExpectationFailed {
-			x.Unexpect()
+			x.DropExpect()
 		}
 		left := x.discard(&d)
 		x.last.Resp = nil
@@ -221,7 +221,7 @@ func (x *exchange) loop() (*http.Response, error) {
 			return nil, x.refuse(no)
 		}
 		if why := x.getBody(&d); why == replay.ErrEnded {
-			return nil, x.refuse(&limit.Refusal{Err: attempt.ContextErr(x.Ctx)})
+			return nil, x.refuse(&limit.Rejection{Err: attempt.ContextErr(x.Ctx)})
 		} else if why != nil {
 			return x.endWithoutBody(left, &d, why)
 		}
@@ -229,7 +229,7 @@ func (x *exchange) loop() (*http.Response, error) {
 }
 
 // getBody calls the caller's GetBody, if the body is made that way.
-func (x *exchange) getBody(d *decision) error {
+func (x *retrier) getBody(d *decision) error {
 	if !d.getsBody {
 		return nil
 	}
@@ -240,7 +240,7 @@ func (x *exchange) getBody(d *decision) error {
 // even if no limit had to stop the request. Nothing is sent later than the rule allows. The
 // decision left time enough, but a base transport whose body ignores Close, a GetBody, or a
 // busy machine can use it up.
-func (x *exchange) admit() *limit.Refusal {
+func (x *retrier) admit() *limit.Rejection {
 	var latest instant.Instant // of a retry; 0: nothing bounds it
 	if limit := x.Rule.Policy.MaxElapsed; limit > 0 && x.sent > 0 {
 		latest = instant.After(x.start, limit)
@@ -252,24 +252,24 @@ func (x *exchange) admit() *limit.Refusal {
 		}
 	}
 	if x.Ctx.Err() != nil {
-		return &limit.Refusal{Err: attempt.ContextErr(x.Ctx)}
+		return &limit.Rejection{Err: attempt.ContextErr(x.Ctx)}
 	}
-	if latest != 0 && x.Ground.Now() > latest {
-		return &limit.Refusal{Why: limit.WhyOverdue}
+	if latest != 0 && x.Registry.Now() > latest {
+		return &limit.Rejection{Why: limit.WhyOverdue}
 	}
 	return nil
 }
 
 // pause sleeps as long as was decided.
-func (x *exchange) pause(d *decision) *limit.Refusal {
+func (x *retrier) pause(d *decision) *limit.Rejection {
 	if err := x.SleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
-		return &limit.Refusal{Err: err}
+		return &limit.Rejection{Err: err}
 	}
 	return nil
 }
 
 // refuse ends the call without a further attempt, and tells the observers.
-func (x *exchange) refuse(no *limit.Refusal) error {
+func (x *retrier) refuse(no *limit.Rejection) error {
 	if x.sent == 0 && x.download == nil {
 		x.State.ReleaseCount() // a refused request does not reach the host and earns no retry
 	}
@@ -290,7 +290,7 @@ func (x *exchange) refuse(no *limit.Refusal) error {
 
 // askRule tells the limits what the headers say, and then asks the rule for a
 // verdict, unless there is one already.
-func (x *exchange) askRule() {
+func (x *retrier) askRule() {
 	a := &x.last
 	x.permit.Headers(&x.Request, a)
 	if a.Verdict != classify.Unknown {
@@ -325,7 +325,7 @@ func retryable(v classify.Verdict) bool {
 
 // judge decides about the outcome at hand, and reserves everything that a retry needs. The
 // outcome may be the cut of a body.
-func (x *exchange) judge(d *decision) {
+func (x *retrier) judge(d *decision) {
 	a := &x.last
 	_, a.Below = errors.AsType[*Error](a.Err)
 	d.Event = x.eventOf(a)
@@ -373,7 +373,7 @@ func bodyErr(body replay.Body, reason Reason, last error) error {
 }
 
 // facts gathers everything that the decision depends on.
-func (x *exchange) facts(d *decision) facts {
+func (x *retrier) facts(d *decision) facts {
 	rule := &x.Rule.Policy
 	f := facts{
 		verdict:       d.Verdict,
@@ -406,7 +406,7 @@ func (x *exchange) facts(d *decision) facts {
 		f.silence = rule.Backoff.Delay(3, f.backoff)
 	}
 	if f.elapsedMax = rule.MaxElapsed; f.elapsedMax > 0 {
-		f.elapsed = x.Ground.InstantOf(d.Time).Sub(x.start)
+		f.elapsed = x.Registry.InstantOf(d.Time).Sub(x.start)
 	}
 	f.turn, f.limit = x.Forecast(d.Time)
 	return f
@@ -416,7 +416,7 @@ func (x *exchange) facts(d *decision) facts {
 // host's budget, then the request's body. Until here nothing was taken from the
 // attempt at hand. So if commit refuses, the caller still gets the whole response.
 // busy is how long a Read of the body under way may be waited for.
-func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
+func (x *retrier) commit(d *decision, backoff, busy time.Duration) {
 	var later time.Duration // many responses may name the same time to come back
 	if d.Hint > 0 {
 		later = d.Wait
@@ -439,7 +439,7 @@ func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 }
 
 // deliver gives the last outcome to the caller.
-func (x *exchange) deliver(d *decision) (*http.Response, error) {
+func (x *retrier) deliver(d *decision) (*http.Response, error) {
 	resp, err := x.last.Resp, x.last.Err
 	if x.body != nil && resp != nil && (resp.StatusCode == http.StatusTemporaryRedirect || resp.StatusCode == http.StatusPermanentRedirect) {
 		x.body.Detach(x.Ctx)
@@ -472,7 +472,7 @@ func (x *exchange) deliver(d *decision) (*http.Response, error) {
 // GetBody may still have to be called, and may fail. In that case discard returns
 // the response with the rest of its body, if the rest fits within the bounds of the
 // drain.
-func (x *exchange) discard(d *decision) (left *http.Response) {
+func (x *retrier) discard(d *decision) (left *http.Response) {
 	until := d.Time.Add(d.drain)
 	if d.getsBody {
 		return attempt.KeepWithin(x.Ctx, x.last.Resp, until)
@@ -484,7 +484,7 @@ func (x *exchange) discard(d *decision) (left *http.Response) {
 // endWithoutBody ends a call whose GetBody failed after a retry was decided. The caller
 // gets the last response if it is left. Otherwise the caller gets an error that has
 // both the error of GetBody and the last outcome.
-func (x *exchange) endWithoutBody(left *http.Response, d *decision, why error) (*http.Response, error) {
+func (x *retrier) endWithoutBody(left *http.Response, d *decision, why error) (*http.Response, error) {
 	x.permit.Cancel(&x.Request)
 	failed := &bodyError{last: d.Err, why: why, status: d.Status}
 	last := Event{Attempt: d.Attempt, Response: left, Reason: ReasonNotReplayable}

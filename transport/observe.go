@@ -15,7 +15,7 @@ import (
 
 // asksConnection reports whether somebody wants to know the connection of the next attempt: a Trace
 // that asks for addresses, or all observers and the planner of the routes if it is a retry.
-func (x *exchange) asksConnection() bool {
+func (x *retrier) asksConnection() bool {
 	hears := x.t.logger != nil
 	for _, t := range x.traces() {
 		if hears = hears || t != nil; t != nil && t.Addresses {
@@ -43,7 +43,7 @@ func (c *call) hasHooks() bool {
 
 // requestStart calls the hooks RequestStart. If a hook panics, the request's body is
 // closed.
-func (x *exchange) requestStart() {
+func (x *retrier) requestStart() {
 	started := false
 	defer attempt.CloseBodyUnless(&started, x.Req)
 	ctx := x.Req.Context()
@@ -56,7 +56,7 @@ func (x *exchange) requestStart() {
 }
 
 // requestEnd calls the hooks RequestEnd.
-func (x *exchange) requestEnd(began time.Time, resp *http.Response, err error) {
+func (x *retrier) requestEnd(began time.Time, resp *http.Response, err error) {
 	bodied, told := x.observeBody(resp), false
 	defer closeUnless(x.Ctx, &told, resp)
 	e := RequestEnd{
@@ -82,7 +82,7 @@ type watch struct {
 }
 
 // watchAttempt makes the hooks observe an attempt, if there are hooks for attempts.
-func (x *exchange) watchAttempt(a *try) {
+func (x *retrier) watchAttempt(a *try) {
 	a.watch.traces = x.traces()
 	for _, t := range a.watch.traces {
 		a.Watched = a.Watched || t != nil && (t.AttemptStart != nil || t.AttemptEnd != nil)
@@ -92,18 +92,18 @@ func (x *exchange) watchAttempt(a *try) {
 	}
 	a.watch.about = AttemptStart{
 		Request: x.Req, Host: x.HostName(), Number: a.Number, Kind: Kind(a.Kind),
-		Offset: x.report.offset, Start: x.Ground.TimeOf(a.SentAt), Deadline: x.attemptDeadline(a), Queued: Queued(a.Queued),
+		Offset: x.report.offset, Start: x.Registry.TimeOf(a.SentAt), Deadline: x.attemptDeadline(a), Queued: Queued(a.Queued),
 	}
 }
 
 // attemptDeadline returns when nobody waits for the headers of an attempt any more that starts now.
 // Another attempt may read the caller's own body meanwhile, or has read it.
-func (x *exchange) attemptDeadline(a *try) time.Time {
+func (x *retrier) attemptDeadline(a *try) time.Time {
 	until, _ := x.Ctx.Deadline()
 	body := cmp.Or(a.Body, x.Req.Body)
 	after := a.Timeouts.After
 	timed := after > 0 && (body == nil || body == http.NoBody || replay.SmallInMemory(body))
-	if end := x.Ground.TimeOf(a.SentAt).Add(after); timed && (until.IsZero() || end.Before(until)) {
+	if end := x.Registry.TimeOf(a.SentAt).Add(after); timed && (until.IsZero() || end.Before(until)) {
 		return end
 	}
 	return until
@@ -138,7 +138,7 @@ func (w *watch) tellEnd(o *attempt.Outcome) {
 }
 
 // observeBody makes the body of a response tell its end. It reports whether it does.
-func (x *exchange) observeBody(resp *http.Response) bool {
+func (x *retrier) observeBody(resp *http.Response) bool {
 	if resp == nil || resp.Body == nil || resp.Body == http.NoBody || attempt.HandsOver(x.Req, resp) {
 		return false
 	}

@@ -19,7 +19,7 @@ import (
 type report struct {
 	*call
 	history []Attempt // empty after a success on the first attempt
-	mark    *mark     // with room for the history, which callers get without the exchange; nil: there is none
+	mark    *mark     // with room for the history, which callers get without the call; nil: there is none
 	reason  Reason    // of the last decision
 	limit   string    // that it names
 	queued  Queued    // before the request was refused
@@ -145,19 +145,19 @@ func (r *report) newError(reason Reason, err error) *Error {
 	}
 }
 
-// A teller tells of the changes of a host that a call has noticed.
-type teller struct{ *call }
+// An observer tells of the changes of a host that a call has noticed.
+type observer struct{ *call }
 
 // Tells returns a function that tells the Trace and the log about a change. No lock is held
 // meanwhile, because a hook or a log handler may block, or send a request over the same
 // Transport. If the change came with a response, the request still has its slot of the gate.
-func (c teller) Tells(v news.Change) func() {
+func (c observer) Tells(v news.Change) func() {
 	h, t, all := c.hostChange(v), c.t, c.State.Machines().News()
 	return func() {
 		if t.hostChanged != nil {
 			t.hostChanged(h)
 		}
-		if level := h.level(); t.logger != nil && t.logger.Enabled(h.Context, level) && all.TakeLine(t.ground.Now()) {
+		if level := h.level(); t.logger != nil && t.logger.Enabled(h.Context, level) && all.TakeLine(t.registry.Now()) {
 			t.logger.LogAttrs(h.Context, level, h.String(), h.attrs()...)
 		}
 	}
@@ -165,7 +165,7 @@ func (c teller) Tells(v news.Change) func() {
 
 // LogsState returns a function that tells the log what lasts, after more changes than it has lines
 // for.
-func (c teller) LogsState(lasting []news.Change) func() {
+func (c observer) LogsState(lasting []news.Change) func() {
 	logger, ctx, host := c.t.logger, c.parentContext(), c.HostName()
 	level, text, all := slog.LevelInfo, " changed often: nothing is wrong with it now", attrs{slog.String("host", host)}
 	for i, v := range lasting {
@@ -182,20 +182,20 @@ func (c teller) LogsState(lasting []news.Change) func() {
 }
 
 // Safe returns an error that prints without the secrets of URLs.
-func (c teller) Safe(err error) error { return withoutSecrets(err, c.Req.URL.String()) }
+func (c observer) Safe(err error) error { return withoutSecrets(err, c.Req.URL.String()) }
 
 // hostChange returns a change as others see it.
-func (c teller) hostChange(v news.Change) HostChange {
+func (c observer) hostChange(v news.Change) HostChange {
 	h := HostChange{
 		Context: c.parentContext(), Host: c.HostName(), Condition: Condition(v.Condition), Over: v.Over, Scope: v.Scope,
 		Status: v.Status, Err: v.Err, Addr: v.Addr, Fleet: v.Fleet, Time: time.Now(), Waiting: v.Waiting,
 		Room: v.Room, Lane: v.Lane,
 	}
 	if h.Since = h.Time; v.Since > 0 {
-		h.Since = c.Ground.TimeOf(v.Since)
+		h.Since = c.Registry.TimeOf(v.Since)
 	}
 	if v.Until > 0 {
-		h.Until = c.Ground.TimeOf(v.Until)
+		h.Until = c.Registry.TimeOf(v.Until)
 	}
 	return h
 }

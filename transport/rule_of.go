@@ -15,7 +15,7 @@ import (
 
 // ruleFor returns the rule of a host.
 func (t *Transport) ruleFor(h *host.State[rules.Resolved], set *rules.Ruleset) *rules.Resolved {
-	return t.ground.RuleFor(h, set)
+	return t.registry.RuleFor(h, set)
 }
 
 // findRule finds the rule of the request, if its path or its context has one besides that of
@@ -55,7 +55,7 @@ func (c *call) addKey() {
 // comment names. RuleOf does not see the rules of [WithRule]. A CONNECT without a path has the
 // rule of the host, because no path matches it.
 func (t *Transport) RuleOf(method string, u *url.URL) (rule policy.Rule, patterns []string) {
-	set := t.ground.Rules.Load()
+	set := t.registry.Rules.Load()
 	if set == nil || u == nil {
 		return policy.Defaults(), nil
 	}

@@ -1,4 +1,4 @@
-// The next attempt of an exchange.
+// The next attempt of a call.
 
 package transport
 
@@ -13,7 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/route"
 )
 
-// An attempt is a flight of an exchange, with its permit and those who watch it.
+// A try is an attempt of a call, with its permit and those who watch it.
 type try struct {
 	attempt.Attempt
 	permit limit.Permit
@@ -59,7 +59,7 @@ func (a *try) flyCopy() {
 }
 
 // send makes the next attempt.
-func (x *exchange) send() {
+func (x *retrier) send() {
 	if x.Rule.Hedge && x.sent == 0 && x.hedgeable() {
 		x.race()
 		return
@@ -75,7 +75,7 @@ func (x *exchange) send() {
 	x.newAttempt(&a, kind)
 	defer func() { // also if the base transport panics
 		if a.DoneAt == 0 {
-			a.DoneAt = x.Ground.Now()
+			a.DoneAt = x.Registry.Now()
 		}
 		if _, trial := a.Base.(*route.Trial); trial && a.out != nil {
 			a.Pool = a.out.Over()
@@ -89,10 +89,10 @@ func (x *exchange) send() {
 }
 
 // newAttempt makes a the next attempt, whose outcome will be at hand.
-func (x *exchange) newAttempt(a *try, kind attempt.Kind) {
+func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	proves := x.provesConnection() // may panic, and nothing is sent then
 	x.sent++
-	a.Number, a.Kind, a.SentAt, a.Queued = x.sent, kind, x.Ground.Now(), x.permit.Queued
+	a.Number, a.Kind, a.SentAt, a.Queued = x.sent, kind, x.Registry.Now(), x.permit.Queued
 	if a.Queued != (attempt.Queued{}) {
 		x.queued.add(Queued(a.Queued))
 	}
@@ -130,9 +130,9 @@ func (c *call) parentContext() context.Context {
 	return cmp.Or(c.spanned, c.Req.Context())
 }
 
-// equip makes f a flight of the call.
+// equip makes f an attempt of the call.
 func (c *call) equip(f *attempt.Attempt) {
-	f.Req, f.Ctx, f.Home = c.Req, c.Ctx, c.Ground
+	f.Req, f.Ctx, f.Home = c.Req, c.Ctx, c.Registry
 	f.Timeouts, f.Timed = &c.Rule.Timeouts, c.Rule.Timed
 	if f.Number == 1 {
 		return

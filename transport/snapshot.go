@@ -87,11 +87,11 @@ func (s HostState) String() string {
 // Snapshot returns the states of all known hosts, sorted by name. It is meant for
 // debugging, because it visits all hosts in turn.
 func (t *Transport) Snapshot() []HostState {
-	if t.ground.Hosts == nil {
+	if t.registry.Hosts == nil {
 		return nil // a zero Transport
 	}
 	var all []HostState
-	t.ground.Hosts.All(func(s *host.State[rules.Resolved]) { all = append(all, t.snapshot(s)) })
+	t.registry.Hosts.All(func(s *host.State[rules.Resolved]) { all = append(all, t.snapshot(s)) })
 	slices.SortFunc(all, func(a, b HostState) int { return cmp.Compare(a.Host, b.Host) })
 	return all
 }
@@ -99,10 +99,10 @@ func (t *Transport) Snapshot() []HostState {
 // SnapshotOf returns the state of the host of a URL. ok is false if the host is not
 // known.
 func (t *Transport) SnapshotOf(u *url.URL) (s HostState, ok bool) {
-	if t.ground.Hosts == nil || u == nil {
+	if t.registry.Hosts == nil || u == nil {
 		return HostState{}, false
 	}
-	state := t.ground.Hosts.Peek(u)
+	state := t.registry.Hosts.Peek(u)
 	if state == nil {
 		return HostState{}, false
 	}
@@ -111,7 +111,7 @@ func (t *Transport) SnapshotOf(u *url.URL) (s HostState, ok bool) {
 
 // snapshot returns the report on a host.
 func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
-	now, m := t.ground.Now(), s.MachinesMade()
+	now, m := t.registry.Now(), s.MachinesMade()
 	if m == nil {
 		m = &host.Machines{} // no request has needed a machine yet
 	}
@@ -131,7 +131,7 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 		}
 	}
 	if n, until := m.Cooldown.Holds(now); n > 0 {
-		h.HeldScopes, h.HeldUntil = n, t.ground.TimeOf(until)
+		h.HeldScopes, h.HeldUntil = n, t.registry.TimeOf(until)
 	}
 	if pools := s.PoolsMade(); pools != nil {
 		h.Lane, h.Lanes = pools.Current().Number, pools.Opened()
@@ -174,7 +174,7 @@ type FleetState struct {
 // FleetState returns the state of Config.Fleet. ok is false if there is no Fleet, or if it does
 // not say how it is. A Fleet does so if it has a method FleetState that returns a FleetState.
 func (t *Transport) FleetState() (s FleetState, ok bool) {
-	f, ok := t.ground.Fleet.(interface{ FleetState() FleetState })
+	f, ok := t.registry.Fleet.(interface{ FleetState() FleetState })
 	if ok {
 		s = f.FleetState()
 	}

@@ -367,5 +367,5 @@ func callBothEnds[A any](first, next func(context.Context, A)) func(context.Cont
 	}
 }
 
-// fewAttempts is how many attempts of an exchange have room without a further allocation.
+// fewAttempts is how many attempts of a call have room without a further allocation.
 const fewAttempts = 3

@@ -114,11 +114,11 @@ type Config struct {
 // and needs no closing. [Transport.CloseIdleConnections] closes the connections of
 // its base.
 type Transport struct {
-	kept   *replay.Pool // of all requests' bodies; it has to be apart, because cleanups of bodies refer to it
-	pools  *route.Maker // of connections
-	ground limit.Ground // that all requests stand on
-	trace  *Trace       // nil: nobody observes
-	logger *slog.Logger // nil: there is none
+	kept     *replay.Pool   // of all requests' bodies; it has to be apart, because cleanups of bodies refer to it
+	pools    *route.Maker   // of connections
+	registry limit.Registry // that all requests stand on
+	trace    *Trace         // nil: nobody observes
+	logger   *slog.Logger   // nil: there is none
 
 	hostChanged func(HostChange)
 }
@@ -132,7 +132,7 @@ func New(c Config) (*Transport, error) {
 		kept:   new(replay.Pool),
 		logger: c.Logger,
 	}
-	t.ground.Prepare(func(s *host.State[rules.Resolved]) { t.pools.LeaveAll(s.PoolsMade()) })
+	t.registry.Prepare(func(s *host.State[rules.Resolved]) { t.pools.LeaveAll(s.PoolsMade()) })
 	var faults policy.Errors
 	if replay.IsNil(c.Base) {
 		faults = append(faults, &policy.FieldError{Field: "Base", Value: c.Base, Reason: "is a nil pointer"})
@@ -144,17 +144,17 @@ func New(c Config) (*Transport, error) {
 	if t.hostChanged = trace.HostChanged; trace.Event != nil || trace.hasHooks() {
 		t.trace = trace
 	}
-	t.ground.Watched = t.logger != nil || t.hostChanged != nil
+	t.registry.Watched = t.logger != nil || t.hostChanged != nil
 	t.pools = route.NewMaker(c.Base, c.Lane, t.eachHost)
 	set, more := rules.NewRuleset(c.Rule, c.Hosts, new(rules.Owner))
 	if faults = append(faults, more...); len(faults) > 0 {
 		return nil, faults
 	}
 	t.pools.Log = t.logger
-	t.ground.Rules.Store(set)
+	t.registry.Rules.Store(set)
 	if c.Fleet != nil {
-		t.ground.Fleet = c.Fleet
-		if err := c.Fleet.Join(t.ground.Hear); err != nil {
+		t.registry.Fleet = c.Fleet
+		if err := c.Fleet.Join(t.registry.Hear); err != nil {
 			return nil, policy.Errors{{Field: "Fleet", Value: c.Fleet, Reason: err.Error(), Err: err}}
 		}
 	}
@@ -184,7 +184,7 @@ func MustNew(c Config) *Transport {
 // it. Requests under way keep their rule, and the Transport keeps its knowledge of
 // each host. If Update returns an error, nothing changes.
 func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error {
-	old := t.ground.Rules.Load()
+	old := t.registry.Rules.Load()
 	if old == nil {
 		return errNotMade
 	}
@@ -192,7 +192,7 @@ func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error
 	if len(faults) > 0 {
 		return faults
 	}
-	t.ground.Rules.Store(set)
+	t.registry.Rules.Store(set)
 	return nil
 }
 
@@ -207,7 +207,7 @@ func (t *Transport) CloseIdleConnections() {
 
 // eachHost calls a function for the pools of each host that has some.
 func (t *Transport) eachHost(f func(*pool.Pools)) {
-	t.ground.Hosts.All(func(s *host.State[rules.Resolved]) {
+	t.registry.Hosts.All(func(s *host.State[rules.Resolved]) {
 		if pools := s.PoolsMade(); pools != nil {
 			f(pools)
 		}

@@ -37,7 +37,7 @@ type Attempt struct {
 	Hidden   error // the error that the end of its time hides; nil: none
 }
 
-// A home is whose slots and pools the flights have.
+// A home is whose slots and pools the attempts have.
 type home interface {
 	Now() instant.Instant
 	TellGate(host string, g *gate.Gate)
@@ -156,14 +156,14 @@ func (f *Attempt) Arm(out *Outgoing) {
 	}
 }
 
-// Abort releases the slot and closes the body of a flight that does not go. They have no
+// Abort releases the slot and closes the body of an attempt that does not go. They have no
 // other owner. A second call only closes the body again.
 func (f *Attempt) Abort() {
 	f.Slot.Release()
 	f.closeBody()
 }
 
-// closeBody closes the body of a flight that is not sent.
+// closeBody closes the body of an attempt that is not sent.
 func (f *Attempt) closeBody() {
 	switch {
 	case f.Body != nil:

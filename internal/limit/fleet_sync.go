@@ -30,7 +30,7 @@ const (
 
 // Hear takes a message of the fleet. News of a host that this Transport does not know is
 // dropped. News about a setting that the rule of the host turns off has no effect.
-func (g *Ground) Hear(m fleetmsg.Message) {
+func (g *Registry) Hear(m fleetmsg.Message) {
 	if m.Kind == fleetmsg.Members {
 		g.Size.Store(int32(min(max(m.Members, 1), maxMembers)))
 		return
@@ -93,7 +93,7 @@ func (g *Ground) Hear(m fleetmsg.Message) {
 }
 
 // hearHold holds a scope as another member was told to.
-func (g *Ground) hearHold(s *host.State[rules.Resolved], rule *rules.Resolved, m fleetmsg.Message, now instant.Instant) {
+func (g *Registry) hearHold(s *host.State[rules.Resolved], rule *rules.Resolved, m fleetmsg.Message, now instant.Instant) {
 	if rule.Policy.Cooldown != policy.On {
 		return
 	}
@@ -113,15 +113,15 @@ func wholeUnits(amount float64) int64 {
 }
 
 // members returns the size of the fleet.
-func (g *Ground) members() int { return max(1, int(g.Size.Load())) }
+func (g *Registry) members() int { return max(1, int(g.Size.Load())) }
 
 // cooldown returns the settings of a hold.
-func (g *Ground) cooldown(rule *rules.Resolved, wait time.Duration) cooldown.Config {
+func (g *Registry) cooldown(rule *rules.Resolved, wait time.Duration) cooldown.Config {
 	return rule.Settings.Cooldown.ForMember(g.members(), wait)
 }
 
 // TellGate tells the fleet the news of a gate.
-func (g *Ground) TellGate(host string, gate *gate.Gate) {
+func (g *Registry) TellGate(host string, gate *gate.Gate) {
 	switch n := gate.News(); {
 	case n.Working:
 		g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
@@ -142,7 +142,7 @@ func (g *Ground) TellGate(host string, gate *gate.Gate) {
 func (r *Request) askFleet(now instant.Instant, short bool) {
 	m := r.State.Machines()
 	if r.Rule.Gate && m.Gate().AskPermit(now) {
-		r.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: r.State.Name()})
+		r.Registry.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: r.State.Name()})
 	}
 	if !r.Rule.Rate {
 		return
@@ -158,15 +158,15 @@ func (r *Request) askFleet(now instant.Instant, short bool) {
 	if short {
 		waiting = max(waiting, 1)
 	}
-	limit.Share(now, r.Ground.members())
-	if ask, ok := limit.AskTokens(now, waiting, r.Ground.answerTime(now, r.sendAtLatest()), rand.Float64()); ok {
-		r.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: r.State.Name(), Unit: r.State.Resolved.Load().RateUnit(),
+	limit.Share(now, r.Registry.members())
+	if ask, ok := limit.AskTokens(now, waiting, r.Registry.answerTime(now, r.sendAtLatest()), rand.Float64()); ok {
+		r.Registry.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: r.State.Name(), Unit: r.State.Resolved.Load().RateUnit(),
 			PerSecond: ask.PerSecond, Burst: float64(ask.Burst), Amount: float64(ask.Want), Wait: ask.Silence, Spent: float64(ask.Spent)})
 	}
 }
 
 // giveBack gives the tokens of a host that were not used back to the fleet.
-func (g *Ground) giveBack(s *host.State[rules.Resolved]) {
+func (g *Registry) giveBack(s *host.State[rules.Resolved]) {
 	m, rule := s.MachinesMade(), s.Resolved.Load()
 	if m == nil || rule == nil {
 		return
@@ -187,28 +187,28 @@ func (r *Request) fleetScope() uint64 {
 	} else if text = scope.Text(r.Req.Header); text == "" {
 		return 0
 	}
-	return r.Ground.Fleet.Scope(text)
+	return r.Registry.Fleet.Scope(text)
 }
 
 // tellHold tells the fleet that a server asked to wait.
 func (r *Request) tellHold(status int, wait time.Duration) {
-	if r.Ground.Fleet != nil {
-		r.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: r.State.Name(), Scope: r.scopeKey(), Status: status, Wait: wait})
+	if r.Registry.Fleet != nil {
+		r.Registry.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: r.State.Name(), Scope: r.scopeKey(), Status: status, Wait: wait})
 	}
 }
 
 // tellQuota tells the fleet of a quota that is half used up, or whose size is not known.
 // Nobody has to wait before that.
 func (r *Request) tellQuota(q classify.Quota) {
-	if r.Ground.Fleet != nil && q.Remaining <= q.Limit/2 {
-		r.Ground.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: r.State.Name(), Scope: r.scopeKey(), Unit: q.Unit,
+	if r.Registry.Fleet != nil && q.Remaining <= q.Limit/2 {
+		r.Registry.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: r.State.Name(), Scope: r.scopeKey(), Unit: q.Unit,
 			Amount: float64(q.Remaining), Limit: float64(q.Limit), Wait: q.Reset})
 	}
 }
 
 // hearCondition notes what the fleet says about a scope, if it has an effect. The next request
 // tells it, because the goroutine that reads the messages of the fleet calls no hook.
-func (g *Ground) hearCondition(m *host.Machines, c news.Change) {
+func (g *Registry) hearCondition(m *host.Machines, c news.Change) {
 	if g.Watched && c.Until > c.Since {
 		c.Fleet = true
 		m.News().Hear(c)

@@ -18,8 +18,8 @@ const (
 	calmTime = 10 * time.Second
 )
 
-// A Teller tells of the changes of a host.
-type Teller interface {
+// A Observer tells of the changes of a host.
+type Observer interface {
 	// Tells returns a function that tells of a change.
 	Tells(news.Change) func()
 	// LogsState returns a function that tells the log what lasts, after more changes than it has
@@ -34,11 +34,11 @@ type conditions struct{ *Request }
 
 // begin notes that a condition of the host lasts, and tells it if that is new.
 func (c conditions) begin(v news.Change) {
-	if !c.Ground.Watched {
+	if !c.Registry.Watched {
 		return
 	}
 	v.Since = max(v.Since, 1)
-	c.State.Machines().News().Begin(v, c.Teller.Tells(c.present(v)))
+	c.State.Machines().News().Begin(v, c.Observer.Tells(c.present(v)))
 }
 
 // end notes that a condition is over, and tells it if it lasted until now.
@@ -48,7 +48,7 @@ func (c conditions) end(k news.Key) {
 		v.Cause = news.Cause{}
 		v = c.present(v)
 		v.Over, v.Until = true, 0
-		n.End(k, c.Teller.Tells(v))
+		n.End(k, c.Observer.Tells(v))
 	}
 }
 
@@ -57,7 +57,7 @@ func (c conditions) present(v news.Change) news.Change {
 	switch m := c.State.Machines(); v.Condition {
 	case news.Held:
 		v.Waiting = m.Cooldown.Waiting(v.Scope)
-		if named := m.Cooldown.Named(c.Ground.Now(), v.Scope); named > 0 {
+		if named := m.Cooldown.Named(c.Registry.Now(), v.Scope); named > 0 {
 			v.Until = named // without the jitter of this process
 		}
 	case news.Down, news.Crowded:
@@ -92,7 +92,7 @@ func (c conditions) waitingForRate(m *host.Machines) int {
 // begun or ended meanwhile. The machines have no timers, so each request does this that
 // has to ask them anyway. o is the outcome of an attempt, or nil before it.
 func (p *Permit) review(r *Request, o *attempt.Outcome) {
-	if !r.Ground.Watched {
+	if !r.Registry.Watched {
 		return
 	}
 	m := r.State.MachinesMade()
@@ -109,7 +109,7 @@ func (p *Permit) review(r *Request, o *attempt.Outcome) {
 	if n.Quiet() {
 		return
 	}
-	now := r.Ground.Now()
+	now := r.Registry.Now()
 	for _, v := range n.Heard() {
 		if now < v.Until {
 			c.begin(v)
@@ -127,7 +127,7 @@ func (p *Permit) review(r *Request, o *attempt.Outcome) {
 		for i, v := range lasting {
 			lasting[i] = c.present(v)
 		}
-		n.Tell(r.Teller.LogsState(lasting))
+		n.Tell(r.Observer.LogsState(lasting))
 	}
 }
 
@@ -179,7 +179,7 @@ func (p *Permit) reviewWaits(c conditions, m *host.Machines) {
 	if !p.crowded && !p.rated {
 		return
 	}
-	now := c.Ground.Now()
+	now := c.Registry.Now()
 	if p.crowded && !m.Gate().Closed() {
 		c.begin(news.Change{Key: news.Key{Condition: news.Crowded}, Since: now.Add(-p.Queued.Gate), Until: now.Add(calmTime)})
 	}
@@ -191,5 +191,5 @@ func (p *Permit) reviewWaits(c conditions, m *host.Machines) {
 
 // causeOf returns an outcome as the cause of a change.
 func (c conditions) causeOf(o *attempt.Outcome) news.Cause {
-	return news.Cause{Status: o.Status(), Err: c.Teller.Safe(o.Err), Addr: o.Link.Addr()}
+	return news.Cause{Status: o.Status(), Err: c.Observer.Safe(o.Err), Addr: o.Link.Addr()}
 }

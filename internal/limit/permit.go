@@ -18,7 +18,7 @@ import (
 // A Permit is what the limits of a host gave to one attempt: a slot, a token, a share of a quota and a
 // retry of the budget. Before the attempt, TryAcquire or Acquire asks all of them. Start hands the
 // slot over to the attempt. After it, Headers and Done tell the limits what the response says (see
-// heard.go). Cancel gives back what no attempt has taken over.
+// done.go). Cancel gives back what no attempt has taken over.
 type Permit struct {
 	Queued attempt.Queued // so far
 
@@ -27,16 +27,16 @@ type Permit struct {
 	refused  *attempt.Slot   // that of such a response, if a copy was sent; nil: none
 	pass     pacing.Pass     // the numbers of the attempt at the pacing; zero if no quota was known
 	since    instant.Instant // when the attempt began to wait for the limits
-	heard    hearing         // of the headers of its response
+	heard    headersSeen     // of the headers of its response
 	refusals uint32          // that the cooldown knew of when it let the attempt go; 0 if nothing was held
 	crowded  bool            // the attempt waited for long at an open gate, which is to be told
 	rated    bool            // it waited for long for the rate, or would have to, which is to be told
 	failed   bool            // its outcome is a failure of the host
 }
 
-// A Refusal says why a request does not go, or not again. A nil refusal lets it
+// A Rejection says why a request does not go, or not again. A nil refusal lets it
 // go.
-type Refusal struct {
+type Rejection struct {
 	Why   why
 	Err   error     // of the caller's context
 	Until time.Time // when a new request makes sense; zero: not known
@@ -67,7 +67,7 @@ const (
 // keeps a slot while it waits for another limit. If the turn of the request would
 // come too late, Acquire refuses it at once. latest is the time after which a retry
 // may not start. It is 0 for the first attempt, and if nothing bounds it.
-func (p *Permit) Acquire(r *Request, latest instant.Instant) *Refusal {
+func (p *Permit) Acquire(r *Request, latest instant.Instant) *Rejection {
 	if r.latest = latest; !r.Rule.Limited && r.State.Quiet() {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (p *Permit) Acquire(r *Request, latest instant.Instant) *Refusal {
 	if r.Rule.Rate || r.Rule.Pacing {
 		r.askCost() // now, because nothing is held yet if it panics
 	}
-	p.since = r.Ground.Now()
+	p.since = r.Registry.Now()
 	for {
 		if no := p.awaitServer(r); no != nil {
 			return no
@@ -99,7 +99,7 @@ func (p *Permit) Acquire(r *Request, latest instant.Instant) *Refusal {
 }
 
 // awaitServer waits for the end of a hold of the scope, and for its turn in the ramp.
-func (p *Permit) awaitServer(r *Request) *Refusal {
+func (p *Permit) awaitServer(r *Request) *Rejection {
 	if p.refusals = 0; !r.mayBeHeld() {
 		return nil
 	}
@@ -111,7 +111,7 @@ func (p *Permit) awaitServer(r *Request) *Refusal {
 
 // awaitRule waits for the limits that the rule turns on: a share of the server's
 // quota, the rate, and a slot at the gate.
-func (p *Permit) awaitRule(r *Request) (waited bool, no *Refusal) {
+func (p *Permit) awaitRule(r *Request) (waited bool, no *Rejection) {
 	m := r.State.Machines()
 	if r.Rule.Pacing {
 		p.pass = pacing.Pass{}
@@ -136,15 +136,15 @@ func (p *Permit) awaitRule(r *Request) (waited bool, no *Refusal) {
 // a request that waited until its deadline leaves less time than a response takes.
 // The queue is served in order. Behind a closed gate every probe would otherwise be
 // such a request, and no probe would ever succeed.
-func (p *Permit) awaitGate(r *Request, gate *gate.Gate) (waited bool, no *Refusal) {
-	p.slot = attempt.Slot{Home: r.Ground, Host: r.State.Name(), Gate: gate}
+func (p *Permit) awaitGate(r *Request, gate *gate.Gate) (waited bool, no *Rejection) {
+	p.slot = attempt.Slot{Home: r.Registry, Host: r.State.Name(), Gate: gate}
 	turns := gate.Turns()
 	a, waited, no := p.wait(r, LimitGate, &p.Queued.Gate)
 	p.crowded = gate.Turns() == turns && !gate.Closed() && p.Queued.Gate > longWait || no != nil && no.Why == WhyFull
 	if no == nil && waited {
-		due := r.Ground.TimeOf(a.Until)
+		due := r.Registry.TimeOf(a.Until)
 		if until, ok := r.Ctx.Deadline(); ok && !due.Before(until) {
-			no = &Refusal{Why: WhyLate, Until: due, Limit: LimitGate}
+			no = &Rejection{Why: WhyLate, Until: due, Limit: LimitGate}
 		}
 	}
 	if no != nil {
@@ -154,9 +154,9 @@ func (p *Permit) awaitGate(r *Request, gate *gate.Gate) (waited bool, no *Refusa
 }
 
 // awaitRate takes a token of the rate.
-func (p *Permit) awaitRate(r *Request) (waited bool, no *Refusal) {
+func (p *Permit) awaitRate(r *Request) (waited bool, no *Rejection) {
 	a, waited, no := p.wait(r, LimitRate, &p.Queued.Rate)
-	early := a.Until.Sub(r.Ground.Now())
+	early := a.Until.Sub(r.Registry.Now())
 	if no != nil || early <= 0 {
 		return waited, no
 	}
@@ -167,7 +167,7 @@ func (p *Permit) awaitRate(r *Request) (waited bool, no *Refusal) {
 	}
 	defer func() { p.Queued.Rate += time.Since(now) }()
 	if err := r.SleepOr(early, nil); err != nil {
-		return true, &Refusal{Err: err, Limit: LimitRate}
+		return true, &Rejection{Err: err, Limit: LimitRate}
 	}
 	return true, nil
 }
@@ -184,7 +184,7 @@ func (p *Permit) TryAcquire(r *Request, now instant.Instant) bool {
 	}
 	switch {
 	case r.Rule.Gate:
-		p.slot = attempt.Slot{Home: r.Ground, Host: r.State.Name(), Gate: m.Gate()}
+		p.slot = attempt.Slot{Home: r.Registry, Host: r.State.Name(), Gate: m.Gate()}
 		return p.ask(r, LimitGate, now)
 	case r.Rule.Rate:
 		limit := m.Rate(r.Rule.Settings.Rate)
@@ -203,7 +203,7 @@ func (p *Permit) HasMore(r *Request, o *attempt.Outcome) bool {
 // isHeldAgain reports whether the server asked for a wait since the cooldown let the request go, which
 // is not over, or named its quota for the first time, under which the request is not due.
 func (p *Permit) isHeldAgain(r *Request) bool {
-	m, now := r.State.Machines(), r.Ground.Now()
+	m, now := r.State.Machines(), r.Registry.Now()
 	if r.mayBeHeld() && m.Cooldown.HeldSince(now, r.scopeKey(), p.refusals) {
 		return true
 	}
@@ -215,9 +215,9 @@ func (p *Permit) isHeldAgain(r *Request) bool {
 func (p *Permit) ReserveRetry(r *Request, now time.Time, later time.Duration, failed *attempt.Outcome) bool {
 	budget := &r.State.Machines().Budget
 	budget.CountTo(r.State.Requests())
-	p.reserved = budget.Take(r.Ground.InstantOf(now), r.Ground.InstantOf(now.Add(later)), r.budgetConfig())
+	p.reserved = budget.Take(r.Registry.InstantOf(now), r.Registry.InstantOf(now.Add(later)), r.budgetConfig())
 	if p.reserved == nil && failed != nil {
-		conditions{r}.begin(news.Change{Key: news.Key{Condition: news.NoRetries}, Cause: conditions{r}.causeOf(failed), Since: r.Ground.Now()})
+		conditions{r}.begin(news.Change{Key: news.Key{Condition: news.NoRetries}, Cause: conditions{r}.causeOf(failed), Since: r.Registry.Now()})
 	}
 	return p.reserved != nil
 }
@@ -236,7 +236,7 @@ func (p *Permit) Cancel(r *Request) {
 	if p.reserved != nil {
 		budget := &r.State.Machines().Budget
 		budget.CountTo(r.State.Requests())
-		budget.Release(r.Ground.Now(), r.budgetConfig(), p.reserved)
+		budget.Release(r.Registry.Now(), r.budgetConfig(), p.reserved)
 		p.reserved = nil
 	}
 	p.releaseSlot(r)

@@ -26,12 +26,12 @@ import (
 
 // A site is a host with the requests to it, who watches it, and its fleet.
 type site struct {
-	ground Ground
-	set    *rules.Ruleset
-	told   []string // changes
-	last   news.Change
-	state  []news.Change // that the log was told
-	sent   []fleetmsg.Message
+	registry Registry
+	set      *rules.Ruleset
+	told     []string // changes
+	last     news.Change
+	state    []news.Change // that the log was told
+	sent     []fleetmsg.Message
 }
 
 func (s *site) Tells(c news.Change) func() {
@@ -48,12 +48,12 @@ func (s *site) Scope(text string) uint64           { return uint64(len(text)) }
 func newSite(t *testing.T, rule policy.Rule) *site {
 	t.Helper()
 	s := &site{}
-	s.ground.Prepare(func(*host.State[rules.Resolved]) {})
-	s.ground.Watched = true
+	s.registry.Prepare(func(*host.State[rules.Resolved]) {})
+	s.registry.Watched = true
 	set, faults := rules.NewRuleset(rule, nil, new(rules.Owner))
 	require.Empty(t, faults)
 	s.set = set
-	s.ground.Rules.Store(set)
+	s.registry.Rules.Store(set)
 	time.Sleep(time.Minute)
 	return s
 }
@@ -69,15 +69,15 @@ func (s *site) request(t *testing.T, d time.Duration) *Request {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://h.test/", nil)
 	require.NoError(t, err)
-	state := s.ground.Hosts.Acquire(req.URL)
-	return &Request{Teller: s, Ground: &s.ground, Req: req, Ctx: ctx, State: state, Rule: s.ground.RuleFor(state, s.set)}
+	state := s.registry.Hosts.Acquire(req.URL)
+	return &Request{Observer: s, Registry: &s.registry, Req: req, Ctx: ctx, State: state, Rule: s.registry.RuleFor(state, s.set)}
 }
 
 // ends notes the response to a request.
 func (s *site) ends(t *testing.T, code int, v classify.Verdict, header ...string) (hint time.Duration) {
 	t.Helper()
 	r, p := s.request(t, 0), new(Permit)
-	o := attempt.Outcome{Kind: attempt.First, Resp: answer(code, header...), Verdict: v, SentAt: s.ground.Now(), DoneAt: s.ground.Now()}
+	o := attempt.Outcome{Kind: attempt.First, Resp: answer(code, header...), Verdict: v, SentAt: s.registry.Now(), DoneAt: s.registry.Now()}
 	p.Headers(r, &o)
 	hint, _ = p.Done(r, &o)
 	return hint
@@ -146,11 +146,11 @@ func TestAcquire(t *testing.T) {
 				row.before(t, s)
 				r, p, start := s.request(t, row.deadline), new(Permit), time.Now()
 				at := new(Permit)
-				assert.Equal(t, row.wait == 0 && row.limit == "", at.TryAcquire(r, s.ground.Now()), "at once")
+				assert.Equal(t, row.wait == 0 && row.limit == "", at.TryAcquire(r, s.registry.Now()), "at once")
 				at.Cancel(r)
 				var latest instant.Instant
 				if row.latest > 0 {
-					latest = s.ground.Now().Add(row.latest)
+					latest = s.registry.Now().Add(row.latest)
 				}
 				no := p.Acquire(r, latest)
 				took := time.Since(start)
@@ -221,12 +221,12 @@ func TestDone(t *testing.T) {
 					o.Resp = answer(row.code, "Retry-After: "+row.wait)
 				}
 				p.Headers(r, &o)
-				early := s.ground.Hosts.Lookup("http://h.test").Quiet()
+				early := s.registry.Hosts.Lookup("http://h.test").Quiet()
 				assert.Equal(t, peeks && row.held && TellsToWait(row.code), !early, name)
 				hint, u := p.Done(r, &o)
 				assert.Equal(t, row.hint, hint, name)
 				assert.True(t, 0 <= u && u < 1)
-				until := r.State.Machines().Cooldown.Held(s.ground.Now(), r.scopeKey())
+				until := r.State.Machines().Cooldown.Held(s.registry.Now(), r.scopeKey())
 				assert.Equal(t, row.held, until > 0, name)
 				if row.held {
 					assert.Contains(t, s.told[0], fmt.Sprint(news.Held, " false ", row.code), name)
@@ -315,7 +315,7 @@ func TestRequest(t *testing.T) {
 		assert.Equal(t, 4*time.Second, turn)
 		r.Req.Header.Set("Expect", "100-continue")
 		assert.Same(t, r.Req, r.OutcomeOf(nil, nil).Request)
-		r.Unexpect()
+		r.DropExpect()
 		assert.Empty(t, r.OutcomeOf(nil, nil).Request.Header)
 		assert.Len(t, r.Req.Header, 1)
 		assert.Equal(t, "http://h.test", r.HostName())
@@ -332,21 +332,21 @@ func TestRequest(t *testing.T) {
 		assert.ErrorIs(t, r.SleepOr(time.Hour, nil), attempt.ErrRequestCanceled)
 		defer s.request(t, 0).ObeyCancel()()
 
-		s.ground.Fleet = s
+		s.registry.Fleet = s
 		own := s.request(t, 0)
 		assert.EqualValues(t, len("scope\x00ab"), own.scopeKey())
-		now := s.ground.Now()
-		assert.Equal(t, time.Second, s.ground.answerTime(now, 0), "the first question")
-		assert.Equal(t, 300*time.Millisecond, s.ground.answerTime(now, now.Add(400*time.Millisecond)), "three quarters of its time")
-		assert.Equal(t, rate.AnswerTime, s.ground.answerTime(now.Add(rate.FirstTime-rate.AnswerTime), 0), "nobody has ever answered")
+		now := s.registry.Now()
+		assert.Equal(t, time.Second, s.registry.answerTime(now, 0), "the first question")
+		assert.Equal(t, 300*time.Millisecond, s.registry.answerTime(now, now.Add(400*time.Millisecond)), "three quarters of its time")
+		assert.Equal(t, rate.AnswerTime, s.registry.answerTime(now.Add(rate.FirstTime-rate.AnswerTime), 0), "nobody has ever answered")
 		own.latest = 7
 		assert.EqualValues(t, 7, own.sendAtLatest())
 		own.latest = 0
 		assert.Zero(t, own.sendAtLatest())
 		timed := s.request(t, time.Second)
-		assert.Equal(t, s.ground.Now().Add(time.Second), timed.sendAtLatest())
-		timed.latest = s.ground.Now().Add(time.Minute)
-		assert.Equal(t, s.ground.Now().Add(time.Second), timed.sendAtLatest(), "the deadline is sooner")
+		assert.Equal(t, s.registry.Now().Add(time.Second), timed.sendAtLatest())
+		timed.latest = s.registry.Now().Add(time.Minute)
+		assert.Equal(t, s.registry.Now().Add(time.Second), timed.sendAtLatest(), "the deadline is sooner")
 
 		s.sent = nil
 		went := false
@@ -356,7 +356,7 @@ func TestRequest(t *testing.T) {
 		assert.Equal(t, []any{fleetmsg.AskTokens, "cost", 0.25, 1.0, 1.0}, []any{s.sent[0].Kind, s.sent[0].Unit, s.sent[0].PerSecond, s.sent[0].Burst, s.sent[0].Amount})
 		for _, unit := range []string{"", "cost"} {
 			assert.False(t, went)
-			s.ground.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Unit: unit, Wait: time.Minute})
+			s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Unit: unit, Wait: time.Minute})
 			synctest.Wait()
 		}
 		assert.True(t, went, "with tokens of its own unit")
@@ -391,12 +391,12 @@ func TestHear(t *testing.T) {
 		{"permit without an outage", gated, true, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
 		{"no permit", gated, true, fleetmsg.Message{Kind: fleetmsg.Probe}, 0, nil},
 		{"use", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.AskUse}, fleetmsg.Use, nil},
-		{"members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 7}, 0, func(h *machines) bool { return h.site.ground.members() == 7 }},
-		{"too many members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 1 << 30}, 0, func(h *machines) bool { return h.site.ground.members() == 1<<24 }},
+		{"members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 7}, 0, func(h *machines) bool { return h.site.registry.members() == 7 }},
+		{"too many members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 1 << 30}, 0, func(h *machines) bool { return h.site.registry.members() == 1<<24 }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSite(t, row.rule)
-			s.ground.Fleet = s
+			s.registry.Fleet = s
 			h := &machines{site: s}
 			if row.known || row.check != nil {
 				r := s.request(t, 0)
@@ -404,8 +404,8 @@ func TestHear(t *testing.T) {
 			}
 			s.sent = nil
 			row.m.Host = name
-			s.ground.Hear(row.m)
-			if h.now = s.ground.Now(); row.check != nil {
+			s.registry.Hear(row.m)
+			if h.now = s.registry.Now(); row.check != nil {
 				assert.True(t, row.check(h), row.name)
 			}
 			var kinds []fleetmsg.Kind
@@ -428,7 +428,7 @@ func TestTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, rule)
-				s.ground.Fleet = s
+				s.registry.Fleet = s
 				play(t, s)
 			})
 		})
@@ -463,7 +463,7 @@ func TestTold(t *testing.T) {
 	})
 	in(t, "hold", holding, func(t *testing.T, s *site) {
 		s.ends(t, 503, classify.Ambiguous, "Retry-After: 4")
-		assert.Equal(t, s.ground.Now().Add(4*time.Second), s.last.Until, "without jitter")
+		assert.Equal(t, s.registry.Now().Add(4*time.Second), s.last.Until, "without jitter")
 		assert.Equal(t, []fleetmsg.Message{{Kind: fleetmsg.Meet, Host: "http://h.test"}, {Kind: fleetmsg.Hold, Host: "http://h.test", Status: 503, Wait: 4 * time.Second}}, s.sent)
 		s.ends(t, 503, classify.Ambiguous, "Retry-After: 8")
 		time.Sleep(6 * time.Second)
@@ -472,7 +472,7 @@ func TestTold(t *testing.T) {
 	})
 	in(t, "hold of the fleet", holding, func(t *testing.T, s *site) {
 		s.request(t, 0)
-		s.ground.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: 4 * time.Second})
+		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: 4 * time.Second})
 		assert.Empty(t, s.told)
 		assert.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
 		assert.Equal(t, fmt.Sprint(news.Held, " false 429 true"), s.told[0], "by the next request")
@@ -484,7 +484,7 @@ func TestTold(t *testing.T) {
 		"rate": {policy.Rule{Rate: policy.Rate{PerSecond: 0.5, Burst: 1}}, news.RateLimited}, "gate": {gated, news.Crowded},
 	} {
 		in(t, name, row.rule, func(t *testing.T, s *site) {
-			s.ground.Fleet = nil
+			s.registry.Fleet = nil
 			for i := range 3 {
 				go func() {
 					f, p := new(attempt.Attempt), new(Permit)
@@ -510,12 +510,12 @@ func TestTold(t *testing.T) {
 		assert.True(t, p.HasMore(r, &attempt.Outcome{Resp: answer(200)}))
 		o := attempt.Outcome{Kind: attempt.First, Resp: answer(503), Verdict: classify.Ambiguous}
 		p.Done(r, &o)
-		assert.True(t, new(Permit).TryAcquire(s.request(t, 0), s.ground.Now()), "Done frees the slot")
+		assert.True(t, new(Permit).TryAcquire(s.request(t, 0), s.registry.Now()), "Done frees the slot")
 	})
 	in(t, "log", policy.Rule{}, func(t *testing.T, s *site) {
 		m := s.request(t, 0).State.Machines()
 		for range 7 {
-			m.News().TakeLine(s.ground.Now())
+			m.News().TakeLine(s.registry.Now())
 		}
 		for range 5 {
 			s.ends(t, 500, classify.Ambiguous)
@@ -527,7 +527,7 @@ func TestTold(t *testing.T) {
 		assert.EqualValues(t, news.Down, s.state[0].Condition)
 	})
 	in(t, "rest of a budget", policy.Rule{Budget: policy.Budget{Ratio: 1, PerSecond: policy.Off, Burst: 4}}, func(t *testing.T, s *site) {
-		s.ground.Fleet = nil
+		s.registry.Fleet = nil
 		r, p := s.request(t, 0), new(Permit)
 		for p.ReserveRetry(r, time.Now(), 0, &attempt.Outcome{Resp: answer(500)}) {
 		}
@@ -538,7 +538,7 @@ func TestTold(t *testing.T) {
 		assert.Len(t, s.told, 2)
 	})
 	in(t, "tokens that nobody uses", rated, func(t *testing.T, s *site) {
-		s.ground.Hear(fleetmsg.Message{Kind: fleetmsg.Leave})
+		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Leave})
 		r := s.request(t, 0)
 		ctx, cancel := context.WithCancel(r.Ctx)
 		r.Ctx = ctx
@@ -546,10 +546,10 @@ func TestTold(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		synctest.Wait()
-		s.ground.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Wait: time.Minute})
+		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Wait: time.Minute})
 		s.sent = nil
 		for range 2 {
-			s.ground.Hear(fleetmsg.Message{Kind: fleetmsg.Leave})
+			s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Leave})
 		}
 		require.Len(t, s.sent, 1, "messages")
 		m := s.sent[0]

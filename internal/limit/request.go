@@ -22,25 +22,25 @@ import (
 // A Request goes to a host under a rule. Once attempts go, only its price and its
 // plain request change. One goroutine uses it.
 type Request struct {
-	Teller Teller // of changes of the host; set once the limits begin
-	Ground *Ground
-	Req    *http.Request   // the caller's, or a copy with the key that its rule makes
-	Ctx    context.Context // the caller's, or one that ends with Request.Cancel as well
-	Linked bool            // Request.Cancel ends Ctx, too
-	State  *host.State[rules.Resolved]
-	Rule   *rules.Resolved
-	Plain  *http.Request // the request without its Expect, after a 417; nil: its attempts go with it
-	Price  int32         // see askCost; 0: Cost was not asked yet
-	held   time.Duration // for how long holds have made all attempts wait
-	scope  uint64        // the scope's key, once scoped
-	scoped bool
-	latest instant.Instant // no attempt starts later; 0: no bound
+	Observer Observer // of changes of the host; set once the limits begin
+	Registry *Registry
+	Req      *http.Request   // the caller's, or a copy with the key that its rule makes
+	Ctx      context.Context // the caller's, or one that ends with Request.Cancel as well
+	Linked   bool            // Request.Cancel ends Ctx, too
+	State    *host.State[rules.Resolved]
+	Rule     *rules.Resolved
+	Plain    *http.Request // the request without its Expect, after a 417; nil: its attempts go with it
+	Price    int32         // see askCost; 0: Cost was not asked yet
+	held     time.Duration // for how long holds have made all attempts wait
+	scope    uint64        // the scope's key, once scoped
+	scoped   bool
+	latest   instant.Instant // no attempt starts later; 0: no bound
 }
 
 // ObeyCancel makes the closing of Request.Cancel end r.Ctx, so that every wait of
-// the exchange sees it. Old callers still use Request.Cancel. The attempts keep
+// the call sees it. Old callers still use Request.Cancel. The attempts keep
 // the caller's context, because the base transport looks at the channel itself,
-// and because the body of its response outlives the exchange. stop ends the
+// and because the body of its response outlives the call. stop ends the
 // goroutine that listens. That goroutine may run late. So a channel that is closed
 // already, as after a light first attempt, ends r.Ctx at once.
 func (r *Request) ObeyCancel() (stop func()) {
@@ -78,10 +78,10 @@ func (r *Request) askCost() int {
 	return int(r.Price)
 }
 
-// Unexpect makes the next attempts leave Expect out. A server that cannot meet an
+// DropExpect makes the next attempts leave Expect out. A server that cannot meet an
 // expectation has not acted, and may act on the same request without it (RFC 9110
 // §10.1.1).
-func (r *Request) Unexpect() {
+func (r *Request) DropExpect() {
 	r.Plain = r.Req.WithContext(r.Ctx)
 	r.Plain.Header = r.Req.Header.Clone()
 	delete(r.Plain.Header, "Expect")
@@ -121,8 +121,8 @@ func (r *Request) mayBeHeld() bool { return r.Rule.Policy.Cooldown == policy.On 
 func (r *Request) budgetConfig() budget.Config {
 	c := r.Rule.Settings.Budget
 	c.Rests = r.State.Machines().Failures.Helpless()
-	if r.Ground.Fleet != nil {
-		c = c.ForMember(r.Ground.members())
+	if r.Registry.Fleet != nil {
+		c = c.ForMember(r.Registry.members())
 	}
 	return c
 }
@@ -134,12 +134,12 @@ func (r *Request) scopeKey() uint64 {
 		r.scoped = true
 		own := r.Rule.Policy.Scope
 		switch {
-		case r.Ground.Fleet != nil:
+		case r.Registry.Fleet != nil:
 			r.scope = r.fleetScope()
 		case own != nil:
-			r.scope = maphash.String(r.Ground.Seed, own(r.Req))
+			r.scope = maphash.String(r.Registry.Seed, own(r.Req))
 		default:
-			r.scope = scope.Key(r.Ground.Seed, r.Req.Header)
+			r.scope = scope.Key(r.Registry.Seed, r.Req.Header)
 		}
 	}
 	return r.scope
@@ -149,11 +149,11 @@ func (r *Request) scopeKey() uint64 {
 // counted from now, and the limit that takes longest.
 func (r *Request) Forecast(now time.Time) (turn time.Duration, limit string) {
 	if r.Rule.Rate {
-		turn, limit = r.State.Machines().Rate(r.Rule.Settings.Rate).Peek(r.Ground.InstantOf(now), r.askCost()), LimitRate
+		turn, limit = r.State.Machines().Rate(r.Rule.Settings.Rate).Peek(r.Registry.InstantOf(now), r.askCost()), LimitRate
 	}
 	if r.mayBeHeld() {
 		// The request's own wait keeps its own jitter although the hold has jitter as well.
-		at := r.Ground.Now()
+		at := r.Registry.Now()
 		named := min(r.State.Machines().Cooldown.Named(at, r.scopeKey()).Sub(at), r.Rule.Settings.Cooldown.Longest()-r.held)
 		if named > turn {
 			turn, limit = named, LimitCooldown

@@ -26,8 +26,8 @@ func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.W
 		a = m.Rate(settings.Rate).Enter(now, w)
 	case LimitGate:
 		conf := settings.Gate
-		if r.Ground.Fleet != nil {
-			conf = conf.ForMember(r.Ground.members())
+		if r.Registry.Fleet != nil {
+			conf = conf.ForMember(r.Registry.members())
 			conf.Fleet = true
 		}
 		if r.Rule.Rate {
@@ -101,13 +101,13 @@ func (r *Request) rateTime(limit string, now instant.Instant) time.Duration {
 // stop the requests behind it.
 //
 // The time of the wait is added to sum, apart from the part that is due to the rate.
-func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Answer, waited bool, no *Refusal) {
+func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Answer, waited bool, no *Rejection) {
 	w := p.earlyWaiter(r, limit) // for most requests a waiter is only made if they have to wait
 	var since instant.Instant
 	var rated time.Duration
 	defer func() {
 		if waited {
-			now := r.Ground.Now()
+			now := r.Registry.Now()
 			rated = r.rateTime(limit, now) - rated
 			p.Queued.Rate += rated
 			*sum += now.Sub(since) - rated
@@ -125,11 +125,11 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 	}()
 	now := p.since
 	if p.Queued != (attempt.Queued{}) { // it has waited since then
-		now = r.Ground.Now()
+		now = r.Registry.Now()
 	}
-	for ; ; now = r.Ground.Now() {
+	for ; ; now = r.Registry.Now() {
 		a = p.enter(r, limit, now, w)
-		if r.Ground.Fleet != nil && (a.Verb != queue.Go || r.Rule.Rate) {
+		if r.Registry.Fleet != nil && (a.Verb != queue.Go || r.Rule.Rate) {
 			short := a.Verb == queue.Wait && w == nil && (a.NoToken || !r.Rule.Gate)
 			r.askFleet(now, short)
 		}
@@ -137,11 +137,11 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 		case a.Verb == queue.Go:
 			return a, waited, nil
 		case limit == LimitGate && r.Rule.Policy.Gate.Mode == policy.GateRefuse && !a.ForRate: // it may wait for the rate
-			return a, waited, &Refusal{Why: WhyFull}
+			return a, waited, &Rejection{Why: WhyFull}
 		}
-		if no := r.tooLate(r.Ground.TimeOf(now), r.Ground.TimeOf(a.Until)); no != nil {
+		if no := r.tooLate(r.Registry.TimeOf(now), r.Registry.TimeOf(a.Until)); no != nil {
 			if a.Open > 0 {
-				no.Until = r.Ground.TimeOf(a.Open) // spreads the requests that come back then
+				no.Until = r.Registry.TimeOf(a.Open) // spreads the requests that come back then
 			}
 			return a, waited, no
 		}
@@ -153,7 +153,7 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 			continue // asks again, and takes its place in the queue
 		}
 		if err := r.SleepOr(min(a.Ask.Sub(now), r.patience()), w.Ready); err != nil {
-			return a, waited, &Refusal{Err: err}
+			return a, waited, &Rejection{Err: err}
 		}
 	}
 }
@@ -162,7 +162,7 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 func (p *Permit) newWaiter(r *Request, limit string) *queue.Waiter {
 	w := queue.NewWaiter()
 	w.By, w.From, w.Cost = r.sendAtLatest(), p.since, r.cost(limit)
-	w.Until = instant.After(r.Ground.Now(), r.Rule.Settings.Cooldown.Longest()-r.held)
+	w.Until = instant.After(r.Registry.Now(), r.Rule.Settings.Cooldown.Longest()-r.held)
 	return w
 }
 
@@ -170,7 +170,7 @@ func (p *Permit) newWaiter(r *Request, limit string) *queue.Waiter {
 // machines. It is zero if nothing bounds it.
 func (r *Request) sendAtLatest() (at instant.Instant) {
 	if until, ok := r.Ctx.Deadline(); ok {
-		at = r.Ground.InstantOf(until)
+		at = r.Registry.InstantOf(until)
 	}
 	if r.latest != 0 && (at == 0 || r.latest < at) {
 		at = r.latest
@@ -183,20 +183,20 @@ func (r *Request) patience() time.Duration {
 	if r.latest == 0 {
 		return instant.Forever
 	}
-	return r.latest.Sub(r.Ground.Now()) + 1
+	return r.latest.Sub(r.Registry.Now()) + 1
 }
 
 // tooLate refuses a request whose turn comes after the caller's deadline, and a
 // retry whose turn comes later than the rule allows. A zero turn means now.
-func (r *Request) tooLate(now, turn time.Time) *Refusal {
+func (r *Request) tooLate(now, turn time.Time) *Rejection {
 	if until, ok := r.Ctx.Deadline(); ok && turn.After(now) && !turn.Before(until) {
-		return &Refusal{Why: WhyLate, Until: turn}
+		return &Rejection{Why: WhyLate, Until: turn}
 	}
 	if turn.Before(now) {
 		turn = now
 	}
-	if r.latest != 0 && r.Ground.InstantOf(turn) > r.latest {
-		return &Refusal{Why: WhyOverdue, Until: turn}
+	if r.latest != 0 && r.Registry.InstantOf(turn) > r.latest {
+		return &Rejection{Why: WhyOverdue, Until: turn}
 	}
 	return nil
 }

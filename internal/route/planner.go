@@ -43,7 +43,7 @@ func (m *Maker) over(p *pool.Pool) http.RoundTripper {
 // NoteGood notes a good first response over the current pool.
 func NoteGood(r *limit.Request, o *attempt.Outcome) {
 	if pools := r.State.PoolsMade(); pools != nil {
-		pools.Or(o.Pool).Hear(cmp.Or(o.DoneAt, r.Ground.Now()))
+		pools.Or(o.Pool).Hear(cmp.Or(o.DoneAt, r.Registry.Now()))
 		pools.Good(o.Pool, false)
 	}
 }
@@ -82,14 +82,14 @@ func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 	if current == nil || pools.Calm() && p.failed != current || !p.Maker.can(p.Req) {
 		return base
 	}
-	now := p.Ground.Now()
+	now := p.Registry.Now()
 	other := pools.Other(now, not)
 	if other == nil || !other.IsDue(now) {
 		return base
 	}
 	o.Pool, o.Heard = other, other.Heard()
 	maker, req, bad := p.Maker, p.Req, current.Doubtful()
-	return &Trial{ground: p.Ground, maker: maker, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil, open: func() http.RoundTripper {
+	return &Trial{registry: p.Registry, maker: maker, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil, open: func() http.RoundTripper {
 		return maker.open(req, bad, pools.HTTP1.Load())
 	}}
 }
@@ -108,7 +108,7 @@ func (p *Planner) patience() time.Duration {
 		d = min(d, connect/2)
 	}
 	if p.Latest != 0 {
-		d = min(d, p.Latest.Sub(p.Ground.Now()))
+		d = min(d, p.Latest.Sub(p.Registry.Now()))
 	}
 	return max(d, 0)
 }
@@ -131,7 +131,7 @@ func (p *Planner) Beside(first *attempt.Outcome) {
 func (p *Planner) change(o *attempt.Outcome, better bool) news.Change {
 	c := news.Change{Key: news.Key{Condition: news.Lane}, Over: better}
 	if !better {
-		c.Cause = news.Cause{Err: p.Teller.Safe(o.Err), Addr: o.Link.Addr()}
+		c.Cause = news.Cause{Err: p.Observer.Safe(o.Err), Addr: o.Link.Addr()}
 	}
 	return c
 }
@@ -192,9 +192,9 @@ func (p *Planner) Note(o *attempt.Outcome) {
 // move leaves a pool, and tells that.
 func (p *Planner) move(left *pool.Pool, cause any) {
 	p.Maker.leave(left)
-	if c, ok := cause.(news.Change); ok && p.Ground.Watched {
+	if c, ok := cause.(news.Change); ok && p.Registry.Watched {
 		c.Lane = p.State.PoolsMade().Current().Number
-		p.Teller.Tells(c)()
+		p.Observer.Tells(c)()
 	}
 }
 
@@ -225,13 +225,13 @@ func (p *Planner) Refresh() {
 	if p.stale == 0 {
 		return
 	}
-	idle := p.Ground.TimeOf(p.stale).Add(time.Millisecond)
+	idle := p.Registry.TimeOf(p.stale).Add(time.Millisecond)
 	p.stale = 0
 	if until, ok := p.Ctx.Deadline(); ok && !idle.Before(until) {
 		return // nothing could be sent after this sleep
 	}
 	attempt.Sleep(p.Ctx, time.Until(idle), nil)
-	if p.Ctx.Err() == nil && p.State.Machines().Pools().MayRefresh(p.Ground.Now()) {
+	if p.Ctx.Err() == nil && p.State.Machines().Pools().MayRefresh(p.Registry.Now()) {
 		p.refreshed = true
 		closeIdle(p.Maker.first)
 	}
@@ -301,7 +301,7 @@ func (p *Planner) IsStuck(o *attempt.Outcome) (stuck bool) {
 	if !p.leaves {
 		return o.Resp == nil || o.Resp.ProtoMajor > 1
 	}
-	stuck = p.misled || !p.State.PoolsMade().HasOther(p.Ground.Now(), p.last)
+	stuck = p.misled || !p.State.PoolsMade().HasOther(p.Registry.Now(), p.last)
 	p.misled = true
 	return stuck
 }

@@ -47,7 +47,7 @@ func (s *setting) Tells(c news.Change) func()         { return func() { s.told =
 func (s *setting) LogsState(l []news.Change) func()   { return func() {} }
 func (s *setting) Safe(err error) error               { return err }
 func (s *setting) pools() *pool.Pools                 { return s.State.Machines().Pools() }
-func (s *setting) now() instant.Instant               { return s.Ground.Now() }
+func (s *setting) now() instant.Instant               { return s.Registry.Now() }
 func (s *setting) fails(o attempt.Outcome, err error) { s.ends(o, classify.Ambiguous, nil, err) }
 func (s *setting) next() (o attempt.Outcome, t *Trial) {
 	o.Kind = attempt.First
@@ -62,14 +62,14 @@ func (s *setting) ends(o attempt.Outcome, v classify.Verdict, resp *http.Respons
 func set(t *testing.T, rule policy.Rule, requests int, lanes bool) *setting {
 	t.Helper()
 	s := &setting{first: &closing{tripper: none}, lane: &closing{tripper: none}}
-	ground := &limit.Ground{Watched: true}
-	ground.Prepare(func(*host.State[rules.Resolved]) {})
+	registry := &limit.Registry{Watched: true}
+	registry.Prepare(func(*host.State[rules.Resolved]) {})
 	made, faults := rules.NewRuleset(rule, nil, new(rules.Owner))
 	require.Empty(t, faults)
 	req := getRequest(t, "http://h.test/")
-	r := &limit.Request{Teller: s, Ground: ground, Req: req, Ctx: t.Context()}
+	r := &limit.Request{Observer: s, Registry: registry, Req: req, Ctx: t.Context()}
 	for range requests {
-		r.State = ground.Hosts.Acquire(req.URL)
+		r.State = registry.Hosts.Acquire(req.URL)
 	}
 	r.Rule, _ = made.ForHost(host.KeyOf(req.URL))
 	var lane func(string) http.RoundTripper
@@ -363,7 +363,7 @@ func TestTrialWithConnection(t *testing.T) {
 		assert.Equal(t, 1, s.lane.closed, "closed")
 		assert.False(t, o.Pool.IsOpen())
 
-		*trial = Trial{ground: trial.ground, maker: trial.maker, pools: trial.pools, to: new(pool.Pool), back: trial.back, Restart: trial.Restart, open: func() http.RoundTripper { return nil }}
+		*trial = Trial{registry: trial.registry, maker: trial.maker, pools: trial.pools, to: new(pool.Pool), back: trial.back, Restart: trial.Restart, open: func() http.RoundTripper { return nil }}
 		resp, err = trial.RoundTrip(s.Req)
 		require.NoError(t, err)
 		assert.Equal(t, 500, resp.StatusCode, "there is no lane")

@@ -24,7 +24,7 @@ import (
 // makes the first connection of a pool. A retry of a request that failed over the current pool waits
 // for it. Others go over the current pool meanwhile, which may be well.
 type Trial struct {
-	ground   *limit.Ground
+	registry *limit.Registry
 	maker    *Maker
 	pools    *pool.Pools // of the host
 	to, back *pool.Pool
@@ -47,13 +47,13 @@ func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 	t.Restart(t.to)
 	defer func() { // also if the base panics
 		free()
-		t.to.Use(t.ground.Now())
+		t.to.Use(t.registry.Now())
 		time.AfterFunc(pool.Rest, t.rest)
 	}()
 	if t.to.Base() == nil {
 		base := t.open()
 		if base == nil {
-			t.to.Missed(t.ground.Now())
+			t.to.Missed(t.registry.Now())
 			free()
 			return t.goBack(req)
 		}
@@ -100,7 +100,7 @@ func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	default:
-		t.to.Missed(t.ground.Now())
+		t.to.Missed(t.registry.Now())
 		free()
 		return t.goBack(req)
 	}
@@ -125,7 +125,7 @@ func (t *Trial) enter(req *http.Request) (free func(), ok bool) {
 	}
 	if t.to.IsOpen() {
 		free()
-	} else if !t.to.IsDue(t.ground.Now()) { // an attempt has found none just now
+	} else if !t.to.IsDue(t.registry.Now()) { // an attempt has found none just now
 		free()
 		return nil, false
 	}
@@ -141,7 +141,7 @@ func (t *Trial) await(req *http.Request, ended <-chan struct{}) (free func()) {
 		case <-ended:
 			free, ended = t.to.TakeTurn()
 		case <-timer.C:
-			t.to.Missed(t.ground.Now()) // the base may call no hooks, and the other attempt may hang
+			t.to.Missed(t.registry.Now()) // the base may call no hooks, and the other attempt may hang
 			return nil
 		case <-req.Context().Done():
 			return nil
@@ -155,7 +155,7 @@ func (t *Trial) await(req *http.Request, ended <-chan struct{}) (free func()) {
 
 // rest closes the idle connections of the pool if no further attempt went over it.
 func (t *Trial) rest() {
-	if t.pools.Rests(t.to, t.ground.Now()) {
+	if t.pools.Rests(t.to, t.registry.Now()) {
 		closeIdle(t.to.Base())
 	}
 }

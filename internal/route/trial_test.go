@@ -61,10 +61,10 @@ func TestTrialWithoutConnection(t *testing.T) {
 			var pools pool.Pools
 			over := pools.Other(0, nil)
 			tr := &Trial{
-				ground: new(limit.Ground), maker: NewMaker(base, nil, func(func(*pool.Pools)) {}), pools: &pools, to: over, back: pools.Current(),
+				registry: new(limit.Registry), maker: NewMaker(base, nil, func(func(*pool.Pools)) {}), pools: &pools, to: over, back: pools.Current(),
 				patience: time.Second, open: func() http.RoundTripper { return dialling }, Restart: func(p *pool.Pool) { over = p },
 			}
-			tr.ground.Prepare(func(*host.State[rules.Resolved]) {})
+			tr.registry.Prepare(func(*host.State[rules.Resolved]) {})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://h.test/", body)
@@ -102,8 +102,8 @@ func TestTrialWithoutTransport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pools pool.Pools
 		over := pools.Other(0, nil)
-		ground := new(limit.Ground)
-		ground.Prepare(func(*host.State[rules.Resolved]) {})
+		registry := new(limit.Registry)
+		registry.Prepare(func(*host.State[rules.Resolved]) {})
 		base := tripper(func(req *http.Request) (*http.Response, error) {
 			time.Sleep(time.Minute)
 			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: req}, nil
@@ -111,7 +111,7 @@ func TestTrialWithoutTransport(t *testing.T) {
 		for range 2 {
 			go func() {
 				tr := &Trial{
-					ground: ground, maker: NewMaker(base, nil, func(func(*pool.Pools)) {}), pools: &pools, to: over, back: pools.Current(),
+					registry: registry, maker: NewMaker(base, nil, func(func(*pool.Pools)) {}), pools: &pools, to: over, back: pools.Current(),
 					patience: time.Second, waits: true, open: func() http.RoundTripper { return nil }, Restart: func(*pool.Pool) {},
 				}
 				start := time.Now()

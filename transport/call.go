@@ -1,4 +1,4 @@
-// What an exchange consists of.
+// What a call consists of.
 
 package transport
 
@@ -45,9 +45,9 @@ func (c *call) reasonGone() Reason {
 	return ReasonCanceled
 }
 
-// An exchange is one call of RoundTrip with all its attempts. One goroutine uses
+// A retrier is one call of RoundTrip with all its attempts. One goroutine uses
 // it.
-type exchange struct {
+type retrier struct {
 	call
 	series
 
@@ -88,7 +88,7 @@ func (c *call) eventOf(o *attempt.Outcome) Event {
 		Duration: o.Took(), Queued: Queued(o.Queued), Time: time.Now(),
 	}}
 	if o.SentAt != 0 {
-		e.Start = c.Ground.TimeOf(o.SentAt)
+		e.Start = c.Registry.TimeOf(o.SentAt)
 	}
 	return e
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
-// A Ground has the hosts of a Transport, their rules, its clock and its fleet.
-type Ground struct {
+// A Registry has the hosts of a Transport, their rules, its clock and its fleet.
+type Registry struct {
 	Hosts   *host.Table[rules.Resolved]
 	Rules   atomic.Pointer[rules.Ruleset]
-	Fleet   fellows      // nil: none
+	Fleet   peers        // nil: none
 	Size    atomic.Int32 // of the fleet; 0 counts as 1
 	asked   atomic.Int64 // when the fleet was asked for tokens first; 0: it was not
 	Watched bool         // somebody is told about the state of the hosts
@@ -26,35 +26,35 @@ type Ground struct {
 	Seed    maphash.Seed // for the hashes of credentials
 }
 
-// fellows are the other members of a fleet.
-type fellows interface {
+// peers are the other members of a fleet.
+type peers interface {
 	Tell(fleetmsg.Message)
 	Scope(text string) uint64
 }
 
-// Prepare makes a ground without rules. evicted is told of hosts that are forgotten.
-func (g *Ground) Prepare(evicted func(*host.State[rules.Resolved])) {
+// Prepare makes a registry without rules. evicted is told of hosts that are forgotten.
+func (g *Registry) Prepare(evicted func(*host.State[rules.Resolved])) {
 	g.Hosts = host.NewTable[rules.Resolved](host.MaxHosts)
 	g.Hosts.Now, g.Hosts.Evicted = g.Now, evicted
 	g.epoch, g.Seed = time.Now().Add(-1), maphash.MakeSeed() // so that no time is 0, which means that it is not known
 }
 
 // Now returns the time as the limits of the hosts count it.
-func (g *Ground) Now() instant.Instant { return instant.Instant(time.Since(g.epoch)) }
+func (g *Registry) Now() instant.Instant { return instant.Instant(time.Since(g.epoch)) }
 
 // InstantOf returns a time as the limits of the hosts count it.
-func (g *Ground) InstantOf(at time.Time) instant.Instant { return instant.Instant(at.Sub(g.epoch)) }
+func (g *Registry) InstantOf(at time.Time) instant.Instant { return instant.Instant(at.Sub(g.epoch)) }
 
 // TimeOf returns the time of an instant by the wall clock of now, which may have been set since the
 // Transport was made.
-func (g *Ground) TimeOf(at instant.Instant) time.Time {
+func (g *Registry) TimeOf(at instant.Instant) time.Time {
 	now := time.Now()
 	return now.Add(at.Sub(g.InstantOf(now)))
 }
 
 // RuleFor returns the rule for a host. It searches for the rule at the first request
 // and at the first request after an Update. Otherwise it costs one atomic load.
-func (g *Ground) RuleFor(s *host.State[rules.Resolved], set *rules.Ruleset) *rules.Resolved {
+func (g *Registry) RuleFor(s *host.State[rules.Resolved], set *rules.Ruleset) *rules.Resolved {
 	if r := s.Resolved.Load(); r != nil && r.Set == set {
 		return r
 	}
@@ -82,7 +82,7 @@ func (g *Ground) RuleFor(s *host.State[rules.Resolved], set *rules.Ruleset) *rul
 
 // answerTime returns how long a request waits for the fleet's answer if it has to go by a time, and
 // as long as it likes if the time is 0. A request that waits asks again and again.
-func (g *Ground) answerTime(now, by instant.Instant) time.Duration {
+func (g *Registry) answerTime(now, by instant.Instant) time.Duration {
 	g.asked.CompareAndSwap(0, int64(now))
 	asked := instant.Instant(g.asked.Load())
 	wait := asked.Add(rate.MetTime).Sub(now)
@@ -96,6 +96,6 @@ func (g *Ground) answerTime(now, by instant.Instant) time.Duration {
 }
 
 // AskProbe asks the fleet for a permit to probe a host.
-func (g *Ground) AskProbe(host string) {
+func (g *Registry) AskProbe(host string) {
 	g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 }

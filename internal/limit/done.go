@@ -20,8 +20,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A hearing records that the limits have heard the headers of the response.
-type hearing struct {
+// A headersSeen records that the limits have heard the headers of the response.
+type headersSeen struct {
 	resp *http.Response // nil: no response yet
 	at   instant.Instant
 	hint time.Duration // the hold that was noted; 0: none
@@ -40,9 +40,9 @@ func (p *Permit) Headers(r *Request, o *attempt.Outcome) {
 	now := o.DoneAt
 	waits := r.Rule.Peeks && TellsToWait(resp.StatusCode) && r.Rule.Policy.Cooldown == policy.On
 	if now == 0 && (r.Rule.Pacing || waits) {
-		now = r.Ground.Now()
+		now = r.Registry.Now()
 	}
-	p.heard = hearing{resp: resp, at: now}
+	p.heard = headersSeen{resp: resp, at: now}
 	if r.Rule.Pacing {
 		p.hearQuotas(r, now, o)
 	}
@@ -65,7 +65,7 @@ func (p *Permit) hearQuotas(r *Request, now instant.Instant, o *attempt.Outcome)
 		r.tellQuota(q)
 	}
 	r.noteQuotas(now, all, o.Status())
-	if r.Ground.Fleet == nil || o.Status() >= 400 || !machine.Listens(now) {
+	if r.Registry.Fleet == nil || o.Status() >= 400 || !machine.Listens(now) {
 		return
 	}
 	units := make([]string, len(all))
@@ -116,7 +116,7 @@ func (r *Request) noteResult(o *attempt.Outcome, again bool, hint time.Duration)
 	m, status := r.State.Machines(), o.Status()
 	result := attempt.ResultOf(r.Ctx, o.Resp, o.Err)
 	if failed = o.Kind != attempt.Cut && !o.BodyBroke && (result == gate.Failed || result == gate.Lost); failed {
-		m.Failures.Failed(cmp.Or(o.SentAt, r.Ground.Now()))
+		m.Failures.Failed(cmp.Or(o.SentAt, r.Registry.Now()))
 	}
 	switch waits := status == http.StatusTooManyRequests || hint > 0 && TellsToWait(status); {
 	case again && o.Kind > attempt.First:
@@ -176,22 +176,22 @@ func (p *Permit) noteCooldown(r *Request, o *attempt.Outcome, again, told bool, 
 			if u = heard.u; hint <= heard.hint {
 				return u // noted already
 			}
-			hint -= r.Ground.Now().Sub(heard.at) // the body asks for more than the headers did
+			hint -= r.Registry.Now().Sub(heard.at) // the body asks for more than the headers did
 		}
 		r.holdScope(o.Status(), hint, u)
 	case TellsToWait(o.Status()):
 		// Even if it is final, it does not show that the host takes more.
 	case o.Err == nil && !again && !r.State.Quiet():
-		r.State.Machines().Cooldown.Answered(r.Ground.Now(), r.scopeKey(), o.SentAt)
+		r.State.Machines().Cooldown.Answered(r.Registry.Now(), r.scopeKey(), o.SentAt)
 	}
 	return u
 }
 
 // holdScope holds the scope.
 func (r *Request) holdScope(status int, wait time.Duration, u float64) {
-	open := r.State.Machines().Cooldown.Hold(r.Ground.Now(), r.scopeKey(), wait, r.Ground.cooldown(r.Rule, wait), u)
+	open := r.State.Machines().Cooldown.Hold(r.Registry.Now(), r.scopeKey(), wait, r.Registry.cooldown(r.Rule, wait), u)
 	r.tellHold(status, wait)
-	if now := r.Ground.Now(); open > now {
+	if now := r.Registry.Now(); open > now {
 		conditions{r}.begin(news.Change{Key: news.Key{Condition: news.Held, Scope: r.scopeKey()}, Cause: news.Cause{Status: status}, Since: now, Until: open})
 	}
 }
@@ -199,7 +199,7 @@ func (r *Request) holdScope(status int, wait time.Duration, u float64) {
 // noteQuotas tells that a quota is nearly used up, or that none is so any longer. Of several the
 // quota counts of which the least is left.
 func (r *Request) noteQuotas(now instant.Instant, all []classify.Quota, status int) {
-	if !r.Ground.Watched {
+	if !r.Registry.Watched {
 		return
 	}
 	key := news.Key{Condition: news.LowQuota, Scope: r.scopeKey()}
