@@ -18,129 +18,40 @@ import (
 	"github.com/aplomb-go/aplomb/internal/route"
 )
 
-// RoundTrip sends a request, and retries it if that is safe and makes sense. It
-// keeps to the contract of http.RoundTripper: the request is not changed, its body
-// is closed, and a response comes with a nil error, whatever its status. After the
-// last attempt the caller gets the last real response with its body unread, or an
-// error through which errors.Is and errors.As see the last error (see [Error]).
-// [HistoryOf] tells why a response was not retried.
-func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if err := attempt.CheckRequest(req); err != nil {
-		if req != nil && req.Body != nil && !replay.IsNil(req.Body) {
-			_ = req.Body.Close()
-		}
-		return nil, err
-	}
-	set := t.registry.Rules.Load()
-	if set == nil {
-		attempt.CloseBody(req)
-		return nil, errNotMade
-	}
-	base, err := t.pools.Resolve(t)
-	if err != nil {
-		attempt.CloseBody(req)
-		return nil, err
-	}
-	h := t.registry.Hosts.Acquire(req.URL)
-	defer h.Release()
-	c := call{t: t, base: base, Request: limit.Request{Registry: &t.registry, Req: req, Ctx: req.Context(), State: h, Rule: t.ruleFor(h, set)}}
-	c.options = optionsOf(c.Ctx)
-	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {
-		if err := c.findRule(); err != nil {
-			h.ReleaseCount() // a request that is not sent earns no retry
-			attempt.CloseBody(req)
-			return nil, err
-		}
-	}
-	if c.Rule.Policy.IdempotencyKey != nil {
-		c.addKey()
-	}
-	if c.isLight() && c.Ctx.Err() == nil {
-		return c.tryLight()
-	}
-	return c.run(nil)
+// A retrier is one call of RoundTrip with all its attempts. One goroutine uses
+// it.
+type retrier struct {
+	call
+	series
+
+	last     attempt.Outcome // at hand
+	permit   limit.Permit    // of the attempt at hand, and from the decision on that of the next
+	planner  route.Planner   // of the routes to the host
+	start    instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
+	wait     time.Time       // until then a response has asked to wait, or one of a Transport below
+	report   report
+	body     replay.Body // nil: none
+	queued   Queued      // by all attempts
+	retried  bool        // the loop has retried; a hedge is no retry
+	broke    bool        // an attempt ended with an error
+	download *download   // the body that this continues, or that the response got; nil: it does not resume
 }
 
-// isLight reports whether the fast path applies: nothing to wait for, no body to keep and
-// nobody to tell. Nearly every request takes it.
-func (c *call) isLight() bool {
-	// If only Request.Cancel can end a wait for a limit, or that of a classifier for the body, somebody
-	// has to watch it. http.Client.Timeout sets Cancel and a deadline, which ends those waits as well.
-	//lint:ignore SA1019 old callers still set Request.Cancel
-	if c.Req.Cancel != nil && (c.Rule.Peeks || c.Rule.Limited) {
-		if _, ok := c.Ctx.Deadline(); !ok {
-			return false
-		}
-	}
-	return !c.Rule.Loops && c.t.trace == nil && (c.t.logger == nil || !c.logsAttempts()) && (c.options == nil || c.options.trace.empty()) &&
-		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm() && (!c.Rule.Limited || c.Registry.Fleet == nil)
+// A series is the state that the attempts of a call share. For the body of a response
+// these are the attempts since the last progress.
+type series struct {
+	sent int           // attempts so far
+	prev time.Duration // the previous value of the back-off
 }
 
-// tryLight is the fast path. It makes the first attempt, and returns the response if it
-// is a success. Any other outcome goes on in the loop, and so does a request that a limit makes wait.
-func (c *call) tryLight() (*http.Response, error) {
-	o := attempt.Outcome{Number: 1, Kind: attempt.First}
-	if c.Rule.Limited || c.Rule.Policy.MaxElapsed > 0 {
-		o.SentAt = c.Registry.Now()
-	}
-	base := c.base
-	if c.State.MachinesMade() != nil {
-		base = c.t.pools.Current(&c.Request, &o)
-	}
-	var a *try // nil: the base gets the request as it is
-	if c.Rule.Timed || c.Rule.Limited {
-		if c.provesConnection() {
-			o.Link = new(attempt.Link)
-		}
-		a = &try{Attempt: attempt.Attempt{Outcome: o, Base: base}}
-		c.equip(&a.Attempt)
-		if c.Rule.Limited && !a.permit.TryAcquire(&c.Request, o.SentAt) {
-			a.permit.Cancel(&c.Request)
-			return c.run(nil)
-		}
-		a.permit.Start(&a.Attempt)
-		a.fly()
-		o = a.Outcome
-	} else {
-		o.Resp, o.Err = attempt.CheckResponse(base.RoundTrip(c.Req))
-	}
-	if o.Err == nil && !limit.TellsToWait(o.Resp.StatusCode) && !(c.Rule.Limited && a.permit.HasMore(&c.Request, &o)) {
-		o.Verdict = c.judgeResponse(o.Resp) // else the limits hear of the wait before a classifier reads the body
-		made := c.State.MachinesMade()
-		if !o.Failed() && (made == nil || made.Cooldown.Quiet()) {
-			if major := int32(o.Resp.ProtoMajor); c.State.Protocol.Load() != major {
-				c.State.Protocol.Store(major)
-			}
-			if made != nil {
-				made.Failures.Succeeded()
-				route.NoteGood(&c.Request, &o)
-			}
-			c.resumeBody(series{sent: 1}, o.SentAt, o.Pool, o.Resp)
-			return o.Resp, nil
-		}
-	}
-	if a == nil {
-		a = new(try)
-	}
-	a.Outcome = o
-	return c.run(a)
-}
-
-// judgeResponse classifies a response. It closes the body if a classifier of the user's
-// panics. [classify.Default] calls no success and no redirection a failure, so it is not asked.
-func (c *call) judgeResponse(resp *http.Response) (v classify.Verdict) {
-	if !c.Rule.Peeks && resp.StatusCode < http.StatusBadRequest {
-		return classify.Final
-	}
-	return c.askClassifier(resp)
-}
-
-func (c *call) askClassifier(resp *http.Response) (v classify.Verdict) {
-	classified := false
-	defer closeUnless(c.Ctx, &classified, resp)
-	v = c.Rule.Classify(c.OutcomeOf(resp, nil))
-	classified = true
-	return v
+// A decision is the result of judging one attempt.
+type decision struct {
+	Event                  // of which Context, Request, Host and Offset are not filled in
+	drain    time.Duration // how long after Time the response may be drained before the retry
+	getsBody bool          // before the retry, the caller's GetBody is to be called
+	ended    error         // the end of the caller's context, if it ended a wait for the body
+	u        float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
+	stuck    bool          // the server wants the request over another connection, and there is none
 }
 
 // newRetrier returns a retrier for the call.
