@@ -10,7 +10,8 @@
 //
 // The files:
 //
-//	rule.go        Rule, with Or and Validate
+//	rule.go        Rule, with Or
+//	validate.go    Validate
 //	limits.go      Off, and the groups of a Rule's fields
 //	enum.go        the words of the modes
 //	backoff.go     the interface Backoff

@@ -1,0 +1,204 @@
+// The faults of a rule.
+
+package policy
+
+import (
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy/backoff"
+)
+
+// A value beyond these bounds can only be a mistake.
+const (
+	maxAttempts = 1000
+	maxRate     = 1e9 // one attempt per nanosecond
+	maxMemory   = 64 << 20
+	maxResumes  = 1000
+	maxAgain    = 1 << 30
+
+	// No network answers within minTime, so a shorter time is a number without
+	// its unit. A time beyond maxTime was multiplied by its unit twice.
+	minTime = time.Microsecond
+	maxTime = 10 * 365 * 24 * time.Hour
+)
+
+// Validate reports everything that is wrong with the rule at once, as [Errors],
+// and nil if nothing is wrong. A zero field is never wrong, because it inherits.
+// Validate the result of [Rule.Or] as well, because two rules can each be right
+// and be wrong together. Values that can only be mistakes are wrong, too, such as
+// a time below a microsecond, which is a number without its unit. If the Backoff
+// has a method Validate() error, its faults are reported under "Backoff".
+func (r Rule) Validate() error {
+	var bad Errors
+	checkMost(&bad, "Attempts", r.Attempts, maxAttempts, "%d attempts")
+	bad = append(bad, checkBackoff(r.Backoff)...)
+	bad.checkTime("AttemptTimeout", r.AttemptTimeout)
+	bad.checkTime("ConnectTimeout", r.ConnectTimeout)
+	bad.checkTime("FirstEventTimeout", r.FirstEventTimeout)
+	checkMode(&bad, "Lanes", r.Lanes, switchWords)
+	bad.checkTime("Stall.Timeout", r.Stall.Timeout)
+	bad.checkTime("MaxElapsed", r.MaxElapsed)
+	bad.checkTime("RetryAfter.Max", r.RetryAfter.Max)
+	checkMode(&bad, "RetryAfter.Beyond", r.RetryAfter.Beyond, beyondWords)
+	r.checkRate(&bad)
+	r.Budget.check(&bad)
+	checkMode(&bad, "Cooldown", r.Cooldown, switchWords)
+	checkMode(&bad, "Pacing", r.Pacing, switchWords)
+	r.Gate.check(&bad)
+	r.Hedge.check(&bad)
+	checkMost(&bad, "Upload.Memory", r.Upload.Memory, maxMemory, "64 MiB (%d bytes)")
+	checkMost(&bad, "Resume.Max", r.Resume.Max, maxResumes, "%d reconnects")
+	checkMost(&bad, "Resume.Again", r.Resume.Again, maxAgain, "1 GiB (%d bytes)")
+	if bad == nil {
+		return nil // an empty Errors in the interface would not be nil
+	}
+	return bad
+}
+
+// ValidateRequest is like Validate, for a rule that applies to some of the requests to
+// a host: the rule of a path in transport.Config.Hosts, and the rule of a request
+// (transport.WithRule). A limit that all requests to a host share is a fault there. These
+// limits are Lanes, RetryAfter, Rate, Budget, Cooldown, Scope, Pacing, Gate and
+// Hedge.Percentile.
+func (r Rule) ValidateRequest() error {
+	var bad Errors
+	if err := r.Validate(); err != nil {
+		bad = err.(Errors)
+	}
+	for _, limit := range []struct {
+		field string
+		value any
+	}{
+		{"Lanes", r.Lanes},
+		{"RetryAfter", r.RetryAfter}, // bounds the holds and the pacing of all requests
+		{"Rate", r.Rate},
+		{"Budget", r.Budget},
+		{"Cooldown", r.Cooldown},
+		{"Scope", r.Scope},
+		{"Pacing", r.Pacing},
+		{"Gate", r.Gate},
+		{"Hedge.Percentile", r.Hedge.Percentile}, // of all responses of the host
+	} {
+		if !reflect.ValueOf(limit.value).IsZero() {
+			bad.add(limit.field, limit.value, "is a limit of the host, which all its requests share; set it in the rule of the host or in the rule for all hosts")
+		}
+	}
+	if bad == nil {
+		return nil
+	}
+	return bad
+}
+
+func (r *Rule) checkRate(bad *Errors) {
+	switch {
+	case math.IsNaN(r.Rate.PerSecond), math.IsInf(r.Rate.PerSecond, 0):
+		bad.add("Rate.PerSecond", r.Rate.PerSecond, "is not a number of requests per second")
+	case r.Rate.PerSecond > maxRate:
+		bad.add("Rate.PerSecond", r.Rate.PerSecond, "is more than %g requests per second", float64(maxRate))
+	case r.Rate.PerSecond > 0 && r.Rate.Burst < 0:
+		bad.add("Rate.Burst", r.Rate.Burst, "would let nothing through; turn PerSecond off, or leave Burst at 0 for PerSecond rounded up")
+	}
+}
+
+// checkMost refuses a value above most. text says how much that is.
+func checkMost[T int | int64](bad *Errors, field string, value, most T, text string) {
+	if value > most {
+		bad.add(field, value, "is more than "+text, most)
+	}
+}
+
+// checkMode refuses a value that the mode does not have.
+func checkMode[T ~int8](bad *Errors, field string, value T, w words) {
+	if !w.has(int8(value)) {
+		bad.add(field, value, "is none of %s", w.list())
+	}
+}
+
+// checkTime refuses a time that can only be a mistake. A number without its unit
+// counts nanoseconds, and a time.Duration can be multiplied by its unit again. Go
+// allows both, and both are easily overlooked.
+func (e *Errors) checkTime(field string, d time.Duration) {
+	switch {
+	case d > 0 && d < minTime:
+		meant := d * time.Millisecond
+		unit := "time.Millisecond"
+		if d < 100 {
+			meant, unit = d*time.Second, "time.Second"
+		}
+		e.add(field, d, "is less than a microsecond; did you mean %v (%d * %s)?", meant, int64(d), unit)
+	case d > maxTime && d != math.MaxInt64:
+		e.add(field, d, "is more than ten years; was it multiplied by its unit twice?")
+	}
+}
+
+// checkTimes is checkTime for the fields of a formula of package backoff. A single
+// nanosecond is legal there. It is how to write the shortest wait, because zero
+// stands for the default.
+func checkTimes(b Backoff) (bad Errors) {
+	if b == nil || reflect.TypeOf(b).PkgPath() != reflect.TypeFor[backoff.Constant]().PkgPath() {
+		return nil
+	}
+	check := func(field string, d time.Duration) {
+		if d != time.Nanosecond {
+			bad.checkTime(field, d)
+		}
+	}
+	if c, ok := b.(backoff.Constant); ok {
+		check("Backoff", time.Duration(c))
+		return bad
+	}
+	v := reflect.ValueOf(b)
+	for i := range v.NumField() {
+		if d, ok := v.Field(i).Interface().(time.Duration); ok {
+			check("Backoff."+v.Type().Field(i).Name, d)
+		}
+	}
+	return bad
+}
+
+// checkBackoff returns the faults of b.
+func checkBackoff(b Backoff) Errors {
+	var bad Errors
+	switch v := reflect.ValueOf(b); v.Kind() {
+	case reflect.Invalid: // nil inherits
+		return nil
+	case reflect.Pointer, reflect.Func:
+		if v.IsNil() {
+			bad.add("Backoff", b, "is nil behind an interface that is not; leave the field nil to inherit")
+			return bad // its Validate would panic
+		}
+	}
+	if own, ok := b.(interface{ Validate() error }); ok {
+		bad = backoffErrors(b, own.Validate())
+	}
+	return append(bad, checkTimes(b)...)
+}
+
+// backoffErrors returns the faults that a Backoff's own Validate found, under
+// "Backoff". Each error of errors.Join becomes a fault. Errors that were joined
+// with a text of their own stay together.
+func backoffErrors(b Backoff, err error) Errors {
+	switch err := err.(type) {
+	case nil:
+		return nil
+	case *backoff.Invalid:
+		return Errors{{Field: "Backoff." + err.Field, Value: err.Value, Reason: err.Reason}}
+	case *FieldError:
+		return Errors{err}.At("Backoff.")
+	case interface{ Unwrap() []error }:
+		parts := err.Unwrap()
+		if joined := errors.Join(parts...); joined == nil || joined.Error() != err.(error).Error() {
+			break
+		}
+		var all Errors
+		for _, part := range parts {
+			all = append(all, backoffErrors(b, part)...)
+		}
+		return all
+	}
+	return Errors{{Field: "Backoff", Value: b, Reason: strings.TrimPrefix(err.Error(), "policy: "), Err: err}}
+}
