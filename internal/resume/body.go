@@ -176,7 +176,7 @@ func (b *Body) finish() {
 }
 
 // isWhole reports whether all bytes came that were announced.
-func (b *Body) isWhole() bool { return b.pos == b.end || b.pos == b.total }
+func (p *Plan) isWhole() bool { return p.pos == p.end || p.pos == p.total }
 
 // Close ends the body, and a Read or a request for its rest under way. It does not wait for
 // them.

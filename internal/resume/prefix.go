@@ -69,7 +69,7 @@ func (b *Body) keep(p []byte, err error) {
 }
 
 // size returns the size of the prefix.
-func (b *Body) size() int64 { return b.pos - b.begin }
+func (p *Plan) size() int64 { return p.pos - p.begin }
 
 // unmatched returns why no second response can be compared with the prefix, or nil.
 func (b *Body) unmatched() error {
