@@ -378,9 +378,13 @@ func TestLimitsAreChecked(t *testing.T) {
 		{Rule{Budget: Budget{Ratio: 20}}, "Budget.Ratio: 20 is more than one retry for each request; did you mean 0.2, which is 20 %? Burst: policy.Off turns the budget off"},
 		{Rule{Budget: Budget{Ratio: 1.01}}, "Budget.Ratio: 1.01 is more than one retry for each request; did you mean 0.0101, which is 1.01 %? Burst: policy.Off turns the budget off"},
 		{Rule{Budget: Budget{Ratio: 1000}}, "Budget.Ratio: 1000 is more than one retry for each request; Burst: policy.Off turns the budget off"},
+		{Rule{Budget: Budget{Ratio: 101}}, "Budget.Ratio: 101 is more than one retry for each request; Burst: policy.Off turns the budget off"},
+		{Rule{Budget: Budget{Ratio: 100}}, "Budget.Ratio: 100 is more than one retry for each request; did you mean 1, which is 100 %? Burst: policy.Off turns the budget off"},
 		{Rule{Budget: Budget{Window: 10}}, "Budget.Window: 10ns is less than a microsecond; did you mean 10s (10 * time.Second)?"},
 		{Rule{AttemptTimeout: 5}, "AttemptTimeout: 5ns is less than a microsecond; did you mean 5s (5 * time.Second)?"},
 		{Rule{AttemptTimeout: 500}, "AttemptTimeout: 500ns is less than a microsecond; did you mean 500ms (500 * time.Millisecond)?"},
+		{Rule{AttemptTimeout: 100}, "AttemptTimeout: 100ns is less than a microsecond; did you mean 100ms (100 * time.Millisecond)?"},
+		{Rule{AttemptTimeout: 3651 * 24 * time.Hour}, "AttemptTimeout: 87624h0m0s is more than ten years; was it multiplied by its unit twice?"},
 		{Rule{Stall: Stall{Timeout: 30}}, "Stall.Timeout: 30ns is less than a microsecond; did you mean 30s (30 * time.Second)?"},
 		{Rule{MaxElapsed: 999}, "MaxElapsed: 999ns is less than a microsecond; did you mean 999ms (999 * time.Millisecond)?"},
 		{Rule{RetryAfter: RetryAfter{Max: 60}}, "RetryAfter.Max: 60ns is less than a microsecond; did you mean 1m0s (60 * time.Second)?"},
@@ -392,7 +396,7 @@ func TestLimitsAreChecked(t *testing.T) {
 		assert.EqualError(t, row.rule.Validate(), row.want)
 	}
 	for _, good := range []Rule{
-		{Budget: Budget{Burst: Off}}, {Hedge: Hedge{After: Off}}, {Hedge: Hedge{Percentile: 98}}, {Hedge: Hedge{After: time.Second}},
+		{Budget: Budget{Burst: Off}}, {AttemptTimeout: 3650 * 24 * time.Hour}, {Hedge: Hedge{After: Off}}, {Hedge: Hedge{Percentile: 98}}, {Hedge: Hedge{After: time.Second}},
 		{Gate: Gate{Mode: GateWait}}, {Gate: Gate{Start: 5, Max: 5}}, {Cooldown: Off, Pacing: On},
 		{Budget: Budget{Ratio: 1}}, {Hedge: Hedge{Percentile: 1.5}}, {Hedge: Hedge{Percentile: 99.9}},
 		{AttemptTimeout: time.Microsecond, Stall: Stall{Timeout: -1}, MaxElapsed: math.MaxInt64, RetryAfter: RetryAfter{Max: math.MaxInt64}},

@@ -249,6 +249,18 @@ func TestRateTokensExpire(t *testing.T) {
 	assert.Zero(t, taken(r, 3*sec+100*ms), "tokens that are too old")
 }
 
+// What is not used goes back to the fleet, once. A cost takes a full bucket at most.
+func TestRateGivesBack(t *testing.T) {
+	r := sharedRate()
+	mustAskFor(t, r, 0, 10, 10)
+	r.Grant(0, 5, 0, 100*ms, 0)
+	assert.True(t, r.Take(0, 1))
+	assert.Equal(t, []int{4, 0}, []int{r.GiveBack(0).Want, r.GiveBack(0).Want})
+	assert.Equal(t, Ask{}, New(Config{PerSecond: 1}).GiveBack(0))
+	r = New(Config{PerSecond: 1, Burst: 5})
+	assert.Equal(t, []int{1, 1, 3, 5}, []int{r.Tokens(0), r.Tokens(1), r.Tokens(3), r.Tokens(7)})
+}
+
 // A fleet that always takes a little too long does not stop the rate.
 func TestRateWithASlowFleet(t *testing.T) {
 	r := sharedRate()
