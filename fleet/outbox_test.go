@@ -1,16 +1,30 @@
 package fleet
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
+	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // One host with many credentials takes no place of other hosts, and none of the gate's news.
@@ -231,4 +245,278 @@ func TestWhatOthersSayIsForgotten(t *testing.T) {
 		time.Sleep(remember)
 		require.True(t, sends(), "it is remembered for longer")
 	})
+}
+
+// A handler calls a function for each log line.
+type handler func()
+
+func (handler) Enabled(context.Context, slog.Level) bool    { return true }
+func (h handler) Handle(context.Context, slog.Record) error { h(); return nil }
+func (h handler) WithAttrs([]slog.Attr) slog.Handler        { return h }
+func (h handler) WithGroup(string) slog.Handler             { return h }
+
+// unreachable returns a Config of a Redis that cannot be reached, without a network.
+func unreachable(t testing.TB, h slog.Handler) Config {
+	c := options(t, "redis.example.com:6379")
+	c.Redis.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("refused by the test") }
+	c.Logger = slog.New(h)
+	return c
+}
+
+func healthyTransport(t testing.TB, f *Fleet) *transport.Transport {
+	tr, err := transport.New(transport.Config{
+		Fleet: f,
+		Rule:  policy.Rule{Cooldown: policy.On, Gate: policy.Gate{Max: 50}, Pacing: policy.On},
+		Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+		}),
+	})
+	require.NoError(t, err)
+	return tr
+}
+
+// A log handler that blocks costs no request any time. Close takes no longer than it
+// takes while Redis is away.
+func TestLogThatBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unblock := make(chan struct{})
+		blocked := atomic.Bool{}
+		f, err := New(unreachable(t, handler(func() {
+			blocked.Store(true)
+			<-unblock
+		})))
+		require.NoError(t, err)
+		tr := healthyTransport(t, f)
+		synctest.Wait()
+		require.True(t, blocked.Load(), "there was no log line")
+		begin := time.Now()
+		for i := range 10 {
+			req, err := http.NewRequest(http.MethodGet, name(i), nil)
+			require.NoError(t, err)
+			_, err = tr.RoundTrip(req)
+			require.NoError(t, err)
+			callAll(f)
+			f.FleetState()
+		}
+		require.Zero(t, time.Since(begin))
+		time.Sleep(time.Minute) // the heartbeats go on
+		require.Greater(t, f.FleetState().Commands, uint64(30))
+		begin = time.Now()
+		f.Close()
+		require.Equal(t, leaving, time.Since(begin))
+		close(unblock)
+	})
+}
+
+// A log handler may send its lines through the Transport that the Fleet serves, and may call
+// the Fleet.
+func TestLogOverTheSameTransport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tr atomic.Pointer[transport.Transport]
+		var shipped atomic.Int64
+		var f *Fleet
+		ready := make(chan struct{})
+		f, err := New(unreachable(t, handler(func() {
+			<-ready
+			f.FleetState()
+			req, err := http.NewRequest(http.MethodPost, "https://logs.example.com", nil)
+			if err == nil {
+				_, err = tr.Load().RoundTrip(req)
+			}
+			if err == nil {
+				shipped.Add(1)
+			}
+		})))
+		require.NoError(t, err)
+		tr.Store(healthyTransport(t, f))
+		close(ready)
+		synctest.Wait()
+		require.Positive(t, shipped.Load())
+		f.Close()
+	})
+}
+
+// The log is bounded, and lines keep their order.
+func TestJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lines := &logLines{}
+		unblock := make(chan struct{})
+		j := journal{logger: slog.New(slog.NewTextHandler(writer(func(b []byte) (int, error) {
+			<-unblock
+			return lines.Write(b)
+		}), nil))}
+		for i := range 2 * maxLines {
+			j.add(slog.LevelInfo, "line", "number", i)
+			synctest.Wait()
+		}
+		close(unblock)
+		synctest.Wait()
+		require.Equal(t, maxLines+1, lines.count("\n"))
+		require.Regexp(t, `(?s)number=0\n.*number=1\n.*number=16\n$`, lines.String())
+		j.add(slog.LevelInfo, "again")
+		j.close(t.Context())
+		require.Equal(t, 1, lines.count("again"))
+		j.add(slog.LevelInfo, "late")
+		synctest.Wait()
+		require.Zero(t, lines.count("late"))
+	})
+}
+
+// A handler that panics ends neither the process nor the log.
+func TestLogThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		j := journal{logger: slog.New(handler(func() {
+			if calls++; calls == 1 {
+				panic("of the handler")
+			}
+		}))}
+		j.add(slog.LevelInfo, "line")
+		j.add(slog.LevelInfo, "line")
+		synctest.Wait()
+		require.Equal(t, 2, calls, "calls of the handler")
+		j.close(t.Context())
+	})
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(b []byte) (int, error) { return w(b) }
+
+// The scripts and package ledger answer the same for random questions at the same times.
+func TestScriptsDoWhatTheLedgerDoes(t *testing.T) {
+	client := connect(t, sharedServer(t).Addr)
+	for seed := range uint64(soak.Size(40, 2000)) {
+		t.Run(fmt.Sprint("gate/", seed), func(t *testing.T) { compareGate(t, client, seed) })
+		t.Run(fmt.Sprint("tokens/", seed), func(t *testing.T) { compareTokens(t, client, seed) })
+	}
+}
+
+func compareGate(t *testing.T, client *redis.Client, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	var host ledger.Host
+	now := instant.At(100 * time.Second)
+	key := unique(t)
+	members := 1 + r.IntN(5)
+	run := func(s *redis.Script, member int64, args ...any) *redis.Cmd {
+		return s.Run(context.Background(), client, []string{key}, append([]any{now.Since().Microseconds(), strconv.FormatInt(member, 16), ""}, args...)...)
+	}
+	outages, ups, grants, known := 0, 0, 0, false
+	for step := range 150 {
+		steps := []time.Duration{0, time.Millisecond, 137 * time.Millisecond, 500 * time.Millisecond, 3 * time.Second, 11 * time.Second, 61 * time.Second}
+		now = now.Add(steps[min(r.IntN(len(steps)), r.IntN(len(steps)))])
+		member := 1 + r.Int64N(int64(members)+2)
+		switch r.IntN(9) {
+		case 0:
+			want := int64(0)
+			if host.Working(now, member) {
+				want = 1
+				ups++
+			}
+			got, err := run(workingScript, member, "h").Int64()
+			require.NoError(t, err)
+			require.Equal(t, want, got, step)
+		case 1, 2:
+			granted, wait := host.Probe(now, member, members)
+			got, err := run(probeScript, member, "h", members).Slice()
+			require.NoError(t, err)
+			require.Equal(t, granted, got[0] == int64(1), step)
+			require.Equal(t, strconv.FormatInt(wait.Microseconds(), 10), got[1], step)
+			if granted {
+				grants++
+			}
+		case 3:
+			host.ProbeFailed(now, member)
+			require.NoError(t, run(probeFailedScript, member, "h").Err())
+		default:
+			failures, since := 1+r.IntN(6), time.Duration(r.Int64N(int64(4*time.Second))).Truncate(time.Microsecond)
+			wasDown := host.IsDown(now)
+			down, from := host.Failing(now, member, failures, now.Add(-since), members)
+			got, err := run(failingScript, member, "h", failures, since.Microseconds(), members).Slice()
+			require.NoError(t, err)
+			require.Equal(t, down, got[0] == int64(1), step)
+			switch {
+			case down:
+				outages++
+				require.Equal(t, strconv.FormatInt(now.Sub(from).Microseconds(), 10), got[1], step)
+			case wasDown: // the script also says since when
+				require.Equal(t, strconv.FormatInt(now.Sub(host.Since()).Microseconds(), 10), got[1], step)
+			default:
+				require.Equal(t, "-1", got[1], step)
+			}
+		}
+		met, err := meetScript.Run(context.Background(), client, []string{key, key + "h", key + "q"}, now.Since().Microseconds(), "", "").Slice()
+		require.NoError(t, err)
+		if down := "-1"; host.IsDown(now) {
+			down = strconv.FormatInt(now.Sub(host.Since()).Microseconds(), 10)
+			require.Equal(t, down, met[0], step)
+		} else if met[0] != "-2" { // nothing was reported yet
+			require.Equal(t, down, met[0], step)
+			known = true
+		} else {
+			require.False(t, known, step)
+		}
+	}
+	t.Logf("%d members: %d outages, %d ups, %d probes", members, outages, ups, grants)
+}
+
+func compareTokens(t *testing.T, client *redis.Client, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 2))
+	var tokens ledger.Tokens
+	now := instant.At(100 * time.Second)
+	key := unique(t)
+	rates := []float64{0.01, 0.5, 3, 10, 100, 1000, 12345}
+	ask := fleetmsg.Message{Host: "h", PerSecond: rates[r.IntN(len(rates))], Burst: float64(1 + r.IntN(20))}
+	mixed := r.IntN(2) == 0
+	each := everyOf(ask)
+	given := 0
+	for step := range 150 {
+		now = now.Add(time.Duration(r.Int64N(int64(5*each))).Truncate(time.Microsecond) * time.Duration(r.IntN(2)))
+		if mixed && r.IntN(5) == 0 { // another member, with another rule
+			ask.PerSecond = rates[r.IntN(len(rates))]
+			each = everyOf(ask)
+		}
+		want := 1 + r.IntN(30)
+		var a ledger.Absence // what the member says about the bucket
+		due := ""
+		if r.IntN(4) == 0 {
+			a.Silence = time.Duration(r.Int64N(int64(10 * each))).Truncate(time.Microsecond)
+			a.Spent = float64(r.IntN(5))
+		}
+		if r.IntN(4) == 0 {
+			a.Due, a.Sure = (time.Duration(r.Int64N(int64(each)*30)) - each*25).Truncate(time.Microsecond), true
+			due = strconv.FormatInt(a.Due.Microseconds(), 10)
+			if r.IntN(4) == 0 { // Redis has lost the key
+				tokens = ledger.Tokens{}
+				require.NoError(t, client.Del(context.Background(), key).Err())
+			}
+		}
+		args := []any{now.Since().Microseconds(), "", "", float64(each) / float64(time.Microsecond), ask.Burst}
+		if r.IntN(5) == 0 {
+			unused := 1 + r.IntN(10)
+			tokens.GiveBack(now, ask.PerSecond, int(ask.Burst), unused)
+			require.NoError(t, unusedScript.Run(context.Background(), client, []string{key}, append(args, unused)...).Err())
+		}
+		tokens.Repay(now, ask.PerSecond, int(ask.Burst), a)
+		n, first, every, again := tokens.Take(now, ask.PerSecond, int(ask.Burst), want)
+		require.Equal(t, each, every)
+		got, err := tokensScript.Run(context.Background(), client, []string{key}, append(args, want, a.Silence.Microseconds(), a.Spent, due, "")...).Slice()
+		require.NoError(t, err)
+		require.Equal(t, int64(n), got[0], step)
+		given += n
+		if n > 0 {
+			near(t, first.Sub(now), got[1], step)
+		} else {
+			near(t, again, got[2], step)
+		}
+	}
+	t.Logf("%v per second: %d tokens", ask.PerSecond, given)
+}
+
+// near compares durations up to the rounding of the script.
+func near(t *testing.T, want time.Duration, got any, step int) {
+	t.Helper()
+	d, ok := micros(got)
+	require.True(t, ok)
+	require.LessOrEqual(t, math.Abs(float64(want-d)), float64(time.Microsecond), "step %d: %v and %v", step, want, d)
 }

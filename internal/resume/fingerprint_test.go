@@ -1,10 +1,15 @@
 package resume
 
 import (
+	"bytes"
+	"fmt"
+	"io"
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/assert"
 
@@ -295,4 +300,198 @@ func BenchmarkHeaderHash(b *testing.B) {
 		headHash(resp)
 	}
 	b.ReportMetric(float64(testkit.CPU()-start)/float64(b.N)/float64(len(header)), "cpu-ns/field")
+}
+
+func TestParseContentRange(t *testing.T) {
+	for s, want := range map[string]byteRange{
+		"bytes 0-0/1":            {0, 0, 1},
+		"bytes 400-999/1000":     {400, 999, 1000},
+		"BYTES 400-999/1000":     {400, 999, 1000},
+		"bytes 400-999/*":        {400, 999, unknown},
+		"bytes 007-010/0000011":  {7, 10, 11},
+		"bytes 1-2/" + maxOffset: {1, 2, unknown - 1},
+	} {
+		got, ok := parseContentRange(s)
+		assert.True(t, ok, s)
+		assert.Equal(t, want, got, s)
+	}
+	for _, s := range []string{
+		"", "bytes", "bytes ", "bytes */1000", "bytes */*", "bytes 0-999", "bytes 0-999/", "bytes -999/1000",
+		"bytes 0-/1000", "bytes=0-999/1000", "bytes: 0-999/1000", "bytes  0-999/1000", " bytes 0-999/1000",
+		"bytes 0-999/1000 ", "bytes 0 - 999/1000", "bytes 0-999/1000, bytes 0-999/1000", "bytes +0-999/1000",
+		"bytes 0-+999/1000", "bytes 0x0-999/1000", "bytes 0-999/999", "bytes 0-1000/1000", "bytes 5-4/1000",
+		"bytes -1-4/1000", "bytes 0-9_9/1000", "bytes 0-1/99999999999999999999", "bytes 0-1/9223372036854775807",
+		"bytes 0-9223372036854775807/*", "items 0-999/1000", "bytes 0.0-1/2", "bytes ٠-1/2",
+	} {
+		got, ok := parseContentRange(s)
+		assert.False(t, ok, s)
+		assert.Zero(t, got, s)
+	}
+}
+
+const maxOffset = "9223372036854775806"
+
+func FuzzContentRange(f *testing.F) {
+	f.Add("bytes 400-999/1000")
+	f.Add("bytes 400-999/*")
+	f.Add("bytes */1000")
+	f.Add("bytes 0-9223372036854775806/9223372036854775807")
+	f.Fuzz(func(t *testing.T, s string) {
+		r, ok := parseContentRange(s)
+		if !ok {
+			assert.Zero(t, r)
+			return
+		}
+		assert.True(t, 0 <= r.first && r.first <= r.last && r.last < r.total, "%+v", r)
+		assert.Positive(t, r.length())
+		total := "*"
+		if r.total != unknown {
+			total = strconv.FormatInt(r.total, 10)
+		}
+		again, ok := parseContentRange(fmt.Sprintf("bytes %d-%d/%s", r.first, r.last, total))
+		assert.True(t, ok)
+		assert.Equal(t, r, again)
+		for _, c := range strings.ToLower(s) {
+			assert.Contains(t, "0123456789bytes -/*", string(c))
+		}
+	})
+}
+
+func TestStrongValidator(t *testing.T) {
+	const (
+		old   = "Mon, 06 Jan 2025 10:00:00 GMT"
+		fresh = "Mon, 06 Jan 2025 10:00:59 GMT"
+		late  = "Mon, 06 Jan 2025 10:01:00 GMT"
+	)
+	for _, row := range []struct {
+		name   string
+		header http.Header
+		want   string
+	}{
+		{"strong tag", http.Header{"Etag": {`"v1"`}}, `"v1"`},
+		{"strong tag, any date", http.Header{"Etag": {`"v1"`}, "Last-Modified": {old}}, `"v1"`},
+		{"no validator", http.Header{}, ""},
+		{"weak tag", http.Header{"Etag": {`W/"v1"`}}, ""},
+		{"weak tag, strong date", http.Header{"Etag": {`W/"v1"`}, "Last-Modified": {old}, "Date": {late}}, ""},
+		{"empty tag", http.Header{"Etag": {`""`}}, ""},
+		{"bare tag", http.Header{"Etag": {`v1`}}, ""},
+		{"half a tag", http.Header{"Etag": {`"v1`}}, ""},
+		{"a single quote as tag", http.Header{"Etag": {`"`}}, ""},
+		{"two tags in one", http.Header{"Etag": {`"v1", "v2"`}}, ""},
+		{"two tags", http.Header{"Etag": {`"v1"`, `"v1"`}}, ""},
+		{"a space in the tag", http.Header{"Etag": {`"v 1"`}}, ""},
+		{"control character", http.Header{"Etag": {"\"v\t1\""}}, ""},
+		{"strong date", http.Header{"Last-Modified": {old}, "Date": {late}}, old},
+		{"RFC 850 date", http.Header{"Last-Modified": {"Monday, 06-Jan-25 10:00:00 GMT"}, "Date": {late}}, "Monday, 06-Jan-25 10:00:00 GMT"},
+		{"young date", http.Header{"Last-Modified": {old}, "Date": {fresh}}, ""},
+		{"date from the future", http.Header{"Last-Modified": {late}, "Date": {old}}, ""},
+		{"no Date", http.Header{"Last-Modified": {old}}, ""},
+		{"no date", http.Header{"Last-Modified": {"yesterday"}, "Date": {late}}, ""},
+		{"two dates", http.Header{"Last-Modified": {old, old}, "Date": {late}}, ""},
+	} {
+		resp := &http.Response{StatusCode: 200, ContentLength: 10, Header: row.header}
+		plan, err := Check(&http.Request{}, resp, new(Terms))
+		if row.want == "" {
+			assert.Equal(t, ErrNoValidator, err, row.name)
+			continue
+		}
+		assert.NoError(t, err, row.name)
+		assert.Equal(t, row.want, plan.validator, row.name)
+		assert.True(t, fields(row.header).has(row.want), row.name)
+		assert.False(t, fields(nil).has(row.want), row.name)
+		assert.False(t, fields{"Etag": {`"v2"`}, "Last-Modified": {old}}.has(row.want), "%s: another tag", row.name)
+	}
+}
+
+// deliver tells the body of bytes that a Read delivered with err.
+func (b *Body) deliver(p []byte, err error) {
+	b.pos += int64(len(p))
+	if b.keeps = b.keeps && !b.isWhole(); b.keeps {
+		b.keep(p, err)
+	}
+}
+
+// delivered returns a body that has delivered data in Reads of so many bytes.
+func delivered(data []byte, read int, again int32) *Body {
+	b := &Body{Plan: Plan{end: unknown, total: unknown, stop: unknown, left: again, keeps: true}}
+	for len(data) > 0 {
+		n := min(len(data), read)
+		b.deliver(data[:n], nil)
+		data = data[n:]
+	}
+	return b
+}
+
+// A prefix above the limit is of no use from then on.
+func TestPrefixThatIsTooLong(t *testing.T) {
+	b := delivered(make([]byte, 1000), 600, 1000)
+	assert.True(t, b.unmatched() == nil)
+	b.deliver(make([]byte, 1), nil)
+	assert.False(t, b.unmatched() == nil)
+	b.deliver(make([]byte, 1), nil)
+	assert.False(t, b.unmatched() == nil)
+	b = delivered(make([]byte, 1001), 1001, 1000)
+	assert.Zero(t, b.prefix.first, "it is not hashed")
+	assert.False(t, b.unmatched() == nil)
+}
+
+// The first Read that leaves something to come needs no memory, and the last Read is not hashed.
+func TestPrefixIsKeptForWhatIsToCome(t *testing.T) {
+	part := make([]byte, 1000)
+	first := delivered(part, 1000, 1<<20)
+	assert.True(t, first.prefix.first != 0 && first.later == nil)
+	second := delivered(part, 600, 1<<20)
+	assert.NotNil(t, second.later)
+	for name, b := range map[string]*Body{
+		"the promised end":  {Plan: Plan{end: 1000, total: 1000, stop: 1000, left: 1 << 20, keeps: true, validator: `"v1"`}},
+		"the announced end": {Plan: Plan{end: unknown, total: 1000, stop: unknown, left: 1 << 20, keeps: true}},
+		"nobody compares":   {Plan: Plan{end: unknown, total: unknown, stop: unknown, left: 1 << 20}},
+	} {
+		b.deliver(part, nil)
+		assert.True(t, b.prefix.first == 0 && b.later == nil && b.unmatched() != nil, name)
+	}
+	ended := &Body{Plan: Plan{end: unknown, total: unknown, stop: unknown, left: 1 << 20, keeps: true}}
+	ended.deliver(part, io.EOF)
+	assert.True(t, ended.prefix.first == 0 && ended.later == nil)
+}
+
+// match reads just the prefix, and finds each difference as soon as a mark or the end is
+// reached, whatever the Reads were that brought the prefix.
+func TestPrefixMatch(t *testing.T) {
+	data := make([]byte, 300_000)
+	for i := range data {
+		data[i] = byte(i*7 ^ i>>8)
+	}
+	for _, read := range []int{1, 511, 512, 513, 5000, 32 << 10, len(data)} {
+		for _, size := range []int{1, 511, 512, 513, 4096, 40_000, 299_999} {
+			b := delivered(data[:size], read, 1<<20)
+			r := bytes.NewReader(data)
+			n, err := b.match(r)
+			assert.NoError(t, err)
+			assert.EqualValues(t, size, n)
+			assert.Equal(t, len(data)-size, r.Len(), "the rest is for the reader")
+			for _, at := range []int{0, 100, size / 2, size - 1} {
+				if at < 0 || at >= size {
+					continue
+				}
+				other := bytes.Clone(data)
+				other[at]++
+				n, err = b.match(iotest.HalfReader(bytes.NewReader(other)))
+				assert.Equal(t, errDiffers, err, "size %d, at %d, Reads of %d", size, at, read)
+				assert.LessOrEqual(t, n, max(8*int64(at), firstMark)+matchBuffer, "size %d, at %d, Reads of %d", size, at, read)
+				_, err = b.match(bytes.NewReader(data[:at]))
+				assert.Equal(t, errDiffers, err, "a shorter body")
+				_, err = b.match(io.MultiReader(bytes.NewReader(data[:at]), iotest.ErrReader(io.ErrUnexpectedEOF)))
+				assert.Equal(t, io.ErrUnexpectedEOF, err, "it is cut as well")
+			}
+			_, err = b.match(iotest.DataErrReader(bytes.NewReader(data[:size])))
+			assert.NoError(t, err, "the end comes with the last byte")
+		}
+	}
+	b := delivered(data, 5000, 1<<20)
+	other := bytes.Clone(data)
+	other[600]++
+	n, err := b.match(iotest.OneByteReader(bytes.NewReader(other)))
+	assert.Equal(t, errDiffers, err)
+	assert.EqualValues(t, 8*firstMark, n)
 }
