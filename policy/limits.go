@@ -83,7 +83,7 @@ type Upload struct {
 // all, it needs a Last-Modified that is a minute or more before its Date (§8.8.2.2). A
 // reconnect after progress counts as a request. A reconnect without progress is a retry,
 // for which the whole rule applies. Between two reconnects after less than 1 MiB there is
-// at least 1 s, including the time that the segment took.
+// at least 1 s, including the time that the part took.
 //
 // If there is no rest to ask for, the request is sent again as a retry. Then the bytes
 // that the reader has are compared with those of the second response, and dropped. The
