@@ -1,4 +1,4 @@
-// Package attempt is one attempt of a request. A Attempt has the copy of the request, its context
+// Package attempt is one attempt of a request. An Attempt has the copy of the request, its context
 // and timers, its slot at the gate, its connection, and its response until the loop takes that.
 // It knows of no other attempt.
 package attempt
@@ -16,7 +16,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// A Attempt is a send of a request by a base transport. It has everything that it needs, so
+// An Attempt is a send of a request by a base transport. It has everything that it needs, so
 // that it can run beside another.
 type Attempt struct {
 	Outcome

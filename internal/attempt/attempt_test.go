@@ -261,7 +261,7 @@ func TestPanicOfTheBase(t *testing.T) {
 	assert.Nil(t, f.Slot.Gate)
 }
 
-// The slot of a failure stays with the flight until the limits know what it means. That of a success goes
+// The slot of a failure stays with the attempt until the limits know what it means. That of a success goes
 // over to the body.
 func TestSlotAfterASend(t *testing.T) {
 	for _, status := range []int{200, 503} {
