@@ -81,7 +81,7 @@ func TestTimerThatFiresAsThePhaseChanges(t *testing.T) {
 					if got := phaseOf(a); got != row.phase {
 						t.Fatalf("the phase is %s before the end of the next second", got)
 					}
-					time.Sleep(1)
+					time.Sleep(time.Nanosecond)
 					if got := phaseOf(a); got != row.after {
 						t.Fatalf("the phase is %s after another second, want %s", got, row.after)
 					}
@@ -117,7 +117,7 @@ func TestAttemptNeedsATimerOnlyIfSomebodyWaits(t *testing.T) {
 				if a.Err() != nil || context.Cause(a) != nil || a.timer != nil {
 					t.Fatalf("the attempt has ended with %v, or has a timer", context.Cause(a))
 				}
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				if err := ask(a); !errors.Is(err, policy.ErrAttemptTimeout) {
 					t.Errorf("the attempt ends with %v", err)
 				}
@@ -261,7 +261,7 @@ func TestRestartGivesAllOfTheTime(t *testing.T) {
 			if synctest.Wait(); o.Ctx.Err() != nil {
 				t.Errorf("%v: the attempt ends before its time", row.events)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			if synctest.Wait(); o.Ctx.Err() == nil {
 				t.Errorf("%v: the attempt goes on", row.events)
 			}

@@ -357,7 +357,7 @@ func TestTrialWithConnection(t *testing.T) {
 		assert.True(t, o.Pool.IsOpen())
 		time.Sleep(pool.Rest - 1)
 		_, _ = trial.RoundTrip(s.Req)
-		time.Sleep(2)
+		time.Sleep(2 * time.Nanosecond)
 		assert.Zero(t, s.lane.closed, "closed")
 		time.Sleep(pool.Rest)
 		assert.Equal(t, 1, s.lane.closed, "closed")
