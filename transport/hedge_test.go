@@ -695,17 +695,17 @@ func TestShareOfHedges(t *testing.T) {
 }
 
 // TestFirstAttemptRunsInTheCallersGoroutine: a request whose response comes before the hedge is due
-// costs no goroutine.
+// costs no goroutine. Those of earlier tests may end meanwhile.
 func TestFirstAttemptRunsInTheCallersGoroutine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		before := runtime.NumGoroutine()
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Minute}}, Base: rt(func(req *http.Request) (*http.Response, error) {
-			assert.Equal(t, before, runtime.NumGoroutine(), "goroutines during the first attempt")
+			assert.LessOrEqual(t, runtime.NumGoroutine(), before, "goroutines during the first attempt")
 			return play(req, status(200))
 		})})
 		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		time.Sleep(time.Hour)
-		assert.Equal(t, before, runtime.NumGoroutine(), "goroutines after the request")
+		assert.LessOrEqual(t, runtime.NumGoroutine(), before, "goroutines after the request")
 	})
 }
 

@@ -55,6 +55,7 @@ func newSite(t *testing.T, rule policy.Rule) *site {
 	s.set = set
 	s.registry.Rules.Store(set)
 	time.Sleep(time.Minute)
+	synctest.Wait()
 	return s
 }
 
@@ -177,6 +178,7 @@ func TestAcquire(t *testing.T) {
 				p.Cancel(r)
 				p.Cancel(r)
 				time.Sleep(5 * time.Second)
+				synctest.Wait()
 				again := new(Permit)
 				assert.Nil(t, again.Acquire(s.request(t, 0), 0), "what it held is free again")
 				again.Cancel(r)
@@ -233,6 +235,7 @@ func TestDone(t *testing.T) {
 					turn, limit := s.request(t, 0).Forecast(time.Now())
 					assert.Equal(t, []any{4 * time.Second, LimitCooldown}, []any{turn, limit})
 					time.Sleep(16 * time.Second)
+					synctest.Wait()
 					s.ends(t, 200, classify.Final)
 					assert.Equal(t, fmt.Sprint(news.Held, " true 0 false"), s.told[len(s.told)-1], name)
 				}
@@ -296,6 +299,7 @@ func TestReserveRetry(t *testing.T) {
 		assert.False(t, ok, "what was used is not")
 		first.Cancel(s.request(t, 0))
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		s.ends(t, 200, classify.Final)
 		assert.Len(t, s.told, 2)
 	})
@@ -467,6 +471,7 @@ func TestTold(t *testing.T) {
 		assert.Equal(t, []fleetmsg.Message{{Kind: fleetmsg.Meet, Host: "http://h.test"}, {Kind: fleetmsg.Hold, Host: "http://h.test", Status: 503, Wait: 4 * time.Second}}, s.sent)
 		s.ends(t, 503, classify.Ambiguous, "Retry-After: 8")
 		time.Sleep(6 * time.Second)
+		synctest.Wait()
 		s.ends(t, 200, classify.Final)
 		assert.Len(t, s.told, 1, "it is held still")
 	})
@@ -493,11 +498,14 @@ func TestTold(t *testing.T) {
 					time.AfterFunc(2*time.Second, f.Slot.Release)
 				}()
 				time.Sleep(time.Duration(i) * time.Millisecond)
+				synctest.Wait()
 			}
 			time.Sleep(3 * time.Second)
+			synctest.Wait()
 			assert.Equal(t, []string{change(row.of, false, 0)}, s.told)
 			assert.Equal(t, 1, s.last.Waiting)
 			time.Sleep(12 * time.Second)
+			synctest.Wait()
 			assert.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
 			assert.Equal(t, change(row.of, true, 0), s.told[len(s.told)-1])
 		})
@@ -522,6 +530,7 @@ func TestTold(t *testing.T) {
 		}
 		assert.Empty(t, s.state)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		s.ends(t, 500, classify.Ambiguous)
 		require.Len(t, s.state, 1, "conditions that last")
 		assert.EqualValues(t, news.Down, s.state[0].Condition)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -29,10 +30,10 @@ import (
 // A closing base counts how often its idle connections are closed.
 type closing struct {
 	tripper
-	closed int
+	closed atomic.Int32
 }
 
-func (c *closing) CloseIdleConnections() { c.closed++ }
+func (c *closing) CloseIdleConnections() { c.closed.Add(1) }
 
 func none(*http.Request) (*http.Response, error) { return nil, errors.New("nothing is sent") }
 
@@ -182,9 +183,9 @@ func TestPlanner(t *testing.T) {
 		assert.True(t, fresh.leaves)
 		assert.False(t, (&Planner{Request: s.Request, Maker: s.Maker}).IsStuck(&attempt.Outcome{Resp: response(421, 1)}))
 		assert.True(t, (&Planner{Request: s.Request, Maker: s.Maker}).IsStuck(&attempt.Outcome{Resp: response(421, 2)}))
-		s.lane.closed = 0
+		s.lane.closed.Store(0)
 		time.Sleep(2 * time.Minute)
-		assert.Equal(t, 0, s.first.closed, "the base is shared")
+		assert.Zero(t, s.first.closed.Load(), "the base is shared")
 
 		off := set(t, policy.Rule{Lanes: policy.Off}, 1, true)
 		for range 3 {
@@ -284,7 +285,7 @@ func TestRefresh(t *testing.T) {
 				s.Refresh()
 				assert.LessOrEqual(t, time.Since(start), time.Millisecond)
 			}
-			assert.Equal(t, row.want, s.first.closed, "%+v", row)
+			assert.EqualValues(t, row.want, s.first.closed.Load(), "%+v", row)
 			assert.Zero(t, s.stale)
 		}
 	})
@@ -305,11 +306,11 @@ func TestMaker(t *testing.T) {
 		}{{999 * time.Millisecond, 0}, {2 * time.Millisecond, 1}, {88 * time.Second, 1}, {2 * time.Second, 2}} {
 			time.Sleep(row.after)
 			synctest.Wait()
-			assert.Equal(t, row.want, s.lane.closed, "closed")
+			assert.EqualValues(t, row.want, s.lane.closed.Load(), "closed")
 		}
-		assert.Zero(t, s.first.closed, "closed")
+		assert.Zero(t, s.first.closed.Load(), "closed")
 		s.Maker.CloseAll()
-		assert.Equal(t, []int{1, 3}, []int{s.first.closed, s.lane.closed}, "closed")
+		assert.EqualValues(t, []int32{1, 3}, []int32{s.first.closed.Load(), s.lane.closed.Load()}, "closed")
 		new(Maker).CloseAll()
 		assert.NotPanics(t, func() { closeIdle(nil) })
 
@@ -358,12 +359,12 @@ func TestTrialWithConnection(t *testing.T) {
 		time.Sleep(pool.Rest - 1)
 		_, _ = trial.RoundTrip(s.Req)
 		time.Sleep(2 * time.Nanosecond)
-		assert.Zero(t, s.lane.closed, "closed")
+		assert.Zero(t, s.lane.closed.Load(), "closed")
 		time.Sleep(pool.Rest)
-		assert.Equal(t, 1, s.lane.closed, "closed")
+		assert.EqualValues(t, 1, s.lane.closed.Load(), "closed")
 		assert.False(t, o.Pool.IsOpen())
 
-		*trial = Trial{registry: trial.registry, maker: trial.maker, pools: trial.pools, to: new(pool.Pool), back: trial.back, Restart: trial.Restart, open: func() http.RoundTripper { return nil }}
+		trial = &Trial{registry: trial.registry, maker: trial.maker, pools: trial.pools, to: new(pool.Pool), back: trial.back, Restart: trial.Restart, open: func() http.RoundTripper { return nil }}
 		resp, err = trial.RoundTrip(s.Req)
 		require.NoError(t, err)
 		assert.Equal(t, 500, resp.StatusCode, "there is no lane")
@@ -433,7 +434,7 @@ func TestResolve(t *testing.T) {
 			require.NoError(t, err)
 			assert.Same(t, req, resp.Request)
 			m.first.(*foreign).CloseIdleConnections()
-			assert.Equal(t, 1, loops.closed, "closed")
+			assert.EqualValues(t, 1, loops.closed.Load(), "closed")
 		}
 	}
 	http.DefaultTransport = &http.Transport{MaxIdleConnsPerHost: 9}
