@@ -91,7 +91,7 @@ var features = []feature{
 		absent: regexp.MustCompile(`(?i)cost|quota`)},
 	{name: "shares limits between processes", ours: yes, shown: []string{"transport.TestFleetHold", "transport.TestFleetRate", "lab/fleet"}, probe: shares, setups: fleetSetups},
 	{name: "knows rules of providers", ours: yes, shown: []string{"policy/profile.TestProfiles"}, probe: knowsProviders, setups: providerSetups},
-	{name: "has rules for each host", ours: yes, shown: []string{"transport.TestMostSpecificRule", "examples/hosts"}, probe: distinguishesHosts, setups: hostSetups,
+	{name: "has rules for each host", ours: yes, shown: []string{"internal/rules.TestMostSpecificPattern", "examples/hosts"}, probe: distinguishesHosts, setups: hostSetups,
 		names: map[string]string{"retryablehttp": "retryablehttp.CheckRetry", "rehttp": "rehttp.RetryFn", "failsafehttp": "retrypolicy.AbortIf",
 			"resty": "resty.AddRetryCondition", "azcore": "policy.ShouldRetry"}},
 	{name: "has rules for each path, and for a single request", ours: yes, shown: []string{"internal/rules.TestPathsAreThoseOfServeMux", "transport.TestRulesAreInherited"}, probe: distinguishesPaths, setups: hostSetups,
