@@ -82,8 +82,9 @@ func (w *wired) ok(got result, most time.Duration, msg ...any) {
 }
 
 // The connection of many workers becomes a black hole. Each request comes through, with
-// one slow attempt at most, and over one new connection of HTTP/2. A body that has not come
-// stalls, and is fetched again.
+// one slow attempt at most, and over one new connection of HTTP/2, or two: net/http offers a
+// new connection to other requests a little after its first, and one that asks in between
+// dials. A body that has not come stalls, and is fetched again.
 func TestDeathUnderLoad(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		for name, rule := range map[string]policy.Rule{"with a wait": hasty, "without": policy.Rule{Backoff: backoff.Constant(0)}.Or(hasty)} {
@@ -109,7 +110,7 @@ func TestDeathUnderLoad(t *testing.T) {
 				w.ok(w.get(), 50*time.Millisecond, name)
 			}
 			if cfg.HTTP2 {
-				assert.LessOrEqual(t, w.Conns()-before, 1, name)
+				assert.LessOrEqual(t, w.Conns()-before, 2, name)
 			}
 		}
 	})
