@@ -310,13 +310,13 @@ func (r *race) recordOutrun(a *racer, err error, v classify.Verdict) {
 	a.watch.tellEnd(last)
 	last.Verdict = v
 	var hint time.Duration
-	if retryable(v) {
+	if last.Failed() {
 		r.planner.Note(last)
 		hint, _ = a.permit.Done(&r.Request, last)
 	}
 	last.Err = err
 	e := r.eventOf(last)
-	if e.Reason, e.Hint = ReasonOutrun, hint; retryable(v) {
+	if e.Reason, e.Hint = ReasonOutrun, hint; last.Failed() {
 		r.wait = e.Time.Add(e.Hint)
 	}
 	r.report.record(&e)

@@ -230,9 +230,7 @@ func (x *retrier) askRule() {
 }
 
 // retryable reports whether a verdict calls for a retry.
-func retryable(v classify.Verdict) bool {
-	return v == classify.Refused || v == classify.Ambiguous
-}
+func retryable(v classify.Verdict) bool { return (&attempt.Outcome{Verdict: v}).Failed() }
 
 // judge decides about the outcome at hand, and reserves everything that a retry needs. The
 // outcome may be the cut of a body.

@@ -35,6 +35,7 @@ func (b *Body) check(resp *http.Response) (nextPart, error) {
 
 // checkRange checks whether resp carries the missing bytes of the same representation.
 func (b *Body) checkRange(resp *http.Response, f fields) (nextPart, error) {
+	got := fingerprintOf(resp, false)
 	switch {
 	case resp.StatusCode != http.StatusPartialContent:
 		return unfit("its status is %d", resp.StatusCode)
@@ -42,7 +43,7 @@ func (b *Body) checkRange(resp *http.Response, f fields) (nextPart, error) {
 		return unfit("it has no body")
 	case resp.Uncompressed:
 		return unfit("it was decompressed on the way")
-	case fingerprintOf(resp, false).coding != b.coding:
+	case got.coding != b.coding:
 		// RFC 9110 §15.3.7 lets a 206 omit the field if the request had If-Range.
 		// But some servers compress only whole responses, under the same tag. The
 		// two cases look alike.
@@ -53,7 +54,7 @@ func (b *Body) checkRange(resp *http.Response, f fields) (nextPart, error) {
 		return unfit("it is coded, and has no Content-Length")
 	case !f.has(b.validator):
 		return unfit("it does not have the validator %s", b.validator)
-	case b.digest != 0 && f["Repr-Digest"] != nil && b.digest != fingerprintOf(resp, false).digest:
+	case b.digest != 0 && f["Repr-Digest"] != nil && b.digest != got.digest:
 		return unfit("its Repr-Digest is another one: %q", f["Repr-Digest"]) // of the whole, also with a part (RFC 9530 §3)
 	}
 	return b.checkOffsets(resp, f)

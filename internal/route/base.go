@@ -34,15 +34,18 @@ const (
 const perHost = 100
 
 // DefaultBase returns a copy of http.DefaultTransport for the default base, so that the certificates,
-// the proxy and the dialer that a program has set there stay in force. If there is nothing that can be
-// copied, it begins with go-cleanhttp's.
+// the proxy and the dialer that a program has set there stay in force. If there is none, it begins with
+// go-cleanhttp's. It returns nil if http.DefaultTransport cannot be copied.
 func DefaultBase() *http.Transport {
-	if t, ok := http.DefaultTransport.(*http.Transport); ok && t != nil {
+	switch t, ok := http.DefaultTransport.(*http.Transport); {
+	case http.DefaultTransport == nil, ok && t == nil:
+		return improved(cleanhttp.DefaultPooledTransport())
+	case ok:
 		if c := clone(t); c != nil {
 			return improved(c)
 		}
 	}
-	return improved(cleanhttp.DefaultPooledTransport())
+	return nil
 }
 
 // improved sets what t leaves to net/http: idle connections, pings, and what is known of a proxy's

@@ -70,33 +70,24 @@ func (m *Maker) resolve(self http.RoundTripper) {
 	if m.resolved.Load() {
 		return
 	}
-	switch base := http.DefaultTransport.(type) {
-	case nil:
-		m.takeDefault()
-	case *http.Transport:
-		if base != nil && clone(base) == nil {
-			m.take(base, nil) // as it is, because a copy would not be like it
-		} else {
-			m.takeDefault()
+	base := http.DefaultTransport
+	own := DefaultBase()
+	_, known := base.(*http.Transport)
+	switch {
+	case own != nil:
+		dialer := dial.New(own)
+		if dialer != nil {
+			own.DialContext = dialer.DialContext
 		}
+		m.take(own, dialer)
+	case known:
+		m.take(base, nil) // as it is, because a copy would not be like it
+	case base == self:
+		m.err = errSelf
+		m.resolved.Store(true)
 	default:
-		if base == self {
-			m.err = errSelf
-			m.resolved.Store(true)
-		} else {
-			m.take(&foreign{base: base}, nil)
-		}
+		m.take(&foreign{base: base}, nil)
 	}
-}
-
-// takeDefault makes the default base the first pool.
-func (m *Maker) takeDefault() {
-	base := DefaultBase()
-	dialer := dial.New(base)
-	if dialer != nil {
-		base.DialContext = dialer.DialContext
-	}
-	m.take(base, dialer)
 }
 
 // take makes base the first pool. dialer is that of the default base. A copy of a base with
