@@ -38,7 +38,7 @@ import (
 //   - Final: every error after the end of the caller's own context, and every
 //     error of the kind [Other]. To send again after those, put
 //     OnError(Ambiguous, Other) in front of Default.
-func Default(o Outcome) Verdict {
+func Default(o Outcome) Class {
 	switch {
 	case o.Err == nil && o.Response != nil:
 		return byResponse(o)
@@ -53,14 +53,14 @@ func Default(o Outcome) Verdict {
 
 // byResponse is [Default] for responses. It tests for success first, because
 // every request passes through here.
-func byResponse(o Outcome) Verdict {
+func byResponse(o Outcome) Class {
 	if code := o.Response.StatusCode; code >= http.StatusBadRequest && code <= 599 {
 		return byFailure(o, code)
 	}
 	return Final
 }
 
-func byFailure(o Outcome, code int) Verdict {
+func byFailure(o Outcome, code int) Class {
 	if code < http.StatusInternalServerError {
 		return by4xx(o, code)
 	}
@@ -93,7 +93,7 @@ func onlyIfCached(h http.Header) bool {
 
 // by4xx is a function of its own, so that the compiler puts byFailure into Default, which
 // every request passes through.
-func by4xx(o Outcome, code int) Verdict {
+func by4xx(o Outcome, code int) Class {
 	switch code {
 	case http.StatusRequestEntityTooLarge: // RFC 9110 §15.5.14: with Retry-After the condition will pass
 		if _, ok := RetryAfter(o); ok {
@@ -124,7 +124,7 @@ func by4xx(o Outcome, code int) Verdict {
 //
 // A 429 can also mean that a quota is used up for good. [Signals] recognises
 // that case. To use both, write First(Signals, Refusals).
-func Refusals(o Outcome) Verdict {
+func Refusals(o Outcome) Class {
 	if o.Response == nil {
 		return Unknown
 	}

@@ -25,7 +25,7 @@ func response(code int, header ...string) Outcome {
 
 // TestDefaultStatuses is the table of Default for responses.
 func TestDefaultStatuses(t *testing.T) {
-	want := map[int]Verdict{408: Ambiguous, 421: Refused, 425: Refused, 429: Ambiguous}
+	want := map[int]Class{408: Ambiguous, 421: Refused, 425: Refused, 429: Ambiguous}
 	for code := 500; code < 600; code++ {
 		want[code] = Ambiguous
 	}
@@ -44,7 +44,7 @@ func TestDefaultStatuses(t *testing.T) {
 
 // A cache that has nothing stored says so by a 504 (RFC 9111 §5.2.1.7).
 func TestDefaultOnlyIfCached(t *testing.T) {
-	for field, want := range map[string]Verdict{
+	for field, want := range map[string]Class{
 		"only-if-cached": Final, "max-stale=60, Only-If-Cached": Final, "no-cache": Ambiguous, "": Ambiguous,
 	} {
 		o := response(504)
@@ -67,7 +67,7 @@ func TestDefaultContentTooLarge(t *testing.T) {
 func TestDefaultExpectationFailed(t *testing.T) {
 	for _, tt := range []struct {
 		expect []string
-		want   Verdict
+		want   Class
 	}{
 		{nil, Final}, {[]string{""}, Final}, {[]string{"200-ok"}, Final},
 		{[]string{"100-continue"}, Refused}, {[]string{" 100-Continue"}, Refused}, {[]string{"", "100-continue"}, Refused},
@@ -84,13 +84,13 @@ func TestDefaultOfNothing(t *testing.T) {
 	assert.Equal(t, Final, Default(Outcome{Err: errors.New("surprise")}))
 	assert.Equal(t, Ambiguous, Default(Outcome{Err: io.EOF}))
 	assert.Equal(t, Final, Default(Outcome{Response: &http.Response{}}))
-	assert.Equal(t, Ambiguous, First(OnError(Ambiguous, Other), Default)(Outcome{Err: errors.New("surprise")}))
+	assert.Equal(t, Ambiguous, First(OnError(Ambiguous, ErrorOther), Default)(Outcome{Err: errors.New("surprise")}))
 }
 
 func TestRefusals(t *testing.T) {
 	for name, tt := range map[string]struct {
 		o    Outcome
-		want Verdict
+		want Class
 	}{
 		"429":                           {response(429), Refused},
 		"503 with a wait":               {response(503, "Retry-After", "1"), Refused},
@@ -118,7 +118,7 @@ func TestDefaultAllocatesNothing(t *testing.T) {
 		assert.Zero(t, testing.AllocsPerRun(100, func() { Default(o) }), "status %d", code)
 		assert.Zero(t, testing.AllocsPerRun(100, func() { DefaultHint(o) }), "status %d", code)
 	}
-	f := First(Refusals, Signals, OnStatus(Final, 503), OnError(Final, Reset), OnBodyText(Refused, "x"), Default)
+	f := First(Refusals, Signals, OnStatus(Final, 503), OnError(Final, ErrorReset), OnBodyText(Refused, "x"), Default)
 	o := Outcome{Request: r, Response: &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}}}
 	assert.Zero(t, testing.AllocsPerRun(100, func() { f(o) }))
 }
@@ -139,18 +139,18 @@ func withBody(code int, text string, header ...string) Outcome {
 
 func TestVerdictText(t *testing.T) {
 	for v, want := range []string{"unknown", "final", "refused", "ambiguous"} {
-		assert.Equal(t, want, Verdict(v).String())
+		assert.Equal(t, want, Class(v).String())
 	}
-	assert.Equal(t, "Verdict(9)", Verdict(9).String())
-	var zero Verdict
+	assert.Equal(t, "Class(9)", Class(9).String())
+	var zero Class
 	assert.Equal(t, Unknown, zero)
 }
 
 func TestFirst(t *testing.T) {
-	is := func(v Verdict) Func { return func(Outcome) Verdict { return v } }
+	is := func(v Class) Func { return func(Outcome) Class { return v } }
 	for name, tt := range map[string]struct {
 		f    Func
-		want Verdict
+		want Class
 	}{
 		"no function is asked": {First(), Unknown},
 		"nil":                  {First(nil, nil), Unknown},
@@ -180,7 +180,7 @@ func TestStatus(t *testing.T) {
 }
 
 func TestError(t *testing.T) {
-	f := OnError(Final, Reset, Dial)
+	f := OnError(Final, ErrorReset, ErrorDial)
 	assert.Equal(t, Final, f(Outcome{Err: io.EOF}))
 	assert.Equal(t, Unknown, f(Outcome{Err: http.ErrSchemeMismatch}))
 	assert.Equal(t, Unknown, f(response(500)))
@@ -194,7 +194,7 @@ func TestBody(t *testing.T) {
 	for name, tt := range map[string]struct {
 		f    Func
 		o    Outcome
-		want Verdict
+		want Class
 	}{
 		"found":                       {OnBodyText(Refused, "queue capacity"), withBody(500, text), Refused},
 		"found at 400":                {OnBodyText(Refused, "queue capacity"), withBody(400, text), Refused},
@@ -283,7 +283,7 @@ func TestSignals(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		o    Outcome
-		want Verdict
+		want Class
 	}{
 		{"no signal", response(503), Unknown},
 		{"an error", Outcome{Err: io.EOF}, Unknown},

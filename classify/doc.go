@@ -2,7 +2,7 @@
 // asked to wait, by the response or the error. It states facts and decides nothing.
 // Package policy describes what to do about them, and package transport does it.
 //
-// A [Func] looks at an [Outcome] and returns a [Verdict]. A verdict is about
+// A [Func] looks at an [Outcome] and returns a [Class]. A verdict is about
 // the server, not about retrying. There are four:
 //
 //   - [Unknown]: this classifier has no opinion, so the next classifier is asked.

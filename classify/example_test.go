@@ -47,7 +47,7 @@ func ExampleDefault() {
 func ExampleFirst() {
 	classifier := classify.First(
 		classify.OnStatus(classify.Ambiguous, http.StatusConflict),
-		classify.OnError(classify.Final, classify.Reset),
+		classify.OnError(classify.Final, classify.ErrorReset),
 		classify.Default,
 	)
 	fmt.Println(classifier(response(409, "")))
@@ -97,8 +97,8 @@ func ExampleRefusals() {
 }
 
 // The hint of a provider is asked only if the standard hint finds no wait.
-func ExampleFirstHint() {
-	hint := classify.FirstHint(classify.DefaultHint, classify.ResetDurations)
+func ExampleFirstRetryAfter() {
+	hint := classify.FirstRetryAfter(classify.DefaultHint, classify.ResetDurations)
 
 	wait, ok := hint(response(429, "", "Retry-After", "20"))
 	fmt.Println(wait, ok)
@@ -116,13 +116,13 @@ func ExampleFirstHint() {
 	// 0s false
 }
 
-// KindOf says at which stage an error arose.
-func ExampleKindOf() {
+// ErrorTypeOf says at which stage an error arose.
+func ExampleErrorTypeOf() {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
-	fmt.Println(classify.KindOf(refused))
-	fmt.Println(classify.KindOf(fmt.Errorf("upload: %w", io.ErrUnexpectedEOF)))
-	fmt.Println(classify.KindOf(http.ErrSchemeMismatch))
-	fmt.Println(classify.KindOf(nil))
+	fmt.Println(classify.ErrorTypeOf(refused))
+	fmt.Println(classify.ErrorTypeOf(fmt.Errorf("upload: %w", io.ErrUnexpectedEOF)))
+	fmt.Println(classify.ErrorTypeOf(http.ErrSchemeMismatch))
+	fmt.Println(classify.ErrorTypeOf(nil))
 	// Output:
 	// dial
 	// reset
@@ -154,7 +154,7 @@ func ExampleQuotas() {
 // A custom Func looks at the outcome and returns Unknown if it has no
 // opinion.
 func ExampleFunc() {
-	maintenance := func(o classify.Outcome) classify.Verdict {
+	maintenance := func(o classify.Outcome) classify.Class {
 		if o.Response != nil && o.Response.Header.Get("X-Maintenance") != "" {
 			return classify.Refused
 		}
@@ -169,7 +169,7 @@ func ExampleFunc() {
 }
 
 // A custom Hint reads a wait that only this server sends.
-func ExampleHint() {
+func ExampleRetryAfterFunc() {
 	minutes := func(o classify.Outcome) (time.Duration, bool) {
 		if o.Response == nil {
 			return 0, false
@@ -177,7 +177,7 @@ func ExampleHint() {
 		n, err := strconv.Atoi(o.Response.Header.Get("X-Back-In-Minutes"))
 		return time.Duration(n) * time.Minute, err == nil && n >= 0
 	}
-	hint := classify.FirstHint(classify.DefaultHint, minutes)
+	hint := classify.FirstRetryAfter(classify.DefaultHint, minutes)
 	fmt.Println(hint(response(503, "", "X-Back-In-Minutes", "2")))
 	fmt.Println(hint(response(503, "")))
 	// Output:
@@ -200,7 +200,7 @@ func ExampleOutcome_Peek() {
 // A client that must not wait for a slow name server gives up on DNS errors,
 // although Default would let it try again.
 func ExampleOnError() {
-	classifier := classify.First(classify.OnError(classify.Final, classify.DNS), classify.Default)
+	classifier := classify.First(classify.OnError(classify.Final, classify.ErrorDNS), classify.Default)
 	fmt.Println(classifier(classify.Outcome{Err: &net.DNSError{Err: "server misbehaving", IsTemporary: true}}))
 	fmt.Println(classifier(classify.Outcome{Err: io.ErrUnexpectedEOF}))
 	// Output:

@@ -25,7 +25,7 @@ import (
 // for. If a number is too large for a [time.Duration], the wait is the longest
 // Duration. Fractions of a nanosecond are rounded up. If a field has several
 // valid values, the longest wait counts. A malformed value is ignored.
-type Hint func(Outcome) (wait time.Duration, ok bool)
+type RetryAfterFunc func(Outcome) (wait time.Duration, ok bool)
 
 // DefaultHint is the hint of the default rule. It returns the wait of
 // [RetryAfterMillis], else of [RetryAfter], else of [RateLimitReset].
@@ -43,10 +43,10 @@ func DefaultHint(o Outcome) (time.Duration, bool) {
 // hint off.
 func NoHint(Outcome) (time.Duration, bool) { return 0, false }
 
-// FirstHint returns a hint that asks the given hints in turn and returns the
+// FirstRetryAfter returns a hint that asks the given hints in turn and returns the
 // first wait. Nil hints are skipped.
-func FirstHint(hints ...Hint) Hint {
-	hints = slices.DeleteFunc(slices.Clone(hints), func(h Hint) bool { return h == nil })
+func FirstRetryAfter(hints ...RetryAfterFunc) RetryAfterFunc {
+	hints = slices.DeleteFunc(slices.Clone(hints), func(h RetryAfterFunc) bool { return h == nil })
 	return func(o Outcome) (time.Duration, bool) {
 		for _, h := range hints {
 			if wait, ok := h(o); ok {

@@ -15,63 +15,63 @@ import (
 	"slices"
 )
 
-// A Kind says at which stage an error of a base transport arose. If the stage
+// An ErrorType says at which stage an error of a base transport arose. If the stage
 // is unknown, it says how the attempt failed. A dial that timed out is [Dial],
 // not [Timeout].
-type Kind uint8
+type ErrorType uint8
 
 const (
 	// NoError is the kind of a nil error. It is the zero value.
-	NoError Kind = iota
+	NoError ErrorType = iota
 	// Canceled means that the request was canceled ([context.Canceled]), by its
 	// caller or by a base transport.
-	Canceled
+	ErrorCanceled
 	// Timeout means that time ran out after the connection was made, or at an
 	// unknown stage ([context.DeadlineExceeded], or an error with a Timeout
 	// method that returns true).
-	Timeout
+	ErrorTimeout
 	// DNS means that the name could not be resolved ([net.DNSError]).
-	DNS
+	ErrorDNS
 	// Dial means that no connection to the server or the proxy could be made.
-	Dial
+	ErrorDial
 	// TLS means that the handshake failed, a certificate was not accepted, or an
 	// alert that may belong to a handshake ended the connection.
-	TLS
+	ErrorTLS
 	// Reset means that the connection, or the stream of HTTP/2 or HTTP/3, ended
 	// before the response did. A TLS alert about a damaged record belongs here.
-	Reset
+	ErrorReset
 	// Protocol means that the request cannot be sent as HTTP, or that the
 	// response is not HTTP.
-	Protocol
+	ErrorProtocol
 	// Other is the kind of an error that this package does not recognise.
-	Other
+	ErrorOther
 )
 
 var kinds = [...]string{
-	NoError: "none", Canceled: "canceled", Timeout: "timeout", DNS: "dns", Dial: "dial",
-	TLS: "tls", Reset: "reset", Protocol: "protocol", Other: "other",
+	NoError: "none", ErrorCanceled: "canceled", ErrorTimeout: "timeout", ErrorDNS: "dns", ErrorDial: "dial",
+	ErrorTLS: "tls", ErrorReset: "reset", ErrorProtocol: "protocol", ErrorOther: "other",
 }
 
 // String returns "canceled", "timeout", "dns", "dial", "tls", "reset",
 // "protocol" or "other", and "none" for [NoError]. For any other value it
-// returns the number, as in "Kind(99)".
-func (k Kind) String() string {
+// returns the number, as in "ErrorType(99)".
+func (k ErrorType) String() string {
 	if int(k) < len(kinds) {
 		return kinds[k]
 	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
+	return fmt.Sprintf("ErrorType(%d)", uint8(k))
 }
 
-// KindOf returns the kind of an error, wrapped or not. For nil it returns
+// ErrorTypeOf returns the kind of an error, wrapped or not. For nil it returns
 // [NoError].
-func KindOf(err error) Kind {
+func ErrorTypeOf(err error) ErrorType {
 	k, _ := judge(err)
 	return k
 }
 
 // judge returns the kind of an error and what it proves about the server. An
 // Ambiguous error becomes Refused if no byte of the request was written.
-func judge(err error) (Kind, Verdict) {
+func judge(err error) (ErrorType, Class) {
 	kind, v := sort(err)
 	if v == Ambiguous && wraps(err, isNothingWritten) {
 		v = Refused
@@ -86,20 +86,20 @@ func judge(err error) (Kind, Verdict) {
 // because the stage shows whether the request left. net/http may have sent the
 // request in an attempt before the stage that failed, but only if it considers
 // it safe to send the request twice.
-func sort(err error) (Kind, Verdict) {
+func sort(err error) (ErrorType, Class) {
 	switch {
 	case err == nil:
 		return NoError, Unknown
 	case errors.Is(err, context.Canceled):
-		return Canceled, byCancel(err)
+		return ErrorCanceled, byCancel(err)
 	case isTLS(err):
 		if endsConnection(err) {
-			return Reset, Ambiguous
+			return ErrorReset, Ambiguous
 		}
-		return TLS, Final // the next handshake would meet the same certificates
+		return ErrorTLS, Final // the next handshake would meet the same certificates
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		return DNS, byDNS(dns)
+		return ErrorDNS, byDNS(dns)
 	}
 	if stream, ok := errors.AsType[streamError](err); ok {
 		if stream.Cause != nil { // why this side ended the stream
@@ -109,34 +109,34 @@ func sort(err error) (Kind, Verdict) {
 		}
 		switch stream.Code {
 		case refusedStream:
-			return Reset, Refused
+			return ErrorReset, Refused
 		case http11Required:
-			return Protocol, Final
+			return ErrorProtocol, Final
 		}
-		return Reset, Ambiguous
+		return ErrorReset, Ambiguous
 	}
 	if k, v := byText(err); k != NoError {
 		return k, v
 	}
 	switch op, isOp := errors.AsType[*net.OpError](err); {
 	case isDial(op):
-		return Dial, byDial(err)
+		return ErrorDial, byDial(err)
 	case isTimeout(err):
-		return Timeout, Ambiguous
+		return ErrorTimeout, Ambiguous
 	case isOp, isReset(err):
-		return Reset, Ambiguous
+		return ErrorReset, Ambiguous
 	case isRefusal(err):
-		return Dial, Refused // TCP gives this to a SYN only
+		return ErrorDial, Refused // TCP gives this to a SYN only
 	case isMalformed(err):
-		return Protocol, Ambiguous
+		return ErrorProtocol, Ambiguous
 	}
-	return Other, Final
+	return ErrorOther, Final
 }
 
 // byCancel returns the verdict for a cancellation by somebody other than the
 // caller, such as a source of tokens below, or a dial that several requests share.
 // [Default] has dealt with those of the caller before.
-func byCancel(err error) Verdict {
+func byCancel(err error) Class {
 	if op, _ := errors.AsType[*net.OpError](err); isDial(op) {
 		return Refused
 	}
@@ -181,7 +181,7 @@ func endsConnection(err error) bool {
 
 // byDNS returns Refused if the resolver says that asking again can help. No
 // request leaves before its name is resolved.
-func byDNS(err *net.DNSError) Verdict {
+func byDNS(err *net.DNSError) Class {
 	if !err.IsNotFound && (err.IsTimeout || err.IsTemporary) { // not found: the name does not exist, whatever else is set
 		return Refused
 	}
@@ -196,7 +196,7 @@ func isDial(op *net.OpError) bool {
 
 // byDial returns the verdict for a failed dial, after which the request never
 // left. It is Final if the address cannot be dialled at all.
-func byDial(err error) Verdict {
+func byDial(err error) Class {
 	permanent := wraps(err, func(e error) bool {
 		switch e.(type) {
 		case *net.AddrError, net.UnknownNetworkError, *net.ParseError, net.InvalidAddrError:

@@ -30,76 +30,76 @@ func TestErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		err  error
-		kind Kind
-		want Verdict
+		kind ErrorType
+		want Class
 	}{
 		{"no error", nil, NoError, Unknown},
-		{"canceled, but not by the caller", context.Canceled, Canceled, Ambiguous},
-		{"a shared dial that is canceled", opError("dial", context.Canceled), Canceled, Refused},
-		{"a source of tokens that is canceled", &url.Error{Op: "Post", URL: "http://tokens.invalid", Err: context.Canceled}, Canceled, Ambiguous},
+		{"canceled, but not by the caller", context.Canceled, ErrorCanceled, Ambiguous},
+		{"a shared dial that is canceled", opError("dial", context.Canceled), ErrorCanceled, Refused},
+		{"a source of tokens that is canceled", &url.Error{Op: "Post", URL: "http://tokens.invalid", Err: context.Canceled}, ErrorCanceled, Ambiguous},
 
-		{"pitfall 20: an attempt's deadline", context.DeadlineExceeded, Timeout, Ambiguous},
-		{"an i/o deadline", os.ErrDeadlineExceeded, Timeout, Ambiguous},
-		{"a read timeout", opError("read", os.ErrDeadlineExceeded), Timeout, Ambiguous},
-		{"ETIMEDOUT of a connection in use", opError("read", os.NewSyscallError("read", syscall.ETIMEDOUT)), Timeout, Ambiguous},
-		{"a timeout that url.Error does not see", &url.Error{Op: "Get", Err: fmt.Errorf("in vain: %w", timeout{true})}, Timeout, Ambiguous},
-		{"a Timeout method that says no", timeout{false}, Other, Final},
+		{"pitfall 20: an attempt's deadline", context.DeadlineExceeded, ErrorTimeout, Ambiguous},
+		{"an i/o deadline", os.ErrDeadlineExceeded, ErrorTimeout, Ambiguous},
+		{"a read timeout", opError("read", os.ErrDeadlineExceeded), ErrorTimeout, Ambiguous},
+		{"ETIMEDOUT of a connection in use", opError("read", os.NewSyscallError("read", syscall.ETIMEDOUT)), ErrorTimeout, Ambiguous},
+		{"a timeout that url.Error does not see", &url.Error{Op: "Get", Err: fmt.Errorf("in vain: %w", timeout{true})}, ErrorTimeout, Ambiguous},
+		{"a Timeout method that says no", timeout{false}, ErrorOther, Final},
 
-		{"pitfall 25: NXDOMAIN", opError("dial", &net.DNSError{Err: "no such host", IsNotFound: true}), DNS, Final},
-		{"NXDOMAIN, said to be temporary", &net.DNSError{IsNotFound: true, IsTemporary: true}, DNS, Final},
-		{"a name server that fails for now", opError("dial", &net.DNSError{Err: "server misbehaving", IsTemporary: true}), DNS, Refused},
-		{"a name server that does not respond", opError("dial", &net.DNSError{Err: "i/o timeout", IsTimeout: true}), DNS, Refused},
-		{"any other resolver error", &net.DNSError{Err: "bad name"}, DNS, Final},
+		{"pitfall 25: NXDOMAIN", opError("dial", &net.DNSError{Err: "no such host", IsNotFound: true}), ErrorDNS, Final},
+		{"NXDOMAIN, said to be temporary", &net.DNSError{IsNotFound: true, IsTemporary: true}, ErrorDNS, Final},
+		{"a name server that fails for now", opError("dial", &net.DNSError{Err: "server misbehaving", IsTemporary: true}), ErrorDNS, Refused},
+		{"a name server that does not respond", opError("dial", &net.DNSError{Err: "i/o timeout", IsTimeout: true}), ErrorDNS, Refused},
+		{"any other resolver error", &net.DNSError{Err: "bad name"}, ErrorDNS, Final},
 
-		{"connection refused", opError("dial", os.NewSyscallError("connect", syscall.ECONNREFUSED)), Dial, Refused},
-		{"connection refused, bare", fmt.Errorf("tunnel: %w", syscall.ECONNREFUSED), Dial, Refused},
-		{"a datagram refused later on", opError("read", syscall.ECONNREFUSED), Reset, Ambiguous},
-		{"a dial timeout", opError("dial", timeout{true}), Dial, Refused},
-		{"a dial deadline", opError("dial", context.DeadlineExceeded), Dial, Refused},
-		{"ETIMEDOUT of a dial", opError("dial", os.NewSyscallError("connect", syscall.ETIMEDOUT)), Dial, Refused},
-		{"no route", opError("dial", os.NewSyscallError("connect", syscall.EHOSTUNREACH)), Dial, Refused},
-		{"out of ports", opError("dial", os.NewSyscallError("connect", syscall.EADDRNOTAVAIL)), Dial, Refused},
-		{"a proxy that refuses", opError("proxyconnect", opError("dial", syscall.ECONNREFUSED)), Dial, Refused},
-		{"a SOCKS proxy that cannot reach the host", opError("socks connect", errors.New("unknown error host unreachable")), Dial, Refused},
-		{"a bad address", opError("dial", &net.AddrError{Err: "missing port"}), Dial, Final},
-		{"a bad network", opError("dial", net.UnknownNetworkError("tcp9")), Dial, Final},
-		{"a bad literal", opError("dial", &net.ParseError{Type: "IP address"}), Dial, Final},
+		{"connection refused", opError("dial", os.NewSyscallError("connect", syscall.ECONNREFUSED)), ErrorDial, Refused},
+		{"connection refused, bare", fmt.Errorf("tunnel: %w", syscall.ECONNREFUSED), ErrorDial, Refused},
+		{"a datagram refused later on", opError("read", syscall.ECONNREFUSED), ErrorReset, Ambiguous},
+		{"a dial timeout", opError("dial", timeout{true}), ErrorDial, Refused},
+		{"a dial deadline", opError("dial", context.DeadlineExceeded), ErrorDial, Refused},
+		{"ETIMEDOUT of a dial", opError("dial", os.NewSyscallError("connect", syscall.ETIMEDOUT)), ErrorDial, Refused},
+		{"no route", opError("dial", os.NewSyscallError("connect", syscall.EHOSTUNREACH)), ErrorDial, Refused},
+		{"out of ports", opError("dial", os.NewSyscallError("connect", syscall.EADDRNOTAVAIL)), ErrorDial, Refused},
+		{"a proxy that refuses", opError("proxyconnect", opError("dial", syscall.ECONNREFUSED)), ErrorDial, Refused},
+		{"a SOCKS proxy that cannot reach the host", opError("socks connect", errors.New("unknown error host unreachable")), ErrorDial, Refused},
+		{"a bad address", opError("dial", &net.AddrError{Err: "missing port"}), ErrorDial, Final},
+		{"a bad network", opError("dial", net.UnknownNetworkError("tcp9")), ErrorDial, Final},
+		{"a bad literal", opError("dial", &net.ParseError{Type: "IP address"}), ErrorDial, Final},
 
-		{"an untrusted certificate", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, TLS, Final},
-		{"an untrusted certificate of a proxy", opError("proxyconnect", x509.UnknownAuthorityError{}), TLS, Final},
-		{"another host's certificate", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}, TLS, Final},
-		{"an expired certificate", x509.CertificateInvalidError{Reason: x509.Expired}, TLS, Final},
-		{"an alert received", opError("remote error", tls.AlertError(40)), TLS, Final},
-		{"an alert sent", opError("local error", errors.New("tls: no application protocol")), TLS, Final},
-		{"an alert about a damaged record, sent", opError("local error", errors.New("tls: bad record MAC")), Reset, Ambiguous},
-		{"an alert about a damaged record, received", opError("remote error", tls.AlertError(22)), Reset, Ambiguous},
-		{"an alert that may belong to a handshake", opError("remote error", tls.AlertError(80)), TLS, Final},
-		{"the same after the handshake", shaken{opError("remote error", tls.AlertError(80))}, Reset, Ambiguous},
-		{"an alert about a certificate after the handshake", shaken{opError("remote error", tls.AlertError(116))}, TLS, Final},
-		{"an alert of QUIC", tls.AlertError(40), TLS, Final},
-		{"not TLS", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, TLS, Final},
-		{"plain HTTP on an HTTPS port", &url.Error{Op: "Get", Err: http.ErrSchemeMismatch}, TLS, Final},
+		{"an untrusted certificate", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, ErrorTLS, Final},
+		{"an untrusted certificate of a proxy", opError("proxyconnect", x509.UnknownAuthorityError{}), ErrorTLS, Final},
+		{"another host's certificate", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}, ErrorTLS, Final},
+		{"an expired certificate", x509.CertificateInvalidError{Reason: x509.Expired}, ErrorTLS, Final},
+		{"an alert received", opError("remote error", tls.AlertError(40)), ErrorTLS, Final},
+		{"an alert sent", opError("local error", errors.New("tls: no application protocol")), ErrorTLS, Final},
+		{"an alert about a damaged record, sent", opError("local error", errors.New("tls: bad record MAC")), ErrorReset, Ambiguous},
+		{"an alert about a damaged record, received", opError("remote error", tls.AlertError(22)), ErrorReset, Ambiguous},
+		{"an alert that may belong to a handshake", opError("remote error", tls.AlertError(80)), ErrorTLS, Final},
+		{"the same after the handshake", shaken{opError("remote error", tls.AlertError(80))}, ErrorReset, Ambiguous},
+		{"an alert about a certificate after the handshake", shaken{opError("remote error", tls.AlertError(116))}, ErrorTLS, Final},
+		{"an alert of QUIC", tls.AlertError(40), ErrorTLS, Final},
+		{"not TLS", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, ErrorTLS, Final},
+		{"plain HTTP on an HTTPS port", &url.Error{Op: "Get", Err: http.ErrSchemeMismatch}, ErrorTLS, Final},
 
-		{"the end, early", io.EOF, Reset, Ambiguous},
-		{"the end, in the middle", fmt.Errorf("body: %w", io.ErrUnexpectedEOF), Reset, Ambiguous},
-		{"a pipe's end", io.ErrClosedPipe, Reset, Ambiguous},
-		{"closed here", opError("read", net.ErrClosed), Reset, Ambiguous},
-		{"reset", opError("read", os.NewSyscallError("read", syscall.ECONNRESET)), Reset, Ambiguous},
-		{"reset, bare", syscall.ECONNRESET, Reset, Ambiguous},
-		{"broken pipe", opError("write", os.NewSyscallError("write", syscall.EPIPE)), Reset, Ambiguous},
-		{"broken pipe, bare", syscall.EPIPE, Reset, Ambiguous},
-		{"aborted", syscall.ECONNABORTED, Reset, Ambiguous},
+		{"the end, early", io.EOF, ErrorReset, Ambiguous},
+		{"the end, in the middle", fmt.Errorf("body: %w", io.ErrUnexpectedEOF), ErrorReset, Ambiguous},
+		{"a pipe's end", io.ErrClosedPipe, ErrorReset, Ambiguous},
+		{"closed here", opError("read", net.ErrClosed), ErrorReset, Ambiguous},
+		{"reset", opError("read", os.NewSyscallError("read", syscall.ECONNRESET)), ErrorReset, Ambiguous},
+		{"reset, bare", syscall.ECONNRESET, ErrorReset, Ambiguous},
+		{"broken pipe", opError("write", os.NewSyscallError("write", syscall.EPIPE)), ErrorReset, Ambiguous},
+		{"broken pipe, bare", syscall.EPIPE, ErrorReset, Ambiguous},
+		{"aborted", syscall.ECONNABORTED, ErrorReset, Ambiguous},
 
-		{"a malformed field", fmt.Errorf("broken: %w", textproto.ProtocolError("malformed MIME header line")), Protocol, Ambiguous},
+		{"a malformed field", fmt.Errorf("broken: %w", textproto.ProtocolError("malformed MIME header line")), ErrorProtocol, Ambiguous},
 
-		{"an error that nobody knows", errors.New("surprise"), Other, Final},
-		{"pitfall 24: words prove nothing", errors.New("connection reset by peer"), Other, Final},
-		{"several at once", errors.Join(errors.New("surprise"), io.EOF), Reset, Ambiguous},
-		{"several at once, by text", errors.Join(errors.New("surprise"), errors.New("tls: nonsense")), TLS, Final},
+		{"an error that nobody knows", errors.New("surprise"), ErrorOther, Final},
+		{"pitfall 24: words prove nothing", errors.New("connection reset by peer"), ErrorOther, Final},
+		{"several at once", errors.Join(errors.New("surprise"), io.EOF), ErrorReset, Ambiguous},
+		{"several at once, by text", errors.Join(errors.New("surprise"), errors.New("tls: nonsense")), ErrorTLS, Final},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			assertJudged(t, tt.err, tt.kind, tt.want)
-			assert.Equal(t, tt.kind, KindOf(tt.err))
+			assert.Equal(t, tt.kind, ErrorTypeOf(tt.err))
 			if tt.err != nil {
 				assertJudged(t, &url.Error{Op: "Get", URL: "http://h", Err: tt.err}, tt.kind, tt.want)
 			}
@@ -118,62 +118,62 @@ func TestRealErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		provoke func(*testing.T) error
-		kind    Kind
-		want    Verdict
+		kind    ErrorType
+		want    Class
 	}{
 		{"connection refused", func(t *testing.T) error {
 			return send(transport(t), request(t, "GET", closedPort(t), nil))
-		}, Dial, Refused},
+		}, ErrorDial, Refused},
 		{"a proxy's connection refused", func(t *testing.T) error {
 			tr := transport(t)
 			tr.Proxy = http.ProxyURL(request(t, "GET", closedPort(t), nil).URL)
 			return send(tr, request(t, "GET", "http://host.invalid/", nil))
-		}, Dial, Refused},
+		}, ErrorDial, Refused},
 		{"a port that no address has", func(t *testing.T) error {
 			return send(transport(t), request(t, "GET", "http://127.0.0.1:99999/", nil))
-		}, Dial, Final},
+		}, ErrorDial, Final},
 		{"a dial timeout", func(t *testing.T) error {
 			tr := transport(t)
 			tr.DialContext = (&net.Dialer{Timeout: time.Nanosecond}).DialContext
 			return send(tr, request(t, "GET", "http://127.0.0.1:1/", nil))
-		}, Dial, Refused},
+		}, ErrorDial, Refused},
 
 		{"an untrusted certificate", func(t *testing.T) error {
 			return send(transport(t), request(t, "GET", tlsServer(t).URL, nil))
-		}, TLS, Final},
+		}, ErrorTLS, Final},
 		{"an untrusted certificate of a proxy", func(t *testing.T) error {
 			tr := transport(t)
 			tr.Proxy = http.ProxyURL(request(t, "GET", tlsServer(t).URL, nil).URL)
 			return send(tr, request(t, "GET", "http://host.invalid/", nil))
-		}, TLS, Final},
+		}, ErrorTLS, Final},
 		{"another host's certificate", func(t *testing.T) error {
 			s := tlsServer(t)
 			tr := s.Client().Transport.(*http.Transport)
 			tr.TLSClientConfig.ServerName = "other.invalid"
 			return send(tr, request(t, "GET", s.URL, nil))
-		}, TLS, Final},
+		}, ErrorTLS, Final},
 		{"a protocol version alert", func(t *testing.T) error {
 			s := tlsServer(t)
 			tr := s.Client().Transport.(*http.Transport)
 			tr.TLSClientConfig.MaxVersion = tls.VersionTLS12
 			return send(tr, request(t, "GET", s.URL, nil))
-		}, TLS, Final},
+		}, ErrorTLS, Final},
 		{"plain HTTP on an HTTPS port", func(t *testing.T) error {
 			s := httptest.NewServer(http.NotFoundHandler())
 			t.Cleanup(s.Close)
 			return send(transport(t), request(t, "GET", strings.Replace(s.URL, "http:", "https:", 1), nil))
-		}, TLS, Final},
+		}, ErrorTLS, Final},
 		{"a handshake cut off: nobody can tell", func(t *testing.T) error {
 			target := listen(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) })
 			return send(transport(t), request(t, "GET", strings.Replace(target, "http:", "https:", 1), nil))
-		}, Reset, Ambiguous},
+		}, ErrorReset, Ambiguous},
 
-		{"the end instead of a response", by(func(c net.Conn) { _, _ = http.ReadRequest(bufio.NewReader(c)) }), Reset, Ambiguous},
+		{"the end instead of a response", by(func(c net.Conn) { _, _ = http.ReadRequest(bufio.NewReader(c)) }), ErrorReset, Ambiguous},
 		{"a reset instead of a response", by(func(c net.Conn) {
 			_, _ = c.Read(make([]byte, 1))
 			_ = c.(*net.TCPConn).SetLinger(0)
-		}), Reset, Ambiguous},
-		{"a malformed field", raw("HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), Protocol, Ambiguous},
+		}), ErrorReset, Ambiguous},
+		{"a malformed field", raw("HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), ErrorProtocol, Ambiguous},
 
 		{"no headers in time", func(t *testing.T) (err error) {
 			synctest.Test(t, func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestRealErrors(t *testing.T) {
 				err = send(tr, request(t, "GET", "http://host.invalid/", nil))
 			})
 			return err
-		}, Timeout, Ambiguous},
+		}, ErrorTimeout, Ambiguous},
 		{"no headers in time, HTTP/2", func(t *testing.T) (err error) {
 			synctest.Test(t, func(t *testing.T) {
 				tr := pipeTransport(discard)
@@ -192,7 +192,7 @@ func TestRealErrors(t *testing.T) {
 				tr.CloseIdleConnections()
 			})
 			return err
-		}, Timeout, Ambiguous},
+		}, ErrorTimeout, Ambiguous},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := tt.provoke(t)
@@ -225,7 +225,7 @@ func tlsServer(t *testing.T) *httptest.Server {
 func TestCallerEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := request(t, "GET", "http://127.0.0.1/", nil).WithContext(ctx)
-	all := []Kind{Canceled, Timeout, DNS, Dial, TLS, Reset, Protocol, Other}
+	all := []ErrorType{ErrorCanceled, ErrorTimeout, ErrorDNS, ErrorDial, ErrorTLS, ErrorReset, ErrorProtocol, ErrorOther}
 	outcomes := map[string]Outcome{
 		"pitfall 20: a timeout": {Request: r, Err: context.DeadlineExceeded},
 		"a refusal":             {Request: r, Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}},
@@ -243,9 +243,9 @@ func TestCallerEnded(t *testing.T) {
 
 func TestKindText(t *testing.T) {
 	for k, want := range []string{"none", "canceled", "timeout", "dns", "dial", "tls", "reset", "protocol", "other"} {
-		assert.Equal(t, want, Kind(k).String())
+		assert.Equal(t, want, ErrorType(k).String())
 	}
-	assert.Equal(t, "Kind(200)", Kind(200).String())
+	assert.Equal(t, "ErrorType(200)", ErrorType(200).String())
 }
 
 // shaken is an error after a TLS handshake.

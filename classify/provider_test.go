@@ -17,7 +17,7 @@ type hintTest struct {
 	ok   bool
 }
 
-func runHints(t *testing.T, h Hint, tests []hintTest) {
+func runHints(t *testing.T, h RetryAfterFunc, tests []hintTest) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			wait, ok := h(tt.o)
@@ -149,7 +149,7 @@ func FuzzProviders(f *testing.F) {
 		} {
 			o.Response.Header[key] = []string{"0"}
 		}
-		for _, h := range []Hint{RetryInfo, ResetAfter, BodyRetryAfter, ResetDurations, ResetTimes, Pushback, RetryAfterMillis} {
+		for _, h := range []RetryAfterFunc{RetryInfo, ResetAfter, BodyRetryAfter, ResetDurations, ResetTimes, Pushback, RetryAfterMillis} {
 			wait, ok := h(o)
 			require.GreaterOrEqual(t, wait, time.Duration(0))
 			if !ok {

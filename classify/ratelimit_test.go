@@ -458,7 +458,7 @@ func TestLongFieldsAreNoHints(t *testing.T) {
 			o := response(429, "X-Ratelimit-Remaining", "0", "X-Ratelimit-Remaining-Requests", "0", "Anthropic-Ratelimit-Tokens-Remaining", "0")
 			o.Response.Header[key] = []string{long}
 			o.Response.Header["Date"], o.Response.Header["Age"] = []string{long}, []string{long}
-			for _, h := range []Hint{DefaultHint, RetryAfter, RetryAfterMillis, RateLimitReset, ResetAfter, ResetDurations, ResetTimes, Pushback} {
+			for _, h := range []RetryAfterFunc{DefaultHint, RetryAfter, RetryAfterMillis, RateLimitReset, ResetAfter, ResetDurations, ResetTimes, Pushback} {
 				_, ok := h(o)
 				assert.False(t, ok, "%s: %.20s…", key, long)
 			}

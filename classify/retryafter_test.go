@@ -372,17 +372,17 @@ func TestDefaultHint(t *testing.T) {
 }
 
 func TestFirstHint(t *testing.T) {
-	is := func(d time.Duration) Hint { return func(Outcome) (time.Duration, bool) { return d, true } }
+	is := func(d time.Duration) RetryAfterFunc { return func(Outcome) (time.Duration, bool) { return d, true } }
 	for name, tt := range map[string]struct {
-		h    Hint
+		h    RetryAfterFunc
 		want time.Duration
 		ok   bool
 	}{
-		"no function is asked": {FirstHint(), 0, false},
-		"nil":                  {FirstHint(nil), 0, false},
-		"no response":          {FirstHint(NoHint, nil), 0, false},
-		"the first":            {FirstHint(nil, NoHint, is(2), is(1)), 2, true},
-		"at once counts":       {FirstHint(is(0), is(1)), 0, true},
+		"no function is asked": {FirstRetryAfter(), 0, false},
+		"nil":                  {FirstRetryAfter(nil), 0, false},
+		"no response":          {FirstRetryAfter(NoHint, nil), 0, false},
+		"the first":            {FirstRetryAfter(nil, NoHint, is(2), is(1)), 2, true},
+		"at once counts":       {FirstRetryAfter(is(0), is(1)), 0, true},
 	} {
 		wait, ok := tt.h(Outcome{})
 		assert.Equal(t, tt.ok, ok, name)
@@ -392,7 +392,7 @@ func TestFirstHint(t *testing.T) {
 
 // TestNoHintOnSuccess: every hint, on what is not a failure.
 func TestNoHintOnSuccess(t *testing.T) {
-	hints := map[string]Hint{
+	hints := map[string]RetryAfterFunc{
 		"DefaultHint": DefaultHint, "NoHint": NoHint, "RetryAfter": RetryAfter, "RetryAfterMillis": RetryAfterMillis,
 		"RateLimitReset": RateLimitReset, "RetryInfo": RetryInfo, "ResetAfter": ResetAfter,
 		"BodyRetryAfter": BodyRetryAfter, "ResetDurations": ResetDurations, "ResetTimes": ResetTimes,

@@ -41,7 +41,7 @@ import (
 // 429 unless the server forbids it.
 //
 // If a response both forbids a retry and asks for it, the verdict is Final.
-func Signals(o Outcome) Verdict {
+func Signals(o Outcome) Class {
 	if !o.failed() {
 		return Unknown
 	}

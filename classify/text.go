@@ -21,8 +21,8 @@ import (
 type phrase struct {
 	text string
 	more bool
-	kind Kind
-	is   Verdict
+	kind ErrorType
+	is   Class
 }
 
 func (p *phrase) matches(text string) bool {
@@ -32,77 +32,77 @@ func (p *phrase) matches(text string) bool {
 var phrases = []phrase{
 	// The request can never be sent: net/http/transport.go,
 	// Transport.roundTrip.
-	{"http: nil Request.URL", false, Protocol, Final},
-	{"http: nil Request.Header", false, Protocol, Final},
-	{"net/http: invalid header ", true, Protocol, Final},
-	{"net/http: invalid trailer ", true, Protocol, Final},
-	{"net/http: invalid method ", true, Protocol, Final},
-	{"unsupported protocol scheme ", true, Protocol, Final},
-	{"http: no Host in request URL", false, Protocol, Final},
+	{"http: nil Request.URL", false, ErrorProtocol, Final},
+	{"http: nil Request.Header", false, ErrorProtocol, Final},
+	{"net/http: invalid header ", true, ErrorProtocol, Final},
+	{"net/http: invalid trailer ", true, ErrorProtocol, Final},
+	{"net/http: invalid method ", true, ErrorProtocol, Final},
+	{"unsupported protocol scheme ", true, ErrorProtocol, Final},
+	{"http: no Host in request URL", false, ErrorProtocol, Final},
 	// The request can never be sent: net/http/clientconn.go,
 	// validateClientConnRequest.
-	{"http: invalid header ", true, Protocol, Final},
-	{"http: invalid trailer ", true, Protocol, Final},
-	{"http: invalid method ", true, Protocol, Final},
+	{"http: invalid header ", true, ErrorProtocol, Final},
+	{"http: invalid trailer ", true, ErrorProtocol, Final},
+	{"http: invalid method ", true, ErrorProtocol, Final},
 	// net/http/request.go, errMissingHost and Request.write.
-	{"http: Request.Write on Request with no Host or URL set", false, Protocol, Final},
-	{"http: invalid Host header", false, Protocol, Final},
-	{"net/http: can't write control character in Request.URL", false, Protocol, Final},
+	{"http: Request.Write on Request with no Host or URL set", false, ErrorProtocol, Final},
+	{"http: invalid Host header", false, ErrorProtocol, Final},
+	{"net/http: can't write control character in Request.URL", false, ErrorProtocol, Final},
 	// net/http/transfer.go, newTransferWriter and transferWriter.writeBody: the
 	// caller's body is not as long as the caller said.
-	{"http: Request.ContentLength=", true, Protocol, Final},
-	{"http: ContentLength=", true, Protocol, Final},
+	{"http: Request.ContentLength=", true, ErrorProtocol, Final},
+	{"http: ContentLength=", true, ErrorProtocol, Final},
 	// net/http/internal/httpcommon, ErrRequestHeaderListSize.
-	{"request header list larger than peer's advertised limit", false, Protocol, Final},
+	{"request header list larger than peer's advertised limit", false, ErrorProtocol, Final},
 	// net/http/client.go, defaultCheckRedirect and Client.do. They arise if the
 	// base transport is itself a client.
-	{"stopped after 10 redirects", false, Protocol, Final},
-	{"failed to parse Location header ", true, Protocol, Final},
+	{"stopped after 10 redirects", false, ErrorProtocol, Final},
+	{"failed to parse Location header ", true, ErrorProtocol, Final},
 
 	// The response is not HTTP: net/http/response.go, ReadResponse, and
 	// net/http/transfer.go, parseTransferEncoding, fixLength,
 	// parseContentLength.
 	// The first is a TLS alert, which a server sends to a plain HTTP request on an
 	// HTTPS port: the type of the record and the first byte of its version (RFC 8446 §5.1).
-	{`malformed HTTP response "\x15\x03`, true, TLS, Final},
-	{"malformed HTTP response ", true, Protocol, Ambiguous},
-	{"malformed HTTP status code ", true, Protocol, Ambiguous},
-	{"malformed HTTP version ", true, Protocol, Ambiguous},
-	{"unsupported transfer encoding: ", true, Protocol, Ambiguous},
-	{"too many transfer encodings: ", true, Protocol, Ambiguous},
-	{"http: message cannot contain multiple Content-Length headers; ", true, Protocol, Ambiguous},
-	{"invalid empty Content-Length ", true, Protocol, Ambiguous},
-	{"bad Content-Length ", true, Protocol, Ambiguous},
+	{`malformed HTTP response "\x15\x03`, true, ErrorTLS, Final},
+	{"malformed HTTP response ", true, ErrorProtocol, Ambiguous},
+	{"malformed HTTP status code ", true, ErrorProtocol, Ambiguous},
+	{"malformed HTTP version ", true, ErrorProtocol, Ambiguous},
+	{"unsupported transfer encoding: ", true, ErrorProtocol, Ambiguous},
+	{"too many transfer encodings: ", true, ErrorProtocol, Ambiguous},
+	{"http: message cannot contain multiple Content-Length headers; ", true, ErrorProtocol, Ambiguous},
+	{"invalid empty Content-Length ", true, ErrorProtocol, Ambiguous},
+	{"bad Content-Length ", true, ErrorProtocol, Ambiguous},
 	// net/http/transport.go, persistConn.readLoop, and net/http/h2_bundle.go,
 	// http2errResponseHeaderListSize: the next response will not be smaller.
-	{"net/http: server response headers exceeded ", true, Protocol, Final},
-	{"http2: response header list larger than advertised limit", false, Protocol, Final},
+	{"net/http: server response headers exceeded ", true, ErrorProtocol, Final},
+	{"http2: response header list larger than advertised limit", false, ErrorProtocol, Final},
 	// net/http/h2_bundle.go, http2ConnectionError.Error, http2ErrFrameTooLarge.
-	{"connection error: HTTP_1_1_REQUIRED", false, Protocol, Final},
-	{"connection error: ", true, Protocol, Ambiguous},
-	{"http2: frame too large", false, Protocol, Ambiguous},
+	{"connection error: HTTP_1_1_REQUIRED", false, ErrorProtocol, Final},
+	{"connection error: ", true, ErrorProtocol, Ambiguous},
+	{"http2: frame too large", false, ErrorProtocol, Ambiguous},
 
 	// net/http/transport.go, errRequestCanceledConn and, for Request.Cancel,
 	// errRequestCanceled (the text of h2_bundle.go's http2errRequestCanceled).
-	{"net/http: request canceled while waiting for connection", false, Canceled, Final},
-	{"net/http: request canceled", false, Canceled, Final},
+	{"net/http: request canceled while waiting for connection", false, ErrorCanceled, Final},
+	{"net/http: request canceled", false, ErrorCanceled, Final},
 
 	// net/http/transport.go, tlsHandshakeTimeoutError: nothing is sent before
 	// the handshake is over. Its Timeout method does not say which timeout it
 	// was.
-	{"net/http: TLS handshake timeout", false, TLS, Refused},
+	{"net/http: TLS handshake timeout", false, ErrorTLS, Refused},
 	// crypto/tls and crypto/x509 begin every error without a type of its own
 	// with their name. The configurations of the two sides do not fit together.
-	{"tls: ", true, TLS, Final},
-	{"x509: ", true, TLS, Final},
+	{"tls: ", true, ErrorTLS, Final},
+	{"x509: ", true, ErrorTLS, Final},
 
 	// net/http/socks_bundle.go, socksDialer.connect and
 	// socksUsernamePassword.Authenticate: the proxy does not let the client
 	// through.
-	{"no acceptable authentication methods", false, Dial, Final},
-	{"invalid username/password", false, Dial, Final},
-	{"username/password authentication failed", false, Dial, Final},
-	{"unknown error connection not allowed by ruleset", false, Dial, Final},
+	{"no acceptable authentication methods", false, ErrorDial, Final},
+	{"invalid username/password", false, ErrorDial, Final},
+	{"username/password authentication failed", false, ErrorDial, Final},
+	{"unknown error connection not allowed by ruleset", false, ErrorDial, Final},
 
 	// net/http/transport.go, Transport.dialConn: a proxy's response to CONNECT.
 	// The text is the reason phrase of its status line, and the error wraps
@@ -111,50 +111,50 @@ var phrases = []phrase{
 	// then its status is not known. The verdict is Ambiguous, because other
 	// transports make such errors of a server's response. Package transport knows
 	// better if its base is net/http's.
-	{"Request Timeout", false, Dial, Ambiguous},
-	{"Request Time-out", false, Dial, Ambiguous},
-	{"Too Many Requests", false, Dial, Ambiguous},
-	{"Internal Server Error", false, Dial, Ambiguous},
-	{"Bad Gateway", false, Dial, Ambiguous},
-	{"Service Unavailable", false, Dial, Ambiguous},
-	{"Service Temporarily Unavailable", false, Dial, Ambiguous},
-	{"Gateway Timeout", false, Dial, Ambiguous},
-	{"Gateway Time-out", false, Dial, Ambiguous},
+	{"Request Timeout", false, ErrorDial, Ambiguous},
+	{"Request Time-out", false, ErrorDial, Ambiguous},
+	{"Too Many Requests", false, ErrorDial, Ambiguous},
+	{"Internal Server Error", false, ErrorDial, Ambiguous},
+	{"Bad Gateway", false, ErrorDial, Ambiguous},
+	{"Service Unavailable", false, ErrorDial, Ambiguous},
+	{"Service Temporarily Unavailable", false, ErrorDial, Ambiguous},
+	{"Gateway Timeout", false, ErrorDial, Ambiguous},
+	{"Gateway Time-out", false, ErrorDial, Ambiguous},
 
 	// net/http/transport.go, errServerClosedIdle: the server closed the
 	// connection before the request arrived. The request may still have been
 	// written after that. net/http itself sends it again only if it is
 	// replayable.
-	{"http: server closed idle connection", false, Reset, Ambiguous},
+	{"http: server closed idle connection", false, ErrorReset, Ambiguous},
 	// net/http/transport.go, errCannotRewind: net/http wanted to send the
 	// request again.
-	{"net/http: cannot rewind body after connection loss", false, Reset, Ambiguous},
+	{"net/http: cannot rewind body after connection loss", false, ErrorReset, Ambiguous},
 	// net/http/h2_bundle.go, http2ClientConn.closeForLostPing and
 	// http2errClientConnForceClosed.
-	{"http2: client connection lost", false, Reset, Ambiguous},
-	{"http2: client connection force closed via ClientConn.Close", false, Reset, Ambiguous},
+	{"http2: client connection lost", false, ErrorReset, Ambiguous},
+	{"http2: client connection force closed via ClientConn.Close", false, ErrorReset, Ambiguous},
 	// net/http/h2_bundle.go, http2ClientConn.setGoAway and http2ErrCode.String: the
 	// server wants HTTP/1.1 (RFC 9113 §7).
-	{"http2: Transport received GOAWAY from server ErrCode:HTTP_1_1_REQUIRED", false, Protocol, Final},
+	{"http2: Transport received GOAWAY from server ErrCode:HTTP_1_1_REQUIRED", false, ErrorProtocol, Final},
 	// net/http/h2_bundle.go, http2GoAwayError.Error: the GOAWAY said that the
 	// stream was processed, and then the connection ended.
-	{"http2: server sent GOAWAY and closed the connection; ", true, Reset, Ambiguous},
+	{"http2: server sent GOAWAY and closed the connection; ", true, ErrorReset, Ambiguous},
 
 	// net/http/h2_bundle.go, http2ClientConn.setGoAway: the streams after the
 	// last stream of a GOAWAY were never processed (RFC 9113 §6.8). The second
 	// text is for the first stream of a connection that ends with an error
 	// code.
-	{"http2: Transport received Server's graceful shutdown GOAWAY", false, Reset, Refused},
-	{"http2: Transport received GOAWAY from server ErrCode:", true, Reset, Refused},
+	{"http2: Transport received Server's graceful shutdown GOAWAY", false, ErrorReset, Refused},
+	{"http2: Transport received GOAWAY from server ErrCode:", true, ErrorReset, Refused},
 	// net/http/h2_bundle.go, http2clientStream.awaitOpenSlotForStreamLocked: no
 	// stream was opened.
-	{"http2: client conn not usable", false, Reset, Refused},
-	{"http2: client conn could not be established", false, Dial, Refused},
+	{"http2: client conn not usable", false, ErrorReset, Refused},
+	{"http2: client conn could not be established", false, ErrorDial, Refused},
 }
 
 // byText looks for a phrase in the innermost errors. It returns NoError if it
 // finds none.
-func byText(err error) (kind Kind, is Verdict) {
+func byText(err error) (kind ErrorType, is Class) {
 	wraps(err, func(e error) bool {
 		kind, is = byTextOf(e)
 		return kind != NoError
@@ -162,7 +162,7 @@ func byText(err error) (kind Kind, is Verdict) {
 	return kind, is
 }
 
-func byTextOf(err error) (Kind, Verdict) {
+func byTextOf(err error) (ErrorType, Class) {
 	text := err.Error()
 	if kind, is := byHTTP3Text(text); kind != NoError {
 		return kind, is
@@ -178,10 +178,10 @@ func byTextOf(err error) (Kind, Verdict) {
 	if kind, is := byPhrase(cause); kind != NoError {
 		return kind, is
 	}
-	return Reset, Ambiguous // net/http wanted to send the request again
+	return ErrorReset, Ambiguous // net/http wanted to send the request again
 }
 
-func byPhrase(text string) (Kind, Verdict) {
+func byPhrase(text string) (ErrorType, Class) {
 	for i := range phrases {
 		if p := &phrases[i]; p.matches(text) {
 			return p.kind, p.is
@@ -215,7 +215,7 @@ func cannotRetry(text string) (cause string, ok bool) {
 // cannotRetry, or an error of golang.org/x/net/http2, whose type has no As
 // method. net/http/h2_bundle.go, http2StreamError.Error, writes "stream error:
 // stream ID 5; REFUSED_STREAM; received from peer".
-func byStreamText(text string) (Kind, Verdict) {
+func byStreamText(text string) (ErrorType, Class) {
 	rest, ok := strings.CutPrefix(text, "stream error: stream ID ")
 	if !ok {
 		return NoError, Unknown
@@ -227,11 +227,11 @@ func byStreamText(text string) (Kind, Verdict) {
 	}
 	switch code {
 	case "REFUSED_STREAM":
-		return Reset, Refused
+		return ErrorReset, Refused
 	case "HTTP_1_1_REQUIRED":
-		return Protocol, Final
+		return ErrorProtocol, Final
 	}
-	return Reset, Ambiguous
+	return ErrorReset, Ambiguous
 }
 
 // byAlert reports whether a text is that of a TLS alert that ends a connection. done says

@@ -22,37 +22,37 @@ import (
 var http3Phrases = []phrase{
 	// http3/transport.go, Transport.roundTripOpt: the request can never be
 	// sent.
-	{"http3: nil Request.URL", false, Protocol, Final},
-	{"http3: nil Request.Header", false, Protocol, Final},
-	{"http3: no Host in request URL", false, Protocol, Final},
-	{"http3: unsupported protocol scheme: ", true, Protocol, Final},
-	{"http3: invalid method ", true, Protocol, Final},
-	{"http3: invalid http header field ", true, Protocol, Final},
+	{"http3: nil Request.URL", false, ErrorProtocol, Final},
+	{"http3: nil Request.Header", false, ErrorProtocol, Final},
+	{"http3: no Host in request URL", false, ErrorProtocol, Final},
+	{"http3: unsupported protocol scheme: ", true, ErrorProtocol, Final},
+	{"http3: invalid method ", true, ErrorProtocol, Final},
+	{"http3: invalid http header field ", true, ErrorProtocol, Final},
 
 	// http3/stream.go, RequestStream.ReadResponse, and http3/client.go,
 	// ClientConn.doRequest: the response is not HTTP/3.
-	{"http3: expected first frame to be a HEADERS frame", false, Protocol, Ambiguous},
-	{"http3: HEADERS frame too large: ", true, Protocol, Ambiguous},
-	{"http3: too many 1xx informational responses", false, Protocol, Ambiguous},
+	{"http3: expected first frame to be a HEADERS frame", false, ErrorProtocol, Ambiguous},
+	{"http3: HEADERS frame too large: ", true, ErrorProtocol, Ambiguous},
+	{"http3: too many 1xx informational responses", false, ErrorProtocol, Ambiguous},
 
 	// http3/client.go, errGoAway: no more streams may be opened.
-	{"connection in graceful shutdown", false, Reset, Refused},
+	{"connection in graceful shutdown", false, ErrorReset, Refused},
 	// interface.go, Err0RTTRejected: the server discarded the data that was
 	// sent before the end of the handshake.
-	{"0-RTT rejected", false, Reset, Refused},
+	{"0-RTT rejected", false, ErrorReset, Refused},
 	// internal/qerr/errors.go, HandshakeTimeoutError and
 	// VersionNegotiationError: there was no connection.
-	{"timeout: handshake did not complete in time", false, Dial, Refused},
-	{"no compatible QUIC version found ", true, Dial, Final},
+	{"timeout: handshake did not complete in time", false, ErrorDial, Refused},
+	{"no compatible QUIC version found ", true, ErrorDial, Final},
 	// internal/qerr/errors.go, IdleTimeoutError and StatelessResetError: there
 	// was a connection. The timeout is listed here because it wraps a closed
 	// connection.
-	{"timeout: no recent network activity", false, Timeout, Ambiguous},
-	{"received a stateless reset", false, Reset, Ambiguous},
+	{"timeout: no recent network activity", false, ErrorTimeout, Ambiguous},
+	{"received a stateless reset", false, ErrorReset, Ambiguous},
 }
 
 // byHTTP3Text reads the text of an error of quic-go, which may wrap others.
-func byHTTP3Text(text string) (Kind, Verdict) {
+func byHTTP3Text(text string) (ErrorType, Class) {
 	for i := range http3Phrases {
 		if p := &http3Phrases[i]; p.matches(text) {
 			return p.kind, p.is
@@ -70,7 +70,7 @@ func byHTTP3Text(text string) (Kind, Verdict) {
 // byHTTP3Code reads an error of an HTTP/3 stream or connection. http3/error.go,
 // Error.Error, writes "H3_REQUEST_CANCELLED" or "H3_FRAME_ERROR (local): why".
 // For a code that it does not know it writes "H3 error (0x42)".
-func byHTTP3Code(text string) (Kind, Verdict) {
+func byHTTP3Code(text string) (ErrorType, Class) {
 	name, unknown := "H3 error", strings.HasPrefix(text, "H3 error (0x")
 	if !unknown {
 		name = text[:len(text)-len(strings.TrimLeft(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789"))]
@@ -86,31 +86,31 @@ func byHTTP3Code(text string) (Kind, Verdict) {
 	case !unknown && !strings.HasPrefix(name, "H3_") && name != "QPACK_DECOMPRESSION_FAILED":
 		return NoError, Unknown
 	case name == "H3_REQUEST_CANCELLED" && local:
-		return Canceled, Final
+		return ErrorCanceled, Final
 	case local:
-		return Protocol, Ambiguous // this side says that the server broke the rules
+		return ErrorProtocol, Ambiguous // this side says that the server broke the rules
 	case name == "H3_REQUEST_REJECTED":
-		return Reset, Refused // not processed at all (RFC 9114 §8.1)
+		return ErrorReset, Refused // not processed at all (RFC 9114 §8.1)
 	case name == "H3_VERSION_FALLBACK":
-		return Protocol, Final // the server cannot answer over HTTP/3
+		return ErrorProtocol, Final // the server cannot answer over HTTP/3
 	}
-	return Reset, Ambiguous
+	return ErrorReset, Ambiguous
 }
 
 // byQUICCode reads an error of a QUIC connection. internal/qerr/errors.go,
 // TransportError.Error and ApplicationError.Error, write "CONNECTION_REFUSED
 // (remote)", "CRYPTO_ERROR 0x12a (local): why" and "Application error 0x10c
 // (remote)".
-func byQUICCode(text string) (Kind, Verdict) {
+func byQUICCode(text string) (ErrorType, Class) {
 	code, rest, _ := strings.Cut(text, " (")
 	if !strings.HasPrefix(rest, "remote)") && !strings.HasPrefix(rest, "local)") {
 		return NoError, Unknown
 	}
 	switch {
 	case code == "CONNECTION_REFUSED":
-		return Dial, Refused // RFC 9000 §20.1
+		return ErrorDial, Refused // RFC 9000 §20.1
 	case strings.HasPrefix(code, "CRYPTO_ERROR 0x"):
-		return TLS, Final // a TLS alert, which the next handshake would cause again
+		return ErrorTLS, Final // a TLS alert, which the next handshake would cause again
 	case strings.HasPrefix(code, "Application error 0x"):
 		return byHTTP3Number(strings.TrimPrefix(code, "Application error 0x"), 16, rest[0] == 'l')
 	}
@@ -119,7 +119,7 @@ func byQUICCode(text string) (Kind, Verdict) {
 
 // byQUICStream reads an error of a QUIC stream. errors.go, StreamError.Error,
 // writes "stream 4 canceled by remote with error code 268".
-func byQUICStream(text string) (Kind, Verdict) {
+func byQUICStream(text string) (ErrorType, Class) {
 	rest, ok := strings.CutPrefix(text, "stream ")
 	if !ok {
 		return NoError, Unknown
@@ -134,7 +134,7 @@ func byQUICStream(text string) (Kind, Verdict) {
 
 // byHTTP3Number reads an error of HTTP/3 that has only the number of its code
 // (RFC 9114 §8.1).
-func byHTTP3Number(number string, base int, local bool) (Kind, Verdict) {
+func byHTTP3Number(number string, base int, local bool) (ErrorType, Class) {
 	code, err := strconv.ParseUint(number, base, 62)
 	if err != nil {
 		return NoError, Unknown

@@ -32,49 +32,49 @@ func (*timed) Timeout() bool { return true }
 func TestHTTP3Errors(t *testing.T) {
 	closed := []error{net.ErrClosed}
 	for text, want := range map[string]struct {
-		kind Kind
-		is   Verdict
+		kind ErrorType
+		is   Class
 	}{
-		"H3_REQUEST_REJECTED":             {Reset, Refused},
-		"H3_REQUEST_REJECTED: busy":       {Reset, Refused},
-		"H3_REQUEST_CANCELLED":            {Reset, Ambiguous},
-		"H3_INTERNAL_ERROR":               {Reset, Ambiguous},
-		"H3_INTERNAL_ERROR: oops (local)": {Reset, Ambiguous},
-		"H3_NO_ERROR":                     {Reset, Ambiguous},
-		"H3_EXCESSIVE_LOAD":               {Reset, Ambiguous},
-		"H3 error (0x42)":                 {Reset, Ambiguous},
-		"H3 error (0x42): why":            {Reset, Ambiguous},
-		"QPACK_DECOMPRESSION_FAILED":      {Reset, Ambiguous},
-		"H3_VERSION_FALLBACK":             {Protocol, Final},
-		"H3_MESSAGE_ERROR (local)":        {Protocol, Ambiguous},
-		"H3 error (0x42) (local)":         {Protocol, Ambiguous},
-		"H3_REQUEST_CANCELLED (local)":    {Canceled, Final},
+		"H3_REQUEST_REJECTED":             {ErrorReset, Refused},
+		"H3_REQUEST_REJECTED: busy":       {ErrorReset, Refused},
+		"H3_REQUEST_CANCELLED":            {ErrorReset, Ambiguous},
+		"H3_INTERNAL_ERROR":               {ErrorReset, Ambiguous},
+		"H3_INTERNAL_ERROR: oops (local)": {ErrorReset, Ambiguous},
+		"H3_NO_ERROR":                     {ErrorReset, Ambiguous},
+		"H3_EXCESSIVE_LOAD":               {ErrorReset, Ambiguous},
+		"H3 error (0x42)":                 {ErrorReset, Ambiguous},
+		"H3 error (0x42): why":            {ErrorReset, Ambiguous},
+		"QPACK_DECOMPRESSION_FAILED":      {ErrorReset, Ambiguous},
+		"H3_VERSION_FALLBACK":             {ErrorProtocol, Final},
+		"H3_MESSAGE_ERROR (local)":        {ErrorProtocol, Ambiguous},
+		"H3 error (0x42) (local)":         {ErrorProtocol, Ambiguous},
+		"H3_REQUEST_CANCELLED (local)":    {ErrorCanceled, Final},
 
-		"stream 4 canceled by remote with error code 267": {Reset, Refused},
-		"stream 4 canceled by remote with error code 268": {Reset, Ambiguous},
-		"stream 4 canceled by remote with error code 0":   {Reset, Ambiguous},
-		"stream 4 canceled by local with error code 270":  {Protocol, Ambiguous},
-		"stream 4 canceled by local with error code 268":  {Canceled, Final},
+		"stream 4 canceled by remote with error code 267": {ErrorReset, Refused},
+		"stream 4 canceled by remote with error code 268": {ErrorReset, Ambiguous},
+		"stream 4 canceled by remote with error code 0":   {ErrorReset, Ambiguous},
+		"stream 4 canceled by local with error code 270":  {ErrorProtocol, Ambiguous},
+		"stream 4 canceled by local with error code 268":  {ErrorCanceled, Final},
 
-		"Application error 0x100 (remote)":           {Reset, Ambiguous},
-		"Application error 0x10b (remote)":           {Reset, Refused},
-		"Application error 0x102 (remote): shutdown": {Reset, Ambiguous},
+		"Application error 0x100 (remote)":           {ErrorReset, Ambiguous},
+		"Application error 0x10b (remote)":           {ErrorReset, Refused},
+		"Application error 0x102 (remote): shutdown": {ErrorReset, Ambiguous},
 
-		"CONNECTION_REFUSED (remote)":                                {Dial, Refused},
-		"CRYPTO_ERROR 0x178 (remote): tls: no application protocol":  {TLS, Final},
-		"CRYPTO_ERROR 0x12a (local): tls: bad certificate":           {TLS, Final},
-		"INTERNAL_ERROR (remote)":                                    {Reset, Ambiguous},
-		"FLOW_CONTROL_ERROR (local) (frame type: 0x8): too much":     {Reset, Ambiguous},
-		"received a stateless reset":                                 {Reset, Ambiguous},
-		"no compatible QUIC version found (we support [v1], server)": {Dial, Final},
-		"timeout: handshake did not complete in time":                {Dial, Refused},
-		"timeout: no recent network activity":                        {Timeout, Ambiguous},
+		"CONNECTION_REFUSED (remote)":                                {ErrorDial, Refused},
+		"CRYPTO_ERROR 0x178 (remote): tls: no application protocol":  {ErrorTLS, Final},
+		"CRYPTO_ERROR 0x12a (local): tls: bad certificate":           {ErrorTLS, Final},
+		"INTERNAL_ERROR (remote)":                                    {ErrorReset, Ambiguous},
+		"FLOW_CONTROL_ERROR (local) (frame type: 0x8): too much":     {ErrorReset, Ambiguous},
+		"received a stateless reset":                                 {ErrorReset, Ambiguous},
+		"no compatible QUIC version found (we support [v1], server)": {ErrorDial, Final},
+		"timeout: handshake did not complete in time":                {ErrorDial, Refused},
+		"timeout: no recent network activity":                        {ErrorTimeout, Ambiguous},
 
-		"connection in graceful shutdown":                   {Reset, Refused},
-		"0-RTT rejected":                                    {Reset, Refused},
-		"http3: expected first frame to be a HEADERS frame": {Protocol, Ambiguous},
-		"http3: invalid method \"A B\"":                     {Protocol, Final},
-		"http3: conn unusable: connection closed":           {Reset, Refused},
+		"connection in graceful shutdown":                   {ErrorReset, Refused},
+		"0-RTT rejected":                                    {ErrorReset, Refused},
+		"http3: expected first frame to be a HEADERS frame": {ErrorProtocol, Ambiguous},
+		"http3: invalid method \"A B\"":                     {ErrorProtocol, Final},
+		"http3: conn unusable: connection closed":           {ErrorReset, Refused},
 	} {
 		for _, err := range []error{
 			&wrapping{text, closed},
@@ -83,7 +83,7 @@ func TestHTTP3Errors(t *testing.T) {
 			&url.Error{Op: "Get", URL: "https://h.test/", Err: &wrapping{text, closed}},
 			errors.Join(errors.New("first"), &wrapping{text, closed}),
 		} {
-			if _, ok := err.(*timed); ok && want.kind == Reset {
+			if _, ok := err.(*timed); ok && want.kind == ErrorReset {
 				continue // it would be a timeout
 			}
 			kind, is := judge(err)
@@ -95,16 +95,16 @@ func TestHTTP3Errors(t *testing.T) {
 	// The older form wraps nothing.
 	for _, text := range []string{"H3_REQUEST_CANCELLED", "H3_INTERNAL_ERROR", "stream 0 canceled by remote with error code 256"} {
 		kind, is := judge(errors.New(text))
-		assert.Equal(t, Reset, kind, text)
+		assert.Equal(t, ErrorReset, kind, text)
 		assert.Equal(t, Ambiguous, is, text)
 	}
 
 	// A certificate is more than the connection that it ended.
 	kind, is := judge(&wrapping{"CRYPTO_ERROR 0x12a (local): x509: unknown", []error{net.ErrClosed, x509.UnknownAuthorityError{}}})
-	assert.Equal(t, TLS, kind)
+	assert.Equal(t, ErrorTLS, kind)
 	assert.Equal(t, Final, is)
 	kind, is = judge(&wrapping{"http3: conn unusable: CRYPTO_ERROR", []error{&wrapping{"CRYPTO_ERROR 0x12a (remote)", closed}}})
-	assert.Equal(t, TLS, kind)
+	assert.Equal(t, ErrorTLS, kind)
 	assert.Equal(t, Final, is, "an alert stays what it is")
 }
 
@@ -118,11 +118,11 @@ func TestWhatIsNotHTTP3(t *testing.T) {
 		"CONNECTION_REFUSED by somebody", "",
 	} {
 		kind, is := judge(errors.New(text))
-		assert.Equal(t, Other, kind, text)
+		assert.Equal(t, ErrorOther, kind, text)
 		assert.Equal(t, Final, is, text)
 	}
 	kind, _ := judge(fmt.Errorf("H3 is not it: %w", io.ErrUnexpectedEOF))
-	assert.Equal(t, Reset, kind)
+	assert.Equal(t, ErrorReset, kind)
 }
 
 // FuzzHTTP3Text: whatever an error says, there is no panic, and a kind comes

@@ -301,10 +301,10 @@ var phraseTests = []struct {
 // the error is the caller's, also where it begins like one of the phrases.
 func TestPhrasesAreNotSoughtInWrappers(t *testing.T) {
 	err := &url.Error{Op: "Get", URL: "http: no Host in request URL", Err: io.EOF}
-	assert.Equal(t, Reset, KindOf(err))
-	assert.Equal(t, Other, KindOf(errors.New("mine: http: no Host in request URL")))
-	assertJudged(t, fmt.Errorf("tls: %w", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), Dial, Refused)
-	assertJudged(t, fmt.Errorf("connection error: %w", context.Canceled), Canceled, Ambiguous)
+	assert.Equal(t, ErrorReset, ErrorTypeOf(err))
+	assert.Equal(t, ErrorOther, ErrorTypeOf(errors.New("mine: http: no Host in request URL")))
+	assertJudged(t, fmt.Errorf("tls: %w", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), ErrorDial, Refused)
+	assertJudged(t, fmt.Errorf("connection error: %w", context.Canceled), ErrorCanceled, Ambiguous)
 }
 
 // TestHTTP2Streams: what a reset of one stream proves, by type and, where
@@ -318,7 +318,7 @@ func TestHTTP2Streams(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		code byte
-		want Verdict
+		want Class
 	}{
 		"PROTOCOL_ERROR":    {1, Ambiguous},
 		"INTERNAL_ERROR":    {2, Ambiguous},
@@ -327,9 +327,9 @@ func TestHTTP2Streams(t *testing.T) {
 		"ENHANCE_YOUR_CALM": {11, Ambiguous},
 		"HTTP_1_1_REQUIRED": {13, Final},
 	} {
-		kind := Reset
+		kind := ErrorReset
 		if tt.want == Final {
-			kind = Protocol
+			kind = ErrorProtocol
 		}
 		t.Run(name, func(t *testing.T) {
 			cc := clientConnHTTP2(t, func(c net.Conn) {
@@ -359,11 +359,11 @@ func TestHTTP2Streams(t *testing.T) {
 			discard(h2.conn)
 		})
 		require.ErrorContains(t, err, "cannot retry err [http2: Transport received Server's graceful shutdown GOAWAY]")
-		assertJudged(t, err, Reset, Refused)
+		assertJudged(t, err, ErrorReset, Refused)
 	})
 	t.Run("a cause that nobody knows", func(t *testing.T) {
 		assertJudged(t, errors.New("http2: Transport: cannot retry err [surprise] after Request.Body was written;"+
-			" define Request.GetBody to avoid this error"), Reset, Ambiguous)
+			" define Request.GetBody to avoid this error"), ErrorReset, Ambiguous)
 	})
 }
 
@@ -380,15 +380,15 @@ func TestNothingWritten(t *testing.T) {
 		err := send(tr, request(t, "POST", "http://127.0.0.1/", nil))
 		require.Error(t, err)
 		if wraps(err, isNothingWritten) {
-			assertJudged(t, err, Reset, Refused)
+			assertJudged(t, err, ErrorReset, Refused)
 			return
 		}
-		assertJudged(t, err, Reset, Ambiguous)
+		assertJudged(t, err, ErrorReset, Ambiguous)
 	}
 	t.Fatal("net/http never said that nothing was written")
 }
 
-func assertJudged(t *testing.T, err error, kind Kind, v Verdict) {
+func assertJudged(t *testing.T, err error, kind ErrorType, v Class) {
 	t.Helper()
 	gotKind, got := judge(err)
 	assert.Equal(t, kind.String(), gotKind.String(), "%T %v", err, err)

@@ -9,13 +9,13 @@ import (
 	"slices"
 )
 
-// A Verdict is the conclusion that a classifier draws from an outcome. The zero
+// A Class is the conclusion that a classifier draws from an outcome. The zero
 // value is [Unknown].
-type Verdict uint8
+type Class uint8
 
 const (
 	// Unknown means that the classifier has no opinion.
-	Unknown Verdict = iota
+	Unknown Class = iota
 	// Final means that the caller gets the outcome. No request is sent again.
 	Final
 	// Refused means that the server did not act on the request. Any request may
@@ -29,25 +29,25 @@ const (
 var verdicts = [...]string{Unknown: "unknown", Final: "final", Refused: "refused", Ambiguous: "ambiguous"}
 
 // String returns "unknown", "final", "refused" or "ambiguous". For any other
-// value it returns the number, as in "Verdict(9)".
-func (v Verdict) String() string {
+// value it returns the number, as in "Class(9)".
+func (v Class) String() string {
 	if int(v) < len(verdicts) {
 		return verdicts[v]
 	}
-	return fmt.Sprintf("Verdict(%d)", uint8(v))
+	return fmt.Sprintf("Class(%d)", uint8(v))
 }
 
 // A Func classifies an outcome. It must be safe for concurrent use and must not
 // change the outcome. It may read the response's body through [Outcome.Peek]
 // only. In a rule, a nil Func inherits.
-type Func func(Outcome) Verdict
+type Func func(Outcome) Class
 
 // First returns a classifier that asks the given classifiers in turn and
 // returns the first verdict other than [Unknown]. It returns Unknown if none of
 // them has an opinion. Nil classifiers are skipped.
 func First(funcs ...Func) Func {
 	funcs = slices.DeleteFunc(slices.Clone(funcs), func(f Func) bool { return f == nil })
-	return func(o Outcome) Verdict {
+	return func(o Outcome) Class {
 		for _, f := range funcs {
 			if v := f(o); v != Unknown {
 				return v
@@ -60,9 +60,9 @@ func First(funcs ...Func) Func {
 // OnStatus returns a classifier that gives v to responses with one of the given
 // status codes and [Unknown] to every other outcome. Without codes it always
 // returns Unknown.
-func OnStatus(v Verdict, codes ...int) Func {
+func OnStatus(v Class, codes ...int) Func {
 	codes = slices.Clone(codes)
-	return func(o Outcome) Verdict {
+	return func(o Outcome) Class {
 		if o.Response != nil && slices.Contains(codes, o.Response.StatusCode) {
 			return v
 		}
@@ -71,16 +71,16 @@ func OnStatus(v Verdict, codes ...int) Func {
 }
 
 // OnError returns a classifier that gives v to errors of the given kinds and
-// [Unknown] to every other outcome. [KindOf] determines the kind of an error.
+// [Unknown] to every other outcome. [ErrorTypeOf] determines the kind of an error.
 // Without kinds the classifier always returns Unknown.
 //
 // Once the caller's own context has ended, the classifier returns Unknown for
 // every error, so that [Default] can return Final. Nobody is left to send the
 // request for.
-func OnError(v Verdict, kinds ...Kind) Func {
+func OnError(v Class, kinds ...ErrorType) Func {
 	kinds = slices.Clone(kinds)
-	return func(o Outcome) Verdict {
-		if o.Err == nil || o.ended() || !slices.Contains(kinds, KindOf(o.Err)) {
+	return func(o Outcome) Class {
+		if o.Err == nil || o.ended() || !slices.Contains(kinds, ErrorTypeOf(o.Err)) {
 			return Unknown
 		}
 		return v
@@ -102,12 +102,12 @@ const bodyLimit = 64 << 10
 // limit bytes if the body arrives slowly. If the body cannot be read ahead (see
 // [Outcome.Peek]), match is not called. match must not keep or change its
 // argument. If match is nil the verdict is always Unknown.
-func OnBody(v Verdict, limit int, match func([]byte) bool, codes ...int) Func {
+func OnBody(v Class, limit int, match func([]byte) bool, codes ...int) Func {
 	if limit <= 0 {
 		limit = bodyLimit
 	}
 	codes = slices.Clone(codes)
-	return func(o Outcome) Verdict {
+	return func(o Outcome) Class {
 		if match == nil || !looksAt(o.Response, codes) {
 			return Unknown
 		}
@@ -124,7 +124,7 @@ func OnBody(v Verdict, limit int, match func([]byte) bool, codes ...int) Func {
 //
 // An empty text occurs in no body, because it is more likely a forgotten
 // setting than a wish to match everything.
-func OnBodyText(v Verdict, text string, codes ...int) Func {
+func OnBodyText(v Class, text string, codes ...int) Func {
 	if text == "" {
 		return First()
 	}

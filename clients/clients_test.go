@@ -118,7 +118,7 @@ func (c client) givenUp(t *testing.T, r *row) {
 	under := func(s *site) *http.Client { return s.under(c.rule) }
 	testkit.Count(t, 1, attempts((*site).plain, false), "request sent")
 	r.alone, r.both, r.off = attempts((*site).plain, true), attempts(under, true), attempts(under, false)
-	assert.Equal(t, policy.Defaults().Attempts, r.off)
+	assert.Equal(t, policy.Defaults().MaxAttempts, r.off)
 }
 
 // tooMany is the answer of a server that asks for a wait.

@@ -30,7 +30,7 @@ import (
 func newHTTP3(trust *tls.Config, handshake time.Duration) *transport.Transport {
 	return transport.MustNew(transport.Config{
 		Base: &http3.Transport{TLSClientConfig: trust, QUICConfig: &quic.Config{HandshakeIdleTimeout: handshake}},
-		Lane: func(string) http.RoundTripper {
+		NewPool: func(string) http.RoundTripper {
 			return &http.Transport{TLSClientConfig: trust, ForceAttemptHTTP2: true}
 		},
 		Rule: policy.Rule{AttemptTimeout: 10 * time.Second},

@@ -62,7 +62,7 @@ func get(t *testing.T, rt http.RoundTripper, url string) got {
 
 // cached puts a cache above a Transport, or below it.
 func cached(t *testing.T, above bool, base http.RoundTripper) http.RoundTripper {
-	rule := policy.Rule{Cooldown: policy.On}.Or(policy.API())
+	rule := policy.Rule{ShareRetryAfter: policy.On}.Or(policy.API())
 	cache := httpcache.NewTransport(httpcache.NewMemoryCache())
 	if above {
 		cache.Transport = over(t, base, rule)
@@ -116,7 +116,7 @@ func TestCacheAndOldCopies(t *testing.T) {
 			if above {
 				time.Sleep(time.Minute)
 				assert.Equal(t, "new", get(t, rt, s.URL+"/").body, "the old copy, after all attempts")
-				assert.Len(t, s.Log(), 3+policy.Defaults().Attempts)
+				assert.Len(t, s.Log(), 3+policy.Defaults().MaxAttempts)
 			}
 		})
 	}

@@ -39,7 +39,7 @@ func TestRecipe(t *testing.T) {
 		keys := map[string]int{}
 		base := faulty.New(nil, func(req *http.Request) faulty.Step {
 			keys[req.Header.Get("Idempotency-Key")]++
-			return faulty.Reset()
+			return faulty.ConnReset()
 		})
 		client := &http.Client{Transport: transport.MustNew(transport.Config{Base: base, Rule: profile.Stripe()})}
 		_, err := newStripe(client, "key").V1PaymentIntents.Create(t.Context(), &stripe.PaymentIntentCreateParams{Amount: stripe.Int64(100)})

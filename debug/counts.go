@@ -31,7 +31,7 @@ type counts struct {
 // retries returns how many attempts were not the first of their request.
 func (c *counts) retries() (n uint64) {
 	for kind, of := range c.Kinds {
-		if kind != transport.KindFirst.String() {
+		if kind != transport.AttemptFirst.String() {
 			n += of
 		}
 	}
@@ -82,7 +82,7 @@ func (t *tally) all() map[string]counts {
 
 func (c *counts) add(e *transport.Event) {
 	failed := e.Response == nil || e.Status >= 500 || e.Status == http.StatusTooManyRequests
-	c.Waited += e.Wait.Seconds()
+	c.Waited += e.Delay.Seconds()
 	if failed && last(e.Reason) && e.Reason != transport.ReasonCanceled {
 		c.Failed++
 	}
@@ -130,5 +130,5 @@ func kindOf(err error) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection_refused"
 	}
-	return classify.KindOf(err).String()
+	return classify.ErrorTypeOf(err).String()
 }

@@ -19,13 +19,13 @@ var page []byte
 // A Debug keeps the last decisions of a Transport and the changes of its hosts, and shows
 // them. Make it with [New], one for each Transport, and set its fields before the call of
 // Handler. Its methods are safe for concurrent use.
-type Debug struct {
+type Page struct {
 	// Title is the heading of the page. Default "aplomb".
 	Title string
 
 	// Names are further names of this machine. The page is also served to requests whose
 	// Host is one of them, with any port. Default none.
-	Names []string
+	AllowedHosts []string
 
 	// Notes returns what the page says above the hosts, for example which file the rules come
 	// from. It is called once a second for each viewer. Default none.
@@ -55,17 +55,17 @@ const (
 )
 
 // New returns a Debug without decisions.
-func New() *Debug { return &Debug{began: time.Now()} }
+func New() *Page { return &Page{began: time.Now()} }
 
 // Trace returns the Trace for transport.Config. Use transport.JoinTraces if there is another
 // Trace as well.
-func (d *Debug) Trace() *transport.Trace {
+func (d *Page) Trace() *transport.Trace {
 	return &transport.Trace{
 		Event: func(e transport.Event) {
 			d.counts.add(&e)
 			d.recent.add(&e)
 		},
-		HostChanged: d.recent.change,
+		HostChange: d.recent.change,
 	}
 }
 
@@ -73,11 +73,11 @@ func (d *Debug) Trace() *transport.Trace {
 // path, and answers GET and HEAD. With the query "format=json" it returns what the page shows,
 // whose keys can change in any version. A request whose Host is not allowed gets a 403 (see
 // the package comment).
-func (d *Debug) Handler(t *transport.Transport) http.Handler {
+func (d *Page) Handler(t *transport.Transport) http.Handler {
 	if t == nil {
 		panic("debug: Handler of a nil Transport")
 	}
-	names := slices.Clone(d.Names)
+	names := slices.Clone(d.AllowedHosts)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Cache-Control", "no-store")

@@ -53,7 +53,7 @@ func show(h http.Handler, method, target, host string) *httptest.ResponseRecorde
 }
 
 // shown returns what the page shows.
-func shown(t *testing.T, d *Debug, tr *transport.Transport) (s state) {
+func shown(t *testing.T, d *Page, tr *transport.Transport) (s state) {
 	t.Helper()
 	w := show(d.Handler(tr), http.MethodGet, "/?format=json", "localhost")
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &s), w.Body)
@@ -79,9 +79,9 @@ func newTransport(t *testing.T, c transport.Config) *transport.Transport {
 // A web page can make its own name lead to this machine.
 func TestOnlyForItsNames(t *testing.T) {
 	d := New()
-	d.Names = []string{"Metrics.internal", "proxy.svc", ""}
+	d.AllowedHosts = []string{"Metrics.internal", "proxy.svc", ""}
 	h := d.Handler(transport.Default())
-	d.Names[0] = "evil.example" // the handler has a copy
+	d.AllowedHosts[0] = "evil.example" // the handler has a copy
 	for host, want := range map[string]int{
 		"127.0.0.1:8081": 200, "127.0.0.1": 200, "[::1]:8081": 200, "::1": 200, "192.0.2.1": 200,
 		"localhost": 200, "LOCALHOST:8081": 200, "localhost.:1": 200, "metrics.internal:8081": 200, "proxy.svc": 200,
@@ -115,7 +115,7 @@ func TestHandler(t *testing.T) {
 func TestDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New()
-		tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{Attempts: 2, Budget: policy.Budget{Burst: -1}, Backoff: backoff.Constant(2 * time.Second)},
+		tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Burst: -1}, Backoff: backoff.Constant(2 * time.Second)},
 			Base: base(func(req *http.Request) (*http.Response, error) {
 				if req.URL.Path == "/fine" {
 					return status(200)
@@ -161,7 +161,7 @@ func TestDecisions(t *testing.T) {
 func TestChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, down := New(), true
-		tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{Attempts: 1, Cooldown: policy.On}, Base: base(func(*http.Request) (*http.Response, error) {
+		tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Base: base(func(*http.Request) (*http.Response, error) {
 			if down {
 				return status(429, "Retry-After", "30")
 			}
@@ -178,8 +178,8 @@ func TestChanges(t *testing.T) {
 		assert.Equal(t, "held true", fmt.Sprint(changes[1].Condition, " ", changes[1].Better))
 		for i := range 3 * maxRecent {
 			for range 3 {
-				d.Trace().HostChanged(transport.HostChange{Host: "http://a.test", Condition: transport.ConditionDown, Err: fmt.Errorf("no: %w", syscall.ECONNREFUSED), Time: time.Now()})
-				d.Trace().HostChanged(transport.HostChange{Host: fmt.Sprintf("http://h%d.test", i), Condition: transport.ConditionLane, Over: true, Time: time.Now()})
+				d.Trace().HostChange(transport.HostChange{Host: "http://a.test", Condition: transport.ConditionDown, Err: fmt.Errorf("no: %w", syscall.ECONNREFUSED), Time: time.Now()})
+				d.Trace().HostChange(transport.HostChange{Host: fmt.Sprintf("http://h%d.test", i), Condition: transport.ConditionLane, Over: true, Time: time.Now()})
 			}
 			time.Sleep(time.Minute)
 		}
@@ -193,7 +193,7 @@ func TestChanges(t *testing.T) {
 // Hosts in trouble come before those with many requests, and the rest is left out.
 func TestManyHosts(t *testing.T) {
 	d := New()
-	tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{Cooldown: policy.On}, Base: base(func(req *http.Request) (*http.Response, error) {
+	tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{ShareRetryAfter: policy.On}, Base: base(func(req *http.Request) (*http.Response, error) {
 		if req.URL.Host == "h777.test" {
 			return status(429, "Retry-After", "3600")
 		}
@@ -215,15 +215,15 @@ func TestManyHosts(t *testing.T) {
 		assert.True(t, i == 0 || s.Hosts[i-1].Host < h.Host)
 	}
 	assert.EqualValues(t, 3, names["http://h007.test"].Requests)
-	assert.Equal(t, 1, names["http://h777.test"].HeldScopes)
+	assert.Equal(t, 1, names["http://h777.test"].ThrottledKeys)
 }
 
 // Each setting is shown with its source.
 func TestRulesHaveSources(t *testing.T) {
 	d := New()
 	tr := newTransport(t, transport.Config{Trace: d.Trace(), Base: base(func(*http.Request) (*http.Response, error) { return status(200) }),
-		Rule:  policy.Rule{Attempts: 3, MaxElapsed: time.Minute},
-		Hosts: map[string]policy.Rule{"*.example.com": {AttemptTimeout: time.Second, MaxElapsed: -1, Classify: classify.Refusals}},
+		Rule:  policy.Rule{MaxAttempts: 3, MaxElapsedTime: time.Minute},
+		Hosts: map[string]policy.Rule{"*.example.com": {AttemptTimeout: time.Second, MaxElapsedTime: -1, Classify: classify.Refusals}},
 	})
 	do(t, tr, "GET", "http://other.test/")
 	do(t, tr, "GET", "http://api.example.com/")
@@ -231,12 +231,12 @@ func TestRulesHaveSources(t *testing.T) {
 	require.Len(t, hosts, 2)
 	own, other := hosts[0].Rule, hosts[1].Rule
 	require.Len(t, own, 3)
-	assert.Equal(t, section{`Config.Hosts["*.example.com"]`, []string{"Classify: classify.Refusals", "AttemptTimeout: 1s", "MaxElapsed: off"}}, own[0])
-	assert.Equal(t, section{"Config.Rule", []string{"Attempts: 3"}}, own[1])
+	assert.Equal(t, section{`Config.Hosts["*.example.com"]`, []string{"Classify: classify.Refusals", "AttemptTimeout: 1s", "MaxElapsedTime: off"}}, own[0])
+	assert.Equal(t, section{"Config.Rule", []string{"MaxAttempts: 3"}}, own[1])
 	assert.Equal(t, "default", own[2].Source)
-	assert.Contains(t, own[2].Settings, "Cooldown: off")
+	assert.Contains(t, own[2].Settings, "ShareRetryAfter: off")
 	require.Len(t, other, 2)
-	assert.Equal(t, section{"Config.Rule", []string{"Attempts: 3", "MaxElapsed: 1m0s"}}, other[0])
+	assert.Equal(t, section{"Config.Rule", []string{"MaxAttempts: 3", "MaxElapsedTime: 1m0s"}}, other[0])
 }
 
 // A wordy back-off has a secret.
@@ -267,8 +267,8 @@ func TestNoSecrets(t *testing.T) {
 	tr := newTransport(t, transport.Config{Trace: d.Trace(),
 		Base: base(func(*http.Request) (*http.Response, error) { n++; return answers[n%len(answers)]() }),
 		Rule: policy.Rule{
-			Attempts: 2, Budget: policy.Budget{Burst: -1}, Backoff: wordy{secret}, Gate: policy.Gate{Mode: policy.GateWait}, Pacing: policy.On,
-			Scope: func(*http.Request) string { return secret },
+			MaxAttempts: 2, RetryBudget: policy.RetryBudget{Burst: -1}, Backoff: wordy{secret}, Concurrency: policy.Concurrency{Mode: policy.GateWait}, QuotaPacing: policy.On,
+			ThrottleKey: func(*http.Request) string { return secret },
 		}})
 	for range 3 * len(answers) {
 		for _, u := range []*url.URL{
@@ -290,7 +290,7 @@ func TestNoSecrets(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, shown(t, d, tr).Recent)
-	d.Trace().HostChanged(transport.HostChange{Host: "http://a.test", Condition: transport.ConditionDown, Err: fmt.Errorf("no: %w", &url.Error{Op: "Get", URL: "http://" + secret, Err: errors.New(secret)})})
+	d.Trace().HostChange(transport.HostChange{Host: "http://a.test", Condition: transport.ConditionDown, Err: fmt.Errorf("no: %w", &url.Error{Op: "Get", URL: "http://" + secret, Err: errors.New(secret)})})
 	for _, target := range []string{"/", "/?format=json", "/" + secret + "?format=json&" + secret} {
 		text := strings.ToLower(show(d.Handler(tr), http.MethodGet, target, "localhost").Body.String())
 		if i := strings.Index(text, secret); i >= 0 {
@@ -305,7 +305,7 @@ func TestNoSecrets(t *testing.T) {
 // The page can be read while requests are under way.
 func TestConcurrent(t *testing.T) {
 	d := New()
-	tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{Attempts: -1}, Base: base(func(*http.Request) (*http.Response, error) { return status(503) })})
+	tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{MaxAttempts: -1}, Base: base(func(*http.Request) (*http.Response, error) { return status(503) })})
 	var group sync.WaitGroup
 	for i := range 4 {
 		group.Go(func() {
@@ -330,8 +330,8 @@ func TestConcurrent(t *testing.T) {
 }
 
 // event returns an event with a status, or with an error if the status is 0.
-func event(host string, kind transport.Kind, status int, reason transport.Reason) *transport.Event {
-	e := &transport.Event{Host: host, Reason: reason, Attempt: transport.Attempt{Kind: kind, Status: status, Time: time.Now(), Wait: time.Second}}
+func event(host string, kind transport.AttemptKind, status int, reason transport.Reason) *transport.Event {
+	e := &transport.Event{Host: host, Reason: reason, Attempt: transport.Attempt{Kind: kind, Status: status, Time: time.Now(), Delay: time.Second}}
 	if status != 0 {
 		e.Response = &http.Response{StatusCode: status}
 	} else {
@@ -343,14 +343,14 @@ func event(host string, kind transport.Kind, status int, reason transport.Reason
 func TestCounts(t *testing.T) {
 	var counts tally
 	for _, e := range []*transport.Event{
-		event("h", transport.KindFirst, 200, transport.ReasonFinal),
-		event("h", transport.KindFirst, 503, transport.ReasonRetry),
+		event("h", transport.AttemptFirst, 200, transport.ReasonFinal),
+		event("h", transport.AttemptFirst, 503, transport.ReasonRetry),
 		event("h", transport.KindNone, 503, transport.ReasonDeadline), // the retry was not made after all
-		event("h", transport.KindFirst, 0, transport.ReasonRetry),
-		event("h", transport.KindRetry, 0, transport.ReasonAttempts),
-		event("h", transport.KindFirst, 0, transport.ReasonCanceled),
-		event("h", transport.KindHedge, 0, transport.ReasonOutrun),
-		event("h", transport.KindFirst, 429, transport.ReasonMaxRetryAfter),
+		event("h", transport.AttemptFirst, 0, transport.ReasonRetry),
+		event("h", transport.AttemptRetry, 0, transport.ReasonAttempts),
+		event("h", transport.AttemptFirst, 0, transport.ReasonCanceled),
+		event("h", transport.AttemptHedge, 0, transport.ReasonOutrun),
+		event("h", transport.AttemptFirst, 429, transport.ReasonMaxRetryAfter),
 	} {
 		counts.add(e)
 	}
@@ -362,7 +362,7 @@ func TestCounts(t *testing.T) {
 	assert.Equal(t, 8.0, c.Waited)
 	c.Kinds["first"] = 99 // it is a copy
 	assert.EqualValues(t, 5, counts.all()["h"].Kinds["first"])
-	counts.add(event("h", transport.KindFirst, 404, transport.ReasonFinal))
+	counts.add(event("h", transport.AttemptFirst, 404, transport.ReasonFinal))
 }
 
 // The host without an event for the longest time makes room.
@@ -371,7 +371,7 @@ func TestHostsAreBounded(t *testing.T) {
 	now := time.Now()
 	for i := range maxCounted + 5 {
 		for _, host := range []string{"busy", fmt.Sprint("h", i)} {
-			e := event(host, transport.KindFirst, 200, transport.ReasonFinal)
+			e := event(host, transport.AttemptFirst, 200, transport.ReasonFinal)
 			e.Time = now.Add(time.Duration(i) * time.Second)
 			counts.add(e)
 		}

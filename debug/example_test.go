@@ -37,10 +37,10 @@ func Example() {
 }
 
 // A page that others may reach has a name of its own, and something to say.
-func ExampleDebug() {
+func ExamplePage() {
 	d := debug.New()
 	d.Title = "orders"
-	d.Names = []string{"debug.internal"}
+	d.AllowedHosts = []string{"debug.internal"}
 	d.Notes = func() []debug.Note {
 		return []debug.Note{{Level: debug.Good, Title: "v1.2.3", Text: "Ask the team orders."}}
 	}

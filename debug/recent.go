@@ -92,7 +92,7 @@ func (r *recent) add(e *transport.Event) {
 	d := decision{
 		counted: once(e.Time), Method: method(e.Request), Host: e.Host, Kind: e.Kind.String(), Number: e.Number,
 		Outcome: outcome(e), Reason: e.Reason.String(), Limit: e.Limit, Addr: e.Addr,
-		Hint: e.Hint.Seconds(), Wait: e.Wait.Seconds(), Queued: e.Queued.Total().Seconds(),
+		Hint: e.RetryAfter.Seconds(), Wait: e.Delay.Seconds(), Queued: e.Queued.Total().Seconds(),
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -42,11 +42,11 @@ type host struct {
 
 // trouble reports whether a person should look at the host.
 func (h *host) trouble() bool {
-	return h.HeldScopes > 0 || h.GateClosed || h.Down || h.GateQueue+h.PacingQueue+h.RateQueue > 0 || h.Requests > 0 && h.BudgetLeft >= 0 && h.BudgetLeft < 1
+	return h.ThrottledKeys > 0 || h.CircuitOpen || h.Down || h.ConcurrencyWaiting+h.QuotaWaiting+h.RateLimitWaiting > 0 || h.Requests > 0 && h.RetryBudget >= 0 && h.RetryBudget < 1
 }
 
 // state returns the state of everything now.
-func (d *Debug) state(t *transport.Transport) state {
+func (d *Page) state(t *transport.Transport) state {
 	s := state{Now: time.Now(), Began: d.began, Title: cmp.Or(d.Title, "aplomb"), Notes: []Note{}, Hosts: []host{}}
 	s.Changes, s.Recent = d.recent.all()
 	if d.Notes != nil {

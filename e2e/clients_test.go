@@ -240,7 +240,7 @@ func givenUp(t *testing.T, c client) (alone, both, off int) {
 	both = attempts(s)
 	s, _ = b.under(t, policy.Rule{}, false, nil)
 	off = attempts(s)
-	assert.Equal(t, policy.Defaults().Attempts, off)
+	assert.Equal(t, policy.Defaults().MaxAttempts, off)
 	if c.off == hasNone {
 		assert.Equal(t, 1, alone)
 	}

@@ -146,7 +146,7 @@ func TestGitHubLimits(t *testing.T) {
 			require.NoError(t, comment(newGitHub(t, setup{http: hc, url: b.url})))
 			assert.Equal(t, 2, b.seen())
 			require.Len(t, r.told(), 1)
-			assert.GreaterOrEqual(t, r.told()[0].Attempt.Wait, r.told()[0].Attempt.Hint)
+			assert.GreaterOrEqual(t, r.told()[0].Attempt.Delay, r.told()[0].Attempt.RetryAfter)
 		})
 	}
 

@@ -458,13 +458,13 @@ func TestNginxLimitReq(t *testing.T) {
 				require.NotZero(t, failed)
 
 				// The storms so far leave no request free.
-				hc, r := under(t, base(t, w, false), policy.API().Or(policy.Rule{Attempts: 30, Budget: policy.Budget{Burst: policy.Off}}), nil)
+				hc, r := under(t, base(t, w, false), policy.API().Or(policy.Rule{MaxAttempts: 30, RetryBudget: policy.RetryBudget{Burst: policy.Off}}), nil)
 				assert.Zero(t, storm(hc))
 				assert.Equal(t, 4, n.backend.seen())
 				require.NotEmpty(t, r.told())
 				for _, e := range r.told() {
-					assert.Equal(t, time.Second, e.Attempt.Hint)
-					assert.GreaterOrEqual(t, e.Attempt.Wait, e.Attempt.Hint)
+					assert.Equal(t, time.Second, e.Attempt.RetryAfter)
+					assert.GreaterOrEqual(t, e.Attempt.Delay, e.Attempt.RetryAfter)
 				}
 			})
 		}
@@ -530,7 +530,7 @@ func TestNginxKeepAlive(t *testing.T) {
 	})
 	t.Run("POST that may be repeated", func(t *testing.T) {
 		t.Parallel()
-		got := lost(t, transport.Repeatable(bounded(t)), http.MethodPost, false)
+		got := lost(t, transport.WithIdempotent(bounded(t)), http.MethodPost, false)
 		require.NoError(t, got.err)
 		assert.Equal(t, 2, got.seen)
 	})

@@ -153,5 +153,5 @@ func TestProxyClientGoesAway(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, 1, s.seen())
 	require.NotEmpty(t, r.told())
-	assert.Equal(t, time.Hour, r.told()[0].Attempt.Wait)
+	assert.Equal(t, time.Hour, r.told()[0].Attempt.Delay)
 }

@@ -146,7 +146,7 @@ func TestS3Large(t *testing.T) {
 		require.NoError(t, n.set(resetAfter(up, 12<<20)...))
 		require.Error(t, upload(bare, "bare"))
 		parts.stored = map[string]int{}
-		c, r := open(policy.Rule{Attempts: 10}, nil)
+		c, r := open(policy.Rule{MaxAttempts: 10}, nil)
 		require.NoError(t, upload(c, "parts"))
 		assert.Equal(t, hash, stored("parts"))
 		assert.NotEmpty(t, r.told(), "resets")

@@ -42,7 +42,7 @@ func TestSilentConnection(t *testing.T) {
 		})
 		t.Run(c.name+" without lanes", func(t *testing.T) {
 			t.Parallel()
-			s, n, r := overTLS(t, c, policy.Rule{AttemptTimeout: patient, Attempts: 2, Lanes: policy.Off})
+			s, n, r := overTLS(t, c, policy.Rule{AttemptTimeout: patient, MaxAttempts: 2, Lanes: policy.Off})
 			require.NoError(t, s.download(bounded(t)))
 			require.NoError(t, n.silence())
 			for range 2 {

@@ -164,8 +164,8 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 		Upload:         policy.Upload{Memory: 2 * largest},
 	}
 	if h2c {
-		rule.Gate.Mode = policy.GateWait
-		rule.Rate = policy.Rate{PerSecond: 2000}
+		rule.Concurrency.Mode = policy.GateWait
+		rule.RateLimit = policy.RateLimit{PerSecond: 2000}
 	}
 	tr, err := transport.New(transport.Config{
 		Base: s,
@@ -353,14 +353,14 @@ func (l *ledger) checkAll(t testing.TB) {
 func (s *soaker) check(t testing.TB, requests int64, took time.Duration) {
 	assert.NotZero(t, s.retries.Load())
 	assert.NotZero(t, s.resumes.Load())
-	budget := policy.Defaults().Budget
+	budget := policy.Defaults().RetryBudget
 	asked := float64(requests + s.resumes.Load())
-	assert.LessOrEqual(t, float64(s.attempts.Load()), asked*(1+budget.Ratio)+budget.PerSecond*(took+budget.Window).Seconds())
+	assert.LessOrEqual(t, float64(s.attempts.Load()), asked*(1+budget.Ratio)+budget.MinPerSecond*(took+budget.Window).Seconds())
 
 	s.base.CloseIdleConnections()
 	assert.Eventually(t, func() bool { return s.open.Load() == 0 }, time.Minute, 10*time.Millisecond, "open connections")
 	for _, h := range s.client.Transport.(*transport.Transport).Snapshot() {
 		assert.Zero(t, h.InFlight)
-		assert.Zero(t, h.GateSlots)
+		assert.Zero(t, h.ConcurrencyInUse)
 	}
 }

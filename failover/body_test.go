@@ -118,7 +118,7 @@ func TestBodyOfAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegions()
 		r.set("a.test", status(503))
-		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{Attempts: 3, Backoff: backoff.Constant(time.Millisecond)}})
+		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 3, Backoff: backoff.Constant(time.Millisecond)}})
 		req, s := sharedRequest(t, http.MethodPut)
 		assert.Equal(t, "200 b.test", ask(pair(t, ours, ours), req))
 		for _, a := range append(r.at("a.test", 0), r.at("b.test", 0)...) {
@@ -187,7 +187,7 @@ func TestBodyWithoutGetBody(t *testing.T) {
 			assert.Contains(t, []string{"", "body"}, a.body)
 		}
 
-		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{Attempts: 2, Upload: policy.Upload{Memory: policy.Off}}})
+		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 2, Upload: policy.Upload{Memory: policy.Off}}})
 		tr = pair(t, ours, ours)
 		r.set("a.test", sequence(status(503), status(200)))
 		assert.Equal(t, "200 a.test", put(file{strings.NewReader("body")}))

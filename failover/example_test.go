@@ -17,11 +17,11 @@ func ExampleEndpoint() {
 	network := faults.New(nil, func(req *http.Request) faults.Step {
 		fmt.Println("->", req.Method, req.URL, req.Header.Get("Authorization"))
 		if req.URL.Host == "us.example.com" {
-			return faults.Refuse()
+			return faults.ConnRefused()
 		}
 		return faults.Status(200).Body("hello")
 	})
-	base := transport.MustNew(transport.Config{Base: network, Rule: policy.Rule{Attempts: 1}})
+	base := transport.MustNew(transport.Config{Base: network, Rule: policy.Rule{MaxAttempts: 1}})
 	t, err := failover.New(
 		failover.Endpoint{URL: "https://us.example.com", Transport: base},
 		failover.Endpoint{URL: "https://eu.example.com/api", Transport: base, Allow: []string{"Authorization"}},

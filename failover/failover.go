@@ -280,14 +280,14 @@ func (c *call) ask(i int, probes bool, last *outcome) *outcome {
 // sign returns what an outcome shows of its endpoint: 1 if it is up, -1 if it fails, and 0 if its caller is at fault,
 // who may have had too little time.
 func (c *call) sign(o *outcome) int {
-	kind := classify.KindOf(o.err)
+	kind := classify.ErrorTypeOf(o.err)
 	deadline, hurries := c.req.Context().Deadline()
-	hurries = hurries && kind == classify.Timeout && time.Until(deadline) < min(cmp.Or(o.Timeout, defaultTimeout), probePause)
+	hurries = hurries && kind == classify.ErrorTimeout && time.Until(deadline) < min(cmp.Or(o.Timeout, defaultTimeout), probePause)
 	switch {
 	case o.resp != nil && !slices.Contains([]int{502, 503, 504}, o.resp.StatusCode):
 		return 1
-	case o.resp == nil && (kind == classify.NoError || kind == classify.Canceled || hurries || o.broken.Load() || c.req.Context().Err() != nil),
-		kind == classify.Protocol && classify.Default(classify.Outcome{Err: o.err}) == classify.Final:
+	case o.resp == nil && (kind == classify.NoError || kind == classify.ErrorCanceled || hurries || o.broken.Load() || c.req.Context().Err() != nil),
+		kind == classify.ErrorProtocol && classify.Default(classify.Outcome{Err: o.err}) == classify.Final:
 		return 0
 	}
 	return -1

@@ -97,14 +97,14 @@ func TestGoesOn(t *testing.T) {
 		{method: get, a: status(404), want: "404 a.test"},
 		{method: get, a: status(429), want: "429 a.test"},
 		{method: get, a: status(501), want: "501 a.test"},
-		{method: get, a: status(503), ctx: transport.Once, want: "503 a.test"},
+		{method: get, a: status(503), ctx: transport.WithoutRetries, want: "503 a.test"},
 		{method: put, a: status(503), want: "200 b.test"},
 		{method: del, a: resets, want: "200 b.test"},
 		{method: post, a: refuses, want: "200 b.test"},
 		{method: post, a: status(503), want: "503 a.test"},
 		{method: post, a: resets, want: "connection reset by peer"},
-		{method: post, a: resets, ctx: transport.Repeatable, want: "200 b.test"},
-		{method: post, a: refuses, ctx: transport.Once, want: "connection refused"},
+		{method: post, a: resets, ctx: transport.WithIdempotent, want: "200 b.test"},
+		{method: post, a: refuses, ctx: transport.WithoutRetries, want: "connection refused"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r, tr := two(t, row.a, nil)
@@ -144,7 +144,7 @@ func TestGoesOnFromOurs(t *testing.T) {
 			r := newRegions()
 			r.set("a.test", row.a)
 			rule := row.rule
-			rule.Attempts, rule.Backoff = 2, backoff.Constant(time.Second)
+			rule.MaxAttempts, rule.Backoff = 2, backoff.Constant(time.Second)
 			ours := transport.MustNew(transport.Config{Base: r, Rule: rule})
 			tr := pair(t, ours, ours)
 			assert.Contains(t, ask(tr, newRequest(t, http.MethodPost, "http://a.test/x", strings.NewReader("body"))), row.want)
@@ -425,7 +425,7 @@ func TestResponseOfAnotherEndpoint(t *testing.T) {
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegions()
-		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(time.Second)}})
+		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(time.Second)}})
 		tr := pair(t, ours, ours)
 		r.set("a.test", refuses)
 		r.set("b.test", sequence(status(503), status(200)))
@@ -516,7 +516,7 @@ func TestBrokenRoundTripper(t *testing.T) {
 func TestConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegions()
-		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(10 * time.Millisecond)}})
+		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(10 * time.Millisecond)}})
 		tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: ours, Timeout: 50 * time.Millisecond},
 			failover.Endpoint{URL: "http://b.test", Transport: r, Timeout: 50 * time.Millisecond}, failover.Endpoint{URL: "http://c.test", Transport: ours})
 		var all sync.WaitGroup

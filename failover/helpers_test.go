@@ -149,7 +149,7 @@ func fail(err error) http.RoundTripper {
 }
 
 var (
-	refuses = rt(func(req *http.Request) (*http.Response, error) { return step(faults.Refuse(), req) })
+	refuses = rt(func(req *http.Request) (*http.Response, error) { return step(faults.ConnRefused(), req) })
 	resets  = fail(syscall.ECONNRESET)
 	hangs   = rt(func(req *http.Request) (*http.Response, error) {
 		<-req.Context().Done()

@@ -74,7 +74,7 @@ func TestErrorOfASilentEndpoint(t *testing.T) {
 		"plain": func(rt http.RoundTripper) http.RoundTripper { return rt },
 		"ours":  func(rt http.RoundTripper) http.RoundTripper { return transport.MustNew(transport.Config{Base: rt}) },
 		"timed": func(rt http.RoundTripper) http.RoundTripper {
-			return transport.MustNew(transport.Config{Base: rt, Rule: policy.Rule{AttemptTimeout: time.Minute, Attempts: 2}})
+			return transport.MustNew(transport.Config{Base: rt, Rule: policy.Rule{AttemptTimeout: time.Minute, MaxAttempts: 2}})
 		},
 	} {
 		bubble(t, name, func(t *testing.T) {

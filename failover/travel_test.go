@@ -173,7 +173,7 @@ func TestIdempotencyKey(t *testing.T) {
 				r := newRegions()
 				var base http.RoundTripper = r
 				if ours {
-					base = transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{Attempts: 1}})
+					base = transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 1}})
 				}
 				b := failover.Endpoint{URL: "http://b.test", Transport: base}
 				if row.shared {
@@ -185,7 +185,7 @@ func TestIdempotencyKey(t *testing.T) {
 					req := newRequest(t, row.method, "http://a.test/", nil)
 					req.Header[row.key] = []string{"1"}
 					if row.twice {
-						req = req.WithContext(transport.Repeatable(req.Context()))
+						req = req.WithContext(transport.WithIdempotent(req.Context()))
 					}
 					_, _ = do(tr, req)
 					if row.key == "X-Other" && i > 3 {
@@ -480,7 +480,7 @@ func TestOnceDuringAnOutage(t *testing.T) {
 		for range 5 {
 			get(t, tr, "http://a.test/")
 		}
-		for _, ctx := range []context.Context{transport.Once(t.Context()), t.Context()} {
+		for _, ctx := range []context.Context{transport.WithoutRetries(t.Context()), t.Context()} {
 			assert.Equal(t, "200 b.test", ask(tr, newRequest(t, http.MethodPost, "http://a.test/", nil).WithContext(ctx)))
 		}
 	})
@@ -493,7 +493,7 @@ func TestLastGoesDown(t *testing.T) {
 		r.set("a.test", refuses)
 		var tr *failover.Transport
 		calls := 0
-		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{Attempts: 1, Idempotent: func(*http.Request) bool {
+		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 1, Idempotent: func(*http.Request) bool {
 			if calls++; calls == 2 { // the request asks whether it is the one to try A
 				for range 5 {
 					get(t, tr, "http://a.test/")

@@ -4,7 +4,7 @@
 //
 //	base := faults.New(nil, faults.Script(
 //		faults.Status(503).RetryAfter(2*time.Second),
-//		faults.Reset(),
+//		faults.ConnReset(),
 //		faults.Pass(),
 //	))
 //	rt, err := transport.New(transport.Config{Base: base, Rule: rule})
@@ -51,7 +51,7 @@
 // faults:
 //
 //	faults.New(http.DefaultTransport, faults.Random(1,
-//		faults.Chance{Rate: 0.01, Step: faults.Reset()},
+//		faults.Chance{Rate: 0.01, Step: faults.ConnReset()},
 //		faults.Chance{Rate: 0.02, Step: faults.Status(503).RetryAfter(time.Second)},
 //		faults.Chance{Rate: 0.01, Step: faults.Pass().CutAt(10_000)},
 //	))

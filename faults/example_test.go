@@ -22,8 +22,8 @@ import (
 // synctest.Test make the time virtual.
 func Example() {
 	base := faults.New(nil, faults.Script(
-		faults.Refuse(),
-		faults.Reset(),
+		faults.ConnRefused(),
+		faults.ConnReset(),
 		faults.Status(503),
 		faults.Status(200).Body("back again"),
 	))
@@ -47,10 +47,10 @@ func Example() {
 func ExampleRandom() {
 	real := faults.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))
 	base := faults.New(real, faults.Random(1,
-		faults.Chance{Rate: 0.05, Step: faults.Reset()},
+		faults.Chance{Rate: 0.05, Step: faults.ConnReset()},
 		faults.Chance{Rate: 0.05, Step: faults.Status(503)},
 	))
-	rule := policy.Rule{Backoff: backoff.Constant(0), Budget: policy.Budget{Burst: policy.Off}}
+	rule := policy.Rule{Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Burst: policy.Off}}
 	rt, err := transport.New(transport.Config{Base: base, Rule: rule})
 	if err != nil {
 		panic(err)
@@ -140,7 +140,7 @@ func ExampleChance() {
 
 // A server that is down for good.
 func ExampleAlways() {
-	client := &http.Client{Transport: faults.New(nil, faults.Always(faults.Refuse()))}
+	client := &http.Client{Transport: faults.New(nil, faults.Always(faults.ConnRefused()))}
 	_, err := client.Get("http://down.test/")
 	fmt.Println(errors.Is(err, syscall.ECONNREFUSED))
 	// Output: true
@@ -151,7 +151,7 @@ func ExampleAlways() {
 // left.
 func ExampleStep() {
 	for _, step := range []faults.Step{
-		faults.Refuse(), faults.DialTimeout(), faults.Reset(), faults.Close(), faults.Timeout(),
+		faults.ConnRefused(), faults.DialTimeout(), faults.ConnReset(), faults.Close(), faults.ResponseTimeout(),
 		faults.Fail(errors.New("the proxy has no route")), faults.Status(503), faults.Pass(),
 	} {
 		req, err := http.NewRequest(http.MethodPost, "http://api.test/", strings.NewReader("order"))
@@ -160,7 +160,7 @@ func ExampleStep() {
 		}
 		resp, err := faults.New(nil, faults.Always(step)).RoundTrip(req)
 		verdict := classify.Default(classify.Outcome{Request: req, Response: resp, Err: err})
-		fmt.Printf("%v: %v, %v\n", step, classify.KindOf(err), verdict)
+		fmt.Printf("%v: %v, %v\n", step, classify.ErrorTypeOf(err), verdict)
 	}
 	// Output:
 	// refuse: dial, refused

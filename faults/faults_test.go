@@ -60,11 +60,11 @@ func send(t *testing.T, rt http.RoundTripper, method string) (*http.Response, er
 var every = map[string]faults.Step{
 	"pass":         faults.Pass(),
 	"status":       faults.Status(503),
-	"refuse":       faults.Refuse(),
+	"refuse":       faults.ConnRefused(),
 	"dial timeout": faults.DialTimeout(),
-	"reset":        faults.Reset(),
+	"reset":        faults.ConnReset(),
 	"close":        faults.Close(),
-	"timeout":      faults.Timeout(),
+	"timeout":      faults.ResponseTimeout(),
 	"fail":         faults.Fail(errors.New("own")),
 	"delay":        faults.Pass().Delay(time.Second),
 }
@@ -73,22 +73,22 @@ func TestFailuresAreLikeRealFailures(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		step    faults.Step
-		kind    classify.Kind
-		verdict classify.Verdict
+		kind    classify.ErrorType
+		verdict classify.Class
 		is      error
 		timeout bool
 	}{
-		{"refuse", faults.Refuse(), classify.Dial, classify.Refused, syscall.ECONNREFUSED, false},
-		{"dial timeout", faults.DialTimeout(), classify.Dial, classify.Refused, nil, true},
-		{"reset", faults.Reset(), classify.Reset, classify.Ambiguous, syscall.ECONNRESET, false},
-		{"close", faults.Close(), classify.Reset, classify.Ambiguous, io.EOF, false},
-		{"timeout", faults.Timeout(), classify.Timeout, classify.Ambiguous, nil, true},
+		{"refuse", faults.ConnRefused(), classify.ErrorDial, classify.Refused, syscall.ECONNREFUSED, false},
+		{"dial timeout", faults.DialTimeout(), classify.ErrorDial, classify.Refused, nil, true},
+		{"reset", faults.ConnReset(), classify.ErrorReset, classify.Ambiguous, syscall.ECONNRESET, false},
+		{"close", faults.Close(), classify.ErrorReset, classify.Ambiguous, io.EOF, false},
+		{"timeout", faults.ResponseTimeout(), classify.ErrorTimeout, classify.Ambiguous, nil, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			resp, err := send(t, faults.New(nil, faults.Script(tt.step)), http.MethodGet)
 			require.Error(t, err)
 			require.Nil(t, resp)
-			assert.Equal(t, tt.kind, classify.KindOf(err))
+			assert.Equal(t, tt.kind, classify.ErrorTypeOf(err))
 			assert.Equal(t, tt.verdict, classify.Default(classify.Outcome{Err: err}))
 			assert.Equal(t, tt.name, tt.step.String())
 			if tt.is != nil {
@@ -108,8 +108,8 @@ func TestFailuresHaveTheTextsOfRealFailures(t *testing.T) {
 		real testserver.Step
 		step faults.Step
 	}{
-		"refuse": {testserver.Config{Refusing: true}, testserver.OK(""), faults.Refuse()},
-		"reset":  {testserver.Config{}, testserver.ResetBeforeHeaders(), faults.Reset()},
+		"refuse": {testserver.Config{Refusing: true}, testserver.OK(""), faults.ConnRefused()},
+		"reset":  {testserver.Config{}, testserver.ResetBeforeHeaders(), faults.ConnReset()},
 		"close":  {testserver.Config{}, testserver.CloseBeforeHeaders(), faults.Close()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestFailuresHaveTheTextsOfRealFailures(t *testing.T) {
 			require.Error(t, real)
 			_, played := send(t, faults.New(nil, faults.Always(tt.step)), http.MethodPost)
 			require.Error(t, played)
-			assert.Equal(t, classify.KindOf(real), classify.KindOf(played))
+			assert.Equal(t, classify.ErrorTypeOf(real), classify.ErrorTypeOf(played))
 			tail := func(err error) string { return err.Error()[strings.LastIndex(err.Error(), ": ")+1:] }
 			assert.Equal(t, tail(real), tail(played))
 			assert.IsType(t, innermost(real), innermost(played))
@@ -169,11 +169,11 @@ func TestContextEndsEveryStep(t *testing.T) {
 	}{
 		{"hang", nil, faults.Hang(), false},
 		{"delay", nil, faults.Status(503).Delay(time.Hour), false},
-		{"delay of a failure", nil, faults.Refuse().Delay(time.Hour), false},
+		{"delay of a failure", nil, faults.ConnRefused().Delay(time.Hour), false},
 		{"delay of a pass", blocks, faults.Pass().Delay(time.Hour), false},
 		{"handler", blocks, faults.Pass(), false},
 		{"upload", nil, faults.Status(503), true},
-		{"upload to a reset", nil, faults.Reset(), true},
+		{"upload to a reset", nil, faults.ConnReset(), true},
 		{"upload to a handler", blocks, faults.Pass(), true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -285,7 +285,7 @@ func TestCloseEndsAStall(t *testing.T) {
 }
 
 func TestScriptRepeatsItsLastStep(t *testing.T) {
-	ft := faults.New(nil, faults.Script(faults.Reset(), faults.Pass(), faults.Status(404)))
+	ft := faults.New(nil, faults.Script(faults.ConnReset(), faults.Pass(), faults.Status(404)))
 	_, err := send(t, ft, http.MethodGet)
 	require.Error(t, err)
 	for _, want := range []int{200, 404, 404} {
@@ -312,7 +312,7 @@ func TestRecordsAreBounded(t *testing.T) {
 
 func TestRandom(t *testing.T) {
 	run := func(seed uint64) (steps []string) {
-		plan := faults.Random(seed, faults.Chance{Rate: 0.1, Step: faults.Reset()}, faults.Chance{Rate: 0.2, Step: faults.Status(503)})
+		plan := faults.Random(seed, faults.Chance{Rate: 0.1, Step: faults.ConnReset()}, faults.Chance{Rate: 0.2, Step: faults.Status(503)})
 		for range 2000 {
 			steps = append(steps, plan(nil).String())
 		}
@@ -326,7 +326,7 @@ func TestRandom(t *testing.T) {
 	assert.InDelta(t, 400, count["status 503"], 80)
 	assert.Equal(t, run(1), run(1))
 	assert.NotEqual(t, run(1), run(2))
-	all := faults.Random(1, faults.Chance{Rate: 1, Step: faults.Reset()})
+	all := faults.Random(1, faults.Chance{Rate: 1, Step: faults.ConnReset()})
 	for range 100 {
 		assert.Equal(t, "reset", all(nil).String())
 	}
@@ -347,7 +347,7 @@ func TestRandomRefusesWrongRates(t *testing.T) {
 // The waits of a rule, measured in virtual time.
 func TestWaitsOfARule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := faults.New(nil, faults.Script(faults.Status(503).RetryAfter(20*time.Second), faults.Refuse(), faults.Timeout().Delay(5*time.Second), faults.Pass()))
+		base := faults.New(nil, faults.Script(faults.Status(503).RetryAfter(20*time.Second), faults.ConnRefused(), faults.ResponseTimeout().Delay(5*time.Second), faults.Pass()))
 		rt, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Exponential{Jitter: policy.Off}}})
 		require.NoError(t, err)
 		start := time.Now()
@@ -395,15 +395,15 @@ func TestCutBodiesAreResumed(t *testing.T) {
 }
 
 // The connections of a host die without a word, and new ones work. Base stands for the old
-// connections, and each Transport that Config.Lane returns for new ones. A single slow request
+// connections, and each Transport that Config.NewPool returns for new ones. A single slow request
 // proves no death, so two are slow, and no other.
 func TestDeadConnectionsAreLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, fresh := faults.New(nil, faults.Script(faults.Pass(), faults.Hang())), faults.New(nil, faults.Always(faults.Pass()))
 		rt, err := transport.New(transport.Config{
-			Base: base,
-			Lane: func(string) http.RoundTripper { return fresh },
-			Rule: policy.Rule{AttemptTimeout: time.Second, Backoff: backoff.Constant(0)},
+			Base:    base,
+			NewPool: func(string) http.RoundTripper { return fresh },
+			Rule:    policy.Rule{AttemptTimeout: time.Second, Backoff: backoff.Constant(0)},
 		})
 		require.NoError(t, err)
 		for i := range 10 {

@@ -60,7 +60,7 @@ func TestHandlerThatPanics(t *testing.T) {
 	assert.Equal(t, io.ErrUnexpectedEOF, err)
 	_, err = send(t, over(func(http.ResponseWriter, *http.Request) { panic("own text") }), http.MethodGet)
 	assert.ErrorContains(t, err, "own text")
-	assert.Equal(t, classify.Reset, classify.KindOf(err))
+	assert.Equal(t, classify.ErrorReset, classify.ErrorTypeOf(err))
 
 	resp, err := send(t, over(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "part")

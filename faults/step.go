@@ -68,29 +68,29 @@ func Status(code int, pairs ...string) Step {
 }
 
 // Refuse fails as a dial does if nothing listens at the port. The request never
-// left. Its kind is classify.Dial.
-func Refuse() Step {
+// left. Its kind is classify.ErrorDial.
+func ConnRefused() Step {
 	return Step{kind: failure, err: &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", errRefused)}}
 }
 
 // DialTimeout fails as a dial does if nobody replies. The request never left. Its
-// kind is classify.Dial. It fails at once unless [Step.Delay] says otherwise.
+// kind is classify.ErrorDial. It fails at once unless [Step.Delay] says otherwise.
 func DialTimeout() Step {
 	return Step{kind: failure, err: &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}
 }
 
 // Reset reads the request, and then fails as if the connection was reset before
-// the response. So the server may have acted. Its kind is classify.Reset.
-func Reset() Step { return Step{kind: failure, taken: true, err: resetError()} }
+// the response. So the server may have acted. Its kind is classify.ErrorReset.
+func ConnReset() Step { return Step{kind: failure, taken: true, err: resetError()} }
 
 // Close reads the request, and then fails as if the server closed the connection
-// before the response. So the server may have acted. Its kind is classify.Reset.
+// before the response. So the server may have acted. Its kind is classify.ErrorReset.
 func Close() Step { return Step{kind: failure, taken: true, err: io.EOF} }
 
 // Timeout reads the request, and then fails as if the base transport's own time
 // for the response was over. So the server may have acted. Its kind is
-// classify.Timeout. It fails at once unless [Step.Delay] says otherwise.
-func Timeout() Step {
+// classify.ErrorTimeout. It fails at once unless [Step.Delay] says otherwise.
+func ResponseTimeout() Step {
 	return Step{kind: failure, taken: true, err: &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}}
 }
 

@@ -16,7 +16,7 @@ import (
 func TestWaitsAsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := faults.New(nil, faults.Script(
-			faults.Refuse(),
+			faults.ConnRefused(),
 			faults.Status(429).RetryAfter(time.Minute),
 			faults.Status(200).Body("back"),
 		))

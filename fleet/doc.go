@@ -16,7 +16,7 @@
 //   - the waits that servers ask for
 //   - the quotas that servers name
 //   - that a host is down, the right to probe it, and the return after a success
-//   - the tokens of Rule.Rate
+//   - the tokens of Rule.RateLimit
 //   - the number of members
 //
 // The rule of a host decides which of these. News about a setting that is off has no effect.

@@ -27,8 +27,8 @@ func Example() {
 	defer f.Close()
 	tr, err := transport.New(transport.Config{
 		Fleet: f,
-		Rule:  policy.Rule{Cooldown: policy.On, Gate: policy.Gate{Max: 50}, Pacing: policy.On},
-		Hosts: map[string]policy.Rule{"api.example.com": {Rate: policy.Rate{PerSecond: 100, Burst: 1}}},
+		Rule:  policy.Rule{ShareRetryAfter: policy.On, Concurrency: policy.Concurrency{Max: 50}, QuotaPacing: policy.On},
+		Hosts: map[string]policy.Rule{"api.example.com": {RateLimit: policy.RateLimit{PerSecond: 100, Burst: 1}}},
 	})
 	if err != nil {
 		log.Fatal(err)

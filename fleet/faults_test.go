@@ -285,8 +285,8 @@ type worker struct {
 func newWorker(t *testing.T, f *Fleet) *worker {
 	tr, err := transport.New(transport.Config{
 		Fleet: f,
-		Rule:  policy.Rule{Cooldown: policy.On, Gate: policy.Gate{Max: 50}, Pacing: policy.On},
-		Hosts: map[string]policy.Rule{"rate.example.com": {Rate: policy.Rate{PerSecond: 2000, Burst: 200}}},
+		Rule:  policy.Rule{ShareRetryAfter: policy.On, Concurrency: policy.Concurrency{Max: 50}, QuotaPacing: policy.On},
+		Hosts: map[string]policy.Rule{"rate.example.com": {RateLimit: policy.RateLimit{PerSecond: 2000, Burst: 200}}},
 		Base: roundTrip(func(req *http.Request) (*http.Response, error) {
 			h := http.Header{"X-Ratelimit-Remaining": {"1000000"}, "X-Ratelimit-Reset": {"60"}}
 			return &http.Response{StatusCode: 200, Header: h, Body: http.NoBody, Request: req}, nil

@@ -204,7 +204,7 @@ func startAndSend(t *testing.T, c Config, note func(time.Time)) {
 		return
 	}
 	defer f.Close()
-	tr, err := transport.New(transport.Config{Fleet: f, Rule: policy.Rule{Rate: policy.Rate{PerSecond: 50}}, Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+	tr, err := transport.New(transport.Config{Fleet: f, Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 50}}, Base: roundTrip(func(req *http.Request) (*http.Response, error) {
 		note(time.Now())
 		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 	})})

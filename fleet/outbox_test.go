@@ -266,7 +266,7 @@ func unreachable(t testing.TB, h slog.Handler) Config {
 func healthyTransport(t testing.TB, f *Fleet) *transport.Transport {
 	tr, err := transport.New(transport.Config{
 		Fleet: f,
-		Rule:  policy.Rule{Cooldown: policy.On, Gate: policy.Gate{Max: 50}, Pacing: policy.On},
+		Rule:  policy.Rule{ShareRetryAfter: policy.On, Concurrency: policy.Concurrency{Max: 50}, QuotaPacing: policy.On},
 		Base: roundTrip(func(req *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 		}),

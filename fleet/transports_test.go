@@ -133,7 +133,7 @@ func TestAllObeyAHold(t *testing.T) {
 	var mu sync.Mutex
 	var told time.Duration
 	ready := false
-	c := newCrew(t, members, policy.Rule{Cooldown: policy.On}, func(member int, at time.Duration) (int, string) {
+	c := newCrew(t, members, policy.Rule{ShareRetryAfter: policy.On}, func(member int, at time.Duration) (int, string) {
 		mu.Lock()
 		defer mu.Unlock()
 		if ready && told == 0 && member == 0 {
@@ -179,7 +179,7 @@ func TestRateOfTheFleet(t *testing.T) {
 	t.Parallel()
 	const members, perSecond = 20, 100
 	window := time.Duration(soak.Size(3, 10)) * time.Second
-	c := newCrew(t, members, policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: 1}}, func(int, time.Duration) (int, string) { return 200, "" })
+	c := newCrew(t, members, policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: 1}}, func(int, time.Duration) (int, string) { return 200, "" })
 	from := time.Since(c.begun) + time.Second
 	// The first 5 members send as much as they can, the next 10 want 4 requests per second,
 	// and the last 5 want 1.
@@ -210,7 +210,7 @@ func TestRateOfTheFleet(t *testing.T) {
 // holds for a rate beside which another member has a lower one.
 func TestRateIsRaised(t *testing.T) {
 	t.Parallel()
-	slow := policy.Rule{Rate: policy.Rate{PerSecond: 1.0 / 60, Burst: 1}}
+	slow := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1.0 / 60, Burst: 1}}
 	c := newCrew(t, 3, slow, func(int, time.Duration) (int, string) { return 200, "" })
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
@@ -227,7 +227,7 @@ func TestRateIsRaised(t *testing.T) {
 	eventually(t, func() bool { return len(c.sends(0, time.Hour)) >= 1 }, "nothing was sent")
 	time.Sleep(50 * time.Millisecond) // the others have asked for tokens
 	for _, tr := range c.tr[:2] {
-		require.NoError(t, tr.Update(policy.Rule{Rate: policy.Rate{PerSecond: 50, Burst: 1}}, nil))
+		require.NoError(t, tr.Update(policy.Rule{RateLimit: policy.RateLimit{PerSecond: 50, Burst: 1}}, nil))
 	}
 	begin := time.Now()
 	for i := range 40 {
@@ -245,7 +245,7 @@ func TestSickMembersStopNobody(t *testing.T) {
 
 func sickMembers(t *testing.T, sick int) {
 	const members = 6
-	c := newCrew(t, members, policy.Rule{Attempts: 1, Gate: policy.Gate{Max: 20}}, func(member int, _ time.Duration) (int, string) {
+	c := newCrew(t, members, policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Max: 20}}, func(member int, _ time.Duration) (int, string) {
 		if member < sick {
 			return 0, ""
 		}
@@ -292,7 +292,7 @@ func sickMembers(t *testing.T, sick int) {
 func TestPeaceCostsHeartbeatsOnly(t *testing.T) {
 	t.Parallel()
 	const members, each = 5, 2000
-	c := newCrew(t, members, policy.Rule{Gate: policy.Gate{Max: 20}, Pacing: policy.On}, func(int, time.Duration) (int, string) { return 200, "" })
+	c := newCrew(t, members, policy.Rule{Concurrency: policy.Concurrency{Max: 20}, QuotaPacing: policy.On}, func(int, time.Duration) (int, string) { return 200, "" })
 	before, begin := c.commands(), time.Now()
 	for i := range members {
 		for range each {

@@ -70,7 +70,7 @@ func TestTrialFlush(t *testing.T) {
 	server := ownServer(t)
 	admin := connect(t, server.Addr)
 	configs := at(t, members, server.Addr)
-	c := crewOf(t, configs, policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: burst}}, fine)
+	c := crewOf(t, configs, policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: burst}}, fine)
 	from := time.Since(c.begun)
 	var flushing sync.WaitGroup
 	flushing.Go(func() {
@@ -111,7 +111,7 @@ func TestTrialEviction(t *testing.T) {
 	window := time.Duration(soak.Size(2, 20)) * time.Second
 	server := ownServer(t, "--maxmemory-policy", "allkeys-lru")
 	admin := connect(t, server.Addr)
-	c := crewOf(t, at(t, members, server.Addr), policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: burst}}, fine)
+	c := crewOf(t, at(t, members, server.Addr), policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: burst}}, fine)
 	holder, _ := start(t, c.config)
 	eventually(t, func() bool { return holder.FleetState().Connected }, "not connected")
 	holder.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Scope: 1, Wait: time.Hour})
@@ -161,7 +161,7 @@ func TestTrialPromotedReplica(t *testing.T) {
 	replica := ownServer(t, "--replicaof", wireHost+" "+wirePort)
 	second := connect(t, replica.Addr)
 	front := newProxy(t, master.Addr)
-	c := crewOf(t, at(t, members, front.addr), policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: burst}}, fine)
+	c := crewOf(t, at(t, members, front.addr), policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: burst}}, fine)
 	fleets, heard := started(t, 2, options(t, front.addr))
 	fleets[1].Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	eventually(t, func() bool { return second.DBSize(t.Context()).Val() > 0 }, "the replica is empty")
@@ -280,7 +280,7 @@ func TestTrialPartition(t *testing.T) {
 		configs[i].Redis = &redis.UniversalOptions{Addrs: []string{wire.addr}}
 	}
 	var told atomic.Int64 // when a member of the cut half was told to wait
-	c := crewOf(t, configs, policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: 1}}, fine)
+	c := crewOf(t, configs, policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: 1}}, fine)
 	holders := make([]*Fleet, 2)
 	heard := make([]*witness, 2)
 	for i := range holders {
@@ -336,7 +336,7 @@ func TestTrialWrongKey(t *testing.T) {
 			configs[members-1].Key = []byte("not the secret of all the others")
 			var mu sync.Mutex
 			var told time.Duration
-			c := crewOf(t, configs, policy.Rule{Cooldown: policy.On}, func(_ int, at time.Duration) (int, string) {
+			c := crewOf(t, configs, policy.Rule{ShareRetryAfter: policy.On}, func(_ int, at time.Duration) (int, string) {
 				mu.Lock()
 				defer mu.Unlock()
 				if left := told + wait - at; told > 0 && left > 0 {
@@ -386,7 +386,7 @@ func trialInterruption(t *testing.T, name string) {
 	burst, away, times := soak.Size(100, 500), soak.Size(3*time.Second, 10*time.Second), soak.Size(1, 2)
 	server := ownServer(t)
 	wire := newProxy(t, server.Addr)
-	c := crewOf(t, at(t, members, wire.addr), policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: burst}}, fine)
+	c := crewOf(t, at(t, members, wire.addr), policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: burst}}, fine)
 	var idle atomic.Bool
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
@@ -457,7 +457,7 @@ func shareOfTheRate(t *testing.T, name string) float64 {
 	times := soak.Size(1, 7)
 	server := ownServer(t)
 	admin := connect(t, server.Addr)
-	c := crewOf(t, at(t, members, server.Addr), policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: 1}}, fine)
+	c := crewOf(t, at(t, members, server.Addr), policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: 1}}, fine)
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	for i := range members {

@@ -71,8 +71,8 @@ func testRequestsGoOn(t *testing.T, newMember func() transport.Fleet, hang func(
 		}
 		return resp, nil
 	}), Rule: policy.Rule{
-		Attempts: 1, Cooldown: policy.Off, Gate: policy.Gate{Mode: policy.GateWait}, Pacing: policy.On,
-		Rate: policy.Rate{PerSecond: 1e6, Burst: 1000},
+		MaxAttempts: 1, ShareRetryAfter: policy.Off, Concurrency: policy.Concurrency{Mode: policy.GateWait}, QuotaPacing: policy.On,
+		RateLimit: policy.RateLimit{PerSecond: 1e6, Burst: 1000},
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,7 @@
 //
 //	telemetry, err := aplombotel.New(aplombotel.Config{})
 //	tr, err := transport.New(transport.Config{Trace: telemetry.Trace()})
-//	stop, err := telemetry.Watch(tr)
+//	stop, err := telemetry.Observe(tr)
 //
 // # Spans
 //

@@ -78,7 +78,7 @@ func ExampleConfig() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	stop, err := telemetry.Watch(tr) // the gauges of the hosts
+	stop, err := telemetry.Observe(tr) // the gauges of the hosts
 	if err != nil {
 		log.Fatal(err)
 	}

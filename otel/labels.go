@@ -195,7 +195,7 @@ func (p *peers) of(req *http.Request) *peer {
 // isNamed reports whether a rule of a watched Transport names the host of a URL; the lock is held.
 func (p *peers) isNamed(method string, u *url.URL) bool {
 	return slices.ContainsFunc(p.watched, func(tr *transport.Transport) bool {
-		_, patterns := tr.RuleOf(method, u)
+		_, patterns := tr.RuleFor(method, u)
 		return len(patterns) > 0
 	})
 }

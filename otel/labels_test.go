@@ -40,7 +40,7 @@ func TestNamedHostsHaveAPlace(t *testing.T) {
 	require.NoError(t, err)
 	tel, err := New(Config{})
 	require.NoError(t, err)
-	stop, err := tel.Watch(tr)
+	stop, err := tel.Observe(tr)
 	require.NoError(t, err)
 	p := &tel.peers
 	visit := func(host string) *peer {

@@ -98,11 +98,11 @@ func (i *instruments) report(m metric.Meter, all *peers) error {
 }
 
 // attemptStart counts a retry or a hedge. failed is the error type of the attempt before.
-func (p *peer) attemptStart(kind transport.Kind, failed string) {
+func (p *peer) attemptStart(kind transport.AttemptKind, failed string) {
 	switch kind {
-	case transport.KindRetry:
+	case transport.AttemptRetry:
 		p.set(labels{of: retries, failure: failed}).count.Add(1)
-	case transport.KindHedge:
+	case transport.AttemptHedge:
 		p.set(labels{of: hedges}).count.Add(1)
 	}
 }
@@ -111,7 +111,7 @@ func (p *peer) attemptStart(kind transport.Kind, failed string) {
 func (i *instruments) event(p *peer, e *transport.Event) {
 	switch e.Reason {
 	case transport.ReasonRetry, transport.ReasonResume:
-		i.wait.Record(e.Context, e.Wait.Seconds(), p.set(labels{of: wait, value: e.Reason.String()}).record...)
+		i.wait.Record(e.Context, e.Delay.Seconds(), p.set(labels{of: wait, value: e.Reason.String()}).record...)
 	case transport.ReasonAttempts, transport.ReasonMaxElapsed, transport.ReasonDeadline, transport.ReasonMaxRetryAfter, transport.ReasonBackoffStop,
 		transport.ReasonBudget, transport.ReasonGateFull, transport.ReasonResumeMax:
 		p.set(labels{of: withheld, value: e.Reason.String()}).count.Add(1)
@@ -161,18 +161,18 @@ const (
 // out.
 var hostFigures = []figure[transport.HostState]{
 	{whole, "requests", "{request}", "Requests under way.", func(s *transport.HostState) float64 { return float64(s.InFlight) }},
-	{whole, "holds", "{scope}", "Scopes that the server asked to wait.", func(s *transport.HostState) float64 { return float64(s.HeldScopes) }},
-	{whole, "lane", "{lane}", "The number of the pool of connections in use. 0 is the base.", func(s *transport.HostState) float64 { return float64(s.Lane) }},
-	{whole, "gate.limit", "{attempt}", "Attempts that the gate lets be in flight.", func(s *transport.HostState) float64 { return ofGate(s, s.GateLimit) }},
-	{whole, "gate.slots", "{attempt}", "Slots of the gate in use.", func(s *transport.HostState) float64 { return ofGate(s, s.GateSlots) }},
-	{whole, "gate.queue", "{attempt}", "Attempts that wait for a slot of the gate.", func(s *transport.HostState) float64 { return ofGate(s, s.GateQueue) }},
-	{whole, "gate.closed", "{gate}", "1 while the gate is closed.", func(s *transport.HostState) float64 { return ofGate(s, oneIf[s.GateClosed]) }},
-	{broken, "budget", "{attempt}", "Retries that could be sent at once.", func(s *transport.HostState) float64 { return s.BudgetLeft }},
-	{broken, "rate", "{attempt}/s", "The limit of attempts per second.", func(s *transport.HostState) float64 { return cmp.Or(s.RatePerSecond, -1) }},
+	{whole, "holds", "{scope}", "Scopes that the server asked to wait.", func(s *transport.HostState) float64 { return float64(s.ThrottledKeys) }},
+	{whole, "lane", "{lane}", "The number of the pool of connections in use. 0 is the base.", func(s *transport.HostState) float64 { return float64(s.Pool) }},
+	{whole, "gate.limit", "{attempt}", "Attempts that the gate lets be in flight.", func(s *transport.HostState) float64 { return ofGate(s, s.ConcurrencyLimit) }},
+	{whole, "gate.slots", "{attempt}", "Slots of the gate in use.", func(s *transport.HostState) float64 { return ofGate(s, s.ConcurrencyInUse) }},
+	{whole, "gate.queue", "{attempt}", "Attempts that wait for a slot of the gate.", func(s *transport.HostState) float64 { return ofGate(s, s.ConcurrencyWaiting) }},
+	{whole, "gate.closed", "{gate}", "1 while the gate is closed.", func(s *transport.HostState) float64 { return ofGate(s, oneIf[s.CircuitOpen]) }},
+	{broken, "budget", "{attempt}", "Retries that could be sent at once.", func(s *transport.HostState) float64 { return s.RetryBudget }},
+	{broken, "rate", "{attempt}/s", "The limit of attempts per second.", func(s *transport.HostState) float64 { return cmp.Or(s.RateLimit, -1) }},
 }
 
 func ofGate(s *transport.HostState, n int) float64 {
-	if s.GateLimit == 0 {
+	if s.ConcurrencyLimit == 0 {
 		return -1
 	}
 	return float64(n)

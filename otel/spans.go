@@ -142,7 +142,7 @@ func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
 		own := append(make(list, 0, 8), kindKey.String(a.Kind.String()))
 		own = withPeer(own, a.Addr)
 		queued := a.Queued.Total()
-		own.add(a.Lane > 0, laneKey.Int(a.Lane))
+		own.add(a.Pool > 0, laneKey.Int(a.Pool))
 		own.add(queued > 0, queuedKey.Float64(queued.Seconds()))
 		own.add(a.Offset > 0, offsetKey.Int64(a.Offset))
 		own.add(outrun, outrunKey.Bool(true))
@@ -177,7 +177,7 @@ func (r *request) decided(e *transport.Event) {
 		return
 	}
 	all := list{numberKey.Int(e.Number)}
-	all.add(e.Wait > 0, waitKey.Float64(e.Wait.Seconds()))
+	all.add(e.Delay > 0, waitKey.Float64(e.Delay.Seconds()))
 	all.add(e.Offset > 0, offsetKey.Int64(e.Offset))
 	all.add(e.Status != 0, statusKey.Int(e.Status))
 	all.add(e.Err != nil, errorKey.String(typeOf(e.Err)))
@@ -199,7 +199,7 @@ func (t *Telemetry) requestEnd(ctx context.Context, e transport.RequestEnd) {
 		r.last = withResult(r.last, status, failure)
 		fail(r.span, e.Request, failure, e.Err)
 	}
-	if !e.BodyEnds {
+	if !e.BodyFollows {
 		r.end()
 	}
 }
@@ -297,7 +297,7 @@ func typeOf(err error) string {
 	if errors.Is(err, transport.ErrOutrun) {
 		return "outrun"
 	}
-	if k := classify.KindOf(err); k != classify.Other {
+	if k := classify.ErrorTypeOf(err); k != classify.ErrorOther {
 		return k.String()
 	}
 	return "_OTHER"

@@ -91,7 +91,7 @@ func (t *Telemetry) Trace() *transport.Trace {
 		AttemptStart: t.attemptStart,
 		AttemptEnd:   t.attemptEnd,
 		Event:        t.event,
-		HostChanged:  t.hostChanged,
+		HostChange:   t.hostChanged,
 		RequestEnd:   t.requestEnd,
 		BodyEnd:      t.bodyEnd,
 	}
@@ -101,7 +101,7 @@ func (t *Telemetry) Trace() *transport.Trace {
 // stop ends that. If several Transports are watched that have a fleet, the counters of their
 // fleets are added up, and each gauge is that of one of them. A Transport that is watched is
 // kept in memory. 200 sets of attributes are reserved for the hosts that its rules name.
-func (t *Telemetry) Watch(tr *transport.Transport) (stop func() error, err error) {
+func (t *Telemetry) Observe(tr *transport.Transport) (stop func() error, err error) {
 	if tr == nil {
 		return nil, errors.New("aplombotel: a nil Transport cannot be watched")
 	}

@@ -73,7 +73,7 @@ func (k *kit) watched(c transport.Config) (tr *transport.Transport, stop func() 
 	telemetry := mustObserve(k.t, k.config())
 	c.Trace = telemetry.Trace()
 	tr = mustNew(k.t, c)
-	stop, err := telemetry.Watch(tr)
+	stop, err := telemetry.Observe(tr)
 	require.NoError(k.t, err)
 	return tr, stop
 }
@@ -431,8 +431,8 @@ func TestCountsAgree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, s := newKit(t), &server{open: map[string]int{}, seen: map[string]int{}}
 		rule := policy.Rule{
-			Hedge:  policy.Hedge{After: 500 * time.Millisecond},
-			Budget: policy.Budget{Burst: policy.Off},
+			Hedge:       policy.Hedge{Delay: 500 * time.Millisecond},
+			RetryBudget: policy.RetryBudget{Burst: policy.Off},
 		}.Or(quick)
 		tr := k.transport(transport.Config{Base: s, Rule: rule})
 		const requests = 1000
@@ -508,7 +508,7 @@ func (k *kit) resumes() (n int) {
 func TestWithheld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t)
-		rule := policy.Rule{Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}, Rate: policy.Rate{PerSecond: 1}}.Or(quick)
+		rule := policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9, Burst: 1}, RateLimit: policy.RateLimit{PerSecond: 1}}.Or(quick)
 		tr := k.transport(transport.Config{Rule: rule, Base: base(func(req *http.Request) (*http.Response, error) {
 			return response(req, 503, strings.NewReader("")), nil
 		})})
@@ -528,7 +528,7 @@ func TestGauges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t)
 		tr, stop := k.watched(transport.Config{
-			Rule: policy.Rule{Cooldown: policy.On, Gate: policy.Gate{Mode: policy.GateWait, Max: 2}}.Or(quick),
+			Rule: policy.Rule{ShareRetryAfter: policy.On, Concurrency: policy.Concurrency{Mode: policy.GateWait, Max: 2}}.Or(quick),
 			Base: base(func(req *http.Request) (*http.Response, error) {
 				time.Sleep(time.Minute)
 				return response(req, 429, strings.NewReader(""), "Retry-After: 3600"), nil
@@ -837,7 +837,7 @@ func TestForeignContext(t *testing.T) {
 
 // TestNew: everything that is wrong is told, and the zero Config is complete.
 func TestNew(t *testing.T) {
-	_, err := mustObserve(t, aplombotel.Config{}).Watch(nil)
+	_, err := mustObserve(t, aplombotel.Config{}).Observe(nil)
 	assert.ErrorContains(t, err, "nil Transport")
 
 	_, err = aplombotel.New(aplombotel.Config{TracerProvider: (*sdktrace.TracerProvider)(nil), MeterProvider: (*sdkmetric.MeterProvider)(nil)})

@@ -19,13 +19,13 @@ import (
 //
 // Do uses these fields of the rule. If one is zero, [Defaults] applies.
 //
-//   - Attempts is the highest number of calls.
+//   - MaxAttempts is the highest number of calls.
 //   - Backoff computes the waits between the calls.
-//   - MaxElapsed bounds the time from the first call to the start of the last.
+//   - MaxElapsedTime bounds the time from the first call to the start of the last.
 //   - AttemptTimeout bounds the context of each call. That context ends when the
 //     call returns, so do not use it after that.
 //
-// The Budget of [Service] is ignored. All other fields are about HTTP or about the state of
+// The RetryBudget of [Service] is ignored. All other fields are about HTTP or about the state of
 // hosts. If the rule sets one of them, or if [Rule.Validate] finds a fault, Do returns [Errors]
 // with all faults and does not call f. A nil ctx and a nil f are errors as well.
 //
@@ -45,7 +45,7 @@ import (
 //   - otherwise a [*LimitError] around f's last error. It says which limit stopped
 //     the retries.
 //
-// Do never waits in vain. If the next call would start after MaxElapsed or after
+// Do never waits in vain. If the next call would start after MaxElapsedTime or after
 // the deadline of ctx, Do gives up at once. A wait ends as soon as ctx does. f runs
 // on the caller's goroutine, and Do does not recover its panics.
 func Do(ctx context.Context, rule Rule, retryable func(error) bool, f func(context.Context) error) error {
@@ -135,7 +135,7 @@ func (r *run) next(failed error, timedOut bool) error {
 		return failed
 	case r.ctx.Err() != nil && errors.Is(failed, r.ctx.Err()):
 		return failed // the caller ended the context, and failed says so
-	case r.rule.Attempts <= 1, !r.retryable(failed):
+	case r.rule.MaxAttempts <= 1, !r.retryable(failed):
 		return failed
 	}
 	reason := r.wait()
@@ -154,7 +154,7 @@ const (
 // wait waits for the next attempt. It returns "" when the wait is over, or the
 // reason why there is no further attempt.
 func (r *run) wait() string {
-	if r.attempts >= r.rule.Attempts {
+	if r.attempts >= r.rule.MaxAttempts {
 		return "no attempts left"
 	}
 	wait := r.rule.Backoff.Delay(r.attempts-1, r.prev)
@@ -164,8 +164,8 @@ func (r *run) wait() string {
 		return contextEnded
 	case wait < 0:
 		return "the back-off stopped"
-	case r.rule.MaxElapsed > 0 && wait > r.rule.MaxElapsed-time.Since(r.start):
-		return fmt.Sprintf("the wait would end past MaxElapsed (%v)", r.rule.MaxElapsed)
+	case r.rule.MaxElapsedTime > 0 && wait > r.rule.MaxElapsedTime-time.Since(r.start):
+		return fmt.Sprintf("the wait would end past MaxElapsedTime (%v)", r.rule.MaxElapsedTime)
 	case bounded && wait >= time.Until(deadline):
 		return overDeadline
 	case sleep(r.ctx, wait) != nil:
@@ -190,7 +190,7 @@ func sleep(ctx context.Context, wait time.Duration) error {
 }
 
 func (r *run) gaveUp(reason string, last error, timedOut bool) error {
-	g := &LimitError{Attempts: r.attempts, Reason: reason, Last: last}
+	g := &LimitError{Attempts: r.attempts, Reason: reason, Err: last}
 	switch {
 	case r.ctx.Err() != nil:
 		g.ended, g.cause = r.ctx.Err(), context.Cause(r.ctx)
@@ -207,15 +207,15 @@ func (r *run) gaveUp(reason string, last error, timedOut bool) error {
 // that are allowed, so a new field of Rule is refused until Do supports it.
 func forDo(rule Rule) (Rule, error) {
 	var bad Errors
-	if rule.Budget == Service().Budget {
-		rule.Budget = Budget{}
+	if rule.RetryBudget == Service().RetryBudget {
+		rule.RetryBudget = RetryBudget{}
 	}
 	for fields, i := reflect.ValueOf(&rule).Elem(), 0; i < fields.NumField(); i++ {
 		switch name := fields.Type().Field(i).Name; name {
-		case "Attempts", "Backoff", "MaxElapsed", "AttemptTimeout":
+		case "MaxAttempts", "Backoff", "MaxElapsedTime", "AttemptTimeout":
 		default:
 			if !fields.Field(i).IsZero() {
-				bad.add(name, nil, "is for requests to HTTP hosts; Do knows Attempts, Backoff, MaxElapsed and AttemptTimeout")
+				bad.add(name, nil, "is for requests to HTTP hosts; Do knows MaxAttempts, Backoff, MaxElapsedTime and AttemptTimeout")
 				fields.Field(i).SetZero() // so that Validate reports no second fault
 			}
 		}
@@ -265,7 +265,7 @@ type LimitError struct {
 	// Reason names the limit in words.
 	Reason string
 	// Last is f's last error. It is nil if f was not called.
-	Last error
+	Err error
 
 	ended   error // ctx's error; DeadlineExceeded if the wait would pass the deadline
 	cause   error // ctx's cause
@@ -275,7 +275,7 @@ type LimitError struct {
 // Error returns the number of attempts, the reason and the last error.
 func (g *LimitError) Error() string {
 	why := g.Reason
-	for _, err := range []error{g.cause, g.Last} {
+	for _, err := range []error{g.cause, g.Err} {
 		if err != nil {
 			why += ": " + err.Error()
 		}
@@ -291,7 +291,7 @@ func (g *LimitError) Error() string {
 // deadline of ctx, that is context.DeadlineExceeded. If the last attempt ran out of
 // time, [ErrAttemptTimeout] is in the list, too.
 func (g *LimitError) Unwrap() []error {
-	return slices.DeleteFunc([]error{g.Last, g.ended, g.cause, g.timeout}, func(err error) bool { return err == nil })
+	return slices.DeleteFunc([]error{g.Err, g.ended, g.cause, g.timeout}, func(err error) bool { return err == nil })
 }
 
 // GaveUp returns true. The errors of package transport have the same method. A
@@ -306,6 +306,6 @@ func (g *LimitError) Timeout() bool {
 	timeout, ok := errors.AsType[interface {
 		error
 		Timeout() bool
-	}](cmp.Or(g.ended, g.Last))
+	}](cmp.Or(g.ended, g.Err))
 	return ok && timeout.Timeout()
 }

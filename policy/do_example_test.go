@@ -24,7 +24,7 @@ func ExampleDo() {
 	}
 	starting := func(err error) bool { return strings.Contains(err.Error(), "starting up") }
 
-	rule := policy.Rule{Attempts: 5, Backoff: backoff.FullJitter{Base: time.Millisecond}}
+	rule := policy.Rule{MaxAttempts: 5, Backoff: backoff.FullJitter{Base: time.Millisecond}}
 	err := policy.Do(context.Background(), rule, starting, connect)
 	fmt.Println("calls:", calls, "error:", err)
 	// Output: calls: 3 error: <nil>
@@ -48,7 +48,7 @@ func ExampleDoValue() {
 		return stored, nil
 	}
 
-	value, err := policy.DoValue(context.Background(), policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Millisecond)},
+	value, err := policy.DoValue(context.Background(), policy.Rule{MaxAttempts: 5, Backoff: backoff.Constant(time.Millisecond)},
 		func(err error) bool { return errors.Is(err, conflict) }, increment)
 	fmt.Println(value, err)
 	// Output: 42 <nil>
@@ -68,7 +68,7 @@ func ExamplePermanent() {
 
 func ExampleLimitError() {
 	busy := errors.New("busy")
-	rule := policy.Rule{Attempts: 3, Backoff: backoff.Constant(0)}
+	rule := policy.Rule{MaxAttempts: 3, Backoff: backoff.Constant(0)}
 	err := policy.Do(context.Background(), rule, nil, func(context.Context) error { return busy })
 
 	fmt.Println(err)

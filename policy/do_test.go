@@ -76,7 +76,7 @@ func TestDoOlderGoogleStory(t *testing.T) {
 func TestDoNewerGoogleStory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDiary()
-		err := Do(t.Context(), Rule{Attempts: 40, Backoff: backoff.Exponential{Literal: true}}, nil, d.busy)
+		err := Do(t.Context(), Rule{MaxAttempts: 40, Backoff: backoff.Exponential{Literal: true}}, nil, d.busy)
 		assert.Error(t, err)
 		require.Len(t, d.waits(), 39)
 		for _, wait := range d.waits()[5:] {
@@ -92,7 +92,7 @@ func TestDoMacroStory(t *testing.T) {
 		d := newDiary()
 		failure := errors.New(`{"error": "queue capacity"}`)
 		full := func(err error) bool { return strings.Contains(err.Error(), "queue capacity") }
-		rule := Rule{Attempts: 100, Backoff: backoff.Geometric{Literal: true}}
+		rule := Rule{MaxAttempts: 100, Backoff: backoff.Geometric{Literal: true}}
 		call := func(context.Context) error { d.note(); return failure }
 
 		err := Do(t.Context(), rule, full, call)
@@ -109,7 +109,7 @@ func TestDoSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for tries := 1; tries <= 4; tries++ {
 			d := newDiary()
-			got, err := DoValue(t.Context(), Rule{Attempts: 4, Backoff: backoff.Constant(3 * sec)}, nil, func(context.Context) (int, error) {
+			got, err := DoValue(t.Context(), Rule{MaxAttempts: 4, Backoff: backoff.Constant(3 * sec)}, nil, func(context.Context) (int, error) {
 				if d.note(); len(d.at) < tries {
 					return 0, errBusy
 				}
@@ -124,7 +124,7 @@ func TestDoSucceeds(t *testing.T) {
 
 func TestDoReturnsTheLastValueBesideAnError(t *testing.T) {
 	calls := 0
-	got, err := DoValue(t.Context(), Rule{Attempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) (string, error) {
+	got, err := DoValue(t.Context(), Rule{MaxAttempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) (string, error) {
 		calls++
 		return fmt.Sprint("response ", calls), errBusy
 	})
@@ -143,7 +143,7 @@ func (r recorder) Delay(n int, prev time.Duration) time.Duration {
 func TestDoPassesTheBackoffItsOwnLastWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked [][2]time.Duration
-		_ = Do(t.Context(), Rule{Attempts: 4, Backoff: recorder{&asked}}, nil, newDiary().busy)
+		_ = Do(t.Context(), Rule{MaxAttempts: 4, Backoff: recorder{&asked}}, nil, newDiary().busy)
 		assert.Equal(t, [][2]time.Duration{{0, 0}, {1, sec}, {2, 2 * sec}}, asked)
 	})
 }
@@ -151,7 +151,7 @@ func TestDoPassesTheBackoffItsOwnLastWait(t *testing.T) {
 // Every error that is not to be retried comes back as it is.
 func TestDoReturnsErrorsUntouched(t *testing.T) {
 	wrapped := fmt.Errorf("reading: %w", Permanent(errBusy))
-	nested := &LimitError{Attempts: 3, Reason: "no attempts left", Last: errBusy}
+	nested := &LimitError{Attempts: 3, Reason: "no attempts left", Err: errBusy}
 	yes, no := func(error) bool { return true }, func(error) bool { return false }
 	for name, test := range map[string]struct {
 		rule         Rule
@@ -163,8 +163,8 @@ func TestDoReturnsErrorsUntouched(t *testing.T) {
 		"permanent, predicate says yes":  {Rule{}, yes, Permanent(errBusy), errBusy},
 		"permanent inside another error": {Rule{}, yes, wrapped, wrapped},
 		"permanent twice":                {Rule{}, nil, Permanent(Permanent(errBusy)), Permanent(errBusy)},
-		"retries off by 1":               {Rule{Attempts: 1}, yes, errBusy, errBusy},
-		"retries off by -1":              {Rule{Attempts: -1}, yes, errBusy, errBusy},
+		"retries off by 1":               {Rule{MaxAttempts: 1}, yes, errBusy, errBusy},
+		"retries off by -1":              {Rule{MaxAttempts: -1}, yes, errBusy, errBusy},
 		"retried by a layer below":       {Rule{}, nil, nested, nested},
 	} {
 		calls := 0
@@ -177,9 +177,9 @@ func TestDoReturnsErrorsUntouched(t *testing.T) {
 func TestDoLayersMultiplyOnlyWhenTold(t *testing.T) {
 	calls := 0
 	inner := func(ctx context.Context) error {
-		return Do(ctx, Rule{Attempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) error { calls++; return errBusy })
+		return Do(ctx, Rule{MaxAttempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) error { calls++; return errBusy })
 	}
-	outer := Rule{Attempts: 2, Backoff: backoff.Constant(0)}
+	outer := Rule{MaxAttempts: 2, Backoff: backoff.Constant(0)}
 	assert.ErrorIs(t, Do(t.Context(), outer, nil, inner), errBusy)
 	testkit.Count(t, 3, calls, "function called")
 	assert.ErrorIs(t, Do(t.Context(), outer, func(error) bool { return true }, inner), errBusy)
@@ -211,13 +211,13 @@ func TestDoDoesNotWaitPastElapsed(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDiary()
-			err := Do(t.Context(), Rule{Attempts: 50, Backoff: backoff.Constant(test.wait), MaxElapsed: test.elapsed}, nil, func(context.Context) error {
+			err := Do(t.Context(), Rule{MaxAttempts: 50, Backoff: backoff.Constant(test.wait), MaxElapsedTime: test.elapsed}, nil, func(context.Context) error {
 				d.note()
 				time.Sleep(test.response)
 				return errBusy
 			})
 			assert.ErrorIs(t, err, errBusy, name)
-			assert.ErrorContains(t, err, "past MaxElapsed ("+test.elapsed.String()+"): busy", name)
+			assert.ErrorContains(t, err, "past MaxElapsedTime ("+test.elapsed.String()+"): busy", name)
 			assert.Len(t, d.at, test.calls, name)
 			assert.Equal(t, test.end, time.Since(d.start), name)
 			assert.False(t, os.IsTimeout(err), name)
@@ -234,7 +234,7 @@ func TestDoDoesNotWaitPastTheDeadline(t *testing.T) {
 			d := newDiary()
 			ctx, cancel := context.WithTimeout(t.Context(), test.limit)
 			defer cancel()
-			err := Do(ctx, Rule{Backoff: backoff.Constant(sec), MaxElapsed: -1}, nil, d.busy)
+			err := Do(ctx, Rule{Backoff: backoff.Constant(sec), MaxElapsedTime: -1}, nil, d.busy)
 			assert.Len(t, d.at, test.calls)
 			assert.Equal(t, d.at[len(d.at)-1], time.Since(d.start), "no wait in vain")
 			assert.NoError(t, ctx.Err())
@@ -270,7 +270,7 @@ func TestDoWithService(t *testing.T) {
 		assert.ErrorIs(t, Do(t.Context(), Service(), nil, d.busy), errBusy)
 		assert.Len(t, d.at, 3)
 		rule := Service()
-		rule.Budget.Burst = 7
+		rule.RetryBudget.Burst = 7
 		assert.ErrorContains(t, Do(t.Context(), rule, nil, d.busy), "Budget: is for requests to HTTP hosts")
 		assert.Len(t, d.at, 3)
 	})
@@ -329,7 +329,7 @@ func TestDoContextEndsDuringAnAttempt(t *testing.T) {
 // A cancellation inside f that is not the caller's is an error like any other.
 func TestDoRetriesACancellationThatIsNotTheCallers(t *testing.T) {
 	calls := 0
-	err := Do(t.Context(), Rule{Attempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) error {
+	err := Do(t.Context(), Rule{MaxAttempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) error {
 		calls++
 		return context.Canceled
 	})
@@ -339,7 +339,7 @@ func TestDoRetriesACancellationThatIsNotTheCallers(t *testing.T) {
 
 func TestDoAttemptTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rule := Rule{Attempts: 3, Backoff: backoff.Constant(sec), AttemptTimeout: 100 * ms}
+		rule := Rule{MaxAttempts: 3, Backoff: backoff.Constant(sec), AttemptTimeout: 100 * ms}
 		d := newDiary()
 		var last context.Context
 		var predicate []error
@@ -364,7 +364,7 @@ func TestDoAttemptTimeout(t *testing.T) {
 
 func TestDoAttemptThatEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rule := Rule{Attempts: 2, Backoff: backoff.Constant(0), AttemptTimeout: sec}
+		rule := Rule{MaxAttempts: 2, Backoff: backoff.Constant(0), AttemptTimeout: sec}
 		var last context.Context
 		err := Do(t.Context(), rule, nil, func(ctx context.Context) error { last = ctx; return errBusy })
 		assert.ErrorIs(t, err, errBusy)
@@ -402,8 +402,8 @@ func TestDoRefuses(t *testing.T) {
 
 	err := Do(t.Context(), Rule{Hint: classify.DefaultHint, Backoff: backoff.Exponential{Base: -1}, Upload: Upload{Memory: -1}}, nil, f)
 	assert.EqualError(t, err, "policy: Do: "+
-		"Hint: is for requests to HTTP hosts; Do knows Attempts, Backoff, MaxElapsed and AttemptTimeout\n"+
-		"Upload: is for requests to HTTP hosts; Do knows Attempts, Backoff, MaxElapsed and AttemptTimeout\n"+
+		"Hint: is for requests to HTTP hosts; Do knows MaxAttempts, Backoff, MaxElapsedTime and AttemptTimeout\n"+
+		"Upload: is for requests to HTTP hosts; Do knows MaxAttempts, Backoff, MaxElapsedTime and AttemptTimeout\n"+
 		"Backoff.Base: -1ns is negative")
 	_, isErrors := errors.AsType[Errors](err)
 	assert.True(t, isErrors)
@@ -411,7 +411,7 @@ func TestDoRefuses(t *testing.T) {
 
 // A field that is new in Rule is refused until somebody allows it here and in do.go.
 func TestDoRefusesEveryOtherField(t *testing.T) {
-	allowed := map[string]bool{"Attempts": true, "Backoff": true, "MaxElapsed": true, "AttemptTimeout": true}
+	allowed := map[string]bool{"MaxAttempts": true, "Backoff": true, "MaxElapsedTime": true, "AttemptTimeout": true}
 	fields := reflect.TypeFor[Rule]()
 	for i := range fields.NumField() {
 		var rule Rule
@@ -476,11 +476,11 @@ func TestDoLetsPanicsPass(t *testing.T) {
 // MaxElapsedTime is Elapsed, which bounds the start of the last retry.
 func article(attempts int, interval time.Duration, multiplier float64, longest, elapsed time.Duration) Rule {
 	return Rule{
-		Attempts: attempts,
+		MaxAttempts: attempts,
 		Backoff: backoff.Randomized{
 			Interval: interval, RandomizationFactor: 0.5, Multiplier: multiplier, MaxInterval: longest, Literal: true,
 		},
-		MaxElapsed: elapsed,
+		MaxElapsedTime: elapsed,
 	}
 }
 
@@ -517,7 +517,7 @@ func TestArticlePresets(t *testing.T) {
 				assert.ErrorIs(t, err, errBusy, name)
 				assert.GreaterOrEqual(t, len(d.waits()), 1, name)
 				assert.LessOrEqual(t, len(d.waits()), test.retries, name)
-				assert.LessOrEqual(t, d.at[len(d.at)-1], test.rule.MaxElapsed, name)
+				assert.LessOrEqual(t, d.at[len(d.at)-1], test.rule.MaxElapsedTime, name)
 				assert.LessOrEqual(t, time.Since(d.start), test.longest, name)
 			})
 		}

@@ -11,7 +11,7 @@ import (
 // A FieldError is one fault of a field of a [Rule] or a [Backoff].
 type FieldError struct {
 	// Field is the name of the field. If the field is part of something larger, a
-	// path comes first, as in "Backoff.Max" or `Hosts["*.example.com"].Attempts`.
+	// path comes first, as in "Backoff.Max" or `Hosts["*.example.com"].MaxAttempts`.
 	Field string
 	// Value is the value of the field. It is nil if the fault has no single value.
 	Value any

@@ -13,53 +13,53 @@ import (
 // A rule for one service. Fields that are not set have the values of Defaults.
 func ExampleRule() {
 	rule := policy.Rule{
-		Attempts:       4,
-		Backoff:        backoff.FullJitter{Base: 200 * time.Millisecond},
-		AttemptTimeout: 5 * time.Second,
-		Cooldown:       policy.Off,
+		MaxAttempts:     4,
+		Backoff:         backoff.FullJitter{Base: 200 * time.Millisecond},
+		AttemptTimeout:  5 * time.Second,
+		ShareRetryAfter: policy.Off,
 	}
 	fmt.Println(rule)
-	// Output: {Attempts: 4, Backoff: backoff.FullJitter{Base: 200ms}, AttemptTimeout: 5s, Cooldown: off}
+	// Output: {MaxAttempts: 4, Backoff: backoff.FullJitter{Base: 200ms}, AttemptTimeout: 5s, ShareRetryAfter: off}
 }
 
 // A rule names only the settings that differ. It inherits the others.
 func ExampleRule_Or() {
-	house := policy.Rule{Attempts: 4, AttemptTimeout: 10 * time.Second}
+	house := policy.Rule{MaxAttempts: 4, AttemptTimeout: 10 * time.Second}
 	uploads := policy.Rule{AttemptTimeout: policy.Off} // an upload may take long
 
 	fmt.Println(uploads.Or(house))
 	// Output:
-	// {Attempts: 4, AttemptTimeout: off}
+	// {MaxAttempts: 4, AttemptTimeout: off}
 }
 
 // Validate reports all faults at once.
 func ExampleRule_Validate() {
 	rule := policy.Rule{
-		Attempts: 1_000_000,
-		Backoff:  backoff.Exponential{Max: 500 * time.Millisecond, Jitter: -1},
-		Rate:     policy.Rate{PerSecond: math.NaN()},
+		MaxAttempts: 1_000_000,
+		Backoff:     backoff.Exponential{Max: 500 * time.Millisecond, Jitter: -1},
+		RateLimit:   policy.RateLimit{PerSecond: math.NaN()},
 	}
 	fmt.Println(rule.Validate())
 	// Output:
-	// Attempts: 1000000 is more than 1000 attempts
+	// MaxAttempts: 1000000 is more than 1000 attempts
 	// Backoff.Max: 500ms is less than Base (1s)
-	// Rate.PerSecond: NaN is not a number of requests per second
+	// RateLimit.PerSecond: NaN is not a number of requests per second
 }
 
 // The rule of a path or of a request has no limits that all requests to the host share.
 func ExampleRule_ValidateRequest() {
-	reports := policy.Rule{AttemptTimeout: 30 * time.Second, Rate: policy.Rate{PerSecond: 5}}
+	reports := policy.Rule{AttemptTimeout: 30 * time.Second, RateLimit: policy.RateLimit{PerSecond: 5}}
 	fmt.Println(reports.Validate())
 	fmt.Println(reports.ValidateRequest())
 	// Output:
 	// <nil>
-	// Rate: Rate{PerSecond: 5} is a limit of the host, which all its requests share; set it in the rule of the host or in the rule for all hosts
+	// RateLimit: RateLimit{PerSecond: 5} is a limit of the host, which all its requests share; set it in the rule of the host or in the rule for all hosts
 }
 
 // The defaults are a rule, too, so a program can print them beside its own.
 func ExampleDefaults() {
 	defaults := policy.Defaults()
-	fmt.Println(defaults.Attempts, "attempts, at most", defaults.RetryAfter.Max, "as the server asks")
+	fmt.Println(defaults.MaxAttempts, "attempts, at most", defaults.RetryAfter.Max, "as the server asks")
 	// Output: 6 attempts, at most 1m0s as the server asks
 }
 
@@ -118,45 +118,45 @@ func ExampleResume() {
 }
 
 // A stricter budget: a tenth of the requests, and one retry per second.
-func ExampleBudget() {
-	rule := policy.Rule{Budget: policy.Budget{Ratio: 0.1, PerSecond: 1}}
+func ExampleRetryBudget() {
+	rule := policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.1, MinPerSecond: 1}}
 	fmt.Println(rule, rule.Validate())
-	// Output: {Budget: Budget{Ratio: 0.1, PerSecond: 1}} <nil>
+	// Output: {RetryBudget: RetryBudget{Ratio: 0.1, MinPerSecond: 1}} <nil>
 }
 
 // This gate refuses requests instead of letting them wait. An attempt that hangs
 // would keep its slot for ever, so AttemptTimeout bounds the attempts.
-func ExampleGate() {
+func ExampleConcurrency() {
 	rule := policy.Rule{
-		Gate:           policy.Gate{Mode: policy.GateRefuse, Max: 100},
+		Concurrency:    policy.Concurrency{Mode: policy.GateRefuse, Max: 100},
 		AttemptTimeout: 5 * time.Second,
 	}
 	fmt.Println(rule, rule.Validate())
-	// Output: {AttemptTimeout: 5s, Gate: Gate{Mode: refuse, Max: 100}} <nil>
+	// Output: {AttemptTimeout: 5s, Concurrency: Concurrency{Mode: refuse, Max: 100}} <nil>
 }
 
 // A request that takes longer than 98 % of the host's recent responses is sent a
 // second time. Until enough responses were seen, the limit is 200 ms.
 func ExampleHedge() {
-	rule := policy.Rule{Hedge: policy.Hedge{Percentile: 98, After: 200 * time.Millisecond}}
+	rule := policy.Rule{Hedge: policy.Hedge{Percentile: 98, Delay: 200 * time.Millisecond}}
 	fmt.Println(rule, rule.Validate())
-	// Output: {Hedge: Hedge{After: 200ms, Percentile: 98}} <nil>
+	// Output: {Hedge: Hedge{Delay: 200ms, Percentile: 98}} <nil>
 }
 
 // At most 10 requests per second, of which 5 may go at once.
-func ExampleRate() {
-	rule := policy.Rule{Rate: policy.Rate{PerSecond: 10, Burst: 5}}
+func ExampleRateLimit() {
+	rule := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 10, Burst: 5}}
 	fmt.Println(rule, rule.Validate())
-	// Output: {Rate: Rate{PerSecond: 10, Burst: 5}} <nil>
+	// Output: {RateLimit: RateLimit{PerSecond: 10, Burst: 5}} <nil>
 }
 
 // A language model that counts tokens: four bytes are about a token, and the answer has up to
 // 500. The rate is 1000 tokens per second, and pacing obeys what the provider says is left.
 func ExampleRule_cost() {
 	rule := policy.Rule{
-		Pacing: policy.On,
-		Rate:   policy.Rate{PerSecond: 1000, Burst: 10_000},
-		Cost:   func(req *http.Request) int { return int(req.ContentLength/4) + 500 },
+		QuotaPacing: policy.On,
+		RateLimit:   policy.RateLimit{PerSecond: 1000, Burst: 10_000},
+		Cost:        func(req *http.Request) int { return int(req.ContentLength/4) + 500 },
 	}
 	fmt.Println(rule.Validate())
 	fmt.Println(rule.Cost(&http.Request{ContentLength: 2000}))
@@ -166,9 +166,9 @@ func ExampleRule_cost() {
 }
 
 // If a server counts the requests of each route, a 429 holds the requests of the same route.
-func ExampleRouteScope() {
-	rule := policy.Rule{Cooldown: policy.On, Scope: policy.RouteScope}
+func ExampleKeyByRoute() {
+	rule := policy.Rule{ShareRetryAfter: policy.On, ThrottleKey: policy.KeyByRoute}
 	req, _ := http.NewRequest(http.MethodGet, "https://api.example.com/v1/users/17/orders?page=2", nil)
-	fmt.Printf("%q\n", rule.Scope(req))
+	fmt.Printf("%q\n", rule.ThrottleKey(req))
 	// Output: "\nGET /v1/users/*/orders"
 }

@@ -10,7 +10,7 @@ import (
 
 // Off turns a setting off. It is a value for numbers, durations, sizes and modes:
 //
-//	policy.Rule{Attempts: policy.Off, Lanes: policy.Off, Budget: policy.Budget{Burst: policy.Off}}
+//	policy.Rule{MaxAttempts: policy.Off, Lanes: policy.Off, RetryRetryBudget: policy.RetryBudget{Burst: policy.Off}}
 const Off = -1
 
 // A Switch is [On] or [Off]. The zero Switch inherits.
@@ -55,9 +55,9 @@ type Stall struct {
 	Timeout time.Duration
 }
 
-// Rate limits the attempts per second to one host, retries included. With
+// RateLimit limits the attempts per second to one host, retries included. With
 // transport.Config.Fleet the limit is for all processes of the fleet together.
-type Rate struct {
+type RateLimit struct {
 	// PerSecond is the highest number of attempts per second. Default off.
 	PerSecond float64
 	// Burst is how many attempts may go at once. Default PerSecond rounded up. It
@@ -76,7 +76,7 @@ type Upload struct {
 }
 
 // Resume continues the body of a response when its connection is cut. It is off if
-// Attempts is 1 or Off.
+// MaxAttempts is 1 or Off.
 //
 // The rest of a GET without a body of its own is asked for with Range and If-Range (RFC
 // 9110 §13.1.5, §14.2). For that the response needs a strong ETag. If it has no ETag at
@@ -89,7 +89,7 @@ type Upload struct {
 // that the reader has are compared with those of the second response, and dropped. The
 // headers are compared as well, but for fields such as Date and X-Request-Id. The reader
 // gets exactly the body of the second response. If the two differ, the body ends with the
-// error of the cut. This also serves requests that transport.Repeatable allows to be sent
+// error of the cut. This also serves requests that transport.WithIdempotent allows to be sent
 // again and that have no body or one in memory. It never serves a response that may be a
 // stream.
 //
@@ -109,7 +109,7 @@ type Resume struct {
 	Again int64
 }
 
-// A Budget bounds the retries and hedges to one host over time:
+// A RetryBudget bounds the retries and hedges to one host over time:
 //
 //	retries in a window ≤ Ratio × requests in it + PerSecond × its length + Burst
 //
@@ -127,13 +127,13 @@ type Resume struct {
 // budget has nothing left then, the caller gets the refusal at once.
 //
 // A zero field inherits. [Off] in Burst turns the whole budget off.
-type Budget struct {
+type RetryBudget struct {
 	// Ratio is how many retries each request earns, at most 1. Default 0.2. Off:
 	// none.
 	Ratio float64
 	// PerSecond is how many retries each second earns, so that a quiet client
 	// keeps all of its retries. Default 3. Off: none.
-	PerSecond float64
+	MinPerSecond float64
 	// Window is the time within which PerSecond earns a whole Burst. Default
 	// 10 s.
 	Window time.Duration
@@ -143,9 +143,9 @@ type Budget struct {
 	Burst float64
 }
 
-// A GateMode says what a [Gate] does with a request that finds it full. [Off]
+// A GateMode says what a [Concurrency] does with a request that finds it full. [Off]
 // turns the gate off. The zero GateMode means GateWait if another field of the
-// Gate is set.
+// Concurrency is set.
 type GateMode int8
 
 const (
@@ -159,7 +159,7 @@ const (
 	GateRefuse
 )
 
-// A Gate is an adaptive limit of the requests in flight to one host, from the
+// A Concurrency is an adaptive limit of the requests in flight to one host, from the
 // start of an attempt to the end of the response's body. It is circuit breaker,
 // bulkhead and slow start in one. The limit grows only while it is used up, so in
 // health it stays near the real concurrency. When the host fails wholesale, the
@@ -171,13 +171,13 @@ const (
 // ended. If nobody reads from a body for ten seconds, because its caller has
 // forgotten it, it no longer counts. An attempt without a response counts until
 // it ends, so set AttemptTimeout together with a gate.
-type Gate struct {
+type Concurrency struct {
 	// Mode turns the gate on. If another field is set, the default is GateWait.
 	Mode GateMode
 	// Start is the limit at first, and the value below which an unused limit does
 	// not go. Default 10. The processes of a fleet divide it. Each has 2 at least,
 	// unless Start is less.
-	Start int
+	Initial int
 	// Max is the highest limit. It bounds neither streams nor uploads that wait for
 	// their callers. Default none.
 	Max int
@@ -186,7 +186,7 @@ type Gate struct {
 // A Hedge sends a request a second time when its response takes long. The first
 // response that is no failure counts, and ends the other attempt. A 4xx or 5xx of
 // the second attempt is kept until the first has ended. Each hedge counts against
-// the Budget, and no hedge is sent while the host asked to wait. A zero field
+// the RetryBudget, and no hedge is sent while the host asked to wait. A zero field
 // inherits.
 //
 // RoundTrip returns when the base transport has ended the first attempt. net/http
@@ -196,7 +196,7 @@ type Gate struct {
 // Only safe methods are hedged, such as GET. The effect of PUT and DELETE is
 // idempotent but their status is not (RFC 9110 §9.2.2). The second attempt finds
 // the work done and gets 404 or 412. Other methods are hedged if the caller allows
-// it with transport.Repeatable. Then a 4xx never beats an attempt that is still
+// it with transport.WithIdempotent. Then a 4xx never beats an attempt that is still
 // under way. Rule.Idempotent does not suffice, nor does an Idempotency-Key, because
 // servers refuse a key that is in use. A request with a body is hedged only if the
 // body is in memory, as are the bodies for which net/http sets GetBody. A request
@@ -207,23 +207,23 @@ type Hedge struct {
 	// After is how long to wait for the first response. If Percentile is set,
 	// After counts until enough responses were seen, and zero means that nothing
 	// is hedged until then. Off turns hedging off.
-	After time.Duration
+	Delay time.Duration
 	// Percentile, above 1 and at most 99.9, hedges requests that take longer than
 	// so many percent of the host's own recent responses. 98 sends about 2 % more.
 	Percentile float64
 }
 
 // Enabled reports whether the Hedge does anything.
-func (h Hedge) Enabled() bool { return h.After > 0 || h.After == 0 && h.Percentile > 0 }
+func (h Hedge) Enabled() bool { return h.Delay > 0 || h.Delay == 0 && h.Percentile > 0 }
 
-// Enabled reports whether the Gate does anything.
-func (g Gate) Enabled() bool { return g != (Gate{}) && g.Mode != Off }
+// Enabled reports whether the Concurrency does anything.
+func (g Concurrency) Enabled() bool { return g != (Concurrency{}) && g.Mode != Off }
 
-func (b Budget) check(bad *Errors) {
+func (b RetryBudget) check(bad *Errors) {
 	for _, f := range []struct {
 		name  string
 		value float64
-	}{{"Budget.Ratio", b.Ratio}, {"Budget.PerSecond", b.PerSecond}, {"Budget.Burst", b.Burst}} {
+	}{{"RetryBudget.Ratio", b.Ratio}, {"RetryBudget.MinPerSecond", b.MinPerSecond}, {"RetryBudget.Burst", b.Burst}} {
 		switch {
 		case math.IsNaN(f.value) || math.IsInf(f.value, 0):
 			bad.add(f.name, f.value, "is not a number of retries")
@@ -236,32 +236,32 @@ func (b Budget) check(bad *Errors) {
 		if b.Ratio <= 100 {
 			meant = fmt.Sprintf("did you mean %.4g, which is %[2]g %%? %[3]s", b.Ratio/100, b.Ratio, meant)
 		}
-		bad.add("Budget.Ratio", b.Ratio, "is more than one retry for each request; %s", meant)
+		bad.add("RetryBudget.Ratio", b.Ratio, "is more than one retry for each request; %s", meant)
 	}
-	if b.Ratio < 0 && b.PerSecond < 0 && b.Burst >= 0 {
-		bad.add("Budget", nil, "would earn no retries at all; Burst: policy.Off turns the budget off, Attempts: policy.Off the retries")
+	if b.Ratio < 0 && b.MinPerSecond < 0 && b.Burst >= 0 {
+		bad.add("RetryBudget", nil, "would earn no retries at all; Burst: policy.Off turns the budget off, MaxAttempts: 1 the retries")
 	}
 	if b.Window < 0 {
-		bad.add("Budget.Window", b.Window, "is negative")
+		bad.add("RetryBudget.Window", b.Window, "is negative")
 	}
-	bad.checkTime("Budget.Window", b.Window)
+	bad.checkTime("RetryBudget.Window", b.Window)
 }
 
-func (g Gate) check(bad *Errors) {
+func (g Concurrency) check(bad *Errors) {
 	switch {
 	case !gateModeWords.has(int8(g.Mode)):
-		bad.add("Gate.Mode", g.Mode, "is none of off, wait and refuse")
-	case g.Start < 0:
-		bad.add("Gate.Start", g.Start, "is negative; Mode: policy.Off turns the gate off")
+		bad.add("Concurrency.Mode", g.Mode, "is none of off, wait and refuse")
+	case g.Initial < 0:
+		bad.add("Concurrency.Initial", g.Initial, "is negative; Mode: policy.Off turns the gate off")
 	case g.Max < 0:
-		bad.add("Gate.Max", g.Max, "is negative; Mode: policy.Off turns the gate off")
-	case g.Max > 0 && g.Start > g.Max:
-		bad.add("Gate.Start", g.Start, "is more than Max (%d)", g.Max)
+		bad.add("Concurrency.Max", g.Max, "is negative; Mode: policy.Off turns the gate off")
+	case g.Max > 0 && g.Initial > g.Max:
+		bad.add("Concurrency.Initial", g.Initial, "is more than Max (%d)", g.Max)
 	}
 }
 
 func (h Hedge) check(bad *Errors) {
-	bad.checkTime("Hedge.After", h.After)
+	bad.checkTime("Hedge.Delay", h.Delay)
 	switch {
 	case h.Percentile == 0:
 	case !(h.Percentile > 0 && h.Percentile <= 99.9):

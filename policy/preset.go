@@ -29,16 +29,16 @@ func API() Rule {
 // caller waits. It has at most three attempts of 1 s each, with waits of 50 to
 // 100 ms and 100 to 150 ms between them, or up to 450 ms after a timeout. No retry
 // starts later than 3 s after the first attempt. Up to 20 retries are saved up, so that a short
-// downtime of a busy host gets few (see [Budget]).
+// downtime of a busy host gets few (see [RetryBudget]).
 //
 // The other fields are zero and inherit. A Rule is a value, so change the fields
 // that do not suit.
 func Service() Rule {
 	return Rule{
-		Attempts:       3,
+		MaxAttempts:    3,
 		Backoff:        backoff.Exponential{Base: 50 * time.Millisecond, Jitter: 50 * time.Millisecond, Max: time.Second},
 		AttemptTimeout: time.Second,
-		MaxElapsed:     3 * time.Second,
-		Budget:         Budget{Burst: 20},
+		MaxElapsedTime: 3 * time.Second,
+		RetryBudget:    RetryBudget{Burst: 20},
 	}
 }

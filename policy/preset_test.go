@@ -18,7 +18,7 @@ func TestPresets(t *testing.T) {
 		assert.NoError(t, rule.Validate(), name)
 		assert.NoError(t, rule.Or(policy.Defaults()).Validate(), name)
 	}
-	assert.Equal(t, 3*time.Second, policy.Service().MaxElapsed)
+	assert.Equal(t, 3*time.Second, policy.Service().MaxElapsedTime)
 	waits := backoff.Bounds(policy.Service().Backoff, 2)
 	require.Len(t, waits, 2)
 	assert.Equal(t, []time.Duration{50 * time.Millisecond, 100 * time.Millisecond}, []time.Duration{waits[0].Lowest, waits[0].Highest})
@@ -34,6 +34,6 @@ func ExampleAPI() {
 
 func ExampleService() {
 	rule := policy.Service()
-	fmt.Println("at most", rule.Attempts, "attempts of", rule.AttemptTimeout)
+	fmt.Println("at most", rule.MaxAttempts, "attempts of", rule.AttemptTimeout)
 	// Output: at most 3 attempts of 1s
 }

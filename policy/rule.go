@@ -18,11 +18,11 @@ import (
 //
 // A zero field inherits. It takes the value of the rule that this one is merged
 // over ([Rule.Or]), and at last the value of [Defaults]. The fields of a group,
-// such as Rate, inherit one by one. [Off] turns a setting off.
+// such as RateLimit, inherit one by one. [Off] turns a setting off.
 type Rule struct {
-	// Attempts is the highest number of attempts for one request, the first
+	// MaxAttempts is the highest number of attempts for one request, the first
 	// included. Default 6. 1 or Off turns retries off.
-	Attempts int
+	MaxAttempts int
 
 	// Backoff computes the waits between attempts. Package backoff has formulas.
 	// Default backoff.Exponential{}: 1 s, 2 s, 4 s … plus up to 1 s at random, at
@@ -31,7 +31,7 @@ type Rule struct {
 	// between this wait and the wait before the fourth retry, because a silent
 	// server piles up what it is sent. The time is random even if the formula has
 	// no jitter, unless its waits are all the same. The attempt keeps half of the
-	// time that MaxElapsed and the deadline leave.
+	// time that MaxElapsedTime and the deadline leave.
 	Backoff Backoff
 
 	// Classify is asked first about each outcome. If it answers
@@ -40,7 +40,7 @@ type Rule struct {
 
 	// Hint reads how long the server asked to wait. Default
 	// classify.DefaultHint. classify.NoHint turns it off.
-	Hint classify.Hint
+	Hint classify.RetryAfterFunc
 
 	// Idempotent reports whether a request may be sent again although the server
 	// may have acted on it. Default classify.Idempotent (RFC 9110 §9.2.2 and
@@ -95,13 +95,13 @@ type Rule struct {
 	// hedge over HTTP/2. What is under way on the old connections goes on.
 	//
 	// The pools are copies of an *http.Transport without MaxConnsPerHost, or come from
-	// Config.Lane. Requests with a protocol that was registered with the base transport
+	// Config.NewPool. Requests with a protocol that was registered with the base transport
 	// (RegisterProtocol) have one pool, because a copy does not have the protocol. Default On.
 	Lanes Switch
 
-	// MaxElapsed bounds the time from the first attempt to the start of the last
+	// MaxElapsedTime bounds the time from the first attempt to the start of the last
 	// retry. Default off.
-	MaxElapsed time.Duration
+	MaxElapsedTime time.Duration
 
 	// RetryAfter bounds the waits that servers ask for.
 	RetryAfter RetryAfter
@@ -109,15 +109,15 @@ type Rule struct {
 	// Stall detects connections that stand still. Default off.
 	Stall Stall
 
-	// Rate limits the attempts per second to one host, retries included. Default
+	// RateLimit limits the attempts per second to one host, retries included. Default
 	// off.
-	Rate Rate
+	RateLimit RateLimit
 
-	// Budget bounds the retries and hedges to one host over time. Default on: a
+	// RetryBudget bounds the retries and hedges to one host over time. Default on: a
 	// fifth of the requests plus 3 per second.
-	Budget Budget
+	RetryBudget RetryBudget
 
-	// Cooldown shares the waits that servers ask for. After a 429 or a 503 that
+	// ShareRetryAfter shares the waits that servers ask for. After a 429 or a 503 that
 	// names a wait, all requests of the same Scope wait, not only the request that
 	// was refused. Turn it on if they share one limit, so that they would be refused as
 	// well. Default Off: a request obeys only the waits that it was told itself.
@@ -129,7 +129,7 @@ type Rule struct {
 	// After it, jitter and a ramp spread the requests that waited. A request waits for the
 	// holds of others for RetryAfter.Max in all, and then it goes. If its deadline comes
 	// first, it fails at once with transport.ErrOverDeadline.
-	Cooldown Switch
+	ShareRetryAfter Switch
 
 	// Scope returns a name for the requests to a host that share a quota or a wait,
 	// such as a route or a tenant. Scope is only called while the host has a wait or
@@ -142,31 +142,31 @@ type Rule struct {
 	//
 	// Set Scope if clients differ by a cookie, by a key in the URL, by a signature, or
 	// by credentials that a transport below adds. The default does not see these.
-	// [RouteScope] tells routes apart as well.
-	Scope func(*http.Request) string
+	// [KeyByRoute] tells routes apart as well.
+	ThrottleKey func(*http.Request) string
 
-	// Pacing spreads requests over the rest of a quota's window when the server's
+	// QuotaPacing spreads requests over the rest of a quota's window when the server's
 	// own RateLimit fields (or x-ratelimit-remaining and -reset) say that less
 	// than a fifth is left. No request waits longer than RetryAfter.Max for the
 	// request before it. The response to the latest request counts, so a wrong field
 	// slows a host down only until the next response. Default Off.
-	Pacing Switch
+	QuotaPacing Switch
 
-	// Cost returns how much a request takes from Rate, and from the quotas of Pacing whose unit
+	// Cost returns how much a request takes from RateLimit, and from the quotas of QuotaPacing whose unit
 	// is not requests, such as tokens or points. A retry and a hedge take as much again.
 	// Default: each request costs 1.
 	//
-	// Cost is called once per request, before its first attempt, if Rate or Pacing is on. It
+	// Cost is called once per request, before its first attempt, if Rate or QuotaPacing is on. It
 	// must not read the body, because the attempt sends it. So the caller estimates the cost
 	// from a header, the length or a value of the context. What the server says about its quota
 	// corrects the estimate. Below 1 counts as 1, and above 2^31-1 as 2^31-1. A cost above
-	// Rate.Burst takes a full bucket, so set Rate.Burst to the greatest usual cost at least. A
+	// RateLimit.Burst takes a full bucket, so set RateLimit.Burst to the greatest usual cost at least. A
 	// cost above a quota takes all of it. Cost must be safe for concurrent use.
 	Cost func(*http.Request) int
 
-	// Gate limits the requests in flight to one host, and adapts the limit.
+	// Concurrency limits the requests in flight to one host, and adapts the limit.
 	// Default off.
-	Gate Gate
+	Concurrency Concurrency
 
 	// Hedge sends slow requests a second time. Default off.
 	Hedge Hedge
@@ -184,23 +184,23 @@ type Rule struct {
 // off. A zero Scope means the credentials of the request.
 func Defaults() Rule {
 	return Rule{
-		Attempts:   6,
-		Backoff:    backoff.Exponential{},
-		Classify:   classify.Default,
-		Hint:       classify.DefaultHint,
-		Idempotent: classify.Idempotent,
-		RetryAfter: RetryAfter{Max: time.Minute, Beyond: BeyondStop},
-		Budget:     Budget{Ratio: 0.2, PerSecond: 3, Window: 10 * time.Second},
-		Lanes:      On,
-		Cooldown:   Off,
-		Pacing:     Off,
-		Upload:     Upload{Memory: 1 << 20},
-		Resume:     Resume{Max: 5, Again: 1 << 20},
+		MaxAttempts:     6,
+		Backoff:         backoff.Exponential{},
+		Classify:        classify.Default,
+		Hint:            classify.DefaultHint,
+		Idempotent:      classify.Idempotent,
+		RetryAfter:      RetryAfter{Max: time.Minute, Beyond: BeyondStop},
+		RetryBudget:     RetryBudget{Ratio: 0.2, MinPerSecond: 3, Window: 10 * time.Second},
+		Lanes:           On,
+		ShareRetryAfter: Off,
+		QuotaPacing:     Off,
+		Upload:          Upload{Memory: 1 << 20},
+		Resume:          Resume{Max: 5, Again: 1 << 20},
 	}
 }
 
 // Or returns r with each of its zero fields replaced by base's. The fields of a
-// group, such as Rate, are replaced one by one. Neither r nor base is changed. Or
+// group, such as RateLimit, are replaced one by one. Neither r nor base is changed. Or
 // looks at the fields by reflection, so that none is forgotten. Call it when a
 // rule is made, not for each request.
 func (r Rule) Or(base Rule) Rule {

@@ -106,18 +106,18 @@ func TestOrForgetsNoField(t *testing.T) {
 }
 
 func TestOrChangesNeither(t *testing.T) {
-	mine, base := Rule{Attempts: 2}, Rule{Attempts: 3, Rate: Rate{PerSecond: 5}}
-	assert.Equal(t, Rule{Attempts: 2, Rate: Rate{PerSecond: 5}}, mine.Or(base))
-	assert.Equal(t, Rule{Attempts: 2}, mine)
-	assert.Equal(t, Rule{Attempts: 3, Rate: Rate{PerSecond: 5}}, base)
-	assert.Equal(t, Rule{Attempts: -1}, Rule{Attempts: -1}.Or(mine), "negative turns off and does not inherit")
+	mine, base := Rule{MaxAttempts: 2}, Rule{MaxAttempts: 3, RateLimit: RateLimit{PerSecond: 5}}
+	assert.Equal(t, Rule{MaxAttempts: 2, RateLimit: RateLimit{PerSecond: 5}}, mine.Or(base))
+	assert.Equal(t, Rule{MaxAttempts: 2}, mine)
+	assert.Equal(t, Rule{MaxAttempts: 3, RateLimit: RateLimit{PerSecond: 5}}, base)
+	assert.Equal(t, Rule{MaxAttempts: -1}, Rule{MaxAttempts: -1}.Or(mine), "negative turns off and does not inherit")
 }
 
 // The fields of a group inherit one by one.
 func TestGroupsInheritByField(t *testing.T) {
-	base := Rule{Rate: Rate{PerSecond: 5, Burst: 2}, RetryAfter: RetryAfter{Max: time.Hour}, Hedge: Hedge{Percentile: 98}}
-	rule := Rule{Rate: Rate{PerSecond: 7}, RetryAfter: RetryAfter{Beyond: BeyondCap}, Hedge: Hedge{After: Off}}.Or(base)
-	assert.Equal(t, Rate{PerSecond: 7, Burst: 2}, rule.Rate)
+	base := Rule{RateLimit: RateLimit{PerSecond: 5, Burst: 2}, RetryAfter: RetryAfter{Max: time.Hour}, Hedge: Hedge{Percentile: 98}}
+	rule := Rule{RateLimit: RateLimit{PerSecond: 7}, RetryAfter: RetryAfter{Beyond: BeyondCap}, Hedge: Hedge{Delay: Off}}.Or(base)
+	assert.Equal(t, RateLimit{PerSecond: 7, Burst: 2}, rule.RateLimit)
 	assert.Equal(t, RetryAfter{Max: time.Hour, Beyond: BeyondCap}, rule.RetryAfter)
 	assert.False(t, rule.Hedge.Enabled(), "Off in After turns off a percentile that is inherited")
 }
@@ -135,9 +135,9 @@ func TestDefaults(t *testing.T) {
 	d := Defaults()
 	require.NoError(t, d.Validate())
 	assert.Equal(t,
-		"{Attempts: 6, Backoff: backoff.Exponential{}, Classify: func, Hint: func, Idempotent: func, Lanes: on, "+
+		"{MaxAttempts: 6, Backoff: backoff.Exponential{}, Classify: func, Hint: func, Idempotent: func, Lanes: on, "+
 			"RetryAfter: RetryAfter{Max: 1m0s, Beyond: stop}, "+
-			"Budget: Budget{Ratio: 0.2, PerSecond: 3, Window: 10s}, Cooldown: off, Pacing: off, "+
+			"RetryBudget: RetryBudget{Ratio: 0.2, MinPerSecond: 3, Window: 10s}, ShareRetryAfter: off, QuotaPacing: off, "+
 			"Upload: Upload{Memory: 1048576}, Resume: Resume{Max: 5, Again: 1048576}}",
 		d.String())
 	get, _ := http.NewRequest(http.MethodGet, "http://a.test/", nil)
@@ -166,17 +166,17 @@ func TestValidate(t *testing.T) {
 		want string // "" where nothing is wrong
 	}{
 		{"zero", Rule{}, ""},
-		{"off", Rule{Attempts: -1, AttemptTimeout: -1, MaxElapsed: -1, RetryAfter: RetryAfter{Max: -1}, Rate: Rate{PerSecond: -1}, Upload: Upload{Memory: -1}}, ""},
-		{"at the bounds", Rule{Attempts: 1000, Rate: Rate{PerSecond: 1e9}, Upload: Upload{Memory: 64 << 20}, RetryAfter: RetryAfter{Beyond: BeyondWait}}, ""},
-		{"burst of one", Rule{Rate: Rate{PerSecond: 1, Burst: 1}}, ""},
-		{"burst without rate", Rule{Rate: Rate{Burst: -1}}, ""},
+		{"off", Rule{MaxAttempts: -1, AttemptTimeout: -1, MaxElapsedTime: -1, RetryAfter: RetryAfter{Max: -1}, RateLimit: RateLimit{PerSecond: -1}, Upload: Upload{Memory: -1}}, ""},
+		{"at the bounds", Rule{MaxAttempts: 1000, RateLimit: RateLimit{PerSecond: 1e9}, Upload: Upload{Memory: 64 << 20}, RetryAfter: RetryAfter{Beyond: BeyondWait}}, ""},
+		{"burst of one", Rule{RateLimit: RateLimit{PerSecond: 1, Burst: 1}}, ""},
+		{"burst without rate", Rule{RateLimit: RateLimit{Burst: -1}}, ""},
 
-		{"attempts", Rule{Attempts: 1001}, "Attempts: 1001 is more than 1000 attempts"},
-		{"rate NaN", Rule{Rate: Rate{PerSecond: math.NaN()}}, "Rate.PerSecond: NaN is not a number of requests per second"},
-		{"rate +Inf", Rule{Rate: Rate{PerSecond: math.Inf(1)}}, "Rate.PerSecond: +Inf is not a number of requests per second"},
-		{"rate -Inf", Rule{Rate: Rate{PerSecond: math.Inf(-1)}}, "Rate.PerSecond: -Inf is not a number of requests per second"},
-		{"rate huge", Rule{Rate: Rate{PerSecond: 1e300}}, "Rate.PerSecond: 1e+300 is more than 1e+09 requests per second"},
-		{"burst", Rule{Rate: Rate{PerSecond: 1, Burst: -1}}, "Rate.Burst: -1 would let nothing through; turn PerSecond off, or leave Burst at 0 for PerSecond rounded up"},
+		{"attempts", Rule{MaxAttempts: 1001}, "MaxAttempts: 1001 is more than 1000 attempts"},
+		{"rate NaN", Rule{RateLimit: RateLimit{PerSecond: math.NaN()}}, "RateLimit.PerSecond: NaN is not a number of requests per second"},
+		{"rate +Inf", Rule{RateLimit: RateLimit{PerSecond: math.Inf(1)}}, "RateLimit.PerSecond: +Inf is not a number of requests per second"},
+		{"rate -Inf", Rule{RateLimit: RateLimit{PerSecond: math.Inf(-1)}}, "RateLimit.PerSecond: -Inf is not a number of requests per second"},
+		{"rate huge", Rule{RateLimit: RateLimit{PerSecond: 1e300}}, "RateLimit.PerSecond: 1e+300 is more than 1e+09 requests per second"},
+		{"burst", Rule{RateLimit: RateLimit{PerSecond: 1, Burst: -1}}, "RateLimit.Burst: -1 would let nothing through; turn PerSecond off, or leave Burst at 0 for PerSecond rounded up"},
 		{"buffer", Rule{Upload: Upload{Memory: 64<<20 + 1}}, "Upload.Memory: 67108865 is more than 64 MiB (67108864 bytes)"},
 		{"excess", Rule{RetryAfter: RetryAfter{Beyond: 4}}, "RetryAfter.Beyond: Beyond(4) is none of stop, cap and wait"},
 
@@ -198,12 +198,12 @@ func TestValidate(t *testing.T) {
 		{"back-off with words around errors", Rule{Backoff: complainsBackoff{fmt.Errorf("both %w and %w", plain, plain)}},
 			"Backoff: both policy: the moon is full and policy: the moon is full"},
 
-		{"everything", Rule{Attempts: 5000, Backoff: backoff.Exponential{Base: -1, Max: -1}, RetryAfter: RetryAfter{Beyond: 9}, Rate: Rate{PerSecond: math.NaN()}, Upload: Upload{Memory: 1 << 40}},
-			`Attempts: 5000 is more than 1000 attempts
+		{"everything", Rule{MaxAttempts: 5000, Backoff: backoff.Exponential{Base: -1, Max: -1}, RetryAfter: RetryAfter{Beyond: 9}, RateLimit: RateLimit{PerSecond: math.NaN()}, Upload: Upload{Memory: 1 << 40}},
+			`MaxAttempts: 5000 is more than 1000 attempts
 Backoff.Base: -1ns is negative
 Backoff.Max: -1ns is negative
 RetryAfter.Beyond: Beyond(9) is none of stop, cap and wait
-Rate.PerSecond: NaN is not a number of requests per second
+RateLimit.PerSecond: NaN is not a number of requests per second
 Upload.Memory: 1099511627776 is more than 64 MiB (67108864 bytes)`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -229,13 +229,13 @@ func TestValidateKeepsABackoffsOwnError(t *testing.T) {
 }
 
 func TestErrorsAt(t *testing.T) {
-	err := Rule{Attempts: 5000, RetryAfter: RetryAfter{Beyond: 9}}.Validate()
+	err := Rule{MaxAttempts: 5000, RetryAfter: RetryAfter{Beyond: 9}}.Validate()
 	bad, ok := errors.AsType[Errors](err)
 	require.True(t, ok)
 	moved := bad.At(`Hosts["*.x"].`)
 	assert.EqualError(t, moved,
-		"Hosts[\"*.x\"].Attempts: 5000 is more than 1000 attempts\nHosts[\"*.x\"].RetryAfter.Beyond: Beyond(9) is none of stop, cap and wait")
-	assert.Equal(t, "Attempts", bad[0].Field, "At copies")
+		"Hosts[\"*.x\"].MaxAttempts: 5000 is more than 1000 attempts\nHosts[\"*.x\"].RetryAfter.Beyond: Beyond(9) is none of stop, cap and wait")
+	assert.Equal(t, "MaxAttempts", bad[0].Field, "At copies")
 }
 
 func TestBeyondText(t *testing.T) {
@@ -264,17 +264,17 @@ func (wordyBackoff) String() string { return "as I please" }
 func TestRuleString(t *testing.T) {
 	for want, rule := range map[string]Rule{
 		"{}": {},
-		"{Attempts: off, AttemptTimeout: off, Rate: Rate{PerSecond: off}, Upload: Upload{Memory: off}}": {Attempts: -1, AttemptTimeout: -1, Rate: Rate{PerSecond: -1}, Upload: Upload{Memory: -1}},
-		"{Backoff: backoff.Exponential{Base: 250ms, Jitter: off, Literal: true}}":                       {Backoff: backoff.Exponential{Base: 250 * time.Millisecond, Jitter: -1, Literal: true}},
-		"{Backoff: backoff.Constant(5s)}":                    {Backoff: backoff.Constant(5 * time.Second)},
-		"{Backoff: backoff.Constant(0s), MaxElapsed: 1m30s}": {Backoff: backoff.Constant(0), MaxElapsed: 90 * time.Second},
-		"{Backoff: *backoff.Exponential}":                    {Backoff: &backoff.Exponential{}},
-		"{Backoff: (*backoff.Exponential)(nil)}":             {Backoff: (*backoff.Exponential)(nil)},
-		"{Backoff: func}":                                    {Backoff: functionBackoff(func(int) time.Duration { return 0 })},
-		"{Backoff: as I please}":                             {Backoff: wordyBackoff{}},
-		"{Backoff: complainsBackoff{}}":                      {Backoff: complainsBackoff{errors.New("x")}},
-		"{Classify: func, RetryAfter: RetryAfter{Beyond: cap}, Rate: Rate{PerSecond: 0.5, Burst: 2}}": {Classify: classify.Default, RetryAfter: RetryAfter{Beyond: BeyondCap}, Rate: Rate{PerSecond: 0.5, Burst: 2}},
-		"{RetryAfter: RetryAfter{Beyond: Beyond(9)}, Rate: Rate{PerSecond: NaN}}":                     {RetryAfter: RetryAfter{Beyond: 9}, Rate: Rate{PerSecond: math.NaN()}},
+		"{MaxAttempts: off, AttemptTimeout: off, RateLimit: RateLimit{PerSecond: off}, Upload: Upload{Memory: off}}": {MaxAttempts: -1, AttemptTimeout: -1, RateLimit: RateLimit{PerSecond: -1}, Upload: Upload{Memory: -1}},
+		"{Backoff: backoff.Exponential{Base: 250ms, Jitter: off, Literal: true}}":                                    {Backoff: backoff.Exponential{Base: 250 * time.Millisecond, Jitter: -1, Literal: true}},
+		"{Backoff: backoff.Constant(5s)}":                        {Backoff: backoff.Constant(5 * time.Second)},
+		"{Backoff: backoff.Constant(0s), MaxElapsedTime: 1m30s}": {Backoff: backoff.Constant(0), MaxElapsedTime: 90 * time.Second},
+		"{Backoff: *backoff.Exponential}":                        {Backoff: &backoff.Exponential{}},
+		"{Backoff: (*backoff.Exponential)(nil)}":                 {Backoff: (*backoff.Exponential)(nil)},
+		"{Backoff: func}":                                        {Backoff: functionBackoff(func(int) time.Duration { return 0 })},
+		"{Backoff: as I please}":                                 {Backoff: wordyBackoff{}},
+		"{Backoff: complainsBackoff{}}":                          {Backoff: complainsBackoff{errors.New("x")}},
+		"{Classify: func, RetryAfter: RetryAfter{Beyond: cap}, RateLimit: RateLimit{PerSecond: 0.5, Burst: 2}}": {Classify: classify.Default, RetryAfter: RetryAfter{Beyond: BeyondCap}, RateLimit: RateLimit{PerSecond: 0.5, Burst: 2}},
+		"{RetryAfter: RetryAfter{Beyond: Beyond(9)}, RateLimit: RateLimit{PerSecond: NaN}}":                     {RetryAfter: RetryAfter{Beyond: 9}, RateLimit: RateLimit{PerSecond: math.NaN()}},
 	} {
 		assert.Equal(t, want, rule.String())
 		assert.Equal(t, want, fmt.Sprint(rule))
@@ -292,10 +292,10 @@ func TestEveryFieldCanBePrinted(t *testing.T) {
 // Each field belongs to the host or may differ between its requests. A new field has to be
 // listed, and if it belongs to the host, ValidateRequest has to know it.
 func TestFieldsOfTheHostAndOfTheRequest(t *testing.T) {
-	host := []string{"Lanes", "RetryAfter", "Rate", "Budget", "Cooldown", "Scope", "Pacing", "Gate", "Hedge.Percentile"}
+	host := []string{"Lanes", "RetryAfter", "RateLimit", "RetryBudget", "ShareRetryAfter", "ThrottleKey", "QuotaPacing", "Concurrency", "Hedge.Percentile"}
 	request := []string{
-		"Attempts", "Backoff", "Classify", "Hint", "Idempotent", "IdempotencyKey", "AttemptTimeout", "ConnectTimeout", "FirstEventTimeout",
-		"MaxElapsed", "Stall", "Cost", "Hedge.After", "Upload", "Resume",
+		"MaxAttempts", "Backoff", "Classify", "Hint", "Idempotent", "IdempotencyKey", "AttemptTimeout", "ConnectTimeout", "FirstEventTimeout",
+		"MaxElapsedTime", "Stall", "Cost", "Hedge.Delay", "Upload", "Resume",
 	}
 	typ := reflect.TypeFor[Rule]()
 	for i := range typ.NumField() {
@@ -321,7 +321,7 @@ func TestFieldsOfTheHostAndOfTheRequest(t *testing.T) {
 	assert.NoError(t, Rule{}.ValidateRequest())
 	assert.NoError(t, API().ValidateRequest())
 	var faults Errors
-	require.ErrorAs(t, Rule{Attempts: 5000, Rate: Rate{PerSecond: 1}}.ValidateRequest(), &faults)
+	require.ErrorAs(t, Rule{MaxAttempts: 5000, RateLimit: RateLimit{PerSecond: 1}}.ValidateRequest(), &faults)
 	assert.Len(t, faults, 2)
 }
 
@@ -355,17 +355,17 @@ func TestLimitsAreChecked(t *testing.T) {
 		rule Rule
 		want string
 	}{
-		{Rule{Budget: Budget{Ratio: math.NaN()}}, "Budget.Ratio: NaN is not a number of retries"},
-		{Rule{Budget: Budget{PerSecond: math.Inf(1)}}, "Budget.PerSecond: +Inf is not a number of retries"},
-		{Rule{Budget: Budget{Burst: 2e6}}, "Budget.Burst: 2e+06 is more than a million retries"},
-		{Rule{Budget: Budget{Ratio: Off, PerSecond: Off}}, "Budget: would earn no retries at all; Burst: policy.Off turns the budget off, Attempts: policy.Off the retries"},
-		{Rule{Budget: Budget{Window: -1}}, "Budget.Window: -1ns is negative"},
-		{Rule{Cooldown: 3}, "Cooldown: Switch(3) is none of off and on"},
-		{Rule{Pacing: 3}, "Pacing: Switch(3) is none of off and on"},
-		{Rule{Gate: Gate{Mode: 4}}, "Gate.Mode: GateMode(4) is none of off, wait and refuse"},
-		{Rule{Gate: Gate{Start: -1}}, "Gate.Start: -1 is negative; Mode: policy.Off turns the gate off"},
-		{Rule{Gate: Gate{Max: -1}}, "Gate.Max: -1 is negative; Mode: policy.Off turns the gate off"},
-		{Rule{Gate: Gate{Start: 6, Max: 5}}, "Gate.Start: 6 is more than Max (5)"},
+		{Rule{RetryBudget: RetryBudget{Ratio: math.NaN()}}, "RetryBudget.Ratio: NaN is not a number of retries"},
+		{Rule{RetryBudget: RetryBudget{MinPerSecond: math.Inf(1)}}, "RetryBudget.MinPerSecond: +Inf is not a number of retries"},
+		{Rule{RetryBudget: RetryBudget{Burst: 2e6}}, "RetryBudget.Burst: 2e+06 is more than a million retries"},
+		{Rule{RetryBudget: RetryBudget{Ratio: Off, MinPerSecond: Off}}, "RetryBudget: would earn no retries at all; Burst: policy.Off turns the budget off, MaxAttempts: 1 the retries"},
+		{Rule{RetryBudget: RetryBudget{Window: -1}}, "RetryBudget.Window: -1ns is negative"},
+		{Rule{ShareRetryAfter: 3}, "ShareRetryAfter: Switch(3) is none of off and on"},
+		{Rule{QuotaPacing: 3}, "QuotaPacing: Switch(3) is none of off and on"},
+		{Rule{Concurrency: Concurrency{Mode: 4}}, "Concurrency.Mode: GateMode(4) is none of off, wait and refuse"},
+		{Rule{Concurrency: Concurrency{Initial: -1}}, "Concurrency.Initial: -1 is negative; Mode: policy.Off turns the gate off"},
+		{Rule{Concurrency: Concurrency{Max: -1}}, "Concurrency.Max: -1 is negative; Mode: policy.Off turns the gate off"},
+		{Rule{Concurrency: Concurrency{Initial: 6, Max: 5}}, "Concurrency.Initial: 6 is more than Max (5)"},
 		{Rule{Hedge: Hedge{Percentile: 100}}, "Hedge.Percentile: 100 is not above 1 and at most 99.9"},
 		{Rule{Hedge: Hedge{Percentile: math.NaN()}}, "Hedge.Percentile: NaN is not above 1 and at most 99.9"},
 
@@ -374,19 +374,19 @@ func TestLimitsAreChecked(t *testing.T) {
 		{Rule{Hedge: Hedge{Percentile: 0.999}}, "Hedge.Percentile: 0.999 is a share; did you mean 99.9?"},
 		{Rule{Hedge: Hedge{Percentile: 0.07}}, "Hedge.Percentile: 0.07 is a share; did you mean 7?"},
 		{Rule{Hedge: Hedge{Percentile: 1}}, "Hedge.Percentile: 1 would hedge nearly every request; did you mean 99?"},
-		{Rule{Hedge: Hedge{After: 50}}, "Hedge.After: 50ns is less than a microsecond; did you mean 50s (50 * time.Second)?"},
-		{Rule{Budget: Budget{Ratio: 20}}, "Budget.Ratio: 20 is more than one retry for each request; did you mean 0.2, which is 20 %? Burst: policy.Off turns the budget off"},
-		{Rule{Budget: Budget{Ratio: 1.01}}, "Budget.Ratio: 1.01 is more than one retry for each request; did you mean 0.0101, which is 1.01 %? Burst: policy.Off turns the budget off"},
-		{Rule{Budget: Budget{Ratio: 1000}}, "Budget.Ratio: 1000 is more than one retry for each request; Burst: policy.Off turns the budget off"},
-		{Rule{Budget: Budget{Ratio: 101}}, "Budget.Ratio: 101 is more than one retry for each request; Burst: policy.Off turns the budget off"},
-		{Rule{Budget: Budget{Ratio: 100}}, "Budget.Ratio: 100 is more than one retry for each request; did you mean 1, which is 100 %? Burst: policy.Off turns the budget off"},
-		{Rule{Budget: Budget{Window: 10}}, "Budget.Window: 10ns is less than a microsecond; did you mean 10s (10 * time.Second)?"},
+		{Rule{Hedge: Hedge{Delay: 50}}, "Hedge.Delay: 50ns is less than a microsecond; did you mean 50s (50 * time.Second)?"},
+		{Rule{RetryBudget: RetryBudget{Ratio: 20}}, "RetryBudget.Ratio: 20 is more than one retry for each request; did you mean 0.2, which is 20 %? Burst: policy.Off turns the budget off"},
+		{Rule{RetryBudget: RetryBudget{Ratio: 1.01}}, "RetryBudget.Ratio: 1.01 is more than one retry for each request; did you mean 0.0101, which is 1.01 %? Burst: policy.Off turns the budget off"},
+		{Rule{RetryBudget: RetryBudget{Ratio: 1000}}, "RetryBudget.Ratio: 1000 is more than one retry for each request; Burst: policy.Off turns the budget off"},
+		{Rule{RetryBudget: RetryBudget{Ratio: 101}}, "RetryBudget.Ratio: 101 is more than one retry for each request; Burst: policy.Off turns the budget off"},
+		{Rule{RetryBudget: RetryBudget{Ratio: 100}}, "RetryBudget.Ratio: 100 is more than one retry for each request; did you mean 1, which is 100 %? Burst: policy.Off turns the budget off"},
+		{Rule{RetryBudget: RetryBudget{Window: 10}}, "RetryBudget.Window: 10ns is less than a microsecond; did you mean 10s (10 * time.Second)?"},
 		{Rule{AttemptTimeout: 5}, "AttemptTimeout: 5ns is less than a microsecond; did you mean 5s (5 * time.Second)?"},
 		{Rule{AttemptTimeout: 500}, "AttemptTimeout: 500ns is less than a microsecond; did you mean 500ms (500 * time.Millisecond)?"},
 		{Rule{AttemptTimeout: 100}, "AttemptTimeout: 100ns is less than a microsecond; did you mean 100ms (100 * time.Millisecond)?"},
 		{Rule{AttemptTimeout: 3651 * 24 * time.Hour}, "AttemptTimeout: 87624h0m0s is more than ten years; was it multiplied by its unit twice?"},
 		{Rule{Stall: Stall{Timeout: 30}}, "Stall.Timeout: 30ns is less than a microsecond; did you mean 30s (30 * time.Second)?"},
-		{Rule{MaxElapsed: 999}, "MaxElapsed: 999ns is less than a microsecond; did you mean 999ms (999 * time.Millisecond)?"},
+		{Rule{MaxElapsedTime: 999}, "MaxElapsedTime: 999ns is less than a microsecond; did you mean 999ms (999 * time.Millisecond)?"},
 		{Rule{RetryAfter: RetryAfter{Max: 60}}, "RetryAfter.Max: 60ns is less than a microsecond; did you mean 1m0s (60 * time.Second)?"},
 		{Rule{AttemptTimeout: 5 * time.Second * time.Second}, "AttemptTimeout: 1388888h53m20s is more than ten years; was it multiplied by its unit twice?"},
 		{Rule{Backoff: backoff.Constant(5)}, "Backoff: 5ns is less than a microsecond; did you mean 5s (5 * time.Second)?"},
@@ -396,10 +396,10 @@ func TestLimitsAreChecked(t *testing.T) {
 		assert.EqualError(t, row.rule.Validate(), row.want)
 	}
 	for _, good := range []Rule{
-		{Budget: Budget{Burst: Off}}, {AttemptTimeout: 3650 * 24 * time.Hour}, {Hedge: Hedge{After: Off}}, {Hedge: Hedge{Percentile: 98}}, {Hedge: Hedge{After: time.Second}},
-		{Gate: Gate{Mode: GateWait}}, {Gate: Gate{Start: 5, Max: 5}}, {Cooldown: Off, Pacing: On},
-		{Budget: Budget{Ratio: 1}}, {Hedge: Hedge{Percentile: 1.5}}, {Hedge: Hedge{Percentile: 99.9}},
-		{AttemptTimeout: time.Microsecond, Stall: Stall{Timeout: -1}, MaxElapsed: math.MaxInt64, RetryAfter: RetryAfter{Max: math.MaxInt64}},
+		{RetryBudget: RetryBudget{Burst: Off}}, {AttemptTimeout: 3650 * 24 * time.Hour}, {Hedge: Hedge{Delay: Off}}, {Hedge: Hedge{Percentile: 98}}, {Hedge: Hedge{Delay: time.Second}},
+		{Concurrency: Concurrency{Mode: GateWait}}, {Concurrency: Concurrency{Initial: 5, Max: 5}}, {ShareRetryAfter: Off, QuotaPacing: On},
+		{RetryBudget: RetryBudget{Ratio: 1}}, {Hedge: Hedge{Percentile: 1.5}}, {Hedge: Hedge{Percentile: 99.9}},
+		{AttemptTimeout: time.Microsecond, Stall: Stall{Timeout: -1}, MaxElapsedTime: math.MaxInt64, RetryAfter: RetryAfter{Max: math.MaxInt64}},
 		{Backoff: backoff.Constant(0)}, {Backoff: backoff.Constant(time.Microsecond)}, {Backoff: backoff.Constant(time.Nanosecond)},
 	} {
 		assert.NoError(t, good.Validate(), good)
@@ -407,10 +407,10 @@ func TestLimitsAreChecked(t *testing.T) {
 }
 
 func TestWhatIsOn(t *testing.T) {
-	for gate, on := range map[Gate]bool{{}: false, {Mode: Off}: false, {Mode: Off, Start: 3}: false, {Start: 3}: true, {Mode: GateRefuse}: true} {
+	for gate, on := range map[Concurrency]bool{{}: false, {Mode: Off}: false, {Mode: Off, Initial: 3}: false, {Initial: 3}: true, {Mode: GateRefuse}: true} {
 		assert.Equal(t, on, gate.Enabled(), "%+v", gate)
 	}
-	for hedge, on := range map[Hedge]bool{{}: false, Hedge{After: Off}: false, {After: 1}: true, {Percentile: 98}: true} {
+	for hedge, on := range map[Hedge]bool{{}: false, Hedge{Delay: Off}: false, {Delay: 1}: true, {Percentile: 98}: true} {
 		assert.Equal(t, on, hedge.Enabled(), "%+v", hedge)
 	}
 }

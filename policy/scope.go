@@ -10,11 +10,11 @@ import (
 	"github.com/aplomb-go/aplomb/internal/scope"
 )
 
-// RouteScope is a Rule.Scope for servers that count the requests of each route. It returns the
+// KeyByRoute is a Rule.ThrottleKey for servers that count the requests of each route. It returns the
 // credentials that the default scope sees, the method, and the path without its ids. An id is
 // a part of the path that has a digit, unless it is a version such as v1. It is safe for
 // concurrent use.
-func RouteScope(req *http.Request) string {
+func KeyByRoute(req *http.Request) string {
 	parts := strings.Split(req.URL.Path, "/")
 	for i, part := range parts {
 		if strings.ContainsAny(part, digits) && strings.Trim(part, digits) != "v" {

@@ -11,7 +11,7 @@ func TestRouteScope(t *testing.T) {
 	scopeOf := func(method, path, token string) string {
 		req := httptest.NewRequest(method, "http://h.test"+path, nil)
 		req.Header.Set("Authorization", "Bearer "+token)
-		return RouteScope(req)
+		return KeyByRoute(req)
 	}
 	same := scopeOf("GET", "/v1/users/17/orders", "a")
 	assert.Equal(t, same, scopeOf("GET", "/v1/users/18/orders?page=2", "a"))

@@ -34,21 +34,21 @@ const (
 // has a method Validate() error, its faults are reported under "Backoff".
 func (r Rule) Validate() error {
 	var bad Errors
-	checkMost(&bad, "Attempts", r.Attempts, maxAttempts, "%d attempts")
+	checkMost(&bad, "MaxAttempts", r.MaxAttempts, maxAttempts, "%d attempts")
 	bad = append(bad, checkBackoff(r.Backoff)...)
 	bad.checkTime("AttemptTimeout", r.AttemptTimeout)
 	bad.checkTime("ConnectTimeout", r.ConnectTimeout)
 	bad.checkTime("FirstEventTimeout", r.FirstEventTimeout)
 	checkMode(&bad, "Lanes", r.Lanes, switchWords)
 	bad.checkTime("Stall.Timeout", r.Stall.Timeout)
-	bad.checkTime("MaxElapsed", r.MaxElapsed)
+	bad.checkTime("MaxElapsedTime", r.MaxElapsedTime)
 	bad.checkTime("RetryAfter.Max", r.RetryAfter.Max)
 	checkMode(&bad, "RetryAfter.Beyond", r.RetryAfter.Beyond, beyondWords)
 	r.checkRate(&bad)
-	r.Budget.check(&bad)
-	checkMode(&bad, "Cooldown", r.Cooldown, switchWords)
-	checkMode(&bad, "Pacing", r.Pacing, switchWords)
-	r.Gate.check(&bad)
+	r.RetryBudget.check(&bad)
+	checkMode(&bad, "ShareRetryAfter", r.ShareRetryAfter, switchWords)
+	checkMode(&bad, "QuotaPacing", r.QuotaPacing, switchWords)
+	r.Concurrency.check(&bad)
 	r.Hedge.check(&bad)
 	checkMost(&bad, "Upload.Memory", r.Upload.Memory, maxMemory, "64 MiB (%d bytes)")
 	checkMost(&bad, "Resume.Max", r.Resume.Max, maxResumes, "%d reconnects")
@@ -62,7 +62,7 @@ func (r Rule) Validate() error {
 // ValidateRequest is like Validate, for a rule that applies to some of the requests to
 // a host: the rule of a path in transport.Config.Hosts, and the rule of a request
 // (transport.WithRule). A limit that all requests to a host share is a fault there. These
-// limits are Lanes, RetryAfter, Rate, Budget, Cooldown, Scope, Pacing, Gate and
+// limits are Lanes, RetryAfter, RateLimit, RetryBudget, ShareRetryAfter, ThrottleKey, QuotaPacing, Concurrency and
 // Hedge.Percentile.
 func (r Rule) ValidateRequest() error {
 	var bad Errors
@@ -75,12 +75,12 @@ func (r Rule) ValidateRequest() error {
 	}{
 		{"Lanes", r.Lanes},
 		{"RetryAfter", r.RetryAfter}, // bounds the holds and the pacing of all requests
-		{"Rate", r.Rate},
-		{"Budget", r.Budget},
-		{"Cooldown", r.Cooldown},
-		{"Scope", r.Scope},
-		{"Pacing", r.Pacing},
-		{"Gate", r.Gate},
+		{"RateLimit", r.RateLimit},
+		{"RetryBudget", r.RetryBudget},
+		{"ShareRetryAfter", r.ShareRetryAfter},
+		{"ThrottleKey", r.ThrottleKey},
+		{"QuotaPacing", r.QuotaPacing},
+		{"Concurrency", r.Concurrency},
 		{"Hedge.Percentile", r.Hedge.Percentile}, // of all responses of the host
 	} {
 		if !reflect.ValueOf(limit.value).IsZero() {
@@ -95,12 +95,12 @@ func (r Rule) ValidateRequest() error {
 
 func (r *Rule) checkRate(bad *Errors) {
 	switch {
-	case math.IsNaN(r.Rate.PerSecond), math.IsInf(r.Rate.PerSecond, 0):
-		bad.add("Rate.PerSecond", r.Rate.PerSecond, "is not a number of requests per second")
-	case r.Rate.PerSecond > maxRate:
-		bad.add("Rate.PerSecond", r.Rate.PerSecond, "is more than %g requests per second", float64(maxRate))
-	case r.Rate.PerSecond > 0 && r.Rate.Burst < 0:
-		bad.add("Rate.Burst", r.Rate.Burst, "would let nothing through; turn PerSecond off, or leave Burst at 0 for PerSecond rounded up")
+	case math.IsNaN(r.RateLimit.PerSecond), math.IsInf(r.RateLimit.PerSecond, 0):
+		bad.add("RateLimit.PerSecond", r.RateLimit.PerSecond, "is not a number of requests per second")
+	case r.RateLimit.PerSecond > maxRate:
+		bad.add("RateLimit.PerSecond", r.RateLimit.PerSecond, "is more than %g requests per second", float64(maxRate))
+	case r.RateLimit.PerSecond > 0 && r.RateLimit.Burst < 0:
+		bad.add("RateLimit.Burst", r.RateLimit.Burst, "would let nothing through; turn PerSecond off, or leave Burst at 0 for PerSecond rounded up")
 	}
 }
 

@@ -118,7 +118,7 @@ func TestCutsAtEveryOffset(t *testing.T) {
 				least = 512
 			}
 			steps := []ts.Step{whole.CutAt(least+at%3000, ts.Reset), whole.CutAt(least+at/2%3000, ts.Close), whole.CutAt(least+at*7%3000, ts.Reset)}[:1+at%3]
-			rule := policy.Rule{Budget: policy.Budget{Burst: policy.Off}}
+			rule := policy.Rule{RetryBudget: policy.RetryBudget{Burst: policy.Off}}
 			s := set(t, cfg, rule, append(steps, whole)...)
 			got := s.send(http.MethodGet, nil)
 			require.NoError(t, got.err, "at %d", at)
@@ -255,15 +255,15 @@ func TestWhichRequestsAreFetchedAgain(t *testing.T) {
 	}{
 		{"GET", http.MethodGet, nil, policy.Rule{}, nil, false, true},
 		{"GET with a body", http.MethodGet, order, policy.Rule{}, nil, false, false},
-		{"GET once", http.MethodGet, nil, policy.Rule{}, transport.Once, false, false},
-		{"GET without retries", http.MethodGet, nil, policy.Rule{Attempts: policy.Off}, nil, false, false},
+		{"GET once", http.MethodGet, nil, policy.Rule{}, transport.WithoutRetries, false, false},
+		{"GET without retries", http.MethodGet, nil, policy.Rule{MaxAttempts: policy.Off}, nil, false, false},
 		{"POST", http.MethodPost, order, policy.Rule{}, nil, false, false},
 		{"POST with a key", http.MethodPost, order, policy.Rule{}, nil, true, false},
 		{"POST of an idempotent host", http.MethodPost, order, policy.Rule{Idempotent: func(*http.Request) bool { return true }}, nil, false, false},
 		{"PUT", http.MethodPut, order, policy.Rule{}, nil, false, false},
-		{"repeatable POST", http.MethodPost, order, policy.Rule{}, transport.Repeatable, false, true},
-		{"repeatable POST without a body", http.MethodPost, nil, policy.Rule{}, transport.Repeatable, false, true},
-		{"repeatable POST of a pipe", http.MethodPost, func() io.Reader { return reader(order()) }, policy.Rule{}, transport.Repeatable, false, false},
+		{"repeatable POST", http.MethodPost, order, policy.Rule{}, transport.WithIdempotent, false, true},
+		{"repeatable POST without a body", http.MethodPost, nil, policy.Rule{}, transport.WithIdempotent, false, true},
+		{"repeatable POST of a pipe", http.MethodPost, func() io.Reader { return reader(order()) }, policy.Rule{}, transport.WithIdempotent, false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
@@ -304,7 +304,7 @@ func TestAgainWaitsLikeARetry(t *testing.T) {
 		require.NoError(t, got.err)
 		assert.Equal(t, 3*time.Second, time.Since(start), "1 s and 2 s")
 
-		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "b.test"}, policy.Rule{Attempts: 3}.Or(quick), repeat(9, whole.CutAt(3000, ts.Reset))...)
+		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "b.test"}, policy.Rule{MaxAttempts: 3}.Or(quick), repeat(9, whole.CutAt(3000, ts.Reset))...)
 		got = s.send(http.MethodGet, nil)
 		require.Error(t, got.err)
 		assert.Equal(t, 3, s.Arrivals())

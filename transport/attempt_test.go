@@ -28,7 +28,7 @@ func TestDeadlineOfAnUpgrade(t *testing.T) {
 	for name, rule := range map[string]policy.Rule{
 		"plain":           {},
 		"attempt timeout": {AttemptTimeout: time.Hour},
-		"hedge":           {Hedge: policy.Hedge{After: time.Hour}},
+		"hedge":           {Hedge: policy.Hedge{Delay: time.Hour}},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -140,7 +140,7 @@ func TestHeaderOfARetry(t *testing.T) {
 		own   bool
 	}{
 		"default":           {policy.Rule{}, faults.Status(503), false},
-		"default, an error": {policy.Rule{}, faults.Reset(), true},
+		"default, an error": {policy.Rule{}, faults.ConnReset(), true},
 		"attempt timeout":   {policy.Rule{AttemptTimeout: time.Hour}, faults.Status(503), true},
 	} {
 		inBubble(t, name, func(t *testing.T) {

@@ -313,9 +313,9 @@ func TestBodyBusyLeavesTime(t *testing.T) {
 		timeout time.Duration
 		within  time.Duration
 	}{
-		"the deadline leaves less time": {policy.Rule{}, 100 * time.Millisecond, 25 * time.Millisecond},
-		"MaxElapsed leaves less time":   {policy.Rule{MaxElapsed: 50 * time.Millisecond}, time.Hour, 50 * time.Millisecond},
-		"there is time enough":          {policy.Rule{}, time.Hour, replay.MaxBusy},
+		"the deadline leaves less time":   {policy.Rule{}, 100 * time.Millisecond, 25 * time.Millisecond},
+		"MaxElapsedTime leaves less time": {policy.Rule{MaxElapsedTime: 50 * time.Millisecond}, time.Hour, 50 * time.Millisecond},
+		"there is time enough":            {policy.Rule{}, time.Hour, replay.MaxBusy},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			req, _, done := stuckUpload(t)

@@ -25,8 +25,8 @@ import (
 func TestTransportInBubblesAndOutside(t *testing.T) {
 	const ms = time.Millisecond
 	ok, body := faults.Status(200).Body("hello"), faults.Status(200, "Etag", `"v1"`).Body("0123456789")
-	once := policy.Rule{Attempts: 1, Resume: policy.Resume{Max: policy.Off}}
-	base := policy.Rule{Backoff: backoff.Constant(ms), Budget: policy.Budget{Burst: policy.Off}}
+	once := policy.Rule{MaxAttempts: 1, Resume: policy.Resume{Max: policy.Off}}
+	base := policy.Rule{Backoff: backoff.Constant(ms), RetryBudget: policy.RetryBudget{Burst: policy.Off}}
 	for name, row := range map[string]struct {
 		rule    policy.Rule
 		answers []answer // of each request, by its attempts
@@ -39,24 +39,24 @@ func TestTransportInBubblesAndOutside(t *testing.T) {
 	}{
 		"a quick response":            {rule: policy.Rule{AttemptTimeout: time.Hour, ConnectTimeout: time.Hour, Stall: policy.Stall{Timeout: time.Hour}}, answers: []answer{ok}},
 		"AttemptTimeout":              {rule: once.Or(policy.Rule{AttemptTimeout: 5 * ms}), answers: []answer{faults.Hang()}, want: policy.ErrAttemptTimeout},
-		"the time of a retry":         {rule: policy.Rule{Attempts: 2}, answers: []answer{faults.Reset(), ok}},
+		"the time of a retry":         {rule: policy.Rule{MaxAttempts: 2}, answers: []answer{faults.ConnReset(), ok}},
 		"ConnectTimeout":              {rule: once.Or(policy.Rule{ConnectTimeout: 5 * ms}), answers: []answer{seeking}, want: context.DeadlineExceeded},
 		"FirstEventTimeout":           {rule: once.Or(policy.Rule{FirstEventTimeout: 5 * ms}), answers: []answer{faults.Status(200, "Content-Type", "text/event-stream").Body("data: x\n\n").StallAt(3)}, want: policy.ErrAttemptTimeout},
 		"a body that stalls":          {rule: once.Or(policy.Rule{Stall: policy.Stall{Timeout: 5 * ms}}), answers: []answer{body.StallAt(4)}, want: transport.ErrStalled},
 		"a body that is cut":          {answers: []answer{faults.Status(200).Body("hello").CutAt(2), ok}},
 		"an upload":                   {rule: policy.Rule{AttemptTimeout: time.Hour, Stall: policy.Stall{Timeout: time.Hour}, Upload: policy.Upload{Memory: 1 << 20}}, answers: []answer{faults.Status(503), ok}, upload: true},
-		"retries":                     {answers: []answer{faults.Reset(), faults.Status(503).RetryAfter(0), ok}},
+		"retries":                     {answers: []answer{faults.ConnReset(), faults.Status(503).RetryAfter(0), ok}},
 		"a body to be drained":        {answers: []answer{faults.Status(503).Body("later").Drip(1, ms), ok}},
 		"a drain that hangs":          {answers: []answer{faults.Status(503).Body("later").StallAt(2), ok}},
-		"a hedge":                     {rule: policy.Rule{Hedge: policy.Hedge{After: ms}}, answers: []answer{faults.Hang(), ok}},
-		"a rate":                      {rule: policy.Rule{Rate: policy.Rate{PerSecond: 500, Burst: 1}}, answers: []answer{ok}, many: 3},
-		"a gate":                      {rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}, answers: []answer{ok.Delay(ms)}, many: 3},
-		"a gate and a rate":           {rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}, Rate: policy.Rate{PerSecond: 500, Burst: 1}}, answers: []answer{ok.Delay(ms)}, many: 3},
-		"a quota":                     {rule: policy.Rule{Pacing: policy.On}, answers: []answer{ok.Header("X-RateLimit-Limit", "2").Header("X-RateLimit-Remaining", "0").Header("X-RateLimit-Reset", "0")}, many: 3},
-		"a hold":                      {rule: policy.Rule{Cooldown: policy.On}, answers: []answer{faults.Status(429).RetryAfter(0), ok}, many: 3},
+		"a hedge":                     {rule: policy.Rule{Hedge: policy.Hedge{Delay: ms}}, answers: []answer{faults.Hang(), ok}},
+		"a rate":                      {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 500, Burst: 1}}, answers: []answer{ok}, many: 3},
+		"a gate":                      {rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}, answers: []answer{ok.Delay(ms)}, many: 3},
+		"a gate and a rate":           {rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}, RateLimit: policy.RateLimit{PerSecond: 500, Burst: 1}}, answers: []answer{ok.Delay(ms)}, many: 3},
+		"a quota":                     {rule: policy.Rule{QuotaPacing: policy.On}, answers: []answer{ok.Header("X-RateLimit-Limit", "2").Header("X-RateLimit-Remaining", "0").Header("X-RateLimit-Reset", "0")}, many: 3},
+		"a hold":                      {rule: policy.Rule{ShareRetryAfter: policy.On}, answers: []answer{faults.Status(429).RetryAfter(0), ok}, many: 3},
 		"a Timeout of a client":       {answers: []answer{faults.Hang()}, limit: 5 * ms, want: context.DeadlineExceeded},
-		"other pools":                 {rule: policy.Rule{AttemptTimeout: 5 * ms}, answers: []answer{faults.Reset(), faults.Reset(), ok}, lane: true, many: 3},
-		"a pool without a connection": {answers: []answer{faults.Reset(), faults.Reset(), ok}, lane: true, dead: true},
+		"other pools":                 {rule: policy.Rule{AttemptTimeout: 5 * ms}, answers: []answer{faults.ConnReset(), faults.ConnReset(), ok}, lane: true, many: 3},
+		"a pool without a connection": {answers: []answer{faults.ConnReset(), faults.ConnReset(), ok}, lane: true, dead: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := rt(func(req *http.Request) (*http.Response, error) {
@@ -71,10 +71,10 @@ func TestTransportInBubblesAndOutside(t *testing.T) {
 				if tr == nil {
 					config := transport.Config{Base: server, Rule: row.rule.Or(base)}
 					if row.lane {
-						config.Lane = func(string) http.RoundTripper { return server }
+						config.NewPool = func(string) http.RoundTripper { return server }
 					}
 					if row.dead {
-						config.Lane = func(string) http.RoundTripper { return rt(unconnected) }
+						config.NewPool = func(string) http.RoundTripper { return rt(unconnected) }
 					}
 					tr = mustNew(t, config)
 				}
@@ -104,7 +104,7 @@ func TestTransportInBubblesAndOutside(t *testing.T) {
 			bubble(t, use)
 			bubble(t, use)
 			use(t)
-			if row.rule.Rate == (policy.Rate{}) { // it counts from a time that is years ahead
+			if row.rule.RateLimit == (policy.RateLimit{}) { // it counts from a time that is years ahead
 				bubble(t, use)
 			}
 		})

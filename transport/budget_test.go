@@ -21,7 +21,7 @@ import (
 )
 
 // one is a budget with one retry in it, which does not come back.
-var one = policy.Budget{Ratio: -1, PerSecond: 1e-6, Burst: 1}
+var one = policy.RetryBudget{Ratio: -1, MinPerSecond: 1e-6, Burst: 1}
 
 // TestBudgetBoundsAnOutage: a host that responds with 503 to everything gets a fifth
 // more than was asked of it, and without a budget five times as much.
@@ -36,10 +36,10 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 		"in parallel": func(f func(int)) { together(requests, f) },
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			outage := func(b policy.Budget) (attempts int, elapsed float64, reasons map[transport.Reason]int) {
+			outage := func(b policy.RetryBudget) (attempts int, elapsed float64, reasons map[transport.Reason]int) {
 				base := script(status(503))
 				tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{
-					Attempts: 5, Backoff: backoff.Constant(time.Millisecond), Budget: b,
+					MaxAttempts: 5, Backoff: backoff.Constant(time.Millisecond), RetryBudget: b,
 				}})
 				reasons = map[transport.Reason]int{}
 				results := make([]transport.Reason, requests)
@@ -55,7 +55,7 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 				}
 				return base.attempts(), time.Since(base.start).Seconds(), reasons
 			}
-			attempts, elapsed, reasons := outage(policy.Budget{})
+			attempts, elapsed, reasons := outage(policy.RetryBudget{})
 			bound := 1.2*requests + 30 + 3*elapsed
 			t.Logf("with the budget %d attempts in %.3f s, at most %.0f: %v", attempts, elapsed, bound, reasons)
 			assert.LessOrEqual(t, float64(attempts), bound)
@@ -63,7 +63,7 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 			assert.Equal(t, requests, reasons[transport.ReasonBudget]+reasons[transport.ReasonAttempts])
 			assert.NotZero(t, reasons[transport.ReasonBudget])
 
-			attempts, elapsed, reasons = outage(policy.Budget{Burst: policy.Off})
+			attempts, elapsed, reasons = outage(policy.RetryBudget{Burst: policy.Off})
 			t.Logf("without %d attempts in %.3f s: %v", attempts, elapsed, reasons)
 			count(t, 5*requests, attempts, "request sent")
 		})
@@ -102,7 +102,7 @@ func TestQuietClientKeepsItsRetries(t *testing.T) {
 			}
 			return play(req, status(503))
 		})
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
 		for range 60 {
 			before := base.attempts()
 			resp := mustGet(t, tr)
@@ -124,7 +124,7 @@ func TestBudgetIsPerHostAndComesBack(t *testing.T) {
 			}
 			return play(req, status(200))
 		})
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
 		for range 1000 {
 			responds(t, tr, http.MethodGet, "http://a.test/")
 		}
@@ -152,7 +152,7 @@ func TestBudgetStopIsReal(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			base := script(response)
 			ev := &recorder{}
-			inner := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond), Budget: one}})
+			inner := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond), RetryBudget: one}})
 			tr := mustNew(t, transport.Config{Base: inner, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
 			for i := range requests {
 				resp, err := get(t, tr, ev.on(t.Context()))
@@ -207,7 +207,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 		}},
 		"the gate is full": {
 			ends: transport.ReasonGateFull,
-			rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1}},
+			rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateRefuse, Initial: 1, Max: 1}},
 			run: func(t *testing.T, tr *transport.Transport) {
 				time.AfterFunc(5*time.Second, func() {
 					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/stream", nil))
@@ -229,7 +229,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 		}},
 		"the hedge's body cannot be made": {
 			ends: transport.ReasonNotReplayable,
-			rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}},
+			rule: policy.Rule{Hedge: policy.Hedge{Delay: 10 * time.Millisecond}},
 			run: func(t *testing.T, tr *transport.Transport) {
 				req := newRequest(t, http.MethodPut, "http://h.test/slow", strings.NewReader("text"))
 				req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
@@ -255,11 +255,11 @@ func TestBudgetIsRefunded(t *testing.T) {
 			})
 			ev := &recorder{}
 			rule := row.rule
-			rule.Backoff, rule.Budget = backoff.Constant(10*time.Second), one
+			rule.Backoff, rule.RetryBudget = backoff.Constant(10*time.Second), one
 			tr := mustNew(t, transport.Config{Base: base, Rule: rule, Trace: ev.trace()})
 			row.run(t, tr)
 			assert.Contains(t, ev.reasons(), row.ends)
-			assert.InDelta(t, 1, stateOf(t, tr).BudgetLeft, 1e-3)
+			assert.InDelta(t, 1, stateOf(t, tr).RetryBudget, 1e-3)
 		})
 	}
 }
@@ -311,9 +311,9 @@ func TestLateRefunds(t *testing.T) {
 
 func TestBudgetsRetriesAreSpent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Rule: policy.Rule{Backoff: backoff.Constant(0), Budget: one}})
+		tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Rule: policy.Rule{Backoff: backoff.Constant(0), RetryBudget: one}})
 		responds(t, tr, http.MethodGet, "http://h.test/")
-		assert.Less(t, stateOf(t, tr).BudgetLeft, 0.5, "a retry that was sent is not given back")
+		assert.Less(t, stateOf(t, tr).RetryBudget, 0.5, "a retry that was sent is not given back")
 	})
 }
 
@@ -322,19 +322,19 @@ func TestBudgetsRetriesAreSpent(t *testing.T) {
 func TestRefusedCallsEarnNoRetries(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Rule: policy.Rule{
-			Backoff: backoff.Constant(0),
-			Budget:  policy.Budget{Ratio: 0.01, PerSecond: -1, Burst: 1},
-			Gate:    policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1},
+			Backoff:     backoff.Constant(0),
+			RetryBudget: policy.RetryBudget{Ratio: 0.01, MinPerSecond: -1, Burst: 1},
+			Concurrency: policy.Concurrency{Mode: policy.GateRefuse, Initial: 1, Max: 1},
 		}})
 		stream, err := get(t, tr, t.Context()) // spends the one retry, and keeps its slot
 		require.NoError(t, err)
-		left := stateOf(t, tr).BudgetLeft
+		left := stateOf(t, tr).RetryBudget
 		require.Less(t, left, 0.1)
 		for range 1000 {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			require.ErrorIs(t, err, transport.ErrGateFull)
 		}
-		assert.InDelta(t, left, stateOf(t, tr).BudgetLeft, 1e-9)
+		assert.InDelta(t, left, stateOf(t, tr).RetryBudget, 1e-9)
 		assert.EqualValues(t, 1, stateOf(t, tr).Requests)
 		_ = stream.Body.Close()
 	})

@@ -87,7 +87,7 @@ func (c *call) isLight() bool {
 // is a success. Any other outcome goes on in the loop, and so does a request that a limit makes wait.
 func (c *call) tryLight() (*http.Response, error) {
 	o := attempt.Outcome{Number: 1, Kind: attempt.First}
-	if c.Rule.Limited || c.Rule.Policy.MaxElapsed > 0 {
+	if c.Rule.Limited || c.Rule.Policy.MaxElapsedTime > 0 {
 		o.SentAt = c.Registry.Now()
 	}
 	base := c.base
@@ -135,14 +135,14 @@ func (c *call) tryLight() (*http.Response, error) {
 
 // judgeResponse classifies a response. It closes the body if a classifier of the user's
 // panics. [classify.Default] calls no success and no redirection a failure, so it is not asked.
-func (c *call) judgeResponse(resp *http.Response) (v classify.Verdict) {
+func (c *call) judgeResponse(resp *http.Response) (v classify.Class) {
 	if !c.Rule.Peeks && resp.StatusCode < http.StatusBadRequest {
 		return classify.Final
 	}
 	return c.askClassifier(resp)
 }
 
-func (c *call) askClassifier(resp *http.Response) (v classify.Verdict) {
+func (c *call) askClassifier(resp *http.Response) (v classify.Class) {
 	classified := false
 	defer closeUnless(c.Ctx, &classified, resp)
 	v = c.Rule.Classify(c.OutcomeOf(resp, nil))
@@ -152,7 +152,7 @@ func (c *call) askClassifier(resp *http.Response) (v classify.Verdict) {
 
 // isSingle reports whether at most one attempt is allowed.
 func (c *call) isSingle() bool {
-	return c.Rule.Policy.Attempts <= 1 || c.options != nil && c.options.sending == sendOnce
+	return c.Rule.Policy.MaxAttempts <= 1 || c.options != nil && c.options.sending == sendOnce
 }
 
 // isIdempotent reports whether the request may be sent again although the server
@@ -173,7 +173,7 @@ func (c *call) reasonGone() Reason {
 // eventOf returns what is told of an outcome now.
 func (c *call) eventOf(o *attempt.Outcome) Event {
 	e := Event{Response: o.Resp, Attempt: Attempt{
-		Number: o.Number, Kind: Kind(o.Kind), Status: o.Status(), Err: o.Err, Verdict: o.Verdict, Addr: o.Link.Addr(), Lane: o.Lane(),
+		Number: o.Number, Kind: AttemptKind(o.Kind), Status: o.Status(), Err: o.Err, Class: o.Verdict, Addr: o.Link.Addr(), Pool: o.Lane(),
 		Duration: o.Took(), Queued: Queued(o.Queued), Time: time.Now(),
 	}}
 	if o.SentAt != 0 {

@@ -46,8 +46,8 @@ func takesAll(req *http.Request) (*http.Response, error) {
 // requests, whether a caller sends nothing at all or a byte now and then.
 func TestSlowCallersHoldUpNobody(t *testing.T) {
 	rules := map[string]policy.Rule{
-		"timeouts": {AttemptTimeout: time.Second, Stall: policy.Stall{Timeout: time.Second}, Gate: policy.Gate{Max: 50}},
-		"gate":     {Gate: policy.Gate{Max: 50}},
+		"timeouts": {AttemptTimeout: time.Second, Stall: policy.Stall{Timeout: time.Second}, Concurrency: policy.Concurrency{Max: 50}},
+		"gate":     {Concurrency: policy.Concurrency{Max: 50}},
 	}
 	for name, rule := range rules {
 		for kind, uploads := range map[string]struct {
@@ -92,7 +92,7 @@ func TestSlowCallersHoldUpNobody(t *testing.T) {
 					t.Logf("%d of 1500 GETs", done.Load())
 					assert.GreaterOrEqual(t, done.Load(), int32(1200))
 					all.Wait()
-					assert.Zero(t, stateOf(t, tr).GateSlots)
+					assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
 					time.Sleep(time.Minute)
 				})
 			}
@@ -107,7 +107,7 @@ func TestStreamsLeaveTheGate(t *testing.T) {
 		"without a length": nil,
 	} {
 		inBubble(t, kind, func(t *testing.T) {
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Max: 50}}, Base: rt(func(req *http.Request) (*http.Response, error) {
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Max: 50}}, Base: rt(func(req *http.Request) (*http.Response, error) {
 				if req.URL.Path == "/plain" {
 					return play(req, faults.Status(200))
 				}
@@ -149,7 +149,7 @@ func TestStreamsLeaveTheGate(t *testing.T) {
 			stop()
 			streams.Wait()
 			synctest.Wait() // the bodies are closed beside their Reads
-			assert.Zero(t, stateOf(t, tr).GateSlots)
+			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
 			time.Sleep(time.Minute)
 		})
 	}
@@ -158,7 +158,7 @@ func TestStreamsLeaveTheGate(t *testing.T) {
 // TestSingleFaults: a tenth of the first attempts fail. Whatever the rate, each is healed.
 func TestSingleFaults(t *testing.T) {
 	for _, every := range []time.Duration{time.Minute, 10 * time.Second, time.Second, 100 * time.Millisecond, 10 * time.Millisecond} {
-		for name, fault := range map[string]faults.Step{"503": faults.Status(503), "reset": faults.Reset(), "silent": faults.Hang()} {
+		for name, fault := range map[string]faults.Step{"503": faults.Status(503), "reset": faults.ConnReset(), "silent": faults.Hang()} {
 			t.Run(fmt.Sprint(name, " every ", every), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					const requests = 500

@@ -32,7 +32,7 @@ const (
 	// ConditionCrowded means that requests wait at the gate for longer than a second, or
 	// are refused there, because the host is slower than its load.
 	ConditionCrowded Condition = news.Crowded
-	// ConditionRateLimited means that requests wait for Rule.Rate for longer than a second, or
+	// ConditionRateLimited means that requests wait for Rule.RateLimit for longer than a second, or
 	// are refused because they would have to.
 	ConditionRateLimited Condition = news.RateLimited
 	// ConditionLane means that requests take other connections. It does not last. Over
@@ -61,7 +61,7 @@ func (c Condition) String() string {
 
 // limit returns the name of the limit that acts, as in [Event]. It is "" if there is none.
 func (c HostChange) limit() string {
-	if int(c.Condition) < len(conditionNames) && (c.Condition != ConditionDown || c.Room > 0) {
+	if int(c.Condition) < len(conditionNames) && (c.Condition != ConditionDown || c.Limit > 0) {
 		return conditionNames[c.Condition][1]
 	}
 	return ""
@@ -88,7 +88,7 @@ type HostChange struct {
 	Status int
 	Err    error
 	// Fleet reports that another member of the fleet told of the change.
-	Fleet bool
+	FromFleet bool
 	// Time is when the change was noticed.
 	Time time.Time
 	// Since is when the condition began. For ConditionDown it is when the first of the
@@ -100,10 +100,10 @@ type HostChange struct {
 	Waiting int
 	// Room is how many requests the limit lets go: the gate's limit, or what is left of
 	// the quota. It is 0 for the other conditions, and for a host without a gate.
-	Room int
+	Limit int
 	// Lane is the number of the pool that attempts take now, for ConditionLane. Addr is the address of
 	// the connection that failed, if it is known.
-	Lane int
+	Pool int
 	Addr string
 }
 
@@ -122,12 +122,12 @@ func (c HostChange) beginning() string {
 	case ConditionHeld:
 		return fmt.Sprintf(" asks for a pause (%s): requests wait for %v", why, left)
 	case ConditionDown:
-		if c.Room == 0 {
+		if c.Limit == 0 {
 			return fmt.Sprintf(" is down (%s): its last five attempts failed, and requests still go", why)
 		}
 		return fmt.Sprintf(" is down (%s): one request at a time tries it, %s", why, waiting(c.Waiting))
 	case ConditionCrowded:
-		return fmt.Sprintf(" is slower than its load (%s): %d go at a time, %s", why, c.Room, waiting(c.Waiting))
+		return fmt.Sprintf(" is slower than its load (%s): %d go at a time, %s", why, c.Limit, waiting(c.Waiting))
 	case ConditionRateLimited:
 		held := "they would wait for too long"
 		if lasted > 0 {
@@ -137,7 +137,7 @@ func (c HostChange) beginning() string {
 	case ConditionNoRetries:
 		return fmt.Sprintf(" has used up its retries (%s): failures go to the callers", why)
 	case ConditionLowQuota:
-		return fmt.Sprintf(" has a quota of %d left (%s): requests are spread over %v", c.Room, why, left)
+		return fmt.Sprintf(" has a quota of %d left (%s): requests are spread over %v", c.Limit, why, left)
 	case ConditionLane:
 		return fmt.Sprintf(": its requests take other connections (%s)", why)
 	}
@@ -151,14 +151,14 @@ func (c HostChange) endText() string {
 	case ConditionHeld:
 		return fmt.Sprintf(" takes requests again after a pause of %v: they go one after the other, %s", lasted, waiting(c.Waiting))
 	case ConditionDown:
-		if c.Room == 0 {
+		if c.Limit == 0 {
 			return fmt.Sprintf(" is back after %v: an attempt succeeded", lasted)
 		}
 		says := ""
-		if c.Fleet {
+		if c.FromFleet {
 			says = " (" + c.causeText() + ")"
 		}
-		return fmt.Sprintf(" is back after %v%s: %d go at a time at first, %s", lasted, says, c.Room, waiting(c.Waiting))
+		return fmt.Sprintf(" is back after %v%s: %d go at a time at first, %s", lasted, says, c.Limit, waiting(c.Waiting))
 	case ConditionCrowded:
 		return fmt.Sprintf(" keeps up with its load again after %v: requests go at once", lasted)
 	case ConditionRateLimited:
@@ -187,7 +187,7 @@ func waiting(n int) string {
 // causeText returns the response or the error in a few words.
 func (c HostChange) causeText() string {
 	switch {
-	case c.Fleet:
+	case c.FromFleet:
 		return "says the fleet"
 	case c.Err != nil:
 		return causeOf(c.Err)

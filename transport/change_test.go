@@ -30,7 +30,7 @@ type changes struct {
 }
 
 func (c *changes) trace() *transport.Trace {
-	return &transport.Trace{HostChanged: func(h transport.HostChange) {
+	return &transport.Trace{HostChange: func(h transport.HostChange) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.all = append(c.all, h)
@@ -56,7 +56,7 @@ func (c *changes) told() (all []string) {
 func TestChangeOfAHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Cooldown: policy.On}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, ShareRetryAfter: policy.On}, Trace: seen.trace(),
 			Base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
 		start := time.Now()
 		mustFetch(t, tr, t.Context(), "http://h.test/")
@@ -93,7 +93,7 @@ func TestChangeOfAHold(t *testing.T) {
 func TestChangeOfAHoldThatNobodyWaitsFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Cooldown: policy.On}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, ShareRetryAfter: policy.On}, Trace: seen.trace(),
 			Base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		req.Header.Set("Authorization", "Bearer SECRET")
@@ -115,7 +115,7 @@ func TestChangeOfAGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		down := true
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10}}, Trace: seen.trace(),
 			Base: rt(func(req *http.Request) (*http.Response, error) {
 				if down {
 					return nil, context.DeadlineExceeded
@@ -142,7 +142,7 @@ func TestChangeOfACrowd(t *testing.T) {
 	for mode, want := range map[policy.GateMode]string{policy.GateWait: "crowded", policy.GateRefuse: "crowded"} {
 		bubble(t, func(t *testing.T) {
 			var seen changes
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1, Mode: mode}}, Trace: seen.trace(),
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, Mode: mode}}, Trace: seen.trace(),
 				Base: script(faults.Status(200).Delay(700 * time.Millisecond))})
 			together(4, func(_ int) { _, _ = fetch(t, tr, t.Context(), "http://h.test/") })
 			assert.Equal(t, []string{want}, seen.told(), "%v", mode)
@@ -158,7 +158,7 @@ func TestChangeOfABudget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		steps := script(faults.Status(503))
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Budget: policy.Budget{Burst: 4, PerSecond: 0.5}}.Or(quick), Trace: seen.trace(), Base: steps})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{RetryBudget: policy.RetryBudget{Burst: 4, MinPerSecond: 0.5}}.Or(quick), Trace: seen.trace(), Base: steps})
 		for range 5 {
 			mustFetch(t, tr, t.Context(), "http://h.test/")
 		}
@@ -178,13 +178,13 @@ func TestChangeOfAQuota(t *testing.T) {
 		quota := func(left string) faults.Step {
 			return faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", left, "X-RateLimit-Reset", "60")
 		}
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Pacing: policy.On}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{QuotaPacing: policy.On}, Trace: seen.trace(),
 			Base: script(quota("21"), quota("20"), quota("19"), quota("100"))})
 		for range 3 {
 			mustFetch(t, tr, t.Context(), "http://h.test/")
 		}
 		require.NotEmpty(t, seen.all)
-		assert.Equal(t, 20, seen.all[0].Room)
+		assert.Equal(t, 20, seen.all[0].Limit)
 		assert.Equal(t, []string{"low_quota"}, seen.told())
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Equal(t, []string{"no longer low_quota"}, seen.told())
@@ -197,8 +197,8 @@ func TestChangeThatUpdateEnds(t *testing.T) {
 		rule policy.Rule
 		base http.RoundTripper
 	}{
-		"rate_limited": {policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 0.5}}, script(faults.Status(200))},
-		"low_quota": {policy.Rule{Attempts: -1, Pacing: policy.On, RetryAfter: policy.RetryAfter{Max: time.Second}},
+		"rate_limited": {policy.Rule{MaxAttempts: -1, RateLimit: policy.RateLimit{PerSecond: 0.5}}, script(faults.Status(200))},
+		"low_quota": {policy.Rule{MaxAttempts: -1, QuotaPacing: policy.On, RetryAfter: policy.RetryAfter{Max: time.Second}},
 			script(faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "3600"))},
 	} {
 		inBubble(t, condition, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestChangeThatUpdateEnds(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			require.Equal(t, []string{condition}, seen.told())
-			require.NoError(t, tr.Update(policy.Rule{Attempts: -1}, nil))
+			require.NoError(t, tr.Update(policy.Rule{MaxAttempts: -1}, nil))
 			time.Sleep(10 * time.Second)
 			for range 3 {
 				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
@@ -223,11 +223,11 @@ func TestChangeThatUpdateEnds(t *testing.T) {
 func TestChangeOfALargeQuota(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Pacing: policy.On}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{QuotaPacing: policy.On}, Trace: seen.trace(),
 			Base: script(faults.Status(200, "X-RateLimit-Limit", "30000000000", "X-RateLimit-Remaining", "3000000000", "X-RateLimit-Reset", "60"))})
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		require.Len(t, seen.all, 1, "events")
-		assert.GreaterOrEqual(t, seen.all[0].Room, math.MaxInt32)
+		assert.GreaterOrEqual(t, seen.all[0].Limit, math.MaxInt32)
 	})
 }
 
@@ -237,8 +237,8 @@ func TestChangesInOrder(t *testing.T) {
 	var lasts bool
 	changes, wrong := 0, 0
 	var n atomic.Int64
-	tr := mustNew(t, transport.Config{Rule: policy.Rule{Pacing: policy.On},
-		Trace: &transport.Trace{HostChanged: func(h transport.HostChange) {
+	tr := mustNew(t, transport.Config{Rule: policy.Rule{QuotaPacing: policy.On},
+		Trace: &transport.Trace{HostChange: func(h transport.HostChange) {
 			mu.Lock()
 			defer mu.Unlock()
 			if changes++; lasts != h.Over {
@@ -268,7 +268,7 @@ func TestCauseOfAFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		heard := make(chan func(fleetmsg.Message), 1)
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, Fleet: headersSeen{heard}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10}}, Fleet: headersSeen{heard}, Trace: seen.trace(),
 			Base: script(faults.Status(502), faults.Status(200))})
 		send := func() {
 			mustFetch(t, tr, t.Context(), "http://h.test/")
@@ -285,7 +285,7 @@ func TestCauseOfAFleet(t *testing.T) {
 		send()
 		require.Len(t, seen.all, 2, "events")
 		for _, h := range seen.all {
-			assert.True(t, h.Fleet, h.String())
+			assert.True(t, h.FromFleet, h.String())
 			assert.Zero(t, h.Status, h.String())
 			assert.Contains(t, h.String(), "(says the fleet)")
 		}
@@ -300,7 +300,7 @@ func TestHostChangeTexts(t *testing.T) {
 	for c := range transport.ConditionLane + 2 {
 		for _, over := range []bool{false, true} {
 			cause := "ein " + strings.Repeat("ü", 300)
-			h := transport.HostChange{Host: long, Condition: c, Over: over, Err: errors.New(cause), Waiting: 1_000_000, Room: 1_000_000,
+			h := transport.HostChange{Host: long, Condition: c, Over: over, Err: errors.New(cause), Waiting: 1_000_000, Limit: 1_000_000,
 				Time: time.Unix(1e9, 0), Since: time.Unix(1e8, 0), Until: time.Unix(2e9, 1)}
 			text := h.String()
 			assert.True(t, strings.HasPrefix(text, long), text)
@@ -326,9 +326,9 @@ func TestHookThatSends(t *testing.T) {
 		var tr *transport.Transport
 		var depth atomic.Int64
 		tr = mustNew(t, transport.Config{
-			Rule: policy.Rule{Attempts: 2, Gate: policy.Gate{Start: 1, Max: 1}}.Or(quick),
+			Rule: policy.Rule{MaxAttempts: 2, Concurrency: policy.Concurrency{Initial: 1, Max: 1}}.Or(quick),
 			Base: script(faults.Status(503)),
-			Trace: &transport.Trace{HostChanged: func(transport.HostChange) {
+			Trace: &transport.Trace{HostChange: func(transport.HostChange) {
 				if depth.Add(1) < 3 {
 					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 				}

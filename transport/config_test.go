@@ -25,17 +25,17 @@ import (
 // TestEveryFaultAtOnce: each bad field of each host, with its path, from New
 // and from Update.
 func TestEveryFaultAtOnce(t *testing.T) {
-	rule := policy.Rule{Attempts: 1 << 20, Rate: policy.Rate{PerSecond: math.NaN()}, Pacing: 9}
+	rule := policy.Rule{MaxAttempts: 1 << 20, RateLimit: policy.RateLimit{PerSecond: math.NaN()}, QuotaPacing: 9}
 	hosts := map[string]policy.Rule{
 		"api.example.com":  {Upload: policy.Upload{Memory: 1 << 40}, RetryAfter: policy.RetryAfter{Beyond: 99}},
-		"*.x":              {Attempts: 1001},
+		"*.x":              {MaxAttempts: 1001},
 		"https://h.test":   {},
-		"good.example.com": {Attempts: 3},
+		"good.example.com": {MaxAttempts: 3},
 		"slow.example.com": {Backoff: backoff.Exponential{Max: -time.Second}},
 	}
 	want := []string{
-		"Rule.Attempts", "Rule.Rate.PerSecond", "Rule.Pacing",
-		`Hosts["*.x"].Attempts`,
+		"Rule.MaxAttempts", "Rule.RateLimit.PerSecond", "Rule.QuotaPacing",
+		`Hosts["*.x"].MaxAttempts`,
 		`Hosts["api.example.com"].RetryAfter.Beyond`, `Hosts["api.example.com"].Upload.Memory`,
 		`Hosts["https://h.test"]`,
 		`Hosts["slow.example.com"].Backoff.Max`,
@@ -79,7 +79,7 @@ func counted(attempts *int) rt {
 // The rule of a host comes from the URL, not from the Host header.
 func TestRuleIsOfTheURL(t *testing.T) {
 	attempts := 0
-	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: quick, Hosts: map[string]policy.Rule{"front.test": {Attempts: 2}}})
+	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: quick, Hosts: map[string]policy.Rule{"front.test": {MaxAttempts: 2}}})
 	req := newRequest(t, http.MethodGet, "http://10.0.0.1/", nil)
 	req.Host = "front.test"
 	mustRoundTrip(t, tr, req)
@@ -93,11 +93,11 @@ func TestHostsInherit(t *testing.T) {
 		attempts := 0
 		tr := mustNew(t, transport.Config{
 			Base: counted(&attempts),
-			Rule: policy.Rule{Attempts: 3, Backoff: backoff.Constant(time.Second)},
+			Rule: policy.Rule{MaxAttempts: 3, Backoff: backoff.Constant(time.Second)},
 			Hosts: map[string]policy.Rule{
-				"*.test":      {Attempts: 9},
+				"*.test":      {MaxAttempts: 9},
 				"waits.test":  {Backoff: backoff.Constant(time.Minute)},
-				"single.test": {Attempts: -1},
+				"single.test": {MaxAttempts: -1},
 			},
 		})
 		for url, want := range map[string]struct {
@@ -119,11 +119,11 @@ func TestHostsInherit(t *testing.T) {
 // TestConfigIsCopied: what the caller does to it afterwards has no effect.
 func TestConfigIsCopied(t *testing.T) {
 	attempts, told := 0, 0
-	hosts := map[string]policy.Rule{"h.test": {Attempts: 2}}
+	hosts := map[string]policy.Rule{"h.test": {MaxAttempts: 2}}
 	trace := &transport.Trace{Event: func(transport.Event) { told++ }}
 	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: quick, Hosts: hosts, Trace: trace})
-	hosts["h.test"] = policy.Rule{Attempts: 7}
-	hosts["other.test"] = policy.Rule{Attempts: 7}
+	hosts["h.test"] = policy.Rule{MaxAttempts: 7}
+	hosts["other.test"] = policy.Rule{MaxAttempts: 7}
 	trace.Event = nil
 	assert.Equal(t, 2, attemptsAt(t, tr, &attempts, "http://h.test/"))
 	count(t, 2, told, "Event called")
@@ -149,14 +149,14 @@ func TestTypedNilBase(t *testing.T) {
 func TestUpdateUnderWay(t *testing.T) {
 	attempts := 0
 	var tr *transport.Transport
-	tr = mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 4}.Or(quick), Base: rt(func(req *http.Request) (*http.Response, error) {
+	tr = mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 4}.Or(quick), Base: rt(func(req *http.Request) (*http.Response, error) {
 		attempts++
-		assert.NoError(t, tr.Update(policy.Rule{Attempts: 2}.Or(quick), nil))
+		assert.NoError(t, tr.Update(policy.Rule{MaxAttempts: 2}.Or(quick), nil))
 		return script(faults.Status(503)).RoundTrip(req)
 	})})
 	assert.Equal(t, 4, attemptsAt(t, tr, &attempts, "http://h.test/"))
 	assert.Equal(t, 2, attemptsAt(t, tr, &attempts, "http://h.test/"))
-	assert.Error(t, tr.Update(policy.Rule{Attempts: 1 << 20}, nil))
+	assert.Error(t, tr.Update(policy.Rule{MaxAttempts: 1 << 20}, nil))
 	assert.Equal(t, 2, attemptsAt(t, tr, &attempts, "http://h.test/"), "a bad Update changes nothing")
 }
 
@@ -165,7 +165,7 @@ func TestUpdateUnderWay(t *testing.T) {
 func TestUpdateConcurrently(t *testing.T) {
 	rules := map[int]policy.Rule{}
 	for _, n := range []int{2, 3, 4} {
-		rules[n] = policy.Rule{Attempts: n, Rate: policy.Rate{PerSecond: 1e6 * float64(n)}}.Or(quick)
+		rules[n] = policy.Rule{MaxAttempts: n, RateLimit: policy.RateLimit{PerSecond: 1e6 * float64(n)}}.Or(quick)
 	}
 	tr := mustNew(t, transport.Config{Base: script(faults.Status(503)), Rule: rules[2]})
 	var requests, updates sync.WaitGroup
@@ -178,7 +178,7 @@ func TestUpdateConcurrently(t *testing.T) {
 					return
 				default:
 				}
-				assert.NoError(t, tr.Update(rules[2+n%3], map[string]policy.Rule{"h1.test": {Attempts: 2 + n%3}}))
+				assert.NoError(t, tr.Update(rules[2+n%3], map[string]policy.Rule{"h1.test": {MaxAttempts: 2 + n%3}}))
 			}
 		})
 	}
@@ -205,7 +205,7 @@ func TestUpdateConcurrently(t *testing.T) {
 // no fresh burst.
 func TestUpdateKeepsTheRateLimitersState(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		limited := policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}}
+		limited := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}}
 		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: limited})
 		start := time.Now()
 		for _, rule := range []policy.Rule{limited, {}, limited} {
@@ -245,8 +245,8 @@ func TestMustNew(t *testing.T) {
 		assert.ErrorAs(t, err, &faults)
 		assert.Len(t, faults, 2)
 	}()
-	assert.NotNil(t, transport.MustNew(transport.Config{Rule: policy.Rule{Attempts: 2}}))
-	transport.MustNew(transport.Config{Rule: policy.Rule{Attempts: 5000, Upload: policy.Upload{Memory: 1 << 40}}})
+	assert.NotNil(t, transport.MustNew(transport.Config{Rule: policy.Rule{MaxAttempts: 2}}))
+	transport.MustNew(transport.Config{Rule: policy.Rule{MaxAttempts: 5000, Upload: policy.Upload{Memory: 1 << 40}}})
 }
 
 // TestDefault: the zero Config works.
@@ -265,8 +265,8 @@ func TestUpdateOfTheZeroTransport(t *testing.T) {
 
 func TestRuleOf(t *testing.T) {
 	tr, err := transport.New(transport.Config{
-		Rule:  policy.Rule{Attempts: 3},
-		Hosts: map[string]policy.Rule{"*.Example.com": {Attempts: 4}, "a.example.com:8443": {MaxElapsed: time.Minute}},
+		Rule:  policy.Rule{MaxAttempts: 3},
+		Hosts: map[string]policy.Rule{"*.Example.com": {MaxAttempts: 4}, "a.example.com:8443": {MaxElapsedTime: time.Minute}},
 	})
 	require.NoError(t, err)
 	for text, want := range map[string]struct {
@@ -281,18 +281,18 @@ func TestRuleOf(t *testing.T) {
 	} {
 		u, err := url.Parse(text)
 		require.NoError(t, err)
-		rule, patterns := tr.RuleOf("", u)
+		rule, patterns := tr.RuleFor("", u)
 		require.Equal(t, want.pattern, strings.Join(patterns, " "), text)
-		require.Equal(t, want.attempts, rule.Attempts, text)
-		require.Equal(t, want.elapsed, rule.MaxElapsed, text)
+		require.Equal(t, want.attempts, rule.MaxAttempts, text)
+		require.Equal(t, want.elapsed, rule.MaxElapsedTime, text)
 		require.NotNil(t, rule.Backoff, text)
 	}
-	require.NoError(t, tr.Update(policy.Rule{Attempts: 2}, nil))
-	rule, patterns := tr.RuleOf("POST", &url.URL{Scheme: "https", Host: "b.example.com"})
-	require.Equal(t, 2, rule.Attempts)
+	require.NoError(t, tr.Update(policy.Rule{MaxAttempts: 2}, nil))
+	rule, patterns := tr.RuleFor("POST", &url.URL{Scheme: "https", Host: "b.example.com"})
+	require.Equal(t, 2, rule.MaxAttempts)
 	require.Empty(t, patterns)
-	rule, patterns = new(transport.Transport).RuleOf("", nil)
-	require.Equal(t, 6, rule.Attempts)
+	rule, patterns = new(transport.Transport).RuleFor("", nil)
+	require.Equal(t, 6, rule.MaxAttempts)
 	require.Empty(t, patterns)
 }
 
@@ -302,14 +302,14 @@ func TestTheLongestTimes(t *testing.T) {
 	base := policy.API()
 	base.ConnectTimeout, base.AttemptTimeout, base.FirstEventTimeout, base.Backoff = 5*time.Second, 10*time.Second, 10*time.Second, backoff.Constant(0)
 	for field, change := range map[string]func(*policy.Rule, time.Duration){
-		"AttemptTimeout":    func(r *policy.Rule, d time.Duration) { r.AttemptTimeout = d },
-		"ConnectTimeout":    func(r *policy.Rule, d time.Duration) { r.ConnectTimeout = d },
-		"FirstEventTimeout": func(r *policy.Rule, d time.Duration) { r.FirstEventTimeout = d },
-		"MaxElapsed":        func(r *policy.Rule, d time.Duration) { r.MaxElapsed = d },
-		"Budget.Window":     func(r *policy.Rule, d time.Duration) { r.Budget.Window = d },
-		"Hedge.After":       func(r *policy.Rule, d time.Duration) { r.Hedge.After = d },
-		"RetryAfter.Max":    func(r *policy.Rule, d time.Duration) { r.RetryAfter.Max = d },
-		"Stall.Timeout":     func(r *policy.Rule, d time.Duration) { r.Stall.Timeout = d },
+		"AttemptTimeout":     func(r *policy.Rule, d time.Duration) { r.AttemptTimeout = d },
+		"ConnectTimeout":     func(r *policy.Rule, d time.Duration) { r.ConnectTimeout = d },
+		"FirstEventTimeout":  func(r *policy.Rule, d time.Duration) { r.FirstEventTimeout = d },
+		"MaxElapsedTime":     func(r *policy.Rule, d time.Duration) { r.MaxElapsedTime = d },
+		"RetryBudget.Window": func(r *policy.Rule, d time.Duration) { r.RetryBudget.Window = d },
+		"Hedge.Delay":        func(r *policy.Rule, d time.Duration) { r.Hedge.Delay = d },
+		"RetryAfter.Max":     func(r *policy.Rule, d time.Duration) { r.RetryAfter.Max = d },
+		"Stall.Timeout":      func(r *policy.Rule, d time.Duration) { r.Stall.Timeout = d },
 	} {
 		inMemory(t, []protocol{{field, ts.Config{}}}, func(t *testing.T, cfg ts.Config) {
 			rule := base

@@ -62,8 +62,8 @@ func TestHangingHandshakeIsTheConnectPhase(t *testing.T) {
 		require.True(t, ok, got.err)
 		assert.Equal(t, transport.ReasonAttempts, e.Reason)
 		for _, a := range e.Attempts {
-			assert.Equal(t, classify.Refused, a.Verdict)
-			assert.Equal(t, classify.Dial, classify.KindOf(a.Err))
+			assert.Equal(t, classify.Refused, a.Class)
+			assert.Equal(t, classify.ErrorDial, classify.ErrorTypeOf(a.Err))
 			assert.ErrorIs(t, a.Err, context.DeadlineExceeded)
 		}
 		assert.EqualError(t, e.Attempts[0].Err, "dial tcp: no connection within 100ms")
@@ -150,7 +150,7 @@ func TestConnectionThatIsSoughtTwice(t *testing.T) {
 				return newResponse(req, 200, http.NoBody), nil
 			}
 		})
-		rule := policy.Rule{ConnectTimeout: 2 * time.Second, AttemptTimeout: 10 * time.Second, Attempts: 1}
+		rule := policy.Rule{ConnectTimeout: 2 * time.Second, AttemptTimeout: 10 * time.Second, MaxAttempts: 1}
 		tr := mustNew(t, transport.Config{Base: b, Rule: rule.Or(hasty)})
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
 		require.NoError(t, err)
@@ -167,15 +167,15 @@ func TestAttemptsKnowTheirConnections(t *testing.T) {
 			}
 			return ts.OK("well")
 		}
-		w := wire(t, cfg, policy.Rule{Attempts: 3}.Or(quick), bad)
+		w := wire(t, cfg, policy.Rule{MaxAttempts: 3}.Or(quick), bad)
 		resp := mustRoundTrip(t, w.tr, newRequest(t, http.MethodGet, w.URL, nil))
 		all := transport.HistoryOf(resp).Attempts
 		require.Len(t, all, 3)
 		assert.Equal(t, "", all[0].Addr)
 		assert.Equal(t, w.Addr, all[1].Addr)
-		assert.Equal(t, 0, all[0].Lane)
-		assert.Equal(t, 0, all[1].Lane)
-		assert.Equal(t, 1, all[2].Lane)
+		assert.Equal(t, 0, all[0].Pool)
+		assert.Equal(t, 0, all[1].Pool)
+		assert.Equal(t, 1, all[2].Pool)
 
 		var ends []transport.AttemptEnd
 		ctx := transport.WithTrace(t.Context(), &transport.Trace{Addresses: true, AttemptEnd: func(_ context.Context, e transport.AttemptEnd) { ends = append(ends, e) }})

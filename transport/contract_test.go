@@ -29,9 +29,9 @@ import (
 var configs = map[string]transport.Config{
 	"default":         {},
 	"no wait":         {Rule: quick},
-	"no retries":      {Rule: policy.Rule{Attempts: -1}},
+	"no retries":      {Rule: policy.Rule{MaxAttempts: -1}},
 	"attempt timeout": {Rule: policy.Rule{AttemptTimeout: 5 * time.Second, Backoff: backoff.Constant(time.Second)}},
-	"limits":          {Rule: policy.Rule{MaxElapsed: time.Minute, Rate: policy.Rate{PerSecond: 100, Burst: 3}}},
+	"limits":          {Rule: policy.Rule{MaxElapsedTime: time.Minute, RateLimit: policy.RateLimit{PerSecond: 100, Burst: 3}}},
 	"no buffer":       {Rule: policy.Rule{Upload: policy.Upload{Memory: -1}}},
 	"custom":          {Rule: policy.Rule{Classify: classify.Refusals, Backoff: backoff.Constant(time.Millisecond)}, Trace: &transport.Trace{Event: func(transport.Event) {}}},
 	"host rule":       {Hosts: map[string]policy.Rule{"*.test": quick}},
@@ -307,7 +307,7 @@ func TestClosedCancelIsSeenAtOnce(t *testing.T) {
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		//lint:ignore SA1019 old callers still set Request.Cancel
 		req.Cancel = canceled
-		_, err := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Max: 5}}}, base).RoundTrip(req)
+		_, err := over(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Max: 5}}}, base).RoundTrip(req)
 		assert.ErrorContains(t, err, "request canceled")
 		base.sent(t, 0)
 	})

@@ -71,13 +71,13 @@ func TestOneIsToldAndAllWait(t *testing.T) {
 			inBubble(t, fmt.Sprintf("%d with the cooldown %v", code, mode), func(t *testing.T) {
 				server := newStrict(code, time.Second, 20*time.Millisecond)
 				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-					Cooldown: mode, Backoff: backoff.Constant(10 * time.Millisecond), Budget: policy.Budget{Burst: policy.Off},
+					ShareRetryAfter: mode, Backoff: backoff.Constant(10 * time.Millisecond), RetryBudget: policy.RetryBudget{Burst: policy.Off},
 				}})
 				opened := make(chan time.Duration, 1)
 				time.AfterFunc(500*time.Millisecond, func() {
 					var at time.Duration
-					if s := stateOf(t, tr); s.HeldScopes > 0 {
-						at = s.HeldUntil.Sub(server.start)
+					if s := stateOf(t, tr); s.ThrottledKeys > 0 {
+						at = s.ThrottledUntil.Sub(server.start)
 					}
 					opened <- at
 				})
@@ -123,7 +123,7 @@ func TestRampWithoutResponses(t *testing.T) {
 		})
 		tr := mustNew(t, transport.Config{Base: server, Rule: sharing})
 		responds(t, tr, http.MethodPost, "http://h.test/")
-		opens := stateOf(t, tr).HeldUntil.Sub(server.start)
+		opens := stateOf(t, tr).ThrottledUntil.Sub(server.start)
 		ctx, cancel := context.WithTimeout(t.Context(), opens+30*time.Second)
 		defer cancel()
 		together(200, func(int) { _, _ = get(t, tr, ctx) })
@@ -142,16 +142,16 @@ func TestInFlightJoinTheCooldown(t *testing.T) {
 		takes := 100 * time.Millisecond
 		server := newStrict(429, 2*time.Second, takes)
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-			Cooldown: policy.On, Backoff: backoff.Constant(time.Millisecond), Budget: policy.Budget{Burst: policy.Off},
+			ShareRetryAfter: policy.On, Backoff: backoff.Constant(time.Millisecond), RetryBudget: policy.RetryBudget{Burst: policy.Off},
 		}})
 		var told, again [n]time.Duration
 		opened := make(chan time.Duration, 1)
-		time.AfterFunc(500*time.Millisecond, func() { opened <- stateOf(t, tr).HeldUntil.Sub(server.start) })
+		time.AfterFunc(500*time.Millisecond, func() { opened <- stateOf(t, tr).ThrottledUntil.Sub(server.start) })
 		together(n, func(i int) {
 			time.Sleep(time.Duration(i) * time.Millisecond)
 			ctx := transport.WithTrace(t.Context(), &transport.Trace{Event: func(e transport.Event) {
 				if e.Reason == transport.ReasonRetry {
-					told[i] = time.Since(server.start) + e.Hint
+					told[i] = time.Since(server.start) + e.RetryAfter
 				}
 			}})
 			resp, err := get(t, tr, ctx)
@@ -179,10 +179,10 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 		rule    policy.Rule
 		release time.Duration
 	}{
-		"rate":          {rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.5, Burst: 2}}},
-		"gate":          {rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}, release: 2 * time.Second},
-		"gate and rate": {rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.5, Burst: 2}, Gate: policy.Gate{Start: 5}}},
-		"pacing":        {rule: policy.Rule{Pacing: policy.On}},
+		"rate":          {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 2}}},
+		"gate":          {rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 2, Max: 2}}, release: 2 * time.Second},
+		"gate and rate": {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 2}, Concurrency: policy.Concurrency{Initial: 5}}},
+		"pacing":        {rule: policy.Rule{QuotaPacing: policy.On}},
 	}
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {
@@ -214,8 +214,8 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 			require.Equal(t, before+1, server.attempts(), "requests sent")
 			assert.GreaterOrEqual(t, server.arrivals()[before], 21*time.Second)
 			s := stateOf(t, tr)
-			assert.Zero(t, s.GateSlots)
-			assert.Zero(t, s.GateQueue)
+			assert.Zero(t, s.ConcurrencyInUse)
+			assert.Zero(t, s.ConcurrencyWaiting)
 		})
 	}
 }
@@ -231,10 +231,10 @@ func TestSlotOfARefusal(t *testing.T) {
 		rule policy.Rule
 		body io.Reader // of the request that is refused
 	}{
-		"untouched": {rule: policy.Rule{Attempts: 1}},
-		"copied":    {rule: policy.Rule{Attempts: 1, AttemptTimeout: time.Minute}},
-		"upload":    {rule: policy.Rule{Attempts: 1}, body: io.MultiReader(strings.NewReader("a body that is no small one in memory"))},
-		"hedged":    {rule: policy.Rule{Hedge: policy.Hedge{After: time.Hour}}},
+		"untouched": {rule: policy.Rule{MaxAttempts: 1}},
+		"copied":    {rule: policy.Rule{MaxAttempts: 1, AttemptTimeout: time.Minute}},
+		"upload":    {rule: policy.Rule{MaxAttempts: 1}, body: io.MultiReader(strings.NewReader("a body that is no small one in memory"))},
+		"hedged":    {rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Hour}}},
 	}
 	for name, row := range rows {
 		for _, code := range []int{429, 503} {
@@ -246,7 +246,7 @@ func TestSlotOfARefusal(t *testing.T) {
 					time.Sleep(time.Second)
 					return play(req, status(code, "Retry-After: 20"))
 				})
-				row.rule.Hint, row.rule.Gate = slow, policy.Gate{Start: 1, Max: 1}
+				row.rule.Hint, row.rule.Concurrency = slow, policy.Concurrency{Initial: 1, Max: 1}
 				tr := mustNew(t, transport.Config{Base: server, Rule: sharing.Or(row.rule)})
 				done := make(chan struct{})
 				go func() {
@@ -265,8 +265,8 @@ func TestSlotOfARefusal(t *testing.T) {
 				server.sent(t, 2)
 				assert.GreaterOrEqual(t, server.arrivals()[1], 21*time.Second)
 				s := stateOf(t, tr)
-				assert.Zero(t, s.GateSlots)
-				assert.Zero(t, s.GateQueue)
+				assert.Zero(t, s.ConcurrencyInUse)
+				assert.Zero(t, s.ConcurrencyWaiting)
 			})
 		}
 	}
@@ -279,7 +279,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 		inBubble(t, fmt.Sprint(beyond), func(t *testing.T) {
 			server := script(status(429, "Retry-After: 31536000"), status(200))
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-				Cooldown: policy.On, RetryAfter: policy.RetryAfter{Beyond: beyond, Max: 30 * time.Second}}})
+				ShareRetryAfter: policy.On, RetryAfter: policy.RetryAfter{Beyond: beyond, Max: 30 * time.Second}}})
 			together(10, func(i int) {
 				time.Sleep(time.Duration(i) * time.Second)
 				want := 200
@@ -320,8 +320,8 @@ func TestScopes(t *testing.T) {
 		"a user, another password":     {told: "Authorization: Basic YTpi", other: "Authorization: Basic YTpj"},
 		"one access key, two requests": {told: aws("AKIA1", "s1"), other: aws("AKIA1", "s2"), held: true},
 		"two access keys":              {told: aws("AKIA1", "s1"), other: aws("AKIA2", "s2")},
-		"two routes":                   {rule: policy.Rule{Scope: byPath}, told: "/a", other: "/b"},
-		"one route, two tokens":        {rule: policy.Rule{Scope: byPath}, told: "Authorization: Bearer a", other: "Authorization: Bearer b", held: true},
+		"two routes":                   {rule: policy.Rule{ThrottleKey: byPath}, told: "/a", other: "/b"},
+		"one route, two tokens":        {rule: policy.Rule{ThrottleKey: byPath}, told: "Authorization: Bearer a", other: "Authorization: Bearer b", held: true},
 		"two routes without a Scope":   {told: "/a", other: "/b", held: true},
 	}
 	for name, row := range rows {
@@ -361,7 +361,7 @@ func TestCredentialsOfEveryRequest(t *testing.T) {
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {
 			server := faults.Always(status(429, "Retry-After: 30", "X-RateLimit-Remaining: 5", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 30"))
-			tr := mustNew(t, transport.Config{Base: faults.New(nil, server), Rule: policy.Rule{Attempts: 1, Cooldown: policy.On, Pacing: policy.On}})
+			tr := mustNew(t, transport.Config{Base: faults.New(nil, server), Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On, QuotaPacing: policy.On}})
 			before := testkit.Heap()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a held request is refused at once
 			defer cancel()
@@ -369,8 +369,8 @@ func TestCredentialsOfEveryRequest(t *testing.T) {
 				_ = closing(tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", row.header(i)).WithContext(ctx)))
 			}
 			grown := testkit.Heap() - before
-			t.Logf("%d scopes, %d B", stateOf(t, tr).HeldScopes, grown)
-			assert.Equal(t, row.scopes, stateOf(t, tr).HeldScopes)
+			t.Logf("%d scopes, %d B", stateOf(t, tr).ThrottledKeys, grown)
+			assert.Equal(t, row.scopes, stateOf(t, tr).ThrottledKeys)
 			assert.Less(t, grown, int64(512<<10))
 		})
 	}
@@ -403,7 +403,7 @@ func TestHeldRequestsLeaveNothingBehind(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		responds(t, tr, http.MethodGet, "http://h.test/")
 		responds(t, tr, http.MethodGet, "http://h.test/")
-		assert.Zero(t, stateOf(t, tr).HeldScopes)
+		assert.Zero(t, stateOf(t, tr).ThrottledKeys)
 	})
 }
 
@@ -439,7 +439,7 @@ func TestHoldByAnotherStatus(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			server := script(status(403, "X-Github-Request-Id: 1", "Retry-After: 10"), status(200))
-			row.rule.Attempts = 1
+			row.rule.MaxAttempts = 1
 			tr := mustNew(t, transport.Config{Base: server, Rule: sharing.Or(row.rule)})
 			for range 2 {
 				responds(t, tr, http.MethodGet, "http://h.test/")
@@ -496,7 +496,7 @@ func TestHoldBeforeTheBody(t *testing.T) {
 		"a body that stalls": {policy.Rule{Classify: classify.Signals}, time.Hour, 5 * time.Second},
 		"a slow body":        {policy.Rule{Classify: classify.Signals}, 500 * time.Millisecond, 5 * time.Second},
 		"a hint in the body": {policy.Rule{Hint: fromBody}, 500 * time.Millisecond, 10 * time.Second},
-		"a hedge":            {policy.Rule{Classify: classify.Signals, Hedge: policy.Hedge{After: time.Millisecond}}, time.Hour, 5 * time.Second},
+		"a hedge":            {policy.Rule{Classify: classify.Signals, Hedge: policy.Hedge{Delay: time.Millisecond}}, time.Hour, 5 * time.Second},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			var refuse sync.Once
@@ -534,7 +534,7 @@ func TestDeadlineBehindTheNamedTime(t *testing.T) {
 			for range 20 {
 				bubble(t, func(t *testing.T) {
 					server := script(status(429, "Retry-After: 10", "Date: "), status(200))
-					tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Cooldown: policy.On, Backoff: backoff.Constant(0)}})
+					tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{ShareRetryAfter: policy.On, Backoff: backoff.Constant(0)}})
 					try := func(timeout time.Duration) error {
 						ctx, cancel := context.WithTimeout(t.Context(), timeout)
 						defer cancel()
@@ -578,7 +578,7 @@ func TestManyTenants(t *testing.T) {
 				}
 				return play(req, status(200))
 			})
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Cooldown: policy.On, RetryAfter: policy.RetryAfter{Max: -1}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{ShareRetryAfter: policy.On, RetryAfter: policy.RetryAfter{Max: -1}}})
 			together(tenants, func(i int) {
 				responds(t, tr, http.MethodPost, "http://h.test/", fmt.Sprintf("Authorization: Bearer %d", i), "X-Told: 3600")
 			})
@@ -610,10 +610,10 @@ func TestHedgesKeepToTheRamp(t *testing.T) {
 		const each = time.Second
 		base := script(status(429, "Retry-After: 10"), status(200).Delay(each))
 		tr := over(t, transport.Config{Rule: policy.Rule{
-			Cooldown: policy.On, Hedge: policy.Hedge{After: 20 * time.Millisecond}, Budget: policy.Budget{Burst: policy.Off},
+			ShareRetryAfter: policy.On, Hedge: policy.Hedge{Delay: 20 * time.Millisecond}, RetryBudget: policy.RetryBudget{Burst: policy.Off},
 		}}, base)
 		responds(t, tr, http.MethodPost, "http://h.test/")
-		opens := stateOf(t, tr).HeldUntil.Sub(base.start)
+		opens := stateOf(t, tr).ThrottledUntil.Sub(base.start)
 		together(20, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
 		assert.GreaterOrEqual(t, base.attempts(), 21)
 		followRamp(t, base.arrivals()[1:], opens, each)
@@ -624,9 +624,9 @@ func TestHedgesKeepToTheRamp(t *testing.T) {
 func TestFinal429DoesNotRaiseTheRamp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(429, "Retry-After: 10"), deafly(20*time.Millisecond, status(429)))
-		tr := over(t, transport.Config{Rule: policy.Rule{Cooldown: policy.On, Classify: classify.OnStatus(classify.Final, 429)}}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{ShareRetryAfter: policy.On, Classify: classify.OnStatus(classify.Final, 429)}}, base)
 		responds(t, tr, http.MethodGet, "http://h.test/")
-		opens := stateOf(t, tr).HeldUntil.Sub(base.start)
+		opens := stateOf(t, tr).ThrottledUntil.Sub(base.start)
 		together(50, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
 		base.sent(t, 51)
 		followRamp(t, base.arrivals()[1:], opens, time.Hour) // as if there were no responses

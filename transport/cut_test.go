@@ -56,10 +56,10 @@ func TestEveryBadEndOfABodyIsTold(t *testing.T) {
 		{name: "a PUT", method: "PUT", step: cut, reason: transport.ReasonNotResumable},
 		{name: "the page of an error", method: "GET", step: faults.Status(404).Body("twelve bytes").CutAt(5), reason: transport.ReasonNotResumable},
 		{name: "a stream", method: "GET", step: cut.Header("Content-Type", "text/event-stream"), reason: transport.ReasonNotResumable},
-		{name: "one attempt", method: "GET", rule: policy.Rule{Attempts: -1}, step: cut, reason: transport.ReasonNotResumable},
+		{name: "one attempt", method: "GET", rule: policy.Rule{MaxAttempts: -1}, step: cut, reason: transport.ReasonNotResumable},
 		{name: "resumes are off", method: "GET", rule: policy.Rule{Resume: policy.Resume{Max: -1}}, step: cut, reason: transport.ReasonNotResumable},
 		{name: "an error that is no cut", method: "GET", step: cut.Header("ETag", `"v1"`),
-			rule: policy.Rule{Classify: func(classify.Outcome) classify.Verdict { return classify.Final }}, reason: transport.ReasonNotResumable},
+			rule: policy.Rule{Classify: func(classify.Outcome) classify.Class { return classify.Final }}, reason: transport.ReasonNotResumable},
 		{name: "the deadline of a POST", method: "POST", step: faults.Status(200).Body("twelve bytes").StallAt(5), begin: short, reason: transport.ReasonTimeout},
 		{name: "the deadline of a GET", method: "GET", step: faults.Status(200, "ETag", `"v1"`).Body("twelve bytes").StallAt(5), begin: short, reason: transport.ReasonTimeout},
 		{name: "the caller of a POST hangs up", method: "POST", step: faults.Status(200).Body("twelve bytes").StallAt(5), begin: hangUp, reason: transport.ReasonCanceled},
@@ -136,7 +136,7 @@ func TestExplainTellsOfABodyThatWasCut(t *testing.T) {
 		assert.Equal(t, "POST http://h.test/?key=xxxxx\n"+
 			"  status 200 at the first attempt, and its body failed (unexpected EOF): only a GET, or a request that may be repeated, is sent again for it",
 			transport.Explain(resp, err))
-		resp, err = mustNew(t, transport.Config{Base: script(faults.Status(503), step), Rule: exact}).RoundTrip(postRequest(t, "http://h.test/").WithContext(transport.Repeatable(t.Context())))
+		resp, err = mustNew(t, transport.Config{Base: script(faults.Status(503), step), Rule: exact}).RoundTrip(postRequest(t, "http://h.test/").WithContext(transport.WithIdempotent(t.Context())))
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
 		story := transport.Explain(resp, err)
@@ -181,10 +181,10 @@ func TestErrorOfACutIsTheBasesOwn(t *testing.T) {
 		"no byte":              {then: []answer{again(errors.New("another"))}},
 		"no byte, often":       {then: []answer{again(io.ErrUnexpectedEOF)}},
 		"no reconnect":         {rule: policy.Rule{Resume: policy.Resume{Max: policy.Off, Again: policy.Off}}},
-		"no retry":             {rule: policy.Rule{Attempts: 1}},
-		"no budget":            {rule: policy.Rule{Budget: policy.Budget{Ratio: policy.Off}}, then: []answer{status(503)}},
-		"no time":              {rule: policy.Rule{MaxElapsed: time.Millisecond}},
-		"a late turn":          {rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.01}}},
+		"no retry":             {rule: policy.Rule{MaxAttempts: 1}},
+		"no budget":            {rule: policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off}}, then: []answer{status(503)}},
+		"no time":              {rule: policy.Rule{MaxElapsedTime: time.Millisecond}},
+		"a late turn":          {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.01}}},
 		"AttemptTimeout":       {rule: policy.Rule{AttemptTimeout: time.Second}, then: []answer{faults.Hang()}},
 		"a pair of Transports": {then: []answer{status(503)}},
 	} {
@@ -287,7 +287,7 @@ func TestPairOfTransportsAtACut(t *testing.T) {
 		inBubble(t, header, func(t *testing.T) {
 			text := strings.Repeat("ab", 256)
 			base := script(cutWith(io.ErrUnexpectedEOF, text, header))
-			c := transport.Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}
+			c := transport.Config{Rule: policy.Rule{MaxAttempts: 2}.Or(quick)}
 			got := do(over(t, c, over(t, c, base)), newRequest(t, http.MethodGet, "http://h.test/", nil))
 			assert.Equal(t, text, got.body)
 			assert.True(t, got.err == io.ErrUnexpectedEOF, "%T: %[1]v", got.err)
@@ -402,7 +402,7 @@ func TestHeadThroughABaseThatWrapsBodies(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				req := newRequest(t, http.MethodHead, "http://h.test/", nil)
 				if length < 0 {
-					req = req.WithContext(transport.Repeatable(req.Context()))
+					req = req.WithContext(transport.WithIdempotent(req.Context()))
 				}
 				base := script(func(req *http.Request) (*http.Response, error) {
 					resp := newResponse(req, 200, reader(strings.NewReader("")),

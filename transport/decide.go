@@ -31,7 +31,7 @@ const (
 	// ReasonBodyBusy means that the base transport is still reading the request's
 	// body.
 	ReasonBodyBusy
-	// ReasonSentOnce means that the caller allowed one attempt only ([Once]).
+	// ReasonSentOnce means that the caller allowed one attempt only ([WithoutRetries]).
 	ReasonSentOnce
 	// ReasonRetriesOff means that the rule allows one attempt only.
 	ReasonRetriesOff
@@ -43,10 +43,10 @@ const (
 	// ReasonTimeout means that the deadline of the caller's context passed, or that a Read
 	// of a body that was cut took 10 s.
 	ReasonTimeout
-	// ReasonAttempts means that the request had Rule.Attempts attempts.
+	// ReasonAttempts means that the request had Rule.MaxAttempts attempts.
 	ReasonAttempts
 	// ReasonMaxElapsed means that the next attempt would start later than
-	// Rule.MaxElapsed allows.
+	// Rule.MaxElapsedTime allows.
 	ReasonMaxElapsed
 	// ReasonDeadline means that the wait before the next attempt would pass the
 	// deadline of the caller's context, or the 10 s of a Read of a body that was cut.
@@ -135,7 +135,7 @@ func (r Reason) isLimit() bool {
 
 // facts are everything that the decision depends on.
 type facts struct {
-	verdict     classify.Verdict
+	verdict     classify.Class
 	canceled    bool // the caller's context has ended, and there is no final response
 	expired     bool // it ended because its deadline passed
 	nested      bool // a Transport below gave up

@@ -58,7 +58,7 @@ func TestDecide(t *testing.T) {
 		{"after silence half of the time to the deadline is left", func(f *facts) {
 			f.silence, f.deadline, f.room, f.u = 8*time.Second, true, 6*time.Second, 0.5
 		}, ReasonRetry, 3 * time.Second},
-		{"after silence half of the rest of MaxElapsed is left", func(f *facts) {
+		{"after silence half of the rest of MaxElapsedTime is left", func(f *facts) {
 			f.silence, f.elapsed, f.elapsedMax, f.u = 8*time.Second, time.Second, 7*time.Second, 0.5
 		}, ReasonRetry, 3 * time.Second},
 		{"after silence a short time to the deadline is used as before", func(f *facts) {
@@ -83,9 +83,9 @@ func TestDecide(t *testing.T) {
 		{"jitter does not reach the deadline", func(f *facts) {
 			f.deadline, f.room, f.hint, f.u = true, 10*time.Second+2, 10*time.Second, 0.999999
 		}, ReasonRetry, 10 * time.Second},
-		{"MaxElapsed leaves room", func(f *facts) { f.elapsed, f.elapsedMax = time.Second, 3*time.Second }, ReasonRetry, 2 * time.Second},
-		{"MaxElapsed leaves no room", func(f *facts) { f.elapsed, f.elapsedMax = time.Second+1, 3*time.Second }, ReasonMaxElapsed, 0},
-		{"jitter does not pass MaxElapsed", func(f *facts) {
+		{"MaxElapsedTime leaves room", func(f *facts) { f.elapsed, f.elapsedMax = time.Second, 3*time.Second }, ReasonRetry, 2 * time.Second},
+		{"MaxElapsedTime leaves no room", func(f *facts) { f.elapsed, f.elapsedMax = time.Second+1, 3*time.Second }, ReasonMaxElapsed, 0},
+		{"jitter does not pass MaxElapsedTime", func(f *facts) {
 			f.elapsed, f.elapsedMax, f.hint, f.u = time.Second, 11*time.Second, 10*time.Second, 0.9
 		}, ReasonRetry, 10 * time.Second},
 
@@ -126,7 +126,7 @@ func FuzzDecide(f *testing.F) {
 			u = 0.5
 		}
 		in := facts{
-			verdict:  classify.Verdict(verdict % 5),
+			verdict:  classify.Class(verdict % 5),
 			canceled: bits&1 != 0, nested: bits&2 != 0, once: bits&4 != 0, idempotent: bits&8 != 0,
 			replayable: bits&16 != 0, deadline: bits&64 != 0,
 			sent: sent, attempts: attempts, backoff: time.Duration(backoff), hint: time.Duration(hint),

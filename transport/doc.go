@@ -51,7 +51,7 @@
 //
 // A host has one pool of connections, at first the base transport itself. If that has proven bad,
 // the next attempts try another pool, which is a copy of an *http.Transport or comes from
-// Config.Lane. The host moves with the first good response there, and what is under way goes on.
+// Config.NewPool. The host moves with the first good response there, and what is under way goes on.
 // A retry also takes another pool after a timeout, after a stream error, or after two failures of
 // its request over the same pool. So does a hedge over HTTP/2. docs/network.md has the rules.
 //

@@ -26,7 +26,7 @@ type download struct {
 	bodyOrigin
 	past  *past           // nil: a single attempt, and no continuation
 	pool  *pool.Pool      // over which the body comes
-	start instant.Instant // of the first attempt since the last progress, if the rule has a MaxElapsed
+	start instant.Instant // of the first attempt since the last progress, if the rule has a MaxElapsedTime
 
 	resumes atomic.Int32 // how often the body was continued
 	price   int32        // that of the request; 0: Cost was not asked yet
@@ -36,13 +36,13 @@ type download struct {
 // come whole from the first attempt, and have none.
 type past struct {
 	series  series
-	sentAt  time.Time        // when the last continuation was sent; zero before the first
-	offset  int64            // of the last continuation
-	cut     classify.Verdict // on the last cut
-	cutAt   time.Time        // when its continuation began
-	first   error            // of the first cut, or of the last if the body was continued
-	resumed int64            // the offset at which the body was continued first
-	wait    time.Time        // until when the host asked to wait
+	sentAt  time.Time      // when the last continuation was sent; zero before the first
+	offset  int64          // of the last continuation
+	cut     classify.Class // on the last cut
+	cutAt   time.Time      // when its continuation began
+	first   error          // of the first cut, or of the last if the body was continued
+	resumed int64          // the offset at which the body was continued first
+	wait    time.Time      // until when the host asked to wait
 }
 
 // A server that cuts a body again and again gets continuationGap between two continuations, unless the

@@ -100,7 +100,7 @@ func TestResumeWithoutProgressIsARetry(t *testing.T) {
 		assert.Equal(t, []transport.Reason{transport.ReasonFinal, transport.ReasonResume, transport.ReasonFinal, transport.ReasonResume, transport.ReasonRetry, transport.ReasonFinal, transport.ReasonResume, transport.ReasonFinal}, seen.reasons())
 		assert.EqualValues(t, 400, seen.all[1].Offset)
 		assert.ErrorIs(t, seen.all[1].Err, syscall.ECONNRESET)
-		assert.Equal(t, time.Second, seen.all[1].Wait)
+		assert.Equal(t, time.Second, seen.all[1].Delay)
 		assert.Equal(t, http.Header{"X-Own": {"1"}}, req.Header, "the caller's request is not changed")
 		assert.Equal(t, "1", base.reqs[1].Header.Get("X-Own"))
 		assert.EqualValues(t, 1000, resp.ContentLength)
@@ -120,7 +120,7 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		}
 		base := cutter(text, cuts...)
 		seen := &recorder{}
-		tr := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: 1}, Attempts: 2, Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}}.Or(exact)}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: 1}, MaxAttempts: 2, RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9, Burst: 1}}.Or(exact)}, base)
 		resp, err := get(t, tr, seen.on(t.Context()))
 		require.NoError(t, err)
 		assert.Equal(t, text, mustRead(t, resp))
@@ -296,7 +296,7 @@ func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
 		{"silence", policy.Rule{}, tag, []answer{hang}, most, transport.ReasonTimeout},
 		{"silence, with a timeout", policy.Rule{AttemptTimeout: 4 * time.Second}, tag, []answer{hang}, most, transport.ReasonTimeout},
 		{"silence, with a longer timeout", policy.Rule{AttemptTimeout: time.Minute}, tag, []answer{hang}, most, transport.ReasonTimeout},
-		{"silence, with hedges", policy.Rule{Hedge: policy.Hedge{After: time.Second}}, tag, []answer{hang}, most, transport.ReasonTimeout},
+		{"silence, with hedges", policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, tag, []answer{hang}, most, transport.ReasonTimeout},
 		{"headers, and then silence", policy.Rule{}, tag, []answer{silent(206, "", `ETag: "v1"`, "Content-Range: bytes 4-9/10")}, most, transport.ReasonTimeout},
 		{"everything again, and then silence", policy.Rule{}, nil, []answer{silent(200, "0123")}, most, transport.ReasonTimeout},
 		{"everything again, too slowly", policy.Rule{}, nil, []answer{silent(200, "01")}, most, transport.ReasonTimeout},
@@ -306,10 +306,10 @@ func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
 		}}, most + time.Second, transport.ReasonTimeout},
 		{"404", policy.Rule{}, tag, []answer{status(404)}, 0, transport.ReasonMismatch},
 		{"late 404", policy.Rule{}, tag, []answer{late(5*time.Second, status(404))}, 5 * time.Second, transport.ReasonMismatch},
-		{"503, and no attempt left", policy.Rule{Attempts: 2}, tag, []answer{status(503)}, 0, transport.ReasonAttempts},
+		{"503, and no attempt left", policy.Rule{MaxAttempts: 2}, tag, []answer{status(503)}, 0, transport.ReasonAttempts},
 		{"503 for a longer time", policy.Rule{}, tag, []answer{status(503, "Retry-After: 11")}, 0, transport.ReasonDeadline},
 		{"503 after some time", policy.Rule{}, tag, []answer{late(5*time.Second, status(503, "Retry-After: 6"))}, 5 * time.Second, transport.ReasonDeadline},
-		{"cuts without a byte", policy.Rule{Resume: policy.Resume{Max: 100}, Attempts: 100}, tag, []answer{late(3*time.Second, cut)}, most, transport.ReasonTimeout},
+		{"cuts without a byte", policy.Rule{Resume: policy.Resume{Max: 100}, MaxAttempts: 100}, tag, []answer{late(3*time.Second, cut)}, most, transport.ReasonTimeout},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			first := func(req *http.Request) (*http.Response, error) {
@@ -331,7 +331,7 @@ func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
 	}
 }
 
-// MaxElapsed bounds the reconnects of a body without progress, counted from the first attempt, whether
+// MaxElapsedTime bounds the reconnects of a body without progress, counted from the first attempt, whether
 // somebody observes them or not.
 func TestMaxElapsedOfAReconnect(t *testing.T) {
 	for _, row := range []struct {
@@ -341,9 +341,9 @@ func TestMaxElapsedOfAReconnect(t *testing.T) {
 		goes    bool
 		attempt int
 	}{
-		{"in time", 1900 * time.Millisecond, policy.Rule{MaxElapsed: 3 * time.Second}, true, 2},
-		{"in time, with a timeout", 1900 * time.Millisecond, policy.Rule{MaxElapsed: 3 * time.Second, AttemptTimeout: time.Minute}, true, 2},
-		{"later", 2100 * time.Millisecond, policy.Rule{MaxElapsed: 3 * time.Second}, false, 1},
+		{"in time", 1900 * time.Millisecond, policy.Rule{MaxElapsedTime: 3 * time.Second}, true, 2},
+		{"in time, with a timeout", 1900 * time.Millisecond, policy.Rule{MaxElapsedTime: 3 * time.Second, AttemptTimeout: time.Minute}, true, 2},
+		{"later", 2100 * time.Millisecond, policy.Rule{MaxElapsedTime: 3 * time.Second}, false, 1},
 	} {
 		for name, trace := range map[string]*transport.Trace{"nobody": nil, "a trace": {Event: func(transport.Event) {}}} {
 			inBubble(t, row.name+"/"+name, func(t *testing.T) {
@@ -476,7 +476,7 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
 			defer cancel()
-			rule := policy.Rule{Hedge: policy.Hedge{After: 2 * time.Second}}.Or(quick)
+			rule := policy.Rule{Hedge: policy.Hedge{Delay: 2 * time.Second}}.Or(quick)
 			var seen recorder
 			resp, err := get(t, over(t, transport.Config{Rule: rule}, base), seen.on(ctx))
 			require.NoError(t, err)
@@ -509,12 +509,12 @@ func TestResumeGivesUp(t *testing.T) {
 		attempts int
 		read     int
 	}{
-		{"too many in a row", policy.Rule{Resume: policy.Resume{Max: 2}, Attempts: 20}, []int{10, 10, 10, 10}, transport.ReasonResumeMax, 3, 30},
-		{"attempts", policy.Rule{Attempts: 3}, []int{10, 10, 10, 10}, transport.ReasonAttempts, 3, 30},
-		{"attempts, others among them", policy.Rule{Attempts: 3}, []int{-503, 10, 10, 10}, transport.ReasonAttempts, 3, 20},
-		{"responses that are none", policy.Rule{Attempts: 3}, []int{10, -503, -503, -503}, transport.ReasonAttempts, 3, 10},
-		{"elapsed", policy.Rule{MaxElapsed: 4 * time.Second}, []int{10, 10, 10, 10}, transport.ReasonMaxElapsed, 3, 30},
-		{"budget", policy.Rule{Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}}, []int{10, 10, 10}, transport.ReasonBudget, 2, 20},
+		{"too many in a row", policy.Rule{Resume: policy.Resume{Max: 2}, MaxAttempts: 20}, []int{10, 10, 10, 10}, transport.ReasonResumeMax, 3, 30},
+		{"attempts", policy.Rule{MaxAttempts: 3}, []int{10, 10, 10, 10}, transport.ReasonAttempts, 3, 30},
+		{"attempts, others among them", policy.Rule{MaxAttempts: 3}, []int{-503, 10, 10, 10}, transport.ReasonAttempts, 3, 20},
+		{"responses that are none", policy.Rule{MaxAttempts: 3}, []int{10, -503, -503, -503}, transport.ReasonAttempts, 3, 10},
+		{"elapsed", policy.Rule{MaxElapsedTime: 4 * time.Second}, []int{10, 10, 10, 10}, transport.ReasonMaxElapsed, 3, 30},
+		{"budget", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9, Burst: 1}}, []int{10, 10, 10}, transport.ReasonBudget, 2, 20},
 		{"back-off", policy.Rule{Backoff: stopping{}}, []int{10, 10, 10}, transport.ReasonBackoffStop, 1, 10},
 		{"final response", policy.Rule{}, []int{10, -404}, transport.ReasonMismatch, 2, 10},
 	} {
@@ -561,7 +561,7 @@ func TestNotResumable(t *testing.T) {
 		change func(*http.Response)
 	}{
 		{name: "resumes are off", rule: policy.Rule{Resume: policy.Resume{Max: -1}}, header: tag},
-		{name: "one attempt", rule: policy.Rule{Attempts: -1}, header: tag},
+		{name: "one attempt", rule: policy.Rule{MaxAttempts: -1}, header: tag},
 		{name: "once", once: true, header: tag},
 		{name: "POST", method: "POST", header: tag},
 		{name: "HEAD", method: "HEAD", header: tag},
@@ -598,7 +598,7 @@ func TestNotResumable(t *testing.T) {
 			})
 			ctx := t.Context()
 			if row.once {
-				ctx = transport.Once(ctx)
+				ctx = transport.WithoutRetries(ctx)
 			}
 			method := row.method
 			if method == "" {
@@ -635,7 +635,7 @@ func TestClassifierIsAskedOnceAboutACut(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			text := strings.Repeat("0123456789", 20<<10)
 			var asked []string
-			rule := policy.Rule{Classify: func(o classify.Outcome) classify.Verdict {
+			rule := policy.Rule{Classify: func(o classify.Outcome) classify.Class {
 				if o.Err != nil {
 					asked = append(asked, o.Err.Error())
 				} else {
@@ -869,7 +869,7 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 		"plain":    {},
 		"timed":    {AttemptTimeout: time.Minute},
 		"stall":    {Stall: policy.Stall{Timeout: time.Minute}},
-		"gated":    {Gate: policy.Gate{Mode: policy.GateWait}},
+		"gated":    {Concurrency: policy.Concurrency{Mode: policy.GateWait}},
 		"observed": {AttemptTimeout: time.Minute},
 	} {
 		inBubble(t, name, func(t *testing.T) {

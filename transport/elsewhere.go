@@ -23,9 +23,9 @@ import (
 // cases:
 //
 //   - Nobody can have acted on the request: each attempt was refused, or never left.
-//   - The request may be acted on twice, by [Repeatable] or because it is idempotent.
+//   - The request may be acted on twice, by [WithIdempotent] or because it is idempotent.
 //
-// A 4xx is about the request or its client, so it is no failure of the server. After [Once] a
+// A 4xx is about the request or its client, so it is no failure of the server. After [WithoutRetries] a
 // request may go elsewhere only if by did not send it at all. It may go nowhere if its context
 // has ended or its Cancel is closed, or if it is no HTTP request. A request counts as not sent
 // if err is an [Error] without Attempts.
@@ -93,7 +93,7 @@ func (c *call) whatHappened(resp *http.Response, err error) (sent, acted, failed
 	v := c.Rule.Classify(o)
 	// An error that is final for one server, such as a wrong certificate, says nothing of
 	// another. Only the rule's own word that it is final counts, and a request that is not HTTP.
-	failed = retryable(v) || !retryable(classify.Default(o)) && classify.KindOf(err) != classify.Protocol
+	failed = retryable(v) || !retryable(classify.Default(o)) && classify.ErrorTypeOf(err) != classify.ErrorProtocol
 	if known {
 		return true, mayHaveActed(e.Attempts), failed
 	}
@@ -103,7 +103,7 @@ func (c *call) whatHappened(resp *http.Response, err error) (sent, acted, failed
 // mayHaveActed reports whether a server may have acted on one of the attempts.
 func mayHaveActed(attempts []Attempt) bool {
 	for i := range attempts {
-		if isActed(attempts[i].Verdict, attempts[i].Err) {
+		if isActed(attempts[i].Class, attempts[i].Err) {
 			return true
 		}
 	}
@@ -112,7 +112,7 @@ func mayHaveActed(attempts []Attempt) bool {
 
 // isActed reports whether a server may have acted on an attempt. It looks at each attempt of a
 // Transport below.
-func isActed(v classify.Verdict, err error) bool {
+func isActed(v classify.Class, err error) bool {
 	if below, ok := errors.AsType[*Error](err); ok {
 		return mayHaveActed(below.Attempts)
 	}
@@ -120,8 +120,8 @@ func isActed(v classify.Verdict, err error) bool {
 	case classify.Refused:
 		return false
 	case classify.Final: // the name or the address is wrong
-		kind := classify.KindOf(err)
-		return kind != classify.DNS && kind != classify.Dial
+		kind := classify.ErrorTypeOf(err)
+		return kind != classify.ErrorDNS && kind != classify.ErrorDial
 	}
 	return true
 }

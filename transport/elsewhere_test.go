@@ -43,38 +43,38 @@ func TestMayGoElsewhere(t *testing.T) {
 		{method: get, what: status(501)},
 		{method: get, what: status(500), want: true, shared: true},
 		{method: get, what: status(503), want: true, shared: true},
-		{method: get, what: faults.Reset(), want: true, shared: true},
-		{method: get, what: faults.Timeout(), want: true, shared: true},
+		{method: get, what: faults.ConnReset(), want: true, shared: true},
+		{method: get, what: faults.ResponseTimeout(), want: true, shared: true},
 		{method: get, what: refusedDial, want: true, shared: true},
 		{method: get, what: faults.Fail(&net.DNSError{Err: "no such host", IsNotFound: true}), want: true, shared: true},
 		{method: get, what: faults.Fail(errors.New("x509: unknown authority")), want: true, shared: true},
 		{method: get, what: faults.Fail(errors.New(`net/http: invalid header field name "a b"`))},
-		{method: get, what: status(503), ctx: transport.Once},
-		{method: get, what: refusedDial, ctx: transport.Once},
+		{method: get, what: status(503), ctx: transport.WithoutRetries},
+		{method: get, what: refusedDial, ctx: transport.WithoutRetries},
 		{method: get, what: status(503), ctx: canceled},
-		{method: get, what: faults.Reset(), ctx: canceled},
+		{method: get, what: faults.ConnReset(), ctx: canceled},
 
 		{method: post, what: status(503)},
-		{method: post, what: faults.Reset()},
-		{method: post, what: faults.Timeout()},
+		{method: post, what: faults.ConnReset()},
+		{method: post, what: faults.ResponseTimeout()},
 		{method: post, what: faults.Fail(errors.New("boom"))},
 		{method: post, what: refusedDial, want: true, shared: true},
 		{method: post, what: faults.Fail(&net.DNSError{Err: "no such host", IsNotFound: true}), want: true, shared: true},
 		{method: post, what: faults.Fail(&net.OpError{Op: "dial", Err: &net.AddrError{Err: "missing port"}}), want: true, shared: true},
-		{method: post, what: status(503), ctx: transport.Repeatable, want: true, shared: true},
-		{method: post, what: refusedDial, ctx: transport.Once},
+		{method: post, what: status(503), ctx: transport.WithIdempotent, want: true, shared: true},
+		{method: post, what: refusedDial, ctx: transport.WithoutRetries},
 
 		{method: post, what: status(503), key: "Idempotency-Key", shared: true},
 		{method: post, what: refusedDial, key: "Idempotency-Key", shared: true},
 		{method: post, what: refusedDial, key: "idempotency-key", shared: true},
 		{method: post, what: status(503), key: "X-Idempotency-Key", shared: true},
-		{method: post, what: status(503), key: "Idempotency-Key", ctx: transport.Repeatable, want: true, shared: true},
+		{method: post, what: status(503), key: "Idempotency-Key", ctx: transport.WithIdempotent, want: true, shared: true},
 		{method: put, what: status(503), key: "Idempotency-Key", want: true, shared: true},
 	} {
 		bubble(t, func(t *testing.T) {
 			for name, by := range map[string]http.RoundTripper{
 				"plain": script(row.what),
-				"ours":  mustNew(t, transport.Config{Base: script(row.what), Rule: policy.Rule{Attempts: 1}}),
+				"ours":  mustNew(t, transport.Config{Base: script(row.what), Rule: policy.Rule{MaxAttempts: 1}}),
 				"six":   mustNew(t, transport.Config{Base: script(row.what)}),
 			} {
 				req := newRequest(t, row.method, "http://a.test/", nil)
@@ -103,23 +103,23 @@ func canceled(ctx context.Context) context.Context {
 // So it is with the attempts of a Transport below.
 func TestMayGoElsewhereAfterSeveralAttempts(t *testing.T) {
 	refuses := classify.OnStatus(classify.Refused, 503)
-	withKey := policy.Rule{IdempotencyKey: policy.UUIDKey, Backoff: backoff.Constant(0), Attempts: 2}
+	withKey := policy.Rule{IdempotencyKey: policy.UUIDKey, Backoff: backoff.Constant(0), MaxAttempts: 2}
 	for name, row := range map[string]struct {
 		rule    policy.Rule
 		answers []answer
 		want    bool
 	}{
-		"all refused":              {policy.Rule{Attempts: 3}, []answer{refusedDial, refusedDial}, true},
-		"all refused, by the rule": {policy.Rule{Attempts: 3, Classify: refuses}, []answer{refusedDial, status(503)}, true},
-		"first lost":               {withKey, []answer{faults.Reset(), refusedDial}, false},
-		"first lost, then 503":     {withKey, []answer{faults.Reset(), status(503)}, false},
-		"last lost":                {policy.Rule{Attempts: 3}, []answer{refusedDial, faults.Reset()}, false},
+		"all refused":              {policy.Rule{MaxAttempts: 3}, []answer{refusedDial, refusedDial}, true},
+		"all refused, by the rule": {policy.Rule{MaxAttempts: 3, Classify: refuses}, []answer{refusedDial, status(503)}, true},
+		"first lost":               {withKey, []answer{faults.ConnReset(), refusedDial}, false},
+		"first lost, then 503":     {withKey, []answer{faults.ConnReset(), status(503)}, false},
+		"last lost":                {policy.Rule{MaxAttempts: 3}, []answer{refusedDial, faults.ConnReset()}, false},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			ours := func() *transport.Transport {
 				return mustNew(t, transport.Config{Base: script(row.answers...), Rule: row.rule})
 			}
-			outer := mustNew(t, transport.Config{Base: ours(), Rule: policy.Rule{Attempts: 2}})
+			outer := mustNew(t, transport.Config{Base: ours(), Rule: policy.Rule{MaxAttempts: 2}})
 			for _, by := range []http.RoundTripper{ours(), outer, rt(ours().RoundTrip)} {
 				req := newRequest(t, http.MethodPost, "http://a.test/", nil)
 				resp, err := by.RoundTrip(req)
@@ -136,11 +136,11 @@ func TestMayGoElsewhereAfterAttemptsBelow(t *testing.T) {
 		below []answer
 		want  bool
 	}{
-		"lost":    {[]answer{faults.Reset(), refusedDial}, false},
+		"lost":    {[]answer{faults.ConnReset(), refusedDial}, false},
 		"refused": {[]answer{refusedDial, refusedDial}, true},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			below := mustNew(t, transport.Config{Base: script(row.below...), Rule: policy.Rule{IdempotencyKey: policy.UUIDKey, Attempts: 2}})
+			below := mustNew(t, transport.Config{Base: script(row.below...), Rule: policy.Rule{IdempotencyKey: policy.UUIDKey, MaxAttempts: 2}})
 			by := mustNew(t, transport.Config{Base: script(refusedDial, below)})
 			req := newRequest(t, http.MethodPost, "http://a.test/", nil)
 			resp, err := by.RoundTrip(req)
@@ -154,7 +154,7 @@ func TestMayGoElsewhereAfterAttemptsBelow(t *testing.T) {
 func TestMayGoElsewhereByTheRule(t *testing.T) {
 	never := func(*http.Request) bool { return false }
 	always := func(*http.Request) bool { return true }
-	final := classify.First(classify.OnStatus(classify.Final, 503), classify.OnError(classify.Final, classify.Reset))
+	final := classify.First(classify.OnStatus(classify.Final, 503), classify.OnError(classify.Final, classify.ErrorReset))
 	for name, row := range map[string]struct {
 		rule, own policy.Rule // of the host, and of the request
 		method    string      // GET if empty
@@ -162,29 +162,29 @@ func TestMayGoElsewhereByTheRule(t *testing.T) {
 		what      answer
 		want      bool
 	}{
-		"not idempotent, reset":        {rule: policy.Rule{Idempotent: never}, what: faults.Reset()},
+		"not idempotent, reset":        {rule: policy.Rule{Idempotent: never}, what: faults.ConnReset()},
 		"not idempotent, 503":          {rule: policy.Rule{Idempotent: never}, what: status(503)},
 		"not idempotent, refused":      {rule: policy.Rule{Idempotent: never}, what: refusedDial, want: true},
-		"not idempotent, for once":     {own: policy.Rule{Idempotent: never}, what: faults.Reset()},
-		"idempotent":                   {rule: policy.Rule{Idempotent: always}, method: http.MethodPost, what: faults.Reset(), want: true},
+		"not idempotent, for once":     {own: policy.Rule{Idempotent: never}, what: faults.ConnReset()},
+		"idempotent":                   {rule: policy.Rule{Idempotent: always}, method: http.MethodPost, what: faults.ConnReset(), want: true},
 		"idempotent without the key":   {rule: policy.Rule{Idempotent: always}, method: http.MethodPost, key: "1", what: refusedDial, want: true},
 		"final 503":                    {rule: policy.Rule{Classify: final}, what: status(503)},
-		"final reset":                  {rule: policy.Rule{Classify: final}, what: faults.Reset()},
+		"final reset":                  {rule: policy.Rule{Classify: final}, what: faults.ConnReset()},
 		"a failure with 200":           {rule: policy.Rule{Classify: classify.OnStatus(classify.Ambiguous, 200)}, what: status(200), want: true},
 		"a refusal with 200":           {rule: policy.Rule{Classify: classify.OnStatus(classify.Refused, 200)}, method: http.MethodPost, what: status(200), want: true},
 		"a 429 is about the client":    {rule: policy.Rule{Classify: classify.Refusals}, what: status(429)},
 		"a key of the rule is unknown": {rule: policy.Rule{IdempotencyKey: policy.UUIDKey}, method: http.MethodPost, what: status(503)},
-		"a rule with a fault":          {own: policy.Rule{Attempts: 5000}, what: status(503)},
+		"a rule with a fault":          {own: policy.Rule{MaxAttempts: 5000}, what: status(503)},
 	} {
 		for _, attempts := range []int{1, 2} {
 			inBubble(t, name, func(t *testing.T) {
-				row.rule.Attempts = attempts
+				row.rule.MaxAttempts = attempts
 				by := mustNew(t, transport.Config{Base: script(row.what), Hosts: map[string]policy.Rule{"a.test": row.rule}})
 				req := newRequest(t, cmp.Or(row.method, http.MethodGet), "http://a.test/", nil)
 				if row.key != "" {
 					req.Header.Set("Idempotency-Key", row.key)
 				}
-				if row.own.Idempotent != nil || row.own.Attempts > 0 {
+				if row.own.Idempotent != nil || row.own.MaxAttempts > 0 {
 					req = req.WithContext(transport.WithRule(req.Context(), row.own))
 				}
 				resp, err := by.RoundTrip(req)
@@ -204,7 +204,7 @@ func TestMayGoElsewhereUnsent(t *testing.T) {
 		soon, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		_ = closing(by.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil))) // begins a hold
-		for _, ctx := range []context.Context{soon, transport.Once(soon)} {
+		for _, ctx := range []context.Context{soon, transport.WithoutRetries(soon)} {
 			req := newRequest(t, http.MethodPost, "http://a.test/", nil).WithContext(ctx)
 			resp, err := by.RoundTrip(req)
 			assert.ErrorIs(t, err, transport.ErrOverDeadline)
@@ -236,7 +236,7 @@ func TestMayGoElsewhereUnsent(t *testing.T) {
 func TestMayGoElsewhereAsksOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		asked := 0
-		by := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{Classify: func(classify.Outcome) classify.Verdict {
+		by := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{Classify: func(classify.Outcome) classify.Class {
 			asked++
 			return classify.Unknown
 		}}})
@@ -251,7 +251,7 @@ func TestMayGoElsewhereAsksOnce(t *testing.T) {
 // The body of a response can still be read whole.
 func TestMayGoElsewhereLeavesTheBody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		rule := policy.Rule{Attempts: 1, Classify: classify.OnBodyText(classify.Refused, "body of", 503)}
+		rule := policy.Rule{MaxAttempts: 1, Classify: classify.OnBodyText(classify.Refused, "body of", 503)}
 		by := mustNew(t, transport.Config{Base: script(status(503)), Rule: rule})
 		req := newRequest(t, http.MethodPost, "http://a.test/", nil)
 		resp := mustRoundTrip(t, by, req)

@@ -245,7 +245,7 @@ func isTemporary(err error) bool {
 
 // A shaken error arose after the handshake of its connection. So a TLS alert in it ended a
 // connection that had been made (RFC 8446 §6.2). Only classifiers see it, with
-// classify.KindOf.
+// classify.ErrorTypeOf.
 type shaken struct{ error }
 
 func (shaken) HandshakeDone() bool { return true }
@@ -253,7 +253,7 @@ func (e shaken) Unwrap() error     { return e.error }
 
 // afterHandshake returns err as a classifier sees it if there was a connection.
 func afterHandshake(err error) error {
-	if classify.KindOf(err) != classify.TLS {
+	if classify.ErrorTypeOf(err) != classify.ErrorTLS {
 		return err
 	}
 	return shaken{err}

@@ -75,7 +75,7 @@ func TestErrorTexts(t *testing.T) {
 func TestErrorsTellHowAWaitEnded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(503))
-		tr := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second), Attempts: 100, Budget: policy.Budget{Burst: policy.Off}}}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second), MaxAttempts: 100, RetryBudget: policy.RetryBudget{Burst: policy.Off}}}, base)
 
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(4500*time.Millisecond, cancel)
@@ -157,12 +157,12 @@ func TestAlertAfterTheHandshake(t *testing.T) {
 				return nil, own
 			})
 			seen := &recorder{}
-			rule := policy.Rule{ConnectTimeout: time.Minute, Attempts: 2}.Or(quick)
+			rule := policy.Rule{ConnectTimeout: time.Minute, MaxAttempts: 2}.Or(quick)
 			_, err := mustNew(t, transport.Config{Base: base, Rule: rule, Trace: seen.trace()}).RoundTrip(getRequest(t, "https://h.test/"))
 			require.ErrorIs(t, err, own)
 			require.Len(t, seen.all, row.attempts, "events")
 			assert.True(t, seen.all[0].Err == own, "%T", seen.all[0].Err)
-			assert.Equal(t, map[int]classify.Verdict{1: classify.Final, 2: classify.Ambiguous}[row.attempts], seen.all[0].Verdict)
+			assert.Equal(t, map[int]classify.Class{1: classify.Final, 2: classify.Ambiguous}[row.attempts], seen.all[0].Class)
 		})
 	}
 }

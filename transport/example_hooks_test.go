@@ -35,11 +35,11 @@ func ExampleTrace() {
 			fmt.Println("response after", r.Attempts, "attempts")
 		},
 		BodyEnd: func(_ context.Context, b transport.BodyEnd) {
-			fmt.Println("body of", b.Bytes, "bytes, whole:", b.Whole)
+			fmt.Println("body of", b.Bytes, "bytes, whole:", b.Complete)
 		},
 	}
 	tr, err := transport.New(transport.Config{
-		Base:  faults.New(nil, faults.Script(faults.Reset(), faults.Status(503), faults.Pass().Body("hello"))),
+		Base:  faults.New(nil, faults.Script(faults.ConnReset(), faults.Status(503), faults.Pass().Body("hello"))),
 		Rule:  policy.Rule{Backoff: backoff.Constant(time.Millisecond)},
 		Trace: trace,
 	})
@@ -75,7 +75,7 @@ func ExampleJoinTraces() {
 				return ctx
 			}},
 			&transport.Trace{Event: func(e transport.Event) {
-				if e.Kind == transport.KindRetry {
+				if e.Kind == transport.AttemptRetry {
 					retries++
 				}
 			}},
@@ -144,9 +144,9 @@ func ExampleConfig_paths() {
 	tr := transport.MustNew(transport.Config{
 		Base: shop{},
 		Hosts: map[string]policy.Rule{
-			"api.example.com":              {Rate: policy.Rate{PerSecond: 100}}, // of all its requests together
-			"api.example.com/v1/reports/":  {AttemptTimeout: 30 * time.Second},  // and everything below it
-			"POST api.example.com/charges": {AttemptTimeout: 5 * time.Millisecond, Attempts: policy.Off},
+			"api.example.com":              {RateLimit: policy.RateLimit{PerSecond: 100}}, // of all its requests together
+			"api.example.com/v1/reports/":  {AttemptTimeout: 30 * time.Second},            // and everything below it
+			"POST api.example.com/charges": {AttemptTimeout: 5 * time.Millisecond, MaxAttempts: policy.Off},
 		},
 	})
 	client := &http.Client{Transport: tr}
@@ -159,7 +159,7 @@ func ExampleConfig_paths() {
 	_, err = client.Post("https://api.example.com/charges", "text/plain", strings.NewReader("9 €"))
 	fmt.Println(err)
 	for _, host := range tr.Snapshot() {
-		fmt.Printf("%s: %d requests, %v attempts/s\n", host.Host, host.Requests, host.RatePerSecond)
+		fmt.Printf("%s: %d requests, %v attempts/s\n", host.Host, host.Requests, host.RateLimit)
 	}
 	// Output:
 	// 200 OK
@@ -172,35 +172,35 @@ func ExampleConfig_paths() {
 func ExampleWithRule() {
 	tr, err := transport.New(transport.Config{
 		Base:  tooMany{},
-		Hosts: map[string]policy.Rule{"api.example.com": {Attempts: 1}},
+		Hosts: map[string]policy.Rule{"api.example.com": {MaxAttempts: 1}},
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	client := &http.Client{Transport: tr}
-	ctx := transport.WithRule(context.Background(), policy.Rule{Attempts: 5000})
+	ctx := transport.WithRule(context.Background(), policy.Rule{MaxAttempts: 5000})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com/report", nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	_, err = client.Do(req) // nothing is sent
 	fmt.Println(err)
-	ctx = transport.WithRule(ctx, policy.Rule{Attempts: 2, Backoff: backoff.Constant(10 * time.Millisecond)})
+	ctx = transport.WithRule(ctx, policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(10 * time.Millisecond)})
 	resp, err := client.Do(req.WithContext(ctx))
 	if err != nil {
 		log.Fatal(err)
 	}
 	resp.Body.Close()
 	// Output:
-	// Get "https://api.example.com/report": transport: WithRule.Attempts: 5000 is more than 1000 attempts
+	// Get "https://api.example.com/report": transport: WithRule.MaxAttempts: 5000 is more than 1000 attempts
 	// -> GET https://api.example.com/report
 	// -> GET https://api.example.com/report
 }
 
-// RuleOf says which rules apply, for tests of a configuration.
-func ExampleTransport_RuleOf() {
+// RuleFor says which rules apply, for tests of a configuration.
+func ExampleTransport_RuleFor() {
 	tr, err := transport.New(transport.Config{Hosts: map[string]policy.Rule{
-		"*.example.com":                    {Attempts: 3},
+		"*.example.com":                    {MaxAttempts: 3},
 		"POST api.example.com/v1/charges/": {AttemptTimeout: 500 * time.Millisecond},
 	}})
 	if err != nil {
@@ -211,8 +211,8 @@ func ExampleTransport_RuleOf() {
 		log.Fatal(err)
 	}
 	for _, method := range []string{"GET", "POST"} {
-		rule, patterns := tr.RuleOf(method, u)
-		fmt.Println(method, rule.Attempts, rule.AttemptTimeout, patterns)
+		rule, patterns := tr.RuleFor(method, u)
+		fmt.Println(method, rule.MaxAttempts, rule.AttemptTimeout, patterns)
 	}
 	// Output:
 	// GET 3 0s [*.example.com]

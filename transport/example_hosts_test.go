@@ -29,14 +29,14 @@ func (tooMany) RoundTrip(req *http.Request) (*http.Response, error) {
 func ExampleConfig_hosts() {
 	tr, err := transport.New(transport.Config{
 		Base: tooMany{},
-		Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(time.Millisecond)},
+		Rule: policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(time.Millisecond)},
 		Hosts: map[string]policy.Rule{
-			"*.example.com":         {Attempts: 3},
-			"billing.example.com":   {Attempts: -1},                // never again
+			"*.example.com":         {MaxAttempts: 3},
+			"billing.example.com":   {MaxAttempts: -1},             // never again
 			"search.example.com":    {Classify: classify.Refusals}, // a 429 was surely not acted on
 			"internal.test:8443":    {AttemptTimeout: 2 * time.Second},
 			"[2001:db8::1]:8080":    {RetryAfter: policy.RetryAfter{Max: 5 * time.Minute}},
-			"throttled.example.net": {Rate: policy.Rate{PerSecond: 10, Burst: 5}},
+			"throttled.example.net": {RateLimit: policy.RateLimit{PerSecond: 10, Burst: 5}},
 		},
 	})
 	if err != nil {

@@ -117,7 +117,7 @@ func ExampleDefault_sdk() {
 
 var timeouts = policy.Rule{
 	AttemptTimeout: 100 * time.Millisecond,                  // of an attempt, until its headers
-	MaxElapsed:     2 * time.Second,                         // until the last retry starts
+	MaxElapsedTime: 2 * time.Second,                         // until the last retry starts
 	Stall:          policy.Stall{Timeout: 30 * time.Second}, // of a body that stands still
 }
 
@@ -146,7 +146,7 @@ func whyGivenUp(resp *http.Response, err error) string {
 // The caller gets the last response or an error, and both say why.
 func ExampleExplain() {
 	for _, codes := range [][]int{{503}, {503, 0}} {
-		tr, err := transport.New(transport.Config{Base: server(codes...), Rule: policy.Rule{Attempts: 2, Backoff: atOnce}})
+		tr, err := transport.New(transport.Config{Base: server(codes...), Rule: policy.Rule{MaxAttempts: 2, Backoff: atOnce}})
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -54,9 +54,9 @@ func Example_lanes() {
 	}
 	for _, lanes := range []policy.Switch{policy.On, policy.Off} {
 		tr, err := transport.New(transport.Config{
-			Base: pool("the base", 503),
-			Lane: func(string) http.RoundTripper { return pool("other connections", 200) },
-			Rule: policy.Rule{Attempts: 3, Backoff: atOnce, Lanes: lanes},
+			Base:    pool("the base", 503),
+			NewPool: func(string) http.RoundTripper { return pool("other connections", 200) },
+			Rule:    policy.Rule{MaxAttempts: 3, Backoff: atOnce, Lanes: lanes},
 		})
 		if err != nil {
 			log.Fatal(err)
@@ -82,7 +82,7 @@ func Example_lanes() {
 // The response to a POST is lost. With the same key in each attempt the server can tell a
 // retry from a second order.
 func Example_idempotencyKey() {
-	next := faults.Script(faults.Reset(), faults.Status(201))
+	next := faults.Script(faults.ConnReset(), faults.Status(201))
 	base := faults.New(nil, func(req *http.Request) faults.Step {
 		fmt.Println("->", req.Method, req.Header.Get("Idempotency-Key"))
 		return next(req)
@@ -101,8 +101,8 @@ func Example_cost() {
 	tr, err := transport.New(transport.Config{
 		Base: server(200),
 		Rule: policy.Rule{
-			Rate: policy.Rate{PerSecond: 10, Burst: 1000},
-			Cost: func(*http.Request) int { return 600 },
+			RateLimit: policy.RateLimit{PerSecond: 10, Burst: 1000},
+			Cost:      func(*http.Request) int { return 600 },
 		},
 	})
 	if err != nil {

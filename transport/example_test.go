@@ -28,7 +28,7 @@ func server(codes ...int) http.RoundTripper {
 	steps := make([]faults.Step, len(codes))
 	for i, code := range codes {
 		if steps[i] = faults.Status(code); code == 0 {
-			steps[i] = faults.Reset()
+			steps[i] = faults.ConnReset()
 		}
 	}
 	next := faults.Script(steps...)
@@ -65,9 +65,9 @@ func ExampleDefault() {
 // Every fault of a configuration is reported at once, with its position.
 func ExampleNew() {
 	_, err := transport.New(transport.Config{
-		Rule: policy.Rule{Attempts: 5000},
+		Rule: policy.Rule{MaxAttempts: 5000},
 		Hosts: map[string]policy.Rule{
-			"*.example.com":   {Rate: policy.Rate{PerSecond: 1e12}},
+			"*.example.com":   {RateLimit: policy.RateLimit{PerSecond: 1e12}},
 			"https://x.test/": {},
 		},
 	})
@@ -75,8 +75,8 @@ func ExampleNew() {
 	var faults policy.Errors
 	fmt.Println(errors.As(err, &faults), len(faults))
 	// Output:
-	// Rule.Attempts: 5000 is more than 1000 attempts
-	// Hosts["*.example.com"].Rate.PerSecond: 1e+12 is more than 1e+09 requests per second
+	// Rule.MaxAttempts: 5000 is more than 1000 attempts
+	// Hosts["*.example.com"].RateLimit.PerSecond: 1e+12 is more than 1e+09 requests per second
 	// Hosts["https://x.test/"]: "https://x.test/" has a scheme; leave it out
 	// true 3
 }
@@ -85,23 +85,23 @@ func ExampleNew() {
 func ExampleMustNew() {
 	defer func() { fmt.Println(recover()) }()
 	transport.MustNew(transport.Config{
-		Rule:  policy.Rule{Attempts: 5000},
+		Rule:  policy.Rule{MaxAttempts: 5000},
 		Hosts: map[string]policy.Rule{"example.com/{id}": {}},
 	})
 	// Output:
-	// transport: wrong Config: Rule.Attempts: 5000 is more than 1000 attempts
+	// transport: wrong Config: Rule.MaxAttempts: 5000 is more than 1000 attempts
 	// Hosts["example.com/{id}"]: "example.com/{id}" has braces in its path, which has no wildcards; a slash at its end means everything below it
 }
 
 // New rules while requests are under way, as after a change of a file.
 func ExampleTransport_Update() {
-	tr, err := transport.New(transport.Config{Base: server(503), Rule: policy.Rule{Backoff: atOnce, Attempts: 3}})
+	tr, err := transport.New(transport.Config{Base: server(503), Rule: policy.Rule{Backoff: atOnce, MaxAttempts: 3}})
 	if err != nil {
 		log.Fatal(err)
 	}
 	rule, hosts, err := rulefile.Load(strings.NewReader(`{
-		"rule":  {"backoff": {"type": "constant", "delay": "0s"}, "attempts": 2},
-		"hosts": {"billing.example.com": {"attempts": "off"}}
+		"rule":  {"backoff": {"type": "constant", "delay": "0s"}, "max_attempts": 2},
+		"hosts": {"billing.example.com": {"max_attempts": "off"}}
 	}`), rulefile.Names{})
 	if err != nil {
 		log.Fatal(err)
@@ -124,12 +124,12 @@ func ExampleTransport_Update() {
 }
 
 // A POST whose repetition does no harm, as its author knows.
-func ExampleRepeatable() {
+func ExampleWithIdempotent() {
 	tr, err := transport.New(transport.Config{Base: server(0, 200), Rule: policy.Rule{Backoff: atOnce}})
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx := transport.Repeatable(context.Background())
+	ctx := transport.WithIdempotent(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://api.example.com/search", strings.NewReader("words"))
 	if err != nil {
 		log.Fatal(err)
@@ -147,12 +147,12 @@ func ExampleRepeatable() {
 }
 
 // A GET that counts, on a server that does not keep to the rules.
-func ExampleOnce() {
+func ExampleWithoutRetries() {
 	tr, err := transport.New(transport.Config{Base: server(0, 200), Rule: policy.Rule{Backoff: atOnce}})
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx := transport.Once(context.Background())
+	ctx := transport.WithoutRetries(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com/next-number", nil)
 	if err != nil {
 		log.Fatal(err)
@@ -166,7 +166,7 @@ func ExampleOnce() {
 
 // A response that would have been retried, had there been a limit less.
 func ExampleHistoryOf() {
-	tr, err := transport.New(transport.Config{Base: server(503), Rule: policy.Rule{Attempts: 2, Backoff: atOnce}})
+	tr, err := transport.New(transport.Config{Base: server(503), Rule: policy.Rule{MaxAttempts: 2, Backoff: atOnce}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func ExampleHistoryOf() {
 
 // What was tried before the error.
 func ExampleError() {
-	tr, err := transport.New(transport.Config{Base: server(503, 0), Rule: policy.Rule{Attempts: 2, Backoff: atOnce}})
+	tr, err := transport.New(transport.Config{Base: server(503, 0), Rule: policy.Rule{MaxAttempts: 2, Backoff: atOnce}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func ExampleFleet() {
 	client := func(s faults.Step) *transport.Transport {
 		tr, err := transport.New(transport.Config{
 			Base:  faults.New(nil, faults.Always(s)),
-			Rule:  policy.Rule{Cooldown: policy.On, Attempts: 1, RetryAfter: policy.RetryAfter{Max: time.Second}},
+			Rule:  policy.Rule{ShareRetryAfter: policy.On, MaxAttempts: 1, RetryAfter: policy.RetryAfter{Max: time.Second}},
 			Fleet: fleet.Member(),
 		})
 		if err != nil {
@@ -235,7 +235,7 @@ func ExampleFleet() {
 		resp.Body.Close()
 	}
 	for range 1000 { // the news takes a moment
-		if s, _ := other.SnapshotOf(&url.URL{Scheme: "http", Host: "api.test"}); s.HeldScopes > 0 {
+		if s, _ := other.SnapshotOf(&url.URL{Scheme: "http", Host: "api.test"}); s.ThrottledKeys > 0 {
 			fmt.Println("other: holds its requests back")
 			return
 		}
@@ -315,7 +315,7 @@ func ExampleResumeError() {
 func ExampleTransport_Snapshot() {
 	tr, err := transport.New(transport.Config{
 		Base: server(200),
-		Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}},
+		Rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait}},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -55,7 +55,7 @@ func ExampleWithTrace() {
 	defer tr.CloseIdleConnections()
 
 	ctx := transport.WithTrace(context.Background(), &transport.Trace{Event: func(e transport.Event) {
-		fmt.Printf("%d: status %d, error %v, %v: %v\n", e.Number, e.Status, e.Err, e.Verdict, e.Reason)
+		fmt.Printf("%d: status %d, error %v, %v: %v\n", e.Number, e.Status, e.Err, e.Class, e.Reason)
 	}})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
 	if err != nil {

@@ -89,9 +89,9 @@ func (s *account) outcomeText(a *Attempt) string {
 	b.Add(took > 0, " after %v", took)
 	b.Add(a.Addr != "", " from %s", a.Addr)
 	b.Add(held != "", ", had waited %s", held)
-	b.Add(a.Kind == KindHedge, ", a hedge")
-	b.Add(a.Hint > 0, ", asks to wait %v", redact.Rough(a.Hint))
-	b.Add(a.Wait > 0, ", retry after %v", redact.Rough(a.Wait))
+	b.Add(a.Kind == AttemptHedge, ", a hedge")
+	b.Add(a.RetryAfter > 0, ", asks to wait %v", redact.Rough(a.RetryAfter))
+	b.Add(a.Delay > 0, ", retry after %v", redact.Rough(a.Delay))
 	return b.String()
 }
 
@@ -185,15 +185,15 @@ func (e Event) String() string {
 	}
 	b.WriteString(e.Host)
 	b.Add(e.Kind != KindNone, ", attempt %d", e.Number)
-	b.Add(e.Kind == KindHedge, ", a hedge")
-	b.Add(e.Kind == KindReconnect, ", a reconnect")
+	b.Add(e.Kind == AttemptHedge, ", a hedge")
+	b.Add(e.Kind == AttemptResume, ", a reconnect")
 	b.WriteString(": " + why)
 	took := redact.Rough(e.Duration)
 	b.Add(took > 0, " after %v", took)
 	b.Add(e.Offset > 0, " at byte %d of the body", e.Offset)
 	switch {
 	case e.Reason == ReasonRetry:
-		fmt.Fprintf(&b, ", retry after %v", redact.Rough(e.Wait))
+		fmt.Fprintf(&b, ", retry after %v", redact.Rough(e.Delay))
 	case e.Reason == ReasonFinal && e.Err == nil:
 		b.WriteString(", the caller gets it")
 	default:

@@ -222,7 +222,7 @@ func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
 		"no timeout":      {},
 		"attempt timeout": {AttemptTimeout: time.Hour},
 		"stall timeout":   {Stall: policy.Stall{Timeout: time.Hour}},
-		"hedge":           {AttemptTimeout: time.Hour, Hedge: policy.Hedge{After: time.Second}},
+		"hedge":           {AttemptTimeout: time.Hour, Hedge: policy.Hedge{Delay: time.Second}},
 	} {
 		for name, change := range requests {
 			inBubble(t, rule+"/"+name, func(t *testing.T) {
@@ -338,7 +338,7 @@ func (c readFromNoted) ReadFrom(r io.Reader) (int64, error) {
 
 // timedOnce is a rule with timeouts and without retries.
 func timedOnce() policy.Rule {
-	return policy.Rule{Attempts: 1, AttemptTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}}
+	return policy.Rule{MaxAttempts: 1, AttemptTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}}
 }
 
 // net/http resends a POST by itself if nothing of it was written. It has to see that the

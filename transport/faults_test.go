@@ -39,24 +39,24 @@ func TestFaultsThenAResponse(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		steps []ts.Step
-		kind  classify.Kind // of the first fault
+		kind  classify.ErrorType // of the first fault
 	}{
 		{"503 twice", []ts.Step{ts.Status(503), ts.Status(503)}, classify.NoError},
 		{"429, 500, 502, 504, 408", []ts.Step{ts.Status(429), ts.Status(500), ts.Status(502), ts.Status(504), ts.Status(408)}, classify.NoError},
 		{"103 before a 503", []ts.Step{ts.Status(503).Info(103)}, classify.NoError},
-		{"a reset before the headers", []ts.Step{ts.ResetBeforeHeaders()}, classify.Reset},
-		{"a reset in the headers", []ts.Step{ts.ResetInHeaders()}, classify.Reset},
-		{"FIN before the headers", []ts.Step{ts.CloseBeforeHeaders()}, classify.Reset},
-		{"FIN in the headers", []ts.Step{ts.CloseInHeaders()}, classify.Reset},
-		{"a malformed status line", []ts.Step{ts.BadStatusLine()}, classify.Protocol},
-		{"no HTTP at all", []ts.Step{ts.Raw("220 mail.fault.test ESMTP\r\n")}, classify.Protocol},
+		{"a reset before the headers", []ts.Step{ts.ResetBeforeHeaders()}, classify.ErrorReset},
+		{"a reset in the headers", []ts.Step{ts.ResetInHeaders()}, classify.ErrorReset},
+		{"FIN before the headers", []ts.Step{ts.CloseBeforeHeaders()}, classify.ErrorReset},
+		{"FIN in the headers", []ts.Step{ts.CloseInHeaders()}, classify.ErrorReset},
+		{"a malformed status line", []ts.Step{ts.BadStatusLine()}, classify.ErrorProtocol},
+		{"no HTTP at all", []ts.Step{ts.Raw("220 mail.fault.test ESMTP\r\n")}, classify.ErrorProtocol},
 		{"a 503 with a malformed chunk", []ts.Step{ts.Raw(chunked + "no size\r\n")}, classify.NoError},
 		{"a 503 reset in its body", []ts.Step{ts.Status(503).Body("busy").CutAt(2, ts.Reset)}, classify.NoError},
 		{"a 503 cut off in its body", []ts.Step{ts.Status(503).Body("busy").CutAt(2, ts.Close)}, classify.NoError},
 		{"a 503 that ends with the connection", []ts.Step{ts.Status(503).Body("busy").UntilClose()}, classify.NoError},
 		{"a 503 half closed", []ts.Step{ts.Status(503).Body("busy").Then(ts.HalfClose)}, classify.NoError},
 		// Resets come on fresh connections: on kept ones net/http itself repeats a GET.
-		{"everything in turn", []ts.Step{ts.ResetBeforeHeaders(), ts.Status(503), ts.BadStatusLine(), ts.CloseInHeaders(), ts.Status(429)}, classify.Reset},
+		{"everything in turn", []ts.Step{ts.ResetBeforeHeaders(), ts.Status(503), ts.BadStatusLine(), ts.CloseInHeaders(), ts.Status(429)}, classify.ErrorReset},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			at(t, http1, func(t *testing.T, cfg ts.Config) {
@@ -66,7 +66,7 @@ func TestFaultsThenAResponse(t *testing.T) {
 				assert.Equal(t, 200, got.status)
 				assert.Equal(t, "hello", got.body)
 				assert.Len(t, s.seen.events(), len(row.steps)+1)
-				assert.Equal(t, row.kind, classify.KindOf(s.seen.events()[0].Err))
+				assert.Equal(t, row.kind, classify.ErrorTypeOf(s.seen.events()[0].Err))
 			})
 			at(t, http1, func(t *testing.T, cfg ts.Config) {
 				s := set(t, cfg, quick, append(row.steps, ts.OK("hello"))...)
@@ -128,7 +128,7 @@ func TestRetryAfterOfASkewedServer(t *testing.T) {
 				assert.Equal(t, 200, got.status)
 				assert.GreaterOrEqual(t, got.elapsed, 10*time.Second, "never earlier than told")
 				assert.LessOrEqual(t, got.elapsed, 11*time.Second)
-				assert.Equal(t, 10*time.Second, s.seen.events()[0].Hint)
+				assert.Equal(t, 10*time.Second, s.seen.events()[0].RetryAfter)
 			})
 		})
 	}
@@ -178,7 +178,7 @@ func TestStaleConnection(t *testing.T) {
 
 // TestHangs: a server that says nothing costs an attempt's timeout, no more.
 func TestHangs(t *testing.T) {
-	rule := policy.Rule{AttemptTimeout: 3 * time.Second, Attempts: 3}.Or(exact)
+	rule := policy.Rule{AttemptTimeout: 3 * time.Second, MaxAttempts: 3}.Or(exact)
 	inMemory(t, http1, func(t *testing.T, cfg ts.Config) {
 		s := set(t, cfg, rule, ts.Hang(), ts.OK("hello").CutHeaders(ts.Stall), ts.OK("hello"))
 		got := s.send(http.MethodGet, nil)
@@ -226,7 +226,7 @@ func TestTLSFaultsAreFinal(t *testing.T) {
 				s := set(t, cfg, quick, ts.OK("hello"))
 				got := s.send(http.MethodGet, nil)
 				assert.Error(t, got.err)
-				assert.Equal(t, classify.TLS, classify.KindOf(got.err))
+				assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(got.err))
 				assert.Equal(t, []transport.Reason{transport.ReasonFinal}, s.seen.reasons())
 				assert.Equal(t, 1, s.Conns())
 				var e *transport.Error
@@ -238,7 +238,7 @@ func TestTLSFaultsAreFinal(t *testing.T) {
 		inMemory(t, []protocol{{"http1", ts.Config{TLS: ts.ClientCertificate}}}, func(t *testing.T, cfg ts.Config) {
 			s := set(t, cfg, quick, ts.OK("hello"))
 			got := s.send(http.MethodGet, nil)
-			assert.Equal(t, classify.TLS, classify.KindOf(got.err), "%v", got.err)
+			assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(got.err), "%v", got.err)
 			assert.Equal(t, 1, s.Conns())
 		})
 	})
@@ -247,10 +247,10 @@ func TestTLSFaultsAreFinal(t *testing.T) {
 // TestTLSHandshakeThatHangs: nothing was sent, so a POST is sent again as well.
 func TestTLSHandshakeThatHangs(t *testing.T) {
 	inMemory(t, []protocol{{"http1", ts.Config{TLS: ts.HangingHandshake}}}, func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, policy.Rule{Attempts: 3}.Or(exact))
+		s := set(t, cfg, policy.Rule{MaxAttempts: 3}.Or(exact))
 		s.base.TLSHandshakeTimeout = 5 * time.Second
 		got := s.send(http.MethodPost, reader(strings.NewReader("an order")))
-		assert.Equal(t, classify.TLS, classify.KindOf(got.err))
+		assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(got.err))
 		assert.Equal(t, 3, s.Conns())
 		assert.Equal(t, 18*time.Second, got.elapsed)
 		var timeout net.Error
@@ -378,7 +378,7 @@ func TestEarlyResponseWhileTheBodyWaits(t *testing.T) {
 // TestConnectionsAreReused: an error page of up to 64 KiB costs no connection.
 func TestConnectionsAreReused(t *testing.T) {
 	retries := soak.Size(20, 100)
-	rule := policy.Rule{Attempts: retries + 1, Lanes: policy.Off}.Or(quick)
+	rule := policy.Rule{MaxAttempts: retries + 1, Lanes: policy.Off}.Or(quick)
 	for _, row := range []struct {
 		name  string
 		step  ts.Step
@@ -487,7 +487,7 @@ func TestTwentyMinuteStory(t *testing.T) {
 			}
 			return ts.Status(502).Body("bad gateway")
 		}
-		s := set(t, cfg, policy.Rule{Attempts: 1000, AttemptTimeout: 10 * time.Second, Budget: policy.Budget{Burst: policy.Off}})
+		s := set(t, cfg, policy.Rule{MaxAttempts: 1000, AttemptTimeout: 10 * time.Second, RetryBudget: policy.RetryBudget{Burst: policy.Off}})
 		got := s.send(http.MethodPut, reader(strings.NewReader("a report")))
 		require.NoError(t, got.err)
 		assert.Equal(t, "back again", got.body)
@@ -497,8 +497,8 @@ func TestTwentyMinuteStory(t *testing.T) {
 		events := s.seen.events()
 		for i, e := range events[1:] {
 			before := events[i]
-			assert.GreaterOrEqual(t, e.Time.Sub(before.Time), before.Wait)
-			assert.GreaterOrEqual(t, before.Wait, before.Hint, "never earlier than told")
+			assert.GreaterOrEqual(t, e.Time.Sub(before.Time), before.Delay)
+			assert.GreaterOrEqual(t, before.Delay, before.RetryAfter, "never earlier than told")
 		}
 	})
 }
@@ -671,7 +671,7 @@ func TestGivingUpAResponseIsPartOfTheWait(t *testing.T) {
 // for a hint, takes no longer than the attempt might have, and at most a second.
 func TestPeekKeepsToTheAttemptsTimeout(t *testing.T) {
 	classifier := policy.Rule{Classify: classify.OnBodyText(classify.Refused, "no such words")}
-	hint := policy.Rule{Attempts: 1, Hint: classify.RetryInfo}
+	hint := policy.Rule{MaxAttempts: 1, Hint: classify.RetryInfo}
 	for name, row := range map[string]struct {
 		rule          policy.Rule
 		timeout, want time.Duration
@@ -699,7 +699,7 @@ func TestPeekKeepsToTheAttemptsTimeout(t *testing.T) {
 // not begun, so that the caller still gets the response.
 func TestRateLimitIsForeseen(t *testing.T) {
 	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}.Or(quick), ts.Status(503).Body("busy"))
+		s := set(t, cfg, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1}}.Or(quick), ts.Status(503).Body("busy"))
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
@@ -713,7 +713,7 @@ func TestRateLimitIsForeseen(t *testing.T) {
 // TestTurnsOfThoseWhoLeave: the next in the queue has them.
 func TestTurnsOfThoseWhoLeave(t *testing.T) {
 	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}}.Or(quick), ts.OK("hello"))
+		s := set(t, cfg, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}}.Or(quick), ts.OK("hello"))
 		start := time.Now()
 		require.NoError(t, s.send(http.MethodGet, nil).err)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -12,8 +12,8 @@ import (
 // fleettest has the tests that a backend should pass: Run and Hang.
 //
 // A Transport calls a Fleet only in these cases: a host is used for the first time, a
-// server asked to wait, named a quota or failed, or the rule has a Rate. The first try
-// at a healthy host without a Rate never calls it.
+// server asked to wait, named a quota or failed, or the rule has a RateLimit. The first try
+// at a healthy host without a RateLimit never calls it.
 //
 // A Fleet need not report its own errors to a Transport. A Transport waits for an answer
 // for 10 ms at most, in the 250 ms after its first question for tokens until their end, or in

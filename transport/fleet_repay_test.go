@@ -66,7 +66,7 @@ func TestInterruptionsKeepTheRate(t *testing.T) {
 			for range members {
 				m := &lossyMember{Member: fleet.Member()}
 				all = append(all, m)
-				tr, err := transport.New(transport.Config{Fleet: m, Rule: policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: 1}},
+				tr, err := transport.New(transport.Config{Fleet: m, Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: 1}},
 					Base: rt(func(req *http.Request) (*http.Response, error) {
 						sent.Add(1)
 						return play(req, status(200))
@@ -109,7 +109,7 @@ func TestMembersThatLeaveKeepNoTokens(t *testing.T) {
 			begun := time.Now()
 			live := func(d time.Duration) {
 				m := fleet.Member()
-				tr, err := transport.New(transport.Config{Fleet: m, Rule: policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: 1}},
+				tr, err := transport.New(transport.Config{Fleet: m, Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: 1}},
 					Base: rt(func(req *http.Request) (*http.Response, error) {
 						sent.Add(1)
 						return play(req, status(200))
@@ -157,10 +157,10 @@ func (f *memFleet) setAway(away bool) {
 // A member whose part of the rate is too small for the deadlines of its requests asks the
 // fleet again, so that it notices when the fleet is back.
 func TestFleetIsBack(t *testing.T) {
-	for _, gate := range []policy.Gate{{}, {Mode: policy.GateWait}} {
+	for _, gate := range []policy.Concurrency{{}, {Mode: policy.GateWait}} {
 		inBubble(t, fmt.Sprint("gate ", gate.Enabled()), func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
-			c := newCrew(t, 100, f, policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 5}, Gate: gate}, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(200)) })
+			c := newCrew(t, 100, f, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 5}, Concurrency: gate}, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(200)) })
 			f.setAway(true)
 			assert.Equal(t, 200, c.get(t, 0)) // its part
 			try := func() bool {

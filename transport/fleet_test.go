@@ -311,7 +311,7 @@ func TestFleetHold(t *testing.T) {
 // time, and everybody is back within a few seconds.
 func TestFleetOutage(t *testing.T) {
 	const members, clients = 40, 10
-	rule := policy.Rule{AttemptTimeout: 2 * time.Second, Gate: policy.Gate{Mode: policy.GateWait}}
+	rule := policy.Rule{AttemptTimeout: 2 * time.Second, Concurrency: policy.Concurrency{Mode: policy.GateWait}}
 	run := func(t *testing.T, f *memFleet) (sent, back int) {
 		server := newFreezer(5*time.Second, 25*time.Second)
 		c := newCrew(t, members, f, rule, func(_ int, req *http.Request) (*http.Response, error) { return server.RoundTrip(req) })
@@ -376,7 +376,7 @@ func TestFleetSickMembers(t *testing.T) {
 	const sick, healthy = 4, 3
 	bubble(t, func(t *testing.T) {
 		f := newMemFleet(10 * time.Millisecond)
-		rule := policy.Rule{AttemptTimeout: time.Second, Gate: policy.Gate{Mode: policy.GateWait}, Budget: policy.Budget{Burst: policy.Off}}
+		rule := policy.Rule{AttemptTimeout: time.Second, Concurrency: policy.Concurrency{Mode: policy.GateWait}, RetryBudget: policy.RetryBudget{Burst: policy.Off}}
 		c := newCrew(t, sick+healthy, f, rule, func(i int, req *http.Request) (*http.Response, error) {
 			if i < sick {
 				<-req.Context().Done()
@@ -414,7 +414,7 @@ func TestFleetSickMembers(t *testing.T) {
 	// Nobody else uses the host, so nobody contradicts the sick members.
 	bubble(t, func(t *testing.T) {
 		f := newMemFleet(10 * time.Millisecond)
-		rule := policy.Rule{AttemptTimeout: time.Second, Gate: policy.Gate{Mode: policy.GateWait}}
+		rule := policy.Rule{AttemptTimeout: time.Second, Concurrency: policy.Concurrency{Mode: policy.GateWait}}
 		c := newCrew(t, sick+1, f, rule, func(i int, req *http.Request) (*http.Response, error) {
 			if i < sick {
 				return nil, errors.New("read: connection reset by peer")
@@ -440,9 +440,9 @@ func TestFleetRate(t *testing.T) {
 	for _, gated := range []bool{false, true} {
 		inBubble(t, fmt.Sprint("gate ", gated), func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
-			rule := policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 1}}
+			rule := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 100, Burst: 1}}
 			if gated {
-				rule.Gate = policy.Gate{Mode: policy.GateWait, Start: 100}
+				rule.Concurrency = policy.Concurrency{Mode: policy.GateWait, Initial: 100}
 			}
 			c := newCrew(t, members, f, rule, func(_ int, req *http.Request) (*http.Response, error) {
 				time.Sleep(5 * time.Millisecond)
@@ -493,7 +493,7 @@ func TestFleetRate(t *testing.T) {
 func TestFleetRateOfOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newMemFleet(2 * time.Millisecond)
-		c := newCrew(t, 20, f, policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 1}}, func(_ int, req *http.Request) (*http.Response, error) {
+		c := newCrew(t, 20, f, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 100, Burst: 1}}, func(_ int, req *http.Request) (*http.Response, error) {
 			return play(req, status(200))
 		})
 		began := time.Now()
@@ -510,9 +510,9 @@ func TestFleetRateOfOne(t *testing.T) {
 
 // A burst that the fleet has saved up goes at once, also at a slow rate.
 func TestFleetRateBurst(t *testing.T) {
-	for most, rate := range map[time.Duration]policy.Rate{50 * time.Millisecond: {PerSecond: 1000, Burst: 100}, time.Second: {PerSecond: 1, Burst: 10}} {
+	for most, rate := range map[time.Duration]policy.RateLimit{50 * time.Millisecond: {PerSecond: 1000, Burst: 100}, time.Second: {PerSecond: 1, Burst: 10}} {
 		bubble(t, func(t *testing.T) {
-			c := newCrew(t, 2, newMemFleet(2*time.Millisecond), policy.Rule{Rate: rate}, func(_ int, req *http.Request) (*http.Response, error) {
+			c := newCrew(t, 2, newMemFleet(2*time.Millisecond), policy.Rule{RateLimit: rate}, func(_ int, req *http.Request) (*http.Response, error) {
 				return play(req, status(200))
 			})
 			began := time.Now()
@@ -545,7 +545,7 @@ func (m newcomer) Tell(msg fleetmsg.Message) {
 // second on.
 func TestFleetRateOfNewcomers(t *testing.T) {
 	const members, perSecond = 60, 50
-	for _, gate := range []policy.Gate{{}, {Mode: policy.GateWait}} {
+	for _, gate := range []policy.Concurrency{{}, {Mode: policy.GateWait}} {
 		inBubble(t, fmt.Sprint("gate ", gate.Enabled()), func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
 			var sent atomic.Int64
@@ -554,7 +554,7 @@ func TestFleetRateOfNewcomers(t *testing.T) {
 			for range members {
 				tr := mustNew(t, transport.Config{
 					Fleet: newcomer{f.member(), time.Now().Add(200 * time.Millisecond)},
-					Rule:  policy.Rule{Rate: policy.Rate{PerSecond: perSecond}, Gate: gate},
+					Rule:  policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond}, Concurrency: gate},
 					Base:  rt(func(req *http.Request) (*http.Response, error) { sent.Add(1); return play(req, status(200)) }),
 				})
 				sendAll(ctx, tr, &all, 4)
@@ -568,12 +568,12 @@ func TestFleetRateOfNewcomers(t *testing.T) {
 // The first 250 ms of a fleet that is away, or the first second of a fleet that is there and does not
 // answer, cost no request more than its time, and later ones cost 10 ms.
 func TestFleetAwayAtTheStart(t *testing.T) {
-	for i, gate := range []policy.Gate{{}, {}, {Mode: policy.GateWait}, {Mode: policy.GateWait}} {
+	for i, gate := range []policy.Concurrency{{}, {}, {Mode: policy.GateWait}, {Mode: policy.GateWait}} {
 		first := []time.Duration{250 * time.Millisecond, time.Second}[i%2]
 		inBubble(t, fmt.Sprint("gate ", gate.Enabled(), " ", first), func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
 			f.away, f.unmet = true, i%2 == 0
-			c := newCrew(t, 1, f, policy.Rule{Rate: policy.Rate{PerSecond: 1000}, Gate: gate}, func(_ int, req *http.Request) (*http.Response, error) {
+			c := newCrew(t, 1, f, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1000}, Concurrency: gate}, func(_ int, req *http.Request) (*http.Response, error) {
 				return play(req, status(200))
 			})
 			get := func(host string, within time.Duration) (took time.Duration) {
@@ -604,7 +604,7 @@ func TestFleetAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newMemFleet(2 * time.Millisecond)
 		f.away = true
-		rule := policy.Rule{Rate: policy.Rate{PerSecond: 40, Burst: 4}}
+		rule := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 40, Burst: 4}}
 		c := newCrew(t, 4, f, rule, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(200)) })
 		began := time.Now()
 		assert.Equal(t, 200, c.get(t, 0))
@@ -629,7 +629,7 @@ func TestFleetAway(t *testing.T) {
 		f := newMemFleet(2 * time.Millisecond)
 		f.away = true
 		begun := time.Now()
-		rule := policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Attempts: 1000, Budget: policy.Budget{Burst: policy.Off}}
+		rule := policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait}, MaxAttempts: 1000, RetryBudget: policy.RetryBudget{Burst: policy.Off}}
 		c := newCrew(t, 3, f, rule, func(_ int, req *http.Request) (*http.Response, error) {
 			if time.Since(begun) < 5*time.Second {
 				return play(req, status(503))
@@ -646,7 +646,7 @@ func TestFleetAway(t *testing.T) {
 func TestFleetBudget(t *testing.T) {
 	retries := func(t *testing.T, members int) (n int) {
 		bubble(t, func(t *testing.T) {
-			rule := policy.Rule{Budget: policy.Budget{Ratio: policy.Off}}
+			rule := policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off}}
 			var sent atomic.Int64
 			c := newCrew(t, members, newMemFleet(0), rule, func(_ int, req *http.Request) (*http.Response, error) {
 				if sent.Add(1)%10 == 0 { // so that the budget does not rest
@@ -673,7 +673,7 @@ func TestFleetNonsense(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newMemFleet(0)
 		rule := policy.Rule{
-			Rate: policy.Rate{PerSecond: 100}, Gate: policy.Gate{Mode: policy.GateWait}, Pacing: policy.On,
+			RateLimit: policy.RateLimit{PerSecond: 100}, Concurrency: policy.Concurrency{Mode: policy.GateWait}, QuotaPacing: policy.On,
 			RetryAfter: policy.RetryAfter{Max: time.Minute, Beyond: policy.BeyondWait},
 		}
 		c := newCrew(t, 1, f, rule, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(200)) })
@@ -722,7 +722,7 @@ func TestFirstRequestAfterAnIdleOutage(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			var code atomic.Int32
 			code.Store(503)
-			c := transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: row.mode}, Rate: policy.Rate{PerSecond: 1000}, Cost: row.cost, Attempts: 1},
+			c := transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Mode: row.mode}, RateLimit: policy.RateLimit{PerSecond: 1000}, Cost: row.cost, MaxAttempts: 1},
 				Base: rt(func(req *http.Request) (*http.Response, error) { return play(req, status(int(code.Load()))) })}
 			if row.fleet {
 				c.Fleet = newMemFleet(time.Millisecond).member()
@@ -732,7 +732,7 @@ func TestFirstRequestAfterAnIdleOutage(t *testing.T) {
 				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 				time.Sleep(20 * time.Millisecond)
 			}
-			require.True(t, stateOf(t, tr).GateClosed)
+			require.True(t, stateOf(t, tr).CircuitOpen)
 			time.Sleep(time.Hour)
 			code.Store(200)
 			for _, want := range row.want {
@@ -782,7 +782,7 @@ func TestFleetAnswersAtOnce(t *testing.T) {
 		least time.Duration
 	}{
 		{"a hold keeps the first requests back", sharing, hold, 2 * time.Second},
-		{"an outage keeps the first requests back", policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}}, down, 200 * time.Millisecond},
+		{"an outage keeps the first requests back", policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait}}, down, 200 * time.Millisecond},
 	} {
 		for _, updated := range []bool{false, true} {
 			inBubble(t, fmt.Sprint(row.name, ", updated ", updated), func(t *testing.T) {
@@ -838,8 +838,8 @@ func BenchmarkFleet(b *testing.B) {
 		rule policy.Rule
 	}{
 		{"default", policy.Rule{}},
-		{"gate", policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}}},
-		{"rate", policy.Rule{Rate: policy.Rate{PerSecond: 1e9, Burst: 1e9}}},
+		{"gate", policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait}}},
+		{"rate", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1e9, Burst: 1e9}}},
 		{"everything", costSettings()["everything"]},
 	} {
 		for _, together := range []bool{false, true} {
@@ -850,7 +850,7 @@ func BenchmarkFleet(b *testing.B) {
 				}
 				tr := mustNew(b, config)
 				req := newRequest(b, http.MethodGet, "http://h.test/", nil)
-				if together && c.rule.Rate.PerSecond > 0 {
+				if together && c.rule.RateLimit.PerSecond > 0 {
 					for until := time.Now().Add(3 * time.Second); time.Now().Before(until); {
 						_, _ = tr.RoundTrip(req) // asks for more and more tokens
 					}
@@ -902,9 +902,9 @@ func aMember(t *testing.T, rule policy.Rule, base answer, knows fleetmsg.Message
 // A request that has waited for its token needs no second token because the fleet tells of a
 // quota meanwhile, if the quota lets it go.
 func TestQuotaThatComesDuringTheWait(t *testing.T) {
-	for _, gate := range []policy.Gate{{}, {Mode: policy.GateWait}} {
+	for _, gate := range []policy.Concurrency{{}, {Mode: policy.GateWait}} {
 		inBubble(t, fmt.Sprint("gate ", gate.Enabled()), func(t *testing.T) {
-			rule := policy.Rule{Rate: policy.Rate{PerSecond: 1}, Pacing: policy.On, Gate: gate}
+			rule := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}, QuotaPacing: policy.On, Concurrency: gate}
 			knows := fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 34, Limit: 100, Wait: 24 * time.Hour}
 			tr, _ := aMember(t, rule, status(200), knows, 1)
 			start := time.Now()
@@ -925,8 +925,8 @@ func TestUpdateAsksTheFleet(t *testing.T) {
 		on      policy.Rule
 		atLeast time.Duration
 	}{
-		"cooldown": {hold, policy.Rule{Cooldown: policy.On}, 59 * time.Second},
-		"pacing":   {quota, policy.Rule{Pacing: policy.On}, 49 * time.Second},
+		"cooldown": {hold, policy.Rule{ShareRetryAfter: policy.On}, 59 * time.Second},
+		"pacing":   {quota, policy.Rule{QuotaPacing: policy.On}, 49 * time.Second},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			tr, _ := aMember(t, off, status(200), row.knows, 1)
@@ -958,7 +958,7 @@ func TestHearsayRefusesNothing(t *testing.T) {
 	} {
 		for _, most := range []time.Duration{0, -1} {
 			inBubble(t, fmt.Sprint(name, most), func(t *testing.T) {
-				rule := policy.Rule{Cooldown: policy.On, Pacing: policy.On, RetryAfter: policy.RetryAfter{Max: most}}
+				rule := policy.Rule{ShareRetryAfter: policy.On, QuotaPacing: policy.On, RetryAfter: policy.RetryAfter{Max: most}}
 				tr, sent := aMember(t, rule, status(503), knows, 1)
 				for range 4 {
 					begin := time.Now()
@@ -986,7 +986,7 @@ func TestFalseQuota(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			wrong := fleetmsg.Message{Kind: fleetmsg.Quota, Limit: 100, Wait: 24 * time.Hour, Members: 4}
-			tr, sent := aMember(t, policy.Rule{Pacing: policy.On}, base, wrong, 200)
+			tr, sent := aMember(t, policy.Rule{QuotaPacing: policy.On}, base, wrong, 200)
 			begin := time.Now()
 			for time.Since(begin) < 160*time.Second {
 				resp := mustGet(t, tr)
@@ -1004,7 +1004,7 @@ func TestFalseQuota(t *testing.T) {
 func TestFalseOutage(t *testing.T) {
 	for _, mode := range []policy.GateMode{policy.GateWait, policy.GateRefuse} {
 		inBubble(t, fmt.Sprint(mode), func(t *testing.T) {
-			rule := policy.Rule{Gate: policy.Gate{Mode: mode, Start: 10}}
+			rule := policy.Rule{Concurrency: policy.Concurrency{Mode: mode, Initial: 10}}
 			tr, _ := aMember(t, rule, status(200), fleetmsg.Message{Kind: fleetmsg.Down}, 60)
 			for range 65 {
 				time.Sleep(time.Second)

@@ -102,9 +102,9 @@ func TestGateAgainstAHangingServer(t *testing.T) {
 		deadline time.Duration // of each caller
 		more     int           // beyond the limit: requests that were given up are still in the server's socket, and a probe per 2.5 s
 	}{
-		"no attempt timeout":       {rule: policy.Rule{Gate: policy.Gate{Start: 10}}},
-		"attempt timeout":          {rule: policy.Rule{Gate: policy.Gate{Start: 10}, AttemptTimeout: 2 * time.Second}, more: 8},
-		"deadlines":                {rule: policy.Rule{Gate: policy.Gate{Start: 10}}, deadline: 5 * time.Second, more: 40},
+		"no attempt timeout":       {rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}}},
+		"attempt timeout":          {rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}, AttemptTimeout: 2 * time.Second}, more: 8},
+		"deadlines":                {rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}}, deadline: 5 * time.Second, more: 40},
 		"attempt timeout, no gate": {rule: policy.Rule{AttemptTimeout: 2 * time.Second}},
 	}
 	for name, row := range rows {
@@ -112,7 +112,7 @@ func TestGateAgainstAHangingServer(t *testing.T) {
 			server := newFreezer(freeze, wake)
 			tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
 			var limit, left int
-			time.AfterFunc(freeze-1, func() { limit = stateOf(t, tr).GateLimit })
+			time.AfterFunc(freeze-1, func() { limit = stateOf(t, tr).ConcurrencyLimit })
 			var wg sync.WaitGroup
 			for at := time.Duration(0); at < end; {
 				gap := time.Duration(rand.ExpFloat64() * float64(10*time.Millisecond))
@@ -140,9 +140,9 @@ func TestGateAgainstAHangingServer(t *testing.T) {
 				server.between(wake, wake+time.Second), server.between(wake+time.Second, wake+2*time.Second), third, left)
 			time.Sleep(time.Minute) // the server finishes
 			s := stateOf(t, tr)
-			assert.Zero(t, s.GateSlots)
-			assert.Zero(t, s.GateQueue)
-			if !row.rule.Gate.Enabled() {
+			assert.Zero(t, s.ConcurrencyInUse)
+			assert.Zero(t, s.ConcurrencyWaiting)
+			if !row.rule.Concurrency.Enabled() {
 				assert.Greater(t, server.queued, 1000)
 				return
 			}
@@ -182,8 +182,8 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 		for _, hedge := range []time.Duration{0, 10 * time.Millisecond} {
 			inBubble(t, fmt.Sprintf("%s, hedged after %v", name, hedge), func(t *testing.T) {
 				rule := row.rule
-				rule.Gate, rule.Attempts = policy.Gate{Start: 10}, 2
-				rule.Backoff, rule.Hedge = backoff.Constant(10*time.Millisecond), policy.Hedge{After: hedge}
+				rule.Concurrency, rule.MaxAttempts = policy.Concurrency{Initial: 10}, 2
+				rule.Backoff, rule.Hedge = backoff.Constant(10*time.Millisecond), policy.Hedge{Delay: hedge}
 				tr := mustNew(t, transport.Config{Base: script(row.response), Rule: rule})
 				closed := false
 				for range 200 {
@@ -192,11 +192,11 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 						_ = resp.Body.Close()
 					}
 					cancel()
-					closed = closed || stateOf(t, tr).GateClosed
+					closed = closed || stateOf(t, tr).CircuitOpen
 					time.Sleep(20 * time.Millisecond)
 				}
 				assert.Equal(t, row.closes, closed)
-				assert.Zero(t, stateOf(t, tr).GateSlots)
+				assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
 			})
 		}
 	}
@@ -215,7 +215,7 @@ func TestGateProbes(t *testing.T) {
 			}
 			return play(req, status(200))
 		})
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Gate: policy.Gate{Start: 10}}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}}})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for range 50 {
@@ -229,7 +229,7 @@ func TestGateProbes(t *testing.T) {
 			})
 		}
 		time.Sleep(20 * time.Second)
-		require.True(t, stateOf(t, tr).GateClosed)
+		require.True(t, stateOf(t, tr).CircuitOpen)
 		for from := 10 * time.Second; from <= 19*time.Second; from += 100 * time.Millisecond {
 			n := server.between(from, from+time.Second)
 			assert.True(t, n == 1 || n == 2, "%d probes within a second", n)
@@ -237,8 +237,8 @@ func TestGateProbes(t *testing.T) {
 		down.Store(false)
 		time.Sleep(2 * time.Second)
 		s := stateOf(t, tr)
-		assert.False(t, s.GateClosed)
-		assert.GreaterOrEqual(t, s.GateLimit, 5)
+		assert.False(t, s.CircuitOpen)
+		assert.GreaterOrEqual(t, s.ConcurrencyLimit, 5)
 		cancel()
 		wg.Wait()
 	})
@@ -247,7 +247,7 @@ func TestGateProbes(t *testing.T) {
 func TestGateRefuse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ev := &recorder{}
-		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1}}})
+		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateRefuse, Initial: 1, Max: 1}}})
 		first := mustGet(t, tr)
 		start := time.Now()
 		b := oneShot("text")
@@ -269,7 +269,7 @@ func TestGateRefuse(t *testing.T) {
 func TestGateRefuseAndRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{
-			Rate: policy.Rate{PerSecond: 1, Burst: 1}, Gate: policy.Gate{Mode: policy.GateRefuse, Start: 10},
+			RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: policy.Concurrency{Mode: policy.GateRefuse, Initial: 10},
 		}})
 		for range 2 {
 			responds(t, tr, http.MethodGet, "http://h.test/")
@@ -287,7 +287,7 @@ func TestRateIsNoGate(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			w := &witness{t: t}
 			c := transport.Config{Base: script(status(200).Delay(100 * time.Millisecond)), Trace: w.trace(), Rule: policy.Rule{
-				Gate: policy.Gate{Max: 50}, Rate: policy.Rate{PerSecond: 1, Burst: 1},
+				Concurrency: policy.Concurrency{Max: 50}, RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1},
 			}.Or(exact)}
 			if f != nil {
 				f = newMemFleet(2 * time.Millisecond)
@@ -301,8 +301,8 @@ func TestRateIsNoGate(t *testing.T) {
 			for range 18 {
 				time.Sleep(time.Second)
 				state := stateOf(t, tr)
-				assert.Zero(t, state.GateQueue)
-				assert.Equal(t, 10, state.GateLimit)
+				assert.Zero(t, state.ConcurrencyWaiting)
+				assert.Equal(t, 10, state.ConcurrencyLimit)
 			}
 			all.Wait()
 			last := w.starts[len(w.starts)-1].Queued
@@ -347,10 +347,10 @@ func TestSlotOfABody(t *testing.T) {
 		"given up":                       {responses: []answer{status(503)}, steps: []step{{nothing, landed}, {closeIt, landed}}},
 		"too many requests":              {responses: []answer{status(429)}, steps: []step{{nothing, landed}}},
 		"not implemented":                {responses: []answer{status(501)}, steps: []step{{nothing, landed}}},
-		"a loser that never responds":    {responses: []answer{faults.Hang(), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"a loser that responds late":     {responses: []answer{deaf(5 * time.Second), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Minute) }, flying}, {closeIt, landed}}},
-		"a hedge that loses":             {responses: []answer{deaf(2 * time.Second), deaf(time.Minute)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
-		"a hedge and its attempt fail":   {responses: []answer{deafly(2*time.Second, status(503)), deafly(3*time.Second, status(503)), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"a loser that never responds":    {responses: []answer{faults.Hang(), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"a loser that responds late":     {responses: []answer{deaf(5 * time.Second), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Minute) }, flying}, {closeIt, landed}}},
+		"a hedge that loses":             {responses: []answer{deaf(2 * time.Second), deaf(time.Minute)}, rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
+		"a hedge and its attempt fail":   {responses: []answer{deafly(2*time.Second, status(503)), deafly(3*time.Second, status(503)), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
 		"an attempt timeout":             {responses: []answer{faults.Hang(), status(200)}, rule: policy.Rule{AttemptTimeout: time.Second}, steps: []step{{nothing, flying}, {closeIt, landed}}},
 		"a base that panics":             {responses: []answer{func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
 		"a base that panics at a retry":  {responses: []answer{status(503), func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
@@ -362,7 +362,7 @@ func TestSlotOfABody(t *testing.T) {
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {
 			rule := row.rule
-			rule.Gate, rule.Attempts = policy.Gate{Start: 2, Max: 2}, 5
+			rule.Concurrency, rule.MaxAttempts = policy.Concurrency{Initial: 2, Max: 2}, 5
 			tr := mustNew(t, transport.Config{Base: script(row.responses...), Rule: rule})
 			method := row.method
 			if method == "" {
@@ -380,7 +380,7 @@ func TestSlotOfABody(t *testing.T) {
 				s.do(resp)
 				synctest.Wait()
 				got := stateOf(t, tr)
-				assert.Equal(t, s.want, got.GateSlots, "step %d", i)
+				assert.Equal(t, s.want, got.ConcurrencyInUse, "step %d", i)
 				assert.Zero(t, got.InFlight)
 			}
 			time.Sleep(2 * time.Minute)
@@ -405,7 +405,7 @@ func TestGateServesInOrder(t *testing.T) {
 			time.Sleep(time.Second)
 			return play(req, status(200))
 		})
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}})
 		var wg sync.WaitGroup
 		var want []string
 		for i := range 30 {
@@ -436,7 +436,7 @@ func TestGateServesInOrder(t *testing.T) {
 		}
 		wg.Wait()
 		assert.Equal(t, want, order)
-		assert.Zero(t, stateOf(t, tr).GateQueue)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyWaiting)
 	})
 }
 
@@ -454,7 +454,7 @@ func TestBadRouteAmongGoodOnes(t *testing.T) {
 				return play(req, status(200))
 			})
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-				Gate: policy.Gate{Start: 10}, AttemptTimeout: time.Second, Attempts: 2,
+				Concurrency: policy.Concurrency{Initial: 10}, AttemptTimeout: time.Second, MaxAttempts: 2,
 			}})
 			var wg sync.WaitGroup
 			for range 3000 { // 50 per second for a minute, a third of them bad
@@ -472,7 +472,7 @@ func TestBadRouteAmongGoodOnes(t *testing.T) {
 					}
 				})
 				time.Sleep(20 * time.Millisecond)
-				require.False(t, stateOf(t, tr).GateClosed, "closed")
+				require.False(t, stateOf(t, tr).CircuitOpen, "closed")
 			}
 			wg.Wait()
 			slices.Sort(took)
@@ -486,14 +486,14 @@ func TestBadRouteAmongGoodOnes(t *testing.T) {
 func TestGateGrowsWithAndWithoutBodies(t *testing.T) {
 	for name, a := range map[string]answer{"without": faults.Status(200), "with": status(200)} {
 		inBubble(t, name, func(t *testing.T) {
-			tr := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Attempts: 1}},
+			tr := over(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait}, MaxAttempts: 1}},
 				script(deafly(10*time.Millisecond, a)))
 			together(50, func(int) {
 				for range 20 {
 					responds(t, tr, http.MethodGet, "http://h.test/")
 				}
 			})
-			assert.Greater(t, stateOf(t, tr).GateLimit, 20)
+			assert.Greater(t, stateOf(t, tr).ConcurrencyLimit, 20)
 		})
 	}
 }
@@ -503,7 +503,7 @@ func TestRequestRefusedByTheGateTakesNoToken(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		block := make(chan struct{})
 		tr := over(t, transport.Config{Rule: policy.Rule{
-			Rate: policy.Rate{PerSecond: 0.01, Burst: 5}, Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1},
+			RateLimit: policy.RateLimit{PerSecond: 0.01, Burst: 5}, Concurrency: policy.Concurrency{Mode: policy.GateRefuse, Initial: 1, Max: 1},
 		}}, script(func(req *http.Request) (*http.Response, error) {
 			<-block
 			return play(req, faults.Status(200))
@@ -530,8 +530,8 @@ func TestSlotOfAFinalFailure(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			tr := over(t, transport.Config{Rule: policy.Rule{
 				AttemptTimeout: timeout,
-				Gate:           policy.Gate{Max: 1},
-				Classify:       func(classify.Outcome) classify.Verdict { return classify.Final },
+				Concurrency:    policy.Concurrency{Max: 1},
+				Classify:       func(classify.Outcome) classify.Class { return classify.Final },
 			}}, script(status(500), status(500), status(200)))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -565,7 +565,7 @@ func TestLateSuccesses(t *testing.T) {
 				}
 				began := time.Now()
 				var arrived atomic.Int32
-				rule := policy.Rule{Attempts: 1, Gate: policy.Gate{Start: 100}}
+				rule := policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 100}}
 				if silent {
 					rule.AttemptTimeout = time.Second
 				}

@@ -85,7 +85,7 @@ func (x *retrier) race() {
 // hedgeDelay returns when a second attempt is due, or a time that is not positive.
 func (c *call) hedgeDelay() time.Duration {
 	h := c.Rule.Policy.Hedge
-	delay := h.After
+	delay := h.Delay
 	if h.Percentile > 0 {
 		if d, ok := c.State.Machines().Latency().Quantile(h.Percentile / 100); ok {
 			// Strictly after, because a response that takes just as long as the
@@ -302,7 +302,7 @@ func (r *race) discardRacer(a *racer) {
 
 // recordOutrun records the attempt whose outcome does not count. Its response may still
 // ask for a wait, which the next attempt keeps.
-func (r *race) recordOutrun(a *racer, err error, v classify.Verdict) {
+func (r *race) recordOutrun(a *racer, err error, v classify.Class) {
 	last := &r.last
 	if *last = a.outrun(); retryable(v) { // else it may be under way
 		*last = a.Outcome
@@ -316,8 +316,8 @@ func (r *race) recordOutrun(a *racer, err error, v classify.Verdict) {
 	}
 	last.Err = err
 	e := r.eventOf(last)
-	if e.Reason, e.Hint = ReasonOutrun, hint; last.Failed() {
-		r.wait = e.Time.Add(e.Hint)
+	if e.Reason, e.RetryAfter = ReasonOutrun, hint; last.Failed() {
+		r.wait = e.Time.Add(e.RetryAfter)
 	}
 	r.report.record(&e)
 }

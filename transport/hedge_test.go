@@ -69,7 +69,7 @@ func TestHedgeCutsTheTail(t *testing.T) {
 	}
 	for seed := range soak.Size[uint64](2, 5) {
 		p99, p995, more := tail(t, policy.Hedge{Percentile: 98}, seed)
-		_, without, _ := tail(t, policy.Hedge{After: policy.Off}, seed)
+		_, without, _ := tail(t, policy.Hedge{Delay: policy.Off}, seed)
 		t.Logf("seed %d: p99 %v, p99.5 %v (%v without) for %.2f %% more attempts", seed, p99, p995, without, 100*more)
 		assert.Less(t, p99, 60*time.Millisecond)
 		assert.LessOrEqual(t, more, 0.03)
@@ -108,7 +108,7 @@ func TestHedge(t *testing.T) {
 				return newResponse(req, 200, l.body(req.Context(), strings.Repeat("x", n*1000))), nil
 			})
 			ev := &recorder{}
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: after}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: after}}})
 			resp, err := get(t, tr, ev.on(t.Context()))
 			require.NoError(t, err)
 			assert.Equal(t, row.total, time.Since(server.start))
@@ -150,7 +150,7 @@ func TestQuickResponsesAreNotHedged(t *testing.T) {
 		server := script(deaf(40*time.Millisecond), deafly(30*time.Millisecond, status(503)), status(200))
 		ev := &recorder{}
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-			Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
+			Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
 		}})
 		for range 2 {
 			resp, err := get(t, tr, ev.on(t.Context()))
@@ -203,7 +203,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 		"DELETE":           {req: func(t *testing.T) *http.Request { return newRequest(t, http.MethodDelete, "http://h.test/", nil) }},
 		"repeatable PUT": {hedged: true, req: func(t *testing.T) *http.Request {
 			req := withGetBody(t, http.MethodPut)
-			return req.WithContext(transport.Repeatable(req.Context()))
+			return req.WithContext(transport.WithIdempotent(req.Context()))
 		}},
 		"PUT, idempotent by the rule's word": {rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }},
 			req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPut) }},
@@ -217,12 +217,12 @@ func TestWhatIsNotHedged(t *testing.T) {
 		}},
 		"repeatable POST": {hedged: true, req: func(t *testing.T) *http.Request {
 			req := withGetBody(t, http.MethodPost)
-			return req.WithContext(transport.Repeatable(req.Context()))
+			return req.WithContext(transport.WithIdempotent(req.Context()))
 		}},
 		"repeatable POST with a trailer": {req: func(t *testing.T) *http.Request {
 			req := withGetBody(t, http.MethodPost)
 			req.Trailer = http.Header{"X-Sum": nil}
-			return req.WithContext(transport.Repeatable(req.Context()))
+			return req.WithContext(transport.WithIdempotent(req.Context()))
 		}},
 		"PUT that is read once": {req: func(t *testing.T) *http.Request {
 			return newRequest(t, http.MethodPut, "http://h.test/", oneShot("text"))
@@ -232,23 +232,23 @@ func TestWhatIsNotHedged(t *testing.T) {
 		}},
 		"once": {req: func(t *testing.T) *http.Request {
 			req := get(t)
-			return req.WithContext(transport.Once(req.Context()))
+			return req.WithContext(transport.WithoutRetries(req.Context()))
 		}},
-		"one attempt": {req: get, rule: policy.Rule{Attempts: 1}},
-		"budget spent": {req: get, rule: policy.Rule{Budget: one}, prepare: func(t *testing.T, tr *transport.Transport) {
+		"one attempt": {req: get, rule: policy.Rule{MaxAttempts: 1}},
+		"budget spent": {req: get, rule: policy.Rule{RetryBudget: one}, prepare: func(t *testing.T, tr *transport.Transport) {
 			responds(t, tr, http.MethodGet, "http://h.test/fails")
 		}},
-		"budget spent, behind a gate": {req: get, rule: policy.Rule{Budget: one, Gate: policy.Gate{Start: 5}}, prepare: func(t *testing.T, tr *transport.Transport) {
+		"budget spent, behind a gate": {req: get, rule: policy.Rule{RetryBudget: one, Concurrency: policy.Concurrency{Initial: 5}}, prepare: func(t *testing.T, tr *transport.Transport) {
 			responds(t, tr, http.MethodGet, "http://h.test/fails")
 		}},
-		"gate full":      {req: get, rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}},
-		"gate with room": {req: get, rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}, hedged: true},
-		"rate used":      {req: get, rule: limits(func(r *policy.Rule) { r.Rate.PerSecond, r.Rate.Burst = 0.1, 1 })},
-		"rate left":      {req: get, rule: limits(func(r *policy.Rule) { r.Rate.PerSecond, r.Rate.Burst = 0.1, 2 }), hedged: true},
-		"during a hold": {req: get, rule: limits(func(r *policy.Rule) { r.Cooldown = policy.On }), prepare: func(t *testing.T, tr *transport.Transport) {
+		"gate full":      {req: get, rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}},
+		"gate with room": {req: get, rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 2, Max: 2}}, hedged: true},
+		"rate used":      {req: get, rule: limits(func(r *policy.Rule) { r.RateLimit.PerSecond, r.RateLimit.Burst = 0.1, 1 })},
+		"rate left":      {req: get, rule: limits(func(r *policy.Rule) { r.RateLimit.PerSecond, r.RateLimit.Burst = 0.1, 2 }), hedged: true},
+		"during a hold": {req: get, rule: limits(func(r *policy.Rule) { r.ShareRetryAfter = policy.On }), prepare: func(t *testing.T, tr *transport.Transport) {
 			time.AfterFunc(20*time.Millisecond, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/told") })
 		}},
-		"during another scope's hold": {req: get, rule: limits(func(r *policy.Rule) { r.Cooldown = policy.On }), hedged: true, prepare: func(t *testing.T, tr *transport.Transport) {
+		"during another scope's hold": {req: get, rule: limits(func(r *policy.Rule) { r.ShareRetryAfter = policy.On }), hedged: true, prepare: func(t *testing.T, tr *transport.Transport) {
 			time.AfterFunc(20*time.Millisecond, func() {
 				_, _ = send(t, tr, http.MethodPost, "http://h.test/told", "Authorization: Bearer x")
 			})
@@ -277,7 +277,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 				return play(req, status(200).Delay(time.Second))
 			})
 			rule := row.rule
-			rule.Hedge, rule.Backoff = policy.Hedge{After: 50 * time.Millisecond}, backoff.Constant(time.Millisecond)
+			rule.Hedge, rule.Backoff = policy.Hedge{Delay: 50 * time.Millisecond}, backoff.Constant(time.Millisecond)
 			tr := mustNew(t, transport.Config{Base: base, Rule: rule})
 			if row.prepare != nil {
 				row.prepare(t, tr)
@@ -294,7 +294,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 				assert.Equal(t, "text", text)
 			}
 			synctest.Wait()
-			assert.Zero(t, stateOf(t, tr).GateSlots)
+			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
 		})
 	}
 }
@@ -303,7 +303,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 func TestHedgesAreRetriesForTheBudget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(status(200).Delay(time.Second))
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 10 * time.Millisecond}}})
 		const requests = 1000
 		together(requests, func(int) {
 			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
@@ -326,7 +326,7 @@ func TestRefusedHedgeCostsNoTurn(t *testing.T) {
 			return play(req, status(200).Delay(time.Second))
 		})
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-			Rate: policy.Rate{PerSecond: 0.01, Burst: 4}, Budget: one, Backoff: backoff.Constant(0), Hedge: policy.Hedge{After: 10 * time.Millisecond},
+			RateLimit: policy.RateLimit{PerSecond: 0.01, Burst: 4}, RetryBudget: one, Backoff: backoff.Constant(0), Hedge: policy.Hedge{Delay: 10 * time.Millisecond},
 		}})
 		for _, path := range []string{"fails", "slow", "slow"} { // 2 + 1 + 1 tokens
 			responds(t, tr, http.MethodGet, "http://h.test/"+path)
@@ -371,7 +371,7 @@ func TestHedgeAndRetry(t *testing.T) {
 			server := script(row.responses...)
 			ev := &recorder{}
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-				Attempts: 3, Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
+				MaxAttempts: 3, Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
 			}})
 			resp, err := get(t, tr, ev.on(t.Context()))
 			require.NoError(t, err)
@@ -395,7 +395,7 @@ func TestHedgeAndRetry(t *testing.T) {
 func TestCancelDuringTheRace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(faults.Hang())
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Initial: 5}}})
 		reason := errors.New("the caller's reason")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(reason) })
@@ -405,8 +405,8 @@ func TestCancelDuringTheRace(t *testing.T) {
 		server.sent(t, 2)
 		synctest.Wait()
 		s := stateOf(t, tr)
-		assert.Zero(t, s.GateSlots)
-		assert.False(t, s.GateClosed)
+		assert.Zero(t, s.ConcurrencyInUse)
+		assert.False(t, s.CircuitOpen)
 	})
 }
 
@@ -420,16 +420,16 @@ func TestBothRespondAtOnce(t *testing.T) {
 				time.Sleep(100*time.Millisecond - time.Duration(n-1)*50*time.Millisecond)
 				return newResponse(req, 200, l.body(req.Context(), "text")), nil
 			})
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Initial: 5}}})
 			resp := mustGet(t, tr)
 			synctest.Wait()
 			count(t, 2, l.made.Load(), "body made")
 			assert.EqualValues(t, 1, l.open.Load(), "open bodies")
-			assert.Equal(t, 1, stateOf(t, tr).GateSlots)
+			assert.Equal(t, 1, stateOf(t, tr).ConcurrencyInUse)
 			assert.Equal(t, "text", mustRead(t, resp))
 			_ = resp.Body.Close()
 			assert.Zero(t, l.open.Load(), "open bodies")
-			assert.Zero(t, stateOf(t, tr).GateSlots)
+			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
 		})
 	}
 }
@@ -446,13 +446,13 @@ func TestHedgeAtTheInstantOfTheResponse(t *testing.T) {
 				}
 				return newResponse(req, 200, l.body(req.Context(), "text")), nil
 			}
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Initial: 5}}})
 			resp := mustGet(t, tr)
 			assert.Equal(t, "text", mustRead(t, resp))
 			_ = resp.Body.Close()
 			synctest.Wait()
 			assert.Zero(t, l.open.Load(), "open bodies")
-			assert.Zero(t, stateOf(t, tr).GateSlots)
+			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
 		})
 	}
 }
@@ -462,7 +462,7 @@ func TestHedgeUnderAnAttemptTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(faults.Hang(), faults.Hang(), status(200))
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-			Hedge: policy.Hedge{After: 500 * time.Millisecond}, AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second),
+			Hedge: policy.Hedge{Delay: 500 * time.Millisecond}, AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second),
 		}})
 		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		assert.Equal(t, []time.Duration{0, 500 * time.Millisecond, 2500 * time.Millisecond}, server.arrivals())
@@ -519,7 +519,7 @@ func TestHedgeGoexit(t *testing.T) {
 		}),
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}})
+			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}})
 			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 			returned, panicked, done := false, any(nil), make(chan struct{})
 			go func() {
@@ -560,7 +560,7 @@ func TestLateResponseWithABadBody(t *testing.T) {
 					}}), nil
 				})
 				start := time.Now()
-				resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(quick)}, base), t.Context())
+				resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}.Or(quick)}, base), t.Context())
 				require.NoError(t, err)
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.LessOrEqual(t, time.Since(start), 2*time.Second+transport.CloseTime)
@@ -596,7 +596,7 @@ func TestFailureOfAHedge(t *testing.T) {
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {
 			server := script(row.first, row.second)
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Initial: 5}}})
 			resp := mustGet(t, tr)
 			assert.Equal(t, row.want, resp.StatusCode)
 			assert.Equal(t, row.at, time.Since(server.start))
@@ -604,7 +604,7 @@ func TestFailureOfAHedge(t *testing.T) {
 			_ = resp.Body.Close()
 			synctest.Wait()
 			assert.Equal(t, 2, server.attempts(), "attempts")
-			assert.Zero(t, stateOf(t, tr).GateSlots, "slots")
+			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots")
 		})
 	}
 }
@@ -621,8 +621,8 @@ func TestVerdictOnAHedge(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			server := script(status(200).Delay(time.Second), second)
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-				Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5},
-				Classify: func(o classify.Outcome) classify.Verdict {
+				Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Initial: 5},
+				Classify: func(o classify.Outcome) classify.Class {
 					switch failed := o.Response != nil && o.Response.Header.Get("X-Failed") != ""; {
 					case failed && panics:
 						panic("classifier")
@@ -642,7 +642,7 @@ func TestVerdictOnAHedge(t *testing.T) {
 			}
 			synctest.Wait()
 			assert.Equal(t, 2, server.attempts(), "attempts")
-			assert.Zero(t, stateOf(t, tr).GateSlots, "slots")
+			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots")
 		})
 	}
 }
@@ -654,8 +654,8 @@ func TestVerdictOnAHedgeThatTakesTime(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			server := script(status(204).Delay(100*time.Millisecond), status(status2))
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-				Hedge: policy.Hedge{After: 50 * time.Millisecond},
-				Classify: func(o classify.Outcome) classify.Verdict {
+				Hedge: policy.Hedge{Delay: 50 * time.Millisecond},
+				Classify: func(o classify.Outcome) classify.Class {
 					if o.Response.StatusCode == status2 {
 						time.Sleep(time.Second)
 					}
@@ -684,7 +684,7 @@ func TestShareOfHedges(t *testing.T) {
 				server.mu.Unlock()
 				return play(req, status(200).Delay(takes))
 			}
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Percentile: percentile}, Budget: policy.Budget{Burst: policy.Off}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Percentile: percentile}, RetryBudget: policy.RetryBudget{Burst: policy.Off}}})
 			for range requests {
 				responds(t, tr, http.MethodGet, "http://h.test/")
 			}
@@ -699,7 +699,7 @@ func TestShareOfHedges(t *testing.T) {
 func TestFirstAttemptRunsInTheCallersGoroutine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		before := runtime.NumGoroutine()
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Minute}}, Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Minute}}, Base: rt(func(req *http.Request) (*http.Response, error) {
 			assert.LessOrEqual(t, runtime.NumGoroutine(), before, "goroutines during the first attempt")
 			return play(req, status(200))
 		})})
@@ -721,7 +721,7 @@ func TestCancelAtTheInstantOfTheHedge(t *testing.T) {
 					}
 					return newResponse(req, 200, l.body(req.Context(), "text")), nil
 				})
-				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
+				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Initial: 5}}})
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(after, cancel)
 				if resp, err := get(t, tr, ctx); err != nil {
@@ -731,7 +731,7 @@ func TestCancelAtTheInstantOfTheHedge(t *testing.T) {
 				}
 				synctest.Wait()
 				assert.Zero(t, l.open.Load(), "bodies")
-				assert.Zero(t, stateOf(t, tr).GateSlots, "slots")
+				assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots")
 			})
 		}
 	}
@@ -751,10 +751,10 @@ func TestHedgeIsNotTraced(t *testing.T) {
 			defer server.Close()
 			base := &http.Transport{}
 			defer base.CloseIdleConnections()
-			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}}, Trace: &transport.Trace{
+			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 10 * time.Millisecond}}, Trace: &transport.Trace{
 				Addresses: own,
 				AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
-					if !own || a.Kind != transport.KindHedge {
+					if !own || a.Kind != transport.AttemptHedge {
 						return ctx
 					}
 					return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{ConnectStart: func(string, string) { ownDials.Add(1) }})
@@ -790,7 +790,7 @@ func TestRefusedHedgeGivesTheBudgetBack(t *testing.T) {
 			return play(req, status(200))
 		})
 		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{
-			Rate: policy.Rate{PerSecond: 0.5, Burst: 2}, Budget: one, Backoff: backoff.Constant(0), Hedge: policy.Hedge{After: time.Second},
+			RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 2}, RetryBudget: one, Backoff: backoff.Constant(0), Hedge: policy.Hedge{Delay: time.Second},
 		}})
 		done := make(chan struct{})
 		go func() {
@@ -835,10 +835,10 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {
 			server, ev := script(row.responses...), &recorder{}
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}}})
 			ctx := ev.on(t.Context())
 			if !row.plain {
-				ctx = transport.Repeatable(ctx)
+				ctx = transport.WithIdempotent(ctx)
 			}
 			start := time.Now()
 			resp := mustRoundTrip(t, tr, newRequest(t, row.method, "http://h.test/", nil).WithContext(ctx))
@@ -858,14 +858,14 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 func TestCancelWhileA4xxWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(faults.Hang(), status(404))
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
-		ctx, cancel := context.WithCancel(transport.Repeatable(t.Context()))
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Initial: 5}}})
+		ctx, cancel := context.WithCancel(transport.WithIdempotent(t.Context()))
 		time.AfterFunc(time.Second, cancel)
 		_, err := tr.RoundTrip(newRequest(t, http.MethodDelete, "http://h.test/", nil).WithContext(ctx))
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, time.Second, time.Since(server.start))
 		synctest.Wait()
-		assert.Zero(t, stateOf(t, tr).GateSlots)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
 	})
 }
 
@@ -880,7 +880,7 @@ func TestFinalErrorAfterAHedge(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			server := script(responses...)
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}}})
 			_, err := get(t, tr, t.Context())
 			assert.True(t, err == final, "%T: %v", err, err)
 			server.sent(t, 2)
@@ -901,11 +901,11 @@ func TestHedgeAndABaseThatPanics(t *testing.T) {
 	for name, responses := range rows {
 		inBubble(t, name, func(t *testing.T) {
 			tr := over(t, transport.Config{Rule: policy.Rule{
-				Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5},
+				Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Initial: 5},
 			}}, script(responses...))
 			assert.PanicsWithValue(t, "base", func() { _, _ = get(t, tr, t.Context()) })
 			synctest.Wait()
-			assert.Zero(t, stateOf(t, tr).GateSlots)
+			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
 		})
 	}
 }
@@ -916,7 +916,7 @@ func TestHedgeThatPanicsAfterTheRace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(status(200).Delay(2*time.Second), deafly(3*time.Second, func(*http.Request) (*http.Response, error) { panic("late") }))
 		first := make(chan context.Context, 2)
-		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5}}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Initial: 5}}}, rt(func(req *http.Request) (*http.Response, error) {
 			first <- req.Context()
 			return server.RoundTrip(req)
 		}))
@@ -925,7 +925,7 @@ func TestHedgeThatPanicsAfterTheRace(t *testing.T) {
 		assert.NoError(t, (<-first).Err())
 		assert.NotEmpty(t, mustRead(t, resp))
 		_ = resp.Body.Close()
-		assert.Zero(t, stateOf(t, tr).GateSlots)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
 	})
 }
 
@@ -935,7 +935,7 @@ func TestTraceThatPanicsAtAHedgeEndsBothAttempts(t *testing.T) {
 		var mu sync.Mutex
 		var contexts []context.Context
 		tr := over(t, transport.Config{
-			Rule:  policy.Rule{Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5}},
+			Rule:  policy.Rule{Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Initial: 5}},
 			Trace: &transport.Trace{Event: func(transport.Event) { panic("hook") }},
 		}, rt(func(req *http.Request) (*http.Response, error) {
 			mu.Lock()
@@ -952,7 +952,7 @@ func TestTraceThatPanicsAtAHedgeEndsBothAttempts(t *testing.T) {
 			assert.ErrorIs(t, ctx.Err(), context.Canceled)
 		}
 		s := stateOf(t, tr)
-		assert.Zero(t, s.GateSlots)
+		assert.Zero(t, s.ConcurrencyInUse)
 		assert.Zero(t, s.InFlight)
 	})
 }
@@ -960,7 +960,7 @@ func TestTraceThatPanicsAtAHedgeEndsBothAttempts(t *testing.T) {
 // A 429 to a hedge holds the scope, even if the response of the hedge does not count.
 func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, transport.Config{Rule: policy.Rule{Cooldown: policy.On, Hedge: policy.Hedge{After: time.Second}}},
+		tr := over(t, transport.Config{Rule: policy.Rule{ShareRetryAfter: policy.On, Hedge: policy.Hedge{Delay: time.Second}}},
 			script(status(200).Delay(3*time.Second), status(429, "Retry-After: 30")))
 		done := make(chan struct{})
 		go func() {
@@ -968,7 +968,7 @@ func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		}()
 		time.Sleep(2 * time.Second)
-		assert.Equal(t, 1, stateOf(t, tr).HeldScopes)
+		assert.Equal(t, 1, stateOf(t, tr).ThrottledKeys)
 		<-done
 	})
 }
@@ -978,7 +978,7 @@ func TestLogOfAHedge(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var out testkit.Text
 		tr := over(t, transport.Config{
-			Rule:   policy.Rule{Hedge: policy.Hedge{After: time.Second}},
+			Rule:   policy.Rule{Hedge: policy.Hedge{Delay: time.Second}},
 			Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}, script(faults.Hang(), status(200)))
 		responds(t, tr, http.MethodGet, "http://h.test/")
@@ -996,12 +996,12 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 		hedged bool
 	}{
 		"may go":    {},
-		"gate full": {rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}},
-		"rate used": {rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1, Burst: 1}}},
+		"gate full": {rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait, Initial: 1, Max: 1}}},
+		"rate used": {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1, Burst: 1}}},
 	}
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {
-			tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(row.rule).Or(exact)},
+			tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}.Or(row.rule).Or(exact)},
 				script(deafly(3*time.Second, status(503)), status(200)))
 			first, made := oneShot("text"), []*body(nil)
 			req := newRequest(t, http.MethodGet, "http://h.test/", first)
@@ -1028,7 +1028,7 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 func TestOutrunAttemptSharesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		gone := make(chan struct{})
-		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}},
+		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}},
 			numbered(func(req *http.Request, n int) (*http.Response, error) {
 				if n > 1 {
 					return play(req, status(200))
@@ -1062,7 +1062,7 @@ func TestFailuresAreNoLatenciesForTheHedge(t *testing.T) {
 			}
 			return nil, syscall.ECONNREFUSED
 		})
-		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 95}, Attempts: 2}.Or(quick)}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 95}, MaxAttempts: 2}.Or(quick)}, base)
 		for range 1000 {
 			_, err := get(t, tr, t.Context())
 			require.Error(t, err)
@@ -1103,7 +1103,7 @@ func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := oneShot("x")
 		tr := over(t, transport.Config{Rule: policy.Rule{
-			Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5},
+			Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Initial: 5},
 		}}, script(deaf(time.Hour), func(req *http.Request) (*http.Response, error) { return newResponse(req, 503, b), nil }))
 		done := make(chan struct{})
 		go func() {
@@ -1112,9 +1112,9 @@ func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 		}()
 		time.Sleep(time.Minute)
 		count(t, 1, b.closed(), "body closed")
-		assert.Equal(t, 1, stateOf(t, tr).GateSlots)
+		assert.Equal(t, 1, stateOf(t, tr).ConcurrencyInUse)
 		<-done
-		assert.Zero(t, stateOf(t, tr).GateSlots)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
 	})
 }
 
@@ -1122,7 +1122,7 @@ func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 // The caller may use the request again when it has a response (seen with -race).
 func TestHedgeLeavesTheRequestAloneAfterTheResponse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Millisecond}}.Or(quick)}, numbered(func(req *http.Request, n int) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Millisecond}}.Or(quick)}, numbered(func(req *http.Request, n int) (*http.Response, error) {
 			if n%2 == 1 { // a first attempt
 				time.Sleep(3 * time.Millisecond)
 				return play(req, status(200))
@@ -1148,7 +1148,7 @@ func TestHedgeLeavesTheBodyToTheFirst(t *testing.T) {
 			assert.Equal(t, time.Second, a.Deadline.Sub(a.Start))
 			return ctx
 		}}
-		rule := policy.Rule{AttemptTimeout: time.Second, Hedge: policy.Hedge{After: time.Millisecond}}.Or(quick)
+		rule := policy.Rule{AttemptTimeout: time.Second, Hedge: policy.Hedge{Delay: time.Millisecond}}.Or(quick)
 		tr := over(t, transport.Config{Rule: rule, Trace: trace}, numbered(func(req *http.Request, n int) (*http.Response, error) {
 			if n%2 == 1 { // a first attempt
 				time.Sleep(time.Millisecond)
@@ -1164,7 +1164,7 @@ func TestHedgeLeavesTheBodyToTheFirst(t *testing.T) {
 
 // The caller's body fills in a trailer in the caller's request.
 func TestTrailerWhenHedgingIsOn(t *testing.T) {
-	for name, hedge := range map[string]policy.Hedge{"off": policy.Hedge{After: policy.Off}, "on": {After: time.Minute}} {
+	for name, hedge := range map[string]policy.Hedge{"off": policy.Hedge{Delay: policy.Off}, "on": {Delay: time.Minute}} {
 		t.Run(name, func(t *testing.T) {
 			var sum string
 			tr := over(t, transport.Config{Rule: policy.Rule{Hedge: hedge}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
@@ -1197,13 +1197,13 @@ func TestTrailerWhenHedgingIsOn(t *testing.T) {
 func TestGetBodyThatPanicsInARace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{
-			Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 2, Max: 2},
+			Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Initial: 2, Max: 2},
 		}}, script(status(200).Delay(time.Minute)))
 		req := newRequest(t, http.MethodGet, "http://h.test/", strings.NewReader("text"))
 		req.GetBody = func() (io.ReadCloser, error) { panic("mine") }
 		assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(req) })
 		synctest.Wait()
-		assert.Zero(t, stateOf(t, tr).GateSlots)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
 	})
 }
 
@@ -1214,7 +1214,7 @@ func TestHintOfTheLoserBindsTheRetry(t *testing.T) {
 			deafly(2*time.Second, status(500, "Retry-After: 20")),
 			deafly(3*time.Second, faults.Fail(io.ErrUnexpectedEOF)),
 			status(200))
-		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(quick)}, server)
+		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}.Or(quick)}, server)
 		responds(t, tr, http.MethodGet, "http://h.test/")
 		require.Len(t, server.arrivals(), 3, "requests sent")
 		assert.GreaterOrEqual(t, server.arrivals()[2], 22*time.Second)

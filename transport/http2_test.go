@@ -73,7 +73,7 @@ func TestHTTP2Refused(t *testing.T) {
 		for name, body := range bodies(t, "an order") {
 			t.Run(row.name+"/"+name, func(t *testing.T) {
 				inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-					rule := policy.Rule{Attempts: 100}.Or(quick)
+					rule := policy.Rule{MaxAttempts: 100}.Or(quick)
 					s := set(t, cfg, rule, repeat(row.times, row.step, ts.OK("done"))...)
 					got := s.send(http.MethodPost, body())
 					require.NoError(t, got.err)
@@ -82,7 +82,7 @@ func TestHTTP2Refused(t *testing.T) {
 					s.lastBody("an order")
 					for _, e := range s.seen.events() {
 						if e.Err != nil {
-							assert.Equal(t, classify.Refused, e.Verdict, "%v", e.Err)
+							assert.Equal(t, classify.Refused, e.Class, "%v", e.Err)
 						}
 					}
 				})

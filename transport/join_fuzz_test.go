@@ -217,7 +217,7 @@ func (c *changing) belongs(got string, whole bool, status int, header http.Heade
 func joins(t testing.TB) func(t testing.TB, seed uint64) bool {
 	var server *changing
 	base := rt(func(req *http.Request) (*http.Response, error) { return server.RoundTrip(req) })
-	tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 4}.Or(quick)})
+	tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 4}.Or(quick)})
 	return func(t testing.TB, seed uint64) bool {
 		r := rand.New(rand.NewPCG(seed, 24))
 		server = newChanging(r)

@@ -64,7 +64,7 @@ func TestOneActionAndOneResponse(t *testing.T) {
 			steps := []string{"lost after", "busy", "busy", []string{"lost before", "unavailable", "lost after"}[r.IntN(3)]}
 			r.Shuffle(len(steps), func(i, j int) { steps[i], steps[j] = steps[j], steps[i] })
 			server := &keeper{steps: steps, acted: map[string]bool{}}
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{IdempotencyKey: policy.UUIDKey, Budget: policy.Budget{Burst: policy.Off}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{IdempotencyKey: policy.UUIDKey, RetryBudget: policy.RetryBudget{Burst: policy.Off}}})
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/charges", strings.NewReader("9")))
 			require.NoError(t, err, "seed %d: %v", seed, steps)
 			require.Equal(t, 201, resp.StatusCode, "seed %d: %v", seed, steps)
@@ -80,7 +80,7 @@ func TestIdempotencyKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		calls := 0
 		rule := quick
-		rule.Attempts = 3
+		rule.MaxAttempts = 3
 		rule.IdempotencyKey = func(req *http.Request) string {
 			calls++
 			if req.Method == http.MethodGet {
@@ -123,10 +123,10 @@ func TestIdempotencyKey(t *testing.T) {
 // with a key to a host that honours keys. A 422 is final.
 func TestStatusesOfAKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		keyed := policy.Rule{Backoff: quick.Backoff, Attempts: 2, IdempotencyKey: policy.UUIDKey}
+		keyed := policy.Rule{Backoff: quick.Backoff, MaxAttempts: 2, IdempotencyKey: policy.UUIDKey}
 		known, last := keyed, keyed
-		last.Attempts = 1
-		known.Classify = func(o classify.Outcome) classify.Verdict {
+		last.MaxAttempts = 1
+		known.Classify = func(o classify.Outcome) classify.Class {
 			if o.Response != nil && o.Response.StatusCode == 409 {
 				return classify.Ambiguous
 			}
@@ -159,7 +159,7 @@ func TestStatusesOfAKey(t *testing.T) {
 				assert.GreaterOrEqual(t, time.Since(start), time.Second)
 			}
 			state, _ := tr.SnapshotOf(getRequest(t, "http://h.test/").URL)
-			assert.Zero(t, state.HeldScopes, "%s: no other request waits", row.name)
+			assert.Zero(t, state.ThrottledKeys, "%s: no other request waits", row.name)
 		}
 	})
 }
@@ -168,7 +168,7 @@ func TestStatusesOfAKey(t *testing.T) {
 // if the key is the rule's. So the first response can be had. If the caller made the key, it may
 // have been used before, and a rule that knows the status is asked first.
 func TestConflictAfterALostAttempt(t *testing.T) {
-	lost := faults.Reset()
+	lost := faults.ConnReset()
 	keyed := policy.Rule{IdempotencyKey: policy.UUIDKey}.Or(quick)
 	knows := keyed
 	knows.Classify = classify.OnStatus(classify.Final, 409)

@@ -127,7 +127,7 @@ func TestConditionsInTheLog(t *testing.T) {
 		condition string
 		limit     any
 	}{
-		{"down without a gate", policy.Rule{Attempts: -1}, script(faults.Fail(errRefused), faults.Fail(errRefused), faults.Fail(errRefused), faults.Fail(errRefused), faults.Status(502), faults.Status(200)),
+		{"down without a gate", policy.Rule{MaxAttempts: -1}, script(faults.Fail(errRefused), faults.Fail(errRefused), faults.Fail(errRefused), faults.Fail(errRefused), faults.Status(502), faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				for range 10 {
 					send(t, tr, 1)
@@ -135,7 +135,7 @@ func TestConditionsInTheLog(t *testing.T) {
 				}
 			},
 			[]string{"WARN http://h.test is down (502): its last five attempts failed, and requests still go", "INFO http://h.test is back after 5s: an attempt succeeded"}, "down", nil},
-		{"down with a gate", policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
+		{"down with a gate", policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
 			func(t *testing.T, tr *transport.Transport) {
 				for range 40 {
 					send(t, tr, 1)
@@ -143,7 +143,7 @@ func TestConditionsInTheLog(t *testing.T) {
 				}
 			},
 			[]string{"WARN http://h.test is down (connection refused): one request at a time tries it, none waits", "INFO http://h.test is back after 12s: 2 go at a time at first, none waits"}, "down", "gate"},
-		{"down with a gate that refuses", policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10, Mode: policy.GateRefuse}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
+		{"down with a gate that refuses", policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10, Mode: policy.GateRefuse}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
 			func(t *testing.T, tr *transport.Transport) {
 				for range 100 {
 					send(t, tr, 2)
@@ -151,14 +151,14 @@ func TestConditionsInTheLog(t *testing.T) {
 				}
 			},
 			[]string{"WARN http://h.test is down (connection refused): one request at a time tries it, none waits", "INFO http://h.test is back after 6.5s: 2 go at a time at first, none waits"}, "down", "gate"},
-		{"asks for a pause", policy.Rule{Attempts: -1, Cooldown: policy.On}, script(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
+		{"asks for a pause", policy.Rule{MaxAttempts: -1, ShareRetryAfter: policy.On}, script(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 1)
 				time.Sleep(time.Minute)
 				send(t, tr, 2)
 			},
 			[]string{"WARN http://h.test asks for a pause (429): requests wait for 30s", "INFO http://h.test takes requests again after a pause of 1m0s: they go one after the other, none waits"}, "held", "cooldown"},
-		{"no retries left", policy.Rule{Attempts: 2, Budget: policy.Budget{Burst: 1, PerSecond: 0.1}}.Or(quick), script(status(500), status(500), status(500), status(200)),
+		{"no retries left", policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Burst: 1, MinPerSecond: 0.1}}.Or(quick), script(status(500), status(500), status(500), status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 1)
 				send(t, tr, 1)
@@ -166,28 +166,28 @@ func TestConditionsInTheLog(t *testing.T) {
 				send(t, tr, 1)
 			},
 			[]string{"WARN http://h.test has used up its retries (500): failures go to the callers", "INFO http://h.test has retries again after 1m0s: failures are retried"}, "no_retries", "budget"},
-		{"a quota is low", policy.Rule{Pacing: policy.On}, script(quota("12"), quota("100")),
+		{"a quota is low", policy.Rule{QuotaPacing: policy.On}, script(quota("12"), quota("100")),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 1)
 				time.Sleep(30 * time.Second)
 				send(t, tr, 1)
 			},
 			[]string{"WARN http://h.test has a quota of 12 left (200): requests are spread over 1m0s", "INFO http://h.test has quota again after 30s: requests go at once"}, "low_quota", "pacing"},
-		{"its own gate", policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}, script(faults.Status(200).Delay(700 * time.Millisecond)),
+		{"its own gate", policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}, script(faults.Status(200).Delay(700 * time.Millisecond)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 3)
 				time.Sleep(time.Minute)
 				send(t, tr, 1)
 			},
 			[]string{"WARN http://h.test is slower than its load (slow): 1 go at a time, none waits", "INFO http://h.test keeps up with its load again after 1m2s: requests go at once"}, "crowded", "gate"},
-		{"its own rate", policy.Rule{Rate: policy.Rate{PerSecond: 1 / 2.6, Burst: 1}}, script(faults.Status(200)),
+		{"its own rate", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1 / 2.6, Burst: 1}}, script(faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 2)
 				time.Sleep(time.Minute)
 				send(t, tr, 1)
 			},
 			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they had to wait for 2.6s, none waits", "INFO http://h.test has no more requests than the rule lets go after 1m3s: they go at once"}, "rate_limited", "rate"},
-		{"its own rate, while others still wait", policy.Rule{Rate: policy.Rate{PerSecond: 1. / 30, Burst: 1}}, script(faults.Status(200)),
+		{"its own rate, while others still wait", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1. / 30, Burst: 1}}, script(faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				all := make(chan struct{})
 				go func() { defer close(all); send(t, tr, 3) }()
@@ -201,14 +201,14 @@ func TestConditionsInTheLog(t *testing.T) {
 				send(t, tr, 1)
 			},
 			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they had to wait for 30s, 1 request waits", "INFO http://h.test has no more requests than the rule lets go after 2m0s: they go at once"}, "rate_limited", "rate"},
-		{"its own rate, with a gate", policy.Rule{Rate: policy.Rate{PerSecond: 1 / 2.6, Burst: 1}, Gate: policy.Gate{Start: 10}}, script(faults.Status(200)),
+		{"its own rate, with a gate", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1 / 2.6, Burst: 1}, Concurrency: policy.Concurrency{Initial: 10}}, script(faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 3)
 				time.Sleep(time.Minute)
 				send(t, tr, 1)
 			},
 			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they had to wait for 2.6s, 1 request waits", "INFO http://h.test has no more requests than the rule lets go after 1m5s: they go at once"}, "rate_limited", "rate"},
-		{"its own rate, too late for the caller", policy.Rule{Rate: policy.Rate{PerSecond: 0.1, Burst: 1}}, script(faults.Status(200)),
+		{"its own rate, too late for the caller", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1, Burst: 1}}, script(faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 1)
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -269,7 +269,7 @@ func TestDownWithoutAGate(t *testing.T) {
 		var log journal
 		fail, well := faults.Fail(errRefused), faults.Status(404)
 		steps := script(fail, fail, fail, fail, well, fail, fail, fail, fail, faults.Hang(), status(429), fail, well)
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
 			if req.Method == http.MethodPost {
 				_, err := io.Copy(io.Discard, req.Body)
 				return nil, &net.OpError{Op: "readfrom", Net: "tcp", Err: err}
@@ -315,7 +315,7 @@ func TestSixLinesPerMinute(t *testing.T) {
 			var log journal
 			var seen changes
 			base := switched{fail: errRefused}
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.above(slog.LevelInfo), Trace: seen.trace(), Base: &base})
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}, Logger: log.above(slog.LevelInfo), Trace: seen.trace(), Base: &base})
 			send := func(down bool) {
 				base.down.Store(down)
 				for range 5 {
@@ -358,13 +358,13 @@ func TestSixLinesPerMinute(t *testing.T) {
 func TestGateIsTurnedOnWhileTheRateHolds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Text
-		slow := policy.Rule{Rate: policy.Rate{PerSecond: 0.5}}
+		slow := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5}}
 		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: slow, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for range 3 {
 			_ = mustGet(t, tr).Body.Close()
 		}
 		require.Contains(t, log.String(), "more requests than the rule lets go")
-		gated := policy.Rule{Gate: policy.Gate{Max: 5}}.Or(slow)
+		gated := policy.Rule{Concurrency: policy.Concurrency{Max: 5}}.Or(slow)
 		require.NoError(t, tr.Update(gated, nil))
 		time.Sleep(2 * time.Minute)
 		assert.NotPanics(t, func() { _ = mustGet(t, tr).Body.Close() })
@@ -378,7 +378,7 @@ func TestLinesOfAHostThatFlaps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log journal
 		n := 0
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
 			if n++; req.URL.Host == "flaps.test" && n%14 < 7 || req.URL.Host == "h.test" && n > 2000 {
 				return nil, errRefused
 			}
@@ -414,7 +414,7 @@ func TestStateOfSeveralConditions(t *testing.T) {
 		var log journal
 		base := switched{fail: errRefused}
 		held := false
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Cooldown: policy.On}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, ShareRetryAfter: policy.On}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
 			if held {
 				return play(req, faults.Status(503, "Retry-After", "60"))
 			}
@@ -452,7 +452,7 @@ func TestStateBehindAGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log journal
 		base := switched{fail: errRefused}
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10, Mode: policy.GateRefuse}}, Logger: log.above(slog.LevelInfo), Base: &base})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10, Mode: policy.GateRefuse}}, Logger: log.above(slog.LevelInfo), Base: &base})
 		start := time.Now()
 		for i := range 9 {
 			base.down.Store(i%2 == 0)
@@ -474,7 +474,7 @@ func TestALineIsWhole(t *testing.T) {
 		var log journal
 		host := "https://" + strings.Repeat("long.", 48) + "example.com:8443"
 		cause := strings.Repeat("the disk is on fire, ", 100) + "and so is the backup"
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Classify: always}, Logger: log.logger(), Base: script(faults.Fail(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New(cause)}))})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, Classify: always}, Logger: log.logger(), Base: script(faults.Fail(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New(cause)}))})
 		for range 5 {
 			_, _ = fetch(t, tr, t.Context(), host+"/")
 		}
@@ -507,10 +507,10 @@ func TestLinesOfAttempts(t *testing.T) {
 		"a retry": {exact, []answer{faults.Status(503), faults.Status(200)}, []string{
 			"DEBUG GET to http://h.test, attempt 1: 503, retry after 1s",
 			"DEBUG GET to http://h.test, attempt 2: 200, the caller gets it"}},
-		"an error": {policy.Rule{Attempts: 2}.Or(exact), []answer{faults.Fail(io.ErrUnexpectedEOF)}, []string{
+		"an error": {policy.Rule{MaxAttempts: 2}.Or(exact), []answer{faults.Fail(io.ErrUnexpectedEOF)}, []string{
 			"DEBUG GET to http://h.test, attempt 1: unexpected EOF, retry after 1s",
 			"DEBUG GET to http://h.test, attempt 2: unexpected EOF, all attempts are used up"}},
-		"a hedge": {policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(exact), []answer{faults.Status(200).Delay(3 * time.Second), faults.Status(200).Delay(time.Second)}, []string{
+		"a hedge": {policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}.Or(exact), []answer{faults.Status(200).Delay(3 * time.Second), faults.Status(200).Delay(time.Second)}, []string{
 			"DEBUG GET to http://h.test, attempt 1: another attempt of the request got a response first after 2s, another attempt was faster",
 			"DEBUG GET to http://h.test, attempt 2, a hedge: 200 after 1s, the caller gets it"}},
 		"a body that goes on": {exact, []answer{cut, rest}, []string{
@@ -544,7 +544,7 @@ func TestHandlerThatBlocks(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}))
 		var log journal
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: slog.New(leveled{logger.Handler(), slog.LevelInfo}), Base: script(faults.Fail(errRefused))})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}, Logger: slog.New(leveled{logger.Handler(), slog.LevelInfo}), Base: script(faults.Fail(errRefused))})
 		for range 100 {
 			go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
 		}
@@ -560,7 +560,7 @@ func TestHandlerThatBlocks(t *testing.T) {
 
 // TestForgottenAfterAChange: a line about a host that was written keeps no request in memory.
 func TestForgottenAfterAChange(t *testing.T) {
-	tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Base: faults.New(nil, faults.Always(status(429, "Retry-After: 1"))), Logger: slog.New(handler(func(slog.Record) {}))})
+	tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}, Base: faults.New(nil, faults.Always(status(429, "Retry-After: 1"))), Logger: slog.New(handler(func(slog.Record) {}))})
 	type kept struct{ _ [64]byte }
 	lost := func() weak.Pointer[kept] {
 		k := new(kept)
@@ -633,7 +633,7 @@ func TestExplain(t *testing.T) {
 			"GET %s\n  attempt 1, at 0s: 503, retry after 1s\n  attempt 2, at 1s: 200\n  status 200, the caller has it"},
 		"a wait that is too long": {exact, script(faults.Status(429, "Retry-After", "3600")),
 			"GET %s\n  attempt 1, at 0s: 429, asks to wait 1h0m0s\n  status 429: the wait is longer than the rule allows"},
-		"an error": {policy.Rule{Attempts: 2}.Or(exact), script(faults.Fail(fmt.Errorf("broken at %s", secret))),
+		"an error": {policy.Rule{MaxAttempts: 2}.Or(exact), script(faults.Fail(fmt.Errorf("broken at %s", secret))),
 			"GET %s\n  failed: broken at %s"},
 	} {
 		inBubble(t, name, func(t *testing.T) {
@@ -648,7 +648,7 @@ func TestExplain(t *testing.T) {
 	}
 	inBubble(t, "a hedge that ends before the first attempt", func(t *testing.T) {
 		base := script(faults.Status(200).Delay(time.Second), faults.Status(503))
-		resp := mustFetch(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: 300 * time.Millisecond}}}, base), t.Context(), "http://h.test/")
+		resp := mustFetch(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: 300 * time.Millisecond}}}, base), t.Context(), "http://h.test/")
 		assert.Equal(t, "GET http://h.test/\n  attempt 2, at 300ms: 503, a hedge\n  attempt 1, at 0s: 200 after 1s\n  status 200, the caller has it", transport.Explain(resp, nil))
 	})
 	assert.Equal(t, "no request", transport.Explain(nil, nil))
@@ -658,7 +658,7 @@ func TestExplain(t *testing.T) {
 		assert.NotContains(t, transport.Explain(resp, err), "SECRET")
 	}
 	inBubble(t, "limits", func(t *testing.T) {
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 0.5}}, Base: script(faults.Status(503))})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, RateLimit: policy.RateLimit{PerSecond: 0.5}}, Base: script(faults.Status(503))})
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		resp := mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Equal(t, "GET http://h.test/\n  attempt 1, at 0s: 503, had waited 2s for the rate\n  status 503: the rule allows one attempt", transport.Explain(resp, nil))
@@ -687,7 +687,7 @@ func TestTextsThatOthersChoose(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			var log journal
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 2}, Logger: log.logger(), Base: script(faults.Fail(err))})
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2}, Logger: log.logger(), Base: script(faults.Fail(err))})
 			req := newRequest(t, http.MethodPost, "https://h.test/", nil)
 			req.URL.Host = "SECRET@h\u009b31m.test"
 			_, failure := tr.RoundTrip(req)
@@ -782,8 +782,8 @@ func TestLinesInTheDocs(t *testing.T) {
 			all.Wait()
 		}
 	}
-	single := policy.Rule{Attempts: -1}
-	gated := policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}
+	single := policy.Rule{MaxAttempts: -1}
+	gated := policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10}}
 	heard := make(chan func(fleetmsg.Message), 1)
 	quota := func(left string) faults.Step {
 		return faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", left, "X-RateLimit-Reset", "60")
@@ -793,7 +793,7 @@ func TestLinesInTheDocs(t *testing.T) {
 	for _, s := range []situation{
 		{name: "the certificate has expired, five GETs", rule: single, tls: ts.Expired, play: five},
 		{name: "the DNS does not answer a GET", base: script(faults.Fail(&net.DNSError{Err: "i/o timeout", Name: "api.example.com", IsTimeout: true, IsTemporary: true})), rule: exact, play: once},
-		{name: "the connection is refused, and the sixth attempt succeeds", rule: exact, base: script(append(slices.Repeat([]answer{faults.Refuse()}, 5), faults.Status(200))...), play: once},
+		{name: "the connection is refused, and the sixth attempt succeeds", rule: exact, base: script(append(slices.Repeat([]answer{faults.ConnRefused()}, 5), faults.Status(200))...), play: once},
 		{name: "no response within the client's 10 s, five GETs", base: script(faults.Hang()), play: func(t *testing.T, tr *transport.Transport, url string) {
 			for range 5 {
 				impatient(t, tr, url)
@@ -803,19 +803,19 @@ func TestLinesInTheDocs(t *testing.T) {
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				_, _ = io.ReadAll(mustRoundTrip(t, tr, newRequest(t, http.MethodGet, url, nil)).Body)
 			}},
-		{name: "four GETs, the first gets a 429 with `Retry-After: 30`, `Cooldown` on", rule: sharing.Or(single), base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
+		{name: "four GETs, the first gets a 429 with `Retry-After: 30`, `ShareRetryAfter` on", rule: sharing.Or(single), base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				together(3, func(_ int) { once(t, tr, url) })
 			}},
-		{name: "a quota is nearly used up", rule: policy.Rule{Pacing: policy.On}, base: script(quota("50"), quota("12"), quota("100")),
+		{name: "a quota is nearly used up", rule: policy.Rule{QuotaPacing: policy.On}, base: script(quota("50"), quota("12"), quota("100")),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				once(t, tr, url)
 				time.Sleep(30 * time.Second)
 				once(t, tr, url)
 			}},
-		{name: "the retries of a host are used up, and come back", rule: policy.Rule{Budget: policy.Budget{Burst: 4, PerSecond: 0.2}}.Or(quick), base: script(faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(200)),
+		{name: "the retries of a host are used up, and come back", rule: policy.Rule{RetryBudget: policy.RetryBudget{Burst: 4, MinPerSecond: 0.2}}.Or(quick), base: script(faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				time.Sleep(30 * time.Second)
@@ -841,7 +841,7 @@ func TestLinesInTheDocs(t *testing.T) {
 				}
 				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
 			}), busy: true, play: many(700, 101*time.Millisecond)},
-		{name: "four GETs under a rate of one per 2.6 s", rule: policy.Rule{Rate: policy.Rate{PerSecond: 1 / 2.6, Burst: 1}}, base: script(faults.Status(200)),
+		{name: "four GETs under a rate of one per 2.6 s", rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1 / 2.6, Burst: 1}}, base: script(faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				together(4, func(_ int) { once(t, tr, url) })
 				time.Sleep(time.Minute)
@@ -854,14 +854,14 @@ func TestLinesInTheDocs(t *testing.T) {
 				}
 				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
 			}), busy: true, play: many(620, 100*time.Millisecond)},
-		{name: "another process of a fleet gets a 429 with `Retry-After: 5`, `Cooldown` on", rule: sharing.Or(single), base: script(faults.Status(200)),
+		{name: "another process of a fleet gets a 429 with `Retry-After: 5`, `ShareRetryAfter` on", rule: sharing.Or(single), base: script(faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				hear := <-heard
 				hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://api.example.com", Status: 429, Wait: 5 * time.Second})
 				once(t, tr, url)
 			}},
-		{name: "another process of a fleet reads that a quota is nearly used up", rule: policy.Rule{Pacing: policy.On}, base: script(faults.Status(200)),
+		{name: "another process of a fleet reads that a quota is nearly used up", rule: policy.Rule{QuotaPacing: policy.On}, base: script(faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				hear := <-heard
@@ -891,7 +891,7 @@ func TestLinesInTheDocs(t *testing.T) {
 				c.Logger = log.logger()
 			}
 			if s.lane != nil {
-				c.Lane = func(string) http.RoundTripper { return s.lane }
+				c.NewPool = func(string) http.RoundTripper { return s.lane }
 			}
 			if strings.Contains(s.name, "of a fleet") {
 				c.Fleet = headersSeen{heard}

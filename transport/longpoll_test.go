@@ -45,8 +45,8 @@ func TestLongPollUnderTimeouts(t *testing.T) {
 		{"API with a longer timeout", policy.Rule{AttemptTimeout: 90 * time.Second}.Or(policy.API()), poll, 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 		{"Service", policy.Service(), poll, 3, [2]time.Duration{3150 * time.Millisecond, 3900 * time.Millisecond}, policy.ErrAttemptTimeout},
 		{"Stall", policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, poll, 6, [2]time.Duration{211 * time.Second, (180 + 3*9 + 9 + 17) * time.Second}, transport.ErrStalled},
-		{"MaxElapsed", policy.Rule{MaxElapsed: 50 * time.Second}, faults.Status(503).Delay(55 * time.Second), 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
-		{"Hedge", policy.Rule{Hedge: policy.Hedge{After: 10 * time.Second}}, poll, 2, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
+		{"MaxElapsedTime", policy.Rule{MaxElapsedTime: 50 * time.Second}, faults.Status(503).Delay(55 * time.Second), 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
+		{"Hedge", policy.Rule{Hedge: policy.Hedge{Delay: 10 * time.Second}}, poll, 2, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			server := script(row.step)
@@ -75,7 +75,7 @@ func TestStreamUnderTimeouts(t *testing.T) {
 		{"default", 0, policy.Rule{}, time.Hour, nil},
 		{"timeout of the client", time.Minute, policy.Rule{}, time.Minute, context.DeadlineExceeded},
 		{"API", 0, policy.API(), time.Hour, nil},
-		{"MaxElapsed", 0, policy.Rule{MaxElapsed: time.Minute}, time.Hour, nil},
+		{"MaxElapsedTime", 0, policy.Rule{MaxElapsedTime: time.Minute}, time.Hour, nil},
 		{"Stall that is longer than the pauses", 0, policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, time.Hour, nil},
 		{"Stall that is shorter", 0, policy.Rule{Stall: policy.Stall{Timeout: 15 * time.Second}}, 15 * time.Second, transport.ErrStalled},
 	} {
@@ -105,7 +105,7 @@ func TestLongPollsAtTheGate(t *testing.T) {
 				}
 				return faults.Status(200)
 			})
-			plain := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Max: 50}}}, server)
+			plain := over(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Max: 50}}}, server)
 			polls := http.RoundTripper(plain)
 			if own {
 				polls = over(t, transport.Config{}, server)
@@ -162,7 +162,7 @@ func TestFirstEventTimeout(t *testing.T) {
 		"ends":                {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{}, 1, 2 * time.Minute, nil},
 		"with other timeouts": {http.MethodGet, []string{event}, nil, policy.Rule{AttemptTimeout: time.Second, Stall: policy.Stall{Timeout: 100 * time.Second}}, 1, time.Minute, nil},
 		"stalls":              {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, 2, 30*time.Second + time.Minute, transport.ErrStalled},
-		"with a gate":         {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{Gate: policy.Gate{Max: 1, Start: 1}}, 2, 150*time.Second + time.Minute, nil},
+		"with a gate":         {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{Concurrency: policy.Concurrency{Max: 1, Initial: 1}}, 2, 150*time.Second + time.Minute, nil},
 		"off":                 {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{FirstEventTimeout: policy.Off}, 1, 0, nil},
 	} {
 		inBubble(t, name, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestFirstEventTimeout(t *testing.T) {
 			})
 			rule := tt.rule.Or(quick).Or(policy.Rule{FirstEventTimeout: 150 * time.Second})
 			if name == "stalls" {
-				rule.Attempts = 2
+				rule.MaxAttempts = 2
 			}
 			start := time.Now()
 			resp, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(newRequest(t, tt.method, "http://example.test/", nil))
@@ -281,8 +281,8 @@ func TestPollersOfADeadHost(t *testing.T) {
 		{"default", policy.Rule{}, false, 10, 500, true},
 		{"default", policy.Rule{}, false, 100, 5000, true},
 		{"failures held back", policy.Rule{}, true, 100, 100, true},
-		{"no budget", policy.Rule{Budget: policy.Budget{Burst: policy.Off}}, false, 100, 25, false},
-		{"gate", policy.Rule{Gate: policy.Gate{Max: 50}}, false, 100, 4, true},
+		{"no budget", policy.Rule{RetryBudget: policy.RetryBudget{Burst: policy.Off}}, false, 100, 25, false},
+		{"gate", policy.Rule{Concurrency: policy.Concurrency{Max: 50}}, false, 100, 4, true},
 	} {
 		bubble(t, func(t *testing.T) {
 			c := newCrowd(t, row.rule)

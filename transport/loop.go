@@ -153,7 +153,7 @@ func (x *retrier) getBody(d *decision) error {
 // busy machine can use it up.
 func (x *retrier) admit() *limit.Rejection {
 	var latest instant.Instant // of a retry; 0: nothing bounds it
-	if limit := x.Rule.Policy.MaxElapsed; limit > 0 && x.sent > 0 {
+	if limit := x.Rule.Policy.MaxElapsedTime; limit > 0 && x.sent > 0 {
 		latest = instant.After(x.start, limit)
 	}
 	x.planner.Refresh()
@@ -173,7 +173,7 @@ func (x *retrier) admit() *limit.Rejection {
 
 // pause sleeps as long as was decided.
 func (x *retrier) pause(d *decision) *limit.Rejection {
-	if err := x.SleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
+	if err := x.SleepOr(time.Until(d.Time.Add(d.Delay)), nil); err != nil {
 		return &limit.Rejection{Err: err}
 	}
 	return nil
@@ -215,7 +215,7 @@ func (x *retrier) askRule() {
 	if a.Err != nil && a.Link.Connected() {
 		o.Err = afterHandshake(a.Err)
 	}
-	if x.keyed && slices.ContainsFunc(x.report.history, func(a Attempt) bool { return a.Verdict == classify.Ambiguous }) {
+	if x.keyed && slices.ContainsFunc(x.report.history, func(a Attempt) bool { return a.Class == classify.Ambiguous }) {
 		ask = x.Rule.KeyInUse
 	}
 	a.Verdict = ask(o)
@@ -230,7 +230,7 @@ func (x *retrier) askRule() {
 }
 
 // retryable reports whether a verdict calls for a retry.
-func retryable(v classify.Verdict) bool { return (&attempt.Outcome{Verdict: v}).Failed() }
+func retryable(v classify.Class) bool { return (&attempt.Outcome{Verdict: v}).Failed() }
 
 // judge decides about the outcome at hand, and reserves everything that a retry needs. The
 // outcome may be the cut of a body.
@@ -247,21 +247,21 @@ func (x *retrier) judge(d *decision) {
 			x.wait = until
 		}
 	}
-	d.Hint = max(hint, x.wait.Sub(d.Time), 0) // four may have asked: this response, one that lost a race, a Transport below, a cut body
+	d.RetryAfter = max(hint, x.wait.Sub(d.Time), 0) // four may have asked: this response, one that lost a race, a Transport below, a cut body
 	misdirected := d.Status == http.StatusMisdirectedRequest || d.Err != nil && route.WantsHTTP1(d.Err)
 	d.stuck = misdirected && a.Failed() && x.planner.IsStuck(a)
 	f := x.facts(d)
-	d.Reason, d.Wait = decide(f)
+	d.Reason, d.Delay = decide(f)
 	if d.Reason.isLimit() {
 		d.Limit = f.withheldBy(d.Reason)
 	}
 	if d.Reason == ReasonRetry && x.sent > 0 {
-		d.drain = f.within(d.Wait, attempt.DrainTime)
-		x.commit(d, f.backoff, f.within(d.Wait, replay.MaxBusy))
+		d.drain = f.within(d.Delay, attempt.DrainTime)
+		x.commit(d, f.backoff, f.within(d.Delay, replay.MaxBusy))
 	}
 	if d.Reason == ReasonRetry && a.Kind == attempt.Cut {
 		d.Reason = ReasonResume
-		x.download.past.sentAt, x.download.past.offset = d.Time.Add(d.Wait), x.report.offset
+		x.download.past.sentAt, x.download.past.offset = d.Time.Add(d.Delay), x.report.offset
 	}
 	if d.Reason == ReasonNotReplayable || d.Reason == ReasonBodyBusy {
 		d.Err = bodyErr(x.body, d.Reason, a.Err)
@@ -285,17 +285,17 @@ func bodyErr(body replay.Body, reason Reason, last error) error {
 func (x *retrier) facts(d *decision) facts {
 	rule := &x.Rule.Policy
 	f := facts{
-		verdict:       d.Verdict,
+		verdict:       d.Class,
 		canceled:      x.Ctx.Err() != nil && (d.Err != nil || x.last.Failed()),
 		expired:       x.Ctx.Err() != nil && x.reasonGone() == ReasonTimeout,
 		nested:        gaveUpBelow(x.Req, x.last.Resp, d.Err),
 		once:          x.options != nil && x.options.sending == sendOnce,
 		misdirected:   d.stuck,
 		sent:          x.sent,
-		attempts:      rule.Attempts,
+		attempts:      rule.MaxAttempts,
 		maxRetryAfter: rule.RetryAfter.Max,
 		beyond:        rule.RetryAfter.Beyond,
-		hint:          d.Hint,
+		hint:          d.RetryAfter,
 		u:             d.u,
 	}
 	if !x.last.Failed() || x.isSingle() {
@@ -314,7 +314,7 @@ func (x *retrier) facts(d *decision) facts {
 	if f.verdict == classify.Ambiguous && x.last.Err != nil && d.Kind != KindNone && attempt.IsLate(x.Ctx, x.last.Err) {
 		f.silence = rule.Backoff.Delay(3, f.backoff)
 	}
-	if f.elapsedMax = rule.MaxElapsed; f.elapsedMax > 0 {
+	if f.elapsedMax = rule.MaxElapsedTime; f.elapsedMax > 0 {
 		f.elapsed = x.Registry.InstantOf(d.Time).Sub(x.start)
 	}
 	f.turn, f.limit = x.Forecast(d.Time)
@@ -327,17 +327,17 @@ func (x *retrier) facts(d *decision) facts {
 // busy is how long a Read of the body under way may be waited for.
 func (x *retrier) commit(d *decision, backoff, busy time.Duration) {
 	var later time.Duration // many responses may name the same time to come back
-	if d.Hint > 0 {
-		later = d.Wait
+	if d.RetryAfter > 0 {
+		later = d.Delay
 	}
 	if !x.permit.ReserveRetry(&x.Request, d.Time, later, &x.last) {
-		d.Reason, d.Wait, d.Limit = ReasonBudget, 0, limit.LimitBudget
+		d.Reason, d.Delay, d.Limit = ReasonBudget, 0, limit.LimitBudget
 		return
 	}
 	if x.body != nil {
 		if reason := x.rewind(d, busy); reason != ReasonRetry {
 			x.permit.Cancel(&x.Request)
-			d.Reason, d.Wait = reason, 0
+			d.Reason, d.Delay = reason, 0
 			if reason == ReasonCanceled || reason == ReasonTimeout {
 				d.ended = attempt.ContextErr(x.Ctx)
 			}
@@ -397,7 +397,7 @@ func (x *retrier) endWithoutBody(left *http.Response, d *decision, why error) (*
 	x.permit.Cancel(&x.Request)
 	failed := &bodyError{last: d.Err, why: why, status: d.Status}
 	last := Event{Attempt: d.Attempt, Response: left, Reason: ReasonNotReplayable}
-	last.Err, last.Wait = failed, 0
+	last.Err, last.Delay = failed, 0
 	x.report.history[len(x.report.history)-1] = last.Attempt
 	last.Kind = KindNone // the outcome of the attempt was told before
 	x.report.tellObservers(&last)

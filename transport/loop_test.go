@@ -59,8 +59,8 @@ func TestGivesUpWithTheLastResponse(t *testing.T) {
 		assert.Len(t, attempts, 6)
 		assert.Equal(t, 1, attempts[0].Number)
 		assert.Equal(t, 503, attempts[0].Status)
-		assert.Equal(t, time.Second, attempts[0].Wait)
-		assert.Zero(t, attempts[5].Wait)
+		assert.Equal(t, time.Second, attempts[0].Delay)
+		assert.Zero(t, attempts[5].Delay)
 		assert.Equal(t, 31*time.Second, attempts[5].Time.Sub(attempts[0].Time))
 	})
 }
@@ -69,7 +69,7 @@ func TestGivesUpWithTheLastError(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		last := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 		base := script(status(503), faults.Fail(io.ErrUnexpectedEOF), faults.Fail(last))
-		tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 3}.Or(exact)}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 3}.Or(exact)}, base)
 		_, err := get(t, tr, t.Context())
 		e := errorAs[*transport.Error](t, err)
 		assert.Equal(t, transport.ReasonAttempts, e.Reason)
@@ -95,10 +95,10 @@ func TestSingleErrorsAreUntouched(t *testing.T) {
 		_, err = over(t, transport.Config{}, script(faults.Fail(reset))).RoundTrip(req)
 		assert.Equal(t, error(reset), err, "not idempotent")
 
-		_, err = get(t, over(t, transport.Config{Rule: policy.Rule{Attempts: -1}}, script(faults.Fail(reset))), t.Context())
+		_, err = get(t, over(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}}, script(faults.Fail(reset))), t.Context())
 		assert.Equal(t, error(reset), err, "retries are off")
 
-		_, err = get(t, over(t, transport.Config{}, script(faults.Fail(reset))), transport.Once(t.Context()))
+		_, err = get(t, over(t, transport.Config{}, script(faults.Fail(reset))), transport.WithoutRetries(t.Context()))
 		assert.Equal(t, error(reset), err, "once")
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -149,7 +149,7 @@ func TestPOST(t *testing.T) {
 		{"421", policy.Rule{}, nil, "", status(421), 2},
 		{"425", policy.Rule{}, nil, "", status(425), 2},
 		{"Idempotency-Key", policy.Rule{}, nil, "Idempotency-Key", status(503), 2},
-		{"the caller says so", policy.Rule{}, transport.Repeatable, "", status(503), 2},
+		{"the caller says so", policy.Rule{}, transport.WithIdempotent, "", status(503), 2},
 		{"the rule says so", policy.Rule{Idempotent: func(*http.Request) bool { return true }}, nil, "", status(503), 2},
 		{"Refusals: 429", policy.Rule{Classify: classify.Refusals}, nil, "", status(429), 2},
 		{"Refusals: 503 with a wait", policy.Rule{Classify: classify.Refusals}, nil, "", status(503, "Retry-After: 1"), 2},
@@ -239,7 +239,7 @@ func TestElapsed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
 		base := script(status(503))
-		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{MaxElapsed: 7 * time.Second}.Or(exact)}, base), t.Context())
+		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{MaxElapsedTime: 7 * time.Second}.Or(exact)}, base), t.Context())
 		require.NoError(t, err)
 		reason, _, _ := unretried(resp)
 		assert.Equal(t, transport.ReasonMaxElapsed, reason)
@@ -280,7 +280,7 @@ func TestCancelDuringTheWait(t *testing.T) {
 	bubble(t, func(t *testing.T) { // the rate limit's wait, before the first attempt
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(100*time.Millisecond, func() { cancel(cause) })
-		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1}}}, script(status(200)))
+		tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}}}, script(status(200)))
 		_, err := get(t, tr, ctx)
 		require.NoError(t, err)
 		start := time.Now()
@@ -371,7 +371,7 @@ func TestCancelDuringTheAttempt(t *testing.T) {
 }
 
 func TestAttemptTimeout(t *testing.T) {
-	rule := policy.Rule{AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second), Attempts: 3}
+	rule := policy.Rule{AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second), MaxAttempts: 3}
 	hang := func(req *http.Request) (*http.Response, error) {
 		<-req.Context().Done()
 		return nil, context.Cause(req.Context())
@@ -456,7 +456,7 @@ func TestAttemptTimeout(t *testing.T) {
 	})
 	inBubble(t, "runs before the body is asked for", func(t *testing.T) {
 		start := time.Now()
-		tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 1}.Or(rule)}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}.Or(rule)}, rt(func(req *http.Request) (*http.Response, error) {
 			defer func() { _ = req.Body.Close() }()
 			return hang(req) // as in a dial that does not end
 		}))
@@ -551,7 +551,7 @@ func TestBodyIsClosedIfIdempotentPanics(t *testing.T) {
 	rule := policy.Rule{AttemptTimeout: time.Second, Idempotent: func(*http.Request) bool { panic("mine") }}
 	tr := over(t, transport.Config{Rule: rule}, script(status(200)))
 	req := newRequest(t, http.MethodPost, "http://h.test/", b)
-	assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(req.WithContext(transport.Once(t.Context()))) })
+	assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(req.WithContext(transport.WithoutRetries(t.Context()))) })
 	count(t, 1, b.closed(), "body closed")
 }
 
@@ -572,8 +572,8 @@ func TestPlainBodiesAreNotWrapped(t *testing.T) {
 		{"lines of JSON", policy.Rule{}, http.MethodGet, http.Header{"Content-Type": {"application/x-ndjson"}}, nil},
 		{"fetching again is off", policy.Rule{Resume: policy.Resume{Again: policy.Off}}, http.MethodGet, text, nil},
 		{"resuming is off", policy.Rule{Resume: policy.Resume{Max: policy.Off}}, http.MethodGet, text, nil},
-		{"retries are off", policy.Rule{Attempts: policy.Off}, http.MethodGet, text, nil},
-		{"a request that is sent once", policy.Rule{}, http.MethodGet, text, transport.Once},
+		{"retries are off", policy.Rule{MaxAttempts: policy.Off}, http.MethodGet, text, nil},
+		{"a request that is sent once", policy.Rule{}, http.MethodGet, text, transport.WithoutRetries},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			code := 200
@@ -627,7 +627,7 @@ func TestNestedTransports(t *testing.T) {
 	})
 	inBubble(t, "an inner one without retries has not given up", func(t *testing.T) {
 		base := script(status(503), status(200))
-		inner := over(t, transport.Config{Rule: policy.Rule{Attempts: -1}}, base)
+		inner := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}}, base)
 		resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
@@ -654,7 +654,7 @@ func TestNestedTransports(t *testing.T) {
 		base.sent(t, 2)
 		assert.GreaterOrEqual(t, again, 20*time.Second)
 		assert.ErrorIs(t, seen.all[0].Err, policy.ErrAttemptTimeout)
-		assert.Equal(t, 15*time.Second, seen.all[0].Hint)
+		assert.Equal(t, 15*time.Second, seen.all[0].RetryAfter)
 	})
 	inBubble(t, "the context of a marked response may be used again", func(t *testing.T) {
 		tr := over(t, transport.Config{Rule: quick}, script(status(503)))
@@ -670,7 +670,7 @@ func TestRateLimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
 		var at []time.Duration
-		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 2, Burst: 3}}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 2, Burst: 3}}}, rt(func(req *http.Request) (*http.Response, error) {
 			at = append(at, time.Since(start))
 			return play(req, status(200))
 		}))
@@ -680,7 +680,7 @@ func TestRateLimit(t *testing.T) {
 		assert.Equal(t, []time.Duration{0, 0, 0, 500 * time.Millisecond, time.Second}, at)
 	})
 	bubble(t, func(t *testing.T) { // refused at once, with all that a deadline's end would say
-		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}}, script(status(200)))
+		tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1}}}, script(status(200)))
 		mustGet(t, tr)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -705,7 +705,7 @@ func TestRateLimit(t *testing.T) {
 	})
 	bubble(t, func(t *testing.T) { // retries take turns too, and hosts do not share them
 		start := time.Now()
-		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1}}.Or(quick)}, script(status(503), status(503), status(200)))
+		tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}}.Or(quick)}, script(status(503), status(503), status(200)))
 		mustGet(t, tr)
 		assert.Equal(t, 2*time.Second, time.Since(start))
 		mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://other.test/", nil))
@@ -773,14 +773,14 @@ func TestDiscard(t *testing.T) {
 func TestUpdateKeepsHostState(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(200), status(200), status(503))
-		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1}}}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}}}, base)
 		mustGet(t, tr)
-		require.NoError(t, tr.Update(policy.Rule{Rate: policy.Rate{PerSecond: 2}}, nil))
+		require.NoError(t, tr.Update(policy.Rule{RateLimit: policy.RateLimit{PerSecond: 2}}, nil))
 		start := time.Now()
 		mustGet(t, tr)
 		assert.Equal(t, 500*time.Millisecond, time.Since(start), "the new rate, the old tokens")
-		require.NoError(t, tr.Update(policy.Rule{}, map[string]policy.Rule{"h.test": {Attempts: 2}}))
-		assert.Error(t, tr.Update(policy.Rule{Rate: policy.Rate{PerSecond: -1}, Attempts: 1 << 40}, nil))
+		require.NoError(t, tr.Update(policy.Rule{}, map[string]policy.Rule{"h.test": {MaxAttempts: 2}}))
+		assert.Error(t, tr.Update(policy.Rule{RateLimit: policy.RateLimit{PerSecond: -1}, MaxAttempts: 1 << 40}, nil))
 		mustGet(t, tr)
 		base.sent(t, 4, "a bad Update changes nothing")
 	})
@@ -816,7 +816,7 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 				last = time.Since(start)
 				return newResponse(req, 503, newStalledBody()), nil
 			}),
-			Rule: policy.Rule{Backoff: backoff.Constant(0), MaxElapsed: 100 * time.Millisecond},
+			Rule: policy.Rule{Backoff: backoff.Constant(0), MaxElapsedTime: 100 * time.Millisecond},
 		})
 		resp := mustGet(t, tr)
 		assert.Equal(t, 503, resp.StatusCode)
@@ -846,12 +846,12 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 	}
 }
 
-// MaxElapsed counts from the first attempt, and not from a wait before it.
+// MaxElapsedTime counts from the first attempt, and not from a wait before it.
 func TestMaxElapsedCountsFromTheFirstAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(429, "Retry-After: 10"), status(503), status(200))
-		tr := over(t, transport.Config{Rule: policy.Rule{Cooldown: policy.On, MaxElapsed: 5 * time.Second}.Or(exact)}, base)
-		resp, err := get(t, tr, transport.Once(t.Context())) // begins a hold
+		tr := over(t, transport.Config{Rule: policy.Rule{ShareRetryAfter: policy.On, MaxElapsedTime: 5 * time.Second}.Or(exact)}, base)
+		resp, err := get(t, tr, transport.WithoutRetries(t.Context())) // begins a hold
 		require.NoError(t, err)
 		_ = resp.Body.Close()
 		start := time.Now()
@@ -875,7 +875,7 @@ func TestEmptyMethodIsGET(t *testing.T) {
 // the context. The new response has a history of its own.
 func TestHistoryOfAnEarlierResponse(t *testing.T) {
 	const text = "0123456789"
-	tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(status(503), status(503),
+	tr := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2}.Or(quick)}, script(status(503), status(503),
 		func(req *http.Request) (*http.Response, error) {
 			cut := io.MultiReader(strings.NewReader(text[:5]), iotest.ErrReader(io.ErrUnexpectedEOF))
 			return newResponse(req, 200, io.NopCloser(cut), `Etag: "a"`), nil
@@ -894,7 +894,7 @@ func TestHistoryOfAnEarlierResponse(t *testing.T) {
 
 // A RoundTripper around a Transport may copy the response.
 func TestHistoryOfACopiedResponse(t *testing.T) {
-	inner := over(t, transport.Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(status(503)))
+	inner := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2}.Or(quick)}, script(status(503)))
 	copies := rt(func(req *http.Request) (*http.Response, error) {
 		resp, err := inner.RoundTrip(req)
 		if err != nil {

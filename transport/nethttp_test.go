@@ -23,7 +23,7 @@ import (
 // nethttp runs a test over HTTP/1.1 and HTTP/2, without a Transport, with the default rule, with a
 // rule that has limits, and with a Transport around another. No rule waits.
 func nethttp(t *testing.T, h http.HandlerFunc, test func(*testing.T, *http.Client, string)) {
-	limits := policy.Rule{AttemptTimeout: time.Minute, Rate: policy.Rate{PerSecond: 1e6}, Gate: policy.Gate{Max: 50}}
+	limits := policy.Rule{AttemptTimeout: time.Minute, RateLimit: policy.RateLimit{PerSecond: 1e6}, Concurrency: policy.Concurrency{Max: 50}}
 	over := map[string]func(http.RoundTripper) http.RoundTripper{
 		"bare": func(base http.RoundTripper) http.RoundTripper { return base },
 		"default": func(base http.RoundTripper) http.RoundTripper {

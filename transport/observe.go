@@ -62,7 +62,7 @@ func (x *retrier) requestEnd(began time.Time, resp *http.Response, err error) {
 	e := RequestEnd{
 		Request: x.Req, Host: x.HostName(), Response: resp, Err: err,
 		Reason: x.report.reason, Start: began, Duration: time.Since(began),
-		Attempts: x.sent, Queued: x.queued, BodyEnds: bodied,
+		Attempts: x.sent, Queued: x.queued, BodyFollows: bodied,
 	}
 	for _, t := range x.traces() {
 		if t != nil && t.RequestEnd != nil {
@@ -91,7 +91,7 @@ func (x *retrier) watchAttempt(a *try) {
 		return
 	}
 	a.watch.about = AttemptStart{
-		Request: x.Req, Host: x.HostName(), Number: a.Number, Kind: Kind(a.Kind),
+		Request: x.Req, Host: x.HostName(), Number: a.Number, Kind: AttemptKind(a.Kind),
 		Offset: x.report.offset, Start: x.Registry.TimeOf(a.SentAt), Deadline: x.attemptDeadline(a), Queued: Queued(a.Queued),
 	}
 }
@@ -128,7 +128,7 @@ func (w *watch) tellEnd(o *attempt.Outcome) {
 	w.begun = false
 	told := false
 	defer closeUnless(w.ctx, &told, o.Resp)
-	e := AttemptEnd{AttemptStart: w.about, Addr: o.Link.Addr(), Lane: o.Lane(), Duration: o.Took(), Response: o.Resp, Err: o.Err}
+	e := AttemptEnd{AttemptStart: w.about, Addr: o.Link.Addr(), Pool: o.Lane(), Duration: o.Took(), Response: o.Resp, Err: o.Err}
 	for _, t := range w.traces {
 		if t != nil && t.AttemptEnd != nil {
 			t.AttemptEnd(w.ctx, e)
@@ -166,8 +166,8 @@ type bodyWatch struct {
 
 // BodyEnded calls the hooks BodyEnd.
 func (w *bodyWatch) BodyEnded(bytes int64, err error) {
-	e := BodyEnd{Request: w.req, Host: w.host, Bytes: bytes, Err: err, Whole: err == io.EOF, Resumes: w.download.countResumes(), Duration: time.Since(w.began)}
-	if e.Whole {
+	e := BodyEnd{Request: w.req, Host: w.host, Bytes: bytes, Err: err, Complete: err == io.EOF, Resumes: w.download.countResumes(), Duration: time.Since(w.began)}
+	if e.Complete {
 		e.Err = nil
 	}
 	for _, t := range w.traces {

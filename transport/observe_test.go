@@ -100,7 +100,7 @@ func (w *witness) trace() *transport.Trace {
 			assert.Same(w.t, r.Request, ctx.Value(requestKey{}))
 			assert.NotContains(w.t, slices.Collect(maps.Values(w.open)), r.Request, "an attempt that has not ended")
 			w.requests--
-			if r.BodyEnds {
+			if r.BodyFollows {
 				w.due++
 			}
 			w.sums = append(w.sums, r)
@@ -146,7 +146,7 @@ func (w *witness) closed() {
 func TestHooks(t *testing.T) {
 	const s = time.Second
 	text := strings.Repeat("x", 1000)
-	hedged := policy.Rule{Hedge: policy.Hedge{After: s}}.Or(exact)
+	hedged := policy.Rule{Hedge: policy.Hedge{Delay: s}}.Or(exact)
 	byNumber := func(answers ...answer) rt {
 		return numbered(func(req *http.Request, n int) (*http.Response, error) {
 			return play(req, answers[min(n, len(answers))-1])
@@ -175,7 +175,7 @@ func TestHooks(t *testing.T) {
 		{name: "no body", rule: exact, base: script(faults.Status(204)), steps: "request, first, 0: 204, end: final"},
 		{name: "retries", rule: exact, base: script(status(503), faults.Fail(io.ErrUnexpectedEOF), status(200)),
 			steps: "request, first, 0: 503, retry, 1: unexpected EOF, retry, 2: 200, end: final, body"},
-		{name: "giving up", rule: policy.Rule{Attempts: 2}.Or(exact), base: script(status(503)),
+		{name: "giving up", rule: policy.Rule{MaxAttempts: 2}.Or(exact), base: script(status(503)),
 			steps: "request, first, 0: 503, retry, 1: 503, end: attempts, body"},
 		{name: "an error", rule: exact, base: script(faults.Fail(errors.New("no idea"))), steps: "request, first, 0: no idea, end: final"},
 		{name: "canceled in an attempt", rule: exact, base: script(faults.Hang()), until: s, steps: "request, first, 0: context canceled, end: canceled"},
@@ -270,7 +270,7 @@ func TestTimesOfAttempts(t *testing.T) {
 			func(req *http.Request) (*http.Response, error) { time.Sleep(300 * ms); return play(req, status(503)) },
 			func(req *http.Request) (*http.Response, error) { time.Sleep(50 * ms); return play(req, status(200)) },
 		)
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.2}}.Or(exact), Trace: w.trace()})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.2}}.Or(exact), Trace: w.trace()})
 		resp := mustGet(t, tr)
 		time.Sleep(time.Second)
 		_ = resp.Body.Close()
@@ -282,7 +282,7 @@ func TestTimesOfAttempts(t *testing.T) {
 		assert.Zero(t, first.Queued)
 		assert.Equal(t, 5*time.Second, second.Start.Sub(start), "the next token of the rate")
 		assert.Equal(t, 50*ms, second.Duration)
-		assert.Equal(t, transport.Queued{Rate: 5*time.Second - 300*ms - w.events[0].Wait}, second.Queued)
+		assert.Equal(t, transport.Queued{Rate: 5*time.Second - 300*ms - w.events[0].Delay}, second.Queued)
 		for i, e := range w.events {
 			assert.Equal(t, w.ends[i].Start, e.Start)
 			assert.Equal(t, w.ends[i].Duration, e.Duration)
@@ -308,9 +308,9 @@ func TestQueued(t *testing.T) {
 		first answer
 		want  func(transport.Queued) time.Duration
 	}{
-		"cooldown": {policy.Rule{Attempts: 1, Cooldown: policy.On}, status(429, "Retry-After: 4"), func(q transport.Queued) time.Duration { return q.Cooldown }},
-		"pacing":   {policy.Rule{Pacing: policy.On}, status(200, quota...), func(q transport.Queued) time.Duration { return q.Pacing }},
-		"rate":     {policy.Rule{Rate: policy.Rate{PerSecond: 0.25}}, status(200), func(q transport.Queued) time.Duration { return q.Rate }},
+		"cooldown": {policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, status(429, "Retry-After: 4"), func(q transport.Queued) time.Duration { return q.Cooldown }},
+		"pacing":   {policy.Rule{QuotaPacing: policy.On}, status(200, quota...), func(q transport.Queued) time.Duration { return q.Pacing }},
+		"rate":     {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.25}}, status(200), func(q transport.Queued) time.Duration { return q.Rate }},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			w := &witness{t: t}
@@ -330,7 +330,7 @@ func TestQueued(t *testing.T) {
 	}
 	inBubble(t, "rate before the gate", func(t *testing.T) {
 		w := &witness{t: t}
-		rule := policy.Rule{Gate: policy.Gate{Max: 1}, Rate: policy.Rate{PerSecond: 1, Burst: 1}}
+		rule := policy.Rule{Concurrency: policy.Concurrency{Max: 1}, RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}}
 		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: rule.Or(exact), Trace: w.trace()})
 		together(2, func(int) {
 			resp, err := get(t, tr, t.Context())
@@ -341,7 +341,7 @@ func TestQueued(t *testing.T) {
 	})
 	inBubble(t, "gate", func(t *testing.T) {
 		w := &witness{t: t}
-		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}.Or(exact), Trace: w.trace()})
+		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait, Max: 1}}.Or(exact), Trace: w.trace()})
 		together(2, func(int) {
 			resp, err := get(t, tr, t.Context())
 			assert.NoError(t, err)
@@ -383,7 +383,7 @@ func TestBodyEnd(t *testing.T) {
 			w.closed()
 			b := w.bodies[0]
 			assert.EqualValues(t, 1000, b.Bytes)
-			assert.Equal(t, end == io.EOF, b.Whole)
+			assert.Equal(t, end == io.EOF, b.Complete)
 			if end == broken {
 				assert.ErrorIs(t, b.Err, broken)
 			} else {
@@ -402,7 +402,7 @@ func TestBodyEnd(t *testing.T) {
 		assert.Empty(t, w.bodies)
 		_ = resp.Body.Close()
 		assert.NoError(t, w.bodies[0].Err)
-		assert.False(t, w.bodies[0].Whole)
+		assert.False(t, w.bodies[0].Complete)
 		w.closed()
 	})
 	inBubble(t, "resumes", func(t *testing.T) {
@@ -420,7 +420,7 @@ func TestBodyEnd(t *testing.T) {
 		w := &witness{t: t}
 		tr := mustNew(t, transport.Config{Trace: w.trace(), Base: script(status(101))})
 		mustGet(t, tr)
-		assert.False(t, w.sums[0].BodyEnds)
+		assert.False(t, w.sums[0].BodyFollows)
 		w.closed()
 	})
 }
@@ -462,7 +462,7 @@ func TestHooksThatPanic(t *testing.T) {
 		"RequestEnd":   {RequestEnd: func(context.Context, transport.RequestEnd) { panic("hook") }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			body, gate := oneShot("text"), policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}
+			body, gate := oneShot("text"), policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait, Max: 1}}
 			answer := &body0{}
 			tr := mustNew(t, transport.Config{Rule: gate, Trace: trace, Base: rt(func(req *http.Request) (*http.Response, error) {
 				_ = req.Body.Close()
@@ -471,7 +471,7 @@ func TestHooksThatPanic(t *testing.T) {
 			assert.PanicsWithValue(t, "hook", func() { _, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", body)) })
 			assert.GreaterOrEqual(t, body.closed(), 1)
 			assert.Equal(t, name == "AttemptEnd" || name == "RequestEnd", answer.closed, "the response nobody gets")
-			assert.Zero(t, stateOf(t, tr).GateSlots)
+			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
 		})
 	}
 }
@@ -515,12 +515,12 @@ func TestLogOfDurations(t *testing.T) {
 				return play(req, a)
 			}
 		}
-		for _, rule := range []policy.Rule{exact, policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}.Or(exact)} { // light or not
+		for _, rule := range []policy.Rule{exact, policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait, Max: 1}}.Or(exact)} { // light or not
 			assert.Equal(t, "host=http://h.test attempt=1 kind=first reason=retry status=503 wait=1s duration=300ms\n"+
 				"host=http://h.test attempt=2 kind=retry reason=final status=200 duration=300ms\n",
 				logged(t, rule, script(slow(status(503)), slow(status(200)))))
 		}
-		rate := policy.Rule{Rate: policy.Rate{PerSecond: 0.5}}.Or(exact)
+		rate := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5}}.Or(exact)
 		assert.Contains(t, logged(t, rate, script(status(503), slow(status(200)))), "status=200 duration=300ms queued.rate=1s\n")
 	})
 	bubble(t, func(t *testing.T) {

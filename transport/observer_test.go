@@ -62,11 +62,11 @@ func allHooks() *transport.Trace {
 		AttemptStart: func(ctx context.Context, _ transport.AttemptStart) context.Context {
 			return context.WithValue(ctx, key{}, 2)
 		},
-		AttemptEnd:  func(context.Context, transport.AttemptEnd) {},
-		RequestEnd:  func(context.Context, transport.RequestEnd) {},
-		BodyEnd:     func(context.Context, transport.BodyEnd) {},
-		HostChanged: func(transport.HostChange) {},
-		Addresses:   true,
+		AttemptEnd: func(context.Context, transport.AttemptEnd) {},
+		RequestEnd: func(context.Context, transport.RequestEnd) {},
+		BodyEnd:    func(context.Context, transport.BodyEnd) {},
+		HostChange: func(transport.HostChange) {},
+		Addresses:  true,
 	}
 }
 
@@ -80,8 +80,8 @@ type scene struct {
 }
 
 var sceneOptions = map[string]inContext{
-	"once": transport.Once, "repeatable": transport.Repeatable,
-	"rule": func(ctx context.Context) context.Context { return transport.WithRule(ctx, policy.Rule{Attempts: 3}) },
+	"once": transport.WithoutRetries, "repeatable": transport.WithIdempotent,
+	"rule": func(ctx context.Context) context.Context { return transport.WithRule(ctx, policy.Rule{MaxAttempts: 3}) },
 }
 
 type sceneRequest struct {
@@ -107,29 +107,31 @@ func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 // newScene draws a scene. The timeouts differ, so that no two timers fire at the same moment.
 func newScene(seed uint64) *scene {
 	r := rand.New(rand.NewPCG(seed, 44))
-	s := &scene{rule: policy.Rule{Attempts: 1 + r.IntN(4), Backoff: backoff.Constant(pick(r, 0, 101*time.Millisecond, time.Second))}}
-	s.text = fmt.Sprint(s.rule.Attempts, s.rule.Backoff)
+	s := &scene{rule: policy.Rule{MaxAttempts: 1 + r.IntN(4), Backoff: backoff.Constant(pick(r, 0, 101*time.Millisecond, time.Second))}}
+	s.text = fmt.Sprint(s.rule.MaxAttempts, s.rule.Backoff)
 	one := func(in int, name string, change func(*policy.Rule)) {
 		if r.IntN(in) == 0 {
 			change(&s.rule)
 			s.text += " " + name
 		}
 	}
-	one(4, "MaxElapsed", func(p *policy.Rule) { p.MaxElapsed = 2003 * time.Millisecond })
+	one(4, "MaxElapsedTime", func(p *policy.Rule) { p.MaxElapsedTime = 2003 * time.Millisecond })
 	one(3, "AttemptTimeout", func(p *policy.Rule) { p.AttemptTimeout = 1009 * time.Millisecond })
 	one(4, "Stall", func(p *policy.Rule) { p.Stall.Timeout = 907 * time.Millisecond })
 	one(8, "Connect", func(p *policy.Rule) { p.ConnectTimeout = 503 * time.Millisecond })
 	one(5, "Refusals", func(p *policy.Rule) { p.Classify = classify.Refusals })
-	one(8, "Rate", func(p *policy.Rule) { p.Rate = policy.Rate{PerSecond: 7, Burst: 2} })
-	one(6, "Gate", func(p *policy.Rule) { p.Gate = policy.Gate{Mode: policy.GateWait, Start: 2} })
-	one(8, "Refusing", func(p *policy.Rule) { p.Gate = policy.Gate{Mode: policy.GateRefuse, Start: 1} })
-	one(8, "Pacing", func(p *policy.Rule) { p.Pacing = policy.On })
-	one(3, "Cooldown", func(p *policy.Rule) { p.Cooldown = policy.On })
+	one(8, "RateLimit", func(p *policy.Rule) { p.RateLimit = policy.RateLimit{PerSecond: 7, Burst: 2} })
+	one(6, "Concurrency", func(p *policy.Rule) { p.Concurrency = policy.Concurrency{Mode: policy.GateWait, Initial: 2} })
+	one(8, "Refusing", func(p *policy.Rule) { p.Concurrency = policy.Concurrency{Mode: policy.GateRefuse, Initial: 1} })
+	one(8, "QuotaPacing", func(p *policy.Rule) { p.QuotaPacing = policy.On })
+	one(3, "ShareRetryAfter", func(p *policy.Rule) { p.ShareRetryAfter = policy.On })
 	one(8, "Resume off", func(p *policy.Rule) { p.Resume.Max = policy.Off })
 	one(6, "Again off", func(p *policy.Rule) { p.Resume.Again = policy.Off })
 	one(6, "Key", func(p *policy.Rule) { p.IdempotencyKey = func(*http.Request) string { return "k" } })
-	one(8, "small Budget", func(p *policy.Rule) { p.Budget = policy.Budget{Burst: 1, Ratio: policy.Off, PerSecond: 0.01} })
-	one(4, "Hedge", func(p *policy.Rule) { p.Hedge.After = 307 * time.Millisecond })
+	one(8, "small Budget", func(p *policy.Rule) {
+		p.RetryBudget = policy.RetryBudget{Burst: 1, Ratio: policy.Off, MinPerSecond: 0.01}
+	})
+	one(4, "Hedge", func(p *policy.Rule) { p.Hedge.Delay = 307 * time.Millisecond })
 	one(8, "Upload", func(p *policy.Rule) { p.Upload.Memory = policy.Off })
 	one(4, "Lane", func(*policy.Rule) { s.lanes = true })
 	for range 1 + r.IntN(4) {
@@ -345,12 +347,12 @@ func playScene(t *testing.T, scene *scene, observer string) (text, lines string)
 			return a
 		}}))}
 		if scene.lanes {
-			c.Lane = func(string) http.RoundTripper {
+			c.NewPool = func(string) http.RoundTripper {
 				return rt(func(req *http.Request) (*http.Response, error) { return s.answer(req, "lane") })
 			}
 		}
 		ask := c.Rule.Classify
-		c.Rule.Classify = func(o classify.Outcome) classify.Verdict {
+		c.Rule.Classify = func(o classify.Outcome) classify.Class {
 			s.noteCall("Classify", o)
 			if ask == nil {
 				return classify.Unknown

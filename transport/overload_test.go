@@ -58,11 +58,11 @@ func (e *entry) Close() error {
 
 // everything turns every limit on.
 var everything = policy.Rule{
-	Attempts: 4, Backoff: backoff.Exponential{}, AttemptTimeout: 2 * time.Second,
-	Rate:   policy.Rate{PerSecond: 2000, Burst: 200},
-	Pacing: policy.On, Cooldown: policy.On,
-	Gate:  policy.Gate{Start: 20},
-	Hedge: policy.Hedge{After: 300 * time.Millisecond, Percentile: 95},
+	MaxAttempts: 4, Backoff: backoff.Exponential{}, AttemptTimeout: 2 * time.Second,
+	RateLimit:   policy.RateLimit{PerSecond: 2000, Burst: 200},
+	QuotaPacing: policy.On, ShareRetryAfter: policy.On,
+	Concurrency: policy.Concurrency{Initial: 20},
+	Hedge:       policy.Hedge{Delay: 300 * time.Millisecond, Percentile: 95},
 }
 
 // TestManyHostsWithEverythingOn: the state of hosts is bounded in number and size.
@@ -77,7 +77,7 @@ func TestManyHostsWithEverythingOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			hosts := min(row.hosts, soak.Size(5_000, row.hosts)) // the table's own tests fill it
 			rule := everything
-			rule.Attempts, rule.AttemptTimeout = 1, 0
+			rule.MaxAttempts, rule.AttemptTimeout = 1, 0
 			tr := mustNew(t, transport.Config{Base: script(row.response), Rule: rule})
 			before := testkit.Heap()
 			for i := range hosts {
@@ -110,19 +110,19 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 			require.Equal(t, 429, responds(t, tr, http.MethodPost, "http://h.test/told"))
 			return func() { time.Sleep(time.Minute) }
 		}},
-		"gate": {policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}, func(t *testing.T, tr *transport.Transport) func() {
+		"gate": {policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}, func(t *testing.T, tr *transport.Transport) func() {
 			resp := mustGet(t, tr)
 			return func() { _ = resp.Body.Close() }
 		}},
-		"rate": {policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}}, func(t *testing.T, tr *transport.Transport) func() {
+		"rate": {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.01, Burst: 1}}, func(t *testing.T, tr *transport.Transport) func() {
 			responds(t, tr, http.MethodGet, "http://h.test/")
 			return func() { time.Sleep(200 * time.Second) }
 		}},
-		"rate behind a gate": {policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}, Gate: policy.Gate{Start: 5}}, func(t *testing.T, tr *transport.Transport) func() {
+		"rate behind a gate": {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.01, Burst: 1}, Concurrency: policy.Concurrency{Initial: 5}}, func(t *testing.T, tr *transport.Transport) func() {
 			responds(t, tr, http.MethodGet, "http://h.test/")
 			return func() { time.Sleep(200 * time.Second) }
 		}},
-		"pacing": {policy.Rule{Pacing: policy.On}, func(t *testing.T, tr *transport.Transport) func() {
+		"pacing": {policy.Rule{QuotaPacing: policy.On}, func(t *testing.T, tr *transport.Transport) func() {
 			responds(t, tr, http.MethodGet, "http://h.test/quota")
 			return func() { time.Sleep(time.Minute) }
 		}},
@@ -159,7 +159,7 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 			base.sent(t, attempts)
 			s := stateOf(t, tr)
 			assert.Zero(t, s.InFlight)
-			assert.Zero(t, s.GateQueue)
+			assert.Zero(t, s.ConcurrencyWaiting)
 
 			release()
 			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
@@ -174,7 +174,7 @@ func TestRefusedForTheDeadline(t *testing.T) {
 		base := script(status(429, "Retry-After: 10"), status(200))
 		tr := mustNew(t, transport.Config{Base: base, Rule: sharing})
 		responds(t, tr, http.MethodPost, "http://h.test/")
-		until := stateOf(t, tr).HeldUntil
+		until := stateOf(t, tr).ThrottledUntil
 
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

@@ -71,7 +71,7 @@ func TestPacing(t *testing.T) {
 				run := func(t *testing.T, pacing policy.Switch, hedge time.Duration) (q *quotaServer, took time.Duration) {
 					bubble(t, func(t *testing.T) {
 						q = newQuotaServer(20, 10*time.Second, header)
-						tr := mustNew(t, transport.Config{Base: q, Rule: policy.Rule{Pacing: pacing, Hedge: policy.Hedge{After: hedge}}})
+						tr := mustNew(t, transport.Config{Base: q, Rule: policy.Rule{QuotaPacing: pacing, Hedge: policy.Hedge{Delay: hedge}}})
 						together(workers, func(int) {
 							for range 100 / workers {
 								responds(t, tr, http.MethodPost, "http://h.test/")
@@ -104,7 +104,7 @@ func TestPacingCountsRetriesAndHedges(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		q := newQuotaServer(20, 10*time.Second, xRateLimit)
 		tr := mustNew(t, transport.Config{Base: q, Rule: policy.Rule{
-			Pacing: policy.On, Hedge: policy.Hedge{After: 2 * time.Millisecond}, Backoff: backoff.Constant(time.Millisecond),
+			QuotaPacing: policy.On, Hedge: policy.Hedge{Delay: 2 * time.Millisecond}, Backoff: backoff.Constant(time.Millisecond),
 		}})
 		for range 100 {
 			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
@@ -122,7 +122,7 @@ func TestPacingCountsRetriesAndHedges(t *testing.T) {
 func TestPacingDoesNotBelieveEverything(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 86400"))
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Pacing: policy.On}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{QuotaPacing: policy.On}})
 		for range 3 {
 			responds(t, tr, http.MethodGet, "http://h.test/")
 		}
@@ -134,7 +134,7 @@ func TestPacingDoesNotBelieveEverything(t *testing.T) {
 func TestPacingIsPerScope(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 30"))
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Pacing: policy.On}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{QuotaPacing: policy.On}})
 		for _, token := range []string{"a", "b", "a"} {
 			responds(t, tr, http.MethodGet, "http://h.test/", "Authorization: Bearer "+token)
 		}
@@ -167,9 +167,9 @@ func TestOneWrongQuota(t *testing.T) {
 						}
 						return play(req, status(200, fmt.Sprintf("X-RateLimit-Remaining: %d", 5000-mine), "X-RateLimit-Limit: 5000", "X-RateLimit-Reset: 3600"))
 					})
-					rule := policy.Rule{Pacing: policy.On}
+					rule := policy.Rule{QuotaPacing: policy.On}
 					if hedge > 0 {
-						rule.Hedge = policy.Hedge{After: hedge}
+						rule.Hedge = policy.Hedge{Delay: hedge}
 					}
 					tr := mustNew(t, transport.Config{Base: server, Rule: rule})
 					together(n, func(int) {
@@ -271,7 +271,7 @@ func offer(t *testing.T, rule policy.Rule, f *memFleet) *tokenServer {
 // learns of the costs too late.
 func TestQuotaInTokens(t *testing.T) {
 	share := func(t *testing.T, cost func(*http.Request) int) float64 {
-		s := offer(t, policy.Rule{Pacing: policy.On, Cost: cost, Attempts: 3}, nil)
+		s := offer(t, policy.Rule{QuotaPacing: policy.On, Cost: cost, MaxAttempts: 3}, nil)
 		refused := float64(s.over) / float64(s.over+s.ok)
 		least := s.quota
 		for _, used := range s.used[:20] {
@@ -291,7 +291,7 @@ func TestQuotaInTokens(t *testing.T) {
 // Eight members of a fleet with a worker each share the quota.
 func TestFleetQuotaInTokens(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := offer(t, policy.Rule{Pacing: policy.On, Cost: headerCost, Attempts: 3}, newMemFleet(2*time.Millisecond))
+		s := offer(t, policy.Rule{QuotaPacing: policy.On, Cost: headerCost, MaxAttempts: 3}, newMemFleet(2*time.Millisecond))
 		refused, total := float64(s.over)/float64(s.over+s.ok), 0
 		for _, used := range s.used[:20] {
 			total += used
@@ -305,14 +305,14 @@ func TestFleetQuotaInTokens(t *testing.T) {
 // Members of a fleet share a rate of costs, also if a request needs tokens of more than one
 // answer.
 func TestFleetRateOfCosts(t *testing.T) {
-	for name, gate := range map[string]policy.Gate{"rate": {}, "rate and gate": {Start: 100}} {
+	for name, gate := range map[string]policy.Concurrency{"rate": {}, "rate and gate": {Initial: 100}} {
 		inBubble(t, name, func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
 			var mu sync.Mutex
 			total := 0
 			var members []*transport.Transport
 			for range 5 {
-				members = append(members, over(t, transport.Config{Fleet: f.member(), Rule: policy.Rule{Cost: headerCost, Gate: gate, Rate: policy.Rate{PerSecond: 100, Burst: 100}}},
+				members = append(members, over(t, transport.Config{Fleet: f.member(), Rule: policy.Rule{Cost: headerCost, Concurrency: gate, RateLimit: policy.RateLimit{PerSecond: 100, Burst: 100}}},
 					rt(func(req *http.Request) (*http.Response, error) {
 						mu.Lock()
 						total += headerCost(req)
@@ -351,10 +351,10 @@ func TestFleetRateOfCosts(t *testing.T) {
 
 // A rate counts costs. A cost above the burst takes a full bucket.
 func TestRateCountsCosts(t *testing.T) {
-	for name, gate := range map[string]policy.Gate{"rate": {}, "rate and gate": {Start: 5}} {
+	for name, gate := range map[string]policy.Concurrency{"rate": {}, "rate and gate": {Initial: 5}} {
 		inBubble(t, name, func(t *testing.T) {
 			base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
-			tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, Gate: gate, Rate: policy.Rate{PerSecond: 10, Burst: 20}}}, base)
+			tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, Concurrency: gate, RateLimit: policy.RateLimit{PerSecond: 10, Burst: 20}}}, base)
 			for _, cost := range []string{"15", "10", "1", "100", "1000000000", "1"} {
 				responds(t, tr, "GET", "http://h.test/", "Cost: "+cost)
 			}
@@ -372,7 +372,7 @@ func TestCostBelowOne(t *testing.T) {
 	for _, cost := range []int{0, -1, math.MinInt} {
 		bubble(t, func(t *testing.T) {
 			base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
-			tr := over(t, transport.Config{Rule: policy.Rule{Cost: func(*http.Request) int { return cost }, Rate: policy.Rate{PerSecond: 10, Burst: 1}}}, base)
+			tr := over(t, transport.Config{Rule: policy.Rule{Cost: func(*http.Request) int { return cost }, RateLimit: policy.RateLimit{PerSecond: 10, Burst: 1}}}, base)
 			for range 3 {
 				mustGet(t, tr)
 			}
@@ -387,7 +387,7 @@ func TestCostsInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var order []string
-		tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, Rate: policy.Rate{PerSecond: 10, Burst: 10}}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, RateLimit: policy.RateLimit{PerSecond: 10, Burst: 10}}}, rt(func(req *http.Request) (*http.Response, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			order = append(order, req.Header.Get("Cost"))
@@ -418,10 +418,10 @@ func TestCostIsAskedOnce(t *testing.T) {
 		rule policy.Rule
 		want int
 	}{
-		"rate":     {policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}}, 1},
-		"pacing":   {policy.Rule{Pacing: policy.On}, 1},
-		"hedge":    {policy.Rule{Pacing: policy.On, Hedge: policy.Hedge{After: time.Millisecond}}, 1},
-		"gate":     {policy.Rule{Gate: policy.Gate{Start: 1}}, 0},
+		"rate":     {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}}, 1},
+		"pacing":   {policy.Rule{QuotaPacing: policy.On}, 1},
+		"hedge":    {policy.Rule{QuotaPacing: policy.On, Hedge: policy.Hedge{Delay: time.Millisecond}}, 1},
+		"gate":     {policy.Rule{Concurrency: policy.Concurrency{Initial: 1}}, 0},
 		"no limit": {policy.Rule{}, 0},
 	} {
 		inBubble(t, name, func(t *testing.T) {
@@ -453,7 +453,7 @@ func TestCostPanics(t *testing.T) {
 				}
 				return 1
 			},
-			Rate: policy.Rate{PerSecond: 1, Burst: 1}, Gate: policy.Gate{Start: 1, Max: 1}, Pacing: policy.On,
+			RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: policy.Concurrency{Initial: 1, Max: 1}, QuotaPacing: policy.On,
 		}}, script(status(200)))
 		body := oneShot("text")
 		req := newRequest(t, "POST", "http://h.test/", nil)
@@ -461,7 +461,7 @@ func TestCostPanics(t *testing.T) {
 		assert.PanicsWithValue(t, "cost", func() { _, _ = tr.RoundTrip(req) })
 		count(t, 1, body.closed(), "body closed")
 		s := stateOf(t, tr)
-		assert.Zero(t, s.InFlight+s.GateSlots+s.GateQueue)
+		assert.Zero(t, s.InFlight+s.ConcurrencyInUse+s.ConcurrencyWaiting)
 		panics = false
 		begin := time.Now()
 		resp := mustGet(t, tr)
@@ -476,7 +476,7 @@ func TestCostIsAskedOnceForABody(t *testing.T) {
 		asked := 0
 		body := text(100 << 10)
 		base := cutter(body, 60<<10, 10<<10)
-		rule := policy.Rule{Cost: func(*http.Request) int { asked++; return 10 }, Rate: policy.Rate{PerSecond: 10, Burst: 10}}
+		rule := policy.Rule{Cost: func(*http.Request) int { asked++; return 10 }, RateLimit: policy.RateLimit{PerSecond: 10, Burst: 10}}
 		tr := over(t, transport.Config{Rule: rule}, base)
 		from := time.Now()
 		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test/", nil))

@@ -208,7 +208,7 @@ func TestNoConnectionIsLeftBehind(t *testing.T) {
 				if name == "stalled" && cfg.Net == nil {
 					return // takes real time
 				}
-				s := set(t, cfg, policy.Rule{Attempts: 4}.Or(quick), step)
+				s := set(t, cfg, policy.Rule{MaxAttempts: 4}.Or(quick), step)
 				for range soak.Size(5, 20) {
 					_, _ = fetch(t, s.tr, t.Context(), s.URL+"/") // the last response's body is closed unread
 				}
@@ -319,7 +319,7 @@ func TestBodiesThatAreMadeAreClosed(t *testing.T) {
 func TestBackoffKnowsItsOwnWaitsOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var told []time.Duration
-		rule := policy.Rule{Attempts: 4, Backoff: backoffFunc(func(n int, prev time.Duration) time.Duration {
+		rule := policy.Rule{MaxAttempts: 4, Backoff: backoffFunc(func(n int, prev time.Duration) time.Duration {
 			told = append(told, prev)
 			return time.Duration(n+1) * time.Second
 		})}
@@ -415,7 +415,7 @@ func TestDefaultWaits(t *testing.T) {
 			var seen recorder
 			tr := mustNew(t, transport.Config{Base: script(faults.Status(503), faults.Status(200)), Trace: seen.trace()})
 			mustFetch(t, tr, t.Context(), "http://h.test/")
-			wait := seen.events()[0].Wait
+			wait := seen.events()[0].Delay
 			assert.GreaterOrEqual(t, wait, time.Second)
 			assert.LessOrEqual(t, wait, 2*time.Second)
 			waits[wait] = true
@@ -429,7 +429,7 @@ func TestDefaultWaits(t *testing.T) {
 func TestBodyClassifierAndTheCaller(t *testing.T) {
 	page := "the queue capacity is exceeded: " + strings.Repeat("x", 200_000)
 	at(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
-		rule := policy.Rule{Attempts: 3, Classify: classify.OnBodyText(classify.Refused, "queue capacity")}.Or(quick)
+		rule := policy.Rule{MaxAttempts: 3, Classify: classify.OnBodyText(classify.Refused, "queue capacity")}.Or(quick)
 		s := set(t, cfg, rule, ts.Status(400).Body(page))
 		got := s.send(http.MethodPost, strings.NewReader("an order"))
 		require.NoError(t, got.err)

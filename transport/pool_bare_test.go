@@ -218,7 +218,7 @@ func TestSlowResponseOfAServerThatDrains(t *testing.T) {
 			s := httptest.NewUnstartedServer(http.HandlerFunc(slowly))
 			s.EnableHTTP2 = true
 			s.StartTLS()
-			tr := mustNew(t, transport.Config{Base: trusting(s), Rule: policy.Rule{Attempts: 1}})
+			tr := mustNew(t, transport.Config{Base: trusting(s), Rule: policy.Rule{MaxAttempts: 1}})
 			require.NoError(t, within(t, tr, http.MethodGet, s.URL, deadline))
 			require.NoError(t, s.Listener.Close())
 			for range 3 {
@@ -226,7 +226,7 @@ func TestSlowResponseOfAServerThatDrains(t *testing.T) {
 				assert.Zero(t, failures(t, tr, http.MethodGet, s.URL, deadline))
 				assert.Zero(t, failures(t, tr, http.MethodPost, s.URL, deadline))
 			}
-			assert.Zero(t, tr.Snapshot()[0].Lane)
+			assert.Zero(t, tr.Snapshot()[0].Pool)
 			tr.CloseIdleConnections()
 			s.Close()
 		})
@@ -246,7 +246,7 @@ func TestSlowResponseWhileNothingConnects(t *testing.T) {
 		}
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}}
-	tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 1}})
+	tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 1}})
 	hold := make(chan struct{})
 	var wg sync.WaitGroup
 	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -286,7 +286,7 @@ func TestBodyOfAnAttemptThatFoundNoConnection(t *testing.T) {
 			return dial(ctx, network, addr)
 		}
 		base.MaxIdleConnsPerHost = 4
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 1}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 1}})
 		together(4, func(int) { assert.NoError(t, within(t, tr, http.MethodGet, s.URL, time.Second)) })
 		refuses = true
 		assert.Error(t, within(t, tr, http.MethodGet, s.URL+"/slow", time.Second))
@@ -318,7 +318,7 @@ func TestRandom503sMoveNoHost(t *testing.T) {
 		inMemory(t, []protocol{http1[0], http2[0]}, func(t *testing.T, cfg ts.Config) {
 			dice := rand.New(rand.NewPCG(seed, 1))
 			var mu sync.Mutex
-			w := wire(t, cfg, policy.Rule{Attempts: 6}.Or(quick), func(*ts.Received) ts.Step {
+			w := wire(t, cfg, policy.Rule{MaxAttempts: 6}.Or(quick), func(*ts.Received) ts.Step {
 				mu.Lock()
 				defer mu.Unlock()
 				if dice.IntN(10) == 0 {
@@ -327,14 +327,14 @@ func TestRandom503sMoveNoHost(t *testing.T) {
 				return ts.OK("well")
 			})
 			var log testkit.Text
-			w.tr = mustNew(t, transport.Config{Base: w.tr.Base(), Rule: policy.Rule{Attempts: 6}.Or(quick), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			w.tr = mustNew(t, transport.Config{Base: w.tr.Base(), Rule: policy.Rule{MaxAttempts: 6}.Or(quick), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			worst := 0
 			for range soak.Size(2500, 10_000) {
 				w.ok(w.get(), time.Second)
 				worst = max(worst, w.net.Open("fault.test"))
 			}
 			assert.LessOrEqual(t, worst, 2)
-			assert.Zero(t, w.tr.Snapshot()[0].Lane)
+			assert.Zero(t, w.tr.Snapshot()[0].Pool)
 			assert.NotContains(t, log.String(), "lane")
 			w.tr.CloseIdleConnections()
 		})
@@ -359,7 +359,7 @@ func TestHostWithTwoSickPools(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		assert.LessOrEqual(t, failed, 3)
-		assert.Equal(t, 2, w.tr.Snapshot()[0].Lane)
+		assert.Equal(t, 2, w.tr.Snapshot()[0].Pool)
 		w.tr.CloseIdleConnections()
 	})
 }
@@ -389,7 +389,7 @@ func TestIdleConnectionsOfAnotherPool(t *testing.T) {
 // hedge wins moves no host.
 func TestConnectionsOfHedges(t *testing.T) {
 	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}.Or(quick), func(r *ts.Received) ts.Step {
+		w := wire(t, cfg, policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}}.Or(quick), func(r *ts.Received) ts.Step {
 			return ts.OK("well").Delay(time.Duration(r.N%2) * 200 * time.Millisecond)
 		})
 		worst := 0
@@ -400,7 +400,7 @@ func TestConnectionsOfHedges(t *testing.T) {
 			worst = max(worst, w.net.Open("fault.test"))
 		}
 		assert.LessOrEqual(t, worst, 2)
-		assert.Zero(t, w.tr.Snapshot()[0].Lane)
+		assert.Zero(t, w.tr.Snapshot()[0].Pool)
 		w.ok(w.get(), time.Second)
 		time.Sleep(time.Millisecond) // the stream of the other attempt ends
 		w.tr.CloseIdleConnections()
@@ -425,14 +425,14 @@ func TestCloseIdleConnectionsOfPoolsThatWereLeft(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { w.ok(do(w.tr, newRequest(t, http.MethodGet, s.URL+"/stream", nil)), time.Second) })
 		time.Sleep(5*time.Second + time.Millisecond)
-		require.Equal(t, 1, w.tr.Snapshot()[0].Lane)
+		require.Equal(t, 1, w.tr.Snapshot()[0].Pool)
 		for range 4 {
 			assert.Error(t, within(t, w.tr, http.MethodPost, s.URL+"/slow", 200*time.Millisecond))
 		}
 		for range 2 {
 			w.ok(w.get(), time.Second)
 		}
-		require.Equal(t, 2, w.tr.Snapshot()[0].Lane)
+		require.Equal(t, 2, w.tr.Snapshot()[0].Pool)
 		wg.Wait()
 		synctest.Wait()
 		w.tr.CloseIdleConnections()
@@ -477,7 +477,7 @@ func TestIdleConnectionsOfManyHosts(t *testing.T) {
 	}
 }
 
-// A Config.Lane that is slow is called once. The other requests wait for 1 s, and then go on.
+// A Config.NewPool that is slow is called once. The other requests wait for 1 s, and then go on.
 func TestSlowConfigLane(t *testing.T) {
 	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
 		cfg.Handler = func(r *ts.Received) ts.Step {
@@ -487,9 +487,9 @@ func TestSlowConfigLane(t *testing.T) {
 			return ts.OK("well")
 		}
 		s := ts.Start(t, cfg)
-		patient := policy.Rule{Attempts: 20}.Or(quick) // the others retry over the bad connection
+		patient := policy.Rule{MaxAttempts: 20}.Or(quick) // the others retry over the bad connection
 		var calls atomic.Int32
-		tr := mustNew(t, transport.Config{Base: rt(s.Transport().RoundTrip), Rule: patient, Lane: func(string) http.RoundTripper {
+		tr := mustNew(t, transport.Config{Base: rt(s.Transport().RoundTrip), Rule: patient, NewPool: func(string) http.RoundTripper {
 			calls.Add(1)
 			time.Sleep(3 * time.Second)
 			return s.Transport()
@@ -544,7 +544,7 @@ func TestDeadlineOnABusyHost(t *testing.T) {
 				assert.LessOrEqual(t, w.Conns()-before, 1, "net/http closes one of HTTP/1.1")
 			}
 			others.Wait()
-			assert.Zero(t, w.tr.Snapshot()[0].Lane)
+			assert.Zero(t, w.tr.Snapshot()[0].Pool)
 			w.tr.CloseIdleConnections()
 		})
 	}
@@ -569,7 +569,7 @@ func TestSuspicionHoldsUpOneRequest(t *testing.T) {
 			}
 		})
 		count(t, 1, late.Load(), "GET late")
-		assert.Zero(t, w.tr.Snapshot()[0].Lane)
+		assert.Zero(t, w.tr.Snapshot()[0].Pool)
 		w.tr.CloseIdleConnections()
 	})
 }
@@ -585,7 +585,7 @@ func TestAttemptThatGoesBackHasItsTime(t *testing.T) {
 			}
 			return ts.Status(http.StatusInternalServerError)
 		}
-		w := wireTo(t, ts.Start(t, cfg), cfg.Net, policy.Rule{Attempts: 1, AttemptTimeout: attemptTime}, impatientDial)
+		w := wireTo(t, ts.Start(t, cfg), cfg.Net, policy.Rule{MaxAttempts: 1, AttemptTimeout: attemptTime}, impatientDial)
 		for range 5 {
 			assert.Equal(t, 500, w.get().status)
 		}
@@ -613,7 +613,7 @@ func TestPoisonedConnection(t *testing.T) {
 				w.ok(w.get(), time.Second)
 			}
 			assert.Equal(t, 12, w.Arrivals(), "the host has moved after two")
-			assert.Equal(t, 1, w.tr.Snapshot()[0].Lane)
+			assert.Equal(t, 1, w.tr.Snapshot()[0].Pool)
 			w.tr.CloseIdleConnections()
 		})
 	}
@@ -663,7 +663,7 @@ func TestOneSlowRequestMovesNoHost(t *testing.T) {
 			w.ok(w.get(), attemptTime+20*time.Millisecond)
 			time.Sleep(time.Second)
 		}
-		assert.Zero(t, w.tr.Snapshot()[0].Lane)
+		assert.Zero(t, w.tr.Snapshot()[0].Pool)
 		for _, a := range w.Log() {
 			assert.True(t, a.Conn == 1 || a.N%10 == 6, "request %d takes connection %d", a.N, a.Conn)
 		}

@@ -36,7 +36,7 @@ const attemptTime = 300 * time.Millisecond
 
 var (
 	// quick has four attempts with a short timeout, almost without waits between.
-	hasty = policy.Rule{Attempts: 4, AttemptTimeout: attemptTime, Backoff: backoff.Constant(10 * time.Millisecond), Budget: policy.Budget{Burst: policy.Off}}
+	hasty = policy.Rule{MaxAttempts: 4, AttemptTimeout: attemptTime, Backoff: backoff.Constant(10 * time.Millisecond), RetryBudget: policy.RetryBudget{Burst: policy.Off}}
 
 	anyHTTP = []protocol{http1[0], http2[0], http2[1]}
 )
@@ -119,7 +119,7 @@ func TestDeathUnderLoad(t *testing.T) {
 // Connections die beside one that is well. Streams go on over that one meanwhile, so the
 // host is not silent, and the requests may be slow by themselves. Each retry takes another pool.
 func TestDeathBesideStreams(t *testing.T) {
-	hedged := policy.Rule{Hedge: policy.Hedge{After: time.Hour}} // so that what comes is noted from the beginning
+	hedged := policy.Rule{Hedge: policy.Hedge{Delay: time.Hour}} // so that what comes is noted from the beginning
 	for name, rule := range map[string]policy.Rule{"timeouts": hasty, "deadlines": hedged} {
 		t.Run(name, func(t *testing.T) { testDeathBesideStreams(t, rule) })
 	}
@@ -208,7 +208,7 @@ func TestDeathWithDeadlineOnly(t *testing.T) {
 // Only hedges find another way. A connection that died before is not taken again.
 func TestDeathWithHedges(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}.Or(quick), well)
+		w := wire(t, cfg, policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}}.Or(quick), well)
 		for i := range 4 {
 			for range 3 {
 				w.ok(w.get(), 55*time.Millisecond, i)
@@ -280,7 +280,7 @@ func TestSlowConnection(t *testing.T) {
 		}
 	})
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}.Or(quick), slow)
+		w := wire(t, cfg, policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}}.Or(quick), slow)
 		w.ok(w.get(), 50*time.Millisecond, "the hedge takes another connection")
 		for range 20 {
 			w.ok(w.get(), 50*time.Millisecond)
@@ -525,7 +525,7 @@ func TestAttemptWithoutTimeLeavesThePoolUnconnected(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		ctx = transport.WithTrace(ctx, &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
-			when(a.Kind == transport.KindRetry, cancel)
+			when(a.Kind == transport.AttemptRetry, cancel)
 			return ctx
 		}})
 		assert.ErrorIs(t, do(w.tr, newRequest(t, http.MethodGet, w.URL+"/", nil).WithContext(ctx)).err, context.Canceled)
@@ -715,7 +715,7 @@ func TestDeadlinesOverTheOnlyPool(t *testing.T) {
 // A limit of a Transport below refuses a request that has little time, or lets it wait for too long.
 // That says nothing about a connection, so no idle connections are closed.
 func TestLimitsBelowCloseNoConnections(t *testing.T) {
-	for name, rule := range map[string]policy.Rule{"refuses": {Cooldown: policy.On}, "lets it wait": {Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}} {
+	for name, rule := range map[string]policy.Rule{"refuses": {ShareRetryAfter: policy.On}, "lets it wait": {Concurrency: policy.Concurrency{Mode: policy.GateWait, Initial: 1, Max: 1}}} {
 		inBubble(t, name, func(t *testing.T) {
 			base := &countsCloses{}
 			below := mustNew(t, transport.Config{Base: base, Rule: rule})
@@ -790,7 +790,7 @@ func TestOnePoolOnly(t *testing.T) {
 			for range 2 {
 				assert.Equal(t, name == "wrapped", do(tr, newRequest(t, http.MethodGet, s.URL, nil)).err != nil, name)
 			}
-			assert.Equal(t, 1, strings.Count(log.String(), `msg="http://fault.test is silent, and the base has one pool only: set Config.Lane"`), name)
+			assert.Equal(t, 1, strings.Count(log.String(), `msg="http://fault.test is silent, and the base has one pool only: set Config.NewPool"`), name)
 		}
 	})
 }
@@ -816,7 +816,7 @@ func TestCloseIdleConnectionsThatPanics(t *testing.T) {
 	})
 }
 
-// Config.Lane makes the pools of a base that is not an *http.Transport. If it makes none, it is asked
+// Config.NewPool makes the pools of a base that is not an *http.Transport. If it makes none, it is asked
 // again later.
 func TestPoolsOfAnotherBase(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
@@ -825,7 +825,7 @@ func TestPoolsOfAnotherBase(t *testing.T) {
 		tr := mustNew(t, transport.Config{
 			Base: rt(s.Transport().RoundTrip),
 			Rule: hasty,
-			Lane: func(host string) http.RoundTripper {
+			NewPool: func(host string) http.RoundTripper {
 				assert.Equal(t, "fault.test", host)
 				if made++; made == 1 {
 					return nil
@@ -899,7 +899,7 @@ func TestMoveAfterSeveralFailuresIsTold(t *testing.T) {
 		require.Len(t, seen.all, 3, "events")
 		h := seen.all[2]
 		assert.Equal(t, []string{"down", "no longer down", "no longer lane"}, seen.told())
-		assert.Equal(t, 1, h.Lane)
+		assert.Equal(t, 1, h.Pool)
 		tr.CloseIdleConnections()
 	})
 }
@@ -991,7 +991,7 @@ func TestTunnelDies(t *testing.T) {
 // A server restarts again and again under load. No GET fails, and no POST arrives twice.
 func TestRollingRestart(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{Attempts: 20}.Or(hasty), func(r *ts.Received) ts.Step { return ts.OK("well").Delay(3 * time.Millisecond) })
+		w := wire(t, cfg, policy.Rule{MaxAttempts: 20}.Or(hasty), func(r *ts.Received) ts.Step { return ts.OK("well").Delay(3 * time.Millisecond) })
 		var wg sync.WaitGroup
 		for i := range 16 {
 			wg.Go(func() {
@@ -1030,7 +1030,7 @@ func TestServersThatEndConnections(t *testing.T) {
 	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
 		var mu sync.Mutex
 		acted := map[string]int{}
-		w := wire(t, cfg, policy.Rule{Attempts: 10, AttemptTimeout: time.Minute}.Or(hasty), func(r *ts.Received) ts.Step {
+		w := wire(t, cfg, policy.Rule{MaxAttempts: 10, AttemptTimeout: time.Minute}.Or(hasty), func(r *ts.Received) ts.Step {
 			switch {
 			case r.N%50 == 0:
 				return ts.GoAway(ts.NoError)
@@ -1059,7 +1059,7 @@ func TestServersThatEndConnections(t *testing.T) {
 		for path, n := range acted {
 			assert.True(t, n == 1 || path == "GET /", path)
 		}
-		assert.Zero(t, w.tr.Snapshot()[0].Lane)
+		assert.Zero(t, w.tr.Snapshot()[0].Pool)
 	})
 }
 

@@ -60,7 +60,7 @@ func TestProxyRefusesConnect(t *testing.T) {
 			if row.base == "wrapped" {
 				base = rt(own.RoundTrip)
 			}
-			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 3, Backoff: backoff.Constant(0)}})
+			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 3, Backoff: backoff.Constant(0)}})
 			req := newRequest(t, row.method, "https://host.invalid/", strings.NewReader("text"))
 			_, err = tr.RoundTrip(req)
 			require.Error(t, err)
@@ -103,7 +103,7 @@ func TestProxyAsksToWait(t *testing.T) {
 		require.NoError(t, err)
 		base := transport.DefaultBase()
 		base.DialContext, base.Proxy = proxy.Transport().DialContext, http.ProxyURL(u)
-		tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2}.Or(quick)}, base)
 		_, err = tr.RoundTrip(newRequest(t, http.MethodPost, "https://host.invalid/", nil))
 		require.Error(t, err)
 		log := proxy.Log()

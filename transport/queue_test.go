@@ -53,7 +53,7 @@ func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 			reset := (k+1)*10 - int(time.Since(start)/time.Second)
 			return newResponse(req, code, http.NoBody, "RateLimit-Limit: 20", "RateLimit-Remaining: "+strconv.Itoa(max(0, left)), "RateLimit-Reset: "+strconv.Itoa(reset)), nil
 		})
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: -1, Pacing: policy.On, Gate: policy.Gate{Start: 4, Max: 4}}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: -1, QuotaPacing: policy.On, Concurrency: policy.Concurrency{Initial: 4, Max: 4}}})
 		together(60, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
 		t.Log(sent, over, time.Since(start))
 		if over > 4 { // requests that were under way when the server first said so
@@ -66,7 +66,7 @@ func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 func TestUpdateReachesTheRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
-		tr := mustNew(t, transport.Config{Base: script(status(204)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}}})
+		tr := mustNew(t, transport.Config{Base: script(status(204)), Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.01, Burst: 1}}})
 		get := func() time.Duration {
 			responds(t, tr, http.MethodGet, "http://h.test/")
 			return time.Since(start)
@@ -76,7 +76,7 @@ func TestUpdateReachesTheRate(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { old = get() })
 		synctest.Wait()
-		require.NoError(t, tr.Update(policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 1}}, nil))
+		require.NoError(t, tr.Update(policy.Rule{RateLimit: policy.RateLimit{PerSecond: 100, Burst: 1}}, nil))
 		late := get()
 		wg.Wait()
 		assert.LessOrEqual(t, old, late, "the first in the queue went at %v, a newcomer at", old)
@@ -86,7 +86,7 @@ func TestUpdateReachesTheRate(t *testing.T) {
 func TestUpdateReachesTheRateBehindAGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
-		rule := policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}, Gate: policy.Gate{Start: 5}}
+		rule := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.01, Burst: 1}, Concurrency: policy.Concurrency{Initial: 5}}
 		tr := mustNew(t, transport.Config{Base: script(status(204)), Rule: rule})
 		get := func() time.Duration {
 			responds(t, tr, http.MethodGet, "http://h.test/")
@@ -96,7 +96,7 @@ func TestUpdateReachesTheRateBehindAGate(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { get() })
 		synctest.Wait()
-		rule.Rate.PerSecond = 100
+		rule.RateLimit.PerSecond = 100
 		require.NoError(t, tr.Update(rule, nil))
 		assert.LessOrEqual(t, get(), time.Second, "after the Update to 100 per second a request waited")
 		wg.Wait()
@@ -118,7 +118,7 @@ func TestHedgeDoesNotWaitForTheDrain(t *testing.T) {
 			time.Sleep(30 * time.Millisecond)
 			return newResponse(req, 200, io.NopCloser(strings.NewReader(""))), nil
 		})
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 10 * time.Millisecond}}})
 		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://h.test/", nil))
 		_ = resp.Body.Close()
 		assert.LessOrEqual(t, time.Since(start), 40*time.Millisecond, "the response of 40 ms came after")
@@ -144,15 +144,15 @@ func TestGateComesBackByItself(t *testing.T) {
 			}
 			return newResponse(req, 200, http.NoBody), nil
 		})
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10}}})
 		get := func(path string) { _, _ = send(t, tr, http.MethodGet, "http://h.test"+path) }
 		for range 12 {
 			get("/")
-			if tr.Snapshot()[0].GateClosed {
+			if tr.Snapshot()[0].CircuitOpen {
 				break
 			}
 		}
-		require.True(t, tr.Snapshot()[0].GateClosed)
+		require.True(t, tr.Snapshot()[0].CircuitOpen)
 		mu.Lock()
 		mode = "ok"
 		mu.Unlock()
@@ -170,7 +170,7 @@ func TestGateComesBackByItself(t *testing.T) {
 	})
 }
 
-// MaxElapsed also bounds the wait of a retry at the gate.
+// MaxElapsedTime also bounds the wait of a retry at the gate.
 func TestMaxElapsedAtTheGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(func(req *http.Request) (*http.Response, error) {
@@ -179,7 +179,7 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 			}
 			return play(req, status(503))
 		})
-		rule := policy.Rule{MaxElapsed: 5 * time.Second, Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}
+		rule := policy.Rule{MaxElapsedTime: 5 * time.Second, Concurrency: policy.Concurrency{Mode: policy.GateWait, Initial: 1, Max: 1}}
 		tr := over(t, transport.Config{Rule: rule.Or(exact)}, base)
 		done := make(chan struct{})
 		time.AfterFunc(500*time.Millisecond, func() { // takes the slot during the back-off
@@ -193,7 +193,7 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 		<-done
 		time.Sleep(time.Minute)
 		base.sent(t, 2)
-		assert.Zero(t, stateOf(t, tr).GateQueue)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyWaiting)
 	})
 }
 
@@ -203,7 +203,7 @@ func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
 	for name, mode := range map[string]policy.GateMode{"rate": policy.Off, "rate and gate": policy.GateWait} {
 		inBubble(t, name, func(t *testing.T) {
 			base := script(faults.Status(200))
-			tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}, Gate: policy.Gate{Mode: mode}}}, base)
+			tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: policy.Concurrency{Mode: mode}}}, base)
 			ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
 			defer cancel()
 			var wg sync.WaitGroup
@@ -230,12 +230,12 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 		}
 		return play(req, faults.Status(200))
 	}
-	hold := func(t *testing.T, tr *transport.Transport) { _, _ = get(t, tr, transport.Once(t.Context())) }
+	hold := func(t *testing.T, tr *transport.Transport) { _, _ = get(t, tr, transport.WithoutRetries(t.Context())) }
 	slow := func(t *testing.T, tr *transport.Transport) {
 		go func() { _, _ = send(t, tr, http.MethodGet, "http://h.test/long") }()
 		synctest.Wait()
 	}
-	elapsed := policy.Rule{MaxElapsed: 5 * time.Second, Attempts: 2}.Or(exact)
+	elapsed := policy.Rule{MaxElapsedTime: 5 * time.Second, MaxAttempts: 2}.Or(exact)
 	for name, row := range map[string]struct {
 		limit  string
 		rule   policy.Rule
@@ -245,28 +245,28 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 		text   string
 	}{
 		"rate": {limit: "rate", base: faults.Status(200), first: hold, reason: transport.ReasonDeadline,
-			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.05}}, text: "its turn would come after the deadline (rate)"},
+			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05}}, text: "its turn would come after the deadline (rate)"},
 		"rate with a gate": {limit: "rate", base: faults.Status(200), first: hold, reason: transport.ReasonDeadline,
-			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.05}, Gate: policy.Gate{Max: 5}}, text: "its turn would come after the deadline (rate)"},
+			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05}, Concurrency: policy.Concurrency{Max: 5}}, text: "its turn would come after the deadline (rate)"},
 		"cooldown": {limit: "cooldown", base: status(429, "Retry-After: 20"), first: hold, reason: transport.ReasonDeadline, rule: sharing,
 			text: "its turn would come after the deadline (cooldown)"},
 		"pacing": {limit: "pacing", base: status(200, "RateLimit-Limit: 100", "RateLimit-Remaining: 1", "RateLimit-Reset: 50"), reason: transport.ReasonDeadline,
-			rule: policy.Rule{Pacing: policy.On}, text: "its turn would come after the deadline (pacing)",
+			rule: policy.Rule{QuotaPacing: policy.On}, text: "its turn would come after the deadline (pacing)",
 			first: func(t *testing.T, tr *transport.Transport) {
 				hold(t, tr)
 				go hold(t, tr) // takes the last turn
 				synctest.Wait()
 			}},
 		"gate that refuses": {limit: "gate", base: busy, first: slow, reason: transport.ReasonGateFull,
-			rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1, Mode: policy.GateRefuse}}, text: "too many requests in flight"},
+			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, Mode: policy.GateRefuse}}, text: "too many requests in flight"},
 		"gate that refuses, and no token of the rate": {limit: "gate", base: busy, first: slow, reason: transport.ReasonGateFull,
-			rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1, Mode: policy.GateRefuse}, Rate: policy.Rate{PerSecond: 0.5, Burst: 1}}, text: "too many requests in flight"},
+			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, Mode: policy.GateRefuse}, RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, text: "too many requests in flight"},
 		"gate until the end of the context": {limit: "gate", base: busy, first: slow, reason: transport.ReasonTimeout,
-			rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}, text: "not sent while it waited for its turn (gate)"},
+			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}, text: "not sent while it waited for its turn (gate)"},
 		"a retry by the rate": {limit: "rate", base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,
-			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.05, Burst: 2}}.Or(exact), text: "(deadline, rate): connection reset"},
+			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05, Burst: 2}}.Or(exact), text: "(deadline, rate): connection reset"},
 		"a retry too late for the rule": {limit: "rate", base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonMaxElapsed,
-			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.12, Burst: 2}}.Or(elapsed), text: "(max elapsed, rate): connection reset"},
+			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.12, Burst: 2}}.Or(elapsed), text: "(max elapsed, rate): connection reset"},
 		"no limit": {limit: "", base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,
 			rule: policy.Rule{Backoff: backoff.Constant(time.Minute)}, text: "(deadline): connection reset"},
 	} {
@@ -294,11 +294,11 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 var generous = policy.Rule{
 	AttemptTimeout: 10 * time.Second,
 	Stall:          policy.Stall{Timeout: 30 * time.Second},
-	MaxElapsed:     time.Minute,
+	MaxElapsedTime: time.Minute,
 	Classify:       classify.Refusals,
-	Rate:           policy.Rate{PerSecond: 1e6, Burst: 1e6},
-	Pacing:         policy.On,
-	Gate:           policy.Gate{Mode: policy.GateWait, Start: 2000},
+	RateLimit:      policy.RateLimit{PerSecond: 1e6, Burst: 1e6},
+	QuotaPacing:    policy.On,
+	Concurrency:    policy.Concurrency{Mode: policy.GateWait, Initial: 2000},
 }
 
 // BenchmarkCrowd has 1,000 goroutines on a single host with every limit on. Run it
@@ -343,12 +343,12 @@ func BenchmarkCrowd(b *testing.B) {
 
 // limited are the limits of a host, each by itself and all together.
 var limited = map[string]policy.Rule{
-	"no limit":      {MaxElapsed: time.Minute},
-	"gate":          {Gate: policy.Gate{Mode: policy.GateWait}},
-	"rate":          {Rate: policy.Rate{PerSecond: 1e6, Burst: 1e6}},
-	"pacing":        {Pacing: policy.On},
-	"hedge":         {Hedge: policy.Hedge{After: time.Minute}},
-	"all but hedge": {Gate: policy.Gate{Mode: policy.GateWait}, Rate: generous.Rate, Pacing: policy.On, MaxElapsed: time.Minute},
+	"no limit":      {MaxElapsedTime: time.Minute},
+	"gate":          {Concurrency: policy.Concurrency{Mode: policy.GateWait}},
+	"rate":          {RateLimit: policy.RateLimit{PerSecond: 1e6, Burst: 1e6}},
+	"pacing":        {QuotaPacing: policy.On},
+	"hedge":         {Hedge: policy.Hedge{Delay: time.Minute}},
+	"all but hedge": {Concurrency: policy.Concurrency{Mode: policy.GateWait}, RateLimit: generous.RateLimit, QuotaPacing: policy.On, MaxElapsedTime: time.Minute},
 }
 
 // TestLimitsAllocateNothing: the limits of a host cost no allocation if nothing waits.
@@ -391,16 +391,16 @@ func TestSnapshot(t *testing.T) {
 			return play(req, status(200))
 		})
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-			Cooldown: policy.On, Backoff: backoff.Constant(0), Attempts: 3, Rate: policy.Rate{PerSecond: 50}, Gate: policy.Gate{Start: 2, Max: 2},
+			ShareRetryAfter: policy.On, Backoff: backoff.Constant(0), MaxAttempts: 3, RateLimit: policy.RateLimit{PerSecond: 50}, Concurrency: policy.Concurrency{Initial: 2, Max: 2},
 		}, Hosts: map[string]policy.Rule{
-			"plain.test": {Budget: policy.Budget{Burst: policy.Off}, Rate: policy.Rate{PerSecond: -1}, Gate: policy.Gate{Mode: policy.Off}},
+			"plain.test": {RetryBudget: policy.RetryBudget{Burst: policy.Off}, RateLimit: policy.RateLimit{PerSecond: -1}, Concurrency: policy.Concurrency{Mode: policy.Off}},
 		}})
 		assert.Empty(t, tr.Snapshot())
 
 		responds(t, tr, http.MethodGet, "http://plain.test/")
 		plain, ok := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "PLAIN.test:80"})
 		require.True(t, ok)
-		assert.Equal(t, transport.HostState{Host: "http://plain.test", Requests: 1, BudgetLeft: -1}, plain)
+		assert.Equal(t, transport.HostState{Host: "http://plain.test", Requests: 1, RetryBudget: -1}, plain)
 		assert.Equal(t, "http://plain.test: 1 requests, 0 under way", plain.String())
 
 		_, err := send(t, tr, http.MethodGet, "http://h.test/fails") // two retries
@@ -416,11 +416,11 @@ func TestSnapshot(t *testing.T) {
 		}()
 		time.Sleep(time.Millisecond)
 		s := stateOf(t, tr)
-		assert.InDelta(t, 28+3*0.2, s.BudgetLeft, 0.5)
-		assert.WithinRange(t, s.HeldUntil, time.Now().Add(29*time.Second), time.Now().Add(31*time.Second))
-		s.BudgetLeft, s.HeldUntil = 0, time.Time{}
+		assert.InDelta(t, 28+3*0.2, s.RetryBudget, 0.5)
+		assert.WithinRange(t, s.ThrottledUntil, time.Now().Add(29*time.Second), time.Now().Add(31*time.Second))
+		s.RetryBudget, s.ThrottledUntil = 0, time.Time{}
 		assert.Equal(t, transport.HostState{
-			Host: "http://h.test", Requests: 5, InFlight: 1, HeldScopes: 1, GateLimit: 2, GateSlots: 2, GateQueue: 1, RatePerSecond: 50,
+			Host: "http://h.test", Requests: 5, InFlight: 1, ThrottledKeys: 1, ConcurrencyLimit: 2, ConcurrencyInUse: 2, ConcurrencyWaiting: 1, RateLimit: 50,
 		}, s)
 		_ = resp.Body.Close()
 		_ = other.Body.Close()
@@ -450,13 +450,13 @@ func TestSnapshotOfNothing(t *testing.T) {
 func TestSnapshotPrints(t *testing.T) {
 	until := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	full := transport.HostState{
-		Host: "https://api.example.com", Requests: 7, InFlight: 2, BudgetLeft: 12.34, HeldScopes: 1, HeldUntil: until,
-		GateLimit: 10, GateSlots: 1, GateQueue: 3, GateClosed: true, RatePerSecond: 12.5,
+		Host: "https://api.example.com", Requests: 7, InFlight: 2, RetryBudget: 12.34, ThrottledKeys: 1, ThrottledUntil: until,
+		ConcurrencyLimit: 10, ConcurrencyInUse: 1, ConcurrencyWaiting: 3, CircuitOpen: true, RateLimit: 12.5,
 	}
 	assert.Equal(t, "https://api.example.com: 7 requests, 2 under way, 12.3 retries left, 1 held until 2026-05-01T12:00:00Z, "+
 		"gate closed at 10 with 1 slots in use and 3 waiting, 12.5 attempts/s", full.String())
 	assert.Equal(t, full.String(), fmt.Sprint(full))
-	full.GateClosed = false
+	full.CircuitOpen = false
 	assert.Contains(t, full.String(), "gate open at 10")
 
 	text, err := json.Marshal(full)
@@ -474,16 +474,16 @@ func TestSnapshotPrints(t *testing.T) {
 // A limit that Update turned off is no longer in the Snapshot.
 func TestSnapshotAfterUpdate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Rate: policy.Rate{PerSecond: 10}}}, script(faults.Status(200)))
+		tr := over(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait}, RateLimit: policy.RateLimit{PerSecond: 10}}}, script(faults.Status(200)))
 		mustGet(t, tr)
 		s := stateOf(t, tr)
-		assert.NotZero(t, s.GateLimit)
-		assert.Equal(t, 10., s.RatePerSecond)
+		assert.NotZero(t, s.ConcurrencyLimit)
+		assert.Equal(t, 10., s.RateLimit)
 		require.NoError(t, tr.Update(policy.Rule{}, nil))
 		mustGet(t, tr)
 		s = stateOf(t, tr)
-		assert.Zero(t, s.GateLimit)
-		assert.Zero(t, s.RatePerSecond)
+		assert.Zero(t, s.ConcurrencyLimit)
+		assert.Zero(t, s.RateLimit)
 	})
 }
 
@@ -492,8 +492,8 @@ func TestSnapshotOfQueues(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		quota := faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60")
 		tr := mustNew(t, transport.Config{Base: script(quota), Hosts: map[string]policy.Rule{
-			"paced.test": {Pacing: policy.On},
-			"rated.test": {Rate: policy.Rate{PerSecond: 0.1, Burst: 1}},
+			"paced.test": {QuotaPacing: policy.On},
+			"rated.test": {RateLimit: policy.RateLimit{PerSecond: 0.1, Burst: 1}},
 		}})
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
@@ -505,13 +505,13 @@ func TestSnapshotOfQueues(t *testing.T) {
 		}
 		synctest.Wait()
 		states := tr.Snapshot()
-		assert.Equal(t, []int{3, 0}, []int{states[0].PacingQueue, states[0].RateQueue})
-		assert.Equal(t, []int{0, 3}, []int{states[1].PacingQueue, states[1].RateQueue})
+		assert.Equal(t, []int{3, 0}, []int{states[0].QuotaWaiting, states[0].RateLimitWaiting})
+		assert.Equal(t, []int{0, 3}, []int{states[1].QuotaWaiting, states[1].RateLimitWaiting})
 		assert.Contains(t, states[0].String(), ", 3 waiting for a quota")
 		assert.Contains(t, states[1].String(), ", 0.1 attempts/s with 3 waiting")
 		cancel()
 		all.Wait()
 		states = tr.Snapshot()
-		assert.Zero(t, states[0].PacingQueue+states[1].RateQueue)
+		assert.Zero(t, states[0].QuotaWaiting+states[1].RateLimitWaiting)
 	})
 }

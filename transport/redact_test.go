@@ -31,7 +31,7 @@ func written(t testing.TB, u *url.URL, err error) string {
 	var hosts []string
 	tr := mustNew(t, transport.Config{
 		Base:   script(status(503), faults.Fail(err)),
-		Rule:   policy.Rule{Attempts: 3, Classify: always}.Or(quick),
+		Rule:   policy.Rule{MaxAttempts: 3, Classify: always}.Or(quick),
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Trace:  &transport.Trace{Event: func(e transport.Event) { hosts = append(hosts, e.Host) }},
 	})
@@ -67,7 +67,7 @@ func TestRequestURLsAreRedacted(t *testing.T) {
 }
 
 // always is a classifier that makes every error worth a retry.
-func always(o classify.Outcome) classify.Verdict {
+func always(o classify.Outcome) classify.Class {
 	if o.Err != nil {
 		return classify.Ambiguous
 	}

@@ -87,10 +87,10 @@ func (r *report) logAttempt(d *Event) {
 		all.add(true, slog.String("error", causeOf(d.Err, url)))
 	}
 	all.add(addr != "", slog.String("addr", addr))
-	all.add(d.Lane > 0, slog.Int("lane", d.Lane))
+	all.add(d.Pool > 0, slog.Int("lane", d.Pool))
 	all.add(r.offset > 0, slog.Int64("offset", r.offset))
-	all.addTime("hint", d.Hint)
-	all.addTime("wait", d.Wait)
+	all.addTime("hint", d.RetryAfter)
+	all.addTime("wait", d.Delay)
 	all.addTime("duration", d.Duration)
 	all.addTime("queued.cooldown", d.Queued.Cooldown)
 	all.addTime("queued.pacing", d.Queued.Pacing)
@@ -188,8 +188,8 @@ func (c observer) Safe(err error) error { return withoutSecrets(err, c.Req.URL.S
 func (c observer) hostChange(v news.Change) HostChange {
 	h := HostChange{
 		Context: c.parentContext(), Host: c.HostName(), Condition: Condition(v.Condition), Over: v.Over, Scope: v.Scope,
-		Status: v.Status, Err: v.Err, Addr: v.Addr, Fleet: v.Fleet, Time: time.Now(), Waiting: v.Waiting,
-		Room: v.Room, Lane: v.Lane,
+		Status: v.Status, Err: v.Err, Addr: v.Addr, FromFleet: v.Fleet, Time: time.Now(), Waiting: v.Waiting,
+		Limit: v.Room, Pool: v.Lane,
 	}
 	if h.Since = h.Time; v.Since > 0 {
 		h.Since = c.Registry.TimeOf(v.Since)
@@ -217,10 +217,10 @@ func (c HostChange) attrs() (all attrs) {
 	all.add(c.Status != 0, slog.Int("status", c.Status))
 	all.add(c.Err != nil, slog.String("error", c.causeText()))
 	all.add(c.Addr != "", slog.String("addr", c.Addr))
-	all.add(c.Fleet, slog.Bool("fleet", true))
+	all.add(c.FromFleet, slog.Bool("fleet", true))
 	all.add(!c.Until.IsZero(), slog.Time("until", c.Until.Round(time.Second)))
 	all.add(c.Waiting > 0, slog.Int("waiting", c.Waiting))
-	all.add(c.Room > 0, slog.Int("room", c.Room))
-	all.add(c.Lane > 0, slog.Int("lane", c.Lane))
+	all.add(c.Limit > 0, slog.Int("room", c.Limit))
+	all.add(c.Pool > 0, slog.Int("lane", c.Pool))
 	return all
 }

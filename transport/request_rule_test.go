@@ -26,18 +26,18 @@ func TestRulesAreInherited(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(503))
 		asked := ""
-		hint := func(name string) classify.Hint {
+		hint := func(name string) classify.RetryAfterFunc {
 			return func(classify.Outcome) (time.Duration, bool) { asked = name; return 0, false }
 		}
 		tr := mustNew(t, transport.Config{
 			Base: base,
-			Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(time.Second), Hint: hint("config")},
+			Rule: policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(time.Second), Hint: hint("config")},
 			Hosts: map[string]policy.Rule{
-				"h.test":     {Attempts: 3, Backoff: backoff.Constant(2 * time.Second)},
-				"h.test/v1/": {Attempts: 4},
+				"h.test":     {MaxAttempts: 3, Backoff: backoff.Constant(2 * time.Second)},
+				"h.test/v1/": {MaxAttempts: 4},
 			},
 		})
-		outer := transport.WithRule(t.Context(), policy.Rule{Attempts: 5, Hint: hint("outer")})
+		outer := transport.WithRule(t.Context(), policy.Rule{MaxAttempts: 5, Hint: hint("outer")})
 		for _, row := range []struct {
 			name, url, hint string
 			ctx             context.Context
@@ -49,8 +49,8 @@ func TestRulesAreInherited(t *testing.T) {
 			{"path", "http://h.test/v1/", "config", t.Context(), 4, 2 * time.Second},
 			{"request", "http://h.test/v1/", "outer", outer, 5, 2 * time.Second},
 			{"request to another host", "http://other.test/", "outer", outer, 5, time.Second},
-			{"inner", "http://h.test/v1/", "outer", transport.WithRule(transport.Repeatable(outer), policy.Rule{Attempts: 6}), 6, 2 * time.Second},
-			{"off", "http://h.test/v1/", "outer", transport.WithRule(outer, policy.Rule{Attempts: policy.Off}), 1, 0},
+			{"inner", "http://h.test/v1/", "outer", transport.WithRule(transport.WithIdempotent(outer), policy.Rule{MaxAttempts: 6}), 6, 2 * time.Second},
+			{"off", "http://h.test/v1/", "outer", transport.WithRule(outer, policy.Rule{MaxAttempts: policy.Off}), 1, 0},
 		} {
 			before, start := base.attempts(), time.Now()
 			finish(tr.RoundTrip(getRequest(t, row.url).WithContext(row.ctx)))
@@ -64,7 +64,7 @@ func TestRulesAreInherited(t *testing.T) {
 // A wrong rule is the error of RoundTrip. Nothing is sent, the body is closed, and the
 // request earns no retry.
 func TestWrongRuleOfARequest(t *testing.T) {
-	rules := map[string]policy.Rule{"Attempts": {Attempts: 5000}}
+	rules := map[string]policy.Rule{"MaxAttempts": {MaxAttempts: 5000}}
 	for field, rule := range hostLimits {
 		rules[field] = rule
 	}
@@ -80,7 +80,7 @@ func TestWrongRuleOfARequest(t *testing.T) {
 			if assert.ErrorAs(t, err, &faults, field) && assert.Len(t, faults, 1, field) {
 				assert.Equal(t, "WithRule."+field, faults[0].Field)
 			}
-			if field != "Attempts" {
+			if field != "MaxAttempts" {
 				assert.ErrorContains(t, err, "is a limit of the host")
 			}
 			count(t, 1, body.closed(), "body closed", field)
@@ -111,7 +111,7 @@ func TestARuleIsCompletedOnce(t *testing.T) {
 	tr := mustNew(t, transport.Config{Base: newNoop(), Hosts: map[string]policy.Rule{"paths.test/v1/": {}}})
 	other := mustNew(t, transport.Config{Base: newNoop()})
 	ctx := transport.WithRule(t.Context(), policy.Rule{Backoff: checked{times: &times}})
-	derived, cancel := context.WithTimeout(transport.Repeatable(ctx), time.Hour)
+	derived, cancel := context.WithTimeout(transport.WithIdempotent(ctx), time.Hour)
 	defer cancel()
 	send := func(url string) {
 		var all sync.WaitGroup
@@ -135,7 +135,7 @@ func TestARuleIsCompletedOnce(t *testing.T) {
 	assert.Equal(t, once, times.Swap(0), "another Transport")
 
 	assert.Equal(t, 3, transport.Completed(ctx))
-	require.NoError(t, tr.Update(policy.Rule{Attempts: 2}, nil))
+	require.NoError(t, tr.Update(policy.Rule{MaxAttempts: 2}, nil))
 	send("http://h.test/")
 	assert.Equal(t, once, times.Swap(0), "after Update")
 	assert.Equal(t, 2, transport.Completed(ctx), "what Update replaced is forgotten")
@@ -146,7 +146,7 @@ func TestARuleIsCompletedOnce(t *testing.T) {
 // Requests with a rule of their own go on while Update replaces the rules.
 func TestWithRuleDuringUpdates(t *testing.T) {
 	tr := mustNew(t, transport.Config{Base: newNoop()})
-	ctx := transport.WithRule(t.Context(), policy.Rule{MaxElapsed: time.Minute})
+	ctx := transport.WithRule(t.Context(), policy.Rule{MaxElapsedTime: time.Minute})
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
@@ -157,7 +157,7 @@ func TestWithRuleDuringUpdates(t *testing.T) {
 		})
 	}
 	for i := range 200 {
-		assert.NoError(t, tr.Update(policy.Rule{Attempts: 1 + i%5}, nil))
+		assert.NoError(t, tr.Update(policy.Rule{MaxAttempts: 1 + i%5}, nil))
 	}
 	all.Wait()
 }
@@ -175,7 +175,7 @@ func TestWithRuleHoldsForTheBody(t *testing.T) {
 			status(503), status(503), status(503),
 		)
 		tr := mustNew(t, transport.Config{Base: base, Rule: quick})
-		ctx := transport.WithRule(t.Context(), policy.Rule{Attempts: 2})
+		ctx := transport.WithRule(t.Context(), policy.Rule{MaxAttempts: 2})
 		resp := mustRoundTrip(t, tr, getRequest(t, "http://h.test/").WithContext(ctx))
 		require.NoError(t, tr.Update(quick, nil))
 		_, err := io.ReadAll(resp.Body)
@@ -204,7 +204,7 @@ func TestRulesOfRequestsLeaveNoTimers(t *testing.T) {
 // The limits of a host stay the host's.
 func TestPathsHaveNoLimitsOfTheHost(t *testing.T) {
 	for field, rule := range hostLimits {
-		_, err := transport.New(transport.Config{Base: newNoop(), Hosts: map[string]policy.Rule{"h.test/v1/": rule, "h.test": {Attempts: 2}}})
+		_, err := transport.New(transport.Config{Base: newNoop(), Hosts: map[string]policy.Rule{"h.test/v1/": rule, "h.test": {MaxAttempts: 2}}})
 		var faults policy.Errors
 		if assert.ErrorAs(t, err, &faults, field) && assert.Len(t, faults, 1, field) {
 			assert.Equal(t, `Hosts["h.test/v1/"].`+field, faults[0].Field)
@@ -217,12 +217,12 @@ func TestPathsHaveNoLimitsOfTheHost(t *testing.T) {
 
 // hostLimits are rules that set a limit of a host.
 var hostLimits = map[string]policy.Rule{
-	"Rate":             {Rate: policy.Rate{PerSecond: 1}},
-	"Budget":           {Budget: policy.Budget{Burst: policy.Off}},
-	"Cooldown":         {Cooldown: policy.On},
-	"Pacing":           {Pacing: policy.On},
-	"Gate":             {Gate: policy.Gate{Mode: policy.GateWait}},
-	"Scope":            {Scope: func(*http.Request) string { return "" }},
+	"RateLimit":        {RateLimit: policy.RateLimit{PerSecond: 1}},
+	"RetryBudget":      {RetryBudget: policy.RetryBudget{Burst: policy.Off}},
+	"ShareRetryAfter":  {ShareRetryAfter: policy.On},
+	"QuotaPacing":      {QuotaPacing: policy.On},
+	"Concurrency":      {Concurrency: policy.Concurrency{Mode: policy.GateWait}},
+	"ThrottleKey":      {ThrottleKey: func(*http.Request) string { return "" }},
 	"RetryAfter":       {RetryAfter: policy.RetryAfter{Max: time.Second}},
 	"Hedge.Percentile": {Hedge: policy.Hedge{Percentile: 90}},
 	"Lanes":            {Lanes: policy.Off},
@@ -233,7 +233,7 @@ func TestPathsShareTheHost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(200))
 		tr := mustNew(t, transport.Config{Base: base, Hosts: map[string]policy.Rule{
-			"h.test":               {Rate: policy.Rate{PerSecond: 1, Burst: 1}},
+			"h.test":               {RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}},
 			"h.test/reports/":      {AttemptTimeout: time.Minute},
 			"POST h.test/charges":  {AttemptTimeout: time.Second},
 			"other.test/unrelated": {},
@@ -253,9 +253,9 @@ func TestRulesOfPathsApply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(503))
 		tr := mustNew(t, transport.Config{Base: base, Rule: quick, Hosts: map[string]policy.Rule{
-			"h.test/once":        {Attempts: 1},
-			"PUT h.test/twice":   {Attempts: 2},
-			"h.test/%7Bthree%7D": {Attempts: 3},
+			"h.test/once":        {MaxAttempts: 1},
+			"PUT h.test/twice":   {MaxAttempts: 2},
+			"h.test/%7Bthree%7D": {MaxAttempts: 3},
 		}})
 		for _, row := range []struct {
 			method, path string
@@ -268,12 +268,12 @@ func TestRulesOfPathsApply(t *testing.T) {
 			req.Method = row.method
 			finish(tr.RoundTrip(req))
 			base.sent(t, before+row.attempts, row)
-			rule, _ := tr.RuleOf(row.method, req.URL)
-			assert.Equal(t, row.attempts, rule.Attempts, row)
+			rule, _ := tr.RuleFor(row.method, req.URL)
+			assert.Equal(t, row.attempts, rule.MaxAttempts, row)
 		}
-		_, patterns := tr.RuleOf("", getRequest(t, "http://h.test/once").URL)
+		_, patterns := tr.RuleFor("", getRequest(t, "http://h.test/once").URL)
 		assert.Equal(t, []string{"h.test/once"}, patterns)
-		require.NoError(t, tr.Update(quick, map[string]policy.Rule{"h.test/once": {Attempts: 2}}))
+		require.NoError(t, tr.Update(quick, map[string]policy.Rule{"h.test/once": {MaxAttempts: 2}}))
 		before := base.attempts()
 		finish(tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/once", nil)))
 		base.sent(t, before+2, "after Update")
@@ -291,22 +291,22 @@ func TestRedirectsHaveRulesOfTheirOwn(t *testing.T) {
 			}
 			return play(req, status(503))
 		})
-		tr := mustNew(t, transport.Config{Base: base, Rule: quick, Hosts: map[string]policy.Rule{"h.test/from": {Attempts: 2}, "h.test/to": {Attempts: 3}}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: quick, Hosts: map[string]policy.Rule{"h.test/from": {MaxAttempts: 2}, "h.test/to": {MaxAttempts: 3}}})
 		client := &http.Client{Transport: tr}
 		finish(client.Get("http://h.test/from"))
 		assert.Equal(t, map[string]int{"/from": 2, "/to": 3}, counts)
 
 		clear(counts)
-		ctx := transport.WithRule(t.Context(), policy.Rule{Attempts: 5})
+		ctx := transport.WithRule(t.Context(), policy.Rule{MaxAttempts: 5})
 		finish(client.Do(getRequest(t, "http://h.test/from").WithContext(ctx)))
 		assert.Equal(t, map[string]int{"/from": 2, "/to": 5}, counts)
 	})
 }
 
 func manyPaths(n int) map[string]policy.Rule {
-	hosts := map[string]policy.Rule{"api.example.com": {Attempts: 3}}
+	hosts := map[string]policy.Rule{"api.example.com": {MaxAttempts: 3}}
 	for i := range n {
-		hosts[fmt.Sprintf("api.example.com/v1/tenants/t%d/", i)] = policy.Rule{Attempts: 2}
+		hosts[fmt.Sprintf("api.example.com/v1/tenants/t%d/", i)] = policy.Rule{MaxAttempts: 2}
 	}
 	return hosts
 }
@@ -317,7 +317,7 @@ func TestFirstTryWithAPathAllocatesNothing(t *testing.T) {
 		req := getRequest(t, "https://api.example.com"+target)
 		assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = tr.RoundTrip(req) }), target)
 	}
-	rule := policy.Rule{Attempts: 2}
+	rule := policy.Rule{MaxAttempts: 2}
 	req := getRequest(t, "https://api.example.com/v1/tenants/t7/reports/9")
 	req = req.WithContext(transport.WithRule(req.Context(), rule))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = tr.RoundTrip(req) }), "WithRule")
@@ -333,7 +333,7 @@ func BenchmarkFirstTryWithPaths(b *testing.B) {
 		{"none", nil, req},
 		{"1000", manyPaths(1000), req},
 		{"1000/escaped", manyPaths(1000), getRequest(b, "https://api.example.com/v1/tenants/t%3700/reports%2F9")},
-		{"1000/WithRule", manyPaths(1000), req.WithContext(transport.WithRule(b.Context(), policy.Rule{Attempts: 4}))},
+		{"1000/WithRule", manyPaths(1000), req.WithContext(transport.WithRule(b.Context(), policy.Rule{MaxAttempts: 4}))},
 	} {
 		tr := mustNew(b, transport.Config{Base: newNoop(), Hosts: row.hosts})
 		b.Run("paths="+row.name, func(b *testing.B) {

@@ -44,7 +44,7 @@ func TestLastingOutage(t *testing.T) {
 	for _, fault := range []struct {
 		name string
 		step faults.Step
-	}{{"503", faults.Status(503)}, {"refused", faults.Fail(syscall.ECONNREFUSED)}, {"reset", faults.Reset()}} {
+	}{{"503", faults.Status(503)}, {"refused", faults.Fail(syscall.ECONNREFUSED)}, {"reset", faults.ConnReset()}} {
 		for _, row := range []struct {
 			every time.Duration
 			bound float64
@@ -64,9 +64,9 @@ func TestLastingOutage(t *testing.T) {
 						}
 						return fault.step
 					})
-					tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 6}, Trace: &transport.Trace{
+					tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 6}, Trace: &transport.Trace{
 						Event: func(e transport.Event) {
-							if e.Kind == transport.KindRetry && e.Status == http.StatusOK {
+							if e.Kind == transport.AttemptRetry && e.Status == http.StatusOK {
 								retried.Add(1)
 							}
 						},
@@ -107,7 +107,7 @@ func TestOtherPathsPreventARest(t *testing.T) {
 				broken.Add(1)
 				return faults.Status(503)
 			case single.Add(1)%5 == 0:
-				return faults.Reset()
+				return faults.ConnReset()
 			}
 			return faults.Pass()
 		})
@@ -138,7 +138,7 @@ func TestOtherPathsPreventARest(t *testing.T) {
 // TestAnswersThatAskToWait: a server that asks for a wait is alive, so a first such answer counts for
 // nothing. A retry with such an answer has failed, and none of them ends a rest.
 func TestAnswersThatAskToWait(t *testing.T) {
-	rule := policy.Rule{Attempts: 2, Backoff: backoff.Constant(0), Budget: policy.Budget{Burst: 1000}}
+	rule := policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Burst: 1000}}
 	for name, told := range map[string]faults.Step{"429": status(429), "503 that names a wait": status(503, "Retry-After: 1")} {
 		inBubble(t, name, func(t *testing.T) {
 			var answer faults.Step

@@ -48,13 +48,13 @@ func (c *call) addKey() {
 	}
 }
 
-// RuleOf returns the complete rule for requests with a method to a URL, and the keys of
+// RuleFor returns the complete rule for requests with a method to a URL, and the keys of
 // Config.Hosts whose rules are in it. The key of the path comes first, and then that of the
 // host. Each is left out if there is none. Without a key, Config.Rule applies alone. An empty
 // method means GET. In the complete rule a zero field is off, or has the default that its
-// comment names. RuleOf does not see the rules of [WithRule]. A CONNECT without a path has the
+// comment names. RuleFor does not see the rules of [WithRule]. A CONNECT without a path has the
 // rule of the host, because no path matches it.
-func (t *Transport) RuleOf(method string, u *url.URL) (rule policy.Rule, patterns []string) {
+func (t *Transport) RuleFor(method string, u *url.URL) (rule policy.Rule, patterns []string) {
 	set := t.registry.Rules.Load()
 	if set == nil || u == nil {
 		return policy.Defaults(), nil

@@ -68,7 +68,7 @@ func causeOfAttempt(a *Attempt, known ...string) string {
 	switch {
 	case a.Err != nil:
 		return causeOf(a.Err, known...)
-	case a.Status/100 == 2 && retryable(a.Verdict):
+	case a.Status/100 == 2 && retryable(a.Class):
 		return strconv.Itoa(a.Status) + " with an error inside"
 	}
 	return strconv.Itoa(a.Status)

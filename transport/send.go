@@ -161,7 +161,7 @@ func heldUntil(err error) (until time.Time) {
 		return until
 	}
 	for _, a := range below.Attempts {
-		if end := a.Time.Add(a.Hint); a.Hint > 0 && end.After(until) {
+		if end := a.Time.Add(a.RetryAfter); a.RetryAfter > 0 && end.After(until) {
 			until = end
 		}
 	}

@@ -131,7 +131,7 @@ func TestUploadsOfOneReader(t *testing.T) {
 	defer group.Wait()
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		for name, body := range sharedBodies {
-			for _, hedge := range []policy.Hedge{policy.Hedge{After: policy.Off}, {After: 2 * time.Millisecond}} {
+			for _, hedge := range []policy.Hedge{policy.Hedge{Delay: policy.Off}, {Delay: 2 * time.Millisecond}} {
 				group.Go(func() {
 					t.Run(fmt.Sprintf("%s/%s/hedge %v", proto, name, hedge.Enabled()), func(t *testing.T) {
 						server := storing(t, proto)
@@ -140,7 +140,7 @@ func TestUploadsOfOneReader(t *testing.T) {
 						for i := range n {
 							req := newRequest(t, http.MethodPut, fmt.Sprint(server.URL, "/", i), nil)
 							body(req, text)
-							resp, err := tr.RoundTrip(req.WithContext(transport.Repeatable(req.Context())))
+							resp, err := tr.RoundTrip(req.WithContext(transport.WithIdempotent(req.Context())))
 							if !assert.NoError(t, err) {
 								continue
 							}
@@ -527,12 +527,12 @@ func TestOneReaderUnderConcurrency(t *testing.T) {
 // A request whose own body fails is sent once, and its caller gets that error. The host, its
 // gate, its connections and its budget are not to blame, whatever the error looks like.
 func TestSourceOfAnUploadFails(t *testing.T) {
-	gated := policy.Gate{Max: 100, Start: 100}
+	gated := policy.Concurrency{Max: 100, Initial: 100}
 	rules := map[string]policy.Rule{
-		"default":     {Gate: gated},
-		"API":         policy.Rule{Gate: gated}.Or(policy.API()),
-		"Service":     policy.Rule{Gate: gated}.Or(policy.Service()),
-		"one attempt": {Gate: gated, Attempts: 1},
+		"default":     {Concurrency: gated},
+		"API":         policy.Rule{Concurrency: gated}.Or(policy.API()),
+		"Service":     policy.Rule{Concurrency: gated}.Or(policy.Service()),
+		"one attempt": {Concurrency: gated, MaxAttempts: 1},
 	}
 	causes := map[string]error{
 		"an error of its own": errors.New("disk error"),
@@ -563,7 +563,7 @@ func TestSourceOfAnUploadFails(t *testing.T) {
 						time.Sleep(75 * time.Millisecond)
 					}
 					state := s.tr.Snapshot()[0]
-					assert.False(t, state.GateClosed, what)
+					assert.False(t, state.CircuitOpen, what)
 					assert.Zero(t, state.Lanes, what)
 					assert.EqualValues(t, 40, state.Requests, what)
 					for _, e := range s.seen.events() {
@@ -613,7 +613,7 @@ func TestSourceIsClosedByTheBase(t *testing.T) {
 func TestCloseEndsTheReadOfASingleAttempt(t *testing.T) {
 	for name, ctx := range map[string]func(context.Context) context.Context{
 		"one attempt": func(ctx context.Context) context.Context { return ctx },
-		"Once":        transport.Once,
+		"Once":        transport.WithoutRetries,
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -632,7 +632,7 @@ func TestCloseEndsTheReadOfASingleAttempt(t *testing.T) {
 				})
 				rule := policy.Rule{}
 				if name == "one attempt" {
-					rule.Attempts = 1
+					rule.MaxAttempts = 1
 				}
 				req := newRequest(t, http.MethodPut, "http://example.com/", source)
 				start := time.Now()
@@ -852,7 +852,7 @@ func TestExpectationFailed(t *testing.T) {
 				req := newRequest(t, http.MethodPost, "http://h.test/", body())
 				req.Header["Expect"] = []string{"100-continue"}
 				var seen recorder
-				resp, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(req.WithContext(transport.Repeatable(seen.on(t.Context()))))
+				resp, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(req.WithContext(transport.WithIdempotent(seen.on(t.Context()))))
 				require.NoError(t, err)
 				_ = resp.Body.Close()
 				assert.Equal(t, 200, resp.StatusCode)

@@ -18,7 +18,7 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-var sharing = policy.Rule{Cooldown: policy.On}
+var sharing = policy.Rule{ShareRetryAfter: policy.On}
 
 // By default and with the presets a request obeys only the wait that it was told itself. The requests
 // beside it are as fast as without a Transport.
@@ -170,7 +170,7 @@ func TestPatienceWithOthers(t *testing.T) {
 		_, err := get(t, tr, ctx)
 		e := errorAs[*transport.Error](t, err)
 		assert.ErrorIs(t, err, transport.ErrOverDeadline)
-		assert.Equal(t, stateOf(t, tr).HeldUntil, e.Until)
+		assert.Equal(t, stateOf(t, tr).ThrottledUntil, e.Until)
 		assert.Equal(t, 2*time.Second, time.Since(server.start), "at once")
 
 		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
@@ -231,7 +231,7 @@ func TestQuotaReallyUsedUp(t *testing.T) {
 		inBubble(t, fmt.Sprintf("%d workers, %d per %v", row.n, row.limit, row.window), func(t *testing.T) {
 			server := newQuota(row.limit, row.window, 10*time.Millisecond)
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-				Cooldown: policy.On, Attempts: 20, Backoff: backoff.Constant(time.Millisecond), Budget: policy.Budget{Burst: policy.Off}}})
+				ShareRetryAfter: policy.On, MaxAttempts: 20, Backoff: backoff.Constant(time.Millisecond), RetryBudget: policy.RetryBudget{Burst: policy.Off}}})
 			together(row.n, func(int) {
 				for range row.each {
 					assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))

@@ -74,7 +74,7 @@ func TestForgottenBodies(t *testing.T) {
 					return play(req, status(200))
 				}
 				return play(req, row.response)
-			}), Rule: policy.Rule{Gate: policy.Gate{Start: slots, Max: slots}, Attempts: 1}})
+			}), Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: slots, Max: slots}, MaxAttempts: 1}})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var kept []*http.Response // nobody closes them, and they are not garbage
@@ -95,7 +95,7 @@ func TestForgottenBodies(t *testing.T) {
 				_, err := get(t, tr, at)
 				assert.ErrorIs(t, err, context.DeadlineExceeded, "a slot that may be in use is kept for a while")
 			} else {
-				assert.Zero(t, stateOf(t, tr).GateSlots)
+				assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
 			}
 			time.Sleep(2 * time.Second)
 			free(t, tr, slots)
@@ -150,7 +150,7 @@ func TestSlowDownloadKeepsItsSlot(t *testing.T) {
 			resp := newResponse(req, 200, r)
 			resp.ContentLength = 3
 			return resp, nil
-		}), Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}})
+		}), Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}})
 		resp := mustGet(t, tr)
 		go func() { _, _ = io.Copy(io.Discard, resp.Body) }()
 		time.Sleep(29 * time.Minute)
@@ -160,7 +160,7 @@ func TestSlowDownloadKeepsItsSlot(t *testing.T) {
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		next, err := get(t, tr, t.Context()) // waits for the body's end
 		require.NoError(t, err)
-		assert.Zero(t, stateOf(t, tr).GateQueue)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyWaiting)
 		_ = next.Body.Close()
 		time.Sleep(time.Hour)
 	})
@@ -176,19 +176,19 @@ func TestForgottenFailureOfAProbe(t *testing.T) {
 				return play(req, status(200))
 			}
 			return play(req, status(500))
-		}), Rule: policy.Rule{Gate: policy.Gate{Start: 10}, Attempts: 1}})
+		}), Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}, MaxAttempts: 1}})
 		for range 200 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			_, _ = get(t, tr, ctx) // and never close it
 			defer cancel()
 			time.Sleep(10 * time.Millisecond)
 		}
-		require.True(t, stateOf(t, tr).GateClosed)
+		require.True(t, stateOf(t, tr).CircuitOpen)
 		up.Store(true)
 		time.Sleep(time.Hour)
 		free(t, tr, 1)
 		free(t, tr, 2)
-		assert.False(t, stateOf(t, tr).GateClosed)
+		assert.False(t, stateOf(t, tr).CircuitOpen)
 	})
 }
 
@@ -207,8 +207,8 @@ func TestHungProbe(t *testing.T) {
 				return nil, pause(req, 1000*time.Hour)
 			}
 			return play(req, status(200))
-		}), Rule: policy.Rule{Gate: policy.Gate{Start: 10}, Attempts: 1}})
-		for i := 0; i == 0 || !stateOf(t, tr).GateClosed; i++ {
+		}), Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}, MaxAttempts: 1}})
+		for i := 0; i == 0 || !stateOf(t, tr).CircuitOpen; i++ {
 			_, _ = send(t, tr, http.MethodGet, "http://h.test/")
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -231,11 +231,11 @@ func TestHungProbe(t *testing.T) {
 			cancel()
 		}
 		count(t, 60, sent, "GET answered")
-		assert.False(t, stateOf(t, tr).GateClosed)
+		assert.False(t, stateOf(t, tr).CircuitOpen)
 		release()
 		synctest.Wait()
-		assert.Zero(t, stateOf(t, tr).GateSlots)
-		assert.Zero(t, stateOf(t, tr).GateQueue)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyWaiting)
 	})
 }
 
@@ -249,8 +249,8 @@ func TestSlowProbe(t *testing.T) {
 				return nil, syscall.ECONNREFUSED
 			}
 			return play(req, status(200).Delay(25*time.Second))
-		}), Rule: policy.Rule{Gate: policy.Gate{Start: 10}, Attempts: 1}})
-		for i := 0; i == 0 || !stateOf(t, tr).GateClosed; i++ {
+		}), Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}, MaxAttempts: 1}})
+		for i := 0; i == 0 || !stateOf(t, tr).CircuitOpen; i++ {
 			_, _ = send(t, tr, http.MethodGet, "http://h.test/")
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -258,7 +258,7 @@ func TestSlowProbe(t *testing.T) {
 		start := time.Now()
 		together(10, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
 		assert.Less(t, time.Since(start), 2*time.Minute)
-		assert.Zero(t, stateOf(t, tr).GateSlots)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
 	})
 }
 
@@ -273,7 +273,7 @@ func TestMixedLatencies(t *testing.T) {
 					d = 30 * time.Second
 				}
 				return play(req, status(200).Delay(d))
-			}), Rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}})
+			}), Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 2, Max: 2}}})
 			for range 3 {
 				responds(t, tr, http.MethodGet, "http://h.test/slow")
 			}
@@ -307,9 +307,9 @@ func TestGateRefuseAfterAPause(t *testing.T) {
 					return nil, pause(req, time.Hour)
 				}
 				return play(req, status(200).Delay(100*time.Millisecond))
-			}), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 2}, Attempts: 1, AttemptTimeout: 5 * time.Second}})
-			for stateOfOr(tr).GateLimit < 10 {
-				together(max(2, stateOfOr(tr).GateLimit), func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
+			}), Rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateRefuse, Initial: 2}, MaxAttempts: 1, AttemptTimeout: 5 * time.Second}})
+			for stateOfOr(tr).ConcurrencyLimit < 10 {
+				together(max(2, stateOfOr(tr).ConcurrencyLimit), func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
 			}
 			hang.Store(true)
 			together(9, func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
@@ -349,27 +349,27 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 		ctx      func(context.Context, func()) context.Context
 	}{
 		"Idempotent, with hedging": {rule: func(r *policy.Rule, f func()) {
-			r.Hedge = policy.Hedge{After: time.Second}
+			r.Hedge = policy.Hedge{Delay: time.Second}
 			r.Idempotent = func(req *http.Request) bool { when(mine(req), f); return true }
 		}},
 		"Idempotent, after a failure": {response: status(503), rule: func(r *policy.Rule, f func()) {
 			r.Idempotent = func(req *http.Request) bool { when(mine(req), f); return true }
 		}},
 		"Scope, after a wait at the gate": {waits: true, rule: func(r *policy.Rule, f func()) {
-			r.Rate = policy.Rate{PerSecond: 0.5, Burst: 1} // so that the hold is known for sure when the wait is over
-			r.Cooldown = policy.On
-			r.Scope = func(req *http.Request) string { when(mine(req), f); return req.URL.Path }
+			r.RateLimit = policy.RateLimit{PerSecond: 0.5, Burst: 1} // so that the hold is known for sure when the wait is over
+			r.ShareRetryAfter = policy.On
+			r.ThrottleKey = func(req *http.Request) string { when(mine(req), f); return req.URL.Path }
 		}},
 		"Scope, after a 429": {response: status(429, "Retry-After: 1"), rule: func(r *policy.Rule, f func()) {
-			r.Cooldown = policy.On
-			r.Scope = func(req *http.Request) string { when(mine(req), f); return req.URL.Path }
+			r.ShareRetryAfter = policy.On
+			r.ThrottleKey = func(req *http.Request) string { when(mine(req), f); return req.URL.Path }
 		}},
 		"Classify": {rule: func(r *policy.Rule, f func()) {
-			r.Classify = func(o classify.Outcome) classify.Verdict { when(mine(o.Request), f); return classify.Unknown }
+			r.Classify = func(o classify.Outcome) classify.Class { when(mine(o.Request), f); return classify.Unknown }
 		}},
 		"Classify, hedged": {response: deaf(2 * time.Second), rule: func(r *policy.Rule, f func()) {
-			r.Hedge = policy.Hedge{After: time.Second}
-			r.Classify = func(o classify.Outcome) classify.Verdict { when(mine(o.Request), f); return classify.Unknown }
+			r.Hedge = policy.Hedge{Delay: time.Second}
+			r.Classify = func(o classify.Outcome) classify.Class { when(mine(o.Request), f); return classify.Unknown }
 		}},
 		"Hint": {response: status(503), rule: func(r *policy.Rule, f func()) {
 			r.Hint = func(o classify.Outcome) (time.Duration, bool) { when(mine(o.Request), f); return 0, false }
@@ -379,19 +379,19 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 			return transport.WithTrace(ctx, &transport.Trace{Event: func(transport.Event) { f() }})
 		}},
 		"a trace of a hedge": {response: deaf(5 * time.Second), rule: func(r *policy.Rule, _ func()) {
-			r.Hedge, r.Gate = policy.Hedge{After: time.Second}, policy.Gate{Start: 2, Max: 2}
+			r.Hedge, r.Concurrency = policy.Hedge{Delay: time.Second}, policy.Concurrency{Initial: 2, Max: 2}
 		},
 			ctx: func(ctx context.Context, f func()) context.Context {
 				return transport.WithTrace(ctx, &transport.Trace{Event: func(e transport.Event) { when(e.Reason == transport.ReasonHedged, f) }})
 			}},
-		"a trace of a refusal": {waits: true, rule: func(r *policy.Rule, _ func()) { r.Rate.PerSecond, r.Rate.Burst = 0.1, 1 },
+		"a trace of a refusal": {waits: true, rule: func(r *policy.Rule, _ func()) { r.RateLimit.PerSecond, r.RateLimit.Burst = 0.1, 1 },
 			ctx: func(ctx context.Context, f func()) context.Context {
 				ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 				context.AfterFunc(ctx, cancel)
 				return transport.WithTrace(ctx, &transport.Trace{Event: func(transport.Event) { f() }})
 			}},
 		"the base":                 {response: func(*http.Request) (*http.Response, error) { panic("base") }, rule: func(*policy.Rule, func()) {}},
-		"the base, under a hedge":  {response: func(*http.Request) (*http.Response, error) { panic("base") }, rule: func(r *policy.Rule, _ func()) { r.Hedge = policy.Hedge{After: time.Second} }},
+		"the base, under a hedge":  {response: func(*http.Request) (*http.Response, error) { panic("base") }, rule: func(r *policy.Rule, _ func()) { r.Hedge = policy.Hedge{Delay: time.Second} }},
 		"the base, and it ends":    {response: func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, rule: func(*policy.Rule, func()) {}},
 		"the base, timed, it ends": {response: func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, rule: func(r *policy.Rule, _ func()) { r.AttemptTimeout = time.Minute }},
 		"an error's method":        {response: faults.Fail(badError{}), rule: func(*policy.Rule, func()) {}},
@@ -401,7 +401,7 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 	for name, row := range rows {
 		for how, f := range map[string]func(){"panics": boom, "ends its goroutine": runtime.Goexit} {
 			inBubble(t, name+", "+how, func(t *testing.T) {
-				rule := policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}, Backoff: backoff.Constant(time.Second)}
+				rule := policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}, Backoff: backoff.Constant(time.Second)}
 				row.rule(&rule, f)
 				tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 					switch {
@@ -427,8 +427,8 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 				}()
 				time.Sleep(time.Minute)
 				s := stateOf(t, tr)
-				assert.Zero(t, s.GateSlots, "slots")
-				assert.Zero(t, s.GateQueue, "waiters")
+				assert.Zero(t, s.ConcurrencyInUse, "slots")
+				assert.Zero(t, s.ConcurrencyWaiting, "waiters")
 				assert.Zero(t, s.InFlight, "requests")
 				for range 3 {
 					free(t, tr, 1)
@@ -472,15 +472,15 @@ func (c *badContext) Deadline() (time.Time, bool) {
 
 // When a function of the caller panics, the response at hand is closed and its slot is free.
 func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
-	gate := policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1}
+	gate := policy.Concurrency{Mode: policy.GateRefuse, Initial: 1, Max: 1}
 	rows := map[string]transport.Config{
-		"classifier": {Rule: policy.Rule{Classify: func(classify.Outcome) classify.Verdict { panic("own") }}},
+		"classifier": {Rule: policy.Rule{Classify: func(classify.Outcome) classify.Class { panic("own") }}},
 		"hint":       {Rule: policy.Rule{Hint: func(classify.Outcome) (time.Duration, bool) { panic("own") }}},
 		"idempotent": {Rule: policy.Rule{Idempotent: func(*http.Request) bool { panic("own") }}},
 		"trace":      {Trace: &transport.Trace{Event: func(transport.Event) { panic("own") }}},
 	}
 	for name, c := range rows {
-		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a gate": {Gate: gate}} {
+		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a gate": {Concurrency: gate}} {
 			inBubble(t, name+", "+limits, func(t *testing.T) {
 				own, b := c, oneShot("response")
 				own.Rule = rule.Or(c.Rule)
@@ -490,7 +490,7 @@ func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
 				assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
 				count(t, 1, b.closed(), "body closed")
 				s := stateOf(t, tr)
-				assert.Zero(t, s.GateSlots)
+				assert.Zero(t, s.ConcurrencyInUse)
 				assert.Zero(t, s.InFlight)
 			})
 		}
@@ -505,7 +505,7 @@ func (slowlyClosed) Close() error { time.Sleep(time.Minute); return nil }
 // TestPanicDoesNotWaitForClose: a panic of the caller's function reaches the caller
 // although the Close of the base blocks.
 func TestPanicDoesNotWaitForClose(t *testing.T) {
-	own := func(classify.Outcome) classify.Verdict { panic("own") }
+	own := func(classify.Outcome) classify.Class { panic("own") }
 	hook := &transport.Trace{Event: func(transport.Event) { panic("own") }}
 	for name, c := range map[string]transport.Config{
 		"a light first try": {Rule: policy.Rule{Classify: own}},

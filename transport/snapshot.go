@@ -29,58 +29,58 @@ type HostState struct {
 	InFlight int `json:"in_flight"`
 	// BudgetLeft is the number of retries that could be sent at once. It is -1 if
 	// the rule turns the budget off.
-	BudgetLeft float64 `json:"budget_left"`
+	RetryBudget float64 `json:"budget_left"`
 	// HeldScopes is the number of scopes that the server asked to wait. HeldUntil
 	// is the end of the longest such wait.
-	HeldScopes int       `json:"held_scopes"`
-	HeldUntil  time.Time `json:"held_until,omitzero"`
+	ThrottledKeys  int       `json:"held_scopes"`
+	ThrottledUntil time.Time `json:"held_until,omitzero"`
 	// GateLimit is the number of attempts that the gate lets be in flight at the
 	// same time. It is 0 without a gate.
-	GateLimit int `json:"gate_limit"`
+	ConcurrencyLimit int `json:"gate_limit"`
 	// GateSlots is the number of slots in use. A failed attempt ends its slot with
 	// the verdict on the response or with its error. A success ends its slot when
 	// its body has been read or closed, or when the request's context has ended.
 	// A body that nobody reads stays in GateSlots for as long, although it no longer
 	// counts against the limit after ten seconds. So does a body without a length that
 	// turned out to be a stream, and an attempt that waits for the caller's body.
-	GateSlots int `json:"gate_slots"`
+	ConcurrencyInUse int `json:"gate_slots"`
 	// GateQueue is the number of attempts that wait for a slot.
-	GateQueue int `json:"gate_queue"`
+	ConcurrencyWaiting int `json:"gate_queue"`
 	// GateClosed reports that the gate is closed. A closed gate lets a single
 	// attempt at a time try whether the host is back.
-	GateClosed bool `json:"gate_closed"`
+	CircuitOpen bool `json:"gate_closed"`
 	// Lane is the number of the pool of connections over which attempts go, and Lanes is
 	// how many the host has opened besides the base transport. Lane is 0 while that is
 	// the base transport itself (see policy.Rule.Lanes).
-	Lane  int `json:"lane,omitzero"`
+	Pool  int `json:"lane,omitzero"`
 	Lanes int `json:"lanes,omitzero"`
 	// Down reports that the last five attempts or more failed. It stops no request, unlike a gate
 	// that is closed.
 	Down bool `json:"down,omitzero"`
 	// PacingQueue is the number of requests that wait because a quota is nearly used up.
-	PacingQueue int `json:"pacing_queue,omitzero"`
+	QuotaWaiting int `json:"pacing_queue,omitzero"`
 	// RatePerSecond is the limit of attempts per second. With Config.Fleet it is
 	// that of all members together. RateQueue is the number of requests that wait for it.
-	RatePerSecond float64 `json:"rate_per_second"`
-	RateQueue     int     `json:"rate_queue,omitzero"`
+	RateLimit        float64 `json:"rate_per_second"`
+	RateLimitWaiting int     `json:"rate_queue,omitzero"`
 }
 
 // String returns the state in a single line of text, without fields that are zero.
 func (s HostState) String() string {
 	gate := "open"
-	if s.GateClosed {
+	if s.CircuitOpen {
 		gate = "closed"
 	}
 	var b redact.Sentence
 	fmt.Fprintf(&b, "%s: %d requests, %d under way", s.Host, s.Requests, s.InFlight)
-	b.Add(s.BudgetLeft >= 0, ", %.1f retries left", s.BudgetLeft)
-	b.Add(s.HeldScopes > 0, ", %d held until %s", s.HeldScopes, s.HeldUntil.UTC().Format(time.RFC3339))
-	b.Add(s.GateLimit > 0, ", gate %s at %d with %d slots in use and %d waiting", gate, s.GateLimit, s.GateSlots, s.GateQueue)
-	b.Add(s.Lanes > 0, ", lane %d of %d", s.Lane, s.Lanes)
+	b.Add(s.RetryBudget >= 0, ", %.1f retries left", s.RetryBudget)
+	b.Add(s.ThrottledKeys > 0, ", %d held until %s", s.ThrottledKeys, s.ThrottledUntil.UTC().Format(time.RFC3339))
+	b.Add(s.ConcurrencyLimit > 0, ", gate %s at %d with %d slots in use and %d waiting", gate, s.ConcurrencyLimit, s.ConcurrencyInUse, s.ConcurrencyWaiting)
+	b.Add(s.Lanes > 0, ", lane %d of %d", s.Pool, s.Lanes)
 	b.Add(s.Down, ", down")
-	b.Add(s.PacingQueue > 0, ", %d waiting for a quota", s.PacingQueue)
-	b.Add(s.RatePerSecond > 0, ", %.1f attempts/s", s.RatePerSecond)
-	b.Add(s.RateQueue > 0, " with %d waiting", s.RateQueue)
+	b.Add(s.QuotaWaiting > 0, ", %d waiting for a quota", s.QuotaWaiting)
+	b.Add(s.RateLimit > 0, ", %.1f attempts/s", s.RateLimit)
+	b.Add(s.RateLimitWaiting > 0, " with %d waiting", s.RateLimitWaiting)
 	return b.String()
 }
 
@@ -126,26 +126,26 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 		m.Budget.CountTo(s.Requests())
 		budget := r.Settings.Budget
 		budget.Rests = m.Failures.Helpless()
-		if h.BudgetLeft = m.Budget.Left(now, budget); math.IsInf(h.BudgetLeft, 1) {
-			h.BudgetLeft = -1
+		if h.RetryBudget = m.Budget.Left(now, budget); math.IsInf(h.RetryBudget, 1) {
+			h.RetryBudget = -1
 		}
 	}
 	if n, until := m.Cooldown.Holds(now); n > 0 {
-		h.HeldScopes, h.HeldUntil = n, t.registry.TimeOf(until)
+		h.ThrottledKeys, h.ThrottledUntil = n, t.registry.TimeOf(until)
 	}
 	if pools := s.PoolsMade(); pools != nil {
-		h.Lane, h.Lanes = pools.Current().Number, pools.Opened()
+		h.Pool, h.Lanes = pools.Current().Number, pools.Opened()
 	}
 	gate, rate := m.Made()
-	if gate != nil && r != nil && r.Gate {
+	if gate != nil && r != nil && r.Concurrency {
 		g := gate.State()
-		h.GateLimit, h.GateSlots, h.GateQueue, h.GateClosed = g.Limit, g.InFlight, g.Waiting, g.Closed
+		h.ConcurrencyLimit, h.ConcurrencyInUse, h.ConcurrencyWaiting, h.CircuitOpen = g.Limit, g.InFlight, g.Waiting, g.Closed
 	}
-	if rate != nil && r != nil && r.Rate {
-		h.RatePerSecond, h.RateQueue = r.Settings.Rate.PerSecond, rate.Queue()
+	if rate != nil && r != nil && r.RateLimit {
+		h.RateLimit, h.RateLimitWaiting = r.Settings.Rate.PerSecond, rate.Queue()
 	}
-	if r != nil && r.Pacing {
-		h.PacingQueue = m.PacingMade().Waiting()
+	if r != nil && r.QuotaPacing {
+		h.QuotaWaiting = m.PacingMade().Waiting()
 	}
 	return h
 }

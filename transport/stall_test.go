@@ -71,7 +71,7 @@ func TestStalledBodyTimesOut(t *testing.T) {
 			assert.ErrorIs(t, err, transport.ErrStalled)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.True(t, transport.IsTimeout(err))
-			assert.Equal(t, classify.Timeout, classify.KindOf(err))
+			assert.Equal(t, classify.ErrorTimeout, classify.ErrorTypeOf(err))
 			assert.Equal(t, "transport: no progress for 20s", err.Error())
 			assert.Equal(t, time.Hour+20*time.Second, time.Since(start))
 			_, again := resp.Body.Read(make([]byte, 1))
@@ -136,7 +136,7 @@ func TestStallAndAttemptTimeout(t *testing.T) {
 		{2 * time.Second, time.Second, policy.ErrAttemptTimeout},
 	} {
 		bubble(t, func(t *testing.T) {
-			c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: row.stall}, AttemptTimeout: row.attempt, Attempts: 1}},
+			c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: row.stall}, AttemptTimeout: row.attempt, MaxAttempts: 1}},
 				testserver.Config{}, testserver.Hang())
 			start := time.Now()
 			_, err := c.Get(srv.URL)
@@ -163,7 +163,7 @@ func TestStalledUpload(t *testing.T) {
 		src := oneShot("0123456789")
 		src.onRead = func() { time.Sleep(time.Minute) }
 		start := time.Now()
-		tr := over(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}, Attempts: 1}}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}, MaxAttempts: 1}}, base)
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
 		assert.ErrorIs(t, err, transport.ErrStalled)
 		assert.Equal(t, 3*time.Minute+20*time.Second, time.Since(start))
@@ -185,7 +185,7 @@ func TestAttemptTimeoutAndSlowUpload(t *testing.T) {
 				}
 			}
 		})
-		tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Second, Stall: policy.Stall{Timeout: 20 * time.Second}, Attempts: 1}}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Second, Stall: policy.Stall{Timeout: 20 * time.Second}, MaxAttempts: 1}}, base)
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot("0123456789")))
 		assert.NoError(t, err)
 	})

@@ -23,7 +23,7 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-var timed = policy.Rule{AttemptTimeout: time.Minute, Attempts: 1}
+var timed = policy.Rule{AttemptTimeout: time.Minute, MaxAttempts: 1}
 
 // Where net/http alone fails at once, a retry that meets silence ends, too. The first attempt is not
 // bounded, and neither is the time of an upload or of a response's body.
@@ -39,16 +39,16 @@ func TestRetryIntoSilenceIsBounded(t *testing.T) {
 		attempts int
 		err      bool
 	}{
-		{"three attempts", policy.Rule{}, 0, []answer{faults.Reset(), hang}, 2 * each, 3, true},
-		{"an answer in time", policy.Rule{}, 0, []answer{faults.Reset(), late(each - 1)}, each - 1, 2, false},
-		{"an answer too late, and then one in time", policy.Rule{}, 0, []answer{faults.Reset(), late(each + 1), late(time.Second)}, each + time.Second, 3, false},
+		{"three attempts", policy.Rule{}, 0, []answer{faults.ConnReset(), hang}, 2 * each, 3, true},
+		{"an answer in time", policy.Rule{}, 0, []answer{faults.ConnReset(), late(each - 1)}, each - 1, 2, false},
+		{"an answer too late, and then one in time", policy.Rule{}, 0, []answer{faults.ConnReset(), late(each + 1), late(time.Second)}, each + time.Second, 3, false},
 		{"the first attempt", policy.Rule{}, 0, []answer{late(time.Hour)}, time.Hour, 1, false},
-		{"a deadline", policy.Rule{}, time.Hour, []answer{faults.Reset(), hang}, time.Hour, 2, true},
-		{"AttemptTimeout", policy.Rule{AttemptTimeout: time.Hour}, 0, []answer{faults.Reset(), hang}, 2 * time.Hour, 3, true},
-		{"AttemptTimeout off", policy.Rule{AttemptTimeout: policy.Off}, 0, []answer{faults.Reset(), hang}, 2 * each, 3, true},
-		{"ConnectTimeout", policy.Rule{ConnectTimeout: time.Second}, 0, []answer{faults.Reset(), hang}, 2 * each, 3, true},
-		{"Stall", policy.Rule{Stall: policy.Stall{Timeout: time.Minute}}, 0, []answer{faults.Reset(), hang}, 2 * time.Minute, 3, true},
-		{"a slow body", policy.Rule{}, 0, []answer{faults.Reset(), faults.Status(200).Body("news").Drip(1, each)}, 4 * each, 2, false},
+		{"a deadline", policy.Rule{}, time.Hour, []answer{faults.ConnReset(), hang}, time.Hour, 2, true},
+		{"AttemptTimeout", policy.Rule{AttemptTimeout: time.Hour}, 0, []answer{faults.ConnReset(), hang}, 2 * time.Hour, 3, true},
+		{"AttemptTimeout off", policy.Rule{AttemptTimeout: policy.Off}, 0, []answer{faults.ConnReset(), hang}, 2 * each, 3, true},
+		{"ConnectTimeout", policy.Rule{ConnectTimeout: time.Second}, 0, []answer{faults.ConnReset(), hang}, 2 * each, 3, true},
+		{"Stall", policy.Rule{Stall: policy.Stall{Timeout: time.Minute}}, 0, []answer{faults.ConnReset(), hang}, 2 * time.Minute, 3, true},
+		{"a slow body", policy.Rule{}, 0, []answer{faults.ConnReset(), faults.Status(200).Body("news").Drip(1, each)}, 4 * each, 2, false},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			ctx := t.Context()
@@ -58,7 +58,7 @@ func TestRetryIntoSilenceIsBounded(t *testing.T) {
 				defer cancel()
 			}
 			server, start := script(row.steps...), time.Now()
-			resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Attempts: 3}.Or(row.rule).Or(quick)}, server), ctx)
+			resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 3}.Or(row.rule).Or(quick)}, server), ctx)
 			if !row.err {
 				require.NoError(t, err)
 				assert.Equal(t, "news", mustRead(t, resp))
@@ -76,7 +76,7 @@ func TestBoundOfARetryLeavesTimeForTheUpload(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var deadlines []time.Time
 		start := time.Now()
-		server := script(faults.Reset(), func(req *http.Request) (*http.Response, error) {
+		server := script(faults.ConnReset(), func(req *http.Request) (*http.Response, error) {
 			_, err := io.Copy(io.Discard, req.Body)
 			require.NoError(t, err)
 			return play(req, status(200))
@@ -99,7 +99,7 @@ func TestBoundOfARetryLeavesTimeForTheUpload(t *testing.T) {
 		assert.Equal(t, make([]time.Time, 2), deadlines, "nobody knows how long the upload takes")
 
 		deadlines, start = nil, time.Now()
-		_ = mustGet(t, over(t, transport.Config{Rule: quick, Trace: trace}, script(faults.Reset(), status(200))))
+		_ = mustGet(t, over(t, transport.Config{Rule: quick, Trace: trace}, script(faults.ConnReset(), status(200))))
 		assert.Equal(t, []time.Time{{}, start.Add(transport.LaterTimeout)}, deadlines)
 	})
 }
@@ -234,12 +234,12 @@ func TestAttemptLeavesNothingInItsContext(t *testing.T) {
 	rules := map[string]policy.Rule{
 		"attempt timeout": {AttemptTimeout: time.Minute},
 		"stall":           {AttemptTimeout: -1, Stall: policy.Stall{Timeout: time.Minute}},
-		"hedge":           {AttemptTimeout: -1, Hedge: policy.Hedge{After: time.Second}},
+		"hedge":           {AttemptTimeout: -1, Hedge: policy.Hedge{Delay: time.Second}},
 	}
 	for name, row := range rows {
 		for kind, rule := range rules {
 			inBubble(t, name+", "+kind, func(t *testing.T) {
-				rule.Attempts = 2
+				rule.MaxAttempts = 2
 				ctx := &countingCtx{Context: t.Context(), done: make(chan struct{})}
 				req := headed(t, http.MethodGet, "http://h.test/").WithContext(ctx)
 				if name == "tunnel" {

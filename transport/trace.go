@@ -60,19 +60,19 @@ type Trace struct {
 	// returns or panics.
 	RequestEnd func(ctx context.Context, r RequestEnd)
 
-	// HostChanged is called when the state of a host has become worse or better. For
+	// HostChange is called when the state of a host has become worse or better. For
 	// example it asks for a pause, or it is down (see [Condition]). It is called for the
 	// Trace of a Config only, once for each change. Changes of limits are told one at a time
 	// for each host, in their order. The goroutine that calls it is that of the request that
 	// noticed the change or of one that is telling an earlier change. That request may still
 	// have its slot of the gate.
-	HostChanged func(HostChange)
+	HostChange func(HostChange)
 
 	// Addresses asks for the address of first attempts, too (see [Attempt]). It costs some
 	// allocations for each request.
 	Addresses bool
 
-	// BodyEnd is called once after a RequestEnd whose BodyEnds is true. It is called
+	// BodyEnd is called once after a RequestEnd whose BodyFollows is true. It is called
 	// when a Read of the response's body returns an error, which may be io.EOF, or
 	// when the body is closed before that. It runs in the goroutine that reads or
 	// closes the body.
@@ -115,7 +115,7 @@ type Attempt struct {
 	Number int
 	// Kind says why the attempt was made. It is KindNone in an event that is not the
 	// outcome of an attempt.
-	Kind Kind
+	Kind AttemptKind
 	// Status is the status of the response, or 0 if there was none.
 	Status int
 	// Err is the base transport's error, or the error that refused the request.
@@ -124,7 +124,7 @@ type Attempt struct {
 	// GetBody, or names the limit that was reached.
 	Err error
 	// Verdict is the verdict of the classifiers.
-	Verdict classify.Verdict
+	Class classify.Class
 	// Addr is the address of the server or proxy at the other end of the connection, as
 	// in "192.0.2.1:443". It is known from the first retry on, and of the first attempt if
 	// Trace.Addresses asks for it. It is "" if it is not known, and if the base transport
@@ -133,12 +133,12 @@ type Attempt struct {
 	// Lane counts the pools of connections to the host. It is 0 for the base transport
 	// itself, and more for the pools that were made because a connection of an earlier
 	// pool seemed dead or its server bad (see Rule.Lanes).
-	Lane int
+	Pool int
 	// Hint is how long the server asked to wait, or 0 if it did not ask.
-	Hint time.Duration
+	RetryAfter time.Duration
 	// Wait is the time from this outcome to the next attempt, or 0 after the last
 	// attempt.
-	Wait time.Duration
+	Delay time.Duration
 	// Start is when the attempt was sent, and Duration is the time until the base
 	// transport returned the headers of the response or an error. Both may be zero for
 	// the first attempt of a request without timeouts that no Trace observes, nor a Logger of
@@ -152,26 +152,26 @@ type Attempt struct {
 	Time time.Time
 }
 
-// A Kind says why an attempt was made. Its String can be the label of a metric.
-type Kind uint8
+// An AttemptKind says why an attempt was made. Its String can be the label of a metric.
+type AttemptKind uint8
 
 const (
 	// KindNone means that an event is not the outcome of an attempt.
-	KindNone Kind = iota
-	// KindFirst is the first attempt of a request.
-	KindFirst
-	// KindRetry is an attempt after a failure.
-	KindRetry
-	// KindHedge is an attempt beside a slow attempt.
-	KindHedge
-	// KindReconnect is an attempt for the rest of a cut body.
-	KindReconnect
+	KindNone AttemptKind = iota
+	// AttemptFirst is the first attempt of a request.
+	AttemptFirst
+	// AttemptRetry is an attempt after a failure.
+	AttemptRetry
+	// AttemptHedge is an attempt beside a slow attempt.
+	AttemptHedge
+	// AttemptResume is an attempt for the rest of a cut body.
+	AttemptResume
 )
 
-var kindNames = [...]string{KindNone: "none", KindFirst: "first", KindRetry: "retry", KindHedge: "hedge", KindReconnect: "reconnect"}
+var kindNames = [...]string{KindNone: "none", AttemptFirst: "first", AttemptRetry: "retry", AttemptHedge: "hedge", AttemptResume: "reconnect"}
 
 // String returns the kind as a word.
-func (k Kind) String() string {
+func (k AttemptKind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
 	}
@@ -210,7 +210,7 @@ type AttemptStart struct {
 	Header http.Header
 	// Number and Kind are those of the [Attempt].
 	Number int
-	Kind   Kind
+	Kind   AttemptKind
 	// Offset is the offset at which a reconnect continues the body, or 0.
 	Offset int64
 	// Start is when the attempt is sent.
@@ -230,7 +230,7 @@ type AttemptEnd struct {
 	AttemptStart
 	// Addr and Lane are those of the [Attempt].
 	Addr string
-	Lane int
+	Pool int
 	// Duration is the time until the base transport returned the headers of the
 	// response or an error. If the attempt was outrun, it is the time until then.
 	Duration time.Duration
@@ -260,9 +260,9 @@ type RequestEnd struct {
 	Attempts int
 	// Queued is the time in queues before all attempts together.
 	Queued Queued
-	// BodyEnds reports that a BodyEnd follows. It is false if there is no body, and
+	// BodyFollows reports that a BodyEnd follows. It is false if there is no body, and
 	// if the body is the connection itself (101, CONNECT).
-	BodyEnds bool
+	BodyFollows bool
 }
 
 // A BodyEnd describes the end of a response's body.
@@ -277,7 +277,7 @@ type BodyEnd struct {
 	// caller closed the body before its end.
 	Err error
 	// Whole reports whether the body came to its clean end.
-	Whole bool
+	Complete bool
 	// Resumes counts the reconnects that continued the body.
 	Resumes int
 	// Duration is the time from the end of RoundTrip to the end of the body.
@@ -286,7 +286,7 @@ type BodyEnd struct {
 
 // empty reports whether there is nobody to tell.
 func (t *Trace) empty() bool {
-	return t == nil || t.Event == nil && t.HostChanged == nil && !t.hasHooks()
+	return t == nil || t.Event == nil && t.HostChange == nil && !t.hasHooks()
 }
 
 // hasHooks reports whether there is a hook besides Event.
@@ -303,7 +303,7 @@ func JoinTraces(traces ...*Trace) *Trace {
 			continue
 		}
 		all.Event = callBoth(all.Event, t.Event)
-		all.HostChanged = callBoth(all.HostChanged, t.HostChanged)
+		all.HostChange = callBoth(all.HostChange, t.HostChange)
 		all.RequestStart = startBoth(all.RequestStart, t.RequestStart)
 		all.AttemptStart = startBoth(all.AttemptStart, t.AttemptStart)
 		all.AttemptEnd = callBothEnds(all.AttemptEnd, t.AttemptEnd)

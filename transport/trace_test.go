@@ -42,7 +42,7 @@ func TestEvents(t *testing.T) {
 			number  int
 			status  int
 			err     error
-			verdict classify.Verdict
+			verdict classify.Class
 			reason  transport.Reason
 			hint    time.Duration
 			wait    time.Duration // at least
@@ -62,11 +62,11 @@ func TestEvents(t *testing.T) {
 			assert.Equal(t, want.number, e.Number)
 			assert.Equal(t, want.status, e.Status)
 			assert.Equal(t, want.err, e.Err, "the base's own error, as it was")
-			assert.Equal(t, want.verdict, e.Verdict)
+			assert.Equal(t, want.verdict, e.Class)
 			assert.Equal(t, want.reason, e.Reason)
-			assert.Equal(t, want.hint, e.Hint)
-			assert.GreaterOrEqual(t, e.Wait, want.wait)
-			assert.LessOrEqual(t, e.Wait, want.wait+s)
+			assert.Equal(t, want.hint, e.RetryAfter)
+			assert.GreaterOrEqual(t, e.Delay, want.wait)
+			assert.LessOrEqual(t, e.Delay, want.wait+s)
 			assert.GreaterOrEqual(t, e.Time.Sub(start), want.at)
 			assert.LessOrEqual(t, e.Time.Sub(start), want.at+s)
 			assert.Same(t, req, e.Request, "the caller's")
@@ -81,7 +81,7 @@ func TestEvents(t *testing.T) {
 func TestEventOfARefusal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen recorder
-		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Trace: seen.trace()})
+		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1}}, Trace: seen.trace()})
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -103,7 +103,7 @@ func TestEventOfAnAttemptTimeout(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: script(faults.Hang(), faults.Status(200)), Rule: policy.Rule{AttemptTimeout: time.Second}.Or(exact), Trace: seen.trace()})
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.ErrorIs(t, seen.events()[0].Err, policy.ErrAttemptTimeout)
-		assert.Equal(t, classify.Ambiguous, seen.events()[0].Verdict)
+		assert.Equal(t, classify.Ambiguous, seen.events()[0].Class)
 	})
 }
 
@@ -124,7 +124,7 @@ func TestTraceOrder(t *testing.T) {
 	ctx = transport.WithTrace(ctx, nil)
 	ctx = transport.WithTrace(ctx, (*transport.Trace)(nil))
 	middle := transport.WithTrace(ctx, named("middle"))
-	newest := transport.WithTrace(transport.Repeatable(middle), named("newest"))
+	newest := transport.WithTrace(transport.WithIdempotent(middle), named("newest"))
 	older.Event = nil
 
 	for _, row := range []struct {
@@ -135,7 +135,7 @@ func TestTraceOrder(t *testing.T) {
 		{ctx, "config older"},
 		{middle, "config middle older"},
 		{newest, "config newest middle older"},
-		{transport.Once(newest), "config newest middle older"},
+		{transport.WithoutRetries(newest), "config newest middle older"},
 	} {
 		calls = nil
 		mustFetch(t, tr, row.ctx, "http://h.test/")
@@ -192,7 +192,7 @@ func TestLog(t *testing.T) {
 			attempt(logLine{"msg": "GET to http://h.test, attempt 1: 503 after 1s, retry after 1s", "attempt": 1., "kind": "first", "reason": "retry", "status": 503., "wait": second, "duration": second}),
 			attempt(logLine{"msg": "GET to http://h.test, attempt 2: 200, the caller gets it", "attempt": 2., "kind": "retry", "reason": "final", "status": 200.}),
 		}},
-		{"giving up on an error", policy.Rule{Attempts: 2}.Or(exact), script(faults.Fail(io.ErrUnexpectedEOF)), []logLine{
+		{"giving up on an error", policy.Rule{MaxAttempts: 2}.Or(exact), script(faults.Fail(io.ErrUnexpectedEOF)), []logLine{
 			attempt(logLine{"msg": "GET to http://h.test, attempt 1: unexpected EOF, retry after 1s", "attempt": 1., "kind": "first", "reason": "retry", "error": "unexpected EOF", "wait": second}),
 			attempt(logLine{"msg": "GET to http://h.test, attempt 2: unexpected EOF, all attempts are used up", "attempt": 2., "kind": "retry", "reason": "attempts", "error": "unexpected EOF"}),
 		}},
@@ -252,7 +252,7 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			logger, lines := logTo(t, slog.LevelDebug)
-			tr := mustNew(t, transport.Config{Base: script(faults.Fail(row.err(row.url))), Rule: policy.Rule{Attempts: 2}.Or(quick), Logger: logger})
+			tr := mustNew(t, transport.Config{Base: script(faults.Fail(row.err(row.url))), Rule: policy.Rule{MaxAttempts: 2}.Or(quick), Logger: logger})
 			_, err := fetch(t, tr, t.Context(), row.url)
 			require.Error(t, err)
 			require.ErrorAs(t, err, new(*transport.Error))
@@ -267,7 +267,7 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 	}
 	inBubble(t, "a refusal", func(t *testing.T) {
 		logger, lines := logTo(t, slog.LevelDebug)
-		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Logger: logger})
+		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1}}, Logger: logger})
 		const secret = "http://someone:SECRET@h.test/?token=SECRET"
 		mustFetch(t, tr, t.Context(), secret)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -319,7 +319,7 @@ func TestErrorsInEventsHaveNoSecrets(t *testing.T) {
 		var seen recorder
 		var changed changes
 		tr := mustNew(t, transport.Config{
-			Base: script(faults.Fail(own)), Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}},
+			Base: script(faults.Fail(own)), Rule: policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10}},
 			Trace: transport.JoinTraces(seen.trace(), changed.trace()),
 		})
 		_, err := tr.RoundTrip(getRequest(t, "http://h.test/p?key="+marker))
@@ -386,13 +386,13 @@ func TestEventsSayWhatFailed(t *testing.T) {
 		return all
 	}
 	inBubble(t, "an error inside", func(t *testing.T) {
-		inside := func(o classify.Outcome) classify.Verdict {
+		inside := func(o classify.Outcome) classify.Class {
 			if o.Response != nil && o.Response.Header.Get("X-Error") != "" {
 				return classify.Refused
 			}
 			return classify.Unknown
 		}
-		all := texts(t, transport.Config{Rule: policy.Rule{Attempts: 2, Classify: inside}.Or(exact), Base: script(faults.Status(200, "X-Error", "overloaded"))})
+		all := texts(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2, Classify: inside}.Or(exact), Base: script(faults.Status(200, "X-Error", "overloaded"))})
 		assert.Equal(t, "GET to http://h.test, attempt 1: 200 with an error inside, retry after 1s", all[0])
 	})
 	cut := faults.Status(200, "ETag", `"v1"`).Body("twelve bytes").CutAt(5)
@@ -432,7 +432,7 @@ func TestHistoryOfALateSuccess(t *testing.T) {
 func TestHistoryKnowsTheTimeOfATimedAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
-		_, err := get(t, over(t, transport.Config{Rule: policy.Rule{Attempts: 2, AttemptTimeout: 10 * time.Second}}, script(faults.Hang())), t.Context())
+		_, err := get(t, over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2, AttemptTimeout: 10 * time.Second}}, script(faults.Hang())), t.Context())
 		first := errorAs[*transport.Error](t, err).Attempts[0]
 		assert.Equal(t, start, first.Start)
 		assert.Equal(t, 10*time.Second, first.Duration)
@@ -453,7 +453,7 @@ func TestNoHistoryOfAFirstSuccess(t *testing.T) {
 func TestHistoryWithAHedge(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(200).Delay(time.Minute), status(200).Delay(time.Second))
-		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}}, base), t.Context())
+		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}}, base), t.Context())
 		require.NoError(t, err)
 		defer resp.Body.Close()
 		assert.Len(t, transport.HistoryOf(resp).Attempts, 2)
@@ -464,7 +464,7 @@ func TestHistoryWithAHedge(t *testing.T) {
 // further Transports from starting again.
 func TestHistoryOfATransportBelow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		below := over(t, transport.Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(faults.Fail(syscall.ECONNRESET), status(503)))
+		below := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2}.Or(quick)}, script(faults.Fail(syscall.ECONNRESET), status(503)))
 		resp, err := get(t, over(t, transport.Config{Rule: quick}, below), t.Context())
 		require.NoError(t, err)
 		defer resp.Body.Close()

@@ -72,14 +72,14 @@ type Config struct {
 	// Default: copies of Base if that is an *http.Transport without MaxConnsPerHost and
 	// without HTTP/2 of its own (TLSNextProto), and otherwise none. Set it if Base wraps an
 	// *http.Transport, or for HTTP/3.
-	Lane func(host string) http.RoundTripper
+	NewPool func(host string) http.RoundTripper
 
 	// Fleet connects the Transport with those of other processes, so that they share
 	// what servers tell them. Default none. The module fleet has a Fleet over Redis.
 	//
-	// Members share holds if the rule has Cooldown, the knowledge that a host is down
-	// if the rule has Gate, and quotas if it has Pacing. Rule.Rate is then the rate of
-	// all members together, and the floor of Rule.Budget is divided by their number.
+	// Members share holds if the rule has ShareRetryAfter, the knowledge that a host is down
+	// if the rule has Concurrency, and quotas if it has QuotaPacing. Rule.RateLimit is then the rate of
+	// all members together, and the floor of Rule.RetryBudget is divided by their number.
 	Fleet Fleet
 
 	// Trace is told about every attempt. Default none.
@@ -141,11 +141,11 @@ func New(c Config) (*Transport, error) {
 		faults = append(faults, &policy.FieldError{Field: "Fleet", Value: c.Fleet, Reason: "is a nil pointer"})
 	}
 	trace := JoinTraces(c.Trace)
-	if t.hostChanged = trace.HostChanged; trace.Event != nil || trace.hasHooks() {
+	if t.hostChanged = trace.HostChange; trace.Event != nil || trace.hasHooks() {
 		t.trace = trace
 	}
 	t.registry.Watched = t.logger != nil || t.hostChanged != nil
-	t.pools = route.NewMaker(c.Base, c.Lane, t.eachHost)
+	t.pools = route.NewMaker(c.Base, c.NewPool, t.eachHost)
 	set, more := rules.NewRuleset(c.Rule, c.Hosts, new(rules.Owner))
 	if faults = append(faults, more...); len(faults) > 0 {
 		return nil, faults
@@ -197,7 +197,7 @@ func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error
 }
 
 // CloseIdleConnections closes the idle connections of the base transport and of the
-// transports of Config.Lane, if they have such a method. The Transport itself only closes
+// transports of Config.NewPool, if they have such a method. The Transport itself only closes
 // them when a host has left them because they seemed dead.
 func (t *Transport) CloseIdleConnections() {
 	if t.pools != nil {

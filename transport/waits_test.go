@@ -1,4 +1,4 @@
-// Waits before a retry: after silence, up to MaxElapsed, and what a hook hears of the deadline.
+// Waits before a retry: after silence, up to MaxElapsedTime, and what a hook hears of the deadline.
 
 package transport_test
 
@@ -21,7 +21,7 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// No retry starts later than MaxElapsed after the first attempt, although the GetBody of the
+// No retry starts later than MaxElapsedTime after the first attempt, although the GetBody of the
 // caller takes the time that the decision had left.
 func TestNoRetryStartsAfterMaxElapsed(t *testing.T) {
 	for takes, attempts := range map[time.Duration]int{49 * time.Millisecond: 2, 51 * time.Millisecond: 1} {
@@ -33,7 +33,7 @@ func TestNoRetryStartsAfterMaxElapsed(t *testing.T) {
 				time.Sleep(takes)
 				return oneShot("text"), nil
 			}
-			rule := policy.Rule{MaxElapsed: 100 * time.Millisecond, Attempts: 2, Backoff: backoff.Constant(50 * time.Millisecond)}
+			rule := policy.Rule{MaxElapsedTime: 100 * time.Millisecond, MaxAttempts: 2, Backoff: backoff.Constant(50 * time.Millisecond)}
 			_, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(req)
 			if e := errorAs[*transport.Error](t, err); attempts == 1 {
 				assert.Equal(t, transport.ReasonMaxElapsed, e.Reason)
@@ -60,7 +60,7 @@ func TestNoRetryOverASilentBaseStartsAfterMaxElapsed(t *testing.T) {
 				<-req.Context().Done()
 				return nil, req.Context().Err()
 			})
-			rule := policy.Rule{MaxElapsed: most, Attempts: 2, AttemptTimeout: 50 * time.Millisecond, Backoff: backoff.Constant(0)}
+			rule := policy.Rule{MaxElapsedTime: most, MaxAttempts: 2, AttemptTimeout: 50 * time.Millisecond, Backoff: backoff.Constant(0)}
 			tr := over(t, transport.Config{Rule: rule}, brittle{rt: base})
 			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/well"))
 			_, err := tr.RoundTrip(getRequest(t, "http://h.test/"))
@@ -83,7 +83,7 @@ func TestWaitAfterSilence(t *testing.T) {
 		{"the base's own timeout", faults.Fail(os.ErrDeadlineExceeded), 0, true},
 		{"503", faults.Status(503), 0, false},
 		{"a late 504", faults.Status(504).Delay(time.Second), time.Second, false},
-		{"a reset", faults.Reset(), 0, false},
+		{"a reset", faults.ConnReset(), 0, false},
 		{"refused", faults.Fail(syscall.ECONNREFUSED), 0, false},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {

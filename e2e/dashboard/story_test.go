@@ -57,13 +57,13 @@ var servers = map[string]func(req *http.Request, n int64) (*http.Response, error
 
 // rules are the rules of the hosts that need one.
 var rules = map[string]policy.Rule{
-	"gated.test": {Gate: policy.Gate{Mode: policy.GateWait}},
-	"held.test":  {Cooldown: policy.On},
-	"left.test":  {Cooldown: policy.On},
-	"slow.test":  {Gate: policy.Gate{Mode: policy.GateWait, Start: 2, Max: 2}},
-	"hasty.test": {Hedge: policy.Hedge{After: 200 * time.Millisecond}},
-	"paced.test": {Rate: policy.Rate{PerSecond: 0.9, Burst: 1}},
-	"fleet.test": {Rate: policy.Rate{PerSecond: 5}},
+	"gated.test": {Concurrency: policy.Concurrency{Mode: policy.GateWait}},
+	"held.test":  {ShareRetryAfter: policy.On},
+	"left.test":  {ShareRetryAfter: policy.On},
+	"slow.test":  {Concurrency: policy.Concurrency{Mode: policy.GateWait, Initial: 2, Max: 2}},
+	"hasty.test": {Hedge: policy.Hedge{Delay: 200 * time.Millisecond}},
+	"paced.test": {RateLimit: policy.RateLimit{PerSecond: 0.9, Burst: 1}},
+	"fleet.test": {RateLimit: policy.RateLimit{PerSecond: 5}},
 }
 
 func answer(req *http.Request, status int, header ...string) (*http.Response, error) {
@@ -170,11 +170,11 @@ func play(t *testing.T) (all *samples) {
 			b.attempts[name] = new(atomic.Int64)
 		}
 		c := transport.Config{
-			Base:  b,
-			Lane:  func(string) http.RoundTripper { return otherLane{b} },
-			Trace: telemetry.Trace(),
-			Rule:  policy.Rule{Backoff: backoff.Constant(100 * time.Millisecond), Budget: policy.Budget{Ratio: 0.1, PerSecond: 0.5}},
-			Hosts: rules,
+			Base:    b,
+			NewPool: func(string) http.RoundTripper { return otherLane{b} },
+			Trace:   telemetry.Trace(),
+			Rule:    policy.Rule{Backoff: backoff.Constant(100 * time.Millisecond), RetryBudget: policy.RetryBudget{Ratio: 0.1, MinPerSecond: 0.5}},
+			Hosts:   rules,
 		}
 		alone, err := transport.New(c)
 		require.NoError(t, err)
@@ -182,7 +182,7 @@ func play(t *testing.T) (all *samples) {
 		shared, err := transport.New(c)
 		require.NoError(t, err)
 		for _, tr := range []*transport.Transport{alone, shared} {
-			_, err = telemetry.Watch(tr)
+			_, err = telemetry.Observe(tr)
 			require.NoError(t, err)
 		}
 

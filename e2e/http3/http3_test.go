@@ -89,7 +89,7 @@ func serve(t *testing.T, rule policy.Rule, handler func(n int, w http.ResponseWr
 	s.base = &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, QUICConfig: &quic.Config{}}
 	tr, err := transport.New(transport.Config{
 		Base: s.base,
-		Rule: rule.Or(policy.Rule{Backoff: backoff.Constant(0), Budget: policy.Budget{Burst: policy.Off}}),
+		Rule: rule.Or(policy.Rule{Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Burst: policy.Off}}),
 		Trace: &transport.Trace{Event: func(e transport.Event) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -210,7 +210,7 @@ func TestHTTP3RejectedRequests(t *testing.T) {
 	assert.Equal(t, "text", string(got))
 	assert.Len(t, s.seen(), 5, "requests sent")
 	for _, e := range s.told()[:2] {
-		assert.Equal(t, classify.Refused, e.Verdict, "%v", e.Err)
+		assert.Equal(t, classify.Refused, e.Class, "%v", e.Err)
 	}
 }
 
@@ -326,7 +326,7 @@ func TestHTTP3CutAnswers(t *testing.T) {
 // a response that does not arrive, so a POST is not sent again.
 func TestHTTP3Connections(t *testing.T) {
 	t.Run("nobody is there", func(t *testing.T) {
-		s := serve(t, policy.Rule{Attempts: 2}, nil)
+		s := serve(t, policy.Rule{MaxAttempts: 2}, nil)
 		// Nobody reads from this socket.
 		silent, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		require.NoError(t, err)
@@ -340,7 +340,7 @@ func TestHTTP3Connections(t *testing.T) {
 		told := s.told()
 		require.Len(t, told, 3)
 		assert.Equal(t, transport.ReasonRetry, told[0].Reason)
-		assert.Equal(t, classify.Timeout, classify.KindOf(told[0].Err), "%v", told[0].Err)
+		assert.Equal(t, classify.ErrorTimeout, classify.ErrorTypeOf(told[0].Err), "%v", told[0].Err)
 		assert.Equal(t, transport.ReasonAttempts, told[1].Reason)
 		assert.Equal(t, transport.ReasonNotIdempotent, told[2].Reason)
 	})
@@ -352,7 +352,7 @@ func TestHTTP3Connections(t *testing.T) {
 		told := s.told()
 		require.Len(t, told, 1)
 		assert.Equal(t, transport.ReasonFinal, told[0].Reason)
-		assert.Equal(t, classify.TLS, classify.KindOf(told[0].Err), "%v", told[0].Err)
+		assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(told[0].Err), "%v", told[0].Err)
 	})
 	t.Run("it speaks something else", func(t *testing.T) {
 		s := serve(t, policy.Rule{}, nil)
@@ -367,10 +367,10 @@ func TestHTTP3Connections(t *testing.T) {
 		told := s.told()
 		require.Len(t, told, 1)
 		assert.Equal(t, transport.ReasonFinal, told[0].Reason)
-		assert.Equal(t, classify.TLS, classify.KindOf(told[0].Err), "the server's alert: %v", told[0].Err)
+		assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(told[0].Err), "the server's alert: %v", told[0].Err)
 	})
 	t.Run("it closes the connection", func(t *testing.T) {
-		s := serve(t, policy.Rule{Attempts: 2}, func(n int, w http.ResponseWriter, req *http.Request) {
+		s := serve(t, policy.Rule{MaxAttempts: 2}, func(n int, w http.ResponseWriter, req *http.Request) {
 			if n == 1 {
 				_ = req.Context().Value(connKey{}).(*quic.Conn).CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "")
 				return

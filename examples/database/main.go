@@ -32,8 +32,8 @@ func main() {
 
 	// Retry only if no connection could be made. A wrong password would be
 	// wrong again.
-	notUp := func(err error) bool { return classify.KindOf(err) == classify.Dial }
-	rule := policy.Rule{Attempts: 10, Backoff: backoff.Exponential{
+	notUp := func(err error) bool { return classify.ErrorTypeOf(err) == classify.ErrorDial }
+	rule := policy.Rule{MaxAttempts: 10, Backoff: backoff.Exponential{
 		Base: 50 * time.Millisecond, Jitter: 50 * time.Millisecond, Max: time.Second,
 	}}
 	start := time.Now()

@@ -26,10 +26,10 @@ func main() {
 	server, err := testserver.New(testserver.Config{}, testserver.Status(503)) // always
 	must(err)
 	t, err := transport.New(transport.Config{
-		Rule: policy.Rule{Attempts: 4, Backoff: backoff.FullJitter{}},
+		Rule: policy.Rule{MaxAttempts: 4, Backoff: backoff.FullJitter{}},
 		Hosts: map[string]policy.Rule{
-			"*.example.com":   {Attempts: 2},          // other fields as in Rule
-			"pay.example.com": {Attempts: policy.Off}, // no retries; the most specific pattern wins
+			"*.example.com":   {MaxAttempts: 2},          // other fields as in Rule
+			"pay.example.com": {MaxAttempts: policy.Off}, // no retries; the most specific pattern wins
 		},
 		// For this example only: one server stands for all hosts.
 		Base: &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return url.Parse(server.URL) }},
@@ -60,7 +60,7 @@ func try(t *transport.Transport, server *testserver.Server, title string, want .
 		resp, err := (&http.Client{Transport: t}).Do(req)
 		must(err)
 		resp.Body.Close()
-		_, patterns := t.RuleOf(req.Method, req.URL)
+		_, patterns := t.RuleFor(req.Method, req.URL)
 		sent := server.Arrivals() - before
 		fmt.Printf("  %-16s %-18s %-7d %v\n", host, append(patterns, "(all hosts)")[0], sent, last)
 		if sent != want[i] {

@@ -156,7 +156,7 @@ func TestOutcome(t *testing.T) {
 	assert.Zero(t, (&Outcome{}).Lane())
 	assert.Zero(t, (&Outcome{SentAt: 5}).Took(), "it is not known")
 	assert.Zero(t, (&Outcome{DoneAt: 5}).Took(), "it is not known")
-	for verdict, failed := range map[classify.Verdict]bool{classify.Unknown: false, classify.Final: false, classify.Refused: true, classify.Ambiguous: true} {
+	for verdict, failed := range map[classify.Class]bool{classify.Unknown: false, classify.Final: false, classify.Refused: true, classify.Ambiguous: true} {
 		assert.Equal(t, failed, (&Outcome{Verdict: verdict}).Failed(), verdict)
 	}
 }

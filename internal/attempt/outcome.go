@@ -27,9 +27,9 @@ type Outcome struct {
 	Err    error
 	DoneAt instant.Instant // when it had a response or an error; 0: not known
 
-	Verdict   classify.Verdict // Unknown: nobody was asked yet
-	BodyBroke bool             // the request's own body failed
-	Below     bool             // a Transport below has the attempts of which Err tells
+	Verdict   classify.Class // Unknown: nobody was asked yet
+	BodyBroke bool           // the request's own body failed
+	Below     bool           // a Transport below has the attempts of which Err tells
 }
 
 // A Kind says why an attempt was made.

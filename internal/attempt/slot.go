@@ -248,12 +248,12 @@ func ResultOf(ctx context.Context, resp *http.Response, err error) gate.Result {
 // IsLate reports whether an attempt ended because it took too long. A base transport may
 // return the cause of the caller's deadline, which can be any error.
 func IsLate(ctx context.Context, err error) bool {
-	return classify.KindOf(err) == classify.Timeout || ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
+	return classify.ErrorTypeOf(err) == classify.ErrorTimeout || ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
 }
 
 func resultOfError(err error) gate.Result {
-	switch classify.KindOf(err) {
-	case classify.DNS, classify.Dial, classify.TLS, classify.Reset:
+	switch classify.ErrorTypeOf(err) {
+	case classify.ErrorDNS, classify.ErrorDial, classify.ErrorTLS, classify.ErrorReset:
 		return gate.Failed
 	}
 	return gate.Neutral // the request's own fault, or nobody's

@@ -38,12 +38,12 @@ func (p *Permit) Headers(r *Request, o *attempt.Outcome) {
 		return
 	}
 	now := o.DoneAt
-	waits := r.Rule.Peeks && TellsToWait(resp.StatusCode) && r.Rule.Policy.Cooldown == policy.On
-	if now == 0 && (r.Rule.Pacing || waits) {
+	waits := r.Rule.Peeks && TellsToWait(resp.StatusCode) && r.Rule.Policy.ShareRetryAfter == policy.On
+	if now == 0 && (r.Rule.QuotaPacing || waits) {
 		now = r.Registry.Now()
 	}
 	p.heard = headersSeen{resp: resp, at: now}
-	if r.Rule.Pacing {
+	if r.Rule.QuotaPacing {
 		p.hearQuotas(r, now, o)
 	}
 	if !waits {
@@ -102,7 +102,7 @@ func (p *Permit) Done(r *Request, o *attempt.Outcome) (hint time.Duration, u flo
 	}
 	p.failed = r.noteResult(o, again, hint)
 	told = told || again && speaksForAll(status)
-	if u = rand.Float64(); r.Rule.Policy.Cooldown == policy.On {
+	if u = rand.Float64(); r.Rule.Policy.ShareRetryAfter == policy.On {
 		u = p.noteCooldown(r, o, again, told, hint, u)
 	}
 	p.releaseSlot(r)

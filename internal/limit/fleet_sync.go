@@ -59,7 +59,7 @@ func (g *Registry) Hear(m fleetmsg.Message) {
 	case fleetmsg.Hold:
 		g.hearHold(s, rule, m, now)
 	case fleetmsg.Quota:
-		if rule.Pacing {
+		if rule.QuotaPacing {
 			members := min(max(m.Members, 1), maxMembers)
 			named := pacing.Named{Unit: m.Unit, Remaining: wholeUnits(m.Amount), Limit: wholeUnits(m.Limit), Reset: m.Wait}
 			s.Machines().Pacing().NoteForFleet(now, m.Scope, named, members, rule.Settings.Pacing)
@@ -69,24 +69,24 @@ func (g *Registry) Hear(m fleetmsg.Message) {
 			}
 		}
 	case fleetmsg.Down:
-		if rule.Gate && s.Machines().Gate().Down(now, now.Add(-max(m.Wait, leastOutage))) {
+		if rule.Concurrency && s.Machines().Gate().Down(now, now.Add(-max(m.Wait, leastOutage))) {
 			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: m.Host})
 		}
 	case fleetmsg.Up:
-		if rule.Gate {
+		if rule.Concurrency {
 			s.Machines().Gate().Up(now, now.Add(time.Duration(rand.Float64()*float64(max(m.Wait, 0)))))
 		}
 	case fleetmsg.Probe:
-		used := rule.Gate && s.Machines().Gate().Permit(now, m.Granted, m.Wait)
+		used := rule.Concurrency && s.Machines().Gate().Permit(now, m.Granted, m.Wait)
 		if m.Granted && !used {
 			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: m.Host})
 		}
 	case fleetmsg.Tokens:
-		if !rule.Rate || m.Unit != rule.RateUnit() {
+		if !rule.RateLimit || m.Unit != rule.RateUnit() {
 			return
 		}
 		s.Machines().Rate(rule.Settings.Rate).Grant(now, int(min(wholeUnits(m.Amount), math.MaxInt32)), now.Add(m.First), m.Every, now.Add(max(m.Wait, 0)))
-		if rule.Gate {
+		if rule.Concurrency {
 			s.Machines().Gate().WakeFirst() // the requests that wait for tokens are in its queue
 		}
 	}
@@ -94,7 +94,7 @@ func (g *Registry) Hear(m fleetmsg.Message) {
 
 // hearHold holds a scope as another member was told to.
 func (g *Registry) hearHold(s *host.State[rules.Resolved], rule *rules.Resolved, m fleetmsg.Message, now instant.Instant) {
-	if rule.Policy.Cooldown != policy.On {
+	if rule.Policy.ShareRetryAfter != policy.On {
 		return
 	}
 	holds := &s.Machines().Cooldown
@@ -141,10 +141,10 @@ func (g *Registry) TellGate(host string, gate *gate.Gate) {
 // would never learn that the fleet is back.
 func (r *Request) askFleet(now instant.Instant, short bool) {
 	m := r.State.Machines()
-	if r.Rule.Gate && m.Gate().AskPermit(now) {
+	if r.Rule.Concurrency && m.Gate().AskPermit(now) {
 		r.Registry.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: r.State.Name()})
 	}
-	if !r.Rule.Rate {
+	if !r.Rule.RateLimit {
 		return
 	}
 	limit := m.Rate(r.Rule.Settings.Rate)
@@ -152,7 +152,7 @@ func (r *Request) askFleet(now instant.Instant, short bool) {
 		return
 	}
 	waiting := limit.Waiting()
-	if r.Rule.Gate {
+	if r.Rule.Concurrency {
 		waiting = m.Gate().Wants()
 	}
 	if short {
@@ -182,7 +182,7 @@ func (g *Registry) giveBack(s *host.State[rules.Resolved]) {
 // fleetScope returns the key of the request's scope in the fleet.
 func (r *Request) fleetScope() uint64 {
 	text := ""
-	if own := r.Rule.Policy.Scope; own != nil {
+	if own := r.Rule.Policy.ThrottleKey; own != nil {
 		text = "scope\x00" + own(r.Req)
 	} else if text = scope.Text(r.Req.Header); text == "" {
 		return 0

@@ -62,7 +62,7 @@ func (c conditions) present(v news.Change) news.Change {
 		}
 	case news.Down, news.Crowded:
 		v.Until, v.Room = 0, 0
-		if !c.Rule.Gate {
+		if !c.Rule.Concurrency {
 			break
 		}
 		g := m.Gate().State()
@@ -80,9 +80,9 @@ func (c conditions) present(v news.Change) news.Change {
 func (c conditions) waitingForRate(m *host.Machines) int {
 	g, limit := m.Made()
 	switch {
-	case !c.Rule.Rate || limit == nil:
+	case !c.Rule.RateLimit || limit == nil:
 		return 0
-	case c.Rule.Gate && g != nil: // else an Update has just turned the gate on
+	case c.Rule.Concurrency && g != nil: // else an Update has just turned the gate on
 		return g.State().ForRate
 	}
 	return limit.Queue()
@@ -115,7 +115,7 @@ func (p *Permit) review(r *Request, o *attempt.Outcome) {
 			c.begin(v)
 		}
 	}
-	if !r.Rule.Pacing {
+	if !r.Rule.QuotaPacing {
 		c.end(news.Key{Condition: news.LowQuota, Scope: r.scopeKey()}) // an Update turned the pacing off
 	}
 	for _, v := range n.Due(now, news.Key{Condition: news.Held, Scope: r.scopeKey()}) {
@@ -147,7 +147,7 @@ func (c conditions) isOver(m *host.Machines, now instant.Instant, v news.Change)
 		return false // reviewDown knows
 	case news.Crowded:
 		g := m.Gate().State()
-		return !c.Rule.Gate || !g.Closed && g.Waiting == 0
+		return !c.Rule.Concurrency || !g.Closed && g.Waiting == 0
 	case news.RateLimited:
 		return c.waitingForRate(m) == 0
 	}
@@ -158,7 +158,7 @@ func (c conditions) isOver(m *host.Machines, now instant.Instant, v news.Change)
 // down after five failures in a row.
 func (c conditions) reviewDown(m *host.Machines) {
 	since, down := m.Failures.Down()
-	if g, _ := m.Made(); c.Rule.Gate && g != nil {
+	if g, _ := m.Made(); c.Rule.Concurrency && g != nil {
 		if down = g.Closed(); down {
 			since = g.State().Since
 		}

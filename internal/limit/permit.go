@@ -72,7 +72,7 @@ func (p *Permit) Acquire(r *Request, latest instant.Instant) *Rejection {
 		return nil
 	}
 	p.review(r, nil)
-	if r.Rule.Rate || r.Rule.Pacing {
+	if r.Rule.RateLimit || r.Rule.QuotaPacing {
 		r.askCost() // now, because nothing is held yet if it panics
 	}
 	p.since = r.Registry.Now()
@@ -113,7 +113,7 @@ func (p *Permit) awaitServer(r *Request) *Rejection {
 // quota, the rate, and a slot at the gate.
 func (p *Permit) awaitRule(r *Request) (waited bool, no *Rejection) {
 	m := r.State.Machines()
-	if r.Rule.Pacing {
+	if r.Rule.QuotaPacing {
 		p.pass = pacing.Pass{}
 		if !m.Pacing().Quiet() {
 			if _, waited, no = p.wait(r, LimitPacing, &p.Queued.Pacing); no != nil {
@@ -123,9 +123,9 @@ func (p *Permit) awaitRule(r *Request) (waited bool, no *Rejection) {
 	}
 	var more bool
 	switch {
-	case r.Rule.Gate:
+	case r.Rule.Concurrency:
 		more, no = p.awaitGate(r, m.Gate())
-	case r.Rule.Rate:
+	case r.Rule.RateLimit:
 		more, no = p.awaitRate(r)
 	}
 	return waited || more, no
@@ -179,14 +179,14 @@ func (p *Permit) TryAcquire(r *Request, now instant.Instant) bool {
 	if r.mayBeHeld() && !p.ask(r, LimitCooldown, now) {
 		return false
 	}
-	if r.Rule.Pacing && !m.Pacing().Quiet() && !p.ask(r, LimitPacing, now) {
+	if r.Rule.QuotaPacing && !m.Pacing().Quiet() && !p.ask(r, LimitPacing, now) {
 		return false
 	}
 	switch {
-	case r.Rule.Gate:
+	case r.Rule.Concurrency:
 		p.slot = attempt.Slot{Home: r.Registry, Host: r.State.Name(), Gate: m.Gate()}
 		return p.ask(r, LimitGate, now)
-	case r.Rule.Rate:
+	case r.Rule.RateLimit:
 		limit := m.Rate(r.Rule.Settings.Rate)
 		return limit.Queue() == 0 && limit.Take(now, r.askCost())
 	}
@@ -197,7 +197,7 @@ func (p *Permit) TryAcquire(r *Request, now instant.Instant) bool {
 // let go. Of most of them they need to know nothing.
 func (p *Permit) HasMore(r *Request, o *attempt.Outcome) bool {
 	return p.slot.Gate != nil || p.refused != nil || // the response is no success
-		r.Rule.Pacing && len(classify.Quotas(r.OutcomeOf(o.Resp, nil))) > 0
+		r.Rule.QuotaPacing && len(classify.Quotas(r.OutcomeOf(o.Resp, nil))) > 0
 }
 
 // isHeldAgain reports whether the server asked for a wait since the cooldown let the request go, which
@@ -207,7 +207,7 @@ func (p *Permit) isHeldAgain(r *Request) bool {
 	if r.mayBeHeld() && m.Cooldown.HeldSince(now, r.scopeKey(), p.refusals) {
 		return true
 	}
-	return r.Rule.Pacing && p.pass == (pacing.Pass{}) && !m.Pacing().Quiet() && !p.ask(r, LimitPacing, now)
+	return r.Rule.QuotaPacing && p.pass == (pacing.Pass{}) && !m.Pacing().Quiet() && !p.ask(r, LimitPacing, now)
 }
 
 // ReserveRetry takes one retry or hedge that counts after some time from the host's budget. It
@@ -244,7 +244,7 @@ func (p *Permit) Cancel(r *Request) {
 
 // releaseSlot ends the slot of an attempt that did not go, or of a response that is no success.
 func (p *Permit) releaseSlot(r *Request) {
-	if r.Rule.Gate {
+	if r.Rule.Concurrency {
 		p.slot.Release()
 		p.refused.Release()
 	}

@@ -75,7 +75,7 @@ func (s *site) request(t *testing.T, d time.Duration) *Request {
 }
 
 // ends notes the response to a request.
-func (s *site) ends(t *testing.T, code int, v classify.Verdict, header ...string) (hint time.Duration) {
+func (s *site) ends(t *testing.T, code int, v classify.Class, header ...string) (hint time.Duration) {
 	t.Helper()
 	r, p := s.request(t, 0), new(Permit)
 	o := attempt.Outcome{Kind: attempt.First, Resp: answer(code, header...), Verdict: v, SentAt: s.registry.Now(), DoneAt: s.registry.Now()}
@@ -94,10 +94,10 @@ func answer(code int, header ...string) *http.Response {
 }
 
 var (
-	holding = policy.Rule{Cooldown: policy.On}
-	rated   = policy.Rule{Rate: policy.Rate{PerSecond: 0.25, Burst: 1}}
-	gated   = policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}
-	paced   = policy.Rule{Pacing: policy.On}
+	holding = policy.Rule{ShareRetryAfter: policy.On}
+	rated   = policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.25, Burst: 1}}
+	gated   = policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}
+	paced   = policy.Rule{QuotaPacing: policy.On}
 )
 
 // What makes an attempt wait, and which waits are refused. The first request takes what there is.
@@ -112,8 +112,8 @@ func TestAcquire(t *testing.T) {
 	quota := func(t *testing.T, s *site) {
 		s.ends(t, 200, classify.Final, `Ratelimit: "d";r=0;t=4`, `Ratelimit-Policy: "d";q=100;w=60`)
 	}
-	both, refusing, costly := gated, gated, policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 5}, Cost: func(*http.Request) int { return 3 }}
-	both.Rate, refusing.Gate.Mode = rated.Rate, policy.GateRefuse
+	both, refusing, costly := gated, gated, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 5}, Cost: func(*http.Request) int { return 3 }}
+	both.RateLimit, refusing.Concurrency.Mode = rated.RateLimit, policy.GateRefuse
 	for name, row := range map[string]struct {
 		rule             policy.Rule
 		before           func(*testing.T, *site)
@@ -192,7 +192,7 @@ func TestDone(t *testing.T) {
 	const again, refused, final = classify.Ambiguous, classify.Refused, classify.Final
 	for name, row := range map[string]struct {
 		code    int
-		verdict classify.Verdict
+		verdict classify.Class
 		wait    string
 		err     error
 		hint    time.Duration
@@ -275,7 +275,7 @@ func TestDownAndUp(t *testing.T) {
 // The budget withholds a retry, which is told until half of it is back.
 func TestReserveRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, policy.Rule{Budget: policy.Budget{Ratio: policy.Off, PerSecond: 1, Burst: 2, Window: 2 * time.Second}})
+		s := newSite(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 1, Burst: 2, Window: 2 * time.Second}})
 		reserve := func(o *attempt.Outcome) (*Permit, bool) {
 			p := new(Permit)
 			return p, p.ReserveRetry(s.request(t, 0), time.Now(), 0, o)
@@ -308,7 +308,7 @@ func TestReserveRetry(t *testing.T) {
 // What a request tells of itself, and what a fleet changes.
 func TestRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, policy.Rule{Cost: func(*http.Request) int { return 0 }, Scope: func(*http.Request) string { return "ab" }}.Or(rated))
+		s := newSite(t, policy.Rule{Cost: func(*http.Request) int { return 0 }, ThrottleKey: func(*http.Request) string { return "ab" }}.Or(rated))
 		r := s.request(t, 0)
 		assert.Equal(t, 1, r.askCost())
 		assert.NotZero(t, r.scopeKey())
@@ -486,7 +486,7 @@ func TestTold(t *testing.T) {
 		rule policy.Rule
 		of   news.Condition
 	}{
-		"rate": {policy.Rule{Rate: policy.Rate{PerSecond: 0.5, Burst: 1}}, news.RateLimited}, "gate": {gated, news.Crowded},
+		"rate": {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, news.RateLimited}, "gate": {gated, news.Crowded},
 	} {
 		in(t, name, row.rule, func(t *testing.T, s *site) {
 			s.registry.Fleet = nil
@@ -535,7 +535,7 @@ func TestTold(t *testing.T) {
 		require.Len(t, s.state, 1, "conditions that last")
 		assert.EqualValues(t, news.Down, s.state[0].Condition)
 	})
-	in(t, "rest of a budget", policy.Rule{Budget: policy.Budget{Ratio: 1, PerSecond: policy.Off, Burst: 4}}, func(t *testing.T, s *site) {
+	in(t, "rest of a budget", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1, MinPerSecond: policy.Off, Burst: 4}}, func(t *testing.T, s *site) {
 		s.registry.Fleet = nil
 		r, p := s.request(t, 0), new(Permit)
 		for p.ReserveRetry(r, time.Now(), 0, &attempt.Outcome{Resp: answer(500)}) {

@@ -59,7 +59,7 @@ func (g *Registry) RuleFor(s *host.State[rules.Resolved], set *rules.Ruleset) *r
 		return r
 	}
 	r, _ := set.ForHost(s.Key())
-	if r.Rate {
+	if r.RateLimit {
 		// Used tokens of the rate stay used. An Update must not allow another burst.
 		m := s.Machines()
 		limit := m.Rate(r.Settings.Rate)

@@ -115,7 +115,9 @@ func (r *Request) HostName() string {
 }
 
 // mayBeHeld reports whether the cooldown is on and may hold something.
-func (r *Request) mayBeHeld() bool { return r.Rule.Policy.Cooldown == policy.On && !r.State.Quiet() }
+func (r *Request) mayBeHeld() bool {
+	return r.Rule.Policy.ShareRetryAfter == policy.On && !r.State.Quiet()
+}
 
 // budgetConfig returns the settings of the budget. In a fleet each member has its part.
 func (r *Request) budgetConfig() budget.Config {
@@ -132,7 +134,7 @@ func (r *Request) budgetConfig() budget.Config {
 func (r *Request) scopeKey() uint64 {
 	if !r.scoped {
 		r.scoped = true
-		own := r.Rule.Policy.Scope
+		own := r.Rule.Policy.ThrottleKey
 		switch {
 		case r.Registry.Fleet != nil:
 			r.scope = r.fleetScope()
@@ -148,7 +150,7 @@ func (r *Request) scopeKey() uint64 {
 // Forecast returns when the limits would let the next attempt go, as far as is known,
 // counted from now, and the limit that takes longest.
 func (r *Request) Forecast(now time.Time) (turn time.Duration, limit string) {
-	if r.Rule.Rate {
+	if r.Rule.RateLimit {
 		turn, limit = r.State.Machines().Rate(r.Rule.Settings.Rate).Peek(r.Registry.InstantOf(now), r.askCost()), LimitRate
 	}
 	if r.mayBeHeld() {

@@ -30,7 +30,7 @@ func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.W
 			conf = conf.ForMember(r.Registry.members())
 			conf.Fleet = true
 		}
-		if r.Rule.Rate {
+		if r.Rule.RateLimit {
 			conf.Rate = m.Rate(settings.Rate)
 		}
 		a = p.slot.Gate.Enter(now, &p.slot.At, w, conf)
@@ -70,7 +70,7 @@ func (r *Request) cost(limit string) int {
 		return 0
 	case limit == LimitPacing:
 		return r.askCost()
-	case r.Rule.Rate:
+	case r.Rule.RateLimit:
 		return min(r.askCost(), r.Rule.Settings.Rate.Bucket())
 	}
 	return 1
@@ -129,14 +129,14 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 	}
 	for ; ; now = r.Registry.Now() {
 		a = p.enter(r, limit, now, w)
-		if r.Registry.Fleet != nil && (a.Verb != queue.Go || r.Rule.Rate) {
-			short := a.Verb == queue.Wait && w == nil && (a.NoToken || !r.Rule.Gate)
+		if r.Registry.Fleet != nil && (a.Verb != queue.Go || r.Rule.RateLimit) {
+			short := a.Verb == queue.Wait && w == nil && (a.NoToken || !r.Rule.Concurrency)
 			r.askFleet(now, short)
 		}
 		switch {
 		case a.Verb == queue.Go:
 			return a, waited, nil
-		case limit == LimitGate && r.Rule.Policy.Gate.Mode == policy.GateRefuse && !a.ForRate: // it may wait for the rate
+		case limit == LimitGate && r.Rule.Policy.Concurrency.Mode == policy.GateRefuse && !a.ForRate: // it may wait for the rate
 			return a, waited, &Rejection{Why: WhyFull}
 		}
 		if no := r.tooLate(r.Registry.TimeOf(now), r.Registry.TimeOf(a.Until)); no != nil {

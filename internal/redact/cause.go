@@ -37,7 +37,7 @@ func causeIn(err error, known []string) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
 		text := innermost(op.Err).Error()
 		switch {
-		case op.Timeout() && classify.KindOf(err) == classify.Dial && !strings.Contains(text, "connection"):
+		case op.Timeout() && classify.ErrorTypeOf(err) == classify.ErrorDial && !strings.Contains(text, "connection"):
 			return "no connection in time"
 		case strings.Contains(whole, text): // so it has no secret
 			return text

@@ -124,7 +124,7 @@ func RefusedByProxy(base http.RoundTripper, req *http.Request, err error) bool {
 	case interface{ Unwrap() error }, interface{ Unwrap() []error }:
 		return false
 	}
-	return classify.KindOf(err) == classify.Dial
+	return classify.ErrorTypeOf(err) == classify.ErrorDial
 }
 
 // A foreign base is an http.DefaultTransport that is no *http.Transport. It may be around the very

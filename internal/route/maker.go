@@ -25,7 +25,7 @@ type Maker struct {
 	first http.RoundTripper                   // the first pool of all hosts
 	each  func(func(*pool.Pools))             // calls a function for the pools of each host
 	base  *http.Transport                     // is copied for a pool; nil: it cannot be
-	make  func(host string) http.RoundTripper // Config.Lane; nil: base is copied
+	make  func(host string) http.RoundTripper // Config.NewPool; nil: base is copied
 	Own   func() *dial.Dialer                 // of the copies; nil: they dial names like the base
 	Log   *slog.Logger                        // nil: none
 
@@ -43,7 +43,7 @@ type Maker struct {
 const idle = 90 * time.Second
 
 // NewMaker returns the Maker of a base transport. If base is nil, it is found at the first request.
-// make is Config.Lane.
+// make is Config.NewPool.
 func NewMaker(base http.RoundTripper, make func(host string) http.RoundTripper, each func(func(*pool.Pools))) *Maker {
 	m := &Maker{make: make, each: each}
 	if runtime.GOOS == "js" {
@@ -230,6 +230,6 @@ func (m *Maker) tellSingle(ctx context.Context, name string) {
 		return
 	}
 	m.told.Do(func() {
-		m.Log.LogAttrs(ctx, slog.LevelInfo, redact.Printable(name+" is silent, and the base has one pool only: set Config.Lane"), slog.String("host", name))
+		m.Log.LogAttrs(ctx, slog.LevelInfo, redact.Printable(name+" is silent, and the base has one pool only: set Config.NewPool"), slog.String("host", name))
 	})
 }

@@ -55,7 +55,7 @@ func (s *setting) next() (o attempt.Outcome, t *Trial) {
 	t, _ = s.Next(&o).(*Trial)
 	return o, t
 }
-func (s *setting) ends(o attempt.Outcome, v classify.Verdict, resp *http.Response, err error) {
+func (s *setting) ends(o attempt.Outcome, v classify.Class, resp *http.Response, err error) {
 	o.Verdict, o.Resp, o.Err, o.DoneAt = v, resp, err, s.now()
 	s.Note(&o)
 }
@@ -97,8 +97,8 @@ func TestWeigh(t *testing.T) {
 	heard := func(d time.Duration) func(*setting) {
 		return func(s *setting) { s.pools().Current().Hear(instant.At(d)) }
 	}
-	failed := func(err error, v classify.Verdict) attempt.Outcome { return attempt.Outcome{Err: err, Verdict: v} }
-	answered := func(code int, v classify.Verdict, header ...string) attempt.Outcome {
+	failed := func(err error, v classify.Class) attempt.Outcome { return attempt.Outcome{Err: err, Verdict: v} }
+	answered := func(code int, v classify.Class, header ...string) attempt.Outcome {
 		return attempt.Outcome{Resp: response(code, 1, header...), Verdict: v}
 	}
 	for name, row := range map[string]struct {
@@ -381,7 +381,7 @@ func TestNoteGood(t *testing.T) {
 	NoteGood(s.Request, &attempt.Outcome{DoneAt: 7})
 	assert.True(t, s.pools().Calm())
 	assert.EqualValues(t, 7, s.pools().Current().Heard())
-	assert.False(t, s.TakesHTTP1(errors.New("HTTP_1_1_REQUIRED")), "Config.Lane decides")
+	assert.False(t, s.TakesHTTP1(errors.New("HTTP_1_1_REQUIRED")), "Config.NewPool decides")
 	own := &Planner{Request: s.Request, Maker: NewMaker(new(http.Transport), nil, nil)}
 	assert.True(t, own.TakesHTTP1(errors.New("HTTP_1_1_REQUIRED")))
 	assert.False(t, own.TakesHTTP1(errors.New("odd")))

@@ -52,16 +52,16 @@ type Resolved struct {
 
 	// The limits that the rule turns on. If it turns none on, a request only looks
 	// at the cooldown.
-	Rate    bool
-	Pacing  bool
-	Gate    bool
-	Hedge   bool
-	Limited bool // any of them
-	Loops   bool // its requests may need the loop before their first attempt has ended
-	Peeks   bool // its classifier or hint may wait for the body of a response
-	Timed   bool // attempts have a context of their own
-	Lanes   bool // the host may have more than one pool of connections
-	Resumes bool // the body of a response may be resumed
+	RateLimit   bool
+	QuotaPacing bool
+	Concurrency bool
+	Hedge       bool
+	Limited     bool // any of them
+	Loops       bool // its requests may need the loop before their first attempt has ended
+	Peeks       bool // its classifier or hint may wait for the body of a response
+	Timed       bool // attempts have a context of their own
+	Pools       bool // the host may have more than one pool of connections
+	Resumes     bool // the body of a response may be resumed
 
 	Paths *paths // the rules of the paths of the host; nil: none
 
@@ -231,8 +231,8 @@ func faultsOf(err error, path string) policy.Errors {
 // ObeysMore reports whether something that a fleet knows matters with the rule, and did
 // not matter with the old rule. The old rule is nil for the first request to a host.
 func (r *Resolved) ObeysMore(old *Resolved) bool {
-	on := func(r *Resolved) bool { return r.Policy.Cooldown == policy.On }
-	return old == nil || on(r) && !on(old) || r.Pacing && !old.Pacing || r.Gate && !old.Gate
+	on := func(r *Resolved) bool { return r.Policy.ShareRetryAfter == policy.On }
+	return old == nil || on(r) && !on(old) || r.QuotaPacing && !old.QuotaPacing || r.Concurrency && !old.Concurrency
 }
 
 // ForHost finds the rule of a host, and its key in Config.Hosts. The rule has the rules of
@@ -248,22 +248,22 @@ func (set *Ruleset) ForHost(k host.Key) (r *Resolved, key string) {
 
 func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	r := &Resolved{
-		Set:      set,
-		Policy:   rule,
-		Classify: classify.Default,
-		Rate:     rule.Rate.PerSecond > 0,
-		Pacing:   rule.Pacing == policy.On,
-		Gate:     rule.Gate.Enabled(),
-		Hedge:    rule.Hedge.Enabled(),
-		Settings: settingsOf(&rule),
+		Set:         set,
+		Policy:      rule,
+		Classify:    classify.Default,
+		RateLimit:   rule.RateLimit.PerSecond > 0,
+		QuotaPacing: rule.QuotaPacing == policy.On,
+		Concurrency: rule.Concurrency.Enabled(),
+		Hedge:       rule.Hedge.Enabled(),
+		Settings:    settingsOf(&rule),
 	}
-	r.Limited = r.Rate || r.Pacing || r.Gate || r.Hedge
+	r.Limited = r.RateLimit || r.QuotaPacing || r.Concurrency || r.Hedge
 	r.Loops = r.Hedge || r.Limited && rule.Cost != nil
 	own := rule.Classify
 	if sameFunc[classify.Func](own, classify.Default) {
 		own = nil
 	}
-	r.Peeks = own != nil || !sameFunc[classify.Hint](rule.Hint, classify.DefaultHint)
+	r.Peeks = own != nil || !sameFunc[classify.RetryAfterFunc](rule.Hint, classify.DefaultHint)
 	if rule.IdempotencyKey != nil {
 		r.Classify = classify.First(own, inProgress, classify.Default)
 		r.KeyInUse = classify.First(own, classify.OnStatus(classify.Ambiguous, http.StatusConflict), classify.Default)
@@ -277,9 +277,9 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	}
 	r.Later = attempt.TimeoutsOf(&later)
 	r.Timed = r.Timeouts.On()
-	r.Lanes = rule.Lanes == policy.On
+	r.Pools = rule.Lanes == policy.On
 	r.PeekWait = min(max(rule.AttemptTimeout, 0), time.Second)
-	r.Resumes = rule.Resume.Max >= 0 && rule.Attempts > 1
+	r.Resumes = rule.Resume.Max >= 0 && rule.MaxAttempts > 1
 	return r
 }
 
@@ -287,20 +287,20 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 func settingsOf(r *policy.Rule) settings {
 	c := settings{
 		Rate: rate.Config{
-			PerSecond: r.Rate.PerSecond,
-			Burst:     r.Rate.Burst,
+			PerSecond: r.RateLimit.PerSecond,
+			Burst:     r.RateLimit.Burst,
 		},
 		Budget: budget.Config{
-			Ratio:     r.Budget.Ratio,
-			PerSecond: r.Budget.PerSecond,
-			Window:    r.Budget.Window,
-			Burst:     r.Budget.Burst,
+			Ratio:     r.RetryBudget.Ratio,
+			PerSecond: r.RetryBudget.MinPerSecond,
+			Window:    r.RetryBudget.Window,
+			Burst:     r.RetryBudget.Burst,
 		},
 		Cooldown: cooldown.Config{Max: r.RetryAfter.Max},
 		Pacing:   pacing.Config{MaxWait: r.RetryAfter.Max},
-		Gate:     gate.Config{Start: r.Gate.Start, Max: r.Gate.Max, Refuses: r.Gate.Mode == policy.GateRefuse},
+		Gate:     gate.Config{Start: r.Concurrency.Initial, Max: r.Concurrency.Max, Refuses: r.Concurrency.Mode == policy.GateRefuse},
 	}
-	if r.Budget.Burst < 0 {
+	if r.RetryBudget.Burst < 0 {
 		c.Budget = budget.Config{Ratio: -1, PerSecond: -1} // off
 	}
 	c.Budget = c.Budget.Complete()

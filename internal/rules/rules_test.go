@@ -247,15 +247,15 @@ func TestPathsBeyondServeMux(t *testing.T) {
 // The host is chosen first. A pattern with a path takes nothing from the paths of a less
 // specific host, and leaves the rule of its host as it was.
 func TestTheHostIsChosenBeforeThePath(t *testing.T) {
-	set, err := newRules(policy.Rule{Attempts: 9, MaxElapsed: time.Hour}, map[string]policy.Rule{
-		"*.example.com":           {Attempts: 2},
-		"*.example.com:8443":      {Attempts: 3},
+	set, err := newRules(policy.Rule{MaxAttempts: 9, MaxElapsedTime: time.Hour}, map[string]policy.Rule{
+		"*.example.com":           {MaxAttempts: 2},
+		"*.example.com:8443":      {MaxAttempts: 3},
 		"*.example.com/v2/":       {AttemptTimeout: 2 * time.Second},
 		"a.example.com/v1/":       {AttemptTimeout: time.Second},
-		"b.example.com":           {Attempts: 4},
+		"b.example.com":           {MaxAttempts: 4},
 		"b.example.com/v1/":       {AttemptTimeout: time.Second},
 		"c.example.com:8443/v1/":  {AttemptTimeout: time.Second},
-		"POST d.test/v1/x":        {AttemptTimeout: time.Second, Attempts: 5},
+		"POST d.test/v1/x":        {AttemptTimeout: time.Second, MaxAttempts: 5},
 		"*.deep.example.com/v1/":  {AttemptTimeout: time.Second},
 		"x.example.com:9443/last": {AttemptTimeout: time.Second},
 	})
@@ -285,9 +285,9 @@ func TestTheHostIsChosenBeforeThePath(t *testing.T) {
 		u, err := url.Parse(row.url)
 		require.NoError(t, err)
 		rule, patterns := ruleOf(set, row.method, u)
-		assert.Equal(t, row.attempts, rule.Attempts, row.url)
+		assert.Equal(t, row.attempts, rule.MaxAttempts, row.url)
 		assert.Equal(t, max(row.timeout, 0), max(rule.AttemptTimeout, 0), row.url)
-		assert.Equal(t, time.Hour, rule.MaxElapsed, row.url)
+		assert.Equal(t, time.Hour, rule.MaxElapsedTime, row.url)
 		assert.Equal(t, row.patterns, patterns, row.url)
 	}
 }
@@ -415,14 +415,14 @@ func TestBadPatterns(t *testing.T) {
 
 // Two rules that are right and make a wrong one together.
 func TestFaultsOfTheMergedRule(t *testing.T) {
-	_, err := newRules(policy.Rule{Rate: policy.Rate{PerSecond: 5}}, map[string]policy.Rule{"h.test": {Rate: policy.Rate{Burst: -1}}})
-	assert.ErrorContains(t, err, `Hosts["h.test"].Rate.Burst: -1 would let nothing through`)
+	_, err := newRules(policy.Rule{RateLimit: policy.RateLimit{PerSecond: 5}}, map[string]policy.Rule{"h.test": {RateLimit: policy.RateLimit{Burst: -1}}})
+	assert.ErrorContains(t, err, `Hosts["h.test"].RateLimit.Burst: -1 would let nothing through`)
 }
 
 // A scheme makes no path of a host, so its rule may have limits.
 func TestTheRuleUnderASchemeIsThatOfAHost(t *testing.T) {
-	_, err := newRules(policy.Rule{}, map[string]policy.Rule{"https://h.test": {Gate: policy.Gate{Max: 5}, Attempts: 5000}})
-	assert.EqualError(t, err, "Hosts[\"https://h.test\"].Attempts: 5000 is more than 1000 attempts\nHosts[\"https://h.test\"]: \"https://h.test\" has a scheme; leave it out")
+	_, err := newRules(policy.Rule{}, map[string]policy.Rule{"https://h.test": {Concurrency: policy.Concurrency{Max: 5}, MaxAttempts: 5000}})
+	assert.EqualError(t, err, "Hosts[\"https://h.test\"].MaxAttempts: 5000 is more than 1000 attempts\nHosts[\"https://h.test\"]: \"https://h.test\" has a scheme; leave it out")
 }
 
 // TestPatternsThatMeanTheSame: case and a trailing dot make no difference; a
@@ -546,10 +546,10 @@ func FuzzRawPath(f *testing.F) {
 func TestManyPatterns(t *testing.T) {
 	hosts := map[string]policy.Rule{}
 	for i := range soak.Size(1<<10, 1<<15) {
-		hosts[fmt.Sprintf("M%d h.test/a/", i)] = policy.Rule{Attempts: 2}
-		hosts[fmt.Sprintf("GET h.test/a/%d", i)] = policy.Rule{Attempts: 3}
-		hosts[fmt.Sprintf("a%d.test/x", i)] = policy.Rule{Attempts: 4}
-		hosts[fmt.Sprintf("b%d.test", i)] = policy.Rule{Attempts: 5}
+		hosts[fmt.Sprintf("M%d h.test/a/", i)] = policy.Rule{MaxAttempts: 2}
+		hosts[fmt.Sprintf("GET h.test/a/%d", i)] = policy.Rule{MaxAttempts: 3}
+		hosts[fmt.Sprintf("a%d.test/x", i)] = policy.Rule{MaxAttempts: 4}
+		hosts[fmt.Sprintf("b%d.test", i)] = policy.Rule{MaxAttempts: 5}
 	}
 	set, err := newRules(policy.Rule{}, hosts)
 	require.NoError(t, err)
@@ -558,7 +558,7 @@ func TestManyPatterns(t *testing.T) {
 		u, err := url.Parse(raw)
 		require.NoError(t, err)
 		rule, _ := ruleOf(set, method, u)
-		assert.Equal(t, want, rule.Attempts, pattern)
+		assert.Equal(t, want, rule.MaxAttempts, pattern)
 	}
 	for i := range 1000 {
 		hosts[fmt.Sprintf("h.test/a/%d", i)] = policy.Rule{}
@@ -613,33 +613,33 @@ func TestMostSpecificPattern(t *testing.T) {
 
 // What a complete rule turns on.
 func TestResolved(t *testing.T) {
-	own := func(classify.Outcome) classify.Verdict { return classify.Final }
+	own := func(classify.Outcome) classify.Class { return classify.Final }
 	for name, row := range map[string]struct {
 		rule policy.Rule
 		on   string // besides what the zero rule turns on; a minus is in front of what it turns off
 	}{
 		"zero":       {policy.Rule{}, ""},
-		"rate":       {policy.Rule{Rate: policy.Rate{PerSecond: 1}}, "Rate Limited"},
-		"cost":       {policy.Rule{Rate: policy.Rate{PerSecond: 1}, Cost: func(*http.Request) int { return 1 }}, "Rate Limited Loops"},
+		"rate":       {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}}, "RateLimit Limited"},
+		"cost":       {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}, Cost: func(*http.Request) int { return 1 }}, "RateLimit Limited Loops"},
 		"cost alone": {policy.Rule{Cost: func(*http.Request) int { return 1 }}, ""},
-		"pacing":     {policy.Rule{Pacing: policy.On}, "Pacing Limited"},
-		"gate":       {policy.Rule{Gate: policy.Gate{Start: 1}}, "Gate Limited"},
-		"hedge":      {policy.Rule{Hedge: policy.Hedge{After: time.Second}}, "Hedge Limited Loops"},
+		"pacing":     {policy.Rule{QuotaPacing: policy.On}, "QuotaPacing Limited"},
+		"gate":       {policy.Rule{Concurrency: policy.Concurrency{Initial: 1}}, "Concurrency Limited"},
+		"hedge":      {policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, "Hedge Limited Loops"},
 		"idempotent": {policy.Rule{Idempotent: func(*http.Request) bool { return true }}, ""},
 		"default":    {policy.Rule{Idempotent: classify.Idempotent, Classify: classify.Default, Hint: classify.DefaultHint}, ""},
 		"classify":   {policy.Rule{Classify: own}, "Peeks"},
 		"hint":       {policy.Rule{Hint: classify.NoHint}, "Peeks"},
 		"timeout":    {policy.Rule{AttemptTimeout: time.Second}, "Timed"},
 		"stall":      {policy.Rule{Stall: policy.Stall{Timeout: time.Second}}, "Timed"},
-		"lanes":      {policy.Rule{Lanes: policy.Off}, "-Lanes"},
-		"once":       {policy.Rule{Attempts: 1}, "-Resumes"},
+		"lanes":      {policy.Rule{Lanes: policy.Off}, "-Pools"},
+		"once":       {policy.Rule{MaxAttempts: 1}, "-Resumes"},
 		"resume":     {policy.Rule{Resume: policy.Resume{Max: policy.Off}}, "-Resumes"},
 	} {
 		var on []string
 		r := reflect.ValueOf(resolve(t, row.rule)).Elem()
 		for i := range r.NumField() {
 			if f := r.Field(i); f.Kind() == reflect.Bool {
-				if name := r.Type().Field(i).Name; name != "Lanes" && name != "Resumes" {
+				if name := r.Type().Field(i).Name; name != "Pools" && name != "Resumes" {
 					on = append(on, map[bool][]string{true: {name}}[f.Bool()]...)
 				} else if !f.Bool() {
 					on = append(on, "-"+name)
@@ -651,15 +651,15 @@ func TestResolved(t *testing.T) {
 	r := resolve(t, policy.Rule{AttemptTimeout: 300 * time.Millisecond})
 	assert.Equal(t, []time.Duration{300 * time.Millisecond, 300 * time.Millisecond, 300 * time.Millisecond}, []time.Duration{r.Timeouts.After, r.Later.After, r.PeekWait})
 	assert.Equal(t, time.Second, resolve(t, policy.Rule{AttemptTimeout: time.Minute}).PeekWait)
-	r = resolve(t, policy.Rule{AttemptTimeout: policy.Off, Budget: policy.Budget{Burst: policy.Off}})
+	r = resolve(t, policy.Rule{AttemptTimeout: policy.Off, RetryBudget: policy.RetryBudget{Burst: policy.Off}})
 	assert.Equal(t, []time.Duration{2 * time.Minute, 0}, []time.Duration{r.Later.After, r.PeekWait})
 	assert.Equal(t, budget.Config{Ratio: -1, PerSecond: -1}.Complete(), r.Settings.Budget)
-	assert.Equal(t, budget.Config{Ratio: 0.5, PerSecond: 3, Window: 10 * time.Second, Burst: 7}.Complete(), resolve(t, policy.Rule{Budget: policy.Budget{Ratio: 0.5, Burst: 7}}).Settings.Budget)
+	assert.Equal(t, budget.Config{Ratio: 0.5, PerSecond: 3, Window: 10 * time.Second, Burst: 7}.Complete(), resolve(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.5, Burst: 7}}).Settings.Budget)
 	assert.Equal(t, "", r.RateUnit())
 	assert.Equal(t, "cost", resolve(t, policy.Rule{Cost: func(*http.Request) int { return 1 }}).RateUnit())
 
-	all, gate := resolve(t, policy.Rule{Cooldown: policy.On, Pacing: policy.On}), resolve(t, policy.Rule{Gate: policy.Gate{Start: 1}})
-	assert.True(t, r.ObeysMore(nil) && all.ObeysMore(r) && gate.ObeysMore(all) && all.ObeysMore(gate) && resolve(t, policy.Rule{Pacing: policy.On}).ObeysMore(r))
+	all, gate := resolve(t, policy.Rule{ShareRetryAfter: policy.On, QuotaPacing: policy.On}), resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1}})
+	assert.True(t, r.ObeysMore(nil) && all.ObeysMore(r) && gate.ObeysMore(all) && all.ObeysMore(gate) && resolve(t, policy.Rule{QuotaPacing: policy.On}).ObeysMore(r))
 	assert.False(t, r.ObeysMore(all) || r.ObeysMore(r) || all.ObeysMore(all) || gate.ObeysMore(gate))
 }
 
@@ -676,7 +676,7 @@ func TestKeys(t *testing.T) {
 	for _, row := range []struct {
 		field, wait string
 		status      int
-		keyed, used classify.Verdict // with a key, and with one that an earlier attempt has used
+		keyed, used classify.Class // with a key, and with one that an earlier attempt has used
 	}{
 		{"Idempotency-Key", "1", 409, classify.Ambiguous, classify.Ambiguous},
 		{"X-Idempotency-Key", "1", 409, classify.Ambiguous, classify.Ambiguous},
@@ -712,26 +712,26 @@ func TestKeys(t *testing.T) {
 
 // A context completes its rule once for each rule of a host, and keeps few.
 func TestCompleteOver(t *testing.T) {
-	own := &rules.RequestRule{Policy: policy.Rule{Attempts: 3}}
-	set, _ := rules.NewRuleset(policy.Rule{MaxElapsed: time.Minute}, nil, new(rules.Owner))
+	own := &rules.RequestRule{Policy: policy.Rule{MaxAttempts: 3}}
+	set, _ := rules.NewRuleset(policy.Rule{MaxElapsedTime: time.Minute}, nil, new(rules.Owner))
 	base, _ := set.ForHost(host.Key{})
 	r, err := own.CompleteOver(base)
 	require.NoError(t, err)
-	assert.Equal(t, []any{3, time.Minute}, []any{r.Policy.Attempts, r.Policy.MaxElapsed})
+	assert.Equal(t, []any{3, time.Minute}, []any{r.Policy.MaxAttempts, r.Policy.MaxElapsedTime})
 	again, _ := own.CompleteOver(base)
 	assert.Same(t, r, again)
 	updated, _ := rules.NewRuleset(policy.Rule{}, nil, set.Owner)
 	base, _ = updated.ForHost(host.Key{})
 	other, _ := own.CompleteOver(base)
-	assert.Zero(t, other.Policy.MaxElapsed)
+	assert.Zero(t, other.Policy.MaxElapsedTime)
 	assert.Len(t, *own.Made.Load(), 1, "what Update replaced is forgotten")
 	for range 2 * rules.MaxCompleted {
 		_, _ = own.CompleteOver(resolve(t, policy.Rule{}))
 	}
 	assert.Len(t, *own.Made.Load(), rules.MaxCompleted)
 	for range 2 {
-		wrong := &rules.RequestRule{Policy: policy.Rule{Attempts: 5000}}
+		wrong := &rules.RequestRule{Policy: policy.Rule{MaxAttempts: 5000}}
 		_, err = wrong.CompleteOver(base)
-		assert.ErrorContains(t, err, "WithRule.Attempts: 5000 is more than")
+		assert.ErrorContains(t, err, "WithRule.MaxAttempts: 5000 is more than")
 	}
 }

@@ -33,14 +33,14 @@ func everything() policy.Rule {
 		AttemptTimeout: 10 * time.Second,
 		Stall:          policy.Stall{Timeout: 30 * time.Second},
 
-		MaxElapsed: time.Minute,
-		Classify:   classify.Refusals,
-		Upload:     policy.Upload{Memory: 16 << 20},
-		Rate:       policy.Rate{PerSecond: 1e6, Burst: 1e6},
+		MaxElapsedTime: time.Minute,
+		Classify:       classify.Refusals,
+		Upload:         policy.Upload{Memory: 16 << 20},
+		RateLimit:      policy.RateLimit{PerSecond: 1e6, Burst: 1e6},
 
-		Cooldown: policy.On,
-		Pacing:   policy.On,
-		Gate:     policy.Gate{Mode: policy.GateWait},
+		ShareRetryAfter: policy.On,
+		QuotaPacing:     policy.On,
+		Concurrency:     policy.Concurrency{Mode: policy.GateWait},
 	}
 }
 
@@ -53,7 +53,7 @@ func setting(name, text string, rule policy.Rule) library {
 			rule := rule
 			rule.Backoff = backoff.Constant(t.delay)
 			if t.unbounded {
-				rule.Budget = policy.Budget{Burst: policy.Off}
+				rule.RetryBudget = policy.RetryBudget{Burst: policy.Off}
 			}
 			tr, err := transport.New(transport.Config{Base: t.base, Rule: rule})
 			if err != nil {

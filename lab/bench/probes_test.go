@@ -53,7 +53,7 @@ func sendsAgain(t *testing.T, l *library) string {
 }
 
 func sendsOnce(t *testing.T, l *library) string {
-	return asked(sent(t, l, http.MethodPost, "order", faults.Status(503)) == 1 && sent(t, l, http.MethodPost, "order", faults.Reset()) == 1)
+	return asked(sent(t, l, http.MethodPost, "order", faults.Status(503)) == 1 && sent(t, l, http.MethodPost, "order", faults.ConnReset()) == 1)
 }
 
 func obeys(t *testing.T, l *library) string {

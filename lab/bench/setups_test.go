@@ -65,12 +65,12 @@ var budgetSetups = map[string]func(terms) doer{
 }
 
 var hedgeSetups = map[string]func(terms) doer{
-	"aplomb":       aplombWith(policy.Rule{Hedge: policy.Hedge{After: time.Second}}),
+	"aplomb":       aplombWith(policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}),
 	"failsafehttp": failsafeWith(func() failsafe.Policy[*http.Response] { return hedgepolicy.NewWithDelay[*http.Response](time.Second) }),
 }
 
 var rateSetups = map[string]func(terms) doer{
-	"aplomb": aplombWith(policy.Rule{Rate: policy.Rate{PerSecond: 10, Burst: 10}}),
+	"aplomb": aplombWith(policy.Rule{RateLimit: policy.RateLimit{PerSecond: 10, Burst: 10}}),
 	"failsafehttp": failsafeWith(func() failsafe.Policy[*http.Response] {
 		return ratelimiter.NewSmoothBuilder[*http.Response](10, time.Second).WithMaxWaitTime(time.Minute).Build()
 	}),
@@ -78,7 +78,7 @@ var rateSetups = map[string]func(terms) doer{
 }
 
 var breakerSetups = map[string]func(terms) doer{
-	"aplomb": aplombWith(policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}}),
+	"aplomb": aplombWith(policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait}}),
 	"failsafehttp": failsafeWith(func() failsafe.Policy[*http.Response] {
 		return circuitbreaker.NewBuilder[*http.Response]().
 			HandleIf(func(resp *http.Response, err error) bool { return err != nil || resp.StatusCode >= 500 }).
@@ -88,7 +88,7 @@ var breakerSetups = map[string]func(terms) doer{
 	}),
 }
 
-var sharingSetups = map[string]func(terms) doer{"aplomb": aplombWith(policy.Rule{Cooldown: policy.On}, nil)}
+var sharingSetups = map[string]func(terms) doer{"aplomb": aplombWith(policy.Rule{ShareRetryAfter: policy.On}, nil)}
 
 // fleetSetups: the clients of aplomb are members of a fleet in memory.
 var fleetSetups = map[string]func(terms) doer{"aplomb": new(switchboard).client}
@@ -110,7 +110,7 @@ func isUnretried(req *http.Request) bool {
 }
 
 var hostSetups = map[string]func(terms) doer{
-	"aplomb": aplombWith(policy.Rule{}, map[string]policy.Rule{unretried: {Attempts: 1}, retried + unretriedPath: {Attempts: 1}}),
+	"aplomb": aplombWith(policy.Rule{}, map[string]policy.Rule{unretried: {MaxAttempts: 1}, retried + unretriedPath: {MaxAttempts: 1}}),
 	"retryablehttp": retryableWith(func(c *retryablehttp.Client) {
 		c.CheckRetry = func(_ context.Context, resp *http.Response, err error) (bool, error) {
 			return failed(resp, err) && !stays(resp), nil
@@ -260,7 +260,7 @@ type switchboard struct {
 
 func (m *switchboard) client(t terms) doer {
 	s := &seat{all: m}
-	rt, err := transport.New(transport.Config{Base: t.base, Fleet: s, Rule: policy.Rule{Cooldown: policy.On}})
+	rt, err := transport.New(transport.Config{Base: t.base, Fleet: s, Rule: policy.Rule{ShareRetryAfter: policy.On}})
 	if err != nil {
 		panic(err) // the settings are this test's
 	}

@@ -45,7 +45,7 @@ func isWorker() bool { return len(os.Args) == 5 && os.Args[1] == "worker" }
 // keep to the quota together, and share the waits that the API asks for. Without it, each
 // worker believes that the quota is its own. Call stop at the end.
 func newClient(redisAddr string) (client *http.Client, stop func(), err error) {
-	config := transport.Config{Rule: policy.Rule{Cooldown: policy.On, Rate: policy.Rate{PerSecond: quota, Burst: 1}}}
+	config := transport.Config{Rule: policy.Rule{ShareRetryAfter: policy.On, RateLimit: policy.RateLimit{PerSecond: quota, Burst: 1}}}
 	stop = func() {}
 	if redisAddr != "" {
 		servers := &redis.UniversalOptions{Addrs: []string{redisAddr}}

@@ -42,7 +42,7 @@ func run() error {
 	registry := prometheus.NewRegistry()
 	tr, err := withMetrics(transport.Config{
 		Fleet: fleettest.NewMemory().Member(), // processes have one of package fleet
-		Rule:  policy.Rule{Backoff: backoff.Constant(10 * time.Millisecond), Gate: policy.Gate{Mode: policy.GateWait}},
+		Rule:  policy.Rule{Backoff: backoff.Constant(10 * time.Millisecond), Concurrency: policy.Concurrency{Mode: policy.GateWait}},
 	}, registry)
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func withMetrics(config transport.Config, registry prometheus.Registerer) (*tran
 	config.Trace = telemetry.Trace()
 	tr, err := transport.New(config)
 	if err == nil {
-		_, err = telemetry.Watch(tr) // for the gauges of the hosts
+		_, err = telemetry.Observe(tr) // for the gauges of the hosts
 	}
 	return tr, err
 }

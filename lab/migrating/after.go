@@ -20,8 +20,8 @@ func retryablehttpAfter(base http.RoundTripper) *http.Client {
 	t := transport.MustNew(transport.Config{
 		Base: base,
 		Rule: policy.Rule{
-			Attempts: 5, // RetryMax and the first attempt
-			Backoff:  backoff.Geometric{First: 100 * time.Millisecond, Max: 2 * time.Second},
+			MaxAttempts: 5, // RetryMax and the first attempt
+			Backoff:     backoff.Geometric{First: 100 * time.Millisecond, Max: 2 * time.Second},
 		},
 	})
 	return &http.Client{Transport: t}
@@ -31,8 +31,8 @@ func rehttpAfter(base http.RoundTripper) *http.Client {
 	t := transport.MustNew(transport.Config{
 		Base: base,
 		Rule: policy.Rule{
-			Attempts: 5, // RetryMaxRetries and the first attempt
-			Backoff:  backoff.FullJitter{Base: 100 * time.Millisecond, Max: 2 * time.Second},
+			MaxAttempts: 5, // RetryMaxRetries and the first attempt
+			Backoff:     backoff.FullJitter{Base: 100 * time.Millisecond, Max: 2 * time.Second},
 		},
 	})
 	return &http.Client{Transport: t}
@@ -42,8 +42,8 @@ func failsafeAfter(base http.RoundTripper) *http.Client {
 	t := transport.MustNew(transport.Config{
 		Base: base,
 		Rule: policy.Rule{
-			Attempts: 5, // MaxRetries and the first attempt
-			Backoff:  backoff.Geometric{First: 100 * time.Millisecond, Max: 2 * time.Second},
+			MaxAttempts: 5, // MaxRetries and the first attempt
+			Backoff:     backoff.Geometric{First: 100 * time.Millisecond, Max: 2 * time.Second},
 		},
 	})
 	return &http.Client{Transport: t}
@@ -53,7 +53,7 @@ func heimdallAfter(base http.RoundTripper) *http.Client {
 	t := transport.MustNew(transport.Config{
 		Base: base,
 		Rule: policy.Rule{
-			Attempts:       5, // the retry count and the first attempt
+			MaxAttempts:    5, // the retry count and the first attempt
 			AttemptTimeout: 10 * time.Second,
 			Backoff: backoff.Exponential{
 				Base: 100 * time.Millisecond, Max: 2 * time.Second, Jitter: 50 * time.Millisecond},
@@ -66,8 +66,8 @@ func restyAfter(base http.RoundTripper) *resty.Client {
 	t := transport.MustNew(transport.Config{
 		Base: base,
 		Rule: policy.Rule{
-			Attempts: 5, // the retry count and the first attempt
-			Backoff:  backoff.EqualJitter{Base: 100 * time.Millisecond, Max: 2 * time.Second},
+			MaxAttempts: 5, // the retry count and the first attempt
+			Backoff:     backoff.EqualJitter{Base: 100 * time.Millisecond, Max: 2 * time.Second},
 		},
 	})
 	return resty.New().SetTransport(t) // without a retry count resty does not retry
@@ -87,7 +87,7 @@ func backoffAfter(ctx context.Context, client *http.Client, method, url string, 
 }
 
 func pingAfter(ctx context.Context, ping func(context.Context) error) error {
-	return policy.Do(ctx, policy.Rule{Attempts: 5, Backoff: backoff.Randomized{}}, nil, ping)
+	return policy.Do(ctx, policy.Rule{MaxAttempts: 5, Backoff: backoff.Randomized{}}, nil, ping)
 }
 
 func loopAfter(ctx context.Context, client *http.Client, method, url string, body []byte) (*http.Response, error) {
@@ -102,8 +102,8 @@ func newClient(base http.RoundTripper) *http.Client {
 	t := transport.MustNew(transport.Config{
 		Base: base,
 		Rule: policy.Rule{
-			Attempts: 5,
-			Backoff:  backoff.Randomized{Interval: 100 * time.Millisecond, MaxInterval: 2 * time.Second},
+			MaxAttempts: 5,
+			Backoff:     backoff.Randomized{Interval: 100 * time.Millisecond, MaxInterval: 2 * time.Second},
 		},
 	})
 	return &http.Client{Transport: t}

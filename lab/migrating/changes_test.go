@@ -252,7 +252,7 @@ func TestWaysBack(t *testing.T) {
 	}
 	t.Run("Repeatable", func(t *testing.T) {
 		measure(t, with(policy.Rule{}), always, func(t *testing.T, send program, server *faults.Transport) {
-			send(transport.Repeatable(t.Context()), http.MethodPost, url, []byte("an order"))
+			send(transport.WithIdempotent(t.Context()), http.MethodPost, url, []byte("an order"))
 			assert.Len(t, server.Records(), 6, "requests sent")
 		})
 	})
@@ -267,7 +267,7 @@ func TestWaysBack(t *testing.T) {
 		}
 	})
 	t.Run("no connection", func(t *testing.T) {
-		measure(t, with(policy.Rule{}), faults.Script(faults.Refuse(), faults.Pass()), func(t *testing.T, send program, server *faults.Transport) {
+		measure(t, with(policy.Rule{}), faults.Script(faults.ConnRefused(), faults.Pass()), func(t *testing.T, send program, server *faults.Transport) {
 			r := send(t.Context(), http.MethodPost, url, []byte("an order"))
 			if n := len(server.Records()); n != 2 || r.status != 200 {
 				t.Errorf("sent %d times, %d", n, r.status)
@@ -289,8 +289,8 @@ func TestWaysBack(t *testing.T) {
 			}
 		})
 	})
-	t.Run("Cooldown", func(t *testing.T) {
-		if back, other := told(t, with(policy.Rule{Cooldown: policy.On})); back < 10*time.Second || other < 10*time.Second {
+	t.Run("ShareRetryAfter", func(t *testing.T) {
+		if back, other := told(t, with(policy.Rule{ShareRetryAfter: policy.On})); back < 10*time.Second || other < 10*time.Second {
 			t.Errorf("back after %v, the other request after %v", back, other)
 		}
 	})
@@ -300,14 +300,14 @@ func TestWaysBack(t *testing.T) {
 			t.Errorf("%d after %v", r.status, took)
 		}
 	})
-	t.Run("Budget", func(t *testing.T) {
-		if sent, _ := outage(t, with(policy.Rule{Budget: policy.Budget{Burst: policy.Off}})); sent != 600 {
+	t.Run("RetryBudget", func(t *testing.T) {
+		if sent, _ := outage(t, with(policy.Rule{RetryBudget: policy.RetryBudget{Burst: policy.Off}})); sent != 600 {
 			t.Errorf("sent %d times", sent)
 		}
 	})
 	t.Run("Error", func(t *testing.T) {
 		// The last attempts fail without a response.
-		measure(t, with(policy.Rule{}), faults.Always(faults.Reset()), func(t *testing.T, send program, _ *faults.Transport) {
+		measure(t, with(policy.Rule{}), faults.Always(faults.ConnReset()), func(t *testing.T, send program, _ *faults.Transport) {
 			r := send(t.Context(), http.MethodGet, url, nil)
 			if e, ok := errors.AsType[*transport.Error](r.err); !ok || e.Reason != transport.ReasonAttempts || len(e.Attempts) != 6 {
 				t.Errorf("%v", r.err)

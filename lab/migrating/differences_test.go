@@ -63,7 +63,7 @@ var errClosed = errors.New("the shop is closed")
 // handled goes around a transport.Transport.
 type handled struct{ next http.RoundTripper }
 
-func isClosed(o classify.Outcome) classify.Verdict {
+func isClosed(o classify.Outcome) classify.Class {
 	if o.Response != nil && o.Response.Header.Get("X-Shop") == "closed" {
 		return classify.Final
 	}
@@ -94,7 +94,7 @@ func TestHandler(t *testing.T) {
 	before := retryable(func(c *retryablehttp.Client) { c.ErrorHandler, c.CheckRetry = handlerBefore, checkBefore })
 	after := func(rule policy.Rule) func(*testing.T, http.RoundTripper) program {
 		rule.Classify = isClosed
-		return aplomb(rule.Or(policy.Rule{Attempts: 5}), func(c *http.Client) { c.Transport = handled{c.Transport} })
+		return aplomb(rule.Or(policy.Rule{MaxAttempts: 5}), func(c *http.Client) { c.Transport = handled{c.Transport} })
 	}
 	down := faults.Always(faults.Status(503))
 	for _, row := range []struct {
@@ -109,16 +109,16 @@ func TestHandler(t *testing.T) {
 	}{
 		{"before: closed", before, faults.Always(faults.Status(503, "X-Shop", "closed")), "GET", 0, 1, "the shop is closed", true},
 		{"before: responses", before, down, "GET", 0, 5, "no order after 5 attempts: 503", false},
-		{"before: errors", before, faults.Always(faults.Refuse()), "GET", 0, 5, "no order after 5 attempts: Get", false},
+		{"before: errors", before, faults.Always(faults.ConnRefused()), "GET", 0, 5, "no order after 5 attempts: Get", false},
 		{"before: not found", before, faults.Always(faults.Status(404)), "GET", 0, 1, "", false},
 		{"closed", after(policy.Rule{}), faults.Always(faults.Status(503, "X-Shop", "closed")), "GET", 0, 1, "the shop is closed", true},
 		{"closed later", after(policy.Rule{}), faults.Script(faults.Status(503), faults.Status(503, "X-Shop", "closed")), "GET", 0, 2, "the shop is closed", true},
-		{"attempts", after(policy.Rule{}), down, "GET", 0, 5, "no order after 5 attempts: 503 Service Unavailable, attempts", false},
-		{"errors", after(policy.Rule{}), faults.Always(faults.Refuse()), "GET", 0, 5, "no order: ", false},
-		{"budget", after(policy.Rule{Budget: policy.Budget{Burst: 1, PerSecond: policy.Off}}), down, "GET", 0, 2, "after 2 attempts: 503 Service Unavailable, budget", false},
+		{"max_attempts", after(policy.Rule{}), down, "GET", 0, 5, "no order after 5 attempts: 503 Service Unavailable, attempts", false},
+		{"errors", after(policy.Rule{}), faults.Always(faults.ConnRefused()), "GET", 0, 5, "no order: ", false},
+		{"retry_budget", after(policy.Rule{RetryBudget: policy.RetryBudget{Burst: 1, MinPerSecond: policy.Off}}), down, "GET", 0, 2, "after 2 attempts: 503 Service Unavailable, budget", false},
 		{"deadline", after(policy.Rule{}), faults.Always(faults.Status(503).RetryAfter(10 * time.Second)), "GET", 5 * time.Second, 1, "after 1 attempts: 503 Service Unavailable, deadline", false},
 		{"long wait", after(policy.Rule{}), faults.Always(faults.Status(429).RetryAfter(time.Hour)), "GET", 0, 1, "429 Too Many Requests, max_retry_after", false},
-		{"time in all", after(policy.Rule{MaxElapsed: 500 * time.Millisecond}), down, "GET", 0, 1, "503 Service Unavailable, max_elapsed", false},
+		{"time in all", after(policy.Rule{MaxElapsedTime: 500 * time.Millisecond}), down, "GET", 0, 1, "503 Service Unavailable, max_elapsed", false},
 		{"POST", after(policy.Rule{}), down, "POST", 0, 1, "503 Service Unavailable, not_idempotent", false},
 		{"not found", after(policy.Rule{}), faults.Always(faults.Status(404)), "GET", 0, 1, "", false},
 		{"success", after(policy.Rule{}), faults.Script(faults.Status(503), faults.Status(200)), "GET", 0, 2, "", false},
@@ -183,7 +183,7 @@ func TestHintIsNoBackoff(t *testing.T) {
 		}), wait, wait, false},
 		{"Hint that is shorter than the back-off", aplomb(policy.Rule{Hint: hint, Backoff: backoff.Constant(10 * time.Second)}, nil), 10 * time.Second, 10 * time.Second, false},
 		{"Hint without a back-off", aplomb(policy.Rule{Hint: hint, Backoff: backoff.Constant(0)}, nil), wait, wait + time.Second, false},
-		{"Hint with a cooldown", aplomb(policy.Rule{Hint: hint, Backoff: backoff.Constant(0), Cooldown: policy.On}, nil), wait, wait + time.Second, true},
+		{"Hint with a cooldown", aplomb(policy.Rule{Hint: hint, Backoff: backoff.Constant(0), ShareRetryAfter: policy.On}, nil), wait, wait + time.Second, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			plan := faults.Script(faults.Status(503), faults.Pass())

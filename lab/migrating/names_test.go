@@ -176,7 +176,7 @@ func listedNames(t *testing.T) map[string]bool {
 			switch {
 			case ok && (kind == "Rule" || base == "backoff"):
 				names[field] = true
-			case ok: // Rate.Burst and the like
+			case ok: // RateLimit.Burst and the like
 				names[kind+"."+field] = true
 			}
 		}

@@ -31,7 +31,7 @@ const idle = "https://an-upstream-with-a-long-name.internal.eu-central-1.compute
 // A scene is a Transport whose hosts are in all kinds of states: fine, asked to wait, down, behind
 // a gate, short of a rate that a fleet shares, and without requests.
 type scene struct {
-	debug *debug.Debug
+	debug *debug.Page
 	page  *httptest.Server
 	fine  string // the URL of a host
 	get   func(url string)
@@ -70,12 +70,12 @@ func newScene(t *testing.T) *scene {
 	tr, err := transport.New(transport.Config{
 		Trace: s.debug.Trace(),
 		Fleet: memory.Member(),
-		Rule:  policy.Rule{Attempts: 4, Cooldown: policy.On, RetryAfter: policy.RetryAfter{Max: 10 * time.Minute}, Backoff: backoff.Constant(5 * time.Millisecond)},
+		Rule:  policy.Rule{MaxAttempts: 4, ShareRetryAfter: policy.On, RetryAfter: policy.RetryAfter{Max: 10 * time.Minute}, Backoff: backoff.Constant(5 * time.Millisecond)},
 		Hosts: map[string]policy.Rule{strings.TrimPrefix(hung, "http://"): {
-			Gate: policy.Gate{Mode: policy.GateWait, Start: 2, Max: 2},
-			Rate: policy.Rate{PerSecond: 50, Burst: 10},
-		}, strings.TrimPrefix(paced, "http://"): {Pacing: policy.On},
-			strings.TrimPrefix(rated, "http://"): {Rate: policy.Rate{PerSecond: 1. / 3600, Burst: 1}}},
+			Concurrency: policy.Concurrency{Mode: policy.GateWait, Initial: 2, Max: 2},
+			RateLimit:   policy.RateLimit{PerSecond: 50, Burst: 10},
+		}, strings.TrimPrefix(paced, "http://"): {QuotaPacing: policy.On},
+			strings.TrimPrefix(rated, "http://"): {RateLimit: policy.RateLimit{PerSecond: 1. / 3600, Burst: 1}}},
 	})
 	require.NoError(t, err)
 	client := &http.Client{Transport: tr}
@@ -100,7 +100,7 @@ func newScene(t *testing.T) *scene {
 	}
 	told := transport.Event{Host: idle, Request: httptest.NewRequest(http.MethodPost, "/", nil), Reason: transport.ReasonMaxRetryAfter, Limit: "gate"}
 	for i := range 30 { // too many for the rows that are shown at first
-		told.Attempt = transport.Attempt{Kind: transport.KindFirst, Number: 1, Status: 500 + i, Hint: time.Hour, Queued: transport.Queued{Gate: time.Second}, Addr: "[2001:db8:1234:5678:9abc:def0:1234:5678]:8443", Time: time.Now()}
+		told.Attempt = transport.Attempt{Kind: transport.AttemptFirst, Number: 1, Status: 500 + i, RetryAfter: time.Hour, Queued: transport.Queued{Gate: time.Second}, Addr: "[2001:db8:1234:5678:9abc:def0:1234:5678]:8443", Time: time.Now()}
 		told.Response = &http.Response{StatusCode: told.Status}
 		s.debug.Trace().Event(told)
 	}
@@ -138,13 +138,13 @@ func newScene(t *testing.T) *scene {
 	for queue, waits, rates := 0, 0, 0; queue != 3 || waits != 2 || rates != 1; time.Sleep(time.Millisecond) {
 		for _, h := range tr.Snapshot() {
 			if h.Host == hung {
-				queue = h.GateQueue
+				queue = h.ConcurrencyWaiting
 			}
 			if h.Host == paced {
-				waits = h.PacingQueue
+				waits = h.QuotaWaiting
 			}
 			if h.Host == rated {
-				rates = h.RateQueue
+				rates = h.RateLimitWaiting
 			}
 		}
 	}
@@ -236,7 +236,7 @@ func checkTexts(t *testing.T, b *tab) {
 	text := eval[string](b, "document.body.innerText")
 	for _, want := range []string{
 		"a title", "rules in force", "rules.json since", "asked to wait", "3 in the queue", "2 of 2 slots", "no requests yet", "fine", "failures in a row",
-		"connection refused", "at most 50 per second, for 2 members together", "at most one in 1 h 0 min, for 2 members together", "1 request waits for the rate", "2 requests wait for a quota", "the top is ", "attempts", "time in queues", "Config.Hosts[", "Rate{PerSecond: 50", "Config.Rule", "Backoff: backoff.Constant(5ms)", "show fewer", "asked for 1 h", "fleet connected", "held", "asks for a pause (429): requests wait", "2 members, last heartbeat 0 s ago",
+		"connection refused", "at most 50 per second, for 2 members together", "at most one in 1 h 0 min, for 2 members together", "1 request waits for the rate", "2 requests wait for a quota", "the top is ", "attempts", "time in queues", "Config.Hosts[", "RateLimit{PerSecond: 50", "Config.Rule", "Backoff: backoff.Constant(5ms)", "show fewer", "asked for 1 h", "fleet connected", "held", "asks for a pause (429): requests wait", "2 members, last heartbeat 0 s ago",
 	} {
 		assert.True(t, strings.Contains(text, want), want)
 	}

@@ -380,7 +380,7 @@ func (j *judgement) latest(c *call, b outcome) (all, gap time.Duration) {
 	if doc.piece > 0 {
 		size = time.Duration(doc.size/doc.piece+1) * doc.every
 	}
-	if j.kind.rule.Cooldown == policy.On {
+	if j.kind.rule.ShareRetryAfter == policy.On {
 		longest += j.kind.rule.RetryAfter.Max // for what others were told
 	}
 	all = max(longest, j.kind.rule.AttemptTimeout) + lateBody*time.Duration(1+doc.size/(64<<10)) + size
@@ -486,16 +486,16 @@ func (j *judgement) budget() {
 		at    time.Duration
 		extra bool
 	}
-	rule := j.kind.rule.Budget
+	rule := j.kind.rule.RetryBudget
 	burst := rule.Burst
 	if burst == 0 {
-		burst = rule.PerSecond * rule.Window.Seconds()
+		burst = rule.MinPerSecond * rule.Window.Seconds()
 	}
 	for _, h := range j.plan.hosts {
 		if h.bad != sound {
 			continue // retries arrive when another address has been dialled, all at once
 		}
-		late := rule.PerSecond * (h.dial + h.lookup).Seconds() // what is earned from the departure of a retry to its arrival
+		late := rule.MinPerSecond * (h.dial + h.lookup).Seconds() // what is earned from the departure of a retry to its arrival
 		var events []event
 		for _, c := range j.plan.calls {
 			if c.route.host != h {
@@ -517,7 +517,7 @@ func (j *judgement) budget() {
 		// The window with the most retries beyond its share ends at some retry, and begins at one.
 		sum, last, begin := 0.0, time.Duration(0), time.Duration(0)
 		for _, e := range events {
-			sum -= rule.PerSecond * (e.at - last).Seconds()
+			sum -= rule.MinPerSecond * (e.at - last).Seconds()
 			last = e.at
 			if !e.extra {
 				sum -= rule.Ratio

@@ -70,7 +70,7 @@ func (k kind) client(w *world) (http.RoundTripper, func()) {
 	switch {
 	case k.spoil != nil:
 		return k.spoil(bare), bare.CloseIdleConnections
-	case k.rule.Attempts == 0:
+	case k.rule.MaxAttempts == 0:
 		return bare, bare.CloseIdleConnections
 	}
 	c := transport.Config{Rule: k.own}
@@ -127,8 +127,8 @@ func trusting() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 // longest returns the longest documented back-offs of a rule. After a timeout a retry may come as
 // late as the fourth.
 func longest(rule policy.Rule) (all []time.Duration) {
-	bounds := backoff.Bounds(rule.Backoff, max(rule.Attempts-1, 4))
-	for _, b := range bounds[:rule.Attempts-1] {
+	bounds := backoff.Bounds(rule.Backoff, max(rule.MaxAttempts-1, 4))
+	for _, b := range bounds[:rule.MaxAttempts-1] {
 		all = append(all, max(b.Highest, bounds[3].Highest))
 	}
 	return all

@@ -15,15 +15,15 @@ func crawler(log *slog.Logger) transport.Config {
 		Logger: log,
 		Base:   &http.Transport{MaxIdleConns: 2000, IdleConnTimeout: 30 * time.Second, ForceAttemptHTTP2: true},
 		Rule: policy.Rule{
-			Attempts:       3,
-			ConnectTimeout: 5 * time.Second,
-			AttemptTimeout: 20 * time.Second, // until the headers
-			Stall:          policy.Stall{Timeout: 20 * time.Second},
-			MaxElapsed:     time.Minute,
-			Cooldown:       policy.On,                                    // a site counts all requests of the crawler
-			RetryAfter:     policy.RetryAfter{Max: time.Hour},            // a page with a nearer deadline fails at once
-			Rate:           policy.Rate{PerSecond: 1, Burst: 1},          // for each host
-			Gate:           policy.Gate{Mode: policy.GateRefuse, Max: 4}, // a host that is down costs no time
+			MaxAttempts:     3,
+			ConnectTimeout:  5 * time.Second,
+			AttemptTimeout:  20 * time.Second, // until the headers
+			Stall:           policy.Stall{Timeout: 20 * time.Second},
+			MaxElapsedTime:  time.Minute,
+			ShareRetryAfter: policy.On,                                           // a site counts all requests of the crawler
+			RetryAfter:      policy.RetryAfter{Max: time.Hour},                   // a page with a nearer deadline fails at once
+			RateLimit:       policy.RateLimit{PerSecond: 1, Burst: 1},            // for each host
+			Concurrency:     policy.Concurrency{Mode: policy.GateRefuse, Max: 4}, // a host that is down costs no time
 		},
 	}
 }

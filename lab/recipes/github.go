@@ -12,10 +12,10 @@ import (
 
 func github(log *slog.Logger) transport.Config {
 	rule := profile.GitHub()
-	rule.AttemptTimeout = 20 * time.Second // until the headers; GitHub itself gives up after 10 s
-	rule.Pacing = policy.On                // spread the last fifth of the hour's quota
-	rule.Gate = policy.Gate{Max: 50}       // GitHub allows 100 at a time, of all your programs
-	rule.Rate = policy.Rate{PerSecond: 15} // points: GitHub allows 900 per minute
+	rule.AttemptTimeout = 20 * time.Second           // until the headers; GitHub itself gives up after 10 s
+	rule.QuotaPacing = policy.On                     // spread the last fifth of the hour's quota
+	rule.Concurrency = policy.Concurrency{Max: 50}   // GitHub allows 100 at a time, of all your programs
+	rule.RateLimit = policy.RateLimit{PerSecond: 15} // points: GitHub allows 900 per minute
 	rule.Cost = func(req *http.Request) int {
 		if req.Method == http.MethodGet || req.Method == http.MethodHead {
 			return 1

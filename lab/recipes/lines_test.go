@@ -82,7 +82,7 @@ const (
 	jobs   = "https://api.example.com/jobs"
 )
 
-var down = faults.Refuse()
+var down = faults.ConnRefused()
 
 // A situation is what a recipe meets.
 type situation struct {
@@ -98,7 +98,7 @@ func of(recipe func(*slog.Logger) transport.Config) func(*testing.T, *slog.Logge
 	return func(_ *testing.T, log *slog.Logger, base http.RoundTripper) []http.RoundTripper {
 		c := recipe(log)
 		c.Base = base
-		c.Lane = func(string) http.RoundTripper { return base } // as many as an http.Transport has
+		c.NewPool = func(string) http.RoundTripper { return base } // as many as an http.Transport has
 		return []http.RoundTripper{transport.MustNew(c)}
 	}
 }
@@ -135,10 +135,10 @@ var situations = []situation{
 	}, server{"10.0.0.1": {faults.Status(429, "Retry-After", "1"), faults.Status(200), down, down, faults.Status(200), faults.Hang()}},
 		[]call{post(pods), get(pods).at(time.Minute), get(pods).at(time.Minute)}},
 	{"payments", true, of(payments), server{"api.stripe.com": {
-		faults.Reset(), faults.Status(409), faults.Status(200), faults.Hang(), faults.Hang(), faults.Hang(),
+		faults.ConnReset(), faults.Status(409), faults.Status(200), faults.Hang(), faults.Hang(), faults.Hang(),
 	}}, []call{post(charge), post(charge)}},
 	{"internal", true, of(internal), server{"orders.internal": {
-		faults.Hang(), faults.Status(200), faults.Reset(), faults.Status(503), faults.Status(200),
+		faults.Hang(), faults.Status(200), faults.ConnReset(), faults.Status(503), faults.Status(200),
 	}}, []call{post(quotes), post(quotes)}},
 	{"crawler", false, of(crawler), server{
 		"www.example.org":  {faults.Status(429, "Retry-After", "300")},

@@ -17,7 +17,7 @@ func llm(log *slog.Logger) transport.Config {
 	// A second answer costs its tokens, and does no other harm.
 	rule.Idempotent = func(*http.Request) bool { return true }
 	// The last fifth of a quota is spread over its window.
-	rule.Pacing = policy.On
+	rule.QuotaPacing = policy.On
 	rule.Cost = func(req *http.Request) int { return int(req.ContentLength/4) + 1000 } // tokens of question and answer
 	return transport.Config{Logger: log, Hosts: map[string]policy.Rule{"llm.example.com": rule}}
 }

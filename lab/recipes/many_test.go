@@ -60,7 +60,7 @@ func TestUploads(t *testing.T) {
 			case name == "file3":
 				return faults.Status(403)
 			case name == "file5" && attempts[name] < 3:
-				return faults.Reset()
+				return faults.ConnReset()
 			}
 			return faults.Pass()
 		})
@@ -98,7 +98,7 @@ func TestWebhooks(t *testing.T) {
 			case strings.HasSuffix(host, "98.test"):
 				return faults.Status(410)
 			case strings.HasSuffix(host, "0.test") && before == "":
-				return faults.Reset()
+				return faults.ConnReset()
 			}
 			others = time.Now()
 			return faults.Status(204)

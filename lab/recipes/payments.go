@@ -12,9 +12,9 @@ import (
 func payments(log *slog.Logger) transport.Config {
 	rule := profile.Stripe()             // else policy.API()
 	rule.IdempotencyKey = policy.UUIDKey // for POSTs that have no key yet
-	rule.Attempts = 4
+	rule.MaxAttempts = 4
 	rule.AttemptTimeout = 20 * time.Second // until the headers
-	rule.MaxElapsed = time.Minute          // no retry starts later
+	rule.MaxElapsedTime = time.Minute      // no retry starts later
 	return transport.Config{
 		Logger: log,
 		Hosts:  map[string]policy.Rule{"api.stripe.com": rule},

@@ -23,10 +23,10 @@ func newFleet(log *slog.Logger) (*fleet.Fleet, error) {
 func worker(f transport.Fleet, log *slog.Logger) transport.Config {
 	rule := policy.API()
 	rule.AttemptTimeout = 10 * time.Second
-	rule.Cooldown = policy.On                        // all wait as one of them was told
-	rule.Gate = policy.Gate{Max: 20}                 // all learn that the host is down
-	rule.Pacing = policy.On                          // all know what is left of a quota
-	rule.Rate = policy.Rate{PerSecond: 10, Burst: 2} // of all together
+	rule.ShareRetryAfter = policy.On                           // all wait as one of them was told
+	rule.Concurrency = policy.Concurrency{Max: 20}             // all learn that the host is down
+	rule.QuotaPacing = policy.On                               // all know what is left of a quota
+	rule.RateLimit = policy.RateLimit{PerSecond: 10, Burst: 2} // of all together
 	return transport.Config{
 		Logger: log,
 		Fleet:  f,

@@ -21,7 +21,7 @@ func webhooks(log *slog.Logger) transport.Config {
 			Idempotent:     func(*http.Request) bool { return true }, // a receiver knows an event by its Webhook-Id
 			ConnectTimeout: 5 * time.Second,
 			AttemptTimeout: 10 * time.Second,
-			MaxElapsed:     time.Minute,
+			MaxElapsedTime: time.Minute,
 		},
 	}
 }

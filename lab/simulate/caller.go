@@ -147,9 +147,9 @@ func (c *call) patience(ctx context.Context, horizon time.Duration) (context.Con
 	ctx = context.WithValue(ctx, callKey{}, c)
 	switch c.plan.sending {
 	case 1:
-		ctx = transport.Repeatable(ctx)
+		ctx = transport.WithIdempotent(ctx)
 	case 2:
-		ctx = transport.Once(ctx)
+		ctx = transport.WithoutRetries(ctx)
 	}
 	stop := func() {}
 	if c.plan.deadline > 0 {

@@ -49,7 +49,7 @@ func (w *world) checkArrival(s *attempt) {
 	if c.actsAnew() && slices.ContainsFunc(c.attempts[:s.number-1], func(earlier *attempt) bool { return earlier.succeeded() && earlier.ended < s.began }) {
 		w.complain(TooOften, c, "attempt %d of a %s after its response", s.number, c.plan.method)
 	}
-	if most := max(1, c.rule.Attempts); s.number > most {
+	if most := max(1, c.rule.MaxAttempts); s.number > most {
 		o := TooOften
 		if w.plan.nested {
 			o = Nested
@@ -60,7 +60,7 @@ func (w *world) checkArrival(s *attempt) {
 	}
 	// In a pair, the outer Transport may start a retry in time that then waits
 	// in the inner Transport. An attempt that takes another lane starts when it set out for the first.
-	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedge && s.set-c.attempts[0].began > limit+1+s.host.mayWait() { // the timer may wait until the time is over
+	if limit := c.rule.MaxElapsedTime; limit > 0 && !w.plan.nested && !s.hedge && s.set-c.attempts[0].began > limit+1+s.host.mayWait() { // the timer may wait until the time is over
 		w.complain(Futile, c, "a retry %v after the first attempt; the rule allows %v", s.set-c.attempts[0].began, limit)
 	}
 }
@@ -100,7 +100,7 @@ func (w *world) checkReconnect(s *attempt) {
 	if again && !c.idempotent() {
 		w.complain(TooOften, c, "the response to a %s was cut, and it was sent again", c.plan.method)
 	}
-	if most := max(1, c.rule.Attempts); again && !w.plan.nested && s.number > most {
+	if most := max(1, c.rule.MaxAttempts); again && !w.plan.nested && s.number > most {
 		w.complain(TooOften, c, "attempt %d for the whole of a cut body, the rule allows %d", s.number, most)
 	}
 	offset, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(strings.Split(s.rng+"-", "-")[0], "bytes="), "-"), 10, 64)
@@ -111,7 +111,7 @@ func (w *world) checkReconnect(s *attempt) {
 		c.progress, c.dry = offset, 0
 	}
 	c.dry++
-	if most := max(c.rule.Resume.Max, 0) + max(c.rule.Attempts, 1); c.dry > most {
+	if most := max(c.rule.Resume.Max, 0) + max(c.rule.MaxAttempts, 1); c.dry > most {
 		w.complain(TooOften, c, "%d reconnects without 64 KiB of progress; the rule allows %d", c.dry, c.rule.Resume.Max)
 	}
 }
@@ -369,14 +369,14 @@ func (c *call) checkFutile() {
 	if h.wires != nil {
 		return // it may wait for a connection that another attempt makes
 	}
-	if rule.Gate.Enabled() || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On {
+	if rule.Concurrency.Enabled() || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On {
 		return
 	}
 	if c.written().Classify != nil && c.anyAttempt(func(s *attempt) bool { return s.status >= http.StatusBadRequest }) {
 		return // the classifier may wait for the body, while a hedge fails beside it
 	}
 	for _, s := range c.world.attempts {
-		if s.host == h && s.told > 0 && rule.Cooldown == policy.On && (s.call != c || c.hasCompany(s.ended)) {
+		if s.host == h && s.told > 0 && rule.ShareRetryAfter == policy.On && (s.call != c || c.hasCompany(s.ended)) {
 			return // there may be a hold, or a ramp after it, in which the requests that came before go first
 		}
 	}
@@ -496,4 +496,4 @@ func (w *world) checkHedge(s *attempt) {
 }
 
 // hedges reports whether a rule has hedges. A Percentile is drawn only with an After.
-func hedges(r policy.Rule) bool { return r.Hedge.After > 0 }
+func hedges(r policy.Rule) bool { return r.Hedge.Delay > 0 }

@@ -72,10 +72,10 @@ func (w *world) checkTold(c *call) {
 			continue
 		}
 		told := func(s *attempt) bool {
-			return s.conn != nil && s.conn.addr.String() == e.Addr && s.conn.pool.lane == e.Lane
+			return s.conn != nil && s.conn.addr.String() == e.Addr && s.conn.pool.lane == e.Pool
 		}
 		if !told(c.attempts[e.Number-1]) && !(hedged && slices.ContainsFunc(c.attempts, told)) {
-			w.complain(Told, c, "the Trace was told that attempt %d went over %s of lane %d", e.Number, e.Addr, e.Lane)
+			w.complain(Told, c, "the Trace was told that attempt %d went over %s of lane %d", e.Number, e.Addr, e.Pool)
 		}
 	}
 }

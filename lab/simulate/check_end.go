@@ -87,7 +87,7 @@ func (w *world) checkCall(c *call) {
 		}
 	}
 	for _, e := range c.events {
-		due := e.Time.Add(e.Wait).Sub(w.start)
+		due := e.Time.Add(e.Delay).Sub(w.start)
 		if e.Reason == transport.ReasonRetry && c.plan.deadline > 0 && due >= c.plan.at+c.plan.deadline {
 			w.complain(Futile, c, "a retry at %v, after the deadline", due)
 		}
@@ -148,11 +148,11 @@ func (s *attempt) needed() time.Duration {
 // checked.
 func (w *world) checkBudget(h *host, member int) {
 	rule := h.rule.Or(policy.Defaults())
-	b := budgetOf(rule.Budget)
-	if rule.Budget.Burst < 0 || b.Ratio < 0 && b.PerSecond < 0 {
+	b := budgetOf(rule.RetryBudget)
+	if rule.RetryBudget.Burst < 0 || b.Ratio < 0 && b.MinPerSecond < 0 {
 		return
 	}
-	b.Ratio, b.PerSecond = max(b.Ratio, 0), max(b.PerSecond, 0)
+	b.Ratio, b.MinPerSecond = max(b.Ratio, 0), max(b.MinPerSecond, 0)
 	var requests, takes, attempts []time.Duration
 	for _, c := range w.calls {
 		if c.plan.member != member || c.plan.host != h.id {
@@ -175,7 +175,7 @@ func (w *world) checkBudget(h *host, member int) {
 	within := func(from, to time.Duration) float64 {
 		first, _ := slices.BinarySearch(requests, from)
 		last, _ := slices.BinarySearch(requests, to+1)
-		return b.Ratio*float64(last-first) + b.PerSecond*(to-from).Seconds() + b.Burst + 1e-6
+		return b.Ratio*float64(last-first) + b.MinPerSecond*(to-from).Seconds() + b.Burst + 1e-6
 	}
 	for n, at := range attempts {
 		if most := within(0, at); float64(n+1) > most {
@@ -208,15 +208,15 @@ func (c *call) takenAt() (all []time.Duration) {
 			continue
 		}
 		at := min(e.at, c.world.timeOf(e.Time))
-		if e.Hint > 0 && !hedge {
-			at += e.Wait
+		if e.RetryAfter > 0 && !hedge {
+			at += e.Delay
 		}
 		switch delay := c.rule.Hedge; {
 		case !hedge || !wired:
 		case delay.Percentile > 0:
 			continue // it may have waited for its connection since nobody knows when
 		default:
-			at = min(at, c.attempts[0].set+delay.After)
+			at = min(at, c.attempts[0].set+delay.Delay)
 		}
 		all = append(all, at)
 	}
@@ -234,7 +234,7 @@ type who struct {
 // rule.
 func (w *world) checkHolds(h *host) {
 	rule := h.rule.Or(policy.Defaults())
-	if rule.Cooldown != policy.On || len(w.plan.updates) > 0 || w.plan.fleet.lied() {
+	if rule.ShareRetryAfter != policy.On || len(w.plan.updates) > 0 || w.plan.fleet.lied() {
 		return
 	}
 	told, arrived := make(map[who][]span), make(map[who][]time.Duration)
@@ -288,7 +288,7 @@ func merged(all []span) (joined []span) {
 
 // who returns whose request an attempt is. It judges only hosts that keep their rule.
 func (s *attempt) who() who {
-	if s.host.rule.Scope != nil {
+	if s.host.rule.ThrottleKey != nil {
 		return who{s.call.plan.member, s.req.URL.Path}
 	}
 	return who{s.call.plan.member, strconv.Itoa(s.call.plan.user)}
@@ -296,7 +296,7 @@ func (s *attempt) who() who {
 
 // scope returns the scope of a call.
 func (c *call) scope() string {
-	if c.rule.Scope != nil {
+	if c.rule.ThrottleKey != nil {
 		return c.plan.path
 	}
 	return strconv.Itoa(c.plan.user)
@@ -311,7 +311,7 @@ func (w *world) checkBack() {
 		}
 		for _, h := range w.plan.hosts {
 			rule := w.plan.ruleOf(h.id, w.now())
-			if state.Host != h.origin || !state.GateClosed || rule.Gate.Mode == policy.GateRefuse || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || w.plan.nested {
+			if state.Host != h.origin || !state.CircuitOpen || rule.Concurrency.Mode == policy.GateRefuse || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On || w.plan.nested {
 				continue
 			}
 			if rule.RetryAfter.Max < 0 {
@@ -338,19 +338,19 @@ func (w *world) sentSoon(c *call) bool {
 }
 
 // budgetOf fills in the defaults of a budget.
-func budgetOf(b policy.Budget) policy.Budget {
+func budgetOf(b policy.RetryBudget) policy.RetryBudget {
 	if b.Ratio == 0 {
 		b.Ratio = 0.2
 	}
-	if b.PerSecond == 0 {
-		b.PerSecond = 3
+	if b.MinPerSecond == 0 {
+		b.MinPerSecond = 3
 	}
 	if b.Window == 0 {
 		b.Window = 10 * time.Second
 	}
 	if b.Burst == 0 {
-		b.Burst = b.PerSecond * b.Window.Seconds()
-		if b.PerSecond < 0 {
+		b.Burst = b.MinPerSecond * b.Window.Seconds()
+		if b.MinPerSecond < 0 {
 			b.Burst = 10
 		}
 	}
@@ -368,7 +368,7 @@ func (w *world) checkSlots(calls []*call) {
 		}
 	}
 	for _, h := range w.states() {
-		if h.InFlight != 0 || h.GateQueue != 0 || h.GateSlots > forgotten[h.Host] {
+		if h.InFlight != 0 || h.ConcurrencyWaiting != 0 || h.ConcurrencyInUse > forgotten[h.Host] {
 			w.violate(Leak, nil, "when all have gone, with %d bodies forgotten: %v", forgotten[h.Host], h.HostState)
 		}
 	}
@@ -380,7 +380,7 @@ func (w *world) checkSlots(calls []*call) {
 	}
 	synctest.Wait()
 	for _, h := range w.states() {
-		if h.GateSlots != 0 {
+		if h.ConcurrencyInUse != 0 {
 			w.violate(Leak, nil, "when all bodies are closed: %v", h.HostState)
 		}
 	}
@@ -401,7 +401,7 @@ func (w *world) checkFresh(h *host, member int) {
 		if rule = rule.Or(policy.Defaults()); rule.RetryAfter.Max < 0 {
 			return // a hold may be endless
 		}
-		if rule.Rate.PerSecond > 0 || rule.Pacing == policy.On {
+		if rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On {
 			n = 1
 		}
 		if w.plan.fleet != nil {
@@ -436,7 +436,7 @@ func (w *world) holdsOn(h *host, rule policy.Rule) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	long := func(s *attempt) bool { return s.host == h && s.ended+s.script.told.wait > w.now() }
-	if slices.ContainsFunc(w.attempts, long) || w.plan.fleet.lied() && (rule.Cooldown == policy.On || rule.Pacing == policy.On) {
+	if slices.ContainsFunc(w.attempts, long) || w.plan.fleet.lied() && (rule.ShareRetryAfter == policy.On || rule.QuotaPacing == policy.On) {
 		return rule.RetryAfter.Max + holdJitter
 	}
 	return 0

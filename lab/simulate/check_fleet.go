@@ -21,10 +21,10 @@ const (
 
 // waitsForFleet returns how long a request waits for answers.
 func waitsForFleet(rule policy.Rule) (wait time.Duration) {
-	if rule.Gate.Enabled() {
+	if rule.Concurrency.Enabled() {
 		wait += permitAnswer
 	}
-	if rule.Rate.PerSecond > 0 {
+	if rule.RateLimit.PerSecond > 0 {
 		wait += firstAnswer
 	}
 	return wait
@@ -73,7 +73,7 @@ func (w *world) checkHearsay(c *call) {
 	if len(c.attempts) == 0 && errors.As(c.err, &own) && own.Reason != transport.ReasonCanceled && (own.Limit == "cooldown" || own.Limit == "pacing") {
 		w.complain(Hearsay, c, "only others were told to wait, and the request was refused: %v", c.err)
 	}
-	if c.plan.deadline == 0 || c.rule.Gate.Enabled() || c.rule.Rate.PerSecond > 0 {
+	if c.plan.deadline == 0 || c.rule.Concurrency.Enabled() || c.rule.RateLimit.PerSecond > 0 {
 		return
 	}
 	until := c.returned
@@ -96,7 +96,7 @@ const (
 // any member. It judges only hosts at which nothing else makes a request wait.
 func (w *world) checkLonger(h *host, c *call) {
 	rule, f := c.rule, w.plan.fleet
-	if rule.Gate.Enabled() || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || f.lied() {
+	if rule.Concurrency.Enabled() || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On || f.lied() {
 		return
 	}
 	until := c.returned

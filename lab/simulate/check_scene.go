@@ -46,14 +46,14 @@ const fleetIdle = 45 * time.Second
 // judges only hosts at which nothing else makes a first attempt wait.
 func (w *world) checkIdle(h *host) {
 	rule := h.rule.Or(policy.Defaults())
-	if rule.Gate.Mode != policy.GateWait || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || len(w.plan.updates) > 0 {
+	if rule.Concurrency.Mode != policy.GateWait || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On || len(w.plan.updates) > 0 {
 		return
 	}
 	longest := longestIdle
 	if w.plan.fleet != nil {
 		longest = fleetIdle
 	}
-	if w.plan.fleet.lied() && rule.Cooldown == policy.On {
+	if w.plan.fleet.lied() && rule.ShareRetryAfter == policy.On {
 		if rule.RetryAfter.Max < 0 {
 			return // a hold that was made up may last for hours
 		}
@@ -64,7 +64,7 @@ func (w *world) checkIdle(h *host) {
 		if s.host != h {
 			continue
 		}
-		if s.told > 0 && rule.Cooldown == policy.On {
+		if s.told > 0 && rule.ShareRetryAfter == policy.On {
 			return
 		}
 		busy = append(busy, s.work()...)

@@ -120,7 +120,7 @@ func (h *host) mayWait() time.Duration {
 	return time.Second
 }
 
-// newLane is the Config.Lane of the story.
+// newLane is the Config.NewPool of the story.
 func (w *world) newLane(authority string) http.RoundTripper {
 	for _, h := range w.plan.hosts {
 		if _, own, _ := strings.Cut(h.origin, "://"); own != authority || h.wires == nil || h.wires.alone {

@@ -39,7 +39,7 @@ func (p *plan) addCosts() {
 func (p *plan) drawCosts(d dice.Dice, h *host) {
 	for _, r := range p.rulesOf(h) {
 		if d.Chance(30) {
-			r.Rate = policy.Rate{PerSecond: float64(d.Between(1, 200)), Burst: dice.One(d, 0, 1, 5, 50)}
+			r.RateLimit = policy.RateLimit{PerSecond: float64(d.Between(1, 200)), Burst: dice.One(d, 0, 1, 5, 50)}
 		}
 		if d.Chance(40) {
 			r.Cost = func(req *http.Request) int {
@@ -74,7 +74,7 @@ const tokenLate = time.Second
 
 // checkCosts checks that the costs of all attempts at a host keep to its rate. It judges only hosts that keep their rule.
 func (w *world) checkCosts(h *host) {
-	rate := h.rule.Rate
+	rate := h.rule.RateLimit
 	if rate.PerSecond <= 0 || w.plan.fleet != nil || len(w.plan.updates) > 0 || h.wires != nil {
 		return
 	}

@@ -48,20 +48,20 @@ func (s *scene) describe() string {
 func (s *scene) fleetRule(d dice.Dice) policy.Rule {
 	switch s.kind {
 	case peace:
-		return policy.Rule{Pacing: policy.On, Gate: policy.Gate{Mode: dice.One(d, policy.GateWait, policy.GateRefuse)}}
+		return policy.Rule{QuotaPacing: policy.On, Concurrency: policy.Concurrency{Mode: dice.One(d, policy.GateWait, policy.GateRefuse)}}
 	case plenty:
-		return policy.Rule{Rate: policy.Rate{PerSecond: 10000}}
+		return policy.Rule{RateLimit: policy.RateLimit{PerSecond: 10000}}
 	case rated:
-		return policy.Rule{Rate: policy.Rate{PerSecond: s.perSecond, Burst: s.burst}}
+		return policy.Rule{RateLimit: policy.RateLimit{PerSecond: s.perSecond, Burst: s.burst}}
 	case blackout:
-		return policy.Rule{Backoff: backoff.FullJitter{Base: 100 * time.Millisecond, Max: 2 * time.Second}, Gate: policy.Gate{Mode: policy.GateWait}}
+		return policy.Rule{Backoff: backoff.FullJitter{Base: 100 * time.Millisecond, Max: 2 * time.Second}, Concurrency: policy.Concurrency{Mode: policy.GateWait}}
 	}
 	r := policy.Rule{}
 	switch {
 	case s.kind == refusedAll:
-		r.Cooldown = policy.On
+		r.ShareRetryAfter = policy.On
 	case s.kind == neighbour && d.Chance(50):
-		r.Gate = policy.Gate{Mode: policy.GateWait, Start: 50 * len(s.fleet.members)}
+		r.Concurrency = policy.Concurrency{Mode: policy.GateWait, Initial: 50 * len(s.fleet.members)}
 	}
 	return r
 }

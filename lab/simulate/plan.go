@@ -225,7 +225,7 @@ func newUpdate(seed uint64, id int, p *plan, span time.Duration) update {
 	u := update{at: time.Duration(d.Int64N(int64(span))).Truncate(time.Microsecond) + 700}
 	for _, h := range p.hosts {
 		r := newRule(d, p.nested)
-		r.Budget = h.rule.Budget
+		r.RetryBudget = h.rule.RetryBudget
 		u.rules = append(u.rules, r)
 	}
 	return u

@@ -20,17 +20,17 @@ func newRule(d dice.Dice, nested bool) policy.Rule {
 		return policy.Rule{}
 	}
 	r := policy.Rule{
-		Attempts:   dice.One(d, 0, 0, 0, -1, 1, 2, 3, 4, 9),
-		Backoff:    newBackoff(d),
-		RetryAfter: policy.RetryAfter{Max: dice.One(d, 0, 0, 0, 500*time.Millisecond, 5*time.Second, 2*time.Minute, -1), Beyond: dice.One(d, 0, 0, policy.BeyondStop, policy.BeyondCap, policy.BeyondWait)},
+		MaxAttempts: dice.One(d, 0, 0, 0, -1, 1, 2, 3, 4, 9),
+		Backoff:     newBackoff(d),
+		RetryAfter:  policy.RetryAfter{Max: dice.One(d, 0, 0, 0, 500*time.Millisecond, 5*time.Second, 2*time.Minute, -1), Beyond: dice.One(d, 0, 0, policy.BeyondStop, policy.BeyondCap, policy.BeyondWait)},
 
-		Budget:   newBudget(d),
-		Cooldown: dice.One[policy.Switch](d, 0, policy.On, policy.Off),
-		Upload:   policy.Upload{Memory: dice.One[int64](d, 0, 0, 0, -1, 100, 10<<10)},
-		Resume:   policy.Resume{Max: dice.One(d, 0, 0, 0, -1, 1, 2), Again: dice.One[int64](d, 0, 0, 0, -1, 1<<10)},
+		RetryBudget:     newBudget(d),
+		ShareRetryAfter: dice.One[policy.Switch](d, 0, policy.On, policy.Off),
+		Upload:          policy.Upload{Memory: dice.One[int64](d, 0, 0, 0, -1, 100, 10<<10)},
+		Resume:          policy.Resume{Max: dice.One(d, 0, 0, 0, -1, 1, 2), Again: dice.One[int64](d, 0, 0, 0, -1, 1<<10)},
 	}
 	if d.Chance(30) {
-		r.MaxElapsed = d.Between(20*time.Millisecond, time.Minute)
+		r.MaxElapsedTime = d.Between(20*time.Millisecond, time.Minute)
 	}
 	if d.Chance(20) {
 		r.Upload.Memory = 64 << 10
@@ -69,30 +69,30 @@ func (s stopping) Delay(n int, _ time.Duration) time.Duration {
 	return 10 * time.Millisecond
 }
 
-func newBudget(d dice.Dice) policy.Budget {
+func newBudget(d dice.Dice) policy.RetryBudget {
 	switch d.IntN(5) {
 	case 0:
-		return policy.Budget{Burst: policy.Off}
+		return policy.RetryBudget{Burst: policy.Off}
 	case 1:
-		return policy.Budget{Ratio: 0.1, PerSecond: 0.5, Burst: 2}
+		return policy.RetryBudget{Ratio: 0.1, MinPerSecond: 0.5, Burst: 2}
 	case 2:
-		return policy.Budget{Ratio: -1, PerSecond: 1, Burst: 5}
+		return policy.RetryBudget{Ratio: -1, MinPerSecond: 1, Burst: 5}
 	}
-	return policy.Budget{}
+	return policy.RetryBudget{}
 }
 
 func drawLimits(d dice.Dice, r *policy.Rule) {
 	if d.Chance(20) {
-		r.Rate.PerSecond = float64(d.Between(1, 200))
-		r.Rate.Burst = d.IntN(5)
+		r.RateLimit.PerSecond = float64(d.Between(1, 200))
+		r.RateLimit.Burst = d.IntN(5)
 	}
 	if d.Chance(30) {
-		r.Pacing = policy.On
+		r.QuotaPacing = policy.On
 	}
 	if d.Chance(35) {
-		r.Gate = policy.Gate{Mode: dice.One(d, policy.GateWait, policy.GateWait, policy.GateRefuse), Start: 1 + d.IntN(5)}
+		r.Concurrency = policy.Concurrency{Mode: dice.One(d, policy.GateWait, policy.GateWait, policy.GateRefuse), Initial: 1 + d.IntN(5)}
 		if d.Chance(50) {
-			r.Gate.Max = r.Gate.Start + d.IntN(10)
+			r.Concurrency.Max = r.Concurrency.Initial + d.IntN(10)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func drawTimers(d dice.Dice, r *policy.Rule) {
 		r.Stall.Timeout = d.Between(50*time.Millisecond, 20*time.Second)
 	}
 	if d.Chance(30) {
-		r.Hedge.After = d.Between(time.Millisecond, 2*time.Second)
+		r.Hedge.Delay = d.Between(time.Millisecond, 2*time.Second)
 		if d.Chance(30) {
 			r.Hedge.Percentile = dice.One(d, 50.0, 90, 98)
 		}
@@ -117,8 +117,8 @@ func drawTimers(d dice.Dice, r *policy.Rule) {
 func drawHooks(d dice.Dice, r *policy.Rule) {
 	if d.Chance(30) {
 		inner := dice.One(d, classify.Refusals, classify.Signals, classify.First(classify.Signals, classify.Refusals),
-			classify.OnBodyText(classify.Ambiguous, "queue capacity"), classify.OnError(classify.Ambiguous, classify.Other))
-		r.Classify = func(o classify.Outcome) classify.Verdict {
+			classify.OnBodyText(classify.Ambiguous, "queue capacity"), classify.OnError(classify.Ambiguous, classify.ErrorOther))
+		r.Classify = func(o classify.Outcome) classify.Class {
 			callOf(o.Request.Context()).hook("classify")
 			return inner(o)
 		}
@@ -136,7 +136,7 @@ func drawHooks(d dice.Dice, r *policy.Rule) {
 		}
 	}
 	if d.Chance(20) {
-		r.Scope = func(req *http.Request) string {
+		r.ThrottleKey = func(req *http.Request) string {
 			callOf(req.Context()).hook("scope")
 			return req.URL.Path
 		}

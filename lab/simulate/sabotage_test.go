@@ -263,7 +263,7 @@ var sabotage = []defect{
 		resp.Header.Del("Retry-After-Ms")
 		resp.Header.Del("RateLimit")
 	})},
-	{"each has a cooldown of its own", Hold, changesRules(func(r *policy.Rule) { r.Cooldown = policy.Off })},
+	{"each has a cooldown of its own", Hold, changesRules(func(r *policy.Rule) { r.ShareRetryAfter = policy.Off })},
 	{"a sleep up to the deadline", Futile, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if _, ok := req.Context().Deadline(); !ok || err == nil {
@@ -302,7 +302,7 @@ var sabotage = []defect{
 	{"a tunnel is wrapped", Writer, breaksResponses(func(resp *http.Response) { resp.Body = body{resp.Body, resp.Body} })},
 	{"a cut is an end", Spliced, breaksResponses(func(resp *http.Response) { resp.Body = always{resp.Body} })},
 	{"other bytes", Spliced, breaksResponses(func(resp *http.Response) { resp.Body = other{resp.Body} })},
-	{"no budget", Budget, changesRules(func(r *policy.Rule) { r.Budget = policy.Budget{Burst: policy.Off} })},
+	{"no budget", Budget, changesRules(func(r *policy.Rule) { r.RetryBudget = policy.RetryBudget{Burst: policy.Off} })},
 	{"an attempt is told twice", Told, func(p *plan, c transport.Config) (Client, error) {
 		if c.Trace != nil {
 			again := c.Trace.AttemptEnd
@@ -318,7 +318,7 @@ var sabotage = []defect{
 		next, err := aTransport(p, c)
 		return &saboteur{Client: next, snapshot: func(all []transport.HostState) []transport.HostState {
 			if len(all) > 0 {
-				all[0].GateSlots++
+				all[0].ConcurrencyInUse++
 			}
 			return all
 		}}, err
@@ -378,8 +378,8 @@ var sabotage = []defect{
 		}}, err
 	}},
 	{"lanes are opened as often as asked", Few, func(p *plan, c transport.Config) (Client, error) {
-		if open := c.Lane; open != nil {
-			c.Lane = func(host string) (lane http.RoundTripper) {
+		if open := c.NewPool; open != nil {
+			c.NewPool = func(host string) (lane http.RoundTripper) {
 				for range 6 {
 					lane = open(host)
 				}
@@ -563,7 +563,7 @@ func (o Oracle) matters(p *plan, wires bool) bool {
 	case Innocent:
 		return scene(refusals)
 	case Room:
-		return slices.ContainsFunc(p.hosts, func(h *host) bool { return h.rule.Gate.Mode == policy.GateWait })
+		return slices.ContainsFunc(p.hosts, func(h *host) bool { return h.rule.Concurrency.Mode == policy.GateWait })
 	case Asked:
 		return scene(peace)
 	case Answered:

@@ -56,7 +56,7 @@ func nest(c transport.Config, between func(http.RoundTripper) http.RoundTripper)
 	if err != nil {
 		return nil, err
 	}
-	c.Lane = nil // the inner Transport has the connections
+	c.NewPool = nil // the inner Transport has the connections
 	if c.Base = t; between != nil {
 		c.Base = between(t)
 	}
@@ -358,7 +358,7 @@ func (w *world) config(l *link) transport.Config {
 		c.Base, c.Fleet = &base{world: w, process: l.process}, l
 	}
 	if p.wired() {
-		c.Lane = w.newLane
+		c.NewPool = w.newLane
 	}
 	if p.traced {
 		c.Trace = &transport.Trace{
@@ -393,7 +393,7 @@ func (w *world) event(e transport.Event) {
 	}
 	w.mu.Lock()
 	c.events = append(c.events, event{w.now(), e})
-	w.story = append(w.story, entry{w.now(), c.plan.id, "  %v after attempt %d, wait %v, verdict %v", []any{e.Reason, e.Number, e.Wait, e.Verdict}})
+	w.story = append(w.story, entry{w.now(), c.plan.id, "  %v after attempt %d, wait %v, verdict %v", []any{e.Reason, e.Number, e.Delay, e.Class}})
 	w.mu.Unlock()
 	c.hook("trace")
 }

@@ -28,7 +28,7 @@ import (
 //	7      31s     31.5s  32s
 //
 // An older version of the page has no cap and stops after the wait of 16 s. That is
-// the same as Attempts: 6, the default of a rule.
+// the same as MaxAttempts: 6, the default of a rule.
 type Exponential struct {
 	// Base is the first wait, before the random part. Default 1 s.
 	Base time.Duration

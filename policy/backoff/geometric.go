@@ -36,7 +36,7 @@ type Geometric struct {
 	// Default 0.2. Negative: no jitter. Jitter may not be set together with Literal.
 	Jitter float64
 	// Literal does the same as the macro. There is no jitter, and there is no further
-	// retry as soon as the wait would reach Max. Rule.Attempts still applies.
+	// retry as soon as the wait would reach Max. Rule.MaxAttempts still applies.
 	Literal bool
 }
 

@@ -34,7 +34,7 @@ import (
 // The table in the original's documentation differs a little from the ninth row on,
 // because it computes each row from the rounded values of the row before.
 //
-// MaxElapsedTime of the original is policy.Rule.MaxElapsed here.
+// MaxElapsedTime of the original is policy.Rule.MaxElapsedTime here.
 type Randomized struct {
 	// Interval is the first interval. Default 500 ms.
 	Interval time.Duration

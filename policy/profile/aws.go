@@ -53,7 +53,7 @@ func AWS() policy.Rule {
 	}
 }
 
-func awsCodes(o classify.Outcome) classify.Verdict {
+func awsCodes(o classify.Outcome) classify.Class {
 	if o.Response == nil || o.Response.StatusCode < http.StatusBadRequest {
 		return classify.Unknown
 	}

@@ -24,7 +24,7 @@ const (
 //     the server may have acted, so only idempotent requests are sent again.
 //   - Requests share a scope if they have the same API token, or the same API key in
 //     X-Auth-Key.
-//   - Pacing is on. If a client exceeds the limit of the API, it is blocked for five minutes.
+//   - QuotaPacing is on. If a client exceeds the limit of the API, it is blocked for five minutes.
 //
 // The sources were read on 2026-11-22.
 // https://developers.cloudflare.com/fundamentals/api/reference/limits/ (of 2026-04-20),
@@ -36,7 +36,7 @@ func Cloudflare() policy.Rule {
 			classify.OnStatus(classify.Refused, serverDown, serverUnreachable, handshakeFailed),
 			classify.OnStatus(classify.Final, invalidCertificate),
 		),
-		Hint:   classify.DefaultHint,
-		Pacing: policy.On,
+		Hint:        classify.DefaultHint,
+		QuotaPacing: policy.On,
 	}
 }

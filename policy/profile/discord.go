@@ -23,19 +23,19 @@ import (
 //     those of channels, guilds and webhooks count. If Discord counts several routes
 //     together (X-RateLimit-Bucket), each of them learns of the limit by a response of its
 //     own. The same holds for the global limit.
-//   - The rate is 50 requests per second, which is the global limit. Pacing is on and reads
+//   - The rate is 50 requests per second, which is the global limit. QuotaPacing is on and reads
 //     X-RateLimit-Remaining and X-RateLimit-Reset, so that a 429 becomes rare.
 //
 // The sources were read on 2026-11-22. https://docs.discord.com/developers/topics/rate-limits and
 // https://support-dev.discord.com/hc/en-us/articles/6223003921559-My-Bot-is-Being-Rate-Limited.
 func Discord() policy.Rule {
 	return policy.Rule{
-		Classify: judge(),
-		Hint:     classify.FirstHint(classify.RetryAfter, classify.BodyRetryAfter, classify.ResetAfter),
-		Cooldown: policy.On,
-		Scope:    func(req *http.Request) string { return withToken(req, req.Method+" "+discordRoute(urlOf(req).Path)) },
-		Rate:     policy.Rate{PerSecond: 50, Burst: 1},
-		Pacing:   policy.On,
+		Classify:        judge(),
+		Hint:            classify.FirstRetryAfter(classify.RetryAfter, classify.BodyRetryAfter, classify.ResetAfter),
+		ShareRetryAfter: policy.On,
+		ThrottleKey:     func(req *http.Request) string { return withToken(req, req.Method+" "+discordRoute(urlOf(req).Path)) },
+		RateLimit:       policy.RateLimit{PerSecond: 50, Burst: 1},
+		QuotaPacing:     policy.On,
 	}
 }
 

@@ -12,7 +12,7 @@
 // A profile is a value, so change the fields that do not suit:
 //
 //	rule := profile.OpenAI()
-//	rule.Attempts = 3
+//	rule.MaxAttempts = 3
 //
 // In a file of package rulefile, {"profile": "github", "attempts": 4} does the
 // same. [All] lists the names.
@@ -32,7 +32,7 @@
 //   - A few fields have a limit that the provider documents, if it is the same for all
 //     users.
 //
-// Every other field is zero and inherits. In particular, Attempts, Backoff and the
+// Every other field is zero and inherits. In particular, MaxAttempts, Backoff and the
 // timeouts depend on the caller and not on the provider. If a server asks for a longer
 // wait than RetryAfter.Max, such as the rest of an hour, the caller gets the response at
 // once.

@@ -40,7 +40,7 @@ func (s *openAI) RoundTrip(req *http.Request) (*http.Response, error) {
 // "never".
 func Example() {
 	rule := profile.OpenAI()
-	rule.Attempts = 4
+	rule.MaxAttempts = 4
 	rule.Backoff = backoff.Constant(0) // the example has no time
 	tr, err := transport.New(transport.Config{
 		Base:  &openAI{},
@@ -67,7 +67,7 @@ func Example() {
 func ExampleDiscord() {
 	fmt.Println(profile.Discord())
 	// Output:
-	// {Classify: func, Hint: func, Rate: Rate{PerSecond: 50, Burst: 1}, Cooldown: on, Scope: func, Pacing: on}
+	// {Classify: func, Hint: func, RateLimit: RateLimit{PerSecond: 50, Burst: 1}, ShareRetryAfter: on, ThrottleKey: func, QuotaPacing: on}
 }
 
 // say prints how a rule judges a response to a POST, and the wait that it reads from it.

@@ -31,18 +31,18 @@ import (
 // https://docs.github.com/rest/guides/best-practices-for-using-the-rest-api.
 func GitHub() policy.Rule {
 	return policy.Rule{
-		Classify:   judge(githubLimit),
-		Hint:       classify.FirstHint(classify.DefaultHint, githubMinute),
-		Cooldown:   policy.On,
-		Scope:      func(req *http.Request) string { return withToken(req, githubQuota(urlOf(req).Path)) },
-		RetryAfter: policy.RetryAfter{Max: 2 * time.Minute},
+		Classify:        judge(githubLimit),
+		Hint:            classify.FirstRetryAfter(classify.DefaultHint, githubMinute),
+		ShareRetryAfter: policy.On,
+		ThrottleKey:     func(req *http.Request) string { return withToken(req, githubQuota(urlOf(req).Path)) },
+		RetryAfter:      policy.RetryAfter{Max: 2 * time.Minute},
 	}
 }
 
 // githubLimit knows a 403 that means an exceeded limit. classify.Signals wants to see the field
 // x-github-request-id, too, because it does not know that the server is GitHub. Proxies drop that
 // field.
-func githubLimit(o classify.Outcome) classify.Verdict {
+func githubLimit(o classify.Outcome) classify.Class {
 	if o.Response == nil || o.Response.StatusCode != http.StatusForbidden {
 		return classify.Unknown
 	}

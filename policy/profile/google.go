@@ -43,7 +43,7 @@ func GoogleCloud() policy.Rule {
 			onWords(classify.Refused, http.StatusForbidden, `"rateLimitExceeded"`, `"userRateLimitExceeded"`),
 			given(classify.Refused, http.StatusServiceUnavailable, hasRetryInfo), // as classify.Refusals for the wait in a header
 		),
-		Hint:       classify.FirstHint(classify.DefaultHint, classify.RetryInfo),
+		Hint:       classify.FirstRetryAfter(classify.DefaultHint, classify.RetryInfo),
 		Idempotent: googleIdempotent,
 		Upload:     policy.Upload{Memory: memory},
 	}

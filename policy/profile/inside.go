@@ -21,7 +21,7 @@ type look func(o classify.Outcome) (inside classify.Outcome, ok bool)
 func judgeInside(inside look, own ...classify.Func) classify.Func {
 	outside := judge(own...)
 	whole := classify.First(outside, classify.Default)
-	return func(o classify.Outcome) classify.Verdict {
+	return func(o classify.Outcome) classify.Class {
 		in, ok := inside(o)
 		if !ok {
 			return outside(o)
@@ -35,7 +35,7 @@ func judgeInside(inside look, own ...classify.Func) classify.Func {
 }
 
 // hintInside is a hint for a provider that reports errors inside a success.
-func hintInside(inside look, hint classify.Hint) classify.Hint {
+func hintInside(inside look, hint classify.RetryAfterFunc) classify.RetryAfterFunc {
 	return func(o classify.Outcome) (time.Duration, bool) {
 		if in, ok := inside(o); ok {
 			o = in

@@ -44,7 +44,7 @@ func judge(own ...classify.Func) classify.Func {
 
 // forbidden is classify.Signals without its reasons for a retry. Such a reason
 // would hide that the server did not act.
-func forbidden(o classify.Outcome) classify.Verdict {
+func forbidden(o classify.Outcome) classify.Class {
 	if v := classify.Signals(o); v == classify.Final {
 		return v
 	}
@@ -53,7 +53,7 @@ func forbidden(o classify.Outcome) classify.Verdict {
 
 // onWords returns a classifier that gives v if one of the words is in the first 64 KiB of
 // the body and the status fits. A word in quotes matches a whole JSON string.
-func onWords(v classify.Verdict, status int, words ...string) classify.Func {
+func onWords(v classify.Class, status int, words ...string) classify.Func {
 	return classify.OnBody(v, 0, func(head []byte) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return bytes.Contains(head, []byte(w)) })
 	}, status)
@@ -61,8 +61,8 @@ func onWords(v classify.Verdict, status int, words ...string) classify.Func {
 
 // given returns a classifier that gives v to responses with the status for which is reports
 // true.
-func given(v classify.Verdict, status int, is func(classify.Outcome) bool) classify.Func {
-	return func(o classify.Outcome) classify.Verdict {
+func given(v classify.Class, status int, is func(classify.Outcome) bool) classify.Func {
+	return func(o classify.Outcome) classify.Class {
 		if o.Response != nil && o.Response.StatusCode == status && is(o) {
 			return v
 		}

@@ -232,7 +232,7 @@ func (p provider) scopes(t *testing.T) {
 	for kind, pairs := range map[string]map[string][2]string{"together": p.together, "apart": p.apart} {
 		for name, pair := range pairs {
 			inBubble(t, kind+"/"+name, func(t *testing.T) {
-				tr := newTransport(t, &script{t: t, texts: []string{p.limit}}, policy.Rule{Cooldown: policy.On}.Or(p.rule()))
+				tr := newTransport(t, &script{t: t, texts: []string{p.limit}}, policy.Rule{ShareRetryAfter: policy.On}.Or(p.rule()))
 				done := make(chan error)
 				go func() {
 					resp, err := tr.RoundTrip(request(t, pair[0]))
@@ -259,7 +259,7 @@ func (p provider) scopes(t *testing.T) {
 func TestProfilesThatShareWaits(t *testing.T) {
 	for name, rule := range profile.All() {
 		shares := slices.Contains([]string{"github", "slack", "discord"}, name)
-		assert.Equal(t, shares, rule.Cooldown == policy.On, name)
+		assert.Equal(t, shares, rule.ShareRetryAfter == policy.On, name)
 	}
 }
 
@@ -267,18 +267,18 @@ func TestProfilesThatShareWaits(t *testing.T) {
 func TestFieldsOfProfiles(t *testing.T) {
 	const kept = "Upload: Upload{Memory: 16777216}"
 	want := map[string]string{
-		"github":       "{Classify: func, Hint: func, RetryAfter: RetryAfter{Max: 2m0s}, Cooldown: on, Scope: func}",
+		"github":       "{Classify: func, Hint: func, RetryAfter: RetryAfter{Max: 2m0s}, ShareRetryAfter: on, ThrottleKey: func}",
 		"aws":          "{Classify: func, Hint: func, " + kept + "}",
 		"azure":        "{Classify: func, Hint: func, " + kept + "}",
 		"google_cloud": "{Classify: func, Hint: func, Idempotent: func, " + kept + "}",
 		"openai":       "{Classify: func, Hint: func}",
 		"anthropic":    "{Classify: func, Hint: func}",
-		"stripe":       "{Classify: func, Hint: func, Scope: func}",
-		"slack":        "{Classify: func, Hint: func, Cooldown: on, Scope: func}",
-		"discord":      "{Classify: func, Hint: func, Rate: Rate{PerSecond: 50, Burst: 1}, Cooldown: on, Scope: func, Pacing: on}",
-		"cloudflare":   "{Classify: func, Hint: func, Pacing: on}",
-		"docker_hub":   "{Classify: func, Hint: func, Scope: func}",
-		"registry":     "{Classify: func, Hint: func, Scope: func}",
+		"stripe":       "{Classify: func, Hint: func, ThrottleKey: func}",
+		"slack":        "{Classify: func, Hint: func, ShareRetryAfter: on, ThrottleKey: func}",
+		"discord":      "{Classify: func, Hint: func, RateLimit: RateLimit{PerSecond: 50, Burst: 1}, ShareRetryAfter: on, ThrottleKey: func, QuotaPacing: on}",
+		"cloudflare":   "{Classify: func, Hint: func, QuotaPacing: on}",
+		"docker_hub":   "{Classify: func, Hint: func, ThrottleKey: func}",
+		"registry":     "{Classify: func, Hint: func, ThrottleKey: func}",
 	}
 	for name, rule := range profile.All() {
 		assert.Equal(t, want[name], rule.String(), name)
@@ -325,8 +325,8 @@ func TestOddOutcomes(t *testing.T) {
 			if rule.Idempotent != nil {
 				assert.NotPanics(t, func() { rule.Idempotent(req) }, name)
 			}
-			if rule.Scope != nil && req != nil {
-				assert.NotPanics(t, func() { rule.Scope(req) }, name)
+			if rule.ThrottleKey != nil && req != nil {
+				assert.NotPanics(t, func() { rule.ThrottleKey(req) }, name)
 			}
 		}
 	}
@@ -523,8 +523,8 @@ func FuzzProfiles(f *testing.F) {
 			if wait, ok := rule.Hint(o); wait < 0 || !ok && wait != 0 {
 				t.Fatalf("%s: wait %v, %v", name, wait, ok)
 			}
-			if rule.Scope != nil {
-				assert.Equal(t, rule.Scope(req), rule.Scope(req), name)
+			if rule.ThrottleKey != nil {
+				assert.Equal(t, rule.ThrottleKey(req), rule.ThrottleKey(req), name)
 			}
 			if rule.Idempotent != nil {
 				rule.Idempotent(req)
@@ -562,8 +562,8 @@ func TestDocumentedRulesLoad(t *testing.T) {
 	block, _, _ = strings.Cut(block, "```")
 	_, hosts, err := rulefile.Load(strings.NewReader(block), rulefile.Names{})
 	require.NoError(t, err)
-	assert.Equal(t, 4, hosts["api.github.com"].Attempts)
-	assert.NotNil(t, hosts["api.github.com"].Scope, "the profile's")
+	assert.Equal(t, 4, hosts["api.github.com"].MaxAttempts)
+	assert.NotNil(t, hosts["api.github.com"].ThrottleKey, "the profile's")
 }
 
 func links(text string) []string {

@@ -29,7 +29,7 @@ func DockerHub() policy.Rule {
 // pullLimit recognises a used-up quota of pulls without the time of its end.
 func pullLimit() classify.Func {
 	says := onWords(classify.Final, http.StatusTooManyRequests, "pull rate limit")
-	return func(o classify.Outcome) classify.Verdict {
+	return func(o classify.Outcome) classify.Class {
 		if _, ok := classify.DefaultHint(o); ok {
 			return classify.Unknown
 		}
@@ -57,9 +57,9 @@ func pullLimit() classify.Func {
 // https://docs.aws.amazon.com/AmazonECR/latest/userguide/common-errors.html.
 func Registry() policy.Rule {
 	return policy.Rule{
-		Classify: judge(unavailable()),
-		Hint:     classify.DefaultHint,
-		Scope:    wholeHost,
+		Classify:    judge(unavailable()),
+		Hint:        classify.DefaultHint,
+		ThrottleKey: wholeHost,
 	}
 }
 

@@ -22,9 +22,9 @@ import (
 // The source was read on 2026-11-22. https://docs.slack.dev/apis/web-api/rate-limits.
 func Slack() policy.Rule {
 	return policy.Rule{
-		Classify: judge(),
-		Hint:     classify.DefaultHint,
-		Cooldown: policy.On,
-		Scope:    func(req *http.Request) string { return withToken(req, urlOf(req).Path) },
+		Classify:        judge(),
+		Hint:            classify.DefaultHint,
+		ShareRetryAfter: policy.On,
+		ThrottleKey:     func(req *http.Request) string { return withToken(req, urlOf(req).Path) },
 	}
 }

@@ -36,7 +36,7 @@ func Stripe() policy.Rule {
 			classify.Refusals,
 		),
 		Hint: classify.DefaultHint,
-		Scope: func(req *http.Request) string {
+		ThrottleKey: func(req *http.Request) string {
 			return withToken(req, req.Header.Get("Stripe-Account")+"\n"+req.Header.Get("Stripe-Context"))
 		},
 	}

@@ -3,13 +3,13 @@
 //
 //	{
 //	  "rule": {
-//	    "attempts": 4,
+//	    "max_attempts": 4,
 //	    "backoff": {"type": "exponential", "max": "32s"},
-//	    "classify": ["refusals", {"status": [500, 502], "verdict": "final"}],
+//	    "classify": ["refusals", {"status": [500, 502], "class": "final"}],
 //	    "retry_after": {"max": "2m", "beyond": "cap"}
 //	  },
 //	  "hosts": {
-//	    "*.example.com": {"attempt_timeout": "5s", "rate": {"per_second": 10, "burst": 5}},
+//	    "*.example.com": {"attempt_timeout": "5s", "rate_limit": {"per_second": 10, "burst": 5}},
 //	    "POST api.example.com/charges": {"attempt_timeout": "500ms"}
 //	  }
 //	}
@@ -42,7 +42,7 @@
 // A rule can start from a profile of package profile or of [Names]:
 //
 //	"hosts": {
-//	  "api.github.com": {"profile": "github", "attempts": 4}
+//	  "api.github.com": {"profile": "github", "max_attempts": 4}
 //	}
 //
 // The names are github, aws, azure, google_cloud, openai, anthropic, stripe, slack,
@@ -60,7 +60,7 @@
 //     The names are none, for no wait, and all types but constant, with their
 //     defaults.
 //   - classify is a list. The first item with an opinion decides. An item is one of
-//     the names default, refusals and signals, or an object with a "verdict"
+//     the names default, refusals and signals, or an object with a "class"
 //     (final, refused, ambiguous) and one of these keys: "status", a list of codes;
 //     "error", a list of kinds (canceled, timeout, dns, dial, tls, reset, protocol,
 //     other); or "body", a text in the body of a response. A body is searched if

@@ -17,9 +17,9 @@ type Error struct {
 	// character, not a byte.
 	Line, Column int
 	// Path is the place in the structure, such as
-	// `hosts["*.example.com"].attempts`. It is empty if the fault is about the
+	// `hosts["*.example.com"].max_attempts`. It is empty if the fault is about the
 	// input as a whole.
-	Path string
+	Key string
 	// Reason says what is wrong and, if Load knows it, what to write instead.
 	Reason string
 	// Err is a *policy.FieldError if policy.Rule.Validate found the fault, and a
@@ -30,8 +30,8 @@ type Error struct {
 // Error returns "line 7, column 15: path: reason".
 func (e *Error) Error() string {
 	at := fmt.Sprintf("line %d, column %d: ", e.Line, e.Column)
-	if e.Path != "" {
-		at += e.Path + ": "
+	if e.Key != "" {
+		at += e.Key + ": "
 	}
 	return at + e.Reason
 }
@@ -89,7 +89,7 @@ func (d *document) note(pos int, n *node, err error, reason string, args ...any)
 		Err:    err,
 	}
 	if n != nil {
-		fault.Path = n.path()
+		fault.Key = n.path()
 	}
 	d.faults = append(d.faults, fault)
 }

@@ -17,13 +17,13 @@ import (
 func ExampleLoad() {
 	file := strings.NewReader(`{
 	  "rule": {
-	    "attempts": 4,
+	    "max_attempts": 4,
 	    "backoff": {"type": "exponential", "max": "64s"},
-	    "classify": ["teapots", {"body": "queue capacity", "verdict": "refused"}]
+	    "classify": ["teapots", {"body": "queue capacity", "class": "refused"}]
 	  },
 	  "hosts": {
-	    "api.example.com": {"attempt_timeout": "5s", "rate": {"per_second": 10, "burst": 5}},
-	    "*.example.com": {"retry_after": {"max": "2m", "beyond": "cap"}, "budget": "off"}
+	    "api.example.com": {"attempt_timeout": "5s", "rate_limit": {"per_second": 10, "burst": 5}},
+	    "*.example.com": {"retry_after": {"max": "2m", "beyond": "cap"}, "retry_budget": "off"}
 	  }
 	}`)
 	rule, hosts, err := rulefile.Load(file, rulefile.Names{
@@ -37,9 +37,9 @@ func ExampleLoad() {
 	fmt.Println(hosts["api.example.com"])
 	fmt.Println(hosts["*.example.com"])
 	// Output:
-	// {Attempts: 4, Backoff: backoff.Exponential{Max: 1m4s}, Classify: func}
-	// {AttemptTimeout: 5s, Rate: Rate{PerSecond: 10, Burst: 5}}
-	// {RetryAfter: RetryAfter{Max: 2m0s, Beyond: cap}, Budget: Budget{Burst: off}}
+	// {MaxAttempts: 4, Backoff: backoff.Exponential{Max: 1m4s}, Classify: func}
+	// {AttemptTimeout: 5s, RateLimit: RateLimit{PerSecond: 10, Burst: 5}}
+	// {RetryAfter: RetryAfter{Max: 2m0s, Beyond: cap}, RetryBudget: RetryBudget{Burst: off}}
 }
 
 // Load reports all faults at once. Each fault has its line and column, and says
@@ -56,7 +56,7 @@ func ExampleErrors() {
 	fmt.Println(err)
 	// Output:
 	// 3 faults
-	// line 2, column 12: rule.retries: unknown key; write "attempts", which counts the first attempt, too
+	// line 2, column 12: rule.retries: unknown key; write "max_attempts", which counts the first attempt, too
 	// line 4, column 42: hosts["*.example.com"].attempt_timeout: the number 5 has no unit; write "5s" for seconds or "5ms" for milliseconds
 	// line 4, column 59: hosts["*.example.com"].idempotent: methods are in capitals; write "POST"
 }
@@ -65,8 +65,8 @@ func ExampleErrors() {
 // contradicts the profile is a fault.
 func ExampleLoad_profile() {
 	_, hosts, err := rulefile.Load(strings.NewReader(`{"hosts": {
-		"api.github.com": {"profile": "github", "attempts": 4},
-		"discord.com":    {"profile": "discord", "pacing": "off"}
+		"api.github.com": {"profile": "github", "max_attempts": 4},
+		"discord.com":    {"profile": "discord", "quota_pacing": "off"}
 	}}`), rulefile.Names{})
 	fmt.Println(hosts["api.github.com"], err)
 	fmt.Println(hosts["discord.com"])
@@ -77,8 +77,8 @@ func ExampleLoad_profile() {
 	}}`), rulefile.Names{})
 	fmt.Println(err)
 	// Output:
-	// {Attempts: 4, Classify: func, Hint: func, RetryAfter: RetryAfter{Max: 2m0s}, Cooldown: on, Scope: func} <nil>
-	// {Classify: func, Hint: func, Rate: Rate{PerSecond: 50, Burst: 1}, Cooldown: on, Scope: func, Pacing: off}
+	// {MaxAttempts: 4, Classify: func, Hint: func, RetryAfter: RetryAfter{Max: 2m0s}, ShareRetryAfter: on, ThrottleKey: func} <nil>
+	// {Classify: func, Hint: func, RateLimit: RateLimit{PerSecond: 50, Burst: 1}, ShareRetryAfter: on, ThrottleKey: func, QuotaPacing: off}
 	// line 2, column 51: hosts["api.github.com"].hint: "none" contradicts the profile "github", which reads the waits that the server asks for; leave "hint" out
 	// line 3, column 33: hosts["api.gitlab.com"].profile: "gitlab" is not the name of a profile; known are anthropic, aws, azure, cloudflare, discord, docker_hub, github, google_cloud, openai, registry, slack, stripe
 }
@@ -86,22 +86,22 @@ func ExampleLoad_profile() {
 // A file refers to functions and profiles of the program by their names.
 func ExampleNames() {
 	names := rulefile.Names{
-		Scopes: map[string]func(*http.Request) string{
+		ThrottleKey: map[string]func(*http.Request) string{
 			"tenant": func(req *http.Request) string { return req.Header.Get("X-Tenant") },
 		},
-		Profiles: map[string]policy.Rule{"internal": policy.Service()},
+		Profile: map[string]policy.Rule{"internal": policy.Service()},
 	}
 	_, hosts, err := rulefile.Load(strings.NewReader(`{"hosts": {
-		"*.internal": {"profile": "internal", "scope": "tenant", "attempts": 2}
+		"*.internal": {"profile": "internal", "throttle_key": "tenant", "max_attempts": 2}
 	}}`), names)
-	fmt.Println(hosts["*.internal"].Attempts, hosts["*.internal"].Scope != nil, err)
+	fmt.Println(hosts["*.internal"].MaxAttempts, hosts["*.internal"].ThrottleKey != nil, err)
 	// Output: 2 true <nil>
 }
 
 // Parse tells from where each value comes.
 func ExampleParse() {
 	file, err := rulefile.Parse(strings.NewReader(`{
-		"rule":  {"attempts": 3},
+		"rule":  {"max_attempts": 3},
 		"hosts": {"api.github.com": {"profile": "github", "attempt_timeout": "5s"}}
 	}`), rulefile.Names{})
 	if err != nil {
@@ -110,13 +110,13 @@ func ExampleParse() {
 	}
 	for _, s := range file.Settings("api.github.com") {
 		switch s.Key {
-		case "attempts", "attempt_timeout", "retry_after.max", "cooldown":
+		case "max_attempts", "attempt_timeout", "retry_after.max", "share_retry_after":
 			fmt.Printf("%s: %s (%s)\n", s.Key, s.Value, s.Source)
 		}
 	}
 	// Output:
-	// attempts: 3 (rule)
+	// max_attempts: 3 (rule)
 	// attempt_timeout: 5s (host "api.github.com")
 	// retry_after.max: 2m (profile "github" of host "api.github.com")
-	// cooldown: on (profile "github" of host "api.github.com")
+	// share_retry_after: on (profile "github" of host "api.github.com")
 }

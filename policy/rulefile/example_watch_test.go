@@ -26,7 +26,7 @@ func ExampleWatch() {
 			log.Fatal(err)
 		}
 	}
-	write(`{"rule": {"attempts": 4}}`)
+	write(`{"rule": {"max_attempts": 4}}`)
 
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -45,15 +45,15 @@ func ExampleWatch() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	write(`{"rule": {"attempts": "many"}}`)
+	write(`{"rule": {"max_attempts": "many"}}`)
 	_ = w.Check() // report has told the error
-	write(`{"rule": {"attempts": 2}}`)
+	write(`{"rule": {"max_attempts": 2}}`)
 	if err := w.Check(); err != nil {
 		log.Fatal(err)
 	}
 	// Output:
-	// in force: {Attempts: 4}
-	// not in force: line 1, column 23: rule.attempts: the string "many" where a whole number is wanted
-	// in force: {Attempts: 2}
+	// in force: {MaxAttempts: 4}
+	// not in force: line 1, column 27: rule.max_attempts: the string "many" where a whole number is wanted
+	// in force: {MaxAttempts: 2}
 	// the file is good again
 }

@@ -27,14 +27,14 @@ func parsed(t *testing.T, text string) *File {
 }
 
 func TestSchemaKey(t *testing.T) {
-	_, _, err := Load(strings.NewReader(`{"$schema": "rules.schema.json", "rule": {"attempts": 3}}`), Names{})
+	_, _, err := Load(strings.NewReader(`{"$schema": "rules.schema.json", "rule": {"max_attempts": 3}}`), Names{})
 	require.NoError(t, err)
 	for input, want := range map[string]string{
-		`{"$schema": 1}`:                       "$schema\"]: the number 1 where the address of a JSON Schema is wanted",
-		`{"$schema": "a", "$schema": "b"}`:     "the key is there twice",
-		`{"rule": {"$schema": "a"}}`:           "unknown key",
-		`{"hosts": {"h": {"$schema": "a"}}}`:   "unknown key",
-		`{"rule": {"rate": {"$schema": "a"}}}`: "unknown key",
+		`{"$schema": 1}`:                             "$schema\"]: the number 1 where the address of a JSON Schema is wanted",
+		`{"$schema": "a", "$schema": "b"}`:           "the key is there twice",
+		`{"rule": {"$schema": "a"}}`:                 "unknown key",
+		`{"hosts": {"h": {"$schema": "a"}}}`:         "unknown key",
+		`{"rule": {"rate_limit": {"$schema": "a"}}}`: "unknown key",
 	} {
 		_, _, err := Load(strings.NewReader(input), Names{})
 		assert.ErrorContains(t, err, want, input)
@@ -42,24 +42,24 @@ func TestSchemaKey(t *testing.T) {
 }
 
 func TestParseTellsProfileAndKeysApart(t *testing.T) {
-	f := parsed(t, `{"hosts": {"h": {"profile": {"name": "github"}, "attempts": 4}}}`)
+	f := parsed(t, `{"hosts": {"h": {"profile": {"name": "github"}, "max_attempts": 4}}}`)
 	part := f.Hosts["h"]
 	assert.Equal(t, "github", part.Profile)
-	assert.Equal(t, policy.Rule{Attempts: 4}, part.Keys)
+	assert.Equal(t, policy.Rule{MaxAttempts: 4}, part.Keys)
 	assert.NotNil(t, part.Base.Classify)
-	assert.Zero(t, part.Base.Attempts)
-	assert.Equal(t, 4, part.Rule.Attempts)
+	assert.Zero(t, part.Base.MaxAttempts)
+	assert.Equal(t, 4, part.Rule.MaxAttempts)
 	assert.NotNil(t, part.Rule.Classify)
 }
 
 func TestLocate(t *testing.T) {
-	f := parsed(t, "{\n \"rule\": {\"attempts\": 3},\n \"hosts\": {\"a \\\"]b\": {\n  \"gate\": {\"start\": 9}}}}")
+	f := parsed(t, "{\n \"rule\": {\"max_attempts\": 3},\n \"hosts\": {\"a \\\"]b\": {\n  \"concurrency\": {\"initial\": 9}}}}")
 	here := func(field string) string {
 		return f.Locate(policy.Errors{{Field: field, Value: 1, Reason: "is wrong"}}).Error()
 	}
-	assert.Equal(t, "line 2, column 23: rule.attempts: 1 is wrong", here("Rule.Attempts"))
-	assert.Equal(t, "line 2, column 10: rule: Gate.Max: 1 is wrong", here("Rule.Gate.Max"))
-	assert.Equal(t, "line 4, column 21: hosts[\"a \\\"]b\"].gate.start: 1 is wrong", here(`Hosts["a \"]b"].Gate.Start`))
+	assert.Equal(t, "line 2, column 27: rule.max_attempts: 1 is wrong", here("Rule.MaxAttempts"))
+	assert.Equal(t, "line 2, column 10: rule: Concurrency.Max: 1 is wrong", here("Rule.Concurrency.Max"))
+	assert.Equal(t, "line 4, column 30: hosts[\"a \\\"]b\"].concurrency.initial: 1 is wrong", here(`Hosts["a \"]b"].Concurrency.Initial`))
 	assert.Equal(t, "line 3, column 12: hosts[\"a \\\"]b\"]: 1 is wrong", here(`Hosts["a \"]b"]`))
 	assert.Equal(t, "line 1, column 1: 1 is wrong", here("Base"))
 	other := errors.New("another error")
@@ -69,27 +69,27 @@ func TestLocate(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	f := parsed(t, `{
-	  "rule": {"backoff": {"type": "constant", "delay": "2s"}, "profile": "aws", "stall": "off", "gate": {"max": 7}},
-	  "hosts": {"h": {"hint": ["retry_info"], "profile": "github", "upload": {"memory": 1000}, "budget": {"per_second": "off"}, "rate": {"per_second": 0.5}}}
+	  "rule": {"backoff": {"type": "constant", "delay": "2s"}, "profile": "aws", "stall": "off", "concurrency": {"max": 7}},
+	  "hosts": {"h": {"hint": ["retry_info"], "profile": "github", "upload": {"memory": 1000}, "retry_budget": {"min_per_second": "off"}, "rate_limit": {"per_second": 0.5}}}
 	}`)
 	for pattern, want := range map[string]map[string][2]string{
 		"": {
-			"attempts":      {"6", "default"},
-			"backoff":       {`{"type":"constant","delay":"2s"}`, "rule"},
-			"classify":      {"of the profile", `profile "aws" of rule`},
-			"hint":          {"of the profile", `profile "aws" of rule`},
-			"stall.timeout": {"off", "rule"},
-			"gate.mode":     {"wait", "default"},
-			"gate.max":      {"7", "rule"},
-			"budget.burst":  {"30", "default"},
+			"max_attempts":       {"6", "default"},
+			"backoff":            {`{"type":"constant","delay":"2s"}`, "rule"},
+			"classify":           {"of the profile", `profile "aws" of rule`},
+			"hint":               {"of the profile", `profile "aws" of rule`},
+			"stall.timeout":      {"off", "rule"},
+			"concurrency.mode":   {"wait", "default"},
+			"concurrency.max":    {"7", "rule"},
+			"retry_budget.burst": {"30", "default"},
 		},
 		"h": {
-			"classify":      {"of the profile", `profile "github" of host "h"`},
-			"hint":          {`["retry_info"], then profile "github"`, `host "h"`},
-			"upload.memory": {"1000", `host "h"`},
-			"budget.burst":  {"10", "default"},
-			"rate.burst":    {"1", "default"},
-			"gate.max":      {"7", "rule"},
+			"classify":           {"of the profile", `profile "github" of host "h"`},
+			"hint":               {`["retry_info"], then profile "github"`, `host "h"`},
+			"upload.memory":      {"1000", `host "h"`},
+			"retry_budget.burst": {"10", "default"},
+			"rate_limit.burst":   {"1", "default"},
+			"concurrency.max":    {"7", "rule"},
 		},
 	} {
 		got := map[string][2]string{}
@@ -129,25 +129,25 @@ func TestLocateInALargeFile(t *testing.T) {
 
 // The rule of a path lies over that of its host, and has no limits of the host.
 func TestRulesOfPaths(t *testing.T) {
-	f := parsed(t, `{"rule": {"attempts": 2}, "hosts": {
-	  "h": {"max_elapsed": "1m", "rate": {"per_second": 5}},
-	  "POST h/v1/": {"profile": "openai", "attempts": 4}
+	f := parsed(t, `{"rule": {"max_attempts": 2}, "hosts": {
+	  "h": {"max_elapsed_time": "1m", "rate_limit": {"per_second": 5}},
+	  "POST h/v1/": {"profile": "openai", "max_attempts": 4}
 	}}`)
 	got := map[string]string{}
 	for _, s := range f.Settings("POST h/v1/", "h") {
 		got[s.Key] = s.Source
 	}
 	for key, source := range map[string]string{
-		"attempts": `path "POST h/v1/"`, "max_elapsed": `host "h"`, "rate.per_second": `host "h"`,
+		"max_attempts": `path "POST h/v1/"`, "max_elapsed_time": `host "h"`, "rate_limit.per_second": `host "h"`,
 		"classify": `profile "openai" of path "POST h/v1/"`, "upload.memory": "default",
 	} {
 		assert.Equal(t, source, got[key], key)
 	}
-	_, _, err := Load(strings.NewReader(`{"hosts": {"h": {"rate": {"per_second": 5}}, "GET h/v1/": {"attempts": 4, "pacing": "on"}}}`), Names{})
+	_, _, err := Load(strings.NewReader(`{"hosts": {"h": {"rate_limit": {"per_second": 5}}, "GET h/v1/": {"max_attempts": 4, "quota_pacing": "on"}}}`), Names{})
 	var faults Errors
 	require.ErrorAs(t, err, &faults)
 	require.Len(t, faults, 1)
-	assert.Equal(t, `hosts["GET h/v1/"].pacing`, faults[0].Path)
+	assert.Equal(t, `hosts["GET h/v1/"].quota_pacing`, faults[0].Key)
 	assert.Contains(t, faults[0].Reason, "is a limit of the host")
 }
 
@@ -178,20 +178,20 @@ func TestLoadEveryProfile(t *testing.T) {
 
 // The fields of the rule override the profile, one by one.
 func TestFieldsOverrideTheProfile(t *testing.T) {
-	rule := load(t, `"attempts": 4, "profile": "github", "retry_after": {"max": "10m"}, "scope": "host"`, Names{})
-	assert.Equal(t, 4, rule.Attempts)
+	rule := load(t, `"max_attempts": 4, "profile": "github", "retry_after": {"max": "10m"}, "throttle_key": "host"`, Names{})
+	assert.Equal(t, 4, rule.MaxAttempts)
 	assert.Equal(t, policy.RetryAfter{Max: 10 * time.Minute}, rule.RetryAfter)
-	assert.Empty(t, rule.Scope(&http.Request{Header: http.Header{"Authorization": {"Bearer a"}}}))
+	assert.Empty(t, rule.ThrottleKey(&http.Request{Header: http.Header{"Authorization": {"Bearer a"}}}))
 
-	rule = load(t, `"profile": "discord", "rate": "off", "pacing": "off", "idempotent": ["default", "POST"]`, Names{})
-	assert.Equal(t, policy.Rate{PerSecond: policy.Off, Burst: 1}, rule.Rate)
-	assert.Equal(t, policy.Switch(policy.Off), rule.Pacing)
+	rule = load(t, `"profile": "discord", "rate_limit": "off", "quota_pacing": "off", "idempotent": ["default", "POST"]`, Names{})
+	assert.Equal(t, policy.RateLimit{PerSecond: policy.Off, Burst: 1}, rule.RateLimit)
+	assert.Equal(t, policy.Switch(policy.Off), rule.QuotaPacing)
 	assert.True(t, rule.Idempotent(&http.Request{Method: http.MethodPost}))
 }
 
 // Classifiers and hints of the rule are asked before the profile's.
 func TestClassifyAndHintAddToTheProfile(t *testing.T) {
-	rule := load(t, `"profile": "openai", "classify": {"status": [409, 503], "verdict": "ambiguous"}, "hint": "body_retry_after"`, Names{})
+	rule := load(t, `"profile": "openai", "classify": {"status": [409, 503], "class": "ambiguous"}, "hint": "body_retry_after"`, Names{})
 	const slowDown = `{"error": {"code": "slow_down"}}`
 	assert.Equal(t, classify.Ambiguous, rule.Classify(posted(409, "")))
 	assert.Equal(t, classify.Ambiguous, rule.Classify(posted(503, slowDown)), "the rule is asked first")
@@ -211,11 +211,11 @@ func TestClassifyAndHintAddToTheProfile(t *testing.T) {
 // The program can have profiles of its own. Its names come first.
 func TestProfilesOfTheProgram(t *testing.T) {
 	names := Names{
-		Profiles: map[string]policy.Rule{"github": {Attempts: 2}, "house": {Classify: classify.Refusals, Hint: classify.RetryAfter}},
+		Profile:  map[string]policy.Rule{"github": {MaxAttempts: 2}, "house": {Classify: classify.Refusals, Hint: classify.RetryAfter}},
 		Classify: map[string]classify.Func{"default": classify.Signals},
 	}
-	assert.Equal(t, policy.Rule{Attempts: 2}, load(t, `"profile": "github"`, names))
-	assert.Equal(t, 2, load(t, `"profile": "github", "idempotent": "all", "hint": "none", "classify": "default"`, names).Attempts, "it has nothing to contradict")
+	assert.Equal(t, policy.Rule{MaxAttempts: 2}, load(t, `"profile": "github"`, names))
+	assert.Equal(t, 2, load(t, `"profile": "github", "idempotent": "all", "hint": "none", "classify": "default"`, names).MaxAttempts, "it has nothing to contradict")
 	assert.NotNil(t, load(t, `"profile": "house", "classify": "default"`, names).Classify, "a name of the program")
 }
 
@@ -234,13 +234,13 @@ func TestProfileFaults(t *testing.T) {
 			`which reads the waits that the server asks for; leave "hint" out`,
 		`"classify": ["signals", "default"], "profile": "openai"`: `line 1, column 35: rule.classify[1]: "default" contradicts the profile "openai", ` +
 			`which would never be asked, because "default" decides everything; leave "default" out`,
-		`"profile": "openai", "classify": [{"status": 409, "verdict": "ambiguous"}, "refusals"]`: `line 1, column 86: rule.classify[1]: "refusals" contradicts the profile "openai", ` +
+		`"profile": "openai", "classify": [{"status": 409, "class": "ambiguous"}, "refusals"]`: `line 1, column 84: rule.classify[1]: "refusals" contradicts the profile "openai", ` +
 			`which knows which 429 and 503 are refusals; leave "refusals" out`,
 		`"profile": "stripe", "idempotent": "all"`: `line 1, column 46: rule.idempotent: "all" contradicts the profile "stripe", ` +
 			`which knows when a POST may be sent again; leave "idempotent" out, or write methods, as in ["default", "POST"]`,
-		`"profile": "slack", "attempts": 1001`: `line 1, column 43: rule.attempts: 1001 is more than 1000 attempts`,
+		`"profile": "slack", "max_attempts": 1001`: `line 1, column 47: rule.max_attempts: 1001 is more than 1000 attempts`,
 	} {
-		rule, _, err := Load(strings.NewReader(`{"rule": {`+members+`}}`), Names{Profiles: map[string]policy.Rule{"gone": {}}})
+		rule, _, err := Load(strings.NewReader(`{"rule": {`+members+`}}`), Names{Profile: map[string]policy.Rule{"gone": {}}})
 		assert.Zero(t, rule)
 		assert.EqualError(t, err, want, members)
 	}
@@ -249,35 +249,35 @@ func TestProfileFaults(t *testing.T) {
 // All faults are reported at once.
 func TestAllProfileFaultsAtOnce(t *testing.T) {
 	_, _, err := Load(strings.NewReader(`{"hosts": {
-  "a": {"profile": "github", "hint": "none", "idempotent": "all", "attempts": 1001, "classify": "default"},
+  "a": {"profile": "github", "hint": "none", "idempotent": "all", "max_attempts": 1001, "classify": "default"},
   "b": {"profile": "gitlab"}
 }}`), Names{})
 	all := err.(Errors)
 	var paths []string
 	for _, fault := range all {
-		paths = append(paths, fault.Path)
+		paths = append(paths, fault.Key)
 	}
-	assert.Equal(t, []string{`hosts["a"].hint`, `hosts["a"].idempotent`, `hosts["a"].attempts`, `hosts["a"].classify`, `hosts["b"].profile`}, paths)
+	assert.Equal(t, []string{`hosts["a"].hint`, `hosts["a"].idempotent`, `hosts["a"].max_attempts`, `hosts["a"].classify`, `hosts["b"].profile`}, paths)
 }
 
 // A fault says what to write, also to a reader who knows another library.
 func TestLoadSaysWhatToWrite(t *testing.T) {
 	for rule, want := range map[string]string{
 		// Modes and switches.
-		`"cooldown": true`:                `rule.cooldown: "true" is none of off and on; write "on"`,
-		`"cooldown": false`:               `rule.cooldown: "false" is none of off and on; write "off"`,
-		`"pacing": 1`:                     `rule.pacing: "the number 1" is none of off and on`,
-		`"pacing": {}`:                    `rule.pacing: "an object" is none of off and on`,
-		`"cooldown": "inherit"`:           `rule.cooldown: leave the key out to inherit`,
+		`"share_retry_after": true`:       `rule.share_retry_after: "true" is none of off and on; write "on"`,
+		`"share_retry_after": false`:      `rule.share_retry_after: "false" is none of off and on; write "off"`,
+		`"quota_pacing": 1`:               `rule.quota_pacing: "the number 1" is none of off and on`,
+		`"quota_pacing": {}`:              `rule.quota_pacing: "an object" is none of off and on`,
+		`"share_retry_after": "inherit"`:  `rule.share_retry_after: leave the key out to inherit`,
 		`"retry_after": {"beyond": true}`: `rule.retry_after.beyond: "true" is none of stop, cap and wait`,
-		`"gate": {"mode": false}`:         `rule.gate.mode: "false" is none of off, wait and refuse; write "off"`,
-		`"gate": "on"`:                    `rule.gate: the string "on" where an object is wanted; write fields, as in {"mode": "wait"}, or "off"`,
-		`"gate": true`:                    `rule.gate: true where an object is wanted; write fields, as in {"mode": "wait"}, or "off"`,
-		`"gate": {"max": true}`:           `rule.gate.max: true where a whole number is wanted`,
-		`"budget": 0.2`:                   `rule.budget: the number 0.2 where an object is wanted; write fields, as in {"ratio": 0.2}, or "off"`,
+		`"concurrency": {"mode": false}`:  `rule.concurrency.mode: "false" is none of off, wait and refuse; write "off"`,
+		`"concurrency": "on"`:             `rule.concurrency: the string "on" where an object is wanted; write fields, as in {"mode": "wait"}, or "off"`,
+		`"concurrency": true`:             `rule.concurrency: true where an object is wanted; write fields, as in {"mode": "wait"}, or "off"`,
+		`"concurrency": {"max": true}`:    `rule.concurrency.max: true where a whole number is wanted`,
+		`"retry_budget": 0.2`:             `rule.retry_budget: the number 0.2 where an object is wanted; write fields, as in {"ratio": 0.2}, or "off"`,
 		`"hedge": "95ms"`:                 `rule.hedge: the string "95ms" where an object is wanted; write fields, as in {"percentile": 98}, or "off"`,
 		`"hedge": {"percentile": 0.98}`:   `rule.hedge.percentile: 0.98 is a share; did you mean 98?`,
-		`"budget": {"ratio": 20}`:         `rule.budget.ratio: 20 is more than one retry for each request; did you mean 0.2, which is 20 %?`,
+		`"retry_budget": {"ratio": 20}`:   `rule.retry_budget.ratio: 20 is more than one retry for each request; did you mean 0.2, which is 20 %?`,
 
 		// Back-offs.
 		`"backoff": "constant"`:       `rule.backoff: "constant" is not the name of a back-off; write a name, an object such as {"type": "constant", "delay": "1s"}, or "none" for no wait`,
@@ -295,18 +295,18 @@ func TestLoadSaysWhatToWrite(t *testing.T) {
 
 		// Names that other libraries use.
 		`"timeout": "5s"`:          `rule.timeout: unknown key; write "attempt_timeout", which bounds one attempt; the Timeout of an http.Client bounds the whole call`,
-		`"retries": 3`:             `rule.retries: unknown key; write "attempts", which counts the first attempt, too`,
-		`"max_retries": 0`:         `write "attempts", which counts the first attempt, too`,
-		`"maxRetries": "3"`:        `write "attempts", which counts the first attempt, too`,
-		`"max_attempts": 3`:        `write "attempts"`,
+		`"retries": 3`:             `rule.retries: unknown key; write "max_attempts", which counts the first attempt, too`,
+		`"max_retries": 0`:         `write "max_attempts", which counts the first attempt, too`,
+		`"maxRetries": "3"`:        `write "max_attempts", which counts the first attempt, too`,
+		`"attempts": 3`:            `write "max_attempts"`,
 		`"jitter": true`:           `write "backoff", as in {"type": "exponential", "base": "1s", "max": "32s"}`,
 		`"initial_interval": "1s"`: `write "backoff", as in`,
-		`"max_elapsed_time": "1m"`: `write "max_elapsed", after which no retry starts`,
-		`"status_codes": [503]`:    `write "classify", as in [{"status": [500, 502], "verdict": "ambiguous"}]`,
+		`"max_elapsed": "1m"`:      `write "max_elapsed_time", after which no retry starts`,
+		`"status_codes": [503]`:    `write "classify", as in [{"status": [500, 502], "class": "ambiguous"}]`,
 		`"retry_on": [503]`:        `write "classify", as in`,
 		`"allowed_methods": []`:    `write "idempotent", as in ["GET", "PUT", "POST"], or "all"`,
-		`"circuit_breaker": {}`:    `write "gate", as in {"mode": "wait", "max": 100}`,
-		`"qps": 5`:                 `write "rate", as in {"per_second": 10}`,
+		`"circuit_breaker": {}`:    `write "concurrency", as in {"mode": "wait", "max": 100}`,
+		`"qps": 5`:                 `write "rate_limit", as in {"per_second": 10}`,
 
 		// Idempotent.
 		`"idempotent": true`:       `rule.idempotent: true where a list of methods or a name is wanted; write "all", or methods such as ["GET", "PUT", "POST"]`,
@@ -322,7 +322,7 @@ func TestLoadSaysWhatToWrite(t *testing.T) {
 		}
 	}
 	_, _, err := Load(strings.NewReader(`{"retries": 3}`), Names{})
-	assert.EqualError(t, err, `line 1, column 2: retries: unknown key; write "attempts", which counts the first attempt, too, inside "rule" or inside a host of "hosts"`)
+	assert.EqualError(t, err, `line 1, column 2: retries: unknown key; write "max_attempts", which counts the first attempt, too, inside "rule" or inside a host of "hosts"`)
 }
 
 // Other formats are more liberal than JSON.
@@ -332,7 +332,7 @@ func TestLoadSaysWhatJSONLacks(t *testing.T) {
 		"{\"rule\": {} /* the default */}":       "JSON has no comments",
 		"# rules\n{}":                            "line 1, column 1: not JSON: invalid character '#' looking for beginning of value; JSON has no comments",
 		"{} // end":                              "JSON has no comments",
-		`{"rule": {"attempts": 4,}}`:             "JSON has no trailing commas",
+		`{"rule": {"max_attempts": 4,}}`:         "JSON has no trailing commas",
 		`{"rule": {"classify": ["refusals", ]}}`: "JSON has no trailing commas",
 	} {
 		_, _, err := Load(strings.NewReader(input), Names{})

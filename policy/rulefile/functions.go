@@ -23,7 +23,7 @@ var (
 		"refusals": classify.Refusals,
 		"signals":  classify.Signals,
 	}
-	hints = map[string]classify.Hint{
+	hints = map[string]classify.RetryAfterFunc{
 		"default":            classify.DefaultHint,
 		"none":               classify.NoHint,
 		"retry_after":        classify.RetryAfter,
@@ -44,7 +44,7 @@ var (
 	}
 	scopes = map[string]func(*http.Request) string{
 		"host":  func(*http.Request) string { return "" },
-		"route": policy.RouteScope,
+		"route": policy.KeyByRoute,
 	}
 	keys = map[string]func(*http.Request) string{
 		"none": func(*http.Request) string { return "" },
@@ -79,13 +79,13 @@ func (l *loader) backoff(n *node) policy.Backoff {
 	const help = `write a name, an object such as {"type": "constant", "delay": "1s"}, or "none" for no wait`
 	kind := n.member("type")
 	text, isText := n.value.(string)
-	_, given := l.names.Backoffs[text]
+	_, given := l.names.Backoff[text]
 	switch {
 	case isText && !given && formulas[text] == nil:
-		l.fault(n, "%s is not the name of a back-off; %s; the names are %s", quote(text), help, namesIn(l.names.Backoffs, formulas))
+		l.fault(n, "%s is not the name of a back-off; %s; the names are %s", quote(text), help, namesIn(l.names.Backoff, formulas))
 		return nil
 	case isText, kind == nil && n.member("name") != nil:
-		return named(l, n, "a back-off", l.names.Backoffs, formulas)
+		return named(l, n, "a back-off", l.names.Backoff, formulas)
 	case !n.isObject():
 		l.fault(n, "%s where a back-off is wanted; %s", n.kind(), help)
 		return nil
@@ -166,15 +166,15 @@ func (l *loader) repeatable(n *node) func(*http.Request) bool {
 }
 
 // hint reads a name or a list of names.
-func (l *loader) hint(n *node) classify.Hint {
-	var list []classify.Hint
+func (l *loader) hint(n *node) classify.RetryAfterFunc {
+	var list []classify.RetryAfterFunc
 	for _, item := range l.items(n) {
-		list = append(list, named(l, item, "a hint", l.names.Hints, hints))
+		list = append(list, named(l, item, "a hint", l.names.RetryAfter, hints))
 	}
 	if len(list) == 1 {
 		return list[0]
 	}
-	return classify.FirstHint(list...)
+	return classify.FirstRetryAfter(list...)
 }
 
 // classify reads a list of classifiers. The first classifier with an opinion decides.
@@ -205,10 +205,10 @@ func (l *loader) decidesAll(n *node) bool {
 }
 
 var (
-	verdicts   = []classify.Verdict{classify.Final, classify.Refused, classify.Ambiguous}
-	errorKinds = []classify.Kind{
-		classify.Canceled, classify.Timeout, classify.DNS, classify.Dial,
-		classify.TLS, classify.Reset, classify.Protocol, classify.Other,
+	verdicts   = []classify.Class{classify.Final, classify.Refused, classify.Ambiguous}
+	errorKinds = []classify.ErrorType{
+		classify.ErrorCanceled, classify.ErrorTimeout, classify.ErrorDNS, classify.ErrorDial,
+		classify.ErrorTLS, classify.ErrorReset, classify.ErrorProtocol, classify.ErrorOther,
 	}
 )
 
@@ -229,11 +229,11 @@ func (l *loader) clause(n *node) classify.Func {
 	}
 	before := l.count()
 	for _, kid := range l.members(n) {
-		if known := []string{"status", "body", "error", "name", "verdict"}; !slices.Contains(known, kid.key) {
+		if known := []string{"status", "body", "error", "name", "class"}; !slices.Contains(known, kid.key) {
 			l.faultKey(kid, "unknown key; the keys here are %s", join(known))
 		}
 	}
-	status, body, kind, verdict := n.member("status"), n.member("body"), n.member("error"), n.member("verdict")
+	status, body, kind, verdict := n.member("status"), n.member("body"), n.member("error"), n.member("class")
 	switch {
 	case l.count() > before:
 		return nil
@@ -244,7 +244,7 @@ func (l *loader) clause(n *node) classify.Func {
 		l.fault(n, "the item is about several things; give each an item of its own")
 		return nil
 	case verdict == nil:
-		l.fault(n, `there is no "verdict" here; it is one of %s`, join(wordsOf(verdicts)))
+		l.fault(n, `there is no "class" here; it is one of %s`, join(wordsOf(verdicts)))
 		return nil
 	}
 	i, _ := l.oneOf(verdict, "a verdict", wordsOf(verdicts))
@@ -276,7 +276,7 @@ func (l *loader) codes(n *node) (codes []int) {
 }
 
 // kinds reads kinds of error. n is nil if the item has none.
-func (l *loader) kinds(n *node) (kinds []classify.Kind) {
+func (l *loader) kinds(n *node) (kinds []classify.ErrorType) {
 	for _, item := range l.items(n) {
 		if i, ok := l.oneOf(item, "a kind of error", wordsOf(errorKinds)); ok {
 			kinds = append(kinds, errorKinds[i])

@@ -25,14 +25,14 @@ import (
 // name. All maps may be nil. A name in Names takes precedence over the built-in
 // name, which [Load] lists.
 type Names struct {
-	Classify   map[string]classify.Func              // for the key classify
-	Hints      map[string]classify.Hint              // for the key hint
-	Idempotent map[string]func(*http.Request) bool   // for the key idempotent
-	Backoffs   map[string]policy.Backoff             // for the key backoff
-	Scopes     map[string]func(*http.Request) string // for the key scope
-	Keys       map[string]func(*http.Request) string // for the key idempotency_key
-	Costs      map[string]func(*http.Request) int    // for the key cost
-	Profiles   map[string]policy.Rule                // for the key profile
+	Classify       map[string]classify.Func              // for the key classify
+	RetryAfter     map[string]classify.RetryAfterFunc    // for the key hint
+	Idempotent     map[string]func(*http.Request) bool   // for the key idempotent
+	Backoff        map[string]policy.Backoff             // for the key backoff
+	ThrottleKey    map[string]func(*http.Request) string // for the key scope
+	IdempotencyKey map[string]func(*http.Request) string // for the key idempotency_key
+	Cost           map[string]func(*http.Request) int    // for the key cost
+	Profile        map[string]policy.Rule                // for the key profile
 }
 
 // Load reads a default rule and the rules of hosts and paths, as transport.Config and
@@ -169,18 +169,18 @@ func (l *loader) field(n *node, to reflect.Value, off bool) {
 		*to = l.backoff(n)
 	case *classify.Func:
 		*to = l.classify(n)
-	case *classify.Hint:
+	case *classify.RetryAfterFunc:
 		*to = l.hint(n)
 	case *func(*http.Request) bool:
 		*to = l.idempotent(n)
 	case *func(*http.Request) string:
 		if n.key == "idempotency_key" {
-			*to = named(l, n, "an idempotency key", l.names.Keys, keys)
+			*to = named(l, n, "an idempotency key", l.names.IdempotencyKey, keys)
 		} else {
-			*to = named(l, n, "a scope", l.names.Scopes, scopes)
+			*to = named(l, n, "a scope", l.names.ThrottleKey, scopes)
 		}
 	case *func(*http.Request) int:
-		*to = named(l, n, "a cost", l.names.Costs, costs)
+		*to = named(l, n, "a cost", l.names.Cost, costs)
 	case encoding.TextUnmarshaler:
 		l.mode(n, to)
 	case *bool:
@@ -205,7 +205,7 @@ func canBeOff(t reflect.Type, i int) bool {
 	if isBackoff(t) {
 		return name == "Jitter" || name == "RandomizationFactor"
 	}
-	return !slices.Contains([]string{"Rate.Burst", "Budget.Window", "Gate.Start", "Gate.Max", "Hedge.Percentile"}, t.Name()+"."+name)
+	return !slices.Contains([]string{"RateLimit.Burst", "RetryBudget.Window", "Concurrency.Initial", "Concurrency.Max", "Hedge.Percentile"}, t.Name()+"."+name)
 }
 
 // groups are the groups of a rule's fields. off is the value for "off", and example
@@ -215,14 +215,14 @@ var groups = map[reflect.Type]struct {
 	off     any
 	example string
 }{
-	reflect.TypeFor[policy.RetryAfter](): {nil, `{"max": "2m"}`},
-	reflect.TypeFor[policy.Stall]():      {policy.Stall{Timeout: policy.Off}, `{"timeout": "30s"}`},
-	reflect.TypeFor[policy.Rate]():       {policy.Rate{PerSecond: policy.Off}, `{"per_second": 10}`},
-	reflect.TypeFor[policy.Budget]():     {policy.Budget{Burst: policy.Off}, `{"ratio": 0.2}`},
-	reflect.TypeFor[policy.Gate]():       {policy.Gate{Mode: policy.Off}, `{"mode": "wait"}`},
-	reflect.TypeFor[policy.Hedge]():      {policy.Hedge{After: policy.Off}, `{"percentile": 98}`},
-	reflect.TypeFor[policy.Upload]():     {policy.Upload{Memory: policy.Off}, `{"memory": "16MiB"}`},
-	reflect.TypeFor[policy.Resume]():     {policy.Resume{Max: policy.Off}, `{"max": 5}`},
+	reflect.TypeFor[policy.RetryAfter]():  {nil, `{"max": "2m"}`},
+	reflect.TypeFor[policy.Stall]():       {policy.Stall{Timeout: policy.Off}, `{"timeout": "30s"}`},
+	reflect.TypeFor[policy.RateLimit]():   {policy.RateLimit{PerSecond: policy.Off}, `{"per_second": 10}`},
+	reflect.TypeFor[policy.RetryBudget](): {policy.RetryBudget{Burst: policy.Off}, `{"ratio": 0.2}`},
+	reflect.TypeFor[policy.Concurrency](): {policy.Concurrency{Mode: policy.Off}, `{"mode": "wait"}`},
+	reflect.TypeFor[policy.Hedge]():       {policy.Hedge{Delay: policy.Off}, `{"percentile": 98}`},
+	reflect.TypeFor[policy.Upload]():      {policy.Upload{Memory: policy.Off}, `{"memory": "16MiB"}`},
+	reflect.TypeFor[policy.Resume]():      {policy.Resume{Max: policy.Off}, `{"max": 5}`},
 }
 
 // group reads a group of fields, or "off". An empty object would look like a
@@ -251,7 +251,7 @@ func (l *loader) rule(n *node, to *Part) {
 	l.object(n, reflect.ValueOf(&to.Keys).Elem())
 	to.node, to.Rule = n, to.Keys
 	if p := n.member("profile"); p != nil {
-		to.Base = named(l, p, "a profile", l.names.Profiles, profile.All())
+		to.Base = named(l, p, "a profile", l.names.Profile, profile.All())
 		to.Profile, _ = nameOf(p).value.(string)
 		to.Rule = l.over(n, to.Keys, to.Base)
 	}
@@ -341,28 +341,28 @@ func fold(key string) string {
 }
 
 const (
-	attempts = `write "attempts", which counts the first attempt, too`
+	attempts = `write "max_attempts", which counts the first attempt, too`
 	backoffs = `write "backoff", as in {"type": "exponential", "base": "1s", "max": "32s"}`
-	codes    = `write "classify", as in [{"status": [500, 502], "verdict": "ambiguous"}]`
+	codes    = `write "classify", as in [{"status": [500, 502], "class": "ambiguous"}]`
 	methods  = `write "idempotent", as in ["GET", "PUT", "POST"], or "all"`
-	elapsed  = `write "max_elapsed", after which no retry starts`
+	elapsed  = `write "max_elapsed_time", after which no retry starts`
 	profiles = `write "profile", as in "github"`
-	gate     = `write "gate", as in {"mode": "wait", "max": 100}`
-	rate     = `write "rate", as in {"per_second": 10}`
+	gate     = `write "concurrency", as in {"mode": "wait", "max": 100}`
+	rate     = `write "rate_limit", as in {"per_second": 10}`
 )
 
 // foreignKeys are keys that other libraries have for fields of a rule, folded by
 // fold, and the text to write instead.
 var foreignKeys = map[string]string{
 	"retries": attempts, "maxretries": attempts, "retrymax": attempts, "retrycount": attempts,
-	"maxattempts": attempts, "maxtries": attempts,
+	"attempts": attempts, "maxtries": attempts,
 	"timeout":       `write "attempt_timeout", which bounds one attempt; the Timeout of an http.Client bounds the whole call`,
 	"pertrytimeout": `write "attempt_timeout"`,
-	"deadline":      elapsed, "maxelapsedtime": elapsed, "totaltimeout": elapsed,
+	"deadline":      elapsed, "maxelapsed": elapsed, "totaltimeout": elapsed,
 	"jitter": backoffs, "delay": backoffs, "initialinterval": backoffs, "multiplier": backoffs, "retrywaitmax": backoffs,
 	"retryon": codes, "statuscodes": codes, "statusforcelist": codes,
 	"methods": methods, "allowedmethods": methods,
 	"circuitbreaker": gate, "bulkhead": gate, "maxconcurrency": gate,
-	"ratelimit": rate, "rps": rate, "qps": rate,
+	"rate": rate, "rps": rate, "qps": rate,
 	"provider": profiles, "preset": profiles, "profiles": profiles,
 }

@@ -33,7 +33,7 @@ var samples = map[string]struct {
 	json string
 	want any
 }{
-	"attempts":        {`4`, 4},
+	"max_attempts":    {`4`, 4},
 	"backoff":         {`{"type": "exponential", "max": "64s"}`, backoff.Exponential{Max: 64 * time.Second}},
 	"classify":        {`["refusals"]`, nil},
 	"hint":            {`"default"`, nil},
@@ -43,18 +43,18 @@ var samples = map[string]struct {
 
 	"first_event_timeout": {`"5m"`, 5 * time.Minute},
 	"lanes":               {`"off"`, policy.Switch(policy.Off)},
-	"max_elapsed":         {`"1m30s"`, 90 * time.Second},
+	"max_elapsed_time":    {`"1m30s"`, 90 * time.Second},
 	"retry_after":         {`{"max": "2m", "beyond": "cap"}`, policy.RetryAfter{Max: 2 * time.Minute, Beyond: policy.BeyondCap}},
 	"stall":               {`{"timeout": "20s"}`, policy.Stall{Timeout: 20 * time.Second}},
-	"rate":                {`{"per_second": 2.5, "burst": 5}`, policy.Rate{PerSecond: 2.5, Burst: 5}},
-	"budget":              {`{"ratio": 0.1, "per_second": "off", "window": "1m", "burst": 5}`, policy.Budget{Ratio: 0.1, PerSecond: -1, Window: time.Minute, Burst: 5}},
-	"cooldown":            {`"off"`, policy.Switch(policy.Off)},
-	"scope":               {`"host"`, nil},
+	"rate_limit":          {`{"per_second": 2.5, "burst": 5}`, policy.RateLimit{PerSecond: 2.5, Burst: 5}},
+	"retry_budget":        {`{"ratio": 0.1, "min_per_second": "off", "window": "1m", "burst": 5}`, policy.RetryBudget{Ratio: 0.1, MinPerSecond: -1, Window: time.Minute, Burst: 5}},
+	"share_retry_after":   {`"off"`, policy.Switch(policy.Off)},
+	"throttle_key":        {`"host"`, nil},
 	"idempotency_key":     {`"uuid"`, nil},
-	"pacing":              {`"on"`, policy.On},
+	"quota_pacing":        {`"on"`, policy.On},
 	"cost":                {`"one"`, nil},
-	"gate":                {`{"mode": "refuse", "start": 5, "max": 50}`, policy.Gate{Mode: policy.GateRefuse, Start: 5, Max: 50}},
-	"hedge":               {`{"after": "50ms", "percentile": 98}`, policy.Hedge{After: 50 * time.Millisecond, Percentile: 98}},
+	"concurrency":         {`{"mode": "refuse", "initial": 5, "max": 50}`, policy.Concurrency{Mode: policy.GateRefuse, Initial: 5, Max: 50}},
+	"hedge":               {`{"delay": "50ms", "percentile": 98}`, policy.Hedge{Delay: 50 * time.Millisecond, Percentile: 98}},
 	"upload":              {`{"memory": "2MiB"}`, policy.Upload{Memory: 2 << 20}},
 	"resume":              {`{"max": 3, "again": "2MiB"}`, policy.Resume{Max: 3, Again: 2 << 20}},
 }
@@ -85,20 +85,20 @@ func TestLoadReadsEveryField(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	rule, hosts, err := Load(strings.NewReader(`{
-	  "rule": {"attempts": 4, "backoff": "geometric", "max_elapsed": "1m", "retry_after": {"max": "off"}},
+	  "rule": {"max_attempts": 4, "backoff": "geometric", "max_elapsed_time": "1m", "retry_after": {"max": "off"}},
 	  "hosts": {
-	    "api.example.com": {"attempts": "off", "attempt_timeout": "off", "max_elapsed": "off", "rate": "off",
-	                        "upload": {"memory": "off"}, "backoff": "none", "gate": {"mode": "off"}},
-	    "*.example.com": {"rate": {"per_second": 10, "burst": 5}, "upload": {"memory": 1048576}, "retry_after": {"beyond": "wait"}},
+	    "api.example.com": {"max_attempts": "off", "attempt_timeout": "off", "max_elapsed_time": "off", "rate_limit": "off",
+	                        "upload": {"memory": "off"}, "backoff": "none", "concurrency": {"mode": "off"}},
+	    "*.example.com": {"rate_limit": {"per_second": 10, "burst": 5}, "upload": {"memory": 1048576}, "retry_after": {"beyond": "wait"}},
 	    "localhost:8080": {}
 	  }
 	}`), Names{})
 	require.NoError(t, err)
-	assert.Equal(t, policy.Rule{Attempts: 4, Backoff: backoff.Geometric{}, MaxElapsed: time.Minute, RetryAfter: policy.RetryAfter{Max: -1}}, rule)
+	assert.Equal(t, policy.Rule{MaxAttempts: 4, Backoff: backoff.Geometric{}, MaxElapsedTime: time.Minute, RetryAfter: policy.RetryAfter{Max: -1}}, rule)
 	assert.Equal(t, map[string]policy.Rule{
-		"api.example.com": {Attempts: -1, AttemptTimeout: -1, MaxElapsed: -1, Rate: policy.Rate{PerSecond: -1}, Upload: policy.Upload{Memory: -1},
-			Backoff: backoff.Constant(0), Gate: policy.Gate{Mode: policy.Off}},
-		"*.example.com":  {Rate: policy.Rate{PerSecond: 10, Burst: 5}, Upload: policy.Upload{Memory: 1 << 20}, RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait}},
+		"api.example.com": {MaxAttempts: -1, AttemptTimeout: -1, MaxElapsedTime: -1, RateLimit: policy.RateLimit{PerSecond: -1}, Upload: policy.Upload{Memory: -1},
+			Backoff: backoff.Constant(0), Concurrency: policy.Concurrency{Mode: policy.Off}},
+		"*.example.com":  {RateLimit: policy.RateLimit{PerSecond: 10, Burst: 5}, Upload: policy.Upload{Memory: 1 << 20}, RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait}},
 		"localhost:8080": {},
 	}, hosts)
 }
@@ -188,20 +188,20 @@ func TestLoadFaults(t *testing.T) {
 
 		// Keys.
 		{"unknown", "{\n  \"hosts\": {\n    \"*.example.com\": {\"attemps\": 3}\n  }\n}",
-			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume`},
-		{"a pattern beside another fault", `{"rule": {"attempts": -1}, "hosts": {"https://h": {}, "a.example": {"gate": {"max": 5, "start": 9}}, "A.example": {}}}`,
-			"line 1, column 23: rule.attempts: the number -1 is negative; write \"off\" to turn it off\n" +
-				"line 1, column 38: hosts[\"https://h\"]: \"https://h\" has a scheme; leave it out\n" +
-				"line 1, column 55: hosts[\"a.example\"]: \"a.example\" means the same hosts as \"A.example\"\n" +
-				"line 1, column 97: hosts[\"a.example\"].gate.start: 9 is more than Max (5)"},
+			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are profile, max_attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed_time, retry_after, stall, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, concurrency, hedge, upload, resume`},
+		{"a pattern beside another fault", `{"rule": {"max_attempts": -1}, "hosts": {"https://h": {}, "a.example": {"concurrency": {"max": 5, "initial": 9}}, "A.example": {}}}`,
+			"line 1, column 27: rule.max_attempts: the number -1 is negative; write \"off\" to turn it off\n" +
+				"line 1, column 42: hosts[\"https://h\"]: \"https://h\" has a scheme; leave it out\n" +
+				"line 1, column 59: hosts[\"a.example\"]: \"a.example\" means the same hosts as \"A.example\"\n" +
+				"line 1, column 110: hosts[\"a.example\"].concurrency.initial: 9 is more than Max (5)"},
 		{"column counts characters", `{"$schema": "ü", "rule": {"räte": 1}}`,
-			`line 1, column 27: rule["räte"]: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume`},
-		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, cost, gate, hedge, upload, resume`},
-		{"one level too high", `{"attempts": 3}`, `line 1, column 2: attempts: unknown key; it belongs inside "rule" or inside a host of "hosts"`},
+			`line 1, column 27: rule["räte"]: unknown key; the keys here are profile, max_attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed_time, retry_after, stall, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, concurrency, hedge, upload, resume`},
+		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, max_attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed_time, retry_after, stall, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, concurrency, hedge, upload, resume`},
+		{"one level too high", `{"max_attempts": 3}`, `line 1, column 2: max_attempts: unknown key; it belongs inside "rule" or inside a host of "hosts"`},
 		{"nothing like it", `{"rule": {"backoff": {"type": "full_jitter", "colour": "red"}}}`,
 			`line 1, column 46: rule.backoff.colour: unknown key; the keys here are type, base, max`},
-		{"twice", `{"rule": {"attempts": 1, "attempts": 2}}`, "line 1, column 26: rule.attempts: the key is there twice"},
-		{"twice in disguise", `{"rule": {"attempts": 1, "\u0061ttempts": 2}}`, "line 1, column 26: rule.attempts: the key is there twice"},
+		{"twice", `{"rule": {"max_attempts": 1, "max_attempts": 2}}`, "line 1, column 30: rule.max_attempts: the key is there twice"},
+		{"twice in disguise", `{"rule": {"max_attempts": 1, "m\u0061x_attempts": 2}}`, "line 1, column 30: rule.max_attempts: the key is there twice"},
 		{"host twice", `{"hosts": {"a": {}, "a": {}}}`, `line 1, column 21: hosts["a"]: the key is there twice`},
 		{"rules twice", `{"rule": {}, "rule": {}}`, `line 1, column 14: rule: the key is there twice`},
 		{"long key", `{"` + strings.Repeat("x", 100) + `": 1}`,
@@ -211,19 +211,19 @@ func TestLoadFaults(t *testing.T) {
 		{"rule of the wrong type", `{"rule": "fast"}`, `line 1, column 10: rule: the string "fast" where an object is wanted`},
 		{"hosts of the wrong type", `{"hosts": ["a"]}`, `line 1, column 11: hosts: a list where an object of hosts and their rules is wanted`},
 		{"host of the wrong type", `{"hosts": {"a": null}}`, `line 1, column 17: hosts["a"]: null where an object is wanted`},
-		{"count as a string", `{"rule": {"attempts": "4"}}`, `line 1, column 23: rule.attempts: the string "4" where a whole number is wanted`},
-		{"count with a fraction", `{"rule": {"attempts": 4.0}}`, `line 1, column 23: rule.attempts: the number 4.0 is not a whole number; write it in digits only`},
-		{"count out of range", `{"rule": {"attempts": 99999999999999999999}}`, `line 1, column 23: rule.attempts: the number 99999999999999999999 is out of range`},
-		{"zero", `{"rule": {"attempts": 0}}`, `line 1, column 23: rule.attempts: zero means the default; leave the key out; write "off" to turn it off`},
-		{"negative", `{"rule": {"rate": {"per_second": -1}}}`, `line 1, column 34: rule.rate.per_second: the number -1 is negative; write "off" to turn it off`},
-		{"nothing to turn off", `{"rule": {"rate": {"burst": "off"}}}`, `line 1, column 29: rule.rate.burst: the string "off" where a whole number is wanted`},
-		{"number as a boolean", `{"rule": {"rate": {"per_second": true}}}`, `line 1, column 34: rule.rate.per_second: true where a number is wanted`},
-		{"number out of range", `{"rule": {"rate": {"per_second": 1e999}}}`, `line 1, column 34: rule.rate.per_second: the number 1e999 is out of range`},
-		{"duration as a number", `{"rule": {"max_elapsed": 5}}`, `line 1, column 26: rule.max_elapsed: the number 5 has no unit; write "5s" for seconds or "5ms" for milliseconds`},
-		{"duration without a unit", `{"rule": {"max_elapsed": "5"}}`, `line 1, column 26: rule.max_elapsed: "5" is not a duration; write it like "250ms", "5s" or "1m30s"`},
-		{"duration too long", `{"rule": {"max_elapsed": "9999999h"}}`, `line 1, column 26: rule.max_elapsed: "9999999h" is not a duration; write it like "250ms", "5s" or "1m30s"`},
-		{"duration of zero", `{"rule": {"max_elapsed": "0s"}}`, `line 1, column 26: rule.max_elapsed: zero means the default; leave the key out; write "off" to turn it off`},
-		{"duration as an object", `{"rule": {"max_elapsed": {}}}`, `line 1, column 26: rule.max_elapsed: an object where a duration such as "250ms" is wanted`},
+		{"count as a string", `{"rule": {"max_attempts": "4"}}`, `line 1, column 27: rule.max_attempts: the string "4" where a whole number is wanted`},
+		{"count with a fraction", `{"rule": {"max_attempts": 4.0}}`, `line 1, column 27: rule.max_attempts: the number 4.0 is not a whole number; write it in digits only`},
+		{"count out of range", `{"rule": {"max_attempts": 99999999999999999999}}`, `line 1, column 27: rule.max_attempts: the number 99999999999999999999 is out of range`},
+		{"zero", `{"rule": {"max_attempts": 0}}`, `line 1, column 27: rule.max_attempts: zero means the default; leave the key out; write "off" to turn it off`},
+		{"negative", `{"rule": {"rate_limit": {"per_second": -1}}}`, `line 1, column 40: rule.rate_limit.per_second: the number -1 is negative; write "off" to turn it off`},
+		{"nothing to turn off", `{"rule": {"rate_limit": {"burst": "off"}}}`, `line 1, column 35: rule.rate_limit.burst: the string "off" where a whole number is wanted`},
+		{"number as a boolean", `{"rule": {"rate_limit": {"per_second": true}}}`, `line 1, column 40: rule.rate_limit.per_second: true where a number is wanted`},
+		{"number out of range", `{"rule": {"rate_limit": {"per_second": 1e999}}}`, `line 1, column 40: rule.rate_limit.per_second: the number 1e999 is out of range`},
+		{"duration as a number", `{"rule": {"max_elapsed_time": 5}}`, `line 1, column 31: rule.max_elapsed_time: the number 5 has no unit; write "5s" for seconds or "5ms" for milliseconds`},
+		{"duration without a unit", `{"rule": {"max_elapsed_time": "5"}}`, `line 1, column 31: rule.max_elapsed_time: "5" is not a duration; write it like "250ms", "5s" or "1m30s"`},
+		{"duration too long", `{"rule": {"max_elapsed_time": "9999999h"}}`, `line 1, column 31: rule.max_elapsed_time: "9999999h" is not a duration; write it like "250ms", "5s" or "1m30s"`},
+		{"duration of zero", `{"rule": {"max_elapsed_time": "0s"}}`, `line 1, column 31: rule.max_elapsed_time: zero means the default; leave the key out; write "off" to turn it off`},
+		{"duration as an object", `{"rule": {"max_elapsed_time": {}}}`, `line 1, column 31: rule.max_elapsed_time: an object where a duration such as "250ms" is wanted`},
 		{"size", `{"rule": {"upload": {"memory": "1 MeB"}}}`, `line 1, column 32: rule.upload.memory: "1 MeB" is not a size; write it in bytes or like "64KiB" or "1MiB"`},
 		{"size too large for a number", `{"rule": {"upload": {"memory": "9999999999GiB"}}}`, `line 1, column 32: rule.upload.memory: "9999999999GiB" is not a size; write it in bytes or like "64KiB" or "1MiB"`},
 		{"mode", `{"rule": {"retry_after": {"beyond": "Stop"}}}`, `line 1, column 37: rule.retry_after.beyond: "Stop" is none of stop, cap and wait`},
@@ -231,7 +231,7 @@ func TestLoadFaults(t *testing.T) {
 		{"flag", `{"rule": {"backoff": {"type": "exponential", "literal": "yes"}}}`, `line 1, column 57: rule.backoff.literal: the string "yes" where true or false is wanted`},
 
 		// What Validate finds, at the field.
-		{"invalid", "{\"rule\": {\n\"attempts\": 1001}}", `line 2, column 13: rule.attempts: 1001 is more than 1000 attempts`},
+		{"invalid", "{\"rule\": {\n\"attempts\": 1001}}", `line 2, column 1: rule.attempts: unknown key; write "max_attempts", which counts the first attempt, too`},
 		{"invalid in a host", `{"hosts": {"a": {"upload": {"memory": "65MiB"}}}}`, `line 1, column 39: hosts["a"].upload.memory: 68157440 is more than 64 MiB (67108864 bytes)`},
 		{"invalid back-off", `{"rule": {"backoff": {"type": "normal", "factor": 0.5}}}`,
 			`line 1, column 51: rule.backoff.factor: 0.5 is not a finite number of at least 1`},
@@ -247,16 +247,16 @@ func TestLoadFaults(t *testing.T) {
 		{"constant without delay", `{"rule": {"backoff": {"type": "constant"}}}`, `line 1, column 22: rule.backoff: there is no "delay" here`},
 		{"constant that stops", `{"rule": {"backoff": {"type": "constant", "delay": "-1s"}}}`, `line 1, column 52: rule.backoff.delay: the string "-1s" is negative`},
 		{"no classifiers", `{"rule": {"classify": []}}`, `line 1, column 23: rule.classify: the list is empty; leave the key out`},
-		{"classifier about nothing", `{"rule": {"classify": [{"verdict": "final"}]}}`, `line 1, column 24: rule.classify[0]: the item needs a status, a body, an error or a name`},
-		{"classifier about too much", `{"rule": {"classify": [{"status": 500, "error": "reset", "verdict": "final"}]}}`,
+		{"classifier about nothing", `{"rule": {"classify": [{"class": "final"}]}}`, `line 1, column 24: rule.classify[0]: the item needs a status, a body, an error or a name`},
+		{"classifier about too much", `{"rule": {"classify": [{"status": 500, "error": "reset", "class": "final"}]}}`,
 			`line 1, column 24: rule.classify[0]: the item is about several things; give each an item of its own`},
-		{"no verdict", `{"rule": {"classify": [{"status": 500}]}}`, `line 1, column 24: rule.classify[0]: there is no "verdict" here; it is one of final, refused, ambiguous`},
-		{"verdict too many", `{"rule": {"classify": [{"name": "refusals", "verdict": "final"}]}}`, `line 1, column 24: rule.classify[0]: there must be a "name" here, and nothing else`},
-		{"bad verdict", `{"rule": {"classify": {"status": 500, "verdict": "unknown"}}}`, `line 1, column 50: rule.classify.verdict: "unknown" is not a verdict; known are final, refused, ambiguous`},
-		{"bad status", `{"rule": {"classify": {"status": [500, 5000], "verdict": "final"}}}`, `line 1, column 40: rule.classify.status[1]: the number 5000 is not a status code`},
-		{"bad kind", `{"rule": {"classify": {"error": "rest", "verdict": "final"}}}`, `line 1, column 33: rule.classify.error: "rest" is not a kind of error; known are canceled, timeout, dns, dial, tls, reset, protocol, other`},
-		{"empty text", `{"rule": {"classify": {"body": "", "verdict": "final"}}}`, `line 1, column 32: rule.classify.body: the string is empty`},
-		{"nothing is left", `{"rule": {"classify": ["default", {"status": 409, "verdict": "ambiguous"}]}}`,
+		{"no verdict", `{"rule": {"classify": [{"status": 500}]}}`, `line 1, column 24: rule.classify[0]: there is no "class" here; it is one of final, refused, ambiguous`},
+		{"verdict too many", `{"rule": {"classify": [{"name": "refusals", "class": "final"}]}}`, `line 1, column 24: rule.classify[0]: there must be a "name" here, and nothing else`},
+		{"bad verdict", `{"rule": {"classify": {"status": 500, "class": "unknown"}}}`, `line 1, column 48: rule.classify.class: "unknown" is not a verdict; known are final, refused, ambiguous`},
+		{"bad status", `{"rule": {"classify": {"status": [500, 5000], "class": "final"}}}`, `line 1, column 40: rule.classify.status[1]: the number 5000 is not a status code`},
+		{"bad kind", `{"rule": {"classify": {"error": "rest", "class": "final"}}}`, `line 1, column 33: rule.classify.error: "rest" is not a kind of error; known are canceled, timeout, dns, dial, tls, reset, protocol, other`},
+		{"empty text", `{"rule": {"classify": {"body": "", "class": "final"}}}`, `line 1, column 32: rule.classify.body: the string is empty`},
+		{"nothing is left", `{"rule": {"classify": ["default", {"status": 409, "class": "ambiguous"}]}}`,
 			`line 1, column 35: rule.classify[1]: this is never asked, because "default" before it decides everything; put "default" last`},
 		{"nothing is left by an object", `{"rule": {"classify": [{"name": "default"}, "refusals"]}}`,
 			`line 1, column 45: rule.classify[1]: this is never asked, because "default" before it decides everything; put "default" last`},
@@ -268,8 +268,8 @@ func TestLoadFaults(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rule, hosts, err := Load(strings.NewReader(tt.input), Names{
-				Hints:    map[string]classify.Hint{"gone": nil},
-				Backoffs: map[string]policy.Backoff{"broken": backoff.Exponential{Base: -1}, "typed nil": (*backoff.Exponential)(nil)},
+				RetryAfter: map[string]classify.RetryAfterFunc{"gone": nil},
+				Backoff:    map[string]policy.Backoff{"broken": backoff.Exponential{Base: -1}, "typed nil": (*backoff.Exponential)(nil)},
 			})
 			require.EqualError(t, err, tt.want)
 			assert.Zero(t, rule)
@@ -283,28 +283,28 @@ func TestLoadFaults(t *testing.T) {
 func TestLoadReportsAllFaultsInOrder(t *testing.T) {
 	_, _, err := Load(strings.NewReader(`{
   "hosts": {
-    "a": {"attempts": 1001, "rate": {"burst": 0}},
+    "a": {"max_attempts": 1001, "rate_limit": {"burst": 0}},
     "b": {"atempts": 3, "backoff": {"type": "exponential", "base": 1, "max": "x"}}
   },
-  "rule": {"upload": {"memory": "65MiB"}, "classify": ["x1y2", {"status": "all", "verdict": "never"}]}
+  "rule": {"upload": {"memory": "65MiB"}, "classify": ["x1y2", {"status": "all", "class": "never"}]}
 }`), Names{})
-	require.EqualError(t, err, `line 3, column 23: hosts["a"].attempts: 1001 is more than 1000 attempts
-line 3, column 47: hosts["a"].rate.burst: zero means the default; leave the key out
+	require.EqualError(t, err, `line 3, column 27: hosts["a"].max_attempts: 1001 is more than 1000 attempts
+line 3, column 57: hosts["a"].rate_limit.burst: zero means the default; leave the key out
 line 4, column 11: hosts["b"].atempts: unknown key; the keys here are `+join(ruleKeys())+`
 line 4, column 68: hosts["b"].backoff.base: the number 1 has no unit; write "1s" for seconds or "1ms" for milliseconds
 line 4, column 78: hosts["b"].backoff.max: "x" is not a duration; write it like "250ms", "5s" or "1m30s"
 line 6, column 33: rule.upload.memory: 68157440 is more than 64 MiB (67108864 bytes)
 line 6, column 56: rule.classify[0]: "x1y2" is not the name of a classifier; known are `+join(slices.Sorted(maps.Keys(classifiers)))+`
 line 6, column 75: rule.classify[1].status: the string "all" where a whole number is wanted
-line 6, column 93: rule.classify[1].verdict: "never" is not a verdict; known are final, refused, ambiguous`)
+line 6, column 91: rule.classify[1].class: "never" is not a verdict; known are final, refused, ambiguous`)
 
 	fault, ok := errors.AsType[*Error](err)
 	require.True(t, ok)
-	assert.Equal(t, `hosts["a"].attempts`, fault.Path)
-	assert.Equal(t, [2]int{3, 23}, [2]int{fault.Line, fault.Column})
+	assert.Equal(t, `hosts["a"].max_attempts`, fault.Key)
+	assert.Equal(t, [2]int{3, 27}, [2]int{fault.Line, fault.Column})
 	field, ok := errors.AsType[*policy.FieldError](err)
 	require.True(t, ok, "what Validate found is still there")
-	assert.Equal(t, "Attempts", field.Field)
+	assert.Equal(t, "MaxAttempts", field.Field)
 	assert.Equal(t, 1001, field.Value)
 }
 
@@ -317,7 +317,7 @@ func TestLoadCountsFaultsBeyondAHundred(t *testing.T) {
 	all, ok := errors.AsType[Errors](err)
 	require.True(t, ok)
 	require.Len(t, all, 101)
-	assert.EqualError(t, all[100], "line 100, column 24: there are 50 more faults")
+	assert.EqualError(t, all[100], "line 100, column 12: there are 50 more faults")
 }
 
 func TestLoadIsBounded(t *testing.T) {
@@ -329,7 +329,7 @@ func TestLoadIsBounded(t *testing.T) {
 	require.Error(t, err)
 	size := soak.Size(128<<10, maxInput)
 	for _, line := range []string{`"rate": 1,`, `"x": 1,`, `"classify": [{}, {}, {}],`, "\n"} { // each takes work per fault
-		_, _, err = Load(strings.NewReader(`{"rule": {`+strings.Repeat(line, (size-40)/len(line))+`"rate": {"burst": 0}}}`), Names{})
+		_, _, err = Load(strings.NewReader(`{"rule": {`+strings.Repeat(line, (size-40)/len(line))+`"rate_limit": {"burst": 0}}}`), Names{})
 		all, ok := errors.AsType[Errors](err)
 		require.True(t, ok, line)
 		assert.LessOrEqual(t, len(all), maxFaults+1, line)
@@ -340,9 +340,9 @@ func TestLoadIsBounded(t *testing.T) {
 }
 
 func TestLoadListsAFewNamesOnly(t *testing.T) {
-	names := Names{Backoffs: map[string]policy.Backoff{}}
+	names := Names{Backoff: map[string]policy.Backoff{}}
 	for i := range 50 {
-		names.Backoffs[fmt.Sprintf("a%02d", i)] = backoff.Exponential{}
+		names.Backoff[fmt.Sprintf("a%02d", i)] = backoff.Exponential{}
 	}
 	_, _, err := Load(strings.NewReader(`{"rule": {"backoff": "zzzzzz"}}`), names)
 	require.ErrorContains(t, err, "the names are a00, a01, a02")
@@ -386,25 +386,25 @@ func TestLoadClassify(t *testing.T) {
 	for _, tt := range []struct {
 		json    string
 		outcome classify.Outcome
-		want    classify.Verdict
+		want    classify.Class
 	}{
-		{`[{"status": [500, 502], "verdict": "final"}]`, response(502, ""), classify.Final},
-		{`[{"status": [500, 502], "verdict": "final"}]`, response(503, ""), classify.Unknown},
-		{`{"status": 500, "verdict": "refused"}`, response(500, ""), classify.Refused},
-		{`{"body": "queue capacity", "verdict": "ambiguous"}`, response(400, full), classify.Ambiguous},
-		{`{"body": "queue capacity", "verdict": "ambiguous"}`, response(200, full), classify.Unknown},
-		{`{"body": "queue capacity", "status": 200, "verdict": "ambiguous"}`, response(200, full), classify.Ambiguous},
-		{`{"body": "queue capacity", "status": [400], "verdict": "ambiguous"}`, response(500, full), classify.Unknown},
-		{`{"error": ["reset", "timeout"], "verdict": "refused"}`, broken(io.ErrUnexpectedEOF), classify.Refused},
-		{`{"error": "dial", "verdict": "refused"}`, broken(io.ErrUnexpectedEOF), classify.Unknown},
+		{`[{"status": [500, 502], "class": "final"}]`, response(502, ""), classify.Final},
+		{`[{"status": [500, 502], "class": "final"}]`, response(503, ""), classify.Unknown},
+		{`{"status": 500, "class": "refused"}`, response(500, ""), classify.Refused},
+		{`{"body": "queue capacity", "class": "ambiguous"}`, response(400, full), classify.Ambiguous},
+		{`{"body": "queue capacity", "class": "ambiguous"}`, response(200, full), classify.Unknown},
+		{`{"body": "queue capacity", "status": 200, "class": "ambiguous"}`, response(200, full), classify.Ambiguous},
+		{`{"body": "queue capacity", "status": [400], "class": "ambiguous"}`, response(500, full), classify.Unknown},
+		{`{"error": ["reset", "timeout"], "class": "refused"}`, broken(io.ErrUnexpectedEOF), classify.Refused},
+		{`{"error": "dial", "class": "refused"}`, broken(io.ErrUnexpectedEOF), classify.Unknown},
 		{`["signals", {"name": "refusals"}]`, response(429, ""), classify.Refused},
 		{`"refusals"`, response(429, ""), classify.Refused},
 		{`["teapots"]`, response(418, ""), classify.Refused},
 		{`"default"`, response(200, ""), classify.Ambiguous}, // the caller's, not the built-in one
 		{`["default", "refusals"]`, response(429, ""), classify.Refused},
-		{`["refusals", {"status": 418, "verdict": "ambiguous"}, "teapots"]`, response(418, ""), classify.Ambiguous},
-		{`[{"status": 500, "verdict": "final"}, {"status": [500, 501], "verdict": "refused"}]`, response(500, ""), classify.Final},
-		{`[{"status": 500, "verdict": "final"}, {"status": [500, 501], "verdict": "refused"}]`, response(501, ""), classify.Refused},
+		{`["refusals", {"status": 418, "class": "ambiguous"}, "teapots"]`, response(418, ""), classify.Ambiguous},
+		{`[{"status": 500, "class": "final"}, {"status": [500, 501], "class": "refused"}]`, response(500, ""), classify.Final},
+		{`[{"status": 500, "class": "final"}, {"status": [500, 501], "class": "refused"}]`, response(501, ""), classify.Refused},
 	} {
 		rule := load(t, `"classify": `+tt.json, names)
 		assert.Equal(t, tt.want, rule.Classify(tt.outcome), "%s", tt.json)
@@ -413,9 +413,9 @@ func TestLoadClassify(t *testing.T) {
 
 func TestLoadNames(t *testing.T) {
 	rule, _, err := Load(strings.NewReader(`{"rule": {"hint": "mine", "idempotent": "all", "backoff": "slow"}}`), Names{
-		Hints:      map[string]classify.Hint{"mine": func(classify.Outcome) (time.Duration, bool) { return time.Hour, true }},
+		RetryAfter: map[string]classify.RetryAfterFunc{"mine": func(classify.Outcome) (time.Duration, bool) { return time.Hour, true }},
 		Idempotent: map[string]func(*http.Request) bool{"all": func(*http.Request) bool { return true }},
-		Backoffs:   map[string]policy.Backoff{"slow": backoff.Constant(time.Minute)},
+		Backoff:    map[string]policy.Backoff{"slow": backoff.Constant(time.Minute)},
 	})
 	require.NoError(t, err)
 	wait, _ := rule.Hint(response(503, ""))
@@ -433,7 +433,7 @@ func TestLoadNames(t *testing.T) {
 func TestLoadHints(t *testing.T) {
 	late := response(503, "")
 	late.Response.Header.Set("Retry-After", "7")
-	names := Names{Hints: map[string]classify.Hint{"hour": func(classify.Outcome) (time.Duration, bool) { return time.Hour, true }}}
+	names := Names{RetryAfter: map[string]classify.RetryAfterFunc{"hour": func(classify.Outcome) (time.Duration, bool) { return time.Hour, true }}}
 	for text, want := range map[string]time.Duration{
 		`"retry_after"`:                     7 * time.Second,
 		`["none", {"name": "retry_after"}]`: 7 * time.Second,
@@ -451,8 +451,8 @@ func TestLoadHints(t *testing.T) {
 // and would inherit, so it is refused.
 func TestLoadOff(t *testing.T) {
 	for _, key := range []string{
-		"attempts", "attempt_timeout", "max_elapsed", "stall", "rate", "budget", "cooldown",
-		"pacing", "gate", "hedge", "upload", "resume",
+		"max_attempts", "attempt_timeout", "max_elapsed_time", "stall", "rate_limit", "retry_budget", "share_retry_after",
+		"quota_pacing", "concurrency", "hedge", "upload", "resume",
 	} {
 		rule, _, err := Load(strings.NewReader(fmt.Sprintf(`{"rule": {%q: "off"}}`, key)), Names{})
 		if assert.NoError(t, err, key) {
@@ -485,7 +485,7 @@ func TestBuiltinNamesForgetNothing(t *testing.T) {
 			}
 			name := strings.TrimSuffix(strings.Replace(snake(f.Name.Name), "no_hint", "none", 1), "_hint")
 			switch signature(f.Type) {
-			case "Outcome → Verdict":
+			case "Outcome → Class":
 				funcs = append(funcs, name)
 			case "Outcome → Duration bool":
 				waits = append(waits, name)
@@ -523,7 +523,7 @@ func TestBuiltinNamesStandForSomething(t *testing.T) {
 	for name, f := range classifiers {
 		assert.NotNil(t, f, name)
 	}
-	for name, want := range map[string]classify.Hint{
+	for name, want := range map[string]classify.RetryAfterFunc{
 		"default": classify.DefaultHint, "none": classify.NoHint, "retry_after": classify.RetryAfter,
 		"retry_after_millis": classify.RetryAfterMillis, "rate_limit_reset": classify.RateLimitReset,
 		"retry_info": classify.RetryInfo, "reset_after": classify.ResetAfter, "body_retry_after": classify.BodyRetryAfter,
@@ -547,7 +547,7 @@ func FuzzLoad(f *testing.F) {
 		f.Add([]byte(fmt.Sprintf(`{"rule": {%q: %s}, "hosts": {"a": {%q: "off"}}}`, key, sample.json, key)))
 	}
 	f.Add([]byte("\ufeff{\r\n\"rule\": {\"rate\": 1e999, \"rate\": -0}}"))
-	f.Add([]byte(`{"rule": {"classify": [{"body": "x", "status": [400], "verdict": "final"}, {"error": ["dns"]}, "signals", [[]]]}}`))
+	f.Add([]byte(`{"rule": {"classify": [{"body": "x", "status": [400], "class": "final"}, {"error": ["dns"]}, "signals", [[]]]}}`))
 	f.Add([]byte(`{"rule": {"profile": "stripe", "classify": ["default"], "hint": {"name": "none"}}, "hosts": {"a": {"profile": {"name": "aws"}, "idempotent": "all"}}}`))
 	f.Add([]byte(`{"hosts": {"": {"backoff": {"type": "normal", "jitter": 0.3, "factor": 1e308}}, "\u0000\ud800": null}}`))
 	f.Fuzz(func(t *testing.T, input []byte) {

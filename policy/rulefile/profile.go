@@ -15,7 +15,7 @@ func (l *loader) over(n *node, rule, base policy.Rule) policy.Rule {
 		rule.Classify = classify.First(rule.Classify, base.Classify)
 	}
 	if rule.Hint != nil && base.Hint != nil {
-		rule.Hint = classify.FirstHint(rule.Hint, base.Hint)
+		rule.Hint = classify.FirstRetryAfter(rule.Hint, base.Hint)
 	}
 	return rule.Or(base)
 }
@@ -25,7 +25,7 @@ func (l *loader) over(n *node, rule, base policy.Rule) policy.Rule {
 func (l *loader) contradictions(n *node, base policy.Rule) {
 	_, ownDefault := l.names.Classify["default"]
 	_, ownRefusals := l.names.Classify["refusals"]
-	_, ownNone := l.names.Hints["none"]
+	_, ownNone := l.names.RetryAfter["none"]
 	_, ownAll := l.names.Idempotent["all"]
 	judges, waits := base.Classify != nil, base.Hint != nil
 	for _, c := range []struct {

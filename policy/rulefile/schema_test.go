@@ -48,15 +48,15 @@ type object = map[string]any
 
 // bounds are the bounds of numbers that policy.Rule.Validate knows.
 var bounds = map[string]object{
-	"Rule.Attempts":    {"maximum": 1000},
-	"Rate.PerSecond":   {"maximum": 1e9},
-	"Budget.Ratio":     {"maximum": 1},
-	"Budget.PerSecond": {"maximum": 1e6},
-	"Budget.Burst":     {"maximum": 1e6},
-	"Hedge.Percentile": {"exclusiveMinimum": 1, "maximum": 99.9},
-	"Upload.Memory":    {"maximum": 64 << 20},
-	"Resume.Max":       {"maximum": 1000},
-	"Resume.Again":     {"maximum": 1 << 30},
+	"Rule.MaxAttempts":         {"maximum": 1000},
+	"RateLimit.PerSecond":      {"maximum": 1e9},
+	"RetryBudget.Ratio":        {"maximum": 1},
+	"RetryBudget.MinPerSecond": {"maximum": 1e6},
+	"RetryBudget.Burst":        {"maximum": 1e6},
+	"Hedge.Percentile":         {"exclusiveMinimum": 1, "maximum": 99.9},
+	"Upload.Memory":            {"maximum": 64 << 20},
+	"Resume.Max":               {"maximum": 1000},
+	"Resume.Again":             {"maximum": 1 << 30},
 
 	"Randomized.Multiplier":          {"minimum": 1},
 	"Randomized.RandomizationFactor": {"maximum": 1},
@@ -105,7 +105,7 @@ func schema(t *testing.T) object {
 			}},
 			"backoff":   s.backoffs(),
 			"clause":    clause(),
-			"verdict":   object{"enum": wordsOf(verdicts)},
+			"class":     object{"enum": wordsOf(verdicts)},
 			"errorKind": object{"enum": wordsOf(errorKinds)},
 			"status":    object{"type": "integer", "minimum": 100, "maximum": 999},
 		},
@@ -194,7 +194,7 @@ func (s *schemer) field(typ reflect.Type, i int) object {
 		return object{"$ref": "#/$defs/backoff"}
 	case *classify.Func:
 		return oneOrMore(object{"$ref": "#/$defs/clause"})
-	case *classify.Hint:
+	case *classify.RetryAfterFunc:
 		return oneOrMore(named1(slices.Sorted(maps.Keys(hints))))
 	case *func(*http.Request) bool:
 		return oneOrMore(object{"anyOf": append(named1(slices.Sorted(maps.Keys(idempotent)))["anyOf"].([]any),
@@ -275,12 +275,12 @@ func (s *schemer) backoffs() object {
 }
 
 func clause() object {
-	verdict, status := object{"$ref": "#/$defs/verdict"}, oneOrMore(object{"$ref": "#/$defs/status"})
+	verdict, status := object{"$ref": "#/$defs/class"}, oneOrMore(object{"$ref": "#/$defs/status"})
 	all := named1(slices.Sorted(maps.Keys(classifiers)))["anyOf"].([]any)
 	return object{"anyOf": append(all,
-		closed(object{"status": status, "verdict": verdict}, "status", "verdict"),
-		closed(object{"body": object{"type": "string", "minLength": 1}, "status": status, "verdict": verdict}, "body", "verdict"),
-		closed(object{"error": oneOrMore(object{"$ref": "#/$defs/errorKind"}), "verdict": verdict}, "error", "verdict"),
+		closed(object{"status": status, "class": verdict}, "status", "class"),
+		closed(object{"body": object{"type": "string", "minLength": 1}, "status": status, "class": verdict}, "body", "class"),
+		closed(object{"error": oneOrMore(object{"$ref": "#/$defs/errorKind"}), "class": verdict}, "error", "class"),
 	)}
 }
 

@@ -65,7 +65,7 @@ func (f *File) layers(patterns []string) []layer {
 // Settings lists every value of a complete rule, in the order of the fields of
 // [policy.Rule]. patterns are the keys of the rules in the file that it is made of, the most
 // specific first. Keys that the file does not have are left out. Without patterns, the
-// settings are those of all other hosts. transport.Transport.RuleOf finds the patterns
+// settings are those of all other hosts. transport.Transport.RuleFor finds the patterns
 // of a URL.
 func (f *File) Settings(patterns ...string) []Setting {
 	layers := f.layers(patterns)
@@ -130,23 +130,23 @@ func (f *File) value(key string, whole policy.Rule, v reflect.Value) string {
 
 // unset says what a field that is zero in a complete rule stands for.
 func unset(key string, whole policy.Rule) string {
-	gate, budget := whole.Gate, whole.Budget
+	gate, budget := whole.Concurrency, whole.RetryBudget
 	switch {
-	case key == "scope":
+	case key == "throttle_key":
 		return "credentials"
 	case key == "cost":
 		return "1"
-	case key == "rate.burst" && whole.Rate.PerSecond > 0:
-		return orOff(math.Ceil(whole.Rate.PerSecond))
-	case key == "budget.burst" && budget.PerSecond < 0:
+	case key == "rate_limit.burst" && whole.RateLimit.PerSecond > 0:
+		return orOff(math.Ceil(whole.RateLimit.PerSecond))
+	case key == "retry_budget.burst" && budget.MinPerSecond < 0:
 		return "10"
-	case key == "budget.burst":
-		return orOff(max(budget.PerSecond*budget.Window.Seconds(), 1))
-	case key == "gate.mode" && gate.Enabled():
+	case key == "retry_budget.burst":
+		return orOff(max(budget.MinPerSecond*budget.Window.Seconds(), 1))
+	case key == "concurrency.mode" && gate.Enabled():
 		return policy.GateWait.String()
-	case key == "gate.start" && gate.Enabled():
+	case key == "concurrency.initial" && gate.Enabled():
 		return "10"
-	case key == "gate.max" && gate.Enabled():
+	case key == "concurrency.max" && gate.Enabled():
 		return "no bound"
 	}
 	return "off"

@@ -17,7 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-const goodFile = `{"rule": {"attempts": 2}}`
+const goodFile = `{"rule": {"max_attempts": 2}}`
 
 // A watched is a file that is watched, the rules in force, and what was reported.
 type watched struct {
@@ -42,7 +42,7 @@ func watchFile(t *testing.T, ctx context.Context, every time.Duration) *watched 
 	var err error
 	f.Watcher, err = Watch(ctx, path, every, f.apply, func(err error) { f.told = append(f.told, err) })
 	require.NoError(t, err)
-	require.Equal(t, policy.Rule{Attempts: 2}, f.inForce)
+	require.Equal(t, policy.Rule{MaxAttempts: 2}, f.inForce)
 	return f
 }
 
@@ -85,13 +85,13 @@ func TestWatchABadFile(t *testing.T) {
 			}
 			assert.ErrorContains(t, f.Check(), bad.reason)
 			assert.Len(t, f.told, 2, "Check asks for an answer")
-			assert.Equal(t, policy.Rule{Attempts: 2}, f.inForce)
+			assert.Equal(t, policy.Rule{MaxAttempts: 2}, f.inForce)
 
 			require.NoError(t, os.RemoveAll(f.path))
-			require.NoError(t, os.WriteFile(f.path, []byte(`{"rule": {"attempts": 3}}`), 0o600))
+			require.NoError(t, os.WriteFile(f.path, []byte(`{"rule": {"max_attempts": 3}}`), 0o600))
 			assert.NoError(t, f.check(false))
 			assert.NoError(t, f.check(false))
-			assert.Equal(t, policy.Rule{Attempts: 3}, f.inForce)
+			assert.Equal(t, policy.Rule{MaxAttempts: 3}, f.inForce)
 			assert.Len(t, f.told, 3, "the first good content ends the fault")
 			assert.NoError(t, f.last())
 			assert.NoError(t, f.Check())
@@ -118,10 +118,10 @@ func TestWatchAMissingFile(t *testing.T) {
 		require.ErrorIs(t, err, fs.ErrNotExist)
 		time.Sleep(5 * time.Second)
 		assert.Empty(t, f.told, "the caller knows")
-		require.NoError(t, os.WriteFile(path, []byte(`{"rule": {"attempts": 3}}`), 0o600))
+		require.NoError(t, os.WriteFile(path, []byte(`{"rule": {"max_attempts": 3}}`), 0o600))
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
-		assert.Equal(t, policy.Rule{Attempts: 3}, f.inForce)
+		assert.Equal(t, policy.Rule{MaxAttempts: 3}, f.inForce)
 		assert.Equal(t, []error{nil}, f.told, "the fault is over")
 	})
 }
@@ -159,33 +159,33 @@ func TestWatchAFileOfTheSameSizeAndTime(t *testing.T) {
 	require.NoError(t, os.WriteFile(f.path, []byte(strings.Replace(goodFile, "2", "5", 1)), 0o600))
 	require.NoError(t, os.Chtimes(f.path, before.ModTime(), before.ModTime()))
 	require.NoError(t, f.check(false))
-	assert.Equal(t, policy.Rule{Attempts: 5}, f.inForce)
+	assert.Equal(t, policy.Rule{MaxAttempts: 5}, f.inForce)
 }
 
 // A file that is written piece by piece is taken when it is whole, and not before.
 func TestWatchAFileThatGrows(t *testing.T) {
 	f := watchFile(t, t.Context(), 0)
-	const next = `{"rule": {"attempts": 7}}`
+	const next = `{"rule": {"max_attempts": 7}}`
 	for i := range len(next) {
 		require.NoError(t, os.WriteFile(f.path, []byte(next[:i]), 0o600))
 		assert.Error(t, f.check(false))
-		assert.Equal(t, policy.Rule{Attempts: 2}, f.inForce)
+		assert.Equal(t, policy.Rule{MaxAttempts: 2}, f.inForce)
 	}
 	assert.Empty(t, f.told)
 	require.NoError(t, os.WriteFile(f.path, []byte(next), 0o600))
 	require.NoError(t, f.check(false))
-	assert.Equal(t, policy.Rule{Attempts: 7}, f.inForce)
+	assert.Equal(t, policy.Rule{MaxAttempts: 7}, f.inForce)
 }
 
 // As Kubernetes replaces a file of a ConfigMap.
 func TestWatchALinkThatChanges(t *testing.T) {
 	f := watchFile(t, t.Context(), 0)
 	other := filepath.Join(t.TempDir(), "other.json")
-	require.NoError(t, os.WriteFile(other, []byte(`{"rule": {"attempts": 9}}`), 0o600))
+	require.NoError(t, os.WriteFile(other, []byte(`{"rule": {"max_attempts": 9}}`), 0o600))
 	require.NoError(t, os.Symlink(other, f.path+".new"))
 	require.NoError(t, os.Rename(f.path+".new", f.path))
 	require.NoError(t, f.check(false))
-	assert.Equal(t, policy.Rule{Attempts: 9}, f.inForce)
+	assert.Equal(t, policy.Rule{MaxAttempts: 9}, f.inForce)
 }
 
 // The file is read at each interval until the context ends.
@@ -198,18 +198,18 @@ func TestWatchReadsAtIntervals(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
-		write(`{"rule": {"attempts": 4}}`)
-		assert.Equal(t, 4, f.inForce.Attempts)
+		write(`{"rule": {"max_attempts": 4}}`)
+		assert.Equal(t, 4, f.inForce.MaxAttempts)
 		write(`{`)
 		assert.Empty(t, f.told)
 		write(`{`)
 		assert.Len(t, f.told, 1)
 		cancel()
 		synctest.Wait()
-		write(`{"rule": {"attempts": 5}}`)
-		assert.Equal(t, 4, f.inForce.Attempts)
+		write(`{"rule": {"max_attempts": 5}}`)
+		assert.Equal(t, 4, f.inForce.MaxAttempts)
 		require.NoError(t, f.Check())
-		assert.Equal(t, 5, f.inForce.Attempts)
+		assert.Equal(t, 5, f.inForce.MaxAttempts)
 	})
 }
 
@@ -217,10 +217,10 @@ func TestWatchKnowsNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.json")
 	require.NoError(t, os.WriteFile(path, []byte(`{"rule": {"profile": "ours"}}`), 0o600))
 	f := &watched{}
-	names := Names{Profiles: map[string]policy.Rule{"ours": {Attempts: 7}}}
+	names := Names{Profile: map[string]policy.Rule{"ours": {MaxAttempts: 7}}}
 	_, err := Watch(t.Context(), path, 0, f.apply, nil, names)
 	require.NoError(t, err)
-	assert.Equal(t, 7, f.inForce.Attempts)
+	assert.Equal(t, 7, f.inForce.MaxAttempts)
 	_, err = Watch(t.Context(), path, 0, f.apply, nil, names, names)
 	assert.Error(t, err)
 	other := errors.New("other")

@@ -77,7 +77,7 @@ var others = []string{
 	`null`, `true`, `0`, `-1`, `1`, `7`, `99.95`, `0.5`, `1.5`, `200`, `1001`, `1000000001`, `""`, `"off"`, `"on"`, `"none"`, `"default"`, `"inherit"`, `"x"`, `"POST"`, `"post"`,
 	`"5s"`, `"0s"`, `"-5s"`, `"1h30m0.5s"`, `".5s"`, `"5"`, `"5 s"`, `"64KiB"`, `"1 MiB"`, `"0MiB"`, `"1mib"`, `"1.5MiB"`, `"-"`, `"X-Y"`, `"X Y"`,
 	`[]`, `{}`, `[1]`, `["x"]`, `["none"]`, `["POST", "GET"]`, `{"name": "none"}`, `{"name": "x"}`, `{"type": "constant"}`, `{"type": "normal"}`,
-	`{"status": 500, "verdict": "final"}`, `{"status": [], "verdict": "final"}`, `{"error": ["dns"], "verdict": "refused"}`, `{"x": 1}`,
+	`{"status": 500, "class": "final"}`, `{"status": [], "class": "final"}`, `{"error": ["dns"], "class": "refused"}`, `{"x": 1}`,
 }
 
 // stricter are the reasons of faults that a schema cannot state. They are about
@@ -153,7 +153,7 @@ func parts(t *testing.T, text string) (texts []string) {
 			texts = append(texts, string(out))
 		}
 	}
-	return append(texts, `{"$schema": "x", "rule": {"attempts": 2}, "hosts": {"h": {"attempts": 3}}}`)
+	return append(texts, `{"$schema": "x", "rule": {"max_attempts": 2}, "hosts": {"h": {"max_attempts": 3}}}`)
 }
 
 // places lists a value for each place of a file.

@@ -38,8 +38,8 @@ type fault struct {
 
 // A promise is a response or an error, and the number of requests that arrive.
 type promise struct {
-	status   int           // 0: an error
-	kind     classify.Kind // of the error
+	status   int                // 0: an error
+	kind     classify.ErrorType // of the error
 	arrivals int
 }
 
@@ -66,7 +66,7 @@ var faults = []fault{
 		name:   "connection reset",
 		method: http.MethodGet,
 		steps:  []step{{}, ok()},
-		plain:  promise{kind: classify.Reset, arrivals: 1},
+		plain:  promise{kind: classify.ErrorReset, arrivals: 1},
 		aplomb: promise{status: 200, arrivals: 2},
 		also:   attempts,
 	},
@@ -75,7 +75,7 @@ var faults = []fault{
 		method: http.MethodGet,
 		late:   800 * time.Millisecond,
 		steps:  []step{ok()},
-		plain:  promise{kind: classify.Dial, arrivals: 0},
+		plain:  promise{kind: classify.ErrorDial, arrivals: 0},
 		aplomb: promise{status: 200, arrivals: 1},
 		also:   attempts,
 	},
@@ -227,7 +227,7 @@ func (p promise) check(r result) error {
 		want = done
 	}
 	switch {
-	case p.status == 0 && (r.err == nil || classify.KindOf(r.err) != p.kind):
+	case p.status == 0 && (r.err == nil || classify.ErrorTypeOf(r.err) != p.kind):
 		return fmt.Errorf("got %s, promised an error of the kind %q", r, p.kind)
 	case p.status != 0 && (r.err != nil || r.status != p.status):
 		return fmt.Errorf("got %s, promised %d", r, p.status)

@@ -121,5 +121,5 @@ func ruleInWords() string {
 		waits = append(waits, fmt.Sprintf("%v to %v", b.Lowest, b.Highest))
 	}
 	return fmt.Sprintf("The rule is the default: up to %d attempts, and waits of\n%s, and so on.",
-		rule.Attempts, strings.Join(waits, ", "))
+		rule.MaxAttempts, strings.Join(waits, ", "))
 }

@@ -128,12 +128,12 @@ func (s *screen) event(r *row, e transport.Event) {
 	switch {
 	case e.Err != nil:
 		r.last = strings.TrimPrefix(inShort(e.Err), "connection ")
-	case e.Hint > 0:
-		r.last = fmt.Sprintf("%d (%v)", e.Status, e.Hint)
+	case e.RetryAfter > 0:
+		r.last = fmt.Sprintf("%d (%v)", e.Status, e.RetryAfter)
 	default:
 		r.last = strconv.Itoa(e.Status)
 	}
-	r.next = e.Time.Add(e.Wait)
+	r.next = e.Time.Add(e.Delay)
 	if !s.live {
 		s.printf("%s: %s\n", r.fault.name, r.progress())
 	}

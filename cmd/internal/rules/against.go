@@ -37,7 +37,7 @@ type judgement struct {
 	Error   string         `json:"error,omitzero"`
 	Kind    string         `json:"kind,omitzero"`
 	Took    waits.Seconds  `json:"took"`
-	Verdict string         `json:"verdict"`
+	Verdict string         `json:"class"`
 	Hint    *waits.Seconds `json:"hint"`
 	Retry   bool           `json:"retry"`
 	Reason  string         `json:"reason"`
@@ -81,8 +81,8 @@ func against(ctx context.Context, o options, f *rulefile.File, base http.RoundTr
 	if err != nil {
 		return nil, err
 	}
-	rule, patterns := t.RuleOf(o.method, o.url)
-	rule.Hedge = policy.Hedge{After: policy.Off} // a hedge would be a second request
+	rule, patterns := t.RuleFor(o.method, o.url)
+	rule.Hedge = policy.Hedge{Delay: policy.Off} // a hedge would be a second request
 	if err := t.Update(rule, nil); err != nil {
 		return nil, err
 	}
@@ -128,16 +128,16 @@ func (s *single) RoundTrip(req *http.Request) (*http.Response, error) {
 func judge(o options, patterns []string, e *transport.Event, took time.Duration) *judgement {
 	j := &judgement{
 		Method: o.method, URL: safe(o.url), Applies: append([]string{}, patterns...), Status: e.Status, Took: waits.Seconds(took),
-		Verdict: e.Verdict.String(), Retry: e.Reason == transport.ReasonRetry, Reason: e.Reason.String(), Wait: waits.Seconds(e.Wait),
+		Verdict: e.Class.String(), Retry: e.Reason == transport.ReasonRetry, Reason: e.Reason.String(), Wait: waits.Seconds(e.Delay),
 	}
 	if len(patterns) > 0 {
 		j.Pattern = patterns[0]
 	}
 	if e.Err != nil {
-		j.Error, j.Kind = transport.SafeError(e.Err, e.Request.URL), classify.KindOf(e.Err).String()
+		j.Error, j.Kind = transport.SafeError(e.Err, e.Request.URL), classify.ErrorTypeOf(e.Err).String()
 	}
-	if e.Hint > 0 {
-		hint := waits.Seconds(e.Hint)
+	if e.RetryAfter > 0 {
+		hint := waits.Seconds(e.RetryAfter)
 		j.Hint = &hint
 	}
 	if e.Response != nil {
@@ -157,13 +157,13 @@ var meanings = map[string]string{
 
 // reasons say why there is no retry. The keys are texts of transport.Reason.
 var reasons = map[string]string{
-	"final":           "the caller gets the outcome",
-	"not_idempotent":  "it could do harm to send the request twice",
-	"retries_off":     "the rule allows one attempt only",
-	"max_elapsed":     "the retry would start later than max_elapsed allows",
-	"deadline":        "the wait would pass the deadline",
-	"max_retry_after": "the server asks for a longer wait than retry_after.max",
-	"canceled":        "the request was ended before it had an outcome",
+	"final":            "the caller gets the outcome",
+	"not_idempotent":   "it could do harm to send the request twice",
+	"retries_off":      "the rule allows one attempt only",
+	"max_elapsed_time": "the retry would start later than max_elapsed allows",
+	"deadline":         "the wait would pass the deadline",
+	"max_retry_after":  "the server asks for a longer wait than retry_after.max",
+	"canceled":         "the request was ended before it had an outcome",
 }
 
 func why(reason string) string {
@@ -186,7 +186,7 @@ func (j *judgement) print(w io.Writer) {
 	if means := meanings[verdict]; means != "" {
 		verdict += ": " + means
 	}
-	item("verdict", verdict)
+	item("class", verdict)
 	switch {
 	case j.Hint != nil:
 		item("hint", fmt.Sprintf("the server asks to wait %v", *j.Hint))

@@ -45,7 +45,7 @@ type explanation struct {
 	Patterns []string           `json:"patterns"` // the pattern first, and then that of the host if it is another
 	Settings []rulefile.Setting `json:"settings"`
 	Waits    []waits.Row        `json:"waits"`
-	Attempts int                `json:"attempts"`
+	Attempts int                `json:"max_attempts"`
 	Notes    []string           `json:"notes"`
 }
 
@@ -54,10 +54,10 @@ func explain(o options, f *rulefile.File) (*explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	rule, patterns := t.RuleOf(o.method, o.url)
+	rule, patterns := t.RuleFor(o.method, o.url)
 	return &explanation{
 		Method: o.method, URL: safe(o.url), Pattern: append(patterns, "")[0], Patterns: append([]string{}, patterns...),
-		Settings: f.Settings(patterns...), Attempts: max(rule.Attempts, 1),
+		Settings: f.Settings(patterns...), Attempts: max(rule.MaxAttempts, 1),
 		Waits: table(rule, o.deadline), Notes: notes(rule, o.deadline),
 	}, nil
 }
@@ -72,12 +72,12 @@ func safe(u *url.URL) string {
 // mostWaits bounds the table of a rule with up to 1000 attempts.
 const mostWaits = 30
 
-// table returns the waits of a rule. The rule allows no retry later than MaxElapsed, and no
+// table returns the waits of a rule. The rule allows no retry later than MaxElapsedTime, and no
 // retry at or after the deadline.
 func table(rule policy.Rule, deadline time.Duration) []waits.Row {
-	rows := waits.Table(rule.Backoff, min(max(rule.Attempts, 1)-1, mostWaits))
+	rows := waits.Table(rule.Backoff, min(max(rule.MaxAttempts, 1)-1, mostWaits))
 	for i := range rows {
-		rows[i].Note = reached(time.Duration(rows[i].Earliest), time.Duration(rows[i].Latest), rule.MaxElapsed, deadline)
+		rows[i].Note = reached(time.Duration(rows[i].Earliest), time.Duration(rows[i].Latest), rule.MaxElapsedTime, deadline)
 	}
 	return rows
 }
@@ -90,7 +90,7 @@ func reached(earliest, latest, elapsed, deadline time.Duration) string {
 		on      bool
 		earlier func(time.Duration) bool // is the retry within the limit?
 	}{
-		{"max_elapsed", elapsed > 0, func(at time.Duration) bool { return at <= elapsed }},
+		{"max_elapsed_time", elapsed > 0, func(at time.Duration) bool { return at <= elapsed }},
 		{"deadline", deadline > 0, func(at time.Duration) bool { return at < deadline }},
 	} {
 		switch {
@@ -110,10 +110,10 @@ func reached(earliest, latest, elapsed, deadline time.Duration) string {
 // notes are sentences about the rule as a whole.
 func notes(rule policy.Rule, deadline time.Duration) []string {
 	var all []string
-	if rule.Attempts <= 1 {
+	if rule.MaxAttempts <= 1 {
 		return append(all, "There is one attempt and no retry.")
 	}
-	if n := rule.Attempts - 1; n > mostWaits {
+	if n := rule.MaxAttempts - 1; n > mostWaits {
 		all = append(all, fmt.Sprintf("The table has the first %d of %d retries.", mostWaits, n))
 	}
 	if b := backoff.Bounds(rule.Backoff, 4); len(b) == 4 && b[3].Highest > b[0].Highest {
@@ -135,8 +135,8 @@ func notes(rule policy.Rule, deadline time.Duration) []string {
 	} else {
 		all = append(all, "The times leave out the attempts, whose time has no bound.")
 	}
-	if rule.MaxElapsed > 0 {
-		all = append(all, "No retry starts later than "+waits.Short(rule.MaxElapsed)+" after the first attempt (max_elapsed).")
+	if rule.MaxElapsedTime > 0 {
+		all = append(all, "No retry starts later than "+waits.Short(rule.MaxElapsedTime)+" after the first attempt (max_elapsed).")
 	}
 	if deadline > 0 {
 		all = append(all, "No wait goes past the deadline of "+waits.Short(deadline)+".")

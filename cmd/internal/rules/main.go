@@ -276,7 +276,7 @@ func faultsOf(file string, err error) []fault {
 	}
 	var list []fault
 	for _, f := range all {
-		list = append(list, fault{file, f.Line, f.Column, f.Path, f.Reason})
+		list = append(list, fault{file, f.Line, f.Column, f.Key, f.Reason})
 	}
 	return list
 }

@@ -64,7 +64,7 @@ func TestGolden(t *testing.T) {
 		{"against-success", faults.Status(200), 0, []string{"-against", "http://h.test/"}},
 		{"against-busy", busy, 0, []string{"-against", "http://h.test/?key=secret"}},
 		{"against-busy-json", busy, 0, []string{"-json", "-against", "http://h.test/"}},
-		{"against-post", faults.Reset(), 0, []string{"-method", "POST", "-against", "http://a.example.com/", rules}},
+		{"against-post", faults.ConnReset(), 0, []string{"-method", "POST", "-against", "http://a.example.com/", rules}},
 		{"against-path", faults.Status(502), 0, []string{"-method", "POST", "-against", "http://api.github.com/graphql", rules}},
 		{"against-long", faults.Status(503).RetryAfter(time.Hour), 0, []string{"-against", "http://a.example.com/", rules}},
 		{"against-deadline", faults.Status(503).RetryAfter(20 * time.Second), 0, []string{"-deadline", "10s", "-against", "http://h.test/"}},
@@ -151,7 +151,7 @@ func TestSourcesHaveTheirValues(t *testing.T) {
 	} {
 		u, err := url.Parse(target)
 		require.NoError(t, err)
-		rule, patterns := tr.RuleOf("POST", u)
+		rule, patterns := tr.RuleFor("POST", u)
 		assert.Equal(t, want, patterns)
 		layers := map[string]policy.Rule{"default": policy.Defaults(), "rule": file.Rule.Keys}
 		for _, pattern := range patterns {
@@ -201,10 +201,10 @@ func TestAgainstAServer(t *testing.T) {
 	}))
 	defer server.Close()
 	rules := filepath.Join(t.TempDir(), "rules.json")
-	require.NoError(t, os.WriteFile(rules, []byte(`{"rule": {"backoff": "none", "hedge": {"after": "1ns"}}}`), 0o600))
+	require.NoError(t, os.WriteFile(rules, []byte(`{"rule": {"backoff": "none", "hedge": {"delay": "1ns"}}}`), 0o600))
 	code, _, stderr := call(t, nil, "-against", server.URL, rules)
 	require.Equal(t, 1, code, "a hedge after a nanosecond is a mistake: %s", stderr)
-	require.NoError(t, os.WriteFile(rules, []byte(`{"rule": {"backoff": "none", "hedge": {"after": "1us"}}}`), 0o600))
+	require.NoError(t, os.WriteFile(rules, []byte(`{"rule": {"backoff": "none", "hedge": {"delay": "1us"}}}`), 0o600))
 	code, stdout, stderr := call(t, nil, "-json", "-method", "PUT", "-header", "X-Test: yes", "-header", "Host: other.test", "-against", server.URL, rules)
 	require.Equal(t, 0, code, stderr)
 	var got map[string]any
@@ -213,7 +213,7 @@ func TestAgainstAServer(t *testing.T) {
 	assert.EqualValues(t, 503, got["status"])
 	assert.Equal(t, true, got["retry"])
 	assert.Equal(t, "retry", got["reason"])
-	assert.Equal(t, "ambiguous", got["verdict"])
+	assert.Equal(t, "ambiguous", got["class"])
 }
 
 // Nobody listens, so there is an error of the network.

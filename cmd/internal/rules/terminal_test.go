@@ -38,7 +38,7 @@ func TestNothingActsOnTheTerminal(t *testing.T) {
 		fmt.Errorf("proxy says %s", evil),
 	}
 	rules := filepath.Join(t.TempDir(), "rules.json")
-	require.NoError(t, os.WriteFile(rules, []byte(`{"hosts":{"h\u009b31m\u001b.test":{"attempts":2},"*\u009b31m":{}}}`), 0o600))
+	require.NoError(t, os.WriteFile(rules, []byte(`{"hosts":{"h\u009b31m\u001b.test":{"max_attempts":2},"*\u009b31m":{}}}`), 0o600))
 	for _, err := range errs {
 		for _, args := range [][]string{
 			{"-against", "https://h.test/"},

@@ -1,5 +1,5 @@
 // A hold is what a cooldown knows of a scope that was told to wait. The rules are
-// at Cooldown.
+// at ShareRetryAfter.
 
 package cooldown
 

@@ -53,7 +53,7 @@ func (c Config) ForMember(members int) Config {
 	return c
 }
 
-// A Gate limits the requests in flight to a host. A request is in flight from
+// A Concurrency limits the requests in flight to a host. A request is in flight from
 // the send to the end of the response's body, and has a slot for that time. The
 // gate is circuit breaker, bulkhead and slow start together. Its rules:
 //

@@ -278,9 +278,9 @@ func (m *Model) ours() []Arm {
 		rule = m.Rule.Or(rule)
 		return Arm{Name: name, Shared: shared, ours: true, New: func(_ *Run, server http.RoundTripper) http.RoundTripper {
 			return transport.MustNew(transport.Config{
-				Base: server,
-				Rule: rule,
-				Lane: func(string) http.RoundTripper { return server },
+				Base:    server,
+				Rule:    rule,
+				NewPool: func(string) http.RoundTripper { return server },
 			})
 		}}
 	}
@@ -288,7 +288,7 @@ func (m *Model) ours() []Arm {
 		arm("aplomb, default", false, policy.Rule{}),
 		arm("aplomb, API", false, policy.API()),
 		arm("aplomb, Service", false, policy.Service()),
-		arm(gateOn, true, policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}}),
+		arm(gateOn, true, policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait}}),
 	}
 }
 

@@ -31,7 +31,7 @@ func refusals() *Model {
 			{Name: before, New: patient(25*time.Millisecond, time.Hour, false)},
 			{Name: after, New: patient(time.Second, time.Minute, true)},
 		},
-		Rule:      policy.Rule{Attempts: 10},
+		Rule:      policy.Rule{MaxAttempts: 10},
 		Settings:  []Setting{{Name: "801,560 uploads", Length: time.Hour}},
 		Play:      playRefusals,
 		Counted:   true,
@@ -40,7 +40,7 @@ func refusals() *Model {
 			{Arm: "aplomb, Service", Text: "Service waits 50 to 100 ms before its first retry, and gives up after 3 s, because a caller waits. Here a lost upload is followed " +
 				"by the next at once. For uploads take profile.AWS or the default."},
 			{Arm: gateOn, Text: "One Transport loses uploads in the first seconds. It has saved up 30 retries, and 1024 uploads begin at once. The gate does not slow them " +
-				"down, because others succeed meanwhile. With a Budget.Burst of 1000 and ten attempts none is lost, with the gate or without."},
+				"down, because others succeed meanwhile. With a RetryBudget.Burst of 1000 and ten attempts none is lost, with the gate or without."},
 		},
 	}
 }

@@ -18,12 +18,12 @@ func Faster(r policy.Rule, speed float64) policy.Rule {
 	}
 	r.Backoff = faster{b, speed}
 	r.AttemptTimeout = scale(r.AttemptTimeout, speed)
-	if r.Budget == (policy.Budget{}) {
-		r.Budget = policy.Defaults().Budget
+	if r.RetryBudget == (policy.RetryBudget{}) {
+		r.RetryBudget = policy.Defaults().RetryBudget
 	}
-	if r.Budget.PerSecond > 0 {
-		r.Budget.PerSecond *= speed
-		r.Budget.Window = scale(r.Budget.Window, speed)
+	if r.RetryBudget.MinPerSecond > 0 {
+		r.RetryBudget.MinPerSecond *= speed
+		r.RetryBudget.Window = scale(r.RetryBudget.Window, speed)
 	}
 	return r
 }

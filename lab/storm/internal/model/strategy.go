@@ -68,7 +68,7 @@ func Strategies(timeout time.Duration) []Strategy {
 		{Key: "own", Name: "aplomb, each on its own", Rule: policy.Rule{AttemptTimeout: timeout},
 			Words: "aplomb's default: six attempts, Google's waits, and a retry budget; no Transport is shared"},
 		{Key: "shared", Name: "aplomb, coordinated", Shared: true, Rule: policy.Rule{
-			AttemptTimeout: timeout, Gate: policy.Gate{Mode: policy.GateWait}},
+			AttemptTimeout: timeout, Concurrency: policy.Concurrency{Mode: policy.GateWait}},
 			Words: "aplomb's default with the gate, in one Transport that all clients share"},
 	}
 }
@@ -76,7 +76,7 @@ func Strategies(timeout time.Duration) []Strategy {
 // Fleets returns the strategies of many processes. They differ in the parts that the
 // processes share.
 func Fleets(timeout time.Duration) []Strategy {
-	rule := policy.Rule{AttemptTimeout: timeout, Gate: policy.Gate{Mode: policy.GateWait}}
+	rule := policy.Rule{AttemptTimeout: timeout, Concurrency: policy.Concurrency{Mode: policy.GateWait}}
 	return []Strategy{
 		{Key: "alone", Name: "nothing shared", Rule: rule,
 			Words: "aplomb with the gate, a Transport for each process"},
@@ -92,9 +92,9 @@ func Fleets(timeout time.Duration) []Strategy {
 // Others returns further strategies, for a closer look.
 func Others(timeout time.Duration) []Strategy {
 	list := []Strategy{
-		{Key: "once", Name: "no retries at all", Words: "one attempt", Rule: policy.Rule{Attempts: 1, AttemptTimeout: timeout}},
+		{Key: "once", Name: "no retries at all", Words: "one attempt", Rule: policy.Rule{MaxAttempts: 1, AttemptTimeout: timeout}},
 		{Key: "thrifty", Name: "aplomb, each on its own, thrifty", Words: "aplomb's default, with a budget of 0.02 retries per second and 5 saved up", Rule: policy.Rule{
-			AttemptTimeout: timeout, Budget: policy.Budget{PerSecond: 0.02, Burst: 5}}},
+			AttemptTimeout: timeout, RetryBudget: policy.RetryBudget{MinPerSecond: 0.02, Burst: 5}}},
 		{Key: "ungated", Name: "one Transport, no gate", Words: "aplomb's default, in one Transport that all clients share", Shared: true, Rule: policy.Rule{AttemptTimeout: timeout}},
 	}
 	for _, b := range []struct {
@@ -137,15 +137,15 @@ func Find(timeout time.Duration, key string, processes bool) (st Strategy, ok bo
 // plain is a rule with a back-off and no other limit. Its failures count as refusals, so that a
 // Transport waits no longer after silence.
 func plain(timeout time.Duration, b policy.Backoff) policy.Rule {
-	refused := func(o classify.Outcome) classify.Verdict {
+	refused := func(o classify.Outcome) classify.Class {
 		if v := classify.Default(o); v != classify.Ambiguous {
 			return v
 		}
 		return classify.Refused
 	}
 	return policy.Rule{
-		Attempts: 1000, AttemptTimeout: timeout, Backoff: b, Classify: refused,
-		Budget: policy.Budget{Burst: policy.Off},
+		MaxAttempts: 1000, AttemptTimeout: timeout, Backoff: b, Classify: refused,
+		RetryBudget: policy.RetryBudget{Burst: policy.Off},
 	}
 }
 
@@ -173,4 +173,4 @@ func (a Article) Delay(n int, prev time.Duration) time.Duration {
 }
 
 // Aplomb reports whether the clients use aplomb's default rule, and not only a back-off.
-func (s Strategy) Aplomb() bool { return s.Rule.Attempts == 0 }
+func (s Strategy) Aplomb() bool { return s.Rule.MaxAttempts == 0 }

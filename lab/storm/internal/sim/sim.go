@@ -130,16 +130,16 @@ func newWorld(sc model.Scenario, st model.Strategy, seed uint64) *world {
 }
 
 func configsOf(r policy.Rule) configs {
-	b := r.Budget
+	b := r.RetryBudget
 	if b.Burst < 0 { // off
-		b.Ratio, b.PerSecond = -1, -1
+		b.Ratio, b.MinPerSecond = -1, -1
 	}
 	return configs{
-		budget:   budget.Config{Ratio: b.Ratio, PerSecond: b.PerSecond, Window: b.Window, Burst: b.Burst}.Complete(),
-		gate:     gate.Config{Start: r.Gate.Start, Max: r.Gate.Max},
-		gated:    r.Gate.Enabled(),
-		attempts: r.Attempts,
-		elapsed:  r.MaxElapsed,
+		budget:   budget.Config{Ratio: b.Ratio, PerSecond: b.MinPerSecond, Window: b.Window, Burst: b.Burst}.Complete(),
+		gate:     gate.Config{Start: r.Concurrency.Initial, Max: r.Concurrency.Max},
+		gated:    r.Concurrency.Enabled(),
+		attempts: r.MaxAttempts,
+		elapsed:  r.MaxElapsedTime,
 		asked:    r.RetryAfter.Max,
 	}
 }
