@@ -35,7 +35,10 @@ func (w *world) checkArrival(s *attempt) {
 	}
 	for _, earlier := range c.attempts[:s.number-1] {
 		underWay := s.moved && s.set < earlier.ended // it sought a connection, and goes over the old lane as the same attempt
-		if wait := earlier.mustWait(); s.began < earlier.ended+wait && wait > 0 && !s.besides(earlier) && !underWay {
+		answered := slices.ContainsFunc(c.attempts[:s.number-1], func(other *attempt) bool { // the hedge was told to wait, and not the attempt that won
+			return other.succeeded() && other.ended > earlier.ended && other.ended < s.began
+		})
+		if wait := earlier.mustWait(); s.began < earlier.ended+wait && wait > 0 && !s.besides(earlier) && !underWay && !answered {
 			w.complain(Early, c, "attempt %d came %v after a response that asked for %v", s.number, s.began-earlier.ended, wait)
 		}
 	}
