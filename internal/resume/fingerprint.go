@@ -49,17 +49,25 @@ func fingerprintOf(resp *http.Response, all bool) (f fingerprint) {
 			"Nel", "Report-To", "Reporting-Endpoints": // where a browser reports faults; the address has a token
 			continue
 		}
-		short := strings.TrimPrefix(name, "X-")
-		switch { // what is left of a quota; four bytes are quickly compared
-		case strings.HasPrefix(short, "Rate") && (strings.HasPrefix(short, "Ratelimit") || strings.HasPrefix(short, "Rate-Limit")),
-			strings.HasPrefix(short, "Ms-R") && strings.HasPrefix(short, "Ms-Ratelimit"), strings.HasPrefix(short, "Anth") && strings.HasPrefix(short, "Anthropic-Ratelimit"):
-			continue
+		if short := strings.TrimPrefix(name, "X-"); len(short) > 4 {
+			switch short[:4] { // four bytes are quickly compared
+			case "Rate", "Ms-R", "Anth":
+				if isQuota(short) {
+					continue
+				}
+			}
 		}
 		for i, value := range values { // the fields in any order, as a map has none
 			f.header += bits.RotateLeft64(maphash.Comparable(seed, struct{ name, value string }{name, value}), i)
 		}
 	}
 	return f
+}
+
+// isQuota reports whether a field says what is left of a quota. The name has no X- in front.
+func isQuota(name string) bool {
+	return strings.HasPrefix(name, "Ratelimit") || strings.HasPrefix(name, "Rate-Limit") ||
+		strings.HasPrefix(name, "Ms-Ratelimit") || strings.HasPrefix(name, "Anthropic-Ratelimit")
 }
 
 // hashOf returns 0 if there are no values.
