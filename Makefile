@@ -132,7 +132,6 @@ examples: ## run every example program; the output of the short ones fits 80 col
 	@for d in metrics fleet; do echo "== lab/$$d"; $(FITS) $(GO) -C lab run ./$$d || exit 1; done
 	@$(GO) -C cmd build -o ../bin/aplomb ./aplomb
 	@for c in waits demo; do echo "== aplomb $$c"; $(FITS) bin/aplomb $$c || exit 1; done
-	@echo "== lab/storm"; timeout 120 $(GO) -C lab run ./storm -sim -out ''
 
 browser: ## install headless Chromium with apt-get, for the test of the debug page
 	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || { apt-get -q update && apt-get -qy install --no-install-recommends chromium-headless-shell fonts-dejavu-core; } || echo "no headless Chromium: the test of the page will be skipped"

@@ -3,13 +3,9 @@
 // progress. The server is frozen, requests pile up in its sockets, and then it is
 // resumed.
 //
-//	go run .                      the experiment, on this machine, in 110 s
-//	go run . -sim                 the same in virtual time, in a second
-//	go run . -sim -runs 1 -clients 1000000 -think 60s -watched 9m30s
-//	go run . -longest -frozen 40s -strategies all
-//	go run . -sim -processes 1,10,30,50,100,1000,10000
-//	go run . -processes 50 -watched 40s -runs 5
-//	go run . -h                   all flags
+//	go run .                                      the experiment, on this machine, in 110 s
+//	go run . -processes 50 -watched 40s -runs 5   the same with many processes and fleets
+//	go run . -h                                   all flags
 //
 // The files:
 //
@@ -22,12 +18,10 @@
 //	remote.go        a server process as its starter sees it
 //	server.go        a server, and how clients tell it their deadlines
 //	process_*.go     how to stop a process, and its limits
-//	simulate.go      the experiment in virtual time
 //	internal/model   the model of the server, and the strategies
-//	internal/sim     the simulation
 //	internal/record  the events of a run, and its figures
 //	internal/report  tables and pictures
-//	literature       experiments that others have published
+//	literature       experiments that others have published, and this one, in virtual time
 package main
 
 import (
@@ -40,12 +34,9 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
-	"github.com/aplomb-go/aplomb/lab/storm/internal/record"
 	"github.com/aplomb-go/aplomb/lab/storm/internal/report"
 )
 
@@ -123,13 +114,8 @@ func status(err error, stderr io.Writer) int {
 type options struct {
 	scenario   model.Scenario
 	strategies []model.Strategy
-	processes  []int // none: each client is a process
 	speed      float64
-	sim        bool
-	longest    bool
-	seed       uint64
 	runs       int
-	sized      bool // the server grows with the load
 	byHand     bool
 	details    bool
 	out        string
@@ -143,23 +129,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case err != nil:
 		return fmt.Errorf("%w\n%w", err, errUsage)
 	}
-	if o.longest {
-		return longest(ctx, o, stdout)
-	}
 	if o.out != "" {
 		if err := writable(o.out); err != nil {
 			return fmt.Errorf("-out: %w", err)
 		}
 	}
-	if len(o.processes) > 1 {
-		return sweep(ctx, o, stdout, stderr)
-	}
-	var runs []*record.Run
-	if o.sim {
-		runs, err = simulate(ctx, o, stderr)
-	} else {
-		runs, err = experiment(ctx, o, stderr)
-	}
+	runs, err := experiment(ctx, o, stderr)
 	if err != nil {
 		return err
 	}
@@ -173,13 +148,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return tell(stdout, files[0])
-}
-
-// tell says where the picture is. The program may run in another directory than its caller, as
-// by go -C. An absolute path is right for both.
-func tell(stdout io.Writer, path string) error {
-	path, err := filepath.Abs(path)
+	// The program may run in another directory than its caller, as by go -C. An absolute path is
+	// right for both.
+	path, err := filepath.Abs(files[0])
 	if err != nil {
 		return err
 	}
@@ -209,12 +180,7 @@ func (o options) setup() string {
 			break
 		}
 	}
-	switch {
-	case o.sim && o.runs > 1:
-		text += fmt.Sprintf(" Simulated: the figures are medians of %d runs, and the curves are of the first.", o.runs)
-	case o.sim:
-		text += " Simulated."
-	case o.runs > 1:
+	if o.runs > 1 {
 		text += fmt.Sprintf(" The figures are medians of %d runs, and the curves are of the first.", o.runs)
 	}
 	return text
@@ -239,19 +205,13 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	flags.DurationVar(&sc.Server.RetryAfter, "retry-after", 0, "let the server answer 503 beyond its limit and ask to wait so\nlong; 0: it takes everything")
 	flags.StringVar((*string)(&sc.Server.Drop), "drop", "", "which `kind` of expired requests the server drops: queued, begun or\nboth; the clients tell it their deadlines; empty: none")
 	flags.Float64Var(&o.speed, "speed", 1, "let time pass `X` times as fast; the gate keeps its own times, so\nthe strategies with a gate are true at 1 only")
-	flags.BoolVar(&o.sim, "sim", false, "simulate in virtual time; see -sized")
-	flags.BoolVar(&o.sized, "sized", true, "in a simulation, take -limit and -spread for 1000 clients with\n-think 10s, and scale them to the load")
-	flags.BoolVar(&o.longest, "longest", false, "simulate longer and longer freezes, up to -frozen, and tell the\nlongest from which the server comes back")
-	processes := flags.String("processes", "", "spread the clients over so many processes, and compare what the\nprocesses share; with -sim also a `list`, such as 1,30,50,1000")
-	flags.DurationVar(&sc.FleetDelay, "fleet-delay", sc.FleetDelay, "simulated time from a process to the fleet's backend and back")
-	flags.Uint64Var(&o.seed, "seed", 1, "for the clients of a simulation")
-	flags.IntVar(&o.runs, "runs", 0, "run `N` times; the figures are the medians (default 5 with -sim, 1\nwithout)")
+	flags.IntVar(&sc.Processes, "processes", 0, "spread the clients over `N` processes, and compare what the\nprocesses share; 0: each client is a process")
+	flags.IntVar(&o.runs, "runs", 1, "run `N` times; the figures are the medians")
 	flags.BoolVar(&o.details, "details", false, "print all figures, and the clients' rules")
 	flags.BoolVar(&o.byHand, "by-hand", howFrozen != "SIGSTOP", "let the server freeze itself instead of stopping its process")
 	flags.StringVar(&o.out, "out", "storm-report", "write the picture into this `directory`; empty: the table\nonly")
-	usual, others := keys(model.Strategies(0)), keys(model.Others(0))
-	fleets := keys(model.Fleets(0))
-	chosen := flags.String("strategies", "", "which strategies, a `list` of "+usual+" (default),\nwith -processes of "+fleets+" (default); all: also\n"+strings.NewReplacer(",google-base2", ",\ngoogle-base2", ",full,", ",\nfull,").Replace(others))
+	usual, fleets := keys(model.Strategies(0)), keys(model.Fleets(0))
+	chosen := flags.String("strategies", "", "which strategies, a `list` of "+usual+" (default),\nor with -processes of "+fleets+" (default)")
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -266,87 +226,28 @@ func parse(args []string, stdout io.Writer) (options, error) {
 		return o, fmt.Errorf("%q: there are no arguments, only flags", flags.Arg(0))
 	case !(o.speed >= 0.1 && o.speed <= 20):
 		return o, fmt.Errorf("-speed %v: must be 0.1 to 20; beyond that the clock of this machine would be measured", o.speed)
-	case o.sim && o.speed != 1:
-		return o, errors.New("-speed: a simulation takes no time that could pass faster")
-	case (o.sim || o.longest) && sc.Server.Tick%time.Millisecond != 0 || sc.Server.Tick <= 0:
-		return o, fmt.Errorf("-tick %v: must be whole milliseconds", sc.Server.Tick)
-	case o.runs < 0:
+	case sc.Server.Tick <= 0:
+		return o, fmt.Errorf("-tick %v: must be more than 0", sc.Server.Tick)
+	case o.runs < 1:
 		return o, fmt.Errorf("-runs %d: must be 1 or more", o.runs)
-	case sc.Clients > 10_000_000:
-		return o, fmt.Errorf("-clients %d: at most 10 million", sc.Clients)
 	}
-	if o.runs == 0 {
-		o.runs = map[bool]int{true: 5, false: 1}[o.sim || o.longest]
-	}
-	if o.processes, err = numbers(*processes); err != nil {
-		return o, fmt.Errorf("-processes: %w", err)
-	}
-	if len(o.processes) > 1 && !o.sim {
-		return o, errors.New("-processes: a list needs -sim")
-	}
-	if len(o.processes) > 0 {
+	if sc.Processes > 0 {
 		usual = fleets
-		sc.Processes = o.processes[0]
 	}
-	switch *chosen {
-	case "all":
-		*chosen = usual + "," + others
-	case "":
+	if *chosen == "" {
 		*chosen = usual
 	}
 	for _, name := range strings.Split(*chosen, ",") {
-		st, ok := model.Find(sc.Timeout, strings.TrimSpace(name), len(o.processes) > 0)
+		st, ok := model.Find(sc.Timeout, strings.TrimSpace(name), sc.Processes > 0)
 		switch {
 		case !ok:
-			return o, fmt.Errorf("-strategies: %q is none of %s", name, usual+","+others)
-		case st.FromThink && len(o.processes) > 0 && !o.sim:
+			return o, fmt.Errorf("-strategies: %q is none of %s", name, usual)
+		case st.FromThink && sc.Processes > 0:
 			return o, fmt.Errorf("-strategies: %q needs a Transport for each client, and with -processes each process has one", name)
 		}
 		o.strategies = append(o.strategies, st)
 	}
-	if len(o.processes) > 1 {
-		for _, n := range o.processes {
-			if err := o.with(n).scenario.Check(); err != nil {
-				return o, err
-			}
-		}
-		return o, nil
-	}
-	o.scenario = o.scaled()
-	return o, o.scenario.Check()
-}
-
-// scaled returns the scenario, with a server that is as large as its load needs if that is
-// wanted.
-func (o options) scaled() model.Scenario {
-	sc := o.scenario
-	if (o.sim || o.longest) && o.sized {
-		sc.Server = sc.Server.Sized(sc.Rate() / model.DefaultScenario().Rate())
-	}
-	return sc
-}
-
-// with returns the options for so many processes, each with a client at least.
-func (o options) with(processes int) options {
-	o.scenario.Processes = processes
-	o.scenario.Clients = max(o.scenario.Clients, processes)
-	o.scenario = o.scaled()
-	return o
-}
-
-// numbers reads a list of numbers, 1 or more each.
-func numbers(list string) (all []int, err error) {
-	if list == "" {
-		return nil, nil
-	}
-	for _, text := range strings.Split(list, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(text))
-		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%q is no number of processes", text)
-		}
-		all = append(all, n)
-	}
-	return all, nil
+	return o, sc.Check()
 }
 
 func keys(list []model.Strategy) string {

@@ -49,7 +49,7 @@ import (
 
 // Models returns all experiments, in the order of the document.
 func Models() []*Model {
-	return []*Model{updates(), failing(), collapse(), stragglers(), downtime(), starved(), refusals()}
+	return []*Model{frozen(), updates(), failing(), collapse(), stragglers(), downtime(), starved(), refusals()}
 }
 
 // A Model is an experiment.
@@ -70,6 +70,7 @@ type Model struct {
 	Time     func(c *Record) float64
 	TimeName string
 	Counted  bool // a cell says how many requests were lost
+	Closed   bool // a client sends its next request after the last has ended
 
 	Published []Published
 	Why       []Reason

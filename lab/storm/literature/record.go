@@ -113,7 +113,7 @@ func (m *Model) figures(s Setting, c *Record) (f Figures) {
 		f[Outage] = float64(dead.attempts) / float64(dead.begun)
 	}
 	if s.Trigger != (Span{}) {
-		f[Back] = c.back(s)
+		f[Back] = c.back(s, m.Closed)
 	}
 	if m.Counted {
 		f[Lost] = float64(all.begun - all.answered)
@@ -126,14 +126,20 @@ func (m *Model) figures(s Setting, c *Record) (f Figures) {
 
 // back returns how many seconds after the trigger the usual rate is back for good. From then on
 // each window of five seconds has at least 95 % of the usual answers for the requests that begin
-// in it.
-func (c *Record) back(s Setting) float64 {
+// in it. Clients in a closed loop begin less while the server is away, so 85 % of the usual requests
+// count for them, which chance alone does not take away.
+func (c *Record) back(s Setting, closed bool) float64 {
 	const window, watched = 5 * time.Second, 10 * time.Second
+	var begun float64 // the usual requests of a window
 	share := func(s Span) float64 {
 		x := c.sum(s)
-		return float64(x.good) / float64(x.begun)
+		return float64(x.good) / max(begun, float64(x.begun))
 	}
 	usual := 0.95 * min(1, share(Span{s.Trigger.From / 2, s.Trigger.From}))
+	if closed {
+		before := Span{s.Trigger.From / 2, s.Trigger.From}
+		begun = 0.9 * float64(c.sum(before).begun) * float64(window) / float64(before.To-before.From)
+	}
 	back := s.Trigger.To
 	for at := back; at+window <= s.Length; at += step {
 		if share(Span{at, at + window}) < usual {

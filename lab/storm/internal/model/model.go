@@ -1,5 +1,5 @@
 // Package model defines the server, the clients and their strategies. The real
-// experiment and the simulation share it.
+// experiment and package literature share it.
 package model
 
 import (
@@ -67,13 +67,6 @@ func (s Server) Delay(concurrency int) time.Duration {
 	return time.Duration(min(d, math.MaxInt64/2))
 }
 
-// Sized returns a server for that many times the load.
-func (s Server) Sized(times float64) Server {
-	s.Limit = max(1, int(math.Round(float64(s.Limit)*times)))
-	s.Spread *= times
-	return s
-}
-
 // Slowed returns a server whose times are divided by speed.
 func (s Server) Slowed(speed float64) Server {
 	s.Base, s.Tick, s.RetryAfter = scale(s.Base, speed), scale(s.Tick, speed), scale(s.RetryAfter, speed)
@@ -93,10 +86,8 @@ type Scenario struct {
 	Watched time.Duration
 	Server  Server
 	// Processes is how many processes the clients are spread over. Zero means that
-	// each client is a process. FleetDelay is how long a process waits for a response of
-	// the fleet's backend, and how long news of a process takes to the others.
-	Processes  int
-	FleetDelay time.Duration
+	// each client is a process.
+	Processes int
 }
 
 // DefaultScenario is the experiment of the article.
@@ -104,7 +95,7 @@ func DefaultScenario() Scenario {
 	return Scenario{
 		Clients: 1000, Think: 10 * time.Second, Timeout: 2 * time.Second,
 		Steady: 10 * time.Second, Frozen: 20 * time.Second, Watched: 80 * time.Second,
-		Server: DefaultServer(), FleetDelay: 100 * time.Millisecond,
+		Server: DefaultServer(),
 	}
 }
 
@@ -133,8 +124,6 @@ func (s Scenario) Check() error {
 		return fmt.Errorf("watched for %v: it takes 7 s to say that the server has recovered; 10 s at least", s.Watched)
 	case s.Processes < 0 || s.Processes > s.Clients:
 		return fmt.Errorf("%d processes: must be 1 to the number of clients, or 0", s.Processes)
-	case s.FleetDelay < 0 || s.FleetDelay%(2*time.Millisecond) != 0:
-		return fmt.Errorf("a fleet delay of %v: must be an even number of milliseconds", s.FleetDelay)
 	case s.Server.Limit < 1:
 		return fmt.Errorf("a limit of %d: must be 1 or more", s.Server.Limit)
 	case s.Server.Drop != DropNothing && !s.Server.Drop.Queued() && !s.Server.Drop.Begun():

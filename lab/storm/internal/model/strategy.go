@@ -89,40 +89,10 @@ func Fleets(timeout time.Duration) []Strategy {
 	}
 }
 
-// Others returns further strategies, for a closer look.
-func Others(timeout time.Duration) []Strategy {
-	list := []Strategy{
-		{Key: "once", Name: "no retries at all", Words: "one attempt", Rule: policy.Rule{MaxAttempts: 1, AttemptTimeout: timeout}},
-		{Key: "thrifty", Name: "aplomb, each on its own, thrifty", Words: "aplomb's default, with a budget of 0.02 retries per second and 5 saved up", Rule: policy.Rule{
-			AttemptTimeout: timeout, RetryBudget: policy.RetryBudget{MinPerSecond: 0.02, Burst: 5}}},
-		{Key: "ungated", Name: "one Transport, no gate", Words: "aplomb's default, in one Transport that all clients share", Shared: true, Rule: policy.Rule{AttemptTimeout: timeout}},
-	}
-	for _, b := range []struct {
-		key, name, words string
-		backoff          policy.Backoff
-	}{
-		{"google-base2", "Google, Base 2 s", "waits 2, 4, 8 to 32 s, plus up to 1 s", backoff.Exponential{Base: 2 * time.Second, Jitter: time.Second}},
-		{"google-base4", "Google, Base 4 s", "waits 4, 8, 16, 32 s, plus up to 1 s", backoff.Exponential{Base: 4 * time.Second, Jitter: time.Second}},
-		{"google-spread2", "Google, Spread 2 s", "waits 1, 2, 4 to 32 s, plus up to 2 s", backoff.Exponential{Jitter: 2 * time.Second}},
-		{"google-spread4", "Google, Spread 4 s", "waits 1, 2, 4 to 32 s, plus up to 4 s", backoff.Exponential{Jitter: 4 * time.Second}},
-		{"google-max64", "Google, Max 64 s", "waits 1, 2, 4 to 64 s, plus up to 1 s", backoff.Exponential{Max: 64 * time.Second}},
-		{"full", "full jitter", "waits a random part of 0.1, 0.2, 0.4 s and so on", backoff.FullJitter{}},
-		{"full2", "full jitter, Base 2 s", "waits a random part of 2, 4, 8 to 32 s", backoff.FullJitter{Base: 2 * time.Second, Max: 32 * time.Second}},
-		{"equal", "equal jitter", "waits half of full jitter's bound, plus a random part of the other half", backoff.EqualJitter{}},
-		{"decorrelated", "decorrelated jitter", "waits from 0.1 s to three times the last wait, at random", backoff.Decorrelated{}},
-		{"randomized", "randomized", "waits 0.5 s, then 1.5 times as long each time, give or take a half", backoff.Randomized{}},
-		{"exponential", "exponential to 10 s", "waits 1, 2, 4, 8, 10 s", backoff.Geometric{}},
-		{"normal", "normal", "waits 0.1 s, then 2.7 times as long each time, with normal jitter", backoff.Normal{}},
-	} {
-		list = append(list, Strategy{Key: b.key, Name: b.name, Words: b.words + ", and never gives up", Rule: plain(timeout, b.backoff)})
-	}
-	return list
-}
-
 // Find returns the strategy with a key. If the clients are spread over processes, it looks
 // among Fleets first.
 func Find(timeout time.Duration, key string, processes bool) (st Strategy, ok bool) {
-	all := append(Strategies(timeout), Others(timeout)...)
+	all := Strategies(timeout)
 	if processes {
 		all = append(Fleets(timeout), all...)
 	}

@@ -43,18 +43,12 @@ type Run struct {
 	// SentFrozen is the number of attempts that began while the server was frozen.
 	// Sent is the number of all attempts.
 	SentFrozen, Sent int
-	// Found is the number of requests that waited in the server's sockets at the
-	// resume, if that is known.
-	Found int
 	// Open is the number of requests that were neither answered nor given up at
 	// the end.
 	Open int
 
-	// Latency has every Keep-th success, with the time from the call to the
-	// response.
+	// Latency has every success, with the time from the call to the response.
 	Latency []Latency
-	Keep    int
-	good    int
 
 	// Others are the figures of further runs of the same strategy. See Median.
 	Others []Figures
@@ -65,7 +59,7 @@ type Latency struct{ Began, Took uint32 } // in ms
 
 // NewRun returns an empty run.
 func NewRun(end time.Duration) *Run {
-	r := &Run{End: end, Keep: 1, Samples: make([]Sample, end/Step+1)}
+	r := &Run{End: end, Samples: make([]Sample, end/Step+1)}
 	for i := range r.Samples {
 		r.Samples[i].Busy = -1
 	}
@@ -92,9 +86,7 @@ func (r *Run) Arrive(now time.Duration, n int) { r.At(now).Arrived += n }
 // Success notes a request that was answered.
 func (r *Run) Success(began, now time.Duration) {
 	r.At(now).Good++
-	if r.good++; r.good%r.Keep == 0 {
-		r.Latency = append(r.Latency, Latency{ms(began), ms(now - began)})
-	}
+	r.Latency = append(r.Latency, Latency{ms(began), ms(now - began)})
 }
 
 func ms(d time.Duration) uint32 { return uint32(d / time.Millisecond) }
@@ -158,8 +150,7 @@ func (r *Run) Exhausted() time.Duration {
 // Figures sum up a run.
 type Figures struct {
 	SentFrozen int
-	SentLate   int // of these, the attempts from 3 s after the stop on
-	Found      int
+	SentLate   int           // of these, the attempts from 3 s after the stop on
 	Peak       int           // the most requests in progress at the server after the resume
 	Later      int           // the most after that number had gone below the limit; 0: it never did
 	Recovered  time.Duration // after the resume; negative: not within the run
@@ -182,7 +173,7 @@ const (
 
 // Figures computes the figures of the run.
 func (r *Run) Figures() Figures {
-	f := Figures{SentFrozen: r.SentFrozen, Found: r.Found, Open: r.Open, Sent: r.Sent, Recovered: -1}
+	f := Figures{SentFrozen: r.SentFrozen, Open: r.Open, Sent: r.Sent, Recovered: -1}
 	f.Peak, f.Later = r.peaks()
 	for _, s := range r.Samples {
 		f.Lost += s.Lost
@@ -211,7 +202,6 @@ func (r *Run) Median() Figures {
 	m := Figures{
 		SentFrozen: count(func(f Figures) int { return f.SentFrozen }),
 		SentLate:   count(func(f Figures) int { return f.SentLate }),
-		Found:      count(func(f Figures) int { return f.Found }),
 		Peak:       count(func(f Figures) int { return f.Peak }),
 		Later:      count(func(f Figures) int { return f.Later }),
 		Lost:       count(func(f Figures) int { return f.Lost }),

@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -104,36 +103,4 @@ func TestTable(t *testing.T) {
 			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, "columns: %s", line)
 		}
 	}
-}
-
-// points are those of a sweep: alone the server is back with 1 process only.
-func points() (list []Point) {
-	for _, n := range []int{1, 100, 10_000} {
-		alone, fleet := made("alone", 0), made("fleet", time.Second)
-		alone.Key, fleet.Key, fleet.Coordinated = "alone", "fleet", true
-		if n > 1 {
-			alone = made("alone", -1)
-			alone.Key = "alone"
-		}
-		list = append(list, Point{n, max(1000, n), []*record.Run{alone, fleet}})
-	}
-	return list
-}
-
-func TestSweep(t *testing.T) {
-	list := points()
-	if a, b := survives(list, 0), survives(list, 1); a != 1 || b != 10_000 {
-		t.Errorf("survives with %d and %d processes", a, b)
-	}
-	if got, want := sweepFinding(list), "Up to 1 processes on their own bring the server back, and 10,000 in a fleet"; !strings.HasSuffix(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if got := sweepFinding(list[:1]); !strings.HasPrefix(got, "After which time") {
-		t.Errorf("%q", got)
-	}
-	var b strings.Builder
-	require.NoError(t, Sweep(&b, list, true))
-	assert.True(t, regexp.MustCompile(`10,000 +10,000 +never +0.9 s\n`).MatchString(b.String()), "%s", &b)
-	files, err := WriteSweep(t.TempDir(), list)
-	assert.True(t, err == nil && len(files) == 2, "%v, %v", files, err)
 }
