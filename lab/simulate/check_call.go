@@ -34,7 +34,7 @@ func (w *world) checkArrival(s *attempt) {
 		w.complain(TooOften, c, "attempt %d of a request that is to be sent once", s.number)
 	}
 	for _, earlier := range c.attempts[:s.number-1] {
-		underWay := s.moved && s.set < earlier.ended // it sought a connection, and goes over the old lane as the same attempt
+		underWay := s.moved && s.set < earlier.ended                                         // it sought a connection, and goes over the old lane as the same attempt
 		answered := slices.ContainsFunc(c.attempts[:s.number-1], func(other *attempt) bool { // the hedge was told to wait, and not the attempt that won
 			return other.succeeded() && other.ended > earlier.ended && other.ended < s.began
 		})
