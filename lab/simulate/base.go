@@ -17,14 +17,10 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// A base is the base transport of the client under test, or a further lane of it.
+// A base is the base transport of the client under test.
 type base struct {
 	world   *world
-	lane    int      // 0: the base transport itself
 	process *process // of the fleet's member; nil: there is no fleet
-
-	mu    sync.Mutex // guards the connections
-	conns []*conn
 }
 
 // An attempt is one call of the base transport.
@@ -35,15 +31,10 @@ type attempt struct {
 	process *process // of the fleet's member; nil: there is no fleet
 	id      int      // in the story
 	number  int      // of its call, from 1
-	lane    int      // 0: the base transport itself
 	hedge   bool     // it began beside an earlier attempt of its call
-	unsent  bool     // it found no connection, and went over another lane
-	moved   bool     // so it did before
 	script  *script
 	req     *http.Request
-	conn    *conn         // nil: it has none, or the host has no connections
-	rng     string        // the requested Range
-	set     time.Duration // when the Transport began it, maybe over another lane
+	rng     string // the requested Range
 	began   time.Duration
 	ended   time.Duration // when RoundTrip returned; never, while it has not
 	dead    bool          // its context had ended by then
@@ -59,21 +50,13 @@ type attempt struct {
 	events   bool          // the response has the type of an event stream
 	supplied []span        // the Reads of the request's body that took long
 	cut      time.Duration // when its context ended; never, while it has not
-	cause    error         // why it ended
 }
 
-// CloseIdleConnections must never be called if the host has no other connections and no attempt
-// ended early, because the connections are shared.
+// CloseIdleConnections must never be called if no attempt ended early, because the connections are
+// shared.
 func (b *base) CloseIdleConnections() {
-	if !b.world.plan.wired() && !b.world.hadCut() {
+	if !b.world.hadCut() {
 		b.world.violate(Discarded, nil, "the pool's idle connections were closed")
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, c := range b.conns {
-		if c.streams == 0 {
-			c.closed = true
-		}
 	}
 }
 
@@ -90,7 +73,7 @@ func (b *base) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 	if s == nil {
 		return nil, errors.New("simulate: a request of nobody")
 	}
-	s.process, s.lane = b.process, b.lane
+	s.process = b.process
 	up := newUpload(s)
 	s.exited = true
 	stop := context.AfterFunc(req.Context(), func() { s.checkTimeout(up) })
@@ -100,7 +83,6 @@ func (b *base) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 		}
 		s.leave(err)
 		if resp == nil || s.body == nil {
-			s.release(resp != nil)
 			stop() // otherwise the context may end because the body stalls
 		}
 	}()
@@ -113,11 +95,6 @@ func (b *base) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 func (b *base) exchange(s *attempt, up *upload) (*http.Response, error) {
 	if err := s.thaw(); err != nil {
 		return nil, err
-	}
-	if s.host.wires != nil {
-		if err := b.connect(s); err != nil {
-			return nil, err
-		}
 	}
 	sc := s.script
 	switch sc.outcome {
@@ -132,9 +109,6 @@ func (b *base) exchange(s *attempt, up *upload) (*http.Response, error) {
 		runtime.Goexit()
 	}
 	up.start()
-	if s.conn.is(dies) && !sc.acts {
-		return nil, s.wait(never)
-	}
 	if !sc.early || sc.outcome == responds && sc.status < 300 {
 		if err := s.await(up); err != nil {
 			return nil, err
@@ -155,9 +129,6 @@ func (s *attempt) result(up *upload) (*http.Response, error) {
 	sc := s.script
 	if s.acts() && (up == nil || up.isWhole()) {
 		s.act()
-	}
-	if s.conn.is(dies) {
-		return nil, s.wait(never)
 	}
 	if err := s.thaw(); err != nil {
 		return nil, err
@@ -411,7 +382,7 @@ func (s *attempt) checkTimeout(u *upload) {
 	rule, cause := s.call.rule, context.Cause(s.req.Context())
 	s.world.mu.Lock()
 	responded, body, end := s.ended < never, s.body, s.script.end
-	s.cut, s.cause = s.world.now(), cause
+	s.cut = s.world.now()
 	s.world.mu.Unlock()
 	if quiet = s.quiet(u); body != nil {
 		quiet = body.quietFor()
@@ -423,7 +394,7 @@ func (s *attempt) checkTimeout(u *upload) {
 	case errors.Is(cause, transport.ErrStalled):
 		limit = rule.Stall.Timeout
 	}
-	if quiet < limit-s.host.mayWait() {
+	if quiet < limit {
 		s.world.violate(Patience, s.call, "attempt %d was ended by %q, when it had waited for the server for %v", s.number, cause, quiet)
 	}
 }
@@ -473,9 +444,6 @@ func (s *attempt) response(up *upload) *http.Response {
 	resp := &http.Response{
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: make(http.Header), Request: s.req, ContentLength: -1,
-	}
-	if s.conn != nil && s.host.http2 {
-		resp.Proto, resp.ProtoMajor, resp.ProtoMinor = "HTTP/2.0", 2, 0
 	}
 	page := s.represent(resp)
 	resp.Status = strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"reflect"
 	"slices"
@@ -34,19 +33,16 @@ func (w *world) checkArrival(s *attempt) {
 		w.complain(TooOften, c, "attempt %d of a request that is to be sent once", s.number)
 	}
 	for _, earlier := range c.attempts[:s.number-1] {
-		underWay := s.moved && s.set < earlier.ended                                         // it sought a connection, and goes over the old lane as the same attempt
 		answered := slices.ContainsFunc(c.attempts[:s.number-1], func(other *attempt) bool { // the hedge was told to wait, and not the attempt that won
 			return other.succeeded() && other.ended > earlier.ended && other.ended < s.began
 		})
-		if wait := earlier.mustWait(); s.began < earlier.ended+wait && wait > 0 && !s.besides(earlier) && !underWay && !answered {
+		if wait := earlier.mustWait(); s.began < earlier.ended+wait && wait > 0 && !s.besides(earlier) && !answered {
 			w.complain(Early, c, "attempt %d came %v after a response that asked for %v", s.number, s.began-earlier.ended, wait)
 		}
 	}
 	w.checkHedge(s)
 	if c.returned < never {
-		if !s.moved {
-			w.checkReconnect(s)
-		}
+		w.checkReconnect(s)
 		return
 	}
 	if c.actsAnew() && slices.ContainsFunc(c.attempts[:s.number-1], func(earlier *attempt) bool { return earlier.succeeded() && earlier.ended < s.began }) {
@@ -62,21 +58,16 @@ func (w *world) checkArrival(s *attempt) {
 		}
 	}
 	// In a pair, the outer Transport may start a retry in time that then waits
-	// in the inner Transport. An attempt that takes another lane starts when it set out for the first.
-	if limit := c.rule.MaxElapsedTime; limit > 0 && !w.plan.nested && !s.hedge && s.set-c.attempts[0].began > limit+1+s.host.mayWait() { // the timer may wait until the time is over
-		w.complain(Futile, c, "a retry %v after the first attempt; the rule allows %v", s.set-c.attempts[0].began, limit)
+	// in the inner Transport.
+	if limit := c.rule.MaxElapsedTime; limit > 0 && !w.plan.nested && !s.hedge && s.began-c.attempts[0].began > limit+1 { // the timer may wait until the time is over
+		w.complain(Futile, c, "a retry %v after the first attempt; the rule allows %v", s.began-c.attempts[0].began, limit)
 	}
 }
 
 // besides reports whether an attempt began in the instant in which the other
 // attempt got its response. It cannot have known of that response.
-// A hedge may also have waited for the connection that another attempt makes.
 func (s *attempt) besides(other *attempt) bool {
-	wait := s.host.mayWait()
-	if !hedges(s.call.rule) {
-		wait = 0
-	}
-	return s.began >= other.ended && s.began <= other.ended+wait && s.number == 2
+	return s.began == other.ended && s.number == 2
 }
 
 // mustWait returns for how long after the attempt's response no other attempt
@@ -249,11 +240,11 @@ func (c *call) checkResponse() {
 		c.complain(Outcome, "status %d instead of %d", c.resp.StatusCode, s.status)
 	case c.resp.Body == nil, c.resp.Request == nil:
 		c.complain(Outcome, "a response without a body or a request")
-	case c.anyAttempt(func(later *attempt) bool { return later.set > s.ended && !later.besides(s) }):
+	case c.anyAttempt(func(later *attempt) bool { return later.began > s.ended && !later.besides(s) }):
 		c.complain(Outcome, "the response of attempt %d of %d", s.number, len(c.attempts))
 	}
 	outran := func(first *attempt) bool { // the response of a hedge waits for a base that ignores the context of the first
-		return first != s && first.script.deaf > 0 && first.set < s.ended && first.ended == c.returned
+		return first != s && first.script.deaf > 0 && first.began < s.ended && first.ended == c.returned
 	}
 	if s.succeeded() && c.written().Classify == nil && c.returned > s.ended && !c.anyAttempt(outran) { // a classifier may read the body
 		c.complain(HeldBack, "the response came %v after its headers", c.returned-s.ended)
@@ -289,7 +280,6 @@ func (c *call) checkError() {
 	case c.gone() && !(isOwn && refusedByLimit(own) && c.returned == c.ends): // both came in the same instant
 		c.checkContextError()
 	case (c.rule.AttemptTimeout > 0 || len(c.attempts) > 1) && errors.Is(c.err, policy.ErrAttemptTimeout): // an attempt after the first always has a timeout
-	case c.rule.ConnectTimeout > 0 && c.world.plan.wired() && dialTimedOut(c.err):
 	case c.mayStall() && errors.Is(c.err, transport.ErrStalled):
 	case c.plan.shape == noGetBody && isOwn && own.Reason == transport.ReasonNotReplayable && errors.Is(c.err, errBody):
 	case isOwn && refusedByLimit(own):
@@ -305,12 +295,6 @@ func refusedByLimit(e *transport.Error) bool {
 		return true
 	}
 	return false
-}
-
-// dialTimedOut reports whether an attempt got no connection in time.
-func dialTimedOut(err error) bool {
-	var dial *net.OpError
-	return errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout()
 }
 
 // gone reports whether the caller's patience has ended.
@@ -368,9 +352,6 @@ func (c *call) checkFutile() {
 	}
 	if c.plan.shape > inMemory || c.world.plan.nested {
 		return
-	}
-	if h.wires != nil {
-		return // it may wait for a connection that another attempt makes
 	}
 	if rule.Concurrency.Enabled() || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On {
 		return

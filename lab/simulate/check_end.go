@@ -45,12 +45,8 @@ func (w *world) finish() {
 			w.checkHolds(h)
 			w.checkCosts(h)
 			w.checkIdle(h)
-			w.checkLanes(h)
-			switch {
-			case w.plan.fleet != nil:
+			if w.plan.fleet != nil {
 				w.checkFleet(h)
-			case h.scene != nil:
-				w.checkInnocent(h, h.scene)
 			}
 			w.mu.Unlock()
 		}
@@ -94,9 +90,7 @@ func (w *world) checkCall(c *call) {
 	}
 	for _, s := range c.attempts {
 		w.checkDiscarded(s)
-		w.checkCut(s)
 	}
-	w.checkTold(c)
 	if n := len(c.attempts); w.plan.traced && !w.plan.nested && (c.begun != n || c.ended != n) {
 		w.complain(Told, c, "the server got %d attempts; the Trace was told %d beginnings and %d ends", n, c.begun, c.ended)
 	}
@@ -163,9 +157,9 @@ func (w *world) checkBudget(h *host, member int) {
 		for _, s := range c.attempts {
 			switch {
 			case s.began > c.returned: // a reconnect
-				requests = append(requests, s.set)
+				requests = append(requests, s.began)
 			case s.number > 1:
-				attempts = append(attempts, s.set)
+				attempts = append(attempts, s.began)
 			}
 		}
 	}
@@ -195,9 +189,7 @@ func (w *world) checkBudget(h *host, member int) {
 
 // takenAt returns the times to which retries and hedges of a call belong in the budget. The
 // event of a retry may come later, because the attempt before it may still read the caller's body.
-// That of a hedge comes when it has waited for its connection.
 func (c *call) takenAt() (all []time.Duration) {
-	wired := c.world.plan.hosts[c.plan.host].wires != nil
 	for _, e := range c.events {
 		hedge := e.Reason == transport.ReasonHedged
 		if e.Offset > 0 || !hedge && e.Reason != transport.ReasonRetry {
@@ -210,13 +202,6 @@ func (c *call) takenAt() (all []time.Duration) {
 		at := min(e.at, c.world.timeOf(e.Time))
 		if e.RetryAfter > 0 && !hedge {
 			at += e.Delay
-		}
-		switch delay := c.rule.Hedge; {
-		case !hedge || !wired:
-		case delay.Percentile > 0:
-			continue // it may have waited for its connection since nobody knows when
-		default:
-			at = min(at, c.attempts[0].set+delay.Delay)
 		}
 		all = append(all, at)
 	}
@@ -239,7 +224,7 @@ func (w *world) checkHolds(h *host) {
 	}
 	told, arrived := make(map[who][]span), make(map[who][]time.Duration)
 	for _, s := range w.attempts {
-		if mood, _ := h.moodAt(s.began); s.host != h || mood != exhausted || s.unsent {
+		if mood, _ := h.moodAt(s.began); s.host != h || mood != exhausted {
 			continue
 		}
 		scope, wait := s.who(), s.told
@@ -259,7 +244,7 @@ func (w *world) checkHolds(h *host) {
 		for _, hold := range merged(told[scope]) {
 			n := 0
 			for _, at := range arrived[scope] {
-				if hold.from+h.mayWait() < at && at < hold.until { // before, it may have waited for its connection
+				if hold.from < at && at < hold.until {
 					n++
 				}
 			}
@@ -316,9 +301,6 @@ func (w *world) checkBack() {
 			}
 			if rule.RetryAfter.Max < 0 {
 				continue // a hold may be endless
-			}
-			if h.wires != nil && (rule.Lanes == policy.Off || h.wires.alone) {
-				continue // the probes take a connection that may be dead
 			}
 			plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, member: state.member, method: "GET", path: "/doc/0", deadline: time.Minute - 1}
 			if c := w.beginLast(plan); !w.sentSoon(c) {

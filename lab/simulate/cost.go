@@ -68,21 +68,14 @@ func (w *world) checkAsked(c *call) {
 	}
 }
 
-// tokenLate is for how long an attempt may keep its token while it waits for the first connection of
-// a new pool.
-const tokenLate = time.Second
-
 // checkCosts checks that the costs of all attempts at a host keep to its rate. It judges only hosts that keep their rule.
 func (w *world) checkCosts(h *host) {
 	rate := h.rule.RateLimit
-	if rate.PerSecond <= 0 || w.plan.fleet != nil || len(w.plan.updates) > 0 || h.wires != nil {
+	if rate.PerSecond <= 0 || w.plan.fleet != nil || len(w.plan.updates) > 0 {
 		return
 	}
 	burst := cmp.Or(rate.Burst, max(1, int(math.Ceil(rate.PerSecond))))
-	level, last, late := float64(burst), time.Duration(0), time.Duration(0)
-	if len(w.lanes[h]) > 0 {
-		late = tokenLate
-	}
+	level, last := float64(burst), time.Duration(0)
 	all := slices.Clone(w.attempts)
 	slices.SortStableFunc(all, func(a, b *attempt) int { return cmp.Compare(a.began, b.began) })
 	for _, s := range all {
@@ -90,7 +83,7 @@ func (w *world) checkCosts(h *host) {
 			continue
 		}
 		level = min(level+rate.PerSecond*(s.began-last).Seconds(), float64(burst)) - float64(s.tokens(burst))
-		if last = s.began; level < -0.01-rate.PerSecond*late.Seconds() {
+		if last = s.began; level < -0.01 {
 			w.complain(Costs, s.call, "attempt %d at a cost of %d came when %.2f tokens were missing", s.number, s.tokens(burst), -level)
 			return
 		}

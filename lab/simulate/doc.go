@@ -16,12 +16,8 @@
 // faults keeps: they panic, end the goroutine, or return a response and an error. The script
 // also says whether the server acted, which the oracles have to know.
 //
-// Some promises are about figures, such as how long scattered refusals hold others.
-// For them, some stories have a scene. A scene is a host with a crowd of callers who come at
-// regular times.
-//
-// Some hosts have connections. Each lane of such a host is a pool of its own, over HTTP/1 or
-// HTTP/2. A connection may die without a word, become slow, or lead to a bad server.
+// The hosts have no connections. Package paired has them, and judges what the callers of a host
+// notice of each other.
 //
 // In every fifth story or so, the callers belong to several Transports, which are a fleet. They
 // are spread over processes that die, with and without a word, stand still for a while and go
@@ -30,9 +26,9 @@
 // some time or always. The backend may forget everything, and some members hear lies. Members
 // of a calm fleet have none of this, so the oracles are stricter with them.
 //
-// Most of the fleets have a scene of their own: a host that is well, a rate that is shared or
-// far away, an outage, members that the host refuses while it serves others, or a wait that it
-// tells all of them.
+// Most of the fleets have a scene: a host of their own with a crowd of callers who come at regular
+// times. It is well, has a rate that is shared or far away, an outage, members that it refuses while
+// it serves others, or a wait that it tells all of them.
 //
 // In every seventh story or so, some rules have a Cost.
 //
@@ -62,17 +58,14 @@
 //	reqbody.go      request bodies
 //	base.go         the base transport
 //	script.go       how one attempt is going to end, and the errors of attempts
-//	conn.go         the connections of an attempt's host, in pools
-//	scene.go        a crowd of callers at a host of their own
-//	fleet_scene.go  a crowd for each member of a fleet
+//	scene.go        a crowd for each member of a fleet
 //	hint.go         the waits that servers ask for
 //	resource.go     the representations of a server, and their bytes
 //	respbody.go     response bodies
 //	oracle.go       the promises
 //	check_call.go   checks when an attempt arrives and when a call returns, and of hedges
 //	check_end.go    checks at the end of the story
-//	check_conn.go   checks of connections and lanes
-//	check_scene.go  the checks of the figures of a scene, and of waits for a host that has nothing to do
+//	check_idle.go   the check of waits for a host that has nothing to do
 //	check_fleet.go  the checks of fleets
 //
 // sabotage_test.go shows that each oracle complains if its promise is broken.

@@ -50,11 +50,10 @@ type lieTold struct {
 const deadTime = 6 * time.Second
 
 // addFleet makes the callers of some plans belong to several Transports, which are a fleet.
-// It has dice of its own, so it does not change other plans. Plans with a scene or with
-// connections have promises that hold for a single Transport.
+// It has dice of its own, so it does not change other plans.
 func (p *plan) addFleet() {
 	d := dice.Roll(p.seed, ofFleet)
-	if !d.Chance(30) || p.nested || p.wired() || slices.ContainsFunc(p.hosts, func(h *host) bool { return h.scene != nil }) {
+	if !d.Chance(30) || p.nested {
 		return
 	}
 	f := &fleetPlan{calm: d.Chance(30), direct: d.Chance(50)}
@@ -69,7 +68,7 @@ func (p *plan) addFleet() {
 		f.hire(d, c)
 	}
 	if d.Chance(60) {
-		newFleetScene(d, f).add(p, d)
+		newScene(d, f).add(p, d)
 	}
 }
 

@@ -28,10 +28,7 @@ const (
 	Secret    Oracle = "no secrets in logs and errors"          // 15
 	Told      Oracle = "each attempt is told once"
 	Patience  Oracle = "the caller's own time does not count"
-	Innocent  Oracle = "scattered refusals hold nobody"
 	Room      Oracle = "nobody waits for a host that has nothing to do"
-	Few       Oracle = "new connections are few"
-	Cut       Oracle = "nothing under way is closed"
 	Beside    Oracle = "a hedge goes only where hedges may"
 	Asked     Oracle = "a host that is well asks no fleet"                // 16
 	Answered  Oracle = "an answer of the fleet is awaited for a moment"   // 16
@@ -47,6 +44,6 @@ const (
 // oracles lists all promises.
 var oracles = []Oracle{
 	Request, Closed, Outcome, ActedOnce, Stored, TooOften, Early, Hold, Futile, Prompt,
-	OneReader, Discarded, Writer, HeldBack, Spliced, Budget, Leak, Nested, Secret, Told, Patience, Innocent, Room, Few, Cut, Beside,
+	OneReader, Discarded, Writer, HeldBack, Spliced, Budget, Leak, Nested, Secret, Told, Patience, Room, Beside,
 	Asked, Answered, Hearsay, Stopped, Longer, Rated, Probed, Costs, Panics,
 }

@@ -23,9 +23,7 @@ const (
 	ofCall
 	ofAttempt
 	ofUpdate
-	ofScene
 	ofManner
-	ofConn
 	ofFleet
 	ofMessage
 	ofCost
@@ -64,7 +62,6 @@ type host struct {
 	streams bool            // some of its bodies are streams
 	lingers bool            // some of its responses arrive in a later phase
 	scene   *scene          // nil: none
-	wires   *wiring         // its connections; nil: it has none that anybody sees
 }
 
 // A mood is how a host mostly behaves.
@@ -185,8 +182,6 @@ func newPlan(seed uint64) *plan {
 	}
 	p.horizon = 3*span + 5*time.Minute
 	p.addManners()
-	p.addScene()
-	p.addWires()
 	p.addFleet()
 	p.addCosts()
 	return p
@@ -357,11 +352,6 @@ func (p *plan) rules(of func(*host) policy.Rule) map[string]policy.Rule {
 	return m
 }
 
-// wired reports whether a host has connections.
-func (p *plan) wired() bool {
-	return slices.ContainsFunc(p.hosts, func(h *host) bool { return h.wires != nil })
-}
-
 // String describes the hosts and callers.
 func (p *plan) String() string {
 	var b strings.Builder
@@ -369,9 +359,6 @@ func (p *plan) String() string {
 		fmt.Fprintf(&b, "%s %v\n", h.origin, h.rule)
 		for _, phase := range h.weather {
 			fmt.Fprintf(&b, "    %v until %v\n", phase.mood, phase.until)
-		}
-		if h.wires != nil {
-			fmt.Fprintf(&b, "    %v, HTTP/2 %v\n", h.wires, h.http2)
 		}
 		if h.scene != nil {
 			fmt.Fprintf(&b, "    %v\n", h.scene)

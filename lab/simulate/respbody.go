@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -26,7 +25,6 @@ type respBody struct {
 	using   atomic.Int32
 	closed  chan struct{}
 	once    sync.Once
-	free    sync.Once             // gives the connection back
 	idle    chan struct{}         // full during a Read, if Close waits for it
 	failed  atomic.Pointer[error] // of a Read, the last; the oracles read it under other locks
 
@@ -88,7 +86,6 @@ func (b *respBody) Read(p []byte) (int, error) {
 	if err != nil && !b.ended {
 		b.ended = true
 		b.over = min(b.over, b.attempt.world.now())
-		b.free.Do(func() { b.attempt.release(err == io.EOF) })
 		b.upload.halt()
 	}
 	return n, err
@@ -106,9 +103,6 @@ func (b *respBody) next(p []byte, pos int64) (int, error) {
 	}
 	if err := b.wait(sc.pause); err != nil {
 		return 0, err
-	}
-	if b.attempt.conn.is(dies) && b.attempt.status != http.StatusSwitchingProtocols { // only its caller watches over such a connection
-		return 0, b.wait(never)
 	}
 	n := int(min(int64(len(p)), sc.piece, end-pos))
 	page.text.fill(p[:n], pos)
@@ -184,7 +178,6 @@ func (b *respBody) Close() error {
 		b.over = min(b.over, b.closedAt)
 		b.mu.Unlock()
 		close(b.closed)
-		b.free.Do(func() { b.attempt.release(false) })
 		b.upload.halt()
 	})
 	if b.attempt.script.blocks > 0 {

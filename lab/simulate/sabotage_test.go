@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,48 +163,6 @@ func forgetful(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// An untraced is a context without hooks of httptrace.
-type untraced struct{ context.Context }
-
-func (u untraced) Value(key any) any {
-	v := u.Context.Value(key)
-	if _, hooks := v.(*httptrace.ClientTrace); hooks {
-		return nil
-	}
-	return v
-}
-
-// A closer is a base transport that ends all that is under way when an attempt times out.
-type closer struct {
-	http.RoundTripper
-	mu  sync.Mutex // guards all
-	all []context.CancelFunc
-}
-
-func (c *closer) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(req.Context())
-	c.mu.Lock()
-	c.all = append(c.all, cancel)
-	c.mu.Unlock()
-	context.AfterFunc(req.Context(), func() {
-		if errors.Is(context.Cause(req.Context()), policy.ErrAttemptTimeout) {
-			c.closeAll()
-		}
-	})
-	return c.RoundTripper.RoundTrip(req.WithContext(ctx))
-}
-
-func (c *closer) closeAll() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, cancel := range c.all {
-		cancel()
-	}
-}
-
-// noHooks is a defect that breaks nothing without connections.
-const noHooks = "the hooks tell of no connection"
-
 // A defect is one that somebody should complain of.
 type defect struct {
 	name   string
@@ -354,39 +310,12 @@ var sabotage = []defect{
 		defer stop()
 		return next.RoundTrip(req.WithContext(ctx))
 	})},
-	{"each refusal holds all", Innocent, func(p *plan, c transport.Config) (Client, error) {
-		var until atomic.Int64
-		base := c.Base
-		c.Base = rt(func(req *http.Request) (*http.Response, error) {
-			resp, err := base.RoundTrip(req)
-			if resp != nil && resp.StatusCode == http.StatusTooManyRequests {
-				until.Store(time.Now().Add(time.Second).UnixNano())
-			}
-			return resp, err
-		})
-		next, err := aTransport(p, c)
-		return &saboteur{Client: next, roundTrip: func(req *http.Request) (*http.Response, error) {
-			time.Sleep(time.Until(time.Unix(0, until.Load())))
-			return next.RoundTrip(req)
-		}}, err
-	}},
 	{"requests wait at a gate without need", Room, func(p *plan, c transport.Config) (Client, error) {
 		next, err := aTransport(p, c)
 		return &saboteur{Client: next, roundTrip: func(req *http.Request) (*http.Response, error) {
 			time.Sleep(fleetIdle + time.Second)
 			return next.RoundTrip(req)
 		}}, err
-	}},
-	{"lanes are opened as often as asked", Few, func(p *plan, c transport.Config) (Client, error) {
-		if open := c.NewPool; open != nil {
-			c.NewPool = func(host string) (lane http.RoundTripper) {
-				for range 6 {
-					lane = open(host)
-				}
-				return lane
-			}
-		}
-		return aTransport(p, c)
 	}},
 	{"attempts are sent twice at once", Beside, func(p *plan, c transport.Config) (Client, error) {
 		base := c.Base
@@ -404,33 +333,6 @@ var sabotage = []defect{
 			})
 			return base.RoundTrip(req)
 		})
-		return aTransport(p, c)
-	}},
-	{"connections are closed at the first timeout", Cut, func(p *plan, c transport.Config) (Client, error) {
-		c.Base = &closer{RoundTripper: c.Base}
-		return aTransport(p, c)
-	}},
-	{noHooks, ActedOnce, func(p *plan, c transport.Config) (Client, error) {
-		base := c.Base
-		c.Base = rt(func(req *http.Request) (*http.Response, error) {
-			if trace := httptrace.ContextClientTrace(req.Context()); trace != nil {
-				trace.GetConn(req.URL.Host)
-				req = req.WithContext(untraced{req.Context()})
-			}
-			return base.RoundTrip(req)
-		})
-		return aTransport(p, c)
-	}},
-	{"the Trace is told another address", Told, func(p *plan, c transport.Config) (Client, error) {
-		if c.Trace != nil {
-			event := c.Trace.Event
-			c.Trace.Event = func(e transport.Event) {
-				if e.Addr != "" {
-					e.Addr += "0"
-				}
-				event(e)
-			}
-		}
 		return aTransport(p, c)
 	}},
 	{"a member tells of each request", Asked, inFleet(func(f *broken, c transport.Config, next Client) rt {
@@ -551,17 +453,15 @@ func inFleet(breaks func(f *broken, c transport.Config, next Client) rt) maker {
 	}
 }
 
-// matters reports whether a plan has what the oracle judges. wires says that it needs
-// connections. The others are not played, which takes most of the time off TestOracles.
-func (o Oracle) matters(p *plan, wires bool) bool {
-	scene := func(kinds ...sceneKind) bool {
-		return slices.ContainsFunc(p.hosts, func(h *host) bool { return h.scene != nil && slices.Contains(kinds, h.scene.kind) })
+// matters reports whether a plan has what the oracle judges. The others are not played, which takes
+// most of the time off TestOracles.
+func (o Oracle) matters(p *plan) bool {
+	scene := func(kind sceneKind) bool {
+		return slices.ContainsFunc(p.hosts, func(h *host) bool { return h.scene != nil && h.scene.kind == kind })
 	}
 	switch o {
 	case Nested:
 		return p.nested
-	case Innocent:
-		return scene(refusals)
 	case Room:
 		return slices.ContainsFunc(p.hosts, func(h *host) bool { return h.rule.Concurrency.Mode == policy.GateWait })
 	case Asked:
@@ -579,7 +479,7 @@ func (o Oracle) matters(p *plan, wires bool) bool {
 	case Costs:
 		return slices.ContainsFunc(p.hosts, func(h *host) bool { return h.rule.Cost != nil })
 	}
-	return !wires || p.wired()
+	return true
 }
 
 // TestOracles breaks each promise and checks that its oracle complains.
@@ -592,7 +492,7 @@ func TestOracles(t *testing.T) {
 			t.Parallel()
 			for seed, played := uint64(0), 0; played < most; seed++ {
 				p := newPlan(seed)
-				if !s.breaks.matters(p, s.name == noHooks) {
+				if !s.breaks.matters(p) {
 					continue
 				}
 				played++

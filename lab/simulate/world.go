@@ -8,15 +8,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/aplomb-go/aplomb/fleettest"
-	"github.com/aplomb-go/aplomb/lab/internal/dice"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -86,10 +83,8 @@ type world struct {
 	attempts   []*attempt
 	story      []entry
 	violations []Violation
-	lanes      map[*host][]time.Duration // when lanes were opened
-	dials      map[*host]int             // connections
-	backend    *fleettest.Memory         // of the fleet
-	said       []said                    // by and to members
+	backend    *fleettest.Memory // of the fleet
+	said       []said            // by and to members
 }
 
 // An entry is one event of the story.
@@ -150,20 +145,14 @@ func (w *world) arrive(req *http.Request) *attempt {
 	s := &attempt{
 		world: w, call: c, host: h, id: len(w.attempts), number: len(c.attempts) + 1,
 		hedge: c.anyAttempt(func(s *attempt) bool { return s.ended >= w.now() }),
-		req:   req, rng: req.Header.Get("Range"), set: w.now(), began: w.now(), ended: never, cut: never,
+		req:   req, rng: req.Header.Get("Range"), began: w.now(), ended: never, cut: never,
 	}
-	if i := c.unsent(req); i >= 0 && goesElsewhere() {
-		c.attempts[i].unsent = true
-		s.moved, s.number, s.hedge, s.set = true, c.attempts[i].number, c.attempts[i].hedge, c.attempts[i].set
-		c.attempts[i] = s
-	} else {
-		c.attempts = append(c.attempts, s)
-	}
+	c.attempts = append(c.attempts, s)
 	mood, until := h.moodAt(s.began)
 	if h.scene == nil {
 		s.script = newScript(w.plan.seed, h, mood, c.plan.id, s.number)
 	} else {
-		s.script = h.scene.script(dice.Roll(w.plan.seed, ofAttempt, uint64(c.plan.id), uint64(s.number)), c.plan, s.began)
+		s.script = h.scene.script(c.plan, s.began)
 	}
 	if c.last {
 		s.script = &script{outcome: responds, status: 200, takes: time.Millisecond, piece: 1 << 10, quota: -1}
@@ -181,27 +170,6 @@ func (w *world) arrive(req *http.Request) *attempt {
 	w.story = append(w.story, entry{s.began, c.plan.id, "  attempt %d at %s: the server %v", []any{s.number, h.name, *s.script}})
 	w.checkArrival(s)
 	return s
-}
-
-// unsent returns the index of the attempt that has just found no connection on a new lane, if it may
-// be this one, or -1; the lock is held. The two ways of an attempt share their header.
-func (c *call) unsent(req *http.Request) int {
-	return slices.IndexFunc(c.attempts, func(s *attempt) bool {
-		ended := s.err != nil && s.ended == c.world.now() // its other fields are written until then
-		return ended && s.lane > 0 && s.conn == nil && reflect.ValueOf(s.req.Header).Pointer() == reflect.ValueOf(req.Header).Pointer()
-	})
-}
-
-// goesElsewhere reports whether the attempt that arrives was sent over another lane before. Only the
-// stack tells it from a retry in the same instant.
-func goesElsewhere() bool {
-	var pcs [8]uintptr
-	for frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])]); ; {
-		f, more := frames.Next()
-		if found := strings.HasSuffix(f.Function, ".goBack"); found || !more {
-			return found
-		}
-	}
 }
 
 // moodAt returns the host's mood and when it ends. After the last phase the
@@ -252,7 +220,7 @@ type Report struct {
 // calls. run must be called in a bubble. It is a defect if anything of the
 // story is left when run returns.
 func run(p *plan, client maker, keep func(call int) bool) (r Report) {
-	w := &world{plan: p, start: time.Now(), over: make(chan struct{}), secret: fmt.Sprintf("SECRET%d", p.seed), lanes: make(map[*host][]time.Duration), dials: make(map[*host]int)}
+	w := &world{plan: p, start: time.Now(), over: make(chan struct{}), secret: fmt.Sprintf("SECRET%d", p.seed)}
 	if !w.people(client) {
 		return w.report()
 	}
@@ -356,9 +324,6 @@ func (w *world) config(l *link) transport.Config {
 	}
 	if l != nil {
 		c.Base, c.Fleet = &base{world: w, process: l.process}, l
-	}
-	if p.wired() {
-		c.NewPool = w.newLane
 	}
 	if p.traced {
 		c.Trace = &transport.Trace{

@@ -1,38 +1,12 @@
-// Checks of the figures of a scene, and that no request waits for a host that has nothing to do.
+// The check that no request waits for a host that has nothing to do.
 
 package simulate
 
 import (
-	"slices"
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy"
 )
-
-// waitsOf returns how long the calls of the scene that keep allows waited for their first
-// attempt, sorted.
-func (w *world) waitsOf(h *host, s *scene, keep func(*call) bool) (waits []time.Duration) {
-	for _, c := range w.calls {
-		if c.plan.host != h.id || c.last || c.plan.at < s.begin || !keep(c) {
-			continue
-		}
-		if len(c.attempts) > 0 {
-			waits = append(waits, c.attempts[0].began-c.plan.at)
-		} else {
-			waits = append(waits, never)
-		}
-	}
-	slices.Sort(waits)
-	return waits
-}
-
-// checkInnocent checks that refusals at random delay no request that is not refused itself.
-func (w *world) checkInnocent(h *host, s *scene) {
-	waits := w.waitsOf(h, s, func(c *call) bool { return !c.anyAttempt(func(s *attempt) bool { return s.status == 429 }) })
-	if n := len(waits); n > 0 && waits[n-1] > s.trip {
-		w.complain(Innocent, nil, "a request that was not refused waited for %v, with %d %% refused", waits[n-1], s.percent)
-	}
-}
 
 // longestIdle is for how long a gate may hold a request back although its host has nothing
 // to do. A slot that was lost comes back within a second, and the next probe goes half a
