@@ -10,8 +10,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
-// The storm simulation in this package's tests gave these constants. It has a
-// server with a limit of 30 that is frozen for 20 s under 1000 clients.
+// The experiment of lab/storm gave these constants. It has a server with a limit of 30
+// that is frozen for 20 s under 1000 clients.
 const (
 	start = 10
 
