@@ -2,6 +2,7 @@ package transport_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -548,51 +549,25 @@ func (stopping) Delay(int, time.Duration) time.Duration { return -1 }
 
 // A body that cannot be resumed is not wrapped.
 func TestNotResumable(t *testing.T) {
-	body := func() io.ReadCloser { return testkit.CutAt("x", io.EOF) }
-	tag := []string{`ETag: "v1"`}
 	for _, row := range []struct {
-		name   string
-		rule   policy.Rule
-		method string
-		once   bool
-		code   int
-		header []string
-		asks   http.Header
-		change func(*http.Response)
+		name string
+		rule policy.Rule
+		once bool
+		code int
 	}{
-		{name: "resumes are off", rule: policy.Rule{Resume: policy.Resume{Max: -1}}, header: tag},
-		{name: "one attempt", rule: policy.Rule{MaxAttempts: -1}, header: tag},
-		{name: "once", once: true, header: tag},
-		{name: "POST", method: "POST", header: tag},
-		{name: "HEAD", method: "HEAD", header: tag},
-		{name: "no validator"},
-		{name: "weak tag", header: []string{`ETag: W/"v1"`}},
-		{name: "404", code: 404, header: tag},
-		{name: "203", code: 203, header: tag},
-		{name: "101", code: 101, header: tag},
-		{name: "decompressed", header: tag, change: func(r *http.Response) { r.Uncompressed = true }},
-		{name: "empty", header: tag, change: func(r *http.Response) { r.ContentLength = 0 }},
-		{name: "no ranges", header: append(tag, "Accept-Ranges: none")},
-		{name: "206 unasked", code: 206, header: append(tag, "Content-Range: bytes 0-0/1")},
-		{name: "206 without range", code: 206, header: tag, asks: http.Header{"Range": {"bytes=0-"}}},
-		{name: "multipart", code: 206, header: append(tag, "Content-Type: multipart/byteranges"), asks: http.Header{"Range": {"bytes=0-1,3-4"}}},
-		{name: "206 of another length", code: 206, header: append(tag, "Content-Range: bytes 0-1/2"), asks: http.Header{"Range": {"bytes=0-1"}},
-			change: func(r *http.Response) { r.ContentLength = 1 }},
-		{name: "a coding and no length", header: append(tag, "Content-Encoding: br")},
-		{name: "a range with status 200", header: append(tag, "Content-Range: bytes 0-0/1")},
-		{name: "200 to a request for a range", header: tag, asks: http.Header{"Range": {"bytes=0-"}}},
-		{name: "two encodings", header: append(tag, "Content-Encoding: gzip", "Content-Encoding: br")},
+		{name: "resumes are off", rule: policy.Rule{Resume: policy.Resume{Max: -1}}},
+		{name: "one attempt", rule: policy.Rule{MaxAttempts: -1}},
+		{name: "once", once: true},
+		{name: "404", code: 404},
+		{name: "101", code: 101},
+		{name: "empty"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			own := body()
+			own := testkit.CutAt("x", io.EOF)
 			base := rt(func(req *http.Request) (*http.Response, error) {
-				code := row.code
-				if code == 0 {
-					code = 200
-				}
-				resp := newResponse(req, code, own, row.header...)
-				if row.change != nil {
-					row.change(resp)
+				resp := newResponse(req, cmp.Or(row.code, 200), own, `ETag: "v1"`)
+				if row.name == "empty" {
+					resp.ContentLength = 0
 				}
 				return resp, nil
 			})
@@ -600,17 +575,8 @@ func TestNotResumable(t *testing.T) {
 			if row.once {
 				ctx = transport.WithoutRetries(ctx)
 			}
-			method := row.method
-			if method == "" {
-				method = "GET"
-			}
-			req, err := http.NewRequestWithContext(ctx, method, "http://h.test/", nil)
-			require.NoError(t, err)
-			if row.asks != nil {
-				req.Header = row.asks
-			}
 			row.rule.Resume.Again = policy.Off // only the rest by Range
-			resp, err := over(t, transport.Config{Rule: row.rule}, base).RoundTrip(req)
+			resp, err := get(t, over(t, transport.Config{Rule: row.rule}, base), ctx)
 			require.NoError(t, err)
 			assert.True(t, own == resp.Body, "wrapped in a %T", resp.Body)
 		})

@@ -2,11 +2,8 @@ package transport_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
-	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -97,34 +94,6 @@ type badBody struct {
 func (b badBody) Read(p []byte) (int, error) { return b.read(p) }
 func (b badBody) Close() error               { b.close(); return nil }
 
-// Given a body that breaks the contract of a reader, a discard closes it and
-// ends, without a panic and without a goroutine that reads on for ever.
-func TestDiscardOfABadBody(t *testing.T) {
-	for name, read := range map[string]func([]byte) (int, error){
-		"Read panics":              func([]byte) (int, error) { panic("bad body") },
-		"Read ends its goroutine":  func([]byte) (int, error) { runtime.Goexit(); return 0, nil },
-		"a count above the length": func(p []byte) (int, error) { return len(p) + 1, nil },
-		"a negative count":         func([]byte) (int, error) { return -1, nil },
-		"empty reads for ever":     func([]byte) (int, error) { return 0, nil },
-		"an error":                 func([]byte) (int, error) { return 0, errors.New("broken") },
-	} {
-		for how, panics := range map[string]bool{"": false, ", and Close panics": true} {
-			inBubble(t, name+how, func(t *testing.T) {
-				closed := 0
-				start := time.Now()
-				transport.Discard(t.Context(), &http.Response{Body: badBody{read, func() {
-					closed++
-					if panics {
-						panic("bad close")
-					}
-				}}, ContentLength: -1})
-				assert.Zero(t, time.Since(start))
-				assert.Equal(t, 1, closed)
-			})
-		}
-	}
-}
-
 // Given a body that does not stop at Close but gives byte after byte, the
 // goroutine that reads it ends all the same.
 func TestDiscardEndsAtClose(t *testing.T) {
@@ -160,13 +129,4 @@ func TestClassifierOfABadBody(t *testing.T) {
 		require.NoError(t, err)
 		assert.PanicsWithValue(t, "bad body", func() { _, _ = resp.Body.Read(make([]byte, 1)) }, "as without a look")
 	})
-}
-
-func TestDiscardOfNothing(t *testing.T) {
-	transport.Discard(t.Context(), nil)
-	transport.Discard(t.Context(), &http.Response{})
-	transport.Discard(t.Context(), &http.Response{Body: http.NoBody})
-	b := oneShot(strings.Repeat("x", 100))
-	transport.Discard(t.Context(), &http.Response{Body: b, ContentLength: 100})
-	count(t, 1, b.closed(), "body closed")
 }

@@ -217,36 +217,6 @@ func newLoopback(b *testing.B, h http.HandlerFunc) string {
 	return srv.URL
 }
 
-// A trailerBody sets its response's trailer at its end, as net/http does.
-type trailerBody struct {
-	io.Reader
-	resp    **http.Response
-	trailer http.Header
-}
-
-func (b *trailerBody) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if err == io.EOF {
-		for name, values := range b.trailer {
-			(*b.resp).Trailer[name] = values
-		}
-	}
-	return n, err
-}
-
-func (b *trailerBody) Close() error { return nil }
-
-// withTrailer is a response with an announced trailer that comes at its end.
-func withTrailer(req *http.Request, code int, body io.Reader, trailer http.Header, header ...string) *http.Response {
-	var resp *http.Response
-	resp = newResponse(req, code, &trailerBody{body, &resp, trailer}, header...)
-	resp.Trailer = http.Header{}
-	for name := range trailer {
-		resp.Trailer[name] = nil
-	}
-	return resp
-}
-
 // Given a body without a length that is cut, when the rest gets a 416 whose total
 // is the number of bytes read, then the body is complete.
 func TestUnsatisfiableRestProvesTheEnd(t *testing.T) {
@@ -303,17 +273,6 @@ func TestUnsatisfiableRestProvesTheEnd(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A 416 does not bring back announced trailers that are lost.
-func TestUnsatisfiableRestWithLostTrailers(t *testing.T) {
-	first := func(req *http.Request) (*http.Response, error) {
-		return withTrailer(req, 200, testkit.CutAt("0123456789", io.ErrUnexpectedEOF), http.Header{"X-T": nil}, `ETag: "v1"`), nil
-	}
-	resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, status(416, "Content-Range: bytes */10"))), t.Context())
-	require.NoError(t, err)
-	_, err = io.ReadAll(resp.Body)
-	assert.Equal(t, io.ErrUnexpectedEOF, err)
 }
 
 // Given a server of net/http whose chunked response is cut before its last chunk,

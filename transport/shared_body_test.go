@@ -14,7 +14,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -395,54 +394,20 @@ func TestGetBodyThatFails(t *testing.T) {
 	}
 }
 
-// The bodies that net/http takes for its own resends are guarded like any other. An
-// attempt that is over gets none, and its old body does not touch the reader.
+// The bodies that net/http takes for its own resends are guarded like any other.
 func TestGetBodyOfTheBase(t *testing.T) {
 	const text = "0123456789"
-	t.Run("net/http's resend", func(t *testing.T) {
-		server := ts.Start(t, ts.Config{HTTP2: true, TLS: ts.Trusted},
-			ts.RefuseStream(), ts.Status(503), ts.RefuseStream(), ts.OK("ok"))
-		tr := over(t, transport.Config{Rule: quick}, server.Transport())
-		t.Cleanup(tr.CloseIdleConnections)
-		req, b := strictRequest(t, text)
-		req.URL, _ = req.URL.Parse(server.URL)
-		resp := mustRoundTrip(t, tr, req)
-		_ = resp.Body.Close()
-		assert.Len(t, b.made, 3, "two by net/http, one by us")
-		log := server.Log()
-		assert.Equal(t, text, string(log[len(log)-1].BodyPrefix))
-	})
-	t.Run("a late call", func(t *testing.T) {
-		var late []func() (io.ReadCloser, error)
-		req, b := strictRequest(t, text)
-		tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-			for _, getBody := range late {
-				_, err := getBody()
-				assert.ErrorIs(t, err, replay.ErrDetached)
-			}
-			late = append(late, req.GetBody)
-			first := req.Body
-			second, err := req.GetBody()
-			require.NoError(t, err)
-			_, err = first.Read(make([]byte, 1))
-			assert.ErrorIs(t, err, replay.ErrDetached)
-			assert.NoError(t, first.Close())
-			got, err := io.ReadAll(second)
-			assert.NoError(t, err)
-			assert.Equal(t, text, string(got))
-			_ = second.Close()
-			if len(late) < 3 {
-				return play(req, status(503))
-			}
-			return play(req, status(200))
-		}))
-		resp := mustRoundTrip(t, tr, req)
-		assert.Equal(t, 200, resp.StatusCode)
-		assert.Len(t, b.made, 5)
-		_, err := late[2]()
-		assert.ErrorIs(t, err, replay.ErrDetached, "the request is over")
-		assert.True(t, b.closed)
-	})
+	server := ts.Start(t, ts.Config{HTTP2: true, TLS: ts.Trusted},
+		ts.RefuseStream(), ts.Status(503), ts.RefuseStream(), ts.OK("ok"))
+	tr := over(t, transport.Config{Rule: quick}, server.Transport())
+	t.Cleanup(tr.CloseIdleConnections)
+	req, b := strictRequest(t, text)
+	req.URL, _ = req.URL.Parse(server.URL)
+	resp := mustRoundTrip(t, tr, req)
+	_ = resp.Body.Close()
+	assert.Len(t, b.made, 3, "two by net/http, one by us")
+	log := server.Log()
+	assert.Equal(t, text, string(log[len(log)-1].BodyPrefix))
 }
 
 // http.Client calls the caller's own GetBody for a redirect that came early. The
@@ -471,56 +436,6 @@ func TestEarlyRedirectOfOneReader(t *testing.T) {
 		assert.Equal(t, 200, resp.StatusCode)
 		_ = resp.Body.Close()
 		assert.Len(t, b.made, 1)
-	})
-}
-
-// Given bases that read, close and ask for the body anew from goroutines of their
-// own, long after their attempt is over, when GetBody returns the same reader each
-// time, then nobody uses the reader beside anybody else, and all bytes arrive.
-func TestOneReaderUnderConcurrency(t *testing.T) {
-	text := string(noisy(5000))
-	together(100, func(_ int) {
-		var using sync.Mutex
-		use := func() {
-			if !using.TryLock() {
-				t.Error("two at once")
-				return
-			}
-			runtime.Gosched()
-			using.Unlock()
-		}
-		shared := strings.NewReader(text)
-		b := &body{Reader: shared, onRead: use}
-		var late sync.WaitGroup
-		tr := over(t, transport.Config{Rule: quick}, numbered(func(req *http.Request, n int) (*http.Response, error) {
-			if n < 5 {
-				late.Go(func() { _, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{req.Body}, make([]byte, 100)) })
-				late.Go(func() { _ = req.Body.Close() })
-				late.Go(func() {
-					if again, err := req.GetBody(); err == nil {
-						_, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{again}, make([]byte, 100))
-					}
-				})
-				runtime.Gosched()
-				return play(req, status(503))
-			}
-			got, err := io.ReadAll(req.Body)
-			assert.NoError(t, err)
-			assert.True(t, text == string(got), "%d bytes", len(got))
-			_ = req.Body.Close()
-			return play(req, status(200))
-		}))
-		req := newRequest(t, http.MethodPut, "http://h.test/", b)
-		req.GetBody = func() (io.ReadCloser, error) {
-			use()
-			_, err := shared.Seek(0, io.SeekStart)
-			return b, err
-		}
-		resp, err := tr.RoundTrip(req)
-		if assert.NoError(t, err) {
-			assert.Equal(t, 200, resp.StatusCode)
-		}
-		late.Wait()
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -82,42 +81,6 @@ func ofTen(serve answer) answer {
 	}
 }
 
-// A QUERY whose body can be made again is continued like a GET, with its body in each request.
-func TestQueryIsContinued(t *testing.T) {
-	for name, row := range map[string]struct {
-		body  func() io.Reader
-		first []string
-		then  answer
-		want  string
-	}{
-		"by a Range": {
-			func() io.Reader { return strings.NewReader("a question") }, []string{`ETag: "v1"`},
-			func(req *http.Request) (*http.Response, error) {
-				assert.Equal(t, "bytes=5-", req.Header.Get("Range"))
-				return newResponse(req, 206, testkit.CutAt("56789", io.EOF), `ETag: "v1"`, "Content-Range: bytes 5-9/10"), nil
-			}, "0123456789",
-		},
-		"again":          {func() io.Reader { return strings.NewReader("a question") }, nil, ofTen(cutWith(io.EOF, "0123456789")), "0123456789"},
-		"without a body": {func() io.Reader { return nil }, nil, ofTen(cutWith(io.EOF, "0123456789")), "0123456789"},
-		"from a pipe":    {func() io.Reader { return reader(strings.NewReader("a question")) }, []string{`ETag: "v1"`}, cutWith(io.EOF, "0123456789"), "01234"},
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			base := script(ofTen(cutWith(io.ErrUnexpectedEOF, "01234", row.first...)), row.then)
-			got := do(over(t, transport.Config{Rule: quick}, base), newRequest(t, "QUERY", "http://h.test/", row.body()))
-			assert.Equal(t, row.want, got.body)
-			for _, body := range base.bodies {
-				assert.Equal(t, base.bodies[0], body)
-			}
-			if len(row.want) == 5 {
-				assert.Equal(t, io.ErrUnexpectedEOF, got.err)
-				base.sent(t, 1)
-			} else {
-				assert.NoError(t, got.err)
-			}
-		})
-	}
-}
-
 // Ten thousand random streams have validators that never change. Their servers respond to a Range
 // with a new stream, which often begins like the first, or send streams without a length. What a
 // reader has comes from one response, and a clean end is the end of that response.
@@ -168,91 +131,4 @@ func prices(r *rand.Rand) string {
 		fmt.Fprintf(&b, "price %d\n", 10+r.IntN(90))
 	}
 	return b.String()
-}
-
-// A compressor stands in front of a file server. It codes what the file server sends, a part as well,
-// takes Content-Length away, and leaves the rest of the header as it was.
-func TestCodedResponseWithoutALengthProvesNoRange(t *testing.T) {
-	part := func(text, coding, length string) answer {
-		return func(req *http.Request) (*http.Response, error) {
-			resp := newResponse(req, 206, testkit.CutAt(text, io.EOF), `ETag: "v1"`, "Content-Range: bytes 5-9/10", coding)
-			if length != "" {
-				resp.ContentLength = 5
-			}
-			return resp, nil
-		}
-	}
-	for name, row := range map[string]struct {
-		coding string
-		first  string // the length of the first response
-		then   answer
-		whole  bool
-	}{
-		"gzip":                       {"Content-Encoding: gzip", "", part("zzz", "Content-Encoding: gzip", ""), false},
-		"gzip, then with a length":   {"Content-Encoding: gzip", "", part("zzzzz", "Content-Encoding: gzip", "5"), false},
-		"with a length, and then br": {"Content-Encoding: br", "10", part("zzz", "Content-Encoding: br", ""), false},
-		"a file that is stored so":   {"Content-Encoding: br", "10", part("56789", "Content-Encoding: br", "5"), true},
-		"identity":                   {"Content-Encoding: Identity", "", part("56789", "Content-Encoding: Identity", ""), true},
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			base := script(func(req *http.Request) (*http.Response, error) {
-				resp := newResponse(req, 200, testkit.CutAt("01234", io.ErrUnexpectedEOF), `ETag: "v1"`, row.coding)
-				if row.first != "" {
-					resp.ContentLength = 10
-				}
-				return resp, nil
-			}, row.then)
-			got := do(over(t, transport.Config{Rule: quick}, base), newRequest(t, http.MethodGet, "http://h.test/", nil))
-			assert.Equal(t, row.whole, got.err == nil)
-			assert.Equal(t, map[bool]string{true: "0123456789", false: "01234"}[row.whole], got.body)
-		})
-	}
-	inBubble(t, "a part that ends before its range", func(t *testing.T) {
-		base := script(part("zzz", "Content-Encoding: gzip", ""))
-		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-		req.Header.Set("Range", "bytes=5-9")
-		got := do(over(t, transport.Config{Rule: quick}, base), req)
-		assert.NoError(t, got.err)
-		assert.Equal(t, "zzz", got.body)
-		base.sent(t, 1)
-	})
-}
-
-// Some servers send the range that was asked for with status 200, with its Content-Range or without.
-// A request for the rest would count the bytes from another beginning.
-func TestARangeWithStatus200(t *testing.T) {
-	const file = "0123456789"
-	for name, row := range map[string]struct {
-		header string
-		asks   string
-		again  string // the Range of the second request; "none": there is no second request
-	}{
-		"with its Content-Range":     {"Content-Range: bytes 4-9/10", "bytes=4-", "none"},
-		"Content-Range for no Range": {"Content-Range: bytes 4-9/10", "", "none"},
-		"without a Content-Range":    {"X: y", "bytes=4-", "bytes=4-"},
-		"the whole":                  {"X: y", "", "bytes=3-"},
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			base := script(func(req *http.Request) (*http.Response, error) {
-				resp := newResponse(req, 200, testkit.CutAt(file[4:7], io.ErrUnexpectedEOF), `ETag: "v1"`, row.header)
-				resp.ContentLength = 6
-				return resp, nil
-			}, func(req *http.Request) (*http.Response, error) {
-				from, _ := strconv.Atoi(strings.Trim(req.Header.Get("Range"), "bytes=-"))
-				return newResponse(req, 206, testkit.CutAt(file[from:], io.EOF), `ETag: "v1"`, fmt.Sprintf("Content-Range: bytes %d-9/10", from)), nil
-			})
-			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-			if row.asks != "" {
-				req.Header.Set("Range", row.asks)
-			}
-			got := do(over(t, transport.Config{Rule: quick}, base), req)
-			assert.Equal(t, file[4:7], got.body)
-			assert.Equal(t, io.ErrUnexpectedEOF, got.err)
-			if row.again == "none" {
-				base.sent(t, 1)
-			} else {
-				assert.Equal(t, row.again, base.reqs[1].Header.Get("Range"))
-			}
-		})
-	}
 }

@@ -2,21 +2,15 @@ package transport_test
 
 import (
 	"context"
-	"errors"
 	"io"
-	"net"
 	"net/http"
-	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -79,36 +73,6 @@ func TestStalledBodyTimesOut(t *testing.T) {
 			require.NoError(t, resp.Body.Close())
 		})
 	}
-}
-
-// A slow body does not stall, however long it takes.
-func TestSlowBodyIsNoStall(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		slow := faults.New(nil, faults.Always(faults.Status(200).Body(strings.Repeat("x", 100)).Drip(1, 19*time.Second)))
-		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}}, slow), t.Context())
-		require.NoError(t, err)
-		assert.Len(t, mustRead(t, resp), 100)
-		require.NoError(t, resp.Body.Close())
-	})
-}
-
-// Reads that bring nothing are no progress.
-func TestEmptyReadsStall(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		base := rt(func(req *http.Request) (*http.Response, error) {
-			return newResponse(req, 200, io.NopCloser(readFunc(func([]byte) (int, error) { time.Sleep(8 * time.Second); return 0, nil }))), nil
-		})
-		rule := policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}, Resume: policy.Resume{Max: policy.Off}}
-		resp := mustGet(t, over(t, transport.Config{Rule: rule}, base))
-		start := time.Now()
-		var err error
-		for i := 0; i < 9 && err == nil; i++ {
-			_, err = resp.Body.Read(make([]byte, 1))
-		}
-		assert.ErrorIs(t, err, transport.ErrStalled)
-		assert.Equal(t, 24*time.Second, time.Since(start), "at the end of the third Read")
-		require.NoError(t, resp.Body.Close())
-	})
 }
 
 func TestStalledHeadersAreRetried(t *testing.T) {
@@ -189,86 +153,4 @@ func TestAttemptTimeoutAndSlowUpload(t *testing.T) {
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot("0123456789")))
 		assert.NoError(t, err)
 	})
-}
-
-func TestCallersContextRulesOverStalls(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}}, testserver.Config{},
-			testserver.Content([]byte("0123456789"), `"v1"`).CutAt(4, testserver.Stall))
-		why := errors.New("why")
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, why)
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
-		require.NoError(t, err)
-		resp, err := c.Do(req)
-		require.NoError(t, err)
-		start := time.Now()
-		_, err = io.ReadAll(resp.Body)
-		assert.NotErrorIs(t, err, transport.ErrStalled)
-		assert.Error(t, err)
-		assert.Equal(t, 5*time.Second, time.Since(start))
-		require.NoError(t, resp.Body.Close())
-	})
-}
-
-// A base that does not look at the context is ended by Close.
-func TestStallClosesABaseThatIgnoresItsContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, w := io.Pipe()
-		defer func() { _ = w.Close() }()
-		base := rt(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, r), nil })
-		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Max: policy.Off}}}, base), t.Context())
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
-		assert.ErrorIs(t, err, transport.ErrStalled)
-	})
-}
-
-// A body that stalled is closed once, although its reader closes it as well. A second
-// Close is undefined (io.Closer).
-func TestStalledBodyIsClosedOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		src := &stuckBody{closed: make(chan struct{})}
-		tr := over(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Max: policy.Off}}}, rt(func(req *http.Request) (*http.Response, error) {
-			return newResponse(req, 200, src), nil
-		}))
-		resp := mustGet(t, tr)
-		_, err := io.ReadAll(resp.Body)
-		assert.ErrorIs(t, err, transport.ErrStalled)
-		require.NoError(t, resp.Body.Close())
-		count(t, 1, src.closes.Load(), "body closed")
-	})
-}
-
-// Given a base whose Close panics, when the timer of a stall closes its body, then the
-// reader's own Close panics. In the goroutine of a timer the panic would end the process.
-func TestStalledBodyWhoseClosePanics(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		base := rt(func(req *http.Request) (*http.Response, error) {
-			return newResponse(req, 200, badBody{func([]byte) (int, error) {
-				<-req.Context().Done()
-				return 0, req.Context().Err()
-			}, func() { panic("bad close") }}), nil
-		})
-		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Max: policy.Off}}}, base), t.Context())
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
-		assert.ErrorIs(t, err, transport.ErrStalled)
-		synctest.Wait()
-		assert.PanicsWithValue(t, "bad close", func() { _ = resp.Body.Close() })
-	})
-}
-
-// A stuckBody gives nothing until it is closed.
-type stuckBody struct {
-	closed chan struct{}
-	closes atomic.Int32
-}
-
-func (b *stuckBody) Read([]byte) (int, error) { <-b.closed; return 0, net.ErrClosed }
-func (b *stuckBody) Close() error {
-	if b.closes.Add(1) == 1 {
-		close(b.closed)
-	}
-	return nil
 }

@@ -104,32 +104,6 @@ func TestBoundOfARetryLeavesTimeForTheUpload(t *testing.T) {
 	})
 }
 
-// A context has the same error each time after its first, also if nobody has asked for
-// its end.
-func TestAttemptContextKeepsItsError(t *testing.T) {
-	for name, endless := range map[string]bool{"the end was asked for": false, "nobody asked": true} {
-		inBubble(t, name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			var own context.Context
-			resp, err := get(t, over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
-				own = req.Context()
-				if !endless {
-					own.Done()
-				}
-				return play(req, status(200))
-			})), ctx)
-			require.NoError(t, err)
-			time.Sleep(2 * time.Second)
-			require.Equal(t, context.DeadlineExceeded, own.Err())
-			require.NoError(t, resp.Body.Close())
-			assert.Equal(t, context.DeadlineExceeded, own.Err())
-			<-own.Done()
-			assert.Equal(t, context.DeadlineExceeded, own.Err())
-		})
-	}
-}
-
 // A base that never waits for the end of its context can see why it ended.
 func TestCauseOfATimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -179,6 +179,8 @@ func TestDiscardAndDismiss(t *testing.T) {
 		Dismiss(t.Context(), hangs())
 		assert.Equal(t, CloseTime, time.Since(began))
 		time.Sleep(3 * time.Hour)
+		Discard(t.Context(), nil)
+		Discard(t.Context(), &http.Response{})
 	})
 }
 

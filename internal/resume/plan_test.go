@@ -107,6 +107,10 @@ func TestCheck(t *testing.T) {
 		assert.Equal(t, tt.err, err, name)
 		assert.Equal(t, tt.compares, err == nil && plan.Compares, name)
 	}
+	for _, of := range []string{"application/jsonlines", "application/vnd.amazon.eventstream", "application/vnd.docker.raw-stream", "application/connect+json"} {
+		_, err := Check(get, &http.Response{StatusCode: 200, ContentLength: 10, Header: http.Header{"Content-Type": {of}}, Body: readCloser{}}, &Terms{Again: 1})
+		assert.Equal(t, ErrStream, err, of)
+	}
 }
 
 // query returns a QUERY with a body that net/http makes again.
