@@ -59,7 +59,7 @@ func setting(rule reflect.Value, i int) string {
 		name := runtime.FuncForPC(value.Pointer()).Name()
 		return field.Name + ": " + name[strings.LastIndexByte(name, '/')+1:]
 	}
-	if b, ok := value.Interface().(policy.Backoff); ok {
+	if b, ok := value.Interface().(backoff.Backoff); ok {
 		if typ := reflect.TypeOf(b); typ.PkgPath() != reflect.TypeFor[backoff.Constant]().PkgPath() {
 			return field.Name + ": " + typ.String()
 		}

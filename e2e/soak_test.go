@@ -156,7 +156,7 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 	}
 	s.base.MaxIdleConnsPerHost = workers
 	rule := policy.Rule{
-		Backoff:        backoff.Exponential{Base: 10 * time.Millisecond, Jitter: 10 * time.Millisecond},
+		Backoff:        backoff.Exponential{Base: 10 * time.Millisecond},
 		AttemptTimeout: time.Second,
 		Stall:          policy.Stall{Timeout: time.Second},
 		Classify:       classify.Refusals,

@@ -348,7 +348,7 @@ func TestRandomRefusesWrongRates(t *testing.T) {
 func TestWaitsOfARule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := faults.New(nil, faults.Script(faults.Status(503).RetryAfter(20*time.Second), faults.ConnRefused(), faults.ResponseTimeout().Delay(5*time.Second), faults.Pass()))
-		rt, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Exponential{Jitter: policy.Off}}})
+		rt, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Exponential{Jitter: backoff.JitterNone}}})
 		require.NoError(t, err)
 		start := time.Now()
 		resp, err := send(t, rt, http.MethodGet)

@@ -24,7 +24,7 @@ func ExampleDo() {
 	}
 	starting := func(err error) bool { return strings.Contains(err.Error(), "starting up") }
 
-	rule := policy.Rule{MaxAttempts: 5, Backoff: backoff.FullJitter{Base: time.Millisecond}}
+	rule := policy.Rule{MaxAttempts: 5, Backoff: backoff.Exponential{Base: time.Millisecond, Jitter: backoff.JitterFull}}
 	err := policy.Do(context.Background(), rule, starting, connect)
 	fmt.Println("calls:", calls, "error:", err)
 	// Output: calls: 3 error: <nil>

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/formula"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -53,7 +54,7 @@ func (d *diary) waits() []time.Duration {
 // "Implementing Exponential Back-Off": waits of 1 to 16 s, each with its own
 // random milliseconds, then "stop and log the error". The zero rule does it.
 func TestDoOlderGoogleStory(t *testing.T) {
-	for _, rule := range []Rule{{Backoff: backoff.Exponential{Literal: true}}, {}} {
+	for _, rule := range []Rule{{Backoff: backoff.Google{}}, {}} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDiary()
 			err := Do(t.Context(), rule, nil, d.busy)
@@ -76,7 +77,7 @@ func TestDoOlderGoogleStory(t *testing.T) {
 func TestDoNewerGoogleStory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDiary()
-		err := Do(t.Context(), Rule{MaxAttempts: 40, Backoff: backoff.Exponential{Literal: true}}, nil, d.busy)
+		err := Do(t.Context(), Rule{MaxAttempts: 40, Backoff: backoff.Google{}}, nil, d.busy)
 		assert.Error(t, err)
 		require.Len(t, d.waits(), 39)
 		for _, wait := range d.waits()[5:] {
@@ -92,7 +93,7 @@ func TestDoMacroStory(t *testing.T) {
 		d := newDiary()
 		failure := errors.New(`{"error": "queue capacity"}`)
 		full := func(err error) bool { return strings.Contains(err.Error(), "queue capacity") }
-		rule := Rule{MaxAttempts: 100, Backoff: backoff.Geometric{Literal: true}}
+		rule := Rule{MaxAttempts: 100, Backoff: backoff.Geometric{}}
 		call := func(context.Context) error { d.note(); return failure }
 
 		err := Do(t.Context(), rule, full, call)
@@ -478,7 +479,7 @@ func article(attempts int, interval time.Duration, multiplier float64, longest, 
 	return Rule{
 		MaxAttempts: attempts,
 		Backoff: backoff.Randomized{
-			Interval: interval, RandomizationFactor: 0.5, Multiplier: multiplier, MaxInterval: longest, Literal: true,
+			InitialInterval: interval, RandomizationFactor: 0.5, Multiplier: multiplier, MaxInterval: longest,
 		},
 		MaxElapsedTime: elapsed,
 	}
@@ -500,10 +501,9 @@ func TestArticlePresets(t *testing.T) {
 		"300 ms": {article(10, 100*ms, 2, 3*sec, 10*sec), 300 * ms, 9, 14 * sec,
 			[]time.Duration{100, 200, 400, 800, 1600, 3000, 3000}},
 	} {
-		b := test.rule.Backoff.(backoff.Randomized)
-		b.RandomizationFactor = -1
+		b := formula.Randomized(test.rule.Backoff.(backoff.Randomized))
 		for n, want := range test.intervals {
-			assert.Equal(t, want*ms, b.Delay(n, 0).Truncate(ms), name)
+			assert.Equal(t, want*ms, b.At(n, 0, 0.5).Truncate(ms), name)
 		}
 		assert.NoError(t, test.rule.Validate(), name)
 		for range 50 {

@@ -14,7 +14,6 @@
 //	validate.go    Validate
 //	limits.go      Off, and the groups of a Rule's fields
 //	enum.go        the words of the modes
-//	backoff.go     the interface Backoff
 //	key.go         UUIDKey
 //	errors.go      FieldError and Errors
 //	preset.go      rules for JSON APIs and for calls between services

@@ -8,7 +8,7 @@ import (
 	"reflect"
 )
 
-// A FieldError is one fault of a field of a [Rule] or a [Backoff].
+// A FieldError is one fault of a field of a [Rule] or a [backoff.Backoff].
 type FieldError struct {
 	// Field is the name of the field. If the field is part of something larger, a
 	// path comes first, as in "Backoff.Max" or `Hosts["*.example.com"].MaxAttempts`.

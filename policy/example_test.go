@@ -14,12 +14,12 @@ import (
 func ExampleRule() {
 	rule := policy.Rule{
 		MaxAttempts:     4,
-		Backoff:         backoff.FullJitter{Base: 200 * time.Millisecond},
+		Backoff:         backoff.Exponential{Base: 200 * time.Millisecond, Jitter: backoff.JitterFull},
 		AttemptTimeout:  5 * time.Second,
 		ShareRetryAfter: policy.Off,
 	}
 	fmt.Println(rule)
-	// Output: {MaxAttempts: 4, Backoff: backoff.FullJitter{Base: 200ms}, AttemptTimeout: 5s, ShareRetryAfter: off}
+	// Output: {MaxAttempts: 4, Backoff: backoff.Exponential{Base: 200ms, Jitter: "full"}, AttemptTimeout: 5s, ShareRetryAfter: off}
 }
 
 // A rule names only the settings that differ. It inherits the others.
@@ -36,7 +36,7 @@ func ExampleRule_Or() {
 func ExampleRule_Validate() {
 	rule := policy.Rule{
 		MaxAttempts: 1_000_000,
-		Backoff:     backoff.Exponential{Max: 500 * time.Millisecond, Jitter: -1},
+		Backoff:     backoff.Exponential{Max: 500 * time.Millisecond},
 		RateLimit:   policy.RateLimit{PerSecond: math.NaN()},
 	}
 	fmt.Println(rule.Validate())
@@ -61,31 +61,6 @@ func ExampleDefaults() {
 	defaults := policy.Defaults()
 	fmt.Println(defaults.MaxAttempts, "attempts, at most", defaults.RetryAfter.Max, "as the server asks")
 	// Output: 6 attempts, at most 1m0s as the server asks
-}
-
-// stairs is a back-off of the program itself: three quick retries, and then a long wait
-// before each.
-type stairs struct{}
-
-func (stairs) Delay(n int, _ time.Duration) time.Duration {
-	if n < 3 {
-		return 200 * time.Millisecond
-	}
-	return 10 * time.Second
-}
-
-// Every type with this method is a Backoff. Clients that all wait for the same time come
-// back together, so most back-offs add a random part.
-func ExampleBackoff() {
-	var backoff policy.Backoff = stairs{}
-	for n := range 4 {
-		fmt.Println(backoff.Delay(n, 0))
-	}
-	// Output:
-	// 200ms
-	// 200ms
-	// 200ms
-	// 10s
 }
 
 // A batch job may wait for long. If the server asks for more than ten minutes, the job

@@ -36,7 +36,7 @@ func API() Rule {
 func Service() Rule {
 	return Rule{
 		MaxAttempts:    3,
-		Backoff:        backoff.Exponential{Base: 50 * time.Millisecond, Jitter: 50 * time.Millisecond, Max: time.Second},
+		Backoff:        backoff.Exponential{Base: 50 * time.Millisecond, Max: time.Second},
 		AttemptTimeout: time.Second,
 		MaxElapsedTime: 3 * time.Second,
 		RetryBudget:    RetryBudget{Burst: 20},

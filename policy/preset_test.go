@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/bounds"
 	"github.com/aplomb-go/aplomb/policy"
-	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // TestPresets checks the figures that the comments of the presets name.
@@ -19,7 +19,7 @@ func TestPresets(t *testing.T) {
 		assert.NoError(t, rule.Or(policy.Defaults()).Validate(), name)
 	}
 	assert.Equal(t, 3*time.Second, policy.Service().MaxElapsedTime)
-	waits := backoff.Bounds(policy.Service().Backoff, 2)
+	waits := bounds.Of(policy.Service().Backoff, 2)
 	require.Len(t, waits, 2)
 	assert.Equal(t, []time.Duration{50 * time.Millisecond, 100 * time.Millisecond}, []time.Duration{waits[0].Lowest, waits[0].Highest})
 	assert.Equal(t, []time.Duration{100 * time.Millisecond, 150 * time.Millisecond}, []time.Duration{waits[1].Lowest, waits[1].Highest})

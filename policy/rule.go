@@ -32,7 +32,7 @@ type Rule struct {
 	// server piles up what it is sent. The time is random even if the formula has
 	// no jitter, unless its waits are all the same. The attempt keeps half of the
 	// time that MaxElapsedTime and the deadline leave.
-	Backoff Backoff
+	Backoff backoff.Backoff
 
 	// Classify is asked first about each outcome. If it answers
 	// classify.Unknown, classify.Default decides. Default classify.Default.

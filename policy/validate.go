@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/formula"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
@@ -138,7 +139,7 @@ func (e *Errors) checkTime(field string, d time.Duration) {
 // checkTimes is checkTime for the fields of a formula of package backoff. A single
 // nanosecond is legal there. It is how to write the shortest wait, because zero
 // stands for the default.
-func checkTimes(b Backoff) (bad Errors) {
+func checkTimes(b backoff.Backoff) (bad Errors) {
 	if b == nil || reflect.TypeOf(b).PkgPath() != reflect.TypeFor[backoff.Constant]().PkgPath() {
 		return nil
 	}
@@ -161,7 +162,7 @@ func checkTimes(b Backoff) (bad Errors) {
 }
 
 // checkBackoff returns the faults of b.
-func checkBackoff(b Backoff) Errors {
+func checkBackoff(b backoff.Backoff) Errors {
 	var bad Errors
 	switch v := reflect.ValueOf(b); v.Kind() {
 	case reflect.Invalid: // nil inherits
@@ -181,11 +182,11 @@ func checkBackoff(b Backoff) Errors {
 // backoffErrors returns the faults that a Backoff's own Validate found, under
 // "Backoff". Each error of errors.Join becomes a fault. Errors that were joined
 // with a text of their own stay together.
-func backoffErrors(b Backoff, err error) Errors {
+func backoffErrors(b backoff.Backoff, err error) Errors {
 	switch err := err.(type) {
 	case nil:
 		return nil
-	case *backoff.Invalid:
+	case *formula.Fault:
 		return Errors{{Field: "Backoff." + err.Field, Value: err.Value, Reason: err.Reason}}
 	case *FieldError:
 		return Errors{err}.At("Backoff.")

@@ -32,7 +32,7 @@ func Example() {
 
 	tr, err := transport.New(transport.Config{
 		// The default waits 1 s, 2 s, 4 s … and a random part.
-		Rule: policy.Rule{Backoff: backoff.Exponential{Base: time.Millisecond, Jitter: time.Millisecond}},
+		Rule: policy.Rule{Backoff: backoff.Exponential{Base: time.Millisecond}},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -41,7 +41,7 @@ var (
 	// for tests over TCP, which run in real time.
 	quick = policy.Rule{Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Burst: policy.Off}}
 	// exact waits 1 s, 2 s, 4 s … without jitter.
-	exact = policy.Rule{Backoff: backoff.Exponential{Jitter: -1}}
+	exact = policy.Rule{Backoff: backoff.Exponential{Jitter: backoff.JitterNone}}
 )
 
 var (

@@ -50,7 +50,7 @@ var pitfalls = []struct {
 	{1, "seconds × 1e9 overflows: a negative wait, then hammering", "transport.TestHostileWaits classify.TestRetryAfter classify.FuzzRetryAfter"},
 	{2, "NaN, Inf, 1e300, negative and signed values accepted", "transport.TestHostileWaits classify.TestRetryAfter classify.TestNumber"},
 	{3, "epoch seconds in Retry-After make a sleep of decades", "transport.TestHostileWaits classify.TestRetryAfter"},
-	{4, "waits without a cap", "transport.TestServersWait transport.TestHostileWaits backoff.TestFormulasMeetTheirPromises"},
+	{4, "waits without a cap", "transport.TestServersWait transport.TestHostileWaits formula.TestFormulasMeetTheirPromises"},
 	{5, "a server's wait that is capped: back earlier than told", "transport.TestServersWait transport.TestDecide"},
 	{6, "jitter that lowers the server's wait", "transport.TestDecide transport.FuzzDecide transport.TestRetryAfterOfASkewedServer"},
 	{7, "one of three date forms, or none", "transport.TestRetryAfterOfASkewedServer classify.TestRetryAfter classify.FuzzHTTPDate"},
@@ -71,9 +71,9 @@ var pitfalls = []struct {
 	{23, "the method unknown on the error path, so POST retried", "transport.TestPOST transport.TestFaultsThenAResponse transport.TestHTTP2Ambiguous"},
 	{24, "errors told apart by their text", "classify.TestPhrasesAreNotSoughtInWrappers classify.TestRealErrors"},
 	{25, "permanent errors retried", "transport.TestTLSFaultsAreFinal transport.TestNamesAndRoutes transport.TestPermanentFailures classify.TestErrors"},
-	{26, "2^n overflows for large n", "backoff.TestFormulasMeetTheirPromises backoff.TestArithmeticKeepsToItsBounds backoff.FuzzExponential"},
-	{27, "rand panics on a zero bound", "backoff.TestFormulasMeetTheirPromises backoff.FuzzAWS"},
-	{28, "jitter after the cap exceeds it; before the cap it vanishes there", "backoff.TestJitterIsAliveAtTheCap backoff.TestTheWholeSpreadIsPossibleAtTheCap"},
+	{26, "2^n overflows for large n", "formula.TestFormulasMeetTheirPromises formula.TestArithmeticKeepsToItsBounds formula.FuzzFormulas"},
+	{27, "rand panics on a zero bound", "formula.TestFormulasMeetTheirPromises formula.FuzzFormulas"},
+	{28, "jitter after the cap exceeds it; before the cap it vanishes there", "formula.TestJitterIsAliveAtTheCap formula.TestTheWholeSpreadIsPossibleAtTheCap"},
 	{29, "no jitter, or no delay, by default", "transport.TestDefaultWaits"},
 	{32, "the body closed before the classifier could read it", "transport.TestBodyClassifierAndTheCaller classify.TestPeekKeepsTheBody"},
 	{33, "a typed nil body panics", "transport.TestContractBadRequests"},
@@ -91,7 +91,7 @@ var pitfalls = []struct {
 // TestPitfallsHaveTests: every test that the index names exists.
 func TestPitfallsHaveTests(t *testing.T) {
 	exists := map[string]bool{}
-	for name, dir := range map[string]string{"transport": ".", "classify": "../classify", "policy": "../policy", "backoff": "../policy/backoff"} {
+	for name, dir := range map[string]string{"transport": ".", "classify": "../classify", "policy": "../policy", "formula": "../internal/formula"} {
 		for f := range testsIn(t, dir) {
 			exists[name+"."+f] = true
 		}

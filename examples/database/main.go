@@ -33,9 +33,7 @@ func main() {
 	// Retry only if no connection could be made. A wrong password would be
 	// wrong again.
 	notUp := func(err error) bool { return classify.ErrorTypeOf(err) == classify.ErrorDial }
-	rule := policy.Rule{MaxAttempts: 10, Backoff: backoff.Exponential{
-		Base: 50 * time.Millisecond, Jitter: 50 * time.Millisecond, Max: time.Second,
-	}}
+	rule := policy.Rule{MaxAttempts: 10, Backoff: backoff.Exponential{Base: 50 * time.Millisecond, Max: time.Second}}
 	start := time.Now()
 	err = policy.Do(context.Background(), rule, notUp, func(ctx context.Context) error {
 		err := db.PingContext(ctx)

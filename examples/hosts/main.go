@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
@@ -26,7 +27,7 @@ func main() {
 	server, err := testserver.New(testserver.Config{}, testserver.Status(503)) // always
 	must(err)
 	t, err := transport.New(transport.Config{
-		Rule: policy.Rule{MaxAttempts: 4, Backoff: backoff.FullJitter{}},
+		Rule: policy.Rule{MaxAttempts: 4, Backoff: backoff.Exponential{Base: 100 * time.Millisecond, Jitter: backoff.JitterFull}},
 		Hosts: map[string]policy.Rule{
 			"*.example.com":   {MaxAttempts: 2},          // other fields as in Rule
 			"pay.example.com": {MaxAttempts: policy.Off}, // no retries; the most specific pattern wins

@@ -21,7 +21,7 @@ func retryablehttpAfter(base http.RoundTripper) *http.Client {
 		Base: base,
 		Rule: policy.Rule{
 			MaxAttempts: 5, // RetryMax and the first attempt
-			Backoff:     backoff.Geometric{First: 100 * time.Millisecond, Max: 2 * time.Second},
+			Backoff:     backoff.Exponential{Base: 100 * time.Millisecond, Max: 2 * time.Second},
 		},
 	})
 	return &http.Client{Transport: t}
@@ -32,7 +32,7 @@ func rehttpAfter(base http.RoundTripper) *http.Client {
 		Base: base,
 		Rule: policy.Rule{
 			MaxAttempts: 5, // RetryMaxRetries and the first attempt
-			Backoff:     backoff.FullJitter{Base: 100 * time.Millisecond, Max: 2 * time.Second},
+			Backoff:     backoff.Exponential{Base: 100 * time.Millisecond, Max: 2 * time.Second, Jitter: backoff.JitterFull},
 		},
 	})
 	return &http.Client{Transport: t}
@@ -43,7 +43,7 @@ func failsafeAfter(base http.RoundTripper) *http.Client {
 		Base: base,
 		Rule: policy.Rule{
 			MaxAttempts: 5, // MaxRetries and the first attempt
-			Backoff:     backoff.Geometric{First: 100 * time.Millisecond, Max: 2 * time.Second},
+			Backoff:     backoff.Exponential{Base: 100 * time.Millisecond, Max: 2 * time.Second},
 		},
 	})
 	return &http.Client{Transport: t}
@@ -56,7 +56,7 @@ func heimdallAfter(base http.RoundTripper) *http.Client {
 			MaxAttempts:    5, // the retry count and the first attempt
 			AttemptTimeout: 10 * time.Second,
 			Backoff: backoff.Exponential{
-				Base: 100 * time.Millisecond, Max: 2 * time.Second, Jitter: 50 * time.Millisecond},
+				Base: 100 * time.Millisecond, Max: 2 * time.Second, JitterFactor: 0.5},
 		},
 	})
 	return &http.Client{Transport: t}
@@ -67,7 +67,7 @@ func restyAfter(base http.RoundTripper) *resty.Client {
 		Base: base,
 		Rule: policy.Rule{
 			MaxAttempts: 5, // the retry count and the first attempt
-			Backoff:     backoff.EqualJitter{Base: 100 * time.Millisecond, Max: 2 * time.Second},
+			Backoff:     backoff.Exponential{Base: 100 * time.Millisecond, Max: 2 * time.Second, Jitter: backoff.JitterEqual},
 		},
 	})
 	return resty.New().SetTransport(t) // without a retry count resty does not retry
@@ -103,7 +103,7 @@ func newClient(base http.RoundTripper) *http.Client {
 		Base: base,
 		Rule: policy.Rule{
 			MaxAttempts: 5,
-			Backoff:     backoff.Randomized{Interval: 100 * time.Millisecond, MaxInterval: 2 * time.Second},
+			Backoff:     backoff.Randomized{InitialInterval: 100 * time.Millisecond, MaxInterval: 2 * time.Second},
 		},
 	})
 	return &http.Client{Transport: t}

@@ -13,10 +13,10 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/aplomb-go/aplomb/internal/bounds"
 	"github.com/aplomb-go/aplomb/internal/dial"
 	connections "github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/policy"
-	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -127,9 +127,9 @@ func trusting() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 // longest returns the longest documented back-offs of a rule. After a timeout a retry may come as
 // late as the fourth.
 func longest(rule policy.Rule) (all []time.Duration) {
-	bounds := backoff.Bounds(rule.Backoff, max(rule.MaxAttempts-1, 4))
-	for _, b := range bounds[:rule.MaxAttempts-1] {
-		all = append(all, max(b.Highest, bounds[3].Highest))
+	waits := bounds.Of(rule.Backoff, max(rule.MaxAttempts-1, 4))
+	for _, b := range waits[:rule.MaxAttempts-1] {
+		all = append(all, max(b.Highest, waits[3].Highest))
 	}
 	return all
 }

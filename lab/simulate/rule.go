@@ -43,16 +43,16 @@ func newRule(d dice.Dice, nested bool) policy.Rule {
 	return r
 }
 
-func newBackoff(d dice.Dice) policy.Backoff {
+func newBackoff(d dice.Dice) backoff.Backoff {
 	switch d.IntN(7) {
 	case 0:
 		return backoff.Constant(0)
 	case 1:
 		return backoff.Constant(d.Between(time.Millisecond, 10*time.Second))
 	case 2:
-		return backoff.FullJitter{Base: d.Between(time.Millisecond, time.Second)}
+		return backoff.Exponential{Base: d.Between(time.Millisecond, time.Second), Max: 20 * time.Second, Jitter: backoff.JitterFull}
 	case 3:
-		return backoff.Decorrelated{Base: d.Between(time.Millisecond, time.Second)}
+		return backoff.Exponential{Base: d.Between(time.Millisecond, time.Second), Max: 20 * time.Second, Jitter: backoff.JitterDecorrelated}
 	case 4:
 		return stopping(d.IntN(4))
 	}

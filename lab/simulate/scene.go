@@ -104,7 +104,7 @@ func (s *scene) rule(d dice.Dice) policy.Rule {
 	case rated:
 		return policy.Rule{RateLimit: policy.RateLimit{PerSecond: s.perSecond, Burst: s.burst}}
 	case blackout:
-		return policy.Rule{Backoff: backoff.FullJitter{Base: 100 * time.Millisecond, Max: 2 * time.Second}, Concurrency: policy.Concurrency{Mode: policy.GateWait}}
+		return policy.Rule{Backoff: backoff.Exponential{Base: 100 * time.Millisecond, Max: 2 * time.Second, Jitter: backoff.JitterFull}, Concurrency: policy.Concurrency{Mode: policy.GateWait}}
 	}
 	if s.kind == refusedAll {
 		return policy.Rule{ShareRetryAfter: policy.On}

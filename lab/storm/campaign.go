@@ -16,7 +16,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
 	"github.com/aplomb-go/aplomb/lab/storm/internal/record"
-	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -160,7 +160,7 @@ func (t counted) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // fromThink begins a request's back-off with the time that was thought before.
 type fromThink struct {
-	b       policy.Backoff
+	b       backoff.Backoff
 	thought *atomic.Int64
 }
 

@@ -2,111 +2,78 @@ package backoff_test
 
 import (
 	"fmt"
+	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
+	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// table prints the waits of b to the millisecond.
-func table(b backoff.Delayer, n int) {
-	for i, wait := range backoff.Bounds(b, n) {
-		fmt.Printf("%d  %-6v  %v\n", i+1, wait.Lowest.Round(time.Millisecond), wait.Highest.Round(time.Millisecond))
+// waits prints the first four waits of b.
+func waits(b backoff.Backoff) {
+	var prev time.Duration
+	for n := range 4 {
+		prev = b.Delay(n, prev)
+		fmt.Println(prev)
 	}
 }
 
-// Each wait is 2^n s plus up to one second, and at most 32 s.
+// A service that answers within milliseconds. The waits are 50 to 100 ms, 100 to 150 ms and so on.
 func ExampleExponential() {
-	table(backoff.Exponential{}, 7)
+	rule := policy.Rule{Backoff: backoff.Exponential{Base: 50 * time.Millisecond, Max: time.Second}}
+	wait := rule.Backoff.Delay(0, 0)
+	fmt.Println(wait >= 50*time.Millisecond, wait <= 100*time.Millisecond)
+	fmt.Println(backoff.Exponential{Base: time.Second, Max: time.Millisecond}.Validate())
 	// Output:
-	// 1  1s      2s
-	// 2  2s      3s
-	// 3  4s      5s
-	// 4  8s      9s
-	// 5  16s     17s
-	// 6  31s     32s
-	// 7  31s     32s
+	// true true
+	// Max: 1ms is less than Base (1s)
 }
 
-// With Google's own formula all clients wait the same time at the cap.
-func ExampleExponential_literal() {
-	table(backoff.Exponential{Max: 64 * time.Second, Literal: true}, 8)
+// Many clients compete for one record, and full jitter spreads them best.
+func ExampleJitter() {
+	b := backoff.Exponential{Base: 10 * time.Millisecond, Jitter: backoff.JitterFull}
+	fmt.Println(b.Delay(0, 0) <= 10*time.Millisecond, b.Delay(1, 0) <= 20*time.Millisecond)
+	waits(backoff.Exponential{Factor: 3, Max: 20 * time.Second, Jitter: backoff.JitterNone})
 	// Output:
-	// 1  1s      2s
-	// 2  2s      3s
-	// 3  4s      5s
-	// 4  8s      9s
-	// 5  16s     17s
-	// 6  32s     33s
-	// 7  1m4s    1m4s
-	// 8  1m4s    1m4s
+	// true true
+	// 1s
+	// 3s
+	// 9s
+	// 20s
 }
 
-func ExampleFullJitter() {
-	table(backoff.FullJitter{Base: 50 * time.Millisecond, Max: time.Second}, 6)
-	// Output:
-	// 1  0s      50ms
-	// 2  0s      100ms
-	// 3  0s      200ms
-	// 4  0s      400ms
-	// 5  0s      800ms
-	// 6  0s      1s
+// At the cap all clients wait the same time.
+func ExampleGoogle() {
+	b := backoff.Google{MaximumBackoff: 64 * time.Second}
+	wait := b.Delay(5, 0)
+	fmt.Println(wait >= 32*time.Second, wait <= 33*time.Second, b.Delay(6, 0))
+	// Output: true true 1m4s
 }
 
-func ExampleEqualJitter() {
-	table(backoff.EqualJitter{Base: 50 * time.Millisecond, Max: time.Second}, 6)
+// There is no retry once the wait would reach Max.
+func ExampleGeometric() {
+	waits(backoff.Geometric{Rate: 3})
 	// Output:
-	// 1  25ms    50ms
-	// 2  50ms    100ms
-	// 3  100ms   200ms
-	// 4  200ms   400ms
-	// 5  400ms   800ms
-	// 6  500ms   1s
-}
-
-func ExampleDecorrelated() {
-	table(backoff.Decorrelated{Base: 50 * time.Millisecond, Max: time.Second}, 4)
-	// Output:
-	// 1  50ms    150ms
-	// 2  50ms    450ms
-	// 3  50ms    1s
-	// 4  50ms    1s
-}
-
-// The table of cenkalti/backoff, without its rounding from row to row.
-func ExampleRandomized() {
-	for i, wait := range backoff.Bounds(backoff.Randomized{Literal: true}, 9) {
-		fmt.Printf("%d %10.4f  [%.4f, %.4f]\n", i+1, wait.Mean.Seconds(), wait.Lowest.Seconds(), wait.Highest.Seconds())
-	}
-	// Output:
-	// 1     0.5000  [0.2500, 0.7500]
-	// 2     0.7500  [0.3750, 1.1250]
-	// 3     1.1250  [0.5625, 1.6875]
-	// 4     1.6875  [0.8438, 2.5312]
-	// 5     2.5312  [1.2656, 3.7969]
-	// 6     3.7969  [1.8984, 5.6953]
-	// 7     5.6953  [2.8477, 8.5430]
-	// 8     8.5430  [4.2715, 12.8145]
-	// 9    12.8145  [6.4072, 19.2217]
+	// 1s
+	// 3s
+	// 9s
+	// -1ns
 }
 
 func ExampleNormal() {
-	table(backoff.Normal{MinDelay: time.Second, Factor: 1.5, MaxDelay: 3 * time.Second}, 5)
-	// Output:
-	// 1  700ms   1.3s
-	// 2  1.05s   1.95s
-	// 3  1.575s  2.925s
-	// 4  1.615s  3s
-	// 5  1.615s  3s
+	b := backoff.Normal{MinDelay: time.Second, Factor: 1.5, MaxDelay: 5 * time.Minute}
+	first := b.Delay(0, 0)
+	second := b.Delay(1, first)
+	fmt.Println(first, second >= 1050*time.Millisecond, second <= 1950*time.Millisecond)
+	// Output: 1s true true
 }
 
-// Like the macro, Literal stops when the wait would reach Max.
-func ExampleGeometric() {
-	table(backoff.Geometric{Literal: true}, 10)
-	// Output:
-	// 1  1s      1s
-	// 2  2s      2s
-	// 3  4s      4s
-	// 4  8s      8s
+func ExampleRandomized() {
+	b := backoff.Randomized{InitialInterval: 2 * time.Second, RandomizationFactor: 0.5, Multiplier: 2}
+	fmt.Println(b.Delay(0, 0) >= time.Second, b.Delay(1, 0) <= 6*time.Second)
+	// Output: true true
 }
 
 func ExampleConstant() {
@@ -114,17 +81,35 @@ func ExampleConstant() {
 	// Output: 2s 2s
 }
 
-func ExampleBounds() {
-	fmt.Println("retry  lowest  mean   highest  in all")
-	for i, wait := range backoff.Bounds(backoff.EqualJitter{Base: time.Second}, 5) {
-		fmt.Printf("%5d  %-6v  %-5v  %-7v  %v\n", i+1, wait.Lowest, wait.Mean.Round(time.Millisecond),
-			wait.Highest, wait.Cumulated.Round(time.Millisecond))
+// steps is a back-off of the program itself. It ends after two retries.
+type steps struct{}
+
+func (steps) Delay(n int, _ time.Duration) time.Duration {
+	if n == 2 {
+		return backoff.Stop
 	}
-	// Output:
-	// retry  lowest  mean   highest  in all
-	//     1  500ms   750ms  1s       750ms
-	//     2  1s      1.5s   2s       2.25s
-	//     3  2s      3s     4s       5.25s
-	//     4  4s      6s     8s       11.25s
-	//     5  8s      12s    16s      23.25s
+	return time.Duration(n+1) * 200 * time.Millisecond
+}
+
+// Every type with this method is a Backoff. Clients that all wait for the same time come
+// back together, so most back-offs add a random part.
+func ExampleBackoff() {
+	rule := policy.Rule{Backoff: steps{}}
+	fmt.Println(rule.Backoff.Delay(0, 0), rule.Backoff.Delay(1, 0), rule.Backoff.Delay(2, 0) == backoff.Stop)
+	// Output: 200ms 400ms true
+}
+
+// A random number that was kept would make all waits the same.
+func TestEachWaitDrawsAnew(t *testing.T) {
+	for _, b := range []backoff.Backoff{
+		backoff.Exponential{}, backoff.Exponential{Jitter: backoff.JitterFull}, backoff.Exponential{Jitter: backoff.JitterEqual},
+		backoff.Exponential{Jitter: backoff.JitterDecorrelated}, backoff.Exponential{Jitter: backoff.JitterProportional},
+		backoff.Exponential{Jitter: backoff.JitterNormal}, backoff.Google{}, backoff.Normal{}, backoff.Randomized{},
+	} {
+		seen := map[time.Duration]bool{}
+		for range 200 {
+			seen[b.Delay(1, 3*time.Second)] = true
+		}
+		assert.Greater(t, len(seen), 50, "%+v", b)
+	}
 }

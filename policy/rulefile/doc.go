@@ -55,10 +55,9 @@
 // # Functions and back-offs
 //
 //   - backoff is a name, or an object with a "type" and the fields of that type in
-//     snake case. The types are exponential, full_jitter, equal_jitter,
-//     decorrelated, randomized, normal, geometric, and constant with a "delay".
-//     The names are none, for no wait, and all types but constant, with their
-//     defaults.
+//     snake case. The types are exponential, google, geometric, normal, randomized,
+//     and constant with a "delay", which may be "0s". The names are those of all
+//     types but constant, for the type with its defaults.
 //   - classify is a list. The first item with an opinion decides. An item is one of
 //     the names default, refusals and signals, or an object with a "class"
 //     (final, refused, ambiguous) and one of these keys: "status", a list of codes;

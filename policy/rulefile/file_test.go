@@ -280,17 +280,17 @@ func TestLoadSaysWhatToWrite(t *testing.T) {
 		`"retry_budget": {"ratio": 20}`:   `rule.retry_budget.ratio: 20 is more than one retry for each request; did you mean 0.2, which is 20 %?`,
 
 		// Back-offs.
-		`"backoff": "constant"`:       `rule.backoff: "constant" is not the name of a back-off; write a name, an object such as {"type": "constant", "delay": "1s"}, or "none" for no wait`,
-		`"backoff": "2s"`:             `rule.backoff: "2s" is not the name of a back-off; write a name, an object such as {"type": "constant", "delay": "1s"}`,
-		`"backoff": "full"`:           `the names are decorrelated, equal_jitter, exponential, full_jitter, geometric, none, normal, randomized`,
-		`"backoff": 2`:                `rule.backoff: the number 2 where a back-off is wanted; write a name, an object such as {"type": "constant"`,
+		`"backoff": "constant"`:       `rule.backoff: "constant" is not the name of a back-off; write a name, or an object such as {"type": "constant", "delay": "0s"} for no wait`,
+		`"backoff": "2s"`:             `rule.backoff: "2s" is not the name of a back-off; write a name, or an object such as {"type": "constant", "delay": "0s"}`,
+		`"backoff": "full"`:           `the names are exponential, geometric, google, normal, randomized`,
+		`"backoff": 2`:                `rule.backoff: the number 2 where a back-off is wanted; write a name, or an object such as {"type": "constant"`,
 		`"backoff": true`:             `rule.backoff: true where a back-off is wanted; write a name`,
-		`"backoff": "off"`:            `or "none" for no wait`,
-		`"backoff": {"type": "expo"}`: `rule.backoff.type: "expo" is not a type of back-off; known are exponential, full_jitter`,
-		`"backoff": {"base": "1s"}`:   `rule.backoff: there is neither a "type" nor a "name" here; write "type": "exponential", or another type: full_jitter, equal_jitter`,
-		`"backoff": {}`:               `write "type": "exponential", or another type: full_jitter`,
-		`"backoff": {"type": "exponential", "initial_interval": "1s"}`: `rule.backoff.initial_interval: unknown key; the keys here are type, base, jitter, max, literal`,
-		`"backoff": {"type": "exponential", "jitter": 0.5}`:            `rule.backoff.jitter: the number 0.5 has no unit; write "0.5s" for seconds or "0.5ms" for milliseconds`,
+		`"backoff": "off"`:            `"delay": "0s"} for no wait`,
+		`"backoff": {"type": "expo"}`: `rule.backoff.type: "expo" is not a type of back-off; known are exponential, google`,
+		`"backoff": {"base": "1s"}`:   `rule.backoff: there is neither a "type" nor a "name" here; write "type": "exponential", or another type: google, geometric`,
+		`"backoff": {}`:               `write "type": "exponential", or another type: google`,
+		`"backoff": {"type": "exponential", "initial_interval": "1s"}`: `rule.backoff.initial_interval: unknown key; the keys here are type, base, factor, max, jitter, jitter_factor`,
+		`"backoff": {"type": "exponential", "jitter": 0.5}`:            `rule.backoff.jitter: the number 0.5 where a jitter is wanted`,
 		`"backoff": {"type": "constant", "delay": "1s", "max": "2s"}`:  `rule.backoff.max: unknown key; the keys here are type, delay`,
 
 		// Names that other libraries use.

@@ -54,17 +54,14 @@ var (
 		"one": func(*http.Request) int { return 1 },
 	}
 	// formulas are also the types of a back-off that is described by its fields.
-	formulas = map[string]policy.Backoff{
-		"exponential":  backoff.Exponential{},
-		"full_jitter":  backoff.FullJitter{},
-		"equal_jitter": backoff.EqualJitter{},
-		"decorrelated": backoff.Decorrelated{},
-		"randomized":   backoff.Randomized{},
-		"normal":       backoff.Normal{},
-		"geometric":    backoff.Geometric{},
-		"none":         backoff.Constant(0),
+	formulas = map[string]backoff.Backoff{
+		"exponential": backoff.Exponential{},
+		"google":      backoff.Google{},
+		"geometric":   backoff.Geometric{},
+		"normal":      backoff.Normal{},
+		"randomized":  backoff.Randomized{},
 	}
-	formulaNames = []string{"exponential", "full_jitter", "equal_jitter", "decorrelated", "randomized", "normal", "geometric", "constant"}
+	formulaNames = []string{"exponential", "google", "geometric", "normal", "randomized", "constant"}
 )
 
 // isBackoff reports whether t is a formula of package backoff.
@@ -75,8 +72,8 @@ func isBackoff(t reflect.Type) bool {
 // backoff reads a back-off: a name, or an object with a type and its fields. If
 // the object has a fault, backoff returns nil, because Validate would find faults
 // in the rest of it that are not in the file.
-func (l *loader) backoff(n *node) policy.Backoff {
-	const help = `write a name, an object such as {"type": "constant", "delay": "1s"}, or "none" for no wait`
+func (l *loader) backoff(n *node) backoff.Backoff {
+	const help = `write a name, or an object such as {"type": "constant", "delay": "0s"} for no wait`
 	kind := n.member("type")
 	text, isText := n.value.(string)
 	_, given := l.names.Backoff[text]
@@ -106,11 +103,11 @@ func (l *loader) backoff(n *node) policy.Backoff {
 	if l.count() > before {
 		return nil
 	}
-	return b.Interface().(policy.Backoff)
+	return b.Interface().(backoff.Backoff)
 }
 
 // constant reads a back-off of type constant. Its delay may be zero.
-func (l *loader) constant(n *node) policy.Backoff {
+func (l *loader) constant(n *node) backoff.Backoff {
 	var wait time.Duration
 	for _, kid := range l.members(n) {
 		switch kid.key {

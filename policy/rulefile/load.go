@@ -16,8 +16,10 @@ import (
 	"unicode"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/formula"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/profile"
 )
 
@@ -28,7 +30,7 @@ type Names struct {
 	Classify       map[string]classify.Func              // for the key classify
 	RetryAfter     map[string]classify.RetryAfterFunc    // for the key hint
 	Idempotent     map[string]func(*http.Request) bool   // for the key idempotent
-	Backoff        map[string]policy.Backoff             // for the key backoff
+	Backoff        map[string]backoff.Backoff            // for the key backoff
 	ThrottleKey    map[string]func(*http.Request) string // for the key scope
 	IdempotencyKey map[string]func(*http.Request) string // for the key idempotency_key
 	Cost           map[string]func(*http.Request) int    // for the key cost
@@ -165,7 +167,7 @@ func (l *loader) field(n *node, to reflect.Value, off bool) {
 		l.rule(n, to)
 	case *map[string]Part:
 		*to = l.hosts(n)
-	case *policy.Backoff:
+	case *backoff.Backoff:
 		*to = l.backoff(n)
 	case *classify.Func:
 		*to = l.classify(n)
@@ -183,8 +185,10 @@ func (l *loader) field(n *node, to reflect.Value, off bool) {
 		*to = named(l, n, "a cost", l.names.Cost, costs)
 	case encoding.TextUnmarshaler:
 		l.mode(n, to)
-	case *bool:
-		l.flag(n, to)
+	case *backoff.Jitter:
+		if i, ok := l.oneOf(n, "a jitter", formula.Jitters); ok {
+			*to = backoff.Jitter(formula.Jitters[i])
+		}
 	case *time.Duration:
 		readNumber(l, n, to, off, l.duration)
 	case *int:
@@ -202,10 +206,7 @@ func (l *loader) field(n *node, to reflect.Value, off bool) {
 // no meaning for it, because another field turns the whole group off.
 func canBeOff(t reflect.Type, i int) bool {
 	name := t.Field(i).Name
-	if isBackoff(t) {
-		return name == "Jitter" || name == "RandomizationFactor"
-	}
-	return !slices.Contains([]string{"RateLimit.Burst", "RetryBudget.Window", "Concurrency.Initial", "Concurrency.Max", "Hedge.Percentile"}, t.Name()+"."+name)
+	return !isBackoff(t) && !slices.Contains([]string{"RateLimit.Burst", "RetryBudget.Window", "Concurrency.Initial", "Concurrency.Max", "Hedge.Percentile"}, t.Name()+"."+name)
 }
 
 // groups are the groups of a rule's fields. off is the value for "off", and example

@@ -88,7 +88,7 @@ func TestLoad(t *testing.T) {
 	  "rule": {"max_attempts": 4, "backoff": "geometric", "max_elapsed_time": "1m", "retry_after": {"max": "off"}},
 	  "hosts": {
 	    "api.example.com": {"max_attempts": "off", "attempt_timeout": "off", "max_elapsed_time": "off", "rate_limit": "off",
-	                        "upload": {"memory": "off"}, "backoff": "none", "concurrency": {"mode": "off"}},
+	                        "upload": {"memory": "off"}, "backoff": {"type": "constant", "delay": "0s"}, "concurrency": {"mode": "off"}},
 	    "*.example.com": {"rate_limit": {"per_second": 10, "burst": 5}, "upload": {"memory": 1048576}, "retry_after": {"beyond": "wait"}},
 	    "localhost:8080": {}
 	  }
@@ -113,19 +113,17 @@ func TestLoadLittle(t *testing.T) {
 }
 
 // written has a back-off of each type. None of its fields is zero.
-var written = map[string]policy.Backoff{
-	"exponential":  backoff.Exponential{Base: 2 * time.Second, Jitter: -1, Max: 64 * time.Second, Literal: true},
-	"full_jitter":  backoff.FullJitter{Base: 250 * time.Millisecond, Max: time.Minute},
-	"equal_jitter": backoff.EqualJitter{Base: 1500 * time.Microsecond, Max: 90 * time.Second},
-	"decorrelated": backoff.Decorrelated{Base: time.Second, Max: 20 * time.Second, Literal: true},
-	"randomized":   backoff.Randomized{Interval: time.Second, Multiplier: 1.25, MaxInterval: time.Hour, RandomizationFactor: -1, Literal: true},
-	"normal":       backoff.Normal{MinDelay: time.Nanosecond, Factor: 3, MaxDelay: time.Minute, Jitter: 0.25, Literal: true},
-	"geometric":    backoff.Geometric{First: time.Second, Rate: 1.5, Max: 10 * time.Second, Jitter: -1, Literal: true},
-	"constant":     backoff.Constant(5 * time.Second),
+var written = map[string]backoff.Backoff{
+	"exponential": backoff.Exponential{Base: 1500 * time.Microsecond, Factor: 1.5, Max: 64 * time.Second, Jitter: backoff.JitterNormal, JitterFactor: 0.2},
+	"google":      backoff.Google{MaximumBackoff: 64 * time.Second},
+	"geometric":   backoff.Geometric{Time: time.Second, Rate: 1.5, Max: 10 * time.Second},
+	"normal":      backoff.Normal{MinDelay: time.Nanosecond, Factor: 3, MaxDelay: time.Minute, Jitter: 0.25},
+	"randomized":  backoff.Randomized{InitialInterval: time.Second, RandomizationFactor: 0.25, Multiplier: 1.25, MaxInterval: time.Hour},
+	"constant":    backoff.Constant(5 * time.Second),
 }
 
 // write returns a back-off as a file describes it.
-func write(t *testing.T, name string, b policy.Backoff) string {
+func write(t *testing.T, name string, b backoff.Backoff) string {
 	object := map[string]any{"type": name}
 	if c, ok := b.(backoff.Constant); ok {
 		object["delay"] = time.Duration(c).String()
@@ -134,10 +132,7 @@ func write(t *testing.T, name string, b policy.Backoff) string {
 		for i := range v.NumField() {
 			require.False(t, v.Field(i).IsZero(), "%s.%s has no sample", name, v.Type().Field(i).Name)
 			value := v.Field(i).Interface()
-			switch d, isDuration := value.(time.Duration); {
-			case value == -1.0, d == -1:
-				value = "off"
-			case isDuration:
+			if d, ok := value.(time.Duration); ok {
 				value = d.String()
 			}
 			object[snake(v.Type().Field(i).Name)] = value
@@ -198,8 +193,8 @@ func TestLoadFaults(t *testing.T) {
 			`line 1, column 27: rule["räte"]: unknown key; the keys here are profile, max_attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed_time, retry_after, stall, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, concurrency, hedge, upload, resume`},
 		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, max_attempts, backoff, classify, hint, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, lanes, max_elapsed_time, retry_after, stall, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, concurrency, hedge, upload, resume`},
 		{"one level too high", `{"max_attempts": 3}`, `line 1, column 2: max_attempts: unknown key; it belongs inside "rule" or inside a host of "hosts"`},
-		{"nothing like it", `{"rule": {"backoff": {"type": "full_jitter", "colour": "red"}}}`,
-			`line 1, column 46: rule.backoff.colour: unknown key; the keys here are type, base, max`},
+		{"nothing like it", `{"rule": {"backoff": {"type": "google", "colour": "red"}}}`,
+			`line 1, column 41: rule.backoff.colour: unknown key; the keys here are type, maximum_backoff`},
 		{"twice", `{"rule": {"max_attempts": 1, "max_attempts": 2}}`, "line 1, column 30: rule.max_attempts: the key is there twice"},
 		{"twice in disguise", `{"rule": {"max_attempts": 1, "m\u0061x_attempts": 2}}`, "line 1, column 30: rule.max_attempts: the key is there twice"},
 		{"host twice", `{"hosts": {"a": {}, "a": {}}}`, `line 1, column 21: hosts["a"]: the key is there twice`},
@@ -228,7 +223,7 @@ func TestLoadFaults(t *testing.T) {
 		{"size too large for a number", `{"rule": {"upload": {"memory": "9999999999GiB"}}}`, `line 1, column 32: rule.upload.memory: "9999999999GiB" is not a size; write it in bytes or like "64KiB" or "1MiB"`},
 		{"mode", `{"rule": {"retry_after": {"beyond": "Stop"}}}`, `line 1, column 37: rule.retry_after.beyond: "Stop" is none of stop, cap and wait`},
 		{"empty string", `{"$schema": ""}`, `line 1, column 13: ["$schema"]: the string is empty`},
-		{"flag", `{"rule": {"backoff": {"type": "exponential", "literal": "yes"}}}`, `line 1, column 57: rule.backoff.literal: the string "yes" where true or false is wanted`},
+		{"jitter", `{"rule": {"backoff": {"type": "exponential", "jitter": "off"}}}`, `line 1, column 56: rule.backoff.jitter: "off" is not a jitter; known are add, full, equal, decorrelated, proportional, normal, none`},
 
 		// What Validate finds, at the field.
 		{"invalid", "{\"rule\": {\n\"attempts\": 1001}}", `line 2, column 1: rule.attempts: unknown key; write "max_attempts", which counts the first attempt, too`},
@@ -240,10 +235,10 @@ func TestLoadFaults(t *testing.T) {
 			`line 1, column 22: rule.backoff: (*backoff.Exponential)(nil) is nil behind an interface that is not; leave the field nil to inherit`},
 
 		// Back-offs, classifiers and names.
-		{"back-off without a type", `{"rule": {"backoff": {"max": "5s"}}}`, `line 1, column 22: rule.backoff: there is neither a "type" nor a "name" here; write "type": "exponential", or another type: full_jitter, equal_jitter, decorrelated, randomized, normal, geometric, constant`},
-		{"back-off of no type", `{"rule": {"backoff": {"type": "exponental"}}}`, `line 1, column 31: rule.backoff.type: "exponental" is not a type of back-off; known are exponential, full_jitter, equal_jitter, decorrelated, randomized, normal, geometric, constant`},
+		{"back-off without a type", `{"rule": {"backoff": {"max": "5s"}}}`, `line 1, column 22: rule.backoff: there is neither a "type" nor a "name" here; write "type": "exponential", or another type: google, geometric, normal, randomized, constant`},
+		{"back-off of no type", `{"rule": {"backoff": {"type": "exponental"}}}`, `line 1, column 31: rule.backoff.type: "exponental" is not a type of back-off; known are exponential, google, geometric, normal, randomized, constant`},
 		{"back-off by type and name", `{"rule": {"backoff": {"type": "exponential", "name": "exponential"}}}`,
-			`line 1, column 46: rule.backoff.name: unknown key; the keys here are type, base, jitter, max, literal`},
+			`line 1, column 46: rule.backoff.name: unknown key; the keys here are type, base, factor, max, jitter, jitter_factor`},
 		{"constant without delay", `{"rule": {"backoff": {"type": "constant"}}}`, `line 1, column 22: rule.backoff: there is no "delay" here`},
 		{"constant that stops", `{"rule": {"backoff": {"type": "constant", "delay": "-1s"}}}`, `line 1, column 52: rule.backoff.delay: the string "-1s" is negative`},
 		{"no classifiers", `{"rule": {"classify": []}}`, `line 1, column 23: rule.classify: the list is empty; leave the key out`},
@@ -269,7 +264,7 @@ func TestLoadFaults(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			rule, hosts, err := Load(strings.NewReader(tt.input), Names{
 				RetryAfter: map[string]classify.RetryAfterFunc{"gone": nil},
-				Backoff:    map[string]policy.Backoff{"broken": backoff.Exponential{Base: -1}, "typed nil": (*backoff.Exponential)(nil)},
+				Backoff:    map[string]backoff.Backoff{"broken": backoff.Exponential{Base: -1}, "typed nil": (*backoff.Exponential)(nil)},
 			})
 			require.EqualError(t, err, tt.want)
 			assert.Zero(t, rule)
@@ -340,7 +335,7 @@ func TestLoadIsBounded(t *testing.T) {
 }
 
 func TestLoadListsAFewNamesOnly(t *testing.T) {
-	names := Names{Backoff: map[string]policy.Backoff{}}
+	names := Names{Backoff: map[string]backoff.Backoff{}}
 	for i := range 50 {
 		names.Backoff[fmt.Sprintf("a%02d", i)] = backoff.Exponential{}
 	}
@@ -415,7 +410,7 @@ func TestLoadNames(t *testing.T) {
 	rule, _, err := Load(strings.NewReader(`{"rule": {"hint": "mine", "idempotent": "all", "backoff": "slow"}}`), Names{
 		RetryAfter: map[string]classify.RetryAfterFunc{"mine": func(classify.Outcome) (time.Duration, bool) { return time.Hour, true }},
 		Idempotent: map[string]func(*http.Request) bool{"all": func(*http.Request) bool { return true }},
-		Backoff:    map[string]policy.Backoff{"slow": backoff.Constant(time.Minute)},
+		Backoff:    map[string]backoff.Backoff{"slow": backoff.Constant(time.Minute)},
 	})
 	require.NoError(t, err)
 	wait, _ := rule.Hint(response(503, ""))

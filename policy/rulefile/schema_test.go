@@ -20,7 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/formula"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/profile"
 )
 
@@ -58,12 +60,12 @@ var bounds = map[string]object{
 	"Resume.Max":               {"maximum": 1000},
 	"Resume.Again":             {"maximum": 1 << 30},
 
-	"Randomized.Multiplier":          {"minimum": 1},
-	"Randomized.RandomizationFactor": {"maximum": 1},
+	"Exponential.Factor":             {"minimum": 1},
+	"Geometric.Rate":                 {"minimum": 1},
 	"Normal.Factor":                  {"minimum": 1},
 	"Normal.Jitter":                  {"maximum": 1.0 / 3},
-	"Geometric.Rate":                 {"minimum": 1},
-	"Geometric.Jitter":               {"maximum": 1},
+	"Randomized.Multiplier":          {"minimum": 1},
+	"Randomized.RandomizationFactor": {"maximum": 1},
 }
 
 // A schemer makes the schema.
@@ -190,7 +192,7 @@ func (s *schemer) field(typ reflect.Type, i int) object {
 		return orWord(canBeOff(typ, i), n)
 	}
 	switch to := reflect.New(f.Type).Interface().(type) {
-	case *policy.Backoff:
+	case *backoff.Backoff:
 		return object{"$ref": "#/$defs/backoff"}
 	case *classify.Func:
 		return oneOrMore(object{"$ref": "#/$defs/clause"})
@@ -208,8 +210,8 @@ func (s *schemer) field(typ reflect.Type, i int) object {
 		return named1(slices.Sorted(maps.Keys(costs)))
 	case encoding.TextUnmarshaler:
 		return object{"enum": modeWords(to)}
-	case *bool:
-		return object{"type": "boolean"}
+	case *backoff.Jitter:
+		return object{"enum": formula.Jitters}
 	case *time.Duration:
 		return orWord(canBeOff(typ, i), object{"$ref": "#/$defs/positive"})
 	case *int:
@@ -269,9 +271,38 @@ func (s *schemer) backoffs() object {
 			fields, required = s.fields(reflect.TypeOf(formulas[name])), required[:1]
 		}
 		fields["type"] = object{"const": name}
-		all = append(all, closed(fields, required...))
+		one := closed(fields, required...)
+		if name == "exponential" {
+			one["allOf"] = jitters()
+		}
+		all = append(all, one)
 	}
 	return object{"anyOf": all}
+}
+
+// jitters bounds the fields that have a meaning for some kinds of jitter only.
+func jitters() (rules []any) {
+	for _, kind := range formula.Jitters {
+		then := object{}
+		switch e := (formula.Exponential{Jitter: kind, Base: time.Second, JitterFactor: 2}).Validate(); {
+		case e == nil:
+			continue
+		case strings.Contains(e.Error(), "has no effect"):
+			then["jitter_factor"] = false
+		case kind == "normal":
+			then["jitter_factor"] = object{"maximum": 1.0 / 3}
+		default:
+			then["jitter_factor"] = object{"maximum": 1}
+		}
+		if (formula.Exponential{Jitter: kind, Factor: 3}).Validate() != nil {
+			then["factor"] = false
+		}
+		rules = append(rules, object{
+			"if":   object{"properties": object{"jitter": object{"const": kind}}, "required": []string{"jitter"}},
+			"then": object{"properties": then},
+		})
+	}
+	return rules
 }
 
 func clause() object {

@@ -187,13 +187,13 @@ func sizeText(n int64) string {
 func (f *File) described(key string, l layer, v reflect.Value) string {
 	if l.part != nil {
 		text := f.text(l.part.node.member(key))
-		_, isBackoff := v.Interface().(policy.Backoff)
+		_, isBackoff := v.Interface().(backoff.Backoff)
 		if p := l.part; !isBackoff && p.Profile != "" && (key == "classify" && p.Base.Classify != nil || key == "hint" && p.Base.Hint != nil) {
 			text += ", then profile " + strconv.Quote(p.Profile)
 		}
 		return text
 	}
-	if b, ok := v.Interface().(policy.Backoff); ok {
+	if b, ok := v.Interface().(backoff.Backoff); ok {
 		return backoffText(b)
 	}
 	if l.source == "default" {
@@ -219,7 +219,7 @@ func (f *File) text(n *node) string {
 }
 
 // backoffText describes a back-off that is not in the file.
-func backoffText(b policy.Backoff) string {
+func backoffText(b backoff.Backoff) string {
 	if c, ok := b.(backoff.Constant); ok {
 		return "constant " + durationText(time.Duration(c))
 	}

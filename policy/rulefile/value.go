@@ -142,15 +142,6 @@ func parseSize(text string) (int64, bool) {
 	return 0, false
 }
 
-// flag reads true or false.
-func (l *loader) flag(n *node, to *bool) {
-	v, ok := n.value.(bool)
-	if !ok {
-		l.want(n, "true or false")
-	}
-	*to = v
-}
-
 // text reads a string that is not empty. After a fault it returns "".
 func (l *loader) text(n *node, wanted string) string {
 	v, ok := n.value.(string)

@@ -18,8 +18,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/bounds"
 	"github.com/aplomb-go/aplomb/policy"
-	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -117,7 +117,7 @@ each way of use, and docs/migrating.md helps to come from another library.
 func ruleInWords() string {
 	rule := policy.Defaults()
 	var waits []string
-	for _, b := range backoff.Bounds(rule.Backoff, 3) {
+	for _, b := range bounds.Of(rule.Backoff, 3) {
 		waits = append(waits, fmt.Sprintf("%v to %v", b.Lowest, b.Highest))
 	}
 	return fmt.Sprintf("The rule is the default: up to %d attempts, and waits of\n%s, and so on.",

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/cmd/internal/waits"
+	"github.com/aplomb-go/aplomb/internal/bounds"
 	"github.com/aplomb-go/aplomb/policy"
-	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/rulefile"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -116,7 +116,7 @@ func notes(rule policy.Rule, deadline time.Duration) []string {
 	if n := rule.MaxAttempts - 1; n > mostWaits {
 		all = append(all, fmt.Sprintf("The table has the first %d of %d retries.", mostWaits, n))
 	}
-	if b := backoff.Bounds(rule.Backoff, 4); len(b) == 4 && b[3].Highest > b[0].Highest {
+	if b := bounds.Of(rule.Backoff, 4); len(b) == 4 && b[3].Highest > b[0].Highest {
 		all = append(all, "After a timeout a wait that is shorter in the table may last up to "+waits.Short(b[3].Highest)+".")
 	}
 	longest := waits.Short(rule.RetryAfter.Max)

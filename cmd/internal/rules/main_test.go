@@ -201,10 +201,10 @@ func TestAgainstAServer(t *testing.T) {
 	}))
 	defer server.Close()
 	rules := filepath.Join(t.TempDir(), "rules.json")
-	require.NoError(t, os.WriteFile(rules, []byte(`{"rule": {"backoff": "none", "hedge": {"delay": "1ns"}}}`), 0o600))
+	require.NoError(t, os.WriteFile(rules, []byte(`{"rule": {"backoff": {"type": "constant", "delay": "0s"}, "hedge": {"delay": "1ns"}}}`), 0o600))
 	code, _, stderr := call(t, nil, "-against", server.URL, rules)
 	require.Equal(t, 1, code, "a hedge after a nanosecond is a mistake: %s", stderr)
-	require.NoError(t, os.WriteFile(rules, []byte(`{"rule": {"backoff": "none", "hedge": {"delay": "1us"}}}`), 0o600))
+	require.NoError(t, os.WriteFile(rules, []byte(`{"rule": {"backoff": {"type": "constant", "delay": "0s"}, "hedge": {"delay": "1us"}}}`), 0o600))
 	code, stdout, stderr := call(t, nil, "-json", "-method", "PUT", "-header", "X-Test: yes", "-header", "Host: other.test", "-against", server.URL, rules)
 	require.Equal(t, 0, code, stderr)
 	var got map[string]any

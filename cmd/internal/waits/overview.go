@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"text/tabwriter"
 
+	"github.com/aplomb-go/aplomb/internal/bounds"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
@@ -52,8 +53,13 @@ func overviewTable(w io.Writer, n int) {
 	}
 	row("retry", strconv.Itoa, fmt.Sprintf("1 to %d", n))
 	for _, c := range allCurves() {
-		bounds := backoff.Bounds(c.backoff, n)
-		row(c.name, func(retry int) string { return Short(bounds[retry-1].Mean) }, Short(bounds[len(bounds)-1].Cumulated))
+		waits := bounds.Of(c.backoff, n)
+		row(c.name, func(retry int) string {
+			if retry > len(waits) {
+				return "-" // the back-off has stopped
+			}
+			return Short(waits[retry-1].Mean)
+		}, Short(waits[len(waits)-1].Cumulated))
 	}
 	_ = t.Flush()
 }
@@ -76,7 +82,7 @@ func comparison(w io.Writer) {
 		"Each row there is computed from the one before it, cut to three decimals.\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(t, "retry\tmean\tprinted\tlowest\tprinted\thighest\tprinted\t")
-	for i, b := range backoff.Bounds(backoff.Randomized{Literal: true}, len(printed)) {
+	for i, b := range bounds.Of(backoff.Randomized{}, len(printed)) {
 		p := printed[i]
 		_, _ = fmt.Fprintf(t, "%d\t%.3f\t%.3f\t%.3f\t%.4g\t%.3f\t%.3f\t\n", i+1,
 			b.Mean.Seconds(), p[0], b.Lowest.Seconds(), p[1], b.Highest.Seconds(), p[2])

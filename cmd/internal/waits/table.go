@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/internal/bounds"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
@@ -27,9 +27,9 @@ type Row struct {
 }
 
 // Table returns the waits before the first n retries.
-func Table(b policy.Backoff, n int) (rows []Row) {
+func Table(b backoff.Backoff, n int) (rows []Row) {
 	var earliest, latest time.Duration
-	for i, b := range backoff.Bounds(b, n) {
+	for i, b := range bounds.Of(b, n) {
 		earliest, latest = earliest+b.Lowest, latest+b.Highest
 		rows = append(rows, Row{
 			Retry: i + 1, Lowest: Seconds(b.Lowest), Mean: Seconds(b.Mean), Highest: Seconds(b.Highest),

@@ -29,7 +29,7 @@ func collapse() *Model {
 				"A process sends 4 requests per second, and has 3 retries per second beside those that its requests earn, so that a client with few requests keeps its retries. " +
 				"With RetryBudget{MinPerSecond: 0.3, Burst: 5} the default is back after 2.6 s, with load 1.02 and 97.8 % success."},
 			{"100 processes", "", "The same happens here, and a smaller budget helps less, because a process sends one request in 2.5 s. The authors' client that comes back waits up to 20 s after its first timeout, " +
-				"and up to 40 s after the second. Few callers have that time. For those that have it, set three attempts and backoff.FullJitter{Base: 20 * time.Second, Max: 40 * time.Second}. Then aplomb does the same."},
+				"and up to 40 s after the second. Few callers have that time. For those that have it, set three attempts and backoff.Exponential{Base: 20 * time.Second, Max: 40 * time.Second, Jitter: backoff.JitterFull}. Then aplomb does the same."},
 		},
 	}
 	for _, x := range []struct {

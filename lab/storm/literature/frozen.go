@@ -38,7 +38,7 @@ func frozen() *Model {
 			{Name: "a retry every 0.1 s", New: endless(backoff.Constant(100*time.Millisecond), false)},
 			{Name: "exponential from 0.1 s", New: endless(model.DefaultArticle(), false)},
 			{Name: "exponential from 27 s", New: endless(model.DefaultArticle(), true)},
-			{Name: "Google's formula", New: endless(backoff.Exponential{Literal: true}, false)},
+			{Name: "Google's formula", New: endless(backoff.Google{}, false)},
 			{Name: "no retries", New: tried},
 		},
 		Rule: policy.Rule{AttemptTimeout: sc.Timeout},
@@ -119,7 +119,7 @@ func playFrozen(r *Run) {
 
 // endless tries again until the request's context ends. The article's program keeps the last wait
 // and the time between two requests in the same variable, so that the first wait depends on that.
-func endless(b policy.Backoff, fromThink bool) func(*Run, http.RoundTripper) http.RoundTripper {
+func endless(b backoff.Backoff, fromThink bool) func(*Run, http.RoundTripper) http.RoundTripper {
 	return func(r *Run, server http.RoundTripper) http.RoundTripper {
 		var ended time.Duration // the last request
 		return RoundTripper(func(req *http.Request) (*http.Response, error) {

@@ -30,7 +30,7 @@ func updates() *Model {
 		Time:     (*Record).Last,
 		TimeName: "when the last client is done",
 		Notes: []string{"The clients of aplomb send a third of the calls and take longer, because their waits are meant for hosts and not for rows. " +
-			"A rule with backoff.FullJitter{Base: 10 * time.Millisecond, Max: 2 * time.Second} and 50 attempts does what full jitter does. " +
+			"A rule with backoff.Exponential{Base: 10 * time.Millisecond, Max: 2 * time.Second, Jitter: backoff.JitterFull} and 50 attempts does what full jitter does. " +
 			"One Transport has one budget for all its clients, and loses the updates for which that has no retry."},
 	}
 	for _, x := range []struct{ clients, runs int }{{10, 1000}, {50, 400}, {100, 100}, {190, 100}} {

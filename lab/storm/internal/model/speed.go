@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // Faster returns the rule with its times divided by speed. The times of the gate
@@ -29,7 +30,7 @@ func Faster(r policy.Rule, speed float64) policy.Rule {
 }
 
 type faster struct {
-	b     policy.Backoff
+	b     backoff.Backoff
 	speed float64
 }
 

@@ -55,7 +55,7 @@ func (s Strategy) Coordinated() bool { return s.Shared || s.Fleet.Probe }
 // think time, which is 27 s on average. The article's result is that of its
 // program.
 func Strategies(timeout time.Duration) []Strategy {
-	plain := func(b policy.Backoff) policy.Rule { return plain(timeout, b) }
+	plain := func(b backoff.Backoff) policy.Rule { return plain(timeout, b) }
 	return []Strategy{
 		{Key: "fixed", Name: "retry every 0.1 s", Rule: plain(backoff.Constant(100 * time.Millisecond)),
 			Words: "waits 0.1 s before every retry, and never gives up"},
@@ -63,7 +63,7 @@ func Strategies(timeout time.Duration) []Strategy {
 			Words: "waits 0.1 s, then 2.7 times as long each time, and never gives up"},
 		{Key: "long", Name: "exponential from 27 s", Rule: plain(DefaultArticle()), FromThink: true,
 			Words: "the same, but begins with 2.7 times the time from the client's last response to this request, which is 27 s on average"},
-		{Key: "google", Name: "exponential from 1 s (Google's)", Rule: plain(backoff.Exponential{Literal: true}),
+		{Key: "google", Name: "exponential from 1 s (Google's)", Rule: plain(backoff.Google{}),
 			Words: "waits 1, 2, 4 to 32 s, plus up to 1 s at random, and never gives up"},
 		{Key: "own", Name: "aplomb, each on its own", Rule: policy.Rule{AttemptTimeout: timeout},
 			Words: "aplomb's default: six attempts, Google's waits, and a retry budget; no Transport is shared"},
@@ -106,7 +106,7 @@ func Find(timeout time.Duration, key string, processes bool) (st Strategy, ok bo
 
 // plain is a rule with a back-off and no other limit. Its failures count as refusals, so that a
 // Transport waits no longer after silence.
-func plain(timeout time.Duration, b policy.Backoff) policy.Rule {
+func plain(timeout time.Duration, b backoff.Backoff) policy.Rule {
 	refused := func(o classify.Outcome) classify.Class {
 		if v := classify.Default(o); v != classify.Ambiguous {
 			return v

@@ -1,10 +1,13 @@
-// The waits of a back-off as numbers for tables and plots.
-
-package backoff
+// Package bounds describes the waits of a back-off in numbers, for tables.
+package bounds
 
 import (
+	"math"
 	"slices"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/formula"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // A Bound describes the wait before one retry.
@@ -18,24 +21,24 @@ type Bound struct {
 	Cumulated time.Duration
 }
 
-// Bounds describes the first n waits of b. Element i of the result belongs to
+// Of describes the first n waits of b. Element i of the result belongs to
 // Delay(i, …). The result is shorter if b stops earlier. A nil b stands for
-// Exponential{}, the default of a policy.Rule.
+// backoff.Exponential{}, the default of a policy.Rule.
 //
-// For the back-offs of this package Lowest and Highest are exact. The mean comes
+// For the back-offs of package backoff Lowest and Highest are exact. The mean comes
 // from numeric integration. It is the same in every run and correct to a few
 // thousandths. If a wait depends on the previous wait, Lowest and Highest belong to
 // a client that draws an extreme wait every time.
 //
-// For any other Delayer, Bounds calls Delay some hundred times for each wait, and
+// For any other Backoff, Of calls Delay some hundred times for each wait, and
 // the result describes these samples.
-func Bounds(b Delayer, n int) []Bound {
+func Of(b backoff.Backoff, n int) []Bound {
 	if b == nil {
-		b = Exponential{}
+		b = backoff.Exponential{}
 	}
 	next := sampled(b)
-	if k, ok := kernelOf(b); ok {
-		next = integrated(k)
+	if f := formulaOf(b); f != nil {
+		next = integrated(f)
 	}
 	var all []Bound
 	var total time.Duration
@@ -44,22 +47,31 @@ func Bounds(b Delayer, n int) []Bound {
 		if !ok {
 			break
 		}
-		total = plus(total, bound.Mean)
+		total = formula.Plus(total, bound.Mean)
 		bound.Cumulated = total
 		all = append(all, bound)
 	}
 	return all
 }
 
-// kernelOf returns the kernel of a back-off of this package. It lists the types
-// because an assertion would also match a user's type that embeds one of them and
-// has another Delay.
-func kernelOf(b Delayer) (kernel, bool) {
-	switch b.(type) {
-	case Exponential, FullJitter, EqualJitter, Decorrelated, Randomized, Normal, Geometric, Constant:
-		return b.(kernel), true
+// formulaOf returns the formula of a back-off of package backoff, whose random number is a
+// parameter. A type that embeds one of them has a Delay of its own, and no such formula.
+func formulaOf(b backoff.Backoff) formula.Formula {
+	switch b := b.(type) {
+	case backoff.Exponential:
+		return formula.Exponential{Base: b.Base, Factor: b.Factor, Max: b.Max, Jitter: string(b.Jitter), JitterFactor: b.JitterFactor}
+	case backoff.Google:
+		return formula.Google(b)
+	case backoff.Geometric:
+		return formula.Geometric(b)
+	case backoff.Normal:
+		return formula.Normal(b)
+	case backoff.Randomized:
+		return formula.Randomized(b)
+	case backoff.Constant:
+		return formula.Constant(b)
 	}
-	return nil, false
+	return nil
 }
 
 // integrated computes the waits of three clients at once. One draws the lowest
@@ -67,16 +79,16 @@ func kernelOf(b Delayer) (kernel, bool) {
 // which a number of equally likely points represent. The next wait is computed for
 // each of these points over a grid of random numbers. Neighbouring results are then
 // averaged, which keeps the number of points small and the mean exact.
-func integrated(k kernel) func(i int) (Bound, bool) {
+func integrated(f formula.Formula) func(i int) (Bound, bool) {
 	const points = 64
 	var low, high time.Duration
 	before := []time.Duration{0}
 	return func(i int) (Bound, bool) {
-		low, high = k.at(i, low, 0), k.at(i, high, justBelowOne)
+		low, high = f.At(i, low, 0), f.At(i, high, formula.JustBelowOne)
 		var waits []time.Duration
 		for _, prev := range before {
 			for j := range points {
-				waits = append(waits, k.at(i, prev, (float64(j)+0.5)/points))
+				waits = append(waits, f.At(i, prev, (float64(j)+0.5)/points))
 			}
 		}
 		slices.Sort(waits)
@@ -89,7 +101,7 @@ func integrated(k kernel) func(i int) (Bound, bool) {
 }
 
 // sampled draws the waits of 512 clients. It ends when the first of them stops.
-func sampled(b Delayer) func(i int) (Bound, bool) {
+func sampled(b backoff.Backoff) func(i int) (Bound, bool) {
 	waits := make([]time.Duration, 512)
 	return func(i int) (Bound, bool) {
 		for j, prev := range waits {
@@ -105,5 +117,5 @@ func mean(waits []time.Duration) time.Duration {
 	for _, wait := range waits {
 		sum += float64(wait)
 	}
-	return times(1, sum/float64(len(waits)), forever)
+	return formula.Times(1, sum/float64(len(waits)), math.MaxInt64)
 }

@@ -1,0 +1,150 @@
+package bounds
+
+import (
+	"go/ast"
+	goparser "go/parser"
+	"go/token"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy/backoff"
+)
+
+const (
+	ms  = time.Millisecond
+	sec = time.Second
+)
+
+// foreign hides a formula from Of.
+type foreign struct{ backoff.Backoff }
+
+// embedded has a formula's kernel, but waits of its own.
+type embedded struct{ backoff.Exponential }
+
+func (embedded) Delay(int, time.Duration) time.Duration { return 7 * sec }
+
+func TestBounds(t *testing.T) {
+	got := Of(backoff.Exponential{}, 7)
+	require.Len(t, got, 7)
+	var total time.Duration
+	for i, mean := range []time.Duration{1500, 2500, 4500, 8500, 16500, 31500, 31500} {
+		total += mean * ms
+		assert.Equal(t, mean*ms, got[i].Lowest+500*ms)
+		assert.Equal(t, mean*ms, got[i].Highest-500*ms)
+		assert.InDelta(t, mean*ms, got[i].Mean, 10)
+		assert.InDelta(t, total, got[i].Cumulated, 100)
+	}
+}
+
+func TestBoundsEnd(t *testing.T) {
+	assert.Len(t, Of(backoff.Geometric{}, 50), 4)
+	assert.Len(t, Of(foreign{backoff.Geometric{}}, 50), 4)
+	for _, n := range []int{-1, 0} {
+		assert.Empty(t, Of(backoff.Exponential{}, n))
+		assert.Empty(t, Of(foreign{backoff.Exponential{}}, n))
+	}
+	assert.Equal(t, Of(backoff.Exponential{}, 8), Of(nil, 8))
+}
+
+// Where prev matters, the extremes are those of a whole chain, and the mean is
+// that over all chains: below the cap (base + 3·mean)/2, by the formula.
+func TestBoundsOfAChain(t *testing.T) {
+	got := Of(backoff.Exponential{Base: 100 * ms, Max: time.Hour, Jitter: backoff.JitterDecorrelated}, 6)
+	mean := 100.0
+	for i, high := range []time.Duration{300, 900, 2700, 8100, 24300, 72900} {
+		mean = (100 + 3*mean) / 2
+		assert.Equal(t, 100*ms, got[i].Lowest)
+		assert.Equal(t, high*ms, got[i].Highest)
+		assert.InEpsilon(t, mean*float64(ms), got[i].Mean, 1e-6)
+	}
+}
+
+func TestBoundsSumsDoNotOverflow(t *testing.T) {
+	got := Of(backoff.Constant(math.MaxInt64), 3)
+	assert.Equal(t, Bound{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}, got[2])
+}
+
+// Sampled figures lie within the exact ones, and the mean near the exact mean:
+// 512 draws from ±50 % miss it by 0.5/√3/√512 = 1.3 % of it on average, and by
+// ten times as much hardly ever.
+func TestBoundsBySampling(t *testing.T) {
+	exact, sampled := Of(backoff.Randomized{}, 12), Of(foreign{backoff.Randomized{}}, 12)
+	require.Len(t, sampled, 12)
+	for i := range exact {
+		assert.GreaterOrEqual(t, sampled[i].Lowest, exact[i].Lowest)
+		assert.LessOrEqual(t, sampled[i].Highest, exact[i].Highest)
+		assert.InEpsilon(t, exact[i].Mean, sampled[i].Mean, 0.13)
+	}
+}
+
+func TestBoundsOfATypeThatEmbedsAFormula(t *testing.T) {
+	assert.Equal(t, Bound{7 * sec, 7 * sec, 7 * sec, 14 * sec}, Of(embedded{}, 2)[1])
+}
+
+func TestBoundsOfConstants(t *testing.T) {
+	assert.Empty(t, Of(backoff.Constant(backoff.Stop), 3))
+	assert.Equal(t, []Bound{{}, {}}, Of(backoff.Constant(0), 2))
+}
+
+// documented are the formulas whose comments have tables.
+var documented = map[string]backoff.Backoff{
+	"Exponential": backoff.Exponential{}, "Google": backoff.Google{}, "Geometric": backoff.Geometric{}, "Normal": backoff.Normal{},
+	"Randomized": backoff.Randomized{}, "Constant": backoff.Constant(2 * sec),
+}
+
+// The tables in the comments of the types are what the formulas give.
+func TestTablesInComments(t *testing.T) {
+	found := 0
+	for _, file := range []string{"backoff.go", "exponential.go", "literal.go"} {
+		parsed, err := goparser.ParseFile(token.NewFileSet(), "../../policy/backoff/"+file, nil, goparser.ParseComments)
+		require.NoError(t, err)
+		for _, decl := range parsed.Decls {
+			types, ok := decl.(*ast.GenDecl)
+			if !ok || types.Tok != token.TYPE {
+				continue
+			}
+			name := types.Specs[0].(*ast.TypeSpec).Name.Name
+			_, table, ok := strings.Cut(types.Doc.Text(), "\tretry")
+			if !ok {
+				continue
+			}
+			found++
+			table, _, _ = strings.Cut("\tretry"+table, "\n\n")
+			table = strings.TrimRight(table, "\n")
+			b := documented[name]
+			require.NotNil(t, b, name)
+			assert.Equal(t, waitsTable(b, strings.Count(table, "\n")), table, name)
+			assert.NotNil(t, formulaOf(b), "%s would be sampled", name)
+			assert.Zero(t, testing.AllocsPerRun(100, func() { b.Delay(3, sec) }), name)
+		}
+	}
+	assert.Len(t, documented, found)
+}
+
+// waitsTable prints the first n waits of b to the millisecond, as the comments
+// do.
+func waitsTable(b backoff.Backoff, n int) string {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	row := func(cells ...string) { _, _ = w.Write([]byte("|" + strings.Join(cells, "\t") + "\n")) }
+	row("retry", "lowest", "mean", "highest")
+	for i, wait := range Of(b, n) {
+		row(strconv.Itoa(i+1), seconds(wait.Lowest), seconds(wait.Mean), seconds(wait.Highest))
+	}
+	w.Flush()
+	return strings.TrimSuffix(strings.ReplaceAll(text.String(), "|", "\t"), "\n")
+}
+
+func seconds(d time.Duration) string {
+	if d = d.Round(ms); 0 < d && d < sec {
+		return d.String()
+	}
+	return strconv.FormatFloat(float64(d/ms)/1000, 'f', -1, 64) + "s"
+}
