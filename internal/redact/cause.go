@@ -60,7 +60,7 @@ func certificate(err error) string {
 		}
 		return "certificate expired on " + invalid.Cert.NotAfter.UTC().Format(time.DateOnly)
 	}
-	if name, ok := errors.AsType[x509.HostnameError](err); ok && name.Certificate != nil {
+	if name, ok := errors.AsType[x509.HostnameError](err); ok {
 		names := name.Certificate.DNSNames
 		if len(names) == 0 {
 			return "certificate not for " + Host(name.Host)

@@ -174,7 +174,7 @@ func Text(err error, known ...string) string {
 	h := hider{}
 	for _, u := range known {
 		safe := h.known(u)
-		if u == "" || safe == u {
+		if safe == u {
 			continue
 		}
 		// *url.Error prints its URL quoted.
