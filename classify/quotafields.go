@@ -148,10 +148,10 @@ func shopifyQuota(h http.Header) []Quota {
 	if len(field) != 1 {
 		return nil
 	}
-	used, size, ok := strings.Cut(trim(field[0]), "/")
+	used, size, _ := strings.Cut(trim(field[0]), "/")
 	n, _, valid := number(used)
 	limit, _, known := number(size)
-	if !ok || !valid || !known || limit <= 0 || n <= 0 || n > limit {
+	if !valid || !known || n <= 0 || n > limit {
 		return nil
 	}
 	return []Quota{{Remaining: limit - n, Limit: limit, Reset: time.Duration(float64(n) / float64(limit) * float64(shopifyEmpty))}}

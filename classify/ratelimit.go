@@ -3,7 +3,6 @@
 package classify
 
 import (
-	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -173,13 +172,10 @@ func (q Quota) tighter(than Quota) bool {
 // pace returns the time between requests that would use up the quota exactly at
 // its reset.
 func (q Quota) pace() float64 {
-	switch {
-	case q.Reset == 0:
+	if q.Reset == 0 {
 		return 0
-	case q.Remaining == 0:
-		return math.Inf(1)
 	}
-	return float64(q.Reset) / float64(q.Remaining)
+	return float64(q.Reset) / float64(q.Remaining) // +Inf if nothing is left
 }
 
 // draftQuotas reads RateLimit. The field is a list of named quotas, each with
