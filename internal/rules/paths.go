@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/policy"
@@ -40,7 +41,7 @@ func (r route) fault(key, hosts string) string {
 	switch {
 	case strings.IndexAny(key, " \t") == 0:
 		return "begins with a space"
-	case strings.Contains(r.method, "/"):
+	case strings.Contains(r.method, "/"), strings.Contains(r.path, " "):
 		return "has a space in its path; write %20"
 	case r.method != "" && r.path == "":
 		return fmt.Sprintf(`names the method %q and no path; write "%s/" for all paths`, r.method, key)
@@ -58,7 +59,7 @@ func (r route) fault(key, hosts string) string {
 		return `has a "*" in its path; a slash at its end means everything below it, and %2A is the character`
 	case strings.ContainsAny(r.path, "?#"):
 		return "has a query or a fragment, which make no difference; leave it out"
-	case strings.ContainsFunc(r.path, func(c rune) bool { return c < ' ' || c == 0x7f }):
+	case strings.ContainsFunc(r.path, unicode.IsControl):
 		return "has a control character in its path"
 	case !isClean(r.path):
 		return `has a path with an empty segment, "." or "..", which matches no request`

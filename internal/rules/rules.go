@@ -183,7 +183,7 @@ func split(p pattern, named map[pattern]hostRule, ports map[pattern][]string) []
 			all = append(all, pattern{p.name, port, p.wildcard})
 		}
 	}
-	slices.SortFunc(all[1:], pattern.compare)
+	slices.SortFunc(all, pattern.compare)
 	return slices.Compact(all)
 }
 

@@ -299,6 +299,7 @@ func TestBadPaths(t *testing.T) {
 		"POST /v1/":                "has no host",
 		" h.test/v1/":              "begins with a space",
 		"h.test/a b":               "has a space in its path",
+		"GET h.test/a b":           "has a space in its path",
 		"POST h.test":              `no path; write "POST h.test/"`,
 		"PO(ST h.test/":            "is no token",
 		"get h.test/v1/":           "so write GET",
@@ -530,6 +531,7 @@ func FuzzRawPath(f *testing.F) {
 		f.Add(raw, path)
 		f.Add(raw, raw)
 	}
+	f.Add("/%6g", "/p")
 	f.Fuzz(func(t *testing.T, raw, path string) {
 		u := url.URL{Path: path, RawPath: raw}
 		if raw == "" || path == "*" {
@@ -659,6 +661,8 @@ func TestResolved(t *testing.T) {
 	assert.Equal(t, "cost", resolve(t, policy.Rule{Cost: func(*http.Request) int { return 1 }}).RateUnit())
 
 	all, gate := resolve(t, policy.Rule{ShareRetryAfter: policy.On, QuotaPacing: policy.On}), resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1}})
+	assert.False(t, gate.Settings.Gate.Refuses)
+	assert.True(t, resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Mode: policy.GateRefuse}}).Settings.Gate.Refuses)
 	assert.True(t, r.ObeysMore(nil) && all.ObeysMore(r) && gate.ObeysMore(all) && all.ObeysMore(gate) && resolve(t, policy.Rule{QuotaPacing: policy.On}).ObeysMore(r))
 	assert.False(t, r.ObeysMore(all) || r.ObeysMore(r) || all.ObeysMore(all) || gate.ObeysMore(gate))
 }
@@ -696,14 +700,14 @@ func TestKeys(t *testing.T) {
 		assert.Equal(t, classify.Ambiguous, r.Classify(classify.Outcome{Request: o.Request, Err: io.ErrUnexpectedEOF}), row)
 		assert.Equal(t, row.status == 404, resolve(t, policy.Rule{Classify: known}).Classify(o) == classify.Ambiguous, row)
 	}
-	req := &http.Request{Header: http.Header{"A": {"b"}}}
+	req := &http.Request{Header: http.Header{"Accept-Language": {"b"}}}
 	assert.Same(t, req, rules.Keyless(req))
 	keyed := rules.WithKey(req, "k")
-	assert.Equal(t, []http.Header{{"A": {"b"}}, {"A": {"b"}, "Idempotency-Key": {"k"}}}, []http.Header{req.Header, keyed.Header})
+	assert.Equal(t, []http.Header{{"Accept-Language": {"b"}}, {"Accept-Language": {"b"}, "Idempotency-Key": {"k"}}}, []http.Header{req.Header, keyed.Header})
 	for _, name := range []string{"idempotency-key", "X-IDEMPOTENCY-KEY", "My-Idempotent-Token", "Idempoten"} {
 		keyed.Header[name] = []string{"k"}
 	}
-	assert.Equal(t, http.Header{"A": {"b"}}, rules.Keyless(keyed).Header)
+	assert.Equal(t, http.Header{"Accept-Language": {"b"}}, rules.Keyless(keyed).Header)
 	assert.Len(t, keyed.Header, 6)
 	for name, want := range map[string]bool{"idempotency-KEY": true, "x-idempotency-key": true, "Idempotent": false} {
 		assert.Equal(t, want, rules.HasKey(http.Header{name: {""}}), name)
