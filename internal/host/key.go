@@ -115,7 +115,7 @@ func isPlainPort(s string) bool {
 // because its last colon belongs to the address.
 func SplitPort(host string) (name, port string) {
 	i := strings.LastIndexByte(host, ':')
-	if i < 0 || strings.IndexByte(host[i:], ']') >= 0 {
+	if i < 0 || strings.Contains(host[i:], "]") {
 		return host, ""
 	}
 	if strings.IndexByte(host, ':') < i && host[0] != '[' {

@@ -16,6 +16,9 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 )
@@ -50,6 +53,11 @@ func TestTableFindsOneStatePerHost(t *testing.T) {
 	}
 	assert.Equal(t, 4, first.InFlight())
 	assert.EqualValues(t, 4, first.Requests())
+	first.ReleaseCount()
+	assert.EqualValues(t, 3, first.Requests(), "requests after one was refused")
+	first.Count()
+	assert.EqualValues(t, 4, first.Requests(), "requests after it went after all")
+	assert.Equal(t, 4, first.InFlight())
 	first.Release()
 	assert.Equal(t, 3, first.InFlight())
 	assert.Equal(t, 5, table.Len())
@@ -176,12 +184,15 @@ func TestTableIsBoundedEvenWhenAllAreBusy(t *testing.T) {
 
 func TestEvictedStateIsNotBegun(t *testing.T) {
 	table := NewTable[int](1)
+	var gone []string
+	table.Evicted = func(s *State[int]) { gone = append(gone, s.Name()) }
 	a := table.Acquire(urlOf("http://a"))
 	a.Release()
 	touch(table, "b")
 	assert.False(t, a.begin())
 	again := table.Acquire(urlOf("http://a"))
 	assert.NotSame(t, a, again)
+	assert.Equal(t, []string{"http://a", "http://b"}, gone)
 }
 
 func TestTableUnderConcurrency(t *testing.T) {
@@ -210,12 +221,15 @@ func TestNewHostAllocatesOnce(t *testing.T) {
 	}
 	for _, most := range []int{0, 100} {
 		var table *testTable
+		chunk := 0
 		assert.Less(t, testing.AllocsPerRun(1, func() {
 			table = NewTable[int](most)
 			for _, u := range urls {
 				table.Acquire(u).Release()
+				chunk = max(chunk, table.names.Cap())
 			}
 		}), 1.2*hosts, "%d hosts at most", most)
+		assert.Equal(t, nameChunk, chunk, "bytes that the names of some hosts share")
 		for _, u := range urls[hosts-50:] {
 			assert.Equal(t, u.String(), table.Peek(u).Name())
 		}
@@ -368,6 +382,7 @@ func TestCanonical(t *testing.T) {
 		{"http", "example.com:0", "example.com:0"},
 	} {
 		assert.Equal(t, row.want, Canonical(row.scheme, row.host), "%s %q", row.scheme, row.host)
+		assert.Equal(t, Key{row.scheme, row.want}, KeyOf(&url.URL{Scheme: row.scheme, Host: row.host}))
 	}
 }
 
@@ -394,9 +409,10 @@ func FuzzCanonical(f *testing.F) {
 }
 
 func TestKeyAllocatesNothing(t *testing.T) {
-	u, err := url.Parse("https://api.example.com:8443/path")
-	assert.NoError(t, err)
-	assert.Zero(t, testing.AllocsPerRun(100, func() { KeyOf(u) }))
+	for _, text := range []string{"https://api.example.com:8443/path", "http://[::1]/", "http://[::1]:8080/"} {
+		u := urlOf(text)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { KeyOf(u) }), "allocations for %s", text)
+	}
 }
 
 // Names of any length cost a bounded number of bytes, and stay apart.
@@ -414,13 +430,34 @@ func TestKeyIsBounded(t *testing.T) {
 		assert.LessOrEqual(t, len(k.Host), maxHostLen)
 		assert.LessOrEqual(t, len(k.Scheme), maxSchemeLen)
 		_, end, long := strings.Cut(k.Host, "~")
-		assert.True(t, !long || len(end) > 200 && strings.HasSuffix(u.Host, end), "the end stays")
+		assert.True(t, !long || len(k.Host) == maxHostLen && strings.HasSuffix(u.Host, end), "the end stays")
 		keys[k] = true
 		assert.Equal(t, k, KeyOf(&url.URL{Scheme: u.Scheme, Host: strings.ToUpper(u.Host)}))
 	}
 	assert.Len(t, keys, 5)
 	name := strings.Repeat("a.", 150)
 	assert.Equal(t, name+"test", KeyOf(&url.URL{Scheme: "http", Host: name + "test"}).Host, "no shorter name is touched")
+}
+
+// A host is quiet if nothing is held or told, and calm if neither quotas nor connections slow it down either.
+func TestQuietAndCalm(t *testing.T) {
+	for name, row := range map[string]struct {
+		happens     func(*Machines)
+		quiet, calm bool
+	}{
+		"nothing":         {func(m *Machines) { m.News(); m.Pools(); m.Pacing() }, true, true},
+		"a hold":          {func(m *Machines) { m.Cooldown.Hold(0, 1, hosttest.Sec, cooldown.Config{}, 0) }, false, false},
+		"news":            {func(m *Machines) { m.News().Begin(news.Change{}, func() {}) }, false, false},
+		"bad connections": {func(m *Machines) { m.Pools().Failed(m.Pools().Current(), pool.Proof, nil) }, true, false},
+		"a quota": {func(m *Machines) {
+			m.Pacing().Note(0, 1, pacing.Pass{}, pacing.Named{Limit: 1, Reset: time.Second}, pacing.Config{})
+		}, true, false},
+	} {
+		s := new(State[int])
+		assert.True(t, s.Quiet() && s.Calm() && s.PoolsMade() == nil, "without machines")
+		row.happens(s.Machines())
+		assert.Equal(t, []bool{row.quiet, row.calm}, []bool{s.Quiet(), s.Calm()}, "%s: quiet, calm", name)
+	}
 }
 
 func TestStateFillsOneCacheLine(t *testing.T) {

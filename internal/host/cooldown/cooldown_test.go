@@ -271,7 +271,7 @@ func TestCooldownIsBounded(t *testing.T) {
 		c.Hold(instant.At(5*time.Hour), i, hour, Config{Max: -1}, 0)
 		c.Enter(instant.At(5*time.Hour), i, queue.NewWaiter())
 	}
-	c.Hold(instant.At(5*time.Hour), 1000, hour, Config{Max: -1}, 0)
+	assert.Equal(t, instant.At(5*time.Hour), c.Hold(instant.At(5*time.Hour), 1000, hour, Config{Max: -1}, 0))
 	mustPass(t, &c, instant.At(5*time.Hour), 1000, nil)
 	mustPass(t, &c, instant.At(5*time.Hour), 1001, nil)
 }

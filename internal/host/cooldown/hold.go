@@ -125,16 +125,12 @@ func (h *hold) wait(now instant.Instant, w *queue.Waiter) queue.Answer {
 	if w != nil {
 		h.queue.Join(w)
 	}
-	// A waiter that is not first is woken when its turn comes. The end of the
-	// ramp is for the case that a waiter before it neither asks nor leaves.
+	// Behind the hold, a waiter that is not first is woken when its turn comes. The end of
+	// the ramp is for the case that a waiter before it neither asks nor leaves.
 	a := queue.Answer{Verb: queue.Wait, Ask: instant.After(max(now, h.open), rampTime), Until: h.named()}
-	first := h.queue.Turn(w)
 	if now < h.open {
-		a.Open = h.open
-		if first || w != nil && w.By > 0 { // the hold may be longer then, and end after the deadline
-			a.Ask = h.open
-		}
-	} else if first {
+		a.Ask, a.Open = h.open, h.open
+	} else if h.queue.Turn(w) {
 		a.Ask = h.room.Add(-rampBurst)
 		if h.credits == 0 {
 			a.Ask = max(a.Ask, h.next)

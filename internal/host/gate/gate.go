@@ -174,8 +174,8 @@ func (g *Gate) Leave(w *queue.Waiter) (news bool) {
 	g.mu.Lock()
 	next := g.queue.Leave(w)
 	if g.queue.Len() == 0 {
-		g.front.waitForRate(0, false) // nobody is left who looks at the time
-		if !g.conf.Refuses {          // else the permit is for the next request
+		g.front.forRate = false // nobody is left who looks at the time
+		if !g.conf.Refuses {    // else the permit is for the next request
 			g.fleet.unused()
 		}
 	}

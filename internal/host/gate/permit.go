@@ -133,7 +133,7 @@ func (f *fleet) permits(now instant.Instant) bool {
 func (g *locked) nextProbe(now instant.Instant) instant.Instant {
 	f := g.fleet
 	switch {
-	case f == nil || !g.conf.Fleet || f.permit == ready:
+	case !g.conf.Fleet || f.permit == ready:
 		return min(g.outage.probe, f.opening())
 	case f.returns:
 		return f.at

@@ -104,6 +104,7 @@ func TestPacingMaxWait(t *testing.T) {
 		var p Pacing
 		most := conf.maxWait()
 		p.Note(0, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, conf)
+		p.Note(instant.At(most/2), 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, conf) // moves nothing
 		var now instant.Instant
 		for range 10 {
 			a := p.Enter(now, 1, nil, conf)

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -14,9 +15,9 @@ const start = instant.Instant(time.Hour)
 
 // TestWhenAPoolIsBad says which failures in a row are a proof. g is a good response.
 func TestWhenAPoolIsBad(t *testing.T) {
-	weights := map[rune]int32{'w': Weak, 'h': Half, 'p': Proof}
+	weights := map[rune]int32{'w': Weak, 'a': Alone, 'h': Half, 'p': Proof}
 	for row, bad := range map[string]bool{
-		"": false, "p": true, "h": false, "hh": true, "hgh": false, "wwww": false, "wwwww": true, "wwwwgw": false, "hww": false, "hwww": true, "pg": false,
+		"": false, "p": true, "h": false, "hh": true, "hgh": false, "wwww": false, "wwwww": true, "wwwwgw": false, "hww": false, "hwww": true, "pg": false, "aaa": false, "haw": true,
 	} {
 		var s Pools
 		for _, c := range row {
@@ -89,7 +90,10 @@ func TestNewPoolsAreLimited(t *testing.T) {
 	assert.False(t, opens(start.Add(9*time.Second)))
 	assert.True(t, opens(start.Add(10*time.Second)))
 	assert.False(t, s.MayRefresh(start.Add(10*time.Second)))
+	s.Failed(s.Current(), Proof-1, nil)
 	assert.True(t, s.MayRefresh(start.Add(20*time.Second)))
+	s.Failed(s.Current(), Proof-1, nil)
+	assert.True(t, s.Calm(), "the failures of the closed connections count no more")
 	assert.False(t, s.MayRefresh(start.Add(time.Minute)), "nothing has come since")
 	s.first.Hear(start.Add(time.Minute))
 	assert.True(t, s.MayRefresh(start.Add(time.Minute)))
@@ -110,11 +114,17 @@ func TestConnectionOfAPool(t *testing.T) {
 	assert.False(t, p.IsDue(start.Add(9*time.Second)))
 	assert.True(t, p.IsDue(start.Add(10*time.Second)))
 	p.Dialled()
-	assert.True(t, p.IsDue(start), "the dial has ended after the attempt")
+	assert.True(t, p.IsDue(0), "the dial has ended after the attempt")
 	p.Missed(start)
 	p.Connected()
 	assert.True(t, p.IsOpen())
-	assert.True(t, p.IsDue(start))
+	assert.True(t, p.IsDue(0))
+
+	assert.False(t, p.Doubtful().IsValid())
+	addr := netip.MustParseAddr("::1")
+	p.Doubt(addr)
+	p.Doubt(netip.Addr{})
+	assert.Equal(t, addr, p.Doubtful(), "the last one that was known")
 
 	p.Use(start)
 	assert.False(t, s.Rests(p, start.Add(2*time.Second-1)))
