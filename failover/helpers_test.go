@@ -158,7 +158,7 @@ var (
 )
 
 func step(s faults.Step, req *http.Request) (*http.Response, error) {
-	return faults.New(nil, faults.Always(s)).RoundTrip(req)
+	return faults.New(nil, faults.Script(s)).RoundTrip(req)
 }
 
 func newRequest(t testing.TB, method, url string, body io.Reader) *http.Request {

@@ -14,7 +14,7 @@ import (
 // CONNECT is the connection itself, and stays as it is.
 func (s Step) spoil(req *http.Request, resp *http.Response) {
 	tunnel := resp.StatusCode == http.StatusSwitchingProtocols || req.Method == http.MethodConnect && resp.StatusCode/100 == 2
-	if s.cut == whole && s.drip == 0 || tunnel || req.Method == http.MethodHead {
+	if s.early == whole && s.drip == 0 || tunnel || req.Method == http.MethodHead {
 		return
 	}
 	resp.Body = &body{
@@ -45,8 +45,8 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.ended != nil || len(p) == 0 {
 		return 0, b.ended
 	}
-	if b.step.cut != whole {
-		left := b.step.cutAt - b.read
+	if b.step.early != whole {
+		left := b.step.after - b.read
 		if left <= 0 && b.read != b.length {
 			b.ended = b.end()
 			return 0, b.ended
@@ -79,22 +79,18 @@ func (b *body) state() error {
 	}
 }
 
-// end plays the end of a body that ends early. The rest of the inner body is of no
-// use, so end closes it.
+// end plays the end of a body that ends early. The rest of an inner body that is cut
+// is of no use, so end closes it.
 func (b *body) end() error {
-	switch b.step.cut {
-	case atStall:
-		select {
-		case <-b.closed:
-		case <-b.ctx.Done():
-		}
-		return b.state()
-	case atReset:
+	if b.step.early == cut {
 		_ = b.inner.Close()
-		return resetError()
+		return io.ErrUnexpectedEOF
 	}
-	_ = b.inner.Close()
-	return io.ErrUnexpectedEOF
+	select {
+	case <-b.closed:
+	case <-b.ctx.Done():
+	}
+	return b.state()
 }
 
 // wait waits for d, until the body is closed, or until the context ends.

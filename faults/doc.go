@@ -34,14 +34,14 @@
 //		})
 //	}
 //
-// [Transport.Records] has the time of each request.
+// [Transport.Records] has the step and the time of each request.
 //
 // A Transport has no connections. To let the connections of a host die without a word,
 // let one Transport stand for the old connections, and another for new ones:
 //
 //	rt, err := transport.New(transport.Config{
 //		Base: faults.New(nil, faults.Script(faults.Pass(), faults.Hang())),
-//		Lane: func(host string) http.RoundTripper { return faults.New(nil, faults.Always(faults.Pass())) },
+//		NewPool: func(host string) http.RoundTripper { return faults.New(nil, nil) },
 //		Rule: policy.Rule{AttemptTimeout: time.Second},
 //	})
 //

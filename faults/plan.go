@@ -24,22 +24,19 @@ import (
 type Plan func(*http.Request) Step
 
 // Script returns a Plan that plays the steps in the order in which requests arrive.
-// The last step is played for all later requests. A Script without steps lets all
-// requests pass.
+// The last step is played for all later requests, so a Script with one step plays it
+// for every request. A Script without steps lets all requests pass.
 func Script(steps ...Step) Plan {
-	if len(steps) == 0 {
-		return Always(Pass())
-	}
 	steps = append([]Step(nil), steps...)
+	if len(steps) == 0 {
+		steps = []Step{Pass()}
+	}
 	var next atomic.Int64
 	return func(*http.Request) Step {
 		i := next.Add(1) - 1
 		return steps[min(i, int64(len(steps)-1))]
 	}
 }
-
-// Always returns a Plan that plays the same step for every request.
-func Always(s Step) Plan { return func(*http.Request) Step { return s } }
 
 // A Chance is a step and the share of the requests that meet it, from 0 to 1.
 type Chance struct {

@@ -5,7 +5,6 @@ package faults
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -26,8 +25,8 @@ type Step struct {
 	taken  bool        // the request is read whole before the failure
 
 	delay time.Duration
-	cut   end   // how the body ends early
-	cutAt int64 // after so many bytes
+	early early // how the body ends early
+	after int64 // bytes of the body
 	drip  int   // bytes of each piece of the body; 0: as fast as it is read
 	every time.Duration
 }
@@ -42,54 +41,44 @@ const (
 	hang
 )
 
-// An end says how the body of a response ends early.
-type end uint8
+// An early says how the body of a response ends early.
+type early uint8
 
 const (
-	whole end = iota
-	atEOF
-	atReset
-	atStall
+	whole early = iota
+	cut
+	stall
 )
 
 // Pass sends the request to the base of the Transport, without a fault. The methods
-// [Step.CutAt], [Step.ResetAt], [Step.StallAt] and [Step.Drip] change the body of
-// its response. [Step.Header] sets fields of its header.
+// [Step.CutAt], [Step.StallAt] and [Step.Drip] change the body of its response.
+// [Step.Header] sets fields of its header.
 func Pass() Step { return Step{} }
 
-// Status responds with a status. The pairs are the names and values of header
-// fields. By default the body is empty.
-func Status(code int, pairs ...string) Step {
-	s := Step{kind: status, code: code}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		s = s.Header(pairs[i], pairs[i+1])
-	}
-	return s
-}
+// Status responds with a status. By default the body is empty.
+func Status(code int) Step { return Step{kind: status, code: code} }
 
-// Refuse fails as a dial does if nothing listens at the port. The request never
-// left. Its kind is classify.ErrorDial.
+// ConnRefused fails as a dial does if nothing listens at the port. The request
+// never left. The error is a classify.ErrorDial.
 func ConnRefused() Step {
 	return Step{kind: failure, err: &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", errRefused)}}
 }
 
-// DialTimeout fails as a dial does if nobody replies. The request never left. Its
-// kind is classify.ErrorDial. It fails at once unless [Step.Delay] says otherwise.
+// DialTimeout fails as a dial does if nobody replies. The request never left. The
+// error is a classify.ErrorDial. It comes at once unless [Step.Delay] says otherwise.
 func DialTimeout() Step {
 	return Step{kind: failure, err: &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}
 }
 
-// Reset reads the request, and then fails as if the connection was reset before
-// the response. So the server may have acted. Its kind is classify.ErrorReset.
-func ConnReset() Step { return Step{kind: failure, taken: true, err: resetError()} }
+// ConnReset reads the request, and then fails as if the connection was reset before
+// the response. So the server may have acted. The error is a classify.ErrorReset.
+func ConnReset() Step {
+	return Step{kind: failure, taken: true, err: &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", errReset)}}
+}
 
-// Close reads the request, and then fails as if the server closed the connection
-// before the response. So the server may have acted. Its kind is classify.ErrorReset.
-func Close() Step { return Step{kind: failure, taken: true, err: io.EOF} }
-
-// Timeout reads the request, and then fails as if the base transport's own time
-// for the response was over. So the server may have acted. Its kind is
-// classify.ErrorTimeout. It fails at once unless [Step.Delay] says otherwise.
+// ResponseTimeout reads the request, and then fails as if the base transport's own
+// time for the response was over. So the server may have acted. The error is a
+// classify.ErrorTimeout. It comes at once unless [Step.Delay] says otherwise.
 func ResponseTimeout() Step {
 	return Step{kind: failure, taken: true, err: &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}}
 }
@@ -119,10 +108,8 @@ func (s Step) Header(name, value string) Step {
 // RetryAfter sets the Retry-After field of the response (RFC 9110 §10.2.3). The
 // field has no fractions of a second, so d is rounded up.
 func (s Step) RetryAfter(d time.Duration) Step {
-	if s.header = s.header.Clone(); s.header == nil {
-		s.header = http.Header{}
-	}
 	seconds := (max(d, 0) + time.Second - 1) / time.Second
+	s = s.Header("Retry-After", "")
 	s.header.Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
 	return s
 }
@@ -137,17 +124,14 @@ func (s Step) Delay(d time.Duration) Step { s.delay = d; return s }
 // CutAt ends the body of the response with io.ErrUnexpectedEOF after n bytes, as if
 // the server closed the connection. A body that has no more than n bytes ends as
 // usual, provided that the response names its length.
-func (s Step) CutAt(n int64) Step { return s.endAt(n, atEOF) }
-
-// ResetAt is like CutAt. The error is that of a connection that was reset.
-func (s Step) ResetAt(n int64) Step { return s.endAt(n, atReset) }
+func (s Step) CutAt(n int64) Step { return s.endAt(n, cut) }
 
 // StallAt makes the body of the response stand still after n bytes. A Read then
 // blocks until the request's context ends or the body is closed.
-func (s Step) StallAt(n int64) Step { return s.endAt(n, atStall) }
+func (s Step) StallAt(n int64) Step { return s.endAt(n, stall) }
 
-func (s Step) endAt(n int64, how end) Step {
-	s.cut, s.cutAt = how, max(n, 0)
+func (s Step) endAt(n int64, how early) Step {
+	s.early, s.after = how, max(n, 0)
 	return s
 }
 
@@ -159,8 +143,7 @@ func (s Step) Drip(n int, every time.Duration) Step {
 }
 
 // String describes the step in a few words, such as "status 503" or "pass, cut at
-// 100". Steps that do the same have the same text. It is the key of
-// [Counts].Steps.
+// 100".
 func (s Step) String() string {
 	var b strings.Builder
 	switch s.kind {
@@ -176,13 +159,11 @@ func (s Step) String() string {
 	if s.delay > 0 {
 		fmt.Fprintf(&b, ", delay %v", s.delay)
 	}
-	switch s.cut {
-	case atEOF:
-		fmt.Fprintf(&b, ", cut at %d", s.cutAt)
-	case atReset:
-		fmt.Fprintf(&b, ", reset at %d", s.cutAt)
-	case atStall:
-		fmt.Fprintf(&b, ", stall at %d", s.cutAt)
+	switch s.early {
+	case cut:
+		fmt.Fprintf(&b, ", cut at %d", s.after)
+	case stall:
+		fmt.Fprintf(&b, ", stall at %d", s.after)
 	}
 	if s.drip > 0 {
 		fmt.Fprintf(&b, ", drip %d every %v", s.drip, s.every)
@@ -195,22 +176,15 @@ func (s Step) String() string {
 func failureText(err error) string {
 	op, isOp := err.(*net.OpError)
 	switch {
-	case err == io.EOF:
-		return "close"
 	case !isOp:
 	case op.Op == "dial" && errors.Is(err, errRefused):
-		return "refuse"
+		return "connection refused"
 	case op.Op == "dial" && op.Err == os.ErrDeadlineExceeded:
 		return "dial timeout"
 	case op.Op == "read" && errors.Is(err, errReset):
-		return "reset"
+		return "connection reset"
 	case op.Op == "read" && op.Err == os.ErrDeadlineExceeded:
-		return "timeout"
+		return "response timeout"
 	}
 	return "fail"
-}
-
-// resetError returns the error of net/http for a connection that was reset.
-func resetError() error {
-	return &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", errReset)}
 }

@@ -23,9 +23,8 @@ type Transport struct {
 	base http.RoundTripper
 	plan Plan
 
-	mu      sync.Mutex // guards the fields below
-	counts  Counts
-	records []Record // the latest, oldest first
+	mu      sync.Mutex // guards records
+	records []Record   // the latest, oldest first
 }
 
 // New returns a Transport over base, which sends the requests that pass. If base is
@@ -33,28 +32,9 @@ type Transport struct {
 // nothing is sent. If plan is nil, all requests pass.
 func New(base http.RoundTripper, plan Plan) *Transport {
 	if plan == nil {
-		plan = Always(Pass())
+		plan = Script()
 	}
-	return &Transport{base: base, plan: plan, counts: Counts{Steps: map[string]int{}}}
-}
-
-// Counts say what a Transport saw.
-type Counts struct {
-	// Requests counts the calls of RoundTrip.
-	Requests int
-	// Faults counts the requests whose step was not a mere Pass.
-	Faults int
-	// Steps counts the requests by the String of their step.
-	Steps map[string]int
-}
-
-// Counts returns what the Transport saw so far.
-func (t *Transport) Counts() Counts {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c := t.counts
-	c.Steps = maps.Clone(c.Steps)
-	return c
+	return &Transport{base: base, plan: plan}
 }
 
 // A Record is one request as the Transport saw it.
@@ -66,9 +46,10 @@ type Record struct {
 }
 
 // maxRecords bounds the memory for records, because a Transport may run for long.
-const maxRecords = 1000
+const maxRecords = 10_000
 
-// Records returns the latest requests, at most 1000, in the order of their arrival.
+// Records returns the requests so far in the order of their arrival. Of more than
+// 10,000 requests it returns the latest.
 func (t *Transport) Records() []Record {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,7 +59,7 @@ func (t *Transport) Records() []Record {
 // RoundTrip plays the step that the plan chooses for the request.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	step := t.plan(req)
-	t.note(req, step)
+	t.record(req, step)
 	if step.kind == pass && t.base != nil {
 		return t.pass(req, step)
 	}
@@ -97,8 +78,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return step.response(req), nil
 }
 
-// note counts a request.
-func (t *Transport) note(req *http.Request, step Step) {
+// record keeps the Record of a request.
+func (t *Transport) record(req *http.Request, step Step) {
 	r := Record{Time: time.Now(), Method: req.Method, Step: step}
 	if r.Method == "" {
 		r.Method = http.MethodGet
@@ -108,20 +89,10 @@ func (t *Transport) note(req *http.Request, step Step) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.counts.Requests++
-	t.counts.Steps[step.String()]++
-	if step.kind != pass || step.changes() {
-		t.counts.Faults++
-	}
 	if len(t.records) == maxRecords {
 		t.records = slices.Delete(t.records, 0, maxRecords/10)
 	}
 	t.records = append(t.records, r)
-}
-
-// changes reports whether a step that passes is more than a mere Pass.
-func (s Step) changes() bool {
-	return s.delay > 0 || s.cut != whole || s.drip > 0 || len(s.header) > 0
 }
 
 // pass sends the request to the base. From then on the base owns the request's body.

@@ -24,7 +24,7 @@ import (
 // request. The times are short, because outside they pass in real time.
 func TestTransportInBubblesAndOutside(t *testing.T) {
 	const ms = time.Millisecond
-	ok, body := faults.Status(200).Body("hello"), faults.Status(200, "Etag", `"v1"`).Body("0123456789")
+	ok, body := faults.Status(200).Body("hello"), faults.Status(200).Header("Etag", `"v1"`).Body("0123456789")
 	once := policy.Rule{MaxAttempts: 1, Resume: policy.Resume{Max: policy.Off}}
 	base := policy.Rule{Backoff: backoff.Constant(ms), RetryBudget: policy.RetryBudget{Burst: policy.Off}}
 	for name, row := range map[string]struct {
@@ -41,7 +41,7 @@ func TestTransportInBubblesAndOutside(t *testing.T) {
 		"AttemptTimeout":              {rule: once.Or(policy.Rule{AttemptTimeout: 5 * ms}), answers: []answer{faults.Hang()}, want: policy.ErrAttemptTimeout},
 		"the time of a retry":         {rule: policy.Rule{MaxAttempts: 2}, answers: []answer{faults.ConnReset(), ok}},
 		"ConnectTimeout":              {rule: once.Or(policy.Rule{ConnectTimeout: 5 * ms}), answers: []answer{seeking}, want: context.DeadlineExceeded},
-		"FirstEventTimeout":           {rule: once.Or(policy.Rule{FirstEventTimeout: 5 * ms}), answers: []answer{faults.Status(200, "Content-Type", "text/event-stream").Body("data: x\n\n").StallAt(3)}, want: policy.ErrAttemptTimeout},
+		"FirstEventTimeout":           {rule: once.Or(policy.Rule{FirstEventTimeout: 5 * ms}), answers: []answer{faults.Status(200).Header("Content-Type", "text/event-stream").Body("data: x\n\n").StallAt(3)}, want: policy.ErrAttemptTimeout},
 		"a body that stalls":          {rule: once.Or(policy.Rule{Stall: policy.Stall{Timeout: 5 * ms}}), answers: []answer{body.StallAt(4)}, want: transport.ErrStalled},
 		"a body that is cut":          {answers: []answer{faults.Status(200).Body("hello").CutAt(2), ok}},
 		"an upload":                   {rule: policy.Rule{AttemptTimeout: time.Hour, Stall: policy.Stall{Timeout: time.Hour}, Upload: policy.Upload{Memory: 1 << 20}}, answers: []answer{faults.Status(503), ok}, upload: true},

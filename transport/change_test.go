@@ -57,7 +57,7 @@ func TestChangeOfAHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, ShareRetryAfter: policy.On}, Trace: seen.trace(),
-			Base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
+			Base: script(faults.Status(429).Header("Retry-After", "30"), faults.Status(200))})
 		start := time.Now()
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		require.Len(t, seen.all, 1, "events")
@@ -94,7 +94,7 @@ func TestChangeOfAHoldThatNobodyWaitsFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, ShareRetryAfter: policy.On}, Trace: seen.trace(),
-			Base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
+			Base: script(faults.Status(429).Header("Retry-After", "30"), faults.Status(200))})
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		req.Header.Set("Authorization", "Bearer SECRET")
 		mustRoundTrip(t, tr, req)
@@ -176,7 +176,7 @@ func TestChangeOfAQuota(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		quota := func(left string) faults.Step {
-			return faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", left, "X-RateLimit-Reset", "60")
+			return faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", left).Header("X-RateLimit-Reset", "60")
 		}
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{QuotaPacing: policy.On}, Trace: seen.trace(),
 			Base: script(quota("21"), quota("20"), quota("19"), quota("100"))})
@@ -199,7 +199,7 @@ func TestChangeThatUpdateEnds(t *testing.T) {
 	}{
 		"rate_limited": {policy.Rule{MaxAttempts: -1, RateLimit: policy.RateLimit{PerSecond: 0.5}}, script(faults.Status(200))},
 		"low_quota": {policy.Rule{MaxAttempts: -1, QuotaPacing: policy.On, RetryAfter: policy.RetryAfter{Max: time.Second}},
-			script(faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "3600"))},
+			script(faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", "1").Header("X-RateLimit-Reset", "3600"))},
 	} {
 		inBubble(t, condition, func(t *testing.T) {
 			var seen changes
@@ -224,7 +224,7 @@ func TestChangeOfALargeQuota(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{QuotaPacing: policy.On}, Trace: seen.trace(),
-			Base: script(faults.Status(200, "X-RateLimit-Limit", "30000000000", "X-RateLimit-Remaining", "3000000000", "X-RateLimit-Reset", "60"))})
+			Base: script(faults.Status(200).Header("X-RateLimit-Limit", "30000000000").Header("X-RateLimit-Remaining", "3000000000").Header("X-RateLimit-Reset", "60"))})
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		require.Len(t, seen.all, 1, "events")
 		assert.GreaterOrEqual(t, seen.all[0].Limit, math.MaxInt32)

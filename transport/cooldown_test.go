@@ -360,7 +360,7 @@ func TestCredentialsOfEveryRequest(t *testing.T) {
 	}
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {
-			server := faults.Always(status(429, "Retry-After: 30", "X-RateLimit-Remaining: 5", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 30"))
+			server := faults.Script(status(429, "Retry-After: 30", "X-RateLimit-Remaining: 5", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 30"))
 			tr := mustNew(t, transport.Config{Base: faults.New(nil, server), Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On, QuotaPacing: policy.On}})
 			before := testkit.Heap()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a held request is refused at once

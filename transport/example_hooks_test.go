@@ -110,7 +110,7 @@ func ExampleSafeError() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	client := &http.Client{Transport: faults.New(nil, faults.Always(faults.Fail(errors.New("no route"))))}
+	client := &http.Client{Transport: faults.New(nil, faults.Script(faults.Fail(errors.New("no route"))))}
 	_, err = client.Get(u.String())
 	fmt.Println(err)
 	fmt.Println(transport.SafeError(err, u))

@@ -134,7 +134,7 @@ func ExampleNew_timeouts() {
 		log.Fatal(err)
 	}
 	defer resp.Body.Close()
-	fmt.Println(resp.StatusCode, "after", base.Counts().Requests, "attempts")
+	fmt.Println(resp.StatusCode, "after", len(base.Records()), "attempts")
 	// Output:
 	// 200 after 2 attempts
 }

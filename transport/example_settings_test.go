@@ -46,7 +46,7 @@ func getOf(url string) *http.Request {
 // server. Lanes turns that off for a server that takes only one connection of each client.
 func Example_lanes() {
 	pool := func(name string, code int) http.RoundTripper {
-		base := faults.New(nil, faults.Always(faults.Status(code)))
+		base := faults.New(nil, faults.Script(faults.Status(code)))
 		return rt(func(req *http.Request) (*http.Response, error) {
 			fmt.Println("->", name)
 			return base.RoundTrip(req)
@@ -126,7 +126,7 @@ func Example_cost() {
 // The last of 200 requests never gets a response. When it has taken longer than 95 % of the
 // others, it is sent a second time.
 func Example_percentile() {
-	answer := faults.New(nil, faults.Always(faults.Status(200)))
+	answer := faults.New(nil, faults.Script(faults.Status(200)))
 	var requests atomic.Int64
 	base := rt(func(req *http.Request) (*http.Response, error) {
 		if requests.Add(1) == 200 {
@@ -171,8 +171,8 @@ func Example_connectTimeout() {
 // The first event stream is silent. The second has an event, and that comes with the response.
 func Example_firstEventTimeout() {
 	base := faults.New(nil, faults.Script(
-		faults.Status(200, "Content-Type", "text/event-stream").Body(": hello\n\n").StallAt(4),
-		faults.Status(200, "Content-Type", "text/event-stream").Body("data: hello\n\n"),
+		faults.Status(200).Header("Content-Type", "text/event-stream").Body(": hello\n\n").StallAt(4),
+		faults.Status(200).Header("Content-Type", "text/event-stream").Body("data: hello\n\n"),
 	))
 	try(base, policy.Rule{FirstEventTimeout: 50 * time.Millisecond}, getOf("https://api.example.com/events"))
 	// Output: 200 after 2 attempts
@@ -182,7 +182,7 @@ func Example_firstEventTimeout() {
 // the 429, and with BeyondCap the retry comes after Max.
 func Example_beyond() {
 	for _, beyond := range []policy.Beyond{policy.BeyondStop, policy.BeyondCap} {
-		base := faults.New(nil, faults.Script(faults.Status(429, "Retry-After", "3600"), faults.Status(200)))
+		base := faults.New(nil, faults.Script(faults.Status(429).Header("Retry-After", "3600"), faults.Status(200)))
 		try(base, policy.Rule{RetryAfter: policy.RetryAfter{Max: 10 * time.Millisecond, Beyond: beyond}}, getOf("https://api.example.com/things"))
 	}
 	// Output:

@@ -213,7 +213,7 @@ func ExampleFleet() {
 	fleet := fleettest.NewMemory()
 	client := func(s faults.Step) *transport.Transport {
 		tr, err := transport.New(transport.Config{
-			Base:  faults.New(nil, faults.Always(s)),
+			Base:  faults.New(nil, faults.Script(s)),
 			Rule:  policy.Rule{ShareRetryAfter: policy.On, MaxAttempts: 1, RetryAfter: policy.RetryAfter{Max: time.Second}},
 			Fleet: fleet.Member(),
 		})

@@ -295,7 +295,7 @@ func play(req *http.Request, a answer) (*http.Response, error) {
 	case faults.Step:
 		bare := req.WithContext(req.Context())
 		bare.Body = nil
-		resp, err := faults.New(nil, faults.Always(a)).RoundTrip(bare)
+		resp, err := faults.New(nil, faults.Script(a)).RoundTrip(bare)
 		if err == nil {
 			resp.Request = req
 		}

@@ -116,7 +116,7 @@ func TestConditionsInTheLog(t *testing.T) {
 		together(n, func(int) { _, _ = fetch(t, tr, t.Context(), "http://h.test/") })
 	}
 	quota := func(left string) faults.Step {
-		return faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", left, "X-RateLimit-Reset", "60")
+		return faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", left).Header("X-RateLimit-Reset", "60")
 	}
 	for _, row := range []struct {
 		name      string
@@ -151,7 +151,7 @@ func TestConditionsInTheLog(t *testing.T) {
 				}
 			},
 			[]string{"WARN http://h.test is down (connection refused): one request at a time tries it, none waits", "INFO http://h.test is back after 6.5s: 2 go at a time at first, none waits"}, "down", "gate"},
-		{"asks for a pause", policy.Rule{MaxAttempts: -1, ShareRetryAfter: policy.On}, script(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
+		{"asks for a pause", policy.Rule{MaxAttempts: -1, ShareRetryAfter: policy.On}, script(faults.Status(429).Header("Retry-After", "30"), faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 1)
 				time.Sleep(time.Minute)
@@ -416,7 +416,7 @@ func TestStateOfSeveralConditions(t *testing.T) {
 		held := false
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, ShareRetryAfter: policy.On}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
 			if held {
-				return play(req, faults.Status(503, "Retry-After", "60"))
+				return play(req, faults.Status(503).Header("Retry-After", "60"))
 			}
 			return base.RoundTrip(req)
 		})})
@@ -493,8 +493,8 @@ func TestALineIsWhole(t *testing.T) {
 // well at once, and one for each body that goes on.
 func TestLinesOfAttempts(t *testing.T) {
 	const whole = "twelve bytes"
-	cut := faults.Status(200, "ETag", `"v1"`).Body(whole).CutAt(5)
-	rest := faults.Status(206, "ETag", `"v1"`, "Content-Range", "bytes 5-11/12").Body(whole[5:])
+	cut := faults.Status(200).Header("ETag", `"v1"`).Body(whole).CutAt(5)
+	rest := faults.Status(206).Header("ETag", `"v1"`).Header("Content-Range", "bytes 5-11/12").Body(whole[5:])
 	for name, row := range map[string]struct {
 		rule policy.Rule
 		base []answer
@@ -560,7 +560,7 @@ func TestHandlerThatBlocks(t *testing.T) {
 
 // TestForgottenAfterAChange: a line about a host that was written keeps no request in memory.
 func TestForgottenAfterAChange(t *testing.T) {
-	tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}, Base: faults.New(nil, faults.Always(status(429, "Retry-After: 1"))), Logger: slog.New(handler(func(slog.Record) {}))})
+	tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}, Base: faults.New(nil, faults.Script(status(429, "Retry-After: 1"))), Logger: slog.New(handler(func(slog.Record) {}))})
 	type kept struct{ _ [64]byte }
 	lost := func() weak.Pointer[kept] {
 		k := new(kept)
@@ -631,7 +631,7 @@ func TestExplain(t *testing.T) {
 		"a success": {exact, script(faults.Status(200)), "GET %s\n  status 200 at the first attempt"},
 		"a success after a retry": {exact, script(faults.Status(503).Delay(20*time.Millisecond), faults.Status(200)),
 			"GET %s\n  attempt 1, at 0s: 503, retry after 1s\n  attempt 2, at 1s: 200\n  status 200, the caller has it"},
-		"a wait that is too long": {exact, script(faults.Status(429, "Retry-After", "3600")),
+		"a wait that is too long": {exact, script(faults.Status(429).Header("Retry-After", "3600")),
 			"GET %s\n  attempt 1, at 0s: 429, asks to wait 1h0m0s\n  status 429: the wait is longer than the rule allows"},
 		"an error": {policy.Rule{MaxAttempts: 2}.Or(exact), script(faults.Fail(fmt.Errorf("broken at %s", secret))),
 			"GET %s\n  failed: broken at %s"},
@@ -786,7 +786,7 @@ func TestLinesInTheDocs(t *testing.T) {
 	gated := policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10}}
 	heard := make(chan func(fleetmsg.Message), 1)
 	quota := func(left string) faults.Step {
-		return faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", left, "X-RateLimit-Reset", "60")
+		return faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", left).Header("X-RateLimit-Reset", "60")
 	}
 	var table strings.Builder
 	table.WriteString("| situation | lines, with the time after its beginning |\n|---|---|\n")
@@ -799,11 +799,11 @@ func TestLinesInTheDocs(t *testing.T) {
 				impatient(t, tr, url)
 			}
 		}},
-		{name: "a retry and a body that is cut, in a log for debugging", rule: exact, debug: true, base: script(faults.Status(503), faults.Status(200, "ETag", `"v1"`).Body("twelve bytes").CutAt(5), faults.Status(206, "ETag", `"v1"`, "Content-Range", "bytes 5-11/12").Body("e bytes")),
+		{name: "a retry and a body that is cut, in a log for debugging", rule: exact, debug: true, base: script(faults.Status(503), faults.Status(200).Header("ETag", `"v1"`).Body("twelve bytes").CutAt(5), faults.Status(206).Header("ETag", `"v1"`).Header("Content-Range", "bytes 5-11/12").Body("e bytes")),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				_, _ = io.ReadAll(mustRoundTrip(t, tr, newRequest(t, http.MethodGet, url, nil)).Body)
 			}},
-		{name: "four GETs, the first gets a 429 with `Retry-After: 30`, `ShareRetryAfter` on", rule: sharing.Or(single), base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
+		{name: "four GETs, the first gets a 429 with `Retry-After: 30`, `ShareRetryAfter` on", rule: sharing.Or(single), base: script(faults.Status(429).Header("Retry-After", "30"), faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				together(3, func(_ int) { once(t, tr, url) })

@@ -29,7 +29,7 @@ import (
 var poll = faults.Status(200).Body("news").Delay(55 * time.Second)
 
 // eventStream is a stream of an hour with an event every 20 s.
-var eventStream = faults.Status(200, "Content-Type", "text/event-stream").Body(strings.Repeat("e", 180)).Drip(1, 20*time.Second)
+var eventStream = faults.Status(200).Header("Content-Type", "text/event-stream").Body(strings.Repeat("e", 180)).Drip(1, 20*time.Second)
 
 func TestLongPollUnderTimeouts(t *testing.T) {
 	for _, row := range []struct {

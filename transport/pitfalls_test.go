@@ -323,7 +323,7 @@ func TestBackoffKnowsItsOwnWaitsOnly(t *testing.T) {
 			told = append(told, prev)
 			return time.Duration(n+1) * time.Second
 		})}
-		tr := mustNew(t, transport.Config{Base: script(faults.Status(503, "Retry-After", "30")), Rule: rule})
+		tr := mustNew(t, transport.Config{Base: script(faults.Status(503).Header("Retry-After", "30")), Rule: rule})
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second}, told[:3])
 	})

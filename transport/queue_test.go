@@ -490,7 +490,7 @@ func TestSnapshotAfterUpdate(t *testing.T) {
 // A snapshot tells how many requests wait for a quota and for the rate.
 func TestSnapshotOfQueues(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		quota := faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60")
+		quota := faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", "0").Header("X-RateLimit-Reset", "60")
 		tr := mustNew(t, transport.Config{Base: script(quota), Hosts: map[string]policy.Rule{
 			"paced.test": {QuotaPacing: policy.On},
 			"rated.test": {RateLimit: policy.RateLimit{PerSecond: 0.1, Burst: 1}},

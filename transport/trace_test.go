@@ -32,8 +32,8 @@ func TestEvents(t *testing.T) {
 		start := time.Now()
 		var seen recorder
 		const slow = 100 * time.Millisecond
-		responses := script(faults.Status(503, "X-Try", "1").Delay(slow), faults.Fail(syscall.ECONNRESET).Delay(slow),
-			faults.Status(429, "Retry-After", "10").Delay(slow), faults.Status(200).Delay(slow))
+		responses := script(faults.Status(503).Header("X-Try", "1").Delay(slow), faults.Fail(syscall.ECONNRESET).Delay(slow),
+			faults.Status(429).Header("Retry-After", "10").Delay(slow), faults.Status(200).Delay(slow))
 		tr := mustNew(t, transport.Config{Base: responses, Rule: exact, Trace: seen.trace()})
 		req := newRequest(t, http.MethodGet, "https://API.example.com:443/things", nil)
 		mustRoundTrip(t, tr, req)
@@ -196,7 +196,7 @@ func TestLog(t *testing.T) {
 			attempt(logLine{"msg": "GET to http://h.test, attempt 1: unexpected EOF, retry after 1s", "attempt": 1., "kind": "first", "reason": "retry", "error": "unexpected EOF", "wait": second}),
 			attempt(logLine{"msg": "GET to http://h.test, attempt 2: unexpected EOF, all attempts are used up", "attempt": 2., "kind": "retry", "reason": "attempts", "error": "unexpected EOF"}),
 		}},
-		{"a wait that is too long", sharing.Or(exact), script(faults.Status(503, "Retry-After", "3600")), []logLine{
+		{"a wait that is too long", sharing.Or(exact), script(faults.Status(503).Header("Retry-After", "3600")), []logLine{
 			{"level": "WARN", "host": "http://h.test", "msg": "http://h.test asks for a pause (503): requests wait for 1m0s", "condition": "held", "limit": "cooldown", "status": 503., "since": "2000-01-01T00:00:00Z", "until": "2000-01-01T00:01:00Z"},
 			attempt(logLine{"msg": "GET to http://h.test, attempt 1: 503, the wait is longer than the rule allows", "attempt": 1., "kind": "first", "reason": "max_retry_after", "status": 503., "hint": 3600 * second}),
 		}},
@@ -392,10 +392,10 @@ func TestEventsSayWhatFailed(t *testing.T) {
 			}
 			return classify.Unknown
 		}
-		all := texts(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2, Classify: inside}.Or(exact), Base: script(faults.Status(200, "X-Error", "overloaded"))})
+		all := texts(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2, Classify: inside}.Or(exact), Base: script(faults.Status(200).Header("X-Error", "overloaded"))})
 		assert.Equal(t, "GET to http://h.test, attempt 1: 200 with an error inside, retry after 1s", all[0])
 	})
-	cut := faults.Status(200, "ETag", `"v1"`).Body("twelve bytes").CutAt(5)
+	cut := faults.Status(200).Header("ETag", `"v1"`).Body("twelve bytes").CutAt(5)
 	for status, last := range map[int]string{
 		503: "GET to http://h.test, attempt 4, a reconnect: 503 at byte 5 of the body, its turn would come too late for the caller",
 		403: "GET to http://h.test: unexpected EOF at byte 5 of the body, the rest is not of the same body",

@@ -68,7 +68,7 @@ func TestOneLayerRetries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base := faults.New(nil, faults.Always(faults.Status(503).RetryAfter(time.Second)))
+				base := faults.New(nil, faults.Script(faults.Status(503).RetryAfter(time.Second)))
 				assert.Error(t, call(t, base))
 				assert.Len(t, base.Records(), 6)
 			})

@@ -41,7 +41,7 @@ func asked(ok bool) string {
 }
 
 func sent(t *testing.T, l *library, method, body string, step faults.Step) (n int) {
-	in(t, l, faults.Always(step), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+	in(t, l, faults.Script(step), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
 		send(t.Context(), client, method, body)
 		n = len(server.Records())
 	})
@@ -95,7 +95,7 @@ func waits(t *testing.T, client, other doer, server *faults.Transport) (cell str
 
 // foresees is about a wait that the server asks for, or otherwise the client's own.
 func foresees(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Always(faults.Status(503).RetryAfter(30*time.Second)), 30*time.Second, func(t *testing.T, client doer, _ *faults.Transport) {
+	in(t, l, faults.Script(faults.Status(503).RetryAfter(30*time.Second)), 30*time.Second, func(t *testing.T, client doer, _ *faults.Transport) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		start := time.Now()
@@ -106,7 +106,7 @@ func foresees(t *testing.T, l *library) (cell string) {
 }
 
 func endsWaits(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Always(faults.Status(503)), 30*time.Second, func(t *testing.T, client doer, _ *faults.Transport) {
+	in(t, l, faults.Script(faults.Status(503)), 30*time.Second, func(t *testing.T, client doer, _ *faults.Transport) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		start := time.Now()
@@ -117,7 +117,7 @@ func endsWaits(t *testing.T, l *library) (cell string) {
 }
 
 func returnsTheLast(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Always(faults.Status(503).Body("sorry")), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) {
+	in(t, l, faults.Script(faults.Status(503).Body("sorry")), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) {
 		o := send(t.Context(), client, http.MethodGet, "")
 		cell = asked(o.err == nil && o.read == int64(len("sorry")))
 		if resp := l.carriedBy(o.err); resp != nil {
@@ -131,7 +131,7 @@ func returnsTheLast(t *testing.T, l *library) (cell string) {
 // limitsRetries has 100 requests at once. A response takes 100 ms, because some budgets are
 // for the retries that are under way.
 func limitsRetries(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Always(faults.Status(503).Delay(100*time.Millisecond)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+	in(t, l, faults.Script(faults.Status(503).Delay(100*time.Millisecond)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
 		var all sync.WaitGroup
 		for range 100 {
 			all.Go(func() { send(t.Context(), client, http.MethodGet, "") })
@@ -215,7 +215,7 @@ func hedges(t *testing.T, l *library) (cell string) {
 // limitsRate sends 30 requests at once. At most 10 per second are allowed, in bursts of
 // at most 10.
 func limitsRate(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Always(faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+	in(t, l, faults.Script(faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
 		start := time.Now()
 		var all sync.WaitGroup
 		for range 30 {
@@ -235,7 +235,7 @@ func limitsRate(t *testing.T, l *library) (cell string) {
 
 // breaks sends a request every 10 ms for 10 s to a host that is down.
 func breaks(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Always(faults.Status(503)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+	in(t, l, faults.Script(faults.Status(503)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		var all sync.WaitGroup
@@ -272,7 +272,7 @@ func knowsProviders(t *testing.T, l *library) string {
 		{"OpenAI's", "openai.example.com", func() faults.Step { return faults.Status(429).Header("retry-after-ms", "9500") }, 9500 * time.Millisecond},
 		{"GitHub's", "github.example.com", func() faults.Step {
 			reset := strconv.FormatInt(time.Now().Add(30*time.Second).Unix(), 10)
-			return faults.Status(403, "x-github-request-id", "C0FF:EE", "x-ratelimit-remaining", "0", "x-ratelimit-reset", reset)
+			return faults.Status(403).Header("x-github-request-id", "C0FF:EE").Header("x-ratelimit-remaining", "0").Header("x-ratelimit-reset", reset)
 		}, 29 * time.Second},
 	}
 	var known []string
@@ -306,7 +306,7 @@ func distinguishesPaths(t *testing.T, l *library) string {
 }
 
 func distinguishes(t *testing.T, l *library, not string) (cell string) {
-	in(t, l, faults.Always(faults.Status(503)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+	in(t, l, faults.Script(faults.Status(503)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
 		exchange{}.ask(t.Context(), client, "http://"+retried+"/")
 		n := len(server.Records())
 		exchange{}.ask(t.Context(), client, not)
@@ -335,7 +335,7 @@ type teller interface {
 func saysWhy(t *testing.T, l *library) string {
 	said := 0
 	for _, step := range []faults.Step{faults.Status(503), faults.Status(503).RetryAfter(24 * time.Hour), faults.Status(404)} {
-		in(t, l, faults.Always(step), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) {
+		in(t, l, faults.Script(step), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) {
 			o := send(t.Context(), client, http.MethodGet, "")
 			told, ok := client.(teller)
 			if o.err != nil || ok && told.reason() != "" {
@@ -355,7 +355,7 @@ func saysWhy(t *testing.T, l *library) string {
 }
 
 func fallsBack(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Always(faults.Status(503)), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) {
+	in(t, l, faults.Script(faults.Status(503)), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) {
 		o := send(t.Context(), client, http.MethodGet, "")
 		cell = asked(o.err == nil && o.resp.StatusCode == 200)
 	})
@@ -363,7 +363,7 @@ func fallsBack(t *testing.T, l *library) (cell string) {
 }
 
 func caches(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Always(faults.Status(200).Header("Cache-Control", "max-age=60")), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+	in(t, l, faults.Script(faults.Status(200).Header("Cache-Control", "max-age=60")), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
 		send(t.Context(), client, http.MethodGet, "")
 		send(t.Context(), client, http.MethodGet, "")
 		cell = asked(len(server.Records()) == 1)

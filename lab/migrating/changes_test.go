@@ -48,7 +48,7 @@ var changes = []struct {
 }
 
 func post(t *testing.T, build func(*testing.T, http.RoundTripper) program) (sent int, r result) {
-	measure(t, build, faults.Always(faults.Status(503)), func(t *testing.T, send program, server *faults.Transport) {
+	measure(t, build, faults.Script(faults.Status(503)), func(t *testing.T, send program, server *faults.Transport) {
 		r = send(t.Context(), http.MethodPost, url, []byte("an order"))
 		sent = len(server.Records())
 	})
@@ -147,7 +147,7 @@ func hourAfter(t *testing.T, p pair) error {
 
 // down returns what a request gets from a host that is down.
 func down(t *testing.T, build func(*testing.T, http.RoundTripper) program) (r result) {
-	measure(t, build, faults.Always(faults.Status(503).Body("sorry")), func(t *testing.T, send program, _ *faults.Transport) {
+	measure(t, build, faults.Script(faults.Status(503).Body("sorry")), func(t *testing.T, send program, _ *faults.Transport) {
 		r = send(t.Context(), http.MethodGet, url, nil)
 	})
 	return r
@@ -174,7 +174,7 @@ func gaveUpAfter(t *testing.T, p pair) error {
 // outage returns how many attempts arrive of 100 requests that begin together, and how
 // long the last of them takes.
 func outage(t *testing.T, build func(*testing.T, http.RoundTripper) program) (sent int, took time.Duration) {
-	measure(t, build, faults.Always(faults.Status(503)), func(t *testing.T, send program, server *faults.Transport) {
+	measure(t, build, faults.Script(faults.Status(503)), func(t *testing.T, send program, server *faults.Transport) {
 		start := time.Now()
 		var all sync.WaitGroup
 		for range 100 {
@@ -241,7 +241,7 @@ func (k keyed) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // TestWaysBack: what the document names brings the old behaviour back.
 func TestWaysBack(t *testing.T) {
-	always := faults.Always(faults.Status(503))
+	always := faults.Script(faults.Status(503))
 	busy := faults.Script(faults.Status(503).RetryAfter(10*time.Second), faults.Pass(), faults.Pass())
 	with := func(rule policy.Rule) func(*testing.T, http.RoundTripper) program {
 		return func(t *testing.T, base http.RoundTripper) program {
@@ -307,7 +307,7 @@ func TestWaysBack(t *testing.T) {
 	})
 	t.Run("Error", func(t *testing.T) {
 		// The last attempts fail without a response.
-		measure(t, with(policy.Rule{}), faults.Always(faults.ConnReset()), func(t *testing.T, send program, _ *faults.Transport) {
+		measure(t, with(policy.Rule{}), faults.Script(faults.ConnReset()), func(t *testing.T, send program, _ *faults.Transport) {
 			r := send(t.Context(), http.MethodGet, url, nil)
 			if e, ok := errors.AsType[*transport.Error](r.err); !ok || e.Reason != transport.ReasonAttempts || len(e.Attempts) != 6 {
 				t.Errorf("%v", r.err)

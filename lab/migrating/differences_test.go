@@ -96,7 +96,7 @@ func TestHandler(t *testing.T) {
 		rule.Classify = isClosed
 		return aplomb(rule.Or(policy.Rule{MaxAttempts: 5}), func(c *http.Client) { c.Transport = handled{c.Transport} })
 	}
-	down := faults.Always(faults.Status(503))
+	down := faults.Script(faults.Status(503))
 	for _, row := range []struct {
 		name     string
 		build    func(*testing.T, http.RoundTripper) program
@@ -107,20 +107,20 @@ func TestHandler(t *testing.T) {
 		text     string // in the error; "": there is none
 		closed   bool
 	}{
-		{"before: closed", before, faults.Always(faults.Status(503, "X-Shop", "closed")), "GET", 0, 1, "the shop is closed", true},
+		{"before: closed", before, faults.Script(faults.Status(503).Header("X-Shop", "closed")), "GET", 0, 1, "the shop is closed", true},
 		{"before: responses", before, down, "GET", 0, 5, "no order after 5 attempts: 503", false},
-		{"before: errors", before, faults.Always(faults.ConnRefused()), "GET", 0, 5, "no order after 5 attempts: Get", false},
-		{"before: not found", before, faults.Always(faults.Status(404)), "GET", 0, 1, "", false},
-		{"closed", after(policy.Rule{}), faults.Always(faults.Status(503, "X-Shop", "closed")), "GET", 0, 1, "the shop is closed", true},
-		{"closed later", after(policy.Rule{}), faults.Script(faults.Status(503), faults.Status(503, "X-Shop", "closed")), "GET", 0, 2, "the shop is closed", true},
+		{"before: errors", before, faults.Script(faults.ConnRefused()), "GET", 0, 5, "no order after 5 attempts: Get", false},
+		{"before: not found", before, faults.Script(faults.Status(404)), "GET", 0, 1, "", false},
+		{"closed", after(policy.Rule{}), faults.Script(faults.Status(503).Header("X-Shop", "closed")), "GET", 0, 1, "the shop is closed", true},
+		{"closed later", after(policy.Rule{}), faults.Script(faults.Status(503), faults.Status(503).Header("X-Shop", "closed")), "GET", 0, 2, "the shop is closed", true},
 		{"max_attempts", after(policy.Rule{}), down, "GET", 0, 5, "no order after 5 attempts: 503 Service Unavailable, attempts", false},
-		{"errors", after(policy.Rule{}), faults.Always(faults.ConnRefused()), "GET", 0, 5, "no order: ", false},
+		{"errors", after(policy.Rule{}), faults.Script(faults.ConnRefused()), "GET", 0, 5, "no order: ", false},
 		{"retry_budget", after(policy.Rule{RetryBudget: policy.RetryBudget{Burst: 1, MinPerSecond: policy.Off}}), down, "GET", 0, 2, "after 2 attempts: 503 Service Unavailable, budget", false},
-		{"deadline", after(policy.Rule{}), faults.Always(faults.Status(503).RetryAfter(10 * time.Second)), "GET", 5 * time.Second, 1, "after 1 attempts: 503 Service Unavailable, deadline", false},
-		{"long wait", after(policy.Rule{}), faults.Always(faults.Status(429).RetryAfter(time.Hour)), "GET", 0, 1, "429 Too Many Requests, max_retry_after", false},
+		{"deadline", after(policy.Rule{}), faults.Script(faults.Status(503).RetryAfter(10 * time.Second)), "GET", 5 * time.Second, 1, "after 1 attempts: 503 Service Unavailable, deadline", false},
+		{"long wait", after(policy.Rule{}), faults.Script(faults.Status(429).RetryAfter(time.Hour)), "GET", 0, 1, "429 Too Many Requests, max_retry_after", false},
 		{"time in all", after(policy.Rule{MaxElapsedTime: 500 * time.Millisecond}), down, "GET", 0, 1, "503 Service Unavailable, max_elapsed", false},
 		{"POST", after(policy.Rule{}), down, "POST", 0, 1, "503 Service Unavailable, not_idempotent", false},
-		{"not found", after(policy.Rule{}), faults.Always(faults.Status(404)), "GET", 0, 1, "", false},
+		{"not found", after(policy.Rule{}), faults.Script(faults.Status(404)), "GET", 0, 1, "", false},
 		{"success", after(policy.Rule{}), faults.Script(faults.Status(503), faults.Status(200)), "GET", 0, 2, "", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -190,7 +190,7 @@ func TestPing(t *testing.T) {
 func TestHeimdall(t *testing.T) {
 	heimdall := pairs[slices.IndexFunc(pairs, func(p pair) bool { return p.name == "heimdall" })]
 	elapsed := func(build func(*testing.T, http.RoundTripper) program) (took time.Duration) {
-		measure(t, build, faults.Always(faults.Status(503)), func(t *testing.T, send program, _ *faults.Transport) {
+		measure(t, build, faults.Script(faults.Status(503)), func(t *testing.T, send program, _ *faults.Transport) {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			start := time.Now()
@@ -203,7 +203,7 @@ func TestHeimdall(t *testing.T) {
 		t.Errorf("a request with 50 ms took %v before, %v after", before, after)
 	}
 	sent := func(build func(*testing.T, http.RoundTripper) program) (n int) {
-		measure(t, build, faults.Always(faults.Status(429)), func(t *testing.T, send program, server *faults.Transport) {
+		measure(t, build, faults.Script(faults.Status(429)), func(t *testing.T, send program, server *faults.Transport) {
 			send(t.Context(), http.MethodGet, url, nil)
 			n = len(server.Records())
 		})
@@ -219,7 +219,7 @@ func TestRestyErrorCondition(t *testing.T) {
 	before := made(ofResty, func(base http.RoundTripper) *resty.Client {
 		return resty.New().SetTransport(base).SetRetryCount(4).AddRetryAfterErrorCondition()
 	})
-	measure(t, before, faults.Always(faults.Status(404)), func(t *testing.T, send program, server *faults.Transport) {
+	measure(t, before, faults.Script(faults.Status(404)), func(t *testing.T, send program, server *faults.Transport) {
 		send(t.Context(), http.MethodGet, url, nil)
 		assert.Len(t, server.Records(), 5, "requests sent")
 	})

@@ -118,21 +118,21 @@ func workers(t *testing.T, log *slog.Logger, base http.RoundTripper) (all []http
 
 var situations = []situation{
 	{"llm", false, of(llm), server{"llm.example.com": {
-		faults.Status(200, "x-ratelimit-limit-tokens", "90000", "x-ratelimit-remaining-tokens", "9000", "x-ratelimit-reset-tokens", "30s"),
-		faults.Status(429, "Retry-After", "20"),
+		faults.Status(200).Header("x-ratelimit-limit-tokens", "90000").Header("x-ratelimit-remaining-tokens", "9000").Header("x-ratelimit-reset-tokens", "30s"),
+		faults.Status(429).Header("Retry-After", "20"),
 		faults.Status(200),
-		faults.Status(200, "Content-Type", "text/event-stream").Body("event").StallAt(1),
-		faults.Status(503, "Retry-After", "30"),
+		faults.Status(200).Header("Content-Type", "text/event-stream").Body("event").StallAt(1),
+		faults.Status(503).Header("Retry-After", "30"),
 	}}, []call{post(model), post(model), post(model).at(time.Minute)}},
 	{"github", false, of(github), server{"api.github.com": {
-		faults.Status(200, "x-ratelimit-limit", "5000", "x-ratelimit-remaining", "900", "x-ratelimit-reset", "946687200"),
-		faults.Status(403, "Retry-After", "60"),
+		faults.Status(200).Header("x-ratelimit-limit", "5000").Header("x-ratelimit-remaining", "900").Header("x-ratelimit-reset", "946687200"),
+		faults.Status(403).Header("Retry-After", "60"),
 		faults.Status(200),
-		faults.Status(403, "x-ratelimit-remaining", "0", "x-ratelimit-reset", "946687200"),
+		faults.Status(403).Header("x-ratelimit-remaining", "0").Header("x-ratelimit-reset", "946687200"),
 	}}, []call{get(issues), post(issues), get(issues), get(issues)}},
 	{"kubernetes", true, func(_ *testing.T, log *slog.Logger, base http.RoundTripper) []http.RoundTripper {
 		return []http.RoundTripper{kube(log)(base)}
-	}, server{"10.0.0.1": {faults.Status(429, "Retry-After", "1"), faults.Status(200), down, down, faults.Status(200), faults.Hang()}},
+	}, server{"10.0.0.1": {faults.Status(429).Header("Retry-After", "1"), faults.Status(200), down, down, faults.Status(200), faults.Hang()}},
 		[]call{post(pods), get(pods).at(time.Minute), get(pods).at(time.Minute)}},
 	{"payments", true, of(payments), server{"api.stripe.com": {
 		faults.ConnReset(), faults.Status(409), faults.Status(200), faults.Hang(), faults.Hang(), faults.Hang(),
@@ -141,11 +141,11 @@ var situations = []situation{
 		faults.Hang(), faults.Status(200), faults.ConnReset(), faults.Status(503), faults.Status(200),
 	}}, []call{post(quotes), post(quotes)}},
 	{"crawler", false, of(crawler), server{
-		"www.example.org":  {faults.Status(429, "Retry-After", "300")},
+		"www.example.org":  {faults.Status(429).Header("Retry-After", "300")},
 		"dead.example.net": slices.Repeat([]faults.Step{down}, 20),
 	}, append(slices.Repeat([]call{get(dead)}, 6), get(page), get(page), get(page).at(5*time.Minute))},
 	{"processes", false, workers, server{"api.example.com": {
-		faults.Status(200), faults.Status(200), faults.Status(429, "Retry-After", "5"),
+		faults.Status(200), faults.Status(200), faults.Status(429).Header("Retry-After", "5"),
 	}}, []call{get(jobs), get(jobs).by(1), get(jobs).besides(), get(jobs).by(1).at(time.Second)}},
 }
 
@@ -199,7 +199,7 @@ func TestFleetNeedsItsKey(t *testing.T) {
 // A request that a long wait refuses says when to ask again.
 func TestAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := of(crawler)(t, nil, server{"www.example.org": {faults.Status(429, "Retry-After", "300")}}.transport())[0]
+		tr := of(crawler)(t, nil, server{"www.example.org": {faults.Status(429).Header("Retry-After", "300")}}.transport())[0]
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)

@@ -38,7 +38,7 @@ func call(t *testing.T, base http.RoundTripper, args ...string) (code int, stdou
 
 func TestGolden(t *testing.T) {
 	const rules = "testdata/rules.json"
-	busy := faults.Status(429, "RateLimit", `"default";r=0;t=30`, "RateLimit-Policy", `"default";q=100;w=60`).RetryAfter(5 * time.Second)
+	busy := faults.Status(429).Header("RateLimit", `"default";r=0;t=30`).Header("RateLimit-Policy", `"default";q=100;w=60`).RetryAfter(5 * time.Second)
 	for _, tt := range []struct {
 		name string
 		step faults.Step
@@ -73,15 +73,15 @@ func TestGolden(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base := faults.New(nil, faults.Always(tt.step))
+				base := faults.New(nil, faults.Script(tt.step))
 				code, stdout, stderr := call(t, base, tt.args...)
 				assert.Equal(t, tt.code, code)
 				if strings.HasPrefix(tt.name, "against") {
-					assert.Equal(t, 1, base.Counts().Requests)
+					assert.Len(t, base.Records(), 1)
 					// The jitter on a server's wait is random.
 					stdout = jitter(stdout)
 				} else {
-					assert.Zero(t, base.Counts().Requests)
+					assert.Empty(t, base.Records())
 				}
 				golden(t, tt.name, stdout+stderr)
 				if code == 0 && !strings.HasSuffix(tt.name, "json") {
@@ -134,7 +134,7 @@ func TestUsage(t *testing.T) {
 		assert.Equal(t, 2, code, args)
 		assert.Empty(t, stdout, args)
 		assert.Contains(t, stderr, "aplomb rules: ", args)
-		assert.Zero(t, base.Counts().Requests, args)
+		assert.Empty(t, base.Records(), args)
 	}
 }
 
@@ -230,7 +230,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, err bytes.Buffer
-	code := run(ctx, []string{"-against", "http://h.test/"}, world{stdout: &out, stderr: &err, base: faults.New(nil, faults.Always(faults.Hang()))})
+	code := run(ctx, []string{"-against", "http://h.test/"}, world{stdout: &out, stderr: &err, base: faults.New(nil, faults.Script(faults.Hang()))})
 	assert.Equal(t, 0, code, err.String())
 	assert.Contains(t, out.String(), "canceled")
 }
