@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -123,118 +122,6 @@ func (c *crew) run(t *testing.T, until time.Duration, pause func(member int) tim
 			time.Sleep(pause(i))
 		}
 	})
-}
-
-// One process is told 429 Retry-After: 2. All others obey from 100 ms after it, and come
-// back spread.
-func TestAllObeyAHold(t *testing.T) {
-	t.Parallel()
-	const members, wait = 50, 2 * time.Second
-	var mu sync.Mutex
-	var told time.Duration
-	ready := false
-	c := newCrew(t, members, policy.Rule{ShareRetryAfter: policy.On}, func(member int, at time.Duration) (int, string) {
-		mu.Lock()
-		defer mu.Unlock()
-		if ready && told == 0 && member == 0 {
-			told = at
-		}
-		if left := told + wait - at; told > 0 && left > 0 {
-			return 429, strconv.Itoa(int((left + time.Second - 1) / time.Second))
-		}
-		return 200, ""
-	})
-	for i := range members { // all know the host
-		require.Equal(t, 200, c.get(t, i))
-	}
-	mu.Lock()
-	ready = true
-	mu.Unlock()
-	c.run(t, time.Since(c.begun)+4*time.Second, func(int) time.Duration { return 50 * time.Millisecond })
-	during := c.sends(told+100*time.Millisecond, told+wait)
-	first := map[int]time.Duration{}
-	for _, s := range c.sends(told+wait, time.Hour) {
-		if _, ok := first[s.member]; !ok {
-			first[s.member] = s.at - told - wait
-		}
-	}
-	require.Len(t, first, members, "not all came back")
-	back := []time.Duration{}
-	busiest := map[time.Duration]int{}
-	most := 0
-	for _, at := range first {
-		back = append(back, at)
-		busiest[at/(100*time.Millisecond)]++
-		most = max(most, busiest[at/(100*time.Millisecond)])
-	}
-	slices.Sort(back)
-	t.Logf("%d sends from 100 ms after the 429 to the end of the wait; back within %v to %v, %d of %d in the busiest 100 ms; %d commands for %d requests",
-		len(during), back[0].Round(time.Millisecond), back[members-1].Round(time.Millisecond), most, members, c.commands(), len(c.sent))
-	require.LessOrEqual(t, len(during), soak.Size(members, 2)) // a loaded machine hears late; the log has the figure
-	require.LessOrEqual(t, most, members/2)
-}
-
-// A rate of 100 per second over 20 members of which some want much and some want little.
-func TestRateOfTheFleet(t *testing.T) {
-	t.Parallel()
-	const members, perSecond = 20, 100
-	window := time.Duration(soak.Size(3, 10)) * time.Second
-	c := newCrew(t, members, policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: 1}}, func(int, time.Duration) (int, string) { return 200, "" })
-	from := time.Since(c.begun) + time.Second
-	// The first 5 members send as much as they can, the next 10 want 4 requests per second,
-	// and the last 5 want 1.
-	c.run(t, from+window+200*time.Millisecond, func(member int) time.Duration {
-		switch {
-		case member < 5:
-			return 0
-		case member < 15:
-			return 250 * time.Millisecond
-		}
-		return time.Second
-	})
-	by := make([]int, members)
-	list := c.sends(from, from+window)
-	for _, s := range list {
-		by[s.member]++
-	}
-	rate := float64(len(list)) / window.Seconds()
-	t.Logf("%.1f per second over %v, by member %v; %d commands for %d requests", rate, window, by, c.commands(), len(c.sent))
-	require.LessOrEqual(t, rate, 101.0)
-	require.Greater(t, rate, 40.0) // a loaded machine sends late; the log has the figure
-	for member, n := range by {
-		require.Positive(t, n, "member %d starves", member)
-	}
-}
-
-// A rate that is raised while it is in use counts at once, however low it was. The same
-// holds for a rate beside which another member has a lower one.
-func TestRateIsRaised(t *testing.T) {
-	t.Parallel()
-	slow := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1.0 / 60, Burst: 1}}
-	c := newCrew(t, 3, slow, func(int, time.Duration) (int, string) { return 200, "" })
-	ctx, cancel := context.WithCancel(t.Context())
-	var waiting sync.WaitGroup
-	defer waiting.Wait()
-	defer cancel()
-	for i := range c.tr {
-		waiting.Go(func() { // one of them is sent, and the others wait for minutes
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
-			if err == nil {
-				_, _ = c.tr[i].RoundTrip(req)
-			}
-		})
-	}
-	eventually(t, func() bool { return len(c.sends(0, time.Hour)) >= 1 }, "nothing was sent")
-	time.Sleep(50 * time.Millisecond) // the others have asked for tokens
-	for _, tr := range c.tr[:2] {
-		require.NoError(t, tr.Update(policy.Rule{RateLimit: policy.RateLimit{PerSecond: 50, Burst: 1}}, nil))
-	}
-	begin := time.Now()
-	for i := range 40 {
-		require.Equal(t, 200, c.get(t, i%2))
-	}
-	t.Logf("40 requests in %v", time.Since(begin))
-	require.Less(t, time.Since(begin), time.Minute) // it was two minutes
 }
 
 // Members that cannot reach a host never stop the members that can.

@@ -3,11 +3,9 @@
 package testserver_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -324,33 +322,6 @@ func TestTimesAreKept(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreKeptAlive(t *testing.T) {
-	at(t, both, func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.OK("hello"), ts.OK("hello").Chunked(), ts.Status(204), ts.Status(503))
-		for range 5 {
-			require.NoError(t, post(t, s).err)
-		}
-		oneConn(t, cfg, s)
-		assert.Positive(t, s.Open())
-		log := s.Log()
-		assert.Equal(t, log[3].Conn, log[4].Conn)
-	})
-}
-
-// The second request uses a connection that the server closes. net/http itself
-// repeats a GET, but not a POST.
-func TestStaleConnection(t *testing.T) {
-	at(t, http1, func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.OK("1"), ts.CloseBeforeHeaders(), ts.OK("3"), ts.CloseBeforeHeaders())
-		require.NoError(t, post(t, s).err)
-		o := do(s, request(t, "GET", s.URL, nil))
-		require.NoError(t, o.err)
-		assert.Equal(t, "3", o.body)
-		assert.Equal(t, 2, s.Conns())
-		assert.ErrorIs(t, post(t, s).err, io.EOF)
-	})
-}
-
 func TestThenCloseIsNotAnnounced(t *testing.T) {
 	at(t, both, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.OK("hello").Then(ts.Close))
@@ -376,180 +347,5 @@ func TestInformational(t *testing.T) {
 		}))
 		responded(200, "hello")(t, do(s, r))
 		assert.Equal(t, []string{"Early Hints</a>", "Processing"}, got)
-	})
-}
-
-func TestSwitchProtocolsEchoes(t *testing.T) {
-	at(t, http1, func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.SwitchProtocols("echo"))
-		r := request(t, "GET", s.URL, nil)
-		r.Header.Set("Connection", "Upgrade")
-		r.Header.Set("Upgrade", "echo")
-		resp, err := s.Client().Do(r)
-		require.NoError(t, err)
-		require.Equal(t, 101, resp.StatusCode)
-		assert.Equal(t, "echo", resp.Header.Get("Upgrade"))
-		rw := resp.Body.(io.ReadWriteCloser)
-		for range 2 {
-			_, err = io.WriteString(rw, "ping\n")
-			require.NoError(t, err)
-			b := make([]byte, 5)
-			_, err = io.ReadFull(rw, b)
-			require.NoError(t, err)
-			assert.Equal(t, "ping\n", string(b))
-		}
-		require.NoError(t, rw.Close())
-		require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Open() == 0 }))
-	})
-}
-
-func TestTunnelEchoes(t *testing.T) {
-	at(t, http2, func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.Tunnel())
-		pr, pw := io.Pipe()
-		r := request(t, "CONNECT", s.URL, pr)
-		resp, err := s.Client().Do(r)
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		_, err = io.WriteString(pw, "ping\n")
-		require.NoError(t, err)
-		line, err := bufio.NewReader(resp.Body).ReadString('\n')
-		require.NoError(t, err)
-		assert.Equal(t, "ping\n", line)
-		require.NoError(t, pw.Close())
-		_, err = resp.Body.Read(make([]byte, 1))
-		assert.Equal(t, io.EOF, err)
-	})
-	at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.Tunnel())
-		c := dial(t, cfg, s)
-		_, err := io.WriteString(c, "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\nping\n")
-		require.NoError(t, err)
-		br := bufio.NewReader(c)
-		resp, err := http.ReadResponse(br, &http.Request{Method: "CONNECT"})
-		require.NoError(t, err)
-		assert.Equal(t, 200, resp.StatusCode)
-		line, err := br.ReadString('\n')
-		require.NoError(t, err)
-		assert.Equal(t, "ping\n", line)
-		assert.Equal(t, "a.test:443", s.Log()[0].Target)
-	})
-}
-
-// dial opens a plain connection to the server.
-func dial(t *testing.T, cfg ts.Config, s *ts.Server) net.Conn {
-	var c net.Conn
-	var err error
-	if cfg.Net != nil {
-		c, err = cfg.Net.DialContext(ctx(t), "tcp", s.Addr)
-	} else {
-		c, err = net.DialTimeout("tcp", s.Addr, patience)
-	}
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
-	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
-	return c
-}
-
-// If the client cancels over HTTP/2, the stream ends but the connection stays.
-func TestHTTP2CancelKeepsConnection(t *testing.T) {
-	at(t, http2, func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.Hang(), ts.OK("hello"))
-		c, leave := context.WithCancel(ctx(t))
-		go func() {
-			if s.Wait(c, 1) == nil {
-				leave()
-			}
-		}()
-		_, err := s.Client().Do(request(t, "GET", s.URL, nil).WithContext(c))
-		require.ErrorIs(t, err, context.Canceled)
-		responded(200, "hello")(t, post(t, s))
-		oneConn(t, cfg, s)
-	})
-}
-
-// streamError has the code of an RST_STREAM. net/http does not export its type for
-// that, but errors.As accepts a type with the same fields.
-type streamError struct {
-	StreamID uint32
-	Code     h2ErrCode
-	Cause    error
-}
-type h2ErrCode uint32
-
-func (e streamError) Error() string { return "stream error" }
-
-func streamCode(err error) (ts.H2Code, bool) {
-	var e streamError
-	ok := errors.As(err, &e)
-	return ts.H2Code(e.Code), ok
-}
-
-func TestRSTStream(t *testing.T) {
-	for _, code := range []ts.H2Code{ts.InternalError, ts.EnhanceYourCalm, ts.Cancel, ts.HTTP11Required} {
-		at(t, http2, func(t *testing.T, cfg ts.Config) {
-			s := ts.Start(t, cfg, ts.RSTStream(code), ts.OK("hello").RSTAt(2, code), ts.OK("hello"))
-			o := post(t, s)
-			failed(nil)(t, o)
-			got, ok := streamCode(o.err)
-			assert.True(t, ok, "%v", o.err)
-			assert.Equal(t, code, got)
-			o = post(t, s)
-			broken("he", nil)(t, o)
-			got, _ = streamCode(o.err)
-			assert.Equal(t, code, got)
-			responded(200, "hello")(t, post(t, s))
-			oneConn(t, cfg, s)
-			assert.NotZero(t, s.Log()[2].Stream)
-		})
-	}
-}
-
-// net/http itself repeats a refused stream after a wait.
-func TestRefuseStream(t *testing.T) {
-	at(t, http2, func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.RefuseStream(), ts.OK("hello"))
-		responded(200, "hello")(t, post(t, s))
-		assert.Equal(t, 2, s.Arrivals())
-
-		s = ts.Start(t, otherHost(cfg), ts.RefuseStream())
-		o := do(s, request(t, "POST", s.URL, io.MultiReader(strings.NewReader("x")))) // no GetBody
-		require.Error(t, o.err)
-	})
-}
-
-func otherHost(cfg ts.Config) ts.Config {
-	cfg.Host = "other.test"
-	return cfg
-}
-
-func TestGoAway(t *testing.T) {
-	at(t, http2, func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.OK("1"), ts.GoAway(ts.NoError), ts.OK("3"))
-		responded(200, "1")(t, post(t, s))
-		responded(200, "3")(t, post(t, s)) // net/http repeats the second request, since it was not processed
-		assert.Equal(t, 3, s.Arrivals())
-		assert.GreaterOrEqual(t, s.Conns(), 2)
-		s.Client().CloseIdleConnections()
-		require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Open() == 0 }))
-	})
-}
-
-func TestGoAwayProcessed(t *testing.T) {
-	at(t, http2, func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.GoAwayProcessed(ts.EnhanceYourCalm), ts.OK("2"))
-		failed(nil)(t, post(t, s))
-		assert.Equal(t, 1, s.Arrivals())
-		responded(200, "2")(t, post(t, s))
-	})
-}
-
-func TestAnnounceGoAway(t *testing.T) {
-	at(t, http2, func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.OK("1").AnnounceGoAway(), ts.OK("2"))
-		responded(200, "1")(t, post(t, s))
-		responded(200, "2")(t, post(t, s))
-		assert.GreaterOrEqual(t, s.Conns(), 2)
-		require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Open() < s.Conns() }))
 	})
 }

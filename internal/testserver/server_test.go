@@ -5,19 +5,15 @@ package testserver_test
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -135,76 +131,6 @@ func TestExpectContinue(t *testing.T) {
 	})
 }
 
-// large is the size of an upload that fills all buffers on its way.
-const large = 64 << 20
-
-func TestEarlyResponse(t *testing.T) {
-	upload := func(t *testing.T, s *ts.Server) (*http.Response, error) {
-		return s.Client().Do(request(t, "POST", s.URL, onlyReader{io.LimitReader(zeros{}, large)}))
-	}
-	at(t, both, func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.Status(503).Body("busy").Early(10).Then(ts.Stall))
-		resp, err := upload(t, s)
-		require.NoError(t, err)
-		assert.Equal(t, 503, resp.StatusCode)
-		b, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, "busy", string(b))
-		assert.EqualValues(t, 10, s.Log()[0].BodyLength)
-		resp.Body.Close()
-	})
-	at(t, both, func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.Status(503).Early(0).Then(ts.Close))
-		resp, err := upload(t, s)
-		if err == nil { // the response or the reset may come first
-			assert.Equal(t, 503, resp.StatusCode)
-			resp.Body.Close()
-		}
-		require.NoError(t, s.WaitUntil(ctx(t), func() bool { return !s.Log()[0].BodyEnd.IsZero() }))
-		assert.False(t, s.Log()[0].BodyWhole)
-	})
-	at(t, http2, func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.Status(503).Early(0).ThenRST(ts.NoError), ts.OK("next"))
-		resp, err := upload(t, s)
-		require.NoError(t, err)
-		assert.Equal(t, 503, resp.StatusCode)
-		_, err = io.Copy(io.Discard, resp.Body)
-		require.NoError(t, err)
-		resp.Body.Close()
-		responded(200, "next")(t, post(t, s))
-		oneConn(t, cfg, s)
-	})
-}
-
-// By default the step reads the rest after an early response. net/http would close
-// such a connection, so this test writes the requests itself.
-func TestEarlyResponseReadsOn(t *testing.T) {
-	at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.Status(503).Early(2))
-		c := dial(t, cfg, s)
-		for range 2 {
-			_, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe")
-			require.NoError(t, err)
-			readHead(t, c, "HTTP/1.1 503")
-			_, err = io.WriteString(c, "llo")
-			require.NoError(t, err)
-		}
-		require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Log()[1].BodyWhole }))
-		assert.Equal(t, ts.Hash([]byte("hello")), s.Log()[0].BodySHA256)
-	})
-}
-
-// readHead reads a header section and no byte beyond it.
-func readHead(t *testing.T, r io.Reader, prefix string) {
-	var head []byte
-	for b := make([]byte, 1); !bytes.HasSuffix(head, []byte("\r\n\r\n")); {
-		_, err := io.ReadFull(r, b)
-		require.NoError(t, err)
-		head = append(head, b...)
-	}
-	assert.True(t, strings.HasPrefix(string(head), prefix), "%s", head)
-}
-
 func TestRoutes(t *testing.T) {
 	at(t, both, func(t *testing.T, cfg ts.Config) {
 		cfg.Routes = map[string]ts.Script{
@@ -247,135 +173,6 @@ func TestHandler(t *testing.T) {
 		r := request(t, "GET", s.URL+"/p", nil)
 		r.Header.Set("X-A", "v")
 		responded(200, "GET /p v")(t, do(s, r))
-	})
-}
-
-func TestContentRanges(t *testing.T) {
-	content, etag := []byte("0123456789"), `"v1"`
-	for _, c := range []struct {
-		etag, rng, ifRange string
-		status             int
-		body, contentRange string
-	}{
-		{etag, "", "", 200, "0123456789", ""},
-		{etag, "bytes=3-", "", 206, "3456789", "bytes 3-9/10"},
-		{etag, "bytes=3-", etag, 206, "3456789", "bytes 3-9/10"},
-		{etag, "bytes=3-", `"v2"`, 200, "0123456789", ""},
-		{`W/"v1"`, "bytes=3-", `W/"v1"`, 200, "0123456789", ""},
-		{"", "bytes=3-4", "", 206, "34", "bytes 3-4/10"},
-		{etag, "bytes=3-99", "", 206, "3456789", "bytes 3-9/10"},
-		{etag, "bytes=-2", "", 206, "89", "bytes 8-9/10"},
-		{etag, "bytes=10-", "", 416, "", "bytes */10"},
-		{etag, "bytes=1-2,4-5", "", 200, "0123456789", ""},
-		{etag, "lines=1-2", "", 200, "0123456789", ""},
-		{etag, "bytes=5-2", "", 200, "0123456789", ""},
-	} {
-		t.Run(c.rng+c.ifRange, func(t *testing.T) {
-			s := ts.Start(t, ts.Config{}, ts.Content(content, c.etag))
-			r := request(t, "GET", s.URL, nil)
-			r.Header.Set("Range", c.rng)
-			r.Header.Set("If-Range", c.ifRange)
-			o := do(s, r)
-			responded(c.status, c.body)(t, o)
-			assert.Equal(t, c.contentRange, o.resp.Header.Get("Content-Range"))
-			assert.Equal(t, c.etag, o.resp.Header.Get("ETag"))
-		})
-	}
-}
-
-func TestRefusedAtFirst(t *testing.T) {
-	at(t, both, func(t *testing.T, cfg ts.Config) {
-		cfg.Refusing = true
-		s := ts.Start(t, cfg, ts.OK("up"))
-		failed(syscall.ECONNREFUSED)(t, post(t, s))
-		require.NoError(t, s.Listen())
-		require.NoError(t, s.Listen(), "twice is fine")
-		// Over HTTP/2 a request may still get the error of the dial before it, and net/http offers a new
-		// connection to others a little later than to the request that dialled it.
-		reaches := func() {
-			up := post(t, s)
-			for n := 0; n < 10 && errors.Is(up.err, syscall.ECONNREFUSED); n++ {
-				time.Sleep(time.Millisecond)
-				up = post(t, s)
-			}
-			responded(200, "up")(t, up)
-		}
-		reaches()
-		require.NoError(t, s.Refuse())
-		require.NoError(t, s.Refuse())
-		reaches() // over the open connection
-		s.ResetAll()
-		require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Open() == 0 }))
-		s.Client().CloseIdleConnections()
-		failed(syscall.ECONNREFUSED)(t, post(t, s))
-		require.NoError(t, s.Listen())
-		reaches()
-		s.Close()
-		assert.ErrorIs(t, s.Listen(), net.ErrClosed)
-	})
-}
-
-func TestListenAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := ts.Start(t, ts.Config{Net: ts.NewNet(), ListenAfter: time.Minute}, ts.OK("up"))
-		failed(syscall.ECONNREFUSED)(t, post(t, s))
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		responded(200, "up")(t, post(t, s))
-	})
-}
-
-func TestCertificates(t *testing.T) {
-	at(t, []protocol{{"h1", ts.Config{}}, {"h2", ts.Config{HTTP2: true}}}, func(t *testing.T, cfg ts.Config) {
-		try := func(mode ts.TLS) error {
-			cfg.TLS = mode
-			cfg.Host = "tls.test"
-			s := ts.Start(t, cfg, ts.OK("hello"))
-			defer s.Close()
-			return post(t, s).err
-		}
-		require.NoError(t, try(ts.Trusted))
-		assert.ErrorAs(t, try(ts.Untrusted), new(x509.UnknownAuthorityError))
-		var invalid x509.CertificateInvalidError
-		if assert.ErrorAs(t, try(ts.Expired), &invalid) {
-			assert.Equal(t, x509.Expired, invalid.Reason)
-		}
-		assert.ErrorAs(t, try(ts.WrongHost), new(x509.HostnameError))
-		assert.Error(t, try(ts.ClientCertificate))
-		assert.ErrorContains(t, try(ts.PlainAnswer), "server gave HTTP response to HTTPS client")
-	})
-}
-
-// The client reads the alert. net/http could see its own failed write first, so
-// this test does not use it.
-func TestClientCertificateAlert(t *testing.T) {
-	n := ts.NewNet()
-	s := ts.Start(t, ts.Config{Net: n, TLS: ts.ClientCertificate})
-	raw, err := n.DialContext(ctx(t), "tcp", s.Addr)
-	require.NoError(t, err)
-	c := tls.Client(raw, &tls.Config{RootCAs: s.Transport().TLSClientConfig.RootCAs, ServerName: "fault.test"})
-	defer func() { _ = c.Close() }()
-	require.NoError(t, c.Handshake())
-	_, err = c.Read(make([]byte, 1))
-	var op *net.OpError
-	require.ErrorAs(t, err, &op)
-	assert.Equal(t, "remote error", op.Op)
-	assert.ErrorContains(t, err, "certificate required")
-}
-
-func TestHangingHandshake(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := ts.Start(t, ts.Config{Net: ts.NewNet(), TLS: ts.HangingHandshake})
-		tr := s.Transport()
-		tr.TLSHandshakeTimeout = time.Minute
-		begin := time.Now()
-		_, err := tr.RoundTrip(request(t, "GET", s.URL, nil).WithContext(context.Background()))
-		var ne net.Error
-		require.ErrorAs(t, err, &ne)
-		assert.True(t, ne.Timeout())
-		assert.Equal(t, time.Minute, time.Since(begin))
-		synctest.Wait()
-		assert.Zero(t, s.Open())
 	})
 }
 

@@ -1,0 +1,32 @@
+package host_test
+
+import (
+	"hash/maphash"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/cooldown"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
+	"github.com/aplomb-go/aplomb/internal/scope"
+)
+
+// What a first try asks allocates nothing.
+func TestFirstTryCosts(t *testing.T) {
+	var (
+		b    budget.Budget
+		c    cooldown.Cooldown
+		p    pacing.Pacing
+		seed = maphash.MakeSeed()
+		h    = http.Header{"Authorization": {"Bearer abc"}}
+	)
+	if n := testing.AllocsPerRun(100, func() {
+		b.CountTo(1)
+		assert.True(t, c.Quiet() && p.Quiet(), "not quiet")
+		scope.Key(seed, h)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
