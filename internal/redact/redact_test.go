@@ -76,6 +76,7 @@ func TestKnownURLs(t *testing.T) {
 		{Scheme: "http", Host: "h.test#" + marker},
 		{Scheme: "http", Host: "h.test/" + marker},
 		{Scheme: "http", Host: marker + "@h.test"},
+		{Scheme: "http", Host: marker + "\"@h.test"},
 		{Scheme: "http", Host: marker + "@h.test:8080", Path: "/path"},
 		{Scheme: "http", Host: "h.test#" + marker + ":8080"},
 		{Scheme: "http", Host: "[::1]:80@" + marker + "@h.test"},
