@@ -287,7 +287,7 @@ func httpDate(s string, ref time.Time) (time.Time, bool) {
 func nearCentury(t, ref time.Time) (_ time.Time, ok bool) {
 	ref = ref.UTC()
 	limit := ref.AddDate(50, 0, 0)
-	year := limit.Year() - ((limit.Year()-t.Year())%100+100)%100
+	year := limit.Year() - (limit.Year()-t.Year())%100
 	at := inYear(t, year)
 	if at.After(limit) {
 		year -= 100
