@@ -184,9 +184,7 @@ func (p *Planner) Note(o *attempt.Outcome) {
 	if o.Err != nil && WantsHTTP1(o.Err) {
 		pools.HTTP1.Store(true)
 	}
-	if left := pools.Failed(over, weight, change); left != nil {
-		p.Maker.leave(left)
-	}
+	p.Maker.leave(pools.Failed(over, weight, change))
 }
 
 // move leaves a pool, and tells that.

@@ -178,6 +178,7 @@ func TestPlanner(t *testing.T) {
 		trial, _ = fresh.Next(&o).(*Trial)
 		require.NotNil(t, trial)
 		assert.Equal(t, 2, o.Lane())
+		o.Pool.Make(s.lane)
 		fresh.Note(&attempt.Outcome{Pool: o.Pool, Verdict: classify.Ambiguous, Err: errors.New("HTTP_1_1_REQUIRED"), DoneAt: s.now()})
 		assert.True(t, s.pools().HTTP1.Load())
 		assert.True(t, fresh.leaves)
@@ -186,6 +187,11 @@ func TestPlanner(t *testing.T) {
 		s.lane.closed.Store(0)
 		time.Sleep(2 * time.Minute)
 		assert.Zero(t, s.first.closed.Load(), "the base is shared")
+		assert.EqualValues(t, 2, s.lane.closed.Load(), "the pool that is given up is closed twice")
+
+		other := set(t, policy.Rule{}, 1, true)
+		other.ends(attempt.Outcome{}, classify.Ambiguous, response(500, 2), nil)
+		assert.Zero(t, other.State.Protocol.Load(), "nor does a 500")
 
 		off := set(t, policy.Rule{Lanes: policy.Off}, 1, true)
 		for range 3 {
@@ -419,6 +425,7 @@ func TestResolve(t *testing.T) {
 		assert.True(t, base == again)
 		switch of {
 		default:
+			assert.NotNil(t, base.(*http.Transport).DialContext, "it knows the addresses")
 			assert.Equal(t, PingAfter, base.(*http.Transport).HTTP2.SendPingTimeout)
 			assert.False(t, of == base)
 		case self:

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,11 +47,14 @@ func TestTrialWithoutConnection(t *testing.T) {
 				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: req}, nil
 			})
 			dialling := tripper(func(req *http.Request) (*http.Response, error) {
-				httptrace.ContextClientTrace(req.Context()).GetConn("h.test:80")
+				trace := httptrace.ContextClientTrace(req.Context())
+				trace.GetConn("h.test:80")
 				defer req.Body.Close()
 				if name == "refused" {
+					trace.ConnectDone("tcp", "h.test:80", syscall.ECONNREFUSED)
 					return nil, errors.New("connection refused")
 				}
+				time.AfterFunc(5*time.Second, func() { trace.ConnectDone("tcp", "h.test:80", nil) })
 				select {
 				case <-req.Context().Done():
 				//lint:ignore SA1019 old callers still set Request.Cancel
@@ -90,7 +94,10 @@ func TestTrialWithoutConnection(t *testing.T) {
 			assert.LessOrEqual(t, time.Since(start), time.Second, name)
 			if back {
 				assert.Same(t, req, resp.Request)
+				assert.False(t, tr.to.IsDue(tr.registry.Now()), name)
 			}
+			time.Sleep(6 * time.Second)
+			assert.Equal(t, name != "refused", tr.to.IsDue(tr.registry.Now()), "%s: a dial may still succeed", name)
 			time.Sleep(time.Minute)
 		})
 	}
