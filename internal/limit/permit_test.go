@@ -17,6 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
@@ -112,7 +113,7 @@ func TestAcquire(t *testing.T) {
 	quota := func(t *testing.T, s *site) {
 		s.ends(t, 200, classify.Final, `Ratelimit: "d";r=0;t=4`, `Ratelimit-Policy: "d";q=100;w=60`)
 	}
-	both, refusing, costly := gated, gated, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 5}, Cost: func(*http.Request) int { return 3 }}
+	both, refusing, costly := gated, gated, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 3}, Cost: func(*http.Request) int { return 2 }}
 	both.RateLimit, refusing.Concurrency.Mode = rated.RateLimit, policy.GateRefuse
 	for name, row := range map[string]struct {
 		rule             policy.Rule
@@ -185,6 +186,20 @@ func TestAcquire(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A hold that is over makes nobody wait for another limit again.
+func TestAcquireAfterAHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, holding.Or(rated))
+		require.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
+		r, start := s.request(t, 0), time.Now()
+		r.State.Machines().Cooldown.Hold(s.registry.Now(), r.scopeKey(), time.Second, cooldown.Config{Jitter: -1}, 0)
+		p := new(Permit)
+		require.Nil(t, p.Acquire(r, 0))
+		assert.Equal(t, 4*time.Second, time.Since(start))
+		assert.Equal(t, attempt.Queued{Cooldown: time.Second, Rate: 3 * time.Second}, p.Queued)
+	})
 }
 
 // What the outcome of an attempt tells the limits.
@@ -396,6 +411,7 @@ func TestHear(t *testing.T) {
 		{"no permit", gated, true, fleetmsg.Message{Kind: fleetmsg.Probe}, 0, nil},
 		{"use", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.AskUse}, fleetmsg.Use, nil},
 		{"members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 7}, 0, func(h *machines) bool { return h.site.registry.members() == 7 }},
+		{"no members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members}, 0, func(h *machines) bool { return h.site.registry.members() == 1 }},
 		{"too many members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 1 << 30}, 0, func(h *machines) bool { return h.site.registry.members() == 1<<24 }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
