@@ -176,10 +176,12 @@ func TestTableKeepsNoLongNames(t *testing.T) {
 
 func TestTableIsBoundedEvenWhenAllAreBusy(t *testing.T) {
 	table := NewTable[int](10)
+	first := table.Acquire(urlOf("http://first"))
 	for i := range 50 {
 		table.Acquire(urlOf(fmt.Sprintf("http://host-%d", i)))
 	}
 	assert.Equal(t, 10, table.Len())
+	assert.False(t, first.begin(), "evicted while it was busy")
 }
 
 func TestEvictedStateIsNotBegun(t *testing.T) {
@@ -190,6 +192,7 @@ func TestEvictedStateIsNotBegun(t *testing.T) {
 	a.Release()
 	touch(table, "b")
 	assert.False(t, a.begin())
+	assert.Zero(t, a.InFlight())
 	again := table.Acquire(urlOf("http://a"))
 	assert.NotSame(t, a, again)
 	assert.Equal(t, []string{"http://a", "http://b"}, gone)

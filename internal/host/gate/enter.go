@@ -46,10 +46,7 @@ func (g *locked) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) 
 			g.queue.Leave(w)
 			g.front.told = instant.Never // the next waiter was told nothing
 			g.take(now, s)
-			if next = g.head(now); next != nil && c.Rate != nil {
-				g.front.waitForRate(now, c.Rate.ReadyIn(now, next.Costs()) > 0) // the next waiter finds out as soon as it runs
-			}
-			return queue.Answer{Until: instant.After(now, g.pulse.quick), Probe: g.outage.closed && c.Fleet}, next
+			return queue.Answer{Until: instant.After(now, g.pulse.quick), Probe: g.outage.closed && c.Fleet}, g.head(now)
 		}
 		noToken = true
 	}

@@ -130,6 +130,35 @@ func TestGateRest(t *testing.T) {
 	}
 }
 
+// While an attempt waits for the caller's body, its slot counts for 100 ms, or not at all if the attempt
+// has waited most of its time. If that is a probe, its end does not put off the probe that went instead.
+func TestGateAwaitsTheCaller(t *testing.T) {
+	var g Gate
+	w := visit(t, &g)
+	w.conf = Config{Start: 1, Max: 1}
+	var a Slot
+	g.Enter(0, &a, nil, w.conf)
+	g.Await(0, &a)
+	g.Resume(60*ms, &a)
+	g.Await(90*ms, &a)
+	g.Resume(150*ms, &a)
+	g.Await(150*ms, &a) // 90 ms in all, less 30 ms between the two
+	w.mustWait(151*ms, 250*ms)
+	g.Resume(160*ms, &a)
+	w.mustWait(160*ms, instant.Never)
+	g.Await(160*ms, &a) // 100 ms
+	w.mustGo(160 * ms)
+
+	g = Gate{}
+	closeGate(t, &g, 10*sec)
+	probe, instead, next := visit(t, &g), visit(t, &g), visit(t, &g)
+	probe.mustGo(instant.At(10*sec + probeGap))
+	g.Await(11*sec, &probe.slot)
+	instead.mustGo(instant.At(11*sec + callerTime))
+	probe.end(12*sec, Neutral)
+	next.mustWait(12*sec, instant.At(11*sec+callerTime+probeTime))
+}
+
 // A waiter knows of no time at which a slot may come free. When the caller stops
 // reading a body, the waiter is woken and learns such a time.
 func TestGateRestTellsWhoWaits(t *testing.T) {

@@ -98,6 +98,32 @@ func TestPacingRequestsInFlightCount(t *testing.T) {
 	}
 }
 
+// The members of a fleet that share a quota go as many times slower, until much is left again. What the
+// fleet alone knows names no time before which a request cannot go.
+func TestPacingOfMembers(t *testing.T) {
+	quota := func(left int64) Named { return Named{Remaining: left, Limit: 100, Reset: 100 * sec} }
+	for _, row := range []struct {
+		members    int
+		said       int64 // by the fleet
+		ask, until instant.Instant
+	}{{1, 50, 10 * sec, 10 * sec}, {4, 50, 40 * sec, 0}, {1, 10, 10 * sec, 0}} {
+		var p Pacing
+		p.Note(0, 1, Pass{}, quota(50), Config{})
+		p.NoteForFleet(0, 1, quota(row.said), row.members, Config{})
+		p.Note(0, 1, Pass{}, quota(10), Config{})
+		pass(t, &p, 0, 1)
+		a := p.Enter(0, 1, nil, Config{})
+		assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: row.ask, Until: row.until}, a, "%+v", row)
+		p.Note(0, 1, Pass{Mark: 1}, quota(90), Config{})
+		pass(t, &p, 0, 50)
+
+		p = Pacing{}
+		p.NoteForFleet(0, 1, quota(50), row.members, Config{})
+		p.Unnamed(0, 1, sendPaced(t, &p, 0))
+		assert.True(t, p.Quiet(), "the fleet is not believed")
+	}
+}
+
 // A wrong or hostile header stops a host no longer than MaxWait at a time.
 func TestPacingMaxWait(t *testing.T) {
 	for _, conf := range []Config{{}, {MaxWait: 5 * sec}} {
@@ -179,6 +205,7 @@ func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 	first, second := queue.NewWaiter(), queue.NewWaiter()
 	p.Enter(0, 1, first, Config{})
 	require.Equal(t, instant.Never, p.Enter(0, 1, second, Config{}).Ask)
+	assert.Equal(t, 2, p.Waiting(), "requests that wait")
 	p.Leave(1, first)
 	assert.True(t, hosttest.Woken(second), "the second in the queue was not woken")
 }

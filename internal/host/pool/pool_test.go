@@ -17,7 +17,7 @@ const start = instant.Instant(time.Hour)
 func TestWhenAPoolIsBad(t *testing.T) {
 	weights := map[rune]int32{'w': Weak, 'a': Alone, 'h': Half, 'p': Proof}
 	for row, bad := range map[string]bool{
-		"": false, "p": true, "h": false, "hh": true, "hgh": false, "wwww": false, "wwwww": true, "wwwwgw": false, "hww": false, "hwww": true, "pg": false, "aaa": false, "haw": true,
+		"": false, "p": true, "h": false, "hh": true, "hgaaa": false, "wwww": false, "wwwww": true, "wwwwgw": false, "hww": false, "hwww": true, "pg": false, "aaa": false, "haw": true,
 	} {
 		var s Pools
 		for _, c := range row {
@@ -103,6 +103,25 @@ func TestNewPoolsAreLimited(t *testing.T) {
 		_ = opens(start)
 	}
 	assert.Len(t, s.All(), keeps, "not all pools of before are kept")
+}
+
+// TestTurns: one attempt at a time makes the first connection of a pool.
+func TestTurns(t *testing.T) {
+	var p Pool
+	free, _ := p.TakeTurn()
+	none, ended := p.TakeTurn()
+	assert.Nil(t, none)
+	select {
+	case <-ended:
+		t.Error("the turn has ended early")
+	default:
+	}
+	free()
+	next, _ := p.TakeTurn()
+	free() // has no turn to end
+	<-ended
+	none, _ = p.TakeTurn()
+	assert.True(t, next != nil && none == nil, "the next has its turn")
 }
 
 // TestConnectionOfAPool says when an attempt may seek the first connection of a pool.

@@ -365,7 +365,7 @@ func (r *Rate) hearNothing(now instant.Instant) {
 // collects them over several answers. Those that it needs do not become too old while it asks.
 func (s *shared) expire(now instant.Instant) {
 	spare := math.MaxInt
-	if s.need > 0 && now < instant.After(s.needed, 2*tokenLife) {
+	if now < instant.After(s.needed, 2*tokenLife) {
 		spare = s.left() - s.need
 	}
 	for len(s.leases) > 0 && spare > 0 {

@@ -34,6 +34,7 @@ func TestRateQueue(t *testing.T) {
 		assert.Equal(t, want.Until, instant.At(r.Peek(0, 1)), "peek %d", i)
 		assert.Equal(t, want, r.Enter(0, queue.NewWaiter()), "request %d", i)
 	}
+	assert.Equal(t, []int{2, 2}, []int{r.Queue(), r.Waiting()}, "requests that wait, and their tokens")
 }
 
 // A new rate applies to waiters as well, in their order.
@@ -74,7 +75,7 @@ func TestRateBurst(t *testing.T) {
 		for r.Take(0, 1) {
 			got++
 		}
-		assert.Equal(t, tt.want, got, "%+v", tt.conf)
+		assert.Equal(t, []int{tt.want, tt.want}, []int{got, tt.conf.Bucket()}, "%+v", tt.conf)
 	}
 }
 
@@ -236,8 +237,23 @@ func TestRateOfAPart(t *testing.T) {
 		t.Errorf("%+v, before %+v", a, before)
 	}
 	r.Share(30*ms, 1)
-	assert.False(t, hosttest.Woken(w), "woken without a reason")
 	r.Share(30*ms, -5)
+	assert.False(t, hosttest.Woken(w), "woken without a reason")
+}
+
+// A request that costs more than the part goes when there are tokens for the part. The next one waits for
+// the rest.
+func TestRateOwes(t *testing.T) {
+	for name, goes := range map[string]func(*Rate) bool{
+		"Enter": func(r *Rate) bool { return r.Enter(sec, &queue.Waiter{Cost: 4}).Verb == queue.Go },
+		"Take":  func(r *Rate) bool { return r.Take(sec, 4) },
+	} {
+		r := New(Config{PerSecond: 8, Burst: 4})
+		r.Share(0, 4)
+		mayAsk(r, 0, 1) // nobody answers
+		assert.True(t, goes(r), name)
+		assert.Equal(t, 2*time.Second, r.ReadyIn(sec, 1), name)
+	}
 }
 
 // A token can be used for a second.
@@ -249,6 +265,14 @@ func TestRateTokensExpire(t *testing.T) {
 	mustAskFor(t, r, 2*sec, 5, 15)
 	r.Grant(2*sec, 10, 2*sec, 0, 0)
 	assert.Zero(t, taken(r, 3*sec+100*ms), "tokens that are too old")
+	r = sharedRate()
+	w := queue.NewWaiter()
+	w.Cost = 3
+	r.Enter(sec, w)
+	mustAskFor(t, r, sec, 5, 5)
+	r.Grant(sec, 5, sec, 0, 0)
+	assert.Equal(t, queue.Go, r.Enter(2500*ms, w).Verb, "those that a request collects can be used for longer")
+	assert.Zero(t, r.GiveBack(2500*ms).Want, "tokens left")
 }
 
 // What is not used goes back to the fleet, once. A cost takes a full bucket at most.
@@ -258,7 +282,9 @@ func TestRateGivesBack(t *testing.T) {
 	r.Grant(0, 5, 0, 100*ms, 0)
 	assert.True(t, r.Take(0, 1))
 	assert.Equal(t, []int{4, 0}, []int{r.GiveBack(0).Want, r.GiveBack(0).Want})
-	assert.Equal(t, Ask{}, New(Config{PerSecond: 1}).GiveBack(0))
+	alone := New(Config{PerSecond: 1})
+	alone.Grant(0, 1, 0, 0, 0)
+	assert.Equal(t, Ask{}, alone.GiveBack(0))
 	r = New(Config{PerSecond: 1, Burst: 5})
 	assert.Equal(t, []int{1, 1, 3, 5}, []int{r.Tokens(0), r.Tokens(1), r.Tokens(3), r.Tokens(7)})
 }
