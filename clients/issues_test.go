@@ -46,7 +46,7 @@ func issues() []issue {
 	return []issue{{
 		"kubernetes-sigs/external-dns#5971",
 		"Cloudflare blocks for 5 min",
-		"`cloudflare.HTTPClient(aplomb)`, `UsingRetryPolicy(0, 0, 0)`; `profile.Cloudflare()` with `RetryAfter.Max` 6 min",
+		"`cloudflare.HTTPClient(aplomb)`, `UsingRetryPolicy(0, 0, 0)`; `profile.Cloudflare()` with `MaxRetryAfter` 6 min",
 		virtual(externalDNS),
 	}, {
 		"cert-manager/cert-manager#6230",
@@ -138,7 +138,7 @@ func externalDNS(t *testing.T, healed bool) string {
 		_, _ = fmt.Sscanf(r.Target[strings.Index(r.Target, "page="):], "page=%d", &page)
 		return json(200, fmt.Sprintf(`{"success":true,"result":[{"id":"r%d"}],"result_info":{"page":%d,"per_page":1,"total_pages":11}}`, page, page))
 	}})
-	rule := policy.Rule{RetryAfter: policy.RetryAfter{Max: 6 * time.Minute}}.Or(profile.Cloudflare())
+	rule := policy.Rule{MaxRetryAfter: 6 * time.Minute}.Or(profile.Cloudflare())
 	starts, crashes := 0, 0
 	for pause := 10 * time.Second; starts < 10; pause = min(2*pause, 5*time.Minute) {
 		starts++

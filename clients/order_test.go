@@ -228,7 +228,7 @@ func (s installationSource) Token() (*oauth2.Token, error) {
 // end while its request waits. The requests for tokens need a Transport of their own, because those
 // below the Transport do not go through it.
 func TestCredentials(t *testing.T) {
-	patient := policy.Rule{RetryAfter: policy.RetryAfter{Max: 2 * time.Hour}}
+	patient := policy.Rule{MaxRetryAfter: 2 * time.Hour}
 	tokens := policy.Rule{Idempotent: func(req *http.Request) bool { // a second token does no harm
 		return strings.HasSuffix(req.URL.Path, "/access_tokens") || classify.Idempotent(req)
 	}}

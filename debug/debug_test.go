@@ -267,7 +267,7 @@ func TestNoSecrets(t *testing.T) {
 	tr := newTransport(t, transport.Config{Trace: d.Trace(),
 		Base: base(func(*http.Request) (*http.Response, error) { n++; return answers[n%len(answers)]() }),
 		Rule: policy.Rule{
-			MaxAttempts: 2, RetryBudget: policy.RetryBudget{Burst: -1}, Backoff: wordy{secret}, Concurrency: policy.Concurrency{Mode: policy.GateWait}, QuotaPacing: policy.On,
+			MaxAttempts: 2, RetryBudget: policy.RetryBudget{Burst: -1}, Backoff: wordy{secret}, Concurrency: policy.Concurrency{Enabled: policy.On}, QuotaPacing: policy.On,
 			ThrottleKey: func(*http.Request) string { return secret },
 		}})
 	for range 3 * len(answers) {
@@ -305,7 +305,7 @@ func TestNoSecrets(t *testing.T) {
 // The page can be read while requests are under way.
 func TestConcurrent(t *testing.T) {
 	d := New()
-	tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{MaxAttempts: -1}, Base: base(func(*http.Request) (*http.Response, error) { return status(503) })})
+	tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{MaxAttempts: 1}, Base: base(func(*http.Request) (*http.Response, error) { return status(503) })})
 	var group sync.WaitGroup
 	for i := range 4 {
 		group.Go(func() {

@@ -129,7 +129,7 @@ var faults = []fault{
 	{name: "limit_data", inBody: true, toxics: func(size int) []toxic { return cutAfter(down, size) }},
 	{name: "slow_close", inBody: true, toxics: func(size int) []toxic {
 		return append(cutAfter(down, size), newToxic("slow_close", down, "delay", never))
-	}, rule: policy.Rule{Stall: policy.Stall{Timeout: patient}}},
+	}, rule: policy.Rule{StallTimeout: patient}},
 }
 
 // A row has the results of the tests about a client.

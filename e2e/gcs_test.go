@@ -28,7 +28,7 @@ func gcsClient() client {
 		name: "cloud.google.com/go/storage",
 		off: "`c.SetRetry(storage.WithPolicy(storage.RetryAlways), storage.WithErrorFunc(func(error) bool { return false }))`, " +
 			"because `RetryNever` leaves the retries of an upload's chunks on",
-		needs:   "`profile.GoogleCloud()`; chunks of at most `Upload.Memory`",
+		needs:   "`profile.GoogleCloud()`; chunks of at most `ReplayBuffer`",
 		rule:    profile.GoogleCloud(),
 		size:    1 << 20,
 		resumes: true,

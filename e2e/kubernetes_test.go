@@ -133,7 +133,7 @@ func TestKubernetesRetries(t *testing.T) {
 		require.True(t, apierrors.IsServiceUnavailable(err), "%v", err)
 		return b.seen()
 	}
-	rule := policy.Rule{RetryBudget: policy.RetryBudget{Burst: policy.Off}}
+	rule := policy.Rule{RetryBudget: policy.RetryBudget{Enabled: policy.Off}}
 	testkit.Count(t, 11, attempts(b.bare(t, true, 0)), "request sent")
 	testkit.Count(t, 1, attempts(b.bare(t, false, 0)), "request sent")
 	s, _ := b.under(t, rule, true, nil)

@@ -342,7 +342,7 @@ func TestNginxValidators(t *testing.T) {
 				assert.Equal(t, transport.ReasonMismatch, told[len(told)-1].Reason)
 				return
 			}
-			assert.Equal(t, transport.ReasonNotResumable, told[len(told)-1].Reason, "the bound of Resume.Again")
+			assert.Equal(t, transport.ReasonNotResumable, told[len(told)-1].Reason, "the bound of MaxRefetch")
 
 			hc, _ = under(t, base(t, w, false), policy.Rule{}, func(int, transport.Event) { assert.NoError(t, w.set()) })
 			got, err = get(hc)
@@ -406,7 +406,7 @@ func TestNginxGzip(t *testing.T) {
 	_, err = get(hc, "gzip") // with a weak ETag
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	told := r.told()
-	assert.Equal(t, transport.ReasonNotResumable, told[len(told)-1].Reason, "the bound of Resume.Again")
+	assert.Equal(t, transport.ReasonNotResumable, told[len(told)-1].Reason, "the bound of MaxRefetch")
 	for _, encoding := range []string{"", "gzip"} {
 		require.NoError(t, w.set(cutAfter(down, 512<<10)...))
 		healed, again := under(t, base(t, w, false), policy.Rule{}, func(int, transport.Event) { assert.NoError(t, w.set()) })
@@ -458,7 +458,7 @@ func TestNginxLimitReq(t *testing.T) {
 				require.NotZero(t, failed)
 
 				// The storms so far leave no request free.
-				hc, r := under(t, base(t, w, false), policy.API().Or(policy.Rule{MaxAttempts: 30, RetryBudget: policy.RetryBudget{Burst: policy.Off}}), nil)
+				hc, r := under(t, base(t, w, false), policy.API().Or(policy.Rule{MaxAttempts: 30, RetryBudget: policy.RetryBudget{Enabled: policy.Off}}), nil)
 				assert.Zero(t, storm(hc))
 				assert.Equal(t, 4, n.backend.seen())
 				require.NotEmpty(t, r.told())

@@ -28,8 +28,8 @@ func proxyClient() client {
 	return client{
 		name:    "httputil.ReverseProxy",
 		off:     hasNone,
-		needs:   "`Upload.Memory` for the largest body, because what a proxy passes on has no `GetBody`",
-		rule:    policy.Rule{Upload: policy.Upload{Memory: 2 << 20}},
+		needs:   "`ReplayBuffer` for the largest body, because what a proxy passes on has no `GetBody`",
+		rule:    policy.Rule{ReplayBuffer: 2 << 20},
 		size:    1 << 20,
 		resumes: true,
 		serve:   func(testing.TB, string) http.Handler { return newStore(content(1 << 20)) },

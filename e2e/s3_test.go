@@ -36,7 +36,7 @@ func s3Client() client {
 	return client{
 		name:    "aws-sdk-go-v2 S3",
 		off:     "`o.Retryer = aws.NopRetryer{}`",
-		needs:   "`profile.AWS()`; parts of at most `Upload.Memory`",
+		needs:   "`profile.AWS()`; parts of at most `ReplayBuffer`",
 		rule:    profile.AWS(),
 		size:    1 << 20,
 		resumes: true,
@@ -162,7 +162,7 @@ func TestS3Large(t *testing.T) {
 		}
 		require.NoError(t, n.set(resetAfter(up, 20<<20)...))
 		require.Error(t, upload(bare, "bare"))
-		c, r := open(policy.Rule{Upload: policy.Upload{Memory: 64 << 20}}, func(i int, _ transport.Event) {
+		c, r := open(policy.Rule{ReplayBuffer: 64 << 20}, func(i int, _ transport.Event) {
 			if i == 2 {
 				assert.NoError(t, n.set())
 			}

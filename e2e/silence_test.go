@@ -40,17 +40,6 @@ func TestSilentConnection(t *testing.T) {
 			assert.Len(t, r.told(), 2, "the other requests need one attempt")
 			assert.LessOrEqual(t, n.dialled(), 3, "a connection beside the current pool is kept for 2 s")
 		})
-		t.Run(c.name+" without lanes", func(t *testing.T) {
-			t.Parallel()
-			s, n, r := overTLS(t, c, policy.Rule{AttemptTimeout: patient, MaxAttempts: 2, Lanes: policy.Off})
-			require.NoError(t, s.download(bounded(t)))
-			require.NoError(t, n.silence())
-			for range 2 {
-				require.ErrorIs(t, s.download(bounded(t)), policy.ErrAttemptTimeout)
-			}
-			assert.Len(t, r.told(), 4)
-			assert.Equal(t, 1, n.dialled())
-		})
 	}
 }
 

@@ -74,7 +74,7 @@ func hundredUploads(t *testing.T, c client) {
 	b.answer(firstRefused)
 	require.Error(t, b.bare(t, false, 0).upload(bounded(t), want))
 
-	s, r := b.under(t, policy.Rule{RetryBudget: policy.RetryBudget{Burst: policy.Off}}, false, nil)
+	s, r := b.under(t, policy.Rule{RetryBudget: policy.RetryBudget{Enabled: policy.Off}}, false, nil)
 	b.answer(firstRefused)
 	for i := range 100 {
 		want[0] = byte(i)

@@ -124,7 +124,7 @@ func TestWebSocketIsHandedOver(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, websocketClient())
 	b.answer(busyUntil(2))
-	hc, r := under(t, base(t, b.network, false), policy.Rule{AttemptTimeout: patient, Stall: policy.Stall{Timeout: patient}}, nil)
+	hc, r := under(t, base(t, b.network, false), policy.Rule{AttemptTimeout: patient, StallTimeout: patient}, nil)
 	c, err := dial(bounded(t), setup{http: hc, url: b.url}, "/echo")
 	require.NoError(t, err)
 	defer func() { _ = c.CloseNow() }()

@@ -187,7 +187,7 @@ func TestBodyWithoutGetBody(t *testing.T) {
 			assert.Contains(t, []string{"", "body"}, a.body)
 		}
 
-		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 2, Upload: policy.Upload{Memory: policy.Off}}})
+		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 2, ReplayBuffer: policy.Off}})
 		tr = pair(t, ours, ours)
 		r.set("a.test", sequence(status(503), status(200)))
 		assert.Equal(t, "200 a.test", put(file{strings.NewReader("body")}))

@@ -49,7 +49,7 @@ func ExampleRandom() {
 		faults.Chance{Rate: 0.05, Step: faults.ConnReset()},
 		faults.Chance{Rate: 0.05, Step: faults.Status(503)},
 	))
-	rule := policy.Rule{Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Burst: policy.Off}}
+	rule := policy.Rule{Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Enabled: policy.Off}}
 	rt, err := transport.New(transport.Config{Base: base, Rule: rule})
 	if err != nil {
 		panic(err)

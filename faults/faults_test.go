@@ -375,7 +375,7 @@ func TestCutBodiesAreResumed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				base := faults.New(serve, faults.Script(step, step, faults.Pass()))
-				rt, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{Stall: policy.Stall{Timeout: 5 * time.Second}}})
+				rt, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{StallTimeout: 5 * time.Second}})
 				require.NoError(t, err)
 				resp, err := send(t, rt, http.MethodGet)
 				require.NoError(t, err)

@@ -29,7 +29,7 @@ const (
 
 	// Hold says that a server asked to wait. Scope is whose requests are held, and Status
 	// is 503 if the hold is of a 503, else 429. Wait is how long the server asked to wait,
-	// without jitter. A member obeys its own RetryAfter.Max.
+	// without jitter. A member obeys its own MaxRetryAfter.
 	Hold
 
 	// Quota says which quota a server named. Scope is whose quota it is. Amount of Unit is

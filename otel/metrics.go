@@ -113,7 +113,7 @@ func (i *instruments) event(p *peer, e *transport.Event) {
 	case transport.ReasonRetry, transport.ReasonResume:
 		i.wait.Record(e.Context, e.Delay.Seconds(), p.set(labels{of: wait, value: e.Reason.String()}).record...)
 	case transport.ReasonAttempts, transport.ReasonMaxElapsed, transport.ReasonDeadline, transport.ReasonMaxRetryAfter, transport.ReasonBackoffStop,
-		transport.ReasonBudget, transport.ReasonGateFull, transport.ReasonResumeMax:
+		transport.ReasonBudget, transport.ReasonGateFull:
 		p.set(labels{of: withheld, value: e.Reason.String()}).count.Add(1)
 	}
 	if e.Queued.Total() == 0 {

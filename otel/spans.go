@@ -172,7 +172,7 @@ func (t *Telemetry) event(e transport.Event) {
 // attributes of the span.
 func (r *request) decided(e *transport.Event) {
 	switch e.Reason {
-	case transport.ReasonRetry, transport.ReasonHedged, transport.ReasonResume, transport.ReasonMismatch, transport.ReasonResumeMax:
+	case transport.ReasonRetry, transport.ReasonHedged, transport.ReasonResume, transport.ReasonMismatch:
 	default:
 		return
 	}

@@ -278,7 +278,7 @@ func TestSpanOfABody(t *testing.T) {
 // TestBodyFails: a body whose end the caller does not get is counted.
 func TestBodyFails(t *testing.T) {
 	k := newKit(t)
-	tr := k.transport(transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: -1}}, Base: base(func(req *http.Request) (*http.Response, error) {
+	tr := k.transport(transport.Config{Rule: policy.Rule{Resume: policy.Off}, Base: base(func(req *http.Request) (*http.Response, error) {
 		return response(req, 200, io.MultiReader(strings.NewReader("01234"), broken{})), nil
 	})})
 	_, err := get(t.Context(), tr, "http://h.test/")
@@ -432,7 +432,7 @@ func TestCountsAgree(t *testing.T) {
 		k, s := newKit(t), &server{open: map[string]int{}, seen: map[string]int{}}
 		rule := policy.Rule{
 			Hedge:       policy.Hedge{Delay: 500 * time.Millisecond},
-			RetryBudget: policy.RetryBudget{Burst: policy.Off},
+			RetryBudget: policy.RetryBudget{Enabled: policy.Off},
 		}.Or(quick)
 		tr := k.transport(transport.Config{Base: s, Rule: rule})
 		const requests = 1000
@@ -528,7 +528,7 @@ func TestGauges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t)
 		tr, stop := k.watched(transport.Config{
-			Rule: policy.Rule{ShareRetryAfter: policy.On, Concurrency: policy.Concurrency{Mode: policy.GateWait, Max: 2}}.Or(quick),
+			Rule: policy.Rule{ShareRetryAfter: policy.On, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 2}}.Or(quick),
 			Base: base(func(req *http.Request) (*http.Response, error) {
 				time.Sleep(time.Minute)
 				return response(req, 429, strings.NewReader(""), "Retry-After: 3600"), nil
@@ -731,7 +731,7 @@ func TestSecrets(t *testing.T) {
 			}
 			body := io.MultiReader(strings.NewReader("x"), failing{&url.Error{Op: "Get", URL: u.String(), Err: io.ErrUnexpectedEOF}})
 			return response(req, 200, body), nil
-		}), Rule: policy.Rule{Backoff: backoff.Constant(0), Resume: policy.Resume{Max: policy.Off}}})
+		}), Rule: policy.Rule{Backoff: backoff.Constant(0), Resume: policy.Off}})
 		resp, err := tr.RoundTrip((&http.Request{Method: http.MethodGet, URL: u, Header: http.Header{"Authorization": {secret}}}).WithContext(t.Context()))
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)

@@ -164,8 +164,7 @@ func TestDoReturnsErrorsUntouched(t *testing.T) {
 		"permanent, predicate says yes":  {Rule{}, yes, Permanent(errBusy), errBusy},
 		"permanent inside another error": {Rule{}, yes, wrapped, wrapped},
 		"permanent twice":                {Rule{}, nil, Permanent(Permanent(errBusy)), Permanent(errBusy)},
-		"retries off by 1":               {Rule{MaxAttempts: 1}, yes, errBusy, errBusy},
-		"retries off by -1":              {Rule{MaxAttempts: -1}, yes, errBusy, errBusy},
+		"retries off":                    {Rule{MaxAttempts: 1}, yes, errBusy, errBusy},
 		"retried by a layer below":       {Rule{}, nil, nested, nested},
 	} {
 		calls := 0
@@ -401,10 +400,10 @@ func TestDoRefuses(t *testing.T) {
 	var none context.Context
 	assert.EqualError(t, Do(none, Rule{}, nil, f), "policy: Do: the context is nil")
 
-	err := Do(t.Context(), Rule{Hint: classify.DefaultHint, Backoff: backoff.Exponential{Base: -1}, Upload: Upload{Memory: -1}}, nil, f)
+	err := Do(t.Context(), Rule{RetryAfter: classify.DefaultHint, Backoff: backoff.Exponential{Base: -1}, ReplayBuffer: -1}, nil, f)
 	assert.EqualError(t, err, "policy: Do: "+
-		"Hint: is for requests to HTTP hosts; Do knows MaxAttempts, Backoff, MaxElapsedTime and AttemptTimeout\n"+
-		"Upload: is for requests to HTTP hosts; Do knows MaxAttempts, Backoff, MaxElapsedTime and AttemptTimeout\n"+
+		"RetryAfter: is for requests to HTTP hosts; Do knows MaxAttempts, Backoff, MaxElapsedTime and AttemptTimeout\n"+
+		"ReplayBuffer: is for requests to HTTP hosts; Do knows MaxAttempts, Backoff, MaxElapsedTime and AttemptTimeout\n"+
 		"Backoff.Base: -1ns is negative")
 	_, isErrors := errors.AsType[Errors](err)
 	assert.True(t, isErrors)

@@ -59,37 +59,29 @@ func ExampleRule_ValidateRequest() {
 // The defaults are a rule, too, so a program can print them beside its own.
 func ExampleDefaults() {
 	defaults := policy.Defaults()
-	fmt.Println(defaults.MaxAttempts, "attempts, at most", defaults.RetryAfter.Max, "as the server asks")
+	fmt.Println(defaults.MaxAttempts, "attempts, at most", defaults.MaxRetryAfter, "as the server asks")
 	// Output: 6 attempts, at most 1m0s as the server asks
 }
 
-// A batch job may wait for long. If the server asks for more than ten minutes, the job
-// comes back after ten minutes.
-func ExampleRetryAfter() {
-	rule := policy.Rule{RetryAfter: policy.RetryAfter{Max: 10 * time.Minute, Beyond: policy.BeyondCap}}
-	fmt.Println(rule, rule.Validate())
-	// Output: {RetryAfter: RetryAfter{Max: 10m0s, Beyond: cap}} <nil>
-}
-
 // A connection counts as lost if nothing arrives for 30 s.
-func ExampleStall() {
-	rule := policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}
+func ExampleRule_stallTimeout() {
+	rule := policy.Rule{StallTimeout: 30 * time.Second}
 	fmt.Println(rule, rule.Validate())
-	// Output: {Stall: Stall{Timeout: 30s}} <nil>
+	// Output: {StallTimeout: 30s} <nil>
 }
 
 // Bodies that come from a pipe can be sent again up to 4 MiB.
-func ExampleUpload() {
-	rule := policy.Rule{Upload: policy.Upload{Memory: 4 << 20}}
+func ExampleRule_replayBuffer() {
+	rule := policy.Rule{ReplayBuffer: 4 << 20}
 	fmt.Println(rule, rule.Validate())
-	// Output: {Upload: Upload{Memory: 4194304}} <nil>
+	// Output: {ReplayBuffer: 4194304} <nil>
 }
 
 // A player would rather skip than wait, so it does not continue a cut body.
-func ExampleResume() {
-	rule := policy.Rule{Resume: policy.Resume{Max: policy.Off}}
+func ExampleRule_resume() {
+	rule := policy.Rule{Resume: policy.Off}
 	fmt.Println(rule, rule.Validate())
-	// Output: {Resume: Resume{Max: off}} <nil>
+	// Output: {Resume: off} <nil>
 }
 
 // A stricter budget: a tenth of the requests, and one retry per second.
@@ -103,11 +95,11 @@ func ExampleRetryBudget() {
 // would keep its slot for ever, so AttemptTimeout bounds the attempts.
 func ExampleConcurrency() {
 	rule := policy.Rule{
-		Concurrency:    policy.Concurrency{Mode: policy.GateRefuse, Max: 100},
+		Concurrency:    policy.Concurrency{FailFast: policy.On, Max: 100},
 		AttemptTimeout: 5 * time.Second,
 	}
 	fmt.Println(rule, rule.Validate())
-	// Output: {AttemptTimeout: 5s, Concurrency: Concurrency{Mode: refuse, Max: 100}} <nil>
+	// Output: {AttemptTimeout: 5s, Concurrency: Concurrency{Max: 100, FailFast: on}} <nil>
 }
 
 // A request that takes longer than 98 % of the host's recent responses is sent a

@@ -21,7 +21,7 @@ func API() Rule {
 	return Rule{
 		AttemptTimeout: 30 * time.Second,
 		Classify:       classify.Refusals,
-		Upload:         Upload{Memory: 16 << 20},
+		ReplayBuffer:   16 << 20,
 	}
 }
 

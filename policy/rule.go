@@ -21,7 +21,7 @@ import (
 // such as RateLimit, inherit one by one. [Off] turns a setting off.
 type Rule struct {
 	// MaxAttempts is the highest number of attempts for one request, the first
-	// included. Default 6. 1 or Off turns retries off.
+	// included. Default 6. 1 turns retries off.
 	MaxAttempts int
 
 	// Backoff computes the waits between attempts. Package backoff has formulas.
@@ -38,9 +38,16 @@ type Rule struct {
 	// classify.Unknown, classify.Default decides. Default classify.Default.
 	Classify classify.Func
 
-	// Hint reads how long the server asked to wait. Default
+	// RetryAfter reads how long the server asked to wait (RFC 9110 §10.2.3). A random
+	// time of up to 1 s comes on top of such a wait. It is never longer than the wait
+	// itself, and never passes the deadline of the request. Default
 	// classify.DefaultHint. classify.NoHint turns it off.
-	Hint classify.RetryAfterFunc
+	RetryAfter classify.RetryAfterFunc
+
+	// MaxRetryAfter is the longest wait that a server may ask for. If it asks for more, the
+	// caller gets the response at once, because a client that comes back earlier than told
+	// makes an outage worse. Default 1 min. Off: no bound.
+	MaxRetryAfter time.Duration
 
 	// Idempotent reports whether a request may be sent again although the server
 	// may have acted on it. Default classify.Idempotent (RFC 9110 §9.2.2 and
@@ -86,28 +93,15 @@ type Rule struct {
 	// Default off.
 	FirstEventTimeout time.Duration
 
-	// Lanes lets a host have more than one pool of connections. If a connection dies
-	// without a word, an HTTP/2 pool keeps it, and every attempt would go over it. So if
-	// the connections have proven bad, as by silence or by several failures in a row, the
-	// next attempts try new ones, and the host moves to them if they do better. If attempts
-	// get no connection, they go over the old ones. A retry of a single request takes other
-	// connections after a timeout, after a stream error, or after two failures. So does a
-	// hedge over HTTP/2. What is under way on the old connections goes on.
-	//
-	// The pools are copies of an *http.Transport without MaxConnsPerHost, or come from
-	// Config.NewPool. Requests with a protocol that was registered with the base transport
-	// (RegisterProtocol) have one pool, because a copy does not have the protocol. Default On.
-	Lanes Switch
-
 	// MaxElapsedTime bounds the time from the first attempt to the start of the last
 	// retry. Default off.
 	MaxElapsedTime time.Duration
 
-	// RetryAfter bounds the waits that servers ask for.
-	RetryAfter RetryAfter
-
-	// Stall detects connections that stand still. Default off.
-	Stall Stall
+	// StallTimeout bounds the time without progress while the caller waits for the server:
+	// for the headers of the response, for the server to take more of the request's body,
+	// and in a Read of the response's body. Then the request is retried or the body resumed,
+	// if that is possible. If not, the request fails with a timeout error. Default off.
+	StallTimeout time.Duration
 
 	// RateLimit limits the attempts per second to one host, retries included. Default
 	// off.
@@ -125,9 +119,9 @@ type Rule struct {
 	// Another 4xx that names a wait counts as well, if Classify lets it be retried. A 408,
 	// 409, 413, 421 or 425 is about one request or its connection, so only that request waits.
 	//
-	// A response holds the scope for RetryAfter.Max at most, and nothing ends a hold early.
+	// A response holds the scope for MaxRetryAfter at most, and nothing ends a hold early.
 	// After it, jitter and a ramp spread the requests that waited. A request waits for the
-	// holds of others for RetryAfter.Max in all, and then it goes. If its deadline comes
+	// holds of others for MaxRetryAfter in all, and then it goes. If its deadline comes
 	// first, it fails at once with transport.ErrOverDeadline.
 	ShareRetryAfter Switch
 
@@ -147,7 +141,7 @@ type Rule struct {
 
 	// QuotaPacing spreads requests over the rest of a quota's window when the server's
 	// own RateLimit fields (or x-ratelimit-remaining and -reset) say that less
-	// than a fifth is left. No request waits longer than RetryAfter.Max for the
+	// than a fifth is left. No request waits longer than MaxRetryAfter for the
 	// request before it. The response to the latest request counts, so a wrong field
 	// slows a host down only until the next response. Default Off.
 	QuotaPacing Switch
@@ -171,13 +165,45 @@ type Rule struct {
 	// Hedge sends slow requests a second time. Default off.
 	Hedge Hedge
 
-	// Upload bounds what is kept of the body of a request for a retry, if the body can
-	// neither be made anew (GetBody) nor be rewound.
-	Upload Upload
+	// ReplayBuffer is how many bytes of the body of a request are kept in memory for a
+	// retry, if the body can neither be made anew (GetBody) nor be rewound (Seek). Default
+	// 1 MiB, at most 64 MiB. All such bodies of a Transport together may take 64 MiB. The
+	// first 64 KiB of each body do not count, and are always kept. A larger body is sent
+	// once. Write it to a file first, which can be rewound, or send it in parts.
+	ReplayBuffer int64
 
-	// Resume continues the body of a response when its connection is cut. Default
-	// on.
-	Resume Resume
+	// Resume continues the body of a response when its connection is cut. It is off if
+	// MaxAttempts is 1. Default On.
+	//
+	// The rest of a GET without a body of its own is asked for with Range and If-Range (RFC
+	// 9110 §13.1.5, §14.2). For that the response needs a strong ETag. If it has no ETag at
+	// all, it needs a Last-Modified that is a minute or more before its Date (§8.8.2.2). A
+	// reconnect after 64 KiB of progress counts as a request. One without is a retry, for
+	// which the whole rule applies, and MaxAttempts bounds how many of these follow one
+	// another. Between two reconnects after less than 1 MiB there is at least 1 s, including
+	// the time that the part took.
+	//
+	// If there is no rest to ask for, the request is sent again as a retry. Then the bytes
+	// that the reader has are compared with those of the second response, and dropped. The
+	// headers are compared as well, but for fields such as Date and X-Request-Id. The reader
+	// gets exactly the body of the second response. If the two differ, the body ends with the
+	// error of the cut. This also serves requests that transport.WithIdempotent allows to be
+	// sent again and that have no body or one in memory. It never serves a response that may
+	// be a stream.
+	//
+	// From the first cut on, a Read takes at most 10 s, however many reconnects it needs.
+	// Then, or if no attempt can come in that time, the body ends with the error of the cut.
+	//
+	// A base transport that delivers other bytes than the server's, decrypted ones for
+	// instance, has to set Response.Uncompressed or remove the validator. Otherwise the rest
+	// would not fit.
+	Resume Switch
+
+	// MaxRefetch is how many bytes of a body may be fetched a second time to be compared, by
+	// all requests for this body together, as the reader gets them. The hash of what the
+	// reader has stops there. Default 1 MiB, at most 1 GiB. Off: bodies are continued by Range
+	// only.
+	MaxRefetch int64
 }
 
 // Defaults returns the full default rule. The settings that are zero in it are
@@ -187,15 +213,15 @@ func Defaults() Rule {
 		MaxAttempts:     6,
 		Backoff:         backoff.Exponential{},
 		Classify:        classify.Default,
-		Hint:            classify.DefaultHint,
+		RetryAfter:      classify.DefaultHint,
 		Idempotent:      classify.Idempotent,
-		RetryAfter:      RetryAfter{Max: time.Minute, Beyond: BeyondStop},
-		RetryBudget:     RetryBudget{Ratio: 0.2, MinPerSecond: 3, Window: 10 * time.Second},
-		Lanes:           On,
+		MaxRetryAfter:   time.Minute,
+		RetryBudget:     RetryBudget{Ratio: 0.2, MinPerSecond: 3},
 		ShareRetryAfter: Off,
 		QuotaPacing:     Off,
-		Upload:          Upload{Memory: 1 << 20},
-		Resume:          Resume{Max: 5, Again: 1 << 20},
+		ReplayBuffer:    1 << 20,
+		Resume:          On,
+		MaxRefetch:      1 << 20,
 	}
 }
 

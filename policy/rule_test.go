@@ -110,16 +110,17 @@ func TestOrChangesNeither(t *testing.T) {
 	assert.Equal(t, Rule{MaxAttempts: 2, RateLimit: RateLimit{PerSecond: 5}}, mine.Or(base))
 	assert.Equal(t, Rule{MaxAttempts: 2}, mine)
 	assert.Equal(t, Rule{MaxAttempts: 3, RateLimit: RateLimit{PerSecond: 5}}, base)
-	assert.Equal(t, Rule{MaxAttempts: -1}, Rule{MaxAttempts: -1}.Or(mine), "negative turns off and does not inherit")
+	assert.Equal(t, Rule{AttemptTimeout: -1}, Rule{AttemptTimeout: -1}.Or(Rule{AttemptTimeout: 3}), "negative turns off and does not inherit")
 }
 
 // The fields of a group inherit one by one.
 func TestGroupsInheritByField(t *testing.T) {
-	base := Rule{RateLimit: RateLimit{PerSecond: 5, Burst: 2}, RetryAfter: RetryAfter{Max: time.Hour}, Hedge: Hedge{Percentile: 98}}
-	rule := Rule{RateLimit: RateLimit{PerSecond: 7}, RetryAfter: RetryAfter{Beyond: BeyondCap}, Hedge: Hedge{Delay: Off}}.Or(base)
+	base := Rule{RateLimit: RateLimit{PerSecond: 5, Burst: 2}, Hedge: Hedge{Percentile: 98}, Concurrency: Concurrency{Enabled: Off, Max: 9}}
+	rule := Rule{RateLimit: RateLimit{PerSecond: 7}, Hedge: Hedge{Enabled: Off}, Concurrency: Concurrency{Max: 5}}.Or(base)
 	assert.Equal(t, RateLimit{PerSecond: 7, Burst: 2}, rule.RateLimit)
-	assert.Equal(t, RetryAfter{Max: time.Hour, Beyond: BeyondCap}, rule.RetryAfter)
-	assert.False(t, rule.Hedge.Enabled(), "Off in After turns off a percentile that is inherited")
+	assert.Equal(t, Hedge{Enabled: Off, Percentile: 98}, rule.Hedge)
+	assert.Equal(t, Concurrency{Enabled: Off, Max: 5}, rule.Concurrency, "an inherited Off stays")
+	assert.Equal(t, Concurrency{Enabled: On, Max: 9}, Rule{Concurrency: Concurrency{Enabled: On}}.Or(base).Concurrency)
 }
 
 // A boolean cannot tell "off" from "nothing said", and Or cannot set what is
@@ -135,10 +136,9 @@ func TestDefaults(t *testing.T) {
 	d := Defaults()
 	require.NoError(t, d.Validate())
 	assert.Equal(t,
-		"{MaxAttempts: 6, Backoff: backoff.Exponential{}, Classify: func, Hint: func, Idempotent: func, Lanes: on, "+
-			"RetryAfter: RetryAfter{Max: 1m0s, Beyond: stop}, "+
-			"RetryBudget: RetryBudget{Ratio: 0.2, MinPerSecond: 3, Window: 10s}, ShareRetryAfter: off, QuotaPacing: off, "+
-			"Upload: Upload{Memory: 1048576}, Resume: Resume{Max: 5, Again: 1048576}}",
+		"{MaxAttempts: 6, Backoff: backoff.Exponential{}, Classify: func, RetryAfter: func, MaxRetryAfter: 1m0s, Idempotent: func, "+
+			"RetryBudget: RetryBudget{Ratio: 0.2, MinPerSecond: 3}, ShareRetryAfter: off, QuotaPacing: off, "+
+			"ReplayBuffer: 1048576, Resume: on, MaxRefetch: 1048576}",
 		d.String())
 	get, _ := http.NewRequest(http.MethodGet, "http://a.test/", nil)
 	post, _ := http.NewRequest(http.MethodPost, "http://a.test/", strings.NewReader("x"))
@@ -166,19 +166,20 @@ func TestValidate(t *testing.T) {
 		want string // "" where nothing is wrong
 	}{
 		{"zero", Rule{}, ""},
-		{"off", Rule{MaxAttempts: -1, AttemptTimeout: -1, MaxElapsedTime: -1, RetryAfter: RetryAfter{Max: -1}, RateLimit: RateLimit{PerSecond: -1}, Upload: Upload{Memory: -1}}, ""},
-		{"at the bounds", Rule{MaxAttempts: 1000, RateLimit: RateLimit{PerSecond: 1e9}, Upload: Upload{Memory: 64 << 20}, RetryAfter: RetryAfter{Beyond: BeyondWait}}, ""},
+		{"off", Rule{AttemptTimeout: -1, MaxElapsedTime: -1, MaxRetryAfter: -1, RateLimit: RateLimit{Enabled: -1}, ReplayBuffer: -1, Resume: -1, MaxRefetch: -1}, ""},
+		{"at the bounds", Rule{MaxAttempts: 1000, RateLimit: RateLimit{PerSecond: 1e9}, ReplayBuffer: 64 << 20, MaxRetryAfter: Off}, ""},
 		{"burst of one", Rule{RateLimit: RateLimit{PerSecond: 1, Burst: 1}}, ""},
 		{"burst without rate", Rule{RateLimit: RateLimit{Burst: -1}}, ""},
 
+		{"no attempts", Rule{MaxAttempts: Off}, "MaxAttempts: -1 is not a number of attempts; 1 turns retries off"},
 		{"attempts", Rule{MaxAttempts: 1001}, "MaxAttempts: 1001 is more than 1000 attempts"},
 		{"rate NaN", Rule{RateLimit: RateLimit{PerSecond: math.NaN()}}, "RateLimit.PerSecond: NaN is not a number of requests per second"},
 		{"rate +Inf", Rule{RateLimit: RateLimit{PerSecond: math.Inf(1)}}, "RateLimit.PerSecond: +Inf is not a number of requests per second"},
 		{"rate -Inf", Rule{RateLimit: RateLimit{PerSecond: math.Inf(-1)}}, "RateLimit.PerSecond: -Inf is not a number of requests per second"},
 		{"rate huge", Rule{RateLimit: RateLimit{PerSecond: 1e300}}, "RateLimit.PerSecond: 1e+300 is more than 1e+09 requests per second"},
-		{"burst", Rule{RateLimit: RateLimit{PerSecond: 1, Burst: -1}}, "RateLimit.Burst: -1 would let nothing through; turn PerSecond off, or leave Burst at 0 for PerSecond rounded up"},
-		{"buffer", Rule{Upload: Upload{Memory: 64<<20 + 1}}, "Upload.Memory: 67108865 is more than 64 MiB (67108864 bytes)"},
-		{"excess", Rule{RetryAfter: RetryAfter{Beyond: 4}}, "RetryAfter.Beyond: Beyond(4) is none of stop, cap and wait"},
+		{"burst", Rule{RateLimit: RateLimit{PerSecond: 1, Burst: -1}}, "RateLimit.Burst: -1 would let nothing through; leave Burst at 0 for PerSecond rounded up"},
+		{"buffer", Rule{ReplayBuffer: 64<<20 + 1}, "ReplayBuffer: 67108865 is more than 64 MiB (67108864 bytes)"},
+		{"switch", Rule{Resume: 4}, "Resume: Switch(4) is none of off and on"},
 
 		{"back-off", Rule{Backoff: new(numberedBackoff)}, ""},
 		{"nil pointer", Rule{Backoff: (*numberedBackoff)(nil)},
@@ -198,13 +199,13 @@ func TestValidate(t *testing.T) {
 		{"back-off with words around errors", Rule{Backoff: complainsBackoff{fmt.Errorf("both %w and %w", plain, plain)}},
 			"Backoff: both policy: the moon is full and policy: the moon is full"},
 
-		{"everything", Rule{MaxAttempts: 5000, Backoff: backoff.Exponential{Base: -1, Max: -1}, RetryAfter: RetryAfter{Beyond: 9}, RateLimit: RateLimit{PerSecond: math.NaN()}, Upload: Upload{Memory: 1 << 40}},
+		{"everything", Rule{MaxAttempts: 5000, Backoff: backoff.Exponential{Base: -1, Max: -1}, ShareRetryAfter: 9, RateLimit: RateLimit{PerSecond: math.NaN()}, ReplayBuffer: 1 << 40},
 			`MaxAttempts: 5000 is more than 1000 attempts
 Backoff.Base: -1ns is negative
 Backoff.Max: -1ns is negative
-RetryAfter.Beyond: Beyond(9) is none of stop, cap and wait
 RateLimit.PerSecond: NaN is not a number of requests per second
-Upload.Memory: 1099511627776 is more than 64 MiB (67108864 bytes)`},
+ShareRetryAfter: Switch(9) is none of off and on
+ReplayBuffer: 1099511627776 is more than 64 MiB (67108864 bytes)`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := tt.rule.Validate()
@@ -229,31 +230,13 @@ func TestValidateKeepsABackoffsOwnError(t *testing.T) {
 }
 
 func TestErrorsAt(t *testing.T) {
-	err := Rule{MaxAttempts: 5000, RetryAfter: RetryAfter{Beyond: 9}}.Validate()
+	err := Rule{MaxAttempts: 5000, ShareRetryAfter: 9}.Validate()
 	bad, ok := errors.AsType[Errors](err)
 	require.True(t, ok)
 	moved := bad.At(`Hosts["*.x"].`)
 	assert.EqualError(t, moved,
-		"Hosts[\"*.x\"].MaxAttempts: 5000 is more than 1000 attempts\nHosts[\"*.x\"].RetryAfter.Beyond: Beyond(9) is none of stop, cap and wait")
+		"Hosts[\"*.x\"].MaxAttempts: 5000 is more than 1000 attempts\nHosts[\"*.x\"].ShareRetryAfter: Switch(9) is none of off and on")
 	assert.Equal(t, "MaxAttempts", bad[0].Field, "At copies")
-}
-
-func TestBeyondText(t *testing.T) {
-	for mode, text := range map[Beyond]string{0: "inherit", BeyondStop: "stop", BeyondCap: "cap", BeyondWait: "wait"} {
-		assert.Equal(t, text, mode.String())
-		written, err := mode.MarshalText()
-		require.NoError(t, err)
-		assert.Equal(t, text, string(written))
-		var read Beyond
-		require.NoError(t, read.UnmarshalText(written))
-		assert.Equal(t, mode, read)
-	}
-	assert.Equal(t, "Beyond(9)", Beyond(9).String())
-	_, err := Beyond(9).MarshalText()
-	require.EqualError(t, err, "policy: Beyond(9) is none of stop, cap and wait")
-	kept := BeyondCap
-	require.EqualError(t, kept.UnmarshalText([]byte("Stop")), `policy: "Stop" is none of stop, cap and wait`)
-	assert.Equal(t, BeyondCap, kept)
 }
 
 // wordyBackoff prints by itself.
@@ -264,17 +247,17 @@ func (wordyBackoff) String() string { return "as I please" }
 func TestRuleString(t *testing.T) {
 	for want, rule := range map[string]Rule{
 		"{}": {},
-		"{MaxAttempts: off, AttemptTimeout: off, RateLimit: RateLimit{PerSecond: off}, Upload: Upload{Memory: off}}": {MaxAttempts: -1, AttemptTimeout: -1, RateLimit: RateLimit{PerSecond: -1}, Upload: Upload{Memory: -1}},
-		"{Backoff: backoff.Exponential{Base: 250ms, Jitter: \"none\"}}":                                              {Backoff: backoff.Exponential{Base: 250 * time.Millisecond, Jitter: backoff.JitterNone}},
-		"{Backoff: backoff.Constant(5s)}":                                                                            {Backoff: backoff.Constant(5 * time.Second)},
-		"{Backoff: backoff.Constant(0s), MaxElapsedTime: 1m30s}":                                                     {Backoff: backoff.Constant(0), MaxElapsedTime: 90 * time.Second},
-		"{Backoff: *backoff.Exponential}":                                                                            {Backoff: &backoff.Exponential{}},
-		"{Backoff: (*backoff.Exponential)(nil)}":                                                                     {Backoff: (*backoff.Exponential)(nil)},
-		"{Backoff: func}":                                                                                            {Backoff: functionBackoff(func(int) time.Duration { return 0 })},
-		"{Backoff: as I please}":                                                                                     {Backoff: wordyBackoff{}},
-		"{Backoff: complainsBackoff{}}":                                                                              {Backoff: complainsBackoff{errors.New("x")}},
-		"{Classify: func, RetryAfter: RetryAfter{Beyond: cap}, RateLimit: RateLimit{PerSecond: 0.5, Burst: 2}}": {Classify: classify.Default, RetryAfter: RetryAfter{Beyond: BeyondCap}, RateLimit: RateLimit{PerSecond: 0.5, Burst: 2}},
-		"{RetryAfter: RetryAfter{Beyond: Beyond(9)}, RateLimit: RateLimit{PerSecond: NaN}}":                     {RetryAfter: RetryAfter{Beyond: 9}, RateLimit: RateLimit{PerSecond: math.NaN()}},
+		"{AttemptTimeout: off, RateLimit: RateLimit{Enabled: off}, ReplayBuffer: off}":       {AttemptTimeout: -1, RateLimit: RateLimit{Enabled: -1}, ReplayBuffer: -1},
+		"{Backoff: backoff.Exponential{Base: 250ms, Jitter: \"none\"}}":                      {Backoff: backoff.Exponential{Base: 250 * time.Millisecond, Jitter: backoff.JitterNone}},
+		"{Backoff: backoff.Constant(5s)}":                                                    {Backoff: backoff.Constant(5 * time.Second)},
+		"{Backoff: backoff.Constant(0s), MaxElapsedTime: 1m30s}":                             {Backoff: backoff.Constant(0), MaxElapsedTime: 90 * time.Second},
+		"{Backoff: *backoff.Exponential}":                                                    {Backoff: &backoff.Exponential{}},
+		"{Backoff: (*backoff.Exponential)(nil)}":                                             {Backoff: (*backoff.Exponential)(nil)},
+		"{Backoff: func}":                                                                    {Backoff: functionBackoff(func(int) time.Duration { return 0 })},
+		"{Backoff: as I please}":                                                             {Backoff: wordyBackoff{}},
+		"{Backoff: complainsBackoff{}}":                                                      {Backoff: complainsBackoff{errors.New("x")}},
+		"{Classify: func, RetryAfter: func, RateLimit: RateLimit{PerSecond: 0.5, Burst: 2}}": {Classify: classify.Default, RetryAfter: classify.DefaultHint, RateLimit: RateLimit{PerSecond: 0.5, Burst: 2}},
+		"{RateLimit: RateLimit{PerSecond: NaN}, ShareRetryAfter: Switch(9)}":                 {ShareRetryAfter: 9, RateLimit: RateLimit{PerSecond: math.NaN()}},
 	} {
 		assert.Equal(t, want, rule.String())
 		assert.Equal(t, want, fmt.Sprint(rule))
@@ -292,17 +275,17 @@ func TestEveryFieldCanBePrinted(t *testing.T) {
 // Each field belongs to the host or may differ between its requests. A new field has to be
 // listed, and if it belongs to the host, ValidateRequest has to know it.
 func TestFieldsOfTheHostAndOfTheRequest(t *testing.T) {
-	host := []string{"Lanes", "RetryAfter", "RateLimit", "RetryBudget", "ShareRetryAfter", "ThrottleKey", "QuotaPacing", "Concurrency", "Hedge.Percentile"}
+	host := []string{"MaxRetryAfter", "RateLimit", "RetryBudget", "ShareRetryAfter", "ThrottleKey", "QuotaPacing", "Concurrency", "Hedge.Percentile"}
 	request := []string{
-		"MaxAttempts", "Backoff", "Classify", "Hint", "Idempotent", "IdempotencyKey", "AttemptTimeout", "ConnectTimeout", "FirstEventTimeout",
-		"MaxElapsedTime", "Stall", "Cost", "Hedge.Delay", "Upload", "Resume",
+		"MaxAttempts", "Backoff", "Classify", "RetryAfter", "Idempotent", "IdempotencyKey", "AttemptTimeout", "ConnectTimeout", "FirstEventTimeout",
+		"MaxElapsedTime", "StallTimeout", "Cost", "Hedge.Enabled", "Hedge.Delay", "Hedge.UnsafeMethods", "ReplayBuffer", "Resume", "MaxRefetch",
 	}
 	typ := reflect.TypeFor[Rule]()
 	for i := range typ.NumField() {
 		field := typ.Field(i)
 		leaves := [][]int{{i}}
 		if field.Name == "Hedge" {
-			leaves = [][]int{{i, 0}, {i, 1}}
+			leaves = [][]int{{i, 0}, {i, 1}, {i, 2}, {i, 3}}
 		}
 		for _, at := range leaves {
 			name := field.Name
@@ -358,13 +341,16 @@ func TestLimitsAreChecked(t *testing.T) {
 		{Rule{RetryBudget: RetryBudget{Ratio: math.NaN()}}, "RetryBudget.Ratio: NaN is not a number of retries"},
 		{Rule{RetryBudget: RetryBudget{MinPerSecond: math.Inf(1)}}, "RetryBudget.MinPerSecond: +Inf is not a number of retries"},
 		{Rule{RetryBudget: RetryBudget{Burst: 2e6}}, "RetryBudget.Burst: 2e+06 is more than a million retries"},
-		{Rule{RetryBudget: RetryBudget{Ratio: Off, MinPerSecond: Off}}, "RetryBudget: would earn no retries at all; Burst: policy.Off turns the budget off, MaxAttempts: 1 the retries"},
-		{Rule{RetryBudget: RetryBudget{Window: -1}}, "RetryBudget.Window: -1ns is negative"},
+		{Rule{RetryBudget: RetryBudget{Ratio: Off, MinPerSecond: Off}}, "RetryBudget: would earn no retries at all; Enabled: policy.Off turns the budget off, MaxAttempts: 1 the retries"},
+		{Rule{RetryBudget: RetryBudget{Burst: -1}}, "RetryBudget.Burst: -1 is negative; Enabled: policy.Off turns the budget off"},
+		{Rule{RateLimit: RateLimit{PerSecond: -1}}, "RateLimit.PerSecond: -1 is negative; Enabled: policy.Off turns the limit off"},
+		{Rule{Hedge: Hedge{Delay: -1}}, "Hedge.Delay: -1ns is negative; Enabled: policy.Off turns hedging off"},
+		{Rule{Hedge: Hedge{Enabled: 2, UnsafeMethods: 3}}, "Hedge.Enabled: Switch(2) is none of off and on\nHedge.UnsafeMethods: Switch(3) is none of off and on"},
 		{Rule{ShareRetryAfter: 3}, "ShareRetryAfter: Switch(3) is none of off and on"},
 		{Rule{QuotaPacing: 3}, "QuotaPacing: Switch(3) is none of off and on"},
-		{Rule{Concurrency: Concurrency{Mode: 4}}, "Concurrency.Mode: GateMode(4) is none of off, wait and refuse"},
-		{Rule{Concurrency: Concurrency{Initial: -1}}, "Concurrency.Initial: -1 is negative; Mode: policy.Off turns the gate off"},
-		{Rule{Concurrency: Concurrency{Max: -1}}, "Concurrency.Max: -1 is negative; Mode: policy.Off turns the gate off"},
+		{Rule{Concurrency: Concurrency{Enabled: 4, FailFast: -2}}, "Concurrency.Enabled: Switch(4) is none of off and on\nConcurrency.FailFast: Switch(-2) is none of off and on"},
+		{Rule{Concurrency: Concurrency{Initial: -1}}, "Concurrency.Initial: -1 is negative; Enabled: policy.Off turns the limit off"},
+		{Rule{Concurrency: Concurrency{Max: -1}}, "Concurrency.Max: -1 is negative; Enabled: policy.Off turns the limit off"},
 		{Rule{Concurrency: Concurrency{Initial: 6, Max: 5}}, "Concurrency.Initial: 6 is more than Max (5)"},
 		{Rule{Hedge: Hedge{Percentile: 100}}, "Hedge.Percentile: 100 is not above 1 and at most 99.9"},
 		{Rule{Hedge: Hedge{Percentile: math.NaN()}}, "Hedge.Percentile: NaN is not above 1 and at most 99.9"},
@@ -375,19 +361,18 @@ func TestLimitsAreChecked(t *testing.T) {
 		{Rule{Hedge: Hedge{Percentile: 0.07}}, "Hedge.Percentile: 0.07 is a share; did you mean 7?"},
 		{Rule{Hedge: Hedge{Percentile: 1}}, "Hedge.Percentile: 1 would hedge nearly every request; did you mean 99?"},
 		{Rule{Hedge: Hedge{Delay: 50}}, "Hedge.Delay: 50ns is less than a microsecond; did you mean 50s (50 * time.Second)?"},
-		{Rule{RetryBudget: RetryBudget{Ratio: 20}}, "RetryBudget.Ratio: 20 is more than one retry for each request; did you mean 0.2, which is 20 %? Burst: policy.Off turns the budget off"},
-		{Rule{RetryBudget: RetryBudget{Ratio: 1.01}}, "RetryBudget.Ratio: 1.01 is more than one retry for each request; did you mean 0.0101, which is 1.01 %? Burst: policy.Off turns the budget off"},
-		{Rule{RetryBudget: RetryBudget{Ratio: 1000}}, "RetryBudget.Ratio: 1000 is more than one retry for each request; Burst: policy.Off turns the budget off"},
-		{Rule{RetryBudget: RetryBudget{Ratio: 101}}, "RetryBudget.Ratio: 101 is more than one retry for each request; Burst: policy.Off turns the budget off"},
-		{Rule{RetryBudget: RetryBudget{Ratio: 100}}, "RetryBudget.Ratio: 100 is more than one retry for each request; did you mean 1, which is 100 %? Burst: policy.Off turns the budget off"},
-		{Rule{RetryBudget: RetryBudget{Window: 10}}, "RetryBudget.Window: 10ns is less than a microsecond; did you mean 10s (10 * time.Second)?"},
+		{Rule{RetryBudget: RetryBudget{Ratio: 20}}, "RetryBudget.Ratio: 20 is more than one retry for each request; did you mean 0.2, which is 20 %? Enabled: policy.Off turns the budget off"},
+		{Rule{RetryBudget: RetryBudget{Ratio: 1.01}}, "RetryBudget.Ratio: 1.01 is more than one retry for each request; did you mean 0.0101, which is 1.01 %? Enabled: policy.Off turns the budget off"},
+		{Rule{RetryBudget: RetryBudget{Ratio: 1000}}, "RetryBudget.Ratio: 1000 is more than one retry for each request; Enabled: policy.Off turns the budget off"},
+		{Rule{RetryBudget: RetryBudget{Ratio: 101}}, "RetryBudget.Ratio: 101 is more than one retry for each request; Enabled: policy.Off turns the budget off"},
+		{Rule{RetryBudget: RetryBudget{Ratio: 100}}, "RetryBudget.Ratio: 100 is more than one retry for each request; did you mean 1, which is 100 %? Enabled: policy.Off turns the budget off"},
 		{Rule{AttemptTimeout: 5}, "AttemptTimeout: 5ns is less than a microsecond; did you mean 5s (5 * time.Second)?"},
 		{Rule{AttemptTimeout: 500}, "AttemptTimeout: 500ns is less than a microsecond; did you mean 500ms (500 * time.Millisecond)?"},
 		{Rule{AttemptTimeout: 100}, "AttemptTimeout: 100ns is less than a microsecond; did you mean 100ms (100 * time.Millisecond)?"},
 		{Rule{AttemptTimeout: 3651 * 24 * time.Hour}, "AttemptTimeout: 87624h0m0s is more than ten years; was it multiplied by its unit twice?"},
-		{Rule{Stall: Stall{Timeout: 30}}, "Stall.Timeout: 30ns is less than a microsecond; did you mean 30s (30 * time.Second)?"},
+		{Rule{StallTimeout: 30}, "StallTimeout: 30ns is less than a microsecond; did you mean 30s (30 * time.Second)?"},
 		{Rule{MaxElapsedTime: 999}, "MaxElapsedTime: 999ns is less than a microsecond; did you mean 999ms (999 * time.Millisecond)?"},
-		{Rule{RetryAfter: RetryAfter{Max: 60}}, "RetryAfter.Max: 60ns is less than a microsecond; did you mean 1m0s (60 * time.Second)?"},
+		{Rule{MaxRetryAfter: 60}, "MaxRetryAfter: 60ns is less than a microsecond; did you mean 1m0s (60 * time.Second)?"},
 		{Rule{AttemptTimeout: 5 * time.Second * time.Second}, "AttemptTimeout: 1388888h53m20s is more than ten years; was it multiplied by its unit twice?"},
 		{Rule{Backoff: backoff.Constant(5)}, "Backoff: 5ns is less than a microsecond; did you mean 5s (5 * time.Second)?"},
 		{Rule{Backoff: backoff.Exponential{Base: 2, Max: 32 * time.Second}}, "Backoff.Base: 2ns is less than a microsecond; did you mean 2s (2 * time.Second)?"},
@@ -396,22 +381,13 @@ func TestLimitsAreChecked(t *testing.T) {
 		assert.EqualError(t, row.rule.Validate(), row.want)
 	}
 	for _, good := range []Rule{
-		{RetryBudget: RetryBudget{Burst: Off}}, {AttemptTimeout: 3650 * 24 * time.Hour}, {Hedge: Hedge{Delay: Off}}, {Hedge: Hedge{Percentile: 98}}, {Hedge: Hedge{Delay: time.Second}},
-		{Concurrency: Concurrency{Mode: GateWait}}, {Concurrency: Concurrency{Initial: 5, Max: 5}}, {ShareRetryAfter: Off, QuotaPacing: On},
+		{RetryBudget: RetryBudget{Enabled: Off}}, {AttemptTimeout: 3650 * 24 * time.Hour}, {Hedge: Hedge{Enabled: Off}}, {Hedge: Hedge{Percentile: 98}}, {Hedge: Hedge{Delay: time.Second}},
+		{Concurrency: Concurrency{Enabled: On}}, {Concurrency: Concurrency{Initial: 5, Max: 5}}, {ShareRetryAfter: Off, QuotaPacing: On},
 		{RetryBudget: RetryBudget{Ratio: 1}}, {Hedge: Hedge{Percentile: 1.5}}, {Hedge: Hedge{Percentile: 99.9}},
-		{AttemptTimeout: time.Microsecond, Stall: Stall{Timeout: -1}, MaxElapsedTime: math.MaxInt64, RetryAfter: RetryAfter{Max: math.MaxInt64}},
+		{AttemptTimeout: time.Microsecond, StallTimeout: -1, MaxElapsedTime: math.MaxInt64, MaxRetryAfter: math.MaxInt64},
 		{Backoff: backoff.Constant(0)}, {Backoff: backoff.Constant(time.Microsecond)}, {Backoff: backoff.Constant(time.Nanosecond)},
 	} {
 		assert.NoError(t, good.Validate(), good)
-	}
-}
-
-func TestWhatIsOn(t *testing.T) {
-	for gate, on := range map[Concurrency]bool{{}: false, {Mode: Off}: false, {Mode: Off, Initial: 3}: false, {Initial: 3}: true, {Mode: GateRefuse}: true} {
-		assert.Equal(t, on, gate.Enabled(), "%+v", gate)
-	}
-	for hedge, on := range map[Hedge]bool{{}: false, Hedge{Delay: Off}: false, {Delay: 1}: true, {Percentile: 98}: true} {
-		assert.Equal(t, on, hedge.Enabled(), "%+v", hedge)
 	}
 }
 
@@ -419,7 +395,7 @@ func TestModesAsText(t *testing.T) {
 	for _, mode := range []interface {
 		fmt.Stringer
 		MarshalText() ([]byte, error)
-	}{Switch(0), Switch(Off), On, GateMode(0), GateMode(Off), GateWait, GateRefuse} {
+	}{Switch(0), Switch(Off), On} {
 		text, err := mode.MarshalText()
 		assert.NoError(t, err)
 		assert.Equal(t, mode.String(), string(text))
@@ -427,9 +403,8 @@ func TestModesAsText(t *testing.T) {
 	var s Switch
 	assert.NoError(t, s.UnmarshalText([]byte("on")))
 	assert.Equal(t, On, s)
-	g := GateWait
-	assert.Error(t, g.UnmarshalText([]byte("shut")))
-	assert.Equal(t, GateWait, g)
+	assert.EqualError(t, s.UnmarshalText([]byte("On")), `policy: "On" is none of off and on`)
+	assert.Equal(t, On, s)
 	_, err := Switch(9).MarshalText()
 	assert.EqualError(t, err, "policy: Switch(9) is none of off and on")
 }

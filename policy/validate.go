@@ -18,7 +18,6 @@ const (
 	maxAttempts = 1000
 	maxRate     = 1e9 // one attempt per nanosecond
 	maxMemory   = 64 << 20
-	maxResumes  = 1000
 	maxAgain    = 1 << 30
 
 	// No network answers within minTime, so a shorter time is a number without
@@ -36,24 +35,25 @@ const (
 func (r Rule) Validate() error {
 	var bad Errors
 	checkMost(&bad, "MaxAttempts", r.MaxAttempts, maxAttempts, "%d attempts")
+	if r.MaxAttempts < 0 {
+		bad.add("MaxAttempts", r.MaxAttempts, "is not a number of attempts; 1 turns retries off")
+	}
 	bad = append(bad, checkBackoff(r.Backoff)...)
 	bad.checkTime("AttemptTimeout", r.AttemptTimeout)
 	bad.checkTime("ConnectTimeout", r.ConnectTimeout)
 	bad.checkTime("FirstEventTimeout", r.FirstEventTimeout)
-	checkMode(&bad, "Lanes", r.Lanes, switchWords)
-	bad.checkTime("Stall.Timeout", r.Stall.Timeout)
+	bad.checkTime("StallTimeout", r.StallTimeout)
 	bad.checkTime("MaxElapsedTime", r.MaxElapsedTime)
-	bad.checkTime("RetryAfter.Max", r.RetryAfter.Max)
-	checkMode(&bad, "RetryAfter.Beyond", r.RetryAfter.Beyond, beyondWords)
+	bad.checkTime("MaxRetryAfter", r.MaxRetryAfter)
 	r.checkRate(&bad)
 	r.RetryBudget.check(&bad)
-	checkMode(&bad, "ShareRetryAfter", r.ShareRetryAfter, switchWords)
-	checkMode(&bad, "QuotaPacing", r.QuotaPacing, switchWords)
+	checkSwitch(&bad, "ShareRetryAfter", r.ShareRetryAfter)
+	checkSwitch(&bad, "QuotaPacing", r.QuotaPacing)
 	r.Concurrency.check(&bad)
 	r.Hedge.check(&bad)
-	checkMost(&bad, "Upload.Memory", r.Upload.Memory, maxMemory, "64 MiB (%d bytes)")
-	checkMost(&bad, "Resume.Max", r.Resume.Max, maxResumes, "%d reconnects")
-	checkMost(&bad, "Resume.Again", r.Resume.Again, maxAgain, "1 GiB (%d bytes)")
+	checkMost(&bad, "ReplayBuffer", r.ReplayBuffer, maxMemory, "64 MiB (%d bytes)")
+	checkSwitch(&bad, "Resume", r.Resume)
+	checkMost(&bad, "MaxRefetch", r.MaxRefetch, maxAgain, "1 GiB (%d bytes)")
 	if bad == nil {
 		return nil // an empty Errors in the interface would not be nil
 	}
@@ -63,7 +63,7 @@ func (r Rule) Validate() error {
 // ValidateRequest is like Validate, for a rule that applies to some of the requests to
 // a host: the rule of a path in transport.Config.Hosts, and the rule of a request
 // (transport.WithRule). A limit that all requests to a host share is a fault there. These
-// limits are Lanes, RetryAfter, RateLimit, RetryBudget, ShareRetryAfter, ThrottleKey, QuotaPacing, Concurrency and
+// limits are MaxRetryAfter, RateLimit, RetryBudget, ShareRetryAfter, ThrottleKey, QuotaPacing, Concurrency and
 // Hedge.Percentile.
 func (r Rule) ValidateRequest() error {
 	var bad Errors
@@ -74,8 +74,7 @@ func (r Rule) ValidateRequest() error {
 		field string
 		value any
 	}{
-		{"Lanes", r.Lanes},
-		{"RetryAfter", r.RetryAfter}, // bounds the holds and the pacing of all requests
+		{"MaxRetryAfter", r.MaxRetryAfter}, // bounds the holds and the pacing of all requests
 		{"RateLimit", r.RateLimit},
 		{"RetryBudget", r.RetryBudget},
 		{"ShareRetryAfter", r.ShareRetryAfter},
@@ -95,13 +94,16 @@ func (r Rule) ValidateRequest() error {
 }
 
 func (r *Rule) checkRate(bad *Errors) {
+	checkSwitch(bad, "RateLimit.Enabled", r.RateLimit.Enabled)
 	switch {
 	case math.IsNaN(r.RateLimit.PerSecond), math.IsInf(r.RateLimit.PerSecond, 0):
 		bad.add("RateLimit.PerSecond", r.RateLimit.PerSecond, "is not a number of requests per second")
+	case r.RateLimit.PerSecond < 0:
+		bad.add("RateLimit.PerSecond", r.RateLimit.PerSecond, "is negative; Enabled: policy.Off turns the limit off")
 	case r.RateLimit.PerSecond > maxRate:
 		bad.add("RateLimit.PerSecond", r.RateLimit.PerSecond, "is more than %g requests per second", float64(maxRate))
 	case r.RateLimit.PerSecond > 0 && r.RateLimit.Burst < 0:
-		bad.add("RateLimit.Burst", r.RateLimit.Burst, "would let nothing through; turn PerSecond off, or leave Burst at 0 for PerSecond rounded up")
+		bad.add("RateLimit.Burst", r.RateLimit.Burst, "would let nothing through; leave Burst at 0 for PerSecond rounded up")
 	}
 }
 
@@ -112,10 +114,10 @@ func checkMost[T int | int64](bad *Errors, field string, value, most T, text str
 	}
 }
 
-// checkMode refuses a value that the mode does not have.
-func checkMode[T ~int8](bad *Errors, field string, value T, w words) {
-	if !w.has(int8(value)) {
-		bad.add(field, value, "is none of %s", w.list())
+// checkSwitch refuses a value that a Switch does not have.
+func checkSwitch(bad *Errors, field string, s Switch) {
+	if s < Off || s > On {
+		bad.add(field, s, "is none of off and on")
 	}
 }
 

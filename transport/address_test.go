@@ -123,7 +123,7 @@ func (s *site) send(method string) (elapsed time.Duration, err error) {
 	return elapsed, err
 }
 
-var patient = policy.Rule{MaxAttempts: 4, AttemptTimeout: 300 * time.Millisecond, Backoff: backoff.Constant(10 * time.Millisecond), RetryBudget: policy.RetryBudget{Burst: policy.Off}}
+var patient = policy.Rule{MaxAttempts: 4, AttemptTimeout: 300 * time.Millisecond, Backoff: backoff.Constant(10 * time.Millisecond), RetryBudget: policy.RetryBudget{Enabled: policy.Off}}
 
 // An address is bad in one of many ways, from the beginning or with connections to it in
 // the pool. The GETs succeed, and at most two are slow, because one alone may be slow by chance.

@@ -64,7 +64,7 @@ func TestACutAnswerIsFetchedAgain(t *testing.T) {
 								}
 							}
 							for _, again := range []int64{policy.Off, 0} {
-								rule.Resume.Again = again
+								rule.MaxRefetch = again
 								s := set(t, cfg, rule, whole.CutAt(cut, ts.Reset), whole)
 								got := s.send(http.MethodGet, nil)
 								if again == policy.Off || at >= 0 && (gzip || !length) {
@@ -118,7 +118,7 @@ func TestCutsAtEveryOffset(t *testing.T) {
 				least = 512
 			}
 			steps := []ts.Step{whole.CutAt(least+at%3000, ts.Reset), whole.CutAt(least+at/2%3000, ts.Close), whole.CutAt(least+at*7%3000, ts.Reset)}[:1+at%3]
-			rule := policy.Rule{RetryBudget: policy.RetryBudget{Burst: policy.Off}}
+			rule := policy.Rule{RetryBudget: policy.RetryBudget{Enabled: policy.Off}}
 			s := set(t, cfg, rule, append(steps, whole)...)
 			got := s.send(http.MethodGet, nil)
 			require.NoError(t, got.err, "at %d", at)
@@ -218,7 +218,7 @@ func TestWhichRequestsAreFetchedAgain(t *testing.T) {
 		{"GET", http.MethodGet, nil, policy.Rule{}, nil, false, true},
 		{"GET with a body", http.MethodGet, order, policy.Rule{}, nil, false, false},
 		{"GET once", http.MethodGet, nil, policy.Rule{}, transport.WithoutRetries, false, false},
-		{"GET without retries", http.MethodGet, nil, policy.Rule{MaxAttempts: policy.Off}, nil, false, false},
+		{"GET without retries", http.MethodGet, nil, policy.Rule{MaxAttempts: 1}, nil, false, false},
 		{"POST", http.MethodPost, order, policy.Rule{}, nil, false, false},
 		{"POST with a key", http.MethodPost, order, policy.Rule{}, nil, true, false},
 		{"POST of an idempotent host", http.MethodPost, order, policy.Rule{Idempotent: func(*http.Request) bool { return true }}, nil, false, false},
@@ -331,7 +331,7 @@ func TestA200ToARangeIsSkipped(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, policy.Rule{Resume: policy.Resume{Again: row.again}}, whole.CutAt(5000, ts.Reset), row.second)
+				s := set(t, cfg, policy.Rule{MaxRefetch: row.again}, whole.CutAt(5000, ts.Reset), row.second)
 				got := s.send(http.MethodGet, nil)
 				assert.Equal(t, 2, s.Arrivals())
 				assert.NotEmpty(t, s.Log()[1].Header.Get("Range"))

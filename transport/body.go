@@ -20,7 +20,7 @@ func (c *call) keepBody() replay.Body {
 	case c.isSingle():
 		return replay.Once(c.Req, c.t.kept)
 	}
-	return replay.New(c.Req, c.Rule.Policy.Upload.Memory, c.t.kept)
+	return replay.New(c.Req, c.Rule.Policy.ReplayBuffer, c.t.kept)
 }
 
 // rewind takes the body from the last attempt, for a retry. If it fails, it returns

@@ -80,7 +80,7 @@ func (s *bodyOrigin) reasonOf(cause error) Reason {
 		c := s.callFor(s.req)
 		return c.reasonGone()
 	case cause == resume.ErrLimit:
-		return ReasonResumeMax
+		return ReasonAttempts
 	case cause == resume.ErrLate:
 		return ReasonTimeout
 	}

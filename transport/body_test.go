@@ -118,11 +118,11 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 		getErr error
 		reason transport.Reason
 	}{
-		{"more than the buffer", policy.Rule{Upload: policy.Upload{Memory: 3}}, oneShot("1234"), nil, transport.ReasonNotReplayable},
-		{"exactly the buffer", policy.Rule{Upload: policy.Upload{Memory: 4}}, oneShot("1234"), nil, transport.ReasonRetry},
-		{"no buffer", policy.Rule{Upload: policy.Upload{Memory: -1}}, oneShot("1"), nil, transport.ReasonNotReplayable},
-		{"no buffer, nothing in it", policy.Rule{Upload: policy.Upload{Memory: -1}}, oneShot(""), nil, transport.ReasonRetry},
-		{"no buffer, but seekable", policy.Rule{Upload: policy.Upload{Memory: -1}}, seekable("1234"), nil, transport.ReasonRetry},
+		{"more than the buffer", policy.Rule{ReplayBuffer: 3}, oneShot("1234"), nil, transport.ReasonNotReplayable},
+		{"exactly the buffer", policy.Rule{ReplayBuffer: 4}, oneShot("1234"), nil, transport.ReasonRetry},
+		{"no buffer", policy.Rule{ReplayBuffer: -1}, oneShot("1"), nil, transport.ReasonNotReplayable},
+		{"no buffer, nothing in it", policy.Rule{ReplayBuffer: -1}, oneShot(""), nil, transport.ReasonRetry},
+		{"no buffer, but seekable", policy.Rule{ReplayBuffer: -1}, seekable("1234"), nil, transport.ReasonRetry},
 		{"GetBody fails", policy.Rule{}, io.NopCloser(strings.NewReader("1")), broken, transport.ReasonNotReplayable},
 		{"Seek fails", policy.Rule{}, func() io.ReadCloser { b := seekable("1"); b.seekErr = broken; return b }(), nil, transport.ReasonNotReplayable},
 	} {
@@ -150,7 +150,7 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 	}
 	inBubble(t, "a body that was never read needs nothing", func(t *testing.T) {
 		n := 0
-		tr := over(t, transport.Config{Rule: policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: policy.Rule{ReplayBuffer: -1}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
 			defer func() { _ = req.Body.Close() }()
 			if n++; n == 1 {
 				return play(req, status(503))
@@ -189,7 +189,7 @@ func TestKeptBytesAreBounded(t *testing.T) {
 		if want == 503 {
 			assert.Equal(t, transport.ReasonNotReplayable, seen.last())
 			assert.ErrorContains(t, seen.all[0].Err, "67108864 bytes that a Transport keeps")
-			assert.ErrorContains(t, seen.all[0].Err, "Upload.Memory")
+			assert.ErrorContains(t, seen.all[0].Err, "ReplayBuffer")
 		}
 		assert.EqualValues(t, replay.MaxMemory-10, tr.Kept().Memory.Load())
 	}
@@ -600,8 +600,8 @@ func TestTheLimitOfABodyIsNamed(t *testing.T) {
 		body io.ReadCloser
 		says []string
 	}{
-		"in memory":        {policy.Rule{}, oneShot(string(noisy(1<<20 + 1))), []string{"Upload.Memory (1048576 bytes)", "GetBody"}},
-		"off":              {policy.Rule{Upload: policy.Upload{Memory: -1}}, oneShot("x"), []string{"Upload.Memory", "off"}},
+		"in memory":        {policy.Rule{}, oneShot(string(noisy(1<<20 + 1))), []string{"ReplayBuffer (1048576 bytes)", "GetBody"}},
+		"off":              {policy.Rule{ReplayBuffer: -1}, oneShot("x"), []string{"ReplayBuffer", "off"}},
 		"the body's error": {policy.Rule{}, breaks, []string{"disk on fire"}},
 	} {
 		t.Run(name, func(t *testing.T) {

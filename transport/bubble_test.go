@@ -25,8 +25,8 @@ import (
 func TestTransportInBubblesAndOutside(t *testing.T) {
 	const ms = time.Millisecond
 	ok, body := faults.Status(200).Body("hello"), faults.Status(200).Header("Etag", `"v1"`).Body("0123456789")
-	once := policy.Rule{MaxAttempts: 1, Resume: policy.Resume{Max: policy.Off}}
-	base := policy.Rule{Backoff: backoff.Constant(ms), RetryBudget: policy.RetryBudget{Burst: policy.Off}}
+	once := policy.Rule{MaxAttempts: 1, Resume: policy.Off}
+	base := policy.Rule{Backoff: backoff.Constant(ms), RetryBudget: policy.RetryBudget{Enabled: policy.Off}}
 	for name, row := range map[string]struct {
 		rule    policy.Rule
 		answers []answer // of each request, by its attempts
@@ -37,14 +37,14 @@ func TestTransportInBubblesAndOutside(t *testing.T) {
 		upload  bool
 		limit   time.Duration // Client.Timeout
 	}{
-		"a quick response":            {rule: policy.Rule{AttemptTimeout: time.Hour, ConnectTimeout: time.Hour, Stall: policy.Stall{Timeout: time.Hour}}, answers: []answer{ok}},
+		"a quick response":            {rule: policy.Rule{AttemptTimeout: time.Hour, ConnectTimeout: time.Hour, StallTimeout: time.Hour}, answers: []answer{ok}},
 		"AttemptTimeout":              {rule: once.Or(policy.Rule{AttemptTimeout: 5 * ms}), answers: []answer{faults.Hang()}, want: policy.ErrAttemptTimeout},
 		"the time of a retry":         {rule: policy.Rule{MaxAttempts: 2}, answers: []answer{faults.ConnReset(), ok}},
 		"ConnectTimeout":              {rule: once.Or(policy.Rule{ConnectTimeout: 5 * ms}), answers: []answer{seeking}, want: context.DeadlineExceeded},
 		"FirstEventTimeout":           {rule: once.Or(policy.Rule{FirstEventTimeout: 5 * ms}), answers: []answer{faults.Status(200).Header("Content-Type", "text/event-stream").Body("data: x\n\n").StallAt(3)}, want: policy.ErrAttemptTimeout},
-		"a body that stalls":          {rule: once.Or(policy.Rule{Stall: policy.Stall{Timeout: 5 * ms}}), answers: []answer{body.StallAt(4)}, want: transport.ErrStalled},
+		"a body that stalls":          {rule: once.Or(policy.Rule{StallTimeout: 5 * ms}), answers: []answer{body.StallAt(4)}, want: transport.ErrStalled},
 		"a body that is cut":          {answers: []answer{faults.Status(200).Body("hello").CutAt(2), ok}},
-		"an upload":                   {rule: policy.Rule{AttemptTimeout: time.Hour, Stall: policy.Stall{Timeout: time.Hour}, Upload: policy.Upload{Memory: 1 << 20}}, answers: []answer{faults.Status(503), ok}, upload: true},
+		"an upload":                   {rule: policy.Rule{AttemptTimeout: time.Hour, StallTimeout: time.Hour, ReplayBuffer: 1 << 20}, answers: []answer{faults.Status(503), ok}, upload: true},
 		"retries":                     {answers: []answer{faults.ConnReset(), faults.Status(503).RetryAfter(0), ok}},
 		"a body to be drained":        {answers: []answer{faults.Status(503).Body("later").Drip(1, ms), ok}},
 		"a drain that hangs":          {answers: []answer{faults.Status(503).Body("later").StallAt(2), ok}},

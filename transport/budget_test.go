@@ -63,7 +63,7 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 			assert.Equal(t, requests, reasons[transport.ReasonBudget]+reasons[transport.ReasonAttempts])
 			assert.NotZero(t, reasons[transport.ReasonBudget])
 
-			attempts, elapsed, reasons = outage(policy.RetryBudget{Burst: policy.Off})
+			attempts, elapsed, reasons = outage(policy.RetryBudget{Enabled: policy.Off})
 			t.Logf("without %d attempts in %.3f s: %v", attempts, elapsed, reasons)
 			count(t, 5*requests, attempts, "request sent")
 		})
@@ -207,7 +207,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 		}},
 		"the gate is full": {
 			ends: transport.ReasonGateFull,
-			rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateRefuse, Initial: 1, Max: 1}},
+			rule: policy.Rule{Concurrency: policy.Concurrency{FailFast: policy.On, Initial: 1, Max: 1}},
 			run: func(t *testing.T, tr *transport.Transport) {
 				time.AfterFunc(5*time.Second, func() {
 					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/stream", nil))
@@ -280,7 +280,7 @@ func TestLateRefunds(t *testing.T) {
 				return play(req, status(503, "Retry-After: 70", "Date: "))
 			})
 			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{
-				Backoff: backoff.Constant(time.Millisecond), RetryAfter: policy.RetryAfter{Max: -1},
+				Backoff: backoff.Constant(time.Millisecond), MaxRetryAfter: -1,
 			}})
 			ctx, cancel := context.WithCancel(t.Context())
 			waiting := make(chan struct{})
@@ -324,7 +324,7 @@ func TestRefusedCallsEarnNoRetries(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Rule: policy.Rule{
 			Backoff:     backoff.Constant(0),
 			RetryBudget: policy.RetryBudget{Ratio: 0.01, MinPerSecond: -1, Burst: 1},
-			Concurrency: policy.Concurrency{Mode: policy.GateRefuse, Initial: 1, Max: 1},
+			Concurrency: policy.Concurrency{FailFast: policy.On, Initial: 1, Max: 1},
 		}})
 		stream, err := get(t, tr, t.Context()) // spends the one retry, and keeps its slot
 		require.NoError(t, err)

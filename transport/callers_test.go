@@ -46,7 +46,7 @@ func takesAll(req *http.Request) (*http.Response, error) {
 // requests, whether a caller sends nothing at all or a byte now and then.
 func TestSlowCallersHoldUpNobody(t *testing.T) {
 	rules := map[string]policy.Rule{
-		"timeouts": {AttemptTimeout: time.Second, Stall: policy.Stall{Timeout: time.Second}, Concurrency: policy.Concurrency{Max: 50}},
+		"timeouts": {AttemptTimeout: time.Second, StallTimeout: time.Second, Concurrency: policy.Concurrency{Max: 50}},
 		"gate":     {Concurrency: policy.Concurrency{Max: 50}},
 	}
 	for name, rule := range rules {

@@ -56,7 +56,7 @@ func (c *changes) told() (all []string) {
 func TestChangeOfAHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, ShareRetryAfter: policy.On}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Trace: seen.trace(),
 			Base: script(faults.Status(429).Header("Retry-After", "30"), faults.Status(200))})
 		start := time.Now()
 		mustFetch(t, tr, t.Context(), "http://h.test/")
@@ -93,7 +93,7 @@ func TestChangeOfAHold(t *testing.T) {
 func TestChangeOfAHoldThatNobodyWaitsFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, ShareRetryAfter: policy.On}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Trace: seen.trace(),
 			Base: script(faults.Status(429).Header("Retry-After", "30"), faults.Status(200))})
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		req.Header.Set("Authorization", "Bearer SECRET")
@@ -115,7 +115,7 @@ func TestChangeOfAGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		down := true
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10}}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, Trace: seen.trace(),
 			Base: rt(func(req *http.Request) (*http.Response, error) {
 				if down {
 					return nil, context.DeadlineExceeded
@@ -139,16 +139,16 @@ func TestChangeOfAGate(t *testing.T) {
 
 // TestChangeOfACrowd: a host is crowded when requests wait at its gate for long.
 func TestChangeOfACrowd(t *testing.T) {
-	for mode, want := range map[policy.GateMode]string{policy.GateWait: "crowded", policy.GateRefuse: "crowded"} {
+	for failFast, want := range map[policy.Switch]string{policy.Off: "crowded", policy.On: "crowded"} {
 		bubble(t, func(t *testing.T) {
 			var seen changes
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, Mode: mode}}, Trace: seen.trace(),
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, FailFast: failFast}}, Trace: seen.trace(),
 				Base: script(faults.Status(200).Delay(700 * time.Millisecond))})
 			together(4, func(_ int) { _, _ = fetch(t, tr, t.Context(), "http://h.test/") })
-			assert.Equal(t, []string{want}, seen.told(), "%v", mode)
+			assert.Equal(t, []string{want}, seen.told(), "fail fast %v", failFast)
 			time.Sleep(time.Minute)
 			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-			assert.Equal(t, []string{"no longer crowded"}, seen.told(), "%v", mode)
+			assert.Equal(t, []string{"no longer crowded"}, seen.told(), "fail fast %v", failFast)
 		})
 	}
 }
@@ -158,7 +158,7 @@ func TestChangeOfABudget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		steps := script(faults.Status(503))
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{RetryBudget: policy.RetryBudget{Burst: 4, MinPerSecond: 0.5}}.Or(quick), Trace: seen.trace(), Base: steps})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{RetryBudget: policy.RetryBudget{Enabled: policy.On, Burst: 4, MinPerSecond: 0.5}}.Or(quick), Trace: seen.trace(), Base: steps})
 		for range 5 {
 			mustFetch(t, tr, t.Context(), "http://h.test/")
 		}
@@ -197,8 +197,8 @@ func TestChangeThatUpdateEnds(t *testing.T) {
 		rule policy.Rule
 		base http.RoundTripper
 	}{
-		"rate_limited": {policy.Rule{MaxAttempts: -1, RateLimit: policy.RateLimit{PerSecond: 0.5}}, script(faults.Status(200))},
-		"low_quota": {policy.Rule{MaxAttempts: -1, QuotaPacing: policy.On, RetryAfter: policy.RetryAfter{Max: time.Second}},
+		"rate_limited": {policy.Rule{MaxAttempts: 1, RateLimit: policy.RateLimit{PerSecond: 0.5}}, script(faults.Status(200))},
+		"low_quota": {policy.Rule{MaxAttempts: 1, QuotaPacing: policy.On, MaxRetryAfter: time.Second},
 			script(faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", "1").Header("X-RateLimit-Reset", "3600"))},
 	} {
 		inBubble(t, condition, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestChangeThatUpdateEnds(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			require.Equal(t, []string{condition}, seen.told())
-			require.NoError(t, tr.Update(policy.Rule{MaxAttempts: -1}, nil))
+			require.NoError(t, tr.Update(policy.Rule{MaxAttempts: 1}, nil))
 			time.Sleep(10 * time.Second)
 			for range 3 {
 				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
@@ -268,7 +268,7 @@ func TestCauseOfAFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		heard := make(chan func(fleetmsg.Message), 1)
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10}}, Fleet: headersSeen{heard}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, Fleet: headersSeen{heard}, Trace: seen.trace(),
 			Base: script(faults.Status(502), faults.Status(200))})
 		send := func() {
 			mustFetch(t, tr, t.Context(), "http://h.test/")

@@ -27,7 +27,7 @@ import (
 func TestEveryFaultAtOnce(t *testing.T) {
 	rule := policy.Rule{MaxAttempts: 1 << 20, RateLimit: policy.RateLimit{PerSecond: math.NaN()}, QuotaPacing: 9}
 	hosts := map[string]policy.Rule{
-		"api.example.com":  {Upload: policy.Upload{Memory: 1 << 40}, RetryAfter: policy.RetryAfter{Beyond: 99}},
+		"api.example.com":  {ReplayBuffer: 1 << 40, ShareRetryAfter: 99},
 		"*.x":              {MaxAttempts: 1001},
 		"https://h.test":   {},
 		"good.example.com": {MaxAttempts: 3},
@@ -36,7 +36,7 @@ func TestEveryFaultAtOnce(t *testing.T) {
 	want := []string{
 		"Rule.MaxAttempts", "Rule.RateLimit.PerSecond", "Rule.QuotaPacing",
 		`Hosts["*.x"].MaxAttempts`,
-		`Hosts["api.example.com"].RetryAfter.Beyond`, `Hosts["api.example.com"].Upload.Memory`,
+		`Hosts["api.example.com"].ShareRetryAfter`, `Hosts["api.example.com"].ReplayBuffer`,
 		`Hosts["https://h.test"]`,
 		`Hosts["slow.example.com"].Backoff.Max`,
 	}
@@ -97,7 +97,7 @@ func TestHostsInherit(t *testing.T) {
 			Hosts: map[string]policy.Rule{
 				"*.test":      {MaxAttempts: 9},
 				"waits.test":  {Backoff: backoff.Constant(time.Minute)},
-				"single.test": {MaxAttempts: -1},
+				"single.test": {MaxAttempts: 1},
 			},
 		})
 		for url, want := range map[string]struct {
@@ -246,7 +246,7 @@ func TestMustNew(t *testing.T) {
 		assert.Len(t, faults, 2)
 	}()
 	assert.NotNil(t, transport.MustNew(transport.Config{Rule: policy.Rule{MaxAttempts: 2}}))
-	transport.MustNew(transport.Config{Rule: policy.Rule{MaxAttempts: 5000, Upload: policy.Upload{Memory: 1 << 40}}})
+	transport.MustNew(transport.Config{Rule: policy.Rule{MaxAttempts: 5000, ReplayBuffer: 1 << 40}})
 }
 
 // TestDefault: the zero Config works.
@@ -302,14 +302,13 @@ func TestTheLongestTimes(t *testing.T) {
 	base := policy.API()
 	base.ConnectTimeout, base.AttemptTimeout, base.FirstEventTimeout, base.Backoff = 5*time.Second, 10*time.Second, 10*time.Second, backoff.Constant(0)
 	for field, change := range map[string]func(*policy.Rule, time.Duration){
-		"AttemptTimeout":     func(r *policy.Rule, d time.Duration) { r.AttemptTimeout = d },
-		"ConnectTimeout":     func(r *policy.Rule, d time.Duration) { r.ConnectTimeout = d },
-		"FirstEventTimeout":  func(r *policy.Rule, d time.Duration) { r.FirstEventTimeout = d },
-		"MaxElapsedTime":     func(r *policy.Rule, d time.Duration) { r.MaxElapsedTime = d },
-		"RetryBudget.Window": func(r *policy.Rule, d time.Duration) { r.RetryBudget.Window = d },
-		"Hedge.Delay":        func(r *policy.Rule, d time.Duration) { r.Hedge.Delay = d },
-		"RetryAfter.Max":     func(r *policy.Rule, d time.Duration) { r.RetryAfter.Max = d },
-		"Stall.Timeout":      func(r *policy.Rule, d time.Duration) { r.Stall.Timeout = d },
+		"AttemptTimeout":    func(r *policy.Rule, d time.Duration) { r.AttemptTimeout = d },
+		"ConnectTimeout":    func(r *policy.Rule, d time.Duration) { r.ConnectTimeout = d },
+		"FirstEventTimeout": func(r *policy.Rule, d time.Duration) { r.FirstEventTimeout = d },
+		"MaxElapsedTime":    func(r *policy.Rule, d time.Duration) { r.MaxElapsedTime = d },
+		"Hedge.Delay":       func(r *policy.Rule, d time.Duration) { r.Hedge.Delay = d },
+		"MaxRetryAfter":     func(r *policy.Rule, d time.Duration) { r.MaxRetryAfter = d },
+		"StallTimeout":      func(r *policy.Rule, d time.Duration) { r.StallTimeout = d },
 	} {
 		inMemory(t, []protocol{{field, ts.Config{}}}, func(t *testing.T, cfg ts.Config) {
 			rule := base

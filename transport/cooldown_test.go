@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -71,7 +70,7 @@ func TestOneIsToldAndAllWait(t *testing.T) {
 			inBubble(t, fmt.Sprintf("%d with the cooldown %v", code, mode), func(t *testing.T) {
 				server := newStrict(code, time.Second, 20*time.Millisecond)
 				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-					ShareRetryAfter: mode, Backoff: backoff.Constant(10 * time.Millisecond), RetryBudget: policy.RetryBudget{Burst: policy.Off},
+					ShareRetryAfter: mode, Backoff: backoff.Constant(10 * time.Millisecond), RetryBudget: policy.RetryBudget{Enabled: policy.Off},
 				}})
 				opened := make(chan time.Duration, 1)
 				time.AfterFunc(500*time.Millisecond, func() {
@@ -142,7 +141,7 @@ func TestInFlightJoinTheCooldown(t *testing.T) {
 		takes := 100 * time.Millisecond
 		server := newStrict(429, 2*time.Second, takes)
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-			ShareRetryAfter: policy.On, Backoff: backoff.Constant(time.Millisecond), RetryBudget: policy.RetryBudget{Burst: policy.Off},
+			ShareRetryAfter: policy.On, Backoff: backoff.Constant(time.Millisecond), RetryBudget: policy.RetryBudget{Enabled: policy.Off},
 		}})
 		var told, again [n]time.Duration
 		opened := make(chan time.Duration, 1)
@@ -246,7 +245,7 @@ func TestSlotOfARefusal(t *testing.T) {
 					time.Sleep(time.Second)
 					return play(req, status(code, "Retry-After: 20"))
 				})
-				row.rule.Hint, row.rule.Concurrency = slow, policy.Concurrency{Initial: 1, Max: 1}
+				row.rule.RetryAfter, row.rule.Concurrency = slow, policy.Concurrency{Initial: 1, Max: 1}
 				tr := mustNew(t, transport.Config{Base: server, Rule: sharing.Or(row.rule)})
 				done := make(chan struct{})
 				go func() {
@@ -272,25 +271,28 @@ func TestSlotOfARefusal(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfAYear: a bad response holds its scope for RetryAfter.Max and no longer, whatever the
-// rule does with its own wait.
+// TestRetryAfterOfAYear: a bad response holds its scope for MaxRetryAfter and no longer. If the rule
+// waits for as long as the server says, that is an hour for others.
 func TestRetryAfterOfAYear(t *testing.T) {
-	for beyond, told := range map[policy.Beyond]int{policy.BeyondStop: 429, policy.BeyondCap: 200} {
-		inBubble(t, fmt.Sprint(beyond), func(t *testing.T) {
+	for most, row := range map[time.Duration]struct {
+		told int
+		held time.Duration
+	}{30 * time.Second: {429, 30 * time.Second}, policy.Off: {200, time.Hour}} {
+		inBubble(t, fmt.Sprint(most), func(t *testing.T) {
 			server := script(status(429, "Retry-After: 31536000"), status(200))
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-				ShareRetryAfter: policy.On, RetryAfter: policy.RetryAfter{Beyond: beyond, Max: 30 * time.Second}}})
+				ShareRetryAfter: policy.On, MaxRetryAfter: most}})
 			together(10, func(i int) {
 				time.Sleep(time.Duration(i) * time.Second)
 				want := 200
 				if i == 0 {
-					want = told
+					want = row.told
 				}
 				assert.Equal(t, want, responds(t, tr, http.MethodGet, "http://h.test/"))
 			})
 			all := server.arrivals()
-			assert.GreaterOrEqual(t, all[1], 30*time.Second)
-			assert.LessOrEqual(t, all[len(all)-1], 33*time.Second)
+			assert.GreaterOrEqual(t, all[1], row.held)
+			assert.LessOrEqual(t, all[9], row.held+3*time.Second)
 		})
 	}
 }
@@ -360,8 +362,10 @@ func TestCredentialsOfEveryRequest(t *testing.T) {
 	}
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {
-			server := faults.Script(status(429, "Retry-After: 30", "X-RateLimit-Remaining: 5", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 30"))
-			tr := mustNew(t, transport.Config{Base: faults.New(nil, server), Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On, QuotaPacing: policy.On}})
+			base := rt(func(req *http.Request) (*http.Response, error) { // it keeps nothing
+				return play(req, status(429, "Retry-After: 30", "X-RateLimit-Remaining: 5", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 30"))
+			})
+			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On, QuotaPacing: policy.On}})
 			before := testkit.Heap()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a held request is refused at once
 			defer cancel()
@@ -495,7 +499,7 @@ func TestHoldBeforeTheBody(t *testing.T) {
 	}{
 		"a body that stalls": {policy.Rule{Classify: classify.Signals}, time.Hour, 5 * time.Second},
 		"a slow body":        {policy.Rule{Classify: classify.Signals}, 500 * time.Millisecond, 5 * time.Second},
-		"a hint in the body": {policy.Rule{Hint: fromBody}, 500 * time.Millisecond, 10 * time.Second},
+		"a hint in the body": {policy.Rule{RetryAfter: fromBody}, 500 * time.Millisecond, 10 * time.Second},
 		"a hedge":            {policy.Rule{Classify: classify.Signals, Hedge: policy.Hedge{Delay: time.Millisecond}}, time.Hour, 5 * time.Second},
 	} {
 		inBubble(t, name, func(t *testing.T) {
@@ -578,7 +582,7 @@ func TestManyTenants(t *testing.T) {
 				}
 				return play(req, status(200))
 			})
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{ShareRetryAfter: policy.On, RetryAfter: policy.RetryAfter{Max: -1}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{ShareRetryAfter: policy.On, MaxRetryAfter: -1}})
 			together(tenants, func(i int) {
 				responds(t, tr, http.MethodPost, "http://h.test/", fmt.Sprintf("Authorization: Bearer %d", i), "X-Told: 3600")
 			})
@@ -610,7 +614,7 @@ func TestHedgesKeepToTheRamp(t *testing.T) {
 		const each = time.Second
 		base := script(status(429, "Retry-After: 10"), status(200).Delay(each))
 		tr := over(t, transport.Config{Rule: policy.Rule{
-			ShareRetryAfter: policy.On, Hedge: policy.Hedge{Delay: 20 * time.Millisecond}, RetryBudget: policy.RetryBudget{Burst: policy.Off},
+			ShareRetryAfter: policy.On, Hedge: policy.Hedge{Delay: 20 * time.Millisecond}, RetryBudget: policy.RetryBudget{Enabled: policy.Off},
 		}}, base)
 		responds(t, tr, http.MethodPost, "http://h.test/")
 		opens := stateOf(t, tr).ThrottledUntil.Sub(base.start)

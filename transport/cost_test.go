@@ -41,25 +41,25 @@ func costSettings() map[string]policy.Rule {
 		"default": {},
 		"functions": {
 			Classify:       func(o classify.Outcome) classify.Class { return classify.Refusals(o) },
-			Hint:           func(o classify.Outcome) (time.Duration, bool) { return classify.DefaultHint(o) },
+			RetryAfter:     func(o classify.Outcome) (time.Duration, bool) { return classify.DefaultHint(o) },
 			Idempotent:     func(r *http.Request) bool { return classify.Idempotent(r) },
 			MaxElapsedTime: time.Minute,
 		},
 		"API": policy.API(),
 		"timeouts": {
 			AttemptTimeout: 10 * time.Second,
-			Stall:          policy.Stall{Timeout: 30 * time.Second},
+			StallTimeout:   30 * time.Second,
 		},
 		"everything": {
 			AttemptTimeout:  10 * time.Second,
-			Stall:           policy.Stall{Timeout: 30 * time.Second},
+			StallTimeout:    30 * time.Second,
 			MaxElapsedTime:  time.Minute,
 			Classify:        classify.Refusals,
-			Upload:          policy.Upload{Memory: 16 << 20},
+			ReplayBuffer:    16 << 20,
 			RateLimit:       policy.RateLimit{PerSecond: 1e6, Burst: 1e6},
 			ShareRetryAfter: policy.On,
 			QuotaPacing:     policy.On,
-			Concurrency:     policy.Concurrency{Mode: policy.GateWait},
+			Concurrency:     policy.Concurrency{Enabled: policy.On},
 		},
 	}
 }
@@ -135,7 +135,7 @@ func TestAllocationsOfABody(t *testing.T) {
 		"a GET":                  {transport.Config{}, get, 1},
 		"a GET, and a Logger":    {transport.Config{Logger: slog.New(slog.DiscardHandler)}, get, 1},
 		"a GET, and a Hedge":     {transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Hour}}}, get, 7},
-		"a GET without its rest": {transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: -1}}}, get, 0},
+		"a GET without its rest": {transport.Config{Rule: policy.Rule{Resume: policy.Off}}, get, 0},
 		"a POST":                 {transport.Config{}, post, 0},
 		"a POST, and a Logger":   {transport.Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, post, 0},
 		"a POST, and a Trace":    {transport.Config{Trace: &transport.Trace{Event: func(transport.Event) {}}}, post, 6},
@@ -245,7 +245,7 @@ func finish(resp *http.Response, err error) {
 func costOf(t testing.TB, setting string, failures int) *transport.Transport {
 	rule := costSettings()[setting]
 	rule.Backoff = backoff.Constant(0)
-	rule.RetryBudget = policy.RetryBudget{Burst: policy.Off}
+	rule.RetryBudget = policy.RetryBudget{Enabled: policy.Off}
 	return mustNew(t, transport.Config{Base: &failing{n: failures}, Rule: rule})
 }
 

@@ -22,7 +22,7 @@ import (
 // another pool and goes on.
 func TestDeathInABodyWithoutValidator(t *testing.T) {
 	content := text(100_000)
-	rule := policy.Rule{Stall: policy.Stall{Timeout: attemptTime}}.Or(hasty)
+	rule := policy.Rule{StallTimeout: attemptTime}.Or(hasty)
 	for _, length := range []bool{true, false} {
 		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 			w := wire(t, cfg, rule, func(*ts.Received) ts.Step {
@@ -124,7 +124,7 @@ func (c *deafConn) Close() error {
 func TestDeathDuringAnUpload(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		content := ts.Pattern(4 << 20)
-		w := wire(t, cfg, policy.Rule{Stall: policy.Stall{Timeout: attemptTime}}.Or(hasty), well)
+		w := wire(t, cfg, policy.Rule{StallTimeout: attemptTime}.Or(hasty), well)
 		for range 3 {
 			w.ok(w.get(), attemptTime+20*time.Millisecond)
 			w.die()

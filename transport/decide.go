@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/policy"
 )
 
 // A Reason says why there is a retry, or why there is none. Its String is short and
@@ -26,7 +25,7 @@ const (
 	ReasonNotIdempotent
 	// ReasonNotReplayable means that the request's body cannot be produced again
 	// whole. Attempt.Err says why: GetBody failed, or a limit was reached
-	// (Upload.Memory).
+	// (ReplayBuffer).
 	ReasonNotReplayable
 	// ReasonBodyBusy means that the base transport is still reading the request's
 	// body.
@@ -52,7 +51,7 @@ const (
 	// deadline of the caller's context, or the 10 s of a Read of a body that was cut.
 	ReasonDeadline
 	// ReasonMaxRetryAfter means that the server asked for a longer wait than
-	// Rule.RetryAfter.Max allows.
+	// Rule.MaxRetryAfter allows.
 	ReasonMaxRetryAfter
 	// ReasonBackoffStop means that the rule's Backoff ended the retries.
 	ReasonBackoffStop
@@ -70,9 +69,6 @@ const (
 	// ReasonResume means that the body of a response was cut after Event.Offset
 	// bytes, and that a further request continues it after Attempt.Wait.
 	ReasonResume
-	// ReasonResumeMax means that more than Rule.Resume.Max reconnects in a row
-	// brought no progress.
-	ReasonResumeMax
 	// ReasonMismatch means that a reconnect did not bring the rest of the same
 	// representation, so the body ends at the cut. The Err of the event is a
 	// [ResumeError].
@@ -108,7 +104,6 @@ var reasonNames = [...][2]string{
 	ReasonHedged:        {"hedged", "a second attempt goes beside it"},
 	ReasonOutrun:        {"outrun", "another attempt was faster"},
 	ReasonResume:        {"resume", "the rest of its body is asked for"},
-	ReasonResumeMax:     {"resume_max", "too many reconnects brought no progress"},
 	ReasonMismatch:      {"mismatch", "the rest is not of the same body"},
 	ReasonNotResumable:  {"not_resumable", "nothing can continue its body"},
 }
@@ -127,7 +122,7 @@ func (r Reason) String() string {
 // whether the request is idempotent or replayable.
 func (r Reason) isLimit() bool {
 	switch r {
-	case ReasonAttempts, ReasonMaxElapsed, ReasonDeadline, ReasonMaxRetryAfter, ReasonBackoffStop, ReasonBudget, ReasonGateFull, ReasonResumeMax:
+	case ReasonAttempts, ReasonMaxElapsed, ReasonDeadline, ReasonMaxRetryAfter, ReasonBackoffStop, ReasonBudget, ReasonGateFull:
 		return true
 	}
 	return false
@@ -150,8 +145,7 @@ type facts struct {
 	silence       time.Duration // if the attempt timed out: the wait is a random time from the back-off to this, because what a silent server has not answered piles up there
 	hint          time.Duration // how long the server asked to wait; not positive: it did not
 	maxRetryAfter time.Duration // negative: no bound
-	beyond        policy.Beyond
-	u             float64 // random, in [0,1)
+	u             float64       // random, in [0,1)
 
 	elapsed, elapsedMax time.Duration // elapsedMax not positive: no bound
 	room                time.Duration // to the deadline
@@ -238,10 +232,6 @@ func (f facts) asked() time.Duration {
 	case f.hint <= 0:
 		return 0
 	case f.maxRetryAfter < 0 || f.hint <= f.maxRetryAfter:
-		return f.hint
-	case f.beyond == policy.BeyondCap:
-		return f.maxRetryAfter
-	case f.beyond == policy.BeyondWait:
 		return f.hint
 	}
 	return -1

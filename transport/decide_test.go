@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/policy"
 )
 
 // TestDecide is the specification of when a request is sent again. Each row
@@ -17,7 +16,7 @@ func TestDecide(t *testing.T) {
 	retryable := facts{
 		verdict: classify.Ambiguous, idempotent: true, replayable: true,
 		sent: 1, attempts: 6, backoff: 2 * time.Second,
-		maxRetryAfter: time.Minute, beyond: policy.BeyondStop,
+		maxRetryAfter: time.Minute,
 	}
 	for _, row := range []struct {
 		name   string
@@ -69,8 +68,6 @@ func TestDecide(t *testing.T) {
 		{"the server asks for a negative wait, which counts for nothing", func(f *facts) { f.hint = -time.Second }, ReasonRetry, 2 * time.Second},
 		{"the server asks for exactly the longest wait", func(f *facts) { f.hint = time.Minute }, ReasonRetry, time.Minute},
 		{"the server asks for more than the longest wait, and the rule stops then", func(f *facts) { f.hint = time.Minute + 1 }, ReasonMaxRetryAfter, 0},
-		{"the server asks for more than the longest wait, and the rule cuts it", func(f *facts) { f.hint, f.beyond = time.Hour, policy.BeyondCap }, ReasonRetry, time.Minute},
-		{"the server asks for more than the longest wait, and the rule waits", func(f *facts) { f.hint, f.beyond = time.Hour, policy.BeyondWait }, ReasonRetry, time.Hour},
 		{"no wait is too long for the rule", func(f *facts) { f.hint, f.maxRetryAfter = time.Hour, -1 }, ReasonRetry, time.Hour},
 
 		{"the deadline leaves room", func(f *facts) { f.deadline, f.room = true, 2*time.Second+1 }, ReasonRetry, 2 * time.Second},
@@ -120,8 +117,8 @@ func TestDecide(t *testing.T) {
 
 // FuzzDecide checks what holds whatever the facts are.
 func FuzzDecide(f *testing.F) {
-	f.Add(uint8(3), uint8(0xff), 1, 6, int64(time.Second), int64(2*time.Second), int64(time.Minute), uint8(1), 0.5, int64(0), int64(0), int64(time.Hour), int64(0))
-	f.Fuzz(func(t *testing.T, verdict, bits uint8, sent, attempts int, backoff, hint, longest int64, beyond uint8, u float64, elapsed, elapsedMax, room, turn int64) {
+	f.Add(uint8(3), uint8(0xff), 1, 6, int64(time.Second), int64(2*time.Second), int64(time.Minute), 0.5, int64(0), int64(0), int64(time.Hour), int64(0))
+	f.Fuzz(func(t *testing.T, verdict, bits uint8, sent, attempts int, backoff, hint, longest int64, u float64, elapsed, elapsedMax, room, turn int64) {
 		if !(u >= 0 && u < 1) {
 			u = 0.5
 		}
@@ -130,7 +127,7 @@ func FuzzDecide(f *testing.F) {
 			canceled: bits&1 != 0, nested: bits&2 != 0, once: bits&4 != 0, idempotent: bits&8 != 0,
 			replayable: bits&16 != 0, deadline: bits&64 != 0,
 			sent: sent, attempts: attempts, backoff: time.Duration(backoff), hint: time.Duration(hint),
-			maxRetryAfter: time.Duration(longest), beyond: policy.Beyond(beyond % 5), u: u,
+			maxRetryAfter: time.Duration(longest), u: u,
 			elapsed: time.Duration(max(elapsed, 0)), elapsedMax: time.Duration(elapsedMax),
 			room: time.Duration(room), turn: time.Duration(max(turn, 0)), silence: time.Duration(turn),
 		}
@@ -144,9 +141,7 @@ func FuzzDecide(f *testing.F) {
 		assert.Less(t, in.sent, in.attempts)
 		assert.GreaterOrEqual(t, wait, in.backoff, "never earlier than the back-off")
 		assert.GreaterOrEqual(t, wait, time.Duration(0))
-		if in.beyond != policy.BeyondCap {
-			assert.GreaterOrEqual(t, wait, in.hint, "never earlier than told")
-		}
+		assert.GreaterOrEqual(t, wait, in.hint, "never earlier than told")
 		if in.deadline {
 			assert.Less(t, wait, in.room, "never a sleep that cannot end in an attempt")
 		}
@@ -166,7 +161,7 @@ func TestReasonsHaveNames(t *testing.T) {
 		ReasonDeadline: "deadline", ReasonMaxRetryAfter: "max_retry_after",
 		ReasonBackoffStop: "backoff_stop", ReasonBudget: "budget",
 		ReasonGateFull: "gate_full", ReasonHedged: "hedged", ReasonOutrun: "outrun",
-		ReasonResume: "resume", ReasonResumeMax: "resume_max", ReasonMismatch: "mismatch",
+		ReasonResume: "resume", ReasonMismatch: "mismatch",
 		ReasonNotResumable: "not_resumable",
 	}
 	for r := range reasons {

@@ -101,9 +101,9 @@
 // A body without GetBody that can seek, such as an *os.File, is rewound to the
 // offset at which it was handed over. It must be the request's Body itself, because
 // io.NopCloser hides Seek. Of any other body the bytes that are sent are kept, up
-// to Rule.Upload.Memory. If the body is larger, the attempt under way is the last, and
+// to Rule.ReplayBuffer. If the body is larger, the attempt under way is the last, and
 // Attempt.Err says so. Nothing is read ahead. If an SDK sends large parts without
-// GetBody, as the AWS SDK does, set Upload.Memory to the size of a part.
+// GetBody, as the AWS SDK does, set ReplayBuffer to the size of a part.
 //
 // net/http looks at the type of a body to decide how to write it. So bodies in
 // memory reach it as they are. The timer of an attempt only watches bodies of more
@@ -119,7 +119,7 @@
 // [ResumeError].
 //
 // If there is no rest to ask for, as with JSON that has no validator, aplomb sends the
-// GET again as a retry, up to Rule.Resume.Again bytes. It compares the bytes that the
+// GET again as a retry, up to Rule.MaxRefetch bytes. It compares the bytes that the
 // reader has with those of the second response, and goes on after them if they are the
 // same. So the reader gets exactly the body of the second response. If they differ, the
 // body ends with the error of the cut. A response that may be a stream is never fetched again.
@@ -127,7 +127,7 @@
 // Over net/http alone the reader has its error at once. So from the first cut on, a Read of the
 // body takes at most 10 s, with all of its requests.
 //
-// With Rule.Stall a silent connection counts as cut.
+// With Rule.StallTimeout a silent connection counts as cut.
 //
 // # What is not counted
 //

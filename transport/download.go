@@ -60,9 +60,9 @@ func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp
 	}
 	var plan resume.Plan
 	var why error = resume.ErrOff
-	settings := &c.Rule.Policy.Resume
+	rule := &c.Rule.Policy
 	may := resume.Terms{
-		Max: settings.Max, Again: settings.Again, Repeatable: c.options != nil && c.options.sending == sendRepeatable,
+		Max: rule.MaxAttempts - 1, Again: rule.MaxRefetch, Repeatable: c.options != nil && c.options.sending == sendRepeatable,
 	}
 	if c.Rule.Resumes && !c.isSingle() {
 		plan, why = resume.Check(c.Req, resp, &may)

@@ -121,7 +121,7 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		}
 		base := cutter(text, cuts...)
 		seen := &recorder{}
-		tr := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: 1}, MaxAttempts: 2, RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9, Burst: 1}}.Or(exact)}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9, Burst: 1}}.Or(exact)}, base)
 		resp, err := get(t, tr, seen.on(t.Context()))
 		require.NoError(t, err)
 		assert.Equal(t, text, mustRead(t, resp))
@@ -310,7 +310,7 @@ func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
 		{"503, and no attempt left", policy.Rule{MaxAttempts: 2}, tag, []answer{status(503)}, 0, transport.ReasonAttempts},
 		{"503 for a longer time", policy.Rule{}, tag, []answer{status(503, "Retry-After: 11")}, 0, transport.ReasonDeadline},
 		{"503 after some time", policy.Rule{}, tag, []answer{late(5*time.Second, status(503, "Retry-After: 6"))}, 5 * time.Second, transport.ReasonDeadline},
-		{"cuts without a byte", policy.Rule{Resume: policy.Resume{Max: 100}, MaxAttempts: 100}, tag, []answer{late(3*time.Second, cut)}, most, transport.ReasonTimeout},
+		{"cuts without a byte", policy.Rule{MaxAttempts: 100}, tag, []answer{late(3*time.Second, cut)}, most, transport.ReasonTimeout},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			first := func(req *http.Request) (*http.Response, error) {
@@ -510,7 +510,6 @@ func TestResumeGivesUp(t *testing.T) {
 		attempts int
 		read     int
 	}{
-		{"too many in a row", policy.Rule{Resume: policy.Resume{Max: 2}, MaxAttempts: 20}, []int{10, 10, 10, 10}, transport.ReasonResumeMax, 3, 30},
 		{"attempts", policy.Rule{MaxAttempts: 3}, []int{10, 10, 10, 10}, transport.ReasonAttempts, 3, 30},
 		{"attempts, others among them", policy.Rule{MaxAttempts: 3}, []int{-503, 10, 10, 10}, transport.ReasonAttempts, 3, 20},
 		{"responses that are none", policy.Rule{MaxAttempts: 3}, []int{10, -503, -503, -503}, transport.ReasonAttempts, 3, 10},
@@ -555,8 +554,8 @@ func TestNotResumable(t *testing.T) {
 		once bool
 		code int
 	}{
-		{name: "resumes are off", rule: policy.Rule{Resume: policy.Resume{Max: -1}}},
-		{name: "one attempt", rule: policy.Rule{MaxAttempts: -1}},
+		{name: "resumes are off", rule: policy.Rule{Resume: policy.Off}},
+		{name: "one attempt", rule: policy.Rule{MaxAttempts: 1}},
 		{name: "once", once: true},
 		{name: "404", code: 404},
 		{name: "101", code: 101},
@@ -575,7 +574,7 @@ func TestNotResumable(t *testing.T) {
 			if row.once {
 				ctx = transport.WithoutRetries(ctx)
 			}
-			row.rule.Resume.Again = policy.Off // only the rest by Range
+			row.rule.MaxRefetch = policy.Off // only the rest by Range
 			resp, err := get(t, over(t, transport.Config{Rule: row.rule}, base), ctx)
 			require.NoError(t, err)
 			assert.True(t, own == resp.Body, "wrapped in a %T", resp.Body)
@@ -624,7 +623,7 @@ func TestResumeCounts(t *testing.T) {
 		text := strings.Repeat("x", 3*resume.MinProgress)
 		base := cutter(text, 10, resume.MinProgress, 10, 10)
 		var prevs []time.Duration
-		rule := policy.Rule{Resume: policy.Resume{Max: 1}, Backoff: recording(func(n int, prev time.Duration) time.Duration {
+		rule := policy.Rule{MaxAttempts: 2, Backoff: recording(func(n int, prev time.Duration) time.Duration {
 			prevs = append(prevs, prev)
 			return time.Duration(n+1) * time.Second
 		})}
@@ -633,7 +632,7 @@ func TestResumeCounts(t *testing.T) {
 		got, err := io.ReadAll(resp.Body)
 		assert.Len(t, got, 10+resume.MinProgress+10+10)
 		e := errorAs[*transport.ResumeError](t, err)
-		assert.Equal(t, transport.ReasonResumeMax, e.Reason, "two in a row without progress")
+		assert.Equal(t, transport.ReasonAttempts, e.Reason, "two in a row without progress")
 		assert.Equal(t, []time.Duration{0, 0}, prevs)
 		assert.EqualValues(t, 2, tr.Hosts().Peek(base.reqs[0].URL).Requests())
 		assert.Zero(t, tr.Hosts().Peek(base.reqs[0].URL).InFlight())
@@ -816,12 +815,12 @@ func TestResumesAreNotMultiplied(t *testing.T) {
 	for _, first := range []int{1, resume.MinProgress} {
 		bubble(t, func(t *testing.T) {
 			base := cutter(strings.Repeat("x", 2*resume.MinProgress), first, 1, 1, 1, 1, 1, 1, 1, 1)
-			inner := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: 2}}.Or(quick)}, base)
+			inner := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 3}.Or(quick)}, base)
 			resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
 			e := errorAs[*transport.ResumeError](t, err)
-			assert.Equal(t, transport.ReasonResumeMax, e.Reason)
+			assert.Equal(t, transport.ReasonAttempts, e.Reason)
 			assert.Equal(t, len(got), first+base.attempts()-1)
 			assert.LessOrEqual(t, base.attempts(), 4)
 		})
@@ -834,8 +833,8 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 	for name, rule := range map[string]policy.Rule{
 		"plain":    {},
 		"timed":    {AttemptTimeout: time.Minute},
-		"stall":    {Stall: policy.Stall{Timeout: time.Minute}},
-		"gated":    {Concurrency: policy.Concurrency{Mode: policy.GateWait}},
+		"stall":    {StallTimeout: time.Minute},
+		"gated":    {Concurrency: policy.Concurrency{Enabled: policy.On}},
 		"observed": {AttemptTimeout: time.Minute},
 	} {
 		inBubble(t, name, func(t *testing.T) {
@@ -854,7 +853,7 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 	}
 	inBubble(t, "an inner one that does not resume leaves it to the outer", func(t *testing.T) {
 		base := cutter(strings.Repeat("x", 1000), 400)
-		inner := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: -1}}.Or(quick)}, base)
+		inner := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Off}.Or(quick)}, base)
 		resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
 		require.NoError(t, err)
 		assert.Len(t, mustRead(t, resp), 1000)
@@ -972,7 +971,7 @@ func TestCloseAtAnyMoment(t *testing.T) {
 			config.Handler = func(*testserver.Received) testserver.Step {
 				return testserver.Content(text, `"v1"`).CutAt(rand.Int64N(200_000), testserver.Reset).Drip(20_000, 10*time.Millisecond)
 			}
-			c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}}}, config)
+			c, srv := overServer(t, transport.Config{Rule: policy.Rule{StallTimeout: time.Second}}, config)
 			for range soak.Size(25, 100) {
 				resp, err := c.Get(srv.URL)
 				require.NoError(t, err)
@@ -1082,7 +1081,7 @@ func BenchmarkMemoryOfManyBodies(t *testing.B) {
 	perBody := func(mediaType string, again int64) float64 {
 		body := &testkit.CutBody{}
 		header := http.Header{"Content-Type": {mediaType}}
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Again: again}}, Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxRefetch: again}, Base: rt(func(req *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, Header: header, Body: body, ContentLength: -1, Request: req}, nil
 		})})
 		req := getRequest(t, "https://api.example.com/v1/things")

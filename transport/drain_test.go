@@ -125,7 +125,7 @@ func TestClassifierOfABadBody(t *testing.T) {
 		assert.Equal(t, 200, resp.StatusCode)
 		base.sent(t, 2)
 
-		resp, err = get(t, over(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}.Or(rule)}, script(bad)), t.Context())
+		resp, err = get(t, over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}.Or(rule)}, script(bad)), t.Context())
 		require.NoError(t, err)
 		assert.PanicsWithValue(t, "bad body", func() { _, _ = resp.Body.Read(make([]byte, 1)) }, "as without a look")
 	})

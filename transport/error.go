@@ -33,7 +33,7 @@ var (
 	ErrOutrun = attempt.ErrOutrun
 
 	// ErrStalled is in the error of an attempt or of a response's body that made no progress
-	// for Rule.Stall.Timeout. errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as
+	// for Rule.StallTimeout. errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as
 	// for the timeouts of net/http.
 	ErrStalled = attempt.ErrStalled
 

@@ -75,7 +75,7 @@ func TestErrorTexts(t *testing.T) {
 func TestErrorsTellHowAWaitEnded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(503))
-		tr := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second), MaxAttempts: 100, RetryBudget: policy.RetryBudget{Burst: policy.Off}}}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second), MaxAttempts: 100, RetryBudget: policy.RetryBudget{Enabled: policy.Off}}}, base)
 
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(4500*time.Millisecond, cancel)

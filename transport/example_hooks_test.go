@@ -146,7 +146,7 @@ func ExampleConfig_paths() {
 		Hosts: map[string]policy.Rule{
 			"api.example.com":              {RateLimit: policy.RateLimit{PerSecond: 100}}, // of all its requests together
 			"api.example.com/v1/reports/":  {AttemptTimeout: 30 * time.Second},            // and everything below it
-			"POST api.example.com/charges": {AttemptTimeout: 5 * time.Millisecond, MaxAttempts: policy.Off},
+			"POST api.example.com/charges": {AttemptTimeout: 5 * time.Millisecond, MaxAttempts: 1},
 		},
 	})
 	client := &http.Client{Transport: tr}

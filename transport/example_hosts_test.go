@@ -32,10 +32,10 @@ func ExampleConfig_hosts() {
 		Rule: policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(time.Millisecond)},
 		Hosts: map[string]policy.Rule{
 			"*.example.com":         {MaxAttempts: 3},
-			"billing.example.com":   {MaxAttempts: -1},             // never again
+			"billing.example.com":   {MaxAttempts: 1},              // never again
 			"search.example.com":    {Classify: classify.Refusals}, // a 429 was surely not acted on
 			"internal.test:8443":    {AttemptTimeout: 2 * time.Second},
-			"[2001:db8::1]:8080":    {RetryAfter: policy.RetryAfter{Max: 5 * time.Minute}},
+			"[2001:db8::1]:8080":    {MaxRetryAfter: 5 * time.Minute},
 			"throttled.example.net": {RateLimit: policy.RateLimit{PerSecond: 10, Burst: 5}},
 		},
 	})

@@ -116,9 +116,9 @@ func ExampleDefault_sdk() {
 }
 
 var timeouts = policy.Rule{
-	AttemptTimeout: 100 * time.Millisecond,                  // of an attempt, until its headers
-	MaxElapsedTime: 2 * time.Second,                         // until the last retry starts
-	Stall:          policy.Stall{Timeout: 30 * time.Second}, // of a body that stands still
+	AttemptTimeout: 100 * time.Millisecond, // of an attempt, until its headers
+	MaxElapsedTime: 2 * time.Second,        // until the last retry starts
+	StallTimeout:   30 * time.Second,       // of a body that stands still
 }
 
 // An attempt that hangs is given up and retried.

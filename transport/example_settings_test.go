@@ -43,8 +43,9 @@ func getOf(url string) *http.Request {
 }
 
 // A retry after two 503s takes other connections, because a balancer may lead these to a healthy
-// server. Lanes turns that off for a server that takes only one connection of each client.
-func Example_lanes() {
+// server. A NewPool that returns nil turns that off, for a server that takes only one connection of
+// each client.
+func Example_newPool() {
 	pool := func(name string, code int) http.RoundTripper {
 		base := faults.New(nil, faults.Script(faults.Status(code)))
 		return rt(func(req *http.Request) (*http.Response, error) {
@@ -52,11 +53,11 @@ func Example_lanes() {
 			return base.RoundTrip(req)
 		})
 	}
-	for _, lanes := range []policy.Switch{policy.On, policy.Off} {
+	for _, other := range []http.RoundTripper{pool("other connections", 200), nil} {
 		tr, err := transport.New(transport.Config{
 			Base:    pool("the base", 503),
-			NewPool: func(string) http.RoundTripper { return pool("other connections", 200) },
-			Rule:    policy.Rule{MaxAttempts: 3, Backoff: atOnce, Lanes: lanes},
+			NewPool: func(string) http.RoundTripper { return other },
+			Rule:    policy.Rule{MaxAttempts: 3, Backoff: atOnce},
 		})
 		if err != nil {
 			log.Fatal(err)
@@ -66,17 +67,17 @@ func Example_lanes() {
 			log.Fatal(err)
 		}
 		resp.Body.Close()
-		fmt.Println(lanes, resp.StatusCode)
+		fmt.Println(resp.StatusCode)
 	}
 	// Output:
 	// -> the base
 	// -> the base
 	// -> other connections
-	// on 200
+	// 200
 	// -> the base
 	// -> the base
 	// -> the base
-	// off 503
+	// 503
 }
 
 // The response to a POST is lost. With the same key in each attempt the server can tell a
@@ -178,12 +179,12 @@ func Example_firstEventTimeout() {
 	// Output: 200 after 2 attempts
 }
 
-// The server asks for a pause of an hour, which is more than Max. With BeyondStop the caller gets
-// the 429, and with BeyondCap the retry comes after Max.
-func Example_beyond() {
-	for _, beyond := range []policy.Beyond{policy.BeyondStop, policy.BeyondCap} {
-		base := faults.New(nil, faults.Script(faults.Status(429).Header("Retry-After", "3600"), faults.Status(200)))
-		try(base, policy.Rule{RetryAfter: policy.RetryAfter{Max: 10 * time.Millisecond, Beyond: beyond}}, getOf("https://api.example.com/things"))
+// The server asks for a pause that is longer than the caller wants to wait, so the caller gets the
+// 429 at once.
+func Example_maxRetryAfter() {
+	for _, most := range []time.Duration{10 * time.Millisecond, 2 * time.Second} {
+		base := faults.New(nil, faults.Script(faults.Status(429).Header("Retry-After", "1"), faults.Status(200)))
+		try(base, policy.Rule{MaxRetryAfter: most}, getOf("https://api.example.com/things"))
 	}
 	// Output:
 	// 429 after 1 attempts
@@ -196,7 +197,7 @@ func Example_again() {
 	report := bytes.Repeat([]byte("profit "), 3<<20/7)
 	for _, again := range []int64{policy.Off, 8 << 20} {
 		base := faults.New(nil, faults.Script(faults.Status(200).Body(string(report)).CutAt(2<<20), faults.Status(200).Body(string(report))))
-		tr, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{Backoff: atOnce, Resume: policy.Resume{Again: again}}})
+		tr, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{Backoff: atOnce, MaxRefetch: again}})
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -101,7 +101,7 @@ func ExampleTransport_Update() {
 	}
 	rule, hosts, err := rulefile.Load(strings.NewReader(`{
 		"rule":  {"backoff": {"type": "constant", "delay": "0s"}, "max_attempts": 2},
-		"hosts": {"billing.example.com": {"max_attempts": "off"}}
+		"hosts": {"billing.example.com": {"max_attempts": 1}}
 	}`), rulefile.Names{})
 	if err != nil {
 		log.Fatal(err)
@@ -214,7 +214,7 @@ func ExampleFleet() {
 	client := func(s faults.Step) *transport.Transport {
 		tr, err := transport.New(transport.Config{
 			Base:  faults.New(nil, faults.Script(s)),
-			Rule:  policy.Rule{ShareRetryAfter: policy.On, MaxAttempts: 1, RetryAfter: policy.RetryAfter{Max: time.Second}},
+			Rule:  policy.Rule{ShareRetryAfter: policy.On, MaxAttempts: 1, MaxRetryAfter: time.Second},
 			Fleet: fleet.Member(),
 		})
 		if err != nil {
@@ -315,7 +315,7 @@ func ExampleResumeError() {
 func ExampleTransport_Snapshot() {
 	tr, err := transport.New(transport.Config{
 		Base: server(200),
-		Rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait}},
+		Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}},
 	})
 	if err != nil {
 		log.Fatal(err)

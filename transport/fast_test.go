@@ -221,7 +221,7 @@ func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
 	for rule, r := range map[string]policy.Rule{
 		"no timeout":      {},
 		"attempt timeout": {AttemptTimeout: time.Hour},
-		"stall timeout":   {Stall: policy.Stall{Timeout: time.Hour}},
+		"stall timeout":   {StallTimeout: time.Hour},
 		"hedge":           {AttemptTimeout: time.Hour, Hedge: policy.Hedge{Delay: time.Second}},
 	} {
 		for name, change := range requests {
@@ -282,7 +282,7 @@ func TestSmallUploadIsOneWrite(t *testing.T) {
 			}()
 			return writesCounted{client, &writes}, nil
 		}}
-		tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}}}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Minute, StallTimeout: time.Minute}}, base)
 		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("text")))
 		assert.Equal(t, 200, resp.StatusCode)
 		_ = resp.Body.Close()
@@ -338,7 +338,7 @@ func (c readFromNoted) ReadFrom(r io.Reader) (int64, error) {
 
 // timedOnce is a rule with timeouts and without retries.
 func timedOnce() policy.Rule {
-	return policy.Rule{MaxAttempts: 1, AttemptTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}}
+	return policy.Rule{MaxAttempts: 1, AttemptTimeout: time.Minute, StallTimeout: time.Minute}
 }
 
 // net/http resends a POST by itself if nothing of it was written. It has to see that the

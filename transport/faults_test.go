@@ -93,7 +93,7 @@ func TestFaultsInASuccessfulBody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			at(t, http1, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, policy.Rule{Resume: policy.Resume{Again: policy.Off}}.Or(quick), step, ts.OK("hello, world"))
+				s := set(t, cfg, policy.Rule{MaxRefetch: policy.Off}.Or(quick), step, ts.OK("hello, world"))
 				got := s.send(http.MethodGet, nil)
 				assert.Equal(t, 200, got.status)
 				assert.Equal(t, "hello", got.body)
@@ -378,7 +378,7 @@ func TestEarlyResponseWhileTheBodyWaits(t *testing.T) {
 // TestConnectionsAreReused: an error page of up to 64 KiB costs no connection.
 func TestConnectionsAreReused(t *testing.T) {
 	retries := soak.Size(20, 100)
-	rule := policy.Rule{MaxAttempts: retries + 1, Lanes: policy.Off}.Or(quick)
+	rule := policy.Rule{MaxAttempts: retries + 1}.Or(quick)
 	for _, row := range []struct {
 		name  string
 		step  ts.Step
@@ -394,6 +394,8 @@ func TestConnectionsAreReused(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
 				s := set(t, cfg, rule, row.step)
+				onePool(s.base)
+				s.tr = mustNew(t, transport.Config{Base: s.base, Rule: rule, Trace: s.seen.trace()})
 				got := s.send(http.MethodGet, nil)
 				assert.Equal(t, 503, got.status)
 				assert.Equal(t, transport.ReasonAttempts, got.reason)
@@ -487,7 +489,7 @@ func TestTwentyMinuteStory(t *testing.T) {
 			}
 			return ts.Status(502).Body("bad gateway")
 		}
-		s := set(t, cfg, policy.Rule{MaxAttempts: 1000, AttemptTimeout: 10 * time.Second, RetryBudget: policy.RetryBudget{Burst: policy.Off}})
+		s := set(t, cfg, policy.Rule{MaxAttempts: 1000, AttemptTimeout: 10 * time.Second, RetryBudget: policy.RetryBudget{Enabled: policy.Off}})
 		got := s.send(http.MethodPut, reader(strings.NewReader("a report")))
 		require.NoError(t, got.err)
 		assert.Equal(t, "back again", got.body)
@@ -505,7 +507,7 @@ func TestTwentyMinuteStory(t *testing.T) {
 
 // TestUploadFromAPipe sends 64 MiB over TCP from a reader that cannot be rewound. The
 // server has the first byte before the second is read. No more is kept of the rest
-// than Rule.Upload.Memory allows.
+// than Rule.ReplayBuffer allows.
 func TestUploadFromAPipe(t *testing.T) {
 	const size = 64 << 20
 	first := make(chan struct{})
@@ -671,7 +673,7 @@ func TestGivingUpAResponseIsPartOfTheWait(t *testing.T) {
 // for a hint, takes no longer than the attempt might have, and at most a second.
 func TestPeekKeepsToTheAttemptsTimeout(t *testing.T) {
 	classifier := policy.Rule{Classify: classify.OnBodyText(classify.Refused, "no such words")}
-	hint := policy.Rule{MaxAttempts: 1, Hint: classify.RetryInfo}
+	hint := policy.Rule{MaxAttempts: 1, RetryAfter: classify.RetryInfo}
 	for name, row := range map[string]struct {
 		rule          policy.Rule
 		timeout, want time.Duration

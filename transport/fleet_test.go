@@ -311,7 +311,7 @@ func TestFleetHold(t *testing.T) {
 // time, and everybody is back within a few seconds.
 func TestFleetOutage(t *testing.T) {
 	const members, clients = 40, 10
-	rule := policy.Rule{AttemptTimeout: 2 * time.Second, Concurrency: policy.Concurrency{Mode: policy.GateWait}}
+	rule := policy.Rule{AttemptTimeout: 2 * time.Second, Concurrency: policy.Concurrency{Enabled: policy.On}}
 	run := func(t *testing.T, f *memFleet) (sent, back int) {
 		server := newFreezer(5*time.Second, 25*time.Second)
 		c := newCrew(t, members, f, rule, func(_ int, req *http.Request) (*http.Response, error) { return server.RoundTrip(req) })
@@ -376,7 +376,7 @@ func TestFleetSickMembers(t *testing.T) {
 	const sick, healthy = 4, 3
 	bubble(t, func(t *testing.T) {
 		f := newMemFleet(10 * time.Millisecond)
-		rule := policy.Rule{AttemptTimeout: time.Second, Concurrency: policy.Concurrency{Mode: policy.GateWait}, RetryBudget: policy.RetryBudget{Burst: policy.Off}}
+		rule := policy.Rule{AttemptTimeout: time.Second, Concurrency: policy.Concurrency{Enabled: policy.On}, RetryBudget: policy.RetryBudget{Enabled: policy.Off}}
 		c := newCrew(t, sick+healthy, f, rule, func(i int, req *http.Request) (*http.Response, error) {
 			if i < sick {
 				<-req.Context().Done()
@@ -414,7 +414,7 @@ func TestFleetSickMembers(t *testing.T) {
 	// Nobody else uses the host, so nobody contradicts the sick members.
 	bubble(t, func(t *testing.T) {
 		f := newMemFleet(10 * time.Millisecond)
-		rule := policy.Rule{AttemptTimeout: time.Second, Concurrency: policy.Concurrency{Mode: policy.GateWait}}
+		rule := policy.Rule{AttemptTimeout: time.Second, Concurrency: policy.Concurrency{Enabled: policy.On}}
 		c := newCrew(t, sick+1, f, rule, func(i int, req *http.Request) (*http.Response, error) {
 			if i < sick {
 				return nil, errors.New("read: connection reset by peer")
@@ -442,7 +442,7 @@ func TestFleetRate(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
 			rule := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 100, Burst: 1}}
 			if gated {
-				rule.Concurrency = policy.Concurrency{Mode: policy.GateWait, Initial: 100}
+				rule.Concurrency = policy.Concurrency{Enabled: policy.On, Initial: 100}
 			}
 			c := newCrew(t, members, f, rule, func(_ int, req *http.Request) (*http.Response, error) {
 				time.Sleep(5 * time.Millisecond)
@@ -545,8 +545,8 @@ func (m newcomer) Tell(msg fleetmsg.Message) {
 // second on.
 func TestFleetRateOfNewcomers(t *testing.T) {
 	const members, perSecond = 60, 50
-	for _, gate := range []policy.Concurrency{{}, {Mode: policy.GateWait}} {
-		inBubble(t, fmt.Sprint("gate ", gate.Enabled()), func(t *testing.T) {
+	for _, gate := range []policy.Concurrency{{}, {Enabled: policy.On}} {
+		inBubble(t, fmt.Sprint("gate ", gate.Enabled), func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
 			var sent atomic.Int64
 			ctx := endsAfter(t, time.Second)
@@ -568,9 +568,9 @@ func TestFleetRateOfNewcomers(t *testing.T) {
 // The first 250 ms of a fleet that is away, or the first second of a fleet that is there and does not
 // answer, cost no request more than its time, and later ones cost 10 ms.
 func TestFleetAwayAtTheStart(t *testing.T) {
-	for i, gate := range []policy.Concurrency{{}, {}, {Mode: policy.GateWait}, {Mode: policy.GateWait}} {
+	for i, gate := range []policy.Concurrency{{}, {}, {Enabled: policy.On}, {Enabled: policy.On}} {
 		first := []time.Duration{250 * time.Millisecond, time.Second}[i%2]
-		inBubble(t, fmt.Sprint("gate ", gate.Enabled(), " ", first), func(t *testing.T) {
+		inBubble(t, fmt.Sprint("gate ", gate.Enabled, " ", first), func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
 			f.away, f.unmet = true, i%2 == 0
 			c := newCrew(t, 1, f, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1000}, Concurrency: gate}, func(_ int, req *http.Request) (*http.Response, error) {
@@ -629,7 +629,7 @@ func TestFleetAway(t *testing.T) {
 		f := newMemFleet(2 * time.Millisecond)
 		f.away = true
 		begun := time.Now()
-		rule := policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait}, MaxAttempts: 1000, RetryBudget: policy.RetryBudget{Burst: policy.Off}}
+		rule := policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}, MaxAttempts: 1000, RetryBudget: policy.RetryBudget{Enabled: policy.Off}}
 		c := newCrew(t, 3, f, rule, func(_ int, req *http.Request) (*http.Response, error) {
 			if time.Since(begun) < 5*time.Second {
 				return play(req, status(503))
@@ -673,8 +673,7 @@ func TestFleetNonsense(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newMemFleet(0)
 		rule := policy.Rule{
-			RateLimit: policy.RateLimit{PerSecond: 100}, Concurrency: policy.Concurrency{Mode: policy.GateWait}, QuotaPacing: policy.On,
-			RetryAfter: policy.RetryAfter{Max: time.Minute, Beyond: policy.BeyondWait},
+			RateLimit: policy.RateLimit{PerSecond: 100}, Concurrency: policy.Concurrency{Enabled: policy.On}, QuotaPacing: policy.On,
 		}
 		c := newCrew(t, 1, f, rule, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(200)) })
 		require.Equal(t, 200, c.get(t, 0))
@@ -700,7 +699,7 @@ func TestFleetNonsense(t *testing.T) {
 		began := time.Now()
 		assert.Equal(t, 200, c.get(t, 0))
 		t.Logf("the next request took %v", time.Since(began))
-		assert.LessOrEqual(t, time.Since(began), 2*time.Minute+10*time.Second, "a hold lasts for RetryAfter.Max and its jitter")
+		assert.LessOrEqual(t, time.Since(began), 2*time.Minute+10*time.Second, "a hold lasts for MaxRetryAfter and its jitter")
 	})
 }
 
@@ -709,20 +708,20 @@ func TestFleetNonsense(t *testing.T) {
 func TestFirstRequestAfterAnIdleOutage(t *testing.T) {
 	two := func(*http.Request) int { return 2 }
 	for name, row := range map[string]struct {
-		mode  policy.GateMode
+		fails policy.Switch
 		cost  func(*http.Request) int
 		fleet bool
 		want  []error
 	}{
-		"waits":             {policy.GateWait, nil, true, []error{nil, nil}},
-		"refuses":           {policy.GateRefuse, nil, true, []error{transport.ErrGateFull, nil}},
-		"refuses, a cost":   {policy.GateRefuse, two, true, []error{transport.ErrGateFull, nil}},
-		"refuses, no fleet": {policy.GateRefuse, nil, false, []error{nil, nil}},
+		"waits":             {policy.Off, nil, true, []error{nil, nil}},
+		"refuses":           {policy.On, nil, true, []error{transport.ErrGateFull, nil}},
+		"refuses, a cost":   {policy.On, two, true, []error{transport.ErrGateFull, nil}},
+		"refuses, no fleet": {policy.On, nil, false, []error{nil, nil}},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			var code atomic.Int32
 			code.Store(503)
-			c := transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Mode: row.mode}, RateLimit: policy.RateLimit{PerSecond: 1000}, Cost: row.cost, MaxAttempts: 1},
+			c := transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, FailFast: row.fails}, RateLimit: policy.RateLimit{PerSecond: 1000}, Cost: row.cost, MaxAttempts: 1},
 				Base: rt(func(req *http.Request) (*http.Response, error) { return play(req, status(int(code.Load()))) })}
 			if row.fleet {
 				c.Fleet = newMemFleet(time.Millisecond).member()
@@ -782,7 +781,7 @@ func TestFleetAnswersAtOnce(t *testing.T) {
 		least time.Duration
 	}{
 		{"a hold keeps the first requests back", sharing, hold, 2 * time.Second},
-		{"an outage keeps the first requests back", policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait}}, down, 200 * time.Millisecond},
+		{"an outage keeps the first requests back", policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}}, down, 200 * time.Millisecond},
 	} {
 		for _, updated := range []bool{false, true} {
 			inBubble(t, fmt.Sprint(row.name, ", updated ", updated), func(t *testing.T) {
@@ -838,7 +837,7 @@ func BenchmarkFleet(b *testing.B) {
 		rule policy.Rule
 	}{
 		{"default", policy.Rule{}},
-		{"gate", policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait}}},
+		{"gate", policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}}},
 		{"rate", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1e9, Burst: 1e9}}},
 		{"everything", costSettings()["everything"]},
 	} {
@@ -902,8 +901,8 @@ func aMember(t *testing.T, rule policy.Rule, base answer, knows fleetmsg.Message
 // A request that has waited for its token needs no second token because the fleet tells of a
 // quota meanwhile, if the quota lets it go.
 func TestQuotaThatComesDuringTheWait(t *testing.T) {
-	for _, gate := range []policy.Concurrency{{}, {Mode: policy.GateWait}} {
-		inBubble(t, fmt.Sprint("gate ", gate.Enabled()), func(t *testing.T) {
+	for _, gate := range []policy.Concurrency{{}, {Enabled: policy.On}} {
+		inBubble(t, fmt.Sprint("gate ", gate.Enabled), func(t *testing.T) {
 			rule := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}, QuotaPacing: policy.On, Concurrency: gate}
 			knows := fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 34, Limit: 100, Wait: 24 * time.Hour}
 			tr, _ := aMember(t, rule, status(200), knows, 1)
@@ -958,7 +957,7 @@ func TestHearsayRefusesNothing(t *testing.T) {
 	} {
 		for _, most := range []time.Duration{0, -1} {
 			inBubble(t, fmt.Sprint(name, most), func(t *testing.T) {
-				rule := policy.Rule{ShareRetryAfter: policy.On, QuotaPacing: policy.On, RetryAfter: policy.RetryAfter{Max: most}}
+				rule := policy.Rule{ShareRetryAfter: policy.On, QuotaPacing: policy.On, MaxRetryAfter: most}
 				tr, sent := aMember(t, rule, status(503), knows, 1)
 				for range 4 {
 					begin := time.Now()
@@ -1002,9 +1001,9 @@ func TestFalseQuota(t *testing.T) {
 // A fleet whose clock jumps back says that the host is down since now. A member with a success every
 // second does not obey.
 func TestFalseOutage(t *testing.T) {
-	for _, mode := range []policy.GateMode{policy.GateWait, policy.GateRefuse} {
-		inBubble(t, fmt.Sprint(mode), func(t *testing.T) {
-			rule := policy.Rule{Concurrency: policy.Concurrency{Mode: mode, Initial: 10}}
+	for _, fails := range []policy.Switch{policy.Off, policy.On} {
+		inBubble(t, fmt.Sprint(fails), func(t *testing.T) {
+			rule := policy.Rule{Concurrency: policy.Concurrency{FailFast: fails, Initial: 10}}
 			tr, _ := aMember(t, rule, status(200), fleetmsg.Message{Kind: fleetmsg.Down}, 60)
 			for range 65 {
 				time.Sleep(time.Second)

@@ -142,7 +142,7 @@ func TestGateAgainstAHangingServer(t *testing.T) {
 			s := stateOf(t, tr)
 			assert.Zero(t, s.ConcurrencyInUse)
 			assert.Zero(t, s.ConcurrencyWaiting)
-			if !row.rule.Concurrency.Enabled() {
+			if row.rule.Concurrency == (policy.Concurrency{}) {
 				assert.Greater(t, server.queued, 1000)
 				return
 			}
@@ -247,7 +247,7 @@ func TestGateProbes(t *testing.T) {
 func TestGateRefuse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ev := &recorder{}
-		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateRefuse, Initial: 1, Max: 1}}})
+		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{Concurrency: policy.Concurrency{FailFast: policy.On, Initial: 1, Max: 1}}})
 		first := mustGet(t, tr)
 		start := time.Now()
 		b := oneShot("text")
@@ -269,7 +269,7 @@ func TestGateRefuse(t *testing.T) {
 func TestGateRefuseAndRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{
-			RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: policy.Concurrency{Mode: policy.GateRefuse, Initial: 10},
+			RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: policy.Concurrency{FailFast: policy.On, Initial: 10},
 		}})
 		for range 2 {
 			responds(t, tr, http.MethodGet, "http://h.test/")
@@ -486,7 +486,7 @@ func TestBadRouteAmongGoodOnes(t *testing.T) {
 func TestGateGrowsWithAndWithoutBodies(t *testing.T) {
 	for name, a := range map[string]answer{"without": faults.Status(200), "with": status(200)} {
 		inBubble(t, name, func(t *testing.T) {
-			tr := over(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait}, MaxAttempts: 1}},
+			tr := over(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}, MaxAttempts: 1}},
 				script(deafly(10*time.Millisecond, a)))
 			together(50, func(int) {
 				for range 20 {
@@ -503,7 +503,7 @@ func TestRequestRefusedByTheGateTakesNoToken(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		block := make(chan struct{})
 		tr := over(t, transport.Config{Rule: policy.Rule{
-			RateLimit: policy.RateLimit{PerSecond: 0.01, Burst: 5}, Concurrency: policy.Concurrency{Mode: policy.GateRefuse, Initial: 1, Max: 1},
+			RateLimit: policy.RateLimit{PerSecond: 0.01, Burst: 5}, Concurrency: policy.Concurrency{FailFast: policy.On, Initial: 1, Max: 1},
 		}}, script(func(req *http.Request) (*http.Response, error) {
 			<-block
 			return play(req, faults.Status(200))

@@ -11,6 +11,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/policy"
 )
 
 // hedgeable reports whether the first attempt may be hedged. Its request must be
@@ -20,10 +21,10 @@ import (
 //
 // The effect of PUT and DELETE is idempotent, but their status is not. The second
 // attempt finds the work of the first attempt done and fails. So only safe methods
-// are hedged, and others if the caller allows it.
+// are hedged, and others if the rule or the caller allows it.
 func (x *retrier) hedgeable() bool {
 	return (x.body == nil || x.body.Concurrent()) && !x.isSingle() && len(x.Req.Trailer) == 0 && x.isIdempotent() &&
-		(attempt.IsSafe(x.Req) || x.options != nil && x.options.sending == sendRepeatable) && !attempt.Upgrades(x.Req)
+		(attempt.IsSafe(x.Req) || x.Rule.Policy.Hedge.UnsafeMethods == policy.On || x.options != nil && x.options.sending == sendRepeatable) && !attempt.Upgrades(x.Req)
 }
 
 // A race is the first attempt of a request, and a second attempt beside it if the response takes

@@ -69,7 +69,7 @@ func TestHedgeCutsTheTail(t *testing.T) {
 	}
 	for seed := range soak.Size[uint64](2, 5) {
 		p99, p995, more := tail(t, policy.Hedge{Percentile: 98}, seed)
-		_, without, _ := tail(t, policy.Hedge{Delay: policy.Off}, seed)
+		_, without, _ := tail(t, policy.Hedge{Enabled: policy.Off}, seed)
 		t.Logf("seed %d: p99 %v, p99.5 %v (%v without) for %.2f %% more attempts", seed, p99, p995, without, 100*more)
 		assert.Less(t, p99, 60*time.Millisecond)
 		assert.LessOrEqual(t, more, 0.03)
@@ -684,7 +684,7 @@ func TestShareOfHedges(t *testing.T) {
 				server.mu.Unlock()
 				return play(req, status(200).Delay(takes))
 			}
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Percentile: percentile}, RetryBudget: policy.RetryBudget{Burst: policy.Off}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Percentile: percentile}, RetryBudget: policy.RetryBudget{Enabled: policy.Off}}})
 			for range requests {
 				responds(t, tr, http.MethodGet, "http://h.test/")
 			}
@@ -996,7 +996,7 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 		hedged bool
 	}{
 		"may go":    {},
-		"gate full": {rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait, Initial: 1, Max: 1}}},
+		"gate full": {rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Initial: 1, Max: 1}}},
 		"rate used": {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1, Burst: 1}}},
 	}
 	for name, row := range rows {
@@ -1164,7 +1164,7 @@ func TestHedgeLeavesTheBodyToTheFirst(t *testing.T) {
 
 // The caller's body fills in a trailer in the caller's request.
 func TestTrailerWhenHedgingIsOn(t *testing.T) {
-	for name, hedge := range map[string]policy.Hedge{"off": policy.Hedge{Delay: policy.Off}, "on": {Delay: time.Minute}} {
+	for name, hedge := range map[string]policy.Hedge{"off": policy.Hedge{Enabled: policy.Off}, "on": {Delay: time.Minute}} {
 		t.Run(name, func(t *testing.T) {
 			var sum string
 			tr := over(t, transport.Config{Rule: policy.Rule{Hedge: hedge}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {

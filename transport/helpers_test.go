@@ -39,7 +39,7 @@ import (
 var (
 	// quick retries without a wait. It is for tests in which time does not matter, and
 	// for tests over TCP, which run in real time.
-	quick = policy.Rule{Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Burst: policy.Off}}
+	quick = policy.Rule{Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Enabled: policy.Off}}
 	// exact waits 1 s, 2 s, 4 s … without jitter.
 	exact = policy.Rule{Backoff: backoff.Exponential{Jitter: backoff.JitterNone}}
 )

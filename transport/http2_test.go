@@ -33,7 +33,7 @@ func repeat(n int, step ts.Step, then ...ts.Step) []ts.Step {
 // TestHTTP2Retries: an ordinary retry, over one connection.
 func TestHTTP2Retries(t *testing.T) {
 	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, policy.Rule{Lanes: policy.Off}.Or(exact), ts.Status(503).Body(strings.Repeat("x", 100_000)), ts.Status(429).Header("Retry-After", "5"), ts.OK("hello"))
+		s := set(t, cfg, exact, ts.Status(503).Body(strings.Repeat("x", 100_000)), ts.Status(429).Header("Retry-After", "5"), ts.OK("hello"))
 		got := s.send(http.MethodGet, nil)
 		require.NoError(t, got.err)
 		assert.Equal(t, "hello", got.body)

@@ -64,7 +64,7 @@ func TestOneActionAndOneResponse(t *testing.T) {
 			steps := []string{"lost after", "busy", "busy", []string{"lost before", "unavailable", "lost after"}[r.IntN(3)]}
 			r.Shuffle(len(steps), func(i, j int) { steps[i], steps[j] = steps[j], steps[i] })
 			server := &keeper{steps: steps, acted: map[string]bool{}}
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{IdempotencyKey: policy.UUIDKey, RetryBudget: policy.RetryBudget{Burst: policy.Off}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{IdempotencyKey: policy.UUIDKey, RetryBudget: policy.RetryBudget{Enabled: policy.Off}}})
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/charges", strings.NewReader("9")))
 			require.NoError(t, err, "seed %d: %v", seed, steps)
 			require.Equal(t, 201, resp.StatusCode, "seed %d: %v", seed, steps)

@@ -127,7 +127,7 @@ func TestConditionsInTheLog(t *testing.T) {
 		condition string
 		limit     any
 	}{
-		{"down without a gate", policy.Rule{MaxAttempts: -1}, script(faults.Fail(errRefused), faults.Fail(errRefused), faults.Fail(errRefused), faults.Fail(errRefused), faults.Status(502), faults.Status(200)),
+		{"down without a gate", policy.Rule{MaxAttempts: 1}, script(faults.Fail(errRefused), faults.Fail(errRefused), faults.Fail(errRefused), faults.Fail(errRefused), faults.Status(502), faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				for range 10 {
 					send(t, tr, 1)
@@ -135,7 +135,7 @@ func TestConditionsInTheLog(t *testing.T) {
 				}
 			},
 			[]string{"WARN http://h.test is down (502): its last five attempts failed, and requests still go", "INFO http://h.test is back after 5s: an attempt succeeded"}, "down", nil},
-		{"down with a gate", policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
+		{"down with a gate", policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
 			func(t *testing.T, tr *transport.Transport) {
 				for range 40 {
 					send(t, tr, 1)
@@ -143,7 +143,7 @@ func TestConditionsInTheLog(t *testing.T) {
 				}
 			},
 			[]string{"WARN http://h.test is down (connection refused): one request at a time tries it, none waits", "INFO http://h.test is back after 12s: 2 go at a time at first, none waits"}, "down", "gate"},
-		{"down with a gate that refuses", policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10, Mode: policy.GateRefuse}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
+		{"down with a gate that refuses", policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10, FailFast: policy.On}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
 			func(t *testing.T, tr *transport.Transport) {
 				for range 100 {
 					send(t, tr, 2)
@@ -151,14 +151,14 @@ func TestConditionsInTheLog(t *testing.T) {
 				}
 			},
 			[]string{"WARN http://h.test is down (connection refused): one request at a time tries it, none waits", "INFO http://h.test is back after 6.5s: 2 go at a time at first, none waits"}, "down", "gate"},
-		{"asks for a pause", policy.Rule{MaxAttempts: -1, ShareRetryAfter: policy.On}, script(faults.Status(429).Header("Retry-After", "30"), faults.Status(200)),
+		{"asks for a pause", policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, script(faults.Status(429).Header("Retry-After", "30"), faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 1)
 				time.Sleep(time.Minute)
 				send(t, tr, 2)
 			},
 			[]string{"WARN http://h.test asks for a pause (429): requests wait for 30s", "INFO http://h.test takes requests again after a pause of 1m0s: they go one after the other, none waits"}, "held", "cooldown"},
-		{"no retries left", policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Burst: 1, MinPerSecond: 0.1}}.Or(quick), script(status(500), status(500), status(500), status(200)),
+		{"no retries left", policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Enabled: policy.On, Burst: 1, MinPerSecond: 0.1}}.Or(quick), script(status(500), status(500), status(500), status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 1)
 				send(t, tr, 1)
@@ -269,7 +269,7 @@ func TestDownWithoutAGate(t *testing.T) {
 		var log journal
 		fail, well := faults.Fail(errRefused), faults.Status(404)
 		steps := script(fail, fail, fail, fail, well, fail, fail, fail, fail, faults.Hang(), status(429), fail, well)
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
 			if req.Method == http.MethodPost {
 				_, err := io.Copy(io.Discard, req.Body)
 				return nil, &net.OpError{Op: "readfrom", Net: "tcp", Err: err}
@@ -315,7 +315,7 @@ func TestSixLinesPerMinute(t *testing.T) {
 			var log journal
 			var seen changes
 			base := switched{fail: errRefused}
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}, Logger: log.above(slog.LevelInfo), Trace: seen.trace(), Base: &base})
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Logger: log.above(slog.LevelInfo), Trace: seen.trace(), Base: &base})
 			send := func(down bool) {
 				base.down.Store(down)
 				for range 5 {
@@ -378,7 +378,7 @@ func TestLinesOfAHostThatFlaps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log journal
 		n := 0
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
 			if n++; req.URL.Host == "flaps.test" && n%14 < 7 || req.URL.Host == "h.test" && n > 2000 {
 				return nil, errRefused
 			}
@@ -414,7 +414,7 @@ func TestStateOfSeveralConditions(t *testing.T) {
 		var log journal
 		base := switched{fail: errRefused}
 		held := false
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, ShareRetryAfter: policy.On}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
 			if held {
 				return play(req, faults.Status(503).Header("Retry-After", "60"))
 			}
@@ -452,7 +452,7 @@ func TestStateBehindAGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log journal
 		base := switched{fail: errRefused}
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10, Mode: policy.GateRefuse}}, Logger: log.above(slog.LevelInfo), Base: &base})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10, FailFast: policy.On}}, Logger: log.above(slog.LevelInfo), Base: &base})
 		start := time.Now()
 		for i := range 9 {
 			base.down.Store(i%2 == 0)
@@ -474,7 +474,7 @@ func TestALineIsWhole(t *testing.T) {
 		var log journal
 		host := "https://" + strings.Repeat("long.", 48) + "example.com:8443"
 		cause := strings.Repeat("the disk is on fire, ", 100) + "and so is the backup"
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, Classify: always}, Logger: log.logger(), Base: script(faults.Fail(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New(cause)}))})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Classify: always}, Logger: log.logger(), Base: script(faults.Fail(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New(cause)}))})
 		for range 5 {
 			_, _ = fetch(t, tr, t.Context(), host+"/")
 		}
@@ -544,7 +544,7 @@ func TestHandlerThatBlocks(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}))
 		var log journal
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}, Logger: slog.New(leveled{logger.Handler(), slog.LevelInfo}), Base: script(faults.Fail(errRefused))})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Logger: slog.New(leveled{logger.Handler(), slog.LevelInfo}), Base: script(faults.Fail(errRefused))})
 		for range 100 {
 			go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
 		}
@@ -560,7 +560,7 @@ func TestHandlerThatBlocks(t *testing.T) {
 
 // TestForgottenAfterAChange: a line about a host that was written keeps no request in memory.
 func TestForgottenAfterAChange(t *testing.T) {
-	tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}, Base: faults.New(nil, faults.Script(status(429, "Retry-After: 1"))), Logger: slog.New(handler(func(slog.Record) {}))})
+	tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Base: faults.New(nil, faults.Script(status(429, "Retry-After: 1"))), Logger: slog.New(handler(func(slog.Record) {}))})
 	type kept struct{ _ [64]byte }
 	lost := func() weak.Pointer[kept] {
 		k := new(kept)
@@ -658,7 +658,7 @@ func TestExplain(t *testing.T) {
 		assert.NotContains(t, transport.Explain(resp, err), "SECRET")
 	}
 	inBubble(t, "limits", func(t *testing.T) {
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1, RateLimit: policy.RateLimit{PerSecond: 0.5}}, Base: script(faults.Status(503))})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, RateLimit: policy.RateLimit{PerSecond: 0.5}}, Base: script(faults.Status(503))})
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		resp := mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Equal(t, "GET http://h.test/\n  attempt 1, at 0s: 503, had waited 2s for the rate\n  status 503: the rule allows one attempt", transport.Explain(resp, nil))
@@ -782,8 +782,8 @@ func TestLinesInTheDocs(t *testing.T) {
 			all.Wait()
 		}
 	}
-	single := policy.Rule{MaxAttempts: -1}
-	gated := policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10}}
+	single := policy.Rule{MaxAttempts: 1}
+	gated := policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}
 	heard := make(chan func(fleetmsg.Message), 1)
 	quota := func(left string) faults.Step {
 		return faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", left).Header("X-RateLimit-Reset", "60")
@@ -815,7 +815,7 @@ func TestLinesInTheDocs(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				once(t, tr, url)
 			}},
-		{name: "the retries of a host are used up, and come back", rule: policy.Rule{RetryBudget: policy.RetryBudget{Burst: 4, MinPerSecond: 0.2}}.Or(quick), base: script(faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(200)),
+		{name: "the retries of a host are used up, and come back", rule: policy.Rule{RetryBudget: policy.RetryBudget{Enabled: policy.On, Burst: 4, MinPerSecond: 0.2}}.Or(quick), base: script(faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				time.Sleep(30 * time.Second)

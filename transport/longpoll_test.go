@@ -44,7 +44,7 @@ func TestLongPollUnderTimeouts(t *testing.T) {
 		{"API", policy.API(), poll, 6, [2]time.Duration{211 * time.Second, (180 + 3*9 + 9 + 17) * time.Second}, policy.ErrAttemptTimeout},
 		{"API with a longer timeout", policy.Rule{AttemptTimeout: 90 * time.Second}.Or(policy.API()), poll, 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 		{"Service", policy.Service(), poll, 3, [2]time.Duration{3150 * time.Millisecond, 3900 * time.Millisecond}, policy.ErrAttemptTimeout},
-		{"Stall", policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, poll, 6, [2]time.Duration{211 * time.Second, (180 + 3*9 + 9 + 17) * time.Second}, transport.ErrStalled},
+		{"Stall", policy.Rule{StallTimeout: 30 * time.Second}, poll, 6, [2]time.Duration{211 * time.Second, (180 + 3*9 + 9 + 17) * time.Second}, transport.ErrStalled},
 		{"MaxElapsedTime", policy.Rule{MaxElapsedTime: 50 * time.Second}, faults.Status(503).Delay(55 * time.Second), 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 		{"Hedge", policy.Rule{Hedge: policy.Hedge{Delay: 10 * time.Second}}, poll, 2, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 	} {
@@ -76,8 +76,8 @@ func TestStreamUnderTimeouts(t *testing.T) {
 		{"timeout of the client", time.Minute, policy.Rule{}, time.Minute, context.DeadlineExceeded},
 		{"API", 0, policy.API(), time.Hour, nil},
 		{"MaxElapsedTime", 0, policy.Rule{MaxElapsedTime: time.Minute}, time.Hour, nil},
-		{"Stall that is longer than the pauses", 0, policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, time.Hour, nil},
-		{"Stall that is shorter", 0, policy.Rule{Stall: policy.Stall{Timeout: 15 * time.Second}}, 15 * time.Second, transport.ErrStalled},
+		{"Stall that is longer than the pauses", 0, policy.Rule{StallTimeout: 30 * time.Second}, time.Hour, nil},
+		{"Stall that is shorter", 0, policy.Rule{StallTimeout: 15 * time.Second}, 15 * time.Second, transport.ErrStalled},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			server := script(eventStream)
@@ -160,8 +160,8 @@ func TestFirstEventTimeout(t *testing.T) {
 		"cut":                 {http.MethodGet, []string{": a\n\n"}, io.ErrUnexpectedEOF, policy.Rule{}, 2, 3 * time.Minute, nil},
 		"cut, POST":           {http.MethodPost, []string{": a\n\n"}, io.ErrUnexpectedEOF, policy.Rule{}, 1, 2 * time.Minute, io.ErrUnexpectedEOF},
 		"ends":                {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{}, 1, 2 * time.Minute, nil},
-		"with other timeouts": {http.MethodGet, []string{event}, nil, policy.Rule{AttemptTimeout: time.Second, Stall: policy.Stall{Timeout: 100 * time.Second}}, 1, time.Minute, nil},
-		"stalls":              {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, 2, 30*time.Second + time.Minute, transport.ErrStalled},
+		"with other timeouts": {http.MethodGet, []string{event}, nil, policy.Rule{AttemptTimeout: time.Second, StallTimeout: 100 * time.Second}, 1, time.Minute, nil},
+		"stalls":              {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{StallTimeout: 30 * time.Second}, 2, 30*time.Second + time.Minute, transport.ErrStalled},
 		"with a gate":         {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{Concurrency: policy.Concurrency{Max: 1, Initial: 1}}, 2, 150*time.Second + time.Minute, nil},
 		"off":                 {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{FirstEventTimeout: policy.Off}, 1, 0, nil},
 	} {
@@ -281,7 +281,7 @@ func TestPollersOfADeadHost(t *testing.T) {
 		{"default", policy.Rule{}, false, 10, 500, true},
 		{"default", policy.Rule{}, false, 100, 5000, true},
 		{"failures held back", policy.Rule{}, true, 100, 100, true},
-		{"no budget", policy.Rule{RetryBudget: policy.RetryBudget{Burst: policy.Off}}, false, 100, 25, false},
+		{"no budget", policy.Rule{RetryBudget: policy.RetryBudget{Enabled: policy.Off}}, false, 100, 25, false},
 		{"gate", policy.Rule{Concurrency: policy.Concurrency{Max: 50}}, false, 100, 4, true},
 	} {
 		bubble(t, func(t *testing.T) {

@@ -293,8 +293,7 @@ func (x *retrier) facts(d *decision) facts {
 		misdirected:   d.stuck,
 		sent:          x.sent,
 		attempts:      rule.MaxAttempts,
-		maxRetryAfter: rule.RetryAfter.Max,
-		beyond:        rule.RetryAfter.Beyond,
+		maxRetryAfter: rule.MaxRetryAfter,
 		hint:          d.RetryAfter,
 		u:             d.u,
 	}

@@ -95,7 +95,7 @@ func TestSingleErrorsAreUntouched(t *testing.T) {
 		_, err = over(t, transport.Config{}, script(faults.Fail(reset))).RoundTrip(req)
 		assert.Equal(t, error(reset), err, "not idempotent")
 
-		_, err = get(t, over(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}}, script(faults.Fail(reset))), t.Context())
+		_, err = get(t, over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}}, script(faults.Fail(reset))), t.Context())
 		assert.Equal(t, error(reset), err, "retries are off")
 
 		_, err = get(t, over(t, transport.Config{}, script(faults.Fail(reset))), transport.WithoutRetries(t.Context()))
@@ -190,11 +190,10 @@ func TestServersWait(t *testing.T) {
 		{"longer than the back-off", exact, "10", transport.ReasonRetry, 10 * time.Second, 11 * time.Second},
 		{"shorter", exact, "0", transport.ReasonRetry, time.Second, time.Second},
 		{"too long: stop at once", exact, "61", transport.ReasonMaxRetryAfter, 0, 0},
-		{"too long: cap", policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondCap}}.Or(exact), "3600", transport.ReasonRetry, time.Minute, time.Minute + time.Second},
-		{"too long: wait", policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait}}.Or(exact), "3600", transport.ReasonRetry, time.Hour, time.Hour + time.Second},
-		{"another bound", policy.Rule{RetryAfter: policy.RetryAfter{Max: 5 * time.Second}}.Or(exact), "6", transport.ReasonMaxRetryAfter, 0, 0},
-		{"no bound", policy.Rule{RetryAfter: policy.RetryAfter{Max: -1}}.Or(exact), "3600", transport.ReasonRetry, time.Hour, time.Hour + time.Second},
-		{"hints are off", policy.Rule{Hint: classify.NoHint}.Or(exact), "3600", transport.ReasonRetry, time.Second, time.Second},
+		{"too long: wait", policy.Rule{MaxRetryAfter: policy.Off}.Or(exact), "3600", transport.ReasonRetry, time.Hour, time.Hour + time.Second},
+		{"another bound", policy.Rule{MaxRetryAfter: 5 * time.Second}.Or(exact), "6", transport.ReasonMaxRetryAfter, 0, 0},
+		{"no bound", policy.Rule{MaxRetryAfter: -1}.Or(exact), "3600", transport.ReasonRetry, time.Hour, time.Hour + time.Second},
+		{"hints are off", policy.Rule{RetryAfter: classify.NoHint}.Or(exact), "3600", transport.ReasonRetry, time.Second, time.Second},
 		{"nonsense", exact, "10000000000", transport.ReasonMaxRetryAfter, 0, 0},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
@@ -570,9 +569,9 @@ func TestPlainBodiesAreNotWrapped(t *testing.T) {
 		{"a redirect", policy.Rule{}, http.MethodGet, http.Header{"Location": {"/"}}, nil},
 		{"an event stream", policy.Rule{}, http.MethodGet, http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}}, nil},
 		{"lines of JSON", policy.Rule{}, http.MethodGet, http.Header{"Content-Type": {"application/x-ndjson"}}, nil},
-		{"fetching again is off", policy.Rule{Resume: policy.Resume{Again: policy.Off}}, http.MethodGet, text, nil},
-		{"resuming is off", policy.Rule{Resume: policy.Resume{Max: policy.Off}}, http.MethodGet, text, nil},
-		{"retries are off", policy.Rule{MaxAttempts: policy.Off}, http.MethodGet, text, nil},
+		{"fetching again is off", policy.Rule{MaxRefetch: policy.Off}, http.MethodGet, text, nil},
+		{"resuming is off", policy.Rule{Resume: policy.Off}, http.MethodGet, text, nil},
+		{"retries are off", policy.Rule{MaxAttempts: 1}, http.MethodGet, text, nil},
 		{"a request that is sent once", policy.Rule{}, http.MethodGet, text, transport.WithoutRetries},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -627,7 +626,7 @@ func TestNestedTransports(t *testing.T) {
 	})
 	inBubble(t, "an inner one without retries has not given up", func(t *testing.T) {
 		base := script(status(503), status(200))
-		inner := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: -1}}, base)
+		inner := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}}, base)
 		resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
@@ -916,8 +915,8 @@ func TestLongestHintEndsWithTheRequest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(429))
 		tr := over(t, transport.Config{Rule: policy.Rule{
-			RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait},
-			Hint:       func(classify.Outcome) (time.Duration, bool) { return math.MaxInt64, true },
+			MaxRetryAfter: policy.Off,
+			RetryAfter:    func(classify.Outcome) (time.Duration, bool) { return math.MaxInt64, true },
 		}}, base)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Hour, cancel)

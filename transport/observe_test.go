@@ -341,7 +341,7 @@ func TestQueued(t *testing.T) {
 	})
 	inBubble(t, "gate", func(t *testing.T) {
 		w := &witness{t: t}
-		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait, Max: 1}}.Or(exact), Trace: w.trace()})
+		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}.Or(exact), Trace: w.trace()})
 		together(2, func(int) {
 			resp, err := get(t, tr, t.Context())
 			assert.NoError(t, err)
@@ -374,7 +374,7 @@ func TestBodyEnd(t *testing.T) {
 	for _, end := range []error{io.EOF, broken} {
 		t.Run(end.Error(), func(t *testing.T) {
 			w := &witness{t: t}
-			tr := mustNew(t, transport.Config{Trace: w.trace(), Rule: policy.Rule{Resume: policy.Resume{Max: policy.Off}}, Base: rt(func(req *http.Request) (*http.Response, error) {
+			tr := mustNew(t, transport.Config{Trace: w.trace(), Rule: policy.Rule{Resume: policy.Off}, Base: rt(func(req *http.Request) (*http.Response, error) {
 				return newResponse(req, 200, testkit.CutAt(text, end)), nil
 			})})
 			resp := mustGet(t, tr)
@@ -462,7 +462,7 @@ func TestHooksThatPanic(t *testing.T) {
 		"RequestEnd":   {RequestEnd: func(context.Context, transport.RequestEnd) { panic("hook") }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			body, gate := oneShot("text"), policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait, Max: 1}}
+			body, gate := oneShot("text"), policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}
 			answer := &body0{}
 			tr := mustNew(t, transport.Config{Rule: gate, Trace: trace, Base: rt(func(req *http.Request) (*http.Response, error) {
 				_ = req.Body.Close()
@@ -515,7 +515,7 @@ func TestLogOfDurations(t *testing.T) {
 				return play(req, a)
 			}
 		}
-		for _, rule := range []policy.Rule{exact, policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait, Max: 1}}.Or(exact)} { // light or not
+		for _, rule := range []policy.Rule{exact, policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}.Or(exact)} { // light or not
 			assert.Equal(t, "host=http://h.test attempt=1 kind=first reason=retry status=503 wait=1s duration=300ms\n"+
 				"host=http://h.test attempt=2 kind=retry reason=final status=200 duration=300ms\n",
 				logged(t, rule, script(slow(status(503)), slow(status(200)))))

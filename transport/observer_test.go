@@ -117,22 +117,22 @@ func newScene(seed uint64) *scene {
 	}
 	one(4, "MaxElapsedTime", func(p *policy.Rule) { p.MaxElapsedTime = 2003 * time.Millisecond })
 	one(3, "AttemptTimeout", func(p *policy.Rule) { p.AttemptTimeout = 1009 * time.Millisecond })
-	one(4, "Stall", func(p *policy.Rule) { p.Stall.Timeout = 907 * time.Millisecond })
+	one(4, "Stall", func(p *policy.Rule) { p.StallTimeout = 907 * time.Millisecond })
 	one(8, "Connect", func(p *policy.Rule) { p.ConnectTimeout = 503 * time.Millisecond })
 	one(5, "Refusals", func(p *policy.Rule) { p.Classify = classify.Refusals })
 	one(8, "RateLimit", func(p *policy.Rule) { p.RateLimit = policy.RateLimit{PerSecond: 7, Burst: 2} })
-	one(6, "Concurrency", func(p *policy.Rule) { p.Concurrency = policy.Concurrency{Mode: policy.GateWait, Initial: 2} })
-	one(8, "Refusing", func(p *policy.Rule) { p.Concurrency = policy.Concurrency{Mode: policy.GateRefuse, Initial: 1} })
+	one(6, "Concurrency", func(p *policy.Rule) { p.Concurrency = policy.Concurrency{Enabled: policy.On, Initial: 2} })
+	one(8, "Refusing", func(p *policy.Rule) { p.Concurrency = policy.Concurrency{FailFast: policy.On, Initial: 1} })
 	one(8, "QuotaPacing", func(p *policy.Rule) { p.QuotaPacing = policy.On })
 	one(3, "ShareRetryAfter", func(p *policy.Rule) { p.ShareRetryAfter = policy.On })
-	one(8, "Resume off", func(p *policy.Rule) { p.Resume.Max = policy.Off })
-	one(6, "Again off", func(p *policy.Rule) { p.Resume.Again = policy.Off })
+	one(8, "Resume off", func(p *policy.Rule) { p.Resume = policy.Off })
+	one(6, "Again off", func(p *policy.Rule) { p.MaxRefetch = policy.Off })
 	one(6, "Key", func(p *policy.Rule) { p.IdempotencyKey = func(*http.Request) string { return "k" } })
 	one(8, "small Budget", func(p *policy.Rule) {
 		p.RetryBudget = policy.RetryBudget{Burst: 1, Ratio: policy.Off, MinPerSecond: 0.01}
 	})
 	one(4, "Hedge", func(p *policy.Rule) { p.Hedge.Delay = 307 * time.Millisecond })
-	one(8, "Upload", func(p *policy.Rule) { p.Upload.Memory = policy.Off })
+	one(8, "Upload", func(p *policy.Rule) { p.ReplayBuffer = policy.Off })
 	one(4, "Lane", func(*policy.Rule) { s.lanes = true })
 	for range 1 + r.IntN(4) {
 		q := sceneRequest{
@@ -359,7 +359,7 @@ func playScene(t *testing.T, scene *scene, observer string) (text, lines string)
 			}
 			return ask(o)
 		}
-		c.Rule.Hint = func(o classify.Outcome) (time.Duration, bool) {
+		c.Rule.RetryAfter = func(o classify.Outcome) (time.Duration, bool) {
 			s.noteCall("Hint", o)
 			return classify.DefaultHint(o)
 		}

@@ -118,7 +118,7 @@ func TestPacingCountsRetriesAndHedges(t *testing.T) {
 }
 
 // TestPacingDoesNotBelieveEverything: a window that ends in a day stops a host
-// for no longer than RetryAfter.Max.
+// for no longer than MaxRetryAfter.
 func TestPacingDoesNotBelieveEverything(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 86400"))

@@ -278,7 +278,7 @@ func TestOtherConnectionsAreLeftAlone(t *testing.T) {
 // twice.
 func TestGetBodyIsUsed(t *testing.T) {
 	at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(quick), ts.Status(503), ts.Status(503), ts.OK("done"))
+		s := set(t, cfg, policy.Rule{ReplayBuffer: -1}.Or(quick), ts.Status(503), ts.Status(503), ts.OK("done"))
 		req := s.request(http.MethodPut, strings.NewReader("text"))
 		made, own := 0, req.GetBody
 		req.GetBody = func() (io.ReadCloser, error) {
@@ -342,7 +342,7 @@ func TestBuffersOfCommittedUploadsAreFree(t *testing.T) {
 		const limit = 32 << 20
 		goOn := make(chan struct{})
 		small := script(faults.Status(503), faults.Status(200))
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Upload: policy.Upload{Memory: limit}}.Or(quick), Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{ReplayBuffer: limit}.Or(quick), Base: rt(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Path == "/small" {
 				return small.RoundTrip(req)
 			}

@@ -642,7 +642,7 @@ func TestServerWantsHTTP1(t *testing.T) {
 		w.ok(w.post(), time.Second)
 		w.tr.CloseIdleConnections()
 
-		w = wire(t, ts.Config{Net: ts.NewNet(), HTTP2: true, TLS: cfg.TLS}, policy.Rule{Lanes: policy.Off}.Or(quick), cfg.Handler)
+		w = wireTo(t, ts.Start(t, ts.Config{Net: ts.NewNet(), HTTP2: true, TLS: cfg.TLS, Handler: cfg.Handler}), cfg.Net, quick, onePool)
 		assert.Error(t, w.get().err)
 		assert.Equal(t, 1, w.Arrivals())
 		w.tr.CloseIdleConnections()

@@ -36,7 +36,7 @@ const attemptTime = 300 * time.Millisecond
 
 var (
 	// quick has four attempts with a short timeout, almost without waits between.
-	hasty = policy.Rule{MaxAttempts: 4, AttemptTimeout: attemptTime, Backoff: backoff.Constant(10 * time.Millisecond), RetryBudget: policy.RetryBudget{Burst: policy.Off}}
+	hasty = policy.Rule{MaxAttempts: 4, AttemptTimeout: attemptTime, Backoff: backoff.Constant(10 * time.Millisecond), RetryBudget: policy.RetryBudget{Enabled: policy.Off}}
 
 	anyHTTP = []protocol{http1[0], http2[0], http2[1]}
 )
@@ -61,6 +61,9 @@ func wireTo(t *testing.T, s *ts.Server, net *ts.Net, rule policy.Rule, change fu
 	change(base)
 	return &wired{Server: s, t: t, net: net, tr: mustNew(t, transport.Config{Base: base, Rule: rule})}
 }
+
+// onePool gives a base one pool, because a copy could pass its limit of connections.
+func onePool(base *http.Transport) { base.MaxConnsPerHost = 100 }
 
 func well(*ts.Received) ts.Step { return ts.OK("well") }
 
@@ -89,7 +92,7 @@ func TestDeathUnderLoad(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		for name, rule := range map[string]policy.Rule{"with a wait": hasty, "without": policy.Rule{Backoff: backoff.Constant(0)}.Or(hasty)} {
 			cfg.Net = ts.NewNet()
-			rule.Stall.Timeout = attemptTime
+			rule.StallTimeout = attemptTime
 			w := wire(t, cfg, rule, func(r *ts.Received) ts.Step {
 				return ts.OK("well").Delay(time.Duration(1+r.N%7) * time.Millisecond)
 			})
@@ -382,7 +385,8 @@ func TestMisdirectedEverywhere(t *testing.T) {
 		}
 	})
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{Lanes: policy.Off}.Or(quick), func(*ts.Received) ts.Step { return ts.Status(421) })
+		cfg.Handler = func(*ts.Received) ts.Step { return ts.Status(421) }
+		w := wireTo(t, ts.Start(t, cfg), cfg.Net, quick, onePool)
 		assert.Equal(t, 421, w.get().status)
 		assert.Equal(t, cfg.HTTP2, w.Arrivals() == 1)
 	})
@@ -459,7 +463,7 @@ func TestSlowHandlers(t *testing.T) {
 func TestDeathDuringADownload(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		content := ts.Pattern(200_000)
-		rule := policy.Rule{Stall: policy.Stall{Timeout: time.Second}}.Or(hasty)
+		rule := policy.Rule{StallTimeout: time.Second}.Or(hasty)
 		w := wire(t, cfg, rule, func(r *ts.Received) ts.Step {
 			return ts.Content(content, `"v1"`).Drip(10_000, 10*time.Millisecond)
 		})
@@ -715,7 +719,7 @@ func TestDeadlinesOverTheOnlyPool(t *testing.T) {
 // A limit of a Transport below refuses a request that has little time, or lets it wait for too long.
 // That says nothing about a connection, so no idle connections are closed.
 func TestLimitsBelowCloseNoConnections(t *testing.T) {
-	for name, rule := range map[string]policy.Rule{"refuses": {ShareRetryAfter: policy.On}, "lets it wait": {Concurrency: policy.Concurrency{Mode: policy.GateWait, Initial: 1, Max: 1}}} {
+	for name, rule := range map[string]policy.Rule{"refuses": {ShareRetryAfter: policy.On}, "lets it wait": {Concurrency: policy.Concurrency{Enabled: policy.On, Initial: 1, Max: 1}}} {
 		inBubble(t, name, func(t *testing.T) {
 			base := &countsCloses{}
 			below := mustNew(t, transport.Config{Base: base, Rule: rule})
@@ -916,21 +920,6 @@ func TestPoolsOfEvictedHosts(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, before-1, w.net.Open("fault.test"))
 		w.tr.CloseIdleConnections()
-	})
-}
-
-// Requests under a rule without lanes take the base.
-func TestLanesOff(t *testing.T) {
-	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{Lanes: policy.Off}.Or(hasty), well)
-		w.ok(w.get(), 0)
-		w.die()
-		require.Error(t, w.get().err)
-		assert.Equal(t, 1, w.Conns())
-		require.NoError(t, w.tr.Update(hasty, nil))
-		w.ok(w.get(), attemptTime+20*time.Millisecond)
-		require.NoError(t, w.tr.Update(policy.Rule{Lanes: policy.Off}.Or(hasty), nil))
-		assert.Equal(t, 2, w.Conns())
 	})
 }
 

@@ -53,7 +53,7 @@ func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 			reset := (k+1)*10 - int(time.Since(start)/time.Second)
 			return newResponse(req, code, http.NoBody, "RateLimit-Limit: 20", "RateLimit-Remaining: "+strconv.Itoa(max(0, left)), "RateLimit-Reset: "+strconv.Itoa(reset)), nil
 		})
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: -1, QuotaPacing: policy.On, Concurrency: policy.Concurrency{Initial: 4, Max: 4}}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 1, QuotaPacing: policy.On, Concurrency: policy.Concurrency{Initial: 4, Max: 4}}})
 		together(60, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
 		t.Log(sent, over, time.Since(start))
 		if over > 4 { // requests that were under way when the server first said so
@@ -144,7 +144,7 @@ func TestGateComesBackByItself(t *testing.T) {
 			}
 			return newResponse(req, 200, http.NoBody), nil
 		})
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10}}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}})
 		get := func(path string) { _, _ = send(t, tr, http.MethodGet, "http://h.test"+path) }
 		for range 12 {
 			get("/")
@@ -179,7 +179,7 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 			}
 			return play(req, status(503))
 		})
-		rule := policy.Rule{MaxElapsedTime: 5 * time.Second, Concurrency: policy.Concurrency{Mode: policy.GateWait, Initial: 1, Max: 1}}
+		rule := policy.Rule{MaxElapsedTime: 5 * time.Second, Concurrency: policy.Concurrency{Enabled: policy.On, Initial: 1, Max: 1}}
 		tr := over(t, transport.Config{Rule: rule.Or(exact)}, base)
 		done := make(chan struct{})
 		time.AfterFunc(500*time.Millisecond, func() { // takes the slot during the back-off
@@ -200,10 +200,10 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 // A request whose turn by the rate comes after its deadline is refused at once,
 // with and without a gate.
 func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
-	for name, mode := range map[string]policy.GateMode{"rate": policy.Off, "rate and gate": policy.GateWait} {
+	for name, gated := range map[string]policy.Switch{"rate": policy.Off, "rate and gate": policy.On} {
 		inBubble(t, name, func(t *testing.T) {
 			base := script(faults.Status(200))
-			tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: policy.Concurrency{Mode: mode}}}, base)
+			tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: policy.Concurrency{Enabled: gated}}}, base)
 			ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
 			defer cancel()
 			var wg sync.WaitGroup
@@ -258,9 +258,9 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 				synctest.Wait()
 			}},
 		"gate that refuses": {limit: "gate", base: busy, first: slow, reason: transport.ReasonGateFull,
-			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, Mode: policy.GateRefuse}}, text: "too many requests in flight"},
+			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, FailFast: policy.On}}, text: "too many requests in flight"},
 		"gate that refuses, and no token of the rate": {limit: "gate", base: busy, first: slow, reason: transport.ReasonGateFull,
-			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, Mode: policy.GateRefuse}, RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, text: "too many requests in flight"},
+			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, FailFast: policy.On}, RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, text: "too many requests in flight"},
 		"gate until the end of the context": {limit: "gate", base: busy, first: slow, reason: transport.ReasonTimeout,
 			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}, text: "not sent while it waited for its turn (gate)"},
 		"a retry by the rate": {limit: "rate", base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,
@@ -293,12 +293,12 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 // generous turns on every limit, with values that hold nothing back.
 var generous = policy.Rule{
 	AttemptTimeout: 10 * time.Second,
-	Stall:          policy.Stall{Timeout: 30 * time.Second},
+	StallTimeout:   30 * time.Second,
 	MaxElapsedTime: time.Minute,
 	Classify:       classify.Refusals,
 	RateLimit:      policy.RateLimit{PerSecond: 1e6, Burst: 1e6},
 	QuotaPacing:    policy.On,
-	Concurrency:    policy.Concurrency{Mode: policy.GateWait, Initial: 2000},
+	Concurrency:    policy.Concurrency{Enabled: policy.On, Initial: 2000},
 }
 
 // BenchmarkCrowd has 1,000 goroutines on a single host with every limit on. Run it
@@ -344,18 +344,18 @@ func BenchmarkCrowd(b *testing.B) {
 // limited are the limits of a host, each by itself and all together.
 var limited = map[string]policy.Rule{
 	"no limit":      {MaxElapsedTime: time.Minute},
-	"gate":          {Concurrency: policy.Concurrency{Mode: policy.GateWait}},
+	"gate":          {Concurrency: policy.Concurrency{Enabled: policy.On}},
 	"rate":          {RateLimit: policy.RateLimit{PerSecond: 1e6, Burst: 1e6}},
 	"pacing":        {QuotaPacing: policy.On},
 	"hedge":         {Hedge: policy.Hedge{Delay: time.Minute}},
-	"all but hedge": {Concurrency: policy.Concurrency{Mode: policy.GateWait}, RateLimit: generous.RateLimit, QuotaPacing: policy.On, MaxElapsedTime: time.Minute},
+	"all but hedge": {Concurrency: policy.Concurrency{Enabled: policy.On}, RateLimit: generous.RateLimit, QuotaPacing: policy.On, MaxElapsedTime: time.Minute},
 }
 
 // TestLimitsAllocateNothing: the limits of a host cost no allocation if nothing waits.
 func TestLimitsAllocateNothing(t *testing.T) {
 	req := getRequest(t, "https://api.example.com/v1/things")
 	for name, rule := range limited {
-		if rule.Hedge.Enabled() {
+		if rule.Hedge != (policy.Hedge{}) {
 			continue // an attempt that may be hedged runs in a goroutine of its own
 		}
 		tr := mustNew(t, transport.Config{Base: newNoop(), Rule: rule})
@@ -393,7 +393,7 @@ func TestSnapshot(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 			ShareRetryAfter: policy.On, Backoff: backoff.Constant(0), MaxAttempts: 3, RateLimit: policy.RateLimit{PerSecond: 50}, Concurrency: policy.Concurrency{Initial: 2, Max: 2},
 		}, Hosts: map[string]policy.Rule{
-			"plain.test": {RetryBudget: policy.RetryBudget{Burst: policy.Off}, RateLimit: policy.RateLimit{PerSecond: -1}, Concurrency: policy.Concurrency{Mode: policy.Off}},
+			"plain.test": {RetryBudget: policy.RetryBudget{Enabled: policy.Off}, RateLimit: policy.RateLimit{Enabled: policy.Off}, Concurrency: policy.Concurrency{Enabled: policy.Off}},
 		}})
 		assert.Empty(t, tr.Snapshot())
 
@@ -474,7 +474,7 @@ func TestSnapshotPrints(t *testing.T) {
 // A limit that Update turned off is no longer in the Snapshot.
 func TestSnapshotAfterUpdate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait}, RateLimit: policy.RateLimit{PerSecond: 10}}}, script(faults.Status(200)))
+		tr := over(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}, RateLimit: policy.RateLimit{PerSecond: 10}}}, script(faults.Status(200)))
 		mustGet(t, tr)
 		s := stateOf(t, tr)
 		assert.NotZero(t, s.ConcurrencyLimit)

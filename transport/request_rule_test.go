@@ -31,13 +31,13 @@ func TestRulesAreInherited(t *testing.T) {
 		}
 		tr := mustNew(t, transport.Config{
 			Base: base,
-			Rule: policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(time.Second), Hint: hint("config")},
+			Rule: policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(time.Second), RetryAfter: hint("config")},
 			Hosts: map[string]policy.Rule{
 				"h.test":     {MaxAttempts: 3, Backoff: backoff.Constant(2 * time.Second)},
 				"h.test/v1/": {MaxAttempts: 4},
 			},
 		})
-		outer := transport.WithRule(t.Context(), policy.Rule{MaxAttempts: 5, Hint: hint("outer")})
+		outer := transport.WithRule(t.Context(), policy.Rule{MaxAttempts: 5, RetryAfter: hint("outer")})
 		for _, row := range []struct {
 			name, url, hint string
 			ctx             context.Context
@@ -50,7 +50,7 @@ func TestRulesAreInherited(t *testing.T) {
 			{"request", "http://h.test/v1/", "outer", outer, 5, 2 * time.Second},
 			{"request to another host", "http://other.test/", "outer", outer, 5, time.Second},
 			{"inner", "http://h.test/v1/", "outer", transport.WithRule(transport.WithIdempotent(outer), policy.Rule{MaxAttempts: 6}), 6, 2 * time.Second},
-			{"off", "http://h.test/v1/", "outer", transport.WithRule(outer, policy.Rule{MaxAttempts: policy.Off}), 1, 0},
+			{"off", "http://h.test/v1/", "outer", transport.WithRule(outer, policy.Rule{MaxAttempts: 1}), 1, 0},
 		} {
 			before, start := base.attempts(), time.Now()
 			finish(tr.RoundTrip(getRequest(t, row.url).WithContext(row.ctx)))
@@ -218,14 +218,13 @@ func TestPathsHaveNoLimitsOfTheHost(t *testing.T) {
 // hostLimits are rules that set a limit of a host.
 var hostLimits = map[string]policy.Rule{
 	"RateLimit":        {RateLimit: policy.RateLimit{PerSecond: 1}},
-	"RetryBudget":      {RetryBudget: policy.RetryBudget{Burst: policy.Off}},
+	"RetryBudget":      {RetryBudget: policy.RetryBudget{Enabled: policy.Off}},
 	"ShareRetryAfter":  {ShareRetryAfter: policy.On},
 	"QuotaPacing":      {QuotaPacing: policy.On},
-	"Concurrency":      {Concurrency: policy.Concurrency{Mode: policy.GateWait}},
+	"Concurrency":      {Concurrency: policy.Concurrency{Enabled: policy.On}},
 	"ThrottleKey":      {ThrottleKey: func(*http.Request) string { return "" }},
-	"RetryAfter":       {RetryAfter: policy.RetryAfter{Max: time.Second}},
+	"MaxRetryAfter":    {MaxRetryAfter: time.Second},
 	"Hedge.Percentile": {Hedge: policy.Hedge{Percentile: 90}},
-	"Lanes":            {Lanes: policy.Off},
 }
 
 // All paths of a host share its rate, its budget and its state.

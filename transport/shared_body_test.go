@@ -130,9 +130,9 @@ func TestUploadsOfOneReader(t *testing.T) {
 	defer group.Wait()
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		for name, body := range sharedBodies {
-			for _, hedge := range []policy.Hedge{policy.Hedge{Delay: policy.Off}, {Delay: 2 * time.Millisecond}} {
+			for _, hedge := range []policy.Hedge{policy.Hedge{Enabled: policy.Off}, {Delay: 2 * time.Millisecond}} {
 				group.Go(func() {
-					t.Run(fmt.Sprintf("%s/%s/hedge %v", proto, name, hedge.Enabled()), func(t *testing.T) {
+					t.Run(fmt.Sprintf("%s/%s/hedge %v", proto, name, hedge.Enabled), func(t *testing.T) {
 						server := storing(t, proto)
 						tr := over(t, transport.Config{Rule: policy.Rule{Hedge: hedge}.Or(quick)}, server.Client().Transport)
 						right := 0

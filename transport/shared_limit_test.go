@@ -149,7 +149,7 @@ func TestSharedLimit(t *testing.T) {
 	}
 }
 
-// A request waits for the holds of others for RetryAfter.Max in all, however often they are renewed.
+// A request waits for the holds of others for MaxRetryAfter in all, however often they are renewed.
 // Then it goes. With a deadline before that it fails at once, and the error says until when.
 func TestPatienceWithOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestQuotaReallyUsedUp(t *testing.T) {
 		inBubble(t, fmt.Sprintf("%d workers, %d per %v", row.n, row.limit, row.window), func(t *testing.T) {
 			server := newQuota(row.limit, row.window, 10*time.Millisecond)
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-				ShareRetryAfter: policy.On, MaxAttempts: 20, Backoff: backoff.Constant(time.Millisecond), RetryBudget: policy.RetryBudget{Burst: policy.Off}}})
+				ShareRetryAfter: policy.On, MaxAttempts: 20, Backoff: backoff.Constant(time.Millisecond), RetryBudget: policy.RetryBudget{Enabled: policy.Off}}})
 			together(row.n, func(int) {
 				for range row.each {
 					assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))

@@ -307,7 +307,7 @@ func TestGateRefuseAfterAPause(t *testing.T) {
 					return nil, pause(req, time.Hour)
 				}
 				return play(req, status(200).Delay(100*time.Millisecond))
-			}), Rule: policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateRefuse, Initial: 2}, MaxAttempts: 1, AttemptTimeout: 5 * time.Second}})
+			}), Rule: policy.Rule{Concurrency: policy.Concurrency{FailFast: policy.On, Initial: 2}, MaxAttempts: 1, AttemptTimeout: 5 * time.Second}})
 			for stateOfOr(tr).ConcurrencyLimit < 10 {
 				together(max(2, stateOfOr(tr).ConcurrencyLimit), func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
 			}
@@ -372,7 +372,7 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 			r.Classify = func(o classify.Outcome) classify.Class { when(mine(o.Request), f); return classify.Unknown }
 		}},
 		"Hint": {response: status(503), rule: func(r *policy.Rule, f func()) {
-			r.Hint = func(o classify.Outcome) (time.Duration, bool) { when(mine(o.Request), f); return 0, false }
+			r.RetryAfter = func(o classify.Outcome) (time.Duration, bool) { when(mine(o.Request), f); return 0, false }
 		}},
 		"Backoff": {response: status(503), rule: func(r *policy.Rule, f func()) { r.Backoff = panickyBackoff(f) }},
 		"a trace of the response": {rule: func(*policy.Rule, func()) {}, ctx: func(ctx context.Context, f func()) context.Context {
@@ -472,10 +472,10 @@ func (c *badContext) Deadline() (time.Time, bool) {
 
 // When a function of the caller panics, the response at hand is closed and its slot is free.
 func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
-	gate := policy.Concurrency{Mode: policy.GateRefuse, Initial: 1, Max: 1}
+	gate := policy.Concurrency{FailFast: policy.On, Initial: 1, Max: 1}
 	rows := map[string]transport.Config{
 		"classifier": {Rule: policy.Rule{Classify: func(classify.Outcome) classify.Class { panic("own") }}},
-		"hint":       {Rule: policy.Rule{Hint: func(classify.Outcome) (time.Duration, bool) { panic("own") }}},
+		"hint":       {Rule: policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { panic("own") }}},
 		"idempotent": {Rule: policy.Rule{Idempotent: func(*http.Request) bool { panic("own") }}},
 		"trace":      {Trace: &transport.Trace{Event: func(transport.Event) { panic("own") }}},
 	}

@@ -39,7 +39,7 @@ func TestStreamWithAConstantValidator(t *testing.T) {
 }
 
 // A 200 in the place of a 206 continues the body if its first bytes are those that the reader
-// has. The bytes are kept only up to Resume.Again, and not if the server promised ranges.
+// has. The bytes are kept only up to MaxRefetch, and not if the server promised ranges.
 func TestWholeResponseIsCompared(t *testing.T) {
 	for name, row := range map[string]struct {
 		rule   policy.Rule
@@ -51,9 +51,9 @@ func TestWholeResponseIsCompared(t *testing.T) {
 		"another beginning": {second: "x123456789"},
 		"another last byte": {second: "0123x56789"},
 		"shorter":           {second: "012"},
-		"up to Again":       {rule: policy.Rule{Resume: policy.Resume{Again: 5}}, second: "0123456789", whole: true},
-		"beyond Again":      {rule: policy.Rule{Resume: policy.Resume{Again: 4}}, second: "0123456789"},
-		"Again is off":      {rule: policy.Rule{Resume: policy.Resume{Again: policy.Off}}, second: "0123456789"},
+		"up to Again":       {rule: policy.Rule{MaxRefetch: 5}, second: "0123456789", whole: true},
+		"beyond Again":      {rule: policy.Rule{MaxRefetch: 4}, second: "0123456789"},
+		"Again is off":      {rule: policy.Rule{MaxRefetch: policy.Off}, second: "0123456789"},
 		"Accept-Ranges":     {header: "Accept-Ranges: bytes", second: "0123456789"},
 	} {
 		inBubble(t, name, func(t *testing.T) {

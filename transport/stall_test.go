@@ -38,7 +38,7 @@ func TestStalledBodyIsResumed(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			body := testserver.Pattern(100_000)
 			content := testserver.Content(body, `"v1"`)
-			c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}.Or(exact)}, config,
+			c, srv := overServer(t, transport.Config{Rule: policy.Rule{StallTimeout: 20 * time.Second}.Or(exact)}, config,
 				content.CutAt(10_000, testserver.Stall), content)
 			start := time.Now()
 			resp, err := c.Get(srv.URL)
@@ -54,7 +54,7 @@ func TestStalledBodyIsResumed(t *testing.T) {
 func TestStalledBodyTimesOut(t *testing.T) {
 	for name, config := range protocols {
 		inBubble(t, name, func(t *testing.T) {
-			c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}, Resume: policy.Resume{Max: policy.Off}}}, config,
+			c, srv := overServer(t, transport.Config{Rule: policy.Rule{StallTimeout: 20 * time.Second, Resume: policy.Off}}, config,
 				testserver.OK("0123456789").CutAt(4, testserver.Stall))
 			start := time.Now()
 			resp, err := c.Get(srv.URL)
@@ -78,7 +78,7 @@ func TestStalledBodyTimesOut(t *testing.T) {
 func TestStalledHeadersAreRetried(t *testing.T) {
 	for name, config := range protocols {
 		inBubble(t, name, func(t *testing.T) {
-			c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}.Or(exact)}, config,
+			c, srv := overServer(t, transport.Config{Rule: policy.Rule{StallTimeout: 20 * time.Second}.Or(exact)}, config,
 				testserver.Hang(), testserver.OK("hello"))
 			start := time.Now()
 			resp, err := c.Get(srv.URL)
@@ -100,7 +100,7 @@ func TestStallAndAttemptTimeout(t *testing.T) {
 		{2 * time.Second, time.Second, policy.ErrAttemptTimeout},
 	} {
 		bubble(t, func(t *testing.T) {
-			c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: row.stall}, AttemptTimeout: row.attempt, MaxAttempts: 1}},
+			c, srv := overServer(t, transport.Config{Rule: policy.Rule{StallTimeout: row.stall, AttemptTimeout: row.attempt, MaxAttempts: 1}},
 				testserver.Config{}, testserver.Hang())
 			start := time.Now()
 			_, err := c.Get(srv.URL)
@@ -127,7 +127,7 @@ func TestStalledUpload(t *testing.T) {
 		src := oneShot("0123456789")
 		src.onRead = func() { time.Sleep(time.Minute) }
 		start := time.Now()
-		tr := over(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}, MaxAttempts: 1}}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{StallTimeout: 20 * time.Second, MaxAttempts: 1}}, base)
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
 		assert.ErrorIs(t, err, transport.ErrStalled)
 		assert.Equal(t, 3*time.Minute+20*time.Second, time.Since(start))
@@ -149,7 +149,7 @@ func TestAttemptTimeoutAndSlowUpload(t *testing.T) {
 				}
 			}
 		})
-		tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Second, Stall: policy.Stall{Timeout: 20 * time.Second}, MaxAttempts: 1}}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Second, StallTimeout: 20 * time.Second, MaxAttempts: 1}}, base)
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot("0123456789")))
 		assert.NoError(t, err)
 	})

@@ -47,7 +47,7 @@ func TestRetryIntoSilenceIsBounded(t *testing.T) {
 		{"AttemptTimeout", policy.Rule{AttemptTimeout: time.Hour}, 0, []answer{faults.ConnReset(), hang}, 2 * time.Hour, 3, true},
 		{"AttemptTimeout off", policy.Rule{AttemptTimeout: policy.Off}, 0, []answer{faults.ConnReset(), hang}, 2 * each, 3, true},
 		{"ConnectTimeout", policy.Rule{ConnectTimeout: time.Second}, 0, []answer{faults.ConnReset(), hang}, 2 * each, 3, true},
-		{"Stall", policy.Rule{Stall: policy.Stall{Timeout: time.Minute}}, 0, []answer{faults.ConnReset(), hang}, 2 * time.Minute, 3, true},
+		{"Stall", policy.Rule{StallTimeout: time.Minute}, 0, []answer{faults.ConnReset(), hang}, 2 * time.Minute, 3, true},
 		{"a slow body", policy.Rule{}, 0, []answer{faults.ConnReset(), faults.Status(200).Body("news").Drip(1, each)}, 4 * each, 2, false},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestAttemptLeavesNothingInItsContext(t *testing.T) {
 	}
 	rules := map[string]policy.Rule{
 		"attempt timeout": {AttemptTimeout: time.Minute},
-		"stall":           {AttemptTimeout: -1, Stall: policy.Stall{Timeout: time.Minute}},
+		"stall":           {AttemptTimeout: -1, StallTimeout: time.Minute},
 		"hedge":           {AttemptTimeout: -1, Hedge: policy.Hedge{Delay: time.Second}},
 	}
 	for name, row := range rows {

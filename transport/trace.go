@@ -216,7 +216,7 @@ type AttemptStart struct {
 	// Start is when the attempt is sent.
 	Start time.Time
 	// Deadline is when nobody waits for the headers of its response any more. It is the end
-	// of the AttemptTimeout, of Stall.Timeout or the deadline of the caller's context,
+	// of the AttemptTimeout, of StallTimeout or the deadline of the caller's context,
 	// whichever is earliest, and zero if there is none. If a body is sent for which these
 	// timeouts stand still, only the caller's deadline counts. A function can tell it to the server in
 	// Header, so that the server drops work that has expired.

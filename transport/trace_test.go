@@ -319,7 +319,7 @@ func TestErrorsInEventsHaveNoSecrets(t *testing.T) {
 		var seen recorder
 		var changed changes
 		tr := mustNew(t, transport.Config{
-			Base: script(faults.Fail(own)), Rule: policy.Rule{MaxAttempts: -1, Concurrency: policy.Concurrency{Initial: 10}},
+			Base: script(faults.Fail(own)), Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}},
 			Trace: transport.JoinTraces(seen.trace(), changed.trace()),
 		})
 		_, err := tr.RoundTrip(getRequest(t, "http://h.test/p?key="+marker))
@@ -402,7 +402,7 @@ func TestEventsSayWhatFailed(t *testing.T) {
 		404: "GET to http://h.test: unexpected EOF at byte 5 of the body, the rest is not of the same body",
 	} {
 		inBubble(t, fmt.Sprintf("a %d for the rest", status), func(t *testing.T) {
-			all := texts(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: 2}}.Or(exact), Base: script(cut, faults.Status(status))})
+			all := texts(t, transport.Config{Rule: exact, Base: script(cut, faults.Status(status))})
 			assert.Equal(t, last, all[len(all)-1])
 		})
 	}

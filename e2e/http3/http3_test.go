@@ -89,7 +89,7 @@ func serve(t *testing.T, rule policy.Rule, handler func(n int, w http.ResponseWr
 	s.base = &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, QUICConfig: &quic.Config{}}
 	tr, err := transport.New(transport.Config{
 		Base: s.base,
-		Rule: rule.Or(policy.Rule{Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Burst: policy.Off}}),
+		Rule: rule.Or(policy.Rule{Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Enabled: policy.Off}}),
 		Trace: &transport.Trace{Event: func(e transport.Event) {
 			s.mu.Lock()
 			defer s.mu.Unlock()

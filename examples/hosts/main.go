@@ -30,7 +30,7 @@ func main() {
 		Rule: policy.Rule{MaxAttempts: 4, Backoff: backoff.Exponential{Base: 100 * time.Millisecond, Jitter: backoff.JitterFull}},
 		Hosts: map[string]policy.Rule{
 			"*.example.com":   {MaxAttempts: 2},          // other fields as in Rule
-			"pay.example.com": {MaxAttempts: policy.Off}, // no retries; the most specific pattern wins
+			"pay.example.com": {MaxAttempts: 1}, // no retries; the most specific pattern wins
 		},
 		// For this example only: one server stands for all hosts.
 		Base: &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return url.Parse(server.URL) }},

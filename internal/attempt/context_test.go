@@ -235,7 +235,7 @@ func TestRestartGivesAllOfTheTime(t *testing.T) {
 			{policy.Rule{AttemptTimeout: 5 * second, ConnectTimeout: 2 * second}, []event{seeksConnection}, 5 * second},
 			{policy.Rule{ConnectTimeout: 2 * second}, []event{seeksConnection}, 0},
 			{policy.Rule{AttemptTimeout: 5 * second}, []event{readsUpload}, 0},
-			{policy.Rule{AttemptTimeout: 5 * second, Stall: policy.Stall{Timeout: 5 * second}}, []event{readsUpload, hasPiece}, 4 * second},
+			{policy.Rule{AttemptTimeout: 5 * second, StallTimeout: 5 * second}, []event{readsUpload, hasPiece}, 4 * second},
 			{policy.Rule{AttemptTimeout: 5 * second}, []event{responds}, 0},
 		} {
 			timeouts, other := TimeoutsOf(&row.rule), new(pool.Pool)
@@ -290,8 +290,8 @@ func TestEndOfAnAttempt(t *testing.T) {
 		body    string // its type
 	}{
 		"a response":          {resp: &http.Response{StatusCode: 200, Body: body()}, phase: "answered", body: "*attempt.attemptBody"},
-		"one that may stall":  {rule: policy.Rule{Stall: policy.Stall{Timeout: second}}, resp: &http.Response{StatusCode: 200, Body: body()}, phase: "answered", body: "*attempt.watchedBody"},
-		"one in memory":       {rule: policy.Rule{Stall: policy.Stall{Timeout: second}}, resp: &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("x"))}, phase: "answered", body: "*attempt.attemptBody"},
+		"one that may stall":  {rule: policy.Rule{StallTimeout: second}, resp: &http.Response{StatusCode: 200, Body: body()}, phase: "answered", body: "*attempt.watchedBody"},
+		"one in memory":       {rule: policy.Rule{StallTimeout: second}, resp: &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("x"))}, phase: "answered", body: "*attempt.attemptBody"},
 		"no body":             {resp: &http.Response{StatusCode: 204, Body: http.NoBody}, phase: "over", body: "http.noBody"},
 		"nil":                 {resp: &http.Response{StatusCode: 204}, phase: "over"},
 		"an upgrade":          {upgrade: "websocket", resp: &http.Response{StatusCode: 101, Body: body()}, phase: "answered", body: "io.nopCloser"},
@@ -481,7 +481,7 @@ func (clock) Now() instant.Instant { return instant.Instant(time.Now().UnixNano(
 
 // checkCell lets e happen in a phase.
 func checkCell(t *testing.T, from phase, e event, to string) {
-	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour, ConnectTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}})
+	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour, ConnectTimeout: time.Minute, StallTimeout: time.Minute})
 	unlinked, why := false, errors.New("why")
 	a := &attemptContext{Context: t.Context(), Timeouts: &timeouts, home: clock{}, phase: from,
 		unlink: func() bool { unlinked = true; return true }}
@@ -538,7 +538,7 @@ func TestStoriesOfAnAttempt(t *testing.T) {
 		{"only the search is bounded", policy.Rule{ConnectTimeout: 5 * time.Second}, "seek connect . . . . .", "waiting", 0},
 		{"a reader of the caller's is slow", whole, "read . . . . . . . . . .", "reading", 0},
 		{"the body ends, and no response comes", whole, "read . . . . . . . . . . end . . . . . . . . . .", "late", 0},
-		{"it comes back for a piece too late", policy.Rule{Stall: policy.Stall{Timeout: 3 * time.Second}}, "read piece . . .", "late", 0},
+		{"it comes back for a piece too late", policy.Rule{StallTimeout: 3 * time.Second}, "read piece . . .", "late", 0},
 		{"nobody needs the response", whole, "leave", "over", 0},
 		{"nobody needs the response, after the end of its time", whole, ". . . . . . . . . . leave", "late", 0},
 	} {

@@ -64,7 +64,7 @@ func TestObservedBody(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	rule := policy.Rule{AttemptTimeout: second, ConnectTimeout: 2 * second, Stall: policy.Stall{Timeout: 3 * second}, FirstEventTimeout: 4 * second}
+	rule := policy.Rule{AttemptTimeout: second, ConnectTimeout: 2 * second, StallTimeout: 3 * second, FirstEventTimeout: 4 * second}
 	timeouts := TimeoutsOf(&rule)
 	for text, row := range map[string]struct{ err, is error }{
 		"transport: no response within the attempt's 1s":     {timeouts.late, policy.ErrAttemptTimeout},
@@ -108,7 +108,7 @@ func TestTimeoutsOfARule(t *testing.T) {
 		{policy.Off, second, second, ErrStalled},
 		{policy.Off, policy.Off, policy.Off, policy.ErrAttemptTimeout},
 	} {
-		timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: row.attempt, Stall: policy.Stall{Timeout: row.stall}})
+		timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: row.attempt, StallTimeout: row.stall})
 		assert.Equal(t, row.want, timeouts.After, row)
 		assert.ErrorIs(t, timeouts.late, row.is, row)
 	}
@@ -121,7 +121,7 @@ func TestTimeoutsOfARule(t *testing.T) {
 		{policy.Rule{AttemptTimeout: 1}, true},
 		{policy.Rule{ConnectTimeout: 1}, true},
 		{policy.Rule{FirstEventTimeout: 1}, true},
-		{policy.Rule{Stall: policy.Stall{Timeout: 1}}, true},
+		{policy.Rule{StallTimeout: 1}, true},
 	} {
 		timeouts := TimeoutsOf(&row.rule)
 		assert.Equal(t, row.on, timeouts.On(), row.rule)

@@ -10,7 +10,7 @@ import (
 
 // A phase says how far a timed attempt is. The timer bounds the time from the start of an
 // attempt to the first Read of the request's body, and the time from the end of that body to
-// the headers of the response. If the rule has a Stall.Timeout, it also bounds the time between
+// the headers of the response. If the rule has a StallTimeout, it also bounds the time between
 // two Reads of the body. It does not see the Reads of a small body in memory, and its time runs
 // on during them. From the response on it is for the Reads of its body (see [watchedBody]).
 type phase uint8

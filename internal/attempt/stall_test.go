@@ -22,7 +22,7 @@ var hourly = policy.Rule{AttemptTimeout: time.Hour}
 
 // stalling returns a body that may stall for a second, over another.
 func stalling(t *testing.T, ctx context.Context, src io.ReadCloser) *watchedBody {
-	timeouts := TimeoutsOf(&policy.Rule{Stall: policy.Stall{Timeout: second}})
+	timeouts := TimeoutsOf(&policy.Rule{StallTimeout: second})
 	o := &Outgoing{more: new(more)}
 	o.Ctx.Context, o.Ctx.home = ctx, clock{}
 	o.Ctx.start(&timeouts, false)
@@ -232,9 +232,9 @@ func TestUpload(t *testing.T) {
 	}{
 		"no piece":        {policy.Rule{AttemptTimeout: second}, func(*timedBody) {}, "waiting"},
 		"a piece":         {policy.Rule{AttemptTimeout: second}, func(b *timedBody) { _, _ = b.Read(make([]byte, 1)) }, "reading"},
-		"a piece, stall":  {policy.Rule{Stall: policy.Stall{Timeout: second}}, func(b *timedBody) { _, _ = b.Read(make([]byte, 1)) }, "sending"},
+		"a piece, stall":  {policy.Rule{StallTimeout: second}, func(b *timedBody) { _, _ = b.Read(make([]byte, 1)) }, "sending"},
 		"all":             {policy.Rule{AttemptTimeout: second}, func(b *timedBody) { _, _ = io.ReadAll(b) }, "waiting"},
-		"all, stall":      {policy.Rule{Stall: policy.Stall{Timeout: second}}, func(b *timedBody) { _, _ = io.ReadAll(b) }, "waiting"},
+		"all, stall":      {policy.Rule{StallTimeout: second}, func(b *timedBody) { _, _ = io.ReadAll(b) }, "waiting"},
 		"it is closed":    {policy.Rule{AttemptTimeout: second}, func(b *timedBody) { _, _ = b.Read(make([]byte, 1)); _ = b.Close() }, "waiting"},
 		"it is not begun": {policy.Rule{AttemptTimeout: second}, func(b *timedBody) { _ = b.Close() }, "waiting"},
 		"another is read": {policy.Rule{AttemptTimeout: second}, func(b *timedBody) {

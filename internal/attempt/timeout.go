@@ -34,8 +34,8 @@ func TimeoutsOf(r *policy.Rule) Timeouts {
 		After: r.AttemptTimeout,
 		late:  &TimeoutError{"transport: no response within the attempt's %v", r.AttemptTimeout, policy.ErrAttemptTimeout},
 
-		quiet:  r.Stall.Timeout,
-		silent: &TimeoutError{"transport: no progress for %v", r.Stall.Timeout, ErrStalled},
+		quiet:  r.StallTimeout,
+		silent: &TimeoutError{"transport: no progress for %v", r.StallTimeout, ErrStalled},
 
 		Connect:     r.ConnectTimeout,
 		unconnected: &net.OpError{Op: "dial", Net: "tcp", Err: &TimeoutError{"no connection within %v", r.ConnectTimeout, errUnconnected}},

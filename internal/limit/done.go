@@ -80,7 +80,7 @@ func (p *Permit) hearQuotas(r *Request, now instant.Instant, o *attempt.Outcome)
 func (r *Request) headersHint(resp *http.Response) (time.Duration, bool) {
 	defer func(body io.ReadCloser) { resp.Body = body }(resp.Body)
 	resp.Body = http.NoBody
-	return r.Rule.Policy.Hint(r.OutcomeOf(resp, nil))
+	return r.Rule.Policy.RetryAfter(r.OutcomeOf(resp, nil))
 }
 
 // Done tells the cooldown the outcome of an attempt, and returns how long the
@@ -96,7 +96,7 @@ func (p *Permit) Done(r *Request, o *attempt.Outcome) (hint time.Duration, u flo
 		if proxy, ok := errors.AsType[*ProxyAnswer](o.Err); ok {
 			asked.Response, asked.Err = proxy.Resp, nil // the proxy's wait binds this request alone
 		}
-		if wait, ok := r.Rule.Policy.Hint(asked); ok {
+		if wait, ok := r.Rule.Policy.RetryAfter(asked); ok {
 			hint = max(wait, 0)
 		}
 	}

@@ -114,7 +114,7 @@ func TestAcquire(t *testing.T) {
 		s.ends(t, 200, classify.Final, `Ratelimit: "d";r=0;t=4`, `Ratelimit-Policy: "d";q=100;w=60`)
 	}
 	both, refusing, costly := gated, gated, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 3}, Cost: func(*http.Request) int { return 2 }}
-	both.RateLimit, refusing.Concurrency.Mode = rated.RateLimit, policy.GateRefuse
+	both.RateLimit, refusing.Concurrency.FailFast = rated.RateLimit, policy.On
 	for name, row := range map[string]struct {
 		rule             policy.Rule
 		before           func(*testing.T, *site)
@@ -290,7 +290,7 @@ func TestDownAndUp(t *testing.T) {
 // The budget withholds a retry, which is told until half of it is back.
 func TestReserveRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 1, Burst: 2, Window: 2 * time.Second}})
+		s := newSite(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 1, Burst: 2}})
 		reserve := func(o *attempt.Outcome) (*Permit, bool) {
 			p := new(Permit)
 			return p, p.ReserveRetry(s.request(t, 0), time.Now(), 0, o)

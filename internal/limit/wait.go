@@ -136,7 +136,7 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 		switch {
 		case a.Verb == queue.Go:
 			return a, waited, nil
-		case limit == LimitGate && r.Rule.Policy.Concurrency.Mode == policy.GateRefuse && !a.ForRate: // it may wait for the rate
+		case limit == LimitGate && r.Rule.Policy.Concurrency.FailFast == policy.On && !a.ForRate: // it may wait for the rate
 			return a, waited, &Rejection{Why: WhyFull}
 		}
 		if no := r.tooLate(r.Registry.TimeOf(now), r.Registry.TimeOf(a.Until)); no != nil {

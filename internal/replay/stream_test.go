@@ -145,9 +145,9 @@ func TestStreamThatBreaks(t *testing.T) {
 // An error says which limit a body has reached.
 func TestStreamThatIsTooLarge(t *testing.T) {
 	for want, row := range map[string]struct{ limit, others int64 }{
-		"Upload.Memory is off, and it has no GetBody":                                                    {0, 0},
-		"it is larger than Upload.Memory (99999 bytes), and it has no GetBody":                           {99_999, 0},
-		"the 67108864 bytes that a Transport keeps of all its request bodies (Upload.Memory) are in use": {1 << 20, MaxMemory},
+		"ReplayBuffer is off, and it has no GetBody":                                                    {0, 0},
+		"it is larger than ReplayBuffer (99999 bytes), and it has no GetBody":                           {99_999, 0},
+		"the 67108864 bytes that a Transport keeps of all its request bodies (ReplayBuffer) are in use": {1 << 20, MaxMemory},
 	} {
 		var pool Pool
 		pool.Memory.Store(row.others)

@@ -59,7 +59,7 @@ const (
 	ErrStream      Impossible = "transport: the response is a stream"
 	ErrNoRanges    Impossible = "transport: the server says Accept-Ranges: none, and the request is not sent again whole"
 	ErrNoValidator Impossible = "transport: the response has no strong validator, and the request is not sent again whole"
-	ErrAgain       Impossible = "transport: there is no rest to ask for, and too many bytes to fetch them again (Resume.Again)"
+	ErrAgain       Impossible = "transport: there is no rest to ask for, and too many bytes to fetch them again (MaxRefetch)"
 	ErrMayStream   Impossible = "transport: a body without a length may be a stream if it has fewer than 512 bytes or came with a pause, so it is not fetched again"
 )
 

@@ -30,9 +30,9 @@ func TestAWholeResponseForTheRest(t *testing.T) {
 		"another digest":     {second: func(r *http.Response) { r.Header.Set("Repr-Digest", "sha-256=:BBBB:") }, err: "its header differs"},
 		"another type":       {second: func(r *http.Response) { r.Header.Set("Content-Type", "a/b") }, err: "its header differs"},
 		"nothing kept":       {body: func(b *Body) { b.keeps = false }, err: "were not kept"},
-		"nothing left":       {body: func(b *Body) { b.left = 0 }, err: "Resume.Again"},
+		"nothing left":       {body: func(b *Body) { b.left = 0 }, err: "MaxRefetch"},
 		"just enough left":   {body: func(b *Body) { b.left = 4 }},
-		"not enough is left": {body: func(b *Body) { b.left = 3 }, err: "Resume.Again"},
+		"not enough is left": {body: func(b *Body) { b.left = 3 }, err: "MaxRefetch"},
 	} {
 		b := &Body{Plan: Plan{validator: `"v1"`, pos: 4, end: 10, total: 10, left: 100, keeps: true}}
 		length := int64(10)

@@ -25,7 +25,7 @@ import (
 
 // Current makes an attempt take the current pool of the host, and returns its base.
 func (m *Maker) Current(r *limit.Request, o *attempt.Outcome) http.RoundTripper {
-	if pools := r.State.PoolsMade(); pools != nil && r.Rule.Pools {
+	if pools := r.State.PoolsMade(); pools != nil {
 		o.Pool = pools.Current()
 		o.Heard = o.Pool.Heard()
 	}
@@ -67,7 +67,7 @@ type Planner struct {
 
 // MayLeave reports whether the host may have further pools, as far as is known.
 func (p *Planner) MayLeave() bool {
-	return p.Rule.Pools && (p.Maker.make != nil || p.Maker.base != nil)
+	return p.Maker.make != nil || p.Maker.base != nil
 }
 
 // Next gives the next attempt its pool and its base. If the base is a [Trial], the attempt needs a
@@ -116,9 +116,6 @@ func (p *Planner) patience() time.Duration {
 // Beside makes the next attempt one beside another. Over HTTP/1.1 it has another connection in any
 // case.
 func (p *Planner) Beside(first *attempt.Outcome) {
-	if !p.Rule.Pools {
-		return
-	}
 	if p.State.Protocol.Load() != 1 {
 		pools := p.State.Machines().Pools()
 		p.last, p.leaves = pools.Or(first.Pool), true
@@ -138,9 +135,7 @@ func (p *Planner) change(o *attempt.Outcome, better bool) news.Change {
 
 // Note notes an outcome, and decides about the pool of the next attempt. It is called once for each.
 func (p *Planner) Note(o *attempt.Outcome) {
-	if p.leaves = false; !p.Rule.Pools {
-		return
-	}
+	p.leaves = false
 	if o.Resp != nil && !o.Failed() {
 		p.State.Protocol.Store(int32(o.Resp.ProtoMajor))
 	}
@@ -306,7 +301,7 @@ func (p *Planner) IsStuck(o *attempt.Outcome) (stuck bool) {
 
 // TakesHTTP1 reports whether a server wants HTTP/1.1, and the host may have a pool without HTTP/2.
 func (p *Planner) TakesHTTP1(err error) bool {
-	return WantsHTTP1(err) && p.Rule.Pools && p.Maker.canHTTP1(p.Req)
+	return WantsHTTP1(err) && p.Maker.canHTTP1(p.Req)
 }
 
 // WantsHTTP1 reports whether a server has ended a stream or a connection of HTTP/2 because it wants

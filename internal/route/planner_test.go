@@ -193,12 +193,6 @@ func TestPlanner(t *testing.T) {
 		other.ends(attempt.Outcome{}, classify.Ambiguous, response(500, 2), nil)
 		assert.Zero(t, other.State.Protocol.Load(), "nor does a 500")
 
-		off := set(t, policy.Rule{Lanes: policy.Off}, 1, true)
-		for range 3 {
-			off.fails(attempt.Outcome{}, syscall.ECONNRESET)
-		}
-		assert.False(t, off.leaves || off.MayLeave())
-		assert.Nil(t, off.State.PoolsMade())
 		assert.True(t, s.MayLeave())
 		assert.False(t, set(t, policy.Rule{}, 1, false).MayLeave(), "the base is no *http.Transport")
 	})
@@ -264,9 +258,6 @@ func TestBeside(t *testing.T) {
 		_, trial := s.next()
 		assert.Equal(t, leaves, trial != nil, protocol)
 	}
-	s := set(t, policy.Rule{Lanes: policy.Off}, 1, true)
-	s.Beside(&attempt.Outcome{})
-	assert.False(t, s.leaves)
 }
 
 // A silent base without further pools closes its idle connections once, over HTTP/2.

@@ -60,7 +60,6 @@ type Resolved struct {
 	Loops       bool // its requests may need the loop before their first attempt has ended
 	Peeks       bool // its classifier or hint may wait for the body of a response
 	Timed       bool // attempts have a context of their own
-	Pools       bool // the host may have more than one pool of connections
 	Resumes     bool // the body of a response may be resumed
 
 	Paths *paths // the rules of the paths of the host; nil: none
@@ -251,10 +250,10 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		Set:         set,
 		Policy:      rule,
 		Classify:    classify.Default,
-		RateLimit:   rule.RateLimit.PerSecond > 0,
+		RateLimit:   rule.RateLimit.Enabled != policy.Off && rule.RateLimit.PerSecond > 0,
 		QuotaPacing: rule.QuotaPacing == policy.On,
-		Concurrency: rule.Concurrency.Enabled(),
-		Hedge:       rule.Hedge.Enabled(),
+		Concurrency: limitsConcurrency(rule.Concurrency),
+		Hedge:       rule.Hedge.Enabled != policy.Off && (rule.Hedge.Delay > 0 || rule.Hedge.Percentile > 0),
 		Settings:    settingsOf(&rule),
 	}
 	r.Limited = r.RateLimit || r.QuotaPacing || r.Concurrency || r.Hedge
@@ -263,7 +262,7 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	if sameFunc[classify.Func](own, classify.Default) {
 		own = nil
 	}
-	r.Peeks = own != nil || !sameFunc[classify.RetryAfterFunc](rule.Hint, classify.DefaultHint)
+	r.Peeks = own != nil || !sameFunc[classify.RetryAfterFunc](rule.RetryAfter, classify.DefaultHint)
 	if rule.IdempotencyKey != nil {
 		r.Classify = classify.First(own, inProgress, classify.Default)
 		r.KeyInUse = classify.First(own, classify.OnStatus(classify.Ambiguous, http.StatusConflict), classify.Default)
@@ -277,10 +276,23 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	}
 	r.Later = attempt.TimeoutsOf(&later)
 	r.Timed = r.Timeouts.On()
-	r.Pools = rule.Lanes == policy.On
 	r.PeekWait = min(max(rule.AttemptTimeout, 0), time.Second)
-	r.Resumes = rule.Resume.Max >= 0 && rule.MaxAttempts > 1
+	r.Resumes = rule.Resume != policy.Off && rule.MaxAttempts > 1
 	return r
+}
+
+// limitsConcurrency reports whether a Concurrency does anything.
+func limitsConcurrency(c policy.Concurrency) bool {
+	return c.Enabled == policy.On || c.Enabled == 0 && c != (policy.Concurrency{})
+}
+
+// sharedMost bounds what one response can do to the requests of others, if its own request waits
+// for as long as the server says.
+func sharedMost(most time.Duration) time.Duration {
+	if most < 0 {
+		return time.Hour
+	}
+	return most
 }
 
 // settingsOf returns the settings of the limits in the form that package host takes.
@@ -293,14 +305,13 @@ func settingsOf(r *policy.Rule) settings {
 		Budget: budget.Config{
 			Ratio:     r.RetryBudget.Ratio,
 			PerSecond: r.RetryBudget.MinPerSecond,
-			Window:    r.RetryBudget.Window,
 			Burst:     r.RetryBudget.Burst,
 		},
-		Cooldown: cooldown.Config{Max: r.RetryAfter.Max},
-		Pacing:   pacing.Config{MaxWait: r.RetryAfter.Max},
-		Gate:     gate.Config{Start: r.Concurrency.Initial, Max: r.Concurrency.Max, Refuses: r.Concurrency.Mode == policy.GateRefuse},
+		Cooldown: cooldown.Config{Max: sharedMost(r.MaxRetryAfter)},
+		Pacing:   pacing.Config{MaxWait: sharedMost(r.MaxRetryAfter)},
+		Gate:     gate.Config{Start: r.Concurrency.Initial, Max: r.Concurrency.Max, Refuses: r.Concurrency.FailFast == policy.On},
 	}
-	if r.RetryBudget.Burst < 0 {
+	if r.RetryBudget.Enabled == policy.Off {
 		c.Budget = budget.Config{Ratio: -1, PerSecond: -1} // off
 	}
 	c.Budget = c.Budget.Complete()

@@ -628,20 +628,19 @@ func TestResolved(t *testing.T) {
 		"gate":       {policy.Rule{Concurrency: policy.Concurrency{Initial: 1}}, "Concurrency Limited"},
 		"hedge":      {policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, "Hedge Limited Loops"},
 		"idempotent": {policy.Rule{Idempotent: func(*http.Request) bool { return true }}, ""},
-		"default":    {policy.Rule{Idempotent: classify.Idempotent, Classify: classify.Default, Hint: classify.DefaultHint}, ""},
+		"default":    {policy.Rule{Idempotent: classify.Idempotent, Classify: classify.Default, RetryAfter: classify.DefaultHint}, ""},
 		"classify":   {policy.Rule{Classify: own}, "Peeks"},
-		"hint":       {policy.Rule{Hint: classify.NoHint}, "Peeks"},
+		"hint":       {policy.Rule{RetryAfter: classify.NoHint}, "Peeks"},
 		"timeout":    {policy.Rule{AttemptTimeout: time.Second}, "Timed"},
-		"stall":      {policy.Rule{Stall: policy.Stall{Timeout: time.Second}}, "Timed"},
-		"lanes":      {policy.Rule{Lanes: policy.Off}, "-Pools"},
+		"stall":      {policy.Rule{StallTimeout: time.Second}, "Timed"},
 		"once":       {policy.Rule{MaxAttempts: 1}, "-Resumes"},
-		"resume":     {policy.Rule{Resume: policy.Resume{Max: policy.Off}}, "-Resumes"},
+		"resume":     {policy.Rule{Resume: policy.Off}, "-Resumes"},
 	} {
 		var on []string
 		r := reflect.ValueOf(resolve(t, row.rule)).Elem()
 		for i := range r.NumField() {
 			if f := r.Field(i); f.Kind() == reflect.Bool {
-				if name := r.Type().Field(i).Name; name != "Pools" && name != "Resumes" {
+				if name := r.Type().Field(i).Name; name != "Resumes" {
 					on = append(on, map[bool][]string{true: {name}}[f.Bool()]...)
 				} else if !f.Bool() {
 					on = append(on, "-"+name)
@@ -653,16 +652,16 @@ func TestResolved(t *testing.T) {
 	r := resolve(t, policy.Rule{AttemptTimeout: 300 * time.Millisecond})
 	assert.Equal(t, []time.Duration{300 * time.Millisecond, 300 * time.Millisecond, 300 * time.Millisecond}, []time.Duration{r.Timeouts.After, r.Later.After, r.PeekWait})
 	assert.Equal(t, time.Second, resolve(t, policy.Rule{AttemptTimeout: time.Minute}).PeekWait)
-	r = resolve(t, policy.Rule{AttemptTimeout: policy.Off, RetryBudget: policy.RetryBudget{Burst: policy.Off}})
+	r = resolve(t, policy.Rule{AttemptTimeout: policy.Off, RetryBudget: policy.RetryBudget{Enabled: policy.Off}})
 	assert.Equal(t, []time.Duration{2 * time.Minute, 0}, []time.Duration{r.Later.After, r.PeekWait})
 	assert.Equal(t, budget.Config{Ratio: -1, PerSecond: -1}.Complete(), r.Settings.Budget)
-	assert.Equal(t, budget.Config{Ratio: 0.5, PerSecond: 3, Window: 10 * time.Second, Burst: 7}.Complete(), resolve(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.5, Burst: 7}}).Settings.Budget)
+	assert.Equal(t, budget.Config{Ratio: 0.5, PerSecond: 3, Burst: 7}.Complete(), resolve(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.5, Burst: 7}}).Settings.Budget)
 	assert.Equal(t, "", r.RateUnit())
 	assert.Equal(t, "cost", resolve(t, policy.Rule{Cost: func(*http.Request) int { return 1 }}).RateUnit())
 
 	all, gate := resolve(t, policy.Rule{ShareRetryAfter: policy.On, QuotaPacing: policy.On}), resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1}})
 	assert.False(t, gate.Settings.Gate.Refuses)
-	assert.True(t, resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Mode: policy.GateRefuse}}).Settings.Gate.Refuses)
+	assert.True(t, resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1, FailFast: policy.On}}).Settings.Gate.Refuses)
 	assert.True(t, r.ObeysMore(nil) && all.ObeysMore(r) && gate.ObeysMore(all) && all.ObeysMore(gate) && resolve(t, policy.Rule{QuotaPacing: policy.On}).ObeysMore(r))
 	assert.False(t, r.ObeysMore(all) || r.ObeysMore(r) || all.ObeysMore(all) || gate.ObeysMore(gate))
 }

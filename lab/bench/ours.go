@@ -31,16 +31,16 @@ func withTimeout() policy.Rule {
 func everything() policy.Rule {
 	return policy.Rule{
 		AttemptTimeout: 10 * time.Second,
-		Stall:          policy.Stall{Timeout: 30 * time.Second},
+		StallTimeout:   30 * time.Second,
 
 		MaxElapsedTime: time.Minute,
 		Classify:       classify.Refusals,
-		Upload:         policy.Upload{Memory: 16 << 20},
+		ReplayBuffer:   16 << 20,
 		RateLimit:      policy.RateLimit{PerSecond: 1e6, Burst: 1e6},
 
 		ShareRetryAfter: policy.On,
 		QuotaPacing:     policy.On,
-		Concurrency:     policy.Concurrency{Mode: policy.GateWait},
+		Concurrency:     policy.Concurrency{Enabled: policy.On},
 	}
 }
 
@@ -53,7 +53,7 @@ func setting(name, text string, rule policy.Rule) library {
 			rule := rule
 			rule.Backoff = backoff.Constant(t.delay)
 			if t.unbounded {
-				rule.RetryBudget = policy.RetryBudget{Burst: policy.Off}
+				rule.RetryBudget = policy.RetryBudget{Enabled: policy.Off}
 			}
 			tr, err := transport.New(transport.Config{Base: t.base, Rule: rule})
 			if err != nil {

@@ -295,13 +295,13 @@ func TestWaysBack(t *testing.T) {
 		}
 	})
 	t.Run("RetryAfter.Beyond", func(t *testing.T) {
-		rule := policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait}}
+		rule := policy.Rule{MaxRetryAfter: policy.Off}
 		if took, r := hour(t, with(rule)); took < time.Hour || r.status != 200 {
 			t.Errorf("%d after %v", r.status, took)
 		}
 	})
 	t.Run("RetryBudget", func(t *testing.T) {
-		if sent, _ := outage(t, with(policy.Rule{RetryBudget: policy.RetryBudget{Burst: policy.Off}})); sent != 600 {
+		if sent, _ := outage(t, with(policy.Rule{RetryBudget: policy.RetryBudget{Enabled: policy.Off}})); sent != 600 {
 			t.Errorf("sent %d times", sent)
 		}
 	})

@@ -70,9 +70,9 @@ func newScene(t *testing.T) *scene {
 	tr, err := transport.New(transport.Config{
 		Trace: s.debug.Trace(),
 		Fleet: memory.Member(),
-		Rule:  policy.Rule{MaxAttempts: 4, ShareRetryAfter: policy.On, RetryAfter: policy.RetryAfter{Max: 10 * time.Minute}, Backoff: backoff.Constant(5 * time.Millisecond)},
+		Rule:  policy.Rule{MaxAttempts: 4, ShareRetryAfter: policy.On, MaxRetryAfter: 10 * time.Minute, Backoff: backoff.Constant(5 * time.Millisecond)},
 		Hosts: map[string]policy.Rule{strings.TrimPrefix(hung, "http://"): {
-			Concurrency: policy.Concurrency{Mode: policy.GateWait, Initial: 2, Max: 2},
+			Concurrency: policy.Concurrency{Enabled: policy.On, Initial: 2, Max: 2},
 			RateLimit:   policy.RateLimit{PerSecond: 50, Burst: 10},
 		}, strings.TrimPrefix(paced, "http://"): {QuotaPacing: policy.On},
 			strings.TrimPrefix(rated, "http://"): {RateLimit: policy.RateLimit{PerSecond: 1. / 3600, Burst: 1}}},

@@ -312,7 +312,7 @@ func (j *judgement) byGroup() {
 // longestTold returns the longest wait that a server has named and that the rule obeys.
 func (j *judgement) longestTold() (longest time.Duration) {
 	for _, a := range j.r.arrivals {
-		if wait := time.Duration(a.wait) * time.Second; wait <= j.kind.rule.RetryAfter.Max {
+		if wait := time.Duration(a.wait) * time.Second; wait <= j.kind.rule.MaxRetryAfter {
 			longest = max(longest, wait)
 		}
 	}
@@ -381,7 +381,7 @@ func (j *judgement) latest(c *call, b outcome) (all, gap time.Duration) {
 		size = time.Duration(doc.size/doc.piece+1) * doc.every
 	}
 	if j.kind.rule.ShareRetryAfter == policy.On {
-		longest += j.kind.rule.RetryAfter.Max // for what others were told
+		longest += j.kind.rule.MaxRetryAfter // for what others were told
 	}
 	all = max(longest, j.kind.rule.AttemptTimeout) + lateBody*time.Duration(1+doc.size/(64<<10)) + size
 	try := lateTry
@@ -390,7 +390,7 @@ func (j *judgement) latest(c *call, b outcome) (all, gap time.Duration) {
 	}
 	told := time.Duration(0)
 	for _, a := range j.of[c.id] {
-		if wait := time.Duration(a.wait) * time.Second; wait <= max(j.kind.rule.RetryAfter.Max, 0) {
+		if wait := time.Duration(a.wait) * time.Second; wait <= max(j.kind.rule.MaxRetryAfter, 0) {
 			told += wait + time.Second
 		}
 	}
@@ -489,7 +489,7 @@ func (j *judgement) budget() {
 	rule := j.kind.rule.RetryBudget
 	burst := rule.Burst
 	if burst == 0 {
-		burst = rule.MinPerSecond * rule.Window.Seconds()
+		burst = 10 * rule.MinPerSecond
 	}
 	for _, h := range j.plan.hosts {
 		if h.bad != sound {

@@ -18,12 +18,12 @@ func crawler(log *slog.Logger) transport.Config {
 			MaxAttempts:     3,
 			ConnectTimeout:  5 * time.Second,
 			AttemptTimeout:  20 * time.Second, // until the headers
-			Stall:           policy.Stall{Timeout: 20 * time.Second},
+			StallTimeout:    20 * time.Second,
 			MaxElapsedTime:  time.Minute,
-			ShareRetryAfter: policy.On,                                           // a site counts all requests of the crawler
-			RetryAfter:      policy.RetryAfter{Max: time.Hour},                   // a page with a nearer deadline fails at once
-			RateLimit:       policy.RateLimit{PerSecond: 1, Burst: 1},            // for each host
-			Concurrency:     policy.Concurrency{Mode: policy.GateRefuse, Max: 4}, // a host that is down costs no time
+			ShareRetryAfter: policy.On,                                       // a site counts all requests of the crawler
+			MaxRetryAfter:   time.Hour,                                       // a page with a nearer deadline fails at once
+			RateLimit:       policy.RateLimit{PerSecond: 1, Burst: 1},        // for each host
+			Concurrency:     policy.Concurrency{FailFast: policy.On, Max: 4}, // a host that is down costs no time
 		},
 	}
 }

@@ -24,7 +24,7 @@ func github(log *slog.Logger) transport.Config {
 	}
 	return transport.Config{
 		Logger: log,
-		Rule:   policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, // of downloads and uploads
+		Rule:   policy.Rule{StallTimeout: 30 * time.Second}, // of downloads and uploads
 		Hosts:  map[string]policy.Rule{"api.github.com": rule},
 	}
 }

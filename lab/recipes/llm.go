@@ -12,7 +12,7 @@ import (
 
 func llm(log *slog.Logger) transport.Config {
 	rule := profile.OpenAI()                 // or profile.Anthropic()
-	rule.Stall.Timeout = 5 * time.Minute     // no headers, or no more of the body
+	rule.StallTimeout = 5 * time.Minute      // no headers, or no more of the body
 	rule.FirstEventTimeout = 2 * time.Minute // a stream has begun and says nothing
 	// A second answer costs its tokens, and does no other harm.
 	rule.Idempotent = func(*http.Request) bool { return true }

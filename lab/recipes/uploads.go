@@ -18,8 +18,8 @@ func uploads(log *slog.Logger) transport.Config {
 	return transport.Config{
 		Logger: log,
 		Rule: policy.Rule{
-			AttemptTimeout: 30 * time.Second,                        // from the last byte of the file to the headers
-			Stall:          policy.Stall{Timeout: 30 * time.Second}, // of the file as well
+			AttemptTimeout: 30 * time.Second, // from the last byte of the file to the headers
+			StallTimeout:   30 * time.Second, // of the file as well
 		},
 	}
 }

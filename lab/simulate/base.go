@@ -392,7 +392,7 @@ func (s *attempt) checkTimeout(u *upload) {
 	case !responded && errors.Is(cause, policy.ErrAttemptTimeout):
 		limit = rule.AttemptTimeout
 	case errors.Is(cause, transport.ErrStalled):
-		limit = rule.Stall.Timeout
+		limit = rule.StallTimeout
 	}
 	if quiet < limit {
 		s.world.violate(Patience, s.call, "attempt %d was ended by %q, when it had waited for the server for %v", s.number, cause, quiet)

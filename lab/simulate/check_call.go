@@ -73,12 +73,8 @@ func (s *attempt) besides(other *attempt) bool {
 // mustWait returns for how long after the attempt's response no other attempt
 // may follow.
 func (s *attempt) mustWait() time.Duration {
-	rule := s.call.rule
-	switch {
-	case s.ended == never, s.dead: // no response, or nobody got it
+	if s.ended == never || s.dead { // no response, or nobody got it
 		return 0
-	case rule.RetryAfter.Beyond == policy.BeyondCap && rule.RetryAfter.Max >= 0:
-		return min(s.told, rule.RetryAfter.Max)
 	}
 	return s.told
 }
@@ -105,8 +101,8 @@ func (w *world) checkReconnect(s *attempt) {
 		c.progress, c.dry = offset, 0
 	}
 	c.dry++
-	if most := max(c.rule.Resume.Max, 0) + max(c.rule.MaxAttempts, 1); c.dry > most {
-		w.complain(TooOften, c, "%d reconnects without 64 KiB of progress; the rule allows %d", c.dry, c.rule.Resume.Max)
+	if most := 2*max(c.rule.MaxAttempts, 1) - 1; c.dry > most {
+		w.complain(TooOften, c, "%d reconnects without 64 KiB of progress; the rule allows %d attempts", c.dry, c.rule.MaxAttempts)
 	}
 }
 
@@ -257,7 +253,7 @@ func (c *call) checkResponse() {
 
 // mayStall reports whether a body may be cut because it stalls. That includes a
 // body that a classifier reads.
-func (c *call) mayStall() bool { return c.rule.Stall.Timeout > 0 }
+func (c *call) mayStall() bool { return c.rule.StallTimeout > 0 }
 
 // checkError checks that the error is that of the last attempt, or says why
 // there was no attempt.
@@ -353,7 +349,7 @@ func (c *call) checkFutile() {
 	if c.plan.shape > inMemory || c.world.plan.nested {
 		return
 	}
-	if rule.Concurrency.Enabled() || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On {
+	if gated(rule) || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On {
 		return
 	}
 	if c.written().Classify != nil && c.anyAttempt(func(s *attempt) bool { return s.status >= http.StatusBadRequest }) {

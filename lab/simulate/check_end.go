@@ -228,7 +228,7 @@ func (w *world) checkHolds(h *host) {
 			continue
 		}
 		scope, wait := s.who(), s.told
-		if most := rule.RetryAfter.Max; most < 0 {
+		if most := rule.MaxRetryAfter; most < 0 {
 			arrived[scope] = append(arrived[scope], s.began)
 		} else {
 			wait = min(wait, most)
@@ -296,10 +296,10 @@ func (w *world) checkBack() {
 		}
 		for _, h := range w.plan.hosts {
 			rule := w.plan.ruleOf(h.id, w.now())
-			if state.Host != h.origin || !state.CircuitOpen || rule.Concurrency.Mode == policy.GateRefuse || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On || w.plan.nested {
+			if state.Host != h.origin || !state.CircuitOpen || rule.Concurrency.FailFast == policy.On || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On || w.plan.nested {
 				continue
 			}
-			if rule.RetryAfter.Max < 0 {
+			if rule.MaxRetryAfter < 0 {
 				continue // a hold may be endless
 			}
 			plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, member: state.member, method: "GET", path: "/doc/0", deadline: time.Minute - 1}
@@ -327,11 +327,8 @@ func budgetOf(b policy.RetryBudget) policy.RetryBudget {
 	if b.MinPerSecond == 0 {
 		b.MinPerSecond = 3
 	}
-	if b.Window == 0 {
-		b.Window = 10 * time.Second
-	}
 	if b.Burst == 0 {
-		b.Burst = b.MinPerSecond * b.Window.Seconds()
+		b.Burst = 10 * b.MinPerSecond
 		if b.MinPerSecond < 0 {
 			b.Burst = 10
 		}
@@ -380,7 +377,7 @@ func (w *world) checkFresh(h *host, member int) {
 		if at > 0 {
 			rule = w.plan.updates[at-1].rules[h.id]
 		}
-		if rule = rule.Or(policy.Defaults()); rule.RetryAfter.Max < 0 {
+		if rule = rule.Or(policy.Defaults()); rule.MaxRetryAfter < 0 {
 			return // a hold may be endless
 		}
 		if rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On {
@@ -419,7 +416,7 @@ func (w *world) holdsOn(h *host, rule policy.Rule) time.Duration {
 	defer w.mu.Unlock()
 	long := func(s *attempt) bool { return s.host == h && s.ended+s.script.told.wait > w.now() }
 	if slices.ContainsFunc(w.attempts, long) || w.plan.fleet.lied() && (rule.ShareRetryAfter == policy.On || rule.QuotaPacing == policy.On) {
-		return rule.RetryAfter.Max + holdJitter
+		return rule.MaxRetryAfter + holdJitter
 	}
 	return 0
 }

@@ -19,9 +19,15 @@ const (
 	permitAnswer = 250 * time.Millisecond
 )
 
+// gated reports whether a rule limits the requests in flight.
+func gated(rule policy.Rule) bool {
+	c := rule.Concurrency
+	return c.Enabled == policy.On || c.Enabled == 0 && c != (policy.Concurrency{})
+}
+
 // waitsForFleet returns how long a request waits for answers.
 func waitsForFleet(rule policy.Rule) (wait time.Duration) {
-	if rule.Concurrency.Enabled() {
+	if gated(rule) {
 		wait += permitAnswer
 	}
 	if rule.RateLimit.PerSecond > 0 {
@@ -73,7 +79,7 @@ func (w *world) checkHearsay(c *call) {
 	if len(c.attempts) == 0 && errors.As(c.err, &own) && own.Reason != transport.ReasonCanceled && (own.Limit == "cooldown" || own.Limit == "pacing") {
 		w.complain(Hearsay, c, "only others were told to wait, and the request was refused: %v", c.err)
 	}
-	if c.plan.deadline == 0 || c.rule.Concurrency.Enabled() || c.rule.RateLimit.PerSecond > 0 {
+	if c.plan.deadline == 0 || gated(c.rule) || c.rule.RateLimit.PerSecond > 0 {
 		return
 	}
 	until := c.returned
@@ -96,7 +102,7 @@ const (
 // any member. It judges only hosts at which nothing else makes a request wait.
 func (w *world) checkLonger(h *host, c *call) {
 	rule, f := c.rule, w.plan.fleet
-	if rule.Concurrency.Enabled() || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On || f.lied() {
+	if gated(rule) || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On || f.lied() {
 		return
 	}
 	until := c.returned
@@ -111,7 +117,7 @@ func (w *world) checkLonger(h *host, c *call) {
 		if s.host != h || s.call.scope() != c.scope() || s.ended > until || s.told <= 0 {
 			continue
 		}
-		most = max(most, s.ended+s.told) // a member that hears of it late counts RetryAfter.Max from then on
+		most = max(most, s.ended+s.told) // a member that hears of it late counts MaxRetryAfter from then on
 	}
 	slack := f.lateness() + max(holdJitter, time.Duration(len(f.members))*holdEach) + holdRamp
 	if until > most+slack {

@@ -20,7 +20,7 @@ const fleetIdle = 45 * time.Second
 // judges only hosts at which nothing else makes a first attempt wait.
 func (w *world) checkIdle(h *host) {
 	rule := h.rule.Or(policy.Defaults())
-	if rule.Concurrency.Mode != policy.GateWait || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On || len(w.plan.updates) > 0 {
+	if !gated(rule) || rule.Concurrency.FailFast == policy.On || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On || len(w.plan.updates) > 0 {
 		return
 	}
 	longest := longestIdle
@@ -28,10 +28,10 @@ func (w *world) checkIdle(h *host) {
 		longest = fleetIdle
 	}
 	if w.plan.fleet.lied() && rule.ShareRetryAfter == policy.On {
-		if rule.RetryAfter.Max < 0 {
+		if rule.MaxRetryAfter < 0 {
 			return // a hold that was made up may last for hours
 		}
-		longest += 2 * rule.RetryAfter.Max // and its jitter
+		longest += 2 * rule.MaxRetryAfter // and its jitter
 	}
 	var busy []span
 	for _, s := range w.attempts {

@@ -20,20 +20,21 @@ func newRule(d dice.Dice, nested bool) policy.Rule {
 		return policy.Rule{}
 	}
 	r := policy.Rule{
-		MaxAttempts: dice.One(d, 0, 0, 0, -1, 1, 2, 3, 4, 9),
-		Backoff:     newBackoff(d),
-		RetryAfter:  policy.RetryAfter{Max: dice.One(d, 0, 0, 0, 500*time.Millisecond, 5*time.Second, 2*time.Minute, -1), Beyond: dice.One(d, 0, 0, policy.BeyondStop, policy.BeyondCap, policy.BeyondWait)},
+		MaxAttempts:   dice.One(d, 0, 0, 0, 1, 1, 2, 3, 4, 9),
+		Backoff:       newBackoff(d),
+		MaxRetryAfter: dice.One(d, 0, 0, 0, 500*time.Millisecond, 5*time.Second, 2*time.Minute, -1),
 
 		RetryBudget:     newBudget(d),
 		ShareRetryAfter: dice.One[policy.Switch](d, 0, policy.On, policy.Off),
-		Upload:          policy.Upload{Memory: dice.One[int64](d, 0, 0, 0, -1, 100, 10<<10)},
-		Resume:          policy.Resume{Max: dice.One(d, 0, 0, 0, -1, 1, 2), Again: dice.One[int64](d, 0, 0, 0, -1, 1<<10)},
+		ReplayBuffer:    dice.One[int64](d, 0, 0, 0, -1, 100, 10<<10),
+		Resume:          dice.One[policy.Switch](d, 0, 0, 0, policy.On, policy.Off),
+		MaxRefetch:      dice.One[int64](d, 0, 0, 0, -1, 1<<10),
 	}
 	if d.Chance(30) {
 		r.MaxElapsedTime = d.Between(20*time.Millisecond, time.Minute)
 	}
 	if d.Chance(20) {
-		r.Upload.Memory = 64 << 10
+		r.ReplayBuffer = 64 << 10
 	}
 	drawLimits(d, &r)
 	drawHooks(d, &r)
@@ -72,7 +73,7 @@ func (s stopping) Delay(n int, _ time.Duration) time.Duration {
 func newBudget(d dice.Dice) policy.RetryBudget {
 	switch d.IntN(5) {
 	case 0:
-		return policy.RetryBudget{Burst: policy.Off}
+		return policy.RetryBudget{Enabled: policy.Off}
 	case 1:
 		return policy.RetryBudget{Ratio: 0.1, MinPerSecond: 0.5, Burst: 2}
 	case 2:
@@ -90,7 +91,7 @@ func drawLimits(d dice.Dice, r *policy.Rule) {
 		r.QuotaPacing = policy.On
 	}
 	if d.Chance(35) {
-		r.Concurrency = policy.Concurrency{Mode: dice.One(d, policy.GateWait, policy.GateWait, policy.GateRefuse), Initial: 1 + d.IntN(5)}
+		r.Concurrency = policy.Concurrency{FailFast: dice.One[policy.Switch](d, 0, 0, policy.On), Initial: 1 + d.IntN(5)}
 		if d.Chance(50) {
 			r.Concurrency.Max = r.Concurrency.Initial + d.IntN(10)
 		}
@@ -102,7 +103,7 @@ func drawTimers(d dice.Dice, r *policy.Rule) {
 		r.AttemptTimeout = d.Between(10*time.Millisecond, 20*time.Second)
 	}
 	if d.Chance(25) {
-		r.Stall.Timeout = d.Between(50*time.Millisecond, 20*time.Second)
+		r.StallTimeout = d.Between(50*time.Millisecond, 20*time.Second)
 	}
 	if d.Chance(30) {
 		r.Hedge.Delay = d.Between(time.Millisecond, 2*time.Second)
@@ -124,7 +125,7 @@ func drawHooks(d dice.Dice, r *policy.Rule) {
 		}
 	}
 	if d.Chance(20) {
-		r.Hint = func(o classify.Outcome) (time.Duration, bool) {
+		r.RetryAfter = func(o classify.Outcome) (time.Duration, bool) {
 			callOf(o.Request.Context()).hook("hint")
 			return classify.DefaultHint(o)
 		}

@@ -258,7 +258,7 @@ var sabotage = []defect{
 	{"a tunnel is wrapped", Writer, breaksResponses(func(resp *http.Response) { resp.Body = body{resp.Body, resp.Body} })},
 	{"a cut is an end", Spliced, breaksResponses(func(resp *http.Response) { resp.Body = always{resp.Body} })},
 	{"other bytes", Spliced, breaksResponses(func(resp *http.Response) { resp.Body = other{resp.Body} })},
-	{"no budget", Budget, changesRules(func(r *policy.Rule) { r.RetryBudget = policy.RetryBudget{Burst: policy.Off} })},
+	{"no budget", Budget, changesRules(func(r *policy.Rule) { r.RetryBudget = policy.RetryBudget{Enabled: policy.Off} })},
 	{"an attempt is told twice", Told, func(p *plan, c transport.Config) (Client, error) {
 		if c.Trace != nil {
 			again := c.Trace.AttemptEnd
@@ -463,7 +463,7 @@ func (o Oracle) matters(p *plan) bool {
 	case Nested:
 		return p.nested
 	case Room:
-		return slices.ContainsFunc(p.hosts, func(h *host) bool { return h.rule.Concurrency.Mode == policy.GateWait })
+		return slices.ContainsFunc(p.hosts, func(h *host) bool { return gated(h.rule) && h.rule.Concurrency.FailFast != policy.On })
 	case Asked:
 		return scene(peace)
 	case Answered:

@@ -44,7 +44,7 @@ func Anthropic() policy.Rule {
 			onWords(classify.Final, http.StatusTooManyRequests, `"enforced_spend_limit_reached"`),
 			classify.OnStatus(classify.Refused, overloaded),
 		),
-		Hint: hintInside(inside, classify.FirstRetryAfter(classify.DefaultHint, classify.ResetTimes)),
+		RetryAfter: hintInside(inside, classify.FirstRetryAfter(classify.DefaultHint, classify.ResetTimes)),
 	}
 }
 

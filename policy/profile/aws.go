@@ -48,8 +48,8 @@ func AWS() policy.Rule {
 			given(classify.Refused, http.StatusServiceUnavailable, ofS3),
 			given(classify.Refused, http.StatusInternalServerError, s3Incomplete),
 		),
-		Hint:   hintInside(s3Inside, classify.DefaultHint),
-		Upload: policy.Upload{Memory: memory},
+		RetryAfter:   hintInside(s3Inside, classify.DefaultHint),
+		ReplayBuffer: memory,
 	}
 }
 

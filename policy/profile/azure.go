@@ -44,8 +44,8 @@ func Azure() policy.Rule {
 			classify.OnStatus(classify.Refused, retryWith),
 			given(classify.Refused, http.StatusServiceUnavailable, ofCosmos),
 		),
-		Hint:   classify.DefaultHint,
-		Upload: policy.Upload{Memory: memory},
+		RetryAfter:   classify.DefaultHint,
+		ReplayBuffer: memory,
 	}
 }
 

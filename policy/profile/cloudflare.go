@@ -36,7 +36,7 @@ func Cloudflare() policy.Rule {
 			classify.OnStatus(classify.Refused, serverDown, serverUnreachable, handshakeFailed),
 			classify.OnStatus(classify.Final, invalidCertificate),
 		),
-		Hint:        classify.DefaultHint,
+		RetryAfter:  classify.DefaultHint,
 		QuotaPacing: policy.On,
 	}
 }

@@ -31,7 +31,7 @@ import (
 func Discord() policy.Rule {
 	return policy.Rule{
 		Classify:        judge(),
-		Hint:            classify.FirstRetryAfter(classify.RetryAfter, classify.BodyRetryAfter, classify.ResetAfter),
+		RetryAfter:      classify.FirstRetryAfter(classify.RetryAfter, classify.BodyRetryAfter, classify.ResetAfter),
 		ShareRetryAfter: policy.On,
 		ThrottleKey:     func(req *http.Request) string { return withToken(req, req.Method+" "+discordRoute(urlOf(req).Path)) },
 		RateLimit:       policy.RateLimit{PerSecond: 50, Burst: 1},

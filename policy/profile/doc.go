@@ -34,13 +34,13 @@
 //
 // Every other field is zero and inherits. In particular, MaxAttempts, Backoff and the
 // timeouts depend on the caller and not on the provider. If a server asks for a longer
-// wait than RetryAfter.Max, such as the rest of an hour, the caller gets the response at
+// wait than MaxRetryAfter, such as the rest of an hour, the caller gets the response at
 // once.
 //
 // Responses of status 400 and above are looked at. Some APIs report errors with status
 // 200. AWS looks into the three responses of S3 that can have an error inside, and OpenAI
 // and Anthropic look at the first event of a stream. They wait for it as long as the
-// caller's context and Stall allow. All other successes go to the caller unread, as those
+// caller's context and StallTimeout allow. All other successes go to the caller unread, as those
 // of Slack's Web API and of GitHub's GraphQL API.
 //
 // Providers change their APIs. Each function names its sources and the day on which

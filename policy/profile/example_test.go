@@ -67,7 +67,7 @@ func Example() {
 func ExampleDiscord() {
 	fmt.Println(profile.Discord())
 	// Output:
-	// {Classify: func, Hint: func, RateLimit: RateLimit{PerSecond: 50, Burst: 1}, ShareRetryAfter: on, ThrottleKey: func, QuotaPacing: on}
+	// {Classify: func, RetryAfter: func, RateLimit: RateLimit{PerSecond: 50, Burst: 1}, ShareRetryAfter: on, ThrottleKey: func, QuotaPacing: on}
 }
 
 // say prints how a rule judges a response to a POST, and the wait that it reads from it.
@@ -80,7 +80,7 @@ func say(rule policy.Rule, url string, status int, body string, header ...string
 	outcome := classify.Outcome{Request: resp.Request, Response: resp}
 	rule = rule.Or(policy.Defaults())
 	verdict := classify.First(rule.Classify, classify.Default)(outcome)
-	wait, _ := rule.Hint(outcome)
+	wait, _ := rule.RetryAfter(outcome)
 	fmt.Println(status, verdict, wait)
 }
 

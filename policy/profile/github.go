@@ -22,7 +22,7 @@ import (
 //     The path tells the quotas of search, of code search, of GraphQL and of all the rest
 //     apart. They share their waits: "If you receive a rate limit error, you should stop
 //     making requests temporarily." A secondary limit holds only the scope in which it was met.
-//   - RetryAfter.Max is two minutes, because many waits are a minute and some seconds. If
+//   - MaxRetryAfter is two minutes, because many waits are a minute and some seconds. If
 //     the quota of an hour is used up, the wait is longer. Then the caller gets the
 //     response at once, and further requests of the scope wait for two minutes.
 //
@@ -32,10 +32,10 @@ import (
 func GitHub() policy.Rule {
 	return policy.Rule{
 		Classify:        judge(githubLimit),
-		Hint:            classify.FirstRetryAfter(classify.DefaultHint, githubMinute),
+		RetryAfter:      classify.FirstRetryAfter(classify.DefaultHint, githubMinute),
 		ShareRetryAfter: policy.On,
 		ThrottleKey:     func(req *http.Request) string { return withToken(req, githubQuota(urlOf(req).Path)) },
-		RetryAfter:      policy.RetryAfter{Max: 2 * time.Minute},
+		MaxRetryAfter:   2 * time.Minute,
 	}
 }
 

@@ -43,9 +43,9 @@ func GoogleCloud() policy.Rule {
 			onWords(classify.Refused, http.StatusForbidden, `"rateLimitExceeded"`, `"userRateLimitExceeded"`),
 			given(classify.Refused, http.StatusServiceUnavailable, hasRetryInfo), // as classify.Refusals for the wait in a header
 		),
-		Hint:       classify.FirstRetryAfter(classify.DefaultHint, classify.RetryInfo),
-		Idempotent: googleIdempotent,
-		Upload:     policy.Upload{Memory: memory},
+		RetryAfter:   classify.FirstRetryAfter(classify.DefaultHint, classify.RetryInfo),
+		Idempotent:   googleIdempotent,
+		ReplayBuffer: memory,
 	}
 }
 

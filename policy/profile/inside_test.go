@@ -129,7 +129,7 @@ func TestLookIntoS3Ends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, sent := insides(t, "application/xml", slow{[]string{xmlHead, done}, time.Hour, nil}, done)
 		rule := profile.AWS()
-		rule.Stall.Timeout = time.Minute
+		rule.StallTimeout = time.Minute
 		tr := newTransport(t, base, rule)
 		start := time.Now()
 		status, _, err := send(t, tr, "PUT /bucket/key\nX-Amz-Copy-Source: /bucket/other")

@@ -47,7 +47,7 @@ func OpenAI() policy.Rule {
 				`"project_spend_limit_exceeded"`, `"organization_usage_limit_exceeded"`, "Request too large"),
 			onWords(classify.Refused, http.StatusServiceUnavailable, `"slow_down"`, "overloaded"),
 		),
-		Hint: hintInside(inside, classify.FirstRetryAfter(classify.DefaultHint, classify.ResetDurations)),
+		RetryAfter: hintInside(inside, classify.FirstRetryAfter(classify.DefaultHint, classify.ResetDurations)),
 	}
 }
 

@@ -265,20 +265,20 @@ func TestProfilesThatShareWaits(t *testing.T) {
 
 // A profile sets only the fields that depend on the provider, and reads responses whole.
 func TestFieldsOfProfiles(t *testing.T) {
-	const kept = "Upload: Upload{Memory: 16777216}"
+	const kept = "ReplayBuffer: 16777216"
 	want := map[string]string{
-		"github":       "{Classify: func, Hint: func, RetryAfter: RetryAfter{Max: 2m0s}, ShareRetryAfter: on, ThrottleKey: func}",
-		"aws":          "{Classify: func, Hint: func, " + kept + "}",
-		"azure":        "{Classify: func, Hint: func, " + kept + "}",
-		"google_cloud": "{Classify: func, Hint: func, Idempotent: func, " + kept + "}",
-		"openai":       "{Classify: func, Hint: func}",
-		"anthropic":    "{Classify: func, Hint: func}",
-		"stripe":       "{Classify: func, Hint: func, ThrottleKey: func}",
-		"slack":        "{Classify: func, Hint: func, ShareRetryAfter: on, ThrottleKey: func}",
-		"discord":      "{Classify: func, Hint: func, RateLimit: RateLimit{PerSecond: 50, Burst: 1}, ShareRetryAfter: on, ThrottleKey: func, QuotaPacing: on}",
-		"cloudflare":   "{Classify: func, Hint: func, QuotaPacing: on}",
-		"docker_hub":   "{Classify: func, Hint: func, ThrottleKey: func}",
-		"registry":     "{Classify: func, Hint: func, ThrottleKey: func}",
+		"github":       "{Classify: func, RetryAfter: func, MaxRetryAfter: 2m0s, ShareRetryAfter: on, ThrottleKey: func}",
+		"aws":          "{Classify: func, RetryAfter: func, " + kept + "}",
+		"azure":        "{Classify: func, RetryAfter: func, " + kept + "}",
+		"google_cloud": "{Classify: func, RetryAfter: func, Idempotent: func, " + kept + "}",
+		"openai":       "{Classify: func, RetryAfter: func}",
+		"anthropic":    "{Classify: func, RetryAfter: func}",
+		"stripe":       "{Classify: func, RetryAfter: func, ThrottleKey: func}",
+		"slack":        "{Classify: func, RetryAfter: func, ShareRetryAfter: on, ThrottleKey: func}",
+		"discord":      "{Classify: func, RetryAfter: func, RateLimit: RateLimit{PerSecond: 50, Burst: 1}, ShareRetryAfter: on, ThrottleKey: func, QuotaPacing: on}",
+		"cloudflare":   "{Classify: func, RetryAfter: func, QuotaPacing: on}",
+		"docker_hub":   "{Classify: func, RetryAfter: func, ThrottleKey: func}",
+		"registry":     "{Classify: func, RetryAfter: func, ThrottleKey: func}",
 	}
 	for name, rule := range profile.All() {
 		assert.Equal(t, want[name], rule.String(), name)
@@ -317,7 +317,7 @@ func TestOddOutcomes(t *testing.T) {
 			for _, code := range []int{0, 200, 400, 403, 409, 429, 449, 500, 503, 526, 529, 999} {
 				for _, resp := range []*http.Response{{StatusCode: code}, {StatusCode: code, Header: http.Header{}, Body: http.NoBody}} {
 					o := classify.Outcome{Request: req, Response: resp}
-					assert.NotPanics(t, func() { rule.Classify(o); rule.Hint(o) }, "%s: %d", name, code)
+					assert.NotPanics(t, func() { rule.Classify(o); rule.RetryAfter(o) }, "%s: %d", name, code)
 				}
 			}
 			assert.Equal(t, classify.Unknown, rule.Classify(classify.Outcome{Request: req}), name)
@@ -344,11 +344,11 @@ func TestCodedBodies(t *testing.T) {
 				}
 				req := request(t, "POST "+p.at())
 				want := rule.Classify(classify.Outcome{Request: req, Response: parse(t, text, req)})
-				wait, named := rule.Hint(classify.Outcome{Request: req, Response: parse(t, text, req)})
+				wait, named := rule.RetryAfter(classify.Outcome{Request: req, Response: parse(t, text, req)})
 				for coding, coded := range map[string]string{"gzip": zip(t, gzip.NewWriter, body), "deflate": zip(t, zlib.NewWriter, body)} {
 					o := classify.Outcome{Request: req, Response: parse(t, head+"\nContent-Encoding: "+coding+"\n\n"+coded, req)}
 					assert.Equal(t, want, rule.Classify(o), "%s: %s: %s in %s", name, kind, title, coding)
-					got, ok := rule.Hint(o)
+					got, ok := rule.RetryAfter(o)
 					assert.Equal(t, named, ok, "%s: %s: %s in %s", name, kind, title, coding)
 					assert.InDelta(t, wait, got, float64(time.Second), "%s: %s: %s in %s", name, kind, title, coding)
 					rest, err := io.ReadAll(o.Response.Body)
@@ -520,7 +520,7 @@ func FuzzProfiles(f *testing.F) {
 			}
 			o := classify.Outcome{Request: req, Response: resp}
 			require.LessOrEqual(t, rule.Classify(o), classify.Ambiguous, "%s: verdict", name)
-			if wait, ok := rule.Hint(o); wait < 0 || !ok && wait != 0 {
+			if wait, ok := rule.RetryAfter(o); wait < 0 || !ok && wait != 0 {
 				t.Fatalf("%s: wait %v, %v", name, wait, ok)
 			}
 			if rule.ThrottleKey != nil {
@@ -531,7 +531,7 @@ func FuzzProfiles(f *testing.F) {
 			}
 			for _, o := range []classify.Outcome{{Response: resp}, {Request: req, Err: errors.New("odd")}, {}} {
 				rule.Classify(o)
-				rule.Hint(o)
+				rule.RetryAfter(o)
 			}
 		}
 	})

@@ -58,7 +58,7 @@ func pullLimit() classify.Func {
 func Registry() policy.Rule {
 	return policy.Rule{
 		Classify:    judge(unavailable()),
-		Hint:        classify.DefaultHint,
+		RetryAfter:  classify.DefaultHint,
 		ThrottleKey: wholeHost,
 	}
 }

@@ -35,7 +35,7 @@ func Stripe() policy.Rule {
 			classify.OnStatus(classify.Ambiguous, http.StatusConflict),
 			classify.Refusals,
 		),
-		Hint: classify.DefaultHint,
+		RetryAfter: classify.DefaultHint,
 		ThrottleKey: func(req *http.Request) string {
 			return withToken(req, req.Header.Get("Stripe-Account")+"\n"+req.Header.Get("Stripe-Context"))
 		},

@@ -6,7 +6,7 @@
 //	    "max_attempts": 4,
 //	    "backoff": {"type": "exponential", "max": "32s"},
 //	    "classify": ["refusals", {"status": [500, 502], "class": "final"}],
-//	    "retry_after": {"max": "2m", "beyond": "cap"}
+//	    "max_retry_after": "2m"
 //	  },
 //	  "hosts": {
 //	    "*.example.com": {"attempt_timeout": "5s", "rate_limit": {"per_second": 10, "burst": 5}},
@@ -29,11 +29,9 @@
 //
 //   - A duration is a string with units, such as "250ms" or "1m30s".
 //   - A size is a number of bytes, or a string such as "64KiB" or "1MiB".
-//   - A mode is its word, such as "cap" for policy.BeyondCap. cooldown and pacing
-//     are "on" or "off".
-//   - "off" stands for policy.Off. A whole group can be "off", too, except
-//     retry_after: the word could mean that the server's wait has no bound, or that
-//     it is ignored. Zero, a negative number and an empty group are faults.
+//   - A switch is "on" or "off".
+//   - "off" stands for policy.Off. A whole group can be "on" or "off", too, which is
+//     its field Enabled. Zero, a negative number and an empty group are faults.
 //   - A name is written "refusals" or {"name": "refusals"}. Names come from the
 //     lists below and from [Names].
 //
@@ -47,9 +45,9 @@
 //
 // The names are github, aws, azure, google_cloud, openai, anthropic, stripe, slack,
 // discord, cloudflare, docker_hub and registry. The other keys of the rule override
-// the profile. The items of classify and hint are asked first. If they have no answer,
+// the profile. The items of classify and retry_after are asked first. If they have no answer,
 // the profile is asked. A value that would turn off by accident what the profile knows
-// is a fault. These are "default" and "refusals" in classify, "none" in hint, and "all"
+// is a fault. These are "default" and "refusals" in classify, "none" in retry_after, and "all"
 // in idempotent.
 //
 // # Functions and back-offs
@@ -65,7 +63,7 @@
 //     other); or "body", a text in the body of a response. A body is searched if
 //     the status is 400 or above, or is in the "status" of the same item.
 //     "default" decides everything, so it has to be the last item.
-//   - hint is a list of names. The first hint with an answer counts. The names are
+//   - retry_after is a list of names. The first one with an answer counts. The names are
 //     default, none, retry_after, retry_after_millis, rate_limit_reset, retry_info,
 //     reset_after, body_retry_after, reset_durations, reset_times, pushback and
 //     secondary_limit.

@@ -23,7 +23,7 @@ func ExampleLoad() {
 	  },
 	  "hosts": {
 	    "api.example.com": {"attempt_timeout": "5s", "rate_limit": {"per_second": 10, "burst": 5}},
-	    "*.example.com": {"retry_after": {"max": "2m", "beyond": "cap"}, "retry_budget": "off"}
+	    "*.example.com": {"max_retry_after": "2m", "retry_budget": "off"}
 	  }
 	}`)
 	rule, hosts, err := rulefile.Load(file, rulefile.Names{
@@ -39,7 +39,7 @@ func ExampleLoad() {
 	// Output:
 	// {MaxAttempts: 4, Backoff: backoff.Exponential{Max: 1m4s}, Classify: func}
 	// {AttemptTimeout: 5s, RateLimit: RateLimit{PerSecond: 10, Burst: 5}}
-	// {RetryAfter: RetryAfter{Max: 2m0s, Beyond: cap}, RetryBudget: RetryBudget{Burst: off}}
+	// {MaxRetryAfter: 2m0s, RetryBudget: RetryBudget{Enabled: off}}
 }
 
 // Load reports all faults at once. Each fault has its line and column, and says
@@ -72,14 +72,14 @@ func ExampleLoad_profile() {
 	fmt.Println(hosts["discord.com"])
 
 	_, _, err = rulefile.Load(strings.NewReader(`{"hosts": {
-		"api.github.com": {"profile": "github", "hint": "none"},
+		"api.github.com": {"profile": "github", "retry_after": "none"},
 		"api.gitlab.com": {"profile": "gitlab"}
 	}}`), rulefile.Names{})
 	fmt.Println(err)
 	// Output:
-	// {MaxAttempts: 4, Classify: func, Hint: func, RetryAfter: RetryAfter{Max: 2m0s}, ShareRetryAfter: on, ThrottleKey: func} <nil>
-	// {Classify: func, Hint: func, RateLimit: RateLimit{PerSecond: 50, Burst: 1}, ShareRetryAfter: on, ThrottleKey: func, QuotaPacing: off}
-	// line 2, column 51: hosts["api.github.com"].hint: "none" contradicts the profile "github", which reads the waits that the server asks for; leave "hint" out
+	// {MaxAttempts: 4, Classify: func, RetryAfter: func, MaxRetryAfter: 2m0s, ShareRetryAfter: on, ThrottleKey: func} <nil>
+	// {Classify: func, RetryAfter: func, RateLimit: RateLimit{PerSecond: 50, Burst: 1}, ShareRetryAfter: on, ThrottleKey: func, QuotaPacing: off}
+	// line 2, column 58: hosts["api.github.com"].retry_after: "none" contradicts the profile "github", which reads the waits that the server asks for; leave "retry_after" out
 	// line 3, column 33: hosts["api.gitlab.com"].profile: "gitlab" is not the name of a profile; known are anthropic, aws, azure, cloudflare, discord, docker_hub, github, google_cloud, openai, registry, slack, stripe
 }
 
@@ -110,13 +110,13 @@ func ExampleParse() {
 	}
 	for _, s := range file.Settings("api.github.com") {
 		switch s.Key {
-		case "max_attempts", "attempt_timeout", "retry_after.max", "share_retry_after":
+		case "max_attempts", "attempt_timeout", "max_retry_after", "share_retry_after":
 			fmt.Printf("%s: %s (%s)\n", s.Key, s.Value, s.Source)
 		}
 	}
 	// Output:
 	// max_attempts: 3 (rule)
+	// max_retry_after: 2m (profile "github" of host "api.github.com")
 	// attempt_timeout: 5s (host "api.github.com")
-	// retry_after.max: 2m (profile "github" of host "api.github.com")
 	// share_retry_after: on (profile "github" of host "api.github.com")
 }

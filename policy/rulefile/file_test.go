@@ -69,24 +69,24 @@ func TestLocate(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	f := parsed(t, `{
-	  "rule": {"backoff": {"type": "constant", "delay": "2s"}, "profile": "aws", "stall": "off", "concurrency": {"max": 7}},
-	  "hosts": {"h": {"hint": ["retry_info"], "profile": "github", "upload": {"memory": 1000}, "retry_budget": {"min_per_second": "off"}, "rate_limit": {"per_second": 0.5}}}
+	  "rule": {"backoff": {"type": "constant", "delay": "2s"}, "profile": "aws", "stall_timeout": "off", "concurrency": {"max": 7}},
+	  "hosts": {"h": {"retry_after": ["retry_info"], "profile": "github", "replay_buffer": 1000, "retry_budget": {"min_per_second": "off"}, "rate_limit": {"per_second": 0.5}}}
 	}`)
 	for pattern, want := range map[string]map[string][2]string{
 		"": {
-			"max_attempts":       {"6", "default"},
-			"backoff":            {`{"type":"constant","delay":"2s"}`, "rule"},
-			"classify":           {"of the profile", `profile "aws" of rule`},
-			"hint":               {"of the profile", `profile "aws" of rule`},
-			"stall.timeout":      {"off", "rule"},
-			"concurrency.mode":   {"wait", "default"},
-			"concurrency.max":    {"7", "rule"},
-			"retry_budget.burst": {"30", "default"},
+			"max_attempts":        {"6", "default"},
+			"backoff":             {`{"type":"constant","delay":"2s"}`, "rule"},
+			"classify":            {"of the profile", `profile "aws" of rule`},
+			"retry_after":         {"of the profile", `profile "aws" of rule`},
+			"stall_timeout":       {"off", "rule"},
+			"concurrency.enabled": {"on", "default"},
+			"concurrency.max":     {"7", "rule"},
+			"retry_budget.burst":  {"30", "default"},
 		},
 		"h": {
 			"classify":           {"of the profile", `profile "github" of host "h"`},
-			"hint":               {`["retry_info"], then profile "github"`, `host "h"`},
-			"upload.memory":      {"1000", `host "h"`},
+			"retry_after":        {`["retry_info"], then profile "github"`, `host "h"`},
+			"replay_buffer":      {"1000", `host "h"`},
 			"retry_budget.burst": {"10", "default"},
 			"rate_limit.burst":   {"1", "default"},
 			"concurrency.max":    {"7", "rule"},
@@ -139,7 +139,7 @@ func TestRulesOfPaths(t *testing.T) {
 	}
 	for key, source := range map[string]string{
 		"max_attempts": `path "POST h/v1/"`, "max_elapsed_time": `host "h"`, "rate_limit.per_second": `host "h"`,
-		"classify": `profile "openai" of path "POST h/v1/"`, "upload.memory": "default",
+		"classify": `profile "openai" of path "POST h/v1/"`, "replay_buffer": "default",
 	} {
 		assert.Equal(t, source, got[key], key)
 	}
@@ -178,20 +178,20 @@ func TestLoadEveryProfile(t *testing.T) {
 
 // The fields of the rule override the profile, one by one.
 func TestFieldsOverrideTheProfile(t *testing.T) {
-	rule := load(t, `"max_attempts": 4, "profile": "github", "retry_after": {"max": "10m"}, "throttle_key": "host"`, Names{})
+	rule := load(t, `"max_attempts": 4, "profile": "github", "max_retry_after": "10m", "throttle_key": "host"`, Names{})
 	assert.Equal(t, 4, rule.MaxAttempts)
-	assert.Equal(t, policy.RetryAfter{Max: 10 * time.Minute}, rule.RetryAfter)
+	assert.Equal(t, 10*time.Minute, rule.MaxRetryAfter)
 	assert.Empty(t, rule.ThrottleKey(&http.Request{Header: http.Header{"Authorization": {"Bearer a"}}}))
 
 	rule = load(t, `"profile": "discord", "rate_limit": "off", "quota_pacing": "off", "idempotent": ["default", "POST"]`, Names{})
-	assert.Equal(t, policy.RateLimit{PerSecond: policy.Off, Burst: 1}, rule.RateLimit)
+	assert.Equal(t, policy.RateLimit{Enabled: policy.Off, PerSecond: 50, Burst: 1}, rule.RateLimit)
 	assert.Equal(t, policy.Switch(policy.Off), rule.QuotaPacing)
 	assert.True(t, rule.Idempotent(&http.Request{Method: http.MethodPost}))
 }
 
 // Classifiers and hints of the rule are asked before the profile's.
 func TestClassifyAndHintAddToTheProfile(t *testing.T) {
-	rule := load(t, `"profile": "openai", "classify": {"status": [409, 503], "class": "ambiguous"}, "hint": "body_retry_after"`, Names{})
+	rule := load(t, `"profile": "openai", "classify": {"status": [409, 503], "class": "ambiguous"}, "retry_after": "body_retry_after"`, Names{})
 	const slowDown = `{"error": {"code": "slow_down"}}`
 	assert.Equal(t, classify.Ambiguous, rule.Classify(posted(409, "")))
 	assert.Equal(t, classify.Ambiguous, rule.Classify(posted(503, slowDown)), "the rule is asked first")
@@ -202,7 +202,7 @@ func TestClassifyAndHintAddToTheProfile(t *testing.T) {
 		3 * time.Second: posted(429, `{"retry_after": 3}`, "Retry-After: 5"),
 		5 * time.Second: posted(429, ``, "Retry-After: 5"),
 	} {
-		wait, ok := rule.Hint(o)
+		wait, ok := rule.RetryAfter(o)
 		assert.True(t, ok)
 		assert.Equal(t, want, wait)
 	}
@@ -211,11 +211,11 @@ func TestClassifyAndHintAddToTheProfile(t *testing.T) {
 // The program can have profiles of its own. Its names come first.
 func TestProfilesOfTheProgram(t *testing.T) {
 	names := Names{
-		Profile:  map[string]policy.Rule{"github": {MaxAttempts: 2}, "house": {Classify: classify.Refusals, Hint: classify.RetryAfter}},
+		Profile:  map[string]policy.Rule{"github": {MaxAttempts: 2}, "house": {Classify: classify.Refusals, RetryAfter: classify.RetryAfter}},
 		Classify: map[string]classify.Func{"default": classify.Signals},
 	}
 	assert.Equal(t, policy.Rule{MaxAttempts: 2}, load(t, `"profile": "github"`, names))
-	assert.Equal(t, 2, load(t, `"profile": "github", "idempotent": "all", "hint": "none", "classify": "default"`, names).MaxAttempts, "it has nothing to contradict")
+	assert.Equal(t, 2, load(t, `"profile": "github", "idempotent": "all", "retry_after": "none", "classify": "default"`, names).MaxAttempts, "it has nothing to contradict")
 	assert.NotNil(t, load(t, `"profile": "house", "classify": "default"`, names).Classify, "a name of the program")
 }
 
@@ -228,10 +228,10 @@ func TestProfileFaults(t *testing.T) {
 		`"profile": ""`:                  `line 1, column 22: rule.profile: the string is empty`,
 		`"profile": "gone"`:              `line 1, column 22: rule.profile: "gone" is empty in the table of names`,
 		`"provider": "github"`:           `line 1, column 11: rule.provider: unknown key; write "profile", as in "github"`,
-		`"profile": "github", "hint": "none"`: `line 1, column 40: rule.hint: "none" contradicts the profile "github", ` +
-			`which reads the waits that the server asks for; leave "hint" out`,
-		`"profile": {"name": "aws"}, "hint": ["retry_after", {"name": "none"}]`: `line 1, column 72: rule.hint[1].name: "none" contradicts the profile "aws", ` +
-			`which reads the waits that the server asks for; leave "hint" out`,
+		`"profile": "github", "retry_after": "none"`: `line 1, column 47: rule.retry_after: "none" contradicts the profile "github", ` +
+			`which reads the waits that the server asks for; leave "retry_after" out`,
+		`"profile": {"name": "aws"}, "retry_after": ["retry_after", {"name": "none"}]`: `line 1, column 79: rule.retry_after[1].name: "none" contradicts the profile "aws", ` +
+			`which reads the waits that the server asks for; leave "retry_after" out`,
 		`"classify": ["signals", "default"], "profile": "openai"`: `line 1, column 35: rule.classify[1]: "default" contradicts the profile "openai", ` +
 			`which would never be asked, because "default" decides everything; leave "default" out`,
 		`"profile": "openai", "classify": [{"status": 409, "class": "ambiguous"}, "refusals"]`: `line 1, column 84: rule.classify[1]: "refusals" contradicts the profile "openai", ` +
@@ -249,7 +249,7 @@ func TestProfileFaults(t *testing.T) {
 // All faults are reported at once.
 func TestAllProfileFaultsAtOnce(t *testing.T) {
 	_, _, err := Load(strings.NewReader(`{"hosts": {
-  "a": {"profile": "github", "hint": "none", "idempotent": "all", "max_attempts": 1001, "classify": "default"},
+  "a": {"profile": "github", "retry_after": "none", "idempotent": "all", "max_attempts": 1001, "classify": "default"},
   "b": {"profile": "gitlab"}
 }}`), Names{})
 	all := err.(Errors)
@@ -257,27 +257,26 @@ func TestAllProfileFaultsAtOnce(t *testing.T) {
 	for _, fault := range all {
 		paths = append(paths, fault.Key)
 	}
-	assert.Equal(t, []string{`hosts["a"].hint`, `hosts["a"].idempotent`, `hosts["a"].max_attempts`, `hosts["a"].classify`, `hosts["b"].profile`}, paths)
+	assert.Equal(t, []string{`hosts["a"].retry_after`, `hosts["a"].idempotent`, `hosts["a"].max_attempts`, `hosts["a"].classify`, `hosts["b"].profile`}, paths)
 }
 
 // A fault says what to write, also to a reader who knows another library.
 func TestLoadSaysWhatToWrite(t *testing.T) {
 	for rule, want := range map[string]string{
 		// Modes and switches.
-		`"share_retry_after": true`:       `rule.share_retry_after: "true" is none of off and on; write "on"`,
-		`"share_retry_after": false`:      `rule.share_retry_after: "false" is none of off and on; write "off"`,
-		`"quota_pacing": 1`:               `rule.quota_pacing: "the number 1" is none of off and on`,
-		`"quota_pacing": {}`:              `rule.quota_pacing: "an object" is none of off and on`,
-		`"share_retry_after": "inherit"`:  `rule.share_retry_after: leave the key out to inherit`,
-		`"retry_after": {"beyond": true}`: `rule.retry_after.beyond: "true" is none of stop, cap and wait`,
-		`"concurrency": {"mode": false}`:  `rule.concurrency.mode: "false" is none of off, wait and refuse; write "off"`,
-		`"concurrency": "on"`:             `rule.concurrency: the string "on" where an object is wanted; write fields, as in {"mode": "wait"}, or "off"`,
-		`"concurrency": true`:             `rule.concurrency: true where an object is wanted; write fields, as in {"mode": "wait"}, or "off"`,
-		`"concurrency": {"max": true}`:    `rule.concurrency.max: true where a whole number is wanted`,
-		`"retry_budget": 0.2`:             `rule.retry_budget: the number 0.2 where an object is wanted; write fields, as in {"ratio": 0.2}, or "off"`,
-		`"hedge": "95ms"`:                 `rule.hedge: the string "95ms" where an object is wanted; write fields, as in {"percentile": 98}, or "off"`,
-		`"hedge": {"percentile": 0.98}`:   `rule.hedge.percentile: 0.98 is a share; did you mean 98?`,
-		`"retry_budget": {"ratio": 20}`:   `rule.retry_budget.ratio: 20 is more than one retry for each request; did you mean 0.2, which is 20 %?`,
+		`"share_retry_after": true`:         `rule.share_retry_after: "true" is none of off and on; write "on"`,
+		`"share_retry_after": false`:        `rule.share_retry_after: "false" is none of off and on; write "off"`,
+		`"quota_pacing": 1`:                 `rule.quota_pacing: "the number 1" is none of off and on`,
+		`"quota_pacing": {}`:                `rule.quota_pacing: "an object" is none of off and on`,
+		`"share_retry_after": "inherit"`:    `rule.share_retry_after: leave the key out to inherit`,
+		`"concurrency": {"enabled": false}`: `rule.concurrency.enabled: "false" is none of off and on; write "off"`,
+		`"concurrency": true`:               `rule.concurrency: true where an object is wanted; write fields, as in {"max": 100}, or "on" or "off"`,
+		`"max_attempts": "off"`:             `rule.max_attempts: -1 is not a number of attempts; 1 turns retries off`,
+		`"concurrency": {"max": true}`:      `rule.concurrency.max: true where a whole number is wanted`,
+		`"retry_budget": 0.2`:               `rule.retry_budget: the number 0.2 where an object is wanted; write fields, as in {"ratio": 0.2}, or "on" or "off"`,
+		`"hedge": "95ms"`:                   `rule.hedge: the string "95ms" where an object is wanted; write fields, as in {"percentile": 98}, or "on" or "off"`,
+		`"hedge": {"percentile": 0.98}`:     `rule.hedge.percentile: 0.98 is a share; did you mean 98?`,
+		`"retry_budget": {"ratio": 20}`:     `rule.retry_budget.ratio: 20 is more than one retry for each request; did you mean 0.2, which is 20 %?`,
 
 		// Back-offs.
 		`"backoff": "constant"`:       `rule.backoff: "constant" is not the name of a back-off; write a name, or an object such as {"type": "constant", "delay": "0s"} for no wait`,
@@ -305,7 +304,7 @@ func TestLoadSaysWhatToWrite(t *testing.T) {
 		`"status_codes": [503]`:    `write "classify", as in [{"status": [500, 502], "class": "ambiguous"}]`,
 		`"retry_on": [503]`:        `write "classify", as in`,
 		`"allowed_methods": []`:    `write "idempotent", as in ["GET", "PUT", "POST"], or "all"`,
-		`"circuit_breaker": {}`:    `write "concurrency", as in {"mode": "wait", "max": 100}`,
+		`"circuit_breaker": {}`:    `write "concurrency", as in {"max": 100}`,
 		`"qps": 5`:                 `write "rate_limit", as in {"per_second": 10}`,
 
 		// Idempotent.

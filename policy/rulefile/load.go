@@ -206,44 +206,33 @@ func (l *loader) field(n *node, to reflect.Value, off bool) {
 // no meaning for it, because another field turns the whole group off.
 func canBeOff(t reflect.Type, i int) bool {
 	name := t.Field(i).Name
-	return !isBackoff(t) && !slices.Contains([]string{"RateLimit.Burst", "RetryBudget.Window", "Concurrency.Initial", "Concurrency.Max", "Hedge.Percentile"}, t.Name()+"."+name)
+	return !isBackoff(t) && !slices.Contains([]string{
+		"RateLimit.PerSecond", "RateLimit.Burst", "RetryBudget.Burst", "Concurrency.Initial", "Concurrency.Max", "Hedge.Delay", "Hedge.Percentile",
+	}, t.Name()+"."+name)
 }
 
-// groups are the groups of a rule's fields. off is the value for "off", and example
-// is for the fault of a value that is no object. The group retry_after has no value
-// for "off", because the word could mean no bound as well as no wait.
-var groups = map[reflect.Type]struct {
-	off     any
-	example string
-}{
-	reflect.TypeFor[policy.RetryAfter]():  {nil, `{"max": "2m"}`},
-	reflect.TypeFor[policy.Stall]():       {policy.Stall{Timeout: policy.Off}, `{"timeout": "30s"}`},
-	reflect.TypeFor[policy.RateLimit]():   {policy.RateLimit{PerSecond: policy.Off}, `{"per_second": 10}`},
-	reflect.TypeFor[policy.RetryBudget](): {policy.RetryBudget{Burst: policy.Off}, `{"ratio": 0.2}`},
-	reflect.TypeFor[policy.Concurrency](): {policy.Concurrency{Mode: policy.Off}, `{"mode": "wait"}`},
-	reflect.TypeFor[policy.Hedge]():       {policy.Hedge{Delay: policy.Off}, `{"percentile": 98}`},
-	reflect.TypeFor[policy.Upload]():      {policy.Upload{Memory: policy.Off}, `{"memory": "16MiB"}`},
-	reflect.TypeFor[policy.Resume]():      {policy.Resume{Max: policy.Off}, `{"max": 5}`},
+// groups has an example of each group of a rule's fields, for the fault of a value that is no
+// object.
+var groups = map[reflect.Type]string{
+	reflect.TypeFor[policy.RateLimit]():   `{"per_second": 10}`,
+	reflect.TypeFor[policy.RetryBudget](): `{"ratio": 0.2}`,
+	reflect.TypeFor[policy.Concurrency](): `{"max": 100}`,
+	reflect.TypeFor[policy.Hedge]():       `{"percentile": 98}`,
 }
 
-// group reads a group of fields, or "off". An empty object would look like a
-// setting and silently inherit, so it is a fault.
+// group reads a group of fields, or "on" or "off", which stand for its field Enabled. An empty object
+// would look like a setting and silently inherit, so it is a fault.
 func (l *loader) group(n *node, to reflect.Value) {
-	g, orOff := groups[to.Type()], `, or "off"`
-	if g.off == nil {
-		orOff = ""
-	}
+	example := groups[to.Type()]
 	switch {
-	case n.value == "off" && g.off == nil:
-		l.fault(n, `"off" could mean two things; write {"max": "off"} for no bound, or "hint": "none" beside it to ignore the waits that servers ask for`)
-	case n.value == "off":
-		to.Set(reflect.ValueOf(g.off))
+	case n.value == "on" || n.value == "off":
+		l.mode(n, to.FieldByName("Enabled").Addr().Interface().(*policy.Switch))
 	case n.isObject() && len(n.kids) > 0:
 		l.object(n, to)
 	case n.isObject():
-		l.fault(n, "the object is empty; leave the key out to inherit, or write fields, as in %s%s", g.example, orOff)
+		l.fault(n, `the object is empty; leave the key out to inherit, or write fields, as in %s, or "on" or "off"`, example)
 	default:
-		l.fault(n, "%s where an object is wanted; write fields, as in %s%s", n.kind(), g.example, orOff)
+		l.fault(n, `%s where an object is wanted; write fields, as in %s, or "on" or "off"`, n.kind(), example)
 	}
 }
 
@@ -348,7 +337,7 @@ const (
 	methods  = `write "idempotent", as in ["GET", "PUT", "POST"], or "all"`
 	elapsed  = `write "max_elapsed_time", after which no retry starts`
 	profiles = `write "profile", as in "github"`
-	gate     = `write "concurrency", as in {"mode": "wait", "max": 100}`
+	gate     = `write "concurrency", as in {"max": 100}`
 	rate     = `write "rate_limit", as in {"per_second": 10}`
 )
 

@@ -14,8 +14,8 @@ func (l *loader) over(n *node, rule, base policy.Rule) policy.Rule {
 	if rule.Classify != nil && base.Classify != nil {
 		rule.Classify = classify.First(rule.Classify, base.Classify)
 	}
-	if rule.Hint != nil && base.Hint != nil {
-		rule.Hint = classify.FirstRetryAfter(rule.Hint, base.Hint)
+	if rule.RetryAfter != nil && base.RetryAfter != nil {
+		rule.RetryAfter = classify.FirstRetryAfter(rule.RetryAfter, base.RetryAfter)
 	}
 	return rule.Or(base)
 }
@@ -27,14 +27,14 @@ func (l *loader) contradictions(n *node, base policy.Rule) {
 	_, ownRefusals := l.names.Classify["refusals"]
 	_, ownNone := l.names.RetryAfter["none"]
 	_, ownAll := l.names.Idempotent["all"]
-	judges, waits := base.Classify != nil, base.Hint != nil
+	judges, waits := base.Classify != nil, base.RetryAfter != nil
 	for _, c := range []struct {
 		known              bool
 		key, value, reason string
 	}{
 		{judges && !ownDefault, "classify", "default", `which would never be asked, because "default" decides everything; leave "default" out`},
 		{judges && !ownRefusals, "classify", "refusals", `which knows which 429 and 503 are refusals; leave "refusals" out`},
-		{waits && !ownNone, "hint", "none", `which reads the waits that the server asks for; leave "hint" out`},
+		{waits && !ownNone, "retry_after", "none", `which reads the waits that the server asks for; leave "retry_after" out`},
 		{judges && !ownAll, "idempotent", "all",
 			`which knows when a POST may be sent again; leave "idempotent" out, or write methods, as in ["default", "POST"]`},
 	} {

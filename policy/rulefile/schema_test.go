@@ -50,15 +50,13 @@ type object = map[string]any
 
 // bounds are the bounds of numbers that policy.Rule.Validate knows.
 var bounds = map[string]object{
-	"Rule.MaxAttempts":         {"maximum": 1000},
 	"RateLimit.PerSecond":      {"maximum": 1e9},
 	"RetryBudget.Ratio":        {"maximum": 1},
 	"RetryBudget.MinPerSecond": {"maximum": 1e6},
 	"RetryBudget.Burst":        {"maximum": 1e6},
 	"Hedge.Percentile":         {"exclusiveMinimum": 1, "maximum": 99.9},
-	"Upload.Memory":            {"maximum": 64 << 20},
-	"Resume.Max":               {"maximum": 1000},
-	"Resume.Again":             {"maximum": 1 << 30},
+	"Rule.ReplayBuffer":        {"maximum": 64 << 20},
+	"Rule.MaxRefetch":          {"maximum": 1 << 30},
 
 	"Exponential.Factor":             {"minimum": 1},
 	"Geometric.Rate":                 {"minimum": 1},
@@ -215,6 +213,9 @@ func (s *schemer) field(typ reflect.Type, i int) object {
 	case *time.Duration:
 		return orWord(canBeOff(typ, i), object{"$ref": "#/$defs/positive"})
 	case *int:
+		if f.Name == "MaxAttempts" {
+			return object{"type": "integer", "minimum": 1, "maximum": 1000} // an Off has an error of its own
+		}
 		return number("integer", object{"minimum": 1})
 	case *int64:
 		size := object{"$ref": "#/$defs/size"}
@@ -223,9 +224,8 @@ func (s *schemer) field(typ reflect.Type, i int) object {
 	case *float64:
 		return number("number", object{"exclusiveMinimum": 0})
 	}
-	g, ok := groups[f.Type]
-	require.True(s.t, ok, "%v is neither a value nor a group", f.Type)
-	return orWord(g.off != nil, object{"type": "object", "properties": s.fields(f.Type), "additionalProperties": false, "minProperties": 1})
+	require.Contains(s.t, groups, f.Type, "%v is neither a value nor a group", f.Type)
+	return object{"anyOf": []any{object{"type": "object", "properties": s.fields(f.Type), "additionalProperties": false, "minProperties": 1}, object{"enum": []string{"off", "on"}}}}
 }
 
 // orWord adds the word "off".

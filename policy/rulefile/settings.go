@@ -130,7 +130,11 @@ func (f *File) value(key string, whole policy.Rule, v reflect.Value) string {
 
 // unset says what a field that is zero in a complete rule stands for.
 func unset(key string, whole policy.Rule) string {
-	gate, budget := whole.Concurrency, whole.RetryBudget
+	budget := whole.RetryBudget
+	group, _, _ := strings.Cut(key, ".")
+	limits := map[string]bool{
+		"rate_limit": whole.RateLimit != policy.RateLimit{}, "concurrency": whole.Concurrency != policy.Concurrency{}, "hedge": whole.Hedge != policy.Hedge{},
+	}[group]
 	switch {
 	case key == "throttle_key":
 		return "credentials"
@@ -141,12 +145,12 @@ func unset(key string, whole policy.Rule) string {
 	case key == "retry_budget.burst" && budget.MinPerSecond < 0:
 		return "10"
 	case key == "retry_budget.burst":
-		return orOff(max(budget.MinPerSecond*budget.Window.Seconds(), 1))
-	case key == "concurrency.mode" && gate.Enabled():
-		return policy.GateWait.String()
-	case key == "concurrency.initial" && gate.Enabled():
+		return orOff(max(10*budget.MinPerSecond, 1))
+	case key == "retry_budget.enabled", strings.HasSuffix(key, ".enabled") && limits:
+		return "on"
+	case key == "concurrency.initial" && limits:
 		return "10"
-	case key == "concurrency.max" && gate.Enabled():
+	case key == "concurrency.max" && limits:
 		return "no bound"
 	}
 	return "off"
@@ -188,7 +192,7 @@ func (f *File) described(key string, l layer, v reflect.Value) string {
 	if l.part != nil {
 		text := f.text(l.part.node.member(key))
 		_, isBackoff := v.Interface().(backoff.Backoff)
-		if p := l.part; !isBackoff && p.Profile != "" && (key == "classify" && p.Base.Classify != nil || key == "hint" && p.Base.Hint != nil) {
+		if p := l.part; !isBackoff && p.Profile != "" && (key == "classify" && p.Base.Classify != nil || key == "retry_after" && p.Base.RetryAfter != nil) {
 			text += ", then profile " + strconv.Quote(p.Profile)
 		}
 		return text

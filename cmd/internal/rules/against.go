@@ -82,7 +82,7 @@ func against(ctx context.Context, o options, f *rulefile.File, base http.RoundTr
 		return nil, err
 	}
 	rule, patterns := t.RuleFor(o.method, o.url)
-	rule.Hedge = policy.Hedge{Delay: policy.Off} // a hedge would be a second request
+	rule.Hedge = policy.Hedge{Enabled: policy.Off} // a hedge would be a second request
 	if err := t.Update(rule, nil); err != nil {
 		return nil, err
 	}

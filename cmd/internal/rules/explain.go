@@ -119,15 +119,10 @@ func notes(rule policy.Rule, deadline time.Duration) []string {
 	if b := bounds.Of(rule.Backoff, 4); len(b) == 4 && b[3].Highest > b[0].Highest {
 		all = append(all, "After a timeout a wait that is shorter in the table may last up to "+waits.Short(b[3].Highest)+".")
 	}
-	longest := waits.Short(rule.RetryAfter.Max)
-	switch {
-	case rule.RetryAfter.Max < 0:
+	longest := waits.Short(rule.MaxRetryAfter)
+	if rule.MaxRetryAfter < 0 {
 		all = append(all, "If the server asks for a longer wait, the request waits as long as the server asked.")
-	case rule.RetryAfter.Beyond == policy.BeyondCap:
-		all = append(all, "If the server asks for a longer wait, the request waits as asked, but at most "+longest+".")
-	case rule.RetryAfter.Beyond == policy.BeyondWait:
-		all = append(all, "If the server asks for a longer wait, the request waits as asked.")
-	default:
+	} else {
 		all = append(all, "If the server asks for a longer wait, the request waits as asked. If the server asks for more than "+longest+", there is no retry.")
 	}
 	if rule.AttemptTimeout > 0 {

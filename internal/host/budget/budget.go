@@ -11,6 +11,9 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
+// window is the time within which PerSecond earns a whole Burst.
+const window = 10 * time.Second
+
 // A Config says how many retries and hedges a host may be sent. Zero
 // fields take the defaults. A negative Ratio or PerSecond turns that part off. If
 // both are negative, the budget is off.
@@ -20,11 +23,8 @@ type Config struct {
 	// PerSecond is how many retries each second earns, so that a quiet client
 	// keeps all of its retries. The default is 3.
 	PerSecond float64
-	// Window is the time within which PerSecond earns a whole Burst. The default
-	// is 10 s.
-	Window time.Duration
 	// Burst is how many retries can be saved up, and so be sent at once. The
-	// default is PerSecond × Window, or 10 if PerSecond is off. It is at least 1.
+	// default is what a window of PerSecond earns, or 10 if PerSecond is off. It is at least 1.
 	Burst float64
 	// Rests says that retries do not help: the last 20 in a row have failed.
 	Rests bool
@@ -57,7 +57,7 @@ type Config struct {
 // above Burst, so it grows by at most Burst in a window. It grows by a unit per
 // retry. It shrinks by at most the amount that the requests and seconds of the
 // window put in. No other bucket lets more pass and keeps the rule in every window.
-// Credit cannot pile up beyond Burst, which time alone restores within Window.
+// Credit cannot pile up beyond Burst, which time alone restores within the window.
 // Nothing older than that is remembered.
 //
 // # Later retries
@@ -340,13 +340,10 @@ func (c Config) Complete() Config {
 	if c.PerSecond == 0 {
 		c.PerSecond = 3
 	}
-	if c.Window <= 0 {
-		c.Window = 10 * time.Second
-	}
 	if c.Burst <= 0 {
 		c.Burst = 10
 		if c.PerSecond > 0 {
-			c.Burst = c.PerSecond * c.Window.Seconds()
+			c.Burst = c.PerSecond * window.Seconds()
 		}
 	}
 	c.off = c.Ratio < 0 && c.PerSecond < 0

@@ -289,7 +289,7 @@ func (m *Model) ours() []Arm {
 		arm("aplomb, default", false, policy.Rule{}),
 		arm("aplomb, API", false, policy.API()),
 		arm("aplomb, Service", false, policy.Service()),
-		arm(gateOn, true, policy.Rule{Concurrency: policy.Concurrency{Mode: policy.GateWait}}),
+		arm(gateOn, true, policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}}),
 	}
 }
 

@@ -23,8 +23,10 @@ func Faster(r policy.Rule, speed float64) policy.Rule {
 		r.RetryBudget = policy.Defaults().RetryBudget
 	}
 	if r.RetryBudget.MinPerSecond > 0 {
+		if r.RetryBudget.Burst == 0 {
+			r.RetryBudget.Burst = max(10*r.RetryBudget.MinPerSecond, 1)
+		}
 		r.RetryBudget.MinPerSecond *= speed
-		r.RetryBudget.Window = scale(r.RetryBudget.Window, speed)
 	}
 	return r
 }

@@ -68,7 +68,7 @@ func Strategies(timeout time.Duration) []Strategy {
 		{Key: "own", Name: "aplomb, each on its own", Rule: policy.Rule{AttemptTimeout: timeout},
 			Words: "aplomb's default: six attempts, Google's waits, and a retry budget; no Transport is shared"},
 		{Key: "shared", Name: "aplomb, coordinated", Shared: true, Rule: policy.Rule{
-			AttemptTimeout: timeout, Concurrency: policy.Concurrency{Mode: policy.GateWait}},
+			AttemptTimeout: timeout, Concurrency: policy.Concurrency{Enabled: policy.On}},
 			Words: "aplomb's default with the gate, in one Transport that all clients share"},
 	}
 }
@@ -76,7 +76,7 @@ func Strategies(timeout time.Duration) []Strategy {
 // Fleets returns the strategies of many processes. They differ in the parts that the
 // processes share.
 func Fleets(timeout time.Duration) []Strategy {
-	rule := policy.Rule{AttemptTimeout: timeout, Concurrency: policy.Concurrency{Mode: policy.GateWait}}
+	rule := policy.Rule{AttemptTimeout: timeout, Concurrency: policy.Concurrency{Enabled: policy.On}}
 	return []Strategy{
 		{Key: "alone", Name: "nothing shared", Rule: rule,
 			Words: "aplomb with the gate, a Transport for each process"},
@@ -115,7 +115,7 @@ func plain(timeout time.Duration, b backoff.Backoff) policy.Rule {
 	}
 	return policy.Rule{
 		MaxAttempts: 1000, AttemptTimeout: timeout, Backoff: b, Classify: refused,
-		RetryBudget: policy.RetryBudget{Burst: policy.Off},
+		RetryBudget: policy.RetryBudget{Enabled: policy.Off},
 	}
 }
 
