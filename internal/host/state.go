@@ -62,7 +62,11 @@ type Machines struct {
 // nothing has ever failed, Quiet is a single atomic load.
 func (s *State[R]) Quiet() bool {
 	m := s.machines.Load()
-	return m == nil || m.Cooldown.Quiet() && m.news.Load().Quiet()
+	if m == nil {
+		return true
+	}
+	n := m.news.Load()
+	return m.Cooldown.Quiet() && (n == nil || n.Quiet())
 }
 
 // Calm reports whether nothing is held on the host, no quota is known, and its connections are not bad.
