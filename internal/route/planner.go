@@ -179,7 +179,9 @@ func (p *Planner) Note(o *attempt.Outcome) {
 	if o.Err != nil && WantsHTTP1(o.Err) {
 		pools.HTTP1.Store(true)
 	}
-	p.Maker.leave(pools.Failed(over, weight, change))
+	if left := pools.Failed(over, weight, change); left != nil {
+		p.Maker.leave(left)
+	}
 }
 
 // move leaves a pool, and tells that.
