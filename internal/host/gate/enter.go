@@ -46,7 +46,10 @@ func (g *locked) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) 
 			g.queue.Leave(w)
 			g.front.told = instant.Never // the next waiter was told nothing
 			g.take(now, s)
-			return queue.Answer{Until: instant.After(now, g.pulse.quick), Probe: g.outage.closed && c.Fleet}, g.head(now)
+			if next = g.head(now); next != nil && c.Rate != nil {
+				g.front.waitForRate(now, c.Rate.ReadyIn(now, next.Costs()) > 0) // as it finds out when it asks
+			}
+			return queue.Answer{Until: instant.After(now, g.pulse.quick), Probe: g.outage.closed && c.Fleet}, next
 		}
 		noToken = true
 	}

@@ -132,6 +132,15 @@ func TestGateWaitsForTheRate(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	assert.EqualValues(t, 2*sec, g.RateTime(5*sec), "waited for the rate")
+
+	g = Gate{}
+	a, b = visit(t, &g), visit(t, &g)
+	a.conf.Rate, b.conf.Rate = rate, rate
+	rate.Take(3*sec, 1)
+	a.enter(3 * sec)
+	b.enter(3 * sec)
+	a.mustGo(4 * sec)
+	assert.Equal(t, State{Limit: 10, InFlight: 1, ForRate: 1}, g.State(), "before b asks again")
 }
 
 func TestGateRelease(t *testing.T) {
