@@ -29,7 +29,7 @@ func main() {
 	t, err := transport.New(transport.Config{
 		Rule: policy.Rule{MaxAttempts: 4, Backoff: backoff.Exponential{Base: 100 * time.Millisecond, Jitter: backoff.JitterFull}},
 		Hosts: map[string]policy.Rule{
-			"*.example.com":   {MaxAttempts: 2},          // other fields as in Rule
+			"*.example.com":   {MaxAttempts: 2}, // other fields as in Rule
 			"pay.example.com": {MaxAttempts: 1}, // no retries; the most specific pattern wins
 		},
 		// For this example only: one server stands for all hosts.
