@@ -1,4 +1,4 @@
-// Listening, the log, routes, certificates and Close.
+// The log, routes and Close.
 
 package testserver_test
 

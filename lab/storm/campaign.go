@@ -24,7 +24,6 @@ import (
 type campaign struct {
 	scenario model.Scenario
 	strategy model.Strategy
-	speed    float64
 	addrs    []string // the addresses of the server; any of them will do
 	began    time.Time
 	bases    []*http.Transport
@@ -36,21 +35,18 @@ type campaign struct {
 	ops int // operations of the backend that were noted
 }
 
-// newCampaign makes the record. The times of the scenario are the times of the
-// model, which pass speed times as fast as real time.
-func newCampaign(sc model.Scenario, st model.Strategy, speed float64) *campaign {
+// newCampaign makes the record.
+func newCampaign(sc model.Scenario, st model.Strategy) *campaign {
 	r := record.NewRun(sc.End())
 	r.Name, r.Key, r.Words = st.Name, st.Key, st.Words
 	r.Aplomb, r.Coordinated = st.Aplomb(), st.Coordinated()
 	r.Stop, r.Resume = sc.Stop(), sc.Resume()
 	r.Rate, r.ServerLimit = sc.Rate(), sc.Server.Limit
-	return &campaign{scenario: sc, strategy: st, speed: speed, run: r}
+	return &campaign{scenario: sc, strategy: st, run: r}
 }
 
-// now returns the time of the model since the beginning.
-func (c *campaign) now() time.Duration {
-	return time.Duration(float64(time.Since(c.began)) * c.speed)
-}
+// now returns the time since the beginning.
+func (c *campaign) now() time.Duration { return time.Since(c.began) }
 
 // note changes the record under the lock.
 func (c *campaign) note(f func(r *record.Run, now time.Duration)) {
@@ -120,9 +116,7 @@ func (c *campaign) transport(p *person) (*transport.Transport, error) {
 	if c.strategy.FromThink && p != nil {
 		rule.Backoff = fromThink{rule.Backoff, &p.thought}
 	}
-	return transport.New(transport.Config{
-		Base: counted{base, c}, Rule: model.Faster(rule, c.speed), Fleet: c.fleet, Trace: tellDeadline(c.scenario.Server.Drop),
-	})
+	return transport.New(transport.Config{Base: counted{base, c}, Rule: rule, Fleet: c.fleet})
 }
 
 // server is the name of the server, which dial connects to.
@@ -175,14 +169,14 @@ func (f fromThink) Delay(n int, prev time.Duration) time.Duration {
 type person struct {
 	*campaign
 	transport *transport.Transport
-	thought   atomic.Int64 // in the model's time
+	thought   atomic.Int64
 }
 
 func (p *person) live(ctx context.Context) {
 	for {
 		think := time.Duration(rand.ExpFloat64() * float64(p.scenario.Think))
 		p.thought.Store(int64(think))
-		timer := time.NewTimer(time.Duration(float64(think) / p.speed))
+		timer := time.NewTimer(think)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

@@ -94,13 +94,6 @@ func (l limits) check(o options, progress io.Writer) error {
 	if room := doors * l.ports; l.ports > 0 && room < d.ports {
 		return fmt.Errorf("the clients of a server need up to %d ports, and there are %d: widen the range (sysctl net.ipv4.ip_local_port_range), or take fewer -clients", d.ports, room)
 	}
-	if o.speed > 2 {
-		for _, st := range o.strategies {
-			if st.Shared {
-				note("at -speed %v the gate of %q is %v times too slow.", o.speed, st.Name, o.speed)
-			}
-		}
-	}
 	return nil
 }
 

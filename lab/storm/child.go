@@ -24,9 +24,8 @@ import (
 type order struct {
 	Scenario model.Scenario // with the clients of this process
 	Strategy string         // its key
-	Speed    float64
-	Addrs    []string // of the server
-	Redis    string   // the address of the backend; empty: no fleet
+	Addrs    []string       // of the server
+	Redis    string         // the address of the backend; empty: no fleet
 }
 
 // A start is the second order. It is the time at which the experiment began. All
@@ -52,7 +51,7 @@ func (c *campaign) startChildren(ctx context.Context, redis string) error {
 		redis = ""
 	}
 	for i := range n {
-		o := order{Scenario: c.scenario, Strategy: c.strategy.Key, Speed: c.speed, Addrs: c.addrs, Redis: redis}
+		o := order{Scenario: c.scenario, Strategy: c.strategy.Key, Addrs: c.addrs, Redis: redis}
 		o.Scenario.Clients = (c.scenario.Clients + n - 1 - i) / n
 		p := &child{cmd: exec.CommandContext(ctx, self, "clients")}
 		detach(p.cmd)
@@ -190,7 +189,7 @@ func clientsOf(o order) (*campaign, *fleet.Fleet, error) {
 	}
 	shares := st.Fleet
 	st.Shared = true // within this process
-	c := newCampaign(o.Scenario, st, o.Speed)
+	c := newCampaign(o.Scenario, st)
 	c.addrs = o.Addrs
 	if o.Redis == "" {
 		return c, nil, nil

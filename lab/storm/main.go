@@ -16,7 +16,7 @@
 //	child.go         the processes of clients
 //	redis.go         the backend of fleets
 //	remote.go        a server process as its starter sees it
-//	server.go        a server, and how clients tell it their deadlines
+//	server.go        a server
 //	process_*.go     how to stop a process, and its limits
 //	internal/model   the model of the server, and the strategies
 //	internal/record  the events of a run, and its figures
@@ -82,7 +82,7 @@ func main() {
 func asChild(args []string, stdin io.Reader, stdout io.Writer, err *error) bool {
 	switch {
 	case len(args) > 0 && args[0] == "server":
-		*err = serve(args[1:], stdin, stdout)
+		*err = serve(stdin, stdout)
 	case len(args) > 0 && args[0] == "clients":
 		*err = serveClients(stdin, stdout)
 	default:
@@ -114,7 +114,6 @@ func status(err error, stderr io.Writer) int {
 type options struct {
 	scenario   model.Scenario
 	strategies []model.Strategy
-	speed      float64
 	runs       int
 	byHand     bool
 	details    bool
@@ -166,14 +165,6 @@ func (o options) setup() string {
 		who += fmt.Sprintf(" in %d processes", sc.Processes)
 	}
 	text := fmt.Sprintf("%s send a request every %s each, and wait %s for the response.", who, report.Seconds(sc.Think), report.Seconds(sc.Timeout))
-	if sc.Server.RetryAfter > 0 {
-		text += fmt.Sprintf(" The server answers 503 over its limit, with Retry-After: %.0f.", sc.Server.RetryAfter.Seconds())
-	}
-	text += map[model.Drop]string{
-		model.DropQueued: " The server drops a request that it takes from its sockets after the client's deadline.",
-		model.DropBegun:  " The server drops a request if it has worked on it for as long as the client waits.",
-		model.DropBoth:   " The server drops every request whose client's deadline has passed.",
-	}[sc.Server.Drop]
 	for _, st := range o.strategies {
 		if st.Shared && sc.Processes == 0 {
 			text += " Coordinated clients share a Transport."
@@ -197,14 +188,6 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	flags.DurationVar(&sc.Steady, "steady", sc.Steady, "time before the server is frozen")
 	flags.DurationVar(&sc.Frozen, "frozen", sc.Frozen, "time for which it is frozen")
 	flags.DurationVar(&sc.Watched, "watched", sc.Watched, "time for which it is watched afterwards")
-	flags.DurationVar(&sc.Server.Base, "base", sc.Server.Base, "time that the server takes for a request")
-	flags.IntVar(&sc.Server.Limit, "limit", sc.Server.Limit, "requests in progress beyond which it takes longer")
-	flags.Float64Var(&sc.Server.Factor, "factor", sc.Server.Factor, "how much longer, for every -spread requests more")
-	flags.Float64Var(&sc.Server.Spread, "spread", sc.Server.Spread, "see -factor")
-	flags.DurationVar(&sc.Server.Tick, "tick", sc.Server.Tick, "how often a request looks whether it is done")
-	flags.DurationVar(&sc.Server.RetryAfter, "retry-after", 0, "let the server answer 503 beyond its limit and ask to wait so\nlong; 0: it takes everything")
-	flags.StringVar((*string)(&sc.Server.Drop), "drop", "", "which `kind` of expired requests the server drops: queued, begun or\nboth; the clients tell it their deadlines; empty: none")
-	flags.Float64Var(&o.speed, "speed", 1, "let time pass `X` times as fast; the gate keeps its own times, so\nthe strategies with a gate are true at 1 only")
 	flags.IntVar(&sc.Processes, "processes", 0, "spread the clients over `N` processes, and compare what the\nprocesses share; 0: each client is a process")
 	flags.IntVar(&o.runs, "runs", 1, "run `N` times; the figures are the medians")
 	flags.BoolVar(&o.details, "details", false, "print all figures, and the clients' rules")
@@ -224,10 +207,6 @@ func parse(args []string, stdout io.Writer) (options, error) {
 		return o, err
 	case flags.NArg() > 0:
 		return o, fmt.Errorf("%q: there are no arguments, only flags", flags.Arg(0))
-	case !(o.speed >= 0.1 && o.speed <= 20):
-		return o, fmt.Errorf("-speed %v: must be 0.1 to 20; beyond that the clock of this machine would be measured", o.speed)
-	case sc.Server.Tick <= 0:
-		return o, fmt.Errorf("-tick %v: must be more than 0", sc.Server.Tick)
 	case o.runs < 1:
 		return o, fmt.Errorf("-runs %d: must be 1 or more", o.runs)
 	}

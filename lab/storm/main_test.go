@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,7 +45,7 @@ func TestExperiment(t *testing.T) {
 		if how == "-by-hand=false" && howFrozen != "SIGSTOP" {
 			continue
 		}
-		for _, r := range played(t, how+" -clients 30 -think 500ms -speed 10 -steady 2s -frozen 4s -watched 10s -strategies google,own,shared") {
+		for _, r := range played(t, how+" -clients 30 -think 500ms -steady 2s -frozen 2s -watched 10s -strategies google,own,shared") {
 			// The bounds are loose. The test is about all parts working together.
 			if f := r.Figures(); f.Peak == 0 || f.SentFrozen == 0 || f.LastGood < 0.3 {
 				t.Errorf("%s: %s: %+v", how, r.Name, f)
@@ -78,7 +76,7 @@ func TestStopped(t *testing.T) {
 }
 
 func TestFlags(t *testing.T) {
-	for _, args := range []string{"x", "-speed 0", "-clients 0", "-strategies nope", "-drop nope", "-watched 1s", "-tick 0", "-processes x", "-processes 2000", "-processes 10 -strategies long", "-strategies alone"} {
+	for _, args := range []string{"x", "-clients 0", "-strategies nope", "-watched 1s", "-processes x", "-processes 2000", "-processes 10 -strategies long", "-strategies alone"} {
 		assert.Error(t, run(t.Context(), strings.Fields(args), io.Discard, io.Discard), "%s: no error", args)
 	}
 }
@@ -88,7 +86,7 @@ func TestProcesses(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("there is no redis-server")
 	}
-	for _, r := range played(t, "-processes 4 -clients 40 -think 500ms -speed 5 -steady 5s -frozen 25s -watched 10s -strategies alone,fleet") {
+	for _, r := range played(t, "-processes 4 -clients 40 -think 500ms -steady 2s -frozen 6s -watched 10s -strategies alone,fleet") {
 		f := r.Figures()
 		assert.True(t, f.Peak != 0 && f.SentFrozen != 0 && r.Open <= 40 && r.Sent >= f.SentFrozen, "%s: %+v", r.Name, f)
 		assert.Equal(t, r.Key == "fleet", f.OpsStorm > 0, "%s: %v operations of the backend per request", r.Name, f.OpsStorm)
@@ -111,7 +109,7 @@ func TestNoRedis(t *testing.T) {
 func TestLostProcess(t *testing.T) {
 	o, err := parse([]string{"-processes", "3", "-clients", "30", "-strategies", "alone"}, io.Discard)
 	require.NoError(t, err)
-	c := newCampaign(o.scenario, o.strategies[0], 1)
+	c := newCampaign(o.scenario, o.strategies[0])
 	c.addrs = []string{"127.0.0.1:1"}
 	require.NoError(t, c.startChildren(t.Context(), ""))
 	for _, p := range c.children {
@@ -128,7 +126,7 @@ func TestLostProcess(t *testing.T) {
 // The progress has the rates of the last 5 s.
 func TestShow(t *testing.T) {
 	sc := model.DefaultScenario()
-	c := newCampaign(sc, model.Strategies(sc.Timeout)[0], 1)
+	c := newCampaign(sc, model.Strategies(sc.Timeout)[0])
 	c.began = time.Now().Add(-time.Minute)
 	for at := time.Duration(0); at < 2*time.Minute; at += 10 * time.Millisecond {
 		c.run.Success(at, at)
@@ -196,64 +194,4 @@ func TestWritable(t *testing.T) {
 	}
 	left, err := os.ReadDir(filepath.Join(dir, "a", "b"))
 	assert.True(t, err == nil && len(left) == 0, "left %v, %v", left, err)
-}
-
-// The server drops a request before or after its beginning, if it knows that the client
-// has left.
-func TestServerDrops(t *testing.T) {
-	now := time.Now()
-	soon, past := now.Add(time.Second), now.Add(-time.Second)
-	for _, c := range []struct {
-		drop          model.Drop
-		until         time.Time
-		begun, looked bool // dropped then
-	}{
-		{model.DropNothing, past, false, false},
-		{model.DropQueued, past, true, false},
-		{model.DropQueued, soon, false, false},
-		{model.DropBegun, past, false, true},
-		{model.DropBegun, soon, false, true},
-		{model.DropBoth, past, true, false},
-		{model.DropBoth, soon, false, true},
-		{model.DropBoth, time.Time{}, false, false},
-	} {
-		m := model.DefaultServer()
-		m.Drop, m.Base = c.drop, time.Minute
-		w := &works{model: m, added: make(chan struct{}, 1)}
-		x := w.begin(now, c.until)
-		begun := x.dropped
-		w.look(now.Add(2 * time.Second))
-		if looked := x.dropped && !begun; begun != c.begun || looked != c.looked {
-			t.Errorf("%q, %v: dropped at the beginning: %v, later: %v", c.drop, c.until.Sub(now), begun, looked)
-		}
-		assert.Equal(t, begun || x.dropped, w.busy == 0, "%q, %v: %d in progress", c.drop, c.until.Sub(now), w.busy)
-	}
-}
-
-// The clients' hook and the server understand each other. Without -drop nothing is told.
-func TestDeadlineTravels(t *testing.T) {
-	const wait = time.Hour
-	for _, drop := range []model.Drop{model.DropNothing, model.DropQueued, model.DropBegun, model.DropBoth} {
-		heard := make(chan time.Time, 1)
-		srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
-			heard <- deadlineOf(req.Header, time.Now())
-		}))
-		defer srv.Close()
-		o, err := parse([]string{"-drop", string(drop), "-timeout", wait.String(), "-strategies", "own"}, io.Discard)
-		require.NoError(t, err)
-		c := newCampaign(o.scenario, o.strategies[0], 1)
-		c.addrs = []string{srv.Listener.Addr().String()}
-		c.began = time.Now()
-		tr, err := c.transport(nil)
-		require.NoError(t, err)
-		require.NoError(t, (&person{campaign: c, transport: tr}).ask(t.Context()))
-		until := <-heard
-		if drop == model.DropNothing {
-			assert.True(t, until.IsZero(), "told %v", until)
-			continue
-		}
-		if left := until.Sub(c.began); left < wait-time.Minute || left > wait+time.Minute {
-			t.Errorf("%q: the client waits for %v, want %v", drop, left, wait)
-		}
-	}
 }

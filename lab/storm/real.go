@@ -62,14 +62,13 @@ func once(ctx context.Context, o options, progress io.Writer) ([]*record.Run, er
 		}
 		listening.Wait()
 	}()
-	every := time.Duration(float64(record.Step) / o.speed)
 	for _, st := range o.strategies {
-		s, err := startServer(ctx, o.scenario.Server.Slowed(o.speed), every, o.byHand)
+		s, err := startServer(ctx, o.byHand)
 		if err != nil {
 			return nil, err
 		}
 		servers = append(servers, s)
-		c := newCampaign(o.scenario, st, o.speed)
+		c := newCampaign(o.scenario, st)
 		c.addrs, c.run.Files = s.addrs, s.files
 		campaigns = append(campaigns, c)
 		if err := c.reach(ctx); err != nil {
@@ -152,7 +151,7 @@ func play(ctx context.Context, o options, campaigns []*campaign, servers []*remo
 func pass(ctx context.Context, until time.Duration, stage string, o options, campaigns []*campaign, failed <-chan error, progress io.Writer) error {
 	tick := time.NewTicker(shown)
 	defer tick.Stop()
-	timer := time.NewTimer(time.Duration(float64(until-campaigns[0].now()) / o.speed))
+	timer := time.NewTimer(until - campaigns[0].now())
 	defer timer.Stop()
 	for {
 		select {

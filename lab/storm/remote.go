@@ -11,9 +11,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
 )
 
 // A remote is a server process.
@@ -27,15 +24,12 @@ type remote struct {
 }
 
 // startServer starts this program as a server, and reads its addresses.
-func startServer(ctx context.Context, m model.Server, every time.Duration, byHand bool) (*remote, error) {
+func startServer(ctx context.Context, byHand bool) (*remote, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, "server",
-		"-base", m.Base.String(), "-limit", strconv.Itoa(m.Limit),
-		"-factor", fmt.Sprint(m.Factor), "-spread", fmt.Sprint(m.Spread),
-		"-tick", m.Tick.String(), "-retry-after", m.RetryAfter.String(), "-drop", string(m.Drop), "-report", every.String())
+	cmd := exec.CommandContext(ctx, self, "server")
 	detach(cmd)
 	cmd.Stderr = os.Stderr
 	r := &remote{cmd: cmd, byHand: byHand}

@@ -1,24 +1,21 @@
-// A server, and how clients tell it their deadlines.
+// A server.
 
 package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
-	"github.com/aplomb-go/aplomb/transport"
+	"github.com/aplomb-go/aplomb/lab/storm/internal/record"
 )
 
 // doors is the number of ports that the server listens on. Connections between two
@@ -34,22 +31,9 @@ const serverFiles = 1 << 20
 // number of files that it may open, and its addresses. Each further line reports the
 // most requests in progress and the number of arrivals. The server
 // ends when stdin ends, and so whenever the program that started it ends.
-func serve(args []string, stdin io.Reader, stdout io.Writer) error {
-	flags := flag.NewFlagSet("storm server", flag.ContinueOnError)
-	m := model.DefaultServer()
-	flags.DurationVar(&m.Base, "base", m.Base, "time that a request takes")
-	flags.IntVar(&m.Limit, "limit", m.Limit, "requests in progress beyond which it takes longer")
-	flags.Float64Var(&m.Factor, "factor", m.Factor, "how much longer, per spread requests more")
-	flags.Float64Var(&m.Spread, "spread", m.Spread, "see factor")
-	flags.DurationVar(&m.Tick, "tick", m.Tick, "how often a request looks whether it is done")
-	flags.DurationVar(&m.RetryAfter, "retry-after", 0, "answer 503 beyond the limit and ask to wait so long; 0: never")
-	flags.StringVar((*string)(&m.Drop), "drop", "", "drop expired requests: queued, begun or both")
-	report := flags.Duration("report", 100*time.Millisecond, "how often to tell what it does")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
+func serve(stdin io.Reader, stdout io.Writer) error {
 	files := raiseFiles(serverFiles)
-	w := &works{model: m, added: make(chan struct{}, 1)}
+	w := &works{model: model.DefaultServer(), added: make(chan struct{}, 1)}
 	srv := &http.Server{Handler: w, ReadHeaderTimeout: time.Minute}
 	var addrs []string
 	for range doors {
@@ -64,7 +48,7 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 		return err
 	}
 	go w.run()
-	go w.tell(stdout, *report)
+	go w.tell(stdout, record.Step)
 	return w.obey(stdin)
 }
 
@@ -87,47 +71,25 @@ type works struct {
 
 type work struct {
 	began, look time.Time
-	until       time.Time // when the client leaves; zero: not known
-	dropped     bool      // written before done is closed
 	done        chan struct{}
 }
 
 // ServeHTTP does not look at the request's context, because this server does not
 // notice that a client has left.
-func (w *works) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
+func (w *works) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
 	w.door.RLock()
-	now := time.Now()
-	x := w.begin(now, deadlineOf(req.Header, now))
+	x := w.begin(time.Now())
 	w.door.RUnlock()
-	if x == nil {
-		seconds := (w.model.RetryAfter + time.Second - 1) / time.Second
-		rw.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
-		http.Error(rw, "too busy", http.StatusServiceUnavailable)
-		return
-	}
 	<-x.done
-	if x.dropped {
-		http.Error(rw, "too late", http.StatusGatewayTimeout)
-		return
-	}
 	_, _ = io.WriteString(rw, "ok\n") // a client that has left does not receive it
 }
 
-// begin adds a request to the requests in progress, or drops it. It returns nil if there
-// is no room for the request.
-func (w *works) begin(now, until time.Time) *work {
+// begin adds a request to the requests in progress.
+func (w *works) begin(now time.Time) *work {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.arrivals++
-	x := &work{began: now, look: now.Add(w.model.Tick), until: until, done: make(chan struct{})}
-	if w.model.Drop.Queued() && x.late(now) {
-		x.dropped = true
-		close(x.done)
-		return x
-	}
-	if w.model.RetryAfter > 0 && w.busy >= w.model.Limit {
-		return nil
-	}
+	x := &work{began: now, look: now.Add(w.model.Tick), done: make(chan struct{})}
 	w.line = append(w.line, x)
 	w.busy++
 	w.most = max(w.most, w.busy)
@@ -137,9 +99,6 @@ func (w *works) begin(now, until time.Time) *work {
 	}
 	return x
 }
-
-// late reports whether the client has left.
-func (x *work) late(now time.Time) bool { return !x.until.IsZero() && !x.until.After(now) }
 
 // run lets each request check, every tick, whether it has spent its time. A single
 // goroutine does this for all requests. With tens of thousands of requests in
@@ -169,8 +128,7 @@ func (w *works) look(now time.Time) (next time.Time, ok bool) {
 		}
 		w.line[w.head] = nil
 		w.head++
-		x.dropped = w.model.Drop.Begun() && x.late(now)
-		if x.dropped || now.Sub(x.began) >= w.model.Delay(w.busy) {
+		if now.Sub(x.began) >= w.model.Delay(w.busy) {
 			w.busy--
 			close(x.done)
 		} else {
@@ -235,41 +193,4 @@ func (d *door) Accept() (net.Conn, error) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-}
-
-const (
-	// headerLeft has how many milliseconds the client waits from now on. The server counts
-	// them from the moment at which it reads the request.
-	headerLeft = "X-Envoy-Expected-Rq-Timeout-Ms"
-	// headerUntil has the time of day at which the client leaves. The clients and the
-	// server need the same clock.
-	headerUntil = "X-Deadline"
-)
-
-// tellDeadline returns the hook that writes what such a server needs. It returns nil if the server
-// does not look at deadlines.
-func tellDeadline(d model.Drop) *transport.Trace {
-	if d == model.DropNothing {
-		return nil
-	}
-	return &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
-		if d == model.DropBegun {
-			a.Header.Set(headerLeft, strconv.FormatInt(a.Deadline.Sub(a.Start).Milliseconds(), 10))
-		} else {
-			a.Header.Set(headerUntil, a.Deadline.Format(time.RFC3339Nano))
-		}
-		return ctx
-	}}
-}
-
-// deadlineOf returns when the client leaves, as far as the header tells. It returns the zero time
-// otherwise.
-func deadlineOf(h http.Header, now time.Time) time.Time {
-	if until, err := time.Parse(time.RFC3339Nano, h.Get(headerUntil)); err == nil {
-		return until
-	}
-	if left, err := strconv.Atoi(h.Get(headerLeft)); err == nil {
-		return now.Add(time.Duration(left) * time.Millisecond)
-	}
-	return time.Time{}
 }

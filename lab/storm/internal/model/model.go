@@ -18,36 +18,7 @@ type Server struct {
 	Factor float64
 	Spread float64 // so many more requests make the server slower by Factor
 	Tick   time.Duration
-	// If RetryAfter is not zero, the server answers 503 to every request beyond
-	// Limit, and asks it to wait this long.
-	RetryAfter time.Duration
-	Drop       Drop
 }
-
-// A Drop says which requests the server drops without an answer, because their clients
-// have left. Clients tell it their deadlines.
-type Drop string
-
-const (
-	// DropNothing is a server that does not look at deadlines.
-	DropNothing Drop = ""
-	// DropQueued is a server that knows at which time of day a client leaves. It drops
-	// the expired requests when it takes them from its sockets. It finishes the
-	// requests that it has begun.
-	DropQueued Drop = "queued"
-	// DropBegun is a server that knows how long a client waits, as grpc-timeout tells.
-	// It cannot know how long a request lay in its sockets, so it begins all requests.
-	// Every Tick it drops those for which this time has passed since then.
-	DropBegun Drop = "begun"
-	// DropBoth is a server that knows the time of day and looks at both moments.
-	DropBoth Drop = "both"
-)
-
-// Queued reports whether requests in the sockets are dropped.
-func (d Drop) Queued() bool { return d == DropQueued || d == DropBoth }
-
-// Begun reports whether requests in progress are dropped.
-func (d Drop) Begun() bool { return d == DropBegun || d == DropBoth }
 
 // DefaultServer is the server of the article.
 func DefaultServer() Server {
@@ -66,14 +37,6 @@ func (s Server) Delay(concurrency int) time.Duration {
 	d := float64(s.Base) * math.Pow(s.Factor, float64(over)/s.Spread)
 	return time.Duration(min(d, math.MaxInt64/2))
 }
-
-// Slowed returns a server whose times are divided by speed.
-func (s Server) Slowed(speed float64) Server {
-	s.Base, s.Tick, s.RetryAfter = scale(s.Base, speed), scale(s.Tick, speed), scale(s.RetryAfter, speed)
-	return s
-}
-
-func scale(d time.Duration, speed float64) time.Duration { return time.Duration(float64(d) / speed) }
 
 // A Scenario is one run. The clients send in peace. Then the server is frozen. Then
 // it is resumed and watched.
@@ -124,10 +87,6 @@ func (s Scenario) Check() error {
 		return fmt.Errorf("watched for %v: it takes 7 s to say that the server has recovered; 10 s at least", s.Watched)
 	case s.Processes < 0 || s.Processes > s.Clients:
 		return fmt.Errorf("%d processes: must be 1 to the number of clients, or 0", s.Processes)
-	case s.Server.Limit < 1:
-		return fmt.Errorf("a limit of %d: must be 1 or more", s.Server.Limit)
-	case s.Server.Drop != DropNothing && !s.Server.Drop.Queued() && !s.Server.Drop.Begun():
-		return fmt.Errorf("to drop %q: must be queued, begun or both", s.Server.Drop)
 	}
 	return nil
 }
