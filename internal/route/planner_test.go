@@ -276,12 +276,14 @@ func TestRefresh(t *testing.T) {
 				defer cancel()
 				s.Ctx = ctx
 			}
+			var slept time.Duration
 			for range row.failures {
 				s.fails(attempt.Outcome{Kind: attempt.First}, context.DeadlineExceeded)
 				start := time.Now()
 				s.Refresh()
-				assert.LessOrEqual(t, time.Since(start), time.Millisecond)
+				slept += time.Since(start)
 			}
+			assert.Equal(t, time.Duration(row.want)*time.Millisecond, slept, "%+v", row)
 			assert.EqualValues(t, row.want, s.first.closed.Load(), "%+v", row)
 			assert.Zero(t, s.stale)
 		}
