@@ -186,7 +186,7 @@ func TestTextsStayReadable(t *testing.T) {
 		"see urn:isbn:1?a=b":                                      "see urn:isbn:1?a=xxxxx",
 		`to "/\z?b=c"`:                                            `to "/%5Cz?b=xxxxx"`,
 		`to "/a b?c=d`:                                            `to "/a%20b?c=xxxxx"`,
-		"path /a/b#c: not found":                                  "path /a/b: not found",
+		"path /a/b#c. Not found":                                  "path /a/b. Not found",
 	} {
 		if want == "" {
 			want = text

@@ -130,7 +130,7 @@ func TestPacingMaxWait(t *testing.T) {
 		var p Pacing
 		most := conf.maxWait()
 		p.Note(0, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, conf)
-		p.Note(instant.At(most/2), 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, conf) // moves nothing
+		p.Note(instant.At(most/2), 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 24*time.Hour - most/2}, conf) // moves nothing
 		var now instant.Instant
 		for range 10 {
 			a := p.Enter(now, 1, nil, conf)
@@ -184,6 +184,20 @@ func TestPacingWaitersPassInOrder(t *testing.T) {
 	assert.LessOrEqual(t, woken, 40, "wake-ups")
 	cl.RunTo(10 * sec)
 	assert.Len(t, times, 29, "passed by the window's end")
+}
+
+// The quota that ends first makes room for another that a response to this process names, and for none that
+// only the fleet names.
+func TestPacingMakesRoom(t *testing.T) {
+	var p Pacing
+	for key := range uint64(queue.MaxScopes + 1) {
+		p.Note(0, key, Pass{}, Named{Remaining: 1, Limit: 1, Reset: sec + time.Duration(key)}, Config{})
+	}
+	p.NoteForFleet(0, queue.MaxScopes+1, Named{Remaining: 1, Limit: 1, Reset: sec}, 2, Config{})
+	for key, want := range map[uint64]bool{0: false, 1: true, queue.MaxScopes: true, queue.MaxScopes + 1: false} {
+		_, _, known := p.Left(0, key, "")
+		assert.Equal(t, want, known, "scope %d is known", key)
+	}
 }
 
 func TestPacingCosts(t *testing.T) {

@@ -57,7 +57,7 @@ func TestRateTellsOfANewRate(t *testing.T) {
 
 func TestRateTake(t *testing.T) {
 	r := New(Config{PerSecond: 10, Burst: 1})
-	assert.True(t, r.Take(0, 1) && !r.Take(0, 1) && !r.Take(99*ms, 1) && r.Take(100*ms, 1), "not one per 100 ms")
+	assert.True(t, r.Take(0, 0) && !r.Take(0, 1) && !r.Take(99*ms, 1) && r.Take(100*ms, 1), "not one per 100 ms")
 }
 
 func TestRateBurst(t *testing.T) {
@@ -218,7 +218,8 @@ func TestRateWithASilentFleet(t *testing.T) {
 		n += taken(r, now)
 	}
 	assert.True(t, n >= 48 && n <= 50, "%d tokens in 2 s, want a quarter of 200", n)
-	assert.True(t, mayAsk(r, 4*sec, 1), "asks no more")
+	ask, _ := r.AskTokens(4*sec, 1, AnswerTime, 0)
+	assert.Equal(t, []any{AnswerTime, n + 1 - 1}, []any{ask.Silence, ask.Spent}, "the silence, and the tokens spent in it less the late one")
 	r.Grant(4*sec, 3, 4*sec-20*ms, 10*ms, 0)
 	assert.Equal(t, 3, taken(r, 4*sec), "tokens, not those of the fleet")
 }
