@@ -115,7 +115,7 @@ func TestHandler(t *testing.T) {
 func TestDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New()
-		tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Burst: -1}, Backoff: backoff.Constant(2 * time.Second)},
+		tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Enabled: policy.Off}, Backoff: backoff.Constant(2 * time.Second)},
 			Base: base(func(req *http.Request) (*http.Response, error) {
 				if req.URL.Path == "/fine" {
 					return status(200)
@@ -231,7 +231,7 @@ func TestRulesHaveSources(t *testing.T) {
 	require.Len(t, hosts, 2)
 	own, other := hosts[0].Rule, hosts[1].Rule
 	require.Len(t, own, 3)
-	assert.Equal(t, section{`Config.Hosts["*.example.com"]`, []string{"Classify: classify.Refusals", "AttemptTimeout: 1s", "MaxElapsedTime: off"}}, own[0])
+	assert.Equal(t, section{`Config.Hosts["*.example.com"]`, []string{"Classify: classify.Refusals, classify.Default", "AttemptTimeout: 1s", "MaxElapsedTime: off"}}, own[0])
 	assert.Equal(t, section{"Config.Rule", []string{"MaxAttempts: 3"}}, own[1])
 	assert.Equal(t, "default", own[2].Source)
 	assert.Contains(t, own[2].Settings, "ShareRetryAfter: off")
@@ -267,7 +267,7 @@ func TestNoSecrets(t *testing.T) {
 	tr := newTransport(t, transport.Config{Trace: d.Trace(),
 		Base: base(func(*http.Request) (*http.Response, error) { n++; return answers[n%len(answers)]() }),
 		Rule: policy.Rule{
-			MaxAttempts: 2, RetryBudget: policy.RetryBudget{Burst: -1}, Backoff: wordy{secret}, Concurrency: policy.Concurrency{Enabled: policy.On}, QuotaPacing: policy.On,
+			MaxAttempts: 2, RetryBudget: policy.RetryBudget{Enabled: policy.Off}, Backoff: wordy{secret}, Concurrency: policy.Concurrency{Enabled: policy.On}, QuotaPacing: policy.On,
 			ThrottleKey: func(*http.Request) string { return secret },
 		}})
 	for range 3 * len(answers) {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/chain"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -55,9 +57,14 @@ func setting(rule reflect.Value, i int) string {
 	if !field.IsExported() || value.IsZero() {
 		return ""
 	}
+	switch f := value.Interface().(type) {
+	case classify.Func:
+		return field.Name + ": " + namesOf(chain.Classifiers(f)...)
+	case classify.RetryAfterFunc:
+		return field.Name + ": " + namesOf(chain.Readers(f)...)
+	}
 	if value.Kind() == reflect.Func {
-		name := runtime.FuncForPC(value.Pointer()).Name()
-		return field.Name + ": " + name[strings.LastIndexByte(name, '/')+1:]
+		return field.Name + ": " + namesOf(value.Interface())
 	}
 	if b, ok := value.Interface().(backoff.Backoff); ok {
 		if typ := reflect.TypeOf(b); typ.PkgPath() != reflect.TypeFor[backoff.Constant]().PkgPath() {
@@ -71,4 +78,14 @@ func setting(rule reflect.Value, i int) string {
 		return field.Name + "{" + group
 	}
 	return text
+}
+
+// namesOf lists the names of functions.
+func namesOf[F any](all ...F) string {
+	names := make([]string, len(all))
+	for i, f := range all {
+		name := runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
+		names[i] = name[strings.LastIndexByte(name, '/')+1:]
+	}
+	return strings.Join(names, ", ")
 }

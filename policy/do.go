@@ -212,7 +212,7 @@ func forDo(rule Rule) (Rule, error) {
 	}
 	for fields, i := reflect.ValueOf(&rule).Elem(), 0; i < fields.NumField(); i++ {
 		switch name := fields.Type().Field(i).Name; name {
-		case "MaxAttempts", "Backoff", "MaxElapsedTime", "AttemptTimeout":
+		case "MaxAttempts", "Backoff", "MaxElapsedTime", "AttemptTimeout", "complete":
 		default:
 			if !fields.Field(i).IsZero() {
 				bad.add(name, nil, "is for requests to HTTP hosts; Do knows MaxAttempts, Backoff, MaxElapsedTime and AttemptTimeout")

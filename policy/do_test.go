@@ -413,7 +413,7 @@ func TestDoRefuses(t *testing.T) {
 func TestDoRefusesEveryOtherField(t *testing.T) {
 	allowed := map[string]bool{"MaxAttempts": true, "Backoff": true, "MaxElapsedTime": true, "AttemptTimeout": true}
 	fields := reflect.TypeFor[Rule]()
-	for i := range fields.NumField() {
+	for i := range exported(fields) {
 		var rule Rule
 		name, field := fields.Field(i).Name, reflect.ValueOf(&rule).Elem().Field(i)
 		set(t, name, field)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/chain"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
@@ -18,7 +19,8 @@ import (
 //
 // A zero field inherits. It takes the value of the rule that this one is merged
 // over ([Rule.Or]), and at last the value of [Defaults]. The fields of a group,
-// such as RateLimit, inherit one by one. [Off] turns a setting off.
+// such as RateLimit, inherit one by one. Classify and RetryAfter are asked before those
+// that the rule inherits. [Off] turns a setting off.
 type Rule struct {
 	// MaxAttempts is the highest number of attempts for one request, the first
 	// included. Default 6. 1 turns retries off.
@@ -34,14 +36,17 @@ type Rule struct {
 	// time that MaxElapsedTime and the deadline leave.
 	Backoff backoff.Backoff
 
-	// Classify is asked first about each outcome. If it answers
-	// classify.Unknown, classify.Default decides. Default classify.Default.
+	// Classify is asked first about each outcome. If it answers classify.Unknown, the
+	// Classify that the rule inherits is asked. classify.Default always answers, so a rule
+	// with it inherits none. Default classify.Default.
 	Classify classify.Func
 
 	// RetryAfter reads how long the server asked to wait (RFC 9110 §10.2.3). A random
 	// time of up to 1 s comes on top of such a wait. It is never longer than the wait
-	// itself, and never passes the deadline of the request. Default
-	// classify.DefaultHint. classify.NoHint turns it off.
+	// itself, and never passes the deadline of the request. If
+	// it finds no wait, the RetryAfter that the rule inherits is asked. A rule with
+	// classify.DefaultHint inherits none, and with classify.NoHint no wait of a server counts.
+	// Default classify.DefaultHint.
 	RetryAfter classify.RetryAfterFunc
 
 	// MaxRetryAfter is the longest wait that a server may ask for. If it asks for more, the
@@ -204,10 +209,13 @@ type Rule struct {
 	// reader has stops there. Default 1 MiB, at most 1 GiB. Off: bodies are continued by Range
 	// only.
 	MaxRefetch int64
+
+	complete bool // over Defaults: inherits nothing more
 }
 
 // Defaults returns the full default rule. The settings that are zero in it are
-// off. A zero Scope means the credentials of the request.
+// off. A zero ThrottleKey means the credentials of the request. A rule over it, as
+// rule.Or(policy.Defaults()), inherits nothing more.
 func Defaults() Rule {
 	return Rule{
 		MaxAttempts:     6,
@@ -222,15 +230,28 @@ func Defaults() Rule {
 		ReplayBuffer:    1 << 20,
 		Resume:          On,
 		MaxRefetch:      1 << 20,
+		complete:        true,
 	}
 }
 
 // Or returns r with each of its zero fields replaced by base's. The fields of a
-// group, such as RateLimit, are replaced one by one. Neither r nor base is changed. Or
-// looks at the fields by reflection, so that none is forgotten. Call it when a
-// rule is made, not for each request.
+// group, such as RateLimit, are replaced one by one. The Classify and the RetryAfter of r are
+// asked first, and then those of base, each once:
+//
+//	policy.Rule{Classify: own}.Or(profile.GitHub()) // own, and then what the profile knows
+//
+// To assign to the field of a rule replaces what was there.
+//
+// r.Or(a).Or(b) is the same as r.Or(a.Or(b)). Neither r nor base is changed. Or looks at the fields
+// by reflection, so that none is forgotten. Call it when a rule is made, not for each request.
 func (r Rule) Or(base Rule) Rule {
+	if r.complete {
+		base = Defaults()
+	}
+	r.Classify = chain.Classify(r.Classify, base.Classify)
+	r.RetryAfter = chain.RetryAfter(r.RetryAfter, base.RetryAfter)
 	inherit(reflect.ValueOf(&r).Elem(), reflect.ValueOf(base))
+	r.complete = r.complete || base.complete
 	return r
 }
 
@@ -238,6 +259,7 @@ func (r Rule) Or(base Rule) Rule {
 func inherit(to, from reflect.Value) {
 	for i := range to.NumField() {
 		switch field := to.Field(i); {
+		case !field.CanSet():
 		case field.Kind() == reflect.Struct:
 			inherit(field, from.Field(i))
 		case field.IsZero():

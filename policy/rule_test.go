@@ -46,6 +46,9 @@ func fill(t *testing.T, typ reflect.Type, seed int) reflect.Value {
 		}).Convert(typ)
 	case reflect.Struct:
 		for i := range typ.NumField() {
+			if !typ.Field(i).IsExported() {
+				continue
+			}
 			v.Field(i).Set(fill(t, typ.Field(i).Type, seed))
 		}
 	case reflect.Interface:
@@ -77,11 +80,70 @@ func same(a, b reflect.Value) bool {
 	return true
 }
 
+// exported returns the number of exported fields, which are the first.
+func exported(typ reflect.Type) int {
+	return slices.IndexFunc(append(reflect.VisibleFields(typ), reflect.StructField{PkgPath: "end"}), func(f reflect.StructField) bool { return !f.IsExported() })
+}
+
+// Whatever a rule over Defaults is laid over, it takes nothing from it.
+func TestNothingIsInheritedBehindDefaults(t *testing.T) {
+	typ := reflect.TypeFor[Rule]()
+	base := fill(t, typ, 2).Interface().(Rule)
+	for name, rule := range map[string]Rule{"zero": {}, "full": fill(t, typ, 1).Interface().(Rule), "groups": {RateLimit: RateLimit{Burst: 3}}} {
+		want := rule.Or(Defaults())
+		for _, got := range []Rule{want.Or(base), rule.Or(Defaults().Or(base)), want.Or(Rule{}).Or(base)} {
+			for i := range exported(typ) {
+				assert.True(t, same(reflect.ValueOf(want).Field(i), reflect.ValueOf(got).Field(i)), "%s: %s", name, typ.Field(i).Name)
+			}
+		}
+	}
+	again := Defaults()
+	again.MaxAttempts = 0
+	assert.Equal(t, 6, again.Or(base).MaxAttempts, "a field that was emptied has its default")
+}
+
+// Classify and RetryAfter are asked in the order of the rules, each once.
+func TestClassifyAndRetryAfterCompose(t *testing.T) {
+	var asked string
+	rule := func(name string) Rule {
+		return Rule{
+			Classify:   func(classify.Outcome) classify.Class { asked += name; return classify.Unknown },
+			RetryAfter: func(classify.Outcome) (time.Duration, bool) { asked += name; return 0, false },
+		}
+	}
+	a, b, c := rule("a"), rule("b"), rule("c")
+	ended := Rule{Classify: classify.Default, RetryAfter: classify.DefaultHint}
+	for want, some := range map[string][]Rule{
+		"ab":  {a.Or(b), a.Or(b).Or(b), a.Or(b.Or(b)), a.Or(b).Or(a), a.Or(Rule{}).Or(b), a.Or(b).Or(Defaults()).Or(c), a.Or(b).Or(ended).Or(c)},
+		"abc": {a.Or(b).Or(c), a.Or(b.Or(c)), a.Or(b).Or(a.Or(c)), a.Or(b).Or(b.Or(c)).Or(a)},
+		"":    {ended.Or(a), Defaults().Or(a)},
+		"a":   {Rule{}.Or(a), a.Or(Defaults()), a.Or(Rule{Classify: classify.Default, RetryAfter: classify.NoHint}).Or(b)},
+	} {
+		for i, r := range some {
+			asked = ""
+			r.Classify(classify.Outcome{})
+			assert.Equal(t, want, asked, "Classify of rule %d of %q", i, want)
+			asked = ""
+			r.RetryAfter(classify.Outcome{})
+			assert.Equal(t, want, asked, "RetryAfter of rule %d of %q", i, want)
+		}
+	}
+	assert.Nil(t, Rule{}.Or(Rule{}).Classify)
+	replaced := a.Or(b)
+	replaced.Classify, asked = c.Classify, ""
+	replaced.Classify(classify.Outcome{})
+	assert.Equal(t, "c", asked)
+	known := Rule{Classify: classify.OnStatus(classify.Final, 404)}.Or(Rule{Classify: classify.OnStatus(classify.Refused, 423)})
+	locked := classify.Outcome{Response: &http.Response{StatusCode: 423}}
+	assert.Equal(t, classify.Refused, known.Classify(locked), "functions with the same code are different")
+	assert.Zero(t, testing.AllocsPerRun(100, func() { known.Classify(locked) }))
+}
+
 func TestOrForgetsNoField(t *testing.T) {
 	typ := reflect.TypeFor[Rule]()
 	mine := fill(t, typ, 1).Interface().(Rule)
 	base := fill(t, typ, 2).Interface().(Rule)
-	for i := range typ.NumField() {
+	for i := range exported(typ) {
 		t.Run(typ.Field(i).Name, func(t *testing.T) {
 			var one Rule
 			reflect.ValueOf(&one).Elem().Field(i).Set(reflect.ValueOf(mine).Field(i))
@@ -89,7 +151,7 @@ func TestOrForgetsNoField(t *testing.T) {
 			reflect.ValueOf(&missing).Elem().Field(i).SetZero()
 
 			got, rest := reflect.ValueOf(one.Or(base)), reflect.ValueOf(missing.Or(base))
-			for j := range typ.NumField() {
+			for j := range exported(typ) {
 				from := reflect.ValueOf(base)
 				if j == i {
 					from = reflect.ValueOf(mine)
@@ -123,11 +185,9 @@ func TestGroupsInheritByField(t *testing.T) {
 	assert.Equal(t, Concurrency{Enabled: On, Max: 9}, Rule{Concurrency: Concurrency{Enabled: On}}.Or(base).Concurrency)
 }
 
-// A boolean cannot tell "off" from "nothing said", and Or cannot set what is
-// not exported.
+// A boolean cannot tell "off" from "nothing said".
 func TestRuleHasNoFieldThatCannotInherit(t *testing.T) {
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[Rule]()) {
-		assert.True(t, field.IsExported(), field.Name)
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Rule]())[:exported(reflect.TypeFor[Rule]())] {
 		assert.NotEqual(t, reflect.Bool, field.Type.Kind(), field.Name)
 	}
 }
@@ -267,7 +327,7 @@ func TestRuleString(t *testing.T) {
 // Whatever a rule holds, it can be merged, checked and printed.
 func TestEveryFieldCanBePrinted(t *testing.T) {
 	text := fill(t, reflect.TypeFor[Rule](), 3).Interface().(Rule).String()
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[Rule]()) {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Rule]())[:exported(reflect.TypeFor[Rule]())] {
 		assert.Contains(t, text, field.Name+": ")
 	}
 }
@@ -281,7 +341,7 @@ func TestFieldsOfTheHostAndOfTheRequest(t *testing.T) {
 		"MaxElapsedTime", "StallTimeout", "Cost", "Hedge.Enabled", "Hedge.Delay", "Hedge.UnsafeMethods", "ReplayBuffer", "Resume", "MaxRefetch",
 	}
 	typ := reflect.TypeFor[Rule]()
-	for i := range typ.NumField() {
+	for i := range exported(typ) {
 		field := typ.Field(i)
 		leaves := [][]int{{i}}
 		if field.Name == "Hedge" {

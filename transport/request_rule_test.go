@@ -21,13 +21,19 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// Each field comes from the innermost WithRule, then from the path, the host and Config.Rule.
+// Each field comes from the innermost WithRule, then from the path, the host and Config.Rule. Hints
+// are asked in this order.
 func TestRulesAreInherited(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(503))
 		asked := ""
 		hint := func(name string) classify.RetryAfterFunc {
-			return func(classify.Outcome) (time.Duration, bool) { asked = name; return 0, false }
+			return func(classify.Outcome) (time.Duration, bool) {
+				if !strings.Contains(asked, name) {
+					asked += name + " "
+				}
+				return 0, false
+			}
 		}
 		tr := mustNew(t, transport.Config{
 			Base: base,
@@ -44,15 +50,16 @@ func TestRulesAreInherited(t *testing.T) {
 			attempts        int
 			wait            time.Duration
 		}{
-			{"config", "http://other.test/", "config", t.Context(), 2, time.Second},
-			{"host", "http://h.test/", "config", t.Context(), 3, 2 * time.Second},
-			{"path", "http://h.test/v1/", "config", t.Context(), 4, 2 * time.Second},
-			{"request", "http://h.test/v1/", "outer", outer, 5, 2 * time.Second},
-			{"request to another host", "http://other.test/", "outer", outer, 5, time.Second},
-			{"inner", "http://h.test/v1/", "outer", transport.WithRule(transport.WithIdempotent(outer), policy.Rule{MaxAttempts: 6}), 6, 2 * time.Second},
-			{"off", "http://h.test/v1/", "outer", transport.WithRule(outer, policy.Rule{MaxAttempts: 1}), 1, 0},
+			{"config", "http://other.test/", "config ", t.Context(), 2, time.Second},
+			{"host", "http://h.test/", "config ", t.Context(), 3, 2 * time.Second},
+			{"path", "http://h.test/v1/", "config ", t.Context(), 4, 2 * time.Second},
+			{"request", "http://h.test/v1/", "outer config ", outer, 5, 2 * time.Second},
+			{"request to another host", "http://other.test/", "outer config ", outer, 5, time.Second},
+			{"inner", "http://h.test/v1/", "outer config ", transport.WithRule(transport.WithIdempotent(outer), policy.Rule{MaxAttempts: 6}), 6, 2 * time.Second},
+			{"off", "http://h.test/v1/", "outer config ", transport.WithRule(outer, policy.Rule{MaxAttempts: 1}), 1, 0},
 		} {
 			before, start := base.attempts(), time.Now()
+			asked = ""
 			finish(tr.RoundTrip(getRequest(t, row.url).WithContext(row.ctx)))
 			assert.Len(t, base.reqs[before:], row.attempts, row.name)
 			assert.Equal(t, time.Duration(row.attempts-1)*row.wait, time.Since(start), row.name)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/chain"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
@@ -46,7 +46,7 @@ type hostRule struct {
 type Resolved struct {
 	Set      *Ruleset
 	Policy   policy.Rule
-	Classify classify.Func // asks rule.Classify, then classify.Default
+	Classify classify.Func // that of the rule; if the rule has an IdempotencyKey, it also knows a 409 for a key in progress
 	KeyInUse classify.Func // in its place if an earlier attempt may be in progress under a key that IdempotencyKey made
 	Settings settings
 
@@ -249,7 +249,7 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	r := &Resolved{
 		Set:         set,
 		Policy:      rule,
-		Classify:    classify.Default,
+		Classify:    rule.Classify,
 		RateLimit:   rule.RateLimit.Enabled != policy.Off && rule.RateLimit.PerSecond > 0,
 		QuotaPacing: rule.QuotaPacing == policy.On,
 		Concurrency: limitsConcurrency(rule.Concurrency),
@@ -258,16 +258,11 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	}
 	r.Limited = r.RateLimit || r.QuotaPacing || r.Concurrency || r.Hedge
 	r.Loops = r.Hedge || r.Limited && rule.Cost != nil
-	own := rule.Classify
-	if sameFunc[classify.Func](own, classify.Default) {
-		own = nil
-	}
-	r.Peeks = own != nil || !sameFunc[classify.RetryAfterFunc](rule.RetryAfter, classify.DefaultHint)
+	own := chain.WithoutDefault(rule.Classify)
+	r.Peeks = own != nil || !chain.SameCode(rule.RetryAfter, classify.DefaultHint)
 	if rule.IdempotencyKey != nil {
 		r.Classify = classify.First(own, inProgress, classify.Default)
 		r.KeyInUse = classify.First(own, classify.OnStatus(classify.Ambiguous, http.StatusConflict), classify.Default)
-	} else if own != nil {
-		r.Classify = classify.First(own, classify.Default)
 	}
 	r.Timeouts = attempt.TimeoutsOf(&rule)
 	later := rule
@@ -316,13 +311,6 @@ func settingsOf(r *policy.Rule) settings {
 	}
 	c.Budget = c.Budget.Complete()
 	return c
-}
-
-// sameFunc reports whether two functions without captured variables are the same.
-// With it a rule that names the default costs no more than a rule that leaves it
-// out.
-func sameFunc[F any](a, b F) bool {
-	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 
 // A pattern is a host pattern in canonical form. Equal patterns mean the same hosts.

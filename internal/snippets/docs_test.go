@@ -215,12 +215,14 @@ func TestSettingsAreComplete(t *testing.T) {
 	assert.Equal(t, 10, strings.Count(tables, "| ★ "))
 }
 
-// fieldsOf returns the fields of a struct, with those of its groups.
+// fieldsOf returns the exported fields of a struct, with those of its groups.
 func fieldsOf(group reflect.Type) (all []string) {
 	for i := range group.NumField() {
 		field := group.Field(i)
 		if field.Type.Kind() != reflect.Struct {
-			all = append(all, field.Name)
+			if field.IsExported() {
+				all = append(all, field.Name)
+			}
 			continue
 		}
 		for _, name := range fieldsOf(field.Type) {

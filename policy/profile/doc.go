@@ -9,17 +9,17 @@
 //		},
 //	}
 //
-// A profile is a value, so change the fields that do not suit:
+// Lay the fields that do not suit over it. A Classify and a RetryAfter are then asked before those
+// of the profile. To assign to a field replaces what the profile knows.
 //
-//	rule := profile.OpenAI()
-//	rule.MaxAttempts = 3
+//	policy.Rule{MaxAttempts: 3, Classify: own}.Or(profile.OpenAI())
 //
-// In a file of package rulefile, {"profile": "github", "attempts": 4} does the
+// In a file of package rulefile, {"profile": "openai", "max_attempts": 3} does the
 // same. [All] lists the names.
 //
 // # What a profile knows
 //
-//   - Classify and Hint know the header fields and bodies by which the provider says
+//   - Classify and RetryAfter know the header fields and bodies by which the provider says
 //     that it refuses a request, and how long to wait.
 //   - Classify also knows which refusals are final. If a quota is paid for, for
 //     instance, waiting does not refill it. "Every other 4xx" does not mean 408, 421

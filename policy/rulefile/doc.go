@@ -46,9 +46,9 @@
 // The names are github, aws, azure, google_cloud, openai, anthropic, stripe, slack,
 // discord, cloudflare, docker_hub and registry. The other keys of the rule override
 // the profile. The items of classify and retry_after are asked first. If they have no answer,
-// the profile is asked. A value that would turn off by accident what the profile knows
-// is a fault. These are "default" and "refusals" in classify, "none" in retry_after, and "all"
-// in idempotent.
+// the profile is asked, and then the rules that this rule inherits from. A value that would
+// turn off by accident what the profile knows is a fault. These are "default" and "refusals"
+// in classify, "default" and "none" in retry_after, and "all" in idempotent.
 //
 // # Functions and back-offs
 //

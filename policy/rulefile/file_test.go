@@ -84,8 +84,8 @@ func TestSettings(t *testing.T) {
 			"retry_budget.burst":  {"30", "default"},
 		},
 		"h": {
-			"classify":           {"of the profile", `profile "github" of host "h"`},
-			"retry_after":        {`["retry_info"], then profile "github"`, `host "h"`},
+			"classify":           {`of the profile, then profile "aws" of rule`, `profile "github" of host "h"`},
+			"retry_after":        {`["retry_info"], then profile "github" of host "h", then profile "aws" of rule`, `host "h"`},
 			"replay_buffer":      {"1000", `host "h"`},
 			"retry_budget.burst": {"10", "default"},
 			"rate_limit.burst":   {"1", "default"},
@@ -232,6 +232,8 @@ func TestProfileFaults(t *testing.T) {
 			`which reads the waits that the server asks for; leave "retry_after" out`,
 		`"profile": {"name": "aws"}, "retry_after": ["retry_after", {"name": "none"}]`: `line 1, column 79: rule.retry_after[1].name: "none" contradicts the profile "aws", ` +
 			`which reads the waits that the server asks for; leave "retry_after" out`,
+		`"retry_after": "default", "profile": "openai"`: `line 1, column 26: rule.retry_after: "default" contradicts the profile "openai", ` +
+			`which would never be asked, because it stands last by itself; leave "default" out`,
 		`"classify": ["signals", "default"], "profile": "openai"`: `line 1, column 35: rule.classify[1]: "default" contradicts the profile "openai", ` +
 			`which would never be asked, because "default" decides everything; leave "default" out`,
 		`"profile": "openai", "classify": [{"status": 409, "class": "ambiguous"}, "refusals"]`: `line 1, column 84: rule.classify[1]: "refusals" contradicts the profile "openai", ` +

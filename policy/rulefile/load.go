@@ -141,9 +141,11 @@ func (l *loader) object(n *node, to reflect.Value) {
 
 // keysOf lists the keys of a struct's fields.
 func keysOf(t reflect.Type) []string {
-	keys := make([]string, t.NumField())
-	for i := range keys {
-		keys[i] = snake(t.Field(i).Name)
+	var keys []string
+	for _, f := range reflect.VisibleFields(t) {
+		if f.IsExported() {
+			keys = append(keys, snake(f.Name))
+		}
 	}
 	return keys
 }
@@ -243,7 +245,8 @@ func (l *loader) rule(n *node, to *Part) {
 	if p := n.member("profile"); p != nil {
 		to.Base = named(l, p, "a profile", l.names.Profile, profile.All())
 		to.Profile, _ = nameOf(p).value.(string)
-		to.Rule = l.over(n, to.Keys, to.Base)
+		l.contradictions(n, to.Base)
+		to.Rule = to.Keys.Or(to.Base)
 	}
 	validate := to.Rule.Validate
 	if n.up.named && strings.Contains(n.key, "/") && !strings.Contains(n.key, "://") { // the rule of a path

@@ -3,28 +3,15 @@
 package rulefile
 
 import (
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 )
-
-// over lays a rule over its profile. The classifiers and hints of the rule are asked
-// first, because they are about single responses. The profile knows the others.
-func (l *loader) over(n *node, rule, base policy.Rule) policy.Rule {
-	l.contradictions(n, base)
-	if rule.Classify != nil && base.Classify != nil {
-		rule.Classify = classify.First(rule.Classify, base.Classify)
-	}
-	if rule.RetryAfter != nil && base.RetryAfter != nil {
-		rule.RetryAfter = classify.FirstRetryAfter(rule.RetryAfter, base.RetryAfter)
-	}
-	return rule.Or(base)
-}
 
 // contradictions notes the built-in names that would turn off by accident what the
 // profile knows. A name of the program can mean anything.
 func (l *loader) contradictions(n *node, base policy.Rule) {
 	_, ownDefault := l.names.Classify["default"]
 	_, ownRefusals := l.names.Classify["refusals"]
+	_, ownReader := l.names.RetryAfter["default"]
 	_, ownNone := l.names.RetryAfter["none"]
 	_, ownAll := l.names.Idempotent["all"]
 	judges, waits := base.Classify != nil, base.RetryAfter != nil
@@ -34,6 +21,7 @@ func (l *loader) contradictions(n *node, base policy.Rule) {
 	}{
 		{judges && !ownDefault, "classify", "default", `which would never be asked, because "default" decides everything; leave "default" out`},
 		{judges && !ownRefusals, "classify", "refusals", `which knows which 429 and 503 are refusals; leave "refusals" out`},
+		{waits && !ownReader, "retry_after", "default", `which would never be asked, because it stands last by itself; leave "default" out`},
 		{waits && !ownNone, "retry_after", "none", `which reads the waits that the server asks for; leave "retry_after" out`},
 		{judges && !ownAll, "idempotent", "all",
 			`which knows when a POST may be sent again; leave "idempotent" out, or write methods, as in ["default", "POST"]`},

@@ -116,7 +116,7 @@ func schema(t *testing.T) object {
 // have such fields.
 func limits(typ reflect.Type, index []int) object {
 	forbidden := object{}
-	for i := range typ.NumField() {
+	for i := range keysOf(typ) {
 		f, at := typ.Field(i), append(slices.Clone(index), i)
 		if isOfHost(at) {
 			forbidden[snake(f.Name)] = false
@@ -165,7 +165,7 @@ func units() (names []string) {
 // fields returns the schemas of a struct's fields by their keys.
 func (s *schemer) fields(typ reflect.Type) object {
 	all := object{}
-	for i := range typ.NumField() {
+	for i := range keysOf(typ) {
 		f := typ.Field(i)
 		doc := s.docs[typ.Name()+"."+f.Name]
 		require.NotEmpty(s.t, doc, "%s.%s has no comment", typ.Name(), f.Name)

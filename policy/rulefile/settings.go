@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/chain"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -26,9 +28,8 @@ type Setting struct {
 	// setting that does nothing.
 	Value string `json:"value"`
 	// Source is "default", "rule", `host "*.example.com"`, `path "api.example.com/v1/"`, or
-	// `profile "github" of host "api.github.com"`, for instance. If the classifiers
-	// or hints of a rule stand in front of those of its profile, it names the rule,
-	// and Value names the profile.
+	// `profile "github" of host "api.github.com"`, for instance. If functions are
+	// asked in turn, it is that of the first, and Value names those of the others.
 	Source string `json:"source"`
 }
 
@@ -75,8 +76,7 @@ func (f *File) Settings(patterns ...string) []Setting {
 	}
 	var all []Setting
 	v := reflect.ValueOf(whole)
-	for i := range v.NumField() {
-		key := snake(v.Type().Field(i).Name)
+	for i, key := range keysOf(v.Type()) {
 		if field := v.Field(i); field.Kind() != reflect.Struct {
 			all = append(all, f.setting(key, layers, whole, i))
 		} else {
@@ -92,17 +92,39 @@ func (f *File) Settings(patterns ...string) []Setting {
 func (f *File) setting(key string, layers []layer, whole policy.Rule, index ...int) Setting {
 	value := reflect.ValueOf(whole).FieldByIndex(index)
 	s := Setting{Key: key, Source: "default", Value: f.value(key, whole, value)}
+	var over policy.Rule
 	for _, l := range layers {
 		if reflect.ValueOf(l.rule).FieldByIndex(index).IsZero() {
+			continue
+		}
+		known := parts(over, index)
+		over = over.Or(l.rule)
+		if known > 0 { // the functions of l are asked later, if at all
+			if parts(over, index) > known && l.source != "default" {
+				s.Value += ", then " + l.source
+			}
 			continue
 		}
 		s.Source = l.source
 		if value.Kind() == reflect.Func || value.Kind() == reflect.Interface {
 			s.Value = f.described(key, l, value)
 		}
-		break
+		if parts(over, index) == 0 {
+			break
+		}
 	}
 	return s
+}
+
+// parts returns how many functions a Classify or a RetryAfter asks in turn. Of any other field it is zero.
+func parts(rule policy.Rule, index []int) int {
+	switch f := reflect.ValueOf(rule).FieldByIndex(index).Interface().(type) {
+	case classify.Func:
+		return len(chain.Classifiers(f))
+	case classify.RetryAfterFunc:
+		return len(chain.Readers(f))
+	}
+	return 0
 }
 
 // value writes a value that is no function.
@@ -190,12 +212,7 @@ func sizeText(n int64) string {
 // the layer that it comes from.
 func (f *File) described(key string, l layer, v reflect.Value) string {
 	if l.part != nil {
-		text := f.text(l.part.node.member(key))
-		_, isBackoff := v.Interface().(backoff.Backoff)
-		if p := l.part; !isBackoff && p.Profile != "" && (key == "classify" && p.Base.Classify != nil || key == "retry_after" && p.Base.RetryAfter != nil) {
-			text += ", then profile " + strconv.Quote(p.Profile)
-		}
-		return text
+		return f.text(l.part.node.member(key))
 	}
 	if b, ok := v.Interface().(backoff.Backoff); ok {
 		return backoffText(b)

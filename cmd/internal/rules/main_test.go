@@ -185,7 +185,7 @@ func eachField(v reflect.Value, index []int, f func([]int, reflect.Value)) {
 		at := append(append([]int(nil), index...), i)
 		if field := v.Field(i); field.Kind() == reflect.Struct {
 			eachField(field, at, f)
-		} else {
+		} else if v.Type().Field(i).IsExported() {
 			f(at, field)
 		}
 	}
