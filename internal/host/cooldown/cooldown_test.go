@@ -47,6 +47,7 @@ func TestCooldownHoldsAScope(t *testing.T) {
 	mustPass(t, &c, sec, 1, nil)
 	assert.EqualValues(t, sec, c.Held(sec/2, 1))
 	assert.Zero(t, c.Held(sec, 1))
+	assert.True(t, c.Holding(sec-1) && !c.Holding(sec))
 	if n, until := c.Holds(0); n != 1 || until != sec {
 		t.Errorf("%d holds until %v", n, until)
 	}
