@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 )
 
@@ -91,12 +91,12 @@ func (f *Fleet) hearProbe(host string, r *redis.Cmd) {
 	v, err := r.Slice()
 	if err != nil || len(v) != 2 {
 		// Redis may have granted the probe and failed then.
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
 		return
 	}
 	granted, _ := v[0].(int64)
 	if wait, ok := micros(v[1]); ok {
-		f.self.hear(fleetmsg.Message{Kind: fleetmsg.Probe, Host: host, Granted: granted == 1, Wait: wait})
+		f.hear(fleetmsg.Message{Kind: fleetmsg.Probe, Host: host, Granted: granted == 1, Wait: wait})
 	}
 }
 
@@ -116,7 +116,7 @@ func (f *Fleet) hearTokens(a ask, sent time.Time, away time.Duration, r *redis.C
 			next = again + max(ledger.FirstAhead, every)/2
 		}
 		f.desk.buckets.answered(a.bucket(), sent.Add(next), away)
-		f.self.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: a.Host, Unit: a.Unit, Amount: float64(n), First: first, Every: every, Wait: again})
+		f.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: a.Host, Unit: a.Unit, Amount: float64(n), First: first, Every: every, Wait: again})
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
@@ -24,13 +24,13 @@ func BenchmarkHold(b *testing.B) {
 	heard := make(chan time.Time)
 	f, err := New(c)
 	require.NoError(b, err)
-	b.Cleanup(f.Close)
-	require.NoError(b, f.Join(echo(fleetmsg.Hold, heard)))
-	eventually(b, func() bool { return f.FleetState().Connected }, "not connected")
+	b.Cleanup(func() { _ = f.Close() })
+	require.NoError(b, f.join(echo(fleetmsg.Hold, heard)))
+	eventually(b, func() bool { return f.state().Connected }, "not connected")
 	var took []time.Duration
 	for i := 0; b.Loop(); i++ {
 		begin := time.Now()
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://" + strconv.Itoa(i%1000), Status: 429, Wait: time.Duration(i+1) * time.Second})
+		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://" + strconv.Itoa(i%1000), Status: 429, Wait: time.Duration(i+1) * time.Second})
 		took = append(took, (<-heard).Sub(begin))
 	}
 	report(b, took)
@@ -40,14 +40,14 @@ func BenchmarkHold(b *testing.B) {
 func BenchmarkTokens(b *testing.B) {
 	f, err := New(options(b, sharedServer(b).Addr))
 	require.NoError(b, err)
-	b.Cleanup(f.Close)
+	b.Cleanup(func() { _ = f.Close() })
 	heard := make(chan time.Time)
-	require.NoError(b, f.Join(echo(fleetmsg.Tokens, heard)))
-	eventually(b, func() bool { return f.FleetState().Connected }, "not connected")
+	require.NoError(b, f.join(echo(fleetmsg.Tokens, heard)))
+	eventually(b, func() bool { return f.state().Connected }, "not connected")
 	var took []time.Duration
 	for b.Loop() {
 		begin := time.Now()
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1e6, Burst: 1, Amount: 10})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1e6, Burst: 1, Amount: 10})
 		took = append(took, (<-heard).Sub(begin))
 	}
 	report(b, took)
@@ -70,12 +70,12 @@ func report(b *testing.B, took []time.Duration) {
 // BenchmarkCall shows what Tell costs the Transport.
 func BenchmarkCall(b *testing.B) {
 	f, _ := start(b, options(b, sharedServer(b).Addr))
-	eventually(b, func() bool { return f.FleetState().Connected }, "not connected")
+	eventually(b, func() bool { return f.state().Connected }, "not connected")
 	for name, call := range map[string]func(){
-		"hold":    func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Second}) },
-		"quota":   func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 1, Wait: time.Second}) },
-		"failing": func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 1}) },
-		"scope":   func() { f.Scope("Bearer abcdefghijklmnop") },
+		"hold":    func() { f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Second}) },
+		"quota":   func() { f.tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 1, Wait: time.Second}) },
+		"failing": func() { f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 1}) },
+		"scope":   func() { f.hash.scope("Bearer abcdefghijklmnop") },
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -152,16 +152,16 @@ func TestMemoryOfAHost(t *testing.T) {
 	}
 	tell := func(scopes uint64) {
 		for s := range scopes {
-			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: s << 40, Status: 429, Wait: time.Hour})
-			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: s << 40, Amount: 5, Limit: 5000, Wait: time.Hour})
+			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: s << 40, Status: 429, Wait: time.Hour})
+			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: s << 40, Amount: 5, Limit: 5000, Wait: time.Hour})
 		}
 		eventually(t, func() bool {
 			return get(members[1], func() bool { return len(members[1].holds) >= int(scopes) && len(members[1].quotas) >= int(scopes) })
 		}, "not told")
 	}
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 10, Amount: 1})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 10, Amount: 1})
 	for _, f := range fleets {
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 1, Wait: time.Second})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 1, Wait: time.Second})
 	}
 	tell(1)
 	eventually(t, func() bool { return len(use()) == 5 }, "keys are missing: %v", use())
@@ -189,11 +189,11 @@ func TestLargeFleet(t *testing.T) {
 		fleets[i], members[i] = start(t, c)
 	}
 	for _, f := range fleets {
-		eventually(t, func() bool { return f.FleetState().Connected && f.FleetState().Members > n*9/10 }, "not connected")
+		eventually(t, func() bool { return f.state().Connected && f.state().Members > n*9/10 }, "not connected")
 	}
 	commands := func() (sum uint64) {
 		for _, f := range fleets {
-			sum += f.FleetState().Commands
+			sum += f.state().Commands
 		}
 		return sum
 	}
@@ -201,7 +201,7 @@ func TestLargeFleet(t *testing.T) {
 	time.Sleep(time.Duration(soak.Size(1, 20)) * time.Second)
 	rate := float64(commands()-before) / time.Since(began).Seconds()
 	begin := time.Now()
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	var last time.Duration
 	for _, m := range members[1:] {
 		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) >= 1 }, "no hold")
@@ -209,12 +209,12 @@ func TestLargeFleet(t *testing.T) {
 	}
 	before = commands()
 	for _, f := range fleets {
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	}
 	time.Sleep(100 * time.Millisecond)
 	known := commands() - before
 	for _, f := range fleets { // all are told at the same moment
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://storm.example.com", Status: 429, Wait: time.Minute})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://storm.example.com", Status: 429, Wait: time.Minute})
 	}
 	time.Sleep(time.Second)
 	messages, err := client.Info(context.Background(), "commandstats").Result()
@@ -222,6 +222,6 @@ func TestLargeFleet(t *testing.T) {
 	_, messages, _ = strings.Cut(messages, "cmdstat_publish:calls=")
 	messages, _, _ = strings.Cut(messages, ",")
 	t.Logf("%d members: %.0f commands per second in peace; %d connections; a hold reached the last member after %v; %d commands when all were told what they knew; %d members at Redis; %s messages in all",
-		n, rate, clients(t, client), last.Round(100*time.Microsecond), known, fleets[0].FleetState().Members, messages)
+		n, rate, clients(t, client), last.Round(100*time.Microsecond), known, fleets[0].state().Members, messages)
 	require.LessOrEqual(t, rate, float64(n)/beatEach.Seconds()*5/4*1.2+20)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/redisserver"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
@@ -30,10 +30,10 @@ func TestCluster(t *testing.T) {
 	fleets, members := started(t, 4, c)
 	const hosts = 30
 	for i := range hosts {
-		fleets[i%4].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name(i), Status: 429, Wait: time.Minute})
+		fleets[i%4].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name(i), Status: 429, Wait: time.Minute})
 		for _, f := range fleets {
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name(i)})
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: name(i), Failures: 10, Wait: 5 * time.Second})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name(i)})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: name(i), Failures: 10, Wait: 5 * time.Second})
 		}
 	}
 	for i, m := range members {
@@ -46,8 +46,8 @@ func TestCluster(t *testing.T) {
 	fleets[0].roster.clock.redis -= time.Hour.Microseconds()
 	fleets[0].roster.mu.Unlock()
 	for i := range hosts { // one after the other, because old questions are not sent
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: name(i), PerSecond: 0.1, Burst: 1, Amount: 1})
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: name(i)})
+		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: name(i), PerSecond: 0.1, Burst: 1, Amount: 1})
+		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: name(i)})
 		eventually(t, func() bool {
 			return get(members[0], func() bool { return len(members[0].grants) > i && len(members[0].probes) > i })
 		}, "no answer")
@@ -111,7 +111,7 @@ func TestClusterFailover(t *testing.T) {
 	}
 	first := owner()
 	for _, f := range fleets {
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	}
 	for _, s := range nodes {
 		if s.Addr == first {
@@ -123,12 +123,12 @@ func TestClusterFailover(t *testing.T) {
 	eventually(t, func() bool {
 		time.Sleep(10 * time.Millisecond)
 		scope++
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: scope, Status: 429, Wait: time.Minute})
+		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: scope, Status: 429, Wait: time.Minute})
 		return get(members[1], func() bool { return len(members[1].holds) > 0 && members[1].holds[len(members[1].holds)-1].Scope > 10 }) && owner() != first
 	}, "the hosts of the node are not shared again")
 	t.Logf("back %v after the master died", time.Since(begin).Round(100*time.Millisecond))
 	for _, f := range fleets {
-		eventually(t, func() bool { return f.FleetState().Connected }, "not back")
+		eventually(t, func() bool { return f.state().Connected }, "not back")
 	}
 }
 
@@ -182,7 +182,7 @@ func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 	var live []string
 	for i := 0; len(live) < 40; i++ {
 		for _, f := range fleets {
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name(i)})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name(i)})
 		}
 		if owner(fleets[0].meetCommand(name(i))) != dead.Addr {
 			live = append(live, name(i))
@@ -202,7 +202,7 @@ func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 	// The first command to the dead node may take a second.
 	eventually(t, func() bool {
 		for _, f := range fleets {
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: deadHost, Scope: 1, Status: 429, Wait: time.Minute})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: deadHost, Scope: 1, Status: 429, Wait: time.Minute})
 		}
 		lost := 0
 		for _, f := range fleets {
@@ -217,11 +217,11 @@ func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 	// While the node is away, news of its hosts goes on to come.
 	arrived, connected := map[string]bool{}, 0
 	for i, h := range live {
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: deadHost, Scope: uint64(i), Status: 429, Wait: time.Minute})
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: h, Status: 429, Wait: time.Hour})
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: h, Failures: 10, Wait: 5 * time.Second})
-		fleets[1].Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: h, Failures: 10, Wait: 5 * time.Second})
-		fleets[2].Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: h, Failures: 10, Wait: 5 * time.Second})
+		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: deadHost, Scope: uint64(i), Status: 429, Wait: time.Minute})
+		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: h, Status: 429, Wait: time.Hour})
+		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: h, Failures: 10, Wait: 5 * time.Second})
+		fleets[1].tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: h, Failures: 10, Wait: 5 * time.Second})
+		fleets[2].tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: h, Failures: 10, Wait: 5 * time.Second})
 		time.Sleep(50 * time.Millisecond)
 		if fleets[2].store.link.usable() && !fleets[2].store.link.lost("") {
 			connected++
@@ -256,10 +256,10 @@ func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 		require.NoError(t, dead.Restart())
 	}
 	for _, f := range fleets {
-		eventually(t, func() bool { return f.FleetState().Connected }, "not back")
+		eventually(t, func() bool { return f.state().Connected }, "not back")
 	}
 	eventually(t, func() bool {
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: deadHost, Scope: 1 << 30, Status: 503, Wait: time.Minute})
+		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: deadHost, Scope: 1 << 30, Status: 503, Wait: time.Minute})
 		return get(members[2], func() bool {
 			for _, h := range members[2].holds {
 				if h.Host == deadHost && h.Scope == 1<<30 {
@@ -335,14 +335,14 @@ func TestNodeTakenForAServer(t *testing.T) {
 	f, _ := start(t, c)
 	use := func() {
 		for i := range 20 {
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name(i), Status: 429, Wait: time.Hour})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name(i), Status: 429, Wait: time.Hour})
 		}
 	}
 	eventually(t, func() bool { use(); return lines.count("can't be used (MOVED") > 0 }, "%v", lines)
 	for begin := time.Now(); time.Since(begin) < 2500*time.Millisecond; time.Sleep(10 * time.Millisecond) {
 		use()
-		require.False(t, f.FleetState().Connected)
-		require.Contains(t, f.FleetState().Err, "MOVED")
+		require.False(t, f.state().Connected)
+		require.Contains(t, f.state().Err, "MOVED")
 	}
 	require.Equal(t, 1, lines.count("\n"), "%v", lines)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 )
 
@@ -67,26 +67,26 @@ func TestDamagedKeys(t *testing.T) {
 			require.NoError(t, admin.Del(ctx, key).Err())
 			require.NoError(t, damage.do(key)) // now by turns
 			for i, f := range fleets {
-				f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
-				f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 5, Amount: 1})
+				f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+				f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 5, Amount: 1})
 				eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].grants) > 0 }) }, "no tokens")
-				f.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 5, Limit: 10, Wait: time.Minute})
-				f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10, Wait: 5 * time.Second})
+				f.tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 5, Limit: 10, Wait: time.Minute})
+				f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10, Wait: 5 * time.Second})
 			}
-			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
-			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429, Wait: time.Minute})
+			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429, Wait: time.Minute})
 			m := members[1]
 			eventually(t, func() bool {
 				return get(m, func() bool { return len(m.holds) >= 2 && len(m.quotas) > 0 && len(m.downs) > 0 })
 			}, "it is not shared: %v", lines)
-			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
+			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 			eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no probe")
-			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
+			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 			eventually(t, func() bool { return get(m, func() bool { return len(m.ups) > 0 }) }, "no return")
 			for _, f := range fleets {
-				require.True(t, f.FleetState().Connected)
+				require.True(t, f.state().Connected)
 				require.Zero(t, f.store.failed.Load(), "questions failed")
-				require.Equal(t, 2, f.FleetState().Members)
+				require.Equal(t, 2, f.state().Members)
 			}
 			require.Empty(t, lines.String())
 		})
@@ -103,11 +103,11 @@ func TestRefusedNewsIsNoLostRedis(t *testing.T) {
 	for range 3 {
 		f.store.judge("", host, errorReply(t, "WRONGTYPE of "+host))
 	}
-	require.True(t, f.FleetState().Connected)
+	require.True(t, f.state().Connected)
 	eventually(t, func() bool { return lines.count("refuses the news of a host") == 1 && lines.count("\n") == 1 }, "%v", lines)
 	require.EqualValues(t, 3, f.store.failed.Load(), "questions failed")
 	f.store.judge("", host, errorReply(t, "ERR unknown command 'evalsha'"))
-	require.False(t, f.FleetState().Connected)
+	require.False(t, f.state().Connected)
 }
 
 // errorReply returns the error that go-redis makes of a reply.
@@ -336,7 +336,7 @@ func FuzzReceive(f *testing.F) {
 			require.True(t, validHost(host))
 		}
 		member.holds, member.quotas, member.ups, member.downs = nil, nil, nil, nil
-		require.Zero(t, fleet.FleetState().Members)
+		require.Zero(t, fleet.state().Members)
 		fleet.news.mu.Lock()
 		defer fleet.news.mu.Unlock()
 		require.LessOrEqual(t, len(fleet.news.out.trays[holdTray].items), maxItems)
@@ -352,7 +352,7 @@ func TestGarbageOnTheChannel(t *testing.T) {
 	for _, text := range []string{"", "garbage", "2 h 5 ab 1f 429 2000000 https://a.test", "1 h 5 ab", strings.Repeat("1 ", 1<<16), "\xff\xfe\x00"} {
 		require.NoError(t, admin.Publish(context.Background(), fleets[0].store.channel, text).Err())
 	}
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) >= 1 }, "no hold")
 }
 

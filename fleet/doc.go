@@ -31,8 +31,8 @@
 // members get all news. Each key of a host has the host in braces, so that Redis Cluster
 // keeps them together.
 //
-// Tell puts news into an outbox in memory. Newer news of the
-// same host and scope replaces older news. The first goes at once, the next after 100 ms
+// News of a Transport goes into an outbox in memory. Newer news of the same
+// host and scope replaces older news. The first goes at once, the next after 100 ms
 // or, in a large fleet, later, but after 10 s at most. News is not sent if all members know
 // it. The outbox has 4096 places each for holds, for quotas, for the news of the gate and for
 // questions about new hosts. A host gets 1024 places for its holds, and as many for its
@@ -52,7 +52,7 @@
 // Redis. If somebody else has written such a key, the scripts forget it.
 //
 // The Logger gets one log line when Redis is lost, or can't be used for its password, its
-// rights or another reason, and one when it is back. FleetState has the reason. No wrong
+// rights or another reason, and one when it is back. Transport.FleetState has the reason. No wrong
 // clock of a process has any effect, because no time of day is used.
 //
 // # Sizing

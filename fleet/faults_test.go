@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/redisserver"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
@@ -155,14 +155,14 @@ func playFault(t *testing.T, fault fault) {
 	for range 3 {
 		f, err := New(config())
 		require.NoError(t, err)
-		t.Cleanup(f.Close)
+		t.Cleanup(func() { _ = f.Close() })
 		workers = append(workers, newWorker(t, f))
 	}
 	leaver, _ := start(t, s.config)
 	fleets := []*Fleet{f, workers[0].fleet, workers[1].fleet, workers[2].fleet}
 	if fault.begin != nil {
 		for _, f := range fleets {
-			eventually(t, func() bool { return f.FleetState().Connected }, "not connected")
+			eventually(t, func() bool { return f.state().Connected }, "not connected")
 		}
 	}
 	stop := load(workers...)
@@ -171,9 +171,9 @@ func playFault(t *testing.T, fault fault) {
 		fault.begin(s)
 	}
 	for i, f := range fleets {
-		eventually(t, func() bool { return logs[i].count("own knowledge") > 0 && !f.FleetState().Connected }, "no log line")
+		eventually(t, func() bool { return logs[i].count("own knowledge") > 0 && !f.state().Connected }, "no log line")
 	}
-	accepted, before := s.proxy.accepted.Load(), f.FleetState()
+	accepted, before := s.proxy.accepted.Load(), f.state()
 	var calls []time.Duration
 	begin := time.Now()
 	for range 1000 {
@@ -183,21 +183,21 @@ func playFault(t *testing.T, fault fault) {
 	leaver.Close()
 	took := time.Since(begin)
 	assert.LessOrEqual(t, s.proxy.accepted.Load()-accepted, int64(float64(5*2)*(took.Seconds()*4/3+2)), "connections in %v", took)
-	after := f.FleetState()
+	after := f.state()
 	assert.LessOrEqual(t, after.Commands-before.Commands, uint64(took.Seconds()*4/3+2)*8, "commands in %v", took)
 	assert.Less(t, percentile(calls, 90), 100*time.Millisecond) // nothing waits for Redis, and a loaded machine delays a few
 	fault.mend(s)
 	for i, f := range fleets {
 		eventually(t, func() bool {
 			lost, back := losses(logs[i])
-			return f.FleetState().Connected && back == lost
+			return f.state().Connected && back == lost
 		}, "not back: %v", logs[i])
 	}
 	got := len(get(m, func() []fleetmsg.Message { return m.holds }))
 	scope := uint64(0)
 	eventually(t, func() bool {
 		scope++ // another hold, because a machine under load may lose Redis once more
-		workers[0].fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://after.example.com", Scope: scope, Status: 429, Wait: time.Minute})
+		workers[0].fleet.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://after.example.com", Scope: scope, Status: 429, Wait: time.Minute})
 		return len(get(m, func() []fleetmsg.Message { return m.holds })) > got
 	}, "no news after the fault")
 	stop()
@@ -238,13 +238,13 @@ func losses(l *logLines) (lost, back int) {
 // callAll tells and asks what a Transport does, and returns how long each call took.
 func callAll(f *Fleet) (took []time.Duration) {
 	for _, call := range []func(){
-		func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host}) },
-		func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Second}) },
-		func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 1, Wait: time.Second}) },
-		func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 1, Wait: time.Second}) },
-		func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host}) },
+		func() { f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host}) },
+		func() { f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Second}) },
+		func() { f.tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 1, Wait: time.Second}) },
+		func() { f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 1, Wait: time.Second}) },
+		func() { f.tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host}) },
 		func() {
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
 		},
 	} {
 		begin := time.Now()

@@ -13,7 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -56,11 +57,6 @@ type Config struct {
 	// spaces, control characters and braces. Default "aplomb".
 	Prefix string
 
-	// Return is the time within which the members return to a host that was down. Each
-	// picks a random time. Default 100 ms for each member, at most 5 s. If it is negative,
-	// all members return at once.
-	Return time.Duration
-
 	// Logger gets a log line when Redis is lost or can't be used, and another when it is back.
 	// It gets one per minute at most if news or questions are dropped because there are too
 	// many, or if Redis refuses the news of a host. It gets one if another member has another
@@ -68,23 +64,18 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// A Fleet is a transport.Fleet over Redis. It serves a single Transport. It is safe for
+// A Fleet is a transport.Fleet over Redis. It serves a single Transport, whose FleetState says
+// how it is. It is safe for
 // concurrent use. Make it with New, and call Close at the end.
 type Fleet struct {
-	self   self   // this member
-	store  store  // Redis
-	roster roster // the members
-	news   news   // what is told, and what this member knows
-	desk   desk   // what it asks
-	ear    ear    // where it hears
-	life   life   // its goroutines
-}
-
-// A self is a member and the Transport that it serves.
-type self struct {
-	hash    hash          // of credentials
-	returns time.Duration // Config.Return
-	member  atomic.Pointer[func(fleetmsg.Message)]
+	hash   hash                                   // of credentials
+	member atomic.Pointer[func(fleetmsg.Message)] // the Transport that it serves
+	store  store                                  // Redis
+	roster roster                                 // the members
+	news   news                                   // what is told, and what this member knows
+	desk   desk                                   // what it asks
+	ear    ear                                    // where it hears
+	life   life                                   // its goroutines
 }
 
 // A desk has the questions that wait to be sent.
@@ -100,6 +91,7 @@ type life struct {
 	wake    chan struct{} // there may be news to send, or a reason to do something else
 	done    chan struct{} // closed by Close
 	told    chan struct{} // closed when the last news is sent
+	left    bool          // Redis has heard that this member leaves. The goroutine of the heartbeats sets it at its end
 	group   sync.WaitGroup
 }
 
@@ -118,7 +110,7 @@ func New(c Config) (*Fleet, error) {
 		return nil, err
 	}
 	f := &Fleet{
-		self: self{hash: newHash(c.Key), returns: c.Return},
+		hash: newHash(c.Key),
 		news: news{out: newOutbox(), met: newLRU[struct{}](), down: newLRU[time.Time]()},
 		desk: desk{asks: make(chan ask, maxAsks), buckets: buckets{}},
 		life: life{early: make(chan struct{}, 1), wake: make(chan struct{}, 1), done: make(chan struct{}), told: make(chan struct{})},
@@ -161,9 +153,6 @@ func (c *Config) validate() error {
 	if len(c.Prefix) > maxName || strings.ContainsAny(c.Prefix, "{}") || c.Prefix != "" && !validHost(c.Prefix) {
 		fault("Prefix %q has more than %d bytes, or a space, a control character or a brace", c.Prefix, maxName)
 	}
-	if c.Return > time.Hour {
-		fault("Return %v is longer than an hour", c.Return)
-	}
 	return errors.Join(faults...)
 }
 
@@ -176,9 +165,9 @@ func isAddress(text string) bool {
 // the fleet, and ends all goroutines and connections.
 // It takes half a second at most if Redis or the Logger does not answer. Later calls of any
 // method do nothing. The Transport can be used on. It goes on with its own knowledge, and with its
-// part of each rate and of the budget's floor.
-func (f *Fleet) Close() {
-	f.self.hear(fleetmsg.Message{Kind: fleetmsg.Leave})
+// part of each rate and of the budget's floor. The error says that Redis did not answer.
+func (f *Fleet) Close() error {
+	f.hear(fleetmsg.Message{Kind: fleetmsg.Leave})
 	first := f.news.close()
 	ctx, cancel := context.WithTimeout(context.Background(), leaving)
 	defer cancel()
@@ -193,12 +182,21 @@ func (f *Fleet) Close() {
 		// The error says that the client is closed, or is about a connection that is
 		// being closed. Neither is of use to the caller.
 		_ = f.store.client.Close()
+		if !f.life.left {
+			return errors.New("fleet: Redis did not answer at the end, so the other members wait for what this member took")
+		}
 	}
+	return nil
 }
 
-// Join makes a Transport the member. New of package transport calls it.
-func (f *Fleet) Join(hear func(fleetmsg.Message)) error {
-	if !f.self.member.CompareAndSwap(nil, &hear) {
+// Link connects the Transport. New of package transport calls it.
+func (f *Fleet) Link() *fleetlink.Link {
+	return &fleetlink.Link{Join: f.join, Tell: f.tell, Scope: f.hash.scope, State: f.state}
+}
+
+// join makes a Transport the member.
+func (f *Fleet) join(hear func(fleetmsg.Message)) error {
+	if !f.member.CompareAndSwap(nil, &hear) {
 		return errors.New("fleet: a Fleet serves a single Transport, and this Fleet has another already")
 	}
 	// If the first heartbeat was faster, the goroutine that sends the heartbeats tells the
@@ -208,17 +206,14 @@ func (f *Fleet) Join(hear func(fleetmsg.Message)) error {
 }
 
 // hear hands a message to the Transport, if one has joined.
-func (s *self) hear(m fleetmsg.Message) {
-	if hear := s.member.Load(); hear != nil {
+func (f *Fleet) hear(m fleetmsg.Message) {
+	if hear := f.member.Load(); hear != nil {
 		(*hear)(m)
 	}
 }
 
-// Scope returns the first 64 bits of the HMAC-SHA256 of a text, and 0 for no text.
-func (f *Fleet) Scope(text string) uint64 { return f.self.hash.scope(text) }
-
-// Tell takes news and questions.
-func (f *Fleet) Tell(m fleetmsg.Message) {
+// tell takes news and questions.
+func (f *Fleet) tell(m fleetmsg.Message) {
 	if !validHost(m.Host) || !ledger.Valid(m) {
 		return
 	}
@@ -336,12 +331,12 @@ func (f *Fleet) putQuestion(m fleetmsg.Message) {
 	}
 }
 
-// FleetState returns how the Fleet is at this moment.
-func (f *Fleet) FleetState() transport.FleetState {
+// state returns how the Fleet is at this moment.
+func (f *Fleet) state() fleetlink.State {
 	f.news.mu.Lock()
 	closed := f.news.closed
 	f.news.mu.Unlock()
-	s := transport.FleetState{
+	s := fleetlink.State{
 		Connected:    f.store.link.connected() && !closed,
 		Members:      int(f.roster.size.Load()),
 		Commands:     f.store.commands.Load(),
@@ -352,7 +347,7 @@ func (f *Fleet) FleetState() transport.FleetState {
 		s.Err = f.store.link.lastReason()
 	}
 	if at := f.roster.beaten.Load(); at != nil {
-		s.HeartbeatAge = time.Since(*at).Seconds()
+		s.HeartbeatAge = time.Since(*at)
 	}
 	return s
 }

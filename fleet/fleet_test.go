@@ -13,12 +13,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 )
 
 func TestConfigFaultsAllAtOnce(t *testing.T) {
-	_, err := New(Config{Prefix: "a b", Return: 2 * time.Hour})
-	for _, field := range []string{"Redis is nil", "Key has 0 bytes", `Prefix "a b"`, "Return 2h0m0s"} {
+	_, err := New(Config{Prefix: "a b"})
+	for _, field := range []string{"Redis is nil", "Key has 0 bytes", `Prefix "a b"`} {
 		require.ErrorContains(t, err, field)
 	}
 	_, err = New(Config{Redis: &redis.UniversalOptions{}, Key: testKey})
@@ -35,34 +35,34 @@ func TestScopeIsAKeyedHash(t *testing.T) {
 	b, _ := start(t, c)
 	c.Key = []byte("another secret of the tests")
 	other, _ := start(t, c)
-	require.Zero(t, a.Scope(""))
-	require.NotZero(t, a.Scope("Bearer abc"))
-	require.Equal(t, a.Scope("Bearer abc"), b.Scope("Bearer abc"))
-	require.NotEqual(t, a.Scope("Bearer abc"), a.Scope("Bearer abd"))
-	require.NotEqual(t, a.Scope("Bearer abc"), other.Scope("Bearer abc"))
+	require.Zero(t, a.hash.scope(""))
+	require.NotZero(t, a.hash.scope("Bearer abc"))
+	require.Equal(t, a.hash.scope("Bearer abc"), b.hash.scope("Bearer abc"))
+	require.NotEqual(t, a.hash.scope("Bearer abc"), a.hash.scope("Bearer abd"))
+	require.NotEqual(t, a.hash.scope("Bearer abc"), other.hash.scope("Bearer abc"))
 }
 
 // If all members know of a hold, those who are told the same say nothing.
 func TestHoldsThatAreKnownAreNotSent(t *testing.T) {
 	fleets, members := started(t, 4, options(t, sharedServer(t).Addr))
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 503, Wait: 30 * time.Second})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 503, Wait: 30 * time.Second})
 	for _, m := range members[1:] {
 		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) >= 1 }, "no hold")
 	}
-	before := fleets[1].FleetState().Commands
+	before := fleets[1].state().Commands
 	for range 1000 {
 		for _, f := range fleets {
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 503, Wait: 30*time.Second - time.Millisecond})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 503, Wait: 30*time.Second - time.Millisecond})
 		}
 	}
 	time.Sleep(50 * time.Millisecond)
-	require.LessOrEqual(t, fleets[1].FleetState().Commands, before+1) // perhaps a heartbeat
-	before = fleets[0].FleetState().Commands
+	require.LessOrEqual(t, fleets[1].state().Commands, before+1) // perhaps a heartbeat
+	before = fleets[0].state().Commands
 	for range 5 {
 		time.Sleep(110 * time.Millisecond) // it may send again
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 503, Wait: 29 * time.Second})
+		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 503, Wait: 29 * time.Second})
 	}
-	require.LessOrEqual(t, fleets[0].FleetState().Commands, before+1)
+	require.LessOrEqual(t, fleets[0].state().Commands, before+1)
 	require.Zero(t, get(members[0], func() int { return len(members[0].holds) }))
 }
 
@@ -71,7 +71,7 @@ func TestNewsIsCoalesced(t *testing.T) {
 	fleets, members := started(t, 2, options(t, sharedServer(t).Addr))
 	begin := time.Now()
 	for i := range 2000 {
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour + time.Duration(i)*time.Second})
+		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour + time.Duration(i)*time.Second})
 		if i%100 == 0 {
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -93,11 +93,11 @@ func TestDatabasesShareNothing(t *testing.T) {
 	first, _ := started(t, 2, c)
 	c.Redis = &redis.UniversalOptions{Addrs: c.Redis.Addrs, DB: 2}
 	second, heard := started(t, 2, c)
-	first[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
-	second[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
+	first[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+	second[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
 	eventually(t, func() bool { return get(heard[1], func() bool { return len(heard[1].holds) > 0 }) }, "the hold of its own database")
 	for i, f := range append(first, second...) {
-		require.Equal(t, 2, f.FleetState().Members, i)
+		require.Equal(t, 2, f.state().Members, i)
 	}
 	for _, w := range heard {
 		for _, h := range get(w, func() []fleetmsg.Message { return w.holds }) {
@@ -125,13 +125,13 @@ func TestKeysExpireAndAreBounded(t *testing.T) {
 	for i := range hosts {
 		name := "https://host" + strconv.Itoa(i) + ".example.com:8443"
 		for j, f := range fleets {
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name})
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: name, Failures: 5, Wait: 3 * time.Second})
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: name})
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: name, PerSecond: 10, Burst: 5, Amount: 5})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: name, Failures: 5, Wait: 3 * time.Second})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: name})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: name, PerSecond: 10, Burst: 5, Amount: 5})
 			for s := range uint64(100) {
-				f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name, Scope: 1 + s + 100*uint64(j)<<32, Status: 429, Wait: time.Minute})
-				f.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: name, Scope: 1 + s + 100*uint64(j)<<32, Amount: 5, Limit: 10, Wait: time.Minute})
+				f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name, Scope: 1 + s + 100*uint64(j)<<32, Status: 429, Wait: time.Minute})
+				f.tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: name, Scope: 1 + s + 100*uint64(j)<<32, Amount: 5, Limit: 10, Wait: time.Minute})
 			}
 		}
 		if i%4 == 0 {
@@ -215,10 +215,10 @@ func TestHoldsInALargeFleet(t *testing.T) {
 // A member that meets a host again is told again.
 func TestMeetAsksAgain(t *testing.T) {
 	fleets, members := started(t, 2, options(t, sharedServer(t).Addr))
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	for n := range 4 {
 		eventually(t, func() bool { return get(members[1], func() bool { return len(members[1].holds) > n }) }, "not told")
-		fleets[1].Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+		fleets[1].tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	}
 }
 
@@ -229,7 +229,7 @@ func TestMeetAgainIsSpread(t *testing.T) {
 	f := fleets[0]
 	f.roster.setSize(50, f.store.link.breaks())
 	for i := range 100 {
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name(i)})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name(i)})
 	}
 	due := func() []*item {
 		f.news.mu.Lock()
@@ -248,11 +248,11 @@ func TestScriptsAreSentAgainIfRedisForgetsThem(t *testing.T) {
 	server := ownServer(t)
 	fleets, members := started(t, 2, options(t, server.Addr))
 	require.NoError(t, connect(t, server.Addr).ScriptFlush(context.Background()).Err())
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 	eventually(t, func() bool { return get(members[1], func() bool { return len(members[1].holds) > 0 }) }, "no hold")
 	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no answer")
-	require.True(t, fleets[0].FleetState().Connected)
+	require.True(t, fleets[0].state().Connected)
 }
 
 func TestCloseLeavesNothing(t *testing.T) {
@@ -263,13 +263,13 @@ func TestCloseLeavesNothing(t *testing.T) {
 	require.LessOrEqual(t, clients(t, client), 5*3)
 	begin := time.Now()
 	for _, f := range fleets {
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
-		f.Close()
-		f.Close()
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+		require.NoError(t, f.Close())
+		require.NoError(t, f.Close())
+		f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
 	}
 	require.Less(t, time.Since(begin), 5*leaving, "each Close waited for the timer")
 	noLeak(t)
@@ -288,7 +288,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 func TestAnswerIsOlderThanTheNews(t *testing.T) {
 	for _, first := range []string{"-1", "-2"} { // it was not down, or nobody knew it
 		f, w := start(t, options(t, "127.0.0.1:1"))
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 		ups := func() int { return get(w, func() int { return len(w.ups) }) }
 		answer := func(asked time.Time, down string) {
 			f.hearHost(host, asked, redis.NewCmdResult([]any{down, []any{}, []any{}}, nil))
@@ -313,39 +313,39 @@ func TestNewsMissedWhileAway(t *testing.T) {
 	fleets, members := started(t, 3, c)
 	c.Redis.Addrs = []string{p.addr}
 	away, m := start(t, c)
-	eventually(t, func() bool { return away.FleetState().Connected && away.FleetState().Members == 4 }, "not connected")
-	away.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+	eventually(t, func() bool { return away.state().Connected && away.state().Members == 4 }, "not connected")
+	away.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	other := "https://other.example.com"
-	away.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: other})
+	away.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: other})
 	for _, name := range []string{host, other} {
 		for _, f := range fleets {
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: name, Failures: 10, Wait: 5 * time.Second})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: name, Failures: 10, Wait: 5 * time.Second})
 		}
 	}
 	eventually(t, func() bool { // the answer to a Meet may say the same
 		return get(m, func() bool { return slices.Contains(m.downs, host) && slices.Contains(m.downs, other) })
 	}, "no outage")
 	p.move("127.0.0.1:1")
-	eventually(t, func() bool { return !away.FleetState().Connected }, "still connected")
-	require.False(t, away.FleetState().Connected)
-	require.True(t, fleets[0].FleetState().Connected)
-	lost := away.FleetState().HeartbeatAge
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
+	eventually(t, func() bool { return !away.state().Connected }, "still connected")
+	require.False(t, away.state().Connected)
+	require.True(t, fleets[0].state().Connected)
+	lost := away.state().HeartbeatAge
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 	eventually(t, func() bool { return len(get(members[0], func() []bool { return members[0].probes })) >= 1 }, "no answer")
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 	eventually(t, func() bool { return len(get(members[1], func() []time.Duration { return members[1].ups })) >= 1 }, "no return")
 	require.NoError(t, connect(t, server.Addr).Del(context.Background(), fleets[0].store.keyOf(other, "gate")).Err())
-	require.Greater(t, away.FleetState().HeartbeatAge, lost) // no heartbeat succeeds meanwhile
+	require.Greater(t, away.state().HeartbeatAge, lost) // no heartbeat succeeds meanwhile
 	p.move(server.Addr)
 	eventually(t, func() bool { return len(get(m, func() []time.Duration { return m.ups })) >= 1 }, "no return")
-	eventually(t, func() bool { return away.FleetState().Connected }, "not connected")
+	eventually(t, func() bool { return away.state().Connected }, "not connected")
 	time.Sleep(50 * time.Millisecond)
 	for _, of := range get(m, func() []string { return m.upOf }) { // it may hear it again if it connects again
 		require.Equal(t, host, of)
 	}
-	require.True(t, away.FleetState().Connected)
+	require.True(t, away.state().Connected)
 	away.Close()
-	require.False(t, away.FleetState().Connected)
+	require.False(t, away.state().Connected)
 }
 
 // While Redis cannot be reached, there is a dial per half a second at most, whatever
@@ -363,13 +363,14 @@ func TestDialsAreFew(t *testing.T) {
 	}
 	lines := &logLines{}
 	c.Logger = lines.logger()
-	start(t, c)
+	f, _ := start(t, c)
 	count := func() int {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(dials)
 	}
 	eventually(t, func() bool { return count() >= 4 }, "no dials")
+	require.ErrorContains(t, f.Close(), "Redis did not answer")
 	mu.Lock()
 	defer mu.Unlock()
 	for i, at := range dials[2:] { // the first two can be at the same time

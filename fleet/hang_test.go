@@ -8,19 +8,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/fleettest"
-	"github.com/aplomb-go/aplomb/transport"
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 )
 
 func TestRedisThatHangsKeepsTheContract(t *testing.T) {
-	fleettest.Hang(t, func(t *testing.T) (func() transport.Fleet, func()) {
+	fleettest.Hang(t, func(t *testing.T) (func() fleettest.Fleet, func()) {
 		server := ownServer(t)
 		c := options(t, server.Addr)
-		return func() transport.Fleet {
+		return func() fleettest.Fleet {
 			f, err := New(c)
 			require.NoError(t, err)
-			t.Cleanup(f.Close)
-			eventually(t, func() bool { return f.FleetState().Connected }, "not connected")
+			t.Cleanup(func() { _ = f.Close() })
+			eventually(t, func() bool { return f.state().Connected }, "not connected")
 			return f
 		}, func() { require.NoError(t, server.Process().Signal(syscall.SIGSTOP)) }
 	})

@@ -23,8 +23,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
-	"github.com/aplomb-go/aplomb/fleettest"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
@@ -123,13 +123,13 @@ func TestTransportHearsOfAConnection(t *testing.T) {
 		require.NoError(t, err)
 		defer f.Close()
 		heard := make(chan fleetmsg.Message, 10)
-		require.NoError(t, f.Join(func(m fleetmsg.Message) { heard <- m }))
+		require.NoError(t, f.join(func(m fleetmsg.Message) { heard <- m }))
 		if connects {
 			assert.Equal(t, fleetmsg.Message{Kind: fleetmsg.Members, Members: 1}, <-heard)
-			assert.Zero(t, f.FleetState().Members)
+			assert.Zero(t, f.state().Members)
 			continue
 		}
-		eventually(t, func() bool { return f.FleetState().Err != "" }, "it connects")
+		eventually(t, func() bool { return f.state().Err != "" }, "it connects")
 		assert.Empty(t, heard)
 	}
 }
@@ -227,13 +227,13 @@ func startAndSend(t *testing.T, c Config, note func(time.Time)) {
 func TestRedisKeepsTheContract(t *testing.T) {
 	t.Parallel()
 	addr := sharedServer(t).Addr
-	fleettest.Run(t, func(t *testing.T) func() transport.Fleet {
+	fleettest.Run(t, func(t *testing.T) func() fleettest.Fleet {
 		c := options(t, addr)
-		return func() transport.Fleet {
+		return func() fleettest.Fleet {
 			f, err := New(c)
 			require.NoError(t, err)
-			t.Cleanup(f.Close)
-			eventually(t, func() bool { return f.FleetState().Connected }, "not connected")
+			t.Cleanup(func() { _ = f.Close() })
+			eventually(t, func() bool { return f.state().Connected }, "not connected")
 			return f
 		}
 	})

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 )
 
@@ -164,7 +164,7 @@ func (f *Fleet) receiveMessage(text string) {
 	case fleetmsg.Quota:
 		news.Wait -= age
 		if !stale && news.Wait > 0 {
-			f.self.hear(news)
+			f.hear(news)
 		}
 	case fleetmsg.Down:
 		if !stale {
@@ -184,7 +184,7 @@ func (f *Fleet) hearHold(h fleetmsg.Message) {
 	f.news.mu.Lock()
 	f.rememberHold(topic{fleetmsg.Hold, h.Host, h.Scope, h.Status, ""}, h.Wait, now)
 	f.news.mu.Unlock()
-	f.self.hear(h)
+	f.hear(h)
 }
 
 // rememberHold remembers that all members know of a hold, so that this member need not tell it. It
@@ -206,12 +206,12 @@ func (f *Fleet) rememberHold(t topic, wait time.Duration, now time.Time) {
 // hearDown notes that a host is down for the fleet, and hands it over.
 func (f *Fleet) hearDown(host string, lasts time.Duration) {
 	f.news.setDown(host)
-	f.self.hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: host, Wait: lasts})
+	f.hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: host, Wait: lasts})
 }
 
 // hearUp hands over that a host works again for the fleet.
 func (f *Fleet) hearUp(host string) {
-	f.self.hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: host, Wait: f.returnTime()})
+	f.hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: host, Wait: ledger.ReturnTime(f.roster.members())})
 }
 
 // hearHost hands over what the fleet knew of a host when it was asked, or later.
@@ -245,7 +245,7 @@ func (f *Fleet) hearHost(host string, asked time.Time, r *redis.Cmd) {
 		q := reply.quota()
 		if reply.valid() && q.Wait > 0 {
 			q.Host = host
-			f.self.hear(q)
+			f.hear(q)
 		}
 	}
 }
@@ -271,7 +271,7 @@ func (f *Fleet) noteUsers(it *item, r *redis.Cmd) {
 	q.Wait, q.Members = time.Until(it.resets), int(n)
 	f.news.mu.Unlock()
 	if news && n > 0 && q.Wait > 0 {
-		f.self.hear(q)
+		f.hear(q)
 	}
 }
 

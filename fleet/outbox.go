@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 )
 
 // News is what a member has to tell, and what it knows about the hosts that it uses.

@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
@@ -50,7 +50,7 @@ func TestManyCredentials(t *testing.T) {
 		all = append(all, tell)
 		tell()
 		eventually(t, func() bool {
-			if n := breaks(); n != broken && fleets[0].FleetState().Connected && fleets[3].FleetState().Connected {
+			if n := breaks(); n != broken && fleets[0].state().Connected && fleets[3].state().Connected {
 				broken = n
 				for _, tell := range all {
 					tell()
@@ -62,25 +62,25 @@ func TestManyCredentials(t *testing.T) {
 	wait := time.Hour
 	until("nothing was dropped", func() {
 		for i := range uint64(credentials) {
-			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: 1 + i, Amount: 1, Limit: 10, Wait: wait})
-			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: 1 + i, Status: 429, Wait: wait})
+			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: 1 + i, Amount: 1, Limit: 10, Wait: wait})
+			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: 1 + i, Status: 429, Wait: wait})
 		}
 		for i := range hosts {
-			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name(i), Status: 429, Wait: wait})
-			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: name(i), Amount: 1, Limit: 10, Wait: wait})
+			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name(i), Status: 429, Wait: wait})
+			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: name(i), Amount: 1, Limit: 10, Wait: wait})
 		}
 		wait *= 2 // a hold that all know is not told again
-	}, func() bool { return fleets[0].FleetState().Dropped > 0 })
+	}, func() bool { return fleets[0].state().Dropped > 0 })
 	until("Failing was dropped", func() {
 		for _, f := range fleets[:3] {
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10, Wait: 5 * time.Second})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10, Wait: 5 * time.Second})
 		}
 	}, func() bool { return get(m, func() int { return len(m.downs) }) > 0 })
-	until("no probe", func() { fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host}) },
+	until("no probe", func() { fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host}) },
 		func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) })
 	until("Working was dropped", func() {
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
+		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
+		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 	}, func() bool { return get(m, func() int { return len(m.ups) }) > 0 })
 	of := func(prefix string) (holds, quotas int) {
 		m.mu.Lock()
@@ -115,10 +115,10 @@ func TestManyCredentials(t *testing.T) {
 		return every-same == hosts && same >= maxScope && quotas >= maxScope
 	})
 	same, quotas := of(host)
-	t.Logf("of %d credentials %d holds and %d quotas arrived, %d dropped", credentials, same, quotas, fleets[0].FleetState().Dropped)
+	t.Logf("of %d credentials %d holds and %d quotas arrived, %d dropped", credentials, same, quotas, fleets[0].state().Dropped)
 	require.NotZero(t, lines.count("too many"), "%v", lines)
 	require.LessOrEqual(t, lines.count("too many"), 2, "%v", lines) // one per minute
-	require.Positive(t, fleets[0].FleetState().Dropped)
+	require.Positive(t, fleets[0].state().Dropped)
 }
 
 // A question for which there is no room shows in the log, once per minute.
@@ -127,10 +127,10 @@ func TestTooManyQuestions(t *testing.T) {
 		lines := &logLines{}
 		f := &Fleet{store: store{journal: journal{logger: lines.logger()}}} // nobody receives
 		for range 3 {
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "http://h", Amount: 1, PerSecond: 1, Burst: 1})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "http://h", Amount: 1, PerSecond: 1, Burst: 1})
 		}
 		time.Sleep(time.Minute)
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: "http://h"})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: "http://h"})
 		synctest.Wait()
 		require.Regexp(t, `(?s)too many.* dropped=1 last="ask for tokens" .*too many.* dropped=3 last="ask for a probe"`, lines.String())
 		require.EqualValues(t, 4, f.store.dropped.Load(), "messages dropped")
@@ -236,10 +236,10 @@ func TestWhatOthersSayIsForgotten(t *testing.T) {
 			f.store.link.mu.Lock()
 			clear(f.store.link.lostNodes)
 			f.store.link.mu.Unlock()
-			before := f.FleetState().Commands
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
+			before := f.state().Commands
+			f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
 			synctest.Wait()
-			return f.FleetState().Commands > before
+			return f.state().Commands > before
 		}
 		require.False(t, sends(), "all know it")
 		time.Sleep(remember)
@@ -296,11 +296,11 @@ func TestLogThatBlocks(t *testing.T) {
 			_, err = tr.RoundTrip(req)
 			require.NoError(t, err)
 			callAll(f)
-			f.FleetState()
+			f.state()
 		}
 		require.Zero(t, time.Since(begin))
 		time.Sleep(time.Minute) // the heartbeats go on
-		require.Greater(t, f.FleetState().Commands, uint64(30))
+		require.Greater(t, f.state().Commands, uint64(30))
 		begin = time.Now()
 		f.Close()
 		require.Equal(t, leaving, time.Since(begin))
@@ -318,7 +318,7 @@ func TestLogOverTheSameTransport(t *testing.T) {
 		ready := make(chan struct{})
 		f, err := New(unreachable(t, handler(func() {
 			<-ready
-			f.FleetState()
+			f.state()
 			req, err := http.NewRequest(http.MethodPost, "https://logs.example.com", nil)
 			if err == nil {
 				_, err = tr.Load().RoundTrip(req)

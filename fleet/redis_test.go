@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/redisserver"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testkit"
@@ -102,9 +102,9 @@ func start(t testing.TB, c Config) (*Fleet, *witness) {
 	t.Helper()
 	f, err := New(c)
 	require.NoError(t, err)
-	t.Cleanup(f.Close)
+	t.Cleanup(func() { _ = f.Close() })
 	w := &witness{}
-	require.NoError(t, f.Join(w.hear))
+	require.NoError(t, f.join(w.hear))
 	return f, w
 }
 
@@ -117,7 +117,7 @@ func started(t testing.TB, n int, c Config) ([]*Fleet, []*witness) {
 		fleets[i], members[i] = start(t, c)
 	}
 	for i, f := range fleets {
-		eventually(t, func() bool { return f.FleetState().Connected && members[i].lastSize() == n }, "member %d of %d is not connected", i, n)
+		eventually(t, func() bool { return f.state().Connected && members[i].lastSize() == n }, "member %d of %d is not connected", i, n)
 	}
 	return fleets, members
 }

@@ -57,17 +57,17 @@ func (c Config) LogValue() slog.Value {
 			addrs = append(addrs, addr)
 		}
 	}
-	return slog.GroupValue(slog.Any("Addrs", addrs), slog.String("Prefix", c.Prefix), slog.Duration("Return", c.Return))
+	return slog.GroupValue(slog.Any("Addrs", addrs), slog.String("Prefix", c.Prefix))
 }
 
-// Format prints what FleetState returns.
+// Format prints the state of the Fleet, without secrets.
 func (f *Fleet) Format(s fmt.State, _ rune) {
 	// See Format of Config.
-	_, _ = fmt.Fprintf(s, "fleet.Fleet{%+v}", f.FleetState())
+	_, _ = fmt.Fprintf(s, "fleet.Fleet{%+v}", f.state())
 }
 
-// LogValue returns what FleetState returns.
-func (f *Fleet) LogValue() slog.Value { return slog.AnyValue(f.FleetState()) }
+// LogValue returns what Format prints.
+func (f *Fleet) LogValue() slog.Value { return slog.AnyValue(f.state()) }
 
 // hidden are the passwords that were sent to Redis. An error of Redis may repeat them.
 type hidden struct {

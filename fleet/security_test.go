@@ -30,7 +30,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 )
 
@@ -54,27 +54,27 @@ func TestACL(t *testing.T) {
 	c.Logger = lines.logger()
 	fleets, members := started(t, 3, c)
 	for i, f := range fleets {
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 1, Wait: time.Minute})
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 5, Wait: 5 * time.Second})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 1, Wait: time.Minute})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
+		f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 5, Wait: 5 * time.Second})
 		eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].grants) > 0 }) }, "no tokens")
 		for s := range uint64(ledger.MaxScopes + 10) { // makes room for more
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: s, Status: 429, Wait: time.Minute})
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: s, Amount: 1, Wait: time.Minute})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: s, Status: 429, Wait: time.Minute})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: s, Amount: 1, Wait: time.Minute})
 		}
 	}
 	eventually(t, func() bool { return get(members[2], func() bool { return len(members[2].downs) > 0 }) }, "no outage")
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no probe")
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429, Wait: time.Minute})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429, Wait: time.Minute})
 	eventually(t, func() bool {
 		return get(members[2], func() bool {
 			return slices.ContainsFunc(members[2].holds, func(h fleetmsg.Message) bool { return h.Host == "https://other" })
 		})
 	}, "no hold")
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 	eventually(t, func() bool { return get(members[2], func() bool { return len(members[2].ups) > 0 }) }, "no return")
 	for _, f := range fleets {
 		f.Close()
@@ -142,7 +142,7 @@ func TestUnusableFleet(t *testing.T) {
 		eventually(t, func() bool { return lines.count("can't be used") > 0 }, "it says nothing")
 		for begin := time.Now(); time.Since(begin) < 2500*time.Millisecond; time.Sleep(10 * time.Millisecond) {
 			callAll(f)
-			s := f.FleetState()
+			s := f.state()
 			assert.False(t, s.Connected)
 			assert.NotEmpty(t, s.Err)
 			assert.Contains(t, s.Err, r.reason)
@@ -152,7 +152,7 @@ func TestUnusableFleet(t *testing.T) {
 	c := options(t, server.Addr)
 	c.Redis.Password = "right"
 	fleets, _ := started(t, 1, c)
-	require.Empty(t, fleets[0].FleetState().Err)
+	require.Empty(t, fleets[0].state().Err)
 }
 
 // Keys and messages have the names of hosts, and no credentials.
@@ -168,8 +168,8 @@ func TestNoSecretsInRedis(t *testing.T) {
 	c.Prefix = ""
 	fleets, members := started(t, 2, c)
 	const secret = "Bearer sk-the-secret"
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: fleets[0].Scope(secret), Status: 429, Wait: time.Minute})
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: fleets[0].Scope(secret), Amount: 1, Wait: time.Minute})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: fleets[0].hash.scope(secret), Status: 429, Wait: time.Minute})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: fleets[0].hash.scope(secret), Amount: 1, Wait: time.Minute})
 	eventually(t, func() bool {
 		return get(members[1], func() bool { return len(members[1].holds) > 0 && len(members[1].quotas) > 0 })
 	}, "no news")
@@ -252,7 +252,7 @@ func TestTLS(t *testing.T) {
 	c := options(t, addr)
 	c.Redis.TLSConfig = &tls.Config{RootCAs: roots}
 	fleets, members := started(t, 2, c)
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) >= 1 }, "no hold")
 
 	c.Redis.TLSConfig = &tls.Config{} // does not know the certificate
@@ -357,13 +357,13 @@ func TestReasonIsPrintable(t *testing.T) {
 func TestForgedSize(t *testing.T) {
 	fleets, members := started(t, 2, options(t, sharedServer(t).Addr))
 	admin := connect(t, sharedServer(t).Addr)
-	begin, before := time.Now(), fleets[0].FleetState().Commands
+	begin, before := time.Now(), fleets[0].state().Commands
 	for time.Since(begin) < time.Second {
 		for _, size := range []string{"", " 1", " 16777216"} {
 			require.NoError(t, admin.Publish(t.Context(), fleets[0].store.channel, "1 s 5 ab"+size).Err())
 		}
 	}
-	beats, took := fleets[0].FleetState().Commands-before, time.Since(begin)
+	beats, took := fleets[0].state().Commands-before, time.Since(begin)
 	assert.LessOrEqual(t, beats, 2+uint64(took/minGap))
 	assert.GreaterOrEqual(t, beats, uint64(1))
 	for _, m := range members {
@@ -399,9 +399,9 @@ func TestAnotherKey(t *testing.T) {
 	beat := func() { // all of them twice
 		for range 2 {
 			for _, f := range fleets {
-				before := f.FleetState().Commands
+				before := f.state().Commands
 				f.life.beatSoon()
-				eventually(t, func() bool { return f.FleetState().Commands > before && !f.life.beatNow.Load() }, "no heartbeat")
+				eventually(t, func() bool { return f.state().Commands > before && !f.life.beatNow.Load() }, "no heartbeat")
 			}
 		}
 	}
@@ -420,7 +420,7 @@ func TestAnotherKey(t *testing.T) {
 	for _, lines := range logs {
 		require.Equal(t, 1, lines.count("\n"), "%v", lines)
 	}
-	wrong.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute}) // it is a member all the same
+	wrong.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute}) // it is a member all the same
 }
 
 func id(t *testing.T, l *logLines) string {
@@ -467,14 +467,14 @@ func TestClockIsCorrected(t *testing.T) {
 	teller, _ := start(t, c)
 	c.Redis = &redis.UniversalOptions{Addrs: []string{p.addr}}
 	f, m := start(t, c)
-	eventually(t, func() bool { return f.FleetState().Connected && teller.FleetState().Connected }, "not connected")
+	eventually(t, func() bool { return f.state().Connected && teller.state().Connected }, "not connected")
 	p.delay.Store(int64(2 * leastAge))
 	f.roster.mu.Lock()
 	f.roster.clock.redis += (6 * time.Second).Microseconds()
 	f.roster.mu.Unlock()
-	f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
-	teller.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: 3 * time.Second})
-	teller.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429, Wait: time.Hour}) // all messages before it were heard
+	f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+	teller.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: 3 * time.Second})
+	teller.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429, Wait: time.Hour}) // all messages before it were heard
 	heard := func(host string) func() bool {
 		return func() bool {
 			return get(m, func() bool {
@@ -490,7 +490,7 @@ func TestClockIsCorrected(t *testing.T) {
 	eventually(t, heard("https://other"), "no message")
 	f.life.beatSoon()
 	eventually(t, func() bool {
-		teller.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://third", Status: 503, Wait: 3 * time.Second})
+		teller.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://third", Status: 503, Wait: 3 * time.Second})
 		return heard("https://third")()
 	}, "new messages seem to be old")
 	eventually(t, heard(host), "the hold is lost")

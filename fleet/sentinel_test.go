@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/redisserver"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
@@ -58,14 +58,14 @@ func TestSentinel(t *testing.T) {
 	lines := &logLines{}
 	c.Logger = lines.logger()
 	fleets, members := started(t, 2, c)
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) >= 1 }, "no hold")
 	begin := time.Now()
 	master.Kill()
 	eventually(t, func() bool { return lines.count("lost") >= 2 }, "not lost: %v", lines)
 	eventually(t, func() bool { return lines.count("back") >= 2 }, "not back: %v", lines)
 	t.Log("back after", time.Since(begin).Round(100*time.Millisecond))
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://after.example.com", Status: 429, Wait: time.Minute})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://after.example.com", Status: 429, Wait: time.Minute})
 	eventually(t, func() bool {
 		return get(members[1], func() bool {
 			return len(members[1].holds) > 0 && members[1].holds[len(members[1].holds)-1].Host == "https://after.example.com"

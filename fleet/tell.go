@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 )
 
@@ -82,7 +82,7 @@ func (f *Fleet) beatLoop() {
 		case <-f.life.early:
 		case <-f.life.done:
 			<-f.life.told
-			f.sendLeave()
+			f.life.left = f.sendLeave()
 			return
 		}
 	}
@@ -142,7 +142,7 @@ func (f *Fleet) tryNode(ctx context.Context, node, host string) {
 // keyID returns a number by which members see that their keys differ. It is short, so that it
 // helps little to guess the Key.
 func (f *Fleet) keyID() string {
-	return hex(uint64(binary.BigEndian.Uint32(f.self.hash("the key of a fleet"))))
+	return hex(uint64(binary.BigEndian.Uint32(f.hash("the key of a fleet"))))
 }
 
 func (f *Fleet) beatCommand(life time.Duration) command {
@@ -163,23 +163,21 @@ func beatReply(r *redis.Cmd) (n int, at, keys int64, err error) {
 	return int(max(0, min(size, maxSize))), at, keys, err
 }
 
-// sendLeave says that this member ends.
-func (f *Fleet) sendLeave() {
+// sendLeave says that this member ends. It reports whether Redis has taken that.
+func (f *Fleet) sendLeave() bool {
 	c := f.beatCommand(0)
-	if !f.store.link.lost(f.store.nodeOf(f.store.ctx, c)) {
-		f.store.run(f.store.ctx, []command{c})
-	}
+	return !f.store.link.lost(f.store.nodeOf(f.store.ctx, c)) && f.store.run(f.store.ctx, []command{c})[0].Err() == nil
 }
 
 // tellSize tells the Transport the size of the fleet, if the size is new.
 func (f *Fleet) tellSize() {
-	if f.self.member.Load() == nil {
+	if f.member.Load() == nil {
 		return
 	}
 	f.roster.telling.Lock()
 	defer f.roster.telling.Unlock()
 	if n, news := f.roster.toTell(); news {
-		f.self.hear(fleetmsg.Message{Kind: fleetmsg.Members, Members: n})
+		f.hear(fleetmsg.Message{Kind: fleetmsg.Members, Members: n})
 	}
 }
 
@@ -282,14 +280,6 @@ func (f *Fleet) gap(k fleetmsg.Kind) time.Duration {
 		return 2*minGap + rand.N(min(max(1, n*5*time.Millisecond), maxGap))
 	}
 	return minGap
-}
-
-// returnTime is the time within which the members return to a host.
-func (f *Fleet) returnTime() time.Duration {
-	if f.self.returns == 0 {
-		return ledger.ReturnTime(f.roster.members())
-	}
-	return max(0, f.self.returns)
 }
 
 // meetAgain asks again about the hosts that were met, because news may have been lost. The

@@ -49,7 +49,7 @@ func crewOf(t *testing.T, configs []Config, rule policy.Rule, answer func(member
 	for i, config := range configs {
 		f, err := New(config)
 		require.NoError(t, err)
-		t.Cleanup(f.Close)
+		t.Cleanup(func() { _ = f.Close() })
 		tr, err := transport.New(transport.Config{Fleet: f, Rule: rule, Base: roundTrip(func(req *http.Request) (*http.Response, error) {
 			at := time.Since(c.begun)
 			c.mu.Lock()
@@ -69,7 +69,7 @@ func crewOf(t *testing.T, configs []Config, rule policy.Rule, answer func(member
 		c.tr, c.fleets = append(c.tr, tr), append(c.fleets, f)
 	}
 	for _, f := range c.fleets {
-		eventually(t, func() bool { return f.FleetState().Connected && f.FleetState().Members == len(configs) }, "not connected")
+		eventually(t, func() bool { return f.state().Connected && f.state().Members == len(configs) }, "not connected")
 	}
 	return c
 }
@@ -94,7 +94,7 @@ func (c *crew) get(t *testing.T, member int) int {
 // commands returns how many commands Redis got.
 func (c *crew) commands() (n uint64) {
 	for _, f := range c.fleets {
-		n += f.FleetState().Commands
+		n += f.state().Commands
 	}
 	return n
 }
@@ -139,7 +139,7 @@ func sickMembers(t *testing.T, sick int) {
 		return 200, ""
 	})
 	observer, heard := start(t, c.config)
-	eventually(t, func() bool { return observer.FleetState().Connected }, "not connected")
+	eventually(t, func() bool { return observer.state().Connected }, "not connected")
 	until := time.Since(c.begun) + 5*time.Second
 	var mu sync.Mutex
 	failed, longest := 0, time.Duration(0)

@@ -20,7 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -55,8 +55,8 @@ func info(t *testing.T, c *redis.Client, name string) float64 {
 // newcomer starts a member that meets the host, and returns how many holds it hears of.
 func newcomer(t *testing.T, c Config) int {
 	f, w := start(t, c)
-	eventually(t, func() bool { return f.FleetState().Connected }, "not connected")
-	f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+	eventually(t, func() bool { return f.state().Connected }, "not connected")
+	f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	time.Sleep(200 * time.Millisecond)
 	return get(w, func() int { return len(w.holds) })
 }
@@ -88,8 +88,8 @@ func TestTrialFlush(t *testing.T) {
 	require.Zero(t, c.failed.Load(), "requests failed")
 
 	fleets, heard := started(t, 2, options(t, server.Addr))
-	fleets[1].Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+	fleets[1].tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	eventually(t, func() bool { return get(heard[1], func() int { return len(heard[1].holds) }) >= 1 }, "no hold")
 	config := options(t, server.Addr)
 	config.Prefix = fleets[0].store.prefix
@@ -113,9 +113,9 @@ func TestTrialEviction(t *testing.T) {
 	admin := connect(t, server.Addr)
 	c := crewOf(t, at(t, members, server.Addr), policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: burst}}, fine)
 	holder, _ := start(t, c.config)
-	eventually(t, func() bool { return holder.FleetState().Connected }, "not connected")
-	holder.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Scope: 1, Wait: time.Hour})
-	eventually(t, func() bool { return holder.FleetState().Members == members+1 }, "too few members")
+	eventually(t, func() bool { return holder.state().Connected }, "not connected")
+	holder.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Scope: 1, Wait: time.Hour})
+	eventually(t, func() bool { return holder.state().Members == members+1 }, "too few members")
 	most := int64(info(t, admin, "used_memory")) + 1<<20
 	require.NoError(t, admin.ConfigSet(t.Context(), "maxmemory", strconv.FormatInt(most, 10)).Err())
 
@@ -129,7 +129,7 @@ func TestTrialEviction(t *testing.T) {
 			if i%5 == 0 {
 				time.Sleep(time.Millisecond)
 			}
-			least = min(least, holder.FleetState().Members)
+			least = min(least, holder.state().Members)
 		}
 	})
 	c.run(t, from+window, unpaused)
@@ -163,7 +163,7 @@ func TestTrialPromotedReplica(t *testing.T) {
 	front := newProxy(t, master.Addr)
 	c := crewOf(t, at(t, members, front.addr), policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: burst}}, fine)
 	fleets, heard := started(t, 2, options(t, front.addr))
-	fleets[1].Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+	fleets[1].tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	eventually(t, func() bool { return second.DBSize(t.Context()).Val() > 0 }, "the replica is empty")
 
 	from := time.Since(c.begun)
@@ -173,13 +173,13 @@ func TestTrialPromotedReplica(t *testing.T) {
 		time.Sleep(time.Second)
 		wire.cut() // the replica gets no more
 		time.Sleep(500 * time.Millisecond)
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 		time.Sleep(1500 * time.Millisecond)
 		killed = time.Since(c.begun)
 		master.Kill()
 		assert.NoError(t, second.ReplicaOf(t.Context(), "NO", "ONE").Err())
 		front.move(replica.Addr)
-		for !c.fleets[0].FleetState().Connected {
+		for !c.fleets[0].state().Connected {
 			time.Sleep(time.Millisecond)
 		}
 		back = time.Since(c.begun)
@@ -213,9 +213,9 @@ func TestTrialSlowSubscriber(t *testing.T) {
 	f, w := start(t, slow)
 	other, _ := start(t, config)
 	for _, f := range []*Fleet{f, other} {
-		eventually(t, func() bool { return f.FleetState().Connected && f.FleetState().Members == 2 }, "not connected")
+		eventually(t, func() bool { return f.state().Connected && f.state().Members == 2 }, "not connected")
 	}
-	f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+	f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	deaf.on.Store(true)
 	defer deaf.on.Store(false)
 	junk := strings.Repeat("x", 100_000)
@@ -226,7 +226,7 @@ func TestTrialSlowSubscriber(t *testing.T) {
 		require.NoError(t, err)
 		left = strings.Count(list, "\n")
 	}
-	other.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+	other.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	time.Sleep(100 * time.Millisecond)
 	missed := get(w, func() int { return len(w.holds) })
 	begin := time.Now()
@@ -287,8 +287,8 @@ func TestTrialPartition(t *testing.T) {
 		holders[i], heard[i] = start(t, configs[i*members/2])
 	}
 	for _, f := range holders {
-		eventually(t, func() bool { return f.FleetState().Connected }, "not connected")
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+		eventually(t, func() bool { return f.state().Connected }, "not connected")
+		f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	}
 	from := time.Since(c.begun) + time.Second
 	var story sync.WaitGroup
@@ -297,7 +297,7 @@ func TestTrialPartition(t *testing.T) {
 		wire.cut()
 		time.Sleep(2500 * time.Millisecond)
 		told.Store(int64(time.Since(c.begun)))
-		holders[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: 1, Status: 429, Wait: time.Hour})
+		holders[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: 1, Status: 429, Wait: time.Hour})
 		time.Sleep(from + 2*time.Second + cutFor - time.Since(c.begun))
 		wire.heal()
 	})
@@ -414,7 +414,7 @@ func trialInterruption(t *testing.T, name string) {
 		time.Sleep(away)
 		wire.heal()
 		for _, f := range c.fleets {
-			eventually(t, func() bool { return f.FleetState().Connected }, "not back")
+			eventually(t, func() bool { return f.state().Connected }, "not back")
 		}
 		idle.Store(false)
 		backs = append(backs, time.Since(c.begun))
@@ -553,7 +553,7 @@ func TestTrialSlowRestart(t *testing.T) {
 	fleets, _ := started(t, members, options(t, server.Addr))
 	for i := range hosts {
 		for _, f := range fleets {
-			f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name(i)})
+			f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name(i)})
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

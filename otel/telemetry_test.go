@@ -34,7 +34,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/aplomb-go/aplomb/fleettest"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 	aplombotel "github.com/aplomb-go/aplomb/otel"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -555,15 +556,7 @@ func TestGauges(t *testing.T) {
 	})
 }
 
-// A reporter is a Fleet that says how it is.
-type reporter struct {
-	transport.Fleet
-	state transport.FleetState
-}
-
-func (r *reporter) FleetState() transport.FleetState { return r.state }
-
-// TestFleet: the figures of the fleet are metrics. A Fleet need not have any.
+// TestFleet: the figures of the fleet are metrics.
 func TestFleet(t *testing.T) {
 	names := []string{"connected", "members", "heartbeat.age", "commands", "dropped"}
 	figures := func(f transport.Fleet) (all []float64) {
@@ -574,12 +567,15 @@ func TestFleet(t *testing.T) {
 		}
 		return all
 	}
-	member := func() transport.Fleet { return fleettest.NewMemory().Member() }
+	saying := func(s fleetlink.State) transport.Fleet {
+		f := fleettest.NewMemory().Member().Link()
+		f.State = func() fleetlink.State { return s }
+		return f
+	}
 	assert.Equal(t, []float64{1, 7, 2.5, 100, 3},
-		figures(&reporter{member(), transport.FleetState{Connected: true, Members: 7, HeartbeatAge: 2.5, Commands: 100, Dropped: 3}}))
-	assert.Equal(t, []float64{0, 0, 0, 0, 0}, figures(&reporter{member(), transport.FleetState{HeartbeatAge: -1}}))
-	assert.Equal(t, []float64{1, 1, 0, 0, 0}, figures(member()))
-	assert.Equal(t, []float64{0, 0, 0, 0, 0}, figures(struct{ transport.Fleet }{member()})) // it hides the method
+		figures(saying(fleetlink.State{Connected: true, Members: 7, HeartbeatAge: 2500 * time.Millisecond, Commands: 100, Dropped: 3})))
+	assert.Equal(t, []float64{0, 0, 0, 0, 0}, figures(saying(fleetlink.State{HeartbeatAge: -1})))
+	assert.Equal(t, []float64{1, 1, 0, 0, 0}, figures(fleettest.NewMemory().Member()))
 	assert.Equal(t, []float64{0, 0, 0, 0, 0}, figures(nil))
 }
 

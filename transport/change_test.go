@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -268,7 +269,7 @@ func TestCauseOfAFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		heard := make(chan func(fleetmsg.Message), 1)
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, Fleet: headersSeen{heard}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, Fleet: fleettest.Link(headersSeen{heard}), Trace: seen.trace(),
 			Base: script(faults.Status(502), faults.Status(200))})
 		send := func() {
 			mustFetch(t, tr, t.Context(), "http://h.test/")

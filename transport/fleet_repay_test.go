@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
-	"github.com/aplomb-go/aplomb/fleettest"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -66,7 +66,7 @@ func TestInterruptionsKeepTheRate(t *testing.T) {
 			for range members {
 				m := &lossyMember{Member: fleet.Member()}
 				all = append(all, m)
-				tr, err := transport.New(transport.Config{Fleet: m, Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: 1}},
+				tr, err := transport.New(transport.Config{Fleet: fleettest.Link(m), Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: 1}},
 					Base: rt(func(req *http.Request) (*http.Response, error) {
 						sent.Add(1)
 						return play(req, status(200))
@@ -109,7 +109,7 @@ func TestMembersThatLeaveKeepNoTokens(t *testing.T) {
 			begun := time.Now()
 			live := func(d time.Duration) {
 				m := fleet.Member()
-				tr, err := transport.New(transport.Config{Fleet: m, Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: 1}},
+				tr, err := transport.New(transport.Config{Fleet: fleettest.Link(m), Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: 1}},
 					Base: rt(func(req *http.Request) (*http.Response, error) {
 						sent.Add(1)
 						return play(req, status(200))
@@ -123,7 +123,7 @@ func TestMembersThatLeaveKeepNoTokens(t *testing.T) {
 				sendAll(ctx, tr, &streams, 3)
 				streams.Wait()
 				if !killed {
-					m.Close()
+					assert.NoError(t, m.Close())
 				}
 			}
 			for i := range members {

@@ -17,7 +17,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	shared "github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/policy"
@@ -57,7 +59,8 @@ type memMember struct {
 	hear func(fleetmsg.Message)
 }
 
-// member returns the Fleet for a further member.
+// member returns a further member. fleettest.Link makes a transport.Fleet of it, or of a type
+// that has it and methods of its own.
 func (f *memFleet) member() *memMember { return &memMember{memFleet: f} }
 
 func (m *memMember) Join(hear func(fleetmsg.Message)) error {
@@ -80,6 +83,7 @@ func (m *memMember) Join(hear func(fleetmsg.Message)) error {
 }
 
 func (m *memMember) Scope(text string) uint64 { return maphash.String(m.seed, text) }
+func (m *memMember) State() fleetlink.State   { return fleetlink.State{} }
 
 // later runs ask at the ledger, and tell at the members when its result has arrived.
 func (m *memMember) later(host string, ask func(now instant.Instant, h *shared.Host) func()) {
@@ -203,7 +207,7 @@ func newCrew(t *testing.T, n int, f *memFleet, rule policy.Rule, base func(i int
 			return base(i, req)
 		})}
 		if f != nil {
-			config.Fleet = f.member()
+			config.Fleet = fleettest.Link(f.member())
 		}
 		c.transports = append(c.transports, mustNew(t, config))
 	}
@@ -553,7 +557,7 @@ func TestFleetRateOfNewcomers(t *testing.T) {
 			var all sync.WaitGroup
 			for range members {
 				tr := mustNew(t, transport.Config{
-					Fleet: newcomer{f.member(), time.Now().Add(200 * time.Millisecond)},
+					Fleet: fleettest.Link(newcomer{f.member(), time.Now().Add(200 * time.Millisecond)}),
 					Rule:  policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond}, Concurrency: gate},
 					Base:  rt(func(req *http.Request) (*http.Response, error) { sent.Add(1); return play(req, status(200)) }),
 				})
@@ -724,7 +728,7 @@ func TestFirstRequestAfterAnIdleOutage(t *testing.T) {
 			c := transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, FailFast: row.fails}, RateLimit: policy.RateLimit{PerSecond: 1000}, Cost: row.cost, MaxAttempts: 1},
 				Base: rt(func(req *http.Request) (*http.Response, error) { return play(req, status(int(code.Load()))) })}
 			if row.fleet {
-				c.Fleet = newMemFleet(time.Millisecond).member()
+				c.Fleet = fleettest.Link(newMemFleet(time.Millisecond).member())
 			}
 			tr := mustNew(t, c)
 			for range 100 {
@@ -745,9 +749,9 @@ func TestFirstRequestAfterAnIdleOutage(t *testing.T) {
 
 // A Config without a usable Fleet is refused.
 func TestFleetConfig(t *testing.T) {
-	_, err := transport.New(transport.Config{Fleet: (*memMember)(nil)})
+	_, err := transport.New(transport.Config{Fleet: (*fleettest.Member)(nil)})
 	require.ErrorContains(t, err, "Fleet")
-	_, err = transport.New(transport.Config{Fleet: fullFleet{newMemFleet(0).member()}})
+	_, err = transport.New(transport.Config{Fleet: fleettest.Link(fullFleet{newMemFleet(0).member()})})
 	require.ErrorContains(t, err, "it has a member already")
 }
 
@@ -790,7 +794,7 @@ func TestFleetAnswersAtOnce(t *testing.T) {
 				if updated {
 					rule = policy.Rule{}
 				}
-				tr := mustNew(t, transport.Config{Rule: rule, Fleet: slowFleet{newMemFleet(0).member(), row.knows}, Base: rt(func(req *http.Request) (*http.Response, error) {
+				tr := mustNew(t, transport.Config{Rule: rule, Fleet: fleettest.Link(slowFleet{newMemFleet(0).member(), row.knows}), Base: rt(func(req *http.Request) (*http.Response, error) {
 					assert.GreaterOrEqual(t, time.Since(begun), row.least)
 					return play(req, status(200))
 				})})
@@ -810,7 +814,7 @@ func TestFleetAnswersAtOnce(t *testing.T) {
 // The first try at a healthy host does not call the fleet, and costs nothing.
 func TestFleetCostsNothing(t *testing.T) {
 	f := newMemFleet(0)
-	tr := mustNew(t, transport.Config{Fleet: f.member(), Base: rt(func(req *http.Request) (*http.Response, error) { return okResponse, nil })})
+	tr := mustNew(t, transport.Config{Fleet: fleettest.Link(f.member()), Base: rt(func(req *http.Request) (*http.Response, error) { return okResponse, nil })})
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	mustRoundTrip(t, tr, req)
 	calls := f.count()
@@ -845,7 +849,7 @@ func BenchmarkFleet(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/fleet=%v", c.name, together), func(b *testing.B) {
 				config := transport.Config{Rule: c.rule, Base: rt(func(*http.Request) (*http.Response, error) { return okResponse, nil })}
 				if together {
-					config.Fleet = generousFleet{newMemFleet(0).member()}
+					config.Fleet = fleettest.Link(generousFleet{newMemFleet(0).member()})
 				}
 				tr := mustNew(b, config)
 				req := newRequest(b, http.MethodGet, "http://h.test/", nil)
@@ -893,7 +897,7 @@ func aMember(t *testing.T, rule policy.Rule, base answer, knows fleetmsg.Message
 	sent := 0
 	return mustNew(t, transport.Config{
 		Rule:  rule,
-		Fleet: &knowingFleet{newMemFleet(time.Millisecond).member(), knows, times},
+		Fleet: fleettest.Link(&knowingFleet{newMemFleet(time.Millisecond).member(), knows, times}),
 		Base:  rt(func(req *http.Request) (*http.Response, error) { sent++; return play(req, base) }),
 	}), &sent
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -291,7 +292,7 @@ func TestRateIsNoGate(t *testing.T) {
 			}.Or(exact)}
 			if f != nil {
 				f = newMemFleet(2 * time.Millisecond)
-				c.Fleet = f.member()
+				c.Fleet = fleettest.Link(f.member())
 			}
 			tr := mustNew(t, c)
 			var all sync.WaitGroup

@@ -33,7 +33,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
@@ -894,7 +896,7 @@ func TestLinesInTheDocs(t *testing.T) {
 				c.NewPool = func(string) http.RoundTripper { return s.lane }
 			}
 			if strings.Contains(s.name, "of a fleet") {
-				c.Fleet = headersSeen{heard}
+				c.Fleet = fleettest.Link(headersSeen{heard})
 			}
 			target := url
 			if s.base == nil {
@@ -954,3 +956,4 @@ type headersSeen struct{ to chan func(fleetmsg.Message) }
 func (h headersSeen) Join(hear func(fleetmsg.Message)) error { h.to <- hear; return nil }
 func (headersSeen) Tell(fleetmsg.Message)                    {}
 func (headersSeen) Scope(string) uint64                      { return 1 }
+func (headersSeen) State() fleetlink.State                   { return fleetlink.State{} }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -249,7 +250,7 @@ func offer(t *testing.T, rule policy.Rule, f *memFleet) *tokenServer {
 	for worker := range 8 {
 		tr := tr
 		if f != nil {
-			tr = over(t, transport.Config{Rule: rule, Fleet: f.member()}, s)
+			tr = over(t, transport.Config{Rule: rule, Fleet: fleettest.Link(f.member())}, s)
 		}
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(worker), 7))
@@ -312,7 +313,7 @@ func TestFleetRateOfCosts(t *testing.T) {
 			total := 0
 			var members []*transport.Transport
 			for range 5 {
-				members = append(members, over(t, transport.Config{Fleet: f.member(), Rule: policy.Rule{Cost: headerCost, Concurrency: gate, RateLimit: policy.RateLimit{PerSecond: 100, Burst: 100}}},
+				members = append(members, over(t, transport.Config{Fleet: fleettest.Link(f.member()), Rule: policy.Rule{Cost: headerCost, Concurrency: gate, RateLimit: policy.RateLimit{PerSecond: 100, Burst: 100}}},
 					rt(func(req *http.Request) (*http.Response, error) {
 						mu.Lock()
 						total += headerCost(req)

@@ -171,12 +171,15 @@ type FleetState struct {
 	HeartbeatAge float64 `json:"heartbeat_age"`
 }
 
-// FleetState returns the state of Config.Fleet. ok is false if there is no Fleet, or if it does
-// not say how it is. A Fleet does so if it has a method FleetState that returns a FleetState.
+// FleetState returns the state of Config.Fleet. ok is false if there is no Fleet.
 func (t *Transport) FleetState() (s FleetState, ok bool) {
-	f, ok := t.registry.Fleet.(interface{ FleetState() FleetState })
-	if ok {
-		s = f.FleetState()
+	if t.registry.Fleet == nil {
+		return s, false
 	}
-	return s, ok
+	f := t.registry.Fleet.State()
+	s = FleetState{Connected: f.Connected, Err: f.Err, Members: f.Members, Commands: f.Commands, Dropped: f.Dropped, HeartbeatAge: -1}
+	if f.HeartbeatAge >= 0 {
+		s.HeartbeatAge = f.HeartbeatAge.Seconds()
+	}
+	return s, true
 }

@@ -153,8 +153,8 @@ func New(c Config) (*Transport, error) {
 	t.pools.Log = t.logger
 	t.registry.Rules.Store(set)
 	if c.Fleet != nil {
-		t.registry.Fleet = c.Fleet
-		if err := c.Fleet.Join(t.registry.Hear); err != nil {
+		t.registry.Fleet = c.Fleet.Link()
+		if err := t.registry.Fleet.Join(t.registry.Hear); err != nil {
 			return nil, policy.Errors{{Field: "Fleet", Value: c.Fleet, Reason: err.Error(), Err: err}}
 		}
 	}

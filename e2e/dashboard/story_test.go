@@ -17,8 +17,9 @@ import (
 	exporter "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
-	"github.com/aplomb-go/aplomb/fleettest"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 	aplombotel "github.com/aplomb-go/aplomb/otel"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -131,26 +132,26 @@ func (b otherLane) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // A lostFleet is a member of a fleet that is away in trouble.
 type lostFleet struct {
-	*fleettest.Member
-	began time.Time
-	lost  atomic.Uint64 // what was told in vain
+	member *fleettest.Member
+	began  time.Time
+	lost   atomic.Uint64 // what was told in vain
 }
 
 func (f *lostFleet) away() bool { return time.Since(f.began) >= trouble && time.Since(f.began) < well }
 
-func (f *lostFleet) Tell(m fleetmsg.Message) {
+func (f *lostFleet) tell(m fleetmsg.Message) {
 	if f.away() {
 		f.lost.Add(1)
 		return
 	}
-	f.Member.Tell(m)
+	f.member.Tell(m)
 }
 
-func (f *lostFleet) FleetState() transport.FleetState {
-	s := f.Member.FleetState()
+func (f *lostFleet) state() fleetlink.State {
+	s := f.member.State()
 	s.Dropped += f.lost.Load()
 	if f.away() {
-		s.Connected, s.HeartbeatAge = false, (time.Since(f.began) - trouble).Seconds()
+		s.Connected, s.HeartbeatAge = false, time.Since(f.began)-trouble
 	}
 	return s
 }
@@ -178,7 +179,8 @@ func play(t *testing.T) (all *samples) {
 		}
 		alone, err := transport.New(c)
 		require.NoError(t, err)
-		c.Fleet = &lostFleet{Member: fleettest.NewMemory().Member(), began: b.began}
+		lost := &lostFleet{member: fleettest.NewMemory().Member(), began: b.began}
+		c.Fleet = &fleetlink.Link{Join: lost.member.Join, Tell: lost.tell, Scope: lost.member.Scope, State: lost.state}
 		shared, err := transport.New(c)
 		require.NoError(t, err)
 		for _, tr := range []*transport.Transport{alone, shared} {

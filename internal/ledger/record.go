@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 

@@ -14,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -43,8 +44,11 @@ func (s *site) Tells(c news.Change) func() {
 }
 func (s *site) LogsState(all []news.Change) func() { return func() { s.state = all } }
 func (s *site) Safe(err error) error               { return err }
-func (s *site) Tell(m fleetmsg.Message)            { s.sent = append(s.sent, m) }
-func (s *site) Scope(text string) uint64           { return uint64(len(text)) }
+func (s *site) tell(m fleetmsg.Message)            { s.sent = append(s.sent, m) }
+func (s *site) scope(text string) uint64           { return uint64(len(text)) }
+
+// join makes the site the fleet of its host.
+func (s *site) join() { s.registry.Fleet = &fleetlink.Link{Tell: s.tell, Scope: s.scope} }
 
 func newSite(t *testing.T, rule policy.Rule) *site {
 	t.Helper()
@@ -351,7 +355,7 @@ func TestRequest(t *testing.T) {
 		assert.ErrorIs(t, r.SleepOr(time.Hour, nil), attempt.ErrRequestCanceled)
 		defer s.request(t, 0).ObeyCancel()()
 
-		s.registry.Fleet = s
+		s.join()
 		own := s.request(t, 0)
 		assert.EqualValues(t, len("scope\x00ab"), own.scopeKey())
 		now := s.registry.Now()
@@ -416,7 +420,7 @@ func TestHear(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSite(t, row.rule)
-			s.registry.Fleet = s
+			s.join()
 			h := &machines{site: s}
 			if row.known || row.check != nil {
 				r := s.request(t, 0)
@@ -448,7 +452,7 @@ func TestTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, rule)
-				s.registry.Fleet = s
+				s.join()
 				play(t, s)
 			})
 		})

@@ -7,7 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
@@ -18,18 +19,12 @@ import (
 type Registry struct {
 	Hosts   *host.Table[rules.Resolved]
 	Rules   atomic.Pointer[rules.Ruleset]
-	Fleet   peers        // nil: none
-	Size    atomic.Int32 // of the fleet; 0 counts as 1
-	asked   atomic.Int64 // when the fleet was asked for tokens first; 0: it was not
-	Watched bool         // somebody is told about the state of the hosts
-	epoch   time.Time    // the time of the limits counts from here
-	Seed    maphash.Seed // for the hashes of credentials
-}
-
-// peers are the other members of a fleet.
-type peers interface {
-	Tell(fleetmsg.Message)
-	Scope(text string) uint64
+	Fleet   *fleetlink.Link // nil: none
+	Size    atomic.Int32    // of the fleet; 0 counts as 1
+	asked   atomic.Int64    // when the fleet was asked for tokens first; 0: it was not
+	Watched bool            // somebody is told about the state of the hosts
+	epoch   time.Time       // the time of the limits counts from here
+	Seed    maphash.Seed    // for the hashes of credentials
 }
 
 // Prepare makes a registry without rules. evicted is told of hosts that are forgotten.

@@ -29,7 +29,8 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 	"golang.org/x/time/rate"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/profile"
@@ -260,7 +261,7 @@ type switchboard struct {
 
 func (m *switchboard) client(t terms) doer {
 	s := &seat{all: m}
-	rt, err := transport.New(transport.Config{Base: t.base, Fleet: s, Rule: policy.Rule{ShareRetryAfter: policy.On}})
+	rt, err := transport.New(transport.Config{Base: t.base, Fleet: s.link(), Rule: policy.Rule{ShareRetryAfter: policy.On}})
 	if err != nil {
 		panic(err) // the settings are this test's
 	}
@@ -273,7 +274,7 @@ type seat struct {
 	hear func(fleetmsg.Message)
 }
 
-func (s *seat) Join(hear func(fleetmsg.Message)) error {
+func (s *seat) join(hear func(fleetmsg.Message)) error {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
 	s.hear = hear
@@ -281,7 +282,7 @@ func (s *seat) Join(hear func(fleetmsg.Message)) error {
 	return nil
 }
 
-func (s *seat) Tell(m fleetmsg.Message) {
+func (s *seat) tell(m fleetmsg.Message) {
 	if m.Kind != fleetmsg.Hold {
 		return
 	}
@@ -294,4 +295,6 @@ func (s *seat) Tell(m fleetmsg.Message) {
 	}
 }
 
-func (s *seat) Scope(string) uint64 { return 0 }
+func (s *seat) link() *fleetlink.Link {
+	return &fleetlink.Link{Join: s.join, Tell: s.tell, Scope: func(string) uint64 { return 0 }, State: func() fleetlink.State { return fleetlink.State{} }}
+}

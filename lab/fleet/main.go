@@ -53,7 +53,7 @@ func newClient(redisAddr string) (client *http.Client, stop func(), err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		config.Fleet, stop = f, f.Close
+		config.Fleet, stop = f, func() { _ = f.Close() }
 	}
 	t, err := transport.New(config)
 	return &http.Client{Transport: t}, stop, err

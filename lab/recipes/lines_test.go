@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
-	"github.com/aplomb-go/aplomb/fleettest"
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -108,7 +108,7 @@ func workers(t *testing.T, log *slog.Logger, base http.RoundTripper) (all []http
 	memory := fleettest.NewMemory()
 	for range 2 {
 		f := memory.Member()
-		t.Cleanup(f.Close)
+		t.Cleanup(func() { require.NoError(t, f.Close()) })
 		c := worker(f, log)
 		c.Base = base
 		all = append(all, transport.MustNew(c))

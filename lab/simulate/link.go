@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
-	"github.com/aplomb-go/aplomb/fleettest"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 	"github.com/aplomb-go/aplomb/lab/internal/dice"
 )
 
@@ -37,8 +38,12 @@ type said struct {
 	fleetmsg.Message
 }
 
-// Join makes the member known to the backend.
-func (l *link) Join(hear func(fleetmsg.Message)) error {
+func (l *link) link() *fleetlink.Link {
+	return &fleetlink.Link{Join: l.meet, Tell: l.tell, Scope: l.scope, State: func() fleetlink.State { return fleetlink.State{} }}
+}
+
+// meet makes the member known to the backend.
+func (l *link) meet(hear func(fleetmsg.Message)) error {
 	l.mu.Lock()
 	l.hear = hear
 	l.mu.Unlock()
@@ -106,8 +111,8 @@ func (l *link) count(m fleetmsg.Message) {
 	beat()
 }
 
-// Tell sends a message to the backend.
-func (l *link) Tell(m fleetmsg.Message) {
+// tell sends a message to the backend.
+func (l *link) tell(m fleetmsg.Message) {
 	if m.Kind == fleetmsg.Unused { // within the Close of the backend
 		l.mu.Lock()
 		backend := l.backend
@@ -137,8 +142,8 @@ func (l *link) send(m fleetmsg.Message) {
 	})
 }
 
-// Scope returns a hash that is the same for all members.
-func (l *link) Scope(text string) uint64 {
+// scope returns a hash that is the same for all members.
+func (l *link) scope(text string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text))
 	l.mu.Lock()

@@ -15,7 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -337,7 +338,7 @@ var sabotage = []defect{
 	}},
 	{"a member tells of each request", Asked, inFleet(func(f *broken, c transport.Config, next Client) rt {
 		return func(req *http.Request) (*http.Response, error) {
-			f.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: req.URL.Scheme + "://" + req.URL.Host})
+			f.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: req.URL.Scheme + "://" + req.URL.Host})
 			return next.RoundTrip(req)
 		}
 	})},
@@ -406,7 +407,7 @@ var sabotage = []defect{
 
 // A broken is the Fleet of a member with a deliberate defect. A nil func breaks nothing.
 type broken struct {
-	transport.Fleet
+	fleet *fleetlink.Link
 	tell  func(fleetmsg.Message) bool  // false: it is lost
 	heard func(*fleetmsg.Message) bool // the same
 
@@ -414,8 +415,8 @@ type broken struct {
 	until time.Time  // of the longest hold that the member has heard of
 }
 
-func (f *broken) Join(hear func(fleetmsg.Message)) error {
-	return f.Fleet.Join(func(m fleetmsg.Message) {
+func (f *broken) join(hear func(fleetmsg.Message)) error {
+	return f.fleet.Join(func(m fleetmsg.Message) {
 		if m.Kind == fleetmsg.Hold {
 			f.mu.Lock()
 			f.until = time.Now().Add(m.Wait)
@@ -427,9 +428,9 @@ func (f *broken) Join(hear func(fleetmsg.Message)) error {
 	})
 }
 
-func (f *broken) Tell(m fleetmsg.Message) {
+func (f *broken) says(m fleetmsg.Message) {
 	if f.tell == nil || f.tell(m) {
-		f.Fleet.Tell(m)
+		f.fleet.Tell(m)
 	}
 }
 
@@ -446,8 +447,8 @@ func inFleet(breaks func(f *broken, c transport.Config, next Client) rt) maker {
 		if c.Fleet == nil {
 			return aTransport(p, c)
 		}
-		f := &broken{Fleet: c.Fleet}
-		c.Fleet = f
+		f := &broken{fleet: c.Fleet.Link()}
+		c.Fleet = &fleetlink.Link{Join: f.join, Tell: f.says, Scope: f.fleet.Scope, State: f.fleet.State}
 		next, err := aTransport(p, c)
 		return &saboteur{Client: next, roundTrip: breaks(f, c, next)}, err
 	}

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aplomb-go/aplomb/fleettest"
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -323,7 +323,7 @@ func (w *world) config(l *link) transport.Config {
 		Hosts: p.rules(func(h *host) policy.Rule { return h.rule }),
 	}
 	if l != nil {
-		c.Base, c.Fleet = &base{world: w, process: l.process}, l
+		c.Base, c.Fleet = &base{world: w, process: l.process}, l.link()
 	}
 	if p.traced {
 		c.Trace = &transport.Trace{

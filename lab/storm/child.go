@@ -158,7 +158,7 @@ func serveClients(stdin io.Reader, stdout io.Writer) error {
 		var part record.Part
 		c.note(func(r *record.Run, now time.Duration) {
 			if fleet != nil {
-				commands := int(fleet.FleetState().Commands)
+				commands := int(fleet.Link().State().Commands)
 				r.At(now).Ops += commands - c.ops
 				c.ops = commands
 			}
@@ -194,9 +194,9 @@ func clientsOf(o order) (*campaign, *fleet.Fleet, error) {
 	if o.Redis == "" {
 		return c, nil, nil
 	}
-	f, err := join(o.Redis, st.Key, shares)
+	f, err := join(o.Redis, st.Key)
 	if err == nil {
-		c.fleet = &partOf{Fleet: f, shares: shares}
+		c.fleet = &partOf{fleet: f.Link(), shares: shares}
 	}
 	return c, f, err
 }

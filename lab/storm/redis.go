@@ -9,10 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/aplomb-go/aplomb/fleet"
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/redisserver"
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
-	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A backend is a Redis of this experiment, or nothing.
@@ -42,24 +42,32 @@ func (b *backend) stop() {
 // A partOf is a Fleet that shares only some of what members tell each other. It answers for
 // the rest by itself.
 type partOf struct {
-	transport.Fleet
+	fleet  *fleetlink.Link
 	shares model.Fleet
 	hear   func(fleetmsg.Message)
 }
 
-func (p *partOf) Join(hear func(fleetmsg.Message)) error {
+// Link connects a Transport.
+func (p *partOf) Link() *fleetlink.Link {
+	return &fleetlink.Link{Join: p.join, Tell: p.tell, Scope: p.fleet.Scope, State: p.fleet.State}
+}
+
+func (p *partOf) join(hear func(fleetmsg.Message)) error {
 	p.hear = hear
-	return p.Fleet.Join(func(m fleetmsg.Message) {
+	return p.fleet.Join(func(m fleetmsg.Message) {
+		if m.Kind == fleetmsg.Up && !p.shares.Spread {
+			m.Wait = 0 // all members return at once
+		}
 		if p.passes(m.Kind) {
 			hear(m)
 		}
 	})
 }
 
-func (p *partOf) Tell(m fleetmsg.Message) {
+func (p *partOf) tell(m fleetmsg.Message) {
 	switch {
 	case p.passes(m.Kind):
-		p.Fleet.Tell(m)
+		p.fleet.Tell(m)
 	case m.Kind == fleetmsg.AskProbe:
 		go p.hear(fleetmsg.Message{Kind: fleetmsg.Probe, Host: m.Host, Granted: true})
 	}
@@ -76,14 +84,10 @@ func (p *partOf) passes(k fleetmsg.Kind) bool {
 }
 
 // join makes a member of a fleet. Each strategy has a fleet of its own.
-func join(addr, strategy string, shares model.Fleet) (*fleet.Fleet, error) {
-	c := fleet.Config{
+func join(addr, strategy string) (*fleet.Fleet, error) {
+	return fleet.New(fleet.Config{
 		Redis:  &redis.UniversalOptions{Addrs: []string{addr}},
 		Key:    []byte("the key of the experiment"),
 		Prefix: "storm-" + strategy,
-	}
-	if !shares.Spread {
-		c.Return = -1
-	}
-	return fleet.New(c)
+	})
 }

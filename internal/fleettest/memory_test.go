@@ -9,21 +9,20 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
-	"github.com/aplomb-go/aplomb/fleettest"
-	"github.com/aplomb-go/aplomb/transport"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 )
 
-func newMemory(*testing.T) func() transport.Fleet {
+func newMemory(*testing.T) func() fleettest.Fleet {
 	f := fleettest.NewMemory()
-	return func() transport.Fleet { return f.Member() }
+	return func() fleettest.Fleet { return f.Member() }
 }
 
 func TestMemoryKeepsTheContract(t *testing.T) { fleettest.Run(t, newMemory) }
 
 // Nothing in a Memory hangs.
 func TestMemoryDoesNotHang(t *testing.T) {
-	fleettest.Hang(t, func(t *testing.T) (func() transport.Fleet, func()) { return newMemory(t), func() {} })
+	fleettest.Hang(t, func(t *testing.T) (func() fleettest.Fleet, func()) { return newMemory(t), func() {} })
 }
 
 // A Memory that is full keeps the latest hosts.
@@ -62,7 +61,7 @@ func TestMemoryClose(t *testing.T) {
 		require.NoError(t, b.Join(func(m fleetmsg.Message) { heard++ }))
 		synctest.Wait()
 		assert.Equal(t, 2, sizes)
-		b.Close()
+		require.NoError(t, b.Close())
 		before := heard
 		b.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: time.Minute})
 		a.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: time.Minute})

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
-	"github.com/aplomb-go/aplomb/transport"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 )
 
 // patience is how long a test waits for something that should come soon. A machine under
@@ -27,7 +27,8 @@ func patience() time.Duration {
 // A witness is a member that notes what it hears.
 type witness struct {
 	t     *testing.T
-	fleet transport.Fleet
+	fleet Fleet
+	link  *fleetlink.Link
 
 	mu    sync.Mutex // guards the fields below
 	heard []note
@@ -44,10 +45,10 @@ type note struct {
 }
 
 // join makes a witness the member of a Fleet. It meets the host of the tests.
-func join(t *testing.T, f transport.Fleet) *witness {
+func join(t *testing.T, f Fleet) *witness {
 	t.Helper()
-	w := &witness{t: t, fleet: f}
-	if err := f.Join(w.hear); err != nil {
+	w := &witness{t: t, fleet: f, link: f.Link()}
+	if err := w.link.Join(w.hear); err != nil {
 		t.Fatalf("Join: %v", err)
 	}
 	w.tell(fleetmsg.Message{Kind: fleetmsg.Meet})
@@ -55,7 +56,7 @@ func join(t *testing.T, f transport.Fleet) *witness {
 }
 
 // crew joins so many members and waits until each knows of all.
-func crew(t *testing.T, n int, newMember func() transport.Fleet) []*witness {
+func crew(t *testing.T, n int, newMember func() Fleet) []*witness {
 	t.Helper()
 	var all []*witness
 	for range n {
@@ -78,7 +79,7 @@ func (w *witness) hear(m fleetmsg.Message) {
 		w.uses++ // it is always in use
 		uses := w.uses
 		w.mu.Unlock()
-		w.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Use, Host: m.Host, Amount: uses})
+		w.link.Tell(fleetmsg.Message{Kind: fleetmsg.Use, Host: m.Host, Amount: uses})
 		return
 	}
 	w.heard = append(w.heard, note{m, time.Now()})
@@ -108,7 +109,7 @@ func (w *witness) tell(m fleetmsg.Message) {
 	if m.Host == "" {
 		m.Host = host
 	}
-	w.fleet.Tell(m)
+	w.link.Tell(m)
 }
 
 // find returns the messages that match, in the order in which they were heard.

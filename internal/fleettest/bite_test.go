@@ -11,26 +11,28 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
-	"github.com/aplomb-go/aplomb/fleettest"
-	"github.com/aplomb-go/aplomb/transport"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 )
 
 // A broken is a Fleet with a deliberate defect. A nil func breaks nothing.
 type broken struct {
-	transport.Fleet
-	join  func(f *broken, hear func(fleetmsg.Message)) error
-	tell  func(f *broken, m fleetmsg.Message)
-	heard func(f *broken, m fleetmsg.Message) (fleetmsg.Message, bool) // false: it is lost
-	scope func(text string) uint64
-	state func(transport.FleetState) transport.FleetState
-	close func()
-	hear  func(fleetmsg.Message)
+	member *fleettest.Member
+	join   func(f *broken, hear func(fleetmsg.Message)) error
+	tell   func(f *broken, m fleetmsg.Message)
+	heard  func(f *broken, m fleetmsg.Message) (fleetmsg.Message, bool) // false: it is lost
+	scope  func(text string) uint64
+	state  func(fleetlink.State) fleetlink.State
+	close  func()
+	hear   func(fleetmsg.Message)
 }
+
+func (f *broken) Link() *fleetlink.Link { return fleettest.Link(f) }
 
 func (f *broken) Join(hear func(fleetmsg.Message)) error {
 	f.hear = hear
-	err := f.Fleet.Join(func(m fleetmsg.Message) {
+	err := f.member.Join(func(m fleetmsg.Message) {
 		if f.heard != nil {
 			var ok bool
 			if m, ok = f.heard(f, m); !ok {
@@ -47,7 +49,7 @@ func (f *broken) Join(hear func(fleetmsg.Message)) error {
 
 func (f *broken) Tell(m fleetmsg.Message) {
 	if f.tell == nil {
-		f.Fleet.Tell(m)
+		f.member.Tell(m)
 		return
 	}
 	f.tell(f, m)
@@ -55,31 +57,31 @@ func (f *broken) Tell(m fleetmsg.Message) {
 
 func (f *broken) Scope(text string) uint64 {
 	if f.scope == nil {
-		return f.Fleet.Scope(text)
+		return f.member.Scope(text)
 	}
 	return f.scope(text)
 }
 
-func (f *broken) FleetState() transport.FleetState {
-	s := f.Fleet.(interface{ FleetState() transport.FleetState }).FleetState()
+func (f *broken) State() fleetlink.State {
+	s := f.member.State()
 	if f.state != nil {
 		return f.state(s)
 	}
 	return s
 }
 
-func (f *broken) Close() {
+func (f *broken) Close() error {
 	if f.close != nil {
 		f.close()
 	}
-	f.Fleet.(*fleettest.Member).Close()
+	return f.member.Close()
 }
 
 // loses returns a Fleet that does not hear of what matches.
 func loses(match func(fleetmsg.Message) bool) broken {
 	return broken{tell: func(f *broken, m fleetmsg.Message) {
 		if !match(m) {
-			f.Fleet.Tell(m)
+			f.member.Tell(m)
 		}
 	}}
 }
@@ -99,14 +101,14 @@ var bites = []struct {
 }{
 	{"any number may join", "a_Fleet_has_one_member", broken{join: func(*broken, func(fleetmsg.Message)) error { return nil }}},
 	{"nobody hears how many there are", "members_know_how_many_they_are", says(func(m *fleetmsg.Message) { m.Members = 1 })},
-	{"a Fleet never says that it is connected", "members_know_how_many_they_are", broken{state: func(s transport.FleetState) transport.FleetState { s.Connected = false; return s }}},
-	{"a Fleet counts no commands", "members_know_how_many_they_are", broken{state: func(s transport.FleetState) transport.FleetState { s.Commands = 0; return s }}},
+	{"a Fleet never says that it is connected", "members_know_how_many_they_are", broken{state: func(s fleetlink.State) fleetlink.State { s.Connected = false; return s }}},
+	{"a Fleet counts no commands", "members_know_how_many_they_are", broken{state: func(s fleetlink.State) fleetlink.State { s.Commands = 0; return s }}},
 	{"each member has scopes of its own", "a_scope_is_the_same_for_all_members", broken{scope: func(string) uint64 { return rand.Uint64() }}},
 	{"all texts are one scope", "a_scope_is_the_same_for_all_members", broken{scope: func(string) uint64 { return 1 }}},
 	{"holds are lost", "a_hold_reaches_the_others_and_newcomers", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Hold })},
 	{"a newcomer hears nothing", "a_hold_reaches_the_others_and_newcomers", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Meet })},
 	{"a member hears its own news", "a_hold_reaches_the_others_and_newcomers", broken{tell: func(f *broken, m fleetmsg.Message) {
-		f.Fleet.Tell(m)
+		f.member.Tell(m)
 		if m.Kind == fleetmsg.Hold {
 			go f.hear(m)
 		}
@@ -116,7 +118,7 @@ var bites = []struct {
 		if m.Kind == fleetmsg.Hold {
 			m.Wait = min(m.Wait, time.Minute)
 		}
-		f.Fleet.Tell(m)
+		f.member.Tell(m)
 	}}},
 	{"all scopes are one", "scopes,_statuses_and_hosts_are_apart", says(func(m *fleetmsg.Message) { m.Scope = 1 })},
 	{"nobody counts the users of a quota", "a_quota_reaches_the_others_with_its_users", says(func(m *fleetmsg.Message) {
@@ -126,16 +128,16 @@ var bites = []struct {
 	})},
 	{"all units are one", "a_quota_reaches_the_others_with_its_users", broken{tell: func(f *broken, m fleetmsg.Message) {
 		if m.Kind == fleetmsg.Quota && m.Unit == "" {
-			defer f.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: m.Host, Scope: m.Scope, Amount: 5000, Limit: 9000, Wait: time.Hour})
+			defer f.member.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: m.Host, Scope: m.Scope, Amount: 5000, Limit: 9000, Wait: time.Hour})
 		}
-		f.Fleet.Tell(m)
+		f.member.Tell(m)
 	}}},
 	{"units are lost", "a_quota_reaches_the_others_with_its_users", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Quota && m.Unit != "" })},
 	{"only 64 scopes have quotas", "the_latest_scopes_of_a_host_are_kept", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Quota && m.Scope > 64 })},
-	{"nobody counts the scopes that went", "the_latest_scopes_of_a_host_are_kept", broken{state: func(s transport.FleetState) transport.FleetState { s.Dropped = 0; return s }}},
+	{"nobody counts the scopes that went", "the_latest_scopes_of_a_host_are_kept", broken{state: func(s fleetlink.State) fleetlink.State { s.Dropped = 0; return s }}},
 	{"there is no outage", "an_outage_needs_several_members", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Failing })},
 	{"a failure of one is an outage", "a_member_that_fails_alone_stops_nobody", broken{tell: func(f *broken, m fleetmsg.Message) {
-		f.Fleet.Tell(m)
+		f.member.Tell(m)
 		if m.Kind == fleetmsg.Failing {
 			go f.hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: m.Host, Wait: m.Wait})
 		}
@@ -154,7 +156,7 @@ var bites = []struct {
 			f.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: m.Host, Amount: 1, Every: 20 * time.Millisecond})
 			return
 		}
-		f.Fleet.Tell(m)
+		f.member.Tell(m)
 	}}},
 	{"all tokens count requests", "tokens_are_refused_with_a_time", says(func(m *fleetmsg.Message) {
 		if m.Kind == fleetmsg.Tokens {
@@ -163,22 +165,22 @@ var bites = []struct {
 	})},
 	{"the burst is endless", "tokens_are_refused_with_a_time", broken{tell: func(f *broken, m fleetmsg.Message) {
 		m.Burst = 1e6
-		f.Fleet.Tell(m)
+		f.member.Tell(m)
 	}}},
 	{"nobody repays", "tokens_used_without_the_fleet_are_repaid", broken{tell: func(f *broken, m fleetmsg.Message) {
 		m.Spent = 0
-		f.Fleet.Tell(m)
+		f.member.Tell(m)
 	}}},
 	{"members keep their tokens", "a_member_that_leaves_gives_its_tokens_back", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Unused })},
 	{"nonsense is passed on", "nonsense_does_no_harm", broken{tell: func(f *broken, m fleetmsg.Message) {
-		f.Fleet.Tell(m)
+		f.member.Tell(m)
 		if m.Kind == fleetmsg.Quota {
 			go f.hear(m)
 		}
 	}}},
 	{"a request waits each time", "nobody_waits_for_a_backend_that_hangs", broken{tell: func(f *broken, m fleetmsg.Message) {
 		time.Sleep(5 * time.Millisecond)
-		f.Fleet.Tell(m)
+		f.member.Tell(m)
 	}}},
 	{"a request waits for an answer", "no_request_fails_if_a_backend_hangs", broken{tell: func(f *broken, m fleetmsg.Message) {
 		time.Sleep(5 * time.Second)
@@ -197,16 +199,16 @@ func TestBroken(t *testing.T) {
 	}
 	for _, b := range bites {
 		if b.name == name {
-			newFleet := func(*testing.T) func() transport.Fleet {
+			newFleet := func(*testing.T) func() fleettest.Fleet {
 				memory := fleettest.NewMemory()
-				return func() transport.Fleet {
+				return func() fleettest.Fleet {
 					f := b.fleet
-					f.Fleet = memory.Member()
+					f.member = memory.Member()
 					return &f
 				}
 			}
 			fleettest.Run(t, newFleet)
-			fleettest.Hang(t, func(t *testing.T) (func() transport.Fleet, func()) { return newFleet(t), func() {} })
+			fleettest.Hang(t, func(t *testing.T) (func() fleettest.Fleet, func()) { return newFleet(t), func() {} })
 		}
 	}
 }

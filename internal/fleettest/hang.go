@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -21,10 +21,10 @@ const (
 // Hang runs the tests that a backend should pass while its server does not answer. newFleet is as
 // for [Run], and returns a second function. From its call on until the end of the test the server
 // answers no member.
-func Hang(t *testing.T, newFleet func(t *testing.T) (newMember func() transport.Fleet, hang func())) {
+func Hang(t *testing.T, newFleet func(t *testing.T) (newMember func() Fleet, hang func())) {
 	for _, test := range []struct {
 		name string
-		run  func(t *testing.T, newMember func() transport.Fleet, hang func())
+		run  func(t *testing.T, newMember func() Fleet, hang func())
 	}{
 		{"nobody waits for a backend that hangs", testHang},
 		{"no request fails if a backend hangs", testRequestsGoOn},
@@ -48,7 +48,7 @@ func tellAll(w *witness, scope uint64) {
 	}
 }
 
-func testHang(t *testing.T, newMember func() transport.Fleet, hang func()) {
+func testHang(t *testing.T, newMember func() Fleet, hang func()) {
 	w := crew(t, 1, newMember)[0]
 	hang()
 	begin := time.Now()
@@ -60,7 +60,7 @@ func testHang(t *testing.T, newMember func() transport.Fleet, hang func()) {
 	}
 }
 
-func testRequestsGoOn(t *testing.T, newMember func() transport.Fleet, hang func()) {
+func testRequestsGoOn(t *testing.T, newMember func() Fleet, hang func()) {
 	f := newMember()
 	refusing := false
 	tr, err := transport.New(transport.Config{Fleet: f, Base: roundTripper(func(*http.Request) (*http.Response, error) {
@@ -109,16 +109,12 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-func testHangClose(t *testing.T, newMember func() transport.Fleet, hang func()) {
+func testHangClose(t *testing.T, newMember func() Fleet, hang func()) {
 	w := crew(t, 1, newMember)[0]
-	f, ok := w.fleet.(interface{ Close() })
-	if !ok {
-		t.Skip("it has no method Close")
-	}
 	hang()
 	tellAll(w, 1)
 	begin := time.Now()
-	f.Close()
+	_ = w.fleet.Close() // perhaps with an error, because nobody has heard of it
 	if spent := time.Since(begin); spent > tooLong {
 		t.Errorf("Close takes %v", spent)
 	}

@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/mailbox"
-	"github.com/aplomb-go/aplomb/transport"
 )
 
 // maxHosts bounds what a Memory keeps. If it is full, it forgets the host whose last news is the
@@ -40,7 +40,8 @@ func NewMemory() *Memory {
 // is made.
 func (f *Memory) Member() *Member { return &Member{fleet: f} }
 
-// A Member is a transport.Fleet. It is the place of one Transport in a [Memory].
+// A Member is a transport.Fleet. It is the place of one Transport in a [Memory]. A type that
+// has a Member and methods of its own needs a method Link of its own, too.
 type Member struct {
 	fleet *Memory
 	id    int64 // 0: nobody has joined
@@ -50,7 +51,20 @@ type Member struct {
 	lost  uint64 // scopes that made room for later ones
 }
 
-// Join makes a Transport the member. New of package transport calls it.
+// Link connects a Transport.
+func (m *Member) Link() *fleetlink.Link { return Link(m) }
+
+// Link returns the Link of a fleet with these methods.
+func Link(f interface {
+	Join(hear func(fleetmsg.Message)) error
+	Tell(fleetmsg.Message)
+	Scope(text string) uint64
+	State() fleetlink.State
+}) *fleetlink.Link {
+	return &fleetlink.Link{Join: f.Join, Tell: f.Tell, Scope: f.Scope, State: f.State}
+}
+
+// Join makes a Transport the member.
 func (m *Member) Join(hear func(fleetmsg.Message)) error {
 	f := m.fleet
 	f.mu.Lock()
@@ -67,7 +81,7 @@ func (m *Member) Join(hear func(fleetmsg.Message)) error {
 
 // Close takes the member out of the fleet, which gets back the tokens that it has not used. The
 // Transport can be used on.
-func (m *Member) Close() {
+func (m *Member) Close() error {
 	f := m.fleet
 	f.mu.Lock()
 	hear := m.hear
@@ -79,6 +93,7 @@ func (m *Member) Close() {
 	defer f.mu.Unlock()
 	f.members = slices.DeleteFunc(f.members, func(o *Member) bool { return o == m })
 	f.tellSize()
+	return nil
 }
 
 // tellSize tells all members how many they are; the lock is held.
@@ -99,16 +114,16 @@ func (m *Member) Tell(msg fleetmsg.Message) {
 	}
 }
 
-// FleetState returns how the fleet is. A member is connected until Close, and its heartbeat is
+// State returns how the fleet is. A member is connected until Close, and its heartbeat is
 // never old.
-func (m *Member) FleetState() transport.FleetState {
+func (m *Member) State() fleetlink.State {
 	f := m.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !slices.Contains(f.members, m) {
-		return transport.FleetState{Commands: m.told, HeartbeatAge: -1}
+		return fleetlink.State{Commands: m.told, HeartbeatAge: -1}
 	}
-	return transport.FleetState{Connected: true, Members: len(f.members), Commands: m.told, Dropped: m.lost}
+	return fleetlink.State{Connected: true, Members: len(f.members), Commands: m.told, Dropped: m.lost}
 }
 
 // forget forgets the host whose last news is the oldest; the lock is held.

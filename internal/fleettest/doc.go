@@ -1,11 +1,11 @@
-// Package fleettest helps to test a transport.Fleet, and code that uses one.
+// Package fleettest helps to test fleets and Transports that are members of one.
 //
 // [Memory] is a fleet within a process. [Run] runs the tests that each backend should pass:
 //
 //	func TestContract(t *testing.T) {
-//		fleettest.Run(t, func(t *testing.T) func() transport.Fleet {
+//		fleettest.Run(t, func(t *testing.T) func() fleettest.Fleet {
 //			fleet := fleettest.NewMemory()
-//			return func() transport.Fleet { return fleet.Member() }
+//			return func() fleettest.Fleet { return fleet.Member() }
 //		})
 //	}
 //

@@ -8,25 +8,32 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
 // host is the host of the tests.
 const host = "http://api.test"
 
+// A Fleet is a transport.Fleet with the method Close of a backend.
+type Fleet interface {
+	transport.Fleet
+	Close() error // takes the member out of the fleet
+}
+
 // Run runs the tests that a backend should pass. newFleet returns a function that makes a
 // further member of a fleet that is new and empty. It may register a Cleanup that closes the
 // members. Four tests run at a time, each with a fleet of its own, so newFleet is called from
 // several goroutines. The tests take some seconds. They wait long for what should come, and
 // they do not measure how long it takes, so they also pass on a slow machine.
-func Run(t *testing.T, newFleet func(t *testing.T) (newMember func() transport.Fleet)) {
+func Run(t *testing.T, newFleet func(t *testing.T) (newMember func() Fleet)) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	turns := make(chan struct{}, 4) // most of the time the tests wait
 	for _, test := range []struct {
 		name string
-		run  func(t *testing.T, newMember func() transport.Fleet)
+		run  func(t *testing.T, newMember func() Fleet)
 	}{
 		{"a Fleet has one member", testJoin},
 		{"members know how many they are", testMembers},
@@ -56,15 +63,15 @@ func Run(t *testing.T, newFleet func(t *testing.T) (newMember func() transport.F
 	}
 }
 
-func testJoin(t *testing.T, newMember func() transport.Fleet) {
+func testJoin(t *testing.T, newMember func() Fleet) {
 	f := newMember()
 	join(t, f)
-	if f.Join(func(fleetmsg.Message) {}) == nil {
+	if f.Link().Join(func(fleetmsg.Message) {}) == nil {
 		t.Error("a second Join returns no error")
 	}
 }
 
-func testMembers(t *testing.T, newMember func() transport.Fleet) {
+func testMembers(t *testing.T, newMember func() Fleet) {
 	all := crew(t, 3, newMember)
 	for _, w := range all {
 		for _, n := range w.find(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Members }) {
@@ -78,16 +85,12 @@ func testMembers(t *testing.T, newMember func() transport.Fleet) {
 	}
 }
 
-// checkState checks what member i says of the fleet, if it says anything.
+// checkState checks what member i says of the fleet.
 func checkState(t *testing.T, all []*witness, i int) {
 	t.Helper()
-	f, ok := all[i].fleet.(interface{ FleetState() transport.FleetState })
-	if !ok {
-		return
-	}
-	state := func() transport.FleetState {
-		s := f.FleetState()
-		for start := time.Now(); !s.Connected || s.Members != len(all) || s.HeartbeatAge < 0; s = f.FleetState() {
+	state := func() fleetlink.State {
+		s := all[i].link.State()
+		for start := time.Now(); !s.Connected || s.Members != len(all) || s.HeartbeatAge < 0; s = all[i].link.State() {
 			if time.Since(start) > patience() {
 				t.Fatalf("member %d of %d says %+v", i, len(all), s)
 			}
@@ -103,8 +106,8 @@ func checkState(t *testing.T, all []*witness, i int) {
 	}
 }
 
-func testScope(t *testing.T, newMember func() transport.Fleet) {
-	a, b := newMember(), newMember()
+func testScope(t *testing.T, newMember func() Fleet) {
+	a, b := newMember().Link(), newMember().Link()
 	seen := map[uint64]string{}
 	for i := range 100 {
 		text := fmt.Sprint("Bearer ", i)
@@ -118,9 +121,9 @@ func testScope(t *testing.T, newMember func() transport.Fleet) {
 	}
 }
 
-func testHold(t *testing.T, newMember func() transport.Fleet) {
+func testHold(t *testing.T, newMember func() Fleet) {
 	all := crew(t, 3, newMember)
-	told := fleetmsg.Message{Kind: fleetmsg.Hold, Scope: all[0].fleet.Scope("Bearer abc"), Status: 429, Wait: time.Minute}
+	told := fleetmsg.Message{Kind: fleetmsg.Hold, Scope: all[0].link.Scope("Bearer abc"), Status: 429, Wait: time.Minute}
 	before := time.Now()
 	all[0].tell(told)
 	for _, w := range all[1:] {
@@ -142,7 +145,7 @@ func testHold(t *testing.T, newMember func() transport.Fleet) {
 	}
 }
 
-func testHoldLasts(t *testing.T, newMember func() transport.Fleet) {
+func testHoldLasts(t *testing.T, newMember func() Fleet) {
 	all := crew(t, 2, newMember)
 	for i, wait := range []time.Duration{time.Minute, time.Second, time.Hour} {
 		all[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Status: 503, Wait: wait})
@@ -162,7 +165,7 @@ func testHoldLasts(t *testing.T, newMember func() transport.Fleet) {
 	}
 }
 
-func testApart(t *testing.T, newMember func() transport.Fleet) {
+func testApart(t *testing.T, newMember func() Fleet) {
 	all := crew(t, 2, newMember)
 	other := "http://other.test"
 	all[1].tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: other})
@@ -188,7 +191,7 @@ func testApart(t *testing.T, newMember func() transport.Fleet) {
 	}
 }
 
-func testQuota(t *testing.T, newMember func() transport.Fleet) {
+func testQuota(t *testing.T, newMember func() Fleet) {
 	all := crew(t, 3, newMember)
 	told := fleetmsg.Message{Kind: fleetmsg.Quota, Scope: 7, Amount: 40, Limit: 100, Wait: time.Minute}
 	for i, w := range all {
@@ -223,7 +226,7 @@ func testQuota(t *testing.T, newMember func() transport.Fleet) {
 // maxScopes is how many scopes of a host a Fleet keeps, with holds and with quotas each.
 const maxScopes = 256
 
-func testScopes(t *testing.T, newMember func() transport.Fleet) {
+func testScopes(t *testing.T, newMember func() Fleet) {
 	const more = 44
 	all := crew(t, 2, newMember)
 	for i := range uint64(maxScopes + more) {
@@ -252,10 +255,9 @@ func testScopes(t *testing.T, newMember func() transport.Fleet) {
 				maxScopes+more, len(holds), len(quotas), holds[maxScopes+more], quotas[maxScopes+more])
 		}
 	}
-	f, ok := all[0].fleet.(interface{ FleetState() transport.FleetState })
-	for start := time.Now(); ok && f.FleetState().Dropped < 2*more; time.Sleep(time.Millisecond) {
+	for start := time.Now(); all[0].link.State().Dropped < 2*more; time.Sleep(time.Millisecond) {
 		if time.Since(start) > patience() {
-			t.Fatalf("%d scopes made room for others, and %d are counted as dropped", 2*more, f.FleetState().Dropped)
+			t.Fatalf("%d scopes made room for others, and %d are counted as dropped", 2*more, all[0].link.State().Dropped)
 		}
 	}
 }
@@ -272,7 +274,7 @@ func scopesOf(heard []note) map[uint64]bool {
 // failing is a report that three members make.
 var failing = fleetmsg.Message{Kind: fleetmsg.Failing, Failures: 10, Wait: 5 * time.Second}
 
-func testOutage(t *testing.T, newMember func() transport.Fleet) {
+func testOutage(t *testing.T, newMember func() Fleet) {
 	all := crew(t, 4, newMember)
 	for _, w := range all[:3] {
 		w.tell(failing)
@@ -287,7 +289,7 @@ func testOutage(t *testing.T, newMember func() transport.Fleet) {
 	late.await("a newcomer hears of the outage", is(fleetmsg.Down))
 }
 
-func testLoneFailure(t *testing.T, newMember func() transport.Fleet) {
+func testLoneFailure(t *testing.T, newMember func() Fleet) {
 	all := crew(t, 3, newMember)
 	for range 4 {
 		all[0].tell(failing)
@@ -301,12 +303,12 @@ func testLoneFailure(t *testing.T, newMember func() transport.Fleet) {
 	}
 }
 
-func testObjection(t *testing.T, newMember func() transport.Fleet) {
+func testObjection(t *testing.T, newMember func() Fleet) {
 	all := crew(t, 4, newMember)
 	all[3].mu.Lock()
 	all[3].react = func(m fleetmsg.Message) { // as a Transport does whose requests succeed
 		if m.Kind == fleetmsg.Down {
-			all[3].fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: m.Host})
+			all[3].link.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: m.Host})
 		}
 	}
 	all[3].mu.Unlock()
@@ -336,7 +338,7 @@ func testObjection(t *testing.T, newMember func() transport.Fleet) {
 	}
 }
 
-func testProbe(t *testing.T, newMember func() transport.Fleet) {
+func testProbe(t *testing.T, newMember func() Fleet) {
 	all := crew(t, 4, newMember)
 	for _, w := range all[:3] {
 		w.tell(failing)
@@ -379,7 +381,7 @@ func untilGranted(t *testing.T, w *witness) time.Time {
 	return time.Time{}
 }
 
-func testDeadProber(t *testing.T, newMember func() transport.Fleet) {
+func testDeadProber(t *testing.T, newMember func() Fleet) {
 	all := crew(t, 3, newMember)
 	for _, w := range all {
 		w.tell(failing)
@@ -393,7 +395,7 @@ func testDeadProber(t *testing.T, newMember func() transport.Fleet) {
 	}
 }
 
-func testTokens(t *testing.T, newMember func() transport.Fleet) {
+func testTokens(t *testing.T, newMember func() Fleet) {
 	const perSecond, burst = 50.0, 5.0
 	all := crew(t, 3, newMember)
 	ask := fleetmsg.Message{Kind: fleetmsg.AskTokens, PerSecond: perSecond, Burst: burst, Amount: 20}
@@ -429,7 +431,7 @@ func testTokens(t *testing.T, newMember func() transport.Fleet) {
 	}
 }
 
-func testNoTokens(t *testing.T, newMember func() transport.Fleet) {
+func testNoTokens(t *testing.T, newMember func() Fleet) {
 	w := crew(t, 1, newMember)[0]
 	ask := fleetmsg.Message{Kind: fleetmsg.AskTokens, PerSecond: 0.01, Burst: 3, Amount: 1}
 	n := w.ask(ask, fleetmsg.Tokens)
@@ -470,7 +472,7 @@ func atOnce(n note) float64 {
 	return min(n.Amount, math.Floor(float64(-n.First)/float64(n.Every))+1)
 }
 
-func testRepay(t *testing.T, newMember func() transport.Fleet) {
+func testRepay(t *testing.T, newMember func() Fleet) {
 	all := crew(t, 2, newMember)
 	given := atOnce(all[0].ask(slowly, fleetmsg.Tokens))
 	back := slowly
@@ -484,12 +486,8 @@ func testRepay(t *testing.T, newMember func() transport.Fleet) {
 	}
 }
 
-func testLeave(t *testing.T, newMember func() transport.Fleet) {
+func testLeave(t *testing.T, newMember func() Fleet) {
 	all := crew(t, 2, newMember)
-	f, ok := all[0].fleet.(interface{ Close() })
-	if !ok {
-		t.Skip("the Fleet has no Close")
-	}
 	ask := slowly
 	ask.Amount = 20
 	n := all[0].ask(ask, fleetmsg.Tokens)
@@ -498,11 +496,13 @@ func testLeave(t *testing.T, newMember func() transport.Fleet) {
 	all[0].mu.Lock()
 	all[0].react = func(m fleetmsg.Message) {
 		if m.Kind == fleetmsg.Leave {
-			all[0].fleet.Tell(unused)
+			all[0].link.Tell(unused)
 		}
 	}
 	all[0].mu.Unlock()
-	f.Close()
+	if err := all[0].fleet.Close(); err != nil {
+		t.Error(err)
+	}
 	given := 0.0
 	for range 4 {
 		given += atOnce(all[1].ask(slowly, fleetmsg.Tokens))
@@ -512,7 +512,7 @@ func testLeave(t *testing.T, newMember func() transport.Fleet) {
 	}
 }
 
-func testNonsense(t *testing.T, newMember func() transport.Fleet) {
+func testNonsense(t *testing.T, newMember func() Fleet) {
 	all := crew(t, 2, newMember)
 	for kind := range fleetmsg.Kind(255) {
 		for _, name := range []string{"", host, "http://", "a b", "\x00", strings.Repeat("x", 10_000)} {
@@ -521,7 +521,7 @@ func testNonsense(t *testing.T, newMember func() transport.Fleet) {
 					if kind == fleetmsg.Hold && d > 0 || kind == fleetmsg.Failing {
 						continue // they make sense
 					}
-					all[0].fleet.Tell(fleetmsg.Message{
+					all[0].link.Tell(fleetmsg.Message{
 						Kind: kind, Host: name, Scope: 1, Status: -1, Unit: name, Wait: d, First: d, Every: d,
 						Members: -1, Failures: -1, Amount: x, Limit: x, PerSecond: x, Burst: x, Spent: x,
 					})
@@ -539,7 +539,7 @@ func testNonsense(t *testing.T, newMember func() transport.Fleet) {
 	}
 }
 
-func testConcurrent(t *testing.T, newMember func() transport.Fleet) {
+func testConcurrent(t *testing.T, newMember func() Fleet) {
 	all := crew(t, 4, newMember)
 	var group sync.WaitGroup
 	for i, w := range all {
