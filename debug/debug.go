@@ -14,58 +14,30 @@ import (
 )
 
 //go:embed page.html
-var page []byte
+var html []byte
 
-// A Debug keeps the last decisions of a Transport and the changes of its hosts, and shows
-// them. Make it with [New], one for each Transport, and set its fields before the call of
-// Handler. Its methods are safe for concurrent use.
+// A Page keeps the last decisions of a Transport and the changes of its hosts, and shows
+// them. The zero Page is ready to use. Each Transport needs one of its own. The methods are
+// safe for concurrent use.
 type Page struct {
-	// Title is the heading of the page. Default "aplomb".
-	Title string
-
-	// Names are further names of this machine. The page is also served to requests whose
-	// Host is one of them, with any port. Default none.
+	// AllowedHosts are further names of this machine. The page is also served to requests
+	// whose Host is one of them, with any port. Set it before the call of Handler. Default
+	// none.
 	AllowedHosts []string
 
-	// Notes returns what the page says above the hosts, for example which file the rules come
-	// from. It is called once a second for each viewer. Default none.
-	Notes func() []Note
-
-	began  time.Time
 	counts tally
 	recent recent
 }
 
-// A Note is something that the page says above the hosts.
-type Note struct {
-	Level Level  `json:"level"` // the colour of the badge
-	Title string `json:"title"` // in the badge
-	Text  string `json:"text"`  // beside it
-}
-
-// A Level is the colour of a Note.
-type Level string
-
-// These are all levels. The empty Level counts as Plain.
-const (
-	Plain Level = "none"
-	Good  Level = "good"
-	Warn  Level = "warn"
-	Bad   Level = "bad"
-)
-
-// New returns a Debug without decisions.
-func New() *Page { return &Page{began: time.Now()} }
-
 // Trace returns the Trace for transport.Config. Use transport.JoinTraces if there is another
 // Trace as well.
-func (d *Page) Trace() *transport.Trace {
+func (p *Page) Trace() *transport.Trace {
 	return &transport.Trace{
 		Event: func(e transport.Event) {
-			d.counts.add(&e)
-			d.recent.add(&e)
+			p.counts.add(&e)
+			p.recent.add(&e)
 		},
-		HostChange: d.recent.change,
+		HostChange: p.recent.change,
 	}
 }
 
@@ -73,11 +45,11 @@ func (d *Page) Trace() *transport.Trace {
 // path, and answers GET and HEAD. With the query "format=json" it returns what the page shows,
 // whose keys can change in any version. A request whose Host is not allowed gets a 403 (see
 // the package comment).
-func (d *Page) Handler(t *transport.Transport) http.Handler {
+func (p *Page) Handler(t *transport.Transport) http.Handler {
 	if t == nil {
 		panic("debug: Handler of a nil Transport")
 	}
-	names := slices.Clone(d.AllowedHosts)
+	names, began := slices.Clone(p.AllowedHosts), time.Now()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Cache-Control", "no-store")
@@ -91,12 +63,12 @@ func (d *Page) Handler(t *transport.Transport) http.Handler {
 			http.Error(w, "debug: only GET and HEAD", http.StatusMethodNotAllowed)
 		case r.URL.Query().Get("format") == "json":
 			h.Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(d.state(t)) // the reader has gone
+			_ = json.NewEncoder(w).Encode(p.state(t, began)) // the reader has gone
 		default:
 			h.Set("Content-Type", "text/html; charset=utf-8")
 			h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 			h.Set("Referrer-Policy", "no-referrer")
-			_, _ = w.Write(page) // the reader has gone
+			_, _ = w.Write(html) // the reader has gone
 		}
 	})
 }

@@ -78,8 +78,7 @@ func newTransport(t *testing.T, c transport.Config) *transport.Transport {
 
 // A web page can make its own name lead to this machine.
 func TestOnlyForItsNames(t *testing.T) {
-	d := New()
-	d.AllowedHosts = []string{"Metrics.internal", "proxy.svc", ""}
+	d := &Page{AllowedHosts: []string{"Metrics.internal", "proxy.svc", ""}}
 	h := d.Handler(transport.Default())
 	d.AllowedHosts[0] = "evil.example" // the handler has a copy
 	for host, want := range map[string]int{
@@ -95,7 +94,7 @@ func TestOnlyForItsNames(t *testing.T) {
 }
 
 func TestHandler(t *testing.T) {
-	h := New().Handler(transport.Default())
+	h := new(Page).Handler(transport.Default())
 	w := show(h, http.MethodGet, "/any", "localhost")
 	assert.Equal(t, "text/html; charset=utf-8", w.Header().Get("Content-Type"))
 	assert.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
@@ -107,14 +106,14 @@ func TestHandler(t *testing.T) {
 	w = show(h, http.MethodPost, "/any", "localhost")
 	assert.Equal(t, http.StatusMethodNotAllowed, w.Code)
 	assert.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
-	assert.Panics(t, func() { New().Handler(nil) })
+	assert.Panics(t, func() { new(Page).Handler(nil) })
 }
 
 // The rows are the last decisions. A success on the first try is none. Decisions that are the
 // same within a second are one row.
 func TestDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := New()
+		d := new(Page)
 		tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Enabled: policy.Off}, Backoff: backoff.Constant(2 * time.Second)},
 			Base: base(func(req *http.Request) (*http.Response, error) {
 				if req.URL.Path == "/fine" {
@@ -160,7 +159,7 @@ func TestDecisions(t *testing.T) {
 // The changes of hosts are kept, with the kind of the error that caused them.
 func TestChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, down := New(), true
+		d, down := new(Page), true
 		tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Base: base(func(*http.Request) (*http.Response, error) {
 			if down {
 				return status(429, "Retry-After", "30")
@@ -192,7 +191,7 @@ func TestChanges(t *testing.T) {
 
 // Hosts in trouble come before those with many requests, and the rest is left out.
 func TestManyHosts(t *testing.T) {
-	d := New()
+	d := new(Page)
 	tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{ShareRetryAfter: policy.On}, Base: base(func(req *http.Request) (*http.Response, error) {
 		if req.URL.Host == "h777.test" {
 			return status(429, "Retry-After", "3600")
@@ -220,7 +219,7 @@ func TestManyHosts(t *testing.T) {
 
 // Each setting is shown with its source.
 func TestRulesHaveSources(t *testing.T) {
-	d := New()
+	d := new(Page)
 	tr := newTransport(t, transport.Config{Trace: d.Trace(), Base: base(func(*http.Request) (*http.Response, error) { return status(200) }),
 		Rule:  policy.Rule{MaxAttempts: 3, MaxElapsedTime: time.Minute},
 		Hosts: map[string]policy.Rule{"*.example.com": {AttemptTimeout: time.Second, MaxElapsedTime: -1, Classify: classify.Refusals}},
@@ -248,7 +247,7 @@ func (w wordy) String() string                         { return w.Token }
 // The page shows no secret, wherever a caller or a server has put one.
 func TestNoSecrets(t *testing.T) {
 	const secret = "s3cr3t"
-	d := New()
+	d := new(Page)
 	var n int
 	answers := []func() (*http.Response, error){
 		func() (*http.Response, error) { return nil, errors.New("dial " + secret) },
@@ -304,7 +303,7 @@ func TestNoSecrets(t *testing.T) {
 
 // The page can be read while requests are under way.
 func TestConcurrent(t *testing.T) {
-	d := New()
+	d := new(Page)
 	tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{MaxAttempts: 1}, Base: base(func(*http.Request) (*http.Response, error) { return status(503) })})
 	var group sync.WaitGroup
 	for i := range 4 {

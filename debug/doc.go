@@ -1,9 +1,9 @@
 // Package debug has a page that shows a Transport at this moment: its hosts, limits, rules,
 // fleet, changes and last decisions. It needs no other module than package transport does.
 //
-//	d := debug.New()
-//	tr, err := transport.New(transport.Config{Trace: d.Trace()})
-//	mux.Handle("GET /debug/aplomb", d.Handler(tr))
+//	page := &debug.Page{}
+//	tr, err := transport.New(transport.Config{Trace: page.Trace()})
+//	mux.Handle("GET /debug/aplomb", page.Handler(tr))
 //
 // The page is for a person who wants to know why requests wait or fail. It is refreshed each
 // second. For alerts and for what happened before, use the module otel
@@ -18,7 +18,7 @@
 //
 // A web page can make its own name lead to this machine, and then read the page in the browser
 // of a person who may see it (DNS rebinding). So the page is only served if the Host of the
-// request is localhost, an IP address, or one of Debug.Names. This is no access control, because
+// request is localhost, an IP address, or one of Page.AllowedHosts. This is no access control, because
 // a client can send any Host.
 //
 // # What it costs
@@ -29,7 +29,7 @@
 //
 // The files, in the order in which a decision meets them:
 //
-//	debug.go   Debug, its Trace and its Handler
+//	debug.go   Page, its Trace and its Handler
 //	counts.go  counts of attempts and requests by host
 //	recent.go  the last decisions, and the last changes of hosts
 //	state.go   what the page shows, in JSON

@@ -13,14 +13,14 @@ import (
 // The page is a handler like any other. This program would serve it at
 // http://localhost:6060/debug/aplomb.
 func Example() {
-	d := debug.New()
-	tr, err := transport.New(transport.Config{Trace: d.Trace()})
+	page := &debug.Page{}
+	tr, err := transport.New(transport.Config{Trace: page.Trace()})
 	if err != nil {
 		log.Fatal(err)
 	}
 	http.DefaultClient.Transport = tr
 	mux := http.NewServeMux()
-	mux.Handle("GET /debug/aplomb", d.Handler(tr))
+	mux.Handle("GET /debug/aplomb", page.Handler(tr))
 	// go http.ListenAndServe("localhost:6060", mux)
 
 	for _, host := range []string{"localhost:6060", "evil.example"} {
@@ -36,15 +36,10 @@ func Example() {
 	// evil.example 403
 }
 
-// A page that others may reach has a name of its own, and something to say.
+// A page that others may reach under a name.
 func ExamplePage() {
-	d := debug.New()
-	d.Title = "orders"
-	d.AllowedHosts = []string{"debug.internal"}
-	d.Notes = func() []debug.Note {
-		return []debug.Note{{Level: debug.Good, Title: "v1.2.3", Text: "Ask the team orders."}}
-	}
-	h := d.Handler(transport.Default())
+	page := &debug.Page{AllowedHosts: []string{"debug.internal"}}
+	h := page.Handler(transport.Default())
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://debug.internal/", nil))
 	fmt.Println(w.Code)

@@ -15,8 +15,6 @@ const maxHosts = 100
 type state struct {
 	Now     time.Time             `json:"now"`
 	Began   time.Time             `json:"began"`
-	Title   string                `json:"title"`
-	Notes   []Note                `json:"notes"`
 	Fleet   *transport.FleetState `json:"fleet,omitempty"`
 	Total   total                 `json:"total"`
 	Hosts   []host                `json:"hosts"` // by name
@@ -46,16 +44,13 @@ func (h *host) trouble() bool {
 }
 
 // state returns the state of everything now.
-func (d *Page) state(t *transport.Transport) state {
-	s := state{Now: time.Now(), Began: d.began, Title: cmp.Or(d.Title, "aplomb"), Notes: []Note{}, Hosts: []host{}}
-	s.Changes, s.Recent = d.recent.all()
-	if d.Notes != nil {
-		s.Notes = append(s.Notes, d.Notes()...)
-	}
+func (p *Page) state(t *transport.Transport, began time.Time) state {
+	s := state{Now: time.Now(), Began: began, Hosts: []host{}}
+	s.Changes, s.Recent = p.recent.all()
 	if f, ok := t.FleetState(); ok {
 		s.Fleet = &f
 	}
-	all := d.counts.all()
+	all := p.counts.all()
 	for _, h := range t.Snapshot() {
 		s.Hosts = append(s.Hosts, host{HostState: h, counts: all[h.Host]})
 		s.Total.Requests += h.Requests

@@ -35,7 +35,6 @@ type scene struct {
 	page  *httptest.Server
 	fine  string // the URL of a host
 	get   func(url string)
-	note  atomic.Pointer[debug.Note]
 }
 
 func newScene(t *testing.T) *scene {
@@ -45,7 +44,7 @@ func newScene(t *testing.T) *scene {
 		return s.URL
 	}
 	var n atomic.Int64
-	s := &scene{debug: debug.New()}
+	s := &scene{debug: &debug.Page{}}
 	s.fine = server(func(w http.ResponseWriter, _ *http.Request) {
 		if n.Add(1)%3 == 0 {
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -85,9 +84,6 @@ func newScene(t *testing.T) *scene {
 			_ = resp.Body.Close()
 		}
 	}
-	s.note.Store(&debug.Note{Level: debug.Good, Title: "rules in force", Text: "rules.json since 12:00:00."})
-	s.debug.Title = "a title"
-	s.debug.Notes = func() []debug.Note { return []debug.Note{*s.note.Load()} }
 	s.page = httptest.NewServer(s.debug.Handler(tr))
 	t.Cleanup(s.page.Close)
 
@@ -181,12 +177,9 @@ func TestPage(t *testing.T) {
 			})
 		}
 	}
-	t.Run("a note becomes bad, and the program ends", func(t *testing.T) {
+	t.Run("the program ends", func(t *testing.T) {
 		b := open(t, browser, s.page.URL, 390, 844, "dark")
 		b.until("document.getElementById('live').textContent === 'live'")
-		s.note.Store(&debug.Note{Level: debug.Bad, Title: "old rules", Text: strings.Repeat("many", 50)})
-		b.until("document.getElementById('notes').textContent.includes('many')")
-		checkLayout(t, b, 390)
 		s.page.CloseClientConnections()
 		s.page.Close()
 		b.until("document.getElementById('live').textContent.startsWith('no connection since')")
@@ -235,7 +228,7 @@ func checkTexts(t *testing.T, b *tab) {
 	t.Helper()
 	text := eval[string](b, "document.body.innerText")
 	for _, want := range []string{
-		"a title", "rules in force", "rules.json since", "asked to wait", "3 in the queue", "2 of 2 slots", "no requests yet", "fine", "failures in a row",
+		"asked to wait", "3 in the queue", "2 of 2 slots", "no requests yet", "fine", "failures in a row",
 		"connection refused", "at most 50 per second, for 2 members together", "at most one in 1 h 0 min, for 2 members together", "1 request waits for the rate", "2 requests wait for a quota", "the top is ", "attempts", "time in queues", "Config.Hosts[", "RateLimit{PerSecond: 50", "Config.Rule", "Backoff: backoff.Constant(5ms)", "show fewer", "asked for 1 h", "fleet connected", "held", "asks for a pause (429): requests wait", "2 members, last heartbeat 0 s ago",
 	} {
 		assert.True(t, strings.Contains(text, want), want)
