@@ -31,7 +31,7 @@ type counts struct {
 // retries returns how many attempts were not the first of their request.
 func (c *counts) retries() (n uint64) {
 	for kind, of := range c.Kinds {
-		if kind != transport.AttemptFirst.String() {
+		if kind != string(transport.AttemptFirst) {
 			n += of
 		}
 	}
@@ -86,21 +86,21 @@ func (c *counts) add(e *transport.Event) {
 	if failed && last(e.Reason) && e.Reason != transport.ReasonCanceled {
 		c.Failed++
 	}
-	c.Queued["cooldown"] += e.Queued.Cooldown.Seconds()
-	c.Queued["pacing"] += e.Queued.Pacing.Seconds()
-	c.Queued["gate"] += e.Queued.Gate.Seconds()
-	c.Queued["rate"] += e.Queued.Rate.Seconds()
-	if e.Kind == transport.KindNone {
+	c.Queued[string(transport.ReasonThrottled)] += e.Queued.Cooldown.Seconds()
+	c.Queued[string(transport.ReasonQuota)] += e.Queued.Pacing.Seconds()
+	c.Queued[string(transport.ReasonConcurrency)] += e.Queued.Gate.Seconds()
+	c.Queued[string(transport.ReasonRateLimit)] += e.Queued.Rate.Seconds()
+	if e.Kind == "" {
 		return // not the outcome of an attempt
 	}
-	c.Kinds[e.Kind.String()]++
+	c.Kinds[string(e.Kind)]++
 	c.Outcomes[outcome(e)]++
 }
 
 // last reports whether a reason ends a request.
 func last(r transport.Reason) bool {
 	switch r {
-	case transport.ReasonRetry, transport.ReasonResume, transport.ReasonHedged, transport.ReasonOutrun:
+	case transport.ReasonRetry, transport.ReasonOutrun:
 		return false
 	}
 	return true
@@ -125,7 +125,7 @@ func kindOf(err error) string {
 	switch {
 	case err == nil:
 		return "none"
-	case errors.Is(err, transport.ErrGateFull), errors.Is(err, transport.ErrOverDeadline):
+	case errors.Is(err, transport.ErrNotSent):
 		return "not_sent"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection_refused"

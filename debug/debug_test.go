@@ -134,7 +134,7 @@ func TestDecisions(t *testing.T) {
 		rows := shown(t, d, tr).Recent
 		require.Len(t, rows, 4)
 		assert.Equal(t, "503 retry 2", fmt.Sprint(rows[0].Outcome, " ", rows[0].Reason, " ", rows[0].Wait))
-		assert.Equal(t, "503 attempts", fmt.Sprint(rows[1].Outcome, " ", rows[1].Reason))
+		assert.Equal(t, "503 max_attempts", fmt.Sprint(rows[1].Outcome, " ", rows[1].Reason))
 		assert.Equal(t, "401 final", fmt.Sprint(rows[2].Outcome, " ", rows[2].Reason))
 		assert.Equal(t, "POST 503 not_idempotent 7", fmt.Sprint(rows[3].Method, " ", rows[3].Outcome, " ", rows[3].Reason, " ", rows[3].Count))
 
@@ -172,13 +172,13 @@ func TestChanges(t *testing.T) {
 		do(t, tr, "GET", "http://api.test/")
 		changes := shown(t, d, tr).Changes
 		require.Len(t, changes, 2)
-		assert.Equal(t, "held false", fmt.Sprint(changes[0].Condition, " ", changes[0].Better))
+		assert.Equal(t, "throttled false", fmt.Sprint(changes[0].Reason, " ", changes[0].Better))
 		assert.Contains(t, changes[0].Text, "http://api.test asks for a pause (429)")
-		assert.Equal(t, "held true", fmt.Sprint(changes[1].Condition, " ", changes[1].Better))
+		assert.Equal(t, "throttled true", fmt.Sprint(changes[1].Reason, " ", changes[1].Better))
 		for i := range 3 * maxRecent {
 			for range 3 {
-				d.Trace().HostChange(transport.HostChange{Host: "http://a.test", Condition: transport.ConditionDown, Err: fmt.Errorf("no: %w", syscall.ECONNREFUSED), Time: time.Now()})
-				d.Trace().HostChange(transport.HostChange{Host: fmt.Sprintf("http://h%d.test", i), Condition: transport.ConditionLane, Over: true, Time: time.Now()})
+				d.Trace().HostChange(t.Context(), transport.HostChange{Host: "http://a.test", Reason: transport.ReasonCircuitOpen, Err: fmt.Errorf("no: %w", syscall.ECONNREFUSED)})
+				d.Trace().HostChange(t.Context(), transport.HostChange{Host: fmt.Sprintf("http://h%d.test", i), Reason: transport.ReasonQuota, Over: true})
 			}
 			time.Sleep(time.Minute)
 		}
@@ -289,7 +289,7 @@ func TestNoSecrets(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, shown(t, d, tr).Recent)
-	d.Trace().HostChange(transport.HostChange{Host: "http://a.test", Condition: transport.ConditionDown, Err: fmt.Errorf("no: %w", &url.Error{Op: "Get", URL: "http://" + secret, Err: errors.New(secret)})})
+	d.Trace().HostChange(t.Context(), transport.HostChange{Host: "http://a.test", Reason: transport.ReasonCircuitOpen, Err: fmt.Errorf("no: %w", &url.Error{Op: "Get", URL: "http://" + secret, Err: errors.New(secret)})})
 	for _, target := range []string{"/", "/?format=json", "/" + secret + "?format=json&" + secret} {
 		text := strings.ToLower(show(d.Handler(tr), http.MethodGet, target, "localhost").Body.String())
 		if i := strings.Index(text, secret); i >= 0 {
@@ -344,12 +344,12 @@ func TestCounts(t *testing.T) {
 	for _, e := range []*transport.Event{
 		event("h", transport.AttemptFirst, 200, transport.ReasonFinal),
 		event("h", transport.AttemptFirst, 503, transport.ReasonRetry),
-		event("h", transport.KindNone, 503, transport.ReasonDeadline), // the retry was not made after all
+		event("h", "", 503, transport.ReasonDeadline), // the retry was not made after all
 		event("h", transport.AttemptFirst, 0, transport.ReasonRetry),
-		event("h", transport.AttemptRetry, 0, transport.ReasonAttempts),
+		event("h", transport.AttemptRetry, 0, transport.ReasonMaxAttempts),
 		event("h", transport.AttemptFirst, 0, transport.ReasonCanceled),
 		event("h", transport.AttemptHedge, 0, transport.ReasonOutrun),
-		event("h", transport.AttemptFirst, 429, transport.ReasonMaxRetryAfter),
+		event("h", transport.AttemptFirst, 429, transport.ReasonThrottled),
 	} {
 		counts.add(e)
 	}
@@ -386,7 +386,7 @@ func TestOutcome(t *testing.T) {
 	for want, e := range map[string]*transport.Event{
 		"503":                {Attempt: transport.Attempt{Status: 503}, Response: &http.Response{}},
 		"none":               {},
-		"not_sent":           {Attempt: transport.Attempt{Err: fmt.Errorf("no: %w", transport.ErrOverDeadline)}},
+		"not_sent":           {Attempt: transport.Attempt{Err: fmt.Errorf("no: %w", transport.ErrNotSent)}},
 		"connection_refused": {Attempt: transport.Attempt{Err: fmt.Errorf("no: %w", syscall.ECONNREFUSED)}},
 		"other":              {Attempt: transport.Attempt{Err: errors.New("no")}},
 	} {

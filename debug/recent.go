@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -63,7 +64,6 @@ type decision struct {
 	Number  int     `json:"number"`
 	Outcome string  `json:"outcome"`
 	Reason  string  `json:"reason"`
-	Limit   string  `json:"limit,omitempty"`
 	Addr    string  `json:"addr,omitempty"`
 	Hint    float64 `json:"hint"`   // seconds that the server asked for, of the latest
 	Wait    float64 `json:"wait"`   // seconds, of the latest
@@ -90,8 +90,8 @@ func (r *recent) add(e *transport.Event) {
 		return
 	}
 	d := decision{
-		counted: once(e.Time), Method: method(e.Request), Host: e.Host, Kind: e.Kind.String(), Number: e.Number,
-		Outcome: outcome(e), Reason: e.Reason.String(), Limit: e.Limit, Addr: e.Addr,
+		counted: once(e.Time), Method: method(e.Request), Host: e.Host, Kind: string(e.Kind), Number: e.Number,
+		Outcome: outcome(e), Reason: string(e.Reason), Addr: e.Addr,
 		Hint: e.RetryAfter.Seconds(), Wait: e.Delay.Seconds(), Queued: e.Queued.Total().Seconds(),
 	}
 	r.mu.Lock()
@@ -109,24 +109,24 @@ func (r *recent) all() ([]change, []decision) {
 // A change is a host that does worse or better.
 type change struct {
 	counted
-	Condition string `json:"condition"`
-	Better    bool   `json:"better"`
-	Text      string `json:"text"` // of the latest, with the host
+	Reason string `json:"reason"`
+	Better bool   `json:"better"`
+	Text   string `json:"text"` // of the latest, with the host
 
 	host string
 }
 
 // same reports whether two changes can be one row.
 func (c *change) same(o *change) bool {
-	return c.host == o.host && c.Condition == o.Condition && c.Better == o.Better
+	return c.host == o.host && c.Reason == o.Reason && c.Better == o.Better
 }
 
 // change keeps the change of a host. The kind of its error stands for the error.
-func (r *recent) change(c transport.HostChange) {
+func (r *recent) change(_ context.Context, c transport.HostChange) {
 	if c.Err != nil {
 		c.Err = errors.New(strings.ReplaceAll(kindOf(c.Err), "_", " "))
 	}
-	n := change{counted: once(c.Time), Condition: c.Condition.String(), Better: c.Over, Text: c.String(), host: c.Host}
+	n := change{counted: once(time.Now()), Reason: string(c.Reason), Better: c.Over, Text: c.String(), host: c.Host}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changes = put(r.changes, n, flapping)

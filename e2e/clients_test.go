@@ -287,7 +287,7 @@ func survive(t *testing.T, c client, f fault) {
 	told := r.told()
 	require.NotEmpty(t, told)
 	for _, e := range told {
-		assert.Contains(t, []transport.Reason{transport.ReasonRetry, transport.ReasonResume}, e.Reason)
+		assert.Contains(t, []transport.Reason{transport.ReasonRetry, transport.ReasonRetry}, e.Reason)
 	}
 }
 

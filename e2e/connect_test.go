@@ -129,7 +129,7 @@ func TestConnectStreams(t *testing.T) {
 		assert.Equal(t, 2, b.seen())
 	} else {
 		assert.Equal(t, connect.CodeUnavailable, connect.CodeOf(err))
-		assert.Equal(t, transport.ReasonBodyBusy, told[0].Reason)
+		assert.Equal(t, transport.ReasonNotReplayable, told[0].Reason)
 		assert.Equal(t, 1, b.seen())
 	}
 	require.NoError(t, talk())

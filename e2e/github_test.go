@@ -158,11 +158,11 @@ func TestGitHubLimits(t *testing.T) {
 		assert.True(t, asError[*github.RateLimitError](err), "%v", err)
 		assert.Equal(t, 1, b.seen())
 		require.Len(t, r.told(), 1)
-		assert.Equal(t, transport.ReasonMaxRetryAfter, r.told()[0].Reason)
+		assert.Equal(t, transport.ReasonThrottled, r.told()[0].Reason)
 
 		hc.Timeout = 10 * time.Second
 		err = comment(newGitHub(t, setup{http: hc, url: b.url})) // has not heard of the limit, but the Transport has
-		assert.ErrorIs(t, err, transport.ErrOverDeadline)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, 1, b.seen())
 	})
 

@@ -270,7 +270,7 @@ func TestNginxDownload(t *testing.T) {
 				require.True(t, bytes.Equal(want, got))
 				require.GreaterOrEqual(t, len(r.told()), 2)
 				for _, e := range r.told() {
-					assert.Equal(t, transport.ReasonResume, e.Reason)
+					assert.Equal(t, transport.ReasonRetry, e.Reason)
 				}
 			})
 		}
@@ -339,7 +339,7 @@ func TestNginxValidators(t *testing.T) {
 			told := r.told()
 			require.NotEmpty(t, told)
 			if test.differ {
-				assert.Equal(t, transport.ReasonMismatch, told[len(told)-1].Reason)
+				assert.Equal(t, transport.ReasonNotResumable, told[len(told)-1].Reason)
 				return
 			}
 			assert.Equal(t, transport.ReasonNotResumable, told[len(told)-1].Reason, "the bound of MaxRefetch")
@@ -370,8 +370,8 @@ func TestNginxNewVersion(t *testing.T) {
 	assert.True(t, bytes.HasPrefix(old, got))
 	told := r.told()
 	require.Len(t, told, 2)
-	assert.Equal(t, transport.ReasonResume, told[0].Reason)
-	assert.Equal(t, transport.ReasonMismatch, told[1].Reason)
+	assert.Equal(t, transport.ReasonRetry, told[0].Reason)
+	assert.Equal(t, transport.ReasonNotResumable, told[1].Reason)
 }
 
 // nginx compresses as it sends, without a length. net/http decompresses, so there is no

@@ -171,11 +171,12 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 		Base: s,
 		Rule: rule,
 		Trace: &transport.Trace{Event: func(e transport.Event) {
-			switch e.Reason {
-			case transport.ReasonRetry:
-				s.retries.Add(1)
-			case transport.ReasonResume:
+			switch {
+			case e.Reason != transport.ReasonRetry:
+			case e.Offset > 0:
 				s.resumes.Add(1)
+			default:
+				s.retries.Add(1)
 			}
 		}},
 	})

@@ -441,7 +441,7 @@ func TestHistory(t *testing.T) {
 		resp, err = tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil))
 		require.NoError(t, err)
 		_ = resp.Body.Close()
-		assert.Equal(t, transport.ReasonAttempts, transport.HistoryOf(resp).Reason)
+		assert.Equal(t, transport.ReasonMaxAttempts, transport.HistoryOf(resp).Reason)
 		assert.True(t, strings.HasPrefix(transport.Explain(resp, nil), "GET http://a.test/x\n"))
 
 		r.set("a.test", hangs)

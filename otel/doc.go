@@ -21,7 +21,7 @@
 //	http.response.status_code
 //	http.request.resend_count   attempts of the request before this one
 //	error.type                  the status, or the kind of the error
-//	aplomb.attempt.kind         first, retry, hedge or reconnect
+//	aplomb.attempt.kind         first, retry, hedge or resume
 //	network.peer.address, network.peer.port   of the connection, if it is known
 //	aplomb.lane                 the number of the host's pool of connections, if it is not the base
 //	aplomb.attempt.outrun       true if another attempt had its response first
@@ -60,8 +60,8 @@
 //	aplomb.host.gate.closed        gauge, 1 while the gate is closed
 //	aplomb.host.lane               gauge of the number of the host's pool of connections; 0 is the base
 //	aplomb.host.rate               gauge of the limit of attempts per second
-//	aplomb.host.changes            counter, by aplomb.condition (see transport.Condition), and by
-//	                               aplomb.condition.over, which is true for the end of the condition
+//	aplomb.host.changes            counter, by aplomb.reason (see transport.HostChange), and by
+//	                               aplomb.over, which is true for the end
 //	aplomb.fleet.connected         gauge, 1 while the backend of the fleet answers
 //	aplomb.fleet.members           gauge of the members, as far as is known
 //	aplomb.fleet.heartbeat.age     gauge in s, of the time since the last heartbeat that succeeded
@@ -73,7 +73,7 @@
 // host as the Transport counts it, in lower case and without userinfo. If a name is longer than
 // 320 bytes, a hash stands for its beginning. The counters of attempts and requests also have
 // http.request.method, http.response.status_code and error.type. A request that the retry budget
-// refused a retry is in aplomb.client.withheld with the reason budget.
+// refused a retry is in aplomb.client.withheld with the reason retry_budget.
 //
 // The counters are observable counters. They are read when metrics are collected, so that
 // a request only adds to numbers in memory. They have no exemplars. The histograms have

@@ -110,30 +110,30 @@ func (p *peer) attemptStart(kind transport.AttemptKind, failed string) {
 // event counts the waits, the time in queues and the refusals of a decision.
 func (i *instruments) event(p *peer, e *transport.Event) {
 	switch e.Reason {
-	case transport.ReasonRetry, transport.ReasonResume:
-		i.wait.Record(e.Context, e.Delay.Seconds(), p.set(labels{of: wait, value: e.Reason.String()}).record...)
-	case transport.ReasonAttempts, transport.ReasonMaxElapsed, transport.ReasonDeadline, transport.ReasonMaxRetryAfter, transport.ReasonBackoffStop,
-		transport.ReasonBudget, transport.ReasonGateFull:
-		p.set(labels{of: withheld, value: e.Reason.String()}).count.Add(1)
+	case transport.ReasonRetry:
+		i.wait.Record(e.Context, e.Delay.Seconds(), p.set(labels{of: wait, value: string(e.Reason)}).record...)
+	case transport.ReasonMaxAttempts, transport.ReasonMaxElapsedTime, transport.ReasonDeadline, transport.ReasonRetryBudget, transport.ReasonThrottled,
+		transport.ReasonQuota, transport.ReasonRateLimit, transport.ReasonConcurrency, transport.ReasonCircuitOpen:
+		p.set(labels{of: withheld, value: string(e.Reason)}).count.Add(1)
 	}
 	if e.Queued.Total() == 0 {
 		return
 	}
 	for _, q := range [...]struct {
-		name string
-		took time.Duration
-	}{{"cooldown", e.Queued.Cooldown}, {"pacing", e.Queued.Pacing}, {"gate", e.Queued.Gate}, {"rate", e.Queued.Rate}} {
+		limit transport.Reason
+		took  time.Duration
+	}{{transport.ReasonThrottled, e.Queued.Cooldown}, {transport.ReasonQuota, e.Queued.Pacing}, {transport.ReasonConcurrency, e.Queued.Gate}, {transport.ReasonRateLimit, e.Queued.Rate}} {
 		if q.took > 0 {
-			i.queued.Record(e.Context, q.took.Seconds(), p.set(labels{of: queued, value: q.name}).record...)
+			i.queued.Record(e.Context, q.took.Seconds(), p.set(labels{of: queued, value: string(q.limit)}).record...)
 		}
 	}
 }
 
 // hostChanged counts a host that does worse or better. Few of them come, so that the SDK may
 // look at each attribute.
-func (t *Telemetry) hostChanged(c transport.HostChange) {
-	attrs := append(server(nil, hostKey(c.Host)), conditionKey.String(c.Condition.String()), overKey.Bool(c.Over))
-	t.changes.Add(c.Context, 1, metric.WithAttributeSet(attribute.NewSet(attrs...)))
+func (t *Telemetry) hostChanged(ctx context.Context, c transport.HostChange) {
+	attrs := append(server(nil, hostKey(c.Host)), reasonKey.String(string(c.Reason)), overKey.Bool(c.Over))
+	t.changes.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(attrs...)))
 }
 
 // hostKey returns the key of a host by its name in a HostState.

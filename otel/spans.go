@@ -118,6 +118,9 @@ func (t *Telemetry) attemptStart(ctx context.Context, a transport.AttemptStart) 
 	r := t.requestOf(ctx, a.Request)
 	resent, failed := r.next()
 	r.peer.attemptStart(a.Kind, failed)
+	if a.Kind == transport.AttemptHedge && r.span.IsRecording() {
+		r.span.AddEvent("hedge", trace.WithTimestamp(a.Start))
+	}
 	ctx, span := t.tracer.Start(ctx, r.peer.name, t.client...)
 	if resent > 0 {
 		span.SetAttributes(resendKey.Int(resent))
@@ -134,12 +137,12 @@ func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
 	if !outrun {
 		r.status, r.failure = status, failure
 	}
-	all := r.peer.set(labels{of: attempts, status: status, failure: failure, value: a.Kind.String()})
+	all := r.peer.set(labels{of: attempts, status: status, failure: failure, value: string(a.Kind)})
 	all.count.Add(1)
 	t.counts.duration.Record(ctx, a.Duration.Seconds(), all.record...)
 	span := trace.SpanFromContext(ctx)
 	if span.IsRecording() {
-		own := append(make(list, 0, 8), kindKey.String(a.Kind.String()))
+		own := append(make(list, 0, 8), kindKey.String(string(a.Kind)))
 		own = withPeer(own, a.Addr)
 		queued := a.Queued.Total()
 		own.add(a.Pool > 0, laneKey.Int(a.Pool))
@@ -171,9 +174,7 @@ func (t *Telemetry) event(e transport.Event) {
 // decided adds a decision to the span of a request. The last decision is in the
 // attributes of the span.
 func (r *request) decided(e *transport.Event) {
-	switch e.Reason {
-	case transport.ReasonRetry, transport.ReasonHedged, transport.ReasonResume, transport.ReasonMismatch:
-	default:
+	if e.Reason != transport.ReasonRetry && (e.Reason != transport.ReasonNotResumable || e.Err == nil) {
 		return
 	}
 	all := list{numberKey.Int(e.Number)}
@@ -181,19 +182,19 @@ func (r *request) decided(e *transport.Event) {
 	all.add(e.Offset > 0, offsetKey.Int64(e.Offset))
 	all.add(e.Status != 0, statusKey.Int(e.Status))
 	all.add(e.Err != nil, errorKey.String(typeOf(e.Err)))
-	r.span.AddEvent(e.Reason.String(), trace.WithTimestamp(e.Time), trace.WithAttributes(all...))
+	r.span.AddEvent(string(e.Reason), trace.WithTimestamp(e.Time), trace.WithAttributes(all...))
 }
 
 // requestEnd counts a request, and ends its span if no body follows.
 func (t *Telemetry) requestEnd(ctx context.Context, e transport.RequestEnd) {
 	r := t.requestOf(ctx, e.Request)
 	status, failure := result(e.Response, e.Err)
-	r.peer.set(labels{of: requests, status: status, failure: failure, value: e.Reason.String()}).count.Add(1)
+	r.peer.set(labels{of: requests, status: status, failure: failure, value: string(e.Reason)}).count.Add(1)
 	if !r.own {
 		return
 	}
 	if r.all != nil {
-		r.last = append(r.all[room:], reasonKey.String(e.Reason.String()), attemptsKey.Int(e.Attempts))
+		r.last = append(r.all[room:], reasonKey.String(string(e.Reason)), attemptsKey.Int(e.Attempts))
 		queued := e.Queued.Total()
 		r.last.add(queued > 0, queuedKey.Float64(queued.Seconds()))
 		r.last = withResult(r.last, status, failure)

@@ -264,14 +264,14 @@ func TestSpanOfABody(t *testing.T) {
 		require.Len(t, spans, 3)
 		request := spans[2]
 		assert.Equal(t, request.SpanContext().SpanID(), spans[1].Parent().SpanID())
-		assert.Equal(t, "reconnect", attrs(spans[1])["aplomb.attempt.kind"])
+		assert.Equal(t, "resume", attrs(spans[1])["aplomb.attempt.kind"])
 		assert.EqualValues(t, 5, attrs(spans[1])["aplomb.offset"])
 		assert.EqualValues(t, 1, attrs(request)["aplomb.resumes"])
 		assert.EqualValues(t, 10, attrs(request)["http.response.body.size"])
 		assert.False(t, request.EndTime().Before(spans[1].EndTime()))
 		assert.EqualValues(t, 1, k.sum("aplomb.client.resumes"))
 		assert.EqualValues(t, 10, k.sum("aplomb.client.body.size"))
-		assert.EqualValues(t, 1, k.sum("aplomb.client.wait", attribute.String("aplomb.reason", "resume")))
+		assert.EqualValues(t, 1, k.sum("aplomb.client.wait", attribute.String("aplomb.reason", "retry")))
 		assert.Zero(t, k.sum("aplomb.client.body.failures"))
 	})
 }
@@ -461,7 +461,7 @@ func TestCountsAgree(t *testing.T) {
 			{"first attempts", s.firsts, k.sum("aplomb.client.attempts", kind("first")), k.kinds("first")},
 			{"retries", s.retries, k.sum("aplomb.client.retries"), k.kinds("retry")},
 			{"hedges", s.hedges, k.sum("aplomb.client.hedges"), k.kinds("hedge")},
-			{"reconnects", s.reconnects, k.sum("aplomb.client.attempts", kind("reconnect")), k.kinds("reconnect")},
+			{"reconnects", s.reconnects, k.sum("aplomb.client.attempts", kind("resume")), k.kinds("resume")},
 			{"resumes", s.resumes, k.sum("aplomb.client.resumes"), k.resumes()},
 			{"requests", requests, k.sum("aplomb.client.requests"), len(k.named("aplomb GET"))},
 			{"durations", s.attempts, k.sum("aplomb.client.attempt.duration"), len(k.named("GET"))},
@@ -517,10 +517,10 @@ func TestWithheld(t *testing.T) {
 			_, err := get(t.Context(), tr, "http://h.test/")
 			require.NoError(t, err)
 		}
-		assert.EqualValues(t, 3, k.sum("aplomb.client.withheld", attribute.String("aplomb.reason", "budget")))
-		assert.EqualValues(t, 3, k.sum("aplomb.client.requests", attribute.String("aplomb.reason", "budget"), attribute.Int("http.response.status_code", 503)))
+		assert.EqualValues(t, 3, k.sum("aplomb.client.withheld", attribute.String("aplomb.reason", "retry_budget")))
+		assert.EqualValues(t, 3, k.sum("aplomb.client.requests", attribute.String("aplomb.reason", "retry_budget"), attribute.Int("http.response.status_code", 503)))
 		assert.EqualValues(t, 1, k.sum("aplomb.client.retries"))
-		assert.Positive(t, k.sum("aplomb.client.queued", attribute.String("aplomb.queue", "rate")))
+		assert.Positive(t, k.sum("aplomb.client.queued", attribute.String("aplomb.queue", "rate_limit")))
 	})
 }
 
@@ -547,9 +547,9 @@ func TestGauges(t *testing.T) {
 		assert.Positive(t, k.sum("aplomb.host.budget", host...))
 		time.Sleep(61 * time.Second)
 		assert.EqualValues(t, 1, k.sum("aplomb.host.holds", host...))
-		held := append(host, attribute.String("aplomb.condition", "held"))
-		assert.EqualValues(t, 1, k.sum("aplomb.host.changes", append(held, attribute.Bool("aplomb.condition.over", false))...))
-		assert.Zero(t, k.sum("aplomb.host.changes", append(held, attribute.Bool("aplomb.condition.over", true))...))
+		held := append(host, attribute.String("aplomb.reason", "throttled"))
+		assert.EqualValues(t, 1, k.sum("aplomb.host.changes", append(held, attribute.Bool("aplomb.over", false))...))
+		assert.Zero(t, k.sum("aplomb.host.changes", append(held, attribute.Bool("aplomb.over", true))...))
 		time.Sleep(time.Hour)
 		require.NoError(t, stop())
 		assert.Zero(t, k.sum("aplomb.host.budget"))

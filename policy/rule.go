@@ -127,7 +127,7 @@ type Rule struct {
 	// A response holds the scope for MaxRetryAfter at most, and nothing ends a hold early.
 	// After it, jitter and a ramp spread the requests that waited. A request waits for the
 	// holds of others for MaxRetryAfter in all, and then it goes. If its deadline comes
-	// first, it fails at once with transport.ErrOverDeadline.
+	// first, it fails at once with transport.ErrNotSent.
 	ShareRetryAfter Switch
 
 	// Scope returns a name for the requests to a host that share a quota or a wait,

@@ -32,7 +32,7 @@ func (x *retrier) rewind(d *decision, busy time.Duration) Reason {
 	case nil:
 		return ReasonRetry
 	case replay.ErrBusy:
-		return ReasonBodyBusy
+		d.why = err
 	case replay.ErrEnded:
 		return x.reasonGone()
 	}

@@ -80,14 +80,11 @@ func (s *bodyOrigin) reasonOf(cause error) Reason {
 		c := s.callFor(s.req)
 		return c.reasonGone()
 	case cause == resume.ErrLimit:
-		return ReasonAttempts
+		return ReasonMaxAttempts
 	case cause == resume.ErrLate:
-		return ReasonTimeout
+		return ReasonDeadline
 	}
-	if _, ok := cause.(resume.Impossible); ok {
-		return ReasonNotResumable
-	}
-	return ReasonMismatch
+	return ReasonNotResumable
 }
 
 // tellEnd reports the end of a body to the observers. It took sent attempts until its last bytes.

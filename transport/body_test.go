@@ -254,7 +254,7 @@ func TestBodyBusy(t *testing.T) {
 			resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req.WithContext(seen.on(req.Context())))
 			require.NoError(t, err)
 			assert.Equal(t, replay.MaxBusy, time.Since(start))
-			assert.Equal(t, []transport.Reason{transport.ReasonBodyBusy}, seen.reasons())
+			assert.Equal(t, []transport.Reason{transport.ReasonNotReplayable}, seen.reasons())
 			text, err := io.ReadAll(resp.Body)
 			assert.NoError(t, err)
 			assert.Equal(t, "body of Service Unavailable", string(text))

@@ -60,8 +60,8 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 			t.Logf("with the budget %d attempts in %.3f s, at most %.0f: %v", attempts, elapsed, bound, reasons)
 			assert.LessOrEqual(t, float64(attempts), bound)
 			assert.Greater(t, attempts, requests+30, "the budget is used")
-			assert.Equal(t, requests, reasons[transport.ReasonBudget]+reasons[transport.ReasonAttempts])
-			assert.NotZero(t, reasons[transport.ReasonBudget])
+			assert.Equal(t, requests, reasons[transport.ReasonRetryBudget]+reasons[transport.ReasonMaxAttempts])
+			assert.NotZero(t, reasons[transport.ReasonRetryBudget])
 
 			attempts, elapsed, reasons = outage(policy.RetryBudget{Enabled: policy.Off})
 			t.Logf("without %d attempts in %.3f s: %v", attempts, elapsed, reasons)
@@ -166,19 +166,19 @@ func TestBudgetStopIsReal(t *testing.T) {
 					_ = resp.Body.Close()
 					reason, attempts, ok := unretried(resp)
 					assert.True(t, ok)
-					assert.Equal(t, transport.ReasonBudget, reason)
+					assert.Equal(t, transport.ReasonRetryBudget, reason)
 					assert.Len(t, attempts, want)
 					continue
 				}
 				assert.Nil(t, resp)
 				assert.ErrorIs(t, err, syscall.ECONNRESET)
 				e := errorAs[*transport.Error](t, err)
-				assert.Equal(t, transport.ReasonBudget, e.Reason)
+				assert.Equal(t, transport.ReasonRetryBudget, e.Reason)
 				assert.True(t, e.GaveUp())
 				assert.Len(t, e.Attempts, want)
 			}
 			base.sent(t, requests+1, "the outer one sent nothing again")
-			assert.Contains(t, ev.reasons(), transport.ReasonBudget)
+			assert.Contains(t, ev.reasons(), transport.ReasonRetryBudget)
 			assert.Contains(t, ev.reasons(), transport.ReasonNested)
 		})
 	}
@@ -198,15 +198,15 @@ func TestBudgetIsRefunded(t *testing.T) {
 			_, err := get(t, tr, ctx)
 			assert.ErrorIs(t, err, context.Canceled)
 		}},
-		"its turn is past the deadline": {ends: transport.ReasonDeadline, rule: sharing, run: func(t *testing.T, tr *transport.Transport) {
+		"its turn is past the deadline": {ends: transport.ReasonThrottled, rule: sharing, run: func(t *testing.T, tr *transport.Transport) {
 			time.AfterFunc(5*time.Second, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/minute") })
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			_, err := get(t, tr, ctx)
-			assert.ErrorIs(t, err, transport.ErrOverDeadline)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		}},
 		"the gate is full": {
-			ends: transport.ReasonGateFull,
+			ends: transport.ReasonConcurrency,
 			rule: policy.Rule{Concurrency: policy.Concurrency{FailFast: policy.On, Initial: 1, Max: 1}},
 			run: func(t *testing.T, tr *transport.Transport) {
 				time.AfterFunc(5*time.Second, func() {
@@ -216,7 +216,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 					}
 				})
 				_, err := get(t, tr, t.Context())
-				assert.ErrorIs(t, err, transport.ErrGateFull)
+				assert.Equal(t, transport.ReasonConcurrency, errorAs[*transport.Error](t, err).Reason)
 				time.Sleep(time.Minute)
 			},
 		},
@@ -332,7 +332,7 @@ func TestRefusedCallsEarnNoRetries(t *testing.T) {
 		require.Less(t, left, 0.1)
 		for range 1000 {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			require.ErrorIs(t, err, transport.ErrGateFull)
+			require.ErrorIs(t, err, transport.ErrNotSent)
 		}
 		assert.InDelta(t, left, stateOf(t, tr).RetryBudget, 1e-9)
 		assert.EqualValues(t, 1, stateOf(t, tr).Requests)

@@ -161,11 +161,17 @@ func (c *call) isIdempotent() bool {
 	return c.options != nil && c.options.sending == sendRepeatable || c.Rule.Policy.Idempotent(c.Req)
 }
 
+// gaveUp reports whether a reason is a limit that withheld a retry that was otherwise due. A deadline that
+// has passed is none.
+func (c *call) gaveUp(r Reason) bool {
+	return r.isLimit() && (r != ReasonDeadline || c.Ctx.Err() == nil)
+}
+
 // reasonGone returns why the caller's context ended. Request.Cancel and the deadline of
 // http.Client.Timeout come at the same time, so a deadline that has passed counts.
 func (c *call) reasonGone() Reason {
 	if until, ok := c.Ctx.Deadline(); ok && !time.Now().Before(until) || errors.Is(c.Ctx.Err(), context.DeadlineExceeded) {
-		return ReasonTimeout
+		return ReasonDeadline
 	}
 	return ReasonCanceled
 }

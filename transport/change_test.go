@@ -31,7 +31,7 @@ type changes struct {
 }
 
 func (c *changes) trace() *transport.Trace {
-	return &transport.Trace{HostChange: func(h transport.HostChange) {
+	return &transport.Trace{HostChange: func(_ context.Context, h transport.HostChange) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.all = append(c.all, h)
@@ -43,7 +43,7 @@ func (c *changes) told() (all []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, h := range c.all {
-		word := h.Condition.String()
+		word := string(h.Reason)
 		if h.Over {
 			word = "no longer " + word
 		}
@@ -63,12 +63,12 @@ func TestChangeOfAHold(t *testing.T) {
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		require.Len(t, seen.all, 1, "events")
 		began := seen.all[0]
-		assert.Equal(t, transport.ConditionHeld, began.Condition)
+		assert.Equal(t, transport.ReasonThrottled, began.Reason)
 		assert.Equal(t, "http://h.test", began.Host)
 		assert.Equal(t, 429, began.Status)
 		assert.Equal(t, start.Add(30*time.Second), began.Until)
 		assert.Equal(t, "http://h.test asks for a pause (429): requests wait for 30s", began.String())
-		assert.Equal(t, []string{"held"}, seen.told())
+		assert.Equal(t, []string{"throttled"}, seen.told())
 
 		var all sync.WaitGroup
 		for range 3 {
@@ -83,7 +83,7 @@ func TestChangeOfAHold(t *testing.T) {
 		all.Wait()
 		assert.Len(t, seen.all, 1, "events")
 		assert.Contains(t, seen.all[0].String(), "http://h.test takes requests again after a pause of 3")
-		assert.Equal(t, []string{"no longer held"}, seen.told())
+		assert.Equal(t, []string{"no longer throttled"}, seen.told())
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Empty(t, seen.told(), "it is told once")
 	})
@@ -99,15 +99,11 @@ func TestChangeOfAHoldThatNobodyWaitsFor(t *testing.T) {
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		req.Header.Set("Authorization", "Bearer SECRET")
 		mustRoundTrip(t, tr, req)
-		held := seen.all[0]
-		assert.NotZero(t, held.Scope)
 		mustFetch(t, tr, t.Context(), "http://h.test/")
-		assert.Equal(t, []string{"held"}, seen.told(), "another scope is not held")
+		assert.Equal(t, []string{"throttled"}, seen.told(), "another scope is not held")
 		time.Sleep(time.Hour)
 		mustFetch(t, tr, t.Context(), "http://h.test/")
-		require.Len(t, seen.all, 1, "events")
-		assert.Equal(t, held.Scope, seen.all[0].Scope)
-		assert.Equal(t, []string{"no longer held"}, seen.told())
+		assert.Equal(t, []string{"no longer throttled"}, seen.told())
 	})
 }
 
@@ -129,18 +125,18 @@ func TestChangeOfAGate(t *testing.T) {
 		}
 		require.NotEmpty(t, seen.all)
 		assert.ErrorIs(t, seen.all[0].Err, context.DeadlineExceeded)
-		assert.Equal(t, []string{"down"}, seen.told())
+		assert.Equal(t, []string{"circuit_open"}, seen.told())
 		down = false
 		for range 10 {
 			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 		}
-		assert.Equal(t, []string{"no longer down"}, seen.told())
+		assert.Equal(t, []string{"no longer circuit_open"}, seen.told())
 	})
 }
 
 // TestChangeOfACrowd: a host is crowded when requests wait at its gate for long.
 func TestChangeOfACrowd(t *testing.T) {
-	for failFast, want := range map[policy.Switch]string{policy.Off: "crowded", policy.On: "crowded"} {
+	for failFast, want := range map[policy.Switch]string{policy.Off: "concurrency", policy.On: "concurrency"} {
 		bubble(t, func(t *testing.T) {
 			var seen changes
 			tr := mustNew(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, FailFast: failFast}}, Trace: seen.trace(),
@@ -149,7 +145,7 @@ func TestChangeOfACrowd(t *testing.T) {
 			assert.Equal(t, []string{want}, seen.told(), "fail fast %v", failFast)
 			time.Sleep(time.Minute)
 			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-			assert.Equal(t, []string{"no longer crowded"}, seen.told(), "fail fast %v", failFast)
+			assert.Equal(t, []string{"no longer concurrency"}, seen.told(), "fail fast %v", failFast)
 		})
 	}
 }
@@ -165,10 +161,10 @@ func TestChangeOfABudget(t *testing.T) {
 		}
 		require.Len(t, seen.all, 2, "events")
 		assert.Equal(t, 503, seen.all[1].Status)
-		assert.Equal(t, []string{"down", "no_retries"}, seen.told())
+		assert.Equal(t, []string{"circuit_open", "retry_budget"}, seen.told())
 		time.Sleep(time.Minute)
 		mustFetch(t, tr, t.Context(), "http://h.test/")
-		assert.Contains(t, strings.Join(seen.told(), ", "), "no longer no_retries")
+		assert.Contains(t, strings.Join(seen.told(), ", "), "no longer retry_budget")
 	})
 }
 
@@ -186,9 +182,9 @@ func TestChangeOfAQuota(t *testing.T) {
 		}
 		require.NotEmpty(t, seen.all)
 		assert.Equal(t, 20, seen.all[0].Limit)
-		assert.Equal(t, []string{"low_quota"}, seen.told())
+		assert.Equal(t, []string{"quota"}, seen.told())
 		mustFetch(t, tr, t.Context(), "http://h.test/")
-		assert.Equal(t, []string{"no longer low_quota"}, seen.told())
+		assert.Equal(t, []string{"no longer quota"}, seen.told())
 	})
 }
 
@@ -198,8 +194,8 @@ func TestChangeThatUpdateEnds(t *testing.T) {
 		rule policy.Rule
 		base http.RoundTripper
 	}{
-		"rate_limited": {policy.Rule{MaxAttempts: 1, RateLimit: policy.RateLimit{PerSecond: 0.5}}, script(faults.Status(200))},
-		"low_quota": {policy.Rule{MaxAttempts: 1, QuotaPacing: policy.On, MaxRetryAfter: time.Second},
+		"rate_limit": {policy.Rule{MaxAttempts: 1, RateLimit: policy.RateLimit{PerSecond: 0.5}}, script(faults.Status(200))},
+		"quota": {policy.Rule{MaxAttempts: 1, QuotaPacing: policy.On, MaxRetryAfter: time.Second},
 			script(faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", "1").Header("X-RateLimit-Reset", "3600"))},
 	} {
 		inBubble(t, condition, func(t *testing.T) {
@@ -239,7 +235,7 @@ func TestChangesInOrder(t *testing.T) {
 	changes, wrong := 0, 0
 	var n atomic.Int64
 	tr := mustNew(t, transport.Config{Rule: policy.Rule{QuotaPacing: policy.On},
-		Trace: &transport.Trace{HostChange: func(h transport.HostChange) {
+		Trace: &transport.Trace{HostChange: func(_ context.Context, h transport.HostChange) {
 			mu.Lock()
 			defer mu.Unlock()
 			if changes++; lasts != h.Over {
@@ -290,7 +286,7 @@ func TestCauseOfAFleet(t *testing.T) {
 			assert.Zero(t, h.Status, h.String())
 			assert.Contains(t, h.String(), "(says the fleet)")
 		}
-		assert.Equal(t, []string{"down", "no longer down"}, seen.told())
+		assert.Equal(t, []string{"circuit_open", "no longer circuit_open"}, seen.told())
 	})
 }
 
@@ -298,14 +294,14 @@ func TestCauseOfAFleet(t *testing.T) {
 // they are.
 func TestHostChangeTexts(t *testing.T) {
 	long := "https://" + strings.Repeat("long.", 40) + "example.com:8443"
-	for c := range transport.ConditionLane + 2 {
+	for _, r := range []transport.Reason{transport.ReasonCircuitOpen, transport.ReasonThrottled, transport.ReasonRetryBudget, transport.ReasonQuota, transport.ReasonConcurrency, transport.ReasonRateLimit} {
 		for _, over := range []bool{false, true} {
 			cause := "ein " + strings.Repeat("ü", 300)
-			h := transport.HostChange{Host: long, Condition: c, Over: over, Err: errors.New(cause), Waiting: 1_000_000, Limit: 1_000_000,
-				Time: time.Unix(1e9, 0), Since: time.Unix(1e8, 0), Until: time.Unix(2e9, 1)}
+			h := transport.HostChange{Host: long, Reason: r, Over: over, Err: errors.New(cause), Waiting: 1_000_000, Limit: 1_000_000,
+				Since: time.Unix(1e8, 0), Until: time.Unix(1e10, 1)}
 			text := h.String()
 			assert.True(t, strings.HasPrefix(text, long), text)
-			assert.Equal(t, !over && c <= transport.ConditionLane, strings.Contains(text, cause), text)
+			assert.Equal(t, !over, strings.Contains(text, cause), text)
 		}
 	}
 }
@@ -329,7 +325,7 @@ func TestHookThatSends(t *testing.T) {
 		tr = mustNew(t, transport.Config{
 			Rule: policy.Rule{MaxAttempts: 2, Concurrency: policy.Concurrency{Initial: 1, Max: 1}}.Or(quick),
 			Base: script(faults.Status(503)),
-			Trace: &transport.Trace{HostChange: func(transport.HostChange) {
+			Trace: &transport.Trace{HostChange: func(context.Context, transport.HostChange) {
 				if depth.Add(1) < 3 {
 					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 				}

@@ -191,7 +191,7 @@ func TestUpdateConcurrently(t *testing.T) {
 				}
 				reason, attempts, ok := unretried(resp)
 				assert.True(t, ok)
-				assert.Equal(t, transport.ReasonAttempts, reason)
+				assert.Equal(t, transport.ReasonMaxAttempts, reason)
 				assert.Contains(t, []int{2, 3, 4}, len(attempts))
 			}
 		})

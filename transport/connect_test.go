@@ -60,7 +60,7 @@ func TestHangingHandshakeIsTheConnectPhase(t *testing.T) {
 		got := w.post()
 		e, ok := got.err.(*transport.Error)
 		require.True(t, ok, got.err)
-		assert.Equal(t, transport.ReasonAttempts, e.Reason)
+		assert.Equal(t, transport.ReasonMaxAttempts, e.Reason)
 		for _, a := range e.Attempts {
 			assert.Equal(t, classify.Refused, a.Class)
 			assert.Equal(t, classify.ErrorDial, classify.ErrorTypeOf(a.Err))

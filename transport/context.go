@@ -107,6 +107,7 @@ type mark struct {
 	req             http.Request   // the same request, with the mark as its context
 	resp            *http.Response // see of
 	history         History
+	gaveUp          bool                 // on a retry
 	few             [fewAttempts]Attempt // room for it
 }
 
@@ -137,7 +138,7 @@ func (r *report) markResponse(resp *http.Response, reason Reason) *http.Response
 	if m == nil {
 		m = new(mark)
 	}
-	m.Context, m.resp, m.history = req.Context(), resp, History{Reason: reason, Attempts: slices.Clip(r.history)}
+	m.Context, m.resp, m.history, m.gaveUp = req.Context(), resp, History{Reason: reason, Attempts: slices.Clip(r.history)}, reason != ReasonFinal && r.gaveUp(reason)
 	m.req = *req.WithContext(m)
 	resp.Request = &m.req
 	return resp
@@ -154,17 +155,16 @@ func (m *mark) of(resp *http.Response) bool {
 // A History says why a response was not retried, and which attempts were made.
 type History struct {
 	// Reason says why there was no further attempt. It is [ReasonFinal] if the
-	// response did not call for a retry.
+	// response did not call for a retry, and "" if there is no history.
 	Reason Reason
-	// Attempts are all attempts, oldest first, with hedges. It is empty if Reason is
-	// ReasonFinal and there was one attempt only, which did not wait for a limit.
+	// Attempts are all attempts, oldest first, with hedges.
 	Attempts []Attempt
 }
 
 // HistoryOf returns the history of a response. It says which attempts were made if there was
 // more than one or if a limit held the first, even if the last is a success. If the response
 // called for a retry, it says why there was none. Either the retry was not safe
-// ([ReasonNotIdempotent], [ReasonNotReplayable], [ReasonBodyBusy]), or a limit withheld it
+// ([ReasonNotIdempotent], [ReasonNotReplayable]), or a limit withheld it
 // (attempts, time, the deadline, the longest wait allowed, the budget …).
 //
 // The History of every other response is zero. That is a success or another final response of
@@ -181,6 +181,16 @@ func HistoryOf(resp *http.Response) History {
 	return m.history
 }
 
+// ReasonOf returns why there was no further attempt. resp and err are the results of a Transport, of an
+// http.Client above it, or of reading a body. Either may be nil. If several Transports have a reason,
+// ReasonOf returns that of the outermost. It is "" if there is none (see [HistoryOf]).
+func ReasonOf(resp *http.Response, err error) Reason {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Reason
+	}
+	return HistoryOf(resp).Reason
+}
+
 // gaveUpBelow reports whether a Transport below gave up on this outcome.
 func gaveUpBelow(req *http.Request, resp *http.Response, err error) bool {
 	if resp != nil {
@@ -194,7 +204,7 @@ func gaveUpBelow(req *http.Request, resp *http.Response, err error) bool {
 			return false
 		}
 		// A final 421 has a mark if the Transport below has no other connection.
-		return m.history.Reason.isLimit() || m.history.Reason == ReasonFinal && resp.StatusCode == http.StatusMisdirectedRequest
+		return m.gaveUp || m.history.Reason == ReasonFinal && resp.StatusCode == http.StatusMisdirectedRequest
 	}
 	e, ok := errors.AsType[interface {
 		error

@@ -554,7 +554,7 @@ func TestDeadlineBehindTheNamedTime(t *testing.T) {
 					} else {
 						responds(t, tr, http.MethodPost, "http://h.test/")
 						time.Sleep(time.Second)
-						require.ErrorIs(t, try(9*time.Second), transport.ErrOverDeadline)
+						require.ErrorIs(t, try(9*time.Second), context.DeadlineExceeded)
 						require.NoError(t, try(9*time.Second+50*time.Millisecond))
 					}
 					require.Equal(t, 2, server.attempts(), "requests sent")
@@ -594,14 +594,14 @@ func TestManyTenants(t *testing.T) {
 			count := 0
 			for i := range tenants {
 				if err := held(fmt.Sprint(i)); err != nil {
-					require.ErrorIs(t, err, transport.ErrOverDeadline)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
 					count++
 				}
 			}
 			assert.Equal(t, min(tenants, 256), count)
 			require.NoError(t, held("new"), "others hold it")
 			responds(t, tr, http.MethodPost, "http://h.test/", "Authorization: Bearer new", "X-Told: 10")
-			assert.ErrorIs(t, held("new"), transport.ErrOverDeadline)
+			assert.ErrorIs(t, held("new"), context.DeadlineExceeded)
 			time.Sleep(10 * time.Second)
 			assert.NoError(t, held("new"))
 		})

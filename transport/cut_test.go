@@ -59,8 +59,8 @@ func TestEveryBadEndOfABodyIsTold(t *testing.T) {
 		{name: "resumes are off", method: "GET", rule: policy.Rule{Resume: policy.Off}, step: cut, reason: transport.ReasonNotResumable},
 		{name: "an error that is no cut", method: "GET", step: cut.Header("ETag", `"v1"`),
 			rule: policy.Rule{Classify: func(classify.Outcome) classify.Class { return classify.Final }}, reason: transport.ReasonNotResumable},
-		{name: "the deadline of a POST", method: "POST", step: faults.Status(200).Body("twelve bytes").StallAt(5), begin: short, reason: transport.ReasonTimeout},
-		{name: "the deadline of a GET", method: "GET", step: faults.Status(200).Header("ETag", `"v1"`).Body("twelve bytes").StallAt(5), begin: short, reason: transport.ReasonTimeout},
+		{name: "the deadline of a POST", method: "POST", step: faults.Status(200).Body("twelve bytes").StallAt(5), begin: short, reason: transport.ReasonDeadline},
+		{name: "the deadline of a GET", method: "GET", step: faults.Status(200).Header("ETag", `"v1"`).Body("twelve bytes").StallAt(5), begin: short, reason: transport.ReasonDeadline},
 		{name: "the caller of a POST hangs up", method: "POST", step: faults.Status(200).Body("twelve bytes").StallAt(5), begin: hangUp, reason: transport.ReasonCanceled},
 		{name: "the caller of a GET hangs up", method: "GET", step: faults.Status(200).Header("ETag", `"v1"`).Body("twelve bytes").StallAt(5), begin: hangUp, reason: transport.ReasonCanceled},
 	} {
@@ -81,7 +81,7 @@ func TestEveryBadEndOfABodyIsTold(t *testing.T) {
 			require.NoError(t, resp.Body.Close())
 			var about []transport.Event
 			for _, e := range seen.events() {
-				if e.Kind == transport.KindNone {
+				if e.Kind == "" {
 					about = append(about, e)
 				}
 			}

@@ -4,117 +4,115 @@ package transport
 
 import (
 	"math"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
 )
 
-// A Reason says why there is a retry, or why there is none. Its String is short and
-// stable, so that it can be the label of a metric.
-type Reason uint8
+// A Reason says why a request was not sent, or not sent again. It is the same word in errors, in
+// the log, and as a label of metrics. Later versions may have more of them.
+type Reason string
 
 const (
 	// ReasonFinal means that the caller gets the outcome, because another attempt
 	// would not change it. It may be a success.
-	ReasonFinal Reason = iota
-	// ReasonRetry means that the request is retried after Attempt.Wait.
-	ReasonRetry
-	// ReasonNotIdempotent means that the server may have acted on the request, and
-	// that it could do harm to act twice.
-	ReasonNotIdempotent
-	// ReasonNotReplayable means that the request's body cannot be produced again
-	// whole. Attempt.Err says why: GetBody failed, or a limit was reached
-	// (ReplayBuffer).
-	ReasonNotReplayable
-	// ReasonBodyBusy means that the base transport is still reading the request's
-	// body.
-	ReasonBodyBusy
-	// ReasonSentOnce means that the caller allowed one attempt only ([WithoutRetries]).
-	ReasonSentOnce
-	// ReasonRetriesOff means that the rule allows one attempt only.
-	ReasonRetriesOff
-	// ReasonNested means that a Transport below gave up on the request. Retries are
-	// not multiplied.
-	ReasonNested
-	// ReasonCanceled means that the caller hung up: its context was canceled.
-	ReasonCanceled
-	// ReasonTimeout means that the deadline of the caller's context passed, or that a Read
-	// of a body that was cut took 10 s.
-	ReasonTimeout
-	// ReasonAttempts means that the request had Rule.MaxAttempts attempts.
-	ReasonAttempts
-	// ReasonMaxElapsed means that the next attempt would start later than
-	// Rule.MaxElapsedTime allows.
-	ReasonMaxElapsed
-	// ReasonDeadline means that the wait before the next attempt would pass the
-	// deadline of the caller's context, or the 10 s of a Read of a body that was cut.
-	ReasonDeadline
-	// ReasonMaxRetryAfter means that the server asked for a longer wait than
-	// Rule.MaxRetryAfter allows.
-	ReasonMaxRetryAfter
-	// ReasonBackoffStop means that the rule's Backoff ended the retries.
-	ReasonBackoffStop
-	// ReasonBudget means that the host's retry budget is used up.
-	ReasonBudget
-	// ReasonGateFull means that the gate was full, and that its mode is to refuse
-	// requests that cannot go at once.
-	ReasonGateFull
-	// ReasonHedged means that the response took so long that a second attempt was
-	// made beside the first.
-	ReasonHedged
+	ReasonFinal Reason = "final"
+	// ReasonRetry means that another attempt follows after Attempt.Delay. After the cut of a body
+	// it continues the body.
+	ReasonRetry Reason = "retry"
 	// ReasonOutrun means that another attempt of the same request had its response
 	// first.
-	ReasonOutrun
-	// ReasonResume means that the body of a response was cut after Event.Offset
-	// bytes, and that a further request continues it after Attempt.Wait.
-	ReasonResume
-	// ReasonMismatch means that a reconnect did not bring the rest of the same
-	// representation, so the body ends at the cut. The Err of the event is a
-	// [ResumeError].
-	ReasonMismatch
-	// ReasonNotResumable means that a body ended with an error, and that nothing could
-	// continue it. For example it is a stream, or it is that of a POST.
-	// The Err of the event is a [ResumeError] that says why.
-	ReasonNotResumable
-
-	reasons // how many there are
+	ReasonOutrun Reason = "outrun"
+	// ReasonNotIdempotent means that the server may have acted on the request, and
+	// that it must not act twice.
+	ReasonNotIdempotent Reason = "not_idempotent"
+	// ReasonNotReplayable means that the request's body cannot be sent again. Attempt.Err says
+	// why: GetBody failed, a limit was reached (Rule.ReplayBuffer), or the base transport still
+	// reads the body.
+	ReasonNotReplayable Reason = "not_replayable"
+	// ReasonNotResumable means that the body of a response ended with an error, and that nothing
+	// could continue it. For example it is a stream or that of a POST, or a further response was
+	// not the rest of the same representation. The error says why.
+	ReasonNotResumable Reason = "not_resumable"
+	// ReasonRetriesOff means that the rule or the caller ([WithoutRetries]) allows one attempt.
+	ReasonRetriesOff Reason = "retries_off"
+	// ReasonNested means that a Transport below gave up on the request. Retries are
+	// not multiplied.
+	ReasonNested Reason = "nested"
+	// ReasonCanceled means that the caller hung up: its context was canceled.
+	ReasonCanceled Reason = "canceled"
+	// ReasonDeadline means that the deadline of the caller's context passed, or that the wait
+	// before the next attempt would pass it. A Read of a body that was cut has 10 s.
+	ReasonDeadline Reason = "deadline"
+	// ReasonMaxAttempts means that the request had Rule.MaxAttempts attempts, that the rule's
+	// Backoff ended the retries, or that too many reconnects in a row brought no progress.
+	ReasonMaxAttempts Reason = "max_attempts"
+	// ReasonMaxElapsedTime means that the next attempt would start later than
+	// Rule.MaxElapsedTime allows.
+	ReasonMaxElapsedTime Reason = "max_elapsed_time"
+	// ReasonRetryBudget means that the host's retry budget is used up.
+	ReasonRetryBudget Reason = "retry_budget"
+	// ReasonThrottled means that the server asked to wait: for longer than Rule.MaxRetryAfter
+	// allows, or for longer than the request has.
+	ReasonThrottled Reason = "throttled"
+	// ReasonQuota means that the quota that the server named is nearly used up, and that the
+	// turn of the request would come too late.
+	ReasonQuota Reason = "quota"
+	// ReasonRateLimit means that the turn of the request under Rule.RateLimit would come too late.
+	ReasonRateLimit Reason = "rate_limit"
+	// ReasonConcurrency means that as many requests are in flight as Rule.Concurrency lets go.
+	ReasonConcurrency Reason = "concurrency"
+	// ReasonCircuitOpen means that the host is down, and that Rule.Concurrency lets one request at
+	// a time find out whether it is back.
+	ReasonCircuitOpen Reason = "circuit_open"
 )
 
-// reasonNames has the name of each reason, and says why there is no further attempt as the end
-// of a sentence.
-var reasonNames = [...][2]string{
-	ReasonFinal:         {"final", "another attempt would not change it"},
-	ReasonRetry:         {"retry", "it is retried"},
-	ReasonNotIdempotent: {"not_idempotent", "the server may have acted, and it could do harm to act twice"},
-	ReasonNotReplayable: {"body_not_replayable", "the request's body cannot be sent again"},
-	ReasonBodyBusy:      {"body_busy", "the request's body is still being read"},
-	ReasonSentOnce:      {"sent_once", "the caller allows one attempt"},
-	ReasonRetriesOff:    {"retries_off", "the rule allows one attempt"},
-	ReasonNested:        {"nested", "a Transport below gave up"},
-	ReasonCanceled:      {"canceled", "the caller hung up"},
-	ReasonTimeout:       {"timeout", "the caller's time is up"},
-	ReasonAttempts:      {"attempts", "all attempts are used up"},
-	ReasonMaxElapsed:    {"max_elapsed", "the rule's time for retries is over"},
-	ReasonDeadline:      {"deadline", "its turn would come too late for the caller"},
-	ReasonMaxRetryAfter: {"max_retry_after", "the wait is longer than the rule allows"},
-	ReasonBackoffStop:   {"backoff_stop", "the back-off ends here"},
-	ReasonBudget:        {"budget", "the host's retry budget is used up"},
-	ReasonGateFull:      {"gate_full", "too many requests are in flight"},
-	ReasonHedged:        {"hedged", "a second attempt goes beside it"},
-	ReasonOutrun:        {"outrun", "another attempt was faster"},
-	ReasonResume:        {"resume", "the rest of its body is asked for"},
-	ReasonMismatch:      {"mismatch", "the rest is not of the same body"},
-	ReasonNotResumable:  {"not_resumable", "nothing can continue its body"},
+// text says the reason as the end of a sentence.
+func (r Reason) text() string {
+	switch r {
+	case ReasonFinal:
+		return "another attempt would not change it"
+	case ReasonRetry:
+		return "it is retried"
+	case ReasonOutrun:
+		return "another attempt was faster"
+	case ReasonNotIdempotent:
+		return "the server may have acted, and must not act twice"
+	case ReasonNotReplayable:
+		return "the request's body cannot be sent again"
+	case ReasonNotResumable:
+		return "nothing can continue its body"
+	case ReasonRetriesOff:
+		return "one attempt is allowed"
+	case ReasonNested:
+		return "a Transport below gave up"
+	case ReasonCanceled:
+		return "the caller hung up"
+	case ReasonDeadline:
+		return "the caller's deadline leaves no time"
+	case ReasonMaxAttempts:
+		return "all attempts are used up"
+	case ReasonMaxElapsedTime:
+		return "the rule's time for retries is over"
+	case ReasonRetryBudget:
+		return "the host's retry budget is used up"
+	case ReasonThrottled:
+		return "the server asked for a longer wait"
+	case ReasonQuota:
+		return "the server's quota is nearly used up"
+	case ReasonRateLimit:
+		return "the rule's rate limit is reached"
+	case ReasonConcurrency:
+		return "too many requests are in flight"
+	case ReasonCircuitOpen:
+		return "the host is down"
+	}
+	return string(r)
 }
 
-// String returns the reason in snake case.
-func (r Reason) String() string {
-	if r < reasons {
-		return reasonNames[r][0]
-	}
-	return "Reason(" + strconv.Itoa(int(r)) + ")"
-}
+// words is the reason without underscores.
+func (r Reason) words() string { return strings.ReplaceAll(string(r), "_", " ") }
 
 // isLimit reports whether a limit withheld a retry that was otherwise due. Then the
 // request was tried enough, and a Transport around this one must not start again.
@@ -122,10 +120,15 @@ func (r Reason) String() string {
 // whether the request is idempotent or replayable.
 func (r Reason) isLimit() bool {
 	switch r {
-	case ReasonAttempts, ReasonMaxElapsed, ReasonDeadline, ReasonMaxRetryAfter, ReasonBackoffStop, ReasonBudget, ReasonGateFull:
+	case ReasonDeadline, ReasonMaxAttempts, ReasonMaxElapsedTime, ReasonRetryBudget, ReasonThrottled, ReasonQuota, ReasonRateLimit, ReasonConcurrency, ReasonCircuitOpen:
 		return true
 	}
 	return false
+}
+
+// isOfHost reports whether the reason is a limit of the host.
+func (r Reason) isOfHost() bool {
+	return r.isLimit() && r != ReasonDeadline && r != ReasonMaxAttempts && r != ReasonMaxElapsedTime
 }
 
 // facts are everything that the decision depends on.
@@ -151,7 +154,7 @@ type facts struct {
 	room                time.Duration // to the deadline
 	deadline            bool
 	turn                time.Duration // until the limits let another attempt go, as far as is known
-	limit               string        // that takes so long
+	limit               Reason        // that takes so long; empty: none
 }
 
 // maxJitter bounds the jitter that is added to a wait that a server asked for. Without
@@ -169,7 +172,7 @@ const resumeJitter = 100 * time.Millisecond
 func decide(f facts) (Reason, time.Duration) {
 	switch {
 	case f.canceled && f.expired:
-		return ReasonTimeout, 0
+		return ReasonDeadline, 0
 	case f.canceled:
 		return ReasonCanceled, 0 // nobody waits for it any more
 	case f.nested:
@@ -179,7 +182,7 @@ func decide(f facts) (Reason, time.Duration) {
 	case f.misdirected:
 		return ReasonFinal, 0 // RFC 9110 §15.5.20, RFC 9113 §7: it would go over the same connection
 	case f.once:
-		return ReasonSentOnce, 0
+		return ReasonRetriesOff, 0
 	case f.attempts <= 1:
 		return ReasonRetriesOff, 0 // a Transport around this one may retry, because nobody gave up
 	case f.verdict == classify.Ambiguous && !f.idempotent:
@@ -187,13 +190,13 @@ func decide(f facts) (Reason, time.Duration) {
 	case !f.replayable:
 		return ReasonNotReplayable, 0
 	case f.sent >= f.attempts:
-		return ReasonAttempts, 0
+		return ReasonMaxAttempts, 0
 	case f.backoff < 0:
-		return ReasonBackoffStop, 0
+		return ReasonMaxAttempts, 0
 	}
 	asked := f.asked()
 	if asked < 0 {
-		return ReasonMaxRetryAfter, 0
+		return ReasonThrottled, 0
 	}
 	backoff := f.backoff
 	if f.silence > backoff { // it is longer by a random time; half of the time that is left stays for the attempt
@@ -205,7 +208,7 @@ func decide(f facts) (Reason, time.Duration) {
 	case f.deadline && start >= f.room:
 		return ReasonDeadline, 0 // a sleep that cannot end in an attempt
 	case f.elapsedMax > 0 && start > f.elapsedMax-f.elapsed:
-		return ReasonMaxElapsed, 0
+		return ReasonMaxElapsedTime, 0
 	}
 	if asked > 0 && wait == asked || f.sent == 0 { // a wait of the back-off already has jitter
 		wait += f.jitter(wait, asked)
@@ -213,16 +216,14 @@ func decide(f facts) (Reason, time.Duration) {
 	return ReasonRetry, wait
 }
 
-// withheldBy returns the limit that withheld a retry for this reason. It is empty if
-// there would be no retry without the limit either.
-func (f facts) withheldBy(reason Reason) string {
-	if reason == ReasonDeadline || reason == ReasonMaxElapsed {
-		f.turn = 0
-		if alone, _ := decide(f); alone == ReasonRetry {
-			return f.limit
-		}
+// nameLimit returns the limit of the host in the place of the time that is up, if there would be a
+// retry without that limit.
+func (f facts) nameLimit(reason Reason) Reason {
+	f.turn = 0
+	if alone, _ := decide(f); alone == ReasonRetry && f.limit != "" {
+		return f.limit
 	}
-	return ""
+	return reason
 }
 
 // asked returns the server's wait as far as the rule obeys it. It is negative if the
@@ -278,12 +279,4 @@ func (f facts) within(wait, most time.Duration) time.Duration {
 		spare = min(spare, f.elapsedMax-f.elapsed-wait)
 	}
 	return min(most, wait+max(spare, 0))
-}
-
-// textOf says as the end of a sentence why there is no further attempt.
-func textOf(r Reason) string {
-	if r < reasons {
-		return reasonNames[r][1]
-	}
-	return r.String()
 }

@@ -31,17 +31,17 @@ func TestDecide(t *testing.T) {
 		{"a 421 is final if there is no other connection", func(f *facts) { f.verdict, f.misdirected = classify.Refused, true }, ReasonFinal, 0},
 		{"nobody has an opinion", func(f *facts) { f.verdict = classify.Unknown }, ReasonFinal, 0},
 		{"the caller has left", func(f *facts) { f.canceled = true }, ReasonCanceled, 0},
-		{"the caller's deadline has passed", func(f *facts) { f.canceled, f.expired = true, true }, ReasonTimeout, 0},
+		{"the caller's deadline has passed", func(f *facts) { f.canceled, f.expired = true, true }, ReasonDeadline, 0},
 		{"the caller has left, and the error is final", func(f *facts) { f.canceled, f.verdict = true, classify.Final }, ReasonCanceled, 0},
 		{"a transport below gave up", func(f *facts) { f.nested = true }, ReasonNested, 0},
 		{"a transport below gave up, and the error is final", func(f *facts) { f.nested, f.verdict = true, classify.Final }, ReasonNested, 0},
-		{"the caller allows one attempt", func(f *facts) { f.once = true }, ReasonSentOnce, 0},
+		{"the caller allows one attempt", func(f *facts) { f.once = true }, ReasonRetriesOff, 0},
 		{"the rule allows one attempt", func(f *facts) { f.attempts = -1 }, ReasonRetriesOff, 0},
 		{"the body is gone", func(f *facts) { f.replayable = false }, ReasonNotReplayable, 0},
 		{"safety is named before limits", func(f *facts) { f.idempotent, f.sent = false, 6 }, ReasonNotIdempotent, 0},
 		{"one attempt is left", func(f *facts) { f.sent = 5 }, ReasonRetry, 2 * time.Second},
-		{"no attempt is left", func(f *facts) { f.sent = 6 }, ReasonAttempts, 0},
-		{"the back-off says stop", func(f *facts) { f.backoff = -1 }, ReasonBackoffStop, 0},
+		{"no attempt is left", func(f *facts) { f.sent = 6 }, ReasonMaxAttempts, 0},
+		{"the back-off says stop", func(f *facts) { f.backoff = -1 }, ReasonMaxAttempts, 0},
 		{"the back-off is zero", func(f *facts) { f.backoff = 0 }, ReasonRetry, 0},
 
 		{"the server asks for less than the back-off", func(f *facts) { f.hint = time.Second }, ReasonRetry, 2 * time.Second},
@@ -67,7 +67,7 @@ func TestDecide(t *testing.T) {
 		{"Retry-After: 0 is no reason to hurry", func(f *facts) { f.hint = 0 }, ReasonRetry, 2 * time.Second},
 		{"the server asks for a negative wait, which counts for nothing", func(f *facts) { f.hint = -time.Second }, ReasonRetry, 2 * time.Second},
 		{"the server asks for exactly the longest wait", func(f *facts) { f.hint = time.Minute }, ReasonRetry, time.Minute},
-		{"the server asks for more than the longest wait, and the rule stops then", func(f *facts) { f.hint = time.Minute + 1 }, ReasonMaxRetryAfter, 0},
+		{"the server asks for more than the longest wait, and the rule stops then", func(f *facts) { f.hint = time.Minute + 1 }, ReasonThrottled, 0},
 		{"no wait is too long for the rule", func(f *facts) { f.hint, f.maxRetryAfter = time.Hour, -1 }, ReasonRetry, time.Hour},
 
 		{"the deadline leaves room", func(f *facts) { f.deadline, f.room = true, 2*time.Second+1 }, ReasonRetry, 2 * time.Second},
@@ -81,7 +81,7 @@ func TestDecide(t *testing.T) {
 			f.deadline, f.room, f.hint, f.u = true, 10*time.Second+2, 10*time.Second, 0.999999
 		}, ReasonRetry, 10 * time.Second},
 		{"MaxElapsedTime leaves room", func(f *facts) { f.elapsed, f.elapsedMax = time.Second, 3*time.Second }, ReasonRetry, 2 * time.Second},
-		{"MaxElapsedTime leaves no room", func(f *facts) { f.elapsed, f.elapsedMax = time.Second+1, 3*time.Second }, ReasonMaxElapsed, 0},
+		{"MaxElapsedTime leaves no room", func(f *facts) { f.elapsed, f.elapsedMax = time.Second+1, 3*time.Second }, ReasonMaxElapsedTime, 0},
 		{"jitter does not pass MaxElapsedTime", func(f *facts) {
 			f.elapsed, f.elapsedMax, f.hint, f.u = time.Second, 11*time.Second, 10*time.Second, 0.9
 		}, ReasonRetry, 10 * time.Second},
@@ -94,7 +94,7 @@ func TestDecide(t *testing.T) {
 		{"a request for missing bytes waits at random after a short wait of the server", func(f *facts) {
 			f.sent, f.backoff, f.hint, f.u = 0, 0, 10*time.Millisecond, 0.5
 		}, ReasonRetry, 60 * time.Millisecond},
-		{"a request for missing bytes is not sent if the server asks for more than the longest wait", func(f *facts) { f.sent, f.hint = 0, time.Hour }, ReasonMaxRetryAfter, 0},
+		{"a request for missing bytes is not sent if the server asks for more than the longest wait", func(f *facts) { f.sent, f.hint = 0, time.Hour }, ReasonThrottled, 0},
 		{"a request for missing bytes keeps half of the time to the deadline", func(f *facts) {
 			f.sent, f.deadline, f.room, f.u = 0, true, 2*time.Second+40*time.Millisecond, 0.5
 		}, ReasonRetry, 2010 * time.Millisecond},
@@ -151,24 +151,19 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// The names of the reasons are labels of metrics, so they never change.
+// The names of the reasons are labels of metrics, so they never change, and each has a text.
 func TestReasonsHaveNames(t *testing.T) {
-	names := map[Reason]string{
-		ReasonFinal: "final", ReasonRetry: "retry", ReasonNotIdempotent: "not_idempotent",
-		ReasonNotReplayable: "body_not_replayable", ReasonBodyBusy: "body_busy",
-		ReasonSentOnce: "sent_once", ReasonRetriesOff: "retries_off", ReasonNested: "nested",
-		ReasonCanceled: "canceled", ReasonTimeout: "timeout", ReasonAttempts: "attempts", ReasonMaxElapsed: "max_elapsed",
-		ReasonDeadline: "deadline", ReasonMaxRetryAfter: "max_retry_after",
-		ReasonBackoffStop: "backoff_stop", ReasonBudget: "budget",
-		ReasonGateFull: "gate_full", ReasonHedged: "hedged", ReasonOutrun: "outrun",
-		ReasonResume: "resume", ReasonMismatch: "mismatch",
-		ReasonNotResumable: "not_resumable",
+	names := []Reason{
+		"final", "retry", "outrun", "not_idempotent", "not_replayable", "not_resumable", "retries_off", "nested", "canceled", "deadline",
+		"max_attempts", "max_elapsed_time", "retry_budget", "throttled", "quota", "rate_limit", "concurrency", "circuit_open",
 	}
-	for r := range reasons {
-		assert.Equal(t, names[r], r.String(), "reason %d", uint8(r))
+	assert.Equal(t, names, []Reason{
+		ReasonFinal, ReasonRetry, ReasonOutrun, ReasonNotIdempotent, ReasonNotReplayable, ReasonNotResumable, ReasonRetriesOff, ReasonNested, ReasonCanceled, ReasonDeadline,
+		ReasonMaxAttempts, ReasonMaxElapsedTime, ReasonRetryBudget, ReasonThrottled, ReasonQuota, ReasonRateLimit, ReasonConcurrency, ReasonCircuitOpen,
+	})
+	for _, r := range names {
+		assert.NotEqual(t, string(r), r.text())
 	}
-	assert.Len(t, names, int(reasons))
-	assert.Equal(t, "Reason(200)", Reason(200).String())
 }
 
 // Jitter does not make the longest possible wait overflow.

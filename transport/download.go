@@ -197,7 +197,7 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 		d.pool, d.start, d.price = x.last.Pool, x.start, x.Price
 	}()
 	resp, err := x.loop()
-	if reason := HistoryOf(resp).Reason; reason != ReasonFinal {
+	if reason := HistoryOf(resp).Reason; reason != "" && reason != ReasonFinal {
 		attempt.Discard(x.Ctx, resp)
 		return nil, x.report.newError(reason, fmt.Errorf("transport: the response has status %d", resp.StatusCode))
 	}

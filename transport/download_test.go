@@ -98,7 +98,7 @@ func TestResumeWithoutProgressIsARetry(t *testing.T) {
 		assert.Equal(t, text, mustRead(t, resp))
 		assert.Equal(t, (1+2+4+8)*time.Second, time.Since(start))
 		assert.Equal(t, []string{" ", `bytes=400- "v1"`, `bytes=400- "v1"`, `bytes=400- "v1"`, `bytes=500- "v1"`}, base.ranges())
-		assert.Equal(t, []transport.Reason{transport.ReasonFinal, transport.ReasonResume, transport.ReasonFinal, transport.ReasonResume, transport.ReasonRetry, transport.ReasonFinal, transport.ReasonResume, transport.ReasonFinal}, seen.reasons())
+		assert.Equal(t, []transport.Reason{transport.ReasonFinal, transport.ReasonRetry, transport.ReasonFinal, transport.ReasonRetry, transport.ReasonRetry, transport.ReasonFinal, transport.ReasonRetry, transport.ReasonFinal}, seen.reasons())
 		assert.EqualValues(t, 400, seen.all[1].Offset)
 		assert.ErrorIs(t, seen.all[1].Err, syscall.ECONNRESET)
 		assert.Equal(t, time.Second, seen.all[1].Delay)
@@ -127,7 +127,7 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		assert.Equal(t, text, mustRead(t, resp))
 		base.sent(t, 51)
 		assert.LessOrEqual(t, time.Since(start), 50*(transport.ContinuationGap+transport.ResumeJitter))
-		assert.Equal(t, transport.ReasonResume, seen.reasons()[1])
+		assert.Equal(t, transport.ReasonRetry, seen.reasons()[1])
 		for _, e := range seen.all {
 			assert.Equal(t, 1, e.Number)
 		}
@@ -294,23 +294,23 @@ func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
 		took   time.Duration
 		reason transport.Reason
 	}{
-		{"silence", policy.Rule{}, tag, []answer{hang}, most, transport.ReasonTimeout},
-		{"silence, with a timeout", policy.Rule{AttemptTimeout: 4 * time.Second}, tag, []answer{hang}, most, transport.ReasonTimeout},
-		{"silence, with a longer timeout", policy.Rule{AttemptTimeout: time.Minute}, tag, []answer{hang}, most, transport.ReasonTimeout},
-		{"silence, with hedges", policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, tag, []answer{hang}, most, transport.ReasonTimeout},
-		{"headers, and then silence", policy.Rule{}, tag, []answer{silent(206, "", `ETag: "v1"`, "Content-Range: bytes 4-9/10")}, most, transport.ReasonTimeout},
-		{"everything again, and then silence", policy.Rule{}, nil, []answer{silent(200, "0123")}, most, transport.ReasonTimeout},
-		{"everything again, too slowly", policy.Rule{}, nil, []answer{silent(200, "01")}, most, transport.ReasonTimeout},
+		{"silence", policy.Rule{}, tag, []answer{hang}, most, transport.ReasonDeadline},
+		{"silence, with a timeout", policy.Rule{AttemptTimeout: 4 * time.Second}, tag, []answer{hang}, most, transport.ReasonDeadline},
+		{"silence, with a longer timeout", policy.Rule{AttemptTimeout: time.Minute}, tag, []answer{hang}, most, transport.ReasonDeadline},
+		{"silence, with hedges", policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, tag, []answer{hang}, most, transport.ReasonDeadline},
+		{"headers, and then silence", policy.Rule{}, tag, []answer{silent(206, "", `ETag: "v1"`, "Content-Range: bytes 4-9/10")}, most, transport.ReasonDeadline},
+		{"everything again, and then silence", policy.Rule{}, nil, []answer{silent(200, "0123")}, most, transport.ReasonDeadline},
+		{"everything again, too slowly", policy.Rule{}, nil, []answer{silent(200, "01")}, most, transport.ReasonDeadline},
 		{"headers too late, and then silence", policy.Rule{}, tag, []answer{func(req *http.Request) (*http.Response, error) {
 			time.Sleep(most + time.Second) // whatever the context says
 			return play(req, silent(206, "", `ETag: "v1"`, "Content-Range: bytes 4-9/10"))
-		}}, most + time.Second, transport.ReasonTimeout},
-		{"404", policy.Rule{}, tag, []answer{status(404)}, 0, transport.ReasonMismatch},
-		{"late 404", policy.Rule{}, tag, []answer{late(5*time.Second, status(404))}, 5 * time.Second, transport.ReasonMismatch},
-		{"503, and no attempt left", policy.Rule{MaxAttempts: 2}, tag, []answer{status(503)}, 0, transport.ReasonAttempts},
+		}}, most + time.Second, transport.ReasonDeadline},
+		{"404", policy.Rule{}, tag, []answer{status(404)}, 0, transport.ReasonNotResumable},
+		{"late 404", policy.Rule{}, tag, []answer{late(5*time.Second, status(404))}, 5 * time.Second, transport.ReasonNotResumable},
+		{"503, and no attempt left", policy.Rule{MaxAttempts: 2}, tag, []answer{status(503)}, 0, transport.ReasonMaxAttempts},
 		{"503 for a longer time", policy.Rule{}, tag, []answer{status(503, "Retry-After: 11")}, 0, transport.ReasonDeadline},
 		{"503 after some time", policy.Rule{}, tag, []answer{late(5*time.Second, status(503, "Retry-After: 6"))}, 5 * time.Second, transport.ReasonDeadline},
-		{"cuts without a byte", policy.Rule{MaxAttempts: 100}, tag, []answer{late(3*time.Second, cut)}, most, transport.ReasonTimeout},
+		{"cuts without a byte", policy.Rule{MaxAttempts: 100}, tag, []answer{late(3*time.Second, cut)}, most, transport.ReasonDeadline},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			first := func(req *http.Request) (*http.Response, error) {
@@ -434,7 +434,7 @@ func TestReadsOfTheRestAreBounded(t *testing.T) {
 			assert.Equal(t, 10*time.Second, time.Since(start))
 			assert.ErrorIs(t, err, io.ErrUnexpectedEOF, "the error of the cut")
 			e := errorAs[*transport.ResumeError](t, err)
-			assert.Equal(t, transport.ReasonTimeout, e.Reason)
+			assert.Equal(t, transport.ReasonDeadline, e.Reason)
 			assert.EqualValues(t, 6, e.Offset)
 		})
 	}
@@ -450,14 +450,14 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 		deadline time.Duration
 		reason   transport.Reason // Resume: it is continued
 	}{
-		{"without progress", 4, "9", time.Hour, transport.ReasonResume},
-		{"after progress", resume.MinProgress, "9", time.Hour, transport.ReasonResume},
+		{"without progress", 4, "9", time.Hour, transport.ReasonRetry},
+		{"after progress", resume.MinProgress, "9", time.Hour, transport.ReasonRetry},
 		{"without progress, past the deadline", 4, "9", 10 * time.Second, transport.ReasonDeadline},
 		{"after progress, past the deadline", resume.MinProgress, "9", 10 * time.Second, transport.ReasonDeadline},
 		{"without progress, past 10 s", 4, "12", time.Hour, transport.ReasonDeadline},
 		{"after progress, past 10 s", resume.MinProgress, "12", time.Hour, transport.ReasonDeadline},
-		{"without progress, too long", 4, "100", time.Hour, transport.ReasonMaxRetryAfter},
-		{"after progress, too long", resume.MinProgress, "100", time.Hour, transport.ReasonMaxRetryAfter},
+		{"without progress, too long", 4, "100", time.Hour, transport.ReasonThrottled},
+		{"after progress, too long", resume.MinProgress, "100", time.Hour, transport.ReasonThrottled},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			text := strings.Repeat("x", row.size) + "the rest"
@@ -483,7 +483,7 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 200, resp.StatusCode)
 			got, err := io.ReadAll(resp.Body)
-			if row.reason == transport.ReasonResume {
+			if row.reason == transport.ReasonRetry {
 				require.NoError(t, err)
 				assert.True(t, string(got) == text)
 				require.Len(t, at, 1)
@@ -510,13 +510,13 @@ func TestResumeGivesUp(t *testing.T) {
 		attempts int
 		read     int
 	}{
-		{"attempts", policy.Rule{MaxAttempts: 3}, []int{10, 10, 10, 10}, transport.ReasonAttempts, 3, 30},
-		{"attempts, others among them", policy.Rule{MaxAttempts: 3}, []int{-503, 10, 10, 10}, transport.ReasonAttempts, 3, 20},
-		{"responses that are none", policy.Rule{MaxAttempts: 3}, []int{10, -503, -503, -503}, transport.ReasonAttempts, 3, 10},
-		{"elapsed", policy.Rule{MaxElapsedTime: 4 * time.Second}, []int{10, 10, 10, 10}, transport.ReasonMaxElapsed, 3, 30},
-		{"budget", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9, Burst: 1}}, []int{10, 10, 10}, transport.ReasonBudget, 2, 20},
-		{"back-off", policy.Rule{Backoff: stopping{}}, []int{10, 10, 10}, transport.ReasonBackoffStop, 1, 10},
-		{"final response", policy.Rule{}, []int{10, -404}, transport.ReasonMismatch, 2, 10},
+		{"attempts", policy.Rule{MaxAttempts: 3}, []int{10, 10, 10, 10}, transport.ReasonMaxAttempts, 3, 30},
+		{"attempts, others among them", policy.Rule{MaxAttempts: 3}, []int{-503, 10, 10, 10}, transport.ReasonMaxAttempts, 3, 20},
+		{"responses that are none", policy.Rule{MaxAttempts: 3}, []int{10, -503, -503, -503}, transport.ReasonMaxAttempts, 3, 10},
+		{"elapsed", policy.Rule{MaxElapsedTime: 4 * time.Second}, []int{10, 10, 10, 10}, transport.ReasonMaxElapsedTime, 3, 30},
+		{"budget", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9, Burst: 1}}, []int{10, 10, 10}, transport.ReasonRetryBudget, 2, 20},
+		{"back-off", policy.Rule{Backoff: stopping{}}, []int{10, 10, 10}, transport.ReasonMaxAttempts, 1, 10},
+		{"final response", policy.Rule{}, []int{10, -404}, transport.ReasonNotResumable, 2, 10},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			seen := &recorder{}
@@ -632,7 +632,7 @@ func TestResumeCounts(t *testing.T) {
 		got, err := io.ReadAll(resp.Body)
 		assert.Len(t, got, 10+resume.MinProgress+10+10)
 		e := errorAs[*transport.ResumeError](t, err)
-		assert.Equal(t, transport.ReasonAttempts, e.Reason, "two in a row without progress")
+		assert.Equal(t, transport.ReasonMaxAttempts, e.Reason, "two in a row without progress")
 		assert.Equal(t, []time.Duration{0, 0}, prevs)
 		assert.EqualValues(t, 2, tr.Hosts().Peek(base.reqs[0].URL).Requests())
 		assert.Zero(t, tr.Hosts().Peek(base.reqs[0].URL).InFlight())
@@ -820,7 +820,7 @@ func TestResumesAreNotMultiplied(t *testing.T) {
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
 			e := errorAs[*transport.ResumeError](t, err)
-			assert.Equal(t, transport.ReasonAttempts, e.Reason)
+			assert.Equal(t, transport.ReasonMaxAttempts, e.Reason)
 			assert.Equal(t, len(got), first+base.attempts()-1)
 			assert.LessOrEqual(t, base.attempts(), 4)
 		})
@@ -1126,9 +1126,9 @@ func TestDeadlineWhileBytesComeAgain(t *testing.T) {
 		_, err = io.ReadAll(resp.Body)
 		require.Error(t, err)
 		require.Equal(t, 2, sent, "requests sent")
-		assert.Equal(t, transport.ReasonTimeout, reasons[len(reasons)-1])
+		assert.Equal(t, transport.ReasonDeadline, reasons[len(reasons)-1])
 		if e, ok := errors.AsType[*transport.ResumeError](err); assert.True(t, ok, err) {
-			assert.Equal(t, transport.ReasonTimeout, e.Reason)
+			assert.Equal(t, transport.ReasonDeadline, e.Reason)
 		}
 	})
 }

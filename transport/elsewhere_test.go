@@ -207,7 +207,7 @@ func TestMayGoElsewhereUnsent(t *testing.T) {
 		for _, ctx := range []context.Context{soon, transport.WithoutRetries(soon)} {
 			req := newRequest(t, http.MethodPost, "http://a.test/", nil).WithContext(ctx)
 			resp, err := by.RoundTrip(req)
-			assert.ErrorIs(t, err, transport.ErrOverDeadline)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.True(t, transport.MayGoElsewhere(by, req, resp, err, false))
 		}
 	})

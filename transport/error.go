@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,15 +19,9 @@ import (
 )
 
 var (
-	// ErrOverDeadline is in the error of a request that was refused because its
-	// turn under a limit of the host would come after the deadline of its context.
-	// errors.Is(err, context.DeadlineExceeded) and Timeout() also hold, although the
-	// deadline has not passed yet.
-	ErrOverDeadline error = &attempt.TimeoutError{Text: "transport: its turn would come after the deadline"}
-
-	// ErrGateFull is in the error of a request that was refused because the
-	// host's gate was full and its mode is policy.GateRefuse.
-	ErrGateFull = errors.New("transport: too many requests in flight to the host")
+	// ErrNotSent is in the [Error] of a request that was not sent, because a limit of its host
+	// withheld it or its context ended while it waited for one. Its Reason says which.
+	ErrNotSent = errors.New("transport: not sent")
 
 	// ErrOutrun is the error of an attempt if another attempt of the same request got
 	// a response first. It is also the cause of the end of its context.
@@ -37,27 +32,26 @@ var (
 	// for the timeouts of net/http.
 	ErrStalled = attempt.ErrStalled
 
-	errOverElapsed = errors.New("transport: its turn would come later than the rule allows")
+	errLate    error = &attempt.TimeoutError{Text: "transport: its turn would come after the deadline"}
+	errOverdue       = errors.New("transport: its turn would come later than the rule allows")
 )
 
-// reasonFor returns the Reason and the error of a refusal. The error names the limit if it says
-// nothing of it otherwise.
+// reasonFor returns the Reason and the error of a refusal. The error is nil if the reason says
+// everything.
 func (c *call) reasonFor(no *limit.Rejection) (Reason, error) {
+	reason := Reason(no.Limit)
 	switch no.Why {
-	case limit.WhyLate:
-		if no.Limit == "" {
-			return ReasonDeadline, ErrOverDeadline
-		}
-		return ReasonDeadline, &attempt.TimeoutError{Text: ErrOverDeadline.Error() + " (" + no.Limit + ")", Same: ErrOverDeadline}
-	case limit.WhyOverdue:
-		if no.Limit == "" {
-			return ReasonMaxElapsed, errOverElapsed
-		}
-		return ReasonMaxElapsed, fmt.Errorf("%w (%s)", errOverElapsed, no.Limit)
 	case limit.WhyFull:
-		return ReasonGateFull, ErrGateFull
+		return reason, nil
+	case limit.WhyLate:
+		return cmp.Or(reason, ReasonDeadline), errLate
+	case limit.WhyOverdue:
+		return cmp.Or(reason, ReasonMaxElapsedTime), errOverdue
 	}
-	return c.reasonGone(), no.Err
+	if gone := c.reasonGone(); reason == "" || gone == ReasonCanceled {
+		reason = gone
+	}
+	return reason, no.Err
 }
 
 // A bodyError says why a request could not be sent again because of its body. If the
@@ -105,8 +99,6 @@ func (e *bodyError) Unwrap() []error {
 type Error struct {
 	// Reason says why there was no further attempt.
 	Reason Reason
-	// Limit is the limit of the host that withheld the next attempt, as in [Event].
-	Limit string
 	// Attempts are the attempts of the call, oldest first. It is empty if the
 	// request was refused without being sent.
 	Attempts []Attempt
@@ -119,6 +111,8 @@ type Error struct {
 	request string // method and URL, without secrets, for Explain
 	url     string // with its secrets, which Error hides in other texts
 	queued  Queued // before a request was refused, for Explain
+	heldBy  Reason // the limit at which it waited then
+	down    string // what is wrong with a host that is down
 	ended   error  // the end of the caller's context; nil: it has not ended
 }
 
@@ -142,13 +136,24 @@ func (e *Error) Error() string {
 	}
 	b.WriteString(e.lastOutcome())
 	b.WriteString(e.reasonText())
-	b.Add(!e.Until.IsZero(), ", try again at %s", e.Until.UTC().Format(time.RFC3339))
+	b.WriteString(e.untilText())
 	if e.Err != nil {
 		b.WriteString(": ")
 		b.WriteString(e.safeText(e.Err))
 	}
 	return b.String()
 }
+
+// untilText says when a new request makes sense.
+func (e *Error) untilText() string {
+	if e.Until.IsZero() {
+		return ""
+	}
+	return ", next try at " + e.Until.UTC().Format(time.RFC3339)
+}
+
+// Is reports whether target is [ErrNotSent], and nothing was sent.
+func (e *Error) Is(target error) bool { return target == ErrNotSent && len(e.Attempts) == 0 }
 
 // safeText returns the text of an error without secrets and without our prefix.
 func (e *Error) safeText(err error) string {
@@ -179,25 +184,31 @@ func (e *Error) isLast() bool {
 // reasonText names the reason, unless the number of attempts or Err already tells it.
 func (e *Error) reasonText() string {
 	switch {
-	case e.Reason == ReasonAttempts, e.Reason == ReasonFinal:
+	case e.Reason == ReasonMaxAttempts, e.Reason == ReasonFinal:
 		return ""
-	case e.Reason == ReasonCanceled, e.Reason == ReasonTimeout:
+	case len(e.Attempts) == 0 && e.Reason.isOfHost():
+		return ": " + e.whyText()
+	case e.Reason == ReasonCanceled, e.Reason == ReasonDeadline && e.ended != nil:
 		return e.endText()
-	case e.Err != nil && !e.isLast():
+	case e.Err != nil && !e.isLast() && !e.Reason.isOfHost():
 		return ""
 	}
-	text := strings.ReplaceAll(e.Reason.String(), "_", " ")
-	if e.Limit != "" && e.Limit != text {
-		text += ", " + e.Limit
+	return " (" + e.Reason.words() + ")"
+}
+
+// whyText says as the end of a sentence why there was no further attempt.
+func (e *Error) whyText() string {
+	if e.down != "" {
+		return e.Reason.text() + " (" + e.down + ")"
 	}
-	return " (" + text + ")"
+	return e.Reason.text()
 }
 
 // endText says how the caller's context ended, unless Err already says so.
 func (e *Error) endText() string {
 	switch {
-	case len(e.Attempts) == 0 && e.Limit != "":
-		return " while it waited for its turn (" + e.Limit + ")"
+	case len(e.Attempts) == 0 && e.heldBy != "":
+		return " while it waited for its turn (" + e.heldBy.words() + ")"
 	case len(e.Attempts) == 0:
 		return "" // "not sent" says it
 	case errors.Is(e.Err, context.Canceled), errors.Is(e.Err, attempt.ErrRequestCanceled):
@@ -210,12 +221,6 @@ func (e *Error) endText() string {
 	return " (canceled)"
 }
 
-// isOfContext reports whether the request was not sent because its context had ended, and no
-// limit made it wait. Then there is nothing to tell but the error of the context.
-func (e *Error) isOfContext() bool {
-	return len(e.Attempts) == 0 && e.Limit == "" && e.queued == (Queued{}) && (e.Reason == ReasonCanceled || e.Reason == ReasonTimeout)
-}
-
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
@@ -225,7 +230,9 @@ func (e *Error) Timeout() bool { return isTimeout(e.Err) }
 // GaveUp reports whether a limit withheld a retry that was otherwise due. Code that
 // retries around a Transport should not retry such an error, because retries would be
 // multiplied. policy.Do does not retry it.
-func (e *Error) GaveUp() bool { return e.Reason.isLimit() || e.Reason == ReasonNested }
+func (e *Error) GaveUp() bool {
+	return e.Reason == ReasonNested || e.Reason.isLimit() && e.ended == nil
+}
 
 // Temporary reports whether Err has a method Temporary that returns true. It makes
 // Error a net.Error.

@@ -42,8 +42,8 @@ func TestErrorTexts(t *testing.T) {
 		e    transport.Error
 		want string
 	}{
-		{transport.Error{Reason: transport.ReasonAttempts, Attempts: sent(reset, reset), Err: reset}, "gave up after 2 attempts: connection reset by peer"},
-		{transport.Error{Reason: transport.ReasonAttempts, Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503: connection reset by peer"},
+		{transport.Error{Reason: transport.ReasonMaxAttempts, Attempts: sent(reset, reset), Err: reset}, "gave up after 2 attempts: connection reset by peer"},
+		{transport.Error{Reason: transport.ReasonMaxAttempts, Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503: connection reset by peer"},
 		{transport.Error{Reason: transport.ReasonCanceled, Attempts: sent(503, 502, 503), Err: context.DeadlineExceeded}, "gave up after 3 attempts, last status 503: context deadline exceeded"},
 		{transport.Error{Reason: transport.ReasonCanceled, Attempts: sent(503), Err: context.Canceled}, "gave up after 1 attempt, last status 503: context canceled"},
 		{transport.Error{Reason: transport.ReasonCanceled, Attempts: sent(503), Err: over}.Ended(context.DeadlineExceeded), "gave up after 1 attempt, last status 503: context deadline exceeded: the job is over"},
@@ -52,20 +52,20 @@ func TestErrorTexts(t *testing.T) {
 		{transport.Error{Reason: transport.ReasonCanceled, Attempts: sent(503, io.ErrClosedPipe), Err: io.ErrClosedPipe}.Ended(context.Canceled), "gave up after 2 attempts, last status 503 (canceled): io: read/write on closed pipe"},
 		{transport.Error{Reason: transport.ReasonCanceled, Attempts: sent(503), Err: transport.ErrRequestCanceled}, "gave up after 1 attempt, last status 503: net/http: request canceled"},
 		{transport.Error{Reason: transport.ReasonCanceled, Err: context.DeadlineExceeded}, "not sent: context deadline exceeded"},
-		{transport.Error{Reason: transport.ReasonCanceled, Limit: "gate", Err: context.DeadlineExceeded}, "not sent while it waited for its turn (gate): context deadline exceeded"},
-		{transport.Error{Reason: transport.ReasonTimeout, Attempts: sent(503, 502, 503), Err: context.DeadlineExceeded}, "gave up after 3 attempts, last status 503: context deadline exceeded"},
-		{transport.Error{Reason: transport.ReasonTimeout, Attempts: sent(503, io.ErrClosedPipe), Err: io.ErrClosedPipe}.Ended(context.DeadlineExceeded), "gave up after 2 attempts, last status 503 (deadline exceeded): io: read/write on closed pipe"},
-		{transport.Error{Reason: transport.ReasonTimeout, Limit: "gate", Err: context.DeadlineExceeded}, "not sent while it waited for its turn (gate): context deadline exceeded"},
-		{transport.Error{Reason: transport.ReasonDeadline, Limit: "rate", Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503 (deadline, rate): connection reset by peer"},
+		{transport.Error{Reason: transport.ReasonCanceled, Err: context.Canceled}.HeldBy(transport.ReasonRateLimit), "not sent while it waited for its turn (rate limit): context canceled"},
+		{transport.Error{Reason: transport.ReasonDeadline, Attempts: sent(503, 502, 503), Err: context.DeadlineExceeded}, "gave up after 3 attempts, last status 503: context deadline exceeded"},
+		{transport.Error{Reason: transport.ReasonDeadline, Attempts: sent(503, io.ErrClosedPipe), Err: io.ErrClosedPipe}.Ended(context.DeadlineExceeded), "gave up after 2 attempts, last status 503 (deadline exceeded): io: read/write on closed pipe"},
+		{transport.Error{Reason: transport.ReasonConcurrency, Err: context.DeadlineExceeded}, "not sent: too many requests are in flight: context deadline exceeded"},
+		{transport.Error{Reason: transport.ReasonRateLimit, Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503 (rate limit): connection reset by peer"},
 		{transport.Error{Reason: transport.ReasonDeadline, Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503 (deadline): connection reset by peer"},
-		{transport.Error{Reason: transport.ReasonDeadline, Attempts: sent(503), Err: transport.ErrOverDeadline}, "gave up after 1 attempt, last status 503: its turn would come after the deadline"},
-		{transport.Error{Reason: transport.ReasonDeadline, Err: transport.ErrOverDeadline}, "not sent: its turn would come after the deadline"},
-		{transport.Error{Reason: transport.ReasonGateFull, Err: transport.ErrGateFull}, "not sent: too many requests in flight to the host"},
-		{transport.Error{Reason: transport.ReasonBudget, Attempts: sent(reset), Err: reset}, "gave up after 1 attempt (budget): connection reset by peer"},
+		{transport.Error{Reason: transport.ReasonRateLimit, Attempts: sent(503), Err: transport.ErrLate}, "gave up after 1 attempt, last status 503 (rate limit): its turn would come after the deadline"},
+		{transport.Error{Reason: transport.ReasonDeadline, Err: transport.ErrLate}, "not sent: its turn would come after the deadline"},
+		{transport.Error{Reason: transport.ReasonConcurrency}, "not sent: too many requests are in flight"},
+		{transport.Error{Reason: transport.ReasonRetryBudget, Attempts: sent(reset), Err: reset}, "gave up after 1 attempt (retry budget): connection reset by peer"},
 		{transport.Error{Reason: transport.ReasonNotIdempotent, Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503 (not idempotent): connection reset by peer"},
 		{transport.Error{Reason: transport.ReasonFinal, Attempts: sent(503, io.EOF), Err: io.EOF}, "gave up after 2 attempts, last status 503: EOF"},
-		{transport.Error{Reason: transport.ReasonDeadline, Err: transport.ErrOverDeadline, Until: time.Unix(0, 0)}, "not sent, try again at 1970-01-01T00:00:00Z: its turn would come after the deadline"},
-		{transport.Error{Reason: transport.ReasonMaxElapsed, Attempts: sent(503)}, "gave up after 1 attempt, last status 503 (max elapsed)"},
+		{transport.Error{Reason: transport.ReasonThrottled, Err: transport.ErrLate, Until: time.Unix(0, 0)}, "not sent: the server asked for a longer wait, next try at 1970-01-01T00:00:00Z: its turn would come after the deadline"},
+		{transport.Error{Reason: transport.ReasonMaxElapsedTime, Attempts: sent(503)}, "gave up after 1 attempt, last status 503 (max elapsed time)"},
 	} {
 		assert.Equal(t, "transport: "+row.want, row.e.Error())
 	}

@@ -115,7 +115,7 @@ func Example_cost() {
 		if err == nil {
 			resp.Body.Close()
 		}
-		fmt.Println("too late:", errors.Is(err, transport.ErrOverDeadline))
+		fmt.Println("too late:", errors.Is(err, context.DeadlineExceeded))
 		cancel()
 	}
 	// Output:

@@ -176,7 +176,7 @@ func ExampleHistoryOf() {
 	// Output:
 	// -> GET https://api.example.com
 	// -> GET https://api.example.com
-	// 503 attempts 2
+	// 503 max_attempts 2
 }
 
 // What was tried before the error.
@@ -248,7 +248,7 @@ func ExampleResumeError() {
 	}
 	// Output:
 	// "the first 20 bytes, "
-	// 20 bytes, mismatch
+	// 20 bytes, not_resumable
 }
 
 // Snapshot shows what is known of each host. This line publishes it at /debug/vars:

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
@@ -84,7 +83,7 @@ func (a *Attempt) sentAt() time.Time { return cmp.Or(a.Start, a.Time) }
 // outcomeText says what came of an attempt, and what followed.
 func (s *account) outcomeText(a *Attempt) string {
 	var b redact.Sentence
-	b.WriteString(causeOfAttempt(a, s.known.url))
+	b.WriteString(a.outcome(s.known.url))
 	took, held := redact.Rough(a.Duration), a.Queued.queuedText()
 	b.Add(took > 0, " after %v", took)
 	b.Add(a.Addr != "", " from %s", a.Addr)
@@ -101,9 +100,9 @@ func (q Queued) queuedText() string {
 	for _, part := range [...]struct {
 		limit string
 		took  time.Duration
-	}{{limit.LimitCooldown, q.Cooldown}, {limit.LimitPacing, q.Pacing}, {limit.LimitRate, q.Rate}, {limit.LimitGate, q.Gate}} {
+	}{{"the server", q.Cooldown}, {"the quota", q.Pacing}, {"the rate limit", q.Rate}, {"the concurrency limit", q.Gate}} {
 		if took := redact.Rough(part.took); took > 0 {
-			all = append(all, fmt.Sprintf("%v for the %s", took, part.limit))
+			all = append(all, fmt.Sprintf("%v for %s", took, part.limit))
 		}
 	}
 	return strings.Join(all, " and ")
@@ -122,14 +121,12 @@ func (s *account) lastSentence() string {
 		return fmt.Sprintf("status %d, the caller has it", s.status)
 	case s.err == nil:
 		fmt.Fprintf(&b, "status %d", s.status)
-	case n == 0 && s.known.Reason != ReasonFinal:
+	case n == 0 && s.known.Reason != "" && s.known.Reason != ReasonFinal:
 		b.WriteString("not sent")
 	default:
 		return "failed: " + s.failure()
 	}
-	b.WriteString(": " + textOf(s.known.Reason))
-	b.Add(s.known.Limit != "", " (%s)", s.known.Limit)
-	b.Add(!s.known.Until.IsZero(), ", try again at %s", s.known.Until.UTC().Format(time.RFC3339))
+	b.WriteString(": " + s.known.whyText() + s.known.untilText())
 	return b.String()
 }
 
@@ -163,7 +160,7 @@ func (s *account) failure() string {
 	err := s.err
 	if e, ok := errors.AsType[*Error](err); ok {
 		if err = e.Err; s.known.Reason != ReasonFinal || err == nil {
-			return textOf(s.known.Reason)
+			return s.known.whyText()
 		}
 	}
 	return causeOf(err, s.known.url)
@@ -175,7 +172,7 @@ func (e Event) String() string {
 	if e.Request != nil && e.Request.URL != nil {
 		known = e.Request.URL.String()
 	}
-	why := causeOfAttempt(&e.Attempt, known)
+	why := e.outcome(known)
 	if body, ok := errors.AsType[*ResumeError](e.Err); ok {
 		why = causeOf(body.Err, known)
 	}
@@ -184,7 +181,7 @@ func (e Event) String() string {
 		b.WriteString(method(e.Request) + " to ")
 	}
 	b.WriteString(e.Host)
-	b.Add(e.Kind != KindNone, ", attempt %d", e.Number)
+	b.Add(e.Kind != "", ", attempt %d", e.Number)
 	b.Add(e.Kind == AttemptHedge, ", a hedge")
 	b.Add(e.Kind == AttemptResume, ", a reconnect")
 	b.WriteString(": " + why)
@@ -197,8 +194,7 @@ func (e Event) String() string {
 	case e.Reason == ReasonFinal && e.Err == nil:
 		b.WriteString(", the caller gets it")
 	default:
-		b.WriteString(", " + textOf(e.Reason))
+		b.WriteString(", " + e.Reason.text())
 	}
-	b.Add(e.Limit != "", " (%s)", e.Limit)
 	return redact.Printable(b.String())
 }

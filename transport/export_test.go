@@ -32,7 +32,8 @@ const (
 var (
 	DefaultBase        = route.DefaultBase
 	Discard            = attempt.Discard
-	ErrOverElapsed     = errOverElapsed
+	ErrLate            = errLate
+	ErrOverdue         = errOverdue
 	ErrRequestCanceled = attempt.ErrRequestCanceled
 	IsTimeout          = isTimeout
 	Nested             = gaveUpBelow
@@ -50,6 +51,9 @@ func ContextError(err, cause error) error { return &attempt.ContextError{Err: er
 
 // Ended returns the error of a request whose wait a context ended.
 func (e Error) Ended(err error) Error { e.ended = err; return e }
+
+// HeldBy returns the error of a request that waited for a limit.
+func (e Error) HeldBy(limit Reason) Error { e.heldBy = limit; return e }
 
 // Of returns the error of the body of a URL.
 func (e *ResumeError) Of(url string) *ResumeError { e.url = url; return e }

@@ -257,7 +257,7 @@ func TestTLSHandshakeThatHangs(t *testing.T) {
 		require.ErrorAs(t, got.err, &timeout)
 		assert.True(t, timeout.Timeout())
 		e := errorAs[*transport.Error](t, got.err)
-		assert.Equal(t, transport.ReasonAttempts, e.Reason)
+		assert.Equal(t, transport.ReasonMaxAttempts, e.Reason)
 	})
 }
 
@@ -367,7 +367,7 @@ func TestEarlyResponseWhileTheBodyWaits(t *testing.T) {
 				if row.want == "done" {
 					s.lastBody("first second")
 				} else {
-					assert.Equal(t, []transport.Reason{transport.ReasonBodyBusy}, s.seen.reasons())
+					assert.Equal(t, []transport.Reason{transport.ReasonNotReplayable}, s.seen.reasons())
 				}
 				wg.Wait()
 			})
@@ -398,7 +398,7 @@ func TestConnectionsAreReused(t *testing.T) {
 				s.tr = mustNew(t, transport.Config{Base: s.base, Rule: rule, Trace: s.seen.trace()})
 				got := s.send(http.MethodGet, nil)
 				assert.Equal(t, 503, got.status)
-				assert.Equal(t, transport.ReasonAttempts, got.reason)
+				assert.Equal(t, transport.ReasonMaxAttempts, got.reason)
 				assert.Equal(t, retries+1, s.Arrivals())
 				assert.Equal(t, row.conns, s.Conns())
 			})
@@ -707,7 +707,7 @@ func TestRateLimitIsForeseen(t *testing.T) {
 		got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
 		require.NoError(t, got.err)
 		assert.Equal(t, "busy", got.body)
-		assert.Equal(t, transport.ReasonDeadline, got.reason)
+		assert.Equal(t, transport.ReasonRateLimit, got.reason)
 		assert.Zero(t, got.elapsed)
 	})
 }

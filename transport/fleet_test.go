@@ -718,8 +718,8 @@ func TestFirstRequestAfterAnIdleOutage(t *testing.T) {
 		want  []error
 	}{
 		"waits":             {policy.Off, nil, true, []error{nil, nil}},
-		"refuses":           {policy.On, nil, true, []error{transport.ErrGateFull, nil}},
-		"refuses, a cost":   {policy.On, two, true, []error{transport.ErrGateFull, nil}},
+		"refuses":           {policy.On, nil, true, []error{transport.ErrNotSent, nil}},
+		"refuses, a cost":   {policy.On, two, true, []error{transport.ErrNotSent, nil}},
 		"refuses, no fleet": {policy.On, nil, false, []error{nil, nil}},
 	} {
 		inBubble(t, name, func(t *testing.T) {

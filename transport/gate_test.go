@@ -254,13 +254,13 @@ func TestGateRefuse(t *testing.T) {
 		b := oneShot("text")
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ev.on(t.Context())))
 		assert.Equal(t, start, time.Now())
-		assert.ErrorIs(t, err, transport.ErrGateFull)
+		assert.ErrorIs(t, err, transport.ErrNotSent)
 		e := errorAs[*transport.Error](t, err)
-		assert.Equal(t, transport.ReasonGateFull, e.Reason)
+		assert.Equal(t, transport.ReasonConcurrency, e.Reason)
 		assert.True(t, e.GaveUp())
 		assert.False(t, e.Timeout())
 		count(t, 1, b.closed(), "body closed")
-		assert.Equal(t, []transport.Reason{transport.ReasonGateFull}, ev.reasons())
+		assert.Equal(t, []transport.Reason{transport.ReasonConcurrency}, ev.reasons())
 		_ = first.Body.Close()
 		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 	})
@@ -426,7 +426,7 @@ func TestGateServesInOrder(t *testing.T) {
 					assert.ErrorIs(t, err, context.DeadlineExceeded)
 					assert.Equal(t, 900*time.Millisecond, time.Since(start), "waits as long as it can")
 					e, ok := errors.AsType[*transport.Error](err)
-					assert.True(t, ok && e.Timeout() && e.Reason == transport.ReasonTimeout)
+					assert.True(t, ok && e.Timeout() && e.Reason == transport.ReasonConcurrency)
 					return
 				}
 				if assert.NoError(t, err) {
@@ -514,7 +514,7 @@ func TestRequestRefusedByTheGateTakesNoToken(t *testing.T) {
 		start := time.Now()
 		for range 10 {
 			_, err := get(t, tr, t.Context())
-			assert.ErrorIs(t, err, transport.ErrGateFull)
+			assert.ErrorIs(t, err, transport.ErrNotSent)
 		}
 		close(block)
 		synctest.Wait()

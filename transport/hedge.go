@@ -119,7 +119,6 @@ func (r *race) launch() {
 		defer close(r.ended)
 		r.guard(r.fly)
 	}()
-	r.report.tellObservers(&Event{Attempt: Attempt{Number: 1, Time: time.Now()}, Reason: ReasonHedged})
 }
 
 // bodyBeside takes what a second attempt beside the first needs of the body.

@@ -133,10 +133,10 @@ func TestHedge(t *testing.T) {
 			time.Sleep(time.Minute)
 			assert.Error(t, winner.Err(), "ends with its body")
 			assert.Zero(t, l.open.Load(), "open bodies")
-			assert.Equal(t, []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}, ev.reasons())
-			assert.ErrorIs(t, ev.all[1].Err, transport.ErrOutrun)
-			assert.Equal(t, 3-row.wins, ev.all[1].Number, "the loser's number")
-			assert.Equal(t, row.wins, ev.all[2].Number, "the winner's number")
+			assert.Equal(t, []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}, ev.reasons())
+			assert.ErrorIs(t, ev.all[0].Err, transport.ErrOutrun)
+			assert.Equal(t, 3-row.wins, ev.all[0].Number, "the loser's number")
+			assert.Equal(t, row.wins, ev.all[1].Number, "the winner's number")
 			s := stateOf(t, tr)
 			assert.Zero(t, s.InFlight)
 		})
@@ -347,23 +347,23 @@ func TestHedgeAndRetry(t *testing.T) {
 	}{
 		"the second fails, the first comes": {
 			responses: []answer{deaf(300 * time.Millisecond), status(503)}, want: 200,
-			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal},
+			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal},
 		},
 		"the first fails, the second comes": {
 			responses: []answer{deafly(100*time.Millisecond, faults.Fail(syscall.ECONNRESET)), deaf(300 * time.Millisecond)}, want: 200,
-			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal},
+			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal},
 		},
 		"both attempts fail": {
 			responses: []answer{deafly(100*time.Millisecond, faults.Fail(syscall.ECONNRESET)), deafly(100*time.Millisecond, status(503)), status(200)}, want: 200,
-			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonRetry, transport.ReasonFinal},
+			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonRetry, transport.ReasonFinal},
 		},
 		"both attempts fail, and no attempt is left": {
 			responses: []answer{deafly(100*time.Millisecond, status(503)), deafly(100*time.Millisecond, status(503)), status(503)}, want: 503,
-			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonRetry, transport.ReasonAttempts},
+			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonRetry, transport.ReasonMaxAttempts},
 		},
 		"the second is told to wait, and so is the retry": {
 			responses: []answer{deafly(200*time.Millisecond, faults.Fail(syscall.ECONNRESET)), status(429, "Retry-After: 3"), status(200)}, want: 200,
-			at: []time.Duration{0, 50 * time.Millisecond, 3050 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonRetry, transport.ReasonFinal},
+			at: []time.Duration{0, 50 * time.Millisecond, 3050 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonRetry, transport.ReasonFinal},
 		},
 	}
 	for name, row := range rows {
@@ -818,19 +818,19 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 		"not hedged by default": {method: http.MethodDelete, plain: true,
 			responses: []answer{deafly(later, status(202)), status(404)}, want: 202, at: later, reasons: []transport.Reason{transport.ReasonFinal}},
 		"a 4xx waits for a success": {method: http.MethodDelete,
-			responses: []answer{deafly(later, status(202)), deafly(10*time.Millisecond, status(404))}, want: 202, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{deafly(later, status(202)), deafly(10*time.Millisecond, status(404))}, want: 202, at: later, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
 		"a 412 waits for a success": {method: http.MethodPut,
-			responses: []answer{deafly(later, status(201)), deafly(10*time.Millisecond, status(412))}, want: 201, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{deafly(later, status(201)), deafly(10*time.Millisecond, status(412))}, want: 201, at: later, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
 		"the first attempt's 4xx waits as well": {method: http.MethodPost,
-			responses: []answer{deafly(later, status(400)), deafly(later, status(200))}, want: 200, at: later + 50*time.Millisecond, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{deafly(later, status(400)), deafly(later, status(200))}, want: 200, at: later + 50*time.Millisecond, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
 		"both attempts get a 4xx": {method: http.MethodDelete,
-			responses: []answer{deafly(later, status(404)), deafly(10*time.Millisecond, status(410))}, want: 410, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{deafly(later, status(404)), deafly(10*time.Millisecond, status(410))}, want: 410, at: later, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
 		"the other attempt fails": {method: http.MethodDelete,
-			responses: []answer{deafly(later, faults.Fail(io.ErrUnexpectedEOF)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{deafly(later, faults.Fail(io.ErrUnexpectedEOF)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
 		"the other response would be retried": {method: http.MethodDelete,
-			responses: []answer{deafly(later, status(503)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{deafly(later, status(503)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
 		"a success does not wait": {method: http.MethodDelete,
-			responses: []answer{status(404).Delay(later), deafly(10*time.Millisecond, status(202))}, want: 202, at: second, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{status(404).Delay(later), deafly(10*time.Millisecond, status(202))}, want: 202, at: second, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
 	}
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {
@@ -929,14 +929,19 @@ func TestHedgeThatPanicsAfterTheRace(t *testing.T) {
 	})
 }
 
-// A trace that panics when a request is hedged ends both attempts, and no slot stays in use.
-func TestTraceThatPanicsAtAHedgeEndsBothAttempts(t *testing.T) {
+// A trace that panics when a request is hedged ends the first attempt, and no slot stays in use.
+func TestTraceThatPanicsAtAHedgeEndsTheFirstAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var contexts []context.Context
 		tr := over(t, transport.Config{
-			Rule:  policy.Rule{Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Initial: 5}},
-			Trace: &transport.Trace{Event: func(transport.Event) { panic("hook") }},
+			Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Initial: 5}},
+			Trace: &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
+				if a.Kind == transport.AttemptHedge {
+					panic("hook")
+				}
+				return ctx
+			}},
 		}, rt(func(req *http.Request) (*http.Response, error) {
 			mu.Lock()
 			contexts = append(contexts, req.Context())
@@ -947,7 +952,7 @@ func TestTraceThatPanicsAtAHedgeEndsBothAttempts(t *testing.T) {
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()
-		assert.Len(t, contexts, 2)
+		assert.Len(t, contexts, 1)
 		for _, ctx := range contexts {
 			assert.ErrorIs(t, ctx.Err(), context.Canceled)
 		}
@@ -1014,7 +1019,7 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 			resp := mustRoundTrip(t, tr, req.WithContext(ev.on(t.Context())))
 			_ = resp.Body.Close()
 			time.Sleep(time.Minute) // the first attempt does not notice that it was outrun
-			assert.Equal(t, row.hedged, slices.Contains(ev.reasons(), transport.ReasonHedged))
+			assert.Equal(t, row.hedged, slices.Contains(ev.reasons(), transport.ReasonOutrun))
 			count(t, 1, first.closed(), "body closed")
 			for i, b := range made {
 				count(t, 1, b.closed(), "body closed", "body %d of %d", i+1, len(made))

@@ -281,7 +281,7 @@ func (s *stage) whenRetried(attempt int, f func()) *http.Request {
 // unretried returns the history of a response, and whether it called for a retry.
 func unretried(resp *http.Response) (transport.Reason, []transport.Attempt, bool) {
 	h := transport.HistoryOf(resp)
-	return h.Reason, h.Attempts, h.Reason != transport.ReasonFinal
+	return h.Reason, h.Attempts, h.Reason != "" && h.Reason != transport.ReasonFinal
 }
 
 // An answer is a faults.Step. Where a step cannot do it, an answer is an http.RoundTripper, or

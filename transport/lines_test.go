@@ -121,13 +121,12 @@ func TestConditionsInTheLog(t *testing.T) {
 		return faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", left).Header("X-RateLimit-Reset", "60")
 	}
 	for _, row := range []struct {
-		name      string
-		rule      policy.Rule
-		base      http.RoundTripper
-		play      func(t *testing.T, tr *transport.Transport)
-		want      []string
-		condition string
-		limit     any
+		name   string
+		rule   policy.Rule
+		base   http.RoundTripper
+		play   func(t *testing.T, tr *transport.Transport)
+		want   []string
+		reason transport.Reason
 	}{
 		{"down without a gate", policy.Rule{MaxAttempts: 1}, script(faults.Fail(errRefused), faults.Fail(errRefused), faults.Fail(errRefused), faults.Fail(errRefused), faults.Status(502), faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
@@ -136,7 +135,7 @@ func TestConditionsInTheLog(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 			},
-			[]string{"WARN http://h.test is down (502): its last five attempts failed, and requests still go", "INFO http://h.test is back after 5s: an attempt succeeded"}, "down", nil},
+			[]string{"WARN http://h.test is down (502): its last five attempts failed, and requests still go", "INFO http://h.test is back after 5s: an attempt succeeded"}, transport.ReasonCircuitOpen},
 		{"down with a gate", policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
 			func(t *testing.T, tr *transport.Transport) {
 				for range 40 {
@@ -144,7 +143,7 @@ func TestConditionsInTheLog(t *testing.T) {
 					time.Sleep(600 * time.Millisecond)
 				}
 			},
-			[]string{"WARN http://h.test is down (connection refused): one request at a time tries it, none waits", "INFO http://h.test is back after 12s: 2 go at a time at first, none waits"}, "down", "gate"},
+			[]string{"WARN http://h.test is down (connection refused): one request at a time tries it, none waits", "INFO http://h.test is back after 12s: 2 go at a time at first, none waits"}, transport.ReasonCircuitOpen},
 		{"down with a gate that refuses", policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10, FailFast: policy.On}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
 			func(t *testing.T, tr *transport.Transport) {
 				for range 100 {
@@ -152,14 +151,14 @@ func TestConditionsInTheLog(t *testing.T) {
 					time.Sleep(250 * time.Millisecond)
 				}
 			},
-			[]string{"WARN http://h.test is down (connection refused): one request at a time tries it, none waits", "INFO http://h.test is back after 6.5s: 2 go at a time at first, none waits"}, "down", "gate"},
+			[]string{"WARN http://h.test is down (connection refused): one request at a time tries it, none waits", "INFO http://h.test is back after 6.5s: 2 go at a time at first, none waits"}, transport.ReasonCircuitOpen},
 		{"asks for a pause", policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, script(faults.Status(429).Header("Retry-After", "30"), faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 1)
 				time.Sleep(time.Minute)
 				send(t, tr, 2)
 			},
-			[]string{"WARN http://h.test asks for a pause (429): requests wait for 30s", "INFO http://h.test takes requests again after a pause of 1m0s: they go one after the other, none waits"}, "held", "cooldown"},
+			[]string{"WARN http://h.test asks for a pause (429): requests wait for 30s", "INFO http://h.test takes requests again after a pause of 1m0s: they go one after the other, none waits"}, transport.ReasonThrottled},
 		{"no retries left", policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Enabled: policy.On, Burst: 1, MinPerSecond: 0.1}}.Or(quick), script(status(500), status(500), status(500), status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 1)
@@ -167,28 +166,28 @@ func TestConditionsInTheLog(t *testing.T) {
 				time.Sleep(time.Minute)
 				send(t, tr, 1)
 			},
-			[]string{"WARN http://h.test has used up its retries (500): failures go to the callers", "INFO http://h.test has retries again after 1m0s: failures are retried"}, "no_retries", "budget"},
+			[]string{"WARN http://h.test has used up its retries (500): failures go to the callers", "INFO http://h.test has retries again after 1m0s: failures are retried"}, transport.ReasonRetryBudget},
 		{"a quota is low", policy.Rule{QuotaPacing: policy.On}, script(quota("12"), quota("100")),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 1)
 				time.Sleep(30 * time.Second)
 				send(t, tr, 1)
 			},
-			[]string{"WARN http://h.test has a quota of 12 left (200): requests are spread over 1m0s", "INFO http://h.test has quota again after 30s: requests go at once"}, "low_quota", "pacing"},
+			[]string{"WARN http://h.test has a quota of 12 left (200): requests are spread over 1m0s", "INFO http://h.test has quota again after 30s: requests go at once"}, transport.ReasonQuota},
 		{"its own gate", policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}, script(faults.Status(200).Delay(700 * time.Millisecond)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 3)
 				time.Sleep(time.Minute)
 				send(t, tr, 1)
 			},
-			[]string{"WARN http://h.test is slower than its load (slow): 1 go at a time, none waits", "INFO http://h.test keeps up with its load again after 1m2s: requests go at once"}, "crowded", "gate"},
+			[]string{"WARN http://h.test is slower than its load (slow): 1 go at a time, none waits", "INFO http://h.test keeps up with its load again after 1m2s: requests go at once"}, transport.ReasonConcurrency},
 		{"its own rate", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1 / 2.6, Burst: 1}}, script(faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 2)
 				time.Sleep(time.Minute)
 				send(t, tr, 1)
 			},
-			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they had to wait for 2.6s, none waits", "INFO http://h.test has no more requests than the rule lets go after 1m3s: they go at once"}, "rate_limited", "rate"},
+			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they had to wait for 2.6s, none waits", "INFO http://h.test has no more requests than the rule lets go after 1m3s: they go at once"}, transport.ReasonRateLimit},
 		{"its own rate, while others still wait", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1. / 30, Burst: 1}}, script(faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				all := make(chan struct{})
@@ -197,30 +196,30 @@ func TestConditionsInTheLog(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				_, err := fetch(t, tr, ctx, "http://h.test/") // looks whether it is over
-				require.ErrorIs(t, err, transport.ErrOverDeadline)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
 				<-all
 				time.Sleep(time.Minute)
 				send(t, tr, 1)
 			},
-			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they had to wait for 30s, 1 request waits", "INFO http://h.test has no more requests than the rule lets go after 2m0s: they go at once"}, "rate_limited", "rate"},
+			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they had to wait for 30s, 1 request waits", "INFO http://h.test has no more requests than the rule lets go after 2m0s: they go at once"}, transport.ReasonRateLimit},
 		{"its own rate, with a gate", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1 / 2.6, Burst: 1}, Concurrency: policy.Concurrency{Initial: 10}}, script(faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 3)
 				time.Sleep(time.Minute)
 				send(t, tr, 1)
 			},
-			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they had to wait for 2.6s, 1 request waits", "INFO http://h.test has no more requests than the rule lets go after 1m5s: they go at once"}, "rate_limited", "rate"},
+			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they had to wait for 2.6s, 1 request waits", "INFO http://h.test has no more requests than the rule lets go after 1m5s: they go at once"}, transport.ReasonRateLimit},
 		{"its own rate, too late for the caller", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1, Burst: 1}}, script(faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 1)
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
 				_, err := fetch(t, tr, ctx, "http://h.test/")
-				require.ErrorIs(t, err, transport.ErrOverDeadline)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
 				time.Sleep(time.Minute)
 				send(t, tr, 1)
 			},
-			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they would wait for too long, none waits", "INFO http://h.test has no more requests than the rule lets go after 1m0s: they go at once"}, "rate_limited", "rate"},
+			[]string{"WARN http://h.test has more requests than the rule lets go (own rate): they would wait for too long, none waits", "INFO http://h.test has no more requests than the rule lets go after 1m0s: they go at once"}, transport.ReasonRateLimit},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			var log journal
@@ -228,8 +227,7 @@ func TestConditionsInTheLog(t *testing.T) {
 			row.play(t, tr)
 			for _, r := range log.records() {
 				assert.Equal(t, "http://h.test", attr(r, "host"))
-				assert.Equal(t, row.condition, attr(r, "condition"))
-				assert.Equal(t, row.limit, attr(r, "limit"))
+				assert.Equal(t, string(row.reason), attr(r, "reason"))
 				assert.Equal(t, r.Level == slog.LevelInfo, attr(r, "over") != nil)
 			}
 			assert.Equal(t, row.want, log.lines())
@@ -251,7 +249,7 @@ func TestUploadsOfANight(t *testing.T) {
 				attempts := 0
 				for _, line := range log.lines() { // no time has passed
 					if strings.HasPrefix(line, "DEBUG") {
-						assert.Equal(t, "DEBUG POST to https://api.example.com, attempt 1: connection reset by peer, the server may have acted, and it could do harm to act twice", line)
+						assert.Equal(t, "DEBUG POST to https://api.example.com, attempt 1: connection reset by peer, the server may have acted, and must not act twice", line)
 						attempts++
 					} else {
 						warnings = append(warnings, fmt.Sprint(i+1, " ", line))
@@ -588,10 +586,10 @@ func TestReasonsOfAnEnd(t *testing.T) {
 	}{
 		"a deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Second)
-		}, transport.ReasonTimeout},
+		}, transport.ReasonDeadline},
 		"a deadline with a cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeoutCause(ctx, time.Second, errors.New("enough"))
-		}, transport.ReasonTimeout},
+		}, transport.ReasonDeadline},
 		"a caller": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
 			time.AfterFunc(time.Second, cancel)
@@ -610,7 +608,7 @@ func TestReasonsOfAnEnd(t *testing.T) {
 			assert.Equal(t, row.reason, last.Reason)
 			require.NotEmpty(t, log.records())
 			line := log.records()[len(log.records())-1] // the first is about the lanes
-			assert.Equal(t, row.reason.String(), attr(line, "reason"))
+			assert.Equal(t, string(row.reason), attr(line, "reason"))
 		})
 	}
 	inBubble(t, "the timeout of a client", func(t *testing.T) {
@@ -618,7 +616,7 @@ func TestReasonsOfAnEnd(t *testing.T) {
 		client := &http.Client{Timeout: time.Second, Transport: mustNew(t, transport.Config{Base: script(faults.Hang()), Trace: seen.trace()})}
 		_, err := client.Get("http://h.test/")
 		require.Error(t, err)
-		assert.Equal(t, []transport.Reason{transport.ReasonTimeout}, seen.reasons())
+		assert.Equal(t, []transport.Reason{transport.ReasonDeadline}, seen.reasons())
 	})
 }
 
@@ -634,7 +632,7 @@ func TestExplain(t *testing.T) {
 		"a success after a retry": {exact, script(faults.Status(503).Delay(20*time.Millisecond), faults.Status(200)),
 			"GET %s\n  attempt 1, at 0s: 503, retry after 1s\n  attempt 2, at 1s: 200\n  status 200, the caller has it"},
 		"a wait that is too long": {exact, script(faults.Status(429).Header("Retry-After", "3600")),
-			"GET %s\n  attempt 1, at 0s: 429, asks to wait 1h0m0s\n  status 429: the wait is longer than the rule allows"},
+			"GET %s\n  attempt 1, at 0s: 429, asks to wait 1h0m0s\n  status 429: the server asked for a longer wait"},
 		"an error": {policy.Rule{MaxAttempts: 2}.Or(exact), script(faults.Fail(fmt.Errorf("broken at %s", secret))),
 			"GET %s\n  failed: broken at %s"},
 	} {
@@ -663,11 +661,11 @@ func TestExplain(t *testing.T) {
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, RateLimit: policy.RateLimit{PerSecond: 0.5}}, Base: script(faults.Status(503))})
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		resp := mustFetch(t, tr, t.Context(), "http://h.test/")
-		assert.Equal(t, "GET http://h.test/\n  attempt 1, at 0s: 503, had waited 2s for the rate\n  status 503: the rule allows one attempt", transport.Explain(resp, nil))
+		assert.Equal(t, "GET http://h.test/\n  attempt 1, at 0s: 503, had waited 2s for the rate limit\n  status 503: one attempt is allowed", transport.Explain(resp, nil))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := fetch(t, tr, ctx, "http://h.test/")
-		assert.Equal(t, "GET http://h.test/\n  not sent: its turn would come too late for the caller (rate), try again at 2000-01-01T00:00:04Z", transport.Explain(nil, err))
+		assert.Equal(t, "GET http://h.test/\n  not sent: the rule's rate limit is reached, next try at 2000-01-01T00:00:04Z", transport.Explain(nil, err))
 	})
 }
 
@@ -705,7 +703,7 @@ func TestTextsThatOthersChoose(t *testing.T) {
 			for _, r := range log.records() {
 				printable(t, r.Message)
 			}
-			printable(t, transport.HostChange{Host: "https://h\u009b31m.test", Condition: transport.ConditionDown, Err: err}.String())
+			printable(t, transport.HostChange{Host: "https://h\u009b31m.test", Reason: transport.ReasonCircuitOpen, Err: err}.String())
 		})
 	}
 }

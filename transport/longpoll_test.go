@@ -255,7 +255,7 @@ func (c *crowd) call(t *testing.T) {
 	c.calls.Add(1)
 	if err == nil {
 		_ = resp.Body.Close()
-		if transport.HistoryOf(resp).Reason == transport.ReasonBudget {
+		if transport.HistoryOf(resp).Reason == transport.ReasonRetryBudget {
 			c.withheld.Add(1)
 			if c.delays {
 				time.Sleep(time.Second + rand.N(time.Second))

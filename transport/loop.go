@@ -13,6 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
@@ -51,6 +52,7 @@ type decision struct {
 	getsBody bool          // before the retry, the caller's GetBody is to be called
 	ended    error         // the end of the caller's context, if it ended a wait for the body
 	u        float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
+	why      error         // why the request's body cannot be sent again, if the body itself does not say so
 	stuck    bool          // the server wants the request over another connection, and there is none
 }
 
@@ -114,12 +116,12 @@ func (x *retrier) loop() (*http.Response, error) {
 		x.askRule()
 		var d decision
 		x.judge(&d)
-		if d.Reason == ReasonResume && x.sent == 0 {
+		if d.Reason == ReasonRetry && x.sent == 0 {
 			x.report.tellObservers(&d.Event) // the history of a request begins after it
 		} else {
 			x.report.record(&d.Event)
 		}
-		if d.Reason != ReasonRetry && d.Reason != ReasonResume {
+		if d.Reason != ReasonRetry {
 			delivered = true
 			return x.deliver(&d)
 		}
@@ -185,16 +187,34 @@ func (x *retrier) refuse(no *limit.Rejection) error {
 		x.State.ReleaseCount() // a refused request does not reach the host and earns no retry
 	}
 	x.permit.Cancel(&x.Request)
-	x.queued.add(Queued(x.permit.Queued))
+	queued := Queued(x.permit.Queued)
+	x.queued.add(queued)
 	reason, err := x.reasonFor(no)
+	if x.sent > 0 || x.download != nil || no.Limit != "" || queued != (Queued{}) || no.Err == nil {
+		err = x.refusal(reason, no, err)
+	} // else there is nothing to tell but the error of the context
 	x.report.tellObservers(&Event{
-		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now(), Queued: Queued(x.permit.Queued)},
+		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now(), Queued: queued},
 		Reason:  reason,
-		Limit:   no.Limit,
 	})
+	return err
+}
+
+// refusal returns the error of a request that a limit refused, or whose context ended before the next
+// attempt.
+func (x *retrier) refusal(reason Reason, no *limit.Rejection, err error) *Error {
 	e := x.report.newError(reason, err)
-	if e.Until = no.Until; x.download == nil && e.isOfContext() {
-		return no.Err
+	e.heldBy, e.queued = Reason(no.Limit), Queued(x.permit.Queued)
+	switch reason {
+	case ReasonCircuitOpen:
+		if why := x.State.Machines().News().Failure(); why != (news.Cause{}) {
+			e.down = (&Attempt{Status: why.Status, Err: why.Err}).outcome()
+		}
+		fallthrough
+	case ReasonThrottled, ReasonQuota, ReasonRateLimit:
+		if no.Until.After(time.Now()) { // else nobody knows when the next probe goes
+			e.Until = no.Until
+		}
 	}
 	return e
 }
@@ -252,29 +272,24 @@ func (x *retrier) judge(d *decision) {
 	d.stuck = misdirected && a.Failed() && x.planner.IsStuck(a)
 	f := x.facts(d)
 	d.Reason, d.Delay = decide(f)
-	if d.Reason.isLimit() {
-		d.Limit = f.withheldBy(d.Reason)
+	if d.Reason == ReasonDeadline || d.Reason == ReasonMaxElapsedTime {
+		d.Reason = f.nameLimit(d.Reason)
 	}
 	if d.Reason == ReasonRetry && x.sent > 0 {
 		d.drain = f.within(d.Delay, attempt.DrainTime)
 		x.commit(d, f.backoff, f.within(d.Delay, replay.MaxBusy))
 	}
 	if d.Reason == ReasonRetry && a.Kind == attempt.Cut {
-		d.Reason = ReasonResume
 		x.download.past.sentAt, x.download.past.offset = d.Time.Add(d.Delay), x.report.offset
 	}
-	if d.Reason == ReasonNotReplayable || d.Reason == ReasonBodyBusy {
-		d.Err = bodyErr(x.body, d.Reason, a.Err)
+	if d.Reason == ReasonNotReplayable {
+		d.Err = bodyErr(a.Err, cmp.Or(d.why, x.body.Why()))
 	}
 }
 
 // bodyErr returns the error of an attempt that is not retried because of the
 // request's body. last is the attempt's own error, or nil after a response.
-func bodyErr(body replay.Body, reason Reason, last error) error {
-	why := body.Why()
-	if reason == ReasonBodyBusy {
-		why = replay.ErrBusy
-	}
+func bodyErr(last, why error) error {
 	if why == nil {
 		return last
 	}
@@ -287,7 +302,7 @@ func (x *retrier) facts(d *decision) facts {
 	f := facts{
 		verdict:       d.Class,
 		canceled:      x.Ctx.Err() != nil && (d.Err != nil || x.last.Failed()),
-		expired:       x.Ctx.Err() != nil && x.reasonGone() == ReasonTimeout,
+		expired:       x.Ctx.Err() != nil && x.reasonGone() == ReasonDeadline,
 		nested:        gaveUpBelow(x.Req, x.last.Resp, d.Err),
 		once:          x.options != nil && x.options.sending == sendOnce,
 		misdirected:   d.stuck,
@@ -310,13 +325,14 @@ func (x *retrier) facts(d *decision) facts {
 		return f // a request has a time of its own, and asks the limits when it goes
 	}
 	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
-	if f.verdict == classify.Ambiguous && x.last.Err != nil && d.Kind != KindNone && attempt.IsLate(x.Ctx, x.last.Err) {
+	if f.verdict == classify.Ambiguous && x.last.Err != nil && d.Kind != "" && attempt.IsLate(x.Ctx, x.last.Err) {
 		f.silence = rule.Backoff.Delay(3, f.backoff)
 	}
 	if f.elapsedMax = rule.MaxElapsedTime; f.elapsedMax > 0 {
 		f.elapsed = x.Registry.InstantOf(d.Time).Sub(x.start)
 	}
-	f.turn, f.limit = x.Forecast(d.Time)
+	turn, limit := x.Forecast(d.Time)
+	f.turn, f.limit = turn, Reason(limit)
 	return f
 }
 
@@ -330,14 +346,14 @@ func (x *retrier) commit(d *decision, backoff, busy time.Duration) {
 		later = d.Delay
 	}
 	if !x.permit.ReserveRetry(&x.Request, d.Time, later, &x.last) {
-		d.Reason, d.Delay, d.Limit = ReasonBudget, 0, limit.LimitBudget
+		d.Reason, d.Delay = ReasonRetryBudget, 0
 		return
 	}
 	if x.body != nil {
 		if reason := x.rewind(d, busy); reason != ReasonRetry {
 			x.permit.Cancel(&x.Request)
 			d.Reason, d.Delay = reason, 0
-			if reason == ReasonCanceled || reason == ReasonTimeout {
+			if reason == ReasonCanceled || reason == ReasonDeadline {
 				d.ended = attempt.ContextErr(x.Ctx)
 			}
 			return
@@ -353,7 +369,7 @@ func (x *retrier) deliver(d *decision) (*http.Response, error) {
 		x.body.Detach(x.Ctx)
 	}
 	switch {
-	case err == nil && (d.Reason.isLimit() || d.Reason == ReasonNotIdempotent || d.Reason == ReasonNotReplayable || d.Reason == ReasonBodyBusy ||
+	case err == nil && (d.Reason != ReasonFinal && x.gaveUp(d.Reason) || d.Reason == ReasonNotIdempotent || d.Reason == ReasonNotReplayable ||
 		d.stuck && d.Reason == ReasonFinal && len(x.report.history) <= 1): // see gaveUpBelow
 		return x.report.markResponse(resp, d.Reason), nil
 	case err == nil && x.download != nil: // it continues a body
@@ -370,7 +386,7 @@ func (x *retrier) deliver(d *decision) (*http.Response, error) {
 		return nil, x.report.newError(d.Reason, nil)
 	case d.ended != nil:
 		return nil, x.report.newError(d.Reason, d.ended)
-	case !x.retried && !d.Reason.isLimit():
+	case !x.retried && !x.gaveUp(d.Reason):
 		return nil, err
 	}
 	return nil, x.report.newError(d.Reason, cmp.Or(d.Err, err))
@@ -398,7 +414,7 @@ func (x *retrier) endWithoutBody(left *http.Response, d *decision, why error) (*
 	last := Event{Attempt: d.Attempt, Response: left, Reason: ReasonNotReplayable}
 	last.Err, last.Delay = failed, 0
 	x.report.history[len(x.report.history)-1] = last.Attempt
-	last.Kind = KindNone // the outcome of the attempt was told before
+	last.Kind = "" // the outcome of the attempt was told before
 	x.report.tellObservers(&last)
 	if left != nil {
 		return x.report.markResponse(left, ReasonNotReplayable), nil

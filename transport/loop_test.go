@@ -55,7 +55,7 @@ func TestGivesUpWithTheLastResponse(t *testing.T) {
 		assert.Equal(t, "response 6", mustRead(t, resp))
 		reason, attempts, ok := unretried(resp)
 		require.True(t, ok)
-		assert.Equal(t, transport.ReasonAttempts, reason)
+		assert.Equal(t, transport.ReasonMaxAttempts, reason)
 		assert.Len(t, attempts, 6)
 		assert.Equal(t, 1, attempts[0].Number)
 		assert.Equal(t, 503, attempts[0].Status)
@@ -72,7 +72,7 @@ func TestGivesUpWithTheLastError(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 3}.Or(exact)}, base)
 		_, err := get(t, tr, t.Context())
 		e := errorAs[*transport.Error](t, err)
-		assert.Equal(t, transport.ReasonAttempts, e.Reason)
+		assert.Equal(t, transport.ReasonMaxAttempts, e.Reason)
 		assert.Len(t, e.Attempts, 3)
 		assert.Equal(t, 503, e.Attempts[0].Status)
 		assert.ErrorIs(t, err, syscall.ECONNRESET)
@@ -189,12 +189,12 @@ func TestServersWait(t *testing.T) {
 	}{
 		{"longer than the back-off", exact, "10", transport.ReasonRetry, 10 * time.Second, 11 * time.Second},
 		{"shorter", exact, "0", transport.ReasonRetry, time.Second, time.Second},
-		{"too long: stop at once", exact, "61", transport.ReasonMaxRetryAfter, 0, 0},
+		{"too long: stop at once", exact, "61", transport.ReasonThrottled, 0, 0},
 		{"too long: wait", policy.Rule{MaxRetryAfter: policy.Off}.Or(exact), "3600", transport.ReasonRetry, time.Hour, time.Hour + time.Second},
-		{"another bound", policy.Rule{MaxRetryAfter: 5 * time.Second}.Or(exact), "6", transport.ReasonMaxRetryAfter, 0, 0},
+		{"another bound", policy.Rule{MaxRetryAfter: 5 * time.Second}.Or(exact), "6", transport.ReasonThrottled, 0, 0},
 		{"no bound", policy.Rule{MaxRetryAfter: -1}.Or(exact), "3600", transport.ReasonRetry, time.Hour, time.Hour + time.Second},
 		{"hints are off", policy.Rule{RetryAfter: classify.NoHint}.Or(exact), "3600", transport.ReasonRetry, time.Second, time.Second},
-		{"nonsense", exact, "10000000000", transport.ReasonMaxRetryAfter, 0, 0},
+		{"nonsense", exact, "10000000000", transport.ReasonThrottled, 0, 0},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			var seen recorder
@@ -241,7 +241,7 @@ func TestElapsed(t *testing.T) {
 		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{MaxElapsedTime: 7 * time.Second}.Or(exact)}, base), t.Context())
 		require.NoError(t, err)
 		reason, _, _ := unretried(resp)
-		assert.Equal(t, transport.ReasonMaxElapsed, reason)
+		assert.Equal(t, transport.ReasonMaxElapsedTime, reason)
 		base.sent(t, 4, "at 0, 1, 3 and 7 s")
 		assert.Equal(t, 7*time.Second, time.Since(start))
 	})
@@ -253,7 +253,7 @@ func TestBackoffStops(t *testing.T) {
 		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(-1)}}, base), t.Context())
 		require.NoError(t, err)
 		reason, _, _ := unretried(resp)
-		assert.Equal(t, transport.ReasonBackoffStop, reason)
+		assert.Equal(t, transport.ReasonMaxAttempts, reason)
 		base.sent(t, 1)
 	})
 }
@@ -611,7 +611,7 @@ func TestNestedTransports(t *testing.T) {
 				if err == nil {
 					reason, attempts, ok := unretried(resp)
 					assert.True(t, ok)
-					assert.Equal(t, transport.ReasonAttempts, reason)
+					assert.Equal(t, transport.ReasonMaxAttempts, reason)
 					assert.Len(t, attempts, 6)
 				}
 			})
@@ -632,7 +632,7 @@ func TestNestedTransports(t *testing.T) {
 		assert.Equal(t, 200, resp.StatusCode)
 	})
 	inBubble(t, "a limit below stops the next layer, too, if its error is final", func(t *testing.T) {
-		base := script(faults.Fail(syscall.ECONNRESET), faults.Fail(&transport.Error{Reason: transport.ReasonMaxElapsed, Err: transport.ErrOverElapsed}))
+		base := script(faults.Fail(syscall.ECONNRESET), faults.Fail(&transport.Error{Reason: transport.ReasonMaxElapsedTime, Err: transport.ErrOverdue}))
 		_, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
 		e := errorAs[*transport.Error](t, err)
 		assert.Equal(t, transport.ReasonNested, e.Reason)
@@ -689,14 +689,14 @@ func TestRateLimit(t *testing.T) {
 		var seen recorder
 		_, err := tr.RoundTrip(req.WithContext(seen.on(ctx)))
 		assert.Zero(t, time.Since(start))
-		assert.ErrorIs(t, err, transport.ErrOverDeadline)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.ErrorIs(t, err, transport.ErrNotSent)
 		e := errorAs[*transport.Error](t, err)
 		assert.True(t, e.Timeout())
 		assert.Empty(t, e.Attempts)
 		assert.Equal(t, start.Add(10*time.Second), e.Until)
 		count(t, 1, b.closed(), "body closed")
-		assert.Equal(t, []transport.Reason{transport.ReasonDeadline}, seen.reasons())
+		assert.Equal(t, []transport.Reason{transport.ReasonRateLimit}, seen.reasons())
 		time.Sleep(10 * time.Second) // the turn that was not used is free
 		_, err = get(t, tr, t.Context())
 		assert.NoError(t, err)
@@ -907,7 +907,7 @@ func TestHistoryOfACopiedResponse(t *testing.T) {
 	defer func() { _ = resp.Body.Close() }()
 	reason, _, ok := unretried(resp)
 	assert.True(t, ok)
-	assert.Equal(t, transport.ReasonAttempts, reason)
+	assert.Equal(t, transport.ReasonMaxAttempts, reason)
 }
 
 // A server's wait without a sensible end ends with the request.

@@ -65,7 +65,7 @@ func allHooks() *transport.Trace {
 		AttemptEnd: func(context.Context, transport.AttemptEnd) {},
 		RequestEnd: func(context.Context, transport.RequestEnd) {},
 		BodyEnd:    func(context.Context, transport.BodyEnd) {},
-		HostChange: func(transport.HostChange) {},
+		HostChange: func(context.Context, transport.HostChange) {},
 		Addresses:  true,
 	}
 }

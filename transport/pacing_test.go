@@ -405,7 +405,7 @@ func TestCostsInOrder(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 1900*time.Millisecond) // the others need 2 s
 		defer cancel()
 		_, err := get(t, tr, ctx)
-		require.ErrorIs(t, err, transport.ErrOverDeadline)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, begin, time.Now(), "at once")
 		all.Wait()
 		assert.Equal(t, []string{"10", "9", "1", "8", "2"}, order)

@@ -166,7 +166,7 @@ func TestHostileWaits(t *testing.T) {
 				require.NoError(t, got.err)
 				if row.wait == stop {
 					assert.Equal(t, 503, got.status)
-					assert.Equal(t, transport.ReasonMaxRetryAfter, got.reason)
+					assert.Equal(t, transport.ReasonThrottled, got.reason)
 					assert.Zero(t, got.elapsed)
 					return
 				}

@@ -335,7 +335,7 @@ func TestRandom503sMoveNoHost(t *testing.T) {
 			}
 			assert.LessOrEqual(t, worst, 2)
 			assert.Zero(t, w.tr.Snapshot()[0].Pool)
-			assert.NotContains(t, log.String(), "lane")
+			assert.NotContains(t, log.String(), "pool")
 			w.tr.CloseIdleConnections()
 		})
 	}

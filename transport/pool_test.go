@@ -865,8 +865,8 @@ func TestMovesAreLogged(t *testing.T) {
 		w.kill()
 		const text = `level=INFO msg="http://fault.test: its requests take other connections (no response within the attempt's 300ms)"`
 		assert.Equal(t, 2, strings.Count(log.String(), text), log.String())
-		assert.Contains(t, log.String(), " lane=1\n")
-		assert.Contains(t, log.String(), " lane=2\n")
+		assert.Contains(t, log.String(), " pool=1 ")
+		assert.Contains(t, log.String(), " pool=2 ")
 		tr.CloseIdleConnections()
 	})
 }
@@ -893,17 +893,15 @@ func TestMoveAfterSeveralFailuresIsTold(t *testing.T) {
 		w.ok(w.get(), time.Second)
 		bad = true
 		assert.Empty(t, seen.all)
-		assert.NotContains(t, log.String(), "lane")
+		assert.NotContains(t, log.String(), "pool")
 		for range 5 {
 			assert.Equal(t, http.StatusBadGateway, w.post().status)
 		}
 		for range 3 {
 			w.ok(w.post(), time.Second)
 		}
-		require.Len(t, seen.all, 3, "events")
-		h := seen.all[2]
-		assert.Equal(t, []string{"down", "no longer down", "no longer lane"}, seen.told())
-		assert.Equal(t, 1, h.Pool)
+		assert.Equal(t, []string{"circuit_open", "no longer circuit_open"}, seen.told())
+		assert.Equal(t, 1, strings.Count(log.String(), "pool=1"))
 		tr.CloseIdleConnections()
 	})
 }

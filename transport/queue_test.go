@@ -5,6 +5,7 @@ package transport_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -189,7 +190,7 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 		_, err := get(t, tr, t.Context())
 		assert.LessOrEqual(t, time.Since(base.start), 5*time.Second+time.Millisecond)
 		e := errorAs[*transport.Error](t, err)
-		assert.Equal(t, transport.ReasonMaxElapsed, e.Reason)
+		assert.Equal(t, transport.ReasonConcurrency, e.Reason)
 		<-done
 		time.Sleep(time.Minute)
 		base.sent(t, 2)
@@ -210,7 +211,7 @@ func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
 			for range 20 {
 				wg.Go(func() {
 					if _, err := get(t, tr, ctx); err != nil {
-						assert.ErrorIs(t, err, transport.ErrOverDeadline)
+						assert.ErrorIs(t, err, context.DeadlineExceeded)
 						assert.Zero(t, time.Since(base.start))
 					}
 				})
@@ -237,37 +238,47 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 	}
 	elapsed := policy.Rule{MaxElapsedTime: 5 * time.Second, MaxAttempts: 2}.Or(exact)
 	for name, row := range map[string]struct {
-		limit  string
 		rule   policy.Rule
 		base   answer
 		first  func(*testing.T, *transport.Transport)
 		reason transport.Reason
 		text   string
+		until  bool // it is known when a request makes sense
 	}{
-		"rate": {limit: "rate", base: faults.Status(200), first: hold, reason: transport.ReasonDeadline,
-			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05}}, text: "its turn would come after the deadline (rate)"},
-		"rate with a gate": {limit: "rate", base: faults.Status(200), first: hold, reason: transport.ReasonDeadline,
-			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05}, Concurrency: policy.Concurrency{Max: 5}}, text: "its turn would come after the deadline (rate)"},
-		"cooldown": {limit: "cooldown", base: status(429, "Retry-After: 20"), first: hold, reason: transport.ReasonDeadline, rule: sharing,
-			text: "its turn would come after the deadline (cooldown)"},
-		"pacing": {limit: "pacing", base: status(200, "RateLimit-Limit: 100", "RateLimit-Remaining: 1", "RateLimit-Reset: 50"), reason: transport.ReasonDeadline,
-			rule: policy.Rule{QuotaPacing: policy.On}, text: "its turn would come after the deadline (pacing)",
+		"rate": {base: faults.Status(200), first: hold, reason: transport.ReasonRateLimit, until: true,
+			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05}}, text: "not sent: the rule's rate limit is reached, next try at "},
+		"rate with a gate": {base: faults.Status(200), first: hold, reason: transport.ReasonRateLimit, until: true,
+			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05}, Concurrency: policy.Concurrency{Max: 5}}, text: "not sent: the rule's rate limit is reached, next try at "},
+		"cooldown": {base: status(429, "Retry-After: 20"), first: hold, reason: transport.ReasonThrottled, until: true, rule: sharing,
+			text: "not sent: the server asked for a longer wait, next try at "},
+		"pacing": {base: status(200, "RateLimit-Limit: 100", "RateLimit-Remaining: 1", "RateLimit-Reset: 50"), reason: transport.ReasonQuota, until: true,
+			rule: policy.Rule{QuotaPacing: policy.On}, text: "not sent: the server's quota is nearly used up, next try at ",
 			first: func(t *testing.T, tr *transport.Transport) {
 				hold(t, tr)
 				go hold(t, tr) // takes the last turn
 				synctest.Wait()
 			}},
-		"gate that refuses": {limit: "gate", base: busy, first: slow, reason: transport.ReasonGateFull,
-			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, FailFast: policy.On}}, text: "too many requests in flight"},
-		"gate that refuses, and no token of the rate": {limit: "gate", base: busy, first: slow, reason: transport.ReasonGateFull,
-			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, FailFast: policy.On}, RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, text: "too many requests in flight"},
-		"gate until the end of the context": {limit: "gate", base: busy, first: slow, reason: transport.ReasonTimeout,
-			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}, text: "not sent while it waited for its turn (gate)"},
-		"a retry by the rate": {limit: "rate", base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,
-			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05, Burst: 2}}.Or(exact), text: "(deadline, rate): connection reset"},
-		"a retry too late for the rule": {limit: "rate", base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonMaxElapsed,
-			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.12, Burst: 2}}.Or(elapsed), text: "(max elapsed, rate): connection reset"},
-		"no limit": {limit: "", base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,
+		"gate that refuses": {base: busy, first: slow, reason: transport.ReasonConcurrency,
+			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, FailFast: policy.On}}, text: "not sent: too many requests are in flight"},
+		"gate that refuses, and no token of the rate": {base: busy, first: slow, reason: transport.ReasonConcurrency,
+			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, FailFast: policy.On}, RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, text: "not sent: too many requests are in flight"},
+		"circuit": {base: faults.Fail(syscall.ECONNREFUSED), reason: transport.ReasonCircuitOpen, until: true,
+			rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{FailFast: policy.On}}, text: "not sent: the host is down (connection refused), next try at ",
+			first: func(t *testing.T, tr *transport.Transport) {
+				for n := 0; n < 100; n++ {
+					if _, err := get(t, tr, t.Context()); errors.Is(err, transport.ErrNotSent) {
+						return
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+			}},
+		"gate until the end of the context": {base: busy, first: slow, reason: transport.ReasonConcurrency,
+			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}, text: "not sent: too many requests are in flight: context deadline exceeded"},
+		"a retry by the rate": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonRateLimit,
+			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05, Burst: 2}}.Or(exact), text: "(rate limit): connection reset"},
+		"a retry too late for the rule": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonRateLimit,
+			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.12, Burst: 2}}.Or(elapsed), text: "(rate limit): connection reset"},
+		"no limit": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,
 			rule: policy.Rule{Backoff: backoff.Constant(time.Minute)}, text: "(deadline): connection reset"},
 	} {
 		inBubble(t, name, func(t *testing.T) {
@@ -280,11 +291,10 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 			require.Error(t, err, "%v", resp)
 			assert.ErrorContains(t, err, row.text)
 			e := errorAs[*transport.Error](t, err)
-			assert.Equal(t, row.reason, e.Reason)
-			assert.Equal(t, row.limit, e.Limit)
+			assert.Equal(t, row.reason, transport.ReasonOf(nil, &url.Error{Err: err}))
+			assert.Equal(t, row.until, !e.Until.IsZero())
 			last := seen.all[len(seen.all)-1]
 			assert.Equal(t, row.reason, last.Reason)
-			assert.Equal(t, row.limit, last.Limit)
 			time.Sleep(2 * time.Minute)
 		})
 	}

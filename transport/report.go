@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/news"
@@ -21,8 +20,6 @@ type report struct {
 	history []Attempt // empty after a success on the first attempt
 	mark    *mark     // with room for the history, which callers get without the call; nil: there is none
 	reason  Reason    // of the last decision
-	limit   string    // that it names
-	queued  Queued    // before the request was refused
 	offset  int64     // where the body was cut that the call continues, else 0
 }
 
@@ -41,16 +38,13 @@ func (r *report) record(e *Event) {
 
 // tellObservers tells the traces and the log.
 func (r *report) tellObservers(e *Event) {
-	r.reason, r.limit, r.queued = e.Reason, e.Limit, Queued{}
-	if e.Kind == KindNone {
-		r.queued = e.Queued
-	}
+	r.reason = e.Reason
 	for _, t := range r.traces() {
 		if t != nil && t.Event != nil {
 			t.Event(r.completed(e))
 		}
 	}
-	if r.t.logger != nil && e.Kind != KindNone && r.logsAttempts() {
+	if r.t.logger != nil && e.Kind != "" && r.logsAttempts() {
 		r.logAttempt(e)
 	}
 }
@@ -78,10 +72,9 @@ func (r *report) logAttempt(d *Event) {
 		slog.String("method", method(e.Request)),
 		slog.String("url", redact.URL(e.Request.URL)),
 		slog.Int("attempt", d.Number),
-		slog.String("kind", d.Kind.String()),
-		slog.String("reason", d.Reason.String()),
+		slog.String("kind", string(d.Kind)),
+		slog.String("reason", string(d.Reason)),
 	}
-	all.add(d.Limit != "", slog.String("limit", d.Limit))
 	all.add(d.Status != 0, slog.Int("status", d.Status))
 	if d.Err != nil {
 		all.add(true, slog.String("error", causeOf(d.Err, url)))
@@ -135,11 +128,9 @@ func (all *attrs) addTime(key string, d time.Duration) {
 func (r *report) newError(reason Reason, err error) *Error {
 	return &Error{
 		Reason:   reason,
-		Limit:    r.limit,
 		Attempts: slices.Clip(r.history),
 		Err:      err,
 		request:  method(r.Req) + " " + redact.URL(r.Req.URL),
-		queued:   r.queued,
 		url:      r.Req.URL.String(),
 		ended:    r.Ctx.Err(),
 	}
@@ -152,15 +143,41 @@ type observer struct{ *call }
 // meanwhile, because a hook or a log handler may block, or send a request over the same
 // Transport. If the change came with a response, the request still has its slot of the gate.
 func (c observer) Tells(v news.Change) func() {
-	h, t, all := c.hostChange(v), c.t, c.State.Machines().News()
-	return func() {
-		if t.hostChanged != nil {
-			t.hostChanged(h)
-		}
-		if level := h.level(); t.logger != nil && t.logger.Enabled(h.Context, level) && all.TakeLine(t.registry.Now()) {
-			t.logger.LogAttrs(h.Context, level, h.String(), h.attrs()...)
+	h, t, all, ctx := c.hostChange(v), c.t, c.State.Machines().News(), c.parentContext()
+	if v.Condition == news.Lane {
+		return func() {
+			if t.logger != nil && t.logger.Enabled(ctx, slog.LevelInfo) && all.TakeLine(t.registry.Now()) {
+				t.logger.LogAttrs(ctx, slog.LevelInfo, redact.Printable(h.Host+poolText(v)), poolAttrs(h.Host, v)...)
+			}
 		}
 	}
+	return func() {
+		if t.hostChanged != nil {
+			t.hostChanged(ctx, h)
+		}
+		if level := h.level(); t.logger != nil && t.logger.Enabled(ctx, level) && all.TakeLine(t.registry.Now()) {
+			t.logger.LogAttrs(ctx, level, h.String(), h.attrs()...)
+		}
+	}
+}
+
+// poolText says that requests take other connections.
+func poolText(v news.Change) string {
+	if v.Over {
+		return ": its requests take other connections, which do better"
+	}
+	return ": its requests take other connections (" + HostChange{Status: v.Status, Err: v.Err}.causeText() + ")"
+}
+
+// poolAttrs returns the attributes of the log line about other connections.
+func poolAttrs(host string, v news.Change) (all attrs) {
+	all = attrs{slog.String("host", host), slog.Int("pool", v.Lane)}
+	all.add(v.Status != 0, slog.Int("status", v.Status))
+	if v.Err != nil {
+		all.add(true, slog.String("error", causeOf(v.Err)))
+	}
+	all.add(v.Addr != "", slog.String("addr", v.Addr))
+	return all
 }
 
 // LogsState returns a function that tells the log what lasts, after more changes than it has lines
@@ -187,11 +204,10 @@ func (c observer) Safe(err error) error { return withoutSecrets(err, c.Req.URL.S
 // hostChange returns a change as others see it.
 func (c observer) hostChange(v news.Change) HostChange {
 	h := HostChange{
-		Context: c.parentContext(), Host: c.HostName(), Condition: Condition(v.Condition), Over: v.Over, Scope: v.Scope,
-		Status: v.Status, Err: v.Err, Addr: v.Addr, FromFleet: v.Fleet, Time: time.Now(), Waiting: v.Waiting,
-		Limit: v.Room, Pool: v.Lane,
+		Host: c.HostName(), Reason: reasonOfHost(v.Condition), Over: v.Over, Status: v.Status, Err: v.Err, FromFleet: v.Fleet,
+		Waiting: v.Waiting, Limit: v.Room, at: time.Now(),
 	}
-	if h.Since = h.Time; v.Since > 0 {
+	if h.Since = h.at; v.Since > 0 {
 		h.Since = c.Registry.TimeOf(v.Since)
 	}
 	if v.Until > 0 {
@@ -200,9 +216,9 @@ func (c observer) hostChange(v news.Change) HostChange {
 	return h
 }
 
-// level returns the level of the log line about a change. Other connections are a remedy.
+// level returns the level of the log line about a change.
 func (c HostChange) level() slog.Level {
-	if c.Over || c.Condition == ConditionLane {
+	if c.Over {
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn
@@ -210,17 +226,13 @@ func (c HostChange) level() slog.Level {
 
 // attrs returns the attributes of the log line about a change.
 func (c HostChange) attrs() (all attrs) {
-	all = attrs{slog.String("host", c.Host), slog.String("condition", c.Condition.String()), slog.Time("since", c.Since.Round(time.Second))}
+	all = attrs{slog.String("host", c.Host), slog.String("reason", string(c.Reason)), slog.Time("since", c.Since.Round(time.Second))}
 	all.add(c.Over, slog.Bool("over", true))
-	all.add(c.limit() != "", slog.String("limit", c.limit()))
-	all.add(c.Scope != 0, slog.String("scope", strconv.FormatUint(c.Scope, 16)))
 	all.add(c.Status != 0, slog.Int("status", c.Status))
 	all.add(c.Err != nil, slog.String("error", c.causeText()))
-	all.add(c.Addr != "", slog.String("addr", c.Addr))
-	all.add(c.FromFleet, slog.Bool("fleet", true))
+	all.add(c.FromFleet, slog.Bool("from_fleet", true))
 	all.add(!c.Until.IsZero(), slog.Time("until", c.Until.Round(time.Second)))
 	all.add(c.Waiting > 0, slog.Int("waiting", c.Waiting))
-	all.add(c.Limit > 0, slog.Int("room", c.Limit))
-	all.add(c.Pool > 0, slog.Int("lane", c.Pool))
+	all.add(c.Limit > 0, slog.Int("limit", c.Limit))
 	return all
 }

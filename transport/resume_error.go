@@ -14,7 +14,7 @@ import (
 // instead, as the base transport gave it. So a caller may compare it with
 // io.ErrUnexpectedEOF. Only if the caller's context has ended meanwhile, the reader gets a
 // ResumeError all the same, whose Cause is the end of the context. The last [Event] and the
-// log have the reason in any case. An event with the Reason [ReasonMismatch] or
+// log have the reason in any case. An event with the Reason [ReasonNotResumable] or
 // [ReasonNotResumable] has a ResumeError in its Err.
 type ResumeError struct {
 	// Offset is the number of good bytes, counted from the beginning of the
@@ -45,7 +45,7 @@ func (e *ResumeError) Unwrap() []error { return []error{e.Err, e.Cause} }
 
 // Timeout reports whether Err or Cause is a timeout, or whether the deadline has passed.
 func (e *ResumeError) Timeout() bool {
-	return e.Reason == ReasonTimeout || isTimeout(e.Err) || isTimeout(e.Cause)
+	return e.Reason == ReasonDeadline || isTimeout(e.Err) || isTimeout(e.Cause)
 }
 
 // Temporary reports whether Err or Cause has a method Temporary that returns true. It makes
@@ -54,5 +54,5 @@ func (e *ResumeError) Temporary() bool { return isTemporary(e.Err) || isTemporar
 
 // GaveUp reports whether a limit withheld a reconnect that was otherwise due. If it
 // did, neither a Transport around this Transport nor policy.Do starts again. After a
-// [ReasonMismatch] a new request for the whole body may make sense.
+// [ReasonNotResumable] a new request for the whole body may make sense.
 func (e *ResumeError) GaveUp() bool { return e.Reason.isLimit() || e.Reason == ReasonNested }

@@ -331,11 +331,11 @@ func TestNotResumedEndsWithTheBareError(t *testing.T) {
 				_, again := resp.Body.Read(make([]byte, 1))
 				assert.True(t, again == io.ErrUnexpectedEOF)
 				last := seen.all[len(seen.all)-1]
-				assert.Contains(t, []transport.Reason{transport.ReasonMismatch, transport.ReasonFinal}, last.Reason)
+				assert.Contains(t, []transport.Reason{transport.ReasonNotResumable, transport.ReasonFinal}, last.Reason)
 				assert.EqualValues(t, size, last.Offset)
 				assert.Error(t, last.Err)
 				var e *transport.ResumeError
-				if last.Reason == transport.ReasonMismatch && assert.ErrorAs(t, last.Err, &e) {
+				if last.Reason == transport.ReasonNotResumable && assert.ErrorAs(t, last.Err, &e) {
 					assert.Error(t, e.Cause)
 				}
 			})
@@ -358,6 +358,6 @@ func TestNotResumedAgainEndsWithAResumeError(t *testing.T) {
 	_, err = got.ReadFrom(resp.Body)
 	assert.Equal(t, "012345", got.String())
 	e := errorAs[*transport.ResumeError](t, err)
-	assert.Equal(t, transport.ReasonMismatch, e.Reason)
+	assert.Equal(t, transport.ReasonNotResumable, e.Reason)
 	assert.EqualValues(t, 6, e.Offset)
 }

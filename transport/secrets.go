@@ -63,8 +63,8 @@ func ownURLs(err error, known []string) []string {
 	return known
 }
 
-// causeOfAttempt says in a few words what came of an attempt.
-func causeOfAttempt(a *Attempt, known ...string) string {
+// outcome says in a few words what came of an attempt.
+func (a *Attempt) outcome(known ...string) string {
 	switch {
 	case a.Err != nil:
 		return causeOf(a.Err, known...)

@@ -67,7 +67,7 @@ func (x *retrier) send() {
 	kind := attempt.Retry
 	switch {
 	case x.download != nil:
-		kind = attempt.Reconnect
+		kind = attempt.Resume
 	case x.sent == 0:
 		kind = attempt.First
 	}

@@ -291,7 +291,7 @@ func TestGetBodyWaitsForARead(t *testing.T) {
 		reason []transport.Reason
 	}{
 		"ends in time": {replay.MaxBusy / 2, []transport.Reason{transport.ReasonRetry, transport.ReasonFinal}},
-		"does not end": {2 * replay.MaxBusy, []transport.Reason{transport.ReasonBodyBusy}},
+		"does not end": {2 * replay.MaxBusy, []transport.Reason{transport.ReasonNotReplayable}},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			var seen recorder

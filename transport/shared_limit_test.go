@@ -169,7 +169,7 @@ func TestPatienceWithOthers(t *testing.T) {
 		defer cancel()
 		_, err := get(t, tr, ctx)
 		e := errorAs[*transport.Error](t, err)
-		assert.ErrorIs(t, err, transport.ErrOverDeadline)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, stateOf(t, tr).ThrottledUntil, e.Until)
 		assert.Equal(t, 2*time.Second, time.Since(server.start), "at once")
 

@@ -382,7 +382,10 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 			r.Hedge, r.Concurrency = policy.Hedge{Delay: time.Second}, policy.Concurrency{Initial: 2, Max: 2}
 		},
 			ctx: func(ctx context.Context, f func()) context.Context {
-				return transport.WithTrace(ctx, &transport.Trace{Event: func(e transport.Event) { when(e.Reason == transport.ReasonHedged, f) }})
+				return transport.WithTrace(ctx, &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
+					when(a.Kind == transport.AttemptHedge, f)
+					return ctx
+				}})
 			}},
 		"a trace of a refusal": {waits: true, rule: func(r *policy.Rule, _ func()) { r.RateLimit.PerSecond, r.RateLimit.Burst = 0.1, 1 },
 			ctx: func(ctx context.Context, f func()) context.Context {

@@ -28,13 +28,11 @@ import (
 //	  AttemptStart  AttemptEnd  Event    for each reconnect of a cut body
 //	BodyEnd
 //
-// To count attempts, count the calls of AttemptStart, or the events whose Kind is not
-// [KindNone].
+// To count attempts, count the calls of AttemptStart, or the events that have a Kind.
 type Trace struct {
 	// Event is called once after each attempt, when the next step is decided and before a
-	// wait begins. It is called once for a request that is refused without an attempt,
-	// and once when a hedge goes out ([ReasonHedged]). When the body of a response is cut
-	// and resumed, it is called for the cut ([ReasonResume]) and for each attempt to
+	// wait begins. It is called once for a request that is refused without an attempt. When the body
+	// of a response is cut and resumed, it is called for the cut and for each attempt to
 	// continue, from the goroutine that reads the body. If a body ends with an error for
 	// its reader, it is called once with the reason, whatever the request, unless the
 	// reader has closed the body. If a retry was decided and is not made after all, it is
@@ -61,12 +59,13 @@ type Trace struct {
 	RequestEnd func(ctx context.Context, r RequestEnd)
 
 	// HostChange is called when the state of a host has become worse or better. For
-	// example it asks for a pause, or it is down (see [Condition]). It is called for the
+	// example it asks for a pause, or it is down (see [HostChange]). It gets the context of the
+	// request that noticed the change, which may have ended since. It is called for the
 	// Trace of a Config only, once for each change. Changes of limits are told one at a time
 	// for each host, in their order. The goroutine that calls it is that of the request that
 	// noticed the change or of one that is telling an earlier change. That request may still
 	// have its slot of the gate.
-	HostChange func(HostChange)
+	HostChange func(ctx context.Context, h HostChange)
 
 	// Addresses asks for the address of first attempts, too (see [Attempt]). It costs some
 	// allocations for each request.
@@ -101,9 +100,6 @@ type Event struct {
 	Offset int64
 	// Reason is [ReasonRetry], or says why there is no further attempt.
 	Reason Reason
-	// Limit is the limit of the host that withheld the attempt: "cooldown", "pacing",
-	// "rate", "gate" or "budget". It is empty if no limit of the host did.
-	Limit string
 }
 
 // An Attempt records one send of a request by the base transport. It is part of an
@@ -113,15 +109,14 @@ type Attempt struct {
 	// before an attempt, it is the number of attempts so far. It starts again from 1
 	// when a reconnect follows progress.
 	Number int
-	// Kind says why the attempt was made. It is KindNone in an event that is not the
+	// Kind says why the attempt was made. It is empty in an event that is not the
 	// outcome of an attempt.
 	Kind AttemptKind
 	// Status is the status of the response, or 0 if there was none.
 	Status int
 	// Err is the base transport's error, or the error that refused the request.
-	// If the request's body prevented a retry ([ReasonNotReplayable],
-	// [ReasonBodyBusy]), Err says why, even after a response. It holds the error of
-	// GetBody, or names the limit that was reached.
+	// If the request's body prevented a retry ([ReasonNotReplayable]), Err says why, even
+	// after a response. It holds the error of GetBody, or names the limit that was reached.
 	Err error
 	// Verdict is the verdict of the classifiers.
 	Class classify.Class
@@ -152,31 +147,19 @@ type Attempt struct {
 	Time time.Time
 }
 
-// An AttemptKind says why an attempt was made. Its String can be the label of a metric.
-type AttemptKind uint8
+// An AttemptKind says why an attempt was made. It can be the label of a metric.
+type AttemptKind string
 
 const (
-	// KindNone means that an event is not the outcome of an attempt.
-	KindNone AttemptKind = iota
 	// AttemptFirst is the first attempt of a request.
-	AttemptFirst
+	AttemptFirst AttemptKind = "first"
 	// AttemptRetry is an attempt after a failure.
-	AttemptRetry
+	AttemptRetry AttemptKind = "retry"
 	// AttemptHedge is an attempt beside a slow attempt.
-	AttemptHedge
+	AttemptHedge AttemptKind = "hedge"
 	// AttemptResume is an attempt for the rest of a cut body.
-	AttemptResume
+	AttemptResume AttemptKind = "resume"
 )
-
-var kindNames = [...]string{KindNone: "none", AttemptFirst: "first", AttemptRetry: "retry", AttemptHedge: "hedge", AttemptResume: "reconnect"}
-
-// String returns the kind as a word.
-func (k AttemptKind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
-	}
-	return "unknown"
-}
 
 // Queued is the time that a request spent in the queues of its host's limits. A wait
 // for a slot of the gate includes the wait for the rate, if the rule has both.
@@ -303,7 +286,7 @@ func JoinTraces(traces ...*Trace) *Trace {
 			continue
 		}
 		all.Event = callBoth(all.Event, t.Event)
-		all.HostChange = callBoth(all.HostChange, t.HostChange)
+		all.HostChange = callBothEnds(all.HostChange, t.HostChange)
 		all.RequestStart = startBoth(all.RequestStart, t.RequestStart)
 		all.AttemptStart = startBoth(all.AttemptStart, t.AttemptStart)
 		all.AttemptEnd = callBothEnds(all.AttemptEnd, t.AttemptEnd)

@@ -86,11 +86,11 @@ func TestEventOfARefusal(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := fetch(t, tr, ctx, "http://h.test/")
-		assert.ErrorIs(t, err, transport.ErrOverDeadline)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		last := seen.events()[1]
 		assert.Zero(t, last.Number)
-		assert.Equal(t, transport.ReasonDeadline, last.Reason)
-		assert.ErrorIs(t, last.Err, transport.ErrOverDeadline)
+		assert.Equal(t, transport.ReasonRateLimit, last.Reason)
+		assert.ErrorIs(t, last.Err, context.DeadlineExceeded)
 		assert.Nil(t, last.Response)
 		assert.False(t, last.Time.IsZero())
 	})
@@ -194,11 +194,11 @@ func TestLog(t *testing.T) {
 		}},
 		{"giving up on an error", policy.Rule{MaxAttempts: 2}.Or(exact), script(faults.Fail(io.ErrUnexpectedEOF)), []logLine{
 			attempt(logLine{"msg": "GET to http://h.test, attempt 1: unexpected EOF, retry after 1s", "attempt": 1., "kind": "first", "reason": "retry", "error": "unexpected EOF", "wait": second}),
-			attempt(logLine{"msg": "GET to http://h.test, attempt 2: unexpected EOF, all attempts are used up", "attempt": 2., "kind": "retry", "reason": "attempts", "error": "unexpected EOF"}),
+			attempt(logLine{"msg": "GET to http://h.test, attempt 2: unexpected EOF, all attempts are used up", "attempt": 2., "kind": "retry", "reason": "max_attempts", "error": "unexpected EOF"}),
 		}},
 		{"a wait that is too long", sharing.Or(exact), script(faults.Status(503).Header("Retry-After", "3600")), []logLine{
-			{"level": "WARN", "host": "http://h.test", "msg": "http://h.test asks for a pause (503): requests wait for 1m0s", "condition": "held", "limit": "cooldown", "status": 503., "since": "2000-01-01T00:00:00Z", "until": "2000-01-01T00:01:00Z"},
-			attempt(logLine{"msg": "GET to http://h.test, attempt 1: 503, the wait is longer than the rule allows", "attempt": 1., "kind": "first", "reason": "max_retry_after", "status": 503., "hint": 3600 * second}),
+			{"level": "WARN", "host": "http://h.test", "msg": "http://h.test asks for a pause (503): requests wait for 1m0s", "reason": "throttled", "status": 503., "since": "2000-01-01T00:00:00Z", "until": "2000-01-01T00:01:00Z"},
+			attempt(logLine{"msg": "GET to http://h.test, attempt 1: 503, the server asked for a longer wait", "attempt": 1., "kind": "first", "reason": "throttled", "status": 503., "hint": 3600 * second}),
 		}},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
@@ -397,9 +397,9 @@ func TestEventsSayWhatFailed(t *testing.T) {
 	})
 	cut := faults.Status(200).Header("ETag", `"v1"`).Body("twelve bytes").CutAt(5)
 	for status, last := range map[int]string{
-		503: "GET to http://h.test, attempt 4, a reconnect: 503 at byte 5 of the body, its turn would come too late for the caller",
-		403: "GET to http://h.test: unexpected EOF at byte 5 of the body, the rest is not of the same body",
-		404: "GET to http://h.test: unexpected EOF at byte 5 of the body, the rest is not of the same body",
+		503: "GET to http://h.test, attempt 4, a reconnect: 503 at byte 5 of the body, the caller's deadline leaves no time",
+		403: "GET to http://h.test: unexpected EOF at byte 5 of the body, nothing can continue its body",
+		404: "GET to http://h.test: unexpected EOF at byte 5 of the body, nothing can continue its body",
 	} {
 		inBubble(t, fmt.Sprintf("a %d for the rest", status), func(t *testing.T) {
 			all := texts(t, transport.Config{Rule: exact, Base: script(cut, faults.Status(status))})
@@ -468,7 +468,7 @@ func TestHistoryOfATransportBelow(t *testing.T) {
 		resp, err := get(t, over(t, transport.Config{Rule: quick}, below), t.Context())
 		require.NoError(t, err)
 		defer resp.Body.Close()
-		assert.Equal(t, transport.ReasonAttempts, transport.HistoryOf(resp).Reason)
+		assert.Equal(t, transport.ReasonMaxAttempts, transport.HistoryOf(resp).Reason)
 		assert.Len(t, transport.HistoryOf(resp).Attempts, 2)
 	})
 }

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -87,7 +88,7 @@ type Config struct {
 
 	// Logger gets log lines. Default none.
 	//
-	//	Warn   a condition of a host began (see Condition)
+	//	Warn   a limit of a host began to hold or to refuse requests (see HostChange)
 	//	Info   it is over; requests take other connections; once, that the base has one pool
 	//	Debug  an attempt, with its outcome and what follows; a body that goes on after a cut
 	//
@@ -120,7 +121,7 @@ type Transport struct {
 	trace    *Trace         // nil: nobody observes
 	logger   *slog.Logger   // nil: there is none
 
-	hostChanged func(HostChange)
+	hostChanged func(context.Context, HostChange)
 }
 
 // New returns a Transport. It copies the configuration. If something in it is

@@ -36,7 +36,7 @@ func TestNoRetryStartsAfterMaxElapsed(t *testing.T) {
 			rule := policy.Rule{MaxElapsedTime: 100 * time.Millisecond, MaxAttempts: 2, Backoff: backoff.Constant(50 * time.Millisecond)}
 			_, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(req)
 			if e := errorAs[*transport.Error](t, err); attempts == 1 {
-				assert.Equal(t, transport.ReasonMaxElapsed, e.Reason)
+				assert.Equal(t, transport.ReasonMaxElapsedTime, e.Reason)
 			}
 			base.sent(t, attempts)
 		})

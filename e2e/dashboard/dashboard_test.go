@@ -98,7 +98,7 @@ func TestHostsInTrouble(t *testing.T) {
 	require.Equal(t, "Hosts in trouble", first.Title)
 	all, during := theStory(t), []string{}
 	for _, s := range all.query(t, variables.Replace(first.Targets[0].Expr)) {
-		name := s.Metric.Get("server_address") + " " + s.Metric.Get("aplomb_condition")
+		name := s.Metric.Get("server_address") + " " + s.Metric.Get("aplomb_reason")
 		last := s.Floats[len(s.Floats)-1]
 		assert.Equal(t, end, time.UnixMilli(last.T).Sub(all.began), "%s vanishes, so its last value stays in the legend", name)
 		for _, p := range s.Floats {
@@ -111,8 +111,8 @@ func TestHostsInTrouble(t *testing.T) {
 		}
 	}
 	assert.ElementsMatch(t, []string{
-		"gated.test down", "down.test down", "down.test no_retries", "gated.test no_retries",
-		"held.test held", "slow.test crowded",
+		"gated.test circuit_open", "down.test circuit_open", "down.test retry_budget", "gated.test retry_budget",
+		"held.test throttled", "slow.test concurrency",
 	}, during)
 }
 

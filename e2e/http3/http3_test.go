@@ -341,7 +341,7 @@ func TestHTTP3Connections(t *testing.T) {
 		require.Len(t, told, 3)
 		assert.Equal(t, transport.ReasonRetry, told[0].Reason)
 		assert.Equal(t, classify.ErrorTimeout, classify.ErrorTypeOf(told[0].Err), "%v", told[0].Err)
-		assert.Equal(t, transport.ReasonAttempts, told[1].Reason)
+		assert.Equal(t, transport.ReasonMaxAttempts, told[1].Reason)
 		assert.Equal(t, transport.ReasonNotIdempotent, told[2].Reason)
 	})
 	t.Run("nobody trusts it", func(t *testing.T) {

@@ -45,9 +45,9 @@ func main() {
 // tell prints what becomes of a body that was cut.
 func tell(e transport.Event) {
 	switch e.Reason {
-	case transport.ReasonResume:
+	case transport.ReasonRetry:
 		fmt.Printf("  cut after %s, so aplomb asks for the rest\n", size(e.Offset))
-	case transport.ReasonMismatch:
+	case transport.ReasonNotResumable:
 		fmt.Println("  the response has no rest of this version")
 	}
 }

@@ -33,14 +33,14 @@ type Outcome struct {
 }
 
 // A Kind says why an attempt was made.
-type Kind uint8
+type Kind string
 
 const (
-	Cut       Kind = iota // there was no attempt, but the body of a response was cut
-	First                 // the first of a request
-	Retry                 // after a failure
-	Hedge                 // beside a slow attempt
-	Reconnect             // for the rest of a cut body
+	Cut    Kind = ""       // there was no attempt, but the body of a response was cut
+	First  Kind = "first"  // of a request
+	Retry  Kind = "retry"  // after a failure
+	Hedge  Kind = "hedge"  // beside a slow attempt
+	Resume Kind = "resume" // for the rest of a cut body
 )
 
 // Queued is how long a request has waited at each limit.

@@ -53,14 +53,22 @@ const (
 	WhyFull               // at the gate, whose mode is to refuse requests
 )
 
-// The limits of a host by the names that errors, events and log lines have for them.
+// The limits at which a request waits, by the names that everybody has for them.
 const (
-	LimitCooldown = "cooldown"
-	LimitPacing   = "pacing"
-	LimitGate     = "gate"
-	LimitRate     = "rate"
-	LimitBudget   = "budget"
+	LimitCooldown = "throttled"
+	LimitPacing   = "quota"
+	LimitGate     = "concurrency"
+	LimitCircuit  = "circuit_open" // the gate is closed, because the host is down
+	LimitRate     = "rate_limit"
 )
+
+// atGate returns the limit of a request that gets no slot.
+func atGate(g *gate.Gate) string {
+	if g.Closed() {
+		return LimitCircuit
+	}
+	return LimitGate
+}
 
 // Acquire waits until the limits let an attempt go. The hold of the server comes
 // first, then the limits of the rule, and last a slot at the gate, so that no request
@@ -144,7 +152,7 @@ func (p *Permit) awaitGate(r *Request, gate *gate.Gate) (waited bool, no *Reject
 	if no == nil && waited {
 		due := r.Registry.TimeOf(a.Until)
 		if until, ok := r.Ctx.Deadline(); ok && !due.Before(until) {
-			no = &Rejection{Why: WhyLate, Until: due, Limit: LimitGate}
+			no = &Rejection{Why: WhyLate, Until: due, Limit: atGate(gate)}
 		}
 	}
 	if no != nil {

@@ -119,6 +119,8 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 		case no == nil:
 		case limit == LimitGate && a.NoToken && no.Why != WhyFull:
 			no.Limit = LimitRate
+		case limit == LimitGate:
+			no.Limit = atGate(p.slot.Gate)
 		default:
 			no.Limit = limit
 		}
@@ -137,7 +139,7 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 		case a.Verb == queue.Go:
 			return a, waited, nil
 		case limit == LimitGate && r.Rule.Policy.Concurrency.FailFast == policy.On && !a.ForRate: // it may wait for the rate
-			return a, waited, &Rejection{Why: WhyFull}
+			return a, waited, &Rejection{Why: WhyFull, Until: r.Registry.TimeOf(a.Until)}
 		}
 		if no := r.tooLate(r.Registry.TimeOf(now), r.Registry.TimeOf(a.Until)); no != nil {
 			if a.Open > 0 {

@@ -139,7 +139,7 @@ func hourAfter(t *testing.T, p pair) error {
 	if took != 0 || r.err == nil && r.status != 503 {
 		return fmt.Errorf("%d after %v, %v", r.status, took, r.err)
 	}
-	if r.resp != nil && reasonOf(r) != transport.ReasonMaxRetryAfter {
+	if r.resp != nil && reasonOf(r) != transport.ReasonThrottled {
 		return fmt.Errorf("the reason is %v", reasonOf(r))
 	}
 	return nil
@@ -165,7 +165,7 @@ func gaveUpAfter(t *testing.T, p pair) error {
 	if p.name == "cenkalti/backoff" && r.err != nil {
 		return nil // the program makes this error of the response
 	}
-	if r.err != nil || r.status != 503 || r.body != "sorry" || reasonOf(r) != transport.ReasonAttempts {
+	if r.err != nil || r.status != 503 || r.body != "sorry" || reasonOf(r) != transport.ReasonMaxAttempts {
 		return fmt.Errorf("%d %q %v, reason %v", r.status, r.body, r.err, reasonOf(r))
 	}
 	return nil
@@ -309,7 +309,7 @@ func TestWaysBack(t *testing.T) {
 		// The last attempts fail without a response.
 		measure(t, with(policy.Rule{}), faults.Script(faults.ConnReset()), func(t *testing.T, send program, _ *faults.Transport) {
 			r := send(t.Context(), http.MethodGet, url, nil)
-			if e, ok := errors.AsType[*transport.Error](r.err); !ok || e.Reason != transport.ReasonAttempts || len(e.Attempts) != 6 {
+			if e, ok := errors.AsType[*transport.Error](r.err); !ok || e.Reason != transport.ReasonMaxAttempts || len(e.Attempts) != 6 {
 				t.Errorf("%v", r.err)
 			}
 		})

@@ -79,7 +79,7 @@ func (h handled) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch {
 	case isClosed(classify.Outcome{Response: resp}) == classify.Final:
 		err = errClosed
-	case past.Reason != transport.ReasonFinal: // it gave up
+	case past.Reason != "" && past.Reason != transport.ReasonFinal: // it gave up
 		err = fmt.Errorf("no order after %d attempts: %s, %v", len(past.Attempts), resp.Status, past.Reason)
 	default:
 		return resp, nil
@@ -113,12 +113,12 @@ func TestHandler(t *testing.T) {
 		{"before: not found", before, faults.Script(faults.Status(404)), "GET", 0, 1, "", false},
 		{"closed", after(policy.Rule{}), faults.Script(faults.Status(503).Header("X-Shop", "closed")), "GET", 0, 1, "the shop is closed", true},
 		{"closed later", after(policy.Rule{}), faults.Script(faults.Status(503), faults.Status(503).Header("X-Shop", "closed")), "GET", 0, 2, "the shop is closed", true},
-		{"max_attempts", after(policy.Rule{}), down, "GET", 0, 5, "no order after 5 attempts: 503 Service Unavailable, attempts", false},
+		{"max_attempts", after(policy.Rule{}), down, "GET", 0, 5, "no order after 5 attempts: 503 Service Unavailable, max_attempts", false},
 		{"errors", after(policy.Rule{}), faults.Script(faults.ConnRefused()), "GET", 0, 5, "no order: ", false},
-		{"retry_budget", after(policy.Rule{RetryBudget: policy.RetryBudget{Burst: 1, MinPerSecond: policy.Off}}), down, "GET", 0, 2, "after 2 attempts: 503 Service Unavailable, budget", false},
+		{"retry_budget", after(policy.Rule{RetryBudget: policy.RetryBudget{Burst: 1, MinPerSecond: policy.Off}}), down, "GET", 0, 2, "after 2 attempts: 503 Service Unavailable, retry_budget", false},
 		{"deadline", after(policy.Rule{}), faults.Script(faults.Status(503).RetryAfter(10 * time.Second)), "GET", 5 * time.Second, 1, "after 1 attempts: 503 Service Unavailable, deadline", false},
-		{"long wait", after(policy.Rule{}), faults.Script(faults.Status(429).RetryAfter(time.Hour)), "GET", 0, 1, "429 Too Many Requests, max_retry_after", false},
-		{"time in all", after(policy.Rule{MaxElapsedTime: 500 * time.Millisecond}), down, "GET", 0, 1, "503 Service Unavailable, max_elapsed", false},
+		{"long wait", after(policy.Rule{}), faults.Script(faults.Status(429).RetryAfter(time.Hour)), "GET", 0, 1, "429 Too Many Requests, throttled", false},
+		{"time in all", after(policy.Rule{MaxElapsedTime: 500 * time.Millisecond}), down, "GET", 0, 1, "503 Service Unavailable, max_elapsed_time", false},
 		{"POST", after(policy.Rule{}), down, "POST", 0, 1, "503 Service Unavailable, not_idempotent", false},
 		{"not found", after(policy.Rule{}), faults.Script(faults.Status(404)), "GET", 0, 1, "", false},
 		{"success", after(policy.Rule{}), faults.Script(faults.Status(503), faults.Status(200)), "GET", 0, 2, "", false},

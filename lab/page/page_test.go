@@ -94,7 +94,7 @@ func newScene(t *testing.T) *scene {
 	for range 3 {
 		s.get(closed.URL)
 	}
-	told := transport.Event{Host: idle, Request: httptest.NewRequest(http.MethodPost, "/", nil), Reason: transport.ReasonMaxRetryAfter, Limit: "gate"}
+	told := transport.Event{Host: idle, Request: httptest.NewRequest(http.MethodPost, "/", nil), Reason: transport.ReasonThrottled}
 	for i := range 30 { // too many for the rows that are shown at first
 		told.Attempt = transport.Attempt{Kind: transport.AttemptFirst, Number: 1, Status: 500 + i, RetryAfter: time.Hour, Queued: transport.Queued{Gate: time.Second}, Addr: "[2001:db8:1234:5678:9abc:def0:1234:5678]:8443", Time: time.Now()}
 		told.Response = &http.Response{StatusCode: told.Status}

@@ -59,9 +59,10 @@ type call struct {
 	attempts []*attempt
 	acts     []*attempt
 	events   []event
-	begun    int   // attempts that a Trace was told to begin
-	ended    int   // attempts that a Trace was told to end
-	progress int64 // bytes that the reconnects brought
+	hedged   []time.Duration // when a hedge went
+	begun    int             // attempts that a Trace was told to begin
+	ended    int             // attempts that a Trace was told to end
+	progress int64           // bytes that the reconnects brought
 	dry      int
 
 	ends time.Duration // when the caller's patience does

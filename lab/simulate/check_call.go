@@ -287,7 +287,8 @@ func (c *call) checkError() {
 // refusedByLimit reports whether a limit refused the next attempt.
 func refusedByLimit(e *transport.Error) bool {
 	switch e.Reason {
-	case transport.ReasonDeadline, transport.ReasonMaxElapsed, transport.ReasonGateFull:
+	case transport.ReasonDeadline, transport.ReasonMaxElapsedTime, transport.ReasonThrottled, transport.ReasonQuota, transport.ReasonRateLimit,
+		transport.ReasonConcurrency, transport.ReasonCircuitOpen:
 		return true
 	}
 	return false

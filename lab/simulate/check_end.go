@@ -191,21 +191,19 @@ func (w *world) checkBudget(h *host, member int) {
 // event of a retry may come later, because the attempt before it may still read the caller's body.
 func (c *call) takenAt() (all []time.Duration) {
 	for _, e := range c.events {
-		hedge := e.Reason == transport.ReasonHedged
-		if e.Offset > 0 || !hedge && e.Reason != transport.ReasonRetry {
+		if e.Offset > 0 || e.Reason != transport.ReasonRetry {
 			continue
 		}
-		went := c.anyAttempt(func(s *attempt) bool { return s.began >= e.at && s.number > e.Number && s.began <= c.returned })
-		if !went && !hedge {
+		if !c.anyAttempt(func(s *attempt) bool { return s.began >= e.at && s.number > e.Number && s.began <= c.returned }) {
 			continue
 		}
 		at := min(e.at, c.world.timeOf(e.Time))
-		if e.RetryAfter > 0 && !hedge {
+		if e.RetryAfter > 0 {
 			at += e.Delay
 		}
 		all = append(all, at)
 	}
-	return all
+	return append(all, c.hedged...)
 }
 
 // A who is the requests of a member with a scope.
@@ -429,7 +427,7 @@ func (w *world) asksFirst(c *call) bool {
 	if w.plan.fleet == nil || !errors.As(c.err, &own) {
 		return false
 	}
-	return own.Reason == transport.ReasonGateFull || w.plan.fleet.lied() && own.Limit == "rate"
+	return own.Reason == transport.ReasonCircuitOpen || own.Reason == transport.ReasonConcurrency || w.plan.fleet.lied() && own.Reason == transport.ReasonRateLimit
 }
 
 // lastID returns a number that no call has.

@@ -76,7 +76,7 @@ func (w *world) checkHearsay(c *call) {
 		}
 	}
 	var own *transport.Error
-	if len(c.attempts) == 0 && errors.As(c.err, &own) && own.Reason != transport.ReasonCanceled && (own.Limit == "cooldown" || own.Limit == "pacing") {
+	if len(c.attempts) == 0 && errors.As(c.err, &own) && (own.Reason == transport.ReasonThrottled || own.Reason == transport.ReasonQuota) {
 		w.complain(Hearsay, c, "only others were told to wait, and the request was refused: %v", c.err)
 	}
 	if c.plan.deadline == 0 || gated(c.rule) || c.rule.RateLimit.PerSecond > 0 {

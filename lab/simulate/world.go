@@ -329,7 +329,11 @@ func (w *world) config(l *link) transport.Config {
 		c.Trace = &transport.Trace{
 			Event: w.event,
 			AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
-				w.told(a.Request, func(c *call) { c.begun++ })
+				w.told(a.Request, func(c *call) {
+					if c.begun++; a.Kind == transport.AttemptHedge {
+						c.hedged = append(c.hedged, w.now())
+					}
+				})
 				return ctx
 			},
 			AttemptEnd: func(_ context.Context, a transport.AttemptEnd) { w.told(a.Request, func(c *call) { c.ended++ }) },

@@ -161,7 +161,7 @@ func because(reason transport.Reason) func(result) (note, error) {
 		case r.took > time.Second:
 			return "", fmt.Errorf("took %v instead of returning at once", r.took)
 		}
-		return reason.String(), nil
+		return string(reason), nil
 	}
 }
 

@@ -128,7 +128,7 @@ func (s *single) RoundTrip(req *http.Request) (*http.Response, error) {
 func judge(o options, patterns []string, e *transport.Event, took time.Duration) *judgement {
 	j := &judgement{
 		Method: o.method, URL: safe(o.url), Applies: append([]string{}, patterns...), Status: e.Status, Took: waits.Seconds(took),
-		Verdict: e.Class.String(), Retry: e.Reason == transport.ReasonRetry, Reason: e.Reason.String(), Wait: waits.Seconds(e.Delay),
+		Verdict: e.Class.String(), Retry: e.Reason == transport.ReasonRetry, Reason: string(e.Reason), Wait: waits.Seconds(e.Delay),
 	}
 	if len(patterns) > 0 {
 		j.Pattern = patterns[0]
@@ -155,14 +155,14 @@ var meanings = map[string]string{
 	"ambiguous": "the server may have acted, so only an idempotent request may be sent again",
 }
 
-// reasons say why there is no retry. The keys are texts of transport.Reason.
+// reasons say why there is no retry.
 var reasons = map[string]string{
 	"final":            "the caller gets the outcome",
 	"not_idempotent":   "it could do harm to send the request twice",
 	"retries_off":      "the rule allows one attempt only",
-	"max_elapsed_time": "the retry would start later than max_elapsed allows",
+	"max_elapsed_time": "the retry would start later than max_elapsed_time allows",
 	"deadline":         "the wait would pass the deadline",
-	"max_retry_after":  "the server asks for a longer wait than retry_after.max",
+	"throttled":        "the server asks for a longer wait than retry_after.max",
 	"canceled":         "the request was ended before it had an outcome",
 }
 

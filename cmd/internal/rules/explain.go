@@ -131,7 +131,7 @@ func notes(rule policy.Rule, deadline time.Duration) []string {
 		all = append(all, "The times leave out the attempts, whose time has no bound.")
 	}
 	if rule.MaxElapsedTime > 0 {
-		all = append(all, "No retry starts later than "+waits.Short(rule.MaxElapsedTime)+" after the first attempt (max_elapsed).")
+		all = append(all, "No retry starts later than "+waits.Short(rule.MaxElapsedTime)+" after the first attempt (max_elapsed_time).")
 	}
 	if deadline > 0 {
 		all = append(all, "No wait goes past the deadline of "+waits.Short(deadline)+".")
