@@ -86,8 +86,8 @@ func TestRuleIsOfTheURL(t *testing.T) {
 	count(t, 6, attempts, "GET sent")
 }
 
-// TestHostsInherit: zero fields take Config.Rule's, and that one's take the
-// defaults; of several patterns only the most specific is merged.
+// TestHostsInherit: zero fields take those of the wider patterns, then Config.Rule's, and
+// that one's take the defaults.
 func TestHostsInherit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		attempts := 0
@@ -106,7 +106,7 @@ func TestHostsInherit(t *testing.T) {
 		}{
 			"http://elsewhere.example/": {3, 2 * time.Second},
 			"http://any.test/":          {9, 8 * time.Second},
-			"http://waits.test/":        {3, 2 * time.Minute},
+			"http://waits.test/":        {9, 8 * time.Minute},
 			"http://single.test/":       {1, 0},
 		} {
 			start := time.Now()
@@ -276,7 +276,7 @@ func TestRuleOf(t *testing.T) {
 	}{
 		"https://other.test/":          {"", 3, 0},
 		"https://b.EXAMPLE.com./":      {"*.Example.com", 4, 0},
-		"https://a.example.com:8443/x": {"a.example.com:8443", 3, time.Minute},
+		"https://a.example.com:8443/x": {"a.example.com:8443 *.Example.com", 4, time.Minute},
 		"https://a.example.com/":       {"*.Example.com", 4, 0},
 	} {
 		u, err := url.Parse(text)

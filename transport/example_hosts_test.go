@@ -24,8 +24,8 @@ func (tooMany) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 }
 
-// Rules per host: the most specific pattern wins, and what it leaves open is
-// taken from Rule.
+// Rules per host: what a pattern leaves open is taken from the wider patterns, and then
+// from Rule.
 func ExampleConfig_hosts() {
 	tr, err := transport.New(transport.Config{
 		Base: tooMany{},
@@ -62,6 +62,7 @@ func ExampleConfig_hosts() {
 	// -> GET https://api.example.com
 	// -> GET https://api.example.com
 	// -> GET https://billing.example.com
+	// -> POST https://search.example.com
 	// -> POST https://search.example.com
 	// -> POST https://search.example.com
 }

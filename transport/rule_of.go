@@ -49,8 +49,8 @@ func (c *call) addKey() {
 }
 
 // RuleFor returns the complete rule for requests with a method to a URL, and the keys of
-// Config.Hosts whose rules are in it. The key of the path comes first, and then that of the
-// host. Each is left out if there is none. Without a key, Config.Rule applies alone. An empty
+// Config.Hosts whose rules are in it. The key of the path comes first, and then those of the
+// host, the most specific first. Without a key, Config.Rule applies alone. An empty
 // method means GET. In the complete rule a zero field is off, or has the default that its
 // comment names. RuleFor does not see the rules of [WithRule]. A CONNECT without a path has the
 // rule of the host, because no path matches it.
@@ -59,14 +59,11 @@ func (t *Transport) RuleFor(method string, u *url.URL) (rule policy.Rule, patter
 	if set == nil || u == nil {
 		return policy.Defaults(), nil
 	}
-	r, key := set.ForHost(host.KeyOf(u))
+	r, keys := set.ForHost(host.KeyOf(u))
 	if r.Paths != nil {
 		if p := r.Paths.Find(cmp.Or(method, http.MethodGet), u); p != nil {
 			r, patterns = p.Rule, append(patterns, p.Key)
 		}
 	}
-	if key != "" {
-		patterns = append(patterns, key)
-	}
-	return r.Policy, patterns
+	return r.Policy, append(patterns, keys...)
 }

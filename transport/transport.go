@@ -39,27 +39,29 @@ type Config struct {
 	// Rule applies to every host. Its zero fields take policy.Defaults.
 	Rule policy.Rule
 
-	// Hosts holds rules for hosts and for paths by pattern. Their zero fields inherit from
-	// Rule. The pattern of a host is a host name or address ("api.example.com", "[::1]"), with or
-	// without a port ("api.example.com:8443"). A pattern without a port means every
-	// port. With "*." in front it means all names below ("*.example.com", which is
-	// not example.com itself). Only the most specific pattern applies, so the rule
-	// of api.example.com takes nothing from the rule of *.example.com. A name is
-	// more specific than a wildcard, a longer wildcard than a shorter wildcard, and
-	// a pattern with a port than the same pattern without. Case and a trailing dot
-	// make no difference. Two patterns that mean the same hosts are an error.
+	// Hosts holds rules for hosts and for paths by pattern. The pattern of a host is a host
+	// name or address ("api.example.com", "[::1]"), with or without a port
+	// ("api.example.com:8443"). A pattern without a port means every port. With "*." in
+	// front it means all names below ("*.example.com", which is not example.com itself). The
+	// rule of a host inherits from those of all other patterns that mean it, the most
+	// specific first, and at last from Rule: api.example.com from *.example.com, and that
+	// from *.com. A name is more specific than a wildcard, a longer wildcard than a shorter
+	// wildcard, and a pattern with a port than the same pattern without. A host that should
+	// inherit nothing has a rule over policy.Defaults. Case and a trailing dot make no
+	// difference. Two patterns that mean the same hosts are an error.
 	//
 	// With a path behind the host ("api.example.com/v1/reports/") a pattern means these
 	// requests only, as in http.ServeMux. With a slash at its end it means everything below
 	// the path, and otherwise just the path. A method may be in front ("POST
-	// api.example.com/charges"), where GET means HEAD as well. The host is chosen first.
-	// Of its paths the most specific applies, and takes its zero fields from the rule that
-	// the host has without it. Paths are case-sensitive, and are compared as they are sent,
-	// segment by segment, without their escapes. There are no wildcards, so braces are an
-	// error, and so is a pair that http.ServeMux refuses because neither is more specific.
-	// Where http.ServeMux would redirect, as for "//", ".." or a missing slash at the end,
-	// no path matches, nor does it if url.URL.Opaque is set. The rule of a path has no
-	// limits that all requests to the host share (policy.Rule.ValidateRequest).
+	// api.example.com/charges"), where GET means HEAD as well. The host is chosen first, so
+	// the paths of wider patterns do not count. Of its paths the most specific applies, and
+	// inherits from the rule that the host has without it. Paths are case-sensitive, and are
+	// compared as they are sent, segment by segment, without their escapes. There are no
+	// wildcards, so braces are an error, and so is a pair that http.ServeMux refuses because
+	// neither is more specific. Where http.ServeMux would redirect, as for "//", ".." or a
+	// missing slash at the end, no path matches, nor does it if url.URL.Opaque is set. The
+	// rule of a path has no limits that all requests to the host share
+	// (policy.Rule.ValidateRequest).
 	Hosts map[string]policy.Rule
 
 	// Lane returns a transport like Base, with connections of its own. It is called when
@@ -127,7 +129,8 @@ type Transport struct {
 // New returns a Transport. It copies the configuration. If something in it is
 // wrong, New returns all faults at once, as [policy.Errors] with their paths, and a
 // nil Transport. Its time and its memory are linear in the number of rules: some
-// microseconds and some kilobytes for each host and each path of the configuration.
+// microseconds and some kilobytes for each host and each path of the configuration. If wider
+// patterns have ports, it is as much again for each of these ports.
 func New(c Config) (*Transport, error) {
 	t := &Transport{
 		kept:   new(replay.Pool),

@@ -30,7 +30,7 @@ func main() {
 		Rule: policy.Rule{MaxAttempts: 4, Backoff: backoff.Exponential{Base: 100 * time.Millisecond, Jitter: backoff.JitterFull}},
 		Hosts: map[string]policy.Rule{
 			"*.example.com":   {MaxAttempts: 2}, // other fields as in Rule
-			"pay.example.com": {MaxAttempts: 1}, // no retries; the most specific pattern wins
+			"pay.example.com": {MaxAttempts: 1}, // no retries; other fields as in *.example.com
 		},
 		// For this example only: one server stands for all hosts.
 		Base: &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return url.Parse(server.URL) }},
@@ -43,7 +43,7 @@ func main() {
 	must(err)
 	must(t.Update(rule, hosts)) // for requests from now on
 	try(t, server, "rules from the file, taken while the program runs", 3, 5, 1)
-	fmt.Println("\nThe most specific pattern counts. It takes nothing from a less specific pattern.")
+	fmt.Println("\nWhat a pattern leaves open is taken from the wider patterns, and then from the rule for all hosts.")
 }
 
 // try sends a request to each host, and prints the pattern of its rule and the reason

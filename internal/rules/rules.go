@@ -37,7 +37,7 @@ type Ruleset struct {
 type Owner struct{ _ byte }
 
 type hostRule struct {
-	key  string // of Config.Hosts, whose rule it is; "": Config.Rule
+	keys []string // of Config.Hosts, whose rules are in it, the most specific first
 	rule *Resolved
 }
 
@@ -97,45 +97,71 @@ func (e *hostEntry) field() string { return "Hosts[" + strconv.Quote(e.key) + "]
 // NewRuleset makes a ruleset, and returns all faults. With a fault the ruleset is of no use.
 func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*Ruleset, policy.Errors) {
 	faults := faultsOf(rule.Validate(), "Rule.")
-	sound := len(faults) == 0
 	set := &Ruleset{Owner: owner, hosts: map[pattern]hostRule{}}
 	set.standard = set.resolve(rule.Or(policy.Defaults()))
-	paths := map[pattern][]*hostEntry{}
+	c := config{wrong: len(faults) > 0, hosts: map[pattern]*hostEntry{}, paths: map[pattern][]*hostEntry{}, faulty: map[pattern]bool{}}
 	for _, key := range slices.Sorted(maps.Keys(hosts)) {
 		e := &hostEntry{key: key, rule: hosts[key]}
-		why := e.parse()
-		if e.path != "" {
-			validate := e.rule.ValidateRequest
-			if strings.Contains(e.key, "://") { // a fault, but no path
-				validate = e.rule.Validate
-			}
-			faults = append(faults, faultsOf(validate(), e.field()+".")...)
-			if why == "" {
-				paths[e.pattern] = append(paths[e.pattern], e)
-			}
-		} else {
-			merged := e.rule.Or(set.standard.Policy)
-			own := faultsOf(e.rule.Validate(), e.field()+".")
-			if len(own) == 0 && sound {
-				own = faultsOf(merged.Validate(), e.field()+".") // two valid rules can be wrong together
-			}
-			faults = append(faults, own...)
-			if same := set.hosts[e.pattern].key; why == "" && same != "" {
-				why = fmt.Sprintf("means the same hosts as %q", same)
-			}
-			set.hosts[e.pattern] = hostRule{key, set.resolve(merged)}
+		why, validate := e.parse(), e.rule.Validate
+		if e.path != "" && !strings.Contains(e.key, "://") { // a scheme is a fault, but no path
+			validate = e.rule.ValidateRequest
+		}
+		own := faultsOf(validate(), e.field()+".")
+		faults = append(faults, own...)
+		switch same := c.hosts[e.pattern]; {
+		case why != "":
+		case e.path != "":
+			c.paths[e.pattern] = append(c.paths[e.pattern], e)
+		case same != nil:
+			why = fmt.Sprintf("means the same hosts as %q", same.key)
+		default:
+			c.hosts[e.pattern], c.faulty[e.pattern] = e, len(own) > 0
 		}
 		if why != "" {
 			faults = append(faults, e.fault(why))
 		}
 	}
-	for _, p := range slices.SortedFunc(maps.Keys(paths), pattern.compare) {
-		faults = append(faults, checkPaths(paths[p])...)
+	for _, p := range slices.SortedFunc(maps.Keys(c.paths), pattern.compare) {
+		faults = append(faults, checkPaths(c.paths[p])...)
 	}
-	if len(faults) == 0 {
-		faults = set.addPaths(paths)
+	withPaths := len(faults) == 0
+	for _, p := range slices.Backward(c.patterns()) { // after those from which p inherits
+		faults = append(faults, set.add(p, &c, withPaths)...)
 	}
 	return set, faults
+}
+
+// A config is what the keys of Config.Hosts mean.
+type config struct {
+	wrong  bool                     // Config.Rule has faults
+	hosts  map[pattern]*hostEntry   // entries without paths
+	paths  map[pattern][]*hostEntry // entries with paths, by the patterns of their hosts
+	faulty map[pattern]bool         // rules of hosts with faults
+}
+
+// patterns returns all patterns of hosts whose rules differ, the most specific first. A pattern for all ports
+// inherits more at a port for which there is a wider pattern, so it is there with this port, too.
+func (c *config) patterns() []pattern {
+	ports := map[pattern][]string{}
+	for p := range c.hosts {
+		if p.wildcard && p.port != "" {
+			of := pattern{name: p.name, wildcard: true}
+			ports[of] = append(ports[of], p.port)
+		}
+	}
+	all := slices.AppendSeq(slices.Collect(maps.Keys(c.hosts)), maps.Keys(c.paths))
+	for _, p := range all[:len(all):len(all)] {
+		if p.port != "" {
+			continue
+		}
+		for _, q := range p.wider() {
+			for _, port := range ports[q] {
+				all = append(all, pattern{p.name, port, p.wildcard})
+			}
+		}
+	}
+	slices.SortFunc(all, pattern.compare)
+	return slices.Compact(all)
 }
 
 // parse parses the key. If the key is wrong, why says why.
@@ -148,74 +174,45 @@ func (e *hostEntry) parse() (why string) {
 	return why
 }
 
-// addPaths adds the entries that have paths, by the patterns of their hosts, and returns
-// the faults of rules that are wrong together. A pattern that has paths only takes the
-// rule of its hosts from a less specific pattern. So an entry for a path changes nothing
-// for the other paths.
-func (set *Ruleset) addPaths(paths map[pattern][]*hostEntry) (faults policy.Errors) {
-	named, ports := maps.Clone(set.hosts), map[pattern][]string{}
-	for p := range named {
-		if p.wildcard && p.port != "" {
-			of := pattern{name: p.name, wildcard: true}
-			ports[of] = append(ports[of], p.port)
+// add adds the rule of the hosts that p means, and returns the faults of rules that are wrong together. The
+// rules of p and of all wider patterns are in it. The paths are only those of the most specific of these
+// patterns, because the host is chosen before the path.
+func (set *Ruleset) add(p pattern, c *config, withPaths bool) (faults policy.Errors) {
+	var rule policy.Rule
+	var keys []string
+	var paths []*hostEntry
+	faulty, chosen := c.wrong, ""
+	for _, q := range p.inherits() {
+		e, own := c.hosts[q], c.paths[q]
+		if chosen == "" && own != nil {
+			chosen, paths = own[0].key, own
 		}
-	}
-	for _, p := range slices.SortedFunc(maps.Keys(paths), pattern.compare) {
-		for _, q := range split(p, named, ports) {
-			if paths[q] == nil || q == p {
-				faults = append(faults, set.addTo(q, named, paths[p])...)
-			}
+		if e != nil {
+			chosen = cmp.Or(chosen, e.key)
+			rule, keys = rule.Or(e.rule), append(keys, e.key)
 		}
+		faulty = faulty || c.faulty[q]
 	}
+	rule = rule.Or(set.standard.Policy)
+	if !faulty && len(keys) > 0 {
+		faults = faultsOf(rule.Validate(), (&hostEntry{key: keys[0]}).field()+".") // two valid rules can be wrong together
+		c.faulty[p] = len(faults) > 0
+	}
+	h := hostRule{keys, set.resolve(rule)}
+	set.hosts[p] = h
+	if !withPaths || len(paths) == 0 {
+		return faults
+	}
+	h.rule.Paths = newPaths()
+	for _, e := range paths {
+		merged := e.rule.Or(rule)
+		if !faulty && len(faults) == 0 {
+			faults = append(faults, faultsOf(merged.Validate(), e.field()+".")...)
+		}
+		h.rule.Paths.add(e, set.resolve(merged))
+	}
+	h.rule.Paths.sort()
 	return faults
-}
-
-// split returns p and, for each port that has another rule than the other ports of the
-// same hosts, p with this port. ports are those of the patterns with a wildcard.
-func split(p pattern, named map[pattern]hostRule, ports map[pattern][]string) []pattern {
-	all := []pattern{p}
-	if _, ok := named[p]; ok || p.port != "" {
-		return all // it has a rule for all ports
-	}
-	for _, q := range p.wider() {
-		for _, port := range ports[q] {
-			all = append(all, pattern{p.name, port, p.wildcard})
-		}
-	}
-	slices.SortFunc(all, pattern.compare)
-	return slices.Compact(all)
-}
-
-// addTo adds the entries of paths to the rule of the hosts that p means, and returns the
-// faults of rules that are wrong together. named are the entries without paths.
-func (set *Ruleset) addTo(p pattern, named map[pattern]hostRule, entries []*hostEntry) (faults policy.Errors) {
-	base, ok := named[p]
-	if !ok {
-		base = mostSpecific(named, p, set.standard)
-		base.rule = set.resolve(base.rule.Policy)
-		set.hosts[p] = base
-	}
-	base.rule.Paths = newPaths()
-	for _, e := range entries {
-		merged := e.rule.Or(base.rule.Policy)
-		faults = append(faults, faultsOf(merged.Validate(), e.field()+".")...)
-		base.rule.Paths.add(e, set.resolve(merged))
-	}
-	base.rule.Paths.sort()
-	return faults
-}
-
-// mostSpecific returns the entry with the most specific pattern that means all hosts of p. If
-// there is none, it returns the standard rule.
-func mostSpecific(hosts map[pattern]hostRule, p pattern, standard *Resolved) hostRule {
-	for _, q := range append([]pattern{{p.name, "", p.wildcard}}, p.wider()...) {
-		for _, port := range [...]string{p.port, ""} {
-			if h, ok := hosts[pattern{q.name, port, q.wildcard}]; ok {
-				return h
-			}
-		}
-	}
-	return hostRule{rule: standard}
 }
 
 // faultsOf returns the faults that a rule's Validate found, with path in front of the field of
@@ -234,15 +231,19 @@ func (r *Resolved) ObeysMore(old *Resolved) bool {
 	return old == nil || on(r) && !on(old) || r.QuotaPacing && !old.QuotaPacing || r.Concurrency && !old.Concurrency
 }
 
-// ForHost finds the rule of a host, and its key in Config.Hosts. The rule has the rules of
-// the host's paths.
-func (set *Ruleset) ForHost(k host.Key) (r *Resolved, key string) {
+// ForHost finds the rule of a host, and the keys in Config.Hosts whose rules are in it, the most specific first.
+// The rule has the rules of the host's paths.
+func (set *Ruleset) ForHost(k host.Key) (r *Resolved, keys []string) {
 	if len(set.hosts) == 0 {
-		return set.standard, ""
+		return set.standard, nil
 	}
 	name, port := host.SplitPort(k.Host)
-	h := mostSpecific(set.hosts, pattern{name: name, port: cmp.Or(port, host.DefaultPort(k.Scheme))}, set.standard)
-	return h.rule, h.key
+	for _, p := range (pattern{name: name, port: cmp.Or(port, host.DefaultPort(k.Scheme))}).inherits() {
+		if h, ok := set.hosts[p]; ok {
+			return h.rule, h.keys
+		}
+	}
+	return set.standard, nil
 }
 
 func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
@@ -393,6 +394,17 @@ func isRange(s string) bool {
 func isIPv6(s string) bool {
 	addr, err := netip.ParseAddr(s)
 	return err == nil && addr.Is6()
+}
+
+// inherits returns p and the patterns that mean all hosts of p, the most specific first.
+func (p pattern) inherits() (all []pattern) {
+	for _, q := range append([]pattern{{p.name, "", p.wildcard}}, p.wider()...) {
+		if p.port != "" {
+			all = append(all, pattern{q.name, p.port, q.wildcard})
+		}
+		all = append(all, q)
+	}
+	return all
 }
 
 // wider returns the patterns with a wildcard and without a port that mean all hosts of p and

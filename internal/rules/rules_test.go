@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	mathbits "math/bits"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -46,16 +47,13 @@ func rulesFor(keys []string) (*rules.Ruleset, error) {
 
 // ruleOf returns the rule of a request, and the keys of its path and of its host.
 func ruleOf(set *rules.Ruleset, method string, u *url.URL) (rule policy.Rule, keys []string) {
-	r, key := set.ForHost(host.KeyOf(u))
+	r, ofHost := set.ForHost(host.KeyOf(u))
 	if r.Paths != nil {
 		if p := r.Paths.Find(cmp.Or(method, http.MethodGet), u); p != nil {
 			r, keys = p.Rule, append(keys, p.Key)
 		}
 	}
-	if key != "" {
-		keys = append(keys, key)
-	}
-	return r.Policy, keys
+	return r.Policy, append(keys, ofHost...)
 }
 
 // A pathRow is a request, and the key of its rule.
@@ -268,16 +266,16 @@ func TestTheHostIsChosenBeforeThePath(t *testing.T) {
 	}{
 		{"GET", "https://a.example.com/v1/x", 2, time.Second, []string{"a.example.com/v1/", "*.example.com"}},
 		{"GET", "https://a.example.com/v2/x", 2, 0, []string{"*.example.com"}},
-		{"GET", "https://a.example.com:8443/v1/x", 3, time.Second, []string{"a.example.com/v1/", "*.example.com:8443"}},
-		{"GET", "https://a.example.com:8443/v2/x", 3, 0, []string{"*.example.com:8443"}},
+		{"GET", "https://a.example.com:8443/v1/x", 3, time.Second, []string{"a.example.com/v1/", "*.example.com:8443", "*.example.com"}},
+		{"GET", "https://a.example.com:8443/v2/x", 3, 0, []string{"*.example.com:8443", "*.example.com"}},
 		{"GET", "https://z.example.com/v2/x", 2, 2 * time.Second, []string{"*.example.com/v2/", "*.example.com"}},
-		{"GET", "https://z.example.com:8443/v2/x", 3, 0, []string{"*.example.com:8443"}}, // the more specific host has no paths
-		{"GET", "https://b.example.com/v1/x", 4, time.Second, []string{"b.example.com/v1/", "b.example.com"}},
-		{"GET", "https://b.example.com:8443/v1/x", 4, time.Second, []string{"b.example.com/v1/", "b.example.com"}},
-		{"GET", "https://c.example.com:8443/v1/x", 3, time.Second, []string{"c.example.com:8443/v1/", "*.example.com:8443"}},
+		{"GET", "https://z.example.com:8443/v2/x", 3, 0, []string{"*.example.com:8443", "*.example.com"}}, // the more specific host has no paths
+		{"GET", "https://b.example.com/v1/x", 4, time.Second, []string{"b.example.com/v1/", "b.example.com", "*.example.com"}},
+		{"GET", "https://b.example.com:8443/v1/x", 4, time.Second, []string{"b.example.com/v1/", "b.example.com", "*.example.com:8443", "*.example.com"}},
+		{"GET", "https://c.example.com:8443/v1/x", 3, time.Second, []string{"c.example.com:8443/v1/", "*.example.com:8443", "*.example.com"}},
 		{"GET", "https://c.example.com/v1/x", 2, 0, []string{"*.example.com"}},
 		{"GET", "https://y.deep.example.com/v1/x", 2, time.Second, []string{"*.deep.example.com/v1/", "*.example.com"}},
-		{"GET", "https://y.deep.example.com:8443/v1/x", 3, time.Second, []string{"*.deep.example.com/v1/", "*.example.com:8443"}},
+		{"GET", "https://y.deep.example.com:8443/v1/x", 3, time.Second, []string{"*.deep.example.com/v1/", "*.example.com:8443", "*.example.com"}},
 		{"GET", "https://x.example.com:9443/last", 2, time.Second, []string{"x.example.com:9443/last", "*.example.com"}},
 		{"POST", "https://d.test/v1/x", 5, time.Second, []string{"POST d.test/v1/x"}},
 		{"GET", "https://d.test/v1/x", 9, 0, nil},
@@ -543,6 +541,65 @@ func FuzzRawPath(f *testing.F) {
 	})
 }
 
+// Each rule inherits from all wider ones, and their functions are asked in the same order.
+func TestEverythingInherits(t *testing.T) {
+	layers := []string{
+		"request", "b.a.test:80/p", "b.a.test:80", "b.a.test", "*.a.test:80", "*.a.test", "*.test:80", "*.test", "rule",
+	}
+	for bits := range 1 << len(layers) {
+		var asked, want []string
+		made := func(i int) (rule policy.Rule) {
+			if bits>>i&1 == 1 {
+				rule.MaxAttempts = 10 + i
+				rule.Classify = func(classify.Outcome) classify.Class { asked = append(asked, layers[i]); return classify.Unknown }
+			}
+			return rule
+		}
+		hosts := map[string]policy.Rule{}
+		for i, name := range layers {
+			if bits>>i&1 == 1 {
+				if want = append(want, name); i > 0 && i < len(layers)-1 {
+					hosts[name] = made(i)
+				}
+			}
+		}
+		set, err := newRules(made(len(layers)-1), hosts)
+		require.NoError(t, err)
+		u := &url.URL{Scheme: "http", Host: "b.a.test", Path: "/p"}
+		r, keys := set.ForHost(host.KeyOf(u))
+		if r.Paths != nil {
+			p := r.Paths.Find(http.MethodGet, u)
+			r, keys = p.Rule, append([]string{p.Key}, keys...)
+		}
+		r, err = (&rules.RequestRule{Policy: made(0)}).CompleteOver(r)
+		require.NoError(t, err)
+		r.Policy.Classify(classify.Outcome{})
+		assert.Equal(t, want, asked)
+		assert.Equal(t, strings.Join(slices.DeleteFunc(want, func(l string) bool { return l == "request" || l == "rule" }), " "), strings.Join(keys, " "))
+		most := 6
+		if bits > 0 {
+			most = 10 + mathbits.TrailingZeros(uint(bits))
+		}
+		assert.Equal(t, most, r.Policy.MaxAttempts)
+	}
+}
+
+// Two rules that are right each can be wrong together, which is said once, of the more specific one.
+func TestWrongTogether(t *testing.T) {
+	_, err := newRules(policy.Rule{Concurrency: policy.Concurrency{Max: 5}}, map[string]policy.Rule{
+		"*.test":       {Concurrency: policy.Concurrency{Initial: 9}},
+		"a.test":       {MaxAttempts: 2},
+		"a.test/p":     {MaxAttempts: 3},
+		"*.other":      {Concurrency: policy.Concurrency{Max: 50}},
+		"*.other:81":   {Concurrency: policy.Concurrency{Max: 7}},
+		"b.other":      {Concurrency: policy.Concurrency{Initial: 8}},
+		"c.other":      {Concurrency: policy.Concurrency{Initial: 8, Max: 9}},
+		"c.other/path": {MaxAttempts: 3},
+	})
+	assert.EqualError(t, err, `Hosts["*.test"].Concurrency.Initial: 9 is more than Max (5)
+Hosts["b.other"].Concurrency.Initial: 8 is more than Max (7)`)
+}
+
 // The cost of a configuration grows with its entries, not with their square. With the square
 // it would take minutes in full length.
 func TestManyPatterns(t *testing.T) {
@@ -572,7 +629,7 @@ func TestManyPatterns(t *testing.T) {
 	assert.ErrorContains(t, err, `conflicts with "M`)
 }
 
-// The most specific pattern wins, with a port before one without, and a name is below a
+// The most specific pattern comes first, with a port before one without, and a name is below a
 // pattern with a wildcard only if a label stands in front.
 func TestMostSpecificPattern(t *testing.T) {
 	hosts := map[string]policy.Rule{}
@@ -585,26 +642,26 @@ func TestMostSpecificPattern(t *testing.T) {
 	for raw, want := range map[string]string{
 		"http://test/":            "",
 		"http://.test/":           "",
-		"http://x.test/":          "*.test:80",
+		"http://x.test/":          "*.test:80 *.test",
 		"http://x.test:81/":       "*.test",
-		"http://a.test/":          "*.test:80",
+		"http://a.test/":          "*.test:80 *.test",
 		"http://xa.test:81/":      "*.test",
-		"http://x.a.test/":        "*.a.test:80",
-		"http://x.y.a.test:81/":   "*.a.test",
-		"http://b.a.test/":        "b.a.test:80",
-		"http://b.a.test:81/":     "b.a.test",
-		"http://x.b.a.test:81/":   "*.a.test",
-		"http://[::1]/":           "[::1]:80",
+		"http://x.a.test/":        "*.a.test:80 *.a.test *.test:80 *.test",
+		"http://x.y.a.test:81/":   "*.a.test *.test",
+		"http://b.a.test/":        "b.a.test:80 b.a.test *.a.test:80 *.a.test *.test:80 *.test",
+		"http://b.a.test:81/":     "b.a.test *.a.test *.test",
+		"http://x.b.a.test:81/":   "*.a.test *.test",
+		"http://[::1]/":           "[::1]:80 [::1]",
 		"http://[::1]:81/":        "[::1]",
-		"http://x.a.test:81/p":    "*.a.test/p *.a.test",
-		"http://x.a.test/p":       "*.a.test:80",
-		"http://c.test/p":         "c.test/p *.test:80",
+		"http://x.a.test:81/p":    "*.a.test/p *.a.test *.test",
+		"http://x.a.test/p":       "*.a.test:80 *.a.test *.test:80 *.test",
+		"http://c.test/p":         "c.test/p *.test:80 *.test",
 		"http://c.test:81/p":      "c.test/p *.test",
-		"http://b.a.test/p":       "b.a.test:80/p b.a.test:80",
-		"http://b.a.test:81/p":    "b.a.test",
-		"http://B.A.TEST.:80/p":   "b.a.test:80/p b.a.test:80",
+		"http://b.a.test/p":       "b.a.test:80/p b.a.test:80 b.a.test *.a.test:80 *.a.test *.test:80 *.test",
+		"http://b.a.test:81/p":    "b.a.test *.a.test *.test",
+		"http://B.A.TEST.:80/p":   "b.a.test:80/p b.a.test:80 b.a.test *.a.test:80 *.a.test *.test:80 *.test",
 		"http://elsewhere.com/p":  "",
-		"https://x.a.test:8443/p": "*.a.test/p *.a.test",
+		"https://x.a.test:8443/p": "*.a.test/p *.a.test *.test",
 	} {
 		u, err := url.Parse(raw)
 		require.NoError(t, err)

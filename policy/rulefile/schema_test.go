@@ -90,7 +90,7 @@ func schema(t *testing.T) object {
 			"rule":    object{"$ref": "#/$defs/rule", "description": "The rule for all hosts."},
 			"hosts": object{
 				"type": "object", "additionalProperties": object{"$ref": "#/$defs/rule"}, "patternProperties": object{"/": object{"$ref": "#/$defs/pathRule"}},
-				"description": "Rules of hosts by pattern, such as api.example.com, api.example.com:8443 or *.example.com. The most specific pattern applies, and inherits from rule. A pattern with a path, such as api.example.com/v1/ or POST api.example.com/charges, has the rule of a path, which inherits from that of its host.",
+				"description": "Rules of hosts by pattern, such as api.example.com, api.example.com:8443 or *.example.com. A pattern inherits from the wider patterns, and then from rule. A pattern with a path, such as api.example.com/v1/ or POST api.example.com/charges, has the rule of a path, which inherits from that of its host.",
 			},
 		},
 		"additionalProperties": false,

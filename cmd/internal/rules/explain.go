@@ -42,7 +42,7 @@ type explanation struct {
 	Method   string             `json:"method"`
 	URL      string             `json:"url"`
 	Pattern  string             `json:"pattern"`
-	Patterns []string           `json:"patterns"` // the pattern first, and then that of the host if it is another
+	Patterns []string           `json:"patterns"` // all patterns whose rules are in it, the most specific first
 	Settings []rulefile.Setting `json:"settings"`
 	Waits    []waits.Row        `json:"waits"`
 	Attempts int                `json:"max_attempts"`
@@ -141,15 +141,20 @@ func notes(rule policy.Rule, deadline time.Duration) []string {
 
 // applies names the rule of a request by its patterns.
 func applies(patterns []string) string {
-	switch {
-	case len(patterns) == 0:
-		return "the rule for all hosts"
-	case len(patterns) > 1:
-		return fmt.Sprintf("the rule of path %q, over that of host %q,", patterns[0], patterns[1])
-	case strings.Contains(patterns[0], "/"):
-		return fmt.Sprintf("the rule of path %q", patterns[0])
+	names := make([]string, len(patterns))
+	for i, p := range patterns {
+		names[i] = fmt.Sprintf("host %q", p)
+		if strings.Contains(p, "/") {
+			names[i] = fmt.Sprintf("path %q", p)
+		}
 	}
-	return fmt.Sprintf("the rule of host %q", patterns[0])
+	switch len(names) {
+	case 0:
+		return "the rule for all hosts"
+	case 1:
+		return "the rule of " + names[0]
+	}
+	return "the rule of " + names[0] + ", over that of " + strings.Join(names[1:], " and of ") + ","
 }
 
 func (e *explanation) print(w io.Writer) {
