@@ -59,7 +59,7 @@ func TestASlowServerThatAnswersNoPing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := testserver.NewNet()
 		s := testserver.Start(t, testserver.Config{Net: n, HTTP2: true}, testserver.OK("made").Delay(time.Minute))
-		base := transport.DefaultBase()
+		base := transport.NewBase()
 		base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := n.DialContext(ctx, network, addr)
 			return deafWire{conn}, err
@@ -92,7 +92,7 @@ func TestDefaultBaseChecksTheHealthOfConnections(t *testing.T) {
 			s := testserver.Start(t, testserver.Config{Net: n, HTTP2: true}, testserver.OK("well"), testserver.Hang())
 			var dead atomic.Bool
 			var closed atomic.Int32
-			base := transport.DefaultBase()
+			base := transport.NewBase()
 			if !row.check {
 				base.HTTP2 = nil
 			}
@@ -176,8 +176,15 @@ func TestTheDefaultBaseIsACopyOfHTTPs(t *testing.T) {
 	assert.Equal(t, 7, base.MaxIdleConnsPerHost)
 	assert.Equal(t, &http.HTTP2Config{SendPingTimeout: time.Hour}, base.HTTP2)
 
+	own := transport.NewBase()
+	assert.Equal(t, "hello", get(transport.Wrap(own)), "a copy as well")
+	assert.Equal(t, 7, own.MaxIdleConnsPerHost)
+	assert.Same(t, company, transport.Wrap(company).Base(), "a base of the program's own is not copied")
+
 	company.RegisterProtocol("http", script(faults.Status(204)))
 	assert.Same(t, company, transport.Default().Base(), "a copy would not know the protocol")
+	assert.Nil(t, transport.NewBase().TLSClientConfig, "it begins with another transport")
+	assert.NotNil(t, transport.NewBase().Proxy)
 }
 
 // around is a RoundTripper around another.

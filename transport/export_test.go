@@ -30,7 +30,6 @@ const (
 )
 
 var (
-	DefaultBase        = route.DefaultBase
 	Discard            = attempt.Discard
 	ErrLate            = errLate
 	ErrOverdue         = errOverdue

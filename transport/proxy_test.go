@@ -53,7 +53,7 @@ func TestProxyRefusesConnect(t *testing.T) {
 			require.NoError(t, err)
 			own := &http.Transport{}
 			if row.base == "default" {
-				own = transport.DefaultBase()
+				own = transport.NewBase()
 			}
 			own.Proxy = http.ProxyURL(u)
 			var base http.RoundTripper = own
@@ -101,7 +101,7 @@ func TestProxyAsksToWait(t *testing.T) {
 		proxy := testserver.Start(t, testserver.Config{Net: testserver.NewNet()}, testserver.Status(503).Header("Retry-After", "20"))
 		u, err := url.Parse(proxy.URL)
 		require.NoError(t, err)
-		base := transport.DefaultBase()
+		base := transport.NewBase()
 		base.DialContext, base.Proxy = proxy.Transport().DialContext, http.ProxyURL(u)
 		tr := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2}.Or(quick)}, base)
 		_, err = tr.RoundTrip(newRequest(t, http.MethodPost, "https://host.invalid/", nil))

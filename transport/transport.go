@@ -173,6 +173,18 @@ func New(c Config) (*Transport, error) {
 // *http.Transport, and panic if it is not.
 func Default() *Transport { return MustNew(Config{}) }
 
+// Wrap returns a Transport that sends its requests over base, which it leaves as it is, by the
+// default rule. It is New with a Config that has nothing but a Base.
+func Wrap(base http.RoundTripper) *Transport { return MustNew(Config{Base: base}) }
+
+// NewBase returns a transport like the one that is used without a [Config.Base], to be changed
+// and then set there. It is a copy of http.DefaultTransport as it is at this moment. It keeps
+// up to 100 idle connections for a host, notices dead HTTP/2 connections by pings, dials
+// addresses that failed last, and knows when a proxy refused to connect. A field that
+// http.DefaultTransport sets stays. If that cannot be copied, the transport begins with that of
+// github.com/hashicorp/go-cleanhttp.
+func NewBase() *http.Transport { return route.NewBase() }
+
 // MustNew is like [New], and panics with all faults if something is wrong. It is for a
 // configuration that stands in the source code, such as that of a package-level variable. If
 // a part of it comes from a user or from a file, use New.

@@ -22,7 +22,8 @@ type Dialer struct {
 	memory memory
 }
 
-// New returns a Dialer that dials as the transport does. It returns nil if the
+// New returns a Dialer that dials as the transport does. That is the transport's own, if it
+// has one. New returns nil if the
 // transport has dialling of its own, because that may map names or refuse some
 // addresses. So it gets names and never an address. The method of a net.Dialer is
 // not such dialling. Its Control, its Resolver and its local address stay in force.
@@ -31,14 +32,22 @@ func New(t *http.Transport) *Dialer {
 	if runtime.GOOS == "js" || t.Dial != nil && t.DialContext == nil || t.DialTLS != nil || t.DialTLSContext != nil {
 		return nil
 	}
-	if t.DialContext == nil {
+	switch {
+	case t.DialContext == nil:
 		return newDialer(new(net.Dialer).DialContext)
+	case isMethod(t.DialContext, new(net.Dialer).DialContext):
+		return newDialer(t.DialContext)
+	case isMethod(t.DialContext, new(Dialer).DialContext):
+		var d *Dialer
+		_, _ = t.DialContext(context.WithValue(context.Background(), askKey{}, &d), "", "")
+		return d
 	}
-	if !isNetDialer(t.DialContext) {
-		return nil
-	}
-	return newDialer(t.DialContext)
+	return nil
 }
+
+// An askKey is the key of a context with a **Dialer. DialContext sets it instead of dialling,
+// because nothing else tells to which Dialer a method value belongs.
+type askKey struct{}
 
 // newDialer returns a Dialer over the DialContext of a net.Dialer.
 func newDialer(dial Func) *Dialer { return With(dial, lookupBy(dial)) }
@@ -49,18 +58,21 @@ func With(dial Func, lookup func(ctx context.Context, network, addr string) ([]n
 	return &Dialer{dial: dial, lookup: lookup}
 }
 
-// isNetDialer reports whether dial is the method of a net.Dialer. A func that calls
-// such a method has a name of its own.
-func isNetDialer(dial Func) bool {
-	method := runtime.FuncForPC(reflect.ValueOf(new(net.Dialer).DialContext).Pointer())
-	f := runtime.FuncForPC(reflect.ValueOf(dial).Pointer())
-	return f != nil && method != nil && f.Name() == method.Name()
+// isMethod reports whether dial is the same method, perhaps of another receiver. A func that
+// calls the method has a name of its own.
+func isMethod(dial, method Func) bool {
+	f, m := runtime.FuncForPC(reflect.ValueOf(dial).Pointer()), runtime.FuncForPC(reflect.ValueOf(method).Pointer())
+	return f != nil && m != nil && f.Name() == m.Name()
 }
 
 // DialContext connects to addr, which is "name:port". The next address of the name
 // gets its turn after 250 ms, or at once when an address fails. If all of them fail,
 // DialContext returns the error of the first.
 func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	if to, ok := ctx.Value(askKey{}).(**Dialer); ok {
+		*to = d
+		return nil, nil
+	}
 	name, port, err := net.SplitHostPort(addr)
 	if err != nil || name == "" || isLiteral(name) {
 		return d.dial(ctx, network, addr)

@@ -295,6 +295,8 @@ func TestNew(t *testing.T) {
 			assert.Equal(t, c.ok, New(c.base) != nil)
 		})
 	}
+	own := New(new(http.Transport))
+	assert.Same(t, own, New(&http.Transport{DialContext: own.DialContext}), "two transports of one base share what they know of addresses")
 }
 
 // nameServer answers each question for IPv4 addresses with ips, over a connection in

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-cleanhttp"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/limit"
 )
 
@@ -33,10 +34,19 @@ const (
 // busy client would make connections time and again.
 const perHost = 100
 
-// DefaultBase returns a copy of http.DefaultTransport for the default base, so that the certificates,
+// NewBase returns a copy of http.DefaultTransport as it is now, with what it leaves to net/http set.
+// If there is nothing that can be copied, it begins with go-cleanhttp's transport.
+func NewBase() *http.Transport {
+	if t := defaultBase(); t != nil {
+		return t
+	}
+	return improved(cleanhttp.DefaultPooledTransport())
+}
+
+// defaultBase returns a copy of http.DefaultTransport for the default base, so that the certificates,
 // the proxy and the dialer that a program has set there stay in force. If there is none, it begins with
 // go-cleanhttp's. It returns nil if http.DefaultTransport cannot be copied.
-func DefaultBase() *http.Transport {
+func defaultBase() *http.Transport {
 	switch t, ok := http.DefaultTransport.(*http.Transport); {
 	case http.DefaultTransport == nil, ok && t == nil:
 		return improved(cleanhttp.DefaultPooledTransport())
@@ -48,10 +58,13 @@ func DefaultBase() *http.Transport {
 	return nil
 }
 
-// improved sets what t leaves to net/http: idle connections, pings, and what is known of a proxy's
-// refusal. If a proxy answers CONNECT with a passing failure, the error says so, because nothing of
-// the request has left then.
+// improved sets what t leaves to net/http: the order of addresses, idle connections, pings, and what
+// is known of a proxy's refusal. If a proxy answers CONNECT with a passing failure, the error says so,
+// because nothing of the request has left then.
 func improved(t *http.Transport) *http.Transport {
+	if d := dial.New(t); d != nil {
+		t.DialContext = d.DialContext
+	}
 	t.MaxIdleConnsPerHost = cmp.Or(t.MaxIdleConnsPerHost, perHost)
 	if t.HTTP2 == nil {
 		t.HTTP2 = new(http.HTTP2Config)

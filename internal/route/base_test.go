@@ -35,7 +35,7 @@ var bases = map[string]func(*x509.CertPool) *http.Transport{
 		return trusting(http.DefaultTransport.(*http.Transport).Clone(), roots)
 	},
 	"the default base": func(roots *x509.CertPool) *http.Transport {
-		return trusting(DefaultBase(), roots)
+		return trusting(NewBase(), roots)
 	},
 	"TLSClientConfig": func(roots *x509.CertPool) *http.Transport {
 		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}

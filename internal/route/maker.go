@@ -50,7 +50,7 @@ func NewMaker(base http.RoundTripper, make func(host string) http.RoundTripper, 
 		m.make = nil // the browser chooses the connections
 	}
 	if base != nil {
-		m.take(base, nil)
+		m.take(base)
 	}
 	return m
 }
@@ -71,38 +71,29 @@ func (m *Maker) resolve(self http.RoundTripper) {
 		return
 	}
 	base := http.DefaultTransport
-	own := DefaultBase()
+	own := defaultBase()
 	_, known := base.(*http.Transport)
 	switch {
 	case own != nil:
-		dialer := dial.New(own)
-		if dialer != nil {
-			own.DialContext = dialer.DialContext
-		}
-		m.take(own, dialer)
+		m.take(own)
 	case known:
-		m.take(base, nil) // as it is, because a copy would not be like it
+		m.take(base) // as it is, because a copy would not be like it
 	case base == self:
 		m.err = errSelf
 		m.resolved.Store(true)
 	default:
-		m.take(&foreign{base: base}, nil)
+		m.take(&foreign{base: base})
 	}
 }
 
-// take makes base the first pool. dialer is that of the default base. A copy of a base with
-// MaxConnsPerHost could pass that, so there is none.
-func (m *Maker) take(base http.RoundTripper, dialer *dial.Dialer) {
+// take makes base the first pool. A copy of a base with MaxConnsPerHost could pass that, so there is
+// none.
+func (m *Maker) take(base http.RoundTripper) {
 	m.first = base
 	_, m.closes = base.(interface{ CloseIdleConnections() })
 	if t, _ := base.(*http.Transport); t != nil && m.make == nil && t.MaxConnsPerHost <= 0 && runtime.GOOS != "js" {
 		m.base = t
-		m.Own = sync.OnceValue(func() *dial.Dialer {
-			if dialer != nil {
-				return dialer
-			}
-			return dial.New(t)
-		})
+		m.Own = sync.OnceValue(func() *dial.Dialer { return dial.New(t) })
 	}
 	m.resolved.Store(true)
 }

@@ -438,7 +438,7 @@ func TestResolve(t *testing.T) {
 		}
 	}
 	http.DefaultTransport = &http.Transport{MaxIdleConnsPerHost: 9}
-	assert.Equal(t, 9, DefaultBase().MaxIdleConnsPerHost)
+	assert.Equal(t, 9, NewBase().MaxIdleConnsPerHost)
 }
 
 func getRequest(t *testing.T, url string) *http.Request {

@@ -24,9 +24,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/dns/dnsmessage"
 
-	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 const remote = "shop.example.com"
@@ -148,7 +148,7 @@ func goDefault() *http.Transport { return http.DefaultTransport.(*http.Transport
 
 // defaultBases return the transports that the libraries make.
 var defaultBases = map[string]func() *http.Transport{
-	"aplomb":        route.DefaultBase,
+	"aplomb":        transport.NewBase,
 	"retryablehttp": func() *http.Transport { return retryablehttp.NewClient().HTTPClient.Transport.(*http.Transport) },
 	"rehttp":        goDefault,
 	"failsafehttp":  goDefault,
