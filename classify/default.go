@@ -1,4 +1,4 @@
-// The verdicts that plain HTTP and the errors of the standard library allow.
+// The classes that plain HTTP and the errors of the standard library allow.
 
 package classify
 
@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/aplomb-go/aplomb/internal/field"
 )
 
 // Default is the classifier that decides if no other classifier has an opinion.
@@ -36,8 +38,8 @@ import (
 //     port, and a server that wants HTTP/1.1 (HTTP_1_1_REQUIRED, RFC 9113 §7), unless
 //     package transport has a pool without HTTP/2.
 //   - Final: every error after the end of the caller's own context, and every
-//     error of the kind [Other]. To send again after those, put
-//     OnError(Ambiguous, Other) in front of Default.
+//     error of the type [ErrorOther]. To send again after those, put
+//     OnError(Ambiguous, ErrorOther) in front of Default.
 func Default(o Outcome) Class {
 	switch {
 	case o.Err == nil && o.Response != nil:
@@ -96,11 +98,11 @@ func onlyIfCached(h http.Header) bool {
 func by4xx(o Outcome, code int) Class {
 	switch code {
 	case http.StatusRequestEntityTooLarge: // RFC 9110 §15.5.14: with Retry-After the condition will pass
-		if _, ok := RetryAfter(o); ok {
+		if _, ok := field.RetryAfter(o.Response); ok {
 			return Refused
 		}
 	case http.StatusExpectationFailed: // RFC 9110 §10.1.1: to be repeated without the expectation
-		if o.Request != nil && says(o.Request.Header, "Expect", "100-continue") { // the only expectation that there is
+		if o.Request != nil && field.Says(o.Request.Header, "Expect", "100-continue") { // the only expectation that there is
 			return Refused
 		}
 	case http.StatusRequestTimeout, // RFC 9110 §15.5.9
@@ -114,7 +116,7 @@ func by4xx(o Outcome, code int) Class {
 }
 
 // Refusals is an opt-in classifier for APIs that mostly take POST. It returns
-// [Refused] for a 429 and for a 503 that names a wait ([DefaultHint]), so any
+// [Refused] for a 429 and for a 503 that names a wait ([RetryAfter]), so any
 // method may be sent again after these. It takes such a response as a promise
 // that the server did not act. For every other outcome, such as a lost
 // response, it returns [Unknown].
@@ -141,11 +143,11 @@ func Refusals(o Outcome) Class {
 
 // namesWait reports whether a response names a wait that is not over, or the wait zero.
 func namesWait(o Outcome) bool {
-	wait, ok := DefaultHint(o)
+	wait, ok := RetryAfter(o)
 	if !ok || wait > 0 {
 		return ok
 	}
-	return slices.ContainsFunc([]string{"Retry-After", "Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After"}, func(key string) bool {
-		return usedUp(o.Response.Header, key)
+	return slices.ContainsFunc([]string{"Retry-After", "Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After", "Grpc-Retry-Pushback-Ms"}, func(key string) bool {
+		return field.Zero(o.Response.Header, key)
 	})
 }

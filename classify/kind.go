@@ -1,4 +1,4 @@
-// The kinds of errors, and what an error proves about the server.
+// The types of errors, and what an error proves about the server.
 
 package classify
 
@@ -16,54 +16,38 @@ import (
 )
 
 // An ErrorType says at which stage an error of a base transport arose. If the stage
-// is unknown, it says how the attempt failed. A dial that timed out is [Dial],
-// not [Timeout].
-type ErrorType uint8
+// is unknown, it says how the attempt failed. A dial that timed out is [ErrorDial],
+// not [ErrorTimeout]. It is the value of error.type in metrics and spans. The zero value is the
+// type of a nil error.
+type ErrorType string
 
 const (
-	// NoError is the kind of a nil error. It is the zero value.
-	NoError ErrorType = iota
-	// Canceled means that the request was canceled ([context.Canceled]), by its
+	// ErrorCanceled means that the request was canceled ([context.Canceled]), by its
 	// caller or by a base transport.
-	ErrorCanceled
-	// Timeout means that time ran out after the connection was made, or at an
+	ErrorCanceled ErrorType = "canceled"
+	// ErrorTimeout means that time ran out after the connection was made, or at an
 	// unknown stage ([context.DeadlineExceeded], or an error with a Timeout
 	// method that returns true).
-	ErrorTimeout
-	// DNS means that the name could not be resolved ([net.DNSError]).
-	ErrorDNS
-	// Dial means that no connection to the server or the proxy could be made.
-	ErrorDial
-	// TLS means that the handshake failed, a certificate was not accepted, or an
+	ErrorTimeout ErrorType = "timeout"
+	// ErrorDNS means that the name could not be resolved ([net.DNSError]).
+	ErrorDNS ErrorType = "dns"
+	// ErrorDial means that no connection to the server or the proxy could be made.
+	ErrorDial ErrorType = "dial"
+	// ErrorTLS means that the handshake failed, a certificate was not accepted, or an
 	// alert that may belong to a handshake ended the connection.
-	ErrorTLS
-	// Reset means that the connection, or the stream of HTTP/2 or HTTP/3, ended
+	ErrorTLS ErrorType = "tls"
+	// ErrorReset means that the connection, or the stream of HTTP/2 or HTTP/3, ended
 	// before the response did. A TLS alert about a damaged record belongs here.
-	ErrorReset
-	// Protocol means that the request cannot be sent as HTTP, or that the
+	ErrorReset ErrorType = "reset"
+	// ErrorProtocol means that the request cannot be sent as HTTP, or that the
 	// response is not HTTP.
-	ErrorProtocol
-	// Other is the kind of an error that this package does not recognise.
-	ErrorOther
+	ErrorProtocol ErrorType = "protocol"
+	// ErrorOther is the type of an error that this package does not recognise. Its text is
+	// the fallback of OpenTelemetry.
+	ErrorOther ErrorType = "_OTHER"
 )
 
-var kinds = [...]string{
-	NoError: "none", ErrorCanceled: "canceled", ErrorTimeout: "timeout", ErrorDNS: "dns", ErrorDial: "dial",
-	ErrorTLS: "tls", ErrorReset: "reset", ErrorProtocol: "protocol", ErrorOther: "other",
-}
-
-// String returns "canceled", "timeout", "dns", "dial", "tls", "reset",
-// "protocol" or "other", and "none" for [NoError]. For any other value it
-// returns the number, as in "ErrorType(99)".
-func (k ErrorType) String() string {
-	if int(k) < len(kinds) {
-		return kinds[k]
-	}
-	return fmt.Sprintf("ErrorType(%d)", uint8(k))
-}
-
-// ErrorTypeOf returns the kind of an error, wrapped or not. For nil it returns
-// [NoError].
+// ErrorTypeOf returns the type of an error, wrapped or not, and "" for nil.
 func ErrorTypeOf(err error) ErrorType {
 	k, _ := judge(err)
 	return k
@@ -89,7 +73,7 @@ func judge(err error) (ErrorType, Class) {
 func sort(err error) (ErrorType, Class) {
 	switch {
 	case err == nil:
-		return NoError, Unknown
+		return "", Unknown
 	case errors.Is(err, context.Canceled):
 		return ErrorCanceled, byCancel(err)
 	case isTLS(err):
@@ -103,7 +87,7 @@ func sort(err error) (ErrorType, Class) {
 	}
 	if stream, ok := errors.AsType[streamError](err); ok {
 		if stream.Cause != nil { // why this side ended the stream
-			if k, v := byText(stream.Cause); k != NoError {
+			if k, v := byText(stream.Cause); k != "" {
 				return k, v
 			}
 		}
@@ -115,7 +99,7 @@ func sort(err error) (ErrorType, Class) {
 		}
 		return ErrorReset, Ambiguous
 	}
-	if k, v := byText(err); k != NoError {
+	if k, v := byText(err); k != "" {
 		return k, v
 	}
 	switch op, isOp := errors.AsType[*net.OpError](err); {

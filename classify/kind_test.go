@@ -33,7 +33,7 @@ func TestErrors(t *testing.T) {
 		kind ErrorType
 		want Class
 	}{
-		{"no error", nil, NoError, Unknown},
+		{"no error", nil, "", Unknown},
 		{"canceled, but not by the caller", context.Canceled, ErrorCanceled, Ambiguous},
 		{"a shared dial that is canceled", opError("dial", context.Canceled), ErrorCanceled, Refused},
 		{"a source of tokens that is canceled", &url.Error{Op: "Post", URL: "http://tokens.invalid", Err: context.Canceled}, ErrorCanceled, Ambiguous},
@@ -239,13 +239,6 @@ func TestCallerEnded(t *testing.T) {
 		assert.Equal(t, Final, Default(o), name)
 		assert.Equal(t, Final, First(OnError(Ambiguous, all...), Default)(o), name)
 	}
-}
-
-func TestKindText(t *testing.T) {
-	for k, want := range []string{"none", "canceled", "timeout", "dns", "dial", "tls", "reset", "protocol", "other"} {
-		assert.Equal(t, want, ErrorType(k).String())
-	}
-	assert.Equal(t, "ErrorType(200)", ErrorType(200).String())
 }
 
 // shaken is an error after a TLS handshake.

@@ -3,9 +3,9 @@
 package classify
 
 import (
-	"context"
 	"net/http"
-	"time"
+
+	"github.com/aplomb-go/aplomb/internal/peek"
 )
 
 // An Outcome is the result of one attempt to send a request. It is passed by
@@ -21,35 +21,44 @@ type Outcome struct {
 	Response *http.Response
 	// Err is the error of the base transport. It is nil if Response is set.
 	Err error
-	// PeekWait limits the time that all calls of Peek for this Response may
-	// take together, from the first call on. Zero means one second. A negative
-	// value turns Peek off. The transport sets it to the timeout of an attempt
-	// if that is shorter.
-	PeekWait time.Duration
 }
+
+// Peek returns up to n bytes from the beginning of the response's body. The
+// body can still be read in full afterwards. If its Content-Encoding is gzip or
+// deflate, Peek reads up to 64 KiB of it, or n bytes if that is more, and returns
+// up to n bytes of the decoded content.
+//
+// Peek returns when it has n bytes, at the end of the body, at a read error, at
+// the end of the Request's context, when its Cancel is closed, or after a second. A
+// Transport whose attempts have a shorter timeout than that takes the timeout instead. All calls of
+// Peek for one response share this time, so several body classifiers delay a stalled response no
+// longer than a single classifier. A later Read returns the read error, after the bytes before it.
+//
+// Peek also returns if the source breaks the contract of io.Reader. If its Read
+// panicked, the later Read panics with the same value in the goroutine of its
+// caller. If its Read returned an invalid count, the later Read returns an
+// error.
+//
+// The result is nil, and the body untouched, if the body cannot be read ahead:
+//
+//   - There is no response or no body.
+//   - n is not positive.
+//   - The body is a connection (status 101, CONNECT).
+//   - The response has no content (HEAD).
+//
+// For an empty body the result is empty but not nil.
+//
+// The first Peek replaces Response.Body. Peek must not be called at the same
+// time as a Read of the body or another Peek of the same response. Close may be
+// called at any time. The result is valid until the body is closed and must not
+// be changed.
+func (o Outcome) Peek(n int) []byte { return peek.Outcome(o).Peek(n) }
 
 // ended reports whether the caller has stopped waiting.
-func (o Outcome) ended() bool {
-	return o.context().Err() != nil
-}
+func (o Outcome) ended() bool { return o.Request != nil && o.Request.Context().Err() != nil }
 
-// context returns the caller's context. Without a Request it is a context that
-// never ends.
-func (o Outcome) context() context.Context {
-	if o.Request == nil {
-		return context.Background()
-	}
-	return o.Request.Context()
-}
-
-// method returns the method that was sent. Without a Request it is the method
-// of the request that the Response refers to.
-func (o Outcome) method() string {
-	switch {
-	case o.Request != nil:
-		return o.Request.Method
-	case o.Response != nil && o.Response.Request != nil:
-		return o.Response.Request.Method
-	}
-	return ""
+// failed reports whether there is a response of status 400 or above. No other
+// response can be a reason to send again.
+func (o Outcome) failed() bool {
+	return o.Response != nil && o.Response.StatusCode >= http.StatusBadRequest
 }

@@ -5,9 +5,9 @@ package classify
 import (
 	"bytes"
 	"net/http"
-	"slices"
-	"strconv"
-	"strings"
+
+	"github.com/aplomb-go/aplomb/internal/field"
+	"github.com/aplomb-go/aplomb/internal/peek"
 )
 
 // Signals is an opt-in classifier for responses in which a server says whether
@@ -36,28 +36,28 @@ import (
 // [Ambiguous], because the server asks for a retry: x-should-retry or
 // Stripe-Should-Retry is "true". This holds for any response except those after
 // which any method may be sent again: those that [Default] or [Refusals] calls
-// Refused. For these the verdict is Unknown, so that the next classifier
+// Refused. For these the class is Unknown, so that the next classifier
 // decides. For example, First(Signals, Refusals) sends any method again after a
 // 429 unless the server forbids it.
 //
-// If a response both forbids a retry and asks for it, the verdict is Final.
+// If a response both forbids a retry and asks for it, the class is Final.
 func Signals(o Outcome) Class {
 	if !o.failed() {
 		return Unknown
 	}
 	h := o.Response.Header
 	switch {
-	case says(h, "X-Should-Retry", "false"), says(h, "Stripe-Should-Retry", "false"):
+	case field.Says(h, "X-Should-Retry", "false"), field.Says(h, "Stripe-Should-Retry", "false"):
 		return Final
 	case has(h, "Finagle-Http-Nonretryable-Nack"), has(h, "X-Envoy-Overloaded"):
 		return Final
-	case forbidsPushback(h):
+	case field.ForbidsPushback(h):
 		return Final
 	case quotaUsedUp(o):
 		return Final
 	case githubLimit(o):
 		return Refused
-	case !says(h, "X-Should-Retry", "true") && !says(h, "Stripe-Should-Retry", "true"):
+	case !field.Says(h, "X-Should-Retry", "true") && !field.Says(h, "Stripe-Should-Retry", "true"):
 		return Unknown
 	case byResponse(o) == Refused, Refusals(o) == Refused:
 		return Unknown // Ambiguous would hide that the server did not act
@@ -65,32 +65,15 @@ func Signals(o Outcome) Class {
 	return Ambiguous
 }
 
-// says reports whether any value of the field is the given word. The case does
-// not matter.
-func says(h http.Header, key, word string) bool {
-	return slices.ContainsFunc(h[key], func(v string) bool { return strings.EqualFold(trim(v), word) })
-}
-
-// forbidsPushback reports whether a server stops the retries of gRPC. It does
-// so by a pushback that is not a single valid wait (gRFC A6).
-func forbidsPushback(h http.Header) bool {
-	values := h["Grpc-Retry-Pushback-Ms"]
-	if len(values) != 1 {
-		return len(values) > 1
-	}
-	ms, err := strconv.ParseInt(trim(values[0]), 10, 32)
-	return err != nil || ms < 0
-}
-
 // githubLimit reports whether a 403 of GitHub means an exceeded limit. GitHub
 // uses 403 for other errors as well.
 func githubLimit(o Outcome) bool {
 	h := o.Response.Header
 	return o.Response.StatusCode == http.StatusForbidden && has(h, "X-Github-Request-Id") &&
-		(has(h, "Retry-After") || usedUp(h, "X-Ratelimit-Remaining") || saysSecondaryLimit(o))
+		(has(h, "Retry-After") || field.Zero(h, "X-Ratelimit-Remaining") || bytes.Contains(o.Peek(peek.Limit), []byte("secondary rate limit")))
 }
 
 func quotaUsedUp(o Outcome) bool {
 	return o.Response.StatusCode == http.StatusTooManyRequests &&
-		bytes.Contains(o.Peek(bodyLimit), []byte(`"insufficient_quota"`))
+		bytes.Contains(o.Peek(peek.Limit), []byte(`"insufficient_quota"`))
 }

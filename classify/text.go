@@ -152,30 +152,30 @@ var phrases = []phrase{
 	{"http2: client conn could not be established", false, ErrorDial, Refused},
 }
 
-// byText looks for a phrase in the innermost errors. It returns NoError if it
+// byText looks for a phrase in the innermost errors. It returns "" if it
 // finds none.
 func byText(err error) (kind ErrorType, is Class) {
 	wraps(err, func(e error) bool {
 		kind, is = byTextOf(e)
-		return kind != NoError
+		return kind != ""
 	})
 	return kind, is
 }
 
 func byTextOf(err error) (ErrorType, Class) {
 	text := err.Error()
-	if kind, is := byHTTP3Text(text); kind != NoError {
+	if kind, is := byHTTP3Text(text); kind != "" {
 		return kind, is
 	}
 	switch err.(type) {
 	case interface{ Unwrap() error }, interface{ Unwrap() []error }:
-		return NoError, Unknown
+		return "", Unknown
 	}
 	cause, ok := cannotRetry(text)
 	if !ok {
 		return byPhrase(text)
 	}
-	if kind, is := byPhrase(cause); kind != NoError {
+	if kind, is := byPhrase(cause); kind != "" {
 		return kind, is
 	}
 	return ErrorReset, Ambiguous // net/http wanted to send the request again
@@ -218,11 +218,11 @@ func cannotRetry(text string) (cause string, ok bool) {
 func byStreamText(text string) (ErrorType, Class) {
 	rest, ok := strings.CutPrefix(text, "stream error: stream ID ")
 	if !ok {
-		return NoError, Unknown
+		return "", Unknown
 	}
 	_, rest, _ = strings.Cut(rest, "; ")
 	code, cause, _ := strings.Cut(rest, "; ")
-	if kind, is := byPhrase(cause); kind != NoError {
+	if kind, is := byPhrase(cause); kind != "" {
 		return kind, is
 	}
 	switch code {

@@ -58,10 +58,10 @@ func byHTTP3Text(text string) (ErrorType, Class) {
 			return p.kind, p.is
 		}
 	}
-	if kind, is := byHTTP3Code(text); kind != NoError {
+	if kind, is := byHTTP3Code(text); kind != "" {
 		return kind, is
 	}
-	if kind, is := byQUICCode(text); kind != NoError {
+	if kind, is := byQUICCode(text); kind != "" {
 		return kind, is
 	}
 	return byQUICStream(text)
@@ -82,9 +82,9 @@ func byHTTP3Code(text string) (ErrorType, Class) {
 	local := strings.HasPrefix(rest, " (local)")
 	switch {
 	case rest != "" && !local && !strings.HasPrefix(rest, ": "):
-		return NoError, Unknown
+		return "", Unknown
 	case !unknown && !strings.HasPrefix(name, "H3_") && name != "QPACK_DECOMPRESSION_FAILED":
-		return NoError, Unknown
+		return "", Unknown
 	case name == "H3_REQUEST_CANCELLED" && local:
 		return ErrorCanceled, Final
 	case local:
@@ -104,7 +104,7 @@ func byHTTP3Code(text string) (ErrorType, Class) {
 func byQUICCode(text string) (ErrorType, Class) {
 	code, rest, _ := strings.Cut(text, " (")
 	if !strings.HasPrefix(rest, "remote)") && !strings.HasPrefix(rest, "local)") {
-		return NoError, Unknown
+		return "", Unknown
 	}
 	switch {
 	case code == "CONNECTION_REFUSED":
@@ -114,7 +114,7 @@ func byQUICCode(text string) (ErrorType, Class) {
 	case strings.HasPrefix(code, "Application error 0x"):
 		return byHTTP3Number(strings.TrimPrefix(code, "Application error 0x"), 16, rest[0] == 'l')
 	}
-	return NoError, Unknown
+	return "", Unknown
 }
 
 // byQUICStream reads an error of a QUIC stream. errors.go, StreamError.Error,
@@ -122,12 +122,12 @@ func byQUICCode(text string) (ErrorType, Class) {
 func byQUICStream(text string) (ErrorType, Class) {
 	rest, ok := strings.CutPrefix(text, "stream ")
 	if !ok {
-		return NoError, Unknown
+		return "", Unknown
 	}
 	id, rest, ok := strings.Cut(rest, " canceled by ")
 	by, code, ok2 := strings.Cut(rest, " with error code ")
-	if !ok || !ok2 || !digits(id) || by != "remote" && by != "local" {
-		return NoError, Unknown
+	if _, err := strconv.ParseUint(id, 10, 62); !ok || !ok2 || err != nil || by != "remote" && by != "local" {
+		return "", Unknown
 	}
 	return byHTTP3Number(code, 10, by == "local")
 }
@@ -137,7 +137,7 @@ func byQUICStream(text string) (ErrorType, Class) {
 func byHTTP3Number(number string, base int, local bool) (ErrorType, Class) {
 	code, err := strconv.ParseUint(number, base, 62)
 	if err != nil {
-		return NoError, Unknown
+		return "", Unknown
 	}
 	text := "H3 error (0x0)"
 	switch code {

@@ -391,8 +391,8 @@ func TestNothingWritten(t *testing.T) {
 func assertJudged(t *testing.T, err error, kind ErrorType, v Class) {
 	t.Helper()
 	gotKind, got := judge(err)
-	assert.Equal(t, kind.String(), gotKind.String(), "%T %v", err, err)
-	assert.Equal(t, v.String(), got.String(), "%T %v", err, err)
+	assert.Equal(t, kind, gotKind, "%T %v", err, err)
+	assert.Equal(t, v, got, "%T %v", err, err)
 }
 
 // closedIdle has the server close an idle connection between the moment at

@@ -130,5 +130,5 @@ func kindOf(err error) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection_refused"
 	}
-	return classify.ErrorTypeOf(err).String()
+	return string(classify.ErrorTypeOf(err))
 }

@@ -388,7 +388,7 @@ func TestOutcome(t *testing.T) {
 		"none":               {},
 		"not_sent":           {Attempt: transport.Attempt{Err: fmt.Errorf("no: %w", transport.ErrNotSent)}},
 		"connection_refused": {Attempt: transport.Attempt{Err: fmt.Errorf("no: %w", syscall.ECONNREFUSED)}},
-		"other":              {Attempt: transport.Attempt{Err: errors.New("no")}},
+		"_OTHER":             {Attempt: transport.Attempt{Err: errors.New("no")}},
 	} {
 		assert.Equal(t, want, outcome(e))
 	}

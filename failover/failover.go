@@ -286,7 +286,7 @@ func (c *call) sign(o *outcome) int {
 	switch {
 	case o.resp != nil && !slices.Contains([]int{502, 503, 504}, o.resp.StatusCode):
 		return 1
-	case o.resp == nil && (kind == classify.NoError || kind == classify.ErrorCanceled || hurries || o.broken.Load() || c.req.Context().Err() != nil),
+	case o.resp == nil && (kind == "" || kind == classify.ErrorCanceled || hurries || o.broken.Load() || c.req.Context().Err() != nil),
 		kind == classify.ErrorProtocol && classify.Default(classify.Outcome{Err: o.err}) == classify.Final:
 		return 0
 	}

@@ -298,8 +298,5 @@ func typeOf(err error) string {
 	if errors.Is(err, transport.ErrOutrun) {
 		return "outrun"
 	}
-	if k := classify.ErrorTypeOf(err); k != classify.ErrorOther {
-		return k.String()
-	}
-	return "_OTHER"
+	return string(classify.ErrorTypeOf(err))
 }

@@ -400,7 +400,7 @@ func TestDoRefuses(t *testing.T) {
 	var none context.Context
 	assert.EqualError(t, Do(none, Rule{}, nil, f), "policy: Do: the context is nil")
 
-	err := Do(t.Context(), Rule{RetryAfter: classify.DefaultHint, Backoff: backoff.Exponential{Base: -1}, ReplayBuffer: -1}, nil, f)
+	err := Do(t.Context(), Rule{RetryAfter: classify.RetryAfter, Backoff: backoff.Exponential{Base: -1}, ReplayBuffer: -1}, nil, f)
 	assert.EqualError(t, err, "policy: Do: "+
 		"RetryAfter: is for requests to HTTP hosts; Do knows MaxAttempts, Backoff, MaxElapsedTime and AttemptTimeout\n"+
 		"ReplayBuffer: is for requests to HTTP hosts; Do knows MaxAttempts, Backoff, MaxElapsedTime and AttemptTimeout\n"+

@@ -44,9 +44,8 @@ type Rule struct {
 	// RetryAfter reads how long the server asked to wait (RFC 9110 §10.2.3). A random
 	// time of up to 1 s comes on top of such a wait. It is never longer than the wait
 	// itself, and never passes the deadline of the request. If
-	// it finds no wait, the RetryAfter that the rule inherits is asked. A rule with
-	// classify.DefaultHint inherits none, and with classify.NoHint no wait of a server counts.
-	// Default classify.DefaultHint.
+	// it finds no wait, the RetryAfter that the rule inherits is asked, and at last
+	// classify.RetryAfter. Default classify.RetryAfter.
 	RetryAfter classify.RetryAfterFunc
 
 	// MaxRetryAfter is the longest wait that a server may ask for. If it asks for more, the
@@ -221,7 +220,7 @@ func Defaults() Rule {
 		MaxAttempts:     6,
 		Backoff:         backoff.Exponential{},
 		Classify:        classify.Default,
-		RetryAfter:      classify.DefaultHint,
+		RetryAfter:      classify.RetryAfter,
 		Idempotent:      classify.Idempotent,
 		MaxRetryAfter:   time.Minute,
 		RetryBudget:     RetryBudget{Ratio: 0.2, MinPerSecond: 3},

@@ -112,12 +112,12 @@ func TestClassifyAndRetryAfterCompose(t *testing.T) {
 		}
 	}
 	a, b, c := rule("a"), rule("b"), rule("c")
-	ended := Rule{Classify: classify.Default, RetryAfter: classify.DefaultHint}
+	ended := Rule{Classify: classify.Default, RetryAfter: classify.RetryAfter}
 	for want, some := range map[string][]Rule{
 		"ab":  {a.Or(b), a.Or(b).Or(b), a.Or(b.Or(b)), a.Or(b).Or(a), a.Or(Rule{}).Or(b), a.Or(b).Or(Defaults()).Or(c), a.Or(b).Or(ended).Or(c)},
 		"abc": {a.Or(b).Or(c), a.Or(b.Or(c)), a.Or(b).Or(a.Or(c)), a.Or(b).Or(b.Or(c)).Or(a)},
 		"":    {ended.Or(a), Defaults().Or(a)},
-		"a":   {Rule{}.Or(a), a.Or(Defaults()), a.Or(Rule{Classify: classify.Default, RetryAfter: classify.NoHint}).Or(b)},
+		"a":   {Rule{}.Or(a), a.Or(Defaults()), a.Or(ended).Or(b)},
 	} {
 		for i, r := range some {
 			asked = ""
@@ -316,7 +316,7 @@ func TestRuleString(t *testing.T) {
 		"{Backoff: func}":                                                                    {Backoff: functionBackoff(func(int) time.Duration { return 0 })},
 		"{Backoff: as I please}":                                                             {Backoff: wordyBackoff{}},
 		"{Backoff: complainsBackoff{}}":                                                      {Backoff: complainsBackoff{errors.New("x")}},
-		"{Classify: func, RetryAfter: func, RateLimit: RateLimit{PerSecond: 0.5, Burst: 2}}": {Classify: classify.Default, RetryAfter: classify.DefaultHint, RateLimit: RateLimit{PerSecond: 0.5, Burst: 2}},
+		"{Classify: func, RetryAfter: func, RateLimit: RateLimit{PerSecond: 0.5, Burst: 2}}": {Classify: classify.Default, RetryAfter: classify.RetryAfter, RateLimit: RateLimit{PerSecond: 0.5, Burst: 2}},
 		"{RateLimit: RateLimit{PerSecond: NaN}, ShareRetryAfter: Switch(9)}":                 {ShareRetryAfter: 9, RateLimit: RateLimit{PerSecond: math.NaN()}},
 	} {
 		assert.Equal(t, want, rule.String())

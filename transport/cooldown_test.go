@@ -224,7 +224,7 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 func TestSlotOfARefusal(t *testing.T) {
 	slow := func(o classify.Outcome) (time.Duration, bool) {
 		time.Sleep(time.Millisecond) // every other goroutine runs meanwhile
-		return classify.DefaultHint(o)
+		return classify.RetryAfter(o)
 	}
 	rows := map[string]struct {
 		rule policy.Rule
@@ -487,7 +487,7 @@ func TestNoHoldByTheConnectionsStatus(t *testing.T) {
 // from the arrival of the headers.
 func TestHoldBeforeTheBody(t *testing.T) {
 	fromBody := func(o classify.Outcome) (time.Duration, bool) {
-		if wait := classify.DefaultHint; len(o.Peek(100)) == 0 {
+		if wait := classify.RetryAfter; len(o.Peek(100)) == 0 {
 			return wait(o)
 		}
 		return 10 * time.Second, true

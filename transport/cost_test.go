@@ -41,7 +41,7 @@ func costSettings() map[string]policy.Rule {
 		"default": {},
 		"functions": {
 			Classify:       func(o classify.Outcome) classify.Class { return classify.Refusals(o) },
-			RetryAfter:     func(o classify.Outcome) (time.Duration, bool) { return classify.DefaultHint(o) },
+			RetryAfter:     func(o classify.Outcome) (time.Duration, bool) { return classify.RetryAfter(o) },
 			Idempotent:     func(r *http.Request) bool { return classify.Idempotent(r) },
 			MaxElapsedTime: time.Minute,
 		},

@@ -123,7 +123,7 @@ func FuzzDecide(f *testing.F) {
 			u = 0.5
 		}
 		in := facts{
-			verdict:  classify.Class(verdict % 5),
+			verdict:  []classify.Class{classify.Unknown, classify.Final, classify.Refused, classify.Ambiguous, "?"}[verdict%5],
 			canceled: bits&1 != 0, nested: bits&2 != 0, once: bits&4 != 0, idempotent: bits&8 != 0,
 			replayable: bits&16 != 0, deadline: bits&64 != 0,
 			sent: sent, attempts: attempts, backoff: time.Duration(backoff), hint: time.Duration(hint),

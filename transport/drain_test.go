@@ -118,7 +118,7 @@ func TestClassifierOfABadBody(t *testing.T) {
 		bad := func(req *http.Request) (*http.Response, error) {
 			return newResponse(req, 503, badBody{func([]byte) (int, error) { panic("bad body") }, func() {}}), nil
 		}
-		rule := policy.Rule{Classify: classify.OnBodyText(classify.Final, "x")}.Or(quick)
+		rule := policy.Rule{Classify: classify.OnBody(classify.Final, "x")}.Or(quick)
 		base := script(bad, status(200))
 		resp, err := get(t, over(t, transport.Config{Rule: rule}, base), t.Context())
 		require.NoError(t, err)

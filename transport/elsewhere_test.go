@@ -251,7 +251,7 @@ func TestMayGoElsewhereAsksOnce(t *testing.T) {
 // The body of a response can still be read whole.
 func TestMayGoElsewhereLeavesTheBody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		rule := policy.Rule{MaxAttempts: 1, Classify: classify.OnBodyText(classify.Refused, "body of", 503)}
+		rule := policy.Rule{MaxAttempts: 1, Classify: classify.OnBody(classify.Refused, "body of", 503)}
 		by := mustNew(t, transport.Config{Base: script(status(503)), Rule: rule})
 		req := newRequest(t, http.MethodPost, "http://a.test/", nil)
 		resp := mustRoundTrip(t, by, req)

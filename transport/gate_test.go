@@ -171,7 +171,7 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 		"an empty 503": {response: faults.Status(503), closes: true},
 		"a 503":        {response: status(503), closes: true},
 		"a body classifier": {response: status(503), closes: true, rule: policy.Rule{
-			Classify: classify.OnBodyText(classify.Refused, "no such text"),
+			Classify: classify.OnBody(classify.Refused, "no such text"),
 		}},
 		"404":             {response: faults.Status(404)},
 		"429":             {response: faults.Status(429)},

@@ -193,7 +193,7 @@ func TestServersWait(t *testing.T) {
 		{"too long: wait", policy.Rule{MaxRetryAfter: policy.Off}.Or(exact), "3600", transport.ReasonRetry, time.Hour, time.Hour + time.Second},
 		{"another bound", policy.Rule{MaxRetryAfter: 5 * time.Second}.Or(exact), "6", transport.ReasonThrottled, 0, 0},
 		{"no bound", policy.Rule{MaxRetryAfter: -1}.Or(exact), "3600", transport.ReasonRetry, time.Hour, time.Hour + time.Second},
-		{"hints are off", policy.Rule{RetryAfter: classify.NoHint}.Or(exact), "3600", transport.ReasonRetry, time.Second, time.Second},
+		{"hints are off", policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { return 0, true }}.Or(exact), "3600", transport.ReasonRetry, time.Second, time.Second},
 		{"nonsense", exact, "10000000000", transport.ReasonThrottled, 0, 0},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
@@ -322,7 +322,7 @@ func TestRequestCancelEndsEveryWait(t *testing.T) {
 		base answer
 	}{
 		"a drain":      {policy.Rule{Backoff: backoff.Constant(0)}, silent(503)},
-		"a look":       {policy.Rule{Classify: classify.OnBodyText(classify.Ambiguous, "x")}, silent(400)},
+		"a look":       {policy.Rule{Classify: classify.OnBody(classify.Ambiguous, "x")}, silent(400)},
 		"a busy body":  {policy.Rule{Backoff: backoff.Constant(0)}, early},
 		"the back-off": {exact, status(503)},
 	} {
@@ -496,7 +496,7 @@ func (s slowBody) Close() error { return nil }
 // An upgraded connection belongs to the caller: its body keeps io.Writer and
 // is not cut when the attempt's context would end.
 func TestUpgradesAreUntouched(t *testing.T) {
-	for _, rule := range []policy.Rule{{}, {AttemptTimeout: time.Second}, {Classify: classify.OnBodyText(classify.Ambiguous, "x", 101, 200)}} {
+	for _, rule := range []policy.Rule{{}, {AttemptTimeout: time.Second}, {Classify: classify.OnBody(classify.Ambiguous, "x", 101, 200)}} {
 		bubble(t, func(t *testing.T) {
 			var ctx context.Context
 			conn := &rwc{}

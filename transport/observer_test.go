@@ -361,7 +361,7 @@ func playScene(t *testing.T, scene *scene, observer string) (text, lines string)
 		}
 		c.Rule.RetryAfter = func(o classify.Outcome) (time.Duration, bool) {
 			s.noteCall("Hint", o)
-			return classify.DefaultHint(o)
+			return classify.RetryAfter(o)
 		}
 		var observed inContext
 		if observer != "" {

@@ -47,14 +47,14 @@ var pitfalls = []struct {
 	mistake string
 	tests   string // package.Test, by spaces
 }{
-	{1, "seconds × 1e9 overflows: a negative wait, then hammering", "transport.TestHostileWaits classify.TestRetryAfter classify.FuzzRetryAfter"},
-	{2, "NaN, Inf, 1e300, negative and signed values accepted", "transport.TestHostileWaits classify.TestRetryAfter classify.TestNumber"},
-	{3, "epoch seconds in Retry-After make a sleep of decades", "transport.TestHostileWaits classify.TestRetryAfter"},
+	{1, "seconds × 1e9 overflows: a negative wait, then hammering", "transport.TestHostileWaits field.TestRetryAfter field.FuzzRetryAfter"},
+	{2, "NaN, Inf, 1e300, negative and signed values accepted", "transport.TestHostileWaits field.TestRetryAfter field.TestNumber"},
+	{3, "epoch seconds in Retry-After make a sleep of decades", "transport.TestHostileWaits field.TestRetryAfter"},
 	{4, "waits without a cap", "transport.TestServersWait transport.TestHostileWaits formula.TestFormulasMeetTheirPromises"},
 	{5, "a server's wait that is capped: back earlier than told", "transport.TestServersWait transport.TestDecide"},
 	{6, "jitter that lowers the server's wait", "transport.TestDecide transport.FuzzDecide transport.TestRetryAfterOfASkewedServer"},
-	{7, "one of three date forms, or none", "transport.TestRetryAfterOfASkewedServer classify.TestRetryAfter classify.FuzzHTTPDate"},
-	{8, "Retry-After on 2xx or 3xx taken for a retry", "transport.TestWaitsOfResponsesThatAreFinal classify.TestRetryAfterStatuses transport.TestPOST"},
+	{7, "one of three date forms, or none", "transport.TestRetryAfterOfASkewedServer field.TestRetryAfter field.FuzzHTTPDate"},
+	{8, "Retry-After on 2xx or 3xx taken for a retry", "transport.TestWaitsOfResponsesThatAreFinal field.TestRetryAfterStatuses transport.TestPOST"},
 	{9, "discarded responses not closed: leaks, deadlock under MaxConnsPerHost", "transport.TestNoConnectionIsLeftBehind transport.TestOneConnectionIsEnough transport.TestDiscard"},
 	{10, "draining without a bound, or too little, or not at all", "transport.TestErrorBodiesDoNotHoldTheRetryUp transport.TestConnectionsAreReused transport.TestDiscard"},
 	{11, "the whole body in memory before the first attempt; GetBody ignored", "transport.TestUploadFromAPipe transport.TestUploadStreams transport.TestUploadMemoryIsBounded transport.TestFilesAreSentAgainWithoutBuffering transport.TestGetBodyIsUsed"},
@@ -75,23 +75,23 @@ var pitfalls = []struct {
 	{27, "rand panics on a zero bound", "formula.TestFormulasMeetTheirPromises formula.FuzzFormulas"},
 	{28, "jitter after the cap exceeds it; before the cap it vanishes there", "formula.TestJitterIsAliveAtTheCap formula.TestTheWholeSpreadIsPossibleAtTheCap"},
 	{29, "no jitter, or no delay, by default", "transport.TestDefaultWaits"},
-	{32, "the body closed before the classifier could read it", "transport.TestBodyClassifierAndTheCaller classify.TestPeekKeepsTheBody"},
+	{32, "the body closed before the classifier could read it", "transport.TestBodyClassifierAndTheCaller peek.TestPeekKeepsTheBody"},
 	{33, "a typed nil body panics", "transport.TestContractBadRequests"},
 	{34, "hooks given a nil or wrong error", "transport.TestEvents transport.TestEventOfAnAttemptTimeout transport.TestEventOfARefusal"},
-	{35, "clock skew against dates and epoch headers", "transport.TestRetryAfterOfASkewedServer classify.TestClockSkew"},
+	{35, "clock skew against dates and epoch headers", "transport.TestRetryAfterOfASkewedServer field.TestClockSkew"},
 	{36, "layers multiply", "transport.TestNestedTransports transport.TestDoAroundATransport policy.TestDoLayersMultiplyOnlyWhenTold"},
 	{39, "a 429 that means that the quota is used up is retried", "transport.TestQuotaUsedUp classify.TestSignals"},
 	{40, "success on a retry hides a failing provider", "transport.TestEvents transport.TestLog"},
 	{41, "a response before the upload ended; the retry races with it", "transport.TestEarlyResponses transport.TestEarlyResponseWhileTheBodyWaits transport.TestHTTP2CloseDuringRead transport.TestBodyBusy"},
-	{42, "two-digit years", "transport.TestHostileWaits classify.FuzzTwoDigitYear"},
+	{42, "two-digit years", "transport.TestHostileWaits field.FuzzTwoDigitYear"},
 	{43, "Retry-After: 0 as no value, or as a hot loop", "transport.TestHostileWaits transport.TestServersWait"},
-	{44, "several Retry-After values, only the first read", "transport.TestHostileWaits classify.TestSeveralRetryAfter"},
+	{44, "several Retry-After values, only the first read", "transport.TestHostileWaits field.TestSeveralRetryAfter"},
 }
 
 // TestPitfallsHaveTests: every test that the index names exists.
 func TestPitfallsHaveTests(t *testing.T) {
 	exists := map[string]bool{}
-	for name, dir := range map[string]string{"transport": ".", "classify": "../classify", "policy": "../policy", "formula": "../internal/formula"} {
+	for name, dir := range map[string]string{"transport": ".", "classify": "../classify", "policy": "../policy", "formula": "../internal/formula", "field": "../internal/field", "peek": "../internal/peek"} {
 		for f := range testsIn(t, dir) {
 			exists[name+"."+f] = true
 		}
@@ -429,7 +429,7 @@ func TestDefaultWaits(t *testing.T) {
 func TestBodyClassifierAndTheCaller(t *testing.T) {
 	page := "the queue capacity is exceeded: " + strings.Repeat("x", 200_000)
 	at(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
-		rule := policy.Rule{MaxAttempts: 3, Classify: classify.OnBodyText(classify.Refused, "queue capacity")}.Or(quick)
+		rule := policy.Rule{MaxAttempts: 3, Classify: classify.OnBody(classify.Refused, "queue capacity")}.Or(quick)
 		s := set(t, cfg, rule, ts.Status(400).Body(page))
 		got := s.send(http.MethodPost, strings.NewReader("an order"))
 		require.NoError(t, got.err)
@@ -438,7 +438,7 @@ func TestBodyClassifierAndTheCaller(t *testing.T) {
 		assert.True(t, page == got.body, "%d of %d bytes", len(got.body), len(page))
 	})
 	at(t, http1[:1], func(t *testing.T, cfg ts.Config) { // seen, but of no interest
-		rule := policy.Rule{Classify: classify.OnBodyText(classify.Refused, "no such words")}.Or(quick)
+		rule := policy.Rule{Classify: classify.OnBody(classify.Refused, "no such words")}.Or(quick)
 		s := set(t, cfg, rule, ts.Status(404).Body(page))
 		got := s.send(http.MethodPost, strings.NewReader("an order"))
 		require.NoError(t, got.err)

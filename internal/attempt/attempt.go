@@ -10,9 +10,9 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
@@ -229,7 +229,7 @@ func (f *Attempt) SendCopy(out *Outgoing) {
 		return
 	}
 	f.Resp, f.Err, f.Hidden = out.end(f.Resp, f.Err)
-	if f.Err == nil && out.Ctx.event > 0 && classify.IsEventStream(f.Resp) {
+	if f.Err == nil && out.Ctx.event > 0 && peek.IsEventStream(f.Resp) {
 		f.Resp, f.Err = out.awaitEvent(f.Resp)
 	}
 }
@@ -241,12 +241,12 @@ func (o *Outgoing) awaitEvent(resp *http.Response) (*http.Response, error) {
 	ctx, cancel := context.WithTimeoutCause(a, a.event, a.eventless)
 	defer cancel()
 	caller := a.Context
-	_, ok, err := classify.Outcome{Request: o.Req.WithContext(ctx), Response: resp}.FirstEvent(nil)
+	_, ok, err := peek.Outcome{Request: o.Req.WithContext(ctx), Response: resp}.FirstEvent(nil)
 	if err == context.Canceled && caller.Err() == nil {
 		// The body has ended, which ended the attempt's context. Its Read is about to return.
 		ctx, cancel := context.WithTimeoutCause(caller, a.event, a.eventless)
 		defer cancel()
-		_, ok, err = classify.Outcome{Request: o.Req.WithContext(ctx), Response: resp}.FirstEvent(nil)
+		_, ok, err = peek.Outcome{Request: o.Req.WithContext(ctx), Response: resp}.FirstEvent(nil)
 	}
 	if ok || err == nil {
 		return resp, nil

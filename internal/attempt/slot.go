@@ -15,6 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
@@ -211,6 +212,9 @@ func (b *slotBody) Read(p []byte) (n int, err error) {
 }
 
 // ResumeTried reports whether a Transport below has asked for the rest of the body.
+// PeekWait is that of the body in it.
+func (b *slotBody) PeekWait() time.Duration { return peek.Wait(b.ReadCloser) }
+
 func (b *slotBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 
 // Close ends the slot when the body is closed. If Close hangs, the body counts as

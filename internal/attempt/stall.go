@@ -31,6 +31,9 @@ func (b *attemptBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// PeekWait returns the timeout of the attempt.
+func (b *attemptBody) PeekWait() time.Duration { return b.ctx.After }
+
 // ResumeTried reports whether a Transport below has asked for the rest of the body.
 func (b *attemptBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 

@@ -26,9 +26,9 @@ func WithoutDefault(f classify.Func) classify.Func {
 }
 
 // RetryAfter returns a function that asks first, and then next if first knows no wait. Either may be nil.
-// Nothing is asked after [classify.DefaultHint] or [classify.NoHint].
+// Nothing is asked after [classify.RetryAfter].
 func RetryAfter(first, next classify.RetryAfterFunc) classify.RetryAfterFunc {
-	all := join(Readers(first), Readers(next), classify.DefaultHint, classify.NoHint)
+	all := join(Readers(first), Readers(next), classify.RetryAfter)
 	switch len(all) {
 	case 0:
 		return nil

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
@@ -199,7 +199,7 @@ func (r *Request) tellHold(status int, wait time.Duration) {
 
 // tellQuota tells the fleet of a quota that is half used up, or whose size is not known.
 // Nobody has to wait before that.
-func (r *Request) tellQuota(q classify.Quota) {
+func (r *Request) tellQuota(q field.Quota) {
 	if r.Registry.Fleet != nil && q.Remaining <= q.Limit/2 {
 		r.Registry.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: r.State.Name(), Scope: r.scopeKey(), Unit: q.Unit,
 			Amount: float64(q.Remaining), Limit: float64(q.Limit), Wait: q.Reset})

@@ -6,8 +6,8 @@ package limit
 import (
 	"time"
 
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -205,7 +205,7 @@ func (p *Permit) TryAcquire(r *Request, now instant.Instant) bool {
 // let go. Of most of them they need to know nothing.
 func (p *Permit) HasMore(r *Request, o *attempt.Outcome) bool {
 	return p.slot.Gate != nil || p.refused != nil || // the response is no success
-		r.Rule.QuotaPacing && len(classify.Quotas(r.OutcomeOf(o.Resp, nil))) > 0
+		r.Rule.QuotaPacing && len(field.Quotas(o.Resp.Header)) > 0
 }
 
 // isHeldAgain reports whether the server asked for a wait since the cooldown let the request go, which

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/field"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 func inProgress(o classify.Outcome) classify.Class {
 	if o.Response != nil && o.Response.StatusCode == http.StatusConflict && o.Request != nil &&
 		len(o.Request.Header[KeyField])+len(o.Request.Header[OtherKeyField]) > 0 {
-		if _, ok := classify.RetryAfter(o); ok {
+		if _, ok := field.RetryAfter(o.Response); ok {
 			return classify.Ambiguous
 		}
 	}

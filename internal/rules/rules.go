@@ -66,7 +66,6 @@ type Resolved struct {
 
 	Timeouts attempt.Timeouts
 	Later    attempt.Timeouts // of attempts after the first, if there is no deadline
-	PeekWait time.Duration    // how long a classifier waits for the body of a response
 }
 
 // settings are the settings of the limits of a host.
@@ -260,7 +259,7 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	r.Limited = r.RateLimit || r.QuotaPacing || r.Concurrency || r.Hedge
 	r.Loops = r.Hedge || r.Limited && rule.Cost != nil
 	own := chain.WithoutDefault(rule.Classify)
-	r.Peeks = own != nil || !chain.SameCode(rule.RetryAfter, classify.DefaultHint)
+	r.Peeks = own != nil || !chain.SameCode(rule.RetryAfter, classify.RetryAfter)
 	if rule.IdempotencyKey != nil {
 		r.Classify = classify.First(own, inProgress, classify.Default)
 		r.KeyInUse = classify.First(own, classify.OnStatus(classify.Ambiguous, http.StatusConflict), classify.Default)
@@ -272,7 +271,6 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	}
 	r.Later = attempt.TimeoutsOf(&later)
 	r.Timed = r.Timeouts.On()
-	r.PeekWait = min(max(rule.AttemptTimeout, 0), time.Second)
 	r.Resumes = rule.Resume != policy.Off && rule.MaxAttempts > 1
 	return r
 }

@@ -685,9 +685,9 @@ func TestResolved(t *testing.T) {
 		"gate":       {policy.Rule{Concurrency: policy.Concurrency{Initial: 1}}, "Concurrency Limited"},
 		"hedge":      {policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, "Hedge Limited Loops"},
 		"idempotent": {policy.Rule{Idempotent: func(*http.Request) bool { return true }}, ""},
-		"default":    {policy.Rule{Idempotent: classify.Idempotent, Classify: classify.Default, RetryAfter: classify.DefaultHint}, ""},
+		"default":    {policy.Rule{Idempotent: classify.Idempotent, Classify: classify.Default, RetryAfter: classify.RetryAfter}, ""},
 		"classify":   {policy.Rule{Classify: own}, "Peeks"},
-		"hint":       {policy.Rule{RetryAfter: classify.NoHint}, "Peeks"},
+		"hint":       {policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { return 0, true }}, "Peeks"},
 		"timeout":    {policy.Rule{AttemptTimeout: time.Second}, "Timed"},
 		"stall":      {policy.Rule{StallTimeout: time.Second}, "Timed"},
 		"once":       {policy.Rule{MaxAttempts: 1}, "-Resumes"},
@@ -707,10 +707,9 @@ func TestResolved(t *testing.T) {
 		assert.Equal(t, row.on, strings.Join(on, " "), name)
 	}
 	r := resolve(t, policy.Rule{AttemptTimeout: 300 * time.Millisecond})
-	assert.Equal(t, []time.Duration{300 * time.Millisecond, 300 * time.Millisecond, 300 * time.Millisecond}, []time.Duration{r.Timeouts.After, r.Later.After, r.PeekWait})
-	assert.Equal(t, time.Second, resolve(t, policy.Rule{AttemptTimeout: time.Minute}).PeekWait)
+	assert.Equal(t, []time.Duration{300 * time.Millisecond, 300 * time.Millisecond}, []time.Duration{r.Timeouts.After, r.Later.After})
 	r = resolve(t, policy.Rule{AttemptTimeout: policy.Off, RetryBudget: policy.RetryBudget{Enabled: policy.Off}})
-	assert.Equal(t, []time.Duration{2 * time.Minute, 0}, []time.Duration{r.Later.After, r.PeekWait})
+	assert.Equal(t, 2*time.Minute, r.Later.After)
 	assert.Equal(t, budget.Config{Ratio: -1, PerSecond: -1}.Complete(), r.Settings.Budget)
 	assert.Equal(t, budget.Config{Ratio: 0.5, PerSecond: 3, Burst: 7}.Complete(), resolve(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.5, Burst: 7}}).Settings.Budget)
 	assert.Equal(t, "", r.RateUnit())

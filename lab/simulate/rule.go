@@ -118,7 +118,7 @@ func drawTimers(d dice.Dice, r *policy.Rule) {
 func drawHooks(d dice.Dice, r *policy.Rule) {
 	if d.Chance(30) {
 		inner := dice.One(d, classify.Refusals, classify.Signals, classify.First(classify.Signals, classify.Refusals),
-			classify.OnBodyText(classify.Ambiguous, "queue capacity"), classify.OnError(classify.Ambiguous, classify.ErrorOther))
+			classify.OnBody(classify.Ambiguous, "queue capacity"), classify.OnError(classify.Ambiguous, classify.ErrorOther))
 		r.Classify = func(o classify.Outcome) classify.Class {
 			callOf(o.Request.Context()).hook("classify")
 			return inner(o)
@@ -127,7 +127,7 @@ func drawHooks(d dice.Dice, r *policy.Rule) {
 	if d.Chance(20) {
 		r.RetryAfter = func(o classify.Outcome) (time.Duration, bool) {
 			callOf(o.Request.Context()).hook("hint")
-			return classify.DefaultHint(o)
+			return classify.RetryAfter(o)
 		}
 	}
 	if d.Chance(20) {

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/http"
+	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -44,8 +46,13 @@ func Anthropic() policy.Rule {
 			onWords(classify.Final, http.StatusTooManyRequests, `"enforced_spend_limit_reached"`),
 			classify.OnStatus(classify.Refused, overloaded),
 		),
-		RetryAfter: hintInside(inside, classify.FirstRetryAfter(classify.DefaultHint, classify.ResetTimes)),
+		RetryAfter: hintInside(inside, classify.FirstRetryAfter(classify.RetryAfter, anthropicReset)),
 	}
+}
+
+// anthropicReset returns the time until the quota that is used up is full again.
+func anthropicReset(o classify.Outcome) (time.Duration, bool) {
+	return field.ResetAnthropic(o.Response)
 }
 
 // anthropicStatus returns the status for which an error event stands. An unknown error

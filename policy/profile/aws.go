@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -48,7 +49,7 @@ func AWS() policy.Rule {
 			given(classify.Refused, http.StatusServiceUnavailable, ofS3),
 			given(classify.Refused, http.StatusInternalServerError, s3Incomplete),
 		),
-		RetryAfter:   hintInside(s3Inside, classify.DefaultHint),
+		RetryAfter:   hintInside(s3Inside, classify.RetryAfter),
 		ReplayBuffer: memory,
 	}
 }
@@ -155,7 +156,7 @@ func s3Inside(o classify.Outcome) (classify.Outcome, bool) {
 		return o, false
 	}
 	root := ""
-	head, err := o.Await(64<<10, func(head []byte) bool {
+	head, err := peek.Outcome(o).Await(peek.Limit, func(head []byte) bool {
 		root = rootOf(head)
 		return root != "" && (root != "Error" || bytes.Contains(head, []byte("</Error>")))
 	})

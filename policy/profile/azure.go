@@ -44,7 +44,7 @@ func Azure() policy.Rule {
 			classify.OnStatus(classify.Refused, retryWith),
 			given(classify.Refused, http.StatusServiceUnavailable, ofCosmos),
 		),
-		RetryAfter:   classify.DefaultHint,
+		RetryAfter:   classify.RetryAfter,
 		ReplayBuffer: memory,
 	}
 }

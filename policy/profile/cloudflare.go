@@ -36,7 +36,7 @@ func Cloudflare() policy.Rule {
 			classify.OnStatus(classify.Refused, serverDown, serverUnreachable, handshakeFailed),
 			classify.OnStatus(classify.Final, invalidCertificate),
 		),
-		RetryAfter:  classify.DefaultHint,
+		RetryAfter:  classify.RetryAfter,
 		QuotaPacing: policy.On,
 	}
 }

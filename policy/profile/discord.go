@@ -1,10 +1,14 @@
 package profile
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/field"
+	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -31,12 +35,30 @@ import (
 func Discord() policy.Rule {
 	return policy.Rule{
 		Classify:        judge(),
-		RetryAfter:      classify.FirstRetryAfter(classify.RetryAfter, classify.BodyRetryAfter, classify.ResetAfter),
+		RetryAfter:      classify.FirstRetryAfter(discordRetryAfter, classify.RetryAfter),
 		ShareRetryAfter: policy.On,
 		ThrottleKey:     func(req *http.Request) string { return withToken(req, req.Method+" "+discordRoute(urlOf(req).Path)) },
 		RateLimit:       policy.RateLimit{PerSecond: 50, Burst: 1},
 		QuotaPacing:     policy.On,
 	}
+}
+
+// discordRetryAfter reads Retry-After, or else retry_after, in seconds with or without decimals,
+// from the JSON object in the body of a 429.
+func discordRetryAfter(o classify.Outcome) (time.Duration, bool) {
+	if wait, ok := field.RetryAfter(o.Response); ok {
+		return wait, true
+	}
+	if o.Response == nil || o.Response.StatusCode != http.StatusTooManyRequests {
+		return 0, false
+	}
+	var answer struct {
+		RetryAfter json.RawMessage `json:"retry_after"`
+	}
+	if json.Unmarshal(o.Peek(peek.Limit), &answer) != nil {
+		return 0, false
+	}
+	return field.Decimal(string(answer.RetryAfter), time.Second)
 }
 
 // discordRoute returns a path without the version, and with a colon for each id that

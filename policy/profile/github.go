@@ -32,7 +32,7 @@ import (
 func GitHub() policy.Rule {
 	return policy.Rule{
 		Classify:        judge(githubLimit),
-		RetryAfter:      classify.FirstRetryAfter(classify.DefaultHint, githubMinute),
+		RetryAfter:      classify.FirstRetryAfter(classify.RetryAfter, githubMinute),
 		ShareRetryAfter: policy.On,
 		ThrottleKey:     func(req *http.Request) string { return withToken(req, githubQuota(urlOf(req).Path)) },
 		MaxRetryAfter:   2 * time.Minute,

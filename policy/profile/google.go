@@ -1,9 +1,16 @@
 package profile
 
 import (
+	"bytes"
+	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/field"
+	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -43,7 +50,7 @@ func GoogleCloud() policy.Rule {
 			onWords(classify.Refused, http.StatusForbidden, `"rateLimitExceeded"`, `"userRateLimitExceeded"`),
 			given(classify.Refused, http.StatusServiceUnavailable, hasRetryInfo), // as classify.Refusals for the wait in a header
 		),
-		RetryAfter:   classify.FirstRetryAfter(classify.DefaultHint, classify.RetryInfo),
+		RetryAfter:   classify.FirstRetryAfter(classify.RetryAfter, retryInfo),
 		Idempotent:   googleIdempotent,
 		ReplayBuffer: memory,
 	}
@@ -70,6 +77,56 @@ func googleIdempotent(req *http.Request) bool {
 
 // hasRetryInfo reports whether there is a wait in the body.
 func hasRetryInfo(o classify.Outcome) bool {
-	_, ok := classify.RetryInfo(o)
+	_, ok := retryInfo(o)
 	return ok
+}
+
+// retryInfo reads the retryDelay of google.rpc.RetryInfo in the JSON error body of responses of
+// status 400 and above. The delay is in seconds with up to nine decimals and the letter s, as
+// in "3.5s". The body is ignored if it is longer than 64 KiB.
+func retryInfo(o classify.Outcome) (wait time.Duration, ok bool) {
+	if o.Response == nil || o.Response.StatusCode < http.StatusBadRequest {
+		return 0, false
+	}
+	body := bytes.TrimLeft(o.Peek(peek.Limit), " \t\r\n")
+	if !bytes.Contains(body, []byte("google.rpc.RetryInfo")) {
+		return 0, false
+	}
+	if body[0] != '[' { // the response of a streaming method is a list
+		body = slices.Concat([]byte{'['}, body, []byte{']'})
+	}
+	var answers []googleError
+	if json.Unmarshal(body, &answers) != nil {
+		return 0, false
+	}
+	return retryDelay(answers)
+}
+
+// googleError is the part of google.rpc.Status in JSON that holds the delay.
+type googleError struct {
+	Error struct {
+		Details []struct {
+			Type       string          `json:"@type"`
+			RetryDelay json.RawMessage `json:"retryDelay"`
+		} `json:"details"`
+	} `json:"error"`
+}
+
+func retryDelay(answers []googleError) (time.Duration, bool) {
+	var delays []string
+	for _, a := range answers {
+		for _, d := range a.Error.Details {
+			var delay string
+			if strings.HasSuffix(d.Type, "/google.rpc.RetryInfo") && json.Unmarshal(d.RetryDelay, &delay) == nil {
+				delays = append(delays, delay)
+			}
+		}
+	}
+	return field.Longest(delays, func(v string) (time.Duration, bool) {
+		v, ok := strings.CutSuffix(v, "s")
+		if !ok {
+			return 0, false
+		}
+		return field.Decimal(v, time.Second)
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/peek"
 )
 
 // A look returns the outcome for which a success stands that has an error in its body.
@@ -63,10 +64,10 @@ func lost(o classify.Outcome, err error) classify.Outcome {
 // no error. bare reports whether an event carries neither.
 func firstEvent(status func(data []byte) int, bare func(data []byte) bool) look {
 	return func(o classify.Outcome) (classify.Outcome, bool) {
-		if !classify.IsEventStream(o.Response) {
+		if !peek.IsEventStream(o.Response) {
 			return o, false
 		}
-		e, ok, err := o.FirstEvent(func(e classify.Event) bool { return e.Type == "ping" || bare(e.Data) })
+		e, ok, err := peek.Outcome(o).FirstEvent(func(e peek.Event) bool { return e.Type == "ping" || bare(e.Data) })
 		switch {
 		case err != nil:
 			return lost(o, err), true

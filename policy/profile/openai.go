@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -47,9 +49,12 @@ func OpenAI() policy.Rule {
 				`"project_spend_limit_exceeded"`, `"organization_usage_limit_exceeded"`, "Request too large"),
 			onWords(classify.Refused, http.StatusServiceUnavailable, `"slow_down"`, "overloaded"),
 		),
-		RetryAfter: hintInside(inside, classify.FirstRetryAfter(classify.DefaultHint, classify.ResetDurations)),
+		RetryAfter: hintInside(inside, classify.FirstRetryAfter(classify.RetryAfter, openAIReset)),
 	}
 }
+
+// openAIReset returns the time until the quota that is used up is full again.
+func openAIReset(o classify.Outcome) (time.Duration, bool) { return field.ResetOpenAI(o.Response) }
 
 // openAIStatus returns the status for which an event stands, or 0 if it is no error. An
 // error of Chat Completions is {"error": {"type": …, "code": …}}. One of Responses is

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -54,9 +55,10 @@ func forbidden(o classify.Outcome) classify.Class {
 // onWords returns a classifier that gives v if one of the words is in the first 64 KiB of
 // the body and the status fits. A word in quotes matches a whole JSON string.
 func onWords(v classify.Class, status int, words ...string) classify.Func {
-	return classify.OnBody(v, 0, func(head []byte) bool {
+	return given(v, status, func(o classify.Outcome) bool {
+		head := o.Peek(peek.Limit)
 		return slices.ContainsFunc(words, func(w string) bool { return bytes.Contains(head, []byte(w)) })
-	}, status)
+	})
 }
 
 // given returns a classifier that gives v to responses with the status for which is reports

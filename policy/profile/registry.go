@@ -30,7 +30,7 @@ func DockerHub() policy.Rule {
 func pullLimit() classify.Func {
 	says := onWords(classify.Final, http.StatusTooManyRequests, "pull rate limit")
 	return func(o classify.Outcome) classify.Class {
-		if _, ok := classify.DefaultHint(o); ok {
+		if _, ok := classify.RetryAfter(o); ok {
 			return classify.Unknown
 		}
 		return says(o)
@@ -58,7 +58,7 @@ func pullLimit() classify.Func {
 func Registry() policy.Rule {
 	return policy.Rule{
 		Classify:    judge(unavailable()),
-		RetryAfter:  classify.DefaultHint,
+		RetryAfter:  classify.RetryAfter,
 		ThrottleKey: wholeHost,
 	}
 }

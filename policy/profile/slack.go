@@ -23,7 +23,7 @@ import (
 func Slack() policy.Rule {
 	return policy.Rule{
 		Classify:        judge(),
-		RetryAfter:      classify.DefaultHint,
+		RetryAfter:      classify.RetryAfter,
 		ShareRetryAfter: policy.On,
 		ThrottleKey:     func(req *http.Request) string { return withToken(req, urlOf(req).Path) },
 	}

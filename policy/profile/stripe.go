@@ -35,7 +35,7 @@ func Stripe() policy.Rule {
 			classify.OnStatus(classify.Ambiguous, http.StatusConflict),
 			classify.Refusals,
 		),
-		RetryAfter: classify.DefaultHint,
+		RetryAfter: classify.RetryAfter,
 		ThrottleKey: func(req *http.Request) string {
 			return withToken(req, req.Header.Get("Stripe-Account")+"\n"+req.Header.Get("Stripe-Context"))
 		},

@@ -48,7 +48,7 @@
 // the profile. The items of classify and retry_after are asked first. If they have no answer,
 // the profile is asked, and then the rules that this rule inherits from. A value that would
 // turn off by accident what the profile knows is a fault. These are "default" and "refusals"
-// in classify, "default" and "none" in retry_after, and "all" in idempotent.
+// in classify, and "all" in idempotent.
 //
 // # Functions and back-offs
 //
@@ -59,14 +59,12 @@
 //   - classify is a list. The first item with an opinion decides. An item is one of
 //     the names default, refusals and signals, or an object with a "class"
 //     (final, refused, ambiguous) and one of these keys: "status", a list of codes;
-//     "error", a list of kinds (canceled, timeout, dns, dial, tls, reset, protocol,
-//     other); or "body", a text in the body of a response. A body is searched if
+//     "error", a list of types (canceled, timeout, dns, dial, tls, reset, protocol,
+//     _OTHER); or "body", a text in the body of a response. A body is searched if
 //     the status is 400 or above, or is in the "status" of the same item.
 //     "default" decides everything, so it has to be the last item.
-//   - retry_after is a list of names. The first one with an answer counts. The names are
-//     default, none, retry_after, retry_after_millis, rate_limit_reset, retry_info,
-//     reset_after, body_retry_after, reset_durations, reset_times, pushback and
-//     secondary_limit.
+//   - retry_after is a list of names from Names. The first function with an answer counts.
+//     classify.RetryAfter is always asked last.
 //   - idempotent is a list of methods, such as ["GET", "PUT", "POST"], and names. A
 //     request is idempotent if one of the items says so, so ["default", "POST"]
 //     adds POST to the standard methods. The names are default, none and all. Use

@@ -72,14 +72,14 @@ func ExampleLoad_profile() {
 	fmt.Println(hosts["discord.com"])
 
 	_, _, err = rulefile.Load(strings.NewReader(`{"hosts": {
-		"api.github.com": {"profile": "github", "retry_after": "none"},
+		"api.github.com": {"profile": "github", "idempotent": "all"},
 		"api.gitlab.com": {"profile": "gitlab"}
 	}}`), rulefile.Names{})
 	fmt.Println(err)
 	// Output:
 	// {MaxAttempts: 4, Classify: func, RetryAfter: func, MaxRetryAfter: 2m0s, ShareRetryAfter: on, ThrottleKey: func} <nil>
 	// {Classify: func, RetryAfter: func, RateLimit: RateLimit{PerSecond: 50, Burst: 1}, ShareRetryAfter: on, ThrottleKey: func, QuotaPacing: off}
-	// line 2, column 58: hosts["api.github.com"].retry_after: "none" contradicts the profile "github", which reads the waits that the server asks for; leave "retry_after" out
+	// line 2, column 57: hosts["api.github.com"].idempotent: "all" contradicts the profile "github", which knows when a POST may be sent again; leave "idempotent" out, or write methods, as in ["default", "POST"]
 	// line 3, column 33: hosts["api.gitlab.com"].profile: "gitlab" is not the name of a profile; known are anthropic, aws, azure, cloudflare, discord, docker_hub, github, google_cloud, openai, registry, slack, stripe
 }
 

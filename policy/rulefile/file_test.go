@@ -68,10 +68,11 @@ func TestLocate(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	f := parsed(t, `{
+	f, err := Parse(strings.NewReader(`{
 	  "rule": {"backoff": {"type": "constant", "delay": "2s"}, "profile": "aws", "stall_timeout": "off", "concurrency": {"max": 7}},
-	  "hosts": {"h": {"retry_after": ["retry_info"], "profile": "github", "replay_buffer": 1000, "retry_budget": {"min_per_second": "off"}, "rate_limit": {"per_second": 0.5}}}
-	}`)
+	  "hosts": {"h": {"retry_after": ["hour"], "profile": "github", "replay_buffer": 1000, "retry_budget": {"min_per_second": "off"}, "rate_limit": {"per_second": 0.5}}}
+	}`), hour)
+	require.NoError(t, err)
 	for pattern, want := range map[string]map[string][2]string{
 		"": {
 			"max_attempts":        {"6", "default"},
@@ -85,7 +86,7 @@ func TestSettings(t *testing.T) {
 		},
 		"h": {
 			"classify":           {`of the profile, then profile "aws" of rule`, `profile "github" of host "h"`},
-			"retry_after":        {`["retry_info"], then profile "github" of host "h", then profile "aws" of rule`, `host "h"`},
+			"retry_after":        {`["hour"], then profile "github" of host "h", then profile "aws" of rule`, `host "h"`},
 			"replay_buffer":      {"1000", `host "h"`},
 			"retry_budget.burst": {"10", "default"},
 			"rate_limit.burst":   {"1", "default"},
@@ -191,7 +192,10 @@ func TestFieldsOverrideTheProfile(t *testing.T) {
 
 // Classifiers and hints of the rule are asked before the profile's.
 func TestClassifyAndHintAddToTheProfile(t *testing.T) {
-	rule := load(t, `"profile": "openai", "classify": {"status": [409, 503], "class": "ambiguous"}, "retry_after": "body_retry_after"`, Names{})
+	names := Names{RetryAfter: map[string]classify.RetryAfterFunc{"body": func(o classify.Outcome) (time.Duration, bool) {
+		return 3 * time.Second, len(o.Peek(1)) > 0
+	}}}
+	rule := load(t, `"profile": "openai", "classify": {"status": [409, 503], "class": "ambiguous"}, "retry_after": "body"`, names)
 	const slowDown = `{"error": {"code": "slow_down"}}`
 	assert.Equal(t, classify.Ambiguous, rule.Classify(posted(409, "")))
 	assert.Equal(t, classify.Ambiguous, rule.Classify(posted(503, slowDown)), "the rule is asked first")
@@ -199,7 +203,7 @@ func TestClassifyAndHintAddToTheProfile(t *testing.T) {
 	assert.Equal(t, classify.Final, rule.Classify(posted(429, `{"error": {"type": "insufficient_quota"}}`)), "the profile knows the others")
 
 	for want, o := range map[time.Duration]classify.Outcome{
-		3 * time.Second: posted(429, `{"retry_after": 3}`, "Retry-After: 5"),
+		3 * time.Second: posted(429, "3", "Retry-After: 5"),
 		5 * time.Second: posted(429, ``, "Retry-After: 5"),
 	} {
 		wait, ok := rule.RetryAfter(o)
@@ -215,7 +219,7 @@ func TestProfilesOfTheProgram(t *testing.T) {
 		Classify: map[string]classify.Func{"default": classify.Signals},
 	}
 	assert.Equal(t, policy.Rule{MaxAttempts: 2}, load(t, `"profile": "github"`, names))
-	assert.Equal(t, 2, load(t, `"profile": "github", "idempotent": "all", "retry_after": "none", "classify": "default"`, names).MaxAttempts, "it has nothing to contradict")
+	assert.Equal(t, 2, load(t, `"profile": "github", "idempotent": "all", "classify": "default"`, names).MaxAttempts, "it has nothing to contradict")
 	assert.NotNil(t, load(t, `"profile": "house", "classify": "default"`, names).Classify, "a name of the program")
 }
 
@@ -228,12 +232,6 @@ func TestProfileFaults(t *testing.T) {
 		`"profile": ""`:                  `line 1, column 22: rule.profile: the string is empty`,
 		`"profile": "gone"`:              `line 1, column 22: rule.profile: "gone" is empty in the table of names`,
 		`"provider": "github"`:           `line 1, column 11: rule.provider: unknown key; write "profile", as in "github"`,
-		`"profile": "github", "retry_after": "none"`: `line 1, column 47: rule.retry_after: "none" contradicts the profile "github", ` +
-			`which reads the waits that the server asks for; leave "retry_after" out`,
-		`"profile": {"name": "aws"}, "retry_after": ["retry_after", {"name": "none"}]`: `line 1, column 79: rule.retry_after[1].name: "none" contradicts the profile "aws", ` +
-			`which reads the waits that the server asks for; leave "retry_after" out`,
-		`"retry_after": "default", "profile": "openai"`: `line 1, column 26: rule.retry_after: "default" contradicts the profile "openai", ` +
-			`which would never be asked, because it stands last by itself; leave "default" out`,
 		`"classify": ["signals", "default"], "profile": "openai"`: `line 1, column 35: rule.classify[1]: "default" contradicts the profile "openai", ` +
 			`which would never be asked, because "default" decides everything; leave "default" out`,
 		`"profile": "openai", "classify": [{"status": 409, "class": "ambiguous"}, "refusals"]`: `line 1, column 84: rule.classify[1]: "refusals" contradicts the profile "openai", ` +

@@ -23,20 +23,6 @@ var (
 		"refusals": classify.Refusals,
 		"signals":  classify.Signals,
 	}
-	hints = map[string]classify.RetryAfterFunc{
-		"default":            classify.DefaultHint,
-		"none":               classify.NoHint,
-		"retry_after":        classify.RetryAfter,
-		"retry_after_millis": classify.RetryAfterMillis,
-		"rate_limit_reset":   classify.RateLimitReset,
-		"retry_info":         classify.RetryInfo,
-		"reset_after":        classify.ResetAfter,
-		"body_retry_after":   classify.BodyRetryAfter,
-		"reset_durations":    classify.ResetDurations,
-		"reset_times":        classify.ResetTimes,
-		"pushback":           classify.Pushback,
-		"secondary_limit":    classify.SecondaryLimit,
-	}
 	idempotent = map[string]func(*http.Request) bool{
 		"default": classify.Idempotent,
 		"none":    func(*http.Request) bool { return false },
@@ -162,14 +148,11 @@ func (l *loader) repeatable(n *node) func(*http.Request) bool {
 	return named(l, n, "a test for idempotent requests", l.names.Idempotent, idempotent)
 }
 
-// hint reads a name or a list of names.
+// hint reads a name of the program or a list of such names.
 func (l *loader) hint(n *node) classify.RetryAfterFunc {
 	var list []classify.RetryAfterFunc
 	for _, item := range l.items(n) {
-		list = append(list, named(l, item, "a hint", l.names.RetryAfter, hints))
-	}
-	if len(list) == 1 {
-		return list[0]
+		list = append(list, named(l, item, "a hint", l.names.RetryAfter, nil))
 	}
 	return classify.FirstRetryAfter(list...)
 }
@@ -202,18 +185,18 @@ func (l *loader) decidesAll(n *node) bool {
 }
 
 var (
-	verdicts   = []classify.Class{classify.Final, classify.Refused, classify.Ambiguous}
-	errorKinds = []classify.ErrorType{
+	classes    = []classify.Class{classify.Final, classify.Refused, classify.Ambiguous}
+	errorTypes = []classify.ErrorType{
 		classify.ErrorCanceled, classify.ErrorTimeout, classify.ErrorDNS, classify.ErrorDial,
 		classify.ErrorTLS, classify.ErrorReset, classify.ErrorProtocol, classify.ErrorOther,
 	}
 )
 
-// wordsOf lists the names of values.
-func wordsOf[T interface{ String() string }](values []T) []string {
+// wordsOf lists the texts of values.
+func wordsOf[T ~string](values []T) []string {
 	words := make([]string, len(values))
 	for i, v := range values {
-		words[i] = v.String()
+		words[i] = string(v)
 	}
 	return words
 }
@@ -230,7 +213,7 @@ func (l *loader) clause(n *node) classify.Func {
 			l.faultKey(kid, "unknown key; the keys here are %s", join(known))
 		}
 	}
-	status, body, kind, verdict := n.member("status"), n.member("body"), n.member("error"), n.member("class")
+	status, body, kind, class := n.member("status"), n.member("body"), n.member("error"), n.member("class")
 	switch {
 	case l.count() > before:
 		return nil
@@ -240,12 +223,12 @@ func (l *loader) clause(n *node) classify.Func {
 	case kind != nil && (status != nil || body != nil):
 		l.fault(n, "the item is about several things; give each an item of its own")
 		return nil
-	case verdict == nil:
-		l.fault(n, `there is no "class" here; it is one of %s`, join(wordsOf(verdicts)))
+	case class == nil:
+		l.fault(n, `there is no "class" here; it is one of %s`, join(wordsOf(classes)))
 		return nil
 	}
-	i, _ := l.oneOf(verdict, "a verdict", wordsOf(verdicts))
-	then, codes, kinds, text := verdicts[max(i, 0)], l.codes(status), l.kinds(kind), ""
+	i, _ := l.oneOf(class, "a class", wordsOf(classes))
+	then, codes, types, text := classes[max(i, 0)], l.codes(status), l.types(kind), ""
 	if body != nil {
 		text = l.text(body, "a text to look for")
 	}
@@ -253,9 +236,9 @@ func (l *loader) clause(n *node) classify.Func {
 	case l.count() > before:
 		return nil
 	case kind != nil:
-		return classify.OnError(then, kinds...)
+		return classify.OnError(then, types...)
 	case body != nil:
-		return classify.OnBodyText(then, text, codes...)
+		return classify.OnBody(then, text, codes...)
 	}
 	return classify.OnStatus(then, codes...)
 }
@@ -272,12 +255,12 @@ func (l *loader) codes(n *node) (codes []int) {
 	return codes
 }
 
-// kinds reads kinds of error. n is nil if the item has none.
-func (l *loader) kinds(n *node) (kinds []classify.ErrorType) {
+// types reads types of errors. n is nil if the item has none.
+func (l *loader) types(n *node) (types []classify.ErrorType) {
 	for _, item := range l.items(n) {
-		if i, ok := l.oneOf(item, "a kind of error", wordsOf(errorKinds)); ok {
-			kinds = append(kinds, errorKinds[i])
+		if i, ok := l.oneOf(item, "a type of error", wordsOf(errorTypes)); ok {
+			types = append(types, errorTypes[i])
 		}
 	}
-	return kinds
+	return types
 }

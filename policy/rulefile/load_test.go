@@ -36,7 +36,7 @@ var samples = map[string]struct {
 	"max_attempts":    {`4`, 4},
 	"backoff":         {`{"type": "exponential", "max": "64s"}`, backoff.Exponential{Max: 64 * time.Second}},
 	"classify":        {`["refusals"]`, nil},
-	"retry_after":     {`"default"`, nil},
+	"retry_after":     {`"hour"`, nil},
 	"idempotent":      {`{"name": "default"}`, nil},
 	"attempt_timeout": {`"5s"`, 5 * time.Second},
 	"connect_timeout": {`"1s"`, time.Second},
@@ -59,13 +59,16 @@ var samples = map[string]struct {
 	"max_refetch":         {`"2MiB"`, int64(2 << 20)},
 }
 
+// hour has a function of the program.
+var hour = Names{RetryAfter: map[string]classify.RetryAfterFunc{"hour": func(classify.Outcome) (time.Duration, bool) { return time.Hour, true }}}
+
 func TestLoadReadsEveryField(t *testing.T) {
 	typ := reflect.TypeFor[policy.Rule]()
 	assert.Len(t, samples, len(keysOf(typ)))
 	for i, key := range keysOf(typ) {
 		t.Run(key, func(t *testing.T) {
 			require.Contains(t, samples, key, "the test needs a sample")
-			got := reflect.ValueOf(load(t, fmt.Sprintf("%q: %s", key, samples[key].json), Names{}))
+			got := reflect.ValueOf(load(t, fmt.Sprintf("%q: %s", key, samples[key].json), hour))
 			for j := range typ.NumField() {
 				assert.Equal(t, i != j, got.Field(j).IsZero(), "%s is set", typ.Field(j).Name)
 			}
@@ -244,11 +247,11 @@ func TestLoadFaults(t *testing.T) {
 		{"classifier about nothing", `{"rule": {"classify": [{"class": "final"}]}}`, `line 1, column 24: rule.classify[0]: the item needs a status, a body, an error or a name`},
 		{"classifier about too much", `{"rule": {"classify": [{"status": 500, "error": "reset", "class": "final"}]}}`,
 			`line 1, column 24: rule.classify[0]: the item is about several things; give each an item of its own`},
-		{"no verdict", `{"rule": {"classify": [{"status": 500}]}}`, `line 1, column 24: rule.classify[0]: there is no "class" here; it is one of final, refused, ambiguous`},
-		{"verdict too many", `{"rule": {"classify": [{"name": "refusals", "class": "final"}]}}`, `line 1, column 24: rule.classify[0]: there must be a "name" here, and nothing else`},
-		{"bad verdict", `{"rule": {"classify": {"status": 500, "class": "unknown"}}}`, `line 1, column 48: rule.classify.class: "unknown" is not a verdict; known are final, refused, ambiguous`},
+		{"no class", `{"rule": {"classify": [{"status": 500}]}}`, `line 1, column 24: rule.classify[0]: there is no "class" here; it is one of final, refused, ambiguous`},
+		{"class too many", `{"rule": {"classify": [{"name": "refusals", "class": "final"}]}}`, `line 1, column 24: rule.classify[0]: there must be a "name" here, and nothing else`},
+		{"bad class", `{"rule": {"classify": {"status": 500, "class": "unknown"}}}`, `line 1, column 48: rule.classify.class: "unknown" is not a class; known are final, refused, ambiguous`},
 		{"bad status", `{"rule": {"classify": {"status": [500, 5000], "class": "final"}}}`, `line 1, column 40: rule.classify.status[1]: the number 5000 is not a status code`},
-		{"bad kind", `{"rule": {"classify": {"error": "rest", "class": "final"}}}`, `line 1, column 33: rule.classify.error: "rest" is not a kind of error; known are canceled, timeout, dns, dial, tls, reset, protocol, other`},
+		{"bad type", `{"rule": {"classify": {"error": "rest", "class": "final"}}}`, `line 1, column 33: rule.classify.error: "rest" is not a type of error; known are canceled, timeout, dns, dial, tls, reset, protocol, _OTHER`},
 		{"empty text", `{"rule": {"classify": {"body": "", "class": "final"}}}`, `line 1, column 32: rule.classify.body: the string is empty`},
 		{"nothing is left", `{"rule": {"classify": ["default", {"status": 409, "class": "ambiguous"}]}}`,
 			`line 1, column 35: rule.classify[1]: this is never asked, because "default" before it decides everything; put "default" last`},
@@ -290,7 +293,7 @@ line 4, column 78: hosts["b"].backoff.max: "x" is not a duration; write it like 
 line 6, column 29: rule.replay_buffer: 68157440 is more than 64 MiB (67108864 bytes)
 line 6, column 51: rule.classify[0]: "x1y2" is not the name of a classifier; known are `+join(slices.Sorted(maps.Keys(classifiers)))+`
 line 6, column 70: rule.classify[1].status: the string "all" where a whole number is wanted
-line 6, column 86: rule.classify[1].class: "never" is not a verdict; known are final, refused, ambiguous`)
+line 6, column 86: rule.classify[1].class: "never" is not a class; known are final, refused, ambiguous`)
 
 	fault, ok := errors.AsType[*Error](err)
 	require.True(t, ok)
@@ -417,9 +420,7 @@ func TestLoadNames(t *testing.T) {
 	assert.True(t, rule.Idempotent(response(503, "").Request))
 	assert.Equal(t, backoff.Constant(time.Minute), rule.Backoff)
 
-	rule = load(t, `"retry_after": "none", "idempotent": "none"`, Names{})
-	_, ok := rule.RetryAfter(response(503, ""))
-	assert.False(t, ok)
+	rule = load(t, `"idempotent": "none"`, Names{})
 	get, _ := http.NewRequest(http.MethodGet, "http://a.test/", nil)
 	assert.False(t, rule.Idempotent(get))
 }
@@ -427,14 +428,17 @@ func TestLoadNames(t *testing.T) {
 func TestLoadHints(t *testing.T) {
 	late := response(503, "")
 	late.Response.Header.Set("Retry-After", "7")
-	names := Names{RetryAfter: map[string]classify.RetryAfterFunc{"hour": func(classify.Outcome) (time.Duration, bool) { return time.Hour, true }}}
+	names := Names{RetryAfter: map[string]classify.RetryAfterFunc{
+		"hour": hour.RetryAfter["hour"],
+		"none": func(classify.Outcome) (time.Duration, bool) { return 0, false },
+	}}
 	for text, want := range map[string]time.Duration{
-		`"retry_after"`:                     7 * time.Second,
-		`["none", {"name": "retry_after"}]`: 7 * time.Second,
-		`["retry_after", "hour"]`:           7 * time.Second,
-		`["pushback", "hour"]`:              time.Hour,
+		`"hour"`:                   time.Hour,
+		`["none", "hour"]`:         time.Hour,
+		`[{"name": "none"}]`:       7 * time.Second, // the default is asked last
+		`"none", "profile": "aws"`: 7 * time.Second,
 	} {
-		rule := load(t, `"retry_after": `+text, names)
+		rule := load(t, `"retry_after": `+text, names).Or(policy.Defaults())
 		wait, ok := rule.RetryAfter(late)
 		assert.True(t, ok, text)
 		assert.Equal(t, want, wait, text)
@@ -462,11 +466,11 @@ func TestLoadOff(t *testing.T) {
 	}
 }
 
-// Every classifier and every hint of package classify has a name in files.
+// Every classifier of package classify has a name in files.
 func TestBuiltinNamesForgetNothing(t *testing.T) {
 	files, err := filepath.Glob("../../classify/*.go")
 	require.NoError(t, err)
-	var funcs, waits []string
+	var funcs []string
 	for _, file := range files {
 		parsed, err := goparser.ParseFile(token.NewFileSet(), file, nil, goparser.SkipObjectResolution)
 		require.NoError(t, err)
@@ -475,17 +479,12 @@ func TestBuiltinNamesForgetNothing(t *testing.T) {
 			if !ok || f.Recv != nil || !f.Name.IsExported() || strings.HasSuffix(file, "_test.go") {
 				continue
 			}
-			name := strings.TrimSuffix(strings.Replace(snake(f.Name.Name), "no_hint", "none", 1), "_hint")
-			switch signature(f.Type) {
-			case "Outcome → Class":
-				funcs = append(funcs, name)
-			case "Outcome → Duration bool":
-				waits = append(waits, name)
+			if signature(f.Type) == "Outcome → Class" {
+				funcs = append(funcs, snake(f.Name.Name))
 			}
 		}
 	}
 	assert.ElementsMatch(t, funcs, slices.Collect(maps.Keys(classifiers)))
-	assert.ElementsMatch(t, waits, slices.Collect(maps.Keys(hints)))
 }
 
 // signature writes a function's type down without packages and names.
@@ -515,15 +514,6 @@ func TestBuiltinNamesStandForSomething(t *testing.T) {
 	for name, f := range classifiers {
 		assert.NotNil(t, f, name)
 	}
-	for name, want := range map[string]classify.RetryAfterFunc{
-		"default": classify.DefaultHint, "none": classify.NoHint, "retry_after": classify.RetryAfter,
-		"retry_after_millis": classify.RetryAfterMillis, "rate_limit_reset": classify.RateLimitReset,
-		"retry_info": classify.RetryInfo, "reset_after": classify.ResetAfter, "body_retry_after": classify.BodyRetryAfter,
-		"reset_durations": classify.ResetDurations, "reset_times": classify.ResetTimes,
-		"pushback": classify.Pushback, "secondary_limit": classify.SecondaryLimit,
-	} {
-		assert.Equal(t, reflect.ValueOf(want).Pointer(), reflect.ValueOf(hints[name]).Pointer(), name)
-	}
 	for name, f := range idempotent {
 		assert.NotNil(t, f, name)
 	}
@@ -540,7 +530,7 @@ func FuzzLoad(f *testing.F) {
 	}
 	f.Add([]byte("\ufeff{\r\n\"rule\": {\"rate\": 1e999, \"rate\": -0}}"))
 	f.Add([]byte(`{"rule": {"classify": [{"body": "x", "status": [400], "class": "final"}, {"error": ["dns"]}, "signals", [[]]]}}`))
-	f.Add([]byte(`{"rule": {"profile": "stripe", "classify": ["default"], "retry_after": {"name": "none"}}, "hosts": {"a": {"profile": {"name": "aws"}, "idempotent": "all"}}}`))
+	f.Add([]byte(`{"rule": {"profile": "stripe", "classify": ["default"], "retry_after": {"name": "mine"}}, "hosts": {"a": {"profile": {"name": "aws"}, "idempotent": "all"}}}`))
 	f.Add([]byte(`{"hosts": {"": {"backoff": {"type": "normal", "jitter": 0.3, "factor": 1e308}}, "\u0000\ud800": null}}`))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		rule, hosts, err := Load(strings.NewReader(string(input)), Names{})

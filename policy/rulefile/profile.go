@@ -11,18 +11,14 @@ import (
 func (l *loader) contradictions(n *node, base policy.Rule) {
 	_, ownDefault := l.names.Classify["default"]
 	_, ownRefusals := l.names.Classify["refusals"]
-	_, ownReader := l.names.RetryAfter["default"]
-	_, ownNone := l.names.RetryAfter["none"]
 	_, ownAll := l.names.Idempotent["all"]
-	judges, waits := base.Classify != nil, base.RetryAfter != nil
+	judges := base.Classify != nil
 	for _, c := range []struct {
 		known              bool
 		key, value, reason string
 	}{
 		{judges && !ownDefault, "classify", "default", `which would never be asked, because "default" decides everything; leave "default" out`},
 		{judges && !ownRefusals, "classify", "refusals", `which knows which 429 and 503 are refusals; leave "refusals" out`},
-		{waits && !ownReader, "retry_after", "default", `which would never be asked, because it stands last by itself; leave "default" out`},
-		{waits && !ownNone, "retry_after", "none", `which reads the waits that the server asks for; leave "retry_after" out`},
 		{judges && !ownAll, "idempotent", "all",
 			`which knows when a POST may be sent again; leave "idempotent" out, or write methods, as in ["default", "POST"]`},
 	} {

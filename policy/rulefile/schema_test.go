@@ -105,8 +105,8 @@ func schema(t *testing.T) object {
 			}},
 			"backoff":   s.backoffs(),
 			"clause":    clause(),
-			"class":     object{"enum": wordsOf(verdicts)},
-			"errorKind": object{"enum": wordsOf(errorKinds)},
+			"class":     object{"enum": wordsOf(classes)},
+			"errorType": object{"enum": wordsOf(errorTypes)},
 			"status":    object{"type": "integer", "minimum": 100, "maximum": 999},
 		},
 	}
@@ -195,7 +195,8 @@ func (s *schemer) field(typ reflect.Type, i int) object {
 	case *classify.Func:
 		return oneOrMore(object{"$ref": "#/$defs/clause"})
 	case *classify.RetryAfterFunc:
-		return oneOrMore(named1(slices.Sorted(maps.Keys(hints))))
+		name := object{"type": "string", "minLength": 1, "description": "A name that the program gives."}
+		return oneOrMore(object{"anyOf": []any{name, closed(object{"name": name}, "name")}})
 	case *func(*http.Request) bool:
 		return oneOrMore(object{"anyOf": append(named1(slices.Sorted(maps.Keys(idempotent)))["anyOf"].([]any),
 			object{"type": "string", "pattern": "^[A-Z-]+$", "examples": []string{"POST", "PATCH"}})})
@@ -311,7 +312,7 @@ func clause() object {
 	return object{"anyOf": append(all,
 		closed(object{"status": status, "class": verdict}, "status", "class"),
 		closed(object{"body": object{"type": "string", "minLength": 1}, "status": status, "class": verdict}, "body", "class"),
-		closed(object{"error": oneOrMore(object{"$ref": "#/$defs/errorKind"}), "class": verdict}, "error", "class"),
+		closed(object{"error": oneOrMore(object{"$ref": "#/$defs/errorType"}), "class": verdict}, "error", "class"),
 	)}
 }
 

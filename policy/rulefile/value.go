@@ -206,6 +206,8 @@ func named[T any](l *loader, n *node, wanted string, given, builtin map[string]T
 		found, ok = builtin[text]
 	}
 	switch {
+	case !ok && len(given)+len(builtin) == 0:
+		l.fault(n, "%s is not the name of %s; the program has given none", quote(text), wanted)
 	case !ok:
 		l.fault(n, "%s is not the name of %s; known are %s", quote(text), wanted, namesIn(given, builtin))
 	case reflect.ValueOf(&found).Elem().IsZero() && reflect.TypeFor[T]().Kind() == reflect.Struct:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy/rulefile"
 )
 
@@ -37,7 +38,8 @@ func verdicts(t *testing.T, s *jsonschema.Schema, text string) (bySchema, byLoad
 	if err != nil {
 		t.Fatal(err, text)
 	}
-	_, _, byLoader = rulefile.Load(strings.NewReader(text), rulefile.Names{})
+	names := rulefile.Names{RetryAfter: map[string]classify.RetryAfterFunc{"mine": classify.RetryAfter}}
+	_, _, byLoader = rulefile.Load(strings.NewReader(text), names)
 	return s.Validate(value), byLoader
 }
 
@@ -81,13 +83,14 @@ var others = []string{
 }
 
 // stricter are the reasons of faults that a schema cannot state. They are about
-// several values together.
+// several values together, or about the names of the program.
 var stricter = []string{
 	"is never asked, because",
 	"contradicts the profile",
 	"is less than",
 	"is more than Max",
 	"would earn no retries at all",
+	"is not the name of a hint",
 }
 
 // Each value of the valid files is replaced by each of the others, left out, and

@@ -13,6 +13,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/cmd/internal/waits"
+	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/rulefile"
 	"github.com/aplomb-go/aplomb/transport"
@@ -128,20 +129,20 @@ func (s *single) RoundTrip(req *http.Request) (*http.Response, error) {
 func judge(o options, patterns []string, e *transport.Event, took time.Duration) *judgement {
 	j := &judgement{
 		Method: o.method, URL: safe(o.url), Applies: append([]string{}, patterns...), Status: e.Status, Took: waits.Seconds(took),
-		Verdict: e.Class.String(), Retry: e.Reason == transport.ReasonRetry, Reason: string(e.Reason), Wait: waits.Seconds(e.Delay),
+		Verdict: string(e.Class), Retry: e.Reason == transport.ReasonRetry, Reason: string(e.Reason), Wait: waits.Seconds(e.Delay),
 	}
 	if len(patterns) > 0 {
 		j.Pattern = patterns[0]
 	}
 	if e.Err != nil {
-		j.Error, j.Kind = transport.SafeError(e.Err, e.Request.URL), classify.ErrorTypeOf(e.Err).String()
+		j.Error, j.Kind = transport.SafeError(e.Err, e.Request.URL), string(classify.ErrorTypeOf(e.Err))
 	}
 	if e.RetryAfter > 0 {
 		hint := waits.Seconds(e.RetryAfter)
 		j.Hint = &hint
 	}
 	if e.Response != nil {
-		if q, ok := classify.QuotaOf(classify.Outcome{Request: e.Request, Response: e.Response}); ok {
+		if q, ok := field.Tightest(e.Response.Header); ok {
 			j.Quota = &quota{q.Remaining, q.Limit, waits.Seconds(q.Reset)}
 		}
 	}

@@ -1,6 +1,6 @@
 // Reads the RateLimit fields and their older relatives.
 
-package classify
+package field
 
 import (
 	"net/http"
@@ -24,42 +24,27 @@ type Quota struct {
 	Limit int64
 }
 
-// QuotaOf reads how much of the server's quota is left. It reads any response,
-// a success included.
+// Quotas reads how much of the server's quotas is left from the header of any response, a success
+// included. If several quotas have the same unit, the tightest of them is returned, which asks for
+// the slowest pace: Reset divided by Remaining.
 //
 // It uses the first of these groups of fields that is there and well-formed:
 //
-//   - the fields of a provider that names its units (see [Quotas])
+//   - the fields of a provider that names its units, see below
 //   - RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers),
 //     also in the form of the seventh draft
 //   - RateLimit-Remaining and RateLimit-Reset of the older drafts
 //   - X-RateLimit-Remaining and X-RateLimit-Reset
 //   - X-Rate-Limit-Remaining and X-Rate-Limit-Reset, as X sends them
 //
-// If a server names several quotas, the result is the quota that asks for the
-// slowest pace, which is Reset divided by Remaining.
-//
 // A quota of content-bytes or of concurrent-requests, which the parameter qu of RateLimit-Policy
 // names, is left out. No client can count in advance how much a request takes of it. So is a
 // quota whose unit has more than 64 bytes.
 //
-// ok is false if no group has both a remaining quota and a reset. It is also
-// false if the response comes from a cache (its Age is above 0), because its
-// fields are about an earlier request.
-func QuotaOf(o Outcome) (Quota, bool) {
-	var tightest Quota
-	all := Quotas(o)
-	for i, q := range all {
-		if i == 0 || q.tighter(tightest) {
-			tightest = q
-		}
-	}
-	return tightest, len(all) > 0
-}
-
-// Quotas reads all quotas that a response names, of which [QuotaOf] returns the tightest. If
-// several quotas have the same unit, the tightest of them is returned. It knows these providers'
-// fields, which name their units:
+// There is none if no group has both a remaining quota and a reset, or if the response comes from a
+// cache (its Age is above 0), because its fields are about an earlier request.
+//
+// These providers name their units:
 //
 //   - OpenAI: x-ratelimit-remaining-requests and -tokens, with resets such as "6m0s". A reset
 //     without a unit is in seconds, as Azure sends it.
@@ -74,11 +59,8 @@ func QuotaOf(o Outcome) (Quota, bool) {
 //   - Shopify: X-Shopify-Shop-Api-Call-Limit, such as "32/40". The bucket is taken to leak at
 //     a 20th of its size per second, so "32/40" is empty in 16 s.
 //   - GitHub: X-RateLimit-Remaining counts points if X-RateLimit-Resource is "graphql".
-func Quotas(o Outcome) []Quota {
-	if o.Response == nil {
-		return nil
-	}
-	found := readQuotas(o.Response.Header, true)
+func Quotas(h http.Header) []Quota {
+	found := readQuotas(h, true)
 	all := found[:0]
 	for _, q := range found {
 		if q.Unit == unitBytes || q.Unit == unitConcurrent || len(q.Unit) > longestUnit {
@@ -94,35 +76,34 @@ func Quotas(o Outcome) []Quota {
 	return all
 }
 
-// RateLimitReset is a [Hint] that reads the fields of [QuotaOf] in responses of
-// status 429 and 403. The wait is the time until every used-up quota is full
+// Tightest returns the tightest of the [Quotas]. ok is false if there is none.
+func Tightest(h http.Header) (tightest Quota, ok bool) {
+	all := Quotas(h)
+	for i, q := range all {
+		if i == 0 || q.tighter(tightest) {
+			tightest = q
+		}
+	}
+	return tightest, len(all) > 0
+}
+
+// rateLimitReset reads the fields of [Quotas], but for those with units. The wait is the time until every used-up quota is full
 // again. ok is false if no quota is used up.
 //
 // Depending on the server, RateLimit-Reset and X-RateLimit-Reset are a number
-// of seconds, a Unix time or a date. RateLimitReset tells them apart as [RetryAfter]
+// of seconds, a Unix time or a date. It tells them apart as [RetryAfter]
 // does, but a number of seconds counts as a day at most. X-Rate-Limit-Reset counts
 // only if it is a Unix time or a date, because servers disagree about any other
 // number there.
 //
-// [Default] says that a 403 is final. For a retry, a classifier that knows the
-// server has to say otherwise, as [Signals] does for GitHub.
-func RateLimitReset(o Outcome) (wait time.Duration, ok bool) {
-	if !o.limited() {
-		return 0, false
-	}
-	for _, q := range readQuotas(o.Response.Header, false) {
+// Most servers do not mean a quota by 403, so that a classifier has to know those that do.
+func rateLimitReset(h http.Header) (wait time.Duration, ok bool) {
+	for _, q := range readQuotas(h, false) {
 		if q.Remaining == 0 {
 			wait, ok = max(wait, q.Reset), true
 		}
 	}
 	return wait, ok
-}
-
-// limited reports whether the response can mean that a quota is used up. That
-// is status 429, or 403, which GitHub sends for it.
-func (o Outcome) limited() bool {
-	return o.Response != nil && (o.Response.StatusCode == http.StatusTooManyRequests ||
-		o.Response.StatusCode == http.StatusForbidden)
 }
 
 // The quota units of draft-ietf-httpapi-ratelimit-headers-10.
@@ -252,7 +233,7 @@ func (f *plainFields) read(h http.Header) (q Quota, ok bool) {
 		ok = true
 	}
 	ref := received(h)
-	q.Reset, ok = longest(h[f.reset], func(v string) (time.Duration, bool) { return f.wait(v, ref) })
+	q.Reset, ok = Longest(h[f.reset], func(v string) (time.Duration, bool) { return f.wait(v, ref) })
 	q.Limit = plainLimit(h[f.limit])
 	return q, ok
 }

@@ -1,6 +1,6 @@
 // The fields that name quotas.
 
-package classify
+package field
 
 import (
 	"net/http"

@@ -1,6 +1,6 @@
 // Decodes the beginning of a body that has a Content-Encoding.
 
-package classify
+package peek
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package classify
+package field
 
 import (
 	"net/http"
@@ -78,14 +78,14 @@ func TestRateLimitReset(t *testing.T) {
 		{"through a cache", 429, []string{"Age", "00", "RateLimit", `"a";r=0;t=30`}, 30 * time.Second, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			wait, ok := RateLimitReset(dated(tt.code, tt.header...))
+			wait, ok := Wait(dated(tt.code, tt.header...))
 			assert.Equal(t, tt.ok, ok)
 			assert.Equal(t, tt.want, wait)
 		})
 	}
 }
 
-func TestQuotaOf(t *testing.T) {
+func TestTightest(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		header []string
@@ -144,13 +144,13 @@ func TestQuotaOf(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, code := range []int{200, 429, 503} {
-				q, ok := QuotaOf(dated(code, tt.header...))
+				q, ok := Tightest(dated(code, tt.header...).Header)
 				assert.Equal(t, tt.ok, ok)
 				assert.Equal(t, tt.want, q)
 			}
 		})
 	}
-	_, ok := QuotaOf(Outcome{})
+	_, ok := Tightest(nil)
 	assert.False(t, ok)
 }
 
@@ -185,14 +185,14 @@ func FuzzRateLimit(f *testing.F) {
 	f.Add(`"\"";pk=:Zm9v:;r=0;t=999999999999999`, `%"%c3";q=@1`, "00", "1.5")
 	f.Fuzz(func(t *testing.T, limit, policy, remaining, reset string) {
 		o := dated(429)
-		h := o.Response.Header
+		h := o.Header
 		h["Ratelimit"] = []string{limit}
 		h["Ratelimit-Policy"] = []string{policy}
 		h["X-Ratelimit-Remaining"] = []string{remaining}
 		h["X-Ratelimit-Reset"] = []string{reset}
 		h["X-Ratelimit-Limit"] = []string{policy}
-		wait, ok := RateLimitReset(o)
-		q, known := QuotaOf(o)
+		wait, ok := Wait(o)
+		q, known := Tightest(o.Header)
 		require.GreaterOrEqual(t, wait, time.Duration(0))
 		require.GreaterOrEqual(t, q.Reset, time.Duration(0))
 		require.GreaterOrEqual(t, q.Remaining, int64(0))
@@ -229,7 +229,7 @@ func TestOverlongUnits(t *testing.T) {
 	for n, want := range map[int]int{64: 1, 65: 0, 3000: 0} {
 		unit := strings.Repeat("u", n)
 		o := response(200, "RateLimit", `"a";r=1;t=30`, "RateLimit-Policy", `"a";q=10;w=60;qu="`+unit+`"`)
-		assert.Len(t, Quotas(o), want, "a unit of %d bytes", n)
+		assert.Len(t, Quotas(o.Header), want, "a unit of %d bytes", n)
 	}
 }
 
@@ -311,15 +311,15 @@ func TestQuotas(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := response(200, tt.header...)
-			assert.Equal(t, len(tt.want), len(Quotas(o)))
-			for i, q := range Quotas(o) {
+			assert.Equal(t, len(tt.want), len(Quotas(o.Header)))
+			for i, q := range Quotas(o.Header) {
 				assert.Equal(t, tt.want[i], q)
 			}
-			_, ok := QuotaOf(o)
+			_, ok := Tightest(o.Header)
 			assert.Equal(t, len(tt.want) > 0, ok)
 		})
 	}
-	assert.Nil(t, Quotas(Outcome{}))
+	assert.Nil(t, Quotas(nil))
 }
 
 // The look at the fields finds each group of the table by each of its units, and no group in a
@@ -335,13 +335,12 @@ func TestQuotaGroupsAreFound(t *testing.T) {
 		}
 	}
 	assert.Zero(t, quotaGroupsIn(none))
-	assert.Zero(t, testing.AllocsPerRun(100, func() { Quotas(Outcome{Response: &http.Response{Header: none}}) }))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { Quotas(none) }))
 }
 
-// A wait after a 429 is not read from the fields of units. The hints of single providers do
-// that.
-func TestUnitsAreNoHint(t *testing.T) {
-	_, ok := RateLimitReset(response(429, "X-Ratelimit-Remaining-Tokens", "0", "X-Ratelimit-Reset-Tokens", "10s"))
+// A wait after a 429 is not read from the fields of units. The profiles do that.
+func TestUnitsAreNoWait(t *testing.T) {
+	_, ok := Wait(response(429, "X-Ratelimit-Remaining-Tokens", "0", "X-Ratelimit-Reset-Tokens", "10s"))
 	assert.False(t, ok)
 }
 
@@ -352,14 +351,14 @@ func FuzzUnitQuotas(f *testing.F) {
 	f.Add("0", "1795338000000", "/", "-1")
 	f.Fuzz(func(t *testing.T, remaining, reset, bucket, limit string) {
 		o := dated(200)
-		h := o.Response.Header
+		h := o.Header
 		h["X-Shopify-Shop-Api-Call-Limit"] = []string{bucket}
 		for _, group := range quotaGroups {
 			for _, unit := range group.units {
 				h[unit.remaining], h[unit.reset], h[unit.limit] = []string{remaining}, []string{reset}, []string{limit}
 			}
 			units := map[string]bool{}
-			for _, q := range Quotas(o) {
+			for _, q := range Quotas(o.Header) {
 				require.False(t, units[q.Unit])
 				units[q.Unit] = true
 				require.GreaterOrEqual(t, min(q.Remaining, q.Limit, int64(q.Reset)), int64(0))
@@ -368,7 +367,7 @@ func FuzzUnitQuotas(f *testing.F) {
 				delete(h, unit.remaining)
 			}
 		}
-		for _, q := range Quotas(o) {
+		for _, q := range Quotas(o.Header) {
 			require.GreaterOrEqual(t, min(q.Remaining, q.Limit, int64(q.Reset)), int64(0))
 		}
 	})
@@ -417,9 +416,9 @@ func TestByteSequencesHaveNoLineBreaks(t *testing.T) {
 func TestNoAllocationWithoutRateLimitFields(t *testing.T) {
 	ok, limited := response(200, "Content-Type", "text/plain"), response(429, "Content-Type", "text/plain")
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		QuotaOf(ok)
-		QuotaOf(limited)
-		RateLimitReset(limited)
+		Tightest(ok.Header)
+		Tightest(limited.Header)
+		Wait(limited)
 	}))
 }
 
@@ -441,7 +440,7 @@ func TestHostileFieldsAreNotParsed(t *testing.T) {
 // A field of megabytes is not read. No honest server sends such a field, and a
 // hostile server would take a second of CPU time per response. A field of a few
 // KiB is still read.
-func TestLongFieldsAreNoHints(t *testing.T) {
+func TestLongFieldsAreNotRead(t *testing.T) {
 	size := soak.Size(1<<20, 9<<20)
 	for _, long := range []string{
 		strings.Repeat("1,", size/2) + "1",
@@ -456,19 +455,19 @@ func TestLongFieldsAreNoHints(t *testing.T) {
 			"X-Ratelimit-Reset-Requests", "Anthropic-Ratelimit-Tokens-Reset", "Grpc-Retry-Pushback-Ms",
 		} {
 			o := response(429, "X-Ratelimit-Remaining", "0", "X-Ratelimit-Remaining-Requests", "0", "Anthropic-Ratelimit-Tokens-Remaining", "0")
-			o.Response.Header[key] = []string{long}
-			o.Response.Header["Date"], o.Response.Header["Age"] = []string{long}, []string{long}
-			for _, h := range []RetryAfterFunc{DefaultHint, RetryAfter, RetryAfterMillis, RateLimitReset, ResetAfter, ResetDurations, ResetTimes, Pushback} {
+			o.Header[key] = []string{long}
+			o.Header["Date"], o.Header["Age"] = []string{long}, []string{long}
+			for _, h := range []func(*http.Response) (time.Duration, bool){Wait, ResetOpenAI, ResetAnthropic} {
 				_, ok := h(o)
 				assert.False(t, ok, "%s: %.20s…", key, long)
 			}
-			_, ok := QuotaOf(o)
+			_, ok := Tightest(o.Header)
 			assert.False(t, ok, "%s: %.20s…", key, long)
 		}
 	}
 	many := response(503)
 	for range 1 << 20 {
-		many.Response.Header["Retry-After"] = append(many.Response.Header["Retry-After"], "1")
+		many.Header["Retry-After"] = append(many.Header["Retry-After"], "1")
 	}
 	_, ok := RetryAfter(many)
 	assert.False(t, ok, "a million lines")

@@ -1,6 +1,6 @@
 // The first event of an event stream.
 
-package classify
+package peek
 
 import (
 	"bytes"
@@ -27,15 +27,13 @@ func IsEventStream(resp *http.Response) bool {
 		return false
 	}
 	media, _, _ := strings.Cut(values[0], ";")
-	return strings.EqualFold(trim(media), "text/event-stream")
+	return strings.EqualFold(strings.TrimSpace(media), "text/event-stream")
 }
 
 // FirstEvent waits for the first event of a response that is an event stream, and
 // returns it. A comment is no event. Events for which skip reports true do not count, but
 // after one of them FirstEvent waits for 5 s at most. A nil skip skips none. The body can
 // still be read in full afterwards.
-//
-// PeekWait does not bound FirstEvent, see [Outcome.Await].
 //
 // ok is false if the response is no event stream, if its body has ended or cannot be read
 // ahead, if the event does not end within the first 64 KiB, or if the 5 s are over. If the
@@ -45,12 +43,12 @@ func (o Outcome) FirstEvent(skip func(Event) bool) (e Event, ok bool, err error)
 		return Event{}, false, nil
 	}
 	s := eventScanner{skip: skip}
-	_, err = o.Await(bodyLimit, func(head []byte) bool {
+	_, err = o.Await(Limit, func(head []byte) bool {
 		ok = s.scan(head)
 		return ok || s.skipped
 	})
 	if err == nil && s.skipped && !ok {
-		err = o.awaitBriefly(bodyLimit, func(head []byte) bool {
+		err = o.awaitBriefly(Limit, func(head []byte) bool {
 			ok = s.scan(head)
 			return ok
 		})

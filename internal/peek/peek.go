@@ -1,9 +1,13 @@
-// Reads the beginning of a body without taking it from the body's reader.
-
-package classify
+// Package peek reads the beginning of a response's body without taking it from the body's reader.
+//
+// The files:
+//
+//	peek.go    Peek and Await
+//	decode.go  decodes a body with a Content-Encoding
+//	events.go  the first event of an event stream
+package peek
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -15,8 +19,52 @@ import (
 	"github.com/aplomb-go/aplomb/internal/counted"
 )
 
+// An Outcome has the fields of a classify.Outcome.
+type Outcome struct {
+	Request  *http.Request
+	Response *http.Response
+	Err      error
+}
+
+// context returns the caller's context. Without a Request it is a context that
+// never ends.
+func (o Outcome) context() context.Context {
+	if o.Request == nil {
+		return context.Background()
+	}
+	return o.Request.Context()
+}
+
+// method returns the method that was sent. Without a Request it is the method
+// of the request that the Response refers to.
+func (o Outcome) method() string {
+	switch {
+	case o.Request != nil:
+		return o.Request.Method
+	case o.Response != nil && o.Response.Request != nil:
+		return o.Response.Request.Method
+	}
+	return ""
+}
+
+// A Patient is a body that says how long Peek may wait for its beginning. Of an attempt with a
+// short timeout it is the timeout.
+type Patient interface{ PeekWait() time.Duration }
+
+// Wait returns how long Peek may wait for the beginning of a body. It is at most a second.
+func Wait(body io.Reader) time.Duration {
+	if b, ok := body.(Patient); ok {
+		if wait := b.PeekWait(); wait > 0 {
+			return min(wait, peekWait)
+		}
+	}
+	return peekWait
+}
+
 const (
-	// peekWait is the time limit of an Outcome without PeekWait.
+	// Limit is how many bytes of a body are read to judge a response.
+	Limit = 64 << 10
+	// peekWait is the longest time of Peek.
 	peekWait = time.Second
 	// peekChunk is the size of one Read of Peek. Nearly every error body is
 	// shorter.
@@ -31,35 +79,7 @@ const (
 	closeGrace = 50 * time.Millisecond
 )
 
-// Peek returns up to n bytes from the beginning of the response's body. The
-// body can still be read in full afterwards. If its Content-Encoding is gzip or
-// deflate, Peek reads up to 64 KiB of it, or n bytes if that is more, and returns
-// up to n bytes of the decoded content.
-//
-// Peek returns when it has n bytes, at the end of the body, at a read error, at
-// the end of the Request's context, when its Cancel is closed, or when PeekWait
-// is over. A later Read returns the read error, after the bytes before it. All
-// calls of Peek for one response share one PeekWait, so several body classifiers
-// delay a stalled response no longer than a single classifier.
-//
-// Peek also returns if the source breaks the contract of io.Reader. If its Read
-// panicked, the later Read panics with the same value in the goroutine of its
-// caller. If its Read returned an invalid count, the later Read returns an
-// error.
-//
-// The result is nil, and the body untouched, if the body cannot be read ahead:
-//
-//   - There is no response or no body.
-//   - n is not positive, or PeekWait is negative.
-//   - The body is a connection (status 101, CONNECT).
-//   - The response has no content (HEAD).
-//
-// For an empty body the result is empty but not nil.
-//
-// The first Peek replaces Response.Body. Peek must not be called at the same
-// time as a Read of the body or another Peek of the same response. Close may be
-// called at any time. The result is valid until the body is closed and must not
-// be changed.
+// Peek is the Peek of a classify.Outcome, whose comment describes it. [Wait] bounds its time.
 func (o Outcome) Peek(n int) []byte {
 	body, empty := o.ahead(n)
 	switch {
@@ -68,18 +88,18 @@ func (o Outcome) Peek(n int) []byte {
 	case body == nil:
 		return nil
 	case body.until.IsZero():
-		body.until = time.Now().Add(cmp.Or(o.PeekWait, peekWait))
+		body.until = time.Now().Add(Wait(body.src))
 	}
 	timer := time.NewTimer(time.Until(body.until))
 	defer timer.Stop()
 	ctx, stop := o.cancelable()
 	defer stop()
-	decode, coded := decoders[strings.ToLower(trim(o.Response.Header.Get("Content-Encoding")))]
+	decode, coded := decoders[strings.ToLower(strings.TrimSpace(o.Response.Header.Get("Content-Encoding")))]
 	if !coded {
 		body.fill(ctx, n, body.until, timer.C, nil)
 		return body.leading(n)
 	}
-	limit := max(n, bodyLimit)
+	limit := max(n, Limit)
 	body.fill(ctx, limit, body.until, timer.C, nil)
 	return decoded(body.leading(limit), n, decode)
 }
@@ -109,7 +129,7 @@ func (o Outcome) cancelable() (ctx context.Context, stop func()) {
 }
 
 // Await is [Outcome.Peek] for a body whose beginning may take minutes. It reads until
-// enough reports true for the bytes so far, and at most n bytes. PeekWait does not bound
+// enough reports true for the bytes so far, and at most n bytes. [Wait] does not bound
 // it. Await waits as long as the Request's context lives and the body can be read, so a
 // Stall of the rule ends it as well.
 //
@@ -117,8 +137,7 @@ func (o Outcome) cancelable() (ctx context.Context, stop func()) {
 // why Await stopped: io.EOF at the end of the body, the error of the body, or the error
 // of the context. A later Read returns the error of the body, too.
 //
-// The result is nil if the body cannot be read ahead, as with Peek. A negative PeekWait
-// turns Await off as well.
+// The result is nil if the body cannot be read ahead, as with Peek.
 func (o Outcome) Await(n int, enough func(head []byte) bool) (head []byte, err error) {
 	body, empty := o.ahead(n)
 	switch {
@@ -158,7 +177,7 @@ func (o Outcome) awaitBriefly(n int, enough func(head []byte) bool) error {
 func (o Outcome) ahead(n int) (body *peekedBody, empty bool) {
 	resp := o.Response
 	switch {
-	case resp == nil || resp.Body == nil || n <= 0 || o.PeekWait < 0:
+	case resp == nil || resp.Body == nil || n <= 0:
 		return nil, false
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		return nil, false // the body is a connection, and an io.Writer
@@ -184,7 +203,7 @@ func (o Outcome) ahead(n int) (body *peekedBody, empty bool) {
 // ends when the source returns or is closed, as a Read by the caller would.
 type peekedBody struct {
 	src   io.ReadCloser
-	until time.Time     // when PeekWait is over; zero before the first Peek
+	until time.Time     // when [Wait] is over; zero before the first Peek
 	brief time.Time     // when awaitBriefly is over; zero before its first call
 	gone  chan struct{} // closed by Close
 
@@ -204,15 +223,15 @@ type readAhead struct {
 }
 
 var (
-	errNotAhead = errors.New("classify: the response body cannot be read ahead")
-	errNoReturn = errors.New("classify: the response body's Read did not return")
+	errNotAhead = errors.New("peek: the response body cannot be read ahead")
+	errNoReturn = errors.New("peek: the response body's Read did not return")
 )
 
 // A readPanic holds a panic of the source's Read. Nobody could recover it in
 // the goroutine of a readAhead.
 type readPanic struct{ value any }
 
-func (*readPanic) Error() string { return "classify: the response body's Read panicked" }
+func (*readPanic) Error() string { return "peek: the response body's Read panicked" }
 
 // read has the source fill the buffer. If the source's Read ends the goroutine
 // instead of returning, the error is errNoReturn.

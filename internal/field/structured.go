@@ -3,7 +3,7 @@
 // A field with any mistake in it is ignored as a whole (RFC 9651 §4.2). So is a
 // field that contains an inner list, because no RateLimit field has one.
 
-package classify
+package field
 
 import (
 	"strings"

@@ -1,6 +1,7 @@
-package classify
+package peek
 
 import (
+	"bufio"
 	"bytes"
 	"compress/flate"
 	"compress/gzip"
@@ -8,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -117,7 +119,6 @@ func TestPeekOfNothing(t *testing.T) {
 		"HEAD":             {Request: req("HEAD"), Response: &http.Response{StatusCode: 503, Body: body()}},
 		"CONNECT":          {Request: req("CONNECT"), Response: &http.Response{StatusCode: 503, Body: body()}},
 		"a response alone": {Response: &http.Response{StatusCode: 503, Body: body(), Request: req("HEAD")}},
-		"turned off":       {Response: &http.Response{StatusCode: 503, Body: body()}, PeekWait: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Nil(t, o.Peek(10))
@@ -185,26 +186,33 @@ func TestPeekGivesUpOnEmptyReads(t *testing.T) {
 	assert.Equal(t, []byte{}, o.Peek(10))
 }
 
-// TestPeekIsBoundedInTime: a stalled body holds up the response for PeekWait,
+// A patient is a source that says how long Peek may wait.
+type patient struct {
+	*source
+	wait time.Duration
+}
+
+func (p patient) PeekWait() time.Duration { return p.wait }
+
+// TestPeekIsBoundedInTime: a stalled body holds up the response for Wait,
 // once, and what arrives later is not lost.
 func TestPeekIsBoundedInTime(t *testing.T) {
 	for name, tt := range map[string]struct{ wait, want time.Duration }{
 		"by default": {0, time.Second},
-		"as set":     {time.Minute, time.Minute},
+		"shorter":    {100 * time.Millisecond, 100 * time.Millisecond},
+		"longer":     {time.Minute, time.Second},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			r, w := io.Pipe()
 			src := &source{Reader: r, onClose: r.Close}
-			o := outcomeOf(src)
-			o.PeekWait = tt.wait
+			o := outcomeOf(patient{src, tt.wait})
 			go func() { _, _ = io.WriteString(w, "some") }()
 
 			start := time.Now()
 			assert.Equal(t, "some", string(o.Peek(10)))
 			assert.Equal(t, tt.want, time.Since(start))
 			assert.Equal(t, "some", string(o.Peek(10)))
-			f := First(OnBodyText(Final, "a"), OnBodyText(Final, "b"), OnBodyText(Final, "more"))
-			assert.Equal(t, Unknown, f(o))
+			assert.Equal(t, "some", string(o.Peek(100)))
 			assert.Equal(t, tt.want, time.Since(start), "one bound for all looks")
 
 			go func() {
@@ -381,7 +389,7 @@ func TestPeekOfABadBody(t *testing.T) {
 			})}
 			o := outcomeOf(src)
 			assert.Equal(t, "some", string(o.Peek(100)))
-			assert.Equal(t, Unknown, OnBodyText(Final, "more")(o))
+			assert.Equal(t, "some", string(o.Peek(200)))
 			p := make([]byte, 100)
 			n, err := o.Response.Body.Read(p)
 			assert.Equal(t, "some", string(p[:n]))
@@ -428,8 +436,18 @@ func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 // TestPeekOfARealBody: a response that stalls, from net/http.
 func TestPeekOfARealBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := pipeTransport(says11("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 100\r\n\r\nsome"))
-		resp, err := tr.RoundTrip(request(t, "GET", "http://host.invalid/", nil))
+		tr := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			c, server := net.Pipe()
+			go func() {
+				_, _ = http.ReadRequest(bufio.NewReader(server))
+				_, _ = io.WriteString(server, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 100\r\n\r\nsome")
+				_, _ = io.Copy(io.Discard, server)
+			}()
+			return c, nil
+		}}
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://host.invalid/", nil)
+		require.NoError(t, err)
+		resp, err := tr.RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, "some", string(Outcome{Response: resp}.Peek(100)))
 		start := time.Now()
@@ -472,7 +490,4 @@ func TestPeekDecodes(t *testing.T) {
 			assert.Equal(t, tt.body, string(rest), name)
 		}
 	}
-	assert.Equal(t, Final, Signals(Outcome{Response: &http.Response{
-		StatusCode: 429, Header: http.Header{"Content-Encoding": {"gzip"}}, Body: io.NopCloser(strings.NewReader(gzipped)),
-	}}), "a classifier of bodies")
 }

@@ -1,4 +1,4 @@
-package classify
+package peek
 
 import (
 	"context"
@@ -75,7 +75,6 @@ func TestFirstEventOfOtherResponses(t *testing.T) {
 		"no type":    {Response: &http.Response{StatusCode: 200, Body: src}},
 		"a failure":  {Response: &http.Response{StatusCode: 500, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: src}},
 		"an error":   {Err: io.EOF},
-		"peeks off":  {PeekWait: -1, Response: streamOf(src).Response},
 	} {
 		_, ok, err := o.FirstEvent(nil)
 		assert.False(t, ok, name)
@@ -133,7 +132,7 @@ func TestAwaitEnds(t *testing.T) {
 		head, err = o.Await(4, never)
 		assert.NoError(t, err)
 		assert.Equal(t, "abcd", string(head))
-		assert.Equal(t, "abcdef", string(o.Peek(100)), "a later Peek has a PeekWait of its own")
+		assert.Equal(t, "abcdef", string(o.Peek(100)), "a later Peek has a time of its own")
 		require.NoError(t, o.Response.Body.Close())
 		head, err = o.Await(4, never)
 		assert.Nil(t, head)

@@ -1,0 +1,178 @@
+// Package field reads the header fields in which servers name waits and quotas. It reads nothing
+// else of a response but its status. Nothing that a server sends makes it panic.
+//
+// A wait is never negative, and never shorter than the server asked for. If a number is too large
+// for a [time.Duration], the wait is the longest Duration. Fractions of a nanosecond are rounded
+// up. If a field has several valid values, the longest wait counts. A malformed value is ignored.
+//
+// The files:
+//
+//	retryafter.go  Retry-After, in all its forms, and its relatives
+//	ratelimit.go   RateLimit fields and their older relatives
+//	quotafields.go the fields that name quotas
+//	structured.go  structured fields, the syntax of RateLimit
+package field
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// waits are the fields that name a wait by themselves, in the order in which they count.
+var waits = [...]struct {
+	key  string
+	read func(*http.Response) (time.Duration, bool)
+}{
+	{"Retry-After-Ms", Millis},
+	{"X-Ms-Retry-After-Ms", Millis},
+	{"X-Amz-Retry-After", Millis},
+	{"Retry-After", RetryAfter},
+	{"Grpc-Retry-Pushback-Ms", Pushback},
+	{"X-Ratelimit-Reset-After", ResetAfter},
+}
+
+// Wait returns the wait that a response of status 400 or above names, in one of the fields above. In
+// a response of status 429 or 403 a quota that is used up names it, too.
+func Wait(resp *http.Response) (wait time.Duration, ok bool) {
+	if !failed(resp) {
+		return 0, false
+	}
+	for i := range waits {
+		if len(resp.Header[waits[i].key]) == 0 {
+			continue
+		}
+		if wait, ok := waits[i].read(resp); ok {
+			return wait, true
+		}
+	}
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusForbidden { // which GitHub sends, too
+		return rateLimitReset(resp.Header)
+	}
+	return 0, false
+}
+
+// failed reports whether there is a response of status 400 or above. No other
+// response can be a reason to send again or to wait.
+func failed(resp *http.Response) bool {
+	return resp != nil && resp.StatusCode >= http.StatusBadRequest
+}
+
+// Says reports whether any value of the field is the given word. The case does
+// not matter.
+func Says(h http.Header, key, word string) bool {
+	return slices.ContainsFunc(h[key], func(v string) bool { return strings.EqualFold(trim(v), word) })
+}
+
+// Zero reports whether a value of the field is zero, so that nothing remains.
+func Zero(h http.Header, key string) bool {
+	return slices.ContainsFunc(h[key], func(v string) bool {
+		v = trim(v)
+		return v != "" && strings.Trim(v, "0") == ""
+	})
+}
+
+// inLimit reports whether the lines of a field, joined, are short enough to be
+// read.
+func inLimit(lines []string) bool {
+	size := 0
+	for _, line := range lines {
+		size += len(line) + len(", ")
+		if size > fieldLimit {
+			return false
+		}
+	}
+	return true
+}
+
+// Longest returns the longest wait that parse finds among the values of a
+// field. If the values are longer than 4 KiB, ok is false.
+func Longest(values []string, parse func(string) (time.Duration, bool)) (wait time.Duration, ok bool) {
+	if !inLimit(values) {
+		return 0, false
+	}
+	for _, v := range values {
+		if d, valid := parse(v); valid {
+			wait, ok = max(wait, d), true
+		}
+	}
+	return wait, ok
+}
+
+// received returns the time from which the instants in a response are measured.
+// That is its Date field plus its age in caches (RFC 9111 §5.1), so a
+// difference between the server's clock and ours does not matter. Without a
+// Date it is the local time (RFC 9110 §6.6.1).
+func received(h http.Header) time.Time {
+	now := time.Now()
+	date, ok := httpDate(h.Get("Date"), now)
+	if !ok {
+		return now
+	}
+	return date.Add(age(h))
+}
+
+// Pushback reads grpc-retry-pushback-ms, in whole milliseconds, in responses of status 400 and
+// above (gRPC over HTTP). A value that forbids a retry names no wait.
+func Pushback(resp *http.Response) (time.Duration, bool) {
+	if !failed(resp) || ForbidsPushback(resp.Header) {
+		return 0, false
+	}
+	return Longest(resp.Header["Grpc-Retry-Pushback-Ms"], millis)
+}
+
+// ForbidsPushback reports whether a server stops the retries of gRPC. It does
+// so by a pushback that is not a single valid wait (gRFC A6).
+func ForbidsPushback(h http.Header) bool {
+	values := h["Grpc-Retry-Pushback-Ms"]
+	if len(values) != 1 {
+		return len(values) > 1
+	}
+	ms, err := strconv.ParseInt(trim(values[0]), 10, 32)
+	return err != nil || ms < 0
+}
+
+// ResetAfter reads X-RateLimit-Reset-After, in seconds with or without decimals, in responses of
+// status 429 (Discord). If X-RateLimit-Remaining says that something is left, the field is about
+// another limit and is ignored.
+func ResetAfter(resp *http.Response) (time.Duration, bool) {
+	if resp == nil || resp.StatusCode != http.StatusTooManyRequests {
+		return 0, false
+	}
+	h := resp.Header
+	if _, ok := h["X-Ratelimit-Remaining"]; ok && !Zero(h, "X-Ratelimit-Remaining") {
+		return 0, false
+	}
+	return Longest(h["X-Ratelimit-Reset-After"], seconds)
+}
+
+// ResetOpenAI reads x-ratelimit-reset-requests and x-ratelimit-reset-tokens in responses of status
+// 429. They are durations such as "6m0s" or "20ms". A field counts only if its
+// x-ratelimit-remaining-… is 0, and the longer wait counts, which is a day at most.
+func ResetOpenAI(resp *http.Response) (time.Duration, bool) { return resets(resp, openAIFields) }
+
+// ResetAnthropic reads anthropic-ratelimit-…-reset in responses of status 429, for requests,
+// tokens, input tokens and output tokens. They are instants in the form of RFC 3339. A field counts
+// only if its anthropic-ratelimit-…-remaining is 0, and the latest instant counts. The wait is
+// measured from the response's Date.
+func ResetAnthropic(resp *http.Response) (time.Duration, bool) { return resets(resp, anthropicFields) }
+
+// resets returns the longest reset of the fields with nothing remaining.
+func resets(resp *http.Response, fields []unitFields) (wait time.Duration, ok bool) {
+	if resp == nil || resp.StatusCode != http.StatusTooManyRequests {
+		return 0, false
+	}
+	ref := received(resp.Header)
+	for _, f := range fields {
+		if !Zero(resp.Header, f.remaining) {
+			continue
+		}
+		d, found := Longest(resp.Header[f.reset], func(v string) (time.Duration, bool) { return f.wait(v, ref) })
+		if found {
+			wait, ok = max(wait, d), true
+		}
+	}
+	return wait, ok
+}

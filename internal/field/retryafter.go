@@ -1,0 +1,309 @@
+// Retry-After in all its forms, and the numbers and dates in header fields.
+
+package field
+
+import (
+	"math"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// RetryAfter reads the Retry-After field (RFC 9110 §10.2.3) of
+// responses of status 400 or above. The field holds one of these:
+//
+//   - A number of seconds. A fraction such as "2.0" is accepted, because Shopify
+//     sends it, although the RFC allows whole seconds only. If it were ignored,
+//     the request would come back too early.
+//   - A time with a unit, such as "30s", "1m30s" or "30 seconds". Some servers send
+//     it, although the RFC does not allow it. Quotes around any value are ignored.
+//   - A date in any of the three forms of RFC 9110 §5.6.7, or in a form of RFC
+//     3339 or ISO 8601, which some servers send. The day may have one digit, the
+//     seconds may be missing, and the zone may be GMT, UTC, an offset, or missing,
+//     which means UTC. The wait is measured from the response's Date field plus its
+//     Age, or from the local clock if there is no Date. A date in the past is a wait
+//     of zero.
+//   - A Unix time. Some servers send it, although the RFC does not allow it. A
+//     number of 500,000,000 or more is taken for a Unix time, because as a
+//     number of seconds it would be a wait of sixteen years. If that time is
+//     more than a day before the Date, the number is taken for seconds after all.
+//     A Unix time in milliseconds counts if it is within the next ten years.
+//
+// If there are several fields, or several numbers that a gateway has joined by
+// commas, the longest wait counts.
+func RetryAfter(resp *http.Response) (time.Duration, bool) {
+	if !failed(resp) {
+		return 0, false
+	}
+	values := resp.Header["Retry-After"]
+	if len(values) == 0 {
+		return 0, false
+	}
+	ref := received(resp.Header)
+	return Longest(values, func(v string) (time.Duration, bool) { return retryAfter(v, ref) })
+}
+
+// Millis reads a wait in milliseconds from responses of status 400 or above. It uses the first of these fields that is valid:
+// retry-after-ms, x-ms-retry-after-ms (Azure and OpenAI use both),
+// x-amz-retry-after (AWS).
+func Millis(resp *http.Response) (time.Duration, bool) {
+	if !failed(resp) {
+		return 0, false
+	}
+	for _, key := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After"} {
+		if wait, ok := Longest(resp.Header[key], millis); ok {
+			return wait, true
+		}
+	}
+	return 0, false
+}
+
+func retryAfter(s string, ref time.Time) (time.Duration, bool) {
+	s = unquote(trim(s))
+	if wait, ok := instantOrSpan(s, ref); ok {
+		return wait, true
+	}
+	// A gateway may have joined several fields. A date, which contains a comma
+	// itself, was tried before.
+	var wait time.Duration
+	for part := range strings.SplitSeq(s, ",") {
+		d, ok := instantOrSpan(unquote(trim(part)), ref)
+		if !ok {
+			return 0, false
+		}
+		wait = max(wait, d)
+	}
+	return wait, true
+}
+
+// unquote removes the quotes around a value.
+func unquote(s string) string {
+	if len(s) > 1 && s[0] == '"' && s[len(s)-1] == '"' {
+		return trim(s[1 : len(s)-1])
+	}
+	return s
+}
+
+func millis(s string) (time.Duration, bool) { return Decimal(trim(s), time.Millisecond) }
+
+func seconds(s string) (time.Duration, bool) { return Decimal(trim(s), time.Second) }
+
+const (
+	// oldestInstant is the smallest number of seconds that is taken for a Unix
+	// time. It is November 1985, or a wait of sixteen years.
+	oldestInstant = 500_000_000
+	// latestInstant is the end of the year 9999. A larger number is a Unix time in
+	// milliseconds, or no Unix time.
+	latestInstant = 253_402_300_799
+	// farthest is how far in the future a Unix time in milliseconds may lie.
+	farthest = 10 * 365 * 24 * time.Hour
+	// stale is how far in the past an instant may lie and still be taken for a
+	// Unix time.
+	stale = 24 * time.Hour
+)
+
+// instantOrSpan reads an instant or a time from now, as [RetryAfter] describes.
+func instantOrSpan(s string, ref time.Time) (time.Duration, bool) {
+	if wait, ok := instant(s, ref); ok {
+		return wait, true
+	}
+	return span(s)
+}
+
+// instant reads a Unix time or a date.
+func instant(s string, ref time.Time) (time.Duration, bool) {
+	s = trim(s)
+	if whole, nanos, ok := number(s); ok {
+		return untilUnixTime(whole, nanos, ref)
+	}
+	return untilDate(s, ref)
+}
+
+// untilUnixTime returns the time until a Unix time in seconds or milliseconds. ok is
+// false if the number cannot be a Unix time.
+func untilUnixTime(whole, billionths int64, ref time.Time) (time.Duration, bool) {
+	switch {
+	case whole < oldestInstant:
+		return 0, false
+	case whole <= latestInstant:
+		wait := time.Unix(whole, billionths).Sub(ref) // Sub stops at the longest Duration
+		return max(wait, 0), wait >= -stale
+	}
+	wait := time.UnixMilli(whole).Add(scale(0, billionths, time.Millisecond)).Sub(ref)
+	return max(wait, 0), wait >= -stale && wait <= farthest
+}
+
+// untilDate returns the time until a date.
+func untilDate(s string, ref time.Time) (time.Duration, bool) {
+	at, ok := httpDate(s, ref)
+	return max(at.Sub(ref), 0), ok
+}
+
+// span reads a time from now: a number of seconds, or numbers with units.
+func span(s string) (time.Duration, bool) {
+	s = trim(s)
+	if wait, ok := Decimal(s, time.Second); ok {
+		return wait, true
+	}
+	if wait, ok := duration(s); ok {
+		return wait, true
+	}
+	for _, unit := range [...]string{"seconds", "second", "secs", "sec"} {
+		if n := len(s) - len(unit); n > 0 && strings.EqualFold(s[n:], unit) {
+			return seconds(s[:n])
+		}
+	}
+	return 0, false
+}
+
+// duration reads a duration in Go's form, without a sign.
+func duration(s string) (time.Duration, bool) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 || strings.HasPrefix(s, "+") {
+		return 0, false
+	}
+	return d, true
+}
+
+// Decimal reads digits, with or without a fraction, as a number of units. It
+// does not accept signs, exponents, spaces or names of numbers. The unit is at
+// most a second.
+func Decimal(s string, unit time.Duration) (time.Duration, bool) {
+	whole, nanos, ok := number(s)
+	return scale(whole, nanos, unit), ok
+}
+
+// scale multiplies a number by the unit. It returns the longest Duration
+// instead of overflowing. The fraction is in billionths, up to and including
+// one whole.
+func scale(whole, billionths int64, unit time.Duration) time.Duration {
+	rest := (billionths*int64(unit) + 999_999_999) / 1_000_000_000
+	if whole > (math.MaxInt64-rest)/int64(unit) {
+		return math.MaxInt64
+	}
+	return time.Duration(whole*int64(unit) + rest)
+}
+
+// number reads digits, and further digits after a point. whole stops at
+// MaxInt64 instead of overflowing. The fraction is in billionths and rounded
+// up.
+func number(s string) (whole, billionths int64, ok bool) {
+	head, tail, point := strings.Cut(s, ".")
+	if !digits(head) || point && !digits(tail) {
+		return 0, 0, false
+	}
+	for i := range len(head) {
+		d := int64(head[i] - '0')
+		if whole > (math.MaxInt64-d)/10 {
+			whole = math.MaxInt64
+			break
+		}
+		whole = whole*10 + d
+	}
+	unit := int64(100_000_000)
+	for i := range len(tail) {
+		if unit == 0 {
+			if tail[i] != '0' {
+				billionths++
+				break
+			}
+			continue
+		}
+		billionths += unit * int64(tail[i]-'0')
+		unit /= 10
+	}
+	return whole, billionths, true
+}
+
+func digits(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// trim removes the white space around a field's value (RFC 9110 §5.6.3). For a
+// value longer than fieldLimit it returns an empty string, which is not valid
+// in any form that is read here. net/http accepts ten megabytes of header, and
+// reading that much would cost a second of CPU time per response.
+func trim(s string) string {
+	if len(s) > fieldLimit {
+		return ""
+	}
+	return strings.Trim(s, " \t")
+}
+
+// dateForms are the forms of a date with a year of four digits. The first two are
+// in RFC 9110 §5.6.7. The second of them, asctime, is in GMT without saying so.
+// The others are those of RFC 3339 and ISO 8601, which RFC 9110 does not allow. Their
+// T may be a space, their seconds and their zone may be missing, and no zone means UTC.
+// In all of them the day may have one digit and the zone may be an offset. If such a
+// date was ignored, the request would come back too early.
+var dateForms = [...]string{
+	"Mon, 2 Jan 2006 15:04:05 -0700",
+	"Mon Jan _2 15:04:05 2006",
+	"2006-01-02T15:04:05Z07:00",
+	"2006-01-02T15:04:05Z0700",
+	"2006-01-02T15:04:05Z07",
+	"2006-01-02T15:04:05",
+	"2006-01-02T15:04Z07:00",
+	"2006-01-02T15:04Z0700",
+	"2006-01-02T15:04Z07",
+	"2006-01-02T15:04",
+	"20060102T150405Z0700",
+	"20060102T1504Z0700",
+}
+
+// rfc850 is the obsolete form with a year of two digits.
+const rfc850 = "Monday, 2-Jan-06 15:04:05 -0700"
+
+// httpDate reads a date in any of these forms. If the year has two digits, it is
+// the year nearest to ref as nearCentury defines it.
+func httpDate(s string, ref time.Time) (time.Time, bool) {
+	s = trim(s)
+	if t, err := time.Parse(http.TimeFormat, s); err == nil || s == "" {
+		return t, err == nil // nearly every server writes this form
+	}
+	s = strings.ToUpper(s) // the time package reads names in any case, but no "t" and "z"
+	for _, zone := range [...]string{" GMT", " UTC", " UT", " Z"} {
+		if date, ok := strings.CutSuffix(s, zone); ok {
+			s = date + " +0000" // the time package takes the name of any zone for GMT
+			break
+		}
+	}
+	if len(s) > 10 && s[4] == '-' && s[10] == ' ' { // ISO 8601 with a space instead of a T, and perhaps one before the zone
+		s = s[:10] + "T" + strings.Replace(s[11:], " ", "", 1)
+	}
+	for _, form := range dateForms {
+		if t, err := time.Parse(form, s); err == nil {
+			return t.UTC(), true
+		}
+	}
+	t, err := time.Parse(rfc850, s)
+	if err != nil {
+		return time.Time{}, false
+	}
+	return nearCentury(t.UTC(), ref)
+}
+
+// nearCentury moves a date whose year had two digits to the latest such year
+// that is not more than 50 years after ref (RFC 9110 §5.6.7). The time package
+// always takes 69 to 99 for the last century. ok is false for a 29 February in
+// a year that does not have that day.
+func nearCentury(t, ref time.Time) (_ time.Time, ok bool) {
+	ref = ref.UTC()
+	limit := ref.AddDate(50, 0, 0)
+	year := limit.Year() - (limit.Year()-t.Year())%100
+	at := inYear(t, year)
+	if at.After(limit) {
+		year -= 100
+		at = inYear(t, year)
+	}
+	return at, at.Day() == t.Day()
+}
+
+func inYear(t time.Time, year int) time.Time {
+	return time.Date(year, t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
+}
