@@ -2,6 +2,7 @@ package transport_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -201,6 +202,16 @@ func ExampleError() {
 	// 1 503 <nil>
 	// 2 0 read tcp: read: connection reset by peer
 	// true
+}
+
+// A program changes one thing of the default base, and keeps the rest.
+func ExampleNewBase() {
+	base := transport.NewBase()
+	base.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13}
+	client := &http.Client{Transport: transport.Wrap(base)}
+	client.CloseIdleConnections()
+	fmt.Println(base.MaxIdleConnsPerHost, "idle connections for a host")
+	// Output: 100 idle connections for a host
 }
 
 // cutting is a base transport in memory that cuts the first response, and has

@@ -28,7 +28,7 @@ import (
 const usage = `Usage: aplomb COMMAND [ARGUMENT]...
 
 Commands:
-  rules   check a file of rules, show the rule of a URL, or judge a response
+  rules   explain the rule of a URL, check a file of rules, or judge a response
   waits   show how long each back-off waits
   demo    show seven faults, met by a plain client and by a client with aplomb
 

@@ -69,7 +69,9 @@ func run(ctx context.Context, stdout, stderr io.Writer) int {
 		rows[i] = &row{fault: &faults[i]}
 	}
 	screen := newScreen(stdout, rows)
-	screen.printf("Seven faults, each met by a plain client and by a client with aplomb.\n%s\n\n", ruleInWords())
+	screen.printf("Seven requests meet a fault each: once from a plain http.Client, and once from\n"+
+		"one with aplomb. The table shows what each client got, how many requests the\n"+
+		"server saw, and how long aplomb took. aplomb makes %s.\n\n", ruleInWords())
 
 	var all sync.WaitGroup
 	for _, r := range rows {
@@ -120,6 +122,5 @@ func ruleInWords() string {
 	for _, b := range bounds.Of(rule.Backoff, 3) {
 		waits = append(waits, fmt.Sprintf("%v to %v", b.Lowest, b.Highest))
 	}
-	return fmt.Sprintf("The rule is the default: up to %d attempts, and waits of\n%s, and so on.",
-		rule.MaxAttempts, strings.Join(waits, ", "))
+	return fmt.Sprintf("up to %d attempts,\nand waits %s, and so on", rule.MaxAttempts, strings.Join(waits, ", "))
 }

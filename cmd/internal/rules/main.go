@@ -36,14 +36,17 @@ const (
 	exitUsage  = 2
 )
 
-const usage = `Usage: aplomb rules [-json] FILE
-       aplomb rules [-json] [-deadline D] [-method M] FILE URL
+const usage = `Usage: aplomb rules [-json] [-deadline D] [-method M] FILE URL
+       aplomb rules [-json] FILE
        aplomb rules [-json] [-deadline D] [-method M] [-header 'NAME: VALUE']...
                     -against URL [FILE]
 
-The first form checks a file of rules and reports all its faults.
-The second form prints the rule for a request to a URL, where each value comes
-from, and the waits that the rule leads to.
+The first form explains the rule for a request to a URL: it prints each value,
+where the value comes from, and the waits that the rule leads to. For example:
+
+    aplomb rules -deadline 30s rules.json https://api.example.com/v1/orders
+
+The second form checks a file of rules and reports all its faults.
 The third form sends one request and says how its outcome is judged: what the
 server did, how long it asked to wait, and whether there would be a retry.
 Without a file it applies the default rule. FILE is - for the standard input.
