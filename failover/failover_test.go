@@ -432,7 +432,7 @@ func TestHistory(t *testing.T) {
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil))
 		require.NoError(t, err)
 		_ = resp.Body.Close()
-		assert.Len(t, transport.HistoryOf(resp).Attempts, 2)
+		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2)
 		text := transport.Explain(resp, nil)
 		assert.True(t, strings.HasPrefix(text, "GET http://b.test/x\n  attempt 1"), text)
 
@@ -441,7 +441,7 @@ func TestHistory(t *testing.T) {
 		resp, err = tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil))
 		require.NoError(t, err)
 		_ = resp.Body.Close()
-		assert.Equal(t, transport.ReasonMaxAttempts, transport.HistoryOf(resp).Reason)
+		assert.Equal(t, transport.ReasonMaxAttempts, transport.HistoryOf(resp, nil).Reason)
 		assert.True(t, strings.HasPrefix(transport.Explain(resp, nil), "GET http://a.test/x\n"))
 
 		r.set("a.test", hangs)

@@ -95,6 +95,11 @@ func call[T any](ctx context.Context, limit time.Duration, f func(context.Contex
 // context.Err is DeadlineExceeded for both.
 var ErrAttemptTimeout = fmt.Errorf("policy: attempt timeout: %w", context.DeadlineExceeded)
 
+// ErrStallTimeout is in the error of an attempt or of a response's body that made no progress for
+// [Rule].StallTimeout. errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as for the
+// timeouts of net/http.
+var ErrStallTimeout = fmt.Errorf("policy: stall timeout: %w", context.DeadlineExceeded)
+
 // A run is one call of Do. One goroutine uses it.
 type run struct {
 	ctx       context.Context

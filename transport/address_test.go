@@ -222,7 +222,7 @@ func TestResendsOverAPool(t *testing.T) {
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = append(reused, i.Reused) }})
 		resp := mustRoundTrip(t, s.tr, newRequest(t, http.MethodGet, "http://api.test/", nil).WithContext(ctx))
 		_ = resp.Body.Close()
-		assert.Len(t, transport.HistoryOf(resp).Attempts, 3)
+		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 3)
 		assert.Equal(t, []bool{true, true, true, true, false, false, false}, reused, "the last two are those of the retries")
 		assert.Equal(t, 6, s.bad.Arrivals()-before)
 		for range 10 {

@@ -158,11 +158,11 @@ func TestASecondAnswerThatDiffers(t *testing.T) {
 				got := s.send(http.MethodGet, nil)
 				require.Error(t, got.err)
 				assert.Equal(t, body[:5000], got.body)
-				assert.NotErrorAs(t, got.err, new(*transport.ResumeError), "the error of the cut, as it is")
+				assert.NotErrorAs(t, got.err, new(*transport.Error), "the error of the cut, as it is")
 				events := s.seen.events()
 				last := events[len(events)-1]
 				assert.Equal(t, row.reason, last.Reason)
-				e := errorAs[*transport.ResumeError](t, last.Err)
+				e := errorAs[*transport.Error](t, last.Err)
 				assert.EqualValues(t, 5000, e.Offset)
 				s.base.CloseIdleConnections()
 			})

@@ -63,14 +63,14 @@ func (b *endingBody) BodyEnded(bytes int64, err error) {
 func (s *bodyOrigin) tellFailed(sent int, offset int64, err, why error, below bool) {
 	c := s.callFor(s.req)
 	defer c.ObeyCancel()()
-	e := &ResumeError{Offset: offset, Reason: ReasonNotResumable, Err: err, Cause: why, url: s.req.URL.String()}
+	reason := ReasonNotResumable
 	switch {
 	case c.Ctx.Err() != nil:
-		e.Reason, e.Cause = c.reasonGone(), attempt.ContextErr(c.Ctx)
+		reason, why = c.reasonGone(), attempt.ContextErr(c.Ctx)
 	case below || gaveUpBelow(s.req, nil, err):
-		e.Reason, e.Cause = ReasonNested, resume.ErrBelow
+		reason, why = ReasonNested, resume.ErrBelow
 	}
-	s.tellEnd(sent, e)
+	s.tellEnd(sent, s.bodyError(offset, reason, err, why))
 }
 
 // reasonOf returns the Reason for a cause that does not come from the loop.
@@ -88,7 +88,7 @@ func (s *bodyOrigin) reasonOf(cause error) Reason {
 }
 
 // tellEnd reports the end of a body to the observers. It took sent attempts until its last bytes.
-func (s *bodyOrigin) tellEnd(sent int, e *ResumeError) {
+func (s *bodyOrigin) tellEnd(sent int, e *Error) {
 	h := s.t.registry.Hosts.Acquire(s.req.URL)
 	defer h.Release()
 	h.ReleaseCount() // no request is sent

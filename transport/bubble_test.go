@@ -42,7 +42,7 @@ func TestTransportInBubblesAndOutside(t *testing.T) {
 		"the time of a retry":         {rule: policy.Rule{MaxAttempts: 2}, answers: []answer{faults.ConnReset(), ok}},
 		"ConnectTimeout":              {rule: once.Or(policy.Rule{ConnectTimeout: 5 * ms}), answers: []answer{seeking}, want: context.DeadlineExceeded},
 		"FirstEventTimeout":           {rule: once.Or(policy.Rule{FirstEventTimeout: 5 * ms}), answers: []answer{faults.Status(200).Header("Content-Type", "text/event-stream").Body("data: x\n\n").StallAt(3)}, want: policy.ErrAttemptTimeout},
-		"a body that stalls":          {rule: once.Or(policy.Rule{StallTimeout: 5 * ms}), answers: []answer{body.StallAt(4)}, want: transport.ErrStalled},
+		"a body that stalls":          {rule: once.Or(policy.Rule{StallTimeout: 5 * ms}), answers: []answer{body.StallAt(4)}, want: policy.ErrStallTimeout},
 		"a body that is cut":          {answers: []answer{faults.Status(200).Body("hello").CutAt(2), ok}},
 		"an upload":                   {rule: policy.Rule{AttemptTimeout: time.Hour, StallTimeout: time.Hour, ReplayBuffer: 1 << 20}, answers: []answer{faults.Status(503), ok}, upload: true},
 		"retries":                     {answers: []answer{faults.ConnReset(), faults.Status(503).RetryAfter(0), ok}},

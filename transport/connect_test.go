@@ -169,7 +169,7 @@ func TestAttemptsKnowTheirConnections(t *testing.T) {
 		}
 		w := wire(t, cfg, policy.Rule{MaxAttempts: 3}.Or(quick), bad)
 		resp := mustRoundTrip(t, w.tr, newRequest(t, http.MethodGet, w.URL, nil))
-		all := transport.HistoryOf(resp).Attempts
+		all := transport.HistoryOf(resp, nil).Attempts
 		require.Len(t, all, 3)
 		assert.Equal(t, "", all[0].Addr)
 		assert.Equal(t, w.Addr, all[1].Addr)

@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"slices"
+	"time"
 
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
@@ -138,7 +138,7 @@ func (r *report) markResponse(resp *http.Response, reason Reason) *http.Response
 	if m == nil {
 		m = new(mark)
 	}
-	m.Context, m.resp, m.history, m.gaveUp = req.Context(), resp, History{Reason: reason, Attempts: slices.Clip(r.history)}, reason != ReasonFinal && r.gaveUp(reason)
+	m.Context, m.resp, m.history, m.gaveUp = req.Context(), resp, r.historyFor(reason), reason != ReasonFinal && r.gaveUp(reason)
 	m.req = *req.WithContext(m)
 	resp.Request = &m.req
 	return resp
@@ -152,25 +152,34 @@ func (m *mark) of(resp *http.Response) bool {
 	return m.resp == resp || own != nil && reflect.ValueOf(own).Pointer() == reflect.ValueOf(resp.Header).Pointer()
 }
 
-// A History says why a response was not retried, and which attempts were made.
+// A History says how a request went: which attempts were made, and why there was no further one.
 type History struct {
 	// Reason says why there was no further attempt. It is [ReasonFinal] if the
 	// response did not call for a retry, and "" if there is no history.
 	Reason Reason
+	// Until is the time before which a new request would meet the same Reason. It is zero if that
+	// is not known, as for a deadline, for Rule.Concurrency and for attempts that are used up.
+	Until time.Time
 	// Attempts are all attempts, oldest first, with hedges.
 	Attempts []Attempt
 }
 
-// HistoryOf returns the history of a response. It says which attempts were made if there was
-// more than one or if a limit held the first, even if the last is a success. If the response
-// called for a retry, it says why there was none. Either the retry was not safe
-// ([ReasonNotIdempotent], [ReasonNotReplayable]), or a limit withheld it
-// (attempts, time, the deadline, the longest wait allowed, the budget …).
+// HistoryOf returns the history of a request. resp and err are the results of a Transport, of an
+// http.Client above it, or of reading a body. Either may be nil.
 //
-// The History of every other response is zero. That is a success or another final response of
-// a single attempt that did not wait, a response to a request that was to be sent once, or
-// one of another transport.
-func HistoryOf(resp *http.Response) History {
+// An error has a history if it is an [Error], or wraps one. A response has one if there was more
+// than one attempt, or if a limit held the first, even if the last is a success. If the response
+// called for a retry, its history says why there was none. Either the retry was not safe
+// ([ReasonNotIdempotent], [ReasonNotReplayable]), or a limit withheld it (attempts, time, the
+// deadline, the longest wait allowed, the budget …).
+//
+// Any other History is zero. That is the History of a success or another final response of
+// a single attempt that did not wait, of a response to a request that was to be sent once, and
+// of what came from another transport.
+func HistoryOf(resp *http.Response, err error) History {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.History
+	}
 	if resp == nil || resp.Request == nil {
 		return History{}
 	}
@@ -181,15 +190,9 @@ func HistoryOf(resp *http.Response) History {
 	return m.history
 }
 
-// ReasonOf returns why there was no further attempt. resp and err are the results of a Transport, of an
-// http.Client above it, or of reading a body. Either may be nil. If several Transports have a reason,
-// ReasonOf returns that of the outermost. It is "" if there is none (see [HistoryOf]).
-func ReasonOf(resp *http.Response, err error) Reason {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e.Reason
-	}
-	return HistoryOf(resp).Reason
-}
+// ReasonOf returns the Reason of [HistoryOf]. If several Transports have one, it is that of the
+// outermost. It is "" if there is none.
+func ReasonOf(resp *http.Response, err error) Reason { return HistoryOf(resp, err).Reason }
 
 // gaveUpBelow reports whether a Transport below gave up on this outcome.
 func gaveUpBelow(req *http.Request, resp *http.Response, err error) bool {

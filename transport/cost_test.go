@@ -349,7 +349,7 @@ func TestLoggerThatIsOffReadsNoClock(t *testing.T) {
 		log := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: level}))
 		resp, err := mustNew(t, transport.Config{Base: script(status(503)), Logger: log}).RoundTrip(postRequest(t, "http://h.test/"))
 		require.NoError(t, err)
-		attempts := transport.HistoryOf(resp).Attempts
+		attempts := transport.HistoryOf(resp, nil).Attempts
 		require.Len(t, attempts, 1)
 		assert.Equal(t, timed, !attempts[0].Start.IsZero(), level)
 	}

@@ -88,7 +88,7 @@ func TestEveryBadEndOfABodyIsTold(t *testing.T) {
 			require.Len(t, about, 1)
 			assert.Equal(t, row.reason, about[0].Reason)
 			assert.Equal(t, 1, about[0].Number)
-			e := errorAs[*transport.ResumeError](t, about[0].Err)
+			e := errorAs[*transport.Error](t, about[0].Err)
 			assert.Equal(t, row.reason, e.Reason)
 			assert.ErrorIs(t, e, err)
 			assert.EqualValues(t, 5, e.Offset)

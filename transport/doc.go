@@ -116,7 +116,7 @@
 // notices nothing. A response is used only if it provably is the rest of the same
 // representation. Otherwise the body ends with the error of the cut. The error is
 // bare as long as no byte came from a second response, and otherwise it is in a
-// [ResumeError].
+// [Error].
 //
 // If there is no rest to ask for, as with JSON that has no validator, aplomb sends the
 // GET again as a retry, up to Rule.MaxRefetch bytes. It compares the bytes that the

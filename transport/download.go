@@ -188,7 +188,7 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 	defer x.ObeyCancel()()
 	past.cutAt = time.Now()
 	x.last = attempt.Outcome{Number: past.series.sent, Kind: attempt.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Registry.InstantOf(past.cutAt), Verdict: past.cut}
-	x.download, x.report.offset, x.wait, x.start = d, cut.Offset, past.wait, d.start
+	x.download, x.report.offset, x.report.ofBody, x.wait, x.start = d, cut.Offset, true, past.wait, d.start
 	if !cut.Progressed { // or it begins a request, of which nothing was sent yet
 		x.series = past.series
 	}
@@ -197,7 +197,7 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 		d.pool, d.start, d.price = x.last.Pool, x.start, x.Price
 	}()
 	resp, err := x.loop()
-	if reason := HistoryOf(resp).Reason; reason != "" && reason != ReasonFinal {
+	if reason := HistoryOf(resp, nil).Reason; reason != "" && reason != ReasonFinal {
 		attempt.Discard(x.Ctx, resp)
 		return nil, x.report.newError(reason, fmt.Errorf("transport: the response has status %d", resp.StatusCode))
 	}
@@ -244,15 +244,17 @@ func (d *download) Ended(offset int64, err, cause error) error {
 		d.tellFailed(d.sent(), offset, first, resume.ErrFinal, below)
 		return first
 	}
-	e := &ResumeError{Offset: offset, Err: err, Cause: cause, url: d.req.URL.String()}
+	why := cause
 	if gone != nil && !errors.Is(cause, gone) {
-		e.Cause = attempt.ContextErr(c.Ctx)
+		why = attempt.ContextErr(c.Ctx)
 	}
+	e := d.bodyError(offset, d.reasonOf(cause), err, why)
 	last, told := errors.AsType[*Error](cause)
 	if told {
-		e.Reason = last.Reason
-	} else {
-		e.Reason = d.reasonOf(cause)
+		e.History = last.History
+	}
+	if e.ended = gone; cause == resume.ErrLate {
+		e.ended = context.DeadlineExceeded
 	}
 	if !told || last.Reason == ReasonFinal {
 		d.tellEnd(d.sent(), e)

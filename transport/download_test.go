@@ -248,7 +248,7 @@ func TestNoSpacingPastTheDeadline(t *testing.T) {
 		resp, err := get(t, tr, ctx)
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
-		e := errorAs[*transport.ResumeError](t, err)
+		e := errorAs[*transport.Error](t, err)
 		assert.Equal(t, transport.ReasonDeadline, e.Reason)
 		assert.True(t, e.GaveUp())
 		base.sent(t, 4)
@@ -433,7 +433,7 @@ func TestReadsOfTheRestAreBounded(t *testing.T) {
 			}
 			assert.Equal(t, 10*time.Second, time.Since(start))
 			assert.ErrorIs(t, err, io.ErrUnexpectedEOF, "the error of the cut")
-			e := errorAs[*transport.ResumeError](t, err)
+			e := errorAs[*transport.Error](t, err)
 			assert.Equal(t, transport.ReasonDeadline, e.Reason)
 			assert.EqualValues(t, 6, e.Offset)
 		})
@@ -530,7 +530,7 @@ func TestResumeGivesUp(t *testing.T) {
 			if row.read == 10 {
 				assert.Equal(t, syscall.ECONNRESET, err, "the base's own error, because nothing came from a reconnect")
 			} else {
-				e := errorAs[*transport.ResumeError](t, err)
+				e := errorAs[*transport.Error](t, err)
 				assert.Equal(t, row.reason, e.Reason)
 				assert.True(t, e.GaveUp())
 				assert.EqualValues(t, row.read, e.Offset)
@@ -631,7 +631,7 @@ func TestResumeCounts(t *testing.T) {
 		resp := mustGet(t, tr)
 		got, err := io.ReadAll(resp.Body)
 		assert.Len(t, got, 10+resume.MinProgress+10+10)
-		e := errorAs[*transport.ResumeError](t, err)
+		e := errorAs[*transport.Error](t, err)
 		assert.Equal(t, transport.ReasonMaxAttempts, e.Reason, "two in a row without progress")
 		assert.Equal(t, []time.Duration{0, 0}, prevs)
 		assert.EqualValues(t, 2, tr.Hosts().Peek(base.reqs[0].URL).Requests())
@@ -819,7 +819,7 @@ func TestResumesAreNotMultiplied(t *testing.T) {
 			resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
-			e := errorAs[*transport.ResumeError](t, err)
+			e := errorAs[*transport.Error](t, err)
 			assert.Equal(t, transport.ReasonMaxAttempts, e.Reason)
 			assert.Equal(t, len(got), first+base.attempts()-1)
 			assert.LessOrEqual(t, base.attempts(), 4)
@@ -907,7 +907,7 @@ func TestEndDuringReconnect(t *testing.T) {
 				if how == "cancel" {
 					assert.ErrorIs(t, err, context.Canceled)
 					assert.ErrorIs(t, err, why)
-					var e *transport.ResumeError
+					var e *transport.Error
 					if assert.ErrorAs(t, err, &e) {
 						assert.Equal(t, transport.ReasonCanceled, e.Reason)
 					}
@@ -1127,7 +1127,7 @@ func TestDeadlineWhileBytesComeAgain(t *testing.T) {
 		require.Error(t, err)
 		require.Equal(t, 2, sent, "requests sent")
 		assert.Equal(t, transport.ReasonDeadline, reasons[len(reasons)-1])
-		if e, ok := errors.AsType[*transport.ResumeError](err); assert.True(t, ok, err) {
+		if e, ok := errors.AsType[*transport.Error](err); assert.True(t, ok, err) {
 			assert.Equal(t, transport.ReasonDeadline, e.Reason)
 		}
 	})

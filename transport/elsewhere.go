@@ -76,7 +76,7 @@ func (c *call) whatHappened(resp *http.Response, err error) (sent, acted, failed
 		if resp == nil || resp.StatusCode/100 == 4 {
 			return true, true, false
 		}
-		if h := HistoryOf(resp); len(h.Attempts) > 0 {
+		if h := HistoryOf(resp, nil); len(h.Attempts) > 0 {
 			return true, mayHaveActed(h.Attempts), h.Reason != ReasonFinal
 		}
 		if !c.isSingle() {
@@ -86,7 +86,7 @@ func (c *call) whatHappened(resp *http.Response, err error) (sent, acted, failed
 		return true, v != classify.Refused, retryable(v)
 	}
 	e, known := errors.AsType[*Error](err)
-	if known && len(e.Attempts) == 0 {
+	if known && errors.Is(e, ErrNotSent) {
 		return false, false, true
 	}
 	o := c.OutcomeOf(nil, err)

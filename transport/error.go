@@ -27,11 +27,6 @@ var (
 	// a response first. It is also the cause of the end of its context.
 	ErrOutrun = attempt.ErrOutrun
 
-	// ErrStalled is in the error of an attempt or of a response's body that made no progress
-	// for Rule.StallTimeout. errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as
-	// for the timeouts of net/http.
-	ErrStalled = attempt.ErrStalled
-
 	errLate    error = &attempt.TimeoutError{Text: "transport: its turn would come after the deadline"}
 	errOverdue       = errors.New("transport: its turn would come later than the rule allows")
 )
@@ -92,20 +87,25 @@ func (e *bodyError) Unwrap() []error {
 // withheld the retry. So is the error of a context that ended before the request was sent,
 // unless a limit made the request wait.
 //
+// It also ends the body of a response that was cut, and that could not be continued to its end.
+// Every byte before the error is good. errors.Is and errors.As then see the error of the cut and
+// what prevented the continuation. As long as no byte came from a second response, the reader gets
+// the error of the cut instead, as the base transport gave it. So a caller may compare it with
+// io.ErrUnexpectedEOF. Only if the caller's context has ended meanwhile, the reader gets an Error
+// all the same.
+//
 // When http.Client.Timeout fires, net/http replaces this error by a text of its own.
 // Only a [Trace] then has the history. http.Client wraps any error into a *url.Error
 // that prints the whole URL. If queries are secret, log the Error that errors.As finds
 // inside.
 type Error struct {
-	// Reason says why there was no further attempt.
-	Reason Reason
-	// Attempts are the attempts of the call, oldest first. It is empty if the
-	// request was refused without being sent.
-	Attempts []Attempt
-	// Until is the time from which on a new request makes sense. It is the zero
-	// Time if that is not known.
-	Until time.Time
-	// Err is the error of the last attempt, or the reason for the refusal.
+	// History has the attempts of the call, and says why there was no further attempt. Attempts
+	// is empty if the request was refused without being sent.
+	History
+	// Offset is the number of good bytes of a body that was cut, counted from the beginning of the
+	// representation. A new request for the rest begins there. It is 0 for other errors.
+	Offset int64
+	// Err is the error of the last attempt or of the body. It is nil if the Reason says everything.
 	Err error
 
 	request string // method and URL, without secrets, for Explain
@@ -114,18 +114,44 @@ type Error struct {
 	heldBy  Reason // the limit at which it waited then
 	down    string // what is wrong with a host that is down
 	ended   error  // the end of the caller's context; nil: it has not ended
+	ofBody  bool   // a body was cut, and this or the request for its rest failed
+}
+
+// A cutError has the error of the cut of a body, and what prevented its continuation.
+type cutError struct {
+	cut, cause error
+	url        string // of the request; Error hides its secrets in both texts
+}
+
+func (e *cutError) Error() string {
+	return safeText(e.cut, e.url) + "; not resumed: " + strings.TrimPrefix(safeText(e.cause, e.url), "transport: ")
+}
+func (e *cutError) GoString() string { return goString(e) }
+func (e *cutError) Unwrap() []error  { return []error{e.cut, e.cause} }
+func (e *cutError) Timeout() bool    { return isTimeout(e.cut) || isTimeout(e.cause) }
+func (e *cutError) Temporary() bool  { return isTemporary(e.cut) || isTemporary(e.cause) }
+
+// bodyError returns the error of a body that was cut at offset.
+func (s *bodyOrigin) bodyError(offset int64, reason Reason, cut, cause error) *Error {
+	e := &Error{History: History{Reason: reason}, Offset: offset, url: s.req.URL.String(), ofBody: true}
+	e.Err = &cutError{cut, cause, e.url}
+	return e
 }
 
 // GoString returns the text of Error for %#v, because the fields have secrets.
 func (e *Error) GoString() string { return goString(e) }
 
 // Error names the number of attempts, the status of the last response, the reason and the
-// last error. http.Client puts the method and the URL before it. Error hides userinfo, query values and fragments in the
+// last error, or the offset of the cut of a body and why it was not continued. http.Client puts the method and the URL before it. Error hides userinfo, query values and fragments in the
 // URL of the request and in all other URLs that it finds in the texts of the errors.
 // Other secrets that a base transport writes into its errors stay as they are.
 func (e *Error) Error() string {
 	var b redact.Sentence
 	b.WriteString("transport: ")
+	if cut, ok := e.Err.(*cutError); ok {
+		fmt.Fprintf(&b, "body cut at byte %d: %s", e.Offset, cut.Error())
+		return b.String()
+	}
 	switch n := len(e.Attempts); n {
 	case 0:
 		b.WriteString("not sent")
@@ -153,7 +179,9 @@ func (e *Error) untilText() string {
 }
 
 // Is reports whether target is [ErrNotSent], and nothing was sent.
-func (e *Error) Is(target error) bool { return target == ErrNotSent && len(e.Attempts) == 0 }
+func (e *Error) Is(target error) bool {
+	return target == ErrNotSent && len(e.Attempts) == 0 && !e.ofBody
+}
 
 // safeText returns the text of an error without secrets and without our prefix.
 func (e *Error) safeText(err error) string {
@@ -224,8 +252,11 @@ func (e *Error) endText() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Timeout reports whether Err is a timeout.
-func (e *Error) Timeout() bool { return isTimeout(e.Err) }
+// Timeout reports whether Err is a timeout. The end of a body is one as well if the deadline has
+// passed.
+func (e *Error) Timeout() bool {
+	return isTimeout(e.Err) || e.ofBody && e.Reason == ReasonDeadline && e.ended != nil
+}
 
 // GaveUp reports whether a limit withheld a retry that was otherwise due. Code that
 // retries around a Transport should not retry such an error, because retries would be

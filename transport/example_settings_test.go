@@ -31,7 +31,7 @@ func try(base http.RoundTripper, rule policy.Rule, req *http.Request) {
 		log.Fatal(err)
 	}
 	resp.Body.Close()
-	fmt.Println(resp.StatusCode, "after", len(transport.HistoryOf(resp).Attempts), "attempts")
+	fmt.Println(resp.StatusCode, "after", len(transport.HistoryOf(resp, nil).Attempts), "attempts")
 }
 
 func getOf(url string) *http.Request {

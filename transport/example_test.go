@@ -172,7 +172,7 @@ func ExampleHistoryOf() {
 		log.Fatal(err)
 	}
 	defer resp.Body.Close()
-	h := transport.HistoryOf(resp)
+	h := transport.HistoryOf(resp, nil)
 	fmt.Println(resp.StatusCode, h.Reason, len(h.Attempts))
 	// Output:
 	// -> GET https://api.example.com
@@ -238,8 +238,8 @@ func (cut) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 // A body that was cut is continued, if the server still has the same file. If
 // not, the bytes that were read are good, the error is that of the cut, and the
 // event says how far the body went and why it was not continued.
-func ExampleResumeError() {
-	var stopped *transport.ResumeError
+func ExampleError_body() {
+	var stopped *transport.Error
 	tr, err := transport.New(transport.Config{
 		Base:  cutting(),
 		Rule:  policy.Rule{Backoff: atOnce},

@@ -41,7 +41,7 @@ func Explain(resp *http.Response, err error) string {
 	}
 	if resp != nil {
 		s.resp = resp
-		h := HistoryOf(resp)
+		h := HistoryOf(resp, nil)
 		s.known.Reason, s.known.Attempts, s.status = h.Reason, h.Attempts, resp.StatusCode
 		if resp.Request != nil {
 			s.known.request, s.known.url = method(resp.Request)+" "+redact.URL(resp.Request.URL), resp.Request.URL.String()
@@ -139,9 +139,9 @@ func (s *account) bodyFailed() bool {
 // bodyText says how the body of a response failed, and why nothing continued it.
 func (s *account) bodyText() string {
 	cut, why := s.err, error(nil)
-	switch e, ok := errors.AsType[*ResumeError](s.err); {
+	switch e, ok := errors.AsType[*cutError](s.err); {
 	case ok:
-		cut, why = e.Err, e.Cause
+		cut, why = e.cut, e.cause
 	case s.resp.Request != nil && resume.HasBody(s.resp):
 		_, why = resume.Check(s.resp.Request, s.resp, &resume.Terms{Again: 1})
 	}
@@ -173,8 +173,8 @@ func (e Event) String() string {
 		known = e.Request.URL.String()
 	}
 	why := e.outcome(known)
-	if body, ok := errors.AsType[*ResumeError](e.Err); ok {
-		why = causeOf(body.Err, known)
+	if body, ok := errors.AsType[*cutError](e.Err); ok {
+		why = causeOf(body.cut, known)
 	}
 	var b redact.Sentence
 	if e.Request != nil {

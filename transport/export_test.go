@@ -54,8 +54,10 @@ func (e Error) Ended(err error) Error { e.ended = err; return e }
 // HeldBy returns the error of a request that waited for a limit.
 func (e Error) HeldBy(limit Reason) Error { e.heldBy = limit; return e }
 
-// Of returns the error of the body of a URL.
-func (e *ResumeError) Of(url string) *ResumeError { e.url = url; return e }
+// BodyError returns the error of the body of a URL.
+func BodyError(req *http.Request, cut, cause error) *Error {
+	return (&bodyOrigin{req: req}).bodyError(0, ReasonNotResumable, cut, cause)
+}
 
 func (t *Transport) Base() http.RoundTripper {
 	base, _ := t.pools.Resolve(t)

@@ -280,7 +280,7 @@ func (s *stage) whenRetried(attempt int, f func()) *http.Request {
 
 // unretried returns the history of a response, and whether it called for a retry.
 func unretried(resp *http.Response) (transport.Reason, []transport.Attempt, bool) {
-	h := transport.HistoryOf(resp)
+	h := transport.HistoryOf(resp, nil)
 	return h.Reason, h.Attempts, h.Reason != "" && h.Reason != transport.ReasonFinal
 }
 

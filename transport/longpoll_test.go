@@ -44,7 +44,7 @@ func TestLongPollUnderTimeouts(t *testing.T) {
 		{"API", policy.API(), poll, 6, [2]time.Duration{211 * time.Second, (180 + 3*9 + 9 + 17) * time.Second}, policy.ErrAttemptTimeout},
 		{"API with a longer timeout", policy.Rule{AttemptTimeout: 90 * time.Second}.Or(policy.API()), poll, 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 		{"Service", policy.Service(), poll, 3, [2]time.Duration{3150 * time.Millisecond, 3900 * time.Millisecond}, policy.ErrAttemptTimeout},
-		{"Stall", policy.Rule{StallTimeout: 30 * time.Second}, poll, 6, [2]time.Duration{211 * time.Second, (180 + 3*9 + 9 + 17) * time.Second}, transport.ErrStalled},
+		{"Stall", policy.Rule{StallTimeout: 30 * time.Second}, poll, 6, [2]time.Duration{211 * time.Second, (180 + 3*9 + 9 + 17) * time.Second}, policy.ErrStallTimeout},
 		{"MaxElapsedTime", policy.Rule{MaxElapsedTime: 50 * time.Second}, faults.Status(503).Delay(55 * time.Second), 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 		{"Hedge", policy.Rule{Hedge: policy.Hedge{Delay: 10 * time.Second}}, poll, 2, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 	} {
@@ -77,7 +77,7 @@ func TestStreamUnderTimeouts(t *testing.T) {
 		{"API", 0, policy.API(), time.Hour, nil},
 		{"MaxElapsedTime", 0, policy.Rule{MaxElapsedTime: time.Minute}, time.Hour, nil},
 		{"Stall that is longer than the pauses", 0, policy.Rule{StallTimeout: 30 * time.Second}, time.Hour, nil},
-		{"Stall that is shorter", 0, policy.Rule{StallTimeout: 15 * time.Second}, 15 * time.Second, transport.ErrStalled},
+		{"Stall that is shorter", 0, policy.Rule{StallTimeout: 15 * time.Second}, 15 * time.Second, policy.ErrStallTimeout},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			server := script(eventStream)
@@ -161,7 +161,7 @@ func TestFirstEventTimeout(t *testing.T) {
 		"cut, POST":           {http.MethodPost, []string{": a\n\n"}, io.ErrUnexpectedEOF, policy.Rule{}, 1, 2 * time.Minute, io.ErrUnexpectedEOF},
 		"ends":                {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{}, 1, 2 * time.Minute, nil},
 		"with other timeouts": {http.MethodGet, []string{event}, nil, policy.Rule{AttemptTimeout: time.Second, StallTimeout: 100 * time.Second}, 1, time.Minute, nil},
-		"stalls":              {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{StallTimeout: 30 * time.Second}, 2, 30*time.Second + time.Minute, transport.ErrStalled},
+		"stalls":              {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{StallTimeout: 30 * time.Second}, 2, 30*time.Second + time.Minute, policy.ErrStallTimeout},
 		"with a gate":         {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{Concurrency: policy.Concurrency{Max: 1, Initial: 1}}, 2, 150*time.Second + time.Minute, nil},
 		"off":                 {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{FirstEventTimeout: policy.Off}, 1, 0, nil},
 	} {
@@ -255,7 +255,7 @@ func (c *crowd) call(t *testing.T) {
 	c.calls.Add(1)
 	if err == nil {
 		_ = resp.Body.Close()
-		if transport.HistoryOf(resp).Reason == transport.ReasonRetryBudget {
+		if transport.HistoryOf(resp, nil).Reason == transport.ReasonRetryBudget {
 			c.withheld.Add(1)
 			if c.delays {
 				time.Sleep(time.Second + rand.N(time.Second))

@@ -256,7 +256,8 @@ func retryable(v classify.Class) bool { return (&attempt.Outcome{Verdict: v}).Fa
 // outcome may be the cut of a body.
 func (x *retrier) judge(d *decision) {
 	a := &x.last
-	_, a.Below = errors.AsType[*Error](a.Err)
+	below, ok := errors.AsType[*Error](a.Err)
+	a.Below = ok && (!below.ofBody || len(below.Attempts) > 0)
 	d.Event = x.eventOf(a)
 	x.planner.Note(a)
 	var hint time.Duration
@@ -274,6 +275,9 @@ func (x *retrier) judge(d *decision) {
 	d.Reason, d.Delay = decide(f)
 	if d.Reason == ReasonDeadline || d.Reason == ReasonMaxElapsedTime {
 		d.Reason = f.nameLimit(d.Reason)
+	}
+	if x.report.until = (time.Time{}); d.Reason == ReasonThrottled || d.Reason == ReasonRateLimit {
+		x.report.until = d.Time.Add(max(d.RetryAfter, f.turn))
 	}
 	if d.Reason == ReasonRetry && x.sent > 0 {
 		d.drain = f.within(d.Delay, attempt.DrainTime)

@@ -632,7 +632,7 @@ func TestNestedTransports(t *testing.T) {
 		assert.Equal(t, 200, resp.StatusCode)
 	})
 	inBubble(t, "a limit below stops the next layer, too, if its error is final", func(t *testing.T) {
-		base := script(faults.Fail(syscall.ECONNRESET), faults.Fail(&transport.Error{Reason: transport.ReasonMaxElapsedTime, Err: transport.ErrOverdue}))
+		base := script(faults.Fail(syscall.ECONNRESET), faults.Fail(&transport.Error{History: transport.History{Reason: transport.ReasonMaxElapsedTime}, Err: transport.ErrOverdue}))
 		_, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
 		e := errorAs[*transport.Error](t, err)
 		assert.Equal(t, transport.ReasonNested, e.Reason)

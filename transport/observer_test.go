@@ -319,7 +319,7 @@ func (s *scenePlay) call(t *testing.T, tr *transport.Transport, i int, observed 
 		s.note(i, "error: %v", err)
 		return
 	}
-	h := transport.HistoryOf(resp)
+	h := transport.HistoryOf(resp, nil)
 	s.note(i, "response: %d %v %d %v", resp.StatusCode, resp.Header, resp.ContentLength, h.Reason)
 	hash := newSum()
 	switch q.read {

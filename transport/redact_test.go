@@ -38,7 +38,7 @@ func written(t testing.TB, u *url.URL, err error) string {
 	req := &http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}
 	_, got := tr.RoundTrip(req.WithContext(t.Context()))
 	require.Error(t, got)
-	resume := (&transport.ResumeError{Err: got, Cause: err}).Of(u.String())
+	resume := transport.BodyError(req, got, err)
 	return fmt.Sprintln(got, log.String(), hosts, tr.Snapshot(), resume) + fmt.Sprintf("%#v %#v", got, resume)
 }
 

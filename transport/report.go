@@ -20,6 +20,8 @@ type report struct {
 	history []Attempt // empty after a success on the first attempt
 	mark    *mark     // with room for the history, which callers get without the call; nil: there is none
 	reason  Reason    // of the last decision
+	until   time.Time // before which a new request would meet the same reason; zero: not known
+	ofBody  bool      // the call continues a body
 	offset  int64     // where the body was cut that the call continues, else 0
 }
 
@@ -124,15 +126,24 @@ func (all *attrs) addTime(key string, d time.Duration) {
 	all.add(d > 0, slog.Duration(key, d))
 }
 
+// historyFor returns the history of a call that ends for a reason.
+func (r *report) historyFor(reason Reason) History {
+	h := History{Reason: reason, Attempts: slices.Clip(r.history)}
+	if reason == r.reason {
+		h.Until = r.until
+	}
+	return h
+}
+
 // newError returns the error of a call that ends without a response.
 func (r *report) newError(reason Reason, err error) *Error {
 	return &Error{
-		Reason:   reason,
-		Attempts: slices.Clip(r.history),
-		Err:      err,
-		request:  method(r.Req) + " " + redact.URL(r.Req.URL),
-		url:      r.Req.URL.String(),
-		ended:    r.Ctx.Err(),
+		History: r.historyFor(reason),
+		Err:     err,
+		request: method(r.Req) + " " + redact.URL(r.Req.URL),
+		url:     r.Req.URL.String(),
+		ended:   r.Ctx.Err(),
+		ofBody:  r.ofBody,
 	}
 }
 

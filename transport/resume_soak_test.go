@@ -334,9 +334,9 @@ func TestNotResumedEndsWithTheBareError(t *testing.T) {
 				assert.Contains(t, []transport.Reason{transport.ReasonNotResumable, transport.ReasonFinal}, last.Reason)
 				assert.EqualValues(t, size, last.Offset)
 				assert.Error(t, last.Err)
-				var e *transport.ResumeError
+				var e *transport.Error
 				if last.Reason == transport.ReasonNotResumable && assert.ErrorAs(t, last.Err, &e) {
-					assert.Error(t, e.Cause)
+					assert.Error(t, e.Err)
 				}
 			})
 		}
@@ -345,7 +345,7 @@ func TestNotResumedEndsWithTheBareError(t *testing.T) {
 
 // Given a body that was continued once and cannot be continued again, then its
 // error says where it ended and why.
-func TestNotResumedAgainEndsWithAResumeError(t *testing.T) {
+func TestNotResumedAgainEndsWithAnError(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
 		return newResponse(req, 200, testkit.CutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
 	}
@@ -357,7 +357,7 @@ func TestNotResumedAgainEndsWithAResumeError(t *testing.T) {
 	var got bytes.Buffer
 	_, err = got.ReadFrom(resp.Body)
 	assert.Equal(t, "012345", got.String())
-	e := errorAs[*transport.ResumeError](t, err)
+	e := errorAs[*transport.Error](t, err)
 	assert.Equal(t, transport.ReasonNotResumable, e.Reason)
 	assert.EqualValues(t, 6, e.Offset)
 }

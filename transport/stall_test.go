@@ -62,14 +62,14 @@ func TestStalledBodyTimesOut(t *testing.T) {
 			time.Sleep(time.Hour) // the caller's own time does not count
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, "0123", string(got))
-			assert.ErrorIs(t, err, transport.ErrStalled)
+			assert.ErrorIs(t, err, policy.ErrStallTimeout)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.True(t, transport.IsTimeout(err))
 			assert.Equal(t, classify.ErrorTimeout, classify.ErrorTypeOf(err))
 			assert.Equal(t, "transport: no progress for 20s", err.Error())
 			assert.Equal(t, time.Hour+20*time.Second, time.Since(start))
 			_, again := resp.Body.Read(make([]byte, 1))
-			assert.ErrorIs(t, again, transport.ErrStalled)
+			assert.ErrorIs(t, again, policy.ErrStallTimeout)
 			require.NoError(t, resp.Body.Close())
 		})
 	}
@@ -96,7 +96,7 @@ func TestStallAndAttemptTimeout(t *testing.T) {
 		stall, attempt time.Duration
 		want           error
 	}{
-		{time.Second, 2 * time.Second, transport.ErrStalled},
+		{time.Second, 2 * time.Second, policy.ErrStallTimeout},
 		{2 * time.Second, time.Second, policy.ErrAttemptTimeout},
 	} {
 		bubble(t, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestStalledUpload(t *testing.T) {
 		start := time.Now()
 		tr := over(t, transport.Config{Rule: policy.Rule{StallTimeout: 20 * time.Second, MaxAttempts: 1}}, base)
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
-		assert.ErrorIs(t, err, transport.ErrStalled)
+		assert.ErrorIs(t, err, policy.ErrStallTimeout)
 		assert.Equal(t, 3*time.Minute+20*time.Second, time.Since(start))
 	})
 }

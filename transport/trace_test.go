@@ -416,7 +416,7 @@ func TestHistoryOfALateSuccess(t *testing.T) {
 			resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
 			require.NoError(t, err)
 			defer resp.Body.Close()
-			h := transport.HistoryOf(resp)
+			h := transport.HistoryOf(resp, nil)
 			assert.Equal(t, transport.ReasonFinal, h.Reason)
 			require.Len(t, h.Attempts, 3)
 			for i, want := range []int{503, 0, code} {
@@ -445,7 +445,7 @@ func TestNoHistoryOfAFirstSuccess(t *testing.T) {
 	resp, err := over(t, transport.Config{Rule: quick}, script(status(200))).RoundTrip(req)
 	require.NoError(t, err)
 	defer resp.Body.Close()
-	assert.Empty(t, transport.HistoryOf(resp).Attempts)
+	assert.Empty(t, transport.HistoryOf(resp, nil).Attempts)
 	assert.Same(t, req, resp.Request)
 }
 
@@ -456,7 +456,7 @@ func TestHistoryWithAHedge(t *testing.T) {
 		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}}, base), t.Context())
 		require.NoError(t, err)
 		defer resp.Body.Close()
-		assert.Len(t, transport.HistoryOf(resp).Attempts, 2)
+		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2)
 	})
 }
 
@@ -468,8 +468,8 @@ func TestHistoryOfATransportBelow(t *testing.T) {
 		resp, err := get(t, over(t, transport.Config{Rule: quick}, below), t.Context())
 		require.NoError(t, err)
 		defer resp.Body.Close()
-		assert.Equal(t, transport.ReasonMaxAttempts, transport.HistoryOf(resp).Reason)
-		assert.Len(t, transport.HistoryOf(resp).Attempts, 2)
+		assert.Equal(t, transport.ReasonMaxAttempts, transport.HistoryOf(resp, nil).Reason)
+		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2)
 	})
 }
 
@@ -482,7 +482,7 @@ func TestLateSuccessIsResumed(t *testing.T) {
 		resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
 		require.NoError(t, err)
 		defer resp.Body.Close()
-		assert.Len(t, transport.HistoryOf(resp).Attempts, 2)
+		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2)
 		assert.Equal(t, text, mustRead(t, resp))
 	})
 }

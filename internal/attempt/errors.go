@@ -13,8 +13,6 @@ var (
 	ErrOutrun      = errors.New("transport: another attempt of the request got a response first")
 	errUnconnected = errors.New("transport: no connection in time") // is in the error of Rule.ConnectTimeout
 
-	ErrStalled error = &TimeoutError{Text: "transport: no progress"}
-
 	// ErrRequestCanceled is the cause of the end of a context that Request.Cancel ended. Its
 	// text is that of net/http.
 	ErrRequestCanceled = errors.New("net/http: request canceled")

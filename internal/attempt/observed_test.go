@@ -69,9 +69,8 @@ func TestErrors(t *testing.T) {
 	for text, row := range map[string]struct{ err, is error }{
 		"transport: no response within the attempt's 1s":     {timeouts.late, policy.ErrAttemptTimeout},
 		"dial tcp: no connection within 2s":                  {timeouts.unconnected, errUnconnected},
-		"transport: no progress for 3s":                      {timeouts.silent, ErrStalled},
+		"transport: no progress for 3s":                      {timeouts.silent, policy.ErrStallTimeout},
 		"transport: no event within 4s after the headers":    {timeouts.eventless, policy.ErrAttemptTimeout},
-		"transport: no progress":                             {ErrStalled, ErrStalled},
 		"net/http: request canceled":                         {ErrRequestCanceled, ErrRequestCanceled},
 		"late":                                               {&HeldBelow{Late: errors.New("late")}, nil},
 		"context deadline exceeded: the user went for lunch": {&ContextError{context.DeadlineExceeded, errors.New("the user went for lunch")}, context.DeadlineExceeded},
@@ -103,9 +102,9 @@ func TestTimeoutsOfARule(t *testing.T) {
 		{second, 0, second, policy.ErrAttemptTimeout},
 		{second, 2 * second, second, policy.ErrAttemptTimeout},
 		{second, second, second, policy.ErrAttemptTimeout},
-		{2 * second, second, second, ErrStalled},
-		{0, second, second, ErrStalled},
-		{policy.Off, second, second, ErrStalled},
+		{2 * second, second, second, policy.ErrStallTimeout},
+		{0, second, second, policy.ErrStallTimeout},
+		{policy.Off, second, second, policy.ErrStallTimeout},
 		{policy.Off, policy.Off, policy.Off, policy.ErrAttemptTimeout},
 	} {
 		timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: row.attempt, StallTimeout: row.stall})

@@ -72,10 +72,10 @@ func TestStall(t *testing.T) {
 				}
 				synctest.Wait()
 				if row.stalls > 0 {
-					assert.ErrorIs(t, err, ErrStalled)
+					assert.ErrorIs(t, err, policy.ErrStallTimeout)
 					assert.Equal(t, row.stalls+1, calls, "the Read that was cut has returned its bytes")
 					assert.EqualValues(t, 1, src.closes.Load(), "the timer closes the body")
-					assert.ErrorIs(t, context.Cause(b.ctx), ErrStalled)
+					assert.ErrorIs(t, context.Cause(b.ctx), policy.ErrStallTimeout)
 				} else {
 					assert.Equal(t, io.EOF, err)
 					assert.Zero(t, src.closes.Load())
@@ -117,11 +117,11 @@ func TestErrorOfAStall(t *testing.T) {
 		want   error
 		took   time.Duration
 	}{
-		"its context":                {err: context.Canceled, want: ErrStalled, took: second},
+		"its context":                {err: context.Canceled, want: policy.ErrStallTimeout, took: second},
 		"the end":                    {err: io.EOF, want: io.EOF, took: second},
 		"the caller left":            {err: context.Canceled, caller: second / 2, want: context.Canceled, took: second / 2},
 		"the caller left, it stalls": {deaf: true, err: http.ErrBodyReadAfterClose, caller: second / 2, want: context.DeadlineExceeded, took: second},
-		"it stalls":                  {deaf: true, err: http.ErrBodyReadAfterClose, want: ErrStalled, took: second},
+		"it stalls":                  {deaf: true, err: http.ErrBodyReadAfterClose, want: policy.ErrStallTimeout, took: second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestErrorOfAStall(t *testing.T) {
 				began := time.Now()
 				_, err := b.Read(nil)
 				assert.ErrorIs(t, err, row.want)
-				assert.Equal(t, row.want == ErrStalled, errors.Is(err, ErrStalled))
+				assert.Equal(t, row.want == policy.ErrStallTimeout, errors.Is(err, policy.ErrStallTimeout))
 				assert.Equal(t, row.took, time.Since(began))
 				_ = b.Close()
 			})

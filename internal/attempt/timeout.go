@@ -35,7 +35,7 @@ func TimeoutsOf(r *policy.Rule) Timeouts {
 		late:  &TimeoutError{"transport: no response within the attempt's %v", r.AttemptTimeout, policy.ErrAttemptTimeout},
 
 		quiet:  r.StallTimeout,
-		silent: &TimeoutError{"transport: no progress for %v", r.StallTimeout, ErrStalled},
+		silent: &TimeoutError{"transport: no progress for %v", r.StallTimeout, policy.ErrStallTimeout},
 
 		Connect:     r.ConnectTimeout,
 		unconnected: &net.OpError{Op: "dial", Net: "tcp", Err: &TimeoutError{"no connection within %v", r.ConnectTimeout, errUnconnected}},

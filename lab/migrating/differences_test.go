@@ -75,7 +75,7 @@ func (h handled) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no order: %w", err)
 	}
-	past := transport.HistoryOf(resp)
+	past := transport.HistoryOf(resp, nil)
 	switch {
 	case isClosed(classify.Outcome{Response: resp}) == classify.Final:
 		err = errClosed

@@ -226,4 +226,4 @@ func TestRestyErrorCondition(t *testing.T) {
 }
 
 // reasonOf says why there was no retry.
-func reasonOf(r result) transport.Reason { return transport.HistoryOf(r.resp).Reason }
+func reasonOf(r result) transport.Reason { return transport.HistoryOf(r.resp, nil).Reason }

@@ -73,7 +73,7 @@ func notify(ctx context.Context, client *http.Client, to, id string, event []byt
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 300 {
-		return fmt.Errorf("%s (%v)", resp.Status, transport.HistoryOf(resp).Reason)
+		return fmt.Errorf("%s (%v)", resp.Status, transport.HistoryOf(resp, nil).Reason)
 	}
 	return nil
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy"
-	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A base is the base transport of the client under test.
@@ -391,7 +390,7 @@ func (s *attempt) checkTimeout(u *upload) {
 	case end == explodes: // a body that panics has no more to give
 	case !responded && errors.Is(cause, policy.ErrAttemptTimeout):
 		limit = rule.AttemptTimeout
-	case errors.Is(cause, transport.ErrStalled):
+	case errors.Is(cause, policy.ErrStallTimeout):
 		limit = rule.StallTimeout
 	}
 	if quiet < limit {

@@ -276,7 +276,7 @@ func (c *call) checkError() {
 	case c.gone() && !(isOwn && refusedByLimit(own) && c.returned == c.ends): // both came in the same instant
 		c.checkContextError()
 	case (c.rule.AttemptTimeout > 0 || len(c.attempts) > 1) && errors.Is(c.err, policy.ErrAttemptTimeout): // an attempt after the first always has a timeout
-	case c.mayStall() && errors.Is(c.err, transport.ErrStalled):
+	case c.mayStall() && errors.Is(c.err, policy.ErrStallTimeout):
 	case c.plan.shape == noGetBody && isOwn && own.Reason == transport.ReasonNotReplayable && errors.Is(c.err, errBody):
 	case isOwn && refusedByLimit(own):
 	default:
@@ -447,7 +447,7 @@ func (c *call) readEnded(err error) error {
 	}
 	c.checkSecret(err.Error())
 	known := c.anyAttempt(func(s *attempt) bool { return s.explains(err) })
-	if known || c.closed || c.gone() || errors.Is(err, transport.ErrStalled) {
+	if known || c.closed || c.gone() || errors.Is(err, policy.ErrStallTimeout) {
 		return err
 	}
 	c.complain(Outcome, "the body ends with an error from nowhere: %v", err)

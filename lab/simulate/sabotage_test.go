@@ -352,7 +352,7 @@ var sabotage = []defect{
 	{"members refuse what others were told to wait for", Hearsay, inFleet(func(f *broken, _ transport.Config, next Client) rt {
 		return func(req *http.Request) (*http.Response, error) {
 			if f.held() > 0 {
-				return nil, &transport.Error{Reason: transport.ReasonThrottled, Err: context.DeadlineExceeded}
+				return nil, &transport.Error{History: transport.History{Reason: transport.ReasonThrottled}, Err: context.DeadlineExceeded}
 			}
 			return next.RoundTrip(req)
 		}
