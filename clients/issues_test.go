@@ -51,7 +51,7 @@ func issues() []issue {
 	}, {
 		"cert-manager/cert-manager#6230",
 		"DigitalOcean refuses for 1 min",
-		"`Base: aplomb` in the `oauth2.Transport`; `policy.API()`",
+		"`Base: aplomb` in the `oauth2.Transport`; `profile.API()`",
 		virtual(certManager),
 	}, {
 		"containerd/containerd#10447",
@@ -76,7 +76,7 @@ func issues() []issue {
 	}, {
 		"modelcontextprotocol/go-sdk#683",
 		"one 429 ends a session (v1.1.0)",
-		"`HTTPClient: aplomb` in `mcp.StreamableClientTransport`; `policy.API()`",
+		"`HTTPClient: aplomb` in `mcp.StreamableClientTransport`; `profile.API()`",
 		virtual(poisoned),
 	}}
 }
@@ -164,7 +164,7 @@ func certManager(t *testing.T, healed bool) string {
 	s := newSite(t, ts.Config{Host: "api.digitalocean.com", Handler: busyFor(hold,
 		json(429, `{"id":"too_many_requests"}`).Header("Ratelimit-Remaining", "0").Header("Ratelimit-Reset", fmt.Sprint(begin.Add(hold).Unix())),
 		always(`{"domain_records":[]}`))})
-	base := s.client(healed, policy.API()).Transport
+	base := s.client(healed, profile.API()).Transport
 	token := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "token"})
 	c, err := godo.New(&http.Client{Transport: &oauth2.Transport{Source: token, Base: base}})
 	require.NoError(t, err)
@@ -283,7 +283,7 @@ func poisoned(t *testing.T, healed bool) string {
 		return true
 	}))
 	if healed {
-		hc.Transport = transport.MustNew(transport.Config{Base: hc.Transport, Rule: policy.API()})
+		hc.Transport = transport.MustNew(transport.Config{Base: hc.Transport, Rule: profile.API()})
 	}
 	session := connect(t, hc)
 	failed := 0
@@ -311,7 +311,7 @@ func TestTimeoutPoisonsSession(t *testing.T) {
 				}
 				return false
 			}))
-			hc.Transport = transport.MustNew(transport.Config{Base: hc.Transport, Rule: policy.API()})
+			hc.Transport = transport.MustNew(transport.Config{Base: hc.Transport, Rule: profile.API()})
 			ctx := bounded(t)
 			if deadline {
 				short, cancel := context.WithTimeout(ctx, time.Second)

@@ -27,6 +27,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -62,7 +63,7 @@ func get(t *testing.T, rt http.RoundTripper, url string) got {
 
 // cached puts a cache above a Transport, or below it.
 func cached(t *testing.T, above bool, base http.RoundTripper) http.RoundTripper {
-	rule := policy.Rule{ShareRetryAfter: policy.On}.Or(policy.API())
+	rule := policy.Rule{ShareRetryAfter: policy.On}.Or(profile.API())
 	cache := httpcache.NewTransport(httpcache.NewMemoryCache())
 	if above {
 		cache.Transport = over(t, base, rule)
@@ -152,14 +153,14 @@ func TestRecordings(t *testing.T) {
 			place := func(above bool, mode recorder.Mode, base http.RoundTripper) (http.RoundTripper, *recorder.Recorder) {
 				options := []recorder.Option{recorder.WithMode(mode), recorder.WithSkipRequestLatency(true)}
 				if above {
-					base = over(t, base, policy.API())
+					base = over(t, base, profile.API())
 				}
 				r, err := recorder.New(tape, append(options, recorder.WithRealTransport(base))...)
 				require.NoError(t, err)
 				if above {
 					return r, r
 				}
-				return over(t, r, policy.API()), r
+				return over(t, r, profile.API()), r
 			}
 
 			rt, r := place(above, recorder.ModeRecordOnly, s.Transport())

@@ -19,7 +19,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
-	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
 )
 
@@ -224,7 +223,7 @@ func godoClient() client {
 	return client{
 		name:  "godo",
 		off:   "off by default. With `NewFromToken` or `WithRetryAndBackoffs` it throws the `http.Client` away",
-		needs: "`policy.API()`", rule: policy.API(),
+		needs: "`profile.API()`", rule: profile.API(),
 		host:    "api.digitalocean.com",
 		trouble: `{"id":"too_many_requests","message":"busy"}`,
 		good:    always(`{"domain":{"name":"example.com"}}`),

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -30,8 +30,8 @@ func connectClient() client {
 	return client{
 		name:  "connect-go",
 		off:   hasNone,
-		needs: "`policy.API()`; `connect.WithHTTPGet` lets procedures without side effects be retried",
-		rule:  policy.API(),
+		needs: "`profile.API()`; `connect.WithHTTPGet` lets procedures without side effects be retried",
+		rule:  profile.API(),
 		h2c:   true,
 		size:  1 << 20,
 		serve: func(testing.TB, string) http.Handler { return fakeConnect() },
@@ -99,7 +99,7 @@ func TestConnectUploads(t *testing.T) { hundredUploads(t, connectClient()) }
 // are sent again, and the stream goes on.
 func TestConnectStreams(t *testing.T) {
 	b := newBench(t, connectClient())
-	hc, r := under(t, base(t, b.network, true), policy.API(), nil)
+	hc, r := under(t, base(t, b.network, true), profile.API(), nil)
 	talk := func() error {
 		s := connect.NewClient[wrapperspb.BytesValue, wrapperspb.BytesValue](hc, b.url+echoProcedure).CallBidiStream(bounded(t))
 		defer func() { _ = s.CloseResponse() }()

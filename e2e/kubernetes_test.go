@@ -25,6 +25,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -34,8 +35,8 @@ func kubernetesClient() client {
 	return client{
 		name:  "k8s.io/client-go",
 		off:   "`request.MaxRetries(0)`. It retries only what has a Retry-After: 11 → 66 → 6. The clients that are generated cannot turn this off",
-		needs: "`policy.API()`",
-		rule:  policy.API(),
+		needs: "`profile.API()`",
+		rule:  profile.API(),
 		size:  256 << 10,
 		serve: func(testing.TB, string) http.Handler { return fakeKubernetes(nil) },
 		open: func(t testing.TB, s setup) session {
@@ -162,7 +163,7 @@ func TestKubernetesWatch(t *testing.T) {
 	require.Error(t, err)
 
 	first503 := func(i int, w http.ResponseWriter, req *http.Request) bool { return i == 1 && unavailable(i, w, req) }
-	hc, r := under(t, base(t, w, false), policy.API(), nil)
+	hc, r := under(t, base(t, w, false), profile.API(), nil)
 	s.answer(first503)
 	list, err := maps(hc).List(bounded(t), metav1.ListOptions{})
 	require.NoError(t, err)

@@ -32,6 +32,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -458,7 +459,7 @@ func TestNginxLimitReq(t *testing.T) {
 				require.NotZero(t, failed)
 
 				// The storms so far leave no request free.
-				hc, r := under(t, base(t, w, false), policy.API().Or(policy.Rule{MaxAttempts: 30, RetryBudget: policy.RetryBudget{Enabled: policy.Off}}), nil)
+				hc, r := under(t, base(t, w, false), profile.API().Or(policy.Rule{MaxAttempts: 30, RetryBudget: policy.RetryBudget{Enabled: policy.Off}}), nil)
 				assert.Zero(t, storm(hc))
 				assert.Equal(t, 4, n.backend.seen())
 				require.NotEmpty(t, r.told())
@@ -553,7 +554,7 @@ func TestNginxHTTP2(t *testing.T) {
 	n.backend.answer(busy)
 	_, err := fetch(bounded(t), bare(), http.MethodPost, url, refused)
 	require.Equal(t, statusError(http.StatusServiceUnavailable), err)
-	hc, r := under(t, n.secureBase(t, w), policy.API(), nil)
+	hc, r := under(t, n.secureBase(t, w), profile.API(), nil)
 	n.backend.answer(busy)
 	got, err := fetch(bounded(t), hc, http.MethodPost, url, refused)
 	require.NoError(t, err)

@@ -15,15 +15,15 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 
-	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 )
 
 func oauth2Client() client {
 	return client{
 		name:    "golang.org/x/oauth2",
 		off:     hasNone,
-		needs:   "`policy.API()`, because tokens are asked for with POST. Below aplomb it gives each attempt a fresh token",
-		rule:    policy.API(),
+		needs:   "`profile.API()`, because tokens are asked for with POST. Below aplomb it gives each attempt a fresh token",
+		rule:    profile.API(),
 		size:    1 << 20,
 		resumes: true,
 		serve: func(testing.TB, string) http.Handler {
@@ -120,7 +120,7 @@ func TestOAuth2Tokens(t *testing.T) {
 	})
 	t.Run("above", func(t *testing.T) {
 		g, s, w := busyStore(t)
-		hc, r := under(t, base(t, w, false), policy.API(), nil)
+		hc, r := under(t, base(t, w, false), profile.API(), nil)
 		get(t, s, &http.Client{Transport: &oauth2.Transport{Source: tokens(t.Context(), s, hc), Base: hc.Transport}})
 		issued, used := g.counts()
 		assert.Equal(t, requests, issued)
@@ -130,7 +130,7 @@ func TestOAuth2Tokens(t *testing.T) {
 	t.Run("below", func(t *testing.T) {
 		g, s, w := busyStore(t)
 		plain := base(t, w, false)
-		hc, r := under(t, &oauth2.Transport{Source: tokens(t.Context(), s, &http.Client{Transport: plain}), Base: plain}, policy.API(), nil)
+		hc, r := under(t, &oauth2.Transport{Source: tokens(t.Context(), s, &http.Client{Transport: plain}), Base: plain}, profile.API(), nil)
 		get(t, s, hc)
 		issued, used := g.counts()
 		assert.Equal(t, 2*requests, issued)
@@ -143,7 +143,7 @@ func TestOAuth2Tokens(t *testing.T) {
 		w := newNetwork(t, s.url)
 		plain := base(t, w, false)
 		source := tokens(t.Context(), s, &http.Client{Transport: plain})
-		hc, _ := under(t, &oauth2.Transport{Source: source, Base: plain}, policy.API(), nil)
+		hc, _ := under(t, &oauth2.Transport{Source: source, Base: plain}, profile.API(), nil)
 		require.NoError(t, w.set(cutAfter(down, 400_000)...))
 		require.NoError(t, storeSession(hc, s.url).download(bounded(t)))
 		_, used := g.counts()
@@ -158,7 +158,7 @@ func TestOAuth2TokenErrors(t *testing.T) {
 	s := newServer(t, func(string) http.Handler { return &guarded{next: newStore(content(1 << 20))} })
 	w := newNetwork(t, s.url)
 	plain := &http.Client{Transport: base(t, w, false)}
-	hc, r := under(t, base(t, w, false), policy.API(), nil)
+	hc, r := under(t, base(t, w, false), profile.API(), nil)
 	above := func(tokenClient *http.Client) error {
 		c := &http.Client{Transport: &oauth2.Transport{Source: tokens(t.Context(), s, tokenClient), Base: hc.Transport}}
 		return storeSession(c, s.url).download(bounded(t))
@@ -179,7 +179,7 @@ func TestOAuth2TokenErrors(t *testing.T) {
 	assert.Equal(t, 6, s.seen())
 
 	s.answer(busyUntil(1000))
-	below, r := under(t, &oauth2.Transport{Source: tokens(t.Context(), s, plain), Base: plain.Transport}, policy.API(), nil)
+	below, r := under(t, &oauth2.Transport{Source: tokens(t.Context(), s, plain), Base: plain.Transport}, profile.API(), nil)
 	err = storeSession(below, s.url).download(bounded(t))
 	assert.True(t, asError[*oauth2.RetrieveError](err), "%v", err)
 	assert.Equal(t, 1, s.seen())

@@ -21,6 +21,7 @@ import (
 	"github.com/aplomb-go/aplomb/failover"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -133,8 +134,8 @@ func TestGoesOnFromOurs(t *testing.T) {
 		want string
 	}{
 		"refused":           {policy.Rule{}, refuses, "200 b.test"},
-		"503":               {policy.API(), status(503), "503 a.test"},
-		"503 that waits":    {policy.API(), status(503, "Retry-After: 60"), "200 b.test"},
+		"503":               {profile.API(), status(503), "503 a.test"},
+		"503 that waits":    {profile.API(), status(503, "Retry-After: 60"), "200 b.test"},
 		"first lost":        {policy.Rule{IdempotencyKey: policy.UUIDKey}, sequence(resets, refuses), "connection refused"},
 		"all refused":       {policy.Rule{IdempotencyKey: policy.UUIDKey}, sequence(refuses, refuses), "200 b.test"},
 		"idempotent":        {policy.Rule{Idempotent: func(*http.Request) bool { return true }}, resets, "200 b.test"},

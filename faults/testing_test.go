@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/faults"
-	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -20,7 +20,7 @@ func TestWaitsAsTold(t *testing.T) {
 			faults.Status(429).RetryAfter(time.Minute),
 			faults.Status(200).Body("back"),
 		))
-		client := &http.Client{Transport: transport.MustNew(transport.Config{Base: base, Rule: policy.API()})}
+		client := &http.Client{Transport: transport.MustNew(transport.Config{Base: base, Rule: profile.API()})}
 		start := time.Now()
 		resp, err := client.Get("http://api.test/")
 		if err != nil {

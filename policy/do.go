@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 )
@@ -25,9 +24,8 @@ import (
 //   - AttemptTimeout bounds the context of each call. That context ends when the
 //     call returns, so do not use it after that.
 //
-// The RetryBudget of [Service] is ignored. All other fields are about HTTP or about the state of
-// hosts. If the rule sets one of them, or if [Rule.Validate] finds a fault, Do returns [Errors]
-// with all faults and does not call f. A nil ctx and a nil f are errors as well.
+// All other fields are about HTTP or about the state of hosts, and are ignored. If [Rule.Validate]
+// finds a fault, Do returns it and does not call f. A nil ctx and a nil f are errors as well.
 //
 // An error is retried if retryable returns true for it. A nil retryable retries
 // all errors except those with a method GaveUp that returns true, such as
@@ -208,30 +206,11 @@ func (r *run) gaveUp(reason string, last error, timedOut bool) error {
 	return g
 }
 
-// forDo returns the rule with its defaults, or its faults. forDo lists the fields
-// that are allowed, so a new field of Rule is refused until Do supports it.
+// forDo returns what Do knows of the rule, with its defaults, or its faults.
 func forDo(rule Rule) (Rule, error) {
-	var bad Errors
-	if rule.RetryBudget == Service().RetryBudget {
-		rule.RetryBudget = RetryBudget{}
-	}
-	for fields, i := reflect.ValueOf(&rule).Elem(), 0; i < fields.NumField(); i++ {
-		switch name := fields.Type().Field(i).Name; name {
-		case "MaxAttempts", "Backoff", "MaxElapsedTime", "AttemptTimeout", "complete":
-		default:
-			if !fields.Field(i).IsZero() {
-				bad.add(name, nil, "is for requests to HTTP hosts; Do knows MaxAttempts, Backoff, MaxElapsedTime and AttemptTimeout")
-				fields.Field(i).SetZero() // so that Validate reports no second fault
-			}
-		}
-	}
-	rule = rule.Or(Defaults())
+	rule = Rule{MaxAttempts: rule.MaxAttempts, Backoff: rule.Backoff, MaxElapsedTime: rule.MaxElapsedTime, AttemptTimeout: rule.AttemptTimeout}.Or(Defaults())
 	if err := rule.Validate(); err != nil {
-		own, _ := errors.AsType[Errors](err)
-		bad = append(bad, own...)
-	}
-	if bad != nil {
-		return rule, fmt.Errorf("policy: Do: %w", bad)
+		return rule, fmt.Errorf("policy: Do: %w", err)
 	}
 	return rule, nil
 }

@@ -7,9 +7,7 @@ import (
 	"io"
 	"math"
 	"net"
-	"net/http"
 	"os"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -263,15 +261,12 @@ func TestDoWaitEndsWithTheContext(t *testing.T) {
 	})
 }
 
-// What Service sets for hosts is ignored, and what the caller sets is not.
-func TestDoWithService(t *testing.T) {
+// What the rule says about hosts has no effect, even if it is wrong.
+func TestDoIgnoresWhatIsForHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDiary()
-		assert.ErrorIs(t, Do(t.Context(), Service(), nil, d.busy), errBusy)
-		assert.Len(t, d.at, 3)
-		rule := Service()
-		rule.RetryBudget.Burst = 7
-		assert.ErrorContains(t, Do(t.Context(), rule, nil, d.busy), "Budget: is for requests to HTTP hosts")
+		rule := Rule{MaxAttempts: 3, ReplayBuffer: 1 << 40, RetryBudget: RetryBudget{Ratio: 7}, Classify: classify.Refusals}
+		assert.ErrorIs(t, Do(t.Context(), rule, nil, d.busy), errBusy)
 		assert.Len(t, d.at, 3)
 	})
 }
@@ -400,65 +395,11 @@ func TestDoRefuses(t *testing.T) {
 	var none context.Context
 	assert.EqualError(t, Do(none, Rule{}, nil, f), "policy: Do: the context is nil")
 
-	err := Do(t.Context(), Rule{RetryAfter: classify.RetryAfter, Backoff: backoff.Exponential{Base: -1}, ReplayBuffer: -1}, nil, f)
+	err := Do(t.Context(), Rule{Backoff: backoff.Exponential{Base: -1}}, nil, f)
 	assert.EqualError(t, err, "policy: Do: "+
-		"RetryAfter: is for requests to HTTP hosts; Do knows MaxAttempts, Backoff, MaxElapsedTime and AttemptTimeout\n"+
-		"ReplayBuffer: is for requests to HTTP hosts; Do knows MaxAttempts, Backoff, MaxElapsedTime and AttemptTimeout\n"+
 		"Backoff.Base: -1ns is negative")
 	_, isErrors := errors.AsType[Errors](err)
 	assert.True(t, isErrors)
-}
-
-// A field that is new in Rule is refused until somebody allows it here and in do.go.
-func TestDoRefusesEveryOtherField(t *testing.T) {
-	allowed := map[string]bool{"MaxAttempts": true, "Backoff": true, "MaxElapsedTime": true, "AttemptTimeout": true}
-	fields := reflect.TypeFor[Rule]()
-	for i := range exported(fields) {
-		var rule Rule
-		name, field := fields.Field(i).Name, reflect.ValueOf(&rule).Elem().Field(i)
-		set(t, name, field)
-		_, err := forDo(rule)
-		if allowed[name] {
-			assert.NoError(t, err, name)
-			continue
-		}
-		faults, _ := errors.AsType[Errors](err)
-		if assert.Len(t, faults, 1, name) {
-			assert.Equal(t, name, faults[0].Field)
-		}
-	}
-}
-
-// set gives a field some value that is not zero.
-func set(t *testing.T, name string, field reflect.Value) {
-	switch {
-	case name == "Backoff":
-		field.Set(reflect.ValueOf(backoff.Constant(1)))
-	case field.Type() == reflect.TypeFor[time.Duration]():
-		field.SetInt(int64(time.Second))
-	case field.CanInt():
-		field.SetInt(1)
-	case field.CanUint():
-		field.SetUint(1)
-	case field.CanFloat():
-		field.SetFloat(1)
-	case field.Kind() == reflect.Func:
-		field.Set(reflect.MakeFunc(field.Type(), nil))
-	case field.Kind() == reflect.Pointer:
-		field.Set(reflect.New(field.Type().Elem()))
-	case field.Kind() == reflect.Struct:
-		set(t, name, field.Field(0))
-	default:
-		t.Fatalf("teach this test to set %s, a %v", name, field.Type())
-	}
-}
-
-// What Do takes for HTTP must be so for the defaults, too.
-func TestDoRefusesTheFullDefaults(t *testing.T) {
-	_, err := forDo(Defaults())
-	assert.Error(t, err)
-	_, err = forDo(Rule{Idempotent: func(*http.Request) bool { return true }})
-	assert.Error(t, err)
 }
 
 func TestDoLetsPanicsPass(t *testing.T) {

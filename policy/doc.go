@@ -4,7 +4,7 @@
 // and the clocks.
 //
 // Package policy/backoff has formulas for the waits. Package policy/profile has rules
-// for well-known providers. Package policy/rulefile reads rules from JSON.
+// for common kinds of services and well-known providers. Package policy/rulefile reads rules from JSON.
 //
 // [Do] puts the same limits around a function that does not send HTTP requests.
 //
@@ -16,6 +16,5 @@
 //	enum.go        the words of the modes
 //	key.go         UUIDKey
 //	errors.go      FieldError and Errors
-//	preset.go      rules for JSON APIs and for calls between services
 //	do.go          Do and DoValue
 package policy

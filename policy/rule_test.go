@@ -362,7 +362,6 @@ func TestFieldsOfTheHostAndOfTheRequest(t *testing.T) {
 		}
 	}
 	assert.NoError(t, Rule{}.ValidateRequest())
-	assert.NoError(t, API().ValidateRequest())
 	var faults Errors
 	require.ErrorAs(t, Rule{MaxAttempts: 5000, RateLimit: RateLimit{PerSecond: 1}}.ValidateRequest(), &faults)
 	assert.Len(t, faults, 2)

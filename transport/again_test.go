@@ -20,6 +20,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -52,7 +53,7 @@ func TestACutAnswerIsFetchedAgain(t *testing.T) {
 	for _, length := range []bool{true, false} {
 		for _, gzip := range []bool{true, false} {
 			for _, at := range []int64{0, 1, 100, -1} {
-				for name, rule := range map[string]policy.Rule{"default": {}, "API": policy.API()} {
+				for name, rule := range map[string]policy.Rule{"default": {}, "API": profile.API()} {
 					t.Run(fmt.Sprintf("%s/length=%v/gzip=%v/at %d", name, length, gzip, at), func(t *testing.T) {
 						inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
 							whole := jsonStep(text(size), length, gzip)

@@ -19,6 +19,7 @@ import (
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -299,7 +300,7 @@ func TestRuleOf(t *testing.T) {
 // TestTheLongestTimes sets each time of a rule to the longest that there is, as users do for "never". It
 // does not run over, so everything is as if it were a long time.
 func TestTheLongestTimes(t *testing.T) {
-	base := policy.API()
+	base := profile.API()
 	base.ConnectTimeout, base.AttemptTimeout, base.FirstEventTimeout, base.Backoff = 5*time.Second, 10*time.Second, 10*time.Second, backoff.Constant(0)
 	for field, change := range map[string]func(*policy.Rule, time.Duration){
 		"AttemptTimeout":    func(r *policy.Rule, d time.Duration) { r.AttemptTimeout = d },

@@ -17,6 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -33,7 +34,7 @@ func TestUnsentPOSTIsRetried(t *testing.T) {
 		ends time.Duration // of the first attempt
 	}{
 		{"AttemptTimeout", hasty, attemptTime},
-		{"policy.Service", policy.Service(), time.Second},
+		{"profile.Service", profile.Service(), time.Second},
 		{"ConnectTimeout", policy.Rule{ConnectTimeout: 100 * time.Millisecond}.Or(hasty), 100 * time.Millisecond},
 		{"ConnectTimeout alone", policy.Rule{AttemptTimeout: policy.Off, ConnectTimeout: 100 * time.Millisecond}.Or(hasty), 100 * time.Millisecond},
 		{"ConnectTimeout that is longer", policy.Rule{ConnectTimeout: time.Second}.Or(hasty), attemptTime},

@@ -32,6 +32,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -45,7 +46,7 @@ func costSettings() map[string]policy.Rule {
 			Idempotent:     func(r *http.Request) bool { return classify.Idempotent(r) },
 			MaxElapsedTime: time.Minute,
 		},
-		"API": policy.API(),
+		"API": profile.API(),
 		"timeouts": {
 			AttemptTimeout: 10 * time.Second,
 			StallTimeout:   30 * time.Second,

@@ -51,7 +51,7 @@ func TestEveryBadEndOfABodyIsTold(t *testing.T) {
 		noEvent bool
 	}{
 		{name: "a POST", method: "POST", step: cut, reason: transport.ReasonNotResumable},
-		{name: "a POST of a rule with limits", method: "POST", rule: policy.API(), step: cut, reason: transport.ReasonNotResumable},
+		{name: "a POST of a rule with limits", method: "POST", rule: profile.API(), step: cut, reason: transport.ReasonNotResumable},
 		{name: "a PUT", method: "PUT", step: cut, reason: transport.ReasonNotResumable},
 		{name: "the page of an error", method: "GET", step: faults.Status(404).Body("twelve bytes").CutAt(5), reason: transport.ReasonNotResumable},
 		{name: "a stream", method: "GET", step: cut.Header("Content-Type", "text/event-stream"), reason: transport.ReasonNotResumable},
@@ -329,10 +329,10 @@ func asAlone(t *testing.T, most int, read func(t *testing.T, body io.Reader, add
 		want, _ := play(func(base http.RoundTripper) http.RoundTripper { return base })
 		for name, wrap := range map[string]func(http.RoundTripper) http.RoundTripper{
 			"default": over(policy.Rule{}),
-			"API":     over(policy.API()),
-			"Service": over(policy.Service()),
+			"API":     over(profile.API()),
+			"Service": over(profile.Service()),
 			"GitHub":  over(profile.GitHub()),
-			"a pair":  func(base http.RoundTripper) http.RoundTripper { return over(policy.API())(over(policy.API())(base)) },
+			"a pair":  func(base http.RoundTripper) http.RoundTripper { return over(profile.API())(over(profile.API())(base)) },
 		} {
 			got, arrived := play(wrap)
 			assert.Equal(t, want, got, name)
@@ -396,7 +396,7 @@ func TestLinesThatComeSlowly(t *testing.T) {
 // A base transport may wrap all bodies, also that of a HEAD, whose header is that of a GET.
 func TestHeadThroughABaseThatWrapsBodies(t *testing.T) {
 	const text = "right!"
-	for name, rule := range map[string]policy.Rule{"default": {}, "API": policy.API(), "AWS": profile.AWS()} {
+	for name, rule := range map[string]policy.Rule{"default": {}, "API": profile.API(), "AWS": profile.AWS()} {
 		for _, length := range []int64{int64(len(text)), -1} {
 			bubble(t, func(t *testing.T) {
 				req := newRequest(t, http.MethodHead, "http://h.test/", nil)

@@ -51,7 +51,7 @@ func Example_firstProgram() {
 
 var hosts = map[string]policy.Rule{
 	"api.stripe.com": profile.Stripe(), // what the provider's documentation says
-	"*.example.com":  policy.API(),     // a 429, and a 503 that names a wait, did nothing
+	"*.example.com":  profile.API(),    // a 429, and a 503 that names a wait, did nothing
 }
 
 // A POST is sent again after a 429, and not after a lost response.
@@ -124,7 +124,7 @@ var timeouts = policy.Rule{
 // An attempt that hangs is given up and retried.
 func ExampleNew_timeouts() {
 	base := faults.New(nil, faults.Script(faults.Hang(), faults.Status(200)))
-	tr, err := transport.New(transport.Config{Base: base, Rule: timeouts.Or(policy.Service())})
+	tr, err := transport.New(transport.Config{Base: base, Rule: timeouts.Or(profile.Service())})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -41,9 +42,9 @@ func TestLongPollUnderTimeouts(t *testing.T) {
 		err      error
 	}{
 		{"default", policy.Rule{}, poll, 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
-		{"API", policy.API(), poll, 6, [2]time.Duration{211 * time.Second, (180 + 3*9 + 9 + 17) * time.Second}, policy.ErrAttemptTimeout},
-		{"API with a longer timeout", policy.Rule{AttemptTimeout: 90 * time.Second}.Or(policy.API()), poll, 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
-		{"Service", policy.Service(), poll, 3, [2]time.Duration{3150 * time.Millisecond, 3900 * time.Millisecond}, policy.ErrAttemptTimeout},
+		{"API", profile.API(), poll, 6, [2]time.Duration{211 * time.Second, (180 + 3*9 + 9 + 17) * time.Second}, policy.ErrAttemptTimeout},
+		{"API with a longer timeout", policy.Rule{AttemptTimeout: 90 * time.Second}.Or(profile.API()), poll, 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
+		{"Service", profile.Service(), poll, 3, [2]time.Duration{3150 * time.Millisecond, 3900 * time.Millisecond}, policy.ErrAttemptTimeout},
 		{"Stall", policy.Rule{StallTimeout: 30 * time.Second}, poll, 6, [2]time.Duration{211 * time.Second, (180 + 3*9 + 9 + 17) * time.Second}, policy.ErrStallTimeout},
 		{"MaxElapsedTime", policy.Rule{MaxElapsedTime: 50 * time.Second}, faults.Status(503).Delay(55 * time.Second), 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 		{"Hedge", policy.Rule{Hedge: policy.Hedge{Delay: 10 * time.Second}}, poll, 2, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
@@ -74,7 +75,7 @@ func TestStreamUnderTimeouts(t *testing.T) {
 	}{
 		{"default", 0, policy.Rule{}, time.Hour, nil},
 		{"timeout of the client", time.Minute, policy.Rule{}, time.Minute, context.DeadlineExceeded},
-		{"API", 0, policy.API(), time.Hour, nil},
+		{"API", 0, profile.API(), time.Hour, nil},
 		{"MaxElapsedTime", 0, policy.Rule{MaxElapsedTime: time.Minute}, time.Hour, nil},
 		{"Stall that is longer than the pauses", 0, policy.Rule{StallTimeout: 30 * time.Second}, time.Hour, nil},
 		{"Stall that is shorter", 0, policy.Rule{StallTimeout: 15 * time.Second}, 15 * time.Second, policy.ErrStallTimeout},
@@ -334,7 +335,7 @@ func TestArrivalsAtADeadHost(t *testing.T) {
 // Whatever the server would answer to a second request beside it, the caller gets the response to the
 // first.
 func TestSlowRequestIsSentOnce(t *testing.T) {
-	rules := map[string]policy.Rule{"default": {}, "API": policy.API(), "Service": policy.Service()}
+	rules := map[string]policy.Rule{"default": {}, "API": profile.API(), "Service": profile.Service()}
 	seconds := map[string]answer{
 		"200": status(200), "404": status(404), "409": status(409), "429": status(429, "Retry-After: 30"), "503": status(503),
 		"a reset": faults.Fail(syscall.ECONNRESET), "nothing": faults.Hang(),

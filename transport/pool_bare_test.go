@@ -30,6 +30,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -144,7 +145,7 @@ func TestServerOfOneConnection(t *testing.T) {
 			_ = conn.Close()
 		}
 	}
-	for name, rule := range map[string]policy.Rule{"default": {}, "API": policy.API(), "Service": policy.Service()} {
+	for name, rule := range map[string]policy.Rule{"default": {}, "API": profile.API(), "Service": profile.Service()} {
 		for _, deadline := range []time.Duration{5 * time.Second, time.Hour} {
 			inBubble(t, fmt.Sprint(name, "/", deadline), func(t *testing.T) {
 				n := ts.NewNet()
@@ -520,7 +521,7 @@ func TestOneConnectionDespiteFailures(t *testing.T) {
 
 // A host is busy and well. One of its callers has a deadline that is too short for its request.
 func TestDeadlineOnABusyHost(t *testing.T) {
-	for _, rule := range []policy.Rule{{}, policy.API()} {
+	for _, rule := range []policy.Rule{{}, profile.API()} {
 		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 			cfg.Routes = map[string]ts.Script{"/slow": {ts.Hang()}}
 			w := wire(t, cfg, rule, func(*ts.Received) ts.Step { return ts.OK("well").Delay(10 * time.Millisecond) })

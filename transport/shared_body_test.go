@@ -34,6 +34,7 @@ import (
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -445,8 +446,8 @@ func TestSourceOfAnUploadFails(t *testing.T) {
 	gated := policy.Concurrency{Max: 100, Initial: 100}
 	rules := map[string]policy.Rule{
 		"default":     {Concurrency: gated},
-		"API":         policy.Rule{Concurrency: gated}.Or(policy.API()),
-		"Service":     policy.Rule{Concurrency: gated}.Or(policy.Service()),
+		"API":         policy.Rule{Concurrency: gated}.Or(profile.API()),
+		"Service":     policy.Rule{Concurrency: gated}.Or(profile.Service()),
 		"one attempt": {Concurrency: gated, MaxAttempts: 1},
 	}
 	causes := map[string]error{
@@ -761,7 +762,7 @@ func TestExpectationFailed(t *testing.T) {
 		"one-shot":  func() io.Reader { return oneShot("text") },
 	}
 	for name, body := range bodies {
-		for _, rule := range []policy.Rule{{}, policy.Service()} {
+		for _, rule := range []policy.Rule{{}, profile.Service()} {
 			inBubble(t, name, func(t *testing.T) {
 				base := script(status(417), status(503), status(200))
 				req := newRequest(t, http.MethodPost, "http://h.test/", body())

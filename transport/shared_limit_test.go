@@ -15,15 +15,16 @@ import (
 
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
 var sharing = policy.Rule{ShareRetryAfter: policy.On}
 
-// By default and with the presets a request obeys only the wait that it was told itself. The requests
+// By default, and for APIs and services, a request obeys only the wait that it was told itself. The requests
 // beside it are as fast as without a Transport.
 func TestNobodyWaitsForAnother(t *testing.T) {
-	for name, rule := range map[string]policy.Rule{"default": {}, "API": policy.API(), "Service": policy.Service()} {
+	for name, rule := range map[string]policy.Rule{"default": {}, "API": profile.API(), "Service": profile.Service()} {
 		for _, code := range []int{429, 503} {
 			for _, wait := range []int{1, 30, 3600} {
 				inBubble(t, fmt.Sprint(name, code, wait), func(t *testing.T) {

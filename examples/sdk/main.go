@@ -11,7 +11,7 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -23,7 +23,7 @@ func main() {
 	// The SDK's transport becomes the base, and the client gets the new
 	// transport. In the opposite order all attempts would carry the signature
 	// of the first attempt.
-	retrying, err := transport.New(transport.Config{Base: sdk.Transport, Rule: policy.Service()})
+	retrying, err := transport.New(transport.Config{Base: sdk.Transport, Rule: profile.Service()})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -9,13 +9,14 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
 // ours are the settings that are compared. The first is the default.
 var ours = []library{
 	setting("aplomb", "default rule", policy.Rule{}),
-	setting("aplomb, API", "the preset policy.API", policy.API()),
+	setting("aplomb, API", "profile.API", profile.API()),
 	setting("aplomb, timeout", "AttemptTimeout of 5 s and Classify: Refusals", withTimeout()),
 	setting("aplomb, everything", "each timeout and each limit is on, with values that hold nothing back; "+
 		"hedging is off, because it sends more requests", everything()),

@@ -18,6 +18,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -282,7 +283,7 @@ func TestWaysBack(t *testing.T) {
 		})
 	})
 	t.Run("API", func(t *testing.T) {
-		measure(t, with(policy.API()), busy, func(t *testing.T, send program, server *faults.Transport) {
+		measure(t, with(profile.API()), busy, func(t *testing.T, send program, server *faults.Transport) {
 			r := send(t.Context(), http.MethodPost, url, []byte("an order"))
 			if n := len(server.Records()); n != 2 || r.status != 200 {
 				t.Errorf("sent %d times, %d", n, r.status)

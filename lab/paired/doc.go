@@ -1,5 +1,5 @@
 // Package paired plays the same random story twice in virtual time, over net/http alone and over
-// aplomb, and compares what the callers get. What is on by default, and what a preset or a
+// aplomb, and compares what the callers get. What is on by default, and what a profile or a
 // profile turns on, must never be worse than net/http alone.
 //
 //	make never-worse SEEDS=1000            # stories 1 to 1000

@@ -47,7 +47,7 @@ var providers = map[string]func() policy.Rule{
 
 // presets returns the clients that every plan is played with.
 func presets() []kind {
-	return []kind{aplomb("default", policy.Rule{}), aplomb("API", policy.API()), aplomb("Service", policy.Service())}
+	return []kind{aplomb("default", policy.Rule{}), aplomb("API", profile.API()), aplomb("Service", profile.Service())}
 }
 
 // kinds returns the clients that a plan is played with, beside net/http alone.

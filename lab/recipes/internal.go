@@ -7,15 +7,17 @@ import (
 
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
 func internal(log *slog.Logger) transport.Config {
-	rule := policy.Service()
-	rule.Idempotent = func(*http.Request) bool { return true } // its POSTs only ask
-	rule.AttemptTimeout = 200 * time.Millisecond               // four times the p99
-	rule.Backoff = backoff.Constant(10 * time.Millisecond)
-	rule.Hedge.Percentile = 97 // beside the slowest 3 % of requests with transport.WithIdempotent(ctx)
+	rule := policy.Rule{
+		Idempotent:     func(*http.Request) bool { return true }, // its POSTs only ask
+		AttemptTimeout: 200 * time.Millisecond,                   // four times the p99
+		Backoff:        backoff.Constant(10 * time.Millisecond),
+		Hedge:          policy.Hedge{Percentile: 97}, // beside the slowest 3 % of requests with transport.WithIdempotent(ctx)
+	}.Or(profile.Service())
 	return transport.Config{
 		Logger: log,
 		Hosts:  map[string]policy.Rule{"orders.internal": rule},

@@ -6,13 +6,15 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
 func kube(log *slog.Logger) func(http.RoundTripper) http.RoundTripper {
-	rule := policy.API()
-	rule.AttemptTimeout = 65 * time.Second // until the headers; the API server itself gives up after 60 s
-	rule.ConnectTimeout = 5 * time.Second
+	rule := policy.Rule{
+		AttemptTimeout: 65 * time.Second, // until the headers; the API server itself gives up after 60 s
+		ConnectTimeout: 5 * time.Second,
+	}.Or(profile.API())
 	return func(base http.RoundTripper) http.RoundTripper {
 		return unasked{transport.MustNew(transport.Config{Base: base, Rule: rule, Logger: log})}
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -117,11 +118,11 @@ func quote(ctx context.Context, c *http.Client, id int) error {
 // latencies returns the table. Each row has more settings of the recipe than the row before it.
 func latencies(t *testing.T) string {
 	full := internal(nil).Hosts["orders.internal"]
-	rule, plain := policy.Service(), func(ctx context.Context) context.Context { return ctx }
+	rule, plain := profile.Service(), func(ctx context.Context) context.Context { return ctx }
 	rows := []string{
 		"| rule | p50 | p99 | p99.9 | failed | more attempts |",
 		"|---|---:|---:|---:|---:|---:|",
-		row("`policy.Service()` alone", measure(t, rule, plain)),
+		row("`profile.Service()` alone", measure(t, rule, plain)),
 	}
 	rule.Idempotent, rule.Backoff = full.Idempotent, full.Backoff
 	rows = append(rows, row("and `Idempotent` and `Backoff`", measure(t, rule, plain)))

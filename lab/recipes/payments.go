@@ -10,11 +10,12 @@ import (
 )
 
 func payments(log *slog.Logger) transport.Config {
-	rule := profile.Stripe()             // else policy.API()
-	rule.IdempotencyKey = policy.UUIDKey // for POSTs that have no key yet
-	rule.MaxAttempts = 4
-	rule.AttemptTimeout = 20 * time.Second // until the headers
-	rule.MaxElapsedTime = time.Minute      // no retry starts later
+	rule := policy.Rule{
+		IdempotencyKey: policy.UUIDKey, // for POSTs that have no key yet
+		MaxAttempts:    4,
+		AttemptTimeout: 20 * time.Second, // until the headers
+		MaxElapsedTime: time.Minute,      // no retry starts later
+	}.Or(profile.Stripe()) // else profile.API()
 	return transport.Config{
 		Logger: log,
 		Hosts:  map[string]policy.Rule{"api.stripe.com": rule},

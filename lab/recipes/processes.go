@@ -9,6 +9,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/fleet"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -21,12 +22,13 @@ func newFleet(log *slog.Logger) (*fleet.Fleet, error) {
 }
 
 func worker(f transport.Fleet, log *slog.Logger) transport.Config {
-	rule := policy.API()
-	rule.AttemptTimeout = 10 * time.Second
-	rule.ShareRetryAfter = policy.On                           // all wait as one of them was told
-	rule.Concurrency = policy.Concurrency{Max: 20}             // all learn that the host is down
-	rule.QuotaPacing = policy.On                               // all know what is left of a quota
-	rule.RateLimit = policy.RateLimit{PerSecond: 10, Burst: 2} // of all together
+	rule := policy.Rule{
+		AttemptTimeout:  10 * time.Second,
+		ShareRetryAfter: policy.On,                                 // all wait as one of them was told
+		Concurrency:     policy.Concurrency{Max: 20},               // all learn that the host is down
+		QuotaPacing:     policy.On,                                 // all know what is left of a quota
+		RateLimit:       policy.RateLimit{PerSecond: 10, Burst: 2}, // of all together
+	}.Or(profile.API())
 	return transport.Config{
 		Logger: log,
 		Fleet:  f,

@@ -39,6 +39,9 @@ const overloaded = 529
 // https://docs.aws.amazon.com/claude-platform/latest/userguide/rate-limits.html,
 // https://docs.kindo.ai/apis/messages/streaming/ and
 // https://www.truefoundry.com/docs/ai-gateway/first-chunk-gate.
+//
+// To assign to a field, such as Classify, replaces what the profile knows.
+// policy.Rule{…}.Or(profile.Anthropic()) adds to it.
 func Anthropic() policy.Rule {
 	inside := firstEvent(anthropicStatus, anthropicBare)
 	return policy.Rule{

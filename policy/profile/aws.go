@@ -43,6 +43,9 @@ import (
 // https://sdk.amazonaws.com/kotlin/api/latest/s3/aws.sdk.kotlin.services.s3/-s3-client/complete-multipart-upload.html
 // and https://github.com/aws/aws-sdk-js-v3/issues/1657. The codes are those of
 // https://github.com/aws/aws-sdk-go-v2/blob/v1.47.7/aws/retry/standard.go.
+//
+// To assign to a field, such as Classify, replaces what the profile knows.
+// policy.Rule{…}.Or(profile.AWS()) adds to it.
 func AWS() policy.Rule {
 	return policy.Rule{
 		Classify: judgeInside(s3Inside, awsCodes,

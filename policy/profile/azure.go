@@ -36,6 +36,9 @@ const retryWith = 449
 // https://learn.microsoft.com/rest/api/cosmos-db/http-status-codes-for-cosmosdb,
 // https://docs.rs/crate/azure_data_cosmos_driver/0.4.0/source/docs/ErrorCodesAndRetries.md and
 // https://github.com/Azure/azure-sdk-for-go/blob/sdk/azcore/v1.24.0/sdk/azcore/internal/shared/shared.go.
+//
+// To assign to a field, such as Classify, replaces what the profile knows.
+// policy.Rule{…}.Or(profile.Azure()) adds to it.
 func Azure() policy.Rule {
 	return policy.Rule{
 		Classify: judge(

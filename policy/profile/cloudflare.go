@@ -30,6 +30,9 @@ const (
 // https://developers.cloudflare.com/fundamentals/api/reference/limits/ (of 2026-04-20),
 // https://developers.cloudflare.com/changelog/2025-09-03-rate-limiting-improvement and
 // https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/.
+//
+// To assign to a field, such as Classify, replaces what the profile knows.
+// policy.Rule{…}.Or(profile.Cloudflare()) adds to it.
 func Cloudflare() policy.Rule {
 	return policy.Rule{
 		Classify: judge(

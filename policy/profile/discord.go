@@ -32,6 +32,9 @@ import (
 //
 // The sources were read on 2026-11-22. https://docs.discord.com/developers/topics/rate-limits and
 // https://support-dev.discord.com/hc/en-us/articles/6223003921559-My-Bot-is-Being-Rate-Limited.
+//
+// To assign to a field, such as Classify, replaces what the profile knows.
+// policy.Rule{…}.Or(profile.Discord()) adds to it.
 func Discord() policy.Rule {
 	return policy.Rule{
 		Classify:        judge(),

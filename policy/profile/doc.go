@@ -1,6 +1,6 @@
-// Package profile has rules for retrying requests to well-known APIs, such as GitHub,
-// AWS, OpenAI and Stripe. They are made from the providers' documentation. A profile is
-// a [policy.Rule] for the hosts of a provider:
+// Package profile has rules for kinds of services ([API], [Service]), and for well-known
+// APIs, such as GitHub, AWS, OpenAI and Stripe. The latter are made from the providers'
+// documentation. A profile is a [policy.Rule] for the hosts of a provider:
 //
 //	transport.Config{
 //		Hosts: map[string]policy.Rule{
@@ -49,6 +49,7 @@
 // The files:
 //
 //	profile.go     All, and the parts that profiles share
+//	kinds.go       API and Service
 //	inside.go      errors inside a success
 //	github.go      GitHub
 //	aws.go         AWS

@@ -88,7 +88,7 @@ func say(rule policy.Rule, url string, status int, body string, header ...string
 func ExampleAll() {
 	fmt.Println(slices.Sorted(maps.Keys(profile.All())))
 	// Output:
-	// [anthropic aws azure cloudflare discord docker_hub github google_cloud openai registry slack stripe]
+	// [anthropic api aws azure cloudflare discord docker_hub github google_cloud openai registry service slack stripe]
 }
 
 // GitHub sends a 403 for a limit and for a permission that is missing.

@@ -29,6 +29,9 @@ import (
 // The sources were read on 2026-11-22.
 // https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api and
 // https://docs.github.com/rest/guides/best-practices-for-using-the-rest-api.
+//
+// To assign to a field, such as Classify, replaces what the profile knows.
+// policy.Rule{…}.Or(profile.GitHub()) adds to it.
 func GitHub() policy.Rule {
 	return policy.Rule{
 		Classify:        judge(githubLimit),

@@ -43,6 +43,9 @@ import (
 // (https://github.com/googleapis/google-api-go-client/blob/v0.307.0/internal/gensupport/resumable.go).
 // A response of the Gemini API is
 // recorded in https://github.com/continuedev/continue/issues/11681.
+//
+// To assign to a field, such as Classify, replaces what the profile knows.
+// policy.Rule{…}.Or(profile.GoogleCloud()) adds to it.
 func GoogleCloud() policy.Rule {
 	return policy.Rule{
 		Classify: judge(

@@ -40,6 +40,9 @@ import (
 // https://help.openai.com/en/articles/5955604-troubleshooting-api-rate-limits-and-429-errors,
 // https://github.com/openai/openai-go/blob/v1.12.0/internal/requestconfig/requestconfig.go
 // and https://github.com/openai/openai-python/issues/2699.
+//
+// To assign to a field, such as Classify, replaces what the profile knows.
+// policy.Rule{…}.Or(profile.OpenAI()) adds to it.
 func OpenAI() policy.Rule {
 	inside := firstEvent(openAIStatus, openAIBare)
 	return policy.Rule{

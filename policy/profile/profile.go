@@ -17,6 +17,8 @@ import (
 // new one with each call.
 func All() map[string]policy.Rule {
 	return map[string]policy.Rule{
+		"api":          API(),
+		"service":      Service(),
 		"github":       GitHub(),
 		"aws":          AWS(),
 		"azure":        Azure(),

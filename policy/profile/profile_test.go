@@ -64,6 +64,14 @@ func parse(t testing.TB, text string, req *http.Request) *http.Response {
 	return resp
 }
 
+// ofProviders returns the profiles without those for kinds of services.
+func ofProviders() map[string]policy.Rule {
+	all := profile.All()
+	delete(all, "api")
+	delete(all, "service")
+	return all
+}
+
 // inBubble runs a subtest in virtual time.
 func inBubble(t *testing.T, name string, test func(*testing.T)) {
 	t.Helper()
@@ -165,11 +173,11 @@ type wait struct {
 }
 
 func TestProfiles(t *testing.T) {
-	assert.ElementsMatch(t, slices.Collect(maps.Keys(profile.All())), slices.Collect(maps.Keys(providers)), "each profile has a test")
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(ofProviders())), slices.Collect(maps.Keys(providers)), "each profile has a test")
 	for name, p := range providers {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, p.rule().Or(policy.Defaults()).Validate())
-			assert.Equal(t, p.rule().String(), profile.All()[name].String())
+			assert.Equal(t, p.rule().String(), ofProviders()[name].String())
 			for kind, n := range map[string]int{"refused": len(p.refused), "ambiguous": len(p.ambiguous), "final": len(p.final),
 				"waits": len(p.waits), "together": len(p.together), "apart": len(p.apart)} {
 				assert.NotZero(t, n, "the profile has no test for %s", kind)
@@ -257,7 +265,7 @@ func (p provider) scopes(t *testing.T) {
 
 // By itself a profile shares waits only if the provider's documentation says that they are shared.
 func TestProfilesThatShareWaits(t *testing.T) {
-	for name, rule := range profile.All() {
+	for name, rule := range ofProviders() {
 		shares := slices.Contains([]string{"github", "slack", "discord"}, name)
 		assert.Equal(t, shares, rule.ShareRetryAfter == policy.On, name)
 	}
@@ -280,7 +288,7 @@ func TestFieldsOfProfiles(t *testing.T) {
 		"docker_hub":   "{Classify: func, RetryAfter: func, ThrottleKey: func}",
 		"registry":     "{Classify: func, RetryAfter: func, ThrottleKey: func}",
 	}
-	for name, rule := range profile.All() {
+	for name, rule := range ofProviders() {
 		assert.Equal(t, want[name], rule.String(), name)
 	}
 }
@@ -305,14 +313,14 @@ func TestResponsesAreUnread(t *testing.T) {
 func TestSuccessCostsNothing(t *testing.T) {
 	req := request(t, "POST /v1/things")
 	o := classify.Outcome{Request: req, Response: parse(t, ok, req)}
-	for name, rule := range profile.All() {
+	for name, rule := range ofProviders() {
 		assert.Zero(t, testing.AllocsPerRun(100, func() { rule.Classify(o) }), name)
 	}
 }
 
 // A request without a URL is legal in an Outcome. An Outcome can also be empty.
 func TestOddOutcomes(t *testing.T) {
-	for name, rule := range profile.All() {
+	for name, rule := range ofProviders() {
 		for _, req := range []*http.Request{nil, {}, {Method: http.MethodPost, URL: &url.URL{}}} {
 			for _, code := range []int{0, 200, 400, 403, 409, 429, 449, 500, 503, 526, 529, 999} {
 				for _, resp := range []*http.Response{{StatusCode: code}, {StatusCode: code, Header: http.Header{}, Body: http.NoBody}} {
@@ -513,7 +521,7 @@ func FuzzProfiles(f *testing.F) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://provider.test/", nil)
 		require.NoError(t, err)
 		req.Method, req.URL.Path = method, path
-		for name, rule := range profile.All() {
+		for name, rule := range ofProviders() {
 			resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(wire)), nil)
 			if err != nil {
 				t.Skip()
@@ -546,7 +554,7 @@ func TestDocumentIsComplete(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(text), -1) {
 		rows = append(rows, row[1])
 	}
-	assert.ElementsMatch(t, slices.Collect(maps.Keys(profile.All())), rows)
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(ofProviders())), rows)
 	for name, doc := range comments(t) {
 		assert.NotEmpty(t, links(doc), name)
 		assert.Regexp(t, `read on \d{4}-\d\d-\d\d`, doc, "%s: when were the sources read?", name)
@@ -602,7 +610,9 @@ func comments(t *testing.T) map[string]string {
 			}
 		}
 	}
-	delete(docs, "All")
+	for _, other := range []string{"All", "API", "Service"} {
+		delete(docs, other)
+	}
 	byName := map[string]string{}
 	for fn, doc := range docs {
 		require.NotEmpty(t, names[fn], "%s is not in All", fn)

@@ -20,6 +20,9 @@ import (
 // The sources were read on 2026-11-22. https://docs.docker.com/docker-hub/usage/,
 // https://docs.docker.com/docker-hub/usage/pulls/ and
 // https://docs.docker.com/docker-hub/troubleshoot/.
+//
+// To assign to a field, such as Classify, replaces what the profile knows.
+// policy.Rule{…}.Or(profile.DockerHub()) adds to it.
 func DockerHub() policy.Rule {
 	rule := Registry()
 	rule.Classify = judge(pullLimit(), unavailable())
@@ -55,6 +58,9 @@ func pullLimit() classify.Func {
 // https://github.com/opencontainers/distribution-spec/blob/main/spec.md,
 // https://github.com/distribution/distribution/blob/main/registry/api/errcode/register.go and
 // https://docs.aws.amazon.com/AmazonECR/latest/userguide/common-errors.html.
+//
+// To assign to a field, such as Classify, replaces what the profile knows.
+// policy.Rule{…}.Or(profile.Registry()) adds to it.
 func Registry() policy.Rule {
 	return policy.Rule{
 		Classify:    judge(unavailable()),

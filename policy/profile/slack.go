@@ -20,6 +20,9 @@ import (
 //     The path of an incoming webhook is its credentials.
 //
 // The source was read on 2026-11-22. https://docs.slack.dev/apis/web-api/rate-limits.
+//
+// To assign to a field, such as Classify, replaces what the profile knows.
+// policy.Rule{…}.Or(profile.Slack()) adds to it.
 func Slack() policy.Rule {
 	return policy.Rule{
 		Classify:        judge(),

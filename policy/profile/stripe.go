@@ -25,6 +25,9 @@ import (
 //
 // The sources were read on 2026-11-22. https://docs.stripe.com/error-low-level,
 // https://docs.stripe.com/api/idempotent_requests and https://docs.stripe.com/rate-limits.
+//
+// To assign to a field, such as Classify, replaces what the profile knows.
+// policy.Rule{…}.Or(profile.Stripe()) adds to it.
 func Stripe() policy.Rule {
 	return policy.Rule{
 		// Signals comes before the rule about 500, because it knows when Stripe asks

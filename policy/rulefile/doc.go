@@ -43,7 +43,7 @@
 //	  "api.github.com": {"profile": "github", "max_attempts": 4}
 //	}
 //
-// The names are github, aws, azure, google_cloud, openai, anthropic, stripe, slack,
+// The names are api, service, github, aws, azure, google_cloud, openai, anthropic, stripe, slack,
 // discord, cloudflare, docker_hub and registry. The other keys of the rule override
 // the profile. The items of classify and retry_after are asked first. If they have no answer,
 // the profile is asked, and then the rules that this rule inherits from. A value that would

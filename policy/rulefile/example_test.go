@@ -9,6 +9,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/policy/rulefile"
 )
 
@@ -80,7 +81,7 @@ func ExampleLoad_profile() {
 	// {MaxAttempts: 4, Classify: func, RetryAfter: func, MaxRetryAfter: 2m0s, ShareRetryAfter: on, ThrottleKey: func} <nil>
 	// {Classify: func, RetryAfter: func, RateLimit: RateLimit{PerSecond: 50, Burst: 1}, ShareRetryAfter: on, ThrottleKey: func, QuotaPacing: off}
 	// line 2, column 57: hosts["api.github.com"].idempotent: "all" contradicts the profile "github", which knows when a POST may be sent again; leave "idempotent" out, or write methods, as in ["default", "POST"]
-	// line 3, column 33: hosts["api.gitlab.com"].profile: "gitlab" is not the name of a profile; known are anthropic, aws, azure, cloudflare, discord, docker_hub, github, google_cloud, openai, registry, slack, stripe
+	// line 3, column 33: hosts["api.gitlab.com"].profile: "gitlab" is not the name of a profile; known are anthropic, api, aws, azure, cloudflare, discord, docker_hub, github, google_cloud, openai, registry, service, slack, stripe
 }
 
 // A file refers to functions and profiles of the program by their names.
@@ -89,7 +90,7 @@ func ExampleNames() {
 		ThrottleKey: map[string]func(*http.Request) string{
 			"tenant": func(req *http.Request) string { return req.Header.Get("X-Tenant") },
 		},
-		Profile: map[string]policy.Rule{"internal": policy.Service()},
+		Profile: map[string]policy.Rule{"internal": profile.Service()},
 	}
 	_, hosts, err := rulefile.Load(strings.NewReader(`{"hosts": {
 		"*.internal": {"profile": "internal", "throttle_key": "tenant", "max_attempts": 2}

@@ -224,7 +224,7 @@ func TestProfilesOfTheProgram(t *testing.T) {
 }
 
 func TestProfileFaults(t *testing.T) {
-	const known = "anthropic, aws, azure, cloudflare, discord, docker_hub, github, gone, google_cloud, openai, registry, slack, stripe"
+	const known = "anthropic, api, aws, azure, cloudflare, discord, docker_hub, github, gone, google_cloud, openai, registry, service, slack, stripe"
 	for members, want := range map[string]string{
 		`"profile": "githb"`:             `line 1, column 22: rule.profile: "githb" is not the name of a profile; known are ` + known,
 		`"profile": {"name": "GitHub"}`:  `line 1, column 31: rule.profile.name: "GitHub" is not the name of a profile; known are ` + known,

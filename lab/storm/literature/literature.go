@@ -44,6 +44,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -287,8 +288,8 @@ func (m *Model) ours() []Arm {
 	}
 	return []Arm{
 		arm("aplomb, default", false, policy.Rule{}),
-		arm("aplomb, API", false, policy.API()),
-		arm("aplomb, Service", false, policy.Service()),
+		arm("aplomb, API", false, profile.API()),
+		arm("aplomb, Service", false, profile.Service()),
 		arm(gateOn, true, policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}}),
 	}
 }

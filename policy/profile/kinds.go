@@ -1,11 +1,12 @@
 // Which rule suits a common kind of service?
 
-package policy
+package profile
 
 import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
@@ -15,10 +16,9 @@ import (
 // them ([classify.Refusals]). Request bodies of up to 16 MiB are kept for a
 // retry, because many SDKs hide that theirs can be read again.
 //
-// The other fields are zero and inherit. A Rule is a value, so change the fields
-// that do not suit.
-func API() Rule {
-	return Rule{
+// The other fields are zero and inherit. Lay a rule over it with policy.Rule{…}.Or(profile.API()).
+func API() policy.Rule {
+	return policy.Rule{
 		AttemptTimeout: 30 * time.Second,
 		Classify:       classify.Refusals,
 		ReplayBuffer:   16 << 20,
@@ -29,16 +29,15 @@ func API() Rule {
 // caller waits. It has at most three attempts of 1 s each, with waits of 50 to
 // 100 ms and 100 to 150 ms between them, or up to 450 ms after a timeout. No retry
 // starts later than 3 s after the first attempt. Up to 20 retries are saved up, so that a short
-// downtime of a busy host gets few (see [RetryBudget]).
+// downtime of a busy host gets few (see [policy.RetryBudget]).
 //
-// The other fields are zero and inherit. A Rule is a value, so change the fields
-// that do not suit.
-func Service() Rule {
-	return Rule{
+// The other fields are zero and inherit. Lay a rule over it with policy.Rule{…}.Or(profile.Service()).
+func Service() policy.Rule {
+	return policy.Rule{
 		MaxAttempts:    3,
 		Backoff:        backoff.Exponential{Base: 50 * time.Millisecond, Max: time.Second},
 		AttemptTimeout: time.Second,
 		MaxElapsedTime: 3 * time.Second,
-		RetryBudget:    RetryBudget{Burst: 20},
+		RetryBudget:    policy.RetryBudget{Burst: 20},
 	}
 }
