@@ -162,6 +162,9 @@ type History struct {
 	Until time.Time
 	// Attempts are all attempts, oldest first, with hedges.
 	Attempts []Attempt
+
+	began time.Time     // when the request did; zero: not known
+	took  time.Duration // until its end
 }
 
 // HistoryOf returns the history of a request. resp and err are the results of a Transport, of an

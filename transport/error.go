@@ -239,6 +239,10 @@ func (e *Error) endText() string {
 		return " while it waited for its turn (" + e.heldBy.words() + ")"
 	case len(e.Attempts) == 0:
 		return "" // "not sent" says it
+	case e.Reason == ReasonDeadline && errors.Is(e.Err, context.DeadlineExceeded):
+		return ""
+	case e.Reason == ReasonDeadline: // http.Client.Timeout may cancel the request at its deadline
+		return " (deadline exceeded)"
 	case errors.Is(e.Err, context.Canceled), errors.Is(e.Err, attempt.ErrRequestCanceled):
 		return ""
 	case errors.Is(e.Err, context.DeadlineExceeded) && !errors.Is(e.ended, context.Canceled):

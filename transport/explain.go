@@ -16,8 +16,8 @@ import (
 )
 
 // Explain tells the story of one request in a few lines of plain text: its method and URL,
-// its attempts with their times, outcomes and waits, the limits that held it, and why it
-// ended. resp and err are the results of a Transport, of an http.Client above it, or of
+// its attempts with their times since its start, outcomes and waits, the limits that held it, why it
+// ended, and how long it took. resp and err are the results of a Transport, of an http.Client above it, or of
 // reading a body. Either may be nil. The text has no userinfo, query values and fragments of
 // URLs, and no line feed at its end. It is for people, and may change between versions.
 //
@@ -42,7 +42,7 @@ func Explain(resp *http.Response, err error) string {
 	if resp != nil {
 		s.resp = resp
 		h := HistoryOf(resp, nil)
-		s.known.Reason, s.known.Attempts, s.status = h.Reason, h.Attempts, resp.StatusCode
+		s.known.History, s.status = h, resp.StatusCode
 		if resp.Request != nil {
 			s.known.request, s.known.url = method(resp.Request)+" "+redact.URL(resp.Request.URL), resp.Request.URL.String()
 		}
@@ -61,19 +61,19 @@ type account struct {
 func (s *account) String() string {
 	var b redact.Sentence
 	b.WriteString(cmp.Or(s.known.request, "a request"))
-	var start time.Time
-	for i := range s.known.Attempts { // a hedge may have ended before the first attempt
-		if at := s.known.Attempts[i].sentAt(); i == 0 || at.Before(start) {
-			start = at
-		}
-	}
+	start := s.known.began
 	for i := range s.known.Attempts {
 		a := &s.known.Attempts[i]
+		if start.IsZero() {
+			start = a.sentAt()
+		}
 		fmt.Fprintf(&b, "\n  attempt %d, at %v: %s", a.Number, redact.Rough(a.sentAt().Sub(start)), s.outcomeText(a))
 	}
 	held := s.known.queued.queuedText()
 	b.Add(held != "", "\n  waited %s", held)
 	b.WriteString("\n  " + s.lastSentence())
+	took := redact.Rough(s.known.took)
+	b.Add(!s.known.began.IsZero() && took > 0, ", after %v in all", took)
 	return b.String()
 }
 

@@ -484,7 +484,7 @@ func TestALineIsWhole(t *testing.T) {
 			assert.Contains(t, r.Message, host)
 			assert.Contains(t, r.Message, cause)
 			assert.Equal(t, host, attr(r, "host"))
-			assert.Equal(t, cause, attr(r, "error"))
+			assert.Equal(t, "dial: "+cause, attr(r, "error"))
 		}
 	})
 }
@@ -630,9 +630,9 @@ func TestExplain(t *testing.T) {
 	}{
 		"a success": {exact, script(faults.Status(200)), "GET %s\n  status 200 at the first attempt"},
 		"a success after a retry": {exact, script(faults.Status(503).Delay(20*time.Millisecond), faults.Status(200)),
-			"GET %s\n  attempt 1, at 0s: 503, retry after 1s\n  attempt 2, at 1s: 200\n  status 200, the caller has it"},
+			"GET %s\n  attempt 1, at 0s: 503, retry after 1s\n  attempt 2, at 1s: 200\n  status 200, the caller has it, after 1s in all"},
 		"a wait that is too long": {exact, script(faults.Status(429).Header("Retry-After", "3600")),
-			"GET %s\n  attempt 1, at 0s: 429, asks to wait 1h0m0s\n  status 429: the server asked for a longer wait"},
+			"GET %s\n  attempt 1, at 0s: 429, asks to wait 1h0m0s\n  status 429: the server asked for a longer wait, next try at 2000-01-01T01:00:00Z"},
 		"an error": {policy.Rule{MaxAttempts: 2}.Or(exact), script(faults.Fail(fmt.Errorf("broken at %s", secret))),
 			"GET %s\n  failed: broken at %s"},
 	} {
@@ -649,7 +649,14 @@ func TestExplain(t *testing.T) {
 	inBubble(t, "a hedge that ends before the first attempt", func(t *testing.T) {
 		base := script(faults.Status(200).Delay(time.Second), faults.Status(503))
 		resp := mustFetch(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: 300 * time.Millisecond}}}, base), t.Context(), "http://h.test/")
-		assert.Equal(t, "GET http://h.test/\n  attempt 2, at 300ms: 503, a hedge\n  attempt 1, at 0s: 200 after 1s\n  status 200, the caller has it", transport.Explain(resp, nil))
+		assert.Equal(t, "GET http://h.test/\n  attempt 2, at 300ms: 503, a hedge\n  attempt 1, at 0s: 200 after 1s\n  status 200, the caller has it, after 1s in all", transport.Explain(resp, nil))
+	})
+	inBubble(t, "a body that cannot be sent again", func(t *testing.T) {
+		tr := over(t, transport.Config{Rule: policy.Rule{ReplayBuffer: policy.Off}}, script(faults.Status(503)))
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, "http://h.test/", reader(strings.NewReader("text"))))
+		_ = resp.Body.Close()
+		assert.Equal(t, "PUT http://h.test/\n  attempt 1, at 0s: 503, and the request's body cannot be sent again (ReplayBuffer is off, and it has neither GetBody nor Seek)\n"+
+			"  status 503: the request's body cannot be sent again", transport.Explain(resp, nil))
 	})
 	assert.Equal(t, "no request", transport.Explain(nil, nil))
 	for _, raw := range []string{"http://someone:SECRET@h.test/%zz?key=SECRET", "http://h.test:port/?key=SECRET#SECRET"} {
@@ -661,7 +668,7 @@ func TestExplain(t *testing.T) {
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, RateLimit: policy.RateLimit{PerSecond: 0.5}}, Base: script(faults.Status(503))})
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		resp := mustFetch(t, tr, t.Context(), "http://h.test/")
-		assert.Equal(t, "GET http://h.test/\n  attempt 1, at 0s: 503, had waited 2s for the rate limit\n  status 503: one attempt is allowed", transport.Explain(resp, nil))
+		assert.Equal(t, "GET http://h.test/\n  attempt 1, at 2s: 503, had waited 2s for the rate limit\n  status 503: one attempt is allowed, after 2s in all", transport.Explain(resp, nil))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := fetch(t, tr, ctx, "http://h.test/")

@@ -74,7 +74,7 @@ func (c *call) run(first *try) (resp *http.Response, err error) {
 		x.requestStart()
 		defer func() { x.requestEnd(began, resp, err) }()
 	}
-	if first != nil {
+	if x.report.began = x.Registry.Now(); first != nil {
 		x.sent, x.last, x.permit = 1, first.Outcome, first.permit
 		if x.last.DoneAt == 0 {
 			x.last.DoneAt = x.Registry.Now()
@@ -82,7 +82,7 @@ func (c *call) run(first *try) (resp *http.Response, err error) {
 		if x.last.SentAt == 0 && first.out != nil {
 			x.last.SentAt = first.out.Ctx.Began()
 		}
-		x.start = x.last.SentAt
+		x.start, x.report.began = x.last.SentAt, x.last.SentAt
 	}
 	return x.loop()
 }

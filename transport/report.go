@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/redact"
 )
@@ -17,12 +18,13 @@ import (
 // them.
 type report struct {
 	*call
-	history []Attempt // empty after a success on the first attempt
-	mark    *mark     // with room for the history, which callers get without the call; nil: there is none
-	reason  Reason    // of the last decision
-	until   time.Time // before which a new request would meet the same reason; zero: not known
-	ofBody  bool      // the call continues a body
-	offset  int64     // where the body was cut that the call continues, else 0
+	history []Attempt       // empty after a success on the first attempt
+	mark    *mark           // with room for the history, which callers get without the call; nil: there is none
+	reason  Reason          // of the last decision
+	began   instant.Instant // when the call did; 0: not known
+	until   time.Time       // before which a new request would meet the same reason; zero: not known
+	ofBody  bool            // the call continues a body
+	offset  int64           // where the body was cut that the call continues, else 0
 }
 
 // record adds an attempt to the history and tells the observers. A success on the
@@ -132,6 +134,13 @@ func (r *report) historyFor(reason Reason) History {
 	if reason == r.reason {
 		h.Until = r.until
 	}
+	switch {
+	case r.began != 0:
+		h.began = r.Registry.TimeOf(r.began)
+	case len(h.Attempts) > 0:
+		h.began = h.Attempts[0].sentAt()
+	}
+	h.took = time.Since(h.began)
 	return h
 }
 

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"errors"
 	"net/url"
 	"strconv"
 
@@ -65,7 +66,12 @@ func ownURLs(err error, known []string) []string {
 
 // outcome says in a few words what came of an attempt.
 func (a *Attempt) outcome(known ...string) string {
+	body, ofBody := errors.AsType[*bodyError](a.Err)
 	switch {
+	case ofBody && a.Status != 0:
+		return strconv.Itoa(a.Status) + ", and the request's body cannot be sent again (" + causeOf(body.why, known...) + ")"
+	case ofBody && body.last != nil:
+		return causeOf(body.last, known...) + ", and the request's body cannot be sent again (" + causeOf(body.why, known...) + ")"
 	case a.Err != nil:
 		return causeOf(a.Err, known...)
 	case a.Status/100 == 2 && retryable(a.Class):

@@ -39,7 +39,10 @@ func causeIn(err error, known []string) string {
 		switch {
 		case op.Timeout() && classify.ErrorTypeOf(err) == classify.ErrorDial && !strings.Contains(text, "connection"):
 			return "no connection in time"
-		case strings.Contains(whole, text): // so it has no secret
+		case !strings.Contains(whole, text): // so it may have a secret
+		case op.Op == "dial" && !strings.Contains(text, "connection"):
+			return "dial: " + text
+		default:
 			return text
 		}
 	}

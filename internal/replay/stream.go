@@ -156,11 +156,11 @@ func (s *streamBody) countUntilLost() {
 func (s *streamBody) memoryFull() error {
 	switch {
 	case s.limit <= 0:
-		return errors.New("ReplayBuffer is off, and it has no GetBody")
+		return errors.New("ReplayBuffer is off, and it has neither GetBody nor Seek")
 	case s.kept.size < s.limit:
 		return fmt.Errorf("the %d bytes that a Transport keeps of all its request bodies (ReplayBuffer) are in use", MaxMemory)
 	}
-	return fmt.Errorf("it is larger than ReplayBuffer (%d bytes), and it has no GetBody", s.limit)
+	return fmt.Errorf("it is larger than ReplayBuffer (%d bytes), and it has neither GetBody nor Seek", s.limit)
 }
 
 // lose notes that the body cannot be produced again, and the first reason. The kept

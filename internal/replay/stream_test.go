@@ -145,8 +145,8 @@ func TestStreamThatBreaks(t *testing.T) {
 // An error says which limit a body has reached.
 func TestStreamThatIsTooLarge(t *testing.T) {
 	for want, row := range map[string]struct{ limit, others int64 }{
-		"ReplayBuffer is off, and it has no GetBody":                                                    {0, 0},
-		"it is larger than ReplayBuffer (99999 bytes), and it has no GetBody":                           {99_999, 0},
+		"ReplayBuffer is off, and it has neither GetBody nor Seek":                                      {0, 0},
+		"it is larger than ReplayBuffer (99999 bytes), and it has neither GetBody nor Seek":             {99_999, 0},
 		"the 67108864 bytes that a Transport keeps of all its request bodies (ReplayBuffer) are in use": {1 << 20, MaxMemory},
 	} {
 		var pool Pool
