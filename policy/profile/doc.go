@@ -15,7 +15,7 @@
 //	policy.Rule{MaxAttempts: 3, Classify: own}.Or(profile.OpenAI())
 //
 // In a file of package rulefile, {"profile": "openai", "max_attempts": 3} does the
-// same. [All] lists the names.
+// same. Package rulefile lists the names.
 //
 // # What a profile knows
 //
@@ -48,7 +48,7 @@
 //
 // The files:
 //
-//	profile.go     All, and the parts that profiles share
+//	profile.go     the parts that profiles share
 //	kinds.go       API and Service
 //	inside.go      errors inside a success
 //	github.go      GitHub

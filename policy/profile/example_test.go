@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"maps"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -82,13 +80,6 @@ func say(rule policy.Rule, url string, status int, body string, header ...string
 	verdict := classify.First(rule.Classify, classify.Default)(outcome)
 	wait, _ := rule.RetryAfter(outcome)
 	fmt.Println(status, verdict, wait)
-}
-
-// A file of package rulefile can name any of these profiles.
-func ExampleAll() {
-	fmt.Println(slices.Sorted(maps.Keys(profile.All())))
-	// Output:
-	// [anthropic api aws azure cloudflare discord docker_hub github google_cloud openai registry service slack stripe]
 }
 
 // GitHub sends a 403 for a limit and for a permission that is missing.

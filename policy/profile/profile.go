@@ -1,4 +1,4 @@
-// All profiles by name, and the parts that profiles share.
+// The parts that profiles share.
 
 package profile
 
@@ -10,29 +10,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/peek"
-	"github.com/aplomb-go/aplomb/policy"
 )
-
-// All returns all profiles by the names that they have in rule files. The map is a
-// new one with each call.
-func All() map[string]policy.Rule {
-	return map[string]policy.Rule{
-		"api":          API(),
-		"service":      Service(),
-		"github":       GitHub(),
-		"aws":          AWS(),
-		"azure":        Azure(),
-		"google_cloud": GoogleCloud(),
-		"openai":       OpenAI(),
-		"anthropic":    Anthropic(),
-		"stripe":       Stripe(),
-		"slack":        Slack(),
-		"discord":      Discord(),
-		"cloudflare":   Cloudflare(),
-		"docker_hub":   DockerHub(),
-		"registry":     Registry(),
-	}
-}
 
 // memory is how much of a request body is kept for a retry. The SDKs of cloud
 // storage send parts of 5 to 16 MiB in bodies that hide GetBody and Seek.

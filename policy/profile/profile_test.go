@@ -15,7 +15,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,10 +68,11 @@ func parse(t testing.TB, text string, req *http.Request) *http.Response {
 
 // ofProviders returns the profiles without those for kinds of services.
 func ofProviders() map[string]policy.Rule {
-	all := profile.All()
-	delete(all, "api")
-	delete(all, "service")
-	return all
+	rules := map[string]policy.Rule{}
+	for name, p := range providers {
+		rules[name] = p.rule()
+	}
+	return rules
 }
 
 // inBubble runs a subtest in virtual time.
@@ -173,11 +176,12 @@ type wait struct {
 }
 
 func TestProfiles(t *testing.T) {
-	assert.ElementsMatch(t, slices.Collect(maps.Keys(ofProviders())), slices.Collect(maps.Keys(providers)), "each profile has a test")
 	for name, p := range providers {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, p.rule().Or(policy.Defaults()).Validate())
-			assert.Equal(t, p.rule().String(), ofProviders()[name].String())
+			byName, _, err := rulefile.Load(strings.NewReader(`{"rule": {"profile": "`+name+`"}}`), rulefile.Names{})
+			require.NoError(t, err)
+			assert.Equal(t, p.rule().String(), byName.String())
 			for kind, n := range map[string]int{"refused": len(p.refused), "ambiguous": len(p.ambiguous), "final": len(p.final),
 				"waits": len(p.waits), "together": len(p.together), "apart": len(p.apart)} {
 				assert.NotZero(t, n, "the profile has no test for %s", kind)
@@ -599,23 +603,18 @@ func comments(t *testing.T) map[string]string {
 		for _, d := range f.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Name.IsExported() {
 				docs[fn.Name.Name] = fn.Doc.Text()
-				if fn.Name.Name == "All" {
-					ast.Inspect(fn, func(n ast.Node) bool {
-						if pair, ok := n.(*ast.KeyValueExpr); ok {
-							names[pair.Value.(*ast.CallExpr).Fun.(*ast.Ident).Name] = strings.Trim(pair.Key.(*ast.BasicLit).Value, `"`)
-						}
-						return true
-					})
-				}
 			}
 		}
 	}
-	for _, other := range []string{"All", "API", "Service"} {
-		delete(docs, other)
+	delete(docs, "API")
+	delete(docs, "Service")
+	for name, p := range providers {
+		function := runtime.FuncForPC(reflect.ValueOf(p.rule).Pointer()).Name()
+		names[function[strings.LastIndexByte(function, '.')+1:]] = name
 	}
 	byName := map[string]string{}
 	for fn, doc := range docs {
-		require.NotEmpty(t, names[fn], "%s is not in All", fn)
+		require.NotEmpty(t, names[fn], "%s has no test", fn)
 		byName[names[fn]] = doc
 	}
 	return byName

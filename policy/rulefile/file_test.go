@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -171,7 +174,16 @@ func posted(code int, body string, header ...string) classify.Outcome {
 }
 
 func TestLoadEveryProfile(t *testing.T) {
-	for name, want := range profile.All() {
+	files, err := filepath.Glob("../profile/*.go")
+	require.NoError(t, err)
+	functions := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		functions += len(regexp.MustCompile(`(?m)^func [A-Z]\w*\(\) policy\.Rule `).FindAll(text, -1))
+	}
+	assert.Len(t, builtinProfiles(), functions, "each profile has a name")
+	for name, want := range builtinProfiles() {
 		assert.Equal(t, want.String(), load(t, `"profile": "`+name+`"`, Names{}).String())
 		assert.Equal(t, want.String(), load(t, `"profile": {"name": "`+name+`"}`, Names{}).String())
 	}

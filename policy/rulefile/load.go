@@ -20,7 +20,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
-	"github.com/aplomb-go/aplomb/policy/profile"
 )
 
 // Names are the functions and back-offs of the program to which a file refers by
@@ -243,7 +242,7 @@ func (l *loader) rule(n *node, to *Part) {
 	l.object(n, reflect.ValueOf(&to.Keys).Elem())
 	to.node, to.Rule = n, to.Keys
 	if p := n.member("profile"); p != nil {
-		to.Base = named(l, p, "a profile", l.names.Profile, profile.All())
+		to.Base = named(l, p, "a profile", l.names.Profile, builtinProfiles())
 		to.Profile, _ = nameOf(p).value.(string)
 		l.contradictions(n, to.Base)
 		to.Rule = to.Keys.Or(to.Base)

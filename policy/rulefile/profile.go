@@ -4,7 +4,28 @@ package rulefile
 
 import (
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 )
+
+// builtinProfiles returns the profiles by the names that they have in files.
+func builtinProfiles() map[string]policy.Rule {
+	return map[string]policy.Rule{
+		"api":          profile.API(),
+		"service":      profile.Service(),
+		"github":       profile.GitHub(),
+		"aws":          profile.AWS(),
+		"azure":        profile.Azure(),
+		"google_cloud": profile.GoogleCloud(),
+		"openai":       profile.OpenAI(),
+		"anthropic":    profile.Anthropic(),
+		"stripe":       profile.Stripe(),
+		"slack":        profile.Slack(),
+		"discord":      profile.Discord(),
+		"cloudflare":   profile.Cloudflare(),
+		"docker_hub":   profile.DockerHub(),
+		"registry":     profile.Registry(),
+	}
+}
 
 // contradictions notes the built-in names that would turn off by accident what the
 // profile knows. A name of the program can mean anything.

@@ -23,7 +23,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/formula"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
-	"github.com/aplomb-go/aplomb/policy/profile"
 )
 
 var update = flag.Bool("update", false, "write docs/rules.schema.json")
@@ -78,7 +77,7 @@ func schema(t *testing.T) object {
 		s.read(dir)
 	}
 	rule := s.fields(reflect.TypeFor[policy.Rule]())
-	rule["profile"] = described("A rule of package profile that this rule is laid over.", named1(slices.Sorted(maps.Keys(profile.All()))))
+	rule["profile"] = described("A rule of package profile that this rule is laid over.", named1(slices.Sorted(maps.Keys(builtinProfiles()))))
 	return object{
 		"$schema":     "https://json-schema.org/draft/2020-12/schema",
 		"$id":         "https://raw.githubusercontent.com/aplomb-go/aplomb/main/docs/rules.schema.json",
@@ -130,8 +129,8 @@ func limits(typ reflect.Type, index []int) object {
 	}
 	if index == nil {
 		var allowed []string
-		for _, name := range slices.Sorted(maps.Keys(profile.All())) {
-			if profile.All()[name].ValidateRequest() == nil {
+		for _, name := range slices.Sorted(maps.Keys(builtinProfiles())) {
+			if builtinProfiles()[name].ValidateRequest() == nil {
 				allowed = append(allowed, name)
 			}
 		}
