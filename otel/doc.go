@@ -54,10 +54,10 @@
 //	aplomb.host.requests           gauge of the requests under way
 //	aplomb.host.holds              gauge of the scopes that the server asked to wait
 //	aplomb.host.budget             gauge of the retries that could be sent at once
-//	aplomb.host.gate.limit         gauge of the attempts that the gate lets be in flight
-//	aplomb.host.gate.slots         gauge of the slots in use
-//	aplomb.host.gate.queue         gauge of the attempts that wait for a slot
-//	aplomb.host.gate.closed        gauge, 1 while the gate is closed
+//	aplomb.host.limiter.limit         gauge of the attempts that the limiter lets be in flight
+//	aplomb.host.limiter.slots         gauge of the slots in use
+//	aplomb.host.limiter.queue         gauge of the attempts that wait for a slot
+//	aplomb.host.limiter.closed        gauge, 1 while the circuit is open
 //	aplomb.host.lane               gauge of the number of the host's pool of connections; 0 is the base
 //	aplomb.host.rate               gauge of the limit of attempts per second
 //	aplomb.host.changes            counter, by aplomb.reason (see transport.HostChange), and by

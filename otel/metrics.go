@@ -166,7 +166,7 @@ var hostFigures = []figure[transport.HostState]{
 	{whole, "gate.limit", "{attempt}", "Attempts that the gate lets be in flight.", func(s *transport.HostState) float64 { return ofGate(s, s.ConcurrencyLimit) }},
 	{whole, "gate.slots", "{attempt}", "Slots of the gate in use.", func(s *transport.HostState) float64 { return ofGate(s, s.ConcurrencyInUse) }},
 	{whole, "gate.queue", "{attempt}", "Attempts that wait for a slot of the gate.", func(s *transport.HostState) float64 { return ofGate(s, s.ConcurrencyWaiting) }},
-	{whole, "gate.closed", "{gate}", "1 while the gate is closed.", func(s *transport.HostState) float64 { return ofGate(s, oneIf[s.CircuitOpen]) }},
+	{whole, "gate.closed", "{gate}", "1 while the circuit is open.", func(s *transport.HostState) float64 { return ofGate(s, oneIf[s.CircuitOpen]) }},
 	{broken, "budget", "{attempt}", "Retries that could be sent at once.", func(s *transport.HostState) float64 { return s.RetryBudget }},
 	{broken, "rate", "{attempt}/s", "The limit of attempts per second.", func(s *transport.HostState) float64 { return cmp.Or(s.RateLimit, -1) }},
 }

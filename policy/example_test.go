@@ -91,7 +91,7 @@ func ExampleRetryBudget() {
 	// Output: {RetryBudget: RetryBudget{Ratio: 0.1, MinPerSecond: 1}} <nil>
 }
 
-// This gate refuses requests instead of letting them wait. An attempt that hangs
+// This limiter refuses requests instead of letting them wait. An attempt that hangs
 // would keep its slot for ever, so AttemptTimeout bounds the attempts.
 func ExampleConcurrency() {
 	rule := policy.Rule{

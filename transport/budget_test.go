@@ -318,7 +318,7 @@ func TestBudgetsRetriesAreSpent(t *testing.T) {
 }
 
 // TestRefusedCallsEarnNoRetries: a share of what is sent is a share of what the
-// host sees; callers that try again and again behind a full gate add nothing.
+// host sees; callers that try again and again behind a full limiter add nothing.
 func TestRefusedCallsEarnNoRetries(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Rule: policy.Rule{

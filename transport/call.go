@@ -112,7 +112,7 @@ func (c *call) tryLight() (*http.Response, error) {
 		o.Resp, o.Err = attempt.CheckResponse(base.RoundTrip(c.Req))
 	}
 	if o.Err == nil && !limit.TellsToWait(o.Resp.StatusCode) && !(c.Rule.Limited && a.permit.HasMore(&c.Request, &o)) {
-		o.Verdict = c.judgeResponse(o.Resp) // else the limits hear of the wait before a classifier reads the body
+		o.Class = c.judgeResponse(o.Resp) // else the limits hear of the wait before a classifier reads the body
 		made := c.State.MachinesMade()
 		if !o.Failed() && (made == nil || made.Cooldown.Quiet()) {
 			if major := int32(o.Resp.ProtoMajor); c.State.Protocol.Load() != major {
@@ -179,7 +179,7 @@ func (c *call) reasonGone() Reason {
 // eventOf returns what is told of an outcome now.
 func (c *call) eventOf(o *attempt.Outcome) Event {
 	e := Event{Response: o.Resp, Attempt: Attempt{
-		Number: o.Number, Kind: AttemptKind(o.Kind), Status: o.Status(), Err: o.Err, Class: o.Verdict, Addr: o.Link.Addr(), Pool: o.Lane(),
+		Number: o.Number, Kind: AttemptKind(o.Kind), Status: o.Status(), Err: o.Err, Class: o.Class, Addr: o.Link.Addr(), Pool: o.Lane(),
 		Duration: o.Took(), Queued: Queued(o.Queued), Time: time.Now(),
 	}}
 	if o.SentAt != 0 {

@@ -107,7 +107,7 @@ func TestChangeOfAHoldThatNobodyWaitsFor(t *testing.T) {
 	})
 }
 
-// TestChangeOfAGate: the host is down when its gate closes, and back when it opens.
+// TestChangeOfAGate: the host is down when its circuit opens, and back when it opens.
 func TestChangeOfAGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
@@ -134,7 +134,7 @@ func TestChangeOfAGate(t *testing.T) {
 	})
 }
 
-// TestChangeOfACrowd: a host is crowded when requests wait at its gate for long.
+// TestChangeOfACrowd: a host is crowded when requests wait at its limiter for long.
 func TestChangeOfACrowd(t *testing.T) {
 	for failFast, want := range map[policy.Switch]string{policy.Off: "concurrency", policy.On: "concurrency"} {
 		bubble(t, func(t *testing.T) {

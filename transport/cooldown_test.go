@@ -172,7 +172,7 @@ func TestInFlightJoinTheCooldown(t *testing.T) {
 }
 
 // TestHoldBehindTheOtherLimits: a hold that begins while a request waits for
-// the rate, the gate or a quota holds that request, too.
+// the rate, the limiter or a quota holds that request, too.
 func TestHoldBehindTheOtherLimits(t *testing.T) {
 	rows := map[string]struct {
 		rule    policy.Rule
@@ -199,7 +199,7 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 				_, _ = send(t, tr, http.MethodPost, "http://h.test/")
 			}()
 			time.Sleep(100 * time.Millisecond)
-			resp, err := get(t, tr, t.Context()) // fills the gate, or uses the rate
+			resp, err := get(t, tr, t.Context()) // fills the limiter, or uses the rate
 			require.NoError(t, err)
 			time.AfterFunc(row.release, func() { _ = resp.Body.Close() })
 			if name == "pacing" {

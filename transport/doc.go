@@ -30,7 +30,7 @@
 //
 // An attempt passes the limits in this order. The cooldown holds it if the rule shares
 // waits and the host asked its scope for one. Pacing holds it if the server's quota is nearly used up. The
-// rate holds it if it has no token. The gate comes last, and holds it if too many
+// rate holds it if it has no token. The limiter comes last, and holds it if too many
 // requests are in flight. Token and slot are taken at the same moment. A request
 // waits for one limit at a time, in the order of arrival, until its context ends. If
 // its turn would come after its deadline, it is refused at once. If a hold begins
@@ -40,7 +40,7 @@
 // the sleep. If the retry does not go, the budget gets it back. A hedge never
 // waits. It goes if all limits let it go at once.
 //
-//	request ─▶ cooldown ─▶ pacing ─▶ rate ─▶ gate ─▶ attempt ─▶ response ─▶ caller
+//	request ─▶ cooldown ─▶ pacing ─▶ rate ─▶ limiter ─▶ attempt ─▶ response ─▶ caller
 //	              ▲                                    │ slow?     │ failed?
 //	              │                                    └▶ hedge    ▼
 //	              └──────────── sleep ◀─────────────────────────  budget

@@ -187,7 +187,7 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 	x, past := c.newRetrier(), d.past
 	defer x.ObeyCancel()()
 	past.cutAt = time.Now()
-	x.last = attempt.Outcome{Number: past.series.sent, Kind: attempt.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Registry.InstantOf(past.cutAt), Verdict: past.cut}
+	x.last = attempt.Outcome{Number: past.series.sent, Kind: attempt.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Registry.InstantOf(past.cutAt), Class: past.cut}
 	x.download, x.report.offset, x.report.ofBody, x.wait, x.start = d, cut.Offset, true, past.wait, d.start
 	if !cut.Progressed { // or it begins a request, of which nothing was sent yet
 		x.series = past.series

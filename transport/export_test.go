@@ -9,7 +9,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
@@ -93,9 +93,9 @@ func (t *Transport) RefusedByProxy(req *http.Request, err error) bool {
 }
 
 // Landed lets the body of a response take over a slot of g.
-func (t *Transport) Landed(g *gate.Gate, ctx context.Context, req *http.Request, resp *http.Response) {
+func (t *Transport) Landed(g *concurrency.Limiter, ctx context.Context, req *http.Request, resp *http.Response) {
 	s := attempt.Slot{Home: &t.registry, Gate: g}
-	g.Enter(t.registry.Now(), &s.At, nil, gate.Config{})
+	g.Enter(t.registry.Now(), &s.At, nil, concurrency.Config{})
 	s.Landed(&attempt.Attempt{Outcome: attempt.Outcome{Resp: resp}, Ctx: ctx}, req, nil)
 }
 

@@ -628,7 +628,7 @@ func TestFleetAway(t *testing.T) {
 		}
 		assert.InDelta(t, 1, time.Since(began).Seconds(), 0.25, "the whole rate, because nobody else sends")
 	})
-	// The gate probes by its own knowledge, and opens.
+	// The limiter probes by its own knowledge, and opens.
 	bubble(t, func(t *testing.T) {
 		f := newMemFleet(2 * time.Millisecond)
 		f.away = true
@@ -707,7 +707,7 @@ func TestFleetNonsense(t *testing.T) {
 	})
 }
 
-// A closed gate asks its fleet for a permit, so a gate that refuses has none for the first
+// An open circuit asks its fleet for a permit, so a concurrency limit that refuses has none for the first
 // request after an idle time. The next request is sent.
 func TestFirstRequestAfterAnIdleOutage(t *testing.T) {
 	two := func(*http.Request) int { return 2 }
@@ -918,7 +918,7 @@ func TestQuotaThatComesDuringTheWait(t *testing.T) {
 }
 
 // If Update turns on a limit that a fleet shares, the member asks what the fleet knows.
-// TestFleetAnswersAtOnce does so with a gate.
+// TestFleetAnswersAtOnce does so with a concurrency limit.
 func TestUpdateAsksTheFleet(t *testing.T) {
 	hold := fleetmsg.Message{Kind: fleetmsg.Hold, Status: 429, Wait: time.Minute}
 	quota := fleetmsg.Message{Kind: fleetmsg.Quota, Limit: 100, Wait: 50 * time.Second}

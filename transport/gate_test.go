@@ -94,7 +94,7 @@ func (f *freezer) between(from, to time.Duration) (n int) {
 	return n
 }
 
-// TestGateAgainstAHangingServer is the requirement of the gate. 100 requests per second
+// TestGateAgainstAHangingServer is the requirement of the limiter. 100 requests per second
 // arrive, whether or not other requests get a response.
 func TestGateAgainstAHangingServer(t *testing.T) {
 	const freeze, wake, end = 20 * time.Second, 40 * time.Second, 50 * time.Second
@@ -153,7 +153,7 @@ func TestGateAgainstAHangingServer(t *testing.T) {
 	}
 }
 
-// TestGateClosesWhateverTheFailure: the gate counts errors, responses without a body,
+// TestGateClosesWhateverTheFailure: the limiter counts errors, responses without a body,
 // and responses whose body a classifier has read to its end.
 func TestGateClosesWhateverTheFailure(t *testing.T) {
 	rows := map[string]struct {
@@ -205,7 +205,7 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 
 // TestGateProbes: a host that is down gets a single probe at a time. The next probe
 // begins within a second after the end of the last probe. The first success opens the
-// gate.
+// limiter.
 func TestGateProbes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var down atomic.Bool
@@ -266,7 +266,7 @@ func TestGateRefuse(t *testing.T) {
 	})
 }
 
-// TestGateRefuseAndRate: the gate refuses requests, and the rate makes them wait.
+// TestGateRefuseAndRate: the limiter refuses requests, and the rate makes them wait.
 func TestGateRefuseAndRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{
@@ -282,7 +282,7 @@ func TestGateRefuseAndRate(t *testing.T) {
 }
 
 // TestRateIsNoGate: requests that wait for their rate wait for no slot, and say nothing about
-// the gate's limit.
+// the limiter's limit.
 func TestRateIsNoGate(t *testing.T) {
 	for name, f := range map[string]*memFleet{"alone": nil, "fleet": newMemFleet(0)} {
 		inBubble(t, name, func(t *testing.T) {
@@ -441,7 +441,7 @@ func TestGateServesInOrder(t *testing.T) {
 	})
 }
 
-// TestBadRouteAmongGoodOnes does not close the gate, whether it fails or hangs.
+// TestBadRouteAmongGoodOnes does not open the circuit, whether it fails or hangs.
 func TestBadRouteAmongGoodOnes(t *testing.T) {
 	for name, bad := range map[string]answer{"fails": status(503), "hangs": faults.Hang()} {
 		inBubble(t, name, func(t *testing.T) {
@@ -483,7 +483,7 @@ func TestBadRouteAmongGoodOnes(t *testing.T) {
 	}
 }
 
-// A response without a body makes the gate grow as a response with a body does.
+// A response without a body makes the limiter grow as a response with a body does.
 func TestGateGrowsWithAndWithoutBodies(t *testing.T) {
 	for name, a := range map[string]answer{"without": faults.Status(200), "with": status(200)} {
 		inBubble(t, name, func(t *testing.T) {
@@ -499,7 +499,7 @@ func TestGateGrowsWithAndWithoutBodies(t *testing.T) {
 	}
 }
 
-// A request that the gate refuses takes no token of the rate and is refused at once.
+// A request that the limiter refuses takes no token of the rate and is refused at once.
 func TestRequestRefusedByTheGateTakesNoToken(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		block := make(chan struct{})
@@ -546,7 +546,7 @@ func TestSlotOfAFinalFailure(t *testing.T) {
 
 // TestLateSuccesses: requests that were sent before an outage may succeed during it, for
 // instance because the host finishes them before it goes. They say nothing about the host as
-// it is now, and neither open gates nor keep them open.
+// it is now, and neither closed circuits nor keep them open.
 func TestLateSuccesses(t *testing.T) {
 	const members, begin, end = 10, 10 * time.Second, 40 * time.Second
 	for name, tt := range map[string]struct {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
-	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -75,7 +75,7 @@ func (x *retrier) race() {
 	first.flyCopy()
 	r.winner = r.land()
 	x.last, x.permit = r.winner.Outcome, r.winner.permit
-	if x.Rule.Policy.Hedge.Percentile > 0 && attempt.ResultOf(x.Ctx, x.last.Resp, x.last.Err) == gate.Success {
+	if x.Rule.Policy.Hedge.Percentile > 0 && attempt.ResultOf(x.Ctx, x.last.Resp, x.last.Err) == concurrency.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
 		// sooner. A failure says nothing about how long responses take.
@@ -288,14 +288,14 @@ func (r *race) abandon(a *racer) attempt.Outcome {
 func (r *race) classifyRacer(a *racer) (again bool) {
 	r.last, r.permit = a.Outcome, a.permit
 	r.askRule()
-	a.Verdict, a.permit = r.last.Verdict, r.permit
+	a.Class, a.permit = r.last.Class, r.permit
 	return a.Failed()
 }
 
 // discardRacer discards a response that would be retried. The other attempt does not wait for the
 // drain, which ends with the race.
 func (r *race) discardRacer(a *racer) {
-	r.recordOutrun(a, a.Err, a.Verdict)
+	r.recordOutrun(a, a.Err, a.Class)
 	go attempt.Discard(&a.out.Ctx, a.Resp)
 	a.Resp = nil
 }
@@ -308,7 +308,7 @@ func (r *race) recordOutrun(a *racer, err error, v classify.Class) {
 		*last = a.Outcome
 	}
 	a.watch.tellEnd(last)
-	last.Verdict = v
+	last.Class = v
 	var hint time.Duration
 	if last.Failed() {
 		r.planner.Note(last)

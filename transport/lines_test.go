@@ -354,7 +354,7 @@ func TestSixLinesPerMinute(t *testing.T) {
 	}
 }
 
-// An Update may turn a gate on while requests wait for the rate alone.
+// An Update may turn a concurrency limit on while requests wait for the rate alone.
 func TestGateIsTurnedOnWhileTheRateHolds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Text
@@ -447,7 +447,7 @@ func TestStateOfSeveralConditions(t *testing.T) {
 	})
 }
 
-// TestStateBehindAGate: the state is that of the gate.
+// TestStateBehindAGate: the state is that of the limiter.
 func TestStateBehindAGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log journal

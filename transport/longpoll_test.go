@@ -95,7 +95,7 @@ func TestStreamUnderTimeouts(t *testing.T) {
 	}
 }
 
-// Long polls hold slots of the gate as long as they wait for their headers. Polls through a
+// Long polls hold slots of the limiter as long as they wait for their headers. Polls through a
 // Transport of their own hold up nobody.
 func TestLongPollsAtTheGate(t *testing.T) {
 	for name, own := range map[string]bool{"same Transport": false, "a Transport of their own": true} {
@@ -267,7 +267,7 @@ func (c *crowd) call(t *testing.T) {
 
 // TestPollersOfADeadHost has the figures of lab/figures.md about callers that ask again as
 // soon as a call has failed. The budget rests, because no retry helps. So each call is a single
-// request, as that of a plain client. A gate makes the pollers wait.
+// request, as that of a plain client. A concurrency limit makes the pollers wait.
 func TestPollersOfADeadHost(t *testing.T) {
 	const span = 2 * time.Minute
 	for _, row := range []struct {

@@ -224,11 +224,11 @@ func (x *retrier) refusal(reason Reason, no *limit.Rejection, err error) *Error 
 func (x *retrier) askRule() {
 	a := &x.last
 	x.permit.Headers(&x.Request, a)
-	if a.Verdict != classify.Unknown {
+	if a.Class != classify.Unknown {
 		return
 	}
 	if a.BodyBroke = x.body != nil && x.body.Broke(); a.BodyBroke && a.Err != nil {
-		a.Verdict = classify.Final
+		a.Class = classify.Final
 		return
 	}
 	o, ask := x.OutcomeOf(a.Resp, a.Err), x.Rule.Classify
@@ -238,19 +238,19 @@ func (x *retrier) askRule() {
 	if x.keyed && slices.ContainsFunc(x.report.history, func(a Attempt) bool { return a.Class == classify.Ambiguous }) {
 		ask = x.Rule.KeyInUse
 	}
-	a.Verdict = ask(o)
+	a.Class = ask(o)
 	switch {
-	case a.Verdict == classify.Ambiguous && a.Err != nil && (a.Link.Unsent() || route.RefusedByProxy(x.base, x.Req, a.Err)):
-		a.Verdict = classify.Refused
-	case a.Verdict == classify.Refused && a.Link.ConnectedLate(a.Err):
-		a.Verdict = classify.Ambiguous
-	case a.Verdict == classify.Final && a.Err != nil && x.planner.TakesHTTP1(a.Err):
-		a.Verdict = classify.Ambiguous
+	case a.Class == classify.Ambiguous && a.Err != nil && (a.Link.Unsent() || route.RefusedByProxy(x.base, x.Req, a.Err)):
+		a.Class = classify.Refused
+	case a.Class == classify.Refused && a.Link.ConnectedLate(a.Err):
+		a.Class = classify.Ambiguous
+	case a.Class == classify.Final && a.Err != nil && x.planner.TakesHTTP1(a.Err):
+		a.Class = classify.Ambiguous
 	}
 }
 
 // retryable reports whether a verdict calls for a retry.
-func retryable(v classify.Class) bool { return (&attempt.Outcome{Verdict: v}).Failed() }
+func retryable(v classify.Class) bool { return (&attempt.Outcome{Class: v}).Failed() }
 
 // judge decides about the outcome at hand, and reserves everything that a retry needs. The
 // outcome may be the cut of a body.

@@ -30,7 +30,7 @@ import (
 )
 
 // TestPacingBeginsWhileRequestsWaitAtTheGate: some requests passed the pacing before the
-// server named a quota, and wait at the gate. They ask the pacing again.
+// server named a quota, and wait at the limiter. They ask the pacing again.
 func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const quota = 20
@@ -171,7 +171,7 @@ func TestGateComesBackByItself(t *testing.T) {
 	})
 }
 
-// MaxElapsedTime also bounds the wait of a retry at the gate.
+// MaxElapsedTime also bounds the wait of a retry at the limiter.
 func TestMaxElapsedAtTheGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(func(req *http.Request) (*http.Response, error) {
@@ -199,7 +199,7 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 }
 
 // A request whose turn by the rate comes after its deadline is refused at once,
-// with and without a gate.
+// with and without a concurrency limit.
 func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
 	for name, gated := range map[string]policy.Switch{"rate": policy.Off, "rate and gate": policy.On} {
 		inBubble(t, name, func(t *testing.T) {

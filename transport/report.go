@@ -161,7 +161,7 @@ type observer struct{ *call }
 
 // Tells returns a function that tells the Trace and the log about a change. No lock is held
 // meanwhile, because a hook or a log handler may block, or send a request over the same
-// Transport. If the change came with a response, the request still has its slot of the gate.
+// Transport. If the change came with a response, the request still has its slot of the limiter.
 func (c observer) Tells(v news.Change) func() {
 	h, t, all, ctx := c.hostChange(v), c.t, c.State.Machines().News(), c.parentContext()
 	if v.Condition == news.Lane {

@@ -441,7 +441,7 @@ func TestEarlyRedirectOfOneReader(t *testing.T) {
 }
 
 // A request whose own body fails is sent once, and its caller gets that error. The host, its
-// gate, its connections and its budget are not to blame, whatever the error looks like.
+// limiter, its connections and its budget are not to blame, whatever the error looks like.
 func TestSourceOfAnUploadFails(t *testing.T) {
 	gated := policy.Concurrency{Max: 100, Initial: 100}
 	rules := map[string]policy.Rule{

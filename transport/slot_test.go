@@ -18,7 +18,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
-	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -166,7 +166,7 @@ func TestSlowDownloadKeepsItsSlot(t *testing.T) {
 	})
 }
 
-// TestForgottenFailureOfAProbe: the gate opens when the host is back, although nobody
+// TestForgottenFailureOfAProbe: the circuit closes when the host is back, although nobody
 // closed the response to the last probe.
 func TestForgottenFailureOfAProbe(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestForgottenFailureOfAProbe(t *testing.T) {
 }
 
 // TestHungProbe: a probe without a deadline that never ends does not keep the
-// gate shut, and neither do several of them.
+// limiter shut, and neither do several of them.
 func TestHungProbe(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mode atomic.Int32 // 0 down, 1 hanging, 2 up
@@ -239,7 +239,7 @@ func TestHungProbe(t *testing.T) {
 	})
 }
 
-// TestSlowProbe: the gate opens for a host that takes longer to respond than the time
+// TestSlowProbe: the circuit closes for a host that takes longer to respond than the time
 // between two probes.
 func TestSlowProbe(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -316,7 +316,7 @@ func TestGateRefuseAfterAPause(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			canceled, leave := context.WithCancel(t.Context())
 			leave()
-			_, _ = get(t, tr, canceled) // makes the gate look at its limit again
+			_, _ = get(t, tr, canceled) // makes the limiter look at its limit again
 			hang.Store(false)
 			time.Sleep(time.Hour)
 			for range 10 {
@@ -537,7 +537,7 @@ func (endlessContext) Done() <-chan struct{} { panic("no end") }
 func TestSlotOfAContextThatPanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: newNoop()})
-		var g gate.Gate
+		var g concurrency.Limiter
 		for range 3 {
 			assert.Panics(t, func() {
 				resp := &http.Response{StatusCode: 200, Body: io.NopCloser(http.NoBody)}
@@ -546,7 +546,7 @@ func TestSlotOfAContextThatPanics(t *testing.T) {
 			assert.Zero(t, g.State().InFlight)
 		}
 		time.Sleep(time.Hour) // no body is read any more
-		require.Equal(t, queue.Go, g.Enter(tr.Now(), new(gate.Slot), nil, gate.Config{}).Verb)
+		require.Equal(t, queue.Go, g.Enter(tr.Now(), new(concurrency.Slot), nil, concurrency.Config{}).Verb)
 		assert.Equal(t, 1, g.State().InFlight)
 	})
 }

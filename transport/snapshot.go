@@ -34,8 +34,8 @@ type HostState struct {
 	// is the end of the longest such wait.
 	ThrottledKeys  int       `json:"held_scopes"`
 	ThrottledUntil time.Time `json:"held_until,omitzero"`
-	// GateLimit is the number of attempts that the gate lets be in flight at the
-	// same time. It is 0 without a gate.
+	// GateLimit is the number of attempts that the limiter lets be in flight at the
+	// same time. It is 0 without a concurrency limit.
 	ConcurrencyLimit int `json:"gate_limit"`
 	// GateSlots is the number of slots in use. A failed attempt ends its slot with
 	// the verdict on the response or with its error. A success ends its slot when
@@ -46,7 +46,7 @@ type HostState struct {
 	ConcurrencyInUse int `json:"gate_slots"`
 	// GateQueue is the number of attempts that wait for a slot.
 	ConcurrencyWaiting int `json:"gate_queue"`
-	// GateClosed reports that the gate is closed. A closed gate lets a single
+	// GateClosed reports that the circuit is open. An open circuit lets a single
 	// attempt at a time try whether the host is back.
 	CircuitOpen bool `json:"gate_closed"`
 	// Lane is the number of the pool of connections over which attempts go, and Lanes is
@@ -54,7 +54,7 @@ type HostState struct {
 	// the base transport itself (see policy.Rule.Lanes).
 	Pool  int `json:"lane,omitzero"`
 	Lanes int `json:"lanes,omitzero"`
-	// Down reports that the last five attempts or more failed. It stops no request, unlike a gate
+	// Down reports that the last five attempts or more failed. It stops no request, unlike a concurrency limit
 	// that is closed.
 	Down bool `json:"down,omitzero"`
 	// PacingQueue is the number of requests that wait because a quota is nearly used up.
@@ -139,7 +139,7 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 	gate, rate := m.Made()
 	if gate != nil && r != nil && r.Concurrency {
 		g := gate.State()
-		h.ConcurrencyLimit, h.ConcurrencyInUse, h.ConcurrencyWaiting, h.CircuitOpen = g.Limit, g.InFlight, g.Waiting, g.Closed
+		h.ConcurrencyLimit, h.ConcurrencyInUse, h.ConcurrencyWaiting, h.CircuitOpen = g.Limit, g.InFlight, g.Waiting, g.CircuitOpen
 	}
 	if rate != nil && r != nil && r.RateLimit {
 		h.RateLimit, h.RateLimitWaiting = r.Settings.Rate.PerSecond, rate.Queue()

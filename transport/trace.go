@@ -162,7 +162,7 @@ const (
 )
 
 // Queued is the time that a request spent in the queues of its host's limits. A wait
-// for a slot of the gate includes the wait for the rate, if the rule has both.
+// for a slot of the limiter includes the wait for the rate, if the rule has both.
 type Queued struct {
 	Cooldown time.Duration // until the end of a hold
 	Pacing   time.Duration // because the server's quota was nearly used up

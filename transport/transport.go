@@ -106,7 +106,7 @@ type Config struct {
 	// fragments.
 	//
 	// The request whose line is written waits for the handler, and still has its slot of the
-	// gate. No other request waits for it, and no lock is held. So a handler may send
+	// limiter. No other request waits for it, and no lock is held. So a handler may send
 	// requests over the same Transport, which may have to wait for slots at the same host.
 	Logger *slog.Logger
 }

@@ -1,5 +1,5 @@
 // Package attempt is one attempt of a request. An Attempt has the copy of the request, its context
-// and timers, its slot at the gate, its connection, and its response until the loop takes that.
+// and timers, its slot at the limiter, its connection, and its response until the loop takes that.
 // It knows of no other attempt.
 package attempt
 
@@ -10,7 +10,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/internal/replay"
@@ -40,7 +40,7 @@ type Attempt struct {
 // A home is whose slots and pools the attempts have.
 type home interface {
 	Now() instant.Instant
-	TellGate(host string, g *gate.Gate)
+	TellGate(host string, g *concurrency.Limiter)
 	AskProbe(host string)
 }
 
@@ -98,7 +98,7 @@ func newOutgoing(link *Link, withMore, withValues bool) (out *Outgoing, room []s
 }
 
 // Light reports whether the caller's own request can go, untouched: this is the first attempt,
-// its body is not lent, and neither a timer nor a gate watches it.
+// its body is not lent, and neither a timer nor a concurrency limit watches it.
 func (f *Attempt) Light() bool {
 	watched := f.Timed || f.Watched || f.Slot.Probe ||
 		f.Slot.Gate != nil && f.Req.Body != nil && f.Req.Body != http.NoBody

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
@@ -71,9 +71,9 @@ func TestLight(t *testing.T) {
 		"a hook":                     {func(f *Attempt) { f.Watched = true }, false},
 		"a link":                     {func(f *Attempt) { f.Link = new(Link) }, false},
 		"a probe of a fleet":         {func(f *Attempt) { f.Slot.Probe = true }, false},
-		"a gate":                     {func(f *Attempt) { f.Slot.Gate = new(gate.Gate) }, true},
-		"a gate and an empty body":   {func(f *Attempt) { f.Slot.Gate, f.Req.Body = new(gate.Gate), http.NoBody }, true},
-		"a gate and an upload":       {func(f *Attempt) { f.Slot.Gate, f.Req.Body = new(gate.Gate), body("x") }, false},
+		"a gate":                     {func(f *Attempt) { f.Slot.Gate = new(concurrency.Limiter) }, true},
+		"a gate and an empty body":   {func(f *Attempt) { f.Slot.Gate, f.Req.Body = new(concurrency.Limiter), http.NoBody }, true},
+		"a gate and an upload":       {func(f *Attempt) { f.Slot.Gate, f.Req.Body = new(concurrency.Limiter), body("x") }, false},
 		"an upload without any gate": {func(f *Attempt) { f.Req.Body = body("x") }, true},
 	} {
 		f := flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, nil)
@@ -184,7 +184,7 @@ func TestRequestOfTheResponse(t *testing.T) {
 }
 
 // A base sees the small body in memory of a request as it is. Any other body is watched by a timer or a
-// gate, and so is that of net/http's own resend.
+// limiter, and so is that of net/http's own resend.
 func TestWhoseUploadIsWatched(t *testing.T) {
 	again := func() (io.ReadCloser, error) { return body("news"), nil }
 	for name, row := range map[string]struct {
@@ -225,7 +225,7 @@ func TestWhoseUploadIsWatched(t *testing.T) {
 				return &http.Response{StatusCode: 200}, nil
 			})
 			if row.gate {
-				f.Slot = slotOf(t, new(gate.Gate))
+				f.Slot = slotOf(t, new(concurrency.Limiter))
 			}
 			send(f)
 			assert.NoError(t, f.Err)
@@ -244,7 +244,7 @@ func TestWhoseUploadIsWatched(t *testing.T) {
 
 // A base that panics leaves neither a context, nor a slot, nor an open body behind.
 func TestPanicOfTheBase(t *testing.T) {
-	g, lent := new(gate.Gate), body("lent")
+	g, lent := new(concurrency.Limiter), body("lent")
 	f := flightOf(requestOf(t, "POST", body("news")), 1, policy.Rule{AttemptTimeout: time.Hour}, func(*http.Request) (*http.Response, error) { panic("base") })
 	f.Slot, f.Body = slotOf(t, g), lent
 	out := f.Copied()
@@ -268,7 +268,7 @@ func TestSlotAfterASend(t *testing.T) {
 		base := func(req *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: status, Body: body("x"), Request: req}, nil
 		}
-		g := new(gate.Gate)
+		g := new(concurrency.Limiter)
 		f := flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, base)
 		f.Slot = slotOf(t, g)
 		f.SendLight()
@@ -294,7 +294,7 @@ func TestAbort(t *testing.T) {
 		lent         bool
 		body, caller int // Closes
 	}{{1, false, 0, 1}, {2, false, 0, 0}, {1, true, 1, 0}, {2, true, 1, 0}} {
-		g, own, lent := new(gate.Gate), body("own"), body("lent")
+		g, own, lent := new(concurrency.Limiter), body("own"), body("lent")
 		f := flightOf(requestOf(t, "POST", own), row.number, policy.Rule{}, nil)
 		if f.Slot = slotOf(t, g); row.lent {
 			f.Body = lent

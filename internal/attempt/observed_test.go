@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-var gateOfOne = gate.Config{Start: 1, Max: 1}
+var gateOfOne = concurrency.Config{Start: 1, Max: 1}
 
 // An observer notes each end of a body.
 type observer struct {
@@ -146,7 +146,7 @@ func TestContextErr(t *testing.T) {
 func TestOutcome(t *testing.T) {
 	link, p := new(Link), &pool.Pool{Number: 3}
 	o := Outcome{Number: 2, Kind: Hedge, SentAt: 5, Queued: Queued{Gate: 1}, Pool: p, Heard: 4, Link: link,
-		Resp: &http.Response{StatusCode: 503, Body: io.NopCloser(strings.NewReader(""))}, Err: io.EOF, DoneAt: 12, Verdict: classify.Refused}
+		Resp: &http.Response{StatusCode: 503, Body: io.NopCloser(strings.NewReader(""))}, Err: io.EOF, DoneAt: 12, Class: classify.Refused}
 	assert.Equal(t, 503, o.Status())
 	assert.Equal(t, 7*time.Nanosecond, o.Took())
 	assert.Equal(t, 3, o.Lane())
@@ -156,6 +156,6 @@ func TestOutcome(t *testing.T) {
 	assert.Zero(t, (&Outcome{SentAt: 5}).Took(), "it is not known")
 	assert.Zero(t, (&Outcome{DoneAt: 5}).Took(), "it is not known")
 	for verdict, failed := range map[classify.Class]bool{classify.Unknown: false, classify.Final: false, classify.Refused: true, classify.Ambiguous: true} {
-		assert.Equal(t, failed, (&Outcome{Verdict: verdict}).Failed(), verdict)
+		assert.Equal(t, failed, (&Outcome{Class: verdict}).Failed(), verdict)
 	}
 }

@@ -27,7 +27,7 @@ type Outcome struct {
 	Err    error
 	DoneAt instant.Instant // when it had a response or an error; 0: not known
 
-	Verdict   classify.Class // Unknown: nobody was asked yet
+	Class     classify.Class // Unknown: nobody was asked yet
 	BodyBroke bool           // the request's own body failed
 	Below     bool           // a Transport below has the attempts of which Err tells
 }
@@ -64,7 +64,7 @@ func (o *Outcome) Took() time.Duration {
 
 // Failed reports whether the outcome calls for a retry.
 func (o *Outcome) Failed() bool {
-	return o.Verdict == classify.Refused || o.Verdict == classify.Ambiguous
+	return o.Class == classify.Refused || o.Class == classify.Ambiguous
 }
 
 // Lane returns the number of the pool.

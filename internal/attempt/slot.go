@@ -1,4 +1,4 @@
-// A slot at the gate, and what an outcome says about the host.
+// A slot at the limiter, and what an outcome says about the host.
 
 package attempt
 
@@ -13,44 +13,44 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
-// A Slot is the right of an attempt to be in flight to a host with a gate. The zero
-// slot belongs to a host without a gate.
+// A Slot is the right of an attempt to be in flight to a host with a concurrency limit. The zero
+// slot belongs to a host without a concurrency limit.
 //
 // A slot has one owner at a time, and each owner releases it in a deferred call.
-// The limits of the call own it from the answer of the gate until an attempt takes
+// The limits of the call own it from the answer of the limiter until an attempt takes
 // it over. The attempt owns it until the response arrives. Then the body of the
 // response owns it. Each owner takes over the value itself. From the send on the
-// value is at its last place, because the gate may know its address.
+// value is at its last place, because the limiter may know its address.
 //
 // An error, a success without a body, an event stream and a connection that is handed over end
 // the slot at once. A response that is no success hands the slot back to the limits. They end
-// it and tell the gate its result when they know of the hold that the response may ask for.
+// it and tell the limiter its result when they know of the hold that the response may ask for.
 // Otherwise the next request would get the slot, and go before the hold. The body of any other
 // success keeps the slot until the body has ended or is closed, or the request's context has
 // ended. If nobody reads from the body for ten seconds, it keeps the slot no longer (see
-// [gate.Gate.Idle]). The same holds if the body has no length and a Read waits for 500 ms (see
-// [gate.Gate.Reading]). While the attempt waits for the caller's body, its slot does not count
-// (see [gate.Gate.Await]).
+// [concurrency.Limiter.Idle]). The same holds if the body has no length and a Read waits for 500 ms (see
+// [concurrency.Limiter.Reading]). While the attempt waits for the caller's body, its slot does not count
+// (see [concurrency.Limiter.Await]).
 type Slot struct {
 	Home home
 	Host string
-	Gate *gate.Gate // nil: no gate
+	Gate *concurrency.Limiter // nil: no limiter
 
-	Probe bool      // a permit of the fleet has to be renewed while the attempt is under way
-	At    gate.Slot // guarded by the gate's lock
+	Probe bool             // a permit of the fleet has to be renewed while the attempt is under way
+	At    concurrency.Slot // guarded by the limiter's lock
 
-	refused bool        // it is the slot of a response that is no success
-	result  gate.Result // of that response, which the gate does not know yet
+	refused bool               // it is the slot of a response that is no success
+	result  concurrency.Result // of that response, which the limiter does not know yet
 }
 
-// Tell tells the fleet, if the gate has news for it.
+// Tell tells the fleet, if the limiter has news for it.
 func (s *Slot) Tell(news bool) {
 	if news {
 		s.Home.TellGate(s.Host, s.Gate)
@@ -76,19 +76,19 @@ func (s *Slot) awaits() { s.Tell(s.Gate.Await(s.Home.Now(), &s.At)) }
 // goesOn notes that the caller's body has a part for the attempt, or has ended.
 func (s *Slot) goesOn() { s.Gate.Resume(s.Home.Now(), &s.At) }
 
-// renew renews the permit of a probe until stop is called, or the gate needs it no longer.
+// renew renews the permit of a probe until stop is called, or the limiter needs it no longer.
 func (s *Slot) renew() (stop func()) {
 	home, host, g := s.Home, s.Host, s.Gate
 	var mu sync.Mutex // guards the timer
 	var timer *time.Timer
 	mu.Lock()
 	defer mu.Unlock()
-	timer = time.AfterFunc(gate.RenewTime, func() {
+	timer = time.AfterFunc(concurrency.RenewTime, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if timer != nil && g.Renew() {
 			home.AskProbe(host)
-			timer.Reset(gate.RenewTime)
+			timer.Reset(concurrency.RenewTime)
 		}
 	})
 	return func() {
@@ -99,7 +99,7 @@ func (s *Slot) renew() (stop func()) {
 	}
 }
 
-// Landed tells the gate the result of the attempt that has just ended, and ends the
+// Landed tells the limiter the result of the attempt that has just ended, and ends the
 // slot unless the response is no success, or its body takes the slot over. If there is neither a
 // response nor an error, the base transport has panicked or ended its goroutine. req is what was
 // sent. into may be nil. Otherwise it is memory for the response's body, and may have the slot
@@ -110,7 +110,7 @@ func (s *Slot) Landed(f *Attempt, req *http.Request, into *slotBody) {
 	}
 	now, resp, err := s.Home.Now(), f.Resp, f.Err
 	f.DoneAt = now
-	result, kept := gate.Neutral, false
+	result, kept := concurrency.Neutral, false
 	defer func() { // also if a method of the base transport's error panics
 		if !kept {
 			s.Tell(s.Gate.End(now, &s.At, result))
@@ -119,13 +119,13 @@ func (s *Slot) Landed(f *Attempt, req *http.Request, into *slotBody) {
 	if resp == nil && err == nil {
 		return
 	}
-	if result = ResultOf(f.Ctx, resp, err); result != gate.Success && replay.Broke(f.Body) {
-		result = gate.Neutral
+	if result = ResultOf(f.Ctx, resp, err); result != concurrency.Success && replay.Broke(f.Body) {
+		result = concurrency.Neutral
 	}
 	switch {
-	case resp != nil && result != gate.Success:
+	case resp != nil && result != concurrency.Success:
 		kept, s.refused, s.result = true, true, result
-	case result == gate.Success && keeps(req, resp):
+	case result == concurrency.Success && keeps(req, resp):
 		kept = true
 		if into == nil {
 			into = new(slotBody)
@@ -153,13 +153,13 @@ func serverSent(resp *http.Response) bool {
 
 // A slotBody has the slot of an attempt, from the send on. If it becomes the body of the
 // response, it ends the slot when the body has ended or is closed. It also tells the
-// gate when the body is being read. Read belongs to one goroutine. Close may come
+// limiter when the body is being read. Read belongs to one goroutine. Close may come
 // from another goroutine during a Read.
 type slotBody struct {
 	io.ReadCloser
 	slot     Slot
 	noLength bool        // nobody knows when the body ends
-	over     atomic.Bool // the body has ended, and the gate knows
+	over     atomic.Bool // the body has ended, and the limiter knows
 	stop     func() bool // unlinks the slot from the context; nil: it is not linked
 }
 
@@ -172,7 +172,7 @@ func (b *slotBody) keep(ctx context.Context, now instant.Instant, resp *http.Res
 			b.done()
 		}
 	}()
-	b.slot.Tell(b.slot.Gate.Result(now, &b.slot.At, gate.Success))
+	b.slot.Tell(b.slot.Gate.Result(now, &b.slot.At, concurrency.Success))
 	if ctx.Done() != nil {
 		b.stop = context.AfterFunc(ctx, b.done)
 	}
@@ -228,25 +228,25 @@ func (b *slotBody) Close() error {
 }
 
 // ResultOf returns what an outcome says about the host as a whole.
-func ResultOf(ctx context.Context, resp *http.Response, err error) gate.Result {
+func ResultOf(ctx context.Context, resp *http.Response, err error) concurrency.Result {
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
-		return gate.Neutral // the caller left
+		return concurrency.Neutral // the caller left
 	case err != nil && IsLate(ctx, err):
-		return gate.Lost // the host may be busy with it still
+		return concurrency.Lost // the host may be busy with it still
 	case err != nil:
 		return resultOfError(err)
 	}
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusRequestTimeout:
-		return gate.Neutral // this client sends too much, or too slowly
+		return concurrency.Neutral // this client sends too much, or too slowly
 	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported, http.StatusNetworkAuthenticationRequired:
-		return gate.Success // it is about this request alone
+		return concurrency.Success // it is about this request alone
 	}
 	if resp.StatusCode >= 500 {
-		return gate.Failed
+		return concurrency.Failed
 	}
-	return gate.Success
+	return concurrency.Success
 }
 
 // IsLate reports whether an attempt ended because it took too long. A base transport may
@@ -255,10 +255,10 @@ func IsLate(ctx context.Context, err error) bool {
 	return classify.ErrorTypeOf(err) == classify.ErrorTimeout || ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
 }
 
-func resultOfError(err error) gate.Result {
+func resultOfError(err error) concurrency.Result {
 	switch classify.ErrorTypeOf(err) {
 	case classify.ErrorDNS, classify.ErrorDial, classify.ErrorTLS, classify.ErrorReset:
-		return gate.Failed
+		return concurrency.Failed
 	}
-	return gate.Neutral // the request's own fault, or nobody's
+	return concurrency.Neutral // the request's own fault, or nobody's
 }

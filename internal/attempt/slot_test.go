@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -29,16 +29,16 @@ type yard struct {
 	told, asked atomic.Int32
 }
 
-func (y *yard) TellGate(string, *gate.Gate) { y.told.Add(1) }
-func (y *yard) AskProbe(string)             { y.asked.Add(1) }
+func (y *yard) TellGate(string, *concurrency.Limiter) { y.told.Add(1) }
+func (y *yard) AskProbe(string)                       { y.asked.Add(1) }
 
-// slotOf returns a slot at a gate, or at a new gate if it is nil.
-func slotOf(t *testing.T, g *gate.Gate) Slot {
+// slotOf returns a slot at a concurrency limit, or at a new limiter if it is nil.
+func slotOf(t *testing.T, g *concurrency.Limiter) Slot {
 	if g == nil {
-		g = new(gate.Gate)
+		g = new(concurrency.Limiter)
 	}
 	s := Slot{Home: &yard{}, Host: "h.test", Gate: g}
-	a := g.Enter(s.Home.Now(), &s.At, nil, gate.Config{Start: 4})
+	a := g.Enter(s.Home.Now(), &s.At, nil, concurrency.Config{Start: 4})
 	if t != nil {
 		require.Equal(t, queue.Go, a.Verb)
 	}
@@ -55,21 +55,21 @@ func TestResultOfAnOutcome(t *testing.T) {
 		ctx    context.Context
 		status int
 		err    error
-		want   gate.Result
+		want   concurrency.Result
 	}{
-		{status: 200, want: gate.Success}, {status: 302, want: gate.Success}, {status: 404, want: gate.Success}, {status: 499, want: gate.Success},
-		{status: 501, want: gate.Success}, {status: 505, want: gate.Success}, {status: 511, want: gate.Success},
-		{status: 408, want: gate.Neutral}, {status: 429, want: gate.Neutral},
-		{status: 500, want: gate.Failed}, {status: 503, want: gate.Failed}, {status: 599, want: gate.Failed},
-		{ctx: ended, status: 200, want: gate.Success},
-		{ctx: ended, err: syscall.ECONNRESET, want: gate.Neutral},
-		{ctx: late, err: why, want: gate.Lost},
-		{ctx: late, err: syscall.ECONNRESET, want: gate.Failed},
-		{err: why, want: gate.Neutral},
-		{err: os.ErrDeadlineExceeded, want: gate.Lost},
-		{err: syscall.ECONNRESET, want: gate.Failed},
-		{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, want: gate.Failed},
-		{err: &net.DNSError{Err: "server misbehaving", IsTemporary: true}, want: gate.Failed},
+		{status: 200, want: concurrency.Success}, {status: 302, want: concurrency.Success}, {status: 404, want: concurrency.Success}, {status: 499, want: concurrency.Success},
+		{status: 501, want: concurrency.Success}, {status: 505, want: concurrency.Success}, {status: 511, want: concurrency.Success},
+		{status: 408, want: concurrency.Neutral}, {status: 429, want: concurrency.Neutral},
+		{status: 500, want: concurrency.Failed}, {status: 503, want: concurrency.Failed}, {status: 599, want: concurrency.Failed},
+		{ctx: ended, status: 200, want: concurrency.Success},
+		{ctx: ended, err: syscall.ECONNRESET, want: concurrency.Neutral},
+		{ctx: late, err: why, want: concurrency.Lost},
+		{ctx: late, err: syscall.ECONNRESET, want: concurrency.Failed},
+		{err: why, want: concurrency.Neutral},
+		{err: os.ErrDeadlineExceeded, want: concurrency.Lost},
+		{err: syscall.ECONNRESET, want: concurrency.Failed},
+		{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, want: concurrency.Failed},
+		{err: &net.DNSError{Err: "server misbehaving", IsTemporary: true}, want: concurrency.Failed},
 	} {
 		ctx, resp := row.ctx, (*http.Response)(nil)
 		if ctx == nil {
@@ -112,7 +112,7 @@ func TestWhoHasTheSlotAfterwards(t *testing.T) {
 	} {
 		for _, room := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, room), func(t *testing.T) {
-				g := new(gate.Gate)
+				g := new(concurrency.Limiter)
 				var b *slotBody
 				s := slotOf(t, g)
 				if room {
@@ -174,7 +174,7 @@ func (panicCtx) Done() <-chan struct{} { panic("context") }
 // If the caller's own body failed, that says nothing about the host.
 func TestBrokenUploadIsNoFailureOfTheHost(t *testing.T) {
 	for _, broke := range []bool{false, true} {
-		g := new(gate.Gate)
+		g := new(concurrency.Limiter)
 		for range 100 {
 			s := slotOf(nil, g)
 			f := flightOf(&http.Request{}, 1, policy.Rule{}, nil)
@@ -182,8 +182,8 @@ func TestBrokenUploadIsNoFailureOfTheHost(t *testing.T) {
 			s.Landed(f, f.Req, nil)
 		}
 		s := slotOf(nil, g)
-		g.Result(s.Home.Now(), &s.At, gate.Failed)
-		assert.Equal(t, !broke, g.Closed())
+		g.Result(s.Home.Now(), &s.At, concurrency.Failed)
+		assert.Equal(t, !broke, g.CircuitOpen())
 	}
 }
 
@@ -222,7 +222,7 @@ func TestHowLongABodyKeepsItsSlot(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, end := context.WithCancel(t.Context())
 				defer end()
-				g := new(gate.Gate)
+				g := new(concurrency.Limiter)
 				s := slotOf(t, g)
 				f := flightOf(&http.Request{}, 1, policy.Rule{}, nil)
 				src := &oddBody{Reader: strings.NewReader("news"), panics: row.length == 5}
@@ -239,7 +239,7 @@ func TestHowLongABodyKeepsItsSlot(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(row.after)
 				probe := Slot{Home: s.Home, Gate: g}
-				a := g.Enter(probe.Home.Now(), &probe.At, nil, gate.Config{Start: 1, Max: 1})
+				a := g.Enter(probe.Home.Now(), &probe.At, nil, concurrency.Config{Start: 1, Max: 1})
 				assert.Equal(t, row.freed, a.Verb == queue.Go, "another request may go: %v", a.Verb)
 				time.Sleep(time.Hour)
 			})
@@ -276,7 +276,7 @@ func TestBodiesTellOfAResume(t *testing.T) {
 
 // A second Release gives nothing back, and so do those of no slot.
 func TestRelease(t *testing.T) {
-	g := new(gate.Gate)
+	g := new(concurrency.Limiter)
 	a, b := slotOf(t, g), slotOf(t, g)
 	a.Release()
 	a.Release()
@@ -298,8 +298,8 @@ func TestTell(t *testing.T) {
 
 // probing returns the slot of a probe whose permit comes from a fleet.
 func probing(t *testing.T) Slot {
-	g, now := new(gate.Gate), clock{}.Now
-	conf := gate.Config{Fleet: true}
+	g, now := new(concurrency.Limiter), clock{}.Now
+	conf := concurrency.Config{Fleet: true}
 	s, w := Slot{Home: &yard{}, Host: "h.test", Gate: g}, queue.NewWaiter()
 	early := slotOf(t, g)
 	early.Release()
@@ -314,7 +314,7 @@ func probing(t *testing.T) Slot {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	require.True(t, s.Probe, "the gate is closed: %v", g.Closed())
+	require.True(t, s.Probe, "the circuit is open: %v", g.CircuitOpen())
 	return s
 }
 
@@ -330,14 +330,14 @@ func TestPermitIsRenewed(t *testing.T) {
 				y := s.Home.(*yard)
 				y.asked.Store(0)
 				stop := s.renew()
-				time.Sleep(3*gate.RenewTime - 1)
+				time.Sleep(3*concurrency.RenewTime - 1)
 				synctest.Wait()
 				assert.EqualValues(t, 2, y.asked.Load())
 				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				assert.EqualValues(t, 3, y.asked.Load())
 				ends(&s, stop)
-				time.Sleep(10 * gate.RenewTime)
+				time.Sleep(10 * concurrency.RenewTime)
 				synctest.Wait()
 				assert.EqualValues(t, 3, y.asked.Load())
 			})
@@ -354,7 +354,7 @@ func TestSendRenewsThePermitOfAProbe(t *testing.T) {
 			y.asked.Store(0)
 			s.Probe = probe
 			f := flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, func(*http.Request) (*http.Response, error) {
-				time.Sleep(gate.RenewTime + 1)
+				time.Sleep(concurrency.RenewTime + 1)
 				return &http.Response{StatusCode: 204}, nil
 			})
 			f.Slot = s

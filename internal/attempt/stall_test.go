@@ -223,7 +223,7 @@ func TestBodyOfAnAttempt(t *testing.T) {
 }
 
 // The timer of an upload runs while the base has to come back for the next piece, and after the end. The
-// gate does not count the time in which the caller reads.
+// limiter does not count the time in which the caller reads.
 func TestUpload(t *testing.T) {
 	for name, row := range map[string]struct {
 		rule  policy.Rule

@@ -1,4 +1,4 @@
-// The body of a request as the timer and the gate see it.
+// The body of a request as the timer and the limiter see it.
 
 package attempt
 
@@ -9,8 +9,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// watch makes the timer and the gate see when the body of req is read. held is nil
-// without a gate. It also watches the body of a resend by net/http itself.
+// watch makes the timer and the limiter see when the body of req is read. held is nil
+// without a concurrency limit. It also watches the body of a resend by net/http itself.
 //
 // A small body in memory stays as it is, because sending it takes almost no time.
 // net/http sends such a body together with the headers, and returns only when it no
@@ -32,12 +32,12 @@ func (a *attemptContext) watch(req *http.Request, held *Slot) {
 }
 
 // A timedBody is a request's body that reports its Reads to the attempt's timer and to
-// the gate. The server is not at fault for a slow reader of the caller, and does not work
+// the limiter. The server is not at fault for a slow reader of the caller, and does not work
 // on the request meanwhile. Close may be called during a Read.
 type timedBody struct {
 	io.ReadCloser
 	ctx   *attemptContext
-	slot  *Slot // nil: no gate
+	slot  *Slot // nil: no limiter
 	begun bool  // used by Read alone
 }
 

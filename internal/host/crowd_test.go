@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
-	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
@@ -48,7 +48,7 @@ type crowd struct {
 	woken  []*queue.Waiter
 }
 
-var crowds = map[string]func(testing.TB) *crowd{"gate": gateCrowd, "closed gate": closedCrowd, "shared rate": sharedCrowd, "cooldown": cooldownCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
+var crowds = map[string]func(testing.TB) *crowd{"gate": gateCrowd, "open circuit": closedCrowd, "shared rate": sharedCrowd, "cooldown": cooldownCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
 
 // newCrowd returns a machine with so many waiters.
 func newCrowd(t testing.TB, machine string, n int) *crowd {
@@ -181,13 +181,13 @@ func BenchmarkCrowd(b *testing.B) {
 }
 
 func gateCrowd(t testing.TB) *crowd {
-	g, slots := new(gate.Gate), make([]gate.Slot, 30)
-	conf := gate.Config{Start: len(slots)}
+	g, slots := new(concurrency.Limiter), make([]concurrency.Slot, 30)
+	conf := concurrency.Config{Start: len(slots)}
 	for i := range slots {
 		g.Enter(0, &slots[i], nil, conf)
 	}
 	i := 0
-	ends := func(r gate.Result) func(instant.Instant) {
+	ends := func(r concurrency.Result) func(instant.Instant) {
 		return func(now instant.Instant) {
 			g.Result(now, &slots[i], r)
 			g.Done(now, &slots[i])
@@ -195,21 +195,23 @@ func gateCrowd(t testing.TB) *crowd {
 		}
 	}
 	return &crowd{
-		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer { return g.Enter(now, new(gate.Slot), w, conf) },
+		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer {
+			return g.Enter(now, new(concurrency.Slot), w, conf)
+		},
 		leave: func(w *queue.Waiter) { g.Leave(w) },
 		events: []occurrence{
-			{"a success", ends(gate.Success)},
-			{"a failure", ends(gate.Failed)},
-			{"a loss", ends(gate.Lost)},
-			{"a cancelled request", ends(gate.Neutral)},
+			{"a success", ends(concurrency.Success)},
+			{"a failure", ends(concurrency.Failed)},
+			{"a loss", ends(concurrency.Lost)},
+			{"a cancelled request", ends(concurrency.Neutral)},
 			{"a request that was not sent", func(now instant.Instant) { g.Release(now, &slots[i]); i++ }},
 			{"a body", func(now instant.Instant) {
-				g.Result(now, &slots[i], gate.Success)
+				g.Result(now, &slots[i], concurrency.Success)
 				g.Reading(now, &slots[i], false)
 				g.Idle(now, &slots[i])
 			}},
 			{"a stream", func(now instant.Instant) {
-				g.Result(now, &slots[i], gate.Success)
+				g.Result(now, &slots[i], concurrency.Success)
 				g.Reading(now, &slots[i], true)
 				i++
 			}},
@@ -222,9 +224,9 @@ func gateCrowd(t testing.TB) *crowd {
 	}
 }
 
-// closedCrowd is a gate of a fleet that is closed.
+// closedCrowd is a concurrency limit of a fleet that is closed.
 func closedCrowd(t testing.TB) *crowd {
-	g, slot, conf := new(gate.Gate), new(gate.Slot), gate.Config{Fleet: true}
+	g, slot, conf := new(concurrency.Limiter), new(concurrency.Slot), concurrency.Config{Fleet: true}
 	g.Enter(0, slot, nil, conf)
 	g.Release(0, slot)
 	g.Down(0, 0)
@@ -241,7 +243,7 @@ func closedCrowd(t testing.TB) *crowd {
 			{"a refusal", func(now instant.Instant) { ask(now); g.Permit(now, false, sec) }},
 			{"a permit", func(now instant.Instant) { ask(now); g.Permit(now, true, 0) }},
 			{"a probe that was not sent", func(now instant.Instant) { g.Release(now, slot) }},
-			{"a failed probe", func(now instant.Instant) { g.End(now, slot, gate.Failed) }},
+			{"a failed probe", func(now instant.Instant) { g.End(now, slot, concurrency.Failed) }},
 			{"Up", func(now instant.Instant) { g.Up(now, now+ms) }},
 			{"the return", func(now instant.Instant) { g.Up(now, now); g.WakeFirst() }},
 		},

@@ -16,16 +16,16 @@
 //	cooldown   which requests wait after a server said "try later", and how they return
 //	pacing     the server's quota, spread over its window
 //	rate       how many requests per second this client may send, alone or in a fleet
-//	gate       how many requests may be in flight: slots, the limit and the probes
+//	limiter       how many requests may be in flight: slots, the limit and the probes
 //	latency    how long responses took lately
 //	failures   how many attempts failed in a row
 //	budget     whether another retry may be sent
 //	news       which changes of the others were told
 //
-// Two of them say that a host fails. The gate closes, which stops requests. It weighs how long the
-// failures last and how often the host succeeds otherwise. Without a gate nothing stops requests,
+// Two of them say that a host fails. The circuit opens, which stops requests. It weighs how long the
+// failures last and how often the host succeeds otherwise. Without a concurrency limit nothing stops requests,
 // so a plain run of failures is enough for what is told (a host is down after five) and for the
-// budget (retries do not help after twenty). A gate cannot take its place, because it is only there
+// budget (retries do not help after twenty). A concurrency limit cannot take its place, because it is only there
 // if a rule has one, and it needs slots. A pool that is left, and an address that comes last, are no
 // more notions of that: they say that some connections fail.
 //
@@ -33,7 +33,7 @@
 // the queues in which requests wait, the answers of the machines, the order of the locks,
 // and which scope makes room for another. The package hosttest has a clock for the tests.
 //
-//	instant ◀── queue ◀── news, cooldown, pacing, rate ◀── gate
+//	instant ◀── queue ◀── news, cooldown, pacing, rate ◀── limiter
 //	   ▲
 //	   └── failures, budget, pool
 package host

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
-	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -26,21 +26,21 @@ type rig struct {
 
 func gateRig(rng *rand.Rand) rig {
 	var (
-		g      gate.Gate
-		flying []*gate.Slot
-		bodies []*gate.Slot // of successes, not closed yet
-		confs  = []gate.Config{{Start: 1 + rng.IntN(4)}, {Start: 1, Max: 1 + rng.IntN(4)}}
+		g      concurrency.Limiter
+		flying []*concurrency.Slot
+		bodies []*concurrency.Slot // of successes, not closed yet
+		confs  = []concurrency.Config{{Start: 1 + rng.IntN(4)}, {Start: 1, Max: 1 + rng.IntN(4)}}
 		conf   = confs[rng.IntN(2)]
 	)
 	conf.Fleet = rng.IntN(2) == 0
-	// The owner asks the fleet after it has asked the gate.
+	// The owner asks the fleet after it has asked the limiter.
 	askFleet := func(now instant.Instant) {
 		if conf.Fleet {
 			g.AskPermit(now)
 		}
 	}
 	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
-		p := new(gate.Slot)
+		p := new(concurrency.Slot)
 		a := g.Enter(now, p, w, conf)
 		if a.Verb == queue.Go {
 			flying = append(flying, p)
@@ -70,7 +70,7 @@ func gateRig(rng *rand.Rand) rig {
 			for range 12 {
 				now = now.Add(time.Duration(rng.Int64N(int64(200 * ms))))
 				if enter(now, nil).Verb == queue.Go {
-					g.Result(now, flying[len(flying)-1], gate.Failed)
+					g.Result(now, flying[len(flying)-1], concurrency.Failed)
 					g.Done(now, flying[len(flying)-1])
 				}
 			}
@@ -91,11 +91,11 @@ func gateRig(rng *rand.Rand) rig {
 			g.Resume(now, flying[i])
 			return
 		}
-		result := gate.Result(rng.IntN(4))
+		result := concurrency.Result(rng.IntN(4))
 		g.Result(now, flying[i], result)
 		if rng.IntN(3) > 0 {
 			g.Done(now, flying[i])
-		} else if result == gate.Success {
+		} else if result == concurrency.Success {
 			bodies = append(bodies, flying[i])
 		}
 		flying = append(flying[:i], flying[i+1:]...)

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 
 	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/failures"
-	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/latency"
 	"github.com/aplomb-go/aplomb/internal/host/news"
@@ -50,7 +50,7 @@ type Machines struct {
 	Budget   budget.Budget
 	Failures failures.Run // in a row
 
-	gate    atomic.Pointer[gate.Gate]
+	gate    atomic.Pointer[concurrency.Limiter]
 	latency atomic.Pointer[latency.Latency]
 	pacing  atomic.Pointer[pacing.Pacing]
 	rate    atomic.Pointer[rate.Rate]
@@ -87,8 +87,8 @@ func (s *State[R]) Machines() *Machines { return made(&s.machines) }
 // MachinesMade returns the host's machines, or nil if none was needed yet.
 func (s *State[R]) MachinesMade() *Machines { return s.machines.Load() }
 
-// Gate returns the host's gate.
-func (m *Machines) Gate() *gate.Gate { return made(&m.gate) }
+// Gate returns the host's limiter.
+func (m *Machines) Concurrency() *concurrency.Limiter { return made(&m.gate) }
 
 // Latency returns the host's latencies.
 func (m *Machines) Latency() *latency.Latency { return made(&m.latency) }
@@ -125,8 +125,8 @@ func (m *Machines) Rate(c rate.Config) *rate.Rate {
 	return m.rate.Load()
 }
 
-// Made returns the gate and the rate. Each is nil if nobody asked for it yet.
-func (m *Machines) Made() (*gate.Gate, *rate.Rate) { return m.gate.Load(), m.rate.Load() }
+// Made returns the limiter and the rate. Each is nil if nobody asked for it yet.
+func (m *Machines) Made() (*concurrency.Limiter, *rate.Rate) { return m.gate.Load(), m.rate.Load() }
 
 // made returns the value at p, which the first call makes. If two calls race, both
 // return the value of the winner.

@@ -14,7 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/field"
-	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
@@ -116,7 +116,7 @@ func (p *Permit) Done(r *Request, o *attempt.Outcome) (hint time.Duration, u flo
 func (r *Request) noteResult(o *attempt.Outcome, again bool, hint time.Duration) (failed bool) {
 	m, status := r.State.Machines(), o.Status()
 	result := attempt.ResultOf(r.Ctx, o.Resp, o.Err)
-	if failed = o.Kind != attempt.Cut && !o.BodyBroke && (result == gate.Failed || result == gate.Lost); failed {
+	if failed = o.Kind != attempt.Cut && !o.BodyBroke && (result == concurrency.Failed || result == concurrency.Lost); failed {
 		m.Failures.Failed(cmp.Or(o.SentAt, r.Registry.Now()))
 	}
 	switch waits := status == http.StatusTooManyRequests || hint > 0 && TellsToWait(status); {

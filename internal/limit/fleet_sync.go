@@ -10,8 +10,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
-	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
@@ -69,15 +69,15 @@ func (g *Registry) Hear(m fleetmsg.Message) {
 			}
 		}
 	case fleetmsg.Down:
-		if rule.Concurrency && s.Machines().Gate().Down(now, now.Add(-max(m.Wait, leastOutage))) {
+		if rule.Concurrency && s.Machines().Concurrency().Down(now, now.Add(-max(m.Wait, leastOutage))) {
 			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: m.Host})
 		}
 	case fleetmsg.Up:
 		if rule.Concurrency {
-			s.Machines().Gate().Up(now, now.Add(time.Duration(rand.Float64()*float64(max(m.Wait, 0)))))
+			s.Machines().Concurrency().Up(now, now.Add(time.Duration(rand.Float64()*float64(max(m.Wait, 0)))))
 		}
 	case fleetmsg.Probe:
-		used := rule.Concurrency && s.Machines().Gate().Permit(now, m.Granted, m.Wait)
+		used := rule.Concurrency && s.Machines().Concurrency().Permit(now, m.Granted, m.Wait)
 		if m.Granted && !used {
 			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: m.Host})
 		}
@@ -87,7 +87,7 @@ func (g *Registry) Hear(m fleetmsg.Message) {
 		}
 		s.Machines().Rate(rule.Settings.Rate).Grant(now, int(min(wholeUnits(m.Amount), math.MaxInt32)), now.Add(m.First), m.Every, now.Add(max(m.Wait, 0)))
 		if rule.Concurrency {
-			s.Machines().Gate().WakeFirst() // the requests that wait for tokens are in its queue
+			s.Machines().Concurrency().WakeFirst() // the requests that wait for tokens are in its queue
 		}
 	}
 }
@@ -120,8 +120,8 @@ func (g *Registry) cooldown(rule *rules.Resolved, wait time.Duration) cooldown.C
 	return rule.Settings.Cooldown.ForMember(g.members(), wait)
 }
 
-// TellGate tells the fleet the news of a gate.
-func (g *Registry) TellGate(host string, gate *gate.Gate) {
+// TellGate tells the fleet the news of a concurrency limit.
+func (g *Registry) TellGate(host string, gate *concurrency.Limiter) {
 	switch n := gate.News(); {
 	case n.Working:
 		g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
@@ -135,13 +135,13 @@ func (g *Registry) TellGate(host string, gate *gate.Gate) {
 	}
 }
 
-// askFleet asks the fleet for what the requests at the gate and at the rate wait for. short
+// askFleet asks the fleet for what the requests at the limiter and at the rate wait for. short
 // says that this request needs a token as well, and is not in the queue. It may be refused
 // because the member's own part of the rate is small. If it asked for nothing, the member
 // would never learn that the fleet is back.
 func (r *Request) askFleet(now instant.Instant, short bool) {
 	m := r.State.Machines()
-	if r.Rule.Concurrency && m.Gate().AskPermit(now) {
+	if r.Rule.Concurrency && m.Concurrency().AskPermit(now) {
 		r.Registry.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: r.State.Name()})
 	}
 	if !r.Rule.RateLimit {
@@ -153,7 +153,7 @@ func (r *Request) askFleet(now instant.Instant, short bool) {
 	}
 	waiting := limit.Waiting()
 	if r.Rule.Concurrency {
-		waiting = m.Gate().Wants()
+		waiting = m.Concurrency().Wants()
 	}
 	if short {
 		waiting = max(waiting, 1)

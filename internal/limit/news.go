@@ -11,7 +11,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/news"
 )
 
-// A limit of the rule holds requests when one has waited for longer than longWait at an open gate or for
+// A limit of the rule holds requests when one has waited for longer than longWait at a closed circuit or for
 // the rate. It no longer does if no other request waits as long within calmTime.
 const (
 	longWait = time.Second
@@ -65,7 +65,7 @@ func (c conditions) present(v news.Change) news.Change {
 		if !c.Rule.Concurrency {
 			break
 		}
-		g := m.Gate().State()
+		g := m.Concurrency().State()
 		v.Waiting, v.Room = g.Waiting, g.Limit
 		if v.Condition == news.Down && g.Fleet {
 			v.Fleet, v.Cause = true, news.Cause{}
@@ -76,13 +76,13 @@ func (c conditions) present(v news.Change) news.Change {
 	return v
 }
 
-// waitingForRate returns how many requests wait for the rate. With a gate they wait in its queue.
+// waitingForRate returns how many requests wait for the rate. With a concurrency limit they wait in its queue.
 func (c conditions) waitingForRate(m *host.Machines) int {
 	g, limit := m.Made()
 	switch {
 	case !c.Rule.RateLimit || limit == nil:
 		return 0
-	case c.Rule.Concurrency && g != nil: // else an Update has just turned the gate on
+	case c.Rule.Concurrency && g != nil: // else an Update has just turned the limiter on
 		return g.State().ForRate
 	}
 	return limit.Queue()
@@ -142,20 +142,20 @@ func (c conditions) isOver(m *host.Machines, now instant.Instant, v news.Change)
 	case news.Down:
 		return false // reviewDown knows
 	case news.Crowded:
-		g := m.Gate().State()
-		return !c.Rule.Concurrency || !g.Closed && g.Waiting == 0
+		g := m.Concurrency().State()
+		return !c.Rule.Concurrency || !g.CircuitOpen && g.Waiting == 0
 	case news.RateLimited:
 		return c.waitingForRate(m) == 0
 	}
 	return true
 }
 
-// reviewDown tells whether the host is down. A gate knows that by itself. Without a gate the host is
+// reviewDown tells whether the host is down. A concurrency limit knows that by itself. Without a concurrency limit the host is
 // down after five failures in a row.
 func (c conditions) reviewDown(m *host.Machines) {
 	since, down := m.Failures.Down()
 	if g, _ := m.Made(); c.Rule.Concurrency && g != nil {
-		if down = g.Closed(); down {
+		if down = g.CircuitOpen(); down {
 			since = g.State().Since
 		}
 	}
@@ -176,7 +176,7 @@ func (p *Permit) reviewWaits(c conditions, m *host.Machines) {
 		return
 	}
 	now := c.Registry.Now()
-	if p.crowded && !m.Gate().Closed() {
+	if p.crowded && !m.Concurrency().CircuitOpen() {
 		c.begin(news.Change{Key: news.Key{Condition: news.Crowded}, Since: now.Add(-p.Queued.Gate), Until: now.Add(calmTime)})
 	}
 	if p.rated {

@@ -9,7 +9,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
-	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
@@ -23,13 +23,13 @@ type Permit struct {
 	Queued attempt.Queued // so far
 
 	reserved *budget.Charge  // a retry from the budget that has not gone yet
-	slot     attempt.Slot    // at the gate, until an attempt takes it over, and then of a response that is no success
+	slot     attempt.Slot    // at the limiter, until an attempt takes it over, and then of a response that is no success
 	refused  *attempt.Slot   // that of such a response, if a copy was sent; nil: none
 	pass     pacing.Pass     // the numbers of the attempt at the pacing; zero if no quota was known
 	since    instant.Instant // when the attempt began to wait for the limits
 	heard    headersSeen     // of the headers of its response
 	refusals uint32          // that the cooldown knew of when it let the attempt go; 0 if nothing was held
-	crowded  bool            // the attempt waited for long at an open gate, which is to be told
+	crowded  bool            // the attempt waited for long at a closed circuit, which is to be told
 	rated    bool            // it waited for long for the rate, or would have to, which is to be told
 	failed   bool            // its outcome is a failure of the host
 }
@@ -50,7 +50,7 @@ const (
 	whyGone    why = iota // the caller's context has ended
 	WhyLate               // its turn would come after the caller's deadline
 	WhyOverdue            // its turn would come later than the rule allows
-	WhyFull               // at the gate, whose mode is to refuse requests
+	WhyFull               // at the limiter, whose mode is to refuse requests
 )
 
 // The limits at which a request waits, by the names that everybody has for them.
@@ -58,20 +58,20 @@ const (
 	LimitCooldown = "throttled"
 	LimitPacing   = "quota"
 	LimitGate     = "concurrency"
-	LimitCircuit  = "circuit_open" // the gate is closed, because the host is down
+	LimitCircuit  = "circuit_open" // the host is down
 	LimitRate     = "rate_limit"
 )
 
-// atGate returns the limit of a request that gets no slot.
-func atGate(g *gate.Gate) string {
-	if g.Closed() {
+// atLimiter returns the limit of a request that gets no slot.
+func atLimiter(g *concurrency.Limiter) string {
+	if g.CircuitOpen() {
 		return LimitCircuit
 	}
 	return LimitGate
 }
 
 // Acquire waits until the limits let an attempt go. The hold of the server comes
-// first, then the limits of the rule, and last a slot at the gate, so that no request
+// first, then the limits of the rule, and last a slot at the limiter, so that no request
 // keeps a slot while it waits for another limit. If the turn of the request would
 // come too late, Acquire refuses it at once. latest is the time after which a retry
 // may not start. It is 0 for the first attempt, and if nothing bounds it.
@@ -118,7 +118,7 @@ func (p *Permit) awaitServer(r *Request) *Rejection {
 }
 
 // awaitRule waits for the limits that the rule turns on: a share of the server's
-// quota, the rate, and a slot at the gate.
+// quota, the rate, and a slot at the limiter.
 func (p *Permit) awaitRule(r *Request) (waited bool, no *Rejection) {
 	m := r.State.Machines()
 	if r.Rule.QuotaPacing {
@@ -132,7 +132,7 @@ func (p *Permit) awaitRule(r *Request) (waited bool, no *Rejection) {
 	var more bool
 	switch {
 	case r.Rule.Concurrency:
-		more, no = p.awaitGate(r, m.Gate())
+		more, no = p.awaitGate(r, m.Concurrency())
 	case r.Rule.RateLimit:
 		more, no = p.awaitRate(r)
 	}
@@ -140,19 +140,19 @@ func (p *Permit) awaitRule(r *Request) (waited bool, no *Rejection) {
 }
 
 // awaitGate waits for a token of the rate, if the rule has one, and for a slot at the
-// gate. It takes both at the same moment. It refuses
+// limiter. It takes both at the same moment. It refuses
 // a request that waited until its deadline leaves less time than a response takes.
-// The queue is served in order. Behind a closed gate every probe would otherwise be
+// The queue is served in order. Behind an open circuit every probe would otherwise be
 // such a request, and no probe would ever succeed.
-func (p *Permit) awaitGate(r *Request, gate *gate.Gate) (waited bool, no *Rejection) {
+func (p *Permit) awaitGate(r *Request, gate *concurrency.Limiter) (waited bool, no *Rejection) {
 	p.slot = attempt.Slot{Home: r.Registry, Host: r.State.Name(), Gate: gate}
 	turns := gate.Turns()
 	a, waited, no := p.wait(r, LimitGate, &p.Queued.Gate)
-	p.crowded = gate.Turns() == turns && !gate.Closed() && p.Queued.Gate > longWait || no != nil && no.Why == WhyFull
+	p.crowded = gate.Turns() == turns && !gate.CircuitOpen() && p.Queued.Gate > longWait || no != nil && no.Why == WhyFull
 	if no == nil && waited {
 		due := r.Registry.TimeOf(a.Until)
 		if until, ok := r.Ctx.Deadline(); ok && !due.Before(until) {
-			no = &Rejection{Why: WhyLate, Until: due, Limit: atGate(gate)}
+			no = &Rejection{Why: WhyLate, Until: due, Limit: atLimiter(gate)}
 		}
 	}
 	if no != nil {
@@ -192,7 +192,7 @@ func (p *Permit) TryAcquire(r *Request, now instant.Instant) bool {
 	}
 	switch {
 	case r.Rule.Concurrency:
-		p.slot = attempt.Slot{Home: r.Registry, Host: r.State.Name(), Gate: m.Gate()}
+		p.slot = attempt.Slot{Home: r.Registry, Host: r.State.Name(), Gate: m.Concurrency()}
 		return p.ask(r, LimitGate, now)
 	case r.Rule.RateLimit:
 		limit := m.Rate(r.Rule.Settings.Rate)

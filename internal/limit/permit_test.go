@@ -83,7 +83,7 @@ func (s *site) request(t *testing.T, d time.Duration) *Request {
 func (s *site) ends(t *testing.T, code int, v classify.Class, header ...string) (hint time.Duration) {
 	t.Helper()
 	r, p := s.request(t, 0), new(Permit)
-	o := attempt.Outcome{Kind: attempt.First, Resp: answer(code, header...), Verdict: v, SentAt: s.registry.Now(), DoneAt: s.registry.Now()}
+	o := attempt.Outcome{Kind: attempt.First, Resp: answer(code, header...), Class: v, SentAt: s.registry.Now(), DoneAt: s.registry.Now()}
 	p.Headers(r, &o)
 	hint, _ = p.Done(r, &o)
 	return hint
@@ -237,7 +237,7 @@ func TestDone(t *testing.T) {
 					rule.Classify = classify.Refusals
 				}
 				s := newSite(t, rule)
-				r, p, o := s.request(t, 0), new(Permit), attempt.Outcome{Kind: attempt.First, Verdict: row.verdict, Err: row.err}
+				r, p, o := s.request(t, 0), new(Permit), attempt.Outcome{Kind: attempt.First, Class: row.verdict, Err: row.err}
 				if row.code > 0 {
 					o.Resp = answer(row.code, "Retry-After: "+row.wait)
 				}
@@ -269,7 +269,7 @@ func TestDownAndUp(t *testing.T) {
 		s := newSite(t, policy.Rule{})
 		fail := func(o attempt.Outcome) {
 			r, p := s.request(t, 0), new(Permit)
-			o.Verdict = classify.Ambiguous
+			o.Class = classify.Ambiguous
 			p.Done(r, &o)
 		}
 		for range 4 {
@@ -408,7 +408,7 @@ func TestHear(t *testing.T) {
 		{"hold without a cooldown", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Hold, Wait: time.Second}, 0, func(h *machines) bool { return h.Cooldown.Quiet() }},
 		{"quota", paced, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute, Members: 2}, 0, func(h *machines) bool { return !h.Pacing().Quiet() }},
 		{"quota without pacing", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute}, 0, func(h *machines) bool { return h.PacingMade() == nil }},
-		{"down", gated, true, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Minute}, 0, func(h *machines) bool { return h.Gate().Closed() }},
+		{"down", gated, true, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Minute}, 0, func(h *machines) bool { return h.Concurrency().CircuitOpen() }},
 		{"unknown host", gated, false, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Minute}, 0, nil},
 		{"permit for nobody", gated, false, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
 		{"permit without an outage", gated, true, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
@@ -536,7 +536,7 @@ func TestTold(t *testing.T) {
 		p.Start(f)
 		p.Landed(f)
 		assert.True(t, p.HasMore(r, &attempt.Outcome{Resp: answer(200)}))
-		o := attempt.Outcome{Kind: attempt.First, Resp: answer(503), Verdict: classify.Ambiguous}
+		o := attempt.Outcome{Kind: attempt.First, Resp: answer(503), Class: classify.Ambiguous}
 		p.Done(r, &o)
 		assert.True(t, new(Permit).TryAcquire(s.request(t, 0), s.registry.Now()), "Done frees the slot")
 	})

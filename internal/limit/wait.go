@@ -12,7 +12,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// enter asks a limit. At the gate a request with a rate asks for a token as well, and takes both at once.
+// enter asks a limit. At the limiter a request with a rate asks for a token as well, and takes both at once.
 func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 	m, settings := r.State.Machines(), &r.Rule.Settings
 	switch limit {
@@ -90,7 +90,7 @@ func (p *Permit) ask(r *Request, limit string, now instant.Instant) bool {
 // the limit itself.
 func (r *Request) rateTime(limit string, now instant.Instant) time.Duration {
 	if limit == LimitGate {
-		return r.State.Machines().Gate().RateTime(now)
+		return r.State.Machines().Concurrency().RateTime(now)
 	}
 	return 0
 }
@@ -120,7 +120,7 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 		case limit == LimitGate && a.NoToken && no.Why != WhyFull:
 			no.Limit = LimitRate
 		case limit == LimitGate:
-			no.Limit = atGate(p.slot.Gate)
+			no.Limit = atLimiter(p.slot.Gate)
 		default:
 			no.Limit = limit
 		}

@@ -157,7 +157,7 @@ func (p *Planner) Note(o *attempt.Outcome) {
 	case weight == 0:
 		return
 	case !p.Maker.can(p.Req):
-		if o.Resp == nil && o.Verdict != classify.Refused && attempt.IsLate(p.Ctx, o.Err) {
+		if o.Resp == nil && o.Class != classify.Refused && attempt.IsLate(p.Ctx, o.Err) {
 			p.refresh(o, weight)
 		}
 		return
@@ -259,7 +259,7 @@ func weighError(o *attempt.Outcome) (weight int32, leaves bool) {
 	switch {
 	case WantsHTTP1(o.Err):
 		return pool.Proof, true
-	case o.Verdict == classify.Refused:
+	case o.Class == classify.Refused:
 		return 0, false
 	}
 	return pool.Half, strings.Contains(o.Err.Error(), "stream error: stream ID ")

@@ -56,7 +56,7 @@ func (s *setting) next() (o attempt.Outcome, t *Trial) {
 	return o, t
 }
 func (s *setting) ends(o attempt.Outcome, v classify.Class, resp *http.Response, err error) {
-	o.Verdict, o.Resp, o.Err, o.DoneAt = v, resp, err, s.now()
+	o.Class, o.Resp, o.Err, o.DoneAt = v, resp, err, s.now()
 	s.Note(&o)
 }
 
@@ -92,14 +92,14 @@ func response(code, major int, header ...string) *http.Response {
 // What a failure weighs for its pool, and whether the next attempt leaves the pool in any case.
 func TestWeigh(t *testing.T) {
 	late := context.DeadlineExceeded
-	timedOut := attempt.Outcome{Err: late, Verdict: classify.Ambiguous, Kind: attempt.First, SentAt: 1, DoneAt: instant.At(10 * time.Second)}
+	timedOut := attempt.Outcome{Err: late, Class: classify.Ambiguous, Kind: attempt.First, SentAt: 1, DoneAt: instant.At(10 * time.Second)}
 	at := func(o attempt.Outcome, change func(*attempt.Outcome)) attempt.Outcome { change(&o); return o }
 	heard := func(d time.Duration) func(*setting) {
 		return func(s *setting) { s.pools().Current().Hear(instant.At(d)) }
 	}
-	failed := func(err error, v classify.Class) attempt.Outcome { return attempt.Outcome{Err: err, Verdict: v} }
+	failed := func(err error, v classify.Class) attempt.Outcome { return attempt.Outcome{Err: err, Class: v} }
 	answered := func(code int, v classify.Class, header ...string) attempt.Outcome {
-		return attempt.Outcome{Resp: response(code, 1, header...), Verdict: v}
+		return attempt.Outcome{Resp: response(code, 1, header...), Class: v}
 	}
 	for name, row := range map[string]struct {
 		o        attempt.Outcome
@@ -170,7 +170,7 @@ func TestPlanner(t *testing.T) {
 		assert.Same(t, s.lane, fresh.Next(&o))
 		assert.Same(t, o.Pool, s.pools().Current())
 
-		fresh.Note(&attempt.Outcome{Pool: o.Pool, Verdict: classify.Refused, Resp: response(421, 2), DoneAt: s.now()})
+		fresh.Note(&attempt.Outcome{Pool: o.Pool, Class: classify.Refused, Resp: response(421, 2), DoneAt: s.now()})
 		again := attempt.Outcome{Pool: o.Pool, Resp: response(421, 2)}
 		assert.False(t, fresh.IsStuck(&again), "there is another pool")
 		assert.True(t, fresh.IsStuck(&again), "two servers want that")
@@ -179,7 +179,7 @@ func TestPlanner(t *testing.T) {
 		require.NotNil(t, trial)
 		assert.Equal(t, 2, o.Lane())
 		o.Pool.Make(s.lane)
-		fresh.Note(&attempt.Outcome{Pool: o.Pool, Verdict: classify.Ambiguous, Err: errors.New("HTTP_1_1_REQUIRED"), DoneAt: s.now()})
+		fresh.Note(&attempt.Outcome{Pool: o.Pool, Class: classify.Ambiguous, Err: errors.New("HTTP_1_1_REQUIRED"), DoneAt: s.now()})
 		assert.True(t, s.pools().HTTP1.Load())
 		assert.True(t, fresh.leaves)
 		assert.False(t, (&Planner{Request: s.Request, Maker: s.Maker}).IsStuck(&attempt.Outcome{Resp: response(421, 1)}))

@@ -17,8 +17,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/chain"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
-	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/policy"
@@ -74,7 +74,7 @@ type settings struct {
 	Budget   budget.Config
 	Cooldown cooldown.Config
 	Pacing   pacing.Config
-	Gate     gate.Config
+	Gate     concurrency.Config
 }
 
 // A hostEntry is an entry of Config.Hosts.
@@ -303,7 +303,7 @@ func settingsOf(r *policy.Rule) settings {
 		},
 		Cooldown: cooldown.Config{Max: sharedMost(r.MaxRetryAfter)},
 		Pacing:   pacing.Config{MaxWait: sharedMost(r.MaxRetryAfter)},
-		Gate:     gate.Config{Start: r.Concurrency.Initial, Max: r.Concurrency.Max, Refuses: r.Concurrency.FailFast == policy.On},
+		Gate:     concurrency.Config{Start: r.Concurrency.Initial, Max: r.Concurrency.Max, Refuses: r.Concurrency.FailFast == policy.On},
 	}
 	if r.RetryBudget.Enabled == policy.Off {
 		c.Budget = budget.Config{Ratio: -1, PerSecond: -1} // off

@@ -285,7 +285,7 @@ func (c *call) scope() string {
 	return strconv.Itoa(c.plan.user)
 }
 
-// checkBack checks that a closed gate lets a request pass within a minute if
+// checkBack checks that an open circuit lets a request pass within a minute if
 // its host is well again but probes hang.
 func (w *world) checkBack() {
 	for _, state := range w.states() {
@@ -420,7 +420,7 @@ func (w *world) holdsOn(h *host, rule policy.Rule) time.Duration {
 }
 
 // asksFirst reports whether the call was refused because the member has to ask the fleet. That
-// is so if a gate without waiters is closed, or if somebody said that there are many members,
+// is so if a concurrency limit without waiters is closed, or if somebody said that there are many members,
 // so that the member's own part of a rate is small. The next request goes.
 func (w *world) asksFirst(c *call) bool {
 	var own *transport.Error

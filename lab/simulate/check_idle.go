@@ -8,7 +8,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// longestIdle is for how long a gate may hold a request back although its host has nothing
+// longestIdle is for how long a concurrency limit may hold a request back although its host has nothing
 // to do. A slot that was lost comes back within a second, and the next probe goes half a
 // second after a probe that failed.
 const longestIdle = 1500 * time.Millisecond
@@ -16,7 +16,7 @@ const longestIdle = 1500 * time.Millisecond
 // fleetIdle is the same in a fleet, which may refuse permits to probe for half a minute.
 const fleetIdle = 45 * time.Second
 
-// checkIdle checks that no request waits at the gate while its host has nothing to do. It
+// checkIdle checks that no request waits at the limiter while its host has nothing to do. It
 // judges only hosts at which nothing else makes a first attempt wait.
 func (w *world) checkIdle(h *host) {
 	rule := h.rule.Or(policy.Defaults())
@@ -60,7 +60,7 @@ func (w *world) checkIdle(h *host) {
 
 // work returns the times in which the server works on the attempt. It does not work while
 // the caller supplies a piece of the request's body, nor for the body of an event stream.
-// Any other body counts until it has ended, because a gate does not see whether the server
+// Any other body counts until it has ended, because a concurrency limit does not see whether the server
 // or the reader is slow.
 func (s *attempt) work() (all []span) {
 	from := s.began

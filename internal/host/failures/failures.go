@@ -1,5 +1,5 @@
 // Package failures counts the failures of a host in a row. It is what a Transport knows of a host
-// that fails, besides the gate's own opinion: whether the host is down without a gate, and whether
+// that fails, besides the limiter's own opinion: whether the host is down without a concurrency limit, and whether
 // retries help.
 package failures
 

@@ -19,11 +19,11 @@ type Condition uint8
 
 // The conditions have no type, because package transport has its own for its users.
 const (
-	Down        = iota // its gate is closed, or without a gate five attempts in a row failed
+	Down        = iota // its circuit is open, or without a concurrency limit five attempts in a row failed
 	Held               // the server asked the requests of a scope to wait
 	NoRetries          // the budget is used up
 	LowQuota           // a fifth or less is left of a quota
-	Crowded            // requests wait for long at an open gate
+	Crowded            // requests wait for long at a closed circuit
 	RateLimited        // requests wait for long for the rate
 	Lane               // requests take another pool of connections, which does not last
 )

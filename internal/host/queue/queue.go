@@ -9,7 +9,7 @@
 //
 // Locks are taken in this order, and no other two are held at once:
 //
-//	the lock of a gate, then those of its rate
+//	the lock of a concurrency limit, then those of its rate
 //	the lock of the queue of a rate (turns), then that of the rate (mu)
 package queue
 
@@ -56,13 +56,13 @@ type Answer struct {
 	// Open is, with Wait, when a hold ends, jitter included. A caller that gives
 	// up is told this time to come back at. Zero means that nothing is held.
 	Open instant.Instant
-	// ForRate says, with Wait, that a gate has a free slot, so that the request
+	// ForRate says, with Wait, that a concurrency limit has a free slot, so that the request
 	// or those before it wait for the client's own rate.
 	ForRate bool
-	// Probe says, with Go, that the request is a probe of a gate of a fleet. Its permit
-	// has to be renewed while it is under way (see gate.Renew).
+	// Probe says, with Go, that the request is a probe of a concurrency limit of a fleet. Its permit
+	// has to be renewed while it is under way (see limiter.Renew).
 	Probe bool
-	// NoToken says, with Wait, that the queue of a gate waits for a token of the
+	// NoToken says, with Wait, that the queue of a concurrency limit waits for a token of the
 	// rate, whether there is a free slot or not.
 	NoToken bool
 }

@@ -35,8 +35,8 @@ type Config struct {
 // A Rate is a limit of sends per second, retries included, or of their costs. It is a token bucket
 // from golang.org/x/time/rate, which is used without its sleeps.
 //
-// If the host has a gate, one queue serves both limits, so that a request takes
-// token and slot at the same moment (see gate.Config). Otherwise requests wait in
+// If the host has a concurrency limit, one queue serves both limits, so that a request takes
+// token and slot at the same moment (see limiter.Config). Otherwise requests wait in
 // the queue of the Rate.
 //
 // All methods are safe for concurrent use.
@@ -45,7 +45,7 @@ type Rate struct {
 
 	askAt atomic.Int64 // no question for the fleet's tokens before this time; written with the lock
 
-	turns sync.Mutex // guards the queue and every waiter in it; taken after the lock of a gate, and before mu
+	turns sync.Mutex // guards the queue and every waiter in it; taken after the lock of a concurrency limit, and before mu
 	queue queue.Queue
 
 	mu     sync.Mutex // the lock, if a comment says that it is held; guards everything below; taken last

@@ -1,4 +1,4 @@
-package gate
+package concurrency
 
 import (
 	"math/rand/v2"
@@ -16,10 +16,10 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
-// A gateRequest goes through a gate in virtual time.
+// A gateRequest goes through a concurrency limit in virtual time.
 type gateRequest struct {
 	clock   *hosttest.Clock
-	gate    *Gate
+	gate    *Limiter
 	conf    Config
 	asks    func() // the fleet for a permit
 	result  Result
@@ -90,10 +90,10 @@ func (v *gateRequest) ask() {
 }
 
 // Whatever happens, waiters are served in the order of arrival, the limit holds, and a
-// closed gate has one probe at most. At the end nothing is left over.
+// open circuit has one probe at most. At the end nothing is left over.
 func runGate(t *testing.T, seed uint64, n int) {
 	rng := rand.New(rand.NewPCG(seed, 7))
-	var g Gate
+	var g Limiter
 	c := &hosttest.Clock{}
 	var conf Config
 	var asks func()
@@ -142,8 +142,8 @@ func runGate(t *testing.T, seed uint64, n int) {
 			v.onGo = func() {
 				require.Zero(t, remove(), "seed %d: %d went before its turn", seed, i)
 				// A slot that comes back from waiting for its caller may exceed the limit.
-				if g.outage.closed && g.slots.inFlight != 1 || !g.outage.closed && g.slots.used() > max(g.growth.limit, v.used) {
-					t.Fatalf("seed %d: closed %v, limit %d, %d in flight, %d lost", seed, g.outage.closed, g.growth.limit, g.slots.inFlight, g.slots.lost)
+				if g.outage.open && g.slots.inFlight != 1 || !g.outage.open && g.slots.used() > max(g.growth.limit, v.used) {
+					t.Fatalf("seed %d: closed %v, limit %d, %d in flight, %d lost", seed, g.outage.open, g.growth.limit, g.slots.inFlight, g.slots.lost)
 				}
 				served++
 				idle = 0
@@ -158,10 +158,10 @@ func runGate(t *testing.T, seed uint64, n int) {
 	c.At(instant.At(20*time.Second), func() { mood = Success })
 	for at := instant.Instant(0); at < instant.At(time.Minute); at = at.Add(50 * time.Millisecond) {
 		c.At(at, func() {
-			if idle += 50 * time.Millisecond; !g.outage.closed || g.queue.Len() == 0 || g.slots.inFlight > 0 {
+			if idle += 50 * time.Millisecond; !g.outage.open || g.queue.Len() == 0 || g.slots.inFlight > 0 {
 				idle = 0
 			}
-			// A gate of a fleet may be told to wait, and it waits for the time to return.
+			// A concurrency limit of a fleet may be told to wait, and it waits for the time to return.
 			require.False(t, idle > time.Second && !conf.Fleet || idle > 15*time.Second, "seed %d: no probe for %v", seed, idle)
 		})
 	}
@@ -186,7 +186,7 @@ func FuzzGate(f *testing.F) {
 }
 
 func TestGateCosts(t *testing.T) {
-	var g Gate
+	var g Limiter
 	var p Slot
 	if n := testing.AllocsPerRun(100, func() {
 		g.Enter(0, &p, nil, Config{})
@@ -200,7 +200,7 @@ func TestGateCosts(t *testing.T) {
 }
 
 func BenchmarkGate(b *testing.B) {
-	var g Gate
+	var g Limiter
 	var p Slot
 	for b.Loop() {
 		g.Enter(0, &p, nil, Config{})
@@ -214,16 +214,16 @@ const (
 	sec = hosttest.Sec
 )
 
-// A visitor drives one request through a gate by hand.
+// A visitor drives one request through a concurrency limit by hand.
 type visitor struct {
 	t    *testing.T
-	gate *Gate
+	gate *Limiter
 	conf Config
 	slot Slot
 	w    *queue.Waiter
 }
 
-func visit(t *testing.T, g *Gate) *visitor {
+func visit(t *testing.T, g *Limiter) *visitor {
 	return &visitor{t: t, gate: g, w: queue.NewWaiter()}
 }
 
@@ -253,7 +253,7 @@ func (v *visitor) mustWait(now, ask instant.Instant) {
 }
 
 // fill sends n requests.
-func fill(t *testing.T, g *Gate, now instant.Instant, n int) []*visitor {
+func fill(t *testing.T, g *Limiter, now instant.Instant, n int) []*visitor {
 	t.Helper()
 	vs := make([]*visitor, n)
 	for i := range vs {
@@ -263,26 +263,26 @@ func fill(t *testing.T, g *Gate, now instant.Instant, n int) []*visitor {
 	return vs
 }
 
-// closeGate makes a gate with the first limit fail wholesale, so that it is closed at
+// closeGate makes a concurrency limit with the first limit fail wholesale, so that it is closed at
 // that time.
-func closeGate(t *testing.T, g *Gate, at instant.Instant) {
+func closeGate(t *testing.T, g *Limiter, at instant.Instant) {
 	t.Helper()
 	g.pulse.gap = 0 // as if there had been much traffic before
 	for _, v := range fill(t, g, at.Add(-2*time.Second), 10) {
 		v.end(at, Lost)
 	}
-	if !g.State().Closed {
+	if !g.State().CircuitOpen {
 		t.Fatalf("not closed: %+v", g.State())
 	}
 }
 
-func wantLimit(t *testing.T, g *Gate, want int) {
+func wantLimit(t *testing.T, g *Limiter, want int) {
 	t.Helper()
 	require.Equal(t, want, g.State().Limit, "limit")
 }
 
 // round uses up the limit with successes once, and returns the limit after that.
-func round(t *testing.T, g *Gate, now instant.Instant) int {
+func round(t *testing.T, g *Limiter, now instant.Instant) int {
 	t.Helper()
 	in := fill(t, g, now, g.State().Limit)
 	next := visit(t, g) // a request always waits, so the limit is used up
@@ -295,15 +295,15 @@ func round(t *testing.T, g *Gate, now instant.Instant) int {
 }
 
 // fill0 lets the first waiter go, and then n−1 more requests.
-func fill0(t *testing.T, g *Gate, first *visitor, now instant.Instant, n int) []*visitor {
+func fill0(t *testing.T, g *Limiter, first *visitor, now instant.Instant, n int) []*visitor {
 	t.Helper()
 	first.mustGo(now)
 	return append([]*visitor{first}, fill(t, g, now, n-1)...)
 }
 
-// calmGate is a gate that has been healthy for a window.
-func calmGate(t *testing.T) *Gate {
-	g := &Gate{}
+// calmGate is a concurrency limit that has been healthy for a window.
+func calmGate(t *testing.T) *Limiter {
+	g := &Limiter{}
 	for _, now := range []time.Duration{0, useWindow} {
 		fill(t, g, instant.At(now), 1)[0].end(instant.At(now+100*ms), Success)
 	}

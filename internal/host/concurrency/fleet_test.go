@@ -1,4 +1,4 @@
-package gate
+package concurrency
 
 import (
 	"math"
@@ -18,17 +18,17 @@ import (
 
 var inFleet = Config{Fleet: true}
 
-// member is a request at a gate that belongs to a fleet.
-func member(t *testing.T, g *Gate) *visitor {
+// member is a request at a concurrency limit that belongs to a fleet.
+func member(t *testing.T, g *Limiter) *visitor {
 	v := visit(t, g)
 	v.conf = inFleet
 	return v
 }
 
-// closedInFleet returns a gate that failed wholesale and closed at that time.
-func closedInFleet(t *testing.T, at instant.Instant) *Gate {
+// openInFleet returns a limiter whose host failed wholesale, and whose circuit opened at that time.
+func openInFleet(t *testing.T, at instant.Instant) *Limiter {
 	t.Helper()
-	g := new(Gate)
+	g := new(Limiter)
 	g.configure(0, inFleet)
 	var slots [10]Slot
 	for i := range slots {
@@ -37,24 +37,24 @@ func closedInFleet(t *testing.T, at instant.Instant) *Gate {
 	for i := range slots {
 		g.End(at, &slots[i], Lost)
 	}
-	require.True(t, g.State().Closed, "not closed")
+	require.True(t, g.State().CircuitOpen, "the circuit is not open")
 	g.News()
 	return g
 }
 
 // mustAsk lets the owner ask for a permit.
-func mustAsk(t *testing.T, g *Gate, now instant.Instant) {
+func mustAsk(t *testing.T, g *Limiter, now instant.Instant) {
 	t.Helper()
 	require.True(t, g.AskPermit(now), "at %v: asks for no permit", now)
 	require.False(t, g.AskPermit(now), "at %v: asks for two permits", now)
 }
 
-func mustNotAsk(t *testing.T, g *Gate, now instant.Instant) {
+func mustNotAsk(t *testing.T, g *Limiter, now instant.Instant) {
 	t.Helper()
 	require.False(t, g.AskPermit(now), "at %v: asks for a permit", now)
 }
 
-func wantNews(t *testing.T, g *Gate, want News) {
+func wantNews(t *testing.T, g *Limiter, want News) {
 	t.Helper()
 	require.Equal(t, want, g.News(), "news")
 	require.Equal(t, News{}, g.News(), "news for the second time")
@@ -66,7 +66,7 @@ const (
 	probeAt = instant.Instant(cutAt + probeGap)
 )
 
-// Down closes the gates that had no success, or none that was sent later by a moment.
+// Down opens the circuits of limiters that had no success, or none that was sent later by a moment.
 func TestGateDown(t *testing.T) {
 	for name, tt := range map[string]struct {
 		success instant.Instant // 0: there was none
@@ -84,7 +84,7 @@ func TestGateDown(t *testing.T) {
 		"a success, and a time to come": {9 * sec, 11 * sec, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var g Gate
+			var g Limiter
 			if tt.success > 0 {
 				v := member(t, &g)
 				v.mustGo(tt.success)
@@ -92,7 +92,7 @@ func TestGateDown(t *testing.T) {
 			}
 			waiting := visit(t, &g)
 			assert.Equal(t, tt.works, g.Down(10*sec, tt.since), "works")
-			if got := g.State().Closed; got == tt.works {
+			if got := g.State().CircuitOpen; got == tt.works {
 				t.Errorf("closed %v", got)
 			}
 			if tt.works {
@@ -104,7 +104,7 @@ func TestGateDown(t *testing.T) {
 
 // A second Down neither cuts the limit again nor puts the next probe off.
 func TestGateDownTwice(t *testing.T) {
-	var g Gate
+	var g Limiter
 	fill(t, &g, 0, 1)[0].end(0, Neutral)
 	g.growth.limit = 40
 	g.Down(cutAt, 9*sec)
@@ -122,7 +122,7 @@ func TestGateDownTwice(t *testing.T) {
 
 // Down wakes the first waiter, which did not know that it may become a probe.
 func TestGateDownWakes(t *testing.T) {
-	var g Gate
+	var g Limiter
 	fill(t, &g, 0, 10)
 	first, second := member(t, &g), member(t, &g)
 	first.mustWait(0, instant.Never)
@@ -131,10 +131,10 @@ func TestGateDownWakes(t *testing.T) {
 	assert.True(t, first.woken() && !second.woken(), "the first waiter was not woken, or not alone")
 }
 
-// Up opens a closed gate at a time, with a limit of 1. There is no probe until then.
+// Up closes an open circuit at a time, with a limit of 1. There is no probe until then.
 func TestGateUp(t *testing.T) {
 	const spread = 3 * sec
-	g := closedInFleet(t, cutAt)
+	g := openInFleet(t, cutAt)
 	first, second := member(t, g), member(t, g)
 	first.enter(askAt)
 	second.enter(askAt)
@@ -149,7 +149,7 @@ func TestGateUp(t *testing.T) {
 	assert.False(t, g.Permit(askAt, true, 0), "a permit is kept until the return")
 	g.Up(askAt+sec, askAt+2*spread) // does not put it off
 	first.mustGo(askAt + spread)
-	if s := g.State(); s.Closed || s.Limit != 1 || s.InFlight != 1 {
+	if s := g.State(); s.CircuitOpen || s.Limit != 1 || s.InFlight != 1 {
 		t.Errorf("%+v", s)
 	}
 	assert.Equal(t, queue.Wait, second.enter(askAt+spread).Verb, "two at once")
@@ -160,26 +160,26 @@ func TestGateUpAtAnyTime(t *testing.T) {
 		"in the past": {-sec, cutAt}, "now": {cutAt, cutAt}, "soon": {cutAt + sec, cutAt + sec},
 		"never": {instant.Never, instant.At(cutAt + latestReturn)}, "absurd": {math.MinInt64, cutAt},
 	} {
-		g := closedInFleet(t, cutAt)
+		g := openInFleet(t, cutAt)
 		g.Up(cutAt, tt.at)
 		v := member(t, g)
 		if tt.opens > cutAt {
 			v.mustWait(cutAt, tt.opens)
 		}
-		if v.mustGo(tt.opens); g.State().Closed {
+		if v.mustGo(tt.opens); g.State().CircuitOpen {
 			t.Errorf("%s: closed", name)
 		}
 	}
-	var g Gate // an open gate stays as it is
+	var g Limiter // an open circuit stays as it is
 	g.Up(0, instant.At(time.Hour))
 	member(t, &g).mustGo(0)
 	wantLimit(t, &g, 10)
 }
 
-// A Down after Up closes the gate again, and a probe that hangs does not fill the limit of
-// a gate that Up has opened.
+// A Down after Up opens the circuit again, and a probe that hangs does not fill the limit of
+// a circuit that Up has closed.
 func TestGateUpAndDown(t *testing.T) {
-	g := closedInFleet(t, cutAt)
+	g := openInFleet(t, cutAt)
 	v := member(t, g)
 	v.enter(askAt)
 	mustAsk(t, g, askAt)
@@ -194,7 +194,7 @@ func TestGateUpAndDown(t *testing.T) {
 	next.mustGo(probeAt + 2*sec)
 }
 
-// A gate that others closed opens when a request that was sent after the host went down
+// A circuit that others opened closes when a request that was sent after the host went down
 // succeeds. A request from before may be a response from the pile of a frozen host.
 func TestGateContradicts(t *testing.T) {
 	for _, tt := range []struct {
@@ -207,17 +207,17 @@ func TestGateContradicts(t *testing.T) {
 		{sent: 9*sec + 300*ms, opens: true},
 		{sent: 9*sec + 300*ms, byOwn: true, opens: false},
 	} {
-		var g Gate
+		var g Limiter
 		g.configure(0, inFleet)
 		v := member(t, &g)
 		v.mustGo(tt.sent)
 		if tt.byOwn {
-			g.close(cutAt)
+			g.openCircuit(cutAt)
 		}
 		g.Down(cutAt, 9*sec)
 		v.end(cutAt+ms, Success)
-		if g.State().Closed == tt.opens {
-			t.Errorf("%+v: closed %v", tt, g.State().Closed)
+		if g.State().CircuitOpen == tt.opens {
+			t.Errorf("%+v: open %v", tt, g.State().CircuitOpen)
 		}
 		wantNews(t, &g, News{Working: tt.opens})
 	}
@@ -226,7 +226,7 @@ func TestGateContradicts(t *testing.T) {
 // Failures are reported when there was no success for a second, a few times per second.
 // The next success is reported once.
 func TestGateReports(t *testing.T) {
-	var g Gate
+	var g Limiter
 	ends := func(now instant.Instant, r Result) bool {
 		v := member(t, &g)
 		v.mustGo(now)
@@ -253,9 +253,9 @@ func TestGateReports(t *testing.T) {
 	assert.LessOrEqual(t, reports, 4, "reports in a second")
 }
 
-// An Update may change the rule of the requests while the gate is closed.
+// An Update may change the rule of the requests while the circuit is open.
 func TestGateConfigChanges(t *testing.T) {
-	g := closedInFleet(t, cutAt)
+	g := openInFleet(t, cutAt)
 	v := member(t, g)
 	v.enter(askAt)
 	mustAsk(t, g, askAt)
@@ -269,7 +269,7 @@ func TestGateConfigChanges(t *testing.T) {
 	back.mustWait(probeAt+sec, (probeAt + sec).Add(probeGap).Add(-permitTime))
 }
 
-// A fleetRun is several processes with a gate each, their ledger, and a network between
+// A fleetRun is several processes with a concurrency limit each, their ledger, and a network between
 // them that delays and loses messages, all in virtual time.
 type fleetRun struct {
 	t         *testing.T
@@ -292,7 +292,7 @@ type fleetRun struct {
 type process struct {
 	run     *fleetRun
 	id      int64
-	gate    Gate
+	gate    Limiter
 	sick    bool // it does not reach the host
 	dead    bool // it was killed
 	refuses bool // its requests do not wait
@@ -354,7 +354,7 @@ func (p *process) working() {
 	})
 }
 
-// tell does the part of the transport after a gate has news.
+// tell does the part of the transport after a concurrency limit has news.
 func (p *process) tell(news bool) {
 	r := p.run
 	if !news {
@@ -381,10 +381,10 @@ func (p *process) tell(news bool) {
 // down tells a process that the host is down. Nobody stops a process that had a success.
 func (p *process) down(since instant.Instant) {
 	r, g := p.run, &p.gate
-	worked, failed, closed := g.pulse.last > 0 && g.pulse.sent > since+sec, g.pulse.last <= since, g.outage.closed
+	worked, failed, closed := g.pulse.last > 0 && g.pulse.sent > since+sec, g.pulse.last <= since, g.outage.open
 	switch works := g.Down(r.clock.Now, since); {
-	case worked && !works, failed && works, works && g.outage.closed != closed:
-		r.t.Fatalf("seed %d: closed %v by a Down since %v, with a success at %v", r.seed, g.outage.closed, since, g.pulse.last)
+	case worked && !works, failed && works, works && g.outage.open != closed:
+		r.t.Fatalf("seed %d: closed %v by a Down since %v, with a success at %v", r.seed, g.outage.open, since, g.pulse.last)
 	case works:
 		r.objections++
 		p.working()
@@ -465,7 +465,7 @@ func (v *traveller) send() {
 	}
 	leased := 0
 	for _, p := range r.processes {
-		if !r.cut && p.gate.outage.closed && p.gate.slots.inFlight > 0 && p.gate.fleet.permit == lent {
+		if !r.cut && p.gate.outage.open && p.gate.slots.inFlight > 0 && p.gate.fleet.permit == lent {
 			leased++
 		}
 	}
@@ -550,14 +550,14 @@ func runFleet(t *testing.T, seed uint64, noisy bool) (r *fleetRun, took time.Dur
 	}
 	r.clock.RunTo(r.clock.Now + 2*sec)
 	for _, p := range r.processes {
-		if s := p.gate.State(); s.Closed || s.Waiting > 0 || s.InFlight > 0 {
+		if s := p.gate.State(); s.CircuitOpen || s.Waiting > 0 || s.InFlight > 0 {
 			t.Fatalf("seed %d: after %v process %d is left with %+v", seed, took, p.id, s)
 		}
 	}
 	return r, took
 }
 
-// When the host works again and all news is lost, each gate opens soon. It waits for no
+// When the host works again and all news is lost, each circuit closes soon. It waits for no
 // longer than the fleet has told it to before, which is a second in a small fleet, or as
 // long as a probe or a return was planned then. Nobody stops a process that had a success,
 // and nobody asks without end.
@@ -606,7 +606,7 @@ func TestKilledProber(t *testing.T) {
 			r.clock.RunTo(r.clock.Now + ms)
 			if killed == 0 && r.clock.Now >= thaw {
 				for _, p := range r.processes {
-					if g := &p.gate; g.outage.closed && g.slots.inFlight > 0 && g.fleet.permit == lent {
+					if g := &p.gate; g.outage.open && g.slots.inFlight > 0 && g.fleet.permit == lent {
 						p.dead, killed, r.works = true, r.clock.Now.Since(), true
 						break
 					}

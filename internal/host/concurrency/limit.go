@@ -1,7 +1,7 @@
-// The gate's limit follows the results of the requests: it grows, goes back and
+// The limiter's limit follows the results of the requests: it grows, goes back and
 // is cut.
 
-package gate
+package concurrency
 
 import (
 	"sync/atomic"
@@ -15,7 +15,7 @@ import (
 const (
 	start = 10
 
-	// room is how many times the start the slow start of a new gate may
+	// room is how many times the start the slow start of a new limiter may
 	// reach. Without this bound the queue that forms while a server hangs would
 	// double the limit until the server falls over when it wakes up.
 	room = 10
@@ -36,7 +36,7 @@ const (
 	swift  = 16
 	double = 2
 
-	// pressTime is how long the limit of a healthy gate must have been used up
+	// pressTime is how long the limit of a healthy host must have been used up
 	// before it grows. The successes of requests that are sent after that time
 	// make the limit grow. A client that was not scheduled for some time sends
 	// at once all requests that came due meanwhile. Such a burst is over after a
@@ -82,10 +82,10 @@ type growth struct {
 	threshold int             // the limit grows by slow start below it, and linearly from it on
 	grown     int32           // successes towards the next step of the linear growth
 	full      bool            // the limit was reached, and each slot that came free was taken again
-	cut       bool            // the gate was cut in this window
-	wary      bool            // the gate was cut, and the limit was used up in each window since
+	cut       bool            // the limiter was cut in this window
+	wary      bool            // the limiter was cut, and the limit was used up in each window since
 	calm      bool            // there was no cut in the last whole window
-	fullAt    instant.Instant // since when the gate is full
+	fullAt    instant.Instant // since when the limiter is full
 	usual     time.Duration   // from a send to its success before that
 	freeAt    instant.Instant // when the first of the free slots came free
 	window    instant.Instant // when this window began
@@ -131,7 +131,7 @@ func (l *growth) free(now instant.Instant, used int, wanted bool) {
 
 // review moves the limit, once per window, halfway to the number of slots that
 // were in use, and returns the limit. The limit returns to the
-// start if a gate was left open at a low limit because nobody used it up. After
+// start if a limit was left low because nobody used it up. After
 // a pause the limit takes a single step, because a host that served many
 // requests once may soon be asked to do so again.
 func (l *growth) review(now instant.Instant, closed bool, start, within int) (limit int) {
@@ -152,7 +152,7 @@ func (l *growth) review(now instant.Instant, closed bool, start, within int) (li
 	return l.limit
 }
 
-// cutDown lowers the limit to that of a closed gate.
+// cutDown lowers the limit to that of an open circuit.
 func (l *growth) cutDown() {
 	l.threshold = max(l.limit/2, 2)
 	l.limit, l.grown = 1, 0
@@ -194,19 +194,19 @@ func (p *pulse) lostSlotTime() time.Duration {
 
 // An outage is the failures since the last success, and the closure that may come of them.
 type outage struct {
-	run    int32           // failures since the last success
-	late   bool            // a request that was sent before the run succeeded during it
-	closed bool            // only probes may go
-	hasty  bool            // while closed: a probe was sent early because an old request succeeded
-	epoch  uint32          // the epoch that the last cut began; a success of this or a later epoch opens the gate
-	turns  atomic.Uint32   // how often the gate closed and opened, to be read without the lock
-	since  instant.Instant // when the run began
-	probe  instant.Instant // while closed: no probe goes before this time
+	run   int32           // failures since the last success
+	late  bool            // a request that was sent before the run succeeded during it
+	open  bool            // only probes may go
+	hasty bool            // while open: a probe was sent early because an old request succeeded
+	epoch uint32          // the epoch that the last cut began; a success of this or a later epoch closes the circuit
+	turns atomic.Uint32   // how often the circuit opened and closed, to be read without the lock
+	since instant.Instant // when the run began
+	probe instant.Instant // while open: no probe goes before this time
 }
 
 // succeed takes note of a success.
 func (g *locked) succeed(now instant.Instant, s *Slot) {
-	if !g.outage.closed && g.outage.run > 0 && s.sent < g.outage.since {
+	if !g.outage.open && g.outage.run > 0 && s.sent < g.outage.since {
 		// The host was working on the request when the failures began, and may only
 		// finish such requests. So the success says nothing about the failures.
 		g.outage.late = true
@@ -219,9 +219,9 @@ func (g *locked) succeed(now instant.Instant, s *Slot) {
 		g.beforeCut(now, s)
 		return
 	}
-	g.fleet.works(g.outage.closed)
-	if g.outage.closed {
-		g.open()
+	g.fleet.works(g.outage.open)
+	if g.outage.open {
+		g.closeCircuit()
 	}
 	if g.slots.respond(s) && g.pressed(now, s) {
 		if g.slots.used() >= g.growth.limit {
@@ -235,16 +235,16 @@ func (g *locked) succeed(now instant.Instant, s *Slot) {
 // to the fleet, because the host may have failed since the send.
 func (g *locked) beforeCut(now instant.Instant, s *Slot) {
 	switch {
-	case g.outage.closed && g.fleet.contradicts(s, &g.pulse):
-		g.open() // others closed the gate, but the host works for this process
+	case g.outage.open && g.fleet.contradicts(s, &g.pulse):
+		g.closeCircuit() // others opened the circuit, but the host works for this process
 		g.fleet.works(true)
-	case g.outage.closed && g.slots.inFlight == 0 && !g.outage.hasty:
+	case g.outage.open && g.slots.inFlight == 0 && !g.outage.hasty:
 		// The server responds again, but that is no reason to send it more than the
 		// next probe. If that probe fails, the server only finishes old requests.
 		g.outage.hasty = true
 		g.outage.probe = min(g.outage.probe, now)
 		if f := g.fleet; f != nil {
-			f.next = min(f.next, now) // the gate may ask for a permit now
+			f.next = min(f.next, now) // the limiter may ask for a permit now
 		}
 	}
 }
@@ -261,14 +261,14 @@ func (g *locked) pressed(now instant.Instant, s *Slot) bool {
 	return g.growth.full && (!g.growth.calm || s.sent >= instant.After(g.growth.fullAt, pressTime))
 }
 
-// fail takes note of a failure, and closes the gate if the host now fails
+// fail takes note of a failure, and opens the circuit if the host now fails
 // wholesale. A failure of a request that was sent before the last
 // cut does not count, because it belongs to the outage that caused the cut.
 func (g *locked) fail(now instant.Instant, s *Slot, r Result) {
 	if s.epoch != g.slots.epoch {
 		return
 	}
-	if g.outage.closed {
+	if g.outage.open {
 		g.fleet.probeFails()
 		return
 	}
@@ -291,13 +291,13 @@ func (g *locked) fail(now instant.Instant, s *Slot, r Result) {
 	g.fleet.reportFailure(now, &g.outage, &g.pulse)
 	if g.wholesale(now) {
 		g.fleet.fails(g.outage.run, g.outage.since)
-		g.close(now)
+		g.openCircuit(now)
 	}
 }
 
 // wholesale reports whether the failures since the last success are an outage.
 func (g *locked) wholesale(now instant.Instant) bool {
-	return !g.outage.closed && g.outage.run >= failRun && now >= g.outage.due(g.growth.limit, &g.pulse)
+	return !g.outage.open && g.outage.run >= failRun && now >= g.outage.due(g.growth.limit, &g.pulse)
 }
 
 // due returns the time from which on the failures are an outage, if there are
@@ -314,14 +314,14 @@ func (o *outage) due(limit int, p *pulse) instant.Instant {
 	return instant.After(o.since, max(least, gaps))
 }
 
-// close closes the gate as of now, which may be a time in the past.
-func (g *locked) close(now instant.Instant) {
+// openCircuit opens the circuit as of now, which may be a time in the past.
+func (g *locked) openCircuit(now instant.Instant) {
 	g.growth.cutDown()
 	g.slots.renew()
 	g.slots.lost = 0
-	g.fleet.closing(now, g.outage.run, g.outage.since)
+	g.fleet.opening(now, g.outage.run, g.outage.since)
 	o := &g.outage
 	o.turns.Add(1)
-	o.run, o.late, o.hasty, o.closed = 0, false, false, true
+	o.run, o.late, o.hasty, o.open = 0, false, false, true
 	o.epoch, o.probe = g.slots.epoch, instant.After(now, probeGap)
 }

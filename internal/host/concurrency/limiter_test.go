@@ -1,4 +1,4 @@
-package gate
+package concurrency
 
 import (
 	"math"
@@ -16,7 +16,7 @@ import (
 )
 
 func TestGateStartsAtTenAndHolds(t *testing.T) {
-	var g Gate
+	var g Limiter
 	in := fill(t, &g, 0, 10)
 	waiting := make([]*visitor, 5)
 	for i := range waiting {
@@ -39,7 +39,7 @@ func TestGateStartsAtTenAndHolds(t *testing.T) {
 }
 
 func TestGateLeaveHandsTheTurnOn(t *testing.T) {
-	var g Gate
+	var g Limiter
 	in := fill(t, &g, 0, 10)
 	a, b := visit(t, &g), visit(t, &g)
 	a.mustWait(0, instant.Never)
@@ -53,7 +53,7 @@ func TestGateLeaveHandsTheTurnOn(t *testing.T) {
 }
 
 func TestGateProbes(t *testing.T) {
-	var g Gate
+	var g Limiter
 	const cut = 10 * time.Second
 	closeGate(t, &g, instant.At(cut))
 	a, b, c := visit(t, &g), visit(t, &g), visit(t, &g)
@@ -74,7 +74,7 @@ func TestGateProbes(t *testing.T) {
 	c.mustWait(instant.At(end), instant.At(end+probeGap))
 	c.mustGo(instant.At(end + probeGap))
 	c.end(instant.At(end+probeGap), Success)
-	if got := g.State(); got.Closed || got.Limit != 2 {
+	if got := g.State(); got.CircuitOpen || got.Limit != 2 {
 		t.Errorf("after a success: %+v", got)
 	}
 }
@@ -86,7 +86,7 @@ func TestGateProbeGap(t *testing.T) {
 
 // If the question of a newcomer makes room, the first waiter hears of it.
 func TestGateTellsOfRoom(t *testing.T) {
-	var g Gate
+	var g Limiter
 	closeGate(t, &g, instant.At(2*time.Second))
 	fill(t, &g, instant.At(3*time.Second), 1)[0].end(instant.At(3*time.Second), Success)
 	wantLimit(t, &g, 2)
@@ -104,9 +104,9 @@ func TestGateTellsOfRoom(t *testing.T) {
 }
 
 // A request that gets no token of the rate keeps its turn, takes no slot, and counts as no
-// waiter of the gate.
+// waiter of the limiter.
 func TestGateWaitsForTheRate(t *testing.T) {
-	var g Gate
+	var g Limiter
 	fill(t, &g, 0, 9)
 	rate := rate.New(rate.Config{PerSecond: 1, Burst: 1})
 	rate.Take(0, 1)
@@ -133,7 +133,7 @@ func TestGateWaitsForTheRate(t *testing.T) {
 	}
 	assert.EqualValues(t, 2*sec, g.RateTime(5*sec), "waited for the rate")
 
-	g = Gate{}
+	g = Limiter{}
 	a, b = visit(t, &g), visit(t, &g)
 	a.conf.Rate, b.conf.Rate = rate, rate
 	rate.Take(3*sec, 1)
@@ -144,7 +144,7 @@ func TestGateWaitsForTheRate(t *testing.T) {
 }
 
 func TestGateRelease(t *testing.T) {
-	var g Gate
+	var g Limiter
 	fill(t, &g, 0, 9)
 	a, b := visit(t, &g), visit(t, &g)
 	a.mustGo(0)
@@ -160,7 +160,7 @@ func TestGateRelease(t *testing.T) {
 // An Update raised Max. A waiter with the new rule does not wait for a stream although
 // a request with the old rule asked last.
 func TestGateTellsAfterAnUpdate(t *testing.T) {
-	var g Gate
+	var g Limiter
 	one, four := Config{Start: 1, Max: 1}, Config{Start: 1, Max: 4}
 	var stream Slot
 	w := queue.NewWaiter()
@@ -179,7 +179,7 @@ func TestGateTellsAfterAnUpdate(t *testing.T) {
 // An Update raised Start. A waiter with the new rule that is first now hears of it,
 // although the request before it passed with the old rule.
 func TestGateTellsAfterAnUpdateOfStart(t *testing.T) {
-	var g Gate
+	var g Limiter
 	one, ten := Config{Start: 1}, Config{Start: 10}
 	var a, b Slot
 	w := queue.NewWaiter()
@@ -197,7 +197,7 @@ func TestGateTellsAfterAnUpdateOfStart(t *testing.T) {
 
 // Requests that get no token of the rate go in the order in which they came.
 func TestGateKeepsTheOrderForTheRate(t *testing.T) {
-	var g Gate
+	var g Limiter
 	in := fill(t, &g, 0, 10)
 	rate := rate.New(rate.Config{PerSecond: 1, Burst: 1})
 	rate.Take(0, 1)
@@ -214,11 +214,11 @@ func TestGateKeepsTheOrderForTheRate(t *testing.T) {
 	second.mustWait(sec, 2*sec)
 }
 
-// Answers that come late, twice or unasked neither stop a gate nor keep a permit from
+// Answers that come late, twice or unasked neither stop a concurrency limit nor keep a permit from
 // others.
 func TestGateAnswersInAnyOrder(t *testing.T) {
-	asked := func(t *testing.T) (*Gate, *visitor) {
-		g := closedInFleet(t, cutAt)
+	asked := func(t *testing.T) (*Limiter, *visitor) {
+		g := openInFleet(t, cutAt)
 		v := member(t, g)
 		v.enter(askAt)
 		mustAsk(t, g, askAt)
@@ -250,11 +250,11 @@ func TestGateAnswersInAnyOrder(t *testing.T) {
 		next := member(t, g)
 		next.mustWait(probeAt+sec+ms, (probeAt + sec).Add(probeGap).Add(-permitTime))
 	})
-	t.Run("late, after the gate has opened", func(t *testing.T) {
+	t.Run("late, after the circuit has closed", func(t *testing.T) {
 		g, v := asked(t)
 		v.mustGo(probeAt)
 		v.end(probeAt+sec, Success)
-		assert.False(t, g.Permit(probeAt+sec+ms, true, 0), "used by an open gate")
+		assert.False(t, g.Permit(probeAt+sec+ms, true, 0), "used by a closed circuit")
 		g.Permit(probeAt+sec+ms, false, time.Hour)
 		member(t, g).mustGo(probeAt + sec + ms)
 	})
@@ -268,12 +268,12 @@ func TestGateAnswersInAnyOrder(t *testing.T) {
 		assert.True(t, g.Permit(probeAt, true, 0), "the permit of the probe under way is given back")
 	})
 	t.Run("unasked", func(t *testing.T) {
-		g := closedInFleet(t, cutAt)
+		g := openInFleet(t, cutAt)
 		assert.False(t, g.Permit(askAt, true, 0), "used")
 		g.Permit(askAt, false, time.Hour)
 		v := member(t, g)
 		v.mustWait(askAt, probeAt)
-		assert.False(t, new(Gate).Permit(0, true, 0), "used by a new gate")
+		assert.False(t, new(Limiter).Permit(0, true, 0), "used by a new limiter")
 	})
 	t.Run("refused", func(t *testing.T) {
 		for wait, next := range map[time.Duration]time.Duration{
@@ -290,11 +290,11 @@ func TestGateAnswersInAnyOrder(t *testing.T) {
 	})
 }
 
-// If a request leaves before its answer comes, the permit goes back. A gate whose
+// If a request leaves before its answer comes, the permit goes back. A concurrency limit whose
 // requests do not wait keeps it for the next request.
 func TestGatePermitOfNobody(t *testing.T) {
 	t.Run("the request left before the answer", func(t *testing.T) {
-		g := closedInFleet(t, cutAt)
+		g := openInFleet(t, cutAt)
 		v := member(t, g)
 		v.enter(askAt)
 		mustAsk(t, g, askAt)
@@ -302,7 +302,7 @@ func TestGatePermitOfNobody(t *testing.T) {
 		assert.False(t, g.Permit(askAt+ms, true, 0), "kept")
 	})
 	t.Run("another request came", func(t *testing.T) {
-		g := closedInFleet(t, cutAt)
+		g := openInFleet(t, cutAt)
 		v, next := member(t, g), member(t, g)
 		v.enter(askAt)
 		mustAsk(t, g, askAt)
@@ -312,7 +312,7 @@ func TestGatePermitOfNobody(t *testing.T) {
 		next.mustGo(probeAt)
 	})
 	t.Run("the request left after the answer", func(t *testing.T) {
-		g := closedInFleet(t, cutAt)
+		g := openInFleet(t, cutAt)
 		v := member(t, g)
 		v.enter(askAt)
 		mustAsk(t, g, askAt)
@@ -321,7 +321,7 @@ func TestGatePermitOfNobody(t *testing.T) {
 		wantNews(t, g, News{ProbeFailed: true})
 	})
 	t.Run("requests that do not wait", func(t *testing.T) {
-		g := closedInFleet(t, cutAt)
+		g := openInFleet(t, cutAt)
 		var s Slot
 		g.Enter(probeAt, &s, nil, inFleet)
 		mustAsk(t, g, probeAt)
@@ -336,7 +336,7 @@ func TestGatePermitOfNobody(t *testing.T) {
 // a queue of such requests.
 func TestGatePassesThePermitOn(t *testing.T) {
 	for _, answered := range []bool{false, true} {
-		g := closedInFleet(t, cutAt)
+		g := openInFleet(t, cutAt)
 		v := member(t, g)
 		queue := make([]*visitor, 20)
 		v.enter(askAt)
@@ -361,7 +361,7 @@ func TestGatePassesThePermitOn(t *testing.T) {
 // If the fleet still refuses a permit 30 s after the first refusal, a probe goes without
 // one. The time for which nobody waits does not count.
 func TestGateRefusedForLong(t *testing.T) {
-	g := closedInFleet(t, cutAt)
+	g := openInFleet(t, cutAt)
 	now := askAt
 	for range 3 {
 		v := member(t, g)
@@ -389,10 +389,10 @@ func TestGateRefusedForLong(t *testing.T) {
 	}
 }
 
-// A fleet that says in turn that the host works and that it is down keeps the gate closed for no longer
+// A fleet that says in turn that the host works and that it is down keeps the circuit open for no longer
 // than one that refuses permits.
 func TestGateOfAConfusedFleet(t *testing.T) {
-	g := closedInFleet(t, cutAt)
+	g := openInFleet(t, cutAt)
 	v := member(t, g)
 	v.enter(cutAt)
 	for now := askAt; v.enter(now).Verb == queue.Wait; now += 50 * ms {
@@ -407,7 +407,7 @@ func TestGateOfAConfusedFleet(t *testing.T) {
 
 // A probe that hangs keeps neither its slot nor its permit for more than 10 s.
 func TestGateProbeHangsInFleet(t *testing.T) {
-	g := closedInFleet(t, cutAt)
+	g := openInFleet(t, cutAt)
 	v, next := member(t, g), member(t, g)
 	v.enter(askAt)
 	mustAsk(t, g, askAt)
@@ -466,7 +466,7 @@ func TestFleetOfTheSick(t *testing.T) {
 				rare.start(true)
 				for range 3 {
 					r.clock.RunTo(r.clock.Now + 50*sec)
-					if rare.gate.State().Closed {
+					if rare.gate.State().CircuitOpen {
 						stopped++
 					}
 					v, begin := rare.start(true), r.clock.Now

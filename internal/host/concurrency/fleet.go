@@ -1,7 +1,7 @@
-// What a gate hears from a fleet and tells it. A fleet is the processes that share what
+// What a concurrency limit hears from a fleet and tells it. A fleet is the processes that share what
 // they know of a host.
 
-package gate
+package concurrency
 
 import (
 	"time"
@@ -21,7 +21,7 @@ const (
 	latestReturn = 10 * time.Second
 )
 
-// A fleet is the part of a gate that a fleet knows of or has told it. The gate's
+// A fleet is the part of a concurrency limit that a fleet knows of or has told it. The limiter's
 // lock guards it. The rules:
 //
 //   - The first limit is for all members together (see Config.ForMember). The limit grows
@@ -29,30 +29,30 @@ const (
 //     slots are in use for a moment. If the host froze, all members together would send
 //     it ten times as much as a single member.
 //   - The fleet says that the host is down, and since when. If a request succeeded that was
-//     sent later, the gate stays as it is, and tells the fleet that the host works. Any other
-//     gate closes. Later means two round trips, but from 100 ms to 1 s. A host that froze
+//     sent later, the limiter stays as it is, and tells the fleet that the host works. Any other
+//     circuit opens. Later means two round trips, but from 100 ms to 1 s. A host that froze
 //     may have lost requests that were sent a little before the last request that it answered.
-//   - While the gate is closed, a probe needs a permit of the fleet. The gate asks 250 ms
+//   - While the circuit is open, a probe needs a permit of the fleet. The limiter asks 250 ms
 //     before the probe may go. If the fleet does not answer within 250 ms, the probe goes
-//     all the same. From then on the gate waits for 10 ms only, until the fleet answers.
+//     all the same. From then on the limiter waits for 10 ms only, until the fleet answers.
 //   - If the fleet still refuses a permit 30 s after the first refusal, a probe goes without
 //     one.
 //   - A permit that no request waits for is given back. If the first request cannot go
 //     after all, the next request uses its permit.
-//   - The fleet says that the host works, and when this member may return. Then the gate
-//     opens with a limit of 1, and sends no probe before that. A success of its own opens
-//     the gate at once.
-//   - If others closed the gate, a request that was sent after the host went down and that
-//     succeeds opens it as well. Later means the same as above.
+//   - The fleet says that the host works, and when this member may return. Then the limiter
+//     closes the circuit with a limit of 1, and sends no probe before that. A success of its own closes
+//     it at once.
+//   - If others opened the circuit, a request that was sent after the host went down and that
+//     succeeds closes it as well. Later means the same as above.
 //   - A success of a request that was sent before the failures began is not reported. It
 //     would end the outage for all, although the host may only finish old requests.
 //   - A failure is reported if there was no success for a second, every 250 ms at most. A
-//     failed probe is reported as another failure of the row that closed the gate. The next
+//     failed probe is reported as another failure of the row that opened the circuit. The next
 //     success is reported, too.
 type fleet struct {
 	down     bool            // the fleet says that the host is down
 	since    instant.Instant // since then
-	byOthers bool            // the fleet's word closed the gate, or opened it
+	byOthers bool            // the fleet's word opened the circuit, or closed it
 
 	permit  permit          // to send a probe
 	asked   instant.Instant // when the fleet was asked for it last
@@ -61,17 +61,17 @@ type fleet struct {
 	next    instant.Instant // no question before this time
 	refused instant.Instant // when the fleet first refused a permit to the requests that wait; 0: it did not
 
-	returns bool            // the gate opens at a time
+	returns bool            // the circuit closes at a time
 	at      instant.Instant // that time
 
-	row      int32           // failures in the row that closed the gate, and failed probes since
+	row      int32           // failures in the row that opened the circuit, and failed probes since
 	began    instant.Instant // when the row began
 	reported bool            // the host was reported as failing, and not as working since then
 	report   instant.Instant // no report before this time
 	news     News            // to be told; see Gate.News
 }
 
-// News is what the owner of a gate has to tell the fleet.
+// News is what the owner of a concurrency limit has to tell the fleet.
 type News struct {
 	Working     bool
 	ProbeFailed bool
@@ -82,7 +82,7 @@ type News struct {
 // Down is told that the host has been down for the fleet since then. If a request succeeded
 // that was sent later, by the time of two round trips, Down changes nothing and returns true: the
 // host works.
-func (g *Gate) Down(now, since instant.Instant) (works bool) {
+func (g *Limiter) Down(now, since instant.Instant) (works bool) {
 	g.mu.Lock()
 	f := g.inFleet()
 	var next *queue.Waiter
@@ -90,8 +90,8 @@ func (g *Gate) Down(now, since instant.Instant) (works bool) {
 		f.down, f.reported = false, false // the owner tells the fleet
 	} else {
 		f.down, f.since, f.returns = true, since, false
-		if !g.outage.closed {
-			g.close(now)
+		if !g.outage.open {
+			g.openCircuit(now)
 			f.byOthers = true
 		}
 		next = g.queue.First() // does not know yet when the first probe may go
@@ -100,13 +100,13 @@ func (g *Gate) Down(now, since instant.Instant) (works bool) {
 	return works
 }
 
-// Up is told that the host works again for the fleet. A closed gate opens at the time at.
-func (g *Gate) Up(now, at instant.Instant) {
+// Up is told that the host works again for the fleet. An open circuit closes at the time at.
+func (g *Limiter) Up(now, at instant.Instant) {
 	g.mu.Lock()
 	f := g.inFleet()
 	f.down = false
 	var next *queue.Waiter
-	if g.outage.closed {
+	if g.outage.open {
 		at = min(max(now, at), instant.After(now, latestReturn))
 		if f.returns {
 			at = min(at, f.at) // so that no number of calls puts off the return
@@ -119,7 +119,7 @@ func (g *Gate) Up(now, at instant.Instant) {
 }
 
 // News returns what the owner has to tell the fleet. Each piece of news is returned once.
-func (g *Gate) News() (n News) {
+func (g *Limiter) News() (n News) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if f := g.fleet; f != nil {
@@ -128,7 +128,7 @@ func (g *Gate) News() (n News) {
 	return n
 }
 
-// inFleet returns the part of the gate that belongs to the fleet.
+// inFleet returns the part of the limiter that belongs to the fleet.
 func (g *locked) inFleet() *fleet {
 	if g.fleet == nil {
 		g.fleet = new(fleet)
@@ -136,17 +136,17 @@ func (g *locked) inFleet() *fleet {
 	return g.fleet
 }
 
-// opening returns when the gate opens because the fleet said so.
-func (f *fleet) opening() instant.Instant {
+// closing returns when the circuit closes because the fleet said so.
+func (f *fleet) closing() instant.Instant {
 	if f != nil && f.returns {
 		return f.at
 	}
 	return instant.Never
 }
 
-// open opens the gate.
-func (g *locked) open() {
-	g.outage.closed = false
+// closeCircuit closes the circuit.
+func (g *locked) closeCircuit() {
+	g.outage.open = false
 	g.outage.turns.Add(1)
 	if f := g.fleet; f != nil {
 		f.unused()
@@ -155,7 +155,7 @@ func (g *locked) open() {
 }
 
 // probeEnded plans the next probe after a failed probe, and notes that the fleet has to
-// hear of it. After a permit the gate waits twice as long, so that other
+// hear of it. After a permit the limiter waits twice as long, so that other
 // members have their turn.
 func (g *locked) probeEnded(now instant.Instant) {
 	f := g.fleet
@@ -172,7 +172,7 @@ func (g *locked) probeEnded(now instant.Instant) {
 
 // contradicts reports whether the success of a request from before the cut shows that the
 // host works, although others say that it is down. If this member closed the
-// gate by itself, or if the request was sent before the host went down, it may be a
+// limiter by itself, or if the request was sent before the host went down, it may be a
 // response from the pile that a frozen host works off.
 func (f *fleet) contradicts(s *Slot, p *pulse) bool {
 	return f != nil && f.byOthers && s.sent > instant.After(f.since, p.overlap())
@@ -196,16 +196,16 @@ func (f *fleet) fails(n int32, since instant.Instant) {
 	}
 }
 
-// works notes a success. opens says that it opens the gate.
-func (f *fleet) works(opens bool) {
-	if f != nil && (f.down || f.reported || opens) {
+// works notes a success. closes says that it closes the circuit.
+func (f *fleet) works(closes bool) {
+	if f != nil && (f.down || f.reported || closes) {
 		f.news = News{Working: true}
 		f.down, f.reported = false, false
 	}
 }
 
-// closing notes that the gate closes at that time, after so many failures since then.
-func (f *fleet) closing(at instant.Instant, n int32, since instant.Instant) {
+// opening notes that the circuit opens at that time, after so many failures since then.
+func (f *fleet) opening(at instant.Instant, n int32, since instant.Instant) {
 	if f == nil {
 		return
 	}

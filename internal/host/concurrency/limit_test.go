@@ -1,4 +1,4 @@
-package gate
+package concurrency
 
 import (
 	"math/rand/v2"
@@ -16,7 +16,7 @@ import (
 )
 
 func TestGateGrowsOnlyInFullUse(t *testing.T) {
-	var g Gate
+	var g Limiter
 	for i := range 1000 {
 		v := fill(t, &g, instant.At(time.Duration(i)), 1)[0]
 		v.end(instant.At(time.Duration(i)), Success)
@@ -37,7 +37,7 @@ func TestGateGrowsOnlyInFullUse(t *testing.T) {
 }
 
 // cut40 fails 40 attempts 3 s after the start, so that the limit of 40 is cut.
-func cut40(t *testing.T, g *Gate) {
+func cut40(t *testing.T, g *Limiter) {
 	t.Helper()
 	fill(t, g, 0, 1)[0].end(0, Success)
 	g.growth.limit = 40
@@ -47,7 +47,7 @@ func cut40(t *testing.T, g *Gate) {
 }
 
 func TestGateSlowStartThenLinear(t *testing.T) {
-	var g Gate
+	var g Limiter
 	cut40(t, &g)
 	wantLimit(t, &g, 1)
 	var limits []int
@@ -63,7 +63,7 @@ func TestGateSlowStartThenLinear(t *testing.T) {
 // After a cut the growth stays linear for as long as the limit is used up. The server has
 // failed at a limit not much above the threshold, and the backlog has not shown otherwise.
 func TestGateGrowsLinearlyWhileABacklogLasts(t *testing.T) {
-	var g Gate
+	var g Limiter
 	cut40(t, &g)
 	now := instant.At(3*time.Second + probeGap)
 	for range 40 {
@@ -84,7 +84,7 @@ func TestGateGrowsLinearlyWhileABacklogLasts(t *testing.T) {
 	assert.Greater(t, g.State().Limit, 2*low, "limit")
 }
 
-// A healthy gate whose limit is used up grows for as long as responses come as soon as before.
+// A healthy limiter whose limit is used up grows for as long as responses come as soon as before.
 // If they take longer, it grows slowly, because a server that gets slower may soon collapse, and
 // failures would show that too late.
 func TestGateGrowsSlowlyWhileResponsesTakeLonger(t *testing.T) {
@@ -105,7 +105,7 @@ func TestGateGrowsSlowlyWhileResponsesTakeLonger(t *testing.T) {
 }
 
 // backlog plays a second in which a request always waits. The responses take a time.
-func backlog(t *testing.T, g *Gate, now instant.Instant, took time.Duration) instant.Instant {
+func backlog(t *testing.T, g *Limiter, now instant.Instant, took time.Duration) instant.Instant {
 	in := fill(t, g, now, 1) // may begin a window, which moves the limit
 	in = append(in, fill(t, g, now, g.State().Limit-1)...)
 	next := visit(t, g)
@@ -117,7 +117,7 @@ func backlog(t *testing.T, g *Gate, now instant.Instant, took time.Duration) ins
 	return now.Add(time.Second)
 }
 
-// A gate whose limit was used up before its first calm window ended grows as well.
+// A concurrency limit whose limit was used up before its first calm window ended grows as well.
 func TestGateGrowsFromAFullStart(t *testing.T) {
 	g := calmGate(t)
 	g.growth.limit, g.growth.threshold, g.growth.calm = 100, 100, false
@@ -162,7 +162,7 @@ func TestGateDoublesOnce(t *testing.T) {
 }
 
 func TestGateCutsOncePerRound(t *testing.T) {
-	var g Gate
+	var g Limiter
 	fill(t, &g, 0, 1)[0].end(0, Success)
 	g.growth.limit = 40
 	in := fill(t, &g, 0, 40)
@@ -187,9 +187,9 @@ func TestGateCutsOncePerRound(t *testing.T) {
 	assert.Zero(t, g.State().InFlight, "in flight")
 }
 
-// A route that fails among others that work does not close the gate, whatever its
+// A route that fails among others that work does not open the circuit, whatever its
 // share is and however it fails. If four fifths of all requests hang, they keep others
-// out, and the gate is closed for a small share of the arrivals.
+// out, and the circuit is open for a small share of the arrivals.
 func TestGateBadRoute(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -210,7 +210,7 @@ func TestGateBadRoute(t *testing.T) {
 		{"80 % of 5/s hang for 2 s", 0.8, 5, 2 * time.Second, Lost, 0.02},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var g Gate
+			var g Limiter
 			rng := rand.New(rand.NewPCG(1, 1))
 			c := &hosttest.Clock{}
 			arrived, closed := 0, 0
@@ -222,7 +222,7 @@ func TestGateBadRoute(t *testing.T) {
 				}
 				v.start()
 				arrived++
-				if g.State().Closed {
+				if g.State().CircuitOpen {
 					closed++
 				}
 				c.At(c.Now.Add(time.Duration(rng.ExpFloat64()/tt.rate*float64(time.Second))), arrive)
@@ -237,7 +237,7 @@ func TestGateBadRoute(t *testing.T) {
 // A connection breaks with all its requests. This is an event and no outage.
 func TestGateBrokenConnection(t *testing.T) {
 	for _, n := range []int{10, 50, 200} {
-		g := Gate{}
+		g := Limiter{}
 		conf := Config{Start: n}
 		vs := make([]*visitor, n)
 		for i := range vs {
@@ -248,22 +248,22 @@ func TestGateBrokenConnection(t *testing.T) {
 		for _, v := range vs {
 			v.end(instant.At(time.Second), Failed)
 		}
-		assert.False(t, g.State().Closed, "closed after %d at once", n)
+		assert.False(t, g.State().CircuitOpen, "open after %d at once", n)
 	}
 }
 
 func TestGateClosesOnFailures(t *testing.T) {
-	var g Gate
+	var g Limiter
 	fails := 0
 	var now instant.Instant
-	for ; !g.State().Closed; now = now.Add(10 * time.Millisecond) {
+	for ; !g.State().CircuitOpen; now = now.Add(10 * time.Millisecond) {
 		fill(t, &g, now, 1)[0].end(now, Failed)
 		fails++
 	}
 	assert.False(t, fails != 100 && now < instant.At(time.Second), "closed after %d failures and %v", fails, now)
 	// At a high rate it does not take the second.
-	g = Gate{}
-	for fails = 0; !g.State().Closed; fails++ {
+	g = Limiter{}
+	for fails = 0; !g.State().CircuitOpen; fails++ {
 		fill(t, &g, 0, 1)[0].end(0, Failed)
 	}
 	assert.Equal(t, 100, fails, "closed after %d failures at once", fails)
@@ -271,24 +271,24 @@ func TestGateClosesOnFailures(t *testing.T) {
 
 // Bodies that are read for long keep their slots, but further streams may start.
 // Failures become an outage only after some time, and no request asks at that time. A
-// request that comes an hour later is the probe and goes at once, because the gate
+// request that comes an hour later is the probe and goes at once, because the limiter
 // counts as closed since then.
 func TestGateClosesWhenNobodyAsks(t *testing.T) {
-	var g Gate
+	var g Limiter
 	for i := range time.Duration(failRun) {
 		fill(t, &g, instant.At(i*10*time.Millisecond), 1)[0].end(instant.At(i*10*time.Millisecond), Failed)
 	}
-	require.False(t, g.State().Closed, "closed too early for this test")
+	require.False(t, g.State().CircuitOpen, "open too early for this test")
 	probe := visit(t, &g)
 	probe.mustGo(instant.At(time.Hour))
-	assert.True(t, g.State().Closed, "the gate is open")
+	assert.True(t, g.State().CircuitOpen, "the circuit is closed")
 	visit(t, &g).mustWait(instant.At(time.Hour), instant.At(time.Hour+probeTime))
 }
 
 // Responses that wait for their readers look like streams. Further requests may go
 // beside them, but the limit stays.
 func TestGateUnreadResponsesDoNotRaiseTheLimit(t *testing.T) {
-	var g Gate
+	var g Limiter
 	in := fill(t, &g, 0, 10)
 	for range 4 {
 		for _, v := range in {
@@ -329,7 +329,7 @@ func TestGateGrowsUnderLastingPressureOnly(t *testing.T) {
 
 // Waiters that are slow to take free slots do not wait for the limit.
 func TestGateDoesNotGrowForAnIdleQueue(t *testing.T) {
-	var g Gate
+	var g Limiter
 	in := fill(t, &g, 0, 10)
 	waiting := visit(t, &g)
 	waiting.mustWait(0, instant.Never)
@@ -346,7 +346,7 @@ func TestGateDoesNotGrowForAnIdleQueue(t *testing.T) {
 // The estimate of a response's time follows the fast responses among slow ones. It
 // also follows a host that becomes slower.
 func TestGateQuick(t *testing.T) {
-	var g Gate
+	var g Limiter
 	respond := func(took time.Duration) time.Duration {
 		v := fill(t, &g, 0, 1)[0]
 		v.end(instant.At(took), Success)
@@ -373,7 +373,7 @@ func TestGateQuick(t *testing.T) {
 }
 
 func TestGateLimitGoesBack(t *testing.T) {
-	var g Gate
+	var g Limiter
 	fill(t, &g, 0, 1)[0].end(0, Success)
 	for range 8 {
 		round(t, &g, 0)
@@ -406,7 +406,7 @@ func TestGateLimitGoesBack(t *testing.T) {
 // After an outage the limit returns to the start by itself. A waiter behind slow
 // requests hears of it although no other request comes.
 func TestGateTellsWhenTheLimitIsBack(t *testing.T) {
-	var g Gate
+	var g Limiter
 	closeGate(t, &g, instant.At(2*time.Second))
 	fill(t, &g, instant.At(3*time.Second), 1)[0].end(instant.At(3*time.Second), Success)
 	wantLimit(t, &g, 2)
@@ -432,7 +432,7 @@ func TestGateTellsWhenTheLimitIsBack(t *testing.T) {
 // Ten failures in less than a second are an outage when the second is over,
 // whether or not there is an eleventh.
 func TestGateTellsWhenTheOutageIsOne(t *testing.T) {
-	var g Gate
+	var g Limiter
 	in := fill(t, &g, 0, 10)
 	first := visit(t, &g)
 	first.mustWait(0, instant.Never)

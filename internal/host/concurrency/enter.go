@@ -1,6 +1,6 @@
-// Which request the gate lets go, and when the others ask again.
+// Which request the limiter lets go, and when the others ask again.
 
-package gate
+package concurrency
 
 import (
 	"math"
@@ -24,14 +24,14 @@ func (g *locked) waiting() int {
 func (g *locked) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a queue.Answer, next *queue.Waiter) {
 	g.configure(now, c)
 	freed, before := g.settle(now), g.growth.limit
-	if g.growth.review(now, g.outage.closed, g.conf.Start, g.slots.within()) > before || freed {
+	if g.growth.review(now, g.outage.open, g.conf.Start, g.slots.within()) > before || freed {
 		next = g.queue.First() // does not know yet that there is room
 	}
 	if g.wholesale(now) {
 		// The outage may have been complete long ago, while nobody asked. The
 		// first probe counts its wait from that time and not from now.
 		g.fleet.fails(g.outage.run, g.outage.since)
-		g.close(g.outage.due(g.growth.limit, &g.pulse))
+		g.openCircuit(g.outage.due(g.growth.limit, &g.pulse))
 		next = g.queue.First() // does not know yet when the first probe may go
 	}
 	turn, behind := g.queue.Turn(w), 0
@@ -49,7 +49,7 @@ func (g *locked) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) 
 			if next = g.head(now); next != nil && c.Rate != nil {
 				g.front.waitForRate(now, c.Rate.ReadyIn(now, next.Costs()) > 0) // as it finds out when it asks
 			}
-			return queue.Answer{Until: instant.After(now, g.pulse.quick), Probe: g.outage.closed && c.Fleet}, next
+			return queue.Answer{Until: instant.After(now, g.pulse.quick), Probe: g.outage.open && c.Fleet}, next
 		}
 		noToken = true
 	}
@@ -93,7 +93,7 @@ func (f *front) rateTime(now instant.Instant) time.Duration {
 
 // admits reports whether the request whose turn it is may go.
 func (g *locked) admits(now instant.Instant) bool {
-	if g.outage.closed {
+	if g.outage.open {
 		return g.slots.inFlight == 0 && now >= g.outage.probe && (!g.conf.Fleet || g.fleet.permits(now))
 	}
 	if g.slots.used() < g.growth.limit {
@@ -111,13 +111,13 @@ func (g *locked) admits(now instant.Instant) bool {
 // is before it. behind is how many tokens a newcomer and those before it need. For others it is 0.
 func (g *locked) wait(now instant.Instant, turn bool, behind int, r *rate.Rate) queue.Answer {
 	a := queue.Answer{Verb: queue.Wait, Ask: instant.Never}
-	if g.outage.closed && g.slots.inFlight == 0 {
+	if g.outage.open && g.slots.inFlight == 0 {
 		a.Until = g.outage.probe
 		if f := g.fleet; f != nil && f.returns {
 			a.Until = f.at
 		}
 	}
-	if g.outage.closed {
+	if g.outage.open {
 		g.fleet.wanted()
 	}
 	if turn {
@@ -126,7 +126,7 @@ func (g *locked) wait(now instant.Instant, turn bool, behind int, r *rate.Rate) 
 	}
 	if r != nil {
 		a.NoToken = g.front.forRate
-		a.ForRate = !g.outage.closed && g.slots.used() < g.growth.limit
+		a.ForRate = !g.outage.open && g.slots.used() < g.growth.limit
 		if behind > 0 {
 			a.Until = max(a.Until, instant.After(now, r.WaitFor(now, behind)))
 		}
@@ -134,15 +134,15 @@ func (g *locked) wait(now instant.Instant, turn bool, behind int, r *rate.Rate) 
 	return a
 }
 
-// nextChange returns when the gate may admit another request although nothing
+// nextChange returns when the limiter may admit another request although nothing
 // happens until then.
 func (g *locked) nextChange(now instant.Instant) instant.Instant {
-	if g.outage.closed && g.slots.inFlight == 0 {
+	if g.outage.open && g.slots.inFlight == 0 {
 		return g.nextProbe(now)
 	}
-	if g.outage.closed {
+	if g.outage.open {
 		// If the probe under way ends before this time, that wakes the first waiter.
-		return min(g.outage.probe, g.fleet.opening(), g.slots.uploads.lapse(callerTime))
+		return min(g.outage.probe, g.fleet.closing(), g.slots.uploads.lapse(callerTime))
 	}
 	at := instant.Never
 	if g.slots.lost > 0 {
@@ -166,7 +166,7 @@ func (g *locked) head(now instant.Instant) *queue.Waiter {
 	if g.queue.First() == nil || g.front.forRate && !g.front.mixed {
 		return nil // if the first waiter waits for the rate, it asks when there is a token
 	}
-	room := !g.outage.closed && (g.slots.used() < g.growth.limit || g.slots.streaming())
+	room := !g.outage.open && (g.slots.used() < g.growth.limit || g.slots.streaming())
 	if !room && !g.front.mixed && g.nextChange(now) == instant.Never {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package gate
+package concurrency
 
 import (
 	"math/rand/v2"
@@ -16,7 +16,7 @@ import (
 // Streams from before the cut neither count as probes nor keep probes out. If a request
 // that was sent before the cut succeeds, the next probe goes at once.
 func TestGateOldRequests(t *testing.T) {
-	var g Gate
+	var g Limiter
 	streams := fill(t, &g, 0, 3)
 	for _, v := range streams {
 		g.Result(0, &v.slot, Success)
@@ -35,13 +35,13 @@ func TestGateOldRequests(t *testing.T) {
 		now += 2 * time.Second
 		v.end(instant.At(now), Lost)
 	}
-	if got := g.State(); !got.Closed || got.InFlight != 4 {
+	if got := g.State(); !got.CircuitOpen || got.InFlight != 4 {
 		t.Fatalf("%+v", got)
 	}
 	probe := visit(t, &g)
 	probe.mustWait(instant.At(now), instant.At(now+probeGap))
 	slow.end(instant.At(now+1), Success)
-	if got := g.State(); !got.Closed {
+	if got := g.State(); !got.CircuitOpen {
 		t.Errorf("opened by an old request: %+v", got)
 	}
 	assert.True(t, probe.woken(), "the probe was not woken")
@@ -49,7 +49,7 @@ func TestGateOldRequests(t *testing.T) {
 }
 
 func TestGateLostRequestsKeepTheirSlot(t *testing.T) {
-	var g Gate
+	var g Limiter
 	in := fill(t, &g, 0, 10)
 	waiting := visit(t, &g)
 	waiting.mustWait(0, instant.Never)
@@ -67,7 +67,7 @@ func TestGateLostRequestsKeepTheirSlot(t *testing.T) {
 }
 
 func TestGateStreams(t *testing.T) {
-	var g Gate
+	var g Limiter
 	closeGate(t, &g, instant.At(10*time.Second))
 	now := 20 * time.Second
 	streams := 0
@@ -87,7 +87,7 @@ func TestGateStreams(t *testing.T) {
 	assert.True(t, w.woken(), "not woken")
 	w.mustGo(instant.At(now))
 
-	g2 := Gate{}
+	g2 := Limiter{}
 	conf := Config{Max: 12}
 	for i := range 12 {
 		v := visit(t, &g2)
@@ -102,7 +102,7 @@ func TestGateStreams(t *testing.T) {
 
 // Whatever a caller does with a body, its slot ends once.
 func TestGateRest(t *testing.T) {
-	var g Gate
+	var g Limiter
 	conf := Config{Start: 2, Max: 2}
 	var a, b, c Slot
 	g.Enter(0, &a, nil, conf)
@@ -133,7 +133,7 @@ func TestGateRest(t *testing.T) {
 // While an attempt waits for the caller's body, its slot counts for 100 ms, or not at all if the attempt
 // has waited most of its time. If that is a probe, its end does not put off the probe that went instead.
 func TestGateAwaitsTheCaller(t *testing.T) {
-	var g Gate
+	var g Limiter
 	w := visit(t, &g)
 	w.conf = Config{Start: 1, Max: 1}
 	var a Slot
@@ -149,7 +149,7 @@ func TestGateAwaitsTheCaller(t *testing.T) {
 	g.Await(160*ms, &a) // 100 ms
 	w.mustGo(160 * ms)
 
-	g = Gate{}
+	g = Limiter{}
 	closeGate(t, &g, 10*sec)
 	probe, instead, next := visit(t, &g), visit(t, &g), visit(t, &g)
 	probe.mustGo(instant.At(10*sec + probeGap))
@@ -162,7 +162,7 @@ func TestGateAwaitsTheCaller(t *testing.T) {
 // A waiter knows of no time at which a slot may come free. When the caller stops
 // reading a body, the waiter is woken and learns such a time.
 func TestGateRestTellsWhoWaits(t *testing.T) {
-	var g Gate
+	var g Limiter
 	conf := Config{Start: 1, Max: 1}
 	var a Slot
 	g.Enter(0, &a, nil, conf)
@@ -179,7 +179,7 @@ func TestGateRestTellsWhoWaits(t *testing.T) {
 
 // The slots of lost requests come back by time, however many requests ask.
 func TestGateLostSlotsComeBackByTime(t *testing.T) {
-	var g Gate
+	var g Limiter
 	for _, v := range fill(t, &g, 0, 9) {
 		v.end(instant.At(2*time.Second), Lost)
 	}
@@ -189,7 +189,7 @@ func TestGateLostSlotsComeBackByTime(t *testing.T) {
 }
 
 func TestGateDoneTwice(t *testing.T) {
-	var g Gate
+	var g Limiter
 	v := fill(t, &g, 0, 1)[0]
 	v.end(0, Success)
 	v.end(0, Success)
@@ -200,10 +200,10 @@ func TestGateDoneTwice(t *testing.T) {
 	}
 }
 
-// End leaves a gate as Result and Done leave it, whatever has happened before.
+// End leaves a concurrency limit as Result and Done leave it, whatever has happened before.
 func TestGateEnd(t *testing.T) {
 	for seed := range uint64(200) {
-		var gates [2]Gate
+		var gates [2]Limiter
 		var flying [2][]*Slot
 		rng := rand.New(rand.NewPCG(seed, 1))
 		conf := Config{Start: 1 + rng.IntN(20), Max: rng.IntN(3) * 20}

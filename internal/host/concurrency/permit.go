@@ -1,6 +1,6 @@
 // The permit of a fleet to send a probe.
 
-package gate
+package concurrency
 
 import (
 	"time"
@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// permitTime is how long a closed gate waits for a permit, and how long before the
-	// time of a probe it asks for one. So a gate that has waiters loses no time. A gate
+	// permitTime is how long an open circuit waits for a permit, and how long before the
+	// time of a probe it asks for one. So a concurrency limit that has waiters loses no time. A concurrency limit
 	// without waiters asks when a request comes. Then a wait that is too short would let
 	// every member of a fleet probe by itself as soon as its first request comes.
 	permitTime = 250 * time.Millisecond
@@ -20,12 +20,12 @@ const (
 	// If a permit is still refused refusalTime after the first refusal, it is not needed any
 	// more. longestNo bounds the wait after each refusal. A fleet of 10,000
 	// members needs nearly that long until each of them has asked. So a probe that hangs
-	// elsewhere, or a fleet that is confused, keeps no gate closed for longer.
+	// elsewhere, or a fleet that is confused, keeps no circuit open for longer.
 	refusalTime = 30 * time.Second
 	longestNo   = 2 * time.Minute
 
 	// permitLife is how long after the question a permit counts. The fleet lends it for a
-	// second, so the rest is for the first renewal. A gate whose requests do not wait may
+	// second, so the rest is for the first renewal. A concurrency limit whose requests do not wait may
 	// use a permit later, because its next request may come late. But others may probe at
 	// the same time then.
 	permitLife = 600 * time.Millisecond
@@ -35,7 +35,7 @@ const (
 	RenewTime = 300 * time.Millisecond
 )
 
-// A permit says how far the gate is with a permit for its next probe. The table in
+// A permit says how far the limiter is with a permit for its next probe. The table in
 // permit_test.go has all transitions.
 type permit uint8
 
@@ -56,7 +56,7 @@ func (f *fleet) owes() bool { return f.permit == lent || f.permit == unsure }
 
 // AskPermit reports whether the owner has to ask the fleet for a permit now. It reports
 // true once for each question.
-func (g *Gate) AskPermit(now instant.Instant) bool {
+func (g *Limiter) AskPermit(now instant.Instant) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.wantsPermit(now) {
@@ -66,10 +66,10 @@ func (g *Gate) AskPermit(now instant.Instant) bool {
 	return true
 }
 
-// Permit is the fleet's answer. If the permit is not granted, the gate asks again after
-// wait. Permit returns false if the gate has no use for a permit that was granted, so
+// Permit is the fleet's answer. If the permit is not granted, the limiter asks again after
+// wait. Permit returns false if the limiter has no use for a permit that was granted, so
 // that the owner gives it back.
-func (g *Gate) Permit(now instant.Instant, granted bool, wait time.Duration) (used bool) {
+func (g *Limiter) Permit(now instant.Instant, granted bool, wait time.Duration) (used bool) {
 	g.mu.Lock()
 	f := g.inFleet()
 	waited, unwanted := f.asking(), f.permit == orphaned && g.queue.Len() == 0
@@ -78,20 +78,20 @@ func (g *Gate) Permit(now instant.Instant, granted bool, wait time.Duration) (us
 	}
 	var next *queue.Waiter
 	switch {
-	case granted && g.outage.closed && g.slots.inFlight > 0:
+	case granted && g.outage.open && g.slots.inFlight > 0:
 		f.permit, used = lent, true // the probe went before the answer came
 	case granted && f.permit == ready:
-		used = true // the gate has heard of it already
-	case granted && (!waited || !g.outage.closed || f.returns || unwanted):
-		// If the gate does not wait for an answer any more, the fleet was told that the
+		used = true // the limiter has heard of it already
+	case granted && (!waited || !g.outage.open || f.returns || unwanted):
+		// If the limiter does not wait for an answer any more, the fleet was told that the
 		// probe has ended.
 	case granted:
 		f.permit, f.lapses, used = ready, instant.After(f.asked, permitLife), true
 		next = g.queue.First()
-	case waited && g.outage.closed && g.slots.inFlight == 0 && f.refused > 0 && now >= instant.After(f.refused, refusalTime):
+	case waited && g.outage.open && g.slots.inFlight == 0 && f.refused > 0 && now >= instant.After(f.refused, refusalTime):
 		f.permit, f.lapses = ready, now // the fleet does not wait for this probe
 		next = g.queue.First()
-	case g.outage.closed && (waited || g.slots.inFlight > 0):
+	case g.outage.open && (waited || g.slots.inFlight > 0):
 		if f.refused == 0 {
 			f.refused = now
 		}
@@ -107,19 +107,19 @@ func (g *Gate) Permit(now instant.Instant, granted bool, wait time.Duration) (us
 
 // Renew reports whether a probe is under way whose permit the owner has to renew. It does
 // so by asking for the permit again.
-func (g *Gate) Renew() bool {
+func (g *Limiter) Renew() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.outage.closed && g.slots.inFlight > 0 && g.fleet != nil && g.fleet.owes()
+	return g.outage.open && g.slots.inFlight > 0 && g.fleet != nil && g.fleet.owes()
 }
 
 // wantsPermit reports whether the fleet has to be asked for a permit now.
 func (g *locked) wantsPermit(now instant.Instant) bool {
 	f := g.fleet
-	return g.outage.closed && g.conf.Fleet && g.slots.inFlight == 0 && !g.front.forRate && !f.asking() && f.permit != ready && !f.returns && now >= f.question(g.outage.probe)
+	return g.outage.open && g.conf.Fleet && g.slots.inFlight == 0 && !g.front.forRate && !f.asking() && f.permit != ready && !f.returns && now >= f.question(g.outage.probe)
 }
 
-// question returns when the gate asks for a permit for a probe that is due at a time.
+// question returns when the limiter asks for a permit for a probe that is due at a time.
 func (f *fleet) question(probe instant.Instant) instant.Instant {
 	return max(f.next, probe.Add(-permitTime))
 }
@@ -129,12 +129,12 @@ func (f *fleet) permits(now instant.Instant) bool {
 	return f.permit == ready || !f.returns && f.asking() && now >= instant.After(f.asked, f.patience())
 }
 
-// nextProbe returns when a closed gate without a probe under way should be asked again.
+// nextProbe returns when an open circuit without a probe under way should be asked again.
 func (g *locked) nextProbe(now instant.Instant) instant.Instant {
 	f := g.fleet
 	switch {
 	case !g.conf.Fleet || f.permit == ready:
-		return min(g.outage.probe, f.opening())
+		return min(g.outage.probe, f.closing())
 	case f.returns:
 		return f.at
 	case f.asking():
@@ -145,7 +145,7 @@ func (g *locked) nextProbe(now instant.Instant) instant.Instant {
 	return f.question(g.outage.probe)
 }
 
-// patience returns how long the gate waits for an answer.
+// patience returns how long the limiter waits for an answer.
 func (f *fleet) patience() time.Duration {
 	if f.silent {
 		return rate.AnswerTime
@@ -211,7 +211,7 @@ func (f *fleet) wanted() {
 	}
 }
 
-// withdraw gives up the permit of the next probe, because the gate opens soon. If the fleet changes its
+// withdraw gives up the permit of the next probe, because the circuit closes soon. If the fleet changes its
 // mind before that, its refusals count on.
 func (f *fleet) withdraw() {
 	switch {

@@ -1,12 +1,12 @@
-// Package gate limits how many requests are in flight to a host at the same time.
+// Package concurrency limits how many requests are in flight to a host at the same time.
 //
-//	gate.go    the rules, and what the owner of a gate calls
+//	limiter.go    the rules, and what the owner of a concurrency limit calls
 //	enter.go   which request goes, and when the others ask again
 //	slot.go    slots, and which of them count
 //	limit.go   how the limit grows, goes back and is cut
-//	fleet.go   what the gate hears from a fleet and tells it
+//	fleet.go   what the limiter hears from a fleet and tells it
 //	permit.go  the permit of a fleet to send a probe
-package gate
+package concurrency
 
 import (
 	"sync"
@@ -17,7 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
 
-// A Config bounds a gate. Zero fields take the defaults.
+// A Config bounds a concurrency limit. Zero fields take the defaults.
 type Config struct {
 	// Start is the first limit. The limit also returns to Start when it is not
 	// used up. The default is 10.
@@ -26,15 +26,15 @@ type Config struct {
 	Max int
 	// Rate also limits the sends per second. A request waits until there is a
 	// token, then until there is a slot, and takes both at the same moment.
-	// Tokens that were taken before the slot would pile up behind a closed gate
+	// Tokens that were taken before the slot would pile up behind an open circuit
 	// and all be used when it opens. A slot that waits for a token would look
 	// like an overloaded host. As long as the first request waits for a token,
-	// no request counts as a waiter of the gate. If Rate is nil, there is no such
+	// no request counts as a waiter of the limiter. If Rate is nil, there is no such
 	// limit.
 	Rate *rate.Rate
-	// Fleet makes a closed gate ask the fleet before it lets a probe through.
+	// Fleet makes an open circuit ask the fleet before it lets a probe through.
 	Fleet bool
-	// Refuses says that the request does not wait at a closed gate. Then the gate keeps its
+	// Refuses says that the request does not wait at an open circuit. Then the limiter keeps its
 	// permit to probe for the next request, although nobody waits.
 	Refuses bool
 }
@@ -53,9 +53,9 @@ func (c Config) ForMember(members int) Config {
 	return c
 }
 
-// A Concurrency limits the requests in flight to a host. A request is in flight from
+// A Limiter limits the requests in flight to a host. A request is in flight from
 // the send to the end of the response's body, and has a slot for that time. The
-// gate is circuit breaker, bulkhead and slow start together. Its rules:
+// limiter is circuit breaker, bulkhead and slow start together. Its rules:
 //
 // Slots:
 //
@@ -71,7 +71,7 @@ func (c Config) ForMember(members int) Config {
 //     after 100 ms, or at once if the attempt has spent most of its time so. When
 //     the Read returns, the slot counts again, also if the limit is used up by then.
 //   - A Lost request keeps its slot. All lost slots come back when a success
-//     shows that the server works off its queue, or when the gate closes. Until
+//     shows that the server works off its queue, or when the circuit opens. Until
 //     then a lost slot comes back every 0.2 s to 1 s, whether or not anybody asks. If
 //     they all came back at once, a frozen server would be sent a full limit of
 //     requests per timeout. The exception is a request that was lost although
@@ -100,28 +100,28 @@ func (c Config) ForMember(members int) Config {
 //     grows. A burst is no reason to grow, and neither is a queue that is slow to
 //     take free slots.
 //
-// Closing:
+// The circuit:
 //
-//   - The gate closes when the host fails wholesale. That means at least 10
+//   - The circuit opens when the host fails wholesale. That means at least 10
 //     failures in a row, for 20 times as long as successes are usually apart.
 //     The failures must also last for a second, unless there are 100 of them.
 //     A bad route among good routes has successes in between.
 //   - A success of a request that was sent before the first of the failures does not end
 //     the row. A host that goes may still finish the requests that it has.
-//   - When the gate closes, the limit becomes 1 and the threshold half of the
+//   - When the circuit opens, the limit becomes 1 and the threshold half of the
 //     former limit. This is a cut. Only requests that are sent after the cut
 //     count from then on, so requests that were sent together cause a single cut at
 //     most.
-//   - While the gate is closed, a single probe is under way at a time. The next probe
+//   - While the circuit is open, a single probe is under way at a time. The next probe
 //     may go 0.5 s after the end of a failed probe, or when a probe has had no
 //     response for 10 s.
-//   - The first success of a request that was sent after the cut opens the gate,
+//   - The first success of a request that was sent after the cut closes the circuit,
 //     however late it comes.
 //
-// What the gate hears from a fleet and tells it is in fleet.go.
+// What the limiter hears from a fleet and tells it is in fleet.go.
 //
-// The zero Gate is ready. All methods are safe for concurrent use.
-type Gate struct {
+// The zero Limiter is ready. All methods are safe for concurrent use.
+type Limiter struct {
 	mu sync.Mutex // guards everything below and every waiter in the queue; taken before the locks of a Rate
 	locked
 }
@@ -140,28 +140,28 @@ type locked struct {
 	fleet *fleet // nil: there is no fleet
 }
 
-// A State is a snapshot of a gate.
+// A State is a snapshot of a concurrency limit.
 type State struct {
 	Limit, InFlight, Waiting int
 	ForRate                  int // requests in the queue while its first waits for the rate
-	Closed                   bool
-	Since                    instant.Instant // while closed: when the failures began
+	CircuitOpen              bool
+	Since                    instant.Instant // while open: when the failures began
 	Fleet                    bool            // others said that it is closed, or open
 }
 
-// Turns returns how often the gate has closed and opened. It is odd while the gate is
+// Turns returns how often the circuit has opened and closed. It is odd while the circuit is
 // closed. It is a single atomic load.
-func (g *Gate) Turns() uint32 { return g.outage.turns.Load() }
+func (g *Limiter) Turns() uint32 { return g.outage.turns.Load() }
 
-// Closed reports whether the gate is closed.
-func (g *Gate) Closed() bool { return g.Turns()%2 == 1 }
+// CircuitOpen reports whether the circuit is open.
+func (g *Limiter) CircuitOpen() bool { return g.Turns()%2 == 1 }
 
 // Enter asks for a slot, and for a token if c has a rate. With Go the
 // slot s is filled, and Until is when the host's response is to be expected.
 // With Wait the request joins the queue. It asks again with the same w, or calls
 // Leave. A request with a nil w does not wait and joins no queue. Enter never
 // answers Refuse.
-func (g *Gate) Enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) queue.Answer {
+func (g *Limiter) Enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) queue.Answer {
 	g.mu.Lock()
 	a, next := g.enter(now, s, w, c)
 	g.unlock(next)
@@ -170,7 +170,7 @@ func (g *Gate) Enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) qu
 
 // Leave takes w out of the queue. news reports that the owner has to tell the fleet
 // something; see Gate.News.
-func (g *Gate) Leave(w *queue.Waiter) (news bool) {
+func (g *Limiter) Leave(w *queue.Waiter) (news bool) {
 	g.mu.Lock()
 	next := g.queue.Leave(w)
 	if g.queue.Len() == 0 {
@@ -183,11 +183,11 @@ func (g *Gate) Leave(w *queue.Waiter) (news bool) {
 }
 
 // Release gives back the slot of a request that was not sent. news is as for Leave.
-func (g *Gate) Release(now instant.Instant, s *Slot) (news bool) {
+func (g *Limiter) Release(now instant.Instant, s *Slot) (news bool) {
 	g.mu.Lock()
 	var next *queue.Waiter
 	if s.held {
-		if g.outage.closed && s.epoch == g.slots.epoch {
+		if g.outage.open && s.epoch == g.slots.epoch {
 			g.outage.probe = now // another probe may go instead
 			g.fleet.passOn(g.queue.Len())
 		}
@@ -199,9 +199,9 @@ func (g *Gate) Release(now instant.Instant, s *Slot) (news bool) {
 }
 
 // Result reports how a request ended, if its slot is kept for the body of the
-// response. It is called at most once per slot, before Done. From then on the gate
+// response. It is called at most once per slot, before Done. From then on the limiter
 // knows the address of the slot. news is as for Leave.
-func (g *Gate) Result(now instant.Instant, s *Slot, r Result) (news bool) {
+func (g *Limiter) Result(now instant.Instant, s *Slot, r Result) (news bool) {
 	g.mu.Lock()
 	var next *queue.Waiter
 	if s.held {
@@ -216,15 +216,15 @@ func (g *Gate) Result(now instant.Instant, s *Slot, r Result) (news bool) {
 
 // Done gives back the slot of a request that has ended. It may be called more
 // than once and from several goroutines. Only the first call counts.
-func (g *Gate) Done(now instant.Instant, s *Slot) (news bool) { return g.End(now, s, Neutral) }
+func (g *Limiter) Done(now instant.Instant, s *Slot) (news bool) { return g.End(now, s, Neutral) }
 
 // End is Result and Done in one.
-func (g *Gate) End(now instant.Instant, s *Slot, r Result) (news bool) {
+func (g *Limiter) End(now instant.Instant, s *Slot, r Result) (news bool) {
 	g.mu.Lock()
 	var next *queue.Waiter
 	if s.held {
 		g.note(now, s, r)
-		if g.outage.closed && s.epoch == g.slots.epoch && g.slots.inFlight == 1 { // else another probe went while this one waited for its caller
+		if g.outage.open && s.epoch == g.slots.epoch && g.slots.inFlight == 1 { // else another probe went while this one waited for its caller
 			g.probeEnded(now)
 		}
 		g.free(now, s)
@@ -235,14 +235,14 @@ func (g *Gate) End(now instant.Instant, s *Slot, r Result) (news bool) {
 
 // WakeFirst wakes the first waiter, which may have less to wait for after a
 // change of the rate.
-func (g *Gate) WakeFirst() {
+func (g *Limiter) WakeFirst() {
 	g.mu.Lock()
 	g.unlock(g.queue.First())
 }
 
 // RateTime returns for how long in all the queue has waited for the rate and not for a
 // slot. The difference of two calls is the part of a wait that is due to the rate.
-func (g *Gate) RateTime(now instant.Instant) time.Duration {
+func (g *Limiter) RateTime(now instant.Instant) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.front.rateTime(now)
@@ -250,41 +250,41 @@ func (g *Gate) RateTime(now instant.Instant) time.Duration {
 
 // Wants returns how many tokens of the rate the waiters can use now. Tokens of a fleet
 // that wait with them for a slot would be lost to the other members.
-func (g *Gate) Wants() int {
+func (g *Limiter) Wants() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	room, waiters := 1, g.queue.Len()
 	if waiters == 0 {
 		return 0
 	}
-	if !g.outage.closed {
+	if !g.outage.open {
 		room = max(1, g.growth.limit-g.slots.used())
 	}
 	return max(g.queue.First().Costs(), int(int64(g.queue.Cost())*int64(min(room, waiters))/int64(waiters)))
 }
 
 // State returns a snapshot.
-func (g *Gate) State() State {
+func (g *Limiter) State() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	since, fleet := g.outage.since, g.fleet != nil && g.fleet.byOthers
-	if fleet && g.outage.closed {
+	if fleet && g.outage.open {
 		since = g.fleet.since
 	}
 	return State{
-		Limit:    g.growth.limit,
-		InFlight: g.slots.inFlight + int(g.slots.old+g.slots.away),
-		Waiting:  g.waiting(),
-		ForRate:  g.queue.Len() - g.waiting(),
-		Closed:   g.outage.closed,
-		Since:    since,
-		Fleet:    fleet,
+		Limit:       g.growth.limit,
+		InFlight:    g.slots.inFlight + int(g.slots.old+g.slots.away),
+		Waiting:     g.waiting(),
+		ForRate:     g.queue.Len() - g.waiting(),
+		CircuitOpen: g.outage.open,
+		Since:       since,
+		Fleet:       fleet,
 	}
 }
 
-// unlock unlocks the gate, and wakes a waiter. news reports that the owner has to tell the fleet
+// unlock unlocks the limiter, and wakes a waiter. news reports that the owner has to tell the fleet
 // something; see Gate.News.
-func (g *Gate) unlock(next *queue.Waiter) (news bool) {
+func (g *Limiter) unlock(next *queue.Waiter) (news bool) {
 	news = g.fleet != nil && g.fleet.news != News{}
 	g.mu.Unlock()
 	next.Wake()

@@ -1,4 +1,4 @@
-package gate
+package concurrency
 
 import (
 	"fmt"
@@ -14,10 +14,10 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
 
-// toldDown returns a gate of a fleet whose last success came at the time success, and which
+// toldDown returns a concurrency limit of a fleet whose last success came at the time success, and which
 // was told at the time at that the host is down.
-func toldDown(success, at, since instant.Instant) (g *Gate, works bool) {
-	g = new(Gate)
+func toldDown(success, at, since instant.Instant) (g *Limiter, works bool) {
+	g = new(Limiter)
 	var s Slot
 	g.Enter(success.Add(-50*time.Millisecond), &s, nil, Config{Fleet: true})
 	g.End(success, &s, Success)
@@ -30,14 +30,14 @@ func toldDown(success, at, since instant.Instant) (g *Gate, works bool) {
 func TestObjection(t *testing.T) {
 	for after, want := range map[time.Duration]bool{-time.Second: false, 100 * time.Millisecond: false, 500 * time.Millisecond: true} {
 		since := time.Minute
-		if g, works := toldDown(instant.At(since+after), instant.At(since+2*time.Second), instant.At(since)); works != want || g.State().Closed == want {
-			t.Errorf("a success %v after the failures began: objects %v, closed %v", after, works, g.State().Closed)
+		if g, works := toldDown(instant.At(since+after), instant.At(since+2*time.Second), instant.At(since)); works != want || g.State().CircuitOpen == want {
+			t.Errorf("a success %v after the failures began: objects %v, open %v", after, works, g.State().CircuitOpen)
 		}
 	}
 }
 
-// A gate without waiters asks for a permit when a request comes, and waits 250 ms for it.
-// A shorter wait would let every process of a large fleet send its own probe. A gate with
+// A concurrency limit without waiters asks for a permit when a request comes, and waits 250 ms for it.
+// A shorter wait would let every process of a large fleet send its own probe. A concurrency limit with
 // waiters asks so long before its probe, and so loses no time.
 func TestPermitInTime(t *testing.T) {
 	since := time.Minute
@@ -91,7 +91,7 @@ func TestSilentFleet(t *testing.T) {
 	g, _ := toldDown(instant.At(time.Minute-time.Second), instant.At(time.Minute), instant.At(time.Minute))
 	now := time.Minute
 	w := &queue.Waiter{Woken: func(*queue.Waiter) {}}
-	// probe sends a probe an hour after the last, and returns how long the gate kept it.
+	// probe sends a probe an hour after the last, and returns how long the limiter kept it.
 	probe := func(answer func()) time.Duration {
 		now += time.Hour
 		came := now
@@ -133,7 +133,7 @@ func TestGatePart(t *testing.T) {
 // In a fleet the limit grows only while requests wait.
 func TestFleetGateGrows(t *testing.T) {
 	for _, fleet := range []bool{false, true} {
-		var g Gate
+		var g Limiter
 		conf := Config{Start: 2, Fleet: fleet}
 		now := time.Duration(0)
 		round := func(waiters int) {
@@ -171,37 +171,37 @@ func TestFleetGateGrows(t *testing.T) {
 // an event that cannot happen then.
 func TestPermitTransitions(t *testing.T) {
 	const now, x = 100 * sec, permit(255)
-	answer := func(granted bool) func(*Gate) { return func(g *Gate) { g.Permit(now, granted, sec) } }
-	probes := func(lapses instant.Instant) func(*Gate) {
-		return func(g *Gate) { g.fleet.lapses = lapses; g.fleet.probing(now) }
+	answer := func(granted bool) func(*Limiter) { return func(g *Limiter) { g.Permit(now, granted, sec) } }
+	probes := func(lapses instant.Instant) func(*Limiter) {
+		return func(g *Limiter) { g.fleet.lapses = lapses; g.fleet.probing(now) }
 	}
 	for name, row := range map[string]struct {
-		event func(*Gate)
+		event func(*Limiter)
 		want  [6]permit
 		told  string // the states in which the fleet hears that the probe has ended
 	}{
-		"the gate asks for a permit":                     {func(g *Gate) { g.AskPermit(now) }, [6]permit{asked, asked, orphaned, ready, lent, unsure}, ""},
+		"the limiter asks for a permit":                  {func(g *Limiter) { g.AskPermit(now) }, [6]permit{asked, asked, orphaned, ready, lent, unsure}, ""},
 		"the fleet grants it":                            {answer(true), [6]permit{none, ready, none, ready, lent, lent}, ""},
 		"the fleet refuses it":                           {answer(false), [6]permit{none, none, none, ready, lent, unsure}, ""},
-		"a request comes that waits for the probe":       {func(g *Gate) { g.fleet.wanted() }, [6]permit{none, asked, asked, ready, lent, unsure}, ""},
-		"nobody waits for the probe any more":            {func(g *Gate) { g.fleet.unused() }, [6]permit{none, orphaned, orphaned, none, lent, unsure}, "ready"},
+		"a request comes that waits for the probe":       {func(g *Limiter) { g.fleet.wanted() }, [6]permit{none, asked, asked, ready, lent, unsure}, ""},
+		"nobody waits for the probe any more":            {func(g *Limiter) { g.fleet.unused() }, [6]permit{none, orphaned, orphaned, none, lent, unsure}, "ready"},
 		"a probe goes while a permit counts":             {probes(now + 1), [6]permit{none, unsure, unsure, lent, x, x}, ""},
 		"a probe goes after a permit has lapsed":         {probes(now), [6]permit{none, unsure, unsure, unsure, x, x}, ""},
-		"the probe ends":                                 {func(g *Gate) { g.probeEnded(now) }, [6]permit{none, x, x, x, none, none}, "lent unsure"},
-		"the probe does not go, and a request waits":     {func(g *Gate) { g.fleet.passOn(1) }, [6]permit{none, x, x, x, ready, ready}, ""},
-		"the probe does not go, and nobody waits":        {func(g *Gate) { g.fleet.passOn(0) }, [6]permit{none, x, x, x, none, none}, "lent unsure"},
-		"the fleet says that the host works":             {func(g *Gate) { g.Up(now, now+sec) }, [6]permit{none, none, none, none, lent, unsure}, "ready"},
-		"the gate opens":                                 {func(g *Gate) { g.open() }, [6]permit{none, none, none, none, none, none}, "ready"},
-		"the gate closes":                                {func(g *Gate) { g.close(now) }, [6]permit{none, none, none, none, none, none}, ""},
-		"the fleet says once more that the host is down": {func(g *Gate) { g.Down(now, now) }, [6]permit{none, asked, orphaned, ready, lent, unsure}, ""},
+		"the probe ends":                                 {func(g *Limiter) { g.probeEnded(now) }, [6]permit{none, x, x, x, none, none}, "lent unsure"},
+		"the probe does not go, and a request waits":     {func(g *Limiter) { g.fleet.passOn(1) }, [6]permit{none, x, x, x, ready, ready}, ""},
+		"the probe does not go, and nobody waits":        {func(g *Limiter) { g.fleet.passOn(0) }, [6]permit{none, x, x, x, none, none}, "lent unsure"},
+		"the fleet says that the host works":             {func(g *Limiter) { g.Up(now, now+sec) }, [6]permit{none, none, none, none, lent, unsure}, "ready"},
+		"the circuit closes":                             {func(g *Limiter) { g.closeCircuit() }, [6]permit{none, none, none, none, none, none}, "ready"},
+		"the circuit opens":                              {func(g *Limiter) { g.openCircuit(now) }, [6]permit{none, none, none, none, none, none}, ""},
+		"the fleet says once more that the host is down": {func(g *Limiter) { g.Down(now, now) }, [6]permit{none, asked, orphaned, ready, lent, unsure}, ""},
 	} {
 		for from, want := range row.want {
 			if want == x {
 				continue
 			}
-			var g Gate
+			var g Limiter
 			g.configure(0, Config{Fleet: true})
-			g.close(0)
+			g.openCircuit(0)
 			g.fleet.permit = permit(from)
 			if g.fleet.owes() {
 				g.slots.inFlight = 1
@@ -216,9 +216,9 @@ func TestPermitTransitions(t *testing.T) {
 
 var states = [6]string{"none", "asked", "orphaned", "ready", "lent", "unsure"}
 
-// The gate asks before the probe may go, so that it loses no time.
+// The limiter asks before the probe may go, so that it loses no time.
 func TestGateAsksForAPermit(t *testing.T) {
-	g := closedInFleet(t, cutAt)
+	g := openInFleet(t, cutAt)
 	first, second := member(t, g), member(t, g)
 	first.mustWait(cutAt, askAt)
 	mustNotAsk(t, g, cutAt)
@@ -243,13 +243,13 @@ func TestGateAsksForAPermit(t *testing.T) {
 	mustAsk(t, g, failed.Add(2*probeGap))
 	g.Permit(failed.Add(2*probeGap), true, 0)
 	second.mustGo(failed.Add(2 * probeGap))
-	assert.True(t, g.End(failed+2*sec, &second.slot, Success) && !g.State().Closed, "no news, or closed")
+	assert.True(t, g.End(failed+2*sec, &second.slot, Success) && !g.State().CircuitOpen, "no news, or closed")
 	wantNews(t, g, News{Working: true})
 }
 
-// If the fleet is silent, a gate probes as often as a gate without a fleet.
+// If the fleet is silent, a concurrency limit probes as often as a concurrency limit without a fleet.
 func TestGateWithASilentFleet(t *testing.T) {
-	g := closedInFleet(t, cutAt)
+	g := openInFleet(t, cutAt)
 	now := probeAt
 	for range 5 {
 		v := member(t, g)
@@ -264,9 +264,9 @@ func TestGateWithASilentFleet(t *testing.T) {
 	}
 }
 
-// A gate without waiters asks when a request comes, and waits 250 ms for the answer.
+// A concurrency limit without waiters asks when a request comes, and waits 250 ms for the answer.
 func TestGateAsksLate(t *testing.T) {
-	g := closedInFleet(t, cutAt)
+	g := openInFleet(t, cutAt)
 	v := member(t, g)
 	now := instant.At(cutAt).Add(time.Hour)
 	v.mustWait(now, now.Add(permitTime))

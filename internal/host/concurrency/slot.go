@@ -1,6 +1,6 @@
-// The slots of a gate, and which of them count.
+// The slots of a concurrency limit, and which of them count.
 
-package gate
+package concurrency
 
 import (
 	"math"
@@ -22,8 +22,8 @@ const (
 	latestSlot  = time.Second
 
 	// probeTime is how long a probe may be under way without a response before
-	// the next probe may go. A probe that hangs for ever must not keep the gate
-	// closed. The probe still opens the gate if it succeeds later, because the
+	// the next probe may go. A probe that hangs for ever must not keep the limiter
+	// closed. The probe still closes the circuit if it succeeds later, because the
 	// host may take longer than probeTime to respond.
 	probeTime = 10 * time.Second
 
@@ -45,7 +45,7 @@ type Result uint8
 const (
 	// Neutral tells nothing. The caller cancelled, a hedge lost, or the server
 	// responded that this client sends too much (429), which does not concern
-	// the gate.
+	// the limiter.
 	Neutral Result = iota
 	// Success is any response of a server that works, 404 included.
 	Success
@@ -59,7 +59,7 @@ const (
 )
 
 // A Slot is a request's right to be in flight. Enter fills it. The zero Slot is
-// empty, and Result, Done and End do nothing with it. The gate's lock guards it. Its
+// empty, and Result, Done and End do nothing with it. The limiter's lock guards it. Its
 // owner may move a slot to another address before Result.
 type Slot struct {
 	sent     instant.Instant
@@ -70,14 +70,14 @@ type Slot struct {
 
 	slow time.Duration // how long it has waited for the caller, less the time that it has not
 
-	in         *slotList       // a list of the gate, or nil
+	in         *slotList       // a list of the limiter, or nil
 	since      instant.Instant // when it came into the list, or when a Read of the caller's body began or ended
 	prev, next *Slot
 }
 
 // Await reports that the attempt waits for the caller's body. From the first Await on
-// the gate knows the address of the slot. news is as for Leave.
-func (g *Gate) Await(now instant.Instant, s *Slot) (news bool) {
+// the limiter knows the address of the slot. news is as for Leave.
+func (g *Limiter) Await(now instant.Instant, s *Slot) (news bool) {
 	g.mu.Lock()
 	var next *queue.Waiter
 	if s.held && !s.answered && !s.away && s.epoch == g.slots.epoch {
@@ -92,7 +92,7 @@ func (g *Gate) Await(now instant.Instant, s *Slot) (news bool) {
 }
 
 // Resume reports that the attempt has got a part of the caller's body, or its end.
-func (g *Gate) Resume(now instant.Instant, s *Slot) {
+func (g *Limiter) Resume(now instant.Instant, s *Slot) {
 	g.mu.Lock()
 	if s.in == &g.slots.uploads || s.away {
 		s.slow = min(s.slow+max(0, now.Sub(s.since)), 2*callerTime)
@@ -109,7 +109,7 @@ func (g *locked) leave(now instant.Instant, s *Slot) {
 	g.slots.away++
 	s.away = true
 	g.growth.free(now, g.slots.used(), g.queue.Len() > 0)
-	if g.outage.closed {
+	if g.outage.open {
 		g.outage.probe = min(g.outage.probe, now) // another probe may go instead
 		g.fleet.passOn(g.queue.Len())
 	}
@@ -131,7 +131,7 @@ func (g *locked) back(s *Slot) {
 // Reading reports that the caller began to read from the response's body. The
 // slot counts for as long as that takes. If the body has no length, the slot no longer
 // counts from 500 ms on. For any other body now does not matter.
-func (g *Gate) Reading(now instant.Instant, s *Slot, noLength bool) {
+func (g *Limiter) Reading(now instant.Instant, s *Slot, noLength bool) {
 	g.mu.Lock()
 	var next *queue.Waiter
 	s.unlist()
@@ -143,7 +143,7 @@ func (g *Gate) Reading(now instant.Instant, s *Slot, noLength bool) {
 
 // Idle reports that the caller does not read from the body for now. If there is
 // no Reading within ten seconds, the slot no longer counts.
-func (g *Gate) Idle(now instant.Instant, s *Slot) {
+func (g *Limiter) Idle(now instant.Instant, s *Slot) {
 	g.mu.Lock()
 	var next *queue.Waiter
 	if s.held && s.answered && s.epoch == g.slots.epoch {
@@ -164,13 +164,13 @@ func (g *locked) list(now instant.Instant, s *Slot, l *slotList, lapse time.Dura
 
 // take fills s for a request that is sent now.
 func (g *locked) take(now instant.Instant, s *Slot) {
-	if !g.outage.closed && g.slots.used() >= g.growth.limit {
+	if !g.outage.open && g.slots.used() >= g.growth.limit {
 		g.slots.beside++ // see admits
 	}
 	g.slots.inFlight++
 	g.growth.use(now, g.slots.within(), g.slots.used(), g.pulse.trip)
 	*s = Slot{sent: now, epoch: g.slots.epoch, held: true}
-	if g.outage.closed {
+	if g.outage.open {
 		g.outage.probe = instant.After(now, probeTime)
 		g.fleet.probing(now)
 	}
@@ -197,12 +197,12 @@ func (g *locked) settle(now instant.Instant) (freed bool) {
 		freed = true
 	}
 	freed = g.slots.returnLost(now, g.pulse.lostSlotTime()) || freed
-	if g.outage.closed && g.slots.inFlight > 0 && now >= g.outage.probe {
+	if g.outage.open && g.slots.inFlight > 0 && now >= g.outage.probe {
 		g.slots.renew() // the probe hangs
 		freed = true
 	}
-	if g.outage.closed && now >= g.fleet.opening() {
-		g.open()
+	if g.outage.open && now >= g.fleet.closing() {
+		g.closeCircuit()
 		g.fleet.byOthers = true
 		g.slots.renew() // a probe that hangs must not fill the limit
 		freed = true
@@ -212,7 +212,7 @@ func (g *locked) settle(now instant.Instant) (freed bool) {
 
 // A slots counts the requests that have a slot. A cut begins a new epoch. Requests of older
 // epochs no longer count, because a few streams from before the cut could keep the probes
-// out. The gate's lock guards it.
+// out. The limiter's lock guards it.
 type slots struct {
 	epoch    uint32
 	away     int32           // requests of this epoch that do not count, because they wait for their callers
@@ -304,7 +304,7 @@ func (l *slots) uncount(s *Slot) {
 }
 
 // A slotList holds slots of the present epoch in the order in which they came. The
-// gate's lock guards it. A slot is in a single list at a time.
+// limiter's lock guards it. A slot is in a single list at a time.
 type slotList struct{ first, last *Slot }
 
 // lapse returns when the first slot has been in the list for so long, or [instant.Never].
