@@ -105,7 +105,7 @@ var features = []feature{
 		absent: regexp.MustCompile(`(?i)watchfile|reload|rulefile`)},
 	{name: "reports all faults of a configuration at once", ours: yes, shown: []string{"transport.TestMustNew"},
 		absent: regexp.MustCompile(`FieldError|ConfigErrors`)},
-	{name: "reads rules from a file, and takes new ones", ours: yes, shown: []string{"policy/rulefile.TestLoad", "transport.TestUpdateKeepsHostState", "examples/hosts"},
+	{name: "reads rules from a file, and takes new ones", ours: yes, shown: []string{"internal/rulejson.TestLoad", "transport.TestUpdateKeepsHostState", "examples/hosts"},
 		absent: regexp.MustCompile(`(?i)loadrule|rulefile|update`)},
 	{name: "says why there was no retry", ours: yes, shown: []string{"transport.TestEvents", "transport.TestExplain", "cmd/internal/demo"}, probe: saysWhy, setups: reasonSetups,
 		names: map[string]string{"retryablehttp": "retryablehttp.StandardClient", "failsafehttp": "retrypolicy.ExceededError", "azcore": "log.SetListener"}},

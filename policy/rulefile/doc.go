@@ -79,13 +79,6 @@
 //
 // The files:
 //
-//	load.go       Load, and the fields of rules
-//	watch.go      Watch, which reads a file again when it changes
-//	value.go      numbers, durations, sizes, texts, modes and names
-//	profile.go    rules over profiles
-//	functions.go  back-offs, classifiers, hints, tests for methods, scopes and costs
-//	tree.go       JSON values and their places
-//	file.go       File, for tools that explain a file
-//	settings.go   Settings: each value of a rule, and its source
-//	error.go      Error and Errors
+//	load.go   Load, Names and Error
+//	watch.go  Watcher, which reads a file again when it changes
 package rulefile

@@ -45,18 +45,19 @@ func ExampleLoad() {
 
 // Load reports all faults at once. Each fault has its line and column, and says
 // what to write instead.
-func ExampleErrors() {
+func ExampleError() {
 	_, _, err := rulefile.Load(strings.NewReader(`{
   "rule": {"retries": 4},
   "hosts": {
     "*.example.com": {"attempt_timeout": 5, "idempotent": "post"}
   }
 }`), rulefile.Names{})
-	faults, _ := errors.AsType[rulefile.Errors](err)
-	fmt.Println(len(faults), "faults")
+	if first, ok := errors.AsType[*rulefile.Error](err); ok {
+		fmt.Println("the first is in line", first.Line)
+	}
 	fmt.Println(err)
 	// Output:
-	// 3 faults
+	// the first is in line 2
 	// line 2, column 12: rule.retries: unknown key; write "max_attempts", which counts the first attempt, too
 	// line 4, column 42: hosts["*.example.com"].attempt_timeout: the number 5 has no unit; write "5s" for seconds or "5ms" for milliseconds
 	// line 4, column 59: hosts["*.example.com"].idempotent: methods are in capitals; write "POST"
@@ -97,27 +98,4 @@ func ExampleNames() {
 	}}`), names)
 	fmt.Println(hosts["*.internal"].MaxAttempts, hosts["*.internal"].ThrottleKey != nil, err)
 	// Output: 2 true <nil>
-}
-
-// Parse tells from where each value comes.
-func ExampleParse() {
-	file, err := rulefile.Parse(strings.NewReader(`{
-		"rule":  {"max_attempts": 3},
-		"hosts": {"api.github.com": {"profile": "github", "attempt_timeout": "5s"}}
-	}`), rulefile.Names{})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return
-	}
-	for _, s := range file.Settings("api.github.com") {
-		switch s.Key {
-		case "max_attempts", "attempt_timeout", "max_retry_after", "share_retry_after":
-			fmt.Printf("%s: %s (%s)\n", s.Key, s.Value, s.Source)
-		}
-	}
-	// Output:
-	// max_attempts: 3 (rule)
-	// max_retry_after: 2m (profile "github" of host "api.github.com")
-	// attempt_timeout: 5s (host "api.github.com")
-	// share_retry_after: on (profile "github" of host "api.github.com")
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/aplomb-go/aplomb/policy/rulefile"
 )
 
-// A program gives Watch the method Update of its Transport, and calls Check when it gets
+// A program sets Apply to the method Update of its Transport, and calls Check when it gets
 // SIGHUP.
-func ExampleWatch() {
+func ExampleWatcher() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
 		log.Fatal(err)
@@ -30,23 +30,26 @@ func ExampleWatch() {
 
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	update := func(rule policy.Rule, hosts map[string]policy.Rule) error {
-		fmt.Println("in force:", rule)
-		return nil
+	w := &rulefile.Watcher{
+		Path:     path,
+		Interval: time.Hour,
+		Apply: func(rule policy.Rule, hosts map[string]policy.Rule) error {
+			fmt.Println("in force:", rule)
+			return nil
+		},
+		Report: func(err error) {
+			if err == nil {
+				fmt.Println("the file is good again")
+				return
+			}
+			fmt.Println("not in force:", err)
+		},
 	}
-	report := func(err error) {
-		if err == nil {
-			fmt.Println("the file is good again")
-			return
-		}
-		fmt.Println("not in force:", err)
-	}
-	w, err := rulefile.Watch(ctx, path, time.Hour, update, report)
-	if err != nil {
+	if err := w.Start(ctx); err != nil {
 		log.Fatal(err)
 	}
 	write(`{"rule": {"max_attempts": "many"}}`)
-	_ = w.Check() // report has told the error
+	_ = w.Check() // Report has told the error
 	write(`{"rule": {"max_attempts": 2}}`)
 	if err := w.Check(); err != nil {
 		log.Fatal(err)

@@ -1,30 +1,19 @@
-// Load, and the fields of rules. A field of a Go struct is the key of its name in
-// snake case, and the type of the field says how the value is read.
-
 package rulefile
 
 import (
-	"encoding"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"reflect"
-	"slices"
-	"strings"
-	"time"
-	"unicode"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/formula"
-	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/rulejson"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// Names are the functions and back-offs of the program to which a file refers by
-// name. All maps may be nil. A name in Names takes precedence over the built-in
-// name, which [Load] lists.
+// Names are the functions, back-offs and profiles of the program to which a file refers by
+// name. All maps may be nil. A name in Names takes precedence over the built-in name, which the
+// package comment lists.
 type Names struct {
 	Classify       map[string]classify.Func              // for the key classify
 	RetryAfter     map[string]classify.RetryAfterFunc    // for the key hint
@@ -39,322 +28,51 @@ type Names struct {
 // Load reads a default rule and the rules of hosts and paths, as transport.Config and
 // Transport.Update take them. The package comment describes the format.
 //
-// If the input has faults, the error is [Errors] with all of them, or with only one if
-// the input is not JSON. These are faults: unknown keys, a key that is there twice,
+// If the input has faults, the error joins an [*Error] for each of them, or for the first 100 and
+// one that says how many more there are. If the input is not JSON, it is one Error. These are faults: unknown keys, a key that is there twice,
 // values of the wrong type, unknown names, and everything that [policy.Rule.Validate]
 // finds, or [policy.Rule.ValidateRequest] in the rule of a path. Load checks the patterns of
 // hosts and paths only if there is another fault, because transport.New checks them. If r returns an error, Load returns that error
 // wrapped. Input longer than 1 MiB is an error as well. With an error, Load returns no
 // rules.
-func Load(r io.Reader, names Names) (policy.Rule, map[string]policy.Rule, error) {
-	f, err := Parse(r, names)
+func Load(r io.Reader, names Names) (rule policy.Rule, hosts map[string]policy.Rule, err error) {
+	f, err := rulejson.Parse(r, rulejson.Names(names))
 	if err != nil {
-		return policy.Rule{}, nil, err
+		return rule, nil, joined(err)
 	}
-	rule, hosts := f.rules()
+	rule, hosts = f.Rules()
 	return rule, hosts, nil
 }
 
-// rules returns the rules of the file as Load does.
-func (f *File) rules() (rule policy.Rule, hosts map[string]policy.Rule) {
-	if f.Hosts != nil {
-		hosts = make(map[string]policy.Rule, len(f.Hosts))
-	}
-	for pattern, part := range f.Hosts {
-		hosts[pattern] = part.Rule
-	}
-	return f.Rule.Rule, hosts
+// An Error is one fault of the input of [Load], or of the file of a [Watcher].
+type Error struct {
+	// Line and Column are the place of the fault, counted from 1. A column is a
+	// character, not a byte.
+	Line, Column int
+	// Key is the path of the value, such as `hosts["*.example.com"].max_attempts`. It is
+	// empty if the fault is about the input as a whole.
+	Key string
+	// Err says what is wrong and, if Load knows it, what to write instead. It wraps a
+	// *policy.FieldError if policy.Rule.Validate found the fault, and a *json.SyntaxError if
+	// the input is not JSON.
+	Err error
 }
 
-// Parse is like [Load]. It also tells what each rule is made of, for tools that
-// explain a file.
-func Parse(r io.Reader, names Names) (*File, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxInput+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("rulefile: reading rules: %w", err)
-	case len(data) > maxInput:
-		return nil, errors.New("rulefile: rules are longer than 1 MiB")
+// Error returns "line 7, column 15: key: what is wrong".
+func (e *Error) Error() string { return (*rulejson.Error)(e).Error() }
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// joined returns the faults that package rulejson found, and any other error as it is.
+func joined(err error) error {
+	all, ok := errors.AsType[rulejson.Errors](err)
+	if !ok {
+		return err
 	}
-	l := &loader{document: document{data: data}, names: names}
-	var all file
-	root := l.parse()
-	if root != nil {
-		l.object(root, reflect.ValueOf(&all).Elem())
+	list := make([]error, len(all))
+	for i, fault := range all {
+		list[i] = (*Error)(fault)
 	}
-	f := &File{Rule: all.Rule, Hosts: all.Hosts, data: l.data, root: root}
-	if len(l.faults) > 0 && root != nil {
-		l.compile(f)
-	}
-	if err := l.err(); err != nil {
-		return nil, err
-	}
-	return f, nil
-}
-
-// compile notes the faults that a Transport would find in a file that has others: wrong patterns,
-// and rules that are wrong together. In a file without other faults the Transport finds them.
-func (l *loader) compile(f *File) {
-	rule, hosts := f.rules()
-	_, faults := rules.NewRuleset(rule, hosts, nil)
-	for _, fault := range faults {
-		known := l.faults
-		l.locate(f.root, fault)
-		if n := len(known); len(l.faults) > n && slices.ContainsFunc(known, func(e *Error) bool { return e.Error() == l.faults[n].Error() }) {
-			l.faults = known
-		}
-	}
-}
-
-// A file is the whole input.
-type file struct {
-	Rule  Part
-	Hosts map[string]Part
-}
-
-// A loader reads the tree of one input into rules.
-type loader struct {
-	document
-	names Names
-}
-
-// object reads the members of n into the fields of a struct.
-func (l *loader) object(n *node, to reflect.Value) {
-	if !n.isObject() {
-		l.want(n, "an object")
-		return
-	}
-	keys := keysOf(to.Type())
-	for _, kid := range l.members(n) {
-		switch i := slices.Index(keys, kid.key); {
-		case i >= 0:
-			l.field(kid, to.Field(i), canBeOff(to.Type(), i))
-		case kid.key == "type" && isBackoff(to.Type()), kid.key == "profile" && to.Type() == reflect.TypeFor[policy.Rule]():
-		case kid.key == "$schema" && to.Type() == reflect.TypeFor[file]():
-			l.text(kid, "the address of a JSON Schema") // for editors
-		default:
-			l.unknown(kid, to.Type())
-		}
-	}
-}
-
-// keysOf lists the keys of a struct's fields.
-func keysOf(t reflect.Type) []string {
-	var keys []string
-	for _, f := range reflect.VisibleFields(t) {
-		if f.IsExported() {
-			keys = append(keys, snake(f.Name))
-		}
-	}
-	return keys
-}
-
-// snake returns the key of a field.
-func snake(field string) string {
-	var key strings.Builder
-	for i, c := range field {
-		if i > 0 && unicode.IsUpper(c) {
-			key.WriteByte('_')
-		}
-		key.WriteRune(unicode.ToLower(c))
-	}
-	return key.String()
-}
-
-// field reads the value n into a field. off says whether "off" may stand there.
-func (l *loader) field(n *node, to reflect.Value, off bool) {
-	switch to := to.Addr().Interface().(type) {
-	case *Part:
-		l.rule(n, to)
-	case *map[string]Part:
-		*to = l.hosts(n)
-	case *backoff.Backoff:
-		*to = l.backoff(n)
-	case *classify.Func:
-		*to = l.classify(n)
-	case *classify.RetryAfterFunc:
-		*to = l.hint(n)
-	case *func(*http.Request) bool:
-		*to = l.idempotent(n)
-	case *func(*http.Request) string:
-		if n.key == "idempotency_key" {
-			*to = named(l, n, "an idempotency key", l.names.IdempotencyKey, keys)
-		} else {
-			*to = named(l, n, "a scope", l.names.ThrottleKey, scopes)
-		}
-	case *func(*http.Request) int:
-		*to = named(l, n, "a cost", l.names.Cost, costs)
-	case encoding.TextUnmarshaler:
-		l.mode(n, to)
-	case *backoff.Jitter:
-		if i, ok := l.oneOf(n, "a jitter", formula.Jitters); ok {
-			*to = backoff.Jitter(formula.Jitters[i])
-		}
-	case *time.Duration:
-		readNumber(l, n, to, off, l.duration)
-	case *int:
-		readNumber(l, n, to, off, func(n *node) (int, bool) { return whole[int](l, n) })
-	case *int64:
-		readNumber(l, n, to, off, l.size)
-	case *float64:
-		readNumber(l, n, to, off, l.fraction)
-	default:
-		l.group(n, reflect.ValueOf(to).Elem())
-	}
-}
-
-// canBeOff reports whether "off" may stand in field i of t. The fields below have
-// no meaning for it, because another field turns the whole group off.
-func canBeOff(t reflect.Type, i int) bool {
-	name := t.Field(i).Name
-	return !isBackoff(t) && !slices.Contains([]string{
-		"RateLimit.PerSecond", "RateLimit.Burst", "RetryBudget.Burst", "Concurrency.Initial", "Concurrency.Max", "Hedge.Delay", "Hedge.Percentile",
-	}, t.Name()+"."+name)
-}
-
-// groups has an example of each group of a rule's fields, for the fault of a value that is no
-// object.
-var groups = map[reflect.Type]string{
-	reflect.TypeFor[policy.RateLimit]():   `{"per_second": 10}`,
-	reflect.TypeFor[policy.RetryBudget](): `{"ratio": 0.2}`,
-	reflect.TypeFor[policy.Concurrency](): `{"max": 100}`,
-	reflect.TypeFor[policy.Hedge]():       `{"percentile": 98}`,
-}
-
-// group reads a group of fields, or "on" or "off", which stand for its field Enabled. An empty object
-// would look like a setting and silently inherit, so it is a fault.
-func (l *loader) group(n *node, to reflect.Value) {
-	example := groups[to.Type()]
-	switch {
-	case n.value == "on" || n.value == "off":
-		l.mode(n, to.FieldByName("Enabled").Addr().Interface().(*policy.Switch))
-	case n.isObject() && len(n.kids) > 0:
-		l.object(n, to)
-	case n.isObject():
-		l.fault(n, `the object is empty; leave the key out to inherit, or write fields, as in %s, or "on" or "off"`, example)
-	default:
-		l.fault(n, `%s where an object is wanted; write fields, as in %s, or "on" or "off"`, n.kind(), example)
-	}
-}
-
-// rule reads one rule, lays it over its profile, and checks the result.
-func (l *loader) rule(n *node, to *Part) {
-	l.object(n, reflect.ValueOf(&to.Keys).Elem())
-	to.node, to.Rule = n, to.Keys
-	if p := n.member("profile"); p != nil {
-		to.Base = named(l, p, "a profile", l.names.Profile, builtinProfiles())
-		to.Profile, _ = nameOf(p).value.(string)
-		l.contradictions(n, to.Base)
-		to.Rule = to.Keys.Or(to.Base)
-	}
-	validate := to.Rule.Validate
-	if n.up.named && strings.Contains(n.key, "/") && !strings.Contains(n.key, "://") { // the rule of a path
-		validate = to.Rule.ValidateRequest
-	}
-	invalid, _ := errors.AsType[policy.Errors](validate())
-	for _, fault := range invalid {
-		l.invalid(n, fault)
-	}
-}
-
-// invalid notes a fault that Validate found in the rule n. The fault stands at the
-// value of the field. A back-off that is given by name has no such value, so the
-// rest of the field's path is in the reason.
-func (l *loader) invalid(n *node, fault *policy.FieldError) {
-	rest := strings.Split(fault.Field, ".")
-	for len(rest) > 0 {
-		member := n.member(snake(rest[0]))
-		if member == nil {
-			break
-		}
-		n, rest = member, rest[1:]
-	}
-	here := *fault
-	here.Field = strings.Join(rest, ".")
-	l.note(n.pos, n, fault, "%s", strings.TrimPrefix(here.Error(), ": "))
-}
-
-// hosts reads the rules of hosts and paths by their patterns.
-func (l *loader) hosts(n *node) map[string]Part {
-	if !n.isObject() {
-		l.want(n, "an object of hosts and their rules")
-		return nil
-	}
-	n.named = true
-	hosts := make(map[string]Part, len(n.kids))
-	for _, kid := range l.members(n) {
-		var rule Part
-		l.rule(kid, &rule)
-		hosts[kid.key] = rule
-	}
-	return hosts
-}
-
-// members returns the members of n, each key once. encoding/json would silently
-// take the last one.
-func (l *loader) members(n *node) []*node {
-	return slices.DeleteFunc(slices.Clone(n.kids), func(kid *node) bool {
-		twice := n.member(kid.key) != kid
-		if twice {
-			l.faultKey(kid, "the key is there twice")
-		}
-		return twice
-	})
-}
-
-// unknown notes that the struct t has no field for the member n.
-func (l *loader) unknown(n *node, t reflect.Type) {
-	atRoot, rule := t == reflect.TypeFor[file](), reflect.TypeFor[policy.Rule]()
-	help, foreign := foreignKeys[fold(n.key)]
-	switch {
-	case atRoot && slices.Contains(keysOf(rule), n.key):
-		l.faultKey(n, `unknown key; it belongs inside "rule" or inside a host of "hosts"`)
-	case foreign && atRoot:
-		l.faultKey(n, `unknown key; %s, inside "rule" or inside a host of "hosts"`, help)
-	case foreign && t == rule:
-		l.faultKey(n, "unknown key; %s", help)
-	case isBackoff(t):
-		l.faultKey(n, "unknown key; the keys here are type, %s", join(keysOf(t)))
-	case t == rule:
-		l.faultKey(n, "unknown key; the keys here are %s", join(ruleKeys()))
-	default:
-		l.faultKey(n, "unknown key; the keys here are %s", join(keysOf(t)))
-	}
-}
-
-// ruleKeys lists the keys of a rule.
-func ruleKeys() []string {
-	return append([]string{"profile"}, keysOf(reflect.TypeFor[policy.Rule]())...)
-}
-
-// fold makes max_retries, maxRetries and max-retries the same.
-func fold(key string) string {
-	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
-}
-
-const (
-	attempts = `write "max_attempts", which counts the first attempt, too`
-	backoffs = `write "backoff", as in {"type": "exponential", "base": "1s", "max": "32s"}`
-	codes    = `write "classify", as in [{"status": [500, 502], "class": "ambiguous"}]`
-	methods  = `write "idempotent", as in ["GET", "PUT", "POST"], or "all"`
-	elapsed  = `write "max_elapsed_time", after which no retry starts`
-	profiles = `write "profile", as in "github"`
-	gate     = `write "concurrency", as in {"max": 100}`
-	rate     = `write "rate_limit", as in {"per_second": 10}`
-)
-
-// foreignKeys are keys that other libraries have for fields of a rule, folded by
-// fold, and the text to write instead.
-var foreignKeys = map[string]string{
-	"retries": attempts, "maxretries": attempts, "retrymax": attempts, "retrycount": attempts,
-	"attempts": attempts, "maxtries": attempts,
-	"timeout":       `write "attempt_timeout", which bounds one attempt; the Timeout of an http.Client bounds the whole call`,
-	"pertrytimeout": `write "attempt_timeout"`,
-	"deadline":      elapsed, "maxelapsed": elapsed, "totaltimeout": elapsed,
-	"jitter": backoffs, "delay": backoffs, "initialinterval": backoffs, "multiplier": backoffs, "retrywaitmax": backoffs,
-	"retryon": codes, "statuscodes": codes, "statusforcelist": codes,
-	"methods": methods, "allowedmethods": methods,
-	"circuitbreaker": gate, "bulkhead": gate, "maxconcurrency": gate,
-	"rate": rate, "rps": rate, "qps": rate,
-	"provider": profiles, "preset": profiles, "profiles": profiles,
+	return errors.Join(list...)
 }

@@ -1,7 +1,9 @@
 package rulefile
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -39,9 +41,8 @@ func watchFile(t *testing.T, ctx context.Context, every time.Duration) *watched 
 	path := filepath.Join(t.TempDir(), "rules.json")
 	require.NoError(t, os.WriteFile(path, []byte(goodFile), 0o600))
 	f := &watched{}
-	var err error
-	f.Watcher, err = Watch(ctx, path, every, f.apply, func(err error) { f.told = append(f.told, err) })
-	require.NoError(t, err)
+	f.Watcher = &Watcher{Path: path, Interval: cmp.Or(every, policy.Off), Apply: f.apply, Report: func(err error) { f.told = append(f.told, err) }}
+	require.NoError(t, f.Start(ctx))
 	require.Equal(t, policy.Rule{MaxAttempts: 2}, f.inForce)
 	return f
 }
@@ -73,8 +74,8 @@ func TestWatchABadFile(t *testing.T) {
 	for name, bad := range badFiles {
 		t.Run(name, func(t *testing.T) {
 			f := watchFile(t, t.Context(), 0)
-			require.NoError(t, os.Remove(f.path))
-			require.NoError(t, bad.make(f.path))
+			require.NoError(t, os.Remove(f.Path))
+			require.NoError(t, bad.make(f.Path))
 			assert.Error(t, f.check(false))
 			assert.Empty(t, f.told, "it may be a file that is just being written")
 			for range 5 {
@@ -87,8 +88,8 @@ func TestWatchABadFile(t *testing.T) {
 			assert.Len(t, f.told, 2, "Check asks for an answer")
 			assert.Equal(t, policy.Rule{MaxAttempts: 2}, f.inForce)
 
-			require.NoError(t, os.RemoveAll(f.path))
-			require.NoError(t, os.WriteFile(f.path, []byte(`{"rule": {"max_attempts": 3}}`), 0o600))
+			require.NoError(t, os.RemoveAll(f.Path))
+			require.NoError(t, os.WriteFile(f.Path, []byte(`{"rule": {"max_attempts": 3}}`), 0o600))
 			assert.NoError(t, f.check(false))
 			assert.NoError(t, f.check(false))
 			assert.Equal(t, policy.Rule{MaxAttempts: 3}, f.inForce)
@@ -98,11 +99,11 @@ func TestWatchABadFile(t *testing.T) {
 			assert.Len(t, f.told, 4)
 			assert.NoError(t, f.last())
 
-			require.NoError(t, os.Remove(f.path))
-			require.NoError(t, bad.make(f.path))
-			w, err := Watch(t.Context(), f.path, time.Hour, f.apply, nil)
-			assert.ErrorContains(t, err, bad.reason)
-			assert.Equal(t, errors.Is(err, fs.ErrNotExist), w != nil, "a Watcher waits for a missing file alone")
+			require.NoError(t, os.Remove(f.Path))
+			require.NoError(t, bad.make(f.Path))
+			w := &Watcher{Path: f.Path, Interval: policy.Off, Apply: f.apply}
+			assert.ErrorContains(t, w.Start(t.Context()), bad.reason)
+			assert.ErrorContains(t, w.Check(), bad.reason, "nobody is told")
 		})
 	}
 }
@@ -114,8 +115,8 @@ func TestWatchAMissingFile(t *testing.T) {
 		var f watched
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		_, err := Watch(ctx, path, time.Second, f.apply, func(err error) { f.told = append(f.told, err) })
-		require.ErrorIs(t, err, fs.ErrNotExist)
+		w := &Watcher{Path: path, Apply: f.apply, Report: func(err error) { f.told = append(f.told, err) }}
+		require.ErrorIs(t, w.Start(ctx), fs.ErrNotExist)
 		time.Sleep(5 * time.Second)
 		assert.Empty(t, f.told, "the caller knows")
 		require.NoError(t, os.WriteFile(path, []byte(`{"rule": {"max_attempts": 3}}`), 0o600))
@@ -131,7 +132,7 @@ func TestWatchAMissingFile(t *testing.T) {
 func TestWatchFaultsByTurns(t *testing.T) {
 	f := watchFile(t, t.Context(), 0)
 	for i, text := range []string{"{", "{", "[", "{", "[", "{", "["} {
-		require.NoError(t, os.WriteFile(f.path, []byte(text), 0o600))
+		require.NoError(t, os.WriteFile(f.Path, []byte(text), 0o600))
 		_ = f.check(false)
 		assert.Len(t, f.told, min(i, 1), "reading %d", i)
 	}
@@ -143,7 +144,7 @@ func TestWatchFaultsByTurns(t *testing.T) {
 func TestWatchReportsEachFaultOnce(t *testing.T) {
 	f := watchFile(t, t.Context(), 0)
 	for i, text := range []string{"{", "[", goodFile, "["} {
-		require.NoError(t, os.WriteFile(f.path, []byte(text), 0o600))
+		require.NoError(t, os.WriteFile(f.Path, []byte(text), 0o600))
 		for range 3 {
 			_ = f.check(false)
 		}
@@ -154,10 +155,10 @@ func TestWatchReportsEachFaultOnce(t *testing.T) {
 
 func TestWatchAFileOfTheSameSizeAndTime(t *testing.T) {
 	f := watchFile(t, t.Context(), 0)
-	before, err := os.Stat(f.path)
+	before, err := os.Stat(f.Path)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(f.path, []byte(strings.Replace(goodFile, "2", "5", 1)), 0o600))
-	require.NoError(t, os.Chtimes(f.path, before.ModTime(), before.ModTime()))
+	require.NoError(t, os.WriteFile(f.Path, []byte(strings.Replace(goodFile, "2", "5", 1)), 0o600))
+	require.NoError(t, os.Chtimes(f.Path, before.ModTime(), before.ModTime()))
 	require.NoError(t, f.check(false))
 	assert.Equal(t, policy.Rule{MaxAttempts: 5}, f.inForce)
 }
@@ -167,12 +168,12 @@ func TestWatchAFileThatGrows(t *testing.T) {
 	f := watchFile(t, t.Context(), 0)
 	const next = `{"rule": {"max_attempts": 7}}`
 	for i := range len(next) {
-		require.NoError(t, os.WriteFile(f.path, []byte(next[:i]), 0o600))
+		require.NoError(t, os.WriteFile(f.Path, []byte(next[:i]), 0o600))
 		assert.Error(t, f.check(false))
 		assert.Equal(t, policy.Rule{MaxAttempts: 2}, f.inForce)
 	}
 	assert.Empty(t, f.told)
-	require.NoError(t, os.WriteFile(f.path, []byte(next), 0o600))
+	require.NoError(t, os.WriteFile(f.Path, []byte(next), 0o600))
 	require.NoError(t, f.check(false))
 	assert.Equal(t, policy.Rule{MaxAttempts: 7}, f.inForce)
 }
@@ -182,8 +183,8 @@ func TestWatchALinkThatChanges(t *testing.T) {
 	f := watchFile(t, t.Context(), 0)
 	other := filepath.Join(t.TempDir(), "other.json")
 	require.NoError(t, os.WriteFile(other, []byte(`{"rule": {"max_attempts": 9}}`), 0o600))
-	require.NoError(t, os.Symlink(other, f.path+".new"))
-	require.NoError(t, os.Rename(f.path+".new", f.path))
+	require.NoError(t, os.Symlink(other, f.Path+".new"))
+	require.NoError(t, os.Rename(f.Path+".new", f.Path))
 	require.NoError(t, f.check(false))
 	assert.Equal(t, policy.Rule{MaxAttempts: 9}, f.inForce)
 }
@@ -194,7 +195,7 @@ func TestWatchReadsAtIntervals(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		f := watchFile(t, ctx, time.Minute)
 		write := func(text string) {
-			require.NoError(t, os.WriteFile(f.path, []byte(text), 0o600))
+			require.NoError(t, os.WriteFile(f.Path, []byte(text), 0o600))
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
@@ -213,17 +214,43 @@ func TestWatchReadsAtIntervals(t *testing.T) {
 	})
 }
 
+// Only a missing file is waited for. A bad one may stay bad for ever.
+func TestWatchNoBadFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "rules.json")
+		require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
+		var f watched
+		w := &Watcher{Path: path, Apply: f.apply}
+		require.Error(t, w.Start(t.Context()))
+		require.NoError(t, os.WriteFile(path, []byte(goodFile), 0o600))
+		time.Sleep(time.Minute)
+		assert.Zero(t, f.inForce)
+	})
+}
+
 func TestWatchKnowsNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.json")
 	require.NoError(t, os.WriteFile(path, []byte(`{"rule": {"profile": "ours"}}`), 0o600))
 	f := &watched{}
-	names := Names{Profile: map[string]policy.Rule{"ours": {MaxAttempts: 7}}}
-	_, err := Watch(t.Context(), path, 0, f.apply, nil, names)
-	require.NoError(t, err)
+	w := &Watcher{Path: path, Interval: policy.Off, Apply: f.apply, Names: Names{Profile: map[string]policy.Rule{"ours": {MaxAttempts: 7}}}}
+	require.NoError(t, w.Start(t.Context()))
 	assert.Equal(t, 7, f.inForce.MaxAttempts)
-	_, err = Watch(t.Context(), path, 0, f.apply, nil, names, names)
-	assert.Error(t, err)
 	other := errors.New("other")
-	_, err = Watch(t.Context(), path, 0, func(policy.Rule, map[string]policy.Rule) error { return other }, nil, names)
-	assert.ErrorIs(t, err, other)
+	w = &Watcher{Path: path, Interval: policy.Off, Names: w.Names, Apply: func(policy.Rule, map[string]policy.Rule) error { return other }}
+	assert.ErrorIs(t, w.Start(t.Context()), other)
+}
+
+// The faults are Errors with their places and their causes.
+func TestFaults(t *testing.T) {
+	_, _, err := Load(strings.NewReader("{\"rule\": {\"max_attempts\": 3,\n \"attempt_timeout\": \"1000000h\", \"odd\": 1}}"), Names{})
+	all := err.(interface{ Unwrap() []error }).Unwrap()
+	require.Len(t, all, 2)
+	first, last := all[0].(*Error), all[1].(*Error)
+	assert.Equal(t, []any{2, "rule.attempt_timeout", 2, "rule.odd"}, []any{first.Line, first.Key, last.Line, last.Key})
+	_, ok := errors.AsType[*policy.FieldError](first)
+	assert.True(t, ok)
+	assert.Equal(t, "line 2, column 33: rule.odd: "+last.Err.Error(), last.Error())
+	_, _, err = Load(strings.NewReader("{"), Names{})
+	var syntax *json.SyntaxError
+	assert.ErrorAs(t, err, &syntax)
 }

@@ -326,7 +326,7 @@ func TestBadCommands(t *testing.T) {
 	}
 	for _, text := range []string{
 		"make test", "make simulate SEED=1 TIMES=2", "go run ./examples/NAME", "go -C cmd run ./aplomb demo",
-		"go -C lab/bench run . -only retry", "go -C lab/bench test . -run Features -update", "go test ./policy/rulefile -run Schema -update",
+		"go -C lab/bench run . -only retry", "go -C lab/bench test . -run Features -update", "go test ./internal/rulejson -run Schema -update",
 		"go -C otel test -run - -bench FirstTry -benchtime 50x", "go get github.com/aplomb-go/aplomb",
 		"go get github.com/aplomb-go/aplomb@main", "go mod edit -replace github.com/aplomb-go/aplomb=../aplomb", "go mod tidy",
 		"go mod edit -replace github.com/aplomb-go/aplomb=github.com/aplomb-go/aplomb@main",

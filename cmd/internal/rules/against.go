@@ -14,8 +14,8 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/cmd/internal/waits"
 	"github.com/aplomb-go/aplomb/internal/field"
+	"github.com/aplomb-go/aplomb/internal/rulejson"
 	"github.com/aplomb-go/aplomb/policy"
-	"github.com/aplomb-go/aplomb/policy/rulefile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -56,7 +56,7 @@ type quota struct {
 // against sends one request through a Transport with the rules of the file. The
 // Transport decides as in a program. When it has told its decision, the context ends
 // its wait, and the base refuses further attempts.
-func against(ctx context.Context, o options, f *rulefile.File, base http.RoundTripper) (*judgement, error) {
+func against(ctx context.Context, o options, f *rulejson.File, base http.RoundTripper) (*judgement, error) {
 	if base == nil {
 		real := http.DefaultTransport.(*http.Transport).Clone()
 		defer real.CloseIdleConnections()

@@ -13,8 +13,8 @@ import (
 
 	"github.com/aplomb-go/aplomb/cmd/internal/waits"
 	"github.com/aplomb-go/aplomb/internal/bounds"
+	"github.com/aplomb-go/aplomb/internal/rulejson"
 	"github.com/aplomb-go/aplomb/policy"
-	"github.com/aplomb-go/aplomb/policy/rulefile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -25,7 +25,7 @@ type summary struct {
 	Hosts  []string `json:"hosts"`
 }
 
-func newSummary(name string, f *rulefile.File) summary {
+func newSummary(name string, f *rulejson.File) summary {
 	return summary{File: name, Faults: []fault{}, Hosts: append([]string{}, slices.Sorted(maps.Keys(f.Hosts))...)}
 }
 
@@ -43,13 +43,13 @@ type explanation struct {
 	URL      string             `json:"url"`
 	Pattern  string             `json:"pattern"`
 	Patterns []string           `json:"patterns"` // all patterns whose rules are in it, the most specific first
-	Settings []rulefile.Setting `json:"settings"`
+	Settings []rulejson.Setting `json:"settings"`
 	Waits    []waits.Row        `json:"waits"`
 	Attempts int                `json:"max_attempts"`
 	Notes    []string           `json:"notes"`
 }
 
-func explain(o options, f *rulefile.File) (*explanation, error) {
+func explain(o options, f *rulejson.File) (*explanation, error) {
 	t, err := newTransport(f, transport.Config{})
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (e *explanation) print(w io.Writer) {
 	line(w)
 	var off []string
 	key, value := 0, 0
-	var rows []rulefile.Setting
+	var rows []rulejson.Setting
 	for _, s := range e.Settings {
 		if s.Value == "off" && s.Source == "default" {
 			off = append(off, s.Key)

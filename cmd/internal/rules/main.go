@@ -23,9 +23,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/rulejson"
 	"github.com/aplomb-go/aplomb/internal/terminal"
-	"github.com/aplomb-go/aplomb/policy"
-	"github.com/aplomb-go/aplomb/policy/rulefile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -197,9 +196,9 @@ func run(ctx context.Context, args []string, w world) int {
 
 // load reads and checks a file as a program would. transport.New finds the faults
 // of patterns, and of rules that are only wrong together.
-func load(name string, w world) (*rulefile.File, error) {
+func load(name string, w world) (*rulejson.File, error) {
 	if name == "" {
-		return rulefile.Parse(strings.NewReader("{}"), rulefile.Names{})
+		return rulejson.Parse(strings.NewReader("{}"), rulejson.Names{})
 	}
 	in := w.stdin
 	if name != "-" {
@@ -210,7 +209,7 @@ func load(name string, w world) (*rulefile.File, error) {
 		defer f.Close()
 		in = f
 	}
-	file, err := rulefile.Parse(in, rulefile.Names{})
+	file, err := rulejson.Parse(in, rulejson.Names{})
 	if err != nil {
 		return nil, err
 	}
@@ -221,11 +220,8 @@ func load(name string, w world) (*rulefile.File, error) {
 }
 
 // newTransport returns a Transport with the rules of a file.
-func newTransport(file *rulefile.File, c transport.Config) (*transport.Transport, error) {
-	c.Rule, c.Hosts = file.Rule.Rule, make(map[string]policy.Rule, len(file.Hosts))
-	for pattern, part := range file.Hosts {
-		c.Hosts[pattern] = part.Rule
-	}
+func newTransport(file *rulejson.File, c transport.Config) (*transport.Transport, error) {
+	c.Rule, c.Hosts = file.Rules()
 	return transport.New(c)
 }
 
@@ -272,14 +268,14 @@ func printFaults(o options, w world, err error) {
 }
 
 func faultsOf(file string, err error) []fault {
-	all, ok := errors.AsType[rulefile.Errors](err)
+	all, ok := errors.AsType[rulejson.Errors](err)
 	if !ok {
 		// A URL in the place of FILE is in the error of the open.
 		return []fault{{File: transport.SafeError(errors.New(file), nil), Reason: "aplomb rules: " + transport.SafeError(err, nil)}}
 	}
 	var list []fault
 	for _, f := range all {
-		list = append(list, fault{file, f.Line, f.Column, f.Key, f.Reason})
+		list = append(list, fault{file, f.Line, f.Column, f.Key, f.Err.Error()})
 	}
 	return list
 }

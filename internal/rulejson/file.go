@@ -1,6 +1,6 @@
 // File, and the places of faults that are found after Load.
 
-package rulefile
+package rulejson
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ type File struct {
 
 // A Part is one rule of a file.
 type Part struct {
-	// Rule is the rule as [Load] returns it.
+	// Rule is the rule as rulefile.Load returns it.
 	Rule policy.Rule
 	// Keys has only what the keys of the rule say, without the profile.
 	Keys policy.Rule

@@ -1,6 +1,6 @@
 // Single values: numbers, durations, sizes, texts, modes and names.
 
-package rulefile
+package rulejson
 
 import (
 	"encoding"

@@ -1,4 +1,4 @@
-package rulefile
+package rulejson
 
 import (
 	"encoding"
@@ -41,7 +41,7 @@ func TestSchemaIsThatOfTheLoader(t *testing.T) {
 	}
 	have, err := os.ReadFile(schemaFile)
 	require.NoError(t, err)
-	assert.Equal(t, string(text), string(have), "run go test ./policy/rulefile -run Schema -update")
+	assert.Equal(t, string(text), string(have), "run go test ./internal/rulejson -run Schema -update")
 }
 
 // An object is a JSON object.
@@ -73,7 +73,7 @@ type schemer struct {
 
 func schema(t *testing.T) object {
 	s := schemer{t, map[string]string{}}
-	for _, dir := range []string{"..", "../backoff"} {
+	for _, dir := range []string{"../../policy", "../../policy/backoff"} {
 		s.read(dir)
 	}
 	rule := s.fields(reflect.TypeFor[policy.Rule]())

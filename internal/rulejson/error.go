@@ -1,6 +1,6 @@
-// The faults that Load reports, with their places in the input.
+// The faults that Parse reports, with their places in the input.
 
-package rulefile
+package rulejson
 
 import (
 	"bytes"
@@ -11,29 +11,20 @@ import (
 	"unicode/utf8"
 )
 
-// An Error is one fault in the input of [Load].
+// An Error is a rulefile.Error.
 type Error struct {
-	// Line and Column are the place of the fault, counted from 1. A column is a
-	// character, not a byte.
 	Line, Column int
-	// Path is the place in the structure, such as
-	// `hosts["*.example.com"].max_attempts`. It is empty if the fault is about the
-	// input as a whole.
-	Key string
-	// Reason says what is wrong and, if Load knows it, what to write instead.
-	Reason string
-	// Err is a *policy.FieldError if policy.Rule.Validate found the fault, and a
-	// *json.SyntaxError if the input is not JSON. Otherwise it is nil.
-	Err error
+	Key          string
+	Err          error
 }
 
-// Error returns "line 7, column 15: path: reason".
+// Error returns "line 7, column 15: key: what is wrong".
 func (e *Error) Error() string {
 	at := fmt.Sprintf("line %d, column %d: ", e.Line, e.Column)
 	if e.Key != "" {
 		at += e.Key + ": "
 	}
-	return at + e.Reason
+	return at + e.Err.Error()
 }
 
 // Unwrap returns Err.
@@ -44,16 +35,22 @@ func (e *Error) Unwrap() error { return e.Err }
 type Errors []*Error
 
 // Error returns one line per fault.
-func (e Errors) Error() string { return fmt.Sprint(errors.Join(e.Unwrap()...)) }
-
-// Unwrap returns the faults for errors.Is and errors.As.
-func (e Errors) Unwrap() []error {
+func (e Errors) Error() string {
 	list := make([]error, len(e))
 	for i, fault := range e {
 		list[i] = fault
 	}
-	return list
+	return fmt.Sprint(errors.Join(list...))
 }
+
+// A wrong says what is wrong and, if Parse knows it, what to write instead.
+type wrong struct {
+	text string
+	err  error // a *policy.FieldError, a *json.SyntaxError, or nil
+}
+
+func (w *wrong) Error() string { return w.text }
+func (w *wrong) Unwrap() error { return w.err }
 
 // A document is the input and the faults found in it.
 type document struct {
@@ -85,8 +82,7 @@ func (d *document) note(pos int, n *node, err error, reason string, args ...any)
 	fault := &Error{
 		Line:   bytes.Count(before, []byte("\n")) + 1,
 		Column: utf8.RuneCount(line) + 1,
-		Reason: fmt.Sprintf(reason, args...),
-		Err:    err,
+		Err:    &wrong{fmt.Sprintf(reason, args...), err},
 	}
 	if n != nil {
 		fault.Key = n.path()
@@ -108,7 +104,7 @@ func (d *document) err() error {
 	if d.more > 0 {
 		last := d.faults[len(d.faults)-1]
 		d.faults = append(d.faults, &Error{
-			Line: last.Line, Column: last.Column, Reason: fmt.Sprintf("there are %d more faults", d.more),
+			Line: last.Line, Column: last.Column, Err: fmt.Errorf("there are %d more faults", d.more),
 		})
 	}
 	return d.faults

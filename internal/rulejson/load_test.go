@@ -1,4 +1,4 @@
-package rulefile
+package rulejson
 
 import (
 	"encoding/json"
@@ -86,7 +86,7 @@ func TestLoadReadsEveryField(t *testing.T) {
 }
 
 func TestLoad(t *testing.T) {
-	rule, hosts, err := Load(strings.NewReader(`{
+	rule, hosts, err := loaded(strings.NewReader(`{
 	  "rule": {"max_attempts": 4, "backoff": "geometric", "max_elapsed_time": "1m", "max_retry_after": "off"},
 	  "hosts": {
 	    "api.example.com": {"max_attempts": 1, "attempt_timeout": "off", "max_elapsed_time": "off", "rate_limit": "off",
@@ -107,7 +107,7 @@ func TestLoad(t *testing.T) {
 
 func TestLoadLittle(t *testing.T) {
 	for _, input := range []string{`{}`, "\ufeff {\r\n}\n", `{"rule": {}}`, `{"hosts": {}}`} {
-		rule, hosts, err := Load(strings.NewReader(input), Names{})
+		rule, hosts, err := loaded(strings.NewReader(input), Names{})
 		require.NoError(t, err, input)
 		assert.Zero(t, rule, input)
 		assert.Empty(t, hosts, input)
@@ -154,7 +154,7 @@ func TestLoadEveryBackoff(t *testing.T) {
 	assert.Len(t, types, len(formulaNames))
 	for name, b := range written {
 		t.Run(name, func(t *testing.T) {
-			rule, _, err := Load(strings.NewReader(write(t, name, b)), Names{})
+			rule, _, err := loaded(strings.NewReader(write(t, name, b)), Names{})
 			require.NoError(t, err)
 			assert.Equal(t, b, rule.Backoff)
 			if name == "constant" {
@@ -264,7 +264,7 @@ func TestLoadFaults(t *testing.T) {
 		{"nil in the table", `{"rule": {"retry_after": "gone"}}`, `line 1, column 26: rule.retry_after: "gone" is nil in the table of names`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			rule, hosts, err := Load(strings.NewReader(tt.input), Names{
+			rule, hosts, err := loaded(strings.NewReader(tt.input), Names{
 				RetryAfter: map[string]classify.RetryAfterFunc{"gone": nil},
 				Backoff:    map[string]backoff.Backoff{"broken": backoff.Exponential{Base: -1}, "typed nil": (*backoff.Exponential)(nil)},
 			})
@@ -278,7 +278,7 @@ func TestLoadFaults(t *testing.T) {
 }
 
 func TestLoadReportsAllFaultsInOrder(t *testing.T) {
-	_, _, err := Load(strings.NewReader(`{
+	_, _, err := loaded(strings.NewReader(`{
   "hosts": {
     "a": {"max_attempts": 1001, "rate_limit": {"burst": 0}},
     "b": {"atempts": 3, "backoff": {"type": "exponential", "base": 1, "max": "x"}}
@@ -295,11 +295,10 @@ line 6, column 51: rule.classify[0]: "x1y2" is not the name of a classifier; kno
 line 6, column 70: rule.classify[1].status: the string "all" where a whole number is wanted
 line 6, column 86: rule.classify[1].class: "never" is not a class; known are final, refused, ambiguous`)
 
-	fault, ok := errors.AsType[*Error](err)
-	require.True(t, ok)
+	fault := err.(Errors)[0]
 	assert.Equal(t, `hosts["a"].max_attempts`, fault.Key)
 	assert.Equal(t, [2]int{3, 27}, [2]int{fault.Line, fault.Column})
-	field, ok := errors.AsType[*policy.FieldError](err)
+	field, ok := errors.AsType[*policy.FieldError](fault)
 	require.True(t, ok, "what Validate found is still there")
 	assert.Equal(t, "MaxAttempts", field.Field)
 	assert.Equal(t, 1001, field.Value)
@@ -310,7 +309,7 @@ func TestLoadCountsFaultsBeyondAHundred(t *testing.T) {
 	for i := range 150 {
 		fmt.Fprintf(&input, "%q: {\"attempts\": 0},\n", fmt.Sprint("host", i))
 	}
-	_, _, err := Load(strings.NewReader(`{"hosts": {`+input.String()+`"last": {}}}`), Names{})
+	_, _, err := loaded(strings.NewReader(`{"hosts": {`+input.String()+`"last": {}}}`), Names{})
 	all, ok := errors.AsType[Errors](err)
 	require.True(t, ok)
 	require.Len(t, all, 101)
@@ -318,20 +317,20 @@ func TestLoadCountsFaultsBeyondAHundred(t *testing.T) {
 }
 
 func TestLoadIsBounded(t *testing.T) {
-	_, _, err := Load(strings.NewReader("{}"+strings.Repeat(" ", maxInput-2)), Names{})
+	_, _, err := loaded(strings.NewReader("{}"+strings.Repeat(" ", MaxInput-2)), Names{})
 	require.NoError(t, err, "1 MiB exactly")
-	_, _, err = Load(strings.NewReader("{}"+strings.Repeat(" ", maxInput-1)), Names{})
+	_, _, err = loaded(strings.NewReader("{}"+strings.Repeat(" ", MaxInput-1)), Names{})
 	require.EqualError(t, err, "rulefile: rules are longer than 1 MiB")
-	_, _, err = Load(strings.NewReader(strings.Repeat("[", maxInput)), Names{})
+	_, _, err = loaded(strings.NewReader(strings.Repeat("[", MaxInput)), Names{})
 	require.Error(t, err)
-	size := soak.Size(128<<10, maxInput)
+	size := soak.Size(128<<10, MaxInput)
 	for _, line := range []string{`"rate": 1,`, `"x": 1,`, `"classify": [{}, {}, {}],`, "\n"} { // each takes work per fault
-		_, _, err = Load(strings.NewReader(`{"rule": {`+strings.Repeat(line, (size-40)/len(line))+`"rate_limit": {"burst": 0}}}`), Names{})
+		_, _, err = loaded(strings.NewReader(`{"rule": {`+strings.Repeat(line, (size-40)/len(line))+`"rate_limit": {"burst": 0}}}`), Names{})
 		all, ok := errors.AsType[Errors](err)
 		require.True(t, ok, line)
 		assert.LessOrEqual(t, len(all), maxFaults+1, line)
 	}
-	_, _, err = Load(iotest.ErrReader(io.ErrClosedPipe), Names{})
+	_, _, err = loaded(iotest.ErrReader(io.ErrClosedPipe), Names{})
 	require.ErrorIs(t, err, io.ErrClosedPipe)
 	require.EqualError(t, err, "rulefile: reading rules: io: read/write on closed pipe")
 }
@@ -341,7 +340,7 @@ func TestLoadListsAFewNamesOnly(t *testing.T) {
 	for i := range 50 {
 		names.Backoff[fmt.Sprintf("a%02d", i)] = backoff.Exponential{}
 	}
-	_, _, err := Load(strings.NewReader(`{"rule": {"backoff": "zzzzzz"}}`), names)
+	_, _, err := loaded(strings.NewReader(`{"rule": {"backoff": "zzzzzz"}}`), names)
 	require.ErrorContains(t, err, "the names are a00, a01, a02")
 	require.ErrorContains(t, err, fmt.Sprintf("a31 and %d more", 18+len(formulas)))
 }
@@ -409,7 +408,7 @@ func TestLoadClassify(t *testing.T) {
 }
 
 func TestLoadNames(t *testing.T) {
-	rule, _, err := Load(strings.NewReader(`{"rule": {"retry_after": "mine", "idempotent": "all", "backoff": "slow"}}`), Names{
+	rule, _, err := loaded(strings.NewReader(`{"rule": {"retry_after": "mine", "idempotent": "all", "backoff": "slow"}}`), Names{
 		RetryAfter: map[string]classify.RetryAfterFunc{"mine": func(classify.Outcome) (time.Duration, bool) { return time.Hour, true }},
 		Idempotent: map[string]func(*http.Request) bool{"all": func(*http.Request) bool { return true }},
 		Backoff:    map[string]backoff.Backoff{"slow": backoff.Constant(time.Minute)},
@@ -452,16 +451,16 @@ func TestLoadOff(t *testing.T) {
 		"attempt_timeout", "max_elapsed_time", "stall_timeout", "rate_limit", "retry_budget", "share_retry_after",
 		"quota_pacing", "concurrency", "hedge", "replay_buffer", "resume",
 	} {
-		rule, _, err := Load(strings.NewReader(fmt.Sprintf(`{"rule": {%q: "off"}}`, key)), Names{})
+		rule, _, err := loaded(strings.NewReader(fmt.Sprintf(`{"rule": {%q: "off"}}`, key)), Names{})
 		if assert.NoError(t, err, key) {
 			assert.Contains(t, rule.String(), "off", key)
 		}
 	}
 	for typ, example := range groups {
 		key := snake(typ.Name())
-		_, _, err := Load(strings.NewReader(fmt.Sprintf(`{"rule": {%q: {}}}`, key)), Names{})
+		_, _, err := loaded(strings.NewReader(fmt.Sprintf(`{"rule": {%q: {}}}`, key)), Names{})
 		assert.ErrorContains(t, err, `the object is empty`, key)
-		_, _, err = Load(strings.NewReader(fmt.Sprintf(`{"rule": {%q: %s}}`, key, example)), Names{})
+		_, _, err = loaded(strings.NewReader(fmt.Sprintf(`{"rule": {%q: %s}}`, key, example)), Names{})
 		assert.NoError(t, err, key)
 	}
 }
@@ -533,7 +532,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte(`{"rule": {"profile": "stripe", "classify": ["default"], "retry_after": {"name": "mine"}}, "hosts": {"a": {"profile": {"name": "aws"}, "idempotent": "all"}}}`))
 	f.Add([]byte(`{"hosts": {"": {"backoff": {"type": "normal", "jitter": 0.3, "factor": 1e308}}, "\u0000\ud800": null}}`))
 	f.Fuzz(func(t *testing.T, input []byte) {
-		rule, hosts, err := Load(strings.NewReader(string(input)), Names{})
+		rule, hosts, err := loaded(strings.NewReader(string(input)), Names{})
 		if err == nil {
 			for host, r := range hosts {
 				require.NoError(t, r.Validate(), host)
@@ -549,7 +548,7 @@ func FuzzLoad(f *testing.F) {
 		for i, fault := range all {
 			require.Positive(t, fault.Line)
 			require.Positive(t, fault.Column)
-			require.NotEmpty(t, fault.Reason)
+			require.NotEmpty(t, fault.Err.Error())
 			require.NotContains(t, fault.Error(), "\n", "one line per fault")
 			require.True(t, i == 0 || all[i-1].Line <= fault.Line, "in order")
 		}

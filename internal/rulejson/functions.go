@@ -1,7 +1,7 @@
 // Fields that are functions or back-offs: names, lists, and descriptions of
 // classifiers and back-offs.
 
-package rulefile
+package rulejson
 
 import (
 	"cmp"

@@ -1,6 +1,6 @@
 // Settings, which explain the rule of a host or path value by value.
 
-package rulefile
+package rulejson
 
 import (
 	"bytes"

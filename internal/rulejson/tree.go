@@ -1,6 +1,6 @@
 // A tree of JSON values that knows the place of each value in the input.
 
-package rulefile
+package rulejson
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 
 // Bounds on the input, so that a wrong file costs little.
 const (
-	maxInput  = 1 << 20 // bytes
+	MaxInput  = 1 << 20 // bytes
 	maxDepth  = 16      // levels; a rule needs six
 	maxFaults = 100     // reported; the others are only counted
 	maxQuote  = 60      // bytes of the input repeated in a fault

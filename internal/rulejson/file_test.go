@@ -1,8 +1,9 @@
-package rulefile
+package rulejson
 
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -29,8 +30,18 @@ func parsed(t *testing.T, text string) *File {
 	return f
 }
 
+// loaded is rulefile.Load, but for the type of its errors.
+func loaded(r io.Reader, names Names) (policy.Rule, map[string]policy.Rule, error) {
+	f, err := Parse(r, names)
+	if err != nil {
+		return policy.Rule{}, nil, err
+	}
+	rule, hosts := f.Rules()
+	return rule, hosts, nil
+}
+
 func TestSchemaKey(t *testing.T) {
-	_, _, err := Load(strings.NewReader(`{"$schema": "rules.schema.json", "rule": {"max_attempts": 3}}`), Names{})
+	_, _, err := loaded(strings.NewReader(`{"$schema": "rules.schema.json", "rule": {"max_attempts": 3}}`), Names{})
 	require.NoError(t, err)
 	for input, want := range map[string]string{
 		`{"$schema": 1}`:                             "$schema\"]: the number 1 where the address of a JSON Schema is wanted",
@@ -39,7 +50,7 @@ func TestSchemaKey(t *testing.T) {
 		`{"hosts": {"h": {"$schema": "a"}}}`:         "unknown key",
 		`{"rule": {"rate_limit": {"$schema": "a"}}}`: "unknown key",
 	} {
-		_, _, err := Load(strings.NewReader(input), Names{})
+		_, _, err := loaded(strings.NewReader(input), Names{})
 		assert.ErrorContains(t, err, want, input)
 	}
 }
@@ -147,18 +158,18 @@ func TestRulesOfPaths(t *testing.T) {
 	} {
 		assert.Equal(t, source, got[key], key)
 	}
-	_, _, err := Load(strings.NewReader(`{"hosts": {"h": {"rate_limit": {"per_second": 5}}, "GET h/v1/": {"max_attempts": 4, "quota_pacing": "on"}}}`), Names{})
+	_, _, err := loaded(strings.NewReader(`{"hosts": {"h": {"rate_limit": {"per_second": 5}}, "GET h/v1/": {"max_attempts": 4, "quota_pacing": "on"}}}`), Names{})
 	var faults Errors
 	require.ErrorAs(t, err, &faults)
 	require.Len(t, faults, 1)
 	assert.Equal(t, `hosts["GET h/v1/"].quota_pacing`, faults[0].Key)
-	assert.Contains(t, faults[0].Reason, "is a limit of the host")
+	assert.Contains(t, faults[0].Err.Error(), "is a limit of the host")
 }
 
 // load loads a rule, given as the members of its object.
 func load(t *testing.T, members string, names Names) policy.Rule {
 	t.Helper()
-	rule, _, err := Load(strings.NewReader(`{"rule": {`+members+`}}`), names)
+	rule, _, err := loaded(strings.NewReader(`{"rule": {`+members+`}}`), names)
 	require.NoError(t, err, members)
 	return rule
 }
@@ -174,7 +185,7 @@ func posted(code int, body string, header ...string) classify.Outcome {
 }
 
 func TestLoadEveryProfile(t *testing.T) {
-	files, err := filepath.Glob("../profile/*.go")
+	files, err := filepath.Glob("../../policy/profile/*.go")
 	require.NoError(t, err)
 	functions := 0
 	for _, file := range files {
@@ -252,7 +263,7 @@ func TestProfileFaults(t *testing.T) {
 			`which knows when a POST may be sent again; leave "idempotent" out, or write methods, as in ["default", "POST"]`,
 		`"profile": "slack", "max_attempts": 1001`: `line 1, column 47: rule.max_attempts: 1001 is more than 1000 attempts`,
 	} {
-		rule, _, err := Load(strings.NewReader(`{"rule": {`+members+`}}`), Names{Profile: map[string]policy.Rule{"gone": {}}})
+		rule, _, err := loaded(strings.NewReader(`{"rule": {`+members+`}}`), Names{Profile: map[string]policy.Rule{"gone": {}}})
 		assert.Zero(t, rule)
 		assert.EqualError(t, err, want, members)
 	}
@@ -260,7 +271,7 @@ func TestProfileFaults(t *testing.T) {
 
 // All faults are reported at once.
 func TestAllProfileFaultsAtOnce(t *testing.T) {
-	_, _, err := Load(strings.NewReader(`{"hosts": {
+	_, _, err := loaded(strings.NewReader(`{"hosts": {
   "a": {"profile": "github", "retry_after": "none", "idempotent": "all", "max_attempts": 1001, "classify": "default"},
   "b": {"profile": "gitlab"}
 }}`), Names{})
@@ -327,12 +338,12 @@ func TestLoadSaysWhatToWrite(t *testing.T) {
 		`"idempotent": ["GET", 5]`: `rule.idempotent[1]: the number 5 where the name of a test for idempotent requests is wanted`,
 		`"idempotent": "al"`:       `"al" is not the name of a test for idempotent requests; known are all, default, none`,
 	} {
-		_, _, err := Load(strings.NewReader(`{"rule": {`+rule+`}}`), Names{})
+		_, _, err := loaded(strings.NewReader(`{"rule": {`+rule+`}}`), Names{})
 		if assert.Error(t, err, rule) {
 			assert.Contains(t, err.Error(), want, rule)
 		}
 	}
-	_, _, err := Load(strings.NewReader(`{"retries": 3}`), Names{})
+	_, _, err := loaded(strings.NewReader(`{"retries": 3}`), Names{})
 	assert.EqualError(t, err, `line 1, column 2: retries: unknown key; write "max_attempts", which counts the first attempt, too, inside "rule" or inside a host of "hosts"`)
 }
 
@@ -346,7 +357,7 @@ func TestLoadSaysWhatJSONLacks(t *testing.T) {
 		`{"rule": {"max_attempts": 4,}}`:         "JSON has no trailing commas",
 		`{"rule": {"classify": ["refusals", ]}}`: "JSON has no trailing commas",
 	} {
-		_, _, err := Load(strings.NewReader(input), Names{})
+		_, _, err := loaded(strings.NewReader(input), Names{})
 		if assert.Error(t, err, input) {
 			assert.Contains(t, err.Error(), want, input)
 		}

@@ -1,6 +1,6 @@
 // Rules over profiles.
 
-package rulefile
+package rulejson
 
 import (
 	"github.com/aplomb-go/aplomb/policy"
