@@ -13,7 +13,7 @@
 //	rule.go        Rule, with Or
 //	validate.go    Validate
 //	limits.go      Off, and the groups of a Rule's fields
-//	enum.go        the words of the modes
+//	enum.go        how a Switch is printed
 //	key.go         UUIDKey
 //	errors.go      FieldError and Errors
 //	do.go          Do and DoValue

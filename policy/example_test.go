@@ -46,16 +46,6 @@ func ExampleRule_Validate() {
 	// RateLimit.PerSecond: NaN is not a number of requests per second
 }
 
-// The rule of a path or of a request has no limits that all requests to the host share.
-func ExampleRule_ValidateRequest() {
-	reports := policy.Rule{AttemptTimeout: 30 * time.Second, RateLimit: policy.RateLimit{PerSecond: 5}}
-	fmt.Println(reports.Validate())
-	fmt.Println(reports.ValidateRequest())
-	// Output:
-	// <nil>
-	// RateLimit: RateLimit{PerSecond: 5} is a limit of the host, which all its requests share; set it in the rule of the host or in the rule for all hosts
-}
-
 // The defaults are a rule, too, so a program can print them beside its own.
 func ExampleDefaults() {
 	defaults := policy.Defaults()
@@ -138,4 +128,12 @@ func ExampleKeyByRoute() {
 	req, _ := http.NewRequest(http.MethodGet, "https://api.example.com/v1/users/17/orders?page=2", nil)
 	fmt.Printf("%q\n", rule.ThrottleKey(req))
 	// Output: "\nGET /v1/users/*/orders"
+}
+
+// Unlike routes, credentials and the host tell no paths apart.
+func ExampleKeyByCredentials() {
+	req, _ := http.NewRequest(http.MethodGet, "https://api.example.com/v1/users/17", nil)
+	req.Header.Set("X-Api-Key", "k1")
+	fmt.Printf("%q %q\n", policy.KeyByCredentials(req), policy.KeyByHost(req))
+	// Output: "x-api-key\x00k1" ""
 }

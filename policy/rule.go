@@ -138,9 +138,10 @@ type Rule struct {
 	// is kept. The value of a signature changes with every request, so only the part
 	// that stays the same counts. That may be the name of the scheme alone.
 	//
-	// Set Scope if clients differ by a cookie, by a key in the URL, by a signature, or
+	// Set it if clients differ by a cookie, by a key in the URL, by a signature, or
 	// by credentials that a transport below adds. The default does not see these.
-	// [KeyByRoute] tells routes apart as well.
+	// [KeyByRoute] tells routes apart as well, and [KeyByHost] nothing. [KeyByCredentials] is the
+	// default, for a rule that would inherit another.
 	ThrottleKey func(*http.Request) string
 
 	// QuotaPacing spreads requests over the rest of a quota's window when the server's

@@ -332,41 +332,6 @@ func TestEveryFieldCanBePrinted(t *testing.T) {
 	}
 }
 
-// Each field belongs to the host or may differ between its requests. A new field has to be
-// listed, and if it belongs to the host, ValidateRequest has to know it.
-func TestFieldsOfTheHostAndOfTheRequest(t *testing.T) {
-	host := []string{"MaxRetryAfter", "RateLimit", "RetryBudget", "ShareRetryAfter", "ThrottleKey", "QuotaPacing", "Concurrency", "Hedge.Percentile"}
-	request := []string{
-		"MaxAttempts", "Backoff", "Classify", "RetryAfter", "Idempotent", "IdempotencyKey", "AttemptTimeout", "ConnectTimeout", "FirstEventTimeout",
-		"MaxElapsedTime", "StallTimeout", "Cost", "Hedge.Enabled", "Hedge.Delay", "Hedge.UnsafeMethods", "ReplayBuffer", "Resume", "MaxRefetch",
-	}
-	typ := reflect.TypeFor[Rule]()
-	for i := range exported(typ) {
-		field := typ.Field(i)
-		leaves := [][]int{{i}}
-		if field.Name == "Hedge" {
-			leaves = [][]int{{i, 0}, {i, 1}, {i, 2}, {i, 3}}
-		}
-		for _, at := range leaves {
-			name := field.Name
-			if len(at) > 1 {
-				name += "." + field.Type.Field(at[1]).Name
-			}
-			var r Rule
-			v := reflect.ValueOf(&r).Elem().FieldByIndex(at)
-			v.Set(fill(t, v.Type(), 1))
-			err := r.ValidateRequest()
-			shared := err != nil && strings.Contains(err.Error(), name+": ") && strings.Contains(err.Error(), "is a limit of the host")
-			assert.Equal(t, slices.Contains(host, name), shared, "%s: %v", name, err)
-			assert.NotEqual(t, slices.Contains(host, name), slices.Contains(request, name), "%s belongs to the host or to the request", name)
-		}
-	}
-	assert.NoError(t, Rule{}.ValidateRequest())
-	var faults Errors
-	require.ErrorAs(t, Rule{MaxAttempts: 5000, RateLimit: RateLimit{PerSecond: 1}}.ValidateRequest(), &faults)
-	assert.Len(t, faults, 2)
-}
-
 func TestUUIDKey(t *testing.T) {
 	seen := map[string]bool{}
 	for range 100 {
@@ -450,20 +415,6 @@ func TestLimitsAreChecked(t *testing.T) {
 	}
 }
 
-func TestModesAsText(t *testing.T) {
-	for _, mode := range []interface {
-		fmt.Stringer
-		MarshalText() ([]byte, error)
-	}{Switch(0), Switch(Off), On} {
-		text, err := mode.MarshalText()
-		assert.NoError(t, err)
-		assert.Equal(t, mode.String(), string(text))
-	}
-	var s Switch
-	assert.NoError(t, s.UnmarshalText([]byte("on")))
-	assert.Equal(t, On, s)
-	assert.EqualError(t, s.UnmarshalText([]byte("On")), `policy: "On" is none of off and on`)
-	assert.Equal(t, On, s)
-	_, err := Switch(9).MarshalText()
-	assert.EqualError(t, err, "policy: Switch(9) is none of off and on")
+func TestSwitchIsPrinted(t *testing.T) {
+	assert.Equal(t, "off inherit on Switch(9)", fmt.Sprint(Switch(Off), " ", Switch(0), " ", On, " ", Switch(9)))
 }

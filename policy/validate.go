@@ -60,39 +60,6 @@ func (r Rule) Validate() error {
 	return bad
 }
 
-// ValidateRequest is like Validate, for a rule that applies to some of the requests to
-// a host: the rule of a path in transport.Config.Hosts, and the rule of a request
-// (transport.WithRule). A limit that all requests to a host share is a fault there. These
-// limits are MaxRetryAfter, RateLimit, RetryBudget, ShareRetryAfter, ThrottleKey, QuotaPacing, Concurrency and
-// Hedge.Percentile.
-func (r Rule) ValidateRequest() error {
-	var bad Errors
-	if err := r.Validate(); err != nil {
-		bad = err.(Errors)
-	}
-	for _, limit := range []struct {
-		field string
-		value any
-	}{
-		{"MaxRetryAfter", r.MaxRetryAfter}, // bounds the holds and the pacing of all requests
-		{"RateLimit", r.RateLimit},
-		{"RetryBudget", r.RetryBudget},
-		{"ShareRetryAfter", r.ShareRetryAfter},
-		{"ThrottleKey", r.ThrottleKey},
-		{"QuotaPacing", r.QuotaPacing},
-		{"Concurrency", r.Concurrency},
-		{"Hedge.Percentile", r.Hedge.Percentile}, // of all responses of the host
-	} {
-		if !reflect.ValueOf(limit.value).IsZero() {
-			bad.add(limit.field, limit.value, "is a limit of the host, which all its requests share; set it in the rule of the host or in the rule for all hosts")
-		}
-	}
-	if bad == nil {
-		return nil
-	}
-	return bad
-}
-
 func (r *Rule) checkRate(bad *Errors) {
 	checkSwitch(bad, "RateLimit.Enabled", r.RateLimit.Enabled)
 	switch {

@@ -58,9 +58,10 @@ func WithoutRetries(ctx context.Context) context.Context {
 // from that of their host, and from Config.Rule. It holds for each Transport that such a
 // request goes through, and for the requests of redirects.
 //
-// The limits that all requests to a host share cannot be set here
-// (policy.Rule.ValidateRequest). If something is wrong with the rule, RoundTrip sends
-// nothing, and returns an error that holds [policy.Errors].
+// The limits that all requests to a host share cannot be set here: MaxRetryAfter, RateLimit,
+// RetryBudget, ShareRetryAfter, ThrottleKey, QuotaPacing, Concurrency and Hedge.Percentile. If
+// something is wrong with the rule, RoundTrip sends nothing, and returns an error that holds
+// [policy.Errors].
 //
 // A rule is checked and completed at the first request with the context or one derived from
 // it. That takes some microseconds. So share a context, or its parent, if many requests need

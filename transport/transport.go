@@ -60,8 +60,7 @@ type Config struct {
 	// wildcards, so braces are an error, and so is a pair that http.ServeMux refuses because
 	// neither is more specific. Where http.ServeMux would redirect, as for "//", ".." or a
 	// missing slash at the end, no path matches, nor does it if url.URL.Opaque is set. The
-	// rule of a path has no limits that all requests to the host share
-	// (policy.Rule.ValidateRequest).
+	// rule of a path has no limits that all requests to the host share.
 	Hosts map[string]policy.Rule
 
 	// Lane returns a transport like Base, with connections of its own. It is called when

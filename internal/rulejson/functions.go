@@ -29,8 +29,9 @@ var (
 		"all":     func(*http.Request) bool { return true },
 	}
 	scopes = map[string]func(*http.Request) string{
-		"host":  func(*http.Request) string { return "" },
-		"route": policy.KeyByRoute,
+		"credentials": policy.KeyByCredentials,
+		"host":        policy.KeyByHost,
+		"route":       policy.KeyByRoute,
 	}
 	keys = map[string]func(*http.Request) string{
 		"none": func(*http.Request) string { return "" },

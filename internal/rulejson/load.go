@@ -4,7 +4,6 @@
 package rulejson
 
 import (
-	"encoding"
 	"errors"
 	"fmt"
 	"io"
@@ -163,7 +162,7 @@ func (l *loader) field(n *node, to reflect.Value, off bool) {
 		}
 	case *func(*http.Request) int:
 		*to = named(l, n, "a cost", l.names.Cost, costs)
-	case encoding.TextUnmarshaler:
+	case *policy.Switch:
 		l.mode(n, to)
 	case *backoff.Jitter:
 		if i, ok := l.oneOf(n, "a jitter", formula.Jitters); ok {
@@ -226,12 +225,11 @@ func (l *loader) rule(n *node, to *Part) {
 		l.contradictions(n, to.Base)
 		to.Rule = to.Keys.Or(to.Base)
 	}
-	validate := to.Rule.Validate
+	faults, _ := errors.AsType[policy.Errors](to.Rule.Validate())
 	if n.up.named && strings.Contains(n.key, "/") && !strings.Contains(n.key, "://") { // the rule of a path
-		validate = to.Rule.ValidateRequest
+		faults = rules.ValidateRequest(to.Rule)
 	}
-	invalid, _ := errors.AsType[policy.Errors](validate())
-	for _, fault := range invalid {
+	for _, fault := range faults {
 		l.invalid(n, fault)
 	}
 }

@@ -1,7 +1,6 @@
 package rulejson
 
 import (
-	"encoding"
 	"encoding/json"
 	"flag"
 	"go/ast"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/formula"
+	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -130,7 +130,7 @@ func limits(typ reflect.Type, index []int) object {
 	if index == nil {
 		var allowed []string
 		for _, name := range slices.Sorted(maps.Keys(builtinProfiles())) {
-			if builtinProfiles()[name].ValidateRequest() == nil {
+			if len(rules.ValidateRequest(builtinProfiles()[name])) == 0 {
 				allowed = append(allowed, name)
 			}
 		}
@@ -150,8 +150,8 @@ func isOfHost(index []int) bool {
 	case reflect.Float64:
 		v.SetFloat(0.5)
 	}
-	err := r.ValidateRequest()
-	return err != nil && strings.Contains(err.Error(), "is a limit of the host")
+	err := rules.ValidateRequest(r)
+	return len(err) > 0 && strings.Contains(err.Error(), "is a limit of the host")
 }
 
 func units() (names []string) {
@@ -188,7 +188,7 @@ func (s *schemer) field(typ reflect.Type, i int) object {
 		maps.Copy(n, bound)
 		return orWord(canBeOff(typ, i), n)
 	}
-	switch to := reflect.New(f.Type).Interface().(type) {
+	switch reflect.New(f.Type).Interface().(type) {
 	case *backoff.Backoff:
 		return object{"$ref": "#/$defs/backoff"}
 	case *classify.Func:
@@ -206,8 +206,8 @@ func (s *schemer) field(typ reflect.Type, i int) object {
 		return named1(slices.Sorted(maps.Keys(scopes)))
 	case *func(*http.Request) int:
 		return named1(slices.Sorted(maps.Keys(costs)))
-	case encoding.TextUnmarshaler:
-		return object{"enum": modeWords(to)}
+	case *policy.Switch:
+		return object{"enum": []string{"off", "on"}}
 	case *backoff.Jitter:
 		return object{"enum": formula.Jitters}
 	case *time.Duration:
@@ -248,18 +248,6 @@ func named1(names []string) object {
 
 func closed(properties object, required ...string) object {
 	return object{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
-}
-
-// modeWords lists the words of a mode.
-func modeWords(to encoding.TextUnmarshaler) (words []string) {
-	v := reflect.ValueOf(to).Elem()
-	for i := int64(policy.Off); i < 10; i++ {
-		v.SetInt(i)
-		if text, err := v.Interface().(encoding.TextMarshaler).MarshalText(); err == nil && string(text) != "inherit" {
-			words = append(words, string(text))
-		}
-	}
-	return words
 }
 
 func (s *schemer) backoffs() object {

@@ -4,7 +4,6 @@ package rulejson
 
 import (
 	"bytes"
-	"encoding"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -133,9 +132,8 @@ func (f *File) value(key string, whole policy.Rule, v reflect.Value) string {
 		return unset(key, whole)
 	}
 	switch v := v.Interface().(type) {
-	case encoding.TextMarshaler:
-		text, _ := v.MarshalText()
-		return string(text)
+	case policy.Switch:
+		return v.String()
 	case time.Duration:
 		return durationText(v)
 	case int64:

@@ -3,7 +3,6 @@
 package rulejson
 
 import (
-	"encoding"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -154,26 +153,26 @@ func (l *loader) text(n *node, wanted string) string {
 	return v
 }
 
-// mode reads the word of a mode. Many formats have true and false for a switch, so
+// mode reads the word of a Switch. Many formats have true and false for a switch, so
 // the fault of these says which word to write.
-func (l *loader) mode(n *node, to encoding.TextUnmarshaler) {
+func (l *loader) mode(n *node, to *policy.Switch) {
 	word, ok := n.value.(string)
-	if !ok {
-		word = n.kind()
-	}
-	switch err := to.UnmarshalText([]byte(clip(word))); {
-	case err != nil:
-		reason := strings.TrimPrefix(err.Error(), "policy: ") // it lists the words
-		if on, ok := n.value.(bool); ok && to.UnmarshalText([]byte(offOn[on])) == nil {
-			reason += "; write " + quote(offOn[on])
-		}
-		l.fault(n, "%s", reason)
+	on, isFlag := n.value.(bool)
+	switch {
+	case word == "on":
+		*to = policy.On
+	case word == "off":
+		*to = policy.Off
 	case word == "inherit":
 		l.fault(n, "leave the key out to inherit")
+	case isFlag:
+		l.fault(n, "%s is none of off and on; write %s", quote(n.kind()), quote(map[bool]string{false: "off", true: "on"}[on]))
+	case !ok:
+		l.fault(n, "%s is none of off and on", quote(n.kind()))
+	default:
+		l.fault(n, "%s is none of off and on", quote(clip(word)))
 	}
 }
-
-var offOn = map[bool]string{false: "off", true: "on"}
 
 // oneOf reads one of the words and returns its index. After a fault it returns
 // false.

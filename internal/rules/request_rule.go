@@ -4,6 +4,7 @@ package rules
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -65,7 +66,7 @@ func (r *RequestRule) findComplete(base *Resolved) *completed {
 
 // complete makes the complete rule.
 func (r *RequestRule) complete(base *Resolved) completed {
-	faults := faultsOf(r.Policy.ValidateRequest(), "WithRule.")
+	faults := ValidateRequest(r.Policy).At("WithRule.")
 	merged := r.Policy.Or(base.Policy)
 	if len(faults) == 0 {
 		faults = faultsOf(merged.Validate(), "WithRule.") // two valid rules can be wrong together
@@ -74,4 +75,29 @@ func (r *RequestRule) complete(base *Resolved) completed {
 		return completed{base, base, fmt.Errorf("transport: %w", faults)}
 	}
 	return completed{base: base, rule: base.Set.resolve(merged)}
+}
+
+// ValidateRequest returns the faults of a rule that applies to some of the requests to a host: the rule of a
+// path or of a request. A limit that all requests to a host share is a fault there.
+func ValidateRequest(r policy.Rule) policy.Errors {
+	faults := faultsOf(r.Validate(), "")
+	for _, limit := range []struct {
+		field string
+		value any
+	}{
+		{"MaxRetryAfter", r.MaxRetryAfter}, // bounds the holds and the pacing of all requests
+		{"RateLimit", r.RateLimit},
+		{"RetryBudget", r.RetryBudget},
+		{"ShareRetryAfter", r.ShareRetryAfter},
+		{"ThrottleKey", r.ThrottleKey},
+		{"QuotaPacing", r.QuotaPacing},
+		{"Concurrency", r.Concurrency},
+		{"Hedge.Percentile", r.Hedge.Percentile}, // of all responses of the host
+	} {
+		if !reflect.ValueOf(limit.value).IsZero() {
+			faults = append(faults, &policy.FieldError{Field: limit.field, Value: limit.value,
+				Reason: "is a limit of the host, which all its requests share; set it in the rule of the host or in the rule for all hosts"})
+		}
+	}
+	return faults
 }

@@ -101,11 +101,10 @@ func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*
 	c := config{wrong: len(faults) > 0, hosts: map[pattern]*hostEntry{}, paths: map[pattern][]*hostEntry{}, faulty: map[pattern]bool{}}
 	for _, key := range slices.Sorted(maps.Keys(hosts)) {
 		e := &hostEntry{key: key, rule: hosts[key]}
-		why, validate := e.parse(), e.rule.Validate
+		why, own := e.parse(), faultsOf(e.rule.Validate(), e.field()+".")
 		if e.path != "" && !strings.Contains(e.key, "://") { // a scheme is a fault, but no path
-			validate = e.rule.ValidateRequest
+			own = ValidateRequest(e.rule).At(e.field() + ".")
 		}
-		own := faultsOf(validate(), e.field()+".")
 		faults = append(faults, own...)
 		switch same := c.hosts[e.pattern]; {
 		case why != "":

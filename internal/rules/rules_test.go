@@ -26,6 +26,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 func newRules(rule policy.Rule, hosts map[string]policy.Rule) (*rules.Ruleset, error) {
@@ -793,4 +794,44 @@ func TestCompleteOver(t *testing.T) {
 		_, err = wrong.CompleteOver(base)
 		assert.ErrorContains(t, err, "WithRule.MaxAttempts: 5000 is more than")
 	}
+}
+
+// Each field belongs to the host or may differ between its requests. A new field has to be
+// listed, and if it belongs to the host, ValidateRequest has to know it.
+func TestFieldsOfTheHostAndOfTheRequest(t *testing.T) {
+	ofHost := []string{"MaxRetryAfter", "RateLimit", "RetryBudget", "ShareRetryAfter", "ThrottleKey", "QuotaPacing", "Concurrency", "Hedge.Percentile"}
+	ofRequest := []string{
+		"MaxAttempts", "Backoff", "Classify", "RetryAfter", "Idempotent", "IdempotencyKey", "AttemptTimeout", "ConnectTimeout", "FirstEventTimeout",
+		"MaxElapsedTime", "StallTimeout", "Cost", "Hedge.Enabled", "Hedge.Delay", "Hedge.UnsafeMethods", "ReplayBuffer", "Resume", "MaxRefetch",
+	}
+	for _, name := range slices.Concat(ofHost, ofRequest) {
+		var rule policy.Rule
+		v := reflect.ValueOf(&rule).Elem()
+		for part := range strings.SplitSeq(name, ".") {
+			v = v.FieldByName(part)
+		}
+		if v.Kind() == reflect.Struct {
+			v = v.Field(0)
+		}
+		switch {
+		case v.CanInt():
+			v.SetInt(1)
+		case v.CanFloat():
+			v.SetFloat(2)
+		case v.Kind() == reflect.Func:
+			v.Set(reflect.MakeFunc(v.Type(), nil))
+		default:
+			v.Set(reflect.ValueOf(backoff.Constant(1)))
+		}
+		faults := rules.ValidateRequest(rule)
+		isLimit := slices.ContainsFunc(faults, func(f *policy.FieldError) bool {
+			return f.Field == name && strings.Contains(f.Error(), "is a limit of the host")
+		})
+		assert.Equal(t, slices.Contains(ofHost, name), isLimit, "%s: %v", name, faults)
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[policy.Rule]()) {
+		assert.True(t, !f.IsExported() || slices.ContainsFunc(slices.Concat(ofHost, ofRequest), func(name string) bool { return strings.HasPrefix(name, f.Name) }), f.Name)
+	}
+	assert.Empty(t, rules.ValidateRequest(policy.Rule{}))
+	assert.Len(t, rules.ValidateRequest(policy.Rule{MaxAttempts: 5000, RateLimit: policy.RateLimit{PerSecond: 1}}), 2)
 }

@@ -66,7 +66,3 @@ func urlOf(req *http.Request) *url.URL {
 func withToken(req *http.Request, part string) string {
 	return req.Header.Get("Authorization") + "\n" + part
 }
-
-// wholeHost is the scope if the provider counts clients by something that is not in the
-// request, such as their address.
-func wholeHost(*http.Request) string { return "" }

@@ -65,7 +65,7 @@ func Registry() policy.Rule {
 	return policy.Rule{
 		Classify:    judge(unavailable()),
 		RetryAfter:  classify.RetryAfter,
-		ThrottleKey: wholeHost,
+		ThrottleKey: policy.KeyByHost,
 	}
 }
 

@@ -71,8 +71,8 @@
 //     all for a service to which no repetition does harm.
 //   - idempotency_key is the name uuid, for a random key for each POST and PATCH, none, or a
 //     name from Names.
-//   - scope is the name host, which does not tell requests apart, or a name from
-//     Names.
+//   - throttle_key is one of the names credentials, route, and host, which does not tell
+//     requests apart, or a name from Names.
 //   - cost is the name one, which makes each request cost 1, or a name from Names.
 //
 // A list of one item needs no brackets.

@@ -31,7 +31,7 @@ type Names struct {
 // If the input has faults, the error joins an [*Error] for each of them, or for the first 100 and
 // one that says how many more there are. If the input is not JSON, it is one Error. These are faults: unknown keys, a key that is there twice,
 // values of the wrong type, unknown names, and everything that [policy.Rule.Validate]
-// finds, or [policy.Rule.ValidateRequest] in the rule of a path. Load checks the patterns of
+// finds, and limits of a host in the rule of a path. Load checks the patterns of
 // hosts and paths only if there is another fault, because transport.New checks them. If r returns an error, Load returns that error
 // wrapped. Input longer than 1 MiB is an error as well. With an error, Load returns no
 // rules.
