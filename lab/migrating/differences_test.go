@@ -167,9 +167,9 @@ func TestTimeoutOfTheClient(t *testing.T) {
 	}
 }
 
-// A Backoff of retryablehttp that looks at the response can make a wait shorter. A Hint
+// A Backoff of retryablehttp that looks at the response can make a wait shorter. A RetryAfter
 // can not, unless the back-off is zero. It holds other requests if the rule shares waits.
-func TestHintIsNoBackoff(t *testing.T) {
+func TestRetryAfterIsNoBackoff(t *testing.T) {
 	const wait = 2 * time.Second
 	hint := func(classify.Outcome) (time.Duration, bool) { return wait, true }
 	for _, row := range []struct {
@@ -181,9 +181,9 @@ func TestHintIsNoBackoff(t *testing.T) {
 		{"Backoff of retryablehttp", retryable(func(c *retryablehttp.Client) {
 			c.Backoff = func(time.Duration, time.Duration, int, *http.Response) time.Duration { return wait }
 		}), wait, wait, false},
-		{"Hint that is shorter than the back-off", aplomb(policy.Rule{RetryAfter: hint, Backoff: backoff.Constant(10 * time.Second)}, nil), 10 * time.Second, 10 * time.Second, false},
-		{"Hint without a back-off", aplomb(policy.Rule{RetryAfter: hint, Backoff: backoff.Constant(0)}, nil), wait, wait + time.Second, false},
-		{"Hint with a cooldown", aplomb(policy.Rule{RetryAfter: hint, Backoff: backoff.Constant(0), ShareRetryAfter: policy.On}, nil), wait, wait + time.Second, true},
+		{"RetryAfter that is shorter than the back-off", aplomb(policy.Rule{RetryAfter: hint, Backoff: backoff.Constant(10 * time.Second)}, nil), 10 * time.Second, 10 * time.Second, false},
+		{"RetryAfter without a back-off", aplomb(policy.Rule{RetryAfter: hint, Backoff: backoff.Constant(0)}, nil), wait, wait + time.Second, false},
+		{"RetryAfter with a cooldown", aplomb(policy.Rule{RetryAfter: hint, Backoff: backoff.Constant(0), ShareRetryAfter: policy.On}, nil), wait, wait + time.Second, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			plan := faults.Script(faults.Status(503), faults.Pass())

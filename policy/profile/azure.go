@@ -47,7 +47,6 @@ func Azure() policy.Rule {
 			classify.OnStatus(classify.Refused, retryWith),
 			given(classify.Refused, http.StatusServiceUnavailable, ofCosmos),
 		),
-		RetryAfter:   classify.RetryAfter,
 		ReplayBuffer: memory,
 	}
 }

@@ -39,7 +39,6 @@ func Cloudflare() policy.Rule {
 			classify.OnStatus(classify.Refused, serverDown, serverUnreachable, handshakeFailed),
 			classify.OnStatus(classify.Final, invalidCertificate),
 		),
-		RetryAfter:  classify.RetryAfter,
 		QuotaPacing: policy.On,
 	}
 }

@@ -75,6 +75,11 @@ func ofProviders() map[string]policy.Rule {
 	return rules
 }
 
+// told returns what reads the waits of a rule over the default rule.
+func told(rule policy.Rule) classify.RetryAfterFunc {
+	return classify.FirstRetryAfter(rule.RetryAfter, classify.RetryAfter)
+}
+
 // inBubble runs a subtest in virtual time.
 func inBubble(t *testing.T, name string, test func(*testing.T)) {
 	t.Helper()
@@ -281,16 +286,16 @@ func TestFieldsOfProfiles(t *testing.T) {
 	want := map[string]string{
 		"github":       "{Classify: func, RetryAfter: func, MaxRetryAfter: 2m0s, ShareRetryAfter: on, ThrottleKey: func}",
 		"aws":          "{Classify: func, RetryAfter: func, " + kept + "}",
-		"azure":        "{Classify: func, RetryAfter: func, " + kept + "}",
+		"azure":        "{Classify: func, " + kept + "}",
 		"google_cloud": "{Classify: func, RetryAfter: func, Idempotent: func, " + kept + "}",
 		"openai":       "{Classify: func, RetryAfter: func}",
 		"anthropic":    "{Classify: func, RetryAfter: func}",
-		"stripe":       "{Classify: func, RetryAfter: func, ThrottleKey: func}",
-		"slack":        "{Classify: func, RetryAfter: func, ShareRetryAfter: on, ThrottleKey: func}",
+		"stripe":       "{Classify: func, ThrottleKey: func}",
+		"slack":        "{Classify: func, ShareRetryAfter: on, ThrottleKey: func}",
 		"discord":      "{Classify: func, RetryAfter: func, RateLimit: RateLimit{PerSecond: 50, Burst: 1}, ShareRetryAfter: on, ThrottleKey: func, QuotaPacing: on}",
-		"cloudflare":   "{Classify: func, RetryAfter: func, QuotaPacing: on}",
-		"docker_hub":   "{Classify: func, RetryAfter: func, ThrottleKey: func}",
-		"registry":     "{Classify: func, RetryAfter: func, ThrottleKey: func}",
+		"cloudflare":   "{Classify: func, QuotaPacing: on}",
+		"docker_hub":   "{Classify: func, ThrottleKey: func}",
+		"registry":     "{Classify: func, ThrottleKey: func}",
 	}
 	for name, rule := range ofProviders() {
 		assert.Equal(t, want[name], rule.String(), name)
@@ -329,7 +334,7 @@ func TestOddOutcomes(t *testing.T) {
 			for _, code := range []int{0, 200, 400, 403, 409, 429, 449, 500, 503, 526, 529, 999} {
 				for _, resp := range []*http.Response{{StatusCode: code}, {StatusCode: code, Header: http.Header{}, Body: http.NoBody}} {
 					o := classify.Outcome{Request: req, Response: resp}
-					assert.NotPanics(t, func() { rule.Classify(o); rule.RetryAfter(o) }, "%s: %d", name, code)
+					assert.NotPanics(t, func() { rule.Classify(o); told(rule)(o) }, "%s: %d", name, code)
 				}
 			}
 			assert.Equal(t, classify.Unknown, rule.Classify(classify.Outcome{Request: req}), name)
@@ -356,11 +361,11 @@ func TestCodedBodies(t *testing.T) {
 				}
 				req := request(t, "POST "+p.at())
 				want := rule.Classify(classify.Outcome{Request: req, Response: parse(t, text, req)})
-				wait, named := rule.RetryAfter(classify.Outcome{Request: req, Response: parse(t, text, req)})
+				wait, named := told(rule)(classify.Outcome{Request: req, Response: parse(t, text, req)})
 				for coding, coded := range map[string]string{"gzip": zip(t, gzip.NewWriter, body), "deflate": zip(t, zlib.NewWriter, body)} {
 					o := classify.Outcome{Request: req, Response: parse(t, head+"\nContent-Encoding: "+coding+"\n\n"+coded, req)}
 					assert.Equal(t, want, rule.Classify(o), "%s: %s: %s in %s", name, kind, title, coding)
-					got, ok := rule.RetryAfter(o)
+					got, ok := told(rule)(o)
 					assert.Equal(t, named, ok, "%s: %s: %s in %s", name, kind, title, coding)
 					assert.InDelta(t, wait, got, float64(time.Second), "%s: %s: %s in %s", name, kind, title, coding)
 					rest, err := io.ReadAll(o.Response.Body)
@@ -532,7 +537,7 @@ func FuzzProfiles(f *testing.F) {
 			}
 			o := classify.Outcome{Request: req, Response: resp}
 			require.Contains(t, []classify.Class{classify.Unknown, classify.Final, classify.Refused, classify.Ambiguous}, rule.Classify(o), "%s: class", name)
-			if wait, ok := rule.RetryAfter(o); wait < 0 || !ok && wait != 0 {
+			if wait, ok := told(rule)(o); wait < 0 || !ok && wait != 0 {
 				t.Fatalf("%s: wait %v, %v", name, wait, ok)
 			}
 			if rule.ThrottleKey != nil {
@@ -543,7 +548,7 @@ func FuzzProfiles(f *testing.F) {
 			}
 			for _, o := range []classify.Outcome{{Response: resp}, {Request: req, Err: errors.New("odd")}, {}} {
 				rule.Classify(o)
-				rule.RetryAfter(o)
+				told(rule)(o)
 			}
 		}
 	})

@@ -64,7 +64,6 @@ func pullLimit() classify.Func {
 func Registry() policy.Rule {
 	return policy.Rule{
 		Classify:    judge(unavailable()),
-		RetryAfter:  classify.RetryAfter,
 		ThrottleKey: policy.KeyByHost,
 	}
 }

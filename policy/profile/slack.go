@@ -3,7 +3,6 @@ package profile
 import (
 	"net/http"
 
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -26,7 +25,6 @@ import (
 func Slack() policy.Rule {
 	return policy.Rule{
 		Classify:        judge(),
-		RetryAfter:      classify.RetryAfter,
 		ShareRetryAfter: policy.On,
 		ThrottleKey:     func(req *http.Request) string { return withToken(req, urlOf(req).Path) },
 	}

@@ -38,7 +38,6 @@ func Stripe() policy.Rule {
 			classify.OnStatus(classify.Ambiguous, http.StatusConflict),
 			classify.Refusals,
 		),
-		RetryAfter: classify.RetryAfter,
 		ThrottleKey: func(req *http.Request) string {
 			return withToken(req, req.Header.Get("Stripe-Account")+"\n"+req.Header.Get("Stripe-Context"))
 		},
