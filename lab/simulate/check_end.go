@@ -143,7 +143,7 @@ func (s *attempt) needed() time.Duration {
 func (w *world) checkBudget(h *host, member int) {
 	rule := h.rule.Or(policy.Defaults())
 	b := budgetOf(rule.RetryBudget)
-	if rule.RetryBudget.Burst < 0 || b.Ratio < 0 && b.MinPerSecond < 0 {
+	if rule.RetryBudget.Enabled == policy.Off || b.Ratio < 0 && b.MinPerSecond < 0 {
 		return
 	}
 	b.Ratio, b.MinPerSecond = max(b.Ratio, 0), max(b.MinPerSecond, 0)
