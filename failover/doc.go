@@ -2,7 +2,7 @@
 // mirrors. A request goes to the first endpoint, and to the next if that fails. If an endpoint is down,
 // requests go to the next at once.
 //
-//	base := transport.MustNew(transport.Config{Rule: policy.Rule{Attempts: 2}})
+//	base := transport.MustNew(transport.Config{Rule: policy.Rule{MaxAttempts: 2}})
 //	t, err := failover.New(
 //		failover.Endpoint{URL: "https://us.example.com", Transport: base},
 //		failover.Endpoint{URL: "https://eu.example.com/api", Transport: base},

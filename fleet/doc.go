@@ -34,7 +34,7 @@
 // News of a Transport goes into an outbox in memory. Newer news of the same
 // host and scope replaces older news. The first goes at once, the next after 100 ms
 // or, in a large fleet, later, but after 10 s at most. News is not sent if all members know
-// it. The outbox has 4096 places each for holds, for quotas, for the news of the gate and for
+// it. The outbox has 4096 places each for holds, for quotas, for the news of outages and for
 // questions about new hosts. A host gets 1024 places for its holds, and as many for its
 // quotas. If there is no place, the oldest topic makes room that has no news to be sent. Else
 // the news is dropped, as is a question if too many wait, and the Logger gets a line.

@@ -38,14 +38,14 @@ const (
 	sendOnce
 )
 
-// Repeatable returns a context whose requests may be retried whatever their method.
+// WithIdempotent returns a context whose requests may be retried whatever their method.
 // The caller knows that it does no harm to act on them twice. If the rule hedges,
 // they may be hedged as well. It replaces an earlier [WithoutRetries].
 func WithIdempotent(ctx context.Context) context.Context {
 	return withOptions(ctx, func(o *options) { o.sending = sendRepeatable })
 }
 
-// Once returns a context whose requests this package sends at most once, whatever
+// WithoutRetries returns a context whose requests this package sends at most once, whatever
 // happens. It replaces an earlier [WithIdempotent]. Below this package net/http itself
 // still resends a request of which it wrote nothing, and an idempotent request on a
 // kept connection that turned out to be closed.

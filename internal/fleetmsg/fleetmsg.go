@@ -22,9 +22,9 @@ type Kind uint8
 // What a Transport tells its Fleet. Hold and Quota go both ways.
 const (
 	// Meet says that the member sends its first request to Host, or the first since an
-	// Update turned on its Cooldown, Pacing or Gate. The answer is everything that other
-	// members know of the host: a Hold for each scope, a Quota for each scope and unit,
-	// and Down.
+	// Update turned on its ShareRetryAfter, QuotaPacing or Concurrency. The answer is
+	// everything that other members know of the host: a Hold for each scope, a Quota for
+	// each scope and unit, and Down.
 	Meet Kind = iota + 1
 
 	// Hold says that a server asked to wait. Scope is whose requests are held, and Status
@@ -40,15 +40,15 @@ const (
 
 	// Failing says that all requests of this member to Host have failed for some time:
 	// Failures in a row, 1 or more, of which the first was sent or failed Wait ago. Every host
-	// with a Gate is reported a few times per second at most.
+	// with a Concurrency is reported a few times per second at most.
 	Failing
 
 	// Working says that a request to Host succeeded, after Failing, after Down, or as a
 	// probe.
 	Working
 
-	// AskProbe asks for a permit to send a probe to Host, at which the gate of this member is
-	// closed. The answer is Probe. The probe ends with Working or with ProbeFailed. While
+	// AskProbe asks for a permit to send a probe to Host, at which the circuit of this member is
+	// open. The answer is Probe. The probe ends with Working or with ProbeFailed. While
 	// it is under way, the member asks again every 0.3 s. If it does not, or if the probe
 	// takes 10 s, another member may send a probe.
 	AskProbe
@@ -81,13 +81,13 @@ const (
 	Members Kind = iota + 64
 
 	// Down says that Host has been down for the fleet for Wait: several members fail, and
-	// none has told of a success. Below 2 s counts as 2 s. If a request of this member succeeded that was sent after
-	// the failures began, the member does not obey. It tells Working instead. So members
-	// that cannot reach a host never stop a member that can. Otherwise the member closes its
-	// gate, until Up, or until a probe of its own succeeds.
+	// none has told of a success. Below 2 s counts as 2 s. If a request of this member
+	// succeeded that was sent after the failures began, the member does not obey. It tells Working instead. So members
+	// that cannot reach a host never stop a member that can. Otherwise the member opens its
+	// circuit, until Up, or until a probe of its own succeeds.
 	Down
 
-	// Up says that Host works again. If its gate is closed, the member opens the gate after
+	// Up says that Host works again. If its circuit is open, the member closes it after
 	// a random part of Wait.
 	Up
 
