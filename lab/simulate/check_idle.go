@@ -27,11 +27,14 @@ func (w *world) checkIdle(h *host) {
 	if w.plan.fleet != nil {
 		longest = fleetIdle
 	}
-	if w.plan.fleet.lied() && rule.ShareRetryAfter == policy.On {
-		if rule.MaxRetryAfter < 0 {
-			return // a hold that was made up may last for hours
+	if w.plan.fleet.lied() {
+		longest += 2 * time.Minute // a refusal of a probe that was made up counts for so long
+		if rule.ShareRetryAfter == policy.On {
+			longest += 2 * max(rule.MaxRetryAfter, 0) // and its jitter
+			if rule.MaxRetryAfter < 0 {
+				longest += 2 * time.Hour
+			}
 		}
-		longest += 2 * rule.MaxRetryAfter // and its jitter
 	}
 	var busy []span
 	for _, s := range w.attempts {
