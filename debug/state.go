@@ -47,11 +47,9 @@ func (h *host) trouble() bool {
 func (p *Page) state(t *transport.Transport, began time.Time) state {
 	s := state{Now: time.Now(), Began: began, Hosts: []host{}}
 	s.Changes, s.Recent = p.recent.all()
-	if f, ok := t.FleetState(); ok {
-		s.Fleet = &f
-	}
-	all := p.counts.all()
-	for _, h := range t.Snapshot() {
+	all, now := p.counts.all(), t.Snapshot()
+	s.Fleet = now.Fleet
+	for _, h := range now.Hosts {
 		s.Hosts = append(s.Hosts, host{HostState: h, counts: all[h.Host]})
 		s.Total.Requests += h.Requests
 		s.Total.InFlight += h.InFlight

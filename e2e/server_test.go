@@ -156,7 +156,7 @@ func under(t testing.TB, b http.RoundTripper, rule policy.Rule, on func(int, tra
 	t.Cleanup(func() {
 		// A client may end its requests a little after its Close.
 		assert.Eventually(t, func() bool {
-			return !slices.ContainsFunc(tr.Snapshot(), func(s transport.HostState) bool { return s.InFlight > 0 })
+			return !slices.ContainsFunc(tr.Snapshot().Hosts, func(s transport.HostState) bool { return s.InFlight > 0 })
 		}, 20*time.Second, time.Millisecond, "requests are still under way")
 	})
 	return &http.Client{Transport: tr}, r

@@ -64,7 +64,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// A Fleet is a transport.Fleet over Redis. It serves a single Transport, whose FleetState says
+// A Fleet is a transport.Fleet over Redis. It serves a single Transport, whose Snapshot says
 // how it is. It is safe for
 // concurrent use. Make it with New, and call Close at the end.
 type Fleet struct {

@@ -69,7 +69,7 @@
 //	aplomb.fleet.dropped           counter of the news and questions that were not sent or answered in time
 //
 // Those of the fleet have no attributes, and are there if the Transport has a Fleet that says how
-// it is (transport.FleetState). All others have server.address and server.port. These are of the
+// it is (transport.Snapshot). All others have server.address and server.port. These are of the
 // host as the Transport counts it, in lower case and without userinfo. If a name is longer than
 // 320 bytes, a hash stands for its beginning. The counters of attempts and requests also have
 // http.request.method, http.response.status_code and error.type. A request that the retry budget

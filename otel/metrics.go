@@ -185,7 +185,7 @@ var oneIf = map[bool]int{true: 1}
 var fleetFigures = []figure[transport.FleetState]{
 	{whole, "connected", "{fleet}", "1 while the backend answers.", func(s *transport.FleetState) float64 { return float64(oneIf[s.Connected]) }},
 	{whole, "members", "{member}", "Members of the fleet, as far as is known.", func(s *transport.FleetState) float64 { return float64(s.Members) }},
-	{broken, "heartbeat.age", "s", "Time since the last heartbeat that succeeded.", func(s *transport.FleetState) float64 { return s.HeartbeatAge }},
+	{broken, "heartbeat.age", "s", "Time since the last heartbeat that succeeded.", func(s *transport.FleetState) float64 { return s.HeartbeatAge.Seconds() }},
 	{total, "commands", "{command}", "Commands to the backend.", func(s *transport.FleetState) float64 { return float64(s.Commands) }},
 	{total, "dropped", "{message}", "News and questions that were not sent, or not answered in time.", func(s *transport.FleetState) float64 { return float64(s.Dropped) }},
 }

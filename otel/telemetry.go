@@ -106,12 +106,13 @@ func (t *Telemetry) Observe(tr *transport.Transport) (stop func() error, err err
 		return nil, errors.New("aplombotel: a nil Transport cannot be watched")
 	}
 	r, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		for _, s := range tr.Snapshot() {
+		now := tr.Snapshot()
+		for _, s := range now.Hosts {
 			with := metric.WithAttributeSet(attribute.NewSet(server(nil, hostKey(s.Host))...))
 			observe(o, t.hosts, hostFigures, &s, with)
 		}
-		if s, ok := tr.FleetState(); ok {
-			observe(o, t.fleet, fleetFigures, &s)
+		if now.Fleet != nil {
+			observe(o, t.fleet, fleetFigures, now.Fleet)
 		}
 		return nil
 	}, slices.Concat(t.hosts, t.fleet)...)

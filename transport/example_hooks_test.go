@@ -158,7 +158,7 @@ func ExampleConfig_paths() {
 	fmt.Println(resp.Status)
 	_, err = client.Post("https://api.example.com/charges", "text/plain", strings.NewReader("9 €"))
 	fmt.Println(err)
-	for _, host := range tr.Snapshot() {
+	for _, host := range tr.Snapshot().Hosts {
 		fmt.Printf("%s: %d requests, %v attempts/s\n", host.Host, host.Requests, host.RateLimit)
 	}
 	// Output:

@@ -278,10 +278,10 @@ func ExampleTransport_Snapshot() {
 		log.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	for _, host := range tr.Snapshot() {
-		fmt.Println(host)
+	for _, host := range tr.Snapshot().Hosts {
+		fmt.Println(host.Host, host.Requests, host.RetryBudget, host.ConcurrencyLimit, host.CircuitOpen)
 	}
 	// Output:
 	// -> GET https://api.example.com/things
-	// https://api.example.com: 1 requests, 0 under way, 30.0 retries left, gate open at 10 with 0 slots in use and 0 waiting
+	// https://api.example.com 1 30 10 false
 }

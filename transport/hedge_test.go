@@ -531,7 +531,7 @@ func TestHedgeGoexit(t *testing.T) {
 			<-done
 			assert.False(t, returned, "RoundTrip must not return without a response")
 			assert.Nil(t, panicked)
-			assert.Zero(t, tr.Snapshot()[0].InFlight)
+			assert.Zero(t, tr.Snapshot().Hosts[0].InFlight)
 		})
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -549,9 +549,16 @@ func pause(req *http.Request, d time.Duration) error {
 // stateOf returns the snapshot of http://h.test.
 func stateOf(t testing.TB, tr *transport.Transport) transport.HostState {
 	t.Helper()
-	s, ok := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "h.test"})
-	require.True(t, ok)
-	return s
+	return hostState(t, tr, "http://h.test")
+}
+
+// hostState returns the snapshot of a host.
+func hostState(t testing.TB, tr *transport.Transport, name string) transport.HostState {
+	t.Helper()
+	all := tr.Snapshot().Hosts
+	i := slices.IndexFunc(all, func(s transport.HostState) bool { return s.Host == name })
+	require.GreaterOrEqual(t, i, 0, name)
+	return all[i]
 }
 
 // deafly does not notice that the client has left.

@@ -158,7 +158,7 @@ func TestStatusesOfAKey(t *testing.T) {
 			if row.name == "409 with a wait" {
 				assert.GreaterOrEqual(t, time.Since(start), time.Second)
 			}
-			state, _ := tr.SnapshotOf(getRequest(t, "http://h.test/").URL)
+			state := stateOf(t, tr)
 			assert.Zero(t, state.ThrottledKeys, "%s: no other request waits", row.name)
 		}
 	})

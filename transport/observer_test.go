@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptrace"
@@ -380,7 +381,10 @@ func playScene(t *testing.T, scene *scene, observer string) (text, lines string)
 			}
 		}
 		if s.timed {
-			text += fmt.Sprintf("%+v", tr.Snapshot())
+			for _, h := range tr.Snapshot().Hosts {
+				h.RetryBudget = math.Round(10*h.RetryBudget) / 10
+				text += fmt.Sprintf("%+v", h)
+			}
 		}
 		lines = log.String()
 		time.Sleep(25 * time.Hour) // the answers that nobody waits for

@@ -227,7 +227,7 @@ func TestSlowResponseOfAServerThatDrains(t *testing.T) {
 				assert.Zero(t, failures(t, tr, http.MethodGet, s.URL, deadline))
 				assert.Zero(t, failures(t, tr, http.MethodPost, s.URL, deadline))
 			}
-			assert.Zero(t, tr.Snapshot()[0].Pool)
+			assert.Zero(t, tr.Snapshot().Hosts[0].Pool)
 			tr.CloseIdleConnections()
 			s.Close()
 		})
@@ -335,7 +335,7 @@ func TestRandom503sMoveNoHost(t *testing.T) {
 				worst = max(worst, w.net.Open("fault.test"))
 			}
 			assert.LessOrEqual(t, worst, 2)
-			assert.Zero(t, w.tr.Snapshot()[0].Pool)
+			assert.Zero(t, w.tr.Snapshot().Hosts[0].Pool)
 			assert.NotContains(t, log.String(), "pool")
 			w.tr.CloseIdleConnections()
 		})
@@ -360,7 +360,7 @@ func TestHostWithTwoSickPools(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		assert.LessOrEqual(t, failed, 3)
-		assert.Equal(t, 2, w.tr.Snapshot()[0].Pool)
+		assert.Equal(t, 2, w.tr.Snapshot().Hosts[0].Pool)
 		w.tr.CloseIdleConnections()
 	})
 }
@@ -401,7 +401,7 @@ func TestConnectionsOfHedges(t *testing.T) {
 			worst = max(worst, w.net.Open("fault.test"))
 		}
 		assert.LessOrEqual(t, worst, 2)
-		assert.Zero(t, w.tr.Snapshot()[0].Pool)
+		assert.Zero(t, w.tr.Snapshot().Hosts[0].Pool)
 		w.ok(w.get(), time.Second)
 		time.Sleep(time.Millisecond) // the stream of the other attempt ends
 		w.tr.CloseIdleConnections()
@@ -426,14 +426,14 @@ func TestCloseIdleConnectionsOfPoolsThatWereLeft(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { w.ok(do(w.tr, newRequest(t, http.MethodGet, s.URL+"/stream", nil)), time.Second) })
 		time.Sleep(5*time.Second + time.Millisecond)
-		require.Equal(t, 1, w.tr.Snapshot()[0].Pool)
+		require.Equal(t, 1, w.tr.Snapshot().Hosts[0].Pool)
 		for range 4 {
 			assert.Error(t, within(t, w.tr, http.MethodPost, s.URL+"/slow", 200*time.Millisecond))
 		}
 		for range 2 {
 			w.ok(w.get(), time.Second)
 		}
-		require.Equal(t, 2, w.tr.Snapshot()[0].Pool)
+		require.Equal(t, 2, w.tr.Snapshot().Hosts[0].Pool)
 		wg.Wait()
 		synctest.Wait()
 		w.tr.CloseIdleConnections()
@@ -545,7 +545,7 @@ func TestDeadlineOnABusyHost(t *testing.T) {
 				assert.LessOrEqual(t, w.Conns()-before, 1, "net/http closes one of HTTP/1.1")
 			}
 			others.Wait()
-			assert.Zero(t, w.tr.Snapshot()[0].Pool)
+			assert.Zero(t, w.tr.Snapshot().Hosts[0].Pool)
 			w.tr.CloseIdleConnections()
 		})
 	}
@@ -570,7 +570,7 @@ func TestSuspicionHoldsUpOneRequest(t *testing.T) {
 			}
 		})
 		count(t, 1, late.Load(), "GET late")
-		assert.Zero(t, w.tr.Snapshot()[0].Pool)
+		assert.Zero(t, w.tr.Snapshot().Hosts[0].Pool)
 		w.tr.CloseIdleConnections()
 	})
 }
@@ -614,7 +614,7 @@ func TestPoisonedConnection(t *testing.T) {
 				w.ok(w.get(), time.Second)
 			}
 			assert.Equal(t, 12, w.Arrivals(), "the host has moved after two")
-			assert.Equal(t, 1, w.tr.Snapshot()[0].Pool)
+			assert.Equal(t, 1, w.tr.Snapshot().Hosts[0].Pool)
 			w.tr.CloseIdleConnections()
 		})
 	}
@@ -664,7 +664,7 @@ func TestOneSlowRequestMovesNoHost(t *testing.T) {
 			w.ok(w.get(), attemptTime+20*time.Millisecond)
 			time.Sleep(time.Second)
 		}
-		assert.Zero(t, w.tr.Snapshot()[0].Pool)
+		assert.Zero(t, w.tr.Snapshot().Hosts[0].Pool)
 		for _, a := range w.Log() {
 			assert.True(t, a.Conn == 1 || a.N%10 == 6, "request %d takes connection %d", a.N, a.Conn)
 		}

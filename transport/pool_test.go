@@ -1046,7 +1046,7 @@ func TestServersThatEndConnections(t *testing.T) {
 		for path, n := range acted {
 			assert.True(t, n == 1 || path == "GET /", path)
 		}
-		assert.Zero(t, w.tr.Snapshot()[0].Pool)
+		assert.Zero(t, w.tr.Snapshot().Hosts[0].Pool)
 	})
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -149,11 +148,11 @@ func TestGateComesBackByItself(t *testing.T) {
 		get := func(path string) { _, _ = send(t, tr, http.MethodGet, "http://h.test"+path) }
 		for range 12 {
 			get("/")
-			if tr.Snapshot()[0].CircuitOpen {
+			if tr.Snapshot().Hosts[0].CircuitOpen {
 				break
 			}
 		}
-		require.True(t, tr.Snapshot()[0].CircuitOpen)
+		require.True(t, tr.Snapshot().Hosts[0].CircuitOpen)
 		mu.Lock()
 		mode = "ok"
 		mu.Unlock()
@@ -405,13 +404,11 @@ func TestSnapshot(t *testing.T) {
 		}, Hosts: map[string]policy.Rule{
 			"plain.test": {RetryBudget: policy.RetryBudget{Enabled: policy.Off}, RateLimit: policy.RateLimit{Enabled: policy.Off}, Concurrency: policy.Concurrency{Enabled: policy.Off}},
 		}})
-		assert.Empty(t, tr.Snapshot())
+		assert.Empty(t, tr.Snapshot().Hosts)
 
 		responds(t, tr, http.MethodGet, "http://plain.test/")
-		plain, ok := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "PLAIN.test:80"})
-		require.True(t, ok)
+		plain := hostState(t, tr, "http://plain.test")
 		assert.Equal(t, transport.HostState{Host: "http://plain.test", Requests: 1, RetryBudget: -1}, plain)
-		assert.Equal(t, "http://plain.test: 1 requests, 0 under way", plain.String())
 
 		_, err := send(t, tr, http.MethodGet, "http://h.test/fails") // two retries
 		require.NoError(t, err)
@@ -436,7 +433,7 @@ func TestSnapshot(t *testing.T) {
 		_ = other.Body.Close()
 		<-done
 
-		all := tr.Snapshot()
+		all := tr.Snapshot().Hosts
 		require.Len(t, all, 2)
 		assert.Equal(t, "http://h.test", all[0].Host)
 		assert.Equal(t, "http://plain.test", all[1].Host)
@@ -444,41 +441,31 @@ func TestSnapshot(t *testing.T) {
 }
 
 func TestSnapshotOfNothing(t *testing.T) {
-	tr := mustNew(t, transport.Config{Base: script(status(200))})
-	for _, u := range []*url.URL{nil, {}, {Scheme: "http", Host: "unknown.test"}} {
-		s, ok := tr.SnapshotOf(u)
-		assert.False(t, ok)
-		assert.Zero(t, s)
-	}
-	assert.Empty(t, tr.Snapshot(), "asking makes no host")
-	zero := &transport.Transport{}
-	assert.Nil(t, zero.Snapshot())
-	_, ok := zero.SnapshotOf(&url.URL{Scheme: "http", Host: "h.test"})
-	assert.False(t, ok)
+	assert.Zero(t, new(transport.Transport).Snapshot())
 }
 
-func TestSnapshotPrints(t *testing.T) {
-	until := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+func TestSnapshotAsJSON(t *testing.T) {
 	full := transport.HostState{
-		Host: "https://api.example.com", Requests: 7, InFlight: 2, RetryBudget: 12.34, ThrottledKeys: 1, ThrottledUntil: until,
-		ConcurrencyLimit: 10, ConcurrencyInUse: 1, ConcurrencyWaiting: 3, CircuitOpen: true, RateLimit: 12.5,
+		Host: "https://api.example.com", Requests: 7, InFlight: 2, RetryBudget: 12.34, ThrottledKeys: 1, ThrottledUntil: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC),
+		ConcurrencyLimit: 10, ConcurrencyInUse: 1, ConcurrencyWaiting: 3, RateLimit: 12.5,
 	}
-	assert.Equal(t, "https://api.example.com: 7 requests, 2 under way, 12.3 retries left, 1 held until 2026-05-01T12:00:00Z, "+
-		"gate closed at 10 with 1 slots in use and 3 waiting, 12.5 attempts/s", full.String())
-	assert.Equal(t, full.String(), fmt.Sprint(full))
-	full.CircuitOpen = false
-	assert.Contains(t, full.String(), "gate open at 10")
+	age, err := json.Marshal(transport.Snapshot{Fleet: &transport.FleetState{HeartbeatAge: 1500 * time.Millisecond}})
+	require.NoError(t, err)
+	assert.Contains(t, string(age), `"heartbeat_age":"1.5s"`)
+	age, err = json.Marshal(transport.FleetState{HeartbeatAge: -1})
+	require.NoError(t, err)
+	assert.NotContains(t, string(age), "heartbeat_age")
 
 	text, err := json.Marshal(full)
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"host":"https://api.example.com","requests":7,"in_flight":2,"budget_left":12.34,"held_scopes":1,
-		"held_until":"2026-05-01T12:00:00Z","gate_limit":10,"gate_slots":1,"gate_queue":3,"gate_closed":false,"rate_per_second":12.5}`, string(text))
+	assert.JSONEq(t, `{"host":"https://api.example.com","requests":7,"in_flight":2,"retry_budget":12.34,"throttled_keys":1,
+		"throttled_until":"2026-05-01T12:00:00Z","concurrency_limit":10,"concurrency_in_use":1,"concurrency_waiting":3,"circuit_open":false,"rate_limit":12.5}`, string(text))
 	var back transport.HostState
 	require.NoError(t, json.Unmarshal(text, &back))
 	assert.Equal(t, full, back)
 	text, err = json.Marshal(transport.HostState{})
 	require.NoError(t, err)
-	assert.NotContains(t, string(text), "held_until")
+	assert.NotContains(t, string(text), "throttled_until")
 }
 
 // A limit that Update turned off is no longer in the Snapshot.
@@ -514,14 +501,12 @@ func TestSnapshotOfQueues(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		states := tr.Snapshot()
+		states := tr.Snapshot().Hosts
 		assert.Equal(t, []int{3, 0}, []int{states[0].QuotaWaiting, states[0].RateLimitWaiting})
 		assert.Equal(t, []int{0, 3}, []int{states[1].QuotaWaiting, states[1].RateLimitWaiting})
-		assert.Contains(t, states[0].String(), ", 3 waiting for a quota")
-		assert.Contains(t, states[1].String(), ", 0.1 attempts/s with 3 waiting")
 		cancel()
 		all.Wait()
-		states = tr.Snapshot()
+		states = tr.Snapshot().Hosts
 		assert.Zero(t, states[0].QuotaWaiting+states[1].RateLimitWaiting)
 	})
 }

@@ -39,7 +39,7 @@ func written(t testing.TB, u *url.URL, err error) string {
 	_, got := tr.RoundTrip(req.WithContext(t.Context()))
 	require.Error(t, got)
 	resume := transport.BodyError(req, got, err)
-	return fmt.Sprintln(got, log.String(), hosts, tr.Snapshot(), resume) + fmt.Sprintf("%#v %#v", got, resume)
+	return fmt.Sprintln(got, log.String(), hosts, tr.Snapshot().Hosts, resume) + fmt.Sprintf("%#v %#v", got, resume)
 }
 
 // The texts about a request hold no secret of its URL.

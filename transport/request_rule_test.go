@@ -93,8 +93,7 @@ func TestWrongRuleOfARequest(t *testing.T) {
 			count(t, 1, body.closed(), "body closed", field)
 		}
 		base.sent(t, 0, field)
-		state, ok := tr.SnapshotOf(getRequest(t, "http://h.test/").URL)
-		require.True(t, ok)
+		state := stateOf(t, tr)
 		assert.Zero(t, state.Requests, field)
 		assert.Zero(t, state.InFlight, field)
 	}
@@ -250,7 +249,7 @@ func TestPathsShareTheHost(t *testing.T) {
 		}
 		assert.Equal(t, 2*time.Second, time.Since(start))
 		base.sent(t, 3)
-		assert.Len(t, tr.Snapshot(), 1)
+		assert.Len(t, tr.Snapshot().Hosts, 1)
 	})
 }
 

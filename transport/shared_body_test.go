@@ -478,7 +478,7 @@ func TestSourceOfAnUploadFails(t *testing.T) {
 						assert.Equal(t, transport.ReasonFinal, s.seen.last(), "%s: %s %d", what, method, i)
 						time.Sleep(75 * time.Millisecond)
 					}
-					state := s.tr.Snapshot()[0]
+					state := s.tr.Snapshot().Hosts[0]
 					assert.False(t, state.CircuitOpen, what)
 					assert.Zero(t, state.Lanes, what)
 					assert.EqualValues(t, 40, state.Requests, what)

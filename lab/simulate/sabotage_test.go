@@ -40,11 +40,11 @@ func (s *saboteur) RoundTrip(req *http.Request) (*http.Response, error) {
 	return s.roundTrip(req)
 }
 
-func (s *saboteur) Snapshot() []transport.HostState {
+func (s *saboteur) Snapshot() transport.Snapshot {
 	if s.snapshot == nil {
 		return s.Client.Snapshot()
 	}
-	return s.snapshot(s.Client.Snapshot())
+	return transport.Snapshot{Hosts: s.snapshot(s.Client.Snapshot().Hosts)}
 }
 
 // above breaks the request that the Transport gets or the response that the

@@ -23,7 +23,7 @@ import (
 type Client interface {
 	http.RoundTripper
 	Update(policy.Rule, map[string]policy.Rule) error
-	Snapshot() []transport.HostState
+	Snapshot() transport.Snapshot
 }
 
 // A maker makes the client of a story. It is called within the synctest bubble.
@@ -65,8 +65,8 @@ func (p *pair) Update(r policy.Rule, hosts map[string]policy.Rule) error {
 	return errors.Join(p.inner.Update(r, hosts), p.Transport.Update(r, hosts))
 }
 
-func (p *pair) Snapshot() []transport.HostState {
-	return append(p.inner.Snapshot(), p.Transport.Snapshot()...)
+func (p *pair) Snapshot() transport.Snapshot {
+	return transport.Snapshot{Hosts: append(p.inner.Snapshot().Hosts, p.Transport.Snapshot().Hosts...)}
 }
 
 // A world is a running story. It lives in a bubble of testing/synctest.
@@ -307,7 +307,7 @@ type memberState struct {
 func (w *world) states() (all []memberState) {
 	for i := range w.clients {
 		if c := w.client(i); c != nil {
-			for _, s := range c.Snapshot() {
+			for _, s := range c.Snapshot().Hosts {
 				all = append(all, memberState{i, s})
 			}
 		}
