@@ -63,7 +63,7 @@ func judge(err error) (ErrorType, Class) {
 	return kind, v
 }
 
-// sort returns the kind and the verdict of an error. An unknown error is not a
+// sort returns the kind and the class of an error. An unknown error is not a
 // reason to send again.
 //
 // The checks for a stage come before the checks for a manner of failing,
@@ -117,7 +117,7 @@ func sort(err error) (ErrorType, Class) {
 	return ErrorOther, Final
 }
 
-// byCancel returns the verdict for a cancellation by somebody other than the
+// byCancel returns the class for a cancellation by somebody other than the
 // caller, such as a source of tokens below, or a dial that several requests share.
 // [Default] has dealt with those of the caller before.
 func byCancel(err error) Class {
@@ -178,7 +178,7 @@ func isDial(op *net.OpError) bool {
 	return op != nil && (op.Op == "dial" || op.Op == "proxyconnect" || op.Op == "socks connect")
 }
 
-// byDial returns the verdict for a failed dial, after which the request never
+// byDial returns the class for a failed dial, after which the request never
 // left. It is Final if the address cannot be dialled at all.
 func byDial(err error) Class {
 	permanent := wraps(err, func(e error) bool {

@@ -108,7 +108,7 @@ var phrases = []phrase{
 	// The text is the reason phrase of its status line, and the error wraps
 	// nothing. The phrases are those of RFC 9110 §15, for 408 and 504 also those of
 	// RFC 2616 §6.1.1, and for 503 also that of nginx. A proxy may write others, and
-	// then its status is not known. The verdict is Ambiguous, because other
+	// then its status is not known. The class is Ambiguous, because other
 	// transports make such errors of a server's response. Package transport knows
 	// better if its base is net/http's.
 	{"Request Timeout", false, ErrorDial, Ambiguous},

@@ -133,20 +133,20 @@ func (r Reason) isOfHost() bool {
 
 // facts are everything that the decision depends on.
 type facts struct {
-	verdict     classify.Class
+	class       classify.Class
 	canceled    bool // the caller's context has ended, and there is no final response
 	expired     bool // it ended because its deadline passed
 	nested      bool // a Transport below gave up
 	misdirected bool // the server wants the request over another connection, and there is none
 	once        bool // the caller allowed one attempt only
-	idempotent  bool // only asked if the verdict is Ambiguous
+	idempotent  bool // only asked if the class is Ambiguous
 	replayable  bool // the body can be produced again, as far as is known
 
 	sent, attempts int // made so far, and allowed to one request; none are made if a body was cut after progress, because its continuation is a request and not a retry
 
 	backoff       time.Duration // before a retry, negative: stop; or until the continuations of a body are far enough apart
 	silence       time.Duration // if the attempt timed out: the wait is a random time from the back-off to this, because what a silent server has not answered piles up there
-	hint          time.Duration // how long the server asked to wait; not positive: it did not
+	retryAfter    time.Duration // how long the server asked to wait; not positive: it did not
 	maxRetryAfter time.Duration // negative: no bound
 	u             float64       // random, in [0,1)
 
@@ -177,7 +177,7 @@ func decide(f facts) (Reason, time.Duration) {
 		return ReasonCanceled, 0 // nobody waits for it any more
 	case f.nested:
 		return ReasonNested, 0 // RFC 9110 §9.2.2: a failed retry is no excuse for another layer's
-	case f.verdict != classify.Refused && f.verdict != classify.Ambiguous:
+	case f.class != classify.Refused && f.class != classify.Ambiguous:
 		return ReasonFinal, 0 // nothing says that another attempt would help
 	case f.misdirected:
 		return ReasonFinal, 0 // RFC 9110 §15.5.20, RFC 9113 §7: it would go over the same connection
@@ -185,7 +185,7 @@ func decide(f facts) (Reason, time.Duration) {
 		return ReasonRetriesOff, 0
 	case f.attempts <= 1:
 		return ReasonRetriesOff, 0 // a Transport around this one may retry, because nobody gave up
-	case f.verdict == classify.Ambiguous && !f.idempotent:
+	case f.class == classify.Ambiguous && !f.idempotent:
 		return ReasonNotIdempotent, 0 // RFC 9110 §9.2.2
 	case !f.replayable:
 		return ReasonNotReplayable, 0
@@ -230,10 +230,10 @@ func (f facts) nameLimit(reason Reason) Reason {
 // rule does not wait that long.
 func (f facts) asked() time.Duration {
 	switch {
-	case f.hint <= 0:
+	case f.retryAfter <= 0:
 		return 0
-	case f.maxRetryAfter < 0 || f.hint <= f.maxRetryAfter:
-		return f.hint
+	case f.maxRetryAfter < 0 || f.retryAfter <= f.maxRetryAfter:
+		return f.retryAfter
 	}
 	return -1
 }

@@ -14,7 +14,7 @@ import (
 // changes one fact of an attempt that would be retried after 2 s.
 func TestDecide(t *testing.T) {
 	retryable := facts{
-		verdict: classify.Ambiguous, idempotent: true, replayable: true,
+		class: classify.Ambiguous, idempotent: true, replayable: true,
 		sent: 1, attempts: 6, backoff: 2 * time.Second,
 		maxRetryAfter: time.Minute,
 	}
@@ -25,16 +25,16 @@ func TestDecide(t *testing.T) {
 		wait   time.Duration
 	}{
 		{"an ambiguous outcome of an idempotent request is retried", func(f *facts) {}, ReasonRetry, 2 * time.Second},
-		{"a refused request needs no idempotence", func(f *facts) { f.verdict, f.idempotent = classify.Refused, false }, ReasonRetry, 2 * time.Second},
+		{"a refused request needs no idempotence", func(f *facts) { f.class, f.idempotent = classify.Refused, false }, ReasonRetry, 2 * time.Second},
 		{"a request with an ambiguous outcome has to be idempotent", func(f *facts) { f.idempotent = false }, ReasonNotIdempotent, 0},
-		{"a final outcome is delivered", func(f *facts) { f.verdict = classify.Final }, ReasonFinal, 0},
-		{"a 421 is final if there is no other connection", func(f *facts) { f.verdict, f.misdirected = classify.Refused, true }, ReasonFinal, 0},
-		{"nobody has an opinion", func(f *facts) { f.verdict = classify.Unknown }, ReasonFinal, 0},
+		{"a final outcome is delivered", func(f *facts) { f.class = classify.Final }, ReasonFinal, 0},
+		{"a 421 is final if there is no other connection", func(f *facts) { f.class, f.misdirected = classify.Refused, true }, ReasonFinal, 0},
+		{"nobody has an opinion", func(f *facts) { f.class = classify.Unknown }, ReasonFinal, 0},
 		{"the caller has left", func(f *facts) { f.canceled = true }, ReasonCanceled, 0},
 		{"the caller's deadline has passed", func(f *facts) { f.canceled, f.expired = true, true }, ReasonDeadline, 0},
-		{"the caller has left, and the error is final", func(f *facts) { f.canceled, f.verdict = true, classify.Final }, ReasonCanceled, 0},
+		{"the caller has left, and the error is final", func(f *facts) { f.canceled, f.class = true, classify.Final }, ReasonCanceled, 0},
 		{"a transport below gave up", func(f *facts) { f.nested = true }, ReasonNested, 0},
-		{"a transport below gave up, and the error is final", func(f *facts) { f.nested, f.verdict = true, classify.Final }, ReasonNested, 0},
+		{"a transport below gave up, and the error is final", func(f *facts) { f.nested, f.class = true, classify.Final }, ReasonNested, 0},
 		{"the caller allows one attempt", func(f *facts) { f.once = true }, ReasonRetriesOff, 0},
 		{"the rule allows one attempt", func(f *facts) { f.attempts = -1 }, ReasonRetriesOff, 0},
 		{"the body is gone", func(f *facts) { f.replayable = false }, ReasonNotReplayable, 0},
@@ -44,16 +44,16 @@ func TestDecide(t *testing.T) {
 		{"the back-off says stop", func(f *facts) { f.backoff = -1 }, ReasonMaxAttempts, 0},
 		{"the back-off is zero", func(f *facts) { f.backoff = 0 }, ReasonRetry, 0},
 
-		{"the server asks for less than the back-off", func(f *facts) { f.hint = time.Second }, ReasonRetry, 2 * time.Second},
-		{"the server asks for more than the back-off", func(f *facts) { f.hint = 10 * time.Second }, ReasonRetry, 10 * time.Second},
-		{"jitter makes the wait of the server longer", func(f *facts) { f.hint, f.u = 10*time.Second, 0.5 }, ReasonRetry, 10500 * time.Millisecond},
+		{"the server asks for less than the back-off", func(f *facts) { f.retryAfter = time.Second }, ReasonRetry, 2 * time.Second},
+		{"the server asks for more than the back-off", func(f *facts) { f.retryAfter = 10 * time.Second }, ReasonRetry, 10 * time.Second},
+		{"jitter makes the wait of the server longer", func(f *facts) { f.retryAfter, f.u = 10*time.Second, 0.5 }, ReasonRetry, 10500 * time.Millisecond},
 		{"jitter is at most the wait of the server itself", func(f *facts) {
-			f.backoff, f.hint, f.u = 0, 10*time.Millisecond, 0.5
+			f.backoff, f.retryAfter, f.u = 0, 10*time.Millisecond, 0.5
 		}, ReasonRetry, 15 * time.Millisecond},
 		{"a wait of the back-off gets no second jitter", func(f *facts) { f.u = 0.5 }, ReasonRetry, 2 * time.Second},
 		{"silence makes the back-off longer by a random time", func(f *facts) { f.silence, f.u = 8*time.Second, 0.5 }, ReasonRetry, 5 * time.Second},
 		{"silence makes no back-off shorter", func(f *facts) { f.silence, f.u = time.Second, 0.5 }, ReasonRetry, 2 * time.Second},
-		{"the server asks for more than the wait after silence", func(f *facts) { f.silence, f.hint, f.u = 8*time.Second, 10*time.Second, 0.5 }, ReasonRetry, 10500 * time.Millisecond},
+		{"the server asks for more than the wait after silence", func(f *facts) { f.silence, f.retryAfter, f.u = 8*time.Second, 10*time.Second, 0.5 }, ReasonRetry, 10500 * time.Millisecond},
 		{"after silence half of the time to the deadline is left", func(f *facts) {
 			f.silence, f.deadline, f.room, f.u = 8*time.Second, true, 6*time.Second, 0.5
 		}, ReasonRetry, 3 * time.Second},
@@ -64,44 +64,44 @@ func TestDecide(t *testing.T) {
 			f.silence, f.deadline, f.room, f.u = 8*time.Second, true, 2*time.Second+1, 0.5
 		}, ReasonRetry, 2 * time.Second},
 		{"the back-off before later retries says stop", func(f *facts) { f.silence, f.u = -1, 0.5 }, ReasonRetry, 2 * time.Second},
-		{"Retry-After: 0 is no reason to hurry", func(f *facts) { f.hint = 0 }, ReasonRetry, 2 * time.Second},
-		{"the server asks for a negative wait, which counts for nothing", func(f *facts) { f.hint = -time.Second }, ReasonRetry, 2 * time.Second},
-		{"the server asks for exactly the longest wait", func(f *facts) { f.hint = time.Minute }, ReasonRetry, time.Minute},
-		{"the server asks for more than the longest wait, and the rule stops then", func(f *facts) { f.hint = time.Minute + 1 }, ReasonThrottled, 0},
-		{"no wait is too long for the rule", func(f *facts) { f.hint, f.maxRetryAfter = time.Hour, -1 }, ReasonRetry, time.Hour},
+		{"Retry-After: 0 is no reason to hurry", func(f *facts) { f.retryAfter = 0 }, ReasonRetry, 2 * time.Second},
+		{"the server asks for a negative wait, which counts for nothing", func(f *facts) { f.retryAfter = -time.Second }, ReasonRetry, 2 * time.Second},
+		{"the server asks for exactly the longest wait", func(f *facts) { f.retryAfter = time.Minute }, ReasonRetry, time.Minute},
+		{"the server asks for more than the longest wait, and the rule stops then", func(f *facts) { f.retryAfter = time.Minute + 1 }, ReasonThrottled, 0},
+		{"no wait is too long for the rule", func(f *facts) { f.retryAfter, f.maxRetryAfter = time.Hour, -1 }, ReasonRetry, time.Hour},
 
 		{"the deadline leaves room", func(f *facts) { f.deadline, f.room = true, 2*time.Second+1 }, ReasonRetry, 2 * time.Second},
 		{"the deadline leaves no room", func(f *facts) { f.deadline, f.room = true, 2*time.Second }, ReasonDeadline, 0},
 		{"the deadline leaves no room for the wait of the server", func(f *facts) {
-			f.deadline, f.room, f.hint = true, 5*time.Second, 10*time.Second
+			f.deadline, f.room, f.retryAfter = true, 5*time.Second, 10*time.Second
 		}, ReasonDeadline, 0},
 		{"the deadline leaves no room for the wait at the rate", func(f *facts) { f.deadline, f.room, f.turn = true, 5*time.Second, 6*time.Second }, ReasonDeadline, 0},
 		{"the wait at the rate is not part of the wait before the retry", func(f *facts) { f.turn = 6 * time.Second }, ReasonRetry, 2 * time.Second},
 		{"jitter does not reach the deadline", func(f *facts) {
-			f.deadline, f.room, f.hint, f.u = true, 10*time.Second+2, 10*time.Second, 0.999999
+			f.deadline, f.room, f.retryAfter, f.u = true, 10*time.Second+2, 10*time.Second, 0.999999
 		}, ReasonRetry, 10 * time.Second},
 		{"MaxElapsedTime leaves room", func(f *facts) { f.elapsed, f.elapsedMax = time.Second, 3*time.Second }, ReasonRetry, 2 * time.Second},
 		{"MaxElapsedTime leaves no room", func(f *facts) { f.elapsed, f.elapsedMax = time.Second+1, 3*time.Second }, ReasonMaxElapsedTime, 0},
 		{"jitter does not pass MaxElapsedTime", func(f *facts) {
-			f.elapsed, f.elapsedMax, f.hint, f.u = time.Second, 11*time.Second, 10*time.Second, 0.9
+			f.elapsed, f.elapsedMax, f.retryAfter, f.u = time.Second, 11*time.Second, 10*time.Second, 0.9
 		}, ReasonRetry, 10 * time.Second},
 
 		{"a request for missing bytes is not sent if the rule allows one attempt", func(f *facts) { f.sent, f.attempts = 0, 1 }, ReasonRetriesOff, 0},
 		{"a request for missing bytes is not sent if the caller has left", func(f *facts) { f.sent, f.canceled = 0, true }, ReasonCanceled, 0},
 		{"a request for missing bytes has to be idempotent if the cut is ambiguous", func(f *facts) { f.sent, f.idempotent = 0, false }, ReasonNotIdempotent, 0},
 		{"a request for missing bytes waits at random", func(f *facts) { f.sent, f.u = 0, 0.5 }, ReasonRetry, 2050 * time.Millisecond},
-		{"a request for missing bytes waits as the server asked", func(f *facts) { f.sent, f.hint, f.u = 0, 10*time.Second, 0.5 }, ReasonRetry, 10500 * time.Millisecond},
+		{"a request for missing bytes waits as the server asked", func(f *facts) { f.sent, f.retryAfter, f.u = 0, 10*time.Second, 0.5 }, ReasonRetry, 10500 * time.Millisecond},
 		{"a request for missing bytes waits at random after a short wait of the server", func(f *facts) {
-			f.sent, f.backoff, f.hint, f.u = 0, 0, 10*time.Millisecond, 0.5
+			f.sent, f.backoff, f.retryAfter, f.u = 0, 0, 10*time.Millisecond, 0.5
 		}, ReasonRetry, 60 * time.Millisecond},
-		{"a request for missing bytes is not sent if the server asks for more than the longest wait", func(f *facts) { f.sent, f.hint = 0, time.Hour }, ReasonThrottled, 0},
+		{"a request for missing bytes is not sent if the server asks for more than the longest wait", func(f *facts) { f.sent, f.retryAfter = 0, time.Hour }, ReasonThrottled, 0},
 		{"a request for missing bytes keeps half of the time to the deadline", func(f *facts) {
 			f.sent, f.deadline, f.room, f.u = 0, true, 2*time.Second+40*time.Millisecond, 0.5
 		}, ReasonRetry, 2010 * time.Millisecond},
 		{"the deadline leaves no room for a request for missing bytes", func(f *facts) { f.sent, f.deadline, f.room = 0, true, 2*time.Second }, ReasonDeadline, 0},
 
 		{"absurd values overflow nothing", func(f *facts) {
-			f.backoff, f.hint, f.maxRetryAfter = 1<<63-1, 1<<63-1, -1
+			f.backoff, f.retryAfter, f.maxRetryAfter = 1<<63-1, 1<<63-1, -1
 			f.deadline, f.room, f.turn, f.elapsed, f.elapsedMax, f.silence = true, time.Hour, 1<<62, 1<<62, 1<<63-1, 1<<63-1
 		}, ReasonDeadline, 0},
 	} {
@@ -123,10 +123,10 @@ func FuzzDecide(f *testing.F) {
 			u = 0.5
 		}
 		in := facts{
-			verdict:  []classify.Class{classify.Unknown, classify.Final, classify.Refused, classify.Ambiguous, "?"}[verdict%5],
+			class:    []classify.Class{classify.Unknown, classify.Final, classify.Refused, classify.Ambiguous, "?"}[verdict%5],
 			canceled: bits&1 != 0, nested: bits&2 != 0, once: bits&4 != 0, idempotent: bits&8 != 0,
 			replayable: bits&16 != 0, deadline: bits&64 != 0,
-			sent: sent, attempts: attempts, backoff: time.Duration(backoff), hint: time.Duration(hint),
+			sent: sent, attempts: attempts, backoff: time.Duration(backoff), retryAfter: time.Duration(hint),
 			maxRetryAfter: time.Duration(longest), u: u,
 			elapsed: time.Duration(max(elapsed, 0)), elapsedMax: time.Duration(elapsedMax),
 			room: time.Duration(room), turn: time.Duration(max(turn, 0)), silence: time.Duration(turn),
@@ -136,12 +136,12 @@ func FuzzDecide(f *testing.F) {
 			assert.Zero(t, wait)
 			return
 		}
-		assert.True(t, in.verdict == classify.Refused || in.verdict == classify.Ambiguous && in.idempotent)
+		assert.True(t, in.class == classify.Refused || in.class == classify.Ambiguous && in.idempotent)
 		assert.True(t, in.replayable && !in.canceled && !in.nested && !in.once && in.attempts > 1)
 		assert.Less(t, in.sent, in.attempts)
 		assert.GreaterOrEqual(t, wait, in.backoff, "never earlier than the back-off")
 		assert.GreaterOrEqual(t, wait, time.Duration(0))
-		assert.GreaterOrEqual(t, wait, in.hint, "never earlier than told")
+		assert.GreaterOrEqual(t, wait, in.retryAfter, "never earlier than told")
 		if in.deadline {
 			assert.Less(t, wait, in.room, "never a sleep that cannot end in an attempt")
 		}
@@ -170,8 +170,8 @@ func TestReasonsHaveNames(t *testing.T) {
 func TestLongestHint(t *testing.T) {
 	for _, u := range []float64{0, 0.5, 0.999} {
 		reason, wait := decide(facts{
-			verdict: classify.Refused, replayable: true, sent: 1, attempts: 6,
-			hint: math.MaxInt64, maxRetryAfter: -1, u: u,
+			class: classify.Refused, replayable: true, sent: 1, attempts: 6,
+			retryAfter: math.MaxInt64, maxRetryAfter: -1, u: u,
 		})
 		assert.Equal(t, ReasonRetry, reason)
 		assert.EqualValues(t, math.MaxInt64, wait)

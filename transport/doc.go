@@ -20,7 +20,7 @@
 //	    askRule   ask the rule what happened
 //	    judge     tell the limits, and decide: final, retry after a wait, or give up
 //	    commit    take a retry from the budget, rewind the body
-//	    record    one event: outcome, verdict, reason, wait
+//	    record    one attempt: outcome, class, reason, wait
 //	    discard   drain the old response within bounds
 //	    pause     sleep
 //	    getBody   call the caller's GetBody, if the body is made that way

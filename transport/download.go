@@ -113,12 +113,12 @@ func (d *download) MayFetch(offset int64, err error) bool {
 	if c.Ctx.Err() != nil {
 		return false
 	}
-	past, verdict := d.makePast(), c.Rule.Classify(c.OutcomeOf(nil, afterHandshake(err)))
+	past, class := d.makePast(), c.Rule.Classify(c.OutcomeOf(nil, afterHandshake(err)))
 	if past.first == nil || d.hasGrown(offset) {
 		past.first = err
 	}
-	past.cut = verdict
-	return retryable(verdict) && !gaveUpBelow(c.Req, nil, err) && c.isIdempotent()
+	past.cut = class
+	return retryable(class) && !gaveUpBelow(c.Req, nil, err) && c.isIdempotent()
 }
 
 // Fetch makes the continuations of a cut body, until one brings the missing bytes. If a second

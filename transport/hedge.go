@@ -284,7 +284,7 @@ func (r *race) abandon(a *racer) attempt.Outcome {
 	return a.outrun()
 }
 
-// classifyRacer asks the rule for a verdict on an outcome.
+// classifyRacer asks the rule for the class of an outcome.
 func (r *race) classifyRacer(a *racer) (again bool) {
 	r.last, r.permit = a.Outcome, a.permit
 	r.askRule()

@@ -97,7 +97,7 @@ func (x *retrier) loop() (*http.Response, error) {
 			x.body.Finish()
 		}
 	}()
-	defer func() { // for a classifier, hint or trace that panics
+	defer func() { // for a classifier, RetryAfter or trace that panics
 		if !delivered {
 			attempt.Dismiss(x.Ctx, x.last.Resp)
 		}
@@ -220,7 +220,7 @@ func (x *retrier) refusal(reason Reason, no *limit.Rejection, err error) *Error 
 }
 
 // askRule tells the limits what the headers say, and then asks the rule for a
-// verdict, unless there is one already.
+// class, unless there is one already.
 func (x *retrier) askRule() {
 	a := &x.last
 	x.permit.Headers(&x.Request, a)
@@ -249,7 +249,7 @@ func (x *retrier) askRule() {
 	}
 }
 
-// retryable reports whether a verdict calls for a retry.
+// retryable reports whether a class calls for a retry.
 func retryable(v classify.Class) bool { return (&attempt.Outcome{Class: v}).Failed() }
 
 // judge decides about the outcome at hand, and reserves everything that a retry needs. The
@@ -304,7 +304,7 @@ func bodyErr(last, why error) error {
 func (x *retrier) facts(d *decision) facts {
 	rule := &x.Rule.Policy
 	f := facts{
-		verdict:       d.Class,
+		class:         d.Class,
 		canceled:      x.Ctx.Err() != nil && (d.Err != nil || x.last.Failed()),
 		expired:       x.Ctx.Err() != nil && x.reasonGone() == ReasonDeadline,
 		nested:        gaveUpBelow(x.Req, x.last.Resp, d.Err),
@@ -313,13 +313,13 @@ func (x *retrier) facts(d *decision) facts {
 		sent:          x.sent,
 		attempts:      rule.MaxAttempts,
 		maxRetryAfter: rule.MaxRetryAfter,
-		hint:          d.RetryAfter,
+		retryAfter:    d.RetryAfter,
 		u:             d.u,
 	}
 	if !x.last.Failed() || x.isSingle() {
 		return f // nothing below is asked
 	}
-	f.idempotent = f.verdict == classify.Refused || x.isIdempotent()
+	f.idempotent = f.class == classify.Refused || x.isIdempotent()
 	f.replayable = x.body == nil || x.body.Replayable()
 	if until, ok := x.Ctx.Deadline(); ok {
 		f.room, f.deadline = until.Sub(d.Time), true
@@ -329,7 +329,7 @@ func (x *retrier) facts(d *decision) facts {
 		return f // a request has a time of its own, and asks the limits when it goes
 	}
 	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
-	if f.verdict == classify.Ambiguous && x.last.Err != nil && d.Kind != "" && attempt.IsLate(x.Ctx, x.last.Err) {
+	if f.class == classify.Ambiguous && x.last.Err != nil && d.Kind != "" && attempt.IsLate(x.Ctx, x.last.Err) {
 		f.silence = rule.Backoff.Delay(3, f.backoff)
 	}
 	if f.elapsedMax = rule.MaxElapsedTime; f.elapsedMax > 0 {

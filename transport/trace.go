@@ -118,7 +118,7 @@ type Attempt struct {
 	// If the request's body prevented a retry ([ReasonNotReplayable]), Err says why, even
 	// after a response. It holds the error of GetBody, or names the limit that was reached.
 	Err error
-	// Verdict is the verdict of the classifiers.
+	// Class is the class that the classifiers found.
 	Class classify.Class
 	// Addr is the address of the server or proxy at the other end of the connection, as
 	// in "192.0.2.1:443". It is known from the first retry on, and of the first attempt if

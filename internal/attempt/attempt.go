@@ -40,7 +40,7 @@ type Attempt struct {
 // A home is whose slots and pools the attempts have.
 type home interface {
 	Now() instant.Instant
-	TellGate(host string, g *concurrency.Limiter)
+	TellConcurrency(host string, g *concurrency.Limiter)
 	AskProbe(host string)
 }
 
@@ -101,7 +101,7 @@ func newOutgoing(link *Link, withMore, withValues bool) (out *Outgoing, room []s
 // its body is not lent, and neither a timer nor a concurrency limit watches it.
 func (f *Attempt) Light() bool {
 	watched := f.Timed || f.Watched || f.Slot.Probe ||
-		f.Slot.Gate != nil && f.Req.Body != nil && f.Req.Body != http.NoBody
+		f.Slot.Limiter != nil && f.Req.Body != nil && f.Req.Body != http.NoBody
 	return f.Number == 1 && f.Body == nil && !watched && f.Link == nil
 }
 
@@ -122,7 +122,7 @@ func (f *Attempt) SendLight() {
 // request.
 func (f *Attempt) Copied() (out *Outgoing) {
 	own := f.Own || f.Number > 1 && f.Plain || f.Watched // a header of its own
-	out, room := newOutgoing(f.Link, f.Timeouts.quiet > 0 || f.Slot.Gate != nil, own && len(f.Req.Header) > 0)
+	out, room := newOutgoing(f.Link, f.Timeouts.quiet > 0 || f.Slot.Limiter != nil, own && len(f.Req.Header) > 0)
 	if f.Beside {
 		out.Req = *f.Req.Clone(&out.Ctx)
 	} else {
@@ -197,7 +197,7 @@ func headerOf(header http.Header, room []string) http.Header {
 func (f *Attempt) SendCopy(out *Outgoing) {
 	req := &out.Req
 	var held *Slot
-	if f.Slot.Gate != nil {
+	if f.Slot.Limiter != nil {
 		kept := &out.more.kept
 		kept.slot, f.Slot = f.Slot, Slot{}
 		held = &kept.slot

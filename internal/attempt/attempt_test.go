@@ -71,9 +71,9 @@ func TestLight(t *testing.T) {
 		"a hook":                     {func(f *Attempt) { f.Watched = true }, false},
 		"a link":                     {func(f *Attempt) { f.Link = new(Link) }, false},
 		"a probe of a fleet":         {func(f *Attempt) { f.Slot.Probe = true }, false},
-		"a gate":                     {func(f *Attempt) { f.Slot.Gate = new(concurrency.Limiter) }, true},
-		"a gate and an empty body":   {func(f *Attempt) { f.Slot.Gate, f.Req.Body = new(concurrency.Limiter), http.NoBody }, true},
-		"a gate and an upload":       {func(f *Attempt) { f.Slot.Gate, f.Req.Body = new(concurrency.Limiter), body("x") }, false},
+		"a gate":                     {func(f *Attempt) { f.Slot.Limiter = new(concurrency.Limiter) }, true},
+		"a gate and an empty body":   {func(f *Attempt) { f.Slot.Limiter, f.Req.Body = new(concurrency.Limiter), http.NoBody }, true},
+		"a gate and an upload":       {func(f *Attempt) { f.Slot.Limiter, f.Req.Body = new(concurrency.Limiter), body("x") }, false},
 		"an upload without any gate": {func(f *Attempt) { f.Req.Body = body("x") }, true},
 	} {
 		f := flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, nil)
@@ -121,7 +121,7 @@ func TestHeaderOfACopy(t *testing.T) {
 			assert.Equal(t, "100-continue", req.Header.Get("Expect"), "the caller's header")
 			assert.Equal(t, !f.Beside, out.Req.URL == req.URL)
 			assert.Equal(t, f.Link != nil, f.Link != nil && out == &f.Link.out)
-			assert.Equal(t, f.Slot.Gate != nil, out.more != nil)
+			assert.Equal(t, f.Slot.Limiter != nil, out.more != nil)
 		})
 	}
 	assert.Nil(t, headerOf(nil, nil))
@@ -258,7 +258,7 @@ func TestPanicOfTheBase(t *testing.T) {
 	f.Slot = slotOf(t, g)
 	assert.PanicsWithValue(t, "base", f.SendLight)
 	assert.Zero(t, g.State().InFlight)
-	assert.Nil(t, f.Slot.Gate)
+	assert.Nil(t, f.Slot.Limiter)
 }
 
 // The slot of a failure stays with the attempt until the limits know what it means. That of a success goes
@@ -272,13 +272,13 @@ func TestSlotAfterASend(t *testing.T) {
 		f := flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, base)
 		f.Slot = slotOf(t, g)
 		f.SendLight()
-		assert.Equal(t, status == 503, f.Slot.Gate != nil)
+		assert.Equal(t, status == 503, f.Slot.Limiter != nil)
 		assert.Equal(t, 1, g.State().InFlight)
 
 		f = flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, base)
 		f.Slot = slotOf(t, g)
 		send(f)
-		assert.Nil(t, f.Slot.Gate, "the copy has it")
+		assert.Nil(t, f.Slot.Limiter, "the copy has it")
 		assert.Equal(t, status == 503, f.Refused != nil)
 		assert.Equal(t, 2, g.State().InFlight)
 		f.Refused.Release()

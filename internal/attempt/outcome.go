@@ -13,7 +13,7 @@ import (
 
 // An Outcome is what an attempt was and how it ended. The cut of a body is one as well, without an
 // attempt. The loop fills in the first fields before the send, the Attempt fills in the next, and the
-// loop adds the verdict. The limits, the routes and the observers read all of them.
+// loop adds the class. The limits, the routes and the observers read all of them.
 type Outcome struct {
 	Number int // counts the attempts of the call from 1
 	Kind   Kind

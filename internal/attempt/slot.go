@@ -39,9 +39,9 @@ import (
 // [concurrency.Limiter.Reading]). While the attempt waits for the caller's body, its slot does not count
 // (see [concurrency.Limiter.Await]).
 type Slot struct {
-	Home home
-	Host string
-	Gate *concurrency.Limiter // nil: no limiter
+	Home    home
+	Host    string
+	Limiter *concurrency.Limiter // nil: no limiter
 
 	Probe bool             // a permit of the fleet has to be renewed while the attempt is under way
 	At    concurrency.Slot // guarded by the limiter's lock
@@ -53,7 +53,7 @@ type Slot struct {
 // Tell tells the fleet, if the limiter has news for it.
 func (s *Slot) Tell(news bool) {
 	if news {
-		s.Home.TellGate(s.Host, s.Gate)
+		s.Home.TellConcurrency(s.Host, s.Limiter)
 	}
 }
 
@@ -61,24 +61,24 @@ func (s *Slot) Tell(news bool) {
 // second call does nothing.
 func (s *Slot) Release() {
 	switch {
-	case s == nil || s.Gate == nil:
+	case s == nil || s.Limiter == nil:
 	case s.refused:
-		s.Tell(s.Gate.End(s.Home.Now(), &s.At, s.result)) // a Read of the request's body may still use s
+		s.Tell(s.Limiter.End(s.Home.Now(), &s.At, s.result)) // a Read of the request's body may still use s
 	default:
-		s.Tell(s.Gate.Release(s.Home.Now(), &s.At))
+		s.Tell(s.Limiter.Release(s.Home.Now(), &s.At))
 		*s = Slot{}
 	}
 }
 
 // awaits notes that the attempt waits for the caller's body.
-func (s *Slot) awaits() { s.Tell(s.Gate.Await(s.Home.Now(), &s.At)) }
+func (s *Slot) awaits() { s.Tell(s.Limiter.Await(s.Home.Now(), &s.At)) }
 
 // goesOn notes that the caller's body has a part for the attempt, or has ended.
-func (s *Slot) goesOn() { s.Gate.Resume(s.Home.Now(), &s.At) }
+func (s *Slot) goesOn() { s.Limiter.Resume(s.Home.Now(), &s.At) }
 
 // renew renews the permit of a probe until stop is called, or the limiter needs it no longer.
 func (s *Slot) renew() (stop func()) {
-	home, host, g := s.Home, s.Host, s.Gate
+	home, host, g := s.Home, s.Host, s.Limiter
 	var mu sync.Mutex // guards the timer
 	var timer *time.Timer
 	mu.Lock()
@@ -105,7 +105,7 @@ func (s *Slot) renew() (stop func()) {
 // sent. into may be nil. Otherwise it is memory for the response's body, and may have the slot
 // already.
 func (s *Slot) Landed(f *Attempt, req *http.Request, into *slotBody) {
-	if s.Gate == nil {
+	if s.Limiter == nil {
 		return
 	}
 	now, resp, err := s.Home.Now(), f.Resp, f.Err
@@ -113,7 +113,7 @@ func (s *Slot) Landed(f *Attempt, req *http.Request, into *slotBody) {
 	result, kept := concurrency.Neutral, false
 	defer func() { // also if a method of the base transport's error panics
 		if !kept {
-			s.Tell(s.Gate.End(now, &s.At, result))
+			s.Tell(s.Limiter.End(now, &s.At, result))
 		}
 	}()
 	if resp == nil && err == nil {
@@ -172,7 +172,7 @@ func (b *slotBody) keep(ctx context.Context, now instant.Instant, resp *http.Res
 			b.done()
 		}
 	}()
-	b.slot.Tell(b.slot.Gate.Result(now, &b.slot.At, concurrency.Success))
+	b.slot.Tell(b.slot.Limiter.Result(now, &b.slot.At, concurrency.Success))
 	if ctx.Done() != nil {
 		b.stop = context.AfterFunc(ctx, b.done)
 	}
@@ -180,7 +180,7 @@ func (b *slotBody) keep(ctx context.Context, now instant.Instant, resp *http.Res
 }
 
 // done ends the slot. Only the first call counts.
-func (b *slotBody) done() { b.slot.Gate.Done(b.slot.Home.Now(), &b.slot.At) }
+func (b *slotBody) done() { b.slot.Limiter.Done(b.slot.Home.Now(), &b.slot.At) }
 
 // ended ends the slot together with its body.
 func (b *slotBody) ended() {
@@ -198,12 +198,12 @@ func (b *slotBody) Read(p []byte) (n int, err error) {
 	if b.noLength {
 		now = s.Home.Now()
 	}
-	s.Gate.Reading(now, &s.At, b.noLength)
+	s.Limiter.Reading(now, &s.At, b.noLength)
 	defer func() {
 		if !returned || err != nil { // a body that panics has no more to give
 			b.ended()
 		} else {
-			s.Gate.Idle(s.Home.Now(), &s.At)
+			s.Limiter.Idle(s.Home.Now(), &s.At)
 		}
 	}()
 	n, err = b.ReadCloser.Read(p)
@@ -221,7 +221,7 @@ func (b *slotBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 // a body that nobody reads.
 func (b *slotBody) Close() error {
 	if !b.over.Load() {
-		b.slot.Gate.Idle(b.slot.Home.Now(), &b.slot.At)
+		b.slot.Limiter.Idle(b.slot.Home.Now(), &b.slot.At)
 	}
 	defer b.ended()
 	return b.ReadCloser.Close()

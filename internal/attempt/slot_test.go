@@ -37,7 +37,7 @@ func slotOf(t *testing.T, g *concurrency.Limiter) Slot {
 	if g == nil {
 		g = new(concurrency.Limiter)
 	}
-	s := Slot{Home: &yard{}, Host: "h.test", Gate: g}
+	s := Slot{Home: &yard{}, Host: "h.test", Limiter: g}
 	a := g.Enter(s.Home.Now(), &s.At, nil, concurrency.Config{Start: 4})
 	if t != nil {
 		require.Equal(t, queue.Go, a.Verb)
@@ -238,7 +238,7 @@ func TestHowLongABodyKeepsItsSlot(t *testing.T) {
 				}()
 				synctest.Wait()
 				time.Sleep(row.after)
-				probe := Slot{Home: s.Home, Gate: g}
+				probe := Slot{Home: s.Home, Limiter: g}
 				a := g.Enter(probe.Home.Now(), &probe.At, nil, concurrency.Config{Start: 1, Max: 1})
 				assert.Equal(t, row.freed, a.Verb == queue.Go, "another request may go: %v", a.Verb)
 				time.Sleep(time.Hour)
@@ -300,7 +300,7 @@ func TestTell(t *testing.T) {
 func probing(t *testing.T) Slot {
 	g, now := new(concurrency.Limiter), clock{}.Now
 	conf := concurrency.Config{Fleet: true}
-	s, w := Slot{Home: &yard{}, Host: "h.test", Gate: g}, queue.NewWaiter()
+	s, w := Slot{Home: &yard{}, Host: "h.test", Limiter: g}, queue.NewWaiter()
 	early := slotOf(t, g)
 	early.Release()
 	g.Down(now(), now())
@@ -322,7 +322,7 @@ func probing(t *testing.T) Slot {
 func TestPermitIsRenewed(t *testing.T) {
 	for name, ends := range map[string]func(s *Slot, stop func()){
 		"the attempt ends": func(_ *Slot, stop func()) { stop() },
-		"the slot ends":    func(s *Slot, _ func()) { s.Gate.Done(s.Home.Now(), &s.At) },
+		"the slot ends":    func(s *Slot, _ func()) { s.Limiter.Done(s.Home.Now(), &s.At) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -276,8 +276,8 @@ func TestSlotOfAnUpload(t *testing.T) {
 			return 1, nil
 		}}, ctx: &attemptContext{Context: t.Context()}, slot: &s}
 		free := func() bool {
-			other := Slot{Home: s.Home, Gate: s.Gate}
-			goes := s.Gate.Enter(s.Home.Now(), &other.At, nil, gateOfOne).Verb == queue.Go
+			other := Slot{Home: s.Home, Limiter: s.Limiter}
+			goes := s.Limiter.Enter(s.Home.Now(), &other.At, nil, gateOfOne).Verb == queue.Go
 			other.Release()
 			return goes
 		}

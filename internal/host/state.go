@@ -50,7 +50,7 @@ type Machines struct {
 	Budget   budget.Budget
 	Failures failures.Run // in a row
 
-	gate    atomic.Pointer[concurrency.Limiter]
+	limiter atomic.Pointer[concurrency.Limiter]
 	latency atomic.Pointer[latency.Latency]
 	pacing  atomic.Pointer[pacing.Pacing]
 	rate    atomic.Pointer[rate.Rate]
@@ -88,7 +88,7 @@ func (s *State[R]) Machines() *Machines { return made(&s.machines) }
 func (s *State[R]) MachinesMade() *Machines { return s.machines.Load() }
 
 // Gate returns the host's limiter.
-func (m *Machines) Concurrency() *concurrency.Limiter { return made(&m.gate) }
+func (m *Machines) Concurrency() *concurrency.Limiter { return made(&m.limiter) }
 
 // Latency returns the host's latencies.
 func (m *Machines) Latency() *latency.Latency { return made(&m.latency) }
@@ -126,7 +126,7 @@ func (m *Machines) Rate(c rate.Config) *rate.Rate {
 }
 
 // Made returns the limiter and the rate. Each is nil if nobody asked for it yet.
-func (m *Machines) Made() (*concurrency.Limiter, *rate.Rate) { return m.gate.Load(), m.rate.Load() }
+func (m *Machines) Made() (*concurrency.Limiter, *rate.Rate) { return m.limiter.Load(), m.rate.Load() }
 
 // made returns the value at p, which the first call makes. If two calls race, both
 // return the value of the winner.

@@ -23,10 +23,10 @@ import (
 
 // A headersSeen records that the limits have heard the headers of the response.
 type headersSeen struct {
-	resp *http.Response // nil: no response yet
-	at   instant.Instant
-	hint time.Duration // the hold that was noted; 0: none
-	u    float64       // the jitter of the hold
+	resp       *http.Response // nil: no response yet
+	at         instant.Instant
+	retryAfter time.Duration // the hold that was noted; 0: none
+	u          float64       // the jitter of the hold
 }
 
 // Headers tells the limits what the headers of a response say. It comes before the
@@ -48,11 +48,11 @@ func (p *Permit) Headers(r *Request, o *attempt.Outcome) {
 		p.hearQuotas(r, now, o)
 	}
 	if !waits {
-		return // the rest can wait for the verdict, which comes at once
+		return // the rest can wait for the class, which comes at once
 	}
-	if hint, ok := r.headersHint(resp); ok && hint > 0 {
-		p.heard.hint, p.heard.u = hint, rand.Float64()
-		r.holdScope(resp.StatusCode, hint, p.heard.u)
+	if retryAfter, ok := r.headersRetryAfter(resp); ok && retryAfter > 0 {
+		p.heard.retryAfter, p.heard.u = retryAfter, rand.Float64()
+		r.holdScope(resp.StatusCode, retryAfter, p.heard.u)
 	}
 }
 
@@ -76,9 +76,9 @@ func (p *Permit) hearQuotas(r *Request, now instant.Instant, o *attempt.Outcome)
 	machine.Unnamed(now, r.scopeKey(), p.pass.Mark, units...)
 }
 
-// headersHint returns the hint of the headers alone. The hint must not wait for the
+// headersHint returns the retryAfter of the headers alone. The retryAfter must not wait for the
 // body here, so it does not see the body.
-func (r *Request) headersHint(resp *http.Response) (time.Duration, bool) {
+func (r *Request) headersRetryAfter(resp *http.Response) (time.Duration, bool) {
 	defer func(body io.ReadCloser) { resp.Body = body }(resp.Body)
 	resp.Body = http.NoBody
 	return r.Rule.Policy.RetryAfter(r.OutcomeOf(resp, nil))
@@ -89,7 +89,7 @@ func (r *Request) headersHint(resp *http.Response) (time.Duration, bool) {
 // retry or not. If a POST is told to wait, all requests of its scope have to wait. The slot of
 // the response ends after that. u is random, in [0,1), for the jitter of the wait. If there is a
 // hold, it has the same.
-func (p *Permit) Done(r *Request, o *attempt.Outcome) (hint time.Duration, u float64) {
+func (p *Permit) Done(r *Request, o *attempt.Outcome) (retryAfter time.Duration, u float64) {
 	status, again := o.Status(), o.Failed() && !o.BodyBroke
 	told := TellsToWait(status)
 	if told || again {
@@ -98,28 +98,28 @@ func (p *Permit) Done(r *Request, o *attempt.Outcome) (hint time.Duration, u flo
 			asked.Response, asked.Err = proxy.Resp, nil // the proxy's wait binds this request alone
 		}
 		if wait, ok := r.Rule.Policy.RetryAfter(asked); ok {
-			hint = max(wait, 0)
+			retryAfter = max(wait, 0)
 		}
 	}
-	p.failed = r.noteResult(o, again, hint)
+	p.failed = r.noteResult(o, again, retryAfter)
 	told = told || again && speaksForAll(status)
 	if u = rand.Float64(); r.Rule.Policy.ShareRetryAfter == policy.On {
-		u = p.noteCooldown(r, o, again, told, hint, u)
+		u = p.noteWait(r, o, again, told, retryAfter, u)
 	}
 	p.releaseSlot(r)
 	p.review(r, o)
-	return hint, u
+	return retryAfter, u
 }
 
 // noteResult notes whether the attempt failed, which it returns, and whether a retry helped. A server that asks for a
 // wait is alive, so a first refusal is neither. If it refuses a retry, the retry did not help.
-func (r *Request) noteResult(o *attempt.Outcome, again bool, hint time.Duration) (failed bool) {
+func (r *Request) noteResult(o *attempt.Outcome, again bool, retryAfter time.Duration) (failed bool) {
 	m, status := r.State.Machines(), o.Status()
 	result := attempt.ResultOf(r.Ctx, o.Resp, o.Err)
 	if failed = o.Kind != attempt.Cut && !o.BodyBroke && (result == concurrency.Failed || result == concurrency.Lost); failed {
 		m.Failures.Failed(cmp.Or(o.SentAt, r.Registry.Now()))
 	}
-	switch waits := status == http.StatusTooManyRequests || hint > 0 && TellsToWait(status); {
+	switch waits := status == http.StatusTooManyRequests || retryAfter > 0 && TellsToWait(status); {
 	case again && o.Kind > attempt.First:
 		m.Failures.RetryFailed()
 	case waits:
@@ -154,7 +154,7 @@ func speaksForAll(status int) bool {
 	return status >= 400 && status < 500
 }
 
-// OutcomeOf returns the outcome that classifiers and hints judge. They see the request as it is
+// OutcomeOf returns the outcome that classifiers and RetryAfter functions judge. They see the request as it is
 // sent, so that a second 417 is final. It is small enough for the compiler to put it into the
 // light path, which is 10 ns faster for it.
 func (r *Request) OutcomeOf(resp *http.Response, err error) classify.Outcome {
@@ -170,16 +170,16 @@ func (r *Request) OutcomeOf(resp *http.Response, err error) classify.Outcome {
 
 // noteCooldown begins or lengthens a hold, or notes a response during a hold. It returns the jitter
 // of the hold, which is u unless the headers have begun the hold.
-func (p *Permit) noteCooldown(r *Request, o *attempt.Outcome, again, told bool, hint time.Duration, u float64) float64 {
+func (p *Permit) noteWait(r *Request, o *attempt.Outcome, again, told bool, retryAfter time.Duration, u float64) float64 {
 	switch {
-	case told && hint > 0:
-		if heard := p.heard; heard.hint > 0 && o.Resp == heard.resp {
-			if u = heard.u; hint <= heard.hint {
+	case told && retryAfter > 0:
+		if heard := p.heard; heard.retryAfter > 0 && o.Resp == heard.resp {
+			if u = heard.u; retryAfter <= heard.retryAfter {
 				return u // noted already
 			}
-			hint -= r.Registry.Now().Sub(heard.at) // the body asks for more than the headers did
+			retryAfter -= r.Registry.Now().Sub(heard.at) // the body asks for more than the headers did
 		}
-		r.holdScope(o.Status(), hint, u)
+		r.holdScope(o.Status(), retryAfter, u)
 	case TellsToWait(o.Status()):
 		// Even if it is final, it does not show that the host takes more.
 	case o.Err == nil && !again && !r.State.Quiet():

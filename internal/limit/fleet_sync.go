@@ -121,7 +121,7 @@ func (g *Registry) cooldown(rule *rules.Resolved, wait time.Duration) cooldown.C
 }
 
 // TellGate tells the fleet the news of a concurrency limit.
-func (g *Registry) TellGate(host string, gate *concurrency.Limiter) {
+func (g *Registry) TellConcurrency(host string, gate *concurrency.Limiter) {
 	switch n := gate.News(); {
 	case n.Working:
 		g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})

@@ -55,11 +55,11 @@ const (
 
 // The limits at which a request waits, by the names that everybody has for them.
 const (
-	LimitCooldown = "throttled"
-	LimitPacing   = "quota"
-	LimitGate     = "concurrency"
-	LimitCircuit  = "circuit_open" // the host is down
-	LimitRate     = "rate_limit"
+	LimitCooldown    = "throttled"
+	LimitPacing      = "quota"
+	LimitConcurrency = "concurrency"
+	LimitCircuit     = "circuit_open" // the host is down
+	LimitRate        = "rate_limit"
 )
 
 // atLimiter returns the limit of a request that gets no slot.
@@ -67,7 +67,7 @@ func atLimiter(g *concurrency.Limiter) string {
 	if g.CircuitOpen() {
 		return LimitCircuit
 	}
-	return LimitGate
+	return LimitConcurrency
 }
 
 // Acquire waits until the limits let an attempt go. The hold of the server comes
@@ -132,7 +132,7 @@ func (p *Permit) awaitRule(r *Request) (waited bool, no *Rejection) {
 	var more bool
 	switch {
 	case r.Rule.Concurrency:
-		more, no = p.awaitGate(r, m.Concurrency())
+		more, no = p.awaitSlot(r, m.Concurrency())
 	case r.Rule.RateLimit:
 		more, no = p.awaitRate(r)
 	}
@@ -144,10 +144,10 @@ func (p *Permit) awaitRule(r *Request) (waited bool, no *Rejection) {
 // a request that waited until its deadline leaves less time than a response takes.
 // The queue is served in order. Behind an open circuit every probe would otherwise be
 // such a request, and no probe would ever succeed.
-func (p *Permit) awaitGate(r *Request, gate *concurrency.Limiter) (waited bool, no *Rejection) {
-	p.slot = attempt.Slot{Home: r.Registry, Host: r.State.Name(), Gate: gate}
+func (p *Permit) awaitSlot(r *Request, gate *concurrency.Limiter) (waited bool, no *Rejection) {
+	p.slot = attempt.Slot{Home: r.Registry, Host: r.State.Name(), Limiter: gate}
 	turns := gate.Turns()
-	a, waited, no := p.wait(r, LimitGate, &p.Queued.Gate)
+	a, waited, no := p.wait(r, LimitConcurrency, &p.Queued.Gate)
 	p.crowded = gate.Turns() == turns && !gate.CircuitOpen() && p.Queued.Gate > longWait || no != nil && no.Why == WhyFull
 	if no == nil && waited {
 		due := r.Registry.TimeOf(a.Until)
@@ -192,8 +192,8 @@ func (p *Permit) TryAcquire(r *Request, now instant.Instant) bool {
 	}
 	switch {
 	case r.Rule.Concurrency:
-		p.slot = attempt.Slot{Home: r.Registry, Host: r.State.Name(), Gate: m.Concurrency()}
-		return p.ask(r, LimitGate, now)
+		p.slot = attempt.Slot{Home: r.Registry, Host: r.State.Name(), Limiter: m.Concurrency()}
+		return p.ask(r, LimitConcurrency, now)
 	case r.Rule.RateLimit:
 		limit := m.Rate(r.Rule.Settings.Rate)
 		return limit.Queue() == 0 && limit.Take(now, r.askCost())
@@ -204,7 +204,7 @@ func (p *Permit) TryAcquire(r *Request, now instant.Instant) bool {
 // HasMore reports whether the limits have to hear of a good response to an attempt that TryAcquire
 // let go. Of most of them they need to know nothing.
 func (p *Permit) HasMore(r *Request, o *attempt.Outcome) bool {
-	return p.slot.Gate != nil || p.refused != nil || // the response is no success
+	return p.slot.Limiter != nil || p.refused != nil || // the response is no success
 		r.Rule.QuotaPacing && len(field.Quotas(o.Resp.Header)) > 0
 }
 

@@ -24,7 +24,7 @@ func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.W
 		p.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
 	case LimitRate:
 		a = m.Rate(settings.Rate).Enter(now, w)
-	case LimitGate:
+	case LimitConcurrency:
 		conf := settings.Gate
 		if r.Registry.Fleet != nil {
 			conf = conf.ForMember(r.Registry.members())
@@ -33,7 +33,7 @@ func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.W
 		if r.Rule.RateLimit {
 			conf.Rate = m.Rate(settings.Rate)
 		}
-		a = p.slot.Gate.Enter(now, &p.slot.At, w, conf)
+		a = p.slot.Limiter.Enter(now, &p.slot.At, w, conf)
 		p.slot.Probe = a.Probe
 	}
 	return a
@@ -49,8 +49,8 @@ func (p *Permit) leave(r *Request, limit string, w *queue.Waiter) {
 		m.Pacing().Leave(r.scopeKey(), w)
 	case LimitRate:
 		m.Rate(r.Rule.Settings.Rate).Leave(w)
-	case LimitGate:
-		p.slot.Tell(p.slot.Gate.Leave(w))
+	case LimitConcurrency:
+		p.slot.Tell(p.slot.Limiter.Leave(w))
 	}
 }
 
@@ -89,7 +89,7 @@ func (p *Permit) ask(r *Request, limit string, now instant.Instant) bool {
 // rateTime returns for how long in all the queue of a limit has waited for the rate, if that is not
 // the limit itself.
 func (r *Request) rateTime(limit string, now instant.Instant) time.Duration {
-	if limit == LimitGate {
+	if limit == LimitConcurrency {
 		return r.State.Machines().Concurrency().RateTime(now)
 	}
 	return 0
@@ -117,10 +117,10 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 		}
 		switch {
 		case no == nil:
-		case limit == LimitGate && a.NoToken && no.Why != WhyFull:
+		case limit == LimitConcurrency && a.NoToken && no.Why != WhyFull:
 			no.Limit = LimitRate
-		case limit == LimitGate:
-			no.Limit = atLimiter(p.slot.Gate)
+		case limit == LimitConcurrency:
+			no.Limit = atLimiter(p.slot.Limiter)
 		default:
 			no.Limit = limit
 		}
@@ -138,7 +138,7 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 		switch {
 		case a.Verb == queue.Go:
 			return a, waited, nil
-		case limit == LimitGate && r.Rule.Policy.Concurrency.FailFast == policy.On && !a.ForRate: // it may wait for the rate
+		case limit == LimitConcurrency && r.Rule.Policy.Concurrency.FailFast == policy.On && !a.ForRate: // it may wait for the rate
 			return a, waited, &Rejection{Why: WhyFull, Until: r.Registry.TimeOf(a.Until)}
 		}
 		if no := r.tooLate(r.Registry.TimeOf(now), r.Registry.TimeOf(a.Until)); no != nil {

@@ -58,7 +58,7 @@ type Resolved struct {
 	Hedge       bool
 	Limited     bool // any of them
 	Loops       bool // its requests may need the loop before their first attempt has ended
-	Peeks       bool // its classifier or hint may wait for the body of a response
+	Peeks       bool // its classifier or RetryAfter may wait for the body of a response
 	Timed       bool // attempts have a context of their own
 	Resumes     bool // the body of a response may be resumed
 

@@ -146,7 +146,7 @@ func (c *Cooldown) Leave(w *queue.Waiter) {
 	next.Wake()
 }
 
-// Answered is told of each response with a final verdict while the host is not
+// Answered is told of each response with a final class while the host is not
 // Quiet. sent is when its request was sent. It is zero if that is not known.
 func (c *Cooldown) Answered(now instant.Instant, key uint64, sent instant.Instant) {
 	c.mu.Lock()
