@@ -29,7 +29,7 @@ type yard struct {
 	told, asked atomic.Int32
 }
 
-func (y *yard) TellGate(string, *concurrency.Limiter) { y.told.Add(1) }
+func (y *yard) TellConcurrency(string, *concurrency.Limiter) { y.told.Add(1) }
 func (y *yard) AskProbe(string)                       { y.asked.Add(1) }
 
 // slotOf returns a slot at a concurrency limit, or at a new limiter if it is nil.
