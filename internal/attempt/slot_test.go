@@ -30,7 +30,7 @@ type yard struct {
 }
 
 func (y *yard) TellConcurrency(string, *concurrency.Limiter) { y.told.Add(1) }
-func (y *yard) AskProbe(string)                       { y.asked.Add(1) }
+func (y *yard) AskProbe(string)                              { y.asked.Add(1) }
 
 // slotOf returns a slot at a concurrency limit, or at a new limiter if it is nil.
 func slotOf(t *testing.T, g *concurrency.Limiter) Slot {

@@ -120,7 +120,7 @@ func (g *Registry) cooldown(rule *rules.Resolved, wait time.Duration) cooldown.C
 	return rule.Settings.Cooldown.ForMember(g.members(), wait)
 }
 
-// TellGate tells the fleet the news of a concurrency limit.
+// TellConcurrency tells the fleet the news of a concurrency limit.
 func (g *Registry) TellConcurrency(host string, gate *concurrency.Limiter) {
 	switch n := gate.News(); {
 	case n.Working:
