@@ -407,13 +407,13 @@ func (w *world) checkFresh(h *host, member int) {
 	}
 }
 
-// holdsOn returns for how long a member obeys a hold of hours that another was told, or a hold or
-// a quota that was made up.
+// holdsOn returns for how long a member obeys a hold or a quota of hours that another was told, or
+// one that was made up.
 func (w *world) holdsOn(h *host, rule policy.Rule) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	long := func(s *attempt) bool { return s.host == h && s.ended+s.script.told.wait > w.now() }
-	if slices.ContainsFunc(w.attempts, long) || w.plan.fleet.lied() && (rule.ShareRetryAfter == policy.On || rule.QuotaPacing == policy.On) {
+	if slices.ContainsFunc(w.attempts, long) || w.plan.fleet.lied() && rule.ShareRetryAfter == policy.On || rule.QuotaPacing == policy.On {
 		return rule.MaxRetryAfter + holdJitter
 	}
 	return 0
