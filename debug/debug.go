@@ -29,8 +29,7 @@ type Page struct {
 	recent recent
 }
 
-// Trace returns the Trace for transport.Config. Use transport.JoinTraces if there is another
-// Trace as well.
+// Trace returns a Trace for transport.Config.
 func (p *Page) Trace() *transport.Trace {
 	return &transport.Trace{
 		Event: func(e transport.Event) {

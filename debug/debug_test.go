@@ -114,7 +114,7 @@ func TestHandler(t *testing.T) {
 func TestDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := new(Page)
-		tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Enabled: policy.Off}, Backoff: backoff.Constant(2 * time.Second)},
+		tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Enabled: policy.Off}, Backoff: backoff.Constant(2 * time.Second)},
 			Base: base(func(req *http.Request) (*http.Response, error) {
 				if req.URL.Path == "/fine" {
 					return status(200)
@@ -160,7 +160,7 @@ func TestDecisions(t *testing.T) {
 func TestChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, down := new(Page), true
-		tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Base: base(func(*http.Request) (*http.Response, error) {
+		tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Base: base(func(*http.Request) (*http.Response, error) {
 			if down {
 				return status(429, "Retry-After", "30")
 			}
@@ -192,7 +192,7 @@ func TestChanges(t *testing.T) {
 // Hosts in trouble come before those with many requests, and the rest is left out.
 func TestManyHosts(t *testing.T) {
 	d := new(Page)
-	tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{ShareRetryAfter: policy.On}, Base: base(func(req *http.Request) (*http.Response, error) {
+	tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{ShareRetryAfter: policy.On}, Base: base(func(req *http.Request) (*http.Response, error) {
 		if req.URL.Host == "h777.test" {
 			return status(429, "Retry-After", "3600")
 		}
@@ -220,7 +220,7 @@ func TestManyHosts(t *testing.T) {
 // Each setting is shown with its source.
 func TestRulesHaveSources(t *testing.T) {
 	d := new(Page)
-	tr := newTransport(t, transport.Config{Trace: d.Trace(), Base: base(func(*http.Request) (*http.Response, error) { return status(200) }),
+	tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Base: base(func(*http.Request) (*http.Response, error) { return status(200) }),
 		Rule:  policy.Rule{MaxAttempts: 3, MaxElapsedTime: time.Minute},
 		Hosts: map[string]policy.Rule{"*.example.com": {AttemptTimeout: time.Second, MaxElapsedTime: -1, Classify: classify.Refusals}},
 	})
@@ -263,7 +263,7 @@ func TestNoSecrets(t *testing.T) {
 		func() (*http.Response, error) { return status(429, "Retry-After", secret) },
 		func() (*http.Response, error) { return status(401, "WWW-Authenticate", secret) },
 	}
-	tr := newTransport(t, transport.Config{Trace: d.Trace(),
+	tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()},
 		Base: base(func(*http.Request) (*http.Response, error) { n++; return answers[n%len(answers)]() }),
 		Rule: policy.Rule{
 			MaxAttempts: 2, RetryBudget: policy.RetryBudget{Enabled: policy.Off}, Backoff: wordy{secret}, Concurrency: policy.Concurrency{Enabled: policy.On}, QuotaPacing: policy.On,
@@ -304,7 +304,7 @@ func TestNoSecrets(t *testing.T) {
 // The page can be read while requests are under way.
 func TestConcurrent(t *testing.T) {
 	d := new(Page)
-	tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{MaxAttempts: 1}, Base: base(func(*http.Request) (*http.Response, error) { return status(503) })})
+	tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{MaxAttempts: 1}, Base: base(func(*http.Request) (*http.Response, error) { return status(503) })})
 	var group sync.WaitGroup
 	for i := range 4 {
 		group.Go(func() {

@@ -2,7 +2,7 @@
 // fleet, changes and last decisions. It needs no other module than package transport does.
 //
 //	page := &debug.Page{}
-//	tr, err := transport.New(transport.Config{Trace: page.Trace()})
+//	tr, err := transport.New(transport.Config{Traces: []*transport.Trace{page.Trace()}})
 //	mux.Handle("GET /debug/aplomb", page.Handler(tr))
 //
 // The page is for a person who wants to know why requests wait or fail. It is refreshed each

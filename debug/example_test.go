@@ -14,7 +14,7 @@ import (
 // http://localhost:6060/debug/aplomb.
 func Example() {
 	page := &debug.Page{}
-	tr, err := transport.New(transport.Config{Trace: page.Trace()})
+	tr, err := transport.New(transport.Config{Traces: []*transport.Trace{page.Trace()}})
 	if err != nil {
 		log.Fatal(err)
 	}

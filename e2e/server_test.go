@@ -148,9 +148,9 @@ func under(t testing.TB, b http.RoundTripper, rule policy.Rule, on func(int, tra
 	t.Helper()
 	r := &recorder{on: on}
 	tr, err := transport.New(transport.Config{
-		Base:  b,
-		Rule:  rule.Or(policy.Rule{Backoff: backoff.Constant(0)}),
-		Trace: &transport.Trace{Event: r.event},
+		Base:   b,
+		Rule:   rule.Or(policy.Rule{Backoff: backoff.Constant(0)}),
+		Traces: []*transport.Trace{&transport.Trace{Event: r.event}},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {

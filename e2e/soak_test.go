@@ -170,7 +170,7 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 	tr, err := transport.New(transport.Config{
 		Base: s,
 		Rule: rule,
-		Trace: &transport.Trace{Event: func(e transport.Event) {
+		Traces: []*transport.Trace{&transport.Trace{Event: func(e transport.Event) {
 			switch {
 			case e.Reason != transport.ReasonRetry:
 			case e.Offset > 0:
@@ -178,7 +178,7 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 			default:
 				s.retries.Add(1)
 			}
-		}},
+		}}},
 	})
 	require.NoError(t, err)
 	s.client = &http.Client{Transport: tr, Timeout: 10 * time.Second}

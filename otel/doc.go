@@ -2,7 +2,7 @@
 // retries, for the Transport of package transport.
 //
 //	telemetry, err := aplombotel.New(aplombotel.Config{})
-//	tr, err := transport.New(transport.Config{Trace: telemetry.Trace()})
+//	tr, err := transport.New(transport.Config{Traces: []*transport.Trace{telemetry.Trace()}})
 //	stop, err := telemetry.Observe(tr)
 //
 // # Spans

@@ -38,8 +38,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	tr, err := transport.New(transport.Config{
-		Trace: telemetry.Trace(),
-		Rule:  policy.Rule{Backoff: backoff.Constant(time.Millisecond)},
+		Traces: []*transport.Trace{telemetry.Trace()},
+		Rule:   policy.Rule{Backoff: backoff.Constant(time.Millisecond)},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -74,7 +74,7 @@ func ExampleConfig() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	tr, err := transport.New(transport.Config{Trace: telemetry.Trace()})
+	tr, err := transport.New(transport.Config{Traces: []*transport.Trace{telemetry.Trace()}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -83,8 +83,7 @@ func New(c Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// Trace returns the Trace for transport.Config, or for transport.WithTrace. Use
-// transport.JoinTraces if there is another Trace as well.
+// Trace returns a Trace for transport.Config, or for transport.WithTrace.
 func (t *Telemetry) Trace() *transport.Trace {
 	return &transport.Trace{
 		RequestStart: t.requestStart,

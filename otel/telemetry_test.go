@@ -72,7 +72,7 @@ func (k *kit) transport(c transport.Config) *transport.Transport {
 // watched is transport with the function that ends the watch.
 func (k *kit) watched(c transport.Config) (tr *transport.Transport, stop func() error) {
 	telemetry := mustObserve(k.t, k.config())
-	c.Trace = telemetry.Trace()
+	c.Traces = []*transport.Trace{telemetry.Trace()}
 	tr = mustNew(k.t, c)
 	stop, err := telemetry.Observe(tr)
 	require.NoError(k.t, err)
@@ -620,7 +620,7 @@ func TestWithOtelhttp(t *testing.T) {
 			}
 			conf := k.config()
 			conf.NoRequestSpan = row.none
-			tr := mustNew(t, transport.Config{Base: below, Trace: mustObserve(t, conf).Trace(), Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
+			tr := mustNew(t, transport.Config{Base: below, Traces: []*transport.Trace{mustObserve(t, conf).Trace()}, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
 			var top http.RoundTripper = tr
 			if row.above {
 				top = layer(tr, "above")
@@ -686,7 +686,7 @@ func TestAttributesAreLeftAlone(t *testing.T) {
 		var got [][2][]attribute.KeyValue
 		telemetry := mustObserve(t, aplombotel.Config{TracerProvider: keeperProvider{keeper: keeper{got: &got}}})
 		n := 0
-		tr := mustNew(t, transport.Config{Rule: quick, Trace: telemetry.Trace(), Base: base(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: quick, Traces: []*transport.Trace{telemetry.Trace()}, Base: base(func(req *http.Request) (*http.Response, error) {
 			if n++; n < 3 {
 				return nil, syscall.ECONNRESET
 			}
@@ -818,7 +818,7 @@ func TestForeignContext(t *testing.T) {
 	k := newKit(t)
 	foreign := &transport.Trace{RequestStart: func(context.Context, *http.Request) context.Context { return context.Background() }}
 	tr := mustNew(t, transport.Config{
-		Trace: transport.JoinTraces(mustObserve(t, k.config()).Trace(), foreign),
+		Traces: []*transport.Trace{mustObserve(t, k.config()).Trace(), foreign},
 		Base: base(func(req *http.Request) (*http.Response, error) {
 			return response(req, 200, strings.NewReader("text")), nil
 		}),
@@ -902,7 +902,7 @@ func (f *firstTry) calls(t testing.TB) [layers]func() {
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
 	observed := func(none bool) http.RoundTripper {
 		telemetry := mustObserve(t, aplombotel.Config{TracerProvider: tracers, MeterProvider: meters, Propagator: propagation.TraceContext{}, NoRequestSpan: none})
-		return mustNew(t, transport.Config{Base: stub, Trace: telemetry.Trace()})
+		return mustNew(t, transport.Config{Base: stub, Traces: []*transport.Trace{telemetry.Trace()}})
 	}
 	buf := make([]byte, 4<<10)
 	call := func(rt http.RoundTripper) func() {

@@ -483,7 +483,7 @@ func TestBodyThatCannotConnect(t *testing.T) {
 // first attempt.
 func TestBodyOfManyReaders(t *testing.T) {
 	text := func() io.Reader { return io.MultiReader(strings.NewReader("head"), strings.NewReader("tail")) }
-	for name, c := range map[string]transport.Config{"default": {Rule: quick}, "with a trace": {Rule: quick, Trace: &transport.Trace{}}} {
+	for name, c := range map[string]transport.Config{"default": {Rule: quick}, "with a trace": {Rule: quick, Traces: []*transport.Trace{{}}}} {
 		t.Run(name, func(t *testing.T) {
 			base := script(func(req *http.Request) (*http.Response, error) {
 				return nil, errRefused
@@ -606,7 +606,7 @@ func TestTheLimitOfABodyIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var seen recorder
-			tr := over(t, transport.Config{Rule: row.rule.Or(quick), Trace: seen.trace()}, rt(func(req *http.Request) (*http.Response, error) {
+			tr := over(t, transport.Config{Rule: row.rule.Or(quick), Traces: []*transport.Trace{seen.trace()}}, rt(func(req *http.Request) (*http.Response, error) {
 				_, _ = io.Copy(io.Discard, req.Body)
 				_ = req.Body.Close()
 				return play(req, status(503))

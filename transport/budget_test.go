@@ -256,7 +256,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 			ev := &recorder{}
 			rule := row.rule
 			rule.Backoff, rule.RetryBudget = backoff.Constant(10*time.Second), one
-			tr := mustNew(t, transport.Config{Base: base, Rule: rule, Trace: ev.trace()})
+			tr := mustNew(t, transport.Config{Base: base, Rule: rule, Traces: []*transport.Trace{ev.trace()}})
 			row.run(t, tr)
 			assert.Contains(t, ev.reasons(), row.ends)
 			assert.InDelta(t, 1, stateOf(t, tr).RetryBudget, 1e-3)

@@ -170,14 +170,14 @@ func TestSingleFaults(t *testing.T) {
 						good.Add(1)
 						return faults.Status(200)
 					})
-					tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{AttemptTimeout: time.Second}, Trace: &transport.Trace{
+					tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{AttemptTimeout: time.Second}, Traces: []*transport.Trace{&transport.Trace{
 						AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
 							if a.Number > 1 {
 								a.Header.Set("Attempt", "again")
 							}
 							return ctx
 						},
-					}})
+					}}})
 					steady(t, tr, every, requests*every, "http://api.test")
 					assert.EqualValues(t, requests, first.Load(), "first attempts")
 					assert.EqualValues(t, requests, good.Load(), "requests that succeeded")

@@ -57,7 +57,7 @@ func (c *changes) told() (all []string) {
 func TestChangeOfAHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Traces: []*transport.Trace{seen.trace()},
 			Base: script(faults.Status(429).Header("Retry-After", "30"), faults.Status(200))})
 		start := time.Now()
 		mustFetch(t, tr, t.Context(), "http://h.test/")
@@ -94,7 +94,7 @@ func TestChangeOfAHold(t *testing.T) {
 func TestChangeOfAHoldThatNobodyWaitsFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Traces: []*transport.Trace{seen.trace()},
 			Base: script(faults.Status(429).Header("Retry-After", "30"), faults.Status(200))})
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		req.Header.Set("Authorization", "Bearer SECRET")
@@ -112,7 +112,7 @@ func TestChangeOfAGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		down := true
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, Traces: []*transport.Trace{seen.trace()},
 			Base: rt(func(req *http.Request) (*http.Response, error) {
 				if down {
 					return nil, context.DeadlineExceeded
@@ -139,7 +139,7 @@ func TestChangeOfACrowd(t *testing.T) {
 	for failFast, want := range map[policy.Switch]string{policy.Off: "concurrency", policy.On: "concurrency"} {
 		bubble(t, func(t *testing.T) {
 			var seen changes
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, FailFast: failFast}}, Trace: seen.trace(),
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, FailFast: failFast}}, Traces: []*transport.Trace{seen.trace()},
 				Base: script(faults.Status(200).Delay(700 * time.Millisecond))})
 			together(4, func(_ int) { _, _ = fetch(t, tr, t.Context(), "http://h.test/") })
 			assert.Equal(t, []string{want}, seen.told(), "fail fast %v", failFast)
@@ -155,7 +155,7 @@ func TestChangeOfABudget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		steps := script(faults.Status(503))
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{RetryBudget: policy.RetryBudget{Enabled: policy.On, Burst: 4, MinPerSecond: 0.5}}.Or(quick), Trace: seen.trace(), Base: steps})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{RetryBudget: policy.RetryBudget{Enabled: policy.On, Burst: 4, MinPerSecond: 0.5}}.Or(quick), Traces: []*transport.Trace{seen.trace()}, Base: steps})
 		for range 5 {
 			mustFetch(t, tr, t.Context(), "http://h.test/")
 		}
@@ -175,7 +175,7 @@ func TestChangeOfAQuota(t *testing.T) {
 		quota := func(left string) faults.Step {
 			return faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", left).Header("X-RateLimit-Reset", "60")
 		}
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{QuotaPacing: policy.On}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{QuotaPacing: policy.On}, Traces: []*transport.Trace{seen.trace()},
 			Base: script(quota("21"), quota("20"), quota("19"), quota("100"))})
 		for range 3 {
 			mustFetch(t, tr, t.Context(), "http://h.test/")
@@ -200,7 +200,7 @@ func TestChangeThatUpdateEnds(t *testing.T) {
 	} {
 		inBubble(t, condition, func(t *testing.T) {
 			var seen changes
-			tr := mustNew(t, transport.Config{Rule: row.rule, Trace: seen.trace(), Base: row.base})
+			tr := mustNew(t, transport.Config{Rule: row.rule, Traces: []*transport.Trace{seen.trace()}, Base: row.base})
 			for range 50 {
 				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 				time.Sleep(100 * time.Millisecond)
@@ -220,7 +220,7 @@ func TestChangeThatUpdateEnds(t *testing.T) {
 func TestChangeOfALargeQuota(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{QuotaPacing: policy.On}, Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{QuotaPacing: policy.On}, Traces: []*transport.Trace{seen.trace()},
 			Base: script(faults.Status(200).Header("X-RateLimit-Limit", "30000000000").Header("X-RateLimit-Remaining", "3000000000").Header("X-RateLimit-Reset", "60"))})
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		require.Len(t, seen.all, 1, "events")
@@ -235,14 +235,14 @@ func TestChangesInOrder(t *testing.T) {
 	changes, wrong := 0, 0
 	var n atomic.Int64
 	tr := mustNew(t, transport.Config{Rule: policy.Rule{QuotaPacing: policy.On},
-		Trace: &transport.Trace{HostChange: func(_ context.Context, h transport.HostChange) {
+		Traces: []*transport.Trace{&transport.Trace{HostChange: func(_ context.Context, h transport.HostChange) {
 			mu.Lock()
 			defer mu.Unlock()
 			if changes++; lasts != h.Over {
 				wrong++
 			}
 			lasts = !h.Over
-		}},
+		}}},
 		Base: rt(func(req *http.Request) (*http.Response, error) {
 			left := "900000"
 			if n.Add(1)%2 == 0 {
@@ -265,7 +265,7 @@ func TestCauseOfAFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		heard := make(chan func(fleetmsg.Message), 1)
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, Fleet: fleettest.Link(headersSeen{heard}), Trace: seen.trace(),
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, Fleet: fleettest.Link(headersSeen{heard}), Traces: []*transport.Trace{seen.trace()},
 			Base: script(faults.Status(502), faults.Status(200))})
 		send := func() {
 			mustFetch(t, tr, t.Context(), "http://h.test/")
@@ -311,7 +311,7 @@ func TestHostChangeTexts(t *testing.T) {
 func TestHostChangedAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		tr := mustNew(t, transport.Config{Rule: quick, Trace: seen.trace(), Base: script(faults.Status(503), faults.Status(200))})
+		tr := mustNew(t, transport.Config{Rule: quick, Traces: []*transport.Trace{seen.trace()}, Base: script(faults.Status(503), faults.Status(200))})
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Empty(t, seen.told())
 	})
@@ -325,11 +325,11 @@ func TestHookThatSends(t *testing.T) {
 		tr = mustNew(t, transport.Config{
 			Rule: policy.Rule{MaxAttempts: 2, Concurrency: policy.Concurrency{Initial: 1, Max: 1}}.Or(quick),
 			Base: script(faults.Status(503)),
-			Trace: &transport.Trace{HostChange: func(context.Context, transport.HostChange) {
+			Traces: []*transport.Trace{&transport.Trace{HostChange: func(context.Context, transport.HostChange) {
 				if depth.Add(1) < 3 {
 					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 				}
-			}},
+			}}},
 			Logger: slog.New(handler(func(slog.Record) {
 				if depth.Add(1) < 20 {
 					_, _ = fetch(t, tr, t.Context(), "http://h.test/")

@@ -122,7 +122,7 @@ func TestConfigIsCopied(t *testing.T) {
 	attempts, told := 0, 0
 	hosts := map[string]policy.Rule{"h.test": {MaxAttempts: 2}}
 	trace := &transport.Trace{Event: func(transport.Event) { told++ }}
-	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: quick, Hosts: hosts, Trace: trace})
+	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: quick, Hosts: hosts, Traces: []*transport.Trace{trace}})
 	hosts["h.test"] = policy.Rule{MaxAttempts: 7}
 	hosts["other.test"] = policy.Rule{MaxAttempts: 7}
 	trace.Event = nil

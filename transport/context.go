@@ -78,12 +78,12 @@ func WithRule(ctx context.Context, rule policy.Rule) context.Context {
 
 // WithTrace returns a context whose requests are reported to trace. As in
 // net/http/httptrace, a trace that is already in ctx is called after it.
-// Config.Trace is called before both.
+// Config.Traces are called before both.
 func WithTrace(ctx context.Context, trace *Trace) context.Context {
 	if trace == nil {
 		return ctx
 	}
-	return withOptions(ctx, func(o *options) { o.trace = JoinTraces(trace, o.trace) })
+	return withOptions(ctx, func(o *options) { o.trace = joinTraces(trace, o.trace) })
 }
 
 func withOptions(ctx context.Context, change func(*options)) context.Context {

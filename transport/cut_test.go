@@ -73,7 +73,7 @@ func TestEveryBadEndOfABodyIsTold(t *testing.T) {
 				ctx, cancel = row.begin(ctx)
 				defer cancel()
 			}
-			tr := mustNew(t, transport.Config{Logger: log.logger(), Trace: seen.trace(), Rule: row.rule, Base: script(row.step)})
+			tr := mustNew(t, transport.Config{Logger: log.logger(), Traces: []*transport.Trace{seen.trace()}, Rule: row.rule, Base: script(row.step)})
 			resp, err := tr.RoundTrip(newRequest(t, row.method, "http://h.test/p?key=SECRET", nil).WithContext(ctx))
 			require.NoError(t, err)
 			_, err = io.ReadAll(resp.Body)
@@ -115,7 +115,7 @@ func TestWhoHearsOfABadEndOfABody(t *testing.T) {
 	inBubble(t, "a caller who closes the body", func(t *testing.T) {
 		var seen recorder
 		step := faults.Status(200).Body("twelve bytes").StallAt(5)
-		resp, err := mustNew(t, transport.Config{Trace: seen.trace(), Base: script(step)}).RoundTrip(postRequest(t, "http://h.test/"))
+		resp, err := mustNew(t, transport.Config{Traces: []*transport.Trace{seen.trace()}, Base: script(step)}).RoundTrip(postRequest(t, "http://h.test/"))
 		require.NoError(t, err)
 		time.AfterFunc(time.Second, func() { _ = resp.Body.Close() })
 		_, err = io.ReadAll(resp.Body) // Close ends it

@@ -358,7 +358,7 @@ func TestMaxElapsedOfAReconnect(t *testing.T) {
 				}, func(req *http.Request) (*http.Response, error) {
 					return newResponse(req, 206, testkit.CutAt("456789", io.EOF), `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
 				})
-				tr := over(t, transport.Config{Rule: row.rule.Or(exact), Trace: trace}, base)
+				tr := over(t, transport.Config{Rule: row.rule.Or(exact), Traces: []*transport.Trace{trace}}, base)
 				time.Sleep(time.Minute)
 				resp := mustGet(t, tr)
 				got, err := io.ReadAll(resp.Body)
@@ -671,7 +671,7 @@ func TestResumeBeyondARange(t *testing.T) {
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	req.Header.Set("Range", "bytes=2-7")
 	seen := &recorder{}
-	resp, err := over(t, transport.Config{Rule: quick, Trace: seen.trace()}, script(first, second)).RoundTrip(req)
+	resp, err := over(t, transport.Config{Rule: quick, Traces: []*transport.Trace{seen.trace()}}, script(first, second)).RoundTrip(req)
 	require.NoError(t, err)
 	got, err := io.ReadAll(resp.Body)
 	assert.Equal(t, "234", string(got))
@@ -841,7 +841,7 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 			base := cutter(strings.Repeat("x", 1000), 400, -501)
 			c := transport.Config{Rule: rule.Or(quick)}
 			if name == "observed" {
-				c.Trace = &transport.Trace{BodyEnd: func(context.Context, transport.BodyEnd) {}}
+				c.Traces = []*transport.Trace{&transport.Trace{BodyEnd: func(context.Context, transport.BodyEnd) {}}}
 			}
 			resp, err := get(t, over(t, c, over(t, c, base)), t.Context())
 			require.NoError(t, err)
@@ -1109,7 +1109,7 @@ func TestDeadlineWhileBytesComeAgain(t *testing.T) {
 		defer cancel()
 		var reasons []transport.Reason
 		sent := 0
-		tr := over(t, transport.Config{Trace: &transport.Trace{Event: func(e transport.Event) { reasons = append(reasons, e.Reason) }}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Traces: []*transport.Trace{&transport.Trace{Event: func(e transport.Event) { reasons = append(reasons, e.Reason) }}}}, rt(func(req *http.Request) (*http.Response, error) {
 			body := testkit.CutAt("hello", syscall.ECONNRESET)
 			if sent++; sent > 1 {
 				body = io.NopCloser(readFunc(func([]byte) (int, error) {

@@ -160,7 +160,7 @@ func TestAlertAfterTheHandshake(t *testing.T) {
 			})
 			seen := &recorder{}
 			rule := policy.Rule{ConnectTimeout: time.Minute, MaxAttempts: 2}.Or(quick)
-			_, err := mustNew(t, transport.Config{Base: base, Rule: rule, Trace: seen.trace()}).RoundTrip(getRequest(t, "https://h.test/"))
+			_, err := mustNew(t, transport.Config{Base: base, Rule: rule, Traces: []*transport.Trace{seen.trace()}}).RoundTrip(getRequest(t, "https://h.test/"))
 			require.ErrorIs(t, err, own)
 			require.Len(t, seen.all, row.attempts, "events")
 			assert.True(t, seen.all[0].Err == own, "%T", seen.all[0].Err)

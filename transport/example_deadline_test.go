@@ -37,9 +37,9 @@ func ExampleAttemptStart_deadline() {
 		return ctx
 	}
 	tr := transport.MustNew(transport.Config{
-		Base:  told{},
-		Rule:  policy.Rule{AttemptTimeout: 2 * time.Second},
-		Trace: &transport.Trace{AttemptStart: tell},
+		Base:   told{},
+		Rule:   policy.Rule{AttemptTimeout: 2 * time.Second},
+		Traces: []*transport.Trace{&transport.Trace{AttemptStart: tell}},
 	})
 	resp, err := (&http.Client{Transport: tr}).Get("https://api.example.com/")
 	if err != nil {

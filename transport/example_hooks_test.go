@@ -39,9 +39,9 @@ func ExampleTrace() {
 		},
 	}
 	tr, err := transport.New(transport.Config{
-		Base:  faults.New(nil, faults.Script(faults.ConnReset(), faults.Status(503), faults.Pass().Body("hello"))),
-		Rule:  policy.Rule{Backoff: backoff.Constant(time.Millisecond)},
-		Trace: trace,
+		Base:   faults.New(nil, faults.Script(faults.ConnReset(), faults.Status(503), faults.Pass().Body("hello"))),
+		Rule:   policy.Rule{Backoff: backoff.Constant(time.Millisecond)},
+		Traces: []*transport.Trace{trace},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -64,22 +64,22 @@ func ExampleTrace() {
 
 // Two observers share a Transport. The first counts attempts, and the second counts
 // retries.
-func ExampleJoinTraces() {
+func ExampleConfig_traces() {
 	attempts, retries := 0, 0
 	tr, err := transport.New(transport.Config{
 		Base: faults.New(nil, faults.Script(faults.Status(503), faults.Pass())),
 		Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)},
-		Trace: transport.JoinTraces(
-			&transport.Trace{AttemptStart: func(ctx context.Context, _ transport.AttemptStart) context.Context {
+		Traces: []*transport.Trace{
+			{AttemptStart: func(ctx context.Context, _ transport.AttemptStart) context.Context {
 				attempts++
 				return ctx
 			}},
-			&transport.Trace{Event: func(e transport.Event) {
+			{Event: func(e transport.Event) {
 				if e.Kind == transport.AttemptRetry {
 					retries++
 				}
 			}},
-		),
+		},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -241,9 +241,9 @@ func (cut) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 func ExampleError_body() {
 	var stopped *transport.Error
 	tr, err := transport.New(transport.Config{
-		Base:  cutting(),
-		Rule:  policy.Rule{Backoff: atOnce},
-		Trace: &transport.Trace{Event: func(e transport.Event) { errors.As(e.Err, &stopped) }},
+		Base:   cutting(),
+		Rule:   policy.Rule{Backoff: atOnce},
+		Traces: []*transport.Trace{&transport.Trace{Event: func(e transport.Event) { errors.As(e.Err, &stopped) }}},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -395,7 +395,7 @@ func TestConnectionsAreReused(t *testing.T) {
 			at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
 				s := set(t, cfg, rule, row.step)
 				onePool(s.base)
-				s.tr = mustNew(t, transport.Config{Base: s.base, Rule: rule, Trace: s.seen.trace()})
+				s.tr = mustNew(t, transport.Config{Base: s.base, Rule: rule, Traces: []*transport.Trace{s.seen.trace()}})
 				got := s.send(http.MethodGet, nil)
 				assert.Equal(t, 503, got.status)
 				assert.Equal(t, transport.ReasonMaxAttempts, got.reason)
@@ -643,7 +643,7 @@ func TestCancelAfterAnAttemptsTimeout(t *testing.T) {
 		time.AfterFunc(1500*time.Millisecond, func() { cancel(gone) })
 		var seen recorder
 		tr := mustNew(t, transport.Config{
-			Rule: policy.Rule{AttemptTimeout: time.Second}.Or(quick), Trace: seen.trace(),
+			Rule: policy.Rule{AttemptTimeout: time.Second}.Or(quick), Traces: []*transport.Trace{seen.trace()},
 			Base: rt(func(req *http.Request) (*http.Response, error) {
 				<-req.Context().Done()
 				time.Sleep(time.Second)

@@ -287,7 +287,7 @@ func TestRateIsNoGate(t *testing.T) {
 	for name, f := range map[string]*memFleet{"alone": nil, "fleet": newMemFleet(0)} {
 		inBubble(t, name, func(t *testing.T) {
 			w := &witness{t: t}
-			c := transport.Config{Base: script(status(200).Delay(100 * time.Millisecond)), Trace: w.trace(), Rule: policy.Rule{
+			c := transport.Config{Base: script(status(200).Delay(100 * time.Millisecond)), Traces: []*transport.Trace{w.trace()}, Rule: policy.Rule{
 				Concurrency: policy.Concurrency{Max: 50}, RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1},
 			}.Or(exact)}
 			if f != nil {

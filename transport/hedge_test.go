@@ -751,7 +751,7 @@ func TestHedgeIsNotTraced(t *testing.T) {
 			defer server.Close()
 			base := &http.Transport{}
 			defer base.CloseIdleConnections()
-			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 10 * time.Millisecond}}, Trace: &transport.Trace{
+			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 10 * time.Millisecond}}, Traces: []*transport.Trace{&transport.Trace{
 				Addresses: own,
 				AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
 					if !own || a.Kind != transport.AttemptHedge {
@@ -759,7 +759,7 @@ func TestHedgeIsNotTraced(t *testing.T) {
 					}
 					return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{ConnectStart: func(string, string) { ownDials.Add(1) }})
 				},
-			}})
+			}}})
 			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
 				GetConn:      func(string) { gets.Add(1) },
 				GotConn:      func(httptrace.GotConnInfo) { conns.Add(1) },
@@ -936,12 +936,12 @@ func TestTraceThatPanicsAtAHedgeEndsTheFirstAttempt(t *testing.T) {
 		var contexts []context.Context
 		tr := over(t, transport.Config{
 			Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Initial: 5}},
-			Trace: &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
+			Traces: []*transport.Trace{&transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
 				if a.Kind == transport.AttemptHedge {
 					panic("hook")
 				}
 				return ctx
-			}},
+			}}},
 		}, rt(func(req *http.Request) (*http.Response, error) {
 			mu.Lock()
 			contexts = append(contexts, req.Context())
@@ -1154,7 +1154,7 @@ func TestHedgeLeavesTheBodyToTheFirst(t *testing.T) {
 			return ctx
 		}}
 		rule := policy.Rule{AttemptTimeout: time.Second, Hedge: policy.Hedge{Delay: time.Millisecond}}.Or(quick)
-		tr := over(t, transport.Config{Rule: rule, Trace: trace}, numbered(func(req *http.Request, n int) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: rule, Traces: []*transport.Trace{trace}}, numbered(func(req *http.Request, n int) (*http.Response, error) {
 			if n%2 == 1 { // a first attempt
 				time.Sleep(time.Millisecond)
 			}

@@ -128,7 +128,7 @@ func set(t *testing.T, cfg ts.Config, rule policy.Rule, steps ...ts.Step) *stage
 	t.Helper()
 	s := &stage{Server: ts.Start(t, cfg, steps...), t: t, seen: &recorder{}}
 	s.base = s.Transport()
-	s.tr = mustNew(t, transport.Config{Base: s.base, Rule: rule, Trace: s.seen.trace()})
+	s.tr = mustNew(t, transport.Config{Base: s.base, Rule: rule, Traces: []*transport.Trace{s.seen.trace()}})
 	return s
 }
 

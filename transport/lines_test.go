@@ -315,7 +315,7 @@ func TestSixLinesPerMinute(t *testing.T) {
 			var log journal
 			var seen changes
 			base := switched{fail: errRefused}
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Logger: log.above(slog.LevelInfo), Trace: seen.trace(), Base: &base})
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Logger: log.above(slog.LevelInfo), Traces: []*transport.Trace{seen.trace()}, Base: &base})
 			send := func(down bool) {
 				base.down.Store(down)
 				for range 5 {
@@ -599,7 +599,7 @@ func TestReasonsOfAnEnd(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			var log journal
 			var seen recorder
-			tr := mustNew(t, transport.Config{Logger: log.logger(), Base: script(faults.Hang()), Trace: seen.trace()})
+			tr := mustNew(t, transport.Config{Logger: log.logger(), Base: script(faults.Hang()), Traces: []*transport.Trace{seen.trace()}})
 			ctx, cancel := row.begin(t.Context())
 			defer cancel()
 			_, err := fetch(t, tr, ctx, "http://h.test/")
@@ -613,7 +613,7 @@ func TestReasonsOfAnEnd(t *testing.T) {
 	}
 	inBubble(t, "the timeout of a client", func(t *testing.T) {
 		var seen recorder
-		client := &http.Client{Timeout: time.Second, Transport: mustNew(t, transport.Config{Base: script(faults.Hang()), Trace: seen.trace()})}
+		client := &http.Client{Timeout: time.Second, Transport: mustNew(t, transport.Config{Base: script(faults.Hang()), Traces: []*transport.Trace{seen.trace()}})}
 		_, err := client.Get("http://h.test/")
 		require.Error(t, err)
 		assert.Equal(t, []transport.Reason{transport.ReasonDeadline}, seen.reasons())

@@ -647,7 +647,7 @@ func TestNestedTransports(t *testing.T) {
 		}))
 		rule := policy.Rule{AttemptTimeout: 5 * time.Second}.Or(quick)
 		var seen recorder
-		resp, err := get(t, over(t, transport.Config{Rule: rule, Trace: seen.trace()}, inner), t.Context())
+		resp, err := get(t, over(t, transport.Config{Rule: rule, Traces: []*transport.Trace{seen.trace()}}, inner), t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		base.sent(t, 2)

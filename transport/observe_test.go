@@ -223,7 +223,7 @@ func TestHooks(t *testing.T) {
 				assert.Equal(t, fmt.Sprint(req.Context().Value(attemptKey{})), req.Header.Get("X-Attempt"), "context and header of the same attempt")
 				return row.base.RoundTrip(req)
 			})
-			tr := mustNew(t, transport.Config{Base: base, Rule: row.rule, Trace: w.trace()})
+			tr := mustNew(t, transport.Config{Base: base, Rule: row.rule, Traces: []*transport.Trace{w.trace()}})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if row.until > 0 {
@@ -270,7 +270,7 @@ func TestTimesOfAttempts(t *testing.T) {
 			func(req *http.Request) (*http.Response, error) { time.Sleep(300 * ms); return play(req, status(503)) },
 			func(req *http.Request) (*http.Response, error) { time.Sleep(50 * ms); return play(req, status(200)) },
 		)
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.2}}.Or(exact), Trace: w.trace()})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.2}}.Or(exact), Traces: []*transport.Trace{w.trace()}})
 		resp := mustGet(t, tr)
 		time.Sleep(time.Second)
 		_ = resp.Body.Close()
@@ -314,7 +314,7 @@ func TestQueued(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			w := &witness{t: t}
-			tr := mustNew(t, transport.Config{Base: script(row.first, status(200)), Rule: row.rule.Or(exact), Trace: w.trace()})
+			tr := mustNew(t, transport.Config{Base: script(row.first, status(200)), Rule: row.rule.Or(exact), Traces: []*transport.Trace{w.trace()}})
 			for range 2 {
 				resp := mustGet(t, tr)
 				_ = resp.Body.Close()
@@ -331,7 +331,7 @@ func TestQueued(t *testing.T) {
 	inBubble(t, "rate before the gate", func(t *testing.T) {
 		w := &witness{t: t}
 		rule := policy.Rule{Concurrency: policy.Concurrency{Max: 1}, RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}}
-		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: rule.Or(exact), Trace: w.trace()})
+		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: rule.Or(exact), Traces: []*transport.Trace{w.trace()}})
 		together(2, func(int) {
 			resp, err := get(t, tr, t.Context())
 			assert.NoError(t, err)
@@ -341,7 +341,7 @@ func TestQueued(t *testing.T) {
 	})
 	inBubble(t, "gate", func(t *testing.T) {
 		w := &witness{t: t}
-		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}.Or(exact), Trace: w.trace()})
+		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}.Or(exact), Traces: []*transport.Trace{w.trace()}})
 		together(2, func(int) {
 			resp, err := get(t, tr, t.Context())
 			assert.NoError(t, err)
@@ -374,7 +374,7 @@ func TestBodyEnd(t *testing.T) {
 	for _, end := range []error{io.EOF, broken} {
 		t.Run(end.Error(), func(t *testing.T) {
 			w := &witness{t: t}
-			tr := mustNew(t, transport.Config{Trace: w.trace(), Rule: policy.Rule{Resume: policy.Off}, Base: rt(func(req *http.Request) (*http.Response, error) {
+			tr := mustNew(t, transport.Config{Traces: []*transport.Trace{w.trace()}, Rule: policy.Rule{Resume: policy.Off}, Base: rt(func(req *http.Request) (*http.Response, error) {
 				return newResponse(req, 200, testkit.CutAt(text, end)), nil
 			})})
 			resp := mustGet(t, tr)
@@ -393,7 +393,7 @@ func TestBodyEnd(t *testing.T) {
 	}
 	t.Run("a body that is closed early", func(t *testing.T) {
 		w := &witness{t: t}
-		tr := mustNew(t, transport.Config{Trace: w.trace(), Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Traces: []*transport.Trace{w.trace()}, Base: rt(func(req *http.Request) (*http.Response, error) {
 			return newResponse(req, 200, testkit.CutAt(text, io.EOF)), nil
 		})})
 		resp := mustGet(t, tr)
@@ -407,7 +407,7 @@ func TestBodyEnd(t *testing.T) {
 	})
 	inBubble(t, "resumes", func(t *testing.T) {
 		w := &witness{t: t}
-		tr := mustNew(t, transport.Config{Trace: w.trace(), Rule: exact, Base: cutter(text, 400, 0, -503, 100)})
+		tr := mustNew(t, transport.Config{Traces: []*transport.Trace{w.trace()}, Rule: exact, Base: cutter(text, 400, 0, -503, 100)})
 		resp := mustGet(t, tr)
 		_, err := io.Copy(io.Discard, resp.Body)
 		require.NoError(t, err)
@@ -418,7 +418,7 @@ func TestBodyEnd(t *testing.T) {
 	})
 	t.Run("a connection that is handed over", func(t *testing.T) {
 		w := &witness{t: t}
-		tr := mustNew(t, transport.Config{Trace: w.trace(), Base: script(status(101))})
+		tr := mustNew(t, transport.Config{Traces: []*transport.Trace{w.trace()}, Base: script(status(101))})
 		mustGet(t, tr)
 		assert.False(t, w.sums[0].BodyFollows)
 		w.closed()
@@ -445,7 +445,7 @@ func TestHooksOfSeveralTraces(t *testing.T) {
 			},
 		}
 	}
-	tr := mustNew(t, transport.Config{Base: script(status(200)), Trace: named("config")})
+	tr := mustNew(t, transport.Config{Base: script(status(200)), Traces: []*transport.Trace{named("config")}})
 	ctx := transport.WithTrace(transport.WithTrace(t.Context(), named("old")), &transport.Trace{})
 	ctx = transport.WithTrace(transport.WithTrace(ctx, &transport.Trace{Event: func(transport.Event) {}}), named("new"))
 	_, err := get(t, tr, ctx)
@@ -464,7 +464,7 @@ func TestHooksThatPanic(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			body, gate := oneShot("text"), policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}
 			answer := &body0{}
-			tr := mustNew(t, transport.Config{Rule: gate, Trace: trace, Base: rt(func(req *http.Request) (*http.Response, error) {
+			tr := mustNew(t, transport.Config{Rule: gate, Traces: []*transport.Trace{trace}, Base: rt(func(req *http.Request) (*http.Response, error) {
 				_ = req.Body.Close()
 				return newResponse(req, 200, answer), nil
 			})})
@@ -485,7 +485,7 @@ func (b *body0) Close() error           { b.closed = true; return nil }
 // TestTraceWithoutHooksCostsNothing: an empty Trace, wherever it stands, leaves the
 // first attempt as it is.
 func TestTraceWithoutHooksCostsNothing(t *testing.T) {
-	tr := mustNew(t, transport.Config{Base: newNoop(), Trace: &transport.Trace{}})
+	tr := mustNew(t, transport.Config{Base: newNoop(), Traces: []*transport.Trace{&transport.Trace{}}})
 	req := getRequest(t, "http://h.test/")
 	req = req.WithContext(transport.WithTrace(req.Context(), &transport.Trace{}))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = tr.RoundTrip(req) }))

@@ -34,12 +34,12 @@ type inContext = func(context.Context) context.Context
 
 // observers are the ways to observe a request: by the Config, or by the context.
 var observers = map[string]func(*transport.Config) inContext{
-	"Config.Trace": func(c *transport.Config) inContext { c.Trace = allHooks(); return nil },
+	"Config.Traces": func(c *transport.Config) inContext { c.Traces = []*transport.Trace{allHooks()}; return nil },
 	"WithTrace": func(*transport.Config) inContext {
 		return func(ctx context.Context) context.Context { return transport.WithTrace(ctx, allHooks()) }
 	},
 	"Event": func(c *transport.Config) inContext {
-		c.Trace = &transport.Trace{Event: func(transport.Event) {}}
+		c.Traces = []*transport.Trace{&transport.Trace{Event: func(transport.Event) {}}}
 		return nil
 	},
 	"debug log": func(c *transport.Config) inContext {

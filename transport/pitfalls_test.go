@@ -390,7 +390,7 @@ func TestPermanentFailures(t *testing.T) {
 	}
 	for _, url := range []string{"ftp://h.test/", "http:///path", "://", "http://"} {
 		var seen recorder
-		tr := mustNew(t, transport.Config{Rule: quick, Trace: seen.trace()})
+		tr := mustNew(t, transport.Config{Rule: quick, Traces: []*transport.Trace{seen.trace()}})
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		req.URL.Scheme, req.URL.Host, _ = strings.Cut(strings.TrimSuffix(url, "/"), "://")
 		req.URL.Host, _, _ = strings.Cut(req.URL.Host, "/")
@@ -399,7 +399,7 @@ func TestPermanentFailures(t *testing.T) {
 		assert.Equal(t, []transport.Reason{transport.ReasonFinal}, seen.reasons(), url)
 	}
 	var seen recorder
-	tr := mustNew(t, transport.Config{Rule: quick, Trace: seen.trace()})
+	tr := mustNew(t, transport.Config{Rule: quick, Traces: []*transport.Trace{seen.trace()}})
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	req.Header["Bad name"] = []string{"x"}
 	_, err := tr.RoundTrip(req)
@@ -413,7 +413,7 @@ func TestDefaultWaits(t *testing.T) {
 		waits := map[time.Duration]bool{}
 		for range 20 {
 			var seen recorder
-			tr := mustNew(t, transport.Config{Base: script(faults.Status(503), faults.Status(200)), Trace: seen.trace()})
+			tr := mustNew(t, transport.Config{Base: script(faults.Status(503), faults.Status(200)), Traces: []*transport.Trace{seen.trace()}})
 			mustFetch(t, tr, t.Context(), "http://h.test/")
 			wait := seen.events()[0].Delay
 			assert.GreaterOrEqual(t, wait, time.Second)

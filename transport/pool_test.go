@@ -885,7 +885,7 @@ func TestMoveAfterSeveralFailuresIsTold(t *testing.T) {
 		}
 		s := ts.Start(t, cfg)
 		var log testkit.Text
-		tr := mustNew(t, transport.Config{Base: s.Transport(), Rule: hasty, Trace: seen.trace(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		tr := mustNew(t, transport.Config{Base: s.Transport(), Rule: hasty, Traces: []*transport.Trace{seen.trace()}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		w := &wired{Server: s, t: t, net: cfg.Net, tr: tr}
 		assert.Equal(t, http.StatusBadGateway, w.post().status)
 		w.ok(w.get(), time.Second)

@@ -64,13 +64,13 @@ func TestLastingOutage(t *testing.T) {
 						}
 						return fault.step
 					})
-					tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 6}, Trace: &transport.Trace{
+					tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 6}, Traces: []*transport.Trace{&transport.Trace{
 						Event: func(e transport.Event) {
 							if e.Kind == transport.AttemptRetry && e.Status == http.StatusOK {
 								retried.Add(1)
 							}
 						},
-					}})
+					}}})
 					steady(t, tr, row.every, time.Minute, "http://api.test")
 					sent.Store(0)
 					steady(t, tr, row.every, lasts, "http://api.test")

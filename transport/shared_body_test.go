@@ -514,7 +514,7 @@ func TestSourceIsClosedByTheBase(t *testing.T) {
 			return nil, &net.OpError{Op: "write", Net: "tcp", Err: syscall.ECONNRESET}
 		})
 		seen := &recorder{}
-		tr := mustNew(t, transport.Config{Base: broken, Trace: seen.trace()})
+		tr := mustNew(t, transport.Config{Base: broken, Traces: []*transport.Trace{seen.trace()}})
 		req := newRequest(t, http.MethodPut, "http://example.com/", pr)
 		req.GetBody = func() (io.ReadCloser, error) { return oneShot("again"), nil }
 		resp, err := tr.RoundTrip(req)

@@ -481,7 +481,7 @@ func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
 		"classifier": {Rule: policy.Rule{Classify: func(classify.Outcome) classify.Class { panic("own") }}},
 		"hint":       {Rule: policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { panic("own") }}},
 		"idempotent": {Rule: policy.Rule{Idempotent: func(*http.Request) bool { panic("own") }}},
-		"trace":      {Trace: &transport.Trace{Event: func(transport.Event) { panic("own") }}},
+		"trace":      {Traces: []*transport.Trace{{Event: func(transport.Event) { panic("own") }}}},
 	}
 	for name, c := range rows {
 		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a gate": {Concurrency: gate}} {
@@ -514,7 +514,7 @@ func TestPanicDoesNotWaitForClose(t *testing.T) {
 	for name, c := range map[string]transport.Config{
 		"a light first try": {Rule: policy.Rule{Classify: own}},
 		"the loop":          {Rule: policy.Rule{AttemptTimeout: time.Second, Classify: own}},
-		"a hook":            {Trace: hook},
+		"a hook":            {Traces: []*transport.Trace{hook}},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			tr := over(t, c, rt(func(req *http.Request) (*http.Response, error) {

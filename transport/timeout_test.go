@@ -93,13 +93,13 @@ func TestBoundOfARetryLeavesTimeForTheUpload(t *testing.T) {
 			})), nil
 		}
 		req.Body, _ = req.GetBody()
-		tr := over(t, transport.Config{Rule: quick, Trace: trace}, server)
+		tr := over(t, transport.Config{Rule: quick, Traces: []*transport.Trace{trace}}, server)
 		assert.Equal(t, http.StatusOK, mustRoundTrip(t, tr, req).StatusCode)
 		assert.Equal(t, 2*time.Hour, time.Since(start), "by each attempt")
 		assert.Equal(t, make([]time.Time, 2), deadlines, "nobody knows how long the upload takes")
 
 		deadlines, start = nil, time.Now()
-		_ = mustGet(t, over(t, transport.Config{Rule: quick, Trace: trace}, script(faults.ConnReset(), status(200))))
+		_ = mustGet(t, over(t, transport.Config{Rule: quick, Traces: []*transport.Trace{trace}}, script(faults.ConnReset(), status(200))))
 		assert.Equal(t, []time.Time{{}, start.Add(transport.LaterTimeout)}, deadlines)
 	})
 }

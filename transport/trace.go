@@ -277,9 +277,9 @@ func (t *Trace) hasHooks() bool {
 	return t != nil && (t.RequestStart != nil || t.AttemptStart != nil || t.AttemptEnd != nil || t.RequestEnd != nil || t.BodyEnd != nil)
 }
 
-// JoinTraces returns a Trace that calls the functions of all traces, in their order. A
+// joinTraces returns a Trace that calls the functions of all traces, in their order. A
 // later trace gets the contexts that an earlier trace returned. Traces may be nil.
-func JoinTraces(traces ...*Trace) *Trace {
+func joinTraces(traces ...*Trace) *Trace {
 	all := &Trace{}
 	for _, t := range traces {
 		if t == nil {

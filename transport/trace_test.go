@@ -34,7 +34,7 @@ func TestEvents(t *testing.T) {
 		const slow = 100 * time.Millisecond
 		responses := script(faults.Status(503).Header("X-Try", "1").Delay(slow), faults.Fail(syscall.ECONNRESET).Delay(slow),
 			faults.Status(429).Header("Retry-After", "10").Delay(slow), faults.Status(200).Delay(slow))
-		tr := mustNew(t, transport.Config{Base: responses, Rule: exact, Trace: seen.trace()})
+		tr := mustNew(t, transport.Config{Base: responses, Rule: exact, Traces: []*transport.Trace{seen.trace()}})
 		req := newRequest(t, http.MethodGet, "https://API.example.com:443/things", nil)
 		mustRoundTrip(t, tr, req)
 
@@ -81,7 +81,7 @@ func TestEvents(t *testing.T) {
 func TestEventOfARefusal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen recorder
-		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1}}, Trace: seen.trace()})
+		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1}}, Traces: []*transport.Trace{seen.trace()}})
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -100,14 +100,14 @@ func TestEventOfARefusal(t *testing.T) {
 func TestEventOfAnAttemptTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen recorder
-		tr := mustNew(t, transport.Config{Base: script(faults.Hang(), faults.Status(200)), Rule: policy.Rule{AttemptTimeout: time.Second}.Or(exact), Trace: seen.trace()})
+		tr := mustNew(t, transport.Config{Base: script(faults.Hang(), faults.Status(200)), Rule: policy.Rule{AttemptTimeout: time.Second}.Or(exact), Traces: []*transport.Trace{seen.trace()}})
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.ErrorIs(t, seen.events()[0].Err, policy.ErrAttemptTimeout)
 		assert.Equal(t, classify.Ambiguous, seen.events()[0].Class)
 	})
 }
 
-// TestTraceOrder: Config.Trace first, then the contexts' from the newest to the
+// TestTraceOrder: Config.Traces first, then the contexts' from the newest to the
 // oldest, each as it was when it was given.
 func TestTraceOrder(t *testing.T) {
 	var calls []string
@@ -115,7 +115,7 @@ func TestTraceOrder(t *testing.T) {
 		return &transport.Trace{Event: func(transport.Event) { calls = append(calls, name) }}
 	}
 	own := named("config")
-	tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Trace: own})
+	tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Traces: []*transport.Trace{own}})
 	own.Event = nil // copied: no effect
 
 	older := named("older")
@@ -145,7 +145,7 @@ func TestTraceOrder(t *testing.T) {
 
 // An empty trace is no trace, wherever it stands.
 func TestTraceWithoutFunctions(t *testing.T) {
-	tr := mustNew(t, transport.Config{Base: script(faults.Status(503), faults.Status(200)), Rule: quick, Trace: &transport.Trace{}})
+	tr := mustNew(t, transport.Config{Base: script(faults.Status(503), faults.Status(200)), Rule: quick, Traces: []*transport.Trace{&transport.Trace{}}})
 	resp := mustFetch(t, tr, transport.WithTrace(t.Context(), &transport.Trace{}), "http://h.test/")
 	assert.Equal(t, 200, resp.StatusCode)
 }
@@ -297,7 +297,7 @@ func TestHookThatPanics(t *testing.T) {
 	closed := false
 	req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 	req.Body = closer{strings.NewReader("text"), func() { closed = true }}
-	tr := mustNew(t, transport.Config{Base: script(faults.Status(503)), Trace: &transport.Trace{Event: func(transport.Event) { panic("hook") }}})
+	tr := mustNew(t, transport.Config{Base: script(faults.Status(503)), Traces: []*transport.Trace{&transport.Trace{Event: func(transport.Event) { panic("hook") }}}})
 	assert.PanicsWithValue(t, "hook", func() { _, _ = tr.RoundTrip(req) })
 	assert.True(t, closed)
 }
@@ -320,7 +320,7 @@ func TestErrorsInEventsHaveNoSecrets(t *testing.T) {
 		var changed changes
 		tr := mustNew(t, transport.Config{
 			Base: script(faults.Fail(own)), Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}},
-			Trace: transport.JoinTraces(seen.trace(), changed.trace()),
+			Traces: []*transport.Trace{seen.trace(), changed.trace()},
 		})
 		_, err := tr.RoundTrip(getRequest(t, "http://h.test/p?key="+marker))
 		assert.True(t, err == error(own), "the error of a single attempt is untouched: %T", err)
@@ -345,7 +345,7 @@ func TestErrorsInEventsHaveNoSecrets(t *testing.T) {
 func TestErrorsInEventsAreTheirOwn(t *testing.T) {
 	var seen recorder
 	own := errors.New("reset by the base")
-	_, err := mustNew(t, transport.Config{Base: script(faults.Fail(own)), Trace: seen.trace()}).RoundTrip(getRequest(t, "http://h.test/?q="+marker))
+	_, err := mustNew(t, transport.Config{Base: script(faults.Fail(own)), Traces: []*transport.Trace{seen.trace()}}).RoundTrip(getRequest(t, "http://h.test/?q="+marker))
 	require.Error(t, err)
 	assert.True(t, seen.events()[0].Err == own)
 }
@@ -356,12 +356,12 @@ func TestTextsOfEvents(t *testing.T) {
 		var texts []string
 		tr := mustNew(t, transport.Config{
 			Base: script(faults.Status(503).Delay(20*time.Millisecond), faults.Fail(errors.New("no http://h.test/?key="+marker)), status(200)),
-			Rule: policy.Rule{Classify: always}.Or(exact), Trace: &transport.Trace{Event: func(e transport.Event) { texts = append(texts, e.String()) }},
+			Rule: policy.Rule{Classify: always}.Or(exact), Traces: []*transport.Trace{&transport.Trace{Event: func(e transport.Event) { texts = append(texts, e.String()) }}},
 		})
 		_, err := tr.RoundTrip(getRequest(t, "http://u:p@h.test/?key="+marker))
 		require.NoError(t, err)
 		resp, err := mustNew(t, transport.Config{Base: script(faults.Status(200).Body("twelve bytes").CutAt(5)),
-			Trace: &transport.Trace{Event: func(e transport.Event) { texts = append(texts, fmt.Sprint(e)) }}}).RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", nil))
+			Traces: []*transport.Trace{&transport.Trace{Event: func(e transport.Event) { texts = append(texts, fmt.Sprint(e)) }}}}).RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", nil))
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
 		require.Error(t, err)
@@ -379,7 +379,7 @@ func TestTextsOfEvents(t *testing.T) {
 // why.
 func TestEventsSayWhatFailed(t *testing.T) {
 	texts := func(t *testing.T, c transport.Config) (all []string) {
-		c.Trace = &transport.Trace{Event: func(e transport.Event) { all = append(all, e.String()) }}
+		c.Traces = []*transport.Trace{&transport.Trace{Event: func(e transport.Event) { all = append(all, e.String()) }}}
 		resp, err := mustNew(t, c).RoundTrip(getRequest(t, "http://h.test/"))
 		require.NoError(t, err)
 		_, _ = io.ReadAll(resp.Body)

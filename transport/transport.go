@@ -84,8 +84,9 @@ type Config struct {
 	// all members together, and the floor of Rule.RetryBudget is divided by their number.
 	Fleet Fleet
 
-	// Trace is told about every attempt. Default none.
-	Trace *Trace
+	// Traces are told about every request, in their order. A later trace gets the contexts that an
+	// earlier trace returned. Nil entries are skipped. Default none.
+	Traces []*Trace
 
 	// Logger gets log lines. Default none.
 	//
@@ -143,7 +144,7 @@ func New(c Config) (*Transport, error) {
 	if replay.IsNil(c.Fleet) {
 		faults = append(faults, &policy.FieldError{Field: "Fleet", Value: c.Fleet, Reason: "is a nil pointer"})
 	}
-	trace := JoinTraces(c.Trace)
+	trace := joinTraces(c.Traces...)
 	if t.hostChanged = trace.HostChange; trace.Event != nil || trace.hasHooks() {
 		t.trace = trace
 	}

@@ -157,7 +157,7 @@ func TestDeadlineOfAnAttempt(t *testing.T) {
 				got = append(got, left)
 				return ctx
 			}}
-			tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Trace: trace, Rule: policy.Rule{AttemptTimeout: row.attempt, StallTimeout: row.stall, Backoff: backoff.Constant(time.Second)}})
+			tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Traces: []*transport.Trace{trace}, Rule: policy.Rule{AttemptTimeout: row.attempt, StallTimeout: row.stall, Backoff: backoff.Constant(time.Second)}})
 			ctx, cancel := t.Context(), context.CancelFunc(func() {})
 			if row.caller > 0 {
 				ctx, cancel = context.WithTimeout(ctx, row.caller)

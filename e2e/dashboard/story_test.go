@@ -173,7 +173,7 @@ func play(t *testing.T) (all *samples) {
 		c := transport.Config{
 			Base:    b,
 			NewPool: func(string) http.RoundTripper { return otherLane{b} },
-			Trace:   telemetry.Trace(),
+			Traces:  []*transport.Trace{telemetry.Trace()},
 			Rule:    policy.Rule{Backoff: backoff.Constant(100 * time.Millisecond), RetryBudget: policy.RetryBudget{Ratio: 0.1, MinPerSecond: 0.5}},
 			Hosts:   rules,
 		}

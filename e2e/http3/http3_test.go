@@ -90,11 +90,11 @@ func serve(t *testing.T, rule policy.Rule, handler func(n int, w http.ResponseWr
 	tr, err := transport.New(transport.Config{
 		Base: s.base,
 		Rule: rule.Or(policy.Rule{Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Enabled: policy.Off}}),
-		Trace: &transport.Trace{Event: func(e transport.Event) {
+		Traces: []*transport.Trace{&transport.Trace{Event: func(e transport.Event) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.events = append(s.events, e)
-		}},
+		}}},
 	})
 	require.NoError(t, err)
 	s.client = &http.Client{Transport: tr}

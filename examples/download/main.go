@@ -23,7 +23,7 @@ func main() {
 	fmt.Printf("A server closes each connection after %s of a file of %s.\n", size(cut), size(length))
 	file := testserver.Pattern(length)
 	bad := testserver.Content(file, `"v1"`).CutAt(cut, testserver.Close)
-	retrying, err := transport.New(transport.Config{Trace: &transport.Trace{Event: tell}})
+	retrying, err := transport.New(transport.Config{Traces: []*transport.Trace{&transport.Trace{Event: tell}}})
 	must(err)
 
 	fmt.Println("\nA plain client:")

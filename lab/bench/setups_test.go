@@ -140,9 +140,9 @@ var hostSetups = map[string]func(terms) doer{
 var reasonSetups = map[string]func(terms) doer{
 	"aplomb": func(t terms) doer {
 		told := new(telling)
-		rt, err := transport.New(transport.Config{Base: t.base, Trace: &transport.Trace{RequestEnd: func(_ context.Context, r transport.RequestEnd) {
+		rt, err := transport.New(transport.Config{Base: t.base, Traces: []*transport.Trace{&transport.Trace{RequestEnd: func(_ context.Context, r transport.RequestEnd) {
 			told.text = string(r.Reason)
-		}}})
+		}}}})
 		if err != nil {
 			panic(err) // the settings are this test's
 		}

@@ -67,9 +67,9 @@ func newScene(t *testing.T) *scene {
 	_, err := transport.New(transport.Config{Fleet: memory.Member()})
 	require.NoError(t, err)
 	tr, err := transport.New(transport.Config{
-		Trace: s.debug.Trace(),
-		Fleet: memory.Member(),
-		Rule:  policy.Rule{MaxAttempts: 4, ShareRetryAfter: policy.On, MaxRetryAfter: 10 * time.Minute, Backoff: backoff.Constant(5 * time.Millisecond)},
+		Traces: []*transport.Trace{s.debug.Trace()},
+		Fleet:  memory.Member(),
+		Rule:   policy.Rule{MaxAttempts: 4, ShareRetryAfter: policy.On, MaxRetryAfter: 10 * time.Minute, Backoff: backoff.Constant(5 * time.Millisecond)},
 		Hosts: map[string]policy.Rule{strings.TrimPrefix(hung, "http://"): {
 			Concurrency: policy.Concurrency{Enabled: policy.On, Initial: 2, Max: 2},
 			RateLimit:   policy.RateLimit{PerSecond: 50, Burst: 10},

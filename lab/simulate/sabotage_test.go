@@ -261,9 +261,9 @@ var sabotage = []defect{
 	{"other bytes", Spliced, breaksResponses(func(resp *http.Response) { resp.Body = other{resp.Body} })},
 	{"no budget", Budget, changesRules(func(r *policy.Rule) { r.RetryBudget = policy.RetryBudget{Enabled: policy.Off} })},
 	{"an attempt is told twice", Told, func(p *plan, c transport.Config) (Client, error) {
-		if c.Trace != nil {
-			again := c.Trace.AttemptEnd
-			c.Trace.AttemptEnd = func(ctx context.Context, a transport.AttemptEnd) { again(ctx, a); again(ctx, a) }
+		if c.Traces != nil {
+			again := c.Traces[0].AttemptEnd
+			c.Traces[0].AttemptEnd = func(ctx context.Context, a transport.AttemptEnd) { again(ctx, a); again(ctx, a) }
 		}
 		return aTransport(p, c)
 	}},

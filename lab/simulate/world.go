@@ -48,7 +48,7 @@ type pair struct {
 // between the two.
 func nest(c transport.Config, between func(http.RoundTripper) http.RoundTripper) (Client, error) {
 	inner := c
-	inner.Trace, inner.Logger = nil, nil
+	inner.Traces, inner.Logger = nil, nil
 	t, err := transport.New(inner)
 	if err != nil {
 		return nil, err
@@ -326,7 +326,7 @@ func (w *world) config(l *link) transport.Config {
 		c.Base, c.Fleet = &base{world: w, process: l.process}, l.link()
 	}
 	if p.traced {
-		c.Trace = &transport.Trace{
+		c.Traces = []*transport.Trace{{
 			Event: w.event,
 			AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
 				w.told(a.Request, func(c *call) {
@@ -337,7 +337,7 @@ func (w *world) config(l *link) transport.Config {
 				return ctx
 			},
 			AttemptEnd: func(_ context.Context, a transport.AttemptEnd) { w.told(a.Request, func(c *call) { c.ended++ }) },
-		}
+		}}
 	}
 	if p.logged {
 		c.Logger = newLogger(w)

@@ -78,7 +78,7 @@ func against(ctx context.Context, o options, f *rulejson.File, base http.RoundTr
 			cancel(errDone)
 		}
 	}}
-	t, err := newTransport(f, transport.Config{Base: &single{base: base}, Trace: trace})
+	t, err := newTransport(f, transport.Config{Base: &single{base: base}, Traces: []*transport.Trace{trace}})
 	if err != nil {
 		return nil, err
 	}

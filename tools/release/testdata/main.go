@@ -17,9 +17,9 @@ import (
 func main() {
 	attempts := 0
 	config := transport.Config{
-		Base:  faults.New(nil, faults.Script(faults.Status(503), faults.Pass())),
-		Rule:  policy.Rule{Backoff: backoff.Constant(time.Millisecond)},
-		Trace: &transport.Trace{Event: func(transport.Event) { attempts++ }},
+		Base:   faults.New(nil, faults.Script(faults.Status(503), faults.Pass())),
+		Rule:   policy.Rule{Backoff: backoff.Constant(time.Millisecond)},
+		Traces: []*transport.Trace{&transport.Trace{Event: func(transport.Event) { attempts++ }}},
 	}
 	if err := module(&config); err != nil {
 		log.Fatal(err)

@@ -8,7 +8,7 @@ import (
 func module(c *transport.Config) error {
 	telemetry, err := aplombotel.New(aplombotel.Config{})
 	if err == nil {
-		c.Trace = transport.JoinTraces(telemetry.Trace(), c.Trace)
+		c.Traces = append(c.Traces, telemetry.Trace())
 	}
 	return err
 }
