@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -90,31 +91,34 @@ type endpoint struct {
 }
 
 // New returns a Transport over the endpoints, which are tried in this order. If something in them is
-// wrong, it returns all faults at once, as [policy.Errors].
+// wrong, it returns all faults at once, as *policy.FieldErrors that
+// are joined.
 func New(endpoints ...Endpoint) (*Transport, error) {
 	t := &Transport{sharesKeys: true}
-	var faults policy.Errors
-	wrong := func(field string, value any, why string) {
-		faults = append(faults, &policy.FieldError{Field: field, Value: value, Reason: why})
+	var faults []error
+	wrong := func(field, why string) {
+		faults = append(faults, &policy.FieldError{Field: field, Err: errors.New(why)})
 	}
 	if len(endpoints) == 0 {
-		wrong("endpoints", nil, "are none")
+		wrong("endpoints", "are none")
 	}
 	for i, e := range endpoints {
 		at := fmt.Sprintf("endpoints[%d].", i)
 		base, text, why := parseBase(e.URL, endpoints[0].URL)
 		if why != "" {
-			wrong(at+"URL", text, why)
+			wrong(at+"URL", strconv.Quote(text)+" "+why)
 		}
-		if e.Transport == nil || isNil(e.Transport) {
-			wrong(at+"Transport", e.Transport, "is nil")
+		if e.Transport == nil {
+			wrong(at+"Transport", "is nil")
+		} else if isNil(e.Transport) {
+			wrong(at+"Transport", fmt.Sprintf("(%T)(nil) is nil", e.Transport))
 		}
 		e.Allow = slices.Clone(e.Allow)
 		t.endpoints = append(t.endpoints, &endpoint{Endpoint: e, base: base, first: i == 0, born: time.Now()})
 		t.sharesKeys = t.sharesKeys && (i == 0 || e.allows("Idempotency-Key"))
 	}
 	if len(faults) > 0 {
-		return nil, faults
+		return nil, errors.Join(faults...)
 	}
 	return t, nil
 }

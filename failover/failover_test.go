@@ -40,12 +40,8 @@ func TestNew(t *testing.T) {
 		failover.Endpoint{URL: "https://", Transport: http.DefaultTransport},
 		failover.Endpoint{URL: "https://h.test/\x00secret", Transport: http.DefaultTransport},
 	)
-	var faults policy.Errors
-	require.ErrorAs(t, err, &faults)
-	var all []string
-	for _, f := range faults {
-		all = append(all, f.Error())
-	}
+	require.ErrorAs(t, err, new(*policy.FieldError))
+	all := strings.Split(err.Error(), "\n")
 	assert.Equal(t, []string{
 		"endpoints[0].Transport: (*http.Transport)(nil) is nil",
 		"endpoints[1].URL: \"http://b.test\" is not https, as that of the first endpoint is",

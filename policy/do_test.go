@@ -398,8 +398,8 @@ func TestDoRefuses(t *testing.T) {
 	err := Do(t.Context(), Rule{Backoff: backoff.Exponential{Base: -1}}, nil, f)
 	assert.EqualError(t, err, "policy: Do: "+
 		"Backoff.Base: -1ns is negative")
-	_, isErrors := errors.AsType[Errors](err)
-	assert.True(t, isErrors)
+	fault, ok := errors.AsType[*FieldError](err)
+	assert.True(t, ok && fault.Field == "Backoff.Base")
 }
 
 func TestDoLetsPanicsPass(t *testing.T) {

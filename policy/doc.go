@@ -15,6 +15,6 @@
 //	limits.go      Off, and the groups of a Rule's fields
 //	enum.go        how a Switch is printed
 //	key.go         UUIDKey
-//	errors.go      FieldError and Errors
+//	errors.go      FieldError
 //	do.go          Do and DoValue
 package policy

@@ -127,7 +127,7 @@ type Hedge struct {
 	UnsafeMethods Switch
 }
 
-func (b RetryBudget) check(bad *Errors) {
+func (b RetryBudget) check(bad *faults) {
 	for _, f := range []struct {
 		name  string
 		value float64
@@ -155,7 +155,7 @@ func (b RetryBudget) check(bad *Errors) {
 	checkSwitch(bad, "RetryBudget.Enabled", b.Enabled)
 }
 
-func (g Concurrency) check(bad *Errors) {
+func (g Concurrency) check(bad *faults) {
 	checkSwitch(bad, "Concurrency.Enabled", g.Enabled)
 	checkSwitch(bad, "Concurrency.FailFast", g.FailFast)
 	switch {
@@ -168,7 +168,7 @@ func (g Concurrency) check(bad *Errors) {
 	}
 }
 
-func (h Hedge) check(bad *Errors) {
+func (h Hedge) check(bad *faults) {
 	checkSwitch(bad, "Hedge.Enabled", h.Enabled)
 	checkSwitch(bad, "Hedge.UnsafeMethods", h.UnsafeMethods)
 	bad.checkTime("Hedge.Delay", h.Delay)

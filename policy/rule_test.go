@@ -250,12 +250,12 @@ func TestValidate(t *testing.T) {
 			"Backoff: (functionBackoff)(nil) is nil behind an interface that is not; leave the field nil to inherit"},
 		{"back-off of ours", Rule{Backoff: backoff.Exponential{Base: -1}}, "Backoff.Base: -1ns is negative"},
 		{"back-off at peace", Rule{Backoff: complainsBackoff{}}, ""},
-		{"back-off with Errors", Rule{Backoff: complainsBackoff{Errors{{Field: "A", Value: 1, Reason: "is odd"}, {Field: "B", Reason: "missing"}}}},
+		{"back-off with FieldErrors", Rule{Backoff: complainsBackoff{errors.Join(&FieldError{"A", errors.New("1 is odd")}, &FieldError{"B", errors.New("missing")})}},
 			"Backoff.A: 1 is odd\nBackoff.B: missing"},
-		{"back-off with a FieldError", Rule{Backoff: complainsBackoff{&FieldError{Field: "A", Value: "x", Reason: "is odd"}}}, `Backoff.A: "x" is odd`},
-		{"back-off with another error", Rule{Backoff: complainsBackoff{plain}}, "Backoff: the moon is full"},
-		{"back-off with joined errors", Rule{Backoff: complainsBackoff{errors.Join(plain, &FieldError{Field: "A", Reason: "missing"})}},
-			"Backoff: the moon is full\nBackoff.A: missing"},
+		{"back-off with a FieldError", Rule{Backoff: complainsBackoff{&FieldError{"A", errors.New(`"x" is odd`)}}}, `Backoff.A: "x" is odd`},
+		{"back-off with another error", Rule{Backoff: complainsBackoff{plain}}, "Backoff: policy: the moon is full"},
+		{"back-off with joined errors", Rule{Backoff: complainsBackoff{errors.Join(plain, &FieldError{"A", errors.New("missing")})}},
+			"Backoff: policy: the moon is full\nBackoff.A: missing"},
 		{"back-off with words around errors", Rule{Backoff: complainsBackoff{fmt.Errorf("both %w and %w", plain, plain)}},
 			"Backoff: both policy: the moon is full and policy: the moon is full"},
 
@@ -274,8 +274,9 @@ ReplayBuffer: 1099511627776 is more than 64 MiB (67108864 bytes)`},
 				return
 			}
 			require.EqualError(t, err, tt.want)
-			_, ok := errors.AsType[Errors](err)
-			assert.True(t, ok, "the error is Errors")
+			joined, ok := err.(interface{ Unwrap() []error })
+			require.True(t, ok)
+			assert.Len(t, joined.Unwrap(), strings.Count(tt.want, "\n")+1)
 		})
 	}
 }
@@ -287,16 +288,6 @@ func TestValidateKeepsABackoffsOwnError(t *testing.T) {
 	field, ok := errors.AsType[*FieldError](err)
 	require.True(t, ok)
 	assert.Equal(t, "Backoff", field.Field)
-}
-
-func TestErrorsAt(t *testing.T) {
-	err := Rule{MaxAttempts: 5000, ShareRetryAfter: 9}.Validate()
-	bad, ok := errors.AsType[Errors](err)
-	require.True(t, ok)
-	moved := bad.At(`Hosts["*.x"].`)
-	assert.EqualError(t, moved,
-		"Hosts[\"*.x\"].MaxAttempts: 5000 is more than 1000 attempts\nHosts[\"*.x\"].ShareRetryAfter: Switch(9) is none of off and on")
-	assert.Equal(t, "MaxAttempts", bad[0].Field, "At copies")
 }
 
 // wordyBackoff prints by itself.

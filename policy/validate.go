@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/formula"
@@ -26,14 +25,14 @@ const (
 	maxTime = 10 * 365 * 24 * time.Hour
 )
 
-// Validate reports everything that is wrong with the rule at once, as [Errors],
-// and nil if nothing is wrong. A zero field is never wrong, because it inherits.
+// Validate reports everything that is wrong with the rule at once, as *FieldErrors that
+// are joined, and nil if nothing is wrong. A zero field is never wrong, because it inherits.
 // Validate the result of [Rule.Or] as well, because two rules can each be right
 // and be wrong together. Values that can only be mistakes are wrong, too, such as
 // a time below a microsecond, which is a number without its unit. If the Backoff
 // has a method Validate() error, its faults are reported under "Backoff".
 func (r Rule) Validate() error {
-	var bad Errors
+	var bad faults
 	checkMost(&bad, "MaxAttempts", r.MaxAttempts, maxAttempts, "%d attempts")
 	if r.MaxAttempts < 0 {
 		bad.add("MaxAttempts", r.MaxAttempts, "is not a number of attempts; 1 turns retries off")
@@ -54,13 +53,10 @@ func (r Rule) Validate() error {
 	checkMost(&bad, "ReplayBuffer", r.ReplayBuffer, maxMemory, "64 MiB (%d bytes)")
 	checkSwitch(&bad, "Resume", r.Resume)
 	checkMost(&bad, "MaxRefetch", r.MaxRefetch, maxAgain, "1 GiB (%d bytes)")
-	if bad == nil {
-		return nil // an empty Errors in the interface would not be nil
-	}
-	return bad
+	return errors.Join(bad...)
 }
 
-func (r *Rule) checkRate(bad *Errors) {
+func (r *Rule) checkRate(bad *faults) {
 	checkSwitch(bad, "RateLimit.Enabled", r.RateLimit.Enabled)
 	switch {
 	case math.IsNaN(r.RateLimit.PerSecond), math.IsInf(r.RateLimit.PerSecond, 0):
@@ -75,14 +71,14 @@ func (r *Rule) checkRate(bad *Errors) {
 }
 
 // checkMost refuses a value above most. text says how much that is.
-func checkMost[T int | int64](bad *Errors, field string, value, most T, text string) {
+func checkMost[T int | int64](bad *faults, field string, value, most T, text string) {
 	if value > most {
 		bad.add(field, value, "is more than "+text, most)
 	}
 }
 
 // checkSwitch refuses a value that a Switch does not have.
-func checkSwitch(bad *Errors, field string, s Switch) {
+func checkSwitch(bad *faults, field string, s Switch) {
 	if s < Off || s > On {
 		bad.add(field, s, "is none of off and on")
 	}
@@ -91,7 +87,7 @@ func checkSwitch(bad *Errors, field string, s Switch) {
 // checkTime refuses a time that can only be a mistake. A number without its unit
 // counts nanoseconds, and a time.Duration can be multiplied by its unit again. Go
 // allows both, and both are easily overlooked.
-func (e *Errors) checkTime(field string, d time.Duration) {
+func (f *faults) checkTime(field string, d time.Duration) {
 	switch {
 	case d > 0 && d < minTime:
 		meant := d * time.Millisecond
@@ -99,16 +95,16 @@ func (e *Errors) checkTime(field string, d time.Duration) {
 		if d < 100 {
 			meant, unit = d*time.Second, "time.Second"
 		}
-		e.add(field, d, "is less than a microsecond; did you mean %v (%d * %s)?", meant, int64(d), unit)
+		f.add(field, d, "is less than a microsecond; did you mean %v (%d * %s)?", meant, int64(d), unit)
 	case d > maxTime && d != math.MaxInt64:
-		e.add(field, d, "is more than ten years; was it multiplied by its unit twice?")
+		f.add(field, d, "is more than ten years; was it multiplied by its unit twice?")
 	}
 }
 
 // checkTimes is checkTime for the fields of a formula of package backoff. A single
 // nanosecond is legal there. It is how to write the shortest wait, because zero
 // stands for the default.
-func checkTimes(b backoff.Backoff) (bad Errors) {
+func checkTimes(b backoff.Backoff) (bad faults) {
 	if b == nil || reflect.TypeOf(b).PkgPath() != reflect.TypeFor[backoff.Constant]().PkgPath() {
 		return nil
 	}
@@ -131,8 +127,8 @@ func checkTimes(b backoff.Backoff) (bad Errors) {
 }
 
 // checkBackoff returns the faults of b.
-func checkBackoff(b backoff.Backoff) Errors {
-	var bad Errors
+func checkBackoff(b backoff.Backoff) []error {
+	var bad faults
 	switch v := reflect.ValueOf(b); v.Kind() {
 	case reflect.Invalid: // nil inherits
 		return nil
@@ -143,7 +139,7 @@ func checkBackoff(b backoff.Backoff) Errors {
 		}
 	}
 	if own, ok := b.(interface{ Validate() error }); ok {
-		bad = backoffErrors(b, own.Validate())
+		bad = backoffErrors(own.Validate())
 	}
 	return append(bad, checkTimes(b)...)
 }
@@ -151,24 +147,24 @@ func checkBackoff(b backoff.Backoff) Errors {
 // backoffErrors returns the faults that a Backoff's own Validate found, under
 // "Backoff". Each error of errors.Join becomes a fault. Errors that were joined
 // with a text of their own stay together.
-func backoffErrors(b backoff.Backoff, err error) Errors {
+func backoffErrors(err error) (bad faults) {
 	switch err := err.(type) {
 	case nil:
 		return nil
 	case *formula.Fault:
-		return Errors{{Field: "Backoff." + err.Field, Value: err.Value, Reason: err.Reason}}
+		bad.add("Backoff."+err.Field, err.Value, "%s", err.Reason)
+		return bad
 	case *FieldError:
-		return Errors{err}.At("Backoff.")
+		return faults{&FieldError{"Backoff." + err.Field, err.Err}}
 	case interface{ Unwrap() []error }:
 		parts := err.Unwrap()
 		if joined := errors.Join(parts...); joined == nil || joined.Error() != err.(error).Error() {
 			break
 		}
-		var all Errors
 		for _, part := range parts {
-			all = append(all, backoffErrors(b, part)...)
+			bad = append(bad, backoffErrors(part)...)
 		}
-		return all
+		return bad
 	}
-	return Errors{{Field: "Backoff", Value: b, Reason: strings.TrimPrefix(err.Error(), "policy: "), Err: err}}
+	return faults{&FieldError{"Backoff", err}}
 }

@@ -3,6 +3,7 @@
 package transport_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/rules"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -43,9 +45,7 @@ func TestEveryFaultAtOnce(t *testing.T) {
 	}
 	fields := func(err error) (all []string) {
 		t.Helper()
-		var faults policy.Errors
-		require.ErrorAs(t, err, &faults)
-		for _, f := range faults {
+		for _, f := range rules.FaultsOf(err, "") {
 			all = append(all, f.Field)
 			assert.Contains(t, err.Error(), f.Field+": ")
 		}
@@ -139,9 +139,9 @@ func TestConfigIsCopied(t *testing.T) {
 func TestTypedNilBase(t *testing.T) {
 	for _, b := range []http.RoundTripper{(*http.Transport)(nil), (*transport.Transport)(nil), rt(nil)} {
 		_, err := transport.New(transport.Config{Base: b})
-		var faults policy.Errors
-		require.ErrorAs(t, err, &faults, "%T", b)
-		assert.Equal(t, "Base", faults[0].Field)
+		fault, ok := errors.AsType[*policy.FieldError](err)
+		require.True(t, ok, "%T", b)
+		assert.Equal(t, "Base", fault.Field)
 	}
 }
 
@@ -241,10 +241,8 @@ func TestCloseIdleConnections(t *testing.T) {
 // MustNew panics with the faults that New returns.
 func TestMustNew(t *testing.T) {
 	defer func() {
-		var faults policy.Errors
 		err, _ := recover().(error)
-		assert.ErrorAs(t, err, &faults)
-		assert.Len(t, faults, 2)
+		assert.Len(t, rules.FaultsOf(err, ""), 2)
 	}()
 	assert.NotNil(t, transport.MustNew(transport.Config{Rule: policy.Rule{MaxAttempts: 2}}))
 	transport.MustNew(transport.Config{Rule: policy.Rule{MaxAttempts: 5000, ReplayBuffer: 1 << 40}})

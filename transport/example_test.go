@@ -69,13 +69,13 @@ func ExampleNew() {
 		},
 	})
 	fmt.Println(err)
-	var faults policy.Errors
-	fmt.Println(errors.As(err, &faults), len(faults))
+	var first *policy.FieldError
+	fmt.Println(errors.As(err, &first), first.Field)
 	// Output:
 	// Rule.MaxAttempts: 5000 is more than 1000 attempts
 	// Hosts["*.example.com"].RateLimit.PerSecond: 1e+12 is more than 1e+09 requests per second
 	// Hosts["https://x.test/"]: "https://x.test/" has a scheme; leave it out
-	// true 3
+	// true Rule.MaxAttempts
 }
 
 // The faults of a configuration in the source code are found when the program starts.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -71,11 +72,11 @@ func TestRulesAreInherited(t *testing.T) {
 // A wrong rule is the error of RoundTrip. Nothing is sent, the body is closed, and the
 // request earns no retry.
 func TestWrongRuleOfARequest(t *testing.T) {
-	rules := map[string]policy.Rule{"MaxAttempts": {MaxAttempts: 5000}}
+	wrong := map[string]policy.Rule{"MaxAttempts": {MaxAttempts: 5000}}
 	for field, rule := range hostLimits {
-		rules[field] = rule
+		wrong[field] = rule
 	}
-	for field, rule := range rules {
+	for field, rule := range wrong {
 		base := script(status(200))
 		tr := mustNew(t, transport.Config{Base: base})
 		ctx := transport.WithRule(t.Context(), rule)
@@ -83,8 +84,7 @@ func TestWrongRuleOfARequest(t *testing.T) {
 			body := oneShot("body")
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", body).WithContext(ctx))
 			assert.Nil(t, resp, field)
-			var faults policy.Errors
-			if assert.ErrorAs(t, err, &faults, field) && assert.Len(t, faults, 1, field) {
+			if faults := rules.FaultsOf(err, ""); assert.Len(t, faults, 1, field) {
 				assert.Equal(t, "WithRule."+field, faults[0].Field)
 			}
 			if field != "MaxAttempts" {
@@ -211,10 +211,9 @@ func TestRulesOfRequestsLeaveNoTimers(t *testing.T) {
 func TestPathsHaveNoLimitsOfTheHost(t *testing.T) {
 	for field, rule := range hostLimits {
 		_, err := transport.New(transport.Config{Base: newNoop(), Hosts: map[string]policy.Rule{"h.test/v1/": rule, "h.test": {MaxAttempts: 2}}})
-		var faults policy.Errors
-		if assert.ErrorAs(t, err, &faults, field) && assert.Len(t, faults, 1, field) {
+		if faults := rules.FaultsOf(err, ""); assert.Len(t, faults, 1, field) {
 			assert.Equal(t, `Hosts["h.test/v1/"].`+field, faults[0].Field)
-			assert.Contains(t, faults[0].Reason, "is a limit of the host")
+			assert.Contains(t, faults[0].Err.Error(), "is a limit of the host")
 		}
 		_, err = transport.New(transport.Config{Base: newNoop(), Hosts: map[string]policy.Rule{"h.test": rule}})
 		assert.NoError(t, err, field)

@@ -127,7 +127,7 @@ type Transport struct {
 }
 
 // New returns a Transport. It copies the configuration. If something in it is
-// wrong, New returns all faults at once, as [policy.Errors] with their paths, and a
+// wrong, New returns all faults at once, as *policy.FieldErrors that are joined, and a
 // nil Transport. Its time and its memory are linear in the number of rules: some
 // microseconds and some kilobytes for each host and each path of the configuration. If wider
 // patterns have ports, it is as much again for each of these ports.
@@ -137,12 +137,12 @@ func New(c Config) (*Transport, error) {
 		logger: c.Logger,
 	}
 	t.registry.Prepare(func(s *host.State[rules.Resolved]) { t.pools.LeaveAll(s.PoolsMade()) })
-	var faults policy.Errors
+	var faults []*policy.FieldError
 	if replay.IsNil(c.Base) {
-		faults = append(faults, &policy.FieldError{Field: "Base", Value: c.Base, Reason: "is a nil pointer"})
+		faults = append(faults, &policy.FieldError{Field: "Base", Err: fmt.Errorf("(%T)(nil) is a nil pointer", c.Base)})
 	}
 	if replay.IsNil(c.Fleet) {
-		faults = append(faults, &policy.FieldError{Field: "Fleet", Value: c.Fleet, Reason: "is a nil pointer"})
+		faults = append(faults, &policy.FieldError{Field: "Fleet", Err: fmt.Errorf("(%T)(nil) is a nil pointer", c.Fleet)})
 	}
 	trace := joinTraces(c.Traces...)
 	if t.hostChanged = trace.HostChange; trace.Event != nil || trace.hasHooks() {
@@ -152,14 +152,14 @@ func New(c Config) (*Transport, error) {
 	t.pools = route.NewMaker(c.Base, c.NewPool, t.eachHost)
 	set, more := rules.NewRuleset(c.Rule, c.Hosts, new(rules.Owner))
 	if faults = append(faults, more...); len(faults) > 0 {
-		return nil, faults
+		return nil, rules.Join(faults)
 	}
 	t.pools.Log = t.logger
 	t.registry.Rules.Store(set)
 	if c.Fleet != nil {
 		t.registry.Fleet = c.Fleet.Link()
 		if err := t.registry.Fleet.Join(t.registry.Hear); err != nil {
-			return nil, policy.Errors{{Field: "Fleet", Value: c.Fleet, Reason: err.Error(), Err: err}}
+			return nil, errors.Join(&policy.FieldError{Field: "Fleet", Err: err})
 		}
 	}
 	return t, nil
@@ -206,7 +206,7 @@ func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error
 	}
 	set, faults := rules.NewRuleset(rule, hosts, old.Owner)
 	if len(faults) > 0 {
-		return faults
+		return rules.Join(faults)
 	}
 	t.registry.Rules.Store(set)
 	return nil

@@ -3,10 +3,10 @@
 package rulejson
 
 import (
-	"errors"
 	"strconv"
 	"strings"
 
+	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -40,8 +40,8 @@ type Part struct {
 // patterns of hosts, and rules that are wrong together. Any other error is returned
 // as it is.
 func (f *File) Locate(err error) error {
-	faults, ok := errors.AsType[policy.Errors](err)
-	if !ok {
+	faults := rules.FaultsOf(err, "")
+	if len(faults) == 0 {
 		return err
 	}
 	l := &loader{document: document{data: f.data}}

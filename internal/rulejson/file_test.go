@@ -69,7 +69,7 @@ func TestParseTellsProfileAndKeysApart(t *testing.T) {
 func TestLocate(t *testing.T) {
 	f := parsed(t, "{\n \"rule\": {\"max_attempts\": 3},\n \"hosts\": {\"a \\\"]b\": {\n  \"concurrency\": {\"initial\": 9}}}}")
 	here := func(field string) string {
-		return f.Locate(policy.Errors{{Field: field, Value: 1, Reason: "is wrong"}}).Error()
+		return f.Locate(errors.Join(&policy.FieldError{Field: field, Err: errors.New("1 is wrong")})).Error()
 	}
 	assert.Equal(t, "line 2, column 27: rule.max_attempts: 1 is wrong", here("Rule.MaxAttempts"))
 	assert.Equal(t, "line 2, column 10: rule: Concurrency.Max: 1 is wrong", here("Rule.Concurrency.Max"))
@@ -129,11 +129,11 @@ func TestLocateInALargeFile(t *testing.T) {
 	text.WriteString(`,"*7":{}}}`)
 	l := &loader{document: document{data: []byte(text.String())}}
 	f := &File{data: l.data, root: l.parse()}
-	faults := make(policy.Errors, n)
+	faults := make([]error, n)
 	for i := range faults {
-		faults[i] = &policy.FieldError{Field: fmt.Sprintf("Hosts[%q]", "*"+strconv.Itoa(i)), Value: i, Reason: "is wrong"}
+		faults[i] = &policy.FieldError{Field: fmt.Sprintf("Hosts[%q]", "*"+strconv.Itoa(i)), Err: fmt.Errorf("%d is wrong", i)}
 	}
-	err := f.Locate(faults)
+	err := f.Locate(errors.Join(faults...))
 	located, ok := errors.AsType[Errors](err)
 	require.True(t, ok)
 	assert.Len(t, located, maxFaults+1)

@@ -225,9 +225,9 @@ func (l *loader) rule(n *node, to *Part) {
 		l.contradictions(n, to.Base)
 		to.Rule = to.Keys.Or(to.Base)
 	}
-	faults, _ := errors.AsType[policy.Errors](to.Rule.Validate())
+	faults := rules.FaultsOf(to.Rule.Validate(), "")
 	if n.up.named && strings.Contains(n.key, "/") && !strings.Contains(n.key, "://") { // the rule of a path
-		faults = rules.ValidateRequest(to.Rule)
+		faults = rules.ValidateRequest(to.Rule, "")
 	}
 	for _, fault := range faults {
 		l.invalid(n, fault)

@@ -301,7 +301,7 @@ line 6, column 86: rule.classify[1].class: "never" is not a class; known are fin
 	field, ok := errors.AsType[*policy.FieldError](fault)
 	require.True(t, ok, "what Validate found is still there")
 	assert.Equal(t, "MaxAttempts", field.Field)
-	assert.Equal(t, 1001, field.Value)
+	assert.EqualError(t, field.Err, "1001 is more than 1000 attempts")
 }
 
 func TestLoadCountsFaultsBeyondAHundred(t *testing.T) {

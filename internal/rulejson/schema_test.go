@@ -130,7 +130,7 @@ func limits(typ reflect.Type, index []int) object {
 	if index == nil {
 		var allowed []string
 		for _, name := range slices.Sorted(maps.Keys(builtinProfiles())) {
-			if len(rules.ValidateRequest(builtinProfiles()[name])) == 0 {
+			if len(rules.ValidateRequest(builtinProfiles()[name], "")) == 0 {
 				allowed = append(allowed, name)
 			}
 		}
@@ -150,8 +150,7 @@ func isOfHost(index []int) bool {
 	case reflect.Float64:
 		v.SetFloat(0.5)
 	}
-	err := rules.ValidateRequest(r)
-	return len(err) > 0 && strings.Contains(err.Error(), "is a limit of the host")
+	return slices.ContainsFunc(rules.ValidateRequest(r, ""), func(f *policy.FieldError) bool { return strings.Contains(f.Error(), "is a limit of the host") })
 }
 
 func units() (names []string) {

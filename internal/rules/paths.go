@@ -295,7 +295,7 @@ func (p *paths) conflict(e *hostEntry) string {
 }
 
 // checkPaths returns the faults of the entries of a host pattern that are wrong together.
-func checkPaths(entries []*hostEntry) (faults policy.Errors) {
+func checkPaths(entries []*hostEntry) (faults []*policy.FieldError) {
 	all := newPaths()
 	known := map[route]string{}
 	for _, e := range entries {

@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -66,21 +67,24 @@ func (r *RequestRule) findComplete(base *Resolved) *completed {
 
 // complete makes the complete rule.
 func (r *RequestRule) complete(base *Resolved) completed {
-	faults := ValidateRequest(r.Policy).At("WithRule.")
+	faults := ValidateRequest(r.Policy, "WithRule.")
 	merged := r.Policy.Or(base.Policy)
 	if len(faults) == 0 {
-		faults = faultsOf(merged.Validate(), "WithRule.") // two valid rules can be wrong together
+		faults = FaultsOf(merged.Validate(), "WithRule.") // two valid rules can be wrong together
 	}
 	if len(faults) > 0 {
-		return completed{base, base, fmt.Errorf("transport: %w", faults)}
+		return completed{base, base, fmt.Errorf("transport: %w", Join(faults))}
 	}
 	return completed{base: base, rule: base.Set.resolve(merged)}
 }
 
+var errOfHost = errors.New("this is a limit of the host, which all its requests share; set it in the rule of the host or in the rule for all hosts")
+
 // ValidateRequest returns the faults of a rule that applies to some of the requests to a host: the rule of a
-// path or of a request. A limit that all requests to a host share is a fault there.
-func ValidateRequest(r policy.Rule) policy.Errors {
-	faults := faultsOf(r.Validate(), "")
+// path or of a request. A limit that all requests to a host share is a fault there. path stands in front of the field
+// of each fault.
+func ValidateRequest(r policy.Rule, path string) []*policy.FieldError {
+	faults := FaultsOf(r.Validate(), path)
 	for _, limit := range []struct {
 		field string
 		value any
@@ -95,8 +99,7 @@ func ValidateRequest(r policy.Rule) policy.Errors {
 		{"Hedge.Percentile", r.Hedge.Percentile}, // of all responses of the host
 	} {
 		if !reflect.ValueOf(limit.value).IsZero() {
-			faults = append(faults, &policy.FieldError{Field: limit.field, Value: limit.value,
-				Reason: "is a limit of the host, which all its requests share; set it in the rule of the host or in the rule for all hosts"})
+			faults = append(faults, &policy.FieldError{Field: path + limit.field, Err: errOfHost})
 		}
 	}
 	return faults

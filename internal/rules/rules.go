@@ -87,23 +87,23 @@ type hostEntry struct {
 
 // fault returns a fault of the key.
 func (e *hostEntry) fault(why string) *policy.FieldError {
-	return &policy.FieldError{Field: e.field(), Value: e.key, Reason: why}
+	return &policy.FieldError{Field: e.field(), Err: fmt.Errorf("%q %s", e.key, why)}
 }
 
 // field returns the path of the entry in faults.
 func (e *hostEntry) field() string { return "Hosts[" + strconv.Quote(e.key) + "]" }
 
 // NewRuleset makes a ruleset, and returns all faults. With a fault the ruleset is of no use.
-func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*Ruleset, policy.Errors) {
-	faults := faultsOf(rule.Validate(), "Rule.")
+func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*Ruleset, []*policy.FieldError) {
+	faults := FaultsOf(rule.Validate(), "Rule.")
 	set := &Ruleset{Owner: owner, hosts: map[pattern]hostRule{}}
 	set.standard = set.resolve(rule.Or(policy.Defaults()))
 	c := config{wrong: len(faults) > 0, hosts: map[pattern]*hostEntry{}, paths: map[pattern][]*hostEntry{}, faulty: map[pattern]bool{}}
 	for _, key := range slices.Sorted(maps.Keys(hosts)) {
 		e := &hostEntry{key: key, rule: hosts[key]}
-		why, own := e.parse(), faultsOf(e.rule.Validate(), e.field()+".")
+		why, own := e.parse(), FaultsOf(e.rule.Validate(), e.field()+".")
 		if e.path != "" && !strings.Contains(e.key, "://") { // a scheme is a fault, but no path
-			own = ValidateRequest(e.rule).At(e.field() + ".")
+			own = ValidateRequest(e.rule, e.field()+".")
 		}
 		faults = append(faults, own...)
 		switch same := c.hosts[e.pattern]; {
@@ -175,7 +175,7 @@ func (e *hostEntry) parse() (why string) {
 // add adds the rule of the hosts that p means, and returns the faults of rules that are wrong together. The
 // rules of p and of all wider patterns are in it. The paths are only those of the most specific of these
 // patterns, because the host is chosen before the path.
-func (set *Ruleset) add(p pattern, c *config, withPaths bool) (faults policy.Errors) {
+func (set *Ruleset) add(p pattern, c *config, withPaths bool) (faults []*policy.FieldError) {
 	var rule policy.Rule
 	var keys []string
 	var paths []*hostEntry
@@ -193,7 +193,7 @@ func (set *Ruleset) add(p pattern, c *config, withPaths bool) (faults policy.Err
 	}
 	rule = rule.Or(set.standard.Policy)
 	if !faulty && len(keys) > 0 {
-		faults = faultsOf(rule.Validate(), (&hostEntry{key: keys[0]}).field()+".") // two valid rules can be wrong together
+		faults = FaultsOf(rule.Validate(), (&hostEntry{key: keys[0]}).field()+".") // two valid rules can be wrong together
 		c.faulty[p] = len(faults) > 0
 	}
 	h := hostRule{keys, set.resolve(rule)}
@@ -205,21 +205,12 @@ func (set *Ruleset) add(p pattern, c *config, withPaths bool) (faults policy.Err
 	for _, e := range paths {
 		merged := e.rule.Or(rule)
 		if !faulty && len(faults) == 0 {
-			faults = append(faults, faultsOf(merged.Validate(), e.field()+".")...)
+			faults = append(faults, FaultsOf(merged.Validate(), e.field()+".")...)
 		}
 		h.rule.Paths.add(e, set.resolve(merged))
 	}
 	h.rule.Paths.sort()
 	return faults
-}
-
-// faultsOf returns the faults that a rule's Validate found, with path in front of the field of
-// each fault.
-func faultsOf(err error, path string) policy.Errors {
-	if err == nil {
-		return nil
-	}
-	return err.(policy.Errors).At(path)
 }
 
 // ObeysMore reports whether something that a fleet knows matters with the rule, and did

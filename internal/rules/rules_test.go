@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	mathbits "math/bits"
@@ -32,7 +31,7 @@ import (
 func newRules(rule policy.Rule, hosts map[string]policy.Rule) (*rules.Ruleset, error) {
 	set, faults := rules.NewRuleset(rule, hosts, new(rules.Owner))
 	if len(faults) > 0 {
-		return nil, faults
+		return nil, rules.Join(faults)
 	}
 	return set, nil
 }
@@ -624,9 +623,7 @@ func TestManyPatterns(t *testing.T) {
 		hosts[fmt.Sprintf("h.test/a/%d", i)] = policy.Rule{}
 	}
 	_, err = newRules(policy.Rule{}, hosts)
-	faults, ok := errors.AsType[policy.Errors](err)
-	require.True(t, ok)
-	assert.Len(t, faults, 1000)
+	assert.Len(t, rules.FaultsOf(err, ""), 1000)
 	assert.ErrorContains(t, err, `conflicts with "M`)
 }
 
@@ -823,7 +820,7 @@ func TestFieldsOfTheHostAndOfTheRequest(t *testing.T) {
 		default:
 			v.Set(reflect.ValueOf(backoff.Constant(1)))
 		}
-		faults := rules.ValidateRequest(rule)
+		faults := rules.ValidateRequest(rule, "")
 		isLimit := slices.ContainsFunc(faults, func(f *policy.FieldError) bool {
 			return f.Field == name && strings.Contains(f.Error(), "is a limit of the host")
 		})
@@ -832,6 +829,6 @@ func TestFieldsOfTheHostAndOfTheRequest(t *testing.T) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[policy.Rule]()) {
 		assert.True(t, !f.IsExported() || slices.ContainsFunc(slices.Concat(ofHost, ofRequest), func(name string) bool { return strings.HasPrefix(name, f.Name) }), f.Name)
 	}
-	assert.Empty(t, rules.ValidateRequest(policy.Rule{}))
-	assert.Len(t, rules.ValidateRequest(policy.Rule{MaxAttempts: 5000, RateLimit: policy.RateLimit{PerSecond: 1}}), 2)
+	assert.Empty(t, rules.ValidateRequest(policy.Rule{}, ""))
+	assert.Len(t, rules.ValidateRequest(policy.Rule{MaxAttempts: 5000, RateLimit: policy.RateLimit{PerSecond: 1}}, ""), 2)
 }

@@ -30,7 +30,7 @@ type watched struct {
 
 func (f *watched) apply(rule policy.Rule, hosts map[string]policy.Rule) error {
 	if _, bad := hosts["bad pattern"]; bad {
-		return policy.Errors{{Field: `Hosts["bad pattern"]`, Reason: "two\nlines"}}
+		return errors.Join(&policy.FieldError{Field: `Hosts["bad pattern"]`, Err: errors.New("two\nlines")})
 	}
 	f.inForce = rule
 	return nil
