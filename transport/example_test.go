@@ -173,11 +173,11 @@ func ExampleHistoryOf() {
 	}
 	defer resp.Body.Close()
 	h := transport.HistoryOf(resp, nil)
-	fmt.Println(resp.StatusCode, h.Reason, len(h.Attempts))
+	fmt.Println(resp.StatusCode, h.Reason, len(h.Attempts), transport.ReasonOf(resp, nil) == transport.ReasonMaxAttempts)
 	// Output:
 	// -> GET https://api.example.com
 	// -> GET https://api.example.com
-	// 503 max_attempts 2
+	// 503 max_attempts 2 true
 }
 
 // What was tried before the error.

@@ -125,13 +125,13 @@ type Attempt struct {
 	// Trace.Addresses asks for it. It is "" if it is not known, and if the base transport
 	// does not call the hooks of net/http/httptrace.
 	Addr string
-	// Lane counts the pools of connections to the host. It is 0 for the base transport
+	// Pool counts the pools of connections to the host. It is 0 for the base transport
 	// itself, and more for the pools that were made because a connection of an earlier
 	// pool seemed dead or its server bad (see Rule.Lanes).
 	Pool int
-	// Hint is how long the server asked to wait, or 0 if it did not ask.
+	// RetryAfter is how long the server asked to wait, or 0 if it did not ask.
 	RetryAfter time.Duration
-	// Wait is the time from this outcome to the next attempt, or 0 after the last
+	// Delay is the time from this outcome to the next attempt, or 0 after the last
 	// attempt.
 	Delay time.Duration
 	// Start is when the attempt was sent, and Duration is the time until the base
@@ -211,7 +211,7 @@ type AttemptStart struct {
 // An AttemptEnd has the outcome of an attempt before anything is decided about it.
 type AttemptEnd struct {
 	AttemptStart
-	// Addr and Lane are those of the [Attempt].
+	// Addr and Pool are those of the [Attempt].
 	Addr string
 	Pool int
 	// Duration is the time until the base transport returned the headers of the
@@ -259,7 +259,7 @@ type BodyEnd struct {
 	// Err is the error that ended the body. It is nil after a clean end, and if the
 	// caller closed the body before its end.
 	Err error
-	// Whole reports whether the body came to its clean end.
+	// Complete reports whether the body came to its clean end.
 	Complete bool
 	// Resumes counts the reconnects that continued the body.
 	Resumes int
