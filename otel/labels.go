@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -263,7 +264,7 @@ func (p *peer) newSet(l labels) *set {
 
 // describe appends the attributes of a request.
 func (p *peer) describe(attrs []attribute.KeyValue, req *http.Request) []attribute.KeyValue {
-	attrs = append(append(attrs, p.attrs...), urlKey.String(transport.SafeURL(req.URL)))
+	attrs = append(append(attrs, p.attrs...), urlKey.String(redact.URL(req.URL)))
 	if known, method := methodOf(req); known != method {
 		attrs = append(attrs, originalKey.String(method))
 	}

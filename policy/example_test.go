@@ -53,27 +53,6 @@ func ExampleDefaults() {
 	// Output: 6 attempts, at most 1m0s as the server asks
 }
 
-// A connection counts as lost if nothing arrives for 30 s.
-func ExampleRule_stallTimeout() {
-	rule := policy.Rule{StallTimeout: 30 * time.Second}
-	fmt.Println(rule, rule.Validate())
-	// Output: {StallTimeout: 30s} <nil>
-}
-
-// Bodies that come from a pipe can be sent again up to 4 MiB.
-func ExampleRule_replayBuffer() {
-	rule := policy.Rule{ReplayBuffer: 4 << 20}
-	fmt.Println(rule, rule.Validate())
-	// Output: {ReplayBuffer: 4194304} <nil>
-}
-
-// A player would rather skip than wait, so it does not continue a cut body.
-func ExampleRule_resume() {
-	rule := policy.Rule{Resume: policy.Off}
-	fmt.Println(rule, rule.Validate())
-	// Output: {Resume: off} <nil>
-}
-
 // A stricter budget: a tenth of the requests, and one retry per second.
 func ExampleRetryBudget() {
 	rule := policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.1, MinPerSecond: 1}}

@@ -179,7 +179,7 @@ func (c *call) reasonGone() Reason {
 // eventOf returns what is told of an outcome now.
 func (c *call) eventOf(o *attempt.Outcome) Event {
 	e := Event{Response: o.Resp, Attempt: Attempt{
-		Number: o.Number, Kind: AttemptKind(o.Kind), Status: o.Status(), Err: o.Err, Class: o.Class, Addr: o.Link.Addr(), Pool: o.Lane(),
+		Number: o.Number, Kind: AttemptKind(o.Kind), Status: o.Status(), Err: o.Err, Class: o.Class, Addr: o.Link.Addr(), Pool: o.PoolNumber(),
 		Duration: o.Took(), Queued: Queued(o.Queued), Time: time.Now(),
 	}}
 	if o.SentAt != 0 {

@@ -262,7 +262,7 @@ func TestUpdateOfTheZeroTransport(t *testing.T) {
 	assert.ErrorContains(t, err, "make one with New or Default")
 }
 
-func TestRuleOf(t *testing.T) {
+func TestRuleFor(t *testing.T) {
 	tr, err := transport.New(transport.Config{
 		Rule:  policy.Rule{MaxAttempts: 3},
 		Hosts: map[string]policy.Rule{"*.Example.com": {MaxAttempts: 4}, "a.example.com:8443": {MaxElapsedTime: time.Minute}},

@@ -93,17 +93,6 @@ func ExampleConfig_traces() {
 	// Output: 2 attempts, 1 retry
 }
 
-// A log of the program can write URLs as the Transport does. The names of a query stay,
-// and its values go.
-func ExampleSafeURL() {
-	u, err := url.Parse("https://user:password@api.test/v1/items?token=secret&page=2#top")
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(transport.SafeURL(u))
-	// Output: https://xxxxx@api.test/v1/items?token=xxxxx&page=xxxxx
-}
-
 // http.Client puts the whole URL into its errors. SafeError takes the secrets out.
 func ExampleSafeError() {
 	u, err := url.Parse("http://api.test/v1/items?token=secret")

@@ -41,11 +41,6 @@ var (
 
 type Download = download
 
-// Marked returns a response that a Transport below has marked.
-func Marked(resp *http.Response, reason Reason) *http.Response {
-	return new(report).markResponse(resp, reason)
-}
-
 func ContextError(err, cause error) error { return &attempt.ContextError{Err: err, Cause: cause} }
 
 // Ended returns the error of a request whose wait a context ended.

@@ -245,7 +245,7 @@ func TestGateProbes(t *testing.T) {
 	})
 }
 
-func TestGateRefuse(t *testing.T) {
+func TestFailFast(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ev := &recorder{}
 		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{Concurrency: policy.Concurrency{FailFast: policy.On, Initial: 1, Max: 1}}})
@@ -266,8 +266,8 @@ func TestGateRefuse(t *testing.T) {
 	})
 }
 
-// TestGateRefuseAndRate: the limiter refuses requests, and the rate makes them wait.
-func TestGateRefuseAndRate(t *testing.T) {
+// TestFailFastAndRate: the limiter refuses requests, and the rate makes them wait.
+func TestFailFastAndRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{
 			RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: policy.Concurrency{FailFast: policy.On, Initial: 10},

@@ -128,7 +128,7 @@ func (w *watch) tellEnd(o *attempt.Outcome) {
 	w.begun = false
 	told := false
 	defer closeUnless(w.ctx, &told, o.Resp)
-	e := AttemptEnd{AttemptStart: w.about, Addr: o.Link.Addr(), Pool: o.Lane(), Duration: o.Took(), Response: o.Resp, Err: o.Err}
+	e := AttemptEnd{AttemptStart: w.about, Addr: o.Link.Addr(), Pool: o.PoolNumber(), Duration: o.Took(), Response: o.Resp, Err: o.Err}
 	for _, t := range w.traces {
 		if t != nil && t.AttemptEnd != nil {
 			t.AttemptEnd(w.ctx, e)

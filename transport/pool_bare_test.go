@@ -498,7 +498,7 @@ func TestSlowConfigLane(t *testing.T) {
 		w := &wired{Server: s, t: t, net: cfg.Net, tr: tr}
 		w.ok(w.get(), 0)
 		together(8, func(int) { w.ok(w.get(), 4*time.Second) })
-		count(t, 1, calls.Load(), "Lane called")
+		count(t, 1, calls.Load(), "NewPool called")
 		tr.CloseIdleConnections()
 	})
 }

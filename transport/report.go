@@ -164,7 +164,7 @@ type observer struct{ *call }
 // Transport. If the change came with a response, the request still has its slot of the limiter.
 func (c observer) Tells(v news.Change) func() {
 	h, t, all, ctx := c.hostChange(v), c.t, c.State.Machines().News(), c.parentContext()
-	if v.Condition == news.Lane {
+	if v.Condition == news.Pool {
 		return func() {
 			if t.logger != nil && t.logger.Enabled(ctx, slog.LevelInfo) && all.TakeLine(t.registry.Now()) {
 				t.logger.LogAttrs(ctx, slog.LevelInfo, redact.Printable(h.Host+poolText(v)), poolAttrs(h.Host, v)...)
@@ -191,7 +191,7 @@ func poolText(v news.Change) string {
 
 // poolAttrs returns the attributes of the log line about other connections.
 func poolAttrs(host string, v news.Change) (all attrs) {
-	all = attrs{slog.String("host", host), slog.Int("pool", v.Lane)}
+	all = attrs{slog.String("host", host), slog.Int("pool", v.Pool)}
 	all.add(v.Status != 0, slog.Int("status", v.Status))
 	if v.Err != nil {
 		all.add(true, slog.String("error", causeOf(v.Err)))

@@ -10,10 +10,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
-// SafeURL returns the text of a URL without userinfo, query values and fragments, as log
-// lines and errors of this package have it.
-func SafeURL(u *url.URL) string { return redact.URL(u) }
-
 // SafeError returns the text of an error without userinfo, query values and fragments of
 // the URLs in it. u is the URL of the request, or nil.
 func SafeError(err error, u *url.URL) string {

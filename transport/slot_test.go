@@ -295,9 +295,9 @@ func TestMixedLatencies(t *testing.T) {
 	}
 }
 
-// TestGateRefuseAfterAPause: slots of requests without a response are free again after
+// TestFailFastAfterAPause: slots of requests without a response are free again after
 // some time, even if there are few requests.
-func TestGateRefuseAfterAPause(t *testing.T) {
+func TestFailFastAfterAPause(t *testing.T) {
 	for name, gap := range map[string]time.Duration{"10 s apart": 10 * time.Second, "at once": 0} {
 		inBubble(t, name, func(t *testing.T) {
 			var hang atomic.Bool

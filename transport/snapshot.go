@@ -47,11 +47,9 @@ type HostState struct {
 	// CircuitOpen reports that the circuit is open. An open circuit lets a single
 	// attempt at a time try whether the host is back.
 	CircuitOpen bool `json:"circuit_open"`
-	// Pool is the number of the pool of connections over which attempts go, and Lanes is
-	// how many the host has opened besides the base transport. Pool is 0 while that is
-	// the base transport itself.
-	Pool  int `json:"pool,omitzero"`
-	Lanes int `json:"lanes,omitzero"`
+	// Pool is the number of the pool of connections over which attempts go. It is 0 while
+	// that is the base transport itself.
+	Pool int `json:"pool,omitzero"`
 	// Down reports that the last five attempts or more failed. It stops no request, unlike a
 	// circuit that is open.
 	Down bool `json:"down,omitzero"`
@@ -113,7 +111,7 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 		h.ThrottledKeys, h.ThrottledUntil = n, t.registry.TimeOf(until)
 	}
 	if pools := s.PoolsMade(); pools != nil {
-		h.Pool, h.Lanes = pools.Current().Number, pools.Opened()
+		h.Pool = pools.Current().Number
 	}
 	gate, rate := m.Made()
 	if gate != nil && r != nil && r.Concurrency {

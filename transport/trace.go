@@ -127,7 +127,7 @@ type Attempt struct {
 	Addr string
 	// Pool counts the pools of connections to the host. It is 0 for the base transport
 	// itself, and more for the pools that were made because a connection of an earlier
-	// pool seemed dead or its server bad (see Rule.Lanes).
+	// pool seemed dead or its server bad.
 	Pool int
 	// RetryAfter is how long the server asked to wait, or 0 if it did not ask.
 	RetryAfter time.Duration

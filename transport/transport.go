@@ -63,10 +63,10 @@ type Config struct {
 	// rule of a path has no limits that all requests to the host share.
 	Hosts map[string]policy.Rule
 
-	// Lane returns a transport like Base, with connections of its own. It is called when
+	// NewPool returns a transport like Base, with connections of its own. It is called when
 	// the connections of a host have proven bad or have failed a request, for each host
-	// twice at once and then once in 10 s (see policy.Rule.Lanes). host is that of the URL.
-	// If Lane returns nil, the host keeps the connections that it has. The
+	// twice at once and then once in 10 s. host is that of the URL.
+	// If NewPool returns nil, the host keeps the connections that it has. The
 	// CloseIdleConnections of the transport, if it has one, is called when attempts no
 	// longer take it.
 	//

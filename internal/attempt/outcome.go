@@ -67,8 +67,8 @@ func (o *Outcome) Failed() bool {
 	return o.Class == classify.Refused || o.Class == classify.Ambiguous
 }
 
-// Lane returns the number of the pool.
-func (o *Outcome) Lane() int {
+// PoolNumber returns the number of the pool.
+func (o *Outcome) PoolNumber() int {
 	if o.Pool == nil {
 		return 0
 	}

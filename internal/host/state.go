@@ -87,7 +87,7 @@ func (s *State[R]) Machines() *Machines { return made(&s.machines) }
 // MachinesMade returns the host's machines, or nil if none was needed yet.
 func (s *State[R]) MachinesMade() *Machines { return s.machines.Load() }
 
-// Gate returns the host's limiter.
+// Concurrency returns the limiter of the requests in flight to the host.
 func (m *Machines) Concurrency() *concurrency.Limiter { return made(&m.limiter) }
 
 // Latency returns the host's latencies.

@@ -126,7 +126,7 @@ func (p *Planner) Beside(first *attempt.Outcome) {
 
 // change returns what is told if the host moves.
 func (p *Planner) change(o *attempt.Outcome, better bool) news.Change {
-	c := news.Change{Key: news.Key{Condition: news.Lane}, Over: better}
+	c := news.Change{Key: news.Key{Condition: news.Pool}, Over: better}
 	if !better {
 		c.Cause = news.Cause{Err: p.Observer.Safe(o.Err), Addr: o.Link.Addr()}
 	}
@@ -188,7 +188,7 @@ func (p *Planner) Note(o *attempt.Outcome) {
 func (p *Planner) move(left *pool.Pool, cause any) {
 	p.Maker.leave(left)
 	if c, ok := cause.(news.Change); ok && p.Registry.Watched {
-		c.Lane = p.State.PoolsMade().Current().Number
+		c.Pool = p.State.PoolsMade().Current().Number
 		p.Observer.Tells(c)()
 	}
 }

@@ -156,7 +156,7 @@ func TestPlanner(t *testing.T) {
 		s.fails(o, syscall.ECONNRESET)
 		o, trial = s.next()
 		require.NotNil(t, trial, "after two")
-		assert.Equal(t, 1, o.Lane())
+		assert.Equal(t, 1, o.PoolNumber())
 		assert.Equal(t, time.Second, trial.patience)
 		assert.True(t, trial.waits)
 		assert.Same(t, s.lane, trial.open())
@@ -165,7 +165,7 @@ func TestPlanner(t *testing.T) {
 		assert.Same(t, o.Pool, s.pools().Current(), "the host moves")
 		assert.EqualValues(t, 2, s.State.Protocol.Load())
 		require.Len(t, s.told, 1, "changes told")
-		assert.Equal(t, news.Change{Key: news.Key{Condition: news.Lane}, Cause: news.Cause{Err: syscall.ECONNRESET}, Lane: 1}, s.told[0])
+		assert.Equal(t, news.Change{Key: news.Key{Condition: news.Pool}, Cause: news.Cause{Err: syscall.ECONNRESET}, Pool: 1}, s.told[0])
 		fresh := &Planner{Request: s.Request, Maker: s.Maker}
 		assert.Same(t, s.lane, fresh.Next(&o))
 		assert.Same(t, o.Pool, s.pools().Current())
@@ -177,7 +177,7 @@ func TestPlanner(t *testing.T) {
 		o, trial = attempt.Outcome{}, nil
 		trial, _ = fresh.Next(&o).(*Trial)
 		require.NotNil(t, trial)
-		assert.Equal(t, 2, o.Lane())
+		assert.Equal(t, 2, o.PoolNumber())
 		o.Pool.Make(s.lane)
 		fresh.Note(&attempt.Outcome{Pool: o.Pool, Class: classify.Ambiguous, Err: errors.New("HTTP_1_1_REQUIRED"), DoneAt: s.now()})
 		assert.True(t, s.pools().HTTP1.Load())

@@ -16,6 +16,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -81,5 +82,5 @@ func URL(text string) string {
 	if err != nil {
 		return `"xxxxx"`
 	}
-	return strconv.Quote(Printable(strings.TrimPrefix(transport.SafeURL(u), "//")))
+	return strconv.Quote(Printable(strings.TrimPrefix(redact.URL(u), "//")))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/bounds"
 	"github.com/aplomb-go/aplomb/internal/rulejson"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -66,7 +67,7 @@ func explain(o options, f *rulejson.File) (*explanation, error) {
 func safe(u *url.URL) string {
 	c := *u
 	c.User, c.RawQuery, c.ForceQuery = nil, "", false
-	return transport.SafeURL(&c)
+	return redact.URL(&c)
 }
 
 // mostWaits bounds the table of a rule with up to 1000 attempts.

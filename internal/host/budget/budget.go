@@ -39,7 +39,7 @@ type Config struct {
 	restPerSecond float64 // by a second of it
 }
 
-// A RetryBudget bounds the retries and hedges to a host over time, as in Google's
+// A Budget bounds the retries and hedges to a host over time, as in Google's
 // SRE book (Handling Overload) and in Finagle's RetryBudget. A client without a
 // budget that sends everything up to six times makes an outage six times worse.
 //

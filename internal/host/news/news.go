@@ -25,7 +25,7 @@ const (
 	LowQuota           // a fifth or less is left of a quota
 	Crowded            // requests wait for long at a closed circuit
 	RateLimited        // requests wait for long for the rate
-	Lane               // requests take another pool of connections, which does not last
+	Pool               // requests take another pool of connections, which does not last
 )
 
 // A Key names a condition.
@@ -51,7 +51,7 @@ type Change struct {
 	Fleet   bool            // a fleet told of it
 	Waiting int             // requests at the limit
 	Room    int             // how many requests go
-	Lane    int             // the number of the pool that requests take now
+	Pool    int             // the number of the pool that requests take now
 }
 
 const (

@@ -41,7 +41,7 @@ type Config struct {
 	MaxWait time.Duration
 }
 
-// A QuotaPacing spreads requests over the quota that the server says is left (RateLimit
+// A Pacing spreads requests over the quota that the server says is left (RateLimit
 // of the IETF draft, X-RateLimit-Remaining and -Reset), for each scope by itself.
 // The rules:
 //

@@ -261,9 +261,3 @@ func (s *Pools) All() []*Pool {
 	return slices.DeleteFunc(append(slices.Clone(s.left), s.current.Load(), s.other), func(p *Pool) bool { return p == nil })
 }
 
-// Opened returns how many pools the host has had besides the first.
-func (s *Pools) Opened() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.opened
-}

@@ -63,7 +63,6 @@ func TestMove(t *testing.T) {
 	assert.Same(t, next, s.Failed(next, Half, nil), "the other pool is given up")
 	assert.True(t, s.Calm())
 	assert.ElementsMatch(t, []*Pool{other, next}, s.All())
-	assert.Equal(t, 2, s.Opened())
 
 	third := s.Other(start.Add(time.Hour), nil)
 	s.Failed(s.Current(), Proof, nil)
