@@ -13,9 +13,9 @@ import (
 
 	"github.com/aplomb-go/aplomb/cmd/internal/waits"
 	"github.com/aplomb-go/aplomb/internal/bounds"
+	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/rulejson"
 	"github.com/aplomb-go/aplomb/policy"
-	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/transport"
 )
 

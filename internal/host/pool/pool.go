@@ -260,4 +260,3 @@ func (s *Pools) All() []*Pool {
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(append(slices.Clone(s.left), s.current.Load(), s.other), func(p *Pool) bool { return p == nil })
 }
-
