@@ -22,8 +22,6 @@ type bodyOrigin struct {
 	spanned context.Context // what RequestStart returned; nil: no hook
 }
 
-func bodyOriginOf(c *call) bodyOrigin { return bodyOrigin{c.t, c.Req, c.Rule, c.spanned} }
-
 // callFor returns the call for req, the caller's request or the request for the rest.
 func (s *bodyOrigin) callFor(req *http.Request) call {
 	base, _ := s.t.pools.Resolve(s.t)
@@ -47,7 +45,7 @@ type endingBody struct {
 
 // tellEndOf makes the body of a response tell of a bad end.
 func (c *call) tellEndOf(sent int, resp *http.Response, why error) {
-	b := &endingBody{bodyOrigin: bodyOriginOf(c), sent: sent, why: why}
+	b := &endingBody{bodyOrigin: bodyOrigin{c.t, c.Req, c.Rule, c.spanned}, sent: sent, why: why}
 	b.body.Wrap(resp, b)
 }
 

@@ -50,7 +50,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	h := t.registry.Hosts.Acquire(req.URL)
 	defer h.Release()
-	c := call{t: t, base: base, Request: limit.Request{Registry: &t.registry, Req: req, Ctx: req.Context(), State: h, Rule: t.ruleFor(h, set)}}
+	c := call{t: t, base: base, Request: limit.Request{Registry: &t.registry, Req: req, Ctx: req.Context(), State: h, Rule: t.registry.HostRule(h, set)}}
 	c.options = optionsOf(c.Ctx)
 	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {
 		if err := c.findRule(); err != nil {
@@ -99,8 +99,9 @@ func (c *call) tryLight() (*http.Response, error) {
 		if c.provesConnection() {
 			o.Link = new(attempt.Link)
 		}
-		a = &try{Attempt: attempt.Attempt{Outcome: o, Base: base}}
-		c.equip(&a.Attempt)
+		a = &try{Attempt: attempt.Attempt{
+			Outcome: o, Base: base, Req: c.Req, Ctx: c.Ctx, Home: c.Registry, Timeouts: &c.Rule.Timeouts, Timed: c.Rule.Timed,
+		}}
 		if c.Rule.Limited && !a.permit.TryAcquire(&c.Request, o.SentAt) {
 			a.permit.Cancel(&c.Request)
 			return c.run(nil)

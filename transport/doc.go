@@ -8,7 +8,7 @@
 // # The way of a request
 //
 //	RoundTrip
-//	  ruleFor   find the rule of the host, and its state in a table
+//	  HostRule  find the rule of the host, and its state in a table
 //	  findRule  find the rule of the path and of the request, if there is one
 //	  tryLight  if no limit makes it wait and there is nobody to tell, send the request
 //	            and return a success at once; everything else goes to the loop
@@ -22,8 +22,8 @@
 //	    commit    take a retry from the budget, rewind the body
 //	    record    one attempt: outcome, class, reason, wait
 //	    discard   drain the old response within bounds
-//	    pause     sleep
-//	    getBody   call the caller's GetBody, if the body is made that way
+//	    Sleep     wait as long as was decided
+//	    GetBody   call the caller's GetBody, if the body is made that way
 //	  deliver   return the last response as it is, or the error
 //
 // # How the limits of a host act together

@@ -76,7 +76,7 @@ func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp
 		}
 		return nil
 	}
-	d := &download{body: resume.Body{Plan: plan}, bodyOrigin: bodyOriginOf(c), pool: over, start: start, price: c.Price}
+	d := &download{body: resume.Body{Plan: plan}, bodyOrigin: bodyOrigin{c.t, c.Req, c.Rule, c.spanned}, pool: over, start: start, price: c.Price}
 	if s != (series{sent: 1}) {
 		d.past = &past{series: s}
 	}

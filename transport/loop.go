@@ -130,23 +130,20 @@ func (x *retrier) loop() (*http.Response, error) {
 		}
 		left := x.discard(&d)
 		x.last.Resp = nil
-		if no := x.pause(&d); no != nil {
-			return nil, x.refuse(no)
+		if err := x.Sleep(time.Until(d.Time.Add(d.Delay)), nil); err != nil {
+			return nil, x.refuse(&limit.Rejection{Err: err})
 		}
-		if why := x.getBody(&d); why == replay.ErrEnded {
+		if !d.getsBody {
+			continue
+		}
+		switch why := x.body.GetBody(x.Ctx); why {
+		case nil:
+		case replay.ErrEnded:
 			return nil, x.refuse(&limit.Rejection{Err: attempt.ContextErr(x.Ctx)})
-		} else if why != nil {
+		default:
 			return x.endWithoutBody(left, &d, why)
 		}
 	}
-}
-
-// getBody calls the caller's GetBody, if the body is made that way.
-func (x *retrier) getBody(d *decision) error {
-	if !d.getsBody {
-		return nil
-	}
-	return x.body.GetBody(x.Ctx)
 }
 
 // admit waits until the limits let an attempt go. Nothing is sent for a caller who has gone,
@@ -169,14 +166,6 @@ func (x *retrier) admit() *limit.Rejection {
 	}
 	if latest != 0 && x.Registry.Now() > latest {
 		return &limit.Rejection{Why: limit.WhyOverdue}
-	}
-	return nil
-}
-
-// pause sleeps as long as was decided.
-func (x *retrier) pause(d *decision) *limit.Rejection {
-	if err := x.SleepOr(time.Until(d.Time.Add(d.Delay)), nil); err != nil {
-		return &limit.Rejection{Err: err}
 	}
 	return nil
 }

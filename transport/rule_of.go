@@ -13,11 +13,6 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// ruleFor returns the rule of a host.
-func (t *Transport) ruleFor(h *host.State[rules.Resolved], set *rules.Ruleset) *rules.Resolved {
-	return t.registry.RuleFor(h, set)
-}
-
 // findRule finds the rule of the request, if its path or its context has one besides that of
 // the host.
 func (c *call) findRule() error {

@@ -1,4 +1,4 @@
-// The next attempt of a call.
+// The next attempt of a call, and the body that it sends.
 
 package transport
 
@@ -6,10 +6,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
+	"net/http"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/limit"
+	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
 )
 
@@ -99,7 +102,10 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	if x.sent == 1 {
 		x.start = a.SentAt
 	}
-	x.equip(&a.Attempt)
+	a.Req, a.Home, a.Timeouts, a.Timed = x.Req, x.Registry, &x.Rule.Timeouts, x.Rule.Timed
+	if _, ok := x.Ctx.Deadline(); !ok && x.sent > 1 {
+		a.Timeouts, a.Timed = &x.Rule.Later, true
+	}
 	x.broke = x.broke || x.last.Err != nil
 	a.Own = x.sent > 1 && (x.Rule.Timed || x.broke)
 	a.Ctx, a.Plain = x.parentContext(), x.Plain != nil
@@ -118,6 +124,55 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	a.permit.Start(&a.Attempt)
 }
 
+// keepBody prepares the body for later attempts. A body that is sent once only is watched as
+// well, because its Read may fail.
+func (c *call) keepBody() replay.Body {
+	switch {
+	case c.Req.Body == nil || c.Req.Body == http.NoBody:
+		return nil
+	case c.isSingle():
+		return replay.Once(c.Req, c.t.kept)
+	}
+	return replay.New(c.Req, c.Rule.Policy.ReplayBuffer, c.t.kept)
+}
+
+// rewind takes the body from the last attempt, for a retry. If it fails, it returns
+// the Reason why there is no retry. busy is how long it may wait for a Read of the body.
+func (x *retrier) rewind(d *decision, busy time.Duration) Reason {
+	getBody, err := x.body.Rewind(x.Ctx, busy)
+	d.getsBody = getBody
+	switch err {
+	case nil:
+		return ReasonRetry
+	case replay.ErrBusy:
+		d.why = err
+	case replay.ErrEnded:
+		return x.reasonGone()
+	}
+	return ReasonNotReplayable
+}
+
+// nextBody returns the body for the next attempt, and the GetBody that the base
+// transport may call during it. They are nil if the base transport may have the
+// caller's.
+func (x *retrier) nextBody() (body io.ReadCloser, getBody func() (io.ReadCloser, error)) {
+	ctx := x.Ctx
+	body, inner := x.body.Next(ctx, x.sent)
+	if inner == nil {
+		return body, nil
+	}
+	return body, func() (io.ReadCloser, error) {
+		body, err := inner()
+		switch err {
+		case nil, replay.ErrDetached:
+			return body, err
+		case replay.ErrEnded:
+			return nil, attempt.ContextErr(ctx)
+		}
+		return nil, &bodyError{why: err}
+	}
+}
+
 // provesConnection reports whether it may matter that an attempt had no connection. A request that
 // is idempotent is sent again in any case.
 func (c *call) provesConnection() bool {
@@ -128,18 +183,6 @@ func (c *call) provesConnection() bool {
 // that RequestStart returned.
 func (c *call) parentContext() context.Context {
 	return cmp.Or(c.spanned, c.Req.Context())
-}
-
-// equip makes f an attempt of the call.
-func (c *call) equip(f *attempt.Attempt) {
-	f.Req, f.Ctx, f.Home = c.Req, c.Ctx, c.Registry
-	f.Timeouts, f.Timed = &c.Rule.Timeouts, c.Rule.Timed
-	if f.Number == 1 {
-		return
-	}
-	if _, ok := c.Ctx.Deadline(); !ok {
-		f.Timeouts, f.Timed = &c.Rule.Later, true
-	}
 }
 
 // withHold adds the wait that err tells of to the error of a timer.

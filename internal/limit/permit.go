@@ -174,7 +174,7 @@ func (p *Permit) awaitRate(r *Request) (waited bool, no *Rejection) {
 		return true, no
 	}
 	defer func() { p.Queued.Rate += time.Since(now) }()
-	if err := r.SleepOr(early, nil); err != nil {
+	if err := r.Sleep(early, nil); err != nil {
 		return true, &Rejection{Err: err, Limit: LimitRate}
 	}
 	return true, nil

@@ -76,7 +76,7 @@ func (s *site) request(t *testing.T, d time.Duration) *Request {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://h.test/", nil)
 	require.NoError(t, err)
 	state := s.registry.Hosts.Acquire(req.URL)
-	return &Request{Observer: s, Registry: &s.registry, Req: req, Ctx: ctx, State: state, Rule: s.registry.RuleFor(state, s.set)}
+	return &Request{Observer: s, Registry: &s.registry, Req: req, Ctx: ctx, State: state, Rule: s.registry.HostRule(state, s.set)}
 }
 
 // ends notes the response to a request.
@@ -352,7 +352,7 @@ func TestRequest(t *testing.T) {
 		assert.True(t, r.Linked)
 		assert.Same(t, r.Ctx, (&Request{Req: r.Req, Ctx: r.Ctx, Rule: r.Rule, Linked: true}).OutcomeOf(nil, nil).Request.Context())
 		time.AfterFunc(time.Second, func() { close(canceled) })
-		assert.ErrorIs(t, r.SleepOr(time.Hour, nil), attempt.ErrRequestCanceled)
+		assert.ErrorIs(t, r.Sleep(time.Hour, nil), attempt.ErrRequestCanceled)
 		defer s.request(t, 0).ObeyCancel()()
 
 		s.join()

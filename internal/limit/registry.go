@@ -47,9 +47,9 @@ func (g *Registry) TimeOf(at instant.Instant) time.Time {
 	return now.Add(at.Sub(g.InstantOf(now)))
 }
 
-// RuleFor returns the rule for a host. It searches for the rule at the first request
+// HostRule returns the rule for a host. It searches for the rule at the first request
 // and at the first request after an Update. Otherwise it costs one atomic load.
-func (g *Registry) RuleFor(s *host.State[rules.Resolved], set *rules.Ruleset) *rules.Resolved {
+func (g *Registry) HostRule(s *host.State[rules.Resolved], set *rules.Ruleset) *rules.Resolved {
 	if r := s.Resolved.Load(); r != nil && r.Set == set {
 		return r
 	}

@@ -87,9 +87,9 @@ func (r *Request) DropExpect() {
 	delete(r.Plain.Header, "Expect")
 }
 
-// SleepOr waits until d is over or ready receives something. It ends at once when the
+// Sleep waits until d is over or ready receives something. It ends at once when the
 // caller's context does.
-func (r *Request) SleepOr(d time.Duration, ready <-chan struct{}) error {
+func (r *Request) Sleep(d time.Duration, ready <-chan struct{}) error {
 	if attempt.Sleep(r.Ctx, d, ready); r.Ctx.Err() != nil {
 		return attempt.ContextErr(r.Ctx)
 	}
