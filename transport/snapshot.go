@@ -100,9 +100,8 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 	_, h.Down = m.Failures.Down()
 	r := s.Resolved.Load()
 	if r != nil {
-		m.Budget.CountTo(s.Requests())
 		budget := r.Settings.Budget
-		budget.Rests = m.Failures.Helpless()
+		budget.Rests, budget.Requests = m.Failures.Helpless(), h.Requests
 		if h.RetryBudget = m.Budget.Left(now, budget); math.IsInf(h.RetryBudget, 1) {
 			h.RetryBudget = -1
 		}

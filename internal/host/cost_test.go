@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/scope"
@@ -16,14 +15,12 @@ import (
 // What a first try asks allocates nothing.
 func TestFirstTryCosts(t *testing.T) {
 	var (
-		b    budget.Budget
 		c    cooldown.Cooldown
 		p    pacing.Pacing
 		seed = maphash.MakeSeed()
 		h    = http.Header{"Authorization": {"Bearer abc"}}
 	)
 	if n := testing.AllocsPerRun(100, func() {
-		b.CountTo(1)
 		assert.True(t, c.Quiet() && p.Quiet(), "not quiet")
 		scope.Key(seed, h)
 	}); n != 0 {

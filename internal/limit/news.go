@@ -137,8 +137,8 @@ func (c conditions) isOver(m *host.Machines, now instant.Instant, v news.Change)
 		}
 		return until == 0
 	case news.NoRetries:
-		m.Budget.CountTo(c.State.Requests())
-		return m.Budget.Left(now, c.budgetConfig()) >= max(c.budgetConfig().Burst/2, 1)
+		conf := c.budgetConfig()
+		return m.Budget.Left(now, conf) >= max(conf.Burst/2, 1)
 	case news.Down:
 		return false // reviewDown knows
 	case news.Crowded:

@@ -221,9 +221,7 @@ func (p *Permit) isHeldAgain(r *Request) bool {
 // ReserveRetry takes one retry or hedge that counts after some time from the host's budget. It
 // reports false if none is left then. failed is the outcome that calls for a retry, nil for a hedge.
 func (p *Permit) ReserveRetry(r *Request, now time.Time, later time.Duration, failed *attempt.Outcome) bool {
-	budget := &r.State.Machines().Budget
-	budget.CountTo(r.State.Requests())
-	p.reserved = budget.Take(r.Registry.InstantOf(now), r.Registry.InstantOf(now.Add(later)), r.budgetConfig())
+	p.reserved = r.State.Machines().Budget.Take(r.Registry.InstantOf(now), r.Registry.InstantOf(now.Add(later)), r.budgetConfig())
 	if p.reserved == nil && failed != nil {
 		conditions{r}.begin(news.Change{Key: news.Key{Condition: news.NoRetries}, Cause: conditions{r}.causeOf(failed), Since: r.Registry.Now()})
 	}
@@ -242,9 +240,7 @@ func (p *Permit) Landed(f *attempt.Attempt) { p.slot, p.refused = f.Slot, f.Refu
 // Cancel gives back everything that no attempt has taken over. A second call does nothing.
 func (p *Permit) Cancel(r *Request) {
 	if p.reserved != nil {
-		budget := &r.State.Machines().Budget
-		budget.CountTo(r.State.Requests())
-		budget.Release(r.Registry.Now(), r.budgetConfig(), p.reserved)
+		r.State.Machines().Budget.Release(r.Registry.Now(), r.budgetConfig(), p.reserved)
 		p.reserved = nil
 	}
 	p.releaseSlot(r)

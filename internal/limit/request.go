@@ -122,7 +122,7 @@ func (r *Request) mayBeHeld() bool {
 // budgetConfig returns the settings of the budget. In a fleet each member has its part.
 func (r *Request) budgetConfig() budget.Config {
 	c := r.Rule.Settings.Budget
-	c.Rests = r.State.Machines().Failures.Helpless()
+	c.Rests, c.Requests = r.State.Machines().Failures.Helpless(), r.State.Requests()
 	if r.Registry.Fleet != nil {
 		c = c.ForMember(r.Registry.members())
 	}

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -28,10 +27,14 @@ type Config struct {
 	Burst float64
 	// Rests says that retries do not help: the last 20 in a row have failed.
 	Rests bool
+	// Requests is how many requests began. The owner counts them, and only the lowest 40 bits
+	// matter. Totals that arrive out of order do no harm.
+	Requests uint64
 
 	// Complete fills in the fields below, too.
 	off     bool    // nothing limits retries
 	earned  float64 // by a request, in units
+	rate    float64 // by a nanosecond, in units
 	size    int64   // of the bucket, in units; 0: Complete was not called
 	members int     // that share the budget; 0: one
 
@@ -116,16 +119,12 @@ type Config struct {
 //
 // The zero Budget is ready and full. All methods are safe for concurrent use.
 type Budget struct {
-	// requests never goes back. The number of new requests is found by a
-	// comparison, so that counting a request is a single atomic addition.
-	requests atomic.Uint64
-
-	mu      sync.Mutex // guards everything below, and every Charge in the queue
-	settled uint64     // requests that are in the bucket
-	at      instant.Instant
-	used    int64     // in units; 0 is a full bucket
-	oldest  *Charge   // the first in a ring of all debts; nil if used is 0
-	planned []*Charge // not taken from the bucket yet, from the first to the last
+	mu       sync.Mutex // guards everything below, and every Charge in the queue
+	requests uint64     // that are in the bucket; never goes back
+	at       instant.Instant
+	used     int64     // in units; 0 is a full bucket
+	oldest   *Charge   // the first in a ring of all debts; nil if used is 0
+	planned  []*Charge // not taken from the bucket yet, from the first to the last
 
 	rests  bool
 	rested int64   // what the bucket of the rest has, in units
@@ -146,18 +145,6 @@ var noCharge = new(Charge)
 // unit is the cost of a retry. In billionths the usual ratios are exact. A rate per
 // second times nanoseconds gives units, so sums of them do not drift.
 const unit = 1_000_000_000
-
-// CountTo counts the requests that are missing to total. The owner counts them, and knows the
-// lowest 40 bits of the count. Totals that arrive out of order do no harm.
-func (b *Budget) CountTo(total uint64) {
-	for {
-		n := b.requests.Load()
-		missing := int64((total-n)<<24) >> 24
-		if missing <= 0 || b.requests.CompareAndSwap(n, n+uint64(missing)) {
-			return
-		}
-	}
-}
 
 // Take reserves a retry or hedge that belongs to a time. It returns nil if none is left then. Take
 // is the last question before a retry, and comes before the wait.
@@ -185,7 +172,7 @@ func (b *Budget) Take(now, at instant.Instant, c Config) *Charge {
 		case j > i:
 			next = b.planned[j-1].at
 		}
-		used = max(0, used-c.earnedIn(next.Sub(last))) + unit
+		used = max(0, used-float64(next-last)*c.rate) + unit
 		if last = next; j >= i && used > float64(c.size) {
 			return nil
 		}
@@ -235,7 +222,7 @@ func (b *Budget) Left(now instant.Instant, c Config) float64 {
 	b.settle(now, &c)
 	left := c.size - b.used
 	for i, p := range b.planned {
-		earned := min(c.earnedIn(p.at.Sub(now)), math.MaxInt64/4)
+		earned := min(float64(p.at-now)*c.rate, math.MaxInt64/4)
 		left = min(left, c.size-b.used-int64(i+1)*unit+int64(earned))
 	}
 	if b.rests {
@@ -248,14 +235,13 @@ func (b *Budget) Left(now instant.Instant, c Config) float64 {
 // settlement; the lock is held. It rounds down, so that no more is put in than was
 // earned.
 func (b *Budget) settle(now instant.Instant, c *Config) {
-	n := b.requests.Load()
-	requests := n - b.settled
-	b.settled = n
+	requests := max(0, int64((c.Requests-b.requests)<<24)>>24)
+	b.requests += uint64(requests)
 	switch {
 	case c.Rests != b.rests:
 		b.rests, b.rested, b.last = c.Rests, 0, nil
 	case c.Rests:
-		b.rested = min(unit, b.rested+int64(float64(requests)*c.restEarned+float64(max(0, now.Sub(b.at)))*c.restPerSecond))
+		b.rested = min(unit, b.rested+int64(float64(requests)*c.restEarned+float64(max(0, now-b.at))*c.restPerSecond))
 	}
 	b.earn(float64(requests) * c.earned)
 	due := 0
@@ -279,12 +265,9 @@ func (b *Budget) settle(now instant.Instant, c *Config) {
 // pass puts into the bucket what the time until now has earned; the lock is held. Concurrent callers
 // may bring their times out of order.
 func (b *Budget) pass(now instant.Instant, c *Config) {
-	b.earn(c.earnedIn(max(0, now.Sub(b.at))))
+	b.earn(float64(max(0, now-b.at)) * c.rate)
 	b.at = max(b.at, now)
 }
-
-// earnedIn returns the units that a time earns.
-func (c *Config) earnedIn(d time.Duration) float64 { return float64(d) * max(c.PerSecond, 0) }
 
 // earn repays the oldest retries first; the lock is held.
 func (b *Budget) earn(units float64) {
@@ -348,8 +331,9 @@ func (c Config) Complete() Config {
 	}
 	c.off = c.Ratio < 0 && c.PerSecond < 0
 	c.earned = math.Round(max(c.Ratio, 0) * unit)
+	c.rate = max(c.PerSecond, 0)
 	c.size = int64(min(max(c.Burst, 1), 1e6) * unit)
 	c.restEarned = min(c.earned, unit/50)
-	c.restPerSecond = min(max(c.PerSecond, 0), 1/(60*float64(max(c.members, 1))))
+	c.restPerSecond = min(c.rate, 1/(60*float64(max(c.members, 1))))
 	return c
 }

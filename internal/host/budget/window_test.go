@@ -58,6 +58,7 @@ func runBudget(t *testing.T, steps []byte) []*budgetEntry {
 	}
 	var (
 		b      Budget
+		conf   Config
 		now    instant.Instant
 		trace  []*budgetEntry
 		owners []owner // of retries that are neither sent nor refunded
@@ -67,9 +68,7 @@ func runBudget(t *testing.T, steps []byte) []*budgetEntry {
 		n := int(s >> 3)
 		switch s & 7 {
 		case 0:
-			for range n {
-				b.requests.Add(1)
-			}
+			conf.Requests += uint64(n)
 			trace = append(trace, &budgetEntry{at: now, requests: n})
 		case 1, 2:
 			for i := range n {
@@ -77,7 +76,7 @@ func runBudget(t *testing.T, steps []byte) []*budgetEntry {
 				if s&7 == 2 { // after a wait, short or long
 					at = now.Add(time.Duration(i*i%7) * time.Duration(n) * 30 * time.Millisecond)
 				}
-				c := b.Take(now, at, Config{})
+				c := b.Take(now, at, conf)
 				if c == nil {
 					break
 				}
@@ -95,7 +94,7 @@ func runBudget(t *testing.T, steps []byte) []*budgetEntry {
 				e := &budgetEntry{at: now}
 				owners[i].entry.refunded = e
 				trace = append(trace, e)
-				b.Release(now, Config{}, owners[i].Charge)
+				b.Release(now, conf, owners[i].Charge)
 				drop(i)
 			}
 		case 6:
@@ -138,10 +137,11 @@ func FuzzBudget(f *testing.F) {
 	})
 }
 
-// An owned Budget has an owner that counts the failures.
+// An owned Budget has an owner that counts the failures and the requests.
 type owned struct {
 	Budget
-	run failures.Run
+	run   failures.Run
+	began uint64
 }
 
 // fail lets so many retries in a row fail.
@@ -153,7 +153,7 @@ func (b *owned) fail(n int) {
 
 // known completes a config by what the owner knows.
 func (b *owned) known(c Config) Config {
-	c.Rests = b.run.Helpless()
+	c.Rests, c.Requests = b.run.Helpless(), b.began
 	return c
 }
 
@@ -186,11 +186,9 @@ func TestRest(t *testing.T) {
 		var b owned
 		b.fail(20)
 		require.Zero(t, b.takes(0, Config{}, 1))
-		for range 49 {
-			b.requests.Add(1)
-		}
+		b.began = 49
 		assert.Zero(t, b.takes(0, Config{}, 1))
-		b.requests.Add(1)
+		b.began++
 		assert.Equal(t, 1, b.takes(0, Config{}, 2))
 	})
 	t.Run("a success restores everything", func(t *testing.T) {
@@ -268,7 +266,7 @@ func TestRestHoldsInEveryWindow(t *testing.T) {
 			e := entry{at: now}
 			switch rng.IntN(8) {
 			case 0, 1:
-				b.requests.Add(1)
+				b.began++
 				e.request = true
 			case 2, 3, 4:
 				e.retry = b.Take(now, now, b.known(Config{})) != nil
