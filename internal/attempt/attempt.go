@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -63,40 +64,6 @@ type more struct {
 // values has room for the values of a small header.
 type values [6]string
 
-// newOutgoing makes the parts that an attempt needs in a single allocation. room is for the
-// values of its header. The copy of an attempt with a link is in the link.
-func newOutgoing(link *Link, withMore, withValues bool) (out *Outgoing, room []string) {
-	switch {
-	case link != nil:
-		if out = &link.out; withMore {
-			out.more = new(more)
-		}
-		return out, nil
-	case withMore && withValues:
-		all := new(struct {
-			Outgoing
-			extra more
-			values
-		})
-		all.more = &all.extra
-		return &all.Outgoing, all.values[:0]
-	case withMore:
-		both := new(struct {
-			Outgoing
-			extra more
-		})
-		both.more = &both.extra
-		return &both.Outgoing, nil
-	case withValues:
-		both := new(struct {
-			Outgoing
-			values
-		})
-		return &both.Outgoing, both.values[:0]
-	}
-	return new(Outgoing), nil
-}
-
 // Light reports whether the caller's own request can go, untouched: this is the first attempt,
 // its body is not lent, and neither a timer nor a concurrency limit watches it.
 func (f *Attempt) Light() bool {
@@ -122,7 +89,37 @@ func (f *Attempt) SendLight() {
 // request.
 func (f *Attempt) Copied() (out *Outgoing) {
 	own := f.Own || f.Number > 1 && f.Plain || f.Watched // a header of its own
-	out, room := newOutgoing(f.Link, f.Timeouts.quiet > 0 || f.Slot.Limiter != nil, own && len(f.Req.Header) > 0)
+	withMore, withValues := f.Timeouts.quiet > 0 || f.Slot.Limiter != nil, own && len(f.Req.Header) > 0
+	var room []string // for the values of the header
+	switch {          // all that the attempt needs is a single allocation
+	case f.Link != nil:
+		if out = &f.Link.out; withMore {
+			out.more = new(more)
+		}
+	case withMore && withValues:
+		all := new(struct {
+			Outgoing
+			extra more
+			values
+		})
+		all.more = &all.extra
+		out, room = &all.Outgoing, all.values[:0]
+	case withMore:
+		both := new(struct {
+			Outgoing
+			extra more
+		})
+		both.more = &both.extra
+		out = &both.Outgoing
+	case withValues:
+		both := new(struct {
+			Outgoing
+			values
+		})
+		out, room = &both.Outgoing, both.values[:0]
+	default:
+		out = new(Outgoing)
+	}
 	if f.Beside {
 		out.Req = *f.Req.Clone(&out.Ctx)
 	} else {
@@ -137,9 +134,9 @@ func (f *Attempt) Copied() (out *Outgoing) {
 // Arm gives the copy its context and its body.
 func (f *Attempt) Arm(out *Outgoing) {
 	req := &out.Req
-	if f.Link != nil {
-		f.Link.ctx = &out.Ctx
-		f.Ctx = f.Link.hook(f.Ctx)
+	if l := f.Link; l != nil {
+		l.ctx, l.trace.GetConn, l.trace.GotConn = &out.Ctx, l.getConn, l.gotConn
+		f.Ctx = httptrace.WithClientTrace(f.Ctx, &l.trace)
 	}
 	out.Ctx.Context, out.Ctx.pool, out.Ctx.home = f.Ctx, f.Pool, f.Home
 	if f.Beside || f.Timed {
@@ -234,19 +231,64 @@ func (f *Attempt) SendCopy(out *Outgoing) {
 	}
 }
 
+// end notes that there is a response or an error. It replaces the error by the
+// timeout, or by the end of the caller's context, if one of them ended the attempt. The
+// attempt's context is cancelled only when the response's body has ended. below is the error
+// that the timeout hides, if there is one.
+func (o *Outgoing) end(resp *http.Response, err error) (got *http.Response, _, below error) {
+	a, caller := &o.Ctx, o.Ctx.Context
+	if late := a.outcome(resp); late != nil {
+		Dismiss(caller, resp) // it came too late, and its body is already cut off
+		if caller.Err() != nil {
+			return nil, ContextErr(caller), nil
+		}
+		return nil, late, err
+	}
+	switch {
+	case err != nil:
+		if a.unlink != nil && caller.Err() != nil && !errors.Is(err, caller.Err()) {
+			err = ContextErr(caller) // the attempt's context did not inherit it
+		}
+	case resp.Body == nil || resp.Body == http.NoBody:
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+		if a.unlink != nil {
+			a.unlink()
+		}
+	case HandsOver(&o.Req, resp):
+		// A tunnel ends with the caller's context, as it does without aplomb. The
+		// body of a tunnel that has no Write, as in net/http, can be wrapped.
+		if _, writes := resp.Body.(io.Writer); !writes {
+			o.body = attemptBody{resp.Body, a}
+			resp.Body = &o.body
+		}
+	case a.quiet > 0 && !replay.SmallInMemory(resp.Body):
+		b := &o.more.body
+		b.attemptBody, b.left = attemptBody{resp.Body, a}, a.quiet
+		resp.Body = b
+		a.mu.Lock()
+		a.body = b
+		a.mu.Unlock()
+	default:
+		o.body = attemptBody{resp.Body, a}
+		resp.Body = &o.body
+	}
+	return resp, err, nil
+}
+
 // awaitEvent waits for the first event of a stream. It returns an error if the stream
 // fails or takes too long before that.
 func (o *Outgoing) awaitEvent(resp *http.Response) (*http.Response, error) {
-	a := &o.Ctx
-	ctx, cancel := context.WithTimeoutCause(a, a.event, a.eventless)
-	defer cancel()
-	caller := a.Context
-	_, ok, err := peek.Outcome{Request: o.Req.WithContext(ctx), Response: resp}.FirstEvent(nil)
+	a, caller := &o.Ctx, o.Ctx.Context
+	await := func(in context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeoutCause(in, a.event, a.eventless)
+		defer cancel()
+		_, ok, err := peek.Outcome{Request: o.Req.WithContext(ctx), Response: resp}.FirstEvent(nil)
+		return ok, err
+	}
+	ok, err := await(a)
 	if err == context.Canceled && caller.Err() == nil {
 		// The body has ended, which ended the attempt's context. Its Read is about to return.
-		ctx, cancel := context.WithTimeoutCause(caller, a.event, a.eventless)
-		defer cancel()
-		_, ok, err = peek.Outcome{Request: o.Req.WithContext(ctx), Response: resp}.FirstEvent(nil)
+		ok, err = await(caller)
 	}
 	if ok || err == nil {
 		return resp, nil

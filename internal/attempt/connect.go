@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net"
 	"net/http/httptrace"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 )
@@ -26,12 +25,6 @@ type Link struct {
 
 	mu     sync.Mutex // guards remote
 	remote net.Addr
-}
-
-// hook returns a context with which the base transport tells about the attempt.
-func (l *Link) hook(ctx context.Context) context.Context {
-	l.trace.GetConn, l.trace.GotConn = l.getConn, l.gotConn
-	return httptrace.WithClientTrace(ctx, &l.trace)
 }
 
 func (l *Link) getConn(string) {
@@ -81,12 +74,6 @@ func (l *Link) Addr() string {
 		return ""
 	}
 	return l.remote.String()
-}
-
-// Ip returns the address of the server, or the zero Addr if it is not known.
-func (l *Link) Ip() netip.Addr {
-	at, _ := netip.ParseAddrPort(l.Addr())
-	return at.Addr().Unmap()
 }
 
 // Untraced returns a context without the caller's ClientTrace. A trace of its own covers the

@@ -373,23 +373,20 @@ func TestLink(t *testing.T) {
 		asks, has, late bool
 		connected       bool
 		unsent          bool
-		ip              string
 	}{
 		{unsent: false},
 		{asks: true, unsent: true},
 		{asks: true, has: true, connected: true},
 		{has: true, connected: true},
-		{asks: true, has: true, addr: "192.0.2.1:80", connected: true, ip: "192.0.2.1"},
-		{asks: true, has: true, addr: "[::ffff:192.0.2.1]:80", connected: true, ip: "192.0.2.1"},
+		{asks: true, has: true, addr: "192.0.2.1:80", connected: true},
 	} {
 		l := new(Link)
 		l.ctx = attemptOf(t.Context(), policy.Rule{ConnectTimeout: time.Hour})
-		trace := httptrace.ContextClientTrace(l.hook(t.Context()))
 		if row.asks {
-			trace.GetConn("h.test:80")
+			l.getConn("h.test:80")
 		}
 		if row.has {
-			trace.GotConn(httptrace.GotConnInfo{Conn: connTo{addr: row.addr}})
+			l.gotConn(httptrace.GotConnInfo{Conn: connTo{addr: row.addr}})
 		}
 		assert.Equal(t, row.connected, l.Connected(), row)
 		assert.Equal(t, row.unsent, l.Unsent(), row)
@@ -397,11 +394,6 @@ func TestLink(t *testing.T) {
 		assert.False(t, l.ConnectedLate(errors.New("another")), row)
 		assert.Equal(t, row.asks && row.has, l.ctx.linked, row)
 		assert.Equal(t, row.addr != "", l.Addr() != "", row)
-		if row.ip != "" {
-			assert.Equal(t, row.ip, l.Ip().String(), row)
-		} else {
-			assert.False(t, l.Ip().IsValid(), row)
-		}
 	}
 	l := new(Link)
 	l.ctx = new(attemptContext)
@@ -411,7 +403,6 @@ func TestLink(t *testing.T) {
 	var none *Link
 	assert.False(t, none.Connected() || none.Unsent() || none.ConnectedLate(nil))
 	assert.Empty(t, none.Addr())
-	assert.False(t, none.Ip().IsValid())
 }
 
 // The search for a connection is bounded once, and only if the attempt would not end earlier.

@@ -3,10 +3,13 @@
 package attempt
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 )
@@ -78,4 +81,40 @@ func (o *Outcome) PoolNumber() int {
 // AsSent returns the outcome of an attempt that may be under way still.
 func (o *Outcome) AsSent() Outcome {
 	return Outcome{Number: o.Number, Kind: o.Kind, SentAt: o.SentAt, Queued: o.Queued, Pool: o.Pool, Heard: o.Heard, Link: o.Link}
+}
+
+// ResultOf returns what an outcome says about the host as a whole.
+func ResultOf(ctx context.Context, resp *http.Response, err error) concurrency.Result {
+	switch {
+	case err != nil && errors.Is(ctx.Err(), context.Canceled):
+		return concurrency.Neutral // the caller left
+	case err != nil && IsLate(ctx, err):
+		return concurrency.Lost // the host may be busy with it still
+	case err != nil:
+		return resultOfError(err)
+	}
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusRequestTimeout:
+		return concurrency.Neutral // this client sends too much, or too slowly
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported, http.StatusNetworkAuthenticationRequired:
+		return concurrency.Success // it is about this request alone
+	}
+	if resp.StatusCode >= 500 {
+		return concurrency.Failed
+	}
+	return concurrency.Success
+}
+
+// IsLate reports whether an attempt ended because it took too long. A base transport may
+// return the cause of the caller's deadline, which can be any error.
+func IsLate(ctx context.Context, err error) bool {
+	return classify.ErrorTypeOf(err) == classify.ErrorTimeout || ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
+}
+
+func resultOfError(err error) concurrency.Result {
+	switch classify.ErrorTypeOf(err) {
+	case classify.ErrorDNS, classify.ErrorDial, classify.ErrorTLS, classify.ErrorReset:
+		return concurrency.Failed
+	}
+	return concurrency.Neutral // the request's own fault, or nobody's
 }

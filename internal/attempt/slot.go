@@ -1,10 +1,9 @@
-// A slot at the limiter, and what an outcome says about the host.
+// A slot at the limiter.
 
 package attempt
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/peek"
@@ -225,40 +223,4 @@ func (b *slotBody) Close() error {
 	}
 	defer b.ended()
 	return b.ReadCloser.Close()
-}
-
-// ResultOf returns what an outcome says about the host as a whole.
-func ResultOf(ctx context.Context, resp *http.Response, err error) concurrency.Result {
-	switch {
-	case err != nil && errors.Is(ctx.Err(), context.Canceled):
-		return concurrency.Neutral // the caller left
-	case err != nil && IsLate(ctx, err):
-		return concurrency.Lost // the host may be busy with it still
-	case err != nil:
-		return resultOfError(err)
-	}
-	switch resp.StatusCode {
-	case http.StatusTooManyRequests, http.StatusRequestTimeout:
-		return concurrency.Neutral // this client sends too much, or too slowly
-	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported, http.StatusNetworkAuthenticationRequired:
-		return concurrency.Success // it is about this request alone
-	}
-	if resp.StatusCode >= 500 {
-		return concurrency.Failed
-	}
-	return concurrency.Success
-}
-
-// IsLate reports whether an attempt ended because it took too long. A base transport may
-// return the cause of the caller's deadline, which can be any error.
-func IsLate(ctx context.Context, err error) bool {
-	return classify.ErrorTypeOf(err) == classify.ErrorTimeout || ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
-}
-
-func resultOfError(err error) concurrency.Result {
-	switch classify.ErrorTypeOf(err) {
-	case classify.ErrorDNS, classify.ErrorDial, classify.ErrorTLS, classify.ErrorReset:
-		return concurrency.Failed
-	}
-	return concurrency.Neutral // the request's own fault, or nobody's
 }

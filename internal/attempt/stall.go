@@ -9,38 +9,7 @@ import (
 	"io"
 	"sync"
 	"time"
-
-	"github.com/aplomb-go/aplomb/internal/resume"
 )
-
-// An attemptBody is the body of the response to a timed attempt. It frees the attempt's
-// context when the body has ended or is closed.
-type attemptBody struct {
-	io.ReadCloser
-	ctx *attemptContext
-}
-
-func (b *attemptBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if n > 0 && b.ctx.pool != nil {
-		b.ctx.pool.Hear(b.ctx.home.Now())
-	}
-	if err != nil {
-		b.ctx.happens(bodyEnds, nil)
-	}
-	return n, err
-}
-
-// PeekWait returns the timeout of the attempt.
-func (b *attemptBody) PeekWait() time.Duration { return b.ctx.After }
-
-// ResumeTried reports whether a Transport below has asked for the rest of the body.
-func (b *attemptBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
-
-func (b *attemptBody) Close() error {
-	defer b.ctx.happens(leaves, nil)
-	return b.ReadCloser.Close()
-}
 
 // A watchedBody is an attemptBody that also ends when it stalls. The time of the attempt
 // is that of its Reads. When it is over during a Read, that cancels the attempt's context to end a

@@ -120,7 +120,7 @@ func (p *Planner) Beside(first *attempt.Outcome) {
 		pools := p.State.Machines().Pools()
 		p.last, p.leaves = pools.Or(first.Pool), true
 		p.failed = p.last
-		p.last.Doubt(first.Link.Ip())
+		p.last.Doubt(first.Link.Addr())
 	}
 }
 
@@ -169,7 +169,7 @@ func (p *Planner) Note(o *attempt.Outcome) {
 		p.last, p.row = over, 0
 	}
 	p.row++
-	over.Doubt(o.Link.Ip())
+	over.Doubt(o.Link.Addr())
 	change := p.change(o, weight == pool.Weak)
 	if p.leaves = leaves || p.row > 1; p.leaves && over == pools.Current() {
 		if p.failed, p.silence = over, nil; weight == pool.Alone {

@@ -65,9 +65,10 @@ func (p *Pool) Hear(now instant.Instant) { p.heard.Store(int64(max(now, 1))) }
 func (p *Pool) Heard() instant.Instant { return instant.Instant(p.heard.Load()) }
 
 // Doubt notes the address of a connection over which an attempt failed or takes long, if it is known.
-func (p *Pool) Doubt(addr netip.Addr) {
-	if addr.IsValid() {
-		p.addr.Store(&addr)
+func (p *Pool) Doubt(addr string) {
+	if at, err := netip.ParseAddrPort(addr); err == nil {
+		ip := at.Addr().Unmap()
+		p.addr.Store(&ip)
 	}
 }
 

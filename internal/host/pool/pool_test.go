@@ -139,10 +139,9 @@ func TestConnectionOfAPool(t *testing.T) {
 	assert.True(t, p.IsDue(0))
 
 	assert.False(t, p.Doubtful().IsValid())
-	addr := netip.MustParseAddr("::1")
-	p.Doubt(addr)
-	p.Doubt(netip.Addr{})
-	assert.Equal(t, addr, p.Doubtful(), "the last one that was known")
+	p.Doubt("[::ffff:192.0.2.1]:80")
+	p.Doubt("")
+	assert.Equal(t, netip.MustParseAddr("192.0.2.1"), p.Doubtful(), "the last one that was known")
 
 	p.Use(start)
 	assert.False(t, s.Rests(p, start.Add(2*time.Second-1)))
