@@ -194,10 +194,10 @@ func decide(f facts) (Reason, time.Duration) {
 	case f.backoff < 0:
 		return ReasonMaxAttempts, 0
 	}
-	asked := f.asked()
-	if asked < 0 {
+	if f.maxRetryAfter >= 0 && f.retryAfter > f.maxRetryAfter {
 		return ReasonThrottled, 0
 	}
+	asked := max(f.retryAfter, 0)
 	backoff := f.backoff
 	if f.silence > backoff { // it is longer by a random time; half of the time that is left stays for the attempt
 		backoff += time.Duration(f.u * float64(min(f.silence-backoff, max(f.left()-backoff, 0)/2)))
@@ -224,18 +224,6 @@ func (f facts) nameLimit(reason Reason) Reason {
 		return f.limit
 	}
 	return reason
-}
-
-// asked returns the server's wait as far as the rule obeys it. It is negative if the
-// rule does not wait that long.
-func (f facts) asked() time.Duration {
-	switch {
-	case f.retryAfter <= 0:
-		return 0
-	case f.maxRetryAfter < 0 || f.retryAfter <= f.maxRetryAfter:
-		return f.retryAfter
-	}
-	return -1
 }
 
 // left returns how long the rule and the caller go on.

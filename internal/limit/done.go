@@ -101,7 +101,17 @@ func (p *Permit) Done(r *Request, o *attempt.Outcome) (retryAfter time.Duration,
 			retryAfter = max(wait, 0)
 		}
 	}
-	p.failed = r.noteResult(o, again, retryAfter)
+	m, result := r.State.Machines(), attempt.ResultOf(r.Ctx, o.Resp, o.Err)
+	if p.failed = o.Kind != attempt.Cut && !o.BodyBroke && (result == concurrency.Failed || result == concurrency.Lost); p.failed {
+		m.Failures.Failed(cmp.Or(o.SentAt, r.Registry.Now()))
+	}
+	switch waits := status == http.StatusTooManyRequests || retryAfter > 0 && told; {
+	case again && o.Kind > attempt.First:
+		m.Failures.RetryFailed()
+	case waits: // the server is alive, so a first refusal is neither, but one of a retry shows that it did not help
+	case !again && o.Err == nil:
+		m.Failures.Succeeded()
+	}
 	told = told || again && speaksForAll(status)
 	if u = rand.Float64(); r.Rule.Policy.ShareRetryAfter == policy.On {
 		u = p.noteWait(r, o, again, told, retryAfter, u)
@@ -109,24 +119,6 @@ func (p *Permit) Done(r *Request, o *attempt.Outcome) (retryAfter time.Duration,
 	p.releaseSlot(r)
 	p.review(r, o)
 	return retryAfter, u
-}
-
-// noteResult notes whether the attempt failed, which it returns, and whether a retry helped. A server that asks for a
-// wait is alive, so a first refusal is neither. If it refuses a retry, the retry did not help.
-func (r *Request) noteResult(o *attempt.Outcome, again bool, retryAfter time.Duration) (failed bool) {
-	m, status := r.State.Machines(), o.Status()
-	result := attempt.ResultOf(r.Ctx, o.Resp, o.Err)
-	if failed = o.Kind != attempt.Cut && !o.BodyBroke && (result == concurrency.Failed || result == concurrency.Lost); failed {
-		m.Failures.Failed(cmp.Or(o.SentAt, r.Registry.Now()))
-	}
-	switch waits := status == http.StatusTooManyRequests || retryAfter > 0 && TellsToWait(status); {
-	case again && o.Kind > attempt.First:
-		m.Failures.RetryFailed()
-	case waits:
-	case !again && o.Err == nil:
-		m.Failures.Succeeded()
-	}
-	return failed
 }
 
 // A ProxyAnswer is the response of a proxy that did not connect. It may ask to wait.

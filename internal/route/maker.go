@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,6 +112,42 @@ func (m *Maker) can(req *http.Request) bool {
 	}
 	m.checked.Do(func() { m.single.Store(clone(m.base) == nil) })
 	return !m.single.Load()
+}
+
+// clone returns a copy of a transport that speaks the same protocols. It returns nil if there
+// can be none: if the user has set TLSNextProto, the copy would share the connections of HTTP/2,
+// and a copy has no protocol that was registered.
+//
+// net/http decides about HTTP/2 when a transport is first used, and fills in its
+// TLSClientConfig and its TLSNextProto then. Clone copies the first and not the second, so
+// the copy would take the TLSClientConfig for one of the user's, and leave HTTP/2 off.
+func clone(t *http.Transport) *http.Transport {
+	c := t.Clone() // now t has decided
+	if len(c.TLSNextProto) > 0 || isReplaced(t) {
+		return nil
+	}
+	if t.TLSNextProto["h2"] != nil && c.Protocols == nil {
+		c.ForceAttemptHTTP2 = true
+	}
+	return c
+}
+
+// isReplaced reports whether somebody other than net/http has registered a protocol for http
+// or https with a transport. Only reflection can see that.
+func isReplaced(t *http.Transport) bool {
+	all := reflect.ValueOf(t).Elem().FieldByName("altProto") // an atomic.Value with a map
+	if all.Kind() != reflect.Struct {
+		return false
+	}
+	if all = all.FieldByName("v"); all.Kind() != reflect.Interface || all.Elem().Kind() != reflect.Map {
+		return false
+	}
+	for _, scheme := range []string{"http", "https"} {
+		if by := all.Elem().MapIndex(reflect.ValueOf(scheme)); by.IsValid() && !strings.HasPrefix(by.Elem().Type().PkgPath(), "net/http") {
+			return true
+		}
+	}
+	return false
 }
 
 // canHTTP1 reports whether the host of a request may have a pool without HTTP/2.

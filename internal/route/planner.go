@@ -124,15 +124,6 @@ func (p *Planner) Beside(first *attempt.Outcome) {
 	}
 }
 
-// change returns what is told if the host moves.
-func (p *Planner) change(o *attempt.Outcome, better bool) news.Change {
-	c := news.Change{Key: news.Key{Condition: news.Pool}, Over: better}
-	if !better {
-		c.Cause = news.Cause{Err: p.Observer.Safe(o.Err), Addr: o.Link.Addr()}
-	}
-	return c
-}
-
 // Note notes an outcome, and decides about the pool of the next attempt. It is called once for each.
 func (p *Planner) Note(o *attempt.Outcome) {
 	p.leaves = false
@@ -170,7 +161,10 @@ func (p *Planner) Note(o *attempt.Outcome) {
 	}
 	p.row++
 	over.Doubt(o.Link.Addr())
-	change := p.change(o, weight == pool.Weak)
+	change := news.Change{Key: news.Key{Condition: news.Pool}, Over: weight == pool.Weak} // what is told if the host moves
+	if !change.Over {
+		change.Cause = news.Cause{Err: p.Observer.Safe(o.Err), Addr: o.Link.Addr()}
+	}
 	if p.leaves = leaves || p.row > 1; p.leaves && over == pools.Current() {
 		if p.failed, p.silence = over, nil; weight == pool.Alone {
 			p.silence = change

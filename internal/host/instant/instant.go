@@ -38,8 +38,8 @@ func After(now Instant, d time.Duration) Instant {
 	if d <= 0 {
 		return now
 	}
-	if now > Never.Add(-d) {
+	if now > Never-Instant(d) {
 		return Never
 	}
-	return now.Add(d)
+	return now + Instant(d)
 }
