@@ -96,7 +96,7 @@ func (t *Telemetry) Trace() *transport.Trace {
 	}
 }
 
-// Watch reports the state of the hosts of tr, and of its fleet, whenever metrics are collected.
+// Observe reports the state of the hosts of tr, and of its fleet, whenever metrics are collected.
 // stop ends that. If several Transports are watched that have a fleet, the counters of their
 // fleets are added up, and each gauge is that of one of them. A Transport that is watched is
 // kept in memory. 200 sets of attributes are reserved for the hosts that its rules name.
