@@ -42,8 +42,11 @@ import (
 //     OnError(Ambiguous, ErrorOther) in front of Default.
 func Default(o Outcome) Class {
 	switch {
-	case o.Err == nil && o.Response != nil:
-		return byResponse(o)
+	case o.Err == nil && o.Response != nil: // success first, because every request passes through here
+		if code := o.Response.StatusCode; code >= http.StatusBadRequest && code <= 599 {
+			return byFailure(o, code)
+		}
+		return Final
 	case o.Err == nil:
 		return Final // neither a response nor an error, so nothing is known
 	case o.ended():
@@ -53,15 +56,7 @@ func Default(o Outcome) Class {
 	return v
 }
 
-// byResponse is [Default] for responses. It tests for success first, because
-// every request passes through here.
-func byResponse(o Outcome) Class {
-	if code := o.Response.StatusCode; code >= http.StatusBadRequest && code <= 599 {
-		return byFailure(o, code)
-	}
-	return Final
-}
-
+// byFailure is [Default] for responses of status 400 to 599.
 func byFailure(o Outcome, code int) Class {
 	if code < http.StatusInternalServerError {
 		return by4xx(o, code)

@@ -59,7 +59,7 @@ func Signals(o Outcome) Class {
 		return Refused
 	case !field.Says(h, "X-Should-Retry", "true") && !field.Says(h, "Stripe-Should-Retry", "true"):
 		return Unknown
-	case byResponse(o) == Refused, Refusals(o) == Refused:
+	case byFailure(o, o.Response.StatusCode) == Refused, Refusals(o) == Refused:
 		return Unknown // Ambiguous would hide that the server did not act
 	}
 	return Ambiguous

@@ -92,7 +92,7 @@ func (c *call) tryLight() (*http.Response, error) {
 	}
 	base := c.base
 	if c.State.MachinesMade() != nil {
-		base = c.t.pools.Current(&c.Request, &o)
+		base = c.t.pools.Current(c.State.PoolsMade(), &o)
 	}
 	var a *try // nil: the base gets the request as it is
 	if c.Rule.Timed || c.Rule.Limited {

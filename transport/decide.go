@@ -134,13 +134,11 @@ func (r Reason) isOfHost() bool {
 // facts are everything that the decision depends on.
 type facts struct {
 	class       classify.Class
-	canceled    bool // the caller's context has ended, and there is no final response
-	expired     bool // it ended because its deadline passed
-	nested      bool // a Transport below gave up
-	misdirected bool // the server wants the request over another connection, and there is none
-	once        bool // the caller allowed one attempt only
-	idempotent  bool // only asked if the class is Ambiguous
-	replayable  bool // the body can be produced again, as far as is known
+	gone        Reason // why the caller's context has ended, if there is no final response; empty: it has not
+	nested      bool   // a Transport below gave up
+	misdirected bool   // the server wants the request over another connection, and there is none
+	idempotent  bool   // only asked if the class is Ambiguous
+	replayable  bool   // the body can be produced again, as far as is known
 
 	sent, attempts int // made so far, and allowed to one request; none are made if a body was cut after progress, because its continuation is a request and not a retry
 
@@ -171,18 +169,14 @@ const resumeJitter = 100 * time.Millisecond
 // Reason.
 func decide(f facts) (Reason, time.Duration) {
 	switch {
-	case f.canceled && f.expired:
-		return ReasonDeadline, 0
-	case f.canceled:
-		return ReasonCanceled, 0 // nobody waits for it any more
+	case f.gone != "":
+		return f.gone, 0 // nobody waits for it any more
 	case f.nested:
 		return ReasonNested, 0 // RFC 9110 §9.2.2: a failed retry is no excuse for another layer's
 	case f.class != classify.Refused && f.class != classify.Ambiguous:
 		return ReasonFinal, 0 // nothing says that another attempt would help
 	case f.misdirected:
 		return ReasonFinal, 0 // RFC 9110 §15.5.20, RFC 9113 §7: it would go over the same connection
-	case f.once:
-		return ReasonRetriesOff, 0
 	case f.attempts <= 1:
 		return ReasonRetriesOff, 0 // a Transport around this one may retry, because nobody gave up
 	case f.class == classify.Ambiguous && !f.idempotent:

@@ -30,12 +30,11 @@ func TestDecide(t *testing.T) {
 		{"a final outcome is delivered", func(f *facts) { f.class = classify.Final }, ReasonFinal, 0},
 		{"a 421 is final if there is no other connection", func(f *facts) { f.class, f.misdirected = classify.Refused, true }, ReasonFinal, 0},
 		{"nobody has an opinion", func(f *facts) { f.class = classify.Unknown }, ReasonFinal, 0},
-		{"the caller has left", func(f *facts) { f.canceled = true }, ReasonCanceled, 0},
-		{"the caller's deadline has passed", func(f *facts) { f.canceled, f.expired = true, true }, ReasonDeadline, 0},
-		{"the caller has left, and the error is final", func(f *facts) { f.canceled, f.class = true, classify.Final }, ReasonCanceled, 0},
+		{"the caller has left", func(f *facts) { f.gone = ReasonCanceled }, ReasonCanceled, 0},
+		{"the caller's deadline has passed", func(f *facts) { f.gone = ReasonDeadline }, ReasonDeadline, 0},
+		{"the caller has left, and the error is final", func(f *facts) { f.gone, f.class = ReasonCanceled, classify.Final }, ReasonCanceled, 0},
 		{"a transport below gave up", func(f *facts) { f.nested = true }, ReasonNested, 0},
 		{"a transport below gave up, and the error is final", func(f *facts) { f.nested, f.class = true, classify.Final }, ReasonNested, 0},
-		{"the caller allows one attempt", func(f *facts) { f.once = true }, ReasonRetriesOff, 0},
 		{"the rule allows one attempt", func(f *facts) { f.attempts = -1 }, ReasonRetriesOff, 0},
 		{"the body is gone", func(f *facts) { f.replayable = false }, ReasonNotReplayable, 0},
 		{"safety is named before limits", func(f *facts) { f.idempotent, f.sent = false, 6 }, ReasonNotIdempotent, 0},
@@ -87,7 +86,7 @@ func TestDecide(t *testing.T) {
 		}, ReasonRetry, 10 * time.Second},
 
 		{"a request for missing bytes is not sent if the rule allows one attempt", func(f *facts) { f.sent, f.attempts = 0, 1 }, ReasonRetriesOff, 0},
-		{"a request for missing bytes is not sent if the caller has left", func(f *facts) { f.sent, f.canceled = 0, true }, ReasonCanceled, 0},
+		{"a request for missing bytes is not sent if the caller has left", func(f *facts) { f.sent, f.gone = 0, ReasonCanceled }, ReasonCanceled, 0},
 		{"a request for missing bytes has to be idempotent if the cut is ambiguous", func(f *facts) { f.sent, f.idempotent = 0, false }, ReasonNotIdempotent, 0},
 		{"a request for missing bytes waits at random", func(f *facts) { f.sent, f.u = 0, 0.5 }, ReasonRetry, 2050 * time.Millisecond},
 		{"a request for missing bytes waits as the server asked", func(f *facts) { f.sent, f.retryAfter, f.u = 0, 10*time.Second, 0.5 }, ReasonRetry, 10500 * time.Millisecond},
@@ -123,8 +122,8 @@ func FuzzDecide(f *testing.F) {
 			u = 0.5
 		}
 		in := facts{
-			class:    []classify.Class{classify.Unknown, classify.Final, classify.Refused, classify.Ambiguous, "?"}[verdict%5],
-			canceled: bits&1 != 0, nested: bits&2 != 0, once: bits&4 != 0, idempotent: bits&8 != 0,
+			class: []classify.Class{classify.Unknown, classify.Final, classify.Refused, classify.Ambiguous, "?"}[verdict%5],
+			gone:  []Reason{"", ReasonCanceled}[bits&1], nested: bits&2 != 0, idempotent: bits&8 != 0,
 			replayable: bits&16 != 0, deadline: bits&64 != 0,
 			sent: sent, attempts: attempts, backoff: time.Duration(backoff), retryAfter: time.Duration(hint),
 			maxRetryAfter: time.Duration(longest), u: u,
@@ -137,7 +136,7 @@ func FuzzDecide(f *testing.F) {
 			return
 		}
 		assert.True(t, in.class == classify.Refused || in.class == classify.Ambiguous && in.idempotent)
-		assert.True(t, in.replayable && !in.canceled && !in.nested && !in.once && in.attempts > 1)
+		assert.True(t, in.replayable && in.gone == "" && !in.nested && in.attempts > 1)
 		assert.Less(t, in.sent, in.attempts)
 		assert.GreaterOrEqual(t, wait, in.backoff, "never earlier than the back-off")
 		assert.GreaterOrEqual(t, wait, time.Duration(0))

@@ -146,6 +146,18 @@ func (x *retrier) loop() (*http.Response, error) {
 	}
 }
 
+// keepBody prepares the body for later attempts. A body that is sent once only is watched as
+// well, because its Read may fail.
+func (c *call) keepBody() replay.Body {
+	switch {
+	case c.Req.Body == nil || c.Req.Body == http.NoBody:
+		return nil
+	case c.isSingle():
+		return replay.Once(c.Req, c.t.kept)
+	}
+	return replay.New(c.Req, c.Rule.Policy.ReplayBuffer, c.t.kept)
+}
+
 // admit waits until the limits let an attempt go. Nothing is sent for a caller who has gone,
 // even if no limit had to stop the request. Nothing is sent later than the rule allows. The
 // decision left time enough, but a base transport whose body ignores Close, a GetBody, or a
@@ -294,20 +306,22 @@ func (x *retrier) facts(d *decision) facts {
 	rule := &x.Rule.Policy
 	f := facts{
 		class:         d.Class,
-		canceled:      x.Ctx.Err() != nil && (d.Err != nil || x.last.Failed()),
-		expired:       x.Ctx.Err() != nil && x.reasonGone() == ReasonDeadline,
 		nested:        gaveUpBelow(x.Req, x.last.Resp, d.Err),
-		once:          x.options != nil && x.options.sending == sendOnce,
 		misdirected:   d.stuck,
 		sent:          x.sent,
-		attempts:      rule.MaxAttempts,
+		attempts:      1,
 		maxRetryAfter: rule.MaxRetryAfter,
 		retryAfter:    d.RetryAfter,
 		u:             d.u,
 	}
-	if !x.last.Failed() || x.isSingle() {
+	failed := x.last.Failed()
+	if x.Ctx.Err() != nil && (failed || d.Err != nil) {
+		f.gone = x.reasonGone()
+	}
+	if !failed || x.isSingle() {
 		return f // nothing below is asked
 	}
+	f.attempts = rule.MaxAttempts
 	f.idempotent = f.class == classify.Refused || x.isIdempotent()
 	f.replayable = x.body == nil || x.body.Replayable()
 	if until, ok := x.Ctx.Deadline(); ok {

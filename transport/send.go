@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
@@ -21,6 +20,7 @@ type try struct {
 	attempt.Attempt
 	permit limit.Permit
 	watch  watch
+	trial  *route.Trial      // its base, if that is one; it may go over another pool
 	out    *attempt.Outgoing // nil: it is the caller's own request
 }
 
@@ -37,8 +37,8 @@ func (a *try) prepare() {
 		a.Ctx = a.watch.tellStart(a.Ctx, out.Req.Header)
 	}
 	a.Arm(out)
-	if t, ok := a.Base.(*route.Trial); ok {
-		t.Restart = out.Restart
+	if a.trial != nil {
+		a.trial.Restart = out.Restart
 	}
 	a.out, prepared = out, true
 }
@@ -80,7 +80,7 @@ func (x *retrier) send() {
 		if a.DoneAt == 0 {
 			a.DoneAt = x.Registry.Now()
 		}
-		if _, trial := a.Base.(*route.Trial); trial && a.out != nil {
+		if a.trial != nil && a.out != nil {
 			a.Pool = a.out.Over()
 		}
 		if x.last = a.Outcome; a.Watched {
@@ -110,7 +110,7 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	a.Own = x.sent > 1 && (x.Rule.Timed || x.broke)
 	a.Ctx, a.Plain = x.parentContext(), x.Plain != nil
 	a.Base = x.planner.Next(&a.Outcome)
-	if _, trial := a.Base.(*route.Trial); trial {
+	if a.trial, _ = a.Base.(*route.Trial); a.trial != nil {
 		a.Timed = true // it needs a context that ends with it
 	}
 	if proves || x.asksConnection() {
@@ -122,18 +122,6 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	x.watchAttempt(a)
 	a.permit, x.permit = x.permit, limit.Permit{}
 	a.permit.Start(&a.Attempt)
-}
-
-// keepBody prepares the body for later attempts. A body that is sent once only is watched as
-// well, because its Read may fail.
-func (c *call) keepBody() replay.Body {
-	switch {
-	case c.Req.Body == nil || c.Req.Body == http.NoBody:
-		return nil
-	case c.isSingle():
-		return replay.Once(c.Req, c.t.kept)
-	}
-	return replay.New(c.Req, c.Rule.Policy.ReplayBuffer, c.t.kept)
 }
 
 // rewind takes the body from the last attempt, for a retry. If it fails, it returns

@@ -59,15 +59,7 @@ func (g *Registry) Hear(m fleetmsg.Message) {
 	case fleetmsg.Hold:
 		g.hearHold(s, rule, m, now)
 	case fleetmsg.Quota:
-		if rule.QuotaPacing {
-			members := min(max(m.Members, 1), maxMembers)
-			named := pacing.Named{Unit: m.Unit, Remaining: wholeUnits(m.Amount), Limit: wholeUnits(m.Limit), Reset: m.Wait}
-			s.Machines().Pacing().NoteForFleet(now, m.Scope, named, members, rule.Settings.Pacing)
-			if pacing.Low(named.Remaining, named.Limit) {
-				g.hearCondition(s.Machines(), news.Change{Key: news.Key{Condition: news.LowQuota, Scope: m.Scope},
-					Since: now, Until: instant.After(now, m.Wait), Room: int(min(named.Remaining, math.MaxInt))})
-			}
-		}
+		g.hearQuota(s, rule, m, now)
 	case fleetmsg.Down:
 		if rule.Concurrency && s.Machines().Concurrency().Down(now, now.Add(-max(m.Wait, leastOutage))) {
 			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: m.Host})
@@ -101,6 +93,20 @@ func (g *Registry) hearHold(s *host.State[rules.Resolved], rule *rules.Resolved,
 	holds.HoldForFleet(now, m.Scope, m.Wait, g.cooldown(rule, m.Wait), rand.Float64())
 	g.hearCondition(s.Machines(), news.Change{Key: news.Key{Condition: news.Held, Scope: m.Scope},
 		Cause: news.Cause{Status: m.Status}, Since: now, Until: holds.Held(now, m.Scope)})
+}
+
+// hearQuota notes a quota that another member was told.
+func (g *Registry) hearQuota(s *host.State[rules.Resolved], rule *rules.Resolved, m fleetmsg.Message, now instant.Instant) {
+	if !rule.QuotaPacing {
+		return
+	}
+	members := min(max(m.Members, 1), maxMembers)
+	named := pacing.Named{Unit: m.Unit, Remaining: wholeUnits(m.Amount), Limit: wholeUnits(m.Limit), Reset: m.Wait}
+	s.Machines().Pacing().NoteForFleet(now, m.Scope, named, members, rule.Settings.Pacing)
+	if pacing.Low(named.Remaining, named.Limit) {
+		g.hearCondition(s.Machines(), news.Change{Key: news.Key{Condition: news.LowQuota, Scope: m.Scope},
+			Since: now, Until: instant.After(now, m.Wait), Room: int(min(named.Remaining, math.MaxInt))})
+	}
 }
 
 // wholeUnits returns how many whole units an amount has. It is bounded, because an amount of a

@@ -23,21 +23,17 @@ import (
 	"github.com/aplomb-go/aplomb/internal/limit"
 )
 
-// Current makes an attempt take the current pool of the host, and returns its base.
-func (m *Maker) Current(r *limit.Request, o *attempt.Outcome) http.RoundTripper {
-	if pools := r.State.PoolsMade(); pools != nil {
-		o.Pool = pools.Current()
-		o.Heard = o.Pool.Heard()
-	}
-	return m.over(o.Pool)
-}
-
-// over returns what sends requests over a pool.
-func (m *Maker) over(p *pool.Pool) http.RoundTripper {
-	if p == nil || p.Number == 0 {
+// Current makes an attempt take the current pool of the host, and returns its base. If pools is nil,
+// that is the base of all hosts.
+func (m *Maker) Current(pools *pool.Pools, o *attempt.Outcome) http.RoundTripper {
+	if pools == nil {
 		return m.first
 	}
-	return p.Base()
+	o.Pool = pools.Current()
+	if o.Heard = o.Pool.Heard(); o.Pool.Number == 0 {
+		return m.first
+	}
+	return o.Pool.Base()
 }
 
 // NoteGood notes a good first response over the current pool.
@@ -73,12 +69,13 @@ func (p *Planner) MayLeave() bool {
 // Next gives the next attempt its pool and its base. If the base is a [Trial], the attempt needs a
 // context of its own.
 func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
-	base, not := p.Maker.Current(p.Request, o), p.last
+	pools, not := p.State.PoolsMade(), p.last
 	if !p.leaves {
 		not = nil
 	}
 	p.leaves = false
-	current, pools := o.Pool, p.State.PoolsMade()
+	base := p.Maker.Current(pools, o)
+	current := o.Pool
 	if current == nil || pools.Calm() && p.failed != current || !p.Maker.can(p.Req) {
 		return base
 	}
@@ -89,7 +86,7 @@ func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 	}
 	o.Pool, o.Heard = other, other.Heard()
 	maker, req, bad := p.Maker, p.Req, current.Doubtful()
-	return &Trial{registry: p.Registry, maker: maker, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil, open: func() http.RoundTripper {
+	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil, open: func() http.RoundTripper {
 		return maker.open(req, bad, pools.HTTP1.Load())
 	}}
 }

@@ -25,8 +25,8 @@ import (
 // for it. Others go over the current pool meanwhile, which may be well.
 type Trial struct {
 	registry *limit.Registry
-	maker    *Maker
-	pools    *pool.Pools // of the host
+	base     http.RoundTripper // of the current pool
+	pools    *pool.Pools       // of the host
 	to, back *pool.Pool
 	patience time.Duration
 	waits    bool                     // for the connection that another attempt makes
@@ -59,28 +59,8 @@ func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		t.to.Make(base)
 	}
-	var asked, got atomic.Bool
-	ctx, cancel := context.WithCancelCause(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
-		GetConn: func(string) { asked.Store(true) },
-		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
-		// Not GotConn: net/http offers a new connection of HTTP/2 to other requests a little later.
-		WroteHeaders: func() {
-			t.to.Connected()
-			free()
-		},
-		// The dial goes on when the attempt has gone back.
-		ConnectDone: func(_, _ string, err error) {
-			if err == nil && req.URL.Scheme == "http" {
-				t.to.Dialled()
-			}
-		},
-		TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
-			if err == nil {
-				t.to.Dialled()
-			}
-		},
-	}))
-	unsent := func() bool { return asked.Load() && !got.Load() }
+	traced, unsent := t.watch(req, free)
+	ctx, cancel := context.WithCancelCause(traced)
 	timer := time.AfterFunc(time.Until(until), func() { // the parent frees the context when it ends with the response
 		if unsent() {
 			cancel(errImpatient)
@@ -108,6 +88,32 @@ func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.Request = req
 	}
 	return resp, err
+}
+
+// watch returns a context with which the base tells of the connections of the pool, and a function that
+// reports whether it has none for the request yet.
+func (t *Trial) watch(req *http.Request, free func()) (ctx context.Context, unsent func() bool) {
+	var asked, got atomic.Bool
+	return httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GetConn: func(string) { asked.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
+		// Not GotConn: net/http offers a new connection of HTTP/2 to other requests a little later.
+		WroteHeaders: func() {
+			t.to.Connected()
+			free()
+		},
+		// The dial goes on when the attempt has gone back.
+		ConnectDone: func(_, _ string, err error) {
+			if err == nil && req.URL.Scheme == "http" {
+				t.to.Dialled()
+			}
+		},
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
+			if err == nil {
+				t.to.Dialled()
+			}
+		},
+	}), func() bool { return asked.Load() && !got.Load() }
 }
 
 // enter reports whether the attempt may take the pool, for which it may have to wait. The caller calls
@@ -163,7 +169,7 @@ func (t *Trial) rest() {
 // goBack sends the attempt over the current pool, with all of its time.
 func (t *Trial) goBack(req *http.Request) (*http.Response, error) {
 	t.Restart(t.back)
-	return t.maker.over(t.back).RoundTrip(req)
+	return t.base.RoundTrip(req)
 }
 
 // An unsentBody is not closed as long as nothing can have been sent, because the request then goes

@@ -65,7 +65,7 @@ func TestTrialWithoutConnection(t *testing.T) {
 			var pools pool.Pools
 			over := pools.Other(0, nil)
 			tr := &Trial{
-				registry: new(limit.Registry), maker: NewMaker(base, nil, func(func(*pool.Pools)) {}), pools: &pools, to: over, back: pools.Current(),
+				registry: new(limit.Registry), base: base, pools: &pools, to: over, back: pools.Current(),
 				patience: time.Second, open: func() http.RoundTripper { return dialling }, Restart: func(p *pool.Pool) { over = p },
 			}
 			tr.registry.Prepare(func(*host.State[rules.Resolved]) {})
@@ -118,7 +118,7 @@ func TestTrialWithoutTransport(t *testing.T) {
 		for range 2 {
 			go func() {
 				tr := &Trial{
-					registry: registry, maker: NewMaker(base, nil, func(func(*pool.Pools)) {}), pools: &pools, to: over, back: pools.Current(),
+					registry: registry, base: base, pools: &pools, to: over, back: pools.Current(),
 					patience: time.Second, waits: true, open: func() http.RoundTripper { return nil }, Restart: func(*pool.Pool) {},
 				}
 				start := time.Now()
