@@ -176,15 +176,3 @@ func (c *call) reasonGone() Reason {
 	}
 	return ReasonCanceled
 }
-
-// eventOf returns what is told of an outcome now.
-func (c *call) eventOf(o *attempt.Outcome) Event {
-	e := Event{Response: o.Resp, Attempt: Attempt{
-		Number: o.Number, Kind: AttemptKind(o.Kind), Status: o.Status(), Err: o.Err, Class: o.Class, Addr: o.Link.Addr(), Pool: o.PoolNumber(),
-		Duration: o.Took(), Queued: Queued(o.Queued), Time: time.Now(),
-	}}
-	if o.SentAt != 0 {
-		e.Start = c.Registry.TimeOf(o.SentAt)
-	}
-	return e
-}

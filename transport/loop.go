@@ -102,7 +102,9 @@ func (x *retrier) loop() (*http.Response, error) {
 			attempt.Dismiss(x.Ctx, x.last.Resp)
 		}
 	}()
-	x.body = x.keepBody()
+	if x.Req.Body != nil && x.Req.Body != http.NoBody {
+		x.body = x.keepBody()
+	}
 	for atHand := x.last.Number > 0; ; atHand = false {
 		if !atHand {
 			if no := x.admit(); no != nil {
@@ -149,10 +151,7 @@ func (x *retrier) loop() (*http.Response, error) {
 // keepBody prepares the body for later attempts. A body that is sent once only is watched as
 // well, because its Read may fail.
 func (c *call) keepBody() replay.Body {
-	switch {
-	case c.Req.Body == nil || c.Req.Body == http.NoBody:
-		return nil
-	case c.isSingle():
+	if c.isSingle() {
 		return replay.Once(c.Req, c.t.kept)
 	}
 	return replay.New(c.Req, c.Rule.Policy.ReplayBuffer, c.t.kept)
@@ -290,6 +289,18 @@ func (x *retrier) judge(d *decision) {
 	if d.Reason == ReasonNotReplayable {
 		d.Err = bodyErr(a.Err, cmp.Or(d.why, x.body.Why()))
 	}
+}
+
+// eventOf returns what is told of an outcome now.
+func (c *call) eventOf(o *attempt.Outcome) Event {
+	e := Event{Response: o.Resp, Attempt: Attempt{
+		Number: o.Number, Kind: AttemptKind(o.Kind), Status: o.Status(), Err: o.Err, Class: o.Class, Addr: o.Link.Addr(), Pool: o.PoolNumber(),
+		Duration: o.Took(), Queued: Queued(o.Queued), Time: time.Now(),
+	}}
+	if o.SentAt != 0 {
+		e.Start = c.Registry.TimeOf(o.SentAt)
+	}
+	return e
 }
 
 // bodyErr returns the error of an attempt that is not retried because of the

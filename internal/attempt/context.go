@@ -308,33 +308,6 @@ func (a *attemptContext) bound() (d time.Duration, tooLate error) {
 	return 0, nil
 }
 
-// seekConnection bounds the time until the attempt has a connection, unless the attempt ends
-// earlier. The base transport may seek a connection again later, which is not bounded.
-func (a *attemptContext) seekConnection() {
-	if a.Timeouts == nil || a.Connect <= 0 {
-		return
-	}
-	a.lock()
-	defer a.mu.Unlock()
-	switch {
-	case a.phase != waiting || a.linked:
-	case a.After > 0 && instant.After(a.began, a.After).Sub(a.home.Now()) <= a.Connect:
-		a.linked = true
-	default:
-		a.on(seeksConnection, nil)
-	}
-}
-
-// connect gives the attempt the rest of its time.
-func (a *attemptContext) connect() {
-	if a.Timeouts == nil || a.Connect <= 0 {
-		return
-	}
-	a.lock()
-	defer a.mu.Unlock()
-	a.linked = a.on(hasConnection, nil) || a.linked
-}
-
 // An attemptBody is the body of the response to a timed attempt. It frees the attempt's
 // context when the body has ended or is closed.
 type attemptBody struct {

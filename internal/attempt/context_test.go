@@ -68,7 +68,7 @@ func TestTimerThatFiresAsThePhaseChanges(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for range 100 {
 					a := attemptOf(t.Context(), row.rule)
-					a.seekConnection()
+					(&Link{ctx: a}).getConn("")
 					a.Done()
 					a.mu.Lock()
 					time.Sleep(second)
@@ -420,17 +420,17 @@ func TestSearchForAConnection(t *testing.T) {
 			{second, 0, "waiting"},
 		} {
 			a := attemptOf(t.Context(), policy.Rule{AttemptTimeout: row.attempt, ConnectTimeout: row.connect})
-			a.seekConnection()
+			(&Link{ctx: a}).getConn("")
 			assert.Equal(t, row.phase, phases[a.phase], row)
-			a.connect()
+			(&Link{ctx: a}).gotConn(httptrace.GotConnInfo{})
 			assert.Equal(t, "waiting", phases[a.phase], row)
-			a.seekConnection()
+			(&Link{ctx: a}).getConn("")
 			assert.Equal(t, "waiting", phases[a.phase], "it has had a connection")
 			a.happens(leaves, nil)
 		}
 		a := &attemptContext{Context: context.Background()}
-		a.seekConnection()
-		a.connect()
+		(&Link{ctx: a}).getConn("")
+		(&Link{ctx: a}).gotConn(httptrace.GotConnInfo{})
 		assert.Zero(t, a.phase, "it is not timed")
 	})
 }
@@ -547,8 +547,8 @@ func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.
 	began := time.Now()
 	happen := map[string]func(){
 		".":       func() {},
-		"seek":    a.seekConnection,
-		"connect": a.connect,
+		"seek":    func() { (&Link{ctx: a}).getConn("") },
+		"connect": func() { (&Link{ctx: a}).gotConn(httptrace.GotConnInfo{}) },
 		"read":    func() { a.uploads(body, readsUpload) },
 		"piece":   func() { a.uploads(body, hasPiece) },
 		"end":     func() { a.uploads(body, uploadEnds) },

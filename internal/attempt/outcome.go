@@ -139,11 +139,26 @@ type Link struct {
 	remote net.Addr
 }
 
+// getConn bounds the time until the attempt has a connection, unless the attempt ends earlier. The
+// base transport may seek a connection again later, which is not bounded.
 func (l *Link) getConn(string) {
 	l.asked.Store(true)
-	l.ctx.seekConnection()
+	a := l.ctx
+	if a.Timeouts == nil || a.Connect <= 0 {
+		return
+	}
+	a.lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.phase != waiting || a.linked:
+	case a.After > 0 && instant.After(a.began, a.After).Sub(a.home.Now()) <= a.Connect:
+		a.linked = true
+	default:
+		a.on(seeksConnection, nil)
+	}
 }
 
+// gotConn gives the attempt the rest of its time.
 func (l *Link) gotConn(info httptrace.GotConnInfo) {
 	l.got.Store(true)
 	if info.Conn != nil {
@@ -157,7 +172,13 @@ func (l *Link) gotConn(info httptrace.GotConnInfo) {
 			l.mu.Unlock()
 		}()
 	}
-	l.ctx.connect()
+	a := l.ctx
+	if a.Timeouts == nil || a.Connect <= 0 {
+		return
+	}
+	a.lock()
+	defer a.mu.Unlock()
+	a.linked = a.on(hasConnection, nil) || a.linked
 }
 
 // Connected reports whether the attempt surely had a connection.

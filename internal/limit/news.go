@@ -92,11 +92,15 @@ func (c conditions) waitingForRate(m *host.Machines) int {
 // begun or ended meanwhile. The machines have no timers, so each request does this that
 // has to ask them anyway. o is the outcome of an attempt, or nil before it.
 func (p *Permit) review(r *Request, o *attempt.Outcome) {
-	m, c := r.State.MachinesMade(), conditions{r}
-	if o != nil && p.failed && m != nil && (r.Registry.Watched || r.Rule.Concurrency) { // the error of a request that meets an open circuit tells it
-		m.News().Failed(c.causeOf(o))
+	c := conditions{r}
+	if o != nil && p.failed && (r.Registry.Watched || r.Rule.Concurrency) { // the error of a request that meets an open circuit tells it
+		r.State.Machines().News().Failed(c.causeOf(o))
 	}
-	if !r.Registry.Watched || m == nil {
+	if !r.Registry.Watched {
+		return
+	}
+	m := r.State.MachinesMade()
+	if m == nil {
 		return
 	}
 	c.reviewDown(m)

@@ -122,7 +122,7 @@ func (r *Request) mayBeHeld() bool {
 // budgetConfig returns the settings of the budget. In a fleet each member has its part.
 func (r *Request) budgetConfig() budget.Config {
 	c := r.Rule.Settings.Budget
-	c.Rests, c.Requests = r.State.Machines().Failures.Helpless(), r.State.Requests()
+	c.Requests, c.Rests = r.State.Requests(), r.State.Machines().Failures.Helpless()
 	if r.Registry.Fleet != nil {
 		c = c.ForMember(r.Registry.members())
 	}

@@ -124,13 +124,14 @@ func (p *Planner) Beside(first *attempt.Outcome) {
 // Note notes an outcome, and decides about the pool of the next attempt. It is called once for each.
 func (p *Planner) Note(o *attempt.Outcome) {
 	p.leaves = false
-	if o.Resp != nil && !o.Failed() {
+	good := o.Resp != nil && !o.Failed()
+	if good {
 		p.State.Protocol.Store(int32(o.Resp.ProtoMajor))
 	}
 	pools := p.State.PoolsMade()
 	if o.Resp != nil && pools != nil {
 		over := pools.Or(o.Pool)
-		if over.Hear(o.DoneAt); !o.Failed() {
+		if over.Hear(o.DoneAt); good {
 			if p.silence != nil && over != p.failed { // so it was not the request that is slow
 				pools.Failed(p.failed, pool.Half-pool.Alone, p.silence)
 			}
