@@ -43,7 +43,7 @@ func main() {
 	must(err)
 	must(t.Update(rule, hosts)) // for requests from now on
 	try(t, server, "rules from the file, taken while the program runs", 3, 5, 1)
-	fmt.Println("\nWhat a pattern leaves open is taken from the wider patterns, and then from the rule for all hosts.")
+	fmt.Println("\nA pattern takes what it leaves open from wider ones, and then from Config.Rule.")
 }
 
 // try sends a request to each host, and prints the pattern of its rule and the reason
