@@ -36,7 +36,7 @@ type HostState struct {
 	// same time. It is 0 without Rule.Concurrency.
 	ConcurrencyLimit int `json:"concurrency_limit"`
 	// ConcurrencyInUse is the number of attempts that count against the limit. A failed attempt
-	// counts until the verdict on the response or its error. A success counts until
+	// counts until its response is classified or it has an error. A success counts until
 	// its body has been read or closed, or the request's context has ended.
 	// A body that nobody reads stays in ConcurrencyInUse for as long, although it no longer
 	// counts against the limit after ten seconds. So does a body without a length that

@@ -209,10 +209,10 @@ func (b *slotBody) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// ResumeTried reports whether a Transport below has asked for the rest of the body.
 // PeekWait is that of the body in it.
 func (b *slotBody) PeekWait() time.Duration { return peek.Wait(b.ReadCloser) }
 
+// ResumeTried reports whether a Transport below has asked for the rest of the body.
 func (b *slotBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 
 // Close ends the slot when the body is closed. If Close hangs, the body counts as

@@ -76,8 +76,8 @@ func (p *Permit) hearQuotas(r *Request, now instant.Instant, o *attempt.Outcome)
 	machine.Unnamed(now, r.scopeKey(), p.pass.Mark, units...)
 }
 
-// headersHint returns the retryAfter of the headers alone. The retryAfter must not wait for the
-// body here, so it does not see the body.
+// headersRetryAfter returns the wait that the headers alone name. The rule's RetryAfter must not
+// wait for the body here, so it does not see the body.
 func (r *Request) headersRetryAfter(resp *http.Response) (time.Duration, bool) {
 	defer func(body io.ReadCloser) { resp.Body = body }(resp.Body)
 	resp.Body = http.NoBody
@@ -160,7 +160,7 @@ func (r *Request) OutcomeOf(resp *http.Response, err error) classify.Outcome {
 	return o
 }
 
-// noteCooldown begins or lengthens a hold, or notes a response during a hold. It returns the jitter
+// noteWait begins or lengthens a hold, or notes a response during a hold. It returns the jitter
 // of the hold, which is u unless the headers have begun the hold.
 func (p *Permit) noteWait(r *Request, o *attempt.Outcome, again, told bool, retryAfter time.Duration, u float64) float64 {
 	switch {

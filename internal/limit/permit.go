@@ -50,7 +50,7 @@ const (
 	whyGone    why = iota // the caller's context has ended
 	WhyLate               // its turn would come after the caller's deadline
 	WhyOverdue            // its turn would come later than the rule allows
-	WhyFull               // at the limiter, whose mode is to refuse requests
+	WhyFull               // at the limiter, and the rule says FailFast
 )
 
 // The limits at which a request waits, by the names that everybody has for them.
@@ -139,7 +139,7 @@ func (p *Permit) awaitRule(r *Request) (waited bool, no *Rejection) {
 	return waited || more, no
 }
 
-// awaitGate waits for a token of the rate, if the rule has one, and for a slot at the
+// awaitSlot waits for a token of the rate, if the rule has one, and for a slot at the
 // limiter. It takes both at the same moment. It refuses
 // a request that waited until its deadline leaves less time than a response takes.
 // The queue is served in order. Behind an open circuit every probe would otherwise be

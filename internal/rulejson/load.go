@@ -24,10 +24,10 @@ import (
 // Names are those of package rulefile.
 type Names struct {
 	Classify       map[string]classify.Func              // for the key classify
-	RetryAfter     map[string]classify.RetryAfterFunc    // for the key hint
+	RetryAfter     map[string]classify.RetryAfterFunc    // for the key retry_after
 	Idempotent     map[string]func(*http.Request) bool   // for the key idempotent
 	Backoff        map[string]backoff.Backoff            // for the key backoff
-	ThrottleKey    map[string]func(*http.Request) string // for the key scope
+	ThrottleKey    map[string]func(*http.Request) string // for the key throttle_key
 	IdempotencyKey map[string]func(*http.Request) string // for the key idempotency_key
 	Cost           map[string]func(*http.Request) int    // for the key cost
 	Profile        map[string]policy.Rule                // for the key profile

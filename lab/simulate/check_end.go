@@ -335,7 +335,7 @@ func budgetOf(b policy.RetryBudget) policy.RetryBudget {
 	return b
 }
 
-// checkPlaces checks that no request waits and no slot is taken at the end. A
+// checkSlots checks that no request waits and no slot is taken at the end. A
 // successful response that a caller forgot to close keeps its slot.
 func (w *world) checkSlots(calls []*call) {
 	forgotten := make(map[string]int)

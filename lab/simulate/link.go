@@ -211,7 +211,7 @@ func (l *link) note(m fleetmsg.Message, heard bool) {
 	w.story = append(w.story, entry{w.now(), news, "member %d %s: %v", []any{l.id, verb, m}})
 }
 
-// live plays what happens to the fleet: deaths, lost knowledge and lies.
+// liveFleet plays what happens to the fleet: deaths, lost knowledge and lies.
 func (w *world) liveFleet() {
 	f := w.plan.fleet
 	for _, l := range w.links {

@@ -16,10 +16,10 @@ import (
 // package comment lists.
 type Names struct {
 	Classify       map[string]classify.Func              // for the key classify
-	RetryAfter     map[string]classify.RetryAfterFunc    // for the key hint
+	RetryAfter     map[string]classify.RetryAfterFunc    // for the key retry_after
 	Idempotent     map[string]func(*http.Request) bool   // for the key idempotent
 	Backoff        map[string]backoff.Backoff            // for the key backoff
-	ThrottleKey    map[string]func(*http.Request) string // for the key scope
+	ThrottleKey    map[string]func(*http.Request) string // for the key throttle_key
 	IdempotencyKey map[string]func(*http.Request) string // for the key idempotency_key
 	Cost           map[string]func(*http.Request) int    // for the key cost
 	Profile        map[string]policy.Rule                // for the key profile
@@ -29,12 +29,12 @@ type Names struct {
 // Transport.Update take them. The package comment describes the format.
 //
 // If the input has faults, the error joins an [*Error] for each of them, or for the first 100 and
-// one that says how many more there are. If the input is not JSON, it is one Error. These are faults: unknown keys, a key that is there twice,
-// values of the wrong type, unknown names, and everything that [policy.Rule.Validate]
-// finds, and limits of a host in the rule of a path. Load checks the patterns of
-// hosts and paths only if there is another fault, because transport.New checks them. If r returns an error, Load returns that error
-// wrapped. Input longer than 1 MiB is an error as well. With an error, Load returns no
-// rules.
+// one that says how many more there are. If the input is not JSON, it is one Error. These are
+// faults: unknown keys, a key that is there twice, values of the wrong type, unknown names,
+// everything that [policy.Rule.Validate] finds, and limits of a host in the rule of a path. Load
+// checks the patterns of hosts and paths only if there is another fault, because transport.New
+// checks them. If r returns an error, Load returns that error wrapped. Input longer than 1 MiB is
+// an error as well. With an error, Load returns no rules.
 func Load(r io.Reader, names Names) (rule policy.Rule, hosts map[string]policy.Rule, err error) {
 	f, err := rulejson.Parse(r, rulejson.Names(names))
 	if err != nil {
