@@ -160,6 +160,11 @@ type History struct {
 	Reason Reason
 	// Until is the time before which a new request would meet the same Reason. It is zero if that
 	// is not known, as for a deadline, for Rule.Concurrency and for attempts that are used up.
+	//
+	//	ReasonThrottled                   the end of the wait that the server asked for
+	//	ReasonQuota, ReasonRateLimit      when its turn would have come
+	//	ReasonCircuitOpen                 the next try of a single request
+	//	ReasonRetryBudget                 when time alone has earned a retry; requests earn some, too
 	Until time.Time
 	// Attempts are all attempts, oldest first, with hedges.
 	Attempts []Attempt

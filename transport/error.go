@@ -172,7 +172,7 @@ func (e *Error) Error() string {
 
 // untilText says when a new request makes sense.
 func (e *Error) untilText() string {
-	if e.Until.IsZero() {
+	if e.Until.IsZero() || e.Reason == ReasonRetryBudget { // which withholds no first try
 		return ""
 	}
 	return ", next try at " + e.Until.UTC().Format(time.RFC3339)

@@ -276,12 +276,15 @@ func (x *retrier) judge(d *decision) {
 	if d.Reason == ReasonDeadline || d.Reason == ReasonMaxElapsedTime {
 		d.Reason = f.nameLimit(d.Reason)
 	}
-	if x.report.until = (time.Time{}); d.Reason == ReasonThrottled || d.Reason == ReasonRateLimit {
-		x.report.until = d.Time.Add(max(d.RetryAfter, f.turn))
-	}
 	if d.Reason == ReasonRetry && x.sent > 0 {
 		d.drain = f.within(d.Delay, attempt.DrainTime)
 		x.commit(d, f.backoff, f.within(d.Delay, replay.MaxBusy))
+	}
+	switch x.report.until = (time.Time{}); d.Reason {
+	case ReasonThrottled, ReasonRateLimit:
+		x.report.until = d.Time.Add(max(d.RetryAfter, f.turn))
+	case ReasonRetryBudget:
+		x.report.until = x.NextRetry()
 	}
 	if d.Reason == ReasonRetry && a.Kind == attempt.Cut {
 		x.download.past.sentAt, x.download.past.offset = d.Time.Add(d.Delay), x.report.offset

@@ -279,6 +279,12 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.12, Burst: 2}}.Or(elapsed), text: "(rate limit), next try at 2000"},
 		"no limit": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,
 			rule: policy.Rule{Backoff: backoff.Constant(time.Minute)}, text: "(deadline): connection reset"},
+		"budget": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonRetryBudget, until: true,
+			rule: policy.Rule{RetryBudget: policy.RetryBudget{Ratio: -1, MinPerSecond: 0.2, Burst: 1}}.Or(exact), text: "(retry budget): connection reset"},
+		"budget without a time": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonRetryBudget,
+			rule: policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.1, MinPerSecond: policy.Off, Burst: 1}}.Or(exact), text: "(retry budget): connection reset"},
+		"attempts": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonMaxAttempts,
+			rule: policy.Rule{MaxAttempts: 2}.Or(exact), text: "after 2 attempts: connection reset"},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			var seen recorder
@@ -291,6 +297,7 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 			assert.ErrorContains(t, err, row.text)
 			e := errorAs[*transport.Error](t, err)
 			assert.Equal(t, row.reason, transport.ReasonOf(nil, &url.Error{Err: err}))
+			assert.Equal(t, row.until, e.Until.After(time.Now()))
 			assert.Equal(t, row.until, !e.Until.IsZero())
 			last := seen.all[len(seen.all)-1]
 			assert.Equal(t, row.reason, last.Reason)

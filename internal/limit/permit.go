@@ -228,6 +228,15 @@ func (p *Permit) ReserveRetry(r *Request, now time.Time, later time.Duration, fa
 	return p.reserved != nil
 }
 
+// NextRetry returns when time alone has earned a retry. It is zero if time earns none.
+func (r *Request) NextRetry() time.Time {
+	at := r.State.Machines().Budget.Next(r.Registry.Now(), r.budgetConfig())
+	if at == 0 {
+		return time.Time{}
+	}
+	return r.Registry.TimeOf(at)
+}
+
 // Start notes that an attempt goes now. It uses up the retry of the budget, and
 // hands the slot over to the attempt.
 func (p *Permit) Start(f *attempt.Attempt) {

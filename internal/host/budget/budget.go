@@ -231,6 +231,25 @@ func (b *Budget) Left(now instant.Instant, c Config) float64 {
 	return max(0, float64(left)/unit)
 }
 
+// Next returns when time alone has earned a retry: not before it, because planned retries may come
+// first. It is 0 if that is not known, or if time earns none.
+func (b *Budget) Next(now instant.Instant, c Config) instant.Instant {
+	if c.size == 0 {
+		c = c.Complete()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.settle(now, &c)
+	wait := float64(b.used+unit-c.size) / c.rate
+	if b.rests {
+		wait = max(wait, float64(unit-b.rested)/c.restPerSecond)
+	}
+	if wait <= 0 || math.IsInf(wait, 1) {
+		return 0
+	}
+	return instant.After(now, time.Duration(min(math.Ceil(wait), math.MaxInt64/4)))
+}
+
 // settle puts into the bucket what requests and time have earned since the last
 // settlement; the lock is held. It rounds down, so that no more is put in than was
 // earned.

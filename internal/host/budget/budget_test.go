@@ -164,6 +164,32 @@ func TestBudgetLeft(t *testing.T) {
 	}
 }
 
+func TestBudgetNext(t *testing.T) {
+	all := func(b *Budget, c Config) *Budget {
+		for b.Take(sec, sec, c) != nil {
+		}
+		return b
+	}
+	assert.Zero(t, new(Budget).Next(0, Config{}), "there are some")
+	for c, want := range map[Config]time.Duration{
+		{PerSecond: -1}:             0, // time earns none
+		{}:                          333333334,
+		{PerSecond: 0.5, Burst: 1}:  2 * time.Second,
+		{PerSecond: 0.5, Burst: 40}: 2 * time.Second,
+		{Rests: true}:               time.Minute,
+	} {
+		b := all(new(Budget), c)
+		next := b.Next(sec, c)
+		if want == 0 {
+			assert.Zero(t, next)
+			continue
+		}
+		assert.Equal(t, want, next.Sub(sec), "%+v", c)
+		assert.Nil(t, b.Take(next-100, next-100, c))
+		assert.NotNil(t, b.Take(next+100, next+100, c))
+	}
+}
+
 func TestBudgetCountsRequests(t *testing.T) {
 	b := Budget{requests: 1<<40 - 2}
 	for _, tt := range []struct{ total, want uint64 }{
