@@ -29,8 +29,8 @@ func ruleOf(t *transport.Transport, name string) []section {
 	if err != nil {
 		return nil
 	}
-	own, patterns := t.RuleFor(http.MethodConnect, u)
-	shared, _ := t.RuleFor("", &url.URL{}) // no pattern matches an empty host
+	own, patterns := t.RuleFor(&http.Request{Method: http.MethodConnect, URL: u})
+	shared, _ := t.RuleFor(&http.Request{URL: new(url.URL)}) // no pattern matches an empty host
 	sections := []section{{Source: fmt.Sprintf("Config.Hosts%q", patterns)}, {Source: "Config.Rule"}, {Source: "default"}}
 	all := [...]reflect.Value{reflect.ValueOf(own), reflect.ValueOf(shared), reflect.ValueOf(policy.Defaults())}
 	for i := range all[0].NumField() {

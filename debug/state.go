@@ -40,7 +40,7 @@ type host struct {
 
 // trouble reports whether a person should look at the host.
 func (h *host) trouble() bool {
-	return h.ThrottledKeys > 0 || h.CircuitOpen || h.Down || h.ConcurrencyWaiting+h.QuotaWaiting+h.RateLimitWaiting > 0 || h.Requests > 0 && h.RetryBudget >= 0 && h.RetryBudget < 1
+	return h.ThrottledKeys > 0 || h.CircuitOpen || h.ConcurrencyWaiting+h.QuotaWaiting+h.RateLimitWaiting > 0 || h.Requests > 0 && h.RetryBudget >= 0 && h.RetryBudget < 1
 }
 
 // state returns the state of everything now.

@@ -183,7 +183,7 @@ func (p *peers) of(req *http.Request) *peer {
 	made.requestName = "aplomb " + made.name
 	made.attrs = server([]attribute.KeyValue{methodKey.String(method)}, key.host)
 	made.room = mostUnnamed
-	if p.isNamed(method, req.URL) {
+	if p.isNamed(req) {
 		made.room = most
 	}
 	if made.kept = len(p.known) < made.room; made.kept {
@@ -192,10 +192,10 @@ func (p *peers) of(req *http.Request) *peer {
 	return made
 }
 
-// isNamed reports whether a rule of a watched Transport names the host of a URL; the lock is held.
-func (p *peers) isNamed(method string, u *url.URL) bool {
+// isNamed reports whether a rule of a watched Transport names the host of a request; the lock is held.
+func (p *peers) isNamed(req *http.Request) bool {
 	return slices.ContainsFunc(p.watched, func(tr *transport.Transport) bool {
-		_, patterns := tr.RuleFor(method, u)
+		_, patterns := tr.RuleFor(req)
 		return len(patterns) > 0
 	})
 }

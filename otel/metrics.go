@@ -185,9 +185,17 @@ var oneIf = map[bool]int{true: 1}
 var fleetFigures = []figure[transport.FleetState]{
 	{whole, "connected", "{fleet}", "1 while the backend answers.", func(s *transport.FleetState) float64 { return float64(oneIf[s.Connected]) }},
 	{whole, "members", "{member}", "Members of the fleet, as far as is known.", func(s *transport.FleetState) float64 { return float64(s.Members) }},
-	{broken, "heartbeat.age", "s", "Time since the last heartbeat that succeeded.", func(s *transport.FleetState) float64 { return s.HeartbeatAge.Seconds() }},
+	{broken, "heartbeat.age", "s", "Time since the last heartbeat that succeeded.", ageOf},
 	{total, "commands", "{command}", "Commands to the backend.", func(s *transport.FleetState) float64 { return float64(s.Commands) }},
 	{total, "dropped", "{message}", "News and questions that were not sent, or not answered in time.", func(s *transport.FleetState) float64 { return float64(s.Dropped) }},
+}
+
+// ageOf returns the seconds since the last heartbeat, or -1 before the first.
+func ageOf(s *transport.FleetState) float64 {
+	if s.LastHeartbeat.IsZero() {
+		return -1
+	}
+	return time.Since(s.LastHeartbeat).Seconds()
 }
 
 // newFigures makes the instruments of figures, in their order.

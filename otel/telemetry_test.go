@@ -572,11 +572,13 @@ func TestFleet(t *testing.T) {
 		f.State = func() fleetlink.State { return s }
 		return f
 	}
-	assert.Equal(t, []float64{1, 7, 2.5, 100, 3},
-		figures(saying(fleetlink.State{Connected: true, Members: 7, HeartbeatAge: 2500 * time.Millisecond, Commands: 100, Dropped: 3})))
-	assert.Equal(t, []float64{0, 0, 0, 0, 0}, figures(saying(fleetlink.State{HeartbeatAge: -1})))
-	assert.Equal(t, []float64{1, 1, 0, 0, 0}, figures(fleettest.NewMemory().Member()))
-	assert.Equal(t, []float64{0, 0, 0, 0, 0}, figures(nil))
+	synctest.Test(t, func(t *testing.T) { // where no time passes
+		assert.Equal(t, []float64{1, 7, 2.5, 100, 3},
+			figures(saying(fleetlink.State{Connected: true, Members: 7, HeartbeatAge: 2500 * time.Millisecond, Commands: 100, Dropped: 3})))
+		assert.Equal(t, []float64{0, 0, 0, 0, 0}, figures(saying(fleetlink.State{HeartbeatAge: -1})))
+		assert.Equal(t, []float64{1, 1, 0, 0, 0}, figures(fleettest.NewMemory().Member()))
+		assert.Equal(t, []float64{0, 0, 0, 0, 0}, figures(nil))
+	})
 }
 
 // TestWithOtelhttp: spans of otelhttp above and below are parents and children, and the

@@ -193,7 +193,7 @@ func sleep(ctx context.Context, wait time.Duration) error {
 }
 
 func (r *run) gaveUp(reason string, last error, timedOut bool) error {
-	g := &LimitError{Attempts: r.attempts, Reason: reason, Err: last}
+	g := &LimitError{Attempts: r.attempts, reason: reason, Err: last}
 	switch {
 	case r.ctx.Err() != nil:
 		g.ended, g.cause = r.ctx.Err(), context.Cause(r.ctx)
@@ -246,19 +246,18 @@ type LimitError struct {
 	// Attempts is the number of calls of f. It is 0 if ctx had ended before the
 	// first call.
 	Attempts int
-	// Reason names the limit in words.
-	Reason string
-	// Last is f's last error. It is nil if f was not called.
+	// Err is f's last error. It is nil if f was not called.
 	Err error
 
-	ended   error // ctx's error; DeadlineExceeded if the wait would pass the deadline
-	cause   error // ctx's cause
-	timeout error // ErrAttemptTimeout if that ended the last attempt
+	reason  string // names the limit in words
+	ended   error  // ctx's error; DeadlineExceeded if the wait would pass the deadline
+	cause   error  // ctx's cause
+	timeout error  // ErrAttemptTimeout if that ended the last attempt
 }
 
 // Error returns the number of attempts, the reason and the last error.
 func (g *LimitError) Error() string {
-	why := g.Reason
+	why := g.reason
 	for _, err := range []error{g.cause, g.Err} {
 		if err != nil {
 			why += ": " + err.Error()

@@ -73,11 +73,11 @@ func ExampleLimitError() {
 
 	fmt.Println(err)
 	if gaveUp, ok := errors.AsType[*policy.LimitError](err); ok {
-		fmt.Println(gaveUp.Attempts, gaveUp.Reason)
+		fmt.Println(gaveUp.Attempts)
 	}
 	fmt.Println(errors.Is(err, busy))
 	// Output:
 	// policy: gave up after attempt 3: no attempts left: busy
-	// 3 no attempts left
+	// 3
 	// true
 }

@@ -150,7 +150,7 @@ func TestDoPassesTheBackoffItsOwnLastWait(t *testing.T) {
 // Every error that is not to be retried comes back as it is.
 func TestDoReturnsErrorsUntouched(t *testing.T) {
 	wrapped := fmt.Errorf("reading: %w", Permanent(errBusy))
-	nested := &LimitError{Attempts: 3, Reason: "no attempts left", Err: errBusy}
+	nested := &LimitError{Attempts: 3, Err: errBusy}
 	yes, no := func(error) bool { return true }, func(error) bool { return false }
 	for name, test := range map[string]struct {
 		rule         Rule

@@ -280,19 +280,21 @@ func TestRuleFor(t *testing.T) {
 	} {
 		u, err := url.Parse(text)
 		require.NoError(t, err)
-		rule, patterns := tr.RuleFor("", u)
+		rule, patterns := tr.RuleFor(&http.Request{URL: u})
 		require.Equal(t, want.pattern, strings.Join(patterns, " "), text)
 		require.Equal(t, want.attempts, rule.MaxAttempts, text)
 		require.Equal(t, want.elapsed, rule.MaxElapsedTime, text)
 		require.NotNil(t, rule.Backoff, text)
 	}
 	require.NoError(t, tr.Update(policy.Rule{MaxAttempts: 2}, nil))
-	rule, patterns := tr.RuleFor("POST", &url.URL{Scheme: "https", Host: "b.example.com"})
+	rule, patterns := tr.RuleFor(getRequest(t, "https://b.example.com"))
 	require.Equal(t, 2, rule.MaxAttempts)
 	require.Empty(t, patterns)
-	rule, patterns = new(transport.Transport).RuleFor("", nil)
-	require.Equal(t, 6, rule.MaxAttempts)
-	require.Empty(t, patterns)
+	for _, req := range []*http.Request{nil, {}, getRequest(t, "https://b.example.com")} {
+		rule, patterns = new(transport.Transport).RuleFor(req)
+		require.Equal(t, 6, rule.MaxAttempts)
+		require.Empty(t, patterns)
+	}
 }
 
 // TestTheLongestTimes sets each time of a rule to the longest that there is, as users do for "never". It

@@ -195,12 +195,12 @@ func ExampleTransport_RuleFor() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	u, err := url.Parse("https://api.example.com/v1/charges/17")
-	if err != nil {
-		log.Fatal(err)
-	}
 	for _, method := range []string{"GET", "POST"} {
-		rule, patterns := tr.RuleFor(method, u)
+		req, err := http.NewRequest(method, "https://api.example.com/v1/charges/17", nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		rule, patterns := tr.RuleFor(req)
 		fmt.Println(method, rule.MaxAttempts, rule.AttemptTimeout, patterns)
 	}
 	// Output:

@@ -281,7 +281,7 @@ func TestDownWithoutAGate(t *testing.T) {
 				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 			}
 		}
-		state := func() bool { return stateOf(t, tr).Down }
+		state := func() bool { return stateOf(t, tr).CircuitOpen }
 		send(9)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)

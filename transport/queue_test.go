@@ -456,13 +456,6 @@ func TestSnapshotAsJSON(t *testing.T) {
 		Host: "https://api.example.com", Requests: 7, InFlight: 2, RetryBudget: 12.34, ThrottledKeys: 1, ThrottledUntil: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC),
 		ConcurrencyLimit: 10, ConcurrencyInUse: 1, ConcurrencyWaiting: 3, RateLimit: 12.5,
 	}
-	age, err := json.Marshal(transport.Snapshot{Fleet: &transport.FleetState{HeartbeatAge: 1500 * time.Millisecond}})
-	require.NoError(t, err)
-	assert.Contains(t, string(age), `"heartbeat_age":"1.5s"`)
-	age, err = json.Marshal(transport.FleetState{HeartbeatAge: -1})
-	require.NoError(t, err)
-	assert.NotContains(t, string(age), "heartbeat_age")
-
 	text, err := json.Marshal(full)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"host":"https://api.example.com","requests":7,"in_flight":2,"retry_budget":12.34,"throttled_keys":1,

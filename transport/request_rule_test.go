@@ -272,10 +272,10 @@ func TestRulesOfPathsApply(t *testing.T) {
 			req.Method = row.method
 			finish(tr.RoundTrip(req))
 			base.sent(t, before+row.attempts, row)
-			rule, _ := tr.RuleFor(row.method, req.URL)
+			rule, _ := tr.RuleFor(req)
 			assert.Equal(t, row.attempts, rule.MaxAttempts, row)
 		}
-		_, patterns := tr.RuleFor("", getRequest(t, "http://h.test/once").URL)
+		_, patterns := tr.RuleFor(getRequest(t, "http://h.test/once"))
 		assert.Equal(t, []string{"h.test/once"}, patterns)
 		require.NoError(t, tr.Update(quick, map[string]policy.Rule{"h.test/once": {MaxAttempts: 2}}))
 		before := base.attempts()

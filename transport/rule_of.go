@@ -3,9 +3,7 @@
 package transport
 
 import (
-	"cmp"
 	"net/http"
-	"net/url"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host"
@@ -43,20 +41,20 @@ func (c *call) addKey() {
 	}
 }
 
-// RuleFor returns the complete rule for requests with a method to a URL, and the keys of
+// RuleFor returns the complete rule of a request by its method and its URL, and the keys of
 // Config.Hosts whose rules are in it. The key of the path comes first, and then those of the
-// host, the most specific first. Without a key, Config.Rule applies alone. An empty
-// method means GET. In the complete rule a zero field is off, or has the default that its
-// comment names. RuleFor does not see the rules of [WithRule]. A CONNECT without a path has the
-// rule of the host, because no path matches it.
-func (t *Transport) RuleFor(method string, u *url.URL) (rule policy.Rule, patterns []string) {
+// host, the most specific first. Without a key, Config.Rule applies alone. In the complete rule
+// a zero field is off, or has the default that its comment names. RuleFor does not see the rules
+// of [WithRule]. A CONNECT without a path has the rule of the host, because no path matches it.
+// A request without a URL has that of policy.Defaults.
+func (t *Transport) RuleFor(req *http.Request) (rule policy.Rule, patterns []string) {
 	set := t.registry.Rules.Load()
-	if set == nil || u == nil {
+	if set == nil || req == nil || req.URL == nil {
 		return policy.Defaults(), nil
 	}
-	r, keys := set.ForHost(host.KeyOf(u))
+	r, keys := set.ForHost(host.KeyOf(req.URL))
 	if r.Paths != nil {
-		if p := r.Paths.Find(cmp.Or(method, http.MethodGet), u); p != nil {
+		if p := r.Paths.Find(method(req), req.URL); p != nil {
 			r, patterns = p.Rule, append(patterns, p.Key)
 		}
 	}

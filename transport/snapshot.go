@@ -4,7 +4,6 @@ package transport
 
 import (
 	"cmp"
-	"encoding/json"
 	"math"
 	"slices"
 	"time"
@@ -44,15 +43,13 @@ type HostState struct {
 	ConcurrencyInUse int `json:"concurrency_in_use"`
 	// ConcurrencyWaiting is the number of attempts that wait for the limit.
 	ConcurrencyWaiting int `json:"concurrency_waiting"`
-	// CircuitOpen reports that the circuit is open. An open circuit lets a single
-	// attempt at a time try whether the host is back.
+	// CircuitOpen reports that the circuit is open, because the host fails. An open circuit lets
+	// a single attempt at a time try whether the host is back. Without Rule.Concurrency it
+	// stops no request, and only says that the last five attempts or more failed.
 	CircuitOpen bool `json:"circuit_open"`
 	// Pool is the number of the pool of connections over which attempts go. It is 0 while
 	// that is the base transport itself.
 	Pool int `json:"pool,omitzero"`
-	// Down reports that the last five attempts or more failed. It stops no request, unlike a
-	// circuit that is open.
-	Down bool `json:"down,omitzero"`
 	// QuotaWaiting is the number of requests that wait because a quota is nearly used up.
 	QuotaWaiting int `json:"quota_waiting,omitzero"`
 	// RateLimit is the limit of attempts per second. With Config.Fleet it is
@@ -62,7 +59,7 @@ type HostState struct {
 }
 
 // A Snapshot is a report of what a Transport knows at a moment. Its JSON has the names of the
-// fields in snake case, as in the rules of package rulefile, and durations as text.
+// fields in snake case, as in the rules of package rulefile.
 type Snapshot struct {
 	// Hosts are the states of all known hosts, sorted by name.
 	Hosts []HostState `json:"hosts"`
@@ -81,7 +78,10 @@ func (t *Transport) Snapshot() Snapshot {
 	slices.SortFunc(s.Hosts, func(a, b HostState) int { return cmp.Compare(a.Host, b.Host) })
 	if t.registry.Fleet != nil {
 		f := t.registry.Fleet.State()
-		s.Fleet = &FleetState{Connected: f.Connected, Err: f.Err, Members: f.Members, Commands: f.Commands, Dropped: f.Dropped, HeartbeatAge: f.HeartbeatAge}
+		s.Fleet = &FleetState{Connected: f.Connected, Err: f.Err, Members: f.Members, Commands: f.Commands, Dropped: f.Dropped}
+		if f.HeartbeatAge >= 0 {
+			s.Fleet.LastHeartbeat = time.Now().Add(-f.HeartbeatAge)
+		}
 	}
 	return s
 }
@@ -97,7 +97,7 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 		Requests: s.Requests(),
 		InFlight: s.InFlight(),
 	}
-	_, h.Down = m.Failures.Down()
+	_, h.CircuitOpen = m.Failures.Down()
 	r := s.Resolved.Load()
 	if r != nil {
 		budget := r.Settings.Budget
@@ -142,20 +142,7 @@ type FleetState struct {
 	// Dropped counts the news and questions that were not sent or not answered in time, and the
 	// scopes of a host that made room for later ones.
 	Dropped uint64 `json:"dropped"`
-	// HeartbeatAge is the time since the last heartbeat that succeeded. It is negative
-	// before the first. The heartbeats tell the members how many they are.
-	HeartbeatAge time.Duration `json:"-"`
-}
-
-// MarshalJSON has the HeartbeatAge as text, such as "1.5s". It leaves a negative one out.
-func (s FleetState) MarshalJSON() ([]byte, error) {
-	type fields FleetState
-	age := ""
-	if s.HeartbeatAge >= 0 {
-		age = s.HeartbeatAge.Round(time.Millisecond).String()
-	}
-	return json.Marshal(struct {
-		fields
-		HeartbeatAge string `json:"heartbeat_age,omitempty"`
-	}{fields(s), age})
+	// LastHeartbeat is when the last heartbeat succeeded. It is zero before the first. The
+	// heartbeats tell the members how many they are.
+	LastHeartbeat time.Time `json:"last_heartbeat,omitzero"`
 }

@@ -61,7 +61,7 @@ func try(t *transport.Transport, server *testserver.Server, title string, want .
 		resp, err := (&http.Client{Transport: t}).Do(req)
 		must(err)
 		resp.Body.Close()
-		_, patterns := t.RuleFor(req.Method, req.URL)
+		_, patterns := t.RuleFor(req)
 		sent := server.Arrivals() - before
 		fmt.Printf("  %-16s %-18s %-7d %v\n", host, append(patterns, "(all hosts)")[0], sent, last)
 		if sent != want[i] {

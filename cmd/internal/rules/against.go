@@ -82,7 +82,7 @@ func against(ctx context.Context, o options, f *rulejson.File, base http.RoundTr
 	if err != nil {
 		return nil, err
 	}
-	rule, patterns := t.RuleFor(o.method, o.url)
+	rule, patterns := t.RuleFor(&http.Request{Method: o.method, URL: o.url})
 	rule.Hedge = policy.Hedge{Enabled: policy.Off} // a hedge would be a second request
 	if err := t.Update(rule, nil); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -55,7 +56,7 @@ func explain(o options, f *rulejson.File) (*explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	rule, patterns := t.RuleFor(o.method, o.url)
+	rule, patterns := t.RuleFor(&http.Request{Method: o.method, URL: o.url})
 	return &explanation{
 		Method: o.method, URL: safe(o.url), Pattern: append(patterns, "")[0], Patterns: append([]string{}, patterns...),
 		Settings: f.Settings(patterns...), Attempts: max(rule.MaxAttempts, 1),

@@ -151,7 +151,7 @@ func TestSourcesHaveTheirValues(t *testing.T) {
 	} {
 		u, err := url.Parse(target)
 		require.NoError(t, err)
-		rule, patterns := tr.RuleFor("POST", u)
+		rule, patterns := tr.RuleFor(&http.Request{Method: http.MethodPost, URL: u})
 		assert.Equal(t, want, patterns)
 		layers := map[string]policy.Rule{"default": policy.Defaults(), "rule": file.Rule.Keys}
 		for _, pattern := range patterns {
