@@ -66,7 +66,7 @@ func (g *Registry) Hear(m fleetmsg.Message) {
 		}
 	case fleetmsg.Up:
 		if rule.Concurrency {
-			s.Machines().Concurrency().Up(now, now.Add(time.Duration(rand.Float64()*float64(max(m.Wait, 0)))))
+			s.Machines().Concurrency().Up(now, now.Add(time.Duration(rand.Float64()*float64(m.Wait))))
 		}
 	case fleetmsg.Probe:
 		used := rule.Concurrency && s.Machines().Concurrency().Permit(now, m.Granted, m.Wait)
@@ -77,7 +77,7 @@ func (g *Registry) Hear(m fleetmsg.Message) {
 		if !rule.RateLimit || m.Unit != rule.RateUnit() {
 			return
 		}
-		s.Machines().Rate(rule.Settings.Rate).Grant(now, int(min(wholeUnits(m.Amount), math.MaxInt32)), now.Add(m.First), m.Every, now.Add(max(m.Wait, 0)))
+		s.Machines().Rate(rule.Settings.Rate).Grant(now, int(min(wholeUnits(m.Amount), math.MaxInt32)), now.Add(m.First), m.Every, now.Add(m.Wait))
 		if rule.Concurrency {
 			s.Machines().Concurrency().WakeFirst() // the requests that wait for tokens are in its queue
 		}
@@ -136,7 +136,7 @@ func (g *Registry) TellConcurrency(host string, gate *concurrency.Limiter) {
 			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
 		}
 		if n.Failures > 0 {
-			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: n.Failures, Wait: max(0, g.Now().Sub(n.Since))})
+			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: n.Failures, Wait: g.Now().Sub(n.Since)})
 		}
 	}
 }

@@ -135,11 +135,7 @@ func (p *Permit) review(r *Request, o *attempt.Outcome) {
 func (c conditions) isOver(m *host.Machines, now instant.Instant, v news.Change) bool {
 	switch v.Condition {
 	case news.Held:
-		until := m.Cooldown.Held(now, v.Scope)
-		if until > v.Until {
-			m.News().Extend(v.Key, until) // it was asked again
-		}
-		return until == 0
+		return m.Cooldown.Held(now, v.Scope) == 0
 	case news.NoRetries:
 		conf := c.budgetConfig()
 		return m.Budget.Left(now, conf) >= max(conf.Burst/2, 1)

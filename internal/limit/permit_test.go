@@ -3,8 +3,12 @@ package limit
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
+	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -18,6 +22,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
@@ -83,14 +88,14 @@ func (s *site) request(t *testing.T, d time.Duration) *Request {
 func (s *site) ends(t *testing.T, code int, v classify.Class, header ...string) (hint time.Duration) {
 	t.Helper()
 	r, p := s.request(t, 0), new(Permit)
-	o := attempt.Outcome{Kind: attempt.First, Resp: answer(code, header...), Class: v, SentAt: s.registry.Now(), DoneAt: s.registry.Now()}
+	o := attempt.Outcome{Kind: attempt.First, Resp: answer(code, header...), Class: v, SentAt: s.registry.Now()}
 	p.Headers(r, &o)
 	hint, _ = p.Done(r, &o)
 	return hint
 }
 
 func answer(code int, header ...string) *http.Response {
-	resp := &http.Response{StatusCode: code, Header: http.Header{}, Body: http.NoBody}
+	resp := &http.Response{StatusCode: code, Status: http.StatusText(code), Header: http.Header{}, Body: http.NoBody}
 	for _, h := range header {
 		name, value, _ := strings.Cut(h, ": ")
 		resp.Header.Set(name, value)
@@ -117,6 +122,9 @@ func TestAcquire(t *testing.T) {
 	quota := func(t *testing.T, s *site) {
 		s.ends(t, 200, classify.Final, `Ratelimit: "d";r=0;t=4`, `Ratelimit-Policy: "d";q=100;w=60`)
 	}
+	later := func(what func(*testing.T, *site)) func(*testing.T, *site) {
+		return func(t *testing.T, s *site) { take(t, s); time.AfterFunc(3*time.Second, func() { what(t, s) }) }
+	}
 	both, refusing, costly := gated, gated, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 3}, Cost: func(*http.Request) int { return 2 }}
 	both.RateLimit, refusing.Concurrency.FailFast = rated.RateLimit, policy.On
 	for name, row := range map[string]struct {
@@ -142,6 +150,8 @@ func TestAcquire(t *testing.T) {
 		"gate that refuses":     {refusing, take, 0, 0, WhyFull, LimitConcurrency, 0, ""},
 		"gate and rate":         {both, take, 0, 0, 0, "", 4 * time.Second, "gate rate"},
 		"gate, rate, deadline":  {both, take, 3 * time.Second, 0, WhyLate, LimitRate, 0, ""},
+		"hold at the gate":      {holding.Or(gated), later(hold), 0, 0, 0, "", 7 * time.Second, "cooldown gate"},
+		"quota at the gate":     {paced.Or(gated), later(quota), 0, 0, 0, "", 7 * time.Second, "pacing gate"},
 		"quota":                 {paced, quota, 0, 0, 0, "", 4 * time.Second, "pacing"},
 		"quota and deadline":    {paced, quota, 3 * time.Second, 0, WhyLate, LimitPacing, 0, ""},
 		"quota without a limit": {holding, quota, 0, 0, 0, "", 0, ""},
@@ -177,6 +187,8 @@ func TestAcquire(t *testing.T) {
 						queued = append(queued, q.name)
 					}
 				}
+				full := no != nil && no.Why == WhyFull || p.Queued.Gate > time.Second
+				assert.Equal(t, full, strings.Contains(fmt.Sprint(s.told), change(news.Crowded, false, 0)), "requests wait for long")
 				if name != "gate and rate" { // who frees the slot and who the token at the same moment is open
 					assert.Equal(t, row.queued, strings.Join(queued, " "))
 				}
@@ -218,6 +230,8 @@ func TestDone(t *testing.T) {
 		held    bool
 	}{
 		"success":               {code: 200, verdict: final, wait: "4"},
+		"400":                   {400, again, "4", nil, 4 * time.Second, true},
+		"503 at once":           {code: 503, verdict: again, wait: "0"},
 		"429":                   {429, again, "4", nil, 4 * time.Second, true},
 		"final 429":             {429, final, "4", nil, 4 * time.Second, true},
 		"503":                   {503, refused, "4", nil, 4 * time.Second, true},
@@ -237,16 +251,22 @@ func TestDone(t *testing.T) {
 					rule.Classify = classify.Refusals
 				}
 				s := newSite(t, rule)
+				s.join()
 				r, p, o := s.request(t, 0), new(Permit), attempt.Outcome{Kind: attempt.First, Class: row.verdict, Err: row.err}
+				s.sent = nil
 				if row.code > 0 {
 					o.Resp = answer(row.code, "Retry-After: "+row.wait)
 				}
 				p.Headers(r, &o)
 				early := s.registry.Hosts.Lookup("http://h.test").Quiet()
 				assert.Equal(t, peeks && row.held && TellsToWait(row.code), !early, name)
+				if proxy, ok := row.err.(*ProxyAnswer); ok {
+					assert.Equal(t, proxy.Resp.Status, proxy.Error())
+				}
 				hint, u := p.Done(r, &o)
 				assert.Equal(t, row.hint, hint, name)
 				assert.True(t, 0 <= u && u < 1)
+				assert.Equal(t, row.held, len(s.sent) == 1, "%s: the fleet was told %d holds", name, len(s.sent))
 				until := r.State.Machines().Cooldown.Held(s.registry.Now(), r.scopeKey())
 				assert.Equal(t, row.held, until > 0, name)
 				if row.held {
@@ -273,9 +293,12 @@ func TestDownAndUp(t *testing.T) {
 			p.Done(r, &o)
 		}
 		for range 4 {
-			fail(attempt.Outcome{Kind: attempt.First, Err: syscall.ECONNREFUSED})
+			fail(attempt.Outcome{Kind: attempt.First, Err: os.ErrDeadlineExceeded})
 			fail(attempt.Outcome{Kind: attempt.Cut, Err: syscall.ECONNRESET})
 			fail(attempt.Outcome{Kind: attempt.First, Err: syscall.ECONNRESET, BodyBroke: true})
+		}
+		for range 5 {
+			fail(attempt.Outcome{Kind: attempt.First, Resp: answer(429)})
 		}
 		assert.Empty(t, s.told)
 		fail(attempt.Outcome{Kind: attempt.Retry, Resp: answer(500)})
@@ -284,6 +307,12 @@ func TestDownAndUp(t *testing.T) {
 		assert.Len(t, s.told, 1, "a refusal is no success")
 		s.ends(t, 503, classify.Final)
 		assert.Equal(t, "0 true 0 false", s.told[1], "it names no wait")
+		s.ends(t, 200, classify.Final)
+		assert.Equal(t, 503, s.request(t, 0).State.Machines().News().Failure().Status, "the last failure")
+		for range 40 {
+			fail(attempt.Outcome{Kind: attempt.First, Resp: answer(503, "Retry-After: 1")})
+		}
+		assert.False(t, s.request(t, 0).budgetConfig().Rests, "first attempts say nothing of retries")
 		for range 20 {
 			fail(attempt.Outcome{Kind: attempt.Retry, Resp: answer(503, "Retry-After: 1")})
 		}
@@ -330,6 +359,7 @@ func TestRequest(t *testing.T) {
 		s := newSite(t, policy.Rule{Cost: func(*http.Request) int { return 0 }, ThrottleKey: func(*http.Request) string { return "ab" }}.Or(rated))
 		r := s.request(t, 0)
 		assert.Equal(t, 1, r.askCost())
+		assert.Equal(t, 1, (&Request{Rule: new(rules.Resolved)}).askCost(), "without a Cost")
 		assert.NotZero(t, r.scopeKey())
 		turn, limit := r.Forecast(time.Now())
 		assert.Equal(t, []any{time.Duration(0), LimitRate}, []any{turn, limit})
@@ -358,6 +388,8 @@ func TestRequest(t *testing.T) {
 		s.join()
 		own := s.request(t, 0)
 		assert.EqualValues(t, len("scope\x00ab"), own.scopeKey())
+		own.Req.Header.Set("Authorization", "x")
+		assert.NotZero(t, (&Request{Req: own.Req, Registry: own.Registry, Rule: new(rules.Resolved)}).scopeKey(), "credentials")
 		now := s.registry.Now()
 		assert.Equal(t, time.Second, s.registry.answerTime(now, 0), "the first question")
 		assert.Equal(t, 300*time.Millisecond, s.registry.answerTime(now, now.Add(400*time.Millisecond)), "three quarters of its time")
@@ -386,6 +418,10 @@ func TestRequest(t *testing.T) {
 	})
 }
 
+func change(k news.Condition, over bool, status int) string {
+	return fmt.Sprint(k, over, status, " false")
+}
+
 type machines struct {
 	*host.Machines
 	site *site
@@ -408,13 +444,24 @@ func TestHear(t *testing.T) {
 		{"hold without a cooldown", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Hold, Wait: time.Second}, 0, func(h *machines) bool { return h.Cooldown.Quiet() }},
 		{"quota", paced, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute, Members: 2}, 0, func(h *machines) bool { return !h.Pacing().Quiet() }},
 		{"quota without pacing", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute}, 0, func(h *machines) bool { return h.PacingMade() == nil }},
-		{"down", gated, true, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Minute}, 0, func(h *machines) bool { return h.Concurrency().CircuitOpen() }},
+		{"down and up", gated, true, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Hour}, 0, func(h *machines) bool {
+			open := h.Concurrency().CircuitOpen()
+			new(Permit).review(h.site.request(t, 0), nil)
+			h.site.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: name})
+			return open && h.site.last.Since == 1 && new(Permit).TryAcquire(h.site.request(t, 0), h.now)
+		}},
 		{"unknown host", gated, false, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Minute}, 0, nil},
 		{"permit for nobody", gated, false, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
 		{"permit without an outage", gated, true, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
 		{"no permit", gated, true, fleetmsg.Message{Kind: fleetmsg.Probe}, 0, nil},
 		{"use", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.AskUse}, fleetmsg.Use, nil},
 		{"members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 7}, 0, func(h *machines) bool { return h.site.registry.members() == 7 }},
+		{"a part of the slots", policy.Rule{Concurrency: policy.Concurrency{Initial: 21}}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 7}, 0, func(h *machines) bool {
+			for range 3 {
+				assert.True(t, new(Permit).TryAcquire(h.site.request(t, 0), h.now))
+			}
+			return !new(Permit).TryAcquire(h.site.request(t, 0), h.now)
+		}},
 		{"no members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members}, 0, func(h *machines) bool { return h.site.registry.members() == 1 }},
 		{"too many members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 1 << 30}, 0, func(h *machines) bool { return h.site.registry.members() == 1<<24 }},
 	} {
@@ -457,7 +504,6 @@ func TestTold(t *testing.T) {
 			})
 		})
 	}
-	change := func(k news.Condition, over bool, status int) string { return fmt.Sprint(k, over, status, " false") }
 	quota := func(r, q int) string { return fmt.Sprintf(`"%d";r=%d;t=30`, q, r) }
 	in(t, "quota", paced, func(t *testing.T, s *site) {
 		for _, row := range []struct {
@@ -484,6 +530,45 @@ func TestTold(t *testing.T) {
 			}
 		}
 		assert.Equal(t, []string{change(news.LowQuota, false, 200), change(news.LowQuota, true, 0)}, s.told)
+		more := func(p *Permit, header ...string) bool {
+			return p.HasMore(s.request(t, 0), &attempt.Outcome{Resp: answer(200, header...)})
+		}
+		assert.True(t, more(new(Permit), "Ratelimit: "+quota(5, 100)) && more(&Permit{refused: new(attempt.Slot)}) && !more(new(Permit)))
+	})
+	in(t, "quota of the fleet", paced, func(t *testing.T, s *site) {
+		pacing := s.request(t, 0).State.Machines().Pacing()
+		for _, row := range []struct {
+			code   int
+			header []string
+			known  bool
+		}{{400, nil, true}, {200, []string{"Ratelimit: " + quota(99, 100)}, true}, {200, nil, false}} {
+			s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Quota, Host: "http://h.test", Amount: 5, Limit: 100, Wait: time.Minute})
+			r, p := s.request(t, 0), new(Permit)
+			require.Nil(t, p.Acquire(r, 0))
+			p.Headers(r, &attempt.Outcome{Resp: answer(row.code, row.header...)})
+			assert.Equal(t, row.known, !pacing.Quiet(), row)
+			time.Sleep(5 * time.Minute)
+			new(Permit).Acquire(r, 0) // drops what is over
+		}
+	})
+	in(t, "wait in the body", policy.Rule{ShareRetryAfter: policy.On, Classify: classify.Refusals, RetryAfter: func(o classify.Outcome) (time.Duration, bool) {
+		if o.Response.Body == http.NoBody {
+			return 4 * time.Second, true
+		}
+		return 8 * time.Second, true
+	}}, func(t *testing.T, s *site) {
+		r, p, o := s.request(t, 0), new(Permit), attempt.Outcome{Kind: attempt.First, Class: classify.Ambiguous, Resp: answer(503)}
+		o.Resp.Body = io.NopCloser(strings.NewReader("8 s"))
+		p.Headers(r, &o)
+		end := s.registry.Now().Add(8 * time.Second)
+		assert.Equal(t, end.Add(-4*time.Second), s.last.Until)
+		time.Sleep(time.Second)
+		p.Headers(r, &o) // again
+		p.Done(r, &o)
+		assert.Equal(t, end, r.State.Machines().Cooldown.Named(s.registry.Now(), r.scopeKey()), "since the headers")
+		go new(Permit).Acquire(r, 0)
+		synctest.Wait()
+		assert.Equal(t, 1, conditions{r}.present(news.Change{Key: s.last.Key}).Waiting, "requests that wait")
 	})
 	in(t, "hold", holding, func(t *testing.T, s *site) {
 		s.ends(t, 503, classify.Ambiguous, "Retry-After: 4")
@@ -495,8 +580,28 @@ func TestTold(t *testing.T) {
 		s.ends(t, 200, classify.Final)
 		assert.Len(t, s.told, 1, "it is held still")
 	})
+	in(t, "ramp", holding, func(t *testing.T, s *site) {
+		s.ends(t, 503, classify.Ambiguous, "Retry-After: 4")
+		var went atomic.Int32
+		for range 5 {
+			go func() { new(Permit).Acquire(s.request(t, 0), 0); went.Add(1) }()
+		}
+		r := s.request(t, 0)
+		time.Sleep(r.State.Machines().Cooldown.Held(s.registry.Now(), 0).Sub(s.registry.Now()))
+		for _, row := range []struct {
+			o    attempt.Outcome
+			want int32
+		}{{attempt.Outcome{Err: syscall.ECONNRESET, Class: classify.Ambiguous}, 1}, {attempt.Outcome{Err: syscall.ECONNRESET}, 1},
+			{attempt.Outcome{Resp: answer(500), Class: classify.Ambiguous}, 1}, {attempt.Outcome{Resp: answer(404), Class: classify.Final}, 3}} {
+			row.o.SentAt = s.registry.Now()
+			synctest.Wait()
+			new(Permit).Done(r, &row.o)
+			synctest.Wait()
+			assert.Equal(t, row.want, went.Load(), "requests that went after %d %v", row.o.Status(), row.o.Err)
+		}
+	})
 	in(t, "hold of the fleet", holding, func(t *testing.T, s *site) {
-		s.request(t, 0)
+		s.registry.Hosts.Acquire(&url.URL{Scheme: "http", Host: "h.test"}) // its rule is not known yet
 		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: 4 * time.Second})
 		assert.Empty(t, s.told)
 		assert.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
@@ -505,8 +610,9 @@ func TestTold(t *testing.T) {
 	for name, row := range map[string]struct {
 		rule policy.Rule
 		of   news.Condition
+		room int
 	}{
-		"rate": {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, news.RateLimited}, "gate": {gated, news.Crowded},
+		"rate": {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, news.RateLimited, 0}, "gate": {gated, news.Crowded, 1},
 	} {
 		in(t, name, row.rule, func(t *testing.T, s *site) {
 			s.registry.Fleet = nil
@@ -523,11 +629,14 @@ func TestTold(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			synctest.Wait()
 			assert.Equal(t, []string{change(row.of, false, 0)}, s.told)
-			assert.Equal(t, 1, s.last.Waiting)
-			time.Sleep(12 * time.Second)
-			synctest.Wait()
-			assert.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
-			assert.Equal(t, change(row.of, true, 0), s.told[len(s.told)-1])
+			assert.Equal(t, []any{1, row.room, instant.Instant(0)}, []any{s.last.Waiting, s.last.Room, s.last.Until})
+			time.Sleep(10*time.Second + 996*time.Millisecond) // the last has gone 9.999 s ago
+			for n := range 2 {
+				new(Permit).review(s.request(t, 0), nil)
+				assert.Len(t, s.told, 1+n)
+				time.Sleep(time.Millisecond)
+			}
+			assert.Equal(t, change(row.of, true, 0), s.told[1])
 		})
 	}
 	in(t, "slot", gated, func(t *testing.T, s *site) {
@@ -540,7 +649,41 @@ func TestTold(t *testing.T) {
 		p.Done(r, &o)
 		assert.True(t, new(Permit).TryAcquire(s.request(t, 0), s.registry.Now()), "Done frees the slot")
 	})
+	in(t, "failures", gated, func(t *testing.T, s *site) {
+		m := s.request(t, 0).State.Machines()
+		play := func(result concurrency.Result) {
+			p := new(Permit)
+			assert.True(t, p.TryAcquire(s.request(t, 0), s.registry.Now()))
+			p.slot.Tell(m.Concurrency().End(s.registry.Now(), &p.slot.At, result))
+		}
+		for range 9 {
+			play(concurrency.Failed)
+			time.Sleep(time.Second)
+		}
+		s.sent = s.sent[1:] // the meeting
+		for i, m := range s.sent {
+			assert.Equal(t, fleetmsg.Message{Kind: fleetmsg.Failing, Host: "http://h.test", Failures: i + 2, Wait: time.Duration(i+1) * time.Second}, m)
+		}
+		assert.Len(t, s.sent, 8, "reports")
+		play(concurrency.Success)
+		assert.Equal(t, fleetmsg.Message{Kind: fleetmsg.Working, Host: "http://h.test"}, s.sent[8])
+		time.Sleep(4 * time.Second)
+		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: "http://h.test"})
+		p := new(Permit)
+		go p.Acquire(s.request(t, 0), 0)
+		time.Sleep(300 * time.Millisecond)
+		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Probe, Host: "http://h.test", Granted: true})
+		time.Sleep(300 * time.Millisecond)
+		p.Cancel(s.request(t, 0))
+		var kinds []fleetmsg.Kind
+		for _, m := range s.sent[9:] {
+			kinds = append(kinds, m.Kind)
+		}
+		assert.Equal(t, []fleetmsg.Kind{fleetmsg.AskProbe, fleetmsg.ProbeFailed}, kinds)
+	})
 	in(t, "log", policy.Rule{}, func(t *testing.T, s *site) {
+		s.request(t, 0)
+		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Leave}) // it has no tokens
 		m := s.request(t, 0).State.Machines()
 		for range 7 {
 			m.News().TakeLine(s.registry.Now())
@@ -555,12 +698,13 @@ func TestTold(t *testing.T) {
 		require.Len(t, s.state, 1, "conditions that last")
 		assert.EqualValues(t, news.Down, s.state[0].Condition)
 	})
-	in(t, "rest of a budget", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1, MinPerSecond: policy.Off, Burst: 4}}, func(t *testing.T, s *site) {
+	in(t, "rest of a budget", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1, MinPerSecond: policy.Off, Burst: 6}}, func(t *testing.T, s *site) {
 		s.registry.Fleet = nil
 		r, p := s.request(t, 0), new(Permit)
 		for p.ReserveRetry(r, time.Now(), 0, &attempt.Outcome{Resp: answer(500)}) {
 		}
 		require.Len(t, s.told, 1)
+		s.ends(t, 200, classify.Final)
 		s.ends(t, 200, classify.Final)
 		assert.Len(t, s.told, 1, "half of it is not back")
 		s.ends(t, 200, classify.Final)

@@ -114,16 +114,6 @@ func (n *News) Begin(c Change, tell func()) {
 	n.tell()
 }
 
-// Extend notes that a condition is not over before a time.
-func (n *News) Extend(k Key, until instant.Instant) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if c, lasts := n.lasting[k]; lasts {
-		c.Until = until
-		n.lasting[k] = c
-	}
-}
-
 // End notes that a condition is over. If it lasted until now, it calls tell as Begin does.
 func (n *News) End(k Key, tell func()) {
 	n.mu.Lock()
