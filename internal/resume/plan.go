@@ -162,10 +162,8 @@ type fingerprint struct {
 // caller has the header of the first response and will have the body of the second, so all fields
 // must be the same then. The exceptions say nothing of the body.
 func fingerprintOf(resp *http.Response, all bool) (f fingerprint) {
-	if h := resp.Header; h["Content-Encoding"] != nil || h["Repr-Digest"] != nil {
+	if h := resp.Header; !all {
 		f.coding, f.digest = hashOf(h["Content-Encoding"]), hashOf(h["Repr-Digest"])
-	}
-	if !all {
 		return f
 	}
 	f.header = uint64(resp.StatusCode)<<48 ^ uint64(resp.ContentLength)
@@ -190,6 +188,10 @@ func fingerprintOf(resp *http.Response, all bool) (f fingerprint) {
 			"X-Cloud-Trace-Context", "Traceparent", "Tracestate", "X-B3-Spanid",
 			"Nel", "Report-To", "Reporting-Endpoints": // where a browser reports faults; the address has a token
 			continue
+		case "Content-Encoding":
+			f.coding = hashOf(values)
+		case "Repr-Digest":
+			f.digest = hashOf(values)
 		}
 		if short := strings.TrimPrefix(name, "X-"); len(short) > 4 {
 			switch short[:4] { // four bytes are quickly compared
