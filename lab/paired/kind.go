@@ -74,11 +74,15 @@ func (k kind) client(w *world) (http.RoundTripper, func()) {
 		return bare, bare.CloseIdleConnections
 	}
 	c := transport.Config{Rule: k.own}
-	if w.plan.wrapped {
+	switch {
+	case w.plan.wrapped:
 		c.Base = struct{ hides }{hides{bare}}
+	case w.plan.most > 0: // a base with MaxConnsPerHost is not copied
+		bare.DialContext = w.dialer().DialContext
+		c.Base = bare
 	}
 	t := transport.MustNew(c)
-	if !w.plan.wrapped {
+	if c.Base == nil {
 		rewire(t, w)
 	}
 	return t, t.CloseIdleConnections
@@ -90,6 +94,16 @@ type hides struct{ t *http.Transport }
 func (h hides) RoundTrip(r *http.Request) (*http.Response, error) { return h.t.RoundTrip(r) }
 func (h hides) CloseIdleConnections()                             { h.t.CloseIdleConnections() }
 
+// dialer is aplomb's, with the name server and the network of the world.
+func (w *world) dialer() *dial.Dialer {
+	return dial.With(
+		func(ctx context.Context, network, addr string) (net.Conn, error) { return w.dial(ctx, network, addr) },
+		func(ctx context.Context, network, addr string) ([]netip.Addr, error) {
+			return w.lookup(ctx, network, addr)
+		},
+	)
+}
+
 // rewire puts a Transport with its default base into a world: its own dialer gets the world's
 // name server and network, and its base the protocols and the pool of the world. The public API
 // cannot do that, because a base with a DialContext of the user's is dialled by name.
@@ -100,13 +114,7 @@ func rewire(t *transport.Transport, w *world) {
 		panic(err)
 	}
 	w.base(base.(*http.Transport))
-	made := dial.With(
-		func(ctx context.Context, network, addr string) (net.Conn, error) { return w.dial(ctx, network, addr) },
-		func(ctx context.Context, network, addr string) ([]netip.Addr, error) {
-			return w.lookup(ctx, network, addr)
-		},
-	)
-	reflect.ValueOf(maker.Own()).Elem().Set(reflect.ValueOf(made).Elem())
+	reflect.ValueOf(maker.Own()).Elem().Set(reflect.ValueOf(w.dialer()).Elem())
 }
 
 // makerOf returns what makes the pools of a Transport, from a field that is not exported.
