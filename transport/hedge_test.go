@@ -670,6 +670,27 @@ func TestVerdictOnAHedgeThatTakesTime(t *testing.T) {
 	}
 }
 
+// TestCallerLeavesWhileAHedgeIsClassified: the first attempt stalls meanwhile. The caller gets the
+// error of its own time.
+func TestCallerLeavesWhileAHedgeIsClassified(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := mustNew(t, transport.Config{Base: script(faults.Hang(), status(429)), Rule: policy.Rule{
+			Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, StallTimeout: 100 * time.Millisecond,
+			Classify: func(o classify.Outcome) classify.Class {
+				if o.Response != nil {
+					time.Sleep(time.Second)
+				}
+				return classify.Unknown
+			},
+		}})
+		why := errors.New("the caller's time")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, why)
+		defer cancel()
+		_, err := get(t, tr, ctx)
+		assert.ErrorIs(t, err, why)
+	})
+}
+
 // TestShareOfHedges: at a host with a long tail, about as many requests are hedged as take longer
 // than the percentile.
 func TestShareOfHedges(t *testing.T) {

@@ -273,6 +273,9 @@ func (x *retrier) judge(d *decision) {
 	d.stuck = misdirected && a.Failed() && x.planner.IsStuck(a)
 	f := x.facts(d)
 	d.Reason, d.Delay = decide(f)
+	if _, own := errors.AsType[*attempt.TimeoutError](a.Err); own && f.gone != "" {
+		d.ended = attempt.ContextErr(x.Ctx) // the caller's own time is over, too
+	}
 	if d.Reason == ReasonDeadline || d.Reason == ReasonMaxElapsedTime {
 		d.Reason = f.nameLimit(d.Reason)
 	}
