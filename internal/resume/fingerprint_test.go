@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
