@@ -3,15 +3,14 @@
 package transport_test
 
 import (
-	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io"
 	"log/slog"
-	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -357,54 +356,43 @@ func TestLoggerThatIsOffReadsNoClock(t *testing.T) {
 }
 
 // A request over the default base enters few functions of this module, from RoundTrip to the end of
-// the body, as counted by coverage. A reader who follows a request for the first time reads them
-// all. Make the bounds smaller if you can.
+// the body, and seldom goes from one file to another. A reader who follows a request for the first time
+// reads them all. Make the bounds smaller if you can.
 func TestFunctionsOfARequest(t *testing.T) {
-	goTool, err := exec.LookPath("go")
-	if err != nil {
-		t.Skip("there is no go command:", err)
-	}
-	const module = "github.com/aplomb-go/aplomb"
-	goOut := func(args ...string) string {
-		out, err := exec.Command(goTool, args...).CombinedOutput()
-		require.NoError(t, err, string(out))
-		return string(out)
-	}
-	own := slices.DeleteFunc(strings.Fields(goOut("list", "-deps", "./testdata/retry")), func(p string) bool { return !strings.HasPrefix(p, module) })
-	dir := t.TempDir()
-	goOut("build", "-cover", "-covermode=atomic", "-coverpkg="+strings.Join(own, ","), "-o", dir+"/retry", "./testdata/retry")
-
+	program := traced(t, "./testdata/retry")
 	var names []string
 	for _, row := range []struct {
-		failures         int
-		body             string
-		functions, files int
-	}{{0, "long", 25, 14}, {0, "short", 27, 15}, {1, "short", 145, 36}} {
-		covered := t.TempDir()
-		cmd := exec.Command(dir+"/retry", fmt.Sprint(row.failures), row.body)
-		cmd.Env = append(os.Environ(), "GOCOVERDIR="+covered)
-		out, err := cmd.CombinedOutput()
+		failures                int
+		body                    string
+		functions, files, jumps int
+	}{{0, "long", 25, 14, 50}, {0, "short", 27, 15, 25}, {1, "short", 144, 36, 138}} {
+		out, err := exec.Command(program, fmt.Sprint(row.failures), row.body).CombinedOutput()
 		require.NoError(t, err, string(out))
-		goOut("tool", "covdata", "textfmt", "-i="+covered, "-o="+covered+"/profile")
-		names = slices.Sorted(maps.Keys(functionsIn(t, covered+"/profile", module)))
-		names = slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "transport/testdata/") })
-		files, ofResume := map[string]bool{}, 0
-		for _, name := range names {
+		_, way, _ := strings.Cut(string(out), "\nbegin\n")
+		jumps, ofResume, last, files := -1, 0, "", map[string]bool{}
+		for _, name := range strings.Split(strings.TrimSpace(way), "\n") {
 			file, _, _ := strings.Cut(name, ":")
-			files[file] = true
-			if strings.HasPrefix(file, "internal/resume/") {
+			if file != last {
+				jumps++
+			}
+			last, files[file] = file, true
+		}
+		names = slices.Compact(slices.Sorted(strings.Lines(way)))
+		for _, name := range names {
+			if strings.HasPrefix(name, "internal/resume/") {
 				ofResume++
 			}
 		}
-		t.Logf("after %d failures, a %s body: %d functions in %d files:\n%s", row.failures, row.body, len(names), len(files), strings.Join(names, "\n"))
+		t.Logf("after %d failures, a %s body: %d functions in %d files with %d jumps:\n%s", row.failures, row.body, len(names), len(files), jumps, way)
 		assert.NotEmpty(t, names)
 		assert.LessOrEqual(t, len(names), row.functions, "functions after %d failures", row.failures)
 		assert.LessOrEqual(t, len(files), row.files, "files after %d failures", row.failures)
+		assert.LessOrEqual(t, jumps, row.jumps, "jumps between files after %d failures", row.failures)
 		assert.LessOrEqual(t, ofResume, 5, "functions of internal/resume for a whole %s body", row.body)
 	}
 	for _, step := range steps(t) {
 		assert.True(t, step == "findRule" || step == "GetBody" || slices.ContainsFunc(names, func(name string) bool {
-			return strings.HasSuffix(name, " "+step)
+			return strings.HasSuffix(name, " "+step+"\n")
 		}), "the step %s of doc.go is a function on the way of a retry", step)
 	}
 }
@@ -458,41 +446,42 @@ func TestStepsAreInTheOrderOfTheDoc(t *testing.T) {
 	assert.Equal(t, []string{"HostRule", "findRule", "tryLight", "loop", "admit", "send", "askRule", "judge", "commit", "record", "discard", "Sleep", "GetBody", "deliver"}, names)
 }
 
-// functionsIn returns the functions whose code was entered according to a profile of the
-// coverage, without the literals in them.
-func functionsIn(t *testing.T, profile, module string) map[string]bool {
-	file, err := os.Open(profile)
+// traced builds a program, each function of which says at its entry where it is.
+func traced(t *testing.T, program string) (path string) {
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("there is no go command:", err)
+	}
+	goOut := func(args ...string) string {
+		out, err := exec.Command(goTool, args...).CombinedOutput()
+		require.NoError(t, err, string(out))
+		return string(out)
+	}
+	root, err := filepath.Abs("..")
 	require.NoError(t, err)
-	defer file.Close()
-	lines := map[string][]int{} // of blocks that were entered, by file
-	for s := bufio.NewScanner(file); s.Scan(); {
-		path, block, ok := strings.Cut(s.Text(), ":")
-		if !ok || path == "mode" {
+	dir, replaced := t.TempDir(), map[string]string{}
+	for _, path := range strings.Fields(goOut("list", "-deps", "-f", `{{$dir := .Dir}}{{range .GoFiles}}{{$dir}}/{{.}} {{end}}`, program)) {
+		own, ok := strings.CutPrefix(path, root+"/")
+		if !ok || strings.Contains(own, "testdata") {
 			continue
 		}
-		var line, column, toLine, toColumn, statements, count int
-		_, err := fmt.Sscanf(block, "%d.%d,%d.%d %d %d", &line, &column, &toLine, &toColumn, &statements, &count)
-		require.NoError(t, err, s.Text())
-		if count > 0 {
-			path = strings.TrimPrefix(path, module+"/")
-			lines[path] = append(lines[path], line)
-		}
-	}
-	entered := map[string]bool{}
-	for path, in := range lines {
-		set := token.NewFileSet()
-		f, err := parser.ParseFile(set, filepath.Join("..", path), nil, 0)
+		text, err := os.ReadFile(path)
 		require.NoError(t, err)
-		for _, d := range f.Decls {
-			fn, ok := d.(*ast.FuncDecl)
-			if !ok || fn.Body == nil {
-				continue
-			}
-			from, to := set.Position(fn.Body.Pos()).Line, set.Position(fn.Body.End()).Line
-			if slices.ContainsFunc(in, func(line int) bool { return from <= line && line <= to }) {
-				entered[fmt.Sprintf("%s:%d %s", path, set.Position(fn.Pos()).Line, fn.Name.Name)] = true
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, path, text, 0)
+		require.NoError(t, err)
+		for _, d := range slices.Backward(f.Decls) {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil {
+				at := set.Position(fn.Body.Lbrace).Offset + 1
+				text = slices.Insert(text, at, fmt.Appendf(nil, " println(%q);", fmt.Sprintf("%s:%d %s", own, set.Position(fn.Pos()).Line, fn.Name.Name))...)
 			}
 		}
+		replaced[path] = filepath.Join(dir, fmt.Sprint(len(replaced), ".go"))
+		require.NoError(t, os.WriteFile(replaced[path], text, 0o600))
 	}
-	return entered
+	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(dir+"/overlay.json", overlay, 0o600))
+	goOut("build", "-overlay", dir+"/overlay.json", "-o", dir+"/program", program)
+	return dir + "/program"
 }

@@ -327,14 +327,14 @@ func (a *racer) end() {
 	a.state, a.Pool = ended, a.out.Over()
 	a.permit.Landed(&a.Attempt)
 	if a.DoneAt == 0 {
-		a.DoneAt = a.Home.Now()
+		a.DoneAt = a.Clock.Now()
 	}
 }
 
 // outrun returns the outcome of an attempt that another was faster than, and that may be under way.
 func (a *racer) outrun() attempt.Outcome {
 	o := a.AsSent()
-	o.Pool, o.Err, o.DoneAt = a.out.Over(), ErrOutrun, a.Home.Now()
+	o.Pool, o.Err, o.DoneAt = a.out.Over(), ErrOutrun, a.Clock.Now()
 	return o
 }
 

@@ -80,7 +80,7 @@ func (c *call) run(first *try) (resp *http.Response, err error) {
 			x.last.DoneAt = x.Registry.Now()
 		}
 		if x.last.SentAt == 0 && first.out != nil {
-			x.last.SentAt = first.out.Ctx.Began()
+			x.last.SentAt = x.Registry.InstantOf(first.out.Ctx.Began())
 		}
 		x.start, x.report.began = x.last.SentAt, x.last.SentAt
 	}

@@ -95,20 +95,20 @@ func (x *retrier) send() {
 func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	proves := x.provesConnection() // may panic, and nothing is sent then
 	x.sent++
-	a.Number, a.Kind, a.SentAt, a.Queued = x.sent, kind, x.Registry.Now(), x.permit.Queued
+	a.Number, a.Kind, a.Queued = x.sent, kind, x.permit.Queued
 	if a.Queued != (attempt.Queued{}) {
 		x.queued.add(Queued(a.Queued))
 	}
-	if x.sent == 1 {
-		x.start = a.SentAt
-	}
-	a.Req, a.Home, a.Timeouts, a.Timed = x.Req, x.Registry, &x.Rule.Timeouts, x.Rule.Timed
+	a.Req, a.Clock, a.Timeouts, a.Timed = x.Req, &x.Registry.Clock, &x.Rule.Timeouts, x.Rule.Timed
 	if _, ok := x.Ctx.Deadline(); !ok && x.sent > 1 {
 		a.Timeouts, a.Timed = &x.Rule.Later, true
 	}
 	x.broke = x.broke || x.last.Err != nil
 	a.Own = x.sent > 1 && (x.Rule.Timed || x.broke)
 	a.Ctx, a.Plain = x.parentContext(), x.Plain != nil
+	if a.SentAt = x.Registry.Now(); x.sent == 1 {
+		x.start = a.SentAt
+	}
 	a.Base = x.planner.Next(&a.Outcome)
 	if a.trial, _ = a.Base.(*route.Trial); a.trial != nil {
 		a.Timed = true // it needs a context that ends with it

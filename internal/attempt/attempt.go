@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 
-	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/internal/replay"
@@ -31,18 +30,11 @@ type Attempt struct {
 	Own      bool // it has a header of its own
 	Slot     Slot
 	Refused  *Slot // of a response to the copy that is no success; nil: none
-	Home     home  // of the pool, and of its clock
+	Clock    *instant.Clock
 	Watched  bool  // a hook sees its header
 	Beside   bool  // runs beside another attempt, and may outlive the call
 	Plain    bool  // is sent without Expect
 	Hidden   error // the error that the end of its time hides; nil: none
-}
-
-// A home is whose slots and pools the attempts have.
-type home interface {
-	Now() instant.Instant
-	TellConcurrency(host string, g *concurrency.Limiter)
-	AskProbe(host string)
 }
 
 // An Outgoing is the copy of a request that an attempt sends, with its context and the
@@ -135,10 +127,10 @@ func (f *Attempt) Copied() (out *Outgoing) {
 func (f *Attempt) Arm(out *Outgoing) {
 	req := &out.Req
 	if l := f.Link; l != nil {
-		l.ctx, l.trace.GetConn, l.trace.GotConn = &out.Ctx, l.getConn, l.gotConn
+		l.trace.GetConn, l.trace.GotConn = l.getConn, l.gotConn
 		f.Ctx = httptrace.WithClientTrace(f.Ctx, &l.trace)
 	}
-	out.Ctx.Context, out.Ctx.pool, out.Ctx.home = f.Ctx, f.Pool, f.Home
+	out.Ctx.Context, out.Ctx.pool, out.Ctx.clock = f.Ctx, f.Pool, f.Clock
 	if f.Beside || f.Timed {
 		out.Ctx.start(f.Timeouts, Upgrades(f.Req))
 	}

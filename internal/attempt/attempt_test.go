@@ -48,7 +48,7 @@ func requestOf(t *testing.T, method string, body io.Reader) *http.Request {
 // flightOf returns an attempt over a base.
 func flightOf(req *http.Request, number int, rule policy.Rule, base rt) *Attempt {
 	timeouts := TimeoutsOf(&rule)
-	return &Attempt{Outcome: Outcome{Number: number}, Base: base, Req: req, Ctx: req.Context(), Timeouts: &timeouts, Timed: timeouts.On(), Home: clock{}}
+	return &Attempt{Outcome: Outcome{Number: number}, Base: base, Req: req, Ctx: req.Context(), Timeouts: &timeouts, Timed: timeouts.On()}
 }
 
 // send sends a copy.

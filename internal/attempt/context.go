@@ -26,22 +26,22 @@ import (
 // Read. The timer belongs to this attempt alone, so it never leaves the attempt's bubble of
 // testing/synctest.
 type attemptContext struct {
-	context.Context             // the caller's
-	*Timeouts                   // nil: it ends with the caller's context only
-	unlink          func() bool // not nil: it is linked to the caller's by AfterFunc, not derived from it
-	pool            *pool.Pool  // hears what comes; nil: nobody needs to know
-	home            home        // whose clock the attempt and the pool go by
+	context.Context                // the caller's
+	*Timeouts                      // nil: it ends with the caller's context only
+	unlink          func() bool    // not nil: it is linked to the caller's by AfterFunc, not derived from it
+	pool            *pool.Pool     // hears what comes; nil: nobody needs to know
+	clock           *instant.Clock // of the pool
 
 	mu     sync.Mutex      // guards the fields below, and some of the response's body
 	own    context.Context // nil: nobody has asked for its end
 	cancel context.CancelCauseFunc
 	phase  phase
-	linked bool            // it had a connection, or needs no bound for the search
-	began  instant.Instant // when the attempt began
-	due    instant.Instant // the end of the time of the phase, or of a Read of the response's body; 0: there is no bound
-	timer  *time.Timer     // nil: nobody has waited for that end
-	upload *timedBody      // the request's body that is being sent
-	body   *watchedBody    // the response's body, if it may stall
+	linked bool          // it had a connection, or needs no bound for the search
+	began  time.Time     // when the attempt began
+	due    time.Duration // from then to the end of the time of the phase, or of a Read of the response's body; 0: there is no bound
+	timer  *time.Timer   // nil: nobody has waited for that end
+	upload *timedBody    // the request's body that is being sent
+	body   *watchedBody  // the response's body, if it may stall
 }
 
 // A phase says how far a timed attempt is. The timer bounds the time from the start of an
@@ -108,8 +108,8 @@ func (a *attemptContext) start(t *Timeouts, detached bool) {
 		a.own, a.cancel = own, cancel
 		a.unlink = context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
 	}
-	a.phase, a.began = waiting, a.home.Now()
-	a.limit(a.began, a.After)
+	a.phase, a.began = waiting, time.Now()
+	a.limit(0, a.After)
 }
 
 // Over returns the pool that the attempt takes. A base may have restarted it over another.
@@ -126,27 +126,28 @@ func (o *Outgoing) Restart(over *pool.Pool) {
 	a.lock()
 	defer a.mu.Unlock()
 	if a.pool = over; a.phase == waiting || a.phase == connecting {
-		a.phase, a.began = waiting, a.home.Now()
-		a.limit(a.began, a.After)
+		a.phase, a.began = waiting, time.Now()
+		a.limit(0, a.After)
 	}
 }
 
 // Began returns when the attempt began, if it is timed.
-func (a *attemptContext) Began() instant.Instant { return a.began }
+func (a *attemptContext) Began() time.Time { return a.began }
 
 // lock locks the context. If the time is over, the attempt ends before anything else happens to it.
 func (a *attemptContext) lock() {
 	a.mu.Lock()
-	if a.due != 0 && a.home.Now() >= a.due {
+	if a.due != 0 && time.Since(a.began) >= a.due {
 		_, tooLate := a.bound()
 		a.on(timeIsUp, tooLate)
 	}
 }
 
-// limit bounds the time to d from a moment on. If d is not positive, there is no bound; the lock is held.
-func (a *attemptContext) limit(from instant.Instant, d time.Duration) {
+// limit bounds the time to d from a moment of the attempt on. If d is not positive, there is no bound; the
+// lock is held.
+func (a *attemptContext) limit(from, d time.Duration) {
 	if a.due = 0; d > 0 {
-		a.due = instant.After(from, d)
+		a.due = d + min(from, instant.Forever-d)
 	}
 	a.run()
 }
@@ -159,9 +160,9 @@ func (a *attemptContext) run() {
 	case a.due == 0 && a.timer != nil:
 		a.timer.Stop()
 	case a.due != 0 && a.timer != nil:
-		a.timer.Reset(a.due.Sub(a.home.Now()))
+		a.timer.Reset(a.due - time.Since(a.began))
 	case a.due != 0 && waits:
-		a.timer = time.AfterFunc(a.due.Sub(a.home.Now()), a.ring)
+		a.timer = time.AfterFunc(a.due-time.Since(a.began), a.ring)
 	}
 }
 
@@ -281,9 +282,9 @@ func (a *attemptContext) on(e event, why error) bool {
 		a.limit(0, 0)
 	case to >= early:
 	case e == hasConnection:
-		a.limit(a.began, d)
+		a.limit(0, d)
 	default:
-		a.limit(a.home.Now(), d)
+		a.limit(time.Since(a.began), d)
 	}
 	if to >= late && a.cancel != nil {
 		a.cancel(why)
@@ -318,7 +319,7 @@ type attemptBody struct {
 func (b *attemptBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 && b.ctx.pool != nil {
-		b.ctx.pool.Hear(b.ctx.home.Now())
+		b.ctx.pool.Hear(b.ctx.clock.Now())
 	}
 	if err != nil {
 		b.ctx.happens(bodyEnds, nil)

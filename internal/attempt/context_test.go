@@ -16,7 +16,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -25,10 +24,15 @@ const second = time.Second
 
 // attemptOf starts an attempt.
 func attemptOf(ctx context.Context, rule policy.Rule) *attemptContext {
-	timeouts := TimeoutsOf(&rule)
-	a := &attemptContext{Context: ctx, home: clock{}}
-	a.start(&timeouts, false)
-	return a
+	return &linkOf(ctx, rule).out.Ctx
+}
+
+// linkOf starts an attempt, and returns its connection.
+func linkOf(ctx context.Context, rule policy.Rule) *Link {
+	timeouts, l := TimeoutsOf(&rule), new(Link)
+	l.out.Ctx.Context = ctx
+	l.out.Ctx.start(&timeouts, false)
+	return l
 }
 
 // phaseOf returns the phase of an attempt when its timer has nothing more to do.
@@ -61,14 +65,15 @@ func TestTimerThatFiresAsThePhaseChanges(t *testing.T) {
 	}{
 		"it is connected":     {policy.Rule{ConnectTimeout: second}, func(a *attemptContext) { a.on(hasConnection, nil) }, "waiting", "waiting"},
 		"it ends":             {policy.Rule{AttemptTimeout: second}, func(a *attemptContext) { a.on(leaves, nil) }, "over", "over"},
-		"its time begins":     {policy.Rule{AttemptTimeout: second}, func(a *attemptContext) { a.limit(a.home.Now(), a.After) }, "waiting", "late"},
+		"its time begins":     {policy.Rule{AttemptTimeout: second}, func(a *attemptContext) { a.limit(time.Since(a.began), a.After) }, "waiting", "late"},
 		"it has its response": {policy.Rule{AttemptTimeout: second}, func(a *attemptContext) { a.on(responds, nil) }, "answered", "answered"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for range 100 {
-					a := attemptOf(t.Context(), row.rule)
-					(&Link{ctx: a}).getConn("")
+					l := linkOf(t.Context(), row.rule)
+					a := &l.out.Ctx
+					l.getConn("")
 					a.Done()
 					a.mu.Lock()
 					time.Sleep(second)
@@ -134,7 +139,7 @@ func TestTimerEndsAnAttempt(t *testing.T) {
 		began := time.Now()
 		a := attemptOf(t.Context(), policy.Rule{AttemptTimeout: second})
 		<-a.Done()
-		if d := time.Since(began); d != second || !errors.Is(context.Cause(a), policy.ErrAttemptTimeout) || a.Began() != instant.At(time.Duration(began.UnixNano())) {
+		if d := time.Since(began); d != second || !errors.Is(context.Cause(a), policy.ErrAttemptTimeout) || !a.Began().Equal(began) {
 			t.Errorf("the attempt ends after %v with %v", d, context.Cause(a))
 		}
 		for phase, e := range map[string]event{"over": leaves, "answered": responds, "reading": readsUpload} {
@@ -199,7 +204,7 @@ func TestAttemptKeepsItsError(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), second)
 			defer cancel()
 			timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour})
-			before, after := &attemptContext{Context: ctx, home: clock{}}, &attemptContext{Context: ctx, home: clock{}}
+			before, after := &attemptContext{Context: ctx}, &attemptContext{Context: ctx}
 			before.start(&timeouts, detached)
 			after.start(&timeouts, detached)
 			before.happens(leaves, nil)
@@ -239,7 +244,7 @@ func TestRestartGivesAllOfTheTime(t *testing.T) {
 			{policy.Rule{AttemptTimeout: 5 * second}, []event{responds}, 0},
 		} {
 			timeouts, other := TimeoutsOf(&row.rule), new(pool.Pool)
-			o := &Outgoing{Ctx: attemptContext{Context: t.Context(), home: clock{}}}
+			o := &Outgoing{Ctx: attemptContext{Context: t.Context()}}
 			o.Ctx.start(&timeouts, false)
 			o.Ctx.Done()
 			for _, e := range row.events {
@@ -315,7 +320,7 @@ func TestEndOfAnAttempt(t *testing.T) {
 				rule := policy.Rule{AttemptTimeout: second}.Or(row.rule)
 				timeouts := TimeoutsOf(&rule)
 				o := &Outgoing{Req: http.Request{Method: row.method, Header: http.Header{"Upgrade": {row.upgrade}}}, more: new(more)}
-				o.Ctx.Context, o.Ctx.home = ctx, clock{}
+				o.Ctx.Context = ctx
 				o.Ctx.start(&timeouts, Upgrades(&o.Req))
 				time.Sleep(row.after)
 				synctest.Wait()
@@ -380,8 +385,7 @@ func TestLink(t *testing.T) {
 		{has: true, connected: true},
 		{asks: true, has: true, addr: "192.0.2.1:80", connected: true},
 	} {
-		l := new(Link)
-		l.ctx = attemptOf(t.Context(), policy.Rule{ConnectTimeout: time.Hour})
+		l := linkOf(t.Context(), policy.Rule{ConnectTimeout: time.Hour})
 		if row.asks {
 			l.getConn("h.test:80")
 		}
@@ -390,13 +394,12 @@ func TestLink(t *testing.T) {
 		}
 		assert.Equal(t, row.connected, l.Connected(), row)
 		assert.Equal(t, row.unsent, l.Unsent(), row)
-		assert.Equal(t, row.connected, l.ConnectedLate(l.ctx.unconnected), row)
+		assert.Equal(t, row.connected, l.ConnectedLate(l.out.Ctx.unconnected), row)
 		assert.False(t, l.ConnectedLate(errors.New("another")), row)
-		assert.Equal(t, row.asks && row.has, l.ctx.linked, row)
+		assert.Equal(t, row.asks && row.has, l.out.Ctx.linked, row)
 		assert.Equal(t, row.addr != "", l.Addr() != "", row)
 	}
 	l := new(Link)
-	l.ctx = new(attemptContext)
 	l.gotConn(httptrace.GotConnInfo{}) // a base may tell of no connection
 	assert.True(t, l.Connected())
 
@@ -419,19 +422,20 @@ func TestSearchForAConnection(t *testing.T) {
 			{second, time.Hour, "waiting"},
 			{second, 0, "waiting"},
 		} {
-			a := attemptOf(t.Context(), policy.Rule{AttemptTimeout: row.attempt, ConnectTimeout: row.connect})
-			(&Link{ctx: a}).getConn("")
+			l := linkOf(t.Context(), policy.Rule{AttemptTimeout: row.attempt, ConnectTimeout: row.connect})
+			a := &l.out.Ctx
+			l.getConn("")
 			assert.Equal(t, row.phase, phases[a.phase], row)
-			(&Link{ctx: a}).gotConn(httptrace.GotConnInfo{})
+			l.gotConn(httptrace.GotConnInfo{})
 			assert.Equal(t, "waiting", phases[a.phase], row)
-			(&Link{ctx: a}).getConn("")
+			l.getConn("")
 			assert.Equal(t, "waiting", phases[a.phase], "it has had a connection")
 			a.happens(leaves, nil)
 		}
-		a := &attemptContext{Context: context.Background()}
-		(&Link{ctx: a}).getConn("")
-		(&Link{ctx: a}).gotConn(httptrace.GotConnInfo{})
-		assert.Zero(t, a.phase, "it is not timed")
+		l := new(Link)
+		l.getConn("")
+		l.gotConn(httptrace.GotConnInfo{})
+		assert.Zero(t, l.out.Ctx.phase, "it is not timed")
 	})
 }
 
@@ -465,21 +469,16 @@ func TestEachEventInEachPhase(t *testing.T) {
 	}
 }
 
-// A clock is a home that has the time only.
-type clock struct{ home }
-
-func (clock) Now() instant.Instant { return instant.Instant(time.Now().UnixNano()) }
-
 // checkCell lets e happen in a phase.
 func checkCell(t *testing.T, from phase, e event, to string) {
 	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour, ConnectTimeout: time.Minute, StallTimeout: time.Minute})
 	unlinked, why := false, errors.New("why")
-	a := &attemptContext{Context: t.Context(), Timeouts: &timeouts, home: clock{}, phase: from,
+	a := &attemptContext{Context: t.Context(), Timeouts: &timeouts, phase: from,
 		unlink: func() bool { unlinked = true; return true }}
-	a.began = a.home.Now()
+	a.began = time.Now()
 	a.Done() // somebody waits, so a timer runs
 	d, _ := a.bound()
-	a.limit(a.began, d)
+	a.limit(0, d)
 	before := a.due
 	counts := a.on(e, why)
 	switch {
@@ -494,11 +493,11 @@ func checkCell(t *testing.T, from phase, e event, to string) {
 	if (a.Err() != nil) != ends || unlinked != ends || ends && context.Cause(a) != why {
 		t.Errorf("the context has the error %v and the cause %v; it is unlinked: %v", a.Err(), context.Cause(a), unlinked)
 	}
-	var want instant.Instant
+	var want time.Duration
 	if d, _ := a.bound(); from >= early && !ends {
 		want = before // that of a Read goes on
 	} else if a.phase < early && d > 0 {
-		want = a.began.Add(d)
+		want = d
 	}
 	if a.due != want {
 		t.Errorf("the time ends at %v, want %v", a.due, want)
@@ -540,15 +539,14 @@ func TestStoriesOfAnAttempt(t *testing.T) {
 }
 
 func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.Duration) {
-	timeouts, body := TimeoutsOf(rule), &timedBody{ReadCloser: io.NopCloser(strings.NewReader(""))}
-	a := &attemptContext{Context: t.Context(), home: clock{}}
-	a.start(&timeouts, false)
+	l, body := linkOf(t.Context(), *rule), &timedBody{ReadCloser: io.NopCloser(strings.NewReader(""))}
+	a := &l.out.Ctx
 	a.Done()
 	began := time.Now()
 	happen := map[string]func(){
 		".":       func() {},
-		"seek":    func() { (&Link{ctx: a}).getConn("") },
-		"connect": func() { (&Link{ctx: a}).gotConn(httptrace.GotConnInfo{}) },
+		"seek":    func() { l.getConn("") },
+		"connect": func() { l.gotConn(httptrace.GotConnInfo{}) },
 		"read":    func() { a.uploads(body, readsUpload) },
 		"piece":   func() { a.uploads(body, hasPiece) },
 		"end":     func() { a.uploads(body, uploadEnds) },
@@ -581,7 +579,7 @@ func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.
 // TestPanicOfTheBaseEndsTheContext has an attempt that ends without a response or an error.
 func TestPanicOfTheBaseEndsTheContext(t *testing.T) {
 	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour})
-	a := &attemptContext{Context: t.Context(), home: clock{}}
+	a := &attemptContext{Context: t.Context()}
 	a.start(&timeouts, true)
 	if err := a.outcome(nil); err != nil || a.Err() != context.Canceled {
 		t.Errorf("the outcome is %v, and the context has %v", err, a.Err())

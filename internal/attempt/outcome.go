@@ -130,7 +130,6 @@ func resultOfError(err error) concurrency.Result {
 type Link struct {
 	out   Outgoing // the copy that the attempt sends
 	trace httptrace.ClientTrace
-	ctx   *attemptContext
 
 	asked atomic.Bool // a connection is wanted
 	got   atomic.Bool // there was one, so the server may have seen the request
@@ -143,7 +142,7 @@ type Link struct {
 // base transport may seek a connection again later, which is not bounded.
 func (l *Link) getConn(string) {
 	l.asked.Store(true)
-	a := l.ctx
+	a := &l.out.Ctx
 	if a.Timeouts == nil || a.Connect <= 0 {
 		return
 	}
@@ -151,7 +150,7 @@ func (l *Link) getConn(string) {
 	defer a.mu.Unlock()
 	switch {
 	case a.phase != waiting || a.linked:
-	case a.After > 0 && instant.After(a.began, a.After).Sub(a.home.Now()) <= a.Connect:
+	case a.After > 0 && a.After-time.Since(a.began) <= a.Connect:
 		a.linked = true
 	default:
 		a.on(seeksConnection, nil)
@@ -172,7 +171,7 @@ func (l *Link) gotConn(info httptrace.GotConnInfo) {
 			l.mu.Unlock()
 		}()
 	}
-	a := l.ctx
+	a := &l.out.Ctx
 	if a.Timeouts == nil || a.Connect <= 0 {
 		return
 	}

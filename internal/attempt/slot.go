@@ -41,11 +41,18 @@ type Slot struct {
 	Host    string
 	Limiter *concurrency.Limiter // nil: no limiter
 
-	Probe bool             // a permit of the fleet has to be renewed while the attempt is under way
 	At    concurrency.Slot // guarded by the limiter's lock
+	Probe bool             // a permit of the fleet has to be renewed while the attempt is under way
 
 	refused bool               // it is the slot of a response that is no success
 	result  concurrency.Result // of that response, which the limiter does not know yet
+}
+
+// A home is whose slots the attempts have.
+type home interface {
+	Now() instant.Instant
+	TellConcurrency(host string, g *concurrency.Limiter)
+	AskProbe(host string)
 }
 
 // Tell tells the fleet, if the limiter has news for it.

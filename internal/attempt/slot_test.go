@@ -19,16 +19,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
 // A yard is a home that counts the news and the questions.
 type yard struct {
-	clock
 	told, asked atomic.Int32
 }
 
+func (*yard) Now() instant.Instant                           { return instant.Instant(time.Now().UnixNano()) }
 func (y *yard) TellConcurrency(string, *concurrency.Limiter) { y.told.Add(1) }
 func (y *yard) AskProbe(string)                              { y.asked.Add(1) }
 
@@ -298,9 +299,10 @@ func TestTell(t *testing.T) {
 
 // probing returns the slot of a probe whose permit comes from a fleet.
 func probing(t *testing.T) Slot {
-	g, now := new(concurrency.Limiter), clock{}.Now
+	g := new(concurrency.Limiter)
 	conf := concurrency.Config{Fleet: true}
 	s, w := Slot{Home: &yard{}, Host: "h.test", Limiter: g}, queue.NewWaiter()
+	now := s.Home.Now
 	early := slotOf(t, g)
 	early.Release()
 	g.Down(now(), now())

@@ -43,7 +43,7 @@ func (b *watchedBody) begin() error {
 	a.lock()
 	defer a.mu.Unlock()
 	if d, _ := a.bound(); d > 0 {
-		a.limit(a.home.Now(), b.left)
+		a.limit(time.Since(a.began), b.left)
 	}
 	return b.stalled()
 }
@@ -54,7 +54,7 @@ func (b *watchedBody) end(n int) error {
 	a.lock()
 	defer a.mu.Unlock()
 	if b.left = a.quiet; n <= 0 {
-		b.left = max(a.due.Sub(a.home.Now()), 1)
+		b.left = max(a.due-time.Since(a.began), 1)
 	}
 	a.limit(0, 0)
 	return b.stalled()

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
@@ -24,7 +25,7 @@ var hourly = policy.Rule{AttemptTimeout: time.Hour}
 func stalling(t *testing.T, ctx context.Context, src io.ReadCloser) *watchedBody {
 	timeouts := TimeoutsOf(&policy.Rule{StallTimeout: second})
 	o := &Outgoing{more: new(more)}
-	o.Ctx.Context, o.Ctx.home = ctx, clock{}
+	o.Ctx.Context = ctx
 	o.Ctx.start(&timeouts, false)
 	resp, err, _ := o.end(&http.Response{StatusCode: 200, Body: src}, nil)
 	require.NoError(t, err)
@@ -210,7 +211,8 @@ func TestBodyOfAnAttempt(t *testing.T) {
 	} {
 		a, p := attemptOf(t.Context(), hourly), new(pool.Pool)
 		assert.NoError(t, a.outcome(&http.Response{Body: body("x")}))
-		a.pool = p
+		clock := instant.NewClock()
+		a.pool, a.clock = p, &clock
 		row.do(&attemptBody{io.NopCloser(strings.NewReader("news")), a})
 		assert.Equal(t, row.ends, a.Err() != nil, name)
 		assert.Equal(t, row.hears, p.Heard() != 0, name)

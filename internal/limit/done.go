@@ -103,7 +103,7 @@ func (p *Permit) Done(r *Request, o *attempt.Outcome) (retryAfter time.Duration,
 	}
 	m, result := r.State.Machines(), attempt.ResultOf(r.Ctx, o.Resp, o.Err)
 	if p.failed = o.Kind != attempt.Cut && !o.BodyBroke && (result == concurrency.Failed || result == concurrency.Lost); p.failed {
-		m.Failures.Failed(cmp.Or(o.SentAt, r.Registry.Now()))
+		m.Failures.Failed(cmp.Or(o.SentAt, o.DoneAt))
 	}
 	switch waits := status == http.StatusTooManyRequests || retryAfter > 0 && told; {
 	case again && o.Kind > attempt.First:

@@ -221,7 +221,9 @@ func (p *Permit) isHeldAgain(r *Request) bool {
 // ReserveRetry takes one retry or hedge that counts after some time from the host's budget. It
 // reports false if none is left then. failed is the outcome that calls for a retry, nil for a hedge.
 func (p *Permit) ReserveRetry(r *Request, now time.Time, later time.Duration, failed *attempt.Outcome) bool {
-	p.reserved = r.State.Machines().Budget.Take(r.Registry.InstantOf(now), r.Registry.InstantOf(now.Add(later)), r.budgetConfig())
+	conf := r.budgetConfig()
+	at, due := r.Registry.InstantOf(now), r.Registry.InstantOf(now.Add(later))
+	p.reserved = r.State.Machines().Budget.Take(at, due, conf)
 	if p.reserved == nil && failed != nil {
 		conditions{r}.begin(news.Change{Key: news.Key{Condition: news.NoRetries}, Cause: conditions{r}.causeOf(failed), Since: r.Registry.Now()})
 	}
@@ -235,6 +237,16 @@ func (r *Request) NextRetry() time.Time {
 		return time.Time{}
 	}
 	return r.Registry.TimeOf(at)
+}
+
+// budgetConfig returns the settings of the budget. In a fleet each member has its part.
+func (r *Request) budgetConfig() budget.Config {
+	c := r.Rule.Settings.Budget
+	c.Requests, c.Rests = r.State.Requests(), r.State.Machines().Failures.Helpless()
+	if r.Registry.Fleet != nil {
+		c = c.ForMember(r.Registry.members())
+	}
+	return c
 }
 
 // Start notes that an attempt goes now. It uses up the retry of the budget, and

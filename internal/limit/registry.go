@@ -17,34 +17,21 @@ import (
 
 // A Registry has the hosts of a Transport, their rules, its clock and its fleet.
 type Registry struct {
-	Hosts   *host.Table[rules.Resolved]
-	Rules   atomic.Pointer[rules.Ruleset]
-	Fleet   *fleetlink.Link // nil: none
-	Size    atomic.Int32    // of the fleet; 0 counts as 1
-	asked   atomic.Int64    // when the fleet was asked for tokens first; 0: it was not
-	Watched bool            // somebody is told about the state of the hosts
-	epoch   time.Time       // the time of the limits counts from here
-	Seed    maphash.Seed    // for the hashes of credentials
+	instant.Clock // of the limits
+	Hosts         *host.Table[rules.Resolved]
+	Rules         atomic.Pointer[rules.Ruleset]
+	Fleet         *fleetlink.Link // nil: none
+	Size          atomic.Int32    // of the fleet; 0 counts as 1
+	asked         atomic.Int64    // when the fleet was asked for tokens first; 0: it was not
+	Watched       bool            // somebody is told about the state of the hosts
+	Seed          maphash.Seed    // for the hashes of credentials
 }
 
 // Prepare makes a registry without rules. evicted is told of hosts that are forgotten.
 func (g *Registry) Prepare(evicted func(*host.State[rules.Resolved])) {
 	g.Hosts = host.NewTable[rules.Resolved](host.MaxHosts)
 	g.Hosts.Now, g.Hosts.Evicted = g.Now, evicted
-	g.epoch, g.Seed = time.Now().Add(-1), maphash.MakeSeed() // so that no time is 0, which means that it is not known
-}
-
-// Now returns the time as the limits of the hosts count it.
-func (g *Registry) Now() instant.Instant { return instant.Instant(time.Since(g.epoch)) }
-
-// InstantOf returns a time as the limits of the hosts count it.
-func (g *Registry) InstantOf(at time.Time) instant.Instant { return instant.Instant(at.Sub(g.epoch)) }
-
-// TimeOf returns the time of an instant by the wall clock of now, which may have been set since the
-// Transport was made.
-func (g *Registry) TimeOf(at instant.Instant) time.Time {
-	now := time.Now()
-	return now.Add(at.Sub(g.InstantOf(now)))
+	g.Clock, g.Seed = instant.NewClock(), maphash.MakeSeed()
 }
 
 // HostRule returns the rule for a host. It searches for the rule at the first request

@@ -11,7 +11,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/rules"
@@ -117,16 +116,6 @@ func (r *Request) HostName() string {
 // mayBeHeld reports whether the cooldown is on and may hold something.
 func (r *Request) mayBeHeld() bool {
 	return r.Rule.Policy.ShareRetryAfter == policy.On && !r.State.Quiet()
-}
-
-// budgetConfig returns the settings of the budget. In a fleet each member has its part.
-func (r *Request) budgetConfig() budget.Config {
-	c := r.Rule.Settings.Budget
-	c.Requests, c.Rests = r.State.Requests(), r.State.Machines().Failures.Helpless()
-	if r.Registry.Fleet != nil {
-		c = c.ForMember(r.Registry.members())
-	}
-	return c
 }
 
 // scopeKey returns the key of the request's scope. It is computed once, and only

@@ -43,3 +43,22 @@ func After(now Instant, d time.Duration) Instant {
 	}
 	return now + Instant(d)
 }
+
+// A Clock tells the points in time that count from when it was made.
+type Clock struct{ epoch time.Time }
+
+// NewClock makes a clock on which no time is 0, which means that a time is not known.
+func NewClock() Clock { return Clock{time.Now().Add(-1)} }
+
+// Now returns the instant of now.
+func (c *Clock) Now() Instant { return Instant(time.Since(c.epoch)) }
+
+// InstantOf returns the instant of a time.
+func (c *Clock) InstantOf(at time.Time) Instant { return Instant(at.Sub(c.epoch)) }
+
+// TimeOf returns the time of an instant by the wall clock of now, which may have been set since the
+// clock was made.
+func (c *Clock) TimeOf(at Instant) time.Time {
+	now := time.Now()
+	return now.Add(at.Sub(c.InstantOf(now)))
+}
