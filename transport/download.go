@@ -39,7 +39,6 @@ type past struct {
 	sentAt  time.Time      // when the last continuation was sent; zero before the first
 	offset  int64          // of the last continuation
 	cut     classify.Class // on the last cut
-	cutAt   time.Time      // when its continuation began
 	first   error          // of the first cut, or of the last if the body was continued
 	resumed int64          // the offset at which the body was continued first
 	wait    time.Time      // until when the host asked to wait
@@ -156,13 +155,11 @@ func (d *download) makePast() *past {
 	return d.past
 }
 
-// noteContinued counts and logs a continuation at offset.
+// noteContinued counts a continuation at offset.
 func (d *download) noteContinued(offset int64) {
 	if d.resumes.Add(1) == 1 {
 		d.past.resumed = offset
 	}
-	c := d.callFor(d.req)
-	(&report{call: &c, offset: offset}).logContinued(d.past.series.sent, time.Since(d.past.cutAt))
 }
 
 // discard discards a response that does not continue the body. That reads for some time, so it
@@ -186,8 +183,7 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 	c.State, c.Rule, c.Price = h, d.rule, d.price
 	x, past := c.newRetrier(), d.past
 	defer x.ObeyCancel()()
-	past.cutAt = time.Now()
-	x.last = attempt.Outcome{Number: past.series.sent, Kind: attempt.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Registry.InstantOf(past.cutAt), Class: past.cut}
+	x.last = attempt.Outcome{Number: past.series.sent, Kind: attempt.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Registry.Now(), Class: past.cut}
 	x.download, x.report.offset, x.report.ofBody, x.wait, x.start = d, cut.Offset, true, past.wait, d.start
 	if !cut.Progressed { // or it begins a request, of which nothing was sent yet
 		x.series = past.series

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -25,7 +24,6 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/soak"
-	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -996,21 +994,6 @@ func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, 1, stateOf(t, tr).ThrottledKeys)
 		<-done
-	})
-}
-
-// Both attempts of a hedged request have a line.
-func TestLogOfAHedge(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var out testkit.Text
-		tr := over(t, transport.Config{
-			Rule:   policy.Rule{Hedge: policy.Hedge{Delay: time.Second}},
-			Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		}, script(faults.Hang(), status(200)))
-		responds(t, tr, http.MethodGet, "http://h.test/")
-		assert.Contains(t, out.String(), "attempt=1 kind=first reason=outrun")
-		assert.Contains(t, out.String(), "attempt=2 kind=hedge reason=final status=200")
-		assert.Equal(t, 2, strings.Count(out.String(), "\n"))
 	})
 }
 

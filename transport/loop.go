@@ -190,9 +190,12 @@ func (x *retrier) refuse(no *limit.Rejection) error {
 	queued := Queued(x.permit.Queued)
 	x.queued.add(queued)
 	reason, err := x.reasonFor(no)
+	told := History{Reason: reason}
 	if x.sent > 0 || x.download != nil || no.Limit != "" || queued != (Queued{}) || no.Err == nil {
-		err = x.refusal(reason, no, err)
+		e := x.refusal(reason, no, err)
+		told, err = e.History, e
 	} // else there is nothing to tell but the error of the context
+	x.report.logNotSent(told, queued.Total(), nil)
 	x.report.tellObservers(&Event{
 		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now(), Queued: queued},
 		Reason:  reason,
@@ -440,6 +443,7 @@ func (x *retrier) endWithoutBody(left *http.Response, d *decision, why error) (*
 	x.report.history[len(x.report.history)-1] = last.Attempt
 	last.Kind = "" // the outcome of the attempt was told before
 	x.report.tellObservers(&last)
+	x.report.logNotSent(History{Reason: ReasonNotReplayable}, 0, failed)
 	if left != nil {
 		return x.report.markResponse(left, ReasonNotReplayable), nil
 	}

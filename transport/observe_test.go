@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"runtime"
@@ -493,40 +492,19 @@ func TestTraceWithoutHooksCostsNothing(t *testing.T) {
 
 // TestLogOfDurations: log lines say how long an attempt took, and how long it was queued.
 func TestLogOfDurations(t *testing.T) {
-	logged := func(t *testing.T, rule policy.Rule, base http.RoundTripper) string {
-		var b testkit.Text
-		logger := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			switch a.Key {
-			case slog.TimeKey, slog.LevelKey, slog.MessageKey, "method", "url":
-				return slog.Attr{}
-			}
-			return a
-		}}))
-		tr := mustNew(t, transport.Config{Base: base, Rule: rule, Logger: logger})
-		resp := mustGet(t, tr)
-		_, err := io.Copy(io.Discard, resp.Body)
-		require.NoError(t, err)
-		return b.String()
-	}
 	bubble(t, func(t *testing.T) {
-		slow := func(a answer) rt {
-			return func(req *http.Request) (*http.Response, error) {
-				time.Sleep(300 * time.Millisecond)
-				return play(req, a)
+		slow := faults.Status(200).Delay(300 * time.Millisecond)
+		for _, rule := range []policy.Rule{
+			{}, {Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}, {RateLimit: policy.RateLimit{PerSecond: 0.5}}, // light or not
+		} {
+			var log journal
+			mustGet(t, mustNew(t, transport.Config{Base: script(status(503), slow), Rule: rule.Or(exact), Logger: log.logger()}))
+			waited := ""
+			if rule.RateLimit.PerSecond > 0 {
+				waited = " waited=1s waited_for=rate_limit"
 			}
+			assert.Equal(t, []string{"DEBUG attempt number=1 kind=first status=503 class=ambiguous reason=retry delay=1s",
+				"DEBUG attempt number=2 kind=retry status=200 class=final reason=final" + waited + " duration=300ms"}, log.lines()[:2])
 		}
-		for _, rule := range []policy.Rule{exact, policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}.Or(exact)} { // light or not
-			assert.Equal(t, "host=http://h.test attempt=1 kind=first reason=retry status=503 wait=1s duration=300ms\n"+
-				"host=http://h.test attempt=2 kind=retry reason=final status=200 duration=300ms\n",
-				logged(t, rule, script(slow(status(503)), slow(status(200)))))
-		}
-		rate := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5}}.Or(exact)
-		assert.Contains(t, logged(t, rate, script(status(503), slow(status(200)))), "status=200 duration=300ms queued.rate=1s\n")
-	})
-	bubble(t, func(t *testing.T) {
-		base := cutter(strings.Repeat("x", 1000), 400)
-		assert.Equal(t, "host=http://h.test attempt=1 kind=first reason=final status=200\n"+
-			"host=http://h.test attempt=2 kind=resume reason=final status=206 offset=400\n"+
-			"host=http://h.test attempt=2 offset=400 duration=1s\n", logged(t, exact, base))
 	})
 }

@@ -81,7 +81,7 @@ var pitfalls = []struct {
 	{35, "clock skew against dates and epoch headers", "transport.TestRetryAfterOfASkewedServer field.TestClockSkew"},
 	{36, "layers multiply", "transport.TestNestedTransports transport.TestDoAroundATransport policy.TestDoLayersMultiplyOnlyWhenTold"},
 	{39, "a 429 that means that the quota is used up is retried", "transport.TestQuotaUsedUp classify.TestSignals"},
-	{40, "success on a retry hides a failing provider", "transport.TestEvents transport.TestLog"},
+	{40, "success on a retry hides a failing provider", "transport.TestEvents transport.TestLinesOfAttempts"},
 	{41, "a response before the upload ended; the retry races with it", "transport.TestEarlyResponses transport.TestEarlyResponseWhileTheBodyWaits transport.TestHTTP2CloseDuringRead transport.TestBodyBusy"},
 	{42, "two-digit years", "transport.TestHostileWaits field.FuzzTwoDigitYear"},
 	{43, "Retry-After: 0 as no value, or as a hot loop", "transport.TestHostileWaits transport.TestServersWait"},

@@ -288,8 +288,10 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			var seen recorder
-			tr := over(t, transport.Config{Rule: row.rule}, script(row.base))
+			var log journal
+			tr := over(t, transport.Config{Rule: row.rule, Logger: log.logger()}, script(row.base))
 			row.first(t, tr)
+			_ = log.lines()
 			ctx, cancel := context.WithTimeout(seen.on(t.Context()), 10*time.Second)
 			defer cancel()
 			resp, err := get(t, tr, ctx)
@@ -301,6 +303,15 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 			assert.Equal(t, row.until, !e.Until.IsZero())
 			last := seen.all[len(seen.all)-1]
 			assert.Equal(t, row.reason, last.Reason)
+			for _, r := range log.records() {
+				if strings.HasSuffix(r.Message, "not sent") {
+					assert.Equal(t, "request not sent", r.Message)
+					assert.Empty(t, e.Attempts)
+					assert.Equal(t, string(row.reason), attr(r, "reason"))
+					assert.Equal(t, row.until, attr(r, "until") != nil)
+				}
+			}
+			assert.Equal(t, len(e.Attempts) == 0, strings.Contains(strings.Join(log.lines(), "\n"), "DEBUG request not sent"))
 			time.Sleep(2 * time.Minute)
 		})
 	}

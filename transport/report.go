@@ -4,11 +4,11 @@ package transport
 
 import (
 	"cmp"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/redact"
@@ -66,50 +66,49 @@ func (r *report) completed(e *Event) Event {
 // logsAttempts reports whether the logger takes a line for each attempt.
 func (c *call) logsAttempts() bool { return c.t.logger.Enabled(c.Ctx, slog.LevelDebug) }
 
-// logAttempt writes the line of an attempt.
-func (r *report) logAttempt(d *Event) {
-	e := r.completed(d)
-	url := e.Request.URL.String()
-	addr := cmp.Or(d.Addr, redact.Addr(d.Err))
-	all := attrs{
-		slog.String("host", e.Host),
-		slog.String("method", method(e.Request)),
-		slog.String("url", redact.URL(e.Request.URL)),
-		slog.Int("attempt", d.Number),
-		slog.String("kind", string(d.Kind)),
-		slog.String("reason", string(d.Reason)),
+// attrsOf begins the attributes of a log line about a request.
+func (r *report) attrsOf() attrs {
+	return attrs{
+		slog.String("host", r.HostName()),
+		slog.String("method", method(r.Req)),
+		slog.String("url", redact.URL(r.Req.URL)),
 	}
-	all.add(d.Status != 0, slog.Int("status", d.Status))
-	if d.Err != nil {
-		all.add(true, slog.String("error", causeOf(d.Err, url)))
-	}
-	all.add(addr != "", slog.String("addr", addr))
-	all.add(d.Pool > 0, slog.Int("lane", d.Pool))
-	all.add(r.offset > 0, slog.Int64("offset", r.offset))
-	all.addTime("hint", d.RetryAfter)
-	all.addTime("wait", d.Delay)
-	all.addTime("duration", d.Duration)
-	all.addTime("queued.cooldown", d.Queued.Cooldown)
-	all.addTime("queued.pacing", d.Queued.Pacing)
-	all.addTime("queued.rate", d.Queued.Rate)
-	all.addTime("queued.gate", d.Queued.Gate)
-	r.t.logger.LogAttrs(r.Ctx, slog.LevelDebug, e.String(), all...)
 }
 
-// logContinued writes the line of a body that a reconnect continues. took is the time since the cut.
-func (r *report) logContinued(try int, took time.Duration) {
+// logAttempt writes the line of an attempt.
+func (r *report) logAttempt(e *Event) {
+	all, addr := r.attrsOf(), cmp.Or(e.Addr, redact.Addr(e.Err))
+	all.add(true, slog.Int("number", e.Number))
+	all.add(true, slog.String("kind", string(e.Kind)))
+	all.add(e.Status != 0, slog.Int("status", e.Status))
+	all.addError(e.Err, r.Req.URL.String())
+	all.add(e.Class != classify.Unknown, slog.String("class", string(e.Class)))
+	all.add(true, slog.String("reason", string(e.Reason)))
+	all.addTime("retry_after", e.RetryAfter)
+	all.addTime("delay", e.Delay)
+	all.addTime("waited", e.Queued.Total())
+	all.add(e.Queued != Queued{}, slog.String("waited_for", string(e.Queued.longest())))
+	all.addTime("duration", e.Duration)
+	all.add(addr != "", slog.String("addr", addr))
+	all.add(e.Pool > 0, slog.Int("pool", e.Pool))
+	all.add(r.offset > 0, slog.Int64("offset", r.offset))
+	r.t.logger.LogAttrs(r.Ctx, slog.LevelDebug, "attempt", all...)
+}
+
+// logNotSent writes the line of a request that is not sent, or not again. why may be nil.
+func (r *report) logNotSent(h History, waited time.Duration, why error) {
 	if r.t.logger == nil || !r.logsAttempts() {
 		return
 	}
-	host := r.HostName()
-	r.t.logger.LogAttrs(r.Ctx, slog.LevelDebug, redact.Printable(fmt.Sprintf("%s to %s: the body goes on at byte %d", method(r.Req), host, r.offset)),
-		slog.String("host", host),
-		slog.String("method", method(r.Req)),
-		slog.String("url", redact.URL(r.Req.URL)),
-		slog.Int("attempt", try),
-		slog.Int64("offset", r.offset),
-		slog.Duration("duration", took.Round(time.Millisecond)),
-	)
+	all, text := r.attrsOf(), "request not sent"
+	if len(r.history) > 0 {
+		text = "retry not sent"
+	}
+	all.addError(why, r.Req.URL.String())
+	all.add(true, slog.String("reason", string(h.Reason)))
+	all.add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
+	all.addTime("waited", waited)
+	r.t.logger.LogAttrs(r.Ctx, slog.LevelDebug, text, all...)
 }
 
 // attrs are the attributes of a log line.
@@ -119,6 +118,13 @@ type attrs []slog.Attr
 func (all *attrs) add(set bool, attr slog.Attr) {
 	if set {
 		*all = append(*all, attr)
+	}
+}
+
+// addError says in a few words what is wrong, unless there is nothing.
+func (all *attrs) addError(err error, known ...string) {
+	if err != nil {
+		all.add(true, slog.String("error", causeOf(err, known...)))
 	}
 }
 
@@ -164,58 +170,38 @@ type observer struct{ *call }
 // Transport. If the change came with a response, the request still has its slot of the limiter.
 func (c observer) Tells(v news.Change) func() {
 	h, t, all, ctx := c.hostChange(v), c.t, c.State.Machines().News(), c.parentContext()
+	level, line, told := h.level(), h.attrs(), t.hostChanged
 	if v.Condition == news.Pool {
-		return func() {
-			if t.logger != nil && t.logger.Enabled(ctx, slog.LevelInfo) && all.TakeLine(t.registry.Now()) {
-				t.logger.LogAttrs(ctx, slog.LevelInfo, redact.Printable(h.Host+poolText(v)), poolAttrs(h.Host, v)...)
-			}
-		}
+		told, level, line = nil, slog.LevelInfo, attrs{slog.String("host", h.Host), slog.Int("pool", v.Pool)}
+		line.add(v.Status != 0, slog.Int("status", v.Status))
+		line.addError(v.Err)
+		line.add(v.Addr != "", slog.String("addr", v.Addr))
 	}
 	return func() {
-		if t.hostChanged != nil {
-			t.hostChanged(ctx, h)
+		if told != nil {
+			told(ctx, h)
 		}
-		if level := h.level(); t.logger != nil && t.logger.Enabled(ctx, level) && all.TakeLine(t.registry.Now()) {
-			t.logger.LogAttrs(ctx, level, h.String(), h.attrs()...)
+		if t.logger != nil && t.logger.Enabled(ctx, level) && all.TakeLine(t.registry.Now()) {
+			t.logger.LogAttrs(ctx, level, h.message(), line...)
 		}
 	}
-}
-
-// poolText says that requests take other connections.
-func poolText(v news.Change) string {
-	if v.Over {
-		return ": its requests take other connections, which do better"
-	}
-	return ": its requests take other connections (" + HostChange{Status: v.Status, Err: v.Err}.causeText() + ")"
-}
-
-// poolAttrs returns the attributes of the log line about other connections.
-func poolAttrs(host string, v news.Change) (all attrs) {
-	all = attrs{slog.String("host", host), slog.Int("pool", v.Pool)}
-	all.add(v.Status != 0, slog.Int("status", v.Status))
-	if v.Err != nil {
-		all.add(true, slog.String("error", causeOf(v.Err)))
-	}
-	all.add(v.Addr != "", slog.String("addr", v.Addr))
-	return all
 }
 
 // LogsState returns a function that tells the log what lasts, after more changes than it has lines
 // for.
 func (c observer) LogsState(lasting []news.Change) func() {
-	logger, ctx, host := c.t.logger, c.parentContext(), c.HostName()
-	level, text, all := slog.LevelInfo, " changed often: nothing is wrong with it now", attrs{slog.String("host", host)}
+	logger, ctx := c.t.logger, c.parentContext()
+	level, all, also := slog.LevelInfo, attrs{slog.String("host", c.HostName())}, []Reason{}
 	for i, v := range lasting {
-		h := c.hostChange(v)
-		switch {
+		switch h := c.hostChange(v); {
 		case i == 0:
-			level, text, all = slog.LevelWarn, " changed often: now it"+h.beginning(), h.attrs()
+			level, all = slog.LevelWarn, h.attrs()
 		case v.Condition != lasting[i-1].Condition: // several scopes may be held
-			text += "; it" + h.beginning()
+			also = append(also, h.Reason)
 		}
 	}
-	all.add(true, slog.Bool("unlogged", true))
-	return func() { logger.LogAttrs(ctx, level, redact.Printable(host+text), all...) }
+	all.add(len(also) > 0, slog.Any("also", also))
+	return func() { logger.LogAttrs(ctx, level, "changed often", all...) }
 }
 
 // Safe returns an error that prints without the secrets of URLs.
@@ -244,12 +230,34 @@ func (c HostChange) level() slog.Level {
 	return slog.LevelWarn
 }
 
+// message returns the text of the log line about a change.
+func (c HostChange) message() string {
+	texts := [2]string{"new connection pool", "new connection pool"}
+	switch c.Reason {
+	case ReasonCircuitOpen:
+		texts = [2]string{"circuit open", "circuit closed"}
+	case ReasonThrottled:
+		texts = [2]string{"throttled", "no longer throttled"}
+	case ReasonQuota:
+		texts = [2]string{"quota low", "quota restored"}
+	case ReasonConcurrency:
+		texts = [2]string{"concurrency limit reached", "concurrency limit no longer reached"}
+	case ReasonRateLimit:
+		texts = [2]string{"rate limit reached", "rate limit no longer reached"}
+	case ReasonRetryBudget:
+		texts = [2]string{"retry budget used up", "retry budget restored"}
+	}
+	if c.Over {
+		return texts[1]
+	}
+	return texts[0]
+}
+
 // attrs returns the attributes of the log line about a change.
 func (c HostChange) attrs() (all attrs) {
 	all = attrs{slog.String("host", c.Host), slog.String("reason", string(c.Reason)), slog.Time("since", c.Since.Round(time.Second))}
-	all.add(c.Over, slog.Bool("over", true))
 	all.add(c.Status != 0, slog.Int("status", c.Status))
-	all.add(c.Err != nil, slog.String("error", c.causeText()))
+	all.addError(c.Err)
 	all.add(c.FromFleet, slog.Bool("from_fleet", true))
 	all.add(!c.Until.IsZero(), slog.Time("until", c.Until.Round(time.Second)))
 	all.add(c.Waiting > 0, slog.Int("waiting", c.Waiting))

@@ -360,7 +360,8 @@ func TestGetBodyThatFails(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			var seen recorder
 			base := script(row.first, status(200))
-			tr := over(t, transport.Config{Rule: quick}, base)
+			var log journal
+			tr := over(t, transport.Config{Rule: quick, Logger: log.logger()}, base)
 			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 			req.Body = row.body
 			req.GetBody = func() (io.ReadCloser, error) { return nil, broken }
@@ -369,6 +370,9 @@ func TestGetBodyThatFails(t *testing.T) {
 			assert.ErrorContains(t, last.Err, row.says)
 			assert.Equal(t, transport.ReasonNotReplayable, last.Reason)
 			assert.ErrorIs(t, last.Err, broken)
+			if lines := log.lines(); !strings.HasPrefix(name, "in memory") {
+				assert.Contains(t, lines[1], "DEBUG retry not sent error=\"the request's body cannot be sent again: Request.GetBody failed: disk on fire")
+			}
 			var history []transport.Attempt
 			if row.text != "" {
 				require.NoError(t, err)

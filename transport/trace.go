@@ -173,6 +173,20 @@ type Queued struct {
 // Total returns the time in all queues together.
 func (q Queued) Total() time.Duration { return q.Cooldown + q.Pacing + q.Gate + q.Rate }
 
+// longest returns the limit that took longest.
+func (q Queued) longest() Reason {
+	most := max(q.Cooldown, q.Pacing, q.Gate, q.Rate)
+	switch most {
+	case q.Cooldown:
+		return ReasonThrottled
+	case q.Pacing:
+		return ReasonQuota
+	case q.Rate:
+		return ReasonRateLimit
+	}
+	return ReasonConcurrency
+}
+
 func (q *Queued) add(more Queued) {
 	q.Cooldown += more.Cooldown
 	q.Pacing += more.Pacing

@@ -91,8 +91,8 @@ type Config struct {
 	// Logger gets log lines. Default none.
 	//
 	//	Warn   a limit of a host began to hold or to refuse requests (see HostChange)
-	//	Info   it is over; requests take other connections; once, that the base has one pool
-	//	Debug  an attempt, with its outcome and what follows; a body that goes on after a cut
+	//	Info   it is over; requests take another pool of connections; once, that the base has one pool
+	//	Debug  an attempt, with its outcome and what follows; a request that is not sent
 	//
 	// A request or a body that failed has no line of its own. Whoever called logs the error,
 	// which tells everything (see Explain).
@@ -101,9 +101,8 @@ type Config struct {
 	// line. The first request after that minute writes a line that says what lasts. Each line
 	// is written when it happens, so none is lost if the process ends.
 	//
-	// The message names the host and the cause. The attributes are listed in
-	// docs/observability.md. URLs in log lines carry no userinfo, no query values and no
-	// fragments.
+	// The messages are constant. They and the attributes are listed in docs/observability.md.
+	// URLs in log lines carry no userinfo, no query values and no fragments.
 	//
 	// The request whose line is written waits for the handler, and still has its slot of the
 	// limiter. No other request waits for it, and no lock is held. So a handler may send

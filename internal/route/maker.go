@@ -17,7 +17,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
-	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
@@ -259,6 +258,6 @@ func (m *Maker) tellSingle(ctx context.Context, name string) {
 		return
 	}
 	m.told.Do(func() {
-		m.Log.LogAttrs(ctx, slog.LevelInfo, redact.Printable(name+" is silent, and the base has one pool only: set Config.NewPool"), slog.String("host", name))
+		m.Log.LogAttrs(ctx, slog.LevelInfo, "the base has one pool only: set Config.NewPool", slog.String("host", name))
 	})
 }

@@ -69,4 +69,4 @@ func without(part string) string {
 	return strings.Join(lines, "\n")
 }
 
-var jitter = regexp.MustCompile(`(?m)(a pause of |again after |back after |retry after |wait for |to wait |^ +)[0-9.hms]+`)
+var jitter = regexp.MustCompile(`(?m)((?:until|delay)=|^ +)[0-9.:hms]+`)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -38,7 +39,23 @@ func (j *journal) WithGroup(string) slog.Handler                { return j }
 func (j *journal) Handle(_ context.Context, r slog.Record) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	fmt.Fprintf(&j.text, "%4d s %-5v %s\n", int(r.Time.Sub(j.start).Seconds()), r.Level, r.Message)
+	fmt.Fprintf(&j.text, "%4d s %-5v %s", int(r.Time.Sub(j.start).Seconds()), r.Level, r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "method", "url", "kind", "class", "since":
+			return true
+		}
+		text := a.Value.String()
+		switch {
+		case a.Value.Kind() == slog.KindTime:
+			text = a.Value.Time().UTC().Format(time.TimeOnly)
+		case strings.Contains(text, " "):
+			text = strconv.Quote(text)
+		}
+		fmt.Fprintf(&j.text, " %s=%s", a.Key, text)
+		return true
+	})
+	j.text.WriteByte('\n')
 	return nil
 }
 
