@@ -14,7 +14,7 @@
 //	validate.go    Validate
 //	limits.go      Off, and the groups of a Rule's fields
 //	enum.go        how a Switch is printed
-//	key.go         UUIDKey
+//	key.go         UUIDKey, KeyByCredentials and KeyByRoute
 //	errors.go      FieldError
 //	do.go          Do and DoValue
 package policy

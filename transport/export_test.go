@@ -5,6 +5,7 @@ package transport
 import (
 	"context"
 	"net/http"
+	"net/url"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/dial"
@@ -66,6 +67,12 @@ type Hosts struct{ *host.Table[rules.Resolved] }
 func (h Hosts) Len() (n int) {
 	h.All(func(*host.State[rules.Resolved]) { n++ })
 	return n
+}
+
+// Peek returns the state of a URL's host, or nil.
+func (h Hosts) Peek(u *url.URL) *host.State[rules.Resolved] {
+	k := host.KeyOf(u)
+	return h.Lookup(k.Scheme + "://" + k.Host)
 }
 func (t *Transport) Kept() *replay.Pool   { return t.kept }
 func (t *Transport) Now() instant.Instant { return t.registry.Now() }

@@ -1,8 +1,11 @@
-// The timeouts of attempts.
+// The timeouts of attempts, and the errors of those that took too long.
 
 package attempt
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -47,3 +50,68 @@ func TimeoutsOf(r *policy.Rule) Timeouts {
 
 // On reports whether attempts are timed, so that they need a context of their own.
 func (t *Timeouts) On() bool { return t.After > 0 || t.Connect > 0 || t.event > 0 }
+
+var (
+	ErrOutrun      = errors.New("transport: another attempt of the request got a response first")
+	errUnconnected = errors.New("transport: no connection in time") // is in the error of Rule.ConnectTimeout
+
+	// ErrRequestCanceled is the cause of the end of a context that Request.Cancel ended. Its
+	// text is that of net/http.
+	ErrRequestCanceled = errors.New("net/http: request canceled")
+)
+
+// A TimeoutError says that something took too long. errors.Is also sees
+// context.DeadlineExceeded in it.
+type TimeoutError struct {
+	Text  string        // has %v in the place of after, if that is not 0
+	after time.Duration // the time that was over
+	Same  error         // what errors.Is sees in it as well; nil: nothing
+}
+
+func (e *TimeoutError) Error() string {
+	if e.after == 0 {
+		return e.Text
+	}
+	return fmt.Sprintf(e.Text, e.after)
+}
+func (*TimeoutError) Timeout() bool   { return true }
+func (*TimeoutError) Temporary() bool { return true }
+func (e *TimeoutError) Is(target error) bool {
+	return target == e.Same || target == context.DeadlineExceeded
+}
+
+// A ContextError says that the caller's context ended during a wait. errors.Is and
+// errors.As see both the error of the context and its cause.
+type ContextError struct {
+	Err, Cause error
+}
+
+// ContextErr returns the error of a context that has ended. If Request.Cancel ended it, the
+// caller knows of no context.
+func ContextErr(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	switch cause {
+	case nil, err:
+		return err
+	case ErrRequestCanceled:
+		return cause
+	}
+	return &ContextError{err, cause}
+}
+
+func (e *ContextError) Error() string   { return e.Err.Error() + ": " + e.Cause.Error() }
+func (e *ContextError) Unwrap() []error { return []error{e.Err, e.Cause} }
+func (e *ContextError) Timeout() bool   { return errors.Is(e.Err, context.DeadlineExceeded) }
+
+// A HeldBelow is the error of an attempt that our timer ended while a Transport below
+// waited as long as the server had asked. It hides the error of that Transport, which
+// says that its context ended.
+type HeldBelow struct {
+	Late  error
+	Until time.Time // the end of the server's wait
+}
+
+func (e *HeldBelow) Error() string   { return e.Late.Error() }
+func (e *HeldBelow) Unwrap() error   { return e.Late }
+func (e *HeldBelow) Timeout() bool   { return true }
+func (e *HeldBelow) Temporary() bool { return true }

@@ -9,8 +9,7 @@
 //
 //	retryafter.go  Retry-After, in all its forms, and its relatives
 //	ratelimit.go   RateLimit fields and their older relatives
-//	quotafields.go the fields that name quotas
-//	structured.go  structured fields, the syntax of RateLimit
+//	quotafields.go the fields that name quotas, and structured fields, the syntax of RateLimit
 package field
 
 import (

@@ -4,7 +4,11 @@
 package formula
 
 import (
+	"errors"
+	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -98,4 +102,242 @@ func normal(u float64) float64 {
 	u = math.Round(u*grid) / grid
 	z := math.Sqrt2 * math.Erfinv((2*u-1)*within3)
 	return max(-3, min(z, 3))
+}
+
+// An Exponential is a backoff.Exponential.
+type Exponential struct {
+	Base         time.Duration
+	Factor       float64
+	Max          time.Duration
+	Jitter       string
+	JitterFactor float64
+}
+
+// Jitters are the kinds of jitter.
+var Jitters = []string{"add", "full", "equal", "decorrelated", "proportional", "normal", "none"}
+
+// jitterFactor returns the default of JitterFactor, and its highest value, which is zero if the
+// kind of jitter has no factor.
+func (e Exponential) jitterFactor() (otherwise, most float64) {
+	switch e.Jitter {
+	case "full", "equal", "decorrelated", "none":
+		return 0, 0
+	case "proportional":
+		return 0.5, 1
+	case "normal":
+		return 0.1, mostNormal
+	default:
+		return 1, math.MaxFloat64
+	}
+}
+
+// mostNormal is the jitter at which three standard deviations reach zero.
+const mostNormal = 1.0 / 3
+
+func (e Exponential) fields() (base time.Duration, factor float64, top time.Duration, jitter float64) {
+	otherwise, most := e.jitterFactor()
+	return positive(e.Base, time.Second), growth(e.Factor, 2), positive(e.Max, 32*time.Second), share(e.JitterFactor, most, otherwise)
+}
+
+// At returns the wait before retry n.
+func (e Exponential) At(n int, prev time.Duration, u float64) time.Duration {
+	base, factor, top, f := e.fields()
+	wait := grow(base, factor, n, top)
+	switch e.Jitter {
+	case "none":
+		return wait
+	case "full":
+		return between(0, wait, u)
+	case "equal":
+		return between(wait/2, wait, u)
+	case "decorrelated":
+		base = min(base, top)
+		return between(base, min(Times(max(prev, base), 3, forever), top), u)
+	case "proportional":
+		wait = min(wait, Times(top, 1/(1+f), top))
+		return between(Times(wait, 1-f, top), Times(wait, 1+f, top), u)
+	case "normal":
+		wait = min(wait, Times(top, 1/(1+3*f), top))
+		return Times(wait, 1+f*normal(u), top)
+	default:
+		random := Times(base, f, top/2) // a Base near Max would make the waits shorter than half of it
+		return min(wait, top-random) + between(0, random, u)
+	}
+}
+
+// Validate returns a Fault for each invalid field.
+func (e Exponential) Validate() error {
+	base, _, top, _ := e.fields()
+	_, most := e.jitterFactor()
+	var unknown, jitter, factor error
+	if e.Jitter != "" && !slices.Contains(Jitters, e.Jitter) {
+		unknown = &Fault{"Jitter", e.Jitter, "is none of " + strings.Join(Jitters, ", ")}
+	}
+	if jitter = checkShare("JitterFactor", e.JitterFactor, most); jitter != nil && most == 0 {
+		jitter = &Fault{"JitterFactor", e.JitterFactor, "has no effect with Jitter " + e.Jitter}
+	}
+	if e.Factor != 0 && e.Jitter == "decorrelated" {
+		factor = &Fault{"Factor", e.Factor, "has no effect with Jitter decorrelated"}
+	}
+	return errors.Join(curve("Base", e.Base, base, "Factor", e.Factor, "Max", e.Max, top), factor, unknown, jitter)
+}
+
+// A Constant is a backoff.Constant.
+type Constant time.Duration
+
+// At returns the wait.
+func (c Constant) At(int, time.Duration, float64) time.Duration { return time.Duration(c) }
+
+// A Google is a backoff.Google.
+type Google struct{ MaximumBackoff time.Duration }
+
+// At returns the wait before retry n.
+func (g Google) At(n int, _ time.Duration, u float64) time.Duration {
+	top := positive(g.MaximumBackoff, 32*time.Second)
+	return min(Plus(grow(time.Second, 2, n, top), between(0, 1000, u)*time.Millisecond), top)
+}
+
+// Validate returns a Fault if the field is invalid.
+func (g Google) Validate() error {
+	return errors.Join(checkDuration("MaximumBackoff", g.MaximumBackoff))
+}
+
+// A Geometric is a backoff.Geometric.
+type Geometric struct {
+	Time time.Duration
+	Rate float64
+	Max  time.Duration
+}
+
+func (g Geometric) fields() (first time.Duration, rate float64, top time.Duration) {
+	return positive(g.Time, time.Second), growth(g.Rate, 2), positive(g.Max, 10*time.Second)
+}
+
+// At returns the wait before retry n, or [Stop].
+func (g Geometric) At(n int, _ time.Duration, _ float64) time.Duration {
+	first, rate, top := g.fields()
+	if wait := grow(first, rate, n, top); wait < top {
+		return wait
+	}
+	return Stop
+}
+
+// Validate returns a Fault for each invalid field.
+func (g Geometric) Validate() error {
+	first, _, top := g.fields()
+	return curve("Time", g.Time, first, "Rate", g.Rate, "Max", g.Max, top)
+}
+
+// A Normal is a backoff.Normal.
+type Normal struct {
+	MinDelay time.Duration
+	Factor   float64
+	MaxDelay time.Duration
+	Jitter   float64
+}
+
+func (d Normal) fields() (first time.Duration, factor float64, top time.Duration, jitter float64) {
+	return positive(d.MinDelay, 100*time.Millisecond), growth(d.Factor, 2),
+		positive(d.MaxDelay, 15*time.Minute), share(d.Jitter, mostNormal, 0.1)
+}
+
+// At returns the wait before retry n, which follows the wait prev. If that is not known, the
+// wait is computed from n.
+func (d Normal) At(n int, prev time.Duration, u float64) time.Duration {
+	first, factor, top, jitter := d.fields()
+	wait := grow(first, factor, n, top)
+	switch {
+	case n <= 0: // the loop of the article sleeps before it computes
+		return wait
+	case prev > 0:
+		wait = Times(prev, factor, top)
+	}
+	return Times(wait, 1+jitter*normal(u), forever)
+}
+
+// Validate returns a Fault for each invalid field.
+func (d Normal) Validate() error {
+	first, _, top, _ := d.fields()
+	return errors.Join(curve("MinDelay", d.MinDelay, first, "Factor", d.Factor, "MaxDelay", d.MaxDelay, top),
+		checkShare("Jitter", d.Jitter, mostNormal))
+}
+
+// A Randomized is a backoff.Randomized.
+type Randomized struct {
+	InitialInterval     time.Duration
+	RandomizationFactor float64
+	Multiplier          float64
+	MaxInterval         time.Duration
+}
+
+func (r Randomized) fields() (first time.Duration, factor float64, top time.Duration, jitter float64) {
+	return positive(r.InitialInterval, 500*time.Millisecond), growth(r.Multiplier, 1.5),
+		positive(r.MaxInterval, time.Minute), share(r.RandomizationFactor, 1, 0.5)
+}
+
+// At returns the wait before retry n.
+func (r Randomized) At(n int, _ time.Duration, u float64) time.Duration {
+	first, factor, top, jitter := r.fields()
+	interval := grow(first, factor, n, top)
+	return between(Times(interval, 1-jitter, forever), Times(interval, 1+jitter, forever), u)
+}
+
+// Validate returns a Fault for each invalid field.
+func (r Randomized) Validate() error {
+	first, _, top, _ := r.fields()
+	return errors.Join(checkShare("RandomizationFactor", r.RandomizationFactor, 1),
+		curve("InitialInterval", r.InitialInterval, first, "Multiplier", r.Multiplier, "MaxInterval", r.MaxInterval, top))
+}
+
+// A Fault is a field with an invalid value.
+type Fault struct {
+	Field  string // its name
+	Value  any
+	Reason string // continues the sentence after the value, as in "is negative"
+}
+
+// Error returns "Field: value reason".
+func (f *Fault) Error() string { return fmt.Sprintf("%s: %v %s", f.Field, f.Value, f.Reason) }
+
+// The checks below refuse exactly the values that their namesakes in formula.go replace
+// by a default. They return nil for every other value.
+
+func checkDuration(field string, d time.Duration) error {
+	if d < 0 {
+		return &Fault{field, d, "is negative"}
+	}
+	return nil
+}
+
+// checkOrder takes the values with their defaults filled in, because a cap can be
+// too low for a default as well as for a given value.
+func checkOrder(small string, low time.Duration, large string, high time.Duration) error {
+	if low > high {
+		return &Fault{large, high, fmt.Sprintf("is less than %s (%v)", small, low)}
+	}
+	return nil
+}
+
+func checkGrowth(field string, f float64) error {
+	if f != 0 && growth(f, 0) == 0 {
+		return &Fault{field, f, "is not a finite number of at least 1"}
+	}
+	return nil
+}
+
+func checkShare(field string, f, most float64) error {
+	switch {
+	case f == 0 || share(f, most, 0) != 0:
+		return nil
+	case most == math.MaxFloat64:
+		return &Fault{field, f, "is not a finite number above zero"}
+	default:
+		return &Fault{field, f, fmt.Sprintf("is not a number from 0 to %.4g", most)}
+	}
+}
+
+// curve checks the fields that most formulas have: the first wait, the factor between the waits
+// and the cap. low and high are the first wait and the cap with their defaults filled in.
+func curve(first string, d, low time.Duration, factor string, f float64, last string, top, high time.Duration) error {
+	return errors.Join(checkDuration(first, d), checkGrowth(factor, f), checkDuration(last, top), checkOrder(first, low, last, high))
 }

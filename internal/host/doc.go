@@ -9,18 +9,18 @@
 // Each machine is a package of its own. This package finds the machines of a host. The
 // files and the packages, in the order in which a request meets them:
 //
-//	key.go     the key of a request's host
-//	table.go   the state of that host, found without a lock, and eviction
-//	state.go   the state and its machines
-//	pool       over which connections its attempts go
-//	cooldown   which requests wait after a server said "try later", and how they return
-//	pacing     the server's quota, spread over its window
-//	rate       how many requests per second this client may send, alone or in a fleet
-//	limiter       how many requests may be in flight: slots, the limit and the probes
-//	latency    how long responses took lately
-//	failures   how many attempts failed in a row
-//	budget     whether another retry may be sent
-//	news       which changes of the others were told
+//	key.go       the key of a request's host
+//	table.go     the state of that host, found without a lock, and eviction
+//	state.go     the state and its machines
+//	pool         over which connections its attempts go
+//	cooldown     which requests wait after a server said "try later", and how they return
+//	pacing       the server's quota, spread over its window
+//	rate         how many requests per second this client may send, alone or in a fleet
+//	concurrency  how many requests may be in flight: slots, the limit and the probes
+//	latency      how long responses took lately
+//	failures     how many attempts failed in a row
+//	budget       whether another retry may be sent
+//	news         which changes of the others were told
 //
 // Two of them say that a host fails. The circuit opens, which stops requests. It weighs how long the
 // failures last and how often the host succeeds otherwise. Without a concurrency limit nothing stops requests,

@@ -120,12 +120,6 @@ func (t *Table[R]) find(key Key, hash uint64) *State[R] {
 	return nil
 }
 
-// Peek returns the state of a host, or nil if there is none. It counts no request.
-func (t *Table[R]) Peek(u *url.URL) *State[R] {
-	key := KeyOf(u)
-	return t.find(key, maphash.String(t.seed, key.Host))
-}
-
 // Lookup returns the state of a host by its name, or nil if there is none. It counts no
 // request.
 func (t *Table[R]) Lookup(name string) *State[R] {

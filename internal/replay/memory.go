@@ -1,12 +1,17 @@
+// Bodies in memory, and the memory of bodies that are kept.
+
 package replay
 
 import (
 	"bytes"
 	"context"
 	"io"
+	"math/bits"
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -115,3 +120,141 @@ func (memoryBody) Concurrent() bool              { return true }
 func (memoryBody) GetBody(context.Context) error { return nil }
 func (memoryBody) Detach(context.Context)        {}
 func (memoryBody) Finish()                       {}
+
+// A Pool counts the bytes that all requests' bodies of a Transport keep. The first [Small]
+// bytes of a body do not count and are always kept. So large uploads cannot
+// take the retries from small requests. A Pool also hands the memory of finished bodies
+// to new bodies. The zero Pool is ready for use, and safe for concurrent use.
+type Pool struct {
+	Memory atomic.Int64 // bytes in memory that count
+
+	chunks [chunkSizes]sync.Pool // of *chunk, by capacity
+}
+
+// MaxMemory is how many bytes of all bodies a Pool lets be kept in memory.
+const MaxMemory = 64 << 20
+
+// beyondSmall returns how many of the n bytes that a body holds count in the pool.
+func beyondSmall(n int64) int64 { return max(n-Small, 0) }
+
+// hold lets a body hold n bytes more that count, if there is room.
+func (p *Pool) hold(n int64) bool {
+	if p.Memory.Add(n) <= MaxMemory {
+		return true
+	}
+	p.Memory.Add(-n)
+	return false
+}
+
+// free takes n bytes back that counted.
+func (p *Pool) free(n int64) { p.Memory.Add(-n) }
+
+// Chunks have the capacities from minChunk to maxChunk that are powers of two.
+const (
+	minChunk, maxChunk = 4 << 10, 64 << 10
+	chunkSizes         = 5
+)
+
+// A chunk is a piece of a buffer. It has a single owner, a buffer or the pool.
+type chunk struct {
+	data []byte
+	next *chunk
+}
+
+// sizeOf returns the index in Pool.chunks of chunks with capacity n. It reports false
+// if the pool has no such chunks.
+func sizeOf(n int) (index int, ok bool) {
+	return bits.TrailingZeros(uint(n / minChunk)), n >= minChunk && n <= maxChunk && n&(n-1) == 0
+}
+
+// chunk returns an empty chunk of capacity n. It may have been used before.
+func (p *Pool) chunk(n int) *chunk {
+	if i, ok := sizeOf(n); ok {
+		if c, ok := p.chunks[i].Get().(*chunk); ok {
+			return c
+		}
+	}
+	return &chunk{data: make([]byte, 0, n)}
+}
+
+// recycle takes a chunk that nobody uses any more. The garbage collector frees the
+// chunks that are not used again soon.
+func (p *Pool) recycle(c *chunk) {
+	if i, ok := sizeOf(cap(c.data)); ok {
+		c.data, c.next = c.data[:0], nil
+		p.chunks[i].Put(c)
+	}
+}
+
+// A buffer keeps bytes in a list of chunks. Each chunk is as large as all chunks before
+// it together, within the bounds of a chunk. No byte is copied twice, and a small body
+// takes little.
+//
+// The lock of its streamBody guards a buffer. Nobody gets a slice of a chunk: readAt
+// copies the bytes while the lock is held. So when drop gives the chunks to the pool, no
+// reader of an old attempt can still have one of them.
+type buffer struct {
+	first, last *chunk
+	size        int64 // bytes in the chunks
+	held        int64 // capacity of the chunks, which the pool counts
+
+	// The chunk of the last readAt, and the offset of its first byte. Reads come in
+	// order, so the next readAt continues from there.
+	from   *chunk
+	offset int64
+}
+
+// append keeps as many bytes of p as limit and the pool allow, and returns their number.
+func (b *buffer) append(p []byte, limit int64, pool *Pool) (kept int) {
+	for kept < len(p) && b.grow(limit, pool) {
+		c := b.last
+		n := min(len(p)-kept, cap(c.data)-len(c.data))
+		c.data = append(c.data, p[kept:kept+n]...)
+		kept += n
+		b.size += int64(n)
+	}
+	return kept
+}
+
+// grow adds a chunk if the last chunk is full. It reports whether there is room.
+func (b *buffer) grow(limit int64, pool *Pool) bool {
+	if b.size < b.held {
+		return true
+	}
+	n := min(max(minChunk, b.size), maxChunk, limit-b.held)
+	if n <= 0 || !pool.hold(beyondSmall(b.held+n)-beyondSmall(b.held)) {
+		return false
+	}
+	b.held += n
+	c := pool.chunk(int(n))
+	if b.last == nil {
+		b.first = c
+	} else {
+		b.last.next = c
+	}
+	b.last = c
+	return true
+}
+
+// readAt copies bytes of one chunk, from offset at, which is below size.
+func (b *buffer) readAt(p []byte, at int64) int {
+	if b.from == nil || at < b.offset {
+		b.from, b.offset = b.first, 0
+	}
+	for at-b.offset >= int64(len(b.from.data)) {
+		b.offset += int64(len(b.from.data))
+		b.from = b.from.next
+	}
+	return copy(p, b.from.data[at-b.offset:])
+}
+
+// drop forgets all bytes and gives their memory to the pool.
+func (b *buffer) drop(pool *Pool) {
+	pool.free(beyondSmall(b.held))
+	for c := b.first; c != nil; {
+		next := c.next
+		pool.recycle(c)
+		c = next
+	}
+	*b = buffer{}
+}

@@ -1,13 +1,21 @@
 package replay
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Each attempt has all of a body in memory, whatever the others have read of theirs.
@@ -58,5 +66,259 @@ func TestIsNil(t *testing.T) {
 	}
 	for _, v := range []any{nil, 0, "", struct{}{}, new(body), []int{}} {
 		assert.False(t, IsNil(v), "%T", v)
+	}
+}
+
+// poison overwrites the chunks that the pool has for new bodies, as new bodies would.
+func poison(pool *Pool) {
+	for n := minChunk; n <= maxChunk; n *= 2 {
+		var taken []*chunk
+		for range 3 {
+			c := pool.chunk(n)
+			for i := range c.data[:n] {
+				c.data[:n][i] = 0xdb
+			}
+			taken = append(taken, c)
+		}
+		for _, c := range taken {
+			pool.recycle(c)
+		}
+	}
+}
+
+// Given an attempt that has read some of the kept bytes, when the request ends, the
+// attempt reads the rest of its body, and then the memory goes to other bodies.
+func TestChunksOfAnAttemptUnderWay(t *testing.T) {
+	for _, size := range []int{100, minChunk, 50_000, 200_000} {
+		for _, read := range []int{0, 1, size / 2, size - 1} {
+			t.Run(fmt.Sprintf("%d of %d", read, size), func(t *testing.T) {
+				var pool Pool
+				want := noisy(size)
+				b := New(put(t, oneShot(want)), 1<<20, &pool)
+				old := next(b)
+				_, err := io.Copy(io.Discard, old)
+				require.NoError(t, err)
+				require.NoError(t, rewind(b))
+
+				last := next(b)
+				got := make([]byte, read, size)
+				_, err = io.ReadFull(last, got)
+				require.NoError(t, err)
+				b.Finish()
+				poison(&pool)
+				_, err = old.Read(make([]byte, 10))
+				assert.Equal(t, ErrDetached, err)
+				rest, err := io.ReadAll(last)
+				assert.NoError(t, err)
+				assert.True(t, want == string(append(got, rest...)))
+
+				poison(&pool)
+				_, err = last.Read(make([]byte, 10))
+				assert.Equal(t, io.EOF, err)
+				assert.NoError(t, last.Close())
+				assert.Zero(t, pool.Memory.Load())
+			})
+		}
+	}
+}
+
+// Given an attempt that is closed before it has read the kept bytes, when the memory
+// goes to other bodies, a late Read gets none of it.
+func TestChunksOfAClosedAttempt(t *testing.T) {
+	var pool Pool
+	want := noisy(100_000)
+	b := New(put(t, oneShot(want)), 1<<20, &pool)
+	_, err := io.Copy(io.Discard, next(b))
+	require.NoError(t, err)
+	require.NoError(t, rewind(b))
+	last := next(b)
+	b.Finish()
+	assert.NoError(t, last.Close())
+	assert.Zero(t, pool.Memory.Load())
+	poison(&pool)
+	n, err := last.Read(make([]byte, 10))
+	assert.Zero(t, n)
+	assert.Equal(t, ErrDetached, err)
+}
+
+// Given many requests at once that share a pool, whose base transports read on after
+// an early response and close late, then no attempt reads a byte of another body.
+func TestChunksUnderConcurrency(t *testing.T) {
+	var pool Pool
+	var requests sync.WaitGroup
+	for id := range 8 {
+		requests.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(id), 7))
+			for range 15 {
+				size := r.IntN(150_000)
+				want := bytes.Repeat([]byte{byte('a' + id)}, size)
+				b := New(&http.Request{Body: io.NopCloser(io.MultiReader(bytes.NewReader(want)))}, 1<<20, &pool)
+				var late sync.WaitGroup
+				read := func(attempt io.ReadCloser, n int) {
+					got, _ := io.ReadAll(io.LimitReader(attempt, int64(n)))
+					assert.True(t, bytes.HasPrefix(want, got), "request %d", id)
+				}
+				for range 3 {
+					attempt := next(b)
+					read(attempt, r.IntN(size+1))
+					late.Go(func() { read(attempt, size) })
+					if r.IntN(2) == 0 {
+						late.Go(func() { _ = attempt.Close() })
+					}
+					assert.NoError(t, rewind(b))
+				}
+				last := next(b)
+				late.Go(func() { read(last, size) })
+				late.Go(func() { _ = last.Close() })
+				b.Finish()
+				late.Wait()
+			}
+		})
+	}
+	requests.Wait()
+	assert.Zero(t, pool.Memory.Load())
+}
+
+// A limit that is no power of two is kept to the byte, and its last chunk is not pooled.
+func TestBufferLimit(t *testing.T) {
+	for _, limit := range []int64{1, minChunk - 1, minChunk, minChunk + 1, 100_000, maxChunk * 3} {
+		var pool Pool
+		var b buffer
+		text := []byte(noisy(int(limit) + 10))
+		assert.EqualValues(t, limit, b.append(text, limit, &pool))
+		assert.Equal(t, limit, b.size)
+		assert.Equal(t, limit, b.held)
+		var got []byte
+		for len(got) < len(text)-10 {
+			p := make([]byte, 3000)
+			got = append(got, p[:b.readAt(p, int64(len(got)))]...)
+		}
+		assert.True(t, bytes.Equal(got, text[:limit]))
+		p := make([]byte, 1)
+		assert.Equal(t, 1, b.readAt(p, 0), "back to the beginning")
+		assert.Equal(t, text[0], p[0])
+		b.drop(&pool)
+		assert.Zero(t, pool.Memory.Load())
+	}
+}
+
+// Given a base transport that neither reads nor closes the body of the last attempt,
+// when the body is garbage, the pool gets its memory back.
+func TestKeptBytesOfALostBody(t *testing.T) {
+	var pool Pool
+	func() {
+		b := New(put(t, oneShot(noisy(300_000))), 1<<20, &pool)
+		_, err := io.Copy(io.Discard, next(b))
+		require.NoError(t, err)
+		require.NoError(t, rewind(b))
+		next(b)
+		b.Finish()
+		assert.Positive(t, pool.Memory.Load())
+	}()
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return pool.Memory.Load() == 0
+	}, time.Minute, time.Millisecond)
+}
+
+// zeros is an endless reader that takes no time.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// upload makes one attempt that reads a body without GetBody whole, in pieces.
+func upload(pool *Pool, size int64, piece []byte) {
+	b := New(&http.Request{Body: io.NopCloser(io.LimitReader(zeros{}, size))}, max(size, 1<<20), pool)
+	attempt := next(b)
+	for {
+		if _, err := attempt.Read(piece); err != nil {
+			break
+		}
+	}
+	b.Finish()
+	_ = attempt.Close()
+}
+
+// The number of allocations hardly grows with the body, because no Read allocates and
+// the chunks come from the pool. Under the race detector a sync.Pool loses a quarter of
+// them on purpose.
+func TestKeepingAllocates(t *testing.T) {
+	var pool Pool
+	piece := make([]byte, 8<<10)
+	for size, most := range map[int64]float64{1 << 10: 7, Small: 10, 1 << 20: 25} {
+		assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { upload(&pool, size, piece) }), most, "%d bytes", size)
+	}
+}
+
+// BenchmarkKeep shows the cost of keeping a body without GetBody in memory.
+func BenchmarkKeep(b *testing.B) {
+	for _, size := range []int64{1 << 10, 10 << 10, 1 << 20, 64 << 20} {
+		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
+			var pool Pool
+			piece := make([]byte, 8<<10)
+			b.ReportAllocs()
+			b.SetBytes(size)
+			for b.Loop() {
+				upload(&pool, size, piece)
+			}
+		})
+	}
+}
+
+// Only a GetBody of net/http itself is known to make bodies that share nothing. Only the
+// Close of a NopCloser is known to do nothing.
+func TestIndependent(t *testing.T) {
+	of := func(body io.Reader) *http.Request { return put(t, body) }
+	own := func(req *http.Request) *http.Request {
+		made := req.GetBody
+		req.GetBody = func() (io.ReadCloser, error) { return made() }
+		return req
+	}
+	replaced := func(body io.ReadCloser) *http.Request {
+		req := of(strings.NewReader("text"))
+		req.Body = body
+		return req
+	}
+	for name, row := range map[string]struct {
+		req  *http.Request
+		want bool
+	}{
+		"bytes.Buffer":               {of(bytes.NewBufferString("text")), true},
+		"bytes.Reader":               {of(bytes.NewReader([]byte("text"))), true},
+		"strings.Reader":             {of(strings.NewReader("text")), true},
+		"replaced in memory":         {replaced(io.NopCloser(bytes.NewReader([]byte("text")))), true},
+		"replaced by another reader": {replaced(io.NopCloser(bufio.NewReader(strings.NewReader("text")))), true},
+		"replaced by another type":   {replaced(oneShot("text")), false},
+		"another GetBody":            {own(of(strings.NewReader("text"))), false},
+		"no GetBody":                 {of(struct{ io.Reader }{strings.NewReader("text")}), false},
+		"in a NopCloser, no GetBody": {of(io.NopCloser(strings.NewReader("text"))), false},
+	} {
+		assert.Equal(t, row.want, Independent(row.req), name)
+	}
+}
+
+// A body in memory costs nothing before the first retry. A retry then costs a reader
+// and its NopCloser, which net/http's own GetBody allocates as well.
+func TestCopiesAllocate(t *testing.T) {
+	var pool Pool
+	for name, row := range map[string]struct {
+		req   *http.Request
+		first float64 // allocations up to the first attempt
+	}{
+		"GetBody":    {put(t, strings.NewReader("text")), 0},
+		"no GetBody": {put(t, io.NopCloser(bytes.NewReader([]byte("text")))), 3},
+	} {
+		for attempts := 1; attempts <= 3; attempts++ {
+			want := row.first + 2*float64(attempts-1)
+			assert.Equal(t, want, testing.AllocsPerRun(100, func() {
+				b := New(row.req, 1<<20, &pool)
+				for n := 1; n <= attempts; n++ {
+					if n > 1 {
+						_, _ = b.Rewind(context.Background(), MaxBusy)
+					}
+					b.Next(context.Background(), n)
+				}
+			}), "%s, %d attempts", name, attempts)
+		}
 	}
 }

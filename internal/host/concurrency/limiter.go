@@ -1,11 +1,11 @@
 // Package concurrency limits how many requests are in flight to a host at the same time.
 //
-//	limiter.go    the rules, and what the owner of a concurrency limit calls
-//	enter.go   which request goes, and when the others ask again
-//	slot.go    slots, and which of them count
-//	limit.go   how the limit grows, goes back and is cut
-//	fleet.go   what the limiter hears from a fleet and tells it
-//	permit.go  the permit of a fleet to send a probe
+//	limiter.go  the rules, and what the owner of a concurrency limit calls
+//	enter.go    which request goes, and when the others ask again
+//	slot.go     slots, and which of them count
+//	limit.go    how the limit grows, goes back and is cut
+//	fleet.go    what the limiter hears from a fleet and tells it
+//	permit.go   the permit of a fleet to send a probe
 package concurrency
 
 import (

@@ -2,8 +2,7 @@
 // them when they return.
 //
 //	cooldown.go  the rules, and what the owner of a cooldown calls
-//	config.go    the bounds of a hold
-//	hold.go      the hold of a scope, and which of its requests goes
+//	hold.go      the hold of a scope, its bounds, and which of its requests goes
 package cooldown
 
 import (

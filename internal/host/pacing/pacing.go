@@ -1,8 +1,7 @@
 // Package pacing spreads requests over the quota that the server says is left.
 //
 //	pacing.go  the rules, and what the owner of a pacing calls
-//	quota.go   the quotas of a scope
-//	window.go  a quota in its window
+//	quota.go   the quotas of a scope, and each in its window
 package pacing
 
 import (

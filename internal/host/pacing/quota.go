@@ -1,9 +1,10 @@
-// The quotas of a scope.
+// The quotas of a scope, and each in its window.
 
 package pacing
 
 import (
 	"slices"
+	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -137,4 +138,165 @@ func (q *quota) until(now instant.Instant, w *queue.Waiter, c Config) (at instan
 		}
 	}
 	return at, slowed
+}
+
+// A window is what is known of a quota. The lock of its Pacing guards it.
+type window struct {
+	unit    string
+	end     instant.Instant // when the window ends
+	length  time.Duration   // the longest time to the end that the server named
+	left    int64
+	limit   int64
+	price   int64           // of the last request that passed; 0: there was none
+	last    instant.Instant // when it passed, or when the window was named
+	next    instant.Instant // when the next request may go, if the requests are spread
+	guessed bool            // the server did not name this window
+	asked   uint64          // the mark of the latest request whose response is known
+	members int             // of a fleet that use the quota in this window; 0 counts as 1
+	named   bool            // a response to this member named this window
+	heard   bool            // a fleet said that less is left than this member knew
+	since   uint64          // the last mark when the fleet named the window
+}
+
+// note takes in a response.
+func (v *window) note(now instant.Instant, q *quota, pass Pass, n Named, members int, c Config) {
+	end := instant.After(now, min(n.Reset, maxReset))
+	mark := min(pass.Mark, q.passed)
+	before, newest := v.left, mark > v.asked
+	same := now < v.end && !v.guessed && end <= v.end.Add(slack) && end >= v.end.Add(-slack)
+	remaining, limit := n.Remaining, n.Limit
+	if newest {
+		remaining = max(0, remaining-v.taken(q, mark, pass.Spent))
+		v.asked = mark
+	}
+	hearsay := v.hearsay()
+	switch {
+	case same && newest:
+		v.left, v.limit, v.heard = remaining, limit, false
+		v.length = max(v.length, end.Sub(now))
+	case same:
+		v.heard = v.heard || members > 0 && remaining < v.left
+		v.left, v.limit = min(v.left, remaining), max(v.limit, limit)
+		v.length = max(v.length, end.Sub(now))
+	case now < v.end && v.guessed && !newest:
+		// The window was guessed. The server did not count all requests that
+		// passed in it meanwhile.
+		v.left, v.limit = min(v.left, remaining), limit
+		v.end, v.next, v.guessed = end, 0, false
+		v.length = max(v.length, end.Sub(now))
+		v.begin(q, members)
+	case now < v.end && !newest && (members > 0 || !hearsay) && (end < v.end || now < v.end.Add(-slack)):
+		return // a late response of an earlier window, or of a window that cannot have begun
+	default:
+		// The response names another window.
+		v.end, v.length, v.left, v.limit, v.members = end, end.Sub(now), remaining, limit, members
+		v.next, v.last, v.guessed = 0, now, false
+		v.begin(q, members)
+	}
+	v.named = v.named || members == 0
+	v.pace(now, before, c)
+}
+
+// taken returns how much of the quota the requests took that passed after a request.
+func (v *window) taken(q *quota, mark, spent uint64) int64 {
+	if v.unit == "" {
+		return int64(min(q.passed-mark, maxQuota))
+	}
+	return int64(min(q.spent-min(spent, q.spent), maxQuota))
+}
+
+// begin notes who named a window first.
+func (v *window) begin(q *quota, members int) {
+	v.named, v.heard = members == 0, members > 0
+	if v.heard {
+		v.since = q.passed
+	}
+}
+
+// hearsay reports whether only a fleet named the window.
+func (v *window) hearsay() bool { return v.heard && !v.named }
+
+// slowed reports whether requests may have to wait for longer because of a fleet.
+func (v *window) slowed() bool { return v.heard || v.members > 1 && v.left > 0 }
+
+// count returns how much a request of a cost takes from the quota.
+func (v *window) count(cost int) int64 {
+	if v.unit == "" {
+		return 1
+	}
+	return max(1, min(int64(cost), v.limit))
+}
+
+// plenty reports whether a request that takes n need not wait.
+func (v *window) plenty(n int64) bool { return v.left > v.limit/share && v.left >= n }
+
+// until returns until when w has to wait. It waits for three quarters of its time at most for
+// the word of a fleet, so that the fleet fails no request. If its turn comes later, or if others
+// wait before it, w goes after half of its time.
+func (v *window) until(now instant.Instant, w *queue.Waiter, turn bool, c Config) instant.Instant {
+	n := v.count(w.Costs())
+	if now >= v.end || v.plenty(n) {
+		return 0
+	}
+	next := v.next
+	if n > max(v.left, 1) {
+		next = max(next, instant.After(v.last, v.maxWait(c)))
+	}
+	if next = min(next, v.end); w != nil && v.slowed() && w.By > 0 && (w.Late() < next || !turn) {
+		return w.Half()
+	}
+	return next
+}
+
+// take counts a request that goes.
+func (v *window) take(now instant.Instant, cost int, c Config) {
+	plenty := v.left > v.limit/share
+	v.price, v.last = v.count(cost), now
+	v.left = max(0, v.left-v.price)
+	if !plenty {
+		v.next = instant.After(now, v.gap(now, c))
+	}
+}
+
+// maxWait returns the longest wait between two requests.
+func (v *window) maxWait(c Config) time.Duration {
+	if v.slowed() {
+		return min(c.maxWait(), queue.MaxHeard)
+	}
+	return c.maxWait()
+}
+
+// pace computes when the next request may go.
+func (v *window) pace(now instant.Instant, before int64, c Config) {
+	switch {
+	case v.left > 0: // more may be left than when v.next was computed
+		v.next = min(v.next, instant.After(now, v.gap(now, c)))
+	case before > 0 || v.next <= now:
+		v.next = min(v.end, instant.After(now, v.maxWait(c)))
+	}
+}
+
+// gap returns the time after the last request with which requests like it would use up the
+// quota just at the end of the window.
+func (v *window) gap(now instant.Instant, c Config) time.Duration {
+	price := max(v.price, 1)
+	each := v.end.Sub(now) / time.Duration(v.left+price)
+	if each = min(each, instant.Forever/time.Duration(price)) * time.Duration(price); v.members > 1 {
+		each = min(each, instant.Forever/time.Duration(v.members)) * time.Duration(v.members)
+	}
+	return min(each, v.maxWait(c))
+}
+
+// roll begins the next window if the present one is over, and reports whether a
+// window is running.
+func (v *window) roll(now instant.Instant) bool {
+	switch {
+	case now < v.end:
+		return true
+	case v.guessed || now.Sub(v.end) >= v.length:
+		return false
+	}
+	v.end = v.end.Add(v.length)
+	v.left, v.next, v.last, v.guessed, v.members, v.heard = v.limit, 0, now, true, 0, v.hearsay()
+	return true
 }

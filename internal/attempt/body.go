@@ -1,0 +1,234 @@
+// The bodies of an attempt: of the request as the timer and the limiter see it, and of the response, which
+// may stall and tells its end.
+
+package attempt
+
+import (
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/resume"
+)
+
+// watch makes the timer and the limiter see when the body of req is read. held is nil
+// without a concurrency limit. It also watches the body of a resend by net/http itself.
+//
+// A small body in memory stays as it is, because sending it takes almost no time.
+// net/http sends such a body together with the headers, and returns only when it no
+// longer needs the body. For that it has to see the type of the body.
+func (a *attemptContext) watch(req *http.Request, held *Slot) {
+	small := replay.SmallInMemory(req.Body)
+	if !small {
+		req.Body = &timedBody{ReadCloser: req.Body, ctx: a, slot: held}
+	}
+	if getBody := req.GetBody; getBody != nil && !(small && replay.Independent(req)) {
+		req.GetBody = func() (io.ReadCloser, error) {
+			body, err := getBody()
+			if err != nil || body == nil || body == http.NoBody || replay.SmallInMemory(body) {
+				return body, err
+			}
+			return &timedBody{ReadCloser: body, ctx: a, slot: held}, nil
+		}
+	}
+}
+
+// A timedBody is a request's body that reports its Reads to the attempt's timer and to
+// the limiter. The server is not at fault for a slow reader of the caller, and does not work
+// on the request meanwhile. Close may be called during a Read.
+type timedBody struct {
+	io.ReadCloser
+	ctx   *attemptContext
+	slot  *Slot // nil: no limiter
+	begun bool  // used by Read alone
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	timed := b.ctx.Timeouts != nil
+	stall := timed && b.ctx.quiet > 0
+	if timed && !b.begun || stall {
+		b.begun = true
+		b.ctx.uploads(b, readsUpload)
+	}
+	if b.slot != nil {
+		b.slot.awaits()
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.slot != nil {
+		b.slot.goesOn()
+	}
+	switch {
+	case err != nil && timed:
+		b.ctx.uploads(b, uploadEnds)
+	case stall:
+		b.ctx.uploads(b, hasPiece)
+	}
+	return n, err
+}
+
+func (b *timedBody) Close() error {
+	if b.ctx.Timeouts != nil {
+		b.ctx.uploads(b, uploadEnds)
+	}
+	return b.ReadCloser.Close()
+}
+
+// uploads notes what happens to a body of the request. If net/http resends the request by
+// itself, it reads a second body. Only that body counts from then on.
+func (a *attemptContext) uploads(body *timedBody, e event) {
+	a.lock()
+	defer a.mu.Unlock()
+	if e == readsUpload {
+		a.upload = body
+	}
+	if a.upload != body {
+		return
+	}
+	if a.on(e, nil); e == uploadEnds {
+		a.upload = nil
+	}
+}
+
+// A watchedBody is an attemptBody that also ends when it stalls. The time of the attempt
+// is that of its Reads. When it is over during a Read, that cancels the attempt's context to end a
+// Read that blocks in the base transport. The timer also closes the body, because a base transport may
+// ignore the context.
+type watchedBody struct {
+	attemptBody
+	left time.Duration // for the next byte; the lock of the attempt's context guards it
+
+	closing  sync.Once // the body is closed once, by the timer or by the caller
+	closeErr error
+	panicked any // the value that the Close panicked with
+}
+
+// Read reads from the body and fails if the body stalls.
+func (b *watchedBody) Read(p []byte) (int, error) {
+	if err := b.begin(); err != nil {
+		return 0, err
+	}
+	n, err := b.attemptBody.Read(p)
+	if stalled := b.end(n); stalled != nil && err != nil && err != io.EOF {
+		err = stalled
+	}
+	return n, err
+}
+
+// begin bounds the time of a Read. It fails if an earlier Read was cut whose bytes still came at
+// the last moment.
+func (b *watchedBody) begin() error {
+	a := b.ctx
+	a.lock()
+	defer a.mu.Unlock()
+	if d, _ := a.bound(); d > 0 {
+		a.limit(time.Since(a.began), b.left)
+	}
+	return b.stalled()
+}
+
+// end notes the end of a Read that returned n bytes. It returns an error if the Read was cut.
+func (b *watchedBody) end(n int) error {
+	a := b.ctx
+	a.lock()
+	defer a.mu.Unlock()
+	if b.left = a.quiet; n <= 0 {
+		b.left = max(a.due-time.Since(a.began), 1)
+	}
+	a.limit(0, 0)
+	return b.stalled()
+}
+
+// stalled returns the error of a body that was cut. If the caller's context has ended,
+// the error of the context comes first; the lock is held.
+func (b *watchedBody) stalled() error {
+	switch caller := b.ctx.Context; {
+	case b.ctx.phase != late:
+		return nil
+	case caller.Err() != nil:
+		return ContextErr(caller)
+	}
+	return b.ctx.silent
+}
+
+// Close closes the body and frees the attempt's context. A Read that it ends does not stall.
+func (b *watchedBody) Close() error {
+	a := b.ctx
+	a.lock()
+	a.limit(0, 0)
+	a.mu.Unlock()
+	return b.close()
+}
+
+// close closes the body once. Every call gets the result of that one Close.
+func (b *watchedBody) close() error {
+	b.closing.Do(func() {
+		defer func() { b.panicked = recover() }()
+		b.closeErr = b.attemptBody.Close()
+	})
+	if b.panicked != nil {
+		panic(b.panicked)
+	}
+	return b.closeErr
+}
+
+// A BodyObserver hears of the end of a body, once. err is io.EOF if it was read whole, and nil
+// if it was closed before.
+type BodyObserver interface{ BodyEnded(bytes int64, err error) }
+
+// An ObservedBody counts the bytes of a response and tells its end. Wrap must be called first.
+// Close may come from another goroutine during a Read.
+type ObservedBody struct {
+	io.ReadCloser
+	by BodyObserver
+
+	mu     sync.Mutex // guards the fields below
+	bytes  int64
+	closed bool // or being closed
+	ended  bool
+}
+
+// Wrap makes the body of a response tell its end.
+func (b *ObservedBody) Wrap(resp *http.Response, by BodyObserver) {
+	b.ReadCloser, b.by, resp.Body = resp.Body, by, b
+}
+
+func (b *ObservedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.mu.Lock()
+	b.bytes += int64(max(n, 0))
+	b.mu.Unlock()
+	if err != nil {
+		b.end(err)
+	}
+	return n, err
+}
+
+// ResumeTried reports whether the body has asked for its rest. A Transport around this
+// one asks.
+func (b *ObservedBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
+
+// Close tells the end after the body is closed, also if its Close panics. A Read that it ends
+// is no error of the body.
+func (b *ObservedBody) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	defer b.end(nil)
+	return b.ReadCloser.Close()
+}
+
+// end tells the end, once.
+func (b *ObservedBody) end(err error) {
+	b.mu.Lock()
+	ended, n := b.ended, b.bytes
+	if b.closed && err != io.EOF {
+		err = nil
+	}
+	b.ended = true
+	b.mu.Unlock()
+	if !ended {
+		b.by.BodyEnded(n, err)
+	}
+}

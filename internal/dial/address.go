@@ -1,0 +1,188 @@
+// The addresses of a name, what is known of them, and their order.
+
+package dial
+
+import (
+	"context"
+	"net"
+	"net/http/httptrace"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+type lookupFunc = func(ctx context.Context, network, addr string) ([]netip.Addr, error)
+
+// lookupBy returns a lookup by the resolver of a net.Dialer, which cannot be read from
+// its method. The dial gets its addresses from the resolver, tells the trace, and finds
+// its context cancelled before it connects.
+func lookupBy(dial Func) lookupFunc {
+	return func(ctx context.Context, network, addr string) ([]netip.Addr, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var (
+			mu    sync.Mutex // guards the following
+			depth int        // lookups under way; the resolver may look up its own server
+			found []netip.Addr
+		)
+		conn, err := dial(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			DNSStart: func(httptrace.DNSStartInfo) {
+				mu.Lock()
+				defer mu.Unlock()
+				depth++
+			},
+			DNSDone: func(info httptrace.DNSDoneInfo) {
+				mu.Lock()
+				defer mu.Unlock()
+				if depth--; depth == 0 && info.Err == nil {
+					found = addrsOf(info.Addrs)
+					cancel()
+				}
+			},
+		}), network, addr)
+		if conn != nil { // it did not look at the context
+			_ = conn.Close()
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(found) > 0 {
+			return found, nil
+		}
+		return nil, err
+	}
+}
+
+func addrsOf(ips []net.IPAddr) []netip.Addr {
+	all := make([]netip.Addr, 0, len(ips))
+	for _, ip := range ips {
+		if a, ok := netip.AddrFromSlice(ip.IP); ok {
+			all = append(all, a.Unmap().WithZone(ip.Zone))
+		}
+	}
+	return all
+}
+
+// ofNetwork returns the addresses that network allows.
+func ofNetwork(network string, ips []netip.Addr) []netip.Addr {
+	if network != "tcp4" && network != "tcp6" {
+		return ips
+	}
+	return slices.DeleteFunc(slices.Clone(ips), func(ip netip.Addr) bool { return ip.Is4() != (network == "tcp4") })
+}
+
+const (
+	// remembered is how long an address that failed comes after the others. A name often
+	// has an address that comes back, and trying it too early costs a stagger at most.
+	remembered = time.Minute
+	// maxNames and maxFailed bound the memory.
+	maxNames  = 1024
+	maxFailed = 16
+)
+
+// A memory keeps the names that were dialled last. The zero memory is empty.
+type memory struct {
+	mu    sync.Mutex // guards names and what it holds; never held while waiting
+	names map[string]*name
+}
+
+type name struct {
+	ips    []netip.Addr
+	failed []failure // the oldest first
+}
+
+type failure struct {
+	ip netip.Addr
+	at time.Time
+}
+
+// of returns the name in addr; the lock is held.
+func (m *memory) of(addr string) *name {
+	n := m.names[addr]
+	if n != nil {
+		return n
+	}
+	if len(m.names) >= maxNames {
+		for other := range m.names { // any
+			delete(m.names, other)
+			break
+		}
+	}
+	if m.names == nil {
+		m.names = map[string]*name{}
+	}
+	n = new(name)
+	m.names[addr] = n
+	return n
+}
+
+func (m *memory) found(addr string, ips []netip.Addr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.of(addr)
+	n.ips = ips
+}
+
+// known returns the addresses that the last look-up found.
+func (m *memory) known(addr string) []netip.Addr {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := m.names[addr]; n != nil {
+		return n.ips
+	}
+	return nil
+}
+
+func (m *memory) fail(addr string, ip netip.Addr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.of(addr)
+	now := time.Now()
+	n.failed = slices.DeleteFunc(n.failed, func(f failure) bool { return f.ip == ip || now.Sub(f.at) >= remembered })
+	if len(n.failed) == maxFailed {
+		n.failed = slices.Delete(n.failed, 0, 1)
+	}
+	n.failed = append(n.failed, failure{ip, now})
+}
+
+// order returns the addresses in the order in which they are dialled. Those that failed
+// lately come last, and among them the one whose failure is the longest ago comes first.
+func (m *memory) order(addr string, ips []netip.Addr) []netip.Addr {
+	if len(ips) < 2 {
+		return ips
+	}
+	all := interleave(ips)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.names[addr]
+	if n == nil {
+		return all
+	}
+	now := time.Now()
+	rank := func(ip netip.Addr) int {
+		i := slices.IndexFunc(n.failed, func(f failure) bool { return f.ip == ip })
+		if i >= 0 && now.Sub(n.failed[i].at) >= remembered {
+			return -1
+		}
+		return i
+	}
+	slices.SortStableFunc(all, func(a, b netip.Addr) int { return rank(a) - rank(b) })
+	return all
+}
+
+// interleave returns the addresses with the families in turn, so that a broken family
+// costs one turn (RFC 8305 §4). The family of the first address comes first. Within a
+// family the order of the resolver stays (RFC 6724).
+func interleave(ips []netip.Addr) []netip.Addr {
+	var seen [2]int // of the first family, and of the other
+	turns := map[netip.Addr]int{}
+	for _, ip := range ips {
+		family := 0
+		if ip.Is4() != ips[0].Is4() {
+			family = 1
+		}
+		turns[ip] = 2*seen[family] + family
+		seen[family]++
+	}
+	return slices.SortedStableFunc(slices.Values(ips), func(a, b netip.Addr) int { return turns[a] - turns[b] })
+}
