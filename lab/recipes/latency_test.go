@@ -128,7 +128,7 @@ func latencies(t *testing.T) string {
 	rows = append(rows, row("and `Idempotent` and `Backoff`", measure(t, rule, plain)))
 	rule.AttemptTimeout = full.AttemptTimeout
 	rows = append(rows, row("and `AttemptTimeout`", measure(t, rule, plain)))
-	rows = append(rows, row("and `Hedge` with `Repeatable`, which is the recipe", measure(t, full, transport.WithIdempotent)))
+	rows = append(rows, row("and `Hedge` with `WithIdempotent`, which is the recipe", measure(t, full, transport.WithIdempotent)))
 	full.Idempotent = nil
 	rows = append(rows, row("the recipe without both", measure(t, full, plain)))
 	return strings.Join(rows, "\n") + "\n"

@@ -2,11 +2,13 @@ package recipes
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -24,8 +26,10 @@ func uploads(log *slog.Logger) transport.Config {
 	}
 }
 
-// uploadAll puts files, eight at a time, and returns the errors of those that failed.
-func uploadAll(ctx context.Context, client *http.Client, url string, names []string, progress func(name string, sent int64)) map[string]error {
+// uploadAll puts files below a URL, eight at a time, and returns the errors of those that failed.
+func uploadAll(ctx context.Context, client *http.Client, below string, names []string, progress func(name string, sent int64)) map[string]error {
+	own := *client // a redirect may turn the PUT into a GET, so it counts as a failure
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	failed, free := map[string]error{}, make(chan struct{}, 8)
 	var mu sync.Mutex // guards failed
 	var all sync.WaitGroup
@@ -33,7 +37,7 @@ func uploadAll(ctx context.Context, client *http.Client, url string, names []str
 		free <- struct{}{}
 		all.Go(func() {
 			defer func() { <-free }()
-			if err := upload(ctx, client, url+name, name, progress); err != nil {
+			if err := upload(ctx, &own, below, name, progress); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				failed[name] = err
@@ -44,7 +48,11 @@ func uploadAll(ctx context.Context, client *http.Client, url string, names []str
 	return failed
 }
 
-func upload(ctx context.Context, client *http.Client, url, name string, progress func(name string, sent int64)) error {
+func upload(ctx context.Context, client *http.Client, below, name string, progress func(name string, sent int64)) error {
+	to, err := url.JoinPath(below, url.PathEscape(filepath.Base(name)))
+	if err != nil {
+		return err
+	}
 	info, err := os.Stat(name)
 	if err != nil {
 		return err
@@ -57,7 +65,7 @@ func upload(ctx context.Context, client *http.Client, url, name string, progress
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, to, body)
 	if err != nil {
 		return err
 	}
@@ -67,10 +75,11 @@ func upload(ctx context.Context, client *http.Client, url, name string, progress
 		return err
 	}
 	defer resp.Body.Close()
+	said, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // the connection of a body that is read is used again
 	if resp.StatusCode >= 300 {
-		return errors.New(transport.Explain(resp, nil)) // each attempt, and why there was no other
+		return fmt.Errorf("%s\n%.300s", transport.Explain(resp, nil), said) // each attempt, and why there was no other
 	}
-	return nil
+	return err
 }
 
 // A counted body tells how much of it was read.

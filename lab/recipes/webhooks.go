@@ -3,7 +3,8 @@ package recipes
 import (
 	"bytes"
 	"context"
-	"fmt"
+	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -21,7 +22,8 @@ func webhooks(log *slog.Logger) transport.Config {
 			Idempotent:     func(*http.Request) bool { return true }, // a receiver knows an event by its Webhook-Id
 			ConnectTimeout: 5 * time.Second,
 			AttemptTimeout: 10 * time.Second,
-			MaxElapsedTime: time.Minute,
+			MaxAttempts:    3, // a queue of your own tries again later
+			Concurrency:    policy.Concurrency{Max: 10, FailFast: policy.On}, // nothing waits for a host that is down
 		},
 	}
 }
@@ -34,6 +36,8 @@ type report struct {
 
 // deliver sends an event to all URLs, and reports by host. 500 hosts at a time get a request each.
 func deliver(ctx context.Context, client *http.Client, urls []*url.URL, id string, event []byte) map[string]*report {
+	own := *client // a redirect may turn the POST into a GET, and lead anywhere
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	byHost := map[string][]*url.URL{}
 	for _, to := range urls {
 		byHost[to.Host] = append(byHost[to.Host], to)
@@ -49,7 +53,7 @@ func deliver(ctx context.Context, client *http.Client, urls []*url.URL, id strin
 			ctx, cancel := context.WithTimeout(ctx, 3*time.Minute) // for the whole host
 			defer cancel()
 			for _, to := range its {
-				if err := notify(ctx, client, to.String(), id, event); err != nil {
+				if err := notify(ctx, &own, to.String(), id, event); err != nil {
 					r.failed[to.String()] = err
 				} else {
 					r.delivered++
@@ -72,8 +76,9 @@ func notify(ctx context.Context, client *http.Client, to, id string, event []byt
 		return err
 	}
 	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection is used again
 	if resp.StatusCode >= 300 {
-		return fmt.Errorf("%s (%v)", resp.Status, transport.HistoryOf(resp, nil).Reason)
+		return errors.New(transport.Explain(resp, nil)) // each attempt, and why there was no other
 	}
-	return nil
+	return err
 }
