@@ -117,9 +117,7 @@ func (g *locked) wait(now instant.Instant, turn bool, behind int, r *rate.Rate) 
 			a.Until = f.at
 		}
 	}
-	if g.outage.open {
-		g.fleet.wanted()
-	}
+	g.fleet.wanted()
 	if turn {
 		a.Ask = g.nextChange(now)
 		g.front.told = a.Ask
@@ -163,7 +161,7 @@ func (g *locked) nextChange(now instant.Instant) instant.Instant {
 // lets it go beside the streams, because an Update may have raised Max. For the same
 // reason the first waiter hears of everything if the waiters have different rules.
 func (g *locked) head(now instant.Instant) *queue.Waiter {
-	if g.queue.First() == nil || g.front.forRate && !g.front.mixed {
+	if g.front.forRate && !g.front.mixed {
 		return nil // if the first waiter waits for the rate, it asks when there is a token
 	}
 	room := !g.outage.open && (g.slots.used() < g.growth.limit || g.slots.streaming())

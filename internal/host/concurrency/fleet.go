@@ -160,7 +160,7 @@ func (g *locked) closeCircuit() {
 func (g *locked) probeEnded(now instant.Instant) {
 	f := g.fleet
 	g.outage.probe = instant.After(now, probeGap)
-	if f == nil || !g.conf.Fleet {
+	if f == nil {
 		return
 	}
 	if f.permit == lent {

@@ -15,6 +15,63 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
+// The figures are those that the comments name.
+func TestFigures(t *testing.T) {
+	assert.Equal(t, [...]time.Duration{2 * sec, 500 * ms, sec, 5 * sec, 10 * ms, 10 * sec, 200 * ms, sec, 10 * sec, 10 * sec, 500 * ms, 100 * ms},
+		[...]time.Duration{pressTime, probeGap, failTime, longestGap, quickStep, useWindow, soonestSlot, latestSlot, probeTime, bodyTime, streamTime, callerTime})
+	assert.Equal(t, [...]time.Duration{250 * ms, sec, 10 * sec, 250 * ms, 30 * sec, 120 * sec, 600 * ms, 300 * ms},
+		[...]time.Duration{failingEvery, silentTime, latestReturn, permitTime, refusalTime, longestNo, permitLife, RenewTime})
+	assert.Equal(t, [...]int{10, 10, 2, 32, 16, 2, 10, 20, 100, 4, 8, 4},
+		[...]int{start, room, rounds, share, swift, double, failRun, failGaps, failMany, failRounds, quickShare, slotsPerGap})
+}
+
+// A limit grows after so many successes.
+func TestGrow(t *testing.T) {
+	for name, row := range map[string]struct {
+		l         growth
+		trip      time.Duration
+		successes int
+		limit     int
+	}{
+		"slow start":            {growth{limit: 10, threshold: 100}, 0, 1, 11},
+		"linear":                {growth{limit: 64, threshold: 64}, 0, 128, 66},
+		"a small limit":         {growth{limit: 4, threshold: 4}, 0, 8, 5},
+		"at Max":                {growth{limit: 199, threshold: 64}, 0, 398, 200},
+		"calm":                  {growth{limit: 64, threshold: 64, calm: true, usual: 16}, 17, 8, 66},
+		"calm, and slower":      {growth{limit: 64, threshold: 64, calm: true, usual: 16}, 18, 128, 66},
+		"calm, and has doubled": {growth{limit: 128, threshold: 64, calm: true, usual: 16}, 16, 256, 132},
+		"wary":                  {growth{limit: 64, threshold: 64, calm: true, wary: true, usual: 16}, 16, 128, 66},
+	} {
+		l := row.l
+		for range row.successes - 1 {
+			l.grow(200, row.trip)
+		}
+		assert.Equal(t, row.l.limit, l.limit, name)
+		l.grow(200, row.trip)
+		assert.Equal(t, row.limit, l.limit, name)
+	}
+	for _, wanted := range []bool{false, true} {
+		l := growth{limit: 10, full: true}
+		l.free(5, 9, wanted)
+		assert.Equal(t, growth{limit: 10, full: wanted, freeAt: 5}, l)
+	}
+}
+
+// What the successes tell of the requests that had none.
+func TestPulse(t *testing.T) {
+	p := pulse{last: 10 * sec, sent: 9800 * ms, trip: 250 * ms, gap: 2 * sec}
+	assert.True(t, p.passed(9500*ms-1) && !p.passed(9500*ms), "two round trips")
+	assert.False(t, (&pulse{last: 10 * sec, sent: 9 * sec}).passed(9*sec), "sent later")
+	for trip, want := range map[time.Duration]time.Duration{0: 100 * ms, 250 * ms: 500 * ms, sec: sec} {
+		assert.EqualValues(t, want, (&pulse{trip: trip}).overlap(), trip)
+	}
+	for gap, want := range map[time.Duration]time.Duration{0: 200 * ms, 2 * sec: 500 * ms, 9 * sec: sec} {
+		assert.EqualValues(t, want, (&pulse{gap: gap}).lostSlotTime(), gap)
+	}
+	p.beat(12*sec, 11*sec)
+	assert.Equal(t, pulse{last: 12 * sec, sent: 11 * sec, trip: 343750 * time.Microsecond, gap: 2 * sec, quick: 10 * ms}, p)
+}
+
 func TestGateGrowsOnlyInFullUse(t *testing.T) {
 	var g Limiter
 	for i := range 1000 {

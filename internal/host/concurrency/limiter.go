@@ -276,7 +276,7 @@ func (g *Limiter) State() State {
 		InFlight:    g.slots.inFlight + int(g.slots.old+g.slots.away),
 		Waiting:     g.waiting(),
 		ForRate:     g.queue.Len() - g.waiting(),
-		CircuitOpen: g.outage.open,
+		CircuitOpen: g.CircuitOpen(),
 		Since:       since,
 		Fleet:       fleet,
 	}

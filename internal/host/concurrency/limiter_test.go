@@ -79,11 +79,6 @@ func TestGateProbes(t *testing.T) {
 	}
 }
 
-// The gap between probes is well below the second that is allowed.
-func TestGateProbeGap(t *testing.T) {
-	assert.LessOrEqual(t, probeGap, time.Second)
-}
-
 // If the question of a newcomer makes room, the first waiter hears of it.
 func TestGateTellsOfRoom(t *testing.T) {
 	var g Limiter
@@ -141,6 +136,10 @@ func TestGateWaitsForTheRate(t *testing.T) {
 	b.enter(3 * sec)
 	a.mustGo(4 * sec)
 	assert.Equal(t, State{Limit: 10, InFlight: 1, ForRate: 1}, g.State(), "before b asks again")
+	assert.Equal(t, 1, g.Wants())
+	g.Leave(b.w)
+	assert.Equal(t, g.RateTime(5*sec), g.RateTime(6*sec), "nobody waits any longer")
+	assert.Zero(t, g.Wants())
 }
 
 func TestGateRelease(t *testing.T) {

@@ -82,13 +82,13 @@ func (g *Limiter) Permit(now instant.Instant, granted bool, wait time.Duration) 
 		f.permit, used = lent, true // the probe went before the answer came
 	case granted && f.permit == ready:
 		used = true // the limiter has heard of it already
-	case granted && (!waited || !g.outage.open || f.returns || unwanted):
+	case granted && (!waited || unwanted):
 		// If the limiter does not wait for an answer any more, the fleet was told that the
 		// probe has ended.
 	case granted:
 		f.permit, f.lapses, used = ready, instant.After(f.asked, permitLife), true
 		next = g.queue.First()
-	case waited && g.outage.open && g.slots.inFlight == 0 && f.refused > 0 && now >= instant.After(f.refused, refusalTime):
+	case waited && g.slots.inFlight == 0 && f.refused > 0 && now >= instant.After(f.refused, refusalTime):
 		f.permit, f.lapses = ready, now // the fleet does not wait for this probe
 		next = g.queue.First()
 	case g.outage.open && (waited || g.slots.inFlight > 0):

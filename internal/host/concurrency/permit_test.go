@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -36,54 +35,18 @@ func TestObjection(t *testing.T) {
 	}
 }
 
-// A concurrency limit without waiters asks for a permit when a request comes, and waits 250 ms for it.
-// A shorter wait would let every process of a large fleet send its own probe. A concurrency limit with
-// waiters asks so long before its probe, and so loses no time.
-func TestPermitInTime(t *testing.T) {
-	since := time.Minute
-	told := since + 2*time.Second
-	t.Run("idle", func(t *testing.T) {
-		g, _ := toldDown(instant.At(since-time.Second), instant.At(told), instant.At(since))
-		now := told + 5*time.Second
-		var s Slot
-		w := &queue.Waiter{Woken: func(*queue.Waiter) {}}
-		a := g.Enter(instant.At(now), &s, w, Config{Fleet: true})
-		require.True(t, a.Verb == queue.Wait && a.Ask == instant.At(now+permitTime) && g.AskPermit(instant.At(now)), "%+v", a)
-		if a := g.Enter(instant.At(now+permitTime-1), &s, w, Config{Fleet: true}); a.Verb != queue.Wait {
-			t.Errorf("a probe without a permit after %v", permitTime-1)
-		}
-		if a := g.Enter(instant.At(now+permitTime), &s, w, Config{Fleet: true}); a.Verb != queue.Go {
-			t.Errorf("no probe although the fleet does not answer: %+v", a)
-		}
-	})
-	t.Run("busy", func(t *testing.T) {
-		g, _ := toldDown(instant.At(since-time.Second), instant.At(told), instant.At(since))
-		var s Slot
-		w := &queue.Waiter{Woken: func(*queue.Waiter) {}}
-		a := g.Enter(instant.At(told), &s, w, Config{Fleet: true})
-		ask, probe := told+probeGap-permitTime, told+probeGap
-		if a.Ask != instant.At(ask) || g.AskPermit(instant.At(told)) {
-			t.Fatalf("asks at %v, want %v", a.Ask.Add(-told), ask-told)
-		}
-		if a := g.Enter(instant.At(ask), &s, w, Config{Fleet: true}); a.Ask != instant.At(probe) || !g.AskPermit(instant.At(ask)) {
-			t.Fatalf("%+v", a)
-		}
-		assert.True(t, g.Permit(instant.At(ask+10*time.Millisecond), true, 0), "the permit is not used")
-		assert.Equal(t, queue.Go, g.Enter(instant.At(probe), &s, w, Config{Fleet: true}).Verb)
-	})
-	t.Run("refused", func(t *testing.T) {
-		g, _ := toldDown(instant.At(since-time.Second), instant.At(told), instant.At(since))
-		now := told + 5*time.Second
-		var s Slot
-		w := &queue.Waiter{Woken: func(*queue.Waiter) {}}
-		g.Enter(instant.At(now), &s, w, Config{Fleet: true})
-		g.AskPermit(instant.At(now))
-		g.Permit(instant.At(now+100*time.Millisecond), false, 3*time.Second)
-		next := now + 3100*time.Millisecond
-		if a := g.Enter(instant.At(now+200*time.Millisecond), &s, w, Config{Fleet: true}); a.Ask != instant.At(next) || g.AskPermit(instant.At(next-1)) || !g.AskPermit(instant.At(next)) {
-			t.Errorf("asks again at %v, want %v", a.Ask.Add(-now), next-now)
-		}
-	})
+// A limiter that was refused a permit asks again after the time that the fleet named.
+func TestPermitRefused(t *testing.T) {
+	const told = 62 * sec
+	g, _ := toldDown(59*sec, told, 60*sec)
+	v, now := member(t, g), instant.Instant(told+5*sec)
+	v.enter(now)
+	mustAsk(t, g, now)
+	g.Permit(now+100*ms, false, 3*time.Second)
+	next := now + 3100*ms
+	v.mustWait(now+200*ms, next)
+	mustNotAsk(t, g, next-1)
+	mustAsk(t, g, next)
 }
 
 // A fleet that did not answer once costs each later probe 10 ms only, until it answers.
