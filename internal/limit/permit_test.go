@@ -60,13 +60,18 @@ func newSite(t *testing.T, rule policy.Rule) *site {
 	s := &site{}
 	s.registry.Prepare(func(*host.State[rules.Resolved]) {})
 	s.registry.Watched = true
+	s.update(t, rule)
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	return s
+}
+
+func (s *site) update(t *testing.T, rule policy.Rule) {
+	t.Helper()
 	set, faults := rules.NewRuleset(rule, nil, new(rules.Owner))
 	require.Empty(t, faults)
 	s.set = set
 	s.registry.Rules.Store(set)
-	time.Sleep(time.Minute)
-	synctest.Wait()
-	return s
 }
 
 // request begins a request that has some time, or any if that is 0.
@@ -126,7 +131,7 @@ func TestAcquire(t *testing.T) {
 		return func(t *testing.T, s *site) { take(t, s); time.AfterFunc(3*time.Second, func() { what(t, s) }) }
 	}
 	both, refusing, costly := gated, gated, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 3}, Cost: func(*http.Request) int { return 2 }}
-	both.RateLimit, refusing.Concurrency.FailFast = rated.RateLimit, policy.On
+	both.RateLimit, refusing.Concurrency.FailFast = policy.RateLimit{PerSecond: 0.5, Burst: 1}, policy.On
 	for name, row := range map[string]struct {
 		rule             policy.Rule
 		before           func(*testing.T, *site)
@@ -149,7 +154,7 @@ func TestAcquire(t *testing.T) {
 		"gate and deadline":     {gated, take, 3 * time.Second, 0, 0, LimitConcurrency, 3 * time.Second, "gate"},
 		"gate that refuses":     {refusing, take, 0, 0, WhyFull, LimitConcurrency, 0, ""},
 		"gate and rate":         {both, take, 0, 0, 0, "", 4 * time.Second, "gate rate"},
-		"gate, rate, deadline":  {both, take, 3 * time.Second, 0, WhyLate, LimitRate, 0, ""},
+		"gate, rate, deadline":  {gated.Or(rated), take, 3 * time.Second, 0, WhyLate, LimitRate, 0, ""},
 		"hold at the gate":      {holding.Or(gated), later(hold), 0, 0, 0, "", 7 * time.Second, "cooldown gate"},
 		"quota at the gate":     {paced.Or(gated), later(quota), 0, 0, 0, "", 7 * time.Second, "pacing gate"},
 		"quota":                 {paced, quota, 0, 0, 0, "", 4 * time.Second, "pacing"},
@@ -175,6 +180,9 @@ func TestAcquire(t *testing.T) {
 				if row.limit != "" {
 					require.NotNil(t, no)
 					assert.Equal(t, []any{row.why, row.limit, no.Why == whyGone}, []any{no.Why, no.Limit, no.Err != nil})
+					if no.Why == WhyLate || no.Why == WhyOverdue {
+						assert.WithinRange(t, no.Until, start.Add(4*time.Second), start.Add(8*time.Second))
+					}
 				} else {
 					assert.Nil(t, no)
 				}
@@ -189,9 +197,8 @@ func TestAcquire(t *testing.T) {
 				}
 				full := no != nil && no.Why == WhyFull || p.Queued.Gate > time.Second
 				assert.Equal(t, full, strings.Contains(fmt.Sprint(s.told), change(news.Crowded, false, 0)), "requests wait for long")
-				if name != "gate and rate" { // who frees the slot and who the token at the same moment is open
-					assert.Equal(t, row.queued, strings.Join(queued, " "))
-				}
+				assert.Equal(t, row.queued, strings.Join(queued, " "))
+				assert.False(t, p.crowded || p.rated, "told")
 				p.Cancel(r)
 				p.Cancel(r)
 				time.Sleep(5 * time.Second)
@@ -273,6 +280,9 @@ func TestDone(t *testing.T) {
 					assert.Contains(t, s.told[0], fmt.Sprint(news.Held, " false ", row.code), name)
 					turn, limit := s.request(t, 0).Forecast(time.Now())
 					assert.Equal(t, []any{4 * time.Second, LimitCooldown}, []any{turn, limit})
+					r.held = 59 * time.Second // of the minute that a request waits
+					turn, _ = r.Forecast(time.Now())
+					assert.Equal(t, time.Second, turn)
 					time.Sleep(16 * time.Second)
 					synctest.Wait()
 					s.ends(t, 200, classify.Final)
@@ -356,11 +366,12 @@ func TestReserveRetry(t *testing.T) {
 // What a request tells of itself, and what a fleet changes.
 func TestRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, policy.Rule{Cost: func(*http.Request) int { return 0 }, ThrottleKey: func(*http.Request) string { return "ab" }}.Or(rated))
+		keys := 0
+		s := newSite(t, policy.Rule{Cost: func(*http.Request) int { return 0 }, ThrottleKey: func(*http.Request) string { keys++; return "ab" }}.Or(rated))
 		r := s.request(t, 0)
 		assert.Equal(t, 1, r.askCost())
 		assert.Equal(t, 1, (&Request{Rule: new(rules.Resolved)}).askCost(), "without a Cost")
-		assert.NotZero(t, r.scopeKey())
+		assert.Equal(t, []any{r.scopeKey(), 1}, []any{r.scopeKey(), keys}, "asked once")
 		turn, limit := r.Forecast(time.Now())
 		assert.Equal(t, []any{time.Duration(0), LimitRate}, []any{turn, limit})
 		require.Nil(t, new(Permit).Acquire(r, 0))
@@ -386,6 +397,7 @@ func TestRequest(t *testing.T) {
 		defer s.request(t, 0).ObeyCancel()()
 
 		s.join()
+		assert.Equal(t, 1, s.registry.members(), "the size is not known")
 		own := s.request(t, 0)
 		assert.EqualValues(t, len("scope\x00ab"), own.scopeKey())
 		own.Req.Header.Set("Authorization", "x")
@@ -415,6 +427,7 @@ func TestRequest(t *testing.T) {
 			synctest.Wait()
 		}
 		assert.True(t, went, "with tokens of its own unit")
+		assert.Len(t, s.sent, 1, "messages")
 	})
 }
 
@@ -448,7 +461,7 @@ func TestHear(t *testing.T) {
 			open := h.Concurrency().CircuitOpen()
 			new(Permit).review(h.site.request(t, 0), nil)
 			h.site.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: name})
-			return open && h.site.last.Since == 1 && new(Permit).TryAcquire(h.site.request(t, 0), h.now)
+			return open && h.site.last.Fleet && h.site.last.Since == 1 && new(Permit).TryAcquire(h.site.request(t, 0), h.now)
 		}},
 		{"unknown host", gated, false, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Minute}, 0, nil},
 		{"permit for nobody", gated, false, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
@@ -506,6 +519,9 @@ func TestTold(t *testing.T) {
 	}
 	quota := func(r, q int) string { return fmt.Sprintf(`"%d";r=%d;t=30`, q, r) }
 	in(t, "quota", paced, func(t *testing.T, s *site) {
+		left := func(n []int) {
+			s.ends(t, 200, classify.Final, "Ratelimit: "+quota(n[0], 100)+", "+quota(n[1], 10), `Ratelimit-Policy: "100";q=100;w=60, "10";q=10;w=60;qu="tokens"`)
+		}
 		for _, row := range []struct {
 			left    []int // of 100, and of 10
 			message float64
@@ -513,7 +529,7 @@ func TestTold(t *testing.T) {
 			lasts   bool
 		}{{[]int{51, 10}, 0, 0, false}, {[]int{50, 10}, 50, 0, false}, {[]int{15, 1}, 15, 1, true}, {[]int{5, 1}, 5, 5, true}, {[]int{90, 9}, 0, 0, false}} {
 			s.sent = nil
-			s.ends(t, 200, classify.Final, "Ratelimit: "+quota(row.left[0], 100)+", "+quota(row.left[1], 10), `Ratelimit-Policy: "100";q=100;w=60, "10";q=10;w=60;qu="tokens"`)
+			left(row.left)
 			c, lasts := s.request(t, 0).State.Machines().News().Lasts(news.Key{Condition: news.LowQuota})
 			assert.Equal(t, []any{row.lasts, row.room}, []any{lasts, c.Room}, row)
 			var amounts []float64
@@ -534,6 +550,10 @@ func TestTold(t *testing.T) {
 			return p.HasMore(s.request(t, 0), &attempt.Outcome{Resp: answer(200, header...)})
 		}
 		assert.True(t, more(new(Permit), "Ratelimit: "+quota(5, 100)) && more(&Permit{refused: new(attempt.Slot)}) && !more(new(Permit)))
+		left([]int{5, 1})
+		s.update(t, policy.Rule{})
+		s.ends(t, 200, classify.Final)
+		assert.Equal(t, []string{change(news.LowQuota, false, 200), change(news.LowQuota, true, 0)}, s.told[2:], "an Update turned the pacing off")
 	})
 	in(t, "quota of the fleet", paced, func(t *testing.T, s *site) {
 		pacing := s.request(t, 0).State.Machines().Pacing()
@@ -606,6 +626,10 @@ func TestTold(t *testing.T) {
 		assert.Empty(t, s.told)
 		assert.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
 		assert.Equal(t, fmt.Sprint(news.Held, " false 429 true"), s.told[0], "by the next request")
+		s.update(t, policy.Rule{})
+		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Scope: 1, Wait: 4 * time.Second})
+		held := s.request(t, 0).State.Machines().Cooldown.Held(s.registry.Now(), 1)
+		assert.Zero(t, held, "an Update turned holds off")
 	})
 	for name, row := range map[string]struct {
 		rule policy.Rule
@@ -667,8 +691,10 @@ func TestTold(t *testing.T) {
 		assert.Len(t, s.sent, 8, "reports")
 		play(concurrency.Success)
 		assert.Equal(t, fleetmsg.Message{Kind: fleetmsg.Working, Host: "http://h.test"}, s.sent[8])
-		time.Sleep(4 * time.Second)
-		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: "http://h.test"})
+		for range 2 {
+			s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: "http://h.test"}) // the first is contradicted
+			time.Sleep(2100 * time.Millisecond)
+		}
 		p := new(Permit)
 		go p.Acquire(s.request(t, 0), 0)
 		time.Sleep(300 * time.Millisecond)
@@ -679,7 +705,7 @@ func TestTold(t *testing.T) {
 		for _, m := range s.sent[9:] {
 			kinds = append(kinds, m.Kind)
 		}
-		assert.Equal(t, []fleetmsg.Kind{fleetmsg.AskProbe, fleetmsg.ProbeFailed}, kinds)
+		assert.Equal(t, []fleetmsg.Kind{fleetmsg.Working, fleetmsg.AskProbe, fleetmsg.ProbeFailed}, kinds)
 	})
 	in(t, "log", policy.Rule{}, func(t *testing.T, s *site) {
 		s.request(t, 0)

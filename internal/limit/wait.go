@@ -66,8 +66,6 @@ func (p *Permit) earlyWaiter(r *Request, limit string) *queue.Waiter {
 // cost returns the cost of the request for a limit. A rate takes a full bucket at most.
 func (r *Request) cost(limit string) int {
 	switch {
-	case limit == LimitCooldown:
-		return 0
 	case limit == LimitPacing:
 		return r.askCost()
 	case r.Rule.RateLimit:
