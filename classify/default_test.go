@@ -124,14 +124,6 @@ func TestDefaultAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { f(o) }))
 }
 
-func BenchmarkDefaultOnSuccess(b *testing.B) {
-	r, _ := http.NewRequestWithContext(b.Context(), "GET", "http://127.0.0.1/", nil)
-	o := Outcome{Request: r, Response: &http.Response{StatusCode: 200}}
-	for b.Loop() {
-		Default(o)
-	}
-}
-
 func withBody(code int, text string, header ...string) Outcome {
 	o := response(code, header...)
 	o.Response.Body = io.NopCloser(strings.NewReader(text))

@@ -157,29 +157,6 @@ func TestCrowdOfAnEvictedHold(t *testing.T) {
 	assert.Equal(t, n, gone, "heard of it")
 }
 
-// BenchmarkCrowd is the time of an event with few and with many waiters.
-func BenchmarkCrowd(b *testing.B) {
-	for _, machine := range []string{"gate", "cooldown", "pacing", "rate"} {
-		for _, n := range []int{10, 100_000} {
-			c := newCrowd(b, machine, n)
-			rejoin := func(i int) { c.leave(&c.ws[i]); c.enter(2*sec, &c.ws[i]) }
-			b.Run(fmt.Sprintf("%s/waiters=%d/leave-and-join", machine, n), func(b *testing.B) {
-				for i := 0; b.Loop(); i++ {
-					rejoin(i * 7919 % n)
-				}
-			})
-		}
-	}
-	for _, n := range []int{10, 100_000} {
-		c := newCrowd(b, "cooldown", n)
-		b.Run(fmt.Sprintf("cooldown/waiters=%d/longer", n), func(b *testing.B) {
-			for i := 0; b.Loop(); i++ {
-				c.events[0].tell(instant.At(2*sec + time.Duration(i)))
-			}
-		})
-	}
-}
-
 func gateCrowd(t testing.TB) *crowd {
 	g, slots := new(concurrency.Limiter), make([]concurrency.Slot, 30)
 	conf := concurrency.Config{Start: len(slots)}

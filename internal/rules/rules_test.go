@@ -291,7 +291,7 @@ func TestTheHostIsChosenBeforeThePath(t *testing.T) {
 }
 
 // Keys that http.ServeMux refuses, and keys that can only be mistakes.
-func TestBadPaths(t *testing.T) {
+func TestBadPatterns(t *testing.T) {
 	for key, why := range map[string]string{
 		"/v1/":                     "has no host",
 		"POST /v1/":                "has no host",
@@ -323,6 +323,42 @@ func TestBadPaths(t *testing.T) {
 		"GET a.test,b.test/v1/":    "names several hosts",
 		"bücher.example/v1/":       "is not ASCII",
 		"https://h.test/v1/{id}/x": "regular expression",
+		"":                         "is empty",
+		"*":                        "would match every host",
+		"https://api.example.com":  "has a scheme",
+		"user@api.example.com":     "is not a host",
+		"api.example.com?x":        "is not a host",
+		"api.example.com#x":        "is not a host",
+		"api example.com":          "no path",
+		"api'example.com":          "is not a host",
+		"a%2eexample.com":          "is not a host",
+		"~^api":                    "looks like a regular expression",
+		"^api\\.example\\.com$":    "looks like a regular expression",
+		"(api|www).example.com":    "looks like a regular expression",
+		"api[0-9].example.com":     "looks like a regular expression",
+		"api{1,2}.example.com":     "looks like a regular expression",
+		"https?://.+":              "looks like a regular expression",
+		"[a-z]":                    "no regular expression",
+		"[1.2.3.4]":                "no IPv6 address",
+		"a.example.com,b.example":  "names several hosts",
+		"bücher.example":           "is not ASCII",
+		"api.*.example.com":        `has a "*" elsewhere`,
+		"*api.example.com":         `has a "*" elsewhere`,
+		"*.*.example.com":          `has a "*" elsewhere`,
+		"::1":                      "write [::1]",
+		"2001:db8::1":              "without brackets",
+		"[::1":                     "unpaired bracket",
+		"::1]":                     "without brackets",
+		".example.com":             `empty name; did you mean "*.example.com"?`,
+		"api..example.com":         "empty name",
+		"*.":                       "empty name",
+		".":                        "empty name",
+		":8443":                    "empty name",
+		"api.example.com:":         "has a port that is not",
+		"api.example.com:http":     "has a port that is not",
+		"api.example.com:0":        "has a port that is not",
+		"api.example.com:65536":    "has a port that is not",
+		"api.example.com:-1":       "has a port that is not",
 	} {
 		_, err := rulesFor([]string{key})
 		if assert.Error(t, err, "%q", key) {
@@ -361,61 +397,6 @@ func TestConflictingPaths(t *testing.T) {
 			assert.Equal(t, row.why == "", ok, "http.ServeMux: %v", row)
 		}
 	}
-}
-
-// TestBadPatterns: each says what is wrong with it.
-func TestBadPatterns(t *testing.T) {
-	for pattern, why := range map[string]string{
-		"":                        "is empty",
-		"*":                       "would match every host",
-		"https://api.example.com": "has a scheme",
-		"user@api.example.com":    "is not a host",
-		"api.example.com?x":       "is not a host",
-		"api.example.com#x":       "is not a host",
-		"api example.com":         "no path",
-		"api'example.com":         "is not a host",
-		"a%2eexample.com":         "is not a host",
-		"10.0.0.0/8":              "range of addresses",
-		"~^api":                   "looks like a regular expression",
-		"^api\\.example\\.com$":   "looks like a regular expression",
-		"(api|www).example.com":   "looks like a regular expression",
-		"api[0-9].example.com":    "looks like a regular expression",
-		"api{1,2}.example.com":    "looks like a regular expression",
-		"https?://.+":             "looks like a regular expression",
-		"[a-z]":                   "no regular expression",
-		"[1.2.3.4]":               "no IPv6 address",
-		"a.example.com,b.example": "names several hosts",
-		"bücher.example":          "is not ASCII",
-		"api.*.example.com":       `has a "*" elsewhere`,
-		"*api.example.com":        `has a "*" elsewhere`,
-		"*.*.example.com":         `has a "*" elsewhere`,
-		"::1":                     "write [::1]",
-		"2001:db8::1":             "without brackets",
-		"[::1":                    "unpaired bracket",
-		"::1]":                    "without brackets",
-		".example.com":            `empty name; did you mean "*.example.com"?`,
-		"api..example.com":        "empty name",
-		"*.":                      "empty name",
-		".":                       "empty name",
-		":8443":                   "empty name",
-		"api.example.com:":        "has a port that is not",
-		"api.example.com:http":    "has a port that is not",
-		"api.example.com:0":       "has a port that is not",
-		"api.example.com:65536":   "has a port that is not",
-		"api.example.com:-1":      "has a port that is not",
-	} {
-		_, err := newRules(policy.Rule{}, map[string]policy.Rule{pattern: {}})
-		if assert.Error(t, err, "%q", pattern) {
-			assert.ErrorContains(t, err, why, "%q", pattern)
-			assert.ErrorContains(t, err, fmt.Sprintf("Hosts[%q]", pattern))
-		}
-	}
-}
-
-// Two rules that are right and make a wrong one together.
-func TestFaultsOfTheMergedRule(t *testing.T) {
-	_, err := newRules(policy.Rule{RateLimit: policy.RateLimit{PerSecond: 5}}, map[string]policy.Rule{"h.test": {RateLimit: policy.RateLimit{Burst: -1}}})
-	assert.ErrorContains(t, err, `Hosts["h.test"].RateLimit.Burst: -1 would let nothing through`)
 }
 
 // A scheme makes no path of a host, so its rule may have limits.

@@ -210,23 +210,6 @@ func TestGateAsksForAPermit(t *testing.T) {
 	wantNews(t, g, News{Working: true})
 }
 
-// If the fleet is silent, a concurrency limit probes as often as a concurrency limit without a fleet.
-func TestGateWithASilentFleet(t *testing.T) {
-	g := openInFleet(t, cutAt)
-	now := probeAt
-	for range 5 {
-		v := member(t, g)
-		v.enter(now.Add(-permitTime))
-		mustAsk(t, g, now.Add(-permitTime))
-		v.mustWait(now-1, now)
-		v.mustGo(now)
-		// The fleet may have given a permit although its answer was lost. So it hears of
-		// the end, and others can probe.
-		assert.True(t, g.End(now+sec, &v.slot, Lost) && g.News().ProbeFailed, "the fleet does not hear of the end")
-		now = now.Add(sec + probeGap)
-	}
-}
-
 // A concurrency limit without waiters asks when a request comes, and waits 250 ms for the answer.
 func TestGateAsksLate(t *testing.T) {
 	g := openInFleet(t, cutAt)

@@ -192,7 +192,7 @@ func (g *locked) free(now instant.Instant, s *Slot) {
 // depends on the time alone and not on how often somebody asks.
 func (g *locked) settle(now instant.Instant) (freed bool) {
 	freed = g.slots.settle(now)
-	for now >= g.slots.uploads.lapse(callerTime) {
+	for g.slots.uploads.first != nil && now >= g.slots.uploads.lapse(callerTime) {
 		g.leave(g.slots.uploads.lapse(callerTime), g.slots.uploads.first)
 		freed = true
 	}
@@ -201,7 +201,7 @@ func (g *locked) settle(now instant.Instant) (freed bool) {
 		g.slots.renew() // the probe hangs
 		freed = true
 	}
-	if now >= g.fleet.closing() {
+	if g.outage.open && now >= g.fleet.closing() {
 		g.closeCircuit()
 		g.fleet.byOthers = true
 		g.slots.renew() // a probe that hangs must not fill the limit
@@ -252,11 +252,11 @@ func (l *slots) respond(s *Slot) bool {
 // settle frees the slots of bodies that nobody has read from for long, and of streams. It
 // reports whether it freed any.
 func (l *slots) settle(now instant.Instant) (freed bool) {
-	for now >= l.idle.lapse(bodyTime) {
+	for l.idle.first != nil && now >= l.idle.lapse(bodyTime) {
 		l.retire(l.idle.first)
 		freed = true
 	}
-	for now >= l.streams.lapse(streamTime) {
+	for l.streams.first != nil && now >= l.streams.lapse(streamTime) {
 		l.retire(l.streams.first)
 		freed = true
 	}

@@ -175,6 +175,14 @@ func TestGateRestTellsWhoWaits(t *testing.T) {
 	require.True(t, w.woken(), "not woken")
 	w.mustWait(sec, instant.At(sec+bodyTime))
 	w.mustGo(instant.At(sec + bodyTime))
+
+	g.Result(11*sec, &w.slot, Success)
+	g.Reading(11*sec, &w.slot, true)
+	next := visit(t, &g)
+	next.conf = conf
+	next.mustWait(11*sec, 11500*ms)
+	next.mustWait(11499*ms, 11500*ms)
+	next.mustGo(11500 * ms) // beside a stream
 }
 
 // The slots of lost requests come back by time, however many requests ask.

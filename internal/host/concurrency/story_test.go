@@ -199,16 +199,6 @@ func TestGateCosts(t *testing.T) {
 	assert.LessOrEqual(t, unsafe.Sizeof(queue.Waiter{}), uintptr(96), "bytes of a waiter")
 }
 
-func BenchmarkGate(b *testing.B) {
-	var g Limiter
-	var p Slot
-	for b.Loop() {
-		g.Enter(0, &p, nil, Config{})
-		g.Result(0, &p, Success)
-		g.Done(0, &p)
-	}
-}
-
 const (
 	ms  = hosttest.Ms
 	sec = hosttest.Sec

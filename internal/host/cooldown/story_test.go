@@ -189,12 +189,3 @@ func TestCooldownCosts(t *testing.T) {
 	assert.LessOrEqual(t, unsafe.Sizeof(c), uintptr(40), "bytes")
 	assert.LessOrEqual(t, unsafe.Sizeof(hold{}), uintptr(96), "bytes of a scope")
 }
-
-func BenchmarkCooldownQuiet(b *testing.B) {
-	var c Cooldown
-	for b.Loop() {
-		if !c.Quiet() {
-			b.Fatal()
-		}
-	}
-}

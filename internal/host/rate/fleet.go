@@ -281,7 +281,7 @@ func (r *Rate) leased(now instant.Instant, n int, first bool) (wait time.Duratio
 func (r *Rate) reserveLeased(now instant.Instant, ahead time.Duration, n int) (at, ask instant.Instant, got, ok bool) {
 	s := r.shared
 	if !r.fromFleet(now) {
-		return 0, 0, false, false
+		return
 	}
 	s.collects(now, n)
 	s.expire(now)
@@ -296,7 +296,7 @@ func (r *Rate) reserveLeased(now instant.Instant, ahead time.Duration, n int) (a
 	s.need = 0
 	s.spend(n)
 	s.count(n)
-	return max(at, now), 0, true, true
+	return max(at, now), ask, true, true
 }
 
 // collects notes that the first waiter needs n tokens together.
@@ -356,9 +356,7 @@ func (r *Rate) hearNothing(now instant.Instant) {
 	s := r.shared
 	s.silent, s.since, s.spent, s.leases = true, s.asked, -s.left(), nil
 	// No burst: what this member saved up while the fleet answered is not its own.
-	if saved := int(r.lim.TokensAt(clockTime(now))); saved > 1 {
-		r.lim.AllowN(clockTime(now), saved-1)
-	}
+	r.lim.AllowN(clockTime(now), max(0, int(r.lim.TokensAt(clockTime(now)))-1))
 }
 
 // expire drops the tokens that are too old; the lock is held. A request that needs many tokens

@@ -61,7 +61,7 @@ func New(c Config) *Rate {
 }
 
 // clockTime returns now as x/time needs it. The date does not matter.
-func clockTime(now instant.Instant) time.Time { return time.Unix(0, 0).Add(now.Since()) }
+func clockTime(now instant.Instant) time.Time { return time.Time{}.Add(now.Since()) }
 
 // Set changes the configuration.
 func (r *Rate) Set(now instant.Instant, c Config) {
@@ -108,9 +108,6 @@ func (r *Rate) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 
 // Tokens returns how many tokens a request of a cost takes. That is a full bucket at most.
 func (r *Rate) Tokens(cost int) int {
-	if cost <= 1 {
-		return 1
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.conf.tokens(cost)
@@ -135,7 +132,7 @@ func (r *Rate) reserve(now instant.Instant, cost int) (at, ask instant.Instant, 
 	wait = r.lim.ReserveN(from, some).DelayFrom(from).Round(time.Microsecond) // x/time's floats lose a nanosecond
 	r.owe(now, n-some)
 	r.shared.count(n)
-	return instant.After(now, wait), 0, true
+	return instant.After(now, wait), ask, true
 }
 
 // owe takes tokens that are not there yet; the lock is held. A member of a fleet

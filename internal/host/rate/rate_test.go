@@ -23,6 +23,12 @@ const (
 	sec = hosttest.Sec
 )
 
+// The figures are those that the comments name.
+func TestFigures(t *testing.T) {
+	assert.Equal(t, [...]time.Duration{10 * ms, 10 * ms, 250 * ms, sec, 130 * ms, 40 * ms, sec},
+		[...]time.Duration{ahead, AnswerTime, FirstTime, MetTime, askEvery, askJitter, tokenLife})
+}
+
 func TestRateQueue(t *testing.T) {
 	r := New(Config{PerSecond: 10, Burst: 2})
 	for i, want := range []queue.Answer{
@@ -71,11 +77,8 @@ func TestRateBurst(t *testing.T) {
 		{Config{PerSecond: 10, Burst: 4}, 4},
 	} {
 		r := New(tt.conf)
-		got := 0
-		for r.Take(0, 1) {
-			got++
-		}
-		assert.Equal(t, []int{tt.want, tt.want}, []int{got, tt.conf.Bucket()}, "%+v", tt.conf)
+		r.Set(0, tt.conf)
+		assert.Equal(t, []int{tt.want, tt.want}, []int{taken(r, 0), tt.conf.Bucket()}, "%+v", tt.conf)
 	}
 }
 
@@ -274,6 +277,9 @@ func TestRateTokensExpire(t *testing.T) {
 	r.Grant(sec, 5, sec, 0, 0)
 	assert.Equal(t, queue.Go, r.Enter(2500*ms, w).Verb, "those that a request collects can be used for longer")
 	assert.Zero(t, r.GiveBack(2500*ms).Want, "tokens left")
+	mustAskFor(t, r, 2500*ms, 1, 7)
+	r.Grant(2500*ms, 1, 2500*ms, 0, 0)
+	assert.Zero(t, taken(r, 3501*ms), "nobody collects any longer")
 }
 
 // What is not used goes back to the fleet, once. A cost takes a full bucket at most.
@@ -281,13 +287,41 @@ func TestRateGivesBack(t *testing.T) {
 	r := sharedRate()
 	mustAskFor(t, r, 0, 10, 10)
 	r.Grant(0, 5, 0, 100*ms, 0)
-	assert.True(t, r.Take(0, 1))
+	assert.Equal(t, 1, taken(r, 0))
 	assert.Equal(t, []int{4, 0}, []int{r.GiveBack(0).Want, r.GiveBack(0).Want})
 	alone := New(Config{PerSecond: 1})
 	alone.Grant(0, 1, 0, 0, 0)
 	assert.Equal(t, Ask{}, alone.GiveBack(0))
 	r = New(Config{PerSecond: 1, Burst: 5})
 	assert.Equal(t, []int{1, 1, 3, 5}, []int{r.Tokens(0), r.Tokens(1), r.Tokens(3), r.Tokens(7)})
+}
+
+// A request that is less patient than the one that asked waits for a shorter time. The tokens that
+// were dropped pay for those that the member uses by itself.
+func TestRateDuringAQuestion(t *testing.T) {
+	r := sharedRate()
+	mustAskFor(t, r, 0, 5, 5)
+	r.Grant(0, 5, 900*ms, ms, 0)
+	for _, patience := range []time.Duration{time.Second, AnswerTime} {
+		r.AskTokens(sec, 6, patience, 0)
+	}
+	assert.False(t, r.Take(instant.At(sec+AnswerTime-1), 6))
+	assert.Equal(t, 1, taken(r, instant.At(sec+AnswerTime)), "of its own")
+	ask, _ := r.AskTokens(2*sec, 1, AnswerTime, 0)
+	assert.Equal(t, []any{AnswerTime, 0}, []any{ask.Silence, ask.Spent}, "the silence, and tokens beyond the dropped ones")
+}
+
+// Times that are further away than a second, or two tokens, do not count.
+func TestRateFar(t *testing.T) {
+	for perSecond, far := range map[float64]instant.Instant{100: sec, 1: 2 * sec, 0.1: 20 * sec} {
+		for late, want := range []time.Duration{far.Since(), AnswerTime} {
+			r := New(Config{PerSecond: perSecond, Burst: 1})
+			r.Share(0, 4)
+			r.AskTokens(0, 1, AnswerTime, 0)
+			r.Grant(0, 1, far+instant.Instant(late), 0, 0)
+			assert.Equal(t, want, r.ReadyIn(0, 1), perSecond)
+		}
+	}
 }
 
 // A fleet that always takes a little too long does not stop the rate.
@@ -310,6 +344,15 @@ func TestRateWithASlowFleet(t *testing.T) {
 // A fleet that answers in time and never has a token stops the rate for three seconds at most. Then the
 // member uses its part until there is a token.
 func TestRateWithAStingyFleet(t *testing.T) {
+	slow := New(Config{PerSecond: 1, Burst: 1})
+	slow.Share(0, 4)
+	now := instant.At(sec)
+	for ; !slow.Take(now, 1); now += ms {
+		if _, ok := slow.AskTokens(now, 1, AnswerTime, 0.5); ok {
+			slow.Grant(now, 0, 0, 0, 0)
+		}
+	}
+	assert.InDelta(t, 25, now.Since().Seconds(), 0.2, "4 s are the time of a member's token, and half as much is random")
 	for name, far := range map[string]time.Duration{"none": 0, "in an hour": time.Hour} {
 		r := sharedRate()
 		w := queue.NewWaiter()
