@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -196,7 +197,11 @@ func TestAcquire(t *testing.T) {
 					}
 				}
 				full := no != nil && no.Why == WhyFull || p.Queued.Gate > time.Second
-				assert.Equal(t, full, strings.Contains(fmt.Sprint(s.told), change(news.Crowded, false, 0)), "requests wait for long")
+				late := no != nil && no.Limit == LimitRate || p.Queued.Rate > time.Second
+				over := p.Queued.Cooldown > 0 && no == nil // told before there is a slot
+				for change, want := range map[string]bool{change(news.Crowded, false, 0): full, change(news.RateLimited, false, 0): late, change(news.Held, true, 0): over} {
+					assert.Equal(t, want, slices.Contains(s.told, change), change)
+				}
 				assert.Equal(t, row.queued, strings.Join(queued, " "))
 				assert.False(t, p.crowded || p.rated, "told")
 				p.Cancel(r)
@@ -374,7 +379,7 @@ func TestRequest(t *testing.T) {
 		assert.Equal(t, []any{r.scopeKey(), 1}, []any{r.scopeKey(), keys}, "asked once")
 		turn, limit := r.Forecast(time.Now())
 		assert.Equal(t, []any{time.Duration(0), LimitRate}, []any{turn, limit})
-		require.Nil(t, new(Permit).Acquire(r, 0))
+		assert.True(t, new(Permit).TryAcquire(r, s.registry.Now()))
 		turn, _ = r.Forecast(time.Now())
 		assert.Equal(t, 4*time.Second, turn)
 		r.Req.Header.Set("Expect", "100-continue")
@@ -655,6 +660,7 @@ func TestTold(t *testing.T) {
 			assert.Equal(t, []string{change(row.of, false, 0)}, s.told)
 			assert.Equal(t, []any{1, row.room, instant.Instant(0)}, []any{s.last.Waiting, s.last.Room, s.last.Until})
 			time.Sleep(10*time.Second + 996*time.Millisecond) // the last has gone 9.999 s ago
+			s.update(t, gated.Or(row.rule))                   // the limiter may be new
 			for n := range 2 {
 				new(Permit).review(s.request(t, 0), nil)
 				assert.Len(t, s.told, 1+n)
@@ -671,7 +677,33 @@ func TestTold(t *testing.T) {
 		assert.True(t, p.HasMore(r, &attempt.Outcome{Resp: answer(200)}))
 		o := attempt.Outcome{Kind: attempt.First, Resp: answer(503), Class: classify.Ambiguous}
 		p.Done(r, &o)
-		assert.True(t, new(Permit).TryAcquire(s.request(t, 0), s.registry.Now()), "Done frees the slot")
+		assert.True(t, p.TryAcquire(r, s.registry.Now()), "Done frees the slot")
+		(&Permit{refused: &p.slot}).Cancel(r)
+		assert.True(t, new(Permit).TryAcquire(r, s.registry.Now()), "so does Cancel")
+	})
+	in(t, "a new rate", gated.Or(rated), func(t *testing.T, s *site) {
+		s.registry.Fleet = nil
+		p, start := new(Permit), time.Now()
+		require.Nil(t, p.Acquire(s.request(t, 0), 0))
+		p.Cancel(s.request(t, 0))
+		time.AfterFunc(time.Second, func() {
+			s.update(t, gated.Or(policy.Rule{RateLimit: policy.RateLimit{PerSecond: 100}}))
+			s.request(t, 0)
+		})
+		assert.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
+		assert.Equal(t, 1007500*time.Microsecond, time.Since(start), "three quarters of a token at the new rate")
+	})
+	in(t, "tokens that a refused request needs", rated, func(t *testing.T, s *site) {
+		require.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
+		for range 2 {
+			time.Sleep(300 * time.Millisecond)
+			assert.NotNil(t, new(Permit).Acquire(s.request(t, time.Second), 0))
+		}
+		last := s.sent[len(s.sent)-1]
+		assert.Equal(t, []any{fleetmsg.AskTokens, 1.0}, []any{last.Kind, last.Amount})
+	})
+	in(t, "a wait below zero", policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { return -time.Second, true }}, func(t *testing.T, s *site) {
+		assert.Zero(t, s.ends(t, 503, classify.Ambiguous))
 	})
 	in(t, "failures", gated, func(t *testing.T, s *site) {
 		m := s.request(t, 0).State.Machines()
@@ -700,12 +732,14 @@ func TestTold(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Probe, Host: "http://h.test", Granted: true})
 		time.Sleep(300 * time.Millisecond)
+		assert.True(t, p.slot.Probe)
+		s.registry.AskProbe("http://h.test")
 		p.Cancel(s.request(t, 0))
 		var kinds []fleetmsg.Kind
 		for _, m := range s.sent[9:] {
 			kinds = append(kinds, m.Kind)
 		}
-		assert.Equal(t, []fleetmsg.Kind{fleetmsg.Working, fleetmsg.AskProbe, fleetmsg.ProbeFailed}, kinds)
+		assert.Equal(t, []fleetmsg.Kind{fleetmsg.Working, fleetmsg.AskProbe, fleetmsg.AskProbe, fleetmsg.ProbeFailed}, kinds)
 	})
 	in(t, "log", policy.Rule{}, func(t *testing.T, s *site) {
 		s.request(t, 0)
