@@ -92,8 +92,8 @@ func TestGateDown(t *testing.T) {
 			}
 			waiting := visit(t, &g)
 			assert.Equal(t, tt.works, g.Down(10*sec, tt.since), "works")
-			if got := g.State().CircuitOpen; got == tt.works {
-				t.Errorf("closed %v", got)
+			if got := g.State(); got.CircuitOpen == tt.works || !tt.works && got.Since != tt.since {
+				t.Errorf("%+v", got)
 			}
 			if tt.works {
 				waiting.mustGo(10 * sec)

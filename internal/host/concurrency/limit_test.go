@@ -68,6 +68,12 @@ func TestPulse(t *testing.T) {
 	for gap, want := range map[time.Duration]time.Duration{0: 200 * ms, 2 * sec: 500 * ms, 9 * sec: sec} {
 		assert.EqualValues(t, want, (&pulse{gap: gap}).lostSlotTime(), gap)
 	}
+	p.beat(11*sec, 11*sec)
+	assert.Equal(t, pulse{last: 11 * sec, sent: 11 * sec, trip: 218750 * time.Microsecond, gap: 1875 * ms}, p)
+	p = pulse{last: 10 * sec, sent: 9800 * ms, trip: 250 * ms, gap: 2 * sec}
+	p.beat(9*sec, 10*sec)
+	assert.Equal(t, pulse{last: 9 * sec, sent: 10 * sec, trip: 218750 * time.Microsecond, gap: 1750 * ms}, p, "the time goes back")
+	p = pulse{last: 10 * sec, sent: 9800 * ms, trip: 250 * ms, gap: 2 * sec}
 	p.beat(12*sec, 11*sec)
 	assert.Equal(t, pulse{last: 12 * sec, sent: 11 * sec, trip: 343750 * time.Microsecond, gap: 2 * sec, quick: 10 * ms}, p)
 }

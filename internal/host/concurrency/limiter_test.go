@@ -108,7 +108,9 @@ func TestGateWaitsForTheRate(t *testing.T) {
 	a, b := visit(t, &g), visit(t, &g)
 	a.conf.Rate, b.conf.Rate = rate, rate
 	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: sec, Until: sec, ForRate: true, NoToken: true}, a.enter(0))
-	if got := b.enter(0); got.Verb != queue.Wait || got.Ask != instant.Never || !got.ForRate {
+	g.WakeFirst()
+	assert.True(t, a.woken())
+	if got := b.enter(0); got.Verb != queue.Wait || got.Ask != instant.Never || !got.ForRate || got.Until != 2*sec {
 		t.Errorf("%+v", got)
 	}
 	if got := g.State(); got.InFlight != 9 || got.Waiting != 0 {
@@ -140,6 +142,9 @@ func TestGateWaitsForTheRate(t *testing.T) {
 	g.Leave(b.w)
 	assert.Equal(t, g.RateTime(5*sec), g.RateTime(6*sec), "nobody waits any longer")
 	assert.Zero(t, g.Wants())
+	a.enter(4 * sec)
+	a.mustGo(5 * sec)
+	assert.Equal(t, g.RateTime(5*sec), g.RateTime(6*sec), "it went")
 }
 
 func TestGateRelease(t *testing.T) {

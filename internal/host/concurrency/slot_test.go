@@ -22,20 +22,21 @@ func TestGateOldRequests(t *testing.T) {
 		g.Result(0, &v.slot, Success)
 		g.Reading(0, &v.slot, false)
 	}
-	slow := visit(t, &g)
+	slow, slower := visit(t, &g), visit(t, &g)
 	slow.mustGo(instant.At(time.Millisecond))
-	for _, v := range fill(t, &g, instant.At(time.Second), 6) {
+	slower.mustGo(instant.At(time.Millisecond))
+	for _, v := range fill(t, &g, instant.At(time.Second), 5) {
 		v.end(instant.At(10*time.Second), Lost)
 	}
 	now := 10 * time.Second
-	for range 4 { // the slots come back one after the other
+	for range 5 { // the slots come back one after the other
 		v := visit(t, &g)
 		v.mustWait(instant.At(now), instant.At(now+soonestSlot))
 		v.mustGo(instant.At(now + soonestSlot))
 		now += 2 * time.Second
 		v.end(instant.At(now), Lost)
 	}
-	if got := g.State(); !got.CircuitOpen || got.InFlight != 4 {
+	if got := g.State(); !got.CircuitOpen || got.InFlight != 5 {
 		t.Fatalf("%+v", got)
 	}
 	probe := visit(t, &g)
@@ -46,6 +47,8 @@ func TestGateOldRequests(t *testing.T) {
 	}
 	assert.True(t, probe.woken(), "the probe was not woken")
 	probe.mustGo(instant.At(now + 1))
+	slower.end(instant.At(now+2), Success)
+	visit(t, &g).mustWait(instant.At(now+2), instant.At(now+1+probeTime))
 }
 
 func TestGateLostRequestsKeepTheirSlot(t *testing.T) {
@@ -108,9 +111,11 @@ func TestGateRest(t *testing.T) {
 	g.Enter(0, &a, nil, conf)
 	g.Enter(0, &b, nil, conf)
 	g.Idle(0, &a) // has no response yet
+	g.Await(0, new(Slot))
 	g.Result(0, &a, Success)
 	g.Result(0, &b, Success)
 	g.Reading(0, &b, false)
+	g.Await(0, &b) // has its response
 	w := visit(t, &g)
 	w.conf = conf
 	w.mustWait(sec, instant.At(bodyTime))
