@@ -169,62 +169,37 @@ func (b *owned) takes(now instant.Instant, c Config, n int) (granted int) {
 
 func TestRest(t *testing.T) {
 	after := instant.At
-	t.Run("19 failures are none", func(t *testing.T) {
+	type take struct {
+		at       instant.Instant
+		requests uint64
+		n, want  int
+	}
+	small := Config{Ratio: -1, PerSecond: 1. / 3600, Burst: 5}
+	for name, row := range map[string]struct {
+		failures int
+		conf     Config
+		takes    []take
+	}{
+		"19 failures are none":                      {19, Config{}, []take{{0, 0, 40, 30}}},
+		"a minute earns one, and there is no burst": {20, Config{}, []take{{0, 0, 40, 0}, {after(59 * time.Second), 0, 1, 0}, {after(61 * time.Second), 0, 40, 1}, {after(time.Hour), 0, 40, 1}}},
+		"fifty requests earn one":                   {20, Config{}, []take{{0, 0, 1, 0}, {0, 49, 1, 0}, {0, 50, 2, 1}}},
+		"smaller values stay":                       {20, small, []take{{0, 0, 1, 0}, {after(59 * time.Minute), 0, 1, 0}, {after(61 * time.Minute), 0, 9, 1}}},
+		"the members of a fleet share the minute":   {20, Config{}.Complete().ForMember(10), []take{{0, 0, 1, 0}, {after(599 * time.Second), 0, 1, 0}, {after(601 * time.Second), 0, 9, 1}}},
+		"a budget that is off does not rest":        {20, Config{Ratio: -1, PerSecond: -1}, []take{{0, 0, 40, 40}}},
+	} {
 		var b owned
-		b.fail(19)
-		assert.Equal(t, 30, b.takes(0, Config{}, 40))
-	})
-	t.Run("a rest begins with nothing, and a minute earns one", func(t *testing.T) {
-		var b owned
-		b.fail(20)
-		assert.Zero(t, b.takes(0, Config{}, 40))
-		assert.Zero(t, b.takes(after(59*time.Second), Config{}, 1))
-		assert.Equal(t, 1, b.takes(after(61*time.Second), Config{}, 40))
-		assert.Equal(t, 1, b.takes(after(time.Hour), Config{}, 40), "it has room for one")
-	})
-	t.Run("fifty requests earn one", func(t *testing.T) {
-		var b owned
-		b.fail(20)
-		require.Zero(t, b.takes(0, Config{}, 1))
-		b.began = 49
-		assert.Zero(t, b.takes(0, Config{}, 1))
-		b.began++
-		assert.Equal(t, 1, b.takes(0, Config{}, 2))
-	})
+		b.fail(row.failures)
+		for _, x := range row.takes {
+			b.began = x.requests
+			assert.Equal(t, x.want, b.takes(x.at, row.conf, x.n), "%s: retries at %v", name, x.at)
+		}
+	}
 	t.Run("a success restores everything", func(t *testing.T) {
 		var b owned
 		b.fail(20)
 		require.Zero(t, b.takes(0, Config{}, 1))
 		b.run.Succeeded()
 		assert.Equal(t, 30, b.takes(0, Config{}, 40))
-	})
-	t.Run("a success in between begins the count anew", func(t *testing.T) {
-		var b owned
-		b.fail(19)
-		b.run.Succeeded()
-		b.fail(19)
-		assert.Equal(t, 30, b.takes(0, Config{}, 40))
-	})
-	t.Run("smaller values stay", func(t *testing.T) {
-		var b owned
-		small := Config{Ratio: -1, PerSecond: 1. / 3600, Burst: 5}
-		b.fail(20)
-		require.Zero(t, b.takes(0, small, 1))
-		assert.Zero(t, b.takes(after(59*time.Minute), small, 1))
-		assert.Equal(t, 1, b.takes(after(61*time.Minute), small, 9))
-	})
-	t.Run("the members of a fleet share the minute", func(t *testing.T) {
-		var b owned
-		b.fail(20)
-		part := Config{}.Complete().ForMember(10)
-		require.Zero(t, b.takes(0, part, 1))
-		assert.Zero(t, b.takes(after(599*time.Second), part, 1))
-		assert.Equal(t, 1, b.takes(after(601*time.Second), part, 9))
-	})
-	t.Run("a budget that is off does not rest", func(t *testing.T) {
-		var b owned
-		b.fail(20)
-		assert.Equal(t, 40, b.takes(0, Config{Ratio: -1, PerSecond: -1}, 40))
 	})
 	t.Run("a release gives the retry of a rest back", func(t *testing.T) {
 		var b owned

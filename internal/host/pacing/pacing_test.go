@@ -73,8 +73,10 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 		{"a late response of the window before", []note{{0, 2 * sec, 0, 100}, {2 * sec, 60 * sec, 99, 100}, {2100 * ms, sec, 0, 100}}, 2200 * ms, 99, 62 * sec},
 		{"no reset says nothing", []note{{0, 0, 5, 100}, {0, -sec, 5, 100}}, 0, 0, 0},
 		{"a negative rest is none", []note{{0, sec, -5, 100}}, 0, 0, sec},
-		{"a reset in a year is cut", []note{{0, 365 * 24 * time.Hour, 5, 100}}, 0, 5, instant.At(maxReset)},
-		{"a huge rest is cut", []note{{0, sec, 1 << 62, 1 << 62}}, 0, maxQuota, sec},
+		{"a reset in a year is cut", []note{{0, 365 * 24 * time.Hour, 5, 100}}, 0, 5, instant.At(24 * time.Hour)},
+		{"a huge rest is cut", []note{{0, sec, 1 << 62, 1 << 62}}, 0, 1 << 40, sec},
+		{"ends 1.5 s apart are the same", []note{{0, 10 * sec, 50, 100}, {0, 8500 * ms, 30, 100}}, 0, 30, 10 * sec},
+		{"an earlier end is another window", []note{{0, 10 * sec, 50, 100}, {0, 8500*ms - 1, 30, 100}}, 0, 50, 10 * sec},
 		{"the limit is not named", []note{{0, sec, 5, 0}}, 0, 5, sec},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -94,6 +96,10 @@ func TestPacingRequestsInFlightCount(t *testing.T) {
 	pass(t, &p, 0, 20)
 	p.Note(ms, 1, Pass{}, Named{Remaining: 49, Limit: 100, Reset: 10 * sec}, Config{}) // the first one's response
 	if left, _, _ := p.Left(ms, 1, ""); left != 30 {
+		t.Errorf("%d left", left)
+	}
+	p.Note(ms, 1, Pass{Mark: 2}, Named{Remaining: 5, Limit: 100, Reset: 10 * sec}, Config{}) // others use it, too
+	if left, _, _ := p.Left(ms, 1, ""); left != 0 {
 		t.Errorf("%d left", left)
 	}
 }
@@ -191,10 +197,13 @@ func TestPacingWaitersPassInOrder(t *testing.T) {
 func TestPacingMakesRoom(t *testing.T) {
 	var p Pacing
 	for key := range uint64(queue.MaxScopes + 1) {
-		p.Note(0, key, Pass{}, Named{Remaining: 1, Limit: 1, Reset: sec + time.Duration(key)}, Config{})
+		p.Note(0, key, Pass{}, Named{Remaining: 0, Limit: 1, Reset: sec + time.Duration(key)}, Config{})
+		if key == 0 {
+			p.Enter(0, 0, queue.NewWaiter(), Config{}) // a scope with waiters stays
+		}
 	}
 	p.NoteForFleet(0, queue.MaxScopes+1, Named{Remaining: 1, Limit: 1, Reset: sec}, 2, Config{})
-	for key, want := range map[uint64]bool{0: false, 1: true, queue.MaxScopes: true, queue.MaxScopes + 1: false} {
+	for key, want := range map[uint64]bool{0: true, 1: false, 2: true, queue.MaxScopes: true, queue.MaxScopes + 1: false} {
 		_, _, known := p.Left(0, key, "")
 		assert.Equal(t, want, known, "scope %d is known", key)
 	}

@@ -7,12 +7,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
-	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 // A server with a quota of 100 per 10 s and a client that wants 20 per second.
@@ -69,14 +67,6 @@ func TestPacingAvoidsThe429(t *testing.T) {
 	t.Logf("as they come: %d served, %d refused; paced: %d served, %d refused", ok, refused, pok, prefused)
 	if prefused*20 > refused || pok < ok*9/10 {
 		t.Errorf("as they come: %d served, %d refused; paced: %d served, %d refused", ok, refused, pok, prefused)
-	}
-}
-
-func TestPacingIsBounded(t *testing.T) {
-	var p Pacing
-	for i := range soak.Size[uint64](8*queue.MaxScopes, 20_000) {
-		p.Note(instant.At(time.Duration(i)), i, Pass{}, Named{Remaining: 5, Limit: 100, Reset: time.Hour}, Config{})
-		require.LessOrEqual(t, len(p.quotas), queue.MaxScopes, "quotas")
 	}
 }
 
@@ -210,8 +200,7 @@ func TestCostsAreSpread(t *testing.T) {
 	assert.Less(t, wait(50), 10*time.Second)
 }
 
-// What only a fleet says of a unit is forgotten when a response names other units. The number
-// of units is bounded.
+// What only a fleet says of a unit is forgotten when a response names other units.
 func TestUnitsOfAFleet(t *testing.T) {
 	var p Pacing
 	p.NoteForFleet(0, 1, Named{Unit: "tokens", Remaining: 500, Limit: 500, Reset: 10 * time.Second}, 2, Config{})
@@ -221,8 +210,4 @@ func TestUnitsOfAFleet(t *testing.T) {
 	_, _, ok := p.Left(2*ms, 1, "tokens")
 	assert.False(t, ok)
 	assert.EqualValues(t, 5, left(&p, 2*ms, ""))
-	for i := range 100 {
-		p.Note(sec, 1, Pass{}, Named{Unit: fmt.Sprint(i), Remaining: 5, Limit: 50, Reset: 10 * time.Second}, Config{})
-	}
-	assert.Len(t, p.quotas[1].windows, maxUnits)
 }
