@@ -244,7 +244,7 @@ func (c Config) tokens(cost int) int { return min(max(cost, 1), c.Burst) }
 
 func (c Config) withDefaults() Config {
 	if c.Burst <= 0 {
-		c.Burst = int(min(max(math.Ceil(c.PerSecond), 1), math.MaxInt32))
+		c.Burst = int(min(math.Ceil(c.PerSecond), math.MaxInt32))
 	}
 	return c
 }

@@ -194,6 +194,10 @@ func TestRateAsksSeldom(t *testing.T) {
 		}
 	}
 	assert.GreaterOrEqual(t, len(asks), 28, "questions in four seconds")
+	for n := range 4 {
+		assert.Equal(t, n < 3, mayAsk(r, 9*sec, 50), "number %d at once", n)
+		r.Grant(9*sec, 0, 0, 0, 0)
+	}
 	r = sharedRate()
 	assert.False(t, mayAsk(r, 0, 0), "asks for nothing")
 	mustAskFor(t, r, 0, 5, 5)
@@ -346,10 +350,11 @@ func TestRateWithASlowFleet(t *testing.T) {
 func TestRateWithAStingyFleet(t *testing.T) {
 	slow := New(Config{PerSecond: 1, Burst: 1})
 	slow.Share(0, 4)
-	now := instant.At(sec)
+	now, luck := instant.At(sec), 0.5
 	for ; !slow.Take(now, 1); now += ms {
-		if _, ok := slow.AskTokens(now, 1, AnswerTime, 0.5); ok {
+		if _, ok := slow.AskTokens(now, 1, AnswerTime, luck); ok {
 			slow.Grant(now, 0, 0, 0, 0)
+			luck = 0.9 // only the first counts
 		}
 	}
 	assert.InDelta(t, 25, now.Since().Seconds(), 0.2, "4 s are the time of a member's token, and half as much is random")
