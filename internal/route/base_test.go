@@ -22,9 +22,7 @@ import (
 
 // The bases that people make. A base gets the certificates of the servers.
 var bases = map[string]func(*x509.CertPool) *http.Transport{
-	"the zero value": func(roots *x509.CertPool) *http.Transport {
-		return trusting(new(http.Transport), roots)
-	},
+	"the zero value": func(roots *x509.CertPool) *http.Transport { return trusting(new(http.Transport), roots) },
 	"some fields": func(roots *x509.CertPool) *http.Transport {
 		return trusting(&http.Transport{MaxIdleConnsPerHost: 100}, roots)
 	},
@@ -34,9 +32,7 @@ var bases = map[string]func(*x509.CertPool) *http.Transport{
 	"the default of net/http": func(roots *x509.CertPool) *http.Transport {
 		return trusting(http.DefaultTransport.(*http.Transport).Clone(), roots)
 	},
-	"the default base": func(roots *x509.CertPool) *http.Transport {
-		return trusting(NewBase(), roots)
-	},
+	"the default base": func(roots *x509.CertPool) *http.Transport { return trusting(NewBase(), roots) },
 	"TLSClientConfig": func(roots *x509.CertPool) *http.Transport {
 		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
 	},

@@ -180,20 +180,3 @@ func TestLatencyCosts(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { l.Record(time.Millisecond); l.Quantile(0.98) }), "allocations")
 	assert.LessOrEqual(t, unsafe.Sizeof(l), uintptr(700), "bytes")
 }
-
-func BenchmarkLatency(b *testing.B) {
-	var l Latency
-	for i := range 1000 {
-		l.Record(time.Duration(i) * time.Microsecond)
-	}
-	b.Run("Record", func(b *testing.B) {
-		for b.Loop() {
-			l.Record(10 * time.Millisecond)
-		}
-	})
-	b.Run("Quantile", func(b *testing.B) {
-		for b.Loop() {
-			l.Quantile(0.98)
-		}
-	})
-}
