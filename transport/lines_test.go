@@ -14,6 +14,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
 	"regexp"
@@ -137,9 +138,6 @@ func TestConditionsInTheLog(t *testing.T) {
 	send := func(t *testing.T, tr *transport.Transport, n int) {
 		together(n, func(int) { _, _ = fetch(t, tr, t.Context(), "http://h.test/") })
 	}
-	quota := func(left string) faults.Step {
-		return faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", left).Header("X-RateLimit-Reset", "60")
-	}
 	for _, row := range []struct {
 		name string
 		rule policy.Rule
@@ -147,14 +145,6 @@ func TestConditionsInTheLog(t *testing.T) {
 		play func(t *testing.T, tr *transport.Transport)
 		want []string
 	}{
-		{"down without a gate", policy.Rule{MaxAttempts: 1}, script(faults.Fail(errRefused), faults.Fail(errRefused), faults.Fail(errRefused), faults.Fail(errRefused), faults.Status(502), faults.Status(200)),
-			func(t *testing.T, tr *transport.Transport) {
-				for range 10 {
-					send(t, tr, 1)
-					time.Sleep(time.Second)
-				}
-			},
-			[]string{"WARN circuit open reason=circuit_open since=00:00:00 status=502", "INFO circuit closed reason=circuit_open since=00:00:00"}},
 		{"down with a gate", policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
 			func(t *testing.T, tr *transport.Transport) {
 				for range 40 {
@@ -171,28 +161,6 @@ func TestConditionsInTheLog(t *testing.T) {
 				}
 			},
 			[]string{`WARN circuit open reason=circuit_open since=00:00:00 error="connection refused" limit=1`, "INFO circuit closed reason=circuit_open since=00:00:00 limit=2"}},
-		{"asks for a pause", policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, script(faults.Status(429).Header("Retry-After", "30"), faults.Status(200)),
-			func(t *testing.T, tr *transport.Transport) {
-				send(t, tr, 1)
-				time.Sleep(time.Minute)
-				send(t, tr, 2)
-			},
-			[]string{"WARN throttled reason=throttled since=00:00:00 status=429 until=00:00:30", "INFO no longer throttled reason=throttled since=00:00:00"}},
-		{"no retries left", policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Enabled: policy.On, Burst: 1, MinPerSecond: 0.1}}.Or(quick), script(status(500), status(500), status(500), status(200)),
-			func(t *testing.T, tr *transport.Transport) {
-				send(t, tr, 1)
-				send(t, tr, 1)
-				time.Sleep(time.Minute)
-				send(t, tr, 1)
-			},
-			[]string{"WARN retry budget used up reason=retry_budget since=00:00:00 status=500", "INFO retry budget restored reason=retry_budget since=00:00:00"}},
-		{"a quota is low", policy.Rule{QuotaPacing: policy.On}, script(quota("12"), quota("100")),
-			func(t *testing.T, tr *transport.Transport) {
-				send(t, tr, 1)
-				time.Sleep(30 * time.Second)
-				send(t, tr, 1)
-			},
-			[]string{"WARN quota low reason=quota since=00:00:00 status=200 until=00:01:00 limit=12", "INFO quota restored reason=quota since=00:00:00 limit=12"}},
 		{"its own gate", policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}, script(faults.Status(200).Delay(700 * time.Millisecond)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 3)
@@ -248,33 +216,6 @@ func TestConditionsInTheLog(t *testing.T) {
 				assert.Equal(t, "http://h.test", attr(r, "host"))
 			}
 			assert.Equal(t, row.want, log.lines())
-		})
-	}
-}
-
-// TestUploadsOfANight: 20 uploads that fail have their lines at once, so that nothing is lost when
-// the process ends. The failure of each is its caller's to log.
-func TestUploadsOfANight(t *testing.T) {
-	for level, least := range map[slog.Level]int{slog.LevelInfo: 0, slog.LevelDebug: 1} {
-		inBubble(t, level.String(), func(t *testing.T) {
-			var log journal
-			tr := mustNew(t, transport.Config{Base: script(faults.Fail(&net.OpError{Op: "write", Net: "tcp", Err: syscall.ECONNRESET})), Logger: log.above(level)})
-			var warnings []string
-			for i := range 20 {
-				_, err := tr.RoundTrip(newRequest(t, http.MethodPost, "https://api.example.com/uploads", strings.NewReader("x")))
-				require.Error(t, err)
-				attempts := 0
-				for _, line := range log.lines() { // no time has passed
-					if strings.HasPrefix(line, "DEBUG") {
-						assert.Equal(t, `DEBUG attempt number=1 kind=first error="connection reset by peer" class=ambiguous reason=not_idempotent`, line)
-						attempts++
-					} else {
-						warnings = append(warnings, fmt.Sprint(i+1, " ", line))
-					}
-				}
-				assert.Equal(t, least, attempts, "lines of upload %d", i+1)
-			}
-			assert.Equal(t, []string{`5 WARN circuit open reason=circuit_open since=00:00:00 error="connection reset by peer"`}, warnings)
 		})
 	}
 }
@@ -459,27 +400,6 @@ func TestStateOfSeveralConditions(t *testing.T) {
 	})
 }
 
-// TestStateBehindAGate: the state is that of the limiter.
-func TestStateBehindAGate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var log journal
-		base := switched{fail: errRefused}
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10, FailFast: policy.On}}, Logger: log.above(slog.LevelInfo), Base: &base})
-		start := time.Now()
-		for i := range 9 {
-			base.down.Store(i%2 == 0)
-			for range 50 {
-				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-				time.Sleep(100 * time.Millisecond)
-			}
-		}
-		assert.Len(t, log.lines(), 6)
-		time.Sleep(time.Until(start.Add(62 * time.Second)))
-		_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-		assert.Equal(t, []string{`WARN changed often reason=circuit_open since=00:00:40 error="connection refused" limit=1`}, log.lines())
-	})
-}
-
 // TestLinesOfAttempts: a log for debugging has a line for each attempt, also of a request that goes
 // well at once.
 func TestLinesOfAttempts(t *testing.T) {
@@ -646,6 +566,37 @@ func TestExplain(t *testing.T) {
 		base := script(faults.Status(200).Delay(time.Second), faults.Status(503))
 		resp := mustFetch(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: 300 * time.Millisecond}}}, base), t.Context(), "http://h.test/")
 		assert.Equal(t, "GET http://h.test/\n  attempt 2, at 300ms: 503, a hedge\n  attempt 1, at 0s: 200 after 1s\n  status 200, the caller has it, after 1s in all", transport.Explain(resp, nil))
+	})
+	inBubble(t, "no connection", func(t *testing.T) {
+		for err, want := range map[error]string{
+			nil:                "no connection: context deadline exceeded after 4s",
+			io.EOF:             "no connection: EOF, retry after 2s", // in the handshake of TLS
+			syscall.ECONNRESET: "no connection: connection reset by peer, retry after 2s",
+			&net.OpError{Op: "dial", Net: "tcp", Err: syscall.EHOSTUNREACH}: "dial: no route to host, retry after 2s",
+		} {
+			dial := func(req *http.Request) (*http.Response, error) {
+				httptrace.ContextClientTrace(req.Context()).GetConn("h.test:80")
+				if err != nil {
+					return nil, err
+				}
+				<-req.Context().Done()
+				return nil, req.Context().Err()
+			}
+			var log journal
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_, failure := fetch(t, over(t, transport.Config{Rule: exact, Logger: log.logger()}, script(faults.Status(503), dial)), ctx, "http://h.test/")
+			assert.Equal(t, "  attempt 2, at 1s: "+want, strings.Split(transport.Explain(nil, failure), "\n")[2])
+			text, _, _ := strings.Cut(strings.TrimSuffix(want, " after 4s"), ",")
+			assert.Contains(t, log.lines()[1], strconv.Quote(text))
+		}
+	})
+	inBubble(t, "the timeout of a client", func(t *testing.T) {
+		tr := over(t, transport.Config{Rule: exact}, script(faults.Status(503), faults.Hang()))
+		_, err := (&http.Client{Transport: tr, Timeout: 5 * time.Second}).Get("http://h.test/")
+		require.Error(t, err)
+		assert.NotContains(t, transport.Explain(nil, err), "canceled")
+		assert.Contains(t, transport.Explain(nil, err), "deadline exceeded")
 	})
 	inBubble(t, "a body that cannot be sent again", func(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{ReplayBuffer: policy.Off}}, script(faults.Status(503)))

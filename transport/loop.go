@@ -306,6 +306,9 @@ func (c *call) eventOf(o *attempt.Outcome) Event {
 		Number: o.Number, Kind: AttemptKind(o.Kind), Status: o.Status(), Err: o.Err, Class: o.Class, Addr: o.Link.Addr(), Pool: o.PoolNumber(),
 		Duration: o.Took(), Queued: Queued(o.Queued), Time: time.Now(),
 	}}
+	if o.Err != nil {
+		e.unsent = o.Link.Unsent()
+	}
 	if o.SentAt != 0 {
 		e.Start = c.Registry.TimeOf(o.SentAt)
 	}

@@ -81,7 +81,7 @@ func (r *report) logAttempt(e *Event) {
 	all.add(true, slog.Int("number", e.Number))
 	all.add(true, slog.String("kind", string(e.Kind)))
 	all.add(e.Status != 0, slog.Int("status", e.Status))
-	all.addError(e.Err, r.Req.URL.String())
+	all.add(e.Err != nil, slog.String("error", e.outcome(r.Req.URL.String())))
 	all.add(e.Class != classify.Unknown, slog.String("class", string(e.Class)))
 	all.add(true, slog.String("reason", string(e.Reason)))
 	all.addTime("retry_after", e.RetryAfter)

@@ -5,8 +5,10 @@ package transport
 import (
 	"errors"
 	"net/url"
+	"slices"
 	"strconv"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
@@ -60,6 +62,9 @@ func ownURLs(err error, known []string) []string {
 	return known
 }
 
+// connects are the types of errors whose texts say that there was no connection.
+var connects = [...]classify.ErrorType{classify.ErrorDNS, classify.ErrorDial, classify.ErrorTLS}
+
 // outcome says in a few words what came of an attempt.
 func (a *Attempt) outcome(known ...string) string {
 	body, ofBody := errors.AsType[*bodyError](a.Err)
@@ -68,6 +73,8 @@ func (a *Attempt) outcome(known ...string) string {
 		return strconv.Itoa(a.Status) + ", and the request's body cannot be sent again (" + causeOf(body.why, known...) + ")"
 	case ofBody && body.last != nil:
 		return causeOf(body.last, known...) + ", and the request's body cannot be sent again (" + causeOf(body.why, known...) + ")"
+	case a.Err != nil && a.unsent && !slices.Contains(connects[:], classify.ErrorTypeOf(a.Err)):
+		return "no connection: " + causeOf(a.Err, known...)
 	case a.Err != nil:
 		return causeOf(a.Err, known...)
 	case a.Status/100 == 2 && retryable(a.Class):

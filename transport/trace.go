@@ -145,6 +145,8 @@ type Attempt struct {
 	Queued Queued
 	// Time is when the outcome was known.
 	Time time.Time
+
+	unsent bool // it surely had no connection
 }
 
 // An AttemptKind says why an attempt was made. It can be the label of a metric.
