@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/transport"
@@ -17,16 +18,39 @@ import (
 // an event for the longest time.
 const maxCounted = 1024
 
-// counts are the counts of a host. Times are in seconds.
+// counts are the counts of a host.
 type counts struct {
-	Kinds    map[string]uint64  `json:"kinds"`    // attempts, by why they were made
-	Outcomes map[string]uint64  `json:"outcomes"` // attempts, by status or kind of error
-	Queued   map[string]float64 `json:"queued"`   // time in queues, by limit
-	Waited   float64            `json:"waited"`   // time of waits before retries
-	Failed   uint64             `json:"failed"`   // requests that ended with an error, a 429 or a 5xx
+	Kinds    map[string]uint64 `json:"kinds"`    // attempts, by why they were made
+	Outcomes map[string]uint64 `json:"outcomes"` // attempts, by status or kind of error
+	Queued   map[string]times  `json:"queued"`   // time in queues, by limit
+	Waited   times             `json:"waited"`   // before retries
+	Took     times             `json:"took"`     // successes, until their headers
+	Slow     uint64            `json:"slow"`     // successes that took long
+	Failed   uint64            `json:"failed"`   // requests that ended with an error, a 429 or a 5xx
 
 	host string
 }
+
+// times are how long some things took, in seconds.
+type times struct {
+	N   uint64  `json:"n"`
+	Sum float64 `json:"sum"`
+}
+
+func (t *times) add(d time.Duration) {
+	if d > 0 {
+		t.N++
+		t.Sum += d.Seconds()
+	}
+}
+
+// A success is slow if it took slowest, and slowFactor times as long as the successes of its host so far,
+// of which there are slowAfter or more.
+const (
+	slowest    = 100 * time.Millisecond
+	slowFactor = 5
+	slowAfter  = 10
+)
 
 // retries returns how many attempts were not the first of their request.
 func (c *counts) retries() (n uint64) {
@@ -45,11 +69,11 @@ type tally struct {
 	order list.List                // of *counts; the host with the latest event is the first
 }
 
-// add counts an event at the host of its request.
-func (t *tally) add(e *transport.Event) {
+// add counts an event at the host of its request. It reports whether it is a slow success.
+func (t *tally) add(e *transport.Event) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.of(e.Host).add(e)
+	return t.of(e.Host).add(e)
 }
 
 // of returns the counts of a host that has an event now; the lock is held.
@@ -61,7 +85,7 @@ func (t *tally) of(host string) *counts {
 	if len(t.hosts) >= maxCounted {
 		delete(t.hosts, t.order.Remove(t.order.Back()).(*counts).host)
 	}
-	c := &counts{Kinds: map[string]uint64{}, Outcomes: map[string]uint64{}, Queued: map[string]float64{}, host: host}
+	c := &counts{Kinds: map[string]uint64{}, Outcomes: map[string]uint64{}, Queued: map[string]times{}, host: host}
 	if t.hosts == nil {
 		t.hosts = map[string]*list.Element{}
 	}
@@ -80,21 +104,36 @@ func (t *tally) all() map[string]counts {
 	return all
 }
 
-func (c *counts) add(e *transport.Event) {
+func (c *counts) add(e *transport.Event) (slow bool) {
 	failed := e.Response == nil || e.Status >= 500 || e.Status == http.StatusTooManyRequests
-	c.Waited += e.Delay.Seconds()
+	c.Waited.add(e.Delay)
 	if failed && last(e.Reason) && e.Reason != transport.ReasonCanceled {
 		c.Failed++
 	}
-	c.Queued[string(transport.ReasonThrottled)] += e.Queued.Cooldown.Seconds()
-	c.Queued[string(transport.ReasonQuota)] += e.Queued.Pacing.Seconds()
-	c.Queued[string(transport.ReasonConcurrency)] += e.Queued.Gate.Seconds()
-	c.Queued[string(transport.ReasonRateLimit)] += e.Queued.Rate.Seconds()
+	c.queued(transport.ReasonThrottled, e.Queued.Cooldown)
+	c.queued(transport.ReasonQuota, e.Queued.Pacing)
+	c.queued(transport.ReasonConcurrency, e.Queued.Gate)
+	c.queued(transport.ReasonRateLimit, e.Queued.Rate)
 	if e.Kind == "" {
-		return // not the outcome of an attempt
+		return false // not the outcome of an attempt
 	}
 	c.Kinds[string(e.Kind)]++
 	c.Outcomes[outcome(e)]++
+	if failed {
+		return false
+	}
+	if slow = e.Duration >= slowest && c.Took.N >= slowAfter && e.Duration.Seconds()*float64(c.Took.N) >= slowFactor*c.Took.Sum; slow {
+		c.Slow++
+	}
+	c.Took.add(e.Duration)
+	return slow
+}
+
+// queued counts the time in the queue of a limit.
+func (c *counts) queued(limit transport.Reason, d time.Duration) {
+	t := c.Queued[string(limit)]
+	t.add(d)
+	c.Queued[string(limit)] = t
 }
 
 // last reports whether a reason ends a request.

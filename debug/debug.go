@@ -33,8 +33,7 @@ type Page struct {
 func (p *Page) Trace() *transport.Trace {
 	return &transport.Trace{
 		Event: func(e transport.Event) {
-			p.counts.add(&e)
-			p.recent.add(&e)
+			p.recent.add(&e, p.counts.add(&e))
 		},
 		HostChange: p.recent.change,
 	}

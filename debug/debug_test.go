@@ -358,10 +358,42 @@ func TestCounts(t *testing.T) {
 	assert.Equal(t, map[string]uint64{"200": 1, "503": 1, "429": 1, "connection_refused": 4}, c.Outcomes)
 	assert.EqualValues(t, 2, c.retries())
 	assert.EqualValues(t, 3, c.Failed)
-	assert.Equal(t, 8.0, c.Waited)
+	assert.Equal(t, times{8, 8}, c.Waited)
 	c.Kinds["first"] = 99 // it is a copy
 	assert.EqualValues(t, 5, counts.all()["h"].Kinds["first"])
 	counts.add(event("h", transport.AttemptFirst, 404, transport.ReasonFinal))
+}
+
+// A success that took far longer than the others of its host stands beside the failures.
+func TestSlowSuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := new(Page)
+		took := 100 * time.Millisecond
+		tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}}, Base: base(func(*http.Request) (*http.Response, error) {
+			time.Sleep(took)
+			return status(200)
+		})})
+		get := func(d time.Duration) {
+			took = d
+			do(t, tr, "GET", "http://api.test/")
+		}
+		get(time.Second) // the first cannot be slow, because there is nothing to compare it with
+		for range 9 {
+			get(100 * time.Millisecond)
+		}
+		get(900 * time.Millisecond)
+		assert.Empty(t, shown(t, d, tr).Recent, "as long as 4.7 others")
+		get(2 * time.Second)
+		s := shown(t, d, tr)
+		require.Len(t, s.Recent, 1)
+		assert.Equal(t, "200 final true 2", fmt.Sprint(s.Recent[0].Outcome, " ", s.Recent[0].Reason, " ", s.Recent[0].Slow, " ", s.Recent[0].Took))
+		h := s.Hosts[0]
+		assert.EqualValues(t, 1, h.Slow)
+		assert.EqualValues(t, 12, h.Took.N)
+		assert.InDelta(t, 4.8, h.Took.Sum, 1e-9)
+		assert.EqualValues(t, 10, h.Queued["rate_limit"].N)
+		assert.InDelta(t, 8.2, h.Queued["rate_limit"].Sum, 1e-6)
+	})
 }
 
 // The host without an event for the longest time makes room.

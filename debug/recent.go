@@ -68,12 +68,14 @@ type decision struct {
 	Hint    float64 `json:"hint"`   // seconds that the server asked for, of the latest
 	Wait    float64 `json:"wait"`   // seconds, of the latest
 	Queued  float64 `json:"queued"` // seconds, of the latest
+	Slow    bool    `json:"slow"`   // a success that took long
+	Took    float64 `json:"took"`   // seconds, of the latest
 }
 
 // same reports whether two decisions can be one row.
 func (d *decision) same(o *decision) bool {
 	a, b := *d, *o
-	a.counted, a.Hint, a.Wait, a.Queued = b.counted, b.Hint, b.Wait, b.Queued
+	a.counted, a.Hint, a.Wait, a.Queued, a.Took = b.counted, b.Hint, b.Wait, b.Queued, b.Took
 	return a == b
 }
 
@@ -84,15 +86,15 @@ type recent struct {
 	changes []change   // oldest first
 }
 
-// add keeps the decision of an event, unless there was nothing to decide.
-func (r *recent) add(e *transport.Event) {
-	if e.Number <= 1 && e.Reason == transport.ReasonFinal && e.Err == nil && e.Status != http.StatusUnauthorized && e.Status != http.StatusForbidden {
+// add keeps the decision of an event, unless there was nothing to decide about a success that was not slow.
+func (r *recent) add(e *transport.Event, slow bool) {
+	if !slow && e.Number <= 1 && e.Reason == transport.ReasonFinal && e.Err == nil && e.Status != http.StatusUnauthorized && e.Status != http.StatusForbidden {
 		return
 	}
 	d := decision{
 		counted: once(e.Time), Method: method(e.Request), Host: e.Host, Kind: string(e.Kind), Number: e.Number,
 		Outcome: outcome(e), Reason: string(e.Reason), Addr: e.Addr,
-		Hint: e.RetryAfter.Seconds(), Wait: e.Delay.Seconds(), Queued: e.Queued.Total().Seconds(),
+		Hint: e.RetryAfter.Seconds(), Wait: e.Delay.Seconds(), Queued: e.Queued.Total().Seconds(), Slow: slow, Took: e.Duration.Seconds(),
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -100,6 +100,11 @@ func newScene(t *testing.T) *scene {
 		told.Response = &http.Response{StatusCode: told.Status}
 		s.debug.Trace().Event(told)
 	}
+	for i := range 11 { // the last is slow
+		well := transport.Event{Host: idle, Request: told.Request, Reason: transport.ReasonFinal, Response: &http.Response{StatusCode: 200}}
+		well.Attempt = transport.Attempt{Kind: transport.AttemptFirst, Number: 1, Status: 200, Duration: max(time.Duration(i/10)*9*time.Second, 10*time.Millisecond)}
+		s.debug.Trace().Event(well)
+	}
 	// A request that has ended before it is sent.
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -228,8 +233,8 @@ func checkTexts(t *testing.T, b *tab) {
 	t.Helper()
 	text := eval[string](b, "document.body.innerText")
 	for _, want := range []string{
-		"asked to wait", "3 in the queue", "2 of 2 slots", "no requests yet", "fine", "failures in a row",
-		"connection refused", "at most 50 per second, for 2 members together", "at most one in 1 h 0 min, for 2 members together", "1 request waits for the rate", "2 requests wait for a quota", "the top is ", "attempts", "time in queues", "Config.Hosts[", "RateLimit{PerSecond: 50", "Config.Rule", "Backoff: backoff.Constant(5ms)", "show fewer", "asked for 1 h", "fleet connected", "held", "asks for a pause (429): requests wait", "2 members, last heartbeat 0 s ago",
+		"asked to wait", "3 requests wait for the concurrency limit", "2 of 2 in flight, 3 waiting", "no requests yet", "fine", "failures in a row",
+		"connection refused", "at most 50 per second, for 2 members together", "at most one in 1 h 0 min, for 2 members together", "1 request waits for the rate limit", "2 requests wait for a quota", "the top is ", "attempts", "time in queues", "concurrency 30 s, mean 1 s", "time of successes", "slow, took 9 s", "1 slow", "Config.Hosts[", "RateLimit{PerSecond: 50", "Config.Rule", "Backoff: backoff.Constant(5ms)", "show fewer", "asked for 1 h", "fleet connected", "1 key until", "asks for a pause (429): requests wait", "2 members, last heartbeat 0 s ago",
 	} {
 		assert.True(t, strings.Contains(text, want), want)
 	}
