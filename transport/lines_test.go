@@ -168,13 +168,6 @@ func TestConditionsInTheLog(t *testing.T) {
 				send(t, tr, 1)
 			},
 			[]string{"WARN concurrency limit reached reason=concurrency since=00:00:00 limit=1", "INFO concurrency limit no longer reached reason=concurrency since=00:00:00 limit=1"}},
-		{"its own rate", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1 / 2.6, Burst: 1}}, script(faults.Status(200)),
-			func(t *testing.T, tr *transport.Transport) {
-				send(t, tr, 2)
-				time.Sleep(time.Minute)
-				send(t, tr, 1)
-			},
-			[]string{"WARN rate limit reached reason=rate_limit since=00:00:00", "INFO rate limit no longer reached reason=rate_limit since=00:00:00"}},
 		{"its own rate, while others still wait", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1. / 30, Burst: 1}}, script(faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				all := make(chan struct{})
@@ -322,42 +315,6 @@ func TestGateIsTurnedOnWhileTheRateHolds(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		assert.NotPanics(t, func() { _ = mustGet(t, tr).Body.Close() })
 		assert.Contains(t, log.String(), "rate limit no longer reached")
-	})
-}
-
-// TestLinesOfAHostThatFlaps: no minute has more than six lines about a host, and an outage of another
-// host is told meanwhile.
-func TestLinesOfAHostThatFlaps(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var log journal
-		n := 0
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
-			if n++; req.URL.Host == "flaps.test" && n%14 < 7 || req.URL.Host == "h.test" && n > 2000 {
-				return nil, errRefused
-			}
-			return play(req, faults.Status(200))
-		})})
-		for range 3000 {
-			_, _ = fetch(t, tr, t.Context(), "http://flaps.test/")
-			if n%10 == 0 {
-				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		var flaps []time.Time
-		about := 0
-		for _, r := range log.records() {
-			if attr(r, "host") == "http://h.test" {
-				about++
-				continue
-			}
-			flaps = append(flaps, r.Time)
-		}
-		assert.Equal(t, 1, about)
-		assert.Greater(t, len(flaps), 20)
-		for i := 6; i < len(flaps); i++ {
-			assert.GreaterOrEqual(t, flaps[i].Sub(flaps[i-6]), time.Minute)
-		}
 	})
 }
 
