@@ -43,6 +43,7 @@ type past struct {
 	first   error          // of the first cut, or of the last if the body was continued
 	resumed int64          // the offset at which the body was continued first
 	wait    time.Time      // until when the host asked to wait
+	why     error          // nothing continued the body; nil: that is not known
 }
 
 // A server that cuts a body again and again gets continuationGap between two continuations, unless the
@@ -82,6 +83,15 @@ func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp
 	}
 	d.body.Fetcher, resp.Body = d, &d.body
 	return d
+}
+
+// downloadOf returns what continues the body of a response, or nil.
+func downloadOf(resp *http.Response) *download {
+	if b, ok := resp.Body.(*resume.Body); ok {
+		d, _ := b.Fetcher.(*download)
+		return d
+	}
+	return nil
 }
 
 // request returns the request with the context of its span, to which the continuations belong as
@@ -241,6 +251,7 @@ func (d *download) Ended(offset int64, err, cause error) error {
 		d.tellFailed(d.sent(), offset, first, resume.ErrFinal, below)
 		return first
 	}
+	d.makePast().why = cause
 	why := cause
 	if gone != nil && !errors.Is(cause, gone) {
 		why = attempt.ContextErr(c.Ctx)

@@ -116,9 +116,9 @@ func (s *account) lastSentence() string {
 	case s.bodyFailed():
 		return s.bodyText()
 	case s.err == nil && n == 0:
-		return fmt.Sprintf("status %d at the first attempt", s.status)
+		return fmt.Sprintf("status %d at the first attempt%s", s.status, s.continuedText())
 	case s.err == nil && s.known.Reason == ReasonFinal:
-		return fmt.Sprintf("status %d, the caller has it", s.status)
+		return fmt.Sprintf("status %d, the caller has it%s", s.status, s.continuedText())
 	case s.err == nil:
 		fmt.Fprintf(&b, "status %d", s.status)
 	case n == 0 && s.known.Reason != "" && s.known.Reason != ReasonFinal:
@@ -136,12 +136,26 @@ func (s *account) bodyFailed() bool {
 	return s.resp != nil && s.err != nil && !isURL
 }
 
+// continuedText says how often the body of a response was continued so far.
+func (s *account) continuedText() string {
+	switch n := downloadOf(s.resp).countResumes(); n {
+	case 0:
+		return ""
+	case 1:
+		return ", its body was cut and went on"
+	default:
+		return fmt.Sprintf(", its body was cut and went on %d times", n)
+	}
+}
+
 // bodyText says how the body of a response failed, and why nothing continued it.
 func (s *account) bodyText() string {
-	cut, why := s.err, error(nil)
+	cut, why, d := s.err, error(nil), downloadOf(s.resp)
 	switch e, ok := errors.AsType[*cutError](s.err); {
 	case ok:
 		cut, why = e.cut, e.cause
+	case d != nil && d.past != nil && d.past.why != nil:
+		why = d.past.why
 	case s.resp.Request != nil && resume.HasBody(s.resp):
 		_, why = resume.Check(s.resp.Request, s.resp, &resume.Terms{Again: 1})
 	}
