@@ -469,10 +469,17 @@ func TestHear(t *testing.T) {
 			return open && h.site.last.Fleet && h.site.last.Since == 1 && new(Permit).TryAcquire(h.site.request(t, 0), h.now)
 		}},
 		{"unknown host", gated, false, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Minute}, 0, nil},
+		{"no permit for nobody", gated, false, fleetmsg.Message{Kind: fleetmsg.Probe}, 0, nil},
 		{"permit for nobody", gated, false, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
 		{"permit without an outage", gated, true, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
 		{"no permit", gated, true, fleetmsg.Message{Kind: fleetmsg.Probe}, 0, nil},
-		{"use", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.AskUse}, fleetmsg.Use, nil},
+		{"use", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.AskUse}, fleetmsg.Use, func(h *machines) bool {
+			h.site.registry.Hosts.Lookup(name).Release()
+			h.site.registry.Hear(fleetmsg.Message{Kind: fleetmsg.AskUse, Host: name})
+			busy, idle := h.site.sent[0], h.site.sent[1]
+			h.site.sent = h.site.sent[:1]
+			return busy.Busy && !idle.Busy && busy.Amount == 1
+		}},
 		{"members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 7}, 0, func(h *machines) bool { return h.site.registry.members() == 7 }},
 		{"a part of the slots", policy.Rule{Concurrency: policy.Concurrency{Initial: 21}}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 7}, 0, func(h *machines) bool {
 			for range 3 {
@@ -524,6 +531,8 @@ func TestTold(t *testing.T) {
 	}
 	quota := func(r, q int) string { return fmt.Sprintf(`"%d";r=%d;t=30`, q, r) }
 	in(t, "quota", paced, func(t *testing.T, s *site) {
+		s.ends(t, 200, classify.Final, `Ratelimit: "100";r=1`, `Ratelimit-Policy: "100";q=100`)
+		assert.Empty(t, s.told, "no window is named")
 		left := func(n []int) {
 			s.ends(t, 200, classify.Final, "Ratelimit: "+quota(n[0], 100)+", "+quota(n[1], 10), `Ratelimit-Policy: "100";q=100;w=60, "10";q=10;w=60;qu="tokens"`)
 		}
@@ -556,6 +565,8 @@ func TestTold(t *testing.T) {
 		}
 		assert.True(t, more(new(Permit), "Ratelimit: "+quota(5, 100)) && more(&Permit{refused: new(attempt.Slot)}) && !more(new(Permit)))
 		left([]int{5, 1})
+		s.ends(t, 200, classify.Final, `Ratelimit: "100";r=90`)
+		assert.Len(t, s.told, 3, "no window is named")
 		s.update(t, policy.Rule{})
 		s.ends(t, 200, classify.Final)
 		assert.Equal(t, []string{change(news.LowQuota, false, 200), change(news.LowQuota, true, 0)}, s.told[2:], "an Update turned the pacing off")
@@ -583,10 +594,11 @@ func TestTold(t *testing.T) {
 		return 8 * time.Second, true
 	}}, func(t *testing.T, s *site) {
 		r, p, o := s.request(t, 0), new(Permit), attempt.Outcome{Kind: attempt.First, Class: classify.Ambiguous, Resp: answer(503)}
-		o.Resp.Body = io.NopCloser(strings.NewReader("8 s"))
+		o.Resp.Body, o.DoneAt = io.NopCloser(strings.NewReader("8 s")), s.registry.Now()
+		end := o.DoneAt.Add(8 * time.Second)
+		time.Sleep(time.Second)
 		p.Headers(r, &o)
-		end := s.registry.Now().Add(8 * time.Second)
-		assert.Equal(t, end.Add(-4*time.Second), s.last.Until)
+		assert.Equal(t, end.Add(-3*time.Second), s.last.Until)
 		time.Sleep(time.Second)
 		p.Headers(r, &o) // again
 		p.Done(r, &o)
@@ -692,6 +704,15 @@ func TestTold(t *testing.T) {
 		})
 		assert.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
 		assert.Equal(t, 1007500*time.Microsecond, time.Since(start), "three quarters of a token at the new rate")
+	})
+	in(t, "tokens at the gate", gated.Or(rated), func(t *testing.T, s *site) {
+		var went atomic.Int32
+		go func() { new(Permit).Acquire(s.request(t, 0), 0); went.Add(1) }()
+		time.Sleep(time.Millisecond)
+		assert.Zero(t, went.Load())
+		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Wait: time.Minute})
+		synctest.Wait()
+		assert.EqualValues(t, 1, went.Load())
 	})
 	in(t, "tokens that a refused request needs", rated, func(t *testing.T, s *site) {
 		require.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))

@@ -45,6 +45,9 @@ func TestPacingInAFleet(t *testing.T) {
 	p.NoteForFleet(0, 1, Named{Remaining: 2, Limit: 2, Reset: 10 * sec}, 4, Config{})
 	pass(t, &p, 10*sec, 1)
 	assert.Zero(t, p.quotas[1].windows[0].members, "shared although nobody said so in this window")
+	p.Note(11*sec, 1, Pass{}, Named{Remaining: 0, Limit: 2, Reset: 9 * sec}, Config{})
+	a := p.Enter(11*sec, 1, nil, Config{})
+	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: 20 * sec, Until: 20 * sec}, a, "the server itself said so")
 }
 
 func TestPacingInAFleetAtTheLimits(t *testing.T) {

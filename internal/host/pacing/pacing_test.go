@@ -77,6 +77,7 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 		{"a huge rest is cut", []note{{0, sec, 1 << 62, 1 << 62}}, 0, 1 << 40, sec},
 		{"ends 1.5 s apart are the same", []note{{0, 10 * sec, 50, 100}, {0, 8500 * ms, 30, 100}}, 0, 30, 10 * sec},
 		{"an earlier end is another window", []note{{0, 10 * sec, 50, 100}, {0, 8500*ms - 1, 30, 100}}, 0, 50, 10 * sec},
+		{"a rest at the bound", []note{{0, sec, 1<<40 - 1, 1 << 62}}, 0, 1<<40 - 1, sec},
 		{"the limit is not named", []note{{0, sec, 5, 0}}, 0, 5, sec},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -194,10 +194,12 @@ func TestRateAsksSeldom(t *testing.T) {
 		}
 	}
 	assert.GreaterOrEqual(t, len(asks), 28, "questions in four seconds")
-	for n := range 4 {
-		assert.Equal(t, n < 3, mayAsk(r, 9*sec, 50), "number %d at once", n)
+	for n := range 3 {
+		_, may := r.AskTokens(9*sec, 50, AnswerTime, 0.5)
+		assert.Equal(t, n < 2, may, "number %d at once", n)
 		r.Grant(9*sec, 0, 0, 0, 0)
 	}
+	assert.True(t, !mayAsk(r, 9040*ms-1, 50) && mayAsk(r, 9040*ms, 50), "two take 300 ms, and 260 ms are free")
 	r = sharedRate()
 	assert.False(t, mayAsk(r, 0, 0), "asks for nothing")
 	mustAskFor(t, r, 0, 5, 5)
