@@ -100,9 +100,8 @@ func (g *Registry) hearQuota(s *host.State[rules.Resolved], rule *rules.Resolved
 	if !rule.QuotaPacing {
 		return
 	}
-	members := min(max(m.Members, 1), maxMembers)
 	named := pacing.Named{Unit: m.Unit, Remaining: wholeUnits(m.Amount), Limit: wholeUnits(m.Limit), Reset: m.Wait}
-	s.Machines().Pacing().NoteForFleet(now, m.Scope, named, members, rule.Settings.Pacing)
+	s.Machines().Pacing().NoteForFleet(now, m.Scope, named, min(m.Members, maxMembers), rule.Settings.Pacing)
 	if pacing.Low(named.Remaining, named.Limit) {
 		g.hearCondition(s.Machines(), news.Change{Key: news.Key{Condition: news.LowQuota, Scope: m.Scope},
 			Since: now, Until: instant.After(now, m.Wait), Room: int(min(named.Remaining, math.MaxInt))})

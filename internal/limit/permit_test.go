@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -147,6 +148,7 @@ func TestAcquire(t *testing.T) {
 		"hold":                  {holding, hold, 0, 0, 0, "", 4 * time.Second, "cooldown"},
 		"hold and deadline":     {holding, hold, 3 * time.Second, 0, WhyLate, LimitCooldown, 0, ""},
 		"hold of a retry":       {holding, hold, 0, 3 * time.Second, WhyOverdue, LimitCooldown, 0, ""},
+		"hold beyond the bound": {holding.Or(policy.Rule{MaxRetryAfter: 2 * time.Second}), hold, 0, 0, 0, "", 2 * time.Second, "cooldown"},
 		"rate":                  {rated, take, 0, 0, 0, "", 4 * time.Second, "rate"},
 		"rate and deadline":     {rated, take, 3 * time.Second, 0, WhyLate, LimitRate, 0, ""},
 		"rate of a retry":       {rated, take, 0, 3 * time.Second, WhyOverdue, LimitRate, 0, ""},
@@ -388,6 +390,7 @@ func TestRequest(t *testing.T) {
 		assert.Empty(t, r.OutcomeOf(nil, nil).Request.Header)
 		assert.Len(t, r.Req.Header, 1)
 		assert.Equal(t, "http://h.test", r.HostName())
+		assert.Equal(t, "http://xxxxx@h.test", SafeName(s.registry.Hosts.Acquire(&url.URL{Scheme: "http", Host: "u@h.test"})))
 		bare := &Request{Req: r.Req}
 		assert.Equal(t, "http://h.test", bare.HostName())
 		canceled := make(chan struct{})
@@ -585,6 +588,14 @@ func TestTold(t *testing.T) {
 			assert.Equal(t, row.known, !pacing.Quiet(), row)
 			time.Sleep(5 * time.Minute)
 			new(Permit).Acquire(r, 0) // drops what is over
+		}
+		assert.Equal(t, fmt.Sprint(news.LowQuota, " false 0 true"), s.told[0])
+		known := len(s.told)
+		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Quota, Host: "http://h.test", Amount: 90, Limit: 100, Wait: time.Minute})
+		new(Permit).review(s.request(t, 0), nil)
+		assert.Len(t, s.told, known, "much is left")
+		for amount, want := range map[float64]int64{-2: 0, 0.9: 0, 1.9: 1, 1e300: 1 << 53, math.NaN(): 0} {
+			assert.Equal(t, want, wholeUnits(amount), amount)
 		}
 	})
 	in(t, "wait in the body", policy.Rule{ShareRetryAfter: policy.On, Classify: classify.Refusals, RetryAfter: func(o classify.Outcome) (time.Duration, bool) {

@@ -187,6 +187,8 @@ func TestTextsStayReadable(t *testing.T) {
 		`to "/\z?b=c"`:                                            `to "/%5Cz?b=xxxxx"`,
 		`to "/a b?c=d`:                                            `to "/a%20b?c=xxxxx"`,
 		"path /a/b#c. Not found":                                  "path /a/b. Not found",
+		`parse "http://h.test:s c/": invalid port ":s c"`:         `parse "xxxxx": invalid port "xxxxx"`,
+		`a "see http://h.test/?a=b now"`:                          `a "see http://h.test/?a=xxxxx now"`,
 	} {
 		if want == "" {
 			want = text
@@ -211,6 +213,7 @@ func TestShownParts(t *testing.T) {
 		"http://h.test/?" + long(40) + "=1": "http://h.test/?" + long(40) + "=xxxxx",
 		"http://h.test/?" + long(41) + "=1": "http://h.test/?xxxxx",
 		"http://h.test/a;b=1;c/d":           "http://h.test/a;b=xxxxx;c/d",
+		"http://h.test/a;b=1;c=2;d/e":       "http://h.test/a;b=xxxxx;c=xxxxx;d/e",
 		"http://h.test/a%3fb/c":             "http://h.test/a%3fxxxxx",
 		"http://h.test/a%23b":               "http://h.test/a%23xxxxx",
 		"http://h.test//u@n/x":              "http://h.test//xxxxx@n/x",

@@ -33,6 +33,12 @@ func mustHold(t *testing.T, c *Cooldown, now instant.Instant, key uint64, w *que
 	}
 }
 
+// The figures are those that the comments name.
+func TestFigures(t *testing.T) {
+	assert.Equal(t, [...]time.Duration{sec, 20 * ms, 100 * ms, 10 * sec, 100 * ms / 280, 19 * (100 * ms / 280)},
+		[...]time.Duration{sweepEvery, memberGap, rampStep, rampTime, rampGap, rampBurst})
+}
+
 func TestCooldownHoldsAScope(t *testing.T) {
 	var c Cooldown
 	assert.True(t, c.Quiet(), "new and not quiet")
