@@ -689,7 +689,7 @@ func TestTold(t *testing.T) {
 				assert.Len(t, s.told, 1+n)
 				time.Sleep(time.Millisecond)
 			}
-			assert.Equal(t, change(row.of, true, 0), s.told[1])
+			assert.Equal(t, []any{change(row.of, true, 0), instant.Instant(0)}, []any{s.told[1], s.last.Until})
 		})
 	}
 	in(t, "slot", gated, func(t *testing.T, s *site) {

@@ -174,9 +174,6 @@ func Text(err error, known ...string) string {
 	h := hider{}
 	for _, u := range known {
 		safe := h.known(u)
-		if safe == u {
-			continue
-		}
 		// *url.Error prints its URL quoted.
 		text = strings.ReplaceAll(text, strconv.Quote(u), strconv.Quote(safe))
 		if len(u) > 3 { // a shorter text could be a part of any word
