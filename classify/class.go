@@ -142,19 +142,16 @@ func OnError(c Class, types ...ErrorType) Func {
 func OnBody(c Class, text string, codes ...int) Func {
 	want, codes := []byte(text), slices.Clone(codes)
 	return func(o Outcome) Class {
-		if text != "" && looksAt(o.Response, codes) && bytes.Contains(o.Peek(peek.Limit), want) {
+		if text != "" && looksAt(o, codes) && bytes.Contains(o.Peek(peek.Limit), want) {
 			return c
 		}
 		return Unknown
 	}
 }
 
-func looksAt(resp *http.Response, codes []int) bool {
-	switch {
-	case resp == nil:
-		return false
-	case len(codes) > 0:
-		return slices.Contains(codes, resp.StatusCode)
+func looksAt(o Outcome, codes []int) bool {
+	if len(codes) == 0 {
+		return o.failed()
 	}
-	return resp.StatusCode >= http.StatusBadRequest
+	return o.Response != nil && slices.Contains(codes, o.Response.StatusCode)
 }

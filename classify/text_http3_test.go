@@ -50,9 +50,10 @@ func TestHTTP3Errors(t *testing.T) {
 		"H3 error (0x42) (local)":         {ErrorProtocol, Ambiguous},
 		"H3_REQUEST_CANCELLED (local)":    {ErrorCanceled, Final},
 
-		"stream 4 canceled by remote with error code 267": {ErrorReset, Refused},
+		"stream 9 canceled by remote with error code 267": {ErrorReset, Refused},
 		"stream 4 canceled by remote with error code 268": {ErrorReset, Ambiguous},
 		"stream 4 canceled by remote with error code 0":   {ErrorReset, Ambiguous},
+		"stream 4 canceled by remote with error code 272": {ErrorProtocol, Final},
 		"stream 4 canceled by local with error code 270":  {ErrorProtocol, Ambiguous},
 		"stream 4 canceled by local with error code 268":  {ErrorCanceled, Final},
 
@@ -112,7 +113,8 @@ func TestHTTP3Errors(t *testing.T) {
 func TestWhatIsNotHTTP3(t *testing.T) {
 	for _, text := range []string{
 		"H3", "H3_INDEX missing", "h3_request_rejected", "H3 error", "H3 error (x)",
-		"my H3_REQUEST_REJECTED", "stream x canceled by remote with error code 267",
+		"my H3_REQUEST_REJECTED", "stream x canceled by remote with error code 267", "stream a canceled by remote with error code 267",
+		"stream 4611686018427387904 canceled by remote with error code 267", // 2^62
 		"stream 1 canceled by me with error code 267", "stream 1 canceled by remote with error code -1",
 		"stream closed", "Application error (remote)", "Application error 0xzz (remote)", "CONNECTION_REFUSED",
 		"CONNECTION_REFUSED by somebody", "",

@@ -363,8 +363,6 @@ func TestReserveRetry(t *testing.T) {
 		_, ok = reserve(nil)
 		assert.False(t, ok, "what was used is not")
 		first.Cancel(s.request(t, 0))
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
 		s.ends(t, 200, classify.Final)
 		assert.Len(t, s.told, 2)
 	})
@@ -739,10 +737,12 @@ func TestTold(t *testing.T) {
 	})
 	in(t, "failures", gated, func(t *testing.T, s *site) {
 		m := s.request(t, 0).State.Machines()
-		play := func(result concurrency.Result) {
+		play := func(result concurrency.Result) (goes bool) {
 			p := new(Permit)
-			assert.True(t, p.TryAcquire(s.request(t, 0), s.registry.Now()))
-			p.slot.Tell(m.Concurrency().End(s.registry.Now(), &p.slot.At, result))
+			if goes = p.TryAcquire(s.request(t, 0), s.registry.Now()); goes {
+				p.slot.Tell(m.Concurrency().End(s.registry.Now(), &p.slot.At, result))
+			}
+			return goes
 		}
 		for range 9 {
 			play(concurrency.Failed)
@@ -772,6 +772,15 @@ func TestTold(t *testing.T) {
 			kinds = append(kinds, m.Kind)
 		}
 		assert.Equal(t, []fleetmsg.Kind{fleetmsg.Working, fleetmsg.AskProbe, fleetmsg.AskProbe, fleetmsg.ProbeFailed}, kinds)
+
+		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: "http://h.test"})
+		begin := s.registry.Now()
+		for play(concurrency.Failed) {
+			new(Permit).review(s.request(t, 0), nil)
+			time.Sleep(time.Second)
+		}
+		new(Permit).review(s.request(t, 0), nil)
+		assert.Equal(t, news.Change{Key: news.Key{Condition: news.Down}, Since: begin, Room: 1}, s.last, "by its own failures")
 	})
 	in(t, "log", policy.Rule{}, func(t *testing.T, s *site) {
 		s.request(t, 0)

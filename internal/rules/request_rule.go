@@ -67,15 +67,10 @@ func (r *RequestRule) findComplete(base *Resolved) *completed {
 
 // complete makes the complete rule.
 func (r *RequestRule) complete(base *Resolved) completed {
-	faults := ValidateRequest(r.Policy, "WithRule.")
-	merged := r.Policy.Or(base.Policy)
-	if len(faults) == 0 {
-		faults = FaultsOf(merged.Validate(), "WithRule.") // two valid rules can be wrong together
-	}
-	if len(faults) > 0 {
+	if faults := ValidateRequest(r.Policy, "WithRule."); len(faults) > 0 {
 		return completed{base, base, fmt.Errorf("transport: %w", Join(faults))}
 	}
-	return completed{base: base, rule: base.Set.resolve(merged)}
+	return completed{base: base, rule: base.Set.resolve(r.Policy.Or(base.Policy))} // only limits of hosts can be wrong together
 }
 
 var errOfHost = errors.New("this is a limit of the host, which all its requests share; set it in the rule of the host or in the rule for all hosts")

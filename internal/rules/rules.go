@@ -142,7 +142,7 @@ type config struct {
 func (c *config) patterns() []pattern {
 	ports := map[pattern][]string{}
 	for p := range c.hosts {
-		if p.wildcard && p.port != "" {
+		if p.wildcard {
 			of := pattern{name: p.name, wildcard: true}
 			ports[of] = append(ports[of], p.port)
 		}
@@ -203,11 +203,7 @@ func (set *Ruleset) add(p pattern, c *config, withPaths bool) (faults []*policy.
 	}
 	h.rule.Paths = newPaths()
 	for _, e := range paths {
-		merged := e.rule.Or(rule)
-		if !faulty && len(faults) == 0 {
-			faults = append(faults, FaultsOf(merged.Validate(), e.field()+".")...)
-		}
-		h.rule.Paths.add(e, set.resolve(merged))
+		h.rule.Paths.add(e, set.resolve(e.rule.Or(rule)))
 	}
 	h.rule.Paths.sort()
 	return faults

@@ -577,6 +577,8 @@ func TestWrongTogether(t *testing.T) {
 		"c.other":      {Concurrency: policy.Concurrency{Initial: 8, Max: 9}},
 		"c.other/path": {MaxAttempts: 3},
 	})
+	_, once := newRules(policy.Rule{MaxAttempts: 5000}, map[string]policy.Rule{"a.test": {MaxElapsedTime: time.Hour}})
+	assert.EqualError(t, once, "Rule.MaxAttempts: 5000 is more than 1000 attempts")
 	assert.EqualError(t, err, `Hosts["*.test"].Concurrency.Initial: 9 is more than Max (5)
 Hosts["b.other"].Concurrency.Initial: 8 is more than Max (7)`)
 }
@@ -693,6 +695,11 @@ func TestResolved(t *testing.T) {
 	assert.Equal(t, budget.Config{Ratio: 0.5, PerSecond: 3, Burst: 7}.Complete(), resolve(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.5, Burst: 7}}).Settings.Budget)
 	assert.Equal(t, "", r.RateUnit())
 	assert.Equal(t, "cost", resolve(t, policy.Rule{Cost: func(*http.Request) int { return 1 }}).RateUnit())
+
+	for most, want := range map[time.Duration]time.Duration{policy.Off: time.Hour, 7 * time.Second: 7 * time.Second} {
+		s := resolve(t, policy.Rule{MaxRetryAfter: most}).Settings
+		assert.Equal(t, []time.Duration{want, want}, []time.Duration{s.Cooldown.Max, s.Pacing.MaxWait}, most)
+	}
 
 	all, gate := resolve(t, policy.Rule{ShareRetryAfter: policy.On, QuotaPacing: policy.On}), resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1}})
 	assert.False(t, gate.Settings.Gate.Refuses)

@@ -283,6 +283,26 @@ func TestCooldownIsBounded(t *testing.T) {
 	mustPass(t, &c, instant.At(5*time.Hour), 1001, nil)
 }
 
+// A hold that is over and has waiters stays longer than a running one that has none, and goes before
+// one that has. Then its waiters hear of it.
+func TestCooldownOfReturningWaiters(t *testing.T) {
+	var c Cooldown
+	w := queue.NewWaiter()
+	c.Hold(0, 0, sec, exact, 0)
+	c.Enter(0, 0, w)
+	for i := range uint64(queue.MaxScopes - 1) {
+		c.Hold(2*sec, 1+i, 30*sec, exact, 0)
+	}
+	c.Hold(3*sec, 1000, 30*sec, exact, 0)
+	assert.False(t, hosttest.Woken(w))
+	for key := range c.holds {
+		c.Enter(3*sec, key, queue.NewWaiter())
+	}
+	c.Hold(3*sec, 1001, 30*sec, exact, 0)
+	assert.True(t, hosttest.Woken(w))
+	assert.NotZero(t, c.Held(3*sec, 1001))
+}
+
 // A hold of the fleet holds as a hold of a response to this process does, and is bounded.
 func TestCooldownHeldByTheFleet(t *testing.T) {
 	var c Cooldown
