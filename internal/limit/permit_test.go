@@ -206,6 +206,7 @@ func TestAcquire(t *testing.T) {
 				}
 				assert.Equal(t, row.queued, strings.Join(queued, " "))
 				assert.False(t, p.crowded || p.rated, "told")
+				assert.Equal(t, no == nil && r.Rule.Concurrency, p.slot.Limiter != nil, "it has a slot")
 				p.Cancel(r)
 				p.Cancel(r)
 				time.Sleep(5 * time.Second)
@@ -701,6 +702,32 @@ func TestTold(t *testing.T) {
 		assert.True(t, p.TryAcquire(r, s.registry.Now()), "Done frees the slot")
 		(&Permit{refused: &p.slot}).Cancel(r)
 		assert.True(t, new(Permit).TryAcquire(r, s.registry.Now()), "so does Cancel")
+	})
+	in(t, "too little time", gated, func(t *testing.T, s *site) {
+		for range 2 {
+			time.Sleep(time.Second)
+			p := new(Permit)
+			require.Nil(t, p.Acquire(s.request(t, 0), 0))
+			time.AfterFunc(time.Second, func() { p.slot.Limiter.End(s.registry.Now(), &p.slot.At, concurrency.Success) })
+		}
+		no := new(Permit).Acquire(s.request(t, 1005*time.Millisecond), 0) // a response takes 10 ms
+		require.NotNil(t, no)
+		assert.Equal(t, []any{WhyLate, LimitConcurrency}, []any{no.Why, no.Limit})
+		assert.True(t, new(Permit).TryAcquire(s.request(t, 0), s.registry.Now()), "its slot is free")
+	})
+	in(t, "a token that comes soon", rated, func(t *testing.T, s *site) {
+		s.registry.Fleet = nil
+		for _, deadline := range []time.Duration{0, 0, 2 * time.Millisecond} {
+			p := new(Permit)
+			no := p.Acquire(s.request(t, deadline), 0)
+			assert.Equal(t, deadline > 0, no != nil)
+			if no != nil {
+				assert.Equal(t, []any{WhyLate, LimitRate}, []any{no.Why, no.Limit})
+			} else {
+				assert.Less(t, p.Queued.Rate, 6*time.Millisecond)
+			}
+			time.Sleep(3995 * time.Millisecond)
+		}
 	})
 	in(t, "a new rate", gated.Or(rated), func(t *testing.T, s *site) {
 		s.registry.Fleet = nil
