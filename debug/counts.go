@@ -2,10 +2,11 @@ package debug
 
 import (
 	"container/list"
+	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -14,8 +15,8 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// maxCounted is how many hosts are counted. A further host takes the place of the host without
-// an event for the longest time.
+// maxCounted is how many hosts are counted. A further host takes the place of the host that had no
+// request for the longest time.
 const maxCounted = 1024
 
 // counts are the counts of a host.
@@ -66,17 +67,51 @@ func (c *counts) retries() (n uint64) {
 type tally struct {
 	mu    sync.Mutex               // guards the hosts and their counts
 	hosts map[string]*list.Element // of order
-	order list.List                // of *counts; the host with the latest event is the first
+	order list.List                // of *counts; the host with the latest request is the first
 }
 
-// add counts an event at the host of its request. It reports whether it is a slow success.
-func (t *tally) add(e *transport.Event) bool {
+// attempt counts an attempt at the host of its request. It reports whether it is a slow success.
+func (t *tally) attempt(e *transport.AttemptEnd) (slow bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.of(e.Host).add(e)
+	c := t.of(e.Host)
+	c.Waited.add(e.Delay)
+	c.queued(e.WaitedFor, e.Waited)
+	c.Kinds[string(e.Kind)]++
+	c.Outcomes[outcome(e.Response, e.Err)]++
+	if isFailure(e.Response) {
+		return false
+	}
+	if slow = e.Duration >= slowest && c.Took.N >= slowAfter && e.Duration.Seconds()*float64(c.Took.N) >= slowFactor*c.Took.Sum; slow {
+		c.Slow++
+	}
+	c.Took.add(e.Duration)
+	return slow
 }
 
-// of returns the counts of a host that has an event now; the lock is held.
+// request counts the end of a request.
+func (t *tally) request(e *transport.RequestEnd) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.of(e.Host)
+	if e.Attempts == 0 {
+		c.queued(e.Reason, e.Waited)
+	}
+	if isFailure(e.Response) && e.Reason != transport.ReasonCanceled {
+		c.Failed++
+	}
+}
+
+// body counts a body that ended with an error.
+func (t *tally) body(e *transport.BodyEnd) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.of(e.Host); !errors.Is(e.Err, context.Canceled) {
+		c.Failed++
+	}
+}
+
+// of returns the counts of a host that has a request now; the lock is held.
 func (t *tally) of(host string) *counts {
 	if at := t.hosts[host]; at != nil {
 		t.order.MoveToFront(at)
@@ -104,45 +139,18 @@ func (t *tally) all() map[string]counts {
 	return all
 }
 
-func (c *counts) add(e *transport.Event) (slow bool) {
-	failed := e.Response == nil || e.Status >= 500 || e.Status == http.StatusTooManyRequests
-	c.Waited.add(e.Delay)
-	if failed && last(e.Reason) && e.Reason != transport.ReasonCanceled {
-		c.Failed++
-	}
-	c.queued(transport.ReasonThrottled, e.Queued.Cooldown)
-	c.queued(transport.ReasonQuota, e.Queued.Pacing)
-	c.queued(transport.ReasonConcurrency, e.Queued.Gate)
-	c.queued(transport.ReasonRateLimit, e.Queued.Rate)
-	if e.Kind == "" {
-		return false // not the outcome of an attempt
-	}
-	c.Kinds[string(e.Kind)]++
-	c.Outcomes[outcome(e)]++
-	if failed {
-		return false
-	}
-	if slow = e.Duration >= slowest && c.Took.N >= slowAfter && e.Duration.Seconds()*float64(c.Took.N) >= slowFactor*c.Took.Sum; slow {
-		c.Slow++
-	}
-	c.Took.add(e.Duration)
-	return slow
-}
-
 // queued counts the time in the queue of a limit.
 func (c *counts) queued(limit transport.Reason, d time.Duration) {
-	t := c.Queued[string(limit)]
-	t.add(d)
-	c.Queued[string(limit)] = t
+	if d > 0 {
+		t := c.Queued[string(limit)]
+		t.add(d)
+		c.Queued[string(limit)] = t
+	}
 }
 
-// last reports whether a reason ends a request.
-func last(r transport.Reason) bool {
-	switch r {
-	case transport.ReasonRetry, transport.ReasonOutrun:
-		return false
-	}
-	return true
+// isFailure reports whether the server has failed.
+func isFailure(resp *http.Response) bool {
+	return resp == nil || resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests
 }
 
 func (c *counts) clone() counts {
@@ -151,12 +159,12 @@ func (c *counts) clone() counts {
 	return copied
 }
 
-// outcome names the outcome of an attempt in a word: the status, or the kind of the error.
-func outcome(e *transport.Event) string {
-	if e.Response != nil {
-		return fmt.Sprint(e.Status)
+// outcome names an outcome in a word: the status, or the kind of the error.
+func outcome(resp *http.Response, err error) string {
+	if resp != nil {
+		return strconv.Itoa(resp.StatusCode)
 	}
-	return kindOf(e.Err)
+	return kindOf(err)
 }
 
 // kindOf names the kind of an error in a word.

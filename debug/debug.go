@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"context"
 	_ "embed"
 	"encoding/json"
 	"net"
@@ -32,8 +33,18 @@ type Page struct {
 // Trace returns a Trace for transport.Config.
 func (p *Page) Trace() *transport.Trace {
 	return &transport.Trace{
-		Event: func(e transport.Event) {
-			p.recent.add(&e, p.counts.add(&e))
+		AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
+			p.recent.attempt(&e, p.counts.attempt(&e))
+		},
+		RequestEnd: func(_ context.Context, e transport.RequestEnd) {
+			p.counts.request(&e)
+			p.recent.request(&e)
+		},
+		BodyEnd: func(_ context.Context, e transport.BodyEnd) {
+			if e.Err != nil {
+				p.counts.body(&e)
+				p.recent.body(&e)
+			}
 		},
 		HostChange: p.recent.change,
 	}

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -328,40 +330,83 @@ func TestConcurrent(t *testing.T) {
 	assert.Equal(t, 200, sum)
 }
 
-// event returns an event with a status, or with an error if the status is 0.
-func event(host string, kind transport.AttemptKind, status int, reason transport.Reason) *transport.Event {
-	e := &transport.Event{Host: host, Reason: reason, Attempt: transport.Attempt{Kind: kind, Status: status, Time: time.Now(), Delay: time.Second}}
-	if status != 0 {
-		e.Response = &http.Response{StatusCode: status}
-	} else {
-		e.Err = syscall.ECONNREFUSED
-	}
+// attempt returns the end of an attempt with a status, or with an error if the status is 0.
+func attempt(host string, kind transport.AttemptKind, status int, reason transport.Reason) *transport.AttemptEnd {
+	e := &transport.AttemptEnd{Host: host, Attempt: transport.Attempt{Kind: kind, Status: status, Delay: time.Second, Reason: reason}}
+	e.Response, e.Err = result(status)
 	return e
+}
+
+func result(status int) (*http.Response, error) {
+	if status == 0 {
+		return nil, syscall.ECONNREFUSED
+	}
+	return &http.Response{StatusCode: status}, nil
 }
 
 func TestCounts(t *testing.T) {
 	var counts tally
-	for _, e := range []*transport.Event{
-		event("h", transport.AttemptFirst, 200, transport.ReasonFinal),
-		event("h", transport.AttemptFirst, 503, transport.ReasonRetry),
-		event("h", "", 503, transport.ReasonDeadline), // the retry was not made after all
-		event("h", transport.AttemptFirst, 0, transport.ReasonRetry),
-		event("h", transport.AttemptRetry, 0, transport.ReasonMaxAttempts),
-		event("h", transport.AttemptFirst, 0, transport.ReasonCanceled),
-		event("h", transport.AttemptHedge, 0, transport.ReasonOutrun),
-		event("h", transport.AttemptFirst, 429, transport.ReasonThrottled),
+	for _, e := range []*transport.AttemptEnd{
+		attempt("h", transport.AttemptFirst, 200, transport.ReasonFinal),
+		attempt("h", transport.AttemptFirst, 503, transport.ReasonRetry),
+		attempt("h", transport.AttemptRetry, 0, transport.ReasonMaxAttempts),
+		attempt("h", transport.AttemptHedge, 0, transport.ReasonOutrun),
 	} {
-		counts.add(e)
+		counts.attempt(e)
 	}
+	for status, reason := range map[int]transport.Reason{200: transport.ReasonFinal, 404: transport.ReasonFinal, 503: transport.ReasonDeadline, 429: transport.ReasonThrottled, 0: transport.ReasonMaxAttempts} {
+		e := transport.RequestEnd{Host: "h", Reason: reason}
+		e.Response, e.Err = result(status)
+		counts.request(&e)
+	}
+	counts.request(&transport.RequestEnd{Host: "h", Reason: transport.ReasonCanceled, Err: context.Canceled})
+	counts.request(&transport.RequestEnd{Host: "h", Reason: transport.ReasonRateLimit, Waited: time.Second}) // not sent
+	counts.body(&transport.BodyEnd{Host: "h", Err: io.ErrUnexpectedEOF})
+	counts.body(&transport.BodyEnd{Host: "h", Err: context.Canceled})
 	c := counts.all()["h"]
-	assert.Equal(t, map[string]uint64{"first": 5, "retry": 1, "hedge": 1}, c.Kinds)
-	assert.Equal(t, map[string]uint64{"200": 1, "503": 1, "429": 1, "connection_refused": 4}, c.Outcomes)
+	assert.Equal(t, map[string]uint64{"first": 2, "retry": 1, "hedge": 1}, c.Kinds)
+	assert.Equal(t, map[string]uint64{"200": 1, "503": 1, "connection_refused": 2}, c.Outcomes)
 	assert.EqualValues(t, 2, c.retries())
-	assert.EqualValues(t, 3, c.Failed)
-	assert.Equal(t, times{8, 8}, c.Waited)
+	assert.EqualValues(t, 5, c.Failed)
+	assert.Equal(t, times{4, 4}, c.Waited)
+	assert.Equal(t, map[string]times{"rate_limit": {1, 1}}, c.Queued)
 	c.Kinds["first"] = 99 // it is a copy
-	assert.EqualValues(t, 5, counts.all()["h"].Kinds["first"])
-	counts.add(event("h", transport.AttemptFirst, 404, transport.ReasonFinal))
+	assert.EqualValues(t, 2, counts.all()["h"].Kinds["first"])
+	counts.attempt(attempt("h", transport.AttemptFirst, 404, transport.ReasonFinal))
+}
+
+// Requests that are not sent and bodies that fail have rows as well.
+func TestRowsWithoutAnAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := new(Page)
+		tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{Backoff: backoff.Constant(time.Minute)},
+			Base: base(func(req *http.Request) (*http.Response, error) {
+				if req.Method == http.MethodPost {
+					resp, err := status(200)
+					resp.ContentLength, resp.Body = 10, io.NopCloser(iotest.ErrReader(syscall.ECONNRESET))
+					return resp, err
+				}
+				return status(503)
+			})})
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		for _, method := range []string{"GET", "GET", "POST"} {
+			req, err := http.NewRequestWithContext(ctx, method, "http://api.test/", nil)
+			require.NoError(t, err)
+			if resp, err := tr.RoundTrip(req); err == nil {
+				_, err = io.ReadAll(resp.Body)
+				require.Error(t, err)
+			}
+			if ctx.Err() != nil && method == "GET" && len(shown(t, d, tr).Recent) == 3 {
+				ctx = t.Context()
+			}
+		}
+		var rows []string
+		for _, r := range shown(t, d, tr).Recent {
+			rows = append(rows, fmt.Sprint(r.Number, r.Kind, " ", r.Outcome, " ", r.Reason))
+		}
+		assert.Equal(t, []string{"1first 503 retry", "1 canceled canceled", "0 canceled canceled", "0body reset not_resumable"}, rows)
+	})
 }
 
 // A success that took far longer than the others of its host stands beside the failures.
@@ -399,12 +444,9 @@ func TestSlowSuccess(t *testing.T) {
 // The host without an event for the longest time makes room.
 func TestHostsAreBounded(t *testing.T) {
 	var counts tally
-	now := time.Now()
 	for i := range maxCounted + 5 {
 		for _, host := range []string{"busy", fmt.Sprint("h", i)} {
-			e := event(host, transport.AttemptFirst, 200, transport.ReasonFinal)
-			e.Time = now.Add(time.Duration(i) * time.Second)
-			counts.add(e)
+			counts.attempt(attempt(host, transport.AttemptFirst, 200, transport.ReasonFinal))
 		}
 	}
 	all := counts.all()
@@ -415,13 +457,13 @@ func TestHostsAreBounded(t *testing.T) {
 }
 
 func TestOutcome(t *testing.T) {
-	for want, e := range map[string]*transport.Event{
-		"503":                {Attempt: transport.Attempt{Status: 503}, Response: &http.Response{}},
-		"none":               {},
-		"not_sent":           {Attempt: transport.Attempt{Err: fmt.Errorf("no: %w", transport.ErrNotSent)}},
-		"connection_refused": {Attempt: transport.Attempt{Err: fmt.Errorf("no: %w", syscall.ECONNREFUSED)}},
-		"_OTHER":             {Attempt: transport.Attempt{Err: errors.New("no")}},
+	for want, err := range map[string]error{
+		"none":               nil,
+		"not_sent":           fmt.Errorf("no: %w", transport.ErrNotSent),
+		"connection_refused": fmt.Errorf("no: %w", syscall.ECONNREFUSED),
+		"_OTHER":             errors.New("no"),
 	} {
-		assert.Equal(t, want, outcome(e))
+		assert.Equal(t, want, outcome(nil, err))
 	}
+	assert.Equal(t, "503", outcome(&http.Response{StatusCode: 503}, nil))
 }

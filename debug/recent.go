@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -86,16 +87,38 @@ type recent struct {
 	changes []change   // oldest first
 }
 
-// add keeps the decision of an event, unless there was nothing to decide about a success that was not slow.
-func (r *recent) add(e *transport.Event, slow bool) {
-	if !slow && e.Number <= 1 && e.Reason == transport.ReasonFinal && e.Err == nil && e.Status != http.StatusUnauthorized && e.Status != http.StatusForbidden {
+// attempt keeps the decision about an attempt, unless there was nothing to decide about a success that was not slow.
+func (r *recent) attempt(e *transport.AttemptEnd, slow bool) {
+	quiet := !slow && e.Number <= 1 && e.Kind != transport.AttemptResume && e.Reason == transport.ReasonFinal && e.Err == nil
+	if quiet && e.Status != http.StatusUnauthorized && e.Status != http.StatusForbidden {
 		return
 	}
-	d := decision{
-		counted: once(e.Time), Method: method(e.Request), Host: e.Host, Kind: string(e.Kind), Number: e.Number,
-		Outcome: outcome(e), Reason: string(e.Reason), Addr: e.Addr,
-		Hint: e.RetryAfter.Seconds(), Wait: e.Delay.Seconds(), Queued: e.Queued.Total().Seconds(), Slow: slow, Took: e.Duration.Seconds(),
+	r.add(e.Request, decision{
+		Host: e.Host, Kind: string(e.Kind), Number: e.Number, Outcome: outcome(e.Response, e.Err), Reason: string(e.Reason), Addr: e.Addr,
+		Hint: e.RetryAfter.Seconds(), Wait: e.Delay.Seconds(), Queued: e.Waited.Seconds(), Slow: slow, Took: e.Duration.Seconds(),
+	})
+}
+
+// request keeps the end of a request that was not sent, or not sent again after all.
+func (r *recent) request(e *transport.RequestEnd) {
+	if all := transport.HistoryOf(e.Response, e.Err).Attempts; e.Attempts > 0 && (len(all) == 0 || all[len(all)-1].Reason != transport.ReasonRetry) {
+		return
 	}
+	r.add(e.Request, decision{
+		Host: e.Host, Number: e.Attempts, Outcome: outcome(e.Response, e.Err), Reason: string(e.Reason), Queued: e.Waited.Seconds(),
+	})
+}
+
+// body keeps the end of a body that failed.
+func (r *recent) body(e *transport.BodyEnd) {
+	r.add(e.Request, decision{
+		Host: e.Host, Kind: "body", Outcome: kindOf(e.Err), Reason: string(cmp.Or(transport.ReasonOf(nil, e.Err), transport.ReasonNotResumable)),
+	})
+}
+
+// add keeps what was decided about a request.
+func (r *recent) add(req *http.Request, d decision) {
+	d.counted, d.Method = once(time.Now()), method(req)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rows = put(r.rows, d, together)

@@ -195,7 +195,7 @@ func (b *bench) bare(t testing.TB, retries bool, timeout time.Duration) session 
 }
 
 // under opens the client over a Transport.
-func (b *bench) under(t testing.TB, rule policy.Rule, retries bool, on func(int, transport.Event)) (session, *recorder) {
+func (b *bench) under(t testing.TB, rule policy.Rule, retries bool, on func(int, transport.AttemptEnd)) (session, *recorder) {
 	hc, r := under(t, base(t, b.network, b.client.h2c), rule.Or(b.client.rule), on)
 	return b.client.open(t, setup{http: hc, url: b.url, retries: retries}), r
 }
@@ -278,7 +278,7 @@ func survive(t *testing.T, c client, f fault) {
 	}
 
 	strike()
-	s, r := b.under(t, f.rule, false, func(n int, _ transport.Event) {
+	s, r := b.under(t, f.rule, false, func(n int, _ transport.AttemptEnd) {
 		if n == 1 {
 			assert.NoError(t, b.network.set())
 		}

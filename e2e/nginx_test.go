@@ -345,7 +345,7 @@ func TestNginxValidators(t *testing.T) {
 			}
 			assert.Equal(t, transport.ReasonNotResumable, told[len(told)-1].Reason, "the bound of MaxRefetch")
 
-			hc, _ = under(t, base(t, w, false), policy.Rule{}, func(int, transport.Event) { assert.NoError(t, w.set()) })
+			hc, _ = under(t, base(t, w, false), policy.Rule{}, func(int, transport.AttemptEnd) { assert.NoError(t, w.set()) })
 			got, err = get(hc)
 			require.NoError(t, err, "cut once")
 			require.True(t, bytes.Equal(test.want, got))
@@ -360,7 +360,7 @@ func TestNginxNewVersion(t *testing.T) {
 	n.put(t, object, old)
 	w := newNetwork(t, n.plain)
 	require.NoError(t, w.set(cutAfter(down, 512<<10)...))
-	hc, r := under(t, base(t, w, false), policy.Rule{}, func(i int, _ transport.Event) {
+	hc, r := under(t, base(t, w, false), policy.Rule{}, func(i int, _ transport.AttemptEnd) {
 		if i == 1 {
 			n.put(t, object, bytes.Repeat([]byte("new"), len(old)))
 		}
@@ -410,7 +410,7 @@ func TestNginxGzip(t *testing.T) {
 	assert.Equal(t, transport.ReasonNotResumable, told[len(told)-1].Reason, "the bound of MaxRefetch")
 	for _, encoding := range []string{"", "gzip"} {
 		require.NoError(t, w.set(cutAfter(down, 512<<10)...))
-		healed, again := under(t, base(t, w, false), policy.Rule{}, func(int, transport.Event) { assert.NoError(t, w.set()) })
+		healed, again := under(t, base(t, w, false), policy.Rule{}, func(int, transport.AttemptEnd) { assert.NoError(t, w.set()) })
 		_, err = get(healed, encoding)
 		require.NoError(t, err, "cut once")
 		assert.Len(t, again.told(), 1)
@@ -481,7 +481,7 @@ func TestNginxKeepAlive(t *testing.T) {
 	type result struct {
 		err  error
 		seen int // requests at the backend
-		told []transport.Event
+		told []transport.AttemptEnd
 	}
 	// lost makes two requests on one connection, until the connection was lost in
 	// between. nginx may be late on a busy machine.
@@ -567,7 +567,7 @@ func TestNginxHTTP2(t *testing.T) {
 	require.NoError(t, w.set(resetAfter(up, 1<<20)...))
 	_, err = fetch(bounded(t), bare(), http.MethodPut, url, cut)
 	require.Error(t, err)
-	hc, r = under(t, n.secureBase(t, w), policy.Rule{}, func(i int, _ transport.Event) {
+	hc, r = under(t, n.secureBase(t, w), policy.Rule{}, func(i int, _ transport.AttemptEnd) {
 		if i == 1 {
 			assert.NoError(t, w.set())
 		}

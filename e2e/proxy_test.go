@@ -147,7 +147,7 @@ func TestProxyClientGoesAway(t *testing.T) {
 	s.answer(unavailable)
 	ctx, leave := context.WithCancel(t.Context())
 	under, r := under(t, base(t, newNetwork(t, s.url), false), policy.Rule{Backoff: backoff.Constant(time.Hour)},
-		func(int, transport.Event) { leave() })
+		func(int, transport.AttemptEnd) { leave() })
 	hc, at := newProxy(t, setup{http: under, url: s.url})
 	_, err := fetch(ctx, hc, http.MethodGet, at, nil)
 	require.ErrorIs(t, err, context.Canceled)

@@ -124,7 +124,7 @@ func TestS3Large(t *testing.T) {
 	s := newServer(t, func(string) http.Handler { return parts })
 	n := newNetwork(t, s.url)
 	bare := newS3(setup{http: &http.Client{Transport: base(t, n, false)}, url: s.url})
-	open := func(rule policy.Rule, on func(int, transport.Event)) (*s3.Client, *recorder) {
+	open := func(rule policy.Rule, on func(int, transport.AttemptEnd)) (*s3.Client, *recorder) {
 		hc, r := under(t, base(t, n, false), rule.Or(profile.AWS()), on)
 		return newS3(setup{http: hc, url: s.url}), r
 	}
@@ -162,7 +162,7 @@ func TestS3Large(t *testing.T) {
 		}
 		require.NoError(t, n.set(resetAfter(up, 20<<20)...))
 		require.Error(t, upload(bare, "bare"))
-		c, r := open(policy.Rule{ReplayBuffer: 64 << 20}, func(i int, _ transport.Event) {
+		c, r := open(policy.Rule{ReplayBuffer: 64 << 20}, func(i int, _ transport.AttemptEnd) {
 			if i == 2 {
 				assert.NoError(t, n.set())
 			}

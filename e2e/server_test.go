@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"cmp"
+	"context"
 	"crypto/x509"
 	"io"
 	"log"
@@ -117,14 +119,29 @@ func base(t testing.TB, n *network, h2c bool) *http.Transport {
 	return b
 }
 
-// A recorder keeps the events of a Transport.
+// A recorder keeps what a Transport tells, apart from good ends: the ends of attempts, and as ends of
+// none the cuts of bodies that are continued, with the reason retry, and the bad ends of bodies.
 type recorder struct {
 	mu     sync.Mutex
-	events []transport.Event
-	on     func(n int, e transport.Event) // called for the n-th event that is not final
+	events []transport.AttemptEnd
+	on     func(n int, e transport.AttemptEnd) // called for the n-th of them
 }
 
-func (r *recorder) event(e transport.Event) {
+func (r *recorder) begin(ctx context.Context, a transport.AttemptStart) context.Context {
+	if a.Kind == transport.AttemptResume && a.Number == 1 {
+		r.attempt(ctx, transport.AttemptEnd{Request: a.Request, Host: a.Host, Attempt: transport.Attempt{Offset: a.Offset, Reason: transport.ReasonRetry}})
+	}
+	return ctx
+}
+
+func (r *recorder) body(ctx context.Context, e transport.BodyEnd) {
+	if e.Err != nil {
+		reason := cmp.Or(transport.ReasonOf(nil, e.Err), transport.ReasonNotResumable)
+		r.attempt(ctx, transport.AttemptEnd{Request: e.Request, Host: e.Host, Attempt: transport.Attempt{Err: e.Err, Reason: reason}})
+	}
+}
+
+func (r *recorder) attempt(_ context.Context, e transport.AttemptEnd) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e.Reason != transport.ReasonFinal {
@@ -135,22 +152,22 @@ func (r *recorder) event(e transport.Event) {
 	}
 }
 
-// told returns the events that were not final so far.
-func (r *recorder) told() []transport.Event {
+// told returns what was told so far.
+func (r *recorder) told() []transport.AttemptEnd {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]transport.Event(nil), r.events...)
+	return append([]transport.AttemptEnd(nil), r.events...)
 }
 
 // under returns a client with a Transport over b. The waits of the back-off are left
 // out.
-func under(t testing.TB, b http.RoundTripper, rule policy.Rule, on func(int, transport.Event)) (*http.Client, *recorder) {
+func under(t testing.TB, b http.RoundTripper, rule policy.Rule, on func(int, transport.AttemptEnd)) (*http.Client, *recorder) {
 	t.Helper()
 	r := &recorder{on: on}
 	tr, err := transport.New(transport.Config{
 		Base:   b,
 		Rule:   rule.Or(policy.Rule{Backoff: backoff.Constant(0)}),
-		Traces: []*transport.Trace{&transport.Trace{Event: r.event}},
+		Traces: []*transport.Trace{&transport.Trace{AttemptEnd: r.attempt, AttemptStart: r.begin, BodyEnd: r.body}},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {

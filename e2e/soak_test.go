@@ -170,12 +170,11 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 	tr, err := transport.New(transport.Config{
 		Base: s,
 		Rule: rule,
-		Traces: []*transport.Trace{&transport.Trace{Event: func(e transport.Event) {
+		Traces: []*transport.Trace{&transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
 			switch {
-			case e.Reason != transport.ReasonRetry:
-			case e.Offset > 0:
+			case e.Kind == transport.AttemptResume:
 				s.resumes.Add(1)
-			default:
+			case e.Reason == transport.ReasonRetry:
 				s.retries.Add(1)
 			}
 		}}},

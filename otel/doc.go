@@ -9,10 +9,10 @@
 //
 // Each request has a span of kind internal, named "aplomb GET" after its method. It ends
 // with the response's body, or with RoundTrip if there is no body. It has the events
-// retry, hedge and resume with their reasons and waits.
+// retry and hedge.
 //
-// Below it each attempt has a span of kind client, named after the method. It ends with
-// the headers of the response. The attempts to continue a cut body belong to the same
+// Below it each attempt has a span of kind client, named after the method. It ends at the time
+// of the headers of the response. The attempts to continue a cut body belong to the same
 // request. The trace context of the attempt's span is in the header that is sent.
 // The attributes follow the semantic conventions for HTTP spans. URLs carry no secrets,
 // as in the log of package transport. A span gets its attributes when it ends.
@@ -47,7 +47,7 @@
 //	aplomb.client.hedges           counter
 //	aplomb.client.resumes          counter of reconnects that continued a body
 //	aplomb.client.withheld         counter of retries that a limit withheld, by aplomb.reason
-//	aplomb.client.wait             histogram in s, of the waits before retries and reconnects
+//	aplomb.client.wait             histogram in s, of the waits before retries
 //	aplomb.client.queued           histogram in s, by aplomb.queue
 //	aplomb.client.body.size        counter in bytes, of the bodies that callers read
 //	aplomb.client.body.failures    counter of the bodies that ended with an error, by its error.type

@@ -49,7 +49,7 @@ var about = [measures]struct {
 	withheld:     {"withheld", "{attempt}", "Retries that a limit withheld, by the limit.", reasonKey},
 	bodySize:     {"body.size", "By", "Bytes that were read of the bodies of responses.", ""},
 	bodyFailures: {"body.failures", "{body}", "Bodies of responses that ended with an error, by the error type.", ""},
-	wait:         {"wait", "s", "Waits before retries and reconnects.", reasonKey},
+	wait:         {"wait", "s", "Waits before retries.", reasonKey},
 	queued:       {"queued", "s", "Time in the queue of a limit before an attempt.", queueKey},
 }
 
@@ -107,25 +107,19 @@ func (p *peer) attemptStart(kind transport.AttemptKind, failed string) {
 	}
 }
 
-// event counts the waits, the time in queues and the refusals of a decision.
-func (i *instruments) event(p *peer, e *transport.Event) {
-	switch e.Reason {
-	case transport.ReasonRetry:
-		i.wait.Record(e.Context, e.Delay.Seconds(), p.set(labels{of: wait, value: string(e.Reason)}).record...)
+// withheld counts a retry that a limit withheld.
+func (p *peer) withheld(reason transport.Reason) {
+	switch reason {
 	case transport.ReasonMaxAttempts, transport.ReasonMaxElapsedTime, transport.ReasonDeadline, transport.ReasonRetryBudget, transport.ReasonThrottled,
 		transport.ReasonQuota, transport.ReasonRateLimit, transport.ReasonConcurrency, transport.ReasonCircuitOpen:
-		p.set(labels{of: withheld, value: string(e.Reason)}).count.Add(1)
+		p.set(labels{of: withheld, value: string(reason)}).count.Add(1)
 	}
-	if e.Queued.Total() == 0 {
-		return
-	}
-	for _, q := range [...]struct {
-		limit transport.Reason
-		took  time.Duration
-	}{{transport.ReasonThrottled, e.Queued.Cooldown}, {transport.ReasonQuota, e.Queued.Pacing}, {transport.ReasonConcurrency, e.Queued.Gate}, {transport.ReasonRateLimit, e.Queued.Rate}} {
-		if q.took > 0 {
-			i.queued.Record(e.Context, q.took.Seconds(), p.set(labels{of: queued, value: string(q.limit)}).record...)
-		}
+}
+
+// waits records a wait for a limit.
+func (i *instruments) waits(ctx context.Context, p *peer, waited time.Duration, at transport.Reason) {
+	if waited > 0 {
+		i.queued.Record(ctx, waited.Seconds(), p.set(labels{of: queued, value: string(at)}).record...)
 	}
 }
 

@@ -2,12 +2,12 @@ package aplombotel
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -34,10 +34,11 @@ type request struct {
 	// last has the attributes of the request's own span, which gets them when it ends.
 	last list
 
-	sent    int    // attempts so far
-	status  int    // of the last outcome
-	failure string // the error type of the last outcome
-	taken   bool   // an attempt has taken the room
+	sent    int           // attempts so far
+	status  int           // of the last outcome
+	failure string        // the error type of the last outcome
+	waited  time.Duration // at the limits, by the attempts so far
+	taken   bool          // an attempt has taken the room
 }
 
 // Value returns the request, or a value of the caller's context.
@@ -129,24 +130,27 @@ func (t *Telemetry) attemptStart(ctx context.Context, a transport.AttemptStart) 
 	return ctx
 }
 
-// attemptEnd ends the span of an attempt.
+// attemptEnd counts an attempt and the decision about it, and ends its span at the time when its outcome came.
 func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
 	r := t.requestOf(ctx, a.Request)
 	status, failure := result(a.Response, a.Err)
-	outrun := errors.Is(a.Err, transport.ErrOutrun)
-	if !outrun {
+	outrun := a.Response == nil && a.Reason == transport.ReasonOutrun
+	if outrun {
+		failure = "outrun"
+	} else {
 		r.status, r.failure = status, failure
 	}
 	all := r.peer.set(labels{of: attempts, status: status, failure: failure, value: string(a.Kind)})
 	all.count.Add(1)
 	t.counts.duration.Record(ctx, a.Duration.Seconds(), all.record...)
+	t.counts.waits(ctx, r.peer, a.Waited, a.WaitedFor)
+	r.waited += a.Waited
 	span := trace.SpanFromContext(ctx)
 	if span.IsRecording() {
 		own := append(make(list, 0, 8), kindKey.String(string(a.Kind)))
 		own = withPeer(own, a.Addr)
-		queued := a.Queued.Total()
 		own.add(a.Pool > 0, laneKey.Int(a.Pool))
-		own.add(queued > 0, queuedKey.Float64(queued.Seconds()))
+		own.add(a.Waited > 0, queuedKey.Float64(a.Waited.Seconds()))
 		own.add(a.Offset > 0, offsetKey.Int64(a.Offset))
 		own.add(outrun, outrunKey.Bool(true))
 		if !outrun {
@@ -156,33 +160,31 @@ func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
 		r.describe(a.Request)
 		span.SetAttributes(r.with(own)...)
 	}
-	span.End()
-}
-
-// event counts a decision, and adds it to the request's span.
-func (t *Telemetry) event(e transport.Event) {
-	if e.Reason == transport.ReasonFinal && e.Queued.Total() == 0 {
-		return // nearly every event
+	ended := time.Now()
+	if late := time.Since(a.Start.Add(a.Duration)); late > time.Millisecond { // the decision took its time
+		ended = ended.Add(-late) // by the clock that the start of the span has
+		span.End(trace.WithTimestamp(ended))
+	} else {
+		span.End()
 	}
-	r := t.requestOf(e.Context, e.Request)
-	t.counts.event(r.peer, &e)
-	if r.span.IsRecording() {
-		r.decided(&e)
+	if a.Reason == transport.ReasonRetry {
+		t.counts.wait.Record(ctx, a.Delay.Seconds(), r.peer.set(labels{of: wait, value: string(a.Reason)}).record...)
+		r.retries(&a, ended)
 	}
 }
 
-// decided adds a decision to the span of a request. The last decision is in the
+// retries adds the decision to retry to the span of a request. The last decision is in the
 // attributes of the span.
-func (r *request) decided(e *transport.Event) {
-	if e.Reason != transport.ReasonRetry && (e.Reason != transport.ReasonNotResumable || e.Err == nil) {
+func (r *request) retries(a *transport.AttemptEnd, at time.Time) {
+	if !r.span.IsRecording() {
 		return
 	}
-	all := list{numberKey.Int(e.Number)}
-	all.add(e.Delay > 0, waitKey.Float64(e.Delay.Seconds()))
-	all.add(e.Offset > 0, offsetKey.Int64(e.Offset))
-	all.add(e.Status != 0, statusKey.Int(e.Status))
-	all.add(e.Err != nil, errorKey.String(typeOf(e.Err)))
-	r.span.AddEvent(string(e.Reason), trace.WithTimestamp(e.Time), trace.WithAttributes(all...))
+	all := list{numberKey.Int(a.Number)}
+	all.add(a.Delay > 0, waitKey.Float64(a.Delay.Seconds()))
+	all.add(a.Offset > 0, offsetKey.Int64(a.Offset))
+	all.add(a.Status != 0, statusKey.Int(a.Status))
+	all.add(a.Err != nil, errorKey.String(typeOf(a.Err)))
+	r.span.AddEvent(string(a.Reason), trace.WithTimestamp(at), trace.WithAttributes(all...))
 }
 
 // requestEnd counts a request, and ends its span if no body follows.
@@ -190,13 +192,14 @@ func (t *Telemetry) requestEnd(ctx context.Context, e transport.RequestEnd) {
 	r := t.requestOf(ctx, e.Request)
 	status, failure := result(e.Response, e.Err)
 	r.peer.set(labels{of: requests, status: status, failure: failure, value: string(e.Reason)}).count.Add(1)
+	r.peer.withheld(e.Reason)
+	t.counts.waits(ctx, r.peer, e.Waited-r.waited, e.Reason) // before it was refused
 	if !r.own {
 		return
 	}
 	if r.all != nil {
 		r.last = append(r.all[room:], reasonKey.String(string(e.Reason)), attemptsKey.Int(e.Attempts))
-		queued := e.Queued.Total()
-		r.last.add(queued > 0, queuedKey.Float64(queued.Seconds()))
+		r.last.add(e.Waited > 0, queuedKey.Float64(e.Waited.Seconds()))
 		r.last = withResult(r.last, status, failure)
 		fail(r.span, e.Request, failure, e.Err)
 	}
@@ -211,6 +214,7 @@ func (t *Telemetry) bodyEnd(ctx context.Context, e transport.BodyEnd) {
 	r.peer.set(labels{of: bodySize}).count.Add(e.Bytes)
 	if e.Err != nil {
 		r.peer.set(labels{of: bodyFailures, failure: typeOf(e.Err)}).count.Add(1)
+		r.peer.withheld(transport.ReasonOf(nil, e.Err))
 	}
 	if e.Resumes > 0 {
 		r.peer.set(labels{of: resumes}).count.Add(int64(e.Resumes))
@@ -294,9 +298,4 @@ func result(resp *http.Response, err error) (status int, failure string) {
 }
 
 // typeOf returns the error type of an error. There are few of them.
-func typeOf(err error) string {
-	if errors.Is(err, transport.ErrOutrun) {
-		return "outrun"
-	}
-	return string(classify.ErrorTypeOf(err))
-}
+func typeOf(err error) string { return string(classify.ErrorTypeOf(err)) }

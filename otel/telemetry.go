@@ -89,7 +89,6 @@ func (t *Telemetry) Trace() *transport.Trace {
 		RequestStart: t.requestStart,
 		AttemptStart: t.attemptStart,
 		AttemptEnd:   t.attemptEnd,
-		Event:        t.event,
 		HostChange:   t.hostChanged,
 		RequestEnd:   t.requestEnd,
 		BodyEnd:      t.bodyEnd,

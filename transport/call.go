@@ -82,7 +82,7 @@ func (c *call) isLight() bool {
 			return false
 		}
 	}
-	return !c.Rule.Loops && c.t.trace == nil && (c.t.logger == nil || !c.logsAttempts()) && (c.options == nil || c.options.trace.empty()) &&
+	return !c.Rule.Loops && c.t.trace == nil && (c.t.logger == nil || !c.logsAttempts()) && (c.options == nil || !c.options.trace.hasHooks()) &&
 		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm() && (!c.Rule.Limited || c.Registry.Fleet == nil)
 }
 
@@ -100,7 +100,7 @@ func (c *call) tryLight() (*http.Response, error) {
 	var a *try // nil: the base gets the request as it is
 	if c.Rule.Timed || c.Rule.Limited {
 		if c.provesConnection() {
-			o.Link = new(attempt.Link)
+			o.Link = &attempt.Link{Proves: true}
 		}
 		a = &try{Attempt: attempt.Attempt{
 			Outcome: o, Base: base, Req: c.Req, Ctx: c.Ctx, Clock: &c.Registry.Clock, Timeouts: &c.Rule.Timeouts, Timed: c.Rule.Timed,

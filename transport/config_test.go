@@ -3,6 +3,7 @@
 package transport_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -121,11 +122,11 @@ func TestHostsInherit(t *testing.T) {
 func TestConfigIsCopied(t *testing.T) {
 	attempts, told := 0, 0
 	hosts := map[string]policy.Rule{"h.test": {MaxAttempts: 2}}
-	trace := &transport.Trace{Event: func(transport.Event) { told++ }}
+	trace := &transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { told++ }}
 	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: quick, Hosts: hosts, Traces: []*transport.Trace{trace}})
 	hosts["h.test"] = policy.Rule{MaxAttempts: 7}
 	hosts["other.test"] = policy.Rule{MaxAttempts: 7}
-	trace.Event = nil
+	trace.AttemptEnd = nil
 	assert.Equal(t, 2, attemptsAt(t, tr, &attempts, "http://h.test/"))
 	count(t, 2, told, "Event called")
 	assert.Equal(t, 6, attemptsAt(t, tr, &attempts, "http://other.test/"))

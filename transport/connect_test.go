@@ -179,7 +179,7 @@ func TestAttemptsKnowTheirConnections(t *testing.T) {
 		assert.Equal(t, 1, all[2].Pool)
 
 		var ends []transport.AttemptEnd
-		ctx := transport.WithTrace(t.Context(), &transport.Trace{Addresses: true, AttemptEnd: func(_ context.Context, e transport.AttemptEnd) { ends = append(ends, e) }})
+		ctx := transport.WithTrace(t.Context(), &transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) { ends = append(ends, e) }})
 		mustFetch(t, w.tr, ctx, w.URL)
 		assert.Equal(t, w.Addr, ends[0].Addr)
 	})

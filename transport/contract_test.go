@@ -33,7 +33,7 @@ var configs = map[string]transport.Config{
 	"attempt timeout": {Rule: policy.Rule{AttemptTimeout: 5 * time.Second, Backoff: backoff.Constant(time.Second)}},
 	"limits":          {Rule: policy.Rule{MaxElapsedTime: time.Minute, RateLimit: policy.RateLimit{PerSecond: 100, Burst: 3}}},
 	"no buffer":       {Rule: policy.Rule{ReplayBuffer: -1}},
-	"custom":          {Rule: policy.Rule{Classify: classify.Refusals, Backoff: backoff.Constant(time.Millisecond)}, Traces: []*transport.Trace{{Event: func(transport.Event) {}}}},
+	"custom":          {Rule: policy.Rule{Classify: classify.Refusals, Backoff: backoff.Constant(time.Millisecond)}, Traces: []*transport.Trace{{AttemptEnd: func(context.Context, transport.AttemptEnd) {}}}},
 	"host rule":       {Hosts: map[string]policy.Rule{"*.test": quick}},
 }
 

@@ -148,7 +148,7 @@ func TestInFlightJoinTheCooldown(t *testing.T) {
 		time.AfterFunc(500*time.Millisecond, func() { opened <- stateOf(t, tr).ThrottledUntil.Sub(server.start) })
 		together(n, func(i int) {
 			time.Sleep(time.Duration(i) * time.Millisecond)
-			ctx := transport.WithTrace(t.Context(), &transport.Trace{Event: func(e transport.Event) {
+			ctx := transport.WithTrace(t.Context(), &transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
 				if e.Reason == transport.ReasonRetry {
 					told[i] = time.Since(server.start) + e.RetryAfter
 				}

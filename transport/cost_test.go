@@ -138,7 +138,7 @@ func TestAllocationsOfABody(t *testing.T) {
 		"a GET without its rest": {transport.Config{Rule: policy.Rule{Resume: policy.Off}}, get, 0},
 		"a POST":                 {transport.Config{}, post, 0},
 		"a POST, and a Logger":   {transport.Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, post, 0},
-		"a POST, and a Trace":    {transport.Config{Traces: []*transport.Trace{&transport.Trace{Event: func(transport.Event) {}}}}, post, 6},
+		"a POST, and a Trace":    {transport.Config{Traces: []*transport.Trace{&transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) {}}}}, post, 6},
 	} {
 		of := func(base http.RoundTripper) float64 {
 			return testing.AllocsPerRun(200, func() { finish(base.RoundTrip(row.req)) })

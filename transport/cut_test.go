@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
@@ -28,97 +27,6 @@ import (
 	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
-
-// TestEveryBadEndOfABodyIsTold: a body that ends badly for its reader is one event, whatever the
-// request was. The log has no line, because the reader gets the error.
-func TestEveryBadEndOfABodyIsTold(t *testing.T) {
-	cut := faults.Status(200).Body("twelve bytes").CutAt(5)
-	short := func(ctx context.Context) (context.Context, context.CancelFunc) {
-		return context.WithTimeout(ctx, time.Second)
-	}
-	hangUp := func(ctx context.Context) (context.Context, context.CancelFunc) {
-		ctx, cancel := context.WithCancel(ctx)
-		time.AfterFunc(time.Second, cancel)
-		return ctx, cancel
-	}
-	for _, row := range []struct {
-		name    string
-		method  string
-		rule    policy.Rule
-		step    faults.Step
-		begin   func(context.Context) (context.Context, context.CancelFunc)
-		reason  transport.Reason
-		noEvent bool
-	}{
-		{name: "a POST", method: "POST", step: cut, reason: transport.ReasonNotResumable},
-		{name: "a POST of a rule with limits", method: "POST", rule: profile.API(), step: cut, reason: transport.ReasonNotResumable},
-		{name: "a PUT", method: "PUT", step: cut, reason: transport.ReasonNotResumable},
-		{name: "the page of an error", method: "GET", step: faults.Status(404).Body("twelve bytes").CutAt(5), reason: transport.ReasonNotResumable},
-		{name: "a stream", method: "GET", step: cut.Header("Content-Type", "text/event-stream"), reason: transport.ReasonNotResumable},
-		{name: "one attempt", method: "GET", rule: policy.Rule{MaxAttempts: 1}, step: cut, reason: transport.ReasonNotResumable},
-		{name: "resumes are off", method: "GET", rule: policy.Rule{Resume: policy.Off}, step: cut, reason: transport.ReasonNotResumable},
-		{name: "an error that is no cut", method: "GET", step: cut.Header("ETag", `"v1"`),
-			rule: policy.Rule{Classify: func(classify.Outcome) classify.Class { return classify.Final }}, reason: transport.ReasonNotResumable},
-		{name: "the deadline of a POST", method: "POST", step: faults.Status(200).Body("twelve bytes").StallAt(5), begin: short, reason: transport.ReasonDeadline},
-		{name: "the deadline of a GET", method: "GET", step: faults.Status(200).Header("ETag", `"v1"`).Body("twelve bytes").StallAt(5), begin: short, reason: transport.ReasonDeadline},
-		{name: "the caller of a POST hangs up", method: "POST", step: faults.Status(200).Body("twelve bytes").StallAt(5), begin: hangUp, reason: transport.ReasonCanceled},
-		{name: "the caller of a GET hangs up", method: "GET", step: faults.Status(200).Header("ETag", `"v1"`).Body("twelve bytes").StallAt(5), begin: hangUp, reason: transport.ReasonCanceled},
-	} {
-		inBubble(t, row.name, func(t *testing.T) {
-			var seen recorder
-			ctx := t.Context()
-			if row.begin != nil {
-				var cancel context.CancelFunc
-				ctx, cancel = row.begin(ctx)
-				defer cancel()
-			}
-			tr := mustNew(t, transport.Config{Traces: []*transport.Trace{seen.trace()}, Rule: row.rule, Base: script(row.step)})
-			resp, err := tr.RoundTrip(newRequest(t, row.method, "http://h.test/p?key=SECRET", nil).WithContext(ctx))
-			require.NoError(t, err)
-			_, err = io.ReadAll(resp.Body)
-			require.Error(t, err)
-			require.NoError(t, resp.Body.Close())
-			var about []transport.Event
-			for _, e := range seen.events() {
-				if e.Kind == "" {
-					about = append(about, e)
-				}
-			}
-			require.Len(t, about, 1)
-			assert.Equal(t, row.reason, about[0].Reason)
-			assert.Equal(t, 1, about[0].Number)
-			e := errorAs[*transport.Error](t, about[0].Err)
-			assert.Equal(t, row.reason, e.Reason)
-			assert.ErrorIs(t, e, err)
-			assert.EqualValues(t, 5, e.Offset)
-			assert.EqualValues(t, 5, about[0].Offset)
-		})
-	}
-}
-
-// The Trace of a request hears of it as well.
-func TestWhoHearsOfABadEndOfABody(t *testing.T) {
-	base := func() http.RoundTripper { return script(faults.Status(200).Body("twelve bytes").CutAt(5)) }
-	inBubble(t, "a trace of the request", func(t *testing.T) {
-		var seen recorder
-		req := postRequest(t, "http://h.test/")
-		resp, err := mustNew(t, transport.Config{Base: base()}).RoundTrip(req.WithContext(seen.on(req.Context())))
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
-		assert.True(t, err == io.ErrUnexpectedEOF, "the error is the base's own")
-		assert.Equal(t, transport.ReasonNotResumable, seen.last())
-	})
-	inBubble(t, "a caller who closes the body", func(t *testing.T) {
-		var seen recorder
-		step := faults.Status(200).Body("twelve bytes").StallAt(5)
-		resp, err := mustNew(t, transport.Config{Traces: []*transport.Trace{seen.trace()}, Base: script(step)}).RoundTrip(postRequest(t, "http://h.test/"))
-		require.NoError(t, err)
-		time.AfterFunc(time.Second, func() { _ = resp.Body.Close() })
-		_, err = io.ReadAll(resp.Body) // Close ends it
-		require.Error(t, err)
-		assert.Len(t, seen.events(), 1, "events")
-	})
-}
 
 // TestExplainTellsOfABodyThatWasCut: the story says that there was a response, and why nothing
 // continues its body. It does so without a Logger and a Trace, too.

@@ -23,11 +23,14 @@ import (
 // A download is a response's body that continues after a cut, with the call that
 // it came from. It is the Fetcher of that body. Both are a single allocation.
 type download struct {
-	body resume.Body
-	bodyOrigin
-	past  *past           // nil: a single attempt, and no continuation
-	pool  *pool.Pool      // over which the body comes
-	start instant.Instant // of the first attempt since the last progress, if the rule has a MaxElapsedTime
+	body    resume.Body
+	t       *Transport
+	req     *http.Request // the caller's, who must not change it until the body is closed
+	rule    *rules.Resolved
+	spanned context.Context // what RequestStart returned; nil: no hook
+	past    *past           // nil: a single attempt, and no continuation
+	pool    *pool.Pool      // over which the body comes
+	start   instant.Instant // of the first attempt since the last progress, if the rule has a MaxElapsedTime
 
 	resumes atomic.Int32 // how often the body was continued
 	price   int32        // that of the request; 0: Cost was not asked yet
@@ -43,7 +46,7 @@ type past struct {
 	first   error          // of the first cut, or of the last if the body was continued
 	resumed int64          // the offset at which the body was continued first
 	wait    time.Time      // until when the host asked to wait
-	why     error          // nothing continued the body; nil: that is not known
+	end     error          // of the body, with the reason why it was not continued; nil: none yet
 }
 
 // A server that cuts a body again and again gets continuationGap between two continuations, unless the
@@ -54,7 +57,7 @@ const (
 )
 
 // resumeBody makes the response's body continue after a cut. If the body cannot be
-// continued, resumeBody returns nil, and the body tells of a bad end if somebody hears of it.
+// continued, resumeBody returns nil.
 func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp *http.Response) *download {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 || attempt.HandsOver(c.Req, resp) {
 		return nil
@@ -68,21 +71,21 @@ func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp
 	if c.Rule.Resumes && !c.isSingle() {
 		plan, why = resume.Check(c.Req, resp, &may)
 	}
-	switch {
-	case (why != nil || plan.Compares) && attempt.InMemory(resp.Body):
-		return nil // nothing can cut it
-	case why != nil:
-		if c.hearsOfCuts() {
-			c.tellEndOf(s.sent, resp, why)
-		}
+	if why != nil || plan.Compares && attempt.InMemory(resp.Body) { // nothing can cut what is in memory
 		return nil
 	}
-	d := &download{body: resume.Body{Plan: plan}, bodyOrigin: bodyOrigin{c.t, c.Req, c.Rule, c.spanned}, pool: over, start: start, price: c.Price}
+	d := &download{body: resume.Body{Plan: plan}, t: c.t, req: c.Req, rule: c.Rule, spanned: c.spanned, pool: over, start: start, price: c.Price}
 	if s != (series{sent: 1}) {
 		d.past = &past{series: s}
 	}
 	d.body.Fetcher, resp.Body = d, &d.body
 	return d
+}
+
+// callFor returns the call for req, the caller's request or the request for the rest.
+func (d *download) callFor(req *http.Request) call {
+	base, _ := d.t.pools.Resolve(d.t)
+	return call{t: d.t, base: base, Request: limit.Request{Registry: &d.t.registry, Req: req, Ctx: req.Context(), Rule: d.rule}, options: optionsOf(req.Context())}
 }
 
 // downloadOf returns what continues the body of a response, or nil.
@@ -109,6 +112,14 @@ func (d *download) countResumes() int {
 		return 0
 	}
 	return int(d.resumes.Load())
+}
+
+// endOf returns the error that says most about the end of the body.
+func (d *download) endOf(err error) error {
+	if d == nil || d.past == nil || d.past.end == nil {
+		return err
+	}
+	return d.past.end
 }
 
 // hasGrown reports whether bytes before offset came from a continuation.
@@ -222,16 +233,7 @@ func (p *past) gap(offset int64, now time.Time) time.Duration {
 	return max(continuationGap-now.Sub(p.sentAt), 0)
 }
 
-// sent returns how many attempts it took until the last bytes.
-func (d *download) sent() int {
-	if d.past == nil {
-		return 1
-	}
-	return d.past.series.sent
-}
-
-// Ended returns the error for a body that nothing continues, and reports it unless the loop has
-// already done so. As long as no byte came from a second response, that error is the base's own for
+// Ended returns the error for a body that nothing continues. As long as no byte came from a second response, that error is the base's own for
 // the first cut. But if a continuation was due, the end of the caller's context has to be seen in it.
 func (d *download) Ended(offset int64, err, cause error) error {
 	if cause == nil && d.request().Context().Err() == nil {
@@ -243,98 +245,37 @@ func (d *download) Ended(offset int64, err, cause error) error {
 	if d.past != nil && d.past.first != nil && !d.hasGrown(offset) {
 		first = d.past.first
 	}
-	switch below := cause == resume.ErrBelow; {
-	case cause == nil, below, cause == resume.ErrFinal:
-		if below || gone != nil {
-			first = err
+	switch cause {
+	case nil, resume.ErrFinal:
+		if gone == nil {
+			return first
 		}
-		d.tellFailed(d.sent(), offset, first, resume.ErrFinal, below)
-		return first
+		return err
+	case resume.ErrBelow:
+		return err
 	}
-	d.makePast().why = cause
 	why := cause
 	if gone != nil && !errors.Is(cause, gone) {
 		why = attempt.ContextErr(c.Ctx)
 	}
 	e := d.bodyError(offset, d.reasonOf(cause), err, why)
-	last, told := errors.AsType[*Error](cause)
-	if told {
+	if last, ok := errors.AsType[*Error](cause); ok {
 		e.History = last.History
 	}
 	if e.ended = gone; cause == resume.ErrLate {
 		e.ended = context.DeadlineExceeded
 	}
-	if !told || last.Reason == ReasonFinal {
-		d.tellEnd(d.sent(), e)
-	}
-	if !d.hasGrown(offset) && gone == nil {
+	if d.makePast().end = e; !d.hasGrown(offset) && gone == nil {
 		return first
 	}
 	return e
 }
 
-// A bodyOrigin is what a body knows of the call that it came from.
-type bodyOrigin struct {
-	t       *Transport
-	req     *http.Request // the caller's, who must not change it until the body is closed
-	rule    *rules.Resolved
-	spanned context.Context // what RequestStart returned; nil: no hook
-}
-
-// callFor returns the call for req, the caller's request or the request for the rest.
-func (s *bodyOrigin) callFor(req *http.Request) call {
-	base, _ := s.t.pools.Resolve(s.t)
-	return call{t: s.t, base: base, Request: limit.Request{Registry: &s.t.registry, Req: req, Ctx: req.Context(), Rule: s.rule}, options: optionsOf(req.Context())}
-}
-
-// hearsOfCuts reports whether a trace is told of a body that is not continued.
-func (c *call) hearsOfCuts() bool {
-	all := c.traces()
-	return all[0] != nil && all[0].Event != nil || all[1] != nil && all[1].Event != nil
-}
-
-// An endingBody tells of a bad end. Nothing continues it, and why says the reason. It is a
-// single allocation.
-type endingBody struct {
-	body attempt.ObservedBody
-	bodyOrigin
-	sent int // attempts until the response
-	why  error
-}
-
-// tellEndOf makes the body of a response tell of a bad end.
-func (c *call) tellEndOf(sent int, resp *http.Response, why error) {
-	b := &endingBody{bodyOrigin: bodyOrigin{c.t, c.Req, c.Rule, c.spanned}, sent: sent, why: why}
-	b.body.Wrap(resp, b)
-}
-
-// BodyEnded tells of a bad end.
-func (b *endingBody) BodyEnded(bytes int64, err error) {
-	if err != nil && err != io.EOF {
-		b.tellFailed(b.sent, bytes, err, b.why, resume.Tried(b.body.ReadCloser))
-	}
-}
-
-// tellFailed tells that a body ended with err at offset, and that nothing continues it. why
-// says the reason, unless the caller's context has ended, or a Transport below gave up.
-func (s *bodyOrigin) tellFailed(sent int, offset int64, err, why error, below bool) {
-	c := s.callFor(s.req)
-	defer c.ObeyCancel()()
-	reason := ReasonNotResumable
-	switch {
-	case c.Ctx.Err() != nil:
-		reason, why = c.reasonGone(), attempt.ContextErr(c.Ctx)
-	case below || gaveUpBelow(s.req, nil, err):
-		reason, why = ReasonNested, resume.ErrBelow
-	}
-	s.tellEnd(sent, s.bodyError(offset, reason, err, why))
-}
-
 // reasonOf returns the Reason for a cause that does not come from the loop.
-func (s *bodyOrigin) reasonOf(cause error) Reason {
+func (d *download) reasonOf(cause error) Reason {
 	switch {
-	case s.req.Context().Err() != nil:
-		c := s.callFor(s.req)
+	case d.req.Context().Err() != nil:
+		c := d.callFor(d.req)
 		return c.reasonGone()
 	case cause == resume.ErrLimit:
 		return ReasonMaxAttempts
@@ -342,17 +283,4 @@ func (s *bodyOrigin) reasonOf(cause error) Reason {
 		return ReasonDeadline
 	}
 	return ReasonNotResumable
-}
-
-// tellEnd reports the end of a body to the observers. It took sent attempts until its last bytes.
-func (s *bodyOrigin) tellEnd(sent int, e *Error) {
-	h := s.t.registry.Hosts.Acquire(s.req.URL)
-	defer h.Release()
-	h.ReleaseCount() // no request is sent
-	c := s.callFor(s.req)
-	c.State, c.spanned = h, s.spanned
-	(&report{call: &c, offset: e.Offset}).tellObservers(&Event{
-		Attempt: Attempt{Number: sent, Err: e, Time: time.Now()},
-		Reason:  e.Reason,
-	})
 }

@@ -18,15 +18,11 @@ import (
 	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
+// ErrNotSent is in the [Error] of a request that was not sent, because a limit of its host
+// withheld it or its context ended while it waited for one. Its Reason says which.
+var ErrNotSent = errors.New("transport: not sent")
+
 var (
-	// ErrNotSent is in the [Error] of a request that was not sent, because a limit of its host
-	// withheld it or its context ended while it waited for one. Its Reason says which.
-	ErrNotSent = errors.New("transport: not sent")
-
-	// ErrOutrun is the error of an attempt if another attempt of the same request got
-	// a response first. It is also the cause of the end of its context.
-	ErrOutrun = attempt.ErrOutrun
-
 	errLate    error = &attempt.TimeoutError{Text: "transport: its turn would come after the deadline"}
 	errOverdue       = errors.New("transport: its turn would come later than the rule allows")
 )
@@ -108,13 +104,14 @@ type Error struct {
 	// Err is the error of the last attempt or of the body. It is nil if the Reason says everything.
 	Err error
 
-	request string // method and URL, without secrets, for Explain
-	url     string // with its secrets, which Error hides in other texts
-	queued  Queued // before a request was refused, for Explain
-	heldBy  Reason // the limit at which it waited then
-	down    string // what is wrong with a host that is down
-	ended   error  // the end of the caller's context; nil: it has not ended
-	ofBody  bool   // a body was cut, and this or the request for its rest failed
+	request   string        // method and URL, without secrets, for Explain
+	url       string        // with its secrets, which Error hides in other texts
+	waited    time.Duration // before a request was refused, for Explain
+	waitedFor Reason        // most of it
+	heldBy    Reason        // the limit at which it waited then
+	down      string        // what is wrong with a host that is down
+	ended     error         // the end of the caller's context; nil: it has not ended
+	ofBody    bool          // a body was cut, and this or the request for its rest failed
 }
 
 // A cutError has the error of the cut of a body, and what prevented its continuation.
@@ -132,8 +129,8 @@ func (e *cutError) Timeout() bool    { return isTimeout(e.cut) || isTimeout(e.ca
 func (e *cutError) Temporary() bool  { return isTemporary(e.cut) || isTemporary(e.cause) }
 
 // bodyError returns the error of a body that was cut at offset.
-func (s *bodyOrigin) bodyError(offset int64, reason Reason, cut, cause error) *Error {
-	e := &Error{History: History{Reason: reason}, Offset: offset, url: s.req.URL.String(), ofBody: true}
+func (d *download) bodyError(offset int64, reason Reason, cut, cause error) *Error {
+	e := &Error{History: History{Reason: reason}, Offset: offset, url: d.req.URL.String(), ofBody: true}
 	e.Err = &cutError{cut, cause, e.url}
 	return e
 }

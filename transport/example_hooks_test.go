@@ -74,7 +74,7 @@ func ExampleConfig_traces() {
 				attempts++
 				return ctx
 			}},
-			{Event: func(e transport.Event) {
+			{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
 				if e.Kind == transport.AttemptRetry {
 					retries++
 				}

@@ -237,13 +237,13 @@ func (cut) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // A body that was cut is continued, if the server still has the same file. If
 // not, the bytes that were read are good, the error is that of the cut, and the
-// event says how far the body went and why it was not continued.
+// BodyEnd says how far the body went and why it was not continued.
 func ExampleError_body() {
 	var stopped *transport.Error
 	tr, err := transport.New(transport.Config{
 		Base:   cutting(),
 		Rule:   policy.Rule{Backoff: atOnce},
-		Traces: []*transport.Trace{&transport.Trace{Event: func(e transport.Event) { errors.As(e.Err, &stopped) }}},
+		Traces: []*transport.Trace{&transport.Trace{BodyEnd: func(_ context.Context, e transport.BodyEnd) { errors.As(e.Err, &stopped) }}},
 	})
 	if err != nil {
 		log.Fatal(err)

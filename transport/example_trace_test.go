@@ -51,7 +51,7 @@ func ExampleWithTrace() {
 	}
 	defer tr.CloseIdleConnections()
 
-	ctx := transport.WithTrace(context.Background(), &transport.Trace{Event: func(e transport.Event) {
+	ctx := transport.WithTrace(context.Background(), &transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
 		fmt.Printf("%d: status %d, error %v, %v: %v\n", e.Number, e.Status, e.Err, e.Class, e.Reason)
 	}})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)

@@ -69,7 +69,7 @@ func (s *account) String() string {
 		}
 		fmt.Fprintf(&b, "\n  attempt %d, at %v: %s", a.Number, redact.Rough(a.sentAt().Sub(start)), s.outcomeText(a))
 	}
-	held := s.known.queued.queuedText()
+	held := waitText(s.known.waited, s.known.waitedFor)
 	b.Add(held != "", "\n  waited %s", held)
 	b.WriteString("\n  " + s.lastSentence())
 	took := redact.Rough(s.known.took)
@@ -78,13 +78,13 @@ func (s *account) String() string {
 }
 
 // sentAt returns when the attempt was sent, or when it had ended if that is not known.
-func (a *Attempt) sentAt() time.Time { return cmp.Or(a.Start, a.Time) }
+func (a *Attempt) sentAt() time.Time { return cmp.Or(a.Start, a.at) }
 
 // outcomeText says what came of an attempt, and what followed.
 func (s *account) outcomeText(a *Attempt) string {
 	var b redact.Sentence
 	b.WriteString(a.outcome(s.known.url))
-	took, held := redact.Rough(a.Duration), a.Queued.queuedText()
+	took, held := redact.Rough(a.Duration), waitText(a.Waited, a.WaitedFor)
 	b.Add(took > 0, " after %v", took)
 	b.Add(a.Addr != "", " from %s", a.Addr)
 	b.Add(held != "", ", had waited %s", held)
@@ -94,18 +94,22 @@ func (s *account) outcomeText(a *Attempt) string {
 	return b.String()
 }
 
-// queuedText names the limits that held a request, and for how long.
-func (q Queued) queuedText() string {
-	var all []string
-	for _, part := range [...]struct {
-		limit string
-		took  time.Duration
-	}{{"the server", q.Cooldown}, {"the quota", q.Pacing}, {"the rate limit", q.Rate}, {"the concurrency limit", q.Gate}} {
-		if took := redact.Rough(part.took); took > 0 {
-			all = append(all, fmt.Sprintf("%v for %s", took, part.limit))
-		}
+// waitText says for how long a limit held a request, and which.
+func waitText(waited time.Duration, at Reason) string {
+	took := redact.Rough(waited)
+	if took == 0 {
+		return ""
 	}
-	return strings.Join(all, " and ")
+	limit := "the concurrency limit"
+	switch at {
+	case ReasonThrottled:
+		limit = "the server"
+	case ReasonQuota:
+		limit = "the quota"
+	case ReasonRateLimit:
+		limit = "the rate limit"
+	}
+	return fmt.Sprintf("%v for %s", took, limit)
 }
 
 // lastSentence says what the caller got, and why there was nothing more.
@@ -150,12 +154,13 @@ func (s *account) continuedText() string {
 
 // bodyText says how the body of a response failed, and why nothing continued it.
 func (s *account) bodyText() string {
-	cut, why, d := s.err, error(nil), downloadOf(s.resp)
+	cut, why := s.err, error(nil)
+	end, ended := errors.AsType[*cutError](downloadOf(s.resp).endOf(nil))
 	switch e, ok := errors.AsType[*cutError](s.err); {
 	case ok:
 		cut, why = e.cut, e.cause
-	case d != nil && d.past != nil && d.past.why != nil:
-		why = d.past.why
+	case ended:
+		why = end.cause
 	case s.resp.Request != nil && resume.HasBody(s.resp):
 		_, why = resume.Check(s.resp.Request, s.resp, &resume.Terms{Again: 1})
 	}
@@ -178,37 +183,4 @@ func (s *account) failure() string {
 		}
 	}
 	return causeOf(err, s.known.url)
-}
-
-// String says what happened, and what follows. It has no secrets.
-func (e Event) String() string {
-	known := ""
-	if e.Request != nil && e.Request.URL != nil {
-		known = e.Request.URL.String()
-	}
-	why := e.outcome(known)
-	if body, ok := errors.AsType[*cutError](e.Err); ok {
-		why = causeOf(body.cut, known)
-	}
-	var b redact.Sentence
-	if e.Request != nil {
-		b.WriteString(method(e.Request) + " to ")
-	}
-	b.WriteString(e.Host)
-	b.Add(e.Kind != "", ", attempt %d", e.Number)
-	b.Add(e.Kind == AttemptHedge, ", a hedge")
-	b.Add(e.Kind == AttemptResume, ", a reconnect")
-	b.WriteString(": " + why)
-	took := redact.Rough(e.Duration)
-	b.Add(took > 0, " after %v", took)
-	b.Add(e.Offset > 0, " at byte %d of the body", e.Offset)
-	switch {
-	case e.Reason == ReasonRetry:
-		fmt.Fprintf(&b, ", retry after %v", redact.Rough(e.Delay))
-	case e.Reason == ReasonFinal && e.Err == nil:
-		b.WriteString(", the caller gets it")
-	default:
-		b.WriteString(", " + e.Reason.text())
-	}
-	return redact.Printable(b.String())
 }

@@ -52,7 +52,7 @@ func (e Error) HeldBy(limit Reason) Error { e.heldBy = limit; return e }
 
 // BodyError returns the error of the body of a URL.
 func BodyError(req *http.Request, cut, cause error) *Error {
-	return (&bodyOrigin{req: req}).bodyError(0, ReasonNotResumable, cut, cause)
+	return (&download{req: req}).bodyError(0, ReasonNotResumable, cut, cause)
 }
 
 func (t *Transport) Base() http.RoundTripper {

@@ -499,7 +499,7 @@ func TestTwentyMinuteStory(t *testing.T) {
 		events := s.seen.events()
 		for i, e := range events[1:] {
 			before := events[i]
-			assert.GreaterOrEqual(t, e.Time.Sub(before.Time), before.Delay)
+			assert.GreaterOrEqual(t, e.Start.Sub(before.Start.Add(before.Duration)), before.Delay)
 			assert.GreaterOrEqual(t, before.Delay, before.RetryAfter, "never earlier than told")
 		}
 	})

@@ -306,9 +306,9 @@ func TestRateIsNoGate(t *testing.T) {
 				assert.Equal(t, 10, state.ConcurrencyLimit)
 			}
 			all.Wait()
-			last := w.starts[len(w.starts)-1].Queued
-			assert.Zero(t, last.Gate)
-			assert.InDelta(t, 19, last.Rate.Seconds(), 0.1)
+			last := w.ends[len(w.ends)-1]
+			assert.Equal(t, transport.ReasonRateLimit, last.WaitedFor)
+			assert.InDelta(t, 19, last.Waited.Seconds(), 0.1)
 		})
 	}
 }

@@ -74,7 +74,7 @@ func (x *retrier) race() {
 	}
 	first.flyCopy()
 	r.winner = r.land()
-	x.last, x.permit = r.winner.Outcome, r.winner.permit
+	x.last, x.permit, x.told = r.winner.Outcome, r.winner.permit, r.winner.told
 	if x.Rule.Policy.Hedge.Percentile > 0 && attempt.ResultOf(x.Ctx, x.last.Resp, x.last.Err) == concurrency.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
@@ -150,7 +150,6 @@ func (r *race) fly() {
 	if s.state == abandoned || r.first.state != underWay {
 		return
 	}
-	s.watch.tellEnd(&s.Outcome)
 	switch {
 	case r.classifyRacer(s):
 		r.discardRacer(s)
@@ -199,10 +198,9 @@ func (r *race) land() *racer {
 	case raise != nil:
 		raise()
 	case state == won:
-		r.recordOutrun(first, ErrOutrun, classify.Unknown)
+		r.recordOutrun(first, attempt.ErrOutrun, classify.Unknown)
 		return second
 	}
-	first.watch.tellEnd(&first.Outcome)
 	switch {
 	case state == abandoned: // there is none, or its outcome would be retried
 		return first
@@ -215,7 +213,7 @@ func (r *race) land() *racer {
 		return r.better(first, r.await())
 	}
 	r.abandon(second)
-	r.recordOutrun(second, ErrOutrun, classify.Unknown)
+	r.recordOutrun(second, attempt.ErrOutrun, classify.Unknown)
 	return first
 }
 
@@ -224,7 +222,6 @@ func (r *race) await() *racer {
 	if <-r.ended; r.raise != nil {
 		r.raise()
 	}
-	r.second.watch.tellEnd(&r.second.Outcome)
 	return r.second
 }
 
@@ -236,12 +233,12 @@ func (r *race) better(came, other *racer) *racer {
 	again := r.classifyRacer(other)
 	switch {
 	case r.Ctx.Err() != nil, !again && other.Err == nil && !other.rejected():
-		r.recordOutrun(came, ErrOutrun, classify.Unknown)
+		r.recordOutrun(came, attempt.ErrOutrun, classify.Unknown)
 		return other
 	case again:
 		r.recordOutrun(other, other.Err, classify.Ambiguous)
 	default:
-		r.recordOutrun(other, cmp.Or(other.Err, ErrOutrun), classify.Unknown)
+		r.recordOutrun(other, cmp.Or(other.Err, attempt.ErrOutrun), classify.Unknown)
 	}
 	return came
 }
@@ -261,7 +258,7 @@ func (r *race) finish(timer *time.Timer) {
 	for _, a := range [...]*racer{&r.first, second} {
 		if a != nil && a != r.winner {
 			o := r.abandon(a)
-			defer a.watch.tellEnd(&o)
+			defer r.report.tellUndecided(&a.told, &o)
 		}
 	}
 }
@@ -307,19 +304,14 @@ func (r *race) recordOutrun(a *racer, err error, v classify.Class) {
 	if *last = a.outrun(); retryable(v) { // else it may be under way
 		*last = a.Outcome
 	}
-	a.watch.tellEnd(last)
 	last.Class = v
-	var hint time.Duration
+	d := decision{reason: ReasonOutrun, at: time.Now(), err: err}
 	if last.Failed() {
 		r.planner.Note(last)
-		hint, _ = a.permit.Done(&r.Request, last)
+		d.retryAfter, _ = a.permit.Done(&r.Request, last)
+		r.wait = d.at.Add(d.retryAfter)
 	}
-	last.Err = err
-	e := r.eventOf(last)
-	if e.Reason, e.RetryAfter = ReasonOutrun, hint; last.Failed() {
-		r.wait = e.Time.Add(e.RetryAfter)
-	}
-	r.report.record(&e)
+	r.report.record(&a.told, last, &d)
 }
 
 // end notes that the attempt has ended.
@@ -334,7 +326,7 @@ func (a *racer) end() {
 // outrun returns the outcome of an attempt that another was faster than, and that may be under way.
 func (a *racer) outrun() attempt.Outcome {
 	o := a.AsSent()
-	o.Pool, o.Err, o.DoneAt = a.out.Over(), ErrOutrun, a.Clock.Now()
+	o.Pool, o.Err, o.DoneAt = a.out.Over(), attempt.ErrOutrun, a.Clock.Now()
 	return o
 }
 

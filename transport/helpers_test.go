@@ -184,24 +184,44 @@ func do(tr http.RoundTripper, req *http.Request) (r result) {
 	return r
 }
 
-// A recorder keeps events.
+// A recorder keeps the ends of attempts. The end of a request for another reason than its last
+// attempt and that of a body that was to be continued are kept as well, without a Kind.
 type recorder struct {
 	mu  sync.Mutex
-	all []transport.Event
+	all []transport.AttemptEnd
 }
 
 func (r *recorder) trace() *transport.Trace {
-	return &transport.Trace{Event: func(e transport.Event) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.all = append(r.all, e)
-	}}
+	return &transport.Trace{
+		AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.all = append(r.all, e)
+		},
+		RequestEnd: func(_ context.Context, e transport.RequestEnd) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if !slices.ContainsFunc(r.all, func(a transport.AttemptEnd) bool { return a.Request == e.Request && a.Reason == e.Reason }) {
+				r.all = append(r.all, transport.AttemptEnd{
+					Request: e.Request, Host: e.Host, Response: e.Response, Attempt: transport.Attempt{Number: e.Attempts, Err: e.Err, Reason: e.Reason},
+				})
+			}
+		},
+		BodyEnd: func(_ context.Context, e transport.BodyEnd) {
+			if own, ok := errors.AsType[*transport.Error](e.Err); ok {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				a := transport.Attempt{Offset: own.Offset, Err: e.Err, Reason: own.Reason}
+				r.all = append(r.all, transport.AttemptEnd{Request: e.Request, Host: e.Host, Attempt: a})
+			}
+		},
+	}
 }
 
-func (r *recorder) events() []transport.Event {
+func (r *recorder) events() []transport.AttemptEnd {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]transport.Event(nil), r.all...)
+	return append([]transport.AttemptEnd(nil), r.all...)
 }
 
 func (r *recorder) reasons() (all []transport.Reason) {
@@ -270,7 +290,7 @@ func (s *stage) lastBody(text string) {
 // whenRetried makes f run while the request is between two attempts.
 func (s *stage) whenRetried(attempt int, f func()) *http.Request {
 	return s.request(http.MethodPost, reader(strings.NewReader("an order"))).WithContext(
-		transport.WithTrace(s.t.Context(), &transport.Trace{Event: func(e transport.Event) {
+		transport.WithTrace(s.t.Context(), &transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
 			if e.Number == attempt {
 				assert.Equal(s.t, transport.ReasonRetry, e.Reason)
 				f()

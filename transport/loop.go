@@ -4,6 +4,7 @@ package transport
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -31,11 +32,12 @@ type retrier struct {
 	start    instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
 	wait     time.Time       // until then a response has asked to wait, or one of a Transport below
 	report   report
-	body     replay.Body // nil: none
-	queued   Queued      // by all attempts
-	retried  bool        // the loop has retried; a hedge is no retry
-	broke    bool        // an attempt ended with an error
-	download *download   // the body that this continues, or that the response got; nil: it does not resume
+	body     replay.Body     // nil: none
+	told     context.Context // of the hooks AttemptEnd, for the attempt at hand; nil: they were told, or there are none
+	waited   time.Duration   // at the limits, by all attempts
+	retried  bool            // the loop has retried; a hedge is no retry
+	broke    bool            // an attempt ended with an error
+	download *download       // the body that this continues, or that the response got; nil: it does not resume
 }
 
 // A series is the state that the attempts of a call share. For the body of a response
@@ -47,13 +49,17 @@ type series struct {
 
 // A decision is the result of judging one attempt.
 type decision struct {
-	Event                  // of which Context, Request, Host and Offset are not filled in
-	drain    time.Duration // how long after Time the response may be drained before the retry
-	getsBody bool          // before the retry, the caller's GetBody is to be called
-	ended    error         // the end of the caller's context, if it ended a wait for the body
-	u        float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
-	why      error         // why the request's body cannot be sent again, if the body itself does not say so
-	stuck    bool          // the server wants the request over another connection, and there is none
+	reason     Reason
+	delay      time.Duration // until the next attempt
+	retryAfter time.Duration // that was asked for
+	at         time.Time     // when the outcome was known
+	err        error         // of the attempt, with the reason why the request's body cannot be sent again
+	drain      time.Duration // how long after at the response may be drained before the retry
+	getsBody   bool          // before the retry, the caller's GetBody is to be called
+	ended      error         // the end of the caller's context, if it ended a wait for the body
+	u          float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
+	why        error         // why the request's body cannot be sent again, if the body itself does not say so
+	stuck      bool          // the server wants the request over another connection, and there is none
 }
 
 // newRetrier returns a retrier for the call.
@@ -99,7 +105,8 @@ func (x *retrier) loop() (*http.Response, error) {
 	}()
 	defer func() { // for a classifier, RetryAfter or trace that panics
 		if !delivered {
-			attempt.Dismiss(x.Ctx, x.last.Resp)
+			defer attempt.Dismiss(x.Ctx, x.last.Resp)
+			x.report.tellUndecided(&x.told, &x.last)
 		}
 	}()
 	if x.Req.Body != nil && x.Req.Body != http.NoBody {
@@ -118,21 +125,17 @@ func (x *retrier) loop() (*http.Response, error) {
 		x.askRule()
 		var d decision
 		x.judge(&d)
-		if d.Reason == ReasonRetry && x.sent == 0 {
-			x.report.tellObservers(&d.Event) // the history of a request begins after it
-		} else {
-			x.report.record(&d.Event)
-		}
-		if d.Reason != ReasonRetry {
+		x.report.record(&x.told, &x.last, &d)
+		if d.reason != ReasonRetry {
 			delivered = true
 			return x.deliver(&d)
 		}
-		if d.Status == http.StatusExpectationFailed {
+		if x.last.Status() == http.StatusExpectationFailed {
 			x.DropExpect()
 		}
 		left := x.discard(&d)
 		x.last.Resp = nil
-		if err := x.Sleep(time.Until(d.Time.Add(d.Delay)), nil); err != nil {
+		if err := x.Sleep(time.Until(d.at.Add(d.delay)), nil); err != nil {
 			return nil, x.refuse(&limit.Rejection{Err: err})
 		}
 		if !d.getsBody {
@@ -187,19 +190,16 @@ func (x *retrier) refuse(no *limit.Rejection) error {
 		x.State.ReleaseCount() // a refused request does not reach the host and earns no retry
 	}
 	x.permit.Cancel(&x.Request)
-	queued := Queued(x.permit.Queued)
-	x.queued.add(queued)
+	waited, longest := waitedFor(x.permit.Queued)
+	x.waited += waited
 	reason, err := x.reasonFor(no)
 	told := History{Reason: reason}
-	if x.sent > 0 || x.download != nil || no.Limit != "" || queued != (Queued{}) || no.Err == nil {
+	if x.report.reason = reason; x.sent > 0 || x.download != nil || no.Limit != "" || waited > 0 || no.Err == nil {
 		e := x.refusal(reason, no, err)
+		e.waited, e.waitedFor = waited, longest
 		told, err = e.History, e
 	} // else there is nothing to tell but the error of the context
-	x.report.logNotSent(told, queued.Total(), nil)
-	x.report.tellObservers(&Event{
-		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now(), Queued: queued},
-		Reason:  reason,
-	})
+	x.report.logNotSent(told, waited, nil)
 	return err
 }
 
@@ -207,7 +207,7 @@ func (x *retrier) refuse(no *limit.Rejection) error {
 // attempt.
 func (x *retrier) refusal(reason Reason, no *limit.Rejection, err error) *Error {
 	e := x.report.newError(reason, err)
-	e.heldBy, e.queued = Reason(no.Limit), Queued(x.permit.Queued)
+	e.heldBy = Reason(no.Limit)
 	switch reason {
 	case ReasonCircuitOpen:
 		if why := x.State.Machines().News().Failure(); why != (news.Cause{}) {
@@ -234,8 +234,11 @@ func (x *retrier) askRule() {
 		a.Class = classify.Final
 		return
 	}
-	o, ask := x.OutcomeOf(a.Resp, a.Err), x.Rule.Classify
-	if a.Err != nil && a.Link.Connected() {
+	o, ask, link := x.OutcomeOf(a.Resp, a.Err), x.Rule.Classify, a.Link
+	if link != nil && !link.Proves {
+		link = nil // no outcome depends on whether somebody observes
+	}
+	if a.Err != nil && link.Connected() {
 		o.Err = afterHandshake(a.Err)
 	}
 	if x.keyed && slices.ContainsFunc(x.report.history, func(a Attempt) bool { return a.Class == classify.Ambiguous }) {
@@ -243,9 +246,9 @@ func (x *retrier) askRule() {
 	}
 	a.Class = ask(o)
 	switch {
-	case a.Class == classify.Ambiguous && a.Err != nil && (a.Link.Unsent() || route.RefusedByProxy(x.base, x.Req, a.Err)):
+	case a.Class == classify.Ambiguous && a.Err != nil && (link.Unsent() || route.RefusedByProxy(x.base, x.Req, a.Err)):
 		a.Class = classify.Refused
-	case a.Class == classify.Refused && a.Link.ConnectedLate(a.Err):
+	case a.Class == classify.Refused && link.ConnectedLate(a.Err):
 		a.Class = classify.Ambiguous
 	case a.Class == classify.Final && a.Err != nil && x.planner.TakesHTTP1(a.Err):
 		a.Class = classify.Ambiguous
@@ -261,58 +264,43 @@ func (x *retrier) judge(d *decision) {
 	a := &x.last
 	below, ok := errors.AsType[*Error](a.Err)
 	a.Below = ok && (!below.ofBody || len(below.Attempts) > 0)
-	d.Event = x.eventOf(a)
+	d.at, d.err = time.Now(), a.Err
 	x.planner.Note(a)
-	var hint time.Duration
-	hint, d.u = x.permit.Done(&x.Request, a)
+	hint, u := x.permit.Done(&x.Request, a)
 	x.permit = limit.Permit{} // of the next attempt
 	if a.Err != nil {
 		if until := heldUntil(a.Err); until.After(x.wait) {
 			x.wait = until
 		}
 	}
-	d.RetryAfter = max(hint, x.wait.Sub(d.Time), 0) // four may have asked: this response, one that lost a race, a Transport below, a cut body
-	misdirected := d.Status == http.StatusMisdirectedRequest || d.Err != nil && route.WantsHTTP1(d.Err)
+	d.u = u
+	d.retryAfter = max(hint, x.wait.Sub(d.at), 0) // four may have asked: this response, one that lost a race, a Transport below, a cut body
+	misdirected := a.Status() == http.StatusMisdirectedRequest || a.Err != nil && route.WantsHTTP1(a.Err)
 	d.stuck = misdirected && a.Failed() && x.planner.IsStuck(a)
 	f := x.facts(d)
-	d.Reason, d.Delay = decide(f)
+	d.reason, d.delay = decide(f)
 	if _, own := errors.AsType[*attempt.TimeoutError](a.Err); own && f.gone != "" {
 		d.ended = attempt.ContextErr(x.Ctx) // the caller's own time is over, too
 	}
-	if d.Reason == ReasonDeadline || d.Reason == ReasonMaxElapsedTime {
-		d.Reason = f.nameLimit(d.Reason)
+	if d.reason == ReasonDeadline || d.reason == ReasonMaxElapsedTime {
+		d.reason = f.nameLimit(d.reason)
 	}
-	if d.Reason == ReasonRetry && x.sent > 0 {
-		d.drain = f.within(d.Delay, attempt.DrainTime)
-		x.commit(d, f.backoff, f.within(d.Delay, replay.MaxBusy))
+	if d.reason == ReasonRetry && x.sent > 0 {
+		d.drain = f.within(d.delay, attempt.DrainTime)
+		x.commit(d, f.backoff, f.within(d.delay, replay.MaxBusy))
 	}
-	switch x.report.until = (time.Time{}); d.Reason {
+	switch x.report.until = (time.Time{}); d.reason {
 	case ReasonThrottled, ReasonRateLimit:
-		x.report.until = d.Time.Add(max(d.RetryAfter, f.turn))
+		x.report.until = d.at.Add(max(d.retryAfter, f.turn))
 	case ReasonRetryBudget:
 		x.report.until = x.NextRetry()
 	}
-	if d.Reason == ReasonRetry && a.Kind == attempt.Cut {
-		x.download.past.sentAt, x.download.past.offset = d.Time.Add(d.Delay), x.report.offset
+	if d.reason == ReasonRetry && a.Kind == attempt.Cut {
+		x.download.past.sentAt, x.download.past.offset = d.at.Add(d.delay), x.report.offset
 	}
-	if d.Reason == ReasonNotReplayable {
-		d.Err = bodyErr(a.Err, cmp.Or(d.why, x.body.Why()))
+	if d.reason == ReasonNotReplayable {
+		d.err = bodyErr(a.Err, cmp.Or(d.why, x.body.Why()))
 	}
-}
-
-// eventOf returns what is told of an outcome now.
-func (c *call) eventOf(o *attempt.Outcome) Event {
-	e := Event{Response: o.Resp, Attempt: Attempt{
-		Number: o.Number, Kind: AttemptKind(o.Kind), Status: o.Status(), Err: o.Err, Class: o.Class, Addr: o.Link.Addr(), Pool: o.PoolNumber(),
-		Duration: o.Took(), Queued: Queued(o.Queued), Time: time.Now(),
-	}}
-	if o.Err != nil {
-		e.unsent = o.Link.Unsent()
-	}
-	if o.SentAt != 0 {
-		e.Start = c.Registry.TimeOf(o.SentAt)
-	}
-	return e
 }
 
 // bodyErr returns the error of an attempt that is not retried because of the
@@ -328,17 +316,17 @@ func bodyErr(last, why error) error {
 func (x *retrier) facts(d *decision) facts {
 	rule := &x.Rule.Policy
 	f := facts{
-		class:         d.Class,
-		nested:        gaveUpBelow(x.Req, x.last.Resp, d.Err),
+		class:         x.last.Class,
+		nested:        gaveUpBelow(x.Req, x.last.Resp, d.err),
 		misdirected:   d.stuck,
 		sent:          x.sent,
 		attempts:      1,
 		maxRetryAfter: rule.MaxRetryAfter,
-		retryAfter:    d.RetryAfter,
+		retryAfter:    d.retryAfter,
 		u:             d.u,
 	}
 	failed := x.last.Failed()
-	if x.Ctx.Err() != nil && (failed || d.Err != nil) {
+	if x.Ctx.Err() != nil && (failed || d.err != nil) {
 		f.gone = x.reasonGone()
 	}
 	if !failed || x.isSingle() {
@@ -348,20 +336,20 @@ func (x *retrier) facts(d *decision) facts {
 	f.idempotent = f.class == classify.Refused || x.isIdempotent()
 	f.replayable = x.body == nil || x.body.Replayable()
 	if until, ok := x.Ctx.Deadline(); ok {
-		f.room, f.deadline = until.Sub(d.Time), true
+		f.room, f.deadline = until.Sub(d.at), true
 	}
 	if x.sent == 0 {
-		f.backoff = x.download.past.gap(x.report.offset, d.Time)
+		f.backoff = x.download.past.gap(x.report.offset, d.at)
 		return f // a request has a time of its own, and asks the limits when it goes
 	}
 	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
-	if f.class == classify.Ambiguous && x.last.Err != nil && d.Kind != "" && attempt.IsLate(x.Ctx, x.last.Err) {
+	if f.class == classify.Ambiguous && x.last.Err != nil && x.last.Kind != attempt.Cut && attempt.IsLate(x.Ctx, x.last.Err) {
 		f.silence = rule.Backoff.Delay(3, f.backoff)
 	}
 	if f.elapsedMax = rule.MaxElapsedTime; f.elapsedMax > 0 {
-		f.elapsed = x.Registry.InstantOf(d.Time).Sub(x.start)
+		f.elapsed = x.Registry.InstantOf(d.at).Sub(x.start)
 	}
-	turn, limit := x.Forecast(d.Time)
+	turn, limit := x.Forecast(d.at)
 	f.turn, f.limit = turn, Reason(limit)
 	return f
 }
@@ -372,17 +360,17 @@ func (x *retrier) facts(d *decision) facts {
 // busy is how long a Read of the body under way may be waited for.
 func (x *retrier) commit(d *decision, backoff, busy time.Duration) {
 	var later time.Duration // many responses may name the same time to come back
-	if d.RetryAfter > 0 {
-		later = d.Delay
+	if d.retryAfter > 0 {
+		later = d.delay
 	}
-	if !x.permit.ReserveRetry(&x.Request, d.Time, later, &x.last) {
-		d.Reason, d.Delay = ReasonRetryBudget, 0
+	if !x.permit.ReserveRetry(&x.Request, d.at, later, &x.last) {
+		d.reason, d.delay = ReasonRetryBudget, 0
 		return
 	}
 	if x.body != nil {
 		if reason := x.rewind(d, busy); reason != ReasonRetry {
 			x.permit.Cancel(&x.Request)
-			d.Reason, d.Delay = reason, 0
+			d.reason, d.delay = reason, 0
 			if reason == ReasonCanceled || reason == ReasonDeadline {
 				d.ended = attempt.ContextErr(x.Ctx)
 			}
@@ -399,27 +387,27 @@ func (x *retrier) deliver(d *decision) (*http.Response, error) {
 		x.body.Detach(x.Ctx)
 	}
 	switch {
-	case err == nil && (d.Reason != ReasonFinal && x.gaveUp(d.Reason) || d.Reason == ReasonNotIdempotent || d.Reason == ReasonNotReplayable ||
-		d.stuck && d.Reason == ReasonFinal && len(x.report.history) <= 1): // see gaveUpBelow
-		return x.report.markResponse(resp, d.Reason), nil
+	case err == nil && (d.reason != ReasonFinal && x.gaveUp(d.reason) || d.reason == ReasonNotIdempotent || d.reason == ReasonNotReplayable ||
+		d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1): // see gaveUpBelow
+		return x.report.markResponse(resp, d.reason), nil
 	case err == nil && x.download != nil: // it continues a body
 		return resp, nil
 	case err == nil:
 		if x.download = x.resumeBody(x.series, x.start, x.last.Pool, resp); x.download != nil && x.download.past != nil {
 			x.download.past.wait = x.wait
 		}
-		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !gaveUpBelow(x.Req, resp, nil) {
-			return x.report.markResponse(resp, d.Reason), nil
+		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Waited > 0) && !gaveUpBelow(x.Req, resp, nil) {
+			return x.report.markResponse(resp, d.reason), nil
 		}
 		return resp, nil // if a Transport below gave up, the response keeps its mark
 	case x.last.Kind == attempt.Cut:
-		return nil, x.report.newError(d.Reason, nil)
+		return nil, x.report.newError(d.reason, nil)
 	case d.ended != nil:
-		return nil, x.report.newError(d.Reason, d.ended)
-	case !x.retried && !x.gaveUp(d.Reason):
+		return nil, x.report.newError(d.reason, d.ended)
+	case !x.retried && !x.gaveUp(d.reason):
 		return nil, err
 	}
-	return nil, x.report.newError(d.Reason, cmp.Or(d.Err, err))
+	return nil, x.report.newError(d.reason, cmp.Or(d.err, err))
 }
 
 // discard drains the response at hand within bounds, and closes it. The caller's
@@ -427,7 +415,7 @@ func (x *retrier) deliver(d *decision) (*http.Response, error) {
 // the response with the rest of its body, if the rest fits within the bounds of the
 // drain.
 func (x *retrier) discard(d *decision) (left *http.Response) {
-	until := d.Time.Add(d.drain)
+	until := d.at.Add(d.drain)
 	if d.getsBody {
 		return attempt.KeepWithin(x.Ctx, x.last.Resp, until)
 	}
@@ -440,12 +428,9 @@ func (x *retrier) discard(d *decision) (left *http.Response) {
 // both the error of GetBody and the last outcome.
 func (x *retrier) endWithoutBody(left *http.Response, d *decision, why error) (*http.Response, error) {
 	x.permit.Cancel(&x.Request)
-	failed := &bodyError{last: d.Err, why: why, status: d.Status}
-	last := Event{Attempt: d.Attempt, Response: left, Reason: ReasonNotReplayable}
-	last.Err, last.Delay = failed, 0
-	x.report.history[len(x.report.history)-1] = last.Attempt
-	last.Kind = "" // the outcome of the attempt was told before
-	x.report.tellObservers(&last)
+	last := &x.report.history[len(x.report.history)-1] // the hooks were told that there would be a retry
+	failed := &bodyError{last: d.err, why: why, status: last.Status}
+	last.Err, last.Delay, last.Reason, x.report.reason = failed, 0, ReasonNotReplayable, ReasonNotReplayable
 	x.report.logNotSent(History{Reason: ReasonNotReplayable}, 0, failed)
 	if left != nil {
 		return x.report.markResponse(left, ReasonNotReplayable), nil

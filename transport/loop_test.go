@@ -61,7 +61,7 @@ func TestGivesUpWithTheLastResponse(t *testing.T) {
 		assert.Equal(t, 503, attempts[0].Status)
 		assert.Equal(t, time.Second, attempts[0].Delay)
 		assert.Zero(t, attempts[5].Delay)
-		assert.Equal(t, 31*time.Second, attempts[5].Time.Sub(attempts[0].Time))
+		assert.Equal(t, 30*time.Second, attempts[5].Start.Sub(attempts[1].Start))
 	})
 }
 

@@ -13,16 +13,16 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// asksConnection reports whether somebody wants to know the connection of the next attempt: a Trace
-// that asks for addresses, or all observers and the planner of the routes if it is a retry.
-func (x *retrier) asksConnection() bool {
-	hears := x.t.logger != nil
+// asksAddress reports whether somebody wants to know the address of the next attempt: the hooks
+// AttemptEnd, or all observers if it is a retry.
+func (x *retrier) asksAddress() bool {
+	observed := x.t.logger != nil
 	for _, t := range x.traces() {
-		if hears = hears || t != nil; t != nil && t.Addresses {
+		if observed = observed || t != nil; t != nil && t.AttemptEnd != nil {
 			return true
 		}
 	}
-	return x.sent > 1 && (hears || x.planner.MayLeave())
+	return x.sent > 1 && observed
 }
 
 // traces returns the observers of a call: first that of the Transport, then that of the
@@ -35,7 +35,7 @@ func (c *call) traces() [2]*Trace {
 	return all
 }
 
-// hasHooks reports whether a trace has a hook besides Event.
+// hasHooks reports whether a trace has a hook for requests.
 func (c *call) hasHooks() bool {
 	all := c.traces()
 	return all[0].hasHooks() || all[1].hasHooks()
@@ -62,7 +62,7 @@ func (x *retrier) requestEnd(began time.Time, resp *http.Response, err error) {
 	e := RequestEnd{
 		Request: x.Req, Host: x.HostName(), Response: resp, Err: err,
 		Reason: x.report.reason, Start: began, Duration: time.Since(began),
-		Attempts: x.sent, Queued: x.queued, BodyFollows: bodied,
+		Attempts: x.sent, Waited: x.waited, BodyFollows: bodied,
 	}
 	for _, t := range x.traces() {
 		if t != nil && t.RequestEnd != nil {
@@ -72,27 +72,15 @@ func (x *retrier) requestEnd(began time.Time, resp *http.Response, err error) {
 	told = true
 }
 
-// A watch tells the hooks about one attempt. The request's goroutine uses it. It is a
-// part of the attempt, so that it needs no allocation.
-type watch struct {
-	begun  bool // AttemptStart was called, and AttemptEnd not yet
-	traces [2]*Trace
-	ctx    context.Context
-	about  AttemptStart
-}
-
 // watchAttempt makes the hooks observe an attempt, if there are hooks for attempts.
 func (x *retrier) watchAttempt(a *try) {
-	a.watch.traces = x.traces()
-	for _, t := range a.watch.traces {
-		a.Watched = a.Watched || t != nil && (t.AttemptStart != nil || t.AttemptEnd != nil)
-	}
-	if !a.Watched {
-		return
-	}
-	a.watch.about = AttemptStart{
-		Request: x.Req, Host: x.HostName(), Number: a.Number, Kind: AttemptKind(a.Kind),
-		Offset: x.report.offset, Start: x.Registry.TimeOf(a.SentAt), Deadline: x.attemptDeadline(a), Queued: Queued(a.Queued),
+	for _, t := range x.traces() {
+		if t != nil && t.AttemptStart != nil {
+			a.Watched, a.by = true, x
+		}
+		if t != nil && t.AttemptEnd != nil {
+			a.told = a.Ctx
+		}
 	}
 }
 
@@ -110,31 +98,45 @@ func (x *retrier) attemptDeadline(a *try) time.Time {
 }
 
 // tellStart calls the hooks AttemptStart. header is the attempt's own.
-func (w *watch) tellStart(ctx context.Context, header http.Header) context.Context {
-	w.about.Header, w.ctx, w.begun = header, ctx, true
-	for _, t := range w.traces {
+func (x *retrier) tellStart(a *try, header http.Header) {
+	about := AttemptStart{
+		Request: x.Req, Host: x.HostName(), Header: header, Number: a.Number, Kind: AttemptKind(a.Kind),
+		Offset: x.report.offset, Start: x.Registry.TimeOf(a.SentAt), Deadline: x.attemptDeadline(a),
+	}
+	for _, t := range x.traces() {
 		if t != nil {
-			w.ctx = callStart(t.AttemptStart, w.ctx, w.about)
+			a.Ctx = callStart(t.AttemptStart, a.Ctx, about)
 		}
 	}
-	return w.ctx
+	if a.told != nil {
+		a.told = a.Ctx
+	}
 }
 
-// tellEnd calls the hooks AttemptEnd, once.
-func (w *watch) tellEnd(o *attempt.Outcome) {
-	if !w.begun {
-		return
-	}
-	w.begun = false
-	told := false
-	defer closeUnless(w.ctx, &told, o.Resp)
-	e := AttemptEnd{AttemptStart: w.about, Addr: o.Link.Addr(), Pool: o.PoolNumber(), Duration: o.Took(), Response: o.Resp, Err: o.Err}
-	for _, t := range w.traces {
+// tellEnd calls the hooks AttemptEnd with the context told, once.
+func (c *call) tellEnd(told *context.Context, resp *http.Response, a Attempt) {
+	ctx := *told
+	*told = nil
+	a.Err = withoutSecrets(a.Err, c.Req.URL.String())
+	e := AttemptEnd{Request: c.Req, Host: c.HostName(), Response: resp, Attempt: a}
+	for _, t := range c.traces() {
 		if t != nil && t.AttemptEnd != nil {
-			t.AttemptEnd(w.ctx, e)
+			t.AttemptEnd(ctx, e)
 		}
 	}
-	told = true
+}
+
+// tellUndecided calls the hooks AttemptEnd for an attempt about which nothing was decided, because
+// the base transport or a function of the user's panicked.
+func (r *report) tellUndecided(told *context.Context, o *attempt.Outcome) {
+	if *told == nil {
+		return
+	}
+	d := decision{err: o.Err}
+	if o.Err == attempt.ErrOutrun {
+		d.reason = ReasonOutrun
+	}
+	r.tellEnd(told, o.Resp, r.attemptOf(o, &d))
 }
 
 // observeBody makes the body of a response tell its end. It reports whether it does.
@@ -167,8 +169,11 @@ type bodyWatch struct {
 // BodyEnded calls the hooks BodyEnd.
 func (w *bodyWatch) BodyEnded(bytes int64, err error) {
 	e := BodyEnd{Request: w.req, Host: w.host, Bytes: bytes, Err: err, Complete: err == io.EOF, Resumes: w.download.countResumes(), Duration: time.Since(w.began)}
-	if e.Complete {
+	switch {
+	case e.Complete:
 		e.Err = nil
+	case err != nil: // in the goroutine of the Read
+		e.Err = w.download.endOf(err)
 	}
 	for _, t := range w.traces {
 		if t.wantsBody() {

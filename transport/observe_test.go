@@ -34,7 +34,6 @@ type witness struct {
 	ends   []transport.AttemptEnd
 	sums   []transport.RequestEnd
 	bodies []transport.BodyEnd
-	events []transport.Event
 
 	open     map[int]*http.Request // of the attempts that have begun and not ended
 	requests int                   // that have begun and not ended
@@ -53,11 +52,6 @@ func (w *witness) note(format string, args ...any) {
 func (w *witness) trace() *transport.Trace {
 	w.open = map[int]*http.Request{}
 	return &transport.Trace{
-		Event: func(e transport.Event) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.events = append(w.events, e)
-		},
 		RequestStart: func(ctx context.Context, req *http.Request) context.Context {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -85,10 +79,12 @@ func (w *witness) trace() *transport.Trace {
 			delete(w.open, n)
 			w.ends = append(w.ends, a)
 			switch {
-			case a.Err != nil:
-				w.note("%d: %v", n, a.Err)
 			case a.Response != nil:
 				w.note("%d: %d", n, a.Response.StatusCode)
+			case a.Reason == transport.ReasonOutrun:
+				w.note("%d: outrun", n)
+			case a.Err != nil:
+				w.note("%d: %v", n, a.Err)
 			default:
 				w.note("%d: panic", n)
 			}
@@ -123,21 +119,6 @@ func (w *witness) closed() {
 	assert.Empty(w.t, w.open)
 	assert.Zero(w.t, w.requests)
 	assert.Zero(w.t, w.due)
-	outcomes, panics := 0, 0
-	for _, e := range w.events {
-		if e.Kind != "" {
-			outcomes++
-		}
-	}
-	for _, e := range w.ends {
-		if e.Err == nil && e.Response == nil {
-			panics++
-		}
-	}
-	if panics > 0 {
-		return
-	}
-	assert.Equal(w.t, len(w.starts), outcomes, "one event with a kind for each attempt")
 }
 
 // TestHooks: given all kinds of stories, each attempt, each request and each body begins
@@ -185,21 +166,21 @@ func TestHooks(t *testing.T) {
 			steps: "request, first, 0: unexpected EOF, retry, 1: panic, end: retry"},
 		{name: "Goexit", rule: exact, base: rt(exits), steps: "request, first, 0: panic, end: "},
 		{name: "a hedge that wins", rule: hedged, base: byNumber(after(9*s, status(200)), status(200)),
-			steps: "request, first, hedge, 1: 200, 0: " + transport.ErrOutrun.Error() + ", end: final, body"},
+			steps: "request, first, hedge, 0: outrun, 1: 200, end: final, body"},
 		{name: "a hedge that loses", rule: hedged, base: byNumber(after(2*s, status(200)), after(9*s, status(200))),
-			steps: "request, first, hedge, 0: 200, 1: " + transport.ErrOutrun.Error() + ", end: final, body"},
+			steps: "request, first, hedge, 1: outrun, 0: 200, end: final, body"},
 		{name: "a hedge whose loser is deaf", rule: hedged, base: byNumber(deaf(9*s), status(200)),
-			steps: "request, first, hedge, 1: 200, 0: " + transport.ErrOutrun.Error() + ", end: final, body"},
+			steps: "request, first, hedge, 0: outrun, 1: 200, end: final, body"},
 		{name: "a hedge that fails first", rule: hedged, base: byNumber(after(3*s, status(200)), status(503)),
 			steps: "request, first, hedge, 1: 503, 0: 200, end: final, body"},
 		{name: "a hedge and a retry", rule: hedged, base: byNumber(after(3*s, status(503)), after(1*s, status(503)), status(200)),
 			steps: "request, first, hedge, 1: 503, 0: 503, retry, 2: 200, end: final, body"},
 		{name: "a hedge that panics", rule: hedged, base: byNumber(after(9*s, status(200)), panics),
-			steps: "request, first, hedge, 1: panic, 0: " + transport.ErrOutrun.Error() + ", end: "},
+			steps: "request, first, hedge, 1: panic, 0: outrun, end: "},
 		{name: "a panic beside a hedge", rule: hedged, base: byNumber(deafly(9*s, panics), faults.Hang()),
-			steps: "request, first, hedge, 1: " + transport.ErrOutrun.Error() + ", 0: panic, end: "},
+			steps: "request, first, hedge, 1: outrun, 0: panic, end: "},
 		{name: "canceled during a race", rule: hedged, base: byNumber(faults.Hang(), deaf(9*s)), until: 2 * s,
-			steps: "request, first, hedge, 0: context canceled, 1: " + transport.ErrOutrun.Error() + ", end: canceled"},
+			steps: "request, first, hedge, 1: outrun, 0: context canceled, end: canceled"},
 		{name: "a resume", rule: exact, base: cutter(text, 400),
 			steps: "request, first, 0: 200, end: final, resume, 1: 206, body"},
 		{name: "a reconnect that is retried", rule: exact, base: cutter(text, 400, -503),
@@ -278,38 +259,35 @@ func TestTimesOfAttempts(t *testing.T) {
 		first, second := w.ends[0], w.ends[1]
 		assert.Equal(t, start, first.Start)
 		assert.Equal(t, 300*ms, first.Duration)
-		assert.Zero(t, first.Queued)
+		assert.Zero(t, first.Waited)
+		assert.Empty(t, first.WaitedFor)
 		assert.Equal(t, 5*time.Second, second.Start.Sub(start), "the next token of the rate")
 		assert.Equal(t, 50*ms, second.Duration)
-		assert.Equal(t, transport.Queued{Rate: 5*time.Second - 300*ms - w.events[0].Delay}, second.Queued)
-		for i, e := range w.events {
-			assert.Equal(t, w.ends[i].Start, e.Start)
-			assert.Equal(t, w.ends[i].Duration, e.Duration)
-			assert.Equal(t, w.ends[i].Queued, e.Queued)
-		}
+		assert.Equal(t, 5*time.Second-300*ms-first.Delay, second.Waited)
+		assert.Equal(t, transport.ReasonRateLimit, second.WaitedFor)
 		sum := w.sums[0]
 		assert.Equal(t, start, sum.Start)
 		assert.Equal(t, 5050*ms, sum.Duration)
-		assert.Equal(t, second.Queued, sum.Queued)
+		assert.Equal(t, second.Waited, sum.Waited)
 		assert.Equal(t, 2, sum.Attempts)
 		assert.Equal(t, resp, sum.Response)
 		assert.Equal(t, time.Second, w.bodies[0].Duration)
 	})
 }
 
-// TestQueued: the time in each queue is told under its name, also to a request that is
-// refused after it.
-func TestQueued(t *testing.T) {
+// TestWaited: the time in all queues is told with the limit that took longest, also of a request
+// that is refused after it.
+func TestWaited(t *testing.T) {
 	const s = time.Second
 	quota := []string{"RateLimit-Remaining: 0", "RateLimit-Limit: 10", "RateLimit-Reset: 4"}
 	for name, row := range map[string]struct {
 		rule  policy.Rule
 		first answer
-		want  func(transport.Queued) time.Duration
+		want  transport.Reason
 	}{
-		"cooldown": {policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, status(429, "Retry-After: 4"), func(q transport.Queued) time.Duration { return q.Cooldown }},
-		"pacing":   {policy.Rule{QuotaPacing: policy.On}, status(200, quota...), func(q transport.Queued) time.Duration { return q.Pacing }},
-		"rate":     {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.25}}, status(200), func(q transport.Queued) time.Duration { return q.Rate }},
+		"cooldown": {policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, status(429, "Retry-After: 4"), transport.ReasonThrottled},
+		"pacing":   {policy.Rule{QuotaPacing: policy.On}, status(200, quota...), transport.ReasonQuota},
+		"rate":     {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.25}}, status(200), transport.ReasonRateLimit},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			w := &witness{t: t}
@@ -321,10 +299,9 @@ func TestQueued(t *testing.T) {
 					time.Sleep(s) // a request that arrives just now
 				}
 			}
-			q := w.starts[1].Queued
-			assert.Greater(t, row.want(q), s)
-			assert.Equal(t, row.want(q), q.Total(), "and in no other queue")
-			assert.Equal(t, q, w.sums[1].Queued)
+			assert.Greater(t, w.ends[1].Waited, s)
+			assert.Equal(t, row.want, w.ends[1].WaitedFor)
+			assert.Equal(t, w.ends[1].Waited, w.sums[1].Waited)
 		})
 	}
 	inBubble(t, "rate before the gate", func(t *testing.T) {
@@ -336,7 +313,8 @@ func TestQueued(t *testing.T) {
 			assert.NoError(t, err)
 			_ = resp.Body.Close()
 		})
-		assert.Equal(t, transport.Queued{Rate: s, Gate: 3 * s}, w.starts[1].Queued)
+		assert.Equal(t, 4*s, w.ends[1].Waited)
+		assert.Equal(t, transport.ReasonConcurrency, w.ends[1].WaitedFor)
 	})
 	inBubble(t, "gate", func(t *testing.T) {
 		w := &witness{t: t}
@@ -346,7 +324,8 @@ func TestQueued(t *testing.T) {
 			assert.NoError(t, err)
 			_ = resp.Body.Close()
 		})
-		assert.Equal(t, transport.Queued{Gate: 4 * s}, w.starts[1].Queued)
+		assert.Equal(t, 4*s, w.ends[1].Waited)
+		assert.Equal(t, transport.ReasonConcurrency, w.ends[1].WaitedFor)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			resp, err := get(t, tr, t.Context())
@@ -358,7 +337,7 @@ func TestQueued(t *testing.T) {
 		_, err := get(t, tr, ctx)
 		assert.ErrorIs(t, err, context.Canceled)
 		last := w.sums[len(w.sums)-1]
-		assert.Equal(t, transport.Queued{Gate: 3 * s}, last.Queued, "it was refused")
+		assert.Equal(t, 3*s, last.Waited, "it was refused")
 		assert.Zero(t, last.Attempts)
 		assert.Equal(t, transport.ReasonCanceled, last.Reason)
 		time.Sleep(time.Minute)
@@ -446,7 +425,7 @@ func TestHooksOfSeveralTraces(t *testing.T) {
 	}
 	tr := mustNew(t, transport.Config{Base: script(status(200)), Traces: []*transport.Trace{named("config")}})
 	ctx := transport.WithTrace(transport.WithTrace(t.Context(), named("old")), &transport.Trace{})
-	ctx = transport.WithTrace(transport.WithTrace(ctx, &transport.Trace{Event: func(transport.Event) {}}), named("new"))
+	ctx = transport.WithTrace(transport.WithTrace(ctx, &transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) {}}), named("new"))
 	_, err := get(t, tr, ctx)
 	require.NoError(t, err)
 	assert.Equal(t, "config new old config new old", strings.Join(order, " "))

@@ -38,8 +38,8 @@ var observers = map[string]func(*transport.Config) inContext{
 	"WithTrace": func(*transport.Config) inContext {
 		return func(ctx context.Context) context.Context { return transport.WithTrace(ctx, allHooks()) }
 	},
-	"Event": func(c *transport.Config) inContext {
-		c.Traces = []*transport.Trace{&transport.Trace{Event: func(transport.Event) {}}}
+	"AttemptEnd": func(c *transport.Config) inContext {
+		c.Traces = []*transport.Trace{&transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) {}}}
 		return nil
 	},
 	"debug log": func(c *transport.Config) inContext {
@@ -58,7 +58,6 @@ var observers = map[string]func(*transport.Config) inContext{
 func allHooks() *transport.Trace {
 	type key struct{}
 	return &transport.Trace{
-		Event:        func(transport.Event) {},
 		RequestStart: func(ctx context.Context, _ *http.Request) context.Context { return context.WithValue(ctx, key{}, 1) },
 		AttemptStart: func(ctx context.Context, _ transport.AttemptStart) context.Context {
 			return context.WithValue(ctx, key{}, 2)
@@ -67,7 +66,6 @@ func allHooks() *transport.Trace {
 		RequestEnd: func(context.Context, transport.RequestEnd) {},
 		BodyEnd:    func(context.Context, transport.BodyEnd) {},
 		HostChange: func(context.Context, transport.HostChange) {},
-		Addresses:  true,
 	}
 }
 
@@ -227,8 +225,15 @@ func (s *scenePlay) answer(req *http.Request, lane string) (*http.Response, erro
 	a := answers[min(s.arrived[i], len(answers)-1)]
 	s.arrived[i]++
 	s.mu.Unlock()
+	trace := httptrace.ContextClientTrace(req.Context())
+	if trace != nil && trace.GetConn != nil {
+		trace.GetConn("h.test:80")
+	}
 	if err := pause(req, a.delay); err != nil {
 		return nil, err
+	}
+	if trace != nil && trace.GotConn != nil && a.size > 0 { // else it has no connection
+		trace.GotConn(httptrace.GotConnInfo{})
 	}
 	if a.err != nil || a.kind == "nothing" {
 		return nil, a.err

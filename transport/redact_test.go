@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ func written(t testing.TB, u *url.URL, err error) string {
 		Base:   script(status(503), faults.Fail(err)),
 		Rule:   policy.Rule{MaxAttempts: 3, Classify: always}.Or(quick),
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Traces: []*transport.Trace{&transport.Trace{Event: func(e transport.Event) { hosts = append(hosts, e.Host) }}},
+		Traces: []*transport.Trace{&transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) { hosts = append(hosts, e.Host) }}},
 	})
 	req := &http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}
 	_, got := tr.RoundTrip(req.WithContext(t.Context()))

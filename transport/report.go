@@ -1,14 +1,16 @@
-// The history of a call, its events and its log lines.
+// The history of a call, and what the observers and the log are told.
 
 package transport
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/redact"
@@ -27,44 +29,66 @@ type report struct {
 	offset  int64           // where the body was cut that the call continues, else 0
 }
 
-// record adds an attempt to the history and tells the observers. A success on the
-// first attempt that did not wait is not recorded, because nobody will ask how it came.
-func (r *report) record(e *Event) {
-	if len(r.history) > 0 || e.Number > 1 || e.Err != nil || e.Reason != ReasonFinal || e.Queued != (Queued{}) {
+// record adds the attempt that ended with o to the history, and tells the hooks and the log of it.
+// told is the context of the hooks; nil: they were told, or there are none. A success on the first
+// attempt that did not wait is not in the history, because nobody will ask how it came.
+func (r *report) record(told *context.Context, o *attempt.Outcome, d *decision) {
+	r.reason = d.reason
+	keeps := len(r.history) > 0 || o.Number > 1 || d.err != nil || d.reason != ReasonFinal || o.Queued != (attempt.Queued{})
+	logs := r.t.logger != nil && r.logsAttempts()
+	if o.Kind == attempt.Cut || !keeps && !logs && *told == nil {
+		return
+	}
+	a := r.attemptOf(o, d)
+	if keeps {
 		if r.mark == nil {
 			r.mark = new(mark)
 			r.history = r.mark.few[:0]
 		}
-		r.history = append(r.history, e.Attempt)
+		r.history = append(r.history, a)
 	}
-	r.tellObservers(e)
-}
-
-// tellObservers tells the traces and the log.
-func (r *report) tellObservers(e *Event) {
-	r.reason = e.Reason
-	for _, t := range r.traces() {
-		if t != nil && t.Event != nil {
-			t.Event(r.completed(e))
-		}
+	if *told != nil {
+		r.tellEnd(told, o.Resp, a)
 	}
-	if r.t.logger != nil && e.Kind != "" && r.logsAttempts() {
-		r.logAttempt(e)
+	if logs {
+		r.logAttempt(a)
 	}
 }
 
-// completed returns an event as others see it.
-func (r *report) completed(e *Event) Event {
-	all := *e
-	if all.Err != nil {
-		all.Err = withoutSecrets(all.Err, r.Req.URL.String())
+// attemptOf returns an attempt as others see it.
+func (r *report) attemptOf(o *attempt.Outcome, d *decision) Attempt {
+	a := Attempt{
+		Number: o.Number, Kind: AttemptKind(o.Kind), Offset: r.offset, Status: o.Status(), Err: d.err, Class: o.Class, Addr: o.Link.Addr(),
+		Pool: o.PoolNumber(), RetryAfter: d.retryAfter, Delay: d.delay, Duration: o.Took(), Reason: d.reason, at: d.at,
 	}
-	all.Context, all.Request, all.Host, all.Offset = r.parentContext(), r.Req, r.HostName(), r.offset
-	return all
+	if o.Err != nil {
+		a.unsent = o.Link.Unsent()
+	}
+	if o.SentAt != 0 {
+		a.Start = r.Registry.TimeOf(o.SentAt)
+	}
+	if o.Queued != (attempt.Queued{}) {
+		a.Waited, a.WaitedFor = waitedFor(o.Queued)
+	}
+	return a
 }
 
 // logsAttempts reports whether the logger takes a line for each attempt.
 func (c *call) logsAttempts() bool { return c.t.logger.Enabled(c.Ctx, slog.LevelDebug) }
+
+// waitedFor returns how long an attempt was queued, and the limit that took longest.
+func waitedFor(q attempt.Queued) (waited time.Duration, longest Reason) {
+	var most time.Duration
+	for _, at := range [...]struct {
+		limit Reason
+		took  time.Duration
+	}{{ReasonThrottled, q.Cooldown}, {ReasonQuota, q.Pacing}, {ReasonRateLimit, q.Rate}, {ReasonConcurrency, q.Gate}} {
+		if waited += at.took; at.took > most {
+			most, longest = at.took, at.limit
+		}
+	}
+	return waited, longest
+}
 
 // attrsOf begins the attributes of a log line about a request.
 func (r *report) attrsOf() attrs {
@@ -76,22 +100,22 @@ func (r *report) attrsOf() attrs {
 }
 
 // logAttempt writes the line of an attempt.
-func (r *report) logAttempt(e *Event) {
-	all, addr := r.attrsOf(), cmp.Or(e.Addr, redact.Addr(e.Err))
-	all.add(true, slog.Int("number", e.Number))
-	all.add(true, slog.String("kind", string(e.Kind)))
-	all.add(e.Status != 0, slog.Int("status", e.Status))
-	all.add(e.Err != nil, slog.String("error", e.outcome(r.Req.URL.String())))
-	all.add(e.Class != classify.Unknown, slog.String("class", string(e.Class)))
-	all.add(true, slog.String("reason", string(e.Reason)))
-	all.addTime("retry_after", e.RetryAfter)
-	all.addTime("delay", e.Delay)
-	all.addTime("waited", e.Queued.Total())
-	all.add(e.Queued != Queued{}, slog.String("waited_for", string(e.Queued.longest())))
-	all.addTime("duration", e.Duration)
+func (r *report) logAttempt(a Attempt) {
+	all, addr := r.attrsOf(), cmp.Or(a.Addr, redact.Addr(a.Err))
+	all.add(true, slog.Int("number", a.Number))
+	all.add(true, slog.String("kind", string(a.Kind)))
+	all.add(a.Status != 0, slog.Int("status", a.Status))
+	all.add(a.Err != nil, slog.String("error", a.outcome(r.Req.URL.String())))
+	all.add(a.Class != classify.Unknown, slog.String("class", string(a.Class)))
+	all.add(true, slog.String("reason", string(a.Reason)))
+	all.addTime("retry_after", a.RetryAfter)
+	all.addTime("delay", a.Delay)
+	all.addTime("waited", a.Waited)
+	all.add(a.WaitedFor != "", slog.String("waited_for", string(a.WaitedFor)))
+	all.addTime("duration", a.Duration)
 	all.add(addr != "", slog.String("addr", addr))
-	all.add(e.Pool > 0, slog.Int("pool", e.Pool))
-	all.add(r.offset > 0, slog.Int64("offset", r.offset))
+	all.add(a.Pool > 0, slog.Int("pool", a.Pool))
+	all.add(a.Offset > 0, slog.Int64("offset", a.Offset))
 	r.t.logger.LogAttrs(r.Ctx, slog.LevelDebug, "attempt", all...)
 }
 

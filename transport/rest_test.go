@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"sync"
@@ -65,7 +66,7 @@ func TestLastingOutage(t *testing.T) {
 						return fault.step
 					})
 					tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 6}, Traces: []*transport.Trace{&transport.Trace{
-						Event: func(e transport.Event) {
+						AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
 							if e.Kind == transport.AttemptRetry && e.Status == http.StatusOK {
 								retried.Add(1)
 							}

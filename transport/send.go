@@ -19,7 +19,8 @@ import (
 type try struct {
 	attempt.Attempt
 	permit limit.Permit
-	watch  watch
+	by     *retrier          // tells the hooks AttemptStart; nil: there are none
+	told   context.Context   // of the hooks AttemptEnd; nil: there are none
 	trial  *route.Trial      // its base, if that is one; it may go over another pool
 	out    *attempt.Outgoing // nil: it is the caller's own request
 }
@@ -34,7 +35,7 @@ func (a *try) prepare() {
 	}()
 	out := a.Copied()
 	if a.Watched {
-		a.Ctx = a.watch.tellStart(a.Ctx, out.Req.Header)
+		a.by.tellStart(a, out.Req.Header)
 	}
 	a.Arm(out)
 	if a.trial != nil {
@@ -83,9 +84,7 @@ func (x *retrier) send() {
 		if a.trial != nil && a.out != nil {
 			a.Pool = a.out.Over()
 		}
-		if x.last = a.Outcome; a.Watched {
-			a.watch.tellEnd(&a.Outcome)
-		}
+		x.last, x.told = a.Outcome, a.told
 	}()
 	a.fly()
 	x.permit = a.permit
@@ -97,7 +96,8 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	x.sent++
 	a.Number, a.Kind, a.Queued = x.sent, kind, x.permit.Queued
 	if a.Queued != (attempt.Queued{}) {
-		x.queued.add(Queued(a.Queued))
+		waited, _ := waitedFor(a.Queued)
+		x.waited += waited
 	}
 	a.Req, a.Clock, a.Timeouts, a.Timed = x.Req, &x.Registry.Clock, &x.Rule.Timeouts, x.Rule.Timed
 	if _, ok := x.Ctx.Deadline(); !ok && x.sent > 1 {
@@ -113,8 +113,9 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	if a.trial, _ = a.Base.(*route.Trial); a.trial != nil {
 		a.Timed = true // it needs a context that ends with it
 	}
-	if proves || x.asksConnection() {
-		a.Link = new(attempt.Link)
+	proves = proves || x.sent > 1 && x.planner.MayLeave()
+	if proves || x.asksAddress() {
+		a.Link = &attempt.Link{Proves: proves}
 	}
 	if x.body != nil {
 		a.Body, a.GetBody = x.nextBody()
@@ -192,7 +193,7 @@ func heldUntil(err error) (until time.Time) {
 		return until
 	}
 	for _, a := range below.Attempts {
-		if end := a.Time.Add(a.RetryAfter); a.RetryAfter > 0 && end.After(until) {
+		if end := a.at.Add(a.RetryAfter); a.RetryAfter > 0 && end.After(until) {
 			until = end
 		}
 	}

@@ -377,7 +377,7 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 		}},
 		"Backoff": {response: status(503), rule: func(r *policy.Rule, f func()) { r.Backoff = panickyBackoff(f) }},
 		"a trace of the response": {rule: func(*policy.Rule, func()) {}, ctx: func(ctx context.Context, f func()) context.Context {
-			return transport.WithTrace(ctx, &transport.Trace{Event: func(transport.Event) { f() }})
+			return transport.WithTrace(ctx, &transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { f() }})
 		}},
 		"a trace of a hedge": {response: deaf(5 * time.Second), rule: func(r *policy.Rule, _ func()) {
 			r.Hedge, r.Concurrency = policy.Hedge{Delay: time.Second}, policy.Concurrency{Initial: 2, Max: 2}
@@ -392,7 +392,7 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 			ctx: func(ctx context.Context, f func()) context.Context {
 				ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 				context.AfterFunc(ctx, cancel)
-				return transport.WithTrace(ctx, &transport.Trace{Event: func(transport.Event) { f() }})
+				return transport.WithTrace(ctx, &transport.Trace{RequestEnd: func(context.Context, transport.RequestEnd) { f() }})
 			}},
 		"the base":                 {response: func(*http.Request) (*http.Response, error) { panic("base") }, rule: func(*policy.Rule, func()) {}},
 		"the base, under a hedge":  {response: func(*http.Request) (*http.Response, error) { panic("base") }, rule: func(r *policy.Rule, _ func()) { r.Hedge = policy.Hedge{Delay: time.Second} }},
@@ -481,7 +481,7 @@ func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
 		"classifier": {Rule: policy.Rule{Classify: func(classify.Outcome) classify.Class { panic("own") }}},
 		"hint":       {Rule: policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { panic("own") }}},
 		"idempotent": {Rule: policy.Rule{Idempotent: func(*http.Request) bool { panic("own") }}},
-		"trace":      {Traces: []*transport.Trace{{Event: func(transport.Event) { panic("own") }}}},
+		"trace":      {Traces: []*transport.Trace{{AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("own") }}}},
 	}
 	for name, c := range rows {
 		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a gate": {Concurrency: gate}} {
@@ -510,7 +510,7 @@ func (slowlyClosed) Close() error { time.Sleep(time.Minute); return nil }
 // although the Close of the base blocks.
 func TestPanicDoesNotWaitForClose(t *testing.T) {
 	own := func(classify.Outcome) classify.Class { panic("own") }
-	hook := &transport.Trace{Event: func(transport.Event) { panic("own") }}
+	hook := &transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("own") }}
 	for name, c := range map[string]transport.Config{
 		"a light first try": {Rule: policy.Rule{Classify: own}},
 		"the loop":          {Rule: policy.Rule{AttemptTimeout: time.Second, Classify: own}},

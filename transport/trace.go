@@ -1,4 +1,4 @@
-// Trace and its hooks, Event and Attempt.
+// Trace and its hooks, and Attempt.
 
 package transport
 
@@ -23,23 +23,13 @@ import (
 // argument counts.
 //
 //	RequestStart
-//	  AttemptStart  AttemptEnd  Event    for each attempt
+//	  AttemptStart  AttemptEnd    for each attempt
 //	RequestEnd
-//	  AttemptStart  AttemptEnd  Event    for each reconnect of a cut body
+//	  AttemptStart  AttemptEnd    for each attempt to continue a cut body
 //	BodyEnd
 //
-// To count attempts, count the calls of AttemptStart, or the events that have a Kind.
+// To count attempts, count the calls of AttemptStart.
 type Trace struct {
-	// Event is called once after each attempt, when the next step is decided and before a
-	// wait begins. It is called once for a request that is refused without an attempt. When the body
-	// of a response is cut and resumed, it is called for the cut and for each attempt to
-	// continue, from the goroutine that reads the body. If a body ends with an error for
-	// its reader, it is called once with the reason, whatever the request, unless the
-	// reader has closed the body. If a retry was decided and is not made after all, it is
-	// called again with the reason. If the base transport panics, there is no event for
-	// the attempts under way.
-	Event func(Event)
-
 	// RequestStart is called once when a request begins, before it waits for
 	// anything. The attempts get the context that it returns. A request that no
 	// transport could send, for example without a URL, is not reported.
@@ -49,9 +39,13 @@ type Trace struct {
 	// context that it returns.
 	AttemptStart func(ctx context.Context, a AttemptStart) context.Context
 
-	// AttemptEnd is called once for each call of AttemptStart: when the base
-	// transport has returned or panicked, or when another attempt has outrun this
-	// attempt ([ErrOutrun]). The base transport may then still be busy with it.
+	// AttemptEnd is called once for each call of AttemptStart, when the next step is decided and
+	// before a wait begins. If another attempt has outrun the attempt ([ReasonOutrun]), the base
+	// transport may still be busy with it. If the base transport or another function of the
+	// program panics, nothing is decided, and the Reason is "". A retry that was decided is not
+	// made if the caller's context ends meanwhile, or if a limit refuses it after all. Then the
+	// RequestEnd says why. A Trace with an AttemptEnd costs some allocations for each attempt,
+	// because it is told the address of the connection.
 	AttemptEnd func(ctx context.Context, a AttemptEnd)
 
 	// RequestEnd is called once for each call of RequestStart, when RoundTrip
@@ -67,10 +61,6 @@ type Trace struct {
 	// have its slot of the gate.
 	HostChange func(ctx context.Context, h HostChange)
 
-	// Addresses asks for the address of first attempts, too (see [Attempt]). It costs some
-	// allocations for each request.
-	Addresses bool
-
 	// BodyEnd is called once after a RequestEnd whose BodyFollows is true. It is called
 	// when a Read of the response's body returns an error, which may be io.EOF, or
 	// when the body is closed before that. It runs in the goroutine that reads or
@@ -78,52 +68,28 @@ type Trace struct {
 	BodyEnd func(ctx context.Context, b BodyEnd)
 }
 
-// An Event has the outcome of one attempt and the decision about it. Its Err prints without the
-// secrets of URLs. If the error of the base transport has any, Err wraps it.
-type Event struct {
-	Attempt
-
-	// Context is the context that RequestStart returned, or that of the Request.
-	Context context.Context
-	// Request is the caller's request. In an event about a reconnect it is the request
-	// for the rest.
-	Request *http.Request
-	// Host is the scheme and host whose rule applies, as in
-	// https://api.example.com.
-	Host string
-	// Response is the response, or nil if there was none. Its header may be read,
-	// but not its body.
-	Response *http.Response
-	// Offset is how far the reader of a body was when the body was cut, in bytes of
-	// the representation. It is also set in the events of the attempts to continue
-	// the body. Otherwise it is 0.
-	Offset int64
-	// Reason is [ReasonRetry], or says why there is no further attempt.
-	Reason Reason
-}
-
 // An Attempt records one send of a request by the base transport. It is part of an
-// [Event], an [Error] and a [History].
+// [AttemptEnd], an [Error] and a [History].
 type Attempt struct {
-	// Number counts the attempts of the request from 1. If the request was refused
-	// before an attempt, it is the number of attempts so far. It starts again from 1
-	// when a reconnect follows progress.
+	// Number counts the attempts of the request from 1. It starts again from 1 when an attempt
+	// to continue a body follows progress.
 	Number int
-	// Kind says why the attempt was made. It is empty in an event that is not the
-	// outcome of an attempt.
+	// Kind says why the attempt was made.
 	Kind AttemptKind
+	// Offset is where the attempt continues a body, in bytes of the representation, or 0.
+	Offset int64
 	// Status is the status of the response, or 0 if there was none.
 	Status int
-	// Err is the base transport's error, or the error that refused the request.
+	// Err is the base transport's error. In an AttemptEnd it prints without the secrets of URLs.
 	// If the request's body prevented a retry ([ReasonNotReplayable]), Err says why, even
 	// after a response. It holds the error of GetBody, or names the limit that was reached.
 	Err error
-	// Class is the class that the classifiers found.
+	// Class is the class that the classifiers found. It is "" if nobody asked them.
 	Class classify.Class
 	// Addr is the address of the server or proxy at the other end of the connection, as
-	// in "192.0.2.1:443". It is known from the first retry on, and of the first attempt if
-	// Trace.Addresses asks for it. It is "" if it is not known, and if the base transport
-	// does not call the hooks of net/http/httptrace.
+	// in "192.0.2.1:443". It is known if a Trace has an AttemptEnd, and from the first retry on
+	// if somebody observes. It is "" if it is not known, and if the base transport does not call
+	// the hooks of net/http/httptrace.
 	Addr string
 	// Pool counts the pools of connections to the host. It is 0 for the base transport
 	// itself, and more for the pools that were made because a connection of an earlier
@@ -135,18 +101,21 @@ type Attempt struct {
 	// attempt.
 	Delay time.Duration
 	// Start is when the attempt was sent, and Duration is the time until the base
-	// transport returned the headers of the response or an error. Both may be zero for
-	// the first attempt of a request without timeouts that no Trace observes, nor a Logger of
-	// debug lines.
+	// transport returned the headers of the response or an error. If another attempt has
+	// outrun the attempt, it is the time until then. Both may be zero for the first attempt of a
+	// request without timeouts that no Trace observes, nor a Logger of debug lines.
 	Start    time.Time
 	Duration time.Duration
-	// Queued is the time that the attempt spent in queues before it was sent. If the
-	// request was refused, it is the time until then.
-	Queued Queued
-	// Time is when the outcome was known.
-	Time time.Time
+	// Waited is the time that the attempt spent in the queues of its host's limits before it was
+	// sent, and WaitedFor is the limit that took longest. A wait at an open circuit counts as
+	// [ReasonConcurrency]. If nothing held the attempt, they are 0 and "".
+	Waited    time.Duration
+	WaitedFor Reason
+	// Reason is [ReasonRetry], or says why there was no further attempt.
+	Reason Reason
 
-	unsent bool // it surely had no connection
+	at     time.Time // when the outcome was known
+	unsent bool      // it surely had no connection
 }
 
 // An AttemptKind says why an attempt was made. It can be the label of a metric.
@@ -163,43 +132,10 @@ const (
 	AttemptResume AttemptKind = "resume"
 )
 
-// Queued is the time that a request spent in the queues of its host's limits. A wait
-// for a slot of the limiter includes the wait for the rate, if the rule has both.
-type Queued struct {
-	Cooldown time.Duration // until the end of a hold
-	Pacing   time.Duration // because the server's quota was nearly used up
-	Gate     time.Duration // for a slot
-	Rate     time.Duration // for a token
-}
-
-// Total returns the time in all queues together.
-func (q Queued) Total() time.Duration { return q.Cooldown + q.Pacing + q.Gate + q.Rate }
-
-// longest returns the limit that took longest.
-func (q Queued) longest() Reason {
-	most := max(q.Cooldown, q.Pacing, q.Gate, q.Rate)
-	switch most {
-	case q.Cooldown:
-		return ReasonThrottled
-	case q.Pacing:
-		return ReasonQuota
-	case q.Rate:
-		return ReasonRateLimit
-	}
-	return ReasonConcurrency
-}
-
-func (q *Queued) add(more Queued) {
-	q.Cooldown += more.Cooldown
-	q.Pacing += more.Pacing
-	q.Gate += more.Gate
-	q.Rate += more.Rate
-}
-
 // An AttemptStart describes an attempt that is about to be sent.
 type AttemptStart struct {
-	// Request is the caller's request. For a reconnect it is the request for the
-	// rest.
+	// Request is the caller's request. For an attempt to continue a body it is the request for
+	// the rest.
 	Request *http.Request
 	// Host is the scheme and host whose rule applies.
 	Host string
@@ -210,7 +146,7 @@ type AttemptStart struct {
 	// Number and Kind are those of the [Attempt].
 	Number int
 	Kind   AttemptKind
-	// Offset is the offset at which a reconnect continues the body, or 0.
+	// Offset is where the attempt continues a body, or 0.
 	Offset int64
 	// Start is when the attempt is sent.
 	Start time.Time
@@ -220,25 +156,21 @@ type AttemptStart struct {
 	// timeouts stand still, only the caller's deadline counts. A function can tell it to the server in
 	// Header, so that the server drops work that has expired.
 	Deadline time.Time
-	// Queued is the time that the attempt spent in queues.
-	Queued Queued
 }
 
-// An AttemptEnd has the outcome of an attempt before anything is decided about it.
+// An AttemptEnd has the outcome of an attempt and the decision about it.
 type AttemptEnd struct {
-	AttemptStart
-	// Addr and Pool are those of the [Attempt].
-	Addr string
-	Pool int
-	// Duration is the time until the base transport returned the headers of the
-	// response or an error. If the attempt was outrun, it is the time until then.
-	Duration time.Duration
+	// Request is the caller's request. For an attempt to continue a body it is the request for
+	// the rest.
+	Request *http.Request
+	// Host is the scheme and host whose rule applies, as in
+	// https://api.example.com.
+	Host string
 	// Response is the response, or nil if there was none. Its header may be read,
-	// but not its body.
+	// but not its body. If Response and Err are nil, the base transport panicked or ended its
+	// goroutine.
 	Response *http.Response
-	// Err is the base transport's error, or [ErrOutrun]. If both Response and Err are
-	// nil, the base transport panicked or ended its goroutine.
-	Err error
+	Attempt
 }
 
 // A RequestEnd sums up a request whose RoundTrip returns.
@@ -257,8 +189,9 @@ type RequestEnd struct {
 	Duration time.Duration
 	// Attempts counts the attempts, hedges included.
 	Attempts int
-	// Queued is the time in queues before all attempts together.
-	Queued Queued
+	// Waited is the time that the request spent in the queues of its host's limits, before all
+	// attempts together and before it was refused.
+	Waited time.Duration
 	// BodyFollows reports that a BodyEnd follows. It is false if there is no body, and
 	// if the body is the connection itself (101, CONNECT).
 	BodyFollows bool
@@ -273,7 +206,8 @@ type BodyEnd struct {
 	// Bytes counts the bytes that the caller got.
 	Bytes int64
 	// Err is the error that ended the body. It is nil after a clean end, and if the
-	// caller closed the body before its end.
+	// caller closed the body before its end. If a cut body was to be continued and could not be,
+	// it is an [Error] that says why, even where the reader gets the bare error of the cut.
 	Err error
 	// Complete reports whether the body came to its clean end.
 	Complete bool
@@ -283,12 +217,7 @@ type BodyEnd struct {
 	Duration time.Duration
 }
 
-// empty reports whether there is nobody to tell.
-func (t *Trace) empty() bool {
-	return t == nil || t.Event == nil && t.HostChange == nil && !t.hasHooks()
-}
-
-// hasHooks reports whether there is a hook besides Event.
+// hasHooks reports whether there is a hook for requests.
 func (t *Trace) hasHooks() bool {
 	return t != nil && (t.RequestStart != nil || t.AttemptStart != nil || t.AttemptEnd != nil || t.RequestEnd != nil || t.BodyEnd != nil)
 }
@@ -301,30 +230,14 @@ func joinTraces(traces ...*Trace) *Trace {
 		if t == nil {
 			continue
 		}
-		all.Event = callBoth(all.Event, t.Event)
 		all.HostChange = callBothEnds(all.HostChange, t.HostChange)
 		all.RequestStart = startBoth(all.RequestStart, t.RequestStart)
 		all.AttemptStart = startBoth(all.AttemptStart, t.AttemptStart)
 		all.AttemptEnd = callBothEnds(all.AttemptEnd, t.AttemptEnd)
 		all.RequestEnd = callBothEnds(all.RequestEnd, t.RequestEnd)
 		all.BodyEnd = callBothEnds(all.BodyEnd, t.BodyEnd)
-		all.Addresses = all.Addresses || t.Addresses
 	}
 	return all
-}
-
-// callBoth returns a function that calls first and then next.
-func callBoth[A any](first, next func(A)) func(A) {
-	switch {
-	case first == nil:
-		return next
-	case next == nil:
-		return first
-	}
-	return func(a A) {
-		first(a)
-		next(a)
-	}
 }
 
 // startBoth returns a function that calls first and then next, which gets the context

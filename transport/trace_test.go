@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,8 +26,8 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// TestEvents: one for each attempt, with all that is known of it.
-func TestEvents(t *testing.T) {
+// TestAttemptEnds: one for each attempt, with all that is known of it.
+func TestAttemptEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
 		var seen recorder
@@ -66,8 +67,8 @@ func TestEvents(t *testing.T) {
 			assert.Equal(t, want.hint, e.RetryAfter)
 			assert.GreaterOrEqual(t, e.Delay, want.wait)
 			assert.LessOrEqual(t, e.Delay, want.wait+s)
-			assert.GreaterOrEqual(t, e.Time.Sub(start), want.at)
-			assert.LessOrEqual(t, e.Time.Sub(start), want.at+s)
+			assert.GreaterOrEqual(t, e.Start.Add(e.Duration).Sub(start), want.at)
+			assert.LessOrEqual(t, e.Start.Add(e.Duration).Sub(start), want.at+s)
 			assert.Same(t, req, e.Request, "the caller's")
 			assert.Equal(t, "https://api.example.com", e.Host)
 			assert.Equal(t, want.status != 0, e.Response != nil)
@@ -76,8 +77,8 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestEventOfARefusal: a request that is not sent has an event, too.
-func TestEventOfARefusal(t *testing.T) {
+// TestRefusalIsTold: a request that is not sent has an end, too.
+func TestRefusalIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen recorder
 		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1}}, Traces: []*transport.Trace{seen.trace()}})
@@ -91,12 +92,11 @@ func TestEventOfARefusal(t *testing.T) {
 		assert.Equal(t, transport.ReasonRateLimit, last.Reason)
 		assert.ErrorIs(t, last.Err, context.DeadlineExceeded)
 		assert.Nil(t, last.Response)
-		assert.False(t, last.Time.IsZero())
 	})
 }
 
 // An attempt's timeout is an attempt's error, with its own name.
-func TestEventOfAnAttemptTimeout(t *testing.T) {
+func TestAttemptTimeoutIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen recorder
 		tr := mustNew(t, transport.Config{Base: script(faults.Hang(), faults.Status(200)), Rule: policy.Rule{AttemptTimeout: time.Second}.Or(exact), Traces: []*transport.Trace{seen.trace()}})
@@ -111,11 +111,11 @@ func TestEventOfAnAttemptTimeout(t *testing.T) {
 func TestTraceOrder(t *testing.T) {
 	var calls []string
 	named := func(name string) *transport.Trace {
-		return &transport.Trace{Event: func(transport.Event) { calls = append(calls, name) }}
+		return &transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { calls = append(calls, name) }}
 	}
 	own := named("config")
 	tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Traces: []*transport.Trace{own}})
-	own.Event = nil // copied: no effect
+	own.AttemptEnd = nil // copied: no effect
 
 	older := named("older")
 	ctx := transport.WithTrace(t.Context(), older)
@@ -124,7 +124,7 @@ func TestTraceOrder(t *testing.T) {
 	ctx = transport.WithTrace(ctx, (*transport.Trace)(nil))
 	middle := transport.WithTrace(ctx, named("middle"))
 	newest := transport.WithTrace(transport.WithIdempotent(middle), named("newest"))
-	older.Event = nil
+	older.AttemptEnd = nil
 
 	for _, row := range []struct {
 		ctx  context.Context
@@ -235,7 +235,7 @@ func TestHookThatPanics(t *testing.T) {
 	closed := false
 	req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 	req.Body = closer{strings.NewReader("text"), func() { closed = true }}
-	tr := mustNew(t, transport.Config{Base: script(faults.Status(503)), Traces: []*transport.Trace{&transport.Trace{Event: func(transport.Event) { panic("hook") }}}})
+	tr := mustNew(t, transport.Config{Base: script(faults.Status(503)), Traces: []*transport.Trace{&transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("hook") }}}})
 	assert.PanicsWithValue(t, "hook", func() { _, _ = tr.RoundTrip(req) })
 	assert.True(t, closed)
 }
@@ -248,10 +248,10 @@ type closer struct {
 
 func (c closer) Close() error { c.onClose(); return nil }
 
-// TestErrorsInEventsHaveNoSecrets: the Err of an Event and of a HostChange prints without the
+// TestErrorsOfHooksHaveNoSecrets: the Err of an AttemptEnd and of a HostChange prints without the
 // secrets of URLs, errors.Is and errors.As see what is inside, and the caller of a single
 // attempt gets the base's own error.
-func TestErrorsInEventsHaveNoSecrets(t *testing.T) {
+func TestErrorsOfHooksHaveNoSecrets(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		own := &url.Error{Op: "Get", URL: "http://u:" + marker + "@h.test/p?key=" + marker + "#" + marker, Err: io.ErrUnexpectedEOF}
 		var seen recorder
@@ -280,7 +280,7 @@ func TestErrorsInEventsHaveNoSecrets(t *testing.T) {
 }
 
 // An error without secrets is the base's own.
-func TestErrorsInEventsAreTheirOwn(t *testing.T) {
+func TestErrorsOfHooksAreTheirOwn(t *testing.T) {
 	var seen recorder
 	own := errors.New("reset by the base")
 	_, err := mustNew(t, transport.Config{Base: script(faults.Fail(own)), Traces: []*transport.Trace{seen.trace()}}).RoundTrip(getRequest(t, "http://h.test/?q="+marker))
@@ -288,60 +288,30 @@ func TestErrorsInEventsAreTheirOwn(t *testing.T) {
 	assert.True(t, seen.events()[0].Err == own)
 }
 
-// TestTextsOfEvents: an Event prints what happened, and what follows.
-func TestTextsOfEvents(t *testing.T) {
+// Explain names a failure inside a good response.
+func TestExplainOfAnErrorInside(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var texts []string
-		tr := mustNew(t, transport.Config{
-			Base: script(faults.Status(503).Delay(20*time.Millisecond), faults.Fail(errors.New("no http://h.test/?key="+marker)), status(200)),
-			Rule: policy.Rule{Classify: always}.Or(exact), Traces: []*transport.Trace{&transport.Trace{Event: func(e transport.Event) { texts = append(texts, e.String()) }}},
-		})
-		_, err := tr.RoundTrip(getRequest(t, "http://u:p@h.test/?key="+marker))
-		require.NoError(t, err)
-		resp, err := mustNew(t, transport.Config{Base: script(faults.Status(200).Body("twelve bytes").CutAt(5)),
-			Traces: []*transport.Trace{&transport.Trace{Event: func(e transport.Event) { texts = append(texts, fmt.Sprint(e)) }}}}).RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", nil))
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
-		require.Error(t, err)
-		assert.Equal(t, []string{
-			"GET to http://h.test, attempt 1: 503 after 20ms, retry after 1s",
-			"GET to http://h.test, attempt 2: no http://h.test/?key=xxxxx, retry after 2s",
-			"GET to http://h.test, attempt 3: 200, the caller gets it",
-			"POST to http://h.test, attempt 1: 200, the caller gets it",
-			"POST to http://h.test: unexpected EOF at byte 5 of the body, nothing can continue its body",
-		}, texts)
+		inside := func(classify.Outcome) classify.Class { return classify.Refused }
+		resp, err := get(t, mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2, Classify: inside}.Or(exact), Base: script(faults.Status(200))}), t.Context())
+		assert.Contains(t, transport.Explain(resp, err), "200 with an error inside, retry after 1s")
 	})
 }
 
-// An event names a failure inside a good response, and the events of a body that cannot go on say
-// why.
-func TestEventsSayWhatFailed(t *testing.T) {
-	texts := func(t *testing.T, c transport.Config) (all []string) {
-		c.Traces = []*transport.Trace{&transport.Trace{Event: func(e transport.Event) { all = append(all, e.String()) }}}
-		resp, err := mustNew(t, c).RoundTrip(getRequest(t, "http://h.test/"))
-		require.NoError(t, err)
-		_, _ = io.ReadAll(resp.Body)
-		return all
-	}
-	inBubble(t, "an error inside", func(t *testing.T) {
-		inside := func(o classify.Outcome) classify.Class {
-			if o.Response != nil && o.Response.Header.Get("X-Error") != "" {
-				return classify.Refused
-			}
-			return classify.Unknown
-		}
-		all := texts(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2, Classify: inside}.Or(exact), Base: script(faults.Status(200).Header("X-Error", "overloaded"))})
-		assert.Equal(t, "GET to http://h.test, attempt 1: 200 with an error inside, retry after 1s", all[0])
-	})
+// The attempts to continue a body tell where it was cut, and why it does not go on.
+func TestAttemptsToContinueABodyAreTold(t *testing.T) {
 	cut := faults.Status(200).Header("ETag", `"v1"`).Body("twelve bytes").CutAt(5)
-	for status, last := range map[int]string{
-		503: "GET to http://h.test, attempt 4, a reconnect: 503 at byte 5 of the body, the caller's deadline leaves no time",
-		403: "GET to http://h.test: unexpected EOF at byte 5 of the body, nothing can continue its body",
-		404: "GET to http://h.test: unexpected EOF at byte 5 of the body, nothing can continue its body",
-	} {
+	for status, want := range map[int]transport.Reason{503: transport.ReasonDeadline, 403: transport.ReasonFinal} {
 		inBubble(t, fmt.Sprintf("a %d for the rest", status), func(t *testing.T) {
-			all := texts(t, transport.Config{Rule: exact, Base: script(cut, faults.Status(status))})
-			assert.Equal(t, last, all[len(all)-1])
+			var seen recorder
+			resp := mustGet(t, mustNew(t, transport.Config{Rule: exact, Base: script(cut, faults.Status(status)), Traces: []*transport.Trace{seen.trace()}}))
+			_, err := io.ReadAll(resp.Body)
+			require.Error(t, err)
+			all := slices.DeleteFunc(seen.events(), func(e transport.AttemptEnd) bool { return e.Kind == "" })
+			last := all[len(all)-1]
+			assert.Equal(t, transport.AttemptResume, last.Kind)
+			assert.Equal(t, status, last.Status)
+			assert.EqualValues(t, 5, last.Offset)
+			assert.Equal(t, want, last.Reason)
 		})
 	}
 }

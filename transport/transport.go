@@ -144,7 +144,7 @@ func New(c Config) (*Transport, error) {
 		faults = append(faults, &policy.FieldError{Field: "Fleet", Err: fmt.Errorf("(%T)(nil) is a nil pointer", c.Fleet)})
 	}
 	trace := joinTraces(c.Traces...)
-	if t.hostChanged = trace.HostChange; trace.Event != nil || trace.hasHooks() {
+	if t.hostChanged = trace.HostChange; trace.hasHooks() {
 		t.trace = trace
 	}
 	t.registry.Watched = t.logger != nil || t.hostChanged != nil

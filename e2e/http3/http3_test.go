@@ -58,7 +58,7 @@ type site struct {
 
 	mu     sync.Mutex
 	reqs   []*http.Request // as the server saw them
-	events []transport.Event
+	events []transport.AttemptEnd
 }
 
 // serve starts a server on the loopback interface. handler gets the number of
@@ -90,7 +90,7 @@ func serve(t *testing.T, rule policy.Rule, handler func(n int, w http.ResponseWr
 	tr, err := transport.New(transport.Config{
 		Base: s.base,
 		Rule: rule.Or(policy.Rule{Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Enabled: policy.Off}}),
-		Traces: []*transport.Trace{&transport.Trace{Event: func(e transport.Event) {
+		Traces: []*transport.Trace{&transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.events = append(s.events, e)
@@ -134,10 +134,10 @@ func (s *site) seen() []*http.Request {
 }
 
 // told returns all events so far.
-func (s *site) told() []transport.Event {
+func (s *site) told() []transport.AttemptEnd {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]transport.Event(nil), s.events...)
+	return append([]transport.AttemptEnd(nil), s.events...)
 }
 
 // connKey is the context key of a request's connection at the server.

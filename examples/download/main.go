@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log"
@@ -23,7 +24,7 @@ func main() {
 	fmt.Printf("A server closes each connection after %s of a file of %s.\n", size(cut), size(length))
 	file := testserver.Pattern(length)
 	bad := testserver.Content(file, `"v1"`).CutAt(cut, testserver.Close)
-	retrying, err := transport.New(transport.Config{Traces: []*transport.Trace{&transport.Trace{Event: tell}}})
+	retrying, err := transport.New(transport.Config{Traces: []*transport.Trace{trace}})
 	must(err)
 
 	fmt.Println("\nA plain client:")
@@ -42,14 +43,19 @@ func main() {
 	fmt.Println("\nA reader notices a cut only if there is no rest. Two versions are never mixed.")
 }
 
-// tell prints what becomes of a body that was cut.
-func tell(e transport.Event) {
-	switch e.Reason {
-	case transport.ReasonRetry:
-		fmt.Printf("  cut after %s, so aplomb asks for the rest\n", size(e.Offset))
-	case transport.ReasonNotResumable:
-		fmt.Println("  the response has no rest of this version")
-	}
+// trace prints what becomes of a body that was cut.
+var trace = &transport.Trace{
+	AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
+		if a.Kind == transport.AttemptResume {
+			fmt.Printf("  cut after %s, so aplomb asks for the rest\n", size(a.Offset))
+		}
+		return ctx
+	},
+	BodyEnd: func(_ context.Context, b transport.BodyEnd) {
+		if transport.ReasonOf(nil, b.Err) == transport.ReasonNotResumable {
+			fmt.Println("  the response has no rest of this version")
+		}
+	},
 }
 
 // download gets a file from a server that plays these steps, and prints what the reader sees.

@@ -52,9 +52,9 @@ func try(t *transport.Transport, server *testserver.Server, title string, want .
 	fmt.Printf("\n%s:\n  %-16s %-18s %-7s %s\n", title, "host", "pattern", "sent", "why no more")
 	for i, host := range []string{"example.org", "api.example.com", "pay.example.com"} {
 		before := server.Arrivals()
-		var last transport.Reason // of the last event, which says why there was no retry
+		var last transport.Reason // of the last attempt, which says why there was no retry
 		ctx := transport.WithTrace(context.Background(), &transport.Trace{
-			Event: func(e transport.Event) { last = e.Reason },
+			AttemptEnd: func(_ context.Context, e transport.AttemptEnd) { last = e.Reason },
 		})
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host, nil)
 		must(err)

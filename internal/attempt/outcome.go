@@ -128,6 +128,8 @@ func resultOfError(err error) concurrency.Result {
 // attempt. A base transport that calls no hooks tells nothing. The nil link belongs to an
 // attempt whose connection nobody needs to know.
 type Link struct {
+	Proves bool // the class of the outcome depends on it; else only observers hear of it
+
 	out   Outgoing // the copy that the attempt sends
 	trace httptrace.ClientTrace
 

@@ -107,7 +107,7 @@ var features = []feature{
 		absent: regexp.MustCompile(`FieldError|ConfigErrors`)},
 	{name: "reads rules from a file, and takes new ones", ours: yes, shown: []string{"internal/rulejson.TestLoad", "transport.TestUpdateKeepsHostState", "examples/hosts"},
 		absent: regexp.MustCompile(`(?i)loadrule|rulefile|update`)},
-	{name: "says why there was no retry", ours: yes, shown: []string{"transport.TestEvents", "transport.TestExplain", "cmd/internal/demo"}, probe: saysWhy, setups: reasonSetups,
+	{name: "says why there was no retry", ours: yes, shown: []string{"transport.TestAttemptEnds", "transport.TestExplain", "cmd/internal/demo"}, probe: saysWhy, setups: reasonSetups,
 		names: map[string]string{"retryablehttp": "retryablehttp.StandardClient", "failsafehttp": "retrypolicy.ExceededError", "azcore": "log.SetListener"}},
 	{name: "has OpenTelemetry", ours: yes, shown: []string{"otel.TestSpans", "lab/metrics"},
 		names: map[string]string{"azcore": "policy.TracingProvider"}, absent: regexp.MustCompile(`(?i)otel|telemetry|trac(e|ing)`),

@@ -94,16 +94,17 @@ func newScene(t *testing.T) *scene {
 	for range 3 {
 		s.get(closed.URL)
 	}
-	told := transport.Event{Host: idle, Request: httptest.NewRequest(http.MethodPost, "/", nil), Reason: transport.ReasonThrottled}
+	told := transport.AttemptEnd{Host: idle, Request: httptest.NewRequest(http.MethodPost, "/", nil)}
 	for i := range 30 { // too many for the rows that are shown at first
-		told.Attempt = transport.Attempt{Kind: transport.AttemptFirst, Number: 1, Status: 500 + i, RetryAfter: time.Hour, Queued: transport.Queued{Gate: time.Second}, Addr: "[2001:db8:1234:5678:9abc:def0:1234:5678]:8443", Time: time.Now()}
+		told.Attempt = transport.Attempt{Kind: transport.AttemptFirst, Number: 1, Status: 500 + i, RetryAfter: time.Hour, Waited: time.Second, WaitedFor: transport.ReasonConcurrency, Reason: transport.ReasonThrottled, Addr: "[2001:db8:1234:5678:9abc:def0:1234:5678]:8443"}
 		told.Response = &http.Response{StatusCode: told.Status}
-		s.debug.Trace().Event(told)
+		s.debug.Trace().AttemptEnd(t.Context(), told)
 	}
 	for i := range 11 { // the last is slow
-		well := transport.Event{Host: idle, Request: told.Request, Reason: transport.ReasonFinal, Response: &http.Response{StatusCode: 200}}
-		well.Attempt = transport.Attempt{Kind: transport.AttemptFirst, Number: 1, Status: 200, Duration: max(time.Duration(i/10)*9*time.Second, 10*time.Millisecond)}
-		s.debug.Trace().Event(well)
+		well := transport.AttemptEnd{Host: idle, Request: told.Request, Response: &http.Response{StatusCode: 200}}
+		took := max(time.Duration(i/10)*9*time.Second, 10*time.Millisecond)
+		well.Attempt = transport.Attempt{Kind: transport.AttemptFirst, Number: 1, Status: 200, Duration: took, Reason: transport.ReasonFinal}
+		s.debug.Trace().AttemptEnd(t.Context(), well)
 	}
 	// A request that has ended before it is sent.
 	late, cancel := context.WithCancel(t.Context())

@@ -24,10 +24,10 @@ var (
 	errPatience = errors.New("simulate: the caller has waited for long enough")
 )
 
-// An event is an event of a Trace with its time.
+// An event is the end of an attempt, with the time when the Trace was told.
 type event struct {
 	at time.Duration
-	transport.Event
+	transport.AttemptEnd
 }
 
 // A call is one request of a caller.

@@ -83,7 +83,7 @@ func (w *world) checkCall(c *call) {
 		}
 	}
 	for _, e := range c.events {
-		due := e.Time.Add(e.Delay).Sub(w.start)
+		due := min(e.at, w.timeOf(e.Start.Add(e.Duration))) + e.Delay
 		if e.Reason == transport.ReasonRetry && c.plan.deadline > 0 && due >= c.plan.at+c.plan.deadline {
 			w.complain(Futile, c, "a retry at %v, after the deadline", due)
 		}
@@ -197,7 +197,7 @@ func (c *call) takenAt() (all []time.Duration) {
 		if !c.anyAttempt(func(s *attempt) bool { return s.began >= e.at && s.number > e.Number && s.began <= c.returned }) {
 			continue
 		}
-		at := min(e.at, c.world.timeOf(e.Time))
+		at := min(e.at, c.world.timeOf(e.Start.Add(e.Duration)))
 		if e.RetryAfter > 0 {
 			at += e.Delay
 		}

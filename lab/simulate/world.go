@@ -327,7 +327,6 @@ func (w *world) config(l *link) transport.Config {
 	}
 	if p.traced {
 		c.Traces = []*transport.Trace{{
-			Event: w.event,
 			AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
 				w.told(a.Request, func(c *call) {
 					if c.begun++; a.Kind == transport.AttemptHedge {
@@ -336,7 +335,7 @@ func (w *world) config(l *link) transport.Config {
 				})
 				return ctx
 			},
-			AttemptEnd: func(_ context.Context, a transport.AttemptEnd) { w.told(a.Request, func(c *call) { c.ended++ }) },
+			AttemptEnd: w.attemptEnd,
 		}}
 	}
 	if p.logged {
@@ -354,13 +353,14 @@ func (w *world) told(req *http.Request, count func(*call)) {
 	}
 }
 
-// event notes an event of the Transport.
-func (w *world) event(e transport.Event) {
+// attemptEnd notes the end of an attempt, and the decision about it.
+func (w *world) attemptEnd(_ context.Context, e transport.AttemptEnd) {
 	c := callOf(e.Request.Context())
 	if c == nil {
 		return // an attempt of nobody is noticed as it arrives
 	}
 	w.mu.Lock()
+	c.ended++
 	c.events = append(c.events, event{w.now(), e})
 	w.story = append(w.story, entry{w.now(), c.plan.id, "  %v after attempt %d, wait %v, verdict %v", []any{e.Reason, e.Number, e.Delay, e.Class}})
 	w.mu.Unlock()

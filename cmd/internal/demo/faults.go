@@ -120,7 +120,7 @@ func stream() io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{}), upl
 
 // attempts says which attempt succeeded.
 func attempts(r result) (note, error) {
-	return fmt.Sprintf("attempt %d", len(r.events)), nil
+	return fmt.Sprintf("attempt %d", len(r.attempts)), nil
 }
 
 // notBefore checks at the server that no request came back earlier than told.
@@ -154,10 +154,10 @@ func sameBodies(r result) (note, error) {
 func because(reason transport.Reason) func(result) (note, error) {
 	return func(r result) (note, error) {
 		switch {
-		case len(r.events) == 0:
+		case len(r.attempts) == 0:
 			return "", errors.New("the transport reported nothing")
-		case r.events[0].Reason != reason:
-			return "", fmt.Errorf("the reason is %q, promised %q", r.events[0].Reason, reason)
+		case r.attempts[0].Reason != reason:
+			return "", fmt.Errorf("the reason is %q, promised %q", r.attempts[0].Reason, reason)
 		case r.took > time.Second:
 			return "", fmt.Errorf("took %v instead of returning at once", r.took)
 		}
@@ -172,21 +172,21 @@ type result struct {
 	body     string
 	story    string // as transport.Explain tells it
 	took     time.Duration
-	events   []transport.Event // none from the plain client
+	attempts []transport.AttemptEnd // none from the plain client
 	arrivals []arrival
 }
 
 // meet starts a server with the fault and sends the request to it.
-func (f *fault) meet(ctx context.Context, client *http.Client, tell func(transport.Event)) (r result) {
+func (f *fault) meet(ctx context.Context, client *http.Client, tell func(transport.AttemptEnd)) (r result) {
 	server, err := newServer(f.late, f.steps)
 	if err != nil {
 		return result{err: err}
 	}
 	defer server.close()
 
-	// Events come in the request's own goroutine, so r needs no lock.
-	ctx = transport.WithTrace(ctx, &transport.Trace{Event: func(e transport.Event) {
-		r.events = append(r.events, e)
+	// Hooks run in the request's own goroutine, so r needs no lock.
+	ctx = transport.WithTrace(ctx, &transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
+		r.attempts = append(r.attempts, e)
 		tell(e)
 	}})
 	if f.limit > 0 {

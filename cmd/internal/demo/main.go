@@ -76,11 +76,11 @@ func run(ctx context.Context, stdout, stderr io.Writer) int {
 	var all sync.WaitGroup
 	for _, r := range rows {
 		all.Go(func() {
-			got := r.fault.meet(limited, plain, func(transport.Event) {})
+			got := r.fault.meet(limited, plain, func(transport.AttemptEnd) {})
 			screen.update(func() { r.plain = &got })
 		})
 		all.Go(func() {
-			got := r.fault.meet(limited, aplomb, func(e transport.Event) { screen.event(r, e) })
+			got := r.fault.meet(limited, aplomb, func(e transport.AttemptEnd) { screen.ended(r, e) })
 			screen.update(func() { r.aplomb = &got })
 		})
 	}

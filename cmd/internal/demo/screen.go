@@ -118,8 +118,8 @@ func (s *screen) update(change func()) {
 	change()
 }
 
-// event notes an event of aplomb's client.
-func (s *screen) event(r *row, e transport.Event) {
+// ended notes the end of an attempt of aplomb's client.
+func (s *screen) ended(r *row, e transport.AttemptEnd) {
 	if e.Reason != transport.ReasonRetry {
 		return
 	}
@@ -133,7 +133,7 @@ func (s *screen) event(r *row, e transport.Event) {
 	default:
 		r.last = strconv.Itoa(e.Status)
 	}
-	r.next = e.Time.Add(e.Delay)
+	r.next = time.Now().Add(e.Delay)
 	if !s.live {
 		s.printf("%s: %s\n", r.fault.name, r.progress())
 	}

@@ -71,10 +71,10 @@ func against(ctx context.Context, o options, f *rulejson.File, base http.RoundTr
 	} else {
 		defer time.AfterFunc(patience, func() { cancel(errPatience) }).Stop()
 	}
-	var event *transport.Event
-	trace := &transport.Trace{Event: func(e transport.Event) {
-		if event == nil {
-			event = &e
+	var end *transport.AttemptEnd
+	trace := &transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
+		if end == nil {
+			end = &e
 			cancel(errDone)
 		}
 	}}
@@ -101,13 +101,13 @@ func against(ctx context.Context, o options, f *rulejson.File, base http.RoundTr
 	if resp != nil {
 		_ = resp.Body.Close()
 	}
-	if event == nil {
+	if end == nil {
 		return nil, errors.New("the request was not sent: " + transport.SafeError(err, o.url))
 	}
 	if errors.Is(context.Cause(ctx), errPatience) {
-		event.Err = errPatience
+		end.Err = errPatience
 	}
-	return judge(o, patterns, event, took), nil
+	return judge(o, patterns, end, took), nil
 }
 
 // A single is a base that sends one request.
@@ -126,7 +126,7 @@ func (s *single) RoundTrip(req *http.Request) (*http.Response, error) {
 	return s.base.RoundTrip(req)
 }
 
-func judge(o options, patterns []string, e *transport.Event, took time.Duration) *judgement {
+func judge(o options, patterns []string, e *transport.AttemptEnd, took time.Duration) *judgement {
 	j := &judgement{
 		Method: o.method, URL: safe(o.url), Applies: append([]string{}, patterns...), Status: e.Status, Took: waits.Seconds(took),
 		Verdict: string(e.Class), Retry: e.Reason == transport.ReasonRetry, Reason: string(e.Reason), Wait: waits.Seconds(e.Delay),

@@ -226,11 +226,19 @@ func TestAgainstNobody(t *testing.T) {
 	assert.Contains(t, stdout, "yes, after")
 }
 
+// An interrupted is a base whose user gives up while it waits.
+type interrupted func()
+
+func (give interrupted) RoundTrip(req *http.Request) (*http.Response, error) {
+	give()
+	<-req.Context().Done()
+	return nil, req.Context().Err()
+}
+
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
 	var out, err bytes.Buffer
-	code := run(ctx, []string{"-against", "http://h.test/"}, world{stdout: &out, stderr: &err, base: faults.New(nil, faults.Script(faults.Hang()))})
+	code := run(ctx, []string{"-against", "http://h.test/"}, world{stdout: &out, stderr: &err, base: interrupted(cancel)})
 	assert.Equal(t, 0, code, err.String())
 	assert.Contains(t, out.String(), "canceled")
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log"
 	"net/http"
@@ -19,7 +20,7 @@ func main() {
 	config := transport.Config{
 		Base:   faults.New(nil, faults.Script(faults.Status(503), faults.Pass())),
 		Rule:   policy.Rule{Backoff: backoff.Constant(time.Millisecond)},
-		Traces: []*transport.Trace{&transport.Trace{Event: func(transport.Event) { attempts++ }}},
+		Traces: []*transport.Trace{&transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { attempts++ }}},
 	}
 	if err := module(&config); err != nil {
 		log.Fatal(err)
