@@ -100,14 +100,14 @@ func isCanonical(host string) bool {
 
 // isPlainPort reports whether s is a colon and a port that no scheme implies,
 // without leading zeros. Any other text, such as the rest of an IPv6 address
-// without brackets, takes the slow way.
+// without brackets, takes the slow way. s does not end with a colon.
 func isPlainPort(s string) bool {
 	for i := 1; i < len(s); i++ {
 		if s[i] < '0' || s[i] > '9' {
 			return false
 		}
 	}
-	return len(s) > 1 && s[0] == ':' && s[1] != '0' && s != ":80" && s != ":443"
+	return s[0] == ':' && s[1] != '0' && s != ":80" && s != ":443"
 }
 
 // SplitPort splits "name:port" and "[v6]:port". The port is "" if there is none.

@@ -19,6 +19,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 )
@@ -87,6 +88,13 @@ func TestTableIsBounded(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 100, n, "evicted hosts are out of the chains")
+	assert.Nil(t, table.last.Load(), "it was evicted")
+
+	table = NewTable[int](3)
+	for i, name := range []string{"a", "a", "b", "c", "d", "e", "f"} {
+		touch(table, name)
+		assert.Equal(t, i < 6, table.Lookup("http://a") != nil, "asked for twice, and then not for a round, at %s", name)
+	}
 }
 
 func TestTableKeepsBusyAndRecentHosts(t *testing.T) {
@@ -188,6 +196,7 @@ func TestTableIsBoundedEvenWhenAllAreBusy(t *testing.T) {
 	}
 	assert.Equal(t, 10, table.Len())
 	assert.False(t, first.begin(), "evicted while it was busy")
+	assert.NotNil(t, table.Lookup("http://host-40"), "one after the other goes")
 }
 
 func TestEvictedStateIsNotBegun(t *testing.T) {
@@ -250,7 +259,7 @@ func TestNewHostAllocatesOnce(t *testing.T) {
 
 func TestAcquireAllocatesNothing(t *testing.T) {
 	table := NewTable[int](0)
-	urls := []*url.URL{urlOf("https://one.example.com/"), urlOf("http://two.example.com:8080/")}
+	urls := []*url.URL{urlOf("https://one.example.com/"), urlOf("http://two.example.com:8080/"), urlOf("http://THREE.example.com/")}
 	for _, u := range urls {
 		table.Acquire(u).Release()
 	}
@@ -392,8 +401,8 @@ func TestKeyIsBounded(t *testing.T) {
 		k := KeyOf(&u)
 		assert.LessOrEqual(t, len(k.Host), maxHostLen)
 		assert.LessOrEqual(t, len(k.Scheme), maxSchemeLen)
-		_, end, long := strings.Cut(k.Host, "~")
-		assert.True(t, !long || len(k.Host) == maxHostLen && strings.HasSuffix(u.Host, end), "the end stays")
+		hash, end, long := strings.Cut(k.Host, "~")
+		assert.True(t, !long || len(hash) == 32 && len(k.Host) == maxHostLen && strings.HasSuffix(u.Host, end), "the end stays")
 		keys[k] = true
 		assert.Equal(t, k, KeyOf(&url.URL{Scheme: u.Scheme, Host: strings.ToUpper(u.Host)}))
 	}
@@ -421,6 +430,18 @@ func TestQuietAndCalm(t *testing.T) {
 		row.happens(s.Machines())
 		assert.Equal(t, []bool{row.quiet, row.calm}, []bool{s.Quiet(), s.Calm()}, "%s: quiet, calm", name)
 	}
+}
+
+// The first call makes a machine, and the others return it.
+func TestMadeOnce(t *testing.T) {
+	s := new(State[int])
+	m := s.Machines()
+	assert.Nil(t, s.PoolsMade())
+	assert.Same(t, m.Pools(), s.PoolsMade())
+	r := m.Rate(rate.Config{PerSecond: 1})
+	assert.Same(t, r, m.Rate(rate.Config{PerSecond: 2}))
+	limiter, made := m.Made()
+	assert.True(t, limiter == nil && made == r)
 }
 
 func TestStateFillsOneCacheLine(t *testing.T) {

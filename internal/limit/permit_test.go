@@ -353,6 +353,7 @@ func TestReserveRetry(t *testing.T) {
 		_, ok = reserve(nil)
 		assert.False(t, ok)
 		assert.Empty(t, s.told, "nobody misses a hedge")
+		assert.Equal(t, time.Second, time.Until(s.request(t, 0).NextRetry()).Round(time.Millisecond))
 		_, ok = reserve(&attempt.Outcome{Resp: answer(503)})
 		assert.False(t, ok)
 		assert.Equal(t, []string{fmt.Sprint(news.NoRetries, " false 503 false")}, s.told)
@@ -832,6 +833,7 @@ func TestTold(t *testing.T) {
 		for p.ReserveRetry(r, time.Now(), 0, &attempt.Outcome{Resp: answer(500)}) {
 		}
 		require.Len(t, s.told, 1)
+		assert.Zero(t, r.NextRetry(), "time earns none")
 		s.ends(t, 200, classify.Final)
 		s.ends(t, 200, classify.Final)
 		assert.Len(t, s.told, 1, "half of it is not back")

@@ -71,6 +71,7 @@ func TestWake(t *testing.T) {
 }
 
 func TestHalf(t *testing.T) {
+	assert.Equal(t, 1, (*Waiter)(nil).Costs())
 	assert.Equal(t, []any{256, time.Hour, 32, 10 * time.Millisecond}, []any{MaxScopes, MaxHeard, spares, spareTime}, "the figures that the comments name")
 	assert.Equal(t, instant.Instant(15), (&Waiter{From: 10, By: 20}).Half())
 	assert.Equal(t, instant.Instant(25), (&Waiter{From: 10, By: 30}).Late())
