@@ -267,8 +267,15 @@ func TestRefresh(t *testing.T) {
 			protocol int32
 			failures int
 			deadline time.Duration
+			class    classify.Class
+			err      error
 			want     int
-		}{{2, 4, 0, 1}, {2, 1, 0, 1}, {1, 4, 0, 0}, {0, 4, 0, 0}, {2, 4, time.Nanosecond, 0}} {
+		}{
+			{2, 4, 0, classify.Ambiguous, context.DeadlineExceeded, 1}, {2, 1, 0, classify.Ambiguous, context.DeadlineExceeded, 1},
+			{1, 4, 0, classify.Ambiguous, context.DeadlineExceeded, 0}, {0, 4, 0, classify.Ambiguous, context.DeadlineExceeded, 0},
+			{2, 4, time.Nanosecond, classify.Ambiguous, context.DeadlineExceeded, 0},
+			{2, 4, 0, classify.Ambiguous, syscall.ECONNRESET, 0}, {2, 4, 0, classify.Refused, context.DeadlineExceeded, 0},
+		} {
 			s := set(t, policy.Rule{}, 1, false)
 			s.State.Protocol.Store(row.protocol)
 			if row.deadline > 0 {
@@ -278,7 +285,7 @@ func TestRefresh(t *testing.T) {
 			}
 			var slept time.Duration
 			for range row.failures {
-				s.fails(attempt.Outcome{Kind: attempt.First}, context.DeadlineExceeded)
+				s.ends(attempt.Outcome{Kind: attempt.First}, row.class, nil, row.err)
 				start := time.Now()
 				s.Refresh()
 				slept += time.Since(start)
@@ -298,6 +305,7 @@ func TestMaker(t *testing.T) {
 		other.Make(s.lane)
 		s.Maker.LeaveAll(s.pools())
 		s.Maker.LeaveAll(nil)
+		s.Maker.leave(nil)
 		s.Maker.leave(s.pools().Or(nil))
 		for _, row := range []struct {
 			after time.Duration
