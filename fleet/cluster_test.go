@@ -338,7 +338,7 @@ func TestNodeTakenForAServer(t *testing.T) {
 			f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name(i), Status: 429, Wait: time.Hour})
 		}
 	}
-	eventually(t, func() bool { use(); return lines.count("can't be used (MOVED") > 0 }, "%v", lines)
+	eventually(t, func() bool { use(); return lines.count("can't be used\" error=\"MOVED") > 0 }, "%v", lines)
 	for begin := time.Now(); time.Since(begin) < 2500*time.Millisecond; time.Sleep(10 * time.Millisecond) {
 		use()
 		require.False(t, f.state().Connected)

@@ -192,7 +192,7 @@ func (l *link) settle() {
 	}
 	if l.bad && now.Sub(l.since) >= min(calm, time.Second<<min(l.losses, 10)>>1) {
 		l.bad = false
-		l.journal.add(slog.LevelInfo, backText)
+		l.journal.add(slog.LevelInfo, "fleet: Redis is back")
 	}
 	if !l.bad && now.Sub(l.lastBad) > calm {
 		l.losses = 0
@@ -240,31 +240,14 @@ func (l *link) note(err error, node string) {
 		l.losses++
 	}
 	l.bad, l.refused = true, refused
-	what, args := "Redis", []any{"err", l.reason}
-	if node != "" {
-		what, args = "a node of Redis", []any{"node", node, "err", l.reason}
-	}
-	l.journal.add(slog.LevelWarn, lostText(what, l.reason, refused), args...)
-}
-
-// backText says that Redis is back, and what happens next.
-const backText = "fleet: Redis is back: the processes share holds, quotas and outages again"
-
-// lostText says what is lost or can't be used, why, and what happens next, in about 120
-// characters.
-func lostText(what, why string, refused bool) string {
-	state := " is lost ("
+	text, args := "fleet: Redis is lost", []any{"error", l.reason}
 	if refused {
-		state = " can't be used ("
+		text = "fleet: Redis can't be used"
 	}
-	switch {
-	case len(why) <= 40:
-	case refused:
-		why = strings.ToValidUTF8(why[:40], "") + "…"
-	default:
-		why = "…" + strings.ToValidUTF8(why[len(why)-40:], "") // the end says most
+	if node != "" {
+		args = append(args, "node", node)
 	}
-	return "fleet: " + what + state + why + "): this process goes on with its own knowledge"
+	l.journal.add(slog.LevelWarn, text, args...)
 }
 
 // isRefusal reports whether Redis answers and does not do what a Fleet needs, such as for a wrong

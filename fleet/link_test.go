@@ -96,18 +96,6 @@ func TestAway(t *testing.T) {
 	})
 }
 
-// TestLinesInTheDocs: docs/observability.md shows the lines about Redis as they are.
-func TestLinesInTheDocs(t *testing.T) {
-	text, err := os.ReadFile("../docs/observability.md")
-	require.NoError(t, err)
-	for _, line := range []string{"WARN " + lostText("Redis", "connection refused", false), "WARN " + lostText("Redis", "NOAUTH Authentication required.", true), "INFO " + backText} {
-		assert.Contains(t, string(text), "`"+line+"`")
-	}
-	for _, refused := range []bool{false, true} {
-		assert.LessOrEqual(t, len([]rune(lostText("Redis", strings.Repeat("x", 1000), refused))), 120)
-	}
-}
-
 // A Transport hears of its own member as soon as there is a connection, and before that of nobody.
 func TestTransportHearsOfAConnection(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts nothing, so nobody answers

@@ -328,7 +328,7 @@ func TestNoPasswordInTheLog(t *testing.T) {
 				c.Logger = lines.logger()
 				set(c.Redis)
 				f, _ := start(t, c)
-				eventually(t, func() bool { return lines.count("own knowledge") > 0 }, "no log line")
+				eventually(t, func() bool { return lines.count("fleet: Redis ") > 0 }, "no log line")
 				require.NotContains(t, lines.String(), word)
 				require.Less(t, len(lines.String()), 1000)
 				f.Close()

@@ -132,7 +132,7 @@ func (s *store) judge(node, host string, err error) {
 		n := s.refused.pass(time.Now())
 		s.mu.Unlock()
 		if n > 0 {
-			s.journal.add(slog.LevelWarn, "fleet: Redis refuses the news of a host", "refused", n, "host", host, "err", s.link.hidden.reason(err))
+			s.journal.add(slog.LevelWarn, "fleet: Redis refuses the news of a host", "refused", n, "host", host, "error", s.link.hidden.reason(err))
 		}
 	default:
 		s.link.failed(err, node, host)
