@@ -28,11 +28,10 @@
 // The files, in the order in which an outcome meets them:
 //
 //	class.go       what one attempt returned, the four classes, and classifiers made of smaller classifiers
-//	default.go     Default and Refusals, the classes for plain HTTP
+//	default.go     Default and Refusals, the classes for plain HTTP, and whether a request may be sent twice
 //	kind.go        the types of errors (errno.go: by number)
 //	text.go        the few errors that only their text tells apart
 //	text_http3.go  the same for HTTP/3
-//	idempotent.go  whether a request may be sent twice
 //	retryafter.go  RetryAfter, functions made of smaller functions, and what else forbids or asks for a retry
 //
 // Everything in this package is a pure function or a plain value and is safe

@@ -75,7 +75,12 @@ func sort(err error) (ErrorType, Class) {
 	case err == nil:
 		return "", Unknown
 	case errors.Is(err, context.Canceled):
-		return ErrorCanceled, byCancel(err)
+		// Somebody other than the caller has cancelled, such as a source of tokens below, or a dial that
+		// several requests share. Default has dealt with the caller before.
+		if op, _ := errors.AsType[*net.OpError](err); isDial(op) {
+			return ErrorCanceled, Refused
+		}
+		return ErrorCanceled, Ambiguous
 	case isTLS(err):
 		if endsConnection(err) {
 			return ErrorReset, Ambiguous
@@ -83,7 +88,12 @@ func sort(err error) (ErrorType, Class) {
 		return ErrorTLS, Final // the next handshake would meet the same certificates
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		return ErrorDNS, byDNS(dns)
+		// No request leaves before its name is resolved. The resolver says whether asking again can help. If
+		// a name does not exist, it does not matter what else is set.
+		if !dns.IsNotFound && (dns.IsTimeout || dns.IsTemporary) {
+			return ErrorDNS, Refused
+		}
+		return ErrorDNS, Final
 	}
 	if stream, ok := errors.AsType[streamError](err); ok {
 		if stream.Cause != nil { // why this side ended the stream
@@ -115,16 +125,6 @@ func sort(err error) (ErrorType, Class) {
 		return ErrorProtocol, Ambiguous
 	}
 	return ErrorOther, Final
-}
-
-// byCancel returns the class for a cancellation by somebody other than the
-// caller, such as a source of tokens below, or a dial that several requests share.
-// [Default] has dealt with those of the caller before.
-func byCancel(err error) Class {
-	if op, _ := errors.AsType[*net.OpError](err); isDial(op) {
-		return Refused
-	}
-	return Ambiguous
 }
 
 // isTLS reports whether an error ended a handshake or a TLS connection for
@@ -161,15 +161,6 @@ func endsConnection(err error) bool {
 	}](err)
 	done := ok && after.HandshakeDone()
 	return wraps(err, func(e error) bool { return byAlert(e.Error(), done) })
-}
-
-// byDNS returns Refused if the resolver says that asking again can help. No
-// request leaves before its name is resolved.
-func byDNS(err *net.DNSError) Class {
-	if !err.IsNotFound && (err.IsTimeout || err.IsTemporary) { // not found: the name does not exist, whatever else is set
-		return Refused
-	}
-	return Final
 }
 
 // isDial reports whether an operation comes before any request. That is

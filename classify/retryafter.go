@@ -106,7 +106,8 @@ func Signals(o Outcome) Class {
 		return Final
 	case field.ForbidsPushback(h):
 		return Final
-	case quotaUsedUp(o):
+	case o.Response.StatusCode == http.StatusTooManyRequests &&
+		bytes.Contains(o.Peek(peek.Limit), []byte(`"insufficient_quota"`)):
 		return Final
 	case githubLimit(o):
 		return Refused
@@ -124,9 +125,4 @@ func githubLimit(o Outcome) bool {
 	h := o.Response.Header
 	return o.Response.StatusCode == http.StatusForbidden && has(h, "X-Github-Request-Id") &&
 		(has(h, "Retry-After") || field.Zero(h, "X-Ratelimit-Remaining") || bytes.Contains(o.Peek(peek.Limit), []byte("secondary rate limit")))
-}
-
-func quotaUsedUp(o Outcome) bool {
-	return o.Response.StatusCode == http.StatusTooManyRequests &&
-		bytes.Contains(o.Peek(peek.Limit), []byte(`"insufficient_quota"`))
 }

@@ -11,10 +11,8 @@
 // The files:
 //
 //	rule.go        Rule, with Or
-//	validate.go    Validate
-//	limits.go      Off, and the groups of a Rule's fields
-//	enum.go        how a Switch is printed
+//	validate.go    Validate and FieldError
+//	limits.go      Off, Switch, and the groups of a Rule's fields
 //	key.go         UUIDKey, KeyByCredentials and KeyByRoute
-//	errors.go      FieldError
 //	do.go          Do and DoValue
 package policy

@@ -5,6 +5,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -184,4 +185,12 @@ func (h Hedge) check(bad *faults) {
 	case h.Percentile <= 1:
 		bad.add("Hedge.Percentile", h.Percentile, "would hedge nearly every request; did you mean 99?")
 	}
+}
+
+// String returns "on", "off", or "inherit" for the zero value.
+func (s Switch) String() string {
+	if s < Off || s > On {
+		return "Switch(" + strconv.Itoa(int(s)) + ")"
+	}
+	return [...]string{"off", "inherit", "on"}[s-Off]
 }

@@ -284,18 +284,13 @@ func showFields(v reflect.Value) string {
 			continue
 		}
 		text := show(at)
-		if isOff(at) {
+		// The types with words of their own are smaller, and a back-off that is a number is in an interface.
+		if at.CanFloat() && at.Float() < 0 || at.CanInt() && at.Kind() != reflect.Int8 && at.Int() < 0 {
 			text = "off"
 		}
 		list = append(list, field.Name+": "+text)
 	}
 	return "{" + strings.Join(list, ", ") + "}"
-}
-
-// isOff reports whether v is a negative number or duration. The types with words of their own are
-// smaller, and a back-off that is a number is in an interface.
-func isOff(v reflect.Value) bool {
-	return v.CanFloat() && v.Float() < 0 || v.CanInt() && v.Kind() != reflect.Int8 && v.Int() < 0
 }
 
 // show prints a value on one line. It does not follow pointers. So it ends even if

@@ -11,23 +11,15 @@ import (
 	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
-// reasonOfHost returns the Reason of a condition of a host.
-func reasonOfHost(c news.Condition) Reason {
-	switch c {
-	case news.Down:
-		return ReasonCircuitOpen
-	case news.Held:
-		return ReasonThrottled
-	case news.NoRetries:
-		return ReasonRetryBudget
-	case news.LowQuota:
-		return ReasonQuota
-	case news.Crowded:
-		return ReasonConcurrency
-	case news.RateLimited:
-		return ReasonRateLimit
-	}
-	return ""
+// reasonsOfHosts are the Reasons of the conditions of a host.
+var reasonsOfHosts = [...]Reason{
+	news.Down:        ReasonCircuitOpen,
+	news.Held:        ReasonThrottled,
+	news.NoRetries:   ReasonRetryBudget,
+	news.LowQuota:    ReasonQuota,
+	news.Crowded:     ReasonConcurrency,
+	news.RateLimited: ReasonRateLimit,
+	news.Pool:        "", // has none
 }
 
 // A HostChange says that a limit of a host began to hold or to refuse requests, or that this is

@@ -157,7 +157,9 @@ func (d *download) Fetch(cut *resume.Cut) error {
 		}
 		lost, err := cut.Use(resp)
 		if err == nil {
-			d.noteContinued(cut.Offset)
+			if d.resumes.Add(1) == 1 {
+				d.past.resumed = cut.Offset
+			}
 			return nil
 		}
 		if !lost || !d.MayFetch(cut.Offset, err) {
@@ -175,13 +177,6 @@ func (d *download) makePast() *past {
 		d.past = &past{series: series{sent: 1}}
 	}
 	return d.past
-}
-
-// noteContinued counts a continuation at offset.
-func (d *download) noteContinued(offset int64) {
-	if d.resumes.Add(1) == 1 {
-		d.past.resumed = offset
-	}
 }
 
 // discard discards a response that does not continue the body. That reads for some time, so it

@@ -109,8 +109,12 @@ func (x *retrier) loop() (*http.Response, error) {
 			x.report.tellUndecided(&x.told, &x.last)
 		}
 	}()
-	if x.Req.Body != nil && x.Req.Body != http.NoBody {
-		x.body = x.keepBody()
+	switch {
+	case x.Req.Body == nil || x.Req.Body == http.NoBody:
+	case x.isSingle():
+		x.body = replay.Once(x.Req, x.t.kept) // is watched as well, because its Read may fail
+	default:
+		x.body = replay.New(x.Req, x.Rule.Policy.ReplayBuffer, x.t.kept)
 	}
 	for atHand := x.last.Number > 0; ; atHand = false {
 		if !atHand {
@@ -149,15 +153,6 @@ func (x *retrier) loop() (*http.Response, error) {
 			return x.endWithoutBody(left, &d, why)
 		}
 	}
-}
-
-// keepBody prepares the body for later attempts. A body that is sent once only is watched as
-// well, because its Read may fail.
-func (c *call) keepBody() replay.Body {
-	if c.isSingle() {
-		return replay.Once(c.Req, c.t.kept)
-	}
-	return replay.New(c.Req, c.Rule.Policy.ReplayBuffer, c.t.kept)
 }
 
 // admit waits until the limits let an attempt go. Nothing is sent for a caller who has gone,
@@ -299,17 +294,10 @@ func (x *retrier) judge(d *decision) {
 		x.download.past.sentAt, x.download.past.offset = d.at.Add(d.delay), x.report.offset
 	}
 	if d.reason == ReasonNotReplayable {
-		d.err = bodyErr(a.Err, cmp.Or(d.why, x.body.Why()))
+		if why := cmp.Or(d.why, x.body.Why()); why != nil {
+			d.err = &bodyError{last: a.Err, why: why}
+		}
 	}
-}
-
-// bodyErr returns the error of an attempt that is not retried because of the
-// request's body. last is the attempt's own error, or nil after a response.
-func bodyErr(last, why error) error {
-	if why == nil {
-		return last
-	}
-	return &bodyError{last: last, why: why}
 }
 
 // facts gathers everything that the decision depends on.

@@ -234,7 +234,7 @@ func (c observer) Safe(err error) error { return withoutSecrets(err, c.Req.URL.S
 // hostChange returns a change as others see it.
 func (c observer) hostChange(v news.Change) HostChange {
 	h := HostChange{
-		Host: c.HostName(), Reason: reasonOfHost(v.Condition), Over: v.Over, Status: v.Status, Err: v.Err, FromFleet: v.Fleet,
+		Host: c.HostName(), Reason: reasonsOfHosts[v.Condition], Over: v.Over, Status: v.Status, Err: v.Err, FromFleet: v.Fleet,
 		Waiting: v.Waiting, Limit: v.Room, at: time.Now(),
 	}
 	if h.Since = h.at; v.Since > 0 {

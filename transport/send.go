@@ -55,10 +55,14 @@ func (a *try) fly() {
 	a.permit.Landed(&a.Attempt)
 }
 
-// flyCopy sends a copy of the request.
+// flyCopy sends a copy of the request. The error of a timer says until when a Transport below would have
+// waited.
 func (a *try) flyCopy() {
-	if a.SendCopy(a.out); a.Hidden != nil {
-		a.Err = withHold(a.Err, a.Hidden)
+	if a.SendCopy(a.out); a.Hidden == nil {
+		return
+	}
+	if until := heldUntil(a.Hidden); !until.IsZero() {
+		a.Err = &attempt.HeldBelow{Late: a.Err, Until: until}
 	}
 }
 
@@ -172,14 +176,6 @@ func (c *call) provesConnection() bool {
 // that RequestStart returned.
 func (c *call) parentContext() context.Context {
 	return cmp.Or(c.spanned, c.Req.Context())
-}
-
-// withHold adds the wait that err tells of to the error of a timer.
-func withHold(late, err error) error {
-	if until := heldUntil(err); !until.IsZero() {
-		return &attempt.HeldBelow{Late: late, Until: until}
-	}
-	return late
 }
 
 // heldUntil returns the end of the longest wait that a server asked for in the attempts

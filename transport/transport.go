@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/limit"
@@ -148,7 +149,13 @@ func New(c Config) (*Transport, error) {
 		t.trace = trace
 	}
 	t.registry.Watched = t.logger != nil || t.hostChanged != nil
-	t.pools = route.NewMaker(c.Base, c.NewPool, t.eachHost)
+	t.pools = route.NewMaker(c.Base, c.NewPool, func(f func(*pool.Pools)) { // for the pools of each host that has some
+		t.registry.Hosts.All(func(s *host.State[rules.Resolved]) {
+			if pools := s.PoolsMade(); pools != nil {
+				f(pools)
+			}
+		})
+	})
 	set, more := rules.NewRuleset(c.Rule, c.Hosts, new(rules.Owner))
 	if faults = append(faults, more...); len(faults) > 0 {
 		return nil, rules.Join(faults)
@@ -220,13 +227,15 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// eachHost calls a function for the pools of each host that has some.
-func (t *Transport) eachHost(f func(*pool.Pools)) {
-	t.registry.Hosts.All(func(s *host.State[rules.Resolved]) {
-		if pools := s.PoolsMade(); pools != nil {
-			f(pools)
-		}
-	})
-}
-
 var errNotMade = errors.New("transport: a zero Transport; make one with New or Default")
+
+// A Fleet lets the Transports of several processes share what servers tell them, so
+// that the processes behave like one client. Each such Transport is a member. The
+// module fleet has a Fleet over Redis. There is no other, because a Link is internal.
+//
+// The first try at a healthy host without a RateLimit asks no Fleet. A Fleet that is
+// slow or away fails no request: the Transport then goes on with its own knowledge.
+type Fleet interface {
+	// Link connects a Transport. [New] calls it.
+	Link() *fleetlink.Link
+}

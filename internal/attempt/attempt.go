@@ -149,11 +149,6 @@ func (f *Attempt) Arm(out *Outgoing) {
 // other owner. A second call only closes the body again.
 func (f *Attempt) Abort() {
 	f.Slot.Release()
-	f.closeBody()
-}
-
-// closeBody closes the body of an attempt that is not sent.
-func (f *Attempt) closeBody() {
 	switch {
 	case f.Body != nil:
 		_ = f.Body.Close()

@@ -52,12 +52,13 @@ func (b *timedBody) Read(p []byte) (int, error) {
 		b.begun = true
 		b.ctx.uploads(b, readsUpload)
 	}
-	if b.slot != nil {
-		b.slot.awaits()
+	s := b.slot
+	if s != nil {
+		s.Tell(s.Limiter.Await(s.Home.Now(), &s.At))
 	}
 	n, err := b.ReadCloser.Read(p)
-	if b.slot != nil {
-		b.slot.goesOn()
+	if s != nil {
+		s.Limiter.Resume(s.Home.Now(), &s.At)
 	}
 	switch {
 	case err != nil && timed:

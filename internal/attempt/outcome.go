@@ -95,7 +95,11 @@ func ResultOf(ctx context.Context, resp *http.Response, err error) concurrency.R
 	case err != nil && IsLate(ctx, err):
 		return concurrency.Lost // the host may be busy with it still
 	case err != nil:
-		return resultOfError(err)
+		switch classify.ErrorTypeOf(err) {
+		case classify.ErrorDNS, classify.ErrorDial, classify.ErrorTLS, classify.ErrorReset:
+			return concurrency.Failed
+		}
+		return concurrency.Neutral // the request's own fault, or nobody's
 	}
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusRequestTimeout:
@@ -113,14 +117,6 @@ func ResultOf(ctx context.Context, resp *http.Response, err error) concurrency.R
 // return the cause of the caller's deadline, which can be any error.
 func IsLate(ctx context.Context, err error) bool {
 	return classify.ErrorTypeOf(err) == classify.ErrorTimeout || ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
-}
-
-func resultOfError(err error) concurrency.Result {
-	switch classify.ErrorTypeOf(err) {
-	case classify.ErrorDNS, classify.ErrorDial, classify.ErrorTLS, classify.ErrorReset:
-		return concurrency.Failed
-	}
-	return concurrency.Neutral // the request's own fault, or nobody's
 }
 
 // A Link is the connection of one attempt. The base transport tells it by the hooks of

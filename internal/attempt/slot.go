@@ -75,12 +75,6 @@ func (s *Slot) Release() {
 	}
 }
 
-// awaits notes that the attempt waits for the caller's body.
-func (s *Slot) awaits() { s.Tell(s.Limiter.Await(s.Home.Now(), &s.At)) }
-
-// goesOn notes that the caller's body has a part for the attempt, or has ended.
-func (s *Slot) goesOn() { s.Limiter.Resume(s.Home.Now(), &s.At) }
-
 // renew renews the permit of a probe until stop is called, or the limiter needs it no longer.
 func (s *Slot) renew() (stop func()) {
 	home, host, g := s.Home, s.Host, s.Limiter
@@ -185,7 +179,7 @@ func (b *slotBody) keep(ctx context.Context, now instant.Instant, resp *http.Res
 }
 
 // done ends the slot. Only the first call counts.
-func (b *slotBody) done() { b.slot.Limiter.Done(b.slot.Home.Now(), &b.slot.At) }
+func (b *slotBody) done() { b.slot.Limiter.End(b.slot.Home.Now(), &b.slot.At, concurrency.Neutral) }
 
 // ended ends the slot together with its body.
 func (b *slotBody) ended() {

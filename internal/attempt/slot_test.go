@@ -324,7 +324,7 @@ func probing(t *testing.T) Slot {
 func TestPermitIsRenewed(t *testing.T) {
 	for name, ends := range map[string]func(s *Slot, stop func()){
 		"the attempt ends": func(_ *Slot, stop func()) { stop() },
-		"the slot ends":    func(s *Slot, _ func()) { s.Limiter.Done(s.Home.Now(), &s.At) },
+		"the slot ends":    func(s *Slot, _ func()) { s.Limiter.End(s.Home.Now(), &s.At, concurrency.Neutral) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -116,7 +116,8 @@ func instant(s string, ref time.Time) (time.Duration, bool) {
 	if whole, nanos, ok := number(s); ok {
 		return untilUnixTime(whole, nanos, ref)
 	}
-	return untilDate(s, ref)
+	at, ok := httpDate(s, ref)
+	return max(at.Sub(ref), 0), ok
 }
 
 // untilUnixTime returns the time until a Unix time in seconds or milliseconds. ok is
@@ -131,12 +132,6 @@ func untilUnixTime(whole, billionths int64, ref time.Time) (time.Duration, bool)
 	}
 	wait := time.UnixMilli(whole).Add(scale(0, billionths, time.Millisecond)).Sub(ref)
 	return max(wait, 0), wait >= -stale && wait <= farthest
-}
-
-// untilDate returns the time until a date.
-func untilDate(s string, ref time.Time) (time.Duration, bool) {
-	at, ok := httpDate(s, ref)
-	return max(at.Sub(ref), 0), ok
 }
 
 // span reads a time from now: a number of seconds, or numbers with units.

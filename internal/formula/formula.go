@@ -309,22 +309,6 @@ func checkDuration(field string, d time.Duration) error {
 	return nil
 }
 
-// checkOrder takes the values with their defaults filled in, because a cap can be
-// too low for a default as well as for a given value.
-func checkOrder(small string, low time.Duration, large string, high time.Duration) error {
-	if low > high {
-		return &Fault{large, high, fmt.Sprintf("is less than %s (%v)", small, low)}
-	}
-	return nil
-}
-
-func checkGrowth(field string, f float64) error {
-	if f != 0 && growth(f, 0) == 0 {
-		return &Fault{field, f, "is not a finite number of at least 1"}
-	}
-	return nil
-}
-
 func checkShare(field string, f, most float64) error {
 	switch {
 	case f == 0 || share(f, most, 0) != 0:
@@ -337,7 +321,16 @@ func checkShare(field string, f, most float64) error {
 }
 
 // curve checks the fields that most formulas have: the first wait, the factor between the waits
-// and the cap. low and high are the first wait and the cap with their defaults filled in.
+// and the cap. low and high are the first wait and the cap with their defaults filled in, because a cap can
+// be too low for a default as well as for a given value.
 func curve(first string, d, low time.Duration, factor string, f float64, last string, top, high time.Duration) error {
-	return errors.Join(checkDuration(first, d), checkGrowth(factor, f), checkDuration(last, top), checkOrder(first, low, last, high))
+	bad := []error{checkDuration(first, d)}
+	if f != 0 && growth(f, 0) == 0 {
+		bad = append(bad, &Fault{factor, f, "is not a finite number of at least 1"})
+	}
+	bad = append(bad, checkDuration(last, top))
+	if low > high {
+		bad = append(bad, &Fault{last, high, fmt.Sprintf("is less than %s (%v)", first, low)})
+	}
+	return errors.Join(bad...)
 }

@@ -167,7 +167,7 @@ func gateCrowd(t testing.TB) *crowd {
 	ends := func(r concurrency.Result) func(instant.Instant) {
 		return func(now instant.Instant) {
 			g.Result(now, &slots[i], r)
-			g.Done(now, &slots[i])
+			g.End(now, &slots[i], concurrency.Neutral)
 			i++
 		}
 	}

@@ -59,21 +59,13 @@ func Canonical(scheme, host string) string {
 	host = strings.ToLower(host)
 	name, port := SplitPort(host)
 	name = strings.TrimSuffix(name, ".")
-	port = canonicalPort(port)
+	if n, err := strconv.ParseUint(port, 10, 64); err == nil { // else no connection is made
+		port = strconv.FormatUint(n, 10) // the connection goes to the same port with and without leading zeros
+	}
 	if port == "" || port == DefaultPort(scheme) {
 		return name
 	}
 	return name + ":" + port
-}
-
-// canonicalPort returns a port without leading zeros. The connection goes to the
-// same port with and without them.
-func canonicalPort(port string) string {
-	n, err := strconv.ParseUint(port, 10, 64)
-	if err != nil {
-		return port // not a number, so no connection is made
-	}
-	return strconv.FormatUint(n, 10)
 }
 
 // isCanonical reports whether host is surely canonical: no upper-case letter,

@@ -71,13 +71,13 @@ func gateRig(rng *rand.Rand) rig {
 				now = now.Add(time.Duration(rng.Int64N(int64(200 * ms))))
 				if enter(now, nil).Verb == queue.Go {
 					g.Result(now, flying[len(flying)-1], concurrency.Failed)
-					g.Done(now, flying[len(flying)-1])
+					g.End(now, flying[len(flying)-1], concurrency.Neutral)
 				}
 			}
 		}
 		if len(bodies) > 0 && rng.IntN(3) == 0 {
 			b := bodies[rng.IntN(len(bodies))]
-			[]func(){func() { g.Reading(now, b, rng.IntN(2) == 0) }, func() { g.Idle(now, b) }, func() { g.Done(now, b) }}[rng.IntN(3)]()
+			[]func(){func() { g.Reading(now, b, rng.IntN(2) == 0) }, func() { g.Idle(now, b) }, func() { g.End(now, b, concurrency.Neutral) }}[rng.IntN(3)]()
 		}
 		if len(flying) == 0 {
 			return
@@ -94,7 +94,7 @@ func gateRig(rng *rand.Rand) rig {
 		result := concurrency.Result(rng.IntN(4))
 		g.Result(now, flying[i], result)
 		if rng.IntN(3) > 0 {
-			g.Done(now, flying[i])
+			g.End(now, flying[i], concurrency.Neutral)
 		} else if result == concurrency.Success {
 			bodies = append(bodies, flying[i])
 		}

@@ -195,13 +195,6 @@ func (r *Request) fleetScope() uint64 {
 	return r.Registry.Fleet.Scope(text)
 }
 
-// tellHold tells the fleet that a server asked to wait.
-func (r *Request) tellHold(status int, wait time.Duration) {
-	if r.Registry.Fleet != nil {
-		r.Registry.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: r.State.Name(), Scope: r.scopeKey(), Status: status, Wait: wait})
-	}
-}
-
 // tellQuota tells the fleet of a quota that is half used up, or whose size is not known.
 // Nobody has to wait before that.
 func (r *Request) tellQuota(q field.Quota) {

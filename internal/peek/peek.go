@@ -2,9 +2,8 @@
 //
 // The files:
 //
-//	peek.go    Peek and Await
-//	decode.go  decodes a body with a Content-Encoding
-//	events.go  the first event of an event stream
+//	peek.go     Peek and Await
+//	content.go  decodes a body with a Content-Encoding, and finds the first event of an event stream
 package peek
 
 import (
@@ -92,8 +91,14 @@ func (o Outcome) Peek(n int) []byte {
 	}
 	timer := time.NewTimer(time.Until(body.until))
 	defer timer.Stop()
-	ctx, stop := o.cancelable()
-	defer stop()
+	ctx := o.context()
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	if o.Request != nil && o.Request.Cancel != nil {
+		var stop func()
+		//lint:ignore SA1019 see above
+		ctx, stop = ObeyCancel(ctx, o.Request.Cancel, nil)
+		defer stop()
+	}
 	decode, coded := decoders[strings.ToLower(strings.TrimSpace(o.Response.Header.Get("Content-Encoding")))]
 	if !coded {
 		body.fill(ctx, n, body.until, timer.C, nil)
@@ -104,28 +109,24 @@ func (o Outcome) Peek(n int) []byte {
 	return decoded(body.leading(limit), n, decode)
 }
 
-// cancelable returns the context of the request. It also ends when Request.Cancel is closed.
-func (o Outcome) cancelable() (ctx context.Context, stop func()) {
-	//lint:ignore SA1019 old callers still set Request.Cancel
-	if o.Request == nil || o.Request.Cancel == nil {
-		return o.context(), func() {}
-	}
-	//lint:ignore SA1019 see above
-	canceled := o.Request.Cancel
-	ctx, cancel := context.WithCancel(o.context())
+// ObeyCancel returns a context that also ends when the Cancel of a request is closed. Old callers still use
+// it. stop ends the goroutine that listens. That goroutine may run late. So a channel that is closed already,
+// as after a light first attempt, ends the context at once.
+func ObeyCancel(ctx context.Context, canceled <-chan struct{}, cause error) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	select {
 	case <-canceled:
-		cancel()
+		cancel(cause)
 	default:
 		go func() {
 			select {
 			case <-canceled:
-				cancel()
+				cancel(cause)
 			case <-ctx.Done():
 			}
 		}()
 	}
-	return ctx, cancel
+	return ctx, func() { cancel(nil) }
 }
 
 // Await is [Outcome.Peek] for a body whose beginning may take minutes. It reads until

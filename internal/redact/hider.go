@@ -82,17 +82,12 @@ func wordLength(s string) int {
 			fragment = fragment || isURL
 		case !isBreak(c):
 		case c <= ' ' && fragment && (c < ' ' || s[n-1] == ',' || strings.IndexByte(trailing, s[n-1]) < 0):
-		case c > ' ' && (query || fragment) && goesOn(s[n+1:]):
+		case c > ' ' && (query || fragment) && n+1 < len(s) && !isBreak(s[n+1]) && strings.IndexByte(trailing, s[n+1]) < 0:
 		default:
 			return n
 		}
 	}
 	return len(s)
-}
-
-// goesOn reports whether a text after a quote or a bracket may belong to the same word.
-func goesOn(s string) bool {
-	return s != "" && !isBreak(s[0]) && strings.IndexByte(trailing, s[0]) < 0
 }
 
 // quoted returns the content of the quoted string at the beginning of s, and its length
@@ -120,8 +115,8 @@ func (h *hider) requote(before, whole, inner string) string {
 	switch {
 	case strings.HasSuffix(before, "parse "), strings.HasSuffix(before, " Location header "):
 		safe = h.known(inner) // net/url, Error.Error, and net/http, Client.do
-	case h.isPiece(inner):
-		safe = Hidden
+	case inner != "" && slices.ContainsFunc(h.broken, func(u string) bool { return strings.Contains(u, inner) }):
+		safe = Hidden // a piece of a URL that could not be parsed
 	case isReference(inner):
 		safe = h.reference(inner)
 	default:
@@ -131,12 +126,6 @@ func (h *hider) requote(before, whole, inner string) string {
 		return whole
 	}
 	return strconv.Quote(safe)
-}
-
-// isPiece reports whether a quoted string is a piece of a URL that could not be
-// parsed.
-func (h *hider) isPiece(s string) bool {
-	return s != "" && slices.ContainsFunc(h.broken, func(u string) bool { return strings.Contains(u, s) })
 }
 
 // isReference reports whether the whole of a quoted string is a URL or a relative

@@ -30,6 +30,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -182,6 +183,19 @@ type lease struct {
 	wanted   bool          // a goroutine waits to detach the body, and no Read begins meanwhile
 	finished bool          // there will be no further attempt
 	why      error         // why the body cannot be produced again, nil if it can
+	failed   error         // of reading or closing a body of the caller's
+}
+
+func (l *lease) Broke() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed != nil
+}
+
+func (l *lease) Why() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return cmp.Or(l.why, l.failed)
 }
 
 // busy reports whether a goroutine uses the body; the lock is held.

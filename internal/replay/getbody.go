@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +30,6 @@ type getBodyBody struct {
 	current *getBodyReader // of the latest body
 	first   getBodyReader  // of the request's own body
 	turn    int            // changes when a body that is not in memory is made or detached
-	failed  error          // of reading or closing a body
 	sent    int64          // the most bytes that an attempt had
 }
 
@@ -270,23 +268,11 @@ func (b *getBodyBody) Finish() {
 	}
 }
 
-func (b *getBodyBody) Broke() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.failed != nil
-}
-
 func (r *getBodyReader) Broke() bool { return r.b.Broke() }
 
 // Replayable reports that the body is replayable unless it broke, because only GetBody itself can
 // tell more.
 func (b *getBodyBody) Replayable() bool { return !b.Broke() }
-
-func (b *getBodyBody) Why() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return cmp.Or(b.why, b.failed)
-}
 
 func (b *getBodyBody) Concurrent() bool {
 	b.mu.Lock()

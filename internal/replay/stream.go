@@ -28,7 +28,6 @@ type streamBody struct {
 	kept    buffer        // the first bytes of the body, as long as all its bytes can be kept
 	counted *int64        // how many bytes of kept the pool gets back if the body is lost; nil while kept is small
 	end     error         // how the body ended, once it did
-	broke   bool          // its Read failed
 	moved   bool          // a seekable body was read since it was at start
 	sent    int64         // the most bytes that an attempt had
 	holder  *streamReader // the reader of the attempt under way, nil if there is none
@@ -117,8 +116,11 @@ func (r *streamReader) readBody(p []byte) (n int, err error) {
 	if err != nil {
 		s.end = err
 		if !errors.Is(err, io.EOF) {
-			s.broke = s.broke || !r.closed && !s.closed // a Close during the Read makes it fail
-			s.lose(fmt.Errorf("its Read failed: %w", err))
+			err := fmt.Errorf("its Read failed: %w", err)
+			if !r.closed && !s.closed { // a Close during the Read makes it fail
+				s.failed = cmp.Or(s.failed, err)
+			}
+			s.lose(err)
 		}
 	}
 	return r.advance(n), err
@@ -265,22 +267,10 @@ func (s *streamBody) Rewind(ctx context.Context, limit time.Duration) (getBody b
 	return false, s.why
 }
 
-func (s *streamBody) Broke() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.broke
-}
-
 func (r *streamReader) Broke() bool { return r.s.Broke() }
 
 // Replayable reports that the body is not replayable if a reason is known.
 func (s *streamBody) Replayable() bool { return s.Why() == nil }
-
-func (s *streamBody) Why() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.why
-}
 
 func (s *streamBody) Concurrent() bool              { return false }
 func (s *streamBody) GetBody(context.Context) error { return nil }

@@ -1,4 +1,4 @@
-// The default base transport, and what net/http tells of proxies.
+// The default base transport, what net/http tells of proxies, and the pools that are made of a base.
 
 package route
 
@@ -6,16 +6,25 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-cleanhttp"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/dial"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/limit"
+	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
 // The default base sends a PING over an HTTP/2 connection from which nothing came for
@@ -124,3 +133,235 @@ func (f *foreign) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 func (f *foreign) CloseIdleConnections() { closeIdle(f.base) }
+
+// A Maker makes further pools, and closes the connections of pools that nobody needs. Before anything
+// else, each request calls Resolve.
+type Maker struct {
+	first http.RoundTripper                   // the first pool of all hosts
+	each  func(func(*pool.Pools))             // calls a function for the pools of each host
+	base  *http.Transport                     // is copied for a pool; nil: it cannot be
+	make  func(host string) http.RoundTripper // Config.NewPool; nil: base is copied
+	Own   func() *dial.Dialer                 // of the copies; nil: they dial names like the base
+	Log   *slog.Logger                        // nil: none
+
+	mu       sync.Mutex  // guards what Resolve sets
+	resolved atomic.Bool // the first pool is known
+	err      error       // there is none
+
+	closes  bool        // the base can close its idle connections
+	single  atomic.Bool // the base cannot be copied, as far as is known
+	checked sync.Once
+	told    sync.Once // the log knows that a host has one pool only
+}
+
+// idle is how long a pool keeps idle connections, if the base keeps them for ever.
+const idle = 90 * time.Second
+
+// NewMaker returns the Maker of a base transport. If base is nil, it is found at the first request.
+// make is Config.NewPool.
+func NewMaker(base http.RoundTripper, make func(host string) http.RoundTripper, each func(func(*pool.Pools))) *Maker {
+	m := &Maker{make: make, each: each}
+	if runtime.GOOS == "js" {
+		m.make = nil // the browser chooses the connections
+	}
+	if base != nil {
+		m.take(base)
+	}
+	return m
+}
+
+// Resolve returns the base of the Transport self. The first request finds it, when a program has set
+// up http.DefaultTransport.
+func (m *Maker) Resolve(self http.RoundTripper) (http.RoundTripper, error) {
+	if !m.resolved.Load() {
+		m.resolve(self)
+	}
+	return m.first, m.err
+}
+
+func (m *Maker) resolve(self http.RoundTripper) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.resolved.Load() {
+		return
+	}
+	base := http.DefaultTransport
+	own := defaultBase()
+	_, known := base.(*http.Transport)
+	switch {
+	case own != nil:
+		m.take(own)
+	case known:
+		m.take(base) // as it is, because a copy would not be like it
+	case base == self:
+		m.err = errSelf
+		m.resolved.Store(true)
+	default:
+		m.take(&foreign{base: base})
+	}
+}
+
+// take makes base the first pool. A copy of a base with MaxConnsPerHost could pass that, so there is
+// none.
+func (m *Maker) take(base http.RoundTripper) {
+	m.first = base
+	_, m.closes = base.(interface{ CloseIdleConnections() })
+	if t, _ := base.(*http.Transport); t != nil && m.make == nil && t.MaxConnsPerHost <= 0 && runtime.GOOS != "js" {
+		m.base = t
+		m.Own = sync.OnceValue(func() *dial.Dialer { return dial.New(t) })
+	}
+	m.resolved.Store(true)
+}
+
+// can reports whether the host of a request may have further pools. A copy of the base knows no
+// schemes that may be registered with the base. net/http decides about HTTP/2 when the base is first
+// copied, so can is not asked before there is a reason.
+func (m *Maker) can(req *http.Request) bool {
+	switch {
+	case m.make != nil:
+		return true
+	case m.base == nil, req.URL.Scheme != "http" && req.URL.Scheme != "https":
+		return false
+	}
+	m.checked.Do(func() { m.single.Store(clone(m.base) == nil) })
+	return !m.single.Load()
+}
+
+// clone returns a copy of a transport that speaks the same protocols. It returns nil if there
+// can be none: if the user has set TLSNextProto, the copy would share the connections of HTTP/2,
+// and a copy has no protocol that was registered.
+//
+// net/http decides about HTTP/2 when a transport is first used, and fills in its
+// TLSClientConfig and its TLSNextProto then. Clone copies the first and not the second, so
+// the copy would take the TLSClientConfig for one of the user's, and leave HTTP/2 off.
+func clone(t *http.Transport) *http.Transport {
+	c := t.Clone() // now t has decided
+	if len(c.TLSNextProto) > 0 || isReplaced(t) {
+		return nil
+	}
+	if t.TLSNextProto["h2"] != nil && c.Protocols == nil {
+		c.ForceAttemptHTTP2 = true
+	}
+	return c
+}
+
+// isReplaced reports whether somebody other than net/http has registered a protocol for http
+// or https with a transport. Only reflection can see that.
+func isReplaced(t *http.Transport) bool {
+	all := reflect.ValueOf(t).Elem().FieldByName("altProto") // an atomic.Value with a map
+	if all.Kind() != reflect.Struct {
+		return false
+	}
+	if all = all.FieldByName("v"); all.Kind() != reflect.Interface || all.Elem().Kind() != reflect.Map {
+		return false
+	}
+	for _, scheme := range []string{"http", "https"} {
+		if by := all.Elem().MapIndex(reflect.ValueOf(scheme)); by.IsValid() && !strings.HasPrefix(by.Elem().Type().PkgPath(), "net/http") {
+			return true
+		}
+	}
+	return false
+}
+
+// canHTTP1 reports whether the host of a request may have a pool without HTTP/2.
+func (m *Maker) canHTTP1(req *http.Request) bool {
+	//lint:ignore SA1019 old transports still set DialTLS
+	return m.make == nil && m.can(req) && m.base.DialTLS == nil && m.base.DialTLSContext == nil && (m.base.Protocols == nil || m.base.Protocols.HTTP1())
+}
+
+// open makes the transport of a pool for the host of a request, or returns nil. It dials the address
+// bad last. If that is zero, it is the address that would be dialled first.
+func (m *Maker) open(req *http.Request, bad netip.Addr, http1 bool) http.RoundTripper {
+	if m.make != nil {
+		if base := m.make(req.URL.Host); base != nil && !replay.IsNil(base) {
+			return base
+		}
+		return nil
+	}
+	c := clone(m.base)
+	if c == nil { // it was changed meanwhile
+		m.single.Store(true)
+		return nil
+	}
+	if c.IdleConnTimeout == 0 {
+		c.IdleConnTimeout = idle
+	}
+	if http1 {
+		c.Protocols, c.ForceAttemptHTTP2 = new(http.Protocols), false
+		c.Protocols.SetHTTP1(true)
+		if c.TLSClientConfig != nil {
+			c.TLSClientConfig.NextProtos = []string{"http/1.1"} // a copy
+		}
+	}
+	if d := m.dialerFor(req); d != nil {
+		var once sync.Once
+		c.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			once.Do(func() {
+				if !bad.IsValid() {
+					if all := d.Addrs(ctx, addr); len(all) > 1 {
+						bad = all[0]
+					}
+				}
+				if bad.IsValid() {
+					d.Failed(addr, bad)
+				}
+			})
+			return d.DialContext(ctx, network, addr)
+		}
+	}
+	return c
+}
+
+// dialerFor returns what dials the addresses of a request's host in a copy. It is nil if the base dials
+// in its own way, or through a proxy.
+func (m *Maker) dialerFor(req *http.Request) *dial.Dialer {
+	d := m.Own()
+	if proxy := m.base.Proxy; d != nil && proxy != nil {
+		if u, err := proxy(req); err != nil || u != nil {
+			return nil
+		}
+	}
+	return d
+}
+
+// leave closes the idle connections of a pool that attempts no longer take, a moment later and when
+// most of what is under way has ended. The base is shared, so it keeps its connections.
+func (m *Maker) leave(p *pool.Pool) {
+	if p == nil || p.Number == 0 {
+		return
+	}
+	for _, d := range [...]time.Duration{time.Second, idle} {
+		time.AfterFunc(d, func() { closeIdle(p.Base()) })
+	}
+}
+
+// CloseAll closes the idle connections of all pools.
+func (m *Maker) CloseAll() {
+	if !m.resolved.Load() {
+		return // no request has begun
+	}
+	closeIdle(m.first)
+	m.each(func(pools *pool.Pools) {
+		for _, p := range pools.All() {
+			closeIdle(p.Base())
+		}
+	})
+}
+
+// LeaveAll leaves the pools of a host that was evicted.
+func (m *Maker) LeaveAll(pools *pool.Pools) {
+	if pools != nil {
+		for _, p := range pools.All() {
+			m.leave(p)
+		}
+	}
+}
+
+// closeIdle closes the idle connections of a base transport, if it can. A timer may call it, where
+// a panic would end the process.
+func closeIdle(base http.RoundTripper) {
+	defer func() { _ = recover() }()
+	if c, ok := base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}

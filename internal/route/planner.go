@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -136,7 +137,11 @@ func (p *Planner) Note(o *attempt.Outcome) {
 				pools.Failed(p.failed, pool.Half-pool.Alone, p.silence)
 			}
 			if left, cause := pools.Good(over, p.State.InFlight() < 2); left != nil {
-				p.move(left, cause)
+				p.Maker.leave(left)
+				if c, ok := cause.(news.Change); ok && p.Registry.Watched {
+					c.Pool = pools.Current().Number
+					p.Observer.Tells(c)()
+				}
 			}
 			return
 		}
@@ -176,15 +181,6 @@ func (p *Planner) Note(o *attempt.Outcome) {
 	}
 }
 
-// move leaves a pool, and tells that.
-func (p *Planner) move(left *pool.Pool, cause any) {
-	p.Maker.leave(left)
-	if c, ok := cause.(news.Change); ok && p.Registry.Watched {
-		c.Pool = p.State.PoolsMade().Current().Number
-		p.Observer.Tells(c)()
-	}
-}
-
 // refresh notes silence of a base that is the only pool. Its idle connections are closed before the
 // retry, once for a request, because then even a new connection is silent. Without a retry nobody
 // finds out whether they are dead. net/http itself closes a connection of HTTP/1.1, and the others may
@@ -199,8 +195,13 @@ func (p *Planner) refresh(o *attempt.Outcome, weight int32) {
 	if pools.Calm() && weight == pool.Weak || p.Ctx.Err() != nil || p.refreshed {
 		return
 	}
-	p.Maker.tellSingle(p.Ctx, limit.SafeName(p.State))
-	if p.Maker.closes {
+	m := p.Maker
+	if m.Log != nil { // the host would need another pool
+		m.told.Do(func() {
+			m.Log.LogAttrs(p.Ctx, slog.LevelInfo, "the base has one pool only: set Config.NewPool", slog.String("host", limit.SafeName(p.State)))
+		})
+	}
+	if m.closes {
 		p.stale = o.DoneAt
 	}
 }
@@ -234,27 +235,20 @@ func (p *Planner) weigh(o *attempt.Outcome) (weight int32, leaves bool) {
 		return p.weighSilence(o), true // its connection may be dead beside others that are well
 	case !o.Failed():
 		return 0, false
+	case o.Err != nil && WantsHTTP1(o.Err):
+		return pool.Proof, true
+	case o.Err != nil && o.Class == classify.Refused:
+		// After a failed dial there is no connection of which it could say anything, a stream that was refused
+		// met a limit of the server, and a server that goes away ends its connection.
+		return 0, false
 	case o.Err != nil:
-		return weighError(o)
+		return pool.Half, strings.Contains(o.Err.Error(), "stream error: stream ID ")
 	case o.Resp.StatusCode == http.StatusMisdirectedRequest:
 		return pool.Proof, true
 	case o.Resp.StatusCode >= http.StatusInternalServerError && o.Resp.Header.Get("Retry-After") == "":
 		return pool.Weak, false
 	}
 	return 0, false
-}
-
-// weighError returns what an error weighs, and whether the next attempt takes another pool. After a
-// failed dial there is no connection of which it could say anything, a stream that was refused met a
-// limit of the server, and a server that goes away ends its connection.
-func weighError(o *attempt.Outcome) (weight int32, leaves bool) {
-	switch {
-	case WantsHTTP1(o.Err):
-		return pool.Proof, true
-	case o.Class == classify.Refused:
-		return 0, false
-	}
-	return pool.Half, strings.Contains(o.Err.Error(), "stream error: stream ID ")
 }
 
 // weighSilence returns what a timeout weighs. If nothing came over the pool in the last half of the

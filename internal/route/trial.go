@@ -48,7 +48,11 @@ func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer func() { // also if the base panics
 		free()
 		t.to.Use(t.registry.Now())
-		time.AfterFunc(pool.Rest, t.rest)
+		time.AfterFunc(pool.Rest, func() { // closes idle connections if no further attempt went over the pool
+			if t.pools.Rests(t.to, t.registry.Now()) {
+				closeIdle(t.to.Base())
+			}
+		})
 	}()
 	if t.to.Base() == nil {
 		base := t.open()
@@ -157,13 +161,6 @@ func (t *Trial) await(req *http.Request, ended <-chan struct{}) (free func()) {
 		}
 	}
 	return free
-}
-
-// rest closes the idle connections of the pool if no further attempt went over it.
-func (t *Trial) rest() {
-	if t.pools.Rests(t.to, t.registry.Now()) {
-		closeIdle(t.to.Base())
-	}
 }
 
 // goBack sends the attempt over the current pool, with all of its time.

@@ -45,7 +45,7 @@ func (r route) fault(key, hosts string) string {
 		return "has a space in its path; write %20"
 	case r.method != "" && r.path == "":
 		return fmt.Sprintf(`names the method %q and no path; write "%s/" for all paths`, r.method, key)
-	case !isMethod(r.method):
+	case strings.Trim(r.method, "!#$%&'*+-.^_`|~"+redact.Alphanumerics) != "":
 		return fmt.Sprintf("names the method %q, which is no token (RFC 9110 §9.1)", r.method)
 	case r.method != upper && slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT"}, upper):
 		return fmt.Sprintf("names the method %q; methods are case-sensitive, so write %s", r.method, upper)
@@ -68,11 +68,6 @@ func (r route) fault(key, hosts string) string {
 		return `has a "%" in its path that begins no escape; write %25`
 	}
 	return ""
-}
-
-// isMethod reports whether s is empty or a method (RFC 9110 §9.1).
-func isMethod(s string) bool {
-	return strings.Trim(s, "!#$%&'*+-.^_`|~"+redact.Alphanumerics) == ""
 }
 
 // isClean reports whether http.ServeMux would leave a path, or the end of one, as it is. It

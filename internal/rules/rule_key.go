@@ -51,7 +51,7 @@ func WithKey(req *http.Request, key string) *http.Request {
 func Keyless(req *http.Request) *http.Request {
 	bare := req
 	for name := range req.Header {
-		if !namesKey(name) {
+		if !strings.Contains(strings.ToLower(name), "idempoten") {
 			continue
 		}
 		if bare == req {
@@ -61,15 +61,4 @@ func Keyless(req *http.Request) *http.Request {
 		delete(bare.Header, name)
 	}
 	return bare
-}
-
-// namesKey reports whether a field is named like a key for idempotency.
-func namesKey(name string) bool {
-	const part = "idempoten"
-	for i := range len(name) - len(part) + 1 {
-		if strings.EqualFold(name[i:i+len(part)], part) {
-			return true
-		}
-	}
-	return false
 }

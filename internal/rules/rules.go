@@ -238,7 +238,7 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		Classify:    rule.Classify,
 		RateLimit:   rule.RateLimit.Enabled != policy.Off && rule.RateLimit.PerSecond > 0,
 		QuotaPacing: rule.QuotaPacing == policy.On,
-		Concurrency: limitsConcurrency(rule.Concurrency),
+		Concurrency: rule.Concurrency.Enabled == policy.On || rule.Concurrency.Enabled == 0 && rule.Concurrency != (policy.Concurrency{}),
 		Hedge:       rule.Hedge.Enabled != policy.Off && (rule.Hedge.Delay > 0 || rule.Hedge.Percentile > 0),
 		Settings:    settingsOf(&rule),
 	}
@@ -259,11 +259,6 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	r.Timed = r.Timeouts.On()
 	r.Resumes = rule.Resume != policy.Off && rule.MaxAttempts > 1
 	return r
-}
-
-// limitsConcurrency reports whether a Concurrency does anything.
-func limitsConcurrency(c policy.Concurrency) bool {
-	return c.Enabled == policy.On || c.Enabled == 0 && c != (policy.Concurrency{})
 }
 
 // sharedMost bounds what one response can do to the requests of others, if its own request waits
@@ -342,6 +337,7 @@ func parsePattern(s string) (p pattern, why string) {
 func notPattern(key, s string) string {
 	const expression = `~^$()|{}+\`
 	schemed := strings.Contains(key, "://")
+	_, prefixErr := netip.ParsePrefix(key)
 	switch {
 	case key == "":
 		return "is empty; rules for every host go into Rule"
@@ -351,7 +347,7 @@ func notPattern(key, s string) string {
 		return `looks like a regular expression; write a name, or "*.example.com" for all names below one`
 	case schemed:
 		return "has a scheme; leave it out"
-	case isRange(key):
+	case prefixErr == nil:
 		return "looks like a range of addresses; give each address an entry of its own"
 	case strings.ContainsAny(s, ",;"):
 		return "names several hosts; give each of them an entry of its own"
@@ -367,12 +363,6 @@ func notPattern(key, s string) string {
 		}
 	}
 	return ""
-}
-
-// isRange reports whether s is a range such as 10.0.0.0/8.
-func isRange(s string) bool {
-	_, err := netip.ParsePrefix(s)
-	return err == nil
 }
 
 func isIPv6(s string) bool {

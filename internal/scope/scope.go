@@ -131,7 +131,8 @@ func changing(scheme string) (part steady, known bool) {
 		}
 	}
 	// These are AWS4-HMAC-SHA256, GOOG4-RSA-SHA256, TC3-HMAC-SHA256 and the like.
-	return byCredential, hasSuffixFold(scheme, "-SHA256")
+	const suffix = "-SHA256"
+	return byCredential, len(scheme) >= len(suffix) && strings.EqualFold(scheme[len(scheme)-len(suffix):], suffix)
 }
 
 var changingSchemes = [...]struct {
@@ -146,10 +147,6 @@ var changingSchemes = [...]struct {
 	{"SharedKey", byKeyID}, {"SharedKeyLite", byKeyID},
 	{"Digest", byUser},
 	{"OAuth", byTokenUnlessSigned},
-}
-
-func hasSuffixFold(s, suffix string) bool {
-	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
 }
 
 // param returns the value of a parameter in a list such as name=value, name="value"

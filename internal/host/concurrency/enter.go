@@ -185,8 +185,8 @@ func (g *locked) configure(now instant.Instant, c Config) {
 	if g.growth.limit == 0 {
 		g.growth.limit, g.growth.threshold, g.growth.window = c.Start, room*c.Start, now
 	}
-	if c.Fleet && g.fleet == nil {
-		g.fleet = new(fleet)
+	if c.Fleet {
+		g.inFleet()
 	}
 	g.growth.limit = min(g.growth.limit, c.Max)
 }

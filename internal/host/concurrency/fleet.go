@@ -170,14 +170,6 @@ func (g *locked) probeEnded(now instant.Instant) {
 	f.unsent()
 }
 
-// contradicts reports whether the success of a request from before the cut shows that the
-// host works, although others say that it is down. If this member closed the
-// limiter by itself, or if the request was sent before the host went down, it may be a
-// response from the pile that a frozen host works off.
-func (f *fleet) contradicts(s *Slot, p *pulse) bool {
-	return f != nil && f.byOthers && s.sent > instant.After(f.since, p.overlap())
-}
-
 // reportFailure reports a failure, if there was no success for some time and the last
 // report is old enough.
 func (f *fleet) reportFailure(now instant.Instant, o *outage, p *pulse) {

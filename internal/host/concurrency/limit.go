@@ -234,16 +234,20 @@ func (g *locked) succeed(now instant.Instant, s *Slot) {
 // beforeCut takes note of a success of a request that was sent before the cut. It says nothing
 // to the fleet, because the host may have failed since the send.
 func (g *locked) beforeCut(now instant.Instant, s *Slot) {
+	f := g.fleet
 	switch {
-	case g.outage.open && g.fleet.contradicts(s, &g.pulse):
-		g.closeCircuit() // others opened the circuit, but the host works for this process
-		g.fleet.works(true)
+	case g.outage.open && f != nil && f.byOthers && s.sent > instant.After(f.since, g.pulse.overlap()):
+		// Others opened the circuit, but the host works for this process. If this member opened the circuit
+		// by itself, or if the request was sent before the host went down, it may be a response from the
+		// pile that a frozen host works off.
+		g.closeCircuit()
+		f.works(true)
 	case g.outage.open && g.slots.inFlight == 0 && !g.outage.hasty:
 		// The server responds again, but that is no reason to send it more than the
 		// next probe. If that probe fails, the server only finishes old requests.
 		g.outage.hasty = true
 		g.outage.probe = min(g.outage.probe, now)
-		if f := g.fleet; f != nil {
+		if f != nil {
 			f.next = min(f.next, now) // the limiter may ask for a permit now
 		}
 	}

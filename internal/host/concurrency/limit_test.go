@@ -415,7 +415,7 @@ func TestGateQuick(t *testing.T) {
 		v.end(instant.At(took), Success)
 		var p Slot
 		a := g.Enter(0, &p, nil, Config{})
-		g.Done(0, &p)
+		g.End(0, &p, Neutral)
 		return a.Until.Since()
 	}
 	for range 3 {

@@ -214,11 +214,8 @@ func (g *Limiter) Result(now instant.Instant, s *Slot, r Result) (news bool) {
 	return g.unlock(next)
 }
 
-// Done gives back the slot of a request that has ended. It may be called more
-// than once and from several goroutines. Only the first call counts.
-func (g *Limiter) Done(now instant.Instant, s *Slot) (news bool) { return g.End(now, s, Neutral) }
-
-// End is Result and Done in one.
+// End reports how a request ended, unless Result has done so, and gives back its slot. It may be called
+// more than once and from several goroutines. Only the first call counts.
 func (g *Limiter) End(now instant.Instant, s *Slot, r Result) (news bool) {
 	g.mu.Lock()
 	var next *queue.Waiter

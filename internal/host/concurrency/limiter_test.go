@@ -173,7 +173,7 @@ func TestGateTellsAfterAnUpdate(t *testing.T) {
 	next := visit(t, &g)
 	next.conf = four
 	next.mustWait(0, instant.Never)
-	g.Done(1, &stream)
+	g.End(1, &stream, Neutral)
 	g.Enter(1, &stream, w, one)
 	g.Result(2, &stream, Success) // and it streams
 	require.True(t, next.woken(), "not woken")
@@ -192,7 +192,7 @@ func TestGateTellsAfterAnUpdateOfStart(t *testing.T) {
 	next := visit(t, &g)
 	next.conf = ten
 	next.mustWait(0, instant.Never)
-	g.Done(1, &a)
+	g.End(1, &a, Neutral)
 	require.Equal(t, queue.Go, g.Enter(1, &b, w, one).Verb)
 	require.True(t, next.woken(), "not woken")
 	next.mustWait(1, instant.At(useWindow))

@@ -59,10 +59,12 @@ func (f *fleet) owes() bool { return f.permit == lent || f.permit == unsure }
 func (g *Limiter) AskPermit(now instant.Instant) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.wantsPermit(now) {
+	f := g.fleet
+	probes := g.outage.open && g.conf.Fleet && g.slots.inFlight == 0 && !g.front.forRate
+	if !probes || f.asking() || f.permit == ready || f.returns || now < f.question(g.outage.probe) {
 		return false
 	}
-	g.fleet.permit, g.fleet.asked = asked, now
+	f.permit, f.asked = asked, now
 	return true
 }
 
@@ -111,12 +113,6 @@ func (g *Limiter) Renew() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.outage.open && g.slots.inFlight > 0 && g.fleet != nil && g.fleet.owes()
-}
-
-// wantsPermit reports whether the fleet has to be asked for a permit now.
-func (g *locked) wantsPermit(now instant.Instant) bool {
-	f := g.fleet
-	return g.outage.open && g.conf.Fleet && g.slots.inFlight == 0 && !g.front.forRate && !f.asking() && f.permit != ready && !f.returns && now >= f.question(g.outage.probe)
 }
 
 // question returns when the limiter asks for a permit for a probe that is due at a time.

@@ -128,7 +128,7 @@ func TestGateRest(t *testing.T) {
 	g.Reading(instant.At(bodyTime+2*sec), &a, true) // too late
 	g.Idle(instant.At(2*bodyTime), &a)
 	for _, p := range []*Slot{&a, &b, &c, &w.slot, &a} {
-		g.Done(instant.At(2*bodyTime), p)
+		g.End(instant.At(2*bodyTime), p, Neutral)
 	}
 	if got := g.State(); got.InFlight != 0 || g.slots.used() != 0 || g.slots.idle != (slotList{}) || g.slots.streams != (slotList{}) || g.slots.uploads != (slotList{}) {
 		t.Errorf("%+v", got)
@@ -206,7 +206,7 @@ func TestGateDoneTwice(t *testing.T) {
 	v := fill(t, &g, 0, 1)[0]
 	v.end(0, Success)
 	v.end(0, Success)
-	g.Done(0, &Slot{})
+	g.End(0, &Slot{}, Neutral)
 	g.Result(0, &Slot{}, Failed)
 	if got := g.State(); got.InFlight != 0 || got.Limit != 10 {
 		t.Errorf("%+v", got)
@@ -236,7 +236,7 @@ func TestGateEnd(t *testing.T) {
 				r = Failed // an outage now and then
 			}
 			gates[0].Result(now, flying[0][n], r)
-			gates[0].Done(now, flying[0][n])
+			gates[0].End(now, flying[0][n], Neutral)
 			gates[1].End(now, flying[1][n], r)
 			for i := range flying {
 				flying[i] = slices.Delete(flying[i], n, n+1)

@@ -85,7 +85,7 @@ func (v *gateRequest) ask() {
 		if v.reads > 0 {
 			v.gate.Reading(v.clock.Now, &v.slot, v.streams)
 		}
-		v.clock.At(v.clock.Now.Add(v.reads), func() { v.gate.Done(v.clock.Now, &v.slot) })
+		v.clock.At(v.clock.Now.Add(v.reads), func() { v.gate.End(v.clock.Now, &v.slot, Neutral) })
 	})
 }
 
@@ -191,7 +191,7 @@ func TestGateCosts(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		g.Enter(0, &p, nil, Config{})
 		g.Result(0, &p, Success)
-		g.Done(0, &p)
+		g.End(0, &p, Neutral)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -223,7 +223,7 @@ func (v *visitor) enter(now instant.Instant) queue.Answer {
 
 func (v *visitor) end(now instant.Instant, r Result) {
 	v.gate.Result(now, &v.slot, r)
-	v.gate.Done(now, &v.slot)
+	v.gate.End(now, &v.slot, Neutral)
 }
 
 func (v *visitor) woken() bool { return hosttest.Woken(v.w) }

@@ -256,7 +256,7 @@ func (c *Cooldown) holdFor(now instant.Instant, key uint64, below int) (h *hold,
 	if c.holds == nil {
 		c.holds, c.kept = make(map[uint64]*hold), new(kept)
 	}
-	h = newHold()
+	h = &hold{open: instant.At(-rampTime)} // over, as a ramp of an earlier hold would be
 	c.holds[key] = h
 	c.n.Store(int32(len(c.holds)))
 	return h, evicted

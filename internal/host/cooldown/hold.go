@@ -82,9 +82,6 @@ type hold struct {
 	queue queue.Queue
 }
 
-// newHold returns a hold that is over. A ramp of an earlier hold would be over, too.
-func newHold() *hold { return &hold{open: instant.At(-rampTime)} }
-
 // begin draws the jitter of a run of holds. A run has a single jitter. If the jitter were
 // drawn per response and the largest were kept, a member with many requests in flight
 // would end at the upper end of the jitter, and so would all other members.

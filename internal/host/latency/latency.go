@@ -50,7 +50,7 @@ type Latency struct {
 
 // Record adds a sample.
 func (l *Latency) Record(d time.Duration) {
-	i := min(bucketOf(d), buckets-1)
+	i := min(sort.Search(buckets, func(i int) bool { return bounds[i] >= d }), buckets-1) // the bound of the bucket is not below d
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.counts[i]++
@@ -98,9 +98,4 @@ func (l *Latency) forget() {
 		carry %= 2
 	}
 	l.total = total
-}
-
-// bucketOf returns the first bucket whose bound is not below d.
-func bucketOf(d time.Duration) int {
-	return sort.Search(buckets, func(i int) bool { return bounds[i] >= d })
 }
