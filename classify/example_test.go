@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -195,23 +194,4 @@ func ExampleRetryAfterFunc() {
 	var ignore classify.RetryAfterFunc = func(classify.Outcome) (time.Duration, bool) { return 0, true }
 	fmt.Println(ignore(response(503, "", "Retry-After", "86400")))
 	// Output: 0s true
-}
-
-// A function of the program reads a wait that only this server sends.
-func ExampleFirstRetryAfter() {
-	minutes := func(o classify.Outcome) (time.Duration, bool) {
-		if o.Response == nil {
-			return 0, false
-		}
-		n, err := strconv.Atoi(o.Response.Header.Get("X-Back-In-Minutes"))
-		return time.Duration(n) * time.Minute, err == nil && n >= 0
-	}
-	told := classify.FirstRetryAfter(classify.RetryAfter, minutes)
-	fmt.Println(told(response(503, "", "X-Back-In-Minutes", "2")))
-	fmt.Println(told(response(503, "", "X-Back-In-Minutes", "2", "Retry-After", "20")))
-	fmt.Println(told(response(503, "")))
-	// Output:
-	// 2m0s true
-	// 20s true
-	// 0s false
 }

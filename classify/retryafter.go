@@ -5,7 +5,6 @@ package classify
 import (
 	"bytes"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/field"
@@ -48,20 +47,6 @@ type RetryAfterFunc func(Outcome) (wait time.Duration, ok bool)
 // for a [time.Duration], the wait is the longest Duration. Fractions of a nanosecond are rounded up.
 // If a field has several valid values, the longest wait counts. A malformed value is ignored.
 func RetryAfter(o Outcome) (wait time.Duration, ok bool) { return field.Wait(o.Response) }
-
-// FirstRetryAfter asks the given functions in turn and returns the first wait. Nil functions are
-// skipped.
-func FirstRetryAfter(funcs ...RetryAfterFunc) RetryAfterFunc {
-	funcs = slices.DeleteFunc(slices.Clone(funcs), func(f RetryAfterFunc) bool { return f == nil })
-	return func(o Outcome) (time.Duration, bool) {
-		for _, f := range funcs {
-			if wait, ok := f(o); ok {
-				return wait, true
-			}
-		}
-		return 0, false
-	}
-}
 
 // Signals is an opt-in classifier for responses in which a server says whether
 // a retry makes sense. It looks at responses of status 400 and above. It

@@ -25,23 +25,3 @@ func TestRetryAfter(t *testing.T) {
 		assert.Equal(t, tt.want, wait, name)
 	}
 }
-
-func TestFirstRetryAfter(t *testing.T) {
-	none := func(Outcome) (time.Duration, bool) { return 0, false }
-	is := func(d time.Duration) RetryAfterFunc { return func(Outcome) (time.Duration, bool) { return d, true } }
-	for name, tt := range map[string]struct {
-		h    RetryAfterFunc
-		want time.Duration
-		ok   bool
-	}{
-		"no function is asked": {FirstRetryAfter(), 0, false},
-		"nil":                  {FirstRetryAfter(nil), 0, false},
-		"no response":          {FirstRetryAfter(none, nil), 0, false},
-		"the first":            {FirstRetryAfter(nil, none, is(2), is(1)), 2, true},
-		"at once counts":       {FirstRetryAfter(is(0), is(1)), 0, true},
-	} {
-		wait, ok := tt.h(Outcome{})
-		assert.Equal(t, tt.ok, ok, name)
-		assert.Equal(t, tt.want, wait, name)
-	}
-}

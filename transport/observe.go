@@ -61,7 +61,7 @@ func (x *retrier) requestEnd(began time.Time, resp *http.Response, err error) {
 	defer closeUnless(x.Ctx, &told, resp)
 	e := RequestEnd{
 		Request: x.Req, Host: x.HostName(), Response: resp, Err: err,
-		Reason: x.report.reason, Start: began, Duration: time.Since(began),
+		Reason: x.report.reason, Duration: time.Since(began),
 		Attempts: x.sent, Waited: x.waited, BodyFollows: bodied,
 	}
 	for _, t := range x.traces() {

@@ -266,7 +266,6 @@ func TestTimesOfAttempts(t *testing.T) {
 		assert.Equal(t, 5*time.Second-300*ms-first.Delay, second.Waited)
 		assert.Equal(t, transport.ReasonRateLimit, second.WaitedFor)
 		sum := w.sums[0]
-		assert.Equal(t, start, sum.Start)
 		assert.Equal(t, 5050*ms, sum.Duration)
 		assert.Equal(t, second.Waited, sum.Waited)
 		assert.Equal(t, 2, sum.Attempts)

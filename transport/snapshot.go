@@ -78,7 +78,7 @@ func (t *Transport) Snapshot() Snapshot {
 	slices.SortFunc(s.Hosts, func(a, b HostState) int { return cmp.Compare(a.Host, b.Host) })
 	if t.registry.Fleet != nil {
 		f := t.registry.Fleet.State()
-		s.Fleet = &FleetState{Connected: f.Connected, Err: f.Err, Members: f.Members, Commands: f.Commands, Dropped: f.Dropped}
+		s.Fleet = &FleetState{Connected: f.Connected, Members: f.Members, Commands: f.Commands, Dropped: f.Dropped}
 		if f.HeartbeatAge >= 0 {
 			s.Fleet.LastHeartbeat = time.Now().Add(-f.HeartbeatAge)
 		}
@@ -132,8 +132,6 @@ type FleetState struct {
 	// Connected reports that the backend answers. A Transport whose Fleet is not connected
 	// goes on with its own knowledge.
 	Connected bool `json:"connected"`
-	// Err says why the Fleet is not connected, without secrets.
-	Err string `json:"err,omitempty"`
 	// Members is how many members the fleet has, as far as is known. It is 0 before the
 	// first heartbeat.
 	Members int `json:"members"`

@@ -17,10 +17,9 @@ import (
 // a goroutine that calls the functions, one at a time. A function must not change its arguments, apart
 // from the header in an [AttemptStart], and must not read or close a body.
 //
-// The functions with a context get the context that RequestStart or AttemptStart
-// returned, so that they find there what they have put into it, such as a span. These
-// two return their argument, or a context derived from it. If they return nil, their
-// argument counts.
+// Each function gets the context that RequestStart or AttemptStart returned, so that it finds
+// there what these have put into it, such as a span. They return their argument, or a context
+// derived from it. If they return nil, their argument counts.
 //
 //	RequestStart
 //	  AttemptStart  AttemptEnd    for each attempt
@@ -49,7 +48,7 @@ type Trace struct {
 	AttemptEnd func(ctx context.Context, a AttemptEnd)
 
 	// RequestEnd is called once for each call of RequestStart, when RoundTrip
-	// returns or panics.
+	// returns or panics. For a request that is not sent there is nothing else.
 	RequestEnd func(ctx context.Context, r RequestEnd)
 
 	// HostChange is called when the state of a host has become worse or better. For
@@ -184,8 +183,7 @@ type RequestEnd struct {
 	Err      error
 	// Reason says why there was no further attempt. It means nothing after a panic.
 	Reason Reason
-	// Start is when RoundTrip began, and Duration is the time until its end.
-	Start    time.Time
+	// Duration is the time from the beginning of RoundTrip to its end.
 	Duration time.Duration
 	// Attempts counts the attempts, hedges included.
 	Attempts int

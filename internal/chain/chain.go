@@ -130,3 +130,10 @@ func SameCode[F any](a, b F) bool {
 func isSame[F any](a, b F) bool {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&a)) == *(*unsafe.Pointer)(unsafe.Pointer(&b))
 }
+
+// FirstRetryAfter asks the given functions in turn and returns the first wait. Nil functions are
+// skipped. A rule takes it for a single function.
+func FirstRetryAfter(funcs ...classify.RetryAfterFunc) classify.RetryAfterFunc {
+	all := readers(slices.DeleteFunc(slices.Clone(funcs), func(f classify.RetryAfterFunc) bool { return f == nil }))
+	return func(o classify.Outcome) (time.Duration, bool) { return all.ask(o) }
+}

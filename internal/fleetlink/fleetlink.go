@@ -50,7 +50,7 @@ type Link struct {
 // Link returns l, so that a Link is a transport.Fleet.
 func (l *Link) Link() *Link { return l }
 
-// A State is how a fleet is. transport.FleetState shows it to users.
+// A State is how a fleet is. transport.FleetState shows it to users, apart from Err, which package fleet prints.
 type State struct {
 	Connected    bool          // the backend answers
 	Err          string        // why it does not, without secrets

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/chain"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -155,7 +156,7 @@ func (l *loader) hint(n *node) classify.RetryAfterFunc {
 	for _, item := range l.items(n) {
 		list = append(list, named(l, item, "a hint", l.names.RetryAfter, nil))
 	}
-	return classify.FirstRetryAfter(list...)
+	return chain.FirstRetryAfter(list...)
 }
 
 // classify reads a list of classifiers. The first classifier with an opinion decides.

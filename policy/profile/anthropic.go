@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/chain"
 	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -49,7 +50,7 @@ func Anthropic() policy.Rule {
 			onWords(classify.Final, http.StatusTooManyRequests, `"enforced_spend_limit_reached"`),
 			classify.OnStatus(classify.Refused, overloaded),
 		),
-		RetryAfter: hintInside(inside, classify.FirstRetryAfter(classify.RetryAfter, anthropicReset)),
+		RetryAfter: hintInside(inside, chain.FirstRetryAfter(classify.RetryAfter, anthropicReset)),
 	}
 }
 

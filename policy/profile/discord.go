@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/chain"
 	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/policy"
@@ -38,7 +39,7 @@ import (
 func Discord() policy.Rule {
 	return policy.Rule{
 		Classify:        judge(),
-		RetryAfter:      classify.FirstRetryAfter(discordRetryAfter, classify.RetryAfter),
+		RetryAfter:      chain.FirstRetryAfter(discordRetryAfter, classify.RetryAfter),
 		ShareRetryAfter: policy.On,
 		ThrottleKey:     func(req *http.Request) string { return withToken(req, req.Method+" "+discordRoute(urlOf(req).Path)) },
 		RateLimit:       policy.RateLimit{PerSecond: 50, Burst: 1},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/chain"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -35,7 +36,7 @@ import (
 func GitHub() policy.Rule {
 	return policy.Rule{
 		Classify:        judge(githubLimit),
-		RetryAfter:      classify.FirstRetryAfter(classify.RetryAfter, githubMinute),
+		RetryAfter:      chain.FirstRetryAfter(classify.RetryAfter, githubMinute),
 		ShareRetryAfter: policy.On,
 		ThrottleKey:     func(req *http.Request) string { return withToken(req, githubQuota(urlOf(req).Path)) },
 		MaxRetryAfter:   2 * time.Minute,

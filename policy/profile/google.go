@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/chain"
 	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/policy"
@@ -53,7 +54,7 @@ func GoogleCloud() policy.Rule {
 			onWords(classify.Refused, http.StatusForbidden, `"rateLimitExceeded"`, `"userRateLimitExceeded"`),
 			given(classify.Refused, http.StatusServiceUnavailable, hasRetryInfo), // as classify.Refusals for the wait in a header
 		),
-		RetryAfter:   classify.FirstRetryAfter(classify.RetryAfter, retryInfo),
+		RetryAfter:   chain.FirstRetryAfter(classify.RetryAfter, retryInfo),
 		Idempotent:   googleIdempotent,
 		ReplayBuffer: memory,
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/chain"
 	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -52,7 +53,7 @@ func OpenAI() policy.Rule {
 				`"project_spend_limit_exceeded"`, `"organization_usage_limit_exceeded"`, "Request too large"),
 			onWords(classify.Refused, http.StatusServiceUnavailable, `"slow_down"`, "overloaded"),
 		),
-		RetryAfter: hintInside(inside, classify.FirstRetryAfter(classify.RetryAfter, openAIReset)),
+		RetryAfter: hintInside(inside, chain.FirstRetryAfter(classify.RetryAfter, openAIReset)),
 	}
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/chain"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -77,7 +78,7 @@ func ofProviders() map[string]policy.Rule {
 
 // told returns what reads the waits of a rule over the default rule.
 func told(rule policy.Rule) classify.RetryAfterFunc {
-	return classify.FirstRetryAfter(rule.RetryAfter, classify.RetryAfter)
+	return chain.FirstRetryAfter(rule.RetryAfter, classify.RetryAfter)
 }
 
 // inBubble runs a subtest in virtual time.
