@@ -115,7 +115,7 @@
 // Last-Modified, aplomb asks for the rest with Range and If-Range. The reader
 // notices nothing. A response is used only if it provably is the rest of the same
 // representation. Otherwise the body ends with the error of the cut. The error is
-// bare as long as no byte came from a second response, and otherwise it is in a
+// bare as long as no byte came from a second response, and otherwise it is in an
 // [Error].
 //
 // If there is no rest to ask for, as with JSON that has no validator, aplomb sends the
