@@ -203,10 +203,13 @@ func (c *call) checkPrompt(at time.Duration, what string) {
 func (b *respBody) lastRead() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.readEnd == never {
-		return 0
+	switch sc := b.attempt.script; {
+	case b.readEnd != never:
+		return b.readEnd
+	case sc.deaf > 0 || sc.blocks > 0: // a Close from another goroutine may end the caller's Read earlier
+		return never
 	}
-	return b.readEnd
+	return 0
 }
 
 // isRead reports whether a Read of the response was in progress when the caller's patience ended.
