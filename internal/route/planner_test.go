@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -189,9 +190,20 @@ func TestPlanner(t *testing.T) {
 		assert.Zero(t, s.first.closed.Load(), "the base is shared")
 		assert.EqualValues(t, 2, s.lane.closed.Load(), "the pool that is given up is closed twice")
 
-		other := set(t, policy.Rule{}, 1, true)
+		other := set(t, policy.Rule{}, 2, true)
 		other.ends(attempt.Outcome{}, classify.Ambiguous, response(500, 2), nil)
 		assert.Zero(t, other.State.Protocol.Load(), "nor does a 500")
+
+		for want := range 2 { // leaves the base, which keeps its connections, and then a pool
+			bad := other.pools().Current()
+			other.pools().Failed(bad, pool.Proof, nil)
+			o.Pool = other.pools().Other(other.now(), bad)
+			o.Pool.Make(other.lane)
+			other.ends(o, classify.Final, response(200, 2), nil)
+			assert.Same(t, o.Pool, other.pools().Current())
+			time.Sleep(2 * time.Minute)
+			assert.EqualValues(t, 2*want, other.lane.closed.Load(), "closed")
+		}
 
 		assert.True(t, s.MayLeave())
 		assert.False(t, set(t, policy.Rule{}, 1, false).MayLeave(), "the base is no *http.Transport")
@@ -434,10 +446,13 @@ func TestResolve(t *testing.T) {
 			assert.True(t, of == base)
 		case loops:
 			loops.tripper = base.RoundTrip
-			_, err := base.RoundTrip(getRequest(t, "http://h.test/"))
-			assert.ErrorIs(t, err, errSelf)
-			loops.tripper = func(req *http.Request) (*http.Response, error) { return &http.Response{Request: req}, nil }
+			body := &upload{Reader: strings.NewReader("text")}
 			req := getRequest(t, "http://h.test/")
+			req.Body = body
+			_, err := base.RoundTrip(req)
+			assert.ErrorIs(t, err, errSelf)
+			assert.True(t, body.closed)
+			loops.tripper = func(req *http.Request) (*http.Response, error) { return &http.Response{Request: req}, nil }
 			resp, err := base.RoundTrip(req)
 			require.NoError(t, err)
 			assert.Same(t, req, resp.Request)

@@ -103,31 +103,54 @@ func TestTrialWithoutConnection(t *testing.T) {
 	}
 }
 
-// TestTrialWithoutTransport tries a pool for which there is no transport. While the attempt is under
-// way over the base, no other attempt waits for a connection of the pool.
-func TestTrialWithoutTransport(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var pools pool.Pools
-		over := pools.Other(0, nil)
-		registry := new(limit.Registry)
-		registry.Prepare(func(*host.State[rules.Resolved]) {})
-		base := tripper(func(req *http.Request) (*http.Response, error) {
-			time.Sleep(time.Minute)
+// TestTrialsOfOnePool begins two attempts over a pool. The second may wait for the connection that the
+// first makes. If there is no transport for the pool, it waits for nothing, and both go over the base.
+func TestTrialsOfOnePool(t *testing.T) {
+	lane := tripper(func(req *http.Request) (*http.Response, error) {
+		trace := httptrace.ContextClientTrace(req.Context())
+		trace.GetConn("h.test:80")
+		time.Sleep(300 * time.Millisecond)
+		trace.GotConn(httptrace.GotConnInfo{})
+		trace.WroteHeaders()
+		select {
+		case <-time.After(2 * time.Second): // longer than it has time for the connection
 			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: req}, nil
-		})
-		for range 2 {
-			go func() {
-				tr := &Trial{
-					registry: registry, base: base, pools: &pools, to: over, back: pools.Current(),
-					patience: time.Second, waits: true, open: func() http.RoundTripper { return nil }, Restart: func(*pool.Pool) {},
-				}
-				start := time.Now()
-				_, err := tr.RoundTrip((&http.Request{}).WithContext(t.Context()))
-				assert.NoError(t, err)
-				assert.Equal(t, time.Minute, time.Since(start))
-			}()
-			synctest.Wait()
+		case <-req.Context().Done():
+			return nil, context.Cause(req.Context())
 		}
-		time.Sleep(2 * time.Minute)
 	})
+	for name, row := range map[string]struct {
+		lane  http.RoundTripper
+		waits bool
+		took  [2]time.Duration
+	}{
+		"no transport":        {nil, true, [2]time.Duration{time.Minute, time.Minute}},
+		"the second waits":    {lane, true, [2]time.Duration{2300 * time.Millisecond, 2600 * time.Millisecond}},
+		"the second does not": {lane, false, [2]time.Duration{2300 * time.Millisecond, time.Minute}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var pools pool.Pools
+			over := pools.Other(0, nil)
+			registry := new(limit.Registry)
+			registry.Prepare(func(*host.State[rules.Resolved]) {})
+			base := tripper(func(req *http.Request) (*http.Response, error) {
+				time.Sleep(time.Minute)
+				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: req}, nil
+			})
+			for i := range row.took {
+				go func() {
+					tr := &Trial{
+						registry: registry, base: base, pools: &pools, to: over, back: pools.Current(),
+						patience: time.Second, waits: row.waits, open: func() http.RoundTripper { return row.lane }, Restart: func(*pool.Pool) {},
+					}
+					start := time.Now()
+					_, err := tr.RoundTrip(getRequest(t, "http://h.test/"))
+					assert.NoError(t, err)
+					assert.Equal(t, row.took[i], time.Since(start), "%s: attempt %d", name, i)
+				}()
+				synctest.Wait()
+			}
+			time.Sleep(2 * time.Minute)
+		})
+	}
 }

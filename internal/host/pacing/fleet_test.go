@@ -77,6 +77,9 @@ func TestPacingOfALargeFleet(t *testing.T) {
 	}
 	p.NoteForFleet(0, 7, Named{Remaining: 0, Limit: 10, Reset: sec}, 4, Config{})
 	assert.Equal(t, 4, p.quotas[7].windows[0].members, "a known quota is not shared")
+	p.NoteForFleet(10*sec, 1001, Named{Remaining: 0, Limit: 10, Reset: sec}, 4, Config{})
+	_, _, ok := p.Left(10*sec, 1001, "")
+	assert.True(t, ok, "those that are over make room")
 }
 
 // The first waiter hears what the fleet says.
@@ -163,14 +166,21 @@ func TestPacingHearsay(t *testing.T) {
 	}
 
 	// A quota that this process was told is not doubted because of another response.
-	var p Pacing
-	p.Note(0, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, Config{})
-	p.NoteForFleet(0, 1, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, 4, Config{})
-	p.Unnamed(0, 1, 0)
-	w := queue.NewWaiter()
-	w.By = 30 * sec
-	if a := p.Enter(0, 1, w, Config{}); a.Verb != queue.Wait || a.Until != instant.At(time.Minute) {
-		t.Errorf("%+v", a)
+	for _, first := range []bool{true, false} {
+		var p Pacing
+		quota := Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}
+		if first {
+			p.Note(0, 1, Pass{}, quota, Config{})
+		}
+		p.NoteForFleet(0, 1, quota, 4, Config{})
+		if !first {
+			p.Note(0, 1, Pass{}, quota, Config{})
+		}
+		p.Unnamed(0, 1, 1)
+		w := queue.NewWaiter()
+		w.By = 30 * sec
+		a := p.Enter(0, 1, w, Config{})
+		assert.Equal(t, []any{queue.Wait, first}, []any{a.Verb, a.Until == instant.At(time.Minute)}, "told this process first: %v", first)
 	}
 }
 
@@ -194,6 +204,7 @@ func TestPacingHearsayBehindOthers(t *testing.T) {
 		if a := enter(5*sec, second); heard != (a.Verb == queue.Go) || !heard && a.Ask != 7*sec {
 			t.Errorf("heard %v: %+v", heard, a)
 		}
+		assert.Equal(t, queue.Wait, enter(6*sec, queue.NewWaiter()).Verb, "one without a deadline")
 		if a := enter(7*sec, second); !heard && a.Ask != instant.Never {
 			t.Errorf("heard %v: %+v", heard, a)
 		}

@@ -229,7 +229,8 @@ func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 	first, second := queue.NewWaiter(), queue.NewWaiter()
 	p.Enter(0, 1, first, Config{})
 	require.Equal(t, instant.Never, p.Enter(0, 1, second, Config{}).Ask)
-	assert.Equal(t, 2, p.Waiting(), "requests that wait")
+	assert.Equal(t, queue.Wait, p.Enter(0, 1, nil, Config{}).Verb)
+	assert.Equal(t, []int{2, 0}, []int{p.Waiting(), (*Pacing)(nil).Waiting()}, "requests that wait")
 	p.Leave(1, first)
 	assert.True(t, hosttest.Woken(second), "the second in the queue was not woken")
 }
@@ -263,6 +264,11 @@ func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	assert.Equal(t, queue.Wait, p.Enter(6*sec, 1, nil, Config{}).Verb, "at 6 s, with none left until 50 s")
+
+	p = Pacing{}
+	p.Note(0, 1, Pass{}, Named{Remaining: 10, Limit: 100, Reset: 50 * sec}, Config{})
+	p.Note(0, 1, Pass{Mark: sendPaced(t, &p, 0)}, Named{Remaining: 19, Limit: 100, Reset: 50 * sec}, Config{}) // more are left
+	paced(t, &p, 0, 2500*ms)
 }
 
 // The response to a later request is believed, whatever was said before.
