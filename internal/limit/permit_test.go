@@ -367,6 +367,11 @@ func TestReserveRetry(t *testing.T) {
 		first.Cancel(s.request(t, 0))
 		s.ends(t, 200, classify.Final)
 		assert.Len(t, s.told, 2)
+
+		alone := s.request(t, 0).budgetConfig().PerSecond
+		s.join()
+		s.registry.Size.Store(2)
+		assert.Equal(t, []float64{1, 0.5}, []float64{alone, s.request(t, 0).budgetConfig().PerSecond}, "a member's part")
 	})
 }
 
