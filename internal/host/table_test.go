@@ -407,6 +407,7 @@ func TestKeyIsBounded(t *testing.T) {
 		assert.Equal(t, k, KeyOf(&url.URL{Scheme: u.Scheme, Host: strings.ToUpper(u.Host)}))
 	}
 	assert.Len(t, keys, 5)
+	assert.Equal(t, []int{320, 64, 8, 256, 256, 131072}, []int{maxHostLen, maxSchemeLen, fewHosts, nameChunk, probes, MaxHosts}, "the figures that the comments name")
 	name := strings.Repeat("a.", (maxHostLen-len("test"))/2)
 	assert.Equal(t, name+"test", KeyOf(&url.URL{Scheme: "http", Host: name + "test"}).Host, "no shorter name is touched")
 }
@@ -439,6 +440,7 @@ func TestMadeOnce(t *testing.T) {
 	assert.Nil(t, s.PoolsMade())
 	assert.Same(t, m.Pools(), s.PoolsMade())
 	r := m.Rate(rate.Config{PerSecond: 1})
+	assert.NotNil(t, r)
 	assert.Same(t, r, m.Rate(rate.Config{PerSecond: 2}))
 	limiter, made := m.Made()
 	assert.True(t, limiter == nil && made == r)

@@ -176,6 +176,15 @@ func TestAcquire(t *testing.T) {
 				if row.latest > 0 {
 					latest = s.registry.Now().Add(row.latest)
 				}
+				if row.wait > 0 { // one comes before and leaves
+					left := s.request(t, 0)
+					ctx, cancel := context.WithCancel(left.Ctx)
+					left.Ctx = ctx
+					go new(Permit).Acquire(left, 0)
+					synctest.Wait()
+					cancel()
+					synctest.Wait()
+				}
 				no := p.Acquire(r, latest)
 				took := time.Since(start)
 				assert.GreaterOrEqual(t, took, row.wait)
