@@ -171,7 +171,7 @@ func playFault(t *testing.T, fault fault) {
 		fault.begin(s)
 	}
 	for i, f := range fleets {
-		eventually(t, func() bool { return logs[i].count("own knowledge") > 0 && !f.state().Connected }, "no log line")
+		eventually(t, func() bool { return logs[i].count("fleet: Redis ") > 0 && !f.state().Connected }, "no log line")
 	}
 	accepted, before := s.proxy.accepted.Load(), f.state()
 	var calls []time.Duration
@@ -210,7 +210,7 @@ func playFault(t *testing.T, fault fault) {
 		// If many faults are played at once, a command may take longer than a second, and
 		// Redis counts as lost once more.
 		lost, back := losses(l)
-		assert.Equal(t, l.count("\n"), l.count("own knowledge")+l.count("Redis is back"), "%v", l)
+		assert.Equal(t, l.count("\n"), l.count("fleet: Redis "), "%v", l)
 		assert.LessOrEqual(t, lost, soak.Size(20, 1), "%v", l)
 		assert.InDelta(t, lost, back, soak.Size(1.0, 0.0), "%v", l)
 	}
