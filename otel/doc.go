@@ -18,16 +18,16 @@
 // as in the log of package transport. A span gets its attributes when it ends.
 //
 //	http.request.method, url.full, server.address, server.port
-//	http.response.status_code
+//	http.response.status_code, network.protocol.version
 //	http.request.resend_count   attempts of the request before this one
 //	error.type                  the status, or the kind of the error
 //	aplomb.attempt.kind         first, retry, hedge or resume
 //	network.peer.address, network.peer.port   of the connection, if it is known
-//	aplomb.lane                 the number of the host's pool of connections, if it is not the base
-//	aplomb.attempt.outrun       true if another attempt had its response first
-//	aplomb.queued               seconds in the queues of the host's limits
-//	aplomb.offset               where a reconnect continues a body
-//	aplomb.reason               why there was no further attempt
+//	aplomb.pool                 the number of the host's pool of connections, if it is not the base
+//	aplomb.waited               seconds in the queues of the host's limits
+//	aplomb.offset               where an attempt continues a body
+//	aplomb.reason               why there was no further attempt; of an attempt: outrun, if another
+//	                            had its response first
 //	aplomb.attempts             of the request, at its end
 //	aplomb.resumes              reconnects that continued the body
 //	http.response.body.size     bytes that the caller read
@@ -40,40 +40,37 @@
 //
 // # Metrics
 //
-//	aplomb.client.attempts         counter, by aplomb.attempt.kind and result
-//	aplomb.client.attempt.duration histogram in s, until the headers
-//	aplomb.client.requests         counter, by aplomb.reason and result
-//	aplomb.client.retries          counter, by the error.type that is retried
-//	aplomb.client.hedges           counter
-//	aplomb.client.resumes          counter of reconnects that continued a body
-//	aplomb.client.withheld         counter of retries that a limit withheld, by aplomb.reason
-//	aplomb.client.wait             histogram in s, of the waits before retries
-//	aplomb.client.queued           histogram in s, by aplomb.queue
-//	aplomb.client.body.size        counter in bytes, of the bodies that callers read
-//	aplomb.client.body.failures    counter of the bodies that ended with an error, by its error.type
-//	aplomb.host.requests           gauge of the requests under way
-//	aplomb.host.holds              gauge of the scopes that the server asked to wait
-//	aplomb.host.budget             gauge of the retries that could be sent at once
-//	aplomb.host.limiter.limit         gauge of the attempts that the limiter lets be in flight
-//	aplomb.host.limiter.slots         gauge of the slots in use
-//	aplomb.host.limiter.queue         gauge of the attempts that wait for a slot
-//	aplomb.host.limiter.closed        gauge, 1 while the circuit is open
-//	aplomb.host.lane               gauge of the number of the host's pool of connections; 0 is the base
-//	aplomb.host.rate               gauge of the limit of attempts per second
-//	aplomb.host.changes            counter, by aplomb.reason (see transport.HostChange), and by
-//	                               aplomb.over, which is true for the end
-//	aplomb.fleet.connected         gauge, 1 while the backend of the fleet answers
-//	aplomb.fleet.members           gauge of the members, as far as is known
-//	aplomb.fleet.heartbeat.age     gauge in s, of the time since the last heartbeat that succeeded
-//	aplomb.fleet.commands          counter of the commands to the backend
-//	aplomb.fleet.dropped           counter of the news and questions that were not sent or answered in time
+//	http.client.request.duration    histogram in s, one value for each attempt, until the headers
+//	http.client.response.body.size  histogram in bytes, of the bodies that callers read
+//	http.client.active_requests     requests under way
+//	aplomb.attempts                 counter, by aplomb.attempt.kind and error.type
+//	aplomb.request.duration         histogram in s, with all attempts and waits, by aplomb.reason
+//	                                and error.type; its count is the number of requests
+//	aplomb.wait.duration            histogram in s, by aplomb.reason: retry, or the limit
+//	aplomb.body.failures            counter of the bodies that ended with an error, by its error.type
+//	aplomb.host.throttled_keys      gauge of the throttle keys that the server asked to wait
+//	aplomb.host.retry_budget        gauge of the retries that could be sent at once
+//	aplomb.host.concurrency.limit   gauge of the attempts that may be in flight
+//	aplomb.host.concurrency.usage   gauge of the attempts that count against the limit
+//	aplomb.host.concurrency.waiting gauge of the attempts that wait for the limit
+//	aplomb.host.circuit_open        gauge, 1 while the circuit is open, with a Concurrency
+//	aplomb.host.pool                gauge of the number of the host's pool of connections; 0 is the base
+//	aplomb.host.rate_limit          gauge of the limit of attempts per second
+//	aplomb.host.changes             counter, by aplomb.reason (see transport.HostChange), and by
+//	                                aplomb.over, which is true for the end
+//	aplomb.fleet.connected          gauge, 1 while the backend of the fleet answers
+//	aplomb.fleet.members            gauge of the members, as far as is known
+//	aplomb.fleet.heartbeat.age      gauge in s, of the time since the last heartbeat that succeeded
+//	aplomb.fleet.commands           counter of the commands to the backend
+//	aplomb.fleet.dropped            counter of the news and questions that were not sent or answered in time
 //
 // Those of the fleet have no attributes, and are there if the Transport has a Fleet that says how
 // it is (transport.Snapshot). All others have server.address and server.port. These are of the
 // host as the Transport counts it, in lower case and without userinfo. If a name is longer than
-// 320 bytes, a hash stands for its beginning. The counters of attempts and requests also have
-// http.request.method, http.response.status_code and error.type. A request that the retry budget
-// refused a retry is in aplomb.client.withheld with the reason retry_budget.
+// 320 bytes, a hash stands for its beginning. Those of requests, attempts, waits and bodies have
+// http.request.method, too, and http.client.request.duration has http.response.status_code,
+// network.protocol.version and error.type. The aplomb.reason of a request says which limit withheld a
+// retry, such as retry_budget.
 //
 // The counters are observable counters. They are read when metrics are collected, so that
 // a request only adds to numbers in memory. They have no exemplars. The histograms have

@@ -31,19 +31,18 @@ const (
 	errorKey    = attribute.Key("error.type")
 
 	attemptsKey = attribute.Key("aplomb.attempts")
-	laneKey     = attribute.Key("aplomb.lane")
+	delayKey    = attribute.Key("aplomb.delay")
 	peerIPKey   = attribute.Key("network.peer.address")
 	peerPortKey = attribute.Key("network.peer.port")
+	poolKey     = attribute.Key("aplomb.pool")
+	versionKey  = attribute.Key("network.protocol.version")
 	kindKey     = attribute.Key("aplomb.attempt.kind")
 	numberKey   = attribute.Key("aplomb.attempt.number")
-	outrunKey   = attribute.Key("aplomb.attempt.outrun")
 	offsetKey   = attribute.Key("aplomb.offset")
 	overKey     = attribute.Key("aplomb.over")
-	queueKey    = attribute.Key("aplomb.queue")
-	queuedKey   = attribute.Key("aplomb.queued")
 	reasonKey   = attribute.Key("aplomb.reason")
 	resumesKey  = attribute.Key("aplomb.resumes")
-	waitKey     = attribute.Key("aplomb.wait")
+	waitedKey   = attribute.Key("aplomb.waited")
 )
 
 // server appends the address and the port of a host.
@@ -131,6 +130,7 @@ type labels struct {
 	of      measure
 	status  int
 	failure string // the error type
+	version string // of HTTP
 	value   string // of the measure's own key
 }
 
@@ -253,8 +253,8 @@ func (p *peer) find(l labels) *set {
 }
 
 func (p *peer) newSet(l labels) *set {
-	attrs := append(make([]attribute.KeyValue, 0, len(p.attrs)+3), p.attrs...) // NewSet sorts it
-	attrs = withResult(attrs, l.status, l.failure)
+	attrs := append(make([]attribute.KeyValue, 0, len(p.attrs)+4), p.attrs...) // NewSet sorts it
+	attrs = withResult(attrs, l.status, l.failure, l.version)
 	if l.value != "" {
 		attrs = append(attrs, about[l.of].key.String(l.value))
 	}

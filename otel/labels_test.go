@@ -22,15 +22,15 @@ func TestPeersAreBounded(t *testing.T) {
 	p := &peers{known: map[peerKey]*peer{}}
 	for i := range mostUnnamed + 10 {
 		req := httptest.NewRequest(http.MethodGet, fmt.Sprintf("http://h%d.test/", i), nil)
-		p.of(req).set(labels{of: requests}).count.Add(1)
-		p.of(req).set(labels{of: requests, status: 200}).count.Add(1)
+		p.of(req).set(labels{of: attempts}).count.Add(1)
+		p.of(req).set(labels{of: attempts, status: 200}).count.Add(1)
 	}
 	assert.Len(t, p.known, mostUnnamed)
-	assert.Len(t, p.kept[requests], mostUnnamed)
+	assert.Len(t, p.kept[attempts], mostUnnamed)
 	total := int64(0)
 	p.observe(func(_ measure, count int64, _ metric.MeasurementOption) { total += count })
 	assert.EqualValues(t, 2*(mostUnnamed+10), total)
-	assert.EqualValues(t, mostUnnamed+2*10, p.overflow[requests].Load())
+	assert.EqualValues(t, mostUnnamed+2*10, p.overflow[attempts].Load())
 }
 
 // TestNamedHostsHaveAPlace: a site that redirects a client to any number of hosts does not hide
@@ -45,7 +45,7 @@ func TestNamedHostsHaveAPlace(t *testing.T) {
 	p := &tel.peers
 	visit := func(host string) *peer {
 		peer := p.of(httptest.NewRequest(http.MethodGet, "http://"+host+"/", nil))
-		peer.set(labels{of: requests}).count.Add(1)
+		peer.set(labels{of: attempts}).count.Add(1)
 		return peer
 	}
 	for i := range most + 10 {
@@ -55,7 +55,7 @@ func TestNamedHostsHaveAPlace(t *testing.T) {
 		assert.True(t, visit(host).kept, host)
 	}
 	assert.False(t, visit("another.test").kept)
-	assert.Len(t, p.kept[requests], mostUnnamed+3)
+	assert.Len(t, p.kept[attempts], mostUnnamed+3)
 	require.NoError(t, stop())
 	assert.False(t, visit("c.example.org").kept, "nobody names it any more")
 }
@@ -70,7 +70,7 @@ func TestPeersAreSmall(t *testing.T) {
 		for i := range n {
 			u, err := url.Parse(fmt.Sprintf(format, i, strings.Repeat("x", long)))
 			assert.NoError(t, err)
-			p.of(&http.Request{Method: http.MethodGet, URL: u}).set(labels{of: requests}).count.Add(1)
+			p.of(&http.Request{Method: http.MethodGet, URL: u}).set(labels{of: attempts}).count.Add(1)
 		}
 		assert.Less(t, testkit.Heap()-before, int64(n*long/4), format)
 		assert.Len(t, p.known, n)

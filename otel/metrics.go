@@ -14,72 +14,62 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// seconds are the bounds of the histograms: those of the semantic conventions, and longer
-// ones, because waits may take a minute.
-var seconds = metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60)
+// The bounds of the histograms: those of the semantic conventions, and longer times, because waits may
+// take a minute.
+var (
+	seconds = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60}
+	bytes   = []float64{1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9}
+)
 
 // A measure is a counter or a histogram.
 type measure uint8
 
 const (
 	attempts measure = iota
-	requests
-	retries
-	hedges
-	resumes
-	withheld
-	bodySize
 	bodyFailures
-	wait
-	queued
+	duration
+	requests
+	waits
+	bodySize
 	measures
-	counters = wait // the measures before it are counters
+	counters = duration // the measures before it are counters
 )
 
 // about describes the measures. The key is that of labels.value.
 var about = [measures]struct {
 	name, unit, text string
 	key              attribute.Key
+	bounds           []float64 // of a histogram
 }{
-	attempts:     {"attempts", "{attempt}", "Attempts, by kind and result.", kindKey},
-	requests:     {"requests", "{request}", "Requests, by the reason for their end and their result.", reasonKey},
-	retries:      {"retries", "{attempt}", "Retries, by the error type of the attempt before.", ""},
-	hedges:       {"hedges", "{attempt}", "Attempts beside a slow attempt.", ""},
-	resumes:      {"resumes", "{attempt}", "Reconnects that continued the body of a response.", ""},
-	withheld:     {"withheld", "{attempt}", "Retries that a limit withheld, by the limit.", reasonKey},
-	bodySize:     {"body.size", "By", "Bytes that were read of the bodies of responses.", ""},
-	bodyFailures: {"body.failures", "{body}", "Bodies of responses that ended with an error, by the error type.", ""},
-	wait:         {"wait", "s", "Waits before retries.", reasonKey},
-	queued:       {"queued", "s", "Time in the queue of a limit before an attempt.", queueKey},
+	attempts:     {"aplomb.attempts", "{attempt}", "Attempts, by kind and error type.", kindKey, nil},
+	bodyFailures: {"aplomb.body.failures", "{body}", "Bodies of responses that ended with an error, by the error type.", "", nil},
+	duration:     {"http.client.request.duration", "s", "Duration of HTTP client requests.", "", seconds},
+	requests:     {"aplomb.request.duration", "s", "Duration of requests with all attempts and waits, by the reason for their end.", reasonKey, seconds},
+	waits:        {"aplomb.wait.duration", "s", "Waits before retries and for limits, by the reason.", reasonKey, seconds},
+	bodySize:     {"http.client.response.body.size", "By", "Size of HTTP client response bodies.", "", bytes},
 }
 
 // instruments are the counters and the histograms. The Telemetry counts by itself and
 // reports the counts when metrics are collected. A counter of the SDK would look at each
 // attribute for each request.
 type instruments struct {
-	counters               [counters]metric.Int64ObservableCounter
-	duration, wait, queued metric.Float64Histogram
+	counters   [counters]metric.Int64ObservableCounter
+	histograms [measures]metric.Float64Histogram // nil: it is off, or no histogram
 }
 
-func newInstruments(m metric.Meter) (*instruments, error) {
-	var faults []error
-	histogram := func(name, text string) metric.Float64Histogram {
-		h, err := m.Float64Histogram("aplomb.client."+name, metric.WithUnit("s"), metric.WithDescription(text), seconds)
-		faults = append(faults, err)
-		return h
+func newInstruments(m metric.Meter, noAttempts bool) (*instruments, error) {
+	i := &instruments{}
+	var faults [measures]error
+	for of, a := range about {
+		unit, text := metric.WithUnit(a.unit), metric.WithDescription(a.text)
+		switch {
+		case a.bounds == nil:
+			i.counters[of], faults[of] = m.Int64ObservableCounter(a.name, unit, text)
+		case measure(of) != duration || !noAttempts:
+			i.histograms[of], faults[of] = m.Float64Histogram(a.name, unit, text, metric.WithExplicitBucketBoundaries(a.bounds...))
+		}
 	}
-	i := &instruments{
-		duration: histogram("attempt.duration", "Time from the start of an attempt to its headers or its error."),
-		wait:     histogram(about[wait].name, about[wait].text),
-		queued:   histogram(about[queued].name, about[queued].text),
-	}
-	for of := range i.counters {
-		a := &about[of]
-		c, err := m.Int64ObservableCounter("aplomb.client."+a.name, metric.WithUnit(a.unit), metric.WithDescription(a.text))
-		i.counters[of] = c
-		faults = append(faults, err)
-	}
-	return i, errors.Join(faults...)
+	return i, errors.Join(faults[:]...)
 }
 
 // report makes the counts of all peers be reported whenever metrics are collected.
@@ -97,29 +87,17 @@ func (i *instruments) report(m metric.Meter, all *peers) error {
 	return err
 }
 
-// attemptStart counts a retry or a hedge. failed is the error type of the attempt before.
-func (p *peer) attemptStart(kind transport.AttemptKind, failed string) {
-	switch kind {
-	case transport.AttemptRetry:
-		p.set(labels{of: retries, failure: failed}).count.Add(1)
-	case transport.AttemptHedge:
-		p.set(labels{of: hedges}).count.Add(1)
+// record records a value of a peer.
+func (i *instruments) record(ctx context.Context, p *peer, l labels, value float64) {
+	if h := i.histograms[l.of]; h != nil {
+		h.Record(ctx, value, p.set(l).record...)
 	}
 }
 
-// withheld counts a retry that a limit withheld.
-func (p *peer) withheld(reason transport.Reason) {
-	switch reason {
-	case transport.ReasonMaxAttempts, transport.ReasonMaxElapsedTime, transport.ReasonDeadline, transport.ReasonRetryBudget, transport.ReasonThrottled,
-		transport.ReasonQuota, transport.ReasonRateLimit, transport.ReasonConcurrency, transport.ReasonCircuitOpen:
-		p.set(labels{of: withheld, value: string(reason)}).count.Add(1)
-	}
-}
-
-// waits records a wait for a limit.
-func (i *instruments) waits(ctx context.Context, p *peer, waited time.Duration, at transport.Reason) {
-	if waited > 0 {
-		i.queued.Record(ctx, waited.Seconds(), p.set(labels{of: queued, value: string(at)}).record...)
+// waited records a wait, unless there was none.
+func (i *instruments) waited(ctx context.Context, p *peer, why transport.Reason, d time.Duration) {
+	if d > 0 {
+		i.record(ctx, p, labels{of: waits, value: string(why)}, d.Seconds())
 	}
 }
 
@@ -149,23 +127,25 @@ const (
 	whole  kind = iota // a gauge of whole numbers
 	broken             // a gauge
 	total              // a counter
+	active             // a counter that also falls
 )
 
 // hostFigures show the state of a host. The figures of a limit that the rule turns off are left
 // out.
 var hostFigures = []figure[transport.HostState]{
-	{whole, "requests", "{request}", "Requests under way.", func(s *transport.HostState) float64 { return float64(s.InFlight) }},
-	{whole, "holds", "{scope}", "Scopes that the server asked to wait.", func(s *transport.HostState) float64 { return float64(s.ThrottledKeys) }},
-	{whole, "lane", "{lane}", "The number of the pool of connections in use. 0 is the base.", func(s *transport.HostState) float64 { return float64(s.Pool) }},
-	{whole, "gate.limit", "{attempt}", "Attempts that the gate lets be in flight.", func(s *transport.HostState) float64 { return ofGate(s, s.ConcurrencyLimit) }},
-	{whole, "gate.slots", "{attempt}", "Slots of the gate in use.", func(s *transport.HostState) float64 { return ofGate(s, s.ConcurrencyInUse) }},
-	{whole, "gate.queue", "{attempt}", "Attempts that wait for a slot of the gate.", func(s *transport.HostState) float64 { return ofGate(s, s.ConcurrencyWaiting) }},
-	{whole, "gate.closed", "{gate}", "1 while the circuit is open.", func(s *transport.HostState) float64 { return ofGate(s, oneIf[s.CircuitOpen]) }},
-	{broken, "budget", "{attempt}", "Retries that could be sent at once.", func(s *transport.HostState) float64 { return s.RetryBudget }},
-	{broken, "rate", "{attempt}/s", "The limit of attempts per second.", func(s *transport.HostState) float64 { return cmp.Or(s.RateLimit, -1) }},
+	{active, "http.client.active_requests", "{request}", "Number of active HTTP requests.", func(s *transport.HostState) float64 { return float64(s.InFlight) }},
+	{whole, "aplomb.host.throttled_keys", "{key}", "Throttle keys that the server asked to wait.", func(s *transport.HostState) float64 { return float64(s.ThrottledKeys) }},
+	{whole, "aplomb.host.pool", "{pool}", "The number of the pool of connections in use. 0 is the base.", func(s *transport.HostState) float64 { return float64(s.Pool) }},
+	{whole, "aplomb.host.concurrency.limit", "{attempt}", "Attempts that may be in flight.", func(s *transport.HostState) float64 { return limited(s, s.ConcurrencyLimit) }},
+	{whole, "aplomb.host.concurrency.usage", "{attempt}", "Attempts that count against the limit.", func(s *transport.HostState) float64 { return limited(s, s.ConcurrencyInUse) }},
+	{whole, "aplomb.host.concurrency.waiting", "{attempt}", "Attempts that wait for the limit.", func(s *transport.HostState) float64 { return limited(s, s.ConcurrencyWaiting) }},
+	{whole, "aplomb.host.circuit_open", "{circuit}", "1 while the circuit is open.", func(s *transport.HostState) float64 { return limited(s, oneIf[s.CircuitOpen]) }},
+	{broken, "aplomb.host.retry_budget", "{attempt}", "Retries that could be sent at once.", func(s *transport.HostState) float64 { return s.RetryBudget }},
+	{broken, "aplomb.host.rate_limit", "{attempt}/s", "The limit of attempts per second.", func(s *transport.HostState) float64 { return cmp.Or(s.RateLimit, -1) }},
 }
 
-func ofGate(s *transport.HostState, n int) float64 {
+// limited returns a figure of the concurrency limit, or -1 if there is none.
+func limited(s *transport.HostState, n int) float64 {
 	if s.ConcurrencyLimit == 0 {
 		return -1
 	}
@@ -177,11 +157,11 @@ var oneIf = map[bool]int{true: 1}
 // fleetFigures show the state of the fleet. They are those of transport.FleetState, so that this
 // module needs no backend. Before the first heartbeat it has no age.
 var fleetFigures = []figure[transport.FleetState]{
-	{whole, "connected", "{fleet}", "1 while the backend answers.", func(s *transport.FleetState) float64 { return float64(oneIf[s.Connected]) }},
-	{whole, "members", "{member}", "Members of the fleet, as far as is known.", func(s *transport.FleetState) float64 { return float64(s.Members) }},
-	{broken, "heartbeat.age", "s", "Time since the last heartbeat that succeeded.", ageOf},
-	{total, "commands", "{command}", "Commands to the backend.", func(s *transport.FleetState) float64 { return float64(s.Commands) }},
-	{total, "dropped", "{message}", "News and questions that were not sent, or not answered in time.", func(s *transport.FleetState) float64 { return float64(s.Dropped) }},
+	{whole, "aplomb.fleet.connected", "{fleet}", "1 while the backend answers.", func(s *transport.FleetState) float64 { return float64(oneIf[s.Connected]) }},
+	{whole, "aplomb.fleet.members", "{member}", "Members of the fleet, as far as is known.", func(s *transport.FleetState) float64 { return float64(s.Members) }},
+	{broken, "aplomb.fleet.heartbeat.age", "s", "Time since the last heartbeat that succeeded.", ageOf},
+	{total, "aplomb.fleet.commands", "{command}", "Commands to the backend.", func(s *transport.FleetState) float64 { return float64(s.Commands) }},
+	{total, "aplomb.fleet.dropped", "{message}", "News and questions that were not sent, or not answered in time.", func(s *transport.FleetState) float64 { return float64(s.Dropped) }},
 }
 
 // ageOf returns the seconds since the last heartbeat, or -1 before the first.
@@ -193,18 +173,20 @@ func ageOf(s *transport.FleetState) float64 {
 }
 
 // newFigures makes the instruments of figures, in their order.
-func newFigures[S any](m metric.Meter, prefix string, figures []figure[S]) ([]metric.Observable, error) {
+func newFigures[S any](m metric.Meter, figures []figure[S]) ([]metric.Observable, error) {
 	instruments := make([]metric.Observable, len(figures))
 	faults := make([]error, len(figures))
 	for i, f := range figures {
-		name, unit, text := prefix+f.name, metric.WithUnit(f.unit), metric.WithDescription(f.text)
+		unit, text := metric.WithUnit(f.unit), metric.WithDescription(f.text)
 		switch f.kind {
 		case whole:
-			instruments[i], faults[i] = m.Int64ObservableGauge(name, unit, text)
+			instruments[i], faults[i] = m.Int64ObservableGauge(f.name, unit, text)
 		case broken:
-			instruments[i], faults[i] = m.Float64ObservableGauge(name, unit, text)
+			instruments[i], faults[i] = m.Float64ObservableGauge(f.name, unit, text)
 		case total:
-			instruments[i], faults[i] = m.Int64ObservableCounter(name, unit, text)
+			instruments[i], faults[i] = m.Int64ObservableCounter(f.name, unit, text)
+		case active:
+			instruments[i], faults[i] = m.Int64ObservableUpDownCounter(f.name, unit, text)
 		}
 	}
 	return instruments, errors.Join(faults...)

@@ -34,11 +34,9 @@ type request struct {
 	// last has the attributes of the request's own span, which gets them when it ends.
 	last list
 
-	sent    int           // attempts so far
-	status  int           // of the last outcome
-	failure string        // the error type of the last outcome
-	waited  time.Duration // at the limits, by the attempts so far
-	taken   bool          // an attempt has taken the room
+	sent   int           // attempts so far
+	waited time.Duration // at the limits, by the attempts so far
+	taken  bool          // an attempt has taken the room
 }
 
 // Value returns the request, or a value of the caller's context.
@@ -64,7 +62,7 @@ func (t *Telemetry) requestOf(ctx context.Context, req *http.Request) *request {
 // room is how many attributes most attempts have besides those of the request. behind is
 // how many most requests have besides those of their attempts.
 const (
-	room   = 2
+	room   = 3
 	behind = 4
 )
 
@@ -88,17 +86,6 @@ func (r *request) with(own []attribute.KeyValue) []attribute.KeyValue {
 	return slices.Clip(r.all[from:])
 }
 
-// next counts an attempt. It returns the number of attempts before it. failed is the error
-// type of the last of them. If it was no error, failed is its status.
-func (r *request) next() (before int, failed string) {
-	before, failed = r.sent, r.failure
-	if before > 0 && failed == "" {
-		failed = strconv.Itoa(r.status)
-	}
-	r.sent++
-	return before, failed
-}
-
 // requestStart begins the span of a request.
 func (t *Telemetry) requestStart(ctx context.Context, req *http.Request) context.Context {
 	r := &request{Context: ctx, own: !t.noRequestSpan, peer: t.peers.of(req)}
@@ -117,8 +104,8 @@ func (t *Telemetry) requestStart(ctx context.Context, req *http.Request) context
 // The span gets its attributes all at once when it ends, because each time costs much.
 func (t *Telemetry) attemptStart(ctx context.Context, a transport.AttemptStart) context.Context {
 	r := t.requestOf(ctx, a.Request)
-	resent, failed := r.next()
-	r.peer.attemptStart(a.Kind, failed)
+	resent := r.sent
+	r.sent++
 	if a.Kind == transport.AttemptHedge && r.span.IsRecording() {
 		r.span.AddEvent("hedge", trace.WithTimestamp(a.Start))
 	}
@@ -136,25 +123,23 @@ func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
 	status, failure := result(a.Response, a.Err)
 	outrun := a.Response == nil && a.Reason == transport.ReasonOutrun
 	if outrun {
-		failure = "outrun"
-	} else {
-		r.status, r.failure = status, failure
+		failure = string(transport.ReasonOutrun)
 	}
-	all := r.peer.set(labels{of: attempts, status: status, failure: failure, value: string(a.Kind)})
-	all.count.Add(1)
-	t.counts.duration.Record(ctx, a.Duration.Seconds(), all.record...)
-	t.counts.waits(ctx, r.peer, a.Waited, a.WaitedFor)
+	version := versionOf(a.Response)
+	r.peer.set(labels{of: attempts, failure: failure, value: string(a.Kind)}).count.Add(1)
+	t.counts.record(ctx, r.peer, labels{of: duration, status: status, failure: failure, version: version}, a.Duration.Seconds())
+	t.counts.waited(ctx, r.peer, a.WaitedFor, a.Waited)
 	r.waited += a.Waited
 	span := trace.SpanFromContext(ctx)
 	if span.IsRecording() {
 		own := append(make(list, 0, 8), kindKey.String(string(a.Kind)))
 		own = withPeer(own, a.Addr)
-		own.add(a.Pool > 0, laneKey.Int(a.Pool))
-		own.add(a.Waited > 0, queuedKey.Float64(a.Waited.Seconds()))
+		own.add(a.Pool > 0, poolKey.Int(a.Pool))
+		own.add(a.Waited > 0, waitedKey.Float64(a.Waited.Seconds()))
 		own.add(a.Offset > 0, offsetKey.Int64(a.Offset))
-		own.add(outrun, outrunKey.Bool(true))
+		own.add(outrun, reasonKey.String(failure))
 		if !outrun {
-			own = withResult(own, status, failure)
+			own = withResult(own, status, failure, version)
 			fail(span, a.Request, failure, a.Err)
 		}
 		r.describe(a.Request)
@@ -168,7 +153,7 @@ func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
 		span.End()
 	}
 	if a.Reason == transport.ReasonRetry {
-		t.counts.wait.Record(ctx, a.Delay.Seconds(), r.peer.set(labels{of: wait, value: string(a.Reason)}).record...)
+		t.counts.waited(ctx, r.peer, a.Reason, a.Delay)
 		r.retries(&a, ended)
 	}
 }
@@ -180,7 +165,7 @@ func (r *request) retries(a *transport.AttemptEnd, at time.Time) {
 		return
 	}
 	all := list{numberKey.Int(a.Number)}
-	all.add(a.Delay > 0, waitKey.Float64(a.Delay.Seconds()))
+	all.add(a.Delay > 0, delayKey.Float64(a.Delay.Seconds()))
 	all.add(a.Offset > 0, offsetKey.Int64(a.Offset))
 	all.add(a.Status != 0, statusKey.Int(a.Status))
 	all.add(a.Err != nil, errorKey.String(typeOf(a.Err)))
@@ -191,16 +176,15 @@ func (r *request) retries(a *transport.AttemptEnd, at time.Time) {
 func (t *Telemetry) requestEnd(ctx context.Context, e transport.RequestEnd) {
 	r := t.requestOf(ctx, e.Request)
 	status, failure := result(e.Response, e.Err)
-	r.peer.set(labels{of: requests, status: status, failure: failure, value: string(e.Reason)}).count.Add(1)
-	r.peer.withheld(e.Reason)
-	t.counts.waits(ctx, r.peer, e.Waited-r.waited, e.Reason) // before it was refused
+	t.counts.record(ctx, r.peer, labels{of: requests, failure: failure, value: string(e.Reason)}, e.Duration.Seconds())
+	t.counts.waited(ctx, r.peer, e.Reason, e.Waited-r.waited) // before it was refused
 	if !r.own {
 		return
 	}
 	if r.all != nil {
 		r.last = append(r.all[room:], reasonKey.String(string(e.Reason)), attemptsKey.Int(e.Attempts))
-		r.last.add(e.Waited > 0, queuedKey.Float64(e.Waited.Seconds()))
-		r.last = withResult(r.last, status, failure)
+		r.last.add(e.Waited > 0, waitedKey.Float64(e.Waited.Seconds()))
+		r.last = withResult(r.last, status, failure, "")
 		fail(r.span, e.Request, failure, e.Err)
 	}
 	if !e.BodyFollows {
@@ -211,24 +195,20 @@ func (t *Telemetry) requestEnd(ctx context.Context, e transport.RequestEnd) {
 // bodyEnd ends the span of a request whose response has a body.
 func (t *Telemetry) bodyEnd(ctx context.Context, e transport.BodyEnd) {
 	r := t.requestOf(ctx, e.Request)
-	r.peer.set(labels{of: bodySize}).count.Add(e.Bytes)
+	failure := ""
 	if e.Err != nil {
-		r.peer.set(labels{of: bodyFailures, failure: typeOf(e.Err)}).count.Add(1)
-		r.peer.withheld(transport.ReasonOf(nil, e.Err))
+		failure = typeOf(e.Err)
+		r.peer.set(labels{of: bodyFailures, failure: failure}).count.Add(1)
 	}
-	if e.Resumes > 0 {
-		r.peer.set(labels{of: resumes}).count.Add(int64(e.Resumes))
-	}
+	t.counts.record(ctx, r.peer, labels{of: bodySize, failure: failure}, float64(e.Bytes))
 	if !r.own {
 		return
 	}
 	if r.last != nil {
 		r.last = append(r.last, sizeKey.Int64(e.Bytes))
 		r.last.add(e.Resumes > 0, resumesKey.Int(e.Resumes))
-		if e.Err != nil {
-			r.last = withResult(r.last, 0, typeOf(e.Err))
-			fail(r.span, e.Request, typeOf(e.Err), e.Err)
-		}
+		r.last = withResult(r.last, 0, failure, "")
+		fail(r.span, e.Request, failure, e.Err)
 	}
 	r.end()
 }
@@ -250,10 +230,22 @@ func (l *list) add(set bool, attr attribute.KeyValue) {
 }
 
 // withResult appends the result of an attempt or a request.
-func withResult(all list, status int, failure string) list {
+func withResult(all list, status int, failure, version string) list {
 	all.add(status != 0, statusKey.Int(status))
 	all.add(failure != "", errorKey.String(failure))
+	all.add(version != "", versionKey.String(version))
 	return all
+}
+
+// versionOf returns the version of HTTP of a response, or "".
+func versionOf(resp *http.Response) string {
+	switch {
+	case resp == nil:
+		return ""
+	case resp.ProtoMajor == 1 && resp.ProtoMinor == 0:
+		return "1.0"
+	}
+	return [...]string{1: "1.1", 2: "2", 3: "3"}[min(max(resp.ProtoMajor, 0), 3)]
 }
 
 // fail gives a span the status of a failure. failure is empty after a success.

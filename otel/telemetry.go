@@ -32,6 +32,9 @@ type Config struct {
 	// belong to the span of the caller's context, for example that of otelhttp around
 	// the Transport, and the events of the request are added to it.
 	NoRequestSpan bool
+	// NoAttemptMetrics leaves http.client.request.duration out. Set it if otelhttp is the base
+	// of the Transport or around it, because otelhttp has that metric as well.
+	NoAttemptMetrics bool
 }
 
 // A Telemetry makes the spans and the metrics. It may observe several Transports. Make it
@@ -70,10 +73,10 @@ func New(c Config) (*Telemetry, error) {
 		peers:         peers{known: map[peerKey]*peer{}},
 	}
 	var errs [4]error
-	t.counts, errs[0] = newInstruments(t.meter)
-	t.changes, errs[1] = t.meter.Int64Counter("aplomb.host.changes", metric.WithUnit("{change}"), metric.WithDescription("Hosts that began or ceased to do badly, by the condition."))
-	t.hosts, errs[2] = newFigures(t.meter, "aplomb.host.", hostFigures)
-	t.fleet, errs[3] = newFigures(t.meter, "aplomb.fleet.", fleetFigures)
+	t.counts, errs[0] = newInstruments(t.meter, c.NoAttemptMetrics)
+	t.changes, errs[1] = t.meter.Int64Counter("aplomb.host.changes", metric.WithUnit("{change}"), metric.WithDescription("Hosts that began or ceased to do badly, by the reason."))
+	t.hosts, errs[2] = newFigures(t.meter, hostFigures)
+	t.fleet, errs[3] = newFigures(t.meter, fleetFigures)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}

@@ -49,6 +49,7 @@ type kit struct {
 	tracers *sdktrace.TracerProvider
 	reader  *sdkmetric.ManualReader
 	meters  *sdkmetric.MeterProvider
+	sums    bool // sum returns the sum of a histogram
 }
 
 func newKit(t *testing.T) *kit {
@@ -125,9 +126,13 @@ func (k *kit) sum(name string, where ...attribute.KeyValue) (total float64) {
 				total += sumOf(d.DataPoints, match)
 			case metricdata.Gauge[float64]:
 				total += sumOf(d.DataPoints, match)
-			case metricdata.Histogram[float64]: // the number of values
+			case metricdata.Histogram[float64]: // the number of values, or their sum
 				for _, p := range d.DataPoints {
-					if match(p.Attributes) {
+					switch {
+					case !match(p.Attributes):
+					case k.sums:
+						total += p.Sum
+					default:
 						total += float64(p.Count)
 					}
 				}
@@ -137,6 +142,13 @@ func (k *kit) sum(name string, where ...attribute.KeyValue) (total float64) {
 		}
 	}
 	return total
+}
+
+// total returns the sum of all values of a histogram.
+func (k *kit) total(name string) float64 {
+	k.sums = true
+	defer func() { k.sums = false }()
+	return k.sum(name)
 }
 
 func sumOf[N int64 | float64](points []metricdata.DataPoint[N], match func(attribute.Set) bool) (total float64) {
@@ -224,9 +236,9 @@ func TestSpans(t *testing.T) {
 			"http.response.status_code": int64(200), "aplomb.reason": "final", "aplomb.attempts": int64(3), "http.response.body.size": int64(4),
 		}), attrs(request))
 		assert.Equal(t, []map[string]any{
-			with(map[string]any{"aplomb.attempt.kind": "first", "http.response.status_code": int64(503), "error.type": "503"}),
+			with(map[string]any{"aplomb.attempt.kind": "first", "http.response.status_code": int64(503), "error.type": "503", "network.protocol.version": "1.1"}),
 			with(map[string]any{"aplomb.attempt.kind": "retry", "http.request.resend_count": int64(1), "error.type": "reset"}),
-			with(map[string]any{"aplomb.attempt.kind": "retry", "http.request.resend_count": int64(2), "http.response.status_code": int64(200)}),
+			with(map[string]any{"aplomb.attempt.kind": "retry", "http.request.resend_count": int64(2), "http.response.status_code": int64(200), "network.protocol.version": "1.1"}),
 		}, []map[string]any{attrs(spans[0]), attrs(spans[1]), attrs(spans[2])})
 		for i, s := range spans[:3] {
 			assert.Equal(t, "GET", s.Name())
@@ -269,9 +281,9 @@ func TestSpanOfABody(t *testing.T) {
 		assert.EqualValues(t, 1, attrs(request)["aplomb.resumes"])
 		assert.EqualValues(t, 10, attrs(request)["http.response.body.size"])
 		assert.False(t, request.EndTime().Before(spans[1].EndTime()))
-		assert.EqualValues(t, 1, k.sum("aplomb.client.resumes"))
-		assert.EqualValues(t, 10, k.sum("aplomb.client.body.size"))
-		assert.Zero(t, k.sum("aplomb.client.body.failures"))
+		assert.EqualValues(t, 1, k.sum("aplomb.attempts", attribute.String("aplomb.attempt.kind", "resume")))
+		assert.EqualValues(t, 10, k.total("http.client.response.body.size"))
+		assert.Zero(t, k.sum("aplomb.body.failures"))
 	})
 }
 
@@ -283,8 +295,8 @@ func TestBodyFails(t *testing.T) {
 	})})
 	_, err := get(t.Context(), tr, "http://h.test/")
 	require.Error(t, err)
-	assert.EqualValues(t, 1, k.sum("aplomb.client.body.failures"))
-	assert.EqualValues(t, 5, k.sum("aplomb.client.body.size"))
+	assert.EqualValues(t, 1, k.sum("aplomb.body.failures"))
+	assert.EqualValues(t, 5, k.total("http.client.response.body.size"))
 }
 
 type broken struct{}
@@ -456,25 +468,22 @@ func TestCountsAgree(t *testing.T) {
 			metric float64
 			spans  int
 		}{
-			{"attempts", s.attempts, k.sum("aplomb.client.attempts"), len(k.named("GET"))},
-			{"first attempts", s.firsts, k.sum("aplomb.client.attempts", kind("first")), k.kinds("first")},
-			{"retries", s.retries, k.sum("aplomb.client.retries"), k.kinds("retry")},
-			{"hedges", s.hedges, k.sum("aplomb.client.hedges"), k.kinds("hedge")},
-			{"reconnects", s.reconnects, k.sum("aplomb.client.attempts", kind("resume")), k.kinds("resume")},
-			{"resumes", s.resumes, k.sum("aplomb.client.resumes"), k.resumes()},
-			{"requests", requests, k.sum("aplomb.client.requests"), len(k.named("aplomb GET"))},
-			{"durations", s.attempts, k.sum("aplomb.client.attempt.duration"), len(k.named("GET"))},
+			{"attempts", s.attempts, k.sum("aplomb.attempts"), len(k.named("GET"))},
+			{"first attempts", s.firsts, k.sum("aplomb.attempts", kind("first")), k.kinds("first")},
+			{"retries", s.retries, k.sum("aplomb.attempts", kind("retry")), k.kinds("retry")},
+			{"hedges", s.hedges, k.sum("aplomb.attempts", kind("hedge")), k.kinds("hedge")},
+			{"reconnects", s.reconnects, k.sum("aplomb.attempts", kind("resume")), k.kinds("resume")},
+			{"resumes", s.resumes, k.sum("aplomb.attempts", kind("resume")) - k.sum("aplomb.attempts", kind("resume"), attribute.String("error.type", "503")), k.resumes()},
+			{"requests", requests, k.sum("aplomb.request.duration"), len(k.named("aplomb GET"))},
+			{"durations", s.attempts, k.sum("http.client.request.duration"), len(k.named("GET"))},
 		} {
 			assert.EqualValues(t, row.server, row.metric, "the metric of %s", row.what)
 			assert.Equal(t, row.server, row.spans, "the spans of %s", row.what)
 			assert.Greater(t, row.server, 50, "%s happen", row.what)
 		}
-		reset := k.sum("aplomb.client.retries", attribute.String("error.type", "reset"))
-		status := k.sum("aplomb.client.retries", attribute.String("error.type", "503"))
-		assert.EqualValues(t, s.retries, reset+status, "each retry has a reason")
-		assert.Positive(t, reset*status)
+		assert.Positive(t, k.sum("aplomb.attempts", attribute.String("error.type", "reset"))*k.sum("aplomb.attempts", attribute.String("error.type", "503")))
 		assert.Zero(t, s.wrong, "each attempt carries the trace context of its own span")
-		assert.EqualValues(t, requests*len(whole), k.sum("aplomb.client.body.size"))
+		assert.EqualValues(t, requests*len(whole), k.total("http.client.response.body.size"))
 		assert.Len(t, k.spans.Started(), len(k.spans.Ended()), "each span ends")
 		parents := map[trace.SpanID]bool{}
 		for _, span := range k.named("aplomb GET") {
@@ -516,10 +525,12 @@ func TestWithheld(t *testing.T) {
 			_, err := get(t.Context(), tr, "http://h.test/")
 			require.NoError(t, err)
 		}
-		assert.EqualValues(t, 3, k.sum("aplomb.client.withheld", attribute.String("aplomb.reason", "retry_budget")))
-		assert.EqualValues(t, 3, k.sum("aplomb.client.requests", attribute.String("aplomb.reason", "retry_budget"), attribute.Int("http.response.status_code", 503)))
-		assert.EqualValues(t, 1, k.sum("aplomb.client.retries"))
-		assert.Positive(t, k.sum("aplomb.client.queued", attribute.String("aplomb.queue", "rate_limit")))
+		assert.EqualValues(t, 3, k.sum("aplomb.request.duration", attribute.String("aplomb.reason", "retry_budget"), attribute.String("error.type", "503")))
+		assert.EqualValues(t, 1, k.sum("aplomb.attempts", attribute.String("aplomb.attempt.kind", "retry")))
+		assert.EqualValues(t, 1, k.sum("aplomb.wait.duration", attribute.String("aplomb.reason", "retry")))
+		assert.EqualValues(t, 2, k.sum("aplomb.wait.duration", attribute.String("aplomb.reason", "rate_limit")))
+		assert.Equal(t, 3.0, k.total("aplomb.wait.duration"))
+		assert.Equal(t, 3.0, k.total("aplomb.request.duration"))
 	})
 }
 
@@ -539,19 +550,19 @@ func TestGauges(t *testing.T) {
 		}
 		synctest.Wait()
 		host := []attribute.KeyValue{attribute.String("server.address", "h.test"), attribute.Int("server.port", 8080)}
-		assert.EqualValues(t, 5, k.sum("aplomb.host.requests", host...))
-		assert.EqualValues(t, 2, k.sum("aplomb.host.gate.slots", host...))
-		assert.EqualValues(t, 3, k.sum("aplomb.host.gate.queue", host...))
-		assert.EqualValues(t, 2, k.sum("aplomb.host.gate.limit", host...))
-		assert.Positive(t, k.sum("aplomb.host.budget", host...))
+		assert.EqualValues(t, 5, k.sum("http.client.active_requests", host...))
+		assert.EqualValues(t, 2, k.sum("aplomb.host.concurrency.usage", host...))
+		assert.EqualValues(t, 3, k.sum("aplomb.host.concurrency.waiting", host...))
+		assert.EqualValues(t, 2, k.sum("aplomb.host.concurrency.limit", host...))
+		assert.Positive(t, k.sum("aplomb.host.retry_budget", host...))
 		time.Sleep(61 * time.Second)
-		assert.EqualValues(t, 1, k.sum("aplomb.host.holds", host...))
+		assert.EqualValues(t, 1, k.sum("aplomb.host.throttled_keys", host...))
 		held := append(host, attribute.String("aplomb.reason", "throttled"))
 		assert.EqualValues(t, 1, k.sum("aplomb.host.changes", append(held, attribute.Bool("aplomb.over", false))...))
 		assert.Zero(t, k.sum("aplomb.host.changes", append(held, attribute.Bool("aplomb.over", true))...))
 		time.Sleep(time.Hour)
 		require.NoError(t, stop())
-		assert.Zero(t, k.sum("aplomb.host.budget"))
+		assert.Zero(t, k.sum("aplomb.host.retry_budget"))
 	})
 }
 
@@ -597,14 +608,14 @@ func TestWithOtelhttp(t *testing.T) {
 	for _, row := range []struct {
 		name         string
 		above, below bool
-		none         bool // no span of the request
+		none         bool // of what otelhttp has: the span of the request, and the time of its requests
 		names        []string
 	}{
 		{"alone", false, false, false, []string{"aplomb GET", "GET"}},
 		{"above", true, false, false, []string{"above", "aplomb GET", "GET"}},
 		{"below", false, true, false, []string{"aplomb GET", "GET", "below"}},
 		{"above and below", true, true, false, []string{"above", "aplomb GET", "GET", "below"}},
-		{"without a span of the request", true, false, true, []string{"above", "GET"}},
+		{"without what otelhttp has", true, false, true, []string{"above", "GET"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			wire = nil
@@ -620,7 +631,7 @@ func TestWithOtelhttp(t *testing.T) {
 				below = layer(plain, "below")
 			}
 			conf := k.config()
-			conf.NoRequestSpan = row.none
+			conf.NoRequestSpan, conf.NoAttemptMetrics = row.none, row.none
 			tr := mustNew(t, transport.Config{Base: below, Traces: []*transport.Trace{mustObserve(t, conf).Trace()}, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
 			var top http.RoundTripper = tr
 			if row.above {
@@ -644,6 +655,9 @@ func TestWithOtelhttp(t *testing.T) {
 				assert.Equal(t, row.names, path, "from the top to the span on the wire")
 			}
 			assert.Len(t, k.spans.Started(), len(k.spans.Ended()))
+			durations := map[bool]int{true: 1}[row.above] + map[bool]int{true: 2}[row.below] + map[bool]int{true: 2}[!row.none]
+			assert.EqualValues(t, durations, k.sum("http.client.request.duration"))
+			assert.EqualValues(t, 2, k.sum("aplomb.attempts"))
 		})
 	}
 }
@@ -795,10 +809,9 @@ func TestManyServers(t *testing.T) {
 	}
 	overflow := attribute.Bool("otel.metric.overflow", true)
 	for range 2 { // a collection changes no count
-		assert.EqualValues(t, 2*servers, k.sum("aplomb.client.attempts"))
-		assert.EqualValues(t, 2*(servers-kept), k.sum("aplomb.client.attempts", overflow))
-		assert.EqualValues(t, 2*(servers-kept), k.sum("aplomb.client.requests", overflow))
-		assert.EqualValues(t, 2, k.sum("aplomb.client.attempts", attribute.String("server.address", "h0.test")))
+		assert.EqualValues(t, 2*servers, k.sum("aplomb.attempts"))
+		assert.EqualValues(t, 2*(servers-kept), k.sum("aplomb.attempts", overflow))
+		assert.EqualValues(t, 2, k.sum("aplomb.attempts", attribute.String("server.address", "h0.test")))
 	}
 }
 
@@ -810,7 +823,7 @@ func TestTwoTelemetries(t *testing.T) {
 		_, err := get(t.Context(), tr, "http://h.test/")
 		require.NoError(t, err)
 	}
-	assert.EqualValues(t, 2, k.sum("aplomb.client.requests"))
+	assert.EqualValues(t, 2, k.sum("aplomb.request.duration"))
 }
 
 // TestForeignContext: if another Trace replaces our context, the spans do not belong
@@ -826,10 +839,10 @@ func TestForeignContext(t *testing.T) {
 	})
 	_, err := get(t.Context(), tr, "http://h.test/")
 	require.NoError(t, err)
-	for _, name := range []string{"attempts", "requests", "attempt.duration"} {
-		assert.EqualValues(t, 1, k.sum("aplomb.client."+name), name)
+	for _, name := range []string{"aplomb.attempts", "aplomb.request.duration", "http.client.request.duration"} {
+		assert.EqualValues(t, 1, k.sum(name), name)
 	}
-	assert.EqualValues(t, 4, k.sum("aplomb.client.body.size"))
+	assert.EqualValues(t, 4, k.total("http.client.response.body.size"))
 }
 
 // TestNew: everything that is wrong is told, and the zero Config is complete.

@@ -79,7 +79,7 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 	}
-	assert.GreaterOrEqual(t, len(used), 20)
+	assert.GreaterOrEqual(t, len(used), 19)
 	for _, v := range dashboard.Templating.List {
 		if v.Name == "datasource" {
 			continue
@@ -185,11 +185,11 @@ func TestAlerts(t *testing.T) {
 		hosts []string
 		soon  time.Duration // after the beginning of the trouble
 	}{
-		"AplombHostDown":     {[]string{"down.test", "gated.test"}, 8 * time.Minute},
-		"AplombBudgetUsedUp": {[]string{"down.test", "gated.test"}, 8 * time.Minute},
-		"AplombHeld":         {[]string{"held.test"}, 16 * time.Minute},
-		"AplombRetries":      {[]string{"flaky.test"}, 16 * time.Minute},
-		"AplombFleetLost":    {[]string{"10.0.0.1:8080"}, 3 * time.Minute},
+		"AplombHostDown":          {[]string{"down.test", "gated.test"}, 8 * time.Minute},
+		"AplombRetryBudgetUsedUp": {[]string{"down.test", "gated.test"}, 8 * time.Minute},
+		"AplombThrottled":         {[]string{"held.test"}, 16 * time.Minute},
+		"AplombRetries":           {[]string{"flaky.test"}, 16 * time.Minute},
+		"AplombFleetLost":         {[]string{"10.0.0.1:8080"}, 3 * time.Minute},
 	}
 	runbook, err := os.ReadFile(docs + "observability.md")
 	require.NoError(t, err)

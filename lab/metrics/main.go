@@ -107,7 +107,7 @@ func show(page io.Reader, arrived int) error {
 			name, rest, _ = strings.Cut(name, " ")
 			rest = "} " + rest
 		}
-		if !strings.HasPrefix(name, "aplomb_") || strings.HasSuffix(name, "_bucket") || strings.HasSuffix(name, "_sum") {
+		if !strings.HasPrefix(name, "aplomb_") && !strings.HasPrefix(name, "http_client_") || strings.HasSuffix(name, "_bucket") || strings.HasSuffix(name, "_sum") {
 			continue
 		}
 		labels, value, _ := strings.Cut(rest, "} ")
@@ -117,7 +117,7 @@ func show(page io.Reader, arrived int) error {
 		last = name
 		labels = strings.Trim(same.ReplaceAllString(labels, ""), ",")
 		fmt.Println(strings.TrimRight(fmt.Sprintf("  %4.4s  %s", value, strings.NewReplacer(",", " ", `"`, "").Replace(labels)), " "))
-		if name == "aplomb_client_attempts_total" {
+		if name == "aplomb_attempts_total" {
 			n, err := strconv.Atoi(value)
 			if err != nil {
 				return err
