@@ -19,7 +19,7 @@
 //
 // The files:
 //
-//	contract.go  Run, and what is promised of each message
+//	contract.go  Run, and what is promised of each message (outage.go: of outages, tokens.go: of rates)
 //	hang.go      Hang
 //	member.go    a member that notes what it hears
 //	memory.go    Memory

@@ -152,11 +152,7 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 			w = p.newWaiter(r, limit)
 			continue // asks again, and takes its place in the queue
 		}
-		patience := a.Ask.Sub(now)
-		if r.latest != 0 {
-			patience = min(patience, r.latest.Sub(r.Registry.Now())+1)
-		}
-		if err := r.Sleep(patience, w.Ready); err != nil {
+		if err := r.Sleep(min(a.Ask.Sub(now), r.patience()), w.Ready); err != nil {
 			return a, waited, &Rejection{Err: err}
 		}
 	}
@@ -180,6 +176,14 @@ func (r *Request) sendAtLatest() (at instant.Instant) {
 		at = r.latest
 	}
 	return at
+}
+
+// patience returns how long the request may wait for its turn.
+func (r *Request) patience() time.Duration {
+	if r.latest == 0 {
+		return instant.Forever
+	}
+	return r.latest.Sub(r.Registry.Now()) + 1
 }
 
 // tooLate refuses a request whose turn comes after the caller's deadline, and a

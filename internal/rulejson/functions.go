@@ -248,7 +248,7 @@ func (l *loader) clause(n *node) classify.Func {
 // codes reads status codes. n is nil if the item has none.
 func (l *loader) codes(n *node) (codes []int) {
 	for _, item := range l.items(n) {
-		code, ok := whole[int](l, item)
+		code, ok := whole[int](&l.document, item)
 		if ok && (code < 100 || code > 999) {
 			l.fault(item, "%s is not a status code", item.kind())
 		}

@@ -171,7 +171,7 @@ func (l *loader) field(n *node, to reflect.Value, off bool) {
 	case *time.Duration:
 		readNumber(l, n, to, off, l.duration)
 	case *int:
-		readNumber(l, n, to, off, func(n *node) (int, bool) { return whole[int](l, n) })
+		readNumber(l, n, to, off, func(n *node) (int, bool) { return whole[int](&l.document, n) })
 	case *int64:
 		readNumber(l, n, to, off, l.size)
 	case *float64:

@@ -17,15 +17,15 @@ import (
 )
 
 // want notes that n is of the wrong kind.
-func (l *loader) want(n *node, wanted string) {
-	l.fault(n, "%s where %s is wanted", n.kind(), wanted)
+func (d *document) want(n *node, wanted string) {
+	d.fault(n, "%s where %s is wanted", n.kind(), wanted)
 }
 
 // items returns the items of a list, which must not be empty.
-func (l *loader) items(n *node) []*node {
+func (d *document) items(n *node) []*node {
 	items := n.items()
 	if n != nil && len(items) == 0 {
-		l.fault(n, "the list is empty; leave the key out")
+		d.fault(n, "the list is empty; leave the key out")
 	}
 	return items
 }
@@ -54,64 +54,64 @@ func readNumber[T int | int64 | float64 | time.Duration](l *loader, n *node, to 
 }
 
 // whole reads a whole number.
-func whole[T int | int64](l *loader, n *node) (T, bool) {
+func whole[T int | int64](d *document, n *node) (T, bool) {
 	number, ok := n.value.(json.Number)
 	if !ok {
-		l.want(n, "a whole number")
+		d.want(n, "a whole number")
 		return 0, false
 	}
 	v, err := strconv.ParseInt(number.String(), 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange), int64(T(v)) != v:
-		l.fault(n, "%s is out of range", n.kind())
+		d.fault(n, "%s is out of range", n.kind())
 		return 0, false
 	case err != nil:
-		l.fault(n, "%s is not a whole number; write it in digits only", n.kind())
+		d.fault(n, "%s is not a whole number; write it in digits only", n.kind())
 	}
 	return T(v), err == nil
 }
 
 // fraction reads a number that may have a fraction.
-func (l *loader) fraction(n *node) (float64, bool) {
+func (d *document) fraction(n *node) (float64, bool) {
 	number, ok := n.value.(json.Number)
 	if !ok {
-		l.want(n, "a number")
+		d.want(n, "a number")
 		return 0, false
 	}
 	v, err := number.Float64()
 	if err != nil { // the exponent is too large
-		l.fault(n, "%s is out of range", n.kind())
+		d.fault(n, "%s is out of range", n.kind())
 	}
 	return v, err == nil
 }
 
 // duration reads a string such as "1m30s".
-func (l *loader) duration(n *node) (time.Duration, bool) {
+func (d *document) duration(n *node) (time.Duration, bool) {
 	switch v := n.value.(type) {
 	case json.Number:
 		text := clip(v.String())
-		l.fault(n, `the number %s has no unit; write "%[1]ss" for seconds or "%[1]sms" for milliseconds`, text)
+		d.fault(n, `the number %s has no unit; write "%[1]ss" for seconds or "%[1]sms" for milliseconds`, text)
 	case string:
-		d, err := time.ParseDuration(v)
+		wait, err := time.ParseDuration(v)
 		if err == nil {
-			return d, true
+			return wait, true
 		}
-		l.fault(n, `%s is not a duration; write it like "250ms", "5s" or "1m30s"`, quote(v))
+		d.fault(n, `%s is not a duration; write it like "250ms", "5s" or "1m30s"`, quote(v))
 	default:
-		l.want(n, `a duration such as "250ms"`)
+		d.want(n, `a duration such as "250ms"`)
 	}
 	return 0, false
 }
 
 // size reads a number of bytes: a whole number, or a string with a unit.
-func (l *loader) size(n *node) (int64, bool) {
+func (d *document) size(n *node) (int64, bool) {
 	text, ok := n.value.(string)
 	if !ok {
-		return whole[int64](l, n)
+		return whole[int64](d, n)
 	}
 	v, ok := parseSize(text)
 	if !ok {
-		l.fault(n, `%s is not a size; write it in bytes or like "64KiB" or "1MiB"`, quote(text))
+		d.fault(n, `%s is not a size; write it in bytes or like "64KiB" or "1MiB"`, quote(text))
 	}
 	return v, ok
 }
@@ -142,20 +142,20 @@ func parseSize(text string) (int64, bool) {
 }
 
 // text reads a string that is not empty. After a fault it returns "".
-func (l *loader) text(n *node, wanted string) string {
+func (d *document) text(n *node, wanted string) string {
 	v, ok := n.value.(string)
 	switch {
 	case !ok:
-		l.want(n, wanted)
+		d.want(n, wanted)
 	case v == "":
-		l.fault(n, "the string is empty")
+		d.fault(n, "the string is empty")
 	}
 	return v
 }
 
 // mode reads the word of a Switch. Many formats have true and false for a switch, so
 // the fault of these says which word to write.
-func (l *loader) mode(n *node, to *policy.Switch) {
+func (d *document) mode(n *node, to *policy.Switch) {
 	word, ok := n.value.(string)
 	on, isFlag := n.value.(bool)
 	switch {
@@ -164,23 +164,23 @@ func (l *loader) mode(n *node, to *policy.Switch) {
 	case word == "off":
 		*to = policy.Off
 	case word == "inherit":
-		l.fault(n, "leave the key out to inherit")
+		d.fault(n, "leave the key out to inherit")
 	case isFlag:
-		l.fault(n, "%s is none of off and on; write %s", quote(n.kind()), quote(map[bool]string{false: "off", true: "on"}[on]))
+		d.fault(n, "%s is none of off and on; write %s", quote(n.kind()), quote(map[bool]string{false: "off", true: "on"}[on]))
 	case !ok:
-		l.fault(n, "%s is none of off and on", quote(n.kind()))
+		d.fault(n, "%s is none of off and on", quote(n.kind()))
 	default:
-		l.fault(n, "%s is none of off and on", quote(clip(word)))
+		d.fault(n, "%s is none of off and on", quote(clip(word)))
 	}
 }
 
 // oneOf reads one of the words and returns its index. After a fault it returns
 // false.
-func (l *loader) oneOf(n *node, wanted string, words []string) (int, bool) {
-	text := l.text(n, wanted)
+func (d *document) oneOf(n *node, wanted string, words []string) (int, bool) {
+	text := d.text(n, wanted)
 	i := slices.Index(words, text)
 	if i < 0 && text != "" {
-		l.fault(n, "%s is not %s; known are %s", quote(text), wanted, join(words))
+		d.fault(n, "%s is not %s; known are %s", quote(text), wanted, join(words))
 	}
 	return i, i >= 0
 }

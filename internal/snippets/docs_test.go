@@ -2,6 +2,10 @@ package snippets
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -280,4 +284,64 @@ func importsOf(t *testing.T, goTool, name string) (all []string) {
 		}
 	}
 	return all
+}
+
+// TestSizes: no file of the library has more than 450 lines, no function more than 60, and no type that
+// is not exported more than 25 methods or 20 fields.
+func TestSizes(t *testing.T) {
+	others := []string{".git", "testdata", "examples", "lab", "clients", "e2e", "tools"}
+	methods, files := map[string]int{}, 0
+	require.NoError(t, filepath.WalkDir("../..", func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && slices.Contains(others, e.Name()):
+			return fs.SkipDir
+		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		files++
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, path, nil, 0)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, set.Position(f.FileEnd).Line-1, 450, "lines of %s", path)
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				lines := set.Position(n.End()).Line - set.Position(n.Pos()).Line + 1
+				assert.LessOrEqual(t, lines, 60, "lines of %s in %s", n.Name.Name, path)
+				if name := receiverOf(n); name != "" && !ast.IsExported(name) {
+					methods[filepath.Dir(path)+"."+name]++
+				}
+			case *ast.TypeSpec:
+				if of, ok := n.Type.(*ast.StructType); ok && !n.Name.IsExported() {
+					assert.LessOrEqual(t, of.Fields.NumFields(), 20, "fields of %s in %s", n.Name.Name, path)
+				}
+			}
+			return true
+		})
+		return nil
+	}))
+	for name, n := range methods {
+		assert.LessOrEqual(t, n, 25, "methods of %s", name)
+	}
+	assert.Greater(t, files, 150)
+}
+
+// receiverOf returns the type of a method, and "" for a function.
+func receiverOf(fn *ast.FuncDecl) string {
+	if fn.Recv == nil {
+		return ""
+	}
+	of := fn.Recv.List[0].Type
+	if p, ok := of.(*ast.StarExpr); ok {
+		of = p.X
+	}
+	switch of := of.(type) {
+	case *ast.Ident:
+		return of.Name
+	case *ast.IndexExpr:
+		return fmt.Sprint(of.X)
+	}
+	return ""
 }
