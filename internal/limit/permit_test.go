@@ -194,6 +194,8 @@ func TestAcquire(t *testing.T) {
 					assert.Equal(t, []any{row.why, row.limit, no.Why == whyGone}, []any{no.Why, no.Limit, no.Err != nil})
 					if no.Why == WhyLate || no.Why == WhyOverdue {
 						assert.WithinRange(t, no.Until, start.Add(4*time.Second), start.Add(8*time.Second))
+						held := s.registry.TimeOf(r.State.Machines().Cooldown.Held(s.registry.Now(), r.scopeKey()))
+						assert.Equal(t, row.limit == LimitCooldown, no.Until.Equal(held), "a hold with its jitter")
 					}
 				} else {
 					assert.Nil(t, no)
@@ -239,6 +241,13 @@ func TestAcquireAfterAHold(t *testing.T) {
 		require.Nil(t, p.Acquire(r, 0))
 		assert.Equal(t, 4*time.Second, time.Since(start))
 		assert.Equal(t, attempt.Queued{Cooldown: time.Second, Rate: 3 * time.Second}, p.Queued)
+
+		s = newSite(t, holding)
+		s.ends(t, 429, classify.Final, "Retry-After: 30")
+		r, start = s.request(t, 0), time.Now()
+		r.held = 59 * time.Second // of the minute that a request waits
+		require.Nil(t, new(Permit).Acquire(r, 0))
+		assert.Equal(t, time.Second, time.Since(start))
 	})
 }
 
@@ -753,8 +762,12 @@ func TestTold(t *testing.T) {
 			s.update(t, gated.Or(policy.Rule{RateLimit: policy.RateLimit{PerSecond: 100}}))
 			s.request(t, 0)
 		})
-		assert.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
-		assert.Equal(t, 1007500*time.Microsecond, time.Since(start), "three quarters of a token at the new rate")
+		assert.Nil(t, p.Acquire(s.request(t, 0), 0))
+		p.Cancel(s.request(t, 0))
+		next := new(Permit)
+		assert.Nil(t, next.Acquire(s.request(t, 0), 0))
+		assert.Equal(t, attempt.Queued{Rate: 10 * time.Millisecond}, next.Queued)
+		assert.Equal(t, 1017500*time.Microsecond, time.Since(start), "seven quarters of a token at the new rate")
 	})
 	in(t, "tokens at the gate", gated.Or(rated), func(t *testing.T, s *site) {
 		var went atomic.Int32

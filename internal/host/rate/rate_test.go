@@ -31,6 +31,7 @@ func TestFigures(t *testing.T) {
 
 func TestRateQueue(t *testing.T) {
 	r := New(Config{PerSecond: 10, Burst: 2})
+	var ws [4]*queue.Waiter
 	for i, want := range []queue.Answer{
 		{},
 		{},
@@ -38,9 +39,11 @@ func TestRateQueue(t *testing.T) {
 		{Verb: queue.Wait, Ask: instant.Never, Until: 200 * ms},
 	} {
 		assert.Equal(t, want.Until, instant.At(r.Peek(0, 1)), "peek %d", i)
-		assert.Equal(t, want, r.Enter(0, queue.NewWaiter()), "request %d", i)
+		ws[i] = queue.NewWaiter()
+		assert.Equal(t, want, r.Enter(0, ws[i]), "request %d", i)
 	}
 	assert.Equal(t, []int{2, 2}, []int{r.Queue(), r.Waiting()}, "requests that wait, and their tokens")
+	assert.Equal(t, queue.Answer{Until: 100 * ms}, r.Enter(90*ms, ws[2]))
 }
 
 // A new rate applies to waiters as well, in their order.
@@ -251,6 +254,14 @@ func TestRateOfAPart(t *testing.T) {
 	assert.False(t, hosttest.Woken(w), "woken without a reason")
 }
 
+// A member saves up its part of the burst.
+func TestRateSavesAPart(t *testing.T) {
+	r := New(Config{PerSecond: 8, Burst: 8})
+	r.Share(0, 4)
+	mayAsk(r, 0, 1) // nobody answers
+	assert.Equal(t, []int{1, 2}, []int{taken(r, 10*ms), taken(r, 10*sec)})
+}
+
 // A request that costs more than the part goes when there are tokens for the part. The next one waits for
 // the rest.
 func TestRateOwes(t *testing.T) {
@@ -277,13 +288,13 @@ func TestRateTokensExpire(t *testing.T) {
 	assert.Zero(t, taken(r, 3*sec+100*ms), "tokens that are too old")
 	r = sharedRate()
 	w := queue.NewWaiter()
-	w.Cost = 3
+	w.Cost = 2
 	r.Enter(sec, w)
 	mustAskFor(t, r, sec, 5, 5)
 	r.Grant(sec, 5, sec, 0, 0)
 	assert.Equal(t, queue.Go, r.Enter(2500*ms, w).Verb, "those that a request collects can be used for longer")
 	assert.Zero(t, r.GiveBack(2500*ms).Want, "tokens left")
-	mustAskFor(t, r, 2500*ms, 1, 7)
+	mustAskFor(t, r, 2500*ms, 1, 5)
 	r.Grant(2500*ms, 1, 2500*ms, 0, 0)
 	assert.Zero(t, taken(r, 3501*ms), "nobody collects any longer")
 }
