@@ -147,6 +147,9 @@ func safeSegment(s string, authority bool) string {
 // parameters. A parameter without a value may be a secret itself, such as
 // "c2VjcmV0==". A name with an escaped "=" may hide a value. Both are hidden whole.
 func safeQuery(query string) string {
+	if query == "" {
+		return "" // Split would allocate
+	}
 	parts := strings.Split(query, "&")
 	for i, part := range parts {
 		name, value, _ := strings.Cut(part, "=")
