@@ -119,8 +119,8 @@ func base(t testing.TB, n *network, h2c bool) *http.Transport {
 	return b
 }
 
-// A recorder keeps what a Transport tells, apart from good ends: the ends of attempts, and as ends of
-// none the cuts of bodies that are continued, with the reason retry, and the bad ends of bodies.
+// A recorder keeps what a Transport tells, apart from good ends: the ends of attempts, the attempts to
+// continue a body, with the reason retry, and the bad ends of bodies.
 type recorder struct {
 	mu     sync.Mutex
 	events []transport.AttemptEnd
@@ -128,8 +128,8 @@ type recorder struct {
 }
 
 func (r *recorder) begin(ctx context.Context, a transport.AttemptStart) context.Context {
-	if a.Kind == transport.AttemptResume && a.Number == 1 {
-		r.attempt(ctx, transport.AttemptEnd{Request: a.Request, Host: a.Host, Attempt: transport.Attempt{Offset: a.Offset, Reason: transport.ReasonRetry}})
+	if a.Kind == transport.AttemptResume {
+		r.keep(transport.AttemptEnd{Request: a.Request, Host: a.Host, Attempt: transport.Attempt{Offset: a.Offset, Reason: transport.ReasonRetry}})
 	}
 	return ctx
 }
@@ -137,18 +137,22 @@ func (r *recorder) begin(ctx context.Context, a transport.AttemptStart) context.
 func (r *recorder) body(ctx context.Context, e transport.BodyEnd) {
 	if e.Err != nil {
 		reason := cmp.Or(transport.ReasonOf(nil, e.Err), transport.ReasonNotResumable)
-		r.attempt(ctx, transport.AttemptEnd{Request: e.Request, Host: e.Host, Attempt: transport.Attempt{Err: e.Err, Reason: reason}})
+		r.keep(transport.AttemptEnd{Request: e.Request, Host: e.Host, Attempt: transport.Attempt{Err: e.Err, Reason: reason}})
 	}
 }
 
 func (r *recorder) attempt(_ context.Context, e transport.AttemptEnd) {
+	if e.Reason != transport.ReasonFinal && e.Kind != transport.AttemptResume {
+		r.keep(e)
+	}
+}
+
+func (r *recorder) keep(e transport.AttemptEnd) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.Reason != transport.ReasonFinal {
-		r.events = append(r.events, e)
-		if r.on != nil {
-			r.on(len(r.events), e)
-		}
+	r.events = append(r.events, e)
+	if r.on != nil {
+		r.on(len(r.events), e)
 	}
 }
 

@@ -13,18 +13,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// asksAddress reports whether somebody wants to know the address of the next attempt: the hooks
-// AttemptEnd, or all observers if it is a retry.
-func (x *retrier) asksAddress() bool {
-	observed := x.t.logger != nil
-	for _, t := range x.traces() {
-		if observed = observed || t != nil; t != nil && t.AttemptEnd != nil {
-			return true
-		}
-	}
-	return x.sent > 1 && observed
-}
-
 // traces returns the observers of a call: first that of the Transport, then that of the
 // request. Each may be nil.
 func (c *call) traces() [2]*Trace {
@@ -72,16 +60,22 @@ func (x *retrier) requestEnd(began time.Time, resp *http.Response, err error) {
 	told = true
 }
 
-// watchAttempt makes the hooks observe an attempt, if there are hooks for attempts.
-func (x *retrier) watchAttempt(a *try) {
+// watchAttempt makes the hooks observe an attempt, if there are hooks for attempts. It reports
+// whether somebody wants to know the address: the hooks AttemptEnd, or all observers if it is a retry.
+func (x *retrier) watchAttempt(a *try) (asksAddress bool) {
+	observed := x.t.logger != nil
 	for _, t := range x.traces() {
-		if t != nil && t.AttemptStart != nil {
+		if t == nil {
+			continue
+		}
+		if observed = true; t.AttemptStart != nil {
 			a.Watched, a.by = true, x
 		}
-		if t != nil && t.AttemptEnd != nil {
+		if t.AttemptEnd != nil {
 			a.told = a.Ctx
 		}
 	}
+	return a.told != nil || x.sent > 1 && observed
 }
 
 // attemptDeadline returns when nobody waits for the headers of an attempt any more that starts now.

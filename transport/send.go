@@ -118,13 +118,12 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 		a.Timed = true // it needs a context that ends with it
 	}
 	proves = proves || x.sent > 1 && x.planner.MayLeave()
-	if proves || x.asksAddress() {
+	if x.watchAttempt(a) || proves {
 		a.Link = &attempt.Link{Proves: proves}
 	}
 	if x.body != nil {
 		a.Body, a.GetBody = x.nextBody()
 	}
-	x.watchAttempt(a)
 	a.permit, x.permit = x.permit, limit.Permit{}
 	a.permit.Start(&a.Attempt)
 }
