@@ -139,20 +139,25 @@ func ExampleNew_timeouts() {
 	// 200 after 2 attempts
 }
 
-func whyGivenUp(resp *http.Response, err error) string {
+func why(resp *http.Response, err error) string {
 	return transport.Explain(resp, err) // no secrets of the URL, unlike the *url.Error around it
 }
+
+var waits = &transport.Trace{AttemptEnd: func(_ context.Context, a transport.AttemptEnd) { // for Config.Traces
+	log.Println(a.Host, a.Attempt.Waited, a.Attempt.WaitedFor, a.Attempt.Reason, a.Attempt.Delay)
+}}
 
 // The caller gets the last response or an error, and both say why.
 func ExampleExplain() {
 	for _, codes := range [][]int{{503}, {503, 0}} {
-		tr, err := transport.New(transport.Config{Base: server(codes...), Rule: policy.Rule{MaxAttempts: 2, Backoff: atOnce}})
+		rule := policy.Rule{MaxAttempts: 2, Backoff: atOnce}
+		tr, err := transport.New(transport.Config{Base: server(codes...), Rule: rule, Traces: []*transport.Trace{waits}})
 		if err != nil {
 			log.Fatal(err)
 		}
 		resp, err := (&http.Client{Transport: tr}).Get("https://api.example.com?key=secret")
-		why := regexp.MustCompile(` (after|in) [0-9.]+m?s`).ReplaceAllString(whyGivenUp(resp, err), "") // if it took any time
-		fmt.Println(regexp.MustCompile(`at [0-9.]+m?s`).ReplaceAllString(why, "at …"))
+		story := regexp.MustCompile(`,? after [0-9.]+m?s( in all)?`).ReplaceAllString(why(resp, err), "") // if it took any time
+		fmt.Println(regexp.MustCompile(`at [0-9.]+m?s`).ReplaceAllString(story, "at …"))
 		if err == nil {
 			resp.Body.Close()
 		}

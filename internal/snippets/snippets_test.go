@@ -163,7 +163,7 @@ func TestExamplesOfDocumentsRun(t *testing.T) {
 		{"README.md", "The first program", "transport/example_readme_test.go"},
 		{"docs/settings.md", "Timeouts", "transport/example_readme_test.go"},
 		{"docs/settings.md", "POST APIs", "transport/example_readme_test.go"},
-		{"docs/observability.md", "Why a request failed", "transport/example_readme_test.go"},
+		{"docs/observability.md", "Why a request failed or was slow", "transport/example_readme_test.go"},
 		{"docs/testing.md", "", "faults/testing_test.go"},
 	} {
 		text, runs := readPage(t, filepath.Join(root, section.page)), readPage(t, filepath.Join(root, section.runs))
