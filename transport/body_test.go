@@ -590,7 +590,7 @@ func TestKeptBodyThatNobodyCloses(t *testing.T) {
 
 func (closeFails) Close() error { return errRefused }
 
-// The event names the limit that kept an upload from being repeated,
+// The history names the limit that kept an upload from being repeated,
 // and the fields that would help.
 func TestTheLimitOfABodyIsNamed(t *testing.T) {
 	broken := errors.New("disk on fire")

@@ -128,7 +128,7 @@ func TestConfigIsCopied(t *testing.T) {
 	hosts["other.test"] = policy.Rule{MaxAttempts: 7}
 	trace.AttemptEnd = nil
 	assert.Equal(t, 2, attemptsAt(t, tr, &attempts, "http://h.test/"))
-	count(t, 2, told, "Event called")
+	count(t, 2, told, "AttemptEnd called")
 	assert.Equal(t, 6, attemptsAt(t, tr, &attempts, "http://other.test/"))
 
 	require.NoError(t, tr.Update(quick, hosts))

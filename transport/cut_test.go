@@ -50,15 +50,17 @@ func TestExplainTellsOfABodyThatWasCut(t *testing.T) {
 		story = transport.Explain(resp, errors.New("limit of the base"))
 		assert.Equal(t, "GET http://h.test/\n  status 200 at the first attempt, and its body failed (limit of the base)", story)
 		large := faults.Status(200).Body(strings.Repeat("x", 100)).CutAt(50)
-		resp, err = mustNew(t, transport.Config{Base: script(large), Rule: policy.Rule{MaxRefetch: 40}}).RoundTrip(getRequest(t, "http://h.test/"))
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
-		require.Equal(t, io.ErrUnexpectedEOF, err)
-		assert.Contains(t, transport.Explain(resp, err), "too many bytes to fetch them again (MaxRefetch)")
-		resp, err = mustNew(t, transport.Config{Base: script(large, faults.Status(200).Body(strings.Repeat("x", 100)))}).RoundTrip(getRequest(t, "http://h.test/"))
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
-		assert.Equal(t, "GET http://h.test/\n  status 200 at the first attempt, its body was cut and went on", transport.Explain(resp, err))
+		for _, traces := range [][]*transport.Trace{nil, {{BodyEnd: func(context.Context, transport.BodyEnd) {}}}} {
+			resp, err = mustNew(t, transport.Config{Traces: traces, Base: script(large), Rule: policy.Rule{MaxRefetch: 40}}).RoundTrip(getRequest(t, "http://h.test/"))
+			require.NoError(t, err)
+			_, err = io.ReadAll(resp.Body)
+			require.Equal(t, io.ErrUnexpectedEOF, err)
+			assert.Contains(t, transport.Explain(resp, err), "too many bytes to fetch them again (MaxRefetch)")
+			resp, err = mustNew(t, transport.Config{Traces: traces, Base: script(large, faults.Status(200).Body(strings.Repeat("x", 100)))}).RoundTrip(getRequest(t, "http://h.test/"))
+			require.NoError(t, err)
+			_, err = io.ReadAll(resp.Body)
+			assert.Equal(t, "GET http://h.test/\n  status 200 at the first attempt, its body was cut and went on", transport.Explain(resp, err))
+		}
 	})
 }
 

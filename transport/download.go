@@ -90,7 +90,11 @@ func (d *download) callFor(req *http.Request) call {
 
 // downloadOf returns what continues the body of a response, or nil.
 func downloadOf(resp *http.Response) *download {
-	if b, ok := resp.Body.(*resume.Body); ok {
+	body := resp.Body
+	if observed, ok := body.(*attempt.ObservedBody); ok {
+		body = observed.ReadCloser
+	}
+	if b, ok := body.(*resume.Body); ok {
 		d, _ := b.Fetcher.(*download)
 		return d
 	}

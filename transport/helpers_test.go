@@ -231,7 +231,7 @@ func (r *recorder) reasons() (all []transport.Reason) {
 	return all
 }
 
-// last returns the reason of the last event, and ReasonFinal if there was none.
+// last returns the last reason, and ReasonFinal if there was none.
 func (r *recorder) last() (reason transport.Reason) {
 	for _, e := range r.events() {
 		reason = e.Reason

@@ -222,7 +222,7 @@ func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// A refusal names the limit in the error and in the event.
+// A refusal names the limit in the error and to the hooks.
 func TestRefusalsNameTheLimit(t *testing.T) {
 	busy := func(req *http.Request) (*http.Response, error) {
 		if req.URL.Path == "/long" {

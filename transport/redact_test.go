@@ -25,7 +25,7 @@ import (
 const marker = "s3cret"
 
 // written returns all texts that a Transport writes about a request to u if its attempts
-// fail with err. They are the text of the error, the log, the events and the snapshot.
+// fail with err. They are the text of the error, the log, the hooks and the snapshot.
 func written(t testing.TB, u *url.URL, err error) string {
 	t.Helper()
 	var log testkit.Text
@@ -75,7 +75,7 @@ func always(o classify.Outcome) classify.Class {
 	return classify.Unknown
 }
 
-// TestNameOfAHostCostsNothing: each event names its host, and building the name anew
+// TestNameOfAHostCostsNothing: each hook is told the name of its host, and building the name anew
 // for each would cost an allocation.
 func TestNameOfAHostCostsNothing(t *testing.T) {
 	tr := mustNew(t, transport.Config{Base: newNoop()})

@@ -300,7 +300,7 @@ func TestCutBeforeTheLastChunk(t *testing.T) {
 
 // Callers compare errors with ==. Given a body whose first reconnect shows that it
 // cannot be resumed, then the body ends with the base transport's own error, and
-// the event has the reason.
+// the BodyEnd has the reason.
 func TestNotResumedEndsWithTheBareError(t *testing.T) {
 	for name, next := range map[string]answer{
 		"200":               status(200, `ETag: "v1"`),

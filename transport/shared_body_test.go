@@ -336,7 +336,7 @@ func TestGetBodyWaitsForARead(t *testing.T) {
 	}
 }
 
-// The error of a GetBody that fails is in the event and the history. The
+// The error of a GetBody that fails is in the history. The
 // caller gets the last response if it was read whole when it was discarded, and
 // otherwise an error that has the status, and the error of GetBody.
 func TestGetBodyThatFails(t *testing.T) {

@@ -153,7 +153,7 @@ func (r *Request) Sleep(d time.Duration, ready <-chan struct{}) error {
 	return nil
 }
 
-// SafeName returns the name of a host for events and snapshots.
+// SafeName returns the name of a host for hooks and snapshots.
 func SafeName(s *host.State[rules.Resolved]) string {
 	k := s.Key()
 	if safe := redact.Host(k.Host); safe != k.Host {
