@@ -116,7 +116,7 @@ func weather(ctx context.Context, t testing.TB, n *network) (changes int) {
 }
 
 // A soaker is a Transport that is used by half of the workers. The Transport over
-// HTTP/2 also has a gate and a rate.
+// HTTP/2 also has a concurrency limit and a rate.
 type soaker struct {
 	client   *http.Client
 	base     *http.Transport

@@ -73,7 +73,7 @@ func (f *Fleet) sendQuestions(asks []ask) {
 			commands = append(commands, command{tokensScript, a.Host, []string{f.store.keyOf(a.Host, rateOf(a.Message))},
 				append(bucketArgs(a.Message), missed.Microseconds(), int64(a.Spent), f.desk.buckets.due(a.bucket(), sent), clock.deadline(a.at.Add(askLife)))})
 		} else {
-			commands = append(commands, command{probeScript, a.Host, []string{f.store.keyOf(a.Host, "gate")}, []any{a.Host, f.roster.members()}})
+			commands = append(commands, command{probeScript, a.Host, []string{f.store.keyOf(a.Host, "outage")}, []any{a.Host, f.roster.members()}})
 		}
 	}
 	replies := f.store.run(f.store.ctx, commands)

@@ -37,11 +37,11 @@ func TestDamagedKeys(t *testing.T) {
 		what string
 		do   func(key string) error
 	}{
-		"gate of another type":    {"{H}:gate", list},
-		"gate with texts":         {"{H}:gate", text(pack(`{"x","x","x","x","x","x","x","x","x","x","x","x"}`))},
-		"gate with lists":         {"{H}:gate", text(pack(`{{},{},{},{},{},{},{},{},{},{},{},{}}`))},
-		"gate with bad reports":   {"{H}:gate", text(pack(`{0,0,0,0,-1,"",0,0,{{},"x",5},0,{{}},0}`))},
-		"gate with garbage":       {"{H}:gate", text("\xc1\xff\x00")},
+		"outage of another type":  {"{H}:outage", list},
+		"outage with texts":       {"{H}:outage", text(pack(`{"x","x","x","x","x","x","x","x","x","x","x","x"}`))},
+		"outage with lists":       {"{H}:outage", text(pack(`{{},{},{},{},{},{},{},{},{},{},{},{}}`))},
+		"outage with bad reports": {"{H}:outage", text(pack(`{0,0,0,0,-1,"",0,0,{{},"x",5},0,{{}},0}`))},
+		"outage with garbage":     {"{H}:outage", text("\xc1\xff\x00")},
 		"holds of another type":   {"{H}:holds", text("x")},
 		"holds with garbage":      {"{H}:holds", fields("0 429", "x", "x", "y")},
 		"quotas of another type":  {"{H}:quotas", list},

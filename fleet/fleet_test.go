@@ -334,7 +334,7 @@ func TestNewsMissedWhileAway(t *testing.T) {
 	eventually(t, func() bool { return len(get(members[0], func() []bool { return members[0].probes })) >= 1 }, "no answer")
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 	eventually(t, func() bool { return len(get(members[1], func() []time.Duration { return members[1].ups })) >= 1 }, "no return")
-	require.NoError(t, connect(t, server.Addr).Del(context.Background(), fleets[0].store.keyOf(other, "gate")).Err())
+	require.NoError(t, connect(t, server.Addr).Del(context.Background(), fleets[0].store.keyOf(other, "outage")).Err())
 	require.Greater(t, away.state().HeartbeatAge, lost) // no heartbeat succeeds meanwhile
 	p.move(server.Addr)
 	eventually(t, func() bool { return len(get(m, func() []time.Duration { return m.ups })) >= 1 }, "no return")

@@ -229,7 +229,7 @@ func TestRedisKeepsTheContract(t *testing.T) {
 
 // The scripts keep the fields of ledger.Host, in the same order.
 func TestScriptsHaveTheFieldsOfTheLedger(t *testing.T) {
-	list := regexp.MustCompile(`local NAMES = \{(.*)\}`).FindStringSubmatch(gate)
+	list := regexp.MustCompile(`local NAMES = \{(.*)\}`).FindStringSubmatch(outage)
 	require.Len(t, list, 2)
 	var want []string
 	for i := range reflect.TypeFor[ledger.Host]().NumField() {
@@ -241,7 +241,7 @@ func TestScriptsHaveTheFieldsOfTheLedger(t *testing.T) {
 // A script defines each constant that it uses, and gets those of the ledger from there.
 func TestScriptsDefineTheirConstants(t *testing.T) {
 	used := 0
-	for _, text := range []string{gate, failingText, workingText, probeText, probeFailedText, holdText, quotaText, bucketText, tokensText, unusedText, meetText, beatText} {
+	for _, text := range []string{outage, failingText, workingText, probeText, probeFailedText, holdText, quotaText, bucketText, tokensText, unusedText, meetText, beatText} {
 		code := regexp.MustCompile(`--.*|'[^']*'|KEYS|ARGV`).ReplaceAllString(text, "")
 		for _, name := range regexp.MustCompile(`\b[A-Z][A-Z_]+\b`).FindAllString(code, -1) {
 			used++

@@ -84,16 +84,16 @@ type item struct {
 }
 
 // The trays of an outbox. Each has its own places. So many quotas leave no hold without a
-// place, and nothing takes the places of the gate's news.
+// place, and nothing takes the places of the news of outages.
 const (
-	gateTray = iota
+	outageTray = iota
 	holdTray
 	meetTray
 	quotaTray
 	trays
 )
 
-// trayOf has the trays of the kinds of news. The others are in the gate's.
+// trayOf has the trays of the kinds of news. The others are in that of outages.
 var trayOf = map[fleetmsg.Kind]int{fleetmsg.Hold: holdTray, fleetmsg.Meet: meetTray, fleetmsg.Quota: quotaTray}
 
 // An outbox has the news that was not sent yet. News of a topic replaces older news. The
@@ -101,7 +101,7 @@ var trayOf = map[fleetmsg.Kind]int{fleetmsg.Hold: holdTray, fleetmsg.Meet: meetT
 // locks.
 type outbox struct {
 	trays [trays]tray
-	turn  int // the tray that comes first in the next batch, after the gate's
+	turn  int // the tray that comes first in the next batch, after that of outages
 }
 
 // A tray has the items of some kinds. If it is full, an item that only remembers makes room,

@@ -27,7 +27,7 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// One host with many credentials takes no place of other hosts, and none of the gate's news.
+// One host with many credentials takes no place of other hosts, and none of the news of outages.
 func TestManyCredentials(t *testing.T) {
 	const credentials, hosts = 4500, 20
 	lines := &logLines{}
@@ -387,12 +387,12 @@ func (w writer) Write(b []byte) (int, error) { return w(b) }
 func TestScriptsDoWhatTheLedgerDoes(t *testing.T) {
 	client := connect(t, sharedServer(t).Addr)
 	for seed := range uint64(soak.Size(40, 2000)) {
-		t.Run(fmt.Sprint("gate/", seed), func(t *testing.T) { compareGate(t, client, seed) })
+		t.Run(fmt.Sprint("outage/", seed), func(t *testing.T) { compareOutage(t, client, seed) })
 		t.Run(fmt.Sprint("tokens/", seed), func(t *testing.T) { compareTokens(t, client, seed) })
 	}
 }
 
-func compareGate(t *testing.T, client *redis.Client, seed uint64) {
+func compareOutage(t *testing.T, client *redis.Client, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var host ledger.Host
 	now := instant.At(100 * time.Second)

@@ -12,13 +12,13 @@ import (
 )
 
 // The scripts that change the shared state. Each begins with the constants and common.lua,
-// and ends with finish.lua. The scripts of a host's gate go on with gate.lua,
+// and ends with finish.lua. The scripts of a host's outages go on with outage.lua,
 // and those of a rate with bucket.lua.
 var (
 	//go:embed scripts/common.lua
 	common string
-	//go:embed scripts/gate.lua
-	gate string
+	//go:embed scripts/outage.lua
+	outage string
 	//go:embed scripts/failing.lua
 	failingText string
 	//go:embed scripts/working.lua
@@ -45,15 +45,15 @@ var (
 	//go:embed scripts/finish.lua
 	finish string
 
-	failingScript     = newScript(gate + failingText)
-	workingScript     = newScript(gate + workingText)
-	probeScript       = newScript(gate + probeText)
-	probeFailedScript = newScript(gate + probeFailedText)
+	failingScript     = newScript(outage + failingText)
+	workingScript     = newScript(outage + workingText)
+	probeScript       = newScript(outage + probeText)
+	probeFailedScript = newScript(outage + probeFailedText)
 	holdScript        = newScript(holdText)
 	quotaScript       = newScript(quotaText)
 	tokensScript      = newScript(bucketText + tokensText)
 	unusedScript      = newScript(bucketText + unusedText)
-	meetScript        = newScript(gate + meetText)
+	meetScript        = newScript(outage + meetText)
 	beatScript        = newScript(beatText)
 )
 

@@ -209,7 +209,7 @@ func (f *Fleet) sendNews(ctx context.Context, due time.Time) bool {
 
 // commandOf returns the command that tells the news of an item; the lock is held.
 func (f *Fleet) commandOf(it *item, now time.Time) command {
-	key := []string{f.store.keyOf(it.host, "gate")}
+	key := []string{f.store.keyOf(it.host, "outage")}
 	switch it.kind {
 	case fleetmsg.Meet:
 		return f.meetCommand(it.host)
@@ -233,7 +233,7 @@ func (f *Fleet) commandOf(it *item, now time.Time) command {
 }
 
 func (f *Fleet) meetCommand(host string) command {
-	return command{meetScript, host, []string{f.store.keyOf(host, "gate"), f.store.keyOf(host, "holds"), f.store.keyOf(host, "quotas")}, nil}
+	return command{meetScript, host, []string{f.store.keyOf(host, "outage"), f.store.keyOf(host, "holds"), f.store.keyOf(host, "quotas")}, nil}
 }
 
 // noteSent notes that the news of an item was sent at a time, and hands the reply to the Transport.

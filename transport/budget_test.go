@@ -205,7 +205,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 			_, err := get(t, tr, ctx)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		}},
-		"the gate is full": {
+		"the limiter is full": {
 			ends: transport.ReasonConcurrency,
 			rule: policy.Rule{Concurrency: policy.Concurrency{FailFast: policy.On, Initial: 1, Max: 1}},
 			run: func(t *testing.T, tr *transport.Transport) {

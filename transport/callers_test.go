@@ -47,7 +47,7 @@ func takesAll(req *http.Request) (*http.Response, error) {
 func TestSlowCallersHoldUpNobody(t *testing.T) {
 	rules := map[string]policy.Rule{
 		"timeouts": {AttemptTimeout: time.Second, StallTimeout: time.Second, Concurrency: policy.Concurrency{Max: 50}},
-		"gate":     {Concurrency: policy.Concurrency{Max: 50}},
+		"limiter":  {Concurrency: policy.Concurrency{Max: 50}},
 	}
 	for name, rule := range rules {
 		for kind, uploads := range map[string]struct {

@@ -178,10 +178,10 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 		rule    policy.Rule
 		release time.Duration
 	}{
-		"rate":          {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 2}}},
-		"gate":          {rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 2, Max: 2}}, release: 2 * time.Second},
-		"gate and rate": {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 2}, Concurrency: policy.Concurrency{Initial: 5}}},
-		"pacing":        {rule: policy.Rule{QuotaPacing: policy.On}},
+		"rate":             {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 2}}},
+		"limiter":          {rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 2, Max: 2}}, release: 2 * time.Second},
+		"limiter and rate": {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 2}, Concurrency: policy.Concurrency{Initial: 5}}},
+		"pacing":           {rule: policy.Rule{QuotaPacing: policy.On}},
 	}
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {

@@ -157,10 +157,10 @@ func (f *memFleet) setAway(away bool) {
 // A member whose part of the rate is too small for the deadlines of its requests asks the
 // fleet again, so that it notices when the fleet is back.
 func TestFleetIsBack(t *testing.T) {
-	for _, gate := range []policy.Concurrency{{}, {Enabled: policy.On}} {
-		inBubble(t, fmt.Sprint("gate ", gate.Enabled), func(t *testing.T) {
+	for _, limiter := range []policy.Concurrency{{}, {Enabled: policy.On}} {
+		inBubble(t, fmt.Sprint("limiter ", limiter.Enabled), func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
-			c := newCrew(t, 100, f, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 5}, Concurrency: gate}, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(200)) })
+			c := newCrew(t, 100, f, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 5}, Concurrency: limiter}, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(200)) })
 			f.setAway(true)
 			assert.Equal(t, 200, c.get(t, 0)) // its part
 			try := func() bool {

@@ -442,7 +442,7 @@ func TestFleetSickMembers(t *testing.T) {
 func TestFleetRate(t *testing.T) {
 	const members = 20
 	for _, gated := range []bool{false, true} {
-		inBubble(t, fmt.Sprint("gate ", gated), func(t *testing.T) {
+		inBubble(t, fmt.Sprint("limiter ", gated), func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
 			rule := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 100, Burst: 1}}
 			if gated {
@@ -549,8 +549,8 @@ func (m newcomer) Tell(msg fleetmsg.Message) {
 // second on.
 func TestFleetRateOfNewcomers(t *testing.T) {
 	const members, perSecond = 60, 50
-	for _, gate := range []policy.Concurrency{{}, {Enabled: policy.On}} {
-		inBubble(t, fmt.Sprint("gate ", gate.Enabled), func(t *testing.T) {
+	for _, limiter := range []policy.Concurrency{{}, {Enabled: policy.On}} {
+		inBubble(t, fmt.Sprint("limiter ", limiter.Enabled), func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
 			var sent atomic.Int64
 			ctx := endsAfter(t, time.Second)
@@ -558,7 +558,7 @@ func TestFleetRateOfNewcomers(t *testing.T) {
 			for range members {
 				tr := mustNew(t, transport.Config{
 					Fleet: fleettest.Link(newcomer{f.member(), time.Now().Add(200 * time.Millisecond)}),
-					Rule:  policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond}, Concurrency: gate},
+					Rule:  policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond}, Concurrency: limiter},
 					Base:  rt(func(req *http.Request) (*http.Response, error) { sent.Add(1); return play(req, status(200)) }),
 				})
 				sendAll(ctx, tr, &all, 4)
@@ -572,12 +572,12 @@ func TestFleetRateOfNewcomers(t *testing.T) {
 // The first 250 ms of a fleet that is away, or the first second of a fleet that is there and does not
 // answer, cost no request more than its time, and later ones cost 10 ms.
 func TestFleetAwayAtTheStart(t *testing.T) {
-	for i, gate := range []policy.Concurrency{{}, {}, {Enabled: policy.On}, {Enabled: policy.On}} {
+	for i, limiter := range []policy.Concurrency{{}, {}, {Enabled: policy.On}, {Enabled: policy.On}} {
 		first := []time.Duration{250 * time.Millisecond, time.Second}[i%2]
-		inBubble(t, fmt.Sprint("gate ", gate.Enabled, " ", first), func(t *testing.T) {
+		inBubble(t, fmt.Sprint("limiter ", limiter.Enabled, " ", first), func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
 			f.away, f.unmet = true, i%2 == 0
-			c := newCrew(t, 1, f, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1000}, Concurrency: gate}, func(_ int, req *http.Request) (*http.Response, error) {
+			c := newCrew(t, 1, f, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1000}, Concurrency: limiter}, func(_ int, req *http.Request) (*http.Response, error) {
 				return play(req, status(200))
 			})
 			get := func(host string, within time.Duration) (took time.Duration) {
@@ -841,7 +841,7 @@ func BenchmarkFleet(b *testing.B) {
 		rule policy.Rule
 	}{
 		{"default", policy.Rule{}},
-		{"gate", policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}}},
+		{"limiter", policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}}},
 		{"rate", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1e9, Burst: 1e9}}},
 		{"everything", costSettings()["everything"]},
 	} {
@@ -905,9 +905,9 @@ func aMember(t *testing.T, rule policy.Rule, base answer, knows fleetmsg.Message
 // A request that has waited for its token needs no second token because the fleet tells of a
 // quota meanwhile, if the quota lets it go.
 func TestQuotaThatComesDuringTheWait(t *testing.T) {
-	for _, gate := range []policy.Concurrency{{}, {Enabled: policy.On}} {
-		inBubble(t, fmt.Sprint("gate ", gate.Enabled), func(t *testing.T) {
-			rule := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}, QuotaPacing: policy.On, Concurrency: gate}
+	for _, limiter := range []policy.Concurrency{{}, {Enabled: policy.On}} {
+		inBubble(t, fmt.Sprint("limiter ", limiter.Enabled), func(t *testing.T) {
+			rule := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}, QuotaPacing: policy.On, Concurrency: limiter}
 			knows := fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 34, Limit: 100, Wait: 24 * time.Hour}
 			tr, _ := aMember(t, rule, status(200), knows, 1)
 			start := time.Now()

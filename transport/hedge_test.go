@@ -235,13 +235,13 @@ func TestWhatIsNotHedged(t *testing.T) {
 		"budget spent": {req: get, rule: policy.Rule{RetryBudget: one}, prepare: func(t *testing.T, tr *transport.Transport) {
 			responds(t, tr, http.MethodGet, "http://h.test/fails")
 		}},
-		"budget spent, behind a gate": {req: get, rule: policy.Rule{RetryBudget: one, Concurrency: policy.Concurrency{Initial: 5}}, prepare: func(t *testing.T, tr *transport.Transport) {
+		"budget spent, behind a limiter": {req: get, rule: policy.Rule{RetryBudget: one, Concurrency: policy.Concurrency{Initial: 5}}, prepare: func(t *testing.T, tr *transport.Transport) {
 			responds(t, tr, http.MethodGet, "http://h.test/fails")
 		}},
-		"gate full":      {req: get, rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}},
-		"gate with room": {req: get, rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 2, Max: 2}}, hedged: true},
-		"rate used":      {req: get, rule: limits(func(r *policy.Rule) { r.RateLimit.PerSecond, r.RateLimit.Burst = 0.1, 1 })},
-		"rate left":      {req: get, rule: limits(func(r *policy.Rule) { r.RateLimit.PerSecond, r.RateLimit.Burst = 0.1, 2 }), hedged: true},
+		"limiter full":      {req: get, rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}},
+		"limiter with room": {req: get, rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 2, Max: 2}}, hedged: true},
+		"rate used":         {req: get, rule: limits(func(r *policy.Rule) { r.RateLimit.PerSecond, r.RateLimit.Burst = 0.1, 1 })},
+		"rate left":         {req: get, rule: limits(func(r *policy.Rule) { r.RateLimit.PerSecond, r.RateLimit.Burst = 0.1, 2 }), hedged: true},
 		"during a hold": {req: get, rule: limits(func(r *policy.Rule) { r.ShareRetryAfter = policy.On }), prepare: func(t *testing.T, tr *transport.Transport) {
 			time.AfterFunc(20*time.Millisecond, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/told") })
 		}},
@@ -1003,9 +1003,9 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 		rule   policy.Rule
 		hedged bool
 	}{
-		"may go":    {},
-		"gate full": {rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Initial: 1, Max: 1}}},
-		"rate used": {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1, Burst: 1}}},
+		"may go":       {},
+		"limiter full": {rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Initial: 1, Max: 1}}},
+		"rate used":    {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1, Burst: 1}}},
 	}
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {

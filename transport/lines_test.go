@@ -145,7 +145,7 @@ func TestConditionsInTheLog(t *testing.T) {
 		play func(t *testing.T, tr *transport.Transport)
 		want []string
 	}{
-		{"down with a gate", policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
+		{"down with a limiter", policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
 			func(t *testing.T, tr *transport.Transport) {
 				for range 40 {
 					send(t, tr, 1)
@@ -153,7 +153,7 @@ func TestConditionsInTheLog(t *testing.T) {
 				}
 			},
 			[]string{`WARN circuit open reason=circuit_open since=00:00:00 error="connection refused" limit=1`, "INFO circuit closed reason=circuit_open since=00:00:00 limit=2"}},
-		{"down with a gate that refuses", policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10, FailFast: policy.On}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
+		{"down with a limiter that refuses", policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10, FailFast: policy.On}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
 			func(t *testing.T, tr *transport.Transport) {
 				for range 100 {
 					send(t, tr, 2)
@@ -161,7 +161,7 @@ func TestConditionsInTheLog(t *testing.T) {
 				}
 			},
 			[]string{`WARN circuit open reason=circuit_open since=00:00:00 error="connection refused" limit=1`, "INFO circuit closed reason=circuit_open since=00:00:00 limit=2"}},
-		{"its own gate", policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}, script(faults.Status(200).Delay(700 * time.Millisecond)),
+		{"its own limiter", policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}, script(faults.Status(200).Delay(700 * time.Millisecond)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 3)
 				time.Sleep(time.Minute)
@@ -182,7 +182,7 @@ func TestConditionsInTheLog(t *testing.T) {
 				send(t, tr, 1)
 			},
 			[]string{"WARN rate limit reached reason=rate_limit since=00:00:00 waiting=1", "INFO rate limit no longer reached reason=rate_limit since=00:00:00"}},
-		{"its own rate, with a gate", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1 / 2.6, Burst: 1}, Concurrency: policy.Concurrency{Initial: 10}}, script(faults.Status(200)),
+		{"its own rate, with a limiter", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1 / 2.6, Burst: 1}, Concurrency: policy.Concurrency{Initial: 10}}, script(faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 3)
 				time.Sleep(time.Minute)
@@ -301,7 +301,7 @@ func TestSixLinesPerMinute(t *testing.T) {
 }
 
 // An Update may turn a concurrency limit on while requests wait for the rate alone.
-func TestGateIsTurnedOnWhileTheRateHolds(t *testing.T) {
+func TestLimiterIsTurnedOnWhileTheRateHolds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Text
 		slow := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5}}
@@ -310,8 +310,8 @@ func TestGateIsTurnedOnWhileTheRateHolds(t *testing.T) {
 			_ = mustGet(t, tr).Body.Close()
 		}
 		require.Contains(t, log.String(), "rate limit reached")
-		gated := policy.Rule{Concurrency: policy.Concurrency{Max: 5}}.Or(slow)
-		require.NoError(t, tr.Update(gated, nil))
+		limited := policy.Rule{Concurrency: policy.Concurrency{Max: 5}}.Or(slow)
+		require.NoError(t, tr.Update(limited, nil))
 		time.Sleep(2 * time.Minute)
 		assert.NotPanics(t, func() { _ = mustGet(t, tr).Body.Close() })
 		assert.Contains(t, log.String(), "rate limit no longer reached")
@@ -696,7 +696,7 @@ func TestLinesInTheDocs(t *testing.T) {
 		}
 	}
 	single := policy.Rule{MaxAttempts: 1}
-	gated := policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}
+	limited := policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}
 	heard := make(chan func(fleetmsg.Message), 1)
 	quota := func(left string) faults.Step {
 		return faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", left).Header("X-RateLimit-Reset", "60")
@@ -745,8 +745,8 @@ func TestLinesInTheDocs(t *testing.T) {
 					once(t, tr, url)
 				}
 			}},
-		{name: "the server hangs behind a gate", rule: gated, base: script(faults.Hang()), busy: true, play: many(40, 503*time.Millisecond)},
-		{name: "the server is down for a minute, and comes back", rule: gated,
+		{name: "the server hangs behind a concurrency limit", rule: limited, base: script(faults.Hang()), busy: true, play: many(40, 503*time.Millisecond)},
+		{name: "the server is down for a minute, and comes back", rule: limited,
 			base: rt(func(req *http.Request) (*http.Response, error) {
 				if time.Since(bubbles) < time.Minute {
 					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
@@ -782,7 +782,7 @@ func TestLinesInTheDocs(t *testing.T) {
 				time.Sleep(time.Minute)
 				once(t, tr, url)
 			}},
-		{name: "other processes of a fleet find a circuit open, and later back", rule: gated, base: script(faults.Status(200)),
+		{name: "other processes of a fleet find a circuit open, and later back", rule: limited, base: script(faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				hear := <-heard

@@ -303,7 +303,7 @@ func TestWaited(t *testing.T) {
 			assert.Equal(t, w.ends[1].Waited, w.sums[1].Waited)
 		})
 	}
-	inBubble(t, "rate before the gate", func(t *testing.T) {
+	inBubble(t, "rate before the limiter", func(t *testing.T) {
 		w := &witness{t: t}
 		rule := policy.Rule{Concurrency: policy.Concurrency{Max: 1}, RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}}
 		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: rule.Or(exact), Traces: []*transport.Trace{w.trace()}})
@@ -315,7 +315,7 @@ func TestWaited(t *testing.T) {
 		assert.Equal(t, 4*s, w.ends[1].Waited)
 		assert.Equal(t, transport.ReasonConcurrency, w.ends[1].WaitedFor)
 	})
-	inBubble(t, "gate", func(t *testing.T) {
+	inBubble(t, "limiter", func(t *testing.T) {
 		w := &witness{t: t}
 		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}.Or(exact), Traces: []*transport.Trace{w.trace()}})
 		together(2, func(int) {
@@ -439,9 +439,9 @@ func TestHooksThatPanic(t *testing.T) {
 		"RequestEnd":   {RequestEnd: func(context.Context, transport.RequestEnd) { panic("hook") }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			body, gate := oneShot("text"), policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}
+			body, limiter := oneShot("text"), policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}
 			answer := &body0{}
-			tr := mustNew(t, transport.Config{Rule: gate, Traces: []*transport.Trace{trace}, Base: rt(func(req *http.Request) (*http.Response, error) {
+			tr := mustNew(t, transport.Config{Rule: limiter, Traces: []*transport.Trace{trace}, Base: rt(func(req *http.Request) (*http.Response, error) {
 				_ = req.Body.Close()
 				return newResponse(req, 200, answer), nil
 			})})

@@ -306,14 +306,14 @@ func TestFleetQuotaInTokens(t *testing.T) {
 // Members of a fleet share a rate of costs, also if a request needs tokens of more than one
 // answer.
 func TestFleetRateOfCosts(t *testing.T) {
-	for name, gate := range map[string]policy.Concurrency{"rate": {}, "rate and gate": {Initial: 100}} {
+	for name, limiter := range map[string]policy.Concurrency{"rate": {}, "rate and limiter": {Initial: 100}} {
 		inBubble(t, name, func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
 			var mu sync.Mutex
 			total := 0
 			var members []*transport.Transport
 			for range 5 {
-				members = append(members, over(t, transport.Config{Fleet: fleettest.Link(f.member()), Rule: policy.Rule{Cost: headerCost, Concurrency: gate, RateLimit: policy.RateLimit{PerSecond: 100, Burst: 100}}},
+				members = append(members, over(t, transport.Config{Fleet: fleettest.Link(f.member()), Rule: policy.Rule{Cost: headerCost, Concurrency: limiter, RateLimit: policy.RateLimit{PerSecond: 100, Burst: 100}}},
 					rt(func(req *http.Request) (*http.Response, error) {
 						mu.Lock()
 						total += headerCost(req)
@@ -352,10 +352,10 @@ func TestFleetRateOfCosts(t *testing.T) {
 
 // A rate counts costs. A cost above the burst takes a full bucket.
 func TestRateCountsCosts(t *testing.T) {
-	for name, gate := range map[string]policy.Concurrency{"rate": {}, "rate and gate": {Initial: 5}} {
+	for name, limiter := range map[string]policy.Concurrency{"rate": {}, "rate and limiter": {Initial: 5}} {
 		inBubble(t, name, func(t *testing.T) {
 			base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
-			tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, Concurrency: gate, RateLimit: policy.RateLimit{PerSecond: 10, Burst: 20}}}, base)
+			tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, Concurrency: limiter, RateLimit: policy.RateLimit{PerSecond: 10, Burst: 20}}}, base)
 			for _, cost := range []string{"15", "10", "1", "100", "1000000000", "1"} {
 				responds(t, tr, "GET", "http://h.test/", "Cost: "+cost)
 			}
@@ -422,7 +422,7 @@ func TestCostIsAskedOnce(t *testing.T) {
 		"rate":     {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}}, 1},
 		"pacing":   {policy.Rule{QuotaPacing: policy.On}, 1},
 		"hedge":    {policy.Rule{QuotaPacing: policy.On, Hedge: policy.Hedge{Delay: time.Millisecond}}, 1},
-		"gate":     {policy.Rule{Concurrency: policy.Concurrency{Initial: 1}}, 0},
+		"limiter":  {policy.Rule{Concurrency: policy.Concurrency{Initial: 1}}, 0},
 		"no limit": {policy.Rule{}, 0},
 	} {
 		inBubble(t, name, func(t *testing.T) {

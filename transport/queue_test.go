@@ -125,9 +125,9 @@ func TestHedgeDoesNotWaitForTheDrain(t *testing.T) {
 	})
 }
 
-// TestGateComesBackByItself: slow requests from the time of the low limit do not delay
+// TestLimiterComesBackByItself: slow requests from the time of the low limit do not delay
 // others after the limit has recovered.
-func TestGateComesBackByItself(t *testing.T) {
+func TestLimiterComesBackByItself(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
 		mode := "fail"
@@ -200,7 +200,7 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 // A request whose turn by the rate comes after its deadline is refused at once,
 // with and without a concurrency limit.
 func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
-	for name, gated := range map[string]policy.Switch{"rate": policy.Off, "rate and gate": policy.On} {
+	for name, gated := range map[string]policy.Switch{"rate": policy.Off, "rate and limiter": policy.On} {
 		inBubble(t, name, func(t *testing.T) {
 			base := script(faults.Status(200))
 			tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: policy.Concurrency{Enabled: gated}}}, base)
@@ -246,7 +246,7 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 	}{
 		"rate": {base: faults.Status(200), first: hold, reason: transport.ReasonRateLimit, until: true,
 			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05}}, text: "not sent: the rule's rate limit is reached, next try at "},
-		"rate with a gate": {base: faults.Status(200), first: hold, reason: transport.ReasonRateLimit, until: true,
+		"rate with a limiter": {base: faults.Status(200), first: hold, reason: transport.ReasonRateLimit, until: true,
 			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05}, Concurrency: policy.Concurrency{Max: 5}}, text: "not sent: the rule's rate limit is reached, next try at "},
 		"cooldown": {base: status(429, "Retry-After: 20"), first: hold, reason: transport.ReasonThrottled, until: true, rule: sharing,
 			text: "not sent: the server asked for a longer wait, next try at "},
@@ -257,9 +257,9 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 				go hold(t, tr) // takes the last turn
 				synctest.Wait()
 			}},
-		"gate that refuses": {base: busy, first: slow, reason: transport.ReasonConcurrency,
+		"limiter that refuses": {base: busy, first: slow, reason: transport.ReasonConcurrency,
 			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, FailFast: policy.On}}, text: "not sent: too many requests are in flight"},
-		"gate that refuses, and no token of the rate": {base: busy, first: slow, reason: transport.ReasonConcurrency,
+		"limiter that refuses, and no token of the rate": {base: busy, first: slow, reason: transport.ReasonConcurrency,
 			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, FailFast: policy.On}, RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, text: "not sent: too many requests are in flight"},
 		"circuit": {base: faults.Fail(syscall.ECONNREFUSED), reason: transport.ReasonCircuitOpen, until: true,
 			rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{FailFast: policy.On}}, text: "not sent: the host is down (connection refused), next try at ",
@@ -271,7 +271,7 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 					time.Sleep(10 * time.Millisecond)
 				}
 			}},
-		"gate until the end of the context": {base: busy, first: slow, reason: transport.ReasonConcurrency,
+		"limiter until the end of the context": {base: busy, first: slow, reason: transport.ReasonConcurrency,
 			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}, text: "not sent: too many requests are in flight: context deadline exceeded"},
 		"a retry by the rate": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonRateLimit, until: true,
 			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05, Burst: 2}}.Or(exact), text: "(rate limit), next try at 2000"},
@@ -371,7 +371,7 @@ func BenchmarkCrowd(b *testing.B) {
 // limited are the limits of a host, each by itself and all together.
 var limited = map[string]policy.Rule{
 	"no limit":      {MaxElapsedTime: time.Minute},
-	"gate":          {Concurrency: policy.Concurrency{Enabled: policy.On}},
+	"limiter":       {Concurrency: policy.Concurrency{Enabled: policy.On}},
 	"rate":          {RateLimit: policy.RateLimit{PerSecond: 1e6, Burst: 1e6}},
 	"pacing":        {QuotaPacing: policy.On},
 	"hedge":         {Hedge: policy.Hedge{Delay: time.Minute}},

@@ -356,7 +356,7 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 		"Idempotent, after a failure": {response: status(503), rule: func(r *policy.Rule, f func()) {
 			r.Idempotent = func(req *http.Request) bool { when(mine(req), f); return true }
 		}},
-		"Scope, after a wait at the gate": {waits: true, rule: func(r *policy.Rule, f func()) {
+		"Scope, after a wait at the limiter": {waits: true, rule: func(r *policy.Rule, f func()) {
 			r.RateLimit = policy.RateLimit{PerSecond: 0.5, Burst: 1} // so that the hold is known for sure when the wait is over
 			r.ShareRetryAfter = policy.On
 			r.ThrottleKey = func(req *http.Request) string { when(mine(req), f); return req.URL.Path }
@@ -476,7 +476,7 @@ func (c *badContext) Deadline() (time.Time, bool) {
 
 // When a function of the caller panics, the response at hand is closed and its slot is free.
 func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
-	gate := policy.Concurrency{FailFast: policy.On, Initial: 1, Max: 1}
+	limiter := policy.Concurrency{FailFast: policy.On, Initial: 1, Max: 1}
 	rows := map[string]transport.Config{
 		"classifier": {Rule: policy.Rule{Classify: func(classify.Outcome) classify.Class { panic("own") }}},
 		"hint":       {Rule: policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { panic("own") }}},
@@ -484,7 +484,7 @@ func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
 		"trace":      {Traces: []*transport.Trace{{AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("own") }}}},
 	}
 	for name, c := range rows {
-		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a gate": {Concurrency: gate}} {
+		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a limiter": {Concurrency: limiter}} {
 			inBubble(t, name+", "+limits, func(t *testing.T) {
 				own, b := c, oneShot("response")
 				own.Rule = rule.Or(c.Rule)

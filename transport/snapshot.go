@@ -112,9 +112,9 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 	if pools := s.PoolsMade(); pools != nil {
 		h.Pool = pools.Current().Number
 	}
-	gate, rate := m.Made()
-	if gate != nil && r != nil && r.Concurrency {
-		g := gate.State()
+	limiter, rate := m.Made()
+	if limiter != nil && r != nil && r.Concurrency {
+		g := limiter.State()
 		h.ConcurrencyLimit, h.ConcurrencyInUse, h.ConcurrencyWaiting, h.CircuitOpen = g.Limit, g.InFlight, g.Waiting, g.CircuitOpen
 	}
 	if rate != nil && r != nil && r.RateLimit {

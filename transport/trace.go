@@ -57,7 +57,7 @@ type Trace struct {
 	// Trace of a Config only, once for each change. Changes of limits are told one at a time
 	// for each host, in their order. The goroutine that calls it is that of the request that
 	// noticed the change or of one that is telling an earlier change. That request may still
-	// have its slot of the gate.
+	// have its slot of the limiter.
 	HostChange func(ctx context.Context, h HostChange)
 
 	// BodyEnd is called once after a RequestEnd whose BodyFollows is true. It is called

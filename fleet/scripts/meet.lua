@@ -1,4 +1,4 @@
--- KEYS: gate, holds, quotas. Returns {microseconds since the host is down, holds {scope,
+-- KEYS: outage, holds, quotas. Returns {microseconds since the host is down, holds {scope,
 -- status, microseconds …}, quotas {scope, remaining, limit, microseconds, members …}}. The
 -- first is -1 if the host is not down, and -2 if nothing is known of it.
 local down, holds, quotas = '-2', {}, {}

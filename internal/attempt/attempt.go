@@ -58,20 +58,20 @@ type values [6]string
 
 // Light reports whether the caller's own request can go, untouched: this is the first attempt,
 // its body is not lent, and neither a timer nor a concurrency limit watches it.
-func (f *Attempt) Light() bool {
-	watched := f.Timed || f.Watched || f.Slot.Probe ||
-		f.Slot.Limiter != nil && f.Req.Body != nil && f.Req.Body != http.NoBody
-	return f.Number == 1 && f.Body == nil && !watched && f.Link == nil
+func (a *Attempt) Light() bool {
+	watched := a.Timed || a.Watched || a.Slot.Probe ||
+		a.Slot.Limiter != nil && a.Req.Body != nil && a.Req.Body != http.NoBody
+	return a.Number == 1 && a.Body == nil && !watched && a.Link == nil
 }
 
 // SendLight sends the caller's own request.
-func (f *Attempt) SendLight() {
+func (a *Attempt) SendLight() {
 	defer func() { // also if the base transport panics
-		if f.Slot.Landed(f, f.Req, nil); !f.Slot.refused {
-			f.Slot = Slot{}
+		if a.Slot.Landed(a, a.Req, nil); !a.Slot.refused {
+			a.Slot = Slot{}
 		}
 	}()
-	f.Resp, f.Err = CheckResponse(f.Base.RoundTrip(f.Req))
+	a.Resp, a.Err = CheckResponse(a.Base.RoundTrip(a.Req))
 }
 
 // Copied makes the copy that is sent. It has a header of its own only if the header changes, or if
@@ -79,13 +79,13 @@ func (f *Attempt) SendLight() {
 // of that attempt while it changes the new one. An attempt beside another may still run when the
 // caller has its response and changes the request. So it shares nothing with the caller's
 // request.
-func (f *Attempt) Copied() (out *Outgoing) {
-	own := f.Own || f.Number > 1 && f.Plain || f.Watched // a header of its own
-	withMore, withValues := f.Timeouts.quiet > 0 || f.Slot.Limiter != nil, own && len(f.Req.Header) > 0
+func (a *Attempt) Copied() (out *Outgoing) {
+	own := a.Own || a.Number > 1 && a.Plain || a.Watched // a header of its own
+	withMore, withValues := a.Timeouts.quiet > 0 || a.Slot.Limiter != nil, own && len(a.Req.Header) > 0
 	var room []string // for the values of the header
 	switch {          // all that the attempt needs is a single allocation
-	case f.Link != nil:
-		if out = &f.Link.out; withMore {
+	case a.Link != nil:
+		if out = &a.Link.out; withMore {
 			out.more = new(more)
 		}
 	case withMore && withValues:
@@ -112,48 +112,48 @@ func (f *Attempt) Copied() (out *Outgoing) {
 	default:
 		out = new(Outgoing)
 	}
-	if f.Beside {
-		out.Req = *f.Req.Clone(&out.Ctx)
+	if a.Beside {
+		out.Req = *a.Req.Clone(&out.Ctx)
 	} else {
-		out.Req = *f.Req.WithContext(&out.Ctx)
+		out.Req = *a.Req.WithContext(&out.Ctx)
 	}
-	if own && !f.Beside {
-		out.Req.Header = headerOf(f.Req.Header, room)
+	if own && !a.Beside {
+		out.Req.Header = headerOf(a.Req.Header, room)
 	}
 	return out
 }
 
 // Arm gives the copy its context and its body.
-func (f *Attempt) Arm(out *Outgoing) {
+func (a *Attempt) Arm(out *Outgoing) {
 	req := &out.Req
-	if l := f.Link; l != nil {
+	if l := a.Link; l != nil {
 		l.trace.GetConn, l.trace.GotConn = l.getConn, l.gotConn
-		f.Ctx = httptrace.WithClientTrace(f.Ctx, &l.trace)
+		a.Ctx = httptrace.WithClientTrace(a.Ctx, &l.trace)
 	}
-	out.Ctx.Context, out.Ctx.pool, out.Ctx.clock = f.Ctx, f.Pool, f.Clock
-	if f.Beside || f.Timed {
-		out.Ctx.start(f.Timeouts, Upgrades(f.Req))
+	out.Ctx.Context, out.Ctx.pool, out.Ctx.clock = a.Ctx, a.Pool, a.Clock
+	if a.Beside || a.Timed {
+		out.Ctx.start(a.Timeouts, Upgrades(a.Req))
 	}
-	if f.Body != nil {
-		req.Body = f.Body
+	if a.Body != nil {
+		req.Body = a.Body
 	}
-	if f.GetBody != nil {
-		req.GetBody = f.GetBody
+	if a.GetBody != nil {
+		req.GetBody = a.GetBody
 	}
-	if f.Number > 1 && f.Plain {
+	if a.Number > 1 && a.Plain {
 		delete(req.Header, "Expect")
 	}
 }
 
 // Abort releases the slot and closes the body of an attempt that does not go. They have no
 // other owner. A second call only closes the body again.
-func (f *Attempt) Abort() {
-	f.Slot.Release()
+func (a *Attempt) Abort() {
+	a.Slot.Release()
 	switch {
-	case f.Body != nil:
-		_ = f.Body.Close()
-	case f.Number == 1 && f.Req.Body != nil:
-		_ = f.Req.Body.Close()
+	case a.Body != nil:
+		_ = a.Body.Close()
+	case a.Number == 1 && a.Req.Body != nil:
+		_ = a.Req.Body.Close()
 	}
 }
 
@@ -178,24 +178,24 @@ func headerOf(header http.Header, room []string) http.Header {
 }
 
 // SendCopy sends a copy of the request.
-func (f *Attempt) SendCopy(out *Outgoing) {
+func (a *Attempt) SendCopy(out *Outgoing) {
 	req := &out.Req
 	var held *Slot
-	if f.Slot.Limiter != nil {
+	if a.Slot.Limiter != nil {
 		kept := &out.more.kept
-		kept.slot, f.Slot = f.Slot, Slot{}
+		kept.slot, a.Slot = a.Slot, Slot{}
 		held = &kept.slot
 		defer func() {
-			if held.Landed(f, req, kept); held.refused {
-				f.Refused = held
+			if held.Landed(a, req, kept); held.refused {
+				a.Refused = held
 			}
 		}()
 	}
 	defer func() {
-		if f.Resp == nil && f.Err == nil { // the base transport has panicked or ended its goroutine
+		if a.Resp == nil && a.Err == nil { // the base transport has panicked or ended its goroutine
 			_ = out.Ctx.outcome(nil)
-			if f.Body != nil {
-				_ = f.Body.Close()
+			if a.Body != nil {
+				_ = a.Body.Close()
 			}
 		}
 	}()
@@ -205,16 +205,16 @@ func (f *Attempt) SendCopy(out *Outgoing) {
 	if held != nil && held.Probe {
 		defer held.renew()()
 	}
-	f.Resp, f.Err = CheckResponse(f.Base.RoundTrip(req))
-	if f.Resp != nil && f.Resp.Request == req {
-		f.Resp.Request = f.Req // as a plain transport would
+	a.Resp, a.Err = CheckResponse(a.Base.RoundTrip(req))
+	if a.Resp != nil && a.Resp.Request == req {
+		a.Resp.Request = a.Req // as a plain transport would
 	}
 	if out.Ctx.Timeouts == nil {
 		return
 	}
-	f.Resp, f.Err, f.Hidden = out.end(f.Resp, f.Err)
-	if f.Err == nil && out.Ctx.event > 0 && peek.IsEventStream(f.Resp) {
-		f.Resp, f.Err = out.awaitEvent(f.Resp)
+	a.Resp, a.Err, a.Hidden = out.end(a.Resp, a.Err)
+	if a.Err == nil && out.Ctx.event > 0 && peek.IsEventStream(a.Resp) {
+		a.Resp, a.Err = out.awaitEvent(a.Resp)
 	}
 }
 

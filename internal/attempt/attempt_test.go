@@ -64,17 +64,17 @@ func TestLight(t *testing.T) {
 		change func(*Attempt)
 		want   bool
 	}{
-		"a plain first attempt":      {func(*Attempt) {}, true},
-		"a retry":                    {func(f *Attempt) { f.Number = 2 }, false},
-		"its body is lent":           {func(f *Attempt) { f.Body = http.NoBody }, false},
-		"timeouts":                   {func(f *Attempt) { f.Timed = true }, false},
-		"a hook":                     {func(f *Attempt) { f.Watched = true }, false},
-		"a link":                     {func(f *Attempt) { f.Link = new(Link) }, false},
-		"a probe of a fleet":         {func(f *Attempt) { f.Slot.Probe = true }, false},
-		"a gate":                     {func(f *Attempt) { f.Slot.Limiter = new(concurrency.Limiter) }, true},
-		"a gate and an empty body":   {func(f *Attempt) { f.Slot.Limiter, f.Req.Body = new(concurrency.Limiter), http.NoBody }, true},
-		"a gate and an upload":       {func(f *Attempt) { f.Slot.Limiter, f.Req.Body = new(concurrency.Limiter), body("x") }, false},
-		"an upload without any gate": {func(f *Attempt) { f.Req.Body = body("x") }, true},
+		"a plain first attempt":         {func(*Attempt) {}, true},
+		"a retry":                       {func(f *Attempt) { f.Number = 2 }, false},
+		"its body is lent":              {func(f *Attempt) { f.Body = http.NoBody }, false},
+		"timeouts":                      {func(f *Attempt) { f.Timed = true }, false},
+		"a hook":                        {func(f *Attempt) { f.Watched = true }, false},
+		"a link":                        {func(f *Attempt) { f.Link = new(Link) }, false},
+		"a probe of a fleet":            {func(f *Attempt) { f.Slot.Probe = true }, false},
+		"a limiter":                     {func(f *Attempt) { f.Slot.Limiter = new(concurrency.Limiter) }, true},
+		"a limiter and an empty body":   {func(f *Attempt) { f.Slot.Limiter, f.Req.Body = new(concurrency.Limiter), http.NoBody }, true},
+		"a limiter and an upload":       {func(f *Attempt) { f.Slot.Limiter, f.Req.Body = new(concurrency.Limiter), body("x") }, false},
+		"an upload without any limiter": {func(f *Attempt) { f.Req.Body = body("x") }, true},
 	} {
 		f := flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, nil)
 		row.change(f)
@@ -96,9 +96,9 @@ func TestHeaderOfACopy(t *testing.T) {
 		"a first one without Expect": {func(f *Attempt) { f.Plain = true }, false, true},
 		"a retry without Expect":     {func(f *Attempt) { f.Number, f.Plain = 2, true }, true, false},
 		"beside another":             {func(f *Attempt) { f.Beside = true }, true, true},
-		"a gate":                     {func(f *Attempt) { f.Own, f.Slot = true, slotOf(nil, nil) }, true, true},
+		"a limiter":                  {func(f *Attempt) { f.Own, f.Slot = true, slotOf(nil, nil) }, true, true},
 		"a link":                     {func(f *Attempt) { f.Own, f.Link = true, new(Link) }, true, true},
-		"a link and a gate":          {func(f *Attempt) { f.Own, f.Link, f.Slot = true, new(Link), slotOf(nil, nil) }, true, true},
+		"a link and a limiter":       {func(f *Attempt) { f.Own, f.Link, f.Slot = true, new(Link), slotOf(nil, nil) }, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := requestOf(t, "POST", strings.NewReader("news"))
@@ -189,7 +189,7 @@ func TestWhoseUploadIsWatched(t *testing.T) {
 	again := func() (io.ReadCloser, error) { return body("news"), nil }
 	for name, row := range map[string]struct {
 		rule    policy.Rule
-		gate    bool
+		limiter bool
 		body    io.Reader
 		getBody func() (io.ReadCloser, error)
 		watched bool
@@ -197,15 +197,15 @@ func TestWhoseUploadIsWatched(t *testing.T) {
 	}{
 		"nothing looks":        {body: body("news"), getBody: again, resend: "*attempt.tracked"},
 		"a timeout":            {rule: policy.Rule{AttemptTimeout: time.Hour}, body: body("news"), getBody: again, watched: true, resend: "*attempt.timedBody"},
-		"a gate":               {gate: true, body: body("news"), getBody: again, watched: true, resend: "*attempt.timedBody"},
-		"in memory":            {gate: true, body: strings.NewReader("news"), resend: "io.nopCloserWriterTo"},
-		"no longer in memory":  {gate: true, body: strings.NewReader("news"), getBody: again, resend: "*attempt.timedBody"},
-		"large":                {gate: true, body: bytes.NewReader(make([]byte, replay.Small+1)), watched: true, resend: "*attempt.timedBody"},
-		"in memory afterwards": {gate: true, body: body("news"), getBody: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }, watched: true, resend: "io.nopCloserWriterTo"},
-		"empty afterwards":     {gate: true, body: body("news"), getBody: func() (io.ReadCloser, error) { return http.NoBody, nil }, watched: true, resend: "http.noBody"},
-		"no resend":            {gate: true, body: body("news"), watched: true},
-		"empty":                {gate: true, body: http.NoBody},
-		"none":                 {gate: true},
+		"a limiter":            {limiter: true, body: body("news"), getBody: again, watched: true, resend: "*attempt.timedBody"},
+		"in memory":            {limiter: true, body: strings.NewReader("news"), resend: "io.nopCloserWriterTo"},
+		"no longer in memory":  {limiter: true, body: strings.NewReader("news"), getBody: again, resend: "*attempt.timedBody"},
+		"large":                {limiter: true, body: bytes.NewReader(make([]byte, replay.Small+1)), watched: true, resend: "*attempt.timedBody"},
+		"in memory afterwards": {limiter: true, body: body("news"), getBody: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }, watched: true, resend: "io.nopCloserWriterTo"},
+		"empty afterwards":     {limiter: true, body: body("news"), getBody: func() (io.ReadCloser, error) { return http.NoBody, nil }, watched: true, resend: "http.noBody"},
+		"no resend":            {limiter: true, body: body("news"), watched: true},
+		"empty":                {limiter: true, body: http.NoBody},
+		"none":                 {limiter: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := requestOf(t, "POST", row.body)
@@ -224,7 +224,7 @@ func TestWhoseUploadIsWatched(t *testing.T) {
 				}
 				return &http.Response{StatusCode: 200}, nil
 			})
-			if row.gate {
+			if row.limiter {
 				f.Slot = slotOf(t, new(concurrency.Limiter))
 			}
 			send(f)

@@ -281,7 +281,7 @@ func TestSlotOfAnUpload(t *testing.T) {
 		}}, ctx: &attemptContext{Context: t.Context()}, slot: &s}
 		free := func() bool {
 			other := Slot{Home: s.Home, Limiter: s.Limiter}
-			goes := s.Limiter.Enter(s.Home.Now(), &other.At, nil, gateOfOne).Verb == queue.Go
+			goes := s.Limiter.Enter(s.Home.Now(), &other.At, nil, limitOfOne).Verb == queue.Go
 			other.Release()
 			return goes
 		}
@@ -294,7 +294,7 @@ func TestSlotOfAnUpload(t *testing.T) {
 	})
 }
 
-var gateOfOne = concurrency.Config{Start: 1, Max: 1}
+var limitOfOne = concurrency.Config{Start: 1, Max: 1}
 
 // An observer notes each end of a body.
 type observer struct {
@@ -422,12 +422,12 @@ func TestContextErr(t *testing.T) {
 
 func TestOutcome(t *testing.T) {
 	link, p := new(Link), &pool.Pool{Number: 3}
-	o := Outcome{Number: 2, Kind: Hedge, SentAt: 5, Queued: Queued{Gate: 1}, Pool: p, Heard: 4, Link: link,
+	o := Outcome{Number: 2, Kind: Hedge, SentAt: 5, Queued: Queued{Concurrency: 1}, Pool: p, Heard: 4, Link: link,
 		Resp: &http.Response{StatusCode: 503, Body: io.NopCloser(strings.NewReader(""))}, Err: io.EOF, DoneAt: 12, Class: classify.Refused}
 	assert.Equal(t, 503, o.Status())
 	assert.Equal(t, 7*time.Nanosecond, o.Took())
 	assert.Equal(t, 3, o.PoolNumber())
-	assert.Equal(t, Outcome{Number: 2, Kind: Hedge, SentAt: 5, Queued: Queued{Gate: 1}, Pool: p, Heard: 4, Link: link}, o.AsSent())
+	assert.Equal(t, Outcome{Number: 2, Kind: Hedge, SentAt: 5, Queued: Queued{Concurrency: 1}, Pool: p, Heard: 4, Link: link}, o.AsSent())
 	assert.Zero(t, (&Outcome{}).Status())
 	assert.Zero(t, (&Outcome{}).PoolNumber())
 	assert.Zero(t, (&Outcome{SentAt: 5}).Took(), "it is not known")

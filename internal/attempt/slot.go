@@ -103,12 +103,12 @@ func (s *Slot) renew() (stop func()) {
 // response nor an error, the base transport has panicked or ended its goroutine. req is what was
 // sent. into may be nil. Otherwise it is memory for the response's body, and may have the slot
 // already.
-func (s *Slot) Landed(f *Attempt, req *http.Request, into *slotBody) {
+func (s *Slot) Landed(a *Attempt, req *http.Request, into *slotBody) {
 	if s.Limiter == nil {
 		return
 	}
-	now, resp, err := s.Home.Now(), f.Resp, f.Err
-	f.DoneAt = now
+	now, resp, err := s.Home.Now(), a.Resp, a.Err
+	a.DoneAt = now
 	result, kept := concurrency.Neutral, false
 	defer func() { // also if a method of the base transport's error panics
 		if !kept {
@@ -118,7 +118,7 @@ func (s *Slot) Landed(f *Attempt, req *http.Request, into *slotBody) {
 	if resp == nil && err == nil {
 		return
 	}
-	if result = ResultOf(f.Ctx, resp, err); result != concurrency.Success && replay.Broke(f.Body) {
+	if result = ResultOf(a.Ctx, resp, err); result != concurrency.Success && replay.Broke(a.Body) {
 		result = concurrency.Neutral
 	}
 	switch {
@@ -132,7 +132,7 @@ func (s *Slot) Landed(f *Attempt, req *http.Request, into *slotBody) {
 		if s != &into.slot {
 			into.slot = *s
 		}
-		into.keep(f.Ctx, now, resp)
+		into.keep(a.Ctx, now, resp)
 	}
 }
 

@@ -48,7 +48,7 @@ type crowd struct {
 	woken  []*queue.Waiter
 }
 
-var crowds = map[string]func(testing.TB) *crowd{"gate": gateCrowd, "open circuit": closedCrowd, "shared rate": sharedCrowd, "cooldown": cooldownCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
+var crowds = map[string]func(testing.TB) *crowd{"limiter": limiterCrowd, "open circuit": closedCrowd, "shared rate": sharedCrowd, "cooldown": cooldownCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
 
 // newCrowd returns a machine with so many waiters.
 func newCrowd(t testing.TB, machine string, n int) *crowd {
@@ -157,7 +157,7 @@ func TestCrowdOfAnEvictedHold(t *testing.T) {
 	assert.Equal(t, n, gone, "heard of it")
 }
 
-func gateCrowd(t testing.TB) *crowd {
+func limiterCrowd(t testing.TB) *crowd {
 	g, slots := new(concurrency.Limiter), make([]concurrency.Slot, 30)
 	conf := concurrency.Config{Start: len(slots)}
 	for i := range slots {

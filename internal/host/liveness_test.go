@@ -24,7 +24,7 @@ type rig struct {
 	event func(now instant.Instant) // something that the machine is told
 }
 
-func gateRig(rng *rand.Rand) rig {
+func limiterRig(rng *rand.Rand) rig {
 	var (
 		g      concurrency.Limiter
 		flying []*concurrency.Slot
@@ -257,7 +257,7 @@ func TestNobodyWaitsForNothing(t *testing.T) {
 	// time between two tokens is 5 s at most here.
 	slack := map[string]time.Duration{"rate": 6500 * ms}
 	for name, build := range map[string]func(*rand.Rand) rig{
-		"gate": gateRig, "cooldown": cooldownRig, "pacing": pacingRig, "rate": rateRig,
+		"limiter": limiterRig, "cooldown": cooldownRig, "pacing": pacingRig, "rate": rateRig,
 	} {
 		t.Run(name, func(t *testing.T) {
 			waited := 0

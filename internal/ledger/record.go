@@ -39,7 +39,7 @@ type Record struct {
 	// Dropped counts the holds and quotas that made room for later ones. The backend takes it.
 	Dropped uint64
 
-	gate   Host
+	outage Host
 	holds  []hold
 	quotas []quota
 	rates  []rate
@@ -96,14 +96,14 @@ func (r *Record) Tell(now instant.Instant, member int64, members int, m fleetmsg
 	case fleetmsg.Failing:
 		return r.failing(now, member, members, m)
 	case fleetmsg.Working:
-		if r.gate.Working(now, member) {
+		if r.outage.Working(now, member) {
 			news = []fleetmsg.Message{{Kind: fleetmsg.Up, Host: m.Host, Wait: ReturnTime(members)}}
 		}
 	case fleetmsg.AskProbe:
-		granted, wait := r.gate.Probe(now, member, members)
+		granted, wait := r.outage.Probe(now, member, members)
 		answers = []fleetmsg.Message{{Kind: fleetmsg.Probe, Host: m.Host, Granted: granted, Wait: wait}}
 	case fleetmsg.ProbeFailed:
-		r.gate.ProbeFailed(now, member)
+		r.outage.ProbeFailed(now, member)
 	case fleetmsg.AskTokens:
 		return r.take(now, m), nil
 	case fleetmsg.Unused:
@@ -148,7 +148,7 @@ func (r *Record) meet(now instant.Instant, member int64, host string) (all []fle
 			all = append(all, q.message(now, host))
 		}
 	}
-	if r.gate.IsDown(now) {
+	if r.outage.IsDown(now) {
 		all = append(all, r.down(now, host))
 	}
 	return all
@@ -157,8 +157,8 @@ func (r *Record) meet(now instant.Instant, member int64, host string) (all []fle
 // failing notes a member's failures. If the host is down from now on, all members hear of it, the
 // member itself as well. If it was down before, only the member does.
 func (r *Record) failing(now instant.Instant, member int64, members int, m fleetmsg.Message) (answers, news []fleetmsg.Message) {
-	wasDown := r.gate.IsDown(now)
-	down, _ := r.gate.Failing(now, member, m.Failures, now.Add(-m.Wait), members)
+	wasDown := r.outage.IsDown(now)
+	down, _ := r.outage.Failing(now, member, m.Failures, now.Add(-m.Wait), members)
 	if wasDown || down {
 		answers = []fleetmsg.Message{r.down(now, m.Host)}
 	}
@@ -169,7 +169,7 @@ func (r *Record) failing(now instant.Instant, member int64, members int, m fleet
 }
 
 func (r *Record) down(now instant.Instant, host string) fleetmsg.Message {
-	return fleetmsg.Message{Kind: fleetmsg.Down, Host: host, Wait: max(0, now.Sub(r.gate.since))}
+	return fleetmsg.Message{Kind: fleetmsg.Down, Host: host, Wait: max(0, now.Sub(r.outage.since))}
 }
 
 func (h *hold) message(now instant.Instant, host string) fleetmsg.Message {

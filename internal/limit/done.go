@@ -383,7 +383,7 @@ func (p *Permit) reviewWaits(c conditions, m *host.Machines) {
 	}
 	now := c.Registry.Now()
 	if p.crowded && !m.Concurrency().CircuitOpen() {
-		c.begin(news.Change{Key: news.Key{Condition: news.Crowded}, Since: now.Add(-p.Queued.Gate), Until: now.Add(calmTime)})
+		c.begin(news.Change{Key: news.Key{Condition: news.Crowded}, Since: now.Add(-p.Queued.Concurrency), Until: now.Add(calmTime)})
 	}
 	if p.rated {
 		c.begin(news.Change{Key: news.Key{Condition: news.RateLimited}, Since: now.Add(-p.Queued.Rate), Until: now.Add(calmTime)})

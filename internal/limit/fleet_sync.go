@@ -126,8 +126,8 @@ func (g *Registry) cooldown(rule *rules.Resolved, wait time.Duration) cooldown.C
 }
 
 // TellConcurrency tells the fleet the news of a concurrency limit.
-func (g *Registry) TellConcurrency(host string, gate *concurrency.Limiter) {
-	switch n := gate.News(); {
+func (g *Registry) TellConcurrency(host string, limiter *concurrency.Limiter) {
+	switch n := limiter.News(); {
 	case n.Working:
 		g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 	default:

@@ -144,15 +144,15 @@ func (p *Permit) awaitRule(r *Request) (waited bool, no *Rejection) {
 // a request that waited until its deadline leaves less time than a response takes.
 // The queue is served in order. Behind an open circuit every probe would otherwise be
 // such a request, and no probe would ever succeed.
-func (p *Permit) awaitSlot(r *Request, gate *concurrency.Limiter) (waited bool, no *Rejection) {
-	p.slot = attempt.Slot{Home: r.Registry, Host: r.State.Name(), Limiter: gate}
-	turns := gate.Turns()
-	a, waited, no := p.wait(r, LimitConcurrency, &p.Queued.Gate)
-	p.crowded = gate.Turns() == turns && !gate.CircuitOpen() && p.Queued.Gate > longWait || no != nil && no.Why == WhyFull
+func (p *Permit) awaitSlot(r *Request, limiter *concurrency.Limiter) (waited bool, no *Rejection) {
+	p.slot = attempt.Slot{Home: r.Registry, Host: r.State.Name(), Limiter: limiter}
+	turns := limiter.Turns()
+	a, waited, no := p.wait(r, LimitConcurrency, &p.Queued.Concurrency)
+	p.crowded = limiter.Turns() == turns && !limiter.CircuitOpen() && p.Queued.Concurrency > longWait || no != nil && no.Why == WhyFull
 	if no == nil && waited {
 		due := r.Registry.TimeOf(a.Until)
 		if until, ok := r.Ctx.Deadline(); ok && !due.Before(until) {
-			no = &Rejection{Why: WhyLate, Until: due, Limit: atLimiter(gate)}
+			no = &Rejection{Why: WhyLate, Until: due, Limit: atLimiter(limiter)}
 		}
 	}
 	if no != nil {
@@ -251,12 +251,12 @@ func (r *Request) budgetConfig() budget.Config {
 
 // Start notes that an attempt goes now. It uses up the retry of the budget, and
 // hands the slot over to the attempt.
-func (p *Permit) Start(f *attempt.Attempt) {
-	f.Slot, p.slot, p.reserved = p.slot, attempt.Slot{}, nil
+func (p *Permit) Start(a *attempt.Attempt) {
+	a.Slot, p.slot, p.reserved = p.slot, attempt.Slot{}, nil
 }
 
 // Landed takes the slot back if the response is no success.
-func (p *Permit) Landed(f *attempt.Attempt) { p.slot, p.refused = f.Slot, f.Refused }
+func (p *Permit) Landed(a *attempt.Attempt) { p.slot, p.refused = a.Slot, a.Refused }
 
 // Cancel gives back everything that no attempt has taken over. A second call does nothing.
 func (p *Permit) Cancel(r *Request) {

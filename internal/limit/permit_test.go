@@ -113,7 +113,7 @@ func answer(code int, header ...string) *http.Response {
 var (
 	holding = policy.Rule{ShareRetryAfter: policy.On}
 	rated   = policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.25, Burst: 1}}
-	gated   = policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}
+	limited = policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}
 	paced   = policy.Rule{QuotaPacing: policy.On}
 )
 
@@ -132,7 +132,7 @@ func TestAcquire(t *testing.T) {
 	later := func(what func(*testing.T, *site)) func(*testing.T, *site) {
 		return func(t *testing.T, s *site) { take(t, s); time.AfterFunc(3*time.Second, func() { what(t, s) }) }
 	}
-	both, refusing, costly := gated, gated, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 3}, Cost: func(*http.Request) int { return 2 }}
+	both, refusing, costly := limited, limited, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 3}, Cost: func(*http.Request) int { return 2 }}
 	both.RateLimit, refusing.Concurrency.FailFast = policy.RateLimit{PerSecond: 0.5, Burst: 1}, policy.On
 	for name, row := range map[string]struct {
 		rule             policy.Rule
@@ -143,26 +143,26 @@ func TestAcquire(t *testing.T) {
 		wait             time.Duration
 		queued           string // where it has waited
 	}{
-		"nothing":               {policy.Rule{}, take, 0, 0, 0, "", 0, ""},
-		"another hold":          {policy.Rule{}, hold, 0, 0, 0, "", 0, ""},
-		"hold":                  {holding, hold, 0, 0, 0, "", 4 * time.Second, "cooldown"},
-		"hold and deadline":     {holding, hold, 3 * time.Second, 0, WhyLate, LimitCooldown, 0, ""},
-		"hold of a retry":       {holding, hold, 0, 3 * time.Second, WhyOverdue, LimitCooldown, 0, ""},
-		"hold beyond the bound": {holding.Or(policy.Rule{MaxRetryAfter: 2 * time.Second}), hold, 0, 0, 0, "", 2 * time.Second, "cooldown"},
-		"rate":                  {rated, take, 0, 0, 0, "", 4 * time.Second, "rate"},
-		"rate and deadline":     {rated, take, 3 * time.Second, 0, WhyLate, LimitRate, 0, ""},
-		"rate of a retry":       {rated, take, 0, 3 * time.Second, WhyOverdue, LimitRate, 0, ""},
-		"rate of costs":         {costly, take, 0, 0, 0, "", time.Second, "rate"},
-		"gate":                  {gated, take, 0, 0, 0, "", 4 * time.Second, "gate"},
-		"gate and deadline":     {gated, take, 3 * time.Second, 0, 0, LimitConcurrency, 3 * time.Second, "gate"},
-		"gate that refuses":     {refusing, take, 0, 0, WhyFull, LimitConcurrency, 0, ""},
-		"gate and rate":         {both, take, 0, 0, 0, "", 4 * time.Second, "gate rate"},
-		"gate, rate, deadline":  {gated.Or(rated), take, 3 * time.Second, 0, WhyLate, LimitRate, 0, ""},
-		"hold at the gate":      {holding.Or(gated), later(hold), 0, 0, 0, "", 7 * time.Second, "cooldown gate"},
-		"quota at the gate":     {paced.Or(gated), later(quota), 0, 0, 0, "", 7 * time.Second, "pacing gate"},
-		"quota":                 {paced, quota, 0, 0, 0, "", 4 * time.Second, "pacing"},
-		"quota and deadline":    {paced, quota, 3 * time.Second, 0, WhyLate, LimitPacing, 0, ""},
-		"quota without a limit": {holding, quota, 0, 0, 0, "", 0, ""},
+		"nothing":                 {policy.Rule{}, take, 0, 0, 0, "", 0, ""},
+		"another hold":            {policy.Rule{}, hold, 0, 0, 0, "", 0, ""},
+		"hold":                    {holding, hold, 0, 0, 0, "", 4 * time.Second, "cooldown"},
+		"hold and deadline":       {holding, hold, 3 * time.Second, 0, WhyLate, LimitCooldown, 0, ""},
+		"hold of a retry":         {holding, hold, 0, 3 * time.Second, WhyOverdue, LimitCooldown, 0, ""},
+		"hold beyond the bound":   {holding.Or(policy.Rule{MaxRetryAfter: 2 * time.Second}), hold, 0, 0, 0, "", 2 * time.Second, "cooldown"},
+		"rate":                    {rated, take, 0, 0, 0, "", 4 * time.Second, "rate"},
+		"rate and deadline":       {rated, take, 3 * time.Second, 0, WhyLate, LimitRate, 0, ""},
+		"rate of a retry":         {rated, take, 0, 3 * time.Second, WhyOverdue, LimitRate, 0, ""},
+		"rate of costs":           {costly, take, 0, 0, 0, "", time.Second, "rate"},
+		"limiter":                 {limited, take, 0, 0, 0, "", 4 * time.Second, "limiter"},
+		"limiter and deadline":    {limited, take, 3 * time.Second, 0, 0, LimitConcurrency, 3 * time.Second, "limiter"},
+		"limiter that refuses":    {refusing, take, 0, 0, WhyFull, LimitConcurrency, 0, ""},
+		"limiter and rate":        {both, take, 0, 0, 0, "", 4 * time.Second, "limiter rate"},
+		"limiter, rate, deadline": {limited.Or(rated), take, 3 * time.Second, 0, WhyLate, LimitRate, 0, ""},
+		"hold at the limiter":     {holding.Or(limited), later(hold), 0, 0, 0, "", 7 * time.Second, "cooldown limiter"},
+		"quota at the limiter":    {paced.Or(limited), later(quota), 0, 0, 0, "", 7 * time.Second, "pacing limiter"},
+		"quota":                   {paced, quota, 0, 0, 0, "", 4 * time.Second, "pacing"},
+		"quota and deadline":      {paced, quota, 3 * time.Second, 0, WhyLate, LimitPacing, 0, ""},
+		"quota without a limit":   {holding, quota, 0, 0, 0, "", 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -204,12 +204,12 @@ func TestAcquire(t *testing.T) {
 				for _, q := range []struct {
 					name string
 					d    time.Duration
-				}{{"cooldown", p.Queued.Cooldown}, {"pacing", p.Queued.Pacing}, {"gate", p.Queued.Gate}, {"rate", p.Queued.Rate}} {
+				}{{"cooldown", p.Queued.Cooldown}, {"pacing", p.Queued.Pacing}, {"limiter", p.Queued.Concurrency}, {"rate", p.Queued.Rate}} {
 					if q.d > 0 {
 						queued = append(queued, q.name)
 					}
 				}
-				full := no != nil && no.Why == WhyFull || p.Queued.Gate > time.Second
+				full := no != nil && no.Why == WhyFull || p.Queued.Concurrency > time.Second
 				late := no != nil && no.Limit == LimitRate || p.Queued.Rate > time.Second
 				over := p.Queued.Cooldown > 0 && no == nil // told before there is a slot
 				for change, want := range map[string]bool{change(news.Crowded, false, 0): full, change(news.RateLimited, false, 0): late, change(news.Held, true, 0): over} {
@@ -488,17 +488,17 @@ func TestHear(t *testing.T) {
 		{"hold without a cooldown", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Hold, Wait: time.Second}, 0, func(h *machines) bool { return h.Cooldown.Quiet() }},
 		{"quota", paced, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute, Members: 2}, 0, func(h *machines) bool { return !h.Pacing().Quiet() }},
 		{"quota without pacing", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute}, 0, func(h *machines) bool { return h.PacingMade() == nil }},
-		{"down and up", gated, true, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Hour}, 0, func(h *machines) bool {
+		{"down and up", limited, true, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Hour}, 0, func(h *machines) bool {
 			open := h.Concurrency().CircuitOpen()
 			new(Permit).review(h.site.request(t, 0), nil)
 			h.site.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: name})
 			return open && h.site.last.Fleet && h.site.last.Since == 1 && new(Permit).TryAcquire(h.site.request(t, 0), h.now)
 		}},
-		{"unknown host", gated, false, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Minute}, 0, nil},
-		{"no permit for nobody", gated, false, fleetmsg.Message{Kind: fleetmsg.Probe}, 0, nil},
-		{"permit for nobody", gated, false, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
-		{"permit without an outage", gated, true, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
-		{"no permit", gated, true, fleetmsg.Message{Kind: fleetmsg.Probe}, 0, nil},
+		{"unknown host", limited, false, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Minute}, 0, nil},
+		{"no permit for nobody", limited, false, fleetmsg.Message{Kind: fleetmsg.Probe}, 0, nil},
+		{"permit for nobody", limited, false, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
+		{"permit without an outage", limited, true, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
+		{"no permit", limited, true, fleetmsg.Message{Kind: fleetmsg.Probe}, 0, nil},
 		{"use", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.AskUse}, fleetmsg.Use, func(h *machines) bool {
 			h.site.registry.Hosts.Lookup(name).Release()
 			h.site.registry.Hear(fleetmsg.Message{Kind: fleetmsg.AskUse, Host: name})
@@ -687,7 +687,7 @@ func TestTold(t *testing.T) {
 		of   news.Condition
 		room int
 	}{
-		"rate": {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, news.RateLimited, 0}, "gate": {gated, news.Crowded, 1},
+		"rate": {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, news.RateLimited, 0}, "limiter": {limited, news.Crowded, 1},
 	} {
 		in(t, name, row.rule, func(t *testing.T, s *site) {
 			s.registry.Fleet = nil
@@ -706,7 +706,7 @@ func TestTold(t *testing.T) {
 			assert.Equal(t, []string{change(row.of, false, 0)}, s.told)
 			assert.Equal(t, []any{1, row.room, instant.Instant(0)}, []any{s.last.Waiting, s.last.Room, s.last.Until})
 			time.Sleep(10*time.Second + 996*time.Millisecond) // the last has gone 9.999 s ago
-			s.update(t, gated.Or(row.rule))                   // the limiter may be new
+			s.update(t, limited.Or(row.rule))                 // the limiter may be new
 			for n := range 2 {
 				new(Permit).review(s.request(t, 0), nil)
 				assert.Len(t, s.told, 1+n)
@@ -715,7 +715,7 @@ func TestTold(t *testing.T) {
 			assert.Equal(t, []any{change(row.of, true, 0), instant.Instant(0)}, []any{s.told[1], s.last.Until})
 		})
 	}
-	in(t, "slot", gated, func(t *testing.T, s *site) {
+	in(t, "slot", limited, func(t *testing.T, s *site) {
 		r, p, f := s.request(t, 0), new(Permit), new(attempt.Attempt)
 		require.Nil(t, p.Acquire(r, 0))
 		p.Start(f)
@@ -727,7 +727,7 @@ func TestTold(t *testing.T) {
 		(&Permit{refused: &p.slot}).Cancel(r)
 		assert.True(t, new(Permit).TryAcquire(r, s.registry.Now()), "so does Cancel")
 	})
-	in(t, "too little time", gated, func(t *testing.T, s *site) {
+	in(t, "too little time", limited, func(t *testing.T, s *site) {
 		for range 2 {
 			time.Sleep(time.Second)
 			p := new(Permit)
@@ -753,7 +753,7 @@ func TestTold(t *testing.T) {
 			time.Sleep(3995 * time.Millisecond)
 		}
 	})
-	in(t, "a new rate", gated.Or(rated), func(t *testing.T, s *site) {
+	in(t, "a new rate", limited.Or(rated), func(t *testing.T, s *site) {
 		s.registry.Fleet = nil
 		p, start := new(Permit), time.Now()
 		require.Nil(t, p.Acquire(s.request(t, 0), 0))
@@ -761,7 +761,7 @@ func TestTold(t *testing.T) {
 		r, went := s.request(t, 0), make(chan *Rejection)
 		go func() { went <- p.Acquire(r, 0) }()
 		time.Sleep(time.Second)
-		s.update(t, gated.Or(policy.Rule{RateLimit: policy.RateLimit{PerSecond: 100}}))
+		s.update(t, limited.Or(policy.Rule{RateLimit: policy.RateLimit{PerSecond: 100}}))
 		s.request(t, 0)
 		assert.Nil(t, <-went)
 		p.Cancel(r)
@@ -770,7 +770,7 @@ func TestTold(t *testing.T) {
 		assert.Equal(t, attempt.Queued{Rate: 10 * time.Millisecond}, next.Queued)
 		assert.Equal(t, 1017500*time.Microsecond, time.Since(start), "seven quarters of a token at the new rate")
 	})
-	in(t, "tokens at the gate", gated.Or(rated), func(t *testing.T, s *site) {
+	in(t, "tokens at the limiter", limited.Or(rated), func(t *testing.T, s *site) {
 		var went atomic.Int32
 		go func() { new(Permit).Acquire(s.request(t, 0), 0); went.Add(1) }()
 		time.Sleep(time.Millisecond)
@@ -791,7 +791,7 @@ func TestTold(t *testing.T) {
 	in(t, "a wait below zero", policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { return -time.Second, true }}, func(t *testing.T, s *site) {
 		assert.Zero(t, s.ends(t, 503, classify.Ambiguous))
 	})
-	in(t, "failures", gated, func(t *testing.T, s *site) {
+	in(t, "failures", limited, func(t *testing.T, s *site) {
 		m := s.request(t, 0).State.Machines()
 		play := func(result concurrency.Result) (goes bool) {
 			p := new(Permit)

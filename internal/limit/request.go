@@ -57,8 +57,8 @@ func (g *Registry) HostRule(s *host.State[rules.Resolved], set *rules.Ruleset) *
 		if g.Fleet != nil {
 			limit.Share(g.Now(), g.members())
 		}
-		if gate, _ := m.Made(); gate != nil {
-			gate.WakeFirst() // the first request in that queue may wait for the rate
+		if limiter, _ := m.Made(); limiter != nil {
+			limiter.WakeFirst() // the first request in that queue may wait for the rate
 		}
 	}
 	if g.Fleet != nil && r.ObeysMore(s.Resolved.Load()) {

@@ -25,7 +25,7 @@ func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.W
 	case LimitRate:
 		a = m.Rate(settings.Rate).Enter(now, w)
 	case LimitConcurrency:
-		conf := settings.Gate
+		conf := settings.Concurrency
 		if r.Registry.Fleet != nil {
 			conf = conf.ForMember(r.Registry.members())
 			conf.Fleet = true

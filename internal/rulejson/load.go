@@ -316,7 +316,7 @@ const (
 	methods  = `write "idempotent", as in ["GET", "PUT", "POST"], or "all"`
 	elapsed  = `write "max_elapsed_time", after which no retry starts`
 	profiles = `write "profile", as in "github"`
-	gate     = `write "concurrency", as in {"max": 100}`
+	limiter  = `write "concurrency", as in {"max": 100}`
 	rate     = `write "rate_limit", as in {"per_second": 10}`
 )
 
@@ -331,7 +331,7 @@ var foreignKeys = map[string]string{
 	"jitter": backoffs, "delay": backoffs, "initialinterval": backoffs, "multiplier": backoffs, "retrywaitmax": backoffs,
 	"retryon": codes, "statuscodes": codes, "statusforcelist": codes,
 	"methods": methods, "allowedmethods": methods,
-	"circuitbreaker": gate, "bulkhead": gate, "maxconcurrency": gate,
+	"circuitbreaker": limiter, "bulkhead": limiter, "maxconcurrency": limiter,
 	"rate": rate, "rps": rate, "qps": rate,
 	"provider": profiles, "preset": profiles, "profiles": profiles,
 }

@@ -70,11 +70,11 @@ type Resolved struct {
 
 // settings are the settings of the limits of a host.
 type settings struct {
-	Rate     rate.Config
-	Budget   budget.Config
-	Cooldown cooldown.Config
-	Pacing   pacing.Config
-	Gate     concurrency.Config
+	Rate        rate.Config
+	Budget      budget.Config
+	Cooldown    cooldown.Config
+	Pacing      pacing.Config
+	Concurrency concurrency.Config
 }
 
 // A hostEntry is an entry of Config.Hosts.
@@ -282,9 +282,9 @@ func settingsOf(r *policy.Rule) settings {
 			PerSecond: r.RetryBudget.MinPerSecond,
 			Burst:     r.RetryBudget.Burst,
 		},
-		Cooldown: cooldown.Config{Max: sharedMost(r.MaxRetryAfter)},
-		Pacing:   pacing.Config{MaxWait: sharedMost(r.MaxRetryAfter)},
-		Gate:     concurrency.Config{Start: r.Concurrency.Initial, Max: r.Concurrency.Max, Refuses: r.Concurrency.FailFast == policy.On},
+		Cooldown:    cooldown.Config{Max: sharedMost(r.MaxRetryAfter)},
+		Pacing:      pacing.Config{MaxWait: sharedMost(r.MaxRetryAfter)},
+		Concurrency: concurrency.Config{Start: r.Concurrency.Initial, Max: r.Concurrency.Max, Refuses: r.Concurrency.FailFast == policy.On},
 	}
 	if r.RetryBudget.Enabled == policy.Off {
 		c.Budget = budget.Config{Ratio: -1, PerSecond: -1} // off

@@ -663,7 +663,7 @@ func TestResolved(t *testing.T) {
 		"cost":       {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}, Cost: func(*http.Request) int { return 1 }}, "RateLimit Limited Loops"},
 		"cost alone": {policy.Rule{Cost: func(*http.Request) int { return 1 }}, ""},
 		"pacing":     {policy.Rule{QuotaPacing: policy.On}, "QuotaPacing Limited"},
-		"gate":       {policy.Rule{Concurrency: policy.Concurrency{Initial: 1}}, "Concurrency Limited"},
+		"limiter":    {policy.Rule{Concurrency: policy.Concurrency{Initial: 1}}, "Concurrency Limited"},
 		"hedge":      {policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, "Hedge Limited Loops"},
 		"idempotent": {policy.Rule{Idempotent: func(*http.Request) bool { return true }}, ""},
 		"default":    {policy.Rule{Idempotent: classify.Idempotent, Classify: classify.Default, RetryAfter: classify.RetryAfter}, ""},
@@ -701,11 +701,11 @@ func TestResolved(t *testing.T) {
 		assert.Equal(t, []time.Duration{want, want}, []time.Duration{s.Cooldown.Max, s.Pacing.MaxWait}, most)
 	}
 
-	all, gate := resolve(t, policy.Rule{ShareRetryAfter: policy.On, QuotaPacing: policy.On}), resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1}})
-	assert.False(t, gate.Settings.Gate.Refuses)
-	assert.True(t, resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1, FailFast: policy.On}}).Settings.Gate.Refuses)
-	assert.True(t, r.ObeysMore(nil) && all.ObeysMore(r) && gate.ObeysMore(all) && all.ObeysMore(gate) && resolve(t, policy.Rule{QuotaPacing: policy.On}).ObeysMore(r))
-	assert.False(t, r.ObeysMore(all) || r.ObeysMore(r) || all.ObeysMore(all) || gate.ObeysMore(gate))
+	all, limiter := resolve(t, policy.Rule{ShareRetryAfter: policy.On, QuotaPacing: policy.On}), resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1}})
+	assert.False(t, limiter.Settings.Concurrency.Refuses)
+	assert.True(t, resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1, FailFast: policy.On}}).Settings.Concurrency.Refuses)
+	assert.True(t, r.ObeysMore(nil) && all.ObeysMore(r) && limiter.ObeysMore(all) && all.ObeysMore(limiter) && resolve(t, policy.Rule{QuotaPacing: policy.On}).ObeysMore(r))
+	assert.False(t, r.ObeysMore(all) || r.ObeysMore(r) || all.ObeysMore(all) || limiter.ObeysMore(limiter))
 }
 
 func resolve(t *testing.T, rule policy.Rule) *rules.Resolved {

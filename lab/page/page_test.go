@@ -29,7 +29,7 @@ import (
 const idle = "https://an-upstream-with-a-long-name.internal.eu-central-1.compute.example.com:8443"
 
 // A scene is a Transport whose hosts are in all kinds of states: fine, asked to wait, down, behind
-// a gate, short of a rate that a fleet shares, and without requests.
+// a concurrency limit, short of a rate that a fleet shares, and without requests.
 type scene struct {
 	debug *debug.Page
 	page  *httptest.Server

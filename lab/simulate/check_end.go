@@ -302,7 +302,7 @@ func (w *world) checkBack() {
 			}
 			plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, member: state.member, method: "GET", path: "/doc/0", deadline: time.Minute - 1}
 			if c := w.beginLast(plan); !w.sentSoon(c) {
-				w.violate(Leak, c, "the gate stays closed: %v", state.HostState)
+				w.violate(Leak, c, "the circuit stays open: %v", state.HostState)
 			}
 			return
 		}

@@ -311,7 +311,7 @@ var sabotage = []defect{
 		defer stop()
 		return next.RoundTrip(req.WithContext(ctx))
 	})},
-	{"requests wait at a gate without need", Room, func(p *plan, c transport.Config) (Client, error) {
+	{"requests wait at a limiter without need", Room, func(p *plan, c transport.Config) (Client, error) {
 		next, err := aTransport(p, c)
 		return &saboteur{Client: next, roundTrip: func(req *http.Request) (*http.Response, error) {
 			time.Sleep(fleetIdle + time.Second)

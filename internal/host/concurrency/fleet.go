@@ -68,7 +68,7 @@ type fleet struct {
 	began    instant.Instant // when the row began
 	reported bool            // the host was reported as failing, and not as working since then
 	report   instant.Instant // no report before this time
-	news     News            // to be told; see Gate.News
+	news     News            // to be told; see Limiter.News
 }
 
 // News is what the owner of a concurrency limit has to tell the fleet.

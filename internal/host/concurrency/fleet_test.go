@@ -67,7 +67,7 @@ const (
 )
 
 // Down opens the circuits of limiters that had no success, or none that was sent later by a moment.
-func TestGateDown(t *testing.T) {
+func TestLimiterDown(t *testing.T) {
 	for name, tt := range map[string]struct {
 		success instant.Instant // 0: there was none
 		since   instant.Instant
@@ -103,7 +103,7 @@ func TestGateDown(t *testing.T) {
 }
 
 // A second Down neither cuts the limit again nor puts the next probe off.
-func TestGateDownTwice(t *testing.T) {
+func TestLimiterDownTwice(t *testing.T) {
 	var g Limiter
 	fill(t, &g, 0, 1)[0].end(0, Neutral)
 	g.growth.limit = 40
@@ -121,7 +121,7 @@ func TestGateDownTwice(t *testing.T) {
 }
 
 // Down wakes the first waiter, which did not know that it may become a probe.
-func TestGateDownWakes(t *testing.T) {
+func TestLimiterDownWakes(t *testing.T) {
 	var g Limiter
 	fill(t, &g, 0, 10)
 	first, second := member(t, &g), member(t, &g)
@@ -132,7 +132,7 @@ func TestGateDownWakes(t *testing.T) {
 }
 
 // Up closes an open circuit at a time, with a limit of 1. There is no probe until then.
-func TestGateUp(t *testing.T) {
+func TestLimiterUp(t *testing.T) {
 	const spread = 3 * sec
 	g := openInFleet(t, cutAt)
 	first, second := member(t, g), member(t, g)
@@ -155,7 +155,7 @@ func TestGateUp(t *testing.T) {
 	assert.Equal(t, queue.Wait, second.enter(askAt+spread).Verb, "two at once")
 }
 
-func TestGateUpAtAnyTime(t *testing.T) {
+func TestLimiterUpAtAnyTime(t *testing.T) {
 	for name, tt := range map[string]struct{ at, opens instant.Instant }{
 		"in the past": {-sec, cutAt}, "now": {cutAt, cutAt}, "soon": {cutAt + sec, cutAt + sec},
 		"never": {instant.Never, instant.At(cutAt + latestReturn)}, "absurd": {math.MinInt64, cutAt},
@@ -178,7 +178,7 @@ func TestGateUpAtAnyTime(t *testing.T) {
 
 // A Down after Up opens the circuit again, and a probe that hangs does not fill the limit of
 // a circuit that Up has closed.
-func TestGateUpAndDown(t *testing.T) {
+func TestLimiterUpAndDown(t *testing.T) {
 	g := openInFleet(t, cutAt)
 	v := member(t, g)
 	v.enter(askAt)
@@ -196,7 +196,7 @@ func TestGateUpAndDown(t *testing.T) {
 
 // A circuit that others opened closes when a request that was sent after the host went down
 // succeeds. A request from before may be a response from the pile of a frozen host.
-func TestGateContradicts(t *testing.T) {
+func TestLimiterContradicts(t *testing.T) {
 	for _, tt := range []struct {
 		sent  instant.Instant
 		opens bool
@@ -225,7 +225,7 @@ func TestGateContradicts(t *testing.T) {
 
 // Failures are reported when there was no success for a second, a few times per second.
 // The next success is reported once.
-func TestGateReports(t *testing.T) {
+func TestLimiterReports(t *testing.T) {
 	var g Limiter
 	ends := func(now instant.Instant, r Result) bool {
 		v := member(t, &g)
@@ -254,7 +254,7 @@ func TestGateReports(t *testing.T) {
 }
 
 // An Update may change the rule of the requests while the circuit is open.
-func TestGateConfigChanges(t *testing.T) {
+func TestLimiterConfigChanges(t *testing.T) {
 	g := openInFleet(t, cutAt)
 	v := member(t, g)
 	v.enter(askAt)
@@ -292,7 +292,7 @@ type fleetRun struct {
 type process struct {
 	run     *fleetRun
 	id      int64
-	gate    Limiter
+	limiter Limiter
 	sick    bool // it does not reach the host
 	dead    bool // it was killed
 	refuses bool // its requests do not wait
@@ -315,7 +315,7 @@ func (r *fleetRun) toAll(hear func(p *process)) {
 
 // ask does the part of the transport after a request was told to wait.
 func (p *process) ask() {
-	if p.gate.AskPermit(p.run.clock.Now) {
+	if p.limiter.AskPermit(p.run.clock.Now) {
 		p.probe()
 	}
 }
@@ -331,7 +331,7 @@ func (p *process) probe() {
 			r.denied++
 		}
 		r.post(func() {
-			if used := p.gate.Permit(r.clock.Now, granted, wait); granted && !used {
+			if used := p.limiter.Permit(r.clock.Now, granted, wait); granted && !used {
 				p.probeFailed()
 			}
 		})
@@ -348,7 +348,7 @@ func (p *process) working() {
 		if r.ledger.Working(r.clock.Now, p.id) {
 			spread := ledger.ReturnTime(len(r.processes))
 			r.toAll(func(p *process) {
-				p.gate.Up(r.clock.Now, r.clock.Now.Add(time.Duration(r.rng.Float64()*float64(spread))))
+				p.limiter.Up(r.clock.Now, r.clock.Now.Add(time.Duration(r.rng.Float64()*float64(spread))))
 			})
 		}
 	})
@@ -360,7 +360,7 @@ func (p *process) tell(news bool) {
 	if !news {
 		return
 	}
-	n := p.gate.News()
+	n := p.limiter.News()
 	if n.Working {
 		p.working()
 		return
@@ -380,7 +380,7 @@ func (p *process) tell(news bool) {
 
 // down tells a process that the host is down. Nobody stops a process that had a success.
 func (p *process) down(since instant.Instant) {
-	r, g := p.run, &p.gate
+	r, g := p.run, &p.limiter
 	worked, failed, closed := g.pulse.last > 0 && g.pulse.sent > since+sec, g.pulse.last <= since, g.outage.open
 	switch works := g.Down(r.clock.Now, since); {
 	case worked && !works, failed && works, works && g.outage.open != closed:
@@ -412,7 +412,7 @@ func (p *process) start(stays bool) *traveller {
 		r.clock.At(r.clock.Now.Add(time.Duration(r.rng.IntN(2000))*ms), func() {
 			if !v.gone {
 				v.gone = true
-				p.tell(p.gate.Leave(v.w))
+				p.tell(p.limiter.Leave(v.w))
 			}
 		})
 	}
@@ -432,12 +432,12 @@ func (v *traveller) ask() {
 	if v.asks++; v.asks > 500 {
 		r.t.Fatalf("seed %d: a request asks %d times in a second", r.seed, v.asks)
 	}
-	a := p.gate.Enter(now, &v.slot, v.w, Config{Fleet: true})
+	a := p.limiter.Enter(now, &v.slot, v.w, Config{Fleet: true})
 	if a.Verb == queue.Go {
 		v.gone = true
 		if !v.stays && r.rng.IntN(8) == 0 { // its deadline is too near
 			r.released++
-			p.tell(p.gate.Release(now, &v.slot))
+			p.tell(p.limiter.Release(now, &v.slot))
 			return
 		}
 		v.send()
@@ -465,7 +465,7 @@ func (v *traveller) send() {
 	}
 	leased := 0
 	for _, p := range r.processes {
-		if !r.cut && p.gate.outage.open && p.gate.slots.inFlight > 0 && p.gate.fleet.permit == lent {
+		if !r.cut && p.limiter.outage.open && p.limiter.slots.inFlight > 0 && p.limiter.fleet.permit == lent {
 			leased++
 		}
 	}
@@ -473,12 +473,12 @@ func (v *traveller) send() {
 	over := false
 	r.clock.At(r.clock.Now.Add(takes), func() {
 		if over = true; !p.dead {
-			p.tell(p.gate.End(r.clock.Now, &v.slot, result))
+			p.tell(p.limiter.End(r.clock.Now, &v.slot, result))
 		}
 	})
 	var renew func()
 	renew = func() {
-		if !over && !p.dead && p.gate.Renew() {
+		if !over && !p.dead && p.limiter.Renew() {
 			p.probe()
 			r.clock.At(r.clock.Now.Add(RenewTime), renew)
 		}
@@ -488,7 +488,7 @@ func (v *traveller) send() {
 
 // noise is news that nobody should send.
 func (r *fleetRun) noise() {
-	g := &r.processes[r.rng.IntN(len(r.processes))].gate
+	g := &r.processes[r.rng.IntN(len(r.processes))].limiter
 	now := r.clock.Now
 	wild := []time.Duration{math.MinInt64, -sec, 0, ms, sec, time.Hour, instant.Forever}[r.rng.IntN(7)]
 	switch r.rng.IntN(5) {
@@ -550,7 +550,7 @@ func runFleet(t *testing.T, seed uint64, noisy bool) (r *fleetRun, took time.Dur
 	}
 	r.clock.RunTo(r.clock.Now + 2*sec)
 	for _, p := range r.processes {
-		if s := p.gate.State(); s.CircuitOpen || s.Waiting > 0 || s.InFlight > 0 {
+		if s := p.limiter.State(); s.CircuitOpen || s.Waiting > 0 || s.InFlight > 0 {
 			t.Fatalf("seed %d: after %v process %d is left with %+v", seed, took, p.id, s)
 		}
 	}

@@ -78,7 +78,7 @@ func TestPulse(t *testing.T) {
 	assert.Equal(t, pulse{last: 12 * sec, sent: 11 * sec, trip: 343750 * time.Microsecond, gap: 2 * sec, quick: 10 * ms}, p)
 }
 
-func TestGateGrowsOnlyInFullUse(t *testing.T) {
+func TestLimiterGrowsOnlyInFullUse(t *testing.T) {
 	var g Limiter
 	for i := range 1000 {
 		v := fill(t, &g, instant.At(time.Duration(i)), 1)[0]
@@ -109,7 +109,7 @@ func cut40(t *testing.T, g *Limiter) {
 	}
 }
 
-func TestGateSlowStartThenLinear(t *testing.T) {
+func TestLimiterSlowStartThenLinear(t *testing.T) {
 	var g Limiter
 	cut40(t, &g)
 	wantLimit(t, &g, 1)
@@ -125,7 +125,7 @@ func TestGateSlowStartThenLinear(t *testing.T) {
 
 // After a cut the growth stays linear for as long as the limit is used up. The server has
 // failed at a limit not much above the threshold, and the backlog has not shown otherwise.
-func TestGateGrowsLinearlyWhileABacklogLasts(t *testing.T) {
+func TestLimiterGrowsLinearlyWhileABacklogLasts(t *testing.T) {
 	var g Limiter
 	cut40(t, &g)
 	now := instant.At(3*time.Second + probeGap)
@@ -150,9 +150,9 @@ func TestGateGrowsLinearlyWhileABacklogLasts(t *testing.T) {
 // A healthy limiter whose limit is used up grows for as long as responses come as soon as before.
 // If they take longer, it grows slowly, because a server that gets slower may soon collapse, and
 // failures would show that too late.
-func TestGateGrowsSlowlyWhileResponsesTakeLonger(t *testing.T) {
+func TestLimiterGrowsSlowlyWhileResponsesTakeLonger(t *testing.T) {
 	grown := func(took time.Duration) float64 {
-		g := calmGate(t)
+		g := calmLimiter(t)
 		g.growth.limit, g.growth.peak, g.pulse.trip = 100, 90, 100*ms
 		now := instant.At(2 * useWindow)
 		fill(t, g, now, 1)[0].end(now.Add(100*ms), Success)
@@ -181,8 +181,8 @@ func backlog(t *testing.T, g *Limiter, now instant.Instant, took time.Duration) 
 }
 
 // A concurrency limit whose limit was used up before its first calm window ended grows as well.
-func TestGateGrowsFromAFullStart(t *testing.T) {
-	g := calmGate(t)
+func TestLimiterGrowsFromAFullStart(t *testing.T) {
+	g := calmLimiter(t)
 	g.growth.limit, g.growth.threshold, g.growth.calm = 100, 100, false
 	now := instant.At(useWindow)
 	g.growth.window = now
@@ -197,8 +197,8 @@ func TestGateGrowsFromAFullStart(t *testing.T) {
 }
 
 // The limit at most doubles in a window before it grows linearly, however fast some responses are.
-func TestGateDoublesOnce(t *testing.T) {
-	g := calmGate(t)
+func TestLimiterDoublesOnce(t *testing.T) {
+	g := calmLimiter(t)
 	g.growth.limit, g.growth.peak, g.pulse.trip = 100, 90, 155*ms
 	now := instant.At(2 * useWindow)
 	fill(t, g, now, 1)[0].end(now.Add(155*ms), Success)
@@ -224,7 +224,7 @@ func TestGateDoublesOnce(t *testing.T) {
 	assert.Less(t, g.State().Limit, 4*before, "limit")
 }
 
-func TestGateCutsOncePerRound(t *testing.T) {
+func TestLimiterCutsOncePerRound(t *testing.T) {
 	var g Limiter
 	fill(t, &g, 0, 1)[0].end(0, Success)
 	g.growth.limit = 40
@@ -253,7 +253,7 @@ func TestGateCutsOncePerRound(t *testing.T) {
 // A route that fails among others that work does not open the circuit, whatever its
 // share is and however it fails. If four fifths of all requests hang, they keep others
 // out, and the circuit is open for a small share of the arrivals.
-func TestGateBadRoute(t *testing.T) {
+func TestLimiterBadRoute(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		share float64       // of the bad route
@@ -279,7 +279,7 @@ func TestGateBadRoute(t *testing.T) {
 			arrived, closed := 0, 0
 			var arrive func()
 			arrive = func() {
-				v := &gateRequest{clock: c, gate: &g, result: Success, takes: 20 * time.Millisecond}
+				v := &limitedRequest{clock: c, limiter: &g, result: Success, takes: 20 * time.Millisecond}
 				if rng.Float64() < tt.share {
 					v.result, v.takes = tt.how, tt.takes
 				}
@@ -298,7 +298,7 @@ func TestGateBadRoute(t *testing.T) {
 }
 
 // A connection breaks with all its requests. This is an event and no outage.
-func TestGateBrokenConnection(t *testing.T) {
+func TestLimiterBrokenConnection(t *testing.T) {
 	for _, n := range []int{10, 50, 200} {
 		g := Limiter{}
 		conf := Config{Start: n}
@@ -315,7 +315,7 @@ func TestGateBrokenConnection(t *testing.T) {
 	}
 }
 
-func TestGateClosesOnFailures(t *testing.T) {
+func TestCircuitOpensOnFailures(t *testing.T) {
 	var g Limiter
 	fails := 0
 	var now instant.Instant
@@ -336,7 +336,7 @@ func TestGateClosesOnFailures(t *testing.T) {
 // Failures become an outage only after some time, and no request asks at that time. A
 // request that comes an hour later is the probe and goes at once, because the limiter
 // counts as closed since then.
-func TestGateClosesWhenNobodyAsks(t *testing.T) {
+func TestCircuitOpensWhenNobodyAsks(t *testing.T) {
 	var g Limiter
 	for i := range time.Duration(failRun) {
 		fill(t, &g, instant.At(i*10*time.Millisecond), 1)[0].end(instant.At(i*10*time.Millisecond), Failed)
@@ -350,7 +350,7 @@ func TestGateClosesWhenNobodyAsks(t *testing.T) {
 
 // Responses that wait for their readers look like streams. Further requests may go
 // beside them, but the limit stays.
-func TestGateUnreadResponsesDoNotRaiseTheLimit(t *testing.T) {
+func TestLimiterUnreadResponsesDoNotRaiseTheLimit(t *testing.T) {
 	var g Limiter
 	in := fill(t, &g, 0, 10)
 	for range 4 {
@@ -374,8 +374,8 @@ func TestGateUnreadResponsesDoNotRaiseTheLimit(t *testing.T) {
 }
 
 // A burst is no reason to grow, but pressure that lasts is.
-func TestGateGrowsUnderLastingPressureOnly(t *testing.T) {
-	g := calmGate(t)
+func TestLimiterGrowsUnderLastingPressureOnly(t *testing.T) {
+	g := calmLimiter(t)
 	for now := instant.At(11 * sec); now < 30*sec; now += 3 * sec {
 		for at := now; at < now.Add(pressTime); at += 100 * ms { // a burst of 200
 			round(t, g, at)
@@ -383,7 +383,7 @@ func TestGateGrowsUnderLastingPressureOnly(t *testing.T) {
 		fill(t, g, now.Add(pressTime), 1)[0].end(now.Add(pressTime), Success) // its end
 	}
 	wantLimit(t, g, 10)
-	g = calmGate(t)
+	g = calmLimiter(t)
 	for now := instant.At(11 * sec); now < 15*sec; now += 100 * ms {
 		round(t, g, now)
 	}
@@ -391,7 +391,7 @@ func TestGateGrowsUnderLastingPressureOnly(t *testing.T) {
 }
 
 // Waiters that are slow to take free slots do not wait for the limit.
-func TestGateDoesNotGrowForAnIdleQueue(t *testing.T) {
+func TestLimiterDoesNotGrowForAnIdleQueue(t *testing.T) {
 	var g Limiter
 	in := fill(t, &g, 0, 10)
 	waiting := visit(t, &g)
@@ -408,7 +408,7 @@ func TestGateDoesNotGrowForAnIdleQueue(t *testing.T) {
 
 // The estimate of a response's time follows the fast responses among slow ones. It
 // also follows a host that becomes slower.
-func TestGateQuick(t *testing.T) {
+func TestLimiterQuick(t *testing.T) {
 	var g Limiter
 	respond := func(took time.Duration) time.Duration {
 		v := fill(t, &g, 0, 1)[0]
@@ -435,7 +435,7 @@ func TestGateQuick(t *testing.T) {
 	assert.EqualValues(t, 2*sec, respond(2*sec), "when all take 2 s")
 }
 
-func TestGateLimitGoesBack(t *testing.T) {
+func TestLimiterLimitGoesBack(t *testing.T) {
 	var g Limiter
 	fill(t, &g, 0, 1)[0].end(0, Success)
 	for range 8 {
@@ -455,7 +455,7 @@ func TestGateLimitGoesBack(t *testing.T) {
 	}
 
 	// The limit also goes up to the start again if it was not used up after a cut.
-	closeGate(t, &g, instant.At(now+2*time.Second))
+	openCircuit(t, &g, instant.At(now+2*time.Second))
 	now += 3 * time.Second
 	fill(t, &g, instant.At(now), 1)[0].end(instant.At(now), Success)
 	wantLimit(t, &g, 2)
@@ -468,9 +468,9 @@ func TestGateLimitGoesBack(t *testing.T) {
 
 // After an outage the limit returns to the start by itself. A waiter behind slow
 // requests hears of it although no other request comes.
-func TestGateTellsWhenTheLimitIsBack(t *testing.T) {
+func TestLimiterTellsWhenTheLimitIsBack(t *testing.T) {
 	var g Limiter
-	closeGate(t, &g, instant.At(2*time.Second))
+	openCircuit(t, &g, instant.At(2*time.Second))
 	fill(t, &g, instant.At(3*time.Second), 1)[0].end(instant.At(3*time.Second), Success)
 	wantLimit(t, &g, 2)
 	in := fill(t, &g, instant.At(3*time.Second), 2) // slow requests, which use up the limit
@@ -494,7 +494,7 @@ func TestGateTellsWhenTheLimitIsBack(t *testing.T) {
 
 // Ten failures in less than a second are an outage when the second is over,
 // whether or not there is an eleventh.
-func TestGateTellsWhenTheOutageIsOne(t *testing.T) {
+func TestLimiterTellsWhenTheOutageIsOne(t *testing.T) {
 	var g Limiter
 	in := fill(t, &g, 0, 10)
 	first := visit(t, &g)

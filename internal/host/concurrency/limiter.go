@@ -126,7 +126,7 @@ type Limiter struct {
 	locked
 }
 
-// A locked is a Gate whose lock is held.
+// A locked is a Limiter whose lock is held.
 type locked struct {
 	queue queue.Queue
 	front front // how the first of them waits
@@ -169,7 +169,7 @@ func (g *Limiter) Enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config)
 }
 
 // Leave takes w out of the queue. news reports that the owner has to tell the fleet
-// something; see Gate.News.
+// something; see Limiter.News.
 func (g *Limiter) Leave(w *queue.Waiter) (news bool) {
 	g.mu.Lock()
 	next := g.queue.Leave(w)
@@ -280,7 +280,7 @@ func (g *Limiter) State() State {
 }
 
 // unlock unlocks the limiter, and wakes a waiter. news reports that the owner has to tell the fleet
-// something; see Gate.News.
+// something; see Limiter.News.
 func (g *Limiter) unlock(next *queue.Waiter) (news bool) {
 	news = g.fleet != nil && g.fleet.news != News{}
 	g.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
-func TestGateStartsAtTenAndHolds(t *testing.T) {
+func TestLimiterStartsAtTenAndHolds(t *testing.T) {
 	var g Limiter
 	in := fill(t, &g, 0, 10)
 	waiting := make([]*visitor, 5)
@@ -38,7 +38,7 @@ func TestGateStartsAtTenAndHolds(t *testing.T) {
 	assert.Equal(t, State{Limit: 10, InFlight: 10, Waiting: 3}, g.State())
 }
 
-func TestGateLeaveHandsTheTurnOn(t *testing.T) {
+func TestLimiterLeaveHandsTheTurnOn(t *testing.T) {
 	var g Limiter
 	in := fill(t, &g, 0, 10)
 	a, b := visit(t, &g), visit(t, &g)
@@ -52,10 +52,10 @@ func TestGateLeaveHandsTheTurnOn(t *testing.T) {
 	g.Leave(b.w)
 }
 
-func TestGateProbes(t *testing.T) {
+func TestLimiterProbes(t *testing.T) {
 	var g Limiter
 	const cut = 10 * time.Second
-	closeGate(t, &g, instant.At(cut))
+	openCircuit(t, &g, instant.At(cut))
 	a, b, c := visit(t, &g), visit(t, &g), visit(t, &g)
 	a.mustWait(instant.At(cut), instant.At(cut+probeGap))
 	b.mustWait(instant.At(cut), instant.Never) // a is asked first
@@ -80,9 +80,9 @@ func TestGateProbes(t *testing.T) {
 }
 
 // If the question of a newcomer makes room, the first waiter hears of it.
-func TestGateTellsOfRoom(t *testing.T) {
+func TestLimiterTellsOfRoom(t *testing.T) {
 	var g Limiter
-	closeGate(t, &g, instant.At(2*time.Second))
+	openCircuit(t, &g, instant.At(2*time.Second))
 	fill(t, &g, instant.At(3*time.Second), 1)[0].end(instant.At(3*time.Second), Success)
 	wantLimit(t, &g, 2)
 	fill(t, &g, instant.At(3*time.Second), 2) // slow requests, which use up the limit
@@ -100,7 +100,7 @@ func TestGateTellsOfRoom(t *testing.T) {
 
 // A request that gets no token of the rate keeps its turn, takes no slot, and counts as no
 // waiter of the limiter.
-func TestGateWaitsForTheRate(t *testing.T) {
+func TestLimiterWaitsForTheRate(t *testing.T) {
 	var g Limiter
 	fill(t, &g, 0, 9)
 	rate := rate.New(rate.Config{PerSecond: 1, Burst: 1})
@@ -147,7 +147,7 @@ func TestGateWaitsForTheRate(t *testing.T) {
 	assert.Equal(t, g.RateTime(5*sec), g.RateTime(6*sec), "it went")
 }
 
-func TestGateRelease(t *testing.T) {
+func TestLimiterRelease(t *testing.T) {
 	var g Limiter
 	fill(t, &g, 0, 9)
 	a, b := visit(t, &g), visit(t, &g)
@@ -163,7 +163,7 @@ func TestGateRelease(t *testing.T) {
 
 // An Update raised Max. A waiter with the new rule does not wait for a stream although
 // a request with the old rule asked last.
-func TestGateTellsAfterAnUpdate(t *testing.T) {
+func TestLimiterTellsAfterAnUpdate(t *testing.T) {
 	var g Limiter
 	one, four := Config{Start: 1, Max: 1}, Config{Start: 1, Max: 4}
 	var stream Slot
@@ -182,7 +182,7 @@ func TestGateTellsAfterAnUpdate(t *testing.T) {
 
 // An Update raised Start. A waiter with the new rule that is first now hears of it,
 // although the request before it passed with the old rule.
-func TestGateTellsAfterAnUpdateOfStart(t *testing.T) {
+func TestLimiterTellsAfterAnUpdateOfStart(t *testing.T) {
 	var g Limiter
 	one, ten := Config{Start: 1}, Config{Start: 10}
 	var a, b Slot
@@ -200,7 +200,7 @@ func TestGateTellsAfterAnUpdateOfStart(t *testing.T) {
 }
 
 // Requests that get no token of the rate go in the order in which they came.
-func TestGateKeepsTheOrderForTheRate(t *testing.T) {
+func TestLimiterKeepsTheOrderForTheRate(t *testing.T) {
 	var g Limiter
 	in := fill(t, &g, 0, 10)
 	rate := rate.New(rate.Config{PerSecond: 1, Burst: 1})
@@ -220,7 +220,7 @@ func TestGateKeepsTheOrderForTheRate(t *testing.T) {
 
 // Answers that come late, twice or unasked neither stop a concurrency limit nor keep a permit from
 // others.
-func TestGateAnswersInAnyOrder(t *testing.T) {
+func TestLimiterAnswersInAnyOrder(t *testing.T) {
 	asked := func(t *testing.T) (*Limiter, *visitor) {
 		g := openInFleet(t, cutAt)
 		v := member(t, g)
@@ -296,7 +296,7 @@ func TestGateAnswersInAnyOrder(t *testing.T) {
 
 // If a request leaves before its answer comes, the permit goes back. A concurrency limit whose
 // requests do not wait keeps it for the next request.
-func TestGatePermitOfNobody(t *testing.T) {
+func TestLimiterPermitOfNobody(t *testing.T) {
 	t.Run("the request left before the answer", func(t *testing.T) {
 		g := openInFleet(t, cutAt)
 		v := member(t, g)
@@ -338,7 +338,7 @@ func TestGatePermitOfNobody(t *testing.T) {
 // A request that takes the slot and cannot go, because its deadline is too near, leaves its
 // permit to the next request. If each of them cost a permit, no probe would ever go behind
 // a queue of such requests.
-func TestGatePassesThePermitOn(t *testing.T) {
+func TestLimiterPassesThePermitOn(t *testing.T) {
 	for _, answered := range []bool{false, true} {
 		g := openInFleet(t, cutAt)
 		v := member(t, g)
@@ -364,7 +364,7 @@ func TestGatePassesThePermitOn(t *testing.T) {
 
 // If the fleet still refuses a permit 30 s after the first refusal, a probe goes without
 // one. The time for which nobody waits does not count.
-func TestGateRefusedForLong(t *testing.T) {
+func TestLimiterRefusedForLong(t *testing.T) {
 	g := openInFleet(t, cutAt)
 	now := askAt
 	for range 3 {
@@ -395,7 +395,7 @@ func TestGateRefusedForLong(t *testing.T) {
 
 // A fleet that says in turn that the host works and that it is down keeps the circuit open for no longer
 // than one that refuses permits.
-func TestGateOfAConfusedFleet(t *testing.T) {
+func TestLimiterOfAConfusedFleet(t *testing.T) {
 	g := openInFleet(t, cutAt)
 	v := member(t, g)
 	v.enter(cutAt)
@@ -410,7 +410,7 @@ func TestGateOfAConfusedFleet(t *testing.T) {
 }
 
 // A probe that hangs keeps neither its slot nor its permit for more than 10 s.
-func TestGateProbeHangsInFleet(t *testing.T) {
+func TestLimiterProbeHangsInFleet(t *testing.T) {
 	g := openInFleet(t, cutAt)
 	v, next := member(t, g), member(t, g)
 	v.enter(askAt)
@@ -470,7 +470,7 @@ func TestFleetOfTheSick(t *testing.T) {
 				rare.start(true)
 				for range 3 {
 					r.clock.RunTo(r.clock.Now + 50*sec)
-					if rare.gate.State().CircuitOpen {
+					if rare.limiter.State().CircuitOpen {
 						stopped++
 					}
 					v, begin := rare.start(true), r.clock.Now

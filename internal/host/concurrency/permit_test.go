@@ -83,7 +83,7 @@ func TestSilentFleet(t *testing.T) {
 }
 
 // The first limit is for all processes together, and 2 at least unless the rule says less.
-func TestGatePart(t *testing.T) {
+func TestLimiterPart(t *testing.T) {
 	for _, tt := range []struct{ start, processes, want int }{
 		{0, 1, 10}, {0, 0, 10}, {0, 3, 4}, {0, 5, 2}, {0, 50, 2}, {100, 7, 15}, {1, 50, 1}, {2, 2, 2},
 	} {
@@ -180,7 +180,7 @@ func TestPermitTransitions(t *testing.T) {
 var states = [6]string{"none", "asked", "orphaned", "ready", "lent", "unsure"}
 
 // The limiter asks before the probe may go, so that it loses no time.
-func TestGateAsksForAPermit(t *testing.T) {
+func TestLimiterAsksForAPermit(t *testing.T) {
 	g := openInFleet(t, cutAt)
 	first, second := member(t, g), member(t, g)
 	first.mustWait(cutAt, askAt)
@@ -211,7 +211,7 @@ func TestGateAsksForAPermit(t *testing.T) {
 }
 
 // A concurrency limit without waiters asks when a request comes, and waits 250 ms for the answer.
-func TestGateAsksLate(t *testing.T) {
+func TestLimiterAsksLate(t *testing.T) {
 	g := openInFleet(t, cutAt)
 	v := member(t, g)
 	now := instant.At(cutAt).Add(time.Hour)

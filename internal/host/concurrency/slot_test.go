@@ -15,7 +15,7 @@ import (
 
 // Streams from before the cut neither count as probes nor keep probes out. If a request
 // that was sent before the cut succeeds, the next probe goes at once.
-func TestGateOldRequests(t *testing.T) {
+func TestLimiterOldRequests(t *testing.T) {
 	var g Limiter
 	streams := fill(t, &g, 0, 3)
 	for _, v := range streams {
@@ -51,7 +51,7 @@ func TestGateOldRequests(t *testing.T) {
 	visit(t, &g).mustWait(instant.At(now+2), instant.At(now+1+probeTime))
 }
 
-func TestGateLostRequestsKeepTheirSlot(t *testing.T) {
+func TestLimiterLostRequestsKeepTheirSlot(t *testing.T) {
 	var g Limiter
 	in := fill(t, &g, 0, 10)
 	waiting := visit(t, &g)
@@ -69,9 +69,9 @@ func TestGateLostRequestsKeepTheirSlot(t *testing.T) {
 	}
 }
 
-func TestGateStreams(t *testing.T) {
+func TestLimiterStreams(t *testing.T) {
 	var g Limiter
-	closeGate(t, &g, instant.At(10*time.Second))
+	openCircuit(t, &g, instant.At(10*time.Second))
 	now := 20 * time.Second
 	streams := 0
 	for range 50 {
@@ -104,7 +104,7 @@ func TestGateStreams(t *testing.T) {
 }
 
 // Whatever a caller does with a body, its slot ends once.
-func TestGateRest(t *testing.T) {
+func TestLimiterRest(t *testing.T) {
 	var g Limiter
 	conf := Config{Start: 2, Max: 2}
 	var a, b, c Slot
@@ -137,7 +137,7 @@ func TestGateRest(t *testing.T) {
 
 // While an attempt waits for the caller's body, its slot counts for 100 ms, or not at all if the attempt
 // has waited most of its time. If that is a probe, its end does not put off the probe that went instead.
-func TestGateAwaitsTheCaller(t *testing.T) {
+func TestLimiterAwaitsTheCaller(t *testing.T) {
 	var g Limiter
 	w := visit(t, &g)
 	w.conf = Config{Start: 1, Max: 1}
@@ -155,7 +155,7 @@ func TestGateAwaitsTheCaller(t *testing.T) {
 	w.mustGo(160 * ms)
 
 	g = Limiter{}
-	closeGate(t, &g, 10*sec)
+	openCircuit(t, &g, 10*sec)
 	probe, instead, next := visit(t, &g), visit(t, &g), visit(t, &g)
 	probe.mustGo(instant.At(10*sec + probeGap))
 	g.Await(11*sec, &probe.slot)
@@ -166,7 +166,7 @@ func TestGateAwaitsTheCaller(t *testing.T) {
 
 // A waiter knows of no time at which a slot may come free. When the caller stops
 // reading a body, the waiter is woken and learns such a time.
-func TestGateRestTellsWhoWaits(t *testing.T) {
+func TestLimiterRestTellsWhoWaits(t *testing.T) {
 	var g Limiter
 	conf := Config{Start: 1, Max: 1}
 	var a Slot
@@ -191,7 +191,7 @@ func TestGateRestTellsWhoWaits(t *testing.T) {
 }
 
 // The slots of lost requests come back by time, however many requests ask.
-func TestGateLostSlotsComeBackByTime(t *testing.T) {
+func TestLimiterLostSlotsComeBackByTime(t *testing.T) {
 	var g Limiter
 	for _, v := range fill(t, &g, 0, 9) {
 		v.end(instant.At(2*time.Second), Lost)
@@ -201,7 +201,7 @@ func TestGateLostSlotsComeBackByTime(t *testing.T) {
 	assert.Zero(t, g.slots.lost, "slots kept")
 }
 
-func TestGateDoneTwice(t *testing.T) {
+func TestLimiterDoneTwice(t *testing.T) {
 	var g Limiter
 	v := fill(t, &g, 0, 1)[0]
 	v.end(0, Success)
@@ -214,9 +214,9 @@ func TestGateDoneTwice(t *testing.T) {
 }
 
 // End leaves a concurrency limit as Result and Done leave it, whatever has happened before.
-func TestGateEnd(t *testing.T) {
+func TestLimiterEnd(t *testing.T) {
 	for seed := range uint64(200) {
-		var gates [2]Limiter
+		var limiters [2]Limiter
 		var flying [2][]*Slot
 		rng := rand.New(rand.NewPCG(seed, 1))
 		conf := Config{Start: 1 + rng.IntN(20), Max: rng.IntN(3) * 20}
@@ -224,8 +224,8 @@ func TestGateEnd(t *testing.T) {
 		for range 500 {
 			now = now.Add(time.Duration(rng.Int64N(int64(200 * ms))))
 			if op := rng.IntN(2); op == 0 || len(flying[0]) == 0 {
-				for i := range gates {
-					if s := new(Slot); gates[i].Enter(now, s, nil, conf).Verb == queue.Go {
+				for i := range limiters {
+					if s := new(Slot); limiters[i].Enter(now, s, nil, conf).Verb == queue.Go {
 						flying[i] = append(flying[i], s)
 					}
 				}
@@ -235,14 +235,14 @@ func TestGateEnd(t *testing.T) {
 			if rng.IntN(3) > 0 {
 				r = Failed // an outage now and then
 			}
-			gates[0].Result(now, flying[0][n], r)
-			gates[0].End(now, flying[0][n], Neutral)
-			gates[1].End(now, flying[1][n], r)
+			limiters[0].Result(now, flying[0][n], r)
+			limiters[0].End(now, flying[0][n], Neutral)
+			limiters[1].End(now, flying[1][n], r)
 			for i := range flying {
 				flying[i] = slices.Delete(flying[i], n, n+1)
 			}
-			a, b := gates[0].State(), gates[1].State()
-			if a != b || len(flying[0]) != len(flying[1]) || gates[0].growth.threshold != gates[1].growth.threshold || gates[0].outage.probe != gates[1].outage.probe {
+			a, b := limiters[0].State(), limiters[1].State()
+			if a != b || len(flying[0]) != len(flying[1]) || limiters[0].growth.threshold != limiters[1].growth.threshold || limiters[0].outage.probe != limiters[1].outage.probe {
 				t.Fatalf("seed %d: %+v after Result and Done, %+v after End", seed, a, b)
 			}
 		}

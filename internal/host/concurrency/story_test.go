@@ -16,10 +16,10 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
-// A gateRequest goes through a concurrency limit in virtual time.
-type gateRequest struct {
+// A limitedRequest goes through a concurrency limit in virtual time.
+type limitedRequest struct {
 	clock   *hosttest.Clock
-	gate    *Limiter
+	limiter *Limiter
 	conf    Config
 	asks    func() // the fleet for a permit
 	result  Result
@@ -38,7 +38,7 @@ type gateRequest struct {
 	woken   int
 }
 
-func (v *gateRequest) start() {
+func (v *limitedRequest) start() {
 	v.w = &queue.Waiter{Woken: func(*queue.Waiter) {
 		v.woken++
 		v.clock.At(v.clock.Now, v.ask)
@@ -47,7 +47,7 @@ func (v *gateRequest) start() {
 		v.clock.At(v.clock.Now.Add(v.gives), func() {
 			if v.state == 0 {
 				v.state = 2
-				v.gate.Leave(v.w)
+				v.limiter.Leave(v.w)
 				if v.onLeave != nil {
 					v.onLeave()
 				}
@@ -57,13 +57,13 @@ func (v *gateRequest) start() {
 	v.ask()
 }
 
-func (v *gateRequest) ask() {
+func (v *limitedRequest) ask() {
 	if v.state != 0 {
 		return
 	}
-	v.used = v.gate.slots.used()
-	a := v.gate.Enter(v.clock.Now, &v.slot, v.w, v.conf)
-	if v.asks != nil && v.gate.AskPermit(v.clock.Now) {
+	v.used = v.limiter.slots.used()
+	a := v.limiter.Enter(v.clock.Now, &v.slot, v.w, v.conf)
+	if v.asks != nil && v.limiter.AskPermit(v.clock.Now) {
 		v.asks()
 	}
 	if a.Verb == queue.Wait {
@@ -77,15 +77,15 @@ func (v *gateRequest) ask() {
 		v.onGo()
 	}
 	if v.waits > 0 {
-		v.clock.At(v.clock.Now, func() { v.gate.Await(v.clock.Now, &v.slot) })
-		v.clock.At(v.clock.Now.Add(v.waits), func() { v.gate.Resume(v.clock.Now, &v.slot) })
+		v.clock.At(v.clock.Now, func() { v.limiter.Await(v.clock.Now, &v.slot) })
+		v.clock.At(v.clock.Now.Add(v.waits), func() { v.limiter.Resume(v.clock.Now, &v.slot) })
 	}
 	v.clock.At(v.clock.Now.Add(v.takes), func() {
-		v.gate.Result(v.clock.Now, &v.slot, v.result)
+		v.limiter.Result(v.clock.Now, &v.slot, v.result)
 		if v.reads > 0 {
-			v.gate.Reading(v.clock.Now, &v.slot, v.streams)
+			v.limiter.Reading(v.clock.Now, &v.slot, v.streams)
 		}
-		v.clock.At(v.clock.Now.Add(v.reads), func() { v.gate.End(v.clock.Now, &v.slot, Neutral) })
+		v.clock.At(v.clock.Now.Add(v.reads), func() { v.limiter.End(v.clock.Now, &v.slot, Neutral) })
 	})
 }
 
@@ -120,7 +120,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 	idle := time.Duration(0) // for how long there was no probe although a request waits
 	for i := range n {
 		c.At(instant.At(time.Duration(rng.IntN(20_000))*time.Millisecond), func() {
-			v := &gateRequest{clock: c, gate: &g, conf: conf, asks: asks, result: mood, takes: time.Duration(1+rng.IntN(1500)) * time.Millisecond}
+			v := &limitedRequest{clock: c, limiter: &g, conf: conf, asks: asks, result: mood, takes: time.Duration(1+rng.IntN(1500)) * time.Millisecond}
 			if rng.IntN(10) == 0 {
 				v.result = Result(rng.IntN(4))
 			}
@@ -174,18 +174,18 @@ func runGate(t *testing.T, seed uint64, n int) {
 	}
 }
 
-func TestGateServesEverybody(t *testing.T) {
+func TestLimiterServesEverybody(t *testing.T) {
 	for seed := range soak.Size[uint64](25, 100) {
 		runGate(t, seed, 300)
 	}
 }
 
-func FuzzGate(f *testing.F) {
+func FuzzLimiter(f *testing.F) {
 	f.Add(uint64(1), uint8(200))
 	f.Fuzz(func(t *testing.T, seed uint64, n uint8) { runGate(t, seed, int(n)) })
 }
 
-func TestGateCosts(t *testing.T) {
+func TestLimiterCosts(t *testing.T) {
 	var g Limiter
 	var p Slot
 	if n := testing.AllocsPerRun(100, func() {
@@ -206,24 +206,24 @@ const (
 
 // A visitor drives one request through a concurrency limit by hand.
 type visitor struct {
-	t    *testing.T
-	gate *Limiter
-	conf Config
-	slot Slot
-	w    *queue.Waiter
+	t       *testing.T
+	limiter *Limiter
+	conf    Config
+	slot    Slot
+	w       *queue.Waiter
 }
 
 func visit(t *testing.T, g *Limiter) *visitor {
-	return &visitor{t: t, gate: g, w: queue.NewWaiter()}
+	return &visitor{t: t, limiter: g, w: queue.NewWaiter()}
 }
 
 func (v *visitor) enter(now instant.Instant) queue.Answer {
-	return v.gate.Enter(now, &v.slot, v.w, v.conf)
+	return v.limiter.Enter(now, &v.slot, v.w, v.conf)
 }
 
 func (v *visitor) end(now instant.Instant, r Result) {
-	v.gate.Result(now, &v.slot, r)
-	v.gate.End(now, &v.slot, Neutral)
+	v.limiter.Result(now, &v.slot, r)
+	v.limiter.End(now, &v.slot, Neutral)
 }
 
 func (v *visitor) woken() bool { return hosttest.Woken(v.w) }
@@ -253,9 +253,9 @@ func fill(t *testing.T, g *Limiter, now instant.Instant, n int) []*visitor {
 	return vs
 }
 
-// closeGate makes a concurrency limit with the first limit fail wholesale, so that it is closed at
+// openCircuit makes a concurrency limit with the first limit fail wholesale, so that it is closed at
 // that time.
-func closeGate(t *testing.T, g *Limiter, at instant.Instant) {
+func openCircuit(t *testing.T, g *Limiter, at instant.Instant) {
 	t.Helper()
 	g.pulse.gap = 0 // as if there had been much traffic before
 	for _, v := range fill(t, g, at.Add(-2*time.Second), 10) {
@@ -291,8 +291,8 @@ func fill0(t *testing.T, g *Limiter, first *visitor, now instant.Instant, n int)
 	return append([]*visitor{first}, fill(t, g, now, n-1)...)
 }
 
-// calmGate is a concurrency limit that has been healthy for a window.
-func calmGate(t *testing.T) *Limiter {
+// calmLimiter is a concurrency limit that has been healthy for a window.
+func calmLimiter(t *testing.T) *Limiter {
 	g := &Limiter{}
 	for _, now := range []time.Duration{0, useWindow} {
 		fill(t, g, instant.At(now), 1)[0].end(instant.At(now+100*ms), Success)

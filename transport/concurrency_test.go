@@ -94,19 +94,19 @@ func (f *freezer) between(from, to time.Duration) (n int) {
 	return n
 }
 
-// TestGateAgainstAHangingServer is the requirement of the limiter. 100 requests per second
+// TestLimiterAgainstAHangingServer is the requirement of the limiter. 100 requests per second
 // arrive, whether or not other requests get a response.
-func TestGateAgainstAHangingServer(t *testing.T) {
+func TestLimiterAgainstAHangingServer(t *testing.T) {
 	const freeze, wake, end = 20 * time.Second, 40 * time.Second, 50 * time.Second
 	rows := map[string]struct {
 		rule     policy.Rule
 		deadline time.Duration // of each caller
 		more     int           // beyond the limit: requests that were given up are still in the server's socket, and a probe per 2.5 s
 	}{
-		"no attempt timeout":       {rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}}},
-		"attempt timeout":          {rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}, AttemptTimeout: 2 * time.Second}, more: 8},
-		"deadlines":                {rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}}, deadline: 5 * time.Second, more: 40},
-		"attempt timeout, no gate": {rule: policy.Rule{AttemptTimeout: 2 * time.Second}},
+		"no attempt timeout":          {rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}}},
+		"attempt timeout":             {rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}, AttemptTimeout: 2 * time.Second}, more: 8},
+		"deadlines":                   {rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}}, deadline: 5 * time.Second, more: 40},
+		"attempt timeout, no limiter": {rule: policy.Rule{AttemptTimeout: 2 * time.Second}},
 	}
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {
@@ -153,9 +153,9 @@ func TestGateAgainstAHangingServer(t *testing.T) {
 	}
 }
 
-// TestGateClosesWhateverTheFailure: the limiter counts errors, responses without a body,
+// TestCircuitOpensWhateverTheFailure: the limiter counts errors, responses without a body,
 // and responses whose body a classifier has read to its end.
-func TestGateClosesWhateverTheFailure(t *testing.T) {
+func TestCircuitOpensWhateverTheFailure(t *testing.T) {
 	rows := map[string]struct {
 		response answer
 		rule     policy.Rule
@@ -203,10 +203,10 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 	}
 }
 
-// TestGateProbes: a host that is down gets a single probe at a time. The next probe
+// TestLimiterProbes: a host that is down gets a single probe at a time. The next probe
 // begins within a second after the end of the last probe. The first success opens the
 // limiter.
-func TestGateProbes(t *testing.T) {
+func TestLimiterProbes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var down atomic.Bool
 		down.Store(true)
@@ -393,9 +393,9 @@ type rwcBody struct{ io.ReadWriter }
 
 func (rwcBody) Close() error { return nil }
 
-// TestGateServesInOrder: waiting requests pass in the order of their arrival, also when
+// TestLimiterServesInOrder: waiting requests pass in the order of their arrival, also when
 // some of them leave.
-func TestGateServesInOrder(t *testing.T) {
+func TestLimiterServesInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var order []string
@@ -484,7 +484,7 @@ func TestBadRouteAmongGoodOnes(t *testing.T) {
 }
 
 // A response without a body makes the limiter grow as a response with a body does.
-func TestGateGrowsWithAndWithoutBodies(t *testing.T) {
+func TestLimiterGrowsWithAndWithoutBodies(t *testing.T) {
 	for name, a := range map[string]answer{"without": faults.Status(200), "with": status(200)} {
 		inBubble(t, name, func(t *testing.T) {
 			tr := over(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}, MaxAttempts: 1}},
