@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -20,7 +21,10 @@ func TestWaitsAsTold(t *testing.T) {
 			faults.Status(429).RetryAfter(time.Minute),
 			faults.Status(200).Body("back"),
 		))
-		client := &http.Client{Transport: transport.MustNew(transport.Config{Base: base, Rule: profile.API()})}
+		client := &http.Client{Transport: transport.MustNew(transport.Config{Base: base, Hosts: map[string]policy.Rule{
+			"api.test":    profile.API(),
+			"search.test": {Hedge: policy.Hedge{Delay: 50 * time.Millisecond}}, // a second attempt beside a slow one
+		}})}
 		start := time.Now()
 		resp, err := client.Get("http://api.test/")
 		if err != nil {
