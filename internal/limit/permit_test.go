@@ -557,8 +557,8 @@ func TestTold(t *testing.T) {
 	}
 	quota := func(r, q int) string { return fmt.Sprintf(`"%d";r=%d;t=30`, q, r) }
 	in(t, "quota", paced, func(t *testing.T, s *site) {
-		s.ends(t, 200, classify.Final, `Ratelimit: "100";r=1`, `Ratelimit-Policy: "100";q=100`)
-		assert.Empty(t, s.told, "no window is named")
+		s.ends(t, 200, classify.Final, "Ratelimit-Remaining: 1", "Ratelimit-Limit: 100", "Ratelimit-Reset: 0")
+		assert.Empty(t, s.told, "the window is over")
 		left := func(n []int) {
 			s.ends(t, 200, classify.Final, "Ratelimit: "+quota(n[0], 100)+", "+quota(n[1], 10), `Ratelimit-Policy: "100";q=100;w=60, "10";q=10;w=60;qu="tokens"`)
 		}
@@ -591,8 +591,8 @@ func TestTold(t *testing.T) {
 		}
 		assert.True(t, more(new(Permit), "Ratelimit: "+quota(5, 100)) && more(&Permit{refused: new(attempt.Slot)}) && !more(new(Permit)))
 		left([]int{5, 1})
-		s.ends(t, 200, classify.Final, `Ratelimit: "100";r=90`)
-		assert.Len(t, s.told, 3, "no window is named")
+		s.ends(t, 200, classify.Final, "Ratelimit-Remaining: 90", "Ratelimit-Limit: 100", "Ratelimit-Reset: 0")
+		assert.Len(t, s.told, 3, "the window is over")
 		s.update(t, policy.Rule{})
 		s.ends(t, 200, classify.Final)
 		assert.Equal(t, []string{change(news.LowQuota, false, 200), change(news.LowQuota, true, 0)}, s.told[2:], "an Update turned the pacing off")
@@ -677,7 +677,12 @@ func TestTold(t *testing.T) {
 		assert.Empty(t, s.told)
 		assert.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
 		assert.Equal(t, fmt.Sprint(news.Held, " false 429 true"), s.told[0], "by the next request")
+		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 500, Scope: 2})
+		new(Permit).review(s.request(t, 0), nil)
+		assert.NotContains(t, fmt.Sprint(s.told), "500", "it holds nothing")
+		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: 4 * time.Second})
 		s.update(t, policy.Rule{})
+		assert.True(t, new(Permit).TryAcquire(s.request(t, 0), s.registry.Now()), "an Update turned holds off")
 		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Scope: 1, Wait: 4 * time.Second})
 		held := s.request(t, 0).State.Machines().Cooldown.Held(s.registry.Now(), 1)
 		assert.Zero(t, held, "an Update turned holds off")
@@ -737,7 +742,7 @@ func TestTold(t *testing.T) {
 		no := new(Permit).Acquire(s.request(t, 1005*time.Millisecond), 0) // a response takes 10 ms
 		require.NotNil(t, no)
 		assert.Equal(t, []any{WhyLate, LimitConcurrency}, []any{no.Why, no.Limit})
-		assert.True(t, new(Permit).TryAcquire(s.request(t, 0), s.registry.Now()), "its slot is free")
+		assert.Nil(t, new(Permit).Acquire(s.request(t, 5*time.Millisecond), 0), "its slot is free, for one that need not wait")
 	})
 	in(t, "a token that comes soon", rated, func(t *testing.T, s *site) {
 		s.registry.Fleet = nil

@@ -50,6 +50,9 @@ func TestGrow(t *testing.T) {
 		l.grow(200, row.trip)
 		assert.Equal(t, row.limit, l.limit, name)
 	}
+	l := growth{limit: 3}
+	l.cutDown()
+	assert.Equal(t, 2, l.threshold)
 	for _, wanted := range []bool{false, true} {
 		l := growth{limit: 10, full: true}
 		l.free(5, 9, wanted)

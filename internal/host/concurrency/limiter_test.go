@@ -178,6 +178,11 @@ func TestLimiterTellsAfterAnUpdate(t *testing.T) {
 	g.Result(2, &stream, Success) // and it streams
 	require.True(t, next.woken(), "not woken")
 	next.mustGo(2)
+
+	g = Limiter{}
+	fill(t, &g, 0, 1)
+	assert.Equal(t, queue.Wait, g.Enter(0, new(Slot), nil, one).Verb)
+	wantLimit(t, &g, 1)
 }
 
 // An Update raised Start. A waiter with the new rule that is first now hears of it,
@@ -360,6 +365,30 @@ func TestLimiterPassesThePermitOn(t *testing.T) {
 		v.mustGo(probeAt)
 		assert.True(t, g.Release(probeAt, &v.slot) && g.News().ProbeFailed, "the last permit is kept")
 	}
+}
+
+// A probe that waits for its caller leaves its permit to the next. A success of an old request lets
+// the limiter ask at once, although the fleet has named a later time.
+func TestGateAsksSooner(t *testing.T) {
+	g := openInFleet(t, cutAt)
+	v, next := member(t, g), member(t, g)
+	v.enter(askAt)
+	mustAsk(t, g, askAt)
+	g.Permit(askAt, true, 0)
+	v.mustGo(probeAt)
+	next.enter(probeAt)
+	g.Await(probeAt, &v.slot)
+	next.mustGo(probeAt + 100*ms)
+
+	g = openInFleet(t, cutAt)
+	old := Slot{held: true, sent: cutAt - 3*sec, epoch: g.slots.epoch - 1}
+	v = member(t, g)
+	v.enter(askAt)
+	mustAsk(t, g, askAt)
+	g.Permit(askAt, false, time.Minute)
+	mustNotAsk(t, g, askAt+sec)
+	g.End(askAt+sec, &old, Success)
+	mustAsk(t, g, askAt+sec)
 }
 
 // If the fleet still refuses a permit 30 s after the first refusal, a probe goes without
