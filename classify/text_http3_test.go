@@ -52,6 +52,7 @@ func TestHTTP3Errors(t *testing.T) {
 
 		"stream 9 canceled by remote with error code 267": {ErrorReset, Refused},
 		"stream 4 canceled by remote with error code 268": {ErrorReset, Ambiguous},
+		"Application error 0x10c (local)":                 {ErrorCanceled, Final},
 		"stream 4 canceled by remote with error code 0":   {ErrorReset, Ambiguous},
 		"stream 4 canceled by remote with error code 272": {ErrorProtocol, Final},
 		"stream 4 canceled by local with error code 270":  {ErrorProtocol, Ambiguous},

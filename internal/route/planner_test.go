@@ -204,6 +204,7 @@ func TestPlanner(t *testing.T) {
 			time.Sleep(2 * time.Minute)
 			assert.EqualValues(t, 2*want, other.lane.closed.Load(), "closed")
 		}
+		assert.Empty(t, other.told, "nobody said why")
 
 		assert.True(t, s.MayLeave())
 		assert.False(t, set(t, policy.Rule{}, 1, false).MayLeave(), "the base is no *http.Transport")

@@ -119,11 +119,18 @@ func TestTrialsOfOnePool(t *testing.T) {
 			return nil, context.Cause(req.Context())
 		}
 	})
+	broken := tripper(func(req *http.Request) (*http.Response, error) {
+		trace := httptrace.ContextClientTrace(req.Context())
+		trace.GetConn("h.test:80")
+		trace.GotConn(httptrace.GotConnInfo{})
+		return nil, syscall.ECONNRESET
+	})
 	for name, row := range map[string]struct {
 		lane  http.RoundTripper
 		waits bool
 		took  [2]time.Duration
 	}{
+		"it was sent":         {broken, true, [2]time.Duration{}},
 		"no transport":        {nil, true, [2]time.Duration{time.Minute, time.Minute}},
 		"the second waits":    {lane, true, [2]time.Duration{2300 * time.Millisecond, 2600 * time.Millisecond}},
 		"the second does not": {lane, false, [2]time.Duration{2300 * time.Millisecond, time.Minute}},
@@ -145,7 +152,7 @@ func TestTrialsOfOnePool(t *testing.T) {
 					}
 					start := time.Now()
 					_, err := tr.RoundTrip(getRequest(t, "http://h.test/"))
-					assert.NoError(t, err)
+					assert.Equal(t, name == "it was sent", err != nil, name)
 					assert.Equal(t, row.took[i], time.Since(start), "%s: attempt %d", name, i)
 				}()
 				synctest.Wait()

@@ -140,7 +140,7 @@ func (p *paths) Find(method string, u *url.URL) *pathRule {
 		return nil
 	case method != http.MethodConnect && !isClean(path): // http.ServeMux neither cleans nor redirects a CONNECT
 		return nil
-	case escaped || strings.IndexByte(path, '%') >= 0:
+	case escaped || strings.Contains(path, "%"):
 		var buf [256]byte
 		return findPath(p, method, appendUnescaped(buf[:0], path, escaped))
 	}

@@ -505,7 +505,7 @@ func TestRandomPathsAreThoseOfServeMux(t *testing.T) {
 
 // encodes agrees with package net/url about which raw paths count.
 func FuzzRawPath(f *testing.F) {
-	for _, raw := range []string{"/a%2Fb", "/a b", "/%zz", "/%2", "/ü", "/[x]", "/a%20b!$&'()*+,;=:@~-._", "/\"", "a%41"} {
+	for _, raw := range []string{"/a%2Fb", "/a b", "/%zz", "/%2", "/ü", "/[x]", "/a%20b!$&'()*+,;=:@~-._", "/\"", "a%41", "/09azAZ%30%39%af%AF%aF"} {
 		path, _ := url.PathUnescape(raw)
 		f.Add(raw, path)
 		f.Add(raw, raw)
@@ -577,7 +577,9 @@ func TestWrongTogether(t *testing.T) {
 		"c.other":      {Concurrency: policy.Concurrency{Initial: 8, Max: 9}},
 		"c.other/path": {MaxAttempts: 3},
 	})
-	_, once := newRules(policy.Rule{MaxAttempts: 5000}, map[string]policy.Rule{"a.test": {MaxElapsedTime: time.Hour}})
+	_, once := newRules(policy.Rule{}, map[string]policy.Rule{"a.test": {MaxAttempts: 5000}})
+	assert.EqualError(t, once, `Hosts["a.test"].MaxAttempts: 5000 is more than 1000 attempts`)
+	_, once = newRules(policy.Rule{MaxAttempts: 5000}, map[string]policy.Rule{"a.test": {MaxElapsedTime: time.Hour}})
 	assert.EqualError(t, once, "Rule.MaxAttempts: 5000 is more than 1000 attempts")
 	assert.EqualError(t, err, `Hosts["*.test"].Concurrency.Initial: 9 is more than Max (5)
 Hosts["b.other"].Concurrency.Initial: 8 is more than Max (7)`)

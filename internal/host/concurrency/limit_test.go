@@ -50,9 +50,9 @@ func TestGrow(t *testing.T) {
 		l.grow(200, row.trip)
 		assert.Equal(t, row.limit, l.limit, name)
 	}
-	l := growth{limit: 3}
+	l := growth{limit: 3, grown: 5, full: true, calm: true}
 	l.cutDown()
-	assert.Equal(t, 2, l.threshold)
+	assert.Equal(t, growth{limit: 1, threshold: 2, cut: true, wary: true}, l)
 	for _, wanted := range []bool{false, true} {
 		l := growth{limit: 10, full: true}
 		l.free(5, 9, wanted)
@@ -65,6 +65,9 @@ func TestPulse(t *testing.T) {
 	p := pulse{last: 10 * sec, sent: 9800 * ms, trip: 250 * ms, gap: 2 * sec}
 	assert.True(t, p.passed(9500*ms-1) && !p.passed(9500*ms), "two round trips")
 	assert.False(t, (&pulse{last: 10 * sec, sent: 9 * sec}).passed(9*sec), "sent later")
+	for late, want := range map[bool]instant.Instant{false: 43 * sec, true: 43*sec + 500*ms} {
+		assert.Equal(t, want, (&outage{since: 3 * sec, run: 10, late: late}).due(10, &p), "late %v", late)
+	}
 	for trip, want := range map[time.Duration]time.Duration{0: 100 * ms, 250 * ms: 500 * ms, sec: sec} {
 		assert.EqualValues(t, want, (&pulse{trip: trip}).overlap(), trip)
 	}
@@ -368,6 +371,8 @@ func TestLimiterUnreadResponsesDoNotRaiseTheLimit(t *testing.T) {
 	}
 	wantLimit(t, &g, 10)
 	assert.Equal(t, 14, g.State().InFlight, "in flight")
+	in[0].end(instant.At(time.Millisecond), Neutral)
+	assert.EqualValues(t, 3, g.slots.beside, "beside the limit")
 	for _, v := range in {
 		v.end(instant.At(time.Second), Neutral)
 	}

@@ -116,6 +116,7 @@ func TestLimiterWaitsForTheRate(t *testing.T) {
 	if got := g.State(); got.InFlight != 9 || got.Waiting != 0 {
 		t.Errorf("%+v", got)
 	}
+	assert.Equal(t, 1, g.Wants(), "there is one slot")
 	b.mustWait(sec, instant.Never) // a is first still
 	a.mustGo(sec)
 	b.woken()
@@ -183,6 +184,12 @@ func TestLimiterTellsAfterAnUpdate(t *testing.T) {
 	fill(t, &g, 0, 1)
 	assert.Equal(t, queue.Wait, g.Enter(0, new(Slot), nil, one).Verb)
 	wantLimit(t, &g, 1)
+	g = Limiter{}
+	for now := range instant.Instant(3) {
+		g.Enter(now*10*sec, &stream, nil, Config{Max: 4})
+		g.End(now*10*sec, &stream, Neutral)
+		wantLimit(t, &g, 4)
+	}
 }
 
 // An Update raised Start. A waiter with the new rule that is first now hears of it,

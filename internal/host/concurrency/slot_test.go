@@ -151,7 +151,9 @@ func TestLimiterAwaitsTheCaller(t *testing.T) {
 	w.mustWait(151*ms, 250*ms)
 	g.Resume(160*ms, &a)
 	w.mustWait(160*ms, instant.Never)
+	w.woken()
 	g.Await(160*ms, &a) // 100 ms
+	assert.True(t, w.woken(), "not woken")
 	w.mustGo(160 * ms)
 
 	g = Limiter{}

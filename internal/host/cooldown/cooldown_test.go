@@ -358,6 +358,9 @@ func TestCooldownOfTheFleetMakesNoRoom(t *testing.T) {
 	c.HoldForFleet(sec, 1000, 30*sec, exact, 0)
 	assert.Zero(t, c.Held(sec, 1000))
 	assert.NotZero(t, c.Held(sec, 0))
+	over := instant.At(time.Hour)
+	c.HoldForFleet(over, 1000, 30*sec, exact, 0)
+	assert.NotZero(t, c.Held(over, 1000), "those that are over make room")
 }
 
 // The members of a fleet come back 20 ms apart.
