@@ -118,7 +118,7 @@ func (c *call) tryLight() (*http.Response, error) {
 	if o.Err == nil && !limit.TellsToWait(o.Resp.StatusCode) && !(c.Rule.Limited && a.permit.HasMore(&c.Request, &o)) {
 		o.Class = c.judgeResponse(o.Resp) // else the limits hear of the wait before a classifier reads the body
 		made := c.State.MachinesMade()
-		if !o.Failed() && (made == nil || made.Cooldown.Quiet()) {
+		if !o.Failed() && (made == nil || made.Throttle.Quiet()) {
 			if major := int32(o.Resp.ProtoMajor); c.State.Protocol.Load() != major {
 				c.State.Protocol.Store(major)
 			}

@@ -28,19 +28,19 @@
 //
 // # How the limits of a host act together
 //
-// An attempt passes the limits in this order. The cooldown holds it if the rule shares
+// An attempt passes the limits in this order. The throttle holds it if the rule shares
 // waits and the host asked its scope for one. Pacing holds it if the server's quota is nearly used up. The
 // rate holds it if it has no token. The limiter comes last, and holds it if too many
 // requests are in flight. Token and slot are taken at the same moment. A request
 // waits for one limit at a time, in the order of arrival, until its context ends. If
 // its turn would come after its deadline, it is refused at once. If a hold begins
-// while a request waits for another limit, the request goes back to the cooldown.
+// while a request waits for another limit, the request goes back to the throttle.
 //
 // The budget is asked for a retry or a hedge that would otherwise happen, before
 // the sleep. If the retry does not go, the budget gets it back. A hedge never
 // waits. It goes if all limits let it go at once.
 //
-//	request ─▶ cooldown ─▶ pacing ─▶ rate ─▶ limiter ─▶ attempt ─▶ response ─▶ caller
+//	request ─▶ throttle ─▶ pacing ─▶ rate ─▶ limiter ─▶ attempt ─▶ response ─▶ caller
 //	              ▲                                    │ slow?     │ failed?
 //	              │                                    └▶ hedge    ▼
 //	              └──────────── sleep ◀─────────────────────────  budget

@@ -928,7 +928,7 @@ func TestUpdateAsksTheFleet(t *testing.T) {
 		on      policy.Rule
 		atLeast time.Duration
 	}{
-		"cooldown": {hold, policy.Rule{ShareRetryAfter: policy.On}, 59 * time.Second},
+		"throttle": {hold, policy.Rule{ShareRetryAfter: policy.On}, 59 * time.Second},
 		"pacing":   {quota, policy.Rule{QuotaPacing: policy.On}, 49 * time.Second},
 	} {
 		inBubble(t, name, func(t *testing.T) {

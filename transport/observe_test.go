@@ -284,7 +284,7 @@ func TestWaited(t *testing.T) {
 		first answer
 		want  transport.Reason
 	}{
-		"cooldown": {policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, status(429, "Retry-After: 4"), transport.ReasonThrottled},
+		"throttle": {policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, status(429, "Retry-After: 4"), transport.ReasonThrottled},
 		"pacing":   {policy.Rule{QuotaPacing: policy.On}, status(200, quota...), transport.ReasonQuota},
 		"rate":     {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.25}}, status(200), transport.ReasonRateLimit},
 	} {
@@ -294,7 +294,7 @@ func TestWaited(t *testing.T) {
 			for range 2 {
 				resp := mustGet(t, tr)
 				_ = resp.Body.Close()
-				if name == "cooldown" {
+				if name == "throttle" {
 					time.Sleep(s) // a request that arrives just now
 				}
 			}

@@ -106,7 +106,7 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 		rule    policy.Rule
 		prepare func(t *testing.T, tr *transport.Transport) (release func())
 	}{
-		"cooldown": {sharing, func(t *testing.T, tr *transport.Transport) func() {
+		"throttle": {sharing, func(t *testing.T, tr *transport.Transport) func() {
 			require.Equal(t, 429, responds(t, tr, http.MethodPost, "http://h.test/told"))
 			return func() { time.Sleep(time.Minute) }
 		}},

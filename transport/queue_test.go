@@ -248,7 +248,7 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05}}, text: "not sent: the rule's rate limit is reached, next try at "},
 		"rate with a limiter": {base: faults.Status(200), first: hold, reason: transport.ReasonRateLimit, until: true,
 			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05}, Concurrency: policy.Concurrency{Max: 5}}, text: "not sent: the rule's rate limit is reached, next try at "},
-		"cooldown": {base: status(429, "Retry-After: 20"), first: hold, reason: transport.ReasonThrottled, until: true, rule: sharing,
+		"throttle": {base: status(429, "Retry-After: 20"), first: hold, reason: transport.ReasonThrottled, until: true, rule: sharing,
 			text: "not sent: the server asked for a longer wait, next try at "},
 		"pacing": {base: status(200, "RateLimit-Limit: 100", "RateLimit-Remaining: 1", "RateLimit-Reset: 50"), reason: transport.ReasonQuota, until: true,
 			rule: policy.Rule{QuotaPacing: policy.On}, text: "not sent: the server's quota is nearly used up, next try at ",

@@ -82,7 +82,7 @@ func waitedFor(q attempt.Queued) (waited time.Duration, longest Reason) {
 	for _, at := range [...]struct {
 		limit Reason
 		took  time.Duration
-	}{{ReasonThrottled, q.Cooldown}, {ReasonQuota, q.Pacing}, {ReasonRateLimit, q.Rate}, {ReasonConcurrency, q.Concurrency}} {
+	}{{ReasonThrottled, q.Throttle}, {ReasonQuota, q.Pacing}, {ReasonRateLimit, q.Rate}, {ReasonConcurrency, q.Concurrency}} {
 		if waited += at.took; at.took > most {
 			most, longest = at.took, at.limit
 		}

@@ -95,7 +95,7 @@ func TestRefusedAgain(t *testing.T) {
 	})
 }
 
-// With Cooldown on and a limit that is really shared, hardly a request is sent during a wait, and all
+// With Throttle on and a limit that is really shared, hardly a request is sent during a wait, and all
 // are served soon after it.
 func TestSharedLimit(t *testing.T) {
 	const from, until = 10 * time.Second, 60 * time.Second

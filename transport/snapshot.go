@@ -106,7 +106,7 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 			h.RetryBudget = -1
 		}
 	}
-	if n, until := m.Cooldown.Holds(now); n > 0 {
+	if n, until := m.Throttle.Holds(now); n > 0 {
 		h.ThrottledKeys, h.ThrottledUntil = n, t.registry.TimeOf(until)
 	}
 	if pools := s.PoolsMade(); pools != nil {

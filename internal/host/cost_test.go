@@ -7,15 +7,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
+	"github.com/aplomb-go/aplomb/internal/host/throttle"
 	"github.com/aplomb-go/aplomb/internal/scope"
 )
 
 // What a first try asks allocates nothing.
 func TestFirstTryCosts(t *testing.T) {
 	var (
-		c    cooldown.Cooldown
+		c    throttle.Throttle
 		p    pacing.Pacing
 		seed = maphash.MakeSeed()
 		h    = http.Header{"Authorization": {"Bearer abc"}}

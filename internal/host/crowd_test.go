@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
-	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
+	"github.com/aplomb-go/aplomb/internal/host/throttle"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
@@ -28,7 +28,7 @@ const (
 )
 
 // exact has no jitter.
-var exact = cooldown.Config{Jitter: -1}
+var exact = throttle.Config{Jitter: -1}
 
 // An occurrence is something that a machine is told.
 type occurrence struct {
@@ -48,7 +48,7 @@ type crowd struct {
 	woken  []*queue.Waiter
 }
 
-var crowds = map[string]func(testing.TB) *crowd{"limiter": limiterCrowd, "open circuit": closedCrowd, "shared rate": sharedCrowd, "cooldown": cooldownCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
+var crowds = map[string]func(testing.TB) *crowd{"limiter": limiterCrowd, "open circuit": closedCrowd, "shared rate": sharedCrowd, "throttle": throttleCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
 
 // newCrowd returns a machine with so many waiters.
 func newCrowd(t testing.TB, machine string, n int) *crowd {
@@ -133,7 +133,7 @@ func TestCrowd(t *testing.T) {
 // wakes the next, so all of them hear of it.
 func TestCrowdOfAnEvictedHold(t *testing.T) {
 	const n = 100_000
-	var c cooldown.Cooldown
+	var c throttle.Throttle
 	var woken []*queue.Waiter
 	ws := make([]queue.Waiter, n)
 	c.Hold(0, 1, sec, exact, 0)
@@ -251,8 +251,8 @@ func sharedCrowd(t testing.TB) *crowd {
 	}
 }
 
-func cooldownCrowd(testing.TB) *crowd {
-	c := new(cooldown.Cooldown)
+func throttleCrowd(testing.TB) *crowd {
+	c := new(throttle.Throttle)
 	hold := func(wait time.Duration) func(instant.Instant) {
 		return func(now instant.Instant) { c.Hold(now, 1, wait, exact, 0) }
 	}

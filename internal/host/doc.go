@@ -13,7 +13,7 @@
 //	table.go     the state of that host, found without a lock, and eviction
 //	state.go     the state and its machines
 //	pool         over which connections its attempts go
-//	cooldown     which requests wait after a server said "try later", and how they return
+//	throttle     which requests wait after a server said "try later", and how they return
 //	pacing       the server's quota, spread over its window
 //	rate         how many requests per second this client may send, alone or in a fleet
 //	concurrency  how many requests may be in flight: slots, the limit and the probes
@@ -33,7 +33,7 @@
 // the queues in which requests wait, the answers of the machines, the order of the locks,
 // and which scope makes room for another. The package hosttest has a clock for the tests.
 //
-//	instant ◀── queue ◀── news, cooldown, pacing, rate ◀── limiter
+//	instant ◀── queue ◀── news, throttle, pacing, rate ◀── concurrency
 //	   ▲
 //	   └── failures, budget, pool
 package host

@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
-	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
+	"github.com/aplomb-go/aplomb/internal/host/throttle"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
@@ -103,9 +103,9 @@ func limiterRig(rng *rand.Rand) rig {
 	return rig{enter, func(w *queue.Waiter) { g.Leave(w) }, event}
 }
 
-func cooldownRig(rng *rand.Rand) rig {
+func throttleRig(rng *rand.Rand) rig {
 	var (
-		c    cooldown.Cooldown
+		c    throttle.Throttle
 		sent []instant.Instant
 	)
 	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
@@ -120,7 +120,7 @@ func cooldownRig(rng *rand.Rand) rig {
 			c.Answered(now, 1, sent[rng.IntN(len(sent))])
 			return
 		}
-		wait, conf := time.Duration(rng.Int64N(int64(5*sec))), cooldown.Config{Max: 3 * sec}
+		wait, conf := time.Duration(rng.Int64N(int64(5*sec))), throttle.Config{Max: 3 * sec}
 		if rng.IntN(4) == 0 {
 			c.HoldForFleet(now, 1, wait, conf, rng.Float64())
 		} else {
@@ -257,7 +257,7 @@ func TestNobodyWaitsForNothing(t *testing.T) {
 	// time between two tokens is 5 s at most here.
 	slack := map[string]time.Duration{"rate": 6500 * ms}
 	for name, build := range map[string]func(*rand.Rand) rig{
-		"limiter": limiterRig, "cooldown": cooldownRig, "pacing": pacingRig, "rate": rateRig,
+		"limiter": limiterRig, "throttle": throttleRig, "pacing": pacingRig, "rate": rateRig,
 	} {
 		t.Run(name, func(t *testing.T) {
 			waited := 0

@@ -7,7 +7,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
-	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/failures"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/latency"
@@ -15,6 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
+	"github.com/aplomb-go/aplomb/internal/host/throttle"
 )
 
 // A State is everything that a Transport knows about a host. It is safe for
@@ -46,7 +46,7 @@ type State[R any] struct {
 // Machines are the state machines of a host. The zero values of the first are ready and small.
 // The other machines are made when they are first asked for.
 type Machines struct {
-	Cooldown cooldown.Cooldown
+	Throttle throttle.Throttle
 	Budget   budget.Budget
 	Failures failures.Run // in a row
 
@@ -66,7 +66,7 @@ func (s *State[R]) Quiet() bool {
 		return true
 	}
 	n := m.news.Load()
-	return m.Cooldown.Quiet() && (n == nil || n.Quiet())
+	return m.Throttle.Quiet() && (n == nil || n.Quiet())
 }
 
 // Calm reports whether nothing is held on the host, no quota is known, and its connections are not bad.
@@ -78,7 +78,7 @@ func (s *State[R]) Calm() bool {
 
 func (m *Machines) calm() bool {
 	pools, pacing := m.pools.Load(), m.pacing.Load()
-	return m.Cooldown.Quiet() && m.news.Load().Quiet() && (pools == nil || pools.Calm()) && (pacing == nil || pacing.Quiet())
+	return m.Throttle.Quiet() && m.news.Load().Quiet() && (pools == nil || pools.Calm()) && (pacing == nil || pacing.Quiet())
 }
 
 // Machines returns the host's machines. The first call makes them.
@@ -194,7 +194,7 @@ func (s *State[R]) worth(now instant.Instant) worth {
 	switch m := s.machines.Load(); {
 	case s.InFlight() > 0:
 		return inUse
-	case m != nil && m.Cooldown.Holding(now):
+	case m != nil && m.Throttle.Holding(now):
 		return held
 	}
 	return idle

@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
+	"github.com/aplomb-go/aplomb/internal/host/throttle"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 )
@@ -129,7 +129,7 @@ func TestTableForgetsHoldsThatAreOver(t *testing.T) {
 			table.Now = func() instant.Instant { return row.now }
 			for i := range 50 {
 				s := table.Acquire(urlOf(fmt.Sprintf("http://dead-%d", i)))
-				s.Machines().Cooldown.Hold(0, 1, 30*hosttest.Sec, cooldown.Config{Jitter: -1}, 0)
+				s.Machines().Throttle.Hold(0, 1, 30*hosttest.Sec, throttle.Config{Jitter: -1}, 0)
 				s.Release()
 			}
 			for i := range 1000 {
@@ -164,7 +164,7 @@ func TestTableEvictsHostsInFlightLast(t *testing.T) {
 	}
 	for i := range 300 {
 		s := table.Acquire(urlOf(fmt.Sprintf("http://held-%d", i)))
-		s.Machines().Cooldown.Hold(0, 1, 30*hosttest.Sec, cooldown.Config{Jitter: -1}, 0)
+		s.Machines().Throttle.Hold(0, 1, 30*hosttest.Sec, throttle.Config{Jitter: -1}, 0)
 		s.Release()
 	}
 	for i, s := range flying {
@@ -419,7 +419,7 @@ func TestQuietAndCalm(t *testing.T) {
 		quiet, calm bool
 	}{
 		"nothing":         {func(m *Machines) { m.News(); m.Pools(); m.Pacing() }, true, true},
-		"a hold":          {func(m *Machines) { m.Cooldown.Hold(0, 1, hosttest.Sec, cooldown.Config{}, 0) }, false, false},
+		"a hold":          {func(m *Machines) { m.Throttle.Hold(0, 1, hosttest.Sec, throttle.Config{}, 0) }, false, false},
 		"news":            {func(m *Machines) { m.News().Begin(news.Change{}, func() {}) }, false, false},
 		"bad connections": {func(m *Machines) { m.Pools().Failed(m.Pools().Current(), pool.Proof, nil) }, true, false},
 		"a quota": {func(m *Machines) {

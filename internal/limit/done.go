@@ -86,7 +86,7 @@ func (r *Request) headersRetryAfter(resp *http.Response) (time.Duration, bool) {
 	return r.Rule.Policy.RetryAfter(r.OutcomeOf(resp, nil))
 }
 
-// Done tells the cooldown the outcome of an attempt, and returns how long the
+// Done tells the throttle the outcome of an attempt, and returns how long the
 // server asked to wait. It is called once for each outcome, whether there is a
 // retry or not. If a POST is told to wait, all requests of its scope have to wait. The slot of
 // the response ends after that. u is random, in [0,1), for the jitter of the wait. If there is a
@@ -177,14 +177,14 @@ func (p *Permit) noteWait(r *Request, o *attempt.Outcome, again, told bool, retr
 	case TellsToWait(o.Status()):
 		// Even if it is final, it does not show that the host takes more.
 	case o.Err == nil && !again && !r.State.Quiet():
-		r.State.Machines().Cooldown.Answered(r.Registry.Now(), r.scopeKey(), o.SentAt)
+		r.State.Machines().Throttle.Answered(r.Registry.Now(), r.scopeKey(), o.SentAt)
 	}
 	return u
 }
 
 // holdScope holds the scope.
 func (r *Request) holdScope(status int, wait time.Duration, u float64) {
-	open := r.State.Machines().Cooldown.Hold(r.Registry.Now(), r.scopeKey(), wait, r.Registry.cooldown(r.Rule, wait), u)
+	open := r.State.Machines().Throttle.Hold(r.Registry.Now(), r.scopeKey(), wait, r.Registry.throttle(r.Rule, wait), u)
 	if r.Registry.Fleet != nil {
 		r.Registry.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: r.State.Name(), Scope: r.scopeKey(), Status: status, Wait: wait})
 	}
@@ -262,8 +262,8 @@ func (c conditions) end(k news.Key) {
 func (c conditions) present(v news.Change) news.Change {
 	switch m := c.State.Machines(); v.Condition {
 	case news.Held:
-		v.Waiting = m.Cooldown.Waiting(v.Scope)
-		if named := m.Cooldown.Named(c.Registry.Now(), v.Scope); named > 0 {
+		v.Waiting = m.Throttle.Waiting(v.Scope)
+		if named := m.Throttle.Named(c.Registry.Now(), v.Scope); named > 0 {
 			v.Until = named // without the jitter of this process
 		}
 	case news.Down, news.Crowded:
@@ -341,7 +341,7 @@ func (p *Permit) review(r *Request, o *attempt.Outcome) {
 func (c conditions) isOver(m *host.Machines, now instant.Instant, v news.Change) bool {
 	switch v.Condition {
 	case news.Held:
-		return m.Cooldown.Held(now, v.Scope) == 0
+		return m.Throttle.Held(now, v.Scope) == 0
 	case news.NoRetries:
 		conf := c.budgetConfig()
 		return m.Budget.Left(now, conf) >= max(conf.Burst/2, 1)

@@ -11,10 +11,10 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
-	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
+	"github.com/aplomb-go/aplomb/internal/host/throttle"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/scope"
 	"github.com/aplomb-go/aplomb/policy"
@@ -89,8 +89,8 @@ func (g *Registry) hearHold(s *host.State[rules.Resolved], rule *rules.Resolved,
 	if rule.Policy.ShareRetryAfter != policy.On {
 		return
 	}
-	holds := &s.Machines().Cooldown
-	holds.HoldForFleet(now, m.Scope, m.Wait, g.cooldown(rule, m.Wait), rand.Float64())
+	holds := &s.Machines().Throttle
+	holds.HoldForFleet(now, m.Scope, m.Wait, g.throttle(rule, m.Wait), rand.Float64())
 	g.hearCondition(s.Machines(), news.Change{Key: news.Key{Condition: news.Held, Scope: m.Scope},
 		Cause: news.Cause{Status: m.Status}, Since: now, Until: holds.Held(now, m.Scope)})
 }
@@ -120,9 +120,9 @@ func wholeUnits(amount float64) int64 {
 // members returns the size of the fleet.
 func (g *Registry) members() int { return max(1, int(g.Size.Load())) }
 
-// cooldown returns the settings of a hold.
-func (g *Registry) cooldown(rule *rules.Resolved, wait time.Duration) cooldown.Config {
-	return rule.Settings.Cooldown.ForMember(g.members(), wait)
+// throttle returns the settings of a hold.
+func (g *Registry) throttle(rule *rules.Resolved, wait time.Duration) throttle.Config {
+	return rule.Settings.Throttle.ForMember(g.members(), wait)
 }
 
 // TellConcurrency tells the fleet the news of a concurrency limit.

@@ -28,7 +28,7 @@ type Permit struct {
 	pass     pacing.Pass     // the numbers of the attempt at the pacing; zero if no quota was known
 	since    instant.Instant // when the attempt began to wait for the limits
 	heard    headersSeen     // of the headers of its response
-	refusals uint32          // that the cooldown knew of when it let the attempt go; 0 if nothing was held
+	refusals uint32          // that the throttle knew of when it let the attempt go; 0 if nothing was held
 	crowded  bool            // the attempt waited for long at a closed circuit, which is to be told
 	rated    bool            // it waited for long for the rate, or would have to, which is to be told
 	failed   bool            // its outcome is a failure of the host
@@ -55,7 +55,7 @@ const (
 
 // The limits at which a request waits, by the names that everybody has for them.
 const (
-	LimitCooldown    = "throttled"
+	LimitThrottle    = "throttled"
 	LimitPacing      = "quota"
 	LimitConcurrency = "concurrency"
 	LimitCircuit     = "circuit_open" // the host is down
@@ -88,7 +88,7 @@ func (p *Permit) Acquire(r *Request, latest instant.Instant) *Rejection {
 		if no := p.awaitServer(r); no != nil {
 			return no
 		}
-		if p.Queued.Cooldown > 0 {
+		if p.Queued.Throttle > 0 {
 			p.review(r, nil) // the hold may be over, and there is no slot yet
 		}
 		waited, no := p.awaitRule(r)
@@ -111,9 +111,9 @@ func (p *Permit) awaitServer(r *Request) *Rejection {
 	if p.refusals = 0; !r.mayBeHeld() {
 		return nil
 	}
-	before := p.Queued.Cooldown
-	_, _, no := p.wait(r, LimitCooldown, &p.Queued.Cooldown)
-	r.held += p.Queued.Cooldown - before
+	before := p.Queued.Throttle
+	_, _, no := p.wait(r, LimitThrottle, &p.Queued.Throttle)
+	r.held += p.Queued.Throttle - before
 	return no
 }
 
@@ -184,7 +184,7 @@ func (p *Permit) awaitRate(r *Request) (waited bool, no *Rejection) {
 // the permit. A share of a quota is lost then, and nothing else is taken.
 func (p *Permit) TryAcquire(r *Request, now instant.Instant) bool {
 	m := r.State.Machines()
-	if r.mayBeHeld() && !p.ask(r, LimitCooldown, now) {
+	if r.mayBeHeld() && !p.ask(r, LimitThrottle, now) {
 		return false
 	}
 	if r.Rule.QuotaPacing && !m.Pacing().Quiet() && !p.ask(r, LimitPacing, now) {
@@ -208,11 +208,11 @@ func (p *Permit) HasMore(r *Request, o *attempt.Outcome) bool {
 		r.Rule.QuotaPacing && len(field.Quotas(o.Resp.Header)) > 0
 }
 
-// isHeldAgain reports whether the server asked for a wait since the cooldown let the request go, which
+// isHeldAgain reports whether the server asked for a wait since the throttle let the request go, which
 // is not over, or named its quota for the first time, under which the request is not due.
 func (p *Permit) isHeldAgain(r *Request) bool {
 	m, now := r.State.Machines(), r.Registry.Now()
-	if r.mayBeHeld() && m.Cooldown.HeldSince(now, r.scopeKey(), p.refusals) {
+	if r.mayBeHeld() && m.Throttle.HeldSince(now, r.scopeKey(), p.refusals) {
 		return true
 	}
 	return r.Rule.QuotaPacing && p.pass == (pacing.Pass{}) && !m.Pacing().Quiet() && !p.ask(r, LimitPacing, now)

@@ -25,10 +25,10 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
-	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
+	"github.com/aplomb-go/aplomb/internal/host/throttle"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -145,10 +145,10 @@ func TestAcquire(t *testing.T) {
 	}{
 		"nothing":                 {policy.Rule{}, take, 0, 0, 0, "", 0, ""},
 		"another hold":            {policy.Rule{}, hold, 0, 0, 0, "", 0, ""},
-		"hold":                    {holding, hold, 0, 0, 0, "", 4 * time.Second, "cooldown"},
-		"hold and deadline":       {holding, hold, 3 * time.Second, 0, WhyLate, LimitCooldown, 0, ""},
-		"hold of a retry":         {holding, hold, 0, 3 * time.Second, WhyOverdue, LimitCooldown, 0, ""},
-		"hold beyond the bound":   {holding.Or(policy.Rule{MaxRetryAfter: 2 * time.Second}), hold, 0, 0, 0, "", 2 * time.Second, "cooldown"},
+		"hold":                    {holding, hold, 0, 0, 0, "", 4 * time.Second, "throttle"},
+		"hold and deadline":       {holding, hold, 3 * time.Second, 0, WhyLate, LimitThrottle, 0, ""},
+		"hold of a retry":         {holding, hold, 0, 3 * time.Second, WhyOverdue, LimitThrottle, 0, ""},
+		"hold beyond the bound":   {holding.Or(policy.Rule{MaxRetryAfter: 2 * time.Second}), hold, 0, 0, 0, "", 2 * time.Second, "throttle"},
 		"rate":                    {rated, take, 0, 0, 0, "", 4 * time.Second, "rate"},
 		"rate and deadline":       {rated, take, 3 * time.Second, 0, WhyLate, LimitRate, 0, ""},
 		"rate of a retry":         {rated, take, 0, 3 * time.Second, WhyOverdue, LimitRate, 0, ""},
@@ -158,7 +158,7 @@ func TestAcquire(t *testing.T) {
 		"limiter that refuses":    {refusing, take, 0, 0, WhyFull, LimitConcurrency, 0, ""},
 		"limiter and rate":        {both, take, 0, 0, 0, "", 4 * time.Second, "limiter rate"},
 		"limiter, rate, deadline": {limited.Or(rated), take, 3 * time.Second, 0, WhyLate, LimitRate, 0, ""},
-		"hold at the limiter":     {holding.Or(limited), later(hold), 0, 0, 0, "", 7 * time.Second, "cooldown limiter"},
+		"hold at the limiter":     {holding.Or(limited), later(hold), 0, 0, 0, "", 7 * time.Second, "throttle limiter"},
 		"quota at the limiter":    {paced.Or(limited), later(quota), 0, 0, 0, "", 7 * time.Second, "pacing limiter"},
 		"quota":                   {paced, quota, 0, 0, 0, "", 4 * time.Second, "pacing"},
 		"quota and deadline":      {paced, quota, 3 * time.Second, 0, WhyLate, LimitPacing, 0, ""},
@@ -194,8 +194,8 @@ func TestAcquire(t *testing.T) {
 					assert.Equal(t, []any{row.why, row.limit, no.Why == whyGone}, []any{no.Why, no.Limit, no.Err != nil})
 					if no.Why == WhyLate || no.Why == WhyOverdue {
 						assert.WithinRange(t, no.Until, start.Add(4*time.Second), start.Add(8*time.Second))
-						held := s.registry.TimeOf(r.State.Machines().Cooldown.Held(s.registry.Now(), r.scopeKey()))
-						assert.Equal(t, row.limit == LimitCooldown, no.Until.Equal(held), "a hold with its jitter")
+						held := s.registry.TimeOf(r.State.Machines().Throttle.Held(s.registry.Now(), r.scopeKey()))
+						assert.Equal(t, row.limit == LimitThrottle, no.Until.Equal(held), "a hold with its jitter")
 					}
 				} else {
 					assert.Nil(t, no)
@@ -204,14 +204,14 @@ func TestAcquire(t *testing.T) {
 				for _, q := range []struct {
 					name string
 					d    time.Duration
-				}{{"cooldown", p.Queued.Cooldown}, {"pacing", p.Queued.Pacing}, {"limiter", p.Queued.Concurrency}, {"rate", p.Queued.Rate}} {
+				}{{"throttle", p.Queued.Throttle}, {"pacing", p.Queued.Pacing}, {"limiter", p.Queued.Concurrency}, {"rate", p.Queued.Rate}} {
 					if q.d > 0 {
 						queued = append(queued, q.name)
 					}
 				}
 				full := no != nil && no.Why == WhyFull || p.Queued.Concurrency > time.Second
 				late := no != nil && no.Limit == LimitRate || p.Queued.Rate > time.Second
-				over := p.Queued.Cooldown > 0 && no == nil // told before there is a slot
+				over := p.Queued.Throttle > 0 && no == nil // told before there is a slot
 				for change, want := range map[string]bool{change(news.Crowded, false, 0): full, change(news.RateLimited, false, 0): late, change(news.Held, true, 0): over} {
 					assert.Equal(t, want, slices.Contains(s.told, change), change)
 				}
@@ -236,11 +236,11 @@ func TestAcquireAfterAHold(t *testing.T) {
 		s := newSite(t, holding.Or(rated))
 		require.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
 		r, start := s.request(t, 0), time.Now()
-		r.State.Machines().Cooldown.Hold(s.registry.Now(), r.scopeKey(), time.Second, cooldown.Config{Jitter: -1}, 0)
+		r.State.Machines().Throttle.Hold(s.registry.Now(), r.scopeKey(), time.Second, throttle.Config{Jitter: -1}, 0)
 		p := new(Permit)
 		require.Nil(t, p.Acquire(r, 0))
 		assert.Equal(t, 4*time.Second, time.Since(start))
-		assert.Equal(t, attempt.Queued{Cooldown: time.Second, Rate: 3 * time.Second}, p.Queued)
+		assert.Equal(t, attempt.Queued{Throttle: time.Second, Rate: 3 * time.Second}, p.Queued)
 
 		s = newSite(t, holding)
 		s.ends(t, 429, classify.Final, "Retry-After: 30")
@@ -300,12 +300,12 @@ func TestDone(t *testing.T) {
 				assert.Equal(t, row.hint, hint, name)
 				assert.True(t, 0 <= u && u < 1)
 				assert.Equal(t, row.held, len(s.sent) == 1, "%s: the fleet was told %d holds", name, len(s.sent))
-				until := r.State.Machines().Cooldown.Held(s.registry.Now(), r.scopeKey())
+				until := r.State.Machines().Throttle.Held(s.registry.Now(), r.scopeKey())
 				assert.Equal(t, row.held, until > 0, name)
 				if row.held {
 					assert.Contains(t, s.told[0], fmt.Sprint(news.Held, " false ", row.code), name)
 					turn, limit := s.request(t, 0).Forecast(time.Now())
-					assert.Equal(t, []any{4 * time.Second, LimitCooldown}, []any{turn, limit})
+					assert.Equal(t, []any{4 * time.Second, LimitThrottle}, []any{turn, limit})
 					r.held = 59 * time.Second // of the minute that a request waits
 					turn, _ = r.Forecast(time.Now())
 					assert.Equal(t, time.Second, turn)
@@ -484,8 +484,8 @@ func TestHear(t *testing.T) {
 		sent  fleetmsg.Kind // 0: nothing
 		check func(*machines) bool
 	}{
-		{"hold", holding, true, fleetmsg.Message{Kind: fleetmsg.Hold, Wait: time.Second}, 0, func(h *machines) bool { return h.Cooldown.Held(h.now, 0) > 0 }},
-		{"hold without a cooldown", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Hold, Wait: time.Second}, 0, func(h *machines) bool { return h.Cooldown.Quiet() }},
+		{"hold", holding, true, fleetmsg.Message{Kind: fleetmsg.Hold, Wait: time.Second}, 0, func(h *machines) bool { return h.Throttle.Held(h.now, 0) > 0 }},
+		{"hold without a throttle", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Hold, Wait: time.Second}, 0, func(h *machines) bool { return h.Throttle.Quiet() }},
 		{"quota", paced, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute, Members: 2}, 0, func(h *machines) bool { return !h.Pacing().Quiet() }},
 		{"quota without pacing", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute}, 0, func(h *machines) bool { return h.PacingMade() == nil }},
 		{"down and up", limited, true, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Hour}, 0, func(h *machines) bool {
@@ -636,7 +636,7 @@ func TestTold(t *testing.T) {
 		time.Sleep(time.Second)
 		p.Headers(r, &o) // again
 		p.Done(r, &o)
-		assert.Equal(t, end, r.State.Machines().Cooldown.Named(s.registry.Now(), r.scopeKey()), "since the headers")
+		assert.Equal(t, end, r.State.Machines().Throttle.Named(s.registry.Now(), r.scopeKey()), "since the headers")
 		go new(Permit).Acquire(r, 0)
 		synctest.Wait()
 		assert.Equal(t, 1, conditions{r}.present(news.Change{Key: s.last.Key}).Waiting, "requests that wait")
@@ -658,7 +658,7 @@ func TestTold(t *testing.T) {
 			go func() { new(Permit).Acquire(s.request(t, 0), 0); went.Add(1) }()
 		}
 		r := s.request(t, 0)
-		time.Sleep(r.State.Machines().Cooldown.Held(s.registry.Now(), 0).Sub(s.registry.Now()))
+		time.Sleep(r.State.Machines().Throttle.Held(s.registry.Now(), 0).Sub(s.registry.Now()))
 		for _, row := range []struct {
 			o    attempt.Outcome
 			want int32
@@ -684,7 +684,7 @@ func TestTold(t *testing.T) {
 		s.update(t, policy.Rule{})
 		assert.True(t, new(Permit).TryAcquire(s.request(t, 0), s.registry.Now()), "an Update turned holds off")
 		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Scope: 1, Wait: 4 * time.Second})
-		held := s.request(t, 0).State.Machines().Cooldown.Held(s.registry.Now(), 1)
+		held := s.request(t, 0).State.Machines().Throttle.Held(s.registry.Now(), 1)
 		assert.Zero(t, held, "an Update turned holds off")
 	})
 	for name, row := range map[string]struct {

@@ -171,7 +171,7 @@ func (r *Request) HostName() string {
 	return k.Scheme + "://" + redact.Host(k.Host)
 }
 
-// mayBeHeld reports whether the cooldown is on and may hold something.
+// mayBeHeld reports whether the throttle is on and may hold something.
 func (r *Request) mayBeHeld() bool {
 	return r.Rule.Policy.ShareRetryAfter == policy.On && !r.State.Quiet()
 }
@@ -203,9 +203,9 @@ func (r *Request) Forecast(now time.Time) (turn time.Duration, limit string) {
 	if r.mayBeHeld() {
 		// The request's own wait keeps its own jitter although the hold has jitter as well.
 		at := r.Registry.Now()
-		named := min(r.State.Machines().Cooldown.Named(at, r.scopeKey()).Sub(at), r.Rule.Settings.Cooldown.Longest()-r.held)
+		named := min(r.State.Machines().Throttle.Named(at, r.scopeKey()).Sub(at), r.Rule.Settings.Throttle.Longest()-r.held)
 		if named > turn {
-			turn, limit = named, LimitCooldown
+			turn, limit = named, LimitThrottle
 		}
 	}
 	return turn, limit

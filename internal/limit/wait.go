@@ -16,9 +16,9 @@ import (
 func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 	m, settings := r.State.Machines(), &r.Rule.Settings
 	switch limit {
-	case LimitCooldown:
-		p.refusals = m.Cooldown.Refusals()
-		a = m.Cooldown.Enter(now, r.scopeKey(), w)
+	case LimitThrottle:
+		p.refusals = m.Throttle.Refusals()
+		a = m.Throttle.Enter(now, r.scopeKey(), w)
 	case LimitPacing:
 		a = m.Pacing().Enter(now, r.scopeKey(), w, settings.Pacing)
 		p.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
@@ -43,8 +43,8 @@ func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.W
 func (p *Permit) leave(r *Request, limit string, w *queue.Waiter) {
 	m := r.State.Machines()
 	switch limit {
-	case LimitCooldown:
-		m.Cooldown.Leave(w)
+	case LimitThrottle:
+		m.Throttle.Leave(w)
 	case LimitPacing:
 		m.Pacing().Leave(r.scopeKey(), w)
 	case LimitRate:
@@ -57,7 +57,7 @@ func (p *Permit) leave(r *Request, limit string, w *queue.Waiter) {
 // earlyWaiter returns the waiter that a limit has to see at its first question, or nil if a request
 // that need not wait needs none. A hold sees each waiter from the first question on.
 func (p *Permit) earlyWaiter(r *Request, limit string) *queue.Waiter {
-	if limit == LimitCooldown || r.cost(limit) > 1 {
+	if limit == LimitThrottle || r.cost(limit) > 1 {
 		return p.newWaiter(r, limit)
 	}
 	return nil
@@ -162,7 +162,7 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 func (p *Permit) newWaiter(r *Request, limit string) *queue.Waiter {
 	w := queue.NewWaiter()
 	w.By, w.From, w.Cost = r.sendAtLatest(), p.since, r.cost(limit)
-	w.Until = instant.After(r.Registry.Now(), r.Rule.Settings.Cooldown.Longest()-r.held)
+	w.Until = instant.After(r.Registry.Now(), r.Rule.Settings.Throttle.Longest()-r.held)
 	return w
 }
 

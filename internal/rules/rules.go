@@ -18,9 +18,9 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
-	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
+	"github.com/aplomb-go/aplomb/internal/host/throttle"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -51,7 +51,7 @@ type Resolved struct {
 	Settings settings
 
 	// The limits that the rule turns on. If it turns none on, a request only looks
-	// at the cooldown.
+	// at the throttle.
 	RateLimit   bool
 	QuotaPacing bool
 	Concurrency bool
@@ -72,7 +72,7 @@ type Resolved struct {
 type settings struct {
 	Rate        rate.Config
 	Budget      budget.Config
-	Cooldown    cooldown.Config
+	Throttle    throttle.Config
 	Pacing      pacing.Config
 	Concurrency concurrency.Config
 }
@@ -282,7 +282,7 @@ func settingsOf(r *policy.Rule) settings {
 			PerSecond: r.RetryBudget.MinPerSecond,
 			Burst:     r.RetryBudget.Burst,
 		},
-		Cooldown:    cooldown.Config{Max: sharedMost(r.MaxRetryAfter)},
+		Throttle:    throttle.Config{Max: sharedMost(r.MaxRetryAfter)},
 		Pacing:      pacing.Config{MaxWait: sharedMost(r.MaxRetryAfter)},
 		Concurrency: concurrency.Config{Start: r.Concurrency.Initial, Max: r.Concurrency.Max, Refuses: r.Concurrency.FailFast == policy.On},
 	}

@@ -700,7 +700,7 @@ func TestResolved(t *testing.T) {
 
 	for most, want := range map[time.Duration]time.Duration{policy.Off: time.Hour, 7 * time.Second: 7 * time.Second} {
 		s := resolve(t, policy.Rule{MaxRetryAfter: most}).Settings
-		assert.Equal(t, []time.Duration{want, want}, []time.Duration{s.Cooldown.Max, s.Pacing.MaxWait}, most)
+		assert.Equal(t, []time.Duration{want, want}, []time.Duration{s.Throttle.Max, s.Pacing.MaxWait}, most)
 	}
 
 	all, limiter := resolve(t, policy.Rule{ShareRetryAfter: policy.On, QuotaPacing: policy.On}), resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1}})

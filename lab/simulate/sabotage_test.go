@@ -220,7 +220,7 @@ var sabotage = []defect{
 		resp.Header.Del("Retry-After-Ms")
 		resp.Header.Del("RateLimit")
 	})},
-	{"each has a cooldown of its own", Hold, changesRules(func(r *policy.Rule) { r.ShareRetryAfter = policy.Off })},
+	{"each has a throttle of its own", Hold, changesRules(func(r *policy.Rule) { r.ShareRetryAfter = policy.Off })},
 	{"a sleep up to the deadline", Futile, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if _, ok := req.Context().Deadline(); !ok || err == nil {

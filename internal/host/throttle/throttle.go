@@ -1,9 +1,9 @@
-// Package cooldown holds back requests after the server said "try later", and spreads
+// Package throttle holds back requests after the server said "try later", and spreads
 // them when they return.
 //
-//	cooldown.go  the rules, and what the owner of a cooldown calls
+//	throttle.go  the rules, and what the owner of a throttle calls
 //	hold.go      the hold of a scope, its bounds, and which of its requests goes
-package cooldown
+package throttle
 
 import (
 	"sync"
@@ -17,7 +17,7 @@ import (
 // sweepEvery is the least time between two searches for holds that are over.
 const sweepEvery = time.Second
 
-// A Cooldown shares what a request learns from a refusal with the other requests of its
+// A Throttle shares what a request learns from a refusal with the other requests of its
 // scope. A response that names a wait (RFC 9110 §10.2.3, RFC 6585 §4) holds every request
 // of its scope, not only its own. Its owner knows that the requests of a scope share one
 // limit. So a hold is strict: nothing of the scope is sent before the time that the server
@@ -43,8 +43,8 @@ const sweepEvery = time.Second
 // one that ends first. If requests wait for all of them, the new hold is not kept. So scopes
 // never hold each other.
 //
-// The zero Cooldown is ready. All methods are safe for concurrent use.
-type Cooldown struct {
+// The zero Throttle is ready. All methods are safe for concurrent use.
+type Throttle struct {
 	n    atomic.Int32  // the number of holds, to be read without the lock
 	told atomic.Uint32 // how many refusals there were, to be read without the lock
 
@@ -53,7 +53,7 @@ type Cooldown struct {
 	kept  *kept            // nil: there is no hold
 }
 
-// kept is what a cooldown needs while there are holds.
+// kept is what a throttle needs while there are holds.
 type kept struct {
 	spares queue.Spares    // the holds that make room for others
 	sweep  instant.Instant // no search for holds that are over before this time
@@ -61,12 +61,12 @@ type kept struct {
 
 // Quiet reports whether there is no hold on the host. Then no other method needs
 // to be called and no scope key is needed. Quiet is a single atomic load.
-func (c *Cooldown) Quiet() bool { return c.n.Load() == 0 }
+func (c *Throttle) Quiet() bool { return c.n.Load() == 0 }
 
 // Hold is told that a response asked to wait. It returns when the hold of the scope
 // ends, jitter included. u in [0,1) draws the jitter. If the wait is zero or less, Hold does
 // nothing.
-func (c *Cooldown) Hold(now instant.Instant, key uint64, wait time.Duration, conf Config, u float64) (open instant.Instant) {
+func (c *Throttle) Hold(now instant.Instant, key uint64, wait time.Duration, conf Config, u float64) (open instant.Instant) {
 	return c.note(now, key, wait, waitedFor, func(h *hold) bool {
 		end := instant.After(now, min(wait, conf.Longest()))
 		h.begin(now, end, conf, u)
@@ -77,7 +77,7 @@ func (c *Cooldown) Hold(now instant.Instant, key uint64, wait time.Duration, con
 
 // HoldForFleet is Hold for a response that another member of a fleet got. If there is no room
 // for the hold, or if it ends no later than is known, HoldForFleet does nothing.
-func (c *Cooldown) HoldForFleet(now instant.Instant, key uint64, wait time.Duration, conf Config, u float64) {
+func (c *Throttle) HoldForFleet(now instant.Instant, key uint64, wait time.Duration, conf Config, u float64) {
 	c.note(now, key, wait, forgettable, func(h *hold) bool { // the fleet only replaces holds that are over
 		end := instant.After(now, min(wait, conf.Longest(), queue.MaxHeard))
 		if end <= h.named() {
@@ -91,7 +91,7 @@ func (c *Cooldown) HoldForFleet(now instant.Instant, key uint64, wait time.Durat
 
 // note notes a refusal in the hold of a scope by a function that reports whether it is news. It
 // returns when the hold ends. Only a hold of a class below that makes room.
-func (c *Cooldown) note(now instant.Instant, key uint64, wait time.Duration, below int, note func(*hold) (news bool)) (open instant.Instant) {
+func (c *Throttle) note(now instant.Instant, key uint64, wait time.Duration, below int, note func(*hold) (news bool)) (open instant.Instant) {
 	if wait <= 0 {
 		return now
 	}
@@ -114,7 +114,7 @@ func (c *Cooldown) note(now instant.Instant, key uint64, wait time.Duration, bel
 // Enter asks for a request to pass. With Wait the request joins the queue of its
 // scope. It asks again with the same w, or calls Leave. A request with a nil w
 // does not wait and joins no queue.
-func (c *Cooldown) Enter(now instant.Instant, key uint64, w *queue.Waiter) (a queue.Answer) {
+func (c *Throttle) Enter(now instant.Instant, key uint64, w *queue.Waiter) (a queue.Answer) {
 	c.mu.Lock()
 	c.tidy(now)
 	h := c.holds[key]
@@ -138,7 +138,7 @@ func (c *Cooldown) Enter(now instant.Instant, key uint64, w *queue.Waiter) (a qu
 }
 
 // Leave takes w out of its queue.
-func (c *Cooldown) Leave(w *queue.Waiter) {
+func (c *Throttle) Leave(w *queue.Waiter) {
 	c.mu.Lock()
 	next := c.leave(w)
 	c.mu.Unlock()
@@ -147,7 +147,7 @@ func (c *Cooldown) Leave(w *queue.Waiter) {
 
 // Answered is told of each response with a final class while the host is not
 // Quiet. sent is when its request was sent. It is zero if that is not known.
-func (c *Cooldown) Answered(now instant.Instant, key uint64, sent instant.Instant) {
+func (c *Throttle) Answered(now instant.Instant, key uint64, sent instant.Instant) {
 	c.mu.Lock()
 	var next *queue.Waiter
 	if h := c.holds[key]; h != nil && now >= h.open && sent >= h.named() {
@@ -159,11 +159,11 @@ func (c *Cooldown) Answered(now instant.Instant, key uint64, sent instant.Instan
 }
 
 // Refusals returns how many refusals there were. It is a single atomic load.
-func (c *Cooldown) Refusals() uint32 { return c.told.Load() }
+func (c *Throttle) Refusals() uint32 { return c.told.Load() }
 
 // HeldSince reports whether a scope is held by a refusal that is not among those that were
 // known to a request when it asked to pass (see Refusals).
-func (c *Cooldown) HeldSince(now instant.Instant, key uint64, known uint32) bool {
+func (c *Throttle) HeldSince(now instant.Instant, key uint64, known uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.holds[key]
@@ -172,7 +172,7 @@ func (c *Cooldown) HeldSince(now instant.Instant, key uint64, known uint32) bool
 
 // Named returns the time before which nothing of a scope is sent, as the server
 // named it to this member and without jitter. It is zero if that time is over.
-func (c *Cooldown) Named(now instant.Instant, key uint64) instant.Instant {
+func (c *Throttle) Named(now instant.Instant, key uint64) instant.Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h := c.holds[key]; h != nil && now < h.own {
@@ -183,7 +183,7 @@ func (c *Cooldown) Named(now instant.Instant, key uint64) instant.Instant {
 
 // Held returns until when a scope is held, jitter included. It is zero if nothing
 // is held. Held changes nothing.
-func (c *Cooldown) Held(now instant.Instant, key uint64) (until instant.Instant) {
+func (c *Throttle) Held(now instant.Instant, key uint64) (until instant.Instant) {
 	if c.Quiet() {
 		return 0
 	}
@@ -196,7 +196,7 @@ func (c *Cooldown) Held(now instant.Instant, key uint64) (until instant.Instant)
 }
 
 // Waiting returns how many requests of a scope wait.
-func (c *Cooldown) Waiting(key uint64) int {
+func (c *Throttle) Waiting(key uint64) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h := c.holds[key]; h != nil {
@@ -207,7 +207,7 @@ func (c *Cooldown) Waiting(key uint64) int {
 
 // Holds returns how many scopes are held, and the end of the longest hold. It
 // serves snapshots.
-func (c *Cooldown) Holds(now instant.Instant) (n int, until instant.Instant) {
+func (c *Throttle) Holds(now instant.Instant) (n int, until instant.Instant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, h := range c.holds {
@@ -220,7 +220,7 @@ func (c *Cooldown) Holds(now instant.Instant) (n int, until instant.Instant) {
 }
 
 // Holding reports whether any scope is held.
-func (c *Cooldown) Holding(now instant.Instant) bool {
+func (c *Throttle) Holding(now instant.Instant) bool {
 	if c.Quiet() {
 		return false
 	}
@@ -229,7 +229,7 @@ func (c *Cooldown) Holding(now instant.Instant) bool {
 }
 
 // leave takes w out of its queue and returns the waiter to wake next; the lock is held.
-func (c *Cooldown) leave(w *queue.Waiter) (next *queue.Waiter) {
+func (c *Throttle) leave(w *queue.Waiter) (next *queue.Waiter) {
 	if !w.Waits() {
 		return nil
 	}
@@ -240,7 +240,7 @@ func (c *Cooldown) leave(w *queue.Waiter) (next *queue.Waiter) {
 // If another hold had to go for it, evicted is the first waiter of that hold. It
 // goes and wakes the next. If there is no room, holdFor returns nil. Only a hold of a class below
 // that makes room.
-func (c *Cooldown) holdFor(now instant.Instant, key uint64, below int) (h *hold, evicted *queue.Waiter) {
+func (c *Throttle) holdFor(now instant.Instant, key uint64, below int) (h *hold, evicted *queue.Waiter) {
 	c.tidy(now)
 	if h = c.holds[key]; h != nil {
 		return h, nil
@@ -265,7 +265,7 @@ func (c *Cooldown) holdFor(now instant.Instant, key uint64, below int) (h *hold,
 // tidy drops the holds that are over, once a second at most; the lock is held. Without
 // tidy the hold of a scope that sends no further request would stay, and the host
 // would never be Quiet.
-func (c *Cooldown) tidy(now instant.Instant) {
+func (c *Throttle) tidy(now instant.Instant) {
 	if c.Quiet() || now < c.kept.sweep {
 		return
 	}
@@ -278,7 +278,7 @@ func (c *Cooldown) tidy(now instant.Instant) {
 }
 
 // drop forgets a hold; the lock is held.
-func (c *Cooldown) drop(key uint64) {
+func (c *Throttle) drop(key uint64) {
 	delete(c.holds, key)
 	if len(c.holds) == 0 {
 		c.holds, c.kept = nil, nil

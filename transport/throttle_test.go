@@ -61,13 +61,13 @@ func followRamp(t *testing.T, arrivals []time.Duration, opens, takes time.Durati
 	}
 }
 
-// TestOneIsToldAndAllWait is the requirement of the cooldown. It also shows the
-// fault without the cooldown.
+// TestOneIsToldAndAllWait is the requirement of the throttle. It also shows the
+// fault without the throttle.
 func TestOneIsToldAndAllWait(t *testing.T) {
 	const others = 49
 	for _, code := range []int{429, 503} {
 		for _, mode := range []policy.Switch{policy.On, policy.Off} {
-			inBubble(t, fmt.Sprintf("%d with the cooldown %v", code, mode), func(t *testing.T) {
+			inBubble(t, fmt.Sprintf("%d with the throttle %v", code, mode), func(t *testing.T) {
 				server := newStrict(code, time.Second, 20*time.Millisecond)
 				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 					ShareRetryAfter: mode, Backoff: backoff.Constant(10 * time.Millisecond), RetryBudget: policy.RetryBudget{Enabled: policy.Off},
@@ -133,9 +133,9 @@ func TestRampWithoutResponses(t *testing.T) {
 	})
 }
 
-// TestInFlightJoinTheCooldown: requests that were under way when the first 429
+// TestInFlightJoinTheThrottle: requests that were under way when the first 429
 // came wait in the same queue with their retries.
-func TestInFlightJoinTheCooldown(t *testing.T) {
+func TestInFlightJoinTheThrottle(t *testing.T) {
 	const n = 50
 	bubble(t, func(t *testing.T) {
 		takes := 100 * time.Millisecond

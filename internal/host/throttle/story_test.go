@@ -1,4 +1,4 @@
-package cooldown
+package throttle
 
 import (
 	"math/rand/v2"
@@ -15,10 +15,10 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
-// A cooldownRequest goes through a cooldown in virtual time.
-type cooldownRequest struct {
+// A throttleRequest goes through a throttle in virtual time.
+type throttleRequest struct {
 	clock *hosttest.Clock
-	c     *Cooldown
+	c     *Throttle
 	key   uint64
 	onGo  func()
 
@@ -26,17 +26,17 @@ type cooldownRequest struct {
 	gone bool
 }
 
-func (r *cooldownRequest) start() {
+func (r *throttleRequest) start() {
 	r.w = &queue.Waiter{Woken: func(*queue.Waiter) { r.clock.At(r.clock.Now, r.ask) }}
 	r.ask()
 }
 
-func (r *cooldownRequest) leave() {
+func (r *throttleRequest) leave() {
 	r.gone = true
 	r.c.Leave(r.w)
 }
 
-func (r *cooldownRequest) ask() {
+func (r *throttleRequest) ask() {
 	if r.gone {
 		return
 	}
@@ -51,7 +51,7 @@ func (r *cooldownRequest) ask() {
 
 // One request is told 429 with a wait of 1 s, then 49 others start. They are sent
 // after that second, in a ramp that their responses make steeper.
-func TestCooldownRamp(t *testing.T) {
+func TestThrottleRamp(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		response time.Duration // how long a response takes; zero: there is none
@@ -63,14 +63,14 @@ func TestCooldownRamp(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var (
-				c        Cooldown
+				c        Throttle
 				cl       = &hosttest.Clock{}
 				arrivals []time.Duration
 				order    []int
 			)
 			open := c.Hold(0, 1, sec, Config{}, 0.3)
 			for i := range 50 {
-				r := &cooldownRequest{clock: cl, c: &c, key: 1}
+				r := &throttleRequest{clock: cl, c: &c, key: 1}
 				r.onGo = func() {
 					arrivals, order = append(arrivals, cl.Now.Since()), append(order, i)
 					sent := cl.Now
@@ -96,10 +96,10 @@ func TestCooldownRamp(t *testing.T) {
 
 // Whatever happens, nothing passes during a hold. Waiters pass in order and at most as fast as
 // the ramp allows. All of them pass in the end.
-func runCooldown(t *testing.T, seed uint64, n int) {
+func runThrottle(t *testing.T, seed uint64, n int) {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	var (
-		c        Cooldown
+		c        Throttle
 		cl       = &hosttest.Clock{}
 		closed   instant.Instant // no request before this
 		waiting  []int
@@ -121,7 +121,7 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 	}
 	for i := range n {
 		cl.At(instant.At(time.Duration(rng.IntN(10_000))*ms), func() {
-			r := &cooldownRequest{clock: cl, c: &c, key: 1}
+			r := &throttleRequest{clock: cl, c: &c, key: 1}
 			waiting = append(waiting, i)
 			remove := func() int {
 				at := slices.Index(waiting, i)
@@ -164,19 +164,19 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 	require.Equal(t, n, passed+left, "seed %d: %d passed and %d left", seed, passed, left)
 }
 
-func TestCooldownLetsEverybodyPass(t *testing.T) {
+func TestThrottleLetsEverybodyPass(t *testing.T) {
 	for seed := range uint64(300) {
-		runCooldown(t, seed, 100)
+		runThrottle(t, seed, 100)
 	}
 }
 
-func FuzzCooldown(f *testing.F) {
+func FuzzThrottle(f *testing.F) {
 	f.Add(uint64(1), uint8(50))
-	f.Fuzz(func(t *testing.T, seed uint64, n uint8) { runCooldown(t, seed, int(n)) })
+	f.Fuzz(func(t *testing.T, seed uint64, n uint8) { runThrottle(t, seed, int(n)) })
 }
 
-func TestCooldownCosts(t *testing.T) {
-	var c Cooldown
+func TestThrottleCosts(t *testing.T) {
+	var c Throttle
 	if n := testing.AllocsPerRun(100, func() {
 		assert.True(t, c.Quiet(), "not quiet")
 		c.Held(0, 1)

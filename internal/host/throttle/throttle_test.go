@@ -1,4 +1,4 @@
-package cooldown
+package throttle
 
 import (
 	"testing"
@@ -21,12 +21,12 @@ const (
 // exact has no jitter.
 var exact = Config{Jitter: -1}
 
-func mustPass(t *testing.T, c *Cooldown, now instant.Instant, key uint64, w *queue.Waiter) {
+func mustPass(t *testing.T, c *Throttle, now instant.Instant, key uint64, w *queue.Waiter) {
 	t.Helper()
 	require.Equal(t, queue.Go, c.Enter(now, key, w).Verb, "at %v", now)
 }
 
-func mustHold(t *testing.T, c *Cooldown, now instant.Instant, key uint64, w *queue.Waiter, until instant.Instant) {
+func mustHold(t *testing.T, c *Throttle, now instant.Instant, key uint64, w *queue.Waiter, until instant.Instant) {
 	t.Helper()
 	if a := c.Enter(now, key, w); a.Verb != queue.Wait || a.Until != until {
 		t.Fatalf("at %v: %+v, want queue.Wait until %v", now, a, until)
@@ -39,8 +39,8 @@ func TestFigures(t *testing.T) {
 		[...]time.Duration{sweepEvery, memberGap, rampStep, rampTime, rampGap, rampBurst})
 }
 
-func TestCooldownHoldsAScope(t *testing.T) {
-	var c Cooldown
+func TestThrottleHoldsAScope(t *testing.T) {
+	var c Throttle
 	assert.True(t, c.Quiet(), "new and not quiet")
 	mustPass(t, &c, 0, 1, nil)
 	if got := c.Hold(0, 1, sec, exact, 0); got != sec {
@@ -62,50 +62,50 @@ func TestCooldownHoldsAScope(t *testing.T) {
 	assert.True(t, c.Quiet(), "not quiet after the ramp")
 }
 
-func TestCooldownExtends(t *testing.T) {
+func TestThrottleExtends(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		hold func(c *Cooldown)
+		hold func(c *Throttle)
 		want time.Duration // the hold's end
 	}{
-		{"a wait of nothing holds nothing", func(c *Cooldown) {
+		{"a wait of nothing holds nothing", func(c *Throttle) {
 			c.Hold(0, 1, 0, exact, 0)
 			c.Hold(0, 1, -sec, exact, 0)
 		}, 0},
-		{"a longer wait extends", func(c *Cooldown) {
+		{"a longer wait extends", func(c *Throttle) {
 			c.Hold(0, 1, sec, exact, 0)
 			c.Hold(0, 1, 3*sec, exact, 0)
 		}, 3 * sec},
-		{"a shorter wait does not shorten", func(c *Cooldown) {
+		{"a shorter wait does not shorten", func(c *Throttle) {
 			c.Hold(0, 1, 3*sec, exact, 0)
 			c.Hold(sec, 1, sec, exact, 0)
 		}, 3 * sec},
-		{"never longer than Max", func(c *Cooldown) {
+		{"never longer than Max", func(c *Throttle) {
 			c.Hold(0, 1, 365*24*time.Hour, exact, 0)
 		}, time.Minute},
-		{"without Max as long as asked", func(c *Cooldown) {
+		{"without Max as long as asked", func(c *Throttle) {
 			c.Hold(0, 1, time.Hour, Config{Max: -1, Jitter: -1}, 0)
 		}, time.Hour},
-		{"no overflow", func(c *Cooldown) {
+		{"no overflow", func(c *Throttle) {
 			c.Hold(sec, 1, instant.Forever, Config{Max: -1, Jitter: -1}, 0)
 		}, instant.Forever},
-		{"jitter goes upward, by half the wait", func(c *Cooldown) {
+		{"jitter goes upward, by half the wait", func(c *Throttle) {
 			c.Hold(0, 1, sec, Config{}, 0.5)
 		}, 1250 * ms},
-		{"and by a second at most", func(c *Cooldown) {
+		{"and by a second at most", func(c *Throttle) {
 			c.Hold(0, 1, 30*sec, Config{}, 0.5)
 		}, 30*sec + 500*ms},
-		{"one jitter per run of holds", func(c *Cooldown) {
+		{"one jitter per run of holds", func(c *Throttle) {
 			c.Hold(0, 1, sec, Config{}, 0.5)
 			c.Hold(0, 1, sec, Config{}, 0.9)
 			c.Hold(sec, 1, sec, Config{}, 0.9)
 		}, 2250 * ms},
-		{"a spread of one's own", func(c *Cooldown) {
+		{"a spread of one's own", func(c *Throttle) {
 			c.Hold(0, 1, sec, Config{Jitter: 10 * sec}, 0.5)
 		}, 6 * sec},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var c Cooldown
+			var c Throttle
 			tt.hold(&c)
 			assert.Equal(t, instant.At(tt.want), c.Held(0, 1))
 		})
@@ -113,8 +113,8 @@ func TestCooldownExtends(t *testing.T) {
 }
 
 // No response ends a hold before its time.
-func TestCooldownIsStrict(t *testing.T) {
-	var c Cooldown
+func TestThrottleIsStrict(t *testing.T) {
+	var c Throttle
 	w := queue.NewWaiter()
 	c.Hold(sec, 1, 10*sec, exact, 0)
 	mustHold(t, &c, sec, 1, w, 11*sec)
@@ -128,8 +128,8 @@ func TestCooldownIsStrict(t *testing.T) {
 
 // A request waits for holds as long as it was told, however often they are renewed, and goes
 // out of its turn then. Others wait on.
-func TestCooldownPatience(t *testing.T) {
-	var c Cooldown
+func TestThrottlePatience(t *testing.T) {
+	var c Throttle
 	c.Hold(0, 1, 10*sec, exact, 0)
 	first, patient := queue.NewWaiter(), queue.NewWaiter()
 	first.Until, patient.Until = 40*sec, 15*sec
@@ -145,8 +145,8 @@ func TestCooldownPatience(t *testing.T) {
 
 // A waiter with a deadline asks at the end that it was told. So it hears then that the hold has
 // become longer than its time.
-func TestCooldownLengthened(t *testing.T) {
-	var c Cooldown
+func TestThrottleLengthened(t *testing.T) {
+	var c Throttle
 	c.Hold(0, 1, sec, exact, 0)
 	first, w := queue.NewWaiter(), queue.NewWaiter()
 	w.By = 3 * sec
@@ -159,8 +159,8 @@ func TestCooldownLengthened(t *testing.T) {
 
 // A deadline behind the hold leaves half of the time between them to the jitter. The ramp of a
 // scope that nobody waits for is forgotten at its end.
-func TestCooldownJitterBeforeADeadline(t *testing.T) {
-	var c Cooldown
+func TestThrottleJitterBeforeADeadline(t *testing.T) {
+	var c Throttle
 	assert.EqualValues(t, sec, c.Hold(sec, 1, 0, exact, 0), "no wait holds nothing")
 	assert.EqualValues(t, 2*sec, c.Hold(0, 1, sec, Config{Jitter: time.Second}, 1))
 	w := queue.NewWaiter()
@@ -173,7 +173,7 @@ func TestCooldownJitterBeforeADeadline(t *testing.T) {
 	assert.True(t, c.HeldSince(0, 1, 0))
 	assert.False(t, c.HeldSince(0, 1, c.Refusals()) || c.HeldSince(sec, 1, 0) || c.HeldSince(0, 2, 0))
 
-	var over Cooldown
+	var over Throttle
 	w = queue.NewWaiter()
 	over.Hold(0, 1, sec, exact, 0)
 	mustHold(t, &over, 0, 1, w, sec)
@@ -184,13 +184,13 @@ func TestCooldownJitterBeforeADeadline(t *testing.T) {
 
 // At most 300 requests go in any 100 ms, whatever is answered. Requests that come 10 s after the
 // hold go at once.
-func TestCooldownMost(t *testing.T) {
-	var c Cooldown
+func TestThrottleMost(t *testing.T) {
+	var c Throttle
 	cl := &hosttest.Clock{}
 	var went []instant.Instant
 	c.Hold(0, 1, sec, exact, 0)
 	start := func(onGo func()) func() {
-		return func() { (&cooldownRequest{clock: cl, c: &c, key: 1, onGo: onGo}).start() }
+		return func() { (&throttleRequest{clock: cl, c: &c, key: 1, onGo: onGo}).start() }
 	}
 	const n = 5000
 	for range n {
@@ -213,8 +213,8 @@ func TestCooldownMost(t *testing.T) {
 	assert.Equal(t, n, late)
 }
 
-func TestCooldownUnusedSlotsAreNotSaved(t *testing.T) {
-	var c Cooldown
+func TestThrottleUnusedSlotsAreNotSaved(t *testing.T) {
+	var c Throttle
 	c.Hold(0, 1, sec, exact, 0)
 	mustPass(t, &c, 4*sec, 1, nil)
 	mustHold(t, &c, 4*sec, 1, nil, instant.At(4*sec+rampStep))
@@ -224,8 +224,8 @@ func TestCooldownUnusedSlotsAreNotSaved(t *testing.T) {
 
 // Responses to requests from before the hold do not make the ramp steeper. Failures do
 // not either, because they are not reported.
-func TestCooldownOldResponses(t *testing.T) {
-	var c Cooldown
+func TestThrottleOldResponses(t *testing.T) {
+	var c Throttle
 	c.Hold(sec, 1, sec, exact, 0)
 	mustPass(t, &c, 2*sec, 1, nil)
 	for range 10 {
@@ -242,8 +242,8 @@ func TestCooldownOldResponses(t *testing.T) {
 // If the credentials change with every request, memory stays bounded. A hold for which
 // somebody waits stays. Of the others the hold that ends first makes room. No scope is
 // held by the refusals of others.
-func TestCooldownIsBounded(t *testing.T) {
-	var c Cooldown
+func TestThrottleIsBounded(t *testing.T) {
+	var c Throttle
 	const hour = time.Hour
 	for i := range uint64(10) {
 		c.Hold(0, i, hour, Config{Max: -1, Jitter: -1}, 0)
@@ -285,8 +285,8 @@ func TestCooldownIsBounded(t *testing.T) {
 
 // A hold that is over and has waiters stays longer than a running one that has none, and goes before
 // one that has. Then its waiters hear of it.
-func TestCooldownOfReturningWaiters(t *testing.T) {
-	var c Cooldown
+func TestThrottleOfReturningWaiters(t *testing.T) {
+	var c Throttle
 	w := queue.NewWaiter()
 	c.Hold(0, 0, sec, exact, 0)
 	c.Enter(0, 0, w)
@@ -304,8 +304,8 @@ func TestCooldownOfReturningWaiters(t *testing.T) {
 }
 
 // A hold of the fleet holds as a hold of a response to this process does, and is bounded.
-func TestCooldownHeldByTheFleet(t *testing.T) {
-	var c Cooldown
+func TestThrottleHeldByTheFleet(t *testing.T) {
+	var c Throttle
 	c.HoldForFleet(0, 1, 10*sec, exact, 0)
 	w := queue.NewWaiter()
 	mustHold(t, &c, 5*sec, 1, w, 10*sec)
@@ -316,7 +316,7 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 	mustPass(t, &c, 10*sec, 1, w)
 
 	for _, conf := range []Config{exact, {Max: -1, Jitter: -1}} {
-		var c Cooldown
+		var c Throttle
 		c.HoldForFleet(0, 1, 24*time.Hour, conf, 0)
 		assert.Equal(t, instant.At(min(conf.Longest(), queue.MaxHeard)), c.Held(0, 1))
 	}
@@ -324,8 +324,8 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 
 // A hold that only the fleet was told takes three quarters of the time to a deadline, with the ramp
 // behind it. As soon as a response to this process says the same, it takes all.
-func TestCooldownHeldByTheFleetAndADeadline(t *testing.T) {
-	var c Cooldown
+func TestThrottleHeldByTheFleetAndADeadline(t *testing.T) {
+	var c Throttle
 	c.HoldForFleet(0, 1, 30*sec, exact, 0)
 	dated := func(by instant.Instant) *queue.Waiter {
 		w := queue.NewWaiter()
@@ -340,7 +340,7 @@ func TestCooldownHeldByTheFleetAndADeadline(t *testing.T) {
 	c.Hold(17*sec, 1, 13*sec, exact, 0) // it is refused
 	mustHold(t, &c, 17*sec, 1, other, 30*sec)
 
-	c = Cooldown{}
+	c = Throttle{}
 	c.HoldForFleet(0, 1, 3*sec, exact, 0)
 	c.Enter(sec, 1, queue.NewWaiter())
 	w = dated(5 * sec)
@@ -350,8 +350,8 @@ func TestCooldownHeldByTheFleetAndADeadline(t *testing.T) {
 }
 
 // A fleet never takes the place of a hold that a response to this process asked for.
-func TestCooldownOfTheFleetMakesNoRoom(t *testing.T) {
-	var c Cooldown
+func TestThrottleOfTheFleetMakesNoRoom(t *testing.T) {
+	var c Throttle
 	for i := range uint64(queue.MaxScopes) {
 		c.Hold(0, i, time.Hour, Config{Max: -1, Jitter: -1}, 0)
 	}
@@ -364,7 +364,7 @@ func TestCooldownOfTheFleetMakesNoRoom(t *testing.T) {
 }
 
 // The members of a fleet come back 20 ms apart.
-func TestCooldownForMember(t *testing.T) {
+func TestThrottleForMember(t *testing.T) {
 	for _, tt := range []struct {
 		conf    Config
 		members int

@@ -1,6 +1,6 @@
 // A hold and its bounds.
 
-package cooldown
+package throttle
 
 import (
 	"time"
@@ -66,7 +66,7 @@ const (
 
 // A hold is the record of a scope that has to wait. No request goes before the time
 // that the server named. With the jitter the hold lasts until open. Then its ramp
-// begins. The lock of its Cooldown guards it.
+// begins. The lock of its Throttle guards it.
 type hold struct {
 	own     instant.Instant // until then a response to this member asked to wait
 	heard   instant.Instant // until then a response asked that only the fleet was told of
