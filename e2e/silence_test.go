@@ -16,7 +16,7 @@ import (
 )
 
 // A client whose only connection swallows all bytes makes a slow attempt for each of two downloads, and
-// then goes on over a new connection. Without lanes all its attempts go over the dead connection.
+// then goes on over a new connection. Without other pools all its attempts go over the dead connection.
 func TestSilentConnection(t *testing.T) {
 	t.Parallel()
 	for _, c := range []client{s3Client(), azureClient(), githubClient()} {

@@ -31,7 +31,7 @@ func TestTransportInBubblesAndOutside(t *testing.T) {
 		rule    policy.Rule
 		answers []answer // of each request, by its attempts
 		want    error    // nil: each request gets "hello"
-		lane    bool     // the host has other pools
+		pool    bool     // the host has other pools
 		dead    bool     // they find no connection
 		many    int      // requests at a time; 0: one
 		upload  bool
@@ -55,8 +55,8 @@ func TestTransportInBubblesAndOutside(t *testing.T) {
 		"a quota":                     {rule: policy.Rule{QuotaPacing: policy.On}, answers: []answer{ok.Header("X-RateLimit-Limit", "2").Header("X-RateLimit-Remaining", "0").Header("X-RateLimit-Reset", "0")}, many: 3},
 		"a hold":                      {rule: policy.Rule{ShareRetryAfter: policy.On}, answers: []answer{faults.Status(429).RetryAfter(0), ok}, many: 3},
 		"a Timeout of a client":       {answers: []answer{faults.Hang()}, limit: 5 * ms, want: context.DeadlineExceeded},
-		"other pools":                 {rule: policy.Rule{AttemptTimeout: 5 * ms}, answers: []answer{faults.ConnReset(), faults.ConnReset(), ok}, lane: true, many: 3},
-		"a pool without a connection": {answers: []answer{faults.ConnReset(), faults.ConnReset(), ok}, lane: true, dead: true},
+		"other pools":                 {rule: policy.Rule{AttemptTimeout: 5 * ms}, answers: []answer{faults.ConnReset(), faults.ConnReset(), ok}, pool: true, many: 3},
+		"a pool without a connection": {answers: []answer{faults.ConnReset(), faults.ConnReset(), ok}, pool: true, dead: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := rt(func(req *http.Request) (*http.Response, error) {
@@ -70,7 +70,7 @@ func TestTransportInBubblesAndOutside(t *testing.T) {
 			use := func(t *testing.T) {
 				if tr == nil {
 					config := transport.Config{Base: server, Rule: row.rule.Or(base)}
-					if row.lane {
+					if row.pool {
 						config.NewPool = func(string) http.RoundTripper { return server }
 					}
 					if row.dead {

@@ -480,7 +480,7 @@ func TestReasonsOfAnEnd(t *testing.T) {
 			last := seen.events()[len(seen.events())-1]
 			assert.Equal(t, row.reason, last.Reason)
 			require.NotEmpty(t, log.records())
-			line := log.records()[len(log.records())-1] // the first is about the lanes
+			line := log.records()[len(log.records())-1] // the first is about the pools
 			assert.Equal(t, string(row.reason), attr(line, "reason"))
 		})
 	}
@@ -629,7 +629,7 @@ type situation struct {
 	rule policy.Rule
 	tls  ts.TLS            // of a server, if there is no base
 	base http.RoundTripper // nil: a server with faulty TLS
-	lane http.RoundTripper // of other connections; nil: the base has one pool only
+	pool http.RoundTripper // of other connections; nil: the base has one pool only
 	play func(*testing.T, *transport.Transport, string)
 	busy bool // only the first line of each kind is shown, without numbers
 
@@ -733,13 +733,13 @@ func TestLinesInTheDocs(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				once(t, tr, url)
 			}},
-		{name: "connections die without a word", rule: policy.Rule{AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second)}, base: script(faults.Hang()), lane: script(faults.Status(200)),
+		{name: "connections die without a word", rule: policy.Rule{AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second)}, base: script(faults.Hang()), pool: script(faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				for range 3 {
 					once(t, tr, url)
 				}
 			}},
-		{name: "one of the servers behind a balancer is bad", rule: policy.Rule{Backoff: backoff.Constant(10 * time.Millisecond)}.Or(exact), base: script(faults.Status(503)), lane: script(faults.Status(200)),
+		{name: "one of the servers behind a balancer is bad", rule: policy.Rule{Backoff: backoff.Constant(10 * time.Millisecond)}.Or(exact), base: script(faults.Status(503)), pool: script(faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				for range 9 {
 					once(t, tr, url)
@@ -802,8 +802,8 @@ func TestLinesInTheDocs(t *testing.T) {
 			if s.debug {
 				c.Logger = log.logger()
 			}
-			if s.lane != nil {
-				c.NewPool = func(string) http.RoundTripper { return s.lane }
+			if s.pool != nil {
+				c.NewPool = func(string) http.RoundTripper { return s.pool }
 			}
 			if strings.Contains(s.name, "of a fleet") {
 				c.Fleet = fleettest.Link(headersSeen{heard})

@@ -73,7 +73,7 @@ func allHooks() *transport.Trace {
 type scene struct {
 	rule     policy.Rule
 	text     string // of the rule
-	lanes    bool
+	pools    bool
 	requests []sceneRequest
 	jitter   bool // an answer asks for a wait or is cut, so the time of an attempt is random
 }
@@ -132,7 +132,7 @@ func newScene(seed uint64) *scene {
 	})
 	one(4, "Hedge", func(p *policy.Rule) { p.Hedge.Delay = 307 * time.Millisecond })
 	one(8, "Upload", func(p *policy.Rule) { p.ReplayBuffer = policy.Off })
-	one(4, "Lane", func(*policy.Rule) { s.lanes = true })
+	one(4, "Pools", func(*policy.Rule) { s.pools = true })
 	for range 1 + r.IntN(4) {
 		q := sceneRequest{
 			method: pick(r, "GET", "GET", "GET", "POST", "PUT", "HEAD"), body: pick(r, "", "GetBody", "one-shot", "seeks"),
@@ -212,14 +212,14 @@ func (s *scenePlay) noteCall(name string, o classify.Outcome) {
 
 func (s *scenePlay) RoundTrip(req *http.Request) (*http.Response, error) { return s.answer(req, "") }
 
-func (s *scenePlay) answer(req *http.Request, lane string) (*http.Response, error) {
+func (s *scenePlay) answer(req *http.Request, pool string) (*http.Response, error) {
 	i := req.Context().Value(sceneKey{}).(int)
 	var sent []byte
 	if req.Body != nil {
 		sent, _ = io.ReadAll(req.Body)
 		_ = req.Body.Close()
 	}
-	s.note(i, "arrival: %s %v %q %s", req.Method, req.Header, sent, lane)
+	s.note(i, "arrival: %s %v %q %s", req.Method, req.Header, sent, pool)
 	s.mu.Lock()
 	answers := s.requests[i].answers
 	a := answers[min(s.arrived[i], len(answers)-1)]
@@ -352,9 +352,9 @@ func playScene(t *testing.T, scene *scene, observer string) (text, lines string)
 			}
 			return a
 		}}))}
-		if scene.lanes {
+		if scene.pools {
 			c.NewPool = func(string) http.RoundTripper {
-				return rt(func(req *http.Request) (*http.Response, error) { return s.answer(req, "lane") })
+				return rt(func(req *http.Request) (*http.Response, error) { return s.answer(req, "pool") })
 			}
 		}
 		ask := c.Rule.Classify

@@ -71,7 +71,7 @@ func slowly(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A base without settings of its own speaks HTTP/2, and so do its lanes: after a deadline and
+// A base without settings of its own speaks HTTP/2, and so do its pools: after a deadline and
 // after responses of a bad server.
 func TestLanesOfAPlainBaseSpeakHTTP2(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(slowly))
@@ -271,8 +271,8 @@ func TestSlowResponseWhileNothingConnects(t *testing.T) {
 	tr.CloseIdleConnections()
 }
 
-// An order is sent once, over the lane that the host has, if its body cannot be made again and
-// the new lane gets no connection.
+// An order is sent once, over the pool that the host has, if its body cannot be made again and
+// the new pool gets no connection.
 func TestBodyOfAnAttemptThatFoundNoConnection(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		cfg.Routes = map[string]ts.Script{"/slow": {ts.Hang()}}

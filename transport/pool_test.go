@@ -842,7 +842,7 @@ func TestPoolsOfAnotherBase(t *testing.T) {
 		w.die()
 		if cfg.HTTP2 {
 			assert.Error(t, w.get().err)
-			count(t, 1, made, "lane made")
+			count(t, 1, made, "pool made")
 			time.Sleep(10 * time.Second)
 		} else {
 			w.ok(w.get(), attemptTime+20*time.Millisecond)

@@ -43,7 +43,7 @@ var servers = map[string]func(req *http.Request, n int64) (*http.Response, error
 	"left.test":   held, // no more requests come when it is held
 	"flaky.test":  func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%5/4)) },
 	"fair.test":   func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%20/19)) },
-	"stuck.test":  func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 503) }, // over the first lane
+	"stuck.test":  func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 503) }, // over the first pool
 	"slow.test":   slow,
 	"cutter.test": cut,
 	"hasty.test": func(req *http.Request, n int64) (*http.Response, error) { // for a hedge
@@ -120,10 +120,10 @@ func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
 	return servers[req.URL.Host](req, n)
 }
 
-// An otherLane is a base for which the balancer before stuck.test chooses a healthy server.
-type otherLane struct{ *base }
+// An otherPool is a base for which the balancer before stuck.test chooses a healthy server.
+type otherPool struct{ *base }
 
-func (b otherLane) RoundTrip(req *http.Request) (*http.Response, error) {
+func (b otherPool) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Host == "stuck.test" {
 		return answer(req, 200)
 	}
@@ -172,7 +172,7 @@ func play(t *testing.T) (all *samples) {
 		}
 		c := transport.Config{
 			Base:    b,
-			NewPool: func(string) http.RoundTripper { return otherLane{b} },
+			NewPool: func(string) http.RoundTripper { return otherPool{b} },
 			Traces:  []*transport.Trace{telemetry.Trace()},
 			Rule:    policy.Rule{Backoff: backoff.Constant(100 * time.Millisecond), RetryBudget: policy.RetryBudget{Ratio: 0.1, MinPerSecond: 0.5}},
 			Hosts:   rules,
