@@ -87,7 +87,7 @@ func withMetrics(config transport.Config, registry prometheus.Registerer) (*tran
 	if err != nil {
 		return nil, err
 	}
-	config.Traces = []*transport.Trace{telemetry.Trace()}
+	config.Traces = append(config.Traces, telemetry.Trace())
 	tr, err := transport.New(config)
 	if err == nil {
 		_, err = telemetry.Observe(tr) // for the gauges of the hosts

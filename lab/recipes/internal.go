@@ -16,7 +16,7 @@ func internal(log *slog.Logger) transport.Config {
 		Idempotent:     func(*http.Request) bool { return true }, // its POSTs only ask
 		AttemptTimeout: 200 * time.Millisecond,                   // four times the p99
 		Backoff:        backoff.Constant(10 * time.Millisecond),
-		Hedge:          policy.Hedge{Percentile: 97}, // beside the slowest 3 % of requests with transport.WithIdempotent(ctx)
+		Hedge:          policy.Hedge{Percentile: 97}, // beside the slowest 3 %; a POST needs transport.WithIdempotent(ctx)
 	}.Or(profile.Service())
 	return transport.Config{
 		Logger: log,
