@@ -23,8 +23,7 @@ const maxCounted = 1024
 type counts struct {
 	Kinds    map[string]uint64 `json:"kinds"`    // attempts, by why they were made
 	Outcomes map[string]uint64 `json:"outcomes"` // attempts, by status or kind of error
-	Queued   map[string]times  `json:"queued"`   // time in queues, by limit
-	Waited   times             `json:"waited"`   // before retries
+	Waited   map[string]times  `json:"waited"`   // before retries and for limits, by reason
 	Took     times             `json:"took"`     // successes, until their headers
 	Slow     uint64            `json:"slow"`     // successes that took long
 	Failed   uint64            `json:"failed"`   // requests that ended with an error, a 429 or a 5xx
@@ -75,8 +74,8 @@ func (t *tally) attempt(e *transport.AttemptEnd) (slow bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.of(e.Host)
-	c.Waited.add(e.Delay)
-	c.queued(e.WaitedFor, e.Waited)
+	c.waited(transport.ReasonRetry, e.Delay)
+	c.waited(e.WaitedFor, e.Waited)
 	c.Kinds[string(e.Kind)]++
 	c.Outcomes[outcome(e.Response, e.Err)]++
 	if isFailure(e.Response) {
@@ -95,7 +94,7 @@ func (t *tally) request(e *transport.RequestEnd) {
 	defer t.mu.Unlock()
 	c := t.of(e.Host)
 	if e.Attempts == 0 {
-		c.queued(e.Reason, e.Waited)
+		c.waited(e.Reason, e.Waited)
 	}
 	if isFailure(e.Response) && e.Reason != transport.ReasonCanceled {
 		c.Failed++
@@ -120,7 +119,7 @@ func (t *tally) of(host string) *counts {
 	if len(t.hosts) >= maxCounted {
 		delete(t.hosts, t.order.Remove(t.order.Back()).(*counts).host)
 	}
-	c := &counts{Kinds: map[string]uint64{}, Outcomes: map[string]uint64{}, Queued: map[string]times{}, host: host}
+	c := &counts{Kinds: map[string]uint64{}, Outcomes: map[string]uint64{}, Waited: map[string]times{}, host: host}
 	if t.hosts == nil {
 		t.hosts = map[string]*list.Element{}
 	}
@@ -139,12 +138,12 @@ func (t *tally) all() map[string]counts {
 	return all
 }
 
-// queued counts the time in the queue of a limit.
-func (c *counts) queued(limit transport.Reason, d time.Duration) {
+// waited counts a wait, unless there was none.
+func (c *counts) waited(why transport.Reason, d time.Duration) {
 	if d > 0 {
-		t := c.Queued[string(limit)]
+		t := c.Waited[string(why)]
 		t.add(d)
-		c.Queued[string(limit)] = t
+		c.Waited[string(why)] = t
 	}
 }
 
@@ -155,7 +154,7 @@ func isFailure(resp *http.Response) bool {
 
 func (c *counts) clone() counts {
 	copied := *c
-	copied.Kinds, copied.Outcomes, copied.Queued = maps.Clone(c.Kinds), maps.Clone(c.Outcomes), maps.Clone(c.Queued)
+	copied.Kinds, copied.Outcomes, copied.Waited = maps.Clone(c.Kinds), maps.Clone(c.Outcomes), maps.Clone(c.Waited)
 	return copied
 }
 

@@ -135,7 +135,7 @@ func TestDecisions(t *testing.T) {
 		}
 		rows := shown(t, d, tr).Recent
 		require.Len(t, rows, 4)
-		assert.Equal(t, "503 retry 2", fmt.Sprint(rows[0].Outcome, " ", rows[0].Reason, " ", rows[0].Wait))
+		assert.Equal(t, "503 retry 2", fmt.Sprint(rows[0].Outcome, " ", rows[0].Reason, " ", rows[0].Delay))
 		assert.Equal(t, "503 max_attempts", fmt.Sprint(rows[1].Outcome, " ", rows[1].Reason))
 		assert.Equal(t, "401 final", fmt.Sprint(rows[2].Outcome, " ", rows[2].Reason))
 		assert.Equal(t, "POST 503 not_idempotent 7", fmt.Sprint(rows[3].Method, " ", rows[3].Outcome, " ", rows[3].Reason, " ", rows[3].Count))
@@ -368,8 +368,7 @@ func TestCounts(t *testing.T) {
 	assert.Equal(t, map[string]uint64{"200": 1, "503": 1, "connection_refused": 2}, c.Outcomes)
 	assert.EqualValues(t, 2, c.retries())
 	assert.EqualValues(t, 5, c.Failed)
-	assert.Equal(t, times{4, 4}, c.Waited)
-	assert.Equal(t, map[string]times{"rate_limit": {1, 1}}, c.Queued)
+	assert.Equal(t, map[string]times{"retry": {4, 4}, "rate_limit": {1, 1}}, c.Waited)
 	c.Kinds["first"] = 99 // it is a copy
 	assert.EqualValues(t, 2, counts.all()["h"].Kinds["first"])
 	counts.attempt(attempt("h", transport.AttemptFirst, 404, transport.ReasonFinal))
@@ -436,8 +435,8 @@ func TestSlowSuccess(t *testing.T) {
 		assert.EqualValues(t, 1, h.Slow)
 		assert.EqualValues(t, 12, h.Took.N)
 		assert.InDelta(t, 4.8, h.Took.Sum, 1e-9)
-		assert.EqualValues(t, 10, h.Queued["rate_limit"].N)
-		assert.InDelta(t, 8.2, h.Queued["rate_limit"].Sum, 1e-6)
+		assert.EqualValues(t, 10, h.Waited["rate_limit"].N)
+		assert.InDelta(t, 8.2, h.Waited["rate_limit"].Sum, 1e-6)
 	})
 }
 

@@ -59,24 +59,26 @@ func put[T any, P row[T]](all []T, n T, within time.Duration) []T {
 // neither.
 type decision struct {
 	counted
-	Method  string  `json:"method"`
-	Host    string  `json:"host"`
-	Kind    string  `json:"kind"`
-	Number  int     `json:"number"`
-	Outcome string  `json:"outcome"`
-	Reason  string  `json:"reason"`
-	Addr    string  `json:"addr,omitempty"`
-	Hint    float64 `json:"hint"`   // seconds that the server asked for, of the latest
-	Wait    float64 `json:"wait"`   // seconds, of the latest
-	Queued  float64 `json:"queued"` // seconds, of the latest
-	Slow    bool    `json:"slow"`   // a success that took long
-	Took    float64 `json:"took"`   // seconds, of the latest
+	Method  string `json:"method"`
+	Host    string `json:"host"`
+	Kind    string `json:"kind"`
+	Number  int    `json:"number"`
+	Outcome string `json:"outcome"`
+	Reason  string `json:"reason"`
+	Addr    string `json:"addr,omitempty"`
+	Slow    bool   `json:"slow"` // a success that took long
+
+	// These are seconds, of the latest.
+	RetryAfter float64 `json:"retry_after"` // that the server asked for
+	Delay      float64 `json:"delay"`       // until the next attempt
+	Waited     float64 `json:"waited"`      // for limits
+	Took       float64 `json:"took"`
 }
 
 // same reports whether two decisions can be one row.
 func (d *decision) same(o *decision) bool {
 	a, b := *d, *o
-	a.counted, a.Hint, a.Wait, a.Queued, a.Took = b.counted, b.Hint, b.Wait, b.Queued, b.Took
+	a.counted, a.RetryAfter, a.Delay, a.Waited, a.Took = b.counted, b.RetryAfter, b.Delay, b.Waited, b.Took
 	return a == b
 }
 
@@ -95,7 +97,7 @@ func (r *recent) attempt(e *transport.AttemptEnd, slow bool) {
 	}
 	r.add(e.Request, decision{
 		Host: e.Host, Kind: string(e.Kind), Number: e.Number, Outcome: outcome(e.Response, e.Err), Reason: string(e.Reason), Addr: e.Addr,
-		Hint: e.RetryAfter.Seconds(), Wait: e.Delay.Seconds(), Queued: e.Waited.Seconds(), Slow: slow, Took: e.Duration.Seconds(),
+		Slow: slow, RetryAfter: e.RetryAfter.Seconds(), Delay: e.Delay.Seconds(), Waited: e.Waited.Seconds(), Took: e.Duration.Seconds(),
 	})
 }
 
@@ -105,7 +107,7 @@ func (r *recent) request(e *transport.RequestEnd) {
 		return
 	}
 	r.add(e.Request, decision{
-		Host: e.Host, Number: e.Attempts, Outcome: outcome(e.Response, e.Err), Reason: string(e.Reason), Queued: e.Waited.Seconds(),
+		Host: e.Host, Number: e.Attempts, Outcome: outcome(e.Response, e.Err), Reason: string(e.Reason), Waited: e.Waited.Seconds(),
 	})
 }
 
