@@ -9,7 +9,7 @@
 //
 // Each request has a span of kind internal, named "aplomb GET" after its method. It ends
 // with the response's body, or with RoundTrip if there is no body. It has the events
-// retry and hedge.
+// hedge, and retry with aplomb.attempt.number, aplomb.delay in seconds, and the result.
 //
 // Below it each attempt has a span of kind client, named after the method. It ends at the time
 // of the headers of the response. The attempts to continue a cut body belong to the same
