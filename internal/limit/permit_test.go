@@ -155,6 +155,7 @@ func TestAcquire(t *testing.T) {
 		"rate of costs":           {costly, take, 0, 0, 0, "", time.Second, "rate"},
 		"limiter":                 {limited, take, 0, 0, 0, "", 4 * time.Second, "limiter"},
 		"limiter and deadline":    {limited, take, 3 * time.Second, 0, 0, LimitConcurrency, 3 * time.Second, "limiter"},
+		"limiter after its time":  {limited, take, 0, -time.Second, WhyOverdue, LimitConcurrency, 0, ""},
 		"limiter that refuses":    {refusing, take, 0, 0, WhyFull, LimitConcurrency, 0, ""},
 		"limiter and rate":        {both, take, 0, 0, 0, "", 4 * time.Second, "limiter rate"},
 		"limiter, rate, deadline": {limited.Or(rated), take, 3 * time.Second, 0, WhyLate, LimitRate, 0, ""},
@@ -173,7 +174,7 @@ func TestAcquire(t *testing.T) {
 				assert.Equal(t, row.wait == 0 && row.limit == "", at.TryAcquire(r, s.registry.Now()), "at once")
 				at.Cancel(r)
 				var latest instant.Instant
-				if row.latest > 0 {
+				if row.latest != 0 {
 					latest = s.registry.Now().Add(row.latest)
 				}
 				if row.wait > 0 { // one comes before and leaves
@@ -192,7 +193,7 @@ func TestAcquire(t *testing.T) {
 				if row.limit != "" {
 					require.NotNil(t, no)
 					assert.Equal(t, []any{row.why, row.limit, no.Why == whyGone}, []any{no.Why, no.Limit, no.Err != nil})
-					if no.Why == WhyLate || no.Why == WhyOverdue {
+					if (no.Why == WhyLate || no.Why == WhyOverdue) && row.latest >= 0 {
 						assert.WithinRange(t, no.Until, start.Add(4*time.Second), start.Add(8*time.Second))
 						held := s.registry.TimeOf(r.State.Machines().Throttle.Held(s.registry.Now(), r.scopeKey()))
 						assert.Equal(t, row.limit == LimitThrottle, no.Until.Equal(held), "a hold with its jitter")
@@ -513,7 +514,7 @@ func TestHear(t *testing.T) {
 			}
 			return !new(Permit).TryAcquire(h.site.request(t, 0), h.now)
 		}},
-		{"no members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members}, 0, func(h *machines) bool { return h.site.registry.members() == 1 }},
+		{"no members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members}, 0, func(h *machines) bool { return h.site.registry.Size.Load() == 1 }},
 		{"too many members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 1 << 30}, 0, func(h *machines) bool { return h.site.registry.members() == 1<<24 }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -779,7 +780,11 @@ func TestTold(t *testing.T) {
 		var went atomic.Int32
 		go func() { new(Permit).Acquire(s.request(t, 0), 0); went.Add(1) }()
 		time.Sleep(time.Millisecond)
+		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Wait: 50 * time.Millisecond})
+		time.Sleep(64 * time.Millisecond)
+		synctest.Wait()
 		assert.Zero(t, went.Load())
+		assert.Equal(t, []any{3, fleetmsg.AskTokens}, []any{len(s.sent), s.sent[2].Kind}, "it asks again, although it waits in the queue of the limiter")
 		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Wait: time.Minute})
 		synctest.Wait()
 		assert.EqualValues(t, 1, went.Load())

@@ -48,7 +48,7 @@ func TestGrow(t *testing.T) {
 		}
 		assert.Equal(t, row.l.limit, l.limit, name)
 		l.grow(200, row.trip)
-		assert.Equal(t, row.limit, l.limit, name)
+		assert.Equal(t, []int{row.limit, 0}, []int{l.limit, int(l.grown)}, name)
 	}
 	l := growth{limit: 3, grown: 5, full: true, calm: true}
 	l.cutDown()

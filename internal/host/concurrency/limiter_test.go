@@ -123,7 +123,7 @@ func TestLimiterWaitsForTheRate(t *testing.T) {
 	if got := b.enter(sec); got.Verb != queue.Wait || got.Ask != 2*sec || got.ForRate {
 		t.Errorf("the rate comes first: %+v", got)
 	}
-	if got := b.enter(2 * sec); got.Verb != queue.Wait || got.Ask != instant.Never || got.ForRate {
+	if got := b.enter(2 * sec); got.Verb != queue.Wait || got.Ask != instant.Never || got.ForRate || got.Until != 0 {
 		t.Errorf("the limit is used up: %+v", got)
 	}
 	if got := g.State(); got.InFlight != 10 || got.Waiting != 1 {
@@ -146,6 +146,14 @@ func TestLimiterWaitsForTheRate(t *testing.T) {
 	a.enter(4 * sec)
 	a.mustGo(5 * sec)
 	assert.Equal(t, g.RateTime(5*sec), g.RateTime(6*sec), "it went")
+	g = Limiter{}
+	fill(t, &g, 5*sec, 8)
+	for range 4 {
+		v := visit(t, &g)
+		v.conf.Rate = rate
+		v.enter(5 * sec)
+	}
+	assert.Equal(t, 2, g.Wants(), "there are two slots")
 }
 
 func TestLimiterRelease(t *testing.T) {
