@@ -832,7 +832,7 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 		"plain":    {},
 		"timed":    {AttemptTimeout: time.Minute},
 		"stall":    {StallTimeout: time.Minute},
-		"gated":    {Concurrency: policy.Concurrency{Enabled: policy.On}},
+		"limited":  {Concurrency: policy.Concurrency{Enabled: policy.On}},
 		"observed": {AttemptTimeout: time.Minute},
 	} {
 		inBubble(t, name, func(t *testing.T) {

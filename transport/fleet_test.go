@@ -441,11 +441,11 @@ func TestFleetSickMembers(t *testing.T) {
 // All members together keep to the rate, and a member that wants little gets it.
 func TestFleetRate(t *testing.T) {
 	const members = 20
-	for _, gated := range []bool{false, true} {
-		inBubble(t, fmt.Sprint("limiter ", gated), func(t *testing.T) {
+	for _, limited := range []bool{false, true} {
+		inBubble(t, fmt.Sprint("limiter ", limited), func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
 			rule := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 100, Burst: 1}}
-			if gated {
+			if limited {
 				rule.Concurrency = policy.Concurrency{Enabled: policy.On, Initial: 100}
 			}
 			c := newCrew(t, members, f, rule, func(_ int, req *http.Request) (*http.Response, error) {

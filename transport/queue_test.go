@@ -200,10 +200,10 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 // A request whose turn by the rate comes after its deadline is refused at once,
 // with and without a concurrency limit.
 func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
-	for name, gated := range map[string]policy.Switch{"rate": policy.Off, "rate and limiter": policy.On} {
+	for name, limited := range map[string]policy.Switch{"rate": policy.Off, "rate and limiter": policy.On} {
 		inBubble(t, name, func(t *testing.T) {
 			base := script(faults.Status(200))
-			tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: policy.Concurrency{Enabled: gated}}}, base)
+			tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: policy.Concurrency{Enabled: limited}}}, base)
 			ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
 			defer cancel()
 			var wg sync.WaitGroup

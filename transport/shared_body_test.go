@@ -446,12 +446,12 @@ func TestEarlyRedirectOfOneReader(t *testing.T) {
 // A request whose own body fails is sent once, and its caller gets that error. The host, its
 // limiter, its connections and its budget are not to blame, whatever the error looks like.
 func TestSourceOfAnUploadFails(t *testing.T) {
-	gated := policy.Concurrency{Max: 100, Initial: 100}
+	limited := policy.Concurrency{Max: 100, Initial: 100}
 	rules := map[string]policy.Rule{
-		"default":     {Concurrency: gated},
-		"API":         policy.Rule{Concurrency: gated}.Or(profile.API()),
-		"Service":     policy.Rule{Concurrency: gated}.Or(profile.Service()),
-		"one attempt": {Concurrency: gated, MaxAttempts: 1},
+		"default":     {Concurrency: limited},
+		"API":         policy.Rule{Concurrency: limited}.Or(profile.API()),
+		"Service":     policy.Rule{Concurrency: limited}.Or(profile.Service()),
+		"one attempt": {Concurrency: limited, MaxAttempts: 1},
 	}
 	causes := map[string]error{
 		"an error of its own": errors.New("disk error"),

@@ -134,21 +134,21 @@ func (l *growth) free(now instant.Instant, used int, wanted bool) {
 // start if a limit was left low because nobody used it up. After
 // a pause the limit takes a single step, because a host that served many
 // requests once may soon be asked to do so again.
-func (l *growth) review(now instant.Instant, closed bool, start, within int) (limit int) {
+func (l *growth) review(now instant.Instant, open bool, start, within int) (limit int) {
 	if now.Sub(l.window) < useWindow {
 		return l.limit
 	}
-	if !closed {
+	if !open {
 		l.limit = min(l.limit, max(start, (l.limit+l.peak+1)/2))
 	}
-	if !closed && !l.cut {
+	if !open && !l.cut {
 		l.limit = max(l.limit, start)
 		if l.wary = l.wary && l.full; !l.wary {
 			l.threshold = l.limit
 		}
 	}
 	l.calm = !l.cut
-	l.peak, l.window, l.cut = within, now, closed
+	l.peak, l.window, l.cut = within, now, open
 	return l.limit
 }
 

@@ -146,11 +146,11 @@ type State struct {
 	ForRate                  int // requests in the queue while its first waits for the rate
 	CircuitOpen              bool
 	Since                    instant.Instant // while open: when the failures began
-	Fleet                    bool            // others said that it is closed, or open
+	Fleet                    bool            // others said that it is open, or closed
 }
 
 // Turns returns how often the circuit has opened and closed. It is odd while the circuit is
-// closed. It is a single atomic load.
+// open. It is a single atomic load.
 func (g *Limiter) Turns() uint32 { return g.outage.turns.Load() }
 
 // CircuitOpen reports whether the circuit is open.

@@ -22,8 +22,8 @@ const (
 	latestSlot  = time.Second
 
 	// probeTime is how long a probe may be under way without a response before
-	// the next probe may go. A probe that hangs for ever must not keep the limiter
-	// closed. The probe still closes the circuit if it succeeds later, because the
+	// the next probe may go. A probe that hangs for ever must not keep the circuit
+	// open. The probe still closes the circuit if it succeeds later, because the
 	// host may take longer than probeTime to respond.
 	probeTime = 10 * time.Second
 
