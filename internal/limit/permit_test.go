@@ -415,6 +415,7 @@ func TestRequest(t *testing.T) {
 		assert.Len(t, r.Req.Header, 1)
 		assert.Equal(t, "http://h.test", r.HostName())
 		assert.Equal(t, "http://xxxxx@h.test", SafeName(s.registry.Hosts.Acquire(&url.URL{Scheme: "http", Host: "u@h.test"})))
+		assert.Equal(t, s.registry.Now(), s.registry.Hosts.Now())
 		bare := &Request{Req: r.Req}
 		assert.Equal(t, "http://h.test", bare.HostName())
 		canceled := make(chan struct{})
