@@ -322,11 +322,11 @@ func (e *safeErr) Unwrap() error { return e.err }
 
 // withoutSecrets returns err if its text has no secrets, and otherwise an error that wraps it and
 // prints the text without them.
-func withoutSecrets(err error, known string) error {
+func withoutSecrets(err error, known *url.URL) error {
 	if err == nil {
 		return nil
 	}
-	if text := safeText(err, known); text != err.Error() {
+	if text := safeText(err, known.String()); text != err.Error() {
 		return &safeErr{err, text}
 	}
 	return err

@@ -111,7 +111,7 @@ func (x *retrier) tellStart(a *try, header http.Header) {
 func (c *call) tellEnd(told *context.Context, resp *http.Response, a Attempt) {
 	ctx := *told
 	*told = nil
-	a.Err = withoutSecrets(a.Err, c.Req.URL.String())
+	a.Err = withoutSecrets(a.Err, c.Req.URL)
 	e := AttemptEnd{Request: c.Req, Host: c.HostName(), Response: resp, Attempt: a}
 	for _, t := range c.traces() {
 		if t != nil && t.AttemptEnd != nil {

@@ -229,7 +229,7 @@ func (c observer) LogsState(lasting []news.Change) func() {
 }
 
 // Safe returns an error that prints without the secrets of URLs.
-func (c observer) Safe(err error) error { return withoutSecrets(err, c.Req.URL.String()) }
+func (c observer) Safe(err error) error { return withoutSecrets(err, c.Req.URL) }
 
 // hostChange returns a change as others see it.
 func (c observer) hostChange(v news.Change) HostChange {

@@ -85,7 +85,7 @@ func (a *Attempt) Copied() (out *Outgoing) {
 	var room []string // for the values of the header
 	switch {          // all that the attempt needs is a single allocation
 	case a.Link != nil:
-		if out = &a.Link.out; withMore {
+		if out, room = &a.Link.out, a.Link.room[:0]; withMore {
 			out.more = new(more)
 		}
 	case withMore && withValues:

@@ -127,6 +127,7 @@ type Link struct {
 	Proves bool // the class of the outcome depends on it; else only observers hear of it
 
 	out   Outgoing // the copy that the attempt sends
+	room  values   // for the header of the copy
 	trace httptrace.ClientTrace
 
 	asked atomic.Bool // a connection is wanted
