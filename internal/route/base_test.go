@@ -209,7 +209,7 @@ func speaks(base http.RoundTripper, req *http.Request) string {
 func TestBasesWithOnePool(t *testing.T) {
 	for url, base := range map[string]http.RoundTripper{
 		"http+unix://socket/": new(http.Transport),
-		"http://h.test/":      &http.Transport{MaxConnsPerHost: 5},
+		"http://h.test/":      &http.Transport{MaxConnsPerHost: 1},
 		"https://h.test/":     answering{},
 	} {
 		m := NewMaker(base, nil, func(func(*pool.Pools)) {})

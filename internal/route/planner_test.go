@@ -205,6 +205,13 @@ func TestPlanner(t *testing.T) {
 			assert.EqualValues(t, 2*want, other.lane.closed.Load(), "closed")
 		}
 		assert.Empty(t, other.told, "nobody said why")
+		other.pools().Failed(other.pools().Current(), pool.Proof, nil)
+		time.Sleep(time.Minute) // there may be a new pool again
+		o, trial = other.next()
+		require.NotNil(t, trial)
+		other.fails(o, syscall.ECONNRESET)
+		again, _ = other.next()
+		assert.Same(t, o.Pool, again.Pool, "after one reset")
 
 		assert.True(t, s.MayLeave())
 		assert.False(t, set(t, policy.Rule{}, 1, false).MayLeave(), "the base is no *http.Transport")
@@ -416,7 +423,8 @@ func TestDefaultBase(t *testing.T) {
 	req := getRequest(t, "https://h.test/")
 	for code, refused := range map[int]bool{503: true, 407: false, 200: false} {
 		err := b.OnProxyConnectResponse(t.Context(), nil, req, response(code, 1))
-		assert.Equal(t, refused, err != nil, code)
+		proxy, ok := errors.AsType[*limit.ProxyAnswer](err)
+		assert.Equal(t, refused, ok && proxy.Resp.Body == http.NoBody, code)
 	}
 	refusal, proxied := errors.New("Service Unavailable"), &http.Transport{Proxy: http.ProxyFromEnvironment}
 	assert.True(t, RefusedByProxy(proxied, req, refusal))
