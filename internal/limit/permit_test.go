@@ -684,10 +684,10 @@ func TestTold(t *testing.T) {
 		assert.NotContains(t, fmt.Sprint(s.told), "500", "it holds nothing")
 		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: 4 * time.Second})
 		s.update(t, policy.Rule{})
-		assert.True(t, new(Permit).TryAcquire(s.request(t, 0), s.registry.Now()), "an Update turned holds off")
 		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Scope: 1, Wait: 4 * time.Second})
-		held := s.request(t, 0).State.Machines().Throttle.Held(s.registry.Now(), 1)
-		assert.Zero(t, held, "an Update turned holds off")
+		r := s.request(t, 0)
+		assert.Zero(t, r.State.Machines().Throttle.Held(s.registry.Now(), 1), "an Update turned holds off")
+		assert.True(t, new(Permit).TryAcquire(r, s.registry.Now()), "nor do those before it hold")
 	})
 	for name, row := range map[string]struct {
 		rule policy.Rule
