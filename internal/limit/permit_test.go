@@ -734,6 +734,14 @@ func TestTold(t *testing.T) {
 		(&Permit{refused: &p.slot}).Cancel(r)
 		assert.True(t, new(Permit).TryAcquire(r, s.registry.Now()), "so does Cancel")
 	})
+	in(t, "a share of a quota, and then a slot", paced.Or(limited), func(t *testing.T, s *site) {
+		r, p, start := s.request(t, 0), new(Permit), time.Now()
+		require.Nil(t, p.Acquire(r, 0))
+		s.ends(t, 200, classify.Final, `Ratelimit: "d";r=3;t=40`, `Ratelimit-Policy: "d";q=100;w=60`) // one in 10 s
+		time.AfterFunc(4*time.Second, func() { p.Cancel(r) })
+		require.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
+		assert.Equal(t, 4*time.Second, time.Since(start), "it takes one share")
+	})
 	in(t, "too little time", limited, func(t *testing.T, s *site) {
 		for range 2 {
 			time.Sleep(time.Second)
