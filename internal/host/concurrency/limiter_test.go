@@ -384,7 +384,7 @@ func TestLimiterPassesThePermitOn(t *testing.T) {
 
 // A probe that waits for its caller leaves its permit to the next. A success of an old request lets
 // the limiter ask at once, although the fleet has named a later time.
-func TestGateAsksSooner(t *testing.T) {
+func TestLimiterAsksSooner(t *testing.T) {
 	g := openInFleet(t, cutAt)
 	v, next := member(t, g), member(t, g)
 	v.enter(askAt)

@@ -46,7 +46,7 @@ func frozen() *Model {
 		Why: []Reason{
 			{"8 s", "aplomb, Service", "Service retries after 50 to 100 ms, because a caller waits. So each of 1000 separate clients leaves two requests in the sockets at once."},
 			{"20 s", "", "The requests of clients without any retries pile up to more than this server can work off, so separate clients cannot bring it back. " +
-				"The article's program can, because it waits 27 s before its first retry. Few callers have that time. Clients that share a Transport with the gate bring the server back at once, and so does a fleet."},
+				"The article's program can, because it waits 27 s before its first retry. Few callers have that time. Clients that share a Transport with the concurrency limit bring the server back at once, and so does a fleet."},
 			{"20 s, drops the requests of clients that have left", "", "The article's program sends a little less here, but the usual rate is back later."},
 		},
 	}

@@ -271,8 +271,8 @@ func (d *Dice) NormFloat64() float64 {
 // Seconds is a time of so many seconds.
 func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// gateOn is the name of the client that has the gate.
-const gateOn = "aplomb, one Transport, gate on"
+// limitOn is the name of the client that has the concurrency limit.
+const limitOn = "aplomb, one Transport, limit on"
 
 // ours returns the clients of aplomb with the model's timeouts.
 func (m *Model) ours() []Arm {
@@ -290,7 +290,7 @@ func (m *Model) ours() []Arm {
 		arm("aplomb, default", false, policy.Rule{}),
 		arm("aplomb, API", false, profile.API()),
 		arm("aplomb, Service", false, profile.Service()),
-		arm(gateOn, true, policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}}),
+		arm(limitOn, true, policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}}),
 	}
 }
 

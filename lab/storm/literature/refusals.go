@@ -39,8 +39,8 @@ func refusals() *Model {
 		Why: []Reason{
 			{Arm: "aplomb, Service", Text: "Service waits 50 to 100 ms before its first retry, and gives up after 3 s, because a caller waits. Here a lost upload is followed " +
 				"by the next at once. For uploads take profile.AWS or the default."},
-			{Arm: gateOn, Text: "One Transport loses uploads in the first seconds. It has saved up 30 retries, and 1024 uploads begin at once. The gate does not slow them " +
-				"down, because others succeed meanwhile. With a RetryBudget.Burst of 1000 and ten attempts none is lost, with the gate or without."},
+			{Arm: limitOn, Text: "One Transport loses uploads in the first seconds. It has saved up 30 retries, and 1024 uploads begin at once. The limit does not slow them " +
+				"down, because others succeed meanwhile. With a RetryBudget.Burst of 1000 and ten attempts none is lost, with the limit or without."},
 		},
 	}
 }

@@ -69,7 +69,7 @@ func Strategies(timeout time.Duration) []Strategy {
 			Words: "aplomb's default: six attempts, Google's waits, and a retry budget; no Transport is shared"},
 		{Key: "shared", Name: "aplomb, coordinated", Shared: true, Rule: policy.Rule{
 			AttemptTimeout: timeout, Concurrency: policy.Concurrency{Enabled: policy.On}},
-			Words: "aplomb's default with the gate, in one Transport that all clients share"},
+			Words: "aplomb's default with the concurrency limit, in one Transport that all clients share"},
 	}
 }
 
@@ -79,9 +79,9 @@ func Fleets(timeout time.Duration) []Strategy {
 	rule := policy.Rule{AttemptTimeout: timeout, Concurrency: policy.Concurrency{Enabled: policy.On}}
 	return []Strategy{
 		{Key: "alone", Name: "nothing shared", Rule: rule,
-			Words: "aplomb with the gate, a Transport for each process"},
+			Words: "aplomb with the concurrency limit, a Transport for each process"},
 		{Key: "probe", Name: "probe", Rule: rule, Fleet: Fleet{Probe: true},
-			Words: "the processes share that the server is down, send one probe at a time for all, and divide the first limit of the gate"},
+			Words: "the processes share that the server is down, send one probe at a time for all, and divide the first limit"},
 		{Key: "fleet", Name: "probe and spread return", Rule: rule, Fleet: Fleet{Probe: true, Spread: true},
 			Words: "they share all that, and return one after the other"},
 		{Key: "shared", Name: "one Transport", Shared: true, Rule: rule,
