@@ -22,21 +22,22 @@ func TestLimiterOldRequests(t *testing.T) {
 		g.Result(0, &v.slot, Success)
 		g.Reading(0, &v.slot, false)
 	}
-	slow, slower := visit(t, &g), visit(t, &g)
+	slow, slower, slowest := visit(t, &g), visit(t, &g), visit(t, &g)
 	slow.mustGo(instant.At(time.Millisecond))
 	slower.mustGo(instant.At(time.Millisecond))
-	for _, v := range fill(t, &g, instant.At(time.Second), 5) {
+	slowest.mustGo(instant.At(time.Millisecond))
+	for _, v := range fill(t, &g, instant.At(time.Second), 4) {
 		v.end(instant.At(10*time.Second), Lost)
 	}
 	now := 10 * time.Second
-	for range 5 { // the slots come back one after the other
+	for range 6 { // the slots come back one after the other
 		v := visit(t, &g)
 		v.mustWait(instant.At(now), instant.At(now+soonestSlot))
 		v.mustGo(instant.At(now + soonestSlot))
 		now += 2 * time.Second
 		v.end(instant.At(now), Lost)
 	}
-	if got := g.State(); !got.CircuitOpen || got.InFlight != 5 {
+	if got := g.State(); !got.CircuitOpen || got.InFlight != 6 {
 		t.Fatalf("%+v", got)
 	}
 	probe := visit(t, &g)
@@ -48,7 +49,11 @@ func TestLimiterOldRequests(t *testing.T) {
 	assert.True(t, probe.woken(), "the probe was not woken")
 	probe.mustGo(instant.At(now + 1))
 	slower.end(instant.At(now+2), Success)
-	visit(t, &g).mustWait(instant.At(now+2), instant.At(now+1+probeTime))
+	next := visit(t, &g)
+	next.mustWait(instant.At(now+2), instant.At(now+1+probeTime))
+	probe.end(instant.At(now+time.Second), Failed) // so it only finishes old requests
+	slowest.end(instant.At(now+time.Second+1), Success)
+	next.mustWait(instant.At(now+time.Second+1), instant.At(now+time.Second+probeGap))
 }
 
 func TestLimiterLostRequestsKeepTheirSlot(t *testing.T) {
@@ -155,6 +160,7 @@ func TestLimiterAwaitsTheCaller(t *testing.T) {
 	g.Await(160*ms, &a) // 100 ms
 	assert.True(t, w.woken(), "not woken")
 	w.mustGo(160 * ms)
+	assert.Equal(t, 2, g.State().InFlight)
 
 	g = Limiter{}
 	openCircuit(t, &g, 10*sec)
