@@ -314,6 +314,8 @@ func TestThrottleHeldByTheFleet(t *testing.T) {
 	c.HoldForFleet(5*sec, 1, 5*sec, exact, 0)
 	assert.Equal(t, known, c.Refusals(), "it is no news")
 	mustPass(t, &c, 10*sec, 1, w)
+	c.HoldForFleet(10*sec, 2, 10*sec, Config{}, 0.5)
+	assert.EqualValues(t, 20500*ms, c.Held(10*sec, 2), "with its jitter")
 
 	for _, conf := range []Config{exact, {Max: -1, Jitter: -1}} {
 		var c Throttle
