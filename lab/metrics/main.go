@@ -99,7 +99,7 @@ func withMetrics(config transport.Config, registry prometheus.Registerer) (*tran
 // attempts as the server got. It leaves out the sums, the buckets, and the labels that are
 // the same everywhere.
 func show(page io.Reader, arrived int) error {
-	same := regexp.MustCompile(`,?(http_request_method|server_address|server_port)="[^"]*"`)
+	same := regexp.MustCompile(`,?(http_request_method|network_protocol_version|server_address|server_port)="[^"]*"`)
 	attempts, last := 0, ""
 	for lines := bufio.NewScanner(page); lines.Scan(); {
 		name, rest, labeled := strings.Cut(lines.Text(), "{")
@@ -128,7 +128,7 @@ func show(page io.Reader, arrived int) error {
 	if attempts != arrived {
 		return fmt.Errorf("the page counts %d attempts, and the server got %d", attempts, arrived)
 	}
-	fmt.Print("\nThe sums, the buckets, and the labels http_request_method, server_address\nand server_port are left out here.\n")
+	fmt.Print("\nThe sums, the buckets, and the labels http_request_method,\nnetwork_protocol_version, server_address and server_port are left out here.\n")
 	fmt.Printf("The server got %d requests, and the metrics count as many attempts.\n", arrived)
 	return nil
 }
