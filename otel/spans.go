@@ -146,7 +146,7 @@ func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
 		span.SetAttributes(r.with(own)...)
 	}
 	ended := time.Now()
-	if late := time.Since(a.Start.Add(a.Duration)); late > time.Millisecond { // the decision took its time
+	if late := ended.Sub(a.Start.Add(a.Duration)); late > time.Millisecond { // the decision took its time
 		ended = ended.Add(-late) // by the clock that the start of the span has
 		span.End(trace.WithTimestamp(ended))
 	} else {

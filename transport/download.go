@@ -232,8 +232,9 @@ func (p *past) gap(offset int64, now time.Time) time.Duration {
 	return max(continuationGap-now.Sub(p.sentAt), 0)
 }
 
-// Ended returns the error for a body that nothing continues. As long as no byte came from a second response, that error is the base's own for
-// the first cut. But if a continuation was due, the end of the caller's context has to be seen in it.
+// Ended returns the error for a body that nothing continues. As long as no byte came from a second
+// response, that error is the base's own for the first cut. But if a continuation was due, the end of
+// the caller's context has to be seen in it.
 func (d *download) Ended(offset int64, err, cause error) error {
 	if cause == nil && d.request().Context().Err() == nil {
 		return io.EOF

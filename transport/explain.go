@@ -18,8 +18,9 @@ import (
 // Explain tells the story of one request in a few lines of plain text. It has the method and the URL,
 // the attempts with their times since the start, their outcomes and waits, and the limits that held
 // the request. It says why the request ended, and how long it took. resp and err are the results of a
-// Transport, of an http.Client above it, or of reading a body. Either may be nil. The text has no userinfo, query values and fragments of
-// URLs, and no line feed at its end. It is for people, and may change between versions.
+// Transport, of an http.Client above it, or of reading a body. Either may be nil. The text has no
+// userinfo, query values and fragments of URLs, and no line feed at its end. It is for people, and
+// may change between versions.
 //
 // A response that came at the first attempt without a wait has no story (see [HistoryOf]).
 // Neither has an error if http.Client.Timeout fired, which net/http replaces by its own.

@@ -274,8 +274,10 @@ func (x *retrier) judge(d *decision) {
 	d.stuck = misdirected && a.Failed() && x.planner.IsStuck(a)
 	f := x.facts(d)
 	d.reason, d.delay = decide(f)
-	if _, own := errors.AsType[*attempt.TimeoutError](a.Err); own && f.gone != "" {
-		d.ended = attempt.ContextErr(x.Ctx) // the caller's own time is over, too
+	if f.gone != "" {
+		if _, own := errors.AsType[*attempt.TimeoutError](a.Err); own { // the caller's own time is over, too
+			d.ended = attempt.ContextErr(x.Ctx)
+		}
 	}
 	if d.reason == ReasonDeadline || d.reason == ReasonMaxElapsedTime {
 		d.reason = f.nameLimit(d.reason)

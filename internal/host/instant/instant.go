@@ -18,6 +18,18 @@ const Never = Instant(math.MaxInt64)
 // Forever is the longest time. It stands for a time without a bound.
 const Forever = time.Duration(math.MaxInt64)
 
+// Bound returns how long a setting lets something wait: a minute if it is 0, and [Forever] if it is
+// negative.
+func Bound(d time.Duration) time.Duration {
+	switch {
+	case d == 0:
+		return time.Minute
+	case d < 0:
+		return Forever
+	}
+	return d
+}
+
 // At returns the instant that is d after the epoch.
 func At(d time.Duration) Instant { return Instant(d) }
 

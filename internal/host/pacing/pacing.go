@@ -290,12 +290,4 @@ func (p *Pacing) drop(key uint64) {
 	p.n.Store(int32(len(p.quotas)))
 }
 
-func (c Config) maxWait() time.Duration {
-	switch {
-	case c.MaxWait == 0:
-		return time.Minute
-	case c.MaxWait < 0:
-		return instant.Forever
-	}
-	return c.MaxWait
-}
+func (c Config) maxWait() time.Duration { return instant.Bound(c.MaxWait) }

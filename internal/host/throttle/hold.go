@@ -22,15 +22,7 @@ type Config struct {
 }
 
 // Longest returns the longest time for which a response can hold a scope.
-func (c Config) Longest() time.Duration {
-	switch {
-	case c.Max == 0:
-		return time.Minute
-	case c.Max < 0:
-		return instant.Forever
-	}
-	return c.Max
-}
+func (c Config) Longest() time.Duration { return instant.Bound(c.Max) }
 
 // memberGap is the mean time between two members of a fleet that come back after a hold.
 const memberGap = 20 * time.Millisecond
