@@ -140,7 +140,7 @@ func (c client) toldToWait(t *testing.T) {
 	calls := c.open(s.under(c.rule), false)
 	require.NoError(t, calls.write(bounded(t)))
 	assert.Zero(t, s.early(wait))
-	assert.Len(t, s.Log(), 2)
+	assert.Len(t, s.Log(), 2, "requests that arrived")
 }
 
 // A request to write is sent again after a lost response only if it has a key.
@@ -150,7 +150,7 @@ func (c client) writes(t *testing.T) {
 		err := c.open(s.under(c.rule), false).write(bounded(t))
 		if !c.keyed {
 			assert.Error(t, err)
-			assert.Len(t, s.Log(), 1)
+			assert.Len(t, s.Log(), 1, "requests that arrived")
 			return
 		}
 		require.NoError(t, err)
@@ -203,7 +203,7 @@ func (c client) survive(t *testing.T, f fault, ends bool) {
 			err := c.open(s.under(rule), false).read(bounded(t))
 			if ends {
 				require.Error(t, err)
-				assert.Len(t, s.Log(), 1)
+				assert.Len(t, s.Log(), 1, "requests that arrived")
 				return
 			}
 			require.NoError(t, err)

@@ -117,7 +117,7 @@ func TestCacheAndOldCopies(t *testing.T) {
 			if above {
 				time.Sleep(time.Minute)
 				assert.Equal(t, "new", get(t, rt, s.URL+"/").body, "the old copy, after all attempts")
-				assert.Len(t, s.Log(), 3+policy.Defaults().MaxAttempts)
+				assert.Len(t, s.Log(), 3+policy.Defaults().MaxAttempts, "requests that arrived")
 			}
 		})
 	}
@@ -137,7 +137,7 @@ func TestCacheAndCutBodies(t *testing.T) {
 				require.NoError(t, g.err)
 				require.Equal(t, text, g.body)
 			}
-			assert.Len(t, s.Log(), map[bool]int{true: 2, false: 3}[above])
+			assert.Len(t, s.Log(), map[bool]int{true: 2, false: 3}[above], "requests that arrived")
 		})
 	}
 }
@@ -166,7 +166,7 @@ func TestRecordings(t *testing.T) {
 			rt, r := place(above, recorder.ModeRecordOnly, s.Transport())
 			assert.Equal(t, "well", get(t, rt, s.URL).body)
 			require.NoError(t, r.Stop())
-			require.Len(t, s.Log(), 2)
+			require.Len(t, s.Log(), 2, "requests that arrived")
 
 			rt, r = place(above, recorder.ModeReplayOnly, nil)
 			g := get(t, rt, s.URL)
@@ -262,7 +262,7 @@ func TestCredentials(t *testing.T) {
 				req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/repos/cli/cli", nil)
 				require.NoError(t, err)
 				resp, err := (&http.Client{Transport: row.chain(t, s.Transport())}).Do(req)
-				assert.Len(t, s.Log(), row.sent)
+				assert.Len(t, s.Log(), row.sent, "requests that arrived")
 				if row.status == 0 {
 					require.True(t, asError[*ghinstallation.HTTPError](err), "%v", err)
 					return

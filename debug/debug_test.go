@@ -154,7 +154,7 @@ func TestDecisions(t *testing.T) {
 		h := shown(t, d, tr).Hosts
 		require.Len(t, h, 1)
 		assert.EqualValues(t, 1+7+1+300, h[0].Failed)
-		assert.EqualValues(t, 1, h[0].retries())
+		assert.EqualValues(t, 1, h[0].retries(), "retries")
 	})
 }
 
@@ -209,7 +209,7 @@ func TestManyHosts(t *testing.T) {
 	s := shown(t, d, tr)
 	require.Len(t, s.Hosts, maxHosts)
 	assert.Equal(t, 1100, s.More)
-	assert.EqualValues(t, 1202, s.Total.Requests)
+	assert.EqualValues(t, 1202, s.Total.Requests, "requests counted")
 	names := map[string]host{}
 	for i, h := range s.Hosts {
 		names[h.Host] = h
@@ -322,7 +322,7 @@ func TestConcurrent(t *testing.T) {
 	}
 	group.Wait()
 	s := shown(t, d, tr)
-	assert.EqualValues(t, 200, s.Total.Failed)
+	assert.EqualValues(t, 200, s.Total.Failed, "failures")
 	sum := 0
 	for _, r := range s.Recent {
 		sum += r.Count
@@ -366,8 +366,8 @@ func TestCounts(t *testing.T) {
 	c := counts.all()["h"]
 	assert.Equal(t, map[string]uint64{"first": 2, "retry": 1, "hedge": 1}, c.Kinds)
 	assert.Equal(t, map[string]uint64{"200": 1, "503": 1, "connection_refused": 2}, c.Outcomes)
-	assert.EqualValues(t, 2, c.retries())
-	assert.EqualValues(t, 5, c.Failed)
+	assert.EqualValues(t, 2, c.retries(), "retries")
+	assert.EqualValues(t, 5, c.Failed, "failures")
 	assert.Equal(t, map[string]times{"retry": {4, 4}, "rate_limit": {1, 1}}, c.Waited)
 	c.Kinds["first"] = 99 // it is a copy
 	assert.EqualValues(t, 2, counts.all()["h"].Kinds["first"])

@@ -242,7 +242,7 @@ func givenUp(t *testing.T, c client) (alone, both, off int) {
 	off = attempts(s)
 	assert.Equal(t, policy.Defaults().MaxAttempts, off)
 	if c.off == hasNone {
-		assert.Equal(t, 1, alone)
+		assert.Equal(t, 1, alone, "requests sent")
 	}
 	return alone, both, off
 }
@@ -258,7 +258,7 @@ func early503(t *testing.T, c client) {
 	s, r := b.under(t, policy.Rule{}, false, nil)
 	b.answer(busyUntil(3))
 	require.NoError(t, s.upload(bounded(t), content(1<<20)))
-	assert.Len(t, r.told(), 2)
+	assert.Len(t, r.told(), 2, "attempts told")
 }
 
 // survive shows that a fault breaks the bare client, and that with aplomb the
@@ -298,7 +298,7 @@ func lostBody(t *testing.T, c client, f fault) {
 	require.NoError(t, b.network.set(f.toxics(c.size/4)...))
 	s, _ := b.under(t, f.rule, false, nil)
 	require.Error(t, s.download(bounded(t)))
-	assert.Equal(t, 1, b.seen())
+	assert.Equal(t, 1, b.seen(), "requests that arrived")
 }
 
 // asError reports whether err has the type T.

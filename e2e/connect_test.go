@@ -126,11 +126,11 @@ func TestConnectStreams(t *testing.T) {
 	require.Len(t, told, 1)
 	if told[0].Reason == transport.ReasonRetry {
 		require.NoError(t, err)
-		assert.Equal(t, 2, b.seen())
+		assert.Equal(t, 2, b.seen(), "requests that arrived")
 	} else {
 		assert.Equal(t, connect.CodeUnavailable, connect.CodeOf(err))
 		assert.Equal(t, transport.ReasonNotReplayable, told[0].Reason)
-		assert.Equal(t, 1, b.seen())
+		assert.Equal(t, 1, b.seen(), "requests that arrived")
 	}
 	require.NoError(t, talk())
 }

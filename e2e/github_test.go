@@ -139,13 +139,13 @@ func TestGitHubLimits(t *testing.T) {
 			bare := newGitHub(t, setup{http: &http.Client{Transport: base(t, b.network, false)}, url: b.url})
 			err := comment(bare)
 			assert.True(t, test.own(err), "%v", err)
-			assert.Equal(t, 1, b.seen())
+			assert.Equal(t, 1, b.seen(), "requests that arrived")
 
 			hc, r := under(t, base(t, b.network, false), profile.GitHub(), nil)
 			b.answer(limited(1, test.message, test.header()))
 			require.NoError(t, comment(newGitHub(t, setup{http: hc, url: b.url})))
-			assert.Equal(t, 2, b.seen())
-			require.Len(t, r.told(), 1)
+			assert.Equal(t, 2, b.seen(), "requests that arrived")
+			require.Len(t, r.told(), 1, "attempts told")
 			assert.GreaterOrEqual(t, r.told()[0].Attempt.Delay, r.told()[0].Attempt.RetryAfter)
 		})
 	}
@@ -156,14 +156,14 @@ func TestGitHubLimits(t *testing.T) {
 		hc, r := under(t, base(t, b.network, false), profile.GitHub(), nil)
 		err := comment(newGitHub(t, setup{http: hc, url: b.url}))
 		assert.True(t, asError[*github.RateLimitError](err), "%v", err)
-		assert.Equal(t, 1, b.seen())
-		require.Len(t, r.told(), 1)
+		assert.Equal(t, 1, b.seen(), "requests that arrived")
+		require.Len(t, r.told(), 1, "attempts told")
 		assert.Equal(t, transport.ReasonThrottled, r.told()[0].Reason)
 
 		hc.Timeout = 10 * time.Second
 		err = comment(newGitHub(t, setup{http: hc, url: b.url})) // has not heard of the limit, but the Transport has
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, 1, b.seen())
+		assert.Equal(t, 1, b.seen(), "requests that arrived")
 	})
 
 	t.Run("a missing permission", func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestGitHubLimits(t *testing.T) {
 		b.answer(limited(1, "Resource not accessible", nil))
 		hc, r := under(t, base(t, b.network, false), profile.GitHub().Or(policy.Rule{}), nil)
 		require.Error(t, comment(newGitHub(t, setup{http: hc, url: b.url})))
-		assert.Equal(t, 1, b.seen())
+		assert.Equal(t, 1, b.seen(), "requests that arrived")
 		assert.Empty(t, r.told())
 	})
 }

@@ -184,7 +184,7 @@ func TestKubernetesWatch(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{"0", "1", "2"}, names)
-	assert.Equal(t, 2, s.seen())
+	assert.Equal(t, 2, s.seen(), "requests that arrived")
 	told := r.told()
 	require.Len(t, told, 3, "the first list, the first watch, and the end of the watch")
 	assert.Equal(t, transport.ReasonNotResumable, told[2].Reason)

@@ -413,7 +413,7 @@ func TestNginxGzip(t *testing.T) {
 		healed, again := under(t, base(t, w, false), policy.Rule{}, func(int, transport.AttemptEnd) { assert.NoError(t, w.set()) })
 		_, err = get(healed, encoding)
 		require.NoError(t, err, "cut once")
-		assert.Len(t, again.told(), 1)
+		assert.Len(t, again.told(), 1, "attempts told")
 	}
 	require.NoError(t, w.set(cutAfter(down, 512<<10)...))
 	got, err = get(hc, "identity")
@@ -461,7 +461,7 @@ func TestNginxLimitReq(t *testing.T) {
 				// The storms so far leave no request free.
 				hc, r := under(t, base(t, w, false), profile.API().Or(policy.Rule{MaxAttempts: 30, RetryBudget: policy.RetryBudget{Enabled: policy.Off}}), nil)
 				assert.Zero(t, storm(hc))
-				assert.Equal(t, 4, n.backend.seen())
+				assert.Equal(t, 4, n.backend.seen(), "requests that arrived")
 				require.NotEmpty(t, r.told())
 				for _, e := range r.told() {
 					assert.Equal(t, time.Second, e.Attempt.RetryAfter)
@@ -518,22 +518,22 @@ func TestNginxKeepAlive(t *testing.T) {
 		t.Parallel()
 		got := lost(t, bounded(t), http.MethodPut, false)
 		require.NoError(t, got.err)
-		assert.Equal(t, 2, got.seen)
+		assert.Equal(t, 2, got.seen, "requests that arrived")
 		assert.Equal(t, transport.ReasonRetry, got.told[0].Reason)
 	})
 	t.Run("POST", func(t *testing.T) {
 		t.Parallel()
 		got := lost(t, bounded(t), http.MethodPost, false)
 		require.Error(t, got.err)
-		assert.Equal(t, 1, got.seen)
-		require.Len(t, got.told, 1)
+		assert.Equal(t, 1, got.seen, "requests that arrived")
+		require.Len(t, got.told, 1, "attempts told")
 		assert.Equal(t, transport.ReasonNotIdempotent, got.told[0].Reason)
 	})
 	t.Run("POST that may be repeated", func(t *testing.T) {
 		t.Parallel()
 		got := lost(t, transport.WithIdempotent(bounded(t)), http.MethodPost, false)
 		require.NoError(t, got.err)
-		assert.Equal(t, 2, got.seen)
+		assert.Equal(t, 2, got.seen, "requests that arrived")
 	})
 }
 
@@ -559,7 +559,7 @@ func TestNginxHTTP2(t *testing.T) {
 	got, err := fetch(bounded(t), hc, http.MethodPost, url, refused)
 	require.NoError(t, err)
 	assert.Equal(t, sum(refused), got)
-	require.Len(t, r.told(), 2)
+	require.Len(t, r.told(), 2, "attempts told")
 	assert.Equal(t, 2, r.told()[0].Response.ProtoMajor)
 
 	cut := content(4 << 20)
@@ -575,6 +575,6 @@ func TestNginxHTTP2(t *testing.T) {
 	got, err = fetch(bounded(t), hc, http.MethodPut, url, cut)
 	require.NoError(t, err)
 	assert.Equal(t, sum(cut), got)
-	assert.Len(t, r.told(), 1)
+	assert.Len(t, r.told(), 1, "attempts told")
 	assert.Equal(t, 1, n.backend.seen(), "nginx passes on whole requests only")
 }

@@ -125,7 +125,7 @@ func TestOAuth2Tokens(t *testing.T) {
 		issued, used := g.counts()
 		assert.Equal(t, requests, issued)
 		assert.Equal(t, []string{"1", "1", "2", "2", "3", "3", "4", "4", "5", "5"}, used)
-		assert.Len(t, r.told(), requests)
+		assert.Len(t, r.told(), requests, "attempts told")
 	})
 	t.Run("below", func(t *testing.T) {
 		g, s, w := busyStore(t)
@@ -135,7 +135,7 @@ func TestOAuth2Tokens(t *testing.T) {
 		issued, used := g.counts()
 		assert.Equal(t, 2*requests, issued)
 		assert.Equal(t, []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10"}, used)
-		assert.Len(t, r.told(), requests)
+		assert.Len(t, r.told(), requests, "attempts told")
 	})
 	t.Run("the rest of a cut body", func(t *testing.T) {
 		g := &guarded{next: newStore(content(1 << 20))}
@@ -167,21 +167,21 @@ func TestOAuth2TokenErrors(t *testing.T) {
 	s.answer(busyUntil(3))
 	err := above(plain)
 	assert.True(t, asError[*oauth2.RetrieveError](err), "%v", err)
-	assert.Equal(t, 1, s.seen())
+	assert.Equal(t, 1, s.seen(), "requests that arrived")
 	s.answer(busyUntil(3))
 	require.NoError(t, above(hc))
-	assert.Equal(t, 4, s.seen())
-	assert.Len(t, r.told(), 2)
+	assert.Equal(t, 4, s.seen(), "requests that arrived")
+	assert.Len(t, r.told(), 2, "attempts told")
 
 	s.answer(busyUntil(1000))
 	err = above(hc)
 	assert.True(t, asError[*oauth2.RetrieveError](err), "%v", err)
-	assert.Equal(t, 6, s.seen())
+	assert.Equal(t, 6, s.seen(), "requests that arrived")
 
 	s.answer(busyUntil(1000))
 	below, r := under(t, &oauth2.Transport{Source: tokens(t.Context(), s, plain), Base: plain.Transport}, profile.API(), nil)
 	err = storeSession(below, s.url).download(bounded(t))
 	assert.True(t, asError[*oauth2.RetrieveError](err), "%v", err)
-	assert.Equal(t, 1, s.seen())
+	assert.Equal(t, 1, s.seen(), "requests that arrived")
 	assert.Empty(t, r.told(), "an unknown error is final")
 }

@@ -135,9 +135,9 @@ func TestProxyStreams(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, want, string(got))
 		}
-		assert.Equal(t, 2, s.seen())
+		assert.Equal(t, 2, s.seen(), "requests that arrived")
 	})
-	assert.Len(t, r.told(), 2)
+	assert.Len(t, r.told(), 2, "attempts told")
 }
 
 // When the proxy's client goes away, the wait for the next attempt ends. If it did
@@ -151,7 +151,7 @@ func TestProxyClientGoesAway(t *testing.T) {
 	hc, at := newProxy(t, setup{http: under, url: s.url})
 	_, err := fetch(ctx, hc, http.MethodGet, at, nil)
 	require.ErrorIs(t, err, context.Canceled)
-	assert.Equal(t, 1, s.seen())
+	assert.Equal(t, 1, s.seen(), "requests that arrived")
 	require.NotEmpty(t, r.told())
 	assert.Equal(t, time.Hour, r.told()[0].Attempt.Delay)
 }

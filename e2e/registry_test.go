@@ -170,7 +170,7 @@ func TestRegistryPush(t *testing.T) {
 	s := setup{http: hc}
 	require.NoError(t, remote.Write(ref, image, registryOptions(bounded(t), s)...))
 	assert.Len(t, refused, 5, "GET, HEAD, POST, PATCH and PUT")
-	assert.Len(t, r.told(), 5)
+	assert.Len(t, r.told(), 5, "attempts told")
 	got, err := remote.Image(ref, registryOptions(bounded(t), s)...)
 	require.NoError(t, err)
 	h, err := got.Digest()

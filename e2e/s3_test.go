@@ -169,7 +169,7 @@ func TestS3Large(t *testing.T) {
 		})
 		require.NoError(t, upload(c, "whole"))
 		assert.Equal(t, hash, stored("whole"))
-		assert.Len(t, r.told(), 2)
+		assert.Len(t, r.told(), 2, "attempts told")
 	})
 	t.Run("down in parts", func(t *testing.T) {
 		download := func(c *s3.Client) error {
@@ -232,17 +232,17 @@ func TestS3LostPost(t *testing.T) {
 		return err
 	}
 	require.NoError(t, create(newS3(setup{http: &http.Client{Transport: base(t, b.network, false)}, url: b.url, retries: true})))
-	assert.Equal(t, 2, b.seen())
+	assert.Equal(t, 2, b.seen(), "requests that arrived")
 
 	rule := profile.AWS()
 	hc, r := under(t, base(t, b.network, false), rule, nil)
 	require.Error(t, create(newS3(setup{http: hc, url: b.url})))
-	assert.Equal(t, 1, b.seen())
-	require.Len(t, r.told(), 1)
+	assert.Equal(t, 1, b.seen(), "requests that arrived")
+	require.Len(t, r.told(), 1, "attempts told")
 	assert.Equal(t, transport.ReasonNotIdempotent, r.told()[0].Reason)
 
 	rule.Idempotent = func(*http.Request) bool { return true }
 	hc, _ = under(t, base(t, b.network, false), rule, nil)
 	require.NoError(t, create(newS3(setup{http: hc, url: b.url})))
-	assert.Equal(t, 2, b.seen())
+	assert.Equal(t, 2, b.seen(), "requests that arrived")
 }

@@ -360,7 +360,7 @@ func (s *soaker) check(t testing.TB, requests int64, took time.Duration) {
 	s.base.CloseIdleConnections()
 	assert.Eventually(t, func() bool { return s.open.Load() == 0 }, time.Minute, 10*time.Millisecond, "open connections")
 	for _, h := range s.client.Transport.(*transport.Transport).Snapshot().Hosts {
-		assert.Zero(t, h.InFlight)
-		assert.Zero(t, h.ConcurrencyInUse)
+		assert.Zero(t, h.InFlight, "requests in flight")
+		assert.Zero(t, h.ConcurrencyInUse, "slots in use")
 	}
 }

@@ -80,6 +80,6 @@ func hundredUploads(t *testing.T, c client) {
 		want[0] = byte(i)
 		require.NoError(t, s.upload(bounded(t), want), "upload %d", i)
 	}
-	assert.Len(t, r.told(), 100)
-	assert.Equal(t, 200, b.seen())
+	assert.Len(t, r.told(), 100, "attempts told")
+	assert.Equal(t, 200, b.seen(), "requests that arrived")
 }

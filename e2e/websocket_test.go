@@ -128,7 +128,7 @@ func TestWebSocketIsHandedOver(t *testing.T) {
 	c, err := dial(bounded(t), setup{http: hc, url: b.url}, "/echo")
 	require.NoError(t, err)
 	defer func() { _ = c.CloseNow() }()
-	assert.Len(t, r.told(), 1)
+	assert.Len(t, r.told(), 1, "attempts told")
 	for i := range 100 {
 		if i == 50 {
 			time.Sleep(patient + impatient) // longer than either timer
@@ -140,6 +140,6 @@ func TestWebSocketIsHandedOver(t *testing.T) {
 		require.Equal(t, want, string(got))
 	}
 	require.NoError(t, c.Close(websocket.StatusNormalClosure, ""))
-	assert.Equal(t, 2, b.seen())
-	assert.Len(t, r.told(), 1)
+	assert.Equal(t, 2, b.seen(), "requests that arrived")
+	assert.Len(t, r.told(), 1, "attempts told")
 }

@@ -429,7 +429,7 @@ func TestHistory(t *testing.T) {
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil))
 		require.NoError(t, err)
 		_ = resp.Body.Close()
-		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2)
+		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2, "attempts")
 		text := transport.Explain(resp, nil)
 		assert.True(t, strings.HasPrefix(text, "GET http://b.test/x\n  attempt 1"), text)
 

@@ -395,10 +395,10 @@ func TestPostsProbeRarely(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			if others {
-				assert.Zero(t, failed)
+				assert.Zero(t, failed, "failed requests")
 				return
 			}
-			assert.Equal(t, 3, failed)
+			assert.Equal(t, 3, failed, "failed requests")
 			r.set("a.test", nil)
 			time.Sleep(11 * time.Second)
 			assert.Equal(t, "200 a.test", ask(tr, newRequest(t, http.MethodPost, "http://a.test/", nil)))

@@ -147,7 +147,7 @@ func TestEveryStepClosesTheRequestBody(t *testing.T) {
 						require.NoError(t, resp.Body.Close())
 					}
 					synctest.Wait()
-					assert.Equal(t, 1, b.closed())
+					assert.Equal(t, 1, b.closed(), "times closed")
 				})
 			})
 		}
@@ -383,7 +383,7 @@ func TestCutBodiesAreResumed(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, text, string(got))
 				assert.NoError(t, resp.Body.Close())
-				assert.Len(t, base.Records(), 3)
+				assert.Len(t, base.Records(), 3, "requests that arrived")
 			})
 		})
 	}
@@ -412,8 +412,8 @@ func TestDeadConnectionsAreLeft(t *testing.T) {
 				assert.Zero(t, time.Since(start))
 			}
 		}
-		assert.Len(t, base.Records(), 3)
-		assert.Len(t, fresh.Records(), 9)
+		assert.Len(t, base.Records(), 3, "requests that arrived")
+		assert.Len(t, fresh.Records(), 9, "requests that arrived")
 		rt.CloseIdleConnections()
 	})
 }

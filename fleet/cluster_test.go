@@ -247,7 +247,7 @@ func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 	}, "%d of %d hosts arrived, link up at %d looks\n%v", len(arrived), len(live), connected, lines)
 	require.GreaterOrEqual(t, connected, soak.Size(1, len(live))) // on a loaded machine a command may take a second
 	for _, m := range members {
-		require.Equal(t, 3, m.lastSize())
+		require.Equal(t, 3, m.lastSize(), "size of the fleet")
 	}
 	require.LessOrEqual(t, lines.count("lost"), 2*len(fleets), "%v", lines)
 	if frozen {

@@ -86,7 +86,7 @@ func TestDamagedKeys(t *testing.T) {
 			for _, f := range fleets {
 				require.True(t, f.state().Connected)
 				require.Zero(t, f.store.failed.Load(), "questions failed")
-				require.Equal(t, 2, f.state().Members)
+				require.Equal(t, 2, f.state().Members, "members")
 			}
 			require.Empty(t, lines.String())
 		})
@@ -336,7 +336,7 @@ func FuzzReceive(f *testing.F) {
 			require.True(t, validHost(host))
 		}
 		member.holds, member.quotas, member.ups, member.downs = nil, nil, nil, nil
-		require.Zero(t, fleet.state().Members)
+		require.Zero(t, fleet.state().Members, "members")
 		fleet.news.mu.Lock()
 		defer fleet.news.mu.Unlock()
 		require.LessOrEqual(t, len(fleet.news.out.trays[holdTray].items), maxItems)

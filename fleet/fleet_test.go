@@ -97,7 +97,7 @@ func TestDatabasesShareNothing(t *testing.T) {
 	second[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
 	eventually(t, func() bool { return get(heard[1], func() bool { return len(heard[1].holds) > 0 }) }, "the hold of its own database")
 	for i, f := range append(first, second...) {
-		require.Equal(t, 2, f.state().Members, i)
+		require.Equal(t, 2, f.state().Members, "members, %v", i)
 	}
 	for _, w := range heard {
 		for _, h := range get(w, func() []fleetmsg.Message { return w.holds }) {

@@ -114,7 +114,7 @@ func TestTransportHearsOfAConnection(t *testing.T) {
 		require.NoError(t, f.join(func(m fleetmsg.Message) { heard <- m }))
 		if connects {
 			assert.Equal(t, fleetmsg.Message{Kind: fleetmsg.Members, Members: 1}, <-heard)
-			assert.Zero(t, f.state().Members)
+			assert.Zero(t, f.state().Members, "members")
 			continue
 		}
 		eventually(t, func() bool { return f.state().Err != "" }, "it connects")

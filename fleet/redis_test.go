@@ -291,7 +291,7 @@ func TestBucketAfterAnInterruption(t *testing.T) {
 					if lost {
 						require.NoError(t, client.Del(context.Background(), m.key).Err())
 					}
-					assert.LessOrEqual(t, take(), int64(15))
+					assert.LessOrEqual(t, take(), int64(15), "tokens taken")
 				}
 				now += 2 * time.Second // without an interruption it fills
 				assert.InDelta(t, 100, take(), 15)

@@ -367,8 +367,8 @@ func TestForgedSize(t *testing.T) {
 	assert.LessOrEqual(t, beats, 2+uint64(took/minGap))
 	assert.GreaterOrEqual(t, beats, uint64(1))
 	for _, m := range members {
-		assert.Equal(t, 2, slices.Max(get(m, func() []int { return m.sizes })))
-		assert.Equal(t, 2, m.lastSize())
+		assert.Equal(t, 2, slices.Max(get(m, func() []int { return m.sizes })), "size of the fleet")
+		assert.Equal(t, 2, m.lastSize(), "size of the fleet")
 	}
 }
 

@@ -169,7 +169,7 @@ func sickMembers(t *testing.T, sick int) {
 	t.Logf("%d sick of %d: %d outages, %d ended; the others sent %d, %d failed, the slowest took %v", sick, members, outages, ends, healthy, failed, longest)
 	require.Equal(t, sick >= 3, outages > 0)
 	require.Equal(t, outages, ends)
-	require.Zero(t, failed)
+	require.Zero(t, failed, "failed requests")
 	require.Less(t, longest, soak.Size(10*time.Second, time.Second))
 	require.Greater(t, healthy, 200)
 }

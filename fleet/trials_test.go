@@ -84,7 +84,7 @@ func TestTrialFlush(t *testing.T) {
 	spent := (time.Since(c.begun) - from).Seconds()
 	sent, due := float64(len(c.sends(from, time.Hour))), perSecond*spent+burst
 	t.Logf("rate: %.0f sent in %.1f s, %.0f without a FLUSHALL: %.1f more for each FLUSHALL, with a burst of %d", sent, spent, due, (sent-due)/float64(flushes), burst)
-	require.LessOrEqual(t, sent, due+float64(flushes*(burst+perSecond/2)))
+	require.LessOrEqual(t, sent, due+float64(flushes*(burst+perSecond/2)), "requests sent")
 	require.Zero(t, c.failed.Load(), "requests failed")
 
 	fleets, heard := started(t, 2, options(t, server.Addr))

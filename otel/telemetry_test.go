@@ -217,7 +217,7 @@ func TestSpans(t *testing.T) {
 		require.NoError(t, err)
 
 		spans := k.spans.Ended()
-		require.Len(t, spans, 4)
+		require.Len(t, spans, 4, "spans")
 		request := spans[3]
 		common := map[string]any{
 			"http.request.method": "GET", "server.address": "api.example.com", "server.port": int64(443),
@@ -273,7 +273,7 @@ func TestSpanOfABody(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "0123456789", string(text))
 		spans := k.spans.Ended()
-		require.Len(t, spans, 3)
+		require.Len(t, spans, 3, "spans")
 		request := spans[2]
 		assert.Equal(t, request.SpanContext().SpanID(), spans[1].Parent().SpanID())
 		assert.Equal(t, "resume", attrs(spans[1])["aplomb.attempt.kind"])
@@ -322,7 +322,7 @@ func TestSpansThatFail(t *testing.T) {
 				_, _ = get(t.Context(), tr, "http://h.test/")
 			}()
 			spans := k.spans.Ended()
-			require.Len(t, spans, 2)
+			require.Len(t, spans, 2, "spans")
 			assert.Equal(t, row.attempt, attrs(spans[0])["error.type"])
 			assert.Equal(t, row.call, attrs(spans[1])["error.type"])
 			assert.Equal(t, codes.Error, spans[1].Status().Code)

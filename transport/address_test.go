@@ -139,7 +139,7 @@ func TestOneAddressIsBad(t *testing.T) {
 			assert.LessOrEqual(t, elapsed, 600*time.Millisecond, i)
 		}
 		assert.LessOrEqual(t, slow, 2)
-		assert.LessOrEqual(t, s.bad.Arrivals()-before, 5)
+		assert.LessOrEqual(t, s.bad.Arrivals()-before, 5, "requests that arrived")
 	})
 }
 
@@ -166,8 +166,8 @@ func TestOneAddressIsBadForPOSTs(t *testing.T) {
 					failed++
 				}
 			}
-			assert.LessOrEqual(t, failed, most)
-			assert.LessOrEqual(t, s.good.Arrivals()+s.bad.Arrivals()-before, 10)
+			assert.LessOrEqual(t, failed, most, "failed requests")
+			assert.LessOrEqual(t, s.good.Arrivals()+s.bad.Arrivals()-before, 10, "requests that arrived")
 		})
 	}
 }
@@ -215,21 +215,21 @@ func TestResendsOverAPool(t *testing.T) {
 		s.tr.Base().(*http.Transport).MaxIdleConnsPerHost = 4
 		s.turn(testserver.OK("well").Delay(time.Millisecond))
 		together(4, func(_ int) { _, _ = s.send(http.MethodGet) })
-		require.Equal(t, 4, s.Open(badIP))
+		require.Equal(t, 4, s.Open(badIP), "open connections")
 		s.turn(testserver.ResetBeforeHeaders())
 		before := s.bad.Arrivals()
 		var reused []bool
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = append(reused, i.Reused) }})
 		resp := mustRoundTrip(t, s.tr, newRequest(t, http.MethodGet, "http://api.test/", nil).WithContext(ctx))
 		_ = resp.Body.Close()
-		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 3)
+		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 3, "attempts")
 		assert.Equal(t, []bool{true, true, true, true, false, false, false}, reused, "the last two are those of the retries")
-		assert.Equal(t, 6, s.bad.Arrivals()-before)
+		assert.Equal(t, 6, s.bad.Arrivals()-before, "requests that arrived")
 		for range 10 {
 			_, err := s.send(http.MethodGet)
 			assert.NoError(t, err)
 		}
-		assert.Equal(t, 6, s.bad.Arrivals()-before)
+		assert.Equal(t, 6, s.bad.Arrivals()-before, "requests that arrived")
 	})
 }
 
@@ -257,7 +257,7 @@ func TestAddressThatHangsAtTLS(t *testing.T) {
 					resp := mustRoundTrip(t, s.tr, newRequest(t, method, "https://api.test/", strings.NewReader("order")))
 					_ = resp.Body.Close()
 				}
-				assert.Equal(t, 3, s.good.Arrivals())
+				assert.Equal(t, 3, s.good.Arrivals(), "requests that arrived")
 				time.Sleep(5 * time.Minute)
 				s.tr.CloseIdleConnections()
 			})
@@ -276,7 +276,7 @@ func TestOtherAddressOfANameOutsideASCII(t *testing.T) {
 		s.turn(testserver.ResetBeforeHeaders())
 		resp := mustRoundTrip(t, s.tr, newRequest(t, http.MethodGet, "http://bücher.test/", nil))
 		_ = resp.Body.Close()
-		assert.Equal(t, 1, s.good.Arrivals())
+		assert.Equal(t, 1, s.good.Arrivals(), "requests that arrived")
 	})
 }
 
@@ -293,8 +293,8 @@ func TestPOSTToAnotherAddress(t *testing.T) {
 				elapsed, err := s.send(http.MethodPost)
 				assert.NoError(t, err, name)
 				assert.LessOrEqual(t, elapsed, 600*time.Millisecond, name)
-				assert.Equal(t, 1, s.good.Arrivals(), name)
-				assert.Zero(t, s.bad.Arrivals(), name)
+				assert.Equal(t, 1, s.good.Arrivals(), "requests that arrived, %v", name)
+				assert.Zero(t, s.bad.Arrivals(), "requests that arrived, %v", name)
 			})
 		}
 	}
@@ -321,7 +321,7 @@ func TestNameMoves(t *testing.T) {
 					assert.NoError(t, err, name)
 					assert.True(t, i < 2 || elapsed < 100*time.Millisecond, name)
 				}
-				assert.LessOrEqual(t, s.bad.Arrivals()-before, 5, name)
+				assert.LessOrEqual(t, s.bad.Arrivals()-before, 5, "requests that arrived, %v", name)
 			})
 		}
 	}

@@ -71,11 +71,11 @@ func TestACutAnswerIsFetchedAgain(t *testing.T) {
 								if again == policy.Off || at >= 0 && (gzip || !length) {
 									assert.Error(t, got.err)
 									assert.Less(t, len(got.body), size)
-									assert.Equal(t, 1, s.Arrivals())
+									assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 								} else {
 									assert.NoError(t, got.err)
 									assert.True(t, got.body == text(size), "%d bytes", len(got.body))
-									assert.Equal(t, 2, s.Arrivals())
+									assert.Equal(t, 2, s.Arrivals(), "requests that arrived")
 								}
 								s.base.CloseIdleConnections()
 								s.Close()
@@ -253,7 +253,7 @@ func TestWhichRequestsAreFetchedAgain(t *testing.T) {
 					s.lastBody("an order")
 				}
 				if !row.again {
-					assert.Equal(t, 1, s.Arrivals())
+					assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 				}
 			})
 		})
@@ -274,7 +274,7 @@ func TestAgainWaitsLikeARetry(t *testing.T) {
 		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "b.test"}, policy.Rule{MaxAttempts: 3}.Or(quick), repeat(9, whole.CutAt(3000, ts.Reset))...)
 		got = s.send(http.MethodGet, nil)
 		require.Error(t, got.err)
-		assert.Equal(t, 3, s.Arrivals())
+		assert.Equal(t, 3, s.Arrivals(), "requests that arrived")
 
 		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "c.test"}, exact, whole.CutAt(3000, ts.Reset), whole)
 		ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
@@ -283,7 +283,7 @@ func TestAgainWaitsLikeARetry(t *testing.T) {
 		got = s.do(s.request(http.MethodGet, nil).WithContext(ctx))
 		require.Error(t, got.err)
 		assert.Zero(t, time.Since(start), "the wait would pass the deadline")
-		assert.Equal(t, 1, s.Arrivals())
+		assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 	})
 }
 
@@ -338,7 +338,7 @@ func TestA200ToARangeIsSkipped(t *testing.T) {
 			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
 				s := set(t, cfg, policy.Rule{MaxRefetch: row.again}, whole.CutAt(5000, ts.Reset), row.second)
 				got := s.send(http.MethodGet, nil)
-				assert.Equal(t, 2, s.Arrivals())
+				assert.Equal(t, 2, s.Arrivals(), "requests that arrived")
 				assert.NotEmpty(t, s.Log()[1].Header.Get("Range"))
 				if row.ok {
 					require.NoError(t, got.err)

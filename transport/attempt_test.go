@@ -154,7 +154,7 @@ func TestHeaderOfARetry(t *testing.T) {
 			}))
 			req := headed(t, http.MethodGet, "http://h.test/", "Accept: */*")
 			mustRoundTrip(t, tr, req)
-			require.Len(t, sent, 2)
+			require.Len(t, sent, 2, "requests sent")
 			sent[1].Set("X-Later", "1")
 			assert.Equal(t, row.own, req.Header.Get("X-Later") == "")
 			assert.Equal(t, "*/*", sent[1].Get("Accept"))

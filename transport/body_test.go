@@ -526,7 +526,7 @@ func TestBodyThatCannotBeClosed(t *testing.T) {
 	assert.True(t, errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, net.ErrClosed), "%v", err)
 	base.CloseIdleConnections()
 	server.Close() // waits for the handlers
-	assert.LessOrEqual(t, posts.Load(), int32(1))
+	assert.LessOrEqual(t, posts.Load(), int32(1), "POSTs")
 }
 
 // A body that net/http takes for a resend of its own is checked as well.

@@ -167,7 +167,7 @@ func TestBudgetStopIsReal(t *testing.T) {
 					reason, attempts, ok := unretried(resp)
 					assert.True(t, ok)
 					assert.Equal(t, transport.ReasonRetryBudget, reason)
-					assert.Len(t, attempts, want)
+					assert.Len(t, attempts, want, "attempts")
 					continue
 				}
 				assert.Nil(t, resp)
@@ -175,7 +175,7 @@ func TestBudgetStopIsReal(t *testing.T) {
 				e := errorAs[*transport.Error](t, err)
 				assert.Equal(t, transport.ReasonRetryBudget, e.Reason)
 				assert.True(t, e.GaveUp())
-				assert.Len(t, e.Attempts, want)
+				assert.Len(t, e.Attempts, want, "attempts")
 			}
 			base.sent(t, requests+1, "the outer one sent nothing again")
 			assert.Contains(t, ev.reasons(), transport.ReasonRetryBudget)
@@ -335,7 +335,7 @@ func TestRefusedCallsEarnNoRetries(t *testing.T) {
 			require.ErrorIs(t, err, transport.ErrNotSent)
 		}
 		assert.InDelta(t, left, stateOf(t, tr).RetryBudget, 1e-9)
-		assert.EqualValues(t, 1, stateOf(t, tr).Requests)
+		assert.EqualValues(t, 1, stateOf(t, tr).Requests, "requests counted")
 		_ = stream.Body.Close()
 	})
 }

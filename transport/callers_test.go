@@ -92,7 +92,7 @@ func TestSlowCallersHoldUpNobody(t *testing.T) {
 					t.Logf("%d of 1500 GETs", done.Load())
 					assert.GreaterOrEqual(t, done.Load(), int32(1200))
 					all.Wait()
-					assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+					assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 					time.Sleep(time.Minute)
 				})
 			}
@@ -149,7 +149,7 @@ func TestStreamsLeaveTheGate(t *testing.T) {
 			stop()
 			streams.Wait()
 			synctest.Wait() // the bodies are closed beside their Reads
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 			time.Sleep(time.Minute)
 		})
 	}

@@ -141,7 +141,7 @@ func TestLimiterAgainstAHangingServer(t *testing.T) {
 				server.between(wake, wake+time.Second), server.between(wake+time.Second, wake+2*time.Second), third, left)
 			time.Sleep(time.Minute) // the server finishes
 			s := stateOf(t, tr)
-			assert.Zero(t, s.ConcurrencyInUse)
+			assert.Zero(t, s.ConcurrencyInUse, "slots in use")
 			assert.Zero(t, s.ConcurrencyWaiting)
 			if row.rule.Concurrency == (policy.Concurrency{}) {
 				assert.Greater(t, server.queued, 1000)
@@ -197,7 +197,7 @@ func TestCircuitOpensWhateverTheFailure(t *testing.T) {
 					time.Sleep(20 * time.Millisecond)
 				}
 				assert.Equal(t, row.closes, closed)
-				assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+				assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 			})
 		}
 	}
@@ -382,7 +382,7 @@ func TestSlotOfABody(t *testing.T) {
 				synctest.Wait()
 				got := stateOf(t, tr)
 				assert.Equal(t, s.want, got.ConcurrencyInUse, "step %d", i)
-				assert.Zero(t, got.InFlight)
+				assert.Zero(t, got.InFlight, "requests in flight")
 			}
 			time.Sleep(2 * time.Minute)
 		})

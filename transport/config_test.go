@@ -232,10 +232,10 @@ func TestCloseIdleConnections(t *testing.T) {
 	below := &idler{RoundTripper: script(faults.Status(503))}
 	tr := mustNew(t, transport.Config{Base: below, Rule: quick})
 	mustFetch(t, tr, t.Context(), "http://h.test/")
-	assert.Zero(t, below.closed)
+	assert.Zero(t, below.closed, "times closed")
 	tr.CloseIdleConnections()
 	(&http.Client{Transport: tr}).CloseIdleConnections()
-	assert.Equal(t, 2, below.closed)
+	assert.Equal(t, 2, below.closed, "times closed")
 	mustNew(t, transport.Config{Base: script(faults.Status(200))}).CloseIdleConnections()
 }
 
@@ -325,7 +325,7 @@ func TestTheLongestTimes(t *testing.T) {
 			assert.NoError(t, r.err)
 			assert.Equal(t, 200, r.status)
 			assert.Len(t, r.body, 8)
-			assert.Equal(t, 2, s.Arrivals())
+			assert.Equal(t, 2, s.Arrivals(), "requests that arrived")
 			r = s.send(http.MethodGet, nil)
 			assert.NoError(t, r.err)
 			assert.Len(t, r.body, 9)
@@ -333,7 +333,7 @@ func TestTheLongestTimes(t *testing.T) {
 			assert.NoError(t, r.err)
 			assert.Len(t, r.body, 8)
 			assert.Less(t, r.elapsed, time.Second, "the body pauses, so its reader gets it")
-			assert.Equal(t, 4, s.Arrivals())
+			assert.Equal(t, 4, s.Arrivals(), "requests that arrived")
 		})
 	}
 }

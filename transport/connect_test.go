@@ -49,7 +49,7 @@ func TestUnsentPOSTIsRetried(t *testing.T) {
 			got := w.post()
 			w.ok(got, row.ends+200*time.Millisecond, row.name)
 			assert.GreaterOrEqual(t, got.elapsed, row.ends, row.name)
-			assert.Equal(t, 1, w.Arrivals(), row.name)
+			assert.Equal(t, 1, w.Arrivals(), "requests that arrived, %v", row.name)
 		})
 	}
 }
@@ -81,7 +81,7 @@ func TestSentPOSTIsNotRetried(t *testing.T) {
 		got := w.post()
 		require.Error(t, got.err)
 		assert.Equal(t, attemptTime, got.elapsed)
-		assert.Equal(t, 1, w.Arrivals())
+		assert.Equal(t, 1, w.Arrivals(), "requests that arrived")
 	})
 }
 
@@ -174,9 +174,9 @@ func TestAttemptsKnowTheirConnections(t *testing.T) {
 		require.Len(t, all, 3)
 		assert.Equal(t, "", all[0].Addr)
 		assert.Equal(t, w.Addr, all[1].Addr)
-		assert.Equal(t, 0, all[0].Pool)
-		assert.Equal(t, 0, all[1].Pool)
-		assert.Equal(t, 1, all[2].Pool)
+		assert.Equal(t, 0, all[0].Pool, "number of the pool")
+		assert.Equal(t, 0, all[1].Pool, "number of the pool")
+		assert.Equal(t, 1, all[2].Pool, "number of the pool")
 
 		var ends []transport.AttemptEnd
 		ctx := transport.WithTrace(t.Context(), &transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) { ends = append(ends, e) }})

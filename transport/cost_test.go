@@ -350,7 +350,7 @@ func TestLoggerThatIsOffReadsNoClock(t *testing.T) {
 		resp, err := mustNew(t, transport.Config{Base: script(status(503)), Logger: log}).RoundTrip(postRequest(t, "http://h.test/"))
 		require.NoError(t, err)
 		attempts := transport.HistoryOf(resp, nil).Attempts
-		require.Len(t, attempts, 1)
+		require.Len(t, attempts, 1, "attempts")
 		assert.Equal(t, timed, !attempts[0].Start.IsZero(), level)
 	}
 }

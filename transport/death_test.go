@@ -82,7 +82,7 @@ func TestHalfDeadConnection(t *testing.T) {
 				for i := range 4 {
 					before := w.Arrivals()
 					assert.True(t, w.post().err != nil || i > 0 && !cfg.HTTP2, name)
-					assert.Equal(t, 1, w.Arrivals()-before, name)
+					assert.Equal(t, 1, w.Arrivals()-before, "requests that arrived, %v", name)
 				}
 				w.ok(w.post(), 0, name)
 				deafen()

@@ -143,10 +143,10 @@ func TestWaitingReconnectEarnsNothing(t *testing.T) {
 		require.NoError(t, err)
 		go func() { _, _ = io.Copy(io.Discard, resp.Body) }()
 		synctest.Wait() // the body is cut, and the reconnect waits for its jitter
-		assert.EqualValues(t, 1, stateOf(t, tr).Requests)
+		assert.EqualValues(t, 1, stateOf(t, tr).Requests, "requests counted")
 		time.Sleep(transport.ResumeJitter)
 		synctest.Wait()
-		assert.EqualValues(t, 2, stateOf(t, tr).Requests)
+		assert.EqualValues(t, 2, stateOf(t, tr).Requests, "requests counted")
 		cancel()
 		require.NoError(t, resp.Body.Close())
 	})
@@ -632,8 +632,8 @@ func TestResumeCounts(t *testing.T) {
 		e := errorAs[*transport.Error](t, err)
 		assert.Equal(t, transport.ReasonMaxAttempts, e.Reason, "two in a row without progress")
 		assert.Equal(t, []time.Duration{0, 0}, prevs)
-		assert.EqualValues(t, 2, tr.Hosts().Peek(base.reqs[0].URL).Requests())
-		assert.Zero(t, tr.Hosts().Peek(base.reqs[0].URL).InFlight())
+		assert.EqualValues(t, 2, tr.Hosts().Peek(base.reqs[0].URL).Requests(), "requests counted")
+		assert.Zero(t, tr.Hosts().Peek(base.reqs[0].URL).InFlight(), "requests in flight")
 	})
 }
 
@@ -820,7 +820,7 @@ func TestResumesAreNotMultiplied(t *testing.T) {
 			e := errorAs[*transport.Error](t, err)
 			assert.Equal(t, transport.ReasonMaxAttempts, e.Reason)
 			assert.Equal(t, len(got), first+base.attempts()-1)
-			assert.LessOrEqual(t, base.attempts(), 4)
+			assert.LessOrEqual(t, base.attempts(), 4, "attempts")
 		})
 	}
 }

@@ -71,7 +71,7 @@ func TestFaultsThenAResponse(t *testing.T) {
 			at(t, http1, func(t *testing.T, cfg ts.Config) {
 				s := set(t, cfg, quick, append(row.steps, ts.OK("hello"))...)
 				got := s.send(http.MethodPost, strings.NewReader("an order"))
-				assert.Equal(t, 1, s.Arrivals())
+				assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 				assert.Equal(t, []transport.Reason{transport.ReasonNotIdempotent}, s.seen.reasons())
 				if row.kind != "" {
 					assert.Error(t, got.err)
@@ -98,7 +98,7 @@ func TestFaultsInASuccessfulBody(t *testing.T) {
 				assert.Equal(t, 200, got.status)
 				assert.Equal(t, "hello", got.body)
 				assert.Error(t, got.err)
-				assert.Equal(t, 1, s.Arrivals())
+				assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 			})
 		})
 	}
@@ -149,7 +149,7 @@ func TestStaleConnection(t *testing.T) {
 						synctest.Wait() // over TCP net/http may not have read the FIN yet
 					}
 					got := s.send(method, body())
-					assert.LessOrEqual(t, s.Arrivals(), 2)
+					assert.LessOrEqual(t, s.Arrivals(), 2, "requests that arrived")
 					if method == http.MethodPut || cfg.Net != nil {
 						require.NoError(t, got.err)
 						assert.Equal(t, "second", got.body)
@@ -164,12 +164,12 @@ func TestStaleConnection(t *testing.T) {
 					s.lastBody(text)
 					if method == http.MethodPost {
 						assert.Error(t, got.err)
-						assert.Equal(t, 2, s.Arrivals())
+						assert.Equal(t, 2, s.Arrivals(), "requests that arrived")
 						return
 					}
 					require.NoError(t, got.err)
 					assert.Equal(t, "second", got.body)
-					assert.Equal(t, 3, s.Arrivals())
+					assert.Equal(t, 3, s.Arrivals(), "requests that arrived")
 				})
 			})
 		}
@@ -193,7 +193,7 @@ func TestHangs(t *testing.T) {
 		s := set(t, cfg, rule, ts.Hang())
 		got := s.send(http.MethodGet, nil)
 		assert.ErrorIs(t, got.err, policy.ErrAttemptTimeout)
-		assert.Equal(t, 3, s.Arrivals())
+		assert.Equal(t, 3, s.Arrivals(), "requests that arrived")
 		synctest.Wait()
 		assert.Zero(t, s.Open(), "no connection is left behind")
 	})
@@ -202,14 +202,14 @@ func TestHangs(t *testing.T) {
 		got := s.send(http.MethodPost, strings.NewReader("an order"))
 		assert.ErrorIs(t, got.err, policy.ErrAttemptTimeout)
 		assert.Equal(t, 3*time.Second, got.elapsed)
-		assert.Equal(t, 1, s.Arrivals())
+		assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 	})
 	inMemory(t, http1, func(t *testing.T, cfg ts.Config) { // a response in time that takes long to read
 		s := set(t, cfg, rule, ts.OK(strings.Repeat("x", 10)).Drip(1, time.Minute).Delay(2*time.Second))
 		got := s.send(http.MethodGet, nil)
 		require.NoError(t, got.err)
 		assert.Len(t, got.body, 10)
-		assert.Equal(t, 1, s.Arrivals())
+		assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 	})
 }
 
@@ -228,7 +228,7 @@ func TestTLSFaultsAreFinal(t *testing.T) {
 				assert.Error(t, got.err)
 				assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(got.err))
 				assert.Equal(t, []transport.Reason{transport.ReasonFinal}, s.seen.reasons())
-				assert.Equal(t, 1, s.Conns())
+				assert.Equal(t, 1, s.Conns(), "connections")
 				var e *transport.Error
 				assert.False(t, errors.As(got.err, &e), "the error is untouched")
 			})
@@ -239,7 +239,7 @@ func TestTLSFaultsAreFinal(t *testing.T) {
 			s := set(t, cfg, quick, ts.OK("hello"))
 			got := s.send(http.MethodGet, nil)
 			assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(got.err), "%v", got.err)
-			assert.Equal(t, 1, s.Conns())
+			assert.Equal(t, 1, s.Conns(), "connections")
 		})
 	})
 }
@@ -251,7 +251,7 @@ func TestTLSHandshakeThatHangs(t *testing.T) {
 		s.base.TLSHandshakeTimeout = 5 * time.Second
 		got := s.send(http.MethodPost, reader(strings.NewReader("an order")))
 		assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(got.err))
-		assert.Equal(t, 3, s.Conns())
+		assert.Equal(t, 3, s.Conns(), "connections")
 		assert.Equal(t, 18*time.Second, got.elapsed)
 		var timeout net.Error
 		require.ErrorAs(t, got.err, &timeout)
@@ -270,7 +270,7 @@ func TestRefusedAtFirst(t *testing.T) {
 		got := s.do(s.whenRetried(2, func() { assert.NoError(t, s.Listen()) }))
 		require.NoError(t, got.err)
 		assert.Equal(t, "done", got.body)
-		assert.Equal(t, 1, s.Arrivals())
+		assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 		s.lastBody("an order")
 		assert.ErrorIs(t, s.seen.events()[0].Err, syscall.ECONNREFUSED)
 		assert.Equal(t, []transport.Reason{transport.ReasonRetry, transport.ReasonRetry, transport.ReasonFinal}, s.seen.reasons())
@@ -285,7 +285,7 @@ func TestNamesAndRoutes(t *testing.T) {
 		got := s.do(newRequest(t, http.MethodGet, "http://nowhere.test/", nil))
 		dns := errorAs[*net.DNSError](t, got.err)
 		assert.True(t, dns.IsNotFound)
-		assert.Equal(t, 1, cfg.Net.Dials())
+		assert.Equal(t, 1, cfg.Net.Dials(), "dials")
 	})
 	for name, fault := range map[string]error{
 		"temporary":    &net.DNSError{Err: "server misbehaving", Name: "fault.test", IsTemporary: true},
@@ -300,7 +300,7 @@ func TestNamesAndRoutes(t *testing.T) {
 				got := s.do(s.whenRetried(3, func() { cfg.Net.Fail("fault.test", nil) }))
 				require.NoError(t, got.err)
 				assert.Equal(t, "done", got.body)
-				assert.Equal(t, 1, s.Arrivals())
+				assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 				s.lastBody("an order")
 			})
 		})
@@ -630,7 +630,7 @@ func TestCancelWhileAnAttemptRuns(t *testing.T) {
 		wg.Wait()
 		assert.True(t, errors.Is(got.err, gone) || errors.Is(got.err, context.Canceled), "%v", got.err)
 		assert.Equal(t, []transport.Reason{transport.ReasonCanceled}, s.seen.reasons())
-		assert.Equal(t, 1, s.Arrivals())
+		assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 	})
 }
 

@@ -486,7 +486,7 @@ func TestFleetRate(t *testing.T) {
 			for i, n := range each {
 				assert.GreaterOrEqual(t, n, 5, "member %d starves", i)
 			}
-			assert.LessOrEqual(t, calls, members*100)
+			assert.LessOrEqual(t, calls, members*100, "calls")
 			all.Wait()
 		})
 	}

@@ -135,7 +135,7 @@ func TestHedge(t *testing.T) {
 			assert.Equal(t, 3-row.wins, ev.all[0].Number, "the loser's number")
 			assert.Equal(t, row.wins, ev.all[1].Number, "the winner's number")
 			s := stateOf(t, tr)
-			assert.Zero(t, s.InFlight)
+			assert.Zero(t, s.InFlight, "requests in flight")
 		})
 	}
 }
@@ -291,7 +291,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 				assert.Equal(t, "text", text)
 			}
 			synctest.Wait()
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 		})
 	}
 }
@@ -402,7 +402,7 @@ func TestCancelDuringTheRace(t *testing.T) {
 		server.sent(t, 2)
 		synctest.Wait()
 		s := stateOf(t, tr)
-		assert.Zero(t, s.ConcurrencyInUse)
+		assert.Zero(t, s.ConcurrencyInUse, "slots in use")
 		assert.False(t, s.CircuitOpen)
 	})
 }
@@ -422,11 +422,11 @@ func TestBothRespondAtOnce(t *testing.T) {
 			synctest.Wait()
 			count(t, 2, l.made.Load(), "body made")
 			assert.EqualValues(t, 1, l.open.Load(), "open bodies")
-			assert.Equal(t, 1, stateOf(t, tr).ConcurrencyInUse)
+			assert.Equal(t, 1, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 			assert.Equal(t, "text", mustRead(t, resp))
 			_ = resp.Body.Close()
 			assert.Zero(t, l.open.Load(), "open bodies")
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 		})
 	}
 }
@@ -449,7 +449,7 @@ func TestHedgeAtTheInstantOfTheResponse(t *testing.T) {
 			_ = resp.Body.Close()
 			synctest.Wait()
 			assert.Zero(t, l.open.Load(), "open bodies")
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 		})
 	}
 }
@@ -528,7 +528,7 @@ func TestHedgeGoexit(t *testing.T) {
 			<-done
 			assert.False(t, returned, "RoundTrip must not return without a response")
 			assert.Nil(t, panicked)
-			assert.Zero(t, tr.Snapshot().Hosts[0].InFlight)
+			assert.Zero(t, tr.Snapshot().Hosts[0].InFlight, "requests in flight")
 		})
 	}
 }
@@ -883,7 +883,7 @@ func TestCancelWhileA4xxWaits(t *testing.T) {
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, time.Second, time.Since(server.start))
 		synctest.Wait()
-		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 	})
 }
 
@@ -923,7 +923,7 @@ func TestHedgeAndABaseThatPanics(t *testing.T) {
 			}}, script(responses...))
 			assert.PanicsWithValue(t, "base", func() { _, _ = get(t, tr, t.Context()) })
 			synctest.Wait()
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 		})
 	}
 }
@@ -943,7 +943,7 @@ func TestHedgeThatPanicsAfterTheRace(t *testing.T) {
 		assert.NoError(t, (<-first).Err())
 		assert.NotEmpty(t, mustRead(t, resp))
 		_ = resp.Body.Close()
-		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 	})
 }
 
@@ -975,8 +975,8 @@ func TestTraceThatPanicsAtAHedgeEndsTheFirstAttempt(t *testing.T) {
 			assert.ErrorIs(t, ctx.Err(), context.Canceled)
 		}
 		s := stateOf(t, tr)
-		assert.Zero(t, s.ConcurrencyInUse)
-		assert.Zero(t, s.InFlight)
+		assert.Zero(t, s.ConcurrencyInUse, "slots in use")
+		assert.Zero(t, s.InFlight, "requests in flight")
 	})
 }
 
@@ -991,7 +991,7 @@ func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		}()
 		time.Sleep(2 * time.Second)
-		assert.Equal(t, 1, stateOf(t, tr).ThrottledKeys)
+		assert.Equal(t, 1, stateOf(t, tr).ThrottledKeys, "throttled keys")
 		<-done
 	})
 }
@@ -1120,9 +1120,9 @@ func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 		}()
 		time.Sleep(time.Minute)
 		count(t, 1, b.closed(), "body closed")
-		assert.Equal(t, 1, stateOf(t, tr).ConcurrencyInUse)
+		assert.Equal(t, 1, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 		<-done
-		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 	})
 }
 
@@ -1211,7 +1211,7 @@ func TestGetBodyThatPanicsInARace(t *testing.T) {
 		req.GetBody = func() (io.ReadCloser, error) { panic("mine") }
 		assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(req) })
 		synctest.Wait()
-		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 	})
 }
 

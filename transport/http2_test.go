@@ -130,7 +130,7 @@ func TestHTTP2Ambiguous(t *testing.T) {
 				s := set(t, cfg, quick, step, ts.OK("done"))
 				got := s.send(http.MethodPost, reader(strings.NewReader("an order")))
 				assert.Error(t, got.err)
-				assert.Equal(t, 1, s.Arrivals())
+				assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 				assert.Equal(t, []transport.Reason{transport.ReasonNotIdempotent}, s.seen.reasons())
 			})
 		})

@@ -244,10 +244,10 @@ func TestDownWithoutAGate(t *testing.T) {
 		assert.Empty(t, log.lines())
 		assert.False(t, state())
 		send(1)
-		assert.Len(t, log.lines(), 1)
+		assert.Len(t, log.lines(), 1, "lines of the log")
 		assert.True(t, state())
 		send(1)
-		assert.Len(t, log.lines(), 1)
+		assert.Len(t, log.lines(), 1, "lines of the log")
 		assert.False(t, state())
 	})
 }
@@ -282,7 +282,7 @@ func TestSixLinesPerMinute(t *testing.T) {
 			}
 			send(row.downAtLast)
 			assert.GreaterOrEqual(t, len(seen.told()), 50, "the hook hears of each")
-			assert.Len(t, log.lines(), 6)
+			assert.Len(t, log.lines(), 6, "lines of the log")
 			time.Sleep(time.Until(start.Add(time.Minute - time.Second)))
 			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 			assert.Empty(t, log.lines(), "within the minute")
@@ -347,7 +347,7 @@ func TestStateOfSeveralConditions(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		send("a", 1)
 		send("b", 1)
-		assert.Len(t, log.lines(), 6)
+		assert.Len(t, log.lines(), 6, "lines of the log")
 		time.Sleep(30 * time.Second)
 		held = false
 		send("c", 1)

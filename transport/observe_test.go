@@ -268,7 +268,7 @@ func TestTimesOfAttempts(t *testing.T) {
 		sum := w.sums[0]
 		assert.Equal(t, 5050*ms, sum.Duration)
 		assert.Equal(t, second.Waited, sum.Waited)
-		assert.Equal(t, 2, sum.Attempts)
+		assert.Equal(t, 2, sum.Attempts, "attempts")
 		assert.Equal(t, resp, sum.Response)
 		assert.Equal(t, time.Second, w.bodies[0].Duration)
 	})
@@ -337,7 +337,7 @@ func TestWaited(t *testing.T) {
 		assert.ErrorIs(t, err, context.Canceled)
 		last := w.sums[len(w.sums)-1]
 		assert.Equal(t, 3*s, last.Waited, "it was refused")
-		assert.Zero(t, last.Attempts)
+		assert.Zero(t, last.Attempts, "attempts")
 		assert.Equal(t, transport.ReasonCanceled, last.Reason)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -388,7 +388,7 @@ func TestBodyEnd(t *testing.T) {
 		resp := mustGet(t, tr)
 		_, err := io.Copy(io.Discard, resp.Body)
 		require.NoError(t, err)
-		assert.Equal(t, 3, w.bodies[0].Resumes)
+		assert.Equal(t, 3, w.bodies[0].Resumes, "resumes")
 		assert.EqualValues(t, 1000, w.bodies[0].Bytes)
 		assert.EqualValues(t, 400, w.starts[1].Offset)
 		w.closed()
@@ -448,7 +448,7 @@ func TestHooksThatPanic(t *testing.T) {
 			assert.PanicsWithValue(t, "hook", func() { _, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", body)) })
 			assert.GreaterOrEqual(t, body.closed(), 1)
 			assert.Equal(t, name == "AttemptEnd" || name == "RequestEnd", answer.closed, "the response nobody gets")
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 		})
 	}
 }

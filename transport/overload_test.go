@@ -158,7 +158,7 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 			assert.Equal(t, time.Second, time.Since(start))
 			base.sent(t, attempts)
 			s := stateOf(t, tr)
-			assert.Zero(t, s.InFlight)
+			assert.Zero(t, s.InFlight, "requests in flight")
 			assert.Zero(t, s.ConcurrencyWaiting)
 
 			release()

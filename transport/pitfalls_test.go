@@ -186,7 +186,7 @@ func TestWaitsOfResponsesThatAreFinal(t *testing.T) {
 				s := set(t, cfg, exact, ts.Status(code).Header("Retry-After", "1"))
 				got := s.send(http.MethodPut, strings.NewReader("text"))
 				assert.Equal(t, code, got.status)
-				assert.Equal(t, 1, s.Arrivals())
+				assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 				assert.Zero(t, got.elapsed)
 			})
 		})
@@ -271,8 +271,8 @@ func TestOtherConnectionsAreLeftAlone(t *testing.T) {
 			require.NoError(t, do(broken.tr, newRequest(t, http.MethodGet, sound.URL+"/", nil)).err)
 			assert.Error(t, broken.send(http.MethodGet, nil).err)
 		}
-		assert.Equal(t, 3, sound.Arrivals())
-		assert.Equal(t, 1, sound.Conns())
+		assert.Equal(t, 3, sound.Arrivals(), "requests that arrived")
+		assert.Equal(t, 1, sound.Conns(), "connections")
 	})
 }
 
@@ -387,7 +387,7 @@ func TestPermanentFailures(t *testing.T) {
 		inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
 			s := set(t, cfg, quick, ts.Status(code))
 			assert.Equal(t, code, s.send(http.MethodGet, nil).status)
-			assert.Equal(t, 1, s.Arrivals(), code)
+			assert.Equal(t, 1, s.Arrivals(), "requests that arrived, %v", code)
 		})
 	}
 	for _, url := range []string{"ftp://h.test/", "http:///path", "://", "http://"} {
@@ -436,7 +436,7 @@ func TestBodyClassifierAndTheCaller(t *testing.T) {
 		got := s.send(http.MethodPost, strings.NewReader("an order"))
 		require.NoError(t, got.err)
 		assert.Equal(t, 400, got.status)
-		assert.Equal(t, 3, s.Arrivals())
+		assert.Equal(t, 3, s.Arrivals(), "requests that arrived")
 		assert.True(t, page == got.body, "%d of %d bytes", len(got.body), len(page))
 	})
 	at(t, http1[:1], func(t *testing.T, cfg ts.Config) { // seen, but of no interest
@@ -444,7 +444,7 @@ func TestBodyClassifierAndTheCaller(t *testing.T) {
 		s := set(t, cfg, rule, ts.Status(404).Body(page))
 		got := s.send(http.MethodPost, strings.NewReader("an order"))
 		require.NoError(t, got.err)
-		assert.Equal(t, 1, s.Arrivals())
+		assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 		assert.True(t, page == got.body, "%d of %d bytes", len(got.body), len(page))
 	})
 }
@@ -479,6 +479,6 @@ func TestQuotaUsedUp(t *testing.T) {
 		got := s.send(http.MethodPost, strings.NewReader("an order"))
 		assert.Equal(t, 429, got.status)
 		assert.Equal(t, page, got.body)
-		assert.Equal(t, 2, s.Arrivals())
+		assert.Equal(t, 2, s.Arrivals(), "requests that arrived")
 	})
 }

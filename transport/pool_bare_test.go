@@ -359,8 +359,8 @@ func TestHostWithTwoSickPools(t *testing.T) {
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		assert.LessOrEqual(t, failed, 3)
-		assert.Equal(t, 2, w.tr.Snapshot().Hosts[0].Pool)
+		assert.LessOrEqual(t, failed, 3, "failed requests")
+		assert.Equal(t, 2, w.tr.Snapshot().Hosts[0].Pool, "number of the pool")
 		w.tr.CloseIdleConnections()
 	})
 }
@@ -426,14 +426,14 @@ func TestCloseIdleConnectionsOfPoolsThatWereLeft(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { w.ok(do(w.tr, newRequest(t, http.MethodGet, s.URL+"/stream", nil)), time.Second) })
 		time.Sleep(5*time.Second + time.Millisecond)
-		require.Equal(t, 1, w.tr.Snapshot().Hosts[0].Pool)
+		require.Equal(t, 1, w.tr.Snapshot().Hosts[0].Pool, "number of the pool")
 		for range 4 {
 			assert.Error(t, within(t, w.tr, http.MethodPost, s.URL+"/slow", 200*time.Millisecond))
 		}
 		for range 2 {
 			w.ok(w.get(), time.Second)
 		}
-		require.Equal(t, 2, w.tr.Snapshot().Hosts[0].Pool)
+		require.Equal(t, 2, w.tr.Snapshot().Hosts[0].Pool, "number of the pool")
 		wg.Wait()
 		synctest.Wait()
 		w.tr.CloseIdleConnections()
@@ -515,7 +515,7 @@ func TestOneConnectionDespiteFailures(t *testing.T) {
 		for range 20 {
 			w.ok(w.get(), time.Second)
 		}
-		assert.Equal(t, 1, w.Conns())
+		assert.Equal(t, 1, w.Conns(), "connections")
 	})
 }
 
@@ -614,7 +614,7 @@ func TestPoisonedConnection(t *testing.T) {
 				w.ok(w.get(), time.Second)
 			}
 			assert.Equal(t, 12, w.Arrivals(), "the host has moved after two")
-			assert.Equal(t, 1, w.tr.Snapshot().Hosts[0].Pool)
+			assert.Equal(t, 1, w.tr.Snapshot().Hosts[0].Pool, "number of the pool")
 			w.tr.CloseIdleConnections()
 		})
 	}
@@ -632,20 +632,20 @@ func TestServerWantsHTTP1(t *testing.T) {
 		}
 		w := wire(t, cfg, quick, cfg.Handler)
 		w.ok(w.get(), time.Second)
-		assert.Equal(t, 2, w.Arrivals())
+		assert.Equal(t, 2, w.Arrivals(), "requests that arrived")
 		w.ok(w.post(), time.Second)
-		assert.Equal(t, 3, w.Arrivals())
+		assert.Equal(t, 3, w.Arrivals(), "requests that arrived")
 		w.tr.CloseIdleConnections()
 
 		w = wire(t, ts.Config{Net: ts.NewNet(), HTTP2: true, TLS: cfg.TLS}, quick, cfg.Handler)
 		assert.Error(t, w.post().err, "the server may have acted")
-		assert.Equal(t, 1, w.Arrivals())
+		assert.Equal(t, 1, w.Arrivals(), "requests that arrived")
 		w.ok(w.post(), time.Second)
 		w.tr.CloseIdleConnections()
 
 		w = wireTo(t, ts.Start(t, ts.Config{Net: ts.NewNet(), HTTP2: true, TLS: cfg.TLS, Handler: cfg.Handler}), cfg.Net, quick, onePool)
 		assert.Error(t, w.get().err)
-		assert.Equal(t, 1, w.Arrivals())
+		assert.Equal(t, 1, w.Arrivals(), "requests that arrived")
 		w.tr.CloseIdleConnections()
 	})
 }

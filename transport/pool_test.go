@@ -113,7 +113,7 @@ func TestDeathUnderLoad(t *testing.T) {
 				w.ok(w.get(), 50*time.Millisecond, name)
 			}
 			if cfg.HTTP2 {
-				assert.LessOrEqual(t, w.Conns()-before, 2, name)
+				assert.LessOrEqual(t, w.Conns()-before, 2, "connections, %v", name)
 			}
 		}
 	})
@@ -202,7 +202,7 @@ func TestDeathWithDeadlineOnly(t *testing.T) {
 				}
 				cancel()
 			}
-			assert.LessOrEqual(t, failed, 4)
+			assert.LessOrEqual(t, failed, 4, "failed requests")
 			time.Sleep(10 * time.Second)
 		}
 	})
@@ -245,7 +245,7 @@ func testDeathOfAPool(t *testing.T, cause error) {
 				}
 				cancel()
 			}
-			assert.LessOrEqual(t, failed, 4)
+			assert.LessOrEqual(t, failed, 4, "failed requests")
 			time.Sleep(10 * time.Second)
 		}
 	})
@@ -314,7 +314,7 @@ func TestBadServerOnOneConnection(t *testing.T) {
 				most = 1
 			}
 			assert.Equal(t, most, bad, code)
-			assert.LessOrEqual(t, w.Conns(), twoConns(cfg), code)
+			assert.LessOrEqual(t, w.Conns(), twoConns(cfg), "connections, %v", code)
 		})
 	}
 }
@@ -335,8 +335,8 @@ func TestBadServerOnOneConnectionOfPOSTs(t *testing.T) {
 		for range 20 {
 			w.ok(w.post(), 0)
 		}
-		assert.Equal(t, 25, w.Arrivals())
-		assert.LessOrEqual(t, w.Conns(), twoConns(cfg))
+		assert.Equal(t, 25, w.Arrivals(), "requests that arrived")
+		assert.LessOrEqual(t, w.Conns(), twoConns(cfg), "connections")
 	})
 }
 
@@ -414,9 +414,9 @@ func TestOverloadCostsFewConnections(t *testing.T) {
 				}
 			})
 			if name == "503 with a wait" {
-				assert.Equal(t, 1, w.Conns(), name)
+				assert.Equal(t, 1, w.Conns(), "connections, %v", name)
 			}
-			assert.LessOrEqual(t, w.Conns(), 1+2, name)
+			assert.LessOrEqual(t, w.Conns(), 1+2, "connections, %v", name)
 		})
 	}
 }
@@ -453,7 +453,7 @@ func TestSlowHandlers(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			assert.LessOrEqual(t, s.Conns(), 1+2, beside)
+			assert.LessOrEqual(t, s.Conns(), 1+2, "connections, %v", beside)
 			tr.CloseIdleConnections()
 		})
 	}
@@ -508,7 +508,7 @@ func TestRequestsWaitForOneHandshake(t *testing.T) {
 		before := w.Conns()
 		w.die()
 		together(64, func(_ int) { w.ok(w.get(), attemptTime+120*time.Millisecond) })
-		assert.Equal(t, 1, w.Conns()-before)
+		assert.Equal(t, 1, w.Conns()-before, "connections")
 	})
 }
 

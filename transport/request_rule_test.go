@@ -94,8 +94,8 @@ func TestWrongRuleOfARequest(t *testing.T) {
 		}
 		base.sent(t, 0, field)
 		state := stateOf(t, tr)
-		assert.Zero(t, state.Requests, field)
-		assert.Zero(t, state.InFlight, field)
+		assert.Zero(t, state.Requests, "requests counted, %v", field)
+		assert.Zero(t, state.InFlight, "requests in flight, %v", field)
 	}
 }
 

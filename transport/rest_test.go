@@ -156,9 +156,9 @@ func TestAnswersThatAskToWait(t *testing.T) {
 				return sent
 			}
 			assert.Equal(t, 50, sends(30, told), "a rest after 20 retries")
-			assert.Equal(t, 1, sends(1, status(200)))
+			assert.Equal(t, 1, sends(1, status(200)), "requests sent")
 			assert.Equal(t, 50, sends(30, status(500)), "a rest")
-			assert.Equal(t, 1, sends(1, told))
+			assert.Equal(t, 1, sends(1, told), "requests sent")
 			assert.Equal(t, 1, sends(1, status(500)), "the rest lasts")
 		})
 	}

@@ -484,7 +484,7 @@ func TestSourceOfAnUploadFails(t *testing.T) {
 					state := s.tr.Snapshot().Hosts[0]
 					assert.False(t, state.CircuitOpen, what)
 					assert.Zero(t, state.Pool, what)
-					assert.EqualValues(t, 40, state.Requests, what)
+					assert.EqualValues(t, 40, state.Requests, "requests counted, %v", what)
 					for _, e := range s.seen.events() {
 						assert.Equal(t, 1, e.Attempt.Number, "%s: an attempt after the source had failed", what)
 					}

@@ -91,7 +91,7 @@ func TestRefusedAgain(t *testing.T) {
 			responds(t, tr, http.MethodGet, "http://h.test/")
 		})
 		t.Logf("%d attempts", server.attempts())
-		assert.LessOrEqual(t, server.attempts(), 100+20+15)
+		assert.LessOrEqual(t, server.attempts(), 100+20+15, "attempts")
 	})
 }
 

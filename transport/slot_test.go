@@ -94,7 +94,7 @@ func TestForgottenBodies(t *testing.T) {
 				_, err := get(t, tr, at)
 				assert.ErrorIs(t, err, context.DeadlineExceeded, "a slot that may be in use is kept for a while")
 			} else {
-				assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+				assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 			}
 			time.Sleep(2 * time.Second)
 			free(t, tr, slots)
@@ -233,7 +233,7 @@ func TestHungProbe(t *testing.T) {
 		assert.False(t, stateOf(t, tr).CircuitOpen)
 		release()
 		synctest.Wait()
-		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 		assert.Zero(t, stateOf(t, tr).ConcurrencyWaiting)
 	})
 }
@@ -257,7 +257,7 @@ func TestSlowProbe(t *testing.T) {
 		start := time.Now()
 		together(10, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
 		assert.Less(t, time.Since(start), 2*time.Minute)
-		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 	})
 }
 
@@ -494,8 +494,8 @@ func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
 				assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
 				count(t, 1, b.closed(), "body closed")
 				s := stateOf(t, tr)
-				assert.Zero(t, s.ConcurrencyInUse)
-				assert.Zero(t, s.InFlight)
+				assert.Zero(t, s.ConcurrencyInUse, "slots in use")
+				assert.Zero(t, s.InFlight, "requests in flight")
 			})
 		}
 	}
@@ -544,10 +544,10 @@ func TestSlotOfAContextThatPanics(t *testing.T) {
 				resp := &http.Response{StatusCode: 200, Body: io.NopCloser(http.NoBody)}
 				tr.Landed(&g, endlessContext{context.Background()}, getRequest(t, "http://h"), resp)
 			})
-			assert.Zero(t, g.State().InFlight)
+			assert.Zero(t, g.State().InFlight, "requests in flight")
 		}
 		time.Sleep(time.Hour) // no body is read any more
 		require.Equal(t, queue.Go, g.Enter(tr.Now(), new(concurrency.Slot), nil, concurrency.Config{}).Verb)
-		assert.Equal(t, 1, g.State().InFlight)
+		assert.Equal(t, 1, g.State().InFlight, "requests in flight")
 	})
 }

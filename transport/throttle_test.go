@@ -213,7 +213,7 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 			require.Equal(t, before+1, server.attempts(), "requests sent")
 			assert.GreaterOrEqual(t, server.arrivals()[before], 21*time.Second)
 			s := stateOf(t, tr)
-			assert.Zero(t, s.ConcurrencyInUse)
+			assert.Zero(t, s.ConcurrencyInUse, "slots in use")
 			assert.Zero(t, s.ConcurrencyWaiting)
 		})
 	}
@@ -264,7 +264,7 @@ func TestSlotOfARefusal(t *testing.T) {
 				server.sent(t, 2)
 				assert.GreaterOrEqual(t, server.arrivals()[1], 21*time.Second)
 				s := stateOf(t, tr)
-				assert.Zero(t, s.ConcurrencyInUse)
+				assert.Zero(t, s.ConcurrencyInUse, "slots in use")
 				assert.Zero(t, s.ConcurrencyWaiting)
 			})
 		}
@@ -402,12 +402,12 @@ func TestHeldRequestsLeaveNothingBehind(t *testing.T) {
 			assert.ErrorIs(t, err, context.Canceled)
 		})
 		assert.GreaterOrEqual(t, server.attempts(), 51)
-		assert.Zero(t, stateOf(t, tr).InFlight)
+		assert.Zero(t, stateOf(t, tr).InFlight, "requests in flight")
 		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		time.Sleep(11 * time.Second)
 		responds(t, tr, http.MethodGet, "http://h.test/")
 		responds(t, tr, http.MethodGet, "http://h.test/")
-		assert.Zero(t, stateOf(t, tr).ThrottledKeys)
+		assert.Zero(t, stateOf(t, tr).ThrottledKeys, "throttled keys")
 	})
 }
 

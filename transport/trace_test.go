@@ -326,7 +326,7 @@ func TestHistoryOfALateSuccess(t *testing.T) {
 			defer resp.Body.Close()
 			h := transport.HistoryOf(resp, nil)
 			assert.Equal(t, transport.ReasonFinal, h.Reason)
-			require.Len(t, h.Attempts, 3)
+			require.Len(t, h.Attempts, 3, "attempts")
 			for i, want := range []int{503, 0, code} {
 				assert.Equal(t, i+1, h.Attempts[i].Number)
 				assert.Equal(t, want, h.Attempts[i].Status)
@@ -364,7 +364,7 @@ func TestHistoryWithAHedge(t *testing.T) {
 		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}}, base), t.Context())
 		require.NoError(t, err)
 		defer resp.Body.Close()
-		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2)
+		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2, "attempts")
 	})
 }
 
@@ -377,7 +377,7 @@ func TestHistoryOfATransportBelow(t *testing.T) {
 		require.NoError(t, err)
 		defer resp.Body.Close()
 		assert.Equal(t, transport.ReasonMaxAttempts, transport.HistoryOf(resp, nil).Reason)
-		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2)
+		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2, "attempts")
 	})
 }
 
@@ -390,7 +390,7 @@ func TestLateSuccessIsResumed(t *testing.T) {
 		resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
 		require.NoError(t, err)
 		defer resp.Body.Close()
-		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2)
+		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2, "attempts")
 		assert.Equal(t, text, mustRead(t, resp))
 	})
 }

@@ -64,7 +64,7 @@ func TestNoRetryOverASilentBaseStartsAfterMaxElapsed(t *testing.T) {
 			tr := over(t, transport.Config{Rule: rule}, brittle{rt: base})
 			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/well"))
 			_, err := tr.RoundTrip(getRequest(t, "http://h.test/"))
-			assert.Len(t, errorAs[*transport.Error](t, err).Attempts, attempts)
+			assert.Len(t, errorAs[*transport.Error](t, err).Attempts, attempts, "attempts")
 		})
 	}
 }

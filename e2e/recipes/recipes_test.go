@@ -70,7 +70,7 @@ func TestOneLayerRetries(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				base := faults.New(nil, faults.Script(faults.Status(503).RetryAfter(time.Second)))
 				assert.Error(t, call(t, base))
-				assert.Len(t, base.Records(), 6)
+				assert.Len(t, base.Records(), 6, "requests that arrived")
 			})
 		})
 	}

@@ -251,13 +251,13 @@ func TestPanicOfTheBase(t *testing.T) {
 	f.Arm(out)
 	assert.PanicsWithValue(t, "base", func() { f.SendCopy(out) })
 	assert.Equal(t, context.Canceled, out.Ctx.Err())
-	assert.Zero(t, g.State().InFlight)
-	assert.Equal(t, 1, lent.closes)
+	assert.Zero(t, g.State().InFlight, "requests in flight")
+	assert.Equal(t, 1, lent.closes, "times closed")
 
 	f = flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, func(*http.Request) (*http.Response, error) { panic("base") })
 	f.Slot = slotOf(t, g)
 	assert.PanicsWithValue(t, "base", f.SendLight)
-	assert.Zero(t, g.State().InFlight)
+	assert.Zero(t, g.State().InFlight, "requests in flight")
 	assert.Nil(t, f.Slot.Limiter)
 }
 
@@ -273,17 +273,17 @@ func TestSlotAfterASend(t *testing.T) {
 		f.Slot = slotOf(t, g)
 		f.SendLight()
 		assert.Equal(t, status == 503, f.Slot.Limiter != nil)
-		assert.Equal(t, 1, g.State().InFlight)
+		assert.Equal(t, 1, g.State().InFlight, "requests in flight")
 
 		f = flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, base)
 		f.Slot = slotOf(t, g)
 		send(f)
 		assert.Nil(t, f.Slot.Limiter, "the copy has it")
 		assert.Equal(t, status == 503, f.Refused != nil)
-		assert.Equal(t, 2, g.State().InFlight)
+		assert.Equal(t, 2, g.State().InFlight, "requests in flight")
 		f.Refused.Release()
 		_ = f.Resp.Body.Close()
-		assert.Equal(t, 1, g.State().InFlight)
+		assert.Equal(t, 1, g.State().InFlight, "requests in flight")
 	}
 }
 
@@ -301,7 +301,7 @@ func TestAbort(t *testing.T) {
 		}
 		f.Abort()
 		assert.Equal(t, []int{row.body, row.caller}, []int{lent.closes, own.closes}, row)
-		assert.Zero(t, g.State().InFlight)
+		assert.Zero(t, g.State().InFlight, "requests in flight")
 	}
 	flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, nil).Abort()
 }
@@ -381,7 +381,7 @@ func TestCheckResponse(t *testing.T) {
 		resp, err := CheckResponse(&http.Response{Body: b}, failed)
 		assert.Nil(t, resp)
 		assert.Equal(t, failed, err)
-		assert.Equal(t, 1, b.closes)
+		assert.Equal(t, 1, b.closes, "times closed")
 		_, err = CheckResponse(nil, nil)
 		assert.EqualError(t, err, "transport: the base transport returned neither a response nor an error")
 		good := &http.Response{}
@@ -432,9 +432,9 @@ func TestCloseBody(t *testing.T) {
 	CloseBody(&http.Request{})
 	CloseBody(&http.Request{Body: b})
 	CloseBodyUnless(&yes, &http.Request{Body: b})
-	assert.Equal(t, 1, b.closes)
+	assert.Equal(t, 1, b.closes, "times closed")
 	CloseBodyUnless(&no, &http.Request{Body: b})
-	assert.Equal(t, 2, b.closes)
+	assert.Equal(t, 2, b.closes, "times closed")
 }
 
 // Attempts of one request run beside each other. They share nothing that they change.

@@ -68,7 +68,7 @@ func TestStall(t *testing.T) {
 				src, calls := reads(row.each, row.counts...), 0
 				b := stalling(t, t.Context(), src)
 				for err == nil {
-					require.LessOrEqual(t, calls, len(row.counts))
+					require.LessOrEqual(t, calls, len(row.counts), "calls")
 					_, err = b.Read(make([]byte, 10))
 					calls++
 					time.Sleep(row.pause)
@@ -81,10 +81,10 @@ func TestStall(t *testing.T) {
 					assert.ErrorIs(t, context.Cause(b.ctx), policy.ErrStallTimeout)
 				} else {
 					assert.Equal(t, io.EOF, err)
-					assert.Zero(t, src.closes.Load())
+					assert.Zero(t, src.closes.Load(), "times closed")
 				}
 				assert.NoError(t, b.Close())
-				assert.EqualValues(t, 1, src.closes.Load())
+				assert.EqualValues(t, 1, src.closes.Load(), "times closed")
 				assert.Error(t, b.ctx.Err())
 				assert.False(t, b.ctx.timer.Stop(), "the timer runs on")
 			})
@@ -172,7 +172,7 @@ func TestCloseOfABodyThatMayStall(t *testing.T) {
 		_, err := b.Read(nil)
 		assert.Equal(t, http.ErrBodyReadAfterClose, err)
 		assert.NoError(t, b.Close())
-		assert.EqualValues(t, 1, src.closes.Load())
+		assert.EqualValues(t, 1, src.closes.Load(), "times closed")
 
 		for _, stalls := range []bool{false, true} {
 			src := &scripted{read: func([]byte) (int, error) { time.Sleep(second); return 0, io.EOF }, close: func() { panic("close") }}
@@ -183,7 +183,7 @@ func TestCloseOfABodyThatMayStall(t *testing.T) {
 				}
 				assert.PanicsWithValue(t, "close", func() { _ = b.Close() })
 				assert.PanicsWithValue(t, "close", func() { _ = b.Close() })
-				assert.EqualValues(t, 1, src.closes.Load())
+				assert.EqualValues(t, 1, src.closes.Load(), "times closed")
 				assert.Error(t, b.ctx.Err())
 			}
 		}
@@ -268,7 +268,7 @@ func TestUpload(t *testing.T) {
 	assert.NoError(t, err)
 	assert.NoError(t, untimed.Close())
 	assert.Equal(t, "news", string(text))
-	assert.Equal(t, 1, untimed.ReadCloser.(*tracked).closes)
+	assert.Equal(t, 1, untimed.ReadCloser.(*tracked).closes, "times closed")
 }
 
 // While the caller reads, its attempt has no slot.
@@ -426,7 +426,7 @@ func TestOutcome(t *testing.T) {
 		Resp: &http.Response{StatusCode: 503, Body: io.NopCloser(strings.NewReader(""))}, Err: io.EOF, DoneAt: 12, Class: classify.Refused}
 	assert.Equal(t, 503, o.Status())
 	assert.Equal(t, 7*time.Nanosecond, o.Took())
-	assert.Equal(t, 3, o.PoolNumber())
+	assert.Equal(t, 3, o.PoolNumber(), "number of the pool")
 	assert.Equal(t, Outcome{Number: 2, Kind: Hedge, SentAt: 5, Queued: Queued{Concurrency: 1}, Pool: p, Heard: 4, Link: link}, o.AsSent())
 	assert.Zero(t, (&Outcome{}).Status())
 	assert.Zero(t, (&Outcome{}).PoolNumber())

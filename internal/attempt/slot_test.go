@@ -143,7 +143,7 @@ func TestWhoHasTheSlotAfterwards(t *testing.T) {
 				assert.NotZero(t, f.DoneAt)
 				if row.stays {
 					slot.Release()
-					assert.Zero(t, g.State().InFlight)
+					assert.Zero(t, g.State().InFlight, "requests in flight")
 					slot.Release()
 				}
 			})
@@ -232,7 +232,7 @@ func TestHowLongABodyKeepsItsSlot(t *testing.T) {
 				}
 				f.Ctx, f.Resp = ctx, &http.Response{StatusCode: 200, Body: src, ContentLength: row.length}
 				s.Landed(f, f.Req, nil)
-				require.Equal(t, 1, g.State().InFlight)
+				require.Equal(t, 1, g.State().InFlight, "requests in flight")
 				func() {
 					defer func() { _ = recover() }()
 					row.do(f.Resp, end)
@@ -281,9 +281,9 @@ func TestRelease(t *testing.T) {
 	a, b := slotOf(t, g), slotOf(t, g)
 	a.Release()
 	a.Release()
-	assert.Equal(t, 1, g.State().InFlight)
+	assert.Equal(t, 1, g.State().InFlight, "requests in flight")
 	b.Release()
-	assert.Zero(t, g.State().InFlight)
+	assert.Zero(t, g.State().InFlight, "requests in flight")
 	(*Slot)(nil).Release()
 	new(Slot).Release()
 }
@@ -292,9 +292,9 @@ func TestRelease(t *testing.T) {
 func TestTell(t *testing.T) {
 	s := slotOf(t, nil)
 	s.Tell(false)
-	assert.Zero(t, s.Home.(*yard).told.Load())
+	assert.Zero(t, s.Home.(*yard).told.Load(), "times told")
 	s.Tell(true)
-	assert.EqualValues(t, 1, s.Home.(*yard).told.Load())
+	assert.EqualValues(t, 1, s.Home.(*yard).told.Load(), "times told")
 }
 
 // probing returns the slot of a probe whose permit comes from a fleet.
@@ -334,14 +334,14 @@ func TestPermitIsRenewed(t *testing.T) {
 				stop := s.renew()
 				time.Sleep(3*concurrency.RenewTime - 1)
 				synctest.Wait()
-				assert.EqualValues(t, 2, y.asked.Load())
+				assert.EqualValues(t, 2, y.asked.Load(), "times asked")
 				time.Sleep(time.Nanosecond)
 				synctest.Wait()
-				assert.EqualValues(t, 3, y.asked.Load())
+				assert.EqualValues(t, 3, y.asked.Load(), "times asked")
 				ends(&s, stop)
 				time.Sleep(10 * concurrency.RenewTime)
 				synctest.Wait()
-				assert.EqualValues(t, 3, y.asked.Load())
+				assert.EqualValues(t, 3, y.asked.Load(), "times asked")
 			})
 		})
 	}

@@ -235,9 +235,9 @@ func TestAConnectionThatComesLateIsClosed(t *testing.T) {
 		assert.Equal(t, "192.0.2.2:443", conn.RemoteAddr().String())
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.EqualValues(t, 1, closed.Load())
+		assert.EqualValues(t, 1, closed.Load(), "times closed")
 		require.NoError(t, conn.Close())
-		assert.EqualValues(t, 2, closed.Load())
+		assert.EqualValues(t, 2, closed.Load(), "times closed")
 	})
 }
 
@@ -385,7 +385,7 @@ func TestNetDialer(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	assert.Equal(t, good.Addr().String(), conn.RemoteAddr().String())
-	assert.EqualValues(t, 1, asked.Load())
+	assert.EqualValues(t, 1, asked.Load(), "times asked")
 	assert.Equal(t, []string{"127.0.0.2:" + port, "127.0.0.1:" + port}, controlled)
 	assert.Equal(t, []string{"found", "connected", "connected"}, hooks, "a trace of the request sees what it saw before")
 

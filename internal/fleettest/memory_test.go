@@ -60,13 +60,13 @@ func TestMemoryClose(t *testing.T) {
 		require.NoError(t, a.Join(func(m fleetmsg.Message) { sizes = m.Members }))
 		require.NoError(t, b.Join(func(m fleetmsg.Message) { heard++ }))
 		synctest.Wait()
-		assert.Equal(t, 2, sizes)
+		assert.Equal(t, 2, sizes, "sizes told")
 		require.NoError(t, b.Close())
 		before := heard
 		b.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: time.Minute})
 		a.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: time.Minute})
 		synctest.Wait()
-		assert.Equal(t, 1, sizes)
+		assert.Equal(t, 1, sizes, "sizes told")
 		assert.Equal(t, before, heard)
 	})
 }

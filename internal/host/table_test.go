@@ -58,16 +58,16 @@ func TestTableFindsOneStatePerHost(t *testing.T) {
 	for _, other := range []string{"https://example.com", "http://example.com:8080", "http://www.example.com", "ftp://example.com"} {
 		assert.NotSame(t, first, table.Acquire(urlOf(other)), other)
 	}
-	assert.Equal(t, 4, first.InFlight())
-	assert.EqualValues(t, 4, first.Requests())
+	assert.Equal(t, 4, first.InFlight(), "requests in flight")
+	assert.EqualValues(t, 4, first.Requests(), "requests counted")
 	first.ReleaseCount()
 	assert.EqualValues(t, 3, first.Requests(), "requests after one was refused")
 	first.Count()
 	assert.EqualValues(t, 4, first.Requests(), "requests after it went after all")
-	assert.Equal(t, 4, first.InFlight())
+	assert.Equal(t, 4, first.InFlight(), "requests in flight")
 	first.Release()
-	assert.Equal(t, 3, first.InFlight())
-	assert.Equal(t, 5, table.Len())
+	assert.Equal(t, 3, first.InFlight(), "requests in flight")
+	assert.Equal(t, 5, table.Len(), "hosts in the table")
 	assert.Nil(t, peek(table, "http://unknown"))
 	assert.Same(t, first, peek(table, "http://example.com"))
 	n := 0
@@ -80,7 +80,7 @@ func TestTableIsBounded(t *testing.T) {
 	for i := range 10_000 {
 		touch(table, fmt.Sprintf("host-%d", i))
 	}
-	assert.Equal(t, 100, table.Len())
+	assert.Equal(t, 100, table.Len(), "hosts in the table")
 	n := 0
 	for i := range *table.buckets.Load() {
 		for s := (*table.buckets.Load())[i].first.Load(); s != nil; s = s.next.Load() {
@@ -149,7 +149,7 @@ func TestTableForgetsHoldsThatAreOver(t *testing.T) {
 				}
 			})
 			assert.Equal(t, row.dead, dead)
-			assert.Equal(t, 40, live)
+			assert.Equal(t, 40, live, "live hosts")
 		})
 	}
 }
@@ -182,7 +182,7 @@ func TestTableKeepsNoLongNames(t *testing.T) {
 		assert.True(t, s == table.Acquire(u))
 	}
 	assert.Less(t, testkit.Heap()-before, int64(1<<18))
-	assert.Equal(t, 20, table.Len())
+	assert.Equal(t, 20, table.Len(), "hosts in the table")
 	one := table.Acquire(urlOf("http://h.test:36203"))
 	assert.Same(t, one, table.Acquire(urlOf("http://h.test:0036203")))
 	runtime.KeepAlive(table)
@@ -194,7 +194,7 @@ func TestTableIsBoundedEvenWhenAllAreBusy(t *testing.T) {
 	for i := range 50 {
 		table.Acquire(urlOf(fmt.Sprintf("http://host-%d", i)))
 	}
-	assert.Equal(t, 10, table.Len())
+	assert.Equal(t, 10, table.Len(), "hosts in the table")
 	assert.False(t, first.begin(), "evicted while it was busy")
 	assert.NotNil(t, table.Lookup("http://host-40"), "one after the other goes")
 }
@@ -207,7 +207,7 @@ func TestEvictedStateIsNotBegun(t *testing.T) {
 	a.Release()
 	touch(table, "b")
 	assert.False(t, a.begin())
-	assert.Zero(t, a.InFlight())
+	assert.Zero(t, a.InFlight(), "requests in flight")
 	again := table.Acquire(urlOf("http://a"))
 	assert.NotSame(t, a, again)
 	assert.Equal(t, []string{"http://a", "http://b"}, gone)
@@ -229,7 +229,7 @@ func TestTableUnderConcurrency(t *testing.T) {
 	}
 	wg.Wait()
 	kept.Release()
-	assert.LessOrEqual(t, table.Len(), 64)
+	assert.LessOrEqual(t, table.Len(), 64, "hosts in the table")
 	table.All(func(s *State[int]) { assert.Zero(t, s.InFlight(), s.Key()) })
 }
 
@@ -298,13 +298,13 @@ func TestTableLookup(t *testing.T) {
 		s := table.Acquire(urlOf(name))
 		s.Release()
 		assert.Same(t, s, table.Lookup(s.Name()), name)
-		assert.EqualValues(t, 1, s.Requests())
-		assert.Zero(t, s.InFlight())
+		assert.EqualValues(t, 1, s.Requests(), "requests counted")
+		assert.Zero(t, s.InFlight(), "requests in flight")
 	}
 	for _, name := range []string{"", "a.test", "http://", "://a.test", "http://b.test", "http://A.test", "http://a.test/", "ftp://a.test"} {
 		assert.Nil(t, table.Lookup(name), name)
 	}
-	assert.Equal(t, 3, table.Len())
+	assert.Equal(t, 3, table.Len(), "hosts in the table")
 	for i := range 10 {
 		touch(table, fmt.Sprint(i))
 	}

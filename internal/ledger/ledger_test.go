@@ -609,12 +609,12 @@ func TestGiveBack(t *testing.T) {
 		return int(answers[0].Amount)
 	}
 	r.Tell(now, 1, 4, unused) // nobody has taken any
-	require.Equal(t, 30, take())
+	require.Equal(t, 30, take(), "tokens taken")
 	unused.Amount = 20
 	r.Tell(now, 1, 4, unused)
 	assert.Equal(t, 25, take()) // 5 had been left within 250 ms
 	unused.Amount = 1e9
 	r.Tell(now, 1, 4, unused)
-	assert.Equal(t, 30, take())
-	assert.Equal(t, 5, take())
+	assert.Equal(t, 30, take(), "tokens taken")
+	assert.Equal(t, 5, take(), "tokens taken")
 }

@@ -385,7 +385,7 @@ func TestReserveRetry(t *testing.T) {
 		assert.False(t, ok, "what was used is not")
 		first.Cancel(s.request(t, 0))
 		s.ends(t, 200, classify.Final)
-		assert.Len(t, s.told, 2)
+		assert.Len(t, s.told, 2, "attempts told")
 
 		alone := s.request(t, 0).budgetConfig().PerSecond
 		s.join()
@@ -716,7 +716,7 @@ func TestTold(t *testing.T) {
 			s.update(t, limited.Or(row.rule))                 // the limiter may be new
 			for n := range 2 {
 				new(Permit).review(s.request(t, 0), nil)
-				assert.Len(t, s.told, 1+n)
+				assert.Len(t, s.told, 1+n, "attempts told")
 				time.Sleep(time.Millisecond)
 			}
 			assert.Equal(t, []any{change(row.of, true, 0), instant.Instant(0)}, []any{s.told[1], s.last.Until})
@@ -792,11 +792,11 @@ func TestTold(t *testing.T) {
 		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Wait: 50 * time.Millisecond})
 		time.Sleep(64 * time.Millisecond)
 		synctest.Wait()
-		assert.Zero(t, went.Load())
+		assert.Zero(t, went.Load(), "permits")
 		assert.Equal(t, []any{3, fleetmsg.AskTokens}, []any{len(s.sent), s.sent[2].Kind}, "it asks again, although it waits in the queue of the limiter")
 		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Wait: time.Minute})
 		synctest.Wait()
-		assert.EqualValues(t, 1, went.Load())
+		assert.EqualValues(t, 1, went.Load(), "permits")
 	})
 	in(t, "tokens that a refused request needs", rated, func(t *testing.T, s *site) {
 		require.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
@@ -879,13 +879,13 @@ func TestTold(t *testing.T) {
 		r, p := s.request(t, 0), new(Permit)
 		for p.ReserveRetry(r, time.Now(), 0, &attempt.Outcome{Resp: answer(500)}) {
 		}
-		require.Len(t, s.told, 1)
+		require.Len(t, s.told, 1, "attempts told")
 		assert.Zero(t, r.NextRetry(), "time earns none")
 		s.ends(t, 200, classify.Final)
 		s.ends(t, 200, classify.Final)
 		assert.Len(t, s.told, 1, "half of it is not back")
 		s.ends(t, 200, classify.Final)
-		assert.Len(t, s.told, 2)
+		assert.Len(t, s.told, 2, "attempts told")
 	})
 	in(t, "tokens that nobody uses", rated, func(t *testing.T, s *site) {
 		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Leave})

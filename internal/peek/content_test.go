@@ -80,7 +80,7 @@ func TestFirstEventOfOtherResponses(t *testing.T) {
 		assert.False(t, ok, name)
 		assert.NoError(t, err, name)
 	}
-	assert.Zero(t, src.reads.Load())
+	assert.Zero(t, src.reads.Load(), "reads")
 }
 
 // The first event may take minutes. A look after it returns at once, and the reader

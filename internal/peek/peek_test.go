@@ -82,7 +82,7 @@ func TestPeekKeepsTheBody(t *testing.T) {
 			assert.Equal(t, text, string(whole), name)
 			require.NoError(t, o.Response.Body.Close())
 			require.NoError(t, o.Response.Body.Close())
-			assert.EqualValues(t, 1, src.closes.Load(), name)
+			assert.EqualValues(t, 1, src.closes.Load(), "times closed, %v", name)
 			assert.Nil(t, o.Peek(1), "closed")
 		}
 	}
@@ -127,7 +127,7 @@ func TestPeekOfNothing(t *testing.T) {
 			}
 			src, ok := o.Response.Body.(*source)
 			require.True(t, ok, "pitfall 16: the body is not wrapped")
-			assert.Zero(t, src.reads.Load())
+			assert.Zero(t, src.reads.Load(), "reads")
 		})
 	}
 	o := outcomeOf(body())
@@ -241,7 +241,7 @@ func TestPeekLateTakesWhatIsThere(t *testing.T) {
 		_, _ = io.WriteString(w, "late")
 		synctest.Wait()
 		assert.Equal(t, "late", string(o.Peek(10)))
-		assert.EqualValues(t, 1, src.reads.Load())
+		assert.EqualValues(t, 1, src.reads.Load(), "reads")
 		require.NoError(t, o.Response.Body.Close())
 	})
 }
@@ -339,7 +339,7 @@ func TestCloseDoesNotWaitForARead(t *testing.T) {
 		assert.Equal(t, closeGrace, time.Since(start))
 		close(response)
 		synctest.Wait() // and the bubble ends only when all goroutines have
-		assert.EqualValues(t, 1, src.closes.Load())
+		assert.EqualValues(t, 1, src.closes.Load(), "times closed")
 	})
 	inBubble(t, "a Read of the caller's that waits", func(t *testing.T) {
 		r, _ := io.Pipe()
@@ -408,7 +408,7 @@ func TestPeekOfABadBody(t *testing.T) {
 				assert.ErrorContains(t, err, "body's Read ")
 			}
 			require.NoError(t, o.Response.Body.Close())
-			assert.EqualValues(t, 1, src.closes.Load())
+			assert.EqualValues(t, 1, src.closes.Load(), "times closed")
 		})
 	}
 }

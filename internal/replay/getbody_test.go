@@ -39,7 +39,7 @@ func TestGetBodyAfterTheEnd(t *testing.T) {
 		b.Finish()
 		close(release)
 		assert.Equal(t, ErrDetached, <-result)
-		assert.Equal(t, 1, late.closed())
+		assert.Equal(t, 1, late.closed(), "times closed")
 	})
 }
 
@@ -149,7 +149,7 @@ func TestGetBodyUnderConcurrency(t *testing.T) {
 func TestGetBodyForEachAttempt(t *testing.T) {
 	bodies := []*body{oneShot("text")}
 	b := withGetBody(t, bodies[0], func() (io.ReadCloser, error) {
-		assert.Equal(t, 1, bodies[len(bodies)-1].closed())
+		assert.Equal(t, 1, bodies[len(bodies)-1].closed(), "times closed")
 		bodies = append(bodies, oneShot("text"))
 		return bodies[len(bodies)-1], nil
 	})
@@ -191,7 +191,7 @@ func TestGetBodyOfTheLastAttempt(t *testing.T) {
 	assert.NoError(t, attempt.Close())
 	assert.NoError(t, attempt.Close())
 	b.Finish()
-	assert.Equal(t, 1, src.closed())
+	assert.Equal(t, 1, src.closed(), "times closed")
 }
 
 func noBody() (io.ReadCloser, error) { return nil, nil }
@@ -277,7 +277,7 @@ func TestGetBodyInMemory(t *testing.T) {
 	getBody, err := b.Rewind(t.Context(), MaxBusy)
 	assert.NoError(t, err)
 	assert.False(t, getBody)
-	assert.Equal(t, 1, made)
+	assert.Equal(t, 1, made, "bodies made")
 	assert.Equal(t, "text", mustRead(t, next(b)))
 	assert.Equal(t, "text", mustRead(t, old), "the old attempt has its own")
 	b.Finish()
@@ -368,7 +368,7 @@ func TestGetBodyThatBlocks(t *testing.T) {
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
 			assert.Equal(t, ErrEnded, b.GetBody(ended), name)
-			assert.Zero(t, calls, name)
+			assert.Zero(t, calls, "calls, %v", name)
 			short, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			start := time.Now()
@@ -380,9 +380,9 @@ func TestGetBodyThatBlocks(t *testing.T) {
 			assert.Equal(t, ErrDetached, err, name)
 			require.NoError(t, b.GetBody(t.Context()), name)
 			assert.Equal(t, time.Minute, time.Since(start), "%s: the second call waits for the first", name)
-			assert.Equal(t, 2, calls, name)
+			assert.Equal(t, 2, calls, "calls, %v", name)
 			if late, ok := closes.(*body); ok {
-				assert.Equal(t, 1, late.closed(), name)
+				assert.Equal(t, 1, late.closed(), "times closed, %v", name)
 			}
 			b.Finish()
 		})
@@ -403,7 +403,7 @@ func TestGetBodyThatBlocks(t *testing.T) {
 		b.Detach(t.Context())
 		_, err = attempt.Read(make([]byte, 1))
 		assert.Equal(t, ErrDetached, err)
-		assert.Equal(t, 1, slow.closed())
+		assert.Equal(t, 1, slow.closed(), "times closed")
 	})
 }
 

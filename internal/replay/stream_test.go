@@ -41,7 +41,7 @@ func TestStreamThatSeeks(t *testing.T) {
 	_, _ = r.Seek(2, io.SeekStart)
 	f := fileOf(r)
 	b := New(put(t, f), 0, new(Pool))
-	assert.Equal(t, 1, f.seeks)
+	assert.Equal(t, 1, f.seeks, "seeks")
 	require.NoError(t, rewind(b))
 	next(b)
 	require.NoError(t, rewind(b))
@@ -55,11 +55,11 @@ func TestStreamThatSeeks(t *testing.T) {
 		_, err = old.Read(make([]byte, 1))
 		assert.Equal(t, ErrDetached, err)
 	}
-	assert.Equal(t, 3, f.seeks)
+	assert.Equal(t, 3, f.seeks, "seeks")
 	assert.False(t, b.Concurrent())
 	b.Finish()
 	b.Finish()
-	assert.Equal(t, 1, f.closed())
+	assert.Equal(t, 1, f.closed(), "times closed")
 }
 
 // A file that cannot be sought back is lost, and one that has become shorter has no clean end.
@@ -122,7 +122,7 @@ func TestStreamThatIsKept(t *testing.T) {
 		require.NoError(t, rewind(b))
 	}
 	b.Finish()
-	assert.Equal(t, 1, src.closed())
+	assert.Equal(t, 1, src.closed(), "times closed")
 }
 
 // A body that failed cannot be sent again, and is at fault.
@@ -194,10 +194,10 @@ func TestOnce(t *testing.T) {
 	b := Once(put(t, src), new(Pool))
 	attempt := next(b)
 	assert.NoError(t, attempt.Close())
-	assert.Equal(t, 1, src.closed())
+	assert.Equal(t, 1, src.closed(), "times closed")
 	assert.NoError(t, attempt.Close())
 	b.Finish()
-	assert.Equal(t, 1, src.closed())
+	assert.Equal(t, 1, src.closed(), "times closed")
 	assert.True(t, Once(put(t, strings.NewReader("text")), new(Pool)).Concurrent(), "a body in memory is as always")
 }
 
@@ -272,10 +272,10 @@ func TestTimerOfABlockedRead(t *testing.T) {
 			_, err := io.ReadFull(attempt, got)
 			assert.NoError(t, err, name)
 			assert.Equal(t, "xxxx", string(got), name)
-			assert.Zero(t, src.closed(), name)
+			assert.Zero(t, src.closed(), "times closed, %v", name)
 			b.Finish()
 			assert.NoError(t, attempt.Close())
-			assert.Equal(t, 1, src.closed(), name)
+			assert.Equal(t, 1, src.closed(), "times closed, %v", name)
 			assert.False(t, b.Broke(), name)
 		})
 	}

@@ -396,7 +396,7 @@ func TestResumeForgedResponses(t *testing.T) {
 				tag, "Repr-Digest: sha-256=:AAAA:", "Content-Digest: sha-256=:AAAA:")
 			first.ContentLength = cmp.Or(row.total, 1000)
 			got, err := io.ReadAll(wrapped(s, req, first, 5).Body)
-			require.Equal(t, 1, attempts)
+			require.Equal(t, 1, attempts, "attempts")
 			if row.flaws == "" {
 				require.NoError(t, err)
 				require.Equal(t, truth, string(got))
@@ -407,7 +407,7 @@ func TestResumeForgedResponses(t *testing.T) {
 			require.True(t, e != nil && err == e)
 			require.EqualValues(t, 400, e.offset)
 			require.Equal(t, io.ErrUnexpectedEOF, e.cut)
-			require.Zero(t, s.continued)
+			require.Zero(t, s.continued, "continuations")
 			require.ErrorContains(t, e.cause, row.flaws)
 			require.ErrorContains(t, e.cause, "transport: the response is not the rest: ")
 		})

@@ -96,7 +96,7 @@ func oneConn(t *testing.T, cfg ts.Config, s *ts.Server) {
 	if cfg.HTTP2 {
 		most = 2
 	}
-	assert.LessOrEqual(t, s.Conns(), most)
+	assert.LessOrEqual(t, s.Conns(), most, "connections")
 }
 
 func responded(status int, body string) func(*testing.T, outcome) {

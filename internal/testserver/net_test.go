@@ -249,7 +249,7 @@ func TestDialErrors(t *testing.T) {
 		assert.ErrorIs(t, dial(addr, time.Second), syscall.ECONNREFUSED)
 		_, err = l.Accept()
 		assert.ErrorIs(t, err, net.ErrClosed)
-		assert.Equal(t, 8, n.Dials())
+		assert.Equal(t, 8, n.Dials(), "dials")
 	})
 }
 

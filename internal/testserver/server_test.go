@@ -219,7 +219,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		s.Close()
 		s.Close()
 		clients.Wait()
-		assert.Zero(t, s.Open())
+		assert.Zero(t, s.Open(), "open connections")
 		if cfg.Net == nil {
 			noServerGoroutine(t)
 		}
@@ -251,7 +251,7 @@ func TestConcurrentUse(t *testing.T) {
 			})
 		}
 		clients.Wait()
-		assert.Equal(t, 20, s.Arrivals())
+		assert.Equal(t, 20, s.Arrivals(), "requests that arrived")
 		for _, a := range s.Log() {
 			assert.Equal(t, hash, a.BodySHA256)
 		}

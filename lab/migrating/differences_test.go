@@ -132,7 +132,7 @@ func TestHandler(t *testing.T) {
 					ctx = c
 				}
 				r := send(ctx, row.method, url, nil)
-				assert.Len(t, server.Records(), row.attempts)
+				assert.Len(t, server.Records(), row.attempts, "requests that arrived")
 				assert.Equal(t, row.closed, errors.Is(r.err, errClosed))
 				if row.text == "" {
 					assert.NoError(t, r.err)

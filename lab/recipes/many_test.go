@@ -74,7 +74,7 @@ func TestUploads(t *testing.T) {
 			defer mu.Unlock()
 			progress[name] = sent
 		})
-		assert.Len(t, failed, 3)
+		assert.Len(t, failed, 3, "failed requests")
 		assert.ErrorContains(t, failed["file3"], "403")
 		assert.ErrorContains(t, failed["file3"], "not yours")
 		assert.ErrorContains(t, failed["file4"], "302")

@@ -135,7 +135,7 @@ func TestLookIntoS3Ends(t *testing.T) {
 		status, _, err := send(t, tr, "PUT /bucket/key\nX-Amz-Copy-Source: /bucket/other")
 		require.NoError(t, err)
 		assert.Equal(t, 200, status)
-		assert.Equal(t, 2, *sent)
+		assert.Equal(t, 2, *sent, "requests sent")
 		assert.Equal(t, time.Minute, time.Since(start))
 		time.Sleep(3 * time.Hour)
 	})

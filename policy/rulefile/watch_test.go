@@ -96,7 +96,7 @@ func TestWatchABadFile(t *testing.T) {
 			assert.Len(t, f.told, 3, "the first good content ends the fault")
 			assert.NoError(t, f.last())
 			assert.NoError(t, f.Check())
-			assert.Len(t, f.told, 4)
+			assert.Len(t, f.told, 4, "attempts told")
 			assert.NoError(t, f.last())
 
 			require.NoError(t, os.Remove(f.Path))
@@ -137,7 +137,7 @@ func TestWatchFaultsByTurns(t *testing.T) {
 		assert.Len(t, f.told, min(i, 1), "reading %d", i)
 	}
 	_ = f.check(false)
-	assert.Len(t, f.told, 2)
+	assert.Len(t, f.told, 2, "attempts told")
 }
 
 // Another fault is reported, too, and so is the same fault after good rules.
@@ -148,7 +148,7 @@ func TestWatchReportsEachFaultOnce(t *testing.T) {
 		for range 3 {
 			_ = f.check(false)
 		}
-		assert.Len(t, f.told, i+1)
+		assert.Len(t, f.told, i+1, "attempts told")
 		assert.Equal(t, text == goodFile, f.last() == nil)
 	}
 }
@@ -204,7 +204,7 @@ func TestWatchReadsAtIntervals(t *testing.T) {
 		write(`{`)
 		assert.Empty(t, f.told)
 		write(`{`)
-		assert.Len(t, f.told, 1)
+		assert.Len(t, f.told, 1, "attempts told")
 		cancel()
 		synctest.Wait()
 		write(`{"rule": {"max_attempts": 5}}`)

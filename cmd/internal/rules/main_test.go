@@ -77,7 +77,7 @@ func TestGolden(t *testing.T) {
 				code, stdout, stderr := call(t, base, tt.args...)
 				assert.Equal(t, tt.code, code)
 				if strings.HasPrefix(tt.name, "against") {
-					assert.Len(t, base.Records(), 1)
+					assert.Len(t, base.Records(), 1, "requests that arrived")
 					// The jitter on a server's wait is random.
 					stdout = jitter(stdout)
 				} else {

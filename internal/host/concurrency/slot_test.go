@@ -127,7 +127,7 @@ func TestLimiterRest(t *testing.T) {
 	g.Idle(2*sec, &b)
 	assert.False(t, w.woken(), "woken without need")
 	w.mustGo(instant.At(bodyTime)) // with the slot of a
-	assert.Equal(t, 3, g.State().InFlight)
+	assert.Equal(t, 3, g.State().InFlight, "requests in flight")
 	assert.Equal(t, queue.Wait, g.Enter(instant.At(bodyTime), &c, nil, conf).Verb, "b is not forgotten yet")
 	assert.Equal(t, queue.Go, g.Enter(instant.At(bodyTime+2*sec), &c, nil, conf).Verb)
 	g.Reading(instant.At(bodyTime+2*sec), &a, true) // too late
@@ -160,7 +160,7 @@ func TestLimiterAwaitsTheCaller(t *testing.T) {
 	g.Await(160*ms, &a) // 100 ms
 	assert.True(t, w.woken(), "not woken")
 	w.mustGo(160 * ms)
-	assert.Equal(t, 2, g.State().InFlight)
+	assert.Equal(t, 2, g.State().InFlight, "requests in flight")
 
 	g = Limiter{}
 	openCircuit(t, &g, 10*sec)

@@ -38,7 +38,7 @@ func TestOnce(t *testing.T) {
 		n.Begin(Change{Until: 5}, func() { began++ })
 	}
 	n.Begin(Change{Until: 10}, func() { began++ })
-	assert.Equal(t, 1, began)
+	assert.Equal(t, 1, began, "times told")
 	assert.Empty(t, n.Due(9, Key{Scope: 1}))
 	assert.Equal(t, []Change{{Until: 10}}, n.Due(10, Key{Scope: 1}))
 	sooner := Change{Key: Key{Scope: 2}, Until: 8}
@@ -52,7 +52,7 @@ func TestOnce(t *testing.T) {
 	for range 2 {
 		n.End(Key{}, func() { ended++ })
 	}
-	assert.Equal(t, 1, ended)
+	assert.Equal(t, 1, ended, "times told")
 	assert.True(t, n.Quiet())
 }
 

@@ -304,7 +304,7 @@ func TestRateGivesBack(t *testing.T) {
 	r := sharedRate()
 	mustAskFor(t, r, 0, 10, 10)
 	r.Grant(0, 5, 0, 100*ms, 0)
-	assert.Equal(t, 1, taken(r, 0))
+	assert.Equal(t, 1, taken(r, 0), "tokens taken")
 	assert.Equal(t, []int{4, 0}, []int{r.GiveBack(0).Want, r.GiveBack(0).Want})
 	alone := New(Config{PerSecond: 1})
 	alone.Grant(0, 1, 0, 0, 0)
