@@ -50,7 +50,7 @@ type HostChange struct {
 	FromFleet bool
 	// Since is when it began. For ReasonCircuitOpen it is when the first of the failures began.
 	Since time.Time
-	// Until is when it will be over, or zero if nobody knows.
+	// Until is when it will be over, or zero if nobody knows, as with ReasonRetryBudget.
 	Until time.Time
 	// Waiting is how many requests wait at the limit.
 	Waiting int

@@ -18,7 +18,7 @@
 //	    send      send the caller's own request if nothing has to watch the attempt,
 //	              and else a copy; perhaps another copy beside it, as a hedge
 //	    askRule   ask the rule what happened
-//	    judge     tell the limits, and decide: final, retry after a wait, or give up
+//	    judge     tell the limits; decide (decide.go) says final, retry and its wait, or give up
 //	    commit    take a retry from the budget, rewind the body
 //	    record    one attempt: outcome, class, reason, wait
 //	    discard   drain the old response within bounds
@@ -37,8 +37,8 @@
 // while a request waits for another limit, the request goes back to the throttle.
 //
 // The budget is asked for a retry or a hedge that would otherwise happen, before
-// the sleep. If the retry does not go, the budget gets it back. A hedge never
-// waits. It goes if all limits let it go at once.
+// the sleep. If the retry does not go, Permit.Cancel gives it back. A hedge
+// never waits. It goes if all limits let it go at once.
 //
 //	request ─▶ throttle ─▶ pacing ─▶ rate ─▶ limiter ─▶ attempt ─▶ response ─▶ caller
 //	              ▲                                    │ slow?     │ failed?

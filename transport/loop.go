@@ -179,7 +179,7 @@ func (x *retrier) admit() *limit.Rejection {
 	return nil
 }
 
-// refuse ends the call without a further attempt, and tells the observers.
+// refuse ends the call without a further attempt, cancels its permit, and tells the observers.
 func (x *retrier) refuse(no *limit.Rejection) error {
 	if x.sent == 0 && x.download == nil {
 		x.State.ReleaseCount() // a refused request does not reach the host and earns no retry

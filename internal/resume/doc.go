@@ -24,12 +24,11 @@
 //
 // The files:
 //
-//	plan.go         whether a body can be continued, and what is kept of its header
-//	fields.go       the fields of a header: ranges, validators and encodings
-//	fingerprint.go  the hash of the header, and the fields that are not in it
-//	body.go         the body that the caller reads
-//	prefix.go       the hash of the bytes that the reader has
-//	cut.go          the request for the missing bytes, and the use of its response
-//	part.go         whether a response continues the body
-//	recovery.go     what a body needs after a cut, and how long a Read may take
+//	plan.go      whether a body can be continued, also if it is coded, and the hash of its header
+//	fields.go    the fields of a header: ranges, validators and encodings
+//	body.go      the body that the caller reads
+//	prefix.go    the hash of the bytes that the reader has
+//	cut.go       the request for the missing bytes, and the use of its response
+//	part.go      whether a response continues the body
+//	recovery.go  what a body needs after a cut, and how long a Read may take
 package resume
