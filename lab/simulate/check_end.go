@@ -147,7 +147,8 @@ func (w *world) checkBudget(h *host, member int) {
 		return
 	}
 	b.Ratio, b.MinPerSecond = max(b.Ratio, 0), max(b.MinPerSecond, 0)
-	var requests, takes, attempts []time.Duration
+	var requests, attempts []time.Duration
+	var takes []span
 	for _, c := range w.calls {
 		if c.plan.member != member || c.plan.host != h.id {
 			continue
@@ -164,7 +165,7 @@ func (w *world) checkBudget(h *host, member int) {
 		}
 	}
 	slices.Sort(requests)
-	slices.Sort(takes)
+	slices.SortFunc(takes, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	slices.Sort(attempts)
 	within := func(from, to time.Duration) float64 {
 		first, _ := slices.BinarySearch(requests, from)
@@ -178,18 +179,21 @@ func (w *world) checkBudget(h *host, member int) {
 		}
 	}
 	for i := range takes {
+		from, to := takes[i].from, takes[i].until
 		for j := i; j < len(takes); j++ {
-			if most := within(takes[i], takes[j]); float64(j-i+1) > most {
-				w.complain(Budget, nil, "%d retries from %v to %v; the budget has %.1f", j-i+1, takes[i], takes[j], most)
+			to = max(to, takes[j].until)
+			if most := within(from, to); float64(j-i+1) > most {
+				w.complain(Budget, nil, "%d retries from %v to %v; the budget has %.1f", j-i+1, from, to, most)
 				return
 			}
 		}
 	}
 }
 
-// takenAt returns the times to which retries and hedges of a call belong in the budget. The
-// event of a retry may come later, because the attempt before it may still read the caller's body.
-func (c *call) takenAt() (all []time.Duration) {
+// takenAt returns the times to which retries and hedges of a call belong in the budget. A retry
+// is decided after the headers, because a Classify may look into the body of the response, and
+// before its event, because the attempt may still read the caller's body.
+func (c *call) takenAt() (all []span) {
 	for _, e := range c.events {
 		if e.Offset > 0 || e.Reason != transport.ReasonRetry {
 			continue
@@ -197,13 +201,16 @@ func (c *call) takenAt() (all []time.Duration) {
 		if !c.anyAttempt(func(s *attempt) bool { return s.began >= e.at && s.number > e.Number && s.began <= c.returned }) {
 			continue
 		}
-		at := min(e.at, c.world.timeOf(e.Start.Add(e.Duration)))
+		at := span{min(e.at, c.world.timeOf(e.Start.Add(e.Duration))), e.at}
 		if e.RetryAfter > 0 {
-			at += e.Delay
+			at = span{at.from + e.Delay, at.until + e.Delay}
 		}
 		all = append(all, at)
 	}
-	return append(all, c.hedged...)
+	for _, at := range c.hedged {
+		all = append(all, span{at, at})
+	}
+	return all
 }
 
 // A who is the requests of a member with a scope.
