@@ -56,7 +56,7 @@ type racerState uint8
 const (
 	underWay  racerState = iota
 	abandoned            // nobody needs the outcome, and the goroutine of the attempt closes a response
-	ended                // there is a response or an error, or else the base transport has panicked
+	ended                // there is an outcome, and of the second its class; or the base transport has panicked
 	won                  // the response of the second attempt has ended the first
 )
 
@@ -98,7 +98,8 @@ func (c *call) hedgeDelay() time.Duration {
 }
 
 // launch sends a second attempt if the first is still under way, and everything that it needs is there:
-// the budget, the host's limits, and the request's body. It waits for nothing. The lock is held.
+// the budget, the host's limits, and the request's body. It waits for nothing but the caller's GetBody.
+// The lock is held.
 func (r *race) launch() {
 	// The budget comes first, because it can be released exactly. A token of the
 	// rate and a share of the server's quota cannot.
@@ -115,9 +116,11 @@ func (r *race) launch() {
 	s.Beside, s.Ctx = true, attempt.Untraced(s.Ctx) // the caller's ClientTrace follows one attempt at a time
 	s.prepare()                                     // now, because the caller may change its request as soon as it has a response
 	r.second, r.ended = s, make(chan struct{})
+	x := *r.retrier
+	x.Req, x.Plain, x.Linked = &s.out.Req, nil, true // a copy whose context is that of the call
 	go func() {
 		defer close(r.ended)
-		r.guard(r.fly)
+		r.guard(func() { r.fly(&x) })
 	}()
 }
 
@@ -130,34 +133,43 @@ func (r *race) bodyBeside() bool {
 	return err == nil && r.body.Concurrent()
 }
 
-// fly sends the second attempt, in a goroutine of its own. The lock is held but for the send. If the
-// first attempt is still under way then, a response that is no failure ends it, and so does a final
-// error. A final 4xx or 5xx is kept until the first has ended. If the outcome would be retried, the
-// limits hear of it at once.
-func (r *race) fly() {
+// fly sends the second attempt and asks the rule about its outcome, in a goroutine of its own. A
+// classifier may wait for a body, and the first attempt must not wait with it. So until the class is
+// known the second attempt is under way, and x is a copy of the retrier with its request, because the call
+// may end before. If the first attempt is still under way then, a response that is no failure ends it,
+// and so does a final error. A final 4xx or 5xx is kept until the first has ended. If the outcome
+// would be retried, the limits hear of it at once.
+func (r *race) fly(x *retrier) {
 	s := r.second
-	func() {
-		defer func() { // also if the base transport panics
-			if r.turn <- struct{}{}; s.state == abandoned {
-				go s.close() // the winner may need the lock
-			} else {
-				s.end()
-			}
-		}()
-		<-r.turn
-		s.flyCopy()
-	}()
+	if r.unlocked(s.flyCopy, s.end); s.state == ended {
+		s.state = underWay
+		r.unlocked(func() { x.classifyRacer(s) }, func() { s.state = ended })
+	}
 	if s.state == abandoned || r.first.state != underWay {
 		return
 	}
 	switch {
-	case r.classifyRacer(s):
+	case s.Failed():
 		r.discardRacer(s)
 		s.state = abandoned
 	case !s.rejected():
 		s.state = won
 		r.first.out.Ctx.Abandon()
 	}
+}
+
+// unlocked calls a function of the second attempt without the lock, and then another with it, also if the
+// first panics. If the attempt was abandoned meanwhile, unlocked closes its response instead.
+func (r *race) unlocked(f, then func()) {
+	defer func() {
+		if r.turn <- struct{}{}; r.second.state == abandoned {
+			go r.second.close() // the winner may need the lock
+		} else {
+			then()
+		}
+	}()
+	<-r.turn
+	f()
 }
 
 // guard calls a function under the lock. If it panics or calls runtime.Goexit, the first attempt ends,
@@ -281,11 +293,11 @@ func (r *race) abandon(a *racer) attempt.Outcome {
 	return a.outrun()
 }
 
-// classifyRacer asks the rule for the class of an outcome.
-func (r *race) classifyRacer(a *racer) (again bool) {
-	r.last, r.permit = a.Outcome, a.permit
-	r.askRule()
-	a.Class, a.permit = r.last.Class, r.permit
+// classifyRacer asks the rule for the class of an outcome, and reports whether it would be retried.
+func (x *retrier) classifyRacer(a *racer) (again bool) {
+	x.last, x.permit = a.Outcome, a.permit
+	x.askRule()
+	a.Class, a.permit = x.last.Class, x.permit
 	return a.Failed()
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -645,15 +646,24 @@ func TestVerdictOnAHedge(t *testing.T) {
 }
 
 // TestVerdictOnAHedgeThatTakesTime: the first attempt ends while a classifier looks into the response
-// of the hedge. The first waits for the verdict. The time of a bubble goes on meanwhile.
+// of the hedge. A response to the first goes to the caller at once. If the first has failed, the caller
+// gets what the verdict allows.
 func TestVerdictOnAHedgeThatTakesTime(t *testing.T) {
-	for name, status2 := range map[string]int{"a good response": 200, "a failure": 503} {
+	for name, row := range map[string]struct {
+		first, second, got int
+		took               time.Duration
+	}{
+		"a good response":           {204, 200, 204, 100 * time.Millisecond},
+		"a failure":                 {204, 503, 204, 100 * time.Millisecond},
+		"after the first failed":    {503, 200, 200, 1050 * time.Millisecond},
+		"the first is final, a 404": {404, 200, 404, 100 * time.Millisecond},
+	} {
 		inBubble(t, name, func(t *testing.T) {
-			server := script(status(204).Delay(100*time.Millisecond), status(status2))
+			server := script(status(row.first).Delay(100*time.Millisecond), status(row.second))
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 				Hedge: policy.Hedge{Delay: 50 * time.Millisecond},
 				Classify: func(o classify.Outcome) classify.Class {
-					if o.Response.StatusCode == status2 {
+					if o.Response.StatusCode == row.second {
 						time.Sleep(time.Second)
 					}
 					return classify.Unknown
@@ -661,22 +671,33 @@ func TestVerdictOnAHedgeThatTakesTime(t *testing.T) {
 			}})
 			resp := mustGet(t, tr)
 			_ = resp.Body.Close()
-			assert.Equal(t, 1050*time.Millisecond, time.Since(server.start))
-			assert.Equal(t, status2 == 503, resp.StatusCode == 204, "status %d", resp.StatusCode)
+			assert.Equal(t, row.took, time.Since(server.start))
+			assert.Equal(t, row.got, resp.StatusCode)
+			time.Sleep(time.Second) // until the classifier returns
 		})
 	}
 }
 
-// TestCallerLeavesWhileAHedgeIsClassified: the first attempt stalls meanwhile. The caller gets the
-// error of its own time.
-func TestCallerLeavesWhileAHedgeIsClassified(t *testing.T) {
+// TestHedgeWithASilentBody: the response to the hedge is an event stream without an event, for which
+// the rule of a profile waits. The first response goes to the caller at once, and the hedge ends.
+func TestHedgeWithASilentBody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := mustNew(t, transport.Config{Base: script(faults.Hang(), status(429)), Rule: policy.Rule{
-			Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, StallTimeout: 100 * time.Millisecond,
-			Classify: func(o classify.Outcome) classify.Class {
-				if o.Response != nil {
-					time.Sleep(time.Second)
-				}
+		event := status(200).Header("Content-Type", "text/event-stream").Body("data: {}\n\n")
+		server := script(event.Delay(300*time.Millisecond), event.StallAt(0))
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 100 * time.Millisecond}}.Or(profile.OpenAI())})
+		resp := mustGet(t, tr)
+		assert.Equal(t, 300*time.Millisecond, time.Since(server.start))
+		_ = resp.Body.Close()
+	})
+}
+
+// TestCallerLeavesWhileAStallIsClassified: the caller gets the error of its own time.
+func TestCallerLeavesWhileAStallIsClassified(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := mustNew(t, transport.Config{Base: script(faults.Hang()), Rule: policy.Rule{
+			StallTimeout: 100 * time.Millisecond,
+			Classify: func(classify.Outcome) classify.Class {
+				time.Sleep(time.Second)
 				return classify.Unknown
 			},
 		}})
