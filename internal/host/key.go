@@ -5,13 +5,14 @@ package host
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
 )
 
 // A Key names a host by a scheme and a canonical host: in lower case, without the
-// default port of the scheme and without a trailing dot. The key comes from the URL
+// default port of the scheme and without a trailing dot, and an IPv6 address as in RFC 5952. The key comes from the URL
 // and not from the Host header, because the connection goes to the URL's host, and
 // that host fails or limits.
 //
@@ -59,6 +60,11 @@ func Canonical(scheme, host string) string {
 	host = strings.ToLower(host)
 	name, port := SplitPort(host)
 	name = strings.TrimSuffix(name, ".")
+	if inner, ok := strings.CutPrefix(name, "["); ok && strings.HasSuffix(inner, "]") {
+		if addr, err := netip.ParseAddr(inner[:len(inner)-1]); err == nil && addr.Is6() {
+			name = "[" + addr.String() + "]"
+		}
+	}
 	if n, err := strconv.ParseUint(port, 10, 64); err == nil { // else no connection is made
 		port = strconv.FormatUint(n, 10) // the connection goes to the same port with and without leading zeros
 	}
@@ -69,7 +75,8 @@ func Canonical(scheme, host string) string {
 }
 
 // isCanonical reports whether host is surely canonical: no upper-case letter,
-// nothing that could be a default port, and no trailing dot. Nearly every host is.
+// nothing that could be a default port, no trailing dot, and no IPv6 address with
+// more than its canonical text. Nearly every host is.
 // Letters beyond ASCII take the slow way.
 func isCanonical(host string) bool {
 	n := len(host)
@@ -84,7 +91,7 @@ func isCanonical(host string) bool {
 			// A port follows. There may be a dot before it.
 			return i > 0 && host[i-1] != '.' && isPlainPort(host[i:])
 		case c == ']':
-			return i == n-1 || isPlainPort(host[i+1:])
+			return i > 0 && (i == n-1 || isPlainPort(host[i+1:])) && isPlainIPv6(host[1:i])
 		}
 	}
 	return host[0] != '['
@@ -100,6 +107,13 @@ func isPlainPort(s string) bool {
 		}
 	}
 	return s[0] == ':' && s[1] != '0' && s != ":80" && s != ":443"
+}
+
+// isPlainIPv6 reports whether s is the canonical text of an IPv6 address. It does not allocate then.
+func isPlainIPv6(s string) bool {
+	var buf [64]byte
+	addr, err := netip.ParseAddr(s)
+	return err == nil && addr.Is6() && string(addr.AppendTo(buf[:0])) == s
 }
 
 // SplitPort splits "name:port" and "[v6]:port". The port is "" if there is none.

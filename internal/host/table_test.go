@@ -330,6 +330,10 @@ func TestCanonical(t *testing.T) {
 		{"http", "[::1]:8080", "[::1]:8080"},
 		{"http", "[FE80::1%25en0]:8080", "[fe80::1%25en0]:8080"},
 		{"http", "[::1]:", "[::1]"},
+		{"http", "[0:0:0:0:0:0:0:1]", "[::1]"},
+		{"http", "[::0001]:8080", "[::1]:8080"},
+		{"http", "[fe80:0::1%eth0]:80", "[fe80::1%eth0]"},
+		{"http", "[::ffff:102:304]", "[::ffff:1.2.3.4]"},
 		{"ftp", "example.com:21", "example.com:21"},
 		{"http", "BÜCHER.example", "bücher.example"},
 		{"http", "", ""},
@@ -343,6 +347,7 @@ func TestCanonical(t *testing.T) {
 		{"http", "a::B:8080", "a::b:8080"},
 		{"http", "[::1]X", "[::1]x"},
 		{"http", "a]", "a]"},
+		{"http", "]", "]"},
 		{"http", "example.com:08080", "example.com:8080"},
 		{"http", "example.com:0036203", "example.com:36203"},
 		{"http", "example.com:0080", "example.com"},
@@ -381,7 +386,7 @@ func FuzzCanonical(f *testing.F) {
 }
 
 func TestKeyAllocatesNothing(t *testing.T) {
-	for _, text := range []string{"https://api.example.com:8443/path", "http://[::1]/", "http://[::1]:8080/", "http://h.test:9090/"} {
+	for _, text := range []string{"https://api.example.com:8443/path", "http://[::1]/", "http://[::1]:8080/", "http://[2001:db8::ff00:42:8329]/", "http://[fe80::1%25eth0]:8080/", "http://h.test:9090/"} {
 		u := urlOf(text)
 		assert.Zero(t, testing.AllocsPerRun(100, func() { KeyOf(u) }), "allocations for %s", text)
 	}
