@@ -48,8 +48,9 @@ type Config struct {
 	// specific first, and at last from Rule: api.example.com from *.example.com, and that
 	// from *.com. A name is more specific than a wildcard, a longer wildcard than a shorter
 	// wildcard, and a pattern with a port than the same pattern without. A host that should
-	// inherit nothing has a rule over policy.Defaults. Case and a trailing dot make no
-	// difference. Two patterns that mean the same hosts are an error.
+	// inherit nothing has a rule over policy.Defaults. Case, a trailing dot and the spelling of an
+	// IPv6 address make no difference. A name that is not ASCII has its xn-- form in the pattern,
+	// and in the URLs of requests. Two patterns that mean the same hosts are an error.
 	//
 	// With a path behind the host ("api.example.com/v1/reports/") a pattern means these
 	// requests only, as in http.ServeMux. With a slash at its end it means everything below

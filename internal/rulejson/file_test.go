@@ -294,7 +294,7 @@ func TestLoadSaysWhatToWrite(t *testing.T) {
 		`"share_retry_after": "inherit"`:    `rule.share_retry_after: leave the key out to inherit`,
 		`"concurrency": {"enabled": false}`: `rule.concurrency.enabled: "false" is none of off and on; write "off"`,
 		`"concurrency": true`:               `rule.concurrency: true where an object is wanted; write fields, as in {"max": 100}, or "on" or "off"`,
-		`"max_attempts": "off"`:             `rule.max_attempts: -1 is not a number of attempts; 1 turns retries off`,
+		`"max_attempts": "off"`:             `rule.max_attempts: "off" is not a number of attempts; write 1 to turn retries off`,
 		`"concurrency": {"max": true}`:      `rule.concurrency.max: true where a whole number is wanted`,
 		`"retry_budget": 0.2`:               `rule.retry_budget: the number 0.2 where an object is wanted; write fields, as in {"ratio": 0.2}, or "on" or "off"`,
 		`"hedge": "95ms"`:                   `rule.hedge: the string "95ms" where an object is wanted; write fields, as in {"percentile": 98}, or "on" or "off"`,

@@ -182,11 +182,11 @@ func (l *loader) field(n *node, to reflect.Value, off bool) {
 }
 
 // canBeOff reports whether "off" may stand in field i of t. The fields below have
-// no meaning for it, because another field turns the whole group off.
+// no meaning for it, because another field turns the whole group off, or 1 the retries.
 func canBeOff(t reflect.Type, i int) bool {
 	name := t.Field(i).Name
 	return !isBackoff(t) && !slices.Contains([]string{
-		"RateLimit.PerSecond", "RateLimit.Burst", "RetryBudget.Burst", "Concurrency.Initial", "Concurrency.Max", "Hedge.Delay", "Hedge.Percentile",
+		"Rule.MaxAttempts", "RateLimit.PerSecond", "RateLimit.Burst", "RetryBudget.Burst", "Concurrency.Initial", "Concurrency.Max", "Hedge.Delay", "Hedge.Percentile",
 	}, t.Name()+"."+name)
 }
 
@@ -261,8 +261,11 @@ func (l *loader) hosts(n *node) map[string]Part {
 	hosts := make(map[string]Part, len(n.kids))
 	for _, kid := range l.members(n) {
 		var rule Part
+		pattern := kid.key
+		kid.key = rules.Shown(pattern)
+		n.byKey[kid.key] = kid // for locate
 		l.rule(kid, &rule)
-		hosts[kid.key] = rule
+		hosts[pattern] = rule
 	}
 	return hosts
 }

@@ -187,13 +187,16 @@ func TestLoadFaults(t *testing.T) {
 		{"unknown", "{\n  \"hosts\": {\n    \"*.example.com\": {\"attemps\": 3}\n  }\n}",
 			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are profile, max_attempts, backoff, classify, retry_after, max_retry_after, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, max_elapsed_time, stall_timeout, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, concurrency, hedge, replay_buffer, resume, max_refetch`},
 		{"a pattern beside another fault", `{"rule": {"max_attempts": -1}, "hosts": {"https://h": {}, "a.example": {"concurrency": {"max": 5, "initial": 9}}, "A.example": {}}}`,
-			"line 1, column 27: rule.max_attempts: the number -1 is negative; write \"off\" to turn it off\n" +
+			"line 1, column 27: rule.max_attempts: the number -1 is negative; write 1 to turn retries off\n" +
 				"line 1, column 42: hosts[\"https://h\"]: \"https://h\" has a scheme; leave it out\n" +
 				"line 1, column 59: hosts[\"a.example\"]: \"a.example\" means the same hosts as \"A.example\"\n" +
 				"line 1, column 110: hosts[\"a.example\"].concurrency.initial: 9 is more than Max (5)"},
 		{"column counts characters", `{"$schema": "ü", "rule": {"räte": 1}}`,
 			`line 1, column 27: rule["räte"]: unknown key; the keys here are profile, max_attempts, backoff, classify, retry_after, max_retry_after, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, max_elapsed_time, stall_timeout, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, concurrency, hedge, replay_buffer, resume, max_refetch`},
 		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, max_attempts, backoff, classify, retry_after, max_retry_after, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, max_elapsed_time, stall_timeout, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, concurrency, hedge, replay_buffer, resume, max_refetch`},
+		{"a secret in a key", `{"hosts": {"https://me:s3cret@h/?token=s3cret": {"resume": 1}}}`,
+			`line 1, column 12: hosts["https://xxxxx@h/?xxxxx"]: "https://xxxxx@h/?xxxxx" has a scheme; leave it out
+line 1, column 60: hosts["https://xxxxx@h/?xxxxx"].resume: "the number 1" is none of off and on`},
 		{"one level too high", `{"max_attempts": 3}`, `line 1, column 2: max_attempts: unknown key; it belongs inside "rule" or inside a host of "hosts"`},
 		{"nothing like it", `{"rule": {"backoff": {"type": "google", "colour": "red"}}}`,
 			`line 1, column 41: rule.backoff.colour: unknown key; the keys here are type, maximum_backoff`},
@@ -211,7 +214,7 @@ func TestLoadFaults(t *testing.T) {
 		{"count as a string", `{"rule": {"max_attempts": "4"}}`, `line 1, column 27: rule.max_attempts: the string "4" where a whole number is wanted`},
 		{"count with a fraction", `{"rule": {"max_attempts": 4.0}}`, `line 1, column 27: rule.max_attempts: the number 4.0 is not a whole number; write it in digits only`},
 		{"count out of range", `{"rule": {"max_attempts": 99999999999999999999}}`, `line 1, column 27: rule.max_attempts: the number 99999999999999999999 is out of range`},
-		{"zero", `{"rule": {"max_attempts": 0}}`, `line 1, column 27: rule.max_attempts: zero means the default; leave the key out; write "off" to turn it off`},
+		{"zero", `{"rule": {"max_attempts": 0}}`, `line 1, column 27: rule.max_attempts: zero means the default; leave the key out; write 1 to turn retries off`},
 		{"negative", `{"rule": {"rate_limit": {"per_second": -1}}}`, `line 1, column 40: rule.rate_limit.per_second: the number -1 is negative`},
 		{"nothing to turn off", `{"rule": {"rate_limit": {"burst": "off"}}}`, `line 1, column 35: rule.rate_limit.burst: the string "off" where a whole number is wanted`},
 		{"number as a boolean", `{"rule": {"rate_limit": {"per_second": true}}}`, `line 1, column 40: rule.rate_limit.per_second: true where a number is wanted`},

@@ -33,15 +33,20 @@ func (d *document) items(n *node) []*node {
 // readNumber reads a number above zero into to, or "off" if that may stand there.
 // Zero is a fault, because it would silently inherit.
 func readNumber[T int | int64 | float64 | time.Duration](l *loader, n *node, to *T, off bool, read func(*node) (T, bool)) {
-	if off && n.value == "off" {
+	hint := ""
+	switch {
+	case off && n.value == "off":
 		*to = policy.Off
 		return
+	case off:
+		hint = `; write "off" to turn it off`
+	case n.key == "max_attempts" && n.value == "off":
+		l.fault(n, `"off" is not a number of attempts; write 1 to turn retries off`)
+		return
+	case n.key == "max_attempts":
+		hint = "; write 1 to turn retries off"
 	}
 	v, ok := read(n)
-	hint := ""
-	if off {
-		hint = `; write "off" to turn it off`
-	}
 	switch {
 	case !ok:
 	case v == 0:

@@ -39,9 +39,9 @@ func cutPattern(key string) (hosts string, r route) {
 func (r route) fault(key, hosts string) string {
 	upper := strings.ToUpper(r.method)
 	switch {
-	case strings.IndexAny(key, " \t") == 0:
-		return "begins with a space"
-	case strings.Contains(r.method, "/"), strings.Contains(r.path, " "):
+	case strings.Trim(key, " \t") != key:
+		return "begins or ends with a space; leave it out"
+	case strings.ContainsAny(r.method, "/?@"), strings.Contains(r.path, " "):
 		return "has a space in its path; write %20"
 	case r.method != "" && r.path == "":
 		return fmt.Sprintf(`names the method %q and no path; write "%s/" for all paths`, r.method, key)

@@ -21,6 +21,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/host/throttle"
+	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -162,14 +163,42 @@ func (c *config) patterns() []pattern {
 	return slices.Compact(all)
 }
 
-// parse parses the key. If the key is wrong, why says why.
+// parse parses the key. If the key is wrong, why says why, and the key is as Shown returns it.
 func (e *hostEntry) parse() (why string) {
 	hosts, r := cutPattern(e.key)
 	e.route = r
 	if why = cmp.Or(notPattern(e.key, hosts), r.fault(e.key, hosts)); why == "" {
 		e.pattern, why = parsePattern(hosts)
 	}
+	if why != "" {
+		e.key = withoutSecrets(e.key)
+	}
 	return why
+}
+
+// Shown returns a key of Config.Hosts as faults show it. A key that is wrong may be a URL with a
+// password or a token.
+func Shown(key string) string {
+	e := hostEntry{key: key}
+	e.parse()
+	return e.key
+}
+
+// withoutSecrets hides what stands before an "@" and behind a "?" or a "#".
+func withoutSecrets(key string) string {
+	scheme, rest := "", key
+	if i := strings.Index(key, "://"); i >= 0 {
+		scheme, rest = key[:i+3], key[i+3:]
+	}
+	if i := strings.IndexAny(rest, "?#"); i >= 0 && strings.Contains(rest[i:], "@") {
+		rest = redact.Hidden // the "@" may end a password or be a part of the query
+	} else if i >= 0 {
+		rest = rest[:i+1] + redact.Hidden
+	}
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+		rest = redact.Hidden + rest[i:]
+	}
+	return scheme + rest
 }
 
 // add adds the rule of the hosts that p means, and returns the faults of rules that are wrong together. The
@@ -307,11 +336,12 @@ func parsePattern(s string) (p pattern, why string) {
 	if strings.Contains(s, "*") {
 		return p, `has a "*" elsewhere than in a leading "*."`
 	}
-	if strings.Count(s, ":") > 1 && !strings.HasPrefix(s, "[") {
+	if addr, _ := netip.ParseAddr(s); addr.Is6() {
 		return p, "is an IPv6 address without brackets; write [" + s + "]"
 	}
 	p.name, p.port = host.SplitPort(s)
-	p.name = strings.TrimSuffix(p.name, ".")
+	p.name = host.Canonical("", p.name)
+	addr, _ := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(p.name, "["), "]"))
 	n, err := strconv.ParseUint(cmp.Or(p.port, "1"), 10, 16)
 	switch {
 	case p.name == "" || strings.HasPrefix(p.name, ".") || strings.Contains(p.name, ".."):
@@ -321,9 +351,11 @@ func parsePattern(s string) (p pattern, why string) {
 		return p, "has an empty name"
 	case strings.HasPrefix(p.name, "[") != strings.HasSuffix(p.name, "]"):
 		return p, "has an unpaired bracket"
-	case p.name[0] == '[' && !isIPv6(p.name[1:len(p.name)-1]):
+	case p.name[0] == '[' && !addr.Is6():
 		return p, "has no IPv6 address in its brackets; a pattern is no regular expression"
-	case err != nil || n == 0 || strings.HasSuffix(s, ":"):
+	case p.wildcard && addr.IsValid():
+		return p, `has a "*." in front of an address, which has no names below it`
+	case err != nil || n == 0 || strings.HasSuffix(s, ":") || p.name[0] != '[' && strings.Contains(p.name, ":"):
 		return p, "has a port that is not a number from 1 to 65535"
 	}
 	if p.port != "" {
@@ -355,7 +387,7 @@ func notPattern(key, s string) string {
 	for _, c := range s {
 		switch {
 		case c >= 0x80:
-			return "is not ASCII; write the name in its xn-- form"
+			return "is not ASCII; write the name in its xn-- form, here and in the URLs of requests"
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.ContainsRune("-_.:*[]", c):
 		case c == '%' && s[0] == '[': // the zone of an IPv6 address
 		default:
@@ -363,11 +395,6 @@ func notPattern(key, s string) string {
 		}
 	}
 	return ""
-}
-
-func isIPv6(s string) bool {
-	addr, err := netip.ParseAddr(s)
-	return err == nil && addr.Is6()
 }
 
 // inherits returns p and the patterns that mean all hosts of p, the most specific first.

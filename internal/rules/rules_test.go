@@ -295,7 +295,8 @@ func TestBadPatterns(t *testing.T) {
 	for key, why := range map[string]string{
 		"/v1/":                     "has no host",
 		"POST /v1/":                "has no host",
-		" h.test/v1/":              "begins with a space",
+		" h.test/v1/":              "begins or ends with a space",
+		"h.test ":                  "begins or ends with a space",
 		"h.test/a b":               "has a space in its path",
 		"GET h.test/a b":           "has a space in its path",
 		"POST h.test":              `no path; write "POST h.test/"`,
@@ -348,10 +349,13 @@ func TestBadPatterns(t *testing.T) {
 		"::1":                      "write [::1]",
 		"2001:db8::1":              "without brackets",
 		"[::1":                     "unpaired bracket",
-		"::1]":                     "without brackets",
+		"::1]":                     "unpaired bracket",
+		"example.com:80:80":        "has a port that is not",
 		".example.com":             `empty name; did you mean "*.example.com"?`,
 		"api..example.com":         "empty name",
 		"*.":                       "empty name",
+		"*.1.2.3.4":                `"*." in front of an address`,
+		"[::1]]":                   "no IPv6 address",
 		".":                        "empty name",
 		":8443":                    "empty name",
 		"api.example.com:":         "has a port that is not",
@@ -363,9 +367,30 @@ func TestBadPatterns(t *testing.T) {
 		_, err := rulesFor([]string{key})
 		if assert.Error(t, err, "%q", key) {
 			assert.ErrorContains(t, err, why, "%q", key)
-			assert.ErrorContains(t, err, fmt.Sprintf("Hosts[%q]", key))
+			assert.ErrorContains(t, err, fmt.Sprintf("Hosts[%q]", rules.Shown(key)))
 		}
 	}
+}
+
+// A key may be a URL by mistake, with a password or a token.
+func TestFaultsOfKeysHideSecrets(t *testing.T) {
+	for key, shown := range map[string]string{
+		"https://me:s3cret@h.test":         "https://xxxxx@h.test",
+		"me:s3cret@h.test/v1":              "xxxxx@h.test/v1",
+		"me:s3/cret@h.test":                "xxxxx@h.test",
+		"me:s3?cret@h.test":                "xxxxx",
+		"h.test/v1?token=s3cret":           "h.test/v1?xxxxx",
+		"https://h.test/v1#s3cret":         "https://h.test/v1#xxxxx",
+		"h.test?token=s3cret a":            "h.test?xxxxx",
+		"me:s3cret@h.test /x":              "xxxxx@h.test /x",
+		"https://h.test/?m=a@b&key=s3cret": "https://xxxxx",
+	} {
+		_, err := newRules(policy.Rule{}, map[string]policy.Rule{key: {MaxAttempts: 5000}})
+		assert.ErrorContains(t, err, fmt.Sprintf("Hosts[%q]: %[1]q ", shown))
+		assert.ErrorContains(t, err, fmt.Sprintf("Hosts[%q].MaxAttempts", shown))
+		assert.NotContains(t, err.Error(), "cret")
+	}
+	assert.Equal(t, "h.test:8080/@me", rules.Shown("h.test:8080/@me"), "a good key has no secrets")
 }
 
 // Pairs of keys that http.ServeMux refuses are an error of New.
@@ -405,8 +430,8 @@ func TestTheRuleUnderASchemeIsThatOfAHost(t *testing.T) {
 	assert.EqualError(t, err, "Hosts[\"https://h.test\"].MaxAttempts: 5000 is more than 1000 attempts\nHosts[\"https://h.test\"]: \"https://h.test\" has a scheme; leave it out")
 }
 
-// TestPatternsThatMeanTheSame: case and a trailing dot make no difference; a
-// port does.
+// TestPatternsThatMeanTheSame: case, a trailing dot and the spelling of an IPv6 address
+// make no difference; a port does.
 func TestPatternsThatMeanTheSame(t *testing.T) {
 	for _, row := range []struct {
 		a, b string
@@ -418,6 +443,9 @@ func TestPatternsThatMeanTheSame(t *testing.T) {
 		{"api.example.com:8443", "api.example.com.:8443", true},
 		{"[::1]", "[::1]:8080", false},
 		{"[2001:DB8::1]", "[2001:db8::1]", true},
+		{"[::1]", "[0:0:0:0:0:0:0:1]", true},
+		{"[fe80::1%eth0]:80", "[FE80:0::1%eth0]:80", true},
+		{"[fe80::1%eth0]", "[fe80::1]", false},
 		{"api.example.com", "api.example.com:443", false},
 		{"api.example.com:80", "api.example.com:443", false},
 		{"*.example.com", "example.com", false},
@@ -635,6 +663,7 @@ func TestMostSpecificPattern(t *testing.T) {
 		"http://b.a.test:81/":     "b.a.test *.a.test *.test",
 		"http://x.b.a.test:81/":   "*.a.test *.test",
 		"http://[::1]/":           "[::1]:80 [::1]",
+		"http://[0:0::1]/":        "[::1]:80 [::1]",
 		"http://[::1]:81/":        "[::1]",
 		"http://x.a.test:81/p":    "*.a.test/p *.a.test *.test",
 		"http://x.a.test/p":       "*.a.test:80 *.a.test *.test:80 *.test",
