@@ -382,6 +382,12 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// ResumeTried tells a Transport around this one whether a Transport below has asked for the rest of the body.
+func (b *body) ResumeTried() bool {
+	below, ok := b.ReadCloser.(interface{ ResumeTried() bool })
+	return ok && below.ResumeTried()
+}
+
 func (b *body) Close() error {
 	defer b.end(nil)
 	return b.ReadCloser.Close()

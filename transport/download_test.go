@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/failover"
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/soak"
@@ -834,6 +835,8 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 		"stall":    {StallTimeout: time.Minute},
 		"limited":  {Concurrency: policy.Concurrency{Enabled: policy.On}},
 		"observed": {AttemptTimeout: time.Minute},
+		"peeked":   {Classify: func(o classify.Outcome) classify.Class { o.Peek(1); return classify.Default(o) }},
+		"failover": {},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			base := cutter(strings.Repeat("x", 1000), 400, -501)
@@ -841,7 +844,13 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 			if name == "observed" {
 				c.Traces = []*transport.Trace{&transport.Trace{BodyEnd: func(context.Context, transport.BodyEnd) {}}}
 			}
-			resp, err := get(t, over(t, c, over(t, c, base)), t.Context())
+			var inner http.RoundTripper = over(t, c, base)
+			if name == "failover" {
+				var err error
+				inner, err = failover.New(failover.Endpoint{URL: "http://h.test", Transport: inner}, failover.Endpoint{URL: "http://i.test", Transport: inner})
+				require.NoError(t, err)
+			}
+			resp, err := get(t, over(t, c, inner), t.Context())
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
 			assert.ErrorIs(t, err, syscall.ECONNRESET)

@@ -372,6 +372,12 @@ func (b *peekedBody) Read(p []byte) (int, error) {
 	}
 }
 
+// ResumeTried tells a Transport around this one whether a Transport below has asked for the rest of the body.
+func (b *peekedBody) ResumeTried() bool {
+	below, ok := b.src.(interface{ ResumeTried() bool })
+	return ok && below.ResumeTried()
+}
+
 // next copies bytes from the head to p. If the head is empty it returns the
 // Read in progress or the error after the head. If there is neither, the caller
 // reads from the source.
