@@ -112,6 +112,9 @@ func New(endpoints ...Endpoint) (*Transport, error) {
 		} else if isNil(e.Transport) {
 			wrong(at+"Transport", fmt.Sprintf("(%T)(nil) is nil", e.Transport))
 		}
+		if bad, ok := errors.AsType[*policy.FieldError](policy.Rule{AttemptTimeout: e.Timeout}.Validate()); ok {
+			wrong(at+"Timeout", bad.Err.Error()) // it has the bounds of every timeout of a rule
+		}
 		e.Allow = slices.Clone(e.Allow)
 		t.endpoints = append(t.endpoints, &endpoint{Endpoint: e, base: base, first: i == 0, born: time.Now()})
 		t.sharesKeys = t.sharesKeys && (i == 0 || e.allows("Idempotency-Key"))
@@ -179,9 +182,6 @@ func (e *endpoint) note(sign int, probed bool, took time.Duration) {
 		e.failed.Store(0)
 	case sign < 0 && (e.failed.Add(1) == downAfter || probed):
 		e.due.Store(int64(time.Since(e.born) + max(probePause, took)))
-	}
-	if probed {
-		e.probing.Store(false)
 	}
 }
 
@@ -257,6 +257,9 @@ func (c *call) mayGoAfterSilence(e *endpoint) bool {
 // ask sends the request to an endpoint. It returns nil if there is no body for it.
 func (c *call) ask(i int, probes bool, last *outcome) *outcome {
 	o := &outcome{endpoint: c.route[i], req: c.route[i].at(c.req, c.endpoints[0])}
+	if probes {
+		defer o.probing.Store(false) // also after a panic, which sign may have as well
+	}
 	defer func(began time.Time) { o.note(c.sign(o), probes, time.Since(began)) }(time.Now()) // also after a panic
 	body, ok := c.bodyAfter(last)
 	if !ok {

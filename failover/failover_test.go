@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -31,8 +32,8 @@ func TestNew(t *testing.T) {
 	assert.EqualError(t, err, "endpoints: are none")
 
 	_, err = failover.New(
-		failover.Endpoint{URL: "https://a.test", Transport: (*http.Transport)(nil)},
-		failover.Endpoint{URL: "http://b.test", Transport: http.DefaultTransport},
+		failover.Endpoint{URL: "https://a.test", Transport: (*http.Transport)(nil), Timeout: 5},
+		failover.Endpoint{URL: "http://b.test", Transport: http.DefaultTransport, Timeout: math.MaxInt64 - 1},
 		failover.Endpoint{URL: "ftp://c.test"},
 		failover.Endpoint{URL: "https://user:secret@d.test/x?a=b#c", Transport: rt(nil)},
 		failover.Endpoint{URL: "https://e.test?key=secret", Transport: http.DefaultTransport},
@@ -44,7 +45,9 @@ func TestNew(t *testing.T) {
 	all := strings.Split(err.Error(), "\n")
 	assert.Equal(t, []string{
 		"endpoints[0].Transport: (*http.Transport)(nil) is nil",
+		"endpoints[0].Timeout: 5ns is less than a microsecond; did you mean 5s (5 * time.Second)?",
 		"endpoints[1].URL: \"http://b.test\" is not https, as that of the first endpoint is",
+		"endpoints[1].Timeout: 2562047h47m16.854775806s is more than ten years; was it multiplied by its unit twice?",
 		"endpoints[2].URL: \"ftp://c.test\" does not begin with http:// or https://",
 		"endpoints[2].Transport: is nil",
 		"endpoints[3].URL: \"https://d.test/x\" has a user",
@@ -484,9 +487,11 @@ func TestBrokenRoundTripper(t *testing.T) {
 			assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
 		}
 		time.Sleep(2 * time.Second)
-		r.set("a.test", rt(func(*http.Request) (*http.Response, error) { panic("base") }))
-		for range 2 { // the probe that panics is over
-			assert.PanicsWithValue(t, "base", func() { get(t, tr, "http://a.test/") })
+		for _, base := range []http.RoundTripper{rt(func(*http.Request) (*http.Response, error) { panic("base") }), fail(badError{})} {
+			r.set("a.test", base)
+			for range 2 { // the probe that panics is over
+				assert.PanicsWithValue(t, "base", func() { get(t, tr, "http://a.test/") })
+			}
 		}
 	})
 	bubble(t, "both", func(t *testing.T) {
@@ -508,6 +513,13 @@ func TestBrokenRoundTripper(t *testing.T) {
 		assert.ErrorContains(t, err, "nil *Response with a nil error")
 	})
 }
+
+// A badError cannot say whether it is a timeout.
+type badError struct{}
+
+func (badError) Error() string   { return "bad" }
+func (badError) Timeout() bool   { panic("base") }
+func (badError) Temporary() bool { return true }
 
 // Many requests at once, some of whose callers leave, over endpoints that come and go.
 func TestConcurrently(t *testing.T) {
