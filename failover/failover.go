@@ -312,14 +312,34 @@ func (c *call) bodyAfter(last *outcome) (io.ReadCloser, bool) {
 }
 
 // discard reads the rest of a response that nobody gets, so that its connection can be used again, and closes it. A
-// success may wait for that, so a server has little time for it.
+// success may wait for that, so a server has little time for it. The Read and the Close may block or panic, so they run
+// in other goroutines. If net/http decompresses a body, its Close waits for a Read that waits for the first bytes. Only
+// the end of the context ends such a Read, so the body is read only if its span can end.
 func (o *outcome) discard() {
 	if o == nil || o.resp == nil || o.resp.Body == nil {
 		return
 	}
-	defer o.resp.Body.Close()
-	defer time.AfterFunc(drainTime, func() { _ = o.resp.Body.Close() }).Stop() // ends a Read that blocks
-	_, _ = io.CopyN(io.Discard, o.resp.Body, smallBody)
+	spanned, ok := o.resp.Body.(*body)
+	shut := func(read bool) {
+		defer func() { _ = recover() }()
+		defer o.resp.Body.Close()
+		if read {
+			_, _ = io.CopyN(io.Discard, o.resp.Body, smallBody)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		shut(ok || !o.resp.Uncompressed)
+	}()
+	select {
+	case <-done:
+	case <-time.After(drainTime):
+		if ok {
+			spanned.end(nil)
+		}
+		go shut(false) // ends a Read that blocks
+	}
 }
 
 // A span is the context of a request that has a bounded time. Its deadline counts until the headers of the response

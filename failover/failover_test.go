@@ -309,12 +309,64 @@ func TestDiscards(t *testing.T) {
 			assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
 			assert.Equal(t, row.took, time.Since(start))
 			assert.False(t, closedAtB)
-			if row.body != nil {
+			if synctest.Wait(); row.body != nil {
 				assert.True(t, row.body.closed.Load())
 				assert.LessOrEqual(t, row.body.read.Load(), int64(80<<10))
 			}
 		})
 	}
+}
+
+// A body whose Close waits for its Read or panics holds up nobody, and nothing of it is left. net/http's Close of a
+// body that it decompresses waits for a Read that waits for the first bytes.
+func TestDiscardsABadBody(t *testing.T) {
+	for name, row := range map[string]struct {
+		timeout, took time.Duration
+		bad           any // the Close panics with it
+	}{
+		"gzipped":                 {0, 10 * time.Millisecond, nil},
+		"gzipped, without a span": {policy.Off, 0, nil},
+		"panics":                  {0, 10 * time.Millisecond, "close"},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			body := &badBody{bad: row.bad, lock: make(chan struct{}, 1)}
+			a := rt(func(req *http.Request) (*http.Response, error) {
+				body.ctx = req.Context()
+				return &http.Response{StatusCode: 503, Uncompressed: row.bad == nil, Header: http.Header{}, Body: body, Request: req}, nil
+			})
+			tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: a, Timeout: row.timeout}, failover.Endpoint{URL: "http://b.test", Transport: status(200)})
+			start := time.Now()
+			assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
+			assert.Equal(t, row.took, time.Since(start))
+			synctest.Wait()
+			assert.True(t, body.closed.Load())
+		})
+	}
+}
+
+// The Read of a badBody ends with its context.
+type badBody struct {
+	ctx    context.Context
+	bad    any
+	lock   chan struct{}
+	closed atomic.Bool
+}
+
+func (b *badBody) Read([]byte) (int, error) {
+	b.lock <- struct{}{}
+	defer func() { <-b.lock }()
+	<-b.ctx.Done()
+	return 0, b.ctx.Err()
+}
+
+func (b *badBody) Close() error {
+	b.lock <- struct{}{}
+	defer func() { <-b.lock }()
+	b.closed.Store(true)
+	if b.bad != nil {
+		panic(b.bad)
+	}
+	return nil
 }
 
 // A closer is a body that knows what was done with it.
