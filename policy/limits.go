@@ -138,6 +138,10 @@ func (b RetryBudget) check(bad *faults) {
 			bad.add(f.name, f.value, "is not a number of retries")
 		case f.value > 1e6:
 			bad.add(f.name, f.value, "is more than a million retries")
+		case f.name != "RetryBudget.Burst":
+			checkOff(bad, f.name, f.value)
+		case f.value < 0:
+			bad.add(f.name, f.value, "is negative; Enabled: policy.Off turns the budget off")
 		}
 	}
 	if b.Ratio > 1 && b.Ratio <= 1e6 {
@@ -146,9 +150,6 @@ func (b RetryBudget) check(bad *faults) {
 			meant = fmt.Sprintf("did you mean %.4g, which is %[2]g %%? %[3]s", b.Ratio/100, b.Ratio, meant)
 		}
 		bad.add("RetryBudget.Ratio", b.Ratio, "is more than one retry for each request; %s", meant)
-	}
-	if b.Burst < 0 {
-		bad.add("RetryBudget.Burst", b.Burst, "is negative; Enabled: policy.Off turns the budget off")
 	}
 	if b.Ratio < 0 && b.MinPerSecond < 0 && b.Enabled != Off {
 		bad.add("RetryBudget", nil, "would earn no retries at all; Enabled: policy.Off turns the budget off, MaxAttempts: 1 the retries")
@@ -159,9 +160,10 @@ func (b RetryBudget) check(bad *faults) {
 func (g Concurrency) check(bad *faults) {
 	checkSwitch(bad, "Concurrency.Enabled", g.Enabled)
 	checkSwitch(bad, "Concurrency.FailFast", g.FailFast)
-	switch {
-	case g.Initial < 0:
+	if g.Initial < 0 {
 		bad.add("Concurrency.Initial", g.Initial, "is negative; Enabled: policy.Off turns the limit off")
+	}
+	switch {
 	case g.Max < 0:
 		bad.add("Concurrency.Max", g.Max, "is negative; Enabled: policy.Off turns the limit off")
 	case g.Max > 0 && g.Initial > g.Max:
@@ -172,15 +174,16 @@ func (g Concurrency) check(bad *faults) {
 func (h Hedge) check(bad *faults) {
 	checkSwitch(bad, "Hedge.Enabled", h.Enabled)
 	checkSwitch(bad, "Hedge.UnsafeMethods", h.UnsafeMethods)
-	bad.checkTime("Hedge.Delay", h.Delay)
 	if h.Delay < 0 {
 		bad.add("Hedge.Delay", h.Delay, "is negative; Enabled: policy.Off turns hedging off")
+	} else {
+		bad.checkTime("Hedge.Delay", h.Delay)
 	}
 	switch {
 	case h.Percentile == 0:
 	case !(h.Percentile > 0 && h.Percentile <= 99.9):
 		bad.add("Hedge.Percentile", h.Percentile, "is not above 1 and at most 99.9")
-	case h.Percentile <= 0.999:
+	case h.Percentile > 0.01 && h.Percentile <= 0.999:
 		bad.add("Hedge.Percentile", h.Percentile, "is a share; did you mean %.4g?", h.Percentile*100)
 	case h.Percentile <= 1:
 		bad.add("Hedge.Percentile", h.Percentile, "would hedge nearly every request; did you mean 99?")

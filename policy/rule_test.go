@@ -359,6 +359,10 @@ func TestLimitsAreChecked(t *testing.T) {
 		{Rule{RetryBudget: RetryBudget{Ratio: Off, MinPerSecond: Off}}, "RetryBudget: would earn no retries at all; Enabled: policy.Off turns the budget off, MaxAttempts: 1 the retries"},
 		{Rule{RetryBudget: RetryBudget{Burst: -1}}, "RetryBudget.Burst: -1 is negative; Enabled: policy.Off turns the budget off"},
 		{Rule{RateLimit: RateLimit{PerSecond: -1}}, "RateLimit.PerSecond: -1 is negative; Enabled: policy.Off turns the limit off"},
+		{Rule{RateLimit: RateLimit{PerSecond: -2, Burst: -1}}, "RateLimit.PerSecond: -2 is negative; Enabled: policy.Off turns the limit off\n" +
+			"RateLimit.Burst: -1 would let nothing through; leave Burst at 0 for PerSecond rounded up"},
+		{Rule{Concurrency: Concurrency{Max: -1, Initial: -1}}, "Concurrency.Initial: -1 is negative; Enabled: policy.Off turns the limit off\n" +
+			"Concurrency.Max: -1 is negative; Enabled: policy.Off turns the limit off"},
 		{Rule{Hedge: Hedge{Delay: -1}}, "Hedge.Delay: -1ns is negative; Enabled: policy.Off turns hedging off"},
 		{Rule{Hedge: Hedge{Enabled: 2, UnsafeMethods: 3}}, "Hedge.Enabled: Switch(2) is none of off and on\nHedge.UnsafeMethods: Switch(3) is none of off and on"},
 		{Rule{ShareRetryAfter: 3}, "ShareRetryAfter: Switch(3) is none of off and on"},
@@ -371,6 +375,14 @@ func TestLimitsAreChecked(t *testing.T) {
 		{Rule{Hedge: Hedge{Percentile: math.NaN()}}, "Hedge.Percentile: NaN is not above 1 and at most 99.9"},
 
 		// Values that can only be mistakes.
+		{Rule{AttemptTimeout: -5 * time.Second}, "AttemptTimeout: -5s is negative; policy.Off turns the setting off"},
+		{Rule{ReplayBuffer: -4096}, "ReplayBuffer: -4096 is negative; policy.Off turns the setting off"},
+		{Rule{MaxRefetch: -2}, "MaxRefetch: -2 is negative; policy.Off turns the setting off"},
+		{Rule{RetryBudget: RetryBudget{Ratio: -0.2}}, "RetryBudget.Ratio: -0.2 is negative; policy.Off turns the setting off"},
+		{Rule{RetryBudget: RetryBudget{MinPerSecond: -3}}, "RetryBudget.MinPerSecond: -3 is negative; policy.Off turns the setting off"},
+		{Rule{Hedge: Hedge{Delay: -2 * time.Second}}, "Hedge.Delay: -2s is negative; Enabled: policy.Off turns hedging off"},
+		{Rule{Hedge: Hedge{Percentile: 0.005}}, "Hedge.Percentile: 0.005 would hedge nearly every request; did you mean 99?"},
+		{Rule{Backoff: &backoff.Exponential{Base: 100}}, "Backoff.Base: 100ns is less than a microsecond; did you mean 100ms (100 * time.Millisecond)?"},
 		{Rule{Hedge: Hedge{Percentile: 0.98}}, "Hedge.Percentile: 0.98 is a share; did you mean 98?"},
 		{Rule{Hedge: Hedge{Percentile: 0.999}}, "Hedge.Percentile: 0.999 is a share; did you mean 99.9?"},
 		{Rule{Hedge: Hedge{Percentile: 0.07}}, "Hedge.Percentile: 0.07 is a share; did you mean 7?"},

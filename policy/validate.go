@@ -30,7 +30,8 @@ const (
 // are joined, and nil if nothing is wrong. A zero field is never wrong, because it inherits.
 // Validate the result of [Rule.Or] as well, because two rules can each be right
 // and be wrong together. Values that can only be mistakes are wrong, too, such as
-// a time below a microsecond, which is a number without its unit. If the Backoff
+// a time below a microsecond, which is a number without its unit, and a negative
+// number that is not [Off]. If the Backoff
 // has a method Validate() error, its faults are reported under "Backoff".
 func (r Rule) Validate() error {
 	var bad faults
@@ -51,8 +52,10 @@ func (r Rule) Validate() error {
 	checkSwitch(&bad, "QuotaPacing", r.QuotaPacing)
 	r.Concurrency.check(&bad)
 	r.Hedge.check(&bad)
+	checkOff(&bad, "ReplayBuffer", r.ReplayBuffer)
 	checkMost(&bad, "ReplayBuffer", r.ReplayBuffer, maxMemory, "64 MiB (%d bytes)")
 	checkSwitch(&bad, "Resume", r.Resume)
+	checkOff(&bad, "MaxRefetch", r.MaxRefetch)
 	checkMost(&bad, "MaxRefetch", r.MaxRefetch, maxAgain, "1 GiB (%d bytes)")
 	return errors.Join(bad...)
 }
@@ -66,7 +69,8 @@ func (r *Rule) checkRate(bad *faults) {
 		bad.add("RateLimit.PerSecond", r.RateLimit.PerSecond, "is negative; Enabled: policy.Off turns the limit off")
 	case r.RateLimit.PerSecond > maxRate:
 		bad.add("RateLimit.PerSecond", r.RateLimit.PerSecond, "is more than %g requests per second", float64(maxRate))
-	case r.RateLimit.PerSecond > 0 && r.RateLimit.Burst < 0:
+	}
+	if r.RateLimit.PerSecond != 0 && r.RateLimit.Burst < 0 {
 		bad.add("RateLimit.Burst", r.RateLimit.Burst, "would let nothing through; leave Burst at 0 for PerSecond rounded up")
 	}
 }
@@ -75,6 +79,13 @@ func (r *Rule) checkRate(bad *faults) {
 func checkMost[T int | int64](bad *faults, field string, value, most T, text string) {
 	if value > most {
 		bad.add(field, value, "is more than "+text, most)
+	}
+}
+
+// checkOff refuses a negative value that is not Off, because it can only be a mistake.
+func checkOff[T ~int64 | float64](bad *faults, field string, value T) {
+	if value < 0 && value != Off {
+		bad.add(field, value, "is negative; policy.Off turns the setting off")
 	}
 }
 
@@ -89,6 +100,7 @@ func checkSwitch(bad *faults, field string, s Switch) {
 // counts nanoseconds, and a time.Duration can be multiplied by its unit again. Go
 // allows both, and both are easily overlooked.
 func (f *faults) checkTime(field string, d time.Duration) {
+	checkOff(f, field, d)
 	switch {
 	case d > 0 && d < minTime:
 		meant := d * time.Millisecond
@@ -106,19 +118,19 @@ func (f *faults) checkTime(field string, d time.Duration) {
 // nanosecond is legal there. It is how to write the shortest wait, because zero
 // stands for the default.
 func checkTimes(b backoff.Backoff) (bad faults) {
-	if b == nil || reflect.TypeOf(b).PkgPath() != reflect.TypeFor[backoff.Constant]().PkgPath() {
+	v := reflect.Indirect(reflect.ValueOf(b))
+	if v.Type().PkgPath() != reflect.TypeFor[backoff.Constant]().PkgPath() {
 		return nil
 	}
 	check := func(field string, d time.Duration) {
-		if d != time.Nanosecond {
+		if d > time.Nanosecond {
 			bad.checkTime(field, d)
 		}
 	}
-	if c, ok := b.(backoff.Constant); ok {
+	if c, ok := v.Interface().(backoff.Constant); ok {
 		check("Backoff", time.Duration(c))
 		return bad
 	}
-	v := reflect.ValueOf(b)
 	for i := range v.NumField() {
 		if d, ok := v.Field(i).Interface().(time.Duration); ok {
 			check("Backoff."+v.Type().Field(i).Name, d)
