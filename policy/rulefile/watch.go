@@ -29,7 +29,8 @@ type Watcher struct {
 	// Path is the name of the file. Required.
 	Path string
 
-	// Interval is the time between two readings. Default 1 s. policy.Off: only Check reads.
+	// Interval is the time between two readings, at least 1 ms. Default 1 s. policy.Off: only
+	// Check reads.
 	Interval time.Duration
 
 	// Names are those of Load. Default none.
@@ -56,8 +57,12 @@ type Watcher struct {
 // Start puts the rules of the file in force. Then it reads the file again at each Interval,
 // until ctx ends, and puts new rules in force. If the first rules are bad, Start returns the
 // error, and watches nothing. But if there is no file (fs.ErrNotExist), the Watcher waits for
-// it all the same.
+// it all the same. If a field or ctx is wrong, Start reads nothing, and returns all faults as
+// *policy.FieldErrors that are joined.
 func (w *Watcher) Start(ctx context.Context) error {
+	if err := w.validate(ctx); err != nil {
+		return err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	data, err := w.read()
@@ -75,6 +80,22 @@ func (w *Watcher) Start(ctx context.Context) error {
 		go w.watch(ctx, every)
 	}
 	return err
+}
+
+// validate returns the faults of the fields and of ctx.
+func (w *Watcher) validate(ctx context.Context) error {
+	var faults []error
+	fault := func(wrong bool, field, why string) {
+		if wrong {
+			faults = append(faults, &policy.FieldError{Field: field, Err: errors.New(why)})
+		}
+	}
+	fault(ctx == nil, "ctx", "is nil")
+	fault(w.Path == "", "Path", "is empty")
+	fault(w.Apply == nil, "Apply", "is nil")
+	fault(w.Interval < time.Millisecond && w.Interval != 0 && w.Interval != policy.Off, "Interval",
+		w.Interval.String()+" is less than 1 ms; policy.Off reads for Check only")
+	return errors.Join(faults...)
 }
 
 // watch reads the file again at each tick, until ctx ends.

@@ -108,6 +108,16 @@ func TestWatchABadFile(t *testing.T) {
 	}
 }
 
+func TestStartReportsAllFaults(t *testing.T) {
+	var none context.Context
+	err := (&Watcher{Interval: 10}).Start(none)
+	assert.EqualError(t, err, "ctx: is nil\nPath: is empty\nApply: is nil\nInterval: 10ns is less than 1 ms; policy.Off reads for Check only")
+	fault, ok := errors.AsType[*policy.FieldError](err)
+	require.True(t, ok)
+	assert.Equal(t, "ctx", fault.Field)
+	assert.ErrorContains(t, (&Watcher{Interval: -2}).Start(none), "Interval: -2ns is less")
+}
+
 // A program can start before its file is there.
 func TestWatchAMissingFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
