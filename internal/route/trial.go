@@ -63,14 +63,7 @@ func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		t.to.Make(base)
 	}
-	traced, unsent := t.watch(req, free)
-	ctx, cancel := context.WithCancelCause(traced)
-	timer := time.AfterFunc(time.Until(until), func() { // the parent frees the context when it ends with the response
-		if unsent() {
-			cancel(errImpatient)
-		}
-	})
-	defer timer.Stop()
+	ctx, unsent := t.watch(req, free, until)
 	sent := req.WithContext(ctx)
 	if req.Body != nil && req.Body != http.NoBody && !replay.SmallInMemory(req.Body) {
 		sent.Body = &unsentBody{req.Body, unsent}
@@ -95,11 +88,24 @@ func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // watch returns a context with which the base tells of the connections of the pool, and a function that
-// reports whether it has none for the request yet.
-func (t *Trial) watch(req *http.Request, free func()) (ctx context.Context, unsent func() bool) {
+// reports whether it has none for the request yet. If that is so at the end of the patience, the context
+// ends. A base may do something else before it asks, such as fetch a token. From then on it has half of
+// the patience in any case.
+func (t *Trial) watch(req *http.Request, free func(), until time.Time) (ctx context.Context, unsent func() bool) {
 	var asked, got atomic.Bool
-	return httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
-		GetConn: func(string) { asked.Store(true) },
+	unsent, half := func() bool { return asked.Load() && !got.Load() }, time.Until(until)/2
+	ctx, cancel := context.WithCancelCause(req.Context()) // which frees it when it ends with the response
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) {
+			if asked.Swap(true) { // net/http asks again after a connection that turned out to be closed
+				return
+			}
+			time.AfterFunc(max(time.Until(until), half), func() {
+				if unsent() {
+					cancel(errImpatient)
+				}
+			})
+		},
 		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
 		// Not GotConn: net/http offers a new connection of HTTP/2 to other requests a little later.
 		WroteHeaders: func() {
@@ -117,7 +123,7 @@ func (t *Trial) watch(req *http.Request, free func()) (ctx context.Context, unse
 				t.to.Dialled()
 			}
 		},
-	}), func() bool { return asked.Load() && !got.Load() }
+	}), unsent
 }
 
 // enter reports whether the attempt may take the pool, for which it may have to wait. The caller calls
