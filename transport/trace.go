@@ -56,8 +56,9 @@ type Trace struct {
 	// request that noticed the change, which may have ended since. It is called for the
 	// Trace of a Config only, once for each change. Changes of limits are told one at a time
 	// for each host, in their order. The goroutine that calls it is that of the request that
-	// noticed the change or of one that is telling an earlier change. That request may still
-	// have its slot of the limiter.
+	// noticed the change, or of another. Each request tells some changes at most, and may still
+	// have its slot of the limiter. If changes come faster than they are told, later requests
+	// tell the rest.
 	HostChange func(ctx context.Context, h HostChange)
 
 	// BodyEnd is called once after a RequestEnd whose BodyFollows is true. It is called

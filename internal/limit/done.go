@@ -315,6 +315,7 @@ func (p *Permit) review(r *Request, o *attempt.Outcome) {
 	if n.Quiet() {
 		return
 	}
+	n.TellRest()
 	now := r.Registry.Now()
 	for _, v := range n.Heard() {
 		if now < v.Until {

@@ -57,6 +57,9 @@ type Change struct {
 const (
 	// most is how many conditions are kept: as many as a host has scopes, and some more.
 	most = 2*queue.MaxScopes + 8
+	// tells is how many changes a goroutine tells at most. It is that of a request, the hook may be slow,
+	// and changes may come for ever.
+	tells = 8
 	// lines is how many lines the log has about a host within linesTime.
 	lines     = 6
 	linesTime = time.Minute
@@ -65,7 +68,7 @@ const (
 // News are the conditions of a host. The zero News is ready. All methods are safe for
 // concurrent use.
 type News struct {
-	n atomic.Int32 // what lasts, was heard or is not in the log, to be read without the lock
+	n atomic.Int32 // what lasts, was heard, is to be told or is not in the log, to be read without the lock
 
 	mu      sync.Mutex // guards everything below; nothing is told while it is held
 	lasting map[Key]Change
@@ -80,13 +83,13 @@ type News struct {
 	unlogged bool                   // a change got no line, so a line has to say what lasts
 }
 
-// Quiet reports whether nothing lasts, nothing was heard, and the log has all changes. It is a
-// single atomic load.
+// Quiet reports whether nothing lasts, nothing was heard, all was told, and the log has all changes.
+// It is a single atomic load.
 func (n *News) Quiet() bool { return n == nil || n.n.Load() == 0 }
 
 // count makes Quiet right again; the lock is held.
 func (n *News) count() {
-	c := len(n.lasting) + len(n.heard)
+	c := len(n.lasting) + len(n.heard) + len(n.queue)
 	if n.unlogged {
 		c++
 	}
@@ -126,17 +129,20 @@ func (n *News) End(k Key, tell func()) {
 	n.tell()
 }
 
-// tell tells what is queued, and gives the lock back. A panic of whoever is told leaves the
-// rest to the next call.
+// tell tells what is queued, and gives the lock back. After several changes, and after a panic of whoever
+// is told, it leaves the rest to the next call.
 func (n *News) tell() {
-	n.count()
 	defer n.mu.Unlock()
+	n.count()
 	if n.telling {
 		return
 	}
 	n.telling = true
-	defer func() { n.telling = false }()
-	for len(n.queue) > 0 {
+	defer func() {
+		n.telling = false
+		n.count()
+	}()
+	for i := 0; i < tells && len(n.queue) > 0; i++ {
 		tell := n.queue[0]
 		n.queue[0] = nil
 		n.queue = n.queue[1:]
@@ -174,6 +180,12 @@ func (n *News) TakeState(now instant.Instant) (all []Change, ok bool) {
 	return slices.SortedFunc(maps.Values(n.lasting), func(a, b Change) int {
 		return cmp.Or(cmp.Compare(a.Condition, b.Condition), cmp.Compare(a.Since, b.Since))
 	}), true
+}
+
+// TellRest tells what others have left.
+func (n *News) TellRest() {
+	n.mu.Lock()
+	n.tell()
 }
 
 // Tell calls tell in its turn, as Begin does.

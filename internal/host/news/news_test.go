@@ -65,6 +65,26 @@ func TestPanic(t *testing.T) {
 	assert.True(t, told)
 }
 
+// A request is not kept for as long as changes come. Later requests tell the rest.
+func TestTellsSome(t *testing.T) {
+	var n News
+	told := 0
+	var tell func()
+	tell = func() {
+		if told++; told < 3*tells {
+			n.Tell(tell) // another change has come meanwhile
+		}
+	}
+	n.Tell(tell)
+	for i := 1; i < 3; i++ {
+		assert.Equal(t, i*tells, told)
+		assert.False(t, n.Quiet())
+		n.TellRest()
+	}
+	assert.Equal(t, 3*tells, told)
+	assert.True(t, n.Quiet())
+}
+
 // What is kept is bounded.
 func TestBounds(t *testing.T) {
 	var n News
