@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -103,6 +104,8 @@ func (l *life) beatSoon() {
 
 var _ transport.Fleet = (*Fleet)(nil)
 
+var errNotMade = errors.New("fleet: a zero Fleet; make one with New")
+
 // New returns a Fleet. The error names all faults of the Config. New does not wait for
 // Redis, and it succeeds while Redis is away.
 func New(c Config) (*Fleet, error) {
@@ -158,7 +161,15 @@ func (c *Config) validate() error {
 
 // isAddress reports whether a text can be the address of a server. A URL can't.
 func isAddress(text string) bool {
-	return !strings.Contains(text, "@") && strings.Index(text, "/") <= 0
+	if strings.HasPrefix(text, "/") {
+		return !strings.Contains(text, "@")
+	}
+	host, name, err := net.SplitHostPort(text)
+	if err != nil || strings.ContainsAny(host, "@/ ") {
+		return false
+	}
+	port, err := net.LookupPort("tcp", name)
+	return err == nil && port > 0
 }
 
 // Close gives back the tokens of rates that this member has not used, sends the last news, leaves
@@ -167,6 +178,9 @@ func isAddress(text string) bool {
 // method do nothing. The Transport can be used on. It goes on with its own knowledge, and with its
 // part of each rate and of the budget's floor. The error says that Redis did not answer.
 func (f *Fleet) Close() error {
+	if f.life.done == nil {
+		return errNotMade
+	}
 	f.hear(fleetmsg.Message{Kind: fleetmsg.Leave})
 	first := f.news.close()
 	ctx, cancel := context.WithTimeout(context.Background(), leaving)
@@ -196,6 +210,9 @@ func (f *Fleet) Link() *fleetlink.Link {
 
 // join makes a Transport the member.
 func (f *Fleet) join(hear func(fleetmsg.Message)) error {
+	if f.life.done == nil {
+		return errNotMade
+	}
 	if !f.member.CompareAndSwap(nil, &hear) {
 		return errors.New("fleet: a Fleet serves a single Transport, and this Fleet has another already")
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 func TestConfigFaultsAllAtOnce(t *testing.T) {
@@ -27,6 +28,12 @@ func TestConfigFaultsAllAtOnce(t *testing.T) {
 		_, err = New(Config{Redis: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}}, Key: testKey, Prefix: prefix})
 		require.ErrorContains(t, err, "Prefix")
 	}
+}
+
+func TestZeroFleet(t *testing.T) {
+	_, err := transport.New(transport.Config{Fleet: new(Fleet)})
+	require.ErrorIs(t, err, errNotMade)
+	require.ErrorIs(t, new(Fleet).Close(), errNotMade)
 }
 
 func TestScopeIsAKeyedHash(t *testing.T) {

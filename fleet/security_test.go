@@ -292,6 +292,7 @@ func TestAddressesAreNoURLs(t *testing.T) {
 		"redis:6379": true, "[::1]:6379": true, "/run/redis/redis.sock": true,
 		"redis://:the-password@redis:6379": false, "rediss://redis:6379?password=the-password": false, ":the-password@redis:6379": false,
 		"redis:6379/the-password": false, "//:the-password@redis": false,
+		"": false, " :6379": false, "redis": false, "redis:": false, "redis:x": false, "redis:65536": false, "a:1,b:2": false,
 	} {
 		c := options(t, addr)
 		c.Redis.Addrs = []string{"redis:6379", addr}
