@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -205,6 +206,9 @@ func TestStatus(t *testing.T) {
 		assert.Equal(t, "503 Service Unavailable", resp.Status)
 		assert.Equal(t, []string{"1", "3"}, resp.Header.Values("X-A"))
 		assert.Equal(t, "2", resp.Header.Get("Retry-After"), "rounded up")
+		longest, err := send(t, faults.New(nil, faults.Script(faults.Status(503).RetryAfter(math.MaxInt64))), http.MethodGet)
+		require.NoError(t, err)
+		assert.Equal(t, "9223372037", longest.Header.Get("Retry-After"))
 		assert.Equal(t, time.Now().UTC().Format(http.TimeFormat), resp.Header.Get("Date"))
 		assert.EqualValues(t, 4, resp.ContentLength)
 

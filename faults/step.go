@@ -5,6 +5,7 @@ package faults
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -108,9 +109,9 @@ func (s Step) Header(name, value string) Step {
 // RetryAfter sets the Retry-After field of the response (RFC 9110 §10.2.3). The
 // field has no fractions of a second, so d is rounded up.
 func (s Step) RetryAfter(d time.Duration) Step {
-	seconds := (max(d, 0) + time.Second - 1) / time.Second
+	seconds := int64(math.Ceil(max(d, 0).Seconds()))
 	s = s.Header("Retry-After", "")
-	s.header.Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
+	s.header.Set("Retry-After", strconv.FormatInt(seconds, 10))
 	return s
 }
 
