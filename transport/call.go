@@ -58,7 +58,6 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {
 		if err := c.findRule(); err != nil {
 			h.ReleaseCount() // a request that is not sent earns no retry
-			attempt.CloseBody(req)
 			return nil, err
 		}
 	}
@@ -82,8 +81,17 @@ func (c *call) isLight() bool {
 			return false
 		}
 	}
-	return !c.Rule.Loops && c.t.trace == nil && (c.t.logger == nil || !c.logsAttempts()) && (c.options == nil || !c.options.trace.hasHooks()) &&
+	return !c.Rule.Loops && c.t.trace == nil && (c.t.logger == nil || !c.logsFirst()) && (c.options == nil || !c.options.trace.hasHooks()) &&
 		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm() && (!c.Rule.Limited || c.Registry.Fleet == nil)
+}
+
+// logsFirst is like logsAttempts, before anything is sent. It closes the request's body if the handler panics.
+func (c *call) logsFirst() bool {
+	asked := false
+	defer attempt.CloseBodyUnless(&asked, c.Req)
+	logs := c.logsAttempts()
+	asked = true
+	return logs
 }
 
 // tryLight is the fast path. It makes the first attempt, and returns the response if it
@@ -181,7 +189,7 @@ func (c *call) reasonGone() Reason {
 }
 
 // findRule finds the rule of the request, if its path or its context has one besides that of
-// the host.
+// the host. It closes the request's body if that fails.
 func (c *call) findRule() error {
 	if c.Rule.Paths != nil {
 		if p := c.Rule.Paths.Find(method(c.Req), c.Req.URL); p != nil {
@@ -191,8 +199,10 @@ func (c *call) findRule() error {
 	if c.options == nil || c.options.rule == nil {
 		return nil
 	}
+	found := false
+	defer attempt.CloseBodyUnless(&found, c.Req) // also if a back-off's Validate panics
 	r, err := c.options.rule.CompleteOver(c.Rule)
-	c.Rule = r
+	c.Rule, found = r, err == nil
 	return err
 }
 

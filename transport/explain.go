@@ -44,8 +44,8 @@ func Explain(resp *http.Response, err error) string {
 		s.resp = resp
 		h := HistoryOf(resp, nil)
 		s.known.History, s.status = h, resp.StatusCode
-		if resp.Request != nil {
-			s.known.request, s.known.url = method(resp.Request)+" "+redact.URL(resp.Request.URL), resp.Request.URL.String()
+		if req := resp.Request; req != nil && req.URL != nil {
+			s.known.request, s.known.url = method(req)+" "+redact.URL(req.URL), req.URL.String()
 		}
 	}
 	return s.String()

@@ -1,8 +1,10 @@
 package transport_test
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -216,10 +218,30 @@ func TestKeyOfARedirect(t *testing.T) {
 	assert.NotEqual(t, first, second)
 }
 
-// A function that panics leaves no body open.
-func TestKeyThatPanics(t *testing.T) {
-	body := oneShot("body")
-	tr := mustNew(t, transport.Config{Base: newNoop(), Rule: policy.Rule{IdempotencyKey: func(*http.Request) string { panic("key") }}})
-	assert.Panics(t, func() { _, _ = tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", body)) })
-	count(t, 1, body.closed(), "body closed")
+// A function that panics before anything is sent leaves no body open.
+func TestPanicBeforeTheFirstTry(t *testing.T) {
+	key := policy.Rule{IdempotencyKey: func(*http.Request) string { panic("own") }}
+	for name, row := range map[string]struct {
+		c   transport.Config
+		ctx context.Context
+	}{
+		"IdempotencyKey": {transport.Config{Rule: key}, t.Context()},
+		"Enabled":        {transport.Config{Logger: slog.New(panics{slog.DiscardHandler})}, t.Context()},
+		"Validate":       {transport.Config{}, transport.WithRule(t.Context(), policy.Rule{Backoff: panics{}})},
+	} {
+		body := oneShot("body")
+		row.c.Base = newNoop()
+		tr := mustNew(t, row.c)
+		assert.PanicsWithValue(t, "own", func() {
+			_, _ = tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", body).WithContext(row.ctx))
+		}, name)
+		count(t, 1, body.closed(), name)
+	}
 }
+
+// panics is a handler of logs and a back-off.
+type panics struct{ slog.Handler }
+
+func (panics) Enabled(context.Context, slog.Level) bool { panic("own") }
+func (panics) Validate() error                          { panic("own") }
+func (panics) Delay(int, time.Duration) time.Duration   { return 0 }

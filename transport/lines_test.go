@@ -563,6 +563,7 @@ func TestExplain(t *testing.T) {
 			"  status 503: the request's body cannot be sent again", transport.Explain(resp, nil))
 	})
 	assert.Equal(t, "no request", transport.Explain(nil, nil))
+	assert.Equal(t, "a request\n  status 200 at the first attempt", transport.Explain(&http.Response{StatusCode: 200, Request: &http.Request{}}, nil))
 	for _, raw := range []string{"http://someone:SECRET@h.test/%zz?key=SECRET", "http://h.test:port/?key=SECRET#SECRET"} {
 		resp, err := http.Get(raw)
 		require.Error(t, err)
