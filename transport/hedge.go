@@ -142,8 +142,8 @@ func (r *race) bodyBeside() bool {
 func (r *race) fly(x *retrier) {
 	s := r.second
 	if r.unlocked(s.flyCopy, s.end); s.state == ended {
-		s.state = underWay
-		r.unlocked(func() { x.classifyRacer(s) }, func() { s.state = ended })
+		s.state, x.last, x.permit = underWay, s.Outcome, s.permit
+		r.unlocked(x.askRule, func() { s.state, s.Class, s.permit = ended, x.last.Class, x.permit })
 	}
 	if s.state == abandoned || r.first.state != underWay {
 		return
@@ -294,10 +294,10 @@ func (r *race) abandon(a *racer) attempt.Outcome {
 }
 
 // classifyRacer asks the rule for the class of an outcome, and reports whether it would be retried.
-func (x *retrier) classifyRacer(a *racer) (again bool) {
-	x.last, x.permit = a.Outcome, a.permit
-	x.askRule()
-	a.Class, a.permit = x.last.Class, x.permit
+func (r *race) classifyRacer(a *racer) (again bool) {
+	r.last, r.permit = a.Outcome, a.permit
+	r.askRule()
+	a.Class, a.permit = r.last.Class, r.permit
 	return a.Failed()
 }
 
