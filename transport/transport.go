@@ -25,7 +25,8 @@ type Config struct {
 	// Base sends each attempt. Default a copy of http.DefaultTransport, as that is at the first
 	// request, so that the certificates, the proxy and the dialer that a program has set there stay
 	// in force. Authentication, tracing and caches may go here, below the retries, or around the
-	// Transport, above them.
+	// Transport, above them. A Base that changes the bodies of responses removes their ETag and
+	// Last-Modified, because the rest of a cut body comes as the server has it.
 	//
 	// The copy has a pool of its own, and sets what http.DefaultTransport leaves to net/http. It
 	// keeps 100 idle connections for a host. It dials the addresses of a name 250 ms apart, the

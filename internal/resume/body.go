@@ -101,7 +101,11 @@ func (b *Body) Read(p []byte) (int, error) {
 			b.paused = time.Since(began) > pause
 		}
 		if room := b.stop - b.pos; int64(n) > room {
-			n, err = int(room), errLong
+			if cutBefore {
+				n, err = int(room), errLong
+			} else { // the base transport changes bodies, so no range of the server's continues this one
+				b.end, b.total, b.stop, b.limit, b.keeps = unknown, unknown, unknown, 0, false
+			}
 		}
 		b.pos += int64(n)
 		if b.keeps = b.keeps && b.pos != b.end && b.pos != b.total; b.keeps && n > 0 { // or nothing can be missing
@@ -110,7 +114,7 @@ func (b *Body) Read(p []byte) (int, error) {
 		switch {
 		case err == nil:
 			return n, nil
-		case err == io.EOF && !cutBefore && (b.end == unknown || b.pos == b.end):
+		case err == io.EOF && !cutBefore: // also before the announced end: net/http has another error for a cut
 			b.err = io.EOF
 		default:
 			b.endPart(err)

@@ -289,13 +289,14 @@ func download(t *testing.T, seed uint64, size uint32, flags uint8) (finished boo
 	}
 	first := w.cut(want)
 	resp := response(req, code, first, header...)
-	if flags&8 != 0 {
+	switch {
+	case flags&8 != 0:
 		resp.ContentLength = int64(len(want))
-	} else if code == 200 && first.Err == io.EOF {
-		// Without a length a clean end is the end: the server's own word.
-		want = first.Data
-	} else if code == 200 {
+	case code == 200 && first.Err != io.EOF:
 		promised = false
+	}
+	if first.Err == io.EOF { // a clean end of the first response is the end: the word of the base transport
+		want = first.Data
 	}
 	resp = wrapped(&sender{from: req, send: w.send, final: isFinal}, req, resp, int(flags>>6*3))
 	var got bytes.Buffer

@@ -133,8 +133,10 @@ func TestWholeBody(t *testing.T) {
 		"after the last byte":      {4, []string{tag}, []step{{text: "abcd"}, {err: io.EOF}}, "abcd"},
 		"without a length":         {-1, []string{tag}, []step{{text: "abcd"}, {err: io.EOF}}, "abcd"},
 		"that would be compared":   {4, nil, []step{{text: "a"}, {text: "bcd", err: io.EOF}}, "abcd"},
-		"shorter than announced":   {9, nil, []step{{text: "abcd", err: io.EOF}}, "abcd"}, // as the base transport says
-		"longer than it announced": {3, nil, []step{{text: "abcd", err: io.EOF}}, "abcd"},
+		"shorter than announced":   {9, []string{tag}, []step{{text: "abcd", err: io.EOF}}, "abcd"}, // as the base transport says
+		"longer than it announced": {3, []string{tag}, []step{{text: "ab"}, {text: "cd"}, {err: io.EOF}}, "abcd"},
+		"shorter, without a tag":   {9, nil, []step{{text: "abcd", err: io.EOF}}, "abcd"},
+		"longer, without a tag":    {3, nil, []step{{text: "abcd", err: io.EOF}}, "abcd"},
 	} {
 		p := begin(t, Terms{Max: 5, Again: 100}, row.length, row.header, row.steps)
 		text, err := p.read()
@@ -167,12 +169,11 @@ func TestEndOfABodyThatIsNotFetched(t *testing.T) {
 		cause  error
 	}{
 		"a final error":      {func(p *play, _ *script) { p.final = func(err error) bool { return err == other } }, []step{{text: "ab", err: other}}, "ab", other, ErrFinal},
-		"too many bytes":     {nil, []step{{text: "abcdef", err: nil}}, "abcd", errLong, ErrFinal},
 		"a Transport below":  {func(_ *play, s *script) { s.below = true }, []step{{text: "ab", err: lost}}, "ab", lost, ErrBelow},
 		"after the end":      {nil, []step{{text: "abcd"}, {err: lost}}, "abcd", nil, nil},
 		"a trailer is lost":  {func(p *play, _ *script) { p.Trailer = http.Header{"X": nil} }, []step{{text: "abcd"}, {err: lost}}, "abcd", lost, ErrFinal},
 		"of a body below":    {func(p *play, s *script) { s.below, p.Trailer = true, http.Header{"X": nil} }, []step{{text: "abcd"}, {err: lost}}, "abcd", lost, ErrBelow},
-		"no continuation":    {func(p *play, _ *script) { p.Body.(*Body).limit = 0 }, []step{{text: "ab", err: io.EOF}}, "ab", lost, ErrLimit},
+		"no continuation":    {func(p *play, _ *script) { p.Body.(*Body).limit = 0 }, []step{{text: "ab", err: lost}}, "ab", lost, ErrLimit},
 		"the reader is away": {func(p *play, s *script) { p.final = func(error) bool { _ = p.Body.Close(); return true } }, []step{{text: "ab"}, {err: lost}}, "ab", lost, nil},
 	} {
 		p := begin(t, Terms{Max: 5}, 4, []string{tag}, row.steps)
@@ -268,6 +269,14 @@ func TestBodyOfParts(t *testing.T) {
 		assert.Equal(t, want, p.sent[i].Header.Get("Range"))
 		assert.Error(t, p.sent[i].Context().Err(), "the context of part %d is over", i)
 	}
+}
+
+// A part that is longer than its range ends the body.
+func TestPartWithTooManyBytes(t *testing.T) {
+	p := begin(t, Terms{Max: 3}, 4, []string{tag}, []step{{text: "ab"}, {err: lost}}, part("2-3/4", step{text: "cdef"}))
+	text, err := p.read()
+	assert.Equal(t, "abcd", text)
+	assert.Equal(t, &ended{4, errLong, ErrFinal}, err)
 }
 
 // Only parts of MinProgress bytes are progress, after which as many continuations may follow again.
