@@ -52,7 +52,7 @@
 // Redis. If somebody else has written such a key, the scripts forget it.
 //
 // The Logger gets one log line when Redis is lost, or can't be used for its password, its
-// rights or another reason, and one when it is back. Transport.Snapshot has the reason. No wrong
+// rights or another reason, and one when it is back. The first has the error. No wrong
 // clock of a process has any effect, because no time of day is used.
 //
 // # Sizing

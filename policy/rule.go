@@ -116,7 +116,7 @@ type Rule struct {
 	RetryBudget RetryBudget
 
 	// ShareRetryAfter shares the waits that servers ask for. After a 429 or a 503 that
-	// names a wait, all requests of the same Scope wait, not only the request that
+	// names a wait, all requests of the same scope (ThrottleKey) wait, not only the request that
 	// was refused. Turn it on if they share one limit, so that they would be refused as
 	// well. Default Off: a request obeys only the waits that it was told itself.
 	//
@@ -129,9 +129,9 @@ type Rule struct {
 	// first, it fails at once with transport.ErrNotSent.
 	ShareRetryAfter Switch
 
-	// Scope returns a name for the requests to a host that share a quota or a wait,
-	// such as a route or a tenant. Scope is only called while the host has a wait or
-	// a quota. It must be safe for concurrent use.
+	// ThrottleKey returns the name of a scope, which has the requests to a host that share a
+	// quota or a wait, such as those of a route or a tenant. It is only called while the host
+	// has a wait or a quota. It must be safe for concurrent use.
 	//
 	// Default: the credentials in Authorization, or else in a header such as
 	// X-Api-Key, X-Goog-Api-Key, X-Auth-Token or Private-Token. Only a hash of them
@@ -155,7 +155,7 @@ type Rule struct {
 	// is not requests, such as tokens or points. A retry and a hedge take as much again.
 	// Default: each request costs 1.
 	//
-	// Cost is called once per request, before its first attempt, if Rate or QuotaPacing is on. It
+	// Cost is called once per request, before its first attempt, if RateLimit or QuotaPacing is on. It
 	// must not read the body, because the attempt sends it. So the caller estimates the cost
 	// from a header, the length or a value of the context. What the server says about its quota
 	// corrects the estimate. Below 1 counts as 1, and above 2^31-1 as 2^31-1. A cost above
@@ -173,7 +173,7 @@ type Rule struct {
 	// ReplayBuffer is how many bytes of the body of a request are kept in memory for a
 	// retry, if the body can neither be made anew (GetBody) nor be rewound (Seek). Default
 	// 1 MiB, at most 64 MiB. All such bodies of a Transport together may take 64 MiB. The
-	// first 64 KiB of each body do not count, and are always kept. A larger body is sent
+	// first 64 KiB of each body do not count. A body larger than ReplayBuffer is sent
 	// once. Write it to a file first, which can be rewound, or send it in parts.
 	ReplayBuffer int64
 

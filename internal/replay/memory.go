@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Small is the size in bytes up to which a body is always kept for another attempt.
+// Small is the size in bytes up to which a body takes no room in a Pool.
 const Small = 64 << 10
 
 // nopCloser is the type that io.NopCloser returns for a reader with WriteTo, as all
@@ -122,9 +122,8 @@ func (memoryBody) Detach(context.Context)        {}
 func (memoryBody) Finish()                       {}
 
 // A Pool counts the bytes that all requests' bodies of a Transport keep. The first [Small]
-// bytes of a body do not count and are always kept. So large uploads cannot
-// take the retries from small requests. A Pool also hands the memory of finished bodies
-// to new bodies. The zero Pool is ready for use, and safe for concurrent use.
+// bytes of a body do not count. So large uploads cannot take the retries from small
+// requests. A Pool also hands the memory of finished bodies to new bodies. The zero Pool is ready for use, and safe for concurrent use.
 type Pool struct {
 	Memory atomic.Int64 // bytes in memory that count
 

@@ -154,7 +154,7 @@ func (l *loader) repeatable(n *node) func(*http.Request) bool {
 func (l *loader) hint(n *node) classify.RetryAfterFunc {
 	var list []classify.RetryAfterFunc
 	for _, item := range l.items(n) {
-		list = append(list, named(l, item, "a hint", l.names.RetryAfter, nil))
+		list = append(list, named(l, item, "a RetryAfter function", l.names.RetryAfter, nil))
 	}
 	return chain.FirstRetryAfter(list...)
 }

@@ -158,7 +158,7 @@ func (l *loader) field(n *node, to reflect.Value, off bool) {
 		if n.key == "idempotency_key" {
 			*to = named(l, n, "an idempotency key", l.names.IdempotencyKey, keys)
 		} else {
-			*to = named(l, n, "a scope", l.names.ThrottleKey, scopes)
+			*to = named(l, n, "a throttle key", l.names.ThrottleKey, scopes)
 		}
 	case *func(*http.Request) int:
 		*to = named(l, n, "a cost", l.names.Cost, costs)

@@ -261,7 +261,7 @@ line 1, column 60: hosts["https://xxxxx@h/?xxxxx"].resume: "the number 1" is non
 		{"nothing is left by an object", `{"rule": {"classify": [{"name": "default"}, "refusals"]}}`,
 			`line 1, column 45: rule.classify[1]: this is never asked, because "default" before it decides everything; put "default" last`},
 		{"unknown name", `{"rule": {"classify": ["refusal"]}}`, `line 1, column 24: rule.classify[0]: "refusal" is not the name of a classifier; known are default, refusals, signals`},
-		{"name of the wrong type", `{"rule": {"retry_after": 5}}`, `line 1, column 26: rule.retry_after: the number 5 where the name of a hint is wanted`},
+		{"name of the wrong type", `{"rule": {"retry_after": 5}}`, `line 1, column 26: rule.retry_after: the number 5 where the name of a RetryAfter function is wanted`},
 		{"name misspelt", `{"rule": {"idempotent": {"nam": "x"}}}`, `line 1, column 25: rule.idempotent: there must be a "name" here, and nothing else`},
 		{"name missing", `{"rule": {"idempotent": {}}}`, `line 1, column 25: rule.idempotent: there must be a "name" here, and nothing else`},
 		{"nil in the table", `{"rule": {"retry_after": "gone"}}`, `line 1, column 26: rule.retry_after: "gone" is nil in the table of names`},

@@ -27,7 +27,7 @@
 //   - Classify knows after which responses the provider surely did not act. Then any
 //     method is sent again. After all other failures only idempotent requests are sent
 //     again, as [classify.Default] says.
-//   - Scope knows which requests share a quota. If Scope is nil, these are the requests
+//   - ThrottleKey knows which requests share a quota. If it is nil, these are the requests
 //     with the same credentials.
 //   - A few fields have a limit that the provider documents, if it is the same for all
 //     users.
