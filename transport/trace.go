@@ -15,7 +15,9 @@ import (
 // concurrent requests. The request's goroutine is the caller of RoundTrip, and later
 // the reader of the response's body. While the first attempt is under way, a hedge has
 // a goroutine that calls the functions, one at a time. A function must not change its arguments, apart
-// from the header in an [AttemptStart], and must not read or close a body.
+// from the header in an [AttemptStart], and must not read or close a body. If it panics, so does
+// RoundTrip, or the Read or Close of the body, and nothing stays open. Other traces may then hear of
+// the start without the end, or of the end without the start.
 //
 // Each function gets the context that RequestStart or AttemptStart returned, so that it finds
 // there what these have put into it, such as a span. They return their argument, or a context
