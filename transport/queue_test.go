@@ -83,6 +83,23 @@ func TestUpdateReachesTheRate(t *testing.T) {
 	})
 }
 
+// TestUpdateReachesTheMax: the limit follows the newest rule although requests with another wait.
+func TestUpdateReachesTheMax(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		rule := policy.Rule{Concurrency: policy.Concurrency{Max: 1}}
+		tr := mustNew(t, transport.Config{Base: script(status(204).Delay(time.Second)), Rule: rule})
+		start := time.Now()
+		together(20, func(i int) {
+			if time.Sleep(time.Duration(i)); i == 19 {
+				rule.Concurrency.Max = 50
+				assert.NoError(t, tr.Update(rule, nil))
+			}
+			responds(t, tr, http.MethodGet, "http://h.test/")
+		})
+		assert.Less(t, time.Since(start), 7*time.Second, "it would be 20 s")
+	})
+}
+
 func TestUpdateReachesTheRateBehindAGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()

@@ -205,8 +205,8 @@ func MustNew(c Config) *Transport {
 }
 
 // Update replaces Config.Rule and Config.Hosts for all requests that begin after
-// it. Requests under way keep their rule, and the Transport keeps its knowledge of
-// each host. If Update returns an error, nothing changes.
+// it. Requests under way keep their rule, but its rate and its Concurrency.Max are those of the
+// newest. The Transport keeps its knowledge of each host. If Update returns an error, nothing changes.
 func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error {
 	old := t.registry.Rules.Load()
 	if old == nil {

@@ -26,6 +26,9 @@ func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.W
 		a = m.Rate(settings.Rate).Enter(now, w)
 	case LimitConcurrency:
 		conf := settings.Concurrency
+		if newest := r.State.Resolved.Load(); newest.Concurrency { // else an Update has turned the limit off
+			conf.Start, conf.Max = newest.Settings.Concurrency.Start, newest.Settings.Concurrency.Max
+		}
 		if r.Registry.Fleet != nil {
 			conf = conf.ForMember(r.Registry.members())
 			conf.Fleet = true
