@@ -409,16 +409,6 @@ func TestSourceUnderConcurrency(t *testing.T) {
 	})
 }
 
-// A body that is kept for retries is closed even if the base transport panics
-// before it closes the body.
-func TestBaseThatPanicsClosesTheKeptBody(t *testing.T) {
-	b := oneShot("text")
-	tr := over(t, transport.Config{Rule: quick}, rt(func(*http.Request) (*http.Response, error) { panic("base") }))
-	req := newRequest(t, http.MethodPut, "http://h.test/", b)
-	assert.PanicsWithValue(t, "base", func() { _, _ = tr.RoundTrip(req) })
-	count(t, 1, b.closed(), "body closed")
-}
-
 // The body of a request may fail to connect to its own source. The error is then an
 // error of a dial although the request has left, and the host is not to blame, so it is not sent twice.
 func TestBodyThatCannotConnect(t *testing.T) {

@@ -218,23 +218,23 @@ func TestKeyOfARedirect(t *testing.T) {
 	assert.NotEqual(t, first, second)
 }
 
-// A function that panics before anything is sent leaves no body open.
-func TestPanicBeforeTheFirstTry(t *testing.T) {
-	key := policy.Rule{IdempotencyKey: func(*http.Request) string { panic("own") }}
+// A function of the user's that panics leaves no body of a request open.
+func TestPanicClosesTheRequest(t *testing.T) {
 	for name, row := range map[string]struct {
 		c   transport.Config
 		ctx context.Context
 	}{
-		"IdempotencyKey": {transport.Config{Rule: key}, t.Context()},
+		"IdempotencyKey": {transport.Config{Rule: policy.Rule{IdempotencyKey: func(*http.Request) string { panic("own") }}}, t.Context()},
 		"Enabled":        {transport.Config{Logger: slog.New(panics{slog.DiscardHandler})}, t.Context()},
 		"Validate":       {transport.Config{}, transport.WithRule(t.Context(), policy.Rule{Backoff: panics{}})},
+		"Idempotent": {transport.Config{Rule: policy.Rule{AttemptTimeout: time.Second, Idempotent: func(*http.Request) bool { panic("own") }}},
+			transport.WithoutRetries(t.Context())},
+		"the base": {transport.Config{Rule: quick}, t.Context()},
 	} {
-		body := oneShot("body")
-		row.c.Base = newNoop()
-		tr := mustNew(t, row.c)
-		assert.PanicsWithValue(t, "own", func() {
-			_, _ = tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", body).WithContext(row.ctx))
-		}, name)
+		body := oneShot("text")
+		tr := over(t, row.c, rt(func(*http.Request) (*http.Response, error) { panic("own") }))
+		req := newRequest(t, http.MethodPut, "http://h.test/", body).WithContext(row.ctx)
+		assert.PanicsWithValue(t, "own", func() { _, _ = tr.RoundTrip(req) }, name)
 		count(t, 1, body.closed(), name)
 	}
 }

@@ -543,17 +543,6 @@ func TestNoRetryAfterRequestCancel(t *testing.T) {
 	}
 }
 
-// Given a timed attempt, when the rule's Idempotent panics before it, then the request's body
-// is closed.
-func TestBodyIsClosedIfIdempotentPanics(t *testing.T) {
-	b := oneShot("text")
-	rule := policy.Rule{AttemptTimeout: time.Second, Idempotent: func(*http.Request) bool { panic("mine") }}
-	tr := over(t, transport.Config{Rule: rule}, script(status(200)))
-	req := newRequest(t, http.MethodPost, "http://h.test/", b)
-	assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(req.WithContext(transport.WithoutRetries(t.Context()))) })
-	count(t, 1, b.closed(), "body closed")
-}
-
 // Only a body that could be continued after a cut is wrapped.
 func TestPlainBodiesAreNotWrapped(t *testing.T) {
 	own := oneShot("text")

@@ -230,16 +230,6 @@ func TestErrorsSeeThrough(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.ECONNRESET)
 }
 
-// A hook that panics is the caller's; the request's body is closed all the same.
-func TestHookThatPanics(t *testing.T) {
-	closed := false
-	req := newRequest(t, http.MethodPut, "http://h.test/", nil)
-	req.Body = closer{strings.NewReader("text"), func() { closed = true }}
-	tr := mustNew(t, transport.Config{Base: script(faults.Status(503)), Traces: []*transport.Trace{&transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("hook") }}}})
-	assert.PanicsWithValue(t, "hook", func() { _, _ = tr.RoundTrip(req) })
-	assert.True(t, closed)
-}
-
 // closer is a body that tells of its Close.
 type closer struct {
 	io.Reader
