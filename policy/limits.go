@@ -151,7 +151,7 @@ func (b RetryBudget) check(bad *faults) {
 		}
 		bad.add("RetryBudget.Ratio", b.Ratio, "is more than one retry for each request; %s", meant)
 	}
-	if b.Ratio < 0 && b.MinPerSecond < 0 && b.Enabled != Off {
+	if b.Ratio == Off && b.MinPerSecond == Off && b.Enabled != Off {
 		bad.add("RetryBudget", nil, "would earn no retries at all; Enabled: policy.Off turns the budget off, MaxAttempts: 1 the retries")
 	}
 	checkSwitch(bad, "RetryBudget.Enabled", b.Enabled)

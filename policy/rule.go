@@ -285,7 +285,7 @@ func showFields(v reflect.Value) string {
 		}
 		text := show(at)
 		// The types with words of their own are smaller, and a back-off that is a number is in an interface.
-		if at.CanFloat() && at.Float() < 0 || at.CanInt() && at.Kind() != reflect.Int8 && at.Int() < 0 {
+		if at.CanFloat() && at.Float() == Off || at.CanInt() && at.Kind() != reflect.Int8 && at.Int() == Off {
 			text = "off"
 		}
 		list = append(list, field.Name+": "+text)

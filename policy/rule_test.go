@@ -298,6 +298,7 @@ func (wordyBackoff) String() string { return "as I please" }
 func TestRuleString(t *testing.T) {
 	for want, rule := range map[string]Rule{
 		"{}": {},
+		"{AttemptTimeout: -5s, MaxElapsedTime: off}":                                         {AttemptTimeout: -5 * time.Second, MaxElapsedTime: Off}, // a fault shows the value
 		"{AttemptTimeout: off, RateLimit: RateLimit{Enabled: off}, ReplayBuffer: off}":       {AttemptTimeout: -1, RateLimit: RateLimit{Enabled: -1}, ReplayBuffer: -1},
 		"{Backoff: backoff.Exponential{Base: 250ms, Jitter: \"none\"}}":                      {Backoff: backoff.Exponential{Base: 250 * time.Millisecond, Jitter: backoff.JitterNone}},
 		"{Backoff: backoff.Constant(5s)}":                                                    {Backoff: backoff.Constant(5 * time.Second)},
@@ -378,7 +379,7 @@ func TestLimitsAreChecked(t *testing.T) {
 		{Rule{AttemptTimeout: -5 * time.Second}, "AttemptTimeout: -5s is negative; policy.Off turns the setting off"},
 		{Rule{ReplayBuffer: -4096}, "ReplayBuffer: -4096 is negative; policy.Off turns the setting off"},
 		{Rule{MaxRefetch: -2}, "MaxRefetch: -2 is negative; policy.Off turns the setting off"},
-		{Rule{RetryBudget: RetryBudget{Ratio: -0.2}}, "RetryBudget.Ratio: -0.2 is negative; policy.Off turns the setting off"},
+		{Rule{RetryBudget: RetryBudget{Ratio: -0.2, MinPerSecond: Off}}, "RetryBudget.Ratio: -0.2 is negative; policy.Off turns the setting off"},
 		{Rule{RetryBudget: RetryBudget{MinPerSecond: -3}}, "RetryBudget.MinPerSecond: -3 is negative; policy.Off turns the setting off"},
 		{Rule{Hedge: Hedge{Delay: -2 * time.Second}}, "Hedge.Delay: -2s is negative; Enabled: policy.Off turns hedging off"},
 		{Rule{Hedge: Hedge{Percentile: 0.005}}, "Hedge.Percentile: 0.005 would hedge nearly every request; did you mean 99?"},
