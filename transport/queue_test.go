@@ -62,62 +62,27 @@ func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 	})
 }
 
-// TestUpdateReachesTheRate: an Update also reaches the requests in the queue.
-func TestUpdateReachesTheRate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		start := time.Now()
-		tr := mustNew(t, transport.Config{Base: script(status(204)), Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.01, Burst: 1}}})
-		get := func() time.Duration {
-			responds(t, tr, http.MethodGet, "http://h.test/")
-			return time.Since(start)
-		}
-		get()
-		var old time.Duration
-		var wg sync.WaitGroup
-		wg.Go(func() { old = get() })
-		synctest.Wait()
-		require.NoError(t, tr.Update(policy.Rule{RateLimit: policy.RateLimit{PerSecond: 100, Burst: 1}}, nil))
-		late := get()
-		wg.Wait()
-		assert.LessOrEqual(t, old, late, "the first in the queue went at %v, a newcomer at", old)
-	})
-}
-
-// TestUpdateReachesTheMax: the limit follows the newest rule although requests with another wait.
-func TestUpdateReachesTheMax(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		rule := policy.Rule{Concurrency: policy.Concurrency{Max: 1}}
-		tr := mustNew(t, transport.Config{Base: script(status(204).Delay(time.Second)), Rule: rule})
-		start := time.Now()
-		together(20, func(i int) {
-			if time.Sleep(time.Duration(i)); i == 19 {
-				rule.Concurrency.Max = 50
-				assert.NoError(t, tr.Update(rule, nil))
-			}
-			responds(t, tr, http.MethodGet, "http://h.test/")
+// TestUpdateReachesTheQueue: a rate and a Max that are raised also hold for the requests that wait.
+func TestUpdateReachesTheQueue(t *testing.T) {
+	slow, fast := policy.RateLimit{PerSecond: 0.01, Burst: 1}, policy.RateLimit{PerSecond: 100, Burst: 1}
+	five, one, fifty := policy.Concurrency{Initial: 5}, policy.Concurrency{Max: 1}, policy.Concurrency{Max: 50}
+	for name, row := range map[string]struct{ old, raised policy.Rule }{
+		"rate":           {policy.Rule{RateLimit: slow}, policy.Rule{RateLimit: fast}},
+		"rate and limit": {policy.Rule{RateLimit: slow, Concurrency: five}, policy.Rule{RateLimit: fast, Concurrency: five}},
+		"Max":            {policy.Rule{Concurrency: one}, policy.Rule{Concurrency: fifty}},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			tr := mustNew(t, transport.Config{Base: script(status(204).Delay(time.Second)), Rule: row.old})
+			start := time.Now()
+			together(20, func(i int) {
+				if time.Sleep(time.Duration(i)); i == 19 {
+					assert.NoError(t, tr.Update(row.raised, nil))
+				}
+				responds(t, tr, http.MethodGet, "http://h.test/")
+			})
+			assert.Less(t, time.Since(start), 7*time.Second, "without the Update it would be 20 s or more")
 		})
-		assert.Less(t, time.Since(start), 7*time.Second, "it would be 20 s")
-	})
-}
-
-func TestUpdateReachesTheRateBehindAGate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		start := time.Now()
-		rule := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.01, Burst: 1}, Concurrency: policy.Concurrency{Initial: 5}}
-		tr := mustNew(t, transport.Config{Base: script(status(204)), Rule: rule})
-		get := func() time.Duration {
-			responds(t, tr, http.MethodGet, "http://h.test/")
-			return time.Since(start)
-		}
-		get()
-		var wg sync.WaitGroup
-		wg.Go(func() { get() })
-		synctest.Wait()
-		rule.RateLimit.PerSecond = 100
-		require.NoError(t, tr.Update(rule, nil))
-		assert.LessOrEqual(t, get(), time.Second, "after the Update to 100 per second a request waited")
-		wg.Wait()
-	})
+	}
 }
 
 // TestHedgeDoesNotWaitForTheDrain: the winner's response is delivered at once.

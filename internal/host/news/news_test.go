@@ -22,10 +22,11 @@ func TestOrder(t *testing.T) {
 		synctest.Wait()
 		n.End(Key{}, func() { told = append(told, "ends") })
 		n.Begin(Change{}, func() { told = append(told, "begins again") })
+		n.Tell(func() { told = append(told, "state") })
 		assert.Empty(t, told)
 		close(slow)
 		synctest.Wait()
-		assert.Equal(t, []string{"begins", "ends", "begins again"}, told)
+		assert.Equal(t, []string{"begins", "ends", "begins again", "state"}, told)
 		assert.False(t, n.Quiet())
 	})
 }
@@ -141,15 +142,4 @@ func TestLines(t *testing.T) {
 	assert.True(t, ok)
 	assert.Empty(t, all)
 	assert.True(t, n.Quiet())
-}
-
-// What is to be told of the state comes in its turn.
-func TestTellInOrder(t *testing.T) {
-	var n News
-	var told []string
-	n.Begin(Change{}, func() {
-		n.Tell(func() { told = append(told, "state") })
-		told = append(told, "begins")
-	})
-	assert.Equal(t, []string{"begins", "state"}, told)
 }
