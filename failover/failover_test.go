@@ -277,115 +277,83 @@ func TestWhoMayHaveActedHasTheLastWord(t *testing.T) {
 }
 
 // A response that nobody gets is read to its end and closed, within bounds. That of the first endpoint
-// stays open until another one has the answer.
+// stays open until another one has the answer. A body that net/http decompresses may end with its context only.
 func TestDiscards(t *testing.T) {
+	zipped := func() *closer { return &closer{lock: make(chan struct{}, 1)} }
 	for name, row := range map[string]struct {
-		body *closer
-		took time.Duration
+		body          func() *closer
+		took, timeout time.Duration
 	}{
-		"small":     {&closer{Reader: strings.NewReader("error page")}, 0},
-		"endless":   {&closer{Reader: zeros{}}, 0},
-		"stalled":   {newStalled(), 10 * time.Millisecond},
-		"no reader": {nil, 0},
+		"small":                   {body: func() *closer { return &closer{Reader: strings.NewReader("error page")} }},
+		"endless":                 {body: func() *closer { return &closer{Reader: zeros{}} }},
+		"stalled":                 {body: newStalled, took: 10 * time.Millisecond},
+		"panics":                  {body: func() *closer { c := newStalled(); c.bad = "close"; return c }, took: 10 * time.Millisecond},
+		"gzipped":                 {body: zipped, took: 10 * time.Millisecond},
+		"gzipped, without a span": {body: zipped, timeout: policy.Off},
+		"no reader":               {},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			if name == "stalled" {
-				row.body = newStalled()
-			}
+			var body *closer
 			closedAtB := false
-			base := rt(func(req *http.Request) (*http.Response, error) {
-				if req.URL.Host == "b.test" {
-					closedAtB = row.body != nil && row.body.closed.Load()
-					return status(200).RoundTrip(req)
-				}
+			a := rt(func(req *http.Request) (*http.Response, error) {
 				resp := &http.Response{StatusCode: 503, Header: http.Header{}, Request: req}
 				if row.body != nil {
-					resp.Body = row.body
+					body = row.body()
+					resp.Body = body
+				}
+				if body != nil && body.lock != nil {
+					resp.Uncompressed = true
+					body.Reader = readerFunc(func([]byte) (int, error) { <-req.Context().Done(); return 0, io.EOF })
 				}
 				return resp, nil
 			})
-			tr := pair(t, base, base)
+			b := rt(func(req *http.Request) (*http.Response, error) {
+				closedAtB = body != nil && body.closed.Load()
+				return status(200).RoundTrip(req)
+			})
+			tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: a, Timeout: row.timeout}, failover.Endpoint{URL: "http://b.test", Transport: b})
 			start := time.Now()
 			assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
 			assert.Equal(t, row.took, time.Since(start))
 			assert.False(t, closedAtB)
-			if synctest.Wait(); row.body != nil {
-				assert.True(t, row.body.closed.Load())
-				assert.LessOrEqual(t, row.body.read.Load(), int64(80<<10))
+			if synctest.Wait(); body != nil {
+				assert.True(t, body.closed.Load())
+				assert.LessOrEqual(t, body.read.Load(), int64(80<<10))
 			}
 		})
 	}
-}
-
-// A body whose Close waits for its Read or panics holds up nobody, and nothing of it is left. net/http's Close of a
-// body that it decompresses waits for a Read that waits for the first bytes.
-func TestDiscardsABadBody(t *testing.T) {
-	for name, row := range map[string]struct {
-		timeout, took time.Duration
-		bad           any // the Close panics with it
-	}{
-		"gzipped":                 {0, 10 * time.Millisecond, nil},
-		"gzipped, without a span": {policy.Off, 0, nil},
-		"panics":                  {0, 10 * time.Millisecond, "close"},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			body := &badBody{bad: row.bad, lock: make(chan struct{}, 1)}
-			a := rt(func(req *http.Request) (*http.Response, error) {
-				body.ctx = req.Context()
-				return &http.Response{StatusCode: 503, Uncompressed: row.bad == nil, Header: http.Header{}, Body: body, Request: req}, nil
-			})
-			tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: a, Timeout: row.timeout}, failover.Endpoint{URL: "http://b.test", Transport: status(200)})
-			start := time.Now()
-			assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
-			assert.Equal(t, row.took, time.Since(start))
-			synctest.Wait()
-			assert.True(t, body.closed.Load())
-		})
-	}
-}
-
-// The Read of a badBody ends with its context.
-type badBody struct {
-	ctx    context.Context
-	bad    any
-	lock   chan struct{}
-	closed atomic.Bool
-}
-
-func (b *badBody) Read([]byte) (int, error) {
-	b.lock <- struct{}{}
-	defer func() { <-b.lock }()
-	<-b.ctx.Done()
-	return 0, b.ctx.Err()
-}
-
-func (b *badBody) Close() error {
-	b.lock <- struct{}{}
-	defer func() { <-b.lock }()
-	b.closed.Store(true)
-	if b.bad != nil {
-		panic(b.bad)
-	}
-	return nil
 }
 
 // A closer is a body that knows what was done with it.
 type closer struct {
 	io.Reader
 	wake   chan struct{} // is closed by Close; nil: nobody waits
+	lock   chan struct{} // Close waits for a Read; nil: it does not
+	bad    any           // Close panics with it; nil: it does not
 	read   atomic.Int64
 	closed atomic.Bool
 }
 
 func (c *closer) Read(p []byte) (int, error) {
+	if c.lock != nil {
+		c.lock <- struct{}{}
+		defer func() { <-c.lock }()
+	}
 	n, err := c.Reader.Read(p)
 	c.read.Add(int64(n))
 	return n, err
 }
 
 func (c *closer) Close() error {
+	if c.lock != nil {
+		c.lock <- struct{}{}
+		defer func() { <-c.lock }()
+	}
 	if !c.closed.Swap(true) && c.wake != nil {
 		close(c.wake)
+	}
+	if c.bad != nil {
+		panic(c.bad)
 	}
 	return nil
 }
