@@ -71,7 +71,12 @@ func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp
 	if c.Rule.Resumes && !c.isSingle() {
 		plan, why = resume.Check(c.Req, resp, &may)
 	}
-	if why != nil || plan.Compares && attempt.InMemory(resp.Body) { // nothing can cut what is in memory
+	if plan.Compares {
+		if small, _ := attempt.InMemory(resp.Body); small { // nothing can cut what is in memory
+			return nil
+		}
+	}
+	if why != nil {
 		return nil
 	}
 	d := &download{body: resume.Body{Plan: plan}, t: c.t, req: c.Req, rule: c.Rule, spanned: c.spanned, pool: over, start: start, price: c.Price}

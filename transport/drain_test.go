@@ -1,12 +1,10 @@
 package transport_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -38,37 +36,6 @@ func (b *hungBody) Close() error {
 	return nil
 }
 
-// Given a body whose Close does not end its Read, a discard ends after its own
-// time or with the context, and its goroutines end as soon as the Read does.
-func TestDiscardDoesNotTrustClose(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		length int64
-		cancel time.Duration // when the caller leaves; 0: it stays
-		took   time.Duration
-	}{
-		{"unknown length", -1, 0, transport.DrainTime},
-		{"short", 10, 0, transport.DrainTime},
-		{"long", transport.DrainBytes + 1, 0, transport.DrainTime},
-		{"the caller leaves", -1, 100 * time.Millisecond, 100 * time.Millisecond},
-		{"the caller leaves, long", transport.DrainBytes + 1, 100 * time.Millisecond, 100 * time.Millisecond},
-		{"the caller leaves too late", -1, time.Hour, transport.DrainTime},
-	} {
-		inBubble(t, row.name, func(t *testing.T) {
-			b := &hungBody{server: make(chan struct{})}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if row.cancel > 0 {
-				time.AfterFunc(row.cancel, cancel)
-			}
-			start := time.Now()
-			transport.Discard(ctx, &http.Response{Body: b, ContentLength: row.length})
-			assert.Equal(t, row.took, time.Since(start))
-			close(b.server) // the bubble ends only when all goroutines have
-		})
-	}
-}
-
 // Given a 503 whose body can be neither read nor closed, when the request is
 // sent again, then the retry is late by the time of the drain and no more.
 func TestRetryAfterABodyThatCannotBeClosed(t *testing.T) {
@@ -93,23 +60,6 @@ type badBody struct {
 
 func (b badBody) Read(p []byte) (int, error) { return b.read(p) }
 func (b badBody) Close() error               { b.close(); return nil }
-
-// Given a body that does not stop at Close but gives byte after byte, the
-// goroutine that reads it ends all the same.
-func TestDiscardEndsAtClose(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		reads := 0
-		b := badBody{func(p []byte) (int, error) {
-			time.Sleep(time.Millisecond)
-			reads++
-			return 1, nil
-		}, func() {}}
-		transport.Discard(t.Context(), &http.Response{Body: b, ContentLength: -1})
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		assert.LessOrEqual(t, reads, int(transport.DrainTime/time.Millisecond)+1)
-	})
-}
 
 // Given a body whose Read panics, when a classifier looks at it, the request
 // goes on as it would for any other body that cannot be read.

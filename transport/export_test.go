@@ -31,7 +31,6 @@ const (
 )
 
 var (
-	Discard            = attempt.Discard
 	ErrLate            = errLate
 	ErrOverdue         = errOverdue
 	ErrRequestCanceled = attempt.ErrRequestCanceled

@@ -375,7 +375,7 @@ func TestEarlyResponseWhileTheBodyWaits(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreReused: an error page of up to 64 KiB costs no connection.
+// TestConnectionsAreReused: an error page of up to 64 KiB costs a caller with a deadline no connection.
 func TestConnectionsAreReused(t *testing.T) {
 	retries := soak.Size(20, 100)
 	rule := policy.Rule{MaxAttempts: retries + 1}.Or(quick)
@@ -396,7 +396,9 @@ func TestConnectionsAreReused(t *testing.T) {
 				s := set(t, cfg, rule, row.step)
 				onePool(s.base)
 				s.tr = mustNew(t, transport.Config{Base: s.base, Rule: rule, Traces: []*transport.Trace{s.seen.trace()}})
-				got := s.send(http.MethodGet, nil)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
 				assert.Equal(t, 503, got.status)
 				assert.Equal(t, transport.ReasonMaxAttempts, got.reason)
 				assert.Equal(t, retries+1, s.Arrivals())

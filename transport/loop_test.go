@@ -740,22 +740,6 @@ func TestDiscard(t *testing.T) {
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Equal(t, transport.DrainTime, time.Since(start))
 	})
-	t.Run("known to be long", func(t *testing.T) {
-		read := 0
-		b := &body{Reader: endless(&read)}
-		transport.Discard(t.Context(), &http.Response{Body: b, ContentLength: transport.DrainBytes + 1})
-		count(t, 1, b.closed(), "body closed")
-		assert.Zero(t, read)
-	})
-	inBubble(t, "the caller leaves", func(t *testing.T) {
-		pr, pw := io.Pipe()
-		defer func() { _ = pw.Close() }()
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Millisecond, cancel)
-		start := time.Now()
-		transport.Discard(ctx, &http.Response{Body: pr, ContentLength: -1})
-		assert.Equal(t, time.Millisecond, time.Since(start))
-	})
 }
 
 func TestUpdateKeepsHostState(t *testing.T) {

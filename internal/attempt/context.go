@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -37,6 +38,7 @@ type attemptContext struct {
 	cancel context.CancelCauseFunc
 	phase  phase
 	linked bool          // it had a connection, or needs no bound for the search
+	use    atomic.Uint32 // inRead and inClose of the response's body; not guarded
 	began  time.Time     // when the attempt began
 	due    time.Duration // from then to the end of the time of the phase, or of a Read of the response's body; 0: there is no bound
 	timer  *time.Timer   // nil: nobody has waited for that end
@@ -310,14 +312,24 @@ func (a *attemptContext) bound() (d time.Duration, tooLate error) {
 }
 
 // An attemptBody is the body of the response to a timed attempt. It frees the attempt's
-// context when the body has ended or is closed.
+// context when the body has ended or is closed. If that is during a Read, the end of the context
+// comes first, because the base's Close may wait for the Read.
 type attemptBody struct {
 	io.ReadCloser
 	ctx *attemptContext
 }
 
+const (
+	inRead  = 1 << iota // a Read is under way
+	inClose             // a Close has begun
+)
+
 func (b *attemptBody) Read(p []byte) (int, error) {
+	if b.ctx.use.Or(inRead)&inClose != 0 {
+		b.ctx.happens(leaves, nil)
+	}
 	n, err := b.ReadCloser.Read(p)
+	b.ctx.use.And(^uint32(inRead))
 	if n > 0 && b.ctx.pool != nil {
 		b.ctx.pool.Hear(b.ctx.clock.Now())
 	}
@@ -334,6 +346,9 @@ func (b *attemptBody) PeekWait() time.Duration { return b.ctx.After }
 func (b *attemptBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 
 func (b *attemptBody) Close() error {
+	if b.ctx.use.Or(inClose)&inRead != 0 {
+		b.ctx.happens(leaves, nil)
+	}
 	defer b.ctx.happens(leaves, nil)
 	return b.ReadCloser.Close()
 }

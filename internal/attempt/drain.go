@@ -63,11 +63,15 @@ func KeepWithin(ctx context.Context, resp *http.Response, until time.Time) *http
 // w has the whole rest. If so, no goroutine writes to w any more.
 //
 // The Read and the Close belong to the base transport. Both may block for as long as
-// the server is silent. Close ends a Read of net/http's bodies, but the Close of
-// another base may wait for the Read. So neither runs in the caller's goroutine. There
+// the server is silent, so neither runs in the caller's goroutine. There
 // are at most two goroutines for each response. They end when the Read and the Close
 // of the base end. A small body in memory has no connection and cannot block, so it
 // needs neither a goroutine nor a timer.
+//
+// The Close of net/http's bodies ends a Read. But if net/http decompresses a body, the Close
+// waits for a Read that waits for the first bytes, and only the end of the context ends that
+// Read. So such a body is read only if its Close ends the context of its attempt, or if the
+// caller has a deadline. Before Go 1.27, a Close without a read costs a connection of HTTP/1.
 //
 // A panic in the Read or the Close ends the drain and goes no further, because the
 // caller never gets this body and the retry does not depend on it.
@@ -75,15 +79,17 @@ func DrainWithin(ctx context.Context, resp *http.Response, until time.Time, w io
 	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
 		return true
 	}
-	if InMemory(resp.Body) {
+	small, timed := InMemory(resp.Body)
+	if small {
 		_, err := io.Copy(w, resp.Body)
 		_ = resp.Body.Close()
 		return err == nil
 	}
 	limit := time.Until(until)
+	_, bounded := ctx.Deadline()
 	d := &Drain{
 		Body: resp.Body, to: w, done: make(chan struct{}),
-		read: resp.ContentLength <= DrainBytes && limit > 0 && ctx.Err() == nil,
+		read: resp.ContentLength <= DrainBytes && limit > 0 && ctx.Err() == nil && (!resp.Uncompressed || timed || bounded),
 	}
 	go d.run()
 	if limit <= 0 {
@@ -96,17 +102,18 @@ func DrainWithin(ctx context.Context, resp *http.Response, until time.Time, w io
 	return false
 }
 
-// InMemory reports whether a response's body is known to be in memory, and small.
-func InMemory(body io.ReadCloser) bool {
+// InMemory reports whether a response's body is known to be in memory, and small. timed reports whether
+// its Close ends the context of its attempt.
+func InMemory(body io.ReadCloser) (small, timed bool) {
 	switch b := body.(type) {
 	case *attemptBody:
-		body = b.ReadCloser
+		body, timed = b.ReadCloser, true
 	case *watchedBody:
-		body = b.ReadCloser
+		body, timed = b.ReadCloser, true
 	case *slotBody:
 		return InMemory(b.ReadCloser)
 	}
-	return replay.SmallInMemory(body)
+	return replay.SmallInMemory(body), timed
 }
 
 // A Drain reads and closes the body of a discarded response.

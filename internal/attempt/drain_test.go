@@ -47,14 +47,17 @@ func (neverEnds) Read(p []byte) (int, error) { return min(len(p), 1000), nil }
 // A drain reads a body to its end if it is short enough, and closes it once in any case.
 func TestDrain(t *testing.T) {
 	hang := func() { time.Sleep(time.Hour) }
-	empty := 0
+	empty, later := 0, time.Duration(0)
 	for name, row := range map[string]struct {
 		length int64
 		read   func(p []byte) (int, error)
 		close  func()
-		gone   bool // the caller
-		late   bool // there is no time to read
-		whole  int  // bytes; -1: it is not whole
+		gone   bool          // the caller
+		late   bool          // there is no time to read
+		zipped bool          // net/http decompresses it, so only the end of its context surely ends a Read
+		timed  bool          // its Close ends its context
+		end    time.Duration // of the caller's time; 0: it has no deadline
+		whole  int           // bytes; -1: it is not whole
 		took   time.Duration
 	}{
 		"short":                    {length: 10, read: bytesOf(10), whole: 10},
@@ -63,16 +66,27 @@ func TestDrain(t *testing.T) {
 		"too long":                 {length: -1, read: bytesOf(DrainBytes + 1), whole: -1},
 		"known to be too long":     {length: DrainBytes + 1, read: func([]byte) (int, error) { panic("it is read") }, whole: -1},
 		"the caller has gone":      {length: 10, read: func([]byte) (int, error) { t.Error("it is read"); return 0, io.EOF }, gone: true, whole: -1},
+		"gzipped":                  {length: -1, read: func([]byte) (int, error) { t.Error("it is read"); return 0, io.EOF }, zipped: true, whole: -1},
+		"gzipped, timed":           {length: -1, read: bytesOf(10), zipped: true, timed: true, whole: 10},
+		"gzipped, with a deadline": {length: -1, read: bytesOf(10), zipped: true, end: time.Hour, whole: 10},
 		"no time":                  {length: 10, read: func([]byte) (int, error) { t.Error("it is read"); return 0, io.EOF }, late: true, whole: -1},
 		"no time, its Close hangs": {length: 10, read: bytesOf(10), close: hang, late: true, whole: -1, took: CloseTime},
 		"its Read hangs":           {length: 10, read: func([]byte) (int, error) { hang(); return 0, io.EOF }, whole: -1, took: DrainTime},
+		"the caller leaves":        {length: 10, read: func([]byte) (int, error) { hang(); return 0, io.EOF }, end: time.Second / 9, whole: -1, took: time.Second / 9},
+		"long, its Close hangs":    {length: DrainBytes + 1, close: hang, whole: -1, took: DrainTime},
 		"its Close hangs":          {length: 10, read: bytesOf(10), close: hang, whole: -1, took: DrainTime},
-		"an error":                 {length: 10, read: func([]byte) (int, error) { return 3, io.ErrUnexpectedEOF }, whole: -1},
-		"a panic":                  {length: 10, read: func([]byte) (int, error) { panic("read") }, whole: -1},
-		"a panic of Close":         {length: 10, read: bytesOf(10), close: func() { panic("close") }, whole: 10},
-		"an end of its goroutine":  {length: 10, read: func([]byte) (int, error) { runtime.Goexit(); return 0, nil }, whole: -1},
-		"a bad count":              {length: 10, read: func(p []byte) (int, error) { return len(p) + 1, nil }, whole: -1},
-		"empty Reads for ever":     {length: 10, read: func([]byte) (int, error) { return 0, nil }, whole: -1},
+		"a byte now and then": {length: -1, read: func([]byte) (int, error) {
+			assert.LessOrEqual(t, later, DrainTime)
+			time.Sleep(time.Millisecond)
+			later += time.Millisecond
+			return 1, nil
+		}, whole: -1, took: DrainTime},
+		"an error":                {length: 10, read: func([]byte) (int, error) { return 3, io.ErrUnexpectedEOF }, whole: -1},
+		"a panic":                 {length: 10, read: func([]byte) (int, error) { panic("read") }, whole: -1},
+		"a panic of Close":        {length: 10, read: bytesOf(10), close: func() { panic("close") }, whole: 10},
+		"an end of its goroutine": {length: 10, read: func([]byte) (int, error) { runtime.Goexit(); return 0, nil }, whole: -1},
+		"a bad count":             {length: 10, read: func(p []byte) (int, error) { return len(p) + 1, nil }, whole: -1},
+		"empty Reads for ever":    {length: 10, read: func([]byte) (int, error) { return 0, nil }, whole: -1},
 		"some empty Reads": {length: 10, read: func(p []byte) (int, error) {
 			if empty++; empty%drainEmpty != 0 {
 				return 0, nil
@@ -103,8 +117,16 @@ func TestDrain(t *testing.T) {
 				if row.late {
 					until = time.Now()
 				}
+				if row.end > 0 {
+					ctx, cancel = context.WithTimeout(ctx, row.end)
+					defer cancel()
+				}
 				b, w, began := &scripted{read: row.read, close: row.close}, new(bytes.Buffer), time.Now()
-				whole := DrainWithin(ctx, &http.Response{Body: b, ContentLength: row.length}, until, w)
+				resp := &http.Response{Body: b, ContentLength: row.length, Uncompressed: row.zipped}
+				if row.timed {
+					resp.Body = &attemptBody{b, attemptOf(ctx, hourly)}
+				}
+				whole := DrainWithin(ctx, resp, until, w)
 				assert.Equal(t, row.took, time.Since(began))
 				assert.Equal(t, row.whole >= 0, whole)
 				if whole {
@@ -117,6 +139,27 @@ func TestDrain(t *testing.T) {
 	}
 	for _, resp := range []*http.Response{nil, {}, {Body: http.NoBody}} {
 		assert.True(t, DrainWithin(t.Context(), resp, time.Time{}, io.Discard), "there is nothing to be drained")
+	}
+}
+
+// A Close during a Read ends the context first, because the base's Close may wait for the Read.
+func TestCloseDuringARead(t *testing.T) {
+	for _, first := range []string{"Read", "Close"} {
+		synctest.Test(t, func(t *testing.T) {
+			a := attemptOf(t.Context(), hourly)
+			wait := func() { <-a.Done() }
+			b := &attemptBody{&scripted{read: func([]byte) (int, error) { wait(); return 0, a.Err() }, close: wait}, a}
+			began, calls := time.Now(), map[string]func(){"Read": func() { _, _ = b.Read(nil) }, "Close": func() { _ = b.Close() }}
+			go calls[first]()
+			synctest.Wait()
+			assert.NoError(t, a.Err())
+			delete(calls, first)
+			for _, call := range calls {
+				call()
+			}
+			assert.ErrorIs(t, a.Err(), context.Canceled)
+			assert.Zero(t, time.Since(began))
+		})
 	}
 }
 
@@ -135,7 +178,8 @@ func TestDrainOfABodyInMemory(t *testing.T) {
 		"large":          {io.NopCloser(bytes.NewReader(make([]byte, replay.Small+1))), false},
 		"another":        {body("news"), false},
 	} {
-		assert.Equal(t, row.want, InMemory(row.body), name)
+		small, _ := InMemory(row.body)
+		assert.Equal(t, row.want, small, name)
 	}
 	var w bytes.Buffer
 	assert.True(t, DrainWithin(t.Context(), &http.Response{Body: small(), ContentLength: -1}, time.Time{}, &w))

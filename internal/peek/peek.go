@@ -74,7 +74,7 @@ const (
 	// briefly bounds awaitBriefly.
 	briefly = 5 * time.Second
 	// closeGrace is how long Close waits for the source's Close while a Read of
-	// Peek is in progress. The bodies of net/http return within microseconds.
+	// Peek is in progress. Most bodies of net/http return within microseconds.
 	closeGrace = 50 * time.Millisecond
 )
 
@@ -201,7 +201,9 @@ func (o Outcome) ahead(n int) (body *peekedBody, empty bool) {
 // goroutine and stops waiting for it when the time is over. The next Peek or
 // Read takes the result. There is at most one Read of the source at a time,
 // because the next Peek or Read waits for the Read in progress. The goroutine
-// ends when the source returns or is closed, as a Read by the caller would.
+// ends when the source returns or is closed, as a Read by the caller would. If net/http
+// decompresses the body, its Close waits for a Read that waits for the first bytes. Both end
+// then with the context of the attempt, or with the caller's if the attempt has none.
 type peekedBody struct {
 	src   io.ReadCloser
 	until time.Time     // when [Wait] is over; zero before the first Peek
