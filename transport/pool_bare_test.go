@@ -179,7 +179,7 @@ func TestConnectionsBesideARetry(t *testing.T) {
 			"drains": {ts.Status(503), ts.Status(503), slow, well}, "slow": {ts.Status(503), ts.Status(503), slow, well},
 			"canceled": {ts.Status(503), ts.Status(503), ts.Hang(), well},
 		} {
-			if name == "slow" && !cfg.HTTP2 {
+			if name != "drains" && !cfg.HTTP2 {
 				continue // closes them
 			}
 			cfg.Net, cfg.Routes = ts.NewNet(), map[string]ts.Script{"/": script}
@@ -670,4 +670,48 @@ func TestOneSlowRequestMovesNoHost(t *testing.T) {
 		}
 		w.tr.CloseIdleConnections()
 	})
+}
+
+// A server that serves one connection after the other, such as a single process of Python, leaves a new
+// connection alone while it keeps an idle one. So the idle ones of the pool before are closed soon.
+func TestServerWithOneWorker(t *testing.T) {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		inBubble(t, method, func(t *testing.T) {
+			conns, acted := make(chan net.Conn, 100), 0
+			go func() {
+				for c := range conns {
+					for r := bufio.NewReader(c); ; {
+						req, err := http.ReadRequest(r)
+						if err != nil {
+							break
+						}
+						_, _ = io.Copy(io.Discard, req.Body)
+						acted++
+						status := "200 OK"
+						if acted <= 5 {
+							status = "500 Internal Server Error"
+						}
+						_, _ = io.WriteString(c, "HTTP/1.1 "+status+"\r\nContent-Length: 2\r\n\r\nok")
+					}
+					_ = c.Close()
+				}
+			}()
+			base := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				conns <- far
+				return near, nil
+			}}
+			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 1}})
+			for i := range 12 {
+				start := time.Now()
+				got := do(tr, newRequest(t, method, "http://h.test/", strings.NewReader("text")))
+				assert.NoError(t, got.err)
+				assert.Equal(t, i >= 5, got.status == http.StatusOK, "request %d: status %d", i, got.status)
+				assert.LessOrEqual(t, time.Since(start), 1100*time.Millisecond, "request %d", i)
+			}
+			assert.Equal(t, 12, acted, "requests that arrived")
+			tr.CloseIdleConnections()
+			close(conns)
+		})
+	}
 }

@@ -40,7 +40,7 @@ type State[R any] struct {
 	name   string // scheme://host
 	scheme uint8  // the length of the scheme
 
-	Protocol atomic.Int32 // the major version of HTTP in the last good response; 0: there was none
+	Protocol atomic.Int32 // the major version of HTTP in the last response that was noted; 0: there was none
 }
 
 // Machines are the state machines of a host. The zero values of the first are ready and small.

@@ -325,13 +325,18 @@ func (m *Maker) dialerFor(req *http.Request) *dial.Dialer {
 }
 
 // leave closes the idle connections of a pool that attempts no longer take, a moment later and when
-// most of what is under way has ended. The base is shared, so it keeps its connections.
-func (m *Maker) leave(p *pool.Pool) {
-	if p == nil || p.Number == 0 {
+// most of what is under way has ended. The base is shared, so it keeps its connections over HTTP/2. A server
+// of HTTP/1.x may have no worker for a new connection while it keeps the old ones.
+func (m *Maker) leave(p *pool.Pool, protocol int32) {
+	base := m.first
+	switch {
+	case p == nil || p.Number == 0 && protocol != 1:
 		return
+	case p.Number != 0:
+		base = p.Base()
 	}
 	for _, d := range [...]time.Duration{time.Second, idle} {
-		time.AfterFunc(d, func() { closeIdle(p.Base()) })
+		time.AfterFunc(d, func() { closeIdle(base) })
 	}
 }
 
@@ -352,7 +357,7 @@ func (m *Maker) CloseAll() {
 func (m *Maker) LeaveAll(pools *pool.Pools) {
 	if pools != nil {
 		for _, p := range pools.All() {
-			m.leave(p)
+			m.leave(p, 0)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 	}
 	o.Pool, o.Heard = other, other.Heard()
 	maker, req, bad := p.Maker, p.Req, current.Doubtful()
-	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil, open: func() http.RoundTripper {
+	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil, http1: p.State.Protocol.Load() == 1, open: func() http.RoundTripper {
 		return maker.open(req, bad, pools.HTTP1.Load())
 	}}
 }
@@ -126,7 +126,7 @@ func (p *Planner) Beside(first *attempt.Outcome) {
 func (p *Planner) Note(o *attempt.Outcome) {
 	p.leaves = false
 	good := o.Resp != nil && !o.Failed()
-	if good {
+	if o.Resp != nil {
 		p.State.Protocol.Store(int32(o.Resp.ProtoMajor))
 	}
 	pools := p.State.PoolsMade()
@@ -137,7 +137,7 @@ func (p *Planner) Note(o *attempt.Outcome) {
 				pools.Failed(p.failed, pool.Half-pool.Alone, p.silence)
 			}
 			if left, cause := pools.Good(over, p.State.InFlight() < 2); left != nil {
-				p.Maker.leave(left)
+				p.Maker.leave(left, p.State.Protocol.Load())
 				if c, ok := cause.(news.Change); ok && p.Registry.Watched {
 					c.Pool = pools.Current().Number
 					p.Observer.Tells(c)()
@@ -177,7 +177,7 @@ func (p *Planner) Note(o *attempt.Outcome) {
 		pools.HTTP1.Store(true)
 	}
 	if left := pools.Failed(over, weight, change); left != nil {
-		p.Maker.leave(left)
+		p.Maker.leave(left, p.State.Protocol.Load())
 	}
 }
 

@@ -192,7 +192,7 @@ func TestPlanner(t *testing.T) {
 
 		other := set(t, policy.Rule{}, 2, true)
 		other.ends(attempt.Outcome{}, classify.Ambiguous, response(500, 2), nil)
-		assert.Zero(t, other.State.Protocol.Load(), "nor does a 500")
+		assert.EqualValues(t, 2, other.State.Protocol.Load(), "a 500 tells the protocol")
 
 		for want := range 2 { // leaves the base, which keeps its connections, and then a pool
 			bad := other.pools().Current()
@@ -325,8 +325,8 @@ func TestMaker(t *testing.T) {
 		other.Make(s.lane)
 		s.Maker.LeaveAll(s.pools())
 		s.Maker.LeaveAll(nil)
-		s.Maker.leave(nil)
-		s.Maker.leave(s.pools().Or(nil))
+		s.Maker.leave(nil, 1)
+		s.Maker.leave(s.pools().Or(nil), 2)
 		for _, row := range []struct {
 			after time.Duration
 			want  int

@@ -30,6 +30,7 @@ type Trial struct {
 	to, back *pool.Pool
 	patience time.Duration
 	waits    bool                     // for the connection that another attempt makes
+	http1    bool                     // the host speaks HTTP/1.x
 	open     func() http.RoundTripper // makes the transport of the pool, or returns nil
 	Restart  func(*pool.Pool)         // begins the time of the attempt anew, over a pool
 }
@@ -48,8 +49,12 @@ func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer func() { // also if the base panics
 		free()
 		t.to.Use(t.registry.Now())
-		time.AfterFunc(pool.Rest, func() { // closes idle connections if no further attempt went over the pool
-			if t.pools.Rests(t.to, t.registry.Now()) {
+		rest := pool.Rest
+		if t.http1 {
+			rest /= 2 // another request may wait for the worker of the connection
+		}
+		time.AfterFunc(rest, func() { // closes idle connections if no further attempt went over the pool
+			if t.pools.Rests(t.to, t.registry.Now(), rest) {
 				closeIdle(t.to.Base())
 			}
 		})
@@ -92,7 +97,7 @@ func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 // ends. A base may do something else before it asks, such as fetch a token. From then on it has half of
 // the patience in any case.
 func (t *Trial) watch(req *http.Request, free func(), until time.Time) (ctx context.Context, unsent func() bool) {
-	var asked, got atomic.Bool
+	var asked, got, heard atomic.Bool
 	unsent, half := func() bool { return asked.Load() && !got.Load() }, time.Until(until)/2
 	ctx, cancel := context.WithCancelCause(req.Context()) // which frees it when it ends with the response
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -101,12 +106,16 @@ func (t *Trial) watch(req *http.Request, free func(), until time.Time) (ctx cont
 				return
 			}
 			time.AfterFunc(max(time.Until(until), half), func() {
-				if unsent() {
+				switch {
+				case unsent():
 					cancel(errImpatient)
+				case t.http1 && !heard.Load():
+					closeIdle(t.base) // a server may have no worker for the new connection while it keeps these
 				}
 			})
 		},
-		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
+		GotConn:              func(httptrace.GotConnInfo) { got.Store(true) },
+		GotFirstResponseByte: func() { heard.Store(true) },
 		// Not GotConn: net/http offers a new connection of HTTP/2 to other requests a little later.
 		WroteHeaders: func() {
 			t.to.Connected()

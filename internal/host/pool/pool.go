@@ -247,8 +247,8 @@ func (s *Pools) take(now instant.Instant) bool {
 
 // Rests reports whether a pool is not the current one and has had no attempt for a while. It then
 // counts as a pool without a connection.
-func (s *Pools) Rests(p *Pool, now instant.Instant) bool {
-	if p == s.Current() || now.Sub(instant.Instant(p.used.Load())) < Rest {
+func (s *Pools) Rests(p *Pool, now instant.Instant, rest time.Duration) bool {
+	if p == s.Current() || now.Sub(instant.Instant(p.used.Load())) < rest {
 		return false
 	}
 	p.open.Store(false)

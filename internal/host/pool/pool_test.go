@@ -144,8 +144,8 @@ func TestConnectionOfAPool(t *testing.T) {
 	assert.Equal(t, netip.MustParseAddr("192.0.2.1"), p.Doubtful(), "the last one that was known")
 
 	p.Use(start)
-	assert.False(t, s.Rests(p, start.Add(2*time.Second-1)))
-	assert.True(t, s.Rests(p, start.Add(2*time.Second)))
+	assert.False(t, s.Rests(p, start.Add(2*time.Second-1), Rest))
+	assert.True(t, s.Rests(p, start.Add(2*time.Second), Rest))
 	assert.False(t, p.IsOpen())
-	assert.False(t, s.Rests(s.Current(), start.Add(time.Hour)), "the current pool keeps its connections")
+	assert.False(t, s.Rests(s.Current(), start.Add(time.Hour), Rest), "the current pool keeps its connections")
 }
