@@ -3,7 +3,6 @@
 package policy
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -145,11 +144,7 @@ func (b RetryBudget) check(bad *faults) {
 		}
 	}
 	if b.Ratio > 1 && b.Ratio <= 1e6 {
-		meant := "Enabled: policy.Off turns the budget off"
-		if b.Ratio <= 100 {
-			meant = fmt.Sprintf("did you mean %.4g, which is %[2]g %%? %[3]s", b.Ratio/100, b.Ratio, meant)
-		}
-		bad.add("RetryBudget.Ratio", b.Ratio, "is more than one retry for each request; %s", meant)
+		bad.add("RetryBudget.Ratio", b.Ratio, "is more than one retry for each request; 0.2 is 20 %%, and Enabled: policy.Off turns the budget off")
 	}
 	if b.Ratio == Off && b.MinPerSecond == Off && b.Enabled != Off {
 		bad.add("RetryBudget", nil, "would earn no retries at all; Enabled: policy.Off turns the budget off, MaxAttempts: 1 the retries")
@@ -179,14 +174,8 @@ func (h Hedge) check(bad *faults) {
 	} else {
 		bad.checkTime("Hedge.Delay", h.Delay)
 	}
-	switch {
-	case h.Percentile == 0:
-	case !(h.Percentile > 0 && h.Percentile <= 99.9):
-		bad.add("Hedge.Percentile", h.Percentile, "is not above 1 and at most 99.9")
-	case h.Percentile > 0.01 && h.Percentile <= 0.999:
-		bad.add("Hedge.Percentile", h.Percentile, "is a share; did you mean %.4g?", h.Percentile*100)
-	case h.Percentile <= 1:
-		bad.add("Hedge.Percentile", h.Percentile, "would hedge nearly every request; did you mean 99?")
+	if h.Percentile != 0 && !(h.Percentile > 1 && h.Percentile <= 99.9) {
+		bad.add("Hedge.Percentile", h.Percentile, "is not above 1 and at most 99.9; 98 sends 2 %% more")
 	}
 }
 

@@ -298,8 +298,8 @@ func TestLoadSaysWhatToWrite(t *testing.T) {
 		`"concurrency": {"max": true}`:      `rule.concurrency.max: true where a whole number is wanted`,
 		`"retry_budget": 0.2`:               `rule.retry_budget: the number 0.2 where an object is wanted; write fields, as in {"ratio": 0.2}, or "on" or "off"`,
 		`"hedge": "95ms"`:                   `rule.hedge: the string "95ms" where an object is wanted; write fields, as in {"percentile": 98}, or "on" or "off"`,
-		`"hedge": {"percentile": 0.98}`:     `rule.hedge.percentile: 0.98 is a share; did you mean 98?`,
-		`"retry_budget": {"ratio": 20}`:     `rule.retry_budget.ratio: 20 is more than one retry for each request; did you mean 0.2, which is 20 %?`,
+		`"hedge": {"percentile": 0.98}`:     `rule.hedge.percentile: 0.98 is not above 1 and at most 99.9; 98 sends 2 % more`,
+		`"retry_budget": {"ratio": 20}`:     `rule.retry_budget.ratio: 20 is more than one retry for each request; 0.2 is 20 %`,
 
 		// Back-offs.
 		`"backoff": "constant"`:       `rule.backoff: "constant" is not the name of a back-off; write a name, or an object such as {"type": "constant", "delay": "0s"} for no wait`,

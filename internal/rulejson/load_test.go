@@ -201,7 +201,6 @@ line 1, column 60: hosts["https://xxxxx@h/?xxxxx"].resume: "the number 1" is non
 		{"nothing like it", `{"rule": {"backoff": {"type": "google", "colour": "red"}}}`,
 			`line 1, column 41: rule.backoff.colour: unknown key; the keys here are type, maximum_backoff`},
 		{"twice", `{"rule": {"max_attempts": 1, "max_attempts": 2}}`, "line 1, column 30: rule.max_attempts: the key is there twice"},
-		{"twice in disguise", `{"rule": {"max_attempts": 1, "m\u0061x_attempts": 2}}`, "line 1, column 30: rule.max_attempts: the key is there twice"},
 		{"host twice", `{"hosts": {"a": {}, "a": {}}}`, `line 1, column 21: hosts["a"]: the key is there twice`},
 		{"rules twice", `{"rule": {}, "rule": {}}`, `line 1, column 14: rule: the key is there twice`},
 		{"long key", `{"` + strings.Repeat("x", 100) + `": 1}`,
@@ -263,7 +262,6 @@ line 1, column 60: hosts["https://xxxxx@h/?xxxxx"].resume: "the number 1" is non
 		{"unknown name", `{"rule": {"classify": ["refusal"]}}`, `line 1, column 24: rule.classify[0]: "refusal" is not the name of a classifier; known are default, refusals, signals`},
 		{"name of the wrong type", `{"rule": {"retry_after": 5}}`, `line 1, column 26: rule.retry_after: the number 5 where the name of a RetryAfter function is wanted`},
 		{"name misspelt", `{"rule": {"idempotent": {"nam": "x"}}}`, `line 1, column 25: rule.idempotent: there must be a "name" here, and nothing else`},
-		{"name missing", `{"rule": {"idempotent": {}}}`, `line 1, column 25: rule.idempotent: there must be a "name" here, and nothing else`},
 		{"nil in the table", `{"rule": {"retry_after": "gone"}}`, `line 1, column 26: rule.retry_after: "gone" is nil in the table of names`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

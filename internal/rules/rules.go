@@ -184,19 +184,15 @@ func Shown(key string) string {
 	return e.key
 }
 
-// withoutSecrets hides what stands before an "@" and behind a "?" or a "#".
+// withoutSecrets hides what stands before an "@", and what may be a query or a fragment.
 func withoutSecrets(key string) string {
-	scheme, rest := "", key
-	if i := strings.Index(key, "://"); i >= 0 {
-		scheme, rest = key[:i+3], key[i+3:]
-	}
-	if i := strings.IndexAny(rest, "?#"); i >= 0 && strings.Contains(rest[i:], "@") {
-		rest = redact.Hidden // the "@" may end a password or be a part of the query
-	} else if i >= 0 {
-		rest = rest[:i+1] + redact.Hidden
-	}
+	rest := strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://")
+	scheme := key[:len(key)-len(rest)]
 	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
 		rest = redact.Hidden + rest[i:]
+	}
+	if i := strings.IndexAny(rest, "?#&="); i >= 0 { // a query may have an "@"
+		rest = rest[:i+1] + redact.Hidden
 	}
 	return scheme + rest
 }
