@@ -874,6 +874,12 @@ func TestTold(t *testing.T) {
 		require.Len(t, s.state, 1, "conditions that last")
 		assert.EqualValues(t, news.Down, s.state[0].Condition)
 	})
+	in(t, "rest of the news", policy.Rule{}, func(t *testing.T, s *site) {
+		n, told := s.request(t, 0).State.Machines().News(), false
+		assert.Panics(t, func() { n.Tell(func() { n.Tell(func() { told = true }); panic("hook") }) })
+		new(Permit).review(s.request(t, 0), nil)
+		assert.True(t, told, "by the next request")
+	})
 	in(t, "rest of a budget", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1, MinPerSecond: policy.Off, Burst: 6}}, func(t *testing.T, s *site) {
 		s.registry.Fleet = nil
 		r, p := s.request(t, 0), new(Permit)
