@@ -729,17 +729,6 @@ func TestDiscard(t *testing.T) {
 			assert.Equal(t, row.took, time.Since(start))
 		})
 	}
-	inBubble(t, "stalled", func(t *testing.T) {
-		pr, pw := io.Pipe() // blocks until it is closed
-		defer func() { _ = pw.Close() }()
-		start := time.Now()
-		resp, err := get(t, over(t, transport.Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
-			return newResponse(req, 503, pr), nil
-		}, status(200))), t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, 200, resp.StatusCode)
-		assert.Equal(t, transport.DrainTime, time.Since(start))
-	})
 }
 
 func TestUpdateKeepsHostState(t *testing.T) {
