@@ -55,6 +55,7 @@ type Planner struct {
 	last      *pool.Pool      // over which the last attempt failed; nil: none did
 	row       int             // attempts in a row that failed over it
 	leaves    bool            // the next attempt takes another pool than last
+	broke     bool            // the last attempt got no response
 	failed    *pool.Pool      // that the request leaves; nil: none
 	silence   any             // what is told if the host moves because nothing came over failed in time; nil: something did
 	misled    bool            // a server has already wanted the request over another connection
@@ -87,7 +88,7 @@ func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 	}
 	o.Pool, o.Heard = other, other.Heard()
 	maker, req, bad := p.Maker, p.Req, current.Doubtful()
-	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil, http1: p.State.Protocol.Load() == 1, open: func() http.RoundTripper {
+	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil, http1: p.State.Protocol.Load() == 1, frees: p.Req.URL.Scheme == "http" && !p.broke && p.State.InFlight() < 2, open: func() http.RoundTripper {
 		return maker.open(req, bad, pools.HTTP1.Load())
 	}}
 }
@@ -124,7 +125,7 @@ func (p *Planner) Beside(first *attempt.Outcome) {
 
 // Note notes an outcome, and decides about the pool of the next attempt. It is called once for each.
 func (p *Planner) Note(o *attempt.Outcome) {
-	p.leaves = false
+	p.leaves, p.broke = false, o.Resp == nil
 	good := o.Resp != nil && !o.Failed()
 	if o.Resp != nil {
 		p.State.Protocol.Store(int32(o.Resp.ProtoMajor))

@@ -31,6 +31,7 @@ type Trial struct {
 	patience time.Duration
 	waits    bool                     // for the connection that another attempt makes
 	http1    bool                     // the host speaks HTTP/1.x
+	frees    bool                     // nobody else asks the host, whose server may have one worker for one connection
 	open     func() http.RoundTripper // makes the transport of the pool, or returns nil
 	Restart  func(*pool.Pool)         // begins the time of the attempt anew, over a pool
 }
@@ -109,15 +110,21 @@ func (t *Trial) watch(req *http.Request, free func(), until time.Time) (ctx cont
 				switch {
 				case unsent():
 					cancel(errImpatient)
-				case t.http1 && !heard.Load():
+				case t.http1 && t.frees && !heard.Load():
 					closeIdle(t.base) // a server may have no worker for the new connection while it keeps these
 				}
 			})
 		},
-		GotConn:              func(httptrace.GotConnInfo) { got.Store(true) },
-		GotFirstResponseByte: func() { heard.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
 		// Not GotConn: net/http offers a new connection of HTTP/2 to other requests a little later.
 		WroteHeaders: func() {
+			if !t.http1 {
+				t.to.Connected()
+				free()
+			}
+		},
+		GotFirstResponseByte: func() {
+			heard.Store(true)
 			t.to.Connected()
 			free()
 		},
