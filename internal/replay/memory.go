@@ -123,7 +123,8 @@ func (memoryBody) Finish()                       {}
 
 // A Pool counts the bytes that all requests' bodies of a Transport keep. The first [Small]
 // bytes of a body do not count. So large uploads cannot take the retries from small
-// requests. A Pool also hands the memory of finished bodies to new bodies. The zero Pool is ready for use, and safe for concurrent use.
+// requests. A Pool also hands the memory of finished bodies to new bodies. The zero Pool
+// is ready for use, and safe for concurrent use.
 type Pool struct {
 	Memory atomic.Int64 // bytes in memory that count
 

@@ -88,9 +88,10 @@ func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 	}
 	o.Pool, o.Heard = other, other.Heard()
 	maker, req, bad := p.Maker, p.Req, current.Doubtful()
-	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil, http1: p.State.Protocol.Load() == 1, frees: p.Req.URL.Scheme == "http" && !p.broke && p.State.InFlight() < 2, open: func() http.RoundTripper {
-		return maker.open(req, bad, pools.HTTP1.Load())
-	}}
+	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil,
+		http1: p.State.Protocol.Load() == 1, frees: p.Req.URL.Scheme == "http" && !p.broke && p.State.InFlight() < 2, open: func() http.RoundTripper {
+			return maker.open(req, bad, pools.HTTP1.Load())
+		}}
 }
 
 // patience returns how long the next attempt waits for the first connection of a pool. This is at
