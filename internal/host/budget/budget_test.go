@@ -151,7 +151,12 @@ func TestRetriesAreChargedWhenTheyGo(t *testing.T) {
 	b.Release(instant.At(time.Second), Config{}, later)
 	require.NotNil(t, b.Take(0, instant.At(time.Minute), Config{}), "one was given back")
 	assert.EqualValues(t, 0, b.Left(instant.At(time.Minute), Config{}))
-	assert.EqualValues(t, 3, b.Left(instant.At(time.Minute+time.Second), Config{}))
+	now := instant.At(time.Minute + time.Second)
+	assert.EqualValues(t, 3, b.Left(now, Config{}))
+	for range 5 {
+		require.NotNil(t, b.Take(now, now.Add(time.Second), Config{}), "time will have earned three")
+	}
+	assert.EqualValues(t, 1, b.Left(now, Config{}))
 }
 
 func TestBudgetLeft(t *testing.T) {
@@ -159,9 +164,7 @@ func TestBudgetLeft(t *testing.T) {
 	assert.EqualValues(t, 30, b.Left(0, Config{}), "new")
 	b.Take(0, 0, Config{})
 	assert.Equal(t, 29.2, b.Left(0, Config{Requests: 1}), "after one retry and one request")
-	if got := b.Left(0, Config{Ratio: -1, PerSecond: -1}); !math.IsInf(got, 1) {
-		t.Errorf("off: %v", got)
-	}
+	assert.Equal(t, math.Inf(1), b.Left(0, Config{Ratio: -1, PerSecond: -1}), "off")
 }
 
 func TestBudgetNext(t *testing.T) {
@@ -170,7 +173,11 @@ func TestBudgetNext(t *testing.T) {
 		}
 		return b
 	}
-	assert.Zero(t, new(Budget).Next(0, Config{}), "there are some")
+	var one Budget
+	for one.Left(0, Config{}) > 1 {
+		one.Take(0, 0, Config{})
+	}
+	assert.Zero(t, one.Next(0, Config{}), "there is one")
 	for c, want := range map[Config]time.Duration{
 		{PerSecond: -1}:             0, // time earns none
 		{}:                          333333334,

@@ -44,7 +44,7 @@ var bounds = func() (b [buckets]time.Duration) {
 type Latency struct {
 	mu     sync.Mutex // guards everything below
 	total  int32
-	top    int32 // the last bucket that is not empty
+	top    int32 // no later bucket ever had a sample
 	counts [buckets]uint16
 }
 
@@ -92,9 +92,6 @@ func (l *Latency) forget() {
 		carry += int32(n)
 		l.counts[i] = uint16(carry / 2)
 		total += carry / 2
-		if carry > 1 {
-			l.top = int32(i)
-		}
 		carry %= 2
 	}
 	l.total = total
