@@ -687,10 +687,7 @@ func TestServerWithOneWorker(t *testing.T) {
 						}
 						_, _ = io.Copy(io.Discard, req.Body)
 						acted++
-						status := "200 OK"
-						if acted <= 5 {
-							status = "500 Internal Server Error"
-						}
+						status := map[bool]string{true: "500 Internal Server Error", false: "200 OK"}[acted <= 5]
 						_, _ = io.WriteString(c, "HTTP/1.1 "+status+"\r\nContent-Length: 2\r\n\r\nok")
 					}
 					_ = c.Close()

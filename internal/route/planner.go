@@ -55,7 +55,6 @@ type Planner struct {
 	last      *pool.Pool      // over which the last attempt failed; nil: none did
 	row       int             // attempts in a row that failed over it
 	leaves    bool            // the next attempt takes another pool than last
-	broke     bool            // the last attempt got no response
 	failed    *pool.Pool      // that the request leaves; nil: none
 	silence   any             // what is told if the host moves because nothing came over failed in time; nil: something did
 	misled    bool            // a server has already wanted the request over another connection
@@ -89,7 +88,7 @@ func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 	o.Pool, o.Heard = other, other.Heard()
 	maker, req, bad := p.Maker, p.Req, current.Doubtful()
 	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil,
-		http1: p.State.Protocol.Load() == 1, frees: p.Req.URL.Scheme == "http" && !p.broke && p.State.InFlight() < 2, open: func() http.RoundTripper {
+		http1: p.State.Protocol.Load() == 1, frees: p.Req.URL.Scheme == "http" && current.Answers() && p.State.InFlight() < 2, open: func() http.RoundTripper {
 			return maker.open(req, bad, pools.HTTP1.Load())
 		}}
 }
@@ -120,13 +119,13 @@ func (p *Planner) Beside(first *attempt.Outcome) {
 		pools := p.State.Machines().Pools()
 		p.last, p.leaves = pools.Or(first.Pool), true
 		p.failed = p.last
-		p.last.Doubt(first.Link.Addr())
+		p.last.Doubt(first.Link.Addr(), false)
 	}
 }
 
 // Note notes an outcome, and decides about the pool of the next attempt. It is called once for each.
 func (p *Planner) Note(o *attempt.Outcome) {
-	p.leaves, p.broke = false, o.Resp == nil
+	p.leaves = false
 	good := o.Resp != nil && !o.Failed()
 	if o.Resp != nil {
 		p.State.Protocol.Store(int32(o.Resp.ProtoMajor))
@@ -165,7 +164,7 @@ func (p *Planner) Note(o *attempt.Outcome) {
 		p.last, p.row = over, 0
 	}
 	p.row++
-	over.Doubt(o.Link.Addr())
+	over.Doubt(o.Link.Addr(), o.Resp != nil)
 	change := news.Change{Key: news.Key{Condition: news.Pool}, Over: weight == pool.Weak} // what is told if the host moves
 	if !change.Over {
 		change.Cause = news.Cause{Err: p.Observer.Safe(o.Err), Addr: o.Link.Addr()}

@@ -14,13 +14,10 @@ import (
 )
 
 func TestLatencyBounds(t *testing.T) {
-	if first, last := bounds[0], bounds[buckets-1]; first != lowest || last < 2*time.Minute || last > 126*time.Second {
-		t.Errorf("from %v to %v", first, last)
-	}
+	assert.Equal(t, lowest, bounds[0])
+	assert.InDelta(t, 123*time.Second, bounds[buckets-1], float64(3*time.Second))
 	for i := 1; i < buckets; i++ {
-		if r := float64(bounds[i]) / float64(bounds[i-1]); r > 1.05 || r < 1.049 {
-			t.Errorf("bucket %d: factor %v", i, r)
-		}
+		assert.InDelta(t, 1.0495, float64(bounds[i])/float64(bounds[i-1]), 0.00051, "bucket %d", i)
 	}
 }
 
@@ -134,9 +131,8 @@ func TestLatencyForgetsEvenly(t *testing.T) {
 	for range 6 * full {
 		l.Record(time.Millisecond)
 	}
-	if got, _ := l.Quantile(0.99); got > 2*time.Millisecond {
-		t.Errorf("after a change: %v", got)
-	}
+	got, _ = l.Quantile(0.99)
+	assert.LessOrEqual(t, got, 2*time.Millisecond, "after a change")
 }
 
 // A server responds within 8 to 12 ms, but to one request in a hundred after 1 s. The

@@ -19,15 +19,16 @@ import (
 type Pool struct {
 	Number int // counts the pools of the host; 0: the first
 
-	turn   atomic.Pointer[chan struct{}]     // of the attempt that makes the first connection, closed at its end; nil: none
-	base   atomic.Pointer[http.RoundTripper] // sends the attempts; nil: it is not made yet, or it is that of all hosts
-	open   atomic.Bool                       // it has had a connection
-	due    atomic.Int64                      // when an attempt may seek its first connection
-	used   atomic.Int64                      // when an attempt went over it last, while it was not the current pool
-	heard  atomic.Int64                      // when something came over it last; 0: never
-	faults atomic.Int32                      // what the failures in a row weigh
-	addr   atomic.Pointer[netip.Addr]        // of the last connection in doubt; nil: not known
-	proven atomic.Bool                       // it has brought a good response while the current pool was bad
+	turn    atomic.Pointer[chan struct{}]     // of the attempt that makes the first connection, closed at its end; nil: none
+	base    atomic.Pointer[http.RoundTripper] // sends the attempts; nil: it is not made yet, or it is that of all hosts
+	open    atomic.Bool                       // it has had a connection
+	due     atomic.Int64                      // when an attempt may seek its first connection
+	used    atomic.Int64                      // when an attempt went over it last, while it was not the current pool
+	heard   atomic.Int64                      // when something came over it last; 0: never
+	faults  atomic.Int32                      // what the failures in a row weigh
+	addr    atomic.Pointer[netip.Addr]        // of the last connection in doubt; nil: not known
+	answers atomic.Bool                       // the last failure over it was a response
+	proven  atomic.Bool                       // it has brought a good response while the current pool was bad
 }
 
 // Base returns the transport that sends the attempts. It is nil for the first pool, and before Make.
@@ -64,13 +65,18 @@ func (p *Pool) Hear(now instant.Instant) { p.heard.Store(int64(max(now, 1))) }
 // Heard returns when something came over the pool last, or 0 if nothing ever did.
 func (p *Pool) Heard() instant.Instant { return instant.Instant(p.heard.Load()) }
 
-// Doubt notes the address of a connection over which an attempt failed or takes long, if it is known.
-func (p *Pool) Doubt(addr string) {
+// Doubt notes the address of a connection over which an attempt failed or takes long, if it is known,
+// and whether a response said so.
+func (p *Pool) Doubt(addr string, answered bool) {
+	p.answers.Store(answered)
 	if at, err := netip.ParseAddrPort(addr); err == nil {
 		ip := at.Addr().Unmap()
 		p.addr.Store(&ip)
 	}
 }
+
+// Answers reports whether the last failure over the pool was a response.
+func (p *Pool) Answers() bool { return p.answers.Load() }
 
 // Doubtful returns the address that was noted last, or the zero Addr.
 func (p *Pool) Doubtful() (addr netip.Addr) {

@@ -139,8 +139,8 @@ func TestConnectionOfAPool(t *testing.T) {
 	assert.True(t, p.IsDue(0))
 
 	assert.False(t, p.Doubtful().IsValid())
-	p.Doubt("[::ffff:192.0.2.1]:80")
-	p.Doubt("")
+	p.Doubt("[::ffff:192.0.2.1]:80", true)
+	p.Doubt("", true)
 	assert.Equal(t, netip.MustParseAddr("192.0.2.1"), p.Doubtful(), "the last one that was known")
 
 	p.Use(start)
