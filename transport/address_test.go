@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -197,6 +198,7 @@ func badAddress(t *testing.T, rule policy.Rule, use func(t *testing.T, s *site, 
 					s := newSite(t, kind.h2, kind.own, rule)
 					if pooled {
 						together(4, func(_ int) { _, _ = s.send(http.MethodGet) })
+						synctest.Wait() // for dials that nobody needs any more
 					}
 					fault(s)
 					use(t, s, name)

@@ -181,12 +181,8 @@ func TestUntimedAttempt(t *testing.T) {
 	if cancel(); a.Err() != context.Canceled {
 		t.Error("it goes on")
 	}
-	if got := a.String(); !strings.HasSuffix(got, ".WithCancel.Attempt") {
-		t.Errorf("its text is %q", got)
-	}
-	if got := (&attemptContext{Context: nameless{ctx}}).String(); got != "attempt.nameless.Attempt" {
-		t.Errorf("its text is %q", got)
-	}
+	assert.Regexp(t, `\.WithCancel\.Attempt$`, a.String())
+	assert.Equal(t, "attempt.nameless.Attempt", (&attemptContext{Context: nameless{ctx}}).String())
 }
 
 // A nameless context has no String.
@@ -208,21 +204,15 @@ func TestAttemptKeepsItsError(t *testing.T) {
 			before.start(&timeouts, detached)
 			after.start(&timeouts, detached)
 			before.happens(leaves, nil)
-			if before.Err() != context.Canceled {
-				t.Errorf("the error is %v", before.Err())
-			}
+			assert.Equal(t, context.Canceled, before.Err())
 			time.Sleep(second)
 			synctest.Wait()
 			if before.Err() != context.Canceled || context.Cause(before) != context.Canceled {
 				t.Errorf("the error becomes %v", before.Err())
 			}
-			if got := context.Cause(after); got != context.DeadlineExceeded {
-				t.Errorf("the cause is %v", got)
-			}
+			assert.Equal(t, context.DeadlineExceeded, context.Cause(after))
 			after.happens(leaves, nil)
-			if got := context.Cause(after); got != context.DeadlineExceeded {
-				t.Errorf("the cause becomes %v", got)
-			}
+			assert.Equal(t, context.DeadlineExceeded, context.Cause(after))
 		}
 	})
 }
@@ -332,9 +322,7 @@ func TestEndOfAnAttempt(t *testing.T) {
 					t.Errorf("the timeout hides %v", hidden)
 				}
 				wantPhase(t, &o.Ctx, row.phase, false)
-				if got := typeOf(resp); got != row.body {
-					t.Errorf("the body is a %s, want %s", got, row.body)
-				}
+				assert.Equal(t, row.body, typeOf(resp), "the type of the body")
 				defer func() {
 					if resp != nil && resp.Body != nil && resp.Body != http.NoBody {
 						text, err := io.ReadAll(resp.Body)
@@ -499,9 +487,7 @@ func checkCell(t *testing.T, from phase, e event, to string) {
 	} else if a.phase < early && d > 0 {
 		want = d
 	}
-	if a.due != want {
-		t.Errorf("the time ends at %v, want %v", a.due, want)
-	}
+	assert.Equal(t, want, a.due, "the end of the time")
 	runs := a.timer != nil && a.timer.Stop()
 	if want := want != 0 || to == "late"; runs != want { // then it fires at once
 		t.Errorf("the timer runs: %v", runs)
@@ -557,9 +543,7 @@ func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.
 		synctest.Wait()
 		happen[e]()
 	}
-	if got := phases[a.phase]; got != phase {
-		t.Errorf("the phase is %v after %v, want %v", got, time.Since(began), phase)
-	}
+	assert.Equal(t, phase, phases[a.phase], "the phase after %v", time.Since(began))
 	if left > 0 {
 		time.Sleep(left - 1)
 		if synctest.Wait(); a.Err() != nil {
@@ -570,10 +554,7 @@ func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.
 			t.Errorf("the phase is %v after %v, want late", phases[a.phase], time.Since(began))
 		}
 	}
-	tooLate := phases[a.phase] == "late"
-	if err := a.outcome(nil); (err != nil) != tooLate {
-		t.Errorf("the error is %v", err)
-	}
+	assert.Equal(t, phases[a.phase] == "late", a.outcome(nil) != nil, "there is an error")
 }
 
 // TestPanicOfTheBaseEndsTheContext has an attempt that ends without a response or an error.

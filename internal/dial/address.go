@@ -133,6 +133,13 @@ func (m *memory) known(addr string) []netip.Addr {
 	return nil
 }
 
+func (m *memory) hasFailed(addr string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.names[addr]
+	return n != nil && slices.ContainsFunc(n.failed, func(f failure) bool { return time.Since(f.at) < remembered })
+}
+
 func (m *memory) fail(addr string, ip netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -103,6 +103,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 // "name:port".
 func (d *Dialer) Failed(addr string, ip netip.Addr) { d.memory.fail(addr, ip) }
 
+// HasFailed reports whether an address of the name in addr failed within the last minute.
+func (d *Dialer) HasFailed(addr string) bool { return d.memory.hasFailed(addr) }
+
 // Addrs returns the addresses of the name in addr, which is "name:port", in the order
 // in which the next dial would try them. If they are known, Addrs does not look them up again. It
 // returns nil if the name has none, or if addr has a literal address.

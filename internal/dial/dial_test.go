@@ -250,6 +250,11 @@ func TestAddrs(t *testing.T) {
 		assert.Equal(t, 1, w.asked, "they are known")
 		assert.Nil(t, w.d.Addrs(t.Context(), "192.0.2.1:443"))
 		assert.Equal(t, 1, w.asked, "nothing to look up")
+		assert.False(t, w.d.HasFailed("api.test:443"))
+		w.d.Failed("api.test:443", addrs()[0])
+		assert.True(t, w.d.HasFailed("api.test:443"))
+		time.Sleep(time.Minute)
+		assert.False(t, w.d.HasFailed("api.test:443"))
 	})
 }
 

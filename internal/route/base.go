@@ -270,7 +270,7 @@ func (m *Maker) canHTTP1(req *http.Request) bool {
 }
 
 // open makes the transport of a pool for the host of a request, or returns nil. It dials the address
-// bad last. If that is zero, it is the address that would be dialled first.
+// bad last. If that is zero, it is the address that would be dialled first, unless one has failed just now.
 func (m *Maker) open(req *http.Request, bad netip.Addr, http1 bool) http.RoundTripper {
 	if m.make != nil {
 		if base := m.make(req.URL.Host); base != nil && !replay.IsNil(base) {
@@ -297,7 +297,7 @@ func (m *Maker) open(req *http.Request, bad netip.Addr, http1 bool) http.RoundTr
 		var once sync.Once
 		c.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			once.Do(func() {
-				if !bad.IsValid() {
+				if !bad.IsValid() && !d.HasFailed(addr) {
 					if all := d.Addrs(ctx, addr); len(all) > 1 {
 						bad = all[0]
 					}
