@@ -90,7 +90,7 @@ var stricter = []string{
 	"is less than",
 	"is more than Max",
 	"would earn no retries at all",
-	"is not the name of a hint",
+	"is not the name of a RetryAfter function",
 }
 
 // Each value of the valid files is replaced by each of the others, left out, and
