@@ -327,10 +327,10 @@ func (m *Maker) dialerFor(req *http.Request) *dial.Dialer {
 // leave closes the idle connections of a pool that attempts no longer take, a moment later and when
 // most of what is under way has ended. The base is shared, so it keeps its connections over HTTP/2. A server
 // of HTTP/1.x may have no worker for a new connection while it keeps the old ones.
-func (m *Maker) leave(p *pool.Pool, protocol int32) {
+func (m *Maker) leave(p *pool.Pool, http1 bool) {
 	base := m.first
 	switch {
-	case p == nil || p.Number == 0 && protocol != 1:
+	case p == nil || p.Number == 0 && !http1:
 		return
 	case p.Number != 0:
 		base = p.Base()
@@ -357,7 +357,7 @@ func (m *Maker) CloseAll() {
 func (m *Maker) LeaveAll(pools *pool.Pools) {
 	if pools != nil {
 		for _, p := range pools.All() {
-			m.leave(p, 0)
+			m.leave(p, false)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 	o.Pool, o.Heard = other, other.Heard()
 	maker, req, bad := p.Maker, p.Req, current.Doubtful()
 	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil,
-		http1: p.State.Protocol.Load() == 1, frees: p.Req.URL.Scheme == "http" && current.Answers() && p.State.InFlight() < 2, open: func() http.RoundTripper {
+		http1: p.isHTTP1(), frees: p.isHTTP1() && p.Req.URL.Scheme == "http" && current.Answers() && p.State.InFlight() < 2, open: func() http.RoundTripper {
 			return maker.open(req, bad, pools.HTTP1.Load())
 		}}
 }
@@ -115,13 +115,16 @@ func (p *Planner) patience() time.Duration {
 // Beside makes the next attempt one beside another. Over HTTP/1.1 it has another connection in any
 // case.
 func (p *Planner) Beside(first *attempt.Outcome) {
-	if p.State.Protocol.Load() != 1 {
+	if !p.isHTTP1() {
 		pools := p.State.Machines().Pools()
 		p.last, p.leaves = pools.Or(first.Pool), true
 		p.failed = p.last
 		p.last.Doubt(first.Link.Addr(), false)
 	}
 }
+
+// isHTTP1 reports whether the last response came over HTTP/1.x.
+func (p *Planner) isHTTP1() bool { return p.State.Protocol.Load() == 1 }
 
 // Note notes an outcome, and decides about the pool of the next attempt. It is called once for each.
 func (p *Planner) Note(o *attempt.Outcome) {
@@ -138,7 +141,7 @@ func (p *Planner) Note(o *attempt.Outcome) {
 				pools.Failed(p.failed, pool.Half-pool.Alone, p.silence)
 			}
 			if left, cause := pools.Good(over, p.State.InFlight() < 2); left != nil {
-				p.Maker.leave(left, p.State.Protocol.Load())
+				p.Maker.leave(left, p.isHTTP1())
 				if c, ok := cause.(news.Change); ok && p.Registry.Watched {
 					c.Pool = pools.Current().Number
 					p.Observer.Tells(c)()
@@ -178,7 +181,7 @@ func (p *Planner) Note(o *attempt.Outcome) {
 		pools.HTTP1.Store(true)
 	}
 	if left := pools.Failed(over, weight, change); left != nil {
-		p.Maker.leave(left, p.State.Protocol.Load())
+		p.Maker.leave(left, p.isHTTP1())
 	}
 }
 

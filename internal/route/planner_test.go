@@ -325,8 +325,8 @@ func TestMaker(t *testing.T) {
 		other.Make(s.lane)
 		s.Maker.LeaveAll(s.pools())
 		s.Maker.LeaveAll(nil)
-		s.Maker.leave(nil, 1)
-		s.Maker.leave(s.pools().Or(nil), 2)
+		s.Maker.leave(nil, true)
+		s.Maker.leave(s.pools().Or(nil), false)
 		for _, row := range []struct {
 			after time.Duration
 			want  int

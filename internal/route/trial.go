@@ -31,7 +31,7 @@ type Trial struct {
 	patience time.Duration
 	waits    bool                     // for the connection that another attempt makes
 	http1    bool                     // the host speaks HTTP/1.x
-	frees    bool                     // nobody else asks the host, whose server may have one worker for one connection
+	frees    bool                     // it does, and nobody else asks it: its server may have one worker for one connection
 	open     func() http.RoundTripper // makes the transport of the pool, or returns nil
 	Restart  func(*pool.Pool)         // begins the time of the attempt anew, over a pool
 }
@@ -110,7 +110,7 @@ func (t *Trial) watch(req *http.Request, free func(), until time.Time) (ctx cont
 				switch {
 				case unsent():
 					cancel(errImpatient)
-				case t.http1 && t.frees && !heard.Load():
+				case t.frees && !heard.Load():
 					closeIdle(t.base) // a server may have no worker for the new connection while it keeps these
 				}
 			})
