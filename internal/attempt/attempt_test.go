@@ -203,6 +203,7 @@ func TestWhoseUploadIsWatched(t *testing.T) {
 		"large":                {limiter: true, body: bytes.NewReader(make([]byte, replay.Small+1)), watched: true, resend: "*attempt.timedBody"},
 		"in memory afterwards": {limiter: true, body: body("news"), getBody: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }, watched: true, resend: "io.nopCloserWriterTo"},
 		"empty afterwards":     {limiter: true, body: body("news"), getBody: func() (io.ReadCloser, error) { return http.NoBody, nil }, watched: true, resend: "http.noBody"},
+		"nil afterwards":       {limiter: true, body: body("news"), getBody: func() (io.ReadCloser, error) { return nil, nil }, watched: true},
 		"no resend":            {limiter: true, body: body("news"), watched: true},
 		"empty":                {limiter: true, body: http.NoBody},
 		"none":                 {limiter: true},

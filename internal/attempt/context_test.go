@@ -46,12 +46,8 @@ func phaseOf(a *attemptContext) string {
 // wantPhase checks the phase of an attempt, and whether its timer runs.
 func wantPhase(t *testing.T, a *attemptContext, phase string, runs bool) {
 	t.Helper()
-	if got := phaseOf(a); got != phase {
-		t.Errorf("the phase is %s, want %s", got, phase)
-	}
-	if got := a.timer != nil && a.timer.Stop(); got != runs {
-		t.Errorf("the timer runs: %v", got)
-	}
+	assert.Equal(t, phase, phaseOf(a), "phase")
+	assert.Equal(t, runs, a.timer != nil && a.timer.Stop(), "the timer runs")
 }
 
 // TestTimerThatFiresAsThePhaseChanges lets the timer fire just as the attempt gets its connection, or
@@ -123,9 +119,7 @@ func TestAttemptNeedsATimerOnlyIfSomebodyWaits(t *testing.T) {
 					t.Fatalf("the attempt has ended with %v, or has a timer", context.Cause(a))
 				}
 				time.Sleep(time.Nanosecond)
-				if err := ask(a); !errors.Is(err, policy.ErrAttemptTimeout) {
-					t.Errorf("the attempt ends with %v", err)
-				}
+				assert.ErrorIs(t, ask(a), policy.ErrAttemptTimeout)
 				wantPhase(t, a, "late", false)
 			})
 		})
@@ -158,9 +152,7 @@ func TestTimerEndsAnAttempt(t *testing.T) {
 func TestDoneOfAnAttempt(t *testing.T) {
 	a := attemptOf(t.Context(), policy.Rule{AttemptTimeout: time.Hour})
 	done := a.Done()
-	if a.Done() != done {
-		t.Error("the end has two channels")
-	}
+	assert.Equal(t, done, a.Done(), "the channel of the end")
 	if a.Abandon(); a.Err() != context.Canceled || context.Cause(a) != ErrOutrun {
 		t.Errorf("the attempt ends with %v", context.Cause(a))
 	}
@@ -207,9 +199,8 @@ func TestAttemptKeepsItsError(t *testing.T) {
 			assert.Equal(t, context.Canceled, before.Err())
 			time.Sleep(second)
 			synctest.Wait()
-			if before.Err() != context.Canceled || context.Cause(before) != context.Canceled {
-				t.Errorf("the error becomes %v", before.Err())
-			}
+			assert.Equal(t, context.Canceled, before.Err())
+			assert.Equal(t, context.Canceled, context.Cause(before))
 			assert.Equal(t, context.DeadlineExceeded, context.Cause(after))
 			after.happens(leaves, nil)
 			assert.Equal(t, context.DeadlineExceeded, context.Cause(after))
@@ -242,24 +233,19 @@ func TestRestartGivesAllOfTheTime(t *testing.T) {
 			}
 			time.Sleep(second)
 			o.Restart(other)
-			if o.Ctx.pool != other {
-				t.Error("the attempt does not know its pool")
-			}
+			assert.Same(t, other, o.Ctx.pool, "the attempt's pool")
 			if row.left == 0 {
 				time.Sleep(time.Hour)
-				if synctest.Wait(); o.Ctx.Err() != nil {
-					t.Errorf("%v: the attempt ends with %v", row.events, context.Cause(&o.Ctx))
-				}
+				synctest.Wait()
+				assert.NoError(t, context.Cause(&o.Ctx), row.events)
 				continue
 			}
 			time.Sleep(row.left - 1)
-			if synctest.Wait(); o.Ctx.Err() != nil {
-				t.Errorf("%v: the attempt ends before its time", row.events)
-			}
+			synctest.Wait()
+			assert.NoError(t, o.Ctx.Err(), "%v: before its time", row.events)
 			time.Sleep(time.Nanosecond)
-			if synctest.Wait(); o.Ctx.Err() == nil {
-				t.Errorf("%v: the attempt goes on", row.events)
-			}
+			synctest.Wait()
+			assert.Error(t, o.Ctx.Err(), "%v: when its time is over", row.events)
 		}
 	})
 }
@@ -301,12 +287,10 @@ func TestEndOfAnAttempt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx := t.Context()
-				if row.caller > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, row.caller)
-					defer cancel()
+				if row.caller == 0 {
+					row.caller = time.Hour
 				}
+				ctx, end := context.WithTimeout(t.Context(), row.caller)
 				rule := policy.Rule{AttemptTimeout: second}.Or(row.rule)
 				timeouts := TimeoutsOf(&rule)
 				o := &Outgoing{Req: http.Request{Method: row.method, Header: http.Header{"Upgrade": {row.upgrade}}}, more: new(more)}
@@ -326,15 +310,14 @@ func TestEndOfAnAttempt(t *testing.T) {
 				defer func() {
 					if resp != nil && resp.Body != nil && resp.Body != http.NoBody {
 						text, err := io.ReadAll(resp.Body)
-						if err != nil || len(text) == 0 {
-							t.Errorf("the body is %q, %v", text, err)
-						}
+						assert.True(t, err == nil && len(text) > 0, "the body is %q, %v", text, err)
 					}
 				}()
 				cancelled := o.Ctx.Err() != nil
-				if want := row.phase == "over" || row.phase == "late"; cancelled != want {
-					t.Errorf("the context has ended: %v", cancelled)
-				}
+				assert.Equal(t, row.phase == "over" || row.phase == "late", cancelled, "the context has ended")
+				end()
+				synctest.Wait()
+				assert.Equal(t, name != "an upgrade", o.Ctx.Err() != nil, "it ends with the caller's context")
 			})
 		})
 	}
@@ -489,9 +472,7 @@ func checkCell(t *testing.T, from phase, e event, to string) {
 	}
 	assert.Equal(t, want, a.due, "the end of the time")
 	runs := a.timer != nil && a.timer.Stop()
-	if want := want != 0 || to == "late"; runs != want { // then it fires at once
-		t.Errorf("the timer runs: %v", runs)
-	}
+	assert.Equal(t, want != 0 || to == "late", runs, "the timer runs; it fires at once when late")
 }
 
 // TestStoriesOfAnAttempt plays events, each a second after the one before, and tells what
@@ -546,13 +527,11 @@ func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.
 	assert.Equal(t, phase, phases[a.phase], "the phase after %v", time.Since(began))
 	if left > 0 {
 		time.Sleep(left - 1)
-		if synctest.Wait(); a.Err() != nil {
-			t.Errorf("the time is over after %v", time.Since(began))
-		}
+		synctest.Wait()
+		assert.NoError(t, a.Err(), "after %v", time.Since(began))
 		time.Sleep(time.Nanosecond)
-		if synctest.Wait(); phases[a.phase] != "late" {
-			t.Errorf("the phase is %v after %v, want late", phases[a.phase], time.Since(began))
-		}
+		synctest.Wait()
+		assert.Equal(t, "late", phases[a.phase], "phase after %v", time.Since(began))
 	}
 	assert.Equal(t, phases[a.phase] == "late", a.outcome(nil) != nil, "there is an error")
 }

@@ -530,6 +530,7 @@ func TestCloseDuringARead(t *testing.T) {
 				assert.EqualError(t, err, "read of the closed the part", name)
 			}
 			assert.Nil(t, p.told, name)
+			synctest.Wait() // Close may still be at it
 			assert.Error(t, p.sent[0].Context().Err(), name)
 			assert.Equal(t, row.log, p.log, name)
 			_, err = p.Body.Read(make([]byte, 1))
