@@ -146,8 +146,9 @@ func (b *Body) endPart(err error) {
 		err = io.ErrUnexpectedEOF
 	}
 	switch {
-	case whole && len(b.resp.Trailer) == 0 && b.isClosed():
-		b.finish()
+	case b.isClosed():
+		b.release()
+		b.err = err
 	case whole && len(b.resp.Trailer) == 0: // no byte is missing, but perhaps the caller's context has ended
 		b.release()
 		b.err = b.Fetcher.Ended(b.pos, err, nil)

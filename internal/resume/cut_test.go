@@ -174,6 +174,7 @@ func TestEndOfABodyThatIsNotFetched(t *testing.T) {
 		"a trailer is lost":  {func(p *play, _ *script) { p.Trailer = http.Header{"X": nil} }, []step{{text: "abcd"}, {err: lost}}, "abcd", lost, ErrFinal},
 		"of a body below":    {func(p *play, s *script) { s.below, p.Trailer = true, http.Header{"X": nil} }, []step{{text: "abcd"}, {err: lost}}, "abcd", lost, ErrBelow},
 		"no continuation":    {func(p *play, _ *script) { p.Body.(*Body).limit = 0 }, []step{{text: "ab", err: lost}}, "ab", lost, ErrLimit},
+		"more than it says":  {nil, []step{{text: "abcdef"}, {err: lost}}, "abcdef", lost, ErrLimit}, // nobody knows its rest
 		"the reader is away": {func(p *play, s *script) { p.final = func(error) bool { _ = p.Body.Close(); return true } }, []step{{text: "ab"}, {err: lost}}, "ab", lost, nil},
 	} {
 		p := begin(t, Terms{Max: 5}, 4, []string{tag}, row.steps)
@@ -214,6 +215,7 @@ func TestRequestForMissingBytes(t *testing.T) {
 		s := &sender{from: getRequest(t, "http://h.test/x?y").WithContext(context.WithValue(t.Context(), key{}, 1))}
 		s.send = func(req *http.Request) (*http.Response, error) { rest = req; return nil, errCut }
 		s.from.Header.Set("Accept", "a/b")
+		s.from.Body = http.NoBody // without a GetBody
 		code, header := 200, []string{tag}
 		if row.asked != "" {
 			s.from.Header.Set("Range", row.asked)
@@ -545,6 +547,13 @@ func TestCloseDuringARead(t *testing.T) {
 	_, err = p.Body.Read(make([]byte, 10))
 	assert.Equal(t, http.ErrBodyReadAfterClose, err)
 	assert.Empty(t, p.sent, "nothing is sent for a body that is closed")
+	p = begin(t, Terms{Max: 5}, 2, []string{tag}, []step{{text: "ab"}})
+	_, err = p.Body.Read(make([]byte, 2))
+	require.NoError(t, err)
+	require.NoError(t, p.Body.Close())
+	_, err = p.Body.Read(make([]byte, 1))
+	assert.EqualError(t, err, "read of the closed the first", "no clean end, although no byte is missing")
+	assert.Nil(t, p.told)
 }
 
 // A second response that differs is the Fetcher's to close, and not the reader's.
