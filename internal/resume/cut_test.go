@@ -273,6 +273,17 @@ func TestBodyOfParts(t *testing.T) {
 	}
 }
 
+// The context of the last request ends with the body, however that ends.
+func TestContextOfTheLastRequest(t *testing.T) {
+	final := errors.New("final")
+	for _, last := range []step{{text: "cdefghij", err: io.EOF}, {text: "cdefghij", err: lost}, {text: "cd", err: final}} {
+		p := begin(t, Terms{Max: 1}, 10, []string{tag}, []step{{text: "ab", err: lost}}, part("2-9/10", last))
+		p.final = func(err error) bool { return err == final }
+		_, _ = p.read()
+		assert.Error(t, p.sent[0].Context().Err(), last.err)
+	}
+}
+
 // A part that is longer than its range ends the body.
 func TestPartWithTooManyBytes(t *testing.T) {
 	p := begin(t, Terms{Max: 3}, 4, []string{tag}, []step{{text: "ab"}, {err: lost}}, part("2-3/4", step{text: "cdef"}))
@@ -382,7 +393,7 @@ func TestBodyThatIsCompared(t *testing.T) {
 		"little":               {2000, -1, []step{{text: long[:511]}, {err: lost}}, nil, long[:511], ErrMayStream, 0},
 		"little, but a length": {2000, 1000, []step{{text: long[:5]}, {err: lost}}, []func(*play) *http.Response{again(step{text: long, err: io.EOF})}, long, nil, 1},
 		"not so little":        {2000, -1, []step{{text: long[:512]}, {err: lost}}, []func(*play) *http.Response{again(step{text: long, err: io.EOF})}, long, nil, 1},
-		"with a pause":         {2000, -1, []step{{text: long[:600]}, {text: "01", wait: 201 * time.Millisecond}, {err: lost}}, nil, long[:600] + "01", ErrMayStream, 0},
+		"with a pause":         {2000, -1, []step{{text: long[:600]}, {text: "01", wait: 201 * time.Millisecond}, {text: "2"}, {err: lost}}, nil, long[:600] + "012", ErrMayStream, 0},
 		"a short pause":        {2000, -1, []step{{text: long[:600]}, {text: "01", wait: 199 * time.Millisecond}, {err: lost}}, []func(*play) *http.Response{again(step{text: long, err: io.EOF})}, long, nil, 1},
 		"a pause, and a cut":   {2000, -1, []step{{text: long[:600]}, {text: "01", wait: time.Minute, err: lost}}, []func(*play) *http.Response{again(step{text: long, err: io.EOF})}, long, nil, 1},
 		"a pause at the cut":   {2000, -1, []step{{text: long[:600]}, {err: lost, wait: time.Minute}}, []func(*play) *http.Response{again(step{text: long, err: io.EOF})}, long, nil, 1},
@@ -547,7 +558,7 @@ func TestCloseDuringARead(t *testing.T) {
 	_, err = p.Body.Read(make([]byte, 10))
 	assert.Equal(t, http.ErrBodyReadAfterClose, err)
 	assert.Empty(t, p.sent, "nothing is sent for a body that is closed")
-	p = begin(t, Terms{Max: 5}, 2, []string{tag}, []step{{text: "ab"}})
+	p = begin(t, Terms{Max: 5}, 2, []string{tag}, []step{{text: "ab"}, hang})
 	_, err = p.Body.Read(make([]byte, 2))
 	require.NoError(t, err)
 	require.NoError(t, p.Body.Close())
