@@ -54,9 +54,8 @@ func TestOutage(t *testing.T) {
 				require.False(t, down, "down too early")
 				down, _ = h.Failing(start, r.member, r.failures, start.Add(-r.age), tt.members)
 			}
-			if down != tt.down || h.IsDown(start) != tt.down {
-				t.Errorf("down %v, %v", down, h.IsDown(start))
-			}
+			assert.Equal(t, tt.down, down, "what Failing returns")
+			assert.Equal(t, tt.down, h.IsDown(start), "what IsDown returns")
 		})
 	}
 }
@@ -94,9 +93,8 @@ func TestReportsAreBounded(t *testing.T) {
 	for member := range int64(1000) {
 		h.Failing(start, member, 0, start-3*sec, 1000)
 	}
-	if len(h.failing) != MaxReports || h.IsDown(start) {
-		t.Errorf("%d reports, down %v", len(h.failing), h.IsDown(start))
-	}
+	assert.Len(t, h.failing, MaxReports, "reports")
+	assert.False(t, h.IsDown(start), "down")
 	// A member that is among them can say more.
 	assert.True(t, fails(&h, start, 3, 10, start-3*sec, 1000), "not down")
 }
@@ -316,9 +314,7 @@ func TestTokensAtTheLimits(t *testing.T) {
 	} {
 		var tokens Tokens
 		n, first, every, _ := tokens.Take(start, tt.perSecond, tt.burst, tt.want)
-		if every != tt.every || n < 1 || n > tt.want || first > start {
-			t.Errorf("%s: %d tokens from %v, every %v", name, n, first-start, every)
-		}
+		assert.True(t, every == tt.every && 1 <= n && n <= tt.want && first <= start, "%s: %d tokens from %v, every %v", name, n, first-start, every)
 		taken := n
 		for range tt.burst {
 			n, first, _, _ := tokens.Take(start, tt.perSecond, tt.burst, tt.want)
@@ -418,9 +414,7 @@ func TestRecordIsBounded(t *testing.T) {
 	for _, q := range r.quotas {
 		users = max(users, len(q.users))
 	}
-	if len(r.holds) != MaxScopes || len(r.quotas) != MaxScopes || len(r.rates) != maxUnits || users != maxUsers {
-		t.Errorf("%d holds, %d quotas, %d rates, %d users", len(r.holds), len(r.quotas), len(r.rates), users)
-	}
+	assert.Equal(t, [4]int{MaxScopes, MaxScopes, maxUnits, maxUsers}, [4]int{len(r.holds), len(r.quotas), len(r.rates), users}, "holds, quotas, rates, users")
 	has := func(scope uint64) bool {
 		return slices.ContainsFunc(r.holds, func(h hold) bool { return h.scope == scope }) && slices.ContainsFunc(r.quotas, func(q quota) bool { return q.scope == scope })
 	}

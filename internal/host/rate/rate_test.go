@@ -135,9 +135,7 @@ func TestRateFromFleet(t *testing.T) {
 	r.Grant(sec+ms, 2, sec+50*ms, 30*ms, 0)
 	assert.True(t, hosttest.Woken(first) && !hosttest.Woken(second), "the first waiter was not woken, or not alone")
 	assert.Equal(t, (queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + 50*ms - ahead), Until: sec + 50*ms}), r.Enter(sec+ms, first))
-	if got := r.Peek(sec+ms, 1); got != AnswerTime { // behind the waiters, with the next question
-		t.Errorf("peek %v", got)
-	}
+	assert.Equal(t, AnswerTime, r.Peek(sec+ms, 1), "behind the waiters, with the next question")
 	if a := r.Enter(instant.At(sec+50*ms-ahead), first); a != (queue.Answer{Until: sec + 50*ms}) || !hosttest.Woken(second) {
 		t.Errorf("%+v", a)
 	}
