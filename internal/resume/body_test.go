@@ -426,36 +426,36 @@ func TestResumeKeepsThePromisedEnd(t *testing.T) {
 		length int64  // of the first response
 		parts  []string
 		want   string
-		ok     bool
+		flaw   string // of the last part
 	}{
 		{"a range without a total, and a total below its end", "bytes=0-499", "bytes 0-499/*", -1,
-			[]string{"bytes 100-199/200"}, truth[:100], false},
+			[]string{"bytes 100-199/200"}, truth[:100], "it is of 200 bytes, and the body goes to 499"},
 		{"the same, at the end itself", "bytes=0-499", "bytes 0-499/*", -1,
-			[]string{"bytes 100-498/499"}, truth[:100], false},
+			[]string{"bytes 100-498/499"}, truth[:100], "it is of 499 bytes, and the body goes to 499"},
 		{"a total that is the range's end", "bytes=0-499", "bytes 0-499/*", -1,
-			[]string{"bytes 100-499/500"}, truth[:500], true},
+			[]string{"bytes 100-499/500"}, truth[:500], ""},
 		{"a total above the range's end", "bytes=0-499", "bytes 0-499/*", -1,
-			[]string{"bytes 100-499/1000"}, truth[:500], true},
+			[]string{"bytes 100-499/1000"}, truth[:500], ""},
 		{"no total at all", "bytes=0-499", "bytes 0-499/*", -1,
-			[]string{"bytes 100-199/*", "bytes 200-499/*"}, truth[:500], true},
+			[]string{"bytes 100-199/*", "bytes 200-499/*"}, truth[:500], ""},
 		{"a total below the end, later", "bytes=0-499", "bytes 0-499/*", -1,
-			[]string{"bytes 100-199/*", "bytes 200-299/300"}, truth[:200], false},
+			[]string{"bytes 100-199/*", "bytes 200-299/300"}, truth[:200], "it is of 300 bytes, and the body goes to 499"},
 		{"a total that shrinks", "bytes=0-499", "bytes 0-499/*", -1,
-			[]string{"bytes 100-199/600", "bytes 200-499/500"}, truth[:200], false},
+			[]string{"bytes 100-199/600", "bytes 200-499/500"}, truth[:200], "it is of 500 bytes instead of 600"},
 		{"a length, and a total below it", "", "", 1000,
-			[]string{"bytes 100-199/200"}, truth[:100], false},
+			[]string{"bytes 100-199/200"}, truth[:100], "it is of 200 bytes instead of 1000"},
 		{"no length, and a total that shrinks", "", "", -1,
-			[]string{"bytes 100-199/1000", "bytes 200-299/300"}, truth[:200], false},
+			[]string{"bytes 100-199/1000", "bytes 200-299/300"}, truth[:200], "it is of 300 bytes instead of 1000"},
 		{"no length, and a total", "", "", -1,
-			[]string{"bytes 100-199/1000", "bytes 200-999/1000"}, truth, true},
+			[]string{"bytes 100-199/1000", "bytes 200-999/1000"}, truth, ""},
 		{"a total, and then none", "bytes=0-499", "bytes 0-499/1000", -1,
-			[]string{"bytes 100-499/*"}, truth[:500], true},
+			[]string{"bytes 100-499/*"}, truth[:500], ""},
 		{"a total, and then none for a part", "bytes=0-499", "bytes 0-499/1000", -1,
-			[]string{"bytes 100-299/*"}, truth[:100], false},
+			[]string{"bytes 100-299/*"}, truth[:100], "it is of unknown length, and goes to 299 instead of 499"},
 		{"more than the range", "bytes=0-499", "bytes 0-499/1000", -1,
-			[]string{"bytes 100-500/1000"}, truth[:100], false},
+			[]string{"bytes 100-500/1000"}, truth[:100], "it goes to 500 instead of 499"},
 		{"a length, and no total for the last part", "", "", 1000,
-			[]string{"bytes 100-199/1000", "bytes 200-999/*"}, truth, true},
+			[]string{"bytes 100-199/1000", "bytes 200-999/*"}, truth, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			req := getRequest(t, "http://h.test/")
@@ -479,10 +479,11 @@ func TestResumeKeepsThePromisedEnd(t *testing.T) {
 			first.ContentLength = row.length
 			got, err := io.ReadAll(wrapped(s, req, first, 5).Body)
 			assert.Equal(t, row.want, string(got))
-			if row.ok {
+			if row.flaw == "" {
 				assert.NoError(t, err)
 			} else {
 				assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				assert.ErrorContains(t, s.told.cause, row.flaw)
 			}
 		})
 	}

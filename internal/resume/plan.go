@@ -13,11 +13,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// HasBody reports whether a response has a body that can be cut.
-func HasBody(resp *http.Response) bool {
-	return resp.Body != nil && resp.Body != http.NoBody && resp.ContentLength != 0
-}
-
 // Terms say what the rule and the caller allow.
 type Terms struct {
 	Max        int   // continuations in a row without progress
