@@ -75,17 +75,11 @@ func TestTimerThatFiresAsThePhaseChanges(t *testing.T) {
 					time.Sleep(second)
 					row.event(a)
 					a.mu.Unlock()
-					if got := phaseOf(a); got != row.phase {
-						t.Fatalf("the phase is %s, want %s", got, row.phase)
-					}
+					assert.Equal(t, row.phase, phaseOf(a), "phase")
 					time.Sleep(second - 1)
-					if got := phaseOf(a); got != row.phase {
-						t.Fatalf("the phase is %s before the end of the next second", got)
-					}
+					assert.Equal(t, row.phase, phaseOf(a), "phase before the end of the next second")
 					time.Sleep(time.Nanosecond)
-					if got := phaseOf(a); got != row.after {
-						t.Fatalf("the phase is %s after another second, want %s", got, row.after)
-					}
+					assert.Equal(t, row.after, phaseOf(a), "phase after another second")
 				}
 			})
 		})

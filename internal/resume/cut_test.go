@@ -273,6 +273,27 @@ func TestBodyOfParts(t *testing.T) {
 	}
 }
 
+// A range without a validator is fetched again as a range.
+func TestRangeThatIsFetchedAgain(t *testing.T) {
+	s := &sender{from: getRequest(t, "http://h.test/")}
+	s.from.Header.Set("Range", "bytes=500-1499")
+	text := strings.Repeat("0123456789", 100)
+	s.send = func(req *http.Request) (*http.Response, error) {
+		assert.Equal(t, s.from.Header, req.Header)
+		resp := response(s.from, 206, io.NopCloser(strings.NewReader(text)), "Content-Range: bytes 500-1499/9000")
+		resp.ContentLength = 1000
+		return resp, nil
+	}
+	first, _ := s.send(s.from)
+	first.Body = io.NopCloser(io.MultiReader(strings.NewReader(text[:600]), badReader{lost}))
+	plan, err := Check(s.from, first, &Terms{Max: 1, Again: 600})
+	require.NoError(t, err)
+	got, err := io.ReadAll(&Body{Plan: plan, Fetcher: s})
+	assert.NoError(t, err)
+	assert.Equal(t, text, string(got))
+	assert.Equal(t, 1, s.continued, "continuations")
+}
+
 // The context of the last request ends with the body, however that ends.
 func TestContextOfTheLastRequest(t *testing.T) {
 	final := errors.New("final")
