@@ -282,13 +282,12 @@ func (p *Planner) weighSilence(o *attempt.Outcome) int32 {
 // IsStuck reports whether there is no other connection for a retry, after a server wanted the request
 // over another. HTTP/1.1 may use another in the same pool, unlike HTTP/2. If two servers want that,
 // others will, too.
-func (p *Planner) IsStuck(o *attempt.Outcome) (stuck bool) {
-	if !p.leaves {
-		return o.Resp == nil || o.Resp.ProtoMajor > 1
+func (p *Planner) IsStuck(o *attempt.Outcome) bool {
+	twice := p.misled
+	if p.misled = true; p.leaves {
+		return twice || !p.State.PoolsMade().HasOther(p.Registry.Now(), p.last)
 	}
-	stuck = p.misled || !p.State.PoolsMade().HasOther(p.Registry.Now(), p.last)
-	p.misled = true
-	return stuck
+	return twice || o.Resp == nil || o.Resp.ProtoMajor > 1
 }
 
 // TakesHTTP1 reports whether a server wants HTTP/1.1, and the host may have a pool without HTTP/2.
