@@ -127,9 +127,9 @@ func TestTimerEndsAnAttempt(t *testing.T) {
 		began := time.Now()
 		a := attemptOf(t.Context(), policy.Rule{AttemptTimeout: second})
 		<-a.Done()
-		if d := time.Since(began); d != second || !errors.Is(context.Cause(a), policy.ErrAttemptTimeout) || !a.Began().Equal(began) {
-			t.Errorf("the attempt ends after %v with %v", d, context.Cause(a))
-		}
+		assert.Equal(t, second, time.Since(began), "time of the attempt")
+		assert.ErrorIs(t, context.Cause(a), policy.ErrAttemptTimeout)
+		assert.True(t, a.Began().Equal(began), "%v is its beginning", a.Began())
 		for phase, e := range map[string]event{"over": leaves, "answered": responds, "reading": readsUpload} {
 			a = attemptOf(t.Context(), policy.Rule{AttemptTimeout: second})
 			a.Done()
@@ -147,9 +147,8 @@ func TestDoneOfAnAttempt(t *testing.T) {
 	a := attemptOf(t.Context(), policy.Rule{AttemptTimeout: time.Hour})
 	done := a.Done()
 	assert.Equal(t, done, a.Done(), "the channel of the end")
-	if a.Abandon(); a.Err() != context.Canceled || context.Cause(a) != ErrOutrun {
-		t.Errorf("the attempt ends with %v", context.Cause(a))
-	}
+	a.Abandon()
+	assert.Equal(t, []error{context.Canceled, ErrOutrun}, []error{a.Err(), context.Cause(a)}, "error and cause")
 	<-done
 	a = attemptOf(t.Context(), policy.Rule{AttemptTimeout: time.Hour})
 	a.happens(leaves, nil)
@@ -164,9 +163,8 @@ func TestUntimedAttempt(t *testing.T) {
 	if a.Done() != ctx.Done() || a.Value(key{}) != "value" || a.Err() != nil {
 		t.Error("it is not the caller's context")
 	}
-	if cancel(); a.Err() != context.Canceled {
-		t.Error("it goes on")
-	}
+	cancel()
+	assert.Equal(t, context.Canceled, a.Err())
 	assert.Regexp(t, `\.WithCancel\.Attempt$`, a.String())
 	assert.Equal(t, "attempt.nameless.Attempt", (&attemptContext{Context: nameless{ctx}}).String())
 }
@@ -455,9 +453,8 @@ func checkCell(t *testing.T, from phase, e event, to string) {
 		t.Fatalf("the event counts: %v; the phase is %v, want %v", counts, phases[a.phase], to)
 	}
 	ends := a.phase >= late
-	if (a.Err() != nil) != ends || unlinked != ends || ends && context.Cause(a) != why {
-		t.Errorf("the context has the error %v and the cause %v; it is unlinked: %v", a.Err(), context.Cause(a), unlinked)
-	}
+	assert.Equal(t, [2]bool{ends, ends}, [2]bool{a.Err() != nil, unlinked}, "it has ended; it is unlinked")
+	assert.True(t, !ends || context.Cause(a) == why, "the cause is %v", context.Cause(a))
 	var want time.Duration
 	if d, _ := a.bound(); from >= early && !ends {
 		want = before // that of a Read goes on
@@ -535,7 +532,6 @@ func TestPanicOfTheBaseEndsTheContext(t *testing.T) {
 	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour})
 	a := &attemptContext{Context: t.Context()}
 	a.start(&timeouts, true)
-	if err := a.outcome(nil); err != nil || a.Err() != context.Canceled {
-		t.Errorf("the outcome is %v, and the context has %v", err, a.Err())
-	}
+	assert.NoError(t, a.outcome(nil))
+	assert.Equal(t, context.Canceled, a.Err())
 }

@@ -115,7 +115,13 @@ func (w *Watcher) watch(ctx context.Context, every time.Duration) {
 // Check reads the file at once, and returns why its content is not in force. Unlike the
 // readings at intervals it reports every result: Apply is called if the rules are new, and
 // Report if they are not, or if something is wrong. A program that catches SIGHUP calls it.
-func (w *Watcher) Check() error { return w.check(true) }
+// Wrong fields are faults here as well.
+func (w *Watcher) Check() error {
+	if err := w.validate(context.Background()); err != nil {
+		return err
+	}
+	return w.check(true)
+}
 
 // check reads the file and puts its rules in force if they are good and new. asked means
 // that somebody wants to hear the result in any case.

@@ -114,6 +114,7 @@ func TestStartReportsAllFaults(t *testing.T) {
 	assert.EqualError(t, err, "ctx: is nil\nPath: is empty\nApply: is nil\nInterval: 10ns is less than 1 ms; policy.Off reads for Check only")
 	assert.ErrorAs(t, err, new(*policy.FieldError))
 	assert.ErrorContains(t, (&Watcher{Interval: -2}).Start(none), "Interval: -2ns is less")
+	assert.EqualError(t, (&Watcher{Path: "x"}).Check(), "Apply: is nil")
 }
 
 // A program can start before its file is there.

@@ -23,9 +23,8 @@ func TestLimiterStartsAtTenAndHolds(t *testing.T) {
 		waiting[i] = visit(t, &g)
 		waiting[i].mustWait(0, instant.Never)
 	}
-	if a := g.Enter(0, new(Slot), nil, Config{}); a.Verb != queue.Wait || g.State().Waiting != 5 {
-		t.Errorf("one that does not wait: %+v, %+v", a, g.State())
-	}
+	assert.Equal(t, queue.Wait, g.Enter(0, new(Slot), nil, Config{}).Verb, "one that does not wait")
+	assert.Equal(t, 5, g.State().Waiting, "waiters")
 	in[0].end(1, Neutral)
 	assert.True(t, waiting[0].woken() && !waiting[1].woken(), "not the first was woken, or not alone")
 	newcomer := visit(t, &g)
@@ -74,9 +73,8 @@ func TestLimiterProbes(t *testing.T) {
 	c.mustWait(instant.At(end), instant.At(end+probeGap))
 	c.mustGo(instant.At(end + probeGap))
 	c.end(instant.At(end+probeGap), Success)
-	if got := g.State(); got.CircuitOpen || got.Limit != 2 {
-		t.Errorf("after a success: %+v", got)
-	}
+	assert.False(t, g.State().CircuitOpen, "open after a success")
+	assert.Equal(t, 2, g.State().Limit, "limit after a success")
 }
 
 // If the question of a newcomer makes room, the first waiter hears of it.
@@ -516,9 +514,8 @@ func TestFleetOfTheSick(t *testing.T) {
 				r.clock.RunTo(instant.At(5 * time.Minute))
 			}
 			t.Logf("stopped in %d cases, for %v at most", stopped, longest)
-			if longest > tt.within || stopped == 0 && tt.within > 0 || used == 0 {
-				t.Errorf("stopped in %d cases, for %v at most", stopped, longest)
-			}
+			assert.LessOrEqual(t, longest, tt.within, "how long it stopped at most")
+			assert.True(t, used > 0 && (stopped > 0 || tt.within == 0), "stopped in %d cases", stopped)
 		})
 	}
 }
