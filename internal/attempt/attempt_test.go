@@ -310,6 +310,7 @@ func TestAbort(t *testing.T) {
 // An event stream has to bring its first event in time. A stream that ends before is the caller's.
 func TestFirstEvent(t *testing.T) {
 	for name, row := range map[string]struct {
+		rule   policy.Rule
 		kind   string
 		after  time.Duration // until the event
 		text   string
@@ -321,6 +322,8 @@ func TestFirstEvent(t *testing.T) {
 		"the stream ends":     {after: second / 2, text: ""},
 		"the caller has gone": {after: time.Hour, caller: second / 2, want: context.DeadlineExceeded},
 		"another type":        {kind: "text/plain", after: time.Hour},
+		"another timeout":     {rule: policy.Rule{FirstEventTimeout: policy.Off, AttemptTimeout: time.Hour}, after: second + 1, text: "data: x\n\n"},
+		"no stream":           {kind: "error", want: io.ErrUnexpectedEOF},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -330,7 +333,10 @@ func TestFirstEvent(t *testing.T) {
 					defer cancel()
 					req = req.WithContext(ctx)
 				}
-				f := flightOf(req, 1, policy.Rule{FirstEventTimeout: second}, func(req *http.Request) (*http.Response, error) {
+				f := flightOf(req, 1, row.rule.Or(policy.Rule{FirstEventTimeout: second}), func(req *http.Request) (*http.Response, error) {
+					if row.kind == "error" {
+						return nil, io.ErrUnexpectedEOF
+					}
 					r, w := io.Pipe()
 					go func() {
 						time.Sleep(row.after)

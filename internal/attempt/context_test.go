@@ -250,6 +250,7 @@ func TestEndOfAnAttempt(t *testing.T) {
 		io.ReadCloser
 		io.Writer
 	}
+	tooLate := &tracked{Reader: strings.NewReader("news")}
 	for name, row := range map[string]struct {
 		rule    policy.Rule
 		method  string
@@ -271,7 +272,7 @@ func TestEndOfAnAttempt(t *testing.T) {
 		"a tunnel":            {method: http.MethodConnect, resp: &http.Response{StatusCode: 200, Body: body()}, phase: "answered", body: "*attempt.attemptBody"},
 		"a tunnel to write":   {method: http.MethodConnect, resp: &http.Response{StatusCode: 200, Body: writer{body(), io.Discard}}, phase: "answered", body: "attempt.writer"},
 		"an error":            {err: below, want: below, phase: "over"},
-		"a response too late": {after: second, resp: &http.Response{StatusCode: 200, Body: body()}, want: policy.ErrAttemptTimeout, phase: "late"},
+		"a response too late": {after: second, resp: &http.Response{StatusCode: 200, Body: tooLate}, want: policy.ErrAttemptTimeout, phase: "late"},
 		"an error too late":   {after: second, err: below, want: policy.ErrAttemptTimeout, phase: "late"},
 		"the caller has gone": {after: second, caller: second / 2, err: below, want: context.DeadlineExceeded, phase: "late"},
 		"the caller of an upgrade has gone": {upgrade: "websocket", after: second / 2, caller: second / 2, err: below,
@@ -313,6 +314,7 @@ func TestEndOfAnAttempt(t *testing.T) {
 			})
 		})
 	}
+	assert.Equal(t, 1, tooLate.closes, "times closed")
 }
 
 func typeOf(resp *http.Response) string {

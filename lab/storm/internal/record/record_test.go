@@ -43,9 +43,7 @@ func TestDip(t *testing.T) {
 	for i := int(24 * time.Second / Step); i < int(25*time.Second/Step); i++ {
 		r.Samples[i].Good = 0
 	}
-	if f := r.Figures(); f.Recovered < 4*time.Second {
-		t.Errorf("back after %v, although it fails once more", f.Recovered)
-	}
+	assert.GreaterOrEqual(t, r.Figures().Recovered, 4*time.Second, "back, although it fails once more")
 }
 
 func TestPeaks(t *testing.T) {
@@ -53,9 +51,8 @@ func TestPeaks(t *testing.T) {
 	for at, busy := range map[int]int{200: 90, 201: 80, 202: -1, 203: 20, 300: 50} {
 		r.Samples[at].Busy = busy
 	}
-	if f := r.Figures(); f.Peak != 90 || f.Later != 50 {
-		t.Errorf("peaks %d and %d, want 90 and 50", f.Peak, f.Later)
-	}
+	assert.Equal(t, 90, r.Figures().Peak, "peak")
+	assert.Equal(t, 50, r.Figures().Later, "later peak")
 }
 
 func TestMedian(t *testing.T) {
@@ -64,9 +61,7 @@ func TestMedian(t *testing.T) {
 	r.Others = []Figures{made(0).Figures(), made(36 * time.Second).Figures()}
 	assert.Equal(t, r.Figures().Recovered, r.Median().Recovered, "back after")
 	r.Others = append(r.Others, r.Others[1], r.Others[1])
-	if f := r.Median(); f.Recovered >= 0 {
-		t.Errorf("back after %v, although most are not", f.Recovered)
-	}
+	assert.Negative(t, r.Median().Recovered, "back, although most are not")
 }
 
 // The parts of a run that several processes saw make up the whole run.
@@ -92,7 +87,6 @@ func TestParts(t *testing.T) {
 		t.Errorf("%+v, want %+v", b, a)
 	}
 	joined.Add(Part{Steps: []int{200}, Samples: []Sample{{Busy: -1, Ops: 1}}})
-	if s := joined.At(20 * time.Second); s.Ops != 8 || s.Busy != 10 {
-		t.Errorf("%+v", s)
-	}
+	assert.EqualValues(t, 8, joined.At(20*time.Second).Ops)
+	assert.EqualValues(t, 10, joined.At(20*time.Second).Busy)
 }
