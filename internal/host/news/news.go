@@ -89,7 +89,7 @@ func (n *News) Quiet() bool { return n == nil || n.n.Load() == 0 }
 
 // count makes Quiet right again; the lock is held.
 func (n *News) count() {
-	c := len(n.lasting) + len(n.heard) + len(n.queue)
+	c := max(len(n.lasting), len(n.heard), len(n.queue))
 	if n.unlogged {
 		c++
 	}
@@ -122,9 +122,7 @@ func (n *News) End(k Key, tell func()) {
 	n.mu.Lock()
 	if _, lasts := n.lasting[k]; lasts {
 		delete(n.lasting, k)
-		if len(n.queue) < 2*most { // so that there is room for the end of all that was told
-			n.queue = append(n.queue, tell)
-		}
+		n.queue = append(n.queue, tell) // at most 2*most: Begin bounds both what lasts and the queue
 	}
 	n.tell()
 }
@@ -144,8 +142,7 @@ func (n *News) tell() {
 	}()
 	for i := 0; i < tells && len(n.queue) > 0; i++ {
 		tell := n.queue[0]
-		n.queue[0] = nil
-		n.queue = n.queue[1:]
+		n.queue = slices.Delete(n.queue, 0, 1)
 		func() {
 			n.mu.Unlock()
 			defer n.mu.Lock()
