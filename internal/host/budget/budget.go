@@ -2,6 +2,7 @@
 package budget
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -146,23 +147,15 @@ var noCharge = new(Charge)
 // second times nanoseconds gives units, so sums of them do not drift.
 const unit = 1_000_000_000
 
-// Take reserves a retry or hedge that belongs to a time. It returns nil if none is left then. Take
+// Take reserves a retry or hedge that belongs to a time, now or later. It returns nil if none is left then. Take
 // is the last question before a retry, and comes before the wait.
 func (b *Budget) Take(now, at instant.Instant, c Config) *Charge {
-	if c.size == 0 {
-		c = c.Complete()
-	}
-	if c.off {
-		return noCharge
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.settle(now, &c)
-	at = max(at, now)
-	i := len(b.planned) // where it belongs
-	for i > 0 && b.planned[i-1].at > at {
-		i--
+	if b.settle(now, &c); c.off {
+		return noCharge
 	}
+	i, _ := slices.BinarySearchFunc(b.planned, at, func(c *Charge, at instant.Instant) int { return cmp.Compare(c.at, at) })
 	used, last := float64(b.used), now
 	for j := range len(b.planned) + 1 { // the planned retries, and this one
 		next := at
@@ -195,9 +188,6 @@ func (b *Budget) Release(now instant.Instant, c Config, taken *Charge) {
 	if taken == noCharge {
 		return
 	}
-	if c.size == 0 {
-		c = c.Complete()
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now, &c)
@@ -214,29 +204,26 @@ func (b *Budget) Release(now instant.Instant, c Config, taken *Charge) {
 // Left returns how many retries could be sent at once. It is +Inf if the budget is
 // off.
 func (b *Budget) Left(now instant.Instant, c Config) float64 {
-	if c = c.Complete(); c.off {
-		return math.Inf(1)
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.settle(now, &c)
-	left := c.size - b.used
-	for i, p := range b.planned {
-		earned := min(float64(p.at-now)*c.rate, math.MaxInt64/4)
-		left = min(left, c.size-b.used-int64(i+1)*unit+int64(earned))
+	if b.settle(now, &c); c.off {
+		return math.Inf(1)
+	}
+	room := float64(c.size - b.used)
+	left := room
+	for _, p := range b.planned {
+		room -= unit
+		left = min(left, room+float64(p.at-now)*c.rate)
 	}
 	if b.rests {
-		left = min(left, b.rested)
+		left = min(left, float64(b.rested))
 	}
-	return max(0, float64(left)/unit)
+	return max(0, left/unit)
 }
 
 // Next returns when time alone has earned a retry: not before it, because planned retries may come
 // first. It is 0 if that is not known, or if time earns none.
 func (b *Budget) Next(now instant.Instant, c Config) instant.Instant {
-	if c.size == 0 {
-		c = c.Complete()
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now, &c)
@@ -244,23 +231,26 @@ func (b *Budget) Next(now instant.Instant, c Config) instant.Instant {
 	if b.rests {
 		wait = max(wait, float64(unit-b.rested)/c.restPerSecond)
 	}
-	if wait <= 0 || math.IsInf(wait, 1) {
+	if !(wait > 0 && wait < math.MaxInt64) { // not a number if one is left and time earns none
 		return 0
 	}
-	return instant.After(now, time.Duration(min(math.Ceil(wait), math.MaxInt64/4)))
+	return instant.After(now, time.Duration(math.Ceil(wait)))
 }
 
-// settle puts into the bucket what requests and time have earned since the last
-// settlement; the lock is held. It rounds down, so that no more is put in than was
-// earned.
+// settle completes the config if it is not complete, and puts into the bucket what requests
+// and time have earned since the last settlement; the lock is held. It rounds down, so that no
+// more is put in than was earned.
 func (b *Budget) settle(now instant.Instant, c *Config) {
+	if c.size == 0 {
+		*c = c.Complete()
+	}
 	requests := max(0, int64((c.Requests-b.requests)<<24)>>24)
 	b.requests += uint64(requests)
 	switch {
 	case c.Rests != b.rests:
 		b.rests, b.rested, b.last = c.Rests, 0, nil
 	case c.Rests:
-		b.rested = min(unit, b.rested+int64(float64(requests)*c.restEarned+float64(max(0, now-b.at))*c.restPerSecond))
+		b.rested = min(unit, b.rested+int64(float64(requests)*c.restEarned+float64(max(now, b.at)-b.at)*c.restPerSecond))
 	}
 	b.earn(float64(requests) * c.earned)
 	due := 0
@@ -270,9 +260,7 @@ func (b *Budget) settle(now instant.Instant, c *Config) {
 		b.used += unit
 		p.owed = unit
 		if b.oldest == nil {
-			p.prev, p.next = p, p
-			b.oldest = p
-			continue
+			b.oldest, p.prev = p, p
 		}
 		p.prev, p.next = b.oldest.prev, b.oldest // at the end of the ring
 		p.prev.next, p.next.prev = p, p
@@ -284,18 +272,16 @@ func (b *Budget) settle(now instant.Instant, c *Config) {
 // pass puts into the bucket what the time until now has earned; the lock is held. Concurrent callers
 // may bring their times out of order.
 func (b *Budget) pass(now instant.Instant, c *Config) {
-	b.earn(float64(max(0, now-b.at)) * c.rate)
-	b.at = max(b.at, now)
+	now = max(now, b.at)
+	b.earn(float64(now-b.at) * c.rate)
+	b.at = now
 }
 
 // earn repays the oldest retries first; the lock is held.
 func (b *Budget) earn(units float64) {
-	left := b.used
-	if units < float64(left) {
-		left = int64(units)
-	}
+	left := int64(min(units, float64(b.used)))
 	b.used -= left
-	for left > 0 {
+	for left != 0 {
 		c := b.oldest
 		part := min(left, c.owed)
 		left -= part
@@ -325,10 +311,9 @@ func (b *Budget) forgive(c *Charge) {
 // member keeps what its own requests earn, and can save up 10 retries of it. The members share
 // what time earns, also in a rest.
 func (c Config) ForMember(members int) Config {
-	c.members = members
-	if members > 1 && c.PerSecond > 0 {
-		c.PerSecond /= float64(members)
-		c.Burst = max(c.Burst/float64(members), min(c.Burst, 10))
+	if c.members = max(members, 1); c.PerSecond > 0 {
+		c.PerSecond /= float64(c.members)
+		c.Burst = max(c.Burst/float64(c.members), min(c.Burst, 10))
 	}
 	return c.Complete()
 }

@@ -157,6 +157,11 @@ func TestRetriesAreChargedWhenTheyGo(t *testing.T) {
 		require.NotNil(t, b.Take(now, now.Add(time.Second), Config{}), "time will have earned three")
 	}
 	assert.EqualValues(t, 1, b.Left(now, Config{}))
+
+	b, slow := Budget{}, Config{PerSecond: 1, Burst: 1}
+	require.NotNil(t, b.Take(0, 10*sec, slow))
+	require.NotNil(t, b.Take(0, sec, slow), "time will have earned the one after it")
+	require.Nil(t, b.Take(0, 9*sec+1, slow), "not the one after it")
 }
 
 func TestBudgetLeft(t *testing.T) {
@@ -174,10 +179,10 @@ func TestBudgetNext(t *testing.T) {
 		return b
 	}
 	var one Budget
-	for one.Left(0, Config{}) > 1 {
-		one.Take(0, 0, Config{})
+	for one.Left(sec, Config{}) > 1 {
+		one.Take(sec, sec, Config{})
 	}
-	assert.Zero(t, one.Next(0, Config{}), "there is one")
+	assert.Zero(t, one.Next(sec, Config{}), "there is one")
 	for c, want := range map[Config]time.Duration{
 		{PerSecond: -1}:             0, // time earns none
 		{}:                          333333334,
@@ -296,7 +301,7 @@ func TestBudgetPart(t *testing.T) {
 		"two":               {Config{}, 2, 1.5, 15},
 		"fifty":             {Config{}, 50, 0.06, 10},
 		"a large fleet":     {Config{}, 1 << 24, 3.0 / (1 << 24), 10},
-		"a small burst":     {Config{Burst: 4}, 50, 0.06, 4},
+		"a small burst":     {Config{Burst: 1}, 50, 0.06, 1},
 		"a large burst":     {Config{Burst: 4000}, 50, 0.06, 80},
 		"by requests alone": {Config{PerSecond: -1}, 50, -1, 10},
 		"by time alone":     {Config{Ratio: -1}, 3, 1, 10},
