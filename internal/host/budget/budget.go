@@ -194,9 +194,7 @@ func (b *Budget) Release(now instant.Instant, c Config, taken *Charge) {
 	if taken == b.last { // the bucket of the rest has room for one retry, so older ones are repaid
 		b.rested, b.last = unit, nil
 	}
-	if i := slices.Index(b.planned, taken); i >= 0 {
-		b.planned = slices.Delete(b.planned, i, i+1)
-	}
+	b.planned = slices.DeleteFunc(b.planned, func(c *Charge) bool { return c == taken })
 	b.used -= taken.owed
 	b.forgive(taken)
 }

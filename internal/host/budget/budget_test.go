@@ -167,8 +167,11 @@ func TestRetriesAreChargedWhenTheyGo(t *testing.T) {
 func TestBudgetLeft(t *testing.T) {
 	var b Budget
 	assert.EqualValues(t, 30, b.Left(0, Config{}), "new")
-	b.Take(0, 0, Config{})
+	first := b.Take(0, 0, Config{})
 	assert.Equal(t, 29.2, b.Left(0, Config{Requests: 1}), "after one retry and one request")
+	b.Take(0, 0, Config{Requests: 1})
+	b.Release(sec*3/10, Config{Requests: 1}, first)
+	assert.Equal(t, 29.1, b.Left(sec*3/10, Config{Requests: 1}), "the time has earned the first")
 	assert.Equal(t, math.Inf(1), b.Left(0, Config{Ratio: -1, PerSecond: -1}), "off")
 }
 
@@ -342,4 +345,5 @@ func TestBudgetKeepsItsDebts(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 30, n, "retries of 30")
+	assert.Zero(t, b.Left(0, many))
 }

@@ -218,6 +218,7 @@ func TestRest(t *testing.T) {
 		b.fail(20)
 		assert.Zero(t, b.Left(0, b.known(Config{})))
 		assert.InDelta(t, 0.5, b.Left(after(30*time.Second), b.known(Config{})), 1e-6)
+		assert.InDelta(t, time.Minute, b.Next(after(30*time.Second), b.known(Config{})).Since(), 1000)
 	})
 }
 
