@@ -2,6 +2,7 @@
 package latency
 
 import (
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -75,8 +76,8 @@ func (l *Latency) Quantile(q float64) (d time.Duration, ok bool) {
 		return 0, false
 	}
 	most, longer := int(beyond+1e-9), 0
-	for i := l.top; i > 0; i-- {
-		if longer += int(l.counts[i]); longer > most {
+	for i, n := range slices.Backward(l.counts[:l.top+1]) {
+		if longer += int(n); longer > most {
 			return bounds[i], true
 		}
 	}

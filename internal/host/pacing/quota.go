@@ -63,12 +63,11 @@ func (q *quota) worth(now instant.Instant) queue.Worth {
 // overtaking returns when a waiter that is not the first looks whether it overtakes. A fleet
 // may speak while it waits, which wakes only the first.
 func overtaking(now instant.Instant, w *queue.Waiter) instant.Instant {
-	if w != nil && w.By > 0 {
-		for _, at := range []instant.Instant{w.Half(), w.Late()} {
-			if now < at {
-				return at
-			}
-		}
+	if half := w.Half(); now < half {
+		return half
+	}
+	if late := w.Late(); now < late {
+		return late
 	}
 	return instant.Never
 }
@@ -76,7 +75,7 @@ func overtaking(now instant.Instant, w *queue.Waiter) instant.Instant {
 // overtakes reports whether w goes before its turn, because it has waited for long enough for
 // the word of a fleet, and nothing else holds it.
 func (q *quota) overtakes(now instant.Instant, w *queue.Waiter) bool {
-	if w == nil || w.By <= 0 || now < w.Half() {
+	if now < w.Half() {
 		return false
 	}
 	slowed := false
@@ -236,13 +235,13 @@ func (v *window) plenty(n int64) bool { return v.left > v.limit/share && v.left 
 func (v *window) until(now instant.Instant, w *queue.Waiter, turn bool, c Config) instant.Instant {
 	n := v.count(w.Costs())
 	if now >= v.end || v.plenty(n) {
-		return 0
+		return now
 	}
 	next := v.next
 	if n > max(v.left, 1) {
 		next = max(next, instant.After(v.last, v.maxWait(c)))
 	}
-	if next = min(next, v.end); w != nil && v.slowed() && w.By > 0 && (w.Late() < next || !turn) {
+	if next = min(next, v.end); v.slowed() && (w.Late() < next || !turn) {
 		return w.Half()
 	}
 	return next

@@ -115,11 +115,18 @@ func (w *Waiter) Costs() int {
 	return max(1, w.Cost)
 }
 
-// Half returns when half of the time of w is over. w has a deadline.
-func (w *Waiter) Half() instant.Instant { return w.From.Add(w.By.Sub(w.From) / 2) }
+// Half returns when half of the time of w is over. Without a deadline it is Never.
+func (w *Waiter) Half() instant.Instant { return w.beforeEnd(2) }
 
-// Late returns when three quarters of the time of w are over. w has a deadline.
-func (w *Waiter) Late() instant.Instant { return w.By.Add(-w.By.Sub(w.From) / 4) }
+// Late returns when three quarters of the time of w are over. Without a deadline it is Never.
+func (w *Waiter) Late() instant.Instant { return w.beforeEnd(4) }
+
+func (w *Waiter) beforeEnd(part time.Duration) instant.Instant {
+	if w == nil || w.By <= 0 {
+		return instant.Never
+	}
+	return w.By.Add(-w.By.Sub(w.From) / part)
+}
 
 // Wake tells w to ask again. If w is nil, Wake does nothing.
 func (w *Waiter) Wake() {

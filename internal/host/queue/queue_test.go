@@ -30,22 +30,24 @@ func TestQueueIsFirstInFirstOut(t *testing.T) {
 					want = append(want, w)
 				}
 			} else {
-				next := q.Leave(w)
+				leave := q.Leave
 				if i >= 0 {
+					leave = (*Waiter).Leave
 					want = slices.Delete(want, i, i+1)
 				}
-				if i == 0 && len(want) > 0 {
+				if next := leave(w); i == 0 && len(want) > 0 {
 					require.Same(t, want[0], next, "the first is gone")
 				} else {
 					require.Nil(t, next, "the first is still there, or nobody is")
 				}
+				require.False(t, q.Has(w) || w.Waits())
 			}
 			require.Equal(t, len(want), q.Len())
 			cost := 0
 			for i, w := range want {
 				cost += max(1, w.Cost)
 				require.True(t, q.Has(w) && w.Waits())
-				require.Equal(t, i == 0, q.Turn(w))
+				require.Equal(t, i == 0, q.Turn(w) && q.First() == w)
 			}
 			require.Equal(t, cost, q.Cost())
 			require.Equal(t, len(want) == 0, q.First() == nil && q.Turn(nil) && q.Turn(new(Waiter)))
@@ -75,6 +77,8 @@ func TestHalf(t *testing.T) {
 	assert.Equal(t, []any{256, time.Hour, 32, 10 * time.Millisecond}, []any{MaxScopes, MaxHeard, spares, spareTime}, "the figures that the comments name")
 	assert.Equal(t, instant.Instant(15), (&Waiter{From: 10, By: 20}).Half())
 	assert.Equal(t, instant.Instant(25), (&Waiter{From: 10, By: 30}).Late())
+	assert.Equal(t, instant.Instant(1), (&Waiter{By: 1}).Half())
+	assert.Equal(t, instant.Never, min(new(Waiter).Half(), (*Waiter)(nil).Late()), "without a deadline")
 }
 
 // Of the scopes that are new or have changed, the one that is missed least makes room, as if all

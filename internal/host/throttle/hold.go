@@ -100,7 +100,7 @@ func (h *hold) limit(w *queue.Waiter) instant.Instant {
 	if w != nil && 0 < w.Until && w.Until < h.named() {
 		limit = w.Until
 	}
-	if w != nil && w.By > 0 && h.heard > h.own {
+	if h.heard > h.own {
 		limit = min(limit, max(h.own, w.Late()))
 	}
 	return limit
