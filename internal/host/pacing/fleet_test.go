@@ -121,24 +121,18 @@ func TestPacingHearsay(t *testing.T) {
 		var p Pacing
 		p.NoteForFleet(sec, 1, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, 4, conf)
 		turn := instant.After(sec, min(conf.maxWait(), queue.MaxHeard))
-		if a := p.Enter(sec, 1, nil, conf); a.Verb != queue.Wait || a.Until != 0 || a.Ask != turn {
-			t.Errorf("%+v", a)
-		}
+		assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: turn}, p.Enter(sec, 1, nil, conf))
 		w := queue.NewWaiter()
 		wait := turn.Sub(sec)
 		w.From, w.By = sec, turn.Add(wait/3+4)
-		if a := p.Enter(sec, 1, w, conf); a.Verb != queue.Wait || a.Ask != turn {
-			t.Errorf("%+v", a)
-		}
+		assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: turn, Until: turn}, p.Enter(sec, 1, w, conf))
 		w.By = turn.Add(wait/3 - 4) // there would be too little time after its turn
 		if a := p.Enter(sec, 1, w, conf); a.Verb != queue.Wait || a.Ask >= turn {
 			t.Errorf("%+v", a)
 		}
 		w.By = turn
 		half := instant.At(sec + wait/2)
-		if a := p.Enter(sec, 1, w, conf); a.Verb != queue.Wait || a.Until != half || a.Ask != half {
-			t.Errorf("%+v", a)
-		}
+		assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: half, Until: half}, p.Enter(sec, 1, w, conf))
 		second := queue.NewWaiter()
 		p.Enter(sec, 1, second, conf)
 		a := p.Enter(half, 1, w, conf)

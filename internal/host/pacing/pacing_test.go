@@ -28,9 +28,8 @@ func pass(t *testing.T, p *Pacing, now instant.Instant, n int) {
 
 func paced(t *testing.T, p *Pacing, now, until instant.Instant) {
 	t.Helper()
-	if a := p.Enter(now, 1, nil, Config{}); a.Verb != queue.Wait || a.Ask != until {
-		t.Fatalf("at %v: %+v, want queue.Wait until %v", now, a, until)
-	}
+	a := p.Enter(now, 1, nil, Config{})
+	require.Equal(t, []any{queue.Wait, until}, []any{a.Verb, a.Ask}, "at %v", now)
 }
 
 func TestPacingSpreadsTheRest(t *testing.T) {
@@ -96,13 +95,9 @@ func TestPacingRequestsInFlightCount(t *testing.T) {
 	p.Note(0, 1, Pass{}, Named{Remaining: 50, Limit: 100, Reset: 10 * sec}, Config{})
 	pass(t, &p, 0, 20)
 	p.Note(ms, 1, Pass{}, Named{Remaining: 49, Limit: 100, Reset: 10 * sec}, Config{}) // the first one's response
-	if left, _, _ := p.Left(ms, 1, ""); left != 30 {
-		t.Errorf("%d left", left)
-	}
+	assert.EqualValues(t, 30, left(&p, ms, ""))
 	p.Note(ms, 1, Pass{Mark: 2}, Named{Remaining: 5, Limit: 100, Reset: 10 * sec}, Config{}) // others use it, too
-	if left, _, _ := p.Left(ms, 1, ""); left != 0 {
-		t.Errorf("%d left", left)
-	}
+	assert.EqualValues(t, 0, left(&p, ms, ""))
 }
 
 // The members of a fleet that share a quota go as many times slower, until much is left again. What the
@@ -213,12 +208,10 @@ func TestPacingMakesRoom(t *testing.T) {
 func TestPacingCosts(t *testing.T) {
 	var p Pacing
 	p.Note(0, 1, Pass{}, Named{Remaining: 1 << 30, Limit: 1 << 30, Reset: time.Hour}, Config{})
-	if n := testing.AllocsPerRun(100, func() {
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		p.Enter(0, 1, nil, Config{})
 		p.Note(0, 1, Pass{}, Named{Remaining: 1 << 30, Limit: 1 << 30, Reset: time.Hour}, Config{})
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	}), "allocations")
 	assert.LessOrEqual(t, unsafe.Sizeof(p), uintptr(40), "bytes")
 }
 
@@ -260,9 +253,7 @@ func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
 	p.Note(0, 1, Pass{}, Named{Remaining: 10, Limit: 100, Reset: 50 * sec}, Config{})
 	pass(t, &p, 0, 1) // the next in 5 s
 	p.Note(sec, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 49 * sec}, Config{})
-	if a := p.Enter(sec, 1, nil, Config{}); a.Verb != queue.Wait || a.Until != 50*sec {
-		t.Errorf("%+v", a)
-	}
+	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: 50 * sec, Until: 50 * sec}, p.Enter(sec, 1, nil, Config{}))
 	assert.Equal(t, queue.Wait, p.Enter(6*sec, 1, nil, Config{}).Verb, "at 6 s, with none left until 50 s")
 
 	p = Pacing{}
@@ -317,9 +308,7 @@ func TestPacingReorderedResponses(t *testing.T) {
 	}
 	left := func(want int64) {
 		t.Helper()
-		if got, _, _ := p.Left(ms, 1, ""); got != want {
-			t.Errorf("%d left, want %d", got, want)
-		}
+		assert.Equal(t, want, left(&p, ms, ""))
 	}
 	p.Note(ms, 1, Pass{Mark: marks[3]}, Named{Remaining: 40, Limit: 100, Reset: 10 * sec}, Config{}) // others use the quota, too
 	left(39)                                                                                         // one passed since
@@ -350,7 +339,5 @@ func TestPacingMarksDoNotComeTwice(t *testing.T) {
 	assert.Greater(t, mark, old, "the mark")
 	p.Note(instant.At(time.Hour), 1, Pass{Mark: mark}, Named{Remaining: 49, Limit: 100, Reset: time.Minute}, Config{})
 	p.Note(instant.At(time.Hour), 1, Pass{Mark: old}, Named{Remaining: 99, Limit: 100, Reset: time.Minute}, Config{})
-	if left, _, _ := p.Left(instant.At(time.Hour), 1, ""); left != 49 {
-		t.Errorf("%d left", left)
-	}
+	assert.EqualValues(t, 49, left(&p, instant.At(time.Hour), ""))
 }
