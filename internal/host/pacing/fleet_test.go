@@ -45,9 +45,9 @@ func TestPacingInAFleet(t *testing.T) {
 	p.NoteForFleet(0, 1, Named{Remaining: 2, Limit: 2, Reset: 10 * sec}, 4, Config{})
 	pass(t, &p, 10*sec, 1)
 	assert.Zero(t, p.quotas[1].windows[0].members, "shared although nobody said so in this window")
-	p.Note(11*sec, 1, Pass{}, Named{Remaining: 0, Limit: 2, Reset: 9 * sec}, Config{})
+	p.Note(11*sec, 1, Pass{}, Named{Remaining: 0, Limit: 2, Reset: 8 * sec}, Config{})
 	a := p.Enter(11*sec, 1, nil, Config{})
-	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: 20 * sec, Until: 20 * sec}, a, "the server itself said so")
+	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: 19 * sec, Until: 19 * sec}, a, "the server itself said so")
 }
 
 func TestPacingInAFleetAtTheLimits(t *testing.T) {
@@ -185,6 +185,7 @@ func TestPacingHearsayBehindOthers(t *testing.T) {
 		var p Pacing
 		first, second := queue.NewWaiter(), queue.NewWaiter()
 		second.From, second.By = sec, 9*sec
+		p.Note(sec, 1, Pass{}, Named{Unit: "tokens", Remaining: 100, Limit: 100, Reset: time.Minute}, Config{})
 		enter := func(now instant.Instant, w *queue.Waiter) queue.Answer { return p.Enter(now, 1, w, Config{}) }
 		if heard {
 			p.NoteForFleet(sec, 1, Named{Remaining: 0, Limit: 100, Reset: time.Minute}, 4, Config{})

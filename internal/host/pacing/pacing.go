@@ -178,7 +178,7 @@ func (p *Pacing) take(now instant.Instant, key uint64, pass Pass, n Named, membe
 	if v == nil {
 		return nil
 	}
-	if members > 0 && now < v.end {
+	if members > 0 {
 		v.members = members
 	}
 	v.note(now, q, pass, n, members, c)
@@ -261,9 +261,9 @@ func (p *Pacing) quotaFor(now instant.Instant, key uint64, own bool) *quota {
 		return q
 	}
 	if len(p.quotas) >= queue.MaxScopes {
-		below := 2
+		below := 1
 		if own {
-			below = 3
+			below = 2
 		}
 		victim, found := queue.Spare(&p.kept.spares, now, p.quotas, below, func(q *quota) queue.Worth { return q.worth(now) })
 		if !found {

@@ -37,7 +37,8 @@ func TestPacingSpreadsTheRest(t *testing.T) {
 	assert.True(t, p.Quiet(), "new and not quiet")
 	pass(t, &p, 0, 1000) // nothing is known
 	p.Note(0, 1, Pass{}, Named{Remaining: 24, Limit: 100, Reset: 10 * sec}, Config{})
-	pass(t, &p, 0, 4) // more than a fifth is left
+	p.Note(0, 1, Pass{}, Named{Remaining: 24, Limit: 100, Reset: 11 * sec}, Config{}) // the same window
+	pass(t, &p, 0, 4)                                                                 // more than a fifth is left
 	for i := range 20 {
 		at := time.Duration(i) * 10 * sec / 20
 		pass(t, &p, instant.At(at), 1)
@@ -45,10 +46,12 @@ func TestPacingSpreadsTheRest(t *testing.T) {
 	}
 	paced(t, &p, 9600*ms, 10*sec) // used up: the window's end
 	pass(t, &p, 10*sec, 80)       // a window like the last
-	if left, end, ok := p.Left(10*sec, 1, ""); left != 20 || end != 20*sec || !ok {
-		t.Errorf("%d left until %v, %v", left, end, ok)
-	}
-	pass(t, &p, 31*sec, 1000) // two windows without a response: nothing is known
+	left, end, _ := p.Left(10*sec, 1, "")
+	assert.Equal(t, []any{int64(20), instant.Instant(21 * sec)}, []any{left, end}, "what is left, and until when")
+	p.Note(10*sec, 1, Pass{Mark: 104}, Named{Remaining: 20, Limit: 100, Reset: 10 * sec}, Config{})
+	pass(t, &p, 20*sec, 81) // and again
+	assert.Equal(t, queue.Wait, p.Enter(20*sec, 1, nil, Config{}).Verb)
+	pass(t, &p, 30*sec, 1000) // two windows without a response: nothing is known
 	assert.True(t, p.Quiet(), "not quiet")
 }
 
@@ -123,6 +126,10 @@ func TestPacingOfMembers(t *testing.T) {
 		p.NoteForFleet(0, 1, quota(50), row.members, Config{})
 		p.Unnamed(0, 1, sendPaced(t, &p, 0))
 		assert.True(t, p.Quiet(), "the fleet is not believed")
+		assert.True(t, p.Listens(10*sec-1) && !p.Listens(10*sec))
+		p.Note(0, 2, Pass{}, quota(50), Config{})
+		p.NoteForFleet(0, 1, quota(50), row.members, Config{})
+		assert.EqualValues(t, 50, left(&p, 0, ""), "it is believed again")
 	}
 }
 

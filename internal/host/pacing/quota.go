@@ -45,16 +45,14 @@ func (q *quota) end() (end instant.Instant) {
 	return end
 }
 
-// worth returns how much the quota is missed if it is dropped: 0 if its windows are over, 1 if only
-// a fleet named them, 2 if this member was told of them, and 3 if somebody waits.
+// worth returns how much the quota is missed if it is dropped: 0 if its windows are over or only
+// a fleet named them, 1 if this member was told of them, and 2 if somebody waits.
 func (q *quota) worth(now instant.Instant) queue.Worth {
-	w := queue.Worth{Class: 2, End: q.end()}
+	w := queue.Worth{End: q.end()}
 	switch {
 	case q.queue.Len() > 0:
-		w.Class = 3
-	case now >= w.End:
-		w.Class = 0
-	case q.hearsay():
+		w.Class = 2
+	case now < w.End && !q.hearsay():
 		w.Class = 1
 	}
 	return w
@@ -130,7 +128,6 @@ func (q *quota) passes(now instant.Instant, w *queue.Waiter, c Config) bool {
 // until returns when w, which is the first, may go as far as is known, and whether
 // it may be sooner for a fleet's word.
 func (q *quota) until(now instant.Instant, w *queue.Waiter, c Config) (at instant.Instant, slowed bool) {
-	at = now
 	for _, v := range q.windows {
 		if own := v.until(now, w, true, c); own > now {
 			at, slowed = max(at, own), slowed || v.slowed()
@@ -172,26 +169,24 @@ func (v *window) note(now instant.Instant, q *quota, pass Pass, n Named, members
 	switch {
 	case same && newest:
 		v.left, v.limit, v.heard = remaining, limit, false
-		v.length = max(v.length, end.Sub(now))
 	case same:
 		v.heard = v.heard || members > 0 && remaining < v.left
 		v.left, v.limit = min(v.left, remaining), max(v.limit, limit)
-		v.length = max(v.length, end.Sub(now))
 	case now < v.end && v.guessed && !newest:
 		// The window was guessed. The server did not count all requests that
 		// passed in it meanwhile.
 		v.left, v.limit = min(v.left, remaining), limit
 		v.end, v.next, v.guessed = end, 0, false
-		v.length = max(v.length, end.Sub(now))
 		v.begin(q, members)
 	case now < v.end && !newest && (members > 0 || !hearsay) && (end < v.end || now < v.end.Add(-slack)):
 		return // a late response of an earlier window, or of a window that cannot have begun
 	default:
 		// The response names another window.
-		v.end, v.length, v.left, v.limit, v.members = end, end.Sub(now), remaining, limit, members
+		v.end, v.length, v.left, v.limit, v.members = end, 0, remaining, limit, members
 		v.next, v.last, v.guessed = 0, now, false
 		v.begin(q, members)
 	}
+	v.length = max(v.length, end.Sub(now))
 	v.named = v.named || members == 0
 	v.pace(now, before, c)
 }
@@ -280,8 +275,8 @@ func (v *window) pace(now instant.Instant, before int64, c Config) {
 func (v *window) gap(now instant.Instant, c Config) time.Duration {
 	price := max(v.price, 1)
 	each := v.end.Sub(now) / time.Duration(v.left+price)
-	if each = min(each, instant.Forever/time.Duration(price)) * time.Duration(price); v.members > 1 {
-		each = min(each, instant.Forever/time.Duration(v.members)) * time.Duration(v.members)
+	for _, n := range []time.Duration{time.Duration(price), time.Duration(max(v.members, 1))} {
+		each = min(each, instant.Forever/n) * n
 	}
 	return min(each, v.maxWait(c))
 }
