@@ -49,11 +49,8 @@ func URL(u *url.URL) string {
 	}
 	escaped := u.EscapedPath()
 	if raw := safePath(escaped); raw != escaped {
-		if path, err := url.PathUnescape(raw); err == nil {
-			safe.Path, safe.RawPath = path, raw
-		} else {
-			safe.Path, safe.RawPath = "/"+Hidden, ""
-		}
+		safe.RawPath = raw
+		safe.Path, _ = url.PathUnescape(raw) // safePath leaves every escape whole or hides it
 	}
 	return safe.String()
 }
@@ -115,7 +112,6 @@ func safePath(path string) string {
 	for i := 0; i+2 < len(path); i++ {
 		if c := path[i : i+3]; strings.EqualFold(c, "%3f") || c == "%23" {
 			path = path[:i+3] + Hidden
-			break
 		}
 	}
 	segments := strings.Split(path, "/")
@@ -181,10 +177,8 @@ func Text(err error, known ...string) string {
 	h := hider{}
 	for _, u := range known {
 		safe := h.known(u)
-		// *url.Error prints its URL quoted.
-		text = strings.ReplaceAll(text, strconv.Quote(u), strconv.Quote(safe))
 		if len(u) > 3 { // a shorter text could be a part of any word
-			text = strings.ReplaceAll(text, u, safe)
+			text = replaced(text, u, safe)
 		}
 		text = withoutAuthority(text, u)
 	}
