@@ -58,6 +58,7 @@ var secretURLs = []string{
 	"http://h.test/a;jsessionid=" + marker + "/b",
 	"http://h.test/http://u:" + marker + "@other.test/",
 	"http://h.test/http:%2F%2Fu%3A" + marker + "%40other.test/",
+	"http://h.test/u%3A" + marker + "%40h",
 	"//u:" + marker + "@h.test/",
 	"http:" + marker,
 	"http:u:" + marker + "@h.test",
@@ -98,7 +99,7 @@ func TestKnownURLs(t *testing.T) {
 			&url.Error{Op: "Get", URL: u.String(), Err: io.EOF},
 			// The errors of a dial name the host alone.
 			&net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Name: u.Hostname(), Err: "no such host", IsNotFound: true}},
-			fmt.Errorf("dial %s: refused", u.Host),
+			fmt.Errorf("dial %s refused", u.Host),
 			fmt.Errorf("dial %q: refused", net.JoinHostPort(u.Hostname(), "80")),
 		} {
 			assert.NotContains(t, written(u, err), marker, "%#v and %q", u, err)
@@ -154,6 +155,7 @@ func TestURLsInErrors(t *testing.T) {
 		"redirected to http://h.test/?q=a>" + marker,
 		"redirected to http:opaque#a>" + marker,
 		"redirected to /login#" + marker,
+		"see urn:a@b#" + marker,
 		"redirected to </login#" + marker + ">, `/login#" + marker + "`, a>/login#" + marker,
 		"redirected to (/login#a " + marker + ")",
 		"redirected to http://h.test/#a\t" + marker + ": EOF",

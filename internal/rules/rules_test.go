@@ -101,7 +101,7 @@ var pathTable = []struct {
 		{"GET", "http://h.test/v1/reports%2Fdaily", "h.test/v1/"},
 		{"GET", "http://h.test:8080/v1/x", "h.test/v1/"},
 	}},
-	{[]string{"h.test/", "h.test/a%20b/", "h.test/%2F/x", "h.test/ü", "h.test/~u/$batch(1)", "h.test/%7Bid%7D", "h.test/a+b/", "h.test/a%2Fb", "GET h.test/verb", "HEAD h.test/verb", "DELETE h.test/verb"}, []pathRow{
+	{[]string{"h.test/", "h.test/a%20b/", "h.test/%2F/x", "h.test/ü", "h.test/~u/$batch(1)", "h.test/%7Bid%7D", "h.test/a+b/", "h.test/a%2Fb", "h.test/c%25d", "GET h.test/verb", "HEAD h.test/verb", "DELETE h.test/verb"}, []pathRow{
 		{"GET", "http://h.test", "h.test/"},
 		{"GET", "http://h.test/", "h.test/"},
 		{"GET", "http://h.test/?q", "h.test/"},
@@ -121,6 +121,7 @@ var pathTable = []struct {
 		{"GET", "http://h.test/17", "h.test/"},
 		{"GET", "http://h.test/a%2fb", "h.test/a%2Fb"},
 		{"GET", "http://h.test/ab", "h.test/"},
+		{"GET", "http://h.test/cd", "h.test/"},
 		{"GET", "http://h.test/AZ%5A", "h.test/"},
 		{"GET", "http://h.test/verb", "GET h.test/verb"},
 		{"HEAD", "http://h.test/verb", "HEAD h.test/verb"},
@@ -356,7 +357,7 @@ func TestFaultsOfKeysHideSecrets(t *testing.T) {
 	for key, shown := range map[string]string{
 		"https://me:s3cret@h.test": "https://xxxxx@h.test", "me:s3/cret@h.test /v1": "xxxxx@h.test /v1", "me:s3?cret@h.test": "xxxxx@h.test",
 		"h.test/v1?token=s3cret": "h.test/v1?xxxxx", "https://h.test/v1#s3cret": "https://h.test/v1#xxxxx", "h.test?token=s3cret a": "h.test?xxxxx",
-		"https://h.test/?m=a@b&key=s3cret": "https://xxxxx@b&xxxxx", "h.test?key=s3cret&to=https://h": "h.test?xxxxx",
+		"https://h.test/?m=a@b&key=s3cret": "https://xxxxx@b&xxxxx", "h.test?key=s3cret&to=https://h": "h.test?xxxxx", "?s3cret": "?xxxxx",
 	} {
 		_, err := newRules(policy.Rule{}, map[string]policy.Rule{key: {MaxAttempts: 5000}})
 		assert.ErrorContains(t, err, fmt.Sprintf("Hosts[%q].MaxAttempts: ", shown))
@@ -410,7 +411,7 @@ func TestPatternsThatMeanTheSame(t *testing.T) {
 		a, b string
 		same bool
 	}{
-		{"api.example.com", "API.example.COM", true},
+		{"az09.example.com", "AZ09.example.COM", true},
 		{"api.example.com", "api.example.com.", true},
 		{"*.example.com", "*.Example.com.", true},
 		{"api.example.com:8443", "api.example.com.:8443", true},
@@ -512,6 +513,7 @@ func FuzzRawPath(f *testing.F) {
 		f.Add(raw, raw)
 	}
 	f.Add("/%6g", "/p")
+	f.Add("/%g6", "/p")
 	f.Fuzz(func(t *testing.T, raw, path string) {
 		u := url.URL{Path: path, RawPath: raw}
 		if raw == "" || path == "*" {
@@ -582,6 +584,8 @@ func TestWrongTogether(t *testing.T) {
 	assert.EqualError(t, once, `Hosts["a.test"].MaxAttempts: 5000 is more than 1000 attempts`)
 	_, once = newRules(policy.Rule{MaxAttempts: 5000}, map[string]policy.Rule{"a.test": {MaxElapsedTime: time.Hour}})
 	assert.EqualError(t, once, "Rule.MaxAttempts: 5000 is more than 1000 attempts")
+	_, once = newRules(policy.Rule{}, map[string]policy.Rule{"a.test/p": {QuotaPacing: policy.On}})
+	assert.ErrorContains(t, once, `Hosts["a.test/p"].QuotaPacing: this is a limit of the host`)
 	assert.EqualError(t, err, `Hosts["*.test"].Concurrency.Initial: 9 is more than Max (5)
 Hosts["b.other"].Concurrency.Initial: 8 is more than Max (7)`)
 }
@@ -706,6 +710,7 @@ func TestResolved(t *testing.T) {
 	}
 
 	all, limiter := resolve(t, policy.Rule{ShareRetryAfter: policy.On, QuotaPacing: policy.On}), resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1}})
+	assert.Equal(t, 2*time.Minute, limiter.Later.After)
 	assert.False(t, limiter.Settings.Concurrency.Refuses)
 	assert.True(t, resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1, FailFast: policy.On}}).Settings.Concurrency.Refuses)
 	assert.True(t, r.ObeysMore(nil) && all.ObeysMore(r) && limiter.ObeysMore(all) && all.ObeysMore(limiter) && resolve(t, policy.Rule{QuotaPacing: policy.On}).ObeysMore(r))
