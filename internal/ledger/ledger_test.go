@@ -78,9 +78,7 @@ func reported(t *testing.T, h *Host, now, since instant.Instant) {
 	for member := range int64(3) {
 		h.Failing(now, 1+member, 10, since.Add(-time.Duration(2-member)*ms), 50)
 	}
-	if !h.IsDown(now) || h.Since() != since {
-		t.Fatalf("down %v since %v", h.IsDown(now), h.Since())
-	}
+	require.Equal(t, []any{true, since}, []any{h.IsDown(now), h.Since()}, "down since")
 }
 
 // Reports count for 10 s. Of more than 16 members the first 16 count.
@@ -161,9 +159,8 @@ func TestProbe(t *testing.T) {
 	var h Host
 	ask := func(now instant.Instant, member int64, granted bool, wait time.Duration) {
 		t.Helper()
-		if g, w := h.Probe(now, member, 4); g != granted || w != wait {
-			t.Fatalf("at %v member %d: %v, wait %v; want %v, %v", now, member, g, w, granted, wait)
-		}
+		g, w := h.Probe(now, member, 4)
+		require.Equal(t, []any{granted, wait}, []any{g, w}, "at %v member %d", now, member)
 	}
 	ask(start, 1, true, 0)
 	ask(start+9*sec, 1, true, 0)
@@ -322,9 +319,7 @@ func TestTokensAtTheLimits(t *testing.T) {
 				break
 			}
 		}
-		if float64(taken) > float64(tt.burst)+float64(FirstAhead+MoreAhead)/float64(tt.every)+1 {
-			t.Errorf("%s: %d tokens at once", name, taken)
-		}
+		assert.LessOrEqual(t, float64(taken), float64(tt.burst)+float64(FirstAhead+MoreAhead)/float64(tt.every)+1, name)
 	}
 }
 
@@ -524,9 +519,7 @@ func TestRepay(t *testing.T) {
 			}
 			take(spent, silence)
 		}
-		if got, want := time.Duration(total)*each+row.owed, last.Sub(begin)+each; got != want {
-			t.Errorf("%v spent: tokens of %v until %v, want %v less", row.spent, time.Duration(total)*each, want, row.owed)
-		}
+		assert.Equal(t, time.Duration(total)*each+row.owed, last.Sub(begin)+each, "%v spent", row.spent)
 		// A bucket that was full for long is emptied by as much.
 		now = now.Add(time.Hour)
 		take(0, 0)

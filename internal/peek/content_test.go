@@ -138,6 +138,18 @@ func TestAwaitEnds(t *testing.T) {
 		assert.Nil(t, head)
 		assert.Error(t, err)
 
+		r, w = io.Pipe()
+		go func() { _, _ = io.WriteString(w, "data: a\n\n") }()
+		o = streamOf(r)
+		start = time.Now()
+		for range 2 {
+			_, ok, err := o.FirstEvent(func(Event) bool { return true })
+			assert.False(t, ok)
+			assert.NoError(t, err)
+			assert.Equal(t, 5*time.Second, time.Since(start), "after an event that does not count")
+		}
+		_ = w.Close()
+
 		head, err = Outcome{Response: &http.Response{StatusCode: 200, Body: http.NoBody}}.Await(4, never)
 		assert.NotNil(t, head)
 		assert.Equal(t, io.EOF, err)

@@ -1,6 +1,7 @@
 package redact_test
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -199,10 +200,7 @@ func TestTextsStayReadable(t *testing.T) {
 		"http://h.test/#a>b":                                      "http://h.test/",
 		`"" "http://h.test/a\u0020b?c=d"`:                         `"" "http://h.test/a%20b?c=xxxxx"`,
 	} {
-		if want == "" {
-			want = text
-		}
-		assert.Equal(t, want, redact.Text(errors.New(text)))
+		assert.Equal(t, cmp.Or(want, text), redact.Text(errors.New(text)))
 	}
 }
 
@@ -232,12 +230,9 @@ func TestShownParts(t *testing.T) {
 		"mailto:a@b":                        "mailto:xxxxx",
 		"/a?b=c":                            "/a?b=xxxxx",
 	} {
-		if want == "" {
-			want = text
-		}
 		u, err := url.Parse(text)
 		require.NoError(t, err)
-		assert.Equal(t, want, redact.URL(u))
+		assert.Equal(t, cmp.Or(want, text), redact.URL(u))
 	}
 	assert.Equal(t, "http://h.test/a?b=xxxxx", redact.URL(&url.URL{Scheme: "http", Opaque: "//h.test/a", RawQuery: "b=c"}))
 	assert.Equal(t, "http:/a", redact.URL(&url.URL{Scheme: "http", Opaque: "/a"}))

@@ -345,10 +345,8 @@ func TestBadPatterns(t *testing.T) {
 		"api.example.com:65536":   "has a port that is not",
 	} {
 		_, err := rulesFor([]string{key})
-		if assert.Error(t, err, "%q", key) {
-			assert.ErrorContains(t, err, why, "%q", key)
-			assert.ErrorContains(t, err, fmt.Sprintf("Hosts[%q]", rules.Shown(key)))
-		}
+		assert.ErrorContains(t, err, why, "%q", key)
+		assert.ErrorContains(t, err, fmt.Sprintf("Hosts[%q]", rules.Shown(key)))
 	}
 }
 

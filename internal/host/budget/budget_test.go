@@ -273,9 +273,7 @@ func TestBudgetConcurrently(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if most := 0.2*10_000 + 30 + 3*0.009; float64(taken) > most || taken < 500 {
-		t.Errorf("%d retries, want at most %v, and not few", taken, most)
-	}
+	assert.True(t, taken >= 500 && float64(taken) <= 0.2*10_000+30+3*0.009, "%d retries", taken)
 }
 
 func TestBudgetCosts(t *testing.T) {
@@ -284,9 +282,7 @@ func TestBudgetCosts(t *testing.T) {
 		b.Take(0, 0, Config{})
 	}
 	assert.Zero(t, testing.AllocsPerRun(100, func() { b.Take(0, 0, Config{}) }), "allocations for a retry that is refused")
-	if n := unsafe.Sizeof(Charge{}); n > 32 {
-		t.Errorf("%d bytes for a retry that is owed", n)
-	}
+	assert.LessOrEqual(t, unsafe.Sizeof(Charge{}), uintptr(32), "bytes for a retry that is owed")
 	assert.LessOrEqual(t, unsafe.Sizeof(b), uintptr(96), "bytes")
 }
 
@@ -310,9 +306,8 @@ func TestBudgetPart(t *testing.T) {
 		"by time alone":     {Config{Ratio: -1}, 3, 1, 10},
 	} {
 		got := tt.conf.Complete().ForMember(tt.processes)
-		if got.PerSecond != tt.perSecond || got.Burst != tt.burst || got.Ratio != tt.conf.Complete().Ratio || got.size == 0 || got.off {
-			t.Errorf("%s: %+v", name, got)
-		}
+		assert.Equal(t, []float64{tt.perSecond, tt.burst, tt.conf.Complete().Ratio}, []float64{got.PerSecond, got.Burst, got.Ratio}, name)
+		assert.True(t, got.size > 0 && !got.off, name)
 	}
 	assert.True(t, (Config{Ratio: -1, PerSecond: -1}).Complete().ForMember(50).off, "on")
 	// Fifty processes that ask all the time.
@@ -326,9 +321,7 @@ func TestBudgetPart(t *testing.T) {
 			}
 		}
 	}
-	if most := 50*10 + 3*1000; taken > most || taken < most-100 {
-		t.Errorf("%d retries in 1000 s, want nearly %d", taken, most)
-	}
+	assert.InDelta(t, 50*10+3*1000-50, taken, 50, "retries in 1000 s")
 }
 
 // A fleet that seems to be large for a moment does not give back what is used.

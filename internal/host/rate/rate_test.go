@@ -127,9 +127,7 @@ func taken(r *Rate, now instant.Instant) (n int) {
 func TestRateFromFleet(t *testing.T) {
 	r := sharedRate()
 	first, second := queue.NewWaiter(), queue.NewWaiter()
-	if a := r.Enter(sec, first); a != (queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + AnswerTime), Until: instant.At(sec + AnswerTime)}) {
-		t.Errorf("%+v", a)
-	}
+	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + AnswerTime), Until: instant.At(sec + AnswerTime)}, r.Enter(sec, first))
 	r.Enter(sec, second)
 	mustAskFor(t, r, sec, 2, 2)
 	r.Grant(sec+ms, 2, sec+50*ms, 30*ms, 0)
@@ -519,9 +517,7 @@ func TestRateOfAFleet(t *testing.T) {
 		}
 		assert.True(t, n >= 950 && n <= 1010, "seed %d: %d sends in 10 s", seed, n)
 		for m := range members {
-			if each[m] < 8 {
-				t.Errorf("seed %d: process %d has sent %d requests", seed, m, each[m])
-			}
+			assert.GreaterOrEqual(t, each[m], 8, "seed %d: requests of process %d", seed, m)
 		}
 	}
 }
