@@ -102,43 +102,6 @@ func TestNothingIsInheritedBehindDefaults(t *testing.T) {
 	assert.Equal(t, 6, again.Or(base).MaxAttempts, "a field that was emptied has its default")
 }
 
-// Classify and RetryAfter are asked in the order of the rules, each once.
-func TestClassifyAndRetryAfterCompose(t *testing.T) {
-	var asked string
-	rule := func(name string) Rule {
-		return Rule{
-			Classify:   func(classify.Outcome) classify.Class { asked += name; return classify.Unknown },
-			RetryAfter: func(classify.Outcome) (time.Duration, bool) { asked += name; return 0, false },
-		}
-	}
-	a, b, c := rule("a"), rule("b"), rule("c")
-	ended := Rule{Classify: classify.Default, RetryAfter: classify.RetryAfter}
-	for want, some := range map[string][]Rule{
-		"ab":  {a.Or(b), a.Or(b).Or(b), a.Or(b.Or(b)), a.Or(b).Or(a), a.Or(Rule{}).Or(b), a.Or(b).Or(Defaults()).Or(c), a.Or(b).Or(ended).Or(c)},
-		"abc": {a.Or(b).Or(c), a.Or(b.Or(c)), a.Or(b).Or(a.Or(c)), a.Or(b).Or(b.Or(c)).Or(a)},
-		"":    {ended.Or(a), Defaults().Or(a)},
-		"a":   {Rule{}.Or(a), a.Or(Defaults()), a.Or(ended).Or(b)},
-	} {
-		for i, r := range some {
-			asked = ""
-			r.Classify(classify.Outcome{})
-			assert.Equal(t, want, asked, "Classify of rule %d of %q", i, want)
-			asked = ""
-			r.RetryAfter(classify.Outcome{})
-			assert.Equal(t, want, asked, "RetryAfter of rule %d of %q", i, want)
-		}
-	}
-	assert.Nil(t, Rule{}.Or(Rule{}).Classify)
-	replaced := a.Or(b)
-	replaced.Classify, asked = c.Classify, ""
-	replaced.Classify(classify.Outcome{})
-	assert.Equal(t, "c", asked)
-	known := Rule{Classify: classify.OnStatus(classify.Final, 404)}.Or(Rule{Classify: classify.OnStatus(classify.Refused, 423)})
-	locked := classify.Outcome{Response: &http.Response{StatusCode: 423}}
-	assert.Equal(t, classify.Refused, known.Classify(locked), "functions with the same code are different")
-	assert.Zero(t, testing.AllocsPerRun(100, func() { known.Classify(locked) }))
-}
-
 func TestOrForgetsNoField(t *testing.T) {
 	typ := reflect.TypeFor[Rule]()
 	mine := fill(t, typ, 1).Interface().(Rule)

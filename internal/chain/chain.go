@@ -16,26 +16,17 @@ func Classify(first, next classify.Func) classify.Func {
 	return classifierOf(join(Classifiers(first), Classifiers(next), classify.Default))
 }
 
-// WithoutDefault returns f without [classify.Default] at its end, and nil if nothing else is in it.
+// WithoutDefault returns f without [classify.Default], and nil if nothing else is in it.
 func WithoutDefault(f classify.Func) classify.Func {
-	all := Classifiers(f)
-	if n := len(all); n > 0 && SameCode(all[n-1], classify.Default) {
-		all = all[:n-1]
-	}
-	return classifierOf(all)
+	isDefault := func(f classify.Func) bool { return SameCode(f, classify.Default) }
+	return classifierOf(slices.DeleteFunc(slices.Clone(Classifiers(f)), isDefault))
 }
 
 // RetryAfter returns a function that asks first, and then next if first knows no wait. Either may be nil.
 // Nothing is asked after [classify.RetryAfter].
 func RetryAfter(first, next classify.RetryAfterFunc) classify.RetryAfterFunc {
 	all := join(Readers(first), Readers(next), classify.RetryAfter)
-	switch len(all) {
-	case 0:
-		return nil
-	case 1:
-		return all[0]
-	}
-	return readers(all).ask
+	return only(all, readers(all).ask)
 }
 
 // Classifiers returns the functions that f asks.
@@ -48,14 +39,17 @@ func Readers(f classify.RetryAfterFunc) []classify.RetryAfterFunc {
 	return partsOf(f, readers(nil).ask, func(q error) { f(classify.Outcome{Err: q}) })
 }
 
-func classifierOf(all []classify.Func) classify.Func {
+func classifierOf(all []classify.Func) classify.Func { return only(all, classifiers(all).ask) }
+
+// only returns nil if there are no functions, a single function itself, and ask for more than one.
+func only[F any](all []F, ask F) (none F) {
 	switch len(all) {
 	case 0:
-		return nil
+		return none
 	case 1:
 		return all[0]
 	}
-	return classifiers(all).ask
+	return ask
 }
 
 // A question asks a chain for its functions. It is the error of an outcome, which only chains get.
@@ -67,8 +61,7 @@ type classifiers []classify.Func
 
 func (all classifiers) ask(o classify.Outcome) classify.Class {
 	if q, ok := o.Err.(*question[classify.Func]); ok {
-		q.all = all
-		return classify.Unknown
+		q.all, all = all, nil // the functions are not asked
 	}
 	for _, f := range all {
 		if c := f(o); c != classify.Unknown {
@@ -82,8 +75,7 @@ type readers []classify.RetryAfterFunc
 
 func (all readers) ask(o classify.Outcome) (time.Duration, bool) {
 	if q, ok := o.Err.(*question[classify.RetryAfterFunc]); ok {
-		q.all = all
-		return 0, false
+		q.all, all = all, nil
 	}
 	for _, f := range all {
 		if wait, ok := f(o); ok {
