@@ -133,9 +133,7 @@ func TestOutageLapses(t *testing.T) {
 	var h Host
 	reported(t, &h, start, start-3*sec)
 	assert.False(t, fails(&h, start+sec, 7, 10, start-3*sec, 50), "a second outage")
-	if granted, _ := h.Probe(start+50*sec, 9, 50); !granted || !h.IsDown((start+50*sec).Add(DownTime)-1) {
-		t.Error("the probe does not make it last")
-	}
+	assert.True(t, probes(&h, start+50*sec, 9, 50) && h.IsDown((start+50*sec).Add(DownTime)-1), "the probe does not make it last")
 	assert.False(t, h.IsDown((start + 50*sec).Add(DownTime)), "down for ever")
 	assert.False(t, h.Working((start+50*sec).Add(DownTime), 8), "the success is news although the outage has lapsed")
 }
@@ -256,9 +254,8 @@ func TestTokensKeepTheRate(t *testing.T) {
 		for i := range at {
 			require.False(t, i > 0 && at[i] < at[i-1], "seed %d: tokens out of order", seed)
 			x := float64(at[i]-begin.Since())/float64(each) - float64(i)
-			if latest = max(latest, x); latest-x+1 > float64(burst)+1e-6 {
-				t.Fatalf("seed %d: %v more tokens than the rate until %v; %v per second, burst %d", seed, latest-x+1, at[i], perSecond, burst)
-			}
+			latest = max(latest, x)
+			require.LessOrEqual(t, latest-x+1, float64(burst)+1e-6, "seed %d: tokens until %v; %v per second, burst %d", seed, at[i], perSecond, burst)
 		}
 		assert.GreaterOrEqual(t, float64(len(at)), 0.9*(perSecond*now.Sub(begin).Seconds()), "seed %d: %d tokens", seed, len(at))
 	}
@@ -276,9 +273,8 @@ func TestTokensOfDifferentRates(t *testing.T) {
 				tokens.Take(now, slow, 1, 1)
 			}
 			got, _, _, again := tokens.Take(now, fast, 1, 20)
-			if n += got; got == 0 && again > sec {
-				t.Errorf("%v per second beside %v: again after %v", fast, slow, again)
-			}
+			n += got
+			assert.True(t, got > 0 || again <= sec, "%v per second beside %v: again after %v", fast, slow, again)
 		}
 		assert.True(t, n >= int(20*fast/2) && n <= int(20.5*fast), "%v per second beside %v: %d tokens in 20 s", fast, slow, n)
 	}
@@ -287,12 +283,10 @@ func TestTokensOfDifferentRates(t *testing.T) {
 	for range 2 {
 		tokens.Take(start, 1.0/60, 1, 1)
 	}
-	if n, _, _, again := tokens.Take(start, fast, 1, 1); n != 0 || again > sec {
-		t.Errorf("%d tokens, again after %v", n, again)
-	}
-	if n, first, _, _ := tokens.Take(start+sec, fast, 1, 1); n != 1 || first > start+sec {
-		t.Errorf("%d tokens at %v", n, first-start)
-	}
+	n, _, _, again := tokens.Take(start, fast, 1, 1)
+	assert.True(t, n == 0 && again <= sec, "%d tokens, again after %v", n, again)
+	n, first, _, _ := tokens.Take(start+sec, fast, 1, 1)
+	assert.True(t, n == 1 && first <= start+sec, "%d tokens at %v", n, first-start)
 }
 
 func TestTokensAtTheLimits(t *testing.T) {
@@ -346,22 +340,15 @@ func TestTurns(t *testing.T) {
 	var last time.Duration
 	for member := range int64(members - 1) {
 		granted, wait := h.Probe(now, member+1, members)
-		switch {
-		case granted:
-			t.Fatal("two probes at a time")
-		case member == 0 && wait != ProbeGap:
-			t.Errorf("the first waits %v", wait)
-		case member > 0 && wait != min(last+AskEach, members*AskEach):
-			t.Fatalf("waits %v, the member before %v", wait, last)
-		}
+		require.False(t, granted, "two probes at a time")
+		require.Equal(t, max(ProbeGap, min(last+AskEach, members*AskEach)), wait, "the member before waits %v", last)
 		last = wait
 	}
 	// After a success they begin anew.
 	h.Working(now, 0)
 	h.Probe(now.Add(time.Second), 1, members)
-	if _, wait := h.Probe(now.Add(time.Second), 2, members); wait != ProbeGap {
-		t.Errorf("waits %v in the next outage", wait)
-	}
+	_, wait := h.Probe(now.Add(time.Second), 2, members)
+	assert.Equal(t, ProbeGap, wait, "the wait in the next outage")
 }
 
 // A member whose probe failed comes after a member that has sent none and that asks.
@@ -506,9 +493,8 @@ func TestRepay(t *testing.T) {
 			a := answers[0]
 			if n := int(a.Amount); n > 0 {
 				last, total = now.Add(a.First+time.Duration(n-1)*a.Every), total+n
-			} else if a.Wait <= 0 || a.Wait > FirstAhead {
-				t.Fatalf("again after %v", a.Wait)
 			}
+			require.Equal(t, a.Amount == 0, a.Wait > 0 && a.Wait <= FirstAhead, "again after %v", a.Wait)
 		}
 		take(0, 0)
 		begin := now
@@ -526,9 +512,7 @@ func TestRepay(t *testing.T) {
 		now = now.Add(time.Hour)
 		take(row.spent, each)
 		take(0, 0)
-		if debt := r.rates[0].tokens.debt; debt > 0 {
-			t.Errorf("%v spent: a debt of %v is left", row.spent, debt)
-		}
+		assert.LessOrEqual(t, r.rates[0].tokens.debt, time.Duration(0), "%v spent", row.spent)
 	}
 }
 
