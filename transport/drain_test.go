@@ -3,7 +3,9 @@ package transport_test
 import (
 	"io"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,4 +81,45 @@ func TestClassifierOfABadBody(t *testing.T) {
 		require.NoError(t, err)
 		assert.PanicsWithValue(t, "bad body", func() { _, _ = resp.Body.Read(make([]byte, 1)) }, "as without a look")
 	})
+}
+
+// The decoder of a base may not be closed during a Read. After its text only the end of its context
+// ends a Read.
+func TestDecoderIsNotClosedDuringARead(t *testing.T) {
+	text := strings.Repeat("text", 200)
+	for name, row := range map[string]struct {
+		rule   policy.Rule
+		status int
+		cut    error // after the first text; nil: none
+		want   error
+	}{
+		"a stall":             {policy.Rule{StallTimeout: time.Second}, 200, nil, policy.ErrStallTimeout},
+		"a cut, then silence": {policy.Rule{}, 200, io.ErrUnexpectedEOF, io.ErrUnexpectedEOF},
+		"an error page":       {policy.Rule{AttemptTimeout: time.Hour}, 503, nil, nil},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			base := numbered(func(req *http.Request, n int) (*http.Response, error) {
+				var reading atomic.Bool
+				source := io.MultiReader(strings.NewReader(text), readFunc(func([]byte) (int, error) {
+					if n == 1 && row.cut != nil {
+						return 0, row.cut
+					}
+					<-req.Context().Done()
+					return 0, req.Context().Err()
+				}))
+				resp := newResponse(req, row.status, badBody{func(p []byte) (int, error) {
+					reading.Store(true)
+					defer reading.Store(false)
+					return source.Read(p)
+				}, func() { assert.False(t, reading.Load(), "a Close during a Read") }})
+				if resp.Uncompressed = true; n > 1 && row.status == 503 {
+					return play(req, status(200).Body(text))
+				}
+				return resp, nil
+			})
+			got := do(over(t, transport.Config{Rule: row.rule}, base), newRequest(t, http.MethodGet, "http://h.test/", nil))
+			assert.ErrorIs(t, got.err, row.want)
+			assert.Equal(t, text, got.body)
+		})
+	}
 }

@@ -245,18 +245,18 @@ func (o *Outgoing) end(resp *http.Response, err error) (got *http.Response, _, b
 		// A tunnel ends with the caller's context, as it does without aplomb. The
 		// body of a tunnel that has no Write, as in net/http, can be wrapped.
 		if _, writes := resp.Body.(io.Writer); !writes {
-			o.body = attemptBody{resp.Body, a}
+			o.body = attemptBody{resp.Body, a, resp.Uncompressed}
 			resp.Body = &o.body
 		}
 	case a.quiet > 0 && !replay.SmallInMemory(resp.Body):
 		b := &o.more.body
-		b.attemptBody, b.left = attemptBody{resp.Body, a}, a.quiet
+		b.attemptBody, b.left = attemptBody{resp.Body, a, resp.Uncompressed}, a.quiet
 		resp.Body = b
 		a.mu.Lock()
 		a.body = b
 		a.mu.Unlock()
 	default:
-		o.body = attemptBody{resp.Body, a}
+		o.body = attemptBody{resp.Body, a, resp.Uncompressed}
 		resp.Body = &o.body
 	}
 	return resp, err, nil

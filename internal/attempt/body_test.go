@@ -215,13 +215,13 @@ func TestBodyOfAnAttempt(t *testing.T) {
 		assert.NoError(t, a.outcome(&http.Response{Body: body("x")}))
 		clock := instant.NewClock()
 		a.pool, a.clock = p, &clock
-		row.do(&attemptBody{io.NopCloser(strings.NewReader("news")), a})
+		row.do(&attemptBody{io.NopCloser(strings.NewReader("news")), a, false})
 		assert.Equal(t, row.ends, a.Err() != nil, name)
 		assert.Equal(t, row.hears, p.Heard() != 0, name)
 	}
 	a := attemptOf(t.Context(), hourly)
-	_, _ = io.ReadAll(&attemptBody{body("news"), a}) // nobody listens
-	b := &attemptBody{&scripted{close: func() { panic("close") }}, attemptOf(t.Context(), hourly)}
+	_, _ = io.ReadAll(&attemptBody{body("news"), a, false}) // nobody listens
+	b := &attemptBody{&scripted{close: func() { panic("close") }}, attemptOf(t.Context(), hourly), false}
 	assert.Panics(t, func() { _ = b.Close() })
 	assert.Error(t, b.ctx.Err())
 }

@@ -313,10 +313,12 @@ func (a *attemptContext) bound() (d time.Duration, tooLate error) {
 
 // An attemptBody is the body of the response to a timed attempt. It frees the attempt's
 // context when the body has ended or is closed. If that is during a Read, the end of the context
-// comes first, because the base's Close may wait for the Read.
+// comes first, because the base's Close may wait for the Read. A decoder may not bear a Close during
+// a Read at all, so the Read closes it then.
 type attemptBody struct {
 	io.ReadCloser
-	ctx *attemptContext
+	ctx          *attemptContext
+	decompressed bool
 }
 
 const (
@@ -326,10 +328,14 @@ const (
 
 func (b *attemptBody) Read(p []byte) (int, error) {
 	if b.ctx.use.Or(inRead)&inClose != 0 {
-		b.ctx.happens(leaves, nil)
+		if b.ctx.happens(leaves, nil); b.decompressed {
+			return 0, http.ErrBodyReadAfterClose
+		}
 	}
 	n, err := b.ReadCloser.Read(p)
-	b.ctx.use.And(^uint32(inRead))
+	if b.ctx.use.And(^uint32(inRead))&inClose != 0 && b.decompressed {
+		_ = b.ReadCloser.Close()
+	}
 	if n > 0 && b.ctx.pool != nil {
 		b.ctx.pool.Hear(b.ctx.clock.Now())
 	}
@@ -347,7 +353,9 @@ func (b *attemptBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 
 func (b *attemptBody) Close() error {
 	if b.ctx.use.Or(inClose)&inRead != 0 {
-		b.ctx.happens(leaves, nil)
+		if b.ctx.happens(leaves, nil); b.decompressed {
+			return nil
+		}
 	}
 	defer b.ctx.happens(leaves, nil)
 	return b.ReadCloser.Close()

@@ -69,9 +69,10 @@ func KeepWithin(ctx context.Context, resp *http.Response, until time.Time) *http
 // needs neither a goroutine nor a timer.
 //
 // The Close of net/http's bodies ends a Read. But if net/http decompresses a body, the Close
-// waits for a Read that waits for the first bytes, and only the end of the context ends that
-// Read. So such a body is read only if its Close ends the context of its attempt, or if the
-// caller has a deadline. Before Go 1.27, a Close without a read costs a connection of HTTP/1.
+// waits for a Read that waits for the first bytes. The decoder of another base may not bear a Close
+// during a Read at all. Only the end of the context ends the Read of a decompressed body. So such a
+// body is read only if its Close ends the context of its attempt, or if the caller has a deadline,
+// which ends the Read then. Before Go 1.27, a Close without a read costs a connection of HTTP/1.
 //
 // A panic in the Read or the Close ends the drain and goes no further, because the
 // caller never gets this body and the retry does not depend on it.
@@ -98,7 +99,9 @@ func DrainWithin(ctx context.Context, resp *http.Response, until time.Time, w io
 	if Sleep(ctx, limit, d.done) {
 		return d.whole
 	}
-	go d.Close()
+	if timed || !resp.Uncompressed {
+		go d.Close()
+	}
 	return false
 }
 

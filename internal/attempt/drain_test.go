@@ -124,7 +124,7 @@ func TestDrain(t *testing.T) {
 				b, w, began := &scripted{read: row.read, close: row.close}, new(bytes.Buffer), time.Now()
 				resp := &http.Response{Body: b, ContentLength: row.length, Uncompressed: row.zipped}
 				if row.timed {
-					resp.Body = &attemptBody{b, attemptOf(ctx, hourly)}
+					resp.Body = &attemptBody{ReadCloser: b, ctx: attemptOf(ctx, hourly)}
 				}
 				whole := DrainWithin(ctx, resp, until, w)
 				assert.Equal(t, row.took, time.Since(began))
@@ -148,7 +148,7 @@ func TestCloseDuringARead(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a := attemptOf(t.Context(), hourly)
 			wait := func() { <-a.Done() }
-			b := &attemptBody{&scripted{read: func([]byte) (int, error) { wait(); return 0, a.Err() }, close: wait}, a}
+			b := &attemptBody{&scripted{read: func([]byte) (int, error) { wait(); return 0, a.Err() }, close: wait}, a, false}
 			began, calls := time.Now(), map[string]func(){"Read": func() { _, _ = b.Read(nil) }, "Close": func() { _ = b.Close() }}
 			go calls[first]()
 			synctest.Wait()
@@ -159,6 +159,16 @@ func TestCloseDuringARead(t *testing.T) {
 			}
 			assert.ErrorIs(t, a.Err(), context.Canceled)
 			assert.Zero(t, time.Since(began))
+			src := &scripted{read: func([]byte) (int, error) { wait(); return 0, io.EOF }}
+			a = attemptOf(t.Context(), hourly)
+			b = &attemptBody{src, a, true}
+			go func() { _, _ = b.Read(nil) }()
+			synctest.Wait()
+			assert.NoError(t, b.Close())
+			synctest.Wait()
+			assert.EqualValues(t, 1, src.closes.Load(), "times closed, by the Read")
+			_, err := b.Read(nil)
+			assert.Equal(t, http.ErrBodyReadAfterClose, err)
 		})
 	}
 }
@@ -172,7 +182,7 @@ func TestDrainOfABodyInMemory(t *testing.T) {
 		want bool
 	}{
 		"plain":          {small(), true},
-		"of an attempt":  {&attemptBody{small(), attemptOf(t.Context(), hourly)}, true},
+		"of an attempt":  {&attemptBody{ReadCloser: small(), ctx: attemptOf(t.Context(), hourly)}, true},
 		"that may stall": {watched, true},
 		"with its slot":  {&slotBody{ReadCloser: &attemptBody{ReadCloser: small()}}, true},
 		"large":          {io.NopCloser(bytes.NewReader(make([]byte, replay.Small+1))), false},
@@ -185,7 +195,7 @@ func TestDrainOfABodyInMemory(t *testing.T) {
 	assert.True(t, DrainWithin(t.Context(), &http.Response{Body: small(), ContentLength: -1}, time.Time{}, &w))
 	assert.Equal(t, "news", w.String())
 	a := attemptOf(t.Context(), hourly)
-	assert.True(t, DrainWithin(t.Context(), &http.Response{Body: &attemptBody{small(), a}}, time.Time{}, io.Discard))
+	assert.True(t, DrainWithin(t.Context(), &http.Response{Body: &attemptBody{ReadCloser: small(), ctx: a}}, time.Time{}, io.Discard))
 	assert.Error(t, a.Err(), "its body is closed")
 	assert.False(t, DrainWithin(t.Context(), &http.Response{Body: small()}, time.Time{}, full{}))
 }

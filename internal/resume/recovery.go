@@ -21,6 +21,8 @@ type recovery struct {
 	last   *http.Response          // that continued the body; nil: none did
 	cancel context.CancelCauseFunc // ends the last request and its response; nil: none; guarded by mu
 
+	decompressed bool // the parts are
+
 	until time.Time // when the Read ends at the latest
 	timer *time.Timer
 	late  bool // the Read took too long; guarded by mu
@@ -30,7 +32,7 @@ type recovery struct {
 func (b *Body) makeRecovery() *recovery {
 	if b.recovery == nil {
 		b.mu.Lock()
-		b.recovery = &recovery{start: b.begin}
+		b.recovery = &recovery{start: b.begin, decompressed: b.resp.Uncompressed}
 		b.mu.Unlock()
 	}
 	return b.recovery
@@ -47,7 +49,7 @@ func (b *Body) beginRead() {
 }
 
 // giveUp ends a Read that took too long. It closes the part as well, because a base transport may
-// ignore the context.
+// ignore the context. But a decoder may not bear a Close during a Read.
 func (b *Body) giveUp() {
 	b.mu.Lock()
 	part, cancel := b.part, b.recovery.cancel
@@ -57,6 +59,9 @@ func (b *Body) giveUp() {
 		return // the body ended in the same moment
 	}
 	cancel(ErrLate)
+	if b.recovery.decompressed {
+		return
+	}
 	defer func() { _ = recover() }() // a panic would end the process here
 	_ = part.Close()
 }

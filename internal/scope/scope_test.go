@@ -84,12 +84,8 @@ func TestKey(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			assert.Equal(t, tt.same, Key(seed, tt.a) == Key(seed, tt.b), "the same scope")
-			if got := Text(tt.a) == Text(tt.b); got != tt.same {
-				t.Errorf("the same text: %v, want %v; %q and %q", got, tt.same, Text(tt.a), Text(tt.b))
-			}
-			if (Text(tt.a) == "") != (Key(seed, tt.a) == 0) {
-				t.Errorf("the text is %q", Text(tt.a))
-			}
+			assert.Equal(t, tt.same, Text(tt.a) == Text(tt.b), "the same text: %q and %q", Text(tt.a), Text(tt.b))
+			assert.Equal(t, Key(seed, tt.a) == 0, Text(tt.a) == "", "no text, as there is no key")
 		})
 	}
 	for _, name := range keyHeaders {

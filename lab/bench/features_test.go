@@ -314,17 +314,13 @@ func (f *feature) evidence() string {
 // moduleDir is where the source of a module is.
 func moduleDir(t *testing.T, module string) string {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
-	if err != nil {
-		t.Fatal(module, err)
-	}
+	require.NoError(t, err, module)
 	return strings.TrimSpace(string(out))
 }
 
 func moduleVersion(t *testing.T, module string) string {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module).Output()
-	if err != nil {
-		t.Fatal(module, err)
-	}
+	require.NoError(t, err, module)
 	return strings.TrimSpace(string(out))
 }
 

@@ -74,9 +74,8 @@ func TestUpload(t *testing.T) {
 	for _, l := range compared() {
 		t.Run(l.name, func(t *testing.T) {
 			for _, from := range []kind{fromPipe, fromFile} {
-				if _, err := upload(&l, 100<<10, from); err != nil {
-					t.Error(from, err)
-				}
+				_, err := upload(&l, 100<<10, from)
+				assert.NoError(t, err, from)
 			}
 		})
 	}
@@ -114,9 +113,7 @@ func TestQuartiles(t *testing.T) {
 // the difference stays.
 func TestDifferencesArePaired(t *testing.T) {
 	floor, call := []float64{100, 900, 110}, []float64{130, 930, 140}
-	if d := differences(call, floor); d[0] != 30 || d[1] != 30 || d[2] != 30 {
-		t.Errorf("differences %v", d)
-	}
+	assert.Equal(t, []float64{30, 30, 30}, differences(call, floor))
 }
 
 func TestWhole(t *testing.T) {

@@ -269,9 +269,8 @@ func TestWaysBack(t *testing.T) {
 	t.Run("no connection", func(t *testing.T) {
 		measure(t, with(policy.Rule{}), faults.Script(faults.ConnRefused(), faults.Pass()), func(t *testing.T, send program, server *faults.Transport) {
 			r := send(t.Context(), http.MethodPost, url, []byte("an order"))
-			if n := len(server.Records()); n != 2 || r.status != 200 {
-				t.Errorf("sent %d times, %d", n, r.status)
-			}
+			assert.Len(t, server.Records(), 2, "requests")
+			assert.Equal(t, 200, r.status)
 		})
 	})
 	t.Run("Idempotent", func(t *testing.T) {
@@ -284,9 +283,8 @@ func TestWaysBack(t *testing.T) {
 	t.Run("API", func(t *testing.T) {
 		measure(t, with(profile.API()), busy, func(t *testing.T, send program, server *faults.Transport) {
 			r := send(t.Context(), http.MethodPost, url, []byte("an order"))
-			if n := len(server.Records()); n != 2 || r.status != 200 {
-				t.Errorf("sent %d times, %d", n, r.status)
-			}
+			assert.Len(t, server.Records(), 2, "requests")
+			assert.Equal(t, 200, r.status)
 		})
 	})
 	t.Run("ShareRetryAfter", func(t *testing.T) {

@@ -159,9 +159,8 @@ func TestTimeoutOfTheClient(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			measure(t, row.build, faults.Script(faults.Hang(), faults.Status(200)), func(t *testing.T, send program, server *faults.Transport) {
 				r := send(t.Context(), http.MethodGet, url, nil)
-				if got := len(server.Records()); got != row.attempts || (r.err != nil) != row.fails {
-					t.Errorf("%d attempts, %+v", got, r)
-				}
+				assert.Len(t, server.Records(), row.attempts, "attempts")
+				assert.Equal(t, row.fails, r.err != nil, "%+v", r)
 			})
 		})
 	}

@@ -209,9 +209,7 @@ func TestHeimdall(t *testing.T) {
 		})
 		return n
 	}
-	if before, after := sent(heimdall.before), sent(heimdall.after); before != 1 || after != 5 {
-		t.Errorf("a GET that gets 429 was sent %d times before, %d after", before, after)
-	}
+	assert.Equal(t, [2]int{1, 5}, [2]int{sent(heimdall.before), sent(heimdall.after)}, "how often a GET that gets 429 is sent, before and after")
 }
 
 // TestRestyErrorCondition: AddRetryAfterErrorCondition retries a 404.

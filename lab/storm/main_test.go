@@ -118,9 +118,7 @@ func TestLostProcess(t *testing.T) {
 	}
 	c.began = time.Now()
 	c.children[1].kill()
-	if err := c.play(t.Context()); err == nil || !strings.Contains(err.Error(), "has ended") {
-		t.Errorf("%v", err)
-	}
+	assert.ErrorContains(t, c.play(t.Context()), "has ended")
 }
 
 // The progress has the rates of the last 5 s.

@@ -141,9 +141,7 @@ func TestLimiterUp(t *testing.T) {
 	mustAsk(t, g, askAt)
 	g.Up(askAt, askAt+spread)
 	assert.True(t, first.woken() && !second.woken(), "the first waiter was not woken, or not alone")
-	if a := first.enter(askAt); a.Ask != askAt+spread || a.Until != askAt+spread {
-		t.Errorf("%+v", a)
-	}
+	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: askAt + spread, Until: askAt + spread}, first.enter(askAt))
 	first.mustWait(askAt+spread-1, askAt+spread)
 	mustNotAsk(t, g, askAt+spread-1)
 	assert.False(t, g.Permit(askAt, true, 0), "a permit is kept until the return")
@@ -166,9 +164,8 @@ func TestLimiterUpAtAnyTime(t *testing.T) {
 		if tt.opens > cutAt {
 			v.mustWait(cutAt, tt.opens)
 		}
-		if v.mustGo(tt.opens); g.State().CircuitOpen {
-			t.Errorf("%s: closed", name)
-		}
+		v.mustGo(tt.opens)
+		assert.False(t, g.State().CircuitOpen, "%s: open", name)
 	}
 	var g Limiter // an open circuit stays as it is
 	g.Up(0, instant.At(time.Hour))
@@ -216,9 +213,7 @@ func TestLimiterContradicts(t *testing.T) {
 		}
 		g.Down(cutAt, 9*sec)
 		v.end(cutAt+ms, Success)
-		if g.State().CircuitOpen == tt.opens {
-			t.Errorf("%+v: open %v", tt, g.State().CircuitOpen)
-		}
+		assert.NotEqual(t, tt.opens, g.State().CircuitOpen, "%+v: open", tt)
 		wantNews(t, &g, News{Working: tt.opens})
 	}
 }

@@ -106,20 +106,15 @@ func TestLimiterWaitsForTheRate(t *testing.T) {
 	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: sec, Until: sec, ForRate: true, NoToken: true}, a.enter(0))
 	g.WakeFirst()
 	assert.True(t, a.woken())
-	if got := b.enter(0); got.Verb != queue.Wait || got.Ask != instant.Never || !got.ForRate || got.Until != 2*sec {
-		t.Errorf("%+v", got)
-	}
+	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: instant.Never, ForRate: true, NoToken: true, Until: 2 * sec}, b.enter(0))
 	assert.Equal(t, [2]int{9, 0}, [2]int{g.State().InFlight, g.State().Waiting}, "in flight, waiting")
 	assert.Equal(t, 1, g.Wants(), "there is one slot")
 	b.mustWait(sec, instant.Never) // a is first still
 	a.mustGo(sec)
 	b.woken()
-	if got := b.enter(sec); got.Verb != queue.Wait || got.Ask != 2*sec || got.ForRate {
-		t.Errorf("the rate comes first: %+v", got)
-	}
-	if got := b.enter(2 * sec); got.Verb != queue.Wait || got.Ask != instant.Never || got.ForRate || got.Until != 0 {
-		t.Errorf("the limit is used up: %+v", got)
-	}
+	got := b.enter(sec)
+	assert.True(t, got.Verb == queue.Wait && got.Ask == 2*sec && !got.ForRate, "the rate comes first: %+v", got)
+	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: instant.Never}, b.enter(2*sec), "the limit is used up")
 	assert.Equal(t, [2]int{10, 1}, [2]int{g.State().InFlight, g.State().Waiting}, "in flight, waiting")
 	assert.EqualValues(t, 2*sec, g.RateTime(5*sec), "waited for the rate")
 

@@ -43,9 +43,7 @@ func TestLimiterOldRequests(t *testing.T) {
 	probe := visit(t, &g)
 	probe.mustWait(instant.At(now), instant.At(now+probeGap))
 	slow.end(instant.At(now+1), Success)
-	if got := g.State(); !got.CircuitOpen {
-		t.Errorf("opened by an old request: %+v", got)
-	}
+	assert.True(t, g.State().CircuitOpen, "closed by an old request")
 	assert.True(t, probe.woken(), "the probe was not woken")
 	probe.mustGo(instant.At(now + 1))
 	slower.end(instant.At(now+2), Success)
@@ -216,9 +214,7 @@ func TestLimiterDoneTwice(t *testing.T) {
 	v.end(0, Success)
 	g.End(0, &Slot{}, Neutral)
 	g.Result(0, &Slot{}, Failed)
-	if got := g.State(); got.InFlight != 0 || got.Limit != 10 {
-		t.Errorf("%+v", got)
-	}
+	assert.Equal(t, [2]int{0, 10}, [2]int{g.State().InFlight, g.State().Limit}, "in flight, limit")
 }
 
 // End leaves a concurrency limit as Result and Done leave it, whatever has happened before.

@@ -261,9 +261,7 @@ func openCircuit(t *testing.T, g *Limiter, at instant.Instant) {
 	for _, v := range fill(t, g, at.Add(-2*time.Second), 10) {
 		v.end(at, Lost)
 	}
-	if !g.State().CircuitOpen {
-		t.Fatalf("not closed: %+v", g.State())
-	}
+	assert.True(t, g.State().CircuitOpen, "open")
 }
 
 func wantLimit(t *testing.T, g *Limiter, want int) {

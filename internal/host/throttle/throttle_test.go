@@ -43,9 +43,7 @@ func TestThrottleHoldsAScope(t *testing.T) {
 	var c Throttle
 	assert.True(t, c.Quiet(), "new and not quiet")
 	mustPass(t, &c, 0, 1, nil)
-	if got := c.Hold(0, 1, sec, exact, 0); got != sec {
-		t.Errorf("held until %v", got)
-	}
+	assert.EqualValues(t, sec, c.Hold(0, 1, sec, exact, 0))
 	assert.False(t, c.Quiet(), "quiet with a hold")
 	mustHold(t, &c, 1, 1, nil, sec)
 	mustHold(t, &c, sec-1, 1, nil, sec)

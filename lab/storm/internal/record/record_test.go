@@ -28,14 +28,11 @@ func TestFigures(t *testing.T) {
 	for _, back := range []time.Duration{0, 3 * time.Second, 30 * time.Second} {
 		f := made(back).Figures()
 		// A window of 2 s that lacks a tenth of a second still has 95 %.
-		if diff := back - f.Recovered; diff < 0 || diff > Step {
-			t.Errorf("back after %v, want %v", f.Recovered, back)
-		}
+		assert.InDelta(t, back-Step/2, f.Recovered, float64(Step/2), "back")
 		assert.Equal(t, 10*time.Millisecond, f.P50, "p50")
 	}
-	if f := made(36 * time.Second).Figures(); f.Recovered >= 0 || f.P50 != 0 {
-		t.Errorf("back after %v, too late to say so", f.Recovered)
-	}
+	f := made(36 * time.Second).Figures()
+	assert.True(t, f.Recovered < 0 && f.P50 == 0, "back after %v, too late to say so", f.Recovered)
 }
 
 func TestDip(t *testing.T) {
