@@ -159,10 +159,10 @@ func TestCloseDuringARead(t *testing.T) {
 			}
 			assert.ErrorIs(t, a.Err(), context.Canceled)
 			assert.Zero(t, time.Since(began))
-			src := &scripted{read: func([]byte) (int, error) { wait(); return 0, io.EOF }}
-			a = attemptOf(t.Context(), hourly)
-			b = &attemptBody{src, a, true}
-			go func() { _, _ = b.Read(nil) }()
+			other := attemptOf(t.Context(), hourly)
+			src := &scripted{read: func([]byte) (int, error) { <-other.Done(); return 0, io.EOF }}
+			b = &attemptBody{src, other, true}
+			go func(b io.Reader) { _, _ = b.Read(nil) }(b)
 			synctest.Wait()
 			assert.NoError(t, b.Close())
 			synctest.Wait()

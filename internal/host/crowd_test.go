@@ -108,9 +108,7 @@ func TestCrowd(t *testing.T) {
 			check := func(what string, event func()) {
 				t.Helper()
 				wakes, touched := c.work(event)
-				if wakes > 2 || touched > 6 {
-					t.Errorf("%s: %s wakes %d waiters and touches %d", name, what, wakes, touched)
-				}
+				assert.True(t, wakes <= 2 && touched <= 6, "%s: %s wakes %d waiters and touches %d", name, what, wakes, touched)
 				if asked, gone := c.settle(now, n/10); asked > 2*gone+2 {
 					t.Errorf("%s: %d waiters ask after %s, and %d are gone", name, asked, what, gone)
 				}

@@ -199,9 +199,8 @@ func TestHeimdall(t *testing.T) {
 		})
 		return took
 	}
-	if before, after := elapsed(heimdall.before), elapsed(heimdall.after); before < time.Second || after > 50*time.Millisecond {
-		t.Errorf("a request with 50 ms took %v before, %v after", before, after)
-	}
+	before, after := elapsed(heimdall.before), elapsed(heimdall.after)
+	assert.True(t, before >= time.Second && after <= 50*time.Millisecond, "a request with 50 ms took %v before, %v after", before, after)
 	sent := func(build func(*testing.T, http.RoundTripper) program) (n int) {
 		measure(t, build, faults.Script(faults.Status(429)), func(t *testing.T, send program, server *faults.Transport) {
 			send(t.Context(), http.MethodGet, url, nil)

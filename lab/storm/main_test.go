@@ -47,9 +47,8 @@ func TestExperiment(t *testing.T) {
 		}
 		for _, r := range played(t, how+" -clients 30 -think 500ms -steady 2s -frozen 2s -watched 10s -strategies google,own,shared") {
 			// The bounds are loose. The test is about all parts working together.
-			if f := r.Figures(); f.Peak == 0 || f.SentFrozen == 0 || f.LastGood < 0.3 {
-				t.Errorf("%s: %s: %+v", how, r.Name, f)
-			}
+			f := r.Figures()
+			assert.True(t, f.Peak > 0 && f.SentFrozen > 0 && f.LastGood >= 0.3, "%s: %s: %+v", how, r.Name, f)
 			// A frozen server sees no request. After the resume it sees those that waited.
 			var total int
 			for i, s := range r.Samples {
@@ -187,9 +186,8 @@ func TestWritable(t *testing.T) {
 	assert.NoError(t, writable(filepath.Join(dir, "a", "b")))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	err := run(t.Context(), []string{"-out", filepath.Join(dir, "file", "x")}, io.Discard, io.Discard)
-	if err == nil || !strings.HasPrefix(err.Error(), "-out: ") || status(err, io.Discard) != exitFailed {
-		t.Errorf("into a file: %v", err)
-	}
+	assert.ErrorContains(t, err, "-out: ")
+	assert.Equal(t, exitFailed, status(err, io.Discard))
 	left, err := os.ReadDir(filepath.Join(dir, "a", "b"))
 	assert.True(t, err == nil && len(left) == 0, "left %v, %v", left, err)
 }

@@ -147,9 +147,8 @@ func TestLimiterUp(t *testing.T) {
 	assert.False(t, g.Permit(askAt, true, 0), "a permit is kept until the return")
 	g.Up(askAt+sec, askAt+2*spread) // does not put it off
 	first.mustGo(askAt + spread)
-	if s := g.State(); !s.Fleet || s.CircuitOpen || s.Limit != 1 || s.InFlight != 1 {
-		t.Errorf("%+v", s)
-	}
+	s := g.State()
+	assert.True(t, s.Fleet && !s.CircuitOpen && s.Limit == 1 && s.InFlight == 1, "%+v", s)
 	assert.Equal(t, queue.Wait, second.enter(askAt+spread).Verb, "two at once")
 }
 

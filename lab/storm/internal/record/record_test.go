@@ -77,12 +77,10 @@ func TestParts(t *testing.T) {
 		r.At(20 * time.Second).Begun = 7
 	}
 	joined.Add(source.Take())
-	if again := source.Take(); len(again.Steps) > 0 || again.Sent > 0 || again.Open > 0 || len(again.Latency) > 0 {
-		t.Errorf("taken twice: %+v", again)
-	}
-	if a, b := whole.Figures(), joined.Figures(); a != b || a.OpsStorm == 0 || a.SentLate != 1 {
-		t.Errorf("%+v, want %+v", b, a)
-	}
+	again := source.Take()
+	assert.Zero(t, len(again.Steps)+len(again.Latency)+int(again.Sent+again.Open), "taken twice: %+v", again)
+	a, b := whole.Figures(), joined.Figures()
+	assert.True(t, a == b && a.OpsStorm > 0 && a.SentLate == 1, "%+v, want %+v", b, a)
 	joined.Add(Part{Steps: []int{200}, Samples: []Sample{{Busy: -1, Ops: 1}}})
 	assert.EqualValues(t, 8, joined.At(20*time.Second).Ops)
 	assert.EqualValues(t, 10, joined.At(20*time.Second).Busy)
