@@ -185,7 +185,7 @@ type Geometric struct {
 
 // Delay returns the wait before retry n, or [Stop]. It does not depend on prev.
 func (g Geometric) Delay(n int, prev time.Duration) time.Duration {
-	return formula.Geometric(g).At(n, prev, 0)
+	return formula.Geometric(g).At(n, prev, rand.Float64())
 }
 
 // Validate returns an error for each field with an invalid value, joined by errors.Join.

@@ -99,6 +99,15 @@ func ExampleBackoff() {
 	// Output: 200ms 400ms true
 }
 
+func TestValidate(t *testing.T) {
+	for _, b := range []interface{ Validate() error }{
+		backoff.Exponential{Base: -1}, backoff.Google{MaximumBackoff: -1}, backoff.Geometric{Time: -1}, backoff.Normal{MinDelay: -1}, backoff.Randomized{InitialInterval: -1},
+	} {
+		assert.ErrorContains(t, b.Validate(), "negative")
+	}
+	assert.EqualValues(t, -1, backoff.Stop)
+}
+
 // A random number that was kept would make all waits the same.
 func TestEachWaitDrawsAnew(t *testing.T) {
 	for _, b := range []backoff.Backoff{
