@@ -46,7 +46,7 @@ func lookupBy(dial Func) lookupFunc {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if len(found) > 0 {
+		if found != nil {
 			return found, nil
 		}
 		return nil, err
@@ -137,27 +137,29 @@ func (m *memory) hasFailed(addr string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.names[addr]
-	return n != nil && slices.ContainsFunc(n.failed, func(f failure) bool { return time.Since(f.at) < remembered })
+	return n != nil && len(n.lately()) > 0
+}
+
+// lately returns the failures that are remembered, the oldest first; the lock of the memory is held.
+func (n *name) lately() []failure {
+	n.failed = slices.DeleteFunc(n.failed, func(f failure) bool { return time.Since(f.at) >= remembered })
+	return n.failed
 }
 
 func (m *memory) fail(addr string, ip netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.of(addr)
-	now := time.Now()
-	n.failed = slices.DeleteFunc(n.failed, func(f failure) bool { return f.ip == ip || now.Sub(f.at) >= remembered })
+	n.failed = slices.DeleteFunc(n.lately(), func(f failure) bool { return f.ip == ip })
 	if len(n.failed) == maxFailed {
 		n.failed = slices.Delete(n.failed, 0, 1)
 	}
-	n.failed = append(n.failed, failure{ip, now})
+	n.failed = append(n.failed, failure{ip, time.Now()})
 }
 
 // order returns the addresses in the order in which they are dialled. Those that failed
 // lately come last, and among them the one whose failure is the longest ago comes first.
 func (m *memory) order(addr string, ips []netip.Addr) []netip.Addr {
-	if len(ips) < 2 {
-		return ips
-	}
 	all := interleave(ips)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -165,14 +167,8 @@ func (m *memory) order(addr string, ips []netip.Addr) []netip.Addr {
 	if n == nil {
 		return all
 	}
-	now := time.Now()
-	rank := func(ip netip.Addr) int {
-		i := slices.IndexFunc(n.failed, func(f failure) bool { return f.ip == ip })
-		if i >= 0 && now.Sub(n.failed[i].at) >= remembered {
-			return -1
-		}
-		return i
-	}
+	failed := n.lately()
+	rank := func(ip netip.Addr) int { return slices.IndexFunc(failed, func(f failure) bool { return f.ip == ip }) }
 	slices.SortStableFunc(all, func(a, b netip.Addr) int { return rank(a) - rank(b) })
 	return all
 }

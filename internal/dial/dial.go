@@ -116,10 +116,9 @@ func (d *Dialer) Addrs(ctx context.Context, addr string) []netip.Addr {
 	}
 	ips := d.memory.known(addr)
 	if len(ips) == 0 {
-		if ips, err = d.lookup(ctx, "tcp", addr); err != nil || len(ips) == 0 {
-			return nil
+		if ips, err = d.lookup(ctx, "tcp", addr); err == nil {
+			d.memory.found(addr, ips)
 		}
-		d.memory.found(addr, ips)
 	}
 	return d.memory.order(addr, ips)
 }

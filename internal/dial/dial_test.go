@@ -121,17 +121,17 @@ func TestMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m memory
 		ip := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}) }
-		for i := range maxFailed + 1 {
+		for i := range 17 {
 			m.fail("a", ip(i))
 		}
 		assert.Equal(t, []netip.Addr{ip(0), ip(1), ip(16)}, m.order("a", []netip.Addr{ip(1), ip(16), ip(0)}), "the oldest of 17 is forgotten")
 		time.Sleep(remembered)
 		m.fail("a", ip(2))
 		assert.Len(t, m.names["a"].failed, 1)
-		for i := range 2 * maxNames {
+		for i := range 2000 {
 			m.found(fmt.Sprint(i), nil)
 		}
-		assert.Len(t, m.names, maxNames)
+		assert.Len(t, m.names, 1024)
 		v6 := netip.MustParseAddr("2001:db8::1")
 		assert.Equal(t, []netip.Addr{v6, ip(1), ip(2)}, m.order("new", []netip.Addr{v6, ip(1), ip(2)}))
 		assert.Equal(t, []netip.Addr{ip(1), v6, ip(2)}, m.order("new", []netip.Addr{ip(1), ip(2), v6}))
@@ -243,8 +243,15 @@ func TestAConnectionThatComesLateIsClosed(t *testing.T) {
 
 func TestAddrs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "192.0.2.1", "192.0.2.2")
+		w := newWorld(t, "2001:db8::1", "192.0.2.1")
 		addrs := func() []netip.Addr { return w.d.Addrs(t.Context(), "api.test:443") }
+		for network, want := range map[string]string{"tcp": "2001:db8::1", "tcp4": "192.0.2.1", "tcp6": "2001:db8::1"} {
+			conn, err := New(&http.Transport{DialContext: w.d.DialContext}).DialContext(t.Context(), network, "api.test:443")
+			require.NoError(t, err)
+			assert.Equal(t, net.JoinHostPort(want, "443"), conn.RemoteAddr().String())
+			require.NoError(t, conn.Close())
+		}
+		w.asked, w.d = 0, With(w.dial, w.d.lookup)
 		assert.Len(t, addrs(), 2)
 		assert.Len(t, addrs(), 2)
 		assert.Equal(t, 1, w.asked, "they are known")
@@ -256,24 +263,6 @@ func TestAddrs(t *testing.T) {
 		time.Sleep(time.Minute)
 		assert.False(t, w.d.HasFailed("api.test:443"))
 	})
-}
-
-// The memory of names and failures is bounded.
-func TestMemoryIsBounded(t *testing.T) {
-	var m memory
-	ip := netip.MustParseAddr("192.0.2.1")
-	for i := range 3 * maxNames {
-		addr := strings.Repeat("a", i%7) + ip.String() + ":443"
-		m.found(addr, []netip.Addr{ip})
-		m.fail(addr, ip)
-		ip = ip.Next()
-	}
-	assert.LessOrEqual(t, len(m.names), maxNames)
-	for range 3 * maxFailed {
-		m.fail("api.test:443", ip)
-		ip = ip.Next()
-	}
-	assert.Len(t, m.names["api.test:443"].failed, maxFailed)
 }
 
 // TestNew says which transports are dialled by address.
@@ -398,6 +387,25 @@ func TestNetDialer(t *testing.T) {
 	assert.Equal(t, "127.0.0.1 127.0.0.2", strings.Trim(strings.Join(textOf(addrs), " "), "[]"), "the address that failed comes last")
 	_, err = d.DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
 	assert.NoError(t, err, "a literal address")
+}
+
+// The resolver may look up its own server first. The dial ends with the addresses of the name.
+func TestLookup(t *testing.T) {
+	var closed atomic.Int32
+	ips, err := lookupBy(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		trace := httptrace.ContextClientTrace(ctx)
+		trace.DNSStart(httptrace.DNSStartInfo{})
+		trace.DNSStart(httptrace.DNSStartInfo{})
+		trace.DNSDone(httptrace.DNSDoneInfo{Addrs: []net.IPAddr{{IP: net.IPv4(192, 0, 2, 9)}}})
+		require.NoError(t, ctx.Err())
+		trace.DNSDone(httptrace.DNSDoneInfo{Addrs: []net.IPAddr{{IP: net.IPv4(192, 0, 2, 1)}}})
+		require.Error(t, ctx.Err())
+		client, _ := net.Pipe()
+		return closeCounter{client, &closed}, ctx.Err()
+	})(t.Context(), "tcp", "api.test:443")
+	require.NoError(t, err)
+	assert.Equal(t, []netip.Addr{netip.MustParseAddr("192.0.2.1")}, ips)
+	assert.EqualValues(t, 1, closed.Load(), "times closed")
 }
 
 func TestNameThatDoesNotExist(t *testing.T) {
