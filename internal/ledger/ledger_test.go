@@ -1,9 +1,12 @@
 package ledger
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,8 +71,8 @@ func fails(h *Host, now instant.Instant, member int64, failures int, since insta
 
 // probes says whether a member gets the permit.
 func probes(h *Host, now instant.Instant, member int64, members int) bool {
-	granted, _ := h.Probe(now, member, members)
-	return granted
+	granted, wait := h.Probe(now, member, members)
+	return granted && wait == 0
 }
 
 // reported returns a host that three members report, so that it is down since then.
@@ -246,7 +249,8 @@ func TestTokensKeepTheRate(t *testing.T) {
 			for i := range n {
 				at = append(at, max(now, first.Add(time.Duration(i)*every)).Since())
 			}
-			require.False(t, n == 0 && (again <= 0 || again > 2*each+FirstAhead+MoreAhead), "seed %d: again after %v", seed, again)
+			require.Equal(t, []bool{n > 0, n == 0}, []bool{again == 0, first == 0}, "seed %d: again after %v", seed, again)
+			require.True(t, again >= 0 && again <= 2*each+FirstAhead+MoreAhead, "seed %d: again after %v", seed, again)
 			now = now.Add(time.Duration(rng.Int64N(int64(100 * ms))))
 		}
 		// Between the tokens j and i there are (at[i]-at[j])/each others at most, beside the burst.
@@ -378,6 +382,84 @@ func TestTriedComesLast(t *testing.T) {
 	h.Probe(now, 4, 3)
 	now = now.Add(2 * time.Second)
 	assert.True(t, probes(&h, now, 2, 3), "a member that left keeps the others from the probe")
+}
+
+// What a record answers, and what it tells the others.
+func TestRecordTells(t *testing.T) {
+	var r Record
+	now := instant.At(2 * MaxWait)
+	fails := fleetmsg.Message{Kind: fleetmsg.Failing, Failures: 4, Wait: 3 * sec}
+	hold := fleetmsg.Message{Kind: fleetmsg.Hold, Scope: 7, Status: 503, Wait: time.Minute}
+	quota := fleetmsg.Message{Kind: fleetmsg.Quota, Scope: 7, Unit: "u", Amount: 5, Limit: 9, Wait: time.Minute}
+	meet, working, ask := fleetmsg.Message{Kind: fleetmsg.Meet}, fleetmsg.Message{Kind: fleetmsg.Working}, fleetmsg.Message{Kind: fleetmsg.AskProbe}
+	for i, row := range []struct {
+		after  time.Duration
+		member int64
+		tells  fleetmsg.Message
+		want   string // the answers and the news
+	}{
+		{0, 1, fails, "[] []"},
+		{0, 2, fails, "[] []"},
+		{0, 3, fails, "[down wait=3s] [down wait=3s]"},
+		{sec, 4, fails, "[down wait=4s] []"},
+		{0, 3, meet, "[down wait=4s] []"},
+		{0, 3, ask, "[probe granted=true] []"},
+		{0, 4, ask, "[probe wait=500ms] []"},
+		{0, 3, fleetmsg.Message{Kind: fleetmsg.ProbeFailed}, "[] []"},
+		{500 * ms, 4, ask, "[probe granted=true] []"},
+		{0, 4, working, "[] [up wait=400ms]"},
+		{0, 4, working, "[] []"},
+		{0, 1, hold, "[] [hold scope=7 status=503 wait=1m0s]"},
+		{0, 2, fleetmsg.Message{Kind: fleetmsg.Hold, Scope: 7, Wait: 2 * time.Minute}, "[] [hold scope=7 status=429 wait=2m0s]"},
+		{0, 2, quota, "[] [quota scope=7 unit=u wait=1m0s members=1 amount=5 limit=9]"},
+		{99 * ms, 1, quota, "[quota scope=7 unit=u wait=1m0s members=2 amount=5 limit=9] []"},
+		{0, 1, quota, "[] []"},
+		{0, 1, fleetmsg.Message{Kind: fleetmsg.Down}, "[] []"},
+		{0, 1, meet, "[hold scope=7 status=429 wait=1m59.901s quota scope=7 unit=u wait=1m0s members=2 amount=5 limit=9] []"},
+		{0, 2, meet, "[hold scope=7 status=503 wait=59.901s] []"},
+		{time.Minute, 2, meet, "[] []"},
+		{0, 1, meet, "[hold scope=7 status=429 wait=59.901s] []"},
+		{time.Minute, 1, meet, "[] []"},
+	} {
+		now = now.Add(row.after)
+		row.tells.Host = "h"
+		answers, news := r.Tell(now, row.member, 4, row.tells)
+		assert.Equal(t, row.want, strings.NewReplacer(" host=h", "", `"`, "").Replace(fmt.Sprint(answers, news)), "row %d", i)
+	}
+}
+
+func TestValid(t *testing.T) {
+	good := []fleetmsg.Message{
+		{Host: "h", Kind: fleetmsg.AskTokens, PerSecond: 1e-9, Burst: 1, Amount: 1},
+		{Host: strings.Repeat("h", 512), Unit: strings.Repeat("u", 64), Kind: fleetmsg.Unused, Wait: MaxWait, Spent: 1 << 53, PerSecond: 1e300, Burst: 1 << 53, Amount: 1 << 53},
+		{Host: "h", Kind: fleetmsg.Hold, Wait: 1},
+		{Host: "h", Kind: fleetmsg.Quota, Wait: 1},
+		{Host: "h", Kind: fleetmsg.Failing, Failures: 1},
+		{Host: "h", Kind: fleetmsg.Failing, Failures: 1, Wait: MaxWait},
+		{Host: "h", Kind: fleetmsg.Meet},
+	}
+	for i, m := range good {
+		assert.True(t, Valid(m), i)
+	}
+	for _, row := range []struct {
+		of    int
+		field string
+		bad   any
+	}{
+		{0, "Host", ""}, {0, "Wait", -1}, {0, "Spent", -1}, {0, "PerSecond", 0}, {0, "PerSecond", math.Inf(1)}, {0, "Burst", 0}, {0, "Amount", 0},
+		{1, "Host", good[1].Host + "h"}, {1, "Unit", good[1].Unit + "u"}, {1, "Wait", MaxWait + 1}, {1, "Spent", 1 << 54}, {1, "Burst", 1 << 54}, {1, "Amount", 1 << 54},
+		{2, "Wait", 0}, {3, "Wait", 0}, {3, "Amount", -1}, {3, "Limit", -1}, {4, "Failures", 0}, {4, "Wait", -1}, {5, "Wait", MaxWait + 1}, {6, "Kind", fleetmsg.Down},
+	} {
+		m := good[row.of]
+		f := reflect.ValueOf(&m).Elem().FieldByName(row.field)
+		f.Set(reflect.ValueOf(row.bad).Convert(f.Type()))
+		assert.False(t, Valid(m), row)
+	}
+	assert.Equal(t, []any{3, 10, 2 * time.Second, 10 * time.Second, 10 * time.Second, 16, time.Minute, 10 * time.Second, time.Second, 500 * time.Millisecond},
+		[]any{Quorum, MinFailures, MinTime, Objection, ReportTime, MaxReports, DownTime, ProbeTime, LendTime, ProbeGap}, "the figures that the comments name")
+	assert.Equal(t, []any{10 * time.Millisecond, 32, 500 * time.Millisecond, 250 * time.Millisecond, 24 * time.Hour, 256, 128, 8, 30 * 24 * time.Hour, time.Second, time.Minute},
+		[]any{AskEach, MaxTried, FirstAhead, MoreAhead, MaxEvery, MaxScopes, maxUsers, maxUnits, MaxWait, MinPeriod, MaxPeriod})
+	assert.Equal(t, []time.Duration{100 * time.Millisecond, 100 * time.Millisecond, 100 * time.Millisecond}, []time.Duration{AskSlack, HoldSlack, Gap})
 }
 
 // The scopes, users and units of a host are bounded, also if a Fleet is told of more.
@@ -566,6 +648,10 @@ func TestRepayAfterAnInterruption(t *testing.T) {
 	b.debt = -time.Second // some members have not come back
 	b.Repay(now, perSecond, burst, Absence{Silence: 500 * time.Millisecond, Spent: 5})
 	require.InDelta(t, before-5, left(now), 0.01)
+	// The tokens that were given ahead are used first.
+	b = Tokens{next: begin.Add(40 * each), asked: begin, used: true}
+	b.Repay(begin.Add(2*time.Second), perSecond, burst, Absence{Silence: 2 * time.Second})
+	require.InDelta(t, 0, left(begin.Add(2*time.Second)), 0.01)
 }
 
 // Tokens that are given back can be taken again, and the bucket is full at most.
