@@ -83,8 +83,8 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 		*to = d
 		return nil, nil
 	}
-	name, port, err := net.SplitHostPort(addr)
-	if err != nil || name == "" || isLiteral(name) {
+	port, ok := portOfName(addr)
+	if !ok {
 		return d.dial(ctx, network, addr)
 	}
 	ips, err := d.lookup(ctx, network, addr)
@@ -110,12 +110,12 @@ func (d *Dialer) HasFailed(addr string) bool { return d.memory.hasFailed(addr) }
 // in which the next dial would try them. If they are known, Addrs does not look them up again. It
 // returns nil if the name has none, or if addr has a literal address.
 func (d *Dialer) Addrs(ctx context.Context, addr string) []netip.Addr {
-	name, _, err := net.SplitHostPort(addr)
-	if err != nil || name == "" || isLiteral(name) {
+	if _, ok := portOfName(addr); !ok {
 		return nil
 	}
 	ips := d.memory.known(addr)
 	if len(ips) == 0 {
+		var err error
 		if ips, err = d.lookup(ctx, "tcp", addr); err == nil {
 			d.memory.found(addr, ips)
 		}
@@ -123,9 +123,11 @@ func (d *Dialer) Addrs(ctx context.Context, addr string) []netip.Addr {
 	return d.memory.order(addr, ips)
 }
 
-func isLiteral(name string) bool {
-	_, err := netip.ParseAddr(name)
-	return err == nil
+// portOfName returns the port of "name:port". ok is false if addr has a literal address or no name.
+func portOfName(addr string) (port string, ok bool) {
+	name, port, _ := net.SplitHostPort(addr)
+	_, noLiteral := netip.ParseAddr(name)
+	return port, name != "" && noLiteral != nil
 }
 
 // stagger is how long an address has before the next gets its turn (RFC 8305 §5).

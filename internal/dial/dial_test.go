@@ -97,9 +97,9 @@ func TestAddressesInTurn(t *testing.T) {
 	}{
 		{"the first address connects", nil, "192.0.2.1", 0, "192.0.2.1"},
 		{"the first address refuses, and the next has its turn at once", map[string]error{"192.0.2.1": refused}, "2001:db8::1", 0, "192.0.2.1 2001:db8::1"},
-		{"the first address drops packets, and the next has its turn after the stagger", map[string]error{"192.0.2.1": testserver.ErrBlackhole}, "2001:db8::1", stagger, "192.0.2.1 2001:db8::1"},
-		{"two addresses drop packets", map[string]error{"192.0.2.1": testserver.ErrBlackhole, "2001:db8::1": testserver.ErrBlackhole}, "192.0.2.2", 2 * stagger, "192.0.2.1 2001:db8::1 192.0.2.2"},
-		{"an address refuses while another is silent", map[string]error{"192.0.2.1": testserver.ErrBlackhole, "2001:db8::1": refused}, "192.0.2.2", stagger, "192.0.2.1 2001:db8::1 192.0.2.2"},
+		{"the first address drops packets, and the next has its turn after the stagger", map[string]error{"192.0.2.1": testserver.ErrBlackhole}, "2001:db8::1", 250 * time.Millisecond, "192.0.2.1 2001:db8::1"},
+		{"two addresses drop packets", map[string]error{"192.0.2.1": testserver.ErrBlackhole, "2001:db8::1": testserver.ErrBlackhole}, "192.0.2.2", 500 * time.Millisecond, "192.0.2.1 2001:db8::1 192.0.2.2"},
+		{"an address refuses while another is silent", map[string]error{"192.0.2.1": testserver.ErrBlackhole, "2001:db8::1": refused}, "192.0.2.2", 250 * time.Millisecond, "192.0.2.1 2001:db8::1 192.0.2.2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -238,6 +238,14 @@ func TestAConnectionThatComesLateIsClosed(t *testing.T) {
 		assert.EqualValues(t, 1, closed.Load(), "times closed")
 		require.NoError(t, conn.Close())
 		assert.EqualValues(t, 2, closed.Load(), "times closed")
+
+		w = newWorld(t, "192.0.2.3", "192.0.2.4")
+		w.late["192.0.2.3"], w.late["192.0.2.4"] = true, true
+		_, took, err := w.connect(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 10*time.Second, took)
+		assert.Equal(t, "192.0.2.3", w.d.Addrs(t.Context(), "api.test:443")[0].String(), "the address that connected has not failed")
+		time.Sleep(time.Second)
 	})
 }
 
@@ -251,12 +259,16 @@ func TestAddrs(t *testing.T) {
 			assert.Equal(t, net.JoinHostPort(want, "443"), conn.RemoteAddr().String())
 			require.NoError(t, conn.Close())
 		}
-		w.asked, w.d = 0, With(w.dial, w.d.lookup)
 		assert.Len(t, addrs(), 2)
-		assert.Len(t, addrs(), 2)
-		assert.Equal(t, 1, w.asked, "they are known")
-		assert.Nil(t, w.d.Addrs(t.Context(), "192.0.2.1:443"))
-		assert.Equal(t, 1, w.asked, "nothing to look up")
+		assert.Equal(t, 3, w.asked, "they are known")
+		w.ips, w.d = w.ips[:1], With(w.dial, w.d.lookup)
+		assert.Len(t, addrs(), 1)
+		assert.Len(t, addrs(), 1)
+		for _, addr := range []string{"192.0.2.1:443", ":443", "api.test"} {
+			assert.Nil(t, w.d.Addrs(t.Context(), addr))
+			_, _ = w.d.DialContext(t.Context(), "tcp", addr)
+		}
+		assert.Equal(t, 4, w.asked, "nothing to look up")
 		assert.False(t, w.d.HasFailed("api.test:443"))
 		w.d.Failed("api.test:443", addrs()[0])
 		assert.True(t, w.d.HasFailed("api.test:443"))
