@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -297,9 +297,7 @@ func TestNew(t *testing.T) {
 		{"a Dial of the user's", &http.Transport{Dial: dialer.Dial}, false},
 		{"a DialTLSContext", &http.Transport{DialTLSContext: tls}, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			assert.Equal(t, c.ok, New(c.base) != nil)
-		})
+		assert.Equal(t, c.ok, New(c.base) != nil, c.name)
 	}
 	own := New(new(http.Transport))
 	assert.Same(t, own, New(&http.Transport{DialContext: own.DialContext}), "two transports of one base share what they know of addresses")
@@ -314,11 +312,11 @@ func nameServer(asked *atomic.Int32, ips ...string) func(context.Context, string
 			defer server.Close()
 			for {
 				var size [2]byte
-				if _, err := readFull(server, size[:]); err != nil {
+				if _, err := io.ReadFull(server, size[:]); err != nil {
 					return
 				}
 				query := make([]byte, int(size[0])<<8|int(size[1]))
-				if _, err := readFull(server, query); err != nil {
+				if _, err := io.ReadFull(server, query); err != nil {
 					return
 				}
 				var m dnsmessage.Message
@@ -344,15 +342,6 @@ func nameServer(asked *atomic.Int32, ips ...string) func(context.Context, string
 		}()
 		return client, nil
 	}
-}
-
-func readFull(c net.Conn, b []byte) (n int, err error) {
-	for n < len(b) && err == nil {
-		var m int
-		m, err = c.Read(b[n:])
-		n += m
-	}
-	return n, err
 }
 
 // TestNetDialer dials over real sockets of this machine. The Resolver and the Control of
@@ -395,8 +384,7 @@ func TestNetDialer(t *testing.T) {
 	assert.Equal(t, []string{"127.0.0.2:" + port, "127.0.0.1:" + port}, controlled)
 	assert.Equal(t, []string{"found", "connected", "connected"}, hooks, "a trace of the request sees what it saw before")
 
-	addrs := d.Addrs(t.Context(), "api.example:"+port)
-	assert.Equal(t, "127.0.0.1 127.0.0.2", strings.Trim(strings.Join(textOf(addrs), " "), "[]"), "the address that failed comes last")
+	assert.Equal(t, "[127.0.0.1 127.0.0.2]", fmt.Sprint(d.Addrs(t.Context(), "api.example:"+port)), "the address that failed comes last")
 	_, err = d.DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
 	assert.NoError(t, err, "a literal address")
 }
@@ -429,12 +417,4 @@ func TestNameThatDoesNotExist(t *testing.T) {
 	assert.True(t, dns.IsNotFound)
 	var op *net.OpError
 	assert.ErrorAs(t, err, &op, "the error of package net")
-}
-
-func textOf(ips []netip.Addr) []string {
-	var all []string
-	for ip := range slices.Values(ips) {
-		all = append(all, ip.String())
-	}
-	return all
 }

@@ -411,15 +411,18 @@ func TestRecordTells(t *testing.T) {
 		{0, 4, working, "[] []"},
 		{0, 1, hold, "[] [hold scope=7 status=503 wait=1m0s]"},
 		{0, 2, fleetmsg.Message{Kind: fleetmsg.Hold, Scope: 7, Wait: 2 * time.Minute}, "[] [hold scope=7 status=429 wait=2m0s]"},
+		{0, 1, fleetmsg.Message{Kind: fleetmsg.Hold, Scope: 7, Wait: 2*time.Minute + HoldSlack}, "[] []"},
+		{0, 2, fleetmsg.Message{Kind: fleetmsg.Hold, Scope: 7, Wait: 2*time.Minute + HoldSlack + 1}, "[] [hold scope=7 status=429 wait=2m0.100000001s]"},
 		{0, 2, quota, "[] [quota scope=7 unit=u wait=1m0s members=1 amount=5 limit=9]"},
-		{99 * ms, 1, quota, "[quota scope=7 unit=u wait=1m0s members=2 amount=5 limit=9] []"},
+		{Gap - 1, 1, quota, "[quota scope=7 unit=u wait=1m0s members=2 amount=5 limit=9] []"},
 		{0, 1, quota, "[] []"},
+		{1, 2, quota, "[quota scope=7 unit=u wait=1m0s members=2 amount=5 limit=9] [quota scope=7 unit=u wait=1m0s members=2 amount=5 limit=9]"},
 		{0, 1, fleetmsg.Message{Kind: fleetmsg.Down}, "[] []"},
-		{0, 1, meet, "[hold scope=7 status=429 wait=1m59.901s quota scope=7 unit=u wait=1m0s members=2 amount=5 limit=9] []"},
-		{0, 2, meet, "[hold scope=7 status=503 wait=59.901s] []"},
+		{0, 1, meet, "[hold scope=7 status=429 wait=2m0.000000001s quota scope=7 unit=u wait=1m0s members=2 amount=5 limit=9] []"},
+		{0, 2, meet, "[hold scope=7 status=503 wait=59.9s] []"},
 		{time.Minute, 2, meet, "[] []"},
-		{0, 1, meet, "[hold scope=7 status=429 wait=59.901s] []"},
-		{time.Minute, 1, meet, "[] []"},
+		{0, 1, meet, "[hold scope=7 status=429 wait=1m0.000000001s] []"},
+		{time.Minute + 1, 1, meet, "[] []"},
 	} {
 		now = now.Add(row.after)
 		row.tells.Host = "h"
@@ -524,31 +527,6 @@ func TestRecordTellsNoMoreThanItWasTold(t *testing.T) {
 		}
 		require.Greater(t, heard, 50)
 	}
-}
-
-// A hold that is hardly longer is no news, and neither is a quota that was told a moment ago.
-func TestRecordTellsNothingTwice(t *testing.T) {
-	var r Record
-	now := instant.At(2 * MaxWait)
-	tell := func(m fleetmsg.Message) int {
-		m.Host = "h"
-		_, news := r.Tell(now, 1, 4, m)
-		return len(news)
-	}
-	hold := fleetmsg.Message{Kind: fleetmsg.Hold, Wait: time.Minute}
-	assert.Equal(t, 1, tell(hold))
-	hold.Wait += HoldSlack
-	assert.Equal(t, 0, tell(hold))
-	hold.Wait++
-	assert.Equal(t, 1, tell(hold))
-	assert.Equal(t, 0, tell(fleetmsg.Message{Kind: fleetmsg.Hold}), "no wait")
-
-	quota := fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 10, Wait: time.Minute}
-	assert.Equal(t, 1, tell(quota))
-	now = now.Add(Gap - 1)
-	assert.Equal(t, 0, tell(quota))
-	now = now.Add(1)
-	assert.Equal(t, 1, tell(quota))
 }
 
 // A member that was not answered used tokens by itself. They are taken from the bucket, so that

@@ -55,9 +55,8 @@ func TestRateTellsOfANewRate(t *testing.T) {
 	r.Enter(0, second)
 	r.Set(0, Config{PerSecond: 20, Burst: 1})
 	require.True(t, hosttest.Woken(first), "not woken")
-	if got := r.Enter(0, first); got.Verb != queue.Wait || got.Ask >= before.Ask {
-		t.Errorf("%+v, before %+v", got, before)
-	}
+	got := r.Enter(0, first)
+	assert.True(t, got.Verb == queue.Wait && got.Ask < before.Ask, "%+v, before %+v", got, before)
 	assert.NotEqual(t, queue.Go, r.Enter(3*sec, nil).Verb, "a newcomer overtook")
 	r.Leave(first)
 	require.True(t, hosttest.Woken(second), "the second was not told")
@@ -134,9 +133,8 @@ func TestRateFromFleet(t *testing.T) {
 	assert.True(t, hosttest.Woken(first) && !hosttest.Woken(second), "the first waiter was not woken, or not alone")
 	assert.Equal(t, (queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + 50*ms - ahead), Until: sec + 50*ms}), r.Enter(sec+ms, first))
 	assert.Equal(t, AnswerTime, r.Peek(sec+ms, 1), "behind the waiters, with the next question")
-	if a := r.Enter(instant.At(sec+50*ms-ahead), first); a != (queue.Answer{Until: sec + 50*ms}) || !hosttest.Woken(second) {
-		t.Errorf("%+v", a)
-	}
+	assert.Equal(t, queue.Answer{Until: sec + 50*ms}, r.Enter(instant.At(sec+50*ms-ahead), first))
+	assert.True(t, hosttest.Woken(second))
 	assert.Equal(t, queue.Answer{Until: sec + 80*ms}, r.Enter(sec+80*ms, second))
 	// It asks for what it used as well, because as many requests may come again.
 	mustAskFor(t, r, instant.At(sec+askEvery), 1, 5)
@@ -188,9 +186,7 @@ func TestRateAsksSeldom(t *testing.T) {
 		r.Take(now, 1)
 	}
 	for i := range asks {
-		if i >= 10 && asks[i]-asks[i-10] < sec {
-			t.Errorf("11 questions within %v", asks[i]-asks[i-10])
-		}
+		assert.True(t, i < 10 || asks[i]-asks[i-10] >= sec, "11 questions within a second")
 	}
 	assert.GreaterOrEqual(t, len(asks), 28, "questions in four seconds")
 	for n := range 3 {
@@ -242,9 +238,8 @@ func TestRateOfAPart(t *testing.T) {
 	before := r.Enter(instant.At(AnswerTime), w)
 	r.Share(20*ms, 1)
 	require.True(t, hosttest.Woken(w), "not woken")
-	if a := r.Enter(20*ms, w); a.Ask >= before.Ask || a.Until > 2*sec {
-		t.Errorf("%+v, before %+v", a, before)
-	}
+	a := r.Enter(20*ms, w)
+	assert.True(t, a.Ask < before.Ask && a.Until <= 2*sec, "%+v, before %+v", a, before)
 	r.Share(30*ms, 1)
 	r.Share(30*ms, -5)
 	assert.False(t, hosttest.Woken(w), "woken without a reason")
