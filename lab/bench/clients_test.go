@@ -107,12 +107,8 @@ func TestClientsSend(t *testing.T) {
 			o, err := exchange{
 				method: http.MethodPost, body: body, steps: script(testserver.OK("thanks")),
 			}.run(&l)
-			if err != nil || o.err != nil || !o.responded {
-				t.Fatalf("%s: %v, %v", o.result(), err, o.err)
-			}
-			if o.resp.StatusCode != http.StatusOK || o.read != int64(len("thanks")) {
-				t.Errorf("response %d with %d bytes", o.resp.StatusCode, o.read)
-			}
+			require.True(t, err == nil && o.err == nil && o.responded, "%s: %v, %v", o.result(), err, o.err)
+			assert.True(t, o.resp.StatusCode == http.StatusOK && o.read == int64(len("thanks")), "response %d with %d bytes", o.resp.StatusCode, o.read)
 			assert.True(t, len(o.log) == 1 && o.log[0].BodySHA256 == testserver.Hash([]byte(body)), "arrived: %+v", o.log)
 		})
 	}

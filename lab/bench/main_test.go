@@ -63,9 +63,7 @@ func TestDescribe(t *testing.T) {
 	var got strings.Builder
 	describe(&got, quick, compared())
 	for _, l := range compared() {
-		if !strings.Contains(got.String(), "\n- "+l.name) || !strings.Contains(got.String(), l.setup) {
-			t.Errorf("%s is missing in\n%s", l.name, got.String())
-		}
+		assert.True(t, strings.Contains(got.String(), "\n- "+l.name) && strings.Contains(got.String(), l.setup), "%s is missing in\n%s", l.name, got.String())
 	}
 }
 

@@ -54,9 +54,7 @@ func TestDocument(t *testing.T) {
 		require.NoError(t, os.WriteFile(document, got, 0o666))
 		return
 	}
-	if !bytes.Equal(got, text) {
-		t.Errorf("%s differs from the code or from what was measured; go -C lab/migrating test . -update writes it", document)
-	}
+	assert.True(t, bytes.Equal(got, text), "%s differs from the code or from what was measured; go -C lab/migrating test . -update writes it", document)
 }
 
 // functions returns the sources of this package's functions, without tests.

@@ -454,9 +454,7 @@ func TestLimiterLimitGoesBack(t *testing.T) {
 		fill(t, &g, instant.At(now), 1)[0].end(instant.At(now), Success)
 		limits = append(limits, g.State().Limit)
 	}
-	if !slices.IsSortedFunc(limits, func(a, b int) int { return b - a }) || limits[6] != 10 {
-		t.Errorf("from %d: %v, want down to 10", high, limits)
-	}
+	assert.True(t, slices.IsSortedFunc(limits, func(a, b int) int { return b - a }) && limits[6] == 10, "from %d: %v, want down to 10", high, limits)
 
 	// The limit also goes up to the start again if it was not used up after a cut.
 	openCircuit(t, &g, instant.At(now+2*time.Second))

@@ -166,9 +166,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 		})
 	}
 	c.RunTo(instant.At(time.Hour))
-	if served+left != n || len(waiting) != 0 {
-		t.Fatalf("seed %d: %d served, %d left of %d; %d waiting", seed, served, left, n, len(waiting))
-	}
+	require.True(t, served+left == n && len(waiting) == 0, "seed %d: %d served, %d left of %d; %d waiting", seed, served, left, n, len(waiting))
 	if g.slots.inFlight != 0 || g.slots.answered != 0 || g.slots.old != 0 || g.slots.away != 0 || g.queue != (queue.Queue{}) {
 		t.Fatalf("seed %d: left over: %+v", seed, g.State())
 	}

@@ -102,9 +102,7 @@ func TestPacingEvictsHearsayFirst(t *testing.T) {
 		p.Note(2*sec, 2000+key, Pass{}, Named{Remaining: 0, Limit: 10, Reset: 10 * sec}, Config{})
 	}
 	for key := range uint64(queue.MaxScopes / 2) {
-		if p.quotas[key] == nil || p.quotas[2000+key] == nil || len(p.quotas) != queue.MaxScopes {
-			t.Fatal("a quota that this process was told had to go")
-		}
+		require.True(t, p.quotas[key] != nil && p.quotas[2000+key] != nil && len(p.quotas) == queue.MaxScopes, "a quota that this process was told had to go")
 	}
 }
 

@@ -65,9 +65,7 @@ func TestPacingAvoidsThe429(t *testing.T) {
 	ok, refused := run(false)
 	pok, prefused := run(true)
 	t.Logf("as they come: %d served, %d refused; paced: %d served, %d refused", ok, refused, pok, prefused)
-	if prefused*20 > refused || pok < ok*9/10 {
-		t.Errorf("as they come: %d served, %d refused; paced: %d served, %d refused", ok, refused, pok, prefused)
-	}
+	assert.True(t, prefused*20 <= refused && pok >= ok*9/10, "as they come: %d served, %d refused; paced: %d served, %d refused", ok, refused, pok, prefused)
 }
 
 // Whatever is noted, nothing raises the quota within a window, and the wait for the next
