@@ -212,7 +212,6 @@ func localize(resp *http.Response, at, asked *url.URL) {
 	header := resp.Header.Clone() // the base may keep its own
 	if originOf(at) != originOf(asked) {
 		delete(header, "Set-Cookie")
-		delete(header, "Set-Cookie2")
 	}
 	if location := header.Get("Location"); location != "" {
 		if to, err := at.Parse(location); err == nil {

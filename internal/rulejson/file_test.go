@@ -339,9 +339,7 @@ func TestLoadSaysWhatToWrite(t *testing.T) {
 		`"idempotent": "al"`:       `"al" is not the name of a test for idempotent requests; known are all, default, none`,
 	} {
 		_, _, err := loaded(strings.NewReader(`{"rule": {`+rule+`}}`), Names{})
-		if assert.Error(t, err, rule) {
-			assert.Contains(t, err.Error(), want, rule)
-		}
+		assert.ErrorContains(t, err, want, rule)
 	}
 	_, _, err := loaded(strings.NewReader(`{"retries": 3}`), Names{})
 	assert.EqualError(t, err, `line 1, column 2: retries: unknown key; write "max_attempts", which counts the first attempt, too, inside "rule" or inside a host of "hosts"`)
@@ -358,9 +356,7 @@ func TestLoadSaysWhatJSONLacks(t *testing.T) {
 		`{"rule": {"classify": ["refusals", ]}}`: "JSON has no trailing commas",
 	} {
 		_, _, err := loaded(strings.NewReader(input), Names{})
-		if assert.Error(t, err, input) {
-			assert.Contains(t, err.Error(), want, input)
-		}
+		assert.ErrorContains(t, err, want, input)
 	}
 }
 

@@ -384,11 +384,7 @@ func TestConflictingPaths(t *testing.T) {
 		{"POST h.test/v1/", "h.test:8080/v1/x", ""},
 	} {
 		_, err := rulesFor([]string{row.a, row.b})
-		if row.why == "" {
-			assert.NoError(t, err, "%v", row)
-		} else {
-			assert.ErrorContains(t, err, row.why, "%v", row)
-		}
+		assert.Contains(t, fmt.Sprint(err), cmp.Or(row.why, "<nil>"), "%v", row)
 		if !strings.Contains(row.a+row.b, ":") {
 			_, ok := muxOf([]string{row.a, strings.Replace(row.b, "H.test.", "h.test", 1)})
 			assert.Equal(t, row.why == "", ok, "http.ServeMux: %v", row)

@@ -103,25 +103,23 @@ func TestBudget(t *testing.T) {
 		}},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			var b Budget
-			var taken []*Charge
-			for i, s := range tt.steps {
-				tt.conf.Requests += uint64(s.requests)
-				got := 0
-				for range s.take {
-					if c := b.Take(s.at, s.at, tt.conf); c != nil {
-						got++
-						taken = append(taken, c)
-					}
-				}
-				assert.Equal(t, s.want, got, "step %d", i)
-				for range s.refund { // the newest first
-					b.Release(s.at, tt.conf, taken[len(taken)-1])
-					taken = taken[:len(taken)-1]
+		var b Budget
+		var taken []*Charge
+		for i, s := range tt.steps {
+			tt.conf.Requests += uint64(s.requests)
+			got := 0
+			for range s.take {
+				if c := b.Take(s.at, s.at, tt.conf); c != nil {
+					got++
+					taken = append(taken, c)
 				}
 			}
-		})
+			assert.Equal(t, s.want, got, "%s: step %d", tt.name, i)
+			for range s.refund { // the newest first
+				b.Release(s.at, tt.conf, taken[len(taken)-1])
+				taken = taken[:len(taken)-1]
+			}
+		}
 	}
 }
 

@@ -194,32 +194,28 @@ func TestRest(t *testing.T) {
 			assert.Equal(t, x.want, b.takes(x.at, row.conf, x.n), "%s: retries at %v", name, x.at)
 		}
 	}
-	t.Run("a success restores everything", func(t *testing.T) {
-		var b owned
-		b.fail(20)
-		require.Zero(t, b.takes(0, Config{}, 1))
-		b.run.Succeeded()
-		assert.Equal(t, 30, b.takes(0, Config{}, 40))
-	})
-	t.Run("a release gives the retry of a rest back", func(t *testing.T) {
-		var b owned
-		b.fail(20)
-		require.Zero(t, b.takes(0, Config{}, 1))
-		first := b.Take(after(time.Minute+time.Second), after(time.Minute+time.Second), b.known(Config{}))
-		require.NotNil(t, first)
-		b.Release(after(time.Minute+time.Second), b.known(Config{}), first)
-		second := b.Take(after(time.Minute+time.Second), after(time.Minute+time.Second), b.known(Config{}))
-		require.NotNil(t, second)
-		b.Release(after(time.Minute+time.Second), b.known(Config{}), first)
-		assert.Nil(t, b.Take(after(time.Minute+time.Second), after(time.Minute+time.Second), b.known(Config{})), "the first was released already")
-	})
-	t.Run("what is left", func(t *testing.T) {
-		var b owned
-		b.fail(20)
-		assert.Zero(t, b.Left(0, b.known(Config{})))
-		assert.InDelta(t, 0.5, b.Left(after(30*time.Second), b.known(Config{})), 1e-6)
-		assert.InDelta(t, time.Minute, b.Next(after(30*time.Second), b.known(Config{})).Since(), 1000)
-	})
+	var b owned
+	b.fail(20)
+	require.Zero(t, b.takes(0, Config{}, 1))
+	b.run.Succeeded()
+	assert.Equal(t, 30, b.takes(0, Config{}, 40), "a success restores everything")
+
+	b = owned{}
+	b.fail(20)
+	require.Zero(t, b.takes(0, Config{}, 1))
+	now := after(time.Minute + time.Second)
+	first := b.Take(now, now, b.known(Config{}))
+	require.NotNil(t, first)
+	b.Release(now, b.known(Config{}), first)
+	require.NotNil(t, b.Take(now, now, b.known(Config{})), "the retry was given back")
+	b.Release(now, b.known(Config{}), first)
+	assert.Nil(t, b.Take(now, now, b.known(Config{})), "the first was released already")
+
+	b = owned{}
+	b.fail(20)
+	assert.Zero(t, b.Left(0, b.known(Config{})))
+	assert.InDelta(t, 0.5, b.Left(after(30*time.Second), b.known(Config{})), 1e-6)
+	assert.InDelta(t, time.Minute, b.Next(after(30*time.Second), b.known(Config{})).Since(), 1000)
 }
 
 // TestRestHoldsInEveryWindow plays random traces with rests. In every window within a rest the

@@ -87,9 +87,7 @@ func TestLimiterPart(t *testing.T) {
 	for _, tt := range []struct{ start, processes, want int }{
 		{0, 1, 10}, {0, 0, 10}, {0, 3, 4}, {0, 5, 2}, {0, 50, 2}, {100, 7, 15}, {1, 50, 1}, {2, 2, 2},
 	} {
-		if got := (Config{Start: tt.start}).ForMember(tt.processes).Start; got != tt.want {
-			t.Errorf("a start of %d for %d processes: %d each, want %d", tt.start, tt.processes, got, tt.want)
-		}
+		assert.Equal(t, tt.want, (Config{Start: tt.start}).ForMember(tt.processes).Start, "%+v", tt)
 	}
 }
 

@@ -79,9 +79,7 @@ func TestLimiterStreams(t *testing.T) {
 	streams := 0
 	for range 50 {
 		v := visit(t, &g)
-		if a := v.enter(instant.At(now)); a.Verb != queue.Go {
-			t.Fatalf("after %d streams: %+v, %+v", streams, a, g.State())
-		}
+		require.Equal(t, queue.Go, v.enter(instant.At(now)).Verb, "after %d streams: %+v", streams, g.State())
 		g.Result(instant.At(now), &v.slot, Success) // and never Done
 		streams++
 	}

@@ -186,13 +186,11 @@ func FuzzLimiter(f *testing.F) {
 func TestLimiterCosts(t *testing.T) {
 	var g Limiter
 	var p Slot
-	if n := testing.AllocsPerRun(100, func() {
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		g.Enter(0, &p, nil, Config{})
 		g.Result(0, &p, Success)
 		g.End(0, &p, Neutral)
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	}), "allocations")
 	assert.LessOrEqual(t, unsafe.Sizeof(g), uintptr(344), "bytes")
 	assert.LessOrEqual(t, unsafe.Sizeof(queue.Waiter{}), uintptr(96), "bytes of a waiter")
 }

@@ -82,14 +82,12 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 		{"a rest at the bound", []note{{0, sec, 1<<40 - 1, 1 << 62}}, 0, 1<<40 - 1, sec},
 		{"the limit is not named", []note{{0, sec, 5, 0}}, 0, 5, sec},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var p Pacing
-			for _, n := range tt.notes {
-				p.Note(n.at, 1, Pass{}, Named{Remaining: n.remaining, Limit: n.limit, Reset: n.reset}, Config{})
-			}
-			left, end, _ := p.Left(tt.at, 1, "")
-			assert.True(t, left == tt.want && end == tt.end, "%d left until %v, want %d until %v", left, end, tt.want, tt.end)
-		})
+		var p Pacing
+		for _, n := range tt.notes {
+			p.Note(n.at, 1, Pass{}, Named{Remaining: n.remaining, Limit: n.limit, Reset: n.reset}, Config{})
+		}
+		left, end, _ := p.Left(tt.at, 1, "")
+		assert.True(t, left == tt.want && end == tt.end, "%s: %d left until %v, want %d until %v", tt.name, left, end, tt.want, tt.end)
 	}
 }
 

@@ -177,13 +177,11 @@ func FuzzThrottle(f *testing.F) {
 
 func TestThrottleCosts(t *testing.T) {
 	var c Throttle
-	if n := testing.AllocsPerRun(100, func() {
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		assert.True(t, c.Quiet(), "not quiet")
 		c.Held(0, 1)
 		c.Enter(0, 1, nil)
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	}), "allocations")
 	c.Hold(0, 1, sec, exact, 0)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { c.Enter(0, 1, nil) }), "allocations while held")
 	assert.LessOrEqual(t, unsafe.Sizeof(c), uintptr(40), "bytes")
