@@ -2,6 +2,7 @@ package failover_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -43,10 +44,7 @@ func TestTimeout(t *testing.T) {
 				r.set(host, hangs)
 				all = append(all, failover.Endpoint{URL: "http://" + host, Transport: r, Timeout: row.timeout})
 			}
-			deadline := row.deadline
-			if deadline == 0 {
-				deadline = time.Hour
-			}
+			deadline := cmp.Or(row.deadline, time.Hour)
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
 			defer cancel()
 			req := newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx)

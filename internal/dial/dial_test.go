@@ -101,18 +101,16 @@ func TestAddressesInTurn(t *testing.T) {
 		{"two addresses drop packets", map[string]error{"192.0.2.1": testserver.ErrBlackhole, "2001:db8::1": testserver.ErrBlackhole}, "192.0.2.2", 500 * time.Millisecond, "192.0.2.1 2001:db8::1 192.0.2.2"},
 		{"an address refuses while another is silent", map[string]error{"192.0.2.1": testserver.ErrBlackhole, "2001:db8::1": refused}, "192.0.2.2", 250 * time.Millisecond, "192.0.2.1 2001:db8::1 192.0.2.2"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, "192.0.2.1", "192.0.2.2", "2001:db8::1")
-				for ip, err := range c.faults {
-					w.Fail(ip, err)
-				}
-				to, took, err := w.connect(t.Context())
-				require.NoError(t, err)
-				assert.Equal(t, c.to, to)
-				assert.Equal(t, c.took, took)
-				assert.Equal(t, c.dialed, strings.Join(w.dialed, " "), "the families take turns (RFC 8305 §4)")
-			})
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, "192.0.2.1", "192.0.2.2", "2001:db8::1")
+			for ip, err := range c.faults {
+				w.Fail(ip, err)
+			}
+			to, took, err := w.connect(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, c.to, to, c.name)
+			assert.Equal(t, c.took, took, c.name)
+			assert.Equal(t, c.dialed, strings.Join(w.dialed, " "), "the families take turns (RFC 8305 §4)")
 		})
 	}
 }
@@ -139,33 +137,28 @@ func TestMemory(t *testing.T) {
 }
 
 func TestAddressesThatFailedComeLast(t *testing.T) {
-	for name, fault := range map[string]error{
-		"the address refuses":       syscall.ECONNREFUSED,
-		"the address drops packets": testserver.ErrBlackhole,
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, "192.0.2.1", "192.0.2.2")
-				w.Fail("192.0.2.1", fault)
-				_, _, err := w.connect(t.Context())
-				require.NoError(t, err)
-				to, took, err := w.connect(t.Context())
-				require.NoError(t, err)
-				assert.Equal(t, "192.0.2.2", to)
-				assert.Zero(t, took)
-				assert.Equal(t, []string{"192.0.2.2"}, w.dialed, "the address that failed is not tried again yet")
+	for _, fault := range []error{syscall.ECONNREFUSED, testserver.ErrBlackhole} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, "192.0.2.1", "192.0.2.2")
+			w.Fail("192.0.2.1", fault)
+			_, _, err := w.connect(t.Context())
+			require.NoError(t, err)
+			to, took, err := w.connect(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, "192.0.2.2", to)
+			assert.Zero(t, took)
+			assert.Equal(t, []string{"192.0.2.2"}, w.dialed, "the address that failed is not tried again yet")
 
-				w.Fail("192.0.2.1", nil)
-				time.Sleep(remembered)
-				to, _, err = w.connect(t.Context())
-				require.NoError(t, err)
-				assert.Equal(t, "192.0.2.1", to, "the failure is forgotten after a while")
+			w.Fail("192.0.2.1", nil)
+			time.Sleep(remembered)
+			to, _, err = w.connect(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, "192.0.2.1", to, "the failure is forgotten after a while")
 
-				w.d.Failed("api.test:443", netip.MustParseAddr("192.0.2.1"))
-				to, _, err = w.connect(t.Context())
-				require.NoError(t, err)
-				assert.Equal(t, "192.0.2.2", to, "an address that failed a request comes last, too")
-			})
+			w.d.Failed("api.test:443", netip.MustParseAddr("192.0.2.1"))
+			to, _, err = w.connect(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, "192.0.2.2", to, "an address that failed a request comes last, too")
 		})
 	}
 }

@@ -77,11 +77,9 @@ func TestRateLimitReset(t *testing.T) {
 		{"from a cache", 429, []string{"Age", "5", "RateLimit", `"a";r=0;t=30`}, 0, false},
 		{"through a cache", 429, []string{"Age", "00", "RateLimit", `"a";r=0;t=30`}, 30 * time.Second, true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			wait, ok := Wait(dated(tt.code, tt.header...))
-			assert.Equal(t, tt.ok, ok)
-			assert.Equal(t, tt.want, wait)
-		})
+		wait, ok := Wait(dated(tt.code, tt.header...))
+		assert.Equal(t, tt.ok, ok, tt.name)
+		assert.Equal(t, tt.want, wait, tt.name)
 	}
 }
 
@@ -142,13 +140,9 @@ func TestTightest(t *testing.T) {
 		{"no reset of the older kind", []string{"X-RateLimit-Remaining", "1"}, Quota{}, false},
 		{"from a cache", []string{"Age", "1", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "60"}, Quota{}, false},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			for _, code := range []int{200, 429, 503} {
-				q, ok := Tightest(dated(code, tt.header...).Header)
-				assert.Equal(t, tt.ok, ok)
-				assert.Equal(t, tt.want, q)
-			}
-		})
+		q, ok := Tightest(dated(200, tt.header...).Header)
+		assert.Equal(t, tt.ok, ok, tt.name)
+		assert.Equal(t, tt.want, q, tt.name)
 	}
 	_, ok := Tightest(nil)
 	assert.False(t, ok)
@@ -309,15 +303,10 @@ func TestQuotas(t *testing.T) {
 		},
 		{"from a cache", []string{"X-Ratelimit-Remaining-Tokens", "5", "X-Ratelimit-Reset-Tokens", "10s", "Age", "3"}, nil},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			o := response(200, tt.header...)
-			assert.Equal(t, len(tt.want), len(Quotas(o.Header)))
-			for i, q := range Quotas(o.Header) {
-				assert.Equal(t, tt.want[i], q)
-			}
-			_, ok := Tightest(o.Header)
-			assert.Equal(t, len(tt.want) > 0, ok)
-		})
+		o := response(200, tt.header...)
+		assert.Equal(t, tt.want, Quotas(o.Header), tt.name)
+		_, ok := Tightest(o.Header)
+		assert.Equal(t, len(tt.want) > 0, ok, tt.name)
 	}
 	assert.Nil(t, Quotas(nil))
 }

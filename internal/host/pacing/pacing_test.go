@@ -184,9 +184,7 @@ func TestPacingWaitersPassInOrder(t *testing.T) {
 	cl.RunTo(10*sec - 1)
 	assert.True(t, len(times) == 10 && slices.IsSorted(order) && !slices.Contains(order, 5), "passed %v at %v", order, times)
 	for i, at := range times {
-		if want := time.Duration(i) * sec; at < want-sec/10 || at > want+sec/10 {
-			t.Errorf("request %d at %v, want about %v", i, at, want)
-		}
+		assert.InDelta(t, time.Duration(i)*sec, at, sec/10, "request %d", i)
 	}
 	assert.LessOrEqual(t, woken, 40, "wake-ups")
 	cl.RunTo(10 * sec)
