@@ -5,7 +5,7 @@
 // simulations use this package as it is.
 //
 // Nothing in it sleeps or reads a clock. Times count from any epoch that the caller
-// chooses, and are not negative. A ledger is not safe for concurrent use.
+// chooses, and are positive. So are the numbers of members. A ledger is not safe for concurrent use.
 //
 // # When a host is down
 //
@@ -105,8 +105,7 @@ type report struct {
 // Failing takes a member's report: failures in a row, the first of them at since. It
 // returns true if the host is down from now on, and the time since when.
 func (h *Host) Failing(now instant.Instant, member int64, failures int, since instant.Instant, members int) (down bool, from instant.Instant) {
-	since = min(since, now)
-	if h.IsDown(now) || now < h.quiet || h.worked > 0 && since <= h.worked {
+	if h.IsDown(now) || now < h.quiet || since <= h.worked {
 		return false, 0
 	}
 	h.failing = slices.DeleteFunc(h.failing, func(r report) bool { return r.member == member || now.Sub(r.at) > ReportTime })
@@ -134,12 +133,10 @@ func (h *Host) Working(now instant.Instant, member int64) (up bool) {
 	if h.IsDown(now) && !probe {
 		h.quiet = now.Add(Objection)
 	}
-	h.failing, h.down = nil, false
-	h.worked = max(now, 1)
 	if up {
-		h.probing, h.free, h.turn = 0, now, now
-		h.tried, h.others = nil, 0
+		*h = Host{quiet: h.quiet, prober: h.prober, free: now, turn: now}
 	}
+	h.failing, h.down, h.worked = nil, false, now
 	return up
 }
 
@@ -152,7 +149,7 @@ func (h *Host) Since() instant.Instant { return h.since }
 // Probe asks for the right to send a probe. If it is not granted, the member should ask
 // again after wait. The members come back one after the other.
 func (h *Host) Probe(now instant.Instant, member int64, members int) (granted bool, wait time.Duration) {
-	mine, free := h.prober == member && h.free > 0, h.free
+	mine, free := h.prober == member, h.free
 	switch {
 	case mine && h.probing > 0 && now < free:
 		h.free = min(now.Add(LendTime), h.probing.Add(ProbeTime)) // the probe is under way, or the answer was lost
@@ -174,7 +171,7 @@ func (h *Host) Probe(now instant.Instant, member int64, members int) (granted bo
 	if !tried {
 		h.others = 0
 	}
-	h.prober, h.probing, h.free = member, max(now, 1), now.Add(LendTime)
+	h.prober, h.probing, h.free = member, now, now.Add(LendTime)
 	h.fresh = now
 	return true, 0
 }
@@ -322,10 +319,7 @@ func (t *Tokens) Take(now instant.Instant, perSecond float64, burst, want int) (
 	if first.Sub(now) > limit {
 		return 0, 0, every, first.Sub(now) - limit/2
 	}
-	n = 1
-	if room := MoreAhead - first.Sub(now); room > 0 && want > 1 {
-		n = min(want, max(1, 1+int(room/every)))
-	}
+	n = min(want, max(1, 1+int((MoreAhead-first.Sub(now))/every)))
 	t.next, t.used = first.Add(time.Duration(n)*every), true
 	return n, first, every, 0
 }

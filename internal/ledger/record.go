@@ -120,20 +120,25 @@ func Valid(m fleetmsg.Message) bool {
 	if m.Host == "" || len(m.Host) > MaxHost || len(m.Unit) > MaxText {
 		return false
 	}
+	isWait := within(m.Wait, 0, MaxWait)
 	switch m.Kind {
 	case fleetmsg.Hold:
 		return m.Wait > 0
 	case fleetmsg.Quota:
 		return m.Amount >= 0 && m.Limit >= 0 && m.Wait > 0
 	case fleetmsg.Failing:
-		return m.Failures >= 1 && m.Wait >= 0 && m.Wait <= MaxWait
+		return m.Failures >= 1 && isWait
 	case fleetmsg.AskTokens, fleetmsg.Unused:
-		return m.Wait >= 0 && m.Wait <= MaxWait && m.Spent >= 0 && m.Spent <= MaxAmount && m.PerSecond > 0 && !math.IsInf(m.PerSecond, 0) && m.Burst >= 1 && m.Burst <= MaxAmount && m.Amount >= 1 && m.Amount <= MaxAmount
+		return isWait && within(m.Spent, 0, MaxAmount) && within(m.PerSecond, math.SmallestNonzeroFloat64, math.MaxFloat64) &&
+			within(m.Burst, 1, MaxAmount) && within(m.Amount, 1, MaxAmount)
 	case fleetmsg.Meet, fleetmsg.Working, fleetmsg.AskProbe, fleetmsg.ProbeFailed:
 		return true
 	}
 	return false
 }
+
+// within reports whether x is a number from low to high.
+func within[N time.Duration | float64](x, low, high N) bool { return low <= x && x <= high }
 
 // meet returns what a member has to hear that uses the host for the first time. It does not hear
 // what it has told itself.

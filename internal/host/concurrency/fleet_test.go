@@ -364,7 +364,7 @@ func (p *process) tell(news bool) {
 	}
 	if n.Failures > 0 {
 		r.post(func() {
-			if down, since := r.ledger.Failing(r.clock.Now, p.id, n.Failures, n.Since, len(r.processes)); down {
+			if down, since := r.ledger.Failing(r.clock.Now, p.id, n.Failures, max(n.Since, 1), len(r.processes)); down {
 				r.outages++
 				r.toAll(func(p *process) { p.down(since) })
 			}
