@@ -87,7 +87,7 @@ func inLimit(lines []string) bool {
 }
 
 // Longest returns the longest wait that parse finds among the values of a
-// field. If the values are longer than 4 KiB, ok is false.
+// field, and 0 if all are negative. If the values are longer than 4 KiB, ok is false.
 func Longest(values []string, parse func(string) (time.Duration, bool)) (wait time.Duration, ok bool) {
 	if !inLimit(values) {
 		return 0, false

@@ -115,6 +115,11 @@ func TestPushback(t *testing.T) {
 		{"malformed beside a wait", response(503, "Grpc-Retry-Pushback-Ms", "5", "Grpc-Retry-Pushback-Ms", "x"), 0, false},
 		{"none", response(503), 0, false},
 	})
+	for value, want := range map[string]bool{"0": false, "250": false, "2147483647": false, "2147483648": true, "-1": true, "x": true} {
+		assert.Equal(t, want, ForbidsPushback(http.Header{"Grpc-Retry-Pushback-Ms": {value}}), value)
+	}
+	assert.False(t, ForbidsPushback(nil))
+	assert.True(t, ForbidsPushback(http.Header{"Grpc-Retry-Pushback-Ms": {"1", "1"}}))
 }
 
 // TestNoWaitOnSuccess: all fields, in a response that is no failure.
@@ -124,16 +129,16 @@ func TestNoWaitOnSuccess(t *testing.T) {
 		"ResetOpenAI": ResetOpenAI, "ResetAnthropic": ResetAnthropic, "Pushback": Pushback,
 	} {
 		for _, code := range []int{101, 200, 202, 302} {
-			_, ok := f(response(code, "Retry-After", "1", "Retry-After-Ms", "1", "RateLimit", `"a";r=0;t=1`,
+			wait, ok := f(response(code, "Retry-After", "1", "Retry-After-Ms", "1", "RateLimit", `"a";r=0;t=1`,
 				"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1", "X-RateLimit-Reset-After", "1",
 				"X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "1s",
 				"Anthropic-RateLimit-Tokens-Remaining", "0", "Anthropic-RateLimit-Tokens-Reset", "2100-01-01T00:00:00Z",
 				"Grpc-Retry-Pushback-Ms", "1"))
-			assert.False(t, ok, "pitfall 8: %s on %d", name, code)
+			assert.False(t, ok || wait != 0, "pitfall 8: %s on %d", name, code)
 		}
 		for _, resp := range []*http.Response{nil, {StatusCode: 429}, {StatusCode: 403}} {
-			_, ok := f(resp)
-			assert.False(t, ok, "%s of nothing", name)
+			wait, ok := f(resp)
+			assert.False(t, ok || wait != 0, "%s of nothing", name)
 		}
 	}
 }

@@ -285,6 +285,8 @@ func TestQuotas(t *testing.T) {
 		{"Shopify", []string{"X-Shopify-Shop-Api-Call-Limit", "32/40"}, []Quota{{Remaining: 8, Limit: 40, Reset: 16 * time.Second}}},
 		{"Shopify, used up", []string{"X-Shopify-Shop-Api-Call-Limit", "40/40"}, []Quota{{Remaining: 0, Limit: 40, Reset: 20 * time.Second}}},
 		{"Shopify, malformed", []string{"X-Shopify-Shop-Api-Call-Limit", "41/40"}, nil},
+		{"Shopify, one", []string{"X-Shopify-Shop-Api-Call-Limit", "1/40"}, []Quota{{Remaining: 39, Limit: 40, Reset: 500 * time.Millisecond}}},
+		{"Shopify, none", []string{"X-Shopify-Shop-Api-Call-Limit", "0/40"}, nil},
 		{"Shopify, no size", []string{"X-Shopify-Shop-Api-Call-Limit", "0/0"}, nil},
 		{
 			"GitHub's points",

@@ -35,12 +35,8 @@ func RetryAfter(resp *http.Response) (time.Duration, bool) {
 	if !failed(resp) {
 		return 0, false
 	}
-	values := resp.Header["Retry-After"]
-	if len(values) == 0 {
-		return 0, false
-	}
 	ref := received(resp.Header)
-	return Longest(values, func(v string) (time.Duration, bool) { return retryAfter(v, ref) })
+	return Longest(resp.Header["Retry-After"], func(v string) (time.Duration, bool) { return retryAfter(v, ref) })
 }
 
 // Millis reads a wait in milliseconds from responses of status 400 or above. It uses the first of these fields that is valid:
@@ -69,7 +65,7 @@ func retryAfter(s string, ref time.Time) (time.Duration, bool) {
 	for part := range strings.SplitSeq(s, ",") {
 		d, ok := instantOrSpan(unquote(trim(part)), ref)
 		if !ok {
-			return 0, false
+			return wait, false
 		}
 		wait = max(wait, d)
 	}
@@ -110,54 +106,46 @@ func instantOrSpan(s string, ref time.Time) (time.Duration, bool) {
 	return span(s)
 }
 
-// instant reads a Unix time or a date.
+// instant reads a Unix time or a date. The wait is negative if it is past.
 func instant(s string, ref time.Time) (time.Duration, bool) {
 	s = trim(s)
 	if whole, nanos, ok := number(s); ok {
 		return untilUnixTime(whole, nanos, ref)
 	}
 	at, ok := httpDate(s, ref)
-	return max(at.Sub(ref), 0), ok
+	return at.Sub(ref), ok
 }
 
 // untilUnixTime returns the time until a Unix time in seconds or milliseconds. ok is
 // false if the number cannot be a Unix time.
 func untilUnixTime(whole, billionths int64, ref time.Time) (time.Duration, bool) {
-	switch {
-	case whole < oldestInstant:
-		return 0, false
-	case whole <= latestInstant:
-		wait := time.Unix(whole, billionths).Sub(ref) // Sub stops at the longest Duration
-		return max(wait, 0), wait >= -stale
+	if whole > latestInstant {
+		wait := time.UnixMilli(whole).Add(scale(0, billionths, time.Millisecond)).Sub(ref)
+		return wait, wait >= -stale && wait <= farthest
 	}
-	wait := time.UnixMilli(whole).Add(scale(0, billionths, time.Millisecond)).Sub(ref)
-	return max(wait, 0), wait >= -stale && wait <= farthest
+	wait := time.Unix(whole, billionths).Sub(ref) // Sub stops at the longest Duration
+	return wait, wait >= -stale && whole >= oldestInstant
 }
 
 // span reads a time from now: a number of seconds, or numbers with units.
 func span(s string) (time.Duration, bool) {
 	s = trim(s)
-	if wait, ok := Decimal(s, time.Second); ok {
-		return wait, true
-	}
-	if wait, ok := duration(s); ok {
-		return wait, true
-	}
+	count := s
 	for _, unit := range [...]string{"seconds", "second", "secs", "sec"} {
 		if n := len(s) - len(unit); n > 0 && strings.EqualFold(s[n:], unit) {
-			return seconds(s[:n])
+			count = s[:n]
 		}
 	}
-	return 0, false
+	if wait, ok := seconds(count); ok {
+		return wait, true
+	}
+	return duration(s)
 }
 
 // duration reads a duration in Go's form, without a sign.
 func duration(s string) (time.Duration, bool) {
 	d, err := time.ParseDuration(s)
-	if err != nil || d < 0 || strings.HasPrefix(s, "+") {
-		return 0, false
-	}
-	return d, true
+	return d, err == nil && d >= 0 && !strings.HasPrefix(s, "+")
 }
 
 // Decimal reads digits, with or without a fraction, as a number of units. It
@@ -185,7 +173,7 @@ func scale(whole, billionths int64, unit time.Duration) time.Duration {
 func number(s string) (whole, billionths int64, ok bool) {
 	head, tail, point := strings.Cut(s, ".")
 	if !digits(head) || point && !digits(tail) {
-		return 0, 0, false
+		return whole, billionths, false
 	}
 	for i := range len(head) {
 		d := int64(head[i] - '0')

@@ -64,6 +64,8 @@ func TestRetryAfter(t *testing.T) {
 		{"in quotes", `"30"`, 30 * time.Second},
 		{"a date in quotes", `"Tue, 06 May 2031 08:49:37 GMT"`, 7 * time.Second},
 		{"half a pair of quotes", `"30`, none},
+		{"a quote", `"`, none},
+		{"milliseconds in short", "30msec", none},
 
 		{"pitfall 3: epoch seconds", "1935823777", 1935823777*time.Second - time.Duration(sent.Unix())*time.Second},
 		{"pitfall 3: epoch seconds just past", "1935823000", 0},
@@ -122,12 +124,10 @@ func TestRetryAfterStatuses(t *testing.T) {
 		101: false, 200: false, 201: false, 202: false, 301: false, 304: false, 399: false,
 		400: true, 403: true, 404: true, 413: true, 429: true, 500: true, 503: true, 599: true,
 	} {
-		_, ok := RetryAfter(dated(code, "Retry-After", "1"))
-		assert.Equal(t, want, ok, "pitfall 8: status %d", code)
-		_, ok = Millis(dated(code, "Retry-After-Ms", "1"))
-		assert.Equal(t, want, ok, "pitfall 8: status %d", code)
-		_, ok = Wait(dated(code, "Retry-After-Ms", "1", "Retry-After", "1"))
-		assert.Equal(t, want, ok, "pitfall 8: status %d", code)
+		for _, f := range []read{RetryAfter, Millis, Wait} {
+			wait, ok := f(dated(code, "Retry-After-Ms", "1", "Retry-After", "1"))
+			assert.Equal(t, []bool{want, want}, []bool{ok, wait != 0}, "pitfall 8: status %d", code)
+		}
 	}
 }
 
