@@ -225,10 +225,7 @@ func (r *Rate) WaitFor(now instant.Instant, n int) time.Duration {
 
 // waitFor returns how long it takes until a limiter has n tokens.
 func waitFor(lim *xrate.Limiter, now instant.Instant, n int) time.Duration {
-	missing := float64(n) - lim.TokensAt(clockTime(now))
-	if missing <= 0 {
-		return 0
-	}
+	missing := max(0, float64(n)-lim.TokensAt(clockTime(now)))
 	ns := math.Ceil(missing / float64(lim.Limit()) * float64(time.Second))
 	if ns >= float64(instant.Forever) {
 		return instant.Forever

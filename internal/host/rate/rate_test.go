@@ -224,8 +224,11 @@ func TestRateWithASilentFleet(t *testing.T) {
 	assert.True(t, n >= 48 && n <= 50, "%d tokens in 2 s, want a quarter of 200", n)
 	ask, _ := r.AskTokens(4*sec, 1, AnswerTime, 0)
 	assert.Equal(t, []any{AnswerTime, n + 1 - 1}, []any{ask.Silence, ask.Spent}, "the silence, and the tokens spent in it less the late one")
-	r.Grant(4*sec, 3, 4*sec-20*ms, 10*ms, 0)
-	assert.Equal(t, 3, taken(r, 4*sec), "tokens, not those of the fleet")
+	r.Grant(instant.At(4*sec+AnswerTime), 0, 0, 0, 0)
+	ask, _ = r.AskTokens(5*sec, 3, AnswerTime, 0)
+	assert.Zero(t, ask.Spent, "the fleet knows of the others")
+	r.Grant(5*sec, 3, 5*sec-20*ms, 10*ms, 0)
+	assert.Equal(t, 3, taken(r, 5*sec), "tokens, not those of the fleet")
 }
 
 // The part follows the size of the fleet. Waiters hear of it.
@@ -317,6 +320,10 @@ func TestRateDuringAQuestion(t *testing.T) {
 	assert.Equal(t, 1, taken(r, instant.At(sec+AnswerTime)), "of its own")
 	ask, _ := r.AskTokens(2*sec, 1, AnswerTime, 0)
 	assert.Equal(t, []any{AnswerTime, 0}, []any{ask.Silence, ask.Spent}, "the silence, and tokens beyond the dropped ones")
+	r = sharedRate()
+	mustAskFor(t, r, sec, 1, 1)
+	ask, _ = r.AskTokens(2*sec, 1, AnswerTime, 0)
+	assert.Equal(t, AnswerTime, ask.Silence, "although nobody has looked since")
 }
 
 // Times that are further away than a second, or two tokens, do not count.
