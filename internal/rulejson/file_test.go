@@ -76,6 +76,7 @@ func TestLocate(t *testing.T) {
 	assert.Equal(t, "line 4, column 30: hosts[\"a \\\"]b\"].concurrency.initial: 1 is wrong", here(`Hosts["a \"]b"].Concurrency.Initial`))
 	assert.Equal(t, "line 3, column 12: hosts[\"a \\\"]b\"]: 1 is wrong", here(`Hosts["a \"]b"]`))
 	assert.Equal(t, "line 1, column 1: 1 is wrong", here("Base"))
+	assert.Equal(t, "line 1, column 1: 1 is wrong", here(`Hosts["other"].MaxAttempts`))
 	other := errors.New("another error")
 	assert.Equal(t, other, f.Locate(other))
 	assert.NoError(t, f.Locate(nil))
@@ -96,6 +97,9 @@ func TestSettings(t *testing.T) {
 			"stall_timeout":       {"off", "rule"},
 			"concurrency.enabled": {"on", "default"},
 			"concurrency.max":     {"7", "rule"},
+			"concurrency.initial": {"10", "default"},
+			"hedge.enabled":       {"off", "default"},
+			"rate_limit.burst":    {"off", "default"},
 			"retry_budget.burst":  {"30", "default"},
 		},
 		"h": {

@@ -59,39 +59,37 @@ func readNumber[T int | int64 | float64 | time.Duration](l *loader, n *node, to 
 }
 
 // whole reads a whole number.
-func whole[T int | int64](d *document, n *node) (T, bool) {
-	number, ok := n.value.(json.Number)
-	if !ok {
+func whole[T int | int64](d *document, n *node) (v T, ok bool) {
+	number, isNumber := n.value.(json.Number)
+	long, err := strconv.ParseInt(number.String(), 10, 64)
+	switch v = T(long); {
+	case !isNumber:
 		d.want(n, "a whole number")
-		return 0, false
-	}
-	v, err := strconv.ParseInt(number.String(), 10, 64)
-	switch {
-	case errors.Is(err, strconv.ErrRange), int64(T(v)) != v:
+	case errors.Is(err, strconv.ErrRange), int64(v) != long:
 		d.fault(n, "%s is out of range", n.kind())
-		return 0, false
 	case err != nil:
 		d.fault(n, "%s is not a whole number; write it in digits only", n.kind())
+	default:
+		ok = true
 	}
-	return T(v), err == nil
+	return v, ok
 }
 
 // fraction reads a number that may have a fraction.
 func (d *document) fraction(n *node) (float64, bool) {
 	number, ok := n.value.(json.Number)
-	if !ok {
-		d.want(n, "a number")
-		return 0, false
-	}
 	v, err := number.Float64()
-	if err != nil { // the exponent is too large
+	switch {
+	case !ok:
+		d.want(n, "a number")
+	case err != nil: // the exponent is too large
 		d.fault(n, "%s is out of range", n.kind())
 	}
 	return v, err == nil
 }
 
 // duration reads a string such as "1m30s".
-func (d *document) duration(n *node) (time.Duration, bool) {
+func (d *document) duration(n *node) (wait time.Duration, ok bool) {
 	switch v := n.value.(type) {
 	case json.Number:
 		text := clip(v.String())
@@ -105,7 +103,7 @@ func (d *document) duration(n *node) (time.Duration, bool) {
 	default:
 		d.want(n, `a duration such as "250ms"`)
 	}
-	return 0, false
+	return wait, ok
 }
 
 // size reads a number of bytes: a whole number, or a string with a unit.
@@ -133,17 +131,14 @@ var sizeUnits = []struct {
 
 // parseSize reads a size such as "1MiB". It returns false if the text is no size
 // or the size is too large.
-func parseSize(text string) (int64, bool) {
+func parseSize(text string) (size int64, ok bool) {
 	for _, unit := range sizeUnits {
-		if digits, ok := strings.CutSuffix(text, unit.name); ok {
+		if digits, found := strings.CutSuffix(text, unit.name); found {
 			v, err := strconv.ParseUint(strings.TrimRight(digits, " "), 10, 63)
-			if err != nil || int64(v) > math.MaxInt64/unit.bytes {
-				return 0, false
-			}
-			return int64(v) * unit.bytes, true
+			return int64(v) * unit.bytes, err == nil && int64(v) <= math.MaxInt64/unit.bytes
 		}
 	}
-	return 0, false
+	return size, ok
 }
 
 // text reads a string that is not empty. After a fault it returns "".
@@ -210,7 +205,7 @@ func named[T any](l *loader, n *node, wanted string, given, builtin map[string]T
 		found, ok = builtin[text]
 	}
 	switch {
-	case !ok && len(given)+len(builtin) == 0:
+	case !ok && max(len(given), len(builtin)) == 0:
 		l.fault(n, "%s is not the name of %s; the program has given none", quote(text), wanted)
 	case !ok:
 		l.fault(n, "%s is not the name of %s; known are %s", quote(text), wanted, namesIn(given, builtin))
