@@ -181,13 +181,9 @@ func (r *run) wait() string {
 // sleep waits until the time has passed or ctx has ended. It returns ctx's error
 // even if both happen at the same moment, so that no attempt follows.
 func sleep(ctx context.Context, wait time.Duration) error {
-	if wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
+	select {
+	case <-ctx.Done():
+	case <-time.After(wait):
 	}
 	return ctx.Err()
 }
