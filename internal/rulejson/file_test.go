@@ -60,10 +60,8 @@ func TestParseTellsProfileAndKeysApart(t *testing.T) {
 	part := f.Hosts["h"]
 	assert.Equal(t, "github", part.Profile)
 	assert.Equal(t, policy.Rule{MaxAttempts: 4}, part.Keys)
-	assert.NotNil(t, part.Base.Classify)
-	assert.Zero(t, part.Base.MaxAttempts)
-	assert.Equal(t, 4, part.Rule.MaxAttempts)
-	assert.NotNil(t, part.Rule.Classify)
+	assert.True(t, part.Base.Classify != nil && part.Rule.Classify != nil)
+	assert.Equal(t, []int{0, 4}, []int{part.Base.MaxAttempts, part.Rule.MaxAttempts})
 }
 
 func TestLocate(t *testing.T) {
@@ -84,31 +82,36 @@ func TestLocate(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	f, err := Parse(strings.NewReader(`{
-	  "rule": {"backoff": {"type": "constant", "delay": "2s"}, "profile": "aws", "stall_timeout": "off", "concurrency": {"max": 7}},
-	  "hosts": {"h": {"retry_after": ["hour"], "profile": "github", "replay_buffer": 1000, "retry_budget": {"min_per_second": "off"}, "rate_limit": {"per_second": 0.5}}}
+	  "rule": {"backoff": {"type": "constant", "delay": "2s"}, "profile": "aws", "stall_timeout": "off", "max_elapsed_time": "1h30m", "replay_buffer": "12MiB",
+	    "retry_budget": {"min_per_second": 0.5}},
+	  "hosts": {
+	    "h": {"retry_after": ["hour"], "profile": "github", "replay_buffer": 1000, "max_refetch": "off",
+	      "retry_budget": {"min_per_second": "off"}, "rate_limit": {"per_second": 0.5}, "concurrency": {"max": 7}},
+	    "i": {"profile": "service", "rate_limit": {"per_second": 2.5}, "concurrency": {"initial": 5}, "hedge": {"delay": "1h"}}
+	  }
 	}`), hour)
 	require.NoError(t, err)
 	for pattern, want := range map[string]map[string][2]string{
 		"": {
-			"max_attempts":        {"6", "default"},
-			"backoff":             {`{"type":"constant","delay":"2s"}`, "rule"},
-			"classify":            {"of the profile", `profile "aws" of rule`},
-			"retry_after":         {"of the profile", `profile "aws" of rule`},
-			"stall_timeout":       {"off", "rule"},
-			"concurrency.enabled": {"on", "default"},
-			"concurrency.max":     {"7", "rule"},
-			"concurrency.initial": {"10", "default"},
-			"hedge.enabled":       {"off", "default"},
-			"rate_limit.burst":    {"off", "default"},
-			"retry_budget.burst":  {"30", "default"},
+			"max_attempts": {"6", "default"}, "max_retry_after": {"1m", "default"}, "max_elapsed_time": {"1h30m", "rule"},
+			"backoff": {`{"type":"constant","delay":"2s"}`, "rule"}, "stall_timeout": {"off", "rule"}, "replay_buffer": {"12MiB", "rule"},
+			"classify": {"of the profile", `profile "aws" of rule`}, "retry_after": {"of the profile", `profile "aws" of rule`},
+			"concurrency.enabled": {"off", "default"}, "concurrency.initial": {"off", "default"}, "concurrency.max": {"off", "default"},
+			"hedge.enabled": {"off", "default"}, "rate_limit.burst": {"off", "default"}, "retry_budget.enabled": {"on", "default"},
+			"retry_budget.burst": {"5", "default"},
 		},
 		"h": {
-			"classify":           {`of the profile, then profile "aws" of rule`, `profile "github" of host "h"`},
-			"retry_after":        {`["hour"], then profile "github" of host "h", then profile "aws" of rule`, `host "h"`},
-			"replay_buffer":      {"1000", `host "h"`},
-			"retry_budget.burst": {"10", "default"},
-			"rate_limit.burst":   {"1", "default"},
-			"concurrency.max":    {"7", "rule"},
+			"classify":      {`of the profile, then profile "aws" of rule`, `profile "github" of host "h"`},
+			"retry_after":   {`["hour"], then profile "github" of host "h", then profile "aws" of rule`, `host "h"`},
+			"replay_buffer": {"1000", `host "h"`}, "max_refetch": {"off", `host "h"`},
+			"retry_budget.min_per_second": {"off", `host "h"`}, "retry_budget.burst": {"10", "default"},
+			"rate_limit.per_second": {"0.5", `host "h"`}, "rate_limit.burst": {"1", "default"},
+			"concurrency.enabled": {"on", "default"}, "concurrency.initial": {"10", "default"}, "concurrency.max": {"7", `host "h"`},
+		},
+		"i": {
+			"backoff":          {"exponential, base 50ms, max 1s", `profile "service" of host "i"`},
+			"rate_limit.burst": {"3", "default"}, "concurrency.max": {"no bound", "default"},
+			"hedge.enabled": {"on", "default"}, "hedge.delay": {"1h", `host "i"`},
 		},
 	} {
 		got := map[string][2]string{}
@@ -391,6 +394,5 @@ func TestLoadIdempotent(t *testing.T) {
 			assert.Equal(t, slices.Contains(row.want, method), rule.Idempotent(req), "%s and %q", row.text, method)
 		}
 	}
-	rule := load(t, `"idempotent": ["POST"]`, Names{})
-	assert.True(t, rule.Idempotent(&http.Request{Method: "POST"}))
+	assert.True(t, load(t, `"idempotent": ["POST"]`, Names{}).Idempotent(&http.Request{Method: "POST"}))
 }
