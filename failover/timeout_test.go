@@ -102,34 +102,30 @@ func TestUnbounded(t *testing.T) {
 		}
 		return status(200).RoundTrip(req)
 	})
-	pipe := func() io.Reader { return io.MultiReader(strings.NewReader("body")) }
 	for name, row := range map[string]struct {
-		req  func(t *testing.T) *http.Request
-		want string
+		method, query string
+		body          io.Reader
+		change        func(*http.Request)
+		want          string
 	}{
-		"GET": {func(t *testing.T) *http.Request { return newRequest(t, http.MethodGet, "http://a.test/", nil) }, "200 b.test"},
-		"PUT": {func(t *testing.T) *http.Request {
-			return newRequest(t, http.MethodPut, "http://a.test/", strings.NewReader("x"))
-		}, "200 b.test"},
-		"POST": {func(t *testing.T) *http.Request { return newRequest(t, http.MethodPost, "http://a.test/", nil) }, "200 a.test"},
-		"one body": {func(t *testing.T) *http.Request {
-			req := newRequest(t, http.MethodPut, "http://a.test/", strings.NewReader("x"))
-			req.GetBody = nil
-			return req
-		}, "200 a.test"},
-		"pipe":  {func(t *testing.T) *http.Request { return newRequest(t, http.MethodPut, "http://a.test/", pipe()) }, "200 a.test"},
-		"stays": {func(t *testing.T) *http.Request { return newRequest(t, http.MethodGet, "http://a.test/?token=x", nil) }, "200 a.test"},
-		"large": {func(t *testing.T) *http.Request {
-			return newRequest(t, http.MethodPut, "http://a.test/", bytes.NewReader(make([]byte, 64<<10+1)))
-		}, "200 a.test"},
-		"not that": {func(t *testing.T) *http.Request {
-			return newRequest(t, http.MethodPut, "http://a.test/", bytes.NewReader(make([]byte, 64<<10)))
-		}, "200 b.test"},
+		"GET":            {"GET", "", nil, nil, "200 b.test"},
+		"PUT":            {"PUT", "", strings.NewReader("x"), nil, "200 b.test"},
+		"POST":           {"POST", "", nil, nil, "200 a.test"},
+		"one body":       {"PUT", "", strings.NewReader("x"), func(req *http.Request) { req.GetBody = nil }, "200 a.test"},
+		"unknown length": {"PUT", "", strings.NewReader("x"), func(req *http.Request) { req.ContentLength = 0 }, "200 a.test"},
+		"pipe":           {"PUT", "", io.MultiReader(strings.NewReader("body")), nil, "200 a.test"},
+		"stays":          {"GET", "?token=x", nil, nil, "200 a.test"},
+		"large":          {"PUT", "", bytes.NewReader(make([]byte, 64<<10+1)), nil, "200 a.test"},
+		"not that":       {"PUT", "", bytes.NewReader(make([]byte, 64<<10)), nil, "200 b.test"},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			r := newRegions()
 			r.set("a.test", slow)
-			assert.Equal(t, row.want, ask(r.transport(t, "a.test", "b.test"), row.req(t)))
+			req := newRequest(t, row.method, "http://a.test/"+row.query, row.body)
+			if row.change != nil {
+				row.change(req)
+			}
+			assert.Equal(t, row.want, ask(r.transport(t, "a.test", "b.test"), req))
 		})
 	}
 	bubble(t, "the other is down", func(t *testing.T) {

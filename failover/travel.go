@@ -160,7 +160,7 @@ func words(name string) iter.Seq[string] {
 					return
 				}
 				from = i + 1
-			case 'A' <= c && c <= 'Z' && 'a' <= last && last <= 'z':
+			case c < 'a' && 'a' <= last:
 				if !yield(name[from:i]) {
 					return
 				}

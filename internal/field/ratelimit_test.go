@@ -165,10 +165,14 @@ func TestStructuredItems(t *testing.T) {
 		_, ok := parseList([]string{s})
 		assert.False(t, ok, "%q", s)
 	}
-	_, ok := parseList([]string{"a" + strings.Repeat(";b", paramLimit+1)})
-	assert.False(t, ok, "too many parameters")
-	_, ok = parseDictionary([]string{strings.Repeat("a,", memberLimit) + "a"})
-	assert.False(t, ok, "too many entries")
+	for more, want := range []bool{true, false} {
+		_, ok := parseList([]string{"a" + strings.Repeat(";b", 256+more)})
+		assert.Equal(t, want, ok, "parameters")
+		_, ok = parseDictionary([]string{strings.Repeat("a,", 63+more) + "a"})
+		assert.Equal(t, want, ok, "entries")
+		_, ok = parseList([]string{strings.Repeat("a", 4094+more)})
+		assert.Equal(t, want, ok, "bytes, with those between lines")
+	}
 }
 
 // FuzzRateLimit checks that no field causes a panic or a negative result, and

@@ -557,7 +557,8 @@ func TestDue(t *testing.T) {
 		// Nobody was answered for 0.6 of 1 s. The bucket is as full as before, or has what came since.
 		{Tokens{next: start - 400*ms, used: true, asked: start - 600*ms}, Absence{Silence: sec, Spent: 5}, 100 * ms},
 		{Tokens{next: start - 900*ms, used: true, asked: start - 600*ms}, Absence{Silence: sec}, -200 * ms},
-		{Tokens{next: start - 100*ms, used: true, asked: start - 500*ms}, Absence{Silence: sec, Spent: 1}, 0}, // others were
+		{Tokens{next: start - 100*ms, used: true, asked: start - 500*ms}, Absence{Silence: sec}, -100 * ms}, // others were
+		{Tokens{next: start - 100*ms, used: true, asked: start, debt: -200 * ms, resumed: start - 50*ms}, Absence{Spent: 1}, -100 * ms},
 	} {
 		row.bucket.Repay(start, 10, 3, row.a)
 		_, first, every, _ := row.bucket.Take(start, 10, 3, 1)
