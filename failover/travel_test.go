@@ -59,6 +59,8 @@ func TestWhatDoesNotTravel(t *testing.T) {
 		{url: "http://a.test/?access_token=x", needs: "access_token"},
 		{url: "http://a.test/?userCode=x", needs: "usercode"},
 		{url: "http://a.test/?connect.sid=x", needs: "connect.sid"},
+		{url: "http://a.test/?dataPin=x", needs: "dataPin"},
+		{url: "http://a.test/?quizSid=x", needs: "quizSid"},
 		{url: "http://a.test/?PHPSESSID=x", needs: "PHPSESSID"},
 		{url: "http://a.test/?hdnea=x", needs: "hdnea"},
 		{url: "http://a.test/?pass=x", needs: "pass"},
@@ -126,7 +128,7 @@ func TestWhatDoesNotTravel(t *testing.T) {
 	for _, free := range []string{
 		"Accept: x", "Content-Type: x", "Idempotency-Key: x", "X-Amz-Date: x", "User-Agent: Token/1 (like Basic)", "Referer: https://c.test/x?page=1",
 		"Traceparent: x", "Monkeys: x", "Accept-Encoding: gzip", "X-Amz-Content-Sha256: x", "Baggage: processId=1,addressId=2", "X-Opaque-Id: x",
-		"Accept: text/plain; q=0.5, eyJ/x", "X-Note: bytes ...", "Accept-Ranges: none",
+		"Accept: text/plain; q=0.5, eyJ/x", "X-Note: bytes ...", "Accept-Ranges: none", "Pinata: x",
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRegions()

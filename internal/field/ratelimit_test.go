@@ -53,6 +53,7 @@ func TestRateLimitReset(t *testing.T) {
 
 		{"the seventh draft", 429, []string{"RateLimit", `limit=100, remaining=0, reset=5`}, 5 * time.Second, true},
 		{"the seventh draft, some left", 429, []string{"RateLimit", `limit=100, remaining=1, reset=5`}, 0, false},
+		{"the seventh draft, no reset", 429, []string{"RateLimit", `limit=100, remaining=0`}, 0, false},
 		{"the seventh draft, malformed", 429, []string{"RateLimit", `limit=100, remaining=0, reset=5, `}, 0, false},
 
 		{"the older drafts", 429, []string{"RateLimit-Remaining", "0", "RateLimit-Reset", "50"}, 50 * time.Second, true},
@@ -138,6 +139,9 @@ func TestTightest(t *testing.T) {
 		},
 		{"a malformed limit", []string{"X-RateLimit-Limit", "-5", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "60"}, Quota{Remaining: 1, Reset: time.Minute}, true},
 		{"no reset of the older kind", []string{"X-RateLimit-Remaining", "1"}, Quota{}, false},
+		{"full at once", []string{"RateLimit", `"a";r=5;t=0`}, Quota{Remaining: 5}, true},
+		{"the slowest unit", []string{"X-RateLimit-Remaining-Requests", "5", "X-RateLimit-Reset-Requests", "1s", "X-RateLimit-Remaining-Tokens", "1", "X-RateLimit-Reset-Tokens", "1m"},
+			Quota{Unit: "tokens", Remaining: 1, Reset: time.Minute}, true},
 		{"from a cache", []string{"Age", "1", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "60"}, Quota{}, false},
 	} {
 		q, ok := Tightest(dated(200, tt.header...).Header)

@@ -243,17 +243,15 @@ func backoffText(b backoff.Backoff) string {
 		return "constant " + durationText(time.Duration(c))
 	}
 	for name, formula := range formulas {
-		if reflect.TypeOf(formula) != reflect.TypeOf(b) {
-			continue
-		}
-		var fields []string
-		v := reflect.ValueOf(b)
-		for i := range v.NumField() {
-			if !v.Field(i).IsZero() {
-				fields = append(fields, fmt.Sprintf("%s %v", snake(v.Type().Field(i).Name), v.Field(i)))
+		if reflect.TypeOf(formula) == reflect.TypeOf(b) {
+			v := reflect.ValueOf(b)
+			for i := range v.NumField() {
+				if !v.Field(i).IsZero() {
+					name += fmt.Sprintf(", %s %v", snake(v.Type().Field(i).Name), v.Field(i))
+				}
 			}
+			return name
 		}
-		return strings.Join(append([]string{name}, fields...), ", ")
 	}
 	return fmt.Sprintf("%T", b)
 }

@@ -137,7 +137,7 @@ func (d *document) parse() *node {
 func (d *document) syntax(err error) {
 	pos, help := len(d.data), ""
 	if at, ok := errors.AsType[*json.SyntaxError](err); ok {
-		pos = max(int(at.Offset)-1, 0) // Offset counts the wrong byte, too
+		pos = int(at.Offset) - 1 // Offset counts the wrong byte, too
 	}
 	if pos < len(d.data) {
 		switch before := bytes.TrimRight(d.data[:pos], " \t\r\n"); d.data[pos] {
