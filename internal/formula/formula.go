@@ -74,7 +74,7 @@ func positive(d, otherwise time.Duration) time.Duration {
 
 // growth returns the factor f, or the default if f is zero or invalid.
 func growth(f, otherwise float64) float64 {
-	if f >= 1 && !math.IsInf(f, 1) {
+	if f >= 1 && f <= math.MaxFloat64 {
 		return f
 	}
 	return otherwise
