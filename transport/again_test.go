@@ -98,11 +98,8 @@ func TestNothingIsMissingAfterTheAnnouncedLength(t *testing.T) {
 		resp.ContentLength = 1000
 		return resp, nil
 	})
-	resp, err := mustNew(t, transport.Config{Base: base}).RoundTrip(getRequest(t, "http://h.test/"))
-	require.NoError(t, err)
-	body, err := io.ReadAll(resp.Body)
-	assert.NoError(t, err)
-	assert.Equal(t, text(1000), string(body))
+	resp := mustRoundTrip(t, mustNew(t, transport.Config{Base: base}), getRequest(t, "http://h.test/"))
+	wantText(t, resp.Body, text(1000))
 	count(t, 1, sent, "GET sent")
 }
 

@@ -67,8 +67,7 @@ func TestASlowServerThatAnswersNoPing(t *testing.T) {
 		base.Protocols = new(http.Protocols)
 		base.Protocols.SetUnencryptedHTTP2(true)
 		defer base.CloseIdleConnections()
-		resp, err := over(t, transport.Config{}, base).RoundTrip(newRequest(t, http.MethodPost, s.URL, nil))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, over(t, transport.Config{}, base), newRequest(t, http.MethodPost, s.URL, nil))
 		assert.Equal(t, "made", mustRead(t, resp))
 	})
 }
@@ -144,8 +143,7 @@ func TestTheDefaultBaseIsACopyOfHTTPs(t *testing.T) {
 	roots.AddCert(s.Certificate())
 	get := func(tr *transport.Transport) string {
 		defer tr.CloseIdleConnections()
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, s.URL, nil))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, s.URL, nil))
 		return mustRead(t, resp)
 	}
 	company := http.DefaultTransport.(*http.Transport).Clone()

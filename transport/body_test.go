@@ -134,14 +134,11 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 			if row.getErr != nil {
 				req.GetBody = func() (io.ReadCloser, error) { return nil, row.getErr }
 			}
-			resp, err := over(t, transport.Config{Rule: row.rule.Or(quick)}, base).RoundTrip(req.WithContext(seen.on(req.Context())))
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, over(t, transport.Config{Rule: row.rule.Or(quick)}, base), req.WithContext(seen.on(req.Context())))
 			assert.Equal(t, row.reason, seen.reasons()[0])
 			if row.reason == transport.ReasonNotReplayable {
 				base.sent(t, 1)
-				text, err := io.ReadAll(resp.Body)
-				assert.NoError(t, err)
-				assert.Equal(t, "body of Service Unavailable", string(text), "the response is whole")
+				wantText(t, resp.Body, "body of Service Unavailable", "the response is whole")
 				reason, _, _ := unretried(resp)
 				assert.Equal(t, transport.ReasonNotReplayable, reason)
 				assert.False(t, transport.Nested(req, resp, nil), "an outer rule may know better")
@@ -155,9 +152,7 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 			if n++; n == 1 {
 				return play(req, status(503))
 			}
-			text, err := io.ReadAll(req.Body)
-			assert.NoError(t, err)
-			assert.Equal(t, "text", string(text))
+			wantText(t, req.Body, "text")
 			return play(req, status(200))
 		}))
 		b := oneShot("text")
@@ -203,9 +198,7 @@ func TestEarlyResponseWhileReading(t *testing.T) {
 		late := make(chan string, 1)
 		tr := over(t, transport.Config{Rule: quick}, numbered(func(req *http.Request, n int) (*http.Response, error) {
 			if n > 1 {
-				all, err := io.ReadAll(req.Body)
-				assert.NoError(t, err)
-				assert.Equal(t, text, string(all))
+				wantText(t, req.Body, text)
 				_ = req.Body.Close()
 				return play(req, status(200))
 			}
@@ -251,13 +244,10 @@ func TestBodyBusy(t *testing.T) {
 			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 			req.Body = src
 			start := time.Now()
-			resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req.WithContext(seen.on(req.Context())))
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, over(t, transport.Config{Rule: quick}, base), req.WithContext(seen.on(req.Context())))
 			assert.Equal(t, replay.MaxBusy, time.Since(start))
 			assert.Equal(t, []transport.Reason{transport.ReasonNotReplayable}, seen.reasons())
-			text, err := io.ReadAll(resp.Body)
-			assert.NoError(t, err)
-			assert.Equal(t, "body of Service Unavailable", string(text))
+			wantText(t, resp.Body, "body of Service Unavailable")
 			close(release)
 			synctest.Wait()
 			count(t, 1, b.closed(), "body closed")
@@ -322,8 +312,7 @@ func TestBodyBusyLeavesTime(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), row.timeout)
 			defer cancel()
 			start := time.Now()
-			resp, err := over(t, transport.Config{Rule: row.rule.Or(quick)}, respondsEarly(nil)).RoundTrip(req.WithContext(ctx))
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, over(t, transport.Config{Rule: row.rule.Or(quick)}, respondsEarly(nil)), req.WithContext(ctx))
 			assert.Equal(t, 503, resp.StatusCode)
 			assert.Equal(t, row.within, time.Since(start))
 			assert.NoError(t, resp.Body.Close())

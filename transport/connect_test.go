@@ -153,8 +153,7 @@ func TestConnectionThatIsSoughtTwice(t *testing.T) {
 		})
 		rule := policy.Rule{ConnectTimeout: 2 * time.Second, AttemptTimeout: 10 * time.Second, MaxAttempts: 1}
 		tr := mustNew(t, transport.Config{Base: b, Rule: rule.Or(hasty)})
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://h.test/", nil))
 		assert.NoError(t, resp.Body.Close())
 	})
 }

@@ -91,8 +91,7 @@ func TestContractErrorMeansNoResponse(t *testing.T) {
 func TestContractDoesNotInterpret(t *testing.T) {
 	contract(t, func(t *testing.T, c transport.Config) {
 		base := script(status(302, "Location: http://elsewhere/", "Set-Cookie: a=b"))
-		resp, err := over(t, c, base).RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, over(t, c, base), newRequest(t, http.MethodGet, "http://h.test/", nil))
 		assert.Equal(t, 302, resp.StatusCode)
 		base.sent(t, 1)
 		assert.Equal(t, "a=b", resp.Header.Get("Set-Cookie"))

@@ -347,8 +347,7 @@ func BenchmarkServer(b *testing.B) {
 func TestLoggerThatIsOffReadsNoClock(t *testing.T) {
 	for level, timed := range map[slog.Level]bool{slog.LevelDebug: true, slog.LevelInfo: false} {
 		log := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: level}))
-		resp, err := mustNew(t, transport.Config{Base: script(status(503)), Logger: log}).RoundTrip(postRequest(t, "http://h.test/"))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, mustNew(t, transport.Config{Base: script(status(503)), Logger: log}), postRequest(t, "http://h.test/"))
 		attempts := transport.HistoryOf(resp, nil).Attempts
 		require.Len(t, attempts, 1, "attempts")
 		assert.Equal(t, timed, !attempts[0].Start.IsZero(), level)

@@ -114,8 +114,7 @@ func TestErrorOfACutIsTheBasesOwn(t *testing.T) {
 					if name == "a pair of Transports" {
 						tr = over(t, c, tr)
 					}
-					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil).WithContext(ctx))
-					require.NoError(t, err)
+					resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://h.test/", nil).WithContext(ctx))
 					text, err := io.ReadAll(resp.Body)
 					assert.Equal(t, "ab", string(text))
 					assert.True(t, err == cut, "%T: %[1]v", err)

@@ -94,8 +94,7 @@ func TestResumeWithoutProgressIsARetry(t *testing.T) {
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		req = req.WithContext(seen.on(t.Context()))
 		req.Header.Set("X-Own", "1")
-		resp, err := over(t, transport.Config{Rule: exact}, base).RoundTrip(req)
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, over(t, transport.Config{Rule: exact}, base), req)
 		assert.Equal(t, text, mustRead(t, resp))
 		assert.Equal(t, (1+2+4+8)*time.Second, time.Since(start))
 		assert.Equal(t, []string{" ", `bytes=400- "v1"`, `bytes=400- "v1"`, `bytes=400- "v1"`, `bytes=500- "v1"`}, base.ranges())
@@ -140,8 +139,7 @@ func TestWaitingReconnectEarnsNothing(t *testing.T) {
 		text := strings.Repeat("0123456789abcdef", 4<<20/16)
 		tr := over(t, transport.Config{Rule: policy.Rule{}.Or(exact)}, cutter(text, 1<<20))
 		ctx, cancel := context.WithCancel(t.Context())
-		resp, err := get(t, tr, ctx)
-		require.NoError(t, err)
+		resp := mustGetWith(t, tr, ctx)
 		go func() { _, _ = io.Copy(io.Discard, resp.Body) }()
 		synctest.Wait() // the body is cut, and the reconnect waits for its jitter
 		assert.EqualValues(t, 1, stateOf(t, tr).Requests, "requests counted")
@@ -390,8 +388,7 @@ func TestANewByteEndsTheWait(t *testing.T) {
 		first := func(req *http.Request) (*http.Response, error) {
 			return newResponse(req, 200, testkit.CutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
 		}
-		resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, segment(4, "45"), segment(6, "6"), segment(7, "789"))), t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, over(t, transport.Config{Rule: quick}, script(first, segment(4, "45"), segment(6, "6"), segment(7, "789"))))
 		start := time.Now()
 		assert.Equal(t, "0123456789", mustRead(t, resp))
 		assert.Equal(t, 27*time.Second, time.Since(start))
@@ -574,8 +571,7 @@ func TestNotResumable(t *testing.T) {
 				ctx = transport.WithoutRetries(ctx)
 			}
 			row.rule.MaxRefetch = policy.Off // only the rest by Range
-			resp, err := get(t, over(t, transport.Config{Rule: row.rule}, base), ctx)
-			require.NoError(t, err)
+			resp := mustGetWith(t, over(t, transport.Config{Rule: row.rule}, base), ctx)
 			assert.True(t, own == resp.Body, "wrapped in a %T", resp.Body)
 		})
 	}
@@ -607,8 +603,7 @@ func TestClassifierIsAskedOnceAboutACut(t *testing.T) {
 				}
 				return classify.Default(o)
 			}}
-			resp, err := get(t, over(t, transport.Config{Rule: rule.Or(quick)}, cutter(text, cut)), t.Context())
-			require.NoError(t, err)
+			resp := mustGet(t, over(t, transport.Config{Rule: rule.Or(quick)}, cutter(text, cut)))
 			assert.True(t, text == mustRead(t, resp))
 			assert.Equal(t, []string{"200", "connection reset by peer", "206"}, asked)
 		})
@@ -646,8 +641,7 @@ func TestResumeKeepsThePreviousWait(t *testing.T) {
 			prevs = append(prevs, prev)
 			return time.Duration(n+1) * time.Second
 		})}
-		resp, err := get(t, over(t, transport.Config{Rule: rule}, cutter("0123456789", -503, 1, 1, -503)), t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, over(t, transport.Config{Rule: rule}, cutter("0123456789", -503, 1, 1, -503)))
 		assert.Equal(t, "0123456789", mustRead(t, resp))
 		assert.Equal(t, []time.Duration{0, 1 * time.Second, 2 * time.Second, 3 * time.Second}, prevs)
 	})
@@ -670,8 +664,7 @@ func TestResumeBeyondARange(t *testing.T) {
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	req.Header.Set("Range", "bytes=2-7")
 	seen := &recorder{}
-	resp, err := over(t, transport.Config{Rule: quick, Traces: []*transport.Trace{seen.trace()}}, script(first, second)).RoundTrip(req)
-	require.NoError(t, err)
+	resp := mustRoundTrip(t, over(t, transport.Config{Rule: quick, Traces: []*transport.Trace{seen.trace()}}, script(first, second)), req)
 	got, err := io.ReadAll(resp.Body)
 	assert.Equal(t, "234", string(got))
 	assert.Equal(t, io.ErrUnexpectedEOF, err)
@@ -695,8 +688,7 @@ func TestResumeOfARange(t *testing.T) {
 	})
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	req.Header.Set("Range", "bytes=2-7")
-	resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
-	require.NoError(t, err)
+	resp := mustRoundTrip(t, over(t, transport.Config{Rule: quick}, base), req)
 	assert.Equal(t, "234567", mustRead(t, resp))
 	assert.Equal(t, "bytes=2-7", req.Header.Get("Range"))
 }
@@ -718,8 +710,7 @@ func TestResumeOfAnEncodedBody(t *testing.T) {
 	})
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	req.Header.Set("Accept-Encoding", "gzip")
-	resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
-	require.NoError(t, err)
+	resp := mustRoundTrip(t, over(t, transport.Config{Rule: quick}, base), req)
 	assert.Equal(t, "gzip", mustRead(t, resp))
 }
 
@@ -734,8 +725,7 @@ func TestResumeUnderADate(t *testing.T) {
 		assert.Equal(t, "Mon, 06 Jan 2025 10:00:00 GMT", req.Header.Get("If-Range"))
 		return newResponse(req, 206, io.NopCloser(strings.NewReader("te")), modified, "Content-Range: bytes 2-3/4"), nil
 	})
-	resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
-	require.NoError(t, err)
+	resp := mustGet(t, over(t, transport.Config{Rule: quick}, base))
 	assert.Equal(t, "date", mustRead(t, resp))
 }
 
@@ -803,8 +793,7 @@ func TestTrailersOfTheLastSegment(t *testing.T) {
 		resp.Trailer = http.Header{"X-T": {"1"}}
 		return resp, nil
 	}
-	resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, second)), t.Context())
-	require.NoError(t, err)
+	resp := mustGet(t, over(t, transport.Config{Rule: quick}, script(first, second)))
 	mustRead(t, resp)
 	assert.Equal(t, http.Header{"X-T": {"1"}}, resp.Trailer)
 }
@@ -815,8 +804,7 @@ func TestResumesAreNotMultiplied(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			base := cutter(strings.Repeat("x", 2*resume.MinProgress), first, 1, 1, 1, 1, 1, 1, 1, 1)
 			inner := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 3}.Or(quick)}, base)
-			resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
-			require.NoError(t, err)
+			resp := mustGet(t, over(t, transport.Config{Rule: quick}, inner))
 			got, err := io.ReadAll(resp.Body)
 			e := errorAs[*transport.Error](t, err)
 			assert.Equal(t, transport.ReasonMaxAttempts, e.Reason)
@@ -850,8 +838,7 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 				inner, err = failover.New(failover.Endpoint{URL: "http://h.test", Transport: inner}, failover.Endpoint{URL: "http://i.test", Transport: inner})
 				require.NoError(t, err)
 			}
-			resp, err := get(t, over(t, c, inner), t.Context())
-			require.NoError(t, err)
+			resp := mustGet(t, over(t, c, inner))
 			got, err := io.ReadAll(resp.Body)
 			assert.ErrorIs(t, err, syscall.ECONNRESET)
 			assert.Len(t, got, 400)
@@ -861,8 +848,7 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 	inBubble(t, "an inner one that does not resume leaves it to the outer", func(t *testing.T) {
 		base := cutter(strings.Repeat("x", 1000), 400)
 		inner := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Off}.Or(quick)}, base)
-		resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, over(t, transport.Config{Rule: quick}, inner))
 		assert.Len(t, mustRead(t, resp), 1000)
 	})
 }
@@ -889,8 +875,7 @@ func TestEndDuringReconnect(t *testing.T) {
 				if name != "during the wait" {
 					rule.Backoff = backoff.Constant(time.Second)
 				}
-				resp, err := get(t, over(t, transport.Config{Rule: rule}, script(first, second)), ctx)
-				require.NoError(t, err)
+				resp := mustGetWith(t, over(t, transport.Config{Rule: rule}, script(first, second)), ctx)
 				p := make([]byte, 10)
 				n, err := resp.Body.Read(p)
 				require.NoError(t, err)
@@ -1056,8 +1041,7 @@ func TestHeaderIsTheCallersDuringARead(t *testing.T) {
 			}
 			return newResponse(req, 200, testkit.CutAt(whole, io.EOF), row.header...), nil
 		})
-		resp, err := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(0)}}).RoundTrip(getRequest(t, "http://h.test/"))
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(0)}}), getRequest(t, "http://h.test/"))
 		var changes sync.WaitGroup
 		var over atomic.Bool
 		changes.Go(func() {

@@ -109,14 +109,11 @@ func TestUploadStreams(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, "a", string(p[:n]))
 		close(sent)
-		rest, err := io.ReadAll(req.Body)
-		assert.NoError(t, err)
-		assert.Equal(t, "b", string(rest))
+		wantText(t, req.Body, "b")
 		_ = req.Body.Close()
 		return play(req, status(200))
 	})
-	resp, err := mustNew(t, transport.Config{Base: base}).RoundTrip(newRequest(t, http.MethodPut, "http://h", src))
-	require.NoError(t, err)
+	resp := mustRoundTrip(t, mustNew(t, transport.Config{Base: base}), newRequest(t, http.MethodPut, "http://h", src))
 	assert.Equal(t, 200, resp.StatusCode)
 	count(t, 1, src.closed(), "body closed")
 }
@@ -234,9 +231,7 @@ func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
 							assert.True(t, replay.SmallInMemory(again), "net/http's own resend has a %T", again)
 						}
 					}
-					got, err := io.ReadAll(req.Body)
-					assert.NoError(t, err)
-					assert.Equal(t, text, string(got))
+					wantText(t, req.Body, text)
 					time.Sleep(2 * time.Second)
 					if attempts < 3 {
 						return play(req, status(503))
@@ -318,8 +313,7 @@ func TestTimeoutsKeepThePathOfABody(t *testing.T) {
 			defer base.CloseIdleConnections()
 			req := newRequest(t, http.MethodPut, srv.URL, row.body)
 			req.ContentLength = 4
-			resp, err := over(t, transport.Config{Rule: timedOnce()}, base).RoundTrip(req)
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, over(t, transport.Config{Rule: timedOnce()}, base), req)
 			_ = resp.Body.Close()
 			assert.Equal(t, row.want, called.Load())
 		})

@@ -296,8 +296,7 @@ func TestFleetHold(t *testing.T) {
 			time.Sleep(time.Second)
 			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 			req.Header.Set("Refuse", "1")
-			resp, err := c.transports[0].RoundTrip(req)
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, c.transports[0], req)
 			assert.Equal(t, 200, resp.StatusCode)
 			all.Wait()
 			if !together {

@@ -558,8 +558,7 @@ func TestLateResponseWithABadBody(t *testing.T) {
 					}}), nil
 				})
 				start := time.Now()
-				resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}.Or(quick)}, base), t.Context())
-				require.NoError(t, err)
+				resp := mustGet(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}.Or(quick)}, base))
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.LessOrEqual(t, time.Since(start), 2*time.Second+transport.CloseTime)
 				time.Sleep(time.Minute)
@@ -883,9 +882,7 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 			resp := mustRoundTrip(t, tr, newRequest(t, row.method, "http://h.test/", nil).WithContext(ctx))
 			assert.Equal(t, row.want, resp.StatusCode)
 			assert.Equal(t, row.at, time.Since(start))
-			text, err := io.ReadAll(resp.Body)
-			assert.NoError(t, err)
-			assert.Equal(t, "body of "+http.StatusText(row.want), string(text))
+			wantText(t, resp.Body, "body of "+http.StatusText(row.want))
 			_ = resp.Body.Close()
 			assert.Equal(t, row.reasons, ev.reasons())
 			time.Sleep(time.Second) // for a loser that ignores its context

@@ -601,3 +601,15 @@ type readFunc func([]byte) (int, error)
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
 const waitFor, tick = 5 * time.Second, time.Millisecond
+
+func mustGetWith(t testing.TB, tr http.RoundTripper, ctx context.Context) *http.Response {
+	t.Helper()
+	return mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://h.test/", nil).WithContext(ctx))
+}
+
+func wantText(t testing.TB, r io.Reader, want string, about ...any) {
+	t.Helper()
+	text, err := io.ReadAll(r)
+	assert.NoError(t, err, about...)
+	assert.Equal(t, want, string(text), about...)
+}

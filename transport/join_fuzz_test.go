@@ -229,8 +229,7 @@ func joins(t testing.TB) func(t testing.TB, seed uint64) bool {
 		case 1:
 			req.Header.Set("Range", fmt.Sprintf("bytes=%d-", r.IntN(size)))
 		}
-		resp, err := tr.RoundTrip(req)
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, req)
 		status, header, before := resp.StatusCode, resp.Header.Clone(), server.requests
 		body, err := io.ReadAll(resp.Body)
 		require.Equal(t, header, resp.Header)

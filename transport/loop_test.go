@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync"
@@ -49,8 +50,7 @@ func TestGivesUpWithTheLastResponse(t *testing.T) {
 			n++
 			return newResponse(req, 503, io.NopCloser(strings.NewReader(fmt.Sprint("response ", n)))), nil
 		})
-		resp, err := get(t, over(t, transport.Config{Rule: exact}, base), t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, over(t, transport.Config{Rule: exact}, base))
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, "response 6", mustRead(t, resp))
 		reason, attempts, ok := unretried(resp)
@@ -132,6 +132,29 @@ type timeoutError struct{}
 func (*timeoutError) Error() string   { return "i/o timeout" }
 func (*timeoutError) Timeout() bool   { return true }
 func (*timeoutError) Temporary() bool { return true }
+
+// A base that asks a second server may have sent the request, although its error is that of a dial, or its
+// response says that nothing was done.
+func TestBaseThatAsksASecondServer(t *testing.T) {
+	for name, outcome := range map[string]func(*http.Request) (*http.Response, error){
+		"a dial after a connection": func(req *http.Request) (*http.Response, error) {
+			httptrace.ContextClientTrace(req.Context()).GotConn(httptrace.GotConnInfo{})
+			return nil, errRefused
+		},
+		"a redirection": func(req *http.Request) (*http.Response, error) {
+			followed := req.Clone(req.Context())
+			followed.Response = new(http.Response)
+			return newResponse(followed, 421, http.NoBody), nil
+		},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			base := script(outcome, status(200))
+			tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Hour}}, base)
+			_ = closing(tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", nil)))
+			base.sent(t, 1)
+		})
+	}
+}
 
 func TestPOST(t *testing.T) {
 	for _, row := range []struct {
@@ -224,8 +247,7 @@ func TestDeadlineIsSeenBeforeTheSleep(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		base := script(status(503))
-		resp, err := get(t, over(t, transport.Config{Rule: exact}, base), ctx)
-		require.NoError(t, err)
+		resp := mustGetWith(t, over(t, transport.Config{Rule: exact}, base), ctx)
 		assert.Equal(t, 503, resp.StatusCode)
 		base.sent(t, 2, "after 1 s; another 2 s would pass the deadline")
 		assert.Equal(t, time.Second, time.Since(start))
@@ -238,8 +260,7 @@ func TestElapsed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
 		base := script(status(503))
-		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{MaxElapsedTime: 7 * time.Second}.Or(exact)}, base), t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, over(t, transport.Config{Rule: policy.Rule{MaxElapsedTime: 7 * time.Second}.Or(exact)}, base))
 		reason, _, _ := unretried(resp)
 		assert.Equal(t, transport.ReasonMaxElapsedTime, reason)
 		base.sent(t, 4, "at 0, 1, 3 and 7 s")
@@ -250,8 +271,7 @@ func TestElapsed(t *testing.T) {
 func TestBackoffStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(503))
-		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(-1)}}, base), t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(-1)}}, base))
 		reason, _, _ := unretried(resp)
 		assert.Equal(t, transport.ReasonMaxAttempts, reason)
 		base.sent(t, 1)
@@ -401,9 +421,7 @@ func TestAttemptTimeout(t *testing.T) {
 			return newResponse(req, 200, slowBody{strings.NewReader("abc"), ctx}), nil
 		}))
 		resp := mustGet(t, tr)
-		text, err := io.ReadAll(resp.Body)
-		assert.NoError(t, err)
-		assert.Equal(t, "abc", string(text))
+		wantText(t, resp.Body, "abc")
 		assert.Error(t, ctx.Err(), "but the attempt's context ends with the body")
 	})
 	inBubble(t, "frees its context when the body is closed unread", func(t *testing.T) {
@@ -469,8 +487,7 @@ func TestAttemptTimeout(t *testing.T) {
 			<-req.Context().Done()
 			return newResponse(req, 200, late), nil
 		}, status(200))
-		resp, err := get(t, over(t, transport.Config{Rule: rule}, base), t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, over(t, transport.Config{Rule: rule}, base))
 		base.sent(t, 2)
 		count(t, 1, late.closed(), "body closed")
 		_ = resp.Body.Close()
@@ -616,8 +633,7 @@ func TestNestedTransports(t *testing.T) {
 	inBubble(t, "an inner one without retries has not given up", func(t *testing.T) {
 		base := script(status(503), status(200))
 		inner := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}}, base)
-		resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, over(t, transport.Config{Rule: quick}, inner))
 		assert.Equal(t, 200, resp.StatusCode)
 	})
 	inBubble(t, "a limit below stops the next layer, too, if its error is final", func(t *testing.T) {
@@ -636,8 +652,7 @@ func TestNestedTransports(t *testing.T) {
 		}))
 		rule := policy.Rule{AttemptTimeout: 5 * time.Second}.Or(quick)
 		var seen recorder
-		resp, err := get(t, over(t, transport.Config{Rule: rule, Traces: []*transport.Trace{seen.trace()}}, inner), t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, over(t, transport.Config{Rule: rule, Traces: []*transport.Trace{seen.trace()}}, inner))
 		assert.Equal(t, 200, resp.StatusCode)
 		base.sent(t, 2)
 		assert.GreaterOrEqual(t, again, 20*time.Second)
@@ -799,8 +814,7 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), left)
 			defer cancel()
-			resp, err := get(t, tr, ctx)
-			require.NoError(t, err)
+			resp := mustGetWith(t, tr, ctx)
 			assert.Equal(t, 200, resp.StatusCode)
 			assert.NoError(t, resp.Body.Close())
 		})

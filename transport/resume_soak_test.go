@@ -261,8 +261,7 @@ func TestUnsatisfiableRestProvesTheEnd(t *testing.T) {
 			if row.rng != "" {
 				req.Header.Set("Range", "bytes=0-19")
 			}
-			resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, over(t, transport.Config{Rule: quick}, base), req)
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, text, string(got))
 			base.sent(t, 2)
@@ -293,9 +292,7 @@ func TestCutBeforeTheLastChunk(t *testing.T) {
 	tr := mustNew(t, transport.Config{Rule: quick})
 	defer tr.CloseIdleConnections()
 	resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, srv.URL, nil))
-	got, err := io.ReadAll(resp.Body)
-	assert.NoError(t, err)
-	assert.Equal(t, text, string(got))
+	wantText(t, resp.Body, text)
 }
 
 // Callers compare errors with ==. Given a body whose first reconnect shows that it

@@ -117,7 +117,7 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	if a.trial, _ = a.Base.(*route.Trial); a.trial != nil {
 		a.Timed = true // it needs a context that ends with it
 	}
-	proves = proves || x.sent > 1 && x.planner.MayLeave()
+	proves = proves || x.sent > 1 && (x.planner.MayLeave() || !x.isIdempotent())
 	if x.watchAttempt(a) || proves {
 		a.Link = &attempt.Link{Proves: proves}
 	}

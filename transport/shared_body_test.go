@@ -269,9 +269,7 @@ func TestGetBodyComesLast(t *testing.T) {
 					responses = append(responses, a)
 					return newResponse(req, 503, a), nil
 				}
-				rest, err := io.ReadAll(req.Body)
-				assert.NoError(t, err)
-				assert.Equal(t, text[3:], string(rest))
+				wantText(t, req.Body, text[3:])
 				assert.NoError(t, req.Body.Close())
 				return play(req, status(200))
 			}))
@@ -328,9 +326,7 @@ func TestGetBodyWaitsForARead(t *testing.T) {
 			resp := mustRoundTrip(t, tr, req.WithContext(seen.on(req.Context())))
 			assert.Equal(t, row.reason, seen.reasons())
 			assert.Equal(t, len(row.reason)-1, n)
-			text, err := io.ReadAll(resp.Body)
-			assert.NoError(t, err)
-			assert.Equal(t, "body of "+http.StatusText(resp.StatusCode), string(text))
+			wantText(t, resp.Body, "body of "+http.StatusText(resp.StatusCode))
 			assert.NoError(t, <-reads, "the Read under way is left alone")
 		})
 	}
@@ -429,9 +425,7 @@ func TestEarlyRedirectOfOneReader(t *testing.T) {
 			}
 			_, err := old.Read(make([]byte, 1))
 			assert.ErrorIs(t, err, replay.ErrDetached)
-			got, err := io.ReadAll(req.Body)
-			assert.NoError(t, err)
-			assert.Equal(t, text, string(got))
+			wantText(t, req.Body, text)
 			_ = req.Body.Close()
 			return play(req, status(200))
 		}))}
@@ -520,8 +514,7 @@ func TestSourceIsClosedByTheBase(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: broken, Traces: []*transport.Trace{seen.trace()}})
 		req := newRequest(t, http.MethodPut, "http://example.com/", pr)
 		req.GetBody = func() (io.ReadCloser, error) { return oneShot("again"), nil }
-		resp, err := tr.RoundTrip(req)
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, tr, req)
 		assert.NoError(t, resp.Body.Close())
 		assert.Equal(t, []transport.Reason{transport.ReasonRetry, transport.ReasonFinal}, seen.reasons())
 	})
@@ -771,8 +764,7 @@ func TestExpectationFailed(t *testing.T) {
 				req := newRequest(t, http.MethodPost, "http://h.test/", body())
 				req.Header["Expect"] = []string{"100-continue"}
 				var seen recorder
-				resp, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(req.WithContext(transport.WithIdempotent(seen.on(t.Context()))))
-				require.NoError(t, err)
+				resp := mustRoundTrip(t, over(t, transport.Config{Rule: rule}, base), req.WithContext(transport.WithIdempotent(seen.on(t.Context()))))
 				_ = resp.Body.Close()
 				assert.Equal(t, 200, resp.StatusCode)
 				require.Equal(t, 3, base.attempts(), "requests sent")
@@ -788,16 +780,14 @@ func TestExpectationFailed(t *testing.T) {
 		base := script(status(417))
 		req := newRequest(t, http.MethodPost, "http://h.test/", strings.NewReader("text"))
 		req.Header.Set("Expect", "100-continue")
-		resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
-		require.NoError(t, err)
+		resp := mustRoundTrip(t, over(t, transport.Config{Rule: quick}, base), req)
 		_ = resp.Body.Close()
 		assert.Equal(t, 417, resp.StatusCode)
 		base.sent(t, 2, "without the expectation a 417 is final")
 	})
 	inBubble(t, "without an expectation", func(t *testing.T) {
 		base := script(status(417), status(200))
-		resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, over(t, transport.Config{Rule: quick}, base))
 		_ = resp.Body.Close()
 		assert.Equal(t, 417, resp.StatusCode)
 		base.sent(t, 1)

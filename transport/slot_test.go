@@ -78,8 +78,7 @@ func TestForgottenBodies(t *testing.T) {
 			defer cancel()
 			var kept []*http.Response // nobody closes them, and they are not garbage
 			for range slots {
-				resp, err := get(t, tr, ctx)
-				require.NoError(t, err)
+				resp := mustGetWith(t, tr, ctx)
 				kept = append(kept, resp)
 				use(resp, row.read)
 			}

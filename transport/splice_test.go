@@ -116,9 +116,7 @@ func TestNoMixOfStreams(t *testing.T) {
 					continued += min(n, 1)
 				}
 			}
-			if mixed {
-				t.Fatalf("stream %d: %q, %v\nwas mixed of %q", i, got.body, got.err, streams)
-			}
+			assert.False(t, mixed, "stream %d: %q, %v\nwas mixed of %q", i, got.body, got.err, streams)
 		}
 		assert.Positive(t, continued)
 	})

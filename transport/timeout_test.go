@@ -337,8 +337,7 @@ func TestTimeoutsInBubblesAndOutside(t *testing.T) {
 	}))
 	fast := func(t *testing.T) {
 		for range 3 {
-			resp, err := tr.RoundTrip(getRequest(t, "http://h.test/"))
-			require.NoError(t, err)
+			resp := mustRoundTrip(t, tr, getRequest(t, "http://h.test/"))
 			require.NoError(t, resp.Body.Close())
 		}
 	}

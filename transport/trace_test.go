@@ -311,8 +311,7 @@ func TestHistoryOfALateSuccess(t *testing.T) {
 	for _, code := range []int{200, 404, 501} {
 		bubble(t, func(t *testing.T) {
 			base := script(status(503), faults.Fail(syscall.ECONNRESET), status(code))
-			resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
-			require.NoError(t, err)
+			resp := mustGet(t, over(t, transport.Config{Rule: quick}, base))
 			defer resp.Body.Close()
 			h := transport.HistoryOf(resp, nil)
 			assert.Equal(t, transport.ReasonFinal, h.Reason)
@@ -340,8 +339,7 @@ func TestHistoryKnowsTheTimeOfATimedAttempt(t *testing.T) {
 // A response of a single attempt has none, and keeps the caller's request.
 func TestNoHistoryOfAFirstSuccess(t *testing.T) {
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-	resp, err := over(t, transport.Config{Rule: quick}, script(status(200))).RoundTrip(req)
-	require.NoError(t, err)
+	resp := mustRoundTrip(t, over(t, transport.Config{Rule: quick}, script(status(200))), req)
 	defer resp.Body.Close()
 	assert.Empty(t, transport.HistoryOf(resp, nil).Attempts)
 	assert.Same(t, req, resp.Request)
@@ -351,8 +349,7 @@ func TestNoHistoryOfAFirstSuccess(t *testing.T) {
 func TestHistoryWithAHedge(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(200).Delay(time.Minute), status(200).Delay(time.Second))
-		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}}, base), t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}}, base))
 		defer resp.Body.Close()
 		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2, "attempts")
 	})
@@ -363,8 +360,7 @@ func TestHistoryWithAHedge(t *testing.T) {
 func TestHistoryOfATransportBelow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		below := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2}.Or(quick)}, script(faults.Fail(syscall.ECONNRESET), status(503)))
-		resp, err := get(t, over(t, transport.Config{Rule: quick}, below), t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, over(t, transport.Config{Rule: quick}, below))
 		defer resp.Body.Close()
 		assert.Equal(t, transport.ReasonMaxAttempts, transport.HistoryOf(resp, nil).Reason)
 		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2, "attempts")
@@ -377,8 +373,7 @@ func TestLateSuccessIsResumed(t *testing.T) {
 		text := strings.Repeat("0123456789", 10)
 		served := cutter(text, 50)
 		base := script(status(503), served.RoundTrip, served.RoundTrip)
-		resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
-		require.NoError(t, err)
+		resp := mustGet(t, over(t, transport.Config{Rule: quick}, base))
 		defer resp.Body.Close()
 		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2, "attempts")
 		assert.Equal(t, text, mustRead(t, resp))

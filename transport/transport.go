@@ -26,7 +26,10 @@ type Config struct {
 	// request, so that the certificates, the proxy and the dialer that a program has set there stay
 	// in force. Authentication, tracing and caches may go here, below the retries, or around the
 	// Transport, above them. A Base that changes the bodies of responses removes their ETag and
-	// Last-Modified, because the rest of a cut body comes as the server has it.
+	// Last-Modified, because the rest of a cut body comes as the server has it. A Base does not change
+	// the request, as the contract of http.RoundTripper says, because it may be sent again. An error of
+	// a dial says that nothing was sent, so a Base that asks a second server after the first returns
+	// another error.
 	//
 	// The copy has a pool of its own, and sets what http.DefaultTransport leaves to net/http. It
 	// keeps 100 idle connections for a host. It dials the addresses of a name 250 ms apart, the

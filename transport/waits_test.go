@@ -90,8 +90,7 @@ func TestWaitAfterSilence(t *testing.T) {
 			var least, most time.Duration = time.Hour, 0
 			for range 50 {
 				server := script(row.step, faults.Status(200))
-				resp, err := get(t, over(t, transport.Config{Rule: rule}, server), t.Context())
-				require.NoError(t, err)
+				resp := mustGet(t, over(t, transport.Config{Rule: rule}, server))
 				assert.Equal(t, http.StatusOK, resp.StatusCode)
 				at := server.arrivals()
 				require.Len(t, at, 2)

@@ -206,8 +206,13 @@ func (a *Attempt) SendCopy(out *Outgoing) {
 		defer held.renew()()
 	}
 	a.Resp, a.Err = CheckResponse(a.Base.RoundTrip(req))
-	if a.Resp != nil && a.Resp.Request == req {
-		a.Resp.Request = a.Req // as a plain transport would
+	if a.Resp != nil && a.Resp.Request != nil {
+		switch r := a.Resp.Request; {
+		case r == req:
+			a.Resp.Request = a.Req // as a plain transport would
+		case r.Context().Value(&out.Ctx) != nil: // a copy that the base made, whose context ends with the attempt's
+			a.Resp.Request = r.WithContext(valuesOf{a.Req.Context(), r.Context()})
+		}
 	}
 	if out.Ctx.Timeouts == nil {
 		return
@@ -306,6 +311,9 @@ func CheckRequest(req *http.Request) error {
 // both a response and an error, or neither.
 func CheckResponse(resp *http.Response, err error) (*http.Response, error) {
 	switch {
+	case err != nil && replay.IsNil(err):
+		Dismiss(context.Background(), resp)
+		return nil, fmt.Errorf("transport: the base transport returned a nil %T as its error", err)
 	case err != nil && resp != nil:
 		Dismiss(context.Background(), resp)
 		return nil, err

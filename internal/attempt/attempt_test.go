@@ -166,19 +166,21 @@ func TestArm(t *testing.T) {
 // Whoever looks at the request of the response finds the caller's own, unless the base put another there.
 func TestRequestOfTheResponse(t *testing.T) {
 	other := requestOf(t, "GET", nil)
-	for _, replaces := range []bool{false, true} {
-		f := flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, func(req *http.Request) (*http.Response, error) {
-			if replaces {
-				req = other
-			}
+	for _, base := range []string{"it", "another", "a copy", "none"} {
+		f := flightOf(requestOf(t, "GET", nil), 1, hourly, func(req *http.Request) (*http.Response, error) {
+			req = map[string]*http.Request{"it": req, "another": other, "a copy": req.Clone(context.WithValue(req.Context(), other, 1))}[base]
 			return &http.Response{StatusCode: 200, Request: req}, nil
 		})
 		send(f)
 		require.NoError(t, f.Err)
-		if replaces {
-			assert.Same(t, other, f.Resp.Request)
-		} else {
+		switch base {
+		case "it":
 			assert.Same(t, f.Req, f.Resp.Request)
+		case "another":
+			assert.Same(t, other, f.Resp.Request)
+		case "a copy":
+			assert.Equal(t, f.Req.Context().Done(), f.Resp.Request.Context().Done(), "it does not end with the attempt")
+			assert.Equal(t, 1, f.Resp.Request.Context().Value(other), "its values stay")
 		}
 	}
 }
@@ -397,6 +399,8 @@ func TestCheckResponse(t *testing.T) {
 		assert.NoError(t, err)
 		_, err = CheckResponse(nil, failed)
 		assert.Equal(t, failed, err)
+		_, err = CheckResponse(nil, (*http.MaxBytesError)(nil))
+		assert.EqualError(t, err, "transport: the base transport returned a nil *http.MaxBytesError as its error")
 	})
 }
 

@@ -203,8 +203,22 @@ func (a *attemptContext) state() context.Context {
 
 func (a *attemptContext) Err() error { return a.state().Err() }
 
-// Value also serves package context, which looks for its own contexts in this way.
-func (a *attemptContext) Value(key any) any { return a.state().Value(key) }
+// A valuesOf ends with one context, and has the values of another.
+type valuesOf struct {
+	context.Context
+	values context.Context
+}
+
+func (v valuesOf) Value(key any) any { return v.values.Value(key) }
+
+// Value also serves package context, which looks for its own contexts in this way. Its own address is the
+// key of an attempt's context.
+func (a *attemptContext) Value(key any) any {
+	if key == a {
+		return a
+	}
+	return a.state().Value(key)
+}
 
 func (a *attemptContext) Done() <-chan struct{} {
 	if a.Timeouts == nil {

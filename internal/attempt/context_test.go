@@ -109,9 +109,8 @@ func TestAttemptNeedsATimerOnlyIfSomebodyWaits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := attemptOf(t.Context(), policy.Rule{AttemptTimeout: second})
 				time.Sleep(second - 1)
-				if a.Err() != nil || context.Cause(a) != nil || a.timer != nil {
-					t.Fatalf("the attempt has ended with %v, or has a timer", context.Cause(a))
-				}
+				assert.NoError(t, context.Cause(a))
+				assert.Nil(t, a.timer)
 				time.Sleep(time.Nanosecond)
 				assert.ErrorIs(t, ask(a), policy.ErrAttemptTimeout)
 				wantPhase(t, a, "late", false)
@@ -292,12 +291,9 @@ func TestEndOfAnAttempt(t *testing.T) {
 				time.Sleep(row.after)
 				synctest.Wait()
 				resp, err, hidden := o.end(row.resp, row.err)
-				if !errors.Is(err, row.want) || (err == nil) != (row.want == nil) || (resp == nil) != (err != nil) {
-					t.Fatalf("the outcome is %v and %v, want %v", resp, err, row.want)
-				}
-				if hides := row.want == policy.ErrAttemptTimeout; hides && hidden != row.err || !hides && hidden != nil {
-					t.Errorf("the timeout hides %v", hidden)
-				}
+				assert.ErrorIs(t, err, row.want)
+				assert.Equal(t, err == nil, resp != nil, "%v, %v", resp, err)
+				assert.Equal(t, map[bool]error{true: row.err}[row.want == policy.ErrAttemptTimeout], hidden, "what the timeout hides")
 				wantPhase(t, &o.Ctx, row.phase, false)
 				assert.Equal(t, row.body, typeOf(resp), "the type of the body")
 				defer func() {

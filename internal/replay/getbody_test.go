@@ -583,8 +583,7 @@ func FuzzStreamBody(f *testing.F) {
 		got, err := io.ReadAll(v)
 		require.True(t, err == nil && sha256.Sum256(got) == sha256.Sum256(truth), "the last attempt read %d bytes of %d, %v", len(got), size, err)
 		_ = v.Close()
-		if src.closed() != 1 || pool.Memory.Load() != 0 {
-			t.Fatalf("closed %d times, %d bytes kept at the end", src.closed(), pool.Memory.Load())
-		}
+		require.Equal(t, 1, src.closed(), "times closed")
+		require.Zero(t, pool.Memory.Load(), "bytes kept at the end")
 	})
 }

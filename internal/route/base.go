@@ -118,13 +118,16 @@ type foreign struct{ base http.RoundTripper }
 var errSelf = errors.New("transport: http.DefaultTransport leads back to this Transport, so Config.Base has to be set")
 
 func (f *foreign) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Context().Value(f) != nil {
+	if under, _ := req.Context().Value(f).(*atomic.Bool); under != nil && under.Load() {
 		if req.Body != nil {
 			_ = req.Body.Close()
 		}
 		return nil, errSelf
 	}
-	sent := req.WithContext(context.WithValue(req.Context(), f, true))
+	var under atomic.Bool // the base may keep the context, and put it into the response
+	under.Store(true)
+	defer under.Store(false)
+	sent := req.WithContext(context.WithValue(req.Context(), f, &under))
 	resp, err := f.base.RoundTrip(sent)
 	if resp != nil && resp.Request == sent {
 		resp.Request = req
@@ -185,11 +188,14 @@ func (m *Maker) resolve(self http.RoundTripper) {
 	if m.resolved.Load() {
 		return
 	}
-	base := http.DefaultTransport
+	base, others := http.DefaultTransport, false
 	own := defaultBase()
-	_, known := base.(*http.Transport)
+	t, known := base.(*http.Transport)
+	if t != nil {
+		_, others = registered(t)
+	}
 	switch {
-	case own != nil:
+	case own != nil && !others:
 		m.take(own)
 	case known:
 		m.take(base) // as it is, because a copy would not be like it
@@ -236,7 +242,7 @@ func (m *Maker) can(req *http.Request) bool {
 // the copy would take the TLSClientConfig for one of the user's, and leave HTTP/2 off.
 func clone(t *http.Transport) *http.Transport {
 	c := t.Clone() // now t has decided
-	if len(c.TLSNextProto) > 0 || isReplaced(t) {
+	if replaced, _ := registered(t); replaced || len(c.TLSNextProto) > 0 {
 		return nil
 	}
 	if t.TLSNextProto["h2"] != nil && c.Protocols == nil {
@@ -245,22 +251,24 @@ func clone(t *http.Transport) *http.Transport {
 	return c
 }
 
-// isReplaced reports whether somebody other than net/http has registered a protocol for http
-// or https with a transport. Only reflection can see that.
-func isReplaced(t *http.Transport) bool {
+// registered reports whether somebody other than net/http has registered a protocol for http
+// or https with a transport, and whether there is one for another scheme. Only reflection can see that.
+func registered(t *http.Transport) (replaced, others bool) {
 	all := reflect.ValueOf(t).Elem().FieldByName("altProto") // an atomic.Value with a map
 	if all.Kind() != reflect.Struct {
-		return false
+		return false, false
 	}
 	if all = all.FieldByName("v"); all.Kind() != reflect.Interface || all.Elem().Kind() != reflect.Map {
-		return false
+		return false, false
 	}
-	for _, scheme := range []string{"http", "https"} {
-		if by := all.Elem().MapIndex(reflect.ValueOf(scheme)); by.IsValid() && !strings.HasPrefix(by.Elem().Type().PkgPath(), "net/http") {
-			return true
+	for each := all.Elem().MapRange(); each.Next(); {
+		if scheme := each.Key().String(); scheme != "http" && scheme != "https" {
+			others = true
+		} else if by := each.Value().Elem().Type(); !strings.HasPrefix(by.PkgPath()+"."+by.Name(), "net/http.http2") && !strings.HasPrefix(by.PkgPath(), "net/http/") {
+			replaced = true
 		}
 	}
-	return false
+	return replaced, others
 }
 
 // canHTTP1 reports whether the host of a request may have a pool without HTTP/2.

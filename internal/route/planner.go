@@ -225,7 +225,12 @@ func (p *Planner) Refresh() {
 	attempt.Sleep(p.Ctx, time.Until(idle), nil)
 	if p.Ctx.Err() == nil && p.State.Machines().Pools().MayRefresh(p.Registry.Now()) {
 		p.refreshed = true
-		closeIdle(p.Maker.first)
+		done := make(chan struct{})
+		go func() { // a base may wait for its requests
+			defer close(done)
+			closeIdle(p.Maker.first)
+		}()
+		attempt.Sleep(p.Ctx, attempt.DrainTime, done)
 	}
 }
 

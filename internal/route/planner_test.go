@@ -32,9 +32,10 @@ import (
 type closing struct {
 	tripper
 	closed atomic.Int32
+	slow   time.Duration // how long a Close waits
 }
 
-func (c *closing) CloseIdleConnections() { c.closed.Add(1) }
+func (c *closing) CloseIdleConnections() { c.closed.Add(1); time.Sleep(c.slow) }
 
 func none(*http.Request) (*http.Response, error) { return nil, errors.New("nothing is sent") }
 
@@ -314,6 +315,13 @@ func TestRefresh(t *testing.T) {
 			assert.EqualValues(t, row.want, s.first.closed.Load(), "%+v", row)
 			assert.Zero(t, s.stale)
 		}
+		s, start := set(t, policy.Rule{}, 1, false), time.Now()
+		s.State.Protocol.Store(2)
+		s.first.slow = time.Hour
+		s.ends(attempt.Outcome{Kind: attempt.First}, classify.Ambiguous, nil, context.DeadlineExceeded)
+		s.Refresh()
+		assert.Equal(t, time.Millisecond+attempt.DrainTime, time.Since(start), "the base waits for its requests")
+		time.Sleep(time.Hour)
 	})
 }
 
@@ -438,7 +446,9 @@ func TestResolve(t *testing.T) {
 	defer func(old http.RoundTripper) { http.DefaultTransport = old }(http.DefaultTransport)
 	self := &closing{tripper: none}
 	loops, uncopied := &closing{}, &http.Transport{TLSNextProto: nextProtos{"h2": nil}}
-	for _, of := range []http.RoundTripper{nil, (*http.Transport)(nil), new(http.Transport), uncopied, self, loops} {
+	registers := new(http.Transport)
+	registers.RegisterProtocol("file", loops)
+	for _, of := range []http.RoundTripper{nil, (*http.Transport)(nil), new(http.Transport), uncopied, registers, self, loops} {
 		http.DefaultTransport = of
 		m := NewMaker(nil, nil, nil)
 		base, err := m.Resolve(self)
@@ -451,7 +461,7 @@ func TestResolve(t *testing.T) {
 			assert.Equal(t, PingAfter, base.(*http.Transport).HTTP2.SendPingTimeout)
 			assert.False(t, of == base)
 		case self:
-		case uncopied:
+		case uncopied, registers:
 			assert.True(t, of == base)
 		case loops:
 			loops.tripper = base.RoundTrip
@@ -465,6 +475,13 @@ func TestResolve(t *testing.T) {
 			resp, err := base.RoundTrip(req)
 			require.NoError(t, err)
 			assert.Same(t, req, resp.Request)
+			loops.tripper = func(req *http.Request) (*http.Response, error) {
+				return &http.Response{Request: req.WithContext(req.Context())}, nil
+			}
+			resp, err = base.RoundTrip(req)
+			require.NoError(t, err)
+			_, err = base.RoundTrip(req.WithContext(resp.Request.Context()))
+			assert.NoError(t, err, "the next request may have its context")
 			m.first.(*foreign).CloseIdleConnections()
 			assert.EqualValues(t, 1, loops.closed.Load(), "closed")
 		}

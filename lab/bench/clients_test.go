@@ -34,9 +34,7 @@ func TestClientsRetry(t *testing.T) {
 			client := l.newClient(terms{base: srv.Transport(), delay: time.Millisecond})
 			o := exchange{}.ask(context.Background(), client, srv.URL)
 			assert.Equal(t, wantAttempts(&l), srv.Arrivals(), "attempts")
-			if o.err != nil || l.name != bare.name && (o.resp.StatusCode != 200 || o.read != int64(len("thanks"))) {
-				t.Errorf("%s with %d bytes, %v", o.result(), o.read, o.err)
-			}
+			assert.True(t, o.err == nil && (l.name == bare.name || o.resp.StatusCode == 200 && o.read == int64(len("thanks"))), "%s with %d bytes, %v", o.result(), o.read, o.err)
 		})
 	}
 }

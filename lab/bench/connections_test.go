@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -133,9 +132,7 @@ func checksHealth(t *testing.T, l *library) (cell string) {
 		base.TLSClientConfig.RootCAs = server.Transport().TLSClientConfig.RootCAs
 		client := &http.Client{Transport: base}
 		o := exchange{}.ask(t.Context(), client, server.URL)
-		if o.err != nil || o.resp.ProtoMajor != 2 || n.Silence(remote) == 0 {
-			t.Error("no connection", fmt.Sprint(o.err))
-		}
+		assert.True(t, o.err == nil && o.resp.ProtoMajor == 2 && n.Silence(remote) > 0, "no connection: %v", o.err)
 		start := time.Now()
 		exchange{deadline: time.Hour}.ask(t.Context(), client, server.URL)
 		cell = asked(time.Since(start) < time.Hour)

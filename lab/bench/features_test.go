@@ -381,8 +381,6 @@ func exportedBy(t *testing.T, module string) map[string]bool {
 		})
 		return nil
 	})
-	if err != nil || len(names) == 0 {
-		t.Fatal(module, len(names), err)
-	}
+	require.True(t, err == nil && len(names) > 0, "%s: %d, %v", module, len(names), err)
 	return names
 }

@@ -86,9 +86,7 @@ func TestNaiveLoop(t *testing.T) {
 	req, err := target{anyURL, []byte("order")}.request(t.Context(), http.MethodPost)
 	require.NoError(t, err)
 	resp, err := naive.wrap(terms{base: base}).RoundTrip(req)
-	if err != nil || resp.StatusCode != http.StatusServiceUnavailable {
-		t.Fatal(resp, err)
-	}
+	require.True(t, err == nil && resp.StatusCode == http.StatusServiceUnavailable, "%v, %v", resp, err)
 	resp.Body.Close()
 	assert.Equal(t, 4, base.sent, "attempts")
 }

@@ -157,9 +157,7 @@ func compiledNames(t *testing.T) map[string]map[string]bool {
 // fields of the types that users write without their type.
 func listedNames(t *testing.T) map[string]bool {
 	files, err := filepath.Glob("../../docs/api/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
+	require.True(t, err == nil && len(files) > 0, "%v, %v", files, err)
 	names := map[string]bool{}
 	exported := regexp.MustCompile(`(?m)^(?:type|func|const|var|field) (?:\(\*?(\w+)\)\.)?([\w.]+)`)
 	for _, file := range files {

@@ -538,9 +538,8 @@ func FuzzProfiles(f *testing.F) {
 			}
 			o := classify.Outcome{Request: req, Response: resp}
 			require.Contains(t, []classify.Class{classify.Unknown, classify.Final, classify.Refused, classify.Ambiguous}, rule.Classify(o), "%s: class", name)
-			if wait, ok := told(rule)(o); wait < 0 || !ok && wait != 0 {
-				t.Fatalf("%s: wait %v, %v", name, wait, ok)
-			}
+			wait, ok := told(rule)(o)
+			require.True(t, wait >= 0 && (ok || wait == 0), "%s: wait %v, %v", name, wait, ok)
 			if rule.ThrottleKey != nil {
 				assert.Equal(t, rule.ThrottleKey(req), rule.ThrottleKey(req), name)
 			}
