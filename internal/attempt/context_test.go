@@ -272,6 +272,7 @@ func TestEndOfAnAttempt(t *testing.T) {
 		"a tunnel to write":   {method: http.MethodConnect, resp: &http.Response{StatusCode: 200, Body: writer{body(), io.Discard}}, phase: "answered", body: "attempt.writer"},
 		"an error":            {err: below, want: below, phase: "over"},
 		"a response too late": {after: second, resp: &http.Response{StatusCode: 200, Body: tooLate}, want: policy.ErrAttemptTimeout, phase: "late"},
+		"one of an upgrade":   {upgrade: "websocket", err: below, want: below, phase: "over"},
 		"an error too late":   {after: second, err: below, want: policy.ErrAttemptTimeout, phase: "late"},
 		"the caller has gone": {after: second, caller: second / 2, err: below, want: context.DeadlineExceeded, phase: "late"},
 		"the caller of an upgrade has gone": {upgrade: "websocket", after: second / 2, caller: second / 2, err: below,
@@ -367,6 +368,10 @@ func TestLink(t *testing.T) {
 	var none *Link
 	assert.False(t, none.Connected() || none.Unsent() || none.ConnectedLate(nil))
 	assert.Empty(t, none.Addr())
+
+	ctx := httptrace.WithClientTrace(context.WithValue(t.Context(), none, 1), &httptrace.ClientTrace{GotConn: l.gotConn})
+	assert.Nil(t, httptrace.ContextClientTrace(Untraced(ctx)).GotConn, "the caller's trace")
+	assert.Equal(t, 1, Untraced(ctx).Value(none), "the caller's value")
 }
 
 // The search for a connection is bounded once, and only if the attempt would not end earlier.

@@ -221,7 +221,12 @@ func TestHowLongABodyKeepsItsSlot(t *testing.T) {
 		}, after: 9 * second},
 		"a Read waits":                 {length: 6, do: func(resp *http.Response, _ context.CancelFunc) { go func() { _, _ = resp.Body.Read(nil) }() }, after: 20 * second},
 		"a Read waits, without length": {length: -1, do: func(resp *http.Response, _ context.CancelFunc) { go func() { _, _ = resp.Body.Read(nil) }() }, after: second, freed: true},
-		"its Close hangs":              {length: 6, do: func(resp *http.Response, _ context.CancelFunc) { go func() { _ = resp.Body.Close() }() }, after: 11 * second, freed: true},
+		"its Read hangs, and its Close": {length: 6, do: func(resp *http.Response, _ context.CancelFunc) {
+			go func() { _, _ = resp.Body.Read(nil) }()
+			time.Sleep(second)
+			go func() { _ = resp.Body.Close() }()
+		}, after: 11 * second, freed: true},
+		"its Close hangs": {length: 6, do: func(resp *http.Response, _ context.CancelFunc) { go func() { _ = resp.Body.Close() }() }, after: 11 * second, freed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -277,6 +282,8 @@ func TestBodiesTellOfAResume(t *testing.T) {
 		assert.Equal(t, tried, (&attemptBody{ReadCloser: src}).ResumeTried())
 		assert.Equal(t, tried, (&ObservedBody{ReadCloser: src}).ResumeTried())
 	}
+	brief := &attemptBody{ReadCloser: body("x"), ctx: attemptOf(t.Context(), policy.Rule{AttemptTimeout: second / 2})}
+	assert.Equal(t, second/2, (&slotBody{ReadCloser: brief}).PeekWait(), "and how long a Peek may wait")
 }
 
 // A second Release gives nothing back, and so do those of no slot.

@@ -46,9 +46,7 @@ func TestPrintedTable(t *testing.T) {
 	for i, b := range bounds.Of(backoff.Randomized{}, len(printed)) {
 		ours := [3]float64{b.Mean.Seconds(), b.Lowest.Seconds(), b.Highest.Seconds()}
 		for j, want := range printed[i] {
-			if got := ours[j]; got < want*0.995 || got > want*1.005 {
-				t.Errorf("retry %d: %.4f, printed %.4f", i+1, got, want)
-			}
+			assert.InEpsilon(t, want, ours[j], 0.005, "retry %d", i+1)
 		}
 	}
 }

@@ -92,9 +92,8 @@ func TestLimiterDown(t *testing.T) {
 			}
 			waiting := visit(t, &g)
 			assert.Equal(t, tt.works, g.Down(10*sec, tt.since), "works")
-			if got := g.State(); got.CircuitOpen == tt.works || !tt.works && got.Since != tt.since {
-				t.Errorf("%+v", got)
-			}
+			got := g.State()
+			assert.True(t, got.CircuitOpen != tt.works && (tt.works || got.Since == tt.since), "%+v", got)
 			if tt.works {
 				waiting.mustGo(10 * sec)
 			}

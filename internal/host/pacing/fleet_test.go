@@ -119,15 +119,14 @@ func TestPacingHearsay(t *testing.T) {
 		w.From, w.By = sec, turn.Add(wait/3+4)
 		assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: turn, Until: turn}, p.Enter(sec, 1, w, conf))
 		w.By = turn.Add(wait/3 - 4) // there would be too little time after its turn
-		if a := p.Enter(sec, 1, w, conf); a.Verb != queue.Wait || a.Ask >= turn {
-			t.Errorf("%+v", a)
-		}
+		a := p.Enter(sec, 1, w, conf)
+		assert.True(t, a.Verb == queue.Wait && a.Ask < turn, "%+v", a)
 		w.By = turn
 		half := instant.At(sec + wait/2)
 		assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: half, Until: half}, p.Enter(sec, 1, w, conf))
 		second := queue.NewWaiter()
 		p.Enter(sec, 1, second, conf)
-		a := p.Enter(half, 1, w, conf)
+		a = p.Enter(half, 1, w, conf)
 		assert.True(t, a.Verb == queue.Go && hosttest.Woken(second), "%+v", a)
 		assert.Equal(t, half.Add(wait), p.Enter(half, 1, second, conf).Ask)
 
@@ -135,9 +134,8 @@ func TestPacingHearsay(t *testing.T) {
 		p.Unnamed(half+sec, 1, 0) // it passed before the fleet spoke
 		assert.Equal(t, queue.Wait, p.Enter(half+sec, 1, second, conf).Verb)
 		p.Unnamed(half+sec, 1, a.Mark)
-		if b := p.Enter(half+sec, 1, second, conf); !hosttest.Woken(second) || b.Verb != queue.Go || !p.Quiet() {
-			t.Errorf("%+v", b)
-		}
+		c := p.Enter(half+sec, 1, second, conf)
+		assert.True(t, hosttest.Woken(second) && c.Verb == queue.Go && p.Quiet(), "%+v", c)
 		p.NoteForFleet(half+2*sec, 1, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, 4, conf)
 		p.NoteForFleet(half+2*sec, 2, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, 4, conf)
 		p.Unnamed(half+3*sec, 1, 0)

@@ -85,9 +85,7 @@ func TestThrottleRamp(t *testing.T) {
 				assert.Equal(t, want, len(arrivals), "arrivals %d ms after the hold", (i+1)*100)
 			}
 			cl.RunTo(open.Add(rampTime))
-			if len(arrivals) != 50 || arrivals[0] < sec || !slices.IsSorted(order) {
-				t.Errorf("%d arrivals, the first at %v, in the order %v", len(arrivals), arrivals[0], order)
-			}
+			assert.True(t, len(arrivals) == 50 && arrivals[0] >= sec && slices.IsSorted(order), "%d arrivals, the first at %v, in the order %v", len(arrivals), arrivals[0], order)
 			c.Enter(open.Add(rampTime)+sec, 9, nil)
 			assert.True(t, c.Quiet(), "not quiet at the end")
 		})

@@ -52,9 +52,8 @@ func TestThrottleHoldsAScope(t *testing.T) {
 	assert.EqualValues(t, sec, c.Held(sec/2, 1))
 	assert.Zero(t, c.Held(sec, 1))
 	assert.True(t, c.Holding(sec-1) && !c.Holding(sec))
-	if n, until := c.Holds(0); n != 1 || until != sec {
-		t.Errorf("%d holds until %v", n, until)
-	}
+	n, until := c.Holds(0)
+	assert.True(t, n == 1 && until == sec, "%d holds until %v", n, until)
 	// The ramp ends after 10 s, and then nothing is known of the scope.
 	mustPass(t, &c, 11*sec, 3, nil)
 	assert.True(t, c.Quiet(), "not quiet after the ramp")
@@ -263,9 +262,8 @@ func TestThrottleIsBounded(t *testing.T) {
 	for key, want := range map[uint64]time.Duration{3: time.Hour, 4: 0, 77: 0, 1_000_020: 0, 1_000_021: 2*time.Hour + 200*sec + 21} {
 		assert.Equal(t, instant.At(want), c.Held(200*sec, key), "scope %d", key)
 	}
-	if n, _ := c.Holds(200 * sec); n != queue.MaxScopes || hosttest.Woken(w) {
-		t.Errorf("%d scopes", n)
-	}
+	n, _ := c.Holds(200 * sec)
+	assert.True(t, n == queue.MaxScopes && !hosttest.Woken(w), "%d scopes", n)
 	c.Leave(w)
 	// When all holds are over, nothing is kept.
 	c.Enter(instant.At(4*time.Hour), 5, nil)
