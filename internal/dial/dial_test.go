@@ -122,7 +122,7 @@ func TestMemory(t *testing.T) {
 		for i := range 17 {
 			m.fail("a", ip(i))
 		}
-		assert.Equal(t, []netip.Addr{ip(0), ip(1), ip(16)}, m.order("a", []netip.Addr{ip(1), ip(16), ip(0)}), "the oldest of 17 is forgotten")
+		assert.Equal(t, []netip.Addr{ip(0), ip(99), ip(1), ip(16)}, m.order("a", []netip.Addr{ip(1), ip(16), ip(0), ip(99)}), "the oldest of 17 is forgotten")
 		time.Sleep(remembered)
 		m.fail("a", ip(2))
 		assert.Len(t, m.names["a"].failed, 1)
