@@ -190,7 +190,7 @@ func TestValidate(t *testing.T) {
 	}{
 		{"zero", Rule{}, ""},
 		{"off", Rule{AttemptTimeout: -1, MaxElapsedTime: -1, MaxRetryAfter: -1, RateLimit: RateLimit{Enabled: -1}, ReplayBuffer: -1, Resume: -1, MaxRefetch: -1}, ""},
-		{"at the bounds", Rule{MaxAttempts: 1000, RateLimit: RateLimit{PerSecond: 1e9}, ReplayBuffer: 64 << 20, MaxRetryAfter: Off}, ""},
+		{"at the bounds", Rule{MaxAttempts: 1000, RateLimit: RateLimit{PerSecond: 1e9}, ReplayBuffer: 64 << 20, MaxRefetch: 1 << 30, MaxRetryAfter: Off}, ""},
 		{"burst of one", Rule{RateLimit: RateLimit{PerSecond: 1, Burst: 1}}, ""},
 		{"burst without rate", Rule{RateLimit: RateLimit{Burst: -1}}, ""},
 
@@ -200,8 +200,8 @@ func TestValidate(t *testing.T) {
 		{"rate -Inf", Rule{RateLimit: RateLimit{PerSecond: math.Inf(-1)}}, "RateLimit.PerSecond: -Inf is not a number of requests per second"},
 		{"rate huge", Rule{RateLimit: RateLimit{PerSecond: 1e300}}, "RateLimit.PerSecond: 1e+300 is more than 1e+09 requests per second"},
 		{"burst", Rule{RateLimit: RateLimit{PerSecond: 1, Burst: -1}}, "RateLimit.Burst: -1 would let nothing through; leave Burst at 0 for PerSecond rounded up"},
-		{"buffer", Rule{ReplayBuffer: 64<<20 + 1}, "ReplayBuffer: 67108865 is more than 64 MiB (67108864 bytes)"},
-		{"switch", Rule{Resume: 4}, "Resume: Switch(4) is none of off and on"},
+		{"buffer", Rule{ReplayBuffer: 64<<20 + 1, MaxRefetch: 1<<30 + 1}, "ReplayBuffer: 67108865 is more than 64 MiB (67108864 bytes)\nMaxRefetch: 1073741825 is more than 1 GiB (1073741824 bytes)"},
+		{"switch", Rule{RateLimit: RateLimit{Enabled: 4}, Resume: 4}, "RateLimit.Enabled: Switch(4) is none of off and on\nResume: Switch(4) is none of off and on"},
 
 		{"back-off", Rule{Backoff: new(numberedBackoff)}, ""},
 		{"nil pointer", Rule{Backoff: (*numberedBackoff)(nil)},
@@ -327,7 +327,7 @@ func TestLimitsAreChecked(t *testing.T) {
 			"Concurrency.Max: -1 is negative; Enabled: policy.Off turns the limit off"},
 		{Rule{Hedge: Hedge{Enabled: 2, UnsafeMethods: 3}}, "Hedge.Enabled: Switch(2) is none of off and on\nHedge.UnsafeMethods: Switch(3) is none of off and on"},
 		{Rule{ShareRetryAfter: 3}, "ShareRetryAfter: Switch(3) is none of off and on"},
-		{Rule{QuotaPacing: 3}, "QuotaPacing: Switch(3) is none of off and on"},
+		{Rule{RetryBudget: RetryBudget{Enabled: 3}, QuotaPacing: 3}, "RetryBudget.Enabled: Switch(3) is none of off and on\nQuotaPacing: Switch(3) is none of off and on"},
 		{Rule{Concurrency: Concurrency{Enabled: 4, FailFast: -2}}, "Concurrency.Enabled: Switch(4) is none of off and on\nConcurrency.FailFast: Switch(-2) is none of off and on"},
 		{Rule{Concurrency: Concurrency{Initial: 6, Max: 5}}, "Concurrency.Initial: 6 is more than Max (5)"},
 		{Rule{Hedge: Hedge{Percentile: 100}}, "Hedge.Percentile: 100 is not above 1 and at most 99.9; 98 sends 2 % more"},
