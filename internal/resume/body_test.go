@@ -341,7 +341,7 @@ func TestResumeForgedResponses(t *testing.T) {
 		change func(*http.Response)
 	}{
 		{name: "the rest", code: 206, body: truth[400:], header: []string{tag, part("bytes 400-999/1000")}, length: 600},
-		{name: "the rest, in chunks", code: 206, body: truth[400:], header: []string{tag, part("bytes 400-999/1000")}},
+		{name: "the rest, in chunks", code: 206, body: truth[400:], header: []string{tag, part("bytes 400-999/1000"), "Content-Type: application/octet-stream"}},
 		{name: "wrong start", code: 206, body: truth[300:], header: []string{tag, part("bytes 300-999/1000")}, flaws: "begins at 300"},
 		{name: "start after the cut", code: 206, body: truth[401:], header: []string{tag, part("bytes 401-999/1000")}, flaws: "begins at 401"},
 		{name: "from the beginning", code: 206, body: truth, header: []string{tag, part("bytes 0-999/1000")}, flaws: "begins at 0"},
