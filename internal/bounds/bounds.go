@@ -42,7 +42,7 @@ func Of(b backoff.Backoff, n int) []Bound {
 	}
 	var all []Bound
 	var total time.Duration
-	for i := range max(n, 0) {
+	for i := range n {
 		bound, ok := next(i)
 		if !ok {
 			break

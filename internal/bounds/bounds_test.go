@@ -64,6 +64,10 @@ func TestBoundsOfAChain(t *testing.T) {
 		assert.Equal(t, high*ms, got[i].Highest)
 		assert.InEpsilon(t, mean*float64(ms), got[i].Mean, 1e-6)
 	}
+	got = Of(backoff.Exponential{Base: 100 * ms, Max: sec, Jitter: backoff.JitterDecorrelated}, 4)
+	for i, mean := range []float64{200, 350, 455.5, 481.5} { // of a million chains, which the cap bends
+		assert.InEpsilon(t, mean*float64(ms), got[i].Mean, 0.002)
+	}
 }
 
 func TestBoundsSumsDoNotOverflow(t *testing.T) {
@@ -91,6 +95,7 @@ func TestBoundsOfATypeThatEmbedsAFormula(t *testing.T) {
 func TestBoundsOfConstants(t *testing.T) {
 	assert.Empty(t, Of(backoff.Constant(backoff.Stop), 3))
 	assert.Equal(t, []Bound{{}, {}}, Of(backoff.Constant(0), 2))
+	assert.Equal(t, []Bound{{}, {}}, Of(foreign{backoff.Constant(0)}, 2))
 }
 
 // documented are the formulas whose comments have tables.
