@@ -56,9 +56,7 @@ func meets(t *testing.T, f Formula, n int, prev time.Duration, x, y uint64, long
 	t.Helper()
 	u, v := float64(min(x, y)>>11)/(1<<53), float64(max(x, y)>>11)/(1<<53)
 	low, high := f.At(n, prev, u), f.At(n, prev, v)
-	if low < 0 || low > high || high > longest {
-		t.Errorf("%#v at n %d, prev %d: %d for u %v, %d for u %v; not 0 ≤ low ≤ high ≤ %d", f, n, prev, low, u, high, v, longest)
-	}
+	assert.True(t, 0 <= low && low <= high && high <= longest, "%#v at n %d, prev %d: %d for u %v, %d for u %v, at most %d", f, n, prev, low, u, high, v, longest)
 }
 
 func TestFormulasMeetTheirPromises(t *testing.T) {

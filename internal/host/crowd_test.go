@@ -231,9 +231,8 @@ func sharedCrowd(t testing.TB) *crowd {
 	r.Share(0, 10)
 	ask := func(now instant.Instant, waiting int) {
 		t.Helper()
-		if _, ok := r.AskTokens(now, waiting, rate.AnswerTime, 0); !ok {
-			t.Errorf("nothing to ask at %v", now)
-		}
+		_, ok := r.AskTokens(now, waiting, rate.AnswerTime, 0)
+		assert.True(t, ok, "nothing to ask at %v", now)
 	}
 	return &crowd{
 		step:  3 * sec,
