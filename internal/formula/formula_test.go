@@ -489,21 +489,3 @@ func TestRandomizedPrintedTable(t *testing.T) {
 		}
 	}
 }
-
-// Without that rounding the numbers are the printed ones to 0.06 %, and never
-// below them.
-func TestRandomizedTable(t *testing.T) {
-	b := Randomized{}
-	low, mid, high := walk(b, 9, 0), walk(b, 9, 0.5), walk(b, 9, JustBelowOne)
-	exact := 500 * float64(ms)
-	for i, row := range printed {
-		assert.InDelta(t, exact, mid[i], 1)
-		assert.InDelta(t, exact/2, low[i], 1)
-		assert.InDelta(t, exact*3/2, high[i], 1)
-		for j, got := range []time.Duration{mid[i], low[i], high[i]} {
-			assert.GreaterOrEqual(t, got, row[j]*time.Microsecond)
-			assert.InEpsilon(t, row[j]*time.Microsecond, got, 0.0009)
-		}
-		exact *= 1.5
-	}
-}
