@@ -220,7 +220,9 @@ func TestBodyOfAnAttempt(t *testing.T) {
 		assert.Equal(t, row.hears, p.Heard() != 0, name)
 	}
 	a := attemptOf(t.Context(), hourly)
-	_, _ = io.ReadAll(&attemptBody{body("news"), a, false}) // nobody listens
+	src := body("news")
+	_, _ = io.ReadAll(&attemptBody{src, a, true}) // nobody listens
+	assert.Zero(t, src.closes, "times closed")
 	b := &attemptBody{&scripted{close: func() { panic("close") }}, attemptOf(t.Context(), hourly), false}
 	assert.Panics(t, func() { _ = b.Close() })
 	assert.Error(t, b.ctx.Err())

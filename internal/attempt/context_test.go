@@ -224,7 +224,7 @@ func TestRestartGivesAllOfTheTime(t *testing.T) {
 			}
 			time.Sleep(second)
 			o.Restart(other)
-			assert.Same(t, other, o.Ctx.pool, "the attempt's pool")
+			assert.Same(t, other, o.Over(), "the attempt's pool")
 			if row.left == 0 {
 				time.Sleep(time.Hour)
 				synctest.Wait()

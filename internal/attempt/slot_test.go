@@ -96,7 +96,7 @@ func TestWhoHasTheSlotAfterwards(t *testing.T) {
 		stays  bool // it is that of a failure
 	}{
 		"a success":       {status: 200, body: body("x"), keeps: true},
-		"a 404":           {status: 404, body: body("x"), keeps: true},
+		"a 499":           {status: 499, body: body("x"), keeps: true},
 		"no body":         {status: 200, body: http.NoBody},
 		"nil":             {status: 204},
 		"events":          {status: 200, body: body("x"), kind: " Text/Event-Stream ; charset=utf-8"},
@@ -215,6 +215,10 @@ func TestHowLongABodyKeepsItsSlot(t *testing.T) {
 		"the context ends":           {length: 4, do: func(_ *http.Response, end context.CancelFunc) { end() }, freed: true},
 		"its Read panics":            {length: 5, do: func(resp *http.Response, _ context.CancelFunc) { _, _ = resp.Body.Read(nil) }, freed: true},
 		"nobody reads it":            {length: 4, do: func(*http.Response, context.CancelFunc) {}, after: 11 * second, freed: true},
+		"nobody reads any more": {length: 4, do: func(resp *http.Response, _ context.CancelFunc) {
+			time.Sleep(9 * second)
+			_, _ = resp.Body.Read(make([]byte, 1))
+		}, after: 11 * second, freed: true},
 		"nobody reads on": {length: 4, do: func(resp *http.Response, _ context.CancelFunc) {
 			time.Sleep(9 * second)
 			_, _ = resp.Body.Read(make([]byte, 1))
