@@ -119,7 +119,6 @@ func (s *eventScanner) scan(head []byte) bool {
 		if s.cr && head[s.pos] == '\n' {
 			s.cr = false
 			s.pos++
-			continue
 		}
 		rest := head[s.pos:]
 		end := bytes.IndexAny(rest, "\r\n")

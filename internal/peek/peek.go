@@ -89,9 +89,7 @@ func (o Outcome) Peek(n int) []byte {
 	case body.until.IsZero():
 		body.until = time.Now().Add(Wait(body.src))
 	}
-	timer := time.NewTimer(time.Until(body.until))
-	defer timer.Stop()
-	ctx := o.context()
+	end, ctx := time.After(time.Until(body.until)), o.context()
 	//lint:ignore SA1019 old callers still set Request.Cancel
 	if o.Request != nil && o.Request.Cancel != nil {
 		var stop func()
@@ -101,11 +99,11 @@ func (o Outcome) Peek(n int) []byte {
 	}
 	decode, coded := decoders[strings.ToLower(strings.TrimSpace(o.Response.Header.Get("Content-Encoding")))]
 	if !coded {
-		body.fill(ctx, n, body.until, timer.C, nil)
+		body.fill(ctx, n, body.until, end, nil)
 		return body.leading(n)
 	}
 	limit := max(n, Limit)
-	body.fill(ctx, limit, body.until, timer.C, nil)
+	body.fill(ctx, limit, body.until, end, nil)
 	return decoded(body.leading(limit), n, decode)
 }
 
@@ -162,9 +160,7 @@ func (o Outcome) awaitBriefly(n int, enough func(head []byte) bool) error {
 	if body.brief.IsZero() {
 		body.brief = time.Now().Add(briefly)
 	}
-	timer := time.NewTimer(time.Until(body.brief))
-	defer timer.Stop()
-	if body.fill(o.context(), n, body.brief, timer.C, enough) {
+	if body.fill(o.context(), n, body.brief, time.After(time.Until(body.brief)), enough) {
 		return nil
 	}
 	if err := body.why(o.context()); err != io.ErrNoProgress {
@@ -431,11 +427,9 @@ func (b *peekedBody) Close() error {
 		defer func() { panicked = recover() }()
 		err = b.src.Close()
 	}()
-	timer := time.NewTimer(closeGrace)
-	defer timer.Stop()
 	select {
 	case <-closed:
-	case <-timer.C:
+	case <-time.After(closeGrace):
 		return nil
 	}
 	if panicked != nil {

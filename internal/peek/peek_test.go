@@ -182,8 +182,13 @@ func TestPeekedBytesStay(t *testing.T) {
 }
 
 func TestPeekGivesUpOnEmptyReads(t *testing.T) {
-	o := outcomeOf(&source{Reader: &stutter{only: true}})
-	assert.Equal(t, []byte{}, o.Peek(10))
+	src := &source{Reader: &stutter{only: true}}
+	assert.Equal(t, []byte{}, outcomeOf(src).Peek(10))
+	assert.EqualValues(t, 100, src.reads.Load(), "reads")
+	some := &stutter{r: iotest.OneByteReader(strings.NewReader(strings.Repeat("a", 200)))}
+	assert.Len(t, outcomeOf(&source{Reader: some}).Peek(200), 200, "not in a row")
+	assert.Equal(t, []any{64 << 10, 4 << 10, 100, time.Second, 5 * time.Second, 50 * time.Millisecond},
+		[]any{Limit, peekChunk, emptyReads, peekWait, briefly, closeGrace}, "the figures that the comments name")
 }
 
 // A patient is a source that says how long Peek may wait.
@@ -193,6 +198,7 @@ type patient struct {
 }
 
 func (p patient) PeekWait() time.Duration { return p.wait }
+func (p patient) ResumeTried() bool       { return p.wait > 0 }
 
 // TestPeekIsBoundedInTime: a stalled body holds up the response for Wait,
 // once, and what arrives later is not lost.
@@ -211,6 +217,7 @@ func TestPeekIsBoundedInTime(t *testing.T) {
 			start := time.Now()
 			assert.Equal(t, "some", string(o.Peek(10)))
 			assert.Equal(t, tt.want, time.Since(start))
+			assert.Equal(t, tt.wait > 0, o.Response.Body.(*peekedBody).ResumeTried())
 			assert.Equal(t, "some", string(o.Peek(10)))
 			assert.Equal(t, "some", string(o.Peek(100)))
 			assert.Equal(t, tt.want, time.Since(start), "one bound for all looks")
