@@ -245,7 +245,7 @@ func (x *retrier) askRule() {
 		a.Class = classify.Refused
 	case a.Class == classify.Refused && a.Err != nil && (link.ConnectedLate(a.Err) || link.Connected() && x.asksOthers(a.Err)):
 		a.Class = classify.Ambiguous
-	case a.Class == classify.Final && a.Err != nil && x.planner.TakesHTTP1(a.Err):
+	case a.Class == classify.Final && a.Err != nil && (x.planner.TakesHTTP1(a.Err) || errors.Is(a.Err, replay.ErrDetached)):
 		a.Class = classify.Ambiguous
 	}
 }

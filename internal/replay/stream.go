@@ -38,11 +38,13 @@ type streamBody struct {
 }
 
 // A streamReader is the reader of one attempt. When the body is detached from it, its Reads
-// return ErrDetached.
+// return ErrDetached. If a connection of HTTP/2 goes away, net/http may close a body unread, and send it
+// over another connection all the same. So a Read opens a reader again that was closed unread.
 type streamReader struct {
 	s      *streamBody
 	at     int64 // how much of the body it has delivered
 	closed bool
+	unread bool // it was closed before its first Read
 }
 
 // newStreamBody returns the Body of a body without GetBody.
@@ -78,8 +80,10 @@ func (r *streamReader) Read(p []byte) (int, error) {
 	defer s.mu.Unlock()
 	for {
 		switch {
-		case s.holder != r || r.closed:
+		case s.holder != r || r.closed && (s.closed || !r.unread):
 			return 0, ErrDetached
+		case r.closed:
+			r.closed = false
 		case len(p) == 0:
 			return 0, nil
 		case s.busy():
@@ -201,7 +205,7 @@ func (r *streamReader) Close() error {
 	if !r.closed && s.holder == r && s.busy() && !s.finished {
 		s.blocked = time.AfterFunc(MaxBusy, r.unblock)
 	}
-	r.closed = true
+	r.closed, r.unread = true, r.at == 0 && !s.busy()
 	return s.closeUnused()
 }
 

@@ -114,6 +114,7 @@ func TestStreamThatIsKept(t *testing.T) {
 		n, err := attempt.Read(nil)
 		assert.Zero(t, n)
 		assert.NoError(t, err)
+		assert.NoError(t, attempt.Close(), "and yet net/http may send it over another connection")
 		assert.Equal(t, "text", mustRead(t, attempt))
 		assert.NoError(t, attempt.Close())
 		_, err = attempt.Read(make([]byte, 1))
@@ -121,8 +122,12 @@ func TestStreamThatIsKept(t *testing.T) {
 		assert.Zero(t, src.closed(), "another attempt may follow")
 		require.NoError(t, rewind(b))
 	}
+	unread := next(b)
+	require.NoError(t, unread.Close())
 	b.Finish()
 	assert.Equal(t, 1, src.closed(), "times closed")
+	_, err := unread.Read(make([]byte, 1))
+	assert.Equal(t, ErrDetached, err, "no attempt may follow")
 }
 
 // A body that failed cannot be sent again, and is at fault.
