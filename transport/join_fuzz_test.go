@@ -234,9 +234,8 @@ func joins(t testing.TB) func(t testing.TB, seed uint64) bool {
 		body, err := io.ReadAll(resp.Body)
 		require.Equal(t, header, resp.Header)
 		require.NoError(t, resp.Body.Close())
-		if !server.belongs(string(body), err == nil, status, header) {
-			t.Fatalf("seed %d: %d %v\nhas %d bytes of no response, and then %v: %.100q\nof %v", seed, status, header, len(body), err, body, server.sent)
-		}
+		require.True(t, server.belongs(string(body), err == nil, status, header),
+			"seed %d: %d %v\nhas %d bytes of no response, and then %v: %.100q\nof %v", seed, status, header, len(body), err, body, server.sent)
 		return err == nil && server.requests > before
 	}
 }

@@ -182,9 +182,8 @@ func TestPacingHearsayBehindOthers(t *testing.T) {
 		}
 		enter(sec, first)
 		assert.Equal(t, instant.Instant(5*sec), enter(2*sec, second).Ask, "heard %v", heard)
-		if a := enter(5*sec, second); heard != (a.Verb == queue.Go) || !heard && a.Ask != 7*sec {
-			t.Errorf("heard %v: %+v", heard, a)
-		}
+		a := enter(5*sec, second)
+		assert.True(t, heard == (a.Verb == queue.Go) && (heard || a.Ask == 7*sec), "heard %v: %+v", heard, a)
 		assert.Equal(t, queue.Wait, enter(6*sec, queue.NewWaiter()).Verb, "one without a deadline")
 		assert.True(t, heard || enter(7*sec, second).Ask == instant.Never)
 	}

@@ -292,9 +292,8 @@ func TestPacingBelievesTheLastRequest(t *testing.T) {
 			}
 			mark := p.Enter(now.Add(time.Minute), 1, nil, Config{}).Mark // 0 where that window is over
 			p.Note(now.Add(time.Minute), 1, Pass{Mark: mark}, Named{Remaining: 4990, Limit: 5000, Reset: instant.At(time.Hour).Sub(now)}, Config{})
-			if left, end, _ := p.Left(now.Add(time.Minute), 1, ""); left != 4990 || end != instant.At(time.Hour+time.Minute) {
-				t.Errorf("%d left until %v", left, end)
-			}
+			left, end, _ := p.Left(now.Add(time.Minute), 1, "")
+			assert.True(t, left == 4990 && end == instant.At(time.Hour+time.Minute), "%d left until %v", left, end)
 			pass(t, &p, now.Add(time.Minute), 3000)
 		})
 	}
