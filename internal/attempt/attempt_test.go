@@ -169,9 +169,9 @@ func TestRequestOfTheResponse(t *testing.T) {
 	for _, base := range []string{"it", "another", "a copy", "none"} {
 		f := flightOf(requestOf(t, "GET", nil), 1, hourly, func(req *http.Request) (*http.Response, error) {
 			req = map[string]*http.Request{"it": req, "another": other, "a copy": req.Clone(context.WithValue(req.Context(), other, 1))}[base]
-			return &http.Response{StatusCode: 200, Request: req}, nil
+			return &http.Response{StatusCode: 200, Request: req, Body: body("x")}, nil
 		})
-		send(f)
+		assert.NoError(t, send(f).Ctx.Err(), "its body can be read")
 		require.NoError(t, f.Err)
 		switch base {
 		case "it":

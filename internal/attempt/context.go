@@ -83,7 +83,7 @@ const (
 
 // What each event makes of a phase. An event that a phase does not name changes nothing: the
 // base transport may call its hooks late.
-var transitions = [over + 1][leaves + 1]phase{
+var transitions = [...][leaves + 1]phase{
 	untimed:    {},
 	waiting:    {seeksConnection: connecting, readsUpload: reading, responds: answered, timeIsUp: late, leaves: over},
 	connecting: {hasConnection: waiting, readsUpload: reading, responds: answered, timeIsUp: late, leaves: over},
