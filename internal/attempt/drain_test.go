@@ -62,25 +62,25 @@ func TestDrain(t *testing.T) {
 	}{
 		"short":                    {length: 10, read: bytesOf(10), whole: 10},
 		"of unknown length":        {length: -1, read: bytesOf(10), whole: 10},
-		"as long as may be":        {length: DrainBytes, read: bytesOf(DrainBytes), whole: DrainBytes},
-		"too long":                 {length: -1, read: bytesOf(DrainBytes + 1), whole: -1},
-		"known to be too long":     {length: DrainBytes + 1, read: func([]byte) (int, error) { panic("it is read") }, whole: -1},
+		"as long as may be":        {length: 64 << 10, read: bytesOf(64 << 10), whole: 64 << 10},
+		"too long":                 {length: -1, read: bytesOf(64<<10 + 1), whole: -1},
+		"known to be too long":     {length: 64<<10 + 1, read: func([]byte) (int, error) { panic("it is read") }, whole: -1},
 		"the caller has gone":      {length: 10, read: func([]byte) (int, error) { t.Error("it is read"); return 0, io.EOF }, gone: true, whole: -1},
 		"gzipped":                  {length: -1, read: func([]byte) (int, error) { t.Error("it is read"); return 0, io.EOF }, zipped: true, whole: -1},
 		"gzipped, timed":           {length: -1, read: bytesOf(10), zipped: true, timed: true, whole: 10},
 		"gzipped, with a deadline": {length: -1, read: bytesOf(10), zipped: true, end: time.Hour, whole: 10},
 		"no time":                  {length: 10, read: func([]byte) (int, error) { t.Error("it is read"); return 0, io.EOF }, late: true, whole: -1},
-		"no time, its Close hangs": {length: 10, read: bytesOf(10), close: hang, late: true, whole: -1, took: CloseTime},
-		"its Read hangs":           {length: 10, read: func([]byte) (int, error) { hang(); return 0, io.EOF }, whole: -1, took: DrainTime},
+		"no time, its Close hangs": {length: 10, read: bytesOf(10), close: hang, late: true, whole: -1, took: 5 * time.Millisecond},
+		"its Read hangs":           {length: 10, read: func([]byte) (int, error) { hang(); return 0, io.EOF }, whole: -1, took: 250 * time.Millisecond},
 		"the caller leaves":        {length: 10, read: func([]byte) (int, error) { hang(); return 0, io.EOF }, end: time.Second / 9, whole: -1, took: time.Second / 9},
-		"long, its Close hangs":    {length: DrainBytes + 1, close: hang, whole: -1, took: DrainTime},
-		"its Close hangs":          {length: 10, read: bytesOf(10), close: hang, whole: -1, took: DrainTime},
+		"long, its Close hangs":    {length: 64<<10 + 1, close: hang, whole: -1, took: 250 * time.Millisecond},
+		"its Close hangs":          {length: 10, read: bytesOf(10), close: hang, whole: -1, took: 250 * time.Millisecond},
 		"a byte now and then": {length: -1, read: func([]byte) (int, error) {
-			assert.LessOrEqual(t, later, DrainTime)
+			assert.LessOrEqual(t, later, 250*time.Millisecond)
 			time.Sleep(time.Millisecond)
 			later += time.Millisecond
 			return 1, nil
-		}, whole: -1, took: DrainTime},
+		}, whole: -1, took: 250 * time.Millisecond},
 		"an error":                {length: 10, read: func([]byte) (int, error) { return 3, io.ErrUnexpectedEOF }, whole: -1},
 		"a panic":                 {length: 10, read: func([]byte) (int, error) { panic("read") }, whole: -1},
 		"a panic of Close":        {length: 10, read: bytesOf(10), close: func() { panic("close") }, whole: 10},
@@ -88,10 +88,10 @@ func TestDrain(t *testing.T) {
 		"a bad count":             {length: 10, read: func(p []byte) (int, error) { return len(p) + 1, nil }, whole: -1},
 		"empty Reads for ever":    {length: 10, read: func([]byte) (int, error) { return 0, nil }, whole: -1},
 		"some empty Reads": {length: 10, read: func(p []byte) (int, error) {
-			if empty++; empty%drainEmpty != 0 {
+			if empty++; empty%100 != 0 {
 				return 0, nil
 			}
-			if empty == 2*drainEmpty {
+			if empty == 200 {
 				return 0, io.EOF
 			}
 			return 1, nil
@@ -99,7 +99,7 @@ func TestDrain(t *testing.T) {
 		"one empty Read too many": {length: 10, read: func() func(p []byte) (int, error) {
 			n := 0
 			return func([]byte) (int, error) {
-				if n++; n > drainEmpty {
+				if n++; n > 100 {
 					return 0, io.EOF
 				}
 				return 0, nil
@@ -113,7 +113,7 @@ func TestDrain(t *testing.T) {
 				if row.gone {
 					cancel()
 				}
-				until := time.Now().Add(DrainTime)
+				until := time.Now().Add(250 * time.Millisecond)
 				if row.late {
 					until = time.Now()
 				}
@@ -220,7 +220,7 @@ func TestKeepWithin(t *testing.T) {
 	})
 }
 
-// Discard takes DrainTime at most, and Dismiss only the time of a Close.
+// Discard takes a quarter of a second at most, and Dismiss only the time of a Close.
 func TestDiscardAndDismiss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := func() *http.Response {
@@ -228,10 +228,10 @@ func TestDiscardAndDismiss(t *testing.T) {
 		}
 		began := time.Now()
 		Discard(t.Context(), hangs())
-		assert.Equal(t, DrainTime, time.Since(began))
+		assert.Equal(t, 250*time.Millisecond, time.Since(began))
 		began = time.Now()
 		Dismiss(t.Context(), hangs())
-		assert.Equal(t, CloseTime, time.Since(began))
+		assert.Equal(t, 5*time.Millisecond, time.Since(began))
 		time.Sleep(3 * time.Hour)
 		Discard(t.Context(), nil)
 		Discard(t.Context(), &http.Response{})

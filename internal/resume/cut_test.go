@@ -315,7 +315,7 @@ func TestPartWithTooManyBytes(t *testing.T) {
 
 // Only parts of MinProgress bytes are progress, after which as many continuations may follow again.
 func TestProgress(t *testing.T) {
-	for size, most := range map[int]int{MinProgress: 9, MinProgress - 1: 3} {
+	for size, most := range map[int]int{64 << 10: 9, 64<<10 - 1: 3} {
 		at, parts := 10, 0
 		s := &sender{from: getRequest(t, "http://h.test/")}
 		s.send = func(req *http.Request) (*http.Response, error) {
@@ -331,7 +331,7 @@ func TestProgress(t *testing.T) {
 		assert.Error(t, err)
 		assert.Len(t, text, at)
 		assert.Equal(t, most, parts, "parts of %d bytes", size)
-		assert.Equal(t, size < MinProgress, s.told.cause == ErrLimit, "parts of %d bytes", size)
+		assert.Equal(t, size < 64<<10, s.told.cause == ErrLimit, "parts of %d bytes", size)
 	}
 }
 
