@@ -33,6 +33,7 @@ var formulas = map[string]struct {
 	"Geometric":    {Geometric{}, 10 * sec, 0},
 	"Normal":       {Normal{}, 1170 * sec, 540 * sec},
 	"Randomized":   {Randomized{}, 90 * sec, 60 * sec},
+	"to zero":      {Randomized{RandomizationFactor: 1}, 120 * sec, 120 * sec},
 	"Constant":     {Constant(sec), sec, 0},
 }
 
