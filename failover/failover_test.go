@@ -39,7 +39,7 @@ func TestNew(t *testing.T) {
 		failover.Endpoint{URL: "https://e.test?key=secret", Transport: http.DefaultTransport},
 		failover.Endpoint{URL: "https://f.test#secret", Transport: http.DefaultTransport},
 		failover.Endpoint{URL: "https://", Transport: http.DefaultTransport},
-		failover.Endpoint{URL: "https://h.test/\x00secret", Transport: http.DefaultTransport},
+		failover.Endpoint{URL: "https://h.test/ secret", Transport: http.DefaultTransport},
 	)
 	require.ErrorAs(t, err, new(*policy.FieldError))
 	all := strings.Split(err.Error(), "\n")

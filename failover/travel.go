@@ -236,7 +236,7 @@ func isForeign(status int) bool {
 func parseBase(text, first string) (base *url.URL, safe, why string) {
 	u, err := url.Parse(text)
 	switch {
-	case err != nil || u.Opaque != "" || strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c == 0x7f }):
+	case err != nil || u.Opaque != "" || strings.Contains(text, " "):
 		return nil, "xxxxx", "is not a URL"
 	case u.Scheme != "http" && u.Scheme != "https":
 		why = "does not begin with http:// or https://"

@@ -141,14 +141,18 @@ func TestWhatDoesNotTravel(t *testing.T) {
 	}
 }
 
-// A CONNECT has no path, and its response is a connection.
+// A CONNECT has no path, and its response is a connection. An opaque URL has no path, either.
 func TestConnectStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegions()
 		r.set("a.test", refuses)
-		_, err := do(r.transport(t, "a.test", "b.test"), newRequest(t, http.MethodConnect, "http://a.test", nil))
-		assert.Error(t, err)
-		assert.Empty(t, r.at("b.test", 0))
+		opaque := newRequest(t, http.MethodGet, "http://a.test", nil)
+		opaque.URL.Opaque = "//a.test/x"
+		for _, req := range []*http.Request{newRequest(t, http.MethodConnect, "http://a.test", nil), opaque} {
+			_, err := do(r.transport(t, "a.test", "b.test"), req)
+			assert.Error(t, err)
+			assert.Empty(t, r.at("b.test", 0))
+		}
 	})
 }
 

@@ -44,6 +44,7 @@ func TestOutage(t *testing.T) {
 		"a member that says it three times": {[]row{{1, 9, 3 * sec}, {1, 9, 3 * sec}, {1, 9, 3 * sec}, {2, 9, 3 * sec}}, 50, false},
 		"nine failures":                     {[]row{{1, 3, 3 * sec}, {2, 3, 3 * sec}, {3, 3, 3 * sec}}, 50, false},
 		"a young row":                       {[]row{{1, 9, 3 * sec}, {2, 9, 3 * sec}, {3, 9, 2*sec - 1}}, 50, false},
+		"a row that has just begun":         {[]row{{1, 9, 3 * sec}, {2, 9, 4 * sec}, {4, 9, sec}, {3, 9, 4 * sec}}, 50, true},
 		"a row that is just old enough":     {[]row{{1, 9, 3 * sec}, {2, 9, 3 * sec}, {3, 9, 2 * sec}}, 50, true},
 		"a row that is yet to begin":        {[]row{{1, 9, 3 * sec}, {2, 9, 3 * sec}, {3, 9, -time.Hour}}, 50, false},
 		"a fleet of unknown size":           {[]row{{1, 9, 3 * sec}, {2, 9, 3 * sec}}, 0, true},
@@ -52,11 +53,15 @@ func TestOutage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var h Host
-			down := false
+			down, youngest := false, time.Hour
 			for _, r := range tt.rows {
 				require.False(t, down, "down too early")
 				down, _ = h.Failing(start, r.member, r.failures, start.Add(-r.age), tt.members)
+				if r.age >= 2*sec {
+					youngest = min(youngest, r.age)
+				}
 			}
+			assert.Equal(t, down, h.Since() == start.Add(-youngest), "since the last of the rows that count")
 			assert.Equal(t, tt.down, down, "what Failing returns")
 			assert.Equal(t, tt.down, h.IsDown(start), "what IsDown returns")
 		})
@@ -324,19 +329,6 @@ func TestTokensAtTheLimits(t *testing.T) {
 	}
 }
 
-// Reports count once their rows are 2 s old. So a member that has a success every second
-// has one that is younger than the beginning of every row, and objects.
-func TestYoungRows(t *testing.T) {
-	var h Host
-	begin := instant.At(time.Minute)
-	for member := range int64(5) {
-		require.False(t, fails(&h, begin.Add(1900*time.Millisecond), member, 10, begin, 5), "down after 1.9 s")
-	}
-	// A row that has just begun neither counts nor moves the time since when the host is down.
-	down, since := h.Failing(begin.Add(2*time.Second), 5, 10, begin.Add(1900*time.Millisecond), 6)
-	assert.True(t, down && since == begin, "down %v since %v, want %v", down, since, begin)
-}
-
 // The members that are refused ask again one after the other. If they all waited equally
 // long, a large fleet would ask all at once, and then not for minutes.
 func TestTurns(t *testing.T) {
@@ -436,6 +428,7 @@ func TestRecordTells(t *testing.T) {
 		{0, 4, working, "[] [up wait=400ms]"},
 		{0, 4, working, "[] []"},
 		{0, 1, hold, "[] [hold scope=7 status=503 wait=1m0s]"},
+		{0, 2, hold, "[] []"},
 		{0, 2, fleetmsg.Message{Kind: fleetmsg.Hold, Scope: 7, Wait: 2 * time.Minute}, "[] [hold scope=7 status=429 wait=2m0s]"},
 		{0, 1, fleetmsg.Message{Kind: fleetmsg.Hold, Scope: 7, Wait: 2*time.Minute + HoldSlack}, "[] []"},
 		{0, 2, fleetmsg.Message{Kind: fleetmsg.Hold, Scope: 7, Wait: 2*time.Minute + HoldSlack + 1}, "[] [hold scope=7 status=429 wait=2m0.100000001s]"},

@@ -288,9 +288,8 @@ func TestWaysBack(t *testing.T) {
 		})
 	})
 	t.Run("ShareRetryAfter", func(t *testing.T) {
-		if back, other := told(t, with(policy.Rule{ShareRetryAfter: policy.On})); back < 10*time.Second || other < 10*time.Second {
-			t.Errorf("back after %v, the other request after %v", back, other)
-		}
+		back, other := told(t, with(policy.Rule{ShareRetryAfter: policy.On}))
+		assert.GreaterOrEqual(t, min(back, other), 10*time.Second, "back after %v, the other request after %v", back, other)
 	})
 	t.Run("RetryAfter.Beyond", func(t *testing.T) {
 		rule := policy.Rule{MaxRetryAfter: policy.Off}
@@ -305,9 +304,8 @@ func TestWaysBack(t *testing.T) {
 		// The last attempts fail without a response.
 		measure(t, with(policy.Rule{}), faults.Script(faults.ConnReset()), func(t *testing.T, send program, _ *faults.Transport) {
 			r := send(t.Context(), http.MethodGet, url, nil)
-			if e, ok := errors.AsType[*transport.Error](r.err); !ok || e.Reason != transport.ReasonMaxAttempts || len(e.Attempts) != 6 {
-				t.Errorf("%v", r.err)
-			}
+			e, ok := errors.AsType[*transport.Error](r.err)
+			assert.True(t, ok && e.Reason == transport.ReasonMaxAttempts && len(e.Attempts) == 6, "%v", r.err)
 		})
 	})
 }

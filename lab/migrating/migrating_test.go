@@ -144,8 +144,8 @@ func TestSame(t *testing.T) {
 				}
 				before, sawBefore := run(p.before)
 				after, sawAfter := run(p.after)
-				if len(sawBefore) != fault.want || len(sawAfter) != fault.want {
-					t.Fatalf("%d requests before, %d after, want %d", len(sawBefore), len(sawAfter), fault.want)
+				if !assert.Equal(t, [2]int{fault.want, fault.want}, [2]int{len(sawBefore), len(sawAfter)}, "requests before and after") {
+					return
 				}
 				for i, b := range sawBefore {
 					a := sawAfter[i]
@@ -157,9 +157,8 @@ func TestSame(t *testing.T) {
 				if fault.status == 0 {
 					return
 				}
-				if before.err != nil || after.err != nil || before.status != fault.status || after.status != fault.status || before.body != after.body {
-					t.Errorf("before %d %q %v, after %d %q %v, want %d", before.status, before.body, before.err, after.status, after.body, after.err, fault.status)
-				}
+				assert.True(t, before.err == nil && after.err == nil && before.status == fault.status && after.status == fault.status && before.body == after.body,
+					"before %d %q %v, after %d %q %v, want %d", before.status, before.body, before.err, after.status, after.body, after.err, fault.status)
 			})
 		}
 	}

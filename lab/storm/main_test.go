@@ -53,14 +53,12 @@ func TestExperiment(t *testing.T) {
 			var total int
 			for i, s := range r.Samples {
 				total += s.Arrived
-				if at := time.Duration(i) * record.Step; at >= r.Stop && at < r.Resume && s.Arrived > 0 {
-					t.Errorf("%s: %s: %d arrived at %v, while the server was frozen", how, r.Name, s.Arrived, at)
-				}
+				at := time.Duration(i) * record.Step
+				assert.False(t, at >= r.Stop && at < r.Resume && s.Arrived > 0, "%s: %s: %d arrived at %v, while the server was frozen", how, r.Name, s.Arrived, at)
 			}
 			then := r.Samples[r.Resume/record.Step:]
-			if !slices.ContainsFunc(then, func(s record.Sample) bool { return s.Arrived > 0 }) || total > r.Sent {
-				t.Errorf("%s: %s: %d arrived of %d that were sent, or none after the resume", how, r.Name, total, r.Sent)
-			}
+			assert.True(t, slices.ContainsFunc(then, func(s record.Sample) bool { return s.Arrived > 0 }), "%s: %s: none arrived after the resume", how, r.Name)
+			assert.LessOrEqual(t, total, r.Sent, "%s: %s: more arrived than were sent", how, r.Name)
 		}
 	}
 }
@@ -138,9 +136,8 @@ func TestStatus(t *testing.T) {
 		var stdout, stderr strings.Builder
 		err := run(t.Context(), strings.Fields(args), &stdout, &stderr)
 		assert.Equal(t, want, status(err, &stderr), "%s: status", args)
-		if want == exitUsage && (strings.Count(stderr.String(), "\n") != 2 || !strings.Contains(stderr.String(), "storm -h explains") || stdout.Len() > 0) {
-			t.Errorf("%s: %q", args, &stderr)
-		}
+		explains := strings.Count(stderr.String(), "\n") == 2 && strings.Contains(stderr.String(), "storm -h explains") && stdout.Len() == 0
+		assert.True(t, explains || want != exitUsage, "%s: %q", args, &stderr)
 		for line := range strings.Lines(stdout.String()) {
 			assert.LessOrEqual(t, utf8.RuneCountInString(line), 88, "%s: %s", args, line)
 		}
@@ -170,12 +167,12 @@ func TestCheck(t *testing.T) {
 			var notes strings.Builder
 			err := l.check(o, &notes)
 			switch {
-			case c.want == "" && (err != nil || notes.Len() > 0):
-				t.Errorf("%v, %s", err, &notes)
+			case c.want == "":
+				assert.True(t, err == nil && notes.Len() == 0, "%v, %s", err, &notes)
 			case strings.HasPrefix(c.want, "note"):
 				assert.True(t, err == nil && strings.HasPrefix(notes.String(), c.want), "%v, %q", err, &notes)
-			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-				t.Errorf("%v, want %q", err, c.want)
+			default:
+				assert.ErrorContains(t, err, c.want)
 			}
 		})
 	}
