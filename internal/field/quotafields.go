@@ -125,9 +125,6 @@ func (g *quotaGroup) quotas(h http.Header) (all []Quota) {
 	}
 	for i := range g.units {
 		f := &g.units[i]
-		if len(h[f.remaining]) == 0 || len(h[f.reset]) == 0 {
-			continue
-		}
 		q, ok := f.read(h)
 		switch q.Unit = f.unit; {
 		case !ok || g.own && q.Reset <= 0:
@@ -200,11 +197,10 @@ func parseDictionary(lines []string) (*httpsfv.Dictionary, bool) {
 	return dict, err == nil
 }
 
-// parseable reports whether the lines of a field are worth parsing: there are
-// lines, and they are within the limits. It counts the commas and semicolons in
+// parseable reports whether the lines of a field are within the limits. It counts the commas and semicolons in
 // strings as well, because no honest field comes near the limits.
 func parseable(lines []string) bool {
-	if len(lines) == 0 || !inLimit(lines) {
+	if !inLimit(lines) {
 		return false
 	}
 	members, params := len(lines), 0

@@ -3,6 +3,7 @@
 package field
 
 import (
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -222,20 +223,18 @@ func seventhDraft(field []string) []Quota {
 // read reads the group from a header. Of several remaining quotas the smallest
 // counts, and of several resets the latest.
 func (f *plainFields) read(h http.Header) (q Quota, ok bool) {
+	q.Remaining = math.MaxInt64
 	for _, v := range h[f.remaining] {
 		n, _, valid := number(trim(v))
 		if !valid {
 			return Quota{}, false
 		}
-		if !ok || n < q.Remaining {
-			q.Remaining = n
-		}
-		ok = true
+		q.Remaining = min(q.Remaining, n)
 	}
 	ref := received(h)
 	q.Reset, ok = Longest(h[f.reset], func(v string) (time.Duration, bool) { return f.wait(v, ref) })
 	q.Limit = plainLimit(h[f.limit])
-	return q, ok
+	return q, ok && len(h[f.remaining]) > 0
 }
 
 // plainLimit reads a limit such as "100", or "100, 100;w=60" of the older

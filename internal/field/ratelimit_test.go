@@ -295,6 +295,8 @@ func TestQuotas(t *testing.T) {
 		{"Shopify, malformed", []string{"X-Shopify-Shop-Api-Call-Limit", "41/40"}, nil},
 		{"Shopify, one", []string{"X-Shopify-Shop-Api-Call-Limit", "1/40"}, []Quota{{Remaining: 39, Limit: 40, Reset: 500 * time.Millisecond}}},
 		{"Shopify, none", []string{"X-Shopify-Shop-Api-Call-Limit", "0/40"}, nil},
+		{"OpenAI, a unit without its rest", []string{"X-Ratelimit-Remaining-Requests", "5", "X-Ratelimit-Reset-Requests", "1s", "X-Ratelimit-Reset-Tokens", "1s"},
+			[]Quota{{Remaining: 5, Reset: time.Second}}},
 		{"Shopify, no size", []string{"X-Shopify-Shop-Api-Call-Limit", "0/0"}, nil},
 		{
 			"GitHub's points",

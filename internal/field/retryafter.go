@@ -190,7 +190,6 @@ func number(s string) (whole, billionths int64, ok bool) {
 				billionths++
 				break
 			}
-			continue
 		}
 		billionths += unit * int64(tail[i]-'0')
 		unit /= 10
