@@ -163,7 +163,6 @@ func (d *Dialer) race(ctx context.Context, network, addr, port string, ips []net
 		pending int
 		turn    = time.NewTimer(0) // of the next address
 	)
-	defer turn.Stop()
 	for {
 		select {
 		case <-turn.C:

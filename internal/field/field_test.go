@@ -58,6 +58,12 @@ func TestWait(t *testing.T) {
 	})
 }
 
+func TestSays(t *testing.T) {
+	h := http.Header{"X": {"a", " TRUE "}, "Y": {" 00\t"}}
+	assert.Equal(t, []bool{true, false, false}, []bool{Says(h, "X", "true"), Says(h, "X", "b"), Says(h, "Y", "true")})
+	assert.Equal(t, []bool{false, true, false}, []bool{Zero(h, "X"), Zero(h, "Y"), Zero(h, "Z")})
+}
+
 func TestResetAfter(t *testing.T) {
 	run(t, ResetAfter, []waitTest{
 		{"a decimal", response(429, "X-RateLimit-Reset-After", "0.25"), 250 * time.Millisecond, true},

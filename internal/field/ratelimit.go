@@ -165,9 +165,6 @@ func (q Quota) pace() float64 {
 // bad member is ignored as a whole.
 func draftQuotas(h http.Header) []Quota {
 	field := h["Ratelimit"]
-	if len(field) == 0 {
-		return nil
-	}
 	items, ok := parseList(field)
 	if !ok {
 		return seventhDraft(field)

@@ -115,6 +115,8 @@ func TestAwaitEnds(t *testing.T) {
 		head, err := streamOf(io.MultiReader(strings.NewReader("da"), iotest.ErrReader(cut))).Await(100, never)
 		assert.Equal(t, "da", string(head))
 		assert.Equal(t, cut, err)
+		_, _, err = streamOf(io.MultiReader(strings.NewReader("data: a\n\n"), iotest.ErrReader(cut))).FirstEvent(func(Event) bool { return true })
+		assert.Equal(t, cut, err, "after an event that does not count")
 
 		r, w := io.Pipe()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

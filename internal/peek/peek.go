@@ -325,7 +325,7 @@ func (b *peekedBody) take(ahead *readAhead) (n int, ok bool) {
 	select {
 	case <-ahead.done:
 	default:
-		return 0, false
+		return n, false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -390,7 +390,7 @@ func (b *peekedBody) next(p []byte) (n int, ahead *readAhead, err error) {
 		b.head = b.head[n:]
 		return n, nil, nil
 	case b.ahead != nil:
-		return 0, b.ahead, nil
+		return n, b.ahead, nil
 	}
 	return 0, nil, b.err
 }

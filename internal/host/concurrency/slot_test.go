@@ -37,9 +37,7 @@ func TestLimiterOldRequests(t *testing.T) {
 		now += 2 * time.Second
 		v.end(instant.At(now), Lost)
 	}
-	if got := g.State(); !got.CircuitOpen || got.InFlight != 6 {
-		t.Fatalf("%+v", got)
-	}
+	require.True(t, g.State().CircuitOpen && g.State().InFlight == 6, "%+v", g.State())
 	probe := visit(t, &g)
 	probe.mustWait(instant.At(now), instant.At(now+probeGap))
 	slow.end(instant.At(now+1), Success)
@@ -131,9 +129,8 @@ func TestLimiterRest(t *testing.T) {
 	for _, p := range []*Slot{&a, &b, &c, &w.slot, &a} {
 		g.End(instant.At(2*bodyTime), p, Neutral)
 	}
-	if got := g.State(); got.InFlight != 0 || g.slots.used() != 0 || g.slots.idle != (slotList{}) || g.slots.streams != (slotList{}) || g.slots.uploads != (slotList{}) {
-		t.Errorf("%+v", got)
-	}
+	assert.Equal(t, []int{0, 0}, []int{g.State().InFlight, g.slots.used()}, "in flight, and used")
+	assert.Equal(t, [3]slotList{}, [3]slotList{g.slots.idle, g.slots.streams, g.slots.uploads})
 }
 
 // While an attempt waits for the caller's body, its slot counts for 100 ms, or not at all if the attempt

@@ -108,9 +108,8 @@ func mayAsk(r *Rate, now instant.Instant, waiting int) bool {
 
 func mustAskFor(t *testing.T, r *Rate, now instant.Instant, waiting, want int) {
 	t.Helper()
-	if ask, ok := r.AskTokens(now, waiting, AnswerTime, 0); !ok || ask != (Ask{PerSecond: 100, Burst: 10, Want: want}) {
-		t.Fatalf("at %v: asks for %+v, %v; want %d tokens", now, ask, ok, want)
-	}
+	ask, ok := r.AskTokens(now, waiting, AnswerTime, 0)
+	require.Equal(t, []any{Ask{PerSecond: 100, Burst: 10, Want: want}, true}, []any{ask, ok}, "at %v", now)
 	require.False(t, mayAsk(r, now, waiting), "at %v: asks twice", now)
 }
 
