@@ -251,6 +251,7 @@ func TestProfilesOfTheProgram(t *testing.T) {
 	assert.Equal(t, policy.Rule{MaxAttempts: 2}, load(t, `"profile": "github"`, names))
 	assert.Equal(t, 2, load(t, `"profile": "github", "idempotent": "all", "classify": "default"`, names).MaxAttempts, "it has nothing to contradict")
 	assert.NotNil(t, load(t, `"profile": "house", "classify": "default"`, names).Classify, "a name of the program")
+	assert.Equal(t, 1, load(t, `"cost": "one"`, names).Cost(nil))
 }
 
 func TestProfileFaults(t *testing.T) {

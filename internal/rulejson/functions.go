@@ -166,7 +166,6 @@ func (l *loader) classify(n *node) classify.Func {
 	for i, item := range items {
 		if i > 0 && l.decidesAll(items[i-1]) {
 			l.fault(item, `this is never asked, because "default" before it decides everything; put "default" last`)
-			break
 		}
 		list = append(list, l.clause(item))
 	}
