@@ -36,6 +36,7 @@ func TestBox(t *testing.T) {
 			synctest.Wait()
 		}
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		require.Len(t, heard, 201, "heard")
 		last := -1
 		for _, n := range heard {
@@ -48,6 +49,7 @@ func TestBox(t *testing.T) {
 		synctest.Wait()
 		b.Put(hear, 8)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		assert.Len(t, heard, 203, "heard")
 	})
 }
