@@ -267,7 +267,7 @@ func (r *Rate) leased(now instant.Instant, n int, first bool) (wait time.Duratio
 		s.collects(now, n)
 	}
 	if !r.fromFleet(now) {
-		return 0, false
+		return wait, false
 	}
 	s.expire(now)
 	if at, enough := s.last(n); enough {
@@ -314,7 +314,7 @@ func (s *shared) last(n int) (at instant.Instant, ok bool) {
 		}
 		n -= l.n
 	}
-	return 0, false
+	return at, false
 }
 
 // spend takes the first n tokens.

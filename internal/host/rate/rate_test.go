@@ -290,6 +290,11 @@ func TestRateTokensExpire(t *testing.T) {
 	mustAskFor(t, r, 2500*ms, 1, 5)
 	r.Grant(2500*ms, 1, 2500*ms, 0, 0)
 	assert.Zero(t, taken(r, 3501*ms), "nobody collects any longer")
+	r = sharedRate()
+	r.ReadyIn(sec, 2)
+	mustAskFor(t, r, sec, 5, 5)
+	r.Grant(sec, 5, sec, 0, 0)
+	assert.Equal(t, 2, r.GiveBack(2500*ms).Want, "the first in the queue collects them")
 }
 
 // What is not used goes back to the fleet, once. A cost takes a full bucket at most.
