@@ -1,7 +1,6 @@
 package budget
 
 import (
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -226,26 +225,24 @@ func TestBudgetRefundsWhatIsStillOwed(t *testing.T) {
 		"mixed":        func(i int) int { return i * 7 % 30 },
 	} {
 		for after, want := range map[time.Duration]int{0: 30, 5 * sec: 15, 10 * sec: 0, time.Minute: 0} {
-			t.Run(fmt.Sprint(name, " after ", after), func(t *testing.T) {
-				var b Budget
-				var old [30]*Charge
-				for i := range old {
-					old[i] = b.Take(0, 0, Config{})
-				}
-				// When others have taken what time gave back meanwhile, refunds
-				// return what time has not.
-				for b.Take(instant.At(after), instant.At(after), Config{}) != nil {
-				}
-				for i := range old {
-					b.Release(instant.At(after), Config{}, old[order(i)])
-					b.Release(instant.At(after), Config{}, old[order(i)]) // twice is once
-				}
-				again := 0
-				for b.Take(instant.At(after), instant.At(after), Config{}) != nil {
-					again++
-				}
-				assert.Equal(t, want, again, "more")
-			})
+			var b Budget
+			var old [30]*Charge
+			for i := range old {
+				old[i] = b.Take(0, 0, Config{})
+			}
+			// When others have taken what time gave back meanwhile, refunds
+			// return what time has not.
+			for b.Take(instant.At(after), instant.At(after), Config{}) != nil {
+			}
+			for i := range old {
+				b.Release(instant.At(after), Config{}, old[order(i)])
+				b.Release(instant.At(after), Config{}, old[order(i)]) // twice is once
+			}
+			again := 0
+			for b.Take(instant.At(after), instant.At(after), Config{}) != nil {
+				again++
+			}
+			assert.Equal(t, want, again, "more, %s after %v", name, after)
 		}
 	}
 }
