@@ -87,13 +87,13 @@ func inLimit(lines []string) bool {
 }
 
 // Longest returns the longest wait that parse finds among the values of a
-// field, and 0 if all are negative. If the values are longer than 4 KiB, ok is false.
+// field without white space around them, and 0 if all are negative. If the values are longer than 4 KiB, ok is false.
 func Longest(values []string, parse func(string) (time.Duration, bool)) (wait time.Duration, ok bool) {
 	if !inLimit(values) {
 		return 0, false
 	}
 	for _, v := range values {
-		if d, valid := parse(v); valid {
+		if d, valid := parse(trim(v)); valid {
 			wait, ok = max(wait, d), true
 		}
 	}
@@ -125,12 +125,12 @@ func Pushback(resp *http.Response) (time.Duration, bool) {
 // ForbidsPushback reports whether a server stops the retries of gRPC. It does
 // so by a pushback that is not a single valid wait (gRFC A6).
 func ForbidsPushback(h http.Header) bool {
-	values := h["Grpc-Retry-Pushback-Ms"]
-	if len(values) != 1 {
-		return len(values) > 1
+	for i, v := range h["Grpc-Retry-Pushback-Ms"] {
+		if ms, err := strconv.ParseInt(trim(v), 10, 32); i > 0 || err != nil || ms < 0 {
+			return true
+		}
 	}
-	ms, err := strconv.ParseInt(trim(values[0]), 10, 32)
-	return err != nil || ms < 0
+	return false
 }
 
 // ResetAfter reads X-RateLimit-Reset-After, in seconds with or without decimals, in responses of

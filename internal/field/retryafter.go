@@ -55,7 +55,7 @@ func Millis(resp *http.Response) (time.Duration, bool) {
 }
 
 func retryAfter(s string, ref time.Time) (time.Duration, bool) {
-	s = unquote(trim(s))
+	s = unquote(s)
 	if wait, ok := instantOrSpan(s, ref); ok {
 		return wait, true
 	}
@@ -74,13 +74,14 @@ func retryAfter(s string, ref time.Time) (time.Duration, bool) {
 
 // unquote removes the quotes around a value.
 func unquote(s string) string {
-	if len(s) > 1 && s[0] == '"' && s[len(s)-1] == '"' {
-		return trim(s[1 : len(s)-1])
+	rest, opened := strings.CutPrefix(s, `"`)
+	if inner, closed := strings.CutSuffix(rest, `"`); opened && closed {
+		return trim(inner)
 	}
 	return s
 }
 
-func millis(s string) (time.Duration, bool) { return Decimal(trim(s), time.Millisecond) }
+func millis(s string) (time.Duration, bool) { return Decimal(s, time.Millisecond) }
 
 func seconds(s string) (time.Duration, bool) { return Decimal(trim(s), time.Second) }
 
@@ -108,7 +109,6 @@ func instantOrSpan(s string, ref time.Time) (time.Duration, bool) {
 
 // instant reads a Unix time or a date. The wait is negative if it is past.
 func instant(s string, ref time.Time) (time.Duration, bool) {
-	s = trim(s)
 	if whole, nanos, ok := number(s); ok {
 		return untilUnixTime(whole, nanos, ref)
 	}
@@ -129,7 +129,6 @@ func untilUnixTime(whole, billionths int64, ref time.Time) (time.Duration, bool)
 
 // span reads a time from now: a number of seconds, or numbers with units.
 func span(s string) (time.Duration, bool) {
-	s = trim(s)
 	count := s
 	for _, unit := range [...]string{"seconds", "second", "secs", "sec"} {
 		if n := len(s) - len(unit); n > 0 && strings.EqualFold(s[n:], unit) {
@@ -252,7 +251,6 @@ func httpDate(s string, ref time.Time) (time.Time, bool) {
 	for _, zone := range [...]string{" GMT", " UTC", " UT", " Z"} {
 		if date, ok := strings.CutSuffix(s, zone); ok {
 			s = date + " +0000" // the time package takes the name of any zone for GMT
-			break
 		}
 	}
 	if len(s) > 10 && s[4] == '-' && s[10] == ' ' { // ISO 8601 with a space instead of a T, and perhaps one before the zone
