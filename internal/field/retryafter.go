@@ -131,8 +131,8 @@ func untilUnixTime(whole, billionths int64, ref time.Time) (time.Duration, bool)
 func span(s string) (time.Duration, bool) {
 	count := s
 	for _, unit := range [...]string{"seconds", "second", "secs", "sec"} {
-		if n := len(s) - len(unit); n > 0 && strings.EqualFold(s[n:], unit) {
-			count = s[:n]
+		if head, ok := strings.CutSuffix(strings.ToLower(s), unit); ok {
+			count = head
 		}
 	}
 	if wait, ok := seconds(count); ok {
@@ -144,7 +144,7 @@ func span(s string) (time.Duration, bool) {
 // duration reads a duration in Go's form, without a sign.
 func duration(s string) (time.Duration, bool) {
 	d, err := time.ParseDuration(s)
-	return d, err == nil && d >= 0 && !strings.HasPrefix(s, "+")
+	return d, err == nil && strings.Trim(s, "+-") == s
 }
 
 // Decimal reads digits, with or without a fraction, as a number of units. It

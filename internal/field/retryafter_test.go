@@ -173,6 +173,7 @@ func TestClockSkew(t *testing.T) {
 			"pitfall 35: a response from a cache":  {[]string{"Date", at(-100 * time.Second), "Age", "100"}, at(time.Minute), time.Minute},
 			"pitfall 35: a malformed Age":          {[]string{"Date", at(0), "Age", "-5"}, at(time.Minute), time.Minute},
 			"pitfall 35: an Age without end":       {[]string{"Date", at(0), "Age", "2147483649"}, at(time.Minute), time.Minute},
+			"pitfall 35: the longest Age":          {[]string{"Date", at(-1 << 31 * time.Second), "Age", "2147483648"}, at(time.Minute), time.Minute},
 			"pitfall 35: an Age without a Date":    {[]string{"Age", "100"}, at(time.Minute), time.Minute},
 			"pitfall 35: Date in an obsolete form": {[]string{"Date", time.Now().UTC().Add(time.Hour).Format(rfc850)}, at(time.Hour + time.Minute), time.Minute},
 		} {
