@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -83,43 +84,45 @@ func TestClassifierOfABadBody(t *testing.T) {
 	})
 }
 
-// The decoder of a base may not be closed during a Read. After its text only the end of its context
-// ends a Read.
+// The decoder of a base may not be closed during a Read that the end of its context ends. After its text
+// nothing else does, and a deaf base hears only a Close.
 func TestDecoderIsNotClosedDuringARead(t *testing.T) {
 	text := strings.Repeat("text", 200)
-	for name, row := range map[string]struct {
-		rule   policy.Rule
-		status int
-		cut    error // after the first text; nil: none
-		want   error
-	}{
-		"a stall":             {policy.Rule{StallTimeout: time.Second}, 200, nil, policy.ErrStallTimeout},
-		"a cut, then silence": {policy.Rule{}, 200, io.ErrUnexpectedEOF, io.ErrUnexpectedEOF},
-		"an error page":       {policy.Rule{AttemptTimeout: time.Hour}, 503, nil, nil},
+	for want, rule := range map[error]policy.Rule{
+		policy.ErrStallTimeout: {StallTimeout: time.Second},
+		io.ErrUnexpectedEOF:    {},                          // a cut, and then silence
+		nil:                    {AttemptTimeout: time.Hour}, // an error page
 	} {
-		inBubble(t, name, func(t *testing.T) {
-			base := numbered(func(req *http.Request, n int) (*http.Response, error) {
-				var reading atomic.Bool
-				source := io.MultiReader(strings.NewReader(text), readFunc(func([]byte) (int, error) {
-					if n == 1 && row.cut != nil {
-						return 0, row.cut
+		for _, deaf := range []bool{false, true} {
+			inBubble(t, fmt.Sprint(want, deaf), func(t *testing.T) {
+				base := numbered(func(req *http.Request, n int) (*http.Response, error) {
+					if n > 1 && want == nil {
+						return play(req, status(200).Body(text))
 					}
-					<-req.Context().Done()
-					return 0, req.Context().Err()
-				}))
-				resp := newResponse(req, row.status, badBody{func(p []byte) (int, error) {
-					reading.Store(true)
-					defer reading.Store(false)
-					return source.Read(p)
-				}, func() { assert.False(t, reading.Load(), "a Close during a Read") }})
-				if resp.Uncompressed = true; n > 1 && row.status == 503 {
-					return play(req, status(200).Body(text))
-				}
-				return resp, nil
+					var reading, closed atomic.Bool
+					source := io.MultiReader(strings.NewReader(text), readFunc(func([]byte) (int, error) {
+						if n == 1 && want == io.ErrUnexpectedEOF {
+							return 0, want
+						}
+						<-req.Context().Done()
+						for deaf && !closed.Load() {
+							time.Sleep(time.Second)
+						}
+						return 0, req.Context().Err()
+					}))
+					resp := newResponse(req, map[bool]int{true: 503, false: 200}[want == nil], badBody{func(p []byte) (int, error) {
+						reading.Store(true)
+						defer reading.Store(false)
+						return source.Read(p)
+					}, func() { assert.True(t, deaf || !reading.Load(), "a Close during a Read"); closed.Store(true) }})
+					resp.Uncompressed = true
+					return resp, nil
+				})
+				got := do(over(t, transport.Config{Rule: rule}, base), newRequest(t, http.MethodGet, "http://h.test/", nil))
+				assert.ErrorIs(t, got.err, want)
+				assert.Equal(t, text, got.body)
+				time.Sleep(time.Hour)
 			})
-			got := do(over(t, transport.Config{Rule: row.rule}, base), newRequest(t, http.MethodGet, "http://h.test/", nil))
-			assert.ErrorIs(t, got.err, row.want)
-			assert.Equal(t, text, got.body)
-		})
+		}
 	}
 }

@@ -162,7 +162,7 @@ func (s *account) bodyText() string {
 		cut, why = e.cut, e.cause
 	case ended:
 		why = end.cause
-	case s.resp.Request != nil:
+	case s.resp.Request != nil && s.resp.Body != http.NoBody && s.resp.ContentLength != 0:
 		_, why = resume.Check(s.resp.Request, s.resp, &resume.Terms{Again: 1})
 	}
 	var b redact.Sentence

@@ -243,18 +243,11 @@ func (x *retrier) askRule() {
 	switch {
 	case a.Class == classify.Ambiguous && a.Err != nil && (link.Unsent() || route.RefusedByProxy(x.base, x.Req, a.Err)):
 		a.Class = classify.Refused
-	case a.Class == classify.Refused && a.Err != nil && (link.ConnectedLate(a.Err) || link.Connected() && x.asksOthers(a.Err)):
+	case a.Class == classify.Refused && a.Err != nil && (link.ConnectedLate(a.Err) || link.AskedOthers() && classify.ErrorTypeOf(a.Err) == classify.ErrorDial):
 		a.Class = classify.Ambiguous
 	case a.Class == classify.Final && a.Err != nil && (x.planner.TakesHTTP1(a.Err) || errors.Is(a.Err, replay.ErrDetached)):
 		a.Class = classify.Ambiguous
 	}
-}
-
-// asksOthers reports whether an error of the base may be that of a dial after the request was sent. net/http
-// dials again only if nothing was sent. Another base may ask a second server.
-func (c *call) asksOthers(err error) bool {
-	_, plain := c.base.(*http.Transport)
-	return !plain && classify.ErrorTypeOf(err) == classify.ErrorDial
 }
 
 // retryable reports whether a class calls for a retry.
@@ -266,7 +259,7 @@ func (x *retrier) judge(d *decision) {
 	a := &x.last
 	below, ok := errors.AsType[*Error](a.Err)
 	a.Below = ok && (!below.ofBody || len(below.Attempts) > 0)
-	if a.Class == classify.Refused && a.Resp != nil && a.Resp.Request != nil && a.Resp.Request.Response != x.Req.Response {
+	if a.Class == classify.Refused && a.Resp != nil && a.Resp.Request != nil && a.Resp.Request.Response != nil && a.Resp.Request.Response != x.Req.Response {
 		a.Class = classify.Ambiguous // the base has followed a redirection, and the first server may have acted
 	}
 	d.at, d.err = time.Now(), a.Err

@@ -138,7 +138,10 @@ func (*timeoutError) Temporary() bool { return true }
 func TestBaseThatAsksASecondServer(t *testing.T) {
 	for name, outcome := range map[string]func(*http.Request) (*http.Response, error){
 		"a dial after a connection": func(req *http.Request) (*http.Response, error) {
-			httptrace.ContextClientTrace(req.Context()).GotConn(httptrace.GotConnInfo{})
+			trace := httptrace.ContextClientTrace(req.Context())
+			trace.GetConn("h.test:80")
+			trace.GotConn(httptrace.GotConnInfo{})
+			trace.GetConn("other.test:80")
 			return nil, errRefused
 		},
 		"a redirection": func(req *http.Request) (*http.Response, error) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"reflect"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/peek"
@@ -250,18 +251,18 @@ func (o *Outgoing) end(resp *http.Response, err error) (got *http.Response, _, b
 		// A tunnel ends with the caller's context, as it does without aplomb. The
 		// body of a tunnel that has no Write, as in net/http, can be wrapped.
 		if _, writes := resp.Body.(io.Writer); !writes {
-			o.body = attemptBody{resp.Body, a, resp.Uncompressed}
+			o.body = attemptBody{resp.Body, a}
 			resp.Body = &o.body
 		}
 	case a.quiet > 0 && !replay.SmallInMemory(resp.Body):
 		b := &o.more.body
-		b.attemptBody, b.left = attemptBody{resp.Body, a, resp.Uncompressed}, a.quiet
+		b.attemptBody, b.left, b.decompressed = attemptBody{resp.Body, a}, a.quiet, resp.Uncompressed
 		resp.Body = b
 		a.mu.Lock()
 		a.body = b
 		a.mu.Unlock()
 	default:
-		o.body = attemptBody{resp.Body, a, resp.Uncompressed}
+		o.body = attemptBody{resp.Body, a}
 		resp.Body = &o.body
 	}
 	return resp, err, nil
@@ -311,7 +312,7 @@ func CheckRequest(req *http.Request) error {
 // both a response and an error, or neither.
 func CheckResponse(resp *http.Response, err error) (*http.Response, error) {
 	switch {
-	case err != nil && replay.IsNil(err):
+	case err != nil && reflect.ValueOf(err).Kind() == reflect.Pointer && replay.IsNil(err):
 		Dismiss(context.Background(), resp)
 		return nil, fmt.Errorf("transport: the base transport returned a nil %T as its error", err)
 	case err != nil && resp != nil:

@@ -180,6 +180,8 @@ func TestRequestOfTheResponse(t *testing.T) {
 			assert.Same(t, other, f.Resp.Request)
 		case "a copy":
 			assert.Equal(t, f.Req.Context().Done(), f.Resp.Request.Context().Done(), "it does not end with the attempt")
+			_ = f.Resp.Body.Close()
+			assert.NoError(t, context.Cause(f.Resp.Request.Context()))
 			assert.Equal(t, 1, f.Resp.Request.Context().Value(other), "its values stay")
 		}
 	}

@@ -98,7 +98,8 @@ func (a *attemptContext) uploads(body *timedBody, e event) {
 // ignore the context.
 type watchedBody struct {
 	attemptBody
-	left time.Duration // for the next byte; the lock of the attempt's context guards it
+	left         time.Duration // for the next byte; the lock of the attempt's context guards it
+	decompressed bool
 
 	closing  sync.Once // the body is closed once, by the timer or by the caller
 	closeErr error

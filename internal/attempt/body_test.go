@@ -215,15 +215,15 @@ func TestBodyOfAnAttempt(t *testing.T) {
 		assert.NoError(t, a.outcome(&http.Response{Body: body("x")}))
 		clock := instant.NewClock()
 		a.pool, a.clock = p, &clock
-		row.do(&attemptBody{io.NopCloser(strings.NewReader("news")), a, false})
+		row.do(&attemptBody{io.NopCloser(strings.NewReader("news")), a})
 		assert.Equal(t, row.ends, a.Err() != nil, name)
 		assert.Equal(t, row.hears, p.Heard() != 0, name)
 	}
 	a := attemptOf(t.Context(), hourly)
 	src := body("news")
-	_, _ = io.ReadAll(&attemptBody{src, a, true}) // nobody listens
+	_, _ = io.ReadAll(&attemptBody{src, a}) // nobody listens
 	assert.Zero(t, src.closes, "times closed")
-	b := &attemptBody{&scripted{close: func() { panic("close") }}, attemptOf(t.Context(), hourly), false}
+	b := &attemptBody{&scripted{close: func() { panic("close") }}, attemptOf(t.Context(), hourly)}
 	assert.Panics(t, func() { _ = b.Close() })
 	assert.Error(t, b.ctx.Err())
 }

@@ -179,8 +179,10 @@ func (a *attemptContext) ring() {
 	}
 	a.mu.Unlock()
 	if stalled != nil {
-		defer func() { _ = recover() }()
-		_ = stalled.close()
+		stalled.endRead(stalled.decompressed, func() {
+			defer func() { _ = recover() }()
+			_ = stalled.close()
+		})
 	}
 }
 
@@ -209,7 +211,12 @@ type valuesOf struct {
 	values context.Context
 }
 
-func (v valuesOf) Value(key any) any { return v.values.Value(key) }
+func (v valuesOf) Value(key any) any {
+	if _, ok := key.(*int); ok { // package context looks for what ends it
+		return v.Context.Value(key)
+	}
+	return v.values.Value(key)
+}
 
 // Value also serves package context, which looks for its own contexts in this way. Its own address is the
 // key of an attempt's context.
@@ -327,12 +334,10 @@ func (a *attemptContext) bound() (d time.Duration, tooLate error) {
 
 // An attemptBody is the body of the response to a timed attempt. It frees the attempt's
 // context when the body has ended or is closed. If that is during a Read, the end of the context
-// comes first, because the base's Close may wait for the Read. A decoder may not bear a Close during
-// a Read at all, so the Read closes it then.
+// comes first, because the base's Close may wait for the Read.
 type attemptBody struct {
 	io.ReadCloser
-	ctx          *attemptContext
-	decompressed bool
+	ctx *attemptContext
 }
 
 const (
@@ -342,14 +347,10 @@ const (
 
 func (b *attemptBody) Read(p []byte) (int, error) {
 	if b.ctx.use.Or(inRead)&inClose != 0 {
-		if b.ctx.happens(leaves, nil); b.decompressed {
-			return 0, http.ErrBodyReadAfterClose
-		}
+		b.ctx.happens(leaves, nil)
 	}
 	n, err := b.ReadCloser.Read(p)
-	if b.ctx.use.And(^uint32(inRead))&inClose != 0 && b.decompressed {
-		_ = b.ReadCloser.Close()
-	}
+	b.ctx.use.And(^uint32(inRead))
 	if n > 0 && b.ctx.pool != nil {
 		b.ctx.pool.Hear(b.ctx.clock.Now())
 	}
@@ -357,6 +358,20 @@ func (b *attemptBody) Read(p []byte) (int, error) {
 		b.ctx.happens(bodyEnds, nil)
 	}
 	return n, err
+}
+
+// endRead ends a Read for which nobody waits any more: by the end of the context, and by close, because a
+// base may ignore its context.
+func (b *attemptBody) endRead(decompressed bool, close func()) {
+	if b.ctx.happens(leaves, nil); !decompressed {
+		close()
+		return
+	}
+	time.AfterFunc(resume.CloseGrace, func() {
+		if b.ctx.use.Load()&inRead != 0 {
+			close()
+		}
+	})
 }
 
 // PeekWait returns the timeout of the attempt.
@@ -367,9 +382,7 @@ func (b *attemptBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 
 func (b *attemptBody) Close() error {
 	if b.ctx.use.Or(inClose)&inRead != 0 {
-		if b.ctx.happens(leaves, nil); b.decompressed {
-			return nil
-		}
+		b.ctx.happens(leaves, nil)
 	}
 	defer b.ctx.happens(leaves, nil)
 	return b.ReadCloser.Close()

@@ -69,10 +69,11 @@ func KeepWithin(ctx context.Context, resp *http.Response, until time.Time) *http
 // needs neither a goroutine nor a timer.
 //
 // The Close of net/http's bodies ends a Read. But if net/http decompresses a body, the Close
-// waits for a Read that waits for the first bytes. The decoder of another base may not bear a Close
-// during a Read at all. Only the end of the context ends the Read of a decompressed body. So such a
-// body is read only if its Close ends the context of its attempt, or if the caller has a deadline,
-// which ends the Read then. Before Go 1.27, a Close without a read costs a connection of HTTP/1.
+// waits for a Read that waits for the first bytes, and only the end of the context ends that
+// Read. So such a body is read only if its Close ends the context of its attempt, or if the
+// caller has a deadline. The decoder of another base may not bear a Close during a Read, so it is read
+// only if its attempt has a context of its own. Before Go 1.27, a Close without a read costs a
+// connection of HTTP/1.
 //
 // A panic in the Read or the Close ends the drain and goes no further, because the
 // caller never gets this body and the retry does not depend on it.
@@ -80,7 +81,7 @@ func DrainWithin(ctx context.Context, resp *http.Response, until time.Time, w io
 	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
 		return true
 	}
-	small, timed := InMemory(resp.Body)
+	small, own := InMemory(resp.Body)
 	if small {
 		_, err := io.Copy(w, resp.Body)
 		_ = resp.Body.Close()
@@ -90,7 +91,7 @@ func DrainWithin(ctx context.Context, resp *http.Response, until time.Time, w io
 	_, bounded := ctx.Deadline()
 	d := &Drain{
 		Body: resp.Body, to: w, done: make(chan struct{}),
-		read: resp.ContentLength <= DrainBytes && limit > 0 && ctx.Err() == nil && (!resp.Uncompressed || timed || bounded),
+		read: resp.ContentLength <= DrainBytes && limit > 0 && ctx.Err() == nil && (!resp.Uncompressed || own != nil || bounded && replay.IsOfNetHTTP(resp.Body)),
 	}
 	go d.run()
 	if limit <= 0 {
@@ -99,24 +100,26 @@ func DrainWithin(ctx context.Context, resp *http.Response, until time.Time, w io
 	if Sleep(ctx, limit, d.done) {
 		return d.whole
 	}
-	if timed || !resp.Uncompressed {
+	if own != nil && resp.Uncompressed {
+		own.endRead(true, d.Close)
+	} else {
 		go d.Close()
 	}
 	return false
 }
 
-// InMemory reports whether a response's body is known to be in memory, and small. timed reports whether
-// its Close ends the context of its attempt.
-func InMemory(body io.ReadCloser) (small, timed bool) {
+// InMemory reports whether a response's body is known to be in memory, and small. own is the body whose
+// Close ends the context of its attempt; nil: the attempt has none of its own.
+func InMemory(body io.ReadCloser) (small bool, own *attemptBody) {
 	switch b := body.(type) {
 	case *attemptBody:
-		body, timed = b.ReadCloser, true
+		body, own = b.ReadCloser, b
 	case *watchedBody:
-		body, timed = b.ReadCloser, true
+		body, own = b.ReadCloser, &b.attemptBody
 	case *slotBody:
 		return InMemory(b.ReadCloser)
 	}
-	return replay.SmallInMemory(body), timed
+	return replay.SmallInMemory(body), own
 }
 
 // A Drain reads and closes the body of a discarded response.

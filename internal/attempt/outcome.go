@@ -3,6 +3,7 @@
 package attempt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -130,16 +131,23 @@ type Link struct {
 	room  values   // for the header of the copy
 	trace httptrace.ClientTrace
 
-	asked atomic.Bool // a connection is wanted
-	got   atomic.Bool // there was one, so the server may have seen the request
+	asked  atomic.Bool // a connection is wanted
+	got    atomic.Bool // there was one, so the server may have seen the request
+	others atomic.Bool // connections to several servers were wanted
 
-	mu     sync.Mutex // guards remote
+	mu     sync.Mutex // guards the fields below
+	server string     // the first for which a connection was wanted
 	remote net.Addr
 }
 
 // getConn bounds the time until the attempt has a connection, unless the attempt ends earlier. The
 // base transport may seek a connection again later, which is not bounded.
-func (l *Link) getConn(string) {
+func (l *Link) getConn(server string) {
+	l.mu.Lock()
+	if l.server = cmp.Or(l.server, server); l.server != server {
+		l.others.Store(true)
+	}
+	l.mu.Unlock()
 	l.asked.Store(true)
 	a := &l.out.Ctx
 	if a.Timeouts == nil || a.Connect <= 0 {
@@ -193,6 +201,10 @@ func (l *Link) Unsent() bool { return l != nil && l.asked.Load() && !l.got.Load(
 func (l *Link) ConnectedLate(err error) bool {
 	return l.Connected() && errors.Is(err, errUnconnected)
 }
+
+// AskedOthers reports whether an attempt had a connection and asked for one to another server, too. So the
+// failure of a dial says nothing about the first server.
+func (l *Link) AskedOthers() bool { return l.Connected() && l.others.Load() }
 
 // Addr returns the address of the server or the proxy, or "" if it is not known.
 func (l *Link) Addr() string {

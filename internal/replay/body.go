@@ -169,6 +169,12 @@ func IsNil(v any) bool {
 	return false
 }
 
+// IsOfNetHTTP reports whether a type of net/http is the body of a response.
+func IsOfNetHTTP(body io.ReadCloser) bool {
+	t := reflect.TypeOf(body)
+	return t.Kind() == reflect.Pointer && t.Elem().PkgPath() == "net/http"
+}
+
 // A lease lets a single goroutine at a time use the caller's body. To use the body
 // means to read it or to make it anew. A lease is part of each [streamBody] and [getBodyBody].
 //

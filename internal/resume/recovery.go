@@ -48,18 +48,23 @@ func (b *Body) beginRead() {
 	r.timer.Reset(patience)
 }
 
+// CloseGrace is how long the Read of a decompressed part has from the end of its context to a Close. The
+// decoder of a base may not bear a Close during a Read.
+const CloseGrace = time.Second
+
 // giveUp ends a Read that took too long. It closes the part as well, because a base transport may
-// ignore the context. But a decoder may not bear a Close during a Read.
+// ignore the context.
 func (b *Body) giveUp() {
 	b.mu.Lock()
-	part, cancel := b.part, b.recovery.cancel
+	part, cancel, again := b.part, b.recovery.cancel, b.recovery.late
 	b.recovery.late = true
 	b.mu.Unlock()
 	if cancel == nil {
 		return // the body ended in the same moment
 	}
 	cancel(ErrLate)
-	if b.recovery.decompressed {
+	if b.recovery.decompressed && !again {
+		time.AfterFunc(CloseGrace, b.giveUp)
 		return
 	}
 	defer func() { _ = recover() }() // a panic would end the process here

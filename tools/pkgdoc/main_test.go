@@ -2,8 +2,10 @@ package main
 
 import (
 	"slices"
-	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestShop: of a package with faults, exactly these are found.
@@ -19,30 +21,20 @@ func TestShop(t *testing.T) {
 		"shop.Stock.Count: has no comment",
 	}
 	faults, err := check([]string{"testdata/shop"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(faults)
-	slices.Sort(want)
-	if !slices.Equal(faults, want) {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(faults, "\n"), strings.Join(want, "\n"))
-	}
+	require.NoError(t, err)
+	assert.ElementsMatch(t, want, faults)
 }
 
 // TestExceptions: an exception needs a reason, and something to except.
 func TestExceptions(t *testing.T) {
 	faults, err := check([]string{"testdata/shop"}, exceptions("# shop.Buy is\nshop.Order because\nshop.Bare\nshop.Gone because\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for text, want := range map[string]bool{
 		"shop.Order: a user starts from it, and it has no example": false,
 		"shop.Bare: has no comment":                                true,
 		"shop.Buy: no example uses it":                             true,
 		"shop.Gone: allowed.txt names it for nothing":              true,
 	} {
-		if slices.Contains(faults, text) != want {
-			t.Errorf("%s: found is %v, want %v", text, !want, want)
-		}
+		assert.Equal(t, want, slices.Contains(faults, text), text)
 	}
 }

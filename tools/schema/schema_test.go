@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy/rulefile"
@@ -22,12 +24,8 @@ import (
 func compile(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	s, err := jsonschema.NewCompiler().Compile("../../docs/rules.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.DraftVersion != 2020 {
-		t.Fatalf("draft %d", s.DraftVersion)
-	}
+	require.NoError(t, err)
+	require.Equal(t, 2020, s.DraftVersion, "draft")
 	return s
 }
 
@@ -35,9 +33,7 @@ func compile(t *testing.T) *jsonschema.Schema {
 func verdicts(t *testing.T, s *jsonschema.Schema, text string) (bySchema, byLoader error) {
 	t.Helper()
 	value, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err, text)
-	}
+	require.NoError(t, err, text)
 	names := rulefile.Names{RetryAfter: map[string]classify.RetryAfterFunc{"mine": classify.RetryAfter}}
 	_, _, byLoader = rulefile.Load(strings.NewReader(text), names)
 	return s.Validate(value), byLoader
@@ -46,9 +42,7 @@ func verdicts(t *testing.T, s *jsonschema.Schema, text string) (bySchema, byLoad
 func read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(text)
 }
 
@@ -57,20 +51,16 @@ func TestFiles(t *testing.T) {
 	s := compile(t)
 	for _, dir := range []string{"valid", "invalid"} {
 		files, _ := filepath.Glob("testdata/" + dir + "/*.json")
-		if len(files) == 0 {
-			t.Fatal("no files")
-		}
+		require.NotEmpty(t, files)
 		for _, file := range files {
 			bySchema, byLoader := verdicts(t, s, read(t, file))
-			if valid := dir == "valid"; (bySchema == nil) != valid || (byLoader == nil) != valid {
-				t.Errorf("%s: the schema says %v; the loader says %v", file, bySchema, byLoader)
-			}
+			valid := dir == "valid"
+			assert.True(t, (bySchema == nil) == valid && (byLoader == nil) == valid, "%s: the schema says %v; the loader says %v", file, bySchema, byLoader)
 		}
 	}
 	for _, file := range []string{"../../examples/hosts/rules.json", "../../cmd/internal/rules/testdata/rules.json"} {
-		if bySchema, byLoader := verdicts(t, s, read(t, file)); bySchema != nil || byLoader != nil {
-			t.Errorf("%s: the schema says %v; the loader says %v", file, bySchema, byLoader)
-		}
+		bySchema, byLoader := verdicts(t, s, read(t, file))
+		assert.True(t, bySchema == nil && byLoader == nil, "%s: the schema says %v; the loader says %v", file, bySchema, byLoader)
 	}
 }
 
@@ -125,12 +115,8 @@ func TestChangedFiles(t *testing.T) {
 			}
 		}
 	}
-	if changed < 1000 {
-		t.Errorf("only %d files were compared", changed)
-	}
-	if len(known) < len(stricter) {
-		t.Errorf("the list of stricter faults is longer than necessary; met were %v", known)
-	}
+	assert.GreaterOrEqual(t, changed, 1000, "files compared")
+	assert.Len(t, known, len(stricter), "stricter faults that were met")
 }
 
 // parts returns a small file for each key of the rules in a file, which is faster to
@@ -140,9 +126,7 @@ func parts(t *testing.T, text string) (texts []string) {
 		Rule  map[string]any
 		Hosts map[string]map[string]any
 	}
-	if err := json.Unmarshal([]byte(text), &file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(text), &file))
 	for _, rule := range append(slices.Collect(maps.Values(file.Hosts)), file.Rule) {
 		for key, value := range rule {
 			part := map[string]any{key: value}
@@ -150,9 +134,7 @@ func parts(t *testing.T, text string) (texts []string) {
 				part["profile"] = p
 			}
 			out, err := json.Marshal(map[string]any{"rule": part})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			texts = append(texts, string(out))
 		}
 	}
@@ -167,9 +149,7 @@ func places(t *testing.T, text string) (all []any) {
 
 func decode(t *testing.T, text string) any {
 	var v any
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatal(err, text)
-	}
+	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
 	return v
 }
 
@@ -223,9 +203,7 @@ func change(t *testing.T, text string, i int, other string) string {
 	})
 	do()
 	out, err := json.Marshal(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(out)
 }
 
@@ -242,9 +220,7 @@ func TestValidFilesHaveEveryKey(t *testing.T) {
 			return
 		}
 		for name := range value.(map[string]any) {
-			if !have[name] {
-				t.Errorf("no valid file has the key %s", name)
-			}
+			assert.True(t, have[name], "no valid file has the key %s", name)
 		}
 	})
 }
