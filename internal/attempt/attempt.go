@@ -211,7 +211,9 @@ func (a *Attempt) SendCopy(out *Outgoing) {
 		switch r := a.Resp.Request; {
 		case r == req:
 			a.Resp.Request = a.Req // as a plain transport would
-		case r.Context().Value(&out.Ctx) != nil: // a copy that the base made, whose context ends with the attempt's
+		case r.Context() == &out.Ctx: // a copy that the base made, whose context ends with the attempt's
+			a.Resp.Request = r.WithContext(a.Req.Context())
+		case r.Context().Value(&out.Ctx) != nil: // the same, with values of the base's
 			a.Resp.Request = r.WithContext(valuesOf{a.Req.Context(), r.Context()})
 		}
 	}
@@ -311,10 +313,10 @@ func CheckRequest(req *http.Request) error {
 // CheckResponse returns an error if the base transport broke its contract and returned
 // both a response and an error, or neither.
 func CheckResponse(resp *http.Response, err error) (*http.Response, error) {
+	if err != nil && reflect.ValueOf(err).Kind() == reflect.Pointer && replay.IsNil(err) {
+		err = fmt.Errorf("transport: the base transport returned a nil %T as its error", err)
+	}
 	switch {
-	case err != nil && reflect.ValueOf(err).Kind() == reflect.Pointer && replay.IsNil(err):
-		Dismiss(context.Background(), resp)
-		return nil, fmt.Errorf("transport: the base transport returned a nil %T as its error", err)
 	case err != nil && resp != nil:
 		Dismiss(context.Background(), resp)
 		return nil, err

@@ -166,9 +166,9 @@ func TestArm(t *testing.T) {
 // Whoever looks at the request of the response finds the caller's own, unless the base put another there.
 func TestRequestOfTheResponse(t *testing.T) {
 	other := requestOf(t, "GET", nil)
-	for _, base := range []string{"it", "another", "a copy", "none"} {
+	for _, base := range []string{"it", "another", "a clone", "a copy", "none"} {
 		f := flightOf(requestOf(t, "GET", nil), 1, hourly, func(req *http.Request) (*http.Response, error) {
-			req = map[string]*http.Request{"it": req, "another": other, "a copy": req.Clone(context.WithValue(req.Context(), other, 1))}[base]
+			req = map[string]*http.Request{"it": req, "another": other, "a clone": req.Clone(req.Context()), "a copy": req.Clone(context.WithValue(req.Context(), other, 1))}[base]
 			return &http.Response{StatusCode: 200, Request: req, Body: body("x")}, nil
 		})
 		assert.NoError(t, send(f).Ctx.Err(), "its body can be read")
@@ -178,6 +178,8 @@ func TestRequestOfTheResponse(t *testing.T) {
 			assert.Same(t, f.Req, f.Resp.Request)
 		case "another":
 			assert.Same(t, other, f.Resp.Request)
+		case "a clone":
+			assert.Equal(t, f.Req.Context(), f.Resp.Request.Context())
 		case "a copy":
 			assert.Equal(t, f.Req.Context().Done(), f.Resp.Request.Context().Done(), "it does not end with the attempt")
 			_ = f.Resp.Body.Close()

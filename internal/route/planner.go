@@ -226,11 +226,8 @@ func (p *Planner) Refresh() {
 	if p.Ctx.Err() == nil && p.State.Machines().Pools().MayRefresh(p.Registry.Now()) {
 		p.refreshed = true
 		done := make(chan struct{})
-		go func() { // a base may wait for its requests
-			defer close(done)
-			closeIdle(p.Maker.first)
-		}()
-		attempt.Sleep(p.Ctx, attempt.DrainTime, done)
+		time.AfterFunc(0, func() { closeIdle(p.Maker.first); close(done) })
+		attempt.Sleep(p.Ctx, attempt.DrainTime, done) // a base may wait for its requests
 	}
 }
 

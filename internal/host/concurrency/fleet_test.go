@@ -543,9 +543,8 @@ func runFleet(t *testing.T, seed uint64, noisy bool) (r *fleetRun, took time.Dur
 	}
 	r.clock.RunTo(r.clock.Now + 2*sec)
 	for _, p := range r.processes {
-		if s := p.limiter.State(); s.CircuitOpen || s.Waiting > 0 || s.InFlight > 0 {
-			t.Fatalf("seed %d: after %v process %d is left with %+v", seed, took, p.id, s)
-		}
+		s := p.limiter.State()
+		require.True(t, !s.CircuitOpen && s.Waiting == 0 && s.InFlight == 0, "seed %d: after %v process %d is left with %+v", seed, took, p.id, s)
 	}
 	return r, took
 }
