@@ -346,7 +346,8 @@ func TestFirstEvent(t *testing.T) {
 					r, w := io.Pipe()
 					go func() {
 						time.Sleep(row.after)
-						_, _ = io.WriteString(w, row.text)
+						_, err := io.WriteString(w, row.text)
+						assert.Equal(t, row.want != nil, err != nil, "the body is closed")
 						_ = w.Close()
 					}()
 					kind := row.kind

@@ -125,6 +125,7 @@ func TestTimerEndsAnAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		a := attemptOf(t.Context(), policy.Rule{AttemptTimeout: second})
+		time.Sleep(second / 2)
 		<-a.Done()
 		assert.Equal(t, second, time.Since(began), "time of the attempt")
 		assert.ErrorIs(t, context.Cause(a), policy.ErrAttemptTimeout)

@@ -215,15 +215,13 @@ func TestHowLongABodyKeepsItsSlot(t *testing.T) {
 		"the context ends":           {length: 4, do: func(_ *http.Response, end context.CancelFunc) { end() }, freed: true},
 		"its Read panics":            {length: 5, do: func(resp *http.Response, _ context.CancelFunc) { _, _ = resp.Body.Read(nil) }, freed: true},
 		"nobody reads it":            {length: 4, do: func(*http.Response, context.CancelFunc) {}, after: 11 * second, freed: true},
-		"nobody reads any more": {length: 4, do: func(resp *http.Response, _ context.CancelFunc) {
-			time.Sleep(9 * second)
-			_, _ = resp.Body.Read(make([]byte, 1))
-		}, after: 11 * second, freed: true},
+		"nobody reads any more":      {length: 4, do: func(resp *http.Response, _ context.CancelFunc) { _, _ = resp.Body.Read(make([]byte, 1)) }, after: 11 * second, freed: true},
 		"nobody reads on": {length: 4, do: func(resp *http.Response, _ context.CancelFunc) {
 			time.Sleep(9 * second)
 			_, _ = resp.Body.Read(make([]byte, 1))
 		}, after: 9 * second},
 		"a Read waits":                 {length: 6, do: func(resp *http.Response, _ context.CancelFunc) { go func() { _, _ = resp.Body.Read(nil) }() }, after: 20 * second},
+		"a Read waits, not for long":   {length: -1, do: func(resp *http.Response, _ context.CancelFunc) { go func() { _, _ = resp.Body.Read(nil) }() }, after: second / 3},
 		"a Read waits, without length": {length: -1, do: func(resp *http.Response, _ context.CancelFunc) { go func() { _, _ = resp.Body.Read(nil) }() }, after: second, freed: true},
 		"its Read hangs, and its Close": {length: 6, do: func(resp *http.Response, _ context.CancelFunc) {
 			go func() { _, _ = resp.Body.Read(nil) }()
@@ -296,6 +294,7 @@ func TestRelease(t *testing.T) {
 	a, b := slotOf(t, g), slotOf(t, g)
 	a.Release()
 	a.Release()
+	assert.Nil(t, a.Limiter)
 	assert.Equal(t, 1, g.State().InFlight, "requests in flight")
 	b.Release()
 	assert.Zero(t, g.State().InFlight, "requests in flight")

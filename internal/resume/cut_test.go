@@ -376,17 +376,21 @@ func TestA416EndsABody(t *testing.T) {
 	assert.Zero(t, p.continued, "continuations")
 	assert.Equal(t, []string{"close the first", "close the 416"}, p.log)
 	assert.Error(t, p.sent[0].Context().Err(), "the context of the request is over")
-	p = begin(t, Terms{Max: 1}, -1, []string{tag}, []step{{text: "abcd"}, {err: lost}}, unsatisfied)
-	p.Trailer = http.Header{"X": nil}
-	_, err = p.read()
-	assert.ErrorContains(t, err, "status is 416")
-	p = begin(t, Terms{Max: 1}, -1, []string{`ETag: "v2"`}, []step{{text: "abcd"}, {err: lost}}, func(p *play) *http.Response {
-		resp := unsatisfied(p)
-		resp.Header.Set("Etag", `"v1"`)
-		return resp
-	})
-	_, err = p.read()
-	assert.ErrorContains(t, err, "status is 416", "that of another representation")
+	for what, change := range map[string]func(*play, http.Header){
+		"a trailer is lost":      func(p *play, _ http.Header) { p.Trailer = http.Header{"X": nil} },
+		"another representation": func(_ *play, h http.Header) { h.Set("Etag", `"v2"`) },
+		"another unit":           func(_ *play, h http.Header) { h.Set("Content-Range", "items */4") },
+		"no number":              func(_ *play, h http.Header) { h.Set("Content-Range", "bytes */x") },
+		"no total":               func(_ *play, h http.Header) { h.Set("Content-Range", "bytes 4") },
+	} {
+		p = begin(t, Terms{Max: 1}, -1, []string{tag}, []step{{text: "abcd"}, {err: lost}}, func(p *play) *http.Response {
+			resp := unsatisfied(p)
+			change(p, resp.Header)
+			return resp
+		})
+		_, err = p.read()
+		assert.ErrorContains(t, err, "status is 416", what)
+	}
 }
 
 // A body without a validator is compared with a second response, and goes on behind the same bytes.

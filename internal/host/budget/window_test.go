@@ -43,9 +43,7 @@ func checkBudget(t *testing.T, trace []*budgetEntry) {
 				back[e.refunded]++
 			}
 			bound := 0.2*float64(requests) + 30 + 3*e.at.Sub(trace[i].at).Seconds()
-			if float64(retries) > bound+1e-6 {
-				t.Fatalf("window %v to %v: %d retries, %d requests, bound %v", trace[i].at, e.at, retries, requests, bound)
-			}
+			require.False(t, float64(retries) > bound+1e-6, "window %v to %v: %d retries, %d requests, bound %v", trace[i].at, e.at, retries, requests, bound)
 		}
 	}
 }

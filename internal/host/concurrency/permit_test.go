@@ -29,9 +29,8 @@ func toldDown(success, at, since instant.Instant) (g *Limiter, works bool) {
 func TestObjection(t *testing.T) {
 	for after, want := range map[time.Duration]bool{-time.Second: false, 100 * time.Millisecond: false, 500 * time.Millisecond: true} {
 		since := time.Minute
-		if g, works := toldDown(instant.At(since+after), instant.At(since+2*time.Second), instant.At(since)); works != want || g.State().CircuitOpen == want {
-			t.Errorf("a success %v after the failures began: objects %v, open %v", after, works, g.State().CircuitOpen)
-		}
+		g, works := toldDown(instant.At(since+after), instant.At(since+2*time.Second), instant.At(since))
+		assert.True(t, works == want && g.State().CircuitOpen != want, "a success %v after the failures began: objects %v", after, works)
 	}
 }
 

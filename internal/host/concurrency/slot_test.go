@@ -241,9 +241,8 @@ func TestLimiterEnd(t *testing.T) {
 				flying[i] = slices.Delete(flying[i], n, n+1)
 			}
 			a, b := limiters[0].State(), limiters[1].State()
-			if a != b || len(flying[0]) != len(flying[1]) || limiters[0].growth.threshold != limiters[1].growth.threshold || limiters[0].outage.probe != limiters[1].outage.probe {
-				t.Fatalf("seed %d: %+v after Result and Done, %+v after End", seed, a, b)
-			}
+			require.False(t, a != b || len(flying[0]) != len(flying[1]) || limiters[0].growth.threshold != limiters[1].growth.threshold || limiters[0].outage.probe != limiters[1].outage.probe,
+				"seed %d: %+v after Result and Done, %+v after End", seed, a, b)
 		}
 	}
 }

@@ -142,9 +142,8 @@ func runGate(t *testing.T, seed uint64, n int) {
 			v.onGo = func() {
 				require.Zero(t, remove(), "seed %d: %d went before its turn", seed, i)
 				// A slot that comes back from waiting for its caller may exceed the limit.
-				if g.outage.open && g.slots.inFlight != 1 || !g.outage.open && g.slots.used() > max(g.growth.limit, v.used) {
-					t.Fatalf("seed %d: closed %v, limit %d, %d in flight, %d lost", seed, g.outage.open, g.growth.limit, g.slots.inFlight, g.slots.lost)
-				}
+				require.False(t, g.outage.open && g.slots.inFlight != 1 || !g.outage.open && g.slots.used() > max(g.growth.limit, v.used),
+					"seed %d: closed %v, limit %d, %d in flight, %d lost", seed, g.outage.open, g.growth.limit, g.slots.inFlight, g.slots.lost)
 				served++
 				idle = 0
 			}

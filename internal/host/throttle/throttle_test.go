@@ -28,9 +28,8 @@ func mustPass(t *testing.T, c *Throttle, now instant.Instant, key uint64, w *que
 
 func mustHold(t *testing.T, c *Throttle, now instant.Instant, key uint64, w *queue.Waiter, until instant.Instant) {
 	t.Helper()
-	if a := c.Enter(now, key, w); a.Verb != queue.Wait || a.Until != until {
-		t.Fatalf("at %v: %+v, want queue.Wait until %v", now, a, until)
-	}
+	a := c.Enter(now, key, w)
+	require.True(t, a.Verb == queue.Wait && a.Until == until, "at %v: %+v, want queue.Wait until %v", now, a, until)
 }
 
 // The figures are those that the comments name.
