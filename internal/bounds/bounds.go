@@ -82,7 +82,7 @@ func formulaOf(b backoff.Backoff) formula.Formula {
 func integrated(f formula.Formula) func(i int) (Bound, bool) {
 	const points = 64
 	var low, high time.Duration
-	before := []time.Duration{low}
+	before := []time.Duration{0}
 	return func(i int) (Bound, bool) {
 		low, high = f.At(i, low, 0), f.At(i, high, formula.JustBelowOne)
 		var waits []time.Duration

@@ -65,7 +65,7 @@ func retryAfter(s string, ref time.Time) (time.Duration, bool) {
 	for part := range strings.SplitSeq(s, ",") {
 		d, ok := instantOrSpan(unquote(trim(part)), ref)
 		if !ok {
-			return wait, false
+			return 0, false
 		}
 		wait = max(wait, d)
 	}
@@ -172,7 +172,7 @@ func scale(whole, billionths int64, unit time.Duration) time.Duration {
 func number(s string) (whole, billionths int64, ok bool) {
 	head, tail, point := strings.Cut(s, ".")
 	if !digits(head) || point && !digits(tail) {
-		return whole, billionths, false
+		return 0, 0, false
 	}
 	for i := range len(head) {
 		d := int64(head[i] - '0')

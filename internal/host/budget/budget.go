@@ -279,7 +279,7 @@ func (b *Budget) pass(now instant.Instant, c *Config) {
 func (b *Budget) earn(units float64) {
 	left := int64(min(units, float64(b.used)))
 	b.used -= left
-	for left != 0 {
+	for left > 0 {
 		c := b.oldest
 		part := min(left, c.owed)
 		left -= part

@@ -267,7 +267,7 @@ func (r *Rate) leased(now instant.Instant, n int, first bool) (wait time.Duratio
 		s.collects(now, n)
 	}
 	if !r.fromFleet(now) {
-		return wait, false
+		return 0, false
 	}
 	s.expire(now)
 	if at, enough := s.last(n); enough {
@@ -314,7 +314,7 @@ func (s *shared) last(n int) (at instant.Instant, ok bool) {
 		}
 		n -= l.n
 	}
-	return at, false
+	return 0, false
 }
 
 // spend takes the first n tokens.
